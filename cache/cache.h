@@ -1,0 +1,129 @@
+/*
+ * The tuning database: one SQLite file that holds devices, problems, kernels with their cubins,
+ * measurements and winners. Knows no CUDA. The schema, with each table's meaning, is
+ * cache/schema.sql; people read it through the views `winners` and `measurements`.
+ *
+ * Errors. FA2_E_DATABASE with file and cause; FA2_E_NOT_FOUND for a row that is not there. After an
+ * error the database is as before the call: each write is one transaction. A database is a cache: a
+ * damaged image is reported once through the log and is a miss, never a wrong kernel.
+ * Trust. A cubin is code: files are created 0600, and one that others can write is refused.
+ * Threads. A cache serialises its callers; several processes may use one file.
+ * Never carry a cache across fork.
+ */
+#ifndef FA2I_CACHE_H
+#define FA2I_CACHE_H
+
+#include "runtime/base/record.h"
+
+typedef struct fa2i_cache fa2i_cache;
+
+typedef enum fa2i_cache_mode {
+    FA2I_CACHE_READ,  /* must exist */
+    FA2I_CACHE_WRITE  /* created, with its folders, when missing */
+} fa2i_cache_mode;
+
+typedef void (*fa2i_log_fn)(void *user, const char *message);
+
+/* $FA2_DB, else $XDG_CACHE_HOME/fa2/fa2.db, else ~/.cache/fa2/fa2.db. *ret_path belongs to the caller
+ * (fa2i_free). */
+fa2_status fa2i_cache_default_path(char **ret_path);
+
+/* Open, check and, in FA2I_CACHE_WRITE, migrate forward. FA2_E_NOT_FOUND: FA2I_CACHE_READ and no such file.
+ * FA2_E_DATABASE: not an fa2 database, made by a newer fa2, damaged, writable by others, not
+ * readable or not writable; the message says which and what to do. log may be NULL. */
+fa2_status fa2i_cache_open(const char *path, fa2i_cache_mode mode, fa2i_log_fn log, void *log_user,
+                           fa2i_cache **ret_cache);
+void fa2i_cache_close(fa2i_cache *cache);
+const char *fa2i_cache_path(const fa2i_cache *cache); /* borrowed */
+
+/* ---- kernels ---- */
+
+/* Insert or replace record and image. */
+fa2_status fa2i_cache_put_kernel(fa2i_cache *cache, const fa2i_kernel *kernel, int launch_abi);
+
+/* FA2_E_NOT_FOUND also when the image is missing or its hash is wrong (with_image), or the launch ABI is
+ * another. *ret_kernel belongs to the caller (fa2i_kernel_done). */
+fa2_status fa2i_cache_get_kernel(fa2i_cache *cache, const fa2i_key *key, int launch_abi,
+                                 bool with_image, fa2i_kernel *ret_kernel);
+
+/* ---- identities: find, or insert ---- */
+
+/* measured: 1 a real device; 0 the card that stands for an SM in an offline build. */
+fa2_status fa2i_cache_device(fa2i_cache *cache, const fa2i_card *card, bool real, int64_t *ret_id);
+fa2_status fa2i_cache_problem(fa2i_cache *cache, const fa2_problem *problem, int64_t *ret_id);
+
+typedef struct fa2i_session {
+    int64_t device;
+    int driver; /* 1000 * major + 10 * minor; 0 offline */
+    int nvrtc;
+    char generator[17];
+    char origin[16]; /* "tune", "build", "import" */
+} fa2i_session;
+
+fa2_status fa2i_cache_session_begin(fa2i_cache *cache, const fa2i_session *session, int64_t *ret_id);
+fa2_status fa2i_cache_session_end(fa2i_cache *cache, int64_t session);
+
+/* ---- what was found out about a kernel on a device ---- */
+
+/* Verification does not depend on the tuned problem: it runs on adversarial shapes. */
+typedef struct fa2i_verification {
+    fa2i_outcome outcome;
+    double max_error;   /* largest error over its bound, over all cases: <= 1 is right */
+    char detail[256];   /* the worst case, or what failed */
+} fa2i_verification;
+
+fa2_status fa2i_cache_put_verification(fa2i_cache *cache, int64_t device, const fa2i_key *kernel,
+                                       const fa2i_verification *verification);
+fa2_status fa2i_cache_get_verification(fa2i_cache *cache, int64_t device, const fa2i_key *kernel,
+                                       fa2i_verification *ret_verification);
+
+typedef struct fa2i_measurement {
+    fa2i_outcome outcome;
+    bool settled; /* 1: this kernel's fate on this problem is decided; a later run skips it */
+    int n;        /* samples */
+    double min_us, q1_us, median_us, q3_us;
+    double max_error; /* on this problem's sampled rows, over its bound; 0 when not checked */
+    char detail[256];
+} fa2i_measurement;
+
+/* One row per (device, problem, kernel): a new one replaces the old. session tells where it is from. */
+fa2_status fa2i_cache_put_measurement(fa2i_cache *cache, int64_t session, int64_t device,
+                                      int64_t problem, const fa2i_key *kernel,
+                                      const fa2i_measurement *measurement);
+fa2_status fa2i_cache_get_measurement(fa2i_cache *cache, int64_t device, int64_t problem,
+                                      const fa2i_key *kernel, fa2i_measurement *ret_measurement);
+
+/* ---- winners ---- */
+
+typedef struct fa2i_winner {
+    fa2i_key kernel;
+    bool measured;      /* 0: ranked by the cost model */
+    double median_us;   /* 0 when not measured */
+    double default_us;  /* the default variant's median in the same session; 0 when not measured */
+    double model_us;
+} fa2i_winner;
+
+fa2_status fa2i_cache_put_winner(fa2i_cache *cache, int64_t session, int64_t device, int64_t problem,
+                                 const fa2i_winner *winner);
+fa2_status fa2i_cache_get_winner(fa2i_cache *cache, int64_t device, int64_t problem,
+                                 fa2i_winner *ret_winner);
+
+/* A winner with what the chooser compares. */
+typedef struct fa2i_choice {
+    fa2i_winner winner;
+    fa2_problem problem;
+    char device[128];
+    int arch;
+    int sm_count;
+    int64_t smem_block_bytes;
+    int64_t l2_bytes;
+    bool real; /* the device was real */
+} fa2i_choice;
+
+/* All winners of this SM whose kernel serves the problem's compile-time part (op, dtype, head_dim,
+ * causal), with a loadable kernel of this launch ABI, in a fixed order. None is FA2_OK with *ret_count = 0.
+ * *ret_choices belongs to the caller (fa2i_free). */
+fa2_status fa2i_cache_choices(fa2i_cache *cache, int arch, const fa2_problem *problem, int launch_abi,
+                              fa2i_choice **ret_choices, size_t *ret_count);
+
+#endif

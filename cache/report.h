@@ -1,0 +1,54 @@
+/*
+ * The database for people: rows for list and show, export and import, check and clean-up.
+ */
+#ifndef FA2I_CACHE_REPORT_H
+#define FA2I_CACHE_REPORT_H
+
+#include <stdio.h>
+#include "cache/cache.h"
+
+/* One row as text; a NULL value is SQL NULL. Everything is borrowed for the length of the call. Return
+ * nonzero to stop. */
+typedef int (*fa2i_row_fn)(void *user, int columns, const char *const *names,
+                           const char *const *values);
+
+/* The view `winners`, ordered by device and problem. */
+fa2_status fa2i_cache_list_winners(fa2i_cache *cache, fa2i_row_fn row, void *user);
+
+/* The view `measurements` of one problem: every variant tried, fastest first, then the failures. */
+fa2_status fa2i_cache_list_measurements(fa2i_cache *cache, const fa2_problem *problem,
+                                        fa2i_row_fn row, void *user);
+
+/* The same two as one JSON array of objects, one object per line, numbers as numbers. */
+fa2_status fa2i_cache_print_winners_json(fa2i_cache *cache, FILE *out);
+fa2_status fa2i_cache_print_measurements_json(fa2i_cache *cache, const fa2_problem *problem,
+                                              FILE *out);
+
+/* Devices, parameters, measurements and winners as JSON lines; no code. See the file format in
+ * export.c. *ret_rows may be NULL. */
+fa2_status fa2i_cache_export(fa2i_cache *cache, FILE *out, size_t *ret_rows);
+
+/* Read what export wrote. All or nothing: a bad line is FA2_E_INVALID naming its number and what is
+ * wrong, and nothing is kept. Kernels come without images and unverified: the caller compiles and
+ * verifies them. Rows that are here already are kept. name: for messages. */
+fa2_status fa2i_cache_import(fa2i_cache *cache, FILE *in, const char *name, size_t *ret_rows);
+
+/* Kernels that winners refer to and that have no image, for compiling after an import. *ret_kernels
+ * (array of records without images) belongs to the caller: fa2i_kernel_done each, then fa2i_free. */
+fa2_status fa2i_cache_kernels_without_image(fa2i_cache *cache, fa2i_kernel **ret_kernels,
+                                            size_t *ret_count);
+
+typedef struct fa2i_cache_health {
+    size_t kernels, images, measurements, winners;
+    size_t damaged_images;      /* hash differs */
+    size_t dangling;            /* foreign keys that point nowhere */
+    bool intact;                /* SQLite's own check */
+    char first_problem[256];
+} fa2i_cache_health;
+
+fa2_status fa2i_cache_check(fa2i_cache *cache, fa2i_cache_health *ret_health);
+
+/* Drop images that no winner uses and damaged ones, and compact the file. Measurements stay. */
+fa2_status fa2i_cache_gc(fa2i_cache *cache, size_t *ret_images, int64_t *ret_bytes_freed);
+
+#endif

@@ -1,0 +1,28 @@
+/*
+ * The only way to host memory. Test builds make the Nth request fail (fa2i_alloc_fail_at), so that
+ * every out-of-memory path runs. Thread-safe.
+ */
+#ifndef FA2I_BASE_ALLOC_H
+#define FA2I_BASE_ALLOC_H
+
+#include <stddef.h>
+
+/* Zeroed memory, or NULL. bytes == 0 gives a valid pointer. The caller frees it. */
+void *fa2i_alloc(size_t bytes);
+
+/* count * size bytes, zeroed; NULL when that overflows or memory is short. */
+void *fa2i_alloc_array(size_t count, size_t size);
+
+/* Grow or shrink; new bytes are not zeroed. On NULL the old block is untouched. */
+void *fa2i_realloc(void *block, size_t bytes);
+
+/* A copy of a string, or NULL. */
+char *fa2i_strdup(const char *text);
+
+void fa2i_free(void *block); /* NULL is fine */
+
+/* Let the nth request from now on fail (1 = the next one), and only that one; 0 turns it off. For
+ * tests. Returns how many requests were made since the last call. */
+long fa2i_alloc_fail_at(long nth);
+
+#endif

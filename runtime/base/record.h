@@ -1,0 +1,108 @@
+/*
+ * The records that travel between the layers: card, variant, kernel. Plain data, no CUDA.
+ */
+#ifndef FA2I_BASE_RECORD_H
+#define FA2I_BASE_RECORD_H
+
+#include <stdbool.h>
+#include "fa2.h"
+
+#define FA2I_KEY_BYTES 32
+#define FA2I_VARIANT_CHARS 192
+
+/* Bytes on the heap. Zeroed is empty. */
+typedef struct fa2i_blob {
+    void *data;
+    size_t bytes;
+} fa2i_blob;
+
+/* SHA-256. */
+typedef struct fa2i_key {
+    uint8_t bytes[FA2I_KEY_BYTES];
+} fa2i_key;
+
+/* A GPU model: what tells two cards apart, and what the cost model needs. Two cards with one
+ * compute capability may differ (GTX 16xx report 7.5 and have no fast tensor cores). */
+typedef struct fa2i_card {
+    char name[128];
+    int arch;                /* 75, 80, 86, 87, 89, 90 ... */
+    int sm_count;
+    int smem_block_bytes;    /* opt-in limit per block */
+    int smem_sm_bytes;       /* per SM */
+    int64_t l2_bytes;
+    int clock_khz;           /* SM boost clock */
+    int64_t bandwidth_bytes; /* device memory, per second */
+} fa2i_card;
+
+/* One point of a family's tuning space. text is canonical, and the generator's only input:
+ * "fwd_sm80 d=64 dtype=fp16 causal=0 br=128 bc=64 ...". The first word is the family, and also the
+ * kernel's entry point. */
+typedef struct fa2i_variant {
+    char text[FA2I_VARIANT_CHARS];
+    int threads;    /* per block */
+    int block_rows; /* Br: query rows per block */
+    int smem_bytes; /* dynamic shared memory per block */
+    double cost_us; /* the cost model's time for the problem it was enumerated for */
+} fa2i_variant;
+
+/* Everything that can become of a variant. X(name, value, text as stored). */
+#define FA2I_OUTCOME_LIST(X)                                                                       \
+    X(FA2I_OUTCOME_OK, 0, "ok")                                                                    \
+    X(FA2I_OUTCOME_COMPILE_ERROR, 1, "compile_error")                                              \
+    X(FA2I_OUTCOME_SPILLED, 2, "spilled")                                                          \
+    X(FA2I_OUTCOME_WRONG, 3, "wrong")                                                              \
+    X(FA2I_OUTCOME_FAULT, 4, "fault")                                                              \
+    X(FA2I_OUTCOME_HANG, 5, "hang")                                                                \
+    X(FA2I_OUTCOME_LAUNCH_ERROR, 6, "launch_error")
+
+typedef enum fa2i_outcome {
+#define FA2I_OUTCOME_ENUM(name, value, text) name = value,
+    FA2I_OUTCOME_LIST(FA2I_OUTCOME_ENUM)
+#undef FA2I_OUTCOME_ENUM
+} fa2i_outcome;
+
+const char *fa2i_outcome_string(fa2i_outcome outcome);
+bool fa2i_outcome_parse(const char *text, fa2i_outcome *ret_outcome);
+
+/* A compiled variant (artifact). outcome says whether there is code: for COMPILE_ERROR image is
+ * empty and log holds the compiler's words. */
+typedef struct fa2i_kernel {
+    fa2i_key key; /* hash of source, options, target and compiler */
+    fa2i_variant variant;
+    char target[16];    /* "sm_86": image is a cubin; "compute_86": image is PTX */
+    int nvrtc;          /* 1000 * major + 10 * minor */
+    char generator[17]; /* hash of scripts and templates, 16 hex digits */
+    fa2i_outcome outcome;
+    int registers;   /* per thread; 0 for PTX */
+    int spill_bytes; /* stores + loads per thread */
+    double compile_ms;
+    char *log;       /* owned; NULL when empty */
+    fa2i_blob image; /* owned; empty when only the record was asked for */
+} fa2i_kernel;
+
+void fa2i_blob_done(fa2i_blob *blob);
+void fa2i_kernel_done(fa2i_kernel *kernel);
+
+/* Limits that hold for every device: sizes, head_dim, heads. FA2_E_INVALID names field and limit. */
+fa2_status fa2i_problem_check(const fa2_problem *problem);
+
+/* "B=1 Hq=8 Hkv=8 Sq=512 Sk=512 D=64 fp16 causal=1", as fa2-tune --shape takes it (commas instead of
+ * spaces there). */
+void fa2i_problem_format(const fa2_problem *problem, char *out, size_t out_bytes);
+
+const char *fa2i_dtype_string(fa2_dtype dtype); /* "fp16", "bf16" */
+bool fa2i_dtype_parse(const char *text, fa2_dtype *ret_dtype);
+
+/* Multiplications and additions, times two: 4 B Hq Sq Sk D, half of it when causal (the convention
+ * of the FlashAttention papers). */
+double fa2i_problem_flop(const fa2_problem *problem);
+
+/* SHA-256 over parts, each preceded by its length, so that no two lists of parts collide. */
+typedef struct fa2i_part {
+    const void *data;
+    size_t bytes;
+} fa2i_part;
+void fa2i_key_of(const fa2i_part *parts, size_t count, fa2i_key *ret_key);
+void fa2i_key_format(const fa2i_key *key, char out[2 * FA2I_KEY_BYTES + 1]);
+
+#endif

@@ -1,0 +1,35 @@
+/*
+ * Failing with a sentence. The lowest layer: everything may include it, it includes only fa2.h.
+ *
+ * The message lives in thread-local storage, like errno: several threads may use one context, and
+ * fa2_context_create must be able to fail before there is a context. A message is set once, where
+ * the fault is detected, and travels up beside the status that the callers pass on.
+ */
+#ifndef FA2I_BASE_STATUS_H
+#define FA2I_BASE_STATUS_H
+
+#include "fa2.h"
+
+#define FA2I_MESSAGE_BYTES 2048
+
+#if defined(__GNUC__)
+#define FA2I_PRINTF(format_index, first_arg) __attribute__((format(printf, format_index, first_arg)))
+#else
+#define FA2I_PRINTF(format_index, first_arg)
+#endif
+
+/* Set this thread's message and return status. status must not be FA2_OK. */
+fa2_status fa2i_fail(fa2_status status, const char *format, ...) FA2I_PRINTF(2, 3);
+
+/* Put text (printf-style) and ": " before the message that is set, and return status. */
+fa2_status fa2i_fail_prefix(fa2_status status, const char *format, ...) FA2I_PRINTF(2, 3);
+
+/* Run expr; on failure keep its status in `st` and go to the clean-up label `done`. */
+#define FA2_TRY(expr)                                                                              \
+    do {                                                                                           \
+        st = (expr);                                                                               \
+        if (st != FA2_OK)                                                                          \
+            goto done;                                                                             \
+    } while (0)
+
+#endif

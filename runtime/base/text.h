@@ -1,0 +1,26 @@
+/*
+ * A growing string with a sticky error: append freely, test once with fa2i_text_take.
+ * Invariant: data is NULL or NUL-terminated; failed == 1 keeps all later appends from doing anything.
+ * Not thread-safe.
+ */
+#ifndef FA2I_BASE_TEXT_H
+#define FA2I_BASE_TEXT_H
+
+#include "runtime/base/status.h"
+
+typedef struct fa2i_text {
+    char *data;
+    size_t length; /* bytes before the NUL */
+    size_t capacity;
+    int failed; /* 1: out of memory */
+} fa2i_text;
+
+void fa2i_text_add(fa2i_text *text, const char *format, ...) FA2I_PRINTF(2, 3);
+void fa2i_text_add_bytes(fa2i_text *text, const char *bytes, size_t count);
+
+/* Give the string away: *ret_string belongs to the caller (fa2i_free), text is empty again. */
+fa2_status fa2i_text_take(fa2i_text *text, char **ret_string);
+
+void fa2i_text_done(fa2i_text *text); /* zeroed objects are fine */
+
+#endif

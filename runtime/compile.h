@@ -1,0 +1,29 @@
+/*
+ * From CUDA text to an artifact, by NVRTC. Needs no GPU. Thread-safe: NVRTC runs in the calling
+ * thread, and several threads may compile at once. The locale is C while NVRTC runs.
+ */
+#ifndef FA2I_COMPILE_H
+#define FA2I_COMPILE_H
+
+#include "runtime/base/record.h"
+
+/* What code is made for: "sm_86" gives a cubin, "compute_86" PTX that the driver compiles. */
+typedef struct fa2i_target {
+    char name[16];
+    bool ptx;
+} fa2i_target;
+
+/* The target for an SM: its cubin; PTX if as_ptx, or if NVRTC does not know the SM (then for the newest
+ * one below it that NVRTC knows). FA2_E_NO_NVRTC; FA2_E_UNSUPPORTED if it knows none. */
+fa2_status fa2i_target_for(int arch, bool as_ptx, fa2i_target *ret_target);
+
+/* The artifact key: hash of source, compiler options, target and NVRTC version. */
+fa2_status fa2i_compile_key(const char *source, const fa2i_target *target, fa2i_key *ret_key);
+
+/* Compile. A program that the compiler rejects is FA2_OK with outcome FA2I_OUTCOME_COMPILE_ERROR and
+ * the compiler's log: failures are results. One that spills is FA2I_OUTCOME_SPILLED, with its image.
+ * *ret_kernel belongs to the caller (fa2i_kernel_done). generator: fa2i_generator_id. */
+fa2_status fa2i_compile(const fa2i_variant *variant, const char *source, const fa2i_target *target,
+                        const char *generator, fa2i_kernel *ret_kernel);
+
+#endif

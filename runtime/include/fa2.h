@@ -1,0 +1,192 @@
+/*
+ * fa2: FlashAttention-2 kernels generated, tuned and chosen for the GPU in front of them.
+ *
+ * What it computes, per batch b and query head h (kv = h / (heads_q / heads_kv)):
+ *
+ *     S = softmax_scale * Q[b,:,h,:] K[b,:,kv,:]^T      (seq_q x seq_k, masked when causal)
+ *     O[b,:,h,:] = softmax(S) V[b,:,kv,:]               LSE[b,h,:] = ln(sum(exp(S)))
+ *
+ * after Dao, "FlashAttention-2" (2023): tiled, online softmax, S never in memory. Products are
+ * fp16 or bf16 with fp32 accumulation; P is rounded to the input type before the second product.
+ *
+ * Shapes and layout. Q and O are [batch, seq_q, heads_q, head_dim], K and V are
+ * [batch, seq_k, heads_kv, head_dim], in any order of the first three dimensions: each has its own
+ * stride, in elements. head_dim is contiguous. Rows are 16-byte aligned: the base pointer is a
+ * multiple of 16 bytes and every stride a multiple of 8 elements. LSE is [batch, heads_q, seq_q]
+ * fp32, contiguous, natural logarithm.
+ *
+ * Causal masks are aligned bottom-right: query i sees keys j <= i + seq_k - seq_q. A row that sees
+ * no key gives O = 0 and LSE = -infinity.
+ *
+ * Errors. Every function that can fail returns a fa2_status; FA2_OK is 0. On an error the outputs
+ * are untouched, nothing was launched, and fa2_last_message() says in a sentence what was wrong.
+ * The library never prints, exits or aborts.
+ *
+ * Threads. One fa2_context may be used by several threads at once, except that
+ * fa2_context_destroy must be the last call on it. The last message belongs to the thread.
+ *
+ * Ownership. The library owns no tensors: Q, K, V, O, LSE and the workspace are the caller's.
+ */
+#ifndef FA2_H
+#define FA2_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define FA2_API __attribute__((visibility("default")))
+#else
+#define FA2_API
+#endif
+
+#define FA2_VERSION_MAJOR 0
+#define FA2_VERSION_MINOR 1
+#define FA2_VERSION_PATCH 0
+
+/* X(name, value, text). The values are part of the ABI and never change. */
+#define FA2_STATUS_LIST(X)                                                                         \
+    X(FA2_OK, 0, "success")                                                                        \
+    X(FA2_E_INVALID, 1, "invalid argument")                                                        \
+    X(FA2_E_UNSUPPORTED, 2, "not supported on this device or by this version")                     \
+    X(FA2_E_NO_DRIVER, 3, "no CUDA driver")                                                        \
+    X(FA2_E_NO_DEVICE, 4, "no such CUDA device")                                                   \
+    X(FA2_E_NO_NVRTC, 5, "a kernel must be compiled and there is no NVRTC")                        \
+    X(FA2_E_COMPILE, 6, "a kernel does not compile")                                               \
+    X(FA2_E_CUDA, 7, "a CUDA call failed")                                                         \
+    X(FA2_E_DATABASE, 8, "the tuning database cannot be used")                                     \
+    X(FA2_E_MEMORY, 9, "out of host memory")                                                       \
+    X(FA2_E_CAPTURE, 10, "the problem was not prepared before stream capture")                     \
+    X(FA2_E_GENERATOR, 11, "the kernel generator failed")                                          \
+    X(FA2_E_IO, 12, "a file cannot be read or written")                                            \
+    X(FA2_E_NOT_FOUND, 13, "no such record")
+
+typedef enum fa2_status {
+#define FA2_STATUS_ENUM(name, value, text) name = value,
+    FA2_STATUS_LIST(FA2_STATUS_ENUM)
+#undef FA2_STATUS_ENUM
+} fa2_status;
+
+/* A fixed text for a status; "unknown status" for a number that is none. Never NULL. */
+FA2_API const char *fa2_status_string(fa2_status status);
+
+/* What went wrong in this thread's last failing call: argument, limit, CUDA error, file. Never NULL.
+ * Borrowed; valid until this thread's next fa2 call. */
+FA2_API const char *fa2_last_message(void);
+
+typedef enum fa2_op { FA2_OP_FORWARD = 0 } fa2_op;
+typedef enum fa2_dtype { FA2_FP16 = 0, FA2_BF16 = 1 } fa2_dtype;
+
+/* What is asked for: everything that decides which kernel is the best one. Zero-initialise it, so
+ * that fields added later mean "off". */
+typedef struct fa2_problem {
+    fa2_op op;
+    fa2_dtype dtype;   /* bf16 needs compute capability 8.0 */
+    int32_t batch;     /* >= 1 */
+    int32_t heads_q;   /* >= 1, a multiple of heads_kv */
+    int32_t heads_kv;  /* >= 1 */
+    int32_t seq_q;     /* >= 1 */
+    int32_t seq_k;     /* >= 1 */
+    int32_t head_dim;  /* a multiple of 8, 8 ... 256 */
+    int32_t causal;    /* 0 or 1 */
+    int32_t reserved[7]; /* 0 */
+} fa2_problem;
+
+/* A tensor on the device. Strides count elements and are multiples of 8. */
+typedef struct fa2_tensor {
+    void *data; /* device pointer, 16-byte aligned */
+    int64_t stride_batch;
+    int64_t stride_seq;
+    int64_t stride_head;
+} fa2_tensor;
+
+typedef struct fa2_forward_args {
+    fa2_tensor q, k, v; /* read */
+    fa2_tensor o;       /* written; must not overlap the inputs */
+    float *lse;         /* written, [batch, heads_q, seq_q]; NULL: not wanted */
+    float softmax_scale; /* finite, > 0; 0 means 1 / sqrt(head_dim) */
+    void *workspace;    /* fa2_workspace_size bytes, 256-byte aligned; NULL when that is 0 */
+    size_t workspace_bytes;
+} fa2_forward_args;
+
+/* How a context is set up. Zero-initialise: every zero is the default. */
+typedef struct fa2_config {
+    /* Database file. NULL: $FA2_DB, else $XDG_CACHE_HOME/fa2/fa2.db, else ~/.cache/fa2/fa2.db.
+     * "": work without a database. Copied. */
+    const char *database;
+    /* 0: the CUDA context that is current in the calling thread, else the primary context of
+     * device 0. n > 0: the primary context of device n - 1. */
+    int device_plus_one;
+    /* 0: generate for the device's own SM. 75, 80, 86 ...: generate for that SM and load it as PTX,
+     * which the driver compiles. For testing one card's kernels on another. */
+    int arch;
+    /* 1: never write to the database. 0: store kernels that had to be compiled here. */
+    int read_only;
+    /* Called, once per cause, with things worth knowing that are no error of the call: a damaged
+     * record that was skipped, a kernel compiled because nothing was tuned. May be NULL; may be
+     * called from any thread that uses the context. */
+    void (*log)(void *user, const char *message);
+    void *log_user;
+} fa2_config;
+
+typedef struct fa2_context fa2_context;
+
+/* Open the device and the database. Neither NVRTC nor a kernel is loaded. config may be NULL. On
+ * FA2_OK *ret_context belongs to the caller (fa2_context_destroy). A database that does not exist
+ * is no error; one that is not usable is FA2_E_DATABASE. */
+FA2_API fa2_status fa2_context_create(const fa2_config *config, fa2_context **ret_context);
+
+/* Release everything, kernels included. No launch of this context may be in flight. NULL is fine. */
+FA2_API void fa2_context_destroy(fa2_context *context);
+
+/* Choose and load the kernel for a problem, compiling it if nothing fits in the database. Takes
+ * milliseconds with a tuned database, a second or so without. Later fa2_forward calls on the same
+ * problem only launch. Not inside stream capture. */
+FA2_API fa2_status fa2_prepare(fa2_context *context, const fa2_problem *problem);
+
+/* Bytes of device workspace that fa2_forward needs for this problem. Prepares it if need be. */
+FA2_API fa2_status fa2_workspace_size(fa2_context *context, const fa2_problem *problem,
+                                      size_t *ret_bytes);
+
+/* Launch attention on the caller's stream (a CUstream or cudaStream_t; NULL is the default stream)
+ * and return without waiting. The stream belongs to the context's device. A problem that was not
+ * prepared is prepared first, except while the stream is being captured: FA2_E_CAPTURE. */
+FA2_API fa2_status fa2_forward(fa2_context *context, const fa2_problem *problem,
+                               const fa2_forward_args *args, void *stream);
+
+/* By which rule a kernel was chosen, best first. */
+typedef enum fa2_rule {
+    FA2_RULE_EXACT = 0,   /* tuned on this device for this very problem */
+    FA2_RULE_NEAREST = 1, /* tuned on this device for the nearest problem */
+    FA2_RULE_ARCH = 2,    /* chosen for this SM, on another card or by the cost model offline */
+    FA2_RULE_DEFAULT = 3  /* nothing tuned: first choice of the cost model */
+} fa2_rule;
+
+FA2_API const char *fa2_rule_string(fa2_rule rule); /* "exact", "nearest", "arch", "default" */
+
+typedef struct fa2_explanation {
+    fa2_rule rule;
+    int measured;              /* 1: chosen by measurement; 0: by the cost model */
+    fa2_problem tuned_problem; /* what it was chosen for; the problem itself unless nearest, arch */
+    double median_us;          /* its time on tuned_problem; 0 if not measured */
+    char device[128];          /* the card that was measured, or the model's */
+    char variant[192];         /* family and parameters, as the database prints them */
+    char target[16];           /* "sm_86", or "compute_86" for PTX that the driver compiles */
+    int registers;             /* per thread */
+    int spill_bytes;           /* per thread; 0 is what you want to see */
+    int smem_bytes;            /* dynamic shared memory per block */
+    char reason[256];          /* one sentence */
+} fa2_explanation;
+
+/* Tell which kernel the problem gets and why. Prepares the problem if need be. */
+FA2_API fa2_status fa2_explain(fa2_context *context, const fa2_problem *problem,
+                               fa2_explanation *ret_explanation);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,28 @@
+/*
+ * The problems to work on: presets, shape files, --shape texts; each problem once, in the order given.
+ * Errors: FA2_E_INVALID naming option or file, line and column, and what is accepted; FA2_E_IO.
+ */
+#ifndef FA2I_SHAPES_H
+#define FA2I_SHAPES_H
+
+#include "runtime/base/record.h"
+
+typedef struct fa2i_shapes {
+    fa2_problem *items;
+    size_t count, capacity;
+} fa2i_shapes;
+
+/* "seeds", "paper", "quick"; an unknown name lists the known ones. */
+fa2_status fa2i_shapes_add_preset(fa2i_shapes *shapes, const char *name);
+
+/* CSV with the header batch,heads_q,heads_kv,seq_q,seq_k,head_dim,dtype,causal; further columns are
+ * ignored; '#' lines and empty lines are skipped. */
+fa2_status fa2i_shapes_add_file(fa2i_shapes *shapes, const char *path);
+
+/* "B=1,Hq=8,Hkv=8,Sq=512,Sk=512,D=64,dtype=fp16,causal=1". B, Hkv (= Hq), Sk (= Sq), dtype (fp16) and
+ * causal (0) may be left out. */
+fa2_status fa2i_shapes_add_text(fa2i_shapes *shapes, const char *text);
+
+void fa2i_shapes_done(fa2i_shapes *shapes);
+
+#endif
