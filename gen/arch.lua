@@ -1,0 +1,115 @@
+-- What an SM can do, by compute capability, and the cards that stand for one when there is no GPU.
+--
+-- Rates are per SM and clock. Sources: [cuda] CUDA C++ programming guide, compute capabilities;
+-- [paper] NVIDIA's architecture white papers; [measured] on an H200; [derived] from those.
+local M = {}
+
+-- Fields, with the unit and the source that hold for every row:
+--   smem_block  bytes of shared memory that one block may have (opt-in)                     [cuda]
+--   smem_sm     bytes of shared memory per SM                                              [cuda]
+--   reserved    bytes of shared memory that the system takes from each resident block       [cuda]
+--   grain       bytes; shared memory is given out in multiples of this      [cuda occupancy header]
+--   warps       resident warps per SM                                                      [cuda]
+--   blocks      resident blocks per SM                                                     [cuda]
+--   tensor      FLOP, fp16 or bf16 products with fp32 sums, m16n8k16 (sm_75: m16n8k8)       [paper]
+--   tensor_k8   the same through m16n8k8
+--   smem_rate   bytes of shared memory traffic                                  [paper; 75 derived]
+--   ex2         ex2.approx results                                            [cuda; 90 measured]
+--   fp32        fp32 results                                                               [cuda]
+-- sm_90: 631 and 455 TFLOPS over 132 SMs at 1.98 GHz [measured]; wgmma would give 4096.
+-- m16n8k8 on sm_80 ... 89: the ratio of sm_90 [derived].
+local rows = {
+   [75] = {smem_block = 65536, smem_sm = 65536, reserved = 0, grain = 256, warps = 32, blocks = 16,
+           tensor = 1024, tensor_k8 = 1024, smem_rate = 64, ex2 = 16, fp32 = 64},
+   [80] = {smem_block = 166912, smem_sm = 167936, reserved = 1024, grain = 128, warps = 64,
+           blocks = 32, tensor = 2048, tensor_k8 = 1475, smem_rate = 128, ex2 = 16, fp32 = 64},
+   [86] = {smem_block = 101376, smem_sm = 102400, reserved = 1024, grain = 128, warps = 48,
+           blocks = 16, tensor = 1024, tensor_k8 = 737, smem_rate = 128, ex2 = 16, fp32 = 128},
+   [87] = {smem_block = 166912, smem_sm = 167936, reserved = 1024, grain = 128, warps = 48,
+           blocks = 16, tensor = 2048, tensor_k8 = 1475, smem_rate = 128, ex2 = 16, fp32 = 128},
+   [89] = {smem_block = 101376, smem_sm = 102400, reserved = 1024, grain = 128, warps = 48,
+           blocks = 24, tensor = 1024, tensor_k8 = 737, smem_rate = 128, ex2 = 16, fp32 = 128},
+   [90] = {smem_block = 232448, smem_sm = 233472, reserved = 1024, grain = 128, warps = 64,
+           blocks = 32, tensor = 2414, tensor_k8 = 1741, smem_rate = 128, ex2 = 16, fp32 = 128},
+}
+local known = {75, 80, 86, 87, 89, 90}
+
+-- One card per SM, as its driver reports it: a common one, or the one that was at hand.
+local cards = {
+   [75] = {name = "Tesla T4", sm_count = 40, l2_bytes = 4194304, clock_khz = 1590000,
+           bandwidth_bytes = 320000000000},
+   [80] = {name = "NVIDIA A100-SXM4-80GB", sm_count = 108, l2_bytes = 41943040,
+           clock_khz = 1410000, bandwidth_bytes = 2039000000000},
+   [86] = {name = "NVIDIA GeForce RTX 3060", sm_count = 28, l2_bytes = 2359296,
+           clock_khz = 1777000, bandwidth_bytes = 360000000000},
+   [87] = {name = "Orin", sm_count = 16, l2_bytes = 4194304, clock_khz = 1300000,
+           bandwidth_bytes = 204800000000},
+   [89] = {name = "NVIDIA L4", sm_count = 58, l2_bytes = 50331648, clock_khz = 2040000,
+           bandwidth_bytes = 300000000000},
+   [90] = {name = "NVIDIA H200", sm_count = 132, l2_bytes = 62914560, clock_khz = 1980000,
+           bandwidth_bytes = 4800000000000},
+}
+
+-- The card that stands for an SM; nil and the known SMs for any other.
+function M.reference_card(sm)
+   local card = cards[sm]
+   if not card then
+      return nil, "there is no reference card for sm_" .. sm .. "; known: sm_"
+         .. table.concat(known, ", sm_")
+   end
+   return {
+      arch = sm, name = card.name, sm_count = card.sm_count, l2_bytes = card.l2_bytes,
+      clock_khz = card.clock_khz, bandwidth_bytes = card.bandwidth_bytes,
+      smem_block_bytes = rows[sm].smem_block, smem_sm_bytes = rows[sm].smem_sm,
+   }
+end
+
+-- GeForce cards of these SMs sum in fp32 at half rate; workstation and server cards do not [paper].
+-- GTX 16xx report 7.5 and have no tensor cores: fp16 units of 128 lanes do their products
+-- [derived].
+local function slowdown(sm, name)
+   if sm == 75 and name:find("GTX 16", 1, true) then
+      return 4
+   elseif (sm == 75 or sm == 86 or sm == 89) and name:find("GeForce", 1, true) then
+      return 2
+   end
+   return 1
+end
+
+-- The arch of a card {arch, name, sm_count, smem_block_bytes, smem_sm_bytes, l2_bytes, clock_khz,
+-- bandwidth_bytes}: the row above, plus
+--   sm, sm_count, regs (32-bit registers per SM), clock (clocks per us), dram, l2 (bytes per us),
+--   family_sm (the row's SM, by which families decide).
+-- An unknown SM gets the row of the newest known one below it and the card's own sizes. A known one
+-- gets the smaller of both: so a card that plays an older SM gets that SM's candidates.
+-- nil and the reason below sm_75.
+function M.describe(card)
+   local base
+   for _, sm in ipairs(known) do
+      base = sm <= card.arch and sm or base
+   end
+   if not base then
+      return nil, "sm_" .. card.arch .. " is older than sm_75, the oldest that is supported"
+   end
+   local arch = {sm = card.arch, family_sm = base, sm_count = math.max(card.sm_count, 1)}
+   arch.regs = 65536
+   for field, value in pairs(rows[base]) do
+      arch[field] = value
+   end
+   local smem_block, smem_sm = card.smem_block_bytes, card.smem_sm_bytes
+   local exact = card.arch == base
+   arch.smem_block = exact and math.min(arch.smem_block, smem_block) or smem_block
+   arch.smem_sm = exact and math.min(arch.smem_sm, smem_sm) or smem_sm
+   local slower = slowdown(base, card.name)
+   arch.tensor, arch.tensor_k8 = arch.tensor / slower, arch.tensor_k8 / slower
+   local clock_khz = card.clock_khz > 0 and card.clock_khz or cards[base].clock_khz
+   local dram = card.bandwidth_bytes > 0 and card.bandwidth_bytes or cards[base].bandwidth_bytes
+   arch.clock = clock_khz / 1000
+   arch.dram = dram / 1e6
+   -- 32 bytes per clock and SM is about half of what an SM can take in and what the L2 of these
+   -- chips delivers to all of them at once [derived].
+   arch.l2 = 32 * arch.sm_count * arch.clock
+   return arch
+end
+
+return M

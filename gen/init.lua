@@ -1,0 +1,120 @@
+-- What the runtime calls. Every function returns nil and a message for bad input; errors are bugs.
+--
+-- problem: op ("forward"), dtype ("fp16", "bf16"), batch, heads_q, heads_kv, seq_q, seq_k,
+-- head_dim,
+--          causal (0, 1).
+-- card:    name, arch, sm_count, smem_block_bytes, smem_sm_bytes, l2_bytes, clock_khz,
+--          bandwidth_bytes (runtime/base/record.h).
+local arch_of = require("arch")
+local families = require("families")
+local template = require("template")
+local variant_text = require("variant")
+
+local M = {}
+
+-- Calls visit(family, chosen, rejected) for each family that serves the problem, and returns the
+-- arch; nil and all reasons when none does.
+local function visit_families(problem, card, visit)
+   local arch, message = arch_of.describe(card)
+   if not arch then
+      return nil, message
+   end
+   local reasons, served = {}, false
+   for _, family in ipairs(families) do
+      local ok, reason = family:serves(problem, arch)
+      if ok then
+         served = true
+         visit(family, arch, family:candidates(problem, arch))
+      else
+         reasons[#reasons + 1] = family.name .. ": " .. reason
+      end
+   end
+   if not served then
+      return nil, table.concat(reasons, "; ")
+   end
+   return arch
+end
+
+-- List of {text, threads, block_rows, smem_bytes, cost_us}, cheapest first, ties in the order of
+-- their texts; nil and the reason when no family serves the problem.
+function M.candidates(problem, card)
+   local list = {}
+   local arch, message = visit_families(problem, card, function(family, arch, chosen)
+      for _, v in ipairs(chosen) do
+         local entry = family:launch(v)
+         entry.text, entry.cost_us = v.text, family:cost(v, problem, arch, 0)
+         list[#list + 1] = entry
+      end
+   end)
+   if not arch then
+      return nil, message
+   elseif #list == 0 then
+      return nil, "no variant of head_dim " .. problem.head_dim .. " fits this card"
+   end
+   table.sort(list, function(a, b)
+      if a.cost_us ~= b.cost_us then
+         return a.cost_us < b.cost_us
+      end
+      return a.text < b.text
+   end)
+   return list
+end
+
+-- Lines "variant: why it is no candidate".
+function M.rejected(problem, card)
+   local lines = {}
+   local arch, message = visit_families(problem, card, function(_, _, _, rejected)
+      for _, entry in ipairs(rejected) do
+         lines[#lines + 1] = entry.text .. ": " .. entry.reason .. "\n"
+      end
+   end)
+   if not arch then
+      return nil, message
+   end
+   return table.concat(lines)
+end
+
+-- The family and the variant of a canonical text.
+local function parse(text)
+   local name = variant_text.family(text)
+   for _, family in ipairs(families) do
+      if family.name == name then
+         local v, message = variant_text.parse(text, family.keys)
+         if not v then
+            return nil, message
+         end
+         local ok, reason = family:check(v)
+         if not ok then
+            return nil, "'" .. text .. "': " .. reason
+         end
+         return family, v
+      end
+   end
+   return nil, "'" .. text .. "': there is no family '" .. name .. "'"
+end
+
+-- The CUDA text of a variant. read(file): the text of templates/FILE, or nil.
+function M.source(text, read)
+   local family, v = parse(text)
+   if not family then
+      return nil, v
+   end
+   return template.expand(family.name .. ".cu.in", family:environment(v), read)
+end
+
+-- us; registers as the compiler reports them, or 0.
+function M.cost(text, problem, card, registers)
+   local family, v = parse(text)
+   if not family then
+      return nil, v
+   end
+   local arch, message = arch_of.describe(card)
+   if not arch then
+      return nil, message
+   end
+   return family:cost(v, problem, arch, registers)
+end
+
+M.card = arch_of.reference_card
+
+return M

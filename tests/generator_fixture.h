@@ -1,0 +1,50 @@
+/*
+ * What the tests of the generator share. FA2_SOURCE_DIR: the top of the source tree; unset: the
+ * current folder is.
+ */
+#ifndef FA2_TESTS_GENERATOR_FIXTURE_H
+#define FA2_TESTS_GENERATOR_FIXTURE_H
+
+#include <stdlib.h>
+#include "check.h"
+#include "runtime/generator.h"
+
+static const char good[] = "fwd_sm80 d=64 dtype=fp16 causal=0 br=128 bc=64 warps=4 kstages=2 "
+                           "vstages=2 layout=swizzle q=smem";
+
+static inline fa2_problem problem_of(int head_dim, fa2_dtype dtype, int causal, int seq)
+{
+    return (fa2_problem){.dtype = dtype,
+                         .batch = 2,
+                         .heads_q = 8,
+                         .heads_kv = 8,
+                         .seq_q = seq,
+                         .seq_k = seq,
+                         .head_dim = head_dim,
+                         .causal = causal};
+}
+
+/* A generator; the test ends here when there is none. */
+static inline fa2i_generator *open_generator(void)
+{
+    fa2i_generator *generator = NULL;
+    if (fa2i_generator_create(&generator) != FA2_OK) {
+        fprintf(stderr, "%s\n", fa2_last_message());
+        exit(1);
+    }
+    return generator;
+}
+
+/* Point FA2_GEN_PATH at folders of the source tree; NULL: nowhere. */
+static inline void generator_path(const char *folder)
+{
+    const char *source = getenv("FA2_SOURCE_DIR");
+    char path[1024];
+    unsetenv("FA2_GEN_PATH");
+    if (folder == NULL)
+        return;
+    snprintf(path, sizeof path, "%s/%s", source == NULL ? "." : source, folder);
+    setenv("FA2_GEN_PATH", path, 1);
+}
+
+#endif

@@ -1,0 +1,255 @@
+/* What the generator says: candidates of every SM, costs, cards, canonical texts. */
+#include "generator_fixture.h"
+#include "runtime/base/alloc.h"
+
+static const int archs[] = {75, 80, 86, 87, 89, 90};
+static const int head_dims[] = {8, 16, 32, 40, 64, 72, 80, 96, 128, 160, 192, 256};
+enum {
+    ARCHS = sizeof archs / sizeof archs[0],
+    HEAD_DIMS = sizeof head_dims / sizeof head_dims[0],
+};
+
+/* The value of " key=" in a canonical text; -1 when it is not there. */
+static int value_of(const char *text, const char *key)
+{
+    char word[32];
+    snprintf(word, sizeof word, " %s=", key);
+    const char *found = strstr(text, word);
+    return found == NULL ? -1 : (int)strtol(found + strlen(word), NULL, 10);
+}
+
+static void check_candidate(const fa2i_variant *v, const fa2i_card *card,
+                            const fa2_problem *problem)
+{
+    const int br = value_of(v->text, "br"), bc = value_of(v->text, "bc");
+    const int pitch =
+        (problem->head_dim + 15) / 16 * 16 + (strstr(v->text, "layout=pad") != NULL ? 8 : 0);
+    const int k_rows = value_of(v->text, "kstages") * bc,
+              v_rows = value_of(v->text, "vstages") * bc;
+    int rows = br + k_rows + v_rows;
+    if (strstr(v->text, "q=reg") != NULL)
+        rows = k_rows + (v_rows > br ? v_rows : br);
+    CHECK_EQ(v->smem_bytes, 2 * pitch * rows);
+    CHECK(v->smem_bytes <= card->smem_block_bytes);
+    CHECK_EQ(v->block_rows, br);
+    CHECK_EQ(v->threads, 32 * value_of(v->text, "warps"));
+    CHECK(v->threads <= 1024);
+    CHECK_EQ(value_of(v->text, "d"), problem->head_dim);
+    CHECK_EQ(value_of(v->text, "causal"), problem->causal);
+    CHECK(v->cost_us > 0 && v->cost_us < 1e9);
+    CHECK_EQ(strncmp(v->text, card->arch == 75 ? "fwd_sm75 " : "fwd_sm80 ", 9), 0);
+}
+
+static void check_class(fa2i_generator *generator, const fa2i_card *card,
+                        const fa2_problem *problem)
+{
+    fa2i_variant *list = NULL;
+    size_t count = 0;
+    CHECK_EQ(fa2i_generator_candidates(generator, problem, card, &list, &count), FA2_OK);
+    CHECK(count >= 1 && count <= 40);
+    for (size_t i = 0; i < count; i++) {
+        check_candidate(&list[i], card, problem);
+        CHECK(
+            i == 0 || list[i - 1].cost_us < list[i].cost_us ||
+            (list[i - 1].cost_us == list[i].cost_us && strcmp(list[i - 1].text, list[i].text) < 0));
+    }
+    fa2i_free(list);
+}
+
+static void test_every_class(void)
+{
+    fa2i_generator *generator = open_generator();
+    for (size_t a = 0; a < ARCHS; a++) {
+        fa2i_card card;
+        CHECK_EQ(fa2i_generator_card(generator, archs[a], &card), FA2_OK);
+        CHECK_EQ(card.arch, archs[a]);
+        for (size_t d = 0; d < HEAD_DIMS; d++)
+            for (int kind = 0; kind < 4; kind++) {
+                if (card.arch == 75 && kind / 2 == FA2_BF16)
+                    continue;
+                const fa2_problem problem =
+                    problem_of(head_dims[d], (fa2_dtype)(kind / 2), kind % 2, 1024);
+                check_class(generator, &card, &problem);
+            }
+    }
+    fa2i_generator_destroy(generator);
+}
+
+/* Each text of a list comes through the parser, whole: it has a source or, here, a cost; and the
+ * cost is the one that the list says. */
+static void test_round_trip(void)
+{
+    fa2i_generator *generator = open_generator();
+    const fa2_problem problem = problem_of(128, FA2_BF16, 1, 777);
+    fa2i_card card;
+    fa2i_variant *list = NULL;
+    size_t count = 0;
+    CHECK_EQ(fa2i_generator_card(generator, 86, &card), FA2_OK);
+    CHECK_EQ(fa2i_generator_candidates(generator, &problem, &card, &list, &count), FA2_OK);
+    for (size_t i = 0; i < count; i++) {
+        double us = 0;
+        CHECK_EQ(fa2i_generator_cost(generator, list[i].text, &problem, &card, 0, &us), FA2_OK);
+        CHECK(us == list[i].cost_us);
+    }
+    fa2i_free(list);
+    fa2i_generator_destroy(generator);
+}
+
+/* One compilation serves every sequence length: the lists of a class differ only in what is too
+ * tall. */
+static void test_sharing(void)
+{
+    fa2i_generator *generator = open_generator();
+    fa2i_card card;
+    fa2i_variant *all = NULL, *some = NULL;
+    size_t all_count = 0, some_count = 0;
+    const fa2_problem large = problem_of(64, FA2_FP16, 0, 8192),
+                      small = problem_of(64, FA2_FP16, 0, 40);
+    CHECK_EQ(fa2i_generator_card(generator, 90, &card), FA2_OK);
+    CHECK_EQ(fa2i_generator_candidates(generator, &large, &card, &all, &all_count), FA2_OK);
+    CHECK_EQ(fa2i_generator_candidates(generator, &small, &card, &some, &some_count), FA2_OK);
+    CHECK(some_count < all_count);
+    for (size_t i = 0; i < some_count; i++) {
+        size_t at = 0;
+        while (at < all_count && strcmp(all[at].text, some[i].text) != 0)
+            at++;
+        CHECK(at < all_count);
+        CHECK(some[i].block_rows <= 64);
+    }
+    int pads = 0, registers = 0, heights = 0;
+    for (size_t i = 0; i < all_count; i++) {
+        pads += strstr(all[i].text, "layout=pad") != NULL;
+        registers += strstr(all[i].text, "q=reg") != NULL;
+        heights |= all[i].block_rows;
+    }
+    CHECK(pads > 0 && pads < (int)all_count / 2);
+    CHECK(registers > 0);
+    CHECK_EQ(heights, 32 | 64 | 128 | 256);
+    fa2i_free(all);
+    fa2i_free(some);
+    fa2i_generator_destroy(generator);
+}
+
+/* What the compiler says about registers counts: more of them, fewer resident blocks. */
+static void test_cost(void)
+{
+    fa2i_generator *generator = open_generator();
+    const fa2_problem problem = problem_of(64, FA2_FP16, 0, 4096),
+                      causal = problem_of(64, FA2_FP16, 1, 4096);
+    fa2i_card card;
+    double lean = 0, fat = 0, half = 0;
+    CHECK_EQ(fa2i_generator_card(generator, 90, &card), FA2_OK);
+    CHECK_EQ(fa2i_generator_cost(generator, good, &problem, &card, 128, &lean), FA2_OK);
+    CHECK_EQ(fa2i_generator_cost(generator, good, &problem, &card, 254, &fat), FA2_OK);
+    CHECK(lean < fat);
+    CHECK_EQ(fa2i_generator_cost(generator, good, &causal, &card, 254, &half), FA2_OK);
+    CHECK(half > 0.5 * fat && half < 0.7 * fat);
+    fa2i_generator_destroy(generator);
+}
+
+static void test_cards(void)
+{
+    fa2i_generator *generator = open_generator();
+    fa2i_card card, untouched = {.arch = 1};
+    fa2i_variant *list = NULL;
+    size_t count = 0;
+    const fa2_problem bf16 = problem_of(64, FA2_BF16, 0, 512),
+                      fp16 = problem_of(256, FA2_FP16, 0, 512);
+    CHECK_EQ(fa2i_generator_card(generator, 75, &card), FA2_OK);
+    CHECK_EQ(card.smem_block_bytes, 65536);
+    CHECK_EQ(fa2i_generator_candidates(generator, &bf16, &card, &list, &count), FA2_E_UNSUPPORTED);
+    CHECK_CONTAINS(fa2_last_message(), "bf16 needs compute capability 8.0, this is sm_75");
+    card.arch = 70;
+    CHECK_EQ(fa2i_generator_candidates(generator, &fp16, &card, &list, &count), FA2_E_UNSUPPORTED);
+    CHECK_CONTAINS(fa2_last_message(), "sm_70 is older than sm_75");
+    CHECK(list == NULL);
+    CHECK_EQ(fa2i_generator_card(generator, 61, &untouched), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "sm_75, sm_80, sm_86, sm_87, sm_89, sm_90");
+    CHECK_EQ(untouched.arch, 1);
+    /* A card newer than all that are known: the newest family, its own limits. */
+    CHECK_EQ(fa2i_generator_card(generator, 89, &card), FA2_OK);
+    card.arch = 120;
+    CHECK_EQ(fa2i_generator_candidates(generator, &fp16, &card, &list, &count), FA2_OK);
+    for (size_t i = 0; i < count; i++)
+        check_candidate(&list[i], &card, &fp16);
+    fa2i_free(list);
+    /* GeForce sums at half the rate of the server card beside it. */
+    double server = 0, geforce = 0;
+    card.arch = 89;
+    CHECK_EQ(fa2i_generator_cost(generator, good, &bf16, &card, 0, &server), FA2_OK);
+    snprintf(card.name, sizeof card.name, "NVIDIA GeForce RTX 4090");
+    CHECK_EQ(fa2i_generator_cost(generator, good, &bf16, &card, 0, &geforce), FA2_OK);
+    CHECK(geforce > server);
+    fa2i_generator_destroy(generator);
+}
+
+static void test_bad_texts(void)
+{
+    static const char *const cases[][2] = {
+        {"", "there is no family ''"},
+        {"fwd_sm81 d=64", "there is no family 'fwd_sm81'"},
+        {"fwd_sm80", "has no 'd='"},
+        {"fwd_sm80 dtype=fp16 d=64", "'dtype=fp16' where 'd=' is expected"},
+        {"fwd_sm80 d=064", "'d=064' is not a plain integer"},
+        {"fwd_sm80 d=-8", "'d=-8' is not a plain integer"},
+        {"fwd_sm80  d=64", "where 'd=' is expected"},
+        {"fwd_sm80 d=64 dtype=fp32", "'dtype=fp32' is not one of fp16, bf16"},
+        {"fwd_sm80 d=64 dtype=fp16 causal=0 br=128 bc=64 warps=4 kstages=2 vstages=2 "
+         "layout=swizzle q=smem ",
+         "goes on after its last key"},
+        {"fwd_sm80 d=64 dtype=fp16 causal=2 br=128 bc=64 warps=4 kstages=2 vstages=2 "
+         "layout=swizzle q=smem",
+         "causal is neither 0 nor 1"},
+        {"fwd_sm80 d=60 dtype=fp16 causal=0 br=128 bc=64 warps=4 kstages=2 vstages=2 "
+         "layout=swizzle q=smem",
+         "d is not a multiple of 8"},
+        {"fwd_sm80 d=64 dtype=fp16 causal=0 br=128 bc=40 warps=4 kstages=2 vstages=2 "
+         "layout=swizzle q=smem",
+         "bc is not a multiple of 16"},
+        {"fwd_sm80 d=64 dtype=fp16 causal=0 br=96 bc=64 warps=4 kstages=2 vstages=2 "
+         "layout=swizzle q=smem",
+         "no such pair of br and warps"},
+        {"fwd_sm75 d=64 dtype=fp16 causal=0 br=128 bc=64 warps=4 kstages=3 vstages=3 "
+         "layout=swizzle q=smem",
+         "no such pair of kstages and vstages"},
+        {"fwd_sm75 d=64 dtype=bf16 causal=0 br=128 bc=64 warps=4 kstages=1 vstages=1 "
+         "layout=swizzle q=smem",
+         "bf16 needs compute capability 8.0"},
+    };
+    fa2i_generator *generator = open_generator();
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char *source = NULL;
+        CHECK_EQ(fa2i_generator_source(generator, cases[i][0], &source), FA2_E_GENERATOR);
+        CHECK_CONTAINS(fa2_last_message(), cases[i][1]);
+        CHECK(source == NULL);
+    }
+    fa2i_generator_destroy(generator);
+}
+
+static void test_rejected(void)
+{
+    fa2i_generator *generator = open_generator();
+    const fa2_problem problem = problem_of(256, FA2_FP16, 0, 32);
+    fa2i_card card;
+    char *text = NULL;
+    CHECK_EQ(fa2i_generator_card(generator, 75, &card), FA2_OK);
+    CHECK_EQ(fa2i_generator_rejected(generator, &problem, &card, &text), FA2_OK);
+    CHECK_CONTAINS(text, "bytes of shared memory, a block has 65536\n");
+    CHECK_CONTAINS(text, "registers too many\n");
+    CHECK_EQ(strncmp(text, "fwd_sm75 d=256 dtype=fp16 causal=0 ", 35), 0);
+    fa2i_free(text);
+    fa2i_generator_destroy(generator);
+}
+
+int main(void)
+{
+    generator_path(NULL);
+    test_every_class();
+    test_round_trip();
+    test_sharing();
+    test_cost();
+    test_cards();
+    test_bad_texts();
+    test_rejected();
+    return check_done();
+}

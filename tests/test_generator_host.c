@@ -1,0 +1,179 @@
+/* The host of the scripts: golden config blocks, determinism, overrides through FA2_GEN_PATH, and
+ * running out of memory anywhere. FA2_UPDATE_GOLDEN=1 writes the golden files anew. */
+#include <locale.h>
+#include "generator_fixture.h"
+#include "runtime/base/alloc.h"
+#include "runtime/base/status.h"
+
+static const int archs[] = {75, 80, 86, 87, 89, 90};
+enum { ARCHS = sizeof archs / sizeof archs[0] };
+
+/* Whether a file holds exactly text; writes it instead when FA2_UPDATE_GOLDEN is set. */
+static void check_golden(const char *name, const char *text)
+{
+    const char *source = getenv("FA2_SOURCE_DIR");
+    char path[1024], golden[16384];
+    snprintf(path, sizeof path, "%s/tests/golden/%s", source == NULL ? "." : source, name);
+    const bool update = getenv("FA2_UPDATE_GOLDEN") != NULL;
+    FILE *file = fopen(path, update ? "wb" : "rb");
+    CHECK(file != NULL);
+    if (file == NULL)
+        return;
+    if (update) {
+        CHECK(fputs(text, file) >= 0);
+    } else {
+        golden[fread(golden, 1, sizeof golden - 1, file)] = '\0';
+        CHECK_STR(text, golden);
+    }
+    fclose(file);
+}
+
+/* The config blocks of a few variants, alone: tests/golden/templates has root templates that
+ * include nothing else. */
+static void test_golden(void)
+{
+    static const char *const cases[][2] = {
+        {"sm75_d40.cu", "fwd_sm75 d=40 dtype=fp16 causal=0 br=64 bc=32 warps=4 kstages=1 vstages=1 "
+                        "layout=swizzle q=reg"},
+        {"sm80_d64.cu", good},
+        {"sm80_d128_bf16_causal.cu", "fwd_sm80 d=128 dtype=bf16 causal=1 br=64 bc=48 warps=4 "
+                                     "kstages=3 vstages=3 layout=pad q=reg"},
+    };
+    generator_path("tests/golden");
+    fa2i_generator *generator = open_generator();
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char *text = NULL;
+        CHECK_EQ(fa2i_generator_source(generator, cases[i][1], &text), FA2_OK);
+        if (text != NULL)
+            check_golden(cases[i][0], text);
+        fa2i_free(text);
+    }
+    fa2i_generator_destroy(generator);
+    generator_path(NULL);
+}
+
+/* Two generators give the same bytes, whatever the locale; another file is another generator id. */
+static void test_determinism(void)
+{
+    fa2i_generator *first = open_generator();
+    setlocale(LC_ALL, "de_DE.UTF-8"); /* decimal comma, where it is installed */
+    fa2i_generator *second = open_generator();
+    fa2i_card card;
+    char *sources[2] = {NULL, NULL}, *rejected[2] = {NULL, NULL};
+    const fa2_problem problem = problem_of(96, FA2_BF16, 1, 300);
+    CHECK_STR(fa2i_generator_id(first), fa2i_generator_id(second));
+    CHECK_EQ(strlen(fa2i_generator_id(first)), 16);
+    for (int i = 0; i < 2; i++) {
+        fa2i_generator *generator = i == 0 ? first : second;
+        CHECK_EQ(fa2i_generator_card(generator, 80, &card), FA2_OK);
+        CHECK_EQ(fa2i_generator_source(generator, good, &sources[i]), FA2_OK);
+        CHECK_EQ(fa2i_generator_rejected(generator, &problem, &card, &rejected[i]), FA2_OK);
+    }
+    CHECK_STR(sources[0], sources[1]);
+    CHECK_STR(rejected[0], rejected[1]);
+    generator_path("tests/families");
+    fa2i_generator *third = open_generator();
+    CHECK(strcmp(fa2i_generator_id(first), fa2i_generator_id(third)) != 0);
+    generator_path(NULL);
+    setlocale(LC_ALL, "C");
+    for (int i = 0; i < 2; i++) {
+        fa2i_free(sources[i]);
+        fa2i_free(rejected[i]);
+    }
+    fa2i_generator_destroy(first);
+    fa2i_generator_destroy(second);
+    fa2i_generator_destroy(third);
+}
+
+/* FA2_GEN_PATH adds families beside the embedded ones; a folder that holds nothing is an error. */
+static void test_override(void)
+{
+    const fa2_problem problem = problem_of(256, FA2_FP16, 1, 1);
+    generator_path("tests/families");
+    fa2i_generator *generator = open_generator();
+    for (size_t a = 0; a < ARCHS; a++) {
+        fa2i_card card;
+        fa2i_variant *list = NULL;
+        size_t count = 0, faults = 0, hangs = 0;
+        CHECK_EQ(fa2i_generator_card(generator, archs[a], &card), FA2_OK);
+        CHECK_EQ(fa2i_generator_candidates(generator, &problem, &card, &list, &count), FA2_OK);
+        for (size_t i = 0; i < count; i++) {
+            const bool fault = strncmp(list[i].text, "test_fault ", 11) == 0;
+            const bool hang = strncmp(list[i].text, "test_hang ", 10) == 0;
+            char *source = NULL;
+            faults += fault;
+            hangs += hang;
+            CHECK(i > 0 || (!fault && !hang));
+            if (!fault && !hang)
+                continue;
+            CHECK_EQ(fa2i_generator_source(generator, list[i].text, &source), FA2_OK);
+            CHECK_CONTAINS(source,
+                           fault ? "test_fault(const Params p)" : "test_hang(const Params p)");
+            fa2i_free(source);
+        }
+        CHECK_EQ(faults, 1);
+        CHECK_EQ(hangs, 1);
+        fa2i_free(list);
+    }
+    fa2i_generator_destroy(generator);
+    generator = NULL;
+    generator_path("tests/golden/templates");
+    CHECK_EQ(fa2i_generator_create(&generator), FA2_E_GENERATOR);
+    CHECK_CONTAINS(fa2_last_message(), "has neither gen/ nor templates/");
+    CHECK(generator == NULL);
+    generator_path(NULL);
+}
+
+/* Everything that the generator does, once. FA2_E_MEMORY is the only failure there may be. */
+static fa2_status use_all(void)
+{
+    fa2_status st = FA2_OK;
+    fa2i_generator *generator = NULL;
+    fa2i_variant *list = NULL;
+    size_t count = 0;
+    char *source = NULL, *rejected = NULL;
+    fa2i_card card;
+    const fa2_problem problem = problem_of(256, FA2_FP16, 0, 64);
+    FA2_TRY(fa2i_generator_create(&generator));
+    FA2_TRY(fa2i_generator_card(generator, 75, &card));
+    FA2_TRY(fa2i_generator_candidates(generator, &problem, &card, &list, &count));
+    FA2_TRY(fa2i_generator_rejected(generator, &problem, &card, &rejected));
+    FA2_TRY(fa2i_generator_source(generator, list[0].text, &source));
+done:
+    fa2i_free(source);
+    fa2i_free(rejected);
+    fa2i_free(list);
+    fa2i_generator_destroy(generator);
+    return st;
+}
+
+static void test_no_memory(void)
+{
+    generator_path("tests/golden");
+    fa2i_alloc_fail_at(0);
+    CHECK_EQ(use_all(), FA2_OK);
+    const long requests = fa2i_alloc_fail_at(0);
+    int failures = 0;
+    CHECK(requests > 1000);
+    /* Lua collects garbage and asks again, so late failures are survived; all early ones are tried.
+     */
+    for (long nth = 1; nth <= requests; nth += nth < 300 ? 1 : 101) {
+        fa2i_alloc_fail_at(nth);
+        const fa2_status st = use_all();
+        fa2i_alloc_fail_at(0);
+        CHECK(st == FA2_OK || st == FA2_E_MEMORY);
+        failures += st != FA2_OK;
+    }
+    CHECK(failures > 10);
+    generator_path(NULL);
+}
+
+int main(void)
+{
+    generator_path(NULL);
+    test_golden();
+    test_determinism();
+    test_override();
+    test_no_memory();
+    return check_done();
+}
