@@ -4,9 +4,10 @@
  * their own (fa2i_cuda_install, fa2i_nvrtc_install).
  *
  * Names tried: the driver as $FA2_CUDA_LIBRARY, libcuda.so.1, /usr/lib/wsl/lib/libcuda.so.1; NVRTC as
- * $FA2_NVRTC_LIBRARY, libnvrtc.so.13, .12, under $CUDA_HOME, /usr/local/cuda, and where NVIDIA's Python
- * packages put it. A failure names each of them with the loader's reason. FA2_CUDA_LIBRARY and
- * FA2_NVRTC_LIBRARY, when set, are the only name tried.
+ * $FA2_NVRTC_LIBRARY, in the folder that CMake was given (FA2_NVRTC_DIR), libnvrtc.so.13, .12, under
+ * $CUDA_HOME, $CUDA_PATH, /usr/local/cuda, and in $VIRTUAL_ENV where NVIDIA's Python packages put it. A
+ * failure names each of them with the loader's reason. FA2_CUDA_LIBRARY and FA2_NVRTC_LIBRARY, when
+ * set, are the only name tried.
  *
  * Each table is filled once per process, by the first call; safe from any thread; never unloaded.
  */
@@ -33,12 +34,13 @@ typedef struct fa2i_nvrtc_table {
 } fa2i_nvrtc_table;
 
 /* Load on first use. *ret_table is borrowed for the life of the process. FA2_E_NO_DRIVER, also when
- * cuInit fails; FA2_E_NO_NVRTC. */
+ * cuInit fails, but FA2_E_NO_DEVICE when it fails with CUDA_ERROR_NO_DEVICE; FA2_E_NO_NVRTC. A failure
+ * is not remembered: the next call tries again. */
 fa2_status fa2i_cuda_get(const fa2i_cuda_table **ret_table);
 fa2_status fa2i_nvrtc_get(const fa2i_nvrtc_table **ret_table);
 
-/* Use this table from now on (NULL: load the real one at the next get). Borrowed. For tests; not while
- * another thread is in the library. */
+/* Use this table from now on (NULL: load the real one at the next get). The next get calls its init.
+ * Borrowed. For tests; not while another thread is in the library. */
 void fa2i_cuda_install(const fa2i_cuda_table *table);
 void fa2i_nvrtc_install(const fa2i_nvrtc_table *table);
 

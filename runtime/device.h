@@ -29,7 +29,8 @@ void fa2i_device_close(fa2i_device *device); /* zeroed objects are fine */
 /* The card of device `ordinal`, without a context. */
 fa2_status fa2i_device_card(const fa2i_cuda_table *cuda, int ordinal, fa2i_card *ret_card);
 
-/* Make the device's context current in this thread; leave undoes it. Leave after every enter. */
+/* Make the device's context current in this thread; leave undoes it. Leave after every enter that gave
+ * FA2_OK, in reverse order. Costs one cheap driver call when the context is current already. */
 fa2_status fa2i_device_enter(const fa2i_device *device);
 void fa2i_device_leave(const fa2i_device *device);
 

@@ -86,8 +86,8 @@ void fa2i_kernel_done(fa2i_kernel *kernel);
 /* Limits that hold for every device: sizes, head_dim, heads. FA2_E_INVALID names field and limit. */
 fa2_status fa2i_problem_check(const fa2_problem *problem);
 
-/* "B=1 Hq=8 Hkv=8 Sq=512 Sk=512 D=64 fp16 causal=1", as fa2-tune --shape takes it (commas instead of
- * spaces there). */
+/* "B=1 Hq=8 Hkv=8 Sq=512 Sk=512 D=64 dtype=fp16 causal=1", as fa2-tune --shape takes it (commas
+ * instead of spaces there). The problem is valid. */
 void fa2i_problem_format(const fa2_problem *problem, char *out, size_t out_bytes);
 
 const char *fa2i_dtype_string(fa2_dtype dtype); /* "fp16", "bf16" */

@@ -127,7 +127,7 @@ typedef struct fa2_config {
     int read_only;
     /* Called, once per cause, with things worth knowing that are no error of the call: a damaged
      * record that was skipped, a kernel compiled because nothing was tuned. May be NULL; may be
-     * called from any thread that uses the context. */
+     * called from any thread that uses the context; must not call into that context. */
     void (*log)(void *user, const char *message);
     void *log_user;
 } fa2_config;

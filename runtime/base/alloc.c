@@ -1,0 +1,64 @@
+/*
+ * The C allocator behind a counter that can make one request fail.
+ *
+ * - requests counts every request since the last fa2i_alloc_fail_at; fail_at is the number of the
+ *   one that fails, 0 for none. Because requests only grows, exactly one request can match.
+ * - Both are atomics with relaxed order: they guard no other data, and the tests that arm the
+ *   counter compare totals only after their threads are joined.
+ */
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include "runtime/base/alloc.h"
+
+static atomic_long requests;
+static atomic_long fail_at;
+
+static int request_fails(void)
+{
+    const long number = atomic_fetch_add_explicit(&requests, 1, memory_order_relaxed) + 1;
+    return number == atomic_load_explicit(&fail_at, memory_order_relaxed);
+}
+
+void *fa2i_alloc(size_t bytes)
+{
+    return fa2i_alloc_array(1, bytes);
+}
+
+void *fa2i_alloc_array(size_t count, size_t size)
+{
+    if (request_fails())
+        return NULL;
+    if (count == 0 || size == 0)
+        return calloc(1, 1); /* calloc(0, ...) may be NULL, which would read as a failure */
+    return count <= SIZE_MAX / size ? calloc(count, size) : NULL;
+}
+
+void *fa2i_realloc(void *block, size_t bytes)
+{
+    if (request_fails())
+        return NULL;
+    return realloc(block, bytes == 0 ? 1 : bytes);
+}
+
+char *fa2i_strdup(const char *text)
+{
+    const size_t bytes = strlen(text) + 1;
+    char *copy = fa2i_alloc(bytes);
+    if (copy != NULL)
+        memcpy(copy, text, bytes);
+    return copy;
+}
+
+void fa2i_free(void *block)
+{
+    free(block);
+}
+
+long fa2i_alloc_fail_at(long nth)
+{
+    const long made = atomic_exchange_explicit(&requests, 0, memory_order_relaxed);
+    atomic_store_explicit(&fail_at, nth, memory_order_relaxed);
+    return made;
+}

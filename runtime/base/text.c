@@ -1,0 +1,84 @@
+/*
+ * Growing by doubling, formatting straight into the spare room.
+ *
+ * - capacity counts the NUL: length < capacity whenever data is not NULL.
+ * - A failed growth leaves data as it was and sets failed; take reports it.
+ */
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include "runtime/base/alloc.h"
+#include "runtime/base/text.h"
+
+/* Room for `more` bytes and the NUL. False when it failed, now or before. */
+static bool reserve(fa2i_text *text, size_t more)
+{
+    if (text->failed)
+        return false;
+    if (more < text->capacity - text->length)
+        return true;
+    size_t capacity = text->capacity < 64 ? 64 : text->capacity;
+    while (more >= capacity - text->length) {
+        if (capacity > SIZE_MAX / 2) {
+            text->failed = 1;
+            return false;
+        }
+        capacity *= 2;
+    }
+    char *data = fa2i_realloc(text->data, capacity);
+    if (data == NULL) {
+        text->failed = 1;
+        return false;
+    }
+    text->data = data;
+    text->capacity = capacity;
+    text->data[text->length] = '\0';
+    return true;
+}
+
+void fa2i_text_add(fa2i_text *text, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    const int needed = vsnprintf(NULL, 0, format, args);
+    va_end(args);
+    if (needed < 0) {
+        text->failed = 1;
+        return;
+    }
+    if (!reserve(text, (size_t)needed))
+        return;
+    va_start(args, format);
+    vsnprintf(text->data + text->length, (size_t)needed + 1, format, args);
+    va_end(args);
+    text->length += (size_t)needed;
+}
+
+void fa2i_text_add_bytes(fa2i_text *text, const char *bytes, size_t count)
+{
+    if (!reserve(text, count))
+        return;
+    if (count > 0)
+        memcpy(text->data + text->length, bytes, count);
+    text->length += count;
+    text->data[text->length] = '\0';
+}
+
+fa2_status fa2i_text_take(fa2i_text *text, char **ret_string)
+{
+    if (!reserve(text, 0)) { /* an empty text becomes an empty string, not NULL */
+        fa2i_text_done(text);
+        return fa2i_fail(FA2_E_MEMORY, "out of memory while building a text");
+    }
+    *ret_string = text->data;
+    *text = (fa2i_text){0};
+    return FA2_OK;
+}
+
+void fa2i_text_done(fa2i_text *text)
+{
+    fa2i_free(text->data);
+    *text = (fa2i_text){0};
+}

@@ -1,0 +1,128 @@
+/*
+ * Attention in the place of launches: a hook for the fake driver (fake.on_launch) that reads the
+ * parameter block and writes O and LSE, so that the tuner's verification has something to find
+ * right, and times that depend on the variant. Kernels can be made to misbehave:
+ *
+ *     function test_fault    breaks the context        function test_hang     never returns
+ *     text "// behave=wrong" leaves out the last key   "// behave=outside"    writes before O
+ *     "// behave=die"        kills the process
+ *     $FA2_TEST_WRONG        variants with this text in their source are wrong
+ *     $FA2_TEST_SLEEP_US     real time that each launch takes
+ */
+#ifndef FA2_TESTS_FAKE_ATTENTION_H
+#define FA2_TESTS_FAKE_ATTENTION_H
+
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include "fake_cuda.h"
+#include "tuner/reference.h"
+
+typedef struct attention_kernel {
+    int head_dim, causal;
+    fa2_dtype dtype;
+    bool wrong;
+} attention_kernel;
+
+static inline int attention_constant(const char *source, const char *name)
+{
+    const char *at = strstr(source, name);
+    return at == NULL ? 0 : atoi(at + strlen(name));
+}
+
+static inline void attention_row(const attention_kernel *kernel, const fa2i_forward_params *p,
+                                 int b, int h, int row)
+{
+    const uint16_t *q = (const uint16_t *)(uintptr_t)p->q + b * p->q_stride[0] +
+                        row * p->q_stride[1] + h * p->q_stride[2];
+    const uint16_t *k =
+        (const uint16_t *)(uintptr_t)p->k + b * p->k_stride[0] + h / p->group * p->k_stride[2];
+    const uint16_t *v =
+        (const uint16_t *)(uintptr_t)p->v + b * p->v_stride[0] + h / p->group * p->v_stride[2];
+    uint16_t *o = (uint16_t *)(uintptr_t)p->o + b * p->o_stride[0] + row * p->o_stride[1] +
+                  h * p->o_stride[2];
+    float acc[256] = {0}, sum = 0, largest = -INFINITY;
+    int keys = kernel->causal ? row + 1 + p->seq_k - p->seq_q : p->seq_k;
+    keys = keys < 0 ? 0 : keys - kernel->wrong;
+    for (int j = 0; j < keys; j++) {
+        float score = 0;
+        for (int d = 0; d < kernel->head_dim; d++)
+            score += fa2i_from_bits(kernel->dtype, q[d]) *
+                     fa2i_from_bits(kernel->dtype, k[j * p->k_stride[1] + d]);
+        score *= p->scale;
+        float above = fmaxf(largest, score);
+        float keep = expf(largest - above), weight = expf(score - above);
+        sum = sum * keep + weight;
+        for (int d = 0; d < kernel->head_dim; d++)
+            acc[d] =
+                acc[d] * keep + weight * fa2i_from_bits(kernel->dtype, v[j * p->v_stride[1] + d]);
+        largest = above;
+    }
+    for (int d = 0; d < kernel->head_dim; d++)
+        o[d] = fa2i_to_bits(kernel->dtype, keys > 0 ? acc[d] / sum : 0);
+    if (p->lse != 0)
+        ((float *)(uintptr_t)p->lse)[((int64_t)b * p->heads_q + h) * p->seq_q + row] =
+            keys > 0 ? largest + logf(sum) : -INFINITY;
+}
+
+/* Microseconds of a variant per 10^6 products of a query with a key: 30 to 60, by its text. */
+static inline double attention_pace(const char *source)
+{
+    uint32_t hash = 2166136261u;
+    for (const char *at = source; *at != '\0'; at++)
+        hash = (hash ^ (unsigned char)*at) * 16777619u;
+    return 30 + hash % 3000 / 100.0;
+}
+
+/* A family that is made to misbehave; the fake driver knows no parameters of it. */
+static inline CUresult attention_test_family(const fake_launch *launch)
+{
+    while (!launch->captured && strcmp(launch->function, "test_hang") == 0)
+        pause();
+    return launch->captured ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
+}
+
+static inline void attention_misbehave(const fake_launch *launch)
+{
+    if (strstr(launch->source, "// behave=die") != NULL)
+        raise(SIGKILL);
+    if (strstr(launch->source, "// behave=outside") != NULL)
+        ((uint16_t *)(uintptr_t)launch->params.o)[-3] = 0;
+}
+
+static inline CUresult attention_on_launch(fake_launch *launch, void *user)
+{
+    const fa2i_forward_params *p = &launch->params;
+    const char *wrong = getenv("FA2_TEST_WRONG"), *sleep_us = getenv("FA2_TEST_SLEEP_US");
+    attention_kernel kernel = {.head_dim = attention_constant(launch->source, "kHeadDim = "),
+                               .causal = attention_constant(launch->source, "kCausal = "),
+                               .dtype = strstr(launch->source, "kBf16 = true") != NULL ? FA2_BF16
+                                                                                       : FA2_FP16,
+                               .wrong = strstr(launch->source, "// behave=wrong") != NULL ||
+                                        (wrong != NULL && strstr(launch->source, wrong) != NULL)};
+    (void)user;
+    if (strncmp(launch->function, "test_", 5) == 0)
+        return attention_test_family(launch);
+    int batch = (int)(launch->blocks / (unsigned)(p->q_tiles * p->heads_q));
+    double products = (double)batch * p->heads_q * p->seq_q * p->seq_k;
+    launch->duration_us = attention_pace(launch->source) * (products * 1e-6 + 0.1);
+    if (sleep_us != NULL)
+        nanosleep(&(struct timespec){.tv_nsec = 1000 * atol(sleep_us)}, NULL);
+    if (launch->captured)
+        return CUDA_SUCCESS;
+    attention_misbehave(launch);
+    /* Only poisoned outputs are looked at; the others are launches that are timed. */
+    if (*(const uint16_t *)(uintptr_t)p->o != 0xffff)
+        return CUDA_SUCCESS;
+    for (int b = 0; b < batch; b++)
+        for (int h = 0; h < p->heads_q; h++)
+            for (int row = 0; row < p->seq_q; row++)
+                attention_row(&kernel, p, b, h, row);
+    return CUDA_SUCCESS;
+}
+
+#endif

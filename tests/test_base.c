@@ -1,0 +1,219 @@
+/* runtime/base: statuses and messages, allocation failures, texts, records. */
+#include <pthread.h>
+#include <stdint.h>
+#include "check.h"
+#include "runtime/base/alloc.h"
+#include "runtime/base/record.h"
+#include "runtime/base/text.h"
+
+static const fa2_problem good = {
+    .batch = 2, .heads_q = 8, .heads_kv = 2, .seq_q = 100, .seq_k = 200, .head_dim = 64};
+
+static void test_status(void)
+{
+    CHECK_STR(fa2_status_string(FA2_OK), "success");
+    CHECK_STR(fa2_status_string(FA2_E_NOT_FOUND), "no such record");
+    CHECK_STR(fa2_status_string((fa2_status)999), "unknown status");
+
+    CHECK_EQ(fa2i_fail(FA2_E_IO, "file %s, line %d", "a.csv", 3), FA2_E_IO);
+    CHECK_STR(fa2_last_message(), "file a.csv, line 3");
+    CHECK_EQ(fa2i_fail_prefix(FA2_E_INVALID, "reading %s", "shapes"), FA2_E_INVALID);
+    CHECK_STR(fa2_last_message(), "reading shapes: file a.csv, line 3");
+    fa2i_fail(FA2_E_IO, "again: %s", fa2_last_message());
+    CHECK_STR(fa2_last_message(), "again: reading shapes: file a.csv, line 3");
+}
+
+/* A message that is too long keeps its beginning, prefix included. */
+static void test_long_message(void)
+{
+    char filler[2 * FA2I_MESSAGE_BYTES];
+    memset(filler, 'x', sizeof filler - 1);
+    filler[sizeof filler - 1] = '\0';
+    fa2i_fail(FA2_E_IO, "begin %s", filler);
+    CHECK_EQ(strlen(fa2_last_message()), FA2I_MESSAGE_BYTES - 1);
+    fa2i_fail_prefix(FA2_E_IO, "prefix");
+    CHECK_EQ(strlen(fa2_last_message()), FA2I_MESSAGE_BYTES - 1);
+    CHECK(strncmp(fa2_last_message(), "prefix: begin xxx", 17) == 0);
+}
+
+static void *fail_elsewhere(void *unused)
+{
+    (void)unused;
+    CHECK_STR(fa2_last_message(), "");
+    fa2i_fail(FA2_E_IO, "of the other thread");
+    return NULL;
+}
+
+static void test_message_per_thread(void)
+{
+    pthread_t thread;
+    fa2i_fail(FA2_E_IO, "of this thread");
+    CHECK_EQ(pthread_create(&thread, NULL, fail_elsewhere, NULL), 0);
+    CHECK_EQ(pthread_join(thread, NULL), 0);
+    CHECK_STR(fa2_last_message(), "of this thread");
+}
+
+static void test_alloc(void)
+{
+    unsigned char *block = fa2i_alloc(64);
+    for (int i = 0; i < 64; i++)
+        CHECK_EQ(block[i], 0);
+    block[0] = 7;
+    block = fa2i_realloc(block, 1 << 20);
+    CHECK_EQ(block[0], 7);
+    fa2i_free(block);
+
+    void *empty = fa2i_alloc(0);
+    CHECK(empty != NULL);
+    fa2i_free(empty);
+    CHECK(fa2i_alloc_array(SIZE_MAX / 4, 8) == NULL);
+    char *copy = fa2i_strdup("text");
+    CHECK_STR(copy, "text");
+    fa2i_free(copy);
+}
+
+static void test_alloc_fail_at(void)
+{
+    fa2i_alloc_fail_at(2);
+    void *first = fa2i_alloc(1), *second = fa2i_alloc(1), *third = fa2i_alloc(1);
+    CHECK(first != NULL);
+    CHECK(second == NULL);
+    CHECK(third != NULL);
+    CHECK_EQ(fa2i_alloc_fail_at(1), 3);
+    CHECK(fa2i_realloc(first, 100) == NULL); /* first stays valid */
+    CHECK_EQ(fa2i_alloc_fail_at(1), 1);
+    CHECK(fa2i_strdup("x") == NULL);
+    CHECK_EQ(fa2i_alloc_fail_at(0), 1);
+    fa2i_free(first);
+    fa2i_free(third);
+}
+
+static void test_text(void)
+{
+    fa2i_text text = {0};
+    char *string = NULL;
+    for (int i = 0; i < 1000; i++)
+        fa2i_text_add(&text, "%d,", i);
+    fa2i_text_add_bytes(&text, "end!", 3);
+    CHECK_EQ(text.length, 10 * 2 + 90 * 3 + 900 * 4 + 3);
+    CHECK_EQ(fa2i_text_take(&text, &string), FA2_OK);
+    CHECK(strncmp(string, "0,1,2,", 6) == 0);
+    CHECK_STR(string + strlen(string) - 7, "999,end");
+    CHECK(text.data == NULL && text.length == 0);
+    fa2i_free(string);
+
+    CHECK_EQ(fa2i_text_take(&text, &string), FA2_OK);
+    CHECK_STR(string, "");
+    fa2i_free(string);
+}
+
+static void test_text_out_of_memory(void)
+{
+    char *string = NULL;
+    for (long nth = 1; nth <= 2; nth++) {
+        fa2i_text text = {0};
+        fa2i_alloc_fail_at(nth);
+        fa2i_text_add(&text, "%060d", 1);
+        fa2i_text_add(&text, "%060d", 2); /* grows a second time */
+        CHECK_EQ(fa2i_text_take(&text, &string), FA2_E_MEMORY);
+        CHECK(string == NULL);
+        CHECK(text.data == NULL);
+    }
+    fa2i_alloc_fail_at(0);
+}
+
+/* Each bad problem with what its message must name. */
+static void test_problem_check(void)
+{
+    static const struct {
+        size_t offset;
+        int32_t value;
+        const char *said;
+    } bad[] = {
+        {offsetof(fa2_problem, op), 5, "op is 5"},
+        {offsetof(fa2_problem, dtype), 2, "dtype is 2"},
+        {offsetof(fa2_problem, dtype), -1, "dtype is -1"},
+        {offsetof(fa2_problem, batch), 0, "batch is 0; it must be at least 1"},
+        {offsetof(fa2_problem, heads_q), -8, "heads_q is -8"},
+        {offsetof(fa2_problem, heads_q), 9, "heads_q is 9; it must be a multiple of heads_kv (2)"},
+        {offsetof(fa2_problem, heads_kv), 0, "heads_kv is 0"},
+        {offsetof(fa2_problem, seq_q), 0, "seq_q is 0"},
+        {offsetof(fa2_problem, seq_k), INT32_MIN, "seq_k is -2147483648"},
+        {offsetof(fa2_problem, head_dim), 0, "head_dim is 0; it must be a multiple of 8 from 8"},
+        {offsetof(fa2_problem, head_dim), 60, "head_dim is 60"},
+        {offsetof(fa2_problem, head_dim), 264, "from 8 to 256"},
+        {offsetof(fa2_problem, causal), 2, "causal is 2; it must be 0 or 1"},
+        {offsetof(fa2_problem, reserved[6]), 1, "reserved[6] is 1"},
+    };
+    CHECK_EQ(fa2i_problem_check(&good), FA2_OK);
+    CHECK_EQ(fa2i_problem_check(NULL), FA2_E_INVALID);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        fa2_problem problem = good;
+        memcpy((char *)&problem + bad[i].offset, &bad[i].value, sizeof bad[i].value);
+        CHECK_EQ(fa2i_problem_check(&problem), FA2_E_INVALID);
+        CHECK_CONTAINS(fa2_last_message(), bad[i].said);
+    }
+}
+
+static void test_problem_text_and_flop(void)
+{
+    char text[128];
+    fa2_problem problem = good;
+    fa2i_problem_format(&problem, text, sizeof text);
+    CHECK_STR(text, "B=2 Hq=8 Hkv=2 Sq=100 Sk=200 D=64 dtype=fp16 causal=0");
+    CHECK(fa2i_problem_flop(&problem) == 4.0 * 2 * 8 * 100 * 200 * 64);
+    problem.causal = 1;
+    problem.dtype = FA2_BF16;
+    fa2i_problem_format(&problem, text, sizeof text);
+    CHECK_STR(text, "B=2 Hq=8 Hkv=2 Sq=100 Sk=200 D=64 dtype=bf16 causal=1");
+    CHECK(fa2i_problem_flop(&problem) == 2.0 * 2 * 8 * 100 * 200 * 64);
+}
+
+static void test_names(void)
+{
+    fa2_dtype dtype = FA2_FP16;
+    fa2i_outcome outcome = FA2I_OUTCOME_OK;
+    CHECK(fa2i_dtype_parse("bf16", &dtype));
+    CHECK_EQ(dtype, FA2_BF16);
+    CHECK(!fa2i_dtype_parse("fp32", &dtype));
+    CHECK_EQ(dtype, FA2_BF16);
+    for (int i = FA2I_OUTCOME_OK; i <= FA2I_OUTCOME_LAUNCH_ERROR; i++) {
+        CHECK(fa2i_outcome_parse(fa2i_outcome_string((fa2i_outcome)i), &outcome));
+        CHECK_EQ(outcome, i);
+    }
+    CHECK_STR(fa2i_outcome_string(FA2I_OUTCOME_SPILLED), "spilled");
+    CHECK(!fa2i_outcome_parse("", &outcome));
+}
+
+static void test_key(void)
+{
+    const fa2i_part one[] = {{"ab", 2}, {"c", 1}}, two[] = {{"a", 1}, {"bc", 2}};
+    fa2i_key first, second;
+    char text[2 * FA2I_KEY_BYTES + 1];
+    fa2i_key_of(one, 2, &first);
+    fa2i_key_of(two, 2, &second);
+    CHECK(memcmp(&first, &second, sizeof first) != 0);
+    fa2i_key_of(NULL, 0, &first);
+    fa2i_key_format(&first, text);
+    CHECK_STR(text, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+    const fa2i_part empty = {NULL, 0};
+    fa2i_key_of(&empty, 1, &first); /* SHA-256 of eight zero bytes: the length */
+    fa2i_key_format(&first, text);
+    CHECK_STR(text, "af5570f5a1810b7af78caf4bc70a660f0df51e42baf91d4de5b2328de0e83dfc");
+}
+
+int main(void)
+{
+    test_status();
+    test_long_message();
+    test_message_per_thread();
+    test_alloc();
+    test_alloc_fail_at();
+    test_text();
+    test_text_out_of_memory();
+    test_problem_check();
+    test_problem_text_and_flop();
+    test_names();
+    test_key();
+    return check_done();
+}

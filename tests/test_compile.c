@@ -1,0 +1,284 @@
+/* runtime/compile: with the fake NVRTC, every failure; with the real one where there is one, real
+ * code. */
+#include <locale.h>
+#include <stdlib.h>
+#include "check.h"
+#include "fake_cuda.h"
+#include "runtime/base/alloc.h"
+#include "runtime/compile.h"
+
+static const fa2i_variant variant = {.text = "fwd_sm80 d=64", .threads = 128, .block_rows = 64};
+static const fa2i_target sm_86 = {.name = "sm_86"};
+static const char source[] = "extern \"C\" __global__ void fwd_sm80(float *out, float x)\n"
+                             "{\n"
+                             "    out[threadIdx.x] = x * 2.22e-16f;\n"
+                             "}\n";
+
+static void test_target(void)
+{
+    fa2i_target target = {0};
+    fake_install();
+    CHECK_EQ(fa2i_target_for(86, false, &target), FA2_OK);
+    CHECK_STR(target.name, "sm_86");
+    CHECK(!target.ptx);
+    CHECK_EQ(fa2i_target_for(75, true, &target), FA2_OK);
+    CHECK_STR(target.name, "compute_75");
+    CHECK(target.ptx);
+    CHECK_EQ(fa2i_target_for(88, false, &target), FA2_OK); /* the fake does not know it */
+    CHECK_STR(target.name, "compute_87");
+    CHECK_EQ(fa2i_target_for(121, false, &target), FA2_OK);
+    CHECK_STR(target.name, "compute_90");
+    CHECK_EQ(fa2i_target_for(70, false, &target), FA2_E_UNSUPPORTED);
+    CHECK_CONTAINS(fa2_last_message(), "sm_70");
+    CHECK_CONTAINS(fa2_last_message(), "sm_75");
+    CHECK_EQ(fa2i_target_for(-3, false, &target), FA2_E_INVALID);
+    CHECK_STR(target.name, "compute_90"); /* untouched by the failures */
+}
+
+static void test_key(void)
+{
+    fa2i_key key, other;
+    const fa2i_target ptx = {.name = "compute_86", .ptx = true};
+    fake_install();
+    CHECK_EQ(fa2i_compile_key(source, &sm_86, &key), FA2_OK);
+    CHECK_EQ(fa2i_compile_key(source, &sm_86, &other), FA2_OK);
+    CHECK(memcmp(&key, &other, sizeof key) == 0);
+    CHECK_EQ(fa2i_compile_key(source + 1, &sm_86, &other), FA2_OK);
+    CHECK(memcmp(&key, &other, sizeof key) != 0);
+    CHECK_EQ(fa2i_compile_key(source, &ptx, &other), FA2_OK);
+    CHECK(memcmp(&key, &other, sizeof key) != 0);
+    fake.nvrtc_version = 12080;
+    CHECK_EQ(fa2i_compile_key(source, &sm_86, &other), FA2_OK);
+    CHECK(memcmp(&key, &other, sizeof key) != 0);
+}
+
+static void test_outcomes(void)
+{
+    fa2i_kernel kernel = {0};
+    fa2i_key key;
+    fake_install();
+    CHECK_EQ(fa2i_compile(&variant, source, &sm_86, "0123456789abcdef", &kernel), FA2_OK);
+    CHECK_EQ(fa2i_compile_key(source, &sm_86, &key), FA2_OK);
+    CHECK(memcmp(&key, &kernel.key, sizeof key) == 0);
+    CHECK_EQ(kernel.outcome, FA2I_OUTCOME_OK);
+    CHECK_STR(kernel.target, "sm_86");
+    CHECK_STR(kernel.generator, "0123456789abcdef");
+    CHECK_STR(kernel.variant.text, variant.text);
+    CHECK_EQ(kernel.nvrtc, 13000);
+    CHECK_EQ(kernel.registers, 128);
+    CHECK(kernel.image.bytes > sizeof source);
+    CHECK_STR(fake.options, "--gpu-architecture=sm_86 --std=c++17 -default-device "
+                            "--ptxas-options=-v --no-cache");
+    fa2i_kernel_done(&kernel);
+
+    fake.spill_stores = 8;
+    fake.spill_loads = 12;
+    CHECK_EQ(fa2i_compile(&variant, source, &sm_86, "", &kernel), FA2_OK);
+    CHECK_EQ(kernel.outcome, FA2I_OUTCOME_SPILLED);
+    CHECK_EQ(kernel.spill_bytes, 20);
+    CHECK(kernel.image.bytes > 0);
+    fa2i_kernel_done(&kernel);
+
+    fake.rejected = "threadIdx";
+    CHECK_EQ(fa2i_compile(&variant, source, &sm_86, "", &kernel), FA2_OK);
+    CHECK_EQ(kernel.outcome, FA2I_OUTCOME_COMPILE_ERROR);
+    CHECK_CONTAINS(kernel.log, "told to reject");
+    CHECK(kernel.image.data == NULL);
+    fa2i_kernel_done(&kernel);
+    CHECK_EQ(fake_live(), 0);
+}
+
+static void test_ptx(void)
+{
+    const fa2i_target ptx = {.name = "compute_90", .ptx = true};
+    fa2i_kernel kernel = {0};
+    fake_install();
+    fake.nvrtc_version = 12080;
+    CHECK_EQ(fa2i_compile(&variant, source, &ptx, "", &kernel), FA2_OK);
+    CHECK_STR(fake.options, "--gpu-architecture=compute_90 --std=c++17 -default-device");
+    CHECK_EQ(kernel.registers, 0);
+    CHECK(kernel.log == NULL);
+    fa2i_kernel_done(&kernel);
+}
+
+/* Options that the compiler refuses and builtins that it does not find are no results. */
+static void refuse(fake_compilation *compilation, void *user)
+{
+    compilation->result = *(const nvrtcResult *)user;
+    compilation->log = "said by the compiler";
+}
+
+static void test_compiler_broken(void)
+{
+    static const struct {
+        nvrtcResult result;
+        fa2_status status;
+        const char *said;
+    } cases[] = {
+        {NVRTC_ERROR_INVALID_OPTION, FA2_E_COMPILE, "NVRTC_ERROR_INVALID_OPTION"},
+        {NVRTC_ERROR_BUILTIN_OPERATION_FAILURE, FA2_E_NO_NVRTC, "builtins"},
+        {NVRTC_ERROR_OUT_OF_MEMORY, FA2_E_MEMORY, "NVRTC_ERROR_OUT_OF_MEMORY"},
+        {NVRTC_ERROR_INTERNAL_ERROR, FA2_E_COMPILE, "NVRTC_ERROR_INTERNAL"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        fa2i_kernel kernel = {0};
+        nvrtcResult result = cases[i].result;
+        fake_install();
+        fake.on_compile = refuse;
+        fake.on_compile_user = &result;
+        CHECK_EQ(fa2i_compile(&variant, source, &sm_86, "", &kernel), cases[i].status);
+        CHECK_CONTAINS(fa2_last_message(), "compiling fwd_sm80 d=64 for sm_86: ");
+        CHECK_CONTAINS(fa2_last_message(), cases[i].said);
+        CHECK_CONTAINS(fa2_last_message(), "said by the compiler");
+        CHECK(kernel.image.data == NULL && kernel.log == NULL);
+        CHECK_EQ(fake_live(), 0);
+    }
+}
+
+/* Target and compilation with the nth NVRTC call, then the nth allocation, failing: a failure is
+ * reported and nothing is left. */
+static fa2_status compile_once(void)
+{
+    fa2i_target target;
+    fa2i_kernel kernel = {0};
+    fa2_status st = fa2i_target_for(86, false, &target);
+    if (st == FA2_OK)
+        st = fa2i_compile(&variant, source, &target, "", &kernel);
+    fa2i_kernel_done(&kernel);
+    return st;
+}
+
+static void test_nth_failure(void)
+{
+    fake_install();
+    CHECK_EQ(compile_once(), FA2_OK);
+    const long calls = fake_fail_nvrtc(0, NVRTC_SUCCESS);
+    CHECK_EQ(calls, 10);
+    for (long nth = 1; nth <= calls; nth++) {
+        fake_install();
+        fake_fail_nvrtc(nth, NVRTC_ERROR_INTERNAL_ERROR);
+        /* The last call destroys the program; there is nothing to do about its failure. */
+        CHECK_EQ(compile_once(), nth < calls ? FA2_E_COMPILE : FA2_OK);
+        CHECK_EQ(fake_live(), 0);
+    }
+    fake_install();
+    fa2i_alloc_fail_at(0);
+    CHECK_EQ(compile_once(), FA2_OK);
+    const long requests = fa2i_alloc_fail_at(0);
+    CHECK_EQ(requests, 2);
+    for (long nth = 1; nth <= requests; nth++) {
+        fa2i_alloc_fail_at(nth);
+        CHECK_EQ(compile_once(), FA2_E_MEMORY);
+        CHECK_CONTAINS(fa2_last_message(), "out of memory");
+        CHECK_EQ(fake_live(), 0);
+    }
+    fa2i_alloc_fail_at(0);
+}
+
+/* While the compiler runs, the thread has a locale that is neither its own nor the process's;
+ * afterwards its own is back. */
+static void note_locale(fake_compilation *compilation, void *user)
+{
+    (void)compilation;
+    *(locale_t *)user = uselocale((locale_t)0);
+}
+
+static void test_locale(void)
+{
+    locale_t seen = (locale_t)0;
+    fa2i_kernel kernel = {0};
+    fake_install();
+    const locale_t before = uselocale((locale_t)0);
+    const locale_t mine = newlocale(LC_ALL_MASK, "C.UTF-8", (locale_t)0);
+    CHECK(mine != (locale_t)0);
+    uselocale(mine);
+    fake.on_compile = note_locale;
+    fake.on_compile_user = &seen;
+    CHECK_EQ(fa2i_compile(&variant, source, &sm_86, "", &kernel), FA2_OK);
+    CHECK(seen != (locale_t)0 && seen != mine && seen != LC_GLOBAL_LOCALE);
+    CHECK(uselocale((locale_t)0) == mine);
+    uselocale(before);
+    freelocale(mine);
+    fa2i_kernel_done(&kernel);
+}
+
+static void test_real_results(void)
+{
+    static const char wrong[] = "extern \"C\" __global__ void fwd_sm80() { undefined_name = 1; }\n";
+    fa2i_kernel first = {0}, second = {0};
+    CHECK_EQ(fa2i_compile(&variant, source, &sm_86, "", &first), FA2_OK);
+    CHECK_EQ(fa2i_compile(&variant, source, &sm_86, "", &second), FA2_OK);
+    CHECK_EQ(first.outcome, FA2I_OUTCOME_OK);
+    CHECK(first.registers > 0 && first.registers < 64);
+    CHECK_EQ(first.spill_bytes, 0);
+    CHECK(first.compile_ms > 0);
+    CHECK(first.image.bytes > 4 && memcmp(first.image.data, "\177ELF", 4) == 0);
+    CHECK(first.image.bytes == second.image.bytes &&
+          memcmp(first.image.data, second.image.data, first.image.bytes) == 0);
+    fa2i_kernel_done(&first);
+    fa2i_kernel_done(&second);
+
+    CHECK_EQ(fa2i_compile(&variant, wrong, &sm_86, "", &first), FA2_OK);
+    CHECK_EQ(first.outcome, FA2I_OUTCOME_COMPILE_ERROR);
+    CHECK_CONTAINS(first.log, "undefined_name");
+    CHECK_CONTAINS(first.log, "fwd_sm80.cu(1)");
+    fa2i_kernel_done(&first);
+}
+
+/* More live values than registers: 1024 threads leave 64 registers to each. */
+static void test_real_spill(void)
+{
+    static const char hungry[] =
+        "extern \"C\" __global__ void __launch_bounds__(1024) fwd_sm80(float *out)\n"
+        "{\n"
+        "    float x[128];\n"
+        "#pragma unroll\n"
+        "    for (int i = 0; i < 128; i++) x[i] = out[i * 1024 + threadIdx.x];\n"
+        "    __syncthreads();\n"
+        "#pragma unroll\n"
+        "    for (int i = 0; i < 128; i++) out[i * 1024 + threadIdx.x] = x[i] * x[127 - i];\n"
+        "}\n";
+    fa2i_kernel kernel = {0};
+    CHECK_EQ(fa2i_compile(&variant, hungry, &sm_86, "", &kernel), FA2_OK);
+    CHECK_EQ(kernel.outcome, FA2I_OUTCOME_SPILLED);
+    CHECK(kernel.spill_bytes > 0);
+    CHECK(kernel.image.bytes > 0);
+    fa2i_kernel_done(&kernel);
+}
+
+static void test_real_ptx(void)
+{
+    fa2i_target target;
+    fa2i_kernel kernel = {0};
+    CHECK_EQ(fa2i_target_for(80, true, &target), FA2_OK);
+    CHECK_EQ(fa2i_compile(&variant, source, &target, "", &kernel), FA2_OK);
+    CHECK_EQ(kernel.outcome, FA2I_OUTCOME_OK);
+    const char *ptx = kernel.image.data;
+    CHECK_EQ(ptx[kernel.image.bytes - 1], '\0');
+    CHECK_CONTAINS(ptx, ".target sm_80");
+    CHECK_CONTAINS(ptx, ".entry fwd_sm80");
+    fa2i_kernel_done(&kernel);
+    CHECK_EQ(fa2i_target_for(999, false, &target), FA2_OK); /* of the future */
+    CHECK(target.ptx);
+}
+
+int main(void)
+{
+    const fa2i_nvrtc_table *nvrtc = NULL;
+    test_target();
+    test_key();
+    test_outcomes();
+    test_ptx();
+    test_compiler_broken();
+    test_nth_failure();
+    test_locale();
+    fake_uninstall();
+    if (fa2i_nvrtc_get(&nvrtc) != FA2_OK) {
+        fprintf(stderr, "real compilation is not tested: %s\n", fa2_last_message());
+        return check_done() == 0 ? CHECK_SKIP : 1;
+    }
+    test_real_results();
+    test_real_spill();
+    test_real_ptx();
+    return check_done();
+}
