@@ -18,19 +18,19 @@
 typedef struct fa2i_cache fa2i_cache;
 
 typedef enum fa2i_cache_mode {
-    FA2I_CACHE_READ,  /* must exist */
-    FA2I_CACHE_WRITE  /* created, with its folders, when missing */
+    FA2I_CACHE_READ, /* must exist */
+    FA2I_CACHE_WRITE /* created, with its folders, when missing */
 } fa2i_cache_mode;
 
 typedef void (*fa2i_log_fn)(void *user, const char *message);
 
-/* $FA2_DB, else $XDG_CACHE_HOME/fa2/fa2.db, else ~/.cache/fa2/fa2.db. *ret_path belongs to the caller
- * (fa2i_free). */
+/* $FA2_DB, else $XDG_CACHE_HOME/fa2/fa2.db, else ~/.cache/fa2/fa2.db. *ret_path belongs to the
+ * caller (fa2i_free). */
 fa2_status fa2i_cache_default_path(char **ret_path);
 
-/* Open, check and, in FA2I_CACHE_WRITE, migrate forward. FA2_E_NOT_FOUND: FA2I_CACHE_READ and no such file.
- * FA2_E_DATABASE: not an fa2 database, made by a newer fa2, damaged, writable by others, not
- * readable or not writable; the message says which and what to do. log may be NULL. */
+/* Open, check and, in FA2I_CACHE_WRITE, migrate forward. FA2_E_NOT_FOUND: FA2I_CACHE_READ and no
+ * such file. FA2_E_DATABASE: not an fa2 database, made by a newer fa2, damaged, writable by others,
+ * not readable or not writable; the message says which and what to do. log may be NULL. */
 fa2_status fa2i_cache_open(const char *path, fa2i_cache_mode mode, fa2i_log_fn log, void *log_user,
                            fa2i_cache **ret_cache);
 void fa2i_cache_close(fa2i_cache *cache);
@@ -41,8 +41,8 @@ const char *fa2i_cache_path(const fa2i_cache *cache); /* borrowed */
 /* Insert or replace record and image. */
 fa2_status fa2i_cache_put_kernel(fa2i_cache *cache, const fa2i_kernel *kernel, int launch_abi);
 
-/* FA2_E_NOT_FOUND also when the image is missing or its hash is wrong (with_image), or the launch ABI is
- * another. *ret_kernel belongs to the caller (fa2i_kernel_done). */
+/* FA2_E_NOT_FOUND also when the image is missing or its hash is wrong (with_image), or the launch
+ * ABI is another. *ret_kernel belongs to the caller (fa2i_kernel_done). */
 fa2_status fa2i_cache_get_kernel(fa2i_cache *cache, const fa2i_key *key, int launch_abi,
                                  bool with_image, fa2i_kernel *ret_kernel);
 
@@ -60,7 +60,8 @@ typedef struct fa2i_session {
     char origin[16]; /* "tune", "build", "import" */
 } fa2i_session;
 
-fa2_status fa2i_cache_session_begin(fa2i_cache *cache, const fa2i_session *session, int64_t *ret_id);
+fa2_status fa2i_cache_session_begin(fa2i_cache *cache, const fa2i_session *session,
+                                    int64_t *ret_id);
 fa2_status fa2i_cache_session_end(fa2i_cache *cache, int64_t session);
 
 /* ---- what was found out about a kernel on a device ---- */
@@ -68,8 +69,8 @@ fa2_status fa2i_cache_session_end(fa2i_cache *cache, int64_t session);
 /* Verification does not depend on the tuned problem: it runs on adversarial shapes. */
 typedef struct fa2i_verification {
     fa2i_outcome outcome;
-    double max_error;   /* largest error over its bound, over all cases: <= 1 is right */
-    char detail[256];   /* the worst case, or what failed */
+    double max_error; /* largest error over its bound, over all cases: <= 1 is right */
+    char detail[256]; /* the worst case, or what failed */
 } fa2i_verification;
 
 fa2_status fa2i_cache_put_verification(fa2i_cache *cache, int64_t device, const fa2i_key *kernel,
@@ -86,7 +87,8 @@ typedef struct fa2i_measurement {
     char detail[256];
 } fa2i_measurement;
 
-/* One row per (device, problem, kernel): a new one replaces the old. session tells where it is from. */
+/* One row per (device, problem, kernel): a new one replaces the old. session tells where it is
+ * from. */
 fa2_status fa2i_cache_put_measurement(fa2i_cache *cache, int64_t session, int64_t device,
                                       int64_t problem, const fa2i_key *kernel,
                                       const fa2i_measurement *measurement);
@@ -97,14 +99,14 @@ fa2_status fa2i_cache_get_measurement(fa2i_cache *cache, int64_t device, int64_t
 
 typedef struct fa2i_winner {
     fa2i_key kernel;
-    bool measured;      /* 0: ranked by the cost model */
-    double median_us;   /* 0 when not measured */
-    double default_us;  /* the default variant's median in the same session; 0 when not measured */
+    bool measured;     /* 0: ranked by the cost model */
+    double median_us;  /* 0 when not measured */
+    double default_us; /* the default variant's median in the same session; 0 when not measured */
     double model_us;
 } fa2i_winner;
 
-fa2_status fa2i_cache_put_winner(fa2i_cache *cache, int64_t session, int64_t device, int64_t problem,
-                                 const fa2i_winner *winner);
+fa2_status fa2i_cache_put_winner(fa2i_cache *cache, int64_t session, int64_t device,
+                                 int64_t problem, const fa2i_winner *winner);
 fa2_status fa2i_cache_get_winner(fa2i_cache *cache, int64_t device, int64_t problem,
                                  fa2i_winner *ret_winner);
 
@@ -117,13 +119,14 @@ typedef struct fa2i_choice {
     int sm_count;
     int64_t smem_block_bytes;
     int64_t l2_bytes;
-    bool real; /* the device was real */
+    bool real;      /* the device was real */
+    int smem_bytes; /* of the winning kernel: dynamic shared memory per block */
 } fa2i_choice;
 
 /* All winners of this SM whose kernel serves the problem's compile-time part (op, dtype, head_dim,
- * causal), with a loadable kernel of this launch ABI, in a fixed order. None is FA2_OK with *ret_count = 0.
- * *ret_choices belongs to the caller (fa2i_free). */
-fa2_status fa2i_cache_choices(fa2i_cache *cache, int arch, const fa2_problem *problem, int launch_abi,
-                              fa2i_choice **ret_choices, size_t *ret_count);
+ * causal), with a loadable kernel of this launch ABI, in a fixed order. None is FA2_OK with
+ * *ret_count = 0. *ret_choices belongs to the caller (fa2i_free). */
+fa2_status fa2i_cache_choices(fa2i_cache *cache, int arch, const fa2_problem *problem,
+                              int launch_abi, fa2i_choice **ret_choices, size_t *ret_count);
 
 #endif

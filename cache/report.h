@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include "cache/cache.h"
 
-/* One row as text; a NULL value is SQL NULL. Everything is borrowed for the length of the call. Return
- * nonzero to stop. */
+/* One row as text; a NULL value is SQL NULL. Everything is borrowed for the length of the call.
+ * Return nonzero to stop, which is no error. It must not use the cache: its mutex is held. */
 typedef int (*fa2i_row_fn)(void *user, int columns, const char *const *names,
                            const char *const *values);
 
@@ -25,27 +25,38 @@ fa2_status fa2i_cache_print_measurements_json(fa2i_cache *cache, const fa2_probl
                                               FILE *out);
 
 /* Devices, parameters, measurements and winners as JSON lines; no code. See the file format in
- * export.c. *ret_rows may be NULL. */
+ * export.c. *ret_rows (may be NULL): the rows written. */
 fa2_status fa2i_cache_export(fa2i_cache *cache, FILE *out, size_t *ret_rows);
 
 /* Read what export wrote. All or nothing: a bad line is FA2_E_INVALID naming its number and what is
  * wrong, and nothing is kept. Kernels come without images and unverified: the caller compiles and
- * verifies them. Rows that are here already are kept. name: for messages. */
+ * verifies them. Rows that are here already are kept. name: for messages. *ret_rows (may be NULL):
+ * the rows that are new. */
 fa2_status fa2i_cache_import(fa2i_cache *cache, FILE *in, const char *name, size_t *ret_rows);
 
-/* Kernels that winners refer to and that have no image, for compiling after an import. *ret_kernels
- * (array of records without images) belongs to the caller: fa2i_kernel_done each, then fa2i_free. */
+/* Kernels that winners refer to and that have no image, for compiling after an import; not those
+ * that are known not to compile. *ret_kernels (array of records without images) belongs to the
+ * caller: fa2i_kernel_done each, then fa2i_free. */
 fa2_status fa2i_cache_kernels_without_image(fa2i_cache *cache, fa2i_kernel **ret_kernels,
                                             size_t *ret_count);
 
+/* Put a kernel, and let everything that refers to old_key refer to it: another compiler version
+ * gives an imported kernel another key here. One transaction. Measurements of the old kernel move
+ * unsettled, since the code is another, and give way to those that the new one has; verifications
+ * do not move; the old record goes. FA2_E_NOT_FOUND when there is no old kernel. */
+fa2_status fa2i_cache_rebind_kernel(fa2i_cache *cache, const fa2i_key *old_key,
+                                    const fa2i_kernel *kernel, int launch_abi);
+
 typedef struct fa2i_cache_health {
     size_t kernels, images, measurements, winners;
-    size_t damaged_images;      /* hash differs */
-    size_t dangling;            /* foreign keys that point nowhere */
-    bool intact;                /* SQLite's own check */
+    size_t damaged_images; /* hash differs */
+    size_t dangling;       /* foreign keys that point nowhere */
+    bool intact;           /* SQLite's own check */
     char first_problem[256];
 } fa2i_cache_health;
 
+/* Read all of it. What is found is in *ret_health, not in the status: a damaged file is FA2_OK with
+ * intact == false, and then the counts may be 0. */
 fa2_status fa2i_cache_check(fa2i_cache *cache, fa2i_cache_health *ret_health);
 
 /* Drop images that no winner uses and damaged ones, and compact the file. Measurements stay. */

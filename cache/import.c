@@ -1,0 +1,454 @@
+/*
+ * Reading what export.c wrote: JSON lines that may come from strangers.
+ *
+ * How: one write transaction. Each line is read into the record that it describes, every member in
+ * a range, and stored by its type. Ids of the file are translated by a temporary table; a line may
+ * refer only to lines above it.
+ *
+ * Invariants:
+ * - no code comes in: an imported kernel has no image until it is compiled here;
+ * - what is here already wins: rows are inserted or left alone, never replaced;
+ * - a verification is read, checked, and not kept: a kernel is right only where it was verified;
+ * - a result ties a kernel only to a problem that its variant is made for.
+ */
+#include "cache/report.h"
+
+#include <errno.h>
+#include <string.h>
+#include "cache/fields.h"
+#include "cache/internal.h"
+#include "runtime/base/alloc.h"
+
+enum { LINE_BYTES_MAX = 16384, EXPORT_VERSION = 1 };
+
+typedef struct import {
+    fa2i_cache *cache;
+    fa2i_fields fields;
+    const char *type; /* of the current line */
+    int64_t ours;     /* the row id here of what the current line describes; 0: it has none */
+} import;
+
+/* What the result lines refer to. */
+typedef struct references {
+    int64_t device, problem, session, kernel;
+} references;
+
+/* ---- ids ---- */
+
+static const char id_table[] =
+    "CREATE TEMP TABLE import_id (type TEXT NOT NULL, theirs INTEGER NOT NULL, "
+    "ours INTEGER NOT NULL, PRIMARY KEY (type, theirs)) STRICT, WITHOUT ROWID";
+
+static fa2_status remember_id(import *in)
+{
+    int64_t theirs = 0;
+    fa2_status st = fa2i_fields_int64(&in->fields, "id", 0, INT64_MAX, &theirs);
+    if (st != FA2_OK)
+        return st;
+    const fa2i_sql_value values[] = {fa2i_sql_text(in->type), fa2i_sql_int(theirs),
+                                     fa2i_sql_int(in->ours)};
+    st = fa2i_sql_run(in->cache, "INSERT OR IGNORE INTO temp.import_id VALUES (?,?,?)",
+                      FA2I_SQL_VALUES(values));
+    if (st == FA2_OK && sqlite3_changes(in->cache->db) == 0)
+        return fa2i_fail(FA2_E_INVALID, "'id' %lld is given to two lines of type %s",
+                         (long long)theirs, in->type);
+    return st;
+}
+
+/* The row here that a member of the current line refers to. */
+static fa2_status look_up_id(import *in, const char *type, int64_t *ret_ours)
+{
+    int64_t theirs = 0;
+    fa2_status st = fa2i_fields_int64(&in->fields, type, 0, INT64_MAX, &theirs);
+    if (st != FA2_OK)
+        return st;
+    const fa2i_sql_value values[] = {fa2i_sql_text(type), fa2i_sql_int(theirs)};
+    st = fa2i_sql_number(in->cache, "SELECT ours FROM temp.import_id WHERE type = ? AND theirs = ?",
+                         FA2I_SQL_VALUES(values), ret_ours);
+    if (st == FA2_E_NOT_FOUND)
+        return fa2i_fail(FA2_E_INVALID, "there is no %s with the id %lld above", type,
+                         (long long)theirs);
+    return st;
+}
+
+static fa2_status look_up_kernel(import *in, int64_t *ret_ours)
+{
+    fa2i_key key;
+    fa2_status st = fa2i_fields_key(&in->fields, "kernel", &key);
+    if (st == FA2_OK)
+        st = fa2i_row_kernel_id(in->cache, &key, ret_ours);
+    if (st == FA2_E_NOT_FOUND)
+        return fa2i_fail(FA2_E_INVALID, "'kernel' is the key of no kernel above");
+    return st;
+}
+
+/* ---- lines ---- */
+
+static fa2_status import_device(import *in)
+{
+    fa2_status st;
+    fa2i_card card = {0};
+    bool is_real = false;
+
+    FA2_TRY(fa2i_fields_text(&in->fields, "name", card.name, sizeof card.name));
+    FA2_TRY(fa2i_fields_int(&in->fields, "arch", 10, 999, &card.arch));
+    FA2_TRY(fa2i_fields_int(&in->fields, "sm_count", 1, 100000, &card.sm_count));
+    FA2_TRY(fa2i_fields_int(&in->fields, "smem_block_bytes", 0, 1 << 30, &card.smem_block_bytes));
+    FA2_TRY(fa2i_fields_int(&in->fields, "smem_sm_bytes", 0, 1 << 30, &card.smem_sm_bytes));
+    FA2_TRY(fa2i_fields_int64(&in->fields, "l2_bytes", 0, INT64_C(1) << 40, &card.l2_bytes));
+    FA2_TRY(fa2i_fields_int(&in->fields, "clock_khz", 0, 100000000, &card.clock_khz));
+    FA2_TRY(fa2i_fields_int64(&in->fields, "bandwidth_bytes", 0, INT64_C(1) << 60,
+                              &card.bandwidth_bytes));
+    FA2_TRY(fa2i_fields_bool(&in->fields, "real", &is_real));
+    FA2_TRY(fa2i_row_device(in->cache, &card, is_real, &in->ours));
+done:
+    return st;
+}
+
+static fa2_status import_problem(import *in)
+{
+    fa2_status st;
+    fa2_problem problem = {.op = FA2_OP_FORWARD};
+    char text[32];
+
+    FA2_TRY(fa2i_fields_text(&in->fields, "op", text, sizeof text));
+    if (strcmp(text, fa2i_row_op_string(FA2_OP_FORWARD)) != 0) {
+        st = fa2i_fail(FA2_E_INVALID, "'op' is '%s', which this fa2 does not know", text);
+        goto done;
+    }
+    FA2_TRY(fa2i_fields_text(&in->fields, "dtype", text, sizeof text));
+    if (!fa2i_dtype_parse(text, &problem.dtype)) {
+        st = fa2i_fail(FA2_E_INVALID, "'dtype' is '%s', which this fa2 does not know", text);
+        goto done;
+    }
+    FA2_TRY(fa2i_fields_int(&in->fields, "batch", 1, INT32_MAX, &problem.batch));
+    FA2_TRY(fa2i_fields_int(&in->fields, "heads_q", 1, INT32_MAX, &problem.heads_q));
+    FA2_TRY(fa2i_fields_int(&in->fields, "heads_kv", 1, INT32_MAX, &problem.heads_kv));
+    FA2_TRY(fa2i_fields_int(&in->fields, "seq_q", 1, INT32_MAX, &problem.seq_q));
+    FA2_TRY(fa2i_fields_int(&in->fields, "seq_k", 1, INT32_MAX, &problem.seq_k));
+    FA2_TRY(fa2i_fields_int(&in->fields, "head_dim", 8, 256, &problem.head_dim));
+    FA2_TRY(fa2i_fields_int(&in->fields, "causal", 0, 1, &problem.causal));
+    FA2_TRY(fa2i_row_problem(in->cache, &problem, &in->ours));
+done:
+    return st;
+}
+
+static fa2_status import_session(import *in)
+{
+    fa2_status st;
+    int64_t device = 0;
+    int driver = 0;
+    int nvrtc = 0;
+    char generator[17];
+    char started_at[32];
+
+    FA2_TRY(look_up_id(in, "device", &device));
+    FA2_TRY(fa2i_fields_int(&in->fields, "driver", 0, 1000000, &driver));
+    FA2_TRY(fa2i_fields_int(&in->fields, "nvrtc", 0, 1000000, &nvrtc));
+    FA2_TRY(fa2i_fields_form(&in->fields, "generator", "hhhhhhhhhhhhhhhh", generator,
+                             sizeof generator));
+    FA2_TRY(fa2i_fields_form(&in->fields, "started_at", "0000-00-00T00:00:00Z", started_at,
+                             sizeof started_at));
+    const fa2i_sql_value values[] = {fa2i_sql_int(device), fa2i_sql_int(driver),
+                                     fa2i_sql_int(nvrtc), fa2i_sql_text(generator),
+                                     fa2i_sql_text(started_at)};
+    /* a file that is imported again, or comes back to where it was written, adds nothing */
+    st = fa2i_sql_number(in->cache,
+                         "SELECT id FROM session WHERE device = ? AND driver = ? AND nvrtc = ? "
+                         "AND generator = ? AND started_at = ?",
+                         FA2I_SQL_VALUES(values), &in->ours);
+    if (st == FA2_E_NOT_FOUND)
+        st = fa2i_sql_number(in->cache,
+                             "INSERT INTO session (device, driver, nvrtc, generator, started_at, "
+                             "origin) VALUES (?,?,?,?,?,'import') RETURNING id",
+                             FA2I_SQL_VALUES(values), &in->ours);
+done:
+    return st;
+}
+
+/* "fwd_sm80 d=64 ...": what the generator writes, and nothing that means something elsewhere. */
+static fa2_status read_variant(import *in, char *out, size_t out_bytes)
+{
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyz0123456789_= ";
+    fa2_status st = fa2i_fields_text(&in->fields, "variant", out, out_bytes);
+    if (st == FA2_OK && out[strspn(out, allowed)] != '\0')
+        return fa2i_fail(FA2_E_INVALID, "'variant' may only hold a-z, 0-9, '_', '=' and blanks");
+    return st;
+}
+
+/* "sm_86" or "compute_86", two or three digits. */
+static fa2_status read_target(import *in, char *out, size_t out_bytes)
+{
+    static const char *const patterns[] = {"sm_00", "sm_000", "compute_00", "compute_000"};
+    for (size_t i = 0; i < sizeof patterns / sizeof patterns[0]; i++) {
+        if (fa2i_fields_form(&in->fields, "target", patterns[i], out, out_bytes) == FA2_OK)
+            return FA2_OK;
+    }
+    return fa2i_fail(FA2_E_INVALID, "'target' must be like sm_86 or compute_86");
+}
+
+static fa2_status read_kernel(import *in, fa2i_kernel *kernel, int *ret_abi)
+{
+    fa2_status st;
+    fa2i_variant *variant = &kernel->variant;
+
+    FA2_TRY(fa2i_fields_key(&in->fields, "key", &kernel->key));
+    FA2_TRY(fa2i_fields_int(&in->fields, "launch_abi", 1, 1000000, ret_abi));
+    FA2_TRY(read_variant(in, variant->text, sizeof variant->text));
+    FA2_TRY(read_target(in, kernel->target, sizeof kernel->target));
+    FA2_TRY(fa2i_fields_int(&in->fields, "threads", 1, 1024, &variant->threads));
+    FA2_TRY(fa2i_fields_int(&in->fields, "block_rows", 1, 65536, &variant->block_rows));
+    FA2_TRY(fa2i_fields_int(&in->fields, "smem_bytes", 0, 1 << 20, &variant->smem_bytes));
+    FA2_TRY(fa2i_fields_int(&in->fields, "nvrtc", 0, 1000000, &kernel->nvrtc));
+    FA2_TRY(fa2i_fields_form(&in->fields, "generator", "hhhhhhhhhhhhhhhh", kernel->generator,
+                             sizeof kernel->generator));
+    FA2_TRY(fa2i_fields_outcome(&in->fields, "outcome", &kernel->outcome));
+    FA2_TRY(fa2i_fields_int(&in->fields, "registers", 0, 1024, &kernel->registers));
+    FA2_TRY(fa2i_fields_int(&in->fields, "spill_bytes", 0, 1 << 30, &kernel->spill_bytes));
+    FA2_TRY(fa2i_fields_real(&in->fields, "compile_ms", &kernel->compile_ms));
+done:
+    return st;
+}
+
+static fa2_status import_kernel(import *in)
+{
+    fa2i_kernel kernel = {0};
+    int launch_abi = 0;
+    int64_t id = 0;
+    fa2_status st = read_kernel(in, &kernel, &launch_abi);
+    if (st != FA2_OK)
+        return st;
+    st = fa2i_row_kernel_id(in->cache, &kernel.key, &id);
+    return st == FA2_E_NOT_FOUND ? fa2i_row_put_kernel(in->cache, &kernel, launch_abi, &id) : st;
+}
+
+static fa2_status import_verification(import *in)
+{
+    fa2_status st;
+    fa2i_verification verification;
+    int64_t id = 0;
+    char verified_at[32];
+
+    FA2_TRY(look_up_id(in, "device", &id));
+    FA2_TRY(look_up_kernel(in, &id));
+    FA2_TRY(fa2i_fields_outcome(&in->fields, "outcome", &verification.outcome));
+    FA2_TRY(fa2i_fields_error(&in->fields, "max_error", &verification.max_error));
+    FA2_TRY(
+        fa2i_fields_remark(&in->fields, "detail", verification.detail, sizeof verification.detail));
+    FA2_TRY(fa2i_fields_form(&in->fields, "verified_at", "0000-00-00T00:00:00Z", verified_at,
+                             sizeof verified_at));
+done:
+    return st;
+}
+
+/* A variant names the compile-time part of its problem: words "d=64", "dtype=fp16", "causal=0". */
+static const char fits_sql[] =
+    "SELECT instr(k.variant || ' ', printf(' d=%d ', p.head_dim)) > 0 "
+    "AND instr(k.variant || ' ', printf(' dtype=%s ', p.dtype)) > 0 "
+    "AND instr(k.variant || ' ', printf(' causal=%d ', p.causal)) > 0 "
+    "AND s.device = ?4 "
+    "FROM kernel k, problem p, session s WHERE k.id = ?1 AND p.id = ?2 AND s.id = ?3";
+
+/* The device, problem, session and kernel of a result, which must fit together. */
+static fa2_status read_references(import *in, references *ret)
+{
+    fa2_status st;
+    references refs;
+    int64_t fits = 0;
+
+    FA2_TRY(look_up_id(in, "device", &refs.device));
+    FA2_TRY(look_up_id(in, "problem", &refs.problem));
+    FA2_TRY(look_up_id(in, "session", &refs.session));
+    FA2_TRY(look_up_kernel(in, &refs.kernel));
+    const fa2i_sql_value values[] = {fa2i_sql_int(refs.kernel), fa2i_sql_int(refs.problem),
+                                     fa2i_sql_int(refs.session), fa2i_sql_int(refs.device)};
+    FA2_TRY(fa2i_sql_number(in->cache, fits_sql, FA2I_SQL_VALUES(values), &fits));
+    if (fits == 0) {
+        st = fa2i_fail(FA2_E_INVALID,
+                       "the kernel's variant is not made for the problem, or the session "
+                       "is of another device");
+        goto done;
+    }
+    *ret = refs;
+done:
+    return st;
+}
+
+static fa2_status import_measurement(import *in)
+{
+    fa2_status st;
+    references refs;
+    fa2i_measurement m = {0};
+    char measured_at[32];
+
+    FA2_TRY(read_references(in, &refs));
+    FA2_TRY(fa2i_fields_outcome(&in->fields, "outcome", &m.outcome));
+    FA2_TRY(fa2i_fields_bool(&in->fields, "settled", &m.settled));
+    FA2_TRY(fa2i_fields_int(&in->fields, "n", 0, INT32_MAX, &m.n));
+    FA2_TRY(fa2i_fields_real(&in->fields, "min_us", &m.min_us));
+    FA2_TRY(fa2i_fields_real(&in->fields, "q1_us", &m.q1_us));
+    FA2_TRY(fa2i_fields_real(&in->fields, "median_us", &m.median_us));
+    FA2_TRY(fa2i_fields_real(&in->fields, "q3_us", &m.q3_us));
+    FA2_TRY(fa2i_fields_error(&in->fields, "max_error", &m.max_error));
+    FA2_TRY(fa2i_fields_remark(&in->fields, "detail", m.detail, sizeof m.detail));
+    FA2_TRY(fa2i_fields_form(&in->fields, "measured_at", "0000-00-00T00:00:00Z", measured_at,
+                             sizeof measured_at));
+    const fa2i_sql_value values[] = {fa2i_sql_int(refs.device),
+                                     fa2i_sql_int(refs.problem),
+                                     fa2i_sql_int(refs.kernel),
+                                     fa2i_sql_int(refs.session),
+                                     fa2i_sql_text(fa2i_outcome_string(m.outcome)),
+                                     fa2i_sql_int(m.settled),
+                                     fa2i_sql_int(m.n),
+                                     fa2i_sql_real(m.min_us),
+                                     fa2i_sql_real(m.q1_us),
+                                     fa2i_sql_real(m.median_us),
+                                     fa2i_sql_real(m.q3_us),
+                                     fa2i_sql_real(m.max_error),
+                                     fa2i_sql_text(m.detail),
+                                     fa2i_sql_text(measured_at)};
+    FA2_TRY(
+        fa2i_sql_run(in->cache,
+                     "INSERT INTO measurement (device, problem, kernel, session, outcome, settled, "
+                     "n, min_us, q1_us, median_us, q3_us, max_error, detail, measured_at) "
+                     "VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO NOTHING",
+                     FA2I_SQL_VALUES(values)));
+done:
+    return st;
+}
+
+static fa2_status import_winner(import *in)
+{
+    fa2_status st;
+    references refs;
+    fa2i_winner w = {0};
+    char tuned_at[32];
+
+    FA2_TRY(read_references(in, &refs));
+    FA2_TRY(fa2i_fields_bool(&in->fields, "measured", &w.measured));
+    FA2_TRY(fa2i_fields_real(&in->fields, "median_us", &w.median_us));
+    FA2_TRY(fa2i_fields_real(&in->fields, "default_us", &w.default_us));
+    FA2_TRY(fa2i_fields_real(&in->fields, "model_us", &w.model_us));
+    FA2_TRY(fa2i_fields_form(&in->fields, "tuned_at", "0000-00-00T00:00:00Z", tuned_at,
+                             sizeof tuned_at));
+    const fa2i_sql_value values[] = {
+        fa2i_sql_int(refs.device),   fa2i_sql_int(refs.problem), fa2i_sql_int(refs.kernel),
+        fa2i_sql_int(refs.session),  fa2i_sql_int(w.measured),   fa2i_sql_real(w.median_us),
+        fa2i_sql_real(w.default_us), fa2i_sql_real(w.model_us),  fa2i_sql_text(tuned_at)};
+    FA2_TRY(
+        fa2i_sql_run(in->cache,
+                     "INSERT INTO winner (device, problem, kernel, session, measured, median_us, "
+                     "default_us, model_us, tuned_at) VALUES (?,?,?,?,?,?,?,?,?) "
+                     "ON CONFLICT DO NOTHING",
+                     FA2I_SQL_VALUES(values)));
+done:
+    return st;
+}
+
+/* ---- the file ---- */
+
+static fa2_status import_header(import *in)
+{
+    int64_t version = 0;
+    if (!fa2i_fields_has(&in->fields, "fa2_export"))
+        return fa2i_fail(FA2_E_INVALID, "this is no export of fa2: 'fa2_export' is missing");
+    fa2_status st = fa2i_fields_int64(&in->fields, "fa2_export", 1, INT64_MAX, &version);
+    if (st == FA2_OK && version > EXPORT_VERSION)
+        return fa2i_fail(
+            FA2_E_INVALID,
+            "the export has format version %lld, this fa2 reads up to %d: use a newer fa2",
+            (long long)version, EXPORT_VERSION);
+    return st;
+}
+
+static fa2_status import_object(import *in, size_t *rows)
+{
+    static const struct {
+        const char *type;
+        fa2_status (*store)(import *in);
+    } types[] = {
+        {"device", import_device},
+        {"problem", import_problem},
+        {"session", import_session},
+        {"kernel", import_kernel},
+        {"winner", import_winner},
+        {"measurement", import_measurement},
+        {"verification", import_verification},
+    };
+    char type[32];
+    fa2_status st = fa2i_fields_text(&in->fields, "type", type, sizeof type);
+    for (size_t i = 0; st == FA2_OK && i < sizeof types / sizeof types[0]; i++) {
+        if (strcmp(types[i].type, type) != 0)
+            continue;
+        const int before = sqlite3_total_changes(in->cache->db);
+        in->type = types[i].type;
+        in->ours = 0;
+        st = types[i].store(in);
+        *rows += (size_t)(sqlite3_total_changes(in->cache->db) - before);
+        return st == FA2_OK && in->ours != 0 ? remember_id(in) : st;
+    }
+    return st != FA2_OK
+               ? st
+               : fa2i_fail(FA2_E_INVALID, "'type' is '%s', which this fa2 does not know", type);
+}
+
+/* The next line without its newline; *ret_more is false at the end of the file. */
+static fa2_status next_line(FILE *in, char *line, bool *ret_more)
+{
+    *ret_more = fgets(line, LINE_BYTES_MAX, in) != NULL;
+    if (!*ret_more)
+        return ferror(in) ? fa2i_fail(FA2_E_IO, "cannot be read (%s)", strerror(errno)) : FA2_OK;
+    const size_t length = strlen(line);
+    if (length > 0 && line[length - 1] == '\n')
+        line[length - 1] = '\0';
+    else if (!feof(in)) /* too long, or a NUL byte in it */
+        return fa2i_fail(FA2_E_INVALID, "the line has a NUL byte or more than %d bytes",
+                         LINE_BYTES_MAX - 2);
+    return FA2_OK;
+}
+
+static fa2_status import_lines(import *in, FILE *file, char *line, size_t *number, size_t *rows)
+{
+    bool more = true;
+    for (*number = 1;; (*number)++) {
+        fa2_status st = next_line(file, line, &more);
+        if (st == FA2_OK && !more)
+            return *number > 1 ? FA2_OK : fa2i_fail(FA2_E_INVALID, "the file is empty");
+        if (st == FA2_OK)
+            st = fa2i_fields_set(&in->fields, line);
+        if (st == FA2_OK)
+            st = *number == 1 ? import_header(in) : import_object(in, rows);
+        if (st != FA2_OK)
+            return st;
+    }
+}
+
+fa2_status fa2i_cache_import(fa2i_cache *cache, FILE *in, const char *name, size_t *ret_rows)
+{
+    fa2_status st;
+import state = {.cache = cache };
+    size_t number = 0;
+    size_t rows = 0;
+    char *line = fa2i_alloc(LINE_BYTES_MAX);
+
+    FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_WRITE));
+    if (line == NULL) {
+        st = fa2i_fail(FA2_E_MEMORY, "out of memory");
+        goto done;
+    }
+    FA2_TRY(fa2i_fields_open(cache, &state.fields));
+    FA2_TRY(fa2i_sql_script(cache, id_table));
+    st = import_lines(&state, in, line, &number, &rows);
+    if (st == FA2_E_INVALID || st == FA2_E_IO)
+        (void)fa2i_fail_prefix(st, "%s:%zu", name, number);
+    fa2i_fields_done(&state.fields); /* an open statement would keep the table locked */
+    if (st == FA2_OK)
+        FA2_TRY(fa2i_sql_script(cache, "DROP TABLE temp.import_id"));
+done:
+    fa2i_fields_done(&state.fields);
+    st = fa2i_sql_end(cache, st);
+    fa2i_free(line);
+    if (st == FA2_OK && ret_rows != NULL)
+        *ret_rows = rows;
+    return st;
+}

@@ -1,0 +1,188 @@
+/*
+ * Inside the cache: the open database, a thin layer over SQLite that keeps each statement to a few
+ * lines, and the row functions that several files share.
+ *
+ * Errors. Statuses and messages as in cache.h; fa2i_sql_fail makes them from SQLite's result codes.
+ * Threads. Everything below fa2i_sql_begin runs between begin and end, so under the mutex.
+ * Ownership. Statements belong to the caller (sqlite3_finalize).
+ */
+#ifndef FA2I_CACHE_INTERNAL_H
+#define FA2I_CACHE_INTERNAL_H
+
+#include <pthread.h>
+#include <sqlite3.h>
+#include "cache/cache.h"
+#include "runtime/base/status.h"
+
+enum {
+    FA2I_APPLICATION_ID = 0x46413254, /* as in schema.sql */
+    FA2I_BUSY_TIMEOUT_MS = 10000
+};
+
+struct fa2i_cache {
+    sqlite3 *db;
+    char *path; /* as the caller gave it, for messages */
+    bool writable;
+    fa2i_log_fn log;
+    void *log_user;
+    pthread_mutex_t mutex;
+    fa2i_key *reported; /* damaged images that the log has been told about */
+    size_t reported_count;
+};
+
+/* ---- path.c: files and folders ---- */
+
+/* Create folders (0700) and file (0600) where they are missing. */
+fa2_status fa2i_path_create(const char *path);
+
+/* Refuse what is no regular file, what others can write, and what belongs to others; the same for
+ * the files that SQLite keeps beside it. *ret_resolved, without symbolic links, belongs to the
+ * caller (fa2i_free). FA2_E_NOT_FOUND when there is no such file. */
+fa2_status fa2i_path_check(const char *path, char **ret_resolved);
+
+/* Can files be created in the folder of this file? */
+fa2_status fa2i_path_folder_writable(const char *resolved, bool *ret_writable);
+
+/* ---- open.c: versions ---- */
+
+/* Is this SQLite (sqlite3_libversion_number) new enough? */
+fa2_status fa2i_cache_library_check(int version);
+
+/* "WAL" only where its reset bug is fixed. */
+const char *fa2i_cache_journal_mode(int library_version);
+
+/* Bring the database forward: steps[n] leads from version n to n + 1, each in one transaction. A
+ * newer version, or a file that is no fa2 database, is FA2_E_DATABASE. */
+fa2_status fa2i_cache_migrate(fa2i_cache *cache, const char *const *steps, int count);
+
+/* The same question without writing: FA2_E_DATABASE, also for an older version; FA2_E_NOT_FOUND for
+ * an empty file. */
+fa2_status fa2i_cache_version_check(fa2i_cache *cache, int newest);
+
+/* ---- sql.c ---- */
+
+typedef enum fa2i_sql_kind {
+    FA2I_SQL_INT,
+    FA2I_SQL_REAL,
+    FA2I_SQL_TEXT,
+    FA2I_SQL_BLOB
+} fa2i_sql_kind;
+
+/* A value to bind; text and blobs are borrowed until the statement is finalized. */
+typedef struct fa2i_sql_value {
+    fa2i_sql_kind kind;
+    int64_t integer;
+    double real;
+    const void *data;
+    size_t bytes;
+} fa2i_sql_value;
+
+static inline fa2i_sql_value fa2i_sql_int(int64_t integer)
+{
+    return (fa2i_sql_value){.kind = FA2I_SQL_INT, .integer = integer};
+}
+
+/* Not finite: NULL. */
+static inline fa2i_sql_value fa2i_sql_real(double real)
+{
+    return (fa2i_sql_value){.kind = FA2I_SQL_REAL, .real = real};
+}
+
+/* NULL: NULL. */
+static inline fa2i_sql_value fa2i_sql_text(const char *text)
+{
+    return (fa2i_sql_value){.kind = FA2I_SQL_TEXT, .data = text};
+}
+
+static inline fa2i_sql_value fa2i_sql_blob(const void *data, size_t bytes)
+{
+    return (fa2i_sql_value){.kind = FA2I_SQL_BLOB, .data = data, .bytes = bytes};
+}
+
+static inline fa2i_sql_value fa2i_sql_key(const fa2i_key *key)
+{
+    return fa2i_sql_blob(key->bytes, FA2I_KEY_BYTES);
+}
+
+/* An array and its length, as two arguments; a function cannot count its caller's array. */
+#define FA2I_SQL_VALUES(array) (array), sizeof(array) / sizeof((array)[0])
+
+/* This moment, as the tables hold it. */
+#define FA2I_SQL_NOW "strftime('%Y-%m-%dT%H:%M:%SZ', 'now')"
+
+/* The status for an SQLite result code, with path, SQLite's words and what to do. */
+fa2_status fa2i_sql_fail(const fa2i_cache *cache, int code);
+
+/* Lock, and begin a transaction. Always followed by fa2i_sql_end, also after a failure. */
+fa2_status fa2i_sql_begin(fa2i_cache *cache, fa2i_cache_mode mode);
+
+/* Commit if st is FA2_OK, else roll back; unlock. Returns st, or why the commit failed. */
+fa2_status fa2i_sql_end(fa2i_cache *cache, fa2_status st);
+
+/* Prepare and bind. On FA2_OK *ret_stmt belongs to the caller. */
+fa2_status fa2i_sql_prepare(fa2i_cache *cache, const char *sql, const fa2i_sql_value *values,
+                            size_t count, sqlite3_stmt **ret_stmt);
+
+/* *ret_row: there is a row to read. */
+fa2_status fa2i_sql_step(fa2i_cache *cache, sqlite3_stmt *stmt, bool *ret_row);
+
+/* Prepare and take the first row; FA2_E_NOT_FOUND when there is none (then without a message). */
+fa2_status fa2i_sql_row(fa2i_cache *cache, const char *sql, const fa2i_sql_value *values,
+                        size_t count, sqlite3_stmt **ret_stmt);
+
+/* Run one statement for its effect. */
+fa2_status fa2i_sql_run(fa2i_cache *cache, const char *sql, const fa2i_sql_value *values,
+                        size_t count);
+
+/* The first column of the first row; FA2_E_NOT_FOUND when there is none (then without a message).
+ */
+fa2_status fa2i_sql_number(fa2i_cache *cache, const char *sql, const fa2i_sql_value *values,
+                           size_t count, int64_t *ret_number);
+
+/* Several statements, without parameters. */
+fa2_status fa2i_sql_script(fa2i_cache *cache, const char *script);
+
+/* FA2_E_DATABASE when this SQLite was built without its JSON functions. */
+fa2_status fa2i_sql_need_json(fa2i_cache *cache);
+
+/* Columns of the current row. Text is cut to fit; NULL is "". A NULL error is INFINITY. */
+void fa2i_sql_column_text(sqlite3_stmt *stmt, int column, char *out, size_t out_bytes);
+double fa2i_sql_column_error(sqlite3_stmt *stmt, int column);
+fa2_status fa2i_sql_column_outcome(const fa2i_cache *cache, sqlite3_stmt *stmt, int column,
+                                   fa2i_outcome *ret_outcome);
+
+/* ---- cache.c: rows, inside a transaction ---- */
+
+/* What identifies a problem, in this order everywhere. */
+#define FA2I_PROBLEM_COLUMNS "op, dtype, batch, heads_q, heads_kv, seq_q, seq_k, head_dim, causal"
+#define FA2I_PROBLEM_MATCH                                                                         \
+    "op = ? AND dtype = ? AND batch = ? AND heads_q = ? AND heads_kv = ? AND seq_q = ? "           \
+    "AND seq_k = ? AND head_dim = ? AND causal = ?"
+enum { FA2I_PROBLEM_VALUES = 9 };
+
+const char *fa2i_row_op_string(fa2_op op);
+void fa2i_row_problem_values(const fa2_problem *problem, fa2i_sql_value out[FA2I_PROBLEM_VALUES]);
+
+/* Find, or insert. */
+fa2_status fa2i_row_device(fa2i_cache *cache, const fa2i_card *card, bool real, int64_t *ret_id);
+fa2_status fa2i_row_problem(fa2i_cache *cache, const fa2_problem *problem, int64_t *ret_id);
+
+/* Insert or replace the record; images are not touched. */
+fa2_status fa2i_row_put_kernel(fa2i_cache *cache, const fa2i_kernel *kernel, int launch_abi,
+                               int64_t *ret_id);
+
+/* Insert, replace or (empty) remove the image. */
+fa2_status fa2i_row_put_image(fa2i_cache *cache, int64_t kernel, const fa2i_blob *image);
+
+/* FA2_E_NOT_FOUND, with a message, when there is no such kernel. */
+fa2_status fa2i_row_kernel_id(fa2i_cache *cache, const fa2i_key *key, int64_t *ret_id);
+
+/* Read a record selected by FA2I_KERNEL_COLUMNS. *ret_kernel belongs to the caller. */
+#define FA2I_KERNEL_COLUMNS                                                                        \
+    "k.key, k.variant, k.target, k.threads, k.block_rows, k.smem_bytes, k.nvrtc, k.generator, "    \
+    "k.outcome, k.registers, k.spill_bytes, k.compile_ms, k.log"
+enum { FA2I_KERNEL_COLUMN_COUNT = 13 };
+fa2_status fa2i_row_read_kernel(const fa2i_cache *cache, sqlite3_stmt *stmt,
+                                fa2i_kernel *ret_kernel);
+
+#endif

@@ -1,0 +1,153 @@
+/*
+ * The views as rows of text, and as JSON.
+ *
+ * The columns of the JSON objects are the views' own: the json_object() call is made from the
+ * view's list of columns, so that schema.sql stays the one place that names them.
+ */
+#include "cache/report.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+#include "cache/internal.h"
+#include "runtime/base/alloc.h"
+#include "runtime/base/text.h"
+
+enum { COLUMNS_MAX = 64 };
+
+/* Times are NULL in the view for what was not timed; those go last. */
+#define WINNERS_FROM                                                                               \
+    " FROM winners ORDER BY device, arch, dtype, head_dim, causal, seq_q, seq_k, batch, heads_q, " \
+    "heads_kv, source"
+#define MEASUREMENTS_FROM                                                                          \
+    " FROM measurements WHERE " FA2I_PROBLEM_MATCH                                                 \
+    " ORDER BY device, arch, outcome <> 'ok', median_us IS NULL, median_us, outcome, variant, key"
+
+/* ---- rows ---- */
+
+static fa2_status send_rows(fa2i_cache *cache, sqlite3_stmt *stmt, fa2i_row_fn row_fn, void *user)
+{
+    const char *names[COLUMNS_MAX];
+    const char *values[COLUMNS_MAX];
+    const int columns = sqlite3_column_count(stmt);
+    bool row = false;
+    int stop = 0;
+
+    assert(columns <= COLUMNS_MAX);
+    for (int i = 0; i < columns; i++)
+        names[i] = sqlite3_column_name(stmt, i);
+    fa2_status st = fa2i_sql_step(cache, stmt, &row);
+    while (st == FA2_OK && row && !stop) {
+        for (int i = 0; i < columns; i++)
+            values[i] = (const char *)sqlite3_column_text(stmt, i);
+        stop = row_fn(user, columns, names, values);
+        st = fa2i_sql_step(cache, stmt, &row);
+    }
+    return st;
+}
+
+static fa2_status list(fa2i_cache *cache, const char *sql, const fa2i_sql_value *values,
+                       size_t count, fa2i_row_fn row, void *user)
+{
+    fa2_status st;
+    sqlite3_stmt *stmt = NULL;
+
+    FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_READ));
+    FA2_TRY(fa2i_sql_prepare(cache, sql, values, count, &stmt));
+    FA2_TRY(send_rows(cache, stmt, row, user));
+done:
+    sqlite3_finalize(stmt);
+    return fa2i_sql_end(cache, st);
+}
+
+fa2_status fa2i_cache_list_winners(fa2i_cache *cache, fa2i_row_fn row, void *user)
+{
+    return list(cache, "SELECT *" WINNERS_FROM, NULL, 0, row, user);
+}
+
+fa2_status fa2i_cache_list_measurements(fa2i_cache *cache, const fa2_problem *problem,
+                                        fa2i_row_fn row, void *user)
+{
+    fa2i_sql_value values[FA2I_PROBLEM_VALUES];
+    fa2_status st = fa2i_problem_check(problem);
+    if (st != FA2_OK)
+        return st;
+    fa2i_row_problem_values(problem, values);
+    return list(cache, "SELECT *" MEASUREMENTS_FROM, FA2I_SQL_VALUES(values), row, user);
+}
+
+/* ---- JSON ---- */
+
+/* "SELECT json_object('device', device, ...)" and what follows it. */
+static fa2_status json_query(fa2i_cache *cache, const char *view, const char *from, char **ret_sql)
+{
+    fa2_status st;
+    sqlite3_stmt *stmt = NULL;
+    fa2i_text sql = {0};
+    const fa2i_sql_value values[] = {fa2i_sql_text(view)};
+
+    FA2_TRY(fa2i_sql_row(cache,
+                         "SELECT group_concat(printf('''%q'', \"%w\"', name, name), ', ') "
+                         "FROM (SELECT name FROM pragma_table_info(?) ORDER BY cid)",
+                         FA2I_SQL_VALUES(values), &stmt));
+    fa2i_text_add(&sql, "SELECT json_object(%s)%s", (const char *)sqlite3_column_text(stmt, 0),
+                  from);
+    FA2_TRY(fa2i_text_take(&sql, ret_sql));
+done:
+    sqlite3_finalize(stmt);
+    return st;
+}
+
+static fa2_status print_array(fa2i_cache *cache, sqlite3_stmt *stmt, FILE *out)
+{
+    bool row = false;
+    const char *separator = "\n";
+
+    fputs("[", out);
+    fa2_status st = fa2i_sql_step(cache, stmt, &row);
+    while (st == FA2_OK && row) {
+        fprintf(out, "%s%s", separator, (const char *)sqlite3_column_text(stmt, 0));
+        separator = ",\n";
+        st = fa2i_sql_step(cache, stmt, &row);
+    }
+    if (st != FA2_OK)
+        return st;
+    fputs("\n]\n", out);
+    if (fflush(out) != 0 || ferror(out))
+        return fa2i_fail(FA2_E_IO, "cannot write the JSON (%s)", strerror(errno));
+    return FA2_OK;
+}
+
+static fa2_status print_json(fa2i_cache *cache, const char *view, const char *from,
+                             const fa2i_sql_value *values, size_t count, FILE *out)
+{
+    fa2_status st;
+    char *sql = NULL;
+    sqlite3_stmt *stmt = NULL;
+
+    FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_READ));
+    FA2_TRY(fa2i_sql_need_json(cache));
+    FA2_TRY(json_query(cache, view, from, &sql));
+    FA2_TRY(fa2i_sql_prepare(cache, sql, values, count, &stmt));
+    FA2_TRY(print_array(cache, stmt, out));
+done:
+    sqlite3_finalize(stmt);
+    fa2i_free(sql);
+    return fa2i_sql_end(cache, st);
+}
+
+fa2_status fa2i_cache_print_winners_json(fa2i_cache *cache, FILE *out)
+{
+    return print_json(cache, "winners", WINNERS_FROM, NULL, 0, out);
+}
+
+fa2_status fa2i_cache_print_measurements_json(fa2i_cache *cache, const fa2_problem *problem,
+                                              FILE *out)
+{
+    fa2i_sql_value values[FA2I_PROBLEM_VALUES];
+    fa2_status st = fa2i_problem_check(problem);
+    if (st != FA2_OK)
+        return st;
+    fa2i_row_problem_values(problem, values);
+    return print_json(cache, "measurements", MEASUREMENTS_FROM, FA2I_SQL_VALUES(values), out);
+}

@@ -1,0 +1,192 @@
+/*
+ * The thin layer over SQLite.
+ *
+ * Invariants:
+ * - the mutex is held exactly between fa2i_sql_begin and fa2i_sql_end;
+ * - a write takes its lock at BEGIN IMMEDIATE: a read that turns into a write later could fail with
+ *   SQLITE_BUSY without waiting;
+ * - after fa2i_sql_end no transaction is open, whatever happened;
+ * - numbers that are not finite are NULL, so that JSON made from the tables is JSON.
+ */
+#include "cache/internal.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+
+/* What to do about it; an extended code stands before the primary one that it belongs to. */
+static const char *advice(int code)
+{
+    static const struct {
+        int code;
+        const char *text;
+    } known[] = {
+        {SQLITE_READONLY_ROLLBACK, ": a writer was stopped half-way; `fa2-tune check --db FILE` "
+                                   "restores the last good state"},
+        {SQLITE_READONLY,
+         ": make the file and its folder writable, or name another with --db or FA2_DB"},
+        {SQLITE_NOTADB, ": move the file away, or name another with --db or FA2_DB"},
+        {SQLITE_CORRUPT, ": the file is damaged; move it away and tune again"},
+        {SQLITE_CANTOPEN, ": check the permissions of the file and of its folder"},
+        {SQLITE_PERM, ": check the permissions of the file and of its folder"},
+        {SQLITE_FULL, ": free some space and run this again; what was stored before is safe"},
+        {SQLITE_IOERR, ": check the disk (full? quota? network?)"},
+        {SQLITE_BUSY, ": another process has been writing for 10 s; try again when it is done"},
+    };
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        if (known[i].code == code || known[i].code == (code & 0xff))
+            return known[i].text;
+    }
+    return "";
+}
+
+fa2_status fa2i_sql_fail(const fa2i_cache *cache, int code)
+{
+    fa2_status st = (code & 0xff) == SQLITE_NOMEM ? FA2_E_MEMORY : FA2_E_DATABASE;
+    return fa2i_fail(st, "%s: %s%s", cache->path, sqlite3_errmsg(cache->db), advice(code));
+}
+
+static int bind(sqlite3_stmt *stmt, int index, const fa2i_sql_value *value)
+{
+    switch (value->kind) {
+    case FA2I_SQL_INT:
+        return sqlite3_bind_int64(stmt, index, value->integer);
+    case FA2I_SQL_REAL:
+        return isfinite(value->real) ? sqlite3_bind_double(stmt, index, value->real)
+                                     : sqlite3_bind_null(stmt, index);
+    case FA2I_SQL_TEXT: /* SQLite binds NULL for a NULL pointer */
+        return sqlite3_bind_text(stmt, index, value->data, -1, SQLITE_STATIC);
+    case FA2I_SQL_BLOB:
+        return sqlite3_bind_blob64(stmt, index, value->data, value->bytes, SQLITE_STATIC);
+    }
+    assert(false && "unknown kind of value");
+    return SQLITE_MISUSE;
+}
+
+fa2_status fa2i_sql_prepare(fa2i_cache *cache, const char *sql, const fa2i_sql_value *values,
+                            size_t count, sqlite3_stmt **ret_stmt)
+{
+    sqlite3_stmt *stmt = NULL;
+    int code = sqlite3_prepare_v2(cache->db, sql, -1, &stmt, NULL);
+    assert(code != SQLITE_OK || (size_t)sqlite3_bind_parameter_count(stmt) == count);
+    for (size_t i = 0; code == SQLITE_OK && i < count; i++)
+        code = bind(stmt, (int)i + 1, &values[i]);
+    if (code != SQLITE_OK) {
+        fa2_status st = fa2i_sql_fail(cache, code);
+        sqlite3_finalize(stmt);
+        return st;
+    }
+    *ret_stmt = stmt;
+    return FA2_OK;
+}
+
+fa2_status fa2i_sql_step(fa2i_cache *cache, sqlite3_stmt *stmt, bool *ret_row)
+{
+    int code = sqlite3_step(stmt);
+    if (code != SQLITE_ROW && code != SQLITE_DONE)
+        return fa2i_sql_fail(cache, code);
+    *ret_row = code == SQLITE_ROW;
+    return FA2_OK;
+}
+
+fa2_status fa2i_sql_row(fa2i_cache *cache, const char *sql, const fa2i_sql_value *values,
+                        size_t count, sqlite3_stmt **ret_stmt)
+{
+    fa2_status st;
+    sqlite3_stmt *stmt = NULL;
+    bool row = false;
+
+    FA2_TRY(fa2i_sql_prepare(cache, sql, values, count, &stmt));
+    FA2_TRY(fa2i_sql_step(cache, stmt, &row));
+    if (row) {
+        *ret_stmt = stmt;
+        stmt = NULL;
+    } else {
+        st = FA2_E_NOT_FOUND;
+    }
+done:
+    sqlite3_finalize(stmt);
+    return st;
+}
+
+fa2_status fa2i_sql_run(fa2i_cache *cache, const char *sql, const fa2i_sql_value *values,
+                        size_t count)
+{
+    fa2_status st;
+    sqlite3_stmt *stmt = NULL;
+    bool row = true;
+
+    FA2_TRY(fa2i_sql_prepare(cache, sql, values, count, &stmt));
+    while (row)
+        FA2_TRY(fa2i_sql_step(cache, stmt, &row));
+done:
+    sqlite3_finalize(stmt);
+    return st;
+}
+
+fa2_status fa2i_sql_number(fa2i_cache *cache, const char *sql, const fa2i_sql_value *values,
+                           size_t count, int64_t *ret_number)
+{
+    sqlite3_stmt *stmt = NULL;
+    fa2_status st = fa2i_sql_row(cache, sql, values, count, &stmt);
+    if (st == FA2_OK)
+        *ret_number = sqlite3_column_int64(stmt, 0);
+    sqlite3_finalize(stmt);
+    return st;
+}
+
+fa2_status fa2i_sql_script(fa2i_cache *cache, const char *script)
+{
+    int code = sqlite3_exec(cache->db, script, NULL, NULL, NULL);
+    return code == SQLITE_OK ? FA2_OK : fa2i_sql_fail(cache, code);
+}
+
+fa2_status fa2i_sql_begin(fa2i_cache *cache, fa2i_cache_mode mode)
+{
+    pthread_mutex_lock(&cache->mutex);
+    if (mode == FA2I_CACHE_WRITE && !cache->writable)
+        return fa2i_fail(FA2_E_DATABASE, "%s: is open for reading only", cache->path);
+    return fa2i_sql_run(cache, mode == FA2I_CACHE_WRITE ? "BEGIN IMMEDIATE" : "BEGIN", NULL, 0);
+}
+
+fa2_status fa2i_sql_end(fa2i_cache *cache, fa2_status st)
+{
+    if (st == FA2_OK)
+        st = fa2i_sql_run(cache, "COMMIT", NULL, 0);
+    if (!sqlite3_get_autocommit(cache->db))
+        (void)sqlite3_exec(cache->db, "ROLLBACK", NULL, NULL, NULL);
+    pthread_mutex_unlock(&cache->mutex);
+    return st;
+}
+
+fa2_status fa2i_sql_need_json(fa2i_cache *cache)
+{
+    int64_t valid = 0;
+    if (fa2i_sql_number(cache, "SELECT json_valid('{}')", NULL, 0, &valid) == FA2_OK && valid == 1)
+        return FA2_OK;
+    return fa2i_fail(FA2_E_DATABASE,
+                     "%s: SQLite %s was built without its JSON functions, which this needs",
+                     cache->path, sqlite3_libversion());
+}
+
+void fa2i_sql_column_text(sqlite3_stmt *stmt, int column, char *out, size_t out_bytes)
+{
+    const char *text = (const char *)sqlite3_column_text(stmt, column);
+    snprintf(out, out_bytes, "%s", text != NULL ? text : "");
+}
+
+double fa2i_sql_column_error(sqlite3_stmt *stmt, int column)
+{
+    bool null = sqlite3_column_type(stmt, column) == SQLITE_NULL;
+    return null ? INFINITY : sqlite3_column_double(stmt, column);
+}
+
+fa2_status fa2i_sql_column_outcome(const fa2i_cache *cache, sqlite3_stmt *stmt, int column,
+                                   fa2i_outcome *ret_outcome)
+{
+    char text[32];
+    fa2i_sql_column_text(stmt, column, text, sizeof text);
+    if (fa2i_outcome_parse(text, ret_outcome))
+        return FA2_OK;
+    return fa2i_fail(FA2_E_DATABASE, "%s: holds the unknown outcome '%s'", cache->path, text);
+}

@@ -1,0 +1,167 @@
+/*
+ * A folder for one test's databases, and records to put into them. Failures are counted by check.h.
+ */
+#ifndef FA2_TESTS_CACHE_FIXTURE_H
+#define FA2_TESTS_CACHE_FIXTURE_H
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "cache/report.h"
+#include "check.h"
+
+enum { ABI = 1 };
+
+typedef struct fixture {
+    char folder[64];
+    char path[96]; /* of a database that is not there yet */
+} fixture;
+
+static inline void fixture_begin(fixture *f)
+{
+    strcpy(f->folder, "/tmp/fa2-cache-XXXXXX");
+    CHECK(mkdtemp(f->folder) != NULL);
+    snprintf(f->path, sizeof f->path, "%s/fa2.db", f->folder);
+}
+
+/* Remove the folder and the files in it; databases are closed. */
+static inline void fixture_end(const fixture *f)
+{
+    char file[400];
+    chmod(f->folder, 0700);
+    DIR *folder = opendir(f->folder);
+    CHECK(folder != NULL);
+    for (struct dirent *entry; (entry = readdir(folder)) != NULL;) {
+        snprintf(file, sizeof file, "%s/%s", f->folder, entry->d_name);
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+            CHECK_EQ(remove(file), 0);
+    }
+    closedir(folder);
+    CHECK_EQ(rmdir(f->folder), 0);
+}
+
+/* Open for writing, which must work. */
+static inline fa2i_cache *fixture_open(const char *path)
+{
+    fa2i_cache *cache = NULL;
+    CHECK_EQ(fa2i_cache_open(path, FA2I_CACHE_WRITE, NULL, NULL, &cache), FA2_OK);
+    if (cache == NULL) {
+        fprintf(stderr, "%s\n", fa2_last_message());
+        exit(1);
+    }
+    return cache;
+}
+
+/* Opening must fail so, with a message that has this in it and names the file. */
+static inline void check_refused(const char *path, fa2i_cache_mode mode, fa2_status status,
+                                 const char *part)
+{
+    fa2i_cache *cache = NULL;
+    CHECK_EQ(fa2i_cache_open(path, mode, NULL, NULL, &cache), status);
+    CHECK(cache == NULL);
+    CHECK_CONTAINS(fa2_last_message(), part);
+    CHECK_CONTAINS(fa2_last_message(), path);
+    fa2i_cache_close(cache);
+}
+
+static inline fa2i_card sample_card(void)
+{
+    return (fa2i_card){.name = "Sample RTX",
+                       .arch = 86,
+                       .sm_count = 28,
+                       .smem_block_bytes = 101376,
+                       .smem_sm_bytes = 102400,
+                       .l2_bytes = 2359296,
+                       .clock_khz = 1777000,
+                       .bandwidth_bytes = 360000000000};
+}
+
+static inline fa2_problem sample_problem(int seq)
+{
+    return (fa2_problem){.dtype = FA2_FP16,
+                         .batch = 2,
+                         .heads_q = 8,
+                         .heads_kv = 4,
+                         .seq_q = seq,
+                         .seq_k = seq,
+                         .head_dim = 64,
+                         .causal = 1};
+}
+
+static inline fa2i_key sample_key(int number)
+{
+    fa2i_key key;
+    fa2i_part part = {&number, sizeof number};
+    fa2i_key_of(&part, 1, &key);
+    return key;
+}
+
+/* The image is static: do not free it. */
+static inline fa2i_kernel sample_kernel(int number)
+{
+    static char image[5000] = "the code of a kernel";
+    fa2i_kernel kernel = {.key = sample_key(number),
+                          .variant = {.threads = 128, .block_rows = 64, .smem_bytes = 49152},
+                          .target = "sm_86",
+                          .nvrtc = 13000,
+                          .generator = "0123456789abcdef",
+                          .registers = 168,
+                          .compile_ms = 812.5,
+                          .image = {image, sizeof image}};
+    snprintf(kernel.variant.text, sizeof kernel.variant.text,
+             "fwd_sm80 d=64 dtype=fp16 causal=1 br=64 bc=%d", 8 * number);
+    return kernel;
+}
+
+/* Ids of a device, a session on it and a problem. */
+typedef struct ids {
+    int64_t device, session, problem;
+} ids;
+
+static inline ids sample_ids(fa2i_cache *cache, int seq)
+{
+    ids found = {0};
+    const fa2i_card card = sample_card();
+    const fa2_problem problem = sample_problem(seq);
+    CHECK_EQ(fa2i_cache_device(cache, &card, true, &found.device), FA2_OK);
+    CHECK_EQ(fa2i_cache_problem(cache, &problem, &found.problem), FA2_OK);
+    const fa2i_session session = {.device = found.device,
+                                  .driver = 13000,
+                                  .nvrtc = 13000,
+                                  .generator = "0123456789abcdef",
+                                  .origin = "tune"};
+    CHECK_EQ(fa2i_cache_session_begin(cache, &session, &found.session), FA2_OK);
+    return found;
+}
+
+/* Store a kernel with a verification and a measurement of median_us; winner: make it the winner. */
+static inline void store_result(fa2i_cache *cache, const ids *to, int number, double median_us,
+                                bool winner)
+{
+    const fa2i_kernel kernel = sample_kernel(number);
+    const fa2i_verification verification = {.max_error = 0.5, .detail = "S=130"};
+    const fa2i_measurement measurement = {.settled = true,
+                                          .n = 20,
+                                          .min_us = median_us - 2,
+                                          .q1_us = median_us - 1,
+                                          .median_us = median_us,
+                                          .q3_us = median_us + 1,
+                                          .max_error = 0.25};
+    const fa2i_winner won = {.kernel = kernel.key,
+                             .measured = true,
+                             .median_us = median_us,
+                             .default_us = 2 * median_us,
+                             .model_us = median_us / 2};
+    CHECK_EQ(fa2i_cache_put_kernel(cache, &kernel, ABI), FA2_OK);
+    CHECK_EQ(fa2i_cache_put_verification(cache, to->device, &kernel.key, &verification), FA2_OK);
+    CHECK_EQ(fa2i_cache_put_measurement(cache, to->session, to->device, to->problem, &kernel.key,
+                                        &measurement),
+             FA2_OK);
+    if (winner)
+        CHECK_EQ(fa2i_cache_put_winner(cache, to->session, to->device, to->problem, &won), FA2_OK);
+}
+
+#endif

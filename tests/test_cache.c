@@ -1,0 +1,395 @@
+/* Rows of the tuning database: what is put comes back, what is not there is not found. */
+#include <math.h>
+#include "cache/internal.h"
+#include "cache_fixture.h"
+#include "runtime/base/alloc.h"
+
+static void test_identities(fa2i_cache *cache)
+{
+    fa2i_card card = sample_card();
+    fa2_problem problem = sample_problem(512);
+    int64_t first = 0, again = 0, offline = 0, other = 0;
+
+    CHECK_EQ(fa2i_cache_device(cache, &card, true, &first), FA2_OK);
+    card.clock_khz++; /* no part of the identity */
+    CHECK_EQ(fa2i_cache_device(cache, &card, true, &again), FA2_OK);
+    CHECK_EQ(fa2i_cache_device(cache, &card, false, &offline), FA2_OK);
+    card.l2_bytes++;
+    CHECK_EQ(fa2i_cache_device(cache, &card, true, &other), FA2_OK);
+    CHECK_EQ(again, first);
+    CHECK(offline != first && other != first && other != offline);
+
+    CHECK_EQ(fa2i_cache_problem(cache, &problem, &first), FA2_OK);
+    CHECK_EQ(fa2i_cache_problem(cache, &problem, &again), FA2_OK);
+    CHECK_EQ(again, first);
+    problem.heads_kv = 8;
+    CHECK_EQ(fa2i_cache_problem(cache, &problem, &other), FA2_OK);
+    CHECK(other != first);
+    problem.head_dim = 7;
+    CHECK_EQ(fa2i_cache_problem(cache, &problem, &other), FA2_E_INVALID);
+}
+
+static void test_sessions(fa2i_cache *cache)
+{
+    const ids to = sample_ids(cache, 512);
+    const fa2i_sql_value values[] = {fa2i_sql_int(to.session)};
+    int64_t ended = -1;
+    const char *sql = "SELECT ended_at IS NOT NULL AND ended_at >= started_at FROM session "
+                      "WHERE id = ? AND origin = 'tune' AND started_at LIKE '____-__-__T__:__:__Z'";
+    CHECK_EQ(fa2i_sql_number(cache, sql, FA2I_SQL_VALUES(values), &ended), FA2_OK);
+    CHECK_EQ(ended, 0);
+    CHECK_EQ(fa2i_cache_session_end(cache, to.session), FA2_OK);
+    CHECK_EQ(fa2i_sql_number(cache, sql, FA2I_SQL_VALUES(values), &ended), FA2_OK);
+    CHECK_EQ(ended, 1);
+
+    const fa2i_session nowhere = {.device = 987654, .origin = "tune"};
+    int64_t id = 0;
+    CHECK_EQ(fa2i_cache_session_begin(cache, &nowhere, &id), FA2_E_DATABASE);
+    CHECK_CONTAINS(fa2_last_message(), "FOREIGN KEY");
+}
+
+static void check_kernel(const fa2i_kernel *found, const fa2i_kernel *expected)
+{
+    CHECK(memcmp(&found->key, &expected->key, sizeof found->key) == 0);
+    CHECK_STR(found->variant.text, expected->variant.text);
+    CHECK_EQ(found->variant.threads, expected->variant.threads);
+    CHECK_EQ(found->variant.block_rows, expected->variant.block_rows);
+    CHECK_EQ(found->variant.smem_bytes, expected->variant.smem_bytes);
+    CHECK_STR(found->target, expected->target);
+    CHECK_EQ(found->nvrtc, expected->nvrtc);
+    CHECK_STR(found->generator, expected->generator);
+    CHECK_EQ(found->outcome, expected->outcome);
+    CHECK_EQ(found->registers, expected->registers);
+    CHECK_EQ(found->spill_bytes, expected->spill_bytes);
+    CHECK(found->compile_ms == expected->compile_ms);
+    CHECK_EQ(found->image.bytes, expected->image.bytes);
+    CHECK(found->image.bytes == 0 ||
+          memcmp(found->image.data, expected->image.data, found->image.bytes) == 0);
+}
+
+static void test_kernels(fa2i_cache *cache)
+{
+    fa2i_kernel kernel = sample_kernel(1);
+    fa2i_kernel found = {0};
+
+    CHECK_EQ(fa2i_cache_get_kernel(cache, &kernel.key, ABI, true, &found), FA2_E_NOT_FOUND);
+    CHECK_EQ(fa2i_cache_put_kernel(cache, &kernel, ABI), FA2_OK);
+    CHECK_EQ(fa2i_cache_get_kernel(cache, &kernel.key, ABI, true, &found), FA2_OK);
+    check_kernel(&found, &kernel);
+    CHECK(found.log == NULL);
+    fa2i_kernel_done(&found);
+    CHECK_EQ(fa2i_cache_get_kernel(cache, &kernel.key, ABI + 1, true, &found), FA2_E_NOT_FOUND);
+    CHECK_CONTAINS(fa2_last_message(), "launch ABI 2");
+
+    /* replaced: a kernel that no longer compiles loses its image */
+    char log[] = "error: no\nsecond line";
+    kernel.image = (fa2i_blob){0};
+    kernel.outcome = FA2I_OUTCOME_COMPILE_ERROR;
+    kernel.log = log;
+    CHECK_EQ(fa2i_cache_put_kernel(cache, &kernel, ABI), FA2_OK);
+    CHECK_EQ(fa2i_cache_get_kernel(cache, &kernel.key, ABI, true, &found), FA2_E_NOT_FOUND);
+    CHECK_EQ(fa2i_cache_get_kernel(cache, &kernel.key, ABI, false, &found), FA2_OK);
+    check_kernel(&found, &kernel);
+    CHECK_STR(found.log, log);
+    fa2i_kernel_done(&found);
+}
+
+static void test_verifications(fa2i_cache *cache)
+{
+    const ids to = sample_ids(cache, 512);
+    const fa2i_kernel kernel = sample_kernel(2);
+    fa2i_verification put = {.outcome = FA2I_OUTCOME_WRONG, .max_error = 1.75, .detail = "S=129"};
+    fa2i_verification got = {0};
+
+    CHECK_EQ(fa2i_cache_put_verification(cache, to.device, &kernel.key, &put), FA2_E_NOT_FOUND);
+    CHECK_CONTAINS(fa2_last_message(), "there is no kernel");
+    CHECK_EQ(fa2i_cache_put_kernel(cache, &kernel, ABI), FA2_OK);
+    CHECK_EQ(fa2i_cache_get_verification(cache, to.device, &kernel.key, &got), FA2_E_NOT_FOUND);
+    CHECK_EQ(fa2i_cache_put_verification(cache, to.device, &kernel.key, &put), FA2_OK);
+    CHECK_EQ(fa2i_cache_get_verification(cache, to.device, &kernel.key, &got), FA2_OK);
+    CHECK_EQ(got.outcome, FA2I_OUTCOME_WRONG);
+    CHECK(got.max_error == 1.75);
+    CHECK_STR(got.detail, "S=129");
+    put.max_error = (double)NAN; /* a kernel that writes NaN: worse than any bound */
+    CHECK_EQ(fa2i_cache_put_verification(cache, to.device, &kernel.key, &put), FA2_OK);
+    CHECK_EQ(fa2i_cache_get_verification(cache, to.device, &kernel.key, &got), FA2_OK);
+    CHECK(isinf(got.max_error) && got.max_error > 0);
+    CHECK_EQ(fa2i_cache_put_verification(cache, 987654, &kernel.key, &put), FA2_E_DATABASE);
+}
+
+static void test_measurements(fa2i_cache *cache)
+{
+    const ids to = sample_ids(cache, 512);
+    const fa2i_kernel kernel = sample_kernel(3);
+    fa2i_measurement got = {0};
+
+    CHECK_EQ(fa2i_cache_get_measurement(cache, to.device, to.problem, &kernel.key, &got),
+             FA2_E_NOT_FOUND);
+    store_result(cache, &to, 3, 100.125, false);
+    CHECK_EQ(fa2i_cache_get_measurement(cache, to.device, to.problem, &kernel.key, &got), FA2_OK);
+    CHECK_EQ(got.outcome, FA2I_OUTCOME_OK);
+    CHECK(got.settled && got.n == 20 && got.min_us == 98.125 && got.q1_us == 99.125);
+    CHECK(got.median_us == 100.125 && got.q3_us == 101.125 && got.max_error == 0.25);
+
+    /* one row per device, problem and kernel */
+    const fa2i_measurement hang = {.outcome = FA2I_OUTCOME_HANG, .detail = "10 s"};
+    CHECK_EQ(
+        fa2i_cache_put_measurement(cache, to.session, to.device, to.problem, &kernel.key, &hang),
+        FA2_OK);
+    CHECK_EQ(fa2i_cache_get_measurement(cache, to.device, to.problem, &kernel.key, &got), FA2_OK);
+    CHECK_EQ(got.outcome, FA2I_OUTCOME_HANG);
+    CHECK(!got.settled && got.n == 0);
+    CHECK_STR(got.detail, "10 s");
+
+    const fa2i_measurement endless = {.median_us = (double)INFINITY};
+    CHECK_EQ(
+        fa2i_cache_put_measurement(cache, to.session, to.device, to.problem, &kernel.key, &endless),
+        FA2_E_DATABASE);
+    CHECK_EQ(fa2i_cache_get_measurement(cache, to.device, to.problem, &kernel.key, &got), FA2_OK);
+    CHECK_EQ(got.outcome, FA2I_OUTCOME_HANG); /* as before the call */
+}
+
+static void test_winners(fa2i_cache *cache)
+{
+    const ids to = sample_ids(cache, 4096);
+    const fa2i_kernel kernel = sample_kernel(4);
+    fa2i_winner got = {0};
+
+    CHECK_EQ(fa2i_cache_get_winner(cache, to.device, to.problem, &got), FA2_E_NOT_FOUND);
+    store_result(cache, &to, 5, 300, true);
+    store_result(cache, &to, 4, 200, true);
+    CHECK_EQ(fa2i_cache_get_winner(cache, to.device, to.problem, &got), FA2_OK);
+    CHECK(memcmp(&got.kernel, &kernel.key, sizeof got.kernel) == 0);
+    CHECK(got.measured && got.median_us == 200 && got.default_us == 400 && got.model_us == 100);
+    got.kernel = sample_key(999);
+    CHECK_EQ(fa2i_cache_put_winner(cache, to.session, to.device, to.problem, &got),
+             FA2_E_NOT_FOUND);
+}
+
+/* The numbers of the problems' sequence lengths, in the order of the choices: "512 4096 ". */
+static void check_choices(fa2i_cache *cache, int arch, const fa2_problem *problem, int abi,
+                          const char *expected)
+{
+    fa2i_choice *choices = NULL;
+    size_t count = 0;
+    char seen[128] = "";
+    CHECK_EQ(fa2i_cache_choices(cache, arch, problem, abi, &choices, &count), FA2_OK);
+    for (size_t i = 0; i < count; i++)
+        snprintf(seen + strlen(seen), sizeof seen - strlen(seen), "%d%s ", choices[i].problem.seq_q,
+                 choices[i].winner.measured ? "" : "m");
+    CHECK_STR(seen, expected);
+    if (count > 0) {
+        CHECK_STR(choices[0].device, "Sample RTX");
+        CHECK_EQ(choices[0].arch, arch);
+        CHECK_EQ(choices[0].sm_count, 28);
+        CHECK_EQ(choices[0].smem_block_bytes, 101376);
+        CHECK_EQ(choices[0].l2_bytes, 2359296);
+        CHECK(choices[0].real && choices[0].problem.heads_kv == 4 && choices[0].problem.batch == 2);
+    }
+    fa2i_free(choices);
+}
+
+static void test_choices(const char *path)
+{
+    fa2i_cache *cache = fixture_open(path);
+    fa2_problem asked = sample_problem(777);
+    const ids slow = sample_ids(cache, 4096), quick = sample_ids(cache, 512),
+              modelled = sample_ids(cache, 128), bare = sample_ids(cache, 64);
+    store_result(cache, &slow, 1, 400, true);
+    store_result(cache, &quick, 2, 20, true);
+    store_result(cache, &modelled, 3, 20, true);
+    store_result(cache, &bare, 4, 20, true);
+    const fa2i_winner guess = {.kernel = sample_key(3), .model_us = 9};
+    CHECK_EQ(
+        fa2i_cache_put_winner(cache, modelled.session, modelled.device, modelled.problem, &guess),
+        FA2_OK);
+    fa2i_kernel without = sample_kernel(4);
+    without.image.bytes = 0;
+    CHECK_EQ(fa2i_cache_put_kernel(cache, &without, ABI), FA2_OK);
+
+    check_choices(cache, 86, &asked, ABI, "512 4096 128m ");
+    check_choices(cache, 80, &asked, ABI, "");
+    check_choices(cache, 86, &asked, ABI + 1, "");
+    asked.causal = 0;
+    check_choices(cache, 86, &asked, ABI, "");
+    asked = sample_problem(777);
+    asked.dtype = FA2_BF16;
+    check_choices(cache, 86, &asked, ABI, "");
+    asked = sample_problem(777);
+    asked.head_dim = 128;
+    check_choices(cache, 86, &asked, ABI, "");
+
+    asked = sample_problem(777);
+    fa2i_kernel spilled = sample_kernel(2);
+    spilled.outcome = FA2I_OUTCOME_SPILLED;
+    CHECK_EQ(fa2i_cache_put_kernel(cache, &spilled, ABI), FA2_OK);
+    check_choices(cache, 86, &asked, ABI, "4096 128m ");
+    fa2i_cache_close(cache);
+}
+
+/* More choices than one allocation holds. */
+static void test_many_choices(const char *path)
+{
+    fa2i_cache *cache = fixture_open(path);
+    const fa2_problem asked = sample_problem(1);
+    fa2i_choice *choices = NULL;
+    size_t count = 0;
+    for (int i = 0; i < 40; i++) {
+        const ids to = sample_ids(cache, 8 * (40 - i));
+        store_result(cache, &to, i, 10 + i, true);
+    }
+    CHECK_EQ(fa2i_cache_choices(cache, 86, &asked, ABI, &choices, &count), FA2_OK);
+    CHECK_EQ(count, 40);
+    for (size_t i = 0; i < count; i++)
+        CHECK_EQ(choices[i].problem.seq_q, 8 * ((int)i + 1));
+    fa2i_free(choices);
+    fa2i_cache_close(cache);
+}
+
+/* A cache that is open for reading reads, and refuses to write. */
+static void test_reading(const char *path)
+{
+    fa2i_cache *cache = NULL;
+    const fa2i_card card = sample_card();
+    const fa2i_kernel kernel = sample_kernel(1);
+    fa2_problem problem = sample_problem(512);
+    int64_t id = 0;
+
+    CHECK_EQ(fa2i_cache_open(path, FA2I_CACHE_READ, NULL, NULL, &cache), FA2_OK);
+    CHECK_STR(fa2i_cache_path(cache), path);
+    CHECK_EQ(fa2i_cache_device(cache, &card, true, &id), FA2_OK);
+    CHECK_EQ(fa2i_cache_problem(cache, &problem, &id), FA2_OK);
+    problem.seq_q = 31;
+    CHECK_EQ(fa2i_cache_problem(cache, &problem, &id), FA2_E_NOT_FOUND);
+    CHECK_EQ(fa2i_cache_put_kernel(cache, &kernel, ABI), FA2_E_DATABASE);
+    CHECK_CONTAINS(fa2_last_message(), "reading only");
+    CHECK_EQ(fa2i_sql_script(cache, "DELETE FROM kernel"), FA2_E_DATABASE);
+    fa2i_cache_close(cache);
+}
+
+typedef struct log_lines {
+    int count;
+    char last[512];
+} log_lines;
+
+static void count_line(void *user, const char *message)
+{
+    log_lines *lines = user;
+    lines->count++;
+    snprintf(lines->last, sizeof lines->last, "%s", message);
+}
+
+static void flip_bit(fa2i_cache *cache, const char *column)
+{
+    char sql[200];
+    snprintf(sql, sizeof sql,
+             "UPDATE image SET %s = CAST(substr(%s, 1, 9) || x'00' || substr(%s, 11) AS BLOB)",
+             column, column, column);
+    CHECK_EQ(fa2i_sql_script(cache, sql), FA2_OK);
+}
+
+/* A damaged image is a miss that is told once; for writing it goes, for reading it stays. */
+static void test_damaged_image(const char *path, const char *column)
+{
+    fa2i_cache *cache = NULL;
+    log_lines lines = {0};
+    const fa2i_kernel kernel = sample_kernel(1);
+    fa2i_kernel found = {0};
+    int64_t images = -1;
+
+    cache = fixture_open(path);
+    CHECK_EQ(fa2i_cache_put_kernel(cache, &kernel, ABI), FA2_OK);
+    flip_bit(cache, column);
+    fa2i_cache_close(cache);
+    for (int mode = FA2I_CACHE_READ; mode <= FA2I_CACHE_WRITE; mode++) {
+        lines.count = 0;
+        CHECK_EQ(fa2i_cache_open(path, (fa2i_cache_mode)mode, count_line, &lines, &cache), FA2_OK);
+        for (int i = 0; i < 3; i++)
+            CHECK_EQ(fa2i_cache_get_kernel(cache, &kernel.key, ABI, true, &found), FA2_E_NOT_FOUND);
+        CHECK_EQ(lines.count, 1);
+        CHECK_CONTAINS(lines.last, "damaged");
+        CHECK_EQ(fa2i_sql_number(cache, "SELECT count(*) FROM image", NULL, 0, &images), FA2_OK);
+        CHECK_EQ(images, mode == FA2I_CACHE_READ ? 1 : 0);
+        CHECK_EQ(fa2i_cache_get_kernel(cache, &kernel.key, ABI, false, &found), FA2_OK);
+        fa2i_kernel_done(&found);
+        fa2i_cache_close(cache);
+    }
+}
+
+/* An outcome that this fa2 does not know is an error, not a guess. */
+static void test_unknown_outcome(const char *path)
+{
+    fa2i_cache *cache = fixture_open(path);
+    const fa2i_kernel kernel = sample_kernel(1);
+    fa2i_kernel found = {0};
+    CHECK_EQ(fa2i_cache_put_kernel(cache, &kernel, ABI), FA2_OK);
+    CHECK_EQ(fa2i_sql_script(cache, "UPDATE kernel SET outcome = 'melted'"), FA2_OK);
+    CHECK_EQ(fa2i_cache_get_kernel(cache, &kernel.key, ABI, true, &found), FA2_E_DATABASE);
+    CHECK_CONTAINS(fa2_last_message(), "melted");
+    fa2i_cache_close(cache);
+}
+
+/* Fail each allocation in turn: an error, no leak, and the database as before. */
+static void test_allocations(const char *path)
+{
+    const fa2_problem asked = sample_problem(512);
+    const fa2i_key key = sample_key(1);
+    long nth = 0;
+    fa2_status st = FA2_E_MEMORY;
+    fa2i_cache *cache = fixture_open(path);
+    const ids to = sample_ids(cache, 512);
+    store_result(cache, &to, 1, 10, true);
+    char log[] = "warning";
+    fa2i_kernel kernel = sample_kernel(1);
+    kernel.log = log;
+    CHECK_EQ(fa2i_cache_put_kernel(cache, &kernel, ABI), FA2_OK);
+    fa2i_cache_close(cache);
+
+    while (st == FA2_E_MEMORY && ++nth < 100) {
+        fa2i_choice *choices = NULL;
+        size_t count = 0;
+        fa2i_kernel found = {0};
+        cache = NULL;
+        fa2i_alloc_fail_at(nth);
+        st = fa2i_cache_open(path, FA2I_CACHE_WRITE, NULL, NULL, &cache);
+        if (st == FA2_OK)
+            st = fa2i_cache_get_kernel(cache, &key, ABI, true, &found);
+        if (st == FA2_OK)
+            st = fa2i_cache_choices(cache, 86, &asked, ABI, &choices, &count);
+        fa2i_alloc_fail_at(0);
+        fa2i_kernel_done(&found);
+        fa2i_free(choices);
+        fa2i_cache_close(cache);
+    }
+    CHECK_EQ(st, FA2_OK); /* and not another error on the way */
+    CHECK(nth > 5);
+}
+
+int main(void)
+{
+    static void (*const on_rows[])(fa2i_cache *) = {test_identities,   test_sessions,
+                                                    test_kernels,      test_verifications,
+                                                    test_measurements, test_winners};
+    fixture f;
+    fixture_begin(&f);
+    fa2i_cache *cache = fixture_open(f.path);
+    for (size_t i = 0; i < sizeof on_rows / sizeof on_rows[0]; i++)
+        on_rows[i](cache);
+    fa2i_cache_close(cache);
+    test_reading(f.path);
+    fixture_end(&f);
+
+    static void (*const on_paths[])(const char *) = {test_choices, test_many_choices,
+                                                     test_unknown_outcome, test_allocations};
+    for (size_t i = 0; i < sizeof on_paths / sizeof on_paths[0]; i++) {
+        fixture_begin(&f);
+        on_paths[i](f.path);
+        fixture_end(&f);
+    }
+    for (int i = 0; i < 2; i++) {
+        fixture_begin(&f);
+        test_damaged_image(f.path, i == 0 ? "data" : "hash");
+        fixture_end(&f);
+    }
+    return check_done();
+}

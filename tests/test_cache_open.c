@@ -1,0 +1,328 @@
+/* Opening: paths, versions, and every kind of file that is not a good database. */
+#include <sys/wait.h>
+#include "cache/internal.h"
+#include "cache_fixture.h"
+#include "runtime/base/alloc.h"
+
+static void write_file(const char *path, const void *data, size_t bytes)
+{
+    FILE *file = fopen(path, "wb");
+    CHECK(file != NULL && fwrite(data, 1, bytes, file) == bytes && fclose(file) == 0);
+    CHECK_EQ(chmod(path, 0600), 0);
+}
+
+static mode_t mode_of(const char *path)
+{
+    struct stat info = {0};
+    CHECK_EQ(stat(path, &info), 0);
+    return info.st_mode & 07777;
+}
+
+/* A path made of the fixture's folder. */
+static const char *inside(const fixture *f, const char *name)
+{
+    static char path[200];
+    snprintf(path, sizeof path, "%s/%s", f->folder, name);
+    return path;
+}
+
+static void check_default(const char *db, const char *xdg, const char *home, const char *expected)
+{
+    char *path = NULL;
+    db != NULL ? setenv("FA2_DB", db, 1) : unsetenv("FA2_DB");
+    xdg != NULL ? setenv("XDG_CACHE_HOME", xdg, 1) : unsetenv("XDG_CACHE_HOME");
+    home != NULL ? setenv("HOME", home, 1) : unsetenv("HOME");
+    const fa2_status st = fa2i_cache_default_path(&path);
+    CHECK_EQ(st, expected != NULL ? FA2_OK : FA2_E_DATABASE);
+    if (st == FA2_OK && expected != NULL)
+        CHECK_STR(path, expected);
+    fa2i_free(path);
+}
+
+static void test_default_path(void)
+{
+    check_default("/a/b.db", "/cache", "/home/u", "/a/b.db");
+    check_default(NULL, "/cache", "/home/u", "/cache/fa2/fa2.db");
+    check_default("", "relative", "/home/u", "/home/u/.cache/fa2/fa2.db");
+    check_default(NULL, NULL, "/home/u", "/home/u/.cache/fa2/fa2.db");
+    check_default(NULL, NULL, NULL, NULL);
+    CHECK_CONTAINS(fa2_last_message(), "FA2_DB");
+}
+
+static void test_created(fixture *f)
+{
+    char path[200];
+    check_refused(f->path, FA2I_CACHE_READ, FA2_E_NOT_FOUND, "no such database");
+    snprintf(path, sizeof path, "%s", inside(f, "new/folders/fa2.db"));
+    fa2i_cache_close(fixture_open(path));
+    CHECK_EQ(mode_of(inside(f, "new")), 0700);
+    CHECK_EQ(mode_of(inside(f, "new/folders")), 0700);
+    CHECK_EQ(mode_of(path), 0600);
+    fa2i_cache_close(fixture_open(path)); /* and again, now that it is there */
+    CHECK_EQ(remove(path), 0);
+    CHECK_EQ(rmdir(inside(f, "new/folders")), 0);
+    CHECK_EQ(rmdir(inside(f, "new")), 0);
+    check_refused(inside(f, ""), FA2I_CACHE_WRITE, FA2_E_DATABASE, "is a folder");
+    write_file(f->path, "x", 1);
+    check_refused(inside(f, "fa2.db/under.db"), FA2I_CACHE_WRITE, FA2_E_DATABASE, "cannot create");
+    fa2i_cache *cache = NULL;
+    CHECK_EQ(fa2i_cache_open("", FA2I_CACHE_WRITE, NULL, NULL, &cache), FA2_E_INVALID);
+}
+
+static void test_settings(fixture *f)
+{
+    fa2i_cache *cache = fixture_open(f->path);
+    static const struct {
+        const char *pragma;
+        int64_t expected;
+    } settings[] = {{"PRAGMA busy_timeout", 10000},
+                    {"PRAGMA foreign_keys", 1},
+                    {"PRAGMA trusted_schema", 0},
+                    {"PRAGMA cell_size_check", 1},
+                    {"PRAGMA application_id", FA2I_APPLICATION_ID},
+                    {"PRAGMA user_version", 1}};
+    for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++) {
+        int64_t value = -1;
+        CHECK_EQ(fa2i_sql_number(cache, settings[i].pragma, NULL, 0, &value), FA2_OK);
+        CHECK_EQ(value, settings[i].expected);
+    }
+    int defensive = 0;
+    sqlite3_db_config(cache->db, SQLITE_DBCONFIG_DEFENSIVE, -1, &defensive);
+    CHECK_EQ(defensive, 1);
+    fa2i_cache_close(cache);
+
+    CHECK_STR(fa2i_cache_journal_mode(3040001), "DELETE");
+    CHECK_STR(fa2i_cache_journal_mode(3051002), "DELETE");
+    CHECK_STR(fa2i_cache_journal_mode(3052000), "WAL");
+    CHECK_EQ(fa2i_cache_library_check(3037000), FA2_OK);
+    CHECK_EQ(fa2i_cache_library_check(3036099), FA2_E_DATABASE);
+    CHECK_CONTAINS(fa2_last_message(), "3.36.99");
+}
+
+/* Who may write the file, and whose it is. */
+static void test_trust(fixture *f)
+{
+    char link[200], journal[200];
+    snprintf(link, sizeof link, "%s", inside(f, "link.db"));
+    snprintf(journal, sizeof journal, "%s-journal", f->path);
+    fa2i_cache_close(fixture_open(f->path));
+    CHECK_EQ(symlink(f->path, link), 0);
+    fa2i_cache_close(fixture_open(link));
+    for (int bit = 0; bit < 2; bit++) {
+        CHECK_EQ(chmod(f->path, bit == 0 ? 0620 : 0602), 0);
+        check_refused(f->path, FA2I_CACHE_READ, FA2_E_DATABASE, "chmod go-w");
+        check_refused(link, FA2I_CACHE_WRITE, FA2_E_DATABASE, "others can write");
+    }
+    CHECK_EQ(chmod(f->path, 0644), 0); /* others may read */
+    fa2i_cache_close(fixture_open(f->path));
+
+    /* SQLite would play another's journal back into the database */
+    write_file(journal, "x", 1);
+    CHECK_EQ(chmod(journal, 0666), 0);
+    check_refused(f->path, FA2I_CACHE_READ, FA2_E_DATABASE, "fa2.db-journal");
+    CHECK_EQ(remove(journal), 0);
+
+    CHECK_EQ(mkfifo(inside(f, "pipe"), 0600), 0);
+    check_refused(inside(f, "pipe"), FA2I_CACHE_WRITE, FA2_E_DATABASE, "not a file");
+    if (geteuid() == 0) {
+        CHECK_EQ(chown(f->path, 12345, (gid_t)-1), 0);
+        check_refused(f->path, FA2I_CACHE_READ, FA2_E_DATABASE, "belongs to user 12345");
+    } else {
+        fprintf(stderr, "skipped, needs root: a database of another user\n");
+    }
+}
+
+static void test_empty_and_foreign(fixture *f)
+{
+    write_file(f->path, "", 0);
+    check_refused(f->path, FA2I_CACHE_READ, FA2_E_NOT_FOUND, "empty file");
+    fa2i_cache_close(fixture_open(f->path)); /* becomes a database */
+    fa2i_cache *cache = NULL;
+    CHECK_EQ(fa2i_cache_open(f->path, FA2I_CACHE_READ, NULL, NULL, &cache), FA2_OK);
+    fa2i_cache_close(cache);
+
+    cache = fixture_open(f->path);
+    CHECK_EQ(fa2i_sql_script(cache, "PRAGMA application_id = 7"), FA2_OK);
+    fa2i_cache_close(cache);
+    check_refused(f->path, FA2I_CACHE_READ, FA2_E_DATABASE, "not one of fa2");
+    check_refused(f->path, FA2I_CACHE_WRITE, FA2_E_DATABASE, "not one of fa2");
+
+    static const char text[] =
+        "These are the words of no database, and they go on for a while, so that "
+        "there is more than the hundred bytes of a header.";
+    write_file(f->path, text, sizeof text);
+    check_refused(f->path, FA2I_CACHE_READ, FA2_E_DATABASE, "not a database");
+    check_refused(f->path, FA2I_CACHE_WRITE, FA2_E_DATABASE, "move the file away");
+}
+
+static void test_newer_version(fixture *f)
+{
+    fa2i_cache *cache = fixture_open(f->path);
+    CHECK_EQ(fa2i_sql_script(cache, "PRAGMA user_version = 23"), FA2_OK);
+    fa2i_cache_close(cache);
+    check_refused(f->path, FA2I_CACHE_READ, FA2_E_DATABASE, "version 23");
+    check_refused(f->path, FA2I_CACHE_WRITE, FA2_E_DATABASE, "up to 1");
+}
+
+/* A file cut at many lengths: refused with a message, or found damaged; never a crash. (One byte is
+ * an empty file to SQLite, and the end of the last page may be unused.) */
+static void test_truncated(fixture *f)
+{
+    static char bytes[400000];
+    fa2i_cache *cache = fixture_open(f->path);
+    for (int i = 0; i < 10; i++) {
+        const ids to = sample_ids(cache, 8 * i + 8);
+        store_result(cache, &to, i, 100, true);
+    }
+    fa2i_cache_close(cache);
+    FILE *file = fopen(f->path, "rb");
+    CHECK(file != NULL);
+    const size_t total = fread(bytes, 1, sizeof bytes, file);
+    fclose(file);
+    CHECK(total > 50000 && total < sizeof bytes);
+    for (size_t length = 2; length <= total - 4096; length += length < 200 ? 33 : 3001) {
+        fa2i_cache_health health = {.intact = true};
+        write_file(f->path, bytes, length);
+        cache = NULL;
+        fa2_status st = fa2i_cache_open(f->path, FA2I_CACHE_READ, NULL, NULL, &cache);
+        if (st == FA2_OK)
+            st = fa2i_cache_check(cache, &health);
+        CHECK(st == FA2_E_DATABASE || !health.intact);
+        if (st != FA2_OK)
+            CHECK_CONTAINS(fa2_last_message(), f->path);
+        fa2i_cache_close(cache);
+    }
+}
+
+/* Bytes overwritten somewhere in the file: no crash, and check finds what opening does not. */
+static void test_overwritten(fixture *f)
+{
+    fa2i_cache_health health = {0};
+    fa2i_cache *cache = fixture_open(f->path);
+    const ids to = sample_ids(cache, 512);
+    store_result(cache, &to, 1, 100, true);
+    fa2i_cache_close(cache);
+    FILE *file = fopen(f->path, "r+b");
+    CHECK(file != NULL && fseek(file, 3 * 4096, SEEK_SET) == 0);
+    for (int i = 0; i < 4096; i++)
+        fputc(0xa5, file);
+    CHECK_EQ(fclose(file), 0);
+    CHECK_EQ(fa2i_cache_open(f->path, FA2I_CACHE_READ, NULL, NULL, &cache), FA2_OK);
+    CHECK_EQ(fa2i_cache_check(cache, &health), FA2_OK);
+    CHECK(!health.intact);
+    CHECK(health.first_problem[0] != '\0');
+    fa2i_cache_close(cache);
+}
+
+/* ---- migrations ---- */
+
+static void test_migrations(fixture *f)
+{
+    static const char *const good[] = {"-- as it is", "CREATE TABLE second (a INTEGER) STRICT",
+                                       "ALTER TABLE second ADD COLUMN b INTEGER"};
+    static const char *const bad[] = {"-- as it is",
+                                      "CREATE TABLE second (a INTEGER) STRICT; SELECT nope"};
+    fa2i_cache *cache = fixture_open(f->path);
+    int64_t version = 0;
+
+    /* one version behind: reading says what to do, and does not do it */
+    CHECK_EQ(fa2i_cache_version_check(cache, 2), FA2_E_DATABASE);
+    CHECK_CONTAINS(fa2_last_message(), "fa2-tune check --db");
+
+    CHECK_EQ(fa2i_cache_migrate(cache, bad, 2), FA2_E_DATABASE);
+    CHECK_EQ(fa2i_sql_number(cache, "PRAGMA user_version", NULL, 0, &version), FA2_OK);
+    CHECK_EQ(version, 1); /* as before, and the table is not there */
+    CHECK_EQ(fa2i_cache_migrate(cache, good, 3), FA2_OK);
+    CHECK_EQ(fa2i_cache_migrate(cache, good, 3), FA2_OK); /* nothing to do */
+    CHECK_EQ(fa2i_sql_number(cache, "PRAGMA user_version", NULL, 0, &version), FA2_OK);
+    CHECK_EQ(version, 3);
+    CHECK_EQ(fa2i_sql_script(cache, "INSERT INTO second (a, b) VALUES (1, 2)"), FA2_OK);
+    CHECK_EQ(fa2i_cache_migrate(cache, good, 2), FA2_E_DATABASE); /* an older fa2 */
+    CHECK_CONTAINS(fa2_last_message(), "version 3");
+    fa2i_cache_close(cache);
+}
+
+/* ---- permissions, as a user whom they bind ---- */
+
+static void check_permissions(fixture *f)
+{
+    fa2i_cache *cache = NULL;
+    fa2i_kernel found = {0};
+    const fa2i_kernel kernel = sample_kernel(1);
+    cache = fixture_open(f->path);
+    CHECK_EQ(fa2i_cache_put_kernel(cache, &kernel, ABI), FA2_OK);
+    fa2i_cache_close(cache);
+
+    CHECK_EQ(chmod(f->path, 0400), 0);
+    check_refused(f->path, FA2I_CACHE_WRITE, FA2_E_DATABASE, "chmod u+w");
+    CHECK_EQ(chmod(f->path, 0000), 0);
+    check_refused(f->path, FA2I_CACHE_READ, FA2_E_DATABASE, "permissions");
+    CHECK_EQ(chmod(f->path, 0600), 0);
+    CHECK_EQ(chmod(f->folder, 0500), 0);
+    check_refused(f->path, FA2I_CACHE_WRITE, FA2_E_DATABASE, "folder is not writable");
+    check_refused(inside(f, "other.db"), FA2I_CACHE_WRITE, FA2_E_DATABASE, "cannot create");
+
+    /* both journal modes are read where nothing can be written */
+    for (int wal = 0; wal < 2; wal++) {
+        CHECK_EQ(chmod(f->folder, 0700), 0);
+        CHECK_EQ(chmod(f->path, 0600), 0);
+        cache = fixture_open(f->path);
+        CHECK_EQ(fa2i_sql_script(cache, wal ? "PRAGMA journal_mode = WAL" : "SELECT 1"), FA2_OK);
+        fa2i_cache_close(cache);
+        CHECK_EQ(chmod(f->path, 0400), 0);
+        CHECK_EQ(chmod(f->folder, 0500), 0);
+        cache = NULL;
+        CHECK_EQ(fa2i_cache_open(f->path, FA2I_CACHE_READ, NULL, NULL, &cache), FA2_OK);
+        CHECK_EQ(fa2i_cache_get_kernel(cache, &kernel.key, ABI, true, &found), FA2_OK);
+        fa2i_kernel_done(&found);
+        fa2i_cache_close(cache);
+    }
+}
+
+/* Root is bound by no permission: then a child gives root up first. */
+static void test_permissions(fixture *f)
+{
+    enum { NOBODY = 65534 };
+    if (geteuid() != 0) {
+        check_permissions(f);
+        return;
+    }
+    CHECK_EQ(chown(f->folder, NOBODY, NOBODY), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        if (setgid(NOBODY) != 0 || setuid(NOBODY) != 0)
+            _exit(CHECK_SKIP);
+        check_failures = 0;
+        check_permissions(f);
+        _exit(check_failures == 0 ? 0 : 1);
+    }
+    int status = -1;
+    CHECK_EQ(waitpid(child, &status, 0), child);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == CHECK_SKIP)
+        fprintf(stderr, "skipped, root cannot become another user here: permissions\n");
+    else
+        CHECK_EQ(status, 0);
+}
+
+/* '?' and '%' mean something in the URI that a read-only WAL database is opened by. */
+static void test_odd_name(fixture *f)
+{
+    snprintf(f->path, sizeof f->path, "%s/a?b%%20#.db", f->folder);
+    test_permissions(f);
+}
+
+int main(void)
+{
+    static void (*const tests[])(fixture *) = {
+        test_created,       test_settings,  test_trust,       test_empty_and_foreign,
+        test_newer_version, test_truncated, test_overwritten, test_migrations,
+        test_permissions,   test_odd_name};
+    test_default_path();
+    for (size_t i = 0; i < sizeof tests / sizeof tests[0]; i++) {
+        fixture f;
+        fixture_begin(&f);
+        tests[i](&f);
+        fixture_end(&f);
+    }
+    return check_done();
+}

@@ -1,0 +1,231 @@
+/*
+ * The database under stress: several processes and threads, a writer that is killed, a full disk.
+ * The processes are this program again, with arguments: writer PATH FIRST COUNT; torn PATH.
+ */
+#include <pthread.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <time.h>
+#include "cache/internal.h"
+#include "cache_fixture.h"
+
+static const char *program;
+
+/* ---- what the other processes do ---- */
+
+static int run_writer(const char *path, int first, int count)
+{
+    fa2i_cache *cache = NULL;
+    if (fa2i_cache_open(path, FA2I_CACHE_WRITE, NULL, NULL, &cache) != FA2_OK) {
+        fprintf(stderr, "%s\n", fa2_last_message());
+        return 1;
+    }
+    const ids to = sample_ids(cache, 512);
+    for (int i = first; i < first + count && check_failures == 0; i++)
+        store_result(cache, &to, i, 10 + i, i == first);
+    fa2i_cache_close(cache);
+    if (check_failures > 0)
+        fprintf(stderr, "%s\n", fa2_last_message());
+    return check_failures > 0;
+}
+
+/* Die in a transaction that has reached the file. */
+static int run_torn(const char *path)
+{
+    fa2i_cache *cache = fixture_open(path);
+    CHECK_EQ(fa2i_sql_script(cache, "PRAGMA cache_size = 1"), FA2_OK);
+    CHECK_EQ(fa2i_sql_begin(cache, FA2I_CACHE_WRITE), FA2_OK);
+    CHECK_EQ(fa2i_sql_script(cache, "DELETE FROM image; UPDATE kernel SET log = zeroblob(1)"
+                                    " || hex(randomblob(200000))"),
+             FA2_OK);
+    raise(SIGKILL);
+    return 1;
+}
+
+static pid_t start(const char *what, const char *path, int first, int count)
+{
+    char first_text[16], count_text[16];
+    snprintf(first_text, sizeof first_text, "%d", first);
+    snprintf(count_text, sizeof count_text, "%d", count);
+    const pid_t child = fork();
+    if (child == 0) {
+        execl(program, program, what, path, first_text, count_text, (char *)NULL);
+        _exit(126);
+    }
+    CHECK(child > 0);
+    return child;
+}
+
+static int wait_for(pid_t child)
+{
+    int status = -1;
+    CHECK_EQ(waitpid(child, &status, 0), child);
+    return status;
+}
+
+/* ---- tests ---- */
+
+static fa2i_cache_health healthy(const char *path)
+{
+    fa2i_cache_health health = {0};
+    fa2i_cache *cache = fixture_open(path);
+    CHECK_EQ(fa2i_cache_check(cache, &health), FA2_OK);
+    CHECK(health.intact);
+    CHECK_EQ(health.damaged_images, 0);
+    CHECK_EQ(health.dangling, 0);
+    CHECK_STR(health.first_problem, "");
+    fa2i_cache_close(cache);
+    return health;
+}
+
+/* Two processes make the file, and write to it at once: nothing is lost. */
+static void test_two_writers(fixture *f)
+{
+    enum { EACH = 30 };
+    const pid_t one = start("writer", f->path, 0, EACH);
+    const pid_t two = start("writer", f->path, EACH, EACH);
+    CHECK_EQ(wait_for(one), 0);
+    CHECK_EQ(wait_for(two), 0);
+    const fa2i_cache_health health = healthy(f->path);
+    CHECK_EQ(health.kernels, 2 * EACH);
+    CHECK_EQ(health.images, 2 * EACH);
+    CHECK_EQ(health.measurements, 2 * EACH);
+    CHECK_EQ(health.winners, 1);
+}
+
+/* A writer killed at any moment leaves what it had stored, and nothing half-stored. */
+static void test_killed_writer(fixture *f)
+{
+    size_t kernels = 0;
+    for (int round = 0; round < 5; round++) {
+        const struct timespec moment = {0, 20000000L + 37000000L * round};
+        const pid_t child = start("writer", f->path, 1000 * round, 1000);
+        nanosleep(&moment, NULL);
+        CHECK_EQ(kill(child, SIGKILL), 0);
+        CHECK(WIFSIGNALED(wait_for(child)));
+        const fa2i_cache_health health = healthy(f->path);
+        CHECK(health.kernels >= kernels);
+        CHECK_EQ(health.images, health.kernels); /* each put is all or nothing */
+        kernels = health.kernels;
+    }
+    CHECK(kernels > 0);
+}
+
+/* The journal of a torn transaction is played back by a writer; a reader says that one is needed.
+ */
+static void test_torn_transaction(fixture *f)
+{
+    fa2i_cache *cache = NULL;
+    fa2i_kernel found = {0};
+    const fa2i_key key = sample_key(7);
+    CHECK_EQ(wait_for(start("writer", f->path, 0, 20)), 0);
+    CHECK(WIFSIGNALED(wait_for(start("torn", f->path, 0, 0))));
+    check_refused(f->path, FA2I_CACHE_READ, FA2_E_DATABASE, "fa2-tune check");
+    CHECK_EQ(healthy(f->path).images, 20);
+    CHECK_EQ(fa2i_cache_open(f->path, FA2I_CACHE_READ, NULL, NULL, &cache), FA2_OK);
+    CHECK_EQ(fa2i_cache_get_kernel(cache, &key, ABI, true, &found), FA2_OK);
+    CHECK(found.log == NULL);
+    fa2i_kernel_done(&found);
+    fa2i_cache_close(cache);
+}
+
+/* A full disk, played by a limit on the file's pages: an error that says so, and nothing is lost.
+ */
+static void test_full_disk(fixture *f)
+{
+    fa2i_cache *cache = fixture_open(f->path);
+    const fa2i_kernel first = sample_kernel(0);
+    fa2i_kernel found = {0};
+    fa2_status st = FA2_OK;
+    int stored = 0;
+    CHECK_EQ(fa2i_sql_script(cache, "PRAGMA max_page_count = 60"), FA2_OK);
+    while (st == FA2_OK && stored < 100) {
+        const fa2i_kernel kernel = sample_kernel(stored);
+        st = fa2i_cache_put_kernel(cache, &kernel, ABI);
+        stored += st == FA2_OK;
+    }
+    CHECK_EQ(st, FA2_E_DATABASE);
+    CHECK_CONTAINS(fa2_last_message(), "full");
+    CHECK_CONTAINS(fa2_last_message(), "free some space");
+    CHECK(stored > 5 && stored < 100);
+    CHECK_EQ(fa2i_cache_get_kernel(cache, &first.key, ABI, true, &found), FA2_OK);
+    fa2i_kernel_done(&found);
+    fa2i_cache_close(cache);
+    const fa2i_cache_health health = healthy(f->path);
+    CHECK_EQ(health.kernels, stored);
+    CHECK_EQ(health.images, stored);
+}
+
+/* SQLite itself without memory: an error, and the database goes on. */
+static void test_sqlite_memory(fixture *f)
+{
+    fa2i_cache *cache = fixture_open(f->path);
+    fa2i_kernel kernel = sample_kernel(1);
+    static char large[4000000];
+    kernel.image = (fa2i_blob){large, sizeof large};
+    sqlite3_hard_heap_limit64(sqlite3_memory_used() + 100000);
+    CHECK_EQ(fa2i_cache_put_kernel(cache, &kernel, ABI), FA2_E_MEMORY);
+    CHECK_CONTAINS(fa2_last_message(), "out of memory");
+    sqlite3_hard_heap_limit64(0);
+    CHECK_EQ(fa2i_cache_put_kernel(cache, &kernel, ABI), FA2_OK);
+    fa2i_cache_close(cache);
+    CHECK_EQ(healthy(f->path).images, 1);
+}
+
+/* ---- threads on one cache ---- */
+
+typedef struct worker {
+    fa2i_cache *cache;
+    int first;
+    int failures;
+} worker;
+
+static void *work(void *user)
+{
+    worker *w = user;
+    for (int i = w->first; i < w->first + 10; i++) {
+        const fa2i_kernel kernel = sample_kernel(i);
+        fa2i_kernel found = {0};
+        w->failures += fa2i_cache_put_kernel(w->cache, &kernel, ABI) != FA2_OK;
+        w->failures += fa2i_cache_get_kernel(w->cache, &kernel.key, ABI, true, &found) != FA2_OK;
+        w->failures += memcmp(&found.key, &kernel.key, sizeof kernel.key) != 0;
+        fa2i_kernel_done(&found);
+    }
+    return NULL;
+}
+
+static void test_threads(fixture *f)
+{
+    fa2i_cache *cache = fixture_open(f->path);
+    pthread_t threads[4];
+    worker workers[4];
+    for (int i = 0; i < 4; i++) {
+        workers[i] = (worker){cache, 100 * i, 0};
+        CHECK_EQ(pthread_create(&threads[i], NULL, work, &workers[i]), 0);
+    }
+    for (int i = 0; i < 4; i++) {
+        CHECK_EQ(pthread_join(threads[i], NULL), 0);
+        CHECK_EQ(workers[i].failures, 0);
+    }
+    fa2i_cache_close(cache);
+    CHECK_EQ(healthy(f->path).images, 40);
+}
+
+int main(int argc, char **argv)
+{
+    static void (*const tests[])(fixture *) = {test_two_writers,      test_killed_writer,
+                                               test_torn_transaction, test_full_disk,
+                                               test_sqlite_memory,    test_threads};
+    program = argv[0];
+    if (argc == 5 && strcmp(argv[1], "writer") == 0)
+        return run_writer(argv[2], (int)strtol(argv[3], NULL, 10), (int)strtol(argv[4], NULL, 10));
+    if (argc == 5 && strcmp(argv[1], "torn") == 0)
+        return run_torn(argv[2]);
+    for (size_t i = 0; i < sizeof tests / sizeof tests[0]; i++) {
+        fixture f;
+        fixture_begin(&f);
+        tests[i](&f);
+        fixture_end(&f);
+    }
+    return check_done();
+}

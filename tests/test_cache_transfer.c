@@ -1,0 +1,410 @@
+/* Export, import, and giving imported kernels their code. */
+#include "cache/internal.h"
+#include "cache_fixture.h"
+#include "runtime/base/alloc.h"
+
+static char *exported(fa2i_cache *cache, size_t *ret_rows)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+    CHECK(out != NULL);
+    CHECK_EQ(fa2i_cache_export(cache, out, ret_rows), FA2_OK);
+    fclose(out);
+    return text;
+}
+
+static fa2_status import_text(fa2i_cache *cache, const char *text, size_t bytes, size_t *ret_rows)
+{
+    FILE *in = tmpfile();
+    CHECK(in != NULL && fwrite(text, 1, bytes, in) == bytes);
+    rewind(in);
+    const fa2_status st = fa2i_cache_import(cache, in, "shared.jsonl", ret_rows);
+    fclose(in);
+    return st;
+}
+
+static int64_t number(fa2i_cache *cache, const char *sql)
+{
+    int64_t value = -1;
+    CHECK_EQ(fa2i_sql_number(cache, sql, NULL, 0, &value), FA2_OK);
+    return value;
+}
+
+/* Two problems, three kernels, two winners. */
+static void fill(fa2i_cache *cache)
+{
+    const ids first = sample_ids(cache, 512), second = sample_ids(cache, 1024);
+    store_result(cache, &first, 1, 100, false);
+    store_result(cache, &first, 2, 50, true);
+    store_result(cache, &second, 3, 190, true);
+    /* sessions are told apart by the second in which they started */
+    CHECK_EQ(fa2i_sql_script(cache, "UPDATE session SET started_at = '2026-01-02T03:04:05Z' "
+                                    "WHERE id = (SELECT max(id) FROM session)"),
+             FA2_OK);
+}
+
+static void test_round_trip(const char *from, const char *to)
+{
+    size_t rows = 0, again = 0;
+    fa2i_cache *source = fixture_open(from);
+    fa2i_cache *target = fixture_open(to);
+    fill(source);
+    char *text = exported(source, &rows);
+    CHECK_EQ(rows, 1 + 2 + 2 + 3 + 3 + 3 + 2); /* device ... winners */
+    CHECK(strstr(text, "the code") == NULL);
+    CHECK_EQ(import_text(target, text, strlen(text), &again), FA2_OK);
+    CHECK_EQ(again, rows - 3); /* all but the verifications */
+    CHECK_EQ(number(target, "SELECT count(*) FROM image"), 0);
+    CHECK_EQ(number(target, "SELECT count(*) FROM verification"), 0);
+    CHECK_EQ(number(target, "SELECT count(*) FROM session WHERE origin = 'import'"), 2);
+
+    /* what is here already stays, and nothing is new */
+    CHECK_EQ(import_text(target, text, strlen(text), &again), FA2_OK);
+    CHECK_EQ(again, 0);
+    CHECK_EQ(import_text(source, text, strlen(text), &again), FA2_OK);
+    CHECK_EQ(again, 0);
+    CHECK_EQ(number(source, "SELECT count(*) FROM image"), 3);
+    CHECK_EQ(number(source, "SELECT count(*) FROM session WHERE origin = 'tune'"), 2);
+
+    /* what came in goes out as it came, but for the verifications */
+    char *second = exported(target, &again);
+    CHECK_EQ(again, rows - 3);
+    const char *verifications = strstr(text, "{\"type\":\"verification\"");
+    const char *measurements = strstr(text, "{\"type\":\"measurement\"");
+    CHECK(verifications != NULL && measurements > verifications);
+    CHECK(strncmp(second, text, (size_t)(verifications - text)) == 0);
+    CHECK_STR(second + (verifications - text), measurements);
+    free(second);
+    free(text);
+    fa2i_cache_close(source);
+    fa2i_cache_close(target);
+}
+
+/* A winner that was tuned here is not replaced by an imported one. */
+static void test_existing_wins(const char *from, const char *to)
+{
+    fa2i_winner winner = {0};
+    const fa2i_key mine = sample_key(1);
+    fa2i_cache *source = fixture_open(from);
+    fa2i_cache *target = fixture_open(to);
+    fill(source);
+    const ids here = sample_ids(target, 512);
+    store_result(target, &here, 1, 40, true);
+    char *text = exported(source, NULL);
+    CHECK_EQ(import_text(target, text, strlen(text), NULL), FA2_OK);
+    CHECK_EQ(fa2i_cache_get_winner(target, here.device, here.problem, &winner), FA2_OK);
+    CHECK(memcmp(&winner.kernel, &mine, sizeof mine) == 0 && winner.median_us == 40);
+    CHECK_EQ(number(target, "SELECT count(*) FROM winner"), 2);
+    CHECK_EQ(number(target, "SELECT count(*) FROM image"), 1);
+    CHECK_EQ(number(target, "SELECT median_us FROM measurement m JOIN kernel k ON k.id = m.kernel "
+                            "WHERE k.variant LIKE '% bc=8'"),
+             40);
+    free(text);
+    fa2i_cache_close(source);
+    fa2i_cache_close(target);
+}
+
+/* ---- code for imported kernels ---- */
+
+/* Compiled by another NVRTC, so under another key: winner and measurement go with it. */
+static void check_other_key(fa2i_cache *cache, const ids *to)
+{
+    fa2i_measurement measurement = {0};
+    fa2i_winner winner = {0};
+    fa2i_verification verification = {0};
+    fa2i_kernel compiled = sample_kernel(2);
+    const fa2i_key old_key = compiled.key;
+    compiled.key = sample_key(102);
+    compiled.nvrtc = 13010;
+    CHECK_EQ(fa2i_cache_rebind_kernel(cache, &old_key, &compiled, ABI), FA2_OK);
+    CHECK_EQ(fa2i_cache_get_winner(cache, to->device, to->problem, &winner), FA2_OK);
+    CHECK(memcmp(&winner.kernel, &compiled.key, sizeof compiled.key) == 0);
+    CHECK_EQ(
+        fa2i_cache_get_measurement(cache, to->device, to->problem, &compiled.key, &measurement),
+        FA2_OK);
+    CHECK(measurement.median_us == 50 && !measurement.settled);
+    CHECK_EQ(fa2i_cache_get_measurement(cache, to->device, to->problem, &old_key, &measurement),
+             FA2_E_NOT_FOUND);
+    CHECK_EQ(fa2i_cache_get_verification(cache, to->device, &compiled.key, &verification),
+             FA2_E_NOT_FOUND);
+    CHECK_EQ(fa2i_cache_rebind_kernel(cache, &old_key, &compiled, ABI), FA2_E_NOT_FOUND);
+}
+
+static void check_without_image(fa2i_cache *cache, size_t expected)
+{
+    fa2i_kernel *kernels = NULL;
+    size_t count = 0;
+    CHECK_EQ(fa2i_cache_kernels_without_image(cache, &kernels, &count), FA2_OK);
+    CHECK_EQ(count, expected);
+    if (count > 0) {
+        CHECK_STR(kernels[0].variant.text, "fwd_sm80 d=64 dtype=fp16 causal=1 br=64 bc=16");
+        CHECK_STR(kernels[0].target, "sm_86");
+    }
+    for (size_t i = 0; i < count; i++)
+        fa2i_kernel_done(&kernels[i]);
+    fa2i_free(kernels);
+}
+
+static void test_rebind(const char *from, const char *to)
+{
+    fa2i_cache *source = fixture_open(from);
+    fa2i_cache *target = fixture_open(to);
+    fill(source);
+    char *text = exported(source, NULL);
+    CHECK_EQ(import_text(target, text, strlen(text), NULL), FA2_OK);
+    const ids first = sample_ids(target, 512);
+    check_without_image(target, 2); /* the loser needs no code */
+    check_other_key(target, &first);
+
+    /* the same NVRTC: the same key, and only the image is new */
+    const fa2i_kernel same = sample_kernel(3);
+    CHECK_EQ(fa2i_cache_rebind_kernel(target, &same.key, &same, ABI), FA2_OK);
+    CHECK_EQ(number(target, "SELECT count(*) FROM measurement WHERE settled"), 2);
+    CHECK_EQ(number(target, "SELECT count(*) FROM winner w JOIN image i ON i.kernel = w.kernel"),
+             2);
+    check_without_image(target, 0);
+    free(text);
+    fa2i_cache_close(source);
+    fa2i_cache_close(target);
+}
+
+/* The new kernel's own measurement stands; that of the old one goes with the old one. A kernel that
+ * does not compile here is not asked for again. */
+static void test_rebind_conflict(const char *from, const char *to)
+{
+    fa2i_cache *cache = fixture_open(from);
+    const ids both = sample_ids(cache, 512);
+    const fa2i_key old_key = sample_key(1);
+    (void)to;
+    store_result(cache, &both, 1, 100, true);
+    store_result(cache, &both, 2, 90, false);
+    fa2i_kernel compiled = sample_kernel(2);
+    compiled.outcome = FA2I_OUTCOME_COMPILE_ERROR;
+    compiled.image = (fa2i_blob){0};
+    CHECK_EQ(fa2i_cache_rebind_kernel(cache, &old_key, &compiled, ABI), FA2_OK);
+    CHECK_EQ(number(cache, "SELECT count(*) FROM kernel"), 1);
+    CHECK_EQ(number(cache, "SELECT count(*) FROM measurement"), 1);
+    CHECK_EQ(number(cache, "SELECT median_us FROM measurement WHERE settled"), 90);
+    CHECK_EQ(number(cache, "SELECT count(*) FROM image"), 0);
+    check_without_image(cache, 0);
+    fa2i_cache_close(cache);
+}
+
+/* ---- bad lines ---- */
+
+/* The text with the first occurrence of one part replaced by another. The caller frees it. */
+static char *replaced(const char *text, const char *part, const char *by)
+{
+    const char *at = strstr(text, part);
+    CHECK(at != NULL);
+    if (at == NULL)
+        exit(1);
+    char *copy = malloc(strlen(text) + strlen(by) + 1);
+    CHECK(copy != NULL);
+    sprintf(copy, "%.*s%s%s", (int)(at - text), text, by, at + strlen(part));
+    return copy;
+}
+
+static void check_bad(fa2i_cache *cache, const char *text, size_t bytes, const char *line,
+                      const char *part)
+{
+    size_t rows = 99;
+    char where[64];
+    CHECK_EQ(import_text(cache, text, bytes, &rows), FA2_E_INVALID);
+    CHECK_EQ(rows, 99);
+    snprintf(where, sizeof where, "shared.jsonl:%s: ", line);
+    CHECK_CONTAINS(fa2_last_message(), where);
+    CHECK_CONTAINS(fa2_last_message(), part);
+    CHECK_EQ(number(cache, "SELECT (SELECT count(*) FROM device) + (SELECT count(*) FROM kernel) + "
+                           "(SELECT count(*) FROM problem) + (SELECT count(*) FROM session)"),
+             0); /* all or nothing */
+}
+
+/* One change to a good export each: what it replaces, by what, and the line and word of the
+ * message. */
+static const struct bad {
+    const char *part, *by, *line, *word;
+} bad_lines[] = {
+    {"{\"fa2_export\":1", "{\"fa2_export\":2", "1", "newer"},
+    {"{\"fa2_export\":1", "{\"other\":1", "1", "no export of fa2"},
+    {"{\"fa2_export\":1", "\"fa2_export\":1", "1", "not a JSON object"},
+    {"{\"type\":\"device\"", "[\"device\"]\n{\"type\":\"device\"", "2", "not a JSON object"},
+    {"{\"type\":\"device\"", "\n{\"type\":\"device\"", "2", "not a JSON object"},
+    {"\"type\":\"device\"", "\"type\":\"image\"", "2", "'type' is 'image'"},
+    {"\"type\":\"device\"", "\"tipe\":\"device\"", "2", "'type'"},
+    {"\"name\":\"Sample RTX\"", "\"name\":\"\"", "2", "'name'"},
+    {"\"name\":\"Sample RTX\"", "\"name\":\"\\u001b[2J\"", "2", "'name'"},
+    {"\"name\":\"Sample RTX\"", "\"name\":\"\\u009b2J\"", "2", "'name'"},
+    {"\"name\":\"Sample RTX\"", "\"name\":7", "2", "'name'"},
+    {"\"arch\":86", "\"arch\":8.6", "2", "'arch'"},
+    {"\"arch\":86", "\"arch\":\"86\"", "2", "'arch'"},
+    {"\"arch\":86", "\"arch\":-86", "2", "'arch'"},
+    {"\"arch\":86", "\"arch\":99999999999999999999", "2", "'arch'"},
+    {"\"sm_count\":28", "\"sm_count\":0", "2", "'sm_count'"},
+    {"\"real\":1", "\"real\":true", "2", "'real'"},
+    {"\"type\":\"problem\",\"id\":2", "\"type\":\"problem\",\"id\":1", "4", "two lines"},
+    {"\"dtype\":\"fp16\"", "\"dtype\":\"fp17\"", "3", "fp17"},
+    {"\"op\":\"forward\"", "\"op\":\"sideward\"", "3", "sideward"},
+    {"\"heads_q\":8", "\"heads_q\":9", "3", "multiple"},
+    {"\"head_dim\":64", "\"head_dim\":63", "3", "head_dim"},
+    {"\"batch\":2", "\"batch\":2147483648", "3", "'batch'"},
+    {"\"type\":\"session\",\"id\":1,\"device\":1", "\"type\":\"session\",\"id\":1,\"device\":9",
+     "5", "no device with the id 9"},
+    {"\"generator\":\"0123456789abcdef\"", "\"generator\":\"0123456789abcdeg\"", "5",
+     "'generator'"},
+    {"\"started_at\":\"2", "\"started_at\":\"x", "5", "'started_at'"},
+    {"\"key\":\"", "\"key\":\"0", "7", "64 hex digits"},
+    {"\"variant\":\"fwd_sm80", "\"variant\":\"fwd_sm80;", "7", "'variant'"},
+    {"\"variant\":\"fwd_sm80", "\"variant\":\"FWD", "7", "'variant'"},
+    {"\"target\":\"sm_86\"", "\"target\":\"sm_8x\"", "7", "'target'"},
+    {"\"target\":\"sm_86\"", "\"target\":\"/bin/sh\"", "7", "'target'"},
+    {"\"threads\":128", "\"threads\":1025", "7", "'threads'"},
+    {"\"block_rows\":64", "\"block_rows\":0", "7", "'block_rows'"},
+    {"\"smem_bytes\":49152", "\"smem_bytes\":-1", "7", "'smem_bytes'"},
+    {"\"outcome\":\"ok\"", "\"outcome\":\"fine\"", "7", "fine"},
+    {"\"compile_ms\":812.5", "\"compile_ms\":1e999", "7", "'compile_ms'"},
+    {"\"compile_ms\":812.5", "\"compile_ms\":NaN", "7", "not a JSON object"},
+    {"\"type\":\"verification\",\"device\":1", "\"type\":\"verification\",\"device\":2", "10",
+     "no device"},
+    {"\"max_error\":0.5", "\"max_error\":-0.5", "10", "'max_error'"},
+    {"\"problem\":1,\"session\":1", "\"problem\":7,\"session\":1", "13",
+     "no problem with the id 7"},
+    {"\"problem\":1,\"session\":1", "\"problem\":1,\"session\":7", "13",
+     "no session with the id 7"},
+    {"\"settled\":1", "\"settled\":2", "13", "'settled'"},
+    {"\"median_us\":100.0", "\"median_us\":null", "13", "'median_us'"},
+    {"\"n\":20", "\"n\":-1", "13", "'n'"},
+    {"\"measured\":1", "\"measured\":[]", "16", "'measured'"},
+    {"\"model_us\":25.0", "\"model_us\":\"25\"", "16", "'model_us'"},
+    {" d=64 dtype=fp16 causal=1 br=64 bc=8\"", " d=128 dtype=fp16 causal=1 br=64 bc=8\"", "13",
+     "not made for the problem"},
+    {" d=64 dtype=fp16 causal=1 br=64 bc=8\"", " d=64 dtype=fp16 causal=0 br=64 bc=8\"", "13",
+     "not made for the problem"},
+};
+
+static void test_bad_lines(const char *from, const char *to)
+{
+    fa2i_cache *source = fixture_open(from);
+    fa2i_cache *target = fixture_open(to);
+    fill(source);
+    char *text = exported(source, NULL);
+    for (size_t i = 0; i < sizeof bad_lines / sizeof bad_lines[0]; i++) {
+        const struct bad *bad = &bad_lines[i];
+        char *changed = replaced(text, bad->part, bad->by);
+        check_bad(target, changed, strlen(changed), bad->line, bad->word);
+        free(changed);
+    }
+    check_bad(target, "", 0, "1", "empty");
+    check_bad(target, text, 0, "1", "empty");
+    char *nul = replaced(text, "Sample", "Sam#le");
+    *strchr(nul, '#') = '\0';
+    check_bad(target, nul, strlen(text), "2", "NUL byte");
+    free(nul);
+    char *wide = malloc(40000);
+    CHECK(wide != NULL);
+    snprintf(wide, 40000, "%39999s", "{}");
+    check_bad(target, wide, 39999, "1", "more than");
+    free(wide);
+
+    /* cut anywhere: the last line is no object, or the file is just shorter */
+    for (size_t bytes = 1; bytes < strlen(text); bytes += 97) {
+        const fa2_status st = import_text(target, text, bytes, NULL);
+        CHECK(st == (text[bytes - 1] == '\n' || text[bytes] == '\n' ? FA2_OK : FA2_E_INVALID));
+    }
+    free(text);
+    fa2i_cache_close(source);
+    fa2i_cache_close(target);
+}
+
+/* Control characters in text for people are blanked; code in the file stays out. */
+static void test_remarks_and_code(const char *from, const char *to)
+{
+    fa2i_cache *source = fixture_open(from);
+    fa2i_cache *target = fixture_open(to);
+    fill(source);
+    char *text = exported(source, NULL);
+    char *code = replaced(text, "\"type\":\"kernel\"", "\"type\":\"kernel\",\"image\":\"AAAA\"");
+    char *escape = replaced(code, "\"detail\":\"\"", "\"detail\":\"a\\u001b[2J\\nb\"");
+    CHECK_EQ(import_text(target, escape, strlen(escape), NULL), FA2_OK);
+    CHECK_EQ(number(target, "SELECT count(*) FROM image"), 0);
+    CHECK_EQ(number(target, "SELECT count(*) FROM measurement WHERE detail = 'a [2J b'"), 1);
+    free(escape);
+    free(code);
+    free(text);
+    fa2i_cache_close(source);
+    fa2i_cache_close(target);
+}
+
+static void test_files(const char *from, const char *to)
+{
+    fa2i_cache *cache = fixture_open(from);
+    (void)to;
+    fill(cache);
+    FILE *full = fopen("/dev/full", "w");
+    if (full != NULL) {
+        CHECK_EQ(fa2i_cache_export(cache, full, NULL), FA2_E_IO);
+        fclose(full);
+    } else {
+        fprintf(stderr, "skipped, there is no /dev/full: exporting to a full disk\n");
+    }
+    FILE *folder = fopen("/tmp", "r"); /* opens, and cannot be read */
+    CHECK(folder != NULL);
+    CHECK_EQ(fa2i_cache_import(cache, folder, "/tmp", NULL), FA2_E_IO);
+    CHECK_CONTAINS(fa2_last_message(), "/tmp:1: cannot be read");
+    fclose(folder);
+    fa2i_cache_close(cache);
+
+    CHECK_EQ(fa2i_cache_open(from, FA2I_CACHE_READ, NULL, NULL, &cache), FA2_OK);
+    char *text = exported(cache, NULL);
+    CHECK_EQ(import_text(cache, text, strlen(text), NULL), FA2_E_DATABASE);
+    free(text);
+    fa2i_cache_close(cache);
+}
+
+/* Fail each allocation in turn: an error, no leak, and all or nothing. */
+static void test_allocations(const char *from, const char *to)
+{
+    fa2i_cache *source = fixture_open(from);
+    fa2i_cache *target = fixture_open(to);
+    fa2_status st = FA2_E_MEMORY;
+    fill(source);
+    char *text = exported(source, NULL);
+    for (long nth = 1; st == FA2_E_MEMORY && nth < 50; nth++) {
+        fa2i_kernel *kernels = NULL;
+        size_t count = 0;
+        FILE *sink = tmpfile();
+        fa2i_alloc_fail_at(nth);
+        st = import_text(target, text, strlen(text), NULL);
+        if (st == FA2_OK)
+            st = fa2i_cache_kernels_without_image(target, &kernels, &count);
+        if (st == FA2_OK)
+            st = fa2i_cache_print_winners_json(target, sink);
+        fa2i_alloc_fail_at(0);
+        CHECK(nth > 1 || number(target, "SELECT count(*) FROM device") == 0);
+        for (size_t i = 0; i < count; i++)
+            fa2i_kernel_done(&kernels[i]);
+        fa2i_free(kernels);
+        fclose(sink);
+    }
+    CHECK_EQ(st, FA2_OK); /* and not another error on the way */
+    free(text);
+    fa2i_cache_close(source);
+    fa2i_cache_close(target);
+}
+
+int main(void)
+{
+    static void (*const tests[])(const char *, const char *) = {
+        test_round_trip, test_existing_wins,    test_rebind, test_rebind_conflict,
+        test_bad_lines,  test_remarks_and_code, test_files,  test_allocations};
+    for (size_t i = 0; i < sizeof tests / sizeof tests[0]; i++) {
+        fixture from, to;
+        fixture_begin(&from);
+        fixture_begin(&to);
+        tests[i](from.path, to.path);
+        fixture_end(&from);
+        fixture_end(&to);
+    }
+    return check_done();
+}
