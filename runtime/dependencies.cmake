@@ -2,34 +2,56 @@
 # nvrtc.h. CUDA itself is loaded at run time, never linked.
 find_package(Threads REQUIRED)
 find_package(PkgConfig REQUIRED)
+include(CheckCSourceCompiles)
 
-# fa2_find_dependency(<target> <pkg-config names, first match wins> <archive for static linking>)
-function(fa2_find_dependency target version names archive)
-  foreach(name ${names})
-    pkg_check_modules(${target}_PC QUIET IMPORTED_TARGET "${name}${version}")
+# fa2_find_dependency(<target> <pkg-config modules> <archives>): of each list the first that is there.
+# Defines <target> for programs and the static library, and <target>_shared for the shared library. With
+# FA2_STATIC_DEPS both are the archive; but Debian's archives are not all position-independent, and one
+# that is not cannot go into a shared library, which then links the distribution's shared one.
+function(fa2_find_dependency target modules archives)
+  foreach(module ${modules})
+    pkg_check_modules(${target}_PC QUIET IMPORTED_TARGET "${module}")
     if(${target}_PC_FOUND)
       break()
     endif()
   endforeach()
   if(NOT ${target}_PC_FOUND)
-    message(FATAL_ERROR "fa2 needs ${names}${version} (pkg-config does not find it)")
+    list(JOIN modules " or " names)
+    message(FATAL_ERROR "fa2 needs ${names} (pkg-config does not find it)")
   endif()
   add_library(${target} INTERFACE)
-  if(FA2_STATIC_DEPS)
-    find_library(${target}_ARCHIVE NAMES ${archive} HINTS ${${target}_PC_LIBRARY_DIRS})
-    if(NOT ${target}_ARCHIVE)
-      message(FATAL_ERROR "FA2_STATIC_DEPS: there is no ${archive}")
-    endif()
-    target_include_directories(${target} SYSTEM INTERFACE ${${target}_PC_INCLUDE_DIRS})
-    target_link_libraries(${target} INTERFACE ${${target}_ARCHIVE} m)
-  else()
+  add_library(${target}_shared INTERFACE)
+  if(NOT FA2_STATIC_DEPS)
     target_link_libraries(${target} INTERFACE PkgConfig::${target}_PC m)
+    target_link_libraries(${target}_shared INTERFACE ${target})
+    return()
+  endif()
+
+  find_library(${target}_ARCHIVE NAMES ${archives} HINTS ${${target}_PC_LIBRARY_DIRS})
+  if(NOT ${target}_ARCHIVE)
+    list(JOIN archives " or " names)
+    message(FATAL_ERROR "FA2_STATIC_DEPS: there is no ${names}")
+  endif()
+  target_include_directories(${target} SYSTEM INTERFACE ${${target}_PC_INCLUDE_DIRS})
+  target_link_libraries(${target} INTERFACE ${${target}_ARCHIVE} m)
+
+  set(CMAKE_REQUIRED_LINK_OPTIONS -shared -Wl,--whole-archive ${${target}_ARCHIVE}
+    -Wl,--no-whole-archive)
+  set(CMAKE_REQUIRED_LIBRARIES m)
+  set(CMAKE_REQUIRED_QUIET ON)
+  check_c_source_compiles("int main(void) { return 0; }" ${target}_ARCHIVE_IS_PIC)
+  if(${target}_ARCHIVE_IS_PIC)
+    target_link_libraries(${target}_shared INTERFACE ${target})
+  else()
+    message(STATUS "FA2_STATIC_DEPS: ${${target}_ARCHIVE} is not position-independent: "
+      "libfa2.so links the shared library instead")
+    target_link_libraries(${target}_shared INTERFACE PkgConfig::${target}_PC m)
   endif()
 endfunction()
 
-fa2_find_dependency(fa2_lua "" "lua5.4;lua-5.4;lua54" liblua5.4.a)
-fa2_find_dependency(fa2_sqlite ">=3.37" "sqlite3" libsqlite3.a)
-fa2_find_dependency(fa2_md "" "libmd" libmd.a)
+fa2_find_dependency(fa2_lua "lua5.4;lua-5.4;lua54;lua>=5.4" "liblua5.4.a;liblua.a")
+fa2_find_dependency(fa2_sqlite "sqlite3>=3.37" libsqlite3.a)
+fa2_find_dependency(fa2_md libmd libmd.a)
 
 find_path(FA2_CUDA_H cuda.h
   HINTS ${FA2_CUDA_INCLUDE_DIR} ENV CUDA_HOME ENV CUDA_PATH /usr/local/cuda

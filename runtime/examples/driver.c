@@ -1,0 +1,36 @@
+#include "driver.h"
+
+#include <dlfcn.h>
+#include <stddef.h>
+
+const char *driver_load(driver *cuda)
+{
+    /* Exact exported names: without _v2, cuMemAlloc would be the 32-bit one of long ago. */
+    static const struct {
+        const char *symbol;
+        size_t offset;
+    } functions[] = {
+        {"cuInit", offsetof(driver, init)},
+        {"cuDeviceGet", offsetof(driver, device_get)},
+        {"cuDevicePrimaryCtxRetain", offsetof(driver, primary_ctx_retain)},
+        {"cuDevicePrimaryCtxRelease_v2", offsetof(driver, primary_ctx_release)},
+        {"cuCtxSetCurrent", offsetof(driver, ctx_set_current)},
+        {"cuCtxSynchronize", offsetof(driver, ctx_synchronize)},
+        {"cuMemAlloc_v2", offsetof(driver, mem_alloc)},
+        {"cuMemFree_v2", offsetof(driver, mem_free)},
+        {"cuMemcpyHtoD_v2", offsetof(driver, memcpy_htod)},
+        {"cuMemcpyDtoH_v2", offsetof(driver, memcpy_dtoh)},
+    };
+
+    void *library =
+        dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL); /* never closed: drivers cannot be */
+    if (library == NULL)
+        return "libcuda.so.1 cannot be loaded";
+    for (size_t i = 0; i < sizeof(functions) / sizeof(functions[0]); i++) {
+        void **entry = (void **)((char *)cuda + functions[i].offset);
+        *entry = dlsym(library, functions[i].symbol);
+        if (*entry == NULL)
+            return functions[i].symbol;
+    }
+    return NULL;
+}

@@ -1,0 +1,27 @@
+/*
+ * The few functions of the CUDA driver API that the example calls, looked up at run time, so that
+ * it builds and starts on a machine without a driver. A program that links libcuda or the CUDA
+ * runtime anyway does not need this: fa2 takes device pointers and streams from either.
+ */
+#ifndef EXAMPLE_DRIVER_H
+#define EXAMPLE_DRIVER_H
+
+#include <cuda.h>
+
+typedef struct driver {
+    CUresult (*init)(unsigned);
+    CUresult (*device_get)(CUdevice *, int);
+    CUresult (*primary_ctx_retain)(CUcontext *, CUdevice);
+    CUresult (*primary_ctx_release)(CUdevice);
+    CUresult (*ctx_set_current)(CUcontext);
+    CUresult (*ctx_synchronize)(void);
+    CUresult (*mem_alloc)(CUdeviceptr *, size_t);
+    CUresult (*mem_free)(CUdeviceptr);
+    CUresult (*memcpy_htod)(CUdeviceptr, const void *, size_t);
+    CUresult (*memcpy_dtoh)(void *, CUdeviceptr, size_t);
+} driver;
+
+/* Fill the table. NULL, or a sentence about what is missing. */
+const char *driver_load(driver *cuda);
+
+#endif

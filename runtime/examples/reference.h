@@ -1,0 +1,22 @@
+/*
+ * Attention on the CPU in double precision, and fp16 without a compiler that knows it.
+ *
+ * Layout everywhere: [batch, seq, heads, head_dim], contiguous.
+ */
+#ifndef EXAMPLE_REFERENCE_H
+#define EXAMPLE_REFERENCE_H
+
+#include <stdint.h>
+#include <fa2.h>
+
+double half_to_double(uint16_t half);
+
+/* Uniform in [-1, 1), exact in fp16. state is a seed and is advanced. */
+uint16_t half_random(uint64_t *state);
+
+/* One output row: query row i of batch b and head h. out has head_dim elements. scores has room for
+ * seq_k. */
+void reference_row(const fa2_problem *problem, const uint16_t *q, const uint16_t *k,
+                   const uint16_t *v, int b, int h, int i, double *scores, double *out);
+
+#endif

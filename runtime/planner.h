@@ -1,0 +1,62 @@
+/*
+ * From a problem to a plan: choose a tuned kernel from the database, or else take the cost model's
+ * first choice and compile it; load it; write down why.
+ *
+ * Threads. One at a time: the caller holds a lock, and the log is called with that lock held.
+ * Errors. What belongs to one kernel (a damaged image, a driver that refuses it, a compiler error)
+ * is told through the log, and the next best kernel is taken; it becomes the call's error only when
+ * nothing is left. What belongs to the process or the device (memory, a broken context, no NVRTC)
+ * is returned at once. After an error the planner can be used on.
+ */
+#ifndef FA2I_PLANNER_H
+#define FA2I_PLANNER_H
+
+#include "runtime/choose.h"
+#include "runtime/compile.h"
+#include "runtime/generator.h"
+#include "runtime/kernels.h"
+#include "runtime/plan.h"
+
+typedef struct fa2i_planner {
+    const fa2i_device *device; /* borrowed */
+    int arch;                  /* fa2_config.arch; 0: the device's own */
+    fa2i_log_fn log;           /* may be NULL */
+    void *log_user;
+    char *database;            /* path, for messages; NULL: none is used */
+    fa2i_cache *cache;         /* NULL: there is none, or none was used */
+    bool read_only;            /* nothing is written to cache */
+    fa2i_generator *generator; /* created when a kernel must be compiled */
+    fa2i_target target;        /* what is compiled for; "" until then */
+    fa2i_kernels kernels;
+} fa2i_planner;
+
+/* Open the database that config asks for; config and its strings are copied. A database that cannot
+ * be written is used read-only, one that is not there is no error; FA2_E_DATABASE: it is there and
+ * cannot be used. */
+fa2_status fa2i_planner_init(fa2i_planner *planner, const fa2i_device *device,
+                             const fa2_config *config);
+
+void fa2i_planner_done(fa2i_planner *planner); /* zeroed objects are fine */
+
+/* A plan for a valid problem. On FA2_OK *ret_plan belongs to the caller (fa2i_free), and borrows
+ * its kernel from the planner. */
+fa2_status fa2i_planner_make(fa2i_planner *planner, const fa2_problem *problem,
+                             fa2i_plan **ret_plan);
+
+/* ---- between the planner's own files ---- */
+
+/* The default rule (planner_default.c). On FA2_OK *ret_slot is loaded, and *ret_tried tells how
+ * many of the cost model's choices were tried, in order, to find it. */
+fa2_status fa2i_planner_pick_default(fa2i_planner *planner, const fa2_problem *problem,
+                                     fa2i_slot **ret_slot, size_t *ret_tried);
+
+/* Write the explanation of a decision (explain.c). tried: of fa2i_planner_pick_default; arch: as in
+ * fa2i_planner. */
+void fa2i_planner_explain(const fa2_problem *problem, const fa2i_card *card, int arch,
+                          const fa2i_decision *decision, const fa2i_slot *slot, size_t tried,
+                          fa2_explanation *ret_explanation);
+
+/* Send a sentence to the log, if there is one. */
+void fa2i_planner_log(const fa2i_planner *planner, const char *format, ...) FA2I_PRINTF(2, 3);
+
+#endif

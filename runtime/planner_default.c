@@ -1,0 +1,234 @@
+/*
+ * The default rule: nothing tuned can be used, so the cost model's candidates are compiled in its
+ * order until one has no spills and loads.
+ *
+ * - An artifact that an earlier process compiled and stored is taken from the database by its
+ *   key; the key holds source, options, target and compiler, so it is the same code.
+ * - A kernel that the tuner found wrong on this device is never taken.
+ * - The target is a cubin. It becomes PTX, for good, when the driver has no use for cubins of
+ *   this SM, or NVRTC does not know the SM, or the caller asked for another SM; the log tells.
+ * - Whatever is compiled and loads is stored, so that it is compiled once per machine.
+ */
+#include "runtime/planner.h"
+
+#include "runtime/base/alloc.h"
+
+enum {
+    MAX_TRIES = 4,       /* each takes about a second, and a caller is waiting */
+    LOG_CHARS = 400,     /* of a compiler's log in a message */
+    PROBLEM_CHARS = 160, /* of a formatted problem */
+};
+
+/* A variant's fate. slot == NULL: it cannot be used; refusal says why, and so does the last
+ * message. */
+typedef struct attempt {
+    fa2i_slot *slot;
+    fa2_status refusal;
+} attempt;
+
+static fa2_status no_nvrtc(const fa2i_planner *planner, const fa2_problem *problem)
+{
+    char text[PROBLEM_CHARS];
+    fa2i_problem_format(problem, text, sizeof(text));
+    if (planner->database == NULL)
+        return fa2i_fail_prefix(FA2_E_NO_NVRTC,
+                                "no database is used, and no kernel for %s can be compiled", text);
+    return fa2i_fail_prefix(FA2_E_NO_NVRTC,
+                            "no tuned kernel for %s in %s, and none can be compiled", text,
+                            planner->database);
+}
+
+static fa2_status find_target(fa2i_planner *planner, const fa2_problem *problem, int arch)
+{
+    if (planner->target.name[0] != '\0')
+        return FA2_OK;
+    fa2_status st = fa2i_target_for(arch, planner->arch != 0, &planner->target);
+    if (st == FA2_E_NO_NVRTC)
+        return no_nvrtc(planner, problem);
+    if (st == FA2_OK && planner->target.ptx && planner->arch == 0)
+        fa2i_planner_log(planner,
+                         "this NVRTC does not know sm_%d: kernels are compiled as PTX for %s", arch,
+                         planner->target.name);
+    return st;
+}
+
+static fa2_status switch_to_ptx(fa2i_planner *planner)
+{
+    fa2i_target ptx;
+    fa2_status st = fa2i_target_for(planner->device->card.arch, true, &ptx);
+    if (st != FA2_OK)
+        return st;
+    fa2i_planner_log(planner, "the driver loads no %s code: kernels are compiled as PTX for %s",
+                     planner->target.name, ptx.name);
+    planner->target = ptx;
+    return FA2_OK;
+}
+
+/* Did fa2-tune find this kernel wrong on this device? When nothing can be found out: no. */
+static bool is_known_wrong(const fa2i_planner *planner, const fa2i_key *key)
+{
+    fa2i_verification verification;
+    int64_t device;
+    return planner->cache != NULL &&
+           fa2i_cache_device(planner->cache, &planner->device->card, true, &device) == FA2_OK &&
+           fa2i_cache_get_verification(planner->cache, device, key, &verification) == FA2_OK &&
+           verification.outcome != FA2I_OUTCOME_OK;
+}
+
+/* Take the artifact from the database, else compile it. */
+static fa2_status get_artifact(const fa2i_planner *planner, const fa2i_key *key,
+                               const fa2i_variant *variant, const char *source,
+                               fa2i_kernel *ret_kernel, bool *ret_compiled)
+{
+    *ret_compiled = false;
+    if (planner->cache != NULL) {
+        fa2_status st =
+            fa2i_cache_get_kernel(planner->cache, key, FA2I_LAUNCH_ABI, true, ret_kernel);
+        if (st == FA2_OK || st == FA2_E_MEMORY)
+            return st;
+    }
+    *ret_compiled = true;
+    return fa2i_compile(variant, source, &planner->target, fa2i_generator_id(planner->generator),
+                        ret_kernel);
+}
+
+static void store(fa2i_planner *planner, const fa2i_kernel *kernel)
+{
+    if (planner->cache == NULL || planner->read_only)
+        return;
+    if (fa2i_cache_put_kernel(planner->cache, kernel, FA2I_LAUNCH_ABI) != FA2_OK) {
+        fa2i_planner_log(planner, "compiled kernels are not stored: %s", fa2_last_message());
+        planner->read_only = true; /* said once; the next process tries again */
+    }
+}
+
+static fa2_status load_artifact(fa2i_planner *planner, fa2i_slot *slot, const fa2i_variant *variant,
+                                const char *source, attempt *ret_attempt)
+{
+    fa2_status st = FA2_OK;
+    fa2i_kernel kernel = {0};
+    bool compiled = false;
+
+    FA2_TRY(get_artifact(planner, &slot->key, variant, source, &kernel, &compiled));
+    if (kernel.outcome == FA2I_OUTCOME_COMPILE_ERROR) {
+        ret_attempt->refusal =
+            fa2i_fail(FA2_E_COMPILE, "%s for %s: %.*s", variant->text, planner->target.name,
+                      LOG_CHARS, kernel.log == NULL ? "" : kernel.log);
+        goto done;
+    }
+    st = fa2i_kernels_load(&planner->kernels, slot, &kernel);
+    if (st != FA2_OK && slot->state == FA2I_SLOT_REFUSED) {
+        ret_attempt->refusal = st;
+        st = FA2_OK;
+        goto done;
+    }
+    if (st != FA2_OK)
+        goto done;
+    ret_attempt->slot = slot;
+    if (compiled)
+        store(planner, &kernel);
+done:
+    fa2i_kernel_done(&kernel);
+    return st;
+}
+
+static fa2_status try_target(fa2i_planner *planner, const fa2i_variant *variant, const char *source,
+                             attempt *ret_attempt, bool *ret_no_binary)
+{
+    fa2i_key key;
+    fa2_status st = fa2i_compile_key(source, &planner->target, &key);
+    if (st != FA2_OK)
+        return st;
+    fa2i_slot *slot = fa2i_kernels_slot(&planner->kernels, &key);
+    if (slot == NULL)
+        return fa2i_fail(FA2_E_MEMORY, "no memory for a kernel's record");
+
+    if (slot->state == FA2I_SLOT_LOADED)
+        ret_attempt->slot = slot;
+    else if (slot->state == FA2I_SLOT_REFUSED)
+        ret_attempt->refusal = fa2i_fail(FA2_E_UNSUPPORTED, "%s was refused before", variant->text);
+    else if (is_known_wrong(planner, &key))
+        ret_attempt->refusal =
+            fa2i_fail(FA2_E_UNSUPPORTED, "%s gives wrong results on this device", variant->text);
+    else
+        st = load_artifact(planner, slot, variant, source, ret_attempt);
+    *ret_no_binary =
+        slot->state == FA2I_SLOT_REFUSED && slot->driver_result == CUDA_ERROR_NO_BINARY_FOR_GPU;
+    return st;
+}
+
+static fa2_status try_variant(fa2i_planner *planner, const fa2i_variant *variant,
+                              attempt *ret_attempt)
+{
+    fa2_status st = FA2_OK;
+    char *source = NULL;
+    bool no_binary = false;
+
+    *ret_attempt = (attempt){0};
+    FA2_TRY(fa2i_generator_source(planner->generator, variant->text, &source));
+    FA2_TRY(try_target(planner, variant, source, ret_attempt, &no_binary));
+    if (no_binary && !planner->target.ptx) {
+        FA2_TRY(switch_to_ptx(planner));
+        FA2_TRY(try_target(planner, variant, source, ret_attempt, &no_binary));
+    }
+    if (ret_attempt->slot == NULL)
+        fa2i_planner_log(planner, "a variant is passed over: %s", fa2_last_message());
+done:
+    fa2i_free(source);
+    return st;
+}
+
+/* The first of the variants that loads and does not spill, else the one that spills least. */
+static fa2_status pick_variant(fa2i_planner *planner, const fa2i_variant *variants, size_t count,
+                               attempt *ret_best, size_t *ret_tried)
+{
+    attempt best = {0};
+    size_t tried = 0;
+
+    while (tried < count && tried < MAX_TRIES &&
+           (best.slot == NULL || best.slot->spill_bytes > 0)) {
+        attempt now;
+        fa2_status st = try_variant(planner, &variants[tried++], &now);
+        if (st != FA2_OK)
+            return st;
+        bool better = best.slot == NULL ||
+                      (now.slot != NULL && now.slot->spill_bytes < best.slot->spill_bytes);
+        if (better)
+            best = now;
+    }
+    *ret_best = best;
+    *ret_tried = tried;
+    return FA2_OK;
+}
+
+fa2_status fa2i_planner_pick_default(fa2i_planner *planner, const fa2_problem *problem,
+                                     fa2i_slot **ret_slot, size_t *ret_tried)
+{
+    fa2_status st = FA2_OK;
+    fa2i_variant *variants = NULL;
+    size_t count = 0;
+    attempt best;
+    char text[PROBLEM_CHARS];
+    fa2i_card card = planner->device->card;
+
+    if (planner->arch != 0)
+        card.arch = planner->arch;
+    fa2i_problem_format(problem, text, sizeof(text));
+    if (planner->generator == NULL)
+        FA2_TRY(fa2i_generator_create(&planner->generator));
+    FA2_TRY(fa2i_generator_candidates(planner->generator, problem, &card, &variants, &count));
+    FA2_TRY(find_target(planner, problem, card.arch));
+    FA2_TRY(pick_variant(planner, variants, count, &best, ret_tried));
+    if (best.slot == NULL) {
+        st =
+            fa2i_fail_prefix(best.refusal, "no kernel for %s: the %zu best variants fail, the last",
+                             text, *ret_tried);
+        goto done;
+    }
+    fa2i_planner_log(planner, "nothing tuned for %s can be used: taking %s by the cost model", text,
+                     best.slot->loaded.variant.text);
+    *ret_slot = best.slot;
+done:
+    fa2i_free(variants);
+    return st;
+}

@@ -1,0 +1,314 @@
+/*
+ * The public interface on the fake driver: statuses, what a warm call does, capture, threads.
+ * Kernels come from the default rule; the database's rules are in test_planner.c.
+ */
+#include <pthread.h>
+#include "fa2.h"
+#include "runtime/base/alloc.h"
+#include "tuned_database.h"
+
+enum { THREADS = 4, ROUNDS = 50 };
+
+static _Alignas(256) char memory[256]; /* the fake launches without reading tensors */
+
+static fa2_forward_args args_of(const fa2_problem *problem)
+{
+    const fa2_tensor tensor = {.data = memory,
+                               .stride_batch =
+                                   (int64_t)problem->seq_q * problem->heads_q * problem->head_dim,
+                               .stride_seq = (int64_t)problem->heads_q * problem->head_dim,
+                               .stride_head = problem->head_dim};
+    return (fa2_forward_args){.q = tensor, .k = tensor, .v = tensor, .o = tensor};
+}
+
+static fa2_context *create(const fa2_config *config)
+{
+    const fa2_config no_database = {.database = ""};
+    fa2_context *context = NULL;
+    CHECK_EQ(fa2_context_create(config == NULL ? &no_database : config, &context), FA2_OK);
+    return context;
+}
+
+static int trace_count(const char *name)
+{
+    int count = 0;
+    for (const char *at = fake.trace; (at = strstr(at, name)) != NULL; at += strlen(name))
+        count++;
+    return count;
+}
+
+static void test_create_fails(void)
+{
+    fa2_context *context = NULL;
+    fa2_config config = {.database = "", .device_plus_one = 3};
+
+    fake_install();
+    CHECK_EQ(fa2_context_create(&config, NULL), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "ret_context");
+    CHECK_EQ(fa2_context_create(&config, &context), FA2_E_NO_DEVICE);
+    config.device_plus_one = -1;
+    CHECK_EQ(fa2_context_create(&config, &context), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "device_plus_one is -1");
+    config = (fa2_config){.database = "", .arch = -86};
+    CHECK_EQ(fa2_context_create(&config, &context), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "arch is -86");
+    fake.devices[0].arch = 70;
+    config = (fa2_config){.database = ""};
+    CHECK_EQ(fa2_context_create(&config, &context), FA2_E_UNSUPPORTED);
+    CHECK(context == NULL);
+    CHECK_EQ(fake_live(), 0);
+
+    fake_uninstall();
+    setenv("FA2_CUDA_LIBRARY", "/nonexistent/libcuda.so", 1);
+    CHECK_EQ(fa2_context_create(&config, &context), FA2_E_NO_DRIVER);
+    CHECK_CONTAINS(fa2_last_message(), "/nonexistent/libcuda.so");
+    unsetenv("FA2_CUDA_LIBRARY");
+    CHECK(context == NULL);
+}
+
+static void test_arguments(void)
+{
+    const fa2_problem problem = tuned_problem(1, 512);
+    fa2_problem bad = problem;
+    fa2_forward_args args = args_of(&problem);
+    fa2_explanation explanation;
+    size_t bytes = 77;
+
+    fake_install();
+    fa2_context *context = create(NULL);
+    CHECK_EQ(fa2_prepare(NULL, &problem), FA2_E_INVALID);
+    CHECK_EQ(fa2_prepare(context, NULL), FA2_E_INVALID);
+    CHECK_EQ(fa2_explain(context, &problem, NULL), FA2_E_INVALID);
+    CHECK_EQ(fa2_workspace_size(context, &problem, NULL), FA2_E_INVALID);
+    CHECK_EQ(fa2_forward(NULL, &problem, &args, NULL), FA2_E_INVALID);
+    CHECK_EQ(fa2_forward(context, NULL, &args, NULL), FA2_E_INVALID);
+    CHECK_EQ(fa2_forward(context, &problem, NULL, NULL), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "args is NULL");
+
+    bad.head_dim = 63;
+    CHECK_EQ(fa2_prepare(context, &bad), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "head_dim");
+    CHECK_EQ(fa2_workspace_size(context, &bad, &bytes), FA2_E_INVALID);
+    CHECK_EQ(bytes, 77); /* untouched */
+    CHECK_EQ(fa2_explain(context, &bad, &explanation), FA2_E_INVALID);
+    CHECK_EQ(fa2_forward(context, &bad, &args, NULL), FA2_E_INVALID);
+    bad = problem;
+    bad.reserved[0] = 1;
+    CHECK_EQ(fa2_prepare(context, &bad), FA2_E_INVALID);
+
+    args.o.data = NULL;
+    CHECK_EQ(fa2_forward(context, &problem, &args, NULL), FA2_E_INVALID); /* cold */
+    CHECK_EQ(fa2_forward(context, &problem, &args, NULL), FA2_E_INVALID); /* and warm */
+    CHECK_EQ(fake.launch_count, 0);
+    CHECK_EQ(fa2_workspace_size(context, &problem, &bytes), FA2_OK);
+    CHECK_EQ(bytes, 0);
+    fa2_context_destroy(context);
+    fa2_context_destroy(NULL);
+    CHECK_EQ(fake_live(), 0);
+}
+
+static void test_forward(void)
+{
+    const fa2_problem problem = tuned_problem(2, 512);
+    const fa2_forward_args args = args_of(&problem);
+    fa2_explanation e;
+
+    fake_install();
+    fa2_context *context = create(NULL);
+    CHECK_EQ(fa2_forward(context, &problem, &args, NULL), FA2_OK); /* prepares by itself */
+    CHECK_EQ(fake.launch_count, 1);
+    CHECK_EQ(fake.launches[0].params.seq_q, 512);
+    CHECK_EQ(fake.launches[0].params.q, (uintptr_t)memory);
+    CHECK_CONTAINS(fake.launches[0].function, "fwd_sm80");
+
+    CHECK_EQ(fa2_explain(context, &problem, &e), FA2_OK);
+    CHECK_EQ(e.rule, FA2_RULE_DEFAULT);
+    CHECK_EQ(e.measured, 0);
+    CHECK(memcmp(&e.tuned_problem, &problem, sizeof(problem)) == 0);
+    CHECK(e.median_us <= 0);
+    CHECK_STR(e.device, "Fake RTX 3060");
+    CHECK_CONTAINS(e.variant, "fwd_sm80");
+    CHECK_STR(e.target, "sm_86");
+    CHECK_EQ(e.registers, 128);
+    CHECK_EQ(e.spill_bytes, 0);
+    CHECK_EQ(e.smem_bytes, fake.launches[0].smem_bytes);
+    CHECK_CONTAINS(e.reason, "first choice");
+    CHECK_EQ(fake.compile_count, 1);
+    fa2_context_destroy(context);
+    CHECK_EQ(fake_live(), 0);
+}
+
+/* Device 1 is a Turing card: its own family, in its own primary context. */
+static void test_second_device(void)
+{
+    const fa2_problem problem = tuned_problem(2, 512);
+    const fa2_config config = {.database = "", .device_plus_one = 2};
+    const fa2_forward_args args = args_of(&problem);
+    fa2_explanation e;
+
+    fake_install();
+    fa2_context *context = create(&config);
+    CHECK_EQ(fa2_forward(context, &problem, &args, NULL), FA2_OK);
+    CHECK_EQ(fa2_explain(context, &problem, &e), FA2_OK);
+    CHECK_STR(e.device, "Fake T4");
+    CHECK_STR(e.target, "sm_75");
+    CHECK_CONTAINS(fake.launches[0].function, "fwd_sm75");
+    fa2_context_destroy(context);
+    CHECK_EQ(fake_live(), 0);
+}
+
+/* A warm call: these driver calls and no others, and no memory. */
+static void test_warm_path(void)
+{
+    const fa2_problem problem = tuned_problem(1, 512);
+    const fa2_forward_args args = args_of(&problem);
+
+    fake_install();
+    CUcontext own = fake_context_push(0); /* the host program's context, current */
+    fa2_context *context = create(NULL);
+    CHECK_EQ(fa2_prepare(context, &problem), FA2_OK);
+    fake_trace_clear();
+    fa2i_alloc_fail_at(0);
+    CHECK_EQ(fa2_forward(context, &problem, &args, NULL), FA2_OK);
+    CHECK_EQ(fa2i_alloc_fail_at(0), 0);
+    CHECK_STR(fake.trace, "ctx_get_current launch_kernel ");
+
+    CUcontext other = fake_context_push(1); /* another context is current: enter and leave */
+    fake_trace_clear();
+    CHECK_EQ(fa2_forward(context, &problem, &args, NULL), FA2_OK);
+    CHECK_EQ(fa2i_alloc_fail_at(0), 0);
+    CHECK_STR(fake.trace, "ctx_get_current ctx_push_current launch_kernel ctx_pop_current ");
+    fake_context_pop(other);
+    fa2_context_destroy(context);
+    fake_context_pop(own);
+    CHECK_EQ(fake_live(), 0);
+}
+
+/* Problems that differ only in what is decided at run time share one module. */
+static void test_kernels_are_shared(void)
+{
+    const fa2_problem a = tuned_problem(4, 1024), b = tuned_problem(4, 1032);
+    fa2_explanation ea, eb;
+
+    fake_install();
+    fa2_context *context = create(NULL);
+    CHECK_EQ(fa2_explain(context, &a, &ea), FA2_OK);
+    CHECK_EQ(fa2_explain(context, &b, &eb), FA2_OK);
+    CHECK_STR(ea.variant, eb.variant);
+    CHECK_EQ(trace_count("module_load_data_ex"), 1);
+    CHECK_EQ(fake.compile_count, 1);
+    fa2_context_destroy(context);
+    CHECK_EQ(fake_live(), 0);
+}
+
+static void test_capture(void)
+{
+    const fa2_problem ready = tuned_problem(1, 512), unready = tuned_problem(3, 512);
+    const fa2_forward_args args = args_of(&ready);
+    const fa2i_cuda_table *cuda = NULL;
+    CUstream stream = NULL;
+    CUgraph graph = NULL;
+
+    fake_install();
+    CUcontext own = fake_context_push(0);
+    fa2_context *context = create(NULL);
+    CHECK_EQ(fa2i_cuda_get(&cuda), FA2_OK);
+    CHECK_EQ(fa2_prepare(context, &ready), FA2_OK);
+    CHECK_EQ(cuda->stream_create(&stream, 0), CUDA_SUCCESS);
+    CHECK_EQ(cuda->stream_begin_capture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+    CHECK_EQ(fa2_forward(context, &unready, &args, stream), FA2_E_CAPTURE);
+    CHECK_CONTAINS(fa2_last_message(), "B=3");
+    CHECK_CONTAINS(fa2_last_message(), "fa2_prepare");
+    CHECK_EQ(fa2_forward(context, &ready, &args, stream), FA2_OK);
+    CHECK_EQ(cuda->stream_end_capture(stream, &graph), CUDA_SUCCESS); /* the capture is intact */
+    CHECK_EQ(cuda->graph_destroy(graph), CUDA_SUCCESS);
+
+    /* the default stream, while another one captures */
+    fake_trace_clear();
+    fake_fail_driver(2, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+    CHECK_EQ(fa2_forward(context, &unready, &args, NULL), FA2_E_CAPTURE);
+    CHECK_STR(fake.trace, "ctx_get_current stream_is_capturing ");
+    fake_fail_driver(2, CUDA_ERROR_UNKNOWN);
+    CHECK_EQ(fa2_forward(context, &unready, &args, NULL), FA2_E_CUDA);
+    CHECK_CONTAINS(fa2_last_message(), "cuStreamIsCapturing");
+
+    CHECK_EQ(fa2_forward(context, &unready, &args, stream), FA2_OK);
+    CHECK_EQ(cuda->stream_destroy(stream), CUDA_SUCCESS);
+    fa2_context_destroy(context);
+    fake_context_pop(own);
+    CHECK_EQ(fake_live(), 0);
+}
+
+/* The host program destroyed the CUDA context first: its modules went with it. */
+static void test_context_gone(void)
+{
+    const fa2_problem problem = tuned_problem(1, 512);
+    const fa2_forward_args args = args_of(&problem);
+
+    fake_install();
+    CUcontext own = fake_context_push(0);
+    fa2_context *context = create(NULL);
+    CHECK_EQ(fa2_prepare(context, &problem), FA2_OK);
+    fake_context_pop(own);
+    CHECK_EQ(fa2_forward(context, &problem, &args, NULL), FA2_E_CUDA);
+    fake_trace_clear();
+    fa2_context_destroy(context);
+    CHECK_EQ(trace_count("module_unload"), 0);
+}
+
+static fa2_context *shared_context;
+static fa2_status thread_status[THREADS];
+
+/* Every thread prepares and launches the same problems, in another order. */
+static void *run_thread(void *user)
+{
+    fa2_status *st = user;
+    int offset = (int)(st - thread_status);
+
+    for (int round = 0; round < ROUNDS; round++) {
+        const fa2_problem problem = tuned_problem(1 + (round + offset) % 5, 512);
+        const fa2_forward_args args = args_of(&problem);
+        fa2_status got = round % 2 == 0 ? fa2_prepare(shared_context, &problem)
+                                        : fa2_forward(shared_context, &problem, &args, NULL);
+        if (got != FA2_OK)
+            *st = got;
+    }
+    return NULL;
+}
+
+static void test_threads(void)
+{
+    pthread_t threads[THREADS];
+    tuned_log log = {.count = 0};
+    const fa2_config config = {.database = "", .log = tuned_log_add, .log_user = &log};
+
+    fake_install();
+    shared_context = create(&config);
+    for (int i = 0; i < THREADS; i++) {
+        thread_status[i] = FA2_OK;
+        CHECK_EQ(pthread_create(&threads[i], NULL, run_thread, &thread_status[i]), 0);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(threads[i], NULL);
+        CHECK_EQ(thread_status[i], FA2_OK);
+    }
+    CHECK_EQ(fake.launch_count, THREADS * ROUNDS / 2);
+    CHECK_EQ(log.count, 5); /* one plan, and so one message, per problem */
+    fa2_context_destroy(shared_context);
+    CHECK_EQ(fake_live(), 0);
+}
+
+int main(void)
+{
+    test_create_fails();
+    test_arguments();
+    test_forward();
+    test_second_device();
+    test_warm_path();
+    test_kernels_are_shared();
+    test_capture();
+    test_context_gone();
+    test_threads();
+    fake_uninstall();
+    return check_done();
+}

@@ -1,0 +1,350 @@
+/*
+ * What a context takes from the database and what it compiles: the rules with a real file, what is
+ * passed over and told, databases that cannot be used, and what is stored.
+ */
+#include <sys/wait.h>
+#include "fa2.h"
+#include "tuned_database.h"
+
+enum { NOBODY = 65534 };
+
+static tuned_database database;
+static tuned_log log_of;
+
+/* Fresh fake, folder and log; then a context with the database in it. */
+static void begin(void)
+{
+    fake_install();
+    tuned_begin(&database);
+    log_of = (tuned_log){.count = 0};
+}
+
+static fa2_config config_of(void)
+{
+    return (fa2_config){.database = database.path, .log = tuned_log_add, .log_user = &log_of};
+}
+
+static fa2_context *create(void)
+{
+    const fa2_config config = config_of();
+    fa2_context *context = NULL;
+    CHECK_EQ(fa2_context_create(&config, &context), FA2_OK);
+    return context;
+}
+
+static void end(fa2_context *context)
+{
+    fa2_context_destroy(context);
+    CHECK_EQ(fake_live(), 0);
+    fake_uninstall();
+    tuned_end(&database);
+}
+
+/* From here on there is no NVRTC. */
+static void remove_nvrtc(void)
+{
+    setenv("FA2_NVRTC_LIBRARY", "/nonexistent/libnvrtc.so", 1);
+    fa2i_nvrtc_install(NULL);
+}
+
+static fa2_explanation explain(fa2_context *context, fa2_problem problem)
+{
+    fa2_explanation e = {.rule = (fa2_rule)99};
+    CHECK_EQ(fa2_explain(context, &problem, &e), FA2_OK);
+    return e;
+}
+
+/* With a tuned database NVRTC is not needed, by any of the rules. */
+static void test_exact_and_nearest(void)
+{
+    begin();
+    tuned_put(&database, &(tuned_winner){.id = 1, .problem = tuned_problem(1, 512)});
+    tuned_put(&database, &(tuned_winner){.id = 2, .problem = tuned_problem(1, 2048)});
+    remove_nvrtc();
+    fa2_context *context = create();
+
+    fa2_explanation e = explain(context, tuned_problem(1, 2048));
+    CHECK_EQ(e.rule, FA2_RULE_EXACT);
+    CHECK_EQ(e.measured, 1);
+    CHECK_STR(e.variant, "fwd_sm80 d=64 id=2");
+    CHECK(e.median_us > 12.4 && e.median_us < 12.6);
+    CHECK_STR(e.device, "Fake RTX 3060");
+    CHECK_STR(e.target, "sm_86");
+    CHECK_CONTAINS(e.reason, "this very problem");
+
+    e = explain(context, tuned_problem(1, 640));
+    CHECK_EQ(e.rule, FA2_RULE_NEAREST);
+    CHECK_STR(e.variant, "fwd_sm80 d=64 id=1");
+    CHECK_EQ(e.tuned_problem.seq_q, 512);
+    CHECK_CONTAINS(e.reason, "Sq=512");
+    CHECK_CONTAINS(e.reason, "distance 0.45");
+    CHECK_EQ(log_of.count, 0);
+
+    fa2_problem other = tuned_problem(1, 512);
+    other.head_dim = 128; /* no kernel for that, and nothing to compile one with */
+    CHECK_EQ(fa2_prepare(context, &other), FA2_E_NO_NVRTC);
+    CHECK_CONTAINS(fa2_last_message(), database.path);
+    CHECK_CONTAINS(fa2_last_message(), "D=128");
+    CHECK_CONTAINS(fa2_last_message(), "/nonexistent/libnvrtc.so");
+    end(context);
+    unsetenv("FA2_NVRTC_LIBRARY");
+}
+
+static void test_arch(void)
+{
+    begin();
+    fa2i_card other = tuned_card(0);
+    other.sm_count = 82;
+    strcpy(other.name, "Fake RTX 3090");
+    tuned_put(&database,
+              &(tuned_winner){.id = 1, .problem = tuned_problem(1, 512), .card = &other});
+    fa2i_card model = tuned_card(0);
+    strcpy(model.name, "model of sm_86");
+    tuned_put(&database,
+              &(tuned_winner){
+                  .id = 2, .problem = tuned_problem(1, 4096), .card = &model, .modelled = true});
+    remove_nvrtc();
+    fa2_context *context = create();
+
+    fa2_explanation e = explain(context, tuned_problem(1, 512));
+    CHECK_EQ(e.rule, FA2_RULE_ARCH);
+    CHECK_EQ(e.measured, 1);
+    CHECK_STR(e.device, "Fake RTX 3090");
+    CHECK_CONTAINS(e.reason, "measured on another card");
+
+    e = explain(context, tuned_problem(1, 4096));
+    CHECK_EQ(e.rule, FA2_RULE_ARCH);
+    CHECK_EQ(e.measured, 0);
+    CHECK(e.median_us <= 0);
+    CHECK_STR(e.device, "model of sm_86");
+    CHECK_STR(e.variant, "fwd_sm80 d=64 id=2");
+    CHECK_CONTAINS(e.reason, "ranked by the cost model offline");
+    end(context);
+    unsetenv("FA2_NVRTC_LIBRARY");
+}
+
+/* A damaged image and one for another SM are told once each and passed over: what is left is taken.
+ */
+static void test_passed_over(void)
+{
+    begin();
+    tuned_put(&database, &(tuned_winner){.id = 1, .problem = tuned_problem(1, 512)});
+    tuned_put(&database,
+              &(tuned_winner){.id = 2, .problem = tuned_problem(1, 768), .target = "sm_75"});
+    tuned_put(&database, &(tuned_winner){.id = 3, .problem = tuned_problem(1, 4096)});
+    tuned_sql(&database, "UPDATE image SET data = zeroblob(99) WHERE kernel = "
+                         "(SELECT id FROM kernel WHERE variant LIKE '%id=1')");
+    fa2_context *context = create();
+
+    fa2_explanation e = explain(context, tuned_problem(1, 512));
+    CHECK_EQ(e.rule, FA2_RULE_NEAREST);
+    CHECK_STR(e.variant, "fwd_sm80 d=64 id=3");
+    CHECK_CONTAINS(log_of.text, "passed over");
+    CHECK_CONTAINS(log_of.text, "CUDA_ERROR_NO_BINARY_FOR_GPU");
+    const int said = log_of.count;
+    e = explain(context, tuned_problem(1, 520));
+    CHECK_STR(e.variant, "fwd_sm80 d=64 id=3");
+    CHECK_EQ(log_of.count, said);
+
+    tuned_sql(&database, "DELETE FROM image");
+    fa2_context *second = create(); /* nothing is left: the default rule */
+    e = explain(second, tuned_problem(1, 512));
+    CHECK_EQ(e.rule, FA2_RULE_DEFAULT);
+    CHECK_EQ(fake.compile_count, 1);
+    fa2_context_destroy(second);
+    end(context);
+}
+
+/* Too much shared memory for this card's blocks: never even loaded. */
+static void test_too_much_shared_memory(void)
+{
+    begin();
+    tuned_put(&database,
+              &(tuned_winner){.id = 1, .problem = tuned_problem(1, 512), .smem_bytes = 101377});
+    tuned_put(&database,
+              &(tuned_winner){.id = 2, .problem = tuned_problem(1, 8192), .smem_bytes = 101376});
+    fa2_context *context = create();
+    const fa2_explanation e = explain(context, tuned_problem(1, 512));
+    CHECK_STR(e.variant, "fwd_sm80 d=64 id=2");
+    CHECK_EQ(e.smem_bytes, 101376);
+    CHECK_EQ(log_of.count, 0);
+    end(context);
+}
+
+/* What was compiled is stored and found again, unless the database is read-only. */
+static void test_compiled_once(void)
+{
+    begin();
+    fa2_context *context = create();
+    fa2_explanation first = explain(context, tuned_problem(1, 512));
+    CHECK_EQ(first.rule, FA2_RULE_DEFAULT);
+    CHECK_CONTAINS(log_of.text, "nothing tuned for B=1");
+    CHECK_CONTAINS(log_of.text, first.variant);
+    CHECK_EQ(fake.compile_count, 1);
+    fa2_context_destroy(context);
+    CHECK_EQ(tuned_number(&database, "SELECT count(*) FROM image"), 1);
+
+    context = create();
+    fa2_explanation second = explain(context, tuned_problem(1, 512));
+    CHECK_EQ(fake.compile_count, 1);
+    CHECK_STR(second.variant, first.variant);
+    CHECK_EQ(second.registers, first.registers);
+
+    tuned_sql(&database, "UPDATE image SET data = zeroblob(8)"); /* damaged: compiled and stored */
+    fa2_context_destroy(context);
+    context = create();
+    explain(context, tuned_problem(1, 512));
+    CHECK_EQ(fake.compile_count, 2);
+    CHECK(tuned_number(&database, "SELECT length(data) FROM image") > 8);
+    end(context);
+}
+
+static void test_read_only(void)
+{
+    begin();
+    fa2_config config = config_of();
+    fa2_context *context = NULL;
+    config.read_only = 1;
+    CHECK_EQ(fa2_context_create(&config, &context),
+             FA2_OK); /* there is no file, and none is made */
+    CHECK_EQ(explain(context, tuned_problem(1, 512)).rule, FA2_RULE_DEFAULT);
+    CHECK(access(database.path, F_OK) != 0);
+    fa2_context_destroy(context);
+
+    fa2_context_destroy(create()); /* makes the file */
+    CHECK_EQ(fa2_context_create(&config, &context), FA2_OK);
+    CHECK_EQ(explain(context, tuned_problem(1, 512)).rule, FA2_RULE_DEFAULT);
+    CHECK_EQ(tuned_number(&database, "SELECT count(*) FROM kernel"), 0);
+    end(context);
+}
+
+/* Storing fails: told once, and no error of the call. */
+static void test_store_fails(void)
+{
+    begin();
+    fa2_context *context = create();
+    tuned_sql(&database, "CREATE TRIGGER full BEFORE INSERT ON kernel "
+                         "BEGIN SELECT RAISE(ABORT, 'the disk is full'); END");
+    fa2_problem problem = tuned_problem(1, 512);
+    CHECK_EQ(fa2_prepare(context, &problem), FA2_OK);
+    CHECK_CONTAINS(log_of.text, "not stored");
+    CHECK_CONTAINS(log_of.text, "the disk is full");
+    problem.head_dim = 128;
+    CHECK_EQ(fa2_prepare(context, &problem), FA2_OK);
+    const char *first = strstr(log_of.text, "not stored");
+    CHECK(first != NULL && strstr(first + 1, "not stored") == NULL);
+    end(context);
+}
+
+static void check_unusable(const char *part)
+{
+    const fa2_config config = config_of();
+    fa2_context *context = NULL;
+    CHECK_EQ(fa2_context_create(&config, &context), FA2_E_DATABASE);
+    CHECK(context == NULL);
+    CHECK_CONTAINS(fa2_last_message(), database.path);
+    CHECK_CONTAINS(fa2_last_message(), part);
+    CHECK_EQ(fake_live(), 0);
+}
+
+static void test_unusable_database(void)
+{
+    begin();
+    FILE *file = fopen(database.path, "w");
+    CHECK(file != NULL && fputs("this is a diary, dear diary, and no database", file) >= 0);
+    CHECK(file != NULL && fclose(file) == 0);
+    chmod(database.path, 0600);
+    check_unusable("not a database");
+    remove(database.path);
+
+    fa2_context_destroy(create());
+    CHECK_EQ(chmod(database.path, 0666), 0);
+    check_unusable("others can write");
+    CHECK_EQ(chmod(database.path, 0600), 0);
+    tuned_sql(&database, "PRAGMA user_version = 1000");
+    check_unusable("1000");
+    end(NULL);
+}
+
+/* Where no file can be made, there is no database, and the log says why. */
+static void test_nowhere_to_create(void)
+{
+    begin();
+    fa2_config config = config_of();
+    fa2_context *context = NULL;
+    config.database = "/proc/fa2-cannot-be-made/fa2.db";
+    CHECK_EQ(fa2_context_create(&config, &context), FA2_OK);
+    CHECK_CONTAINS(log_of.text, "working without a database");
+    CHECK_CONTAINS(log_of.text, config.database);
+    CHECK_EQ(explain(context, tuned_problem(1, 512)).rule, FA2_RULE_DEFAULT);
+    end(context);
+}
+
+/* In a child, as a user who may read but not write: root may always write. */
+static int use_unwritable(void)
+{
+    if (geteuid() == 0 && (setgid(NOBODY) != 0 || setuid(NOBODY) != 0))
+        return 1;
+    fa2_context *context = create();
+    CHECK_CONTAINS(log_of.text, "without writing to it");
+    CHECK_EQ(log_of.count, 1);
+    CHECK_EQ(explain(context, tuned_problem(1, 512)).rule, FA2_RULE_EXACT);
+    fa2_problem other = tuned_problem(1, 512);
+    other.causal = 0;
+    CHECK_EQ(explain(context, other).rule, FA2_RULE_DEFAULT);
+    fa2_context_destroy(context);
+    return check_failures;
+}
+
+static void test_unwritable_database(void)
+{
+    begin();
+    tuned_put(&database, &(tuned_winner){.id = 1, .problem = tuned_problem(1, 512)});
+    CHECK_EQ(chmod(database.path, 0444), 0);
+    CHECK_EQ(chmod(database.folder, 0555), 0);
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0)
+        _exit(use_unwritable() == 0 ? 0 : 1);
+    int status = -1;
+    CHECK_EQ(waitpid(child, &status, 0), child);
+    CHECK_EQ(status, 0);
+    CHECK_EQ(tuned_number(&database, "SELECT count(*) FROM kernel"), 1);
+    end(NULL);
+}
+
+/* No path can be found out: work without, and say so. A path in $FA2_DB is taken. */
+static void test_default_path(void)
+{
+    const fa2_config config = {.log = tuned_log_add, .log_user = &log_of};
+    fa2_context *context = NULL;
+
+    begin();
+    unsetenv("FA2_DB");
+    unsetenv("XDG_CACHE_HOME");
+    unsetenv("HOME");
+    CHECK_EQ(fa2_context_create(&config, &context), FA2_OK);
+    CHECK_CONTAINS(log_of.text, "working without a database");
+    fa2_context_destroy(context);
+    setenv("FA2_DB", database.path, 1);
+    CHECK_EQ(fa2_context_create(NULL, &context), FA2_OK);
+    CHECK_EQ(access(database.path, F_OK), 0);
+    end(context);
+    unsetenv("FA2_DB");
+}
+
+int main(void)
+{
+    test_exact_and_nearest();
+    test_arch();
+    test_passed_over();
+    test_too_much_shared_memory();
+    test_compiled_once();
+    test_read_only();
+    test_store_fails();
+    test_unusable_database();
+    test_nowhere_to_create();
+    test_unwritable_database();
+    test_default_path();
+    return check_done();
+}

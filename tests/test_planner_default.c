@@ -1,0 +1,287 @@
+/*
+ * The default rule: which of the cost model's choices is taken when some spill, do not compile, are
+ * refused by the driver or are known to be wrong; and for what target they are compiled.
+ */
+#include "fa2.h"
+#include "runtime/base/alloc.h"
+#include "runtime/compile.h"
+#include "runtime/generator.h"
+#include "tuned_database.h"
+
+static tuned_log log_of;
+
+static fa2_context *create(fa2_config config)
+{
+    fa2_context *context = NULL;
+    if (config.database == NULL)
+        config.database = "";
+    config.log = tuned_log_add;
+    config.log_user = &log_of;
+    log_of = (tuned_log){.count = 0};
+    CHECK_EQ(fa2_context_create(&config, &context), FA2_OK);
+    return context;
+}
+
+static void end(fa2_context *context)
+{
+    fa2_context_destroy(context);
+    CHECK_EQ(fake_live(), 0);
+    fake_uninstall();
+}
+
+static fa2_explanation explain(fa2_context *context)
+{
+    const fa2_problem problem = tuned_problem(1, 512);
+    fa2_explanation e = {.rule = (fa2_rule)99};
+    CHECK_EQ(fa2_explain(context, &problem, &e), FA2_OK);
+    CHECK_EQ(e.rule, FA2_RULE_DEFAULT);
+    return e;
+}
+
+/* The model's nth choice for the problem on device 0, counted from 0; and its text's artifact key.
+ */
+static fa2i_variant choice_of_model(size_t n, fa2i_key *ret_key)
+{
+    const fa2_problem problem = tuned_problem(1, 512);
+    const fa2i_card card = tuned_card(0);
+    const fa2i_target target = {.name = "sm_86"};
+    fa2i_generator *generator = NULL;
+    fa2i_variant *variants = NULL;
+    fa2i_variant variant = {.text = ""};
+    size_t count = 0;
+    char *source = NULL;
+
+    CHECK_EQ(fa2i_generator_create(&generator), FA2_OK);
+    CHECK_EQ(fa2i_generator_candidates(generator, &problem, &card, &variants, &count), FA2_OK);
+    CHECK(count >= 4);
+    if (n < count) {
+        variant = variants[n];
+        CHECK_EQ(fa2i_generator_source(generator, variant.text, &source), FA2_OK);
+        CHECK_EQ(fa2i_compile_key(source, &target, ret_key), FA2_OK);
+    }
+    fa2i_free(source);
+    fa2i_free(variants);
+    fa2i_generator_destroy(generator);
+    return variant;
+}
+
+/* What becomes of each compilation, in order. */
+typedef struct script {
+    int spills[8]; /* bytes stored, and as many loaded; -1: does not compile */
+    int next;
+} script;
+
+static void follow(fake_compilation *compilation, void *user)
+{
+    script *s = user;
+    const int spills = s->spills[s->next++];
+    if (spills < 0) {
+        compilation->result = NVRTC_ERROR_COMPILATION;
+        compilation->log = "error: too clever by half";
+        return;
+    }
+    compilation->spill_stores = compilation->spill_loads = spills;
+}
+
+static void play(script *s)
+{
+    fake_install();
+    fake.on_compile = follow;
+    fake.on_compile_user = s;
+}
+
+static void test_spilling_ones_are_skipped(void)
+{
+    script s = {.spills = {8, -1, 0}};
+    fa2i_key key;
+    play(&s);
+    const fa2i_variant third = choice_of_model(2, &key);
+    fa2_context *context = create((fa2_config){0});
+    const fa2_explanation e = explain(context);
+    CHECK_STR(e.variant, third.text);
+    CHECK_EQ(e.spill_bytes, 0);
+    CHECK_CONTAINS(e.reason, "choice 3 of the cost model");
+    CHECK_CONTAINS(log_of.text, "too clever by half");
+    CHECK_EQ(s.next, 3);
+    end(context);
+}
+
+static void test_least_spilling(void)
+{
+    script s = {.spills = {80, 8, 40, 24, 0}};
+    fa2i_key key;
+    play(&s);
+    const fa2i_variant second = choice_of_model(1, &key);
+    fa2_context *context = create((fa2_config){0});
+    const fa2_explanation e = explain(context);
+    CHECK_STR(e.variant, second.text);
+    CHECK_EQ(e.spill_bytes, 16);
+    CHECK_CONTAINS(e.reason, "least spilling");
+    CHECK_EQ(s.next, 4); /* no fifth try */
+    end(context);
+}
+
+static void test_none_compiles(void)
+{
+    script s = {.spills = {-1, -1, -1, -1}};
+    const fa2_problem problem = tuned_problem(1, 512);
+    play(&s);
+    fa2_context *context = create((fa2_config){0});
+    CHECK_EQ(fa2_prepare(context, &problem), FA2_E_COMPILE);
+    CHECK_CONTAINS(fa2_last_message(), "too clever by half");
+    CHECK_CONTAINS(fa2_last_message(), "B=1");
+    CHECK_EQ(s.next, 4);
+    fake.on_compile = NULL; /* after an error the context can be used on */
+    CHECK_EQ(fa2_prepare(context, &problem), FA2_OK);
+    end(context);
+}
+
+/* The first one was found wrong by fa2-tune on this card. */
+static void test_known_wrong(void)
+{
+    tuned_database database;
+    fa2i_cache *cache = NULL;
+    int64_t device = 0;
+    const fa2i_verification wrong = {.outcome = FA2I_OUTCOME_WRONG, .max_error = 9};
+    fa2i_key key;
+
+    fake_install();
+    tuned_begin(&database);
+    const fa2i_card card = tuned_card(0);
+    const fa2i_variant first = choice_of_model(0, &key), second = choice_of_model(1, &key);
+    choice_of_model(0, &key);
+    CHECK_EQ(fa2i_cache_open(database.path, FA2I_CACHE_WRITE, NULL, NULL, &cache), FA2_OK);
+    CHECK_EQ(fa2i_cache_device(cache, &card, true, &device), FA2_OK);
+    fa2i_kernel kernel = {.key = key, .variant = first, .target = "sm_86", .nvrtc = 13000};
+    fake_image("fwd_sm80", "sm_86", "wrong", &kernel.image);
+    CHECK_EQ(fa2i_cache_put_kernel(cache, &kernel, FA2I_LAUNCH_ABI), FA2_OK);
+    CHECK_EQ(fa2i_cache_put_verification(cache, device, &key, &wrong), FA2_OK);
+    fa2i_kernel_done(&kernel);
+    fa2i_cache_close(cache);
+
+    fa2_context *context = create((fa2_config){.database = database.path});
+    CHECK_STR(explain(context).variant, second.text);
+    CHECK_CONTAINS(log_of.text, "wrong results");
+    end(context);
+    tuned_end(&database);
+}
+
+/* config.arch: another SM's kernel, as PTX. */
+static void test_arch_override(void)
+{
+    fake_install();
+    fa2_context *context = create((fa2_config){.arch = 75});
+    fa2_explanation e = explain(context);
+    CHECK_CONTAINS(e.variant, "fwd_sm75");
+    CHECK_STR(e.target, "compute_75");
+    CHECK_CONTAINS(e.reason, "sm_75 are asked for");
+    CHECK_CONTAINS(e.reason, "PTX");
+    end(context);
+}
+
+/* config.arch: what was tuned for the card itself is not used. */
+static void test_arch_override_ignores_winners(void)
+{
+    tuned_database database;
+    fake_install();
+    tuned_begin(&database);
+    tuned_put(&database, &(tuned_winner){.id = 1, .problem = tuned_problem(1, 512)});
+    fa2_context *context = create((fa2_config){.database = database.path, .arch = 75});
+    CHECK_STR(explain(context).target, "compute_75");
+    end(context);
+    tuned_end(&database);
+}
+
+static void test_unknown_sm_gets_ptx(void)
+{
+    fake_install();
+    memset(fake.archs, 0, sizeof(fake.archs));
+    fake.archs[0] = 75;
+    fake.archs[1] = 80; /* an old NVRTC */
+    fa2_context *context = create((fa2_config){0});
+    const fa2_explanation e = explain(context);
+    CHECK_STR(e.target, "compute_80");
+    CHECK_CONTAINS(e.reason, "PTX");
+    CHECK_CONTAINS(log_of.text, "does not know sm_86");
+    end(context);
+}
+
+static long calls_until(const char *trace, const char *name)
+{
+    long calls = 1;
+    const char *found = strstr(trace, name);
+    CHECK(found != NULL);
+    for (const char *at = trace; found != NULL && at < found; at++)
+        calls += *at == ' ';
+    return calls;
+}
+
+/* Let the nth module load of a prepare be answered with an error. */
+static fa2_context *create_and_fail_load(CUresult error)
+{
+    fake_install();
+    fa2_context *context = create((fa2_config){0});
+    fake_trace_clear();
+    explain(context);
+    const long load = calls_until(fake.trace, "module_load_data_ex");
+    fa2_context_destroy(context);
+
+    context = create((fa2_config){0});
+    fake_fail_driver(load, error);
+    return context;
+}
+
+static void test_no_binary_gets_ptx(void)
+{
+    fa2_context *context = create_and_fail_load(CUDA_ERROR_NO_BINARY_FOR_GPU);
+    const fa2_explanation e = explain(context);
+    CHECK_STR(e.target, "compute_86");
+    CHECK_CONTAINS(log_of.text, "loads no sm_86 code");
+    fa2_problem other = tuned_problem(1, 512);
+    fa2_explanation second;
+    other.causal = 0;
+    CHECK_EQ(fa2_explain(context, &other, &second), FA2_OK); /* PTX from here on */
+    CHECK_STR(second.target, "compute_86");
+    end(context);
+}
+
+static void test_refused_and_broken(void)
+{
+    fa2_context *context = create_and_fail_load(CUDA_ERROR_INVALID_IMAGE);
+    CHECK_CONTAINS(explain(context).reason, "choice 2 of the cost model");
+    CHECK_CONTAINS(log_of.text, "CUDA_ERROR_INVALID_IMAGE");
+    end(context);
+
+    const fa2_problem problem = tuned_problem(1, 512);
+    context = create_and_fail_load(CUDA_ERROR_OUT_OF_MEMORY); /* not this kernel's fault */
+    CHECK_EQ(fa2_prepare(context, &problem), FA2_E_CUDA);
+    CHECK_CONTAINS(fa2_last_message(), "CUDA_ERROR_OUT_OF_MEMORY");
+    CHECK_CONTAINS(explain(context).reason, "first choice"); /* nothing is held against it */
+    end(context);
+}
+
+static void test_unsupported(void)
+{
+    fake_install();
+    fa2_problem bf16 = tuned_problem(1, 512);
+    bf16.dtype = FA2_BF16;
+    fa2_context *context = create((fa2_config){.device_plus_one = 2}); /* Turing has no bf16 */
+    CHECK_EQ(fa2_prepare(context, &bf16), FA2_E_UNSUPPORTED);
+    CHECK_EQ(fake.compile_count, 0);
+    end(context);
+}
+
+int main(void)
+{
+    test_spilling_ones_are_skipped();
+    test_least_spilling();
+    test_none_compiles();
+    test_known_wrong();
+    test_arch_override();
+    test_arch_override_ignores_winners();
+    test_unknown_sm_gets_ptx();
+    test_no_binary_gets_ptx();
+    test_refused_and_broken();
+    test_unsupported();
+    return check_done();
+}
