@@ -9,7 +9,13 @@
 #include "runtime/base/status.h"
 #include "tuner/shapes.h"
 
-enum { FA2I_EXIT_OK = 0, FA2I_EXIT_FAILED = 1, FA2I_EXIT_USAGE = 2, FA2I_EXIT_NO_DEVICE = 3 };
+enum {
+    FA2I_EXIT_OK = 0,
+    FA2I_EXIT_FAILED = 1,
+    FA2I_EXIT_USAGE = 2,
+    FA2I_EXIT_NO_DEVICE = 3,
+    FA2I_EXIT_INTERRUPTED = 130 /* Ctrl-C or SIGTERM; what was done is kept (tuner/interrupt.h) */
+};
 
 /* Every option that a command can take; each command accepts a subset (fa2i_options_parse). */
 typedef struct fa2i_options {
@@ -36,7 +42,9 @@ enum {
     FA2I_OPT_FILE = 128
 };
 
-/* FA2_E_INVALID names the option, the value and what is accepted. Strings are borrowed from argv. */
+/* FA2_E_INVALID names the option, the value and what is accepted. Strings are borrowed from argv. The
+ * commands that work through problems (FA2I_OPT_SHAPES and FA2I_OPT_JOBS) get the preset "seeds" when
+ * no shape is given. */
 fa2_status fa2i_options_parse(int argc, char **argv, int accepted, fa2i_options *ret_options);
 void fa2i_options_done(fa2i_options *options);
 

@@ -1,0 +1,150 @@
+/*
+ * The worker's GPU part on the fake driver, in this process: what it launches and how it times, and that
+ * nothing leaks and no error gets lost, whichever driver call or allocation fails.
+ */
+#include "check.h"
+#include "fake_attention.h"
+#include "runtime/base/alloc.h"
+#include "tuner/bench_gpu.h"
+
+static const fa2i_case small = {.problem = {.batch = 2, .heads_q = 2, .heads_kv = 1, .seq_q = 9,
+                                            .seq_k = 17, .head_dim = 16},
+                                .layout = FA2I_LAYOUT_BHSD,
+                                .want_lse = 1,
+                                .q_magnitude = 1,
+                                .seed = 3};
+
+static fa2i_kernel make_kernel(void)
+{
+    fa2i_kernel kernel = {.variant = {.text = "fwd_sm80 d=16", .threads = 128, .block_rows = 64,
+                                      .smem_bytes = 8192},
+                          .target = "sm_86"};
+    fake_image("fwd_sm80", "sm_86", "constexpr int kHeadDim = 16;\n", &kernel.image);
+    return kernel;
+}
+
+/* Everything that a worker does, once. */
+static fa2_status use(fa2i_bench *bench, const fa2i_kernel *kernel, void *output, double *ret_cold,
+                      double *ret_warm)
+{
+    fa2_status st = FA2_OK;
+    uint32_t overwritten = 0;
+    fa2i_row row = {.batch = 1, .head = 1, .row = 8};
+    FA2_TRY(fa2i_bench_open(bench, 0));
+    FA2_TRY(fa2i_bench_case(bench, &small));
+    FA2_TRY(fa2i_bench_load(bench, 2, kernel));
+    FA2_TRY(fa2i_bench_launch(bench, 2, &overwritten));
+    CHECK_EQ(overwritten, 0);
+    FA2_TRY(fa2i_bench_output(bench, NULL, 0, output));
+    FA2_TRY(fa2i_bench_output(bench, &row, 1, output));
+    FA2_TRY(fa2i_bench_sample(bench, 2, 1, ret_cold));
+    FA2_TRY(fa2i_bench_sample(bench, 2, 20, ret_warm));
+done:
+    return st;
+}
+
+static void test_use(const fa2i_kernel *kernel)
+{
+    static unsigned char output[1 << 16];
+    fa2i_bench bench = {0};
+    double cold = 0, warm = 0;
+    CHECK_EQ(use(&bench, kernel, output, &cold, &warm), FA2_OK);
+    CHECK_EQ(fa2i_bench_output_bytes(&bench, 0), 2 * 2 * 9 * (16 * 2 + 4));
+    CHECK_EQ(fa2i_bench_output_bytes(&bench, 1), 16 * 2 + 4);
+    /* The clock counts the launches between the events and nothing else: not the flush, not the graph's
+     * first run; and a batch is divided by its launches. */
+    double expected = attention_pace("constexpr int kHeadDim = 16;\n") * (4 * 9 * 17 * 1e-6 + 0.1);
+    CHECK(cold > expected * 0.999 && cold < expected * 1.001);
+    CHECK(warm > expected * 0.999 && warm < expected * 1.001);
+    CHECK(!fa2i_bench_broken(&bench));
+
+    fake_trace_clear();
+    CHECK_EQ(fa2i_bench_sample(&bench, 2, 20, &warm), FA2_OK);
+    CHECK(strstr(fake.trace, "graph_instantiate") == NULL); /* the graph is kept */
+    fa2i_case other = small;
+    other.problem.seq_q = 40;
+    CHECK_EQ(fa2i_bench_case(&bench, &other), FA2_OK);
+    fake_trace_clear();
+    CHECK_EQ(fa2i_bench_sample(&bench, 2, 20, &warm), FA2_OK); /* but not for another case */
+    CHECK_CONTAINS(fake.trace, "graph_instantiate");
+    fake_trace_clear();
+    CHECK_EQ(fa2i_bench_sample(&bench, 2, 1, &cold), FA2_OK);
+    CHECK_CONTAINS(fake.trace, "memset_d32_async"); /* the flush */
+
+    CHECK_EQ(fa2i_bench_sample(&bench, 7, 1, &cold), FA2_E_INVALID);
+    fa2i_bench_done(&bench);
+    CHECK_EQ(fake_live(), 0);
+}
+
+/* Data of a case as the kernel sees them are the data that the reference uses, also beyond one period. */
+static void test_data(void)
+{
+    static uint16_t block[FA2I_CASE_PERIOD];
+    fa2i_bench bench = {0};
+    fa2i_case c = {.problem = {.batch = 1, .heads_q = 1, .heads_kv = 1, .seq_q = 1, .seq_k = 90000,
+                               .head_dim = 8},
+                   .q_magnitude = 1,
+                   .seed = 11};
+    CHECK_EQ(fa2i_bench_open(&bench, 0), FA2_OK);
+    CHECK_EQ(fa2i_bench_case(&bench, &c), FA2_OK);
+    for (fa2i_operand operand = FA2I_OPERAND_K; operand <= FA2I_OPERAND_V; operand++) {
+        const uint16_t *data = (const uint16_t *)(uintptr_t)bench.tensors[operand];
+        long different = 0;
+        fa2i_case_fill(&c, operand, block);
+        for (long i = 0; i < 90000L * 8; i++)
+            different += data[i] != block[i % FA2I_CASE_PERIOD];
+        CHECK_EQ(different, 0);
+    }
+    fa2i_bench_done(&bench);
+    CHECK_EQ(fake_live(), 0);
+}
+
+static void test_failing_calls(const fa2i_kernel *kernel)
+{
+    static unsigned char output[1 << 16];
+    int ignored = 0;
+    for (long nth = 1;; nth++) {
+        fa2i_bench bench = {0};
+        double cold = 0, warm = 0;
+        fake_fail_driver(nth, CUDA_ERROR_LAUNCH_FAILED);
+        fa2_status st = use(&bench, kernel, output, &cold, &warm);
+        long calls = fake_fail_driver(0, CUDA_SUCCESS);
+        fa2i_bench_done(&bench);
+        CHECK_EQ(fake_live(), 0);
+        if (calls < nth)
+            break;
+        CHECK(st == FA2_OK || fa2_last_message()[0] != '\0');
+        ignored += st == FA2_OK;
+    }
+    CHECK_EQ(ignored, 1); /* a graph that cannot be released after it was instantiated */
+}
+
+static void test_failing_allocations(const fa2i_kernel *kernel)
+{
+    static unsigned char output[1 << 16];
+    for (long nth = 1;; nth++) {
+        fa2i_bench bench = {0};
+        double cold = 0, warm = 0;
+        fa2i_alloc_fail_at(nth);
+        fa2_status st = use(&bench, kernel, output, &cold, &warm);
+        long requests = fa2i_alloc_fail_at(0);
+        fa2i_bench_done(&bench);
+        CHECK_EQ(fake_live(), 0);
+        if (requests < nth)
+            break;
+        CHECK_EQ(st, FA2_E_MEMORY);
+    }
+}
+
+int main(void)
+{
+    fake_install();
+    fake.on_launch = attention_on_launch;
+    fa2i_kernel kernel = make_kernel();
+    test_use(&kernel);
+    test_data();
+    test_failing_calls(&kernel);
+    test_failing_allocations(&kernel);
+    fa2i_blob_done(&kernel.image);
+    return check_done();
+}

@@ -1,0 +1,272 @@
+/*
+ * Building without a GPU, against an NVRTC of the test's own: what is compiled, what is reused,
+ * which kernel wins, and what happens when all spill, nothing compiles, or somebody presses Ctrl-C.
+ */
+#include <stdlib.h>
+#include <unistd.h>
+#include "check.h"
+#include "fake_cuda.h"
+#include "runtime/base/alloc.h"
+#include "tuner/build.h"
+
+enum { ROUND = 12 };
+
+typedef struct setup {
+    char folder[64], path[96];
+    fa2i_cache *cache;
+    fa2i_generator *generator;
+    fa2i_shapes shapes;
+    fa2i_card card;
+    volatile sig_atomic_t stop;
+    long spill_first; /* compilations that spill, from the first on */
+    long stop_after;  /* compilations until the stop flag is set; 0: never */
+} setup;
+
+static void on_compile(fake_compilation *compilation, void *user)
+{
+    setup *s = user;
+    compilation->spill_stores = fake.compile_count <= s->spill_first ? 8 : 0;
+    if (s->stop_after > 0 && fake.compile_count >= s->stop_after)
+        s->stop = 1;
+}
+
+static void begin(setup *s, int arch)
+{
+    *s = (setup){.folder = "/tmp/fa2_test_build_XXXXXX"};
+    CHECK(mkdtemp(s->folder) != NULL);
+    snprintf(s->path, sizeof s->path, "%s/fa2.db", s->folder);
+    fake_install();
+    fake.on_compile = on_compile;
+    fake.on_compile_user = s;
+    CHECK_EQ(fa2i_cache_open(s->path, FA2I_CACHE_WRITE, NULL, NULL, &s->cache), FA2_OK);
+    CHECK_EQ(fa2i_generator_create(&s->generator), FA2_OK);
+    CHECK_EQ(fa2i_generator_card(s->generator, arch, &s->card), FA2_OK);
+}
+
+static void end(setup *s)
+{
+    fa2i_generator_destroy(s->generator);
+    fa2i_cache_close(s->cache);
+    fa2i_shapes_done(&s->shapes);
+    unlink(s->path);
+    CHECK_EQ(rmdir(s->folder), 0);
+    CHECK_EQ(fake_live(), 0);
+    fake_uninstall();
+}
+
+static void add(setup *s, const char *shape)
+{
+    CHECK_EQ(fa2i_shapes_add_text(&s->shapes, shape), FA2_OK);
+}
+
+static fa2_status build(setup *s, fa2i_build_result *ret_result)
+{
+    const fa2i_build work = {.cache = s->cache,
+                             .generator = s->generator,
+                             .shapes = &s->shapes,
+                             .jobs = 2,
+                             .stop = &s->stop};
+    return fa2i_build_arch(&work, &s->card, ret_result);
+}
+
+/* The stored winner is the one reported: modelled, with the model's time for its real registers. */
+static void check_winner(setup *s, const fa2i_built *built)
+{
+    int64_t device = 0, problem = 0;
+    double us = 0;
+    fa2i_winner winner = {0};
+    fa2i_kernel kernel = {0};
+    CHECK_EQ(fa2i_cache_device(s->cache, &s->card, false, &device), FA2_OK);
+    CHECK_EQ(fa2i_cache_problem(s->cache, &built->problem, &problem), FA2_OK);
+    CHECK_EQ(fa2i_cache_get_winner(s->cache, device, problem, &winner), FA2_OK);
+    CHECK(!winner.measured);
+    CHECK_EQ(fa2i_cache_get_kernel(s->cache, &winner.kernel, FA2I_LAUNCH_ABI, true, &kernel),
+             FA2_OK);
+    CHECK_STR(kernel.variant.text, built->variant);
+    CHECK_EQ(kernel.outcome, FA2I_OUTCOME_OK);
+    CHECK_EQ(kernel.registers, built->registers);
+    CHECK_EQ(fa2i_generator_cost(s->generator, built->variant, &built->problem, &s->card,
+                                 built->registers, &us),
+             FA2_OK);
+    CHECK(us == built->model_us && us > 0);
+    fa2i_kernel_done(&kernel);
+}
+
+/* Problems that share kernels share compilations; a second run compiles nothing. */
+static void test_build_and_reuse(void)
+{
+    setup s;
+    fa2i_build_result first = {0}, second = {0};
+    begin(&s, 86);
+    add(&s, "Hq=8,Sq=512,D=64");
+    add(&s, "B=4,Hq=32,Sq=4096,D=64");
+    add(&s, "Hq=8,Sq=512,D=64,causal=1");
+    CHECK_EQ(build(&s, &first), FA2_OK);
+    CHECK_EQ(first.compiled, 2 * ROUND);
+    CHECK_EQ(first.reused, 0);
+    CHECK_EQ(first.winner_count, 3);
+    CHECK_STR(first.target, "sm_86");
+    for (size_t i = 0; i < first.winner_count; i++)
+        check_winner(&s, &first.winners[i]);
+    CHECK_EQ(build(&s, &second), FA2_OK);
+    CHECK_EQ(second.compiled, 0);
+    CHECK_EQ(second.reused, 2 * ROUND);
+    CHECK_EQ(second.winner_count, 3);
+    for (size_t i = 0; i < second.winner_count && i < first.winner_count; i++)
+        CHECK_STR(second.winners[i].variant, first.winners[i].variant);
+    fa2i_build_result_done(&first);
+    fa2i_build_result_done(&second);
+    end(&s);
+}
+
+/* The winner is the cheapest of what was compiled, by the registers that the compiler reported. */
+static void test_cheapest_wins(void)
+{
+    setup s;
+    fa2i_build_result result = {0};
+    fa2i_variant *variants = NULL;
+    size_t count = 0;
+    begin(&s, 86);
+    add(&s, "Hq=8,Sq=512,D=64");
+    fake.registers = 200;
+    CHECK_EQ(build(&s, &result), FA2_OK);
+    CHECK_EQ(result.winner_count, 1);
+    CHECK_EQ(fa2i_generator_candidates(s.generator, s.shapes.items, &s.card, &variants, &count),
+             FA2_OK);
+    for (size_t i = 0; i < count && i < ROUND && result.winner_count == 1; i++) {
+        double us = 0;
+        CHECK_EQ(
+            fa2i_generator_cost(s.generator, variants[i].text, s.shapes.items, &s.card, 200, &us),
+            FA2_OK);
+        CHECK(result.winners[0].model_us <= us);
+    }
+    fa2i_free(variants);
+    fa2i_build_result_done(&result);
+    end(&s);
+}
+
+static void test_spills(void)
+{
+    setup s;
+    fa2i_build_result result = {0};
+    begin(&s, 86);
+    add(&s, "Hq=8,Sq=512,D=64");
+    s.spill_first = ROUND;
+    CHECK_EQ(build(&s, &result), FA2_OK);
+    CHECK_EQ(result.compiled, 2 * ROUND);
+    CHECK_EQ(result.spilled, ROUND);
+    CHECK_EQ(result.winner_count, 1);
+    check_winner(&s, &result.winners[0]);
+    fa2i_build_result_done(&result);
+    end(&s);
+
+    begin(&s, 86);
+    add(&s, "Hq=8,Sq=512,D=64");
+    s.spill_first = 1000000;
+    CHECK_EQ(build(&s, &result), FA2_OK);
+    CHECK(result.compiled > 2 * ROUND);
+    CHECK_EQ(result.spilled, result.compiled);
+    CHECK_EQ(result.winner_count, 0);
+    CHECK_EQ(result.without, 1);
+    fa2i_build_result_done(&result);
+    end(&s);
+}
+
+static void test_compile_errors(void)
+{
+    setup s;
+    fa2i_build_result result = {0};
+    begin(&s, 86);
+    add(&s, "Hq=8,Sq=512,D=64");
+    fake.rejected = "extern"; /* in every kernel */
+    CHECK_EQ(build(&s, &result), FA2_OK);
+    CHECK(result.failed > ROUND);
+    CHECK_EQ(result.failed, result.compiled);
+    CHECK_EQ(result.without, 1);
+    fa2i_build_result_done(&result);
+    end(&s);
+}
+
+static void test_unserved(void)
+{
+    setup s;
+    fa2i_build_result result = {0};
+    begin(&s, 75);
+    add(&s, "Hq=8,Sq=512,D=64,dtype=bf16");
+    add(&s, "Hq=8,Sq=512,D=64");
+    CHECK_EQ(build(&s, &result), FA2_OK);
+    CHECK_EQ(result.unserved, 1);
+    CHECK_EQ(result.winner_count, 1);
+    fa2i_build_result_done(&result);
+    end(&s);
+}
+
+/* Where NVRTC does not know the SM, PTX for the newest one below; it has no registers to report. */
+static void test_ptx(void)
+{
+    setup s;
+    fa2i_build_result result = {0};
+    begin(&s, 89);
+    fake.archs[2] = 0; /* 75 and 80 are left */
+    add(&s, "Hq=8,Sq=512,D=64");
+    CHECK_EQ(build(&s, &result), FA2_OK);
+    CHECK_STR(result.target, "compute_80");
+    CHECK_EQ(result.winner_count, 1);
+    fa2i_build_result_done(&result);
+    end(&s);
+}
+
+static void test_interrupted(void)
+{
+    setup s;
+    fa2i_build_result result = {0};
+    begin(&s, 86);
+    add(&s, "Hq=8,Sq=512,D=64");
+    s.stop_after = 4;
+    CHECK_EQ(build(&s, &result), FA2_OK);
+    const size_t done = result.compiled;
+    CHECK(done >= 4 && done < ROUND);
+    CHECK_EQ(result.winner_count, 0);
+    fa2i_build_result_done(&result);
+    s.stop = 0;
+    s.stop_after = 0;
+    CHECK_EQ(build(&s, &result), FA2_OK);
+    CHECK_EQ(result.reused, done);
+    CHECK_EQ(result.compiled, ROUND - done);
+    CHECK_EQ(result.winner_count, 1);
+    fa2i_build_result_done(&result);
+    end(&s);
+}
+
+/* Every allocation fails once; nothing leaks, and nothing but memory is blamed. */
+static void test_out_of_memory(void)
+{
+    fa2_status st = FA2_E_MEMORY;
+    for (long nth = 1; st != FA2_OK && nth < 100000; nth += 1 + nth / 8) {
+        setup s;
+        fa2i_build_result result = {0};
+        begin(&s, 86);
+        add(&s, "Hq=8,Sq=512,D=64");
+        fa2i_alloc_fail_at(nth);
+        st = build(&s, &result);
+        fa2i_alloc_fail_at(0);
+        CHECK(st == FA2_OK || st == FA2_E_MEMORY || st == FA2_E_GENERATOR);
+        if (st == FA2_OK)
+            fa2i_build_result_done(&result);
+        end(&s);
+    }
+    CHECK_EQ(st, FA2_OK);
+}
+
+int main(void)
+{
+    test_build_and_reuse();
+    test_cheapest_wins();
+    test_spills();
+    test_compile_errors();
+    test_unserved();
+    test_ptx();
+    test_interrupted();
+    test_out_of_memory();
+    return check_done();
+}

@@ -1,0 +1,214 @@
+#!/bin/sh
+# fa2-tune from the outside: standard output, standard error and exit status, on a machine without a GPU
+# (one that is there is hidden). Usage: test_cli.sh FA2_TUNE. Exit status 77: no NVRTC, so what compiles
+# was not tested; everything else passed.
+set -u
+tune=$1
+folder=$(mktemp -d) || exit 1
+trap 'rm -rf "$folder"' EXIT
+cd "$folder" || exit 1
+export FA2_DB="$folder/fa2.db" FA2_CUDA_LIBRARY=/nonexistent/libcuda.so.1
+unset FA2_GEN_PATH
+checks=0
+failures=0
+
+fail() {
+    failures=$((failures + 1))
+    printf 'FAILED: %s\n--- stdout\n%s\n--- stderr\n%s\n' "$1" "$(cat out)" "$(cat err)" >&2
+}
+
+# run STATUS ARGUMENT...: run fa2-tune, keep its output in the files out and err.
+run() {
+    wanted=$1
+    shift
+    ran="fa2-tune $*"
+    checks=$((checks + 1))
+    "$tune" "$@" >out 2>err </dev/null
+    got=$?
+    [ "$got" -eq "$wanted" ] || fail "$ran: exit status $got, expected $wanted"
+}
+
+# has FILE TEXT, lacks FILE TEXT: what the last run wrote.
+has() {
+    checks=$((checks + 1))
+    grep -qF -e "$2" "$1" || fail "$ran: no \"$2\" in $1"
+}
+lacks() {
+    checks=$((checks + 1))
+    ! grep -qF -e "$2" "$1" || fail "$ran: \"$2\" in $1"
+}
+empty() {
+    checks=$((checks + 1))
+    [ ! -s "$1" ] || fail "$ran: $1 is not empty"
+}
+
+# ---- help and names ----
+run 2
+empty out
+has err "fa2-tune COMMAND"
+for args in --help -h help; do
+    run 0 $args
+    empty err
+    has out "explain"
+done
+run 0 --version
+has out "fa2-tune 0."
+for command in tune build devices list show explain export import check gc; do
+    run 0 $command --help
+    empty err
+    has out "fa2-tune $command"
+    run 0 help $command
+    has out "fa2-tune $command"
+    run 2 $command --nonsense
+    empty out
+    has err "$command has no option \"--nonsense\"; it takes --help"
+done
+run 2 tuen
+has err 'there is no command "tuen"; known: tune build devices list show explain export import check gc'
+run 2 help tuen
+has err 'there is no command "tuen"'
+run 2 --nonsense
+has err 'tune has no option "--nonsense"'
+
+# ---- what the caller can get wrong ----
+run 2 build
+has err "build needs --arch"
+run 2 build --arch sm_61 --preset quick
+has err "known: sm_75, sm_80, sm_86, sm_87, sm_89, sm_90"
+run 2 build --arch sm_86 --preset nope
+has err 'there is no preset "nope"; known: seeds, paper, quick'
+printf 'batch,heads_q,heads_kv,seq_q,seq_k,head_dim,dtype,causal\n1,8,8,x,512,64,fp16,0\n' >bad.csv
+run 2 build --arch sm_86 --shapes bad.csv
+has err 'bad.csv:2:4: seq_q is "x"; it must be a whole number'
+run 2 build --arch sm_86 --shapes missing.csv
+has err "missing.csv: No such file or directory"
+run 2 show
+has err "show needs --shape"
+run 2 show --json --preset quick
+has err "takes one shape"
+run 2 explain --shape Hq=8,Sq=512,D=64
+has err "needs one of --device N and --arch"
+run 2 explain --shape Hq=8,Sq=512,D=64 --device 0 --arch sm_86
+run 2 explain --shape Hq=8,Sq=512,D=64,dtype=bf16 --arch sm_75
+has err "bf16 needs compute capability 8.0"
+run 2 export
+has err "export needs a file"
+run 2 import nothing.jsonl
+has err "nothing.jsonl: No such file or directory"
+
+# ---- no GPU, no database ----
+run 3 devices
+has out "/nonexistent/libcuda.so.1"
+run 3 devices --json
+has out '"usable":0'
+run 3 tune --device 0 --preset quick
+has err "/nonexistent/libcuda.so.1"
+run 3 --device 0 --preset quick
+run 3 explain --shape Hq=8,Sq=512,D=64 --device 0
+for command in list check gc "show --shape Hq=8,Sq=512,D=64" "export -"; do
+    # shellcheck disable=SC2086 # a command and its arguments
+    run 1 $command
+    empty out
+    has err "there is no such database"
+done
+rm -f fa2.db # tune may have made one before it asked for the device
+run 0 explain --shape Hq=8,Sq=512,D=64 --arch sm_86
+has err "explaining without a database"
+has out "rule      default:"
+has out "rejected ("
+run 0 explain --shape Hq=8,Sq=512,D=64 --shape Hq=8,Sq=1024,D=64 --arch sm_86 --json
+has out '"rule":"default"'
+has out '"why":"'
+echo "this is no database" >fa2.db
+chmod 600 fa2.db
+run 1 list
+has err "fa2.db"
+run 1 check
+rm fa2.db
+
+# ---- a build, and the database it makes ----
+"$tune" devices --json >out 2>err
+if ! grep -qF '"nvrtc":{"found":true' out; then
+    [ "$failures" -eq 0 ] || exit 1
+    echo "SKIP: no NVRTC, so build and what needs a built database are not tested" >&2
+    exit 77
+fi
+shape=Hq=2,Sq=64,D=16
+run 0 build --arch sm_86 --shape $shape --jobs 2
+has out "sm_86, winners by the cost model"
+has out "B=1 Hq=2 Hkv=2 Sq=64 Sk=64 D=16 dtype=fp16 causal=0"
+has err "compiling for sm_86"
+run 0 build --arch sm_86 --shape $shape --json
+has out '"compiled":0,'
+lacks err "compiling"
+run 2 build --arch sm_75 --shape $shape,dtype=bf16
+has err "none of the problems can run"
+run 0 list
+has out "(sm_86)"
+has out "modelled"
+empty err
+run 0 list --json
+has out '"source":"modelled"'
+run 0 show --shape $shape
+has err "nothing was measured for B=1 Hq=2 Hkv=2 Sq=64 Sk=64 D=16"
+run 0 show --shape $shape --json
+run 0 explain --shape $shape --arch sm_86
+has out "ranked by the cost model"
+has out "registers"
+lacks out "rule      default:"
+run 0 check
+has out "file intact"
+run 0 check --json
+has out '"intact":true'
+run 0 export rows.jsonl
+empty out
+run 0 export -
+checks=$((checks + 1))
+cmp -s out rows.jsonl || fail "export to a file and to standard output differ"
+run 1 export /nonexistent/rows.jsonl
+run 0 import rows.jsonl --db other.db
+has out "compiled 1 of 1 kernels"
+run 0 import rows.jsonl --db other.db
+has out "imported 0 new rows"
+run 0 list --db other.db
+has out "modelled"
+run 0 explain --shape $shape --arch sm_86 --db other.db
+lacks out "rule      default:"
+echo '{"type":"nonsense"}' >>rows.jsonl
+run 2 import rows.jsonl --db third.db
+has err "rows.jsonl"
+run 0 gc
+has out "dropped"
+run 0 check
+has out "1 with an image"
+
+# ---- without NVRTC ----
+export FA2_NVRTC_LIBRARY=/nonexistent/libnvrtc.so
+run 1 build --arch sm_86 --shape $shape
+has err "/nonexistent/libnvrtc.so"
+head -n -1 rows.jsonl >good.jsonl
+run 0 import good.jsonl --db fourth.db
+has err "not compiled"
+unset FA2_NVRTC_LIBRARY
+
+# ---- Ctrl-C: what was compiled stays, the next run goes on ----
+rm -f fa2.db
+"$tune" build --arch sm_80,sm_86,sm_89 --preset quick --jobs 1 >out 2>err &
+build=$!
+tries=0
+until "$tune" check 2>/dev/null | grep -q "kernels  *[1-9]" || [ $tries -gt 300 ]; do
+    sleep 0.2
+    tries=$((tries + 1))
+done
+kill -TERM $build
+wait $build
+got=$?
+checks=$((checks + 1))
+ran="build, then SIGTERM"
+[ "$got" -eq 130 ] || fail "$ran: exit status $got, expected 130"
+has err "interrupted"
+run 0 check
+lacks out "kernels       0,"
+
+echo "$checks checks, $failures failed" >&2
+[ "$failures" -eq 0 ]

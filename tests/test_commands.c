@@ -1,0 +1,165 @@
+/*
+ * What the commands print when there is a device and something was measured: devices, explain
+ * --device, list and show, with a driver of the test's own.
+ */
+#include <stdlib.h>
+#include <unistd.h>
+#include "check.h"
+#include "fake_cuda.h"
+#include "runtime/device.h"
+#include "tuner/commands.h"
+#include "tuner/database.h"
+
+static char folder[] = "/tmp/fa2_test_commands_XXXXXX";
+static char db[64], shape[] = "Hq=8,Sq=512,D=64";
+static char output[65536];
+
+/* Run a command with its standard output in `output`. */
+static int run(int (*command)(int, char **), int argc, char **argv)
+{
+    FILE *file = tmpfile();
+    const int saved = dup(STDOUT_FILENO);
+    CHECK(file != NULL && saved >= 0);
+    fflush(stdout);
+    dup2(fileno(file), STDOUT_FILENO);
+    const int status = command(argc, argv);
+    fflush(stdout);
+    dup2(saved, STDOUT_FILENO);
+    close(saved);
+    rewind(file);
+    output[fread(output, 1, sizeof output - 1, file)] = '\0';
+    fclose(file);
+    return status;
+}
+
+static fa2i_kernel kernel_named(unsigned char number, const char *text, fa2i_outcome outcome)
+{
+    static char image[] = "code";
+    fa2i_kernel kernel = {.target = "sm_86",
+                          .nvrtc = 13000,
+                          .generator = "0123456789abcdef",
+                          .outcome = outcome,
+                          .registers = 100};
+    kernel.key.bytes[0] = number;
+    snprintf(kernel.variant.text, sizeof kernel.variant.text, "%s", text);
+    kernel.variant.threads = 128;
+    kernel.variant.block_rows = 64;
+    kernel.variant.smem_bytes = 16384;
+    if (outcome == FA2I_OUTCOME_OK)
+        kernel.image = (fa2i_blob){image, sizeof image};
+    return kernel;
+}
+
+/* A winner, and a variant that spilled, measured on device 0. */
+static void fill_database(void)
+{
+    fa2i_cache *cache = NULL;
+    const fa2i_cuda_table *cuda = NULL;
+    fa2i_card card;
+    fa2i_session session = {.origin = "tune", .driver = 13000};
+    int64_t problem_id = 0, session_id = 0;
+    const fa2_problem problem = {
+        .batch = 1, .heads_q = 8, .heads_kv = 8, .seq_q = 512, .seq_k = 512, .head_dim = 64};
+    const fa2i_kernel good = kernel_named(1,
+                                          "fwd_sm80 d=64 dtype=fp16 causal=0 br=64 bc=64 warps=4 "
+                                          "kstages=2 vstages=2 layout=swizzle q=reg",
+                                          FA2I_OUTCOME_OK);
+    const fa2i_kernel bad = kernel_named(2,
+                                         "fwd_sm80 d=64 dtype=fp16 causal=0 br=128 bc=64 warps=4 "
+                                         "kstages=2 vstages=2 layout=pad q=reg",
+                                         FA2I_OUTCOME_SPILLED);
+    const fa2i_measurement timed = {.settled = true,
+                                    .n = 48,
+                                    .min_us = 19,
+                                    .q1_us = 19.5,
+                                    .median_us = 20,
+                                    .q3_us = 21,
+                                    .max_error = 0.25};
+    const fa2i_measurement dropped = {
+        .outcome = FA2I_OUTCOME_SPILLED, .settled = true, .detail = "24 bytes spilled"};
+    const fa2i_winner winner = {
+        .kernel = good.key, .measured = true, .median_us = 20, .default_us = 30, .model_us = 25};
+    CHECK_EQ(fa2i_cuda_get(&cuda), FA2_OK);
+    CHECK_EQ(fa2i_device_card(cuda, 0, &card), FA2_OK);
+    CHECK_EQ(fa2i_database_open(db, FA2I_CACHE_WRITE, &cache), FA2_OK);
+    CHECK_EQ(fa2i_cache_put_kernel(cache, &good, FA2I_LAUNCH_ABI), FA2_OK);
+    CHECK_EQ(fa2i_cache_put_kernel(cache, &bad, FA2I_LAUNCH_ABI), FA2_OK);
+    CHECK_EQ(fa2i_cache_device(cache, &card, true, &session.device), FA2_OK);
+    CHECK_EQ(fa2i_cache_problem(cache, &problem, &problem_id), FA2_OK);
+    CHECK_EQ(fa2i_cache_session_begin(cache, &session, &session_id), FA2_OK);
+    CHECK_EQ(fa2i_cache_put_measurement(cache, session_id, session.device, problem_id, &good.key,
+                                        &timed),
+             FA2_OK);
+    CHECK_EQ(fa2i_cache_put_measurement(cache, session_id, session.device, problem_id, &bad.key,
+                                        &dropped),
+             FA2_OK);
+    CHECK_EQ(fa2i_cache_put_winner(cache, session_id, session.device, problem_id, &winner), FA2_OK);
+    fa2i_cache_close(cache);
+}
+
+static void test_devices(void)
+{
+    char *text[] = {"devices", NULL}, *json[] = {"devices", "--json", NULL};
+    CHECK_EQ(run(fa2i_cmd_devices, 1, text), FA2I_EXIT_OK);
+    CHECK_CONTAINS(output, "sm_86");
+    CHECK_CONTAINS(output, "sm_75");
+    CHECK_CONTAINS(output, "Everything is here");
+    CHECK_EQ(run(fa2i_cmd_devices, 2, json), FA2I_EXIT_OK);
+    CHECK_CONTAINS(output, "\"usable\":2,");
+    /* A device that is too old is shown, and is none that can be used. */
+    fake.device_count = 1;
+    fake.devices[0].arch = 61;
+    CHECK_EQ(run(fa2i_cmd_devices, 1, text), FA2I_EXIT_NO_DEVICE);
+    CHECK_CONTAINS(output, "sm_61");
+    CHECK_CONTAINS(output, "No usable device");
+    fake_install();
+}
+
+static void test_explain(void)
+{
+    char *argv[] = {"explain", "--device", "0", "--shape", shape, "--db", db, NULL};
+    char *json[] = {"explain", "--device=0", "--shape", shape, "--db", db, "--json", NULL};
+    char *missing[] = {"explain", "--device", "7", "--shape", shape, "--db", db, NULL};
+    CHECK_EQ(run(fa2i_cmd_explain, 7, argv), FA2I_EXIT_OK);
+    CHECK_CONTAINS(output, "rule      exact: tuned on this device for this very problem\n");
+    CHECK_CONTAINS(output, "measured  20.00 us there, 26.84 TFLOPS\n");
+    CHECK_CONTAINS(output, "100 registers, 0 bytes spilled\n");
+    CHECK_EQ(run(fa2i_cmd_explain, 7, json), FA2I_EXIT_OK);
+    CHECK_CONTAINS(output, "\"rule\":\"exact\"");
+    CHECK_CONTAINS(output, "\"measured\":true,\"median_us\":20.000");
+    CHECK_EQ(run(fa2i_cmd_explain, 7, missing), FA2I_EXIT_NO_DEVICE);
+    CHECK_EQ(fake.launch_count, 0);
+    CHECK_EQ(fake.compile_count, 0);
+}
+
+static void test_list_and_show(void)
+{
+    char *list[] = {"list", "--db", db, NULL};
+    char *show[] = {"show", "--shape", shape, "--db", db, NULL};
+    CHECK_EQ(run(fa2i_cmd_list, 3, list), FA2I_EXIT_OK);
+    CHECK_CONTAINS(output, "(sm_86)\n");
+    CHECK_CONTAINS(output, "  median us  model us  TFLOPS  vs default  source    variant");
+    CHECK_CONTAINS(output, "      20.00     25.00   26.84       1.500  measured  fwd_sm80 br=64 ");
+    CHECK_EQ(run(fa2i_cmd_show, 5, show), FA2I_EXIT_OK);
+    const char *good = strstr(output, "*     ok ");
+    const char *bad = strstr(output, "      spilled ");
+    CHECK(good != NULL && bad != NULL && good < bad);
+    CHECK_CONTAINS(output, "24 bytes spilled");
+    CHECK_CONTAINS(output, "  48 ");
+}
+
+int main(void)
+{
+    CHECK(mkdtemp(folder) != NULL);
+    snprintf(db, sizeof db, "%s/fa2.db", folder);
+    fake_install();
+    fill_database();
+    test_devices();
+    test_explain();
+    test_list_and_show();
+    CHECK_EQ(fake_live(), 0);
+    fake_uninstall();
+    unlink(db);
+    CHECK_EQ(rmdir(folder), 0);
+    return check_done();
+}

@@ -1,0 +1,137 @@
+/*
+ * Compiling in parallel, against an NVRTC of the test's own: every job once, failures as results,
+ * stopping early, no leak.
+ */
+#include <pthread.h>
+#include <stdlib.h>
+#include "check.h"
+#include "fake_cuda.h"
+#include "runtime/base/status.h"
+#include "tuner/compile_all.h"
+
+enum { JOBS = 100 };
+
+static fa2i_compile_job jobs[JOBS];
+static char sources[JOBS][32];
+
+typedef struct record {
+    pthread_t caller;
+    int seen[JOBS];
+    size_t delivered, errors;
+    size_t stop_after; /* deliveries until the callback asks to stop or fails; 0: never */
+    bool fail;
+    volatile sig_atomic_t stop;
+} record;
+
+static void make_jobs(void)
+{
+    for (int i = 0; i < JOBS; i++) {
+        snprintf(sources[i], sizeof sources[i], "kernel number %d.", i);
+        jobs[i] = (fa2i_compile_job){.source = sources[i], .target = {.name = "sm_86"}};
+        snprintf(jobs[i].variant.text, sizeof jobs[i].variant.text, "fwd_test n=%d", i);
+    }
+}
+
+static fa2_status count_result(void *user, size_t index, const fa2i_kernel *kernel)
+{
+    record *r = user;
+    CHECK(pthread_equal(pthread_self(), r->caller));
+    CHECK(index < JOBS);
+    if (index >= JOBS)
+        return FA2_OK;
+    r->seen[index]++;
+    r->delivered++;
+    r->errors += kernel->outcome == FA2I_OUTCOME_COMPILE_ERROR;
+    CHECK_STR(kernel->variant.text, jobs[index].variant.text);
+    CHECK_STR(kernel->generator, "0123456789abcdef");
+    if (r->stop_after == 0 || r->delivered < r->stop_after)
+        return FA2_OK;
+    r->stop = 1;
+    return r->fail ? fa2i_fail(FA2_E_DATABASE, "expected in this test") : FA2_OK;
+}
+
+static fa2_status compile(size_t count, int threads, record *r)
+{
+    r->caller = pthread_self();
+    return fa2i_compile_all(jobs, count, threads, "0123456789abcdef", &r->stop, count_result, r);
+}
+
+static void test_all_once(int threads)
+{
+    record r = {0};
+    CHECK_EQ(compile(JOBS, threads, &r), FA2_OK);
+    CHECK_EQ(r.delivered, JOBS);
+    for (int i = 0; i < JOBS; i++)
+        CHECK_EQ(r.seen[i], 1);
+    CHECK_EQ(fake_live(), 0);
+}
+
+static void test_compile_errors_are_results(void)
+{
+    record r = {0};
+    fake.rejected = "number 7."; /* that one only */
+    CHECK_EQ(compile(JOBS, 4, &r), FA2_OK);
+    CHECK_EQ(r.delivered, JOBS);
+    CHECK_EQ(r.errors, 1);
+    fake.rejected = NULL;
+    CHECK_EQ(fake_live(), 0);
+}
+
+static void test_stop(void)
+{
+    record before = {.stop = 1}, amid = {.stop_after = 5};
+    CHECK_EQ(compile(JOBS, 4, &before), FA2_OK);
+    CHECK_EQ(before.delivered, 0);
+    const long compiled_before = fake.compile_count;
+    CHECK_EQ(compile(JOBS, 4, &amid), FA2_OK);
+    CHECK(amid.delivered >= 5 && amid.delivered < JOBS);
+    /* What was compiled was also delivered. */
+    CHECK_EQ(amid.delivered, fake.compile_count - compiled_before);
+    CHECK_EQ(fake_live(), 0);
+}
+
+static void test_callback_fails(void)
+{
+    record r = {.stop_after = 5, .fail = true};
+    CHECK_EQ(compile(JOBS, 4, &r), FA2_E_DATABASE);
+    CHECK_STR(fa2_last_message(), "expected in this test");
+    CHECK_EQ(r.delivered, 5);
+    CHECK_EQ(fake_live(), 0);
+}
+
+/* A failure that is no compile error ends all of it, and its message reaches this thread. */
+static void test_compiler_fails(void)
+{
+    record r = {0};
+    fake_fail_nvrtc(100, NVRTC_ERROR_OUT_OF_MEMORY);
+    fa2i_fail(FA2_E_INVALID, "an older message");
+    CHECK_EQ(compile(JOBS, 4, &r), FA2_E_MEMORY);
+    CHECK_CONTAINS(fa2_last_message(), "nvrtc");
+    CHECK(r.delivered < JOBS);
+    fake_fail_nvrtc(0, NVRTC_SUCCESS);
+    CHECK_EQ(fake_live(), 0);
+}
+
+static void test_nothing_to_do(void)
+{
+    record r = {0};
+    CHECK_EQ(compile(0, 4, &r), FA2_OK);
+    CHECK_EQ(r.delivered, 0);
+}
+
+int main(void)
+{
+    fake_install();
+    make_jobs();
+    test_all_once(1);
+    test_all_once(4);
+    test_all_once(0);
+    test_all_once(1000);
+    test_compile_errors_are_results();
+    test_stop();
+    test_callback_fails();
+    test_compiler_fails();
+    test_nothing_to_do();
+    fake_uninstall();
+    return check_done();
+}

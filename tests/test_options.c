@@ -1,0 +1,170 @@
+/*
+ * The option parser: forms, accumulation, what each command takes, and messages for wrong ones.
+ */
+#include "check.h"
+#include "runtime/base/status.h"
+#include "tuner/commands.h"
+
+enum { ALL = 255, WORDS_MAX = 32 };
+
+/* Parse a command line given as one text, cut at spaces; "build" is the command. */
+static fa2_status parse(const char *line, int accepted, fa2i_options *ret_options)
+{
+    static char copy[512];
+    char *argv[WORDS_MAX] = {0};
+    int argc = 0;
+    snprintf(copy, sizeof copy, "build %s", line);
+    for (char *word = copy; word != NULL && *word != '\0' && argc < WORDS_MAX;) {
+        char *space = strchr(word, ' ');
+        argv[argc++] = word;
+        if (space != NULL)
+            *space++ = '\0';
+        word = space;
+    }
+    return fa2i_options_parse(argc, argv, accepted, ret_options);
+}
+
+static void test_values(void)
+{
+    fa2i_options o = {0};
+    CHECK_EQ(parse("--arch sm_86,sm_80 --db=a.db --jobs 3 --budget=2.5 --json --device 1 "
+                   "--shape Hq=1,Sq=8,D=8 --arch sm_100 --arch sm_86 file.jsonl --db b.db",
+                   ALL, &o),
+             FA2_OK);
+    CHECK_EQ(o.arch_count, 3);
+    CHECK_EQ(o.archs[0], 86);
+    CHECK_EQ(o.archs[1], 80);
+    CHECK_EQ(o.archs[2], 100);
+    CHECK_STR(o.db, "b.db");
+    CHECK_STR(o.positional, "file.jsonl");
+    CHECK_EQ(o.jobs, 3);
+    CHECK_EQ(o.device, 1);
+    CHECK(o.budget_s > 2.49 && o.budget_s < 2.51);
+    CHECK(o.json);
+    CHECK_EQ(o.shapes.count, 1);
+    fa2i_options_done(&o);
+}
+
+static void test_defaults(void)
+{
+    fa2i_options o = {.device = 7};
+    CHECK_EQ(parse("", FA2I_OPT_DB | FA2I_OPT_SHAPES, &o), FA2_OK);
+    CHECK_EQ(o.device, -1);
+    CHECK(o.db == NULL && o.positional == NULL && !o.json);
+    CHECK_EQ(o.shapes.count, 0);
+    fa2i_options_done(&o);
+    /* The commands that work through problems get the seeds. */
+    CHECK_EQ(parse("", FA2I_OPT_JOBS | FA2I_OPT_SHAPES, &o), FA2_OK);
+    CHECK(o.shapes.count >= 15);
+    fa2i_options_done(&o);
+    CHECK_EQ(parse("-", FA2I_OPT_FILE, &o), FA2_OK);
+    CHECK_STR(o.positional, "-");
+    fa2i_options_done(&o);
+}
+
+static void test_shapes_accumulate(void)
+{
+    fa2i_options o = {0};
+    CHECK_EQ(parse("--shape Hq=3,Sq=40,D=8 --preset quick --shape Hq=3,Sq=41,D=8 "
+                   "--shape Hq=3,Sq=40,D=8",
+                   ALL & ~FA2I_OPT_FILE, &o),
+             FA2_OK);
+    CHECK_EQ(o.shapes.count, 8);
+    CHECK_EQ(o.shapes.items[0].seq_q, 40);
+    CHECK_EQ(o.shapes.items[7].seq_q, 41);
+    fa2i_options_done(&o);
+}
+
+static void check_refused(const char *line, int accepted, const char *message)
+{
+    fa2i_options o = {.jobs = 77};
+    CHECK_EQ(parse(line, accepted, &o), FA2_E_INVALID);
+    CHECK_STR(fa2_last_message(), message);
+    CHECK_EQ(o.jobs, 77); /* untouched */
+}
+
+static void test_wrong(void)
+{
+    const int build = FA2I_OPT_ARCH | FA2I_OPT_DB | FA2I_OPT_JOBS;
+    check_refused("--fast", build,
+                  "build has no option \"--fast\"; it takes --help, --arch, --db, --jobs");
+    check_refused("--device 0", build,
+                  "build has no option \"--device\"; it takes --help, --arch, --db, --jobs");
+    check_refused("-x", build, "build has no option \"-x\"; it takes --help, --arch, --db, --jobs");
+    check_refused("--jobs", build, "--jobs needs a value: a number of threads");
+    check_refused("--db --jobs 2", build, "--db needs a value: a database file");
+    check_refused("--db=", build, "--db \"\": expected the path of a database file");
+    check_refused("--json=1", FA2I_OPT_JSON, "--json takes no value");
+    check_refused("stray", build, "build takes options only; \"stray\" is none");
+    check_refused("", FA2I_OPT_FILE, "build needs a file (\"-\" is the standard stream)");
+    check_refused("a b", FA2I_OPT_FILE, "build takes one file; \"b\" is a second one");
+    check_refused("--preset nope", FA2I_OPT_SHAPES,
+                  "there is no preset \"nope\"; known: seeds, paper, quick");
+    check_refused("--shapes /nonexistent/x", FA2I_OPT_SHAPES,
+                  "--shapes: /nonexistent/x: No such file or directory");
+}
+
+static void test_wrong_numbers(void)
+{
+    static const char threads[] = "expected a number of threads, 0 (all processors) to 1024";
+    static const char archs[] = "expected architectures such as sm_86 or sm_80,sm_86";
+    static const char *const wrong_archs[] = {"86",     "sm_",     "sm_8",  "sm_86,",     ",sm_86",
+                                              "sm_86a", "sm_1234", "SM_86", "sm_86;sm_89"};
+    static const char *const wrong_jobs[] = {"-1", "2x", "1025", "99999999999999999999", "1.5"};
+    static const char *const wrong_budgets[] = {"0", "-1", "nan", "inf", "1h", "1e999"};
+    char line[64], message[256];
+    for (size_t i = 0; i < sizeof wrong_archs / sizeof *wrong_archs; i++) {
+        snprintf(line, sizeof line, "--arch %s", wrong_archs[i]);
+        snprintf(message, sizeof message, "--arch \"%s\": %s", wrong_archs[i], archs);
+        check_refused(line, FA2I_OPT_ARCH, message);
+    }
+    for (size_t i = 0; i < sizeof wrong_jobs / sizeof *wrong_jobs; i++) {
+        snprintf(line, sizeof line, "--jobs %s", wrong_jobs[i]);
+        snprintf(message, sizeof message, "--jobs \"%s\": %s", wrong_jobs[i], threads);
+        check_refused(line, FA2I_OPT_JOBS, message);
+    }
+    for (size_t i = 0; i < sizeof wrong_budgets / sizeof *wrong_budgets; i++) {
+        snprintf(line, sizeof line, "--budget %s", wrong_budgets[i]);
+        snprintf(message, sizeof message, "--budget \"%s\": expected seconds, more than 0",
+                 wrong_budgets[i]);
+        check_refused(line, FA2I_OPT_BUDGET, message);
+    }
+    check_refused("--device -1", FA2I_OPT_DEVICE,
+                  "--device \"-1\": expected a device number: 0, 1, ...");
+}
+
+static void test_too_many_archs(void)
+{
+    char line[512] = "--arch sm_10";
+    for (int arch = 11; arch <= 42; arch++) {
+        const size_t used = strlen(line);
+        snprintf(line + used, sizeof line - used, ",sm_%d", arch);
+    }
+    check_refused(line, FA2I_OPT_ARCH, "--arch: more than 32 architectures");
+}
+
+static void test_exit_statuses(void)
+{
+    static const struct {
+        fa2_status status;
+        int exit_status;
+    } cases[] = {{FA2_E_INVALID, 2},   {FA2_E_UNSUPPORTED, 2}, {FA2_E_NO_DRIVER, 3},
+                 {FA2_E_NO_DEVICE, 3}, {FA2_E_NO_NVRTC, 1},    {FA2_E_COMPILE, 1},
+                 {FA2_E_CUDA, 1},      {FA2_E_DATABASE, 1},    {FA2_E_MEMORY, 1},
+                 {FA2_E_GENERATOR, 1}, {FA2_E_IO, 1},          {FA2_E_NOT_FOUND, 1}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        CHECK_EQ(fa2i_report_failure(fa2i_fail(cases[i].status, "expected in this test")),
+                 cases[i].exit_status);
+}
+
+int main(void)
+{
+    test_values();
+    test_defaults();
+    test_shapes_accumulate();
+    test_wrong();
+    test_wrong_numbers();
+    test_too_many_archs();
+    test_exit_statuses();
+    return check_done();
+}

@@ -1,0 +1,229 @@
+/*
+ * Problems as people write them: presets, shape files, --shape, and what is said about wrong ones.
+ */
+#include <stdlib.h>
+#include <unistd.h>
+#include "check.h"
+#include "runtime/base/alloc.h"
+#include "runtime/base/status.h"
+#include "tuner/shapes.h"
+
+#define HEADER "batch,heads_q,heads_kv,seq_q,seq_k,head_dim,dtype,causal\n"
+
+static char path[] = "/tmp/fa2_test_shapes_XXXXXX";
+
+static fa2_status add_csv_bytes(fa2i_shapes *shapes, const char *text, size_t bytes)
+{
+    FILE *file = fopen(path, "wb");
+    CHECK(file != NULL);
+    if (file == NULL)
+        return FA2_E_IO;
+    CHECK_EQ(fwrite(text, 1, bytes, file), bytes);
+    CHECK_EQ(fclose(file), 0);
+    return fa2i_shapes_add_file(shapes, path);
+}
+
+/* A CSV that must be refused with this message, behind "FILE". */
+static void check_refused(const char *text, const char *message)
+{
+    fa2i_shapes shapes = {0};
+    char expected[512];
+    CHECK_EQ(add_csv_bytes(&shapes, text, strlen(text)), FA2_E_INVALID);
+    snprintf(expected, sizeof expected, "%s:%s", path, message);
+    CHECK_STR(fa2_last_message(), expected);
+    fa2i_shapes_done(&shapes);
+}
+
+static void check_shape(const fa2i_shapes *shapes, size_t index, const char *expected)
+{
+    char text[128] = "";
+    CHECK(index < shapes->count);
+    if (index < shapes->count)
+        fa2i_problem_format(&shapes->items[index], text, sizeof text);
+    CHECK_STR(text, expected);
+}
+
+static void check_csv(const char *text, size_t bytes)
+{
+    fa2i_shapes shapes = {0};
+    CHECK_EQ(add_csv_bytes(&shapes, text, bytes), FA2_OK);
+    CHECK_EQ(shapes.count, 2);
+    check_shape(&shapes, 0, "B=1 Hq=8 Hkv=2 Sq=512 Sk=640 D=64 dtype=fp16 causal=0");
+    check_shape(&shapes, 1, "B=2 Hq=4 Hkv=4 Sq=1 Sk=33 D=128 dtype=bf16 causal=1");
+    fa2i_shapes_done(&shapes);
+}
+
+static void test_forms_of_csv(void)
+{
+    static const char plain[] = HEADER "1,8,2,512,640,64,fp16,0\n2,4,4,1,33,128,bf16,1\n";
+    static const char windows[] = "\xEF\xBB\xBF"
+                                  "batch,heads_q,heads_kv,seq_q,seq_k,head_dim,dtype,causal\r\n"
+                                  "1,8,2,512,640,64,fp16,0\r\n2,4,4,1,33,128,bf16,1";
+    static const char ordered[] =
+        "# a comment, and an empty line\n\n"
+        "origin, causal,dtype,head_dim,seq_k,seq_q,heads_kv,heads_q,batch\n"
+        "here,0,fp16,64,640,512,2,8,1\n# another\n \n"
+        "there, 1 ,bf16, 128,33,1,4,4,2\n"
+        "again,1,bf16,128,33,1,4,4,2\n";
+    check_csv(plain, sizeof plain - 1);
+    check_csv(plain, sizeof plain - 2); /* no final newline */
+    check_csv(windows, sizeof windows - 1);
+    check_csv(ordered, sizeof ordered - 1);
+}
+
+static void test_wrong_headers(void)
+{
+    check_refused("", "1:1: there is no header; expected "
+                      "batch,heads_q,heads_kv,seq_q,seq_k,head_dim,dtype,causal");
+    check_refused("\n# nothing\n", "3:1: there is no header; expected "
+                                   "batch,heads_q,heads_kv,seq_q,seq_k,head_dim,dtype,causal");
+    check_refused("batch,heads_q,seq_q,seq_k,head_dim,dtype,causal\n",
+                  "1:8: there is no column heads_kv; the header must name "
+                  "batch,heads_q,heads_kv,seq_q,seq_k,head_dim,dtype,causal");
+    check_refused("batch,heads_q,heads_kv,seq_q,batch,seq_k,head_dim,dtype,causal\n",
+                  "1:5: column batch is there already (column 1)");
+    check_refused(HEADER, "2:1: there is no row behind the header");
+}
+
+static void test_wrong_rows(void)
+{
+    check_refused(HEADER "1,8,8,512,512,64,fp16\n", "2:8: the row has 7 columns, the header has 8");
+    check_refused(HEADER "1,8,8,512,512,64,fp16,0,9\n",
+                  "2:9: the row has 9 columns, the header has 8");
+    check_refused(HEADER "\n1,8,8,x,512,64,fp16,0\n",
+                  "3:4: seq_q is \"x\"; it must be a whole number");
+    check_refused(HEADER "1,8,8,512,,64,fp16,0\n", "2:5: seq_k is \"\"; it must be a whole number");
+    check_refused(HEADER "1,8,8,512,1.5,64,fp16,0\n",
+                  "2:5: seq_k is \"1.5\"; it must be a whole number");
+    check_refused(HEADER "1,8,8,512,512,64,fp16,0\n0,8,8,512,512,64,fp16,0\n",
+                  "3:1: batch is 0; it must be at least 1");
+    check_refused(HEADER "1,8,0,512,512,64,fp16,0\n", "2:3: heads_kv is 0; it must be at least 1");
+    check_refused(HEADER "1,-8,8,512,512,64,fp16,0\n", "2:2: heads_q is -8; it must be at least 1");
+    check_refused(HEADER "1,8,3,512,512,64,fp16,0\n",
+                  "2:2: heads_q is 8; it must be a multiple of heads_kv (3)");
+    check_refused(HEADER "1,8,8,512,512,60,fp16,0\n",
+                  "2:6: head_dim is 60; it must be a multiple of 8 from 8 to 256");
+    check_refused(HEADER "1,8,8,512,512,64,fp32,0\n",
+                  "2:7: dtype is \"fp32\"; it must be fp16 or bf16");
+    check_refused(HEADER "1,8,8,512,512,64,fp16,2\n", "2:8: causal is 2; it must be 0 or 1");
+    check_refused(HEADER "4294967297,8,8,512,512,64,fp16,0\n",
+                  "2:1: batch is 4294967297; its limit is 2147483647");
+    check_refused(HEADER "99999999999999999999999999,8,8,512,512,64,fp16,0\n",
+                  "2:1: batch is 99999999999999999999999999; its limit is 2147483647");
+    check_refused(HEADER
+                  "000000000000000000000000000000000000000000000000000001,8,8,5,5,64,fp16,0\n",
+                  "2:1: batch is a text of 54 characters; at most 47 are read");
+    check_refused(HEADER "1,8,8,512,512,64,\"fp16\",0\n",
+                  "2:7: dtype is \"fp16\"; quotes are not supported, write the bare value");
+}
+
+static void test_wrong_files(void)
+{
+    static const char nul[] = HEADER "1,8,8,512,5\0002,64,fp16,0\n";
+    fa2i_shapes shapes = {0};
+    CHECK_EQ(add_csv_bytes(&shapes, nul, sizeof nul - 1), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "2:5: seq_k is \"5?2\"; it must be a whole number");
+    CHECK_EQ(fa2i_shapes_add_file(&shapes, "/nonexistent/shapes.csv"), FA2_E_IO);
+    CHECK_CONTAINS(fa2_last_message(), "/nonexistent/shapes.csv: ");
+    CHECK_EQ(fa2i_shapes_add_file(&shapes, "/"), FA2_E_IO);
+    fa2i_shapes_done(&shapes);
+}
+
+static void test_text(void)
+{
+    fa2i_shapes shapes = {0};
+    CHECK_EQ(fa2i_shapes_add_text(&shapes, "Hq=8,Sq=512,D=64"), FA2_OK);
+    CHECK_EQ(fa2i_shapes_add_text(&shapes, "B=2,Hq=8,Hkv=2,Sq=1,Sk=9,D=128,dtype=bf16,causal=1"),
+             FA2_OK);
+    check_shape(&shapes, 0, "B=1 Hq=8 Hkv=8 Sq=512 Sk=512 D=64 dtype=fp16 causal=0");
+    check_shape(&shapes, 1, "B=2 Hq=8 Hkv=2 Sq=1 Sk=9 D=128 dtype=bf16 causal=1");
+    /* What fa2 prints can be given back, and is the same problem. */
+    CHECK_EQ(fa2i_shapes_add_text(&shapes, "B=2 Hq=8 Hkv=2 Sq=1 Sk=9 D=128 dtype=bf16 causal=1"),
+             FA2_OK);
+    CHECK_EQ(shapes.count, 2);
+    fa2i_shapes_done(&shapes);
+}
+
+static void check_text_refused(const char *text, const char *message)
+{
+    fa2i_shapes shapes = {0};
+    char expected[512];
+    CHECK_EQ(fa2i_shapes_add_text(&shapes, text), FA2_E_INVALID);
+    snprintf(expected, sizeof expected, "shape \"%s\": %s", text, message);
+    CHECK_STR(fa2_last_message(), expected);
+    CHECK_EQ(shapes.count, 0);
+    fa2i_shapes_done(&shapes);
+}
+
+static void test_wrong_text(void)
+{
+    static const char keys[] = "the keys are B, Hq, Hkv, Sq, Sk, D, dtype, causal";
+    char expected[256];
+    snprintf(expected, sizeof expected, "\"H=8\" is not KEY=VALUE; %s", keys);
+    check_text_refused("H=8,Sq=512,D=64", expected);
+    snprintf(expected, sizeof expected, "\"Hq\" is not KEY=VALUE; %s", keys);
+    check_text_refused("Hq,Sq=512,D=64", expected);
+    check_text_refused("Sq=512,D=64", "Hq is missing; Hq, Sq and D must be given");
+    check_text_refused("", "Hq is missing; Hq, Sq and D must be given");
+    check_text_refused("Hq=8,Hq=8,Sq=512,D=64", "Hq is given twice");
+    check_text_refused("Hq=8,Sq=,D=64", "seq_q is \"\"; it must be a whole number");
+    check_text_refused("Hq=8,Sq=512,D=264",
+                       "head_dim is 264; it must be a multiple of 8 from 8 to 256");
+    check_text_refused("Hq=8,Hkv=16,Sq=512,D=64",
+                       "heads_q is 8; it must be a multiple of heads_kv (16)");
+}
+
+static void test_presets(void)
+{
+    fa2i_shapes seeds = {0}, others = {0};
+    CHECK_EQ(fa2i_shapes_add_preset(&seeds, "seeds"), FA2_OK);
+    check_shape(&seeds, 0, "B=1 Hq=1 Hkv=1 Sq=512 Sk=512 D=64 dtype=fp16 causal=0");
+    CHECK(seeds.count >= 15);
+    CHECK_EQ(fa2i_shapes_add_preset(&others, "paper"), FA2_OK);
+    CHECK_EQ(others.count, 24);
+    for (size_t i = 0; i < others.count; i++) {
+        CHECK_EQ(others.items[i].batch * others.items[i].seq_q, 16384);
+        CHECK_EQ(others.items[i].heads_q * others.items[i].head_dim, 2048);
+    }
+    CHECK_EQ(fa2i_shapes_add_preset(&others, "quick"), FA2_OK);
+    CHECK_EQ(others.count, 30);
+    CHECK_EQ(fa2i_shapes_add_preset(&others, "quick"), FA2_OK);
+    CHECK_EQ(others.count, 30); /* each problem once */
+    CHECK_EQ(fa2i_shapes_add_preset(&others, "see"), FA2_E_INVALID);
+    CHECK_STR(fa2_last_message(), "there is no preset \"see\"; known: seeds, paper, quick");
+    fa2i_shapes_done(&seeds);
+    fa2i_shapes_done(&others);
+}
+
+/* Every allocation fails once; nothing leaks (ASan) and the status says why. */
+static void test_out_of_memory(void)
+{
+    static const char text[] = HEADER "1,8,8,512,512,64,fp16,0\n";
+    fa2_status st = FA2_E_MEMORY;
+    for (long nth = 1; st != FA2_OK && nth < 100; nth++) {
+        fa2i_shapes shapes = {0};
+        fa2i_alloc_fail_at(nth);
+        st = add_csv_bytes(&shapes, text, sizeof text - 1);
+        fa2i_alloc_fail_at(0);
+        CHECK(st == FA2_OK || st == FA2_E_MEMORY);
+        fa2i_shapes_done(&shapes);
+    }
+    CHECK_EQ(st, FA2_OK);
+}
+
+int main(void)
+{
+    const int file = mkstemp(path);
+    CHECK(file >= 0);
+    close(file);
+    test_forms_of_csv();
+    test_wrong_headers();
+    test_wrong_rows();
+    test_wrong_files();
+    test_text();
+    test_wrong_text();
+    test_presets();
+    test_out_of_memory();
+    unlink(path);
+    return check_done();
+}

@@ -1,0 +1,111 @@
+/*
+ * Text tables, JSON texts and the brief form of a variant, to the byte.
+ */
+#include <stdlib.h>
+#include "check.h"
+#include "runtime/base/alloc.h"
+#include "runtime/base/record.h"
+#include "tuner/database.h"
+#include "tuner/table.h"
+
+typedef struct capture {
+    FILE *out;
+    char *text;
+    size_t bytes;
+} capture;
+
+static void begin(capture *c)
+{
+    c->out = open_memstream(&c->text, &c->bytes);
+    CHECK(c->out != NULL);
+}
+
+static void check_end(capture *c, const char *expected)
+{
+    CHECK_EQ(fclose(c->out), 0);
+    CHECK_STR(c->text, expected);
+    free(c->text);
+}
+
+static void test_table(void)
+{
+    static const char *const titles[] = {"name", "µs", "note"};
+    static const char *const rows[][3] = {{"a", "1.25", "first"}, {"größer", "123.00", NULL}};
+    fa2i_table table;
+    capture c;
+    fa2i_table_init(&table, "lrl", titles);
+    CHECK_EQ(fa2i_table_rows(&table), 0);
+    fa2i_table_add(&table, rows[0]);
+    fa2i_table_add(&table, rows[1]);
+    CHECK_EQ(fa2i_table_rows(&table), 2);
+    begin(&c);
+    CHECK_EQ(fa2i_table_print(&table, c.out), FA2_OK);
+    check_end(&c, "name        µs  note\n"
+                  "---------------------\n"
+                  "a         1.25  first\n"
+                  "größer  123.00  -\n");
+    fa2i_table_done(&table);
+}
+
+/* Whichever allocation fails: nothing is printed, and it is said once. */
+static void test_out_of_memory(void)
+{
+    static const char *const row[] = {"x", "y"};
+    fa2_status st = FA2_E_MEMORY;
+    for (long nth = 1; st != FA2_OK && nth < 200; nth++) {
+        fa2i_table table;
+        capture c;
+        fa2i_alloc_fail_at(nth);
+        fa2i_table_init(&table, "ll", row);
+        for (int i = 0; i < 20; i++)
+            fa2i_table_add(&table, row);
+        fa2i_alloc_fail_at(0);
+        begin(&c);
+        st = fa2i_table_print(&table, c.out);
+        fflush(c.out);
+        CHECK(st == FA2_OK ? c.bytes > 0 : st == FA2_E_MEMORY && c.bytes == 0);
+        fclose(c.out);
+        free(c.text);
+        fa2i_table_done(&table);
+    }
+    CHECK_EQ(st, FA2_OK);
+}
+
+static void check_json(const char *text, const char *expected)
+{
+    capture c;
+    begin(&c);
+    fa2i_json_string(c.out, text);
+    check_end(&c, expected);
+}
+
+static void test_json(void)
+{
+    check_json(NULL, "null");
+    check_json("", "\"\"");
+    check_json("a \"b\" \\ \n\t\x01", "\"a \\\"b\\\" \\\\ \\u000a\\u0009\\u0001\"");
+    check_json("µ€😀", "\"µ€😀\"");
+    check_json("\xff\xc3(", "\"\\ufffd\\ufffd(\"");
+    check_json("cut \xe2\x82", "\"cut \\ufffd\\ufffd\"");
+}
+
+static void test_variant_brief(void)
+{
+    char brief[FA2I_VARIANT_CHARS], tight[12];
+    fa2i_variant_brief("fwd_sm80 d=64 dtype=fp16 causal=0 br=128 warps=4 q=reg", brief,
+                       sizeof brief);
+    CHECK_STR(brief, "fwd_sm80 br=128 warps=4 q=reg");
+    fa2i_variant_brief("", brief, sizeof brief);
+    CHECK_STR(brief, "");
+    fa2i_variant_brief("fwd_sm80 d=64 br=128 warps=4", tight, sizeof tight);
+    CHECK_STR(tight, "fwd_sm80 br");
+}
+
+int main(void)
+{
+    test_table();
+    test_out_of_memory();
+    test_json();
+    test_variant_brief();
+    return check_done();
+}

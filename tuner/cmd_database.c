@@ -1,0 +1,138 @@
+/*
+ * fa2-tune export, check and gc: a database as a whole. (import has a file of its own: it
+ * compiles.)
+ *
+ * Opening for writing creates a database; none of these commands may, so a database must be
+ * readable before it is opened for writing.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include "cache/report.h"
+#include "tuner/commands.h"
+#include "tuner/database.h"
+#include "tuner/table.h"
+
+/* Open for writing what is there already. */
+static fa2_status open_existing(const char *path, fa2i_cache **ret_cache)
+{
+    fa2i_cache *readable = NULL;
+    const fa2_status st = fa2i_database_open(path, FA2I_CACHE_READ, &readable);
+    fa2i_cache_close(readable);
+    if (st == FA2_E_NOT_FOUND)
+        return st;
+    /* Another failure may be an older version, which opening for writing brings up to date. */
+    return fa2i_database_open(path, FA2I_CACHE_WRITE, ret_cache);
+}
+
+/* ---- export ---- */
+
+/* Write to the file, or to standard output for "-". A file that is not complete does not stay. */
+static fa2_status export_to(fa2i_cache *cache, const char *path, size_t *ret_rows)
+{
+    if (strcmp(path, "-") == 0)
+        return fa2i_cache_export(cache, stdout, ret_rows);
+    FILE *out = fopen(path, "w");
+    if (out == NULL)
+        return fa2i_fail(FA2_E_IO, "%s: %s", path, strerror(errno));
+    fa2_status st = fa2i_cache_export(cache, out, ret_rows);
+    if (fclose(out) != 0 && st == FA2_OK)
+        st = fa2i_fail(FA2_E_IO, "%s: %s", path, strerror(errno));
+    if (st != FA2_OK)
+        remove(path);
+    return st;
+}
+
+int fa2i_cmd_export(int argc, char **argv)
+{
+    fa2i_options options = {0};
+    fa2i_cache *cache = NULL;
+    size_t rows = 0;
+    fa2_status st = FA2_OK;
+    FA2_TRY(fa2i_options_parse(argc, argv, FA2I_OPT_DB | FA2I_OPT_FILE, &options));
+    FA2_TRY(fa2i_database_open(options.db, FA2I_CACHE_READ, &cache));
+    FA2_TRY(export_to(cache, options.positional, &rows));
+    fprintf(stderr, "exported %zu rows of %s\n", rows, fa2i_cache_path(cache));
+done:
+    fa2i_cache_close(cache);
+    fa2i_options_done(&options);
+    return st == FA2_OK ? FA2I_EXIT_OK : fa2i_report_failure(st);
+}
+
+/* ---- check ---- */
+
+static bool is_healthy(const fa2i_cache_health *health)
+{
+    return health->intact && health->damaged_images == 0 && health->dangling == 0;
+}
+
+static void print_health(const char *path, const fa2i_cache_health *health)
+{
+    printf("database      %s\n", path);
+    printf("kernels       %zu, %zu with an image\n", health->kernels, health->images);
+    printf("measurements  %zu\nwinners       %zu\n", health->measurements, health->winners);
+    printf("damage        %zu images, %zu rows that refer to nothing, file %s\n",
+           health->damaged_images, health->dangling, health->intact ? "intact" : "not intact");
+    if (!is_healthy(health))
+        printf("first damage  %s\n", health->first_problem);
+}
+
+static void print_health_json(const char *path, const fa2i_cache_health *health)
+{
+    fputs("{\"database\":", stdout);
+    fa2i_json_string(stdout, path);
+    printf(",\"kernels\":%zu,\"images\":%zu,\"measurements\":%zu,\"winners\":%zu,"
+           "\"damaged_images\":%zu,\"dangling\":%zu,\"intact\":%s,\"first_damage\":",
+           health->kernels, health->images, health->measurements, health->winners,
+           health->damaged_images, health->dangling, health->intact ? "true" : "false");
+    fa2i_json_string(stdout, is_healthy(health) ? NULL : health->first_problem);
+    fputs("}\n", stdout);
+}
+
+int fa2i_cmd_check(int argc, char **argv)
+{
+    fa2i_options options = {0};
+    fa2i_cache *cache = NULL;
+    fa2i_cache_health health = {0};
+    fa2_status st = FA2_OK;
+    FA2_TRY(fa2i_options_parse(argc, argv, FA2I_OPT_DB | FA2I_OPT_JSON, &options));
+    /* A sound database can be checked where it cannot be written. */
+    st = fa2i_database_open(options.db, FA2I_CACHE_READ, &cache);
+    if (st == FA2_E_DATABASE)
+        st = open_existing(options.db, &cache);
+    FA2_TRY(st);
+    FA2_TRY(fa2i_cache_check(cache, &health));
+    if (options.json)
+        print_health_json(fa2i_cache_path(cache), &health);
+    else
+        print_health(fa2i_cache_path(cache), &health);
+    if (!is_healthy(&health))
+        fprintf(stderr, "fa2-tune: %s is damaged: %s\n", fa2i_cache_path(cache),
+                health.first_problem);
+done:
+    fa2i_cache_close(cache);
+    fa2i_options_done(&options);
+    if (st != FA2_OK)
+        return fa2i_report_failure(st);
+    return is_healthy(&health) ? FA2I_EXIT_OK : FA2I_EXIT_FAILED;
+}
+
+/* ---- gc ---- */
+
+int fa2i_cmd_gc(int argc, char **argv)
+{
+    fa2i_options options = {0};
+    fa2i_cache *cache = NULL;
+    size_t images = 0;
+    int64_t bytes = 0;
+    fa2_status st = FA2_OK;
+    FA2_TRY(fa2i_options_parse(argc, argv, FA2I_OPT_DB, &options));
+    FA2_TRY(open_existing(options.db, &cache));
+    FA2_TRY(fa2i_cache_gc(cache, &images, &bytes));
+    printf("dropped %zu images, %s is %lld bytes smaller\n", images, fa2i_cache_path(cache),
+           (long long)bytes);
+done:
+    fa2i_cache_close(cache);
+    fa2i_options_done(&options);
+    return st == FA2_OK ? FA2I_EXIT_OK : fa2i_report_failure(st);
+}

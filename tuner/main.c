@@ -1,0 +1,180 @@
+/*
+ * fa2-tune: names of the commands, their help, and nothing else.
+ */
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include "tuner/commands.h"
+
+#define SHAPE_HELP                                                                                 \
+    "  --preset NAME     seeds, paper or quick; repeatable, as are --shapes and --shape\n"         \
+    "  --shapes FILE     CSV: batch,heads_q,heads_kv,seq_q,seq_k,head_dim,dtype,causal\n"          \
+    "  --shape TEXT      B=1,Hq=8,Hkv=8,Sq=512,Sk=512,D=64,dtype=fp16,causal=1; B, Hkv, Sk,\n"     \
+    "                    dtype and causal may be left out (1, Hq, Sq, fp16, 0)\n"
+#define DB_HELP                                                                                    \
+    "  --db FILE         the database; default $FA2_DB, else $XDG_CACHE_HOME/fa2/fa2.db,\n"        \
+    "                    else ~/.cache/fa2/fa2.db\n"
+#define JOBS_HELP "  --jobs N          compile in N threads; default: all processors\n"
+#define JSON_HELP "  --json            print the result as JSON\n"
+
+static const struct command {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *synopsis;
+    const char *summary;
+    const char *help;
+} commands[] = {
+    {"tune", fa2i_cmd_tune,
+     "--device N [SHAPES] [--db FILE] [--jobs N] [--budget SECONDS] [--json]",
+     "measure on a GPU and store the winners",
+     "Generates and compiles the variants for each shape, verifies them, times them on the device\n"
+     "and stores the winners with their kernels. A later run goes on where this one stopped.\n"
+     "Without shapes: --preset seeds.\n\n"
+     "  --device N        the CUDA device, 0 for the first\n" SHAPE_HELP DB_HELP JOBS_HELP
+     "  --budget SECONDS  stop then; the best so far win, a later run continues\n" JSON_HELP},
+    {"build", fa2i_cmd_build, "--arch sm_86[,sm_89...] [SHAPES] [--db FILE] [--jobs N] [--json]",
+     "compile for SMs without a GPU; the cost model chooses",
+     "Compiles the most promising variants of each shape and stores the best one by the cost "
+     "model,\n"
+     "marked `modelled`. Kernels that are in the database already are reused. Without shapes:\n"
+     "--preset seeds.\n\n"
+     "  --arch LIST       sm_75, sm_80, sm_86 ...; several with commas\n" SHAPE_HELP DB_HELP
+         JOBS_HELP JSON_HELP},
+    {"devices", fa2i_cmd_devices, "[--json]", "what is here, and what is missing",
+     "Shows the driver, NVRTC and the devices. Exit status 0 when a usable device is here, else "
+     "3.\n\n" JSON_HELP},
+    {"list", fa2i_cmd_list, "[--db FILE] [--json]", "the winners",
+     "Shows every winner in the database, by device.\n\n" DB_HELP JSON_HELP},
+    {"show", fa2i_cmd_show, "SHAPES [--db FILE] [--json]",
+     "every variant tried for a problem, losers and failures too",
+     "Shows what was found out about each variant, fastest first, then the failures.\n\n" SHAPE_HELP
+         DB_HELP JSON_HELP},
+    {"explain", fa2i_cmd_explain, "SHAPES (--device N | --arch sm_86) [--db FILE] [--json]",
+     "which kernel the runtime would take, and why",
+     "Shows the kernel, the rule that chose it, the cost model's view of the candidates and what "
+     "was\n"
+     "rejected. Compiles nothing; --arch needs no GPU.\n\n"
+     "  --device N        decide for this device\n"
+     "  --arch SM         decide for the card that stands for this SM\n" SHAPE_HELP DB_HELP
+         JSON_HELP},
+    {"export", fa2i_cmd_export, "FILE [--db FILE]", "write measurements and winners, no code",
+     "Writes the database as JSON lines; \"-\" is standard output. Kernels are not among them: "
+     "who\n"
+     "imports compiles and verifies them there.\n\n" DB_HELP},
+    {"import", fa2i_cmd_import, "FILE [--db FILE] [--jobs N]", "read what export wrote",
+     "Reads an export (\"-\" is standard input), all of it or nothing, and compiles the winners' "
+     "kernels\n"
+     "here if NVRTC is found. Rows that are here already are kept.\n\n" DB_HELP JOBS_HELP},
+    {"check", fa2i_cmd_check, "[--db FILE] [--json]", "is the database intact?",
+     "Migrates an older database, checks it and every kernel image in it. Exit status 1 when "
+     "something\n"
+     "is damaged.\n\n" DB_HELP JSON_HELP},
+    {"gc", fa2i_cmd_gc, "[--db FILE]", "drop kernels that no winner uses",
+     "Drops kernel images that no winner uses and damaged ones, and compacts the file. "
+     "Measurements\n"
+     "stay.\n\n" DB_HELP},
+};
+
+enum { COMMAND_COUNT = sizeof commands / sizeof *commands };
+
+static void print_usage(FILE *out)
+{
+    fputs("fa2-tune: FlashAttention-2 kernels, generated and tuned for the GPU in front of them\n\n"
+          "  fa2-tune [tune] --device N    fill the database for this GPU\n"
+          "  fa2-tune COMMAND [OPTIONS]\n\n",
+          out);
+    for (int i = 0; i < COMMAND_COUNT; i++)
+        fprintf(out, "  %-9s %s\n", commands[i].name, commands[i].summary);
+    fputs("\nfa2-tune COMMAND --help tells more; --version prints the version.\n"
+          "Exit status: 0 done; 1 something failed; 2 wrong arguments; 3 no usable device.\n",
+          out);
+}
+
+static const struct command *find_command(const char *name)
+{
+    for (int i = 0; i < COMMAND_COUNT; i++) {
+        if (strcmp(commands[i].name, name) == 0)
+            return &commands[i];
+    }
+    return NULL;
+}
+
+static bool is_help(const char *arg)
+{
+    return strcmp(arg, "--help") == 0 || strcmp(arg, "-h") == 0;
+}
+
+static void print_help(const struct command *command)
+{
+    printf("fa2-tune %s %s\n\n%s", command->name, command->synopsis, command->help);
+    if (strstr(command->synopsis, "SHAPES") != NULL)
+        printf("\nSHAPES: any of --preset, --shapes, --shape.\n");
+}
+
+static int unknown_command(const char *name)
+{
+    fprintf(stderr, "fa2-tune: there is no command \"%s\"; known:", name);
+    for (int i = 0; i < COMMAND_COUNT; i++)
+        fprintf(stderr, " %s", commands[i].name);
+    fputc('\n', stderr);
+    return FA2I_EXIT_USAGE;
+}
+
+/* argv[0] is the command's name. */
+static int run_command(const struct command *command, int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        if (is_help(argv[i])) {
+            print_help(command);
+            return FA2I_EXIT_OK;
+        }
+    }
+    return command->run(argc, argv);
+}
+
+/* `fa2-tune help [COMMAND]` */
+static int help(int argc, char **argv)
+{
+    const struct command *command = argc > 1 ? find_command(argv[1]) : NULL;
+    if (argc > 1 && command == NULL)
+        return unknown_command(argv[1]);
+    if (command != NULL)
+        print_help(command);
+    else
+        print_usage(stdout);
+    return FA2I_EXIT_OK;
+}
+
+static int dispatch(int argc, char **argv)
+{
+    if (argc < 2) {
+        print_usage(stderr);
+        return FA2I_EXIT_USAGE;
+    }
+    if (strcmp(argv[1], "--version") == 0) {
+        printf("fa2-tune %d.%d.%d\n", FA2_VERSION_MAJOR, FA2_VERSION_MINOR, FA2_VERSION_PATCH);
+        return FA2I_EXIT_OK;
+    }
+    if (is_help(argv[1]) || strcmp(argv[1], "help") == 0)
+        return help(argc - 1, argv + 1);
+    if (strcmp(argv[1], "worker") == 0) /* how the tuner starts itself for the work on the GPU */
+        return fa2i_cmd_worker(argc - 1, argv + 1);
+    if (argv[1][0] == '-') {
+        static char tune[] = "tune";
+        argv[0] = tune;
+        return run_command(&commands[0], argc, argv);
+    }
+    const struct command *command = find_command(argv[1]);
+    return command == NULL ? unknown_command(argv[1]) : run_command(command, argc - 1, argv + 1);
+}
+
+int main(int argc, char **argv)
+{
+    const int status = dispatch(argc, argv);
+    /* A full disk behind a redirected result must not look like success. */
+    if (fflush(stdout) != 0 && status == FA2I_EXIT_OK) {
+        perror("fa2-tune: standard output");
+        return FA2I_EXIT_FAILED;
+    }
+    return status;
+}

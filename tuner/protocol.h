@@ -1,0 +1,68 @@
+/*
+ * How the parent and its worker process talk: one fixed-size message each way, with payload behind it,
+ * over two pipes that are nothing else (the worker's stdout and stderr stay free for what libraries
+ * print). Both ends are the same program, so structs travel as they are. The parent asks, the worker
+ * answers in order; SAMPLE is answered once per sample, as each is taken.
+ *
+ *   request   fields             payload                          answer's payload
+ *   OPEN      id = device        -                                -
+ *   LOAD      id                 fa2i_kernel_head, image          -
+ *   CASE      -                  fa2i_case                        -
+ *   CHECK     id, count          count rows (0: the whole case)   O, then LSE if the case wants it
+ *   SAMPLE    count, launches    count ids (uint32_t)             -  (us per launch)
+ *
+ * An answer whose state is not FA2I_ANSWER_OK has a sentence as its payload. O and LSE of CHECK are the
+ * device's arrays as they lie there (fa2i_case_extent), or packed, one row after the other.
+ */
+#ifndef FA2I_PROTOCOL_H
+#define FA2I_PROTOCOL_H
+
+#include "runtime/base/record.h"
+
+enum { FA2I_WORKER_FD_IN = 3, FA2I_WORKER_FD_OUT = 4, FA2I_PROTOCOL_MAGIC = 0x66613277 };
+
+typedef enum fa2i_request {
+    FA2I_REQUEST_OPEN = 1,
+    FA2I_REQUEST_LOAD,
+    FA2I_REQUEST_CASE,
+    FA2I_REQUEST_CHECK,
+    FA2I_REQUEST_SAMPLE
+} fa2i_request;
+
+typedef enum fa2i_answer {
+    FA2I_ANSWER_OK = 0,
+    FA2I_ANSWER_FAILED, /* this request failed; the worker goes on */
+    FA2I_ANSWER_BROKEN  /* a sticky CUDA error: the worker exits after this answer */
+} fa2i_answer;
+
+typedef struct fa2i_message {
+    uint32_t magic;
+    uint32_t request; /* fa2i_request; an answer repeats it */
+    uint32_t state;   /* fa2i_answer */
+    uint32_t id;
+    uint32_t count; /* CHECK's answer: words of the guards that were overwritten */
+    uint32_t launches;
+    uint64_t bytes; /* of the payload */
+    double us;
+} fa2i_message;
+
+/* What a kernel needs besides its image. */
+typedef struct fa2i_kernel_head {
+    fa2i_variant variant;
+    char target[16];
+} fa2i_kernel_head;
+
+typedef enum fa2i_pipe {
+    FA2I_PIPE_OK,
+    FA2I_PIPE_CLOSED, /* the other end is gone, or an error */
+    FA2I_PIPE_LATE    /* the deadline passed */
+} fa2i_pipe;
+
+/* All bytes, or not OK. deadline_s: on fa2i_now_s's clock; 0: none. Signals are ignored. */
+fa2i_pipe fa2i_pipe_read(int fd, void *data, size_t bytes, double deadline_s);
+fa2i_pipe fa2i_pipe_write(int fd, const void *data, size_t bytes);
+
+/* Message, then payload (message->bytes of it). Sets the magic. */
+fa2i_pipe fa2i_pipe_send(int fd, fa2i_message *message, const void *payload);
+
+#endif

@@ -1,0 +1,16 @@
+/*
+ * What a set of samples says. Pure; thread-safe.
+ */
+#ifndef FA2I_STATISTICS_H
+#define FA2I_STATISTICS_H
+
+#include <stddef.h>
+
+typedef struct fa2i_statistics {
+    double min, q1, median, q3; /* quartiles by linear interpolation; all 0 without samples */
+} fa2i_statistics;
+
+/* Sorts samples in place. */
+fa2i_statistics fa2i_statistics_of(double *samples, size_t count);
+
+#endif
