@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# fa2 against PyTorch's attention on this machine's GPU, in one command: build, tune every shape of
+# shapes.csv into a database of its own, compare. Writes bench.csv and bench.md into FOLDER/bench.
+# Needs a python3 with PyTorch (PYTHON=... names another).
+#
+# tests/bench/bench.sh [FOLDER]     FOLDER: a finished build; without it build-release is built
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+# shellcheck source=tuner/setup.sh
+. tuner/setup.sh
+
+folder=${1:-build-release}
+python=${PYTHON:-python3}
+"$python" -c 'import torch; assert torch.cuda.is_available()' ||
+    die "$python has no PyTorch that sees a GPU; PYTHON=... names another"
+if [ $# -eq 0 ]; then
+    setup_packages
+    setup_cuda
+    quietly "cmake" cmake --preset release "${cuda_options[@]}"
+    quietly "build" cmake --build --preset release
+fi
+
+mkdir -p "$folder/bench"
+say "tuning into $folder/bench/bench.db"
+"$folder/tuner/fa2-tune" tune --device 0 --shapes tests/bench/shapes.csv --db "$folder/bench/bench.db"
+say "comparing"
+"$python" tests/bench/compare.py --library "$folder/runtime/libfa2.so" \
+    --db "$folder/bench/bench.db" --shapes tests/bench/shapes.csv --out "$folder/bench/bench"

@@ -1,0 +1,88 @@
+/*
+ * What the GPU tests share: the device, random inputs, and calls whose tensors are watched.
+ *
+ * A gpu_tensor is a [batch, seq, heads, head_dim] tensor with guards before and behind it and, in
+ * GPU_PADDED, gaps between its rows. Whatever is not the tensor holds GPU_POISON, a NaN in fp16 and
+ * in bf16: a kernel that uses what it must not read gets NaN into its output, one that writes where
+ * it must not changes the poison. Outputs are poisoned, too, before each launch.
+ *
+ * "Dense" host arrays are [batch, seq, heads, head_dim] bits, contiguous.
+ *
+ * Errors of the CUDA driver and of host memory end the test with a message: nothing can be
+ * concluded after them. Thread-safe as long as threads use their own objects.
+ */
+#ifndef FA2_TESTS_GPU_H
+#define FA2_TESTS_GPU_H
+
+#include "runtime/device.h"
+#include "tuner/reference.h"
+
+enum { GPU_POISON = 0x7fa5 };
+
+typedef enum gpu_layout {
+    GPU_BSHD,   /* [batch, seq, heads, head_dim] */
+    GPU_BHSD,   /* [batch, heads, seq, head_dim] */
+    GPU_PADDED, /* as BSHD, a part of wider rows: what a fused projection of Q, K and V leaves */
+    GPU_LAYOUTS
+} gpu_layout;
+
+/* Open device 0 and make it current in this thread. 0; CHECK_SKIP after saying what is missing; 1
+ * after saying what is broken. */
+int gpu_open(fa2i_device *ret_device);
+
+/* End the test unless the call succeeded. */
+void gpu_must(const fa2i_device *device, CUresult result, const char *what);
+void gpu_must_fa2(fa2_status status, const char *what);
+void *gpu_host(size_t count, size_t size); /* zeroed; fa2i_free */
+
+/* The same numbers for the same seed on every machine. */
+uint64_t gpu_random(uint64_t *state);
+
+/* Host inputs of a problem, dense: about normal, standard deviation `magnitude`. */
+typedef struct gpu_inputs {
+    uint16_t *q, *k, *v;
+} gpu_inputs;
+
+void gpu_inputs_init(const fa2_problem *problem, float magnitude, uint64_t seed,
+                     gpu_inputs *ret_inputs);
+void gpu_inputs_done(gpu_inputs *inputs);
+
+/* The reference for the listed rows, computed in this thread. */
+void gpu_reference(const fa2_problem *problem, const gpu_inputs *inputs, float softmax_scale,
+                   const fa2i_row *rows, size_t row_count, fa2i_reference *ret_reference);
+
+typedef struct gpu_tensor {
+    int32_t batch, seq, heads, head_dim;
+    fa2_tensor view;                /* what fa2 gets */
+    uint16_t *image;                /* host copy of the memory, guards included */
+    size_t image_elems, first_elem; /* of the tensor in the image */
+    CUdeviceptr memory;
+} gpu_tensor;
+
+/* One problem's tensors on the device. The workspace is what fa2_workspace_size asks for. */
+typedef struct gpu_call {
+    const fa2i_device *device; /* borrowed */
+    fa2_problem problem;
+    gpu_tensor q, k, v, o;
+    CUdeviceptr lse_memory; /* 0: LSE is not wanted */
+    CUdeviceptr workspace;
+    fa2_forward_args args;
+} gpu_call;
+
+/* Prepares the problem. A status other than FA2_OK is fa2_workspace_size's, and nothing is kept. */
+fa2_status gpu_call_init(const fa2i_device *device, fa2_context *context,
+                         const fa2_problem *problem, gpu_layout layout, bool with_lse,
+                         gpu_call *ret_call);
+void gpu_call_done(gpu_call *call);
+
+/* Upload the inputs and poison the outputs. Waits. */
+void gpu_call_put(gpu_call *call, const gpu_inputs *inputs);
+
+/* Download O (dense) and, where it was asked for, LSE. The launch is finished. Returns how many
+ * elements outside of O and LSE were changed. */
+size_t gpu_call_get(gpu_call *call, uint16_t *o, float *lse);
+
+size_t gpu_o_elems(const fa2_problem *problem);
+size_t gpu_lse_elems(const fa2_problem *problem);
+
+#endif

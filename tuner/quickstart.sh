@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# From a fresh Debian or Ubuntu to a tuned database: installs what is missing, builds, tunes for the GPU
+# in this machine, prints the winners. Without a GPU it fills the database by the cost model instead.
+# Run it again at any time: what is done is not done twice.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+usage() {
+    cat <<'TEXT'
+tuner/quickstart.sh [PRESET]
+
+Set up, build into build-release/, tune PRESET (default: seeds) for GPU 0, print the winners.
+Without a GPU: compile for sm_75 ... sm_90 and let the cost model choose.
+
+FA2_DB=FILE               the database (default: ~/.cache/fa2/fa2.db)
+FA2_CUDA_FROM_PYTHON=1    NVRTC from NVIDIA's Python packages, whatever toolkit there is
+TEXT
+}
+
+case ${1:-seeds} in
+-h | --help)
+    usage
+    exit 0
+    ;;
+-*)
+    echo "quickstart.sh: unknown option $1; try --help" >&2
+    exit 2
+    ;;
+esac
+preset=${1:-seeds}
+
+# shellcheck source=tuner/setup.sh
+. tuner/setup.sh
+
+fa2_tune=build-release/tuner/fa2-tune
+setup_packages
+setup_cuda
+say "building $fa2_tune"
+quietly "cmake" cmake --preset release "${cuda_options[@]}" || die "CMake cannot configure the build"
+quietly "build" cmake --build --preset release || die "the build failed"
+
+status=0
+"$fa2_tune" devices || status=$?
+case $status in
+0)
+    say "tuning preset $preset for device 0"
+    "$fa2_tune" tune --device 0 --preset "$preset" || die "tuning failed (see above);" \
+        "what was measured is kept, and running this again goes on from there"
+    ;;
+3)
+    say "no usable GPU here: building the database by the cost model, nothing is measured"
+    # Its table of winners is left out: list prints them below, whatever they come from.
+    "$fa2_tune" build --arch sm_75,sm_80,sm_86,sm_87,sm_89,sm_90 --preset "$preset" >/dev/null ||
+        die "the offline build failed (see above)"
+    ;;
+*)
+    die "cannot look for devices (see above)"
+    ;;
+esac
+
+say "winners ($fa2_tune list)"
+"$fa2_tune" list
