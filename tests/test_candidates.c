@@ -1,0 +1,131 @@
+/*
+ * Every candidate of the presets compiles for every SM, in the registers and spills that it
+ * reports: candidates.csv in the working folder records them. NVRTC needs no GPU. A variant that
+ * spills is allowed, since the tuner drops it, but each class of problems must have one on each SM
+ * that does not.
+ *
+ * Classes are (head_dim, dtype, causal); problems of one class share most candidates, so each
+ * variant is compiled once per SM.
+ */
+#include <stdlib.h>
+#include "generator_fixture.h"
+#include "runtime/base/alloc.h"
+#include "tuner/compile_all.h"
+#include "tuner/shapes.h"
+
+static const int archs[] = {75, 80, 86, 87, 89, 90};
+enum { ARCH_COUNT = sizeof archs / sizeof archs[0], MAX_JOBS = 8192 };
+
+typedef struct candidate {
+    int arch;
+    fa2_problem problem; /* the first that asked for it */
+    fa2i_outcome outcome;
+} candidate;
+
+typedef struct sweep {
+    fa2i_generator *generator;
+    fa2i_compile_job jobs[MAX_JOBS];
+    candidate candidates[MAX_JOBS];
+    size_t count, spilled;
+    FILE *record;
+} sweep;
+
+static sweep all;
+
+static bool same_class(const fa2_problem *a, const fa2_problem *b)
+{
+    return a->head_dim == b->head_dim && a->dtype == b->dtype && a->causal == b->causal;
+}
+
+static bool is_known(int arch, const char *text)
+{
+    for (size_t i = 0; i < all.count; i++)
+        if (all.candidates[i].arch == arch && strcmp(all.jobs[i].variant.text, text) == 0)
+            return true;
+    return false;
+}
+
+static void add_candidates(int arch, const fa2_problem *problem)
+{
+    fa2i_card card = {0};
+    fa2i_variant *variants = NULL;
+    size_t count = 0;
+    CHECK_EQ(fa2i_generator_card(all.generator, arch, &card), FA2_OK);
+    CHECK_EQ(fa2i_generator_candidates(all.generator, problem, &card, &variants, &count), FA2_OK);
+    for (size_t i = 0; i < count && all.count < MAX_JOBS; i++) {
+        fa2i_compile_job *job = &all.jobs[all.count];
+        if (is_known(arch, variants[i].text))
+            continue;
+        job->variant = variants[i];
+        CHECK_EQ(fa2i_target_for(arch, false, &job->target), FA2_OK);
+        CHECK_EQ(fa2i_generator_source(all.generator, variants[i].text, &job->source), FA2_OK);
+        all.candidates[all.count++] = (candidate){.arch = arch, .problem = *problem};
+    }
+    CHECK(all.count < MAX_JOBS);
+    fa2i_free(variants);
+}
+
+static fa2_status compiled(void *user, size_t index, const fa2i_kernel *kernel)
+{
+    (void)user;
+    candidate *c = &all.candidates[index];
+    c->outcome = kernel->outcome;
+    all.spilled += kernel->outcome == FA2I_OUTCOME_SPILLED;
+    fprintf(all.record, "%s,%s,%s,%d,%d,%d,%.0f\n", kernel->target, kernel->variant.text,
+            fa2i_outcome_string(kernel->outcome), kernel->registers, kernel->spill_bytes,
+            kernel->variant.smem_bytes, kernel->compile_ms);
+    CHECK(kernel->outcome != FA2I_OUTCOME_COMPILE_ERROR);
+    if (kernel->outcome == FA2I_OUTCOME_COMPILE_ERROR)
+        fprintf(stderr, "%s %s: %s\n", kernel->target, kernel->variant.text, kernel->log);
+    return FA2_OK;
+}
+
+/* Some kernel of this class does not spill on this SM. */
+static bool has_clean(int arch, const fa2_problem *problem)
+{
+    for (size_t i = 0; i < all.count; i++)
+        if (all.candidates[i].arch == arch && same_class(&all.candidates[i].problem, problem) &&
+            all.candidates[i].outcome == FA2I_OUTCOME_OK)
+            return true;
+    return false;
+}
+
+int main(void)
+{
+    fa2i_shapes shapes = {0};
+    fa2i_target target;
+
+    if (fa2i_target_for(90, false, &target) != FA2_OK) {
+        fprintf(stderr, "skipped: %s\n", fa2_last_message());
+        return CHECK_SKIP;
+    }
+    all.generator = open_generator();
+    all.record = fopen("candidates.csv", "w");
+    if (all.record == NULL) {
+        perror("candidates.csv");
+        return 1;
+    }
+    fputs("target,variant,outcome,registers,spill_bytes,smem_bytes,compile_ms\n", all.record);
+    CHECK_EQ(fa2i_shapes_add_preset(&shapes, "seeds"), FA2_OK);
+    CHECK_EQ(fa2i_shapes_add_preset(&shapes, "paper"), FA2_OK);
+    CHECK_EQ(fa2i_shapes_add_preset(&shapes, "quick"), FA2_OK);
+
+    for (int a = 0; a < ARCH_COUNT; a++)
+        for (size_t p = 0; p < shapes.count; p++)
+            add_candidates(archs[a], &shapes.items[p]);
+    CHECK_EQ(fa2i_compile_all(all.jobs, all.count, 0, fa2i_generator_id(all.generator), NULL,
+                              compiled, NULL),
+             FA2_OK);
+    for (int a = 0; a < ARCH_COUNT; a++)
+        for (size_t p = 0; p < shapes.count; p++)
+            CHECK(has_clean(archs[a], &shapes.items[p]));
+
+    fprintf(stderr, "%zu candidates on %d SMs, %zu of them spill\n", all.count, ARCH_COUNT,
+            all.spilled);
+    for (size_t i = 0; i < all.count; i++)
+        fa2i_free(all.jobs[i].source);
+    fclose(all.record);
+    fa2i_shapes_done(&shapes);
+    fa2i_generator_destroy(all.generator);
+    return check_done();
+}
