@@ -34,39 +34,65 @@ static inline int attention_constant(const char *source, const char *name)
     return at == NULL ? 0 : atoi(at + strlen(name));
 }
 
-static inline void attention_row(const attention_kernel *kernel, const fa2i_forward_params *p,
-                                 int b, int h, int row)
+/* Rows of a head as numbers: [rows, head_dim]. The caller frees them. */
+static inline float *attention_read(const attention_kernel *kernel, uint64_t base,
+                                    const int64_t stride[3], int b, int rows, int h)
 {
-    const uint16_t *q = (const uint16_t *)(uintptr_t)p->q + b * p->q_stride[0] +
-                        row * p->q_stride[1] + h * p->q_stride[2];
-    const uint16_t *k =
-        (const uint16_t *)(uintptr_t)p->k + b * p->k_stride[0] + h / p->group * p->k_stride[2];
-    const uint16_t *v =
-        (const uint16_t *)(uintptr_t)p->v + b * p->v_stride[0] + h / p->group * p->v_stride[2];
-    uint16_t *o = (uint16_t *)(uintptr_t)p->o + b * p->o_stride[0] + row * p->o_stride[1] +
-                  h * p->o_stride[2];
-    float acc[256] = {0}, sum = 0, largest = -INFINITY;
-    int keys = kernel->causal ? row + 1 + p->seq_k - p->seq_q : p->seq_k;
-    keys = keys < 0 ? 0 : keys - kernel->wrong;
-    for (int j = 0; j < keys; j++) {
+    const uint16_t *from = (const uint16_t *)(uintptr_t)base + b * stride[0] + h * stride[2];
+    size_t head_dim = (size_t)kernel->head_dim;
+    float *to = malloc((size_t)rows * head_dim * sizeof *to);
+    for (size_t i = 0; i < (size_t)rows; i++)
+        for (size_t d = 0; d < head_dim; d++)
+            to[i * head_dim + d] =
+                fa2i_from_bits(kernel->dtype, from[(int64_t)i * stride[1] + (int64_t)d]);
+    return to;
+}
+
+/* One row by online softmax: acc becomes O, the result is LSE. */
+static inline float attention_row(int head_dim, float scale, int keys, const float *q,
+                                  const float *k, const float *v, float *acc)
+{
+    float sum = 0, largest = -INFINITY;
+    memset(acc, 0, (size_t)head_dim * sizeof *acc);
+    for (int j = 0; j < keys; j++, k += head_dim, v += head_dim) {
         float score = 0;
-        for (int d = 0; d < kernel->head_dim; d++)
-            score += fa2i_from_bits(kernel->dtype, q[d]) *
-                     fa2i_from_bits(kernel->dtype, k[j * p->k_stride[1] + d]);
-        score *= p->scale;
-        float above = fmaxf(largest, score);
-        float keep = expf(largest - above), weight = expf(score - above);
+        for (int d = 0; d < head_dim; d++)
+            score += q[d] * k[d];
+        float above = fmaxf(largest, score * scale);
+        float keep = expf(largest - above), weight = expf(score * scale - above);
         sum = sum * keep + weight;
-        for (int d = 0; d < kernel->head_dim; d++)
-            acc[d] =
-                acc[d] * keep + weight * fa2i_from_bits(kernel->dtype, v[j * p->v_stride[1] + d]);
+        for (int d = 0; d < head_dim; d++)
+            acc[d] = acc[d] * keep + weight * v[d];
         largest = above;
     }
-    for (int d = 0; d < kernel->head_dim; d++)
-        o[d] = fa2i_to_bits(kernel->dtype, keys > 0 ? acc[d] / sum : 0);
-    if (p->lse != 0)
-        ((float *)(uintptr_t)p->lse)[((int64_t)b * p->heads_q + h) * p->seq_q + row] =
-            keys > 0 ? largest + logf(sum) : -INFINITY;
+    for (int d = 0; d < head_dim && keys > 0; d++)
+        acc[d] /= sum;
+    return keys > 0 ? largest + logf(sum) : -INFINITY;
+}
+
+static inline void attention_head(const attention_kernel *kernel, const fa2i_forward_params *p,
+                                  int b, int h)
+{
+    float *q = attention_read(kernel, p->q, p->q_stride, b, p->seq_q, h);
+    float *k = attention_read(kernel, p->k, p->k_stride, b, p->seq_k, h / p->group);
+    float *v = attention_read(kernel, p->v, p->v_stride, b, p->seq_k, h / p->group);
+    float *lse = (float *)(uintptr_t)p->lse;
+    for (int row = 0; row < p->seq_q; row++) {
+        uint16_t *o = (uint16_t *)(uintptr_t)p->o + b * p->o_stride[0] + row * p->o_stride[1] +
+                      h * p->o_stride[2];
+        float acc[256];
+        int keys = kernel->causal ? row + 1 + p->seq_k - p->seq_q : p->seq_k;
+        keys = keys < 0 ? 0 : keys - kernel->wrong;
+        float row_lse =
+            attention_row(kernel->head_dim, p->scale, keys, q + row * kernel->head_dim, k, v, acc);
+        for (int d = 0; d < kernel->head_dim; d++)
+            o[d] = fa2i_to_bits(kernel->dtype, acc[d]);
+        if (lse != NULL)
+            lse[((int64_t)b * p->heads_q + h) * p->seq_q + row] = row_lse;
+    }
+    free(q);
+    free(k);
+    free(v);
 }
 
 /* Microseconds of a variant per 10^6 products of a query with a key: 30 to 60, by its text. */
@@ -120,8 +146,7 @@ static inline CUresult attention_on_launch(fake_launch *launch, void *user)
         return CUDA_SUCCESS;
     for (int b = 0; b < batch; b++)
         for (int h = 0; h < p->heads_q; h++)
-            for (int row = 0; row < p->seq_q; row++)
-                attention_row(&kernel, p, b, h, row);
+            attention_head(&kernel, p, b, h);
     return CUDA_SUCCESS;
 }
 

@@ -1,24 +1,24 @@
 /*
- * The worker's GPU part on the fake driver, in this process: what it launches and how it times, and that
- * nothing leaks and no error gets lost, whichever driver call or allocation fails.
+ * The worker's GPU part on the fake driver, in this process: what it launches and how it times, and
+ * that nothing leaks and no error gets lost, whichever driver call or allocation fails.
  */
 #include "check.h"
 #include "fake_attention.h"
 #include "runtime/base/alloc.h"
 #include "tuner/bench_gpu.h"
 
-static const fa2i_case small = {.problem = {.batch = 2, .heads_q = 2, .heads_kv = 1, .seq_q = 9,
-                                            .seq_k = 17, .head_dim = 16},
-                                .layout = FA2I_LAYOUT_BHSD,
-                                .want_lse = 1,
-                                .q_magnitude = 1,
-                                .seed = 3};
+static const fa2i_case small = {
+    .problem = {.batch = 2, .heads_q = 2, .heads_kv = 1, .seq_q = 9, .seq_k = 17, .head_dim = 16},
+    .layout = FA2I_LAYOUT_BHSD,
+    .want_lse = 1,
+    .q_magnitude = 1,
+    .seed = 3};
 
 static fa2i_kernel make_kernel(void)
 {
-    fa2i_kernel kernel = {.variant = {.text = "fwd_sm80 d=16", .threads = 128, .block_rows = 64,
-                                      .smem_bytes = 8192},
-                          .target = "sm_86"};
+    fa2i_kernel kernel = {
+        .variant = {.text = "fwd_sm80 d=16", .threads = 128, .block_rows = 64, .smem_bytes = 8192},
+        .target = "sm_86"};
     fake_image("fwd_sm80", "sm_86", "constexpr int kHeadDim = 16;\n", &kernel.image);
     return kernel;
 }
@@ -51,8 +51,8 @@ static void test_use(const fa2i_kernel *kernel)
     CHECK_EQ(use(&bench, kernel, output, &cold, &warm), FA2_OK);
     CHECK_EQ(fa2i_bench_output_bytes(&bench, 0), 2 * 2 * 9 * (16 * 2 + 4));
     CHECK_EQ(fa2i_bench_output_bytes(&bench, 1), 16 * 2 + 4);
-    /* The clock counts the launches between the events and nothing else: not the flush, not the graph's
-     * first run; and a batch is divided by its launches. */
+    /* The clock counts the launches between the events and nothing else: not the flush, not the
+     * graph's first run; and a batch is divided by its launches. */
     double expected = attention_pace("constexpr int kHeadDim = 16;\n") * (4 * 9 * 17 * 1e-6 + 0.1);
     CHECK(cold > expected * 0.999 && cold < expected * 1.001);
     CHECK(warm > expected * 0.999 && warm < expected * 1.001);
@@ -76,15 +76,17 @@ static void test_use(const fa2i_kernel *kernel)
     CHECK_EQ(fake_live(), 0);
 }
 
-/* Data of a case as the kernel sees them are the data that the reference uses, also beyond one period. */
+/* Data of a case as the kernel sees them are the data that the reference uses, also beyond one
+ * period. */
 static void test_data(void)
 {
     static uint16_t block[FA2I_CASE_PERIOD];
     fa2i_bench bench = {0};
-    fa2i_case c = {.problem = {.batch = 1, .heads_q = 1, .heads_kv = 1, .seq_q = 1, .seq_k = 90000,
-                               .head_dim = 8},
-                   .q_magnitude = 1,
-                   .seed = 11};
+    fa2i_case c = {
+        .problem =
+            {.batch = 1, .heads_q = 1, .heads_kv = 1, .seq_q = 1, .seq_k = 90000, .head_dim = 8},
+        .q_magnitude = 1,
+        .seed = 11};
     CHECK_EQ(fa2i_bench_open(&bench, 0), FA2_OK);
     CHECK_EQ(fa2i_bench_case(&bench, &c), FA2_OK);
     for (fa2i_operand operand = FA2I_OPERAND_K; operand <= FA2I_OPERAND_V; operand++) {

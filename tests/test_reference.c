@@ -1,6 +1,6 @@
 /*
- * The fp64 reference: conversions over all bit patterns, attention against numbers worked out by hand
- * and against its own definition, and a bound that catches what it should.
+ * The fp64 reference: conversions over all bit patterns, attention against numbers worked out by
+ * hand and against its own definition, and a bound that catches what it should.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -13,8 +13,8 @@ static bool is_nan(fa2_dtype dtype, uint16_t bits)
     return isnan(fa2i_from_bits(dtype, bits)) != 0;
 }
 
-/* Every number survives the round trip, and what lies between two neighbours rounds to the nearer one,
- * from the middle to the even one. */
+/* Every number survives the round trip, and what lies between two neighbours rounds to the nearer
+ * one, from the middle to the even one. */
 static void test_conversions(fa2_dtype dtype)
 {
     for (uint32_t i = 0; i < 65536; i++) {
@@ -72,15 +72,19 @@ static void test_by_hand(void)
     v[0] = fa2i_to_bits(FA2_BF16, 4);
     v[8] = fa2i_to_bits(FA2_BF16, 8);
     fa2i_row row = {0};
-    fa2i_reference_request request = {
-        .problem = {.dtype = FA2_BF16, .batch = 1, .heads_q = 1, .heads_kv = 1, .seq_q = 1,
-                    .seq_k = 2, .head_dim = 8},
-        .softmax_scale = (float)log(3),
-        .q = {.data = q, .stride_seq = 8},
-        .k = {.data = k, .stride_seq = 8},
-        .v = {.data = v, .stride_seq = 8},
-        .rows = &row,
-        .row_count = 1};
+    fa2i_reference_request request = {.problem = {.dtype = FA2_BF16,
+                                                  .batch = 1,
+                                                  .heads_q = 1,
+                                                  .heads_kv = 1,
+                                                  .seq_q = 1,
+                                                  .seq_k = 2,
+                                                  .head_dim = 8},
+                                      .softmax_scale = (float)log(3),
+                                      .q = {.data = q, .stride_seq = 8},
+                                      .k = {.data = k, .stride_seq = 8},
+                                      .v = {.data = v, .stride_seq = 8},
+                                      .rows = &row,
+                                      .row_count = 1};
     fa2i_reference reference;
     CHECK_EQ(fa2i_reference_compute(&request, &reference), FA2_OK);
     CHECK(fabs(reference.o[0] - 7) < 1e-6);
@@ -101,8 +105,13 @@ typedef struct fixture {
 static fixture *make_fixture(fa2i_layout layout)
 {
     fixture *f = calloc(1, sizeof *f);
-    f->c = (fa2i_case){.problem = {.batch = 2, .heads_q = 4, .heads_kv = 2, .seq_q = 20,
-                                   .seq_k = 13, .head_dim = 16, .causal = 1},
+    f->c = (fa2i_case){.problem = {.batch = 2,
+                                   .heads_q = 4,
+                                   .heads_kv = 2,
+                                   .seq_q = 20,
+                                   .seq_k = 13,
+                                   .head_dim = 16,
+                                   .causal = 1},
                        .layout = layout,
                        .q_magnitude = 1,
                        .seed = 7};
@@ -135,10 +144,10 @@ static double define(const fixture *f, fa2i_row row, int d)
     fa2i_extent ek = fa2i_case_extent(&f->c, FA2I_OPERAND_K);
     for (int j = 0; j < 13 && j <= row.row + 13 - 20; j++) {
         double score = 0;
-        int64_t at_q = row.batch * eq.stride_batch + row.row * eq.stride_seq +
-                       row.head * eq.stride_head;
-        int64_t at_k = row.batch * ek.stride_batch + j * ek.stride_seq +
-                       row.head / 2 * ek.stride_head;
+        int64_t at_q =
+            row.batch * eq.stride_batch + row.row * eq.stride_seq + row.head * eq.stride_head;
+        int64_t at_k =
+            row.batch * ek.stride_batch + j * ek.stride_seq + row.head / 2 * ek.stride_head;
         for (int e = 0; e < 16; e++)
             score += (double)fa2i_from_bits(FA2_FP16, q[at_q + e]) *
                      fa2i_from_bits(FA2_FP16, k[at_k + e]);
@@ -162,7 +171,7 @@ static void test_definition(fa2i_layout layout)
     for (size_t i = 0; i < one.row_count; i++)
         for (int d = 0; d < 16; d++)
             CHECK(fabs(one.o[i * 16 + (size_t)d] - define(f, f->rows[i], d)) < 1e-12);
-    CHECK(isinf(one.lse[0]) && one.lse[0] < 0);   /* row 0 of Sq = 20 sees none of 13 keys */
+    CHECK(isinf(one.lse[0]) && one.lse[0] < 0);     /* row 0 of Sq = 20 sees none of 13 keys */
     CHECK(isinf(one.lse[6]) && !isinf(one.lse[7])); /* row 7 is the first that sees one */
     fa2i_reference_done(&one);
     fa2i_reference_done(&many);
@@ -186,8 +195,8 @@ static void test_compare(void)
     CHECK(comparison.error < 1);
 
     uint16_t held = o[10 * 16 + 3];
-    o[10 * 16 + 3] = fa2i_to_bits(FA2_FP16, (float)(r.o[10 * 16 + 3] +
-                                                    1.5 * fa2i_reference_bound(&r) + 1e-3));
+    o[10 * 16 + 3] =
+        fa2i_to_bits(FA2_FP16, (float)(r.o[10 * 16 + 3] + 1.5 * fa2i_reference_bound(&r) + 1e-3));
     fa2i_reference_compare(&r, FA2_FP16, o, lse, &comparison);
     CHECK(comparison.error > 1 && !comparison.worst_is_lse);
     CHECK_EQ(comparison.worst_row, 10);
@@ -224,9 +233,13 @@ static void test_period(void)
     for (int i = 0; i < 80; i++)
         whole[i] = data[i % 24];
     fa2i_host_tensor t = {.data = whole, .stride_seq = 20};
-    fa2i_reference_request request = {.problem = {.batch = 1, .heads_q = 1, .heads_kv = 1,
-                                                  .seq_q = 1, .seq_k = 4, .head_dim = 8},
-                                      .q = t, .k = t, .v = t, .rows = &row, .row_count = 1};
+    fa2i_reference_request request = {
+        .problem = {.batch = 1, .heads_q = 1, .heads_kv = 1, .seq_q = 1, .seq_k = 4, .head_dim = 8},
+        .q = t,
+        .k = t,
+        .v = t,
+        .rows = &row,
+        .row_count = 1};
     CHECK_EQ(fa2i_reference_compute(&request, &a), FA2_OK);
     t = (fa2i_host_tensor){.data = data, .stride_seq = 20, .period_elems = 24};
     request.q = request.k = request.v = t;

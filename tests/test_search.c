@@ -1,6 +1,6 @@
 /*
- * The search, against simulated kernels: how much slower than the best is what it picks, under noise,
- * outliers and a drifting clock; and its rules one by one.
+ * The search, against simulated kernels: how much slower than the best is what it picks, under
+ * noise, outliers and a drifting clock; and its rules one by one.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -239,7 +239,8 @@ static void test_ties(void)
     /* The default, slow, is no party to the ties of the first three checks. */
     fa2i_contender c[4] = {finished("default", 200, 1, 1), finished("b", 100, 4096, 90),
                            finished("a", 100.4, 2048, 90), finished("c", 100.6, 1024, 90)};
-    CHECK_EQ(fa2i_search_pick(c, 4, 0), 2); /* tied within 0.5 %: less shared memory; c is too slow */
+    CHECK_EQ(fa2i_search_pick(c, 4, 0),
+             2); /* tied within 0.5 %: less shared memory; c is too slow */
     c[2].smem_bytes = 4096;
     c[2].registers = 80;
     CHECK_EQ(fa2i_search_pick(c, 4, 0), 2); /* fewer registers */

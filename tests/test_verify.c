@@ -15,7 +15,8 @@ static const fa2_problem problem = {.dtype = FA2_BF16,
                                     .head_dim = 24,
                                     .causal = 1};
 
-/* O and LSE as a perfect kernel would leave them: rounded numbers in the case's layout, poison around. */
+/* O and LSE as a perfect kernel would leave them: rounded numbers in the case's layout, poison
+ * around. */
 static void make_output(const fa2i_expected *e, unsigned char *output)
 {
     fa2i_extent extent = fa2i_case_extent(&e->c, FA2I_OPERAND_O);

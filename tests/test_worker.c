@@ -53,12 +53,12 @@ static void make_kernels(void)
     ((char *)kernels[DAMAGED].image.data)[kernels[DAMAGED].image.bytes - 4] ^= 1;
 }
 
-static const fa2i_case small = {.problem = {.batch = 1, .heads_q = 2, .heads_kv = 1, .seq_q = 33,
-                                            .seq_k = 40, .head_dim = 16},
-                                .layout = FA2I_LAYOUT_GAPPED,
-                                .want_lse = 1,
-                                .q_magnitude = 1,
-                                .seed = 3};
+static const fa2i_case small = {
+    .problem = {.batch = 1, .heads_q = 2, .heads_kv = 1, .seq_q = 33, .seq_k = 40, .head_dim = 16},
+    .layout = FA2I_LAYOUT_GAPPED,
+    .want_lse = 1,
+    .q_magnitude = 1,
+    .seed = 3};
 
 static fa2i_worker *start(void)
 {
@@ -117,7 +117,8 @@ static void test_outcomes(void)
     fa2i_worker_destroy(worker);
 }
 
-/* A batch in which contender 1 is bad: the others' samples are all taken, in any number of processes. */
+/* A batch in which contender 1 is bad: the others' samples are all taken, in any number of
+ * processes. */
 static void test_bad_sample(uint32_t bad, fa2i_outcome outcome, int launches)
 {
     enum { SAMPLES = 12 };
@@ -181,7 +182,18 @@ static void test_no_device(void)
     CHECK_CONTAINS(fa2_last_message(), "device 3");
 }
 
-/* A worker whose requests end exits by itself, and releases everything (main gives 99 otherwise). */
+/* Move a pipe away from the two descriptors that the worker expects, and close it on exec. */
+static void high_ends(int ends[2])
+{
+    for (int i = 0; i < 2; i++) {
+        int low = ends[i];
+        ends[i] = fcntl(low, F_DUPFD_CLOEXEC, 10);
+        close(low);
+    }
+}
+
+/* A worker whose requests end exits by itself, and releases everything (main gives 99 otherwise).
+ */
 static void test_clean_exit(void)
 {
     int to[2], from[2], status = -1;
@@ -191,10 +203,8 @@ static void test_clean_exit(void)
                                 {.request = FA2I_REQUEST_CASE, .bytes = sizeof small}};
     posix_spawn_file_actions_t actions;
     CHECK(pipe(to) == 0 && pipe(from) == 0);
-    for (int i = 0; i < 2; i++) { /* away from the two that the worker expects */
-        to[i] = fcntl(to[i], F_DUPFD_CLOEXEC, 10);
-        from[i] = fcntl(from[i], F_DUPFD_CLOEXEC, 10);
-    }
+    high_ends(to);
+    high_ends(from);
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, to[0], FA2I_WORKER_FD_IN);
     posix_spawn_file_actions_adddup2(&actions, from[1], FA2I_WORKER_FD_OUT);
@@ -216,8 +226,8 @@ static void test_clean_exit(void)
     close(from[0]);
 }
 
-/* A parent that is killed while its worker's kernel spins. Everything that lives holds the write end of
- * a pipe; when the last of them is gone, the pipe ends. */
+/* A parent that is killed while its worker's kernel spins. Everything that lives holds the write
+ * end of a pipe; when the last of them is gone, the pipe ends. */
 static void test_orphan(void)
 {
     int ends[2];
@@ -245,7 +255,7 @@ static int run_orphan(void)
     fa2i_sample sample = {0};
     fa2i_worker_case(worker, &small);
     fa2i_worker_sample(worker, &sample, 1, &id, 1, 1e6, &failure); /* waits 50 s */
-    return 1;                                                       /* not reached */
+    return 1;                                                      /* not reached */
 }
 
 int main(int argc, char **argv)

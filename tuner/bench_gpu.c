@@ -144,22 +144,29 @@ static size_t guard_bytes(int tensor)
     return tensor >= TENSOR_O ? FA2I_GUARD_BYTES : 0;
 }
 
+static fa2_status too_large(const fa2i_bench *bench, size_t free_bytes)
+{
+    return fa2i_fail(FA2_E_CUDA, "needs %.2f GiB of device memory, %.2f GiB are free",
+                     (double)fa2i_case_bytes(&bench->current) / 0x1p30,
+                     (double)free_bytes / 0x1p30);
+}
+
 static fa2_status allocate(fa2i_bench *bench)
 {
     const fa2i_cuda_table *cuda = bench->device.cuda;
-    size_t need = fa2i_case_bytes(&bench->current);
+    size_t free_bytes = 0, total_bytes = 0;
+    CUresult result = cuda->mem_get_info(&free_bytes, &total_bytes);
+    if (result != CUDA_SUCCESS)
+        return check(bench, result, "cuMemGetInfo");
+    if (fa2i_case_bytes(&bench->current) > free_bytes)
+        return too_large(bench, free_bytes);
     for (int i = 0; i < TENSOR_COUNT; i++) {
         size_t bytes = tensor_bytes(&bench->current, i);
-        CUresult result = bytes == 0
-                              ? CUDA_SUCCESS
-                              : cuda->mem_alloc(&bench->tensors[i], bytes + 2 * guard_bytes(i));
-        if (result == CUDA_ERROR_OUT_OF_MEMORY) {
-            size_t free_bytes = 0, total_bytes = 0;
-            drop_case(bench);
-            cuda->mem_get_info(&free_bytes, &total_bytes);
-            return fa2i_fail(FA2_E_CUDA, "needs %.2f GiB of device memory, %.2f GiB are free",
-                             (double)need / 0x1p30, (double)free_bytes / 0x1p30);
-        }
+        if (bytes == 0)
+            continue;
+        result = cuda->mem_alloc(&bench->tensors[i], bytes + 2 * guard_bytes(i));
+        if (result == CUDA_ERROR_OUT_OF_MEMORY) /* free, but in pieces */
+            return too_large(bench, free_bytes);
         if (result != CUDA_SUCCESS)
             return check(bench, result, "cuMemAlloc");
     }
@@ -216,8 +223,8 @@ static fa2_status ready_slot(fa2i_bench *bench, uint32_t id, fa2i_bench_slot **r
 
 static fa2_status launch(const fa2i_bench *bench, const fa2i_bench_slot *slot)
 {
-    return fa2i_launch_forward(&bench->device, &slot->loaded, &bench->current.problem,
-                               &bench->args, bench->stream);
+    return fa2i_launch_forward(&bench->device, &slot->loaded, &bench->current.problem, &bench->args,
+                               bench->stream);
 }
 
 /* Count the words around an output that are no longer poison. */
@@ -225,8 +232,7 @@ static fa2_status count_overwritten(const fa2i_bench *bench, int tensor, uint32_
                                     uint32_t *count)
 {
     size_t bytes = tensor_bytes(&bench->current, tensor);
-    CUdeviceptr at[2] = {bench->tensors[tensor],
-                         bench->tensors[tensor] + FA2I_GUARD_BYTES + bytes};
+    CUdeviceptr at[2] = {bench->tensors[tensor], bench->tensors[tensor] + FA2I_GUARD_BYTES + bytes};
     for (size_t side = 0; side < 2 && bytes > 0; side++) {
         CUresult result = bench->device.cuda->memcpy_dtoh(guard, at[side], FA2I_GUARD_BYTES);
         if (result != CUDA_SUCCESS)
@@ -291,9 +297,9 @@ static fa2_status read_rows(fa2i_bench *bench, const fa2i_row *rows, size_t row_
         FA2_TRY(check(bench, cuda->memcpy_dtoh(out + i * row_bytes, at, row_bytes), "reading O"));
         if (!bench->current.want_lse)
             continue;
-        size_t row = ((size_t)rows[i].batch * (size_t)p->heads_q + (size_t)rows[i].head) *
-                         (size_t)p->seq_q +
-                     (size_t)rows[i].row;
+        size_t row =
+            ((size_t)rows[i].batch * (size_t)p->heads_q + (size_t)rows[i].head) * (size_t)p->seq_q +
+            (size_t)rows[i].row;
         at = (CUdeviceptr)(uintptr_t)(bench->args.lse + row);
         FA2_TRY(check(bench, cuda->memcpy_dtoh(lse_out + i * sizeof(float), at, sizeof(float)),
                       "reading LSE"));
@@ -334,7 +340,8 @@ static fa2_status make_graph(fa2i_bench *bench, fa2i_bench_slot *slot, int launc
     fa2_status launched = FA2_OK;
     for (int i = 0; i < launches && launched == FA2_OK; i++)
         launched = launch(bench, slot);
-    CUresult ended = cuda->stream_end_capture(bench->stream, &graph); /* whatever the launches did */
+    CUresult ended =
+        cuda->stream_end_capture(bench->stream, &graph); /* whatever the launches did */
     FA2_TRY(launched);
     FA2_TRY(check(bench, ended, "cuStreamEndCapture"));
     FA2_TRY(check(bench, cuda->graph_instantiate(&slot->graph, graph, 0), "cuGraphInstantiate"));
@@ -359,8 +366,8 @@ fa2_status fa2i_bench_sample(fa2i_bench *bench, uint32_t id, int launches, doubl
         FA2_TRY(make_graph(bench, slot, launches));
     if (launches == 1)
         FA2_TRY(check(bench,
-                      cuda->memset_d32_async(bench->flush, 0,
-                                             bench->flush_bytes / sizeof(uint32_t), bench->stream),
+                      cuda->memset_d32_async(bench->flush, 0, bench->flush_bytes / sizeof(uint32_t),
+                                             bench->stream),
                       "cuMemsetD32Async"));
     FA2_TRY(check(bench, cuda->event_record(bench->begin, bench->stream), "cuEventRecord"));
     if (launches == 1)

@@ -1,14 +1,14 @@
 /*
- * What the worker process does on the GPU: hold kernels and the tensors of one case, launch a kernel on
- * poisoned outputs, take time samples.
+ * What the worker process does on the GPU: hold kernels and the tensors of one case, launch a
+ * kernel on poisoned outputs, take time samples.
  *
- * Launches go through runtime/launch.h, so what is measured is what will run. A sample of one launch
- * is cold: the L2 cache is flushed before it by writing more than twice its size. A sample of many
- * launches is one CUDA graph of them, timed as a whole, so that neither launch gaps nor the
+ * Launches go through runtime/launch.h, so what is measured is what will run. A sample of one
+ * launch is cold: the L2 cache is flushed before it by writing more than twice its size. A sample
+ * of many launches is one CUDA graph of them, timed as a whole, so that neither launch gaps nor the
  * resolution of events (about 0.5 us) count; it is warm by nature.
  *
- * Errors: FA2_E_CUDA with the driver's words. After a sticky error everything fails: fa2i_bench_broken
- * tells, and the process should end. Not thread-safe.
+ * Errors: FA2_E_CUDA with the driver's words. After a sticky error everything fails:
+ * fa2i_bench_broken tells, and the process should end. Not thread-safe.
  */
 #ifndef FA2I_BENCH_GPU_H
 #define FA2I_BENCH_GPU_H
@@ -45,15 +45,15 @@ void fa2i_bench_done(fa2i_bench *bench);
 /* Load a kernel under an id, replacing what was there. kernel is borrowed for the call. */
 fa2_status fa2i_bench_load(fa2i_bench *bench, uint32_t id, const fa2i_kernel *kernel);
 
-/* Make a case's tensors in place of the present ones. Too little memory: FA2_E_CUDA saying how much is
- * needed and free; then there is no case. */
+/* Make a case's tensors in place of the present ones. Too little memory: FA2_E_CUDA saying how much
+ * is needed and free; then there is no case. */
 fa2_status fa2i_bench_case(fa2i_bench *bench, const fa2i_case *c);
 
 /* Poison the outputs, launch once, wait. *ret_overwritten: words of the guards that changed. */
 fa2_status fa2i_bench_launch(fa2i_bench *bench, uint32_t id, uint32_t *ret_overwritten);
 
-/* O, then LSE (if the case wants it) of the last launch: all of it (row_count == 0), or these rows packed.
- * out has room for fa2i_bench_output_bytes. */
+/* O, then LSE (if the case wants it) of the last launch: all of it (row_count == 0), or these rows
+ * packed. out has room for fa2i_bench_output_bytes. */
 size_t fa2i_bench_output_bytes(const fa2i_bench *bench, size_t row_count);
 fa2_status fa2i_bench_output(fa2i_bench *bench, const fa2i_row *rows, size_t row_count, void *out);
 

@@ -21,8 +21,7 @@ bool fa2i_tune_stopped(const fa2i_tune *tune)
 bool fa2i_tune_spent(const fa2i_tune *tune)
 {
     double budget_s = tune->options.budget_s;
-    return fa2i_tune_stopped(tune) ||
-           (budget_s > 0 && fa2i_now_s() - tune->started_s >= budget_s);
+    return fa2i_tune_stopped(tune) || (budget_s > 0 && fa2i_now_s() - tune->started_s >= budget_s);
 }
 
 static const fa2i_kernel *worker_kernel(void *user, uint32_t id)
@@ -91,8 +90,7 @@ static void close_tune(fa2i_tune *tune)
     fa2i_options_done(&tune->options);
 }
 
-static fa2_status run_phase(fa2i_tune *tune, fa2i_phase phase,
-                            fa2_status (*run)(fa2i_tune *tune))
+static fa2_status run_phase(fa2i_tune *tune, fa2i_phase phase, fa2_status (*run)(fa2i_tune *tune))
 {
     if (fa2i_tune_stopped(tune))
         return FA2_OK;
@@ -104,12 +102,9 @@ static fa2_status run_phase(fa2i_tune *tune, fa2i_phase phase,
 
 static fa2_status begin_session(fa2i_tune *tune)
 {
-    fa2i_session session = {.device = tune->device,
-                            .driver = tune->driver,
-                            .nvrtc = tune->nvrtc,
-                            .origin = "tune"};
-    snprintf(session.generator, sizeof session.generator, "%s",
-             fa2i_generator_id(tune->generator));
+    fa2i_session session = {
+        .device = tune->device, .driver = tune->driver, .nvrtc = tune->nvrtc, .origin = "tune"};
+    snprintf(session.generator, sizeof session.generator, "%s", fa2i_generator_id(tune->generator));
     return fa2i_cache_session_begin(tune->cache, &session, &tune->session);
 }
 
@@ -140,8 +135,9 @@ static int exit_status(const fa2i_tune *tune)
     for (size_t i = 0; i < tune->problem_count; i++)
         counts[tune->problems[i].state]++;
     if (counts[FA2I_PROBLEM_OPEN] > 0 || fa2i_tune_stopped(tune))
-        fprintf(stderr, "fa2-tune: %s; what was measured is in %s, and the same command goes on "
-                        "from there\n",
+        fprintf(stderr,
+                "fa2-tune: %s; what was measured is in %s, and the same command goes on "
+                "from there\n",
                 fa2i_tune_stopped(tune) ? "interrupted" : "the budget is spent",
                 fa2i_cache_path(tune->cache));
     if (fa2i_tune_stopped(tune))

@@ -1,7 +1,7 @@
 /*
- * The worker process: answers the parent's requests (tuner/protocol.h) until the pipe ends or CUDA is
- * broken. It must not outlive its parent, not even while a kernel spins: the kernel of the system
- * kills it then.
+ * The worker process: answers the parent's requests (tuner/protocol.h) until the pipe ends or CUDA
+ * is broken. It must not outlive its parent, not even while a kernel spins: the kernel of the
+ * system kills it then.
  *
  * Ctrl-C goes to the whole process group; the parent decides what it means, so it is ignored here.
  */
@@ -107,8 +107,7 @@ static bool serve_samples(fa2i_bench *bench, exchange *e)
     for (size_t i = 0; i < count; i++) {
         e->answer = (fa2i_message){0};
         e->request.id = ids[i];
-        fa2_status st =
-            fa2i_bench_sample(bench, ids[i], (int)e->request.launches, &e->answer.us);
+        fa2_status st = fa2i_bench_sample(bench, ids[i], (int)e->request.launches, &e->answer.us);
         if (!answer(bench, e, st))
             return false;
     }

@@ -1,8 +1,8 @@
 /*
- * How the parent and its worker process talk: one fixed-size message each way, with payload behind it,
- * over two pipes that are nothing else (the worker's stdout and stderr stay free for what libraries
- * print). Both ends are the same program, so structs travel as they are. The parent asks, the worker
- * answers in order; SAMPLE is answered once per sample, as each is taken.
+ * How the parent and its worker process talk: one fixed-size message each way, with payload behind
+ * it, over two pipes that are nothing else (the worker's stdout and stderr stay free for what
+ * libraries print). Both ends are the same program, so structs travel as they are. The parent asks,
+ * the worker answers in order; SAMPLE is answered once per sample, as each is taken.
  *
  *   request   fields             payload                          answer's payload
  *   OPEN      id = device        -                                -
@@ -11,8 +11,8 @@
  *   CHECK     id, count          count rows (0: the whole case)   O, then LSE if the case wants it
  *   SAMPLE    count, launches    count ids (uint32_t)             -  (us per launch)
  *
- * An answer whose state is not FA2I_ANSWER_OK has a sentence as its payload. O and LSE of CHECK are the
- * device's arrays as they lie there (fa2i_case_extent), or packed, one row after the other.
+ * An answer whose state is not FA2I_ANSWER_OK has a sentence as its payload. O and LSE of CHECK are
+ * the device's arrays as they lie there (fa2i_case_extent), or packed, one row after the other.
  */
 #ifndef FA2I_PROTOCOL_H
 #define FA2I_PROTOCOL_H

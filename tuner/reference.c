@@ -1,10 +1,11 @@
 /*
  * Attention in fp64, row by row, with the plain low-precision implementation beside it.
  *
- * The rows are split into contiguous parts, one per thread. A part converts K and V of a head to float
- * once, and again only when the head changes; products of two fp16 or bf16 numbers are exact in
- * fp64, so the reference's own error is that of fp64 sums: far below what is compared. The plain scores are the
- * fp64 scores rounded to the dtype: how they were accumulated is invisible after that.
+ * The rows are split into contiguous parts, one per thread. A part converts K and V of a head to
+ * float once, and again only when the head changes; products of two fp16 or bf16 numbers are exact
+ * in fp64, so the reference's own error is that of fp64 sums: far below what is compared. The plain
+ * scores are the fp64 scores rounded to the dtype: how they were accumulated is invisible after
+ * that.
  */
 #include <math.h>
 #include <pthread.h>
@@ -39,7 +40,8 @@ static uint16_t fp16_bits(float value)
     if (magnitude >= 0x477ff000u) /* 65520: half way to the number after 65504 */
         return (uint16_t)(sign | 0x7c00u);
     if (magnitude < 0x38800000u) {
-        /* Subnormal: beside 0.5, one unit of fp32 is 2^-24, so the addition rounds to where fp16 does. */
+        /* Subnormal: beside 0.5, one unit of fp32 is 2^-24, so the addition rounds to where fp16
+         * does. */
         float aligned = bits_float(magnitude) + 0.5f;
         return (uint16_t)(sign | (float_bits(aligned) - 0x3f000000u));
     }
@@ -88,9 +90,9 @@ typedef struct part {
     fa2i_reference *reference;
     size_t begin, end;
     double scale;
-    float *q, *k, *v;   /* [D], [Sk, D], [Sk, D] */
-    double *scores;     /* [Sk] */
-    float *plain;       /* [Sk] scores, then P; behind them [D] O */
+    float *q, *k, *v; /* [D], [Sk, D], [Sk, D] */
+    double *scores;   /* [Sk] */
+    float *plain;     /* [Sk] scores, then P; behind them [D] O */
     double plain_error;
 } part;
 

@@ -1,14 +1,15 @@
 /*
  * What attention should give: fp64 on the CPU, and how far from it a kernel may be.
  *
- * Shapes and layout: as in fa2.h, with host copies of Q, K and V as fp16 or bf16 bits. The rows that
- * are wanted are listed, so a large problem can be checked on samples.
+ * Shapes and layout: as in fa2.h, with host copies of Q, K and V as fp16 or bf16 bits. The rows
+ * that are wanted are listed, so a large problem can be checked on samples.
  *
- * The bound is FlashAttention-2's own test rule: the largest error of O over all rows compared must not
- * exceed 2 x the largest error of a plain implementation in the same precision, plus 1e-5. Plain
- * means: scores rounded to the dtype, softmax, P rounded to the dtype, P V accumulated in fp32, O
- * rounded to the dtype. LSE never leaves fp32, so it has a bound of its own, fa2i_lse_bound. NaN and
- * infinity in O are always wrong; a row that sees no key must be exactly 0, with LSE = -infinity.
+ * The bound is FlashAttention-2's own test rule: the largest error of O over all rows compared must
+ * not exceed 2 x the largest error of a plain implementation in the same precision, plus 1e-5.
+ * Plain means: scores rounded to the dtype, softmax, P rounded to the dtype, P V accumulated in
+ * fp32, O rounded to the dtype. LSE never leaves fp32, so it has a bound of its own,
+ * fa2i_lse_bound. NaN and infinity in O are always wrong; a row that sees no key must be exactly 0,
+ * with LSE = -infinity.
  *
  * Errors: FA2_E_MEMORY. Thread-safe: no state.
  */
@@ -25,7 +26,8 @@ float fa2i_from_bits(fa2_dtype dtype, uint16_t bits);
 typedef struct fa2i_host_tensor {
     const uint16_t *data;
     int64_t stride_batch, stride_seq, stride_head;
-    int64_t period_elems; /* 0: data is the whole tensor; n: element i of the tensor is data[i % n] */
+    int64_t
+        period_elems; /* 0: data is the whole tensor; n: element i of the tensor is data[i % n] */
 } fa2i_host_tensor;
 
 typedef struct fa2i_row {
@@ -67,14 +69,14 @@ double fa2i_lse_bound(double lse);
 #define FA2I_ERROR_NOT_FINITE 1e30
 
 typedef struct fa2i_comparison {
-    double error;       /* largest error over its bound, of O and LSE: <= 1 is right */
-    size_t worst_row;   /* index into the rows */
+    double error;     /* largest error over its bound, of O and LSE: <= 1 is right */
+    size_t worst_row; /* index into the rows */
     bool worst_is_lse;
     double worst_value, worst_expected;
 } fa2i_comparison;
 
-/* Compare O ([row_count, head_dim] bits, rows in the order of the request) and LSE ([row_count], NULL:
- * not computed) with the reference. */
+/* Compare O ([row_count, head_dim] bits, rows in the order of the request) and LSE ([row_count],
+ * NULL: not computed) with the reference. */
 void fa2i_reference_compare(const fa2i_reference *reference, fa2_dtype dtype, const uint16_t *o,
                             const float *lse, fa2i_comparison *ret_comparison);
 

@@ -69,8 +69,8 @@ static void probe_results(run *r, const fa2i_sample *samples, size_t count)
         if (!samples[i].taken || samples[i].outcome != FA2I_OUTCOME_OK)
             continue;
         contender->probe_us = samples[i].us;
-        contender->statistics = (fa2i_statistics){samples[i].us, samples[i].us, samples[i].us,
-                                                  samples[i].us};
+        contender->statistics =
+            (fa2i_statistics){samples[i].us, samples[i].us, samples[i].us, samples[i].us};
         best = fmin(best, samples[i].us);
     }
     r->search->best_us = isfinite(best) ? best : 0;

@@ -1,12 +1,12 @@
 /*
  * The phases of `fa2-tune tune`, over one state: plan, compile, verify, time, report.
  *
- * Every distinct variant of all problems is one fa2i_tune_kernel; problems refer to them by index, so a
- * kernel is compiled and verified once however many problems want it. The index is also its id in the
- * worker process.
+ * Every distinct variant of all problems is one fa2i_tune_kernel; problems refer to them by index,
+ * so a kernel is compiled and verified once however many problems want it. The index is also its id
+ * in the worker process.
  *
- * What a later run finds in the database: kernels with their outcome, verifications per device, and per
- * problem measurements, of which the settled ones are final. A problem is settled when it has a
+ * What a later run finds in the database: kernels with their outcome, verifications per device, and
+ * per problem measurements, of which the settled ones are final. A problem is settled when it has a
  * measured winner and all its candidates are settled. Only this process writes to the database.
  *
  * Errors. A failing kernel is a result, a problem that cannot be measured fails alone
@@ -80,7 +80,8 @@ typedef struct fa2i_tune {
     fa2i_progress progress;
     double started_s;
     double phase_s[FA2I_PHASE_COUNT];
-    /* What was done, in kernels; outcomes also count what earlier runs found out about needed ones. */
+    /* What was done, in kernels; outcomes also count what earlier runs found out about needed ones.
+     */
     size_t compiled, reused, duplicates, verified;
     size_t timed, failed; /* per problem: contenders, and those that failed while being timed */
     size_t outcomes[FA2I_OUTCOME_LAUNCH_ERROR + 1];
@@ -89,8 +90,8 @@ typedef struct fa2i_tune {
 /* Candidates and keys of all problems, and which of the problems are settled. */
 fa2_status fa2i_tune_plan(fa2i_tune *tune);
 
-/* Whether a kernel's code can run on this problem: it has code, does not spill (unless all of the problem's
- * candidates do), and passed its verification or was not verified yet. */
+/* Whether a kernel's code can run on this problem: it has code, does not spill (unless all of the
+ * problem's candidates do), and passed its verification or was not verified yet. */
 bool fa2i_tune_usable(const fa2i_tune *tune, const fa2i_tune_problem *problem, size_t kernel);
 
 /* Make every needed kernel known: from the database, else compiled and stored. Then find twins. */

@@ -1,6 +1,6 @@
 /*
- * From keys to kernels: those in the database are reused, the rest is compiled in parallel and stored at
- * once, failures included. Images that are equal byte for byte are measured once.
+ * From keys to kernels: those in the database are reused, the rest is compiled in parallel and
+ * stored at once, failures included. Images that are equal byte for byte are measured once.
  */
 #include <string.h>
 #include "runtime/base/alloc.h"
@@ -82,7 +82,8 @@ static fa2_status fill_queue(queue *q)
     return FA2_OK;
 }
 
-/* A copy of a record with its image; the compiler's words are in the database and not needed here. */
+/* A copy of a record with its image; the compiler's words are in the database and not needed here.
+ */
 static fa2_status copy_kernel(const fa2i_kernel *kernel, fa2i_kernel *ret_copy)
 {
     fa2i_kernel copy = *kernel;

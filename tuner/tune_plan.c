@@ -69,8 +69,7 @@ static fa2_status find_settled(fa2i_tune *tune, fa2i_tune_problem *problem, bool
     fa2i_kernel kernel = {0};
     fa2i_measurement measurement = {0};
     *ret_settled = false;
-    fa2_status st =
-        fa2i_cache_get_winner(tune->cache, tune->device, problem->id, &problem->winner);
+    fa2_status st = fa2i_cache_get_winner(tune->cache, tune->device, problem->id, &problem->winner);
     if (st != FA2_OK || !problem->winner.measured)
         return st == FA2_E_NOT_FOUND ? FA2_OK : st;
     for (size_t i = 0; i < problem->count; i++) {
@@ -82,7 +81,8 @@ static fa2_status find_settled(fa2i_tune *tune, fa2i_tune_problem *problem, bool
             return st;
     }
     /* With its image: a winner that cannot be loaded is measured again. */
-    st = fa2i_cache_get_kernel(tune->cache, &problem->winner.kernel, FA2I_LAUNCH_ABI, true, &kernel);
+    st =
+        fa2i_cache_get_kernel(tune->cache, &problem->winner.kernel, FA2I_LAUNCH_ABI, true, &kernel);
     if (st == FA2_OK) {
         memcpy(problem->variant, kernel.variant.text, sizeof problem->variant);
         *ret_settled = true;

@@ -1,5 +1,6 @@
 /*
- * What a run says: results on stdout (as JSON at the end, when asked for), everything else on stderr.
+ * What a run says: results on stdout (as JSON at the end, when asked for), everything else on
+ * stderr.
  */
 #include <stdio.h>
 #include "tuner/database.h"
@@ -88,8 +89,9 @@ static void print_dropped(const fa2i_tune *tune)
 
 void fa2i_tune_print_summary(const fa2i_tune *tune)
 {
-    fprintf(stderr, "problems: %zu measured, %zu tuned already, %zu not reached, %zu not served "
-                    "by this device, %zu failed\n",
+    fprintf(stderr,
+            "problems: %zu measured, %zu tuned already, %zu not reached, %zu not served "
+            "by this device, %zu failed\n",
             count_state(tune, FA2I_PROBLEM_MEASURED), count_state(tune, FA2I_PROBLEM_SETTLED),
             count_state(tune, FA2I_PROBLEM_OPEN), count_state(tune, FA2I_PROBLEM_UNSERVED),
             count_state(tune, FA2I_PROBLEM_FAILED));

@@ -7,8 +7,8 @@
  * - a loser: when the search is complete;
  * - the winner's own measurement: after the winner. A problem whose candidates are all settled
  *   therefore has a winner.
- * A continued search leaves out what is settled, except the default and the winner so far, which are
- * always raced again: times of different sessions are not compared.
+ * A continued search leaves out what is settled, except the default and the winner so far, which
+ * are always raced again: times of different sessions are not compared.
  */
 #include <stdio.h>
 #include <string.h>
@@ -75,7 +75,9 @@ static fa2_status put_time(const timing *t, size_t i, bool settled)
                             .max_error = t->entries[i].max_error};
     snprintf(row.detail, sizeof row.detail, "%s%s",
              t->search.launches > 1 ? "warm, in batches" : "cold L2",
-             contender->count == 0 ? ", probe only" : contender->finalist ? ", finalist" : "");
+             contender->count == 0 ? ", probe only"
+             : contender->finalist ? ", finalist"
+                                   : "");
     return put_row(t, t->entries[i].kernel, &row);
 }
 
@@ -104,9 +106,8 @@ static fa2_status put_twins(const timing *t, size_t i, bool settled)
 /* Record, once, that a contender failed on this problem. */
 static fa2_status put_failure(timing *t, size_t i)
 {
-    fa2i_measurement row = {.outcome = t->contenders[i].outcome,
-                            .settled = true,
-                            .max_error = t->entries[i].max_error};
+    fa2i_measurement row = {
+        .outcome = t->contenders[i].outcome, .settled = true, .max_error = t->entries[i].max_error};
     memcpy(row.detail, t->failures[i].detail, sizeof row.detail);
     if (t->entries[i].recorded)
         return FA2_OK;
@@ -123,9 +124,8 @@ static fa2_status put_failure(timing *t, size_t i)
 static void add_contender(timing *t, size_t kernel)
 {
     const fa2i_kernel *k = &t->tune->kernels[kernel].kernel;
-    t->contenders[t->count] = (fa2i_contender){.text = k->variant.text,
-                                               .smem_bytes = k->variant.smem_bytes,
-                                               .registers = k->registers};
+    t->contenders[t->count] = (fa2i_contender){
+        .text = k->variant.text, .smem_bytes = k->variant.smem_bytes, .registers = k->registers};
     t->entries[t->count] = (entry){.kernel = kernel};
     t->ids[t->count++] = (uint32_t)kernel;
 }
@@ -147,8 +147,8 @@ static bool is_winner_so_far(const timing *t, size_t kernel)
                   sizeof(fa2i_key)) == 0;
 }
 
-/* Fill the contenders: usable candidates that are not settled, behind the default. again: also those
- * that are settled with a time. *ret_open: how many are not settled. */
+/* Fill the contenders: usable candidates that are not settled, behind the default. again: also
+ * those that are settled with a time. *ret_open: how many are not settled. */
 static fa2_status gather(timing *t, bool again, size_t *ret_open)
 {
     bool has_default = false;
@@ -156,9 +156,8 @@ static fa2_status gather(timing *t, bool again, size_t *ret_open)
     for (size_t i = 0; i < t->problem->count; i++) {
         size_t kernel = t->problem->candidates[i];
         fa2i_measurement row = {0};
-        fa2_status st =
-            fa2i_cache_get_measurement(t->tune->cache, t->tune->device, t->problem->id,
-                                       &t->tune->kernels[kernel].kernel.key, &row);
+        fa2_status st = fa2i_cache_get_measurement(t->tune->cache, t->tune->device, t->problem->id,
+                                                   &t->tune->kernels[kernel].kernel.key, &row);
         bool settled = st == FA2_OK && row.settled;
         if (st != FA2_OK && st != FA2_E_NOT_FOUND)
             return st;
@@ -207,8 +206,8 @@ static fa2_status sample(void *user, fa2i_sample *samples, size_t count, int lau
                          double best_us)
 {
     timing *t = user;
-    fa2_status st = fa2i_worker_sample(t->tune->worker, samples, count, t->ids, launches, best_us,
-                                       t->failures);
+    fa2_status st =
+        fa2i_worker_sample(t->tune->worker, samples, count, t->ids, launches, best_us, t->failures);
     for (size_t i = 0; i < t->count && st == FA2_OK; i++) {
         if (t->failures[i].outcome == FA2I_OUTCOME_OK)
             continue;
@@ -229,9 +228,9 @@ static fa2_status check_contender(timing *t, size_t i)
 {
     fa2i_verification verdict = {0};
     uint32_t overwritten = 0;
-    fa2_status st = fa2i_worker_check(t->tune->worker, t->ids[i], t->expected.rows,
-                                      t->expected.row_count, t->output, t->expected.output_bytes,
-                                      &overwritten, &t->failures[i]);
+    fa2_status st =
+        fa2i_worker_check(t->tune->worker, t->ids[i], t->expected.rows, t->expected.row_count,
+                          t->output, t->expected.output_bytes, &overwritten, &t->failures[i]);
     if (st != FA2_OK)
         return st;
     if (t->failures[i].outcome == FA2I_OUTCOME_OK) {
@@ -294,9 +293,8 @@ static fa2_status put_winner(timing *t, size_t i)
     fa2i_tune *tune = t->tune;
     fa2i_tune_problem *p = t->problem;
     const fa2i_kernel *kernel = &tune->kernels[t->entries[i].kernel].kernel;
-    fa2i_winner winner = {.kernel = kernel->key,
-                          .measured = true,
-                          .median_us = t->contenders[i].statistics.median};
+    fa2i_winner winner = {
+        .kernel = kernel->key, .measured = true, .median_us = t->contenders[i].statistics.median};
     if (t->contenders[0].outcome == FA2I_OUTCOME_OK)
         winner.default_us = t->contenders[0].statistics.median;
     FA2_TRY(fa2i_generator_cost(tune->generator, kernel->variant.text, &p->problem, &tune->card,

@@ -1,7 +1,7 @@
 /*
- * Verification on the device: per class of problems (op, dtype, head_dim, causal), case by case, every
- * kernel of the class that has no verdict yet. Case by case, because the tensors and the reference of a
- * case are dear and a launch is not.
+ * Verification on the device: per class of problems (op, dtype, head_dim, causal), case by case,
+ * every kernel of the class that has no verdict yet. Case by case, because the tensors and the
+ * reference of a case are dear and a launch is not.
  *
  * A kernel that fails is out at once and its verdict is stored at once; those that pass are stored
  * when the last case is done.
@@ -113,8 +113,8 @@ static fa2_status wants_verdict(fa2i_tune *tune, const fa2i_tune_problem *proble
     *ret_wants = false;
     if (k->verified || k->twin != index || !fa2i_tune_usable(tune, problem, index))
         return FA2_OK;
-    fa2_status st = fa2i_cache_get_verification(tune->cache, tune->device, &k->kernel.key,
-                                                &k->verification);
+    fa2_status st =
+        fa2i_cache_get_verification(tune->cache, tune->device, &k->kernel.key, &k->verification);
     k->verified = st == FA2_OK;
     *ret_wants = st == FA2_E_NOT_FOUND;
     return st == FA2_E_NOT_FOUND ? FA2_OK : st;

@@ -1,9 +1,9 @@
 /*
  * Cases, expectations, verdicts.
  *
- * The sizes of the cases are chosen against the tiles in use (16 to 256 rows and columns): multiples
- * and no multiples of them, less than the smallest, one row, one column, Sq != Sk both ways, which when
- * causal means a shifted diagonal and rows that see nothing.
+ * The sizes of the cases are chosen against the tiles in use (16 to 256 rows and columns):
+ * multiples and no multiples of them, less than the smallest, one row, one column, Sq != Sk both
+ * ways, which when causal means a shifted diagonal and rows that see nothing.
  */
 #include <stdio.h>
 #include <string.h>
@@ -115,8 +115,7 @@ fa2_status fa2i_expected_all(const fa2i_case *c, int threads, fa2i_expected *ret
 {
     const fa2_problem *p = &c->problem;
     fa2i_expected e = {.c = *c, .all = true};
-    fa2_status st =
-        alloc_rows(&e, (size_t)p->batch * (size_t)p->heads_q * (size_t)p->seq_q);
+    fa2_status st = alloc_rows(&e, (size_t)p->batch * (size_t)p->heads_q * (size_t)p->seq_q);
     if (st != FA2_OK)
         return st;
     size_t next = 0;
@@ -171,7 +170,8 @@ static void pack_rows(const fa2i_expected *e, const uint16_t *o, uint16_t *packe
     }
 }
 
-/* Elements between rows that are no longer poison. The rows of all three layouts lie head_dim or head_dim
+/* Elements between rows that are no longer poison. The rows of all three layouts lie head_dim or
+ * head_dim
  * + 8 apart. */
 static size_t count_gap_writes(const fa2i_expected *e, const uint16_t *o)
 {

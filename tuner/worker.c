@@ -50,8 +50,8 @@ static void close_fd(int *fd)
     *fd = -1;
 }
 
-/* Kill the process, wait for it (the driver may need seconds to take back what a spinning kernel held),
- * and say how it ended. */
+/* Kill the process, wait for it (the driver may need seconds to take back what a spinning kernel
+ * held), and say how it ended. */
 static void kill_process(fa2i_worker *worker, char *how, size_t how_bytes)
 {
     int status = 0;
@@ -133,40 +133,38 @@ static fa2i_pipe read_detail(fa2i_worker *worker, uint64_t bytes, double deadlin
     return state;
 }
 
-/* The next answer, within this time. False: failure tells why, and unless it is LAUNCH_ERROR the process is
- * gone. out gets the payload of a good answer, which must be `bytes` long. */
+/* The process did not answer as it should: it is ended, and failure tells why. */
+static void give_up(fa2i_worker *worker, fa2i_pipe state, double seconds, fa2i_failure *failure)
+{
+    char how[64];
+    kill_process(worker, how, sizeof how);
+    if (state == FA2I_PIPE_LATE)
+        snprintf(how, sizeof how, "not finished after %.1f s", seconds);
+    set_failure(failure, state == FA2I_PIPE_LATE ? FA2I_OUTCOME_HANG : FA2I_OUTCOME_FAULT, how);
+}
+
+/* The next answer, within this time. False: failure tells why, and unless it is LAUNCH_ERROR the
+ * process is gone. out gets the payload of a good answer, which must be `bytes` long. */
 static bool next_answer(fa2i_worker *worker, double seconds, fa2i_message *answer, void *out,
                         size_t bytes, fa2i_failure *failure)
 {
     double deadline_s = fa2i_now_s() + seconds;
     fa2i_pipe state = fa2i_pipe_read(worker->from, answer, sizeof *answer, deadline_s);
-    if (state == FA2I_PIPE_OK && answer->magic != FA2I_PROTOCOL_MAGIC)
+    bool known = state == FA2I_PIPE_OK && answer->magic == FA2I_PROTOCOL_MAGIC;
+    bool good = known && answer->state == FA2I_ANSWER_OK;
+    if (state == FA2I_PIPE_OK && (!known || (good && answer->bytes != bytes)))
         state = FA2I_PIPE_CLOSED;
-    if (state == FA2I_PIPE_OK && answer->state == FA2I_ANSWER_OK) {
-        state = answer->bytes == bytes ? fa2i_pipe_read(worker->from, out, bytes, deadline_s)
-                                       : FA2I_PIPE_CLOSED;
-        if (state == FA2I_PIPE_OK)
-            return true;
-    } else if (state == FA2I_PIPE_OK) {
+    else if (good)
+        state = fa2i_pipe_read(worker->from, out, bytes, deadline_s);
+    else if (known)
         state = read_detail(worker, answer->bytes, deadline_s, failure);
-        if (state == FA2I_PIPE_OK && answer->state == FA2I_ANSWER_FAILED)
-            return false;
-        if (state == FA2I_PIPE_OK) {
-            failure->outcome = FA2I_OUTCOME_FAULT;
-            kill_process(worker, NULL, 0);
-            return false;
-        }
-    }
-    char how[64];
-    if (state == FA2I_PIPE_LATE) {
-        snprintf(how, sizeof how, "not finished after %.1f s", seconds);
-        set_failure(failure, FA2I_OUTCOME_HANG, how);
+    if (state != FA2I_PIPE_OK) {
+        give_up(worker, state, seconds, failure);
+    } else if (!good && answer->state == FA2I_ANSWER_BROKEN) {
+        failure->outcome = FA2I_OUTCOME_FAULT;
         kill_process(worker, NULL, 0);
-    } else {
-        kill_process(worker, how, sizeof how);
-        set_failure(failure, FA2I_OUTCOME_FAULT, how);
     }
-    return false;
+    return good && state == FA2I_PIPE_OK;
 }
 
 /* Ask, and wait for the one answer. */
@@ -232,9 +230,8 @@ static fa2_status ensure_loaded(fa2i_worker *worker, uint32_t id, fa2i_failure *
     const fa2i_kernel *kernel = worker->kernel(worker->user, id);
     fa2i_kernel_head head = {.variant = kernel->variant};
     memcpy(head.target, kernel->target, sizeof head.target);
-    fa2i_message request = {.request = FA2I_REQUEST_LOAD,
-                            .id = id,
-                            .bytes = sizeof head + kernel->image.bytes};
+    fa2i_message request = {
+        .request = FA2I_REQUEST_LOAD, .id = id, .bytes = sizeof head + kernel->image.bytes};
     payload = fa2i_alloc((size_t)request.bytes);
     if (payload == NULL)
         FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for a kernel's image"));
@@ -254,12 +251,8 @@ fa2_status fa2i_worker_create(int ordinal, fa2i_kernel_fn kernel, void *user,
     fa2i_worker *worker = fa2i_alloc(sizeof *worker);
     if (worker == NULL)
         return fa2i_fail(FA2_E_MEMORY, "no memory for the worker");
-    *worker = (fa2i_worker){.ordinal = ordinal,
-                            .kernel = kernel,
-                            .user = user,
-                            .stop = stop,
-                            .to = -1,
-                            .from = -1};
+    *worker = (fa2i_worker){
+        .ordinal = ordinal, .kernel = kernel, .user = user, .stop = stop, .to = -1, .from = -1};
     signal(SIGPIPE, SIG_IGN);
     FA2_TRY(ensure_open(worker));
     *ret_worker = worker;
@@ -349,7 +342,8 @@ static void collect_pending(batch *b)
     }
 }
 
-/* Load what the pending samples need. Ends with a process that holds all of it, or with failures. */
+/* Load what the pending samples need. Ends with a process that holds all of it, or with failures.
+ */
 static fa2_status load_pending(batch *b)
 {
     bool again = true;
@@ -359,8 +353,7 @@ static fa2_status load_pending(batch *b)
             uint32_t contender = b->samples[i].contender;
             if (b->samples[i].taken)
                 continue;
-            fa2_status st =
-                ensure_loaded(b->worker, b->ids[contender], &b->failures[contender]);
+            fa2_status st = ensure_loaded(b->worker, b->ids[contender], &b->failures[contender]);
             if (st != FA2_OK)
                 return st;
             if (b->failures[contender].outcome != FA2I_OUTCOME_OK)

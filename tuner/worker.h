@@ -1,13 +1,14 @@
 /*
- * The parent's side of the worker process: the only process that runs kernels. A kernel that faults or
- * hangs takes the worker with it and nothing else: the worker is killed and waited for, the kernel that
- * it was running gets an outcome, and the next request starts another worker with the same case.
+ * The parent's side of the worker process: the only process that runs kernels. A kernel that faults
+ * or hangs takes the worker with it and nothing else: the worker is killed and waited for, the
+ * kernel that it was running gets an outcome, and the next request starts another worker with the
+ * same case.
  *
- * Failures of a kernel are results (fa2i_failure), not statuses. A status other than FA2_OK means that no
- * worker can do the work: FA2_E_CUDA, FA2_E_MEMORY, FA2_E_NO_DEVICE, with a message.
- * Deadlines: 60 s to open the device or to make a case, 30 s to load a kernel, 5 s to check one, and per
- * sample max(2 s, 50 x the best time known); the last two at least the time of the problem at 1 TFLOPS.
- * fa2i_worker_create ignores SIGPIPE in this process: a worker may die at any time.
+ * Failures of a kernel are results (fa2i_failure), not statuses. A status other than FA2_OK means
+ * that no worker can do the work: FA2_E_CUDA, FA2_E_IO, FA2_E_MEMORY, with a message.
+ * Deadlines: 60 s to open the device or to make a case, 30 s to load a kernel, 5 s to check one,
+ * and per sample max(2 s, 50 x the best time known); the last two at least the time of the problem
+ * at 1 TFLOPS. fa2i_worker_create ignores SIGPIPE in this process: a worker may die at any time.
  * Not thread-safe.
  */
 #ifndef FA2I_WORKER_H
@@ -29,25 +30,26 @@ typedef struct fa2i_failure {
 /* The kernel of an id, with its image; borrowed until the worker is destroyed. */
 typedef const fa2i_kernel *(*fa2i_kernel_fn)(void *user, uint32_t id);
 
-/* Start a worker on device `ordinal`. It is this program again, called as `worker`. stop (may be NULL): once
- * nonzero, sampling ends after the present sample. On FA2_OK *ret_worker belongs to the caller. */
+/* Start a worker on device `ordinal`. It is this program again, called as `worker`. stop (may be
+ * NULL): once nonzero, sampling ends after the present sample. On FA2_OK *ret_worker belongs to the
+ * caller. */
 fa2_status fa2i_worker_create(int ordinal, fa2i_kernel_fn kernel, void *user,
                               const volatile sig_atomic_t *stop, fa2i_worker **ret_worker);
 void fa2i_worker_destroy(fa2i_worker *worker); /* NULL is fine; kills a worker that is busy */
 
-/* Make the tensors of a case, in place of those of the last one. Not enough device memory is FA2_E_CUDA,
- * saying how much is needed and free; the worker is still good for other cases. */
+/* Make the tensors of a case, in place of those of the last one. Not enough device memory is
+ * FA2_E_CUDA, saying how much is needed and free; the worker is still good for other cases. */
 fa2_status fa2i_worker_case(fa2i_worker *worker, const fa2i_case *c);
 
 /* Launch kernel id once on poisoned outputs, and fetch O and LSE: of these rows, packed, or all
- * (row_count == 0). bytes: what that must be, and out has. *ret_overwritten: words of the guards that
- * changed. Outputs are untouched unless failure->outcome is OK. */
+ * (row_count == 0). bytes: what that must be, and out has. *ret_overwritten: words of the guards
+ * that changed. Outputs are untouched unless failure->outcome is OK. */
 fa2_status fa2i_worker_check(fa2i_worker *worker, uint32_t id, const fa2i_row *rows,
                              size_t row_count, void *out, size_t bytes, uint32_t *ret_overwritten,
                              fa2i_failure *failure);
 
-/* Take samples, in order (see fa2i_search.sample). ids: kernel of each contender. failures: per contender,
- * set for those that fail. */
+/* Take samples, in order (see fa2i_search.sample). ids: kernel of each contender. failures: per
+ * contender, set for those that fail. */
 fa2_status fa2i_worker_sample(fa2i_worker *worker, fa2i_sample *samples, size_t count,
                               const uint32_t *ids, int launches, double best_us,
                               fa2i_failure *failures);
