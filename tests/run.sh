@@ -43,8 +43,9 @@ setup_cuda
 
 part "luacheck" luacheck -q gen
 part "clang build" build build-clang dev -DCMAKE_C_COMPILER=clang
-# The driver's address-space reservations and ASan's do not go together, so no GPU tests here.
-part "tests under ASan and UBSan" build_and_test build-asan asan-ubsan -LE gpu
+# The driver's address-space reservations and ASan's do not go together, so no GPU tests here; and none of
+# those that wait for NVRTC for minutes.
+part "tests under ASan and UBSan" build_and_test build-asan asan-ubsan -LE 'gpu|slow'
 [ ${#failed[@]} -eq 0 ] || say "failed so far: ${failed[*]}"
 part "tests" build_and_test build dev
 [ ${#failed[@]} -eq 0 ]
