@@ -163,17 +163,19 @@ fa2_status fa2i_row_put_kernel(fa2i_cache *cache, const fa2i_kernel *kernel, int
         fa2i_sql_text(kernel->generator),  fa2i_sql_text(fa2i_outcome_string(kernel->outcome)),
         fa2i_sql_int(kernel->registers),   fa2i_sql_int(kernel->spill_bytes),
         fa2i_sql_real(kernel->compile_ms), fa2i_sql_text(kernel->log),
+        fa2i_sql_int(variant->key_step),   fa2i_sql_int(variant->waves),
     };
     return fa2i_sql_number(
         cache,
         "INSERT INTO kernel (key, launch_abi, variant, target, threads, block_rows, smem_bytes, "
-        "nvrtc, generator, outcome, registers, spill_bytes, compile_ms, log) "
-        "VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT (key) DO UPDATE SET "
+        "nvrtc, generator, outcome, registers, spill_bytes, compile_ms, log, key_step, waves) "
+        "VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT (key) DO UPDATE SET "
         "launch_abi = excluded.launch_abi, variant = excluded.variant, target = excluded.target, "
         "threads = excluded.threads, block_rows = excluded.block_rows, "
         "smem_bytes = excluded.smem_bytes, nvrtc = excluded.nvrtc, generator = excluded.generator, "
         "outcome = excluded.outcome, registers = excluded.registers, "
-        "spill_bytes = excluded.spill_bytes, compile_ms = excluded.compile_ms, log = excluded.log "
+        "spill_bytes = excluded.spill_bytes, compile_ms = excluded.compile_ms, log = excluded.log, "
+        "key_step = excluded.key_step, waves = excluded.waves "
         "RETURNING id",
         FA2I_SQL_VALUES(values), ret_id);
 }
@@ -233,6 +235,8 @@ fa2_status fa2i_row_read_kernel(const fa2i_cache *cache, sqlite3_stmt *stmt,
         .registers = sqlite3_column_int(stmt, 9),
         .spill_bytes = sqlite3_column_int(stmt, 10),
         .compile_ms = sqlite3_column_double(stmt, 11),
+        .variant.key_step = sqlite3_column_int(stmt, 13),
+        .variant.waves = sqlite3_column_int(stmt, 14),
     };
     const void *key = sqlite3_column_blob(stmt, 0);
     if (key == NULL || sqlite3_column_bytes(stmt, 0) != FA2I_KEY_BYTES)

@@ -40,7 +40,8 @@ static const char *const queries[] = {
     "SELECT json_object('type', 'kernel', 'key', lower(hex(key)), 'launch_abi', launch_abi, "
     "'variant', variant, 'target', target, 'threads', threads, 'block_rows', block_rows, "
     "'smem_bytes', smem_bytes, 'nvrtc', nvrtc, 'generator', generator, 'outcome', outcome, "
-    "'registers', registers, 'spill_bytes', spill_bytes, 'compile_ms', compile_ms) "
+    "'registers', registers, 'spill_bytes', spill_bytes, 'compile_ms', compile_ms, "
+    "'key_step', key_step, 'waves', waves) "
     "FROM kernel ORDER BY id",
 
     "SELECT json_object('type', 'verification', 'device', v.device, 'kernel', lower(hex(k.key)), "

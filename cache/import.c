@@ -199,6 +199,8 @@ static fa2_status read_kernel(import *in, fa2i_kernel *kernel, int *ret_abi)
     FA2_TRY(fa2i_fields_int(&in->fields, "threads", 1, 1024, &variant->threads));
     FA2_TRY(fa2i_fields_int(&in->fields, "block_rows", 1, 65536, &variant->block_rows));
     FA2_TRY(fa2i_fields_int(&in->fields, "smem_bytes", 0, 1 << 20, &variant->smem_bytes));
+    FA2_TRY(fa2i_fields_int(&in->fields, "key_step", 1, 65536, &variant->key_step));
+    FA2_TRY(fa2i_fields_int(&in->fields, "waves", 0, 64, &variant->waves));
     FA2_TRY(fa2i_fields_int(&in->fields, "nvrtc", 0, 1000000, &kernel->nvrtc));
     FA2_TRY(fa2i_fields_form(&in->fields, "generator", "hhhhhhhhhhhhhhhh", kernel->generator,
                              sizeof kernel->generator));

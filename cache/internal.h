@@ -180,8 +180,8 @@ fa2_status fa2i_row_kernel_id(fa2i_cache *cache, const fa2i_key *key, int64_t *r
 /* Read a record selected by FA2I_KERNEL_COLUMNS. *ret_kernel belongs to the caller. */
 #define FA2I_KERNEL_COLUMNS                                                                        \
     "k.key, k.variant, k.target, k.threads, k.block_rows, k.smem_bytes, k.nvrtc, k.generator, "    \
-    "k.outcome, k.registers, k.spill_bytes, k.compile_ms, k.log"
-enum { FA2I_KERNEL_COLUMN_COUNT = 13 };
+    "k.outcome, k.registers, k.spill_bytes, k.compile_ms, k.log, k.key_step, k.waves"
+enum { FA2I_KERNEL_COLUMN_COUNT = 15 };
 fa2_status fa2i_row_read_kernel(const fa2i_cache *cache, sqlite3_stmt *stmt,
                                 fa2i_kernel *ret_kernel);
 

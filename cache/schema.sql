@@ -56,7 +56,9 @@ CREATE TABLE kernel (
     registers   INTEGER NOT NULL, -- per thread; 0 for PTX
     spill_bytes INTEGER NOT NULL, -- per thread
     compile_ms  REAL    NOT NULL,
-    log         TEXT              -- the compiler's words
+    log         TEXT,             -- the compiler's words
+    key_step    INTEGER NOT NULL, -- keys that a block visits in one step
+    waves       INTEGER NOT NULL  -- blocks per SM aimed at by splitting the keys; 0: not split
 ) STRICT;
 
 -- Code, apart from `kernel` so that reading records does not page through it.

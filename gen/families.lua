@@ -6,9 +6,16 @@
 --   check(self, v)                       true, or nil and why v is no point of its space
 --   candidates(self, problem, arch)      list of v with v.text; list of {text, reason} rejected
 --   cost(self, v, problem, arch, registers)   us
---   launch(self, v)                      {threads, block_rows, smem_bytes}
+--   launch(self, v)                      {threads, block_rows, smem_bytes, key_step, waves}
 --   environment(self, v)                 the names that its template sees
-local fwd_sm75 = require("fwd_sm75")
-local fwd_sm80 = require("fwd_sm80")
+local fwd = require("fwd")
+local paths = require("fwd_paths")
+local plain = require("fwd_plain")
+local splitkv = require("fwd_splitkv")
 
-return {fwd_sm75, fwd_sm80}
+return {
+   fwd.family("fwd_sm75", plain, paths.sm75),
+   fwd.family("fwd_sm80", plain, paths.sm80),
+   fwd.family("fwd_splitkv_sm75", splitkv, paths.sm75),
+   fwd.family("fwd_splitkv_sm80", splitkv, paths.sm80),
+}

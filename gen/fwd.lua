@@ -1,27 +1,24 @@
--- The forward families: their keys, their space, what a variant needs, which variants are legal.
+-- The forward families: what a variant needs, which variants are legal, what the runtime is told.
 --
--- A block owns Br query rows, a warp wm tiles of 16 of them, and walks over the keys in tiles of
--- Bc. kstages and vstages are the K and V tiles in shared memory. Equal numbers above 1 make K and
--- V one stage with one barrier a tile; (1, 1) and (2, 1) wait for K and V apart, with two.
+-- A block owns Br query rows and walks over keys in tiles of Bc; kstages and vstages are the K and
+-- V tiles of a team of warps in shared memory. Equal numbers above 1 make K and V one stage with
+-- one barrier a tile; (1, 1) and (2, 1) wait for K and V apart, with two.
+--
+-- A family is a code path (fwd_paths.lua) of a kind (fwd_plain.lua, fwd_splitkv.lua):
+--   split                        whether it divides the keys: variants have teams and waves
+--   keys                         of its canonical text
+--   class                        how to select from it (select.lua)
+--   each_point(path, add)        calls add(v) for each point of the space, in a fixed order; v has
+--                                the keys but the class's
+--   check(v)                     true, or nil and why v is no such point
+--   serves(problem, arch)        true, or nil and why it is not worth trying
+--   suits(v, problem, arch)      the same for one variant
+--   cost(v, facts, problem, arch)   us
 local cost = require("cost")
 local select_from = require("select")
 local variant_text = require("variant")
 
 local M = {}
-
-local keys = {
-   {name = "d", integer = true}, {name = "dtype", one_of = {"fp16", "bf16"}},
-   {name = "causal", integer = true}, {name = "br", integer = true}, {name = "bc", integer = true},
-   {name = "warps", integer = true}, {name = "kstages", integer = true},
-   {name = "vstages", integer = true}, {name = "layout", one_of = {"swizzle", "pad"}},
-   {name = "q", one_of = {"smem", "reg"}},
-}
-
--- Br with the warps that it is split among: one or two m16 row tiles each.
-local blocks = {{32, 2}, {64, 4}, {64, 2}, {128, 8}, {128, 4}, {256, 8}}
-local bcs = {16, 32, 48, 64, 80, 96, 112, 128}
--- Values that no variant of a class should go without.
-local axes = {{"br", "warps"}, {"bc"}, {"kstages", "vstages"}, {"layout"}, {"q"}}
 
 -- How a pipeline works: barriers per tile, and for each wait, how many tile times after their issue
 -- loads are waited for. (1, 1): V is loaded during QK, the next K during softmax and PV.
@@ -37,49 +34,64 @@ local function padded(d)
    return (d + 15) // 16 * 16
 end
 
--- Bytes; the templates assert the same sum. With q=reg, Q passes through the V tiles once.
+-- A plain block is one team.
+local function team_count(v)
+   return v.teams or 1
+end
+
+-- m16 row tiles of a warp.
+local function row_tiles(v)
+   return v.br * team_count(v) // (16 * v.warps)
+end
+
+-- Bytes; the templates assert the same sum. With q=reg, Q passes through the V tiles once. Where
+-- keys are divided, the teams' rows of O come into the tiles' place, with a pitch of 32 bytes
+-- modulo 128, and a maximum and a sum for each.
 local function smem_bytes(v)
    local pitch = padded(v.d) + (v.layout == "pad" and 8 or 0)
-   if v.q == "reg" then
-      return 2 * pitch * (v.kstages * v.bc + math.max(v.vstages * v.bc, v.br))
-   end
-   return 2 * pitch * (v.br + (v.kstages + v.vstages) * v.bc)
+   local k_rows, v_rows = team_count(v) * v.kstages * v.bc, team_count(v) * v.vstages * v.bc
+   local rows = v.q == "reg" and k_rows + math.max(v_rows, v.br) or v.br + k_rows + v_rows
+   local merged_row = v.d * 4 + (160 - v.d * 4 % 128) % 128 + 8
+   return math.max(2 * pitch * rows, v.teams and v.teams * v.br * merged_row or 0)
 end
 
 -- Registers per thread that are alive at once: O, S, Q fragments, row statistics, K or V fragments
--- (8), addresses and loop (28); without cp.async, also the tiles on their way to shared memory.
-local function live_registers(v, options)
-   local wm = v.br // (16 * v.warps)
+-- (8), addresses and loop (28); without cp.async, also the tiles on their way to shared memory, of
+-- both K and V: ptxas keeps their addresses even where only one of the two is under way.
+local function live_registers(v, path)
+   local wm = row_tiles(v)
    local d_pad = padded(v.d)
    local q = v.q == "reg" and wm * d_pad // 4 or 4 * wm
    local staged = 0
-   if options.register_staging then
+   if path.register_staging then
       local chunks = v.bc * d_pad // 8
-      local threads = 32 * v.warps
-      staged = (chunks + threads - 1) // threads * 4 * (v.vstages > 1 and 2 or 1)
+      local threads = 32 * v.warps // team_count(v)
+      staged = (chunks + threads - 1) // threads * 8
    end
    return wm * d_pad // 2 + wm * v.bc // 2 + q + 4 * wm + 8 + 28 + staged
 end
 
--- ptxas takes more registers than are alive, to have loads under way, and spills where about 230
--- are alive. Fitted to 38 kernels compiled by nvcc 13.0 for sm_75 and sm_80: those without spills
--- are met to 12 registers in the mean; 0 to 36 bytes were spilled at 228 alive, 0 to 32 at 236, 8
--- at 244, 128 at 264. Up to 18 too many may still be fast; what spills after all, the tuner sees.
-local free_registers, free_registers_staging = 22, 40
+-- ptxas takes more registers than are alive, to have loads under way: 18 more in the mean of 500
+-- kernels without spills, compiled by nvcc 13.0 for sm_90, and 20 for sm_75. It spills where about
+-- 230 are alive: 0 to 36 bytes at 228 alive, 0 to 32 at 236, 8 at 244, 128 at 264. Up to 18 too
+-- many may still be fast; what spills after all, the tuner sees.
+local free_registers = 18
 local spare_registers, tolerated_spill = 228, 18
 
 -- What the cost model wants to know. registers: the compiler's count, or 0 for the estimate.
-local function facts_of(v, options, registers)
-   local live = live_registers(v, options)
+local function facts_of(v, path, registers)
+   local live = live_registers(v, path)
    local pipeline = pipelines[v.kstages .. "," .. v.vstages]
    local d_pad = padded(v.d)
-   local free = options.register_staging and free_registers_staging or free_registers
-   local may_spill = registers == 0 or registers >= 255
+   -- A block of more than eight warps cannot have 255.
+   local most = math.min(255, 65536 // (32 * v.warps))
+   local may_spill = registers == 0 or registers >= most
    return {
-      warps = v.warps, d_pad = d_pad, smem_bytes = smem_bytes(v), k8 = options.k8,
-      registers = registers > 0 and registers or math.min(live + free, 255),
-      spilled = may_spill and math.max(live - spare_registers, 0) or 0,
+      warps = v.warps, d_pad = d_pad, smem_bytes = smem_bytes(v), k8 = path.k8,
+      registers = registers > 0 and registers or math.min(live + free_registers, most),
+      spilled = may_spill and math.max(live - math.min(spare_registers, most), 0) or 0,
       barriers = pipeline.barriers, ahead = pipeline.ahead,
+      teams = team_count(v), row_tiles = row_tiles(v),
       -- Rows of a pad layout start 16 bytes apart modulo 128 only if d_pad / 8 is a multiple of 8;
       -- else the 8 lanes of a store phase, which cross rows, meet in banks.
       fill_ways = v.layout == "pad" and d_pad % 64 ~= 0 and 2 or 1,
@@ -87,29 +99,25 @@ local function facts_of(v, options, registers)
 end
 
 -- true, or nil and why a variant is outside the space. Says nothing about any card.
-local function is_point(v, options)
+local function is_point(v, kind, path)
    if v.d < 8 or v.d > 256 or v.d % 8 ~= 0 then
       return nil, "d is not a multiple of 8 from 8 to 256"
    elseif v.causal > 1 then
       return nil, "causal is neither 0 nor 1"
-   elseif v.bc < 16 or v.bc > 128 or v.bc % 16 ~= 0 then
-      return nil, "bc is not a multiple of 16 from 16 to 128"
-   elseif not options.stages[v.kstages .. "," .. v.vstages] then
-      return nil, "no such pair of kstages and vstages"
-   elseif v.dtype == "bf16" and not options.bf16 then
+   elseif v.dtype == "bf16" and not path.bf16 then
       return nil, "bf16 needs compute capability 8.0"
    end
-   for _, pair in ipairs(blocks) do
-      if pair[1] == v.br and pair[2] == v.warps then
-         return true
+   for _, pipeline in ipairs(path.pipelines) do
+      if pipeline[1] == v.kstages and pipeline[2] == v.vstages then
+         return kind.check(v)
       end
    end
-   return nil, "no such pair of br and warps"
+   return nil, "no such pair of kstages and vstages"
 end
 
 -- true, or nil and why an SM cannot run a variant well.
-local function fits(v, options, arch)
-   local facts = facts_of(v, options, 0)
+local function fits(v, path, arch)
+   local facts = facts_of(v, path, 0)
    if facts.smem_bytes > arch.smem_block then
       return nil, string.format("%d bytes of shared memory, a block has %d", facts.smem_bytes,
                                 arch.smem_block)
@@ -122,59 +130,40 @@ local function fits(v, options, arch)
 end
 
 -- Every point of the space for a class, with its text.
-local function points(name, options, problem)
+local function points(family, problem)
    local list = {}
-   local function add(block, bc, pipeline, layout, q)
-      local v = {
-         family = name, d = problem.head_dim, dtype = problem.dtype, causal = problem.causal,
-         br = block[1], warps = block[2], bc = bc, kstages = pipeline[1], vstages = pipeline[2],
-         layout = layout, q = q,
-      }
-      v.text = variant_text.format(v, keys)
+   family.kind.each_point(family.path, function(v)
+      v.family, v.d, v.dtype = family.name, problem.head_dim, problem.dtype
+      v.causal = problem.causal
+      v.text = variant_text.format(v, family.keys)
       list[#list + 1] = v
-   end
-   for _, block in ipairs(blocks) do
-      for _, bc in ipairs(bcs) do
-         for _, pipeline in ipairs(options.pipelines) do
-            for _, layout in ipairs({"swizzle", "pad"}) do
-               add(block, bc, pipeline, layout, "smem")
-               add(block, bc, pipeline, layout, "reg")
-            end
-         end
-      end
-   end
+   end)
    return list
-end
-
--- Half of a block's rows may be empty, not more, if there is a smaller block.
-local function too_tall(v, problem)
-   local rows = math.max(problem.seq_q, 32)
-   return v.br > 64 and v.br >= 2 * ((rows + 31) // 32 * 32)
 end
 
 -- All points of the problem's class: those chosen, and {text, reason} for the others.
 local function candidates(self, problem, arch)
    local legal, chosen, rejected = {}, {}, {}
-   for _, v in ipairs(points(self.name, self.options, problem)) do
-      local ok, reason = fits(v, self.options, arch)
+   local function reject(v, reason)
+      rejected[#rejected + 1] = {text = v.text, reason = reason}
+   end
+   for _, v in ipairs(points(self, problem)) do
+      local ok, reason = fits(v, self.path, arch)
       if ok then
          legal[#legal + 1] = v
       else
-         rejected[#rejected + 1] = {text = v.text, reason = reason}
+         reject(v, reason)
       end
    end
-   local function cost_of(v, typical)
+   local class = select_from.for_class(legal, self.kind.class, problem, arch, function(v, typical)
       return self:cost(v, typical, arch, 0)
-   end
-   local function is_twin(v)
-      return v.layout == "pad"
-   end
-   local class = select_from.for_class(legal, axes, is_twin, problem, arch, cost_of)
+   end)
    for _, v in ipairs(legal) do
-      local reason = not class[v.text] and "others of its class cost less by the model"
-         or too_tall(v, problem) and "more than half of a block's rows would be empty"
-      if reason then
-         rejected[#rejected + 1] = {text = v.text, reason = reason}
+      local ok, reason = self.kind.suits(v, problem, arch)
+      if not class[v.text] then
+         reject(v, "others of its class cost less by the model")
+      elseif not ok then
+         reject(v, reason)
       else
          chosen[#chosen + 1] = v
       end
@@ -182,60 +171,57 @@ local function candidates(self, problem, arch)
    return chosen, rejected
 end
 
--- A forward family. options:
---   serves_sm(sm)     true, or nil and the reason
---   pipelines         list of {kstages, vstages}
---   bf16, k8          whether it has bf16; whether its products are m16n8k8
---   register_staging  whether tiles pass through registers (no cp.async)
--- The methods take v as variant.lua parses it, problem as init.lua gets it, arch from arch.lua.
-function M.family(name, options)
-   local family = {name = name, keys = keys, options = options, candidates = candidates}
-   options.stages = {}
-   for _, pipeline in ipairs(options.pipelines) do
-      options.stages[pipeline[1] .. "," .. pipeline[2]] = true
+-- true, or nil and the reason.
+local function serves(self, problem, arch)
+   local ok, reason = self.path.serves_sm(arch.family_sm)
+   if not ok then
+      return nil, reason
+   elseif problem.op ~= "forward" then
+      return nil, "it is a forward kernel"
+   elseif problem.dtype == "bf16" and not self.path.bf16 then
+      return nil, "bf16 needs compute capability 8.0, this is sm_" .. arch.sm
+   elseif problem.head_dim < 8 or problem.head_dim > 256 or problem.head_dim % 8 ~= 0 then
+      return nil, "head_dim must be a multiple of 8 from 8 to 256, not " .. problem.head_dim
    end
+   return self.kind.serves(problem, arch)
+end
 
-   -- true, or nil and the reason.
-   function family.serves(_, problem, arch)
-      local ok, reason = options.serves_sm(arch.family_sm)
-      if not ok then
-         return nil, reason
-      elseif problem.op ~= "forward" then
-         return nil, "it is a forward kernel"
-      elseif problem.dtype == "bf16" and not options.bf16 then
-         return nil, "bf16 needs compute capability 8.0, this is sm_" .. arch.sm
-      elseif problem.head_dim < 8 or problem.head_dim > 256 or problem.head_dim % 8 ~= 0 then
-         return nil, "head_dim must be a multiple of 8 from 8 to 256, not " .. problem.head_dim
-      end
-      return true
+local function launch(_, v)
+   return {
+      threads = 32 * v.warps, block_rows = v.br, smem_bytes = smem_bytes(v),
+      key_step = v.bc * team_count(v), waves = v.waves or 0,
+   }
+end
+
+-- The names that the template sees.
+local function environment(self, v)
+   local names = {
+      family = self.name, split = self.kind.split, d_pad = padded(v.d), smem_bytes = smem_bytes(v),
+      threads = 32 * v.warps,
+   }
+   for _, key in ipairs(self.keys) do
+      names[key.name] = v[key.name]
    end
+   return names
+end
 
-   -- true, or nil and the reason.
-   function family.check(_, v)
-      return is_point(v, options)
-   end
+-- The family of a kind on a code path. Its methods take v as variant.lua parses it, problem as
+-- init.lua gets it, arch from arch.lua.
+function M.family(name, kind, path)
+   return {
+      name = name, keys = kind.keys, kind = kind, path = path, candidates = candidates,
+      serves = serves, launch = launch, environment = environment,
 
-   -- us; registers as the compiler reports them, or 0.
-   function family.cost(_, v, problem, arch, registers)
-      return cost.forward(v, facts_of(v, options, registers), problem, arch)
-   end
+      -- true, or nil and the reason.
+      check = function(_, v)
+         return is_point(v, kind, path)
+      end,
 
-   function family.launch(_, v)
-      return {threads = 32 * v.warps, block_rows = v.br, smem_bytes = smem_bytes(v)}
-   end
-
-   -- The names that the template sees.
-   function family.environment(_, v)
-      local environment = {
-         family = name, d_pad = padded(v.d), smem_bytes = smem_bytes(v), threads = 32 * v.warps,
-      }
-      for _, key in ipairs(keys) do
-         environment[key.name] = v[key.name]
-      end
-      return environment
-   end
-
-   return family
+      -- us; registers as the compiler reports them, or 0.
+      cost = function(_, v, problem, arch, registers)
+         return kind.cost(v, facts_of(v, path, registers), problem, arch)
+      end,
+   }
 end
 
 return M

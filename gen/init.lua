@@ -12,31 +12,30 @@ local variant_text = require("variant")
 
 local M = {}
 
--- Calls visit(family, chosen, rejected) for each family that serves the problem, and returns the
--- arch; nil and all reasons when none does.
+-- Calls visit(family, arch, chosen, rejected) for each family that serves the problem. Returns the
+-- arch and a list of "family: why it does not serve"; nil and all these reasons when none does.
 local function visit_families(problem, card, visit)
    local arch, message = arch_of.describe(card)
    if not arch then
       return nil, message
    end
-   local reasons, served = {}, false
+   local reasons = {}
    for _, family in ipairs(families) do
       local ok, reason = family:serves(problem, arch)
       if ok then
-         served = true
          visit(family, arch, family:candidates(problem, arch))
       else
          reasons[#reasons + 1] = family.name .. ": " .. reason
       end
    end
-   if not served then
+   if #reasons == #families then
       return nil, table.concat(reasons, "; ")
    end
-   return arch
+   return arch, reasons
 end
 
--- List of {text, threads, block_rows, smem_bytes, cost_us}, cheapest first, ties in the order of
--- their texts; nil and the reason when no family serves the problem.
+-- List of {text, threads, block_rows, smem_bytes, key_step, waves, cost_us}, cheapest first, ties
+-- in the order of their texts; nil and the reason when no family serves the problem.
 function M.candidates(problem, card)
    local list = {}
    local arch, message = visit_families(problem, card, function(family, arch, chosen)
@@ -60,16 +59,19 @@ function M.candidates(problem, card)
    return list
 end
 
--- Lines "variant: why it is no candidate".
+-- Lines "variant: why it is no candidate", then lines "family: why it has none".
 function M.rejected(problem, card)
    local lines = {}
-   local arch, message = visit_families(problem, card, function(_, _, _, rejected)
+   local arch, reasons = visit_families(problem, card, function(_, _, _, rejected)
       for _, entry in ipairs(rejected) do
          lines[#lines + 1] = entry.text .. ": " .. entry.reason .. "\n"
       end
    end)
    if not arch then
-      return nil, message
+      return nil, reasons
+   end
+   for _, reason in ipairs(reasons) do
+      lines[#lines + 1] = reason .. "\n"
    end
    return table.concat(lines)
 end

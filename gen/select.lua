@@ -7,32 +7,19 @@
 -- an axis; then the best ones left.
 local M = {}
 
-local limit = 40
--- How many of one kind the second round may take, so that no kind fills the list: the model is
--- least sure of the order of block shapes, and sees little difference between pipelines.
-local crowds = {
-   {axis = {"br", "warps"}, most = 8},
-   {axis = {"br", "warps", "bc"}, most = 3},
-}
--- The same for twins: variants which the model can hardly tell from a cheaper one.
-local limit_twins = 8
-
--- Long sequences that fill the card evenly, ordinary ones, and too few blocks for the card.
-local function typical_problems(problem, arch)
-   local list = {}
-   for _, size in ipairs({{arch.sm_count, 4096}, {32, 1024}, {8, 256}}) do
-      list[#list + 1] = {
-         batch = 1, heads_q = size[1], heads_kv = size[1], seq_q = size[2], seq_k = size[2],
-         head_dim = problem.head_dim, dtype = problem.dtype, causal = problem.causal,
-      }
-   end
-   return list
-end
+-- A class is described by
+--   limit         the most variants of it
+--   axes          lists of field names; the best variant of each value is taken
+--   crowds        list of {axis, most [, value]}: how many that agree in the fields of axis (and
+--                 have that value) the second round may reach, so that no kind fills the list
+--   typical(arch) list of the shapes {batch, heads_q, heads_kv, seq_q, seq_k} to judge by
 
 -- The texts of the variants, best score first; ties in the order of the texts.
-local function by_score(variants, problem, arch, cost)
+local function by_score(variants, class, problem, arch, cost)
    local scores = {}
-   for _, typical in ipairs(typical_problems(problem, arch)) do
+   for _, typical in ipairs(class.typical(arch)) do
+      typical.head_dim, typical.dtype = problem.head_dim, problem.dtype
+      typical.causal = problem.causal
       local costs, best = {}, math.huge
       for _, variant in ipairs(variants) do
          costs[variant] = cost(variant, typical)
@@ -60,47 +47,47 @@ local function value_on(axis, variant)
    return table.concat(words, " ")
 end
 
--- The list under construction: which texts are in it, and how many of each kind.
+-- The list under construction: which texts are in it, and how many of each crowd.
 local function new_list()
-   return {chosen = {}, count = 0, twins = 0, crowd = {}}
+   return {chosen = {}, count = 0, crowd = {}}
 end
 
-local function take(list, variant, is_twin)
+local function take(list, variant, class)
    list.chosen[variant.text], list.count = true, list.count + 1
-   list.twins = list.twins + (is_twin(variant) and 1 or 0)
-   for _, kind in ipairs(crowds) do
+   for _, kind in ipairs(class.crowds) do
       local value = value_on(kind.axis, variant)
       list.crowd[value] = (list.crowd[value] or 0) + 1
    end
 end
 
-local function has_room(list, variant, is_twin)
-   for _, kind in ipairs(crowds) do
-      if (list.crowd[value_on(kind.axis, variant)] or 0) >= kind.most then
+local function has_room(list, variant, class)
+   for _, kind in ipairs(class.crowds) do
+      local value = value_on(kind.axis, variant)
+      if (kind.value or value) == value and (list.crowd[value] or 0) >= kind.most then
          return false
       end
    end
-   return list.count < limit and (list.twins < limit_twins or not is_twin(variant))
+   return list.count < class.limit
 end
 
--- variants: tables with a text; axes: lists of field names; is_twin(variant): of a cheaper variant;
--- cost(variant, problem): us. Returns the set of the texts that are chosen.
-function M.for_class(variants, axes, is_twin, problem, arch, cost)
-   local sorted = by_score(variants, problem, arch, cost)
+-- variants: tables with a text; class: see above; cost(variant, problem): us. Returns the set of
+-- the texts that are chosen.
+function M.for_class(variants, class, problem, arch, cost)
+   local sorted = by_score(variants, class, problem, arch, cost)
    local list = new_list()
-   for _, axis in ipairs(axes) do
+   for _, axis in ipairs(class.axes) do
       local seen = {}
       for _, variant in ipairs(sorted) do
          local value = value_on(axis, variant)
          if not seen[value] and not list.chosen[variant.text] then
-            take(list, variant, is_twin)
+            take(list, variant, class)
          end
          seen[value] = true
       end
    end
    for _, variant in ipairs(sorted) do
-      if not list.chosen[variant.text] and has_room(list, variant, is_twin) then
-         take(list, variant, is_twin)
+      if not list.chosen[variant.text] and has_room(list, variant, class) then
+         take(list, variant, class)
       end
    end
    return list.chosen

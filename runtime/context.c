@@ -155,7 +155,7 @@ fa2_status fa2_workspace_size(fa2_context *context, const fa2_problem *problem, 
     if (ret_bytes == NULL)
         return fa2i_fail(FA2_E_INVALID, "ret_bytes is NULL");
     FA2_TRY(get_plan(context, problem, &plan));
-    *ret_bytes = 0; /* no family of this version uses workspace */
+    *ret_bytes = plan->grid.workspace_bytes;
 done:
     return st;
 }
@@ -172,6 +172,15 @@ fa2_status fa2_explain(fa2_context *context, const fa2_problem *problem,
     *ret_explanation = plan->explanation;
 done:
     return st;
+}
+
+static fa2_status check_workspace(const fa2i_plan *plan, const fa2_forward_args *args)
+{
+    if (args->workspace_bytes >= plan->grid.workspace_bytes)
+        return FA2_OK;
+    return fa2i_fail(FA2_E_INVALID,
+                     "workspace_bytes is %zu; this problem needs %zu (fa2_workspace_size)",
+                     args->workspace_bytes, plan->grid.workspace_bytes);
 }
 
 fa2_status fa2_forward(fa2_context *context, const fa2_problem *problem,
@@ -193,9 +202,11 @@ fa2_status fa2_forward(fa2_context *context, const fa2_problem *problem,
         FA2_TRY(check_capture(context, problem, stream));
         FA2_TRY(make_plan(context, problem, &plan));
     }
+    FA2_TRY(check_workspace(plan, args));
     FA2_TRY(fa2i_device_enter(&context->device));
     entered = true;
-    FA2_TRY(fa2i_launch_forward(&context->device, plan->loaded, problem, args, stream));
+    FA2_TRY(
+        fa2i_launch_forward(&context->device, plan->loaded, &plan->grid, problem, args, stream));
 done:
     if (entered)
         fa2i_device_leave(&context->device);

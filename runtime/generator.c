@@ -158,6 +158,8 @@ static void get_variant(lua_State *L, fa2i_variant *variant)
     variant->threads = (int)get_integer(L, "threads");
     variant->block_rows = (int)get_integer(L, "block_rows");
     variant->smem_bytes = (int)get_integer(L, "smem_bytes");
+    variant->key_step = (int)get_integer(L, "key_step");
+    variant->waves = (int)get_integer(L, "waves");
     lua_getfield(L, -1, "cost_us");
     variant->cost_us = luaL_checknumber(L, -1);
     lua_pop(L, 1);

@@ -16,10 +16,11 @@ enum {
     ROW_ALIGN_ELEMS = 8,
     WORKSPACE_ALIGN_BYTES = 256,
     SMEM_WITHOUT_OPT_IN = 48 * 1024, /* CUDA's static limit on every SM */
-    JIT_LOG_BYTES = 1024
+    JIT_LOG_BYTES = 1024,
+    COMBINE_THREADS = 128 /* kCombineWarps in templates/combine.cu.in */
 };
 
-_Static_assert(sizeof(fa2i_forward_params) == 168, "mirrors struct Params in templates");
+_Static_assert(sizeof(fa2i_forward_params) == 192, "mirrors struct Params in templates");
 
 /* ---- loading ---- */
 
@@ -39,15 +40,38 @@ static fa2_status load_module(const fa2i_device *device, const fa2i_kernel *kern
     return log[0] == '\0' ? FA2_E_CUDA : fa2i_fail(FA2_E_CUDA, "%s\n%s", fa2_last_message(), log);
 }
 
-/* The entry point is called like the family: the first word of the variant. */
-static fa2_status find_entry(const fa2i_device *device, fa2i_loaded *loaded, CUresult *result)
+static fa2_status find_function(const fa2i_device *device, CUmodule module, const char *name,
+                                CUfunction *ret_function, CUresult *result)
 {
-    char name[FA2I_VARIANT_CHARS];
-    const char *text = loaded->variant.text;
-    snprintf(name, sizeof name, "%.*s", (int)strcspn(text, " "), text);
-    *result = device->cuda->module_get_function(&loaded->function, loaded->module, name);
+    *result = device->cuda->module_get_function(ret_function, module, name);
     const fa2_status st = fa2i_cuda_check(device->cuda, *result, "cuModuleGetFunction");
     return st == FA2_OK ? FA2_OK : fa2i_fail_prefix(st, "entry point %s", name);
+}
+
+/* The entry points are called after the family, the first word of the variant. */
+static fa2_status find_entries(const fa2i_device *device, fa2i_loaded *loaded, CUresult *result)
+{
+    char name[FA2I_VARIANT_CHARS + sizeof "_combine"];
+    const char *text = loaded->variant.text;
+    const int length = (int)strcspn(text, " ");
+    fa2_status st = FA2_OK;
+
+    snprintf(name, sizeof name, "%.*s", length, text);
+    FA2_TRY(find_function(device, loaded->module, name, &loaded->function, result));
+    if (loaded->variant.waves > 0) {
+        snprintf(name, sizeof name, "%.*s_combine", length, text);
+        FA2_TRY(find_function(device, loaded->module, name, &loaded->combine, result));
+    }
+done:
+    return st;
+}
+
+static fa2_status finalise_code(const fa2i_device *device, CUfunction function, CUresult *result)
+{
+    if (device->cuda->func_load == NULL)
+        return FA2_OK;
+    *result = device->cuda->func_load(function);
+    return fa2i_cuda_check(device->cuda, *result, "cuFuncLoad");
 }
 
 /* Let the function use its shared memory, and finalise its code. */
@@ -66,10 +90,9 @@ static fa2_status prepare_function(const fa2i_device *device, const fa2i_loaded 
                                        CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
                                        CU_SHAREDMEM_CARVEOUT_MAX_SHARED);
     FA2_TRY(fa2i_cuda_check(cuda, *result, "preferring shared memory to L1"));
-    if (cuda->func_load != NULL) {
-        *result = cuda->func_load(loaded->function);
-        FA2_TRY(fa2i_cuda_check(cuda, *result, "cuFuncLoad"));
-    }
+    FA2_TRY(finalise_code(device, loaded->function, result));
+    if (loaded->combine != NULL)
+        FA2_TRY(finalise_code(device, loaded->combine, result));
 done:
     return st;
 }
@@ -117,7 +140,7 @@ fa2_status fa2i_load(const fa2i_device *device, const fa2i_kernel *kernel, fa2i_
     FA2_TRY(fa2i_device_enter(device));
     entered = true;
     FA2_TRY(load_module(device, kernel, &loaded.module, &result));
-    FA2_TRY(find_entry(device, &loaded, &result));
+    FA2_TRY(find_entries(device, &loaded, &result));
     FA2_TRY(prepare_function(device, &loaded, &result));
     FA2_TRY(inspect_function(device, &loaded, &result));
     *ret_loaded = loaded;
@@ -234,29 +257,10 @@ static void copy_strides(const fa2_tensor *tensor, int64_t out[3])
     out[2] = tensor->stride_head;
 }
 
-/* Blocks in the grid: one per tile of query rows, head and batch. */
-static fa2_status grid_blocks(const fa2_problem *problem, int32_t q_tiles, unsigned *ret_blocks)
-{
-    int64_t blocks = (int64_t)q_tiles * problem->heads_q; /* < 2^62 */
-    if (blocks <= INT32_MAX)
-        blocks *= problem->batch;
-    if (blocks > INT32_MAX)
-        return fa2i_fail(
-            FA2_E_UNSUPPORTED,
-            "%d query tiles x %d heads x %d batches are more blocks than one launch can "
-            "have (%d)",
-            (int)q_tiles, (int)problem->heads_q, (int)problem->batch, (int)INT32_MAX);
-    *ret_blocks = (unsigned)blocks;
-    return FA2_OK;
-}
-
-fa2_status fa2i_launch_forward(const fa2i_device *device, const fa2i_loaded *loaded,
-                               const fa2_problem *problem, const fa2_forward_args *args,
-                               CUstream stream)
+static fa2i_forward_params parameters(const fa2i_grid *grid, const fa2_problem *problem,
+                                      const fa2_forward_args *args)
 {
     static const double log2_e = 1.4426950408889634074;
-    const fa2i_variant *variant = &loaded->variant;
-    const int64_t rows = variant->block_rows;
     const double scale =
         args->softmax_scale > 0 ? (double)args->softmax_scale : 1 / sqrt((double)problem->head_dim);
     fa2i_forward_params params = {
@@ -271,21 +275,35 @@ fa2_status fa2i_launch_forward(const fa2i_device *device, const fa2i_loaded *loa
         .seq_k = problem->seq_k,
         .heads_q = problem->heads_q,
         .group = problem->heads_q / problem->heads_kv,
-        .q_tiles = (int32_t)((problem->seq_q + rows - 1) / rows),
+        .q_tiles = grid->row_tiles,
+        .splits = grid->splits,
+        .batch = problem->batch,
     };
+    if (grid->splits > 1) {
+        params.partial = (uintptr_t)args->workspace;
+        params.partial_lse = params.partial + grid->partial_bytes;
+    }
     copy_strides(&args->q, params.q_stride);
     copy_strides(&args->k, params.k_stride);
     copy_strides(&args->v, params.v_stride);
     copy_strides(&args->o, params.o_stride);
+    return params;
+}
 
-    unsigned blocks = 0;
-    const fa2_status st = grid_blocks(problem, params.q_tiles, &blocks);
-    if (st != FA2_OK)
-        return st;
+fa2_status fa2i_launch_forward(const fa2i_device *device, const fa2i_loaded *loaded,
+                               const fa2i_grid *grid, const fa2_problem *problem,
+                               const fa2_forward_args *args, CUstream stream)
+{
+    const fa2i_cuda_table *cuda = device->cuda;
+    const fa2i_variant *variant = &loaded->variant;
+    fa2i_forward_params params = parameters(grid, problem, args);
     void *arguments[] = {&params};
-    return fa2i_cuda_check(
-        device->cuda,
-        device->cuda->launch_kernel(loaded->function, blocks, 1, 1, (unsigned)variant->threads, 1,
-                                    1, (unsigned)variant->smem_bytes, stream, arguments, NULL),
-        "cuLaunchKernel");
+
+    CUresult result =
+        cuda->launch_kernel(loaded->function, grid->blocks, 1, 1, (unsigned)variant->threads, 1, 1,
+                            (unsigned)variant->smem_bytes, stream, arguments, NULL);
+    if (result == CUDA_SUCCESS && grid->combine_blocks > 0)
+        result = cuda->launch_kernel(loaded->combine, grid->combine_blocks, 1, 1, COMBINE_THREADS,
+                                     1, 1, 0, stream, arguments, NULL);
+    return fa2i_cuda_check(cuda, result, "cuLaunchKernel");
 }

@@ -13,6 +13,7 @@
 typedef struct fa2i_plan {
     fa2_problem problem;         /* valid: only checked problems get a plan */
     const fa2i_loaded *loaded;   /* borrowed from the context's kernels, which outlive the plans */
+    fa2i_grid grid;
     fa2_explanation explanation; /* complete */
 } fa2i_plan;
 

@@ -181,12 +181,15 @@ fa2_status fa2i_planner_make(fa2i_planner *planner, const fa2_problem *problem,
     if (slot == NULL)
         FA2_TRY(fa2i_planner_pick_default(planner, problem, &slot, &tried));
 
+    fa2i_grid grid;
+    FA2_TRY(fa2i_grid_of(&planner->device->card, &slot->loaded.variant, problem, &grid));
     fa2i_plan *plan = fa2i_alloc(sizeof(*plan));
     if (plan == NULL) {
         st = fa2i_fail(FA2_E_MEMORY, "no memory for a plan");
         goto done;
     }
     plan->problem = *problem;
+    plan->grid = grid;
     plan->loaded = &slot->loaded;
     fa2i_planner_explain(problem, &planner->device->card, planner->arch, &decision, slot, tried,
                          &plan->explanation);

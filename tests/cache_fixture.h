@@ -104,7 +104,11 @@ static inline fa2i_kernel sample_kernel(int number)
 {
     static char image[5000] = "the code of a kernel";
     fa2i_kernel kernel = {.key = sample_key(number),
-                          .variant = {.threads = 128, .block_rows = 64, .smem_bytes = 49152},
+                          .variant = {.threads = 128,
+                                      .block_rows = 64,
+                                      .smem_bytes = 49152,
+                                      .key_step = 32,
+                                      .waves = 2},
                           .target = "sm_86",
                           .nvrtc = 13000,
                           .generator = "0123456789abcdef",

@@ -35,7 +35,7 @@ typedef struct fake_device {
 } fake_device;
 
 typedef struct fake_launch {
-    char function[64];
+    char function[80];
     const char *source; /* the CUDA text; valid until its module is unloaded */
     unsigned blocks, threads, smem_bytes;
     CUstream stream;

@@ -115,6 +115,19 @@ CUresult fake_driver_module_unload(CUmodule handle)
     return fake_end(result);
 }
 
+/* A module has two functions: its entry, whose handle is the module's, and <entry>_combine, one
+ * byte behind it. */
+static bool is_combine_of(const fake_object *module, const char *name)
+{
+    const size_t length = strlen(module->entry);
+    return strncmp(name, module->entry, length) == 0 && strcmp(name + length, "_combine") == 0;
+}
+
+static bool is_combine(CUfunction handle)
+{
+    return (uintptr_t)handle % 2 == 1;
+}
+
 CUresult fake_driver_module_get_function(CUfunction *ret_function, CUmodule handle,
                                          const char *name)
 {
@@ -122,10 +135,11 @@ CUresult fake_driver_module_get_function(CUfunction *ret_function, CUmodule hand
     fake_object *module = fake_find(handle, FAKE_MODULE);
     if (result == CUDA_SUCCESS && module == NULL)
         result = CUDA_ERROR_INVALID_HANDLE;
-    if (result == CUDA_SUCCESS && strcmp(module->entry, name) != 0)
+    const bool combine = result == CUDA_SUCCESS && is_combine_of(module, name);
+    if (result == CUDA_SUCCESS && !combine && strcmp(module->entry, name) != 0)
         result = CUDA_ERROR_NOT_FOUND;
     if (result == CUDA_SUCCESS)
-        *ret_function = (CUfunction)module;
+        *ret_function = (CUfunction)((char *)module + combine);
     return fake_end(result);
 }
 
@@ -134,7 +148,8 @@ CUresult fake_driver_module_get_function(CUfunction *ret_function, CUmodule hand
 /* The function of this handle, if it belongs to the current context. */
 static fake_object *function_of(CUfunction handle)
 {
-    fake_object *function = fake_find(handle, FAKE_MODULE);
+    fake_object *function =
+        fake_find((void *)((char *)handle - (is_combine(handle) ? 1 : 0)), FAKE_MODULE);
     return function != NULL && function->context == fake_current() ? function : NULL;
 }
 
@@ -254,7 +269,8 @@ CUresult fake_driver_launch_kernel(CUfunction handle, unsigned blocks, unsigned 
                           .smem_bytes = smem_bytes,
                           .stream = stream_handle,
                           .duration_us = fake.launch_us};
-    memcpy(launch.function, function->entry, sizeof launch.function);
+    snprintf(launch.function, sizeof launch.function, "%s%s", function->entry,
+             is_combine(handle) ? "_combine" : "");
     if (strncmp(function->entry, "fwd_", 4) == 0)
         memcpy(&launch.params, params[0], sizeof launch.params);
     if (stream != NULL && stream->capturing) {

@@ -18,44 +18,71 @@ static int value_of(const char *text, const char *key)
     return found == NULL ? -1 : (int)strtol(found + strlen(word), NULL, 10);
 }
 
+static bool is_split(const fa2i_variant *v)
+{
+    return strncmp(v->text, "fwd_splitkv_", 12) == 0;
+}
+
+static int max_of(int a, int b)
+{
+    return a > b ? a : b;
+}
+
+/* The sizes of a candidate follow from its text: the templates assert this sum, too. */
+static void check_sizes(const fa2i_variant *v, const fa2_problem *problem)
+{
+    const int br = value_of(v->text, "br"), bc = value_of(v->text, "bc");
+    const int d = problem->head_dim, teams = is_split(v) ? value_of(v->text, "teams") : 1;
+    const int pitch = (d + 15) / 16 * 16 + (strstr(v->text, "layout=pad") != NULL ? 8 : 0);
+    const int k_rows = teams * value_of(v->text, "kstages") * bc;
+    const int v_rows = teams * value_of(v->text, "vstages") * bc;
+    const int merged = is_split(v) ? teams * br * (d * 4 + (160 - d * 4 % 128) % 128 + 8) : 0;
+    int rows = br + k_rows + v_rows;
+    if (strstr(v->text, "q=reg") != NULL)
+        rows = k_rows + max_of(v_rows, br);
+    CHECK_EQ(v->smem_bytes, max_of(2 * pitch * rows, merged));
+    CHECK_EQ(v->block_rows, br);
+    CHECK_EQ(v->threads, 32 * value_of(v->text, "warps"));
+    CHECK_EQ(v->key_step, bc * teams);
+    CHECK_EQ(v->waves, is_split(v) ? value_of(v->text, "waves") : 0);
+}
+
 static void check_candidate(const fa2i_variant *v, const fa2i_card *card,
                             const fa2_problem *problem)
 {
-    const int br = value_of(v->text, "br"), bc = value_of(v->text, "bc");
-    const int pitch =
-        (problem->head_dim + 15) / 16 * 16 + (strstr(v->text, "layout=pad") != NULL ? 8 : 0);
-    const int k_rows = value_of(v->text, "kstages") * bc,
-              v_rows = value_of(v->text, "vstages") * bc;
-    int rows = br + k_rows + v_rows;
-    if (strstr(v->text, "q=reg") != NULL)
-        rows = k_rows + (v_rows > br ? v_rows : br);
-    CHECK_EQ(v->smem_bytes, 2 * pitch * rows);
+    const char *family = is_split(v) ? card->arch == 75 ? "fwd_splitkv_sm75 " : "fwd_splitkv_sm80 "
+                         : card->arch == 75 ? "fwd_sm75 "
+                                            : "fwd_sm80 ";
+    check_sizes(v, problem);
     CHECK(v->smem_bytes <= card->smem_block_bytes);
-    CHECK_EQ(v->block_rows, br);
-    CHECK_EQ(v->threads, 32 * value_of(v->text, "warps"));
-    CHECK(v->threads <= 1024);
+    CHECK(v->threads <= (is_split(v) ? 512 : 256));
     CHECK_EQ(value_of(v->text, "d"), problem->head_dim);
     CHECK_EQ(value_of(v->text, "causal"), problem->causal);
     CHECK(v->cost_us > 0 && v->cost_us < 1e9);
-    CHECK_EQ(strncmp(v->text, card->arch == 75 ? "fwd_sm75 " : "fwd_sm80 ", 9), 0);
+    CHECK_EQ(strncmp(v->text, family, strlen(family)), 0);
 }
 
+/* Check the candidates of a problem; *ret_split: how many divide the keys. */
 static void check_class(fa2i_generator *generator, const fa2i_card *card,
-                        const fa2_problem *problem)
+                        const fa2_problem *problem, size_t *ret_split)
 {
     fa2i_variant *list = NULL;
-    size_t count = 0;
+    size_t count = 0, split = 0;
     CHECK_EQ(fa2i_generator_candidates(generator, problem, card, &list, &count), FA2_OK);
-    CHECK(count >= 1 && count <= 40);
     for (size_t i = 0; i < count; i++) {
         check_candidate(&list[i], card, problem);
+        split += is_split(&list[i]);
         CHECK(
             i == 0 || list[i - 1].cost_us < list[i].cost_us ||
             (list[i - 1].cost_us == list[i].cost_us && strcmp(list[i - 1].text, list[i].text) < 0));
     }
+    CHECK(split <= 24);
+    CHECK(count - split >= 1 && count - split <= 40);
+    *ret_split = split;
     fa2i_free(list);
 }
 
+/* Each class with a problem that fills any card, and with decoding, which fills none. */
 static void test_every_class(void)
 {
     fa2i_generator *generator = open_generator();
@@ -67,9 +94,15 @@ static void test_every_class(void)
             for (int kind = 0; kind < 4; kind++) {
                 if (card.arch == 75 && kind / 2 == FA2_BF16)
                     continue;
-                const fa2_problem problem =
-                    problem_of(head_dims[d], (fa2_dtype)(kind / 2), kind % 2, 1024);
-                check_class(generator, &card, &problem);
+                fa2_problem problem =
+                    problem_of(head_dims[d], (fa2_dtype)(kind / 2), kind % 2, 4096);
+                size_t split = 0;
+                check_class(generator, &card, &problem, &split);
+                CHECK_EQ(split, 0);
+                problem.seq_q = 1;
+                problem.heads_kv = 2;
+                check_class(generator, &card, &problem, &split);
+                CHECK(split >= 2);
             }
     }
     fa2i_generator_destroy(generator);
@@ -80,17 +113,19 @@ static void test_every_class(void)
 static void test_round_trip(void)
 {
     fa2i_generator *generator = open_generator();
-    const fa2_problem problem = problem_of(128, FA2_BF16, 1, 777);
+    const fa2_problem problem = problem_of(128, FA2_BF16, 1, 77);
     fa2i_card card;
     fa2i_variant *list = NULL;
-    size_t count = 0;
+    size_t count = 0, split = 0;
     CHECK_EQ(fa2i_generator_card(generator, 86, &card), FA2_OK);
     CHECK_EQ(fa2i_generator_candidates(generator, &problem, &card, &list, &count), FA2_OK);
     for (size_t i = 0; i < count; i++) {
         double us = 0;
+        split += is_split(&list[i]);
         CHECK_EQ(fa2i_generator_cost(generator, list[i].text, &problem, &card, 0, &us), FA2_OK);
         CHECK(us == list[i].cost_us);
     }
+    CHECK(split > 0 && split < count);
     fa2i_free(list);
     fa2i_generator_destroy(generator);
 }
@@ -103,8 +138,9 @@ static void test_sharing(void)
     fa2i_card card;
     fa2i_variant *all = NULL, *some = NULL;
     size_t all_count = 0, some_count = 0;
-    const fa2_problem large = problem_of(64, FA2_FP16, 0, 8192),
-                      small = problem_of(64, FA2_FP16, 0, 40);
+    const fa2_problem large = problem_of(64, FA2_FP16, 0, 8192);
+    fa2_problem small = problem_of(64, FA2_FP16, 0, 80);
+    small.batch = 64; /* enough blocks without splitting keys */
     CHECK_EQ(fa2i_generator_card(generator, 90, &card), FA2_OK);
     CHECK_EQ(fa2i_generator_candidates(generator, &large, &card, &all, &all_count), FA2_OK);
     CHECK_EQ(fa2i_generator_candidates(generator, &small, &card, &some, &some_count), FA2_OK);
@@ -114,7 +150,7 @@ static void test_sharing(void)
         while (at < all_count && strcmp(all[at].text, some[i].text) != 0)
             at++;
         CHECK(at < all_count);
-        CHECK(some[i].block_rows <= 64);
+        CHECK(some[i].block_rows <= 128);
     }
     int pads = 0, registers = 0, heights = 0;
     for (size_t i = 0; i < all_count; i++) {
@@ -143,7 +179,60 @@ static void test_cost(void)
     CHECK_EQ(fa2i_generator_cost(generator, good, &problem, &card, 254, &fat), FA2_OK);
     CHECK(lean < fat);
     CHECK_EQ(fa2i_generator_cost(generator, good, &causal, &card, 254, &half), FA2_OK);
-    CHECK(half > 0.5 * fat && half < 0.7 * fat);
+    CHECK(half > 0.5 * fat && half < 0.8 * fat);
+    fa2i_generator_destroy(generator);
+}
+
+/* Decoding goes to a family that packs the heads of a group and splits the keys; a problem with
+ * blocks enough does not, and is told why. */
+static void test_splitting(void)
+{
+    fa2i_generator *generator = open_generator();
+    fa2_problem problem = problem_of(128, FA2_FP16, 0, 4096);
+    fa2i_card card;
+    fa2i_variant *list = NULL;
+    size_t count = 0;
+    char *text = NULL;
+    CHECK_EQ(fa2i_generator_card(generator, 90, &card), FA2_OK);
+    CHECK_EQ(fa2i_generator_rejected(generator, &problem, &card, &text), FA2_OK);
+    CHECK_CONTAINS(text, "\nfwd_splitkv_sm80: the card has enough blocks without splitting keys\n");
+    fa2i_free(text);
+    problem.seq_q = 1;
+    problem.heads_kv = 2;
+    problem.seq_k = 200;
+    CHECK_EQ(fa2i_generator_rejected(generator, &problem, &card, &text), FA2_OK);
+    CHECK_CONTAINS(text, ": half of a block's rows would be empty\n");
+    CHECK_CONTAINS(text, ": there are fewer tiles than teams\n");
+    CHECK_CONTAINS(text, ": fewer waves split the keys alike\n");
+    fa2i_free(text);
+    problem.seq_k = 65536;
+    CHECK_EQ(fa2i_generator_candidates(generator, &problem, &card, &list, &count), FA2_OK);
+    CHECK(count > 0 && is_split(&list[0]) && list[0].block_rows == 16);
+    CHECK(list[0].cost_us < list[count - 1].cost_us / 4);
+    fa2i_free(list);
+    fa2i_generator_destroy(generator);
+}
+
+/* More blocks help as long as SMs are idle, and cost a combining kernel. */
+static void test_waves(void)
+{
+    static const char form[] = "fwd_splitkv_sm80 d=128 dtype=fp16 causal=0 br=16 bc=32 warps=4 "
+                               "teams=4 kstages=2 vstages=2 waves=%d layout=swizzle q=smem";
+    fa2i_generator *generator = open_generator();
+    fa2i_card card;
+    fa2_problem problem = problem_of(128, FA2_FP16, 0, 16384);
+    double one = 0, two = 0;
+    CHECK_EQ(fa2i_generator_card(generator, 90, &card), FA2_OK);
+    problem.seq_q = 1;
+    for (int batch = 10; batch <= 16; batch += 6) {
+        char text[256];
+        problem.batch = batch; /* 80 or 128 blocks for 132 SMs, unless keys are split */
+        snprintf(text, sizeof text, form, 1);
+        CHECK_EQ(fa2i_generator_cost(generator, text, &problem, &card, 0, &one), FA2_OK);
+        snprintf(text, sizeof text, form, 2);
+        CHECK_EQ(fa2i_generator_cost(generator, text, &problem, &card, 0, &two), FA2_OK);
+        CHECK(batch == 10 ? two < one : one < two);
+    }
     fa2i_generator_destroy(generator);
 }
 
@@ -183,6 +272,8 @@ static void test_cards(void)
     fa2i_generator_destroy(generator);
 }
 
+#define SPLIT "fwd_splitkv_sm80 d=64 dtype=fp16 causal=0 br=16 "
+
 static void test_bad_texts(void)
 {
     static const char *const cases[][2] = {
@@ -212,6 +303,19 @@ static void test_bad_texts(void)
         {"fwd_sm75 d=64 dtype=fp16 causal=0 br=128 bc=64 warps=4 kstages=3 vstages=3 "
          "layout=swizzle q=smem",
          "no such pair of kstages and vstages"},
+        {"fwd_splitkv_sm80 d=64 dtype=fp16 causal=0 br=16 bc=32 warps=4 kstages=2 vstages=2 "
+         "layout=swizzle q=smem",
+         "'kstages=2' where 'teams=' is expected"},
+        {SPLIT "bc=48 warps=4 teams=4 kstages=2 vstages=2 waves=1 layout=swizzle q=smem",
+         "bc is none of 16, 32, 64"},
+        {SPLIT "bc=32 warps=2 teams=4 kstages=2 vstages=2 waves=1 layout=swizzle q=smem",
+         "no such br, warps and teams"},
+        {SPLIT "bc=32 warps=4 teams=4 kstages=2 vstages=1 waves=1 layout=swizzle q=smem",
+         "kstages and vstages differ"},
+        {SPLIT "bc=32 warps=4 teams=4 kstages=2 vstages=2 waves=3 layout=swizzle q=smem",
+         "waves is none of 1, 2, 4"},
+        {SPLIT "bc=32 warps=4 teams=4 kstages=2 vstages=2 waves=1 layout=pad q=smem",
+         "'layout=pad' is not one of swizzle"},
         {"fwd_sm75 d=64 dtype=bf16 causal=0 br=128 bc=64 warps=4 kstages=1 vstages=1 "
          "layout=swizzle q=smem",
          "bf16 needs compute capability 8.0"},
@@ -248,6 +352,8 @@ int main(void)
     test_round_trip();
     test_sharing();
     test_cost();
+    test_splitting();
+    test_waves();
     test_cards();
     test_bad_texts();
     test_rejected();

@@ -127,6 +127,7 @@ static fa2_status whole_way(const fa2i_kernel *kernel)
 {
     fa2i_device device = {0};
     fa2i_loaded loaded = {0};
+    fa2i_grid grid;
     const fa2_forward_args args = good_args();
     bool entered = false;
     fa2_status st = FA2_OK;
@@ -134,7 +135,8 @@ static fa2_status whole_way(const fa2i_kernel *kernel)
     FA2_TRY(fa2i_load(&device, kernel, &loaded, NULL));
     FA2_TRY(fa2i_device_enter(&device));
     entered = true;
-    FA2_TRY(fa2i_launch_forward(&device, &loaded, &problem, &args, NULL));
+    FA2_TRY(fa2i_grid_of(&device.card, &loaded.variant, &problem, &grid));
+    FA2_TRY(fa2i_launch_forward(&device, &loaded, &grid, &problem, &args, NULL));
 done:
     if (entered)
         fa2i_device_leave(&device);
@@ -176,6 +178,7 @@ static void test_launch(void)
 {
     fa2i_device device = {0};
     fa2i_loaded loaded = {0};
+    fa2i_grid grid;
     CUstream stream = NULL;
     fa2_forward_args args = good_args();
     float lse = 0;
@@ -186,8 +189,9 @@ static void test_launch(void)
     CHECK_EQ(fa2i_load(&device, &kernel, &loaded, NULL), FA2_OK);
     CHECK_EQ(fa2i_device_enter(&device), FA2_OK);
     CHECK_EQ(device.cuda->stream_create(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    CHECK_EQ(fa2i_grid_of(&device.card, &loaded.variant, &problem, &grid), FA2_OK);
     fake_trace_clear();
-    CHECK_EQ(fa2i_launch_forward(&device, &loaded, &problem, &args, stream), FA2_OK);
+    CHECK_EQ(fa2i_launch_forward(&device, &loaded, &grid, &problem, &args, stream), FA2_OK);
     CHECK_STR(fake.trace, "launch_kernel ");
 
     const fake_launch *launch = &fake.launches[0];
@@ -215,11 +219,14 @@ static void test_launch(void)
     CHECK_EQ(p->heads_q, 8);
     CHECK_EQ(p->group, 4);
     CHECK_EQ(p->q_tiles, 2);
+    CHECK_EQ(p->splits, 1);
+    CHECK_EQ(p->batch, problem.batch);
+    CHECK_EQ(p->partial, 0);
     CHECK(p->scale == 0.125f);
     CHECK(fabsf(p->scale_log2 - 0.18033688f) < 1e-7f);
 
     args.softmax_scale = 0.5f;
-    CHECK_EQ(fa2i_launch_forward(&device, &loaded, &problem, &args, stream), FA2_OK);
+    CHECK_EQ(fa2i_launch_forward(&device, &loaded, &grid, &problem, &args, stream), FA2_OK);
     CHECK(fake.launches[1].params.scale == 0.5f);
     CHECK(fabsf(fake.launches[1].params.scale_log2 - 0.72134752f) < 1e-6f);
     CHECK_EQ(device.cuda->stream_destroy(stream), CUDA_SUCCESS);
@@ -230,28 +237,39 @@ static void test_launch(void)
     CHECK_EQ(fake_live(), 0);
 }
 
-/* A grid has at most 2^31 - 1 blocks, even where the product does not fit 64 bits. */
-static void test_grid_limit(void)
+/* A family that splits: two kernels, and the parts of the workspace. */
+static void test_split_launch(void)
 {
     fa2i_device device = {0};
-    const fa2i_loaded loaded = {.variant = variant};
-    const fa2_forward_args args = good_args();
-    fa2_problem large = problem;
+    fa2i_loaded loaded = {0};
+    fa2i_grid grid;
+    fa2_forward_args args = good_args();
     fake_install();
+    fa2i_kernel kernel = artifact("sm_86");
+    kernel.variant.waves = 4;
+    kernel.variant.key_step = 16;
     CHECK_EQ(fa2i_device_open(0, &device), FA2_OK);
-    large.batch = large.heads_q = large.seq_q = INT32_MAX;
-    CHECK_EQ(fa2i_launch_forward(&device, &loaded, &large, &args, NULL), FA2_E_UNSUPPORTED);
-    CHECK_CONTAINS(fa2_last_message(), "33554432 query tiles x 2147483647 heads");
-    large = (fa2_problem){.batch = 1 << 16,
-                          .heads_q = 1 << 15,
-                          .heads_kv = 1,
-                          .seq_q = 1,
-                          .seq_k = 1,
-                          .head_dim = 64}; /* 2^31 */
-    CHECK_EQ(fa2i_launch_forward(&device, &loaded, &large, &args, NULL), FA2_E_UNSUPPORTED);
-    CHECK_CONTAINS(fa2_last_message(), "(2147483647)");
-    CHECK_EQ(fake.launch_count, 0);
+    CHECK_EQ(fa2i_load(&device, &kernel, &loaded, NULL), FA2_OK);
+    CHECK(loaded.combine != NULL);
+    CHECK_EQ(fa2i_grid_of(&device.card, &loaded.variant, &problem, &grid), FA2_OK);
+    CHECK(grid.splits > 1);
+    args.workspace = (void *)0x100000;
+    args.workspace_bytes = grid.workspace_bytes;
+    CHECK_EQ(fa2i_device_enter(&device), FA2_OK);
+    CHECK_EQ(fa2i_launch_forward(&device, &loaded, &grid, &problem, &args, NULL), FA2_OK);
+    CHECK_EQ(fake.launch_count, 2);
+    CHECK_EQ(fake.launches[0].blocks, grid.blocks);
+    CHECK_EQ(fake.launches[0].params.splits, grid.splits);
+    CHECK_EQ(fake.launches[0].params.partial, 0x100000);
+    CHECK_EQ(fake.launches[0].params.partial_lse, 0x100000 + grid.partial_bytes);
+    CHECK_STR(fake.launches[1].function, "fwd_sm80_combine");
+    CHECK_EQ(fake.launches[1].blocks, grid.combine_blocks);
+    CHECK_EQ(fake.launches[1].threads, 128);
+    fa2i_device_leave(&device);
+    fa2i_unload(&device, &loaded);
     fa2i_device_close(&device);
+    fa2i_kernel_done(&kernel);
+    CHECK_EQ(fake_live(), 0);
 }
 
 /* ---- arguments ---- */
@@ -347,7 +365,7 @@ int main(void)
     test_load_refused();
     test_nth_failure();
     test_launch();
-    test_grid_limit();
+    test_split_launch();
     test_bad_strides();
     test_bad_pointers();
     test_bad_scale();

@@ -62,7 +62,7 @@ static inline fa2i_key tuned_key(int id)
 static inline void tuned_put_kernel(fa2i_cache *cache, const tuned_winner *winner)
 {
     fa2i_kernel kernel = {.key = tuned_key(winner->id),
-                          .variant = {.threads = 128, .block_rows = 64},
+                          .variant = {.threads = 128, .block_rows = 64, .key_step = 64},
                           .nvrtc = 13000,
                           .generator = "0123456789abcdef",
                           .registers = 96};

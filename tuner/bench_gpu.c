@@ -2,7 +2,8 @@
  * Kernels, tensors and clocks of the worker process.
  *
  * Invariants:
- * - graphs hold device pointers of the present case, so they go when the case goes;
+ * - graphs hold device pointers of the present case and of the workspace, so they go when one of
+ * these goes;
  * - everything runs on one stream, which also waits for the copies of the NULL stream.
  */
 #include <string.h>
@@ -44,9 +45,19 @@ static void drop_graphs(fa2i_bench *bench)
     }
 }
 
-static void drop_case(fa2i_bench *bench)
+/* Graphs hold its address. */
+static void drop_workspace(fa2i_bench *bench)
 {
     drop_graphs(bench);
+    if (bench->workspace != 0)
+        bench->device.cuda->mem_free(bench->workspace);
+    bench->workspace = 0;
+    bench->workspace_bytes = 0;
+}
+
+static void drop_case(fa2i_bench *bench)
+{
+    drop_workspace(bench);
     for (size_t i = 0; i < TENSOR_COUNT; i++) {
         if (bench->tensors[i] != 0)
             bench->device.cuda->mem_free(bench->tensors[i]);
@@ -211,36 +222,99 @@ done:
     return st;
 }
 
+/* The workspace only grows, so that the kernels of one case share it. */
+static fa2_status give_workspace(fa2i_bench *bench, size_t bytes)
+{
+    if (bytes <= bench->workspace_bytes)
+        return FA2_OK;
+    drop_workspace(bench);
+    CUresult result = bench->device.cuda->mem_alloc(&bench->workspace, bytes + FA2I_GUARD_BYTES);
+    if (result != CUDA_SUCCESS)
+        return check(bench, result, "allocating the workspace");
+    bench->workspace_bytes = bytes;
+    return FA2_OK;
+}
+
 static fa2_status ready_slot(fa2i_bench *bench, uint32_t id, fa2i_bench_slot **ret_slot)
 {
+    fa2i_bench_slot *slot;
+    fa2_status st;
     if (id >= bench->slot_count || !bench->slots[id].ready)
         return fa2i_fail(FA2_E_INVALID, "kernel %u is not loaded", id);
     if (bench->args.q.data == NULL)
         return fa2i_fail(FA2_E_INVALID, "there is no case");
-    *ret_slot = &bench->slots[id];
-    return FA2_OK;
+    slot = &bench->slots[id];
+    FA2_TRY(fa2i_grid_of(&bench->device.card, &slot->loaded.variant, &bench->current.problem,
+                         &slot->grid));
+    FA2_TRY(give_workspace(bench, slot->grid.workspace_bytes));
+    *ret_slot = slot;
+done:
+    return st;
 }
 
 static fa2_status launch(const fa2i_bench *bench, const fa2i_bench_slot *slot)
 {
-    return fa2i_launch_forward(&bench->device, &slot->loaded, &bench->current.problem, &bench->args,
-                               bench->stream);
+    fa2_forward_args args = bench->args;
+    if (slot->grid.workspace_bytes > 0) {
+        args.workspace = (void *)(uintptr_t)bench->workspace;
+        args.workspace_bytes = bench->workspace_bytes;
+    }
+    return fa2i_launch_forward(&bench->device, &slot->loaded, &slot->grid, &bench->current.problem,
+                               &args, bench->stream);
 }
 
-/* Count the words around an output that are no longer poison. */
-static fa2_status count_overwritten(const fa2i_bench *bench, int tensor, uint32_t *guard,
-                                    uint32_t *count)
+/* Count the words of a guard that are no longer poison. */
+static fa2_status count_guard(const fa2i_bench *bench, CUdeviceptr at, uint32_t *guard,
+                              uint32_t *count)
 {
-    size_t bytes = tensor_bytes(&bench->current, tensor);
-    CUdeviceptr at[2] = {bench->tensors[tensor], bench->tensors[tensor] + FA2I_GUARD_BYTES + bytes};
-    for (size_t side = 0; side < 2 && bytes > 0; side++) {
-        CUresult result = bench->device.cuda->memcpy_dtoh(guard, at[side], FA2I_GUARD_BYTES);
-        if (result != CUDA_SUCCESS)
-            return check(bench, result, "reading a guard");
-        for (size_t i = 0; i < FA2I_GUARD_BYTES / sizeof *guard; i++)
-            *count += guard[i] != FA2I_POISON;
-    }
+    CUresult result = bench->device.cuda->memcpy_dtoh(guard, at, FA2I_GUARD_BYTES);
+    if (result != CUDA_SUCCESS)
+        return check(bench, result, "reading a guard");
+    for (size_t i = 0; i < FA2I_GUARD_BYTES / sizeof *guard; i++)
+        *count += guard[i] != FA2I_POISON;
     return FA2_OK;
+}
+
+/* All guards: around O and LSE, behind what this kernel may use of the workspace. */
+static fa2_status count_overwritten(const fa2i_bench *bench, const fa2i_bench_slot *slot,
+                                    uint32_t *guard, uint32_t *count)
+{
+    fa2_status st = FA2_OK;
+    for (int i = TENSOR_O; i < TENSOR_COUNT; i++) {
+        const size_t bytes = tensor_bytes(&bench->current, i);
+        if (bytes == 0)
+            continue;
+        FA2_TRY(count_guard(bench, bench->tensors[i], guard, count));
+        FA2_TRY(count_guard(bench, bench->tensors[i] + FA2I_GUARD_BYTES + bytes, guard, count));
+    }
+    if (slot->grid.workspace_bytes > 0)
+        FA2_TRY(count_guard(bench, bench->workspace + slot->grid.workspace_bytes, guard, count));
+done:
+    return st;
+}
+
+/* Everything that a launch may write, and the guards. */
+static fa2_status poison_outputs(const fa2i_bench *bench)
+{
+    const fa2i_cuda_table *cuda = bench->device.cuda;
+    fa2_status st = FA2_OK;
+    for (int i = TENSOR_O; i < TENSOR_COUNT; i++) {
+        const size_t bytes = tensor_bytes(&bench->current, i) + 2 * guard_bytes(i);
+        if (bench->tensors[i] != 0)
+            FA2_TRY(check(bench,
+                          cuda->memset_d32_async(bench->tensors[i], FA2I_POISON,
+                                                 bytes / sizeof(uint32_t), bench->stream),
+                          "cuMemsetD32Async"));
+    }
+    if (bench->workspace != 0)
+        FA2_TRY(check(
+            bench,
+            cuda->memset_d32_async(bench->workspace, FA2I_POISON,
+                                   (bench->workspace_bytes + FA2I_GUARD_BYTES) / sizeof(uint32_t),
+                                   bench->stream),
+            "cuMemsetD32Async"));
+done:
+    return st;
 }
 
 fa2_status fa2i_bench_launch(fa2i_bench *bench, uint32_t id, uint32_t *ret_overwritten)
@@ -254,18 +328,10 @@ fa2_status fa2i_bench_launch(fa2i_bench *bench, uint32_t id, uint32_t *ret_overw
     if (guard == NULL)
         FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for a guard"));
     FA2_TRY(ready_slot(bench, id, &slot));
-    for (int i = TENSOR_O; i < TENSOR_COUNT; i++) {
-        size_t bytes = tensor_bytes(&bench->current, i) + 2 * guard_bytes(i);
-        if (bench->tensors[i] != 0)
-            FA2_TRY(check(bench,
-                          cuda->memset_d32_async(bench->tensors[i], FA2I_POISON,
-                                                 bytes / sizeof(uint32_t), bench->stream),
-                          "cuMemsetD32Async"));
-    }
+    FA2_TRY(poison_outputs(bench));
     FA2_TRY(launch(bench, slot));
     FA2_TRY(check(bench, cuda->stream_synchronize(bench->stream), "the kernel"));
-    FA2_TRY(count_overwritten(bench, TENSOR_O, guard, &overwritten));
-    FA2_TRY(count_overwritten(bench, TENSOR_LSE, guard, &overwritten));
+    FA2_TRY(count_overwritten(bench, slot, guard, &overwritten));
     *ret_overwritten = overwritten;
 done:
     fa2i_free(guard);

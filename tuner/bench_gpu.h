@@ -19,6 +19,7 @@
 
 typedef struct fa2i_bench_slot {
     fa2i_loaded loaded;
+    fa2i_grid grid; /* on the present case; set by each call that launches */
     bool ready;
     CUgraphExec graph; /* of graph_launches launches on the present case; NULL: not made yet */
     int graph_launches;
@@ -33,7 +34,9 @@ typedef struct fa2i_bench {
     size_t flush_bytes;
     fa2i_case current;
     CUdeviceptr tensors[5]; /* Q, K, V, O with guards, LSE with guards */
-    fa2_forward_args args;
+    CUdeviceptr workspace;  /* with a guard behind it */
+    size_t workspace_bytes;
+    fa2_forward_args args;  /* without the workspace: each kernel needs its own size */
     fa2i_bench_slot *slots; /* by kernel id */
     size_t slot_count;
 } fa2i_bench;

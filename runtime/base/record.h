@@ -42,6 +42,9 @@ typedef struct fa2i_variant {
     int threads;    /* per block */
     int block_rows; /* Br: query rows per block */
     int smem_bytes; /* dynamic shared memory per block */
+    int key_step;   /* keys that a block visits in one step */
+    int waves;      /* 0: one block sees all keys of its rows. n: the keys are split among blocks so
+                     * that about n come to each SM (runtime/grid.h) */
     double cost_us; /* the cost model's time for the problem it was enumerated for */
 } fa2i_variant;
 

@@ -264,6 +264,8 @@ def parse_args():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--library", type=Path, required=True, help="libfa2.so")
     parser.add_argument("--db", type=Path, required=True, help="database that fa2-tune filled on this GPU")
+    parser.add_argument("--arch", type=int, default=0,
+                        help="run the kernels of this older SM (75, 80, 86 ...) as PTX, untuned")
     parser.add_argument("--shapes", type=Path, default=Path(__file__).with_name("shapes.csv"), help="shape file")
     parser.add_argument("--out", type=Path, required=True, help="writes OUT.csv and OUT.md")
     parser.add_argument("--rounds", type=int, default=15, help="samples per implementation and shape (15)")
@@ -279,7 +281,7 @@ def main():
     args = parse_args()
     torch.manual_seed(SEED)
     order = random.Random(SEED)
-    fa2 = Context(args.library, args.db)
+    fa2 = Context(args.library, args.db, args.arch)
     results = []
     with open(args.shapes, newline="") as source, open(f"{args.out}.csv", "w", newline="") as target:
         table = csv.writer(target)

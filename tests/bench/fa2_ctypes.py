@@ -43,9 +43,12 @@ class Fa2Error(RuntimeError):
 
 
 class Context:
-    """A fa2_context on the device that PyTorch uses. problem arguments are rows of a shape file."""
+    """A fa2_context on the device that PyTorch uses. problem arguments are rows of a shape file.
 
-    def __init__(self, library, database):
+    arch: 0, or an older SM whose kernels are to run here as PTX, chosen by the cost model.
+    """
+
+    def __init__(self, library, database, arch=0):
         torch.zeros(1, device="cuda")  # makes PyTorch's CUDA context the current one, which fa2 then takes
         self._lib = ctypes.CDLL(str(library))
         self._lib.fa2_last_message.restype = c_char_p
@@ -57,7 +60,7 @@ class Context:
         self._lib.fa2_forward.argtypes = (c_void_p, POINTER(Problem), POINTER(ForwardArgs), c_void_p)
         self._lib.fa2_explain.argtypes = (c_void_p, POINTER(Problem), POINTER(Explanation))
         self._context = c_void_p()
-        config = Config(database=str(database).encode(), read_only=1)
+        config = Config(database=str(database).encode(), read_only=1, arch=arch)
         self._check(self._lib.fa2_context_create(byref(config), byref(self._context)))
 
     def close(self):

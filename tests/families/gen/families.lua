@@ -1,8 +1,10 @@
--- The forward families, and two that misbehave: the tuner must survive them.
-local fwd_sm75 = require("fwd_sm75")
-local fwd_sm80 = require("fwd_sm80")
+-- The plain forward families, and two that misbehave: the tuner must survive them.
+local fwd = require("fwd")
+local paths = require("fwd_paths")
+local plain = require("fwd_plain")
 local test_family = require("test_family")
 
 return {
-   fwd_sm75, fwd_sm80, test_family.family("test_fault"), test_family.family("test_hang"),
+   fwd.family("fwd_sm75", plain, paths.sm75), fwd.family("fwd_sm80", plain, paths.sm80),
+   test_family.family("test_fault"), test_family.family("test_hang"),
 }

@@ -1,12 +1,13 @@
 -- A family whose one variant per class misbehaves when it is launched. It fits every SM, and twice
 -- the cost keeps it from being anyone's default.
 local fwd = require("fwd")
+local plain = require("fwd_plain")
 local variant = require("variant")
 
 local M = {}
 
 function M.family(name)
-   local family = fwd.family(name, {
+   local family = fwd.family(name, plain, {
       serves_sm = function()
          return true
       end,

@@ -1,0 +1,34 @@
+-- The code paths of the forward templates: what a range of SMs can do. Fields:
+--   serves_sm(sm)     true, or nil and the reason
+--   pipelines         list of {kstages, vstages}
+--   bf16, k8          whether it has bf16; whether its products are m16n8k8
+--   register_staging  whether tiles pass through registers (no cp.async)
+local M = {}
+
+M.sm75 = {
+   serves_sm = function(sm)
+      if sm == 75 then
+         return true
+      end
+      return nil, "it is for sm_75; the sm80 families serve newer ones"
+   end,
+   pipelines = {{1, 1}, {2, 2}},
+   k8 = true,
+   register_staging = true,
+   bf16 = false,
+}
+
+M.sm80 = {
+   serves_sm = function(sm)
+      if sm >= 80 then
+         return true
+      end
+      return nil, "it needs compute capability 8.0"
+   end,
+   pipelines = {{1, 1}, {2, 1}, {2, 2}, {3, 3}},
+   k8 = false,
+   register_staging = false,
+   bf16 = true,
+}
+
+return M

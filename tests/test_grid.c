@@ -1,0 +1,99 @@
+/* How a launch is spread: blocks, splits, workspace, limits. */
+#include <stdint.h>
+#include "check.h"
+#include "runtime/grid.h"
+
+static const fa2i_card card = {.name = "test", .arch = 86, .sm_count = 100};
+static const fa2i_variant plain = {.text = "fwd_sm80", .block_rows = 64, .key_step = 64};
+static const fa2i_variant split = {
+    .text = "fwd_splitkv_sm80", .block_rows = 16, .key_step = 64, .waves = 1};
+
+static fa2_problem decode(int batch, int heads_q, int heads_kv, int seq_k)
+{
+    return (fa2_problem){.batch = batch,
+                         .heads_q = heads_q,
+                         .heads_kv = heads_kv,
+                         .seq_q = 1,
+                         .seq_k = seq_k,
+                         .head_dim = 128};
+}
+
+static fa2i_grid grid_of(const fa2i_variant *variant, fa2_problem problem)
+{
+    fa2i_grid grid = {0};
+    CHECK_EQ(fa2i_grid_of(&card, variant, &problem, &grid), FA2_OK);
+    return grid;
+}
+
+static void test_plain(void)
+{
+    fa2_problem problem = decode(2, 8, 2, 4096);
+    problem.seq_q = 100;
+    fa2i_grid grid = grid_of(&plain, problem);
+    CHECK_EQ(grid.row_tiles, 2);
+    CHECK_EQ(grid.blocks, 2 * 8 * 2);
+    CHECK_EQ(grid.splits, 1);
+    CHECK_EQ(grid.combine_blocks, 0);
+    CHECK_EQ(grid.workspace_bytes, 0);
+}
+
+static void test_split(void)
+{
+    /* 8 key heads of 4 rows each: 8 blocks, 100 SMs, so 12 splits of 64 steps: 6 steps each, 11
+     * splits. */
+    fa2i_grid grid = grid_of(&split, decode(1, 32, 8, 4096));
+    CHECK_EQ(grid.row_tiles, 1);
+    CHECK_EQ(grid.splits, 11);
+    CHECK_EQ(grid.blocks, 8 * 11);
+    CHECK_EQ(grid.combine_blocks, 8); /* four of 32 rows each */
+    CHECK_EQ(grid.partial_bytes, 11 * 32 * 128 * 4);
+    CHECK_EQ(grid.workspace_bytes, 11 * 32 * 129 * 4);
+    /* Fewer keys than splits. */
+    CHECK_EQ(grid_of(&split, decode(1, 32, 8, 130)).splits, 3);
+    CHECK_EQ(grid_of(&split, decode(1, 32, 8, 64)).workspace_bytes, 0);
+    /* Enough blocks: no split, and still the heads of a group in one tile. */
+    grid = grid_of(&split, decode(32, 32, 8, 4096));
+    CHECK_EQ(grid.splits, 1);
+    CHECK_EQ(grid.blocks, 32 * 8);
+    /* A limit of its own on a card with many SMs. */
+    fa2i_card wide = card;
+    wide.sm_count = 10000;
+    const fa2_problem one = decode(1, 1, 1, 1 << 20);
+    CHECK_EQ(fa2i_grid_of(&wide, &split, &one, &grid), FA2_OK);
+    CHECK(grid.splits <= FA2I_MAX_SPLITS && grid.splits > FA2I_MAX_SPLITS / 2);
+}
+
+/* Every step of the keys belongs to exactly one split, and no split is empty. */
+static void test_shares(void)
+{
+    for (int seq_k = 1; seq_k < 9000; seq_k += 61) {
+        const fa2i_grid grid = grid_of(&split, decode(1, 8, 8, seq_k));
+        const int steps = (seq_k + 63) / 64, share = (steps + grid.splits - 1) / grid.splits;
+        CHECK((grid.splits - 1) * share < steps && grid.splits * share >= steps);
+    }
+}
+
+/* A grid has at most 2^31 - 1 blocks, even where the product does not fit 64 bits. */
+static void test_limit(void)
+{
+    fa2i_grid grid;
+    fa2_problem large = decode(INT32_MAX, INT32_MAX, INT32_MAX, 1);
+    large.seq_q = INT32_MAX;
+    CHECK_EQ(fa2i_grid_of(&card, &plain, &large, &grid), FA2_E_UNSUPPORTED);
+    CHECK_CONTAINS(fa2_last_message(), "33554432 query tiles x 2147483647 heads");
+    large = decode(1 << 16, 1 << 15, 1, 1); /* 2^31 blocks */
+    CHECK_EQ(fa2i_grid_of(&card, &plain, &large, &grid), FA2_E_UNSUPPORTED);
+    CHECK_CONTAINS(fa2_last_message(), "(2147483647)");
+    large = decode(1, 1 << 16, 1, 1); /* packed: 2^31 rows */
+    large.seq_q = 1 << 15;
+    CHECK_EQ(fa2i_grid_of(&card, &split, &large, &grid), FA2_E_UNSUPPORTED);
+}
+
+int main(void)
+{
+    test_plain();
+    test_split();
+    test_shares();
+    test_limit();
+    return check_done();
+}
