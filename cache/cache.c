@@ -3,7 +3,8 @@
  *
  * Invariants:
  * - a kernel keeps its row id when it is replaced, so that what refers to it stays;
- * - an image leaves the database only with the hash that it was stored with;
+ * - an image leaves the database only with the hash that it was stored with, and with numbers that
+ *   a launch can have;
  * - a log callback runs without the mutex: it may come back into the cache.
  */
 #include "cache/internal.h"
@@ -12,6 +13,8 @@
 #include <stdio.h>
 #include <string.h>
 #include "runtime/base/alloc.h"
+
+enum { WARP_THREADS = 32, BLOCK_THREADS_MAX = 1024 };
 
 const char *fa2i_row_op_string(fa2_op op)
 {
@@ -188,7 +191,8 @@ fa2_status fa2i_row_put_image(fa2i_cache *cache, int64_t kernel, const fa2i_blob
         return fa2i_sql_run(cache, "DELETE FROM image WHERE kernel = ?", values, 1);
     return fa2i_sql_run(cache,
                         "INSERT OR REPLACE INTO image (kernel, hash, data) "
-                        "VALUES (?1, fa2_image_hash(?2), ?2)",
+                        "SELECT k.id, fa2_image_hash(?2, " FA2I_LAUNCH_COLUMNS "), ?2 "
+                        "FROM kernel k WHERE k.id = ?1",
                         FA2I_SQL_VALUES(values));
 }
 
@@ -253,7 +257,7 @@ fa2_status fa2i_row_read_kernel(const fa2i_cache *cache, sqlite3_stmt *stmt,
     return st;
 }
 
-/* Tell the log once about an image that was damaged. */
+/* Tell the log once about a kernel whose image or launch numbers are damaged. */
 static void report_damage(fa2i_cache *cache, const fa2i_key *key)
 {
     char hex[2 * FA2I_KEY_BYTES + 1];
@@ -274,8 +278,7 @@ static void report_damage(fa2i_cache *cache, const fa2i_key *key)
     if (known || cache->log == NULL)
         return;
     fa2i_key_format(key, hex);
-    snprintf(message, sizeof message, "%s: the code of kernel %s is damaged and is not used",
-             cache->path, hex);
+    snprintf(message, sizeof message, "%s: kernel %s is damaged and is not used", cache->path, hex);
     cache->log(cache->log_user, message);
 }
 
@@ -285,10 +288,9 @@ static void drop_damaged_image(fa2i_cache *cache, const fa2i_key *key)
     const fa2i_sql_value values[] = {fa2i_sql_key(key)};
     fa2_status st = fa2i_sql_begin(cache, FA2I_CACHE_WRITE);
     if (st == FA2_OK)
-        st = fa2i_sql_run(cache,
-                          "DELETE FROM image WHERE kernel = (SELECT id FROM kernel WHERE key = ?) "
-                          "AND hash <> fa2_image_hash(data)",
-                          FA2I_SQL_VALUES(values));
+        st = fa2i_sql_run(
+            cache, "DELETE FROM image WHERE kernel IN (" FA2I_DAMAGED_IMAGES " AND k.key = ?)",
+            FA2I_SQL_VALUES(values));
     (void)fa2i_sql_end(cache, st);
 }
 
@@ -312,15 +314,23 @@ static fa2_status select_kernel(fa2i_cache *cache, const fa2i_key *key, int laun
     return st;
 }
 
+/* Numbers that a kernel of this fa2 can have: the launch path divides by some, and trusts all. */
+static bool can_be_launched(const fa2i_variant *variant)
+{
+    return variant->threads >= WARP_THREADS && variant->threads <= BLOCK_THREADS_MAX &&
+           variant->threads % WARP_THREADS == 0 && variant->block_rows >= 1 &&
+           variant->smem_bytes >= 0 && variant->key_step >= 1 && variant->waves >= 0;
+}
+
 /* Read the image of select_kernel's row; *ret_damaged instead of an image whose hash is wrong. */
-static fa2_status read_image(sqlite3_stmt *stmt, fa2i_blob *ret_image, bool *ret_damaged)
+static fa2_status read_image(sqlite3_stmt *stmt, const fa2i_variant *variant, fa2i_blob *ret_image,
+                             bool *ret_damaged)
 {
     fa2i_key hash;
     fa2_status st = copy_blob(stmt, FA2I_KERNEL_COLUMN_COUNT + 1, ret_image);
     if (st != FA2_OK)
         return st;
-    fa2i_part part = {ret_image->data, ret_image->bytes};
-    fa2i_key_of(&part, 1, &hash);
+    fa2i_image_hash((fa2i_part){ret_image->data, ret_image->bytes}, variant, &hash);
     const void *stored = sqlite3_column_blob(stmt, FA2I_KERNEL_COLUMN_COUNT);
     *ret_damaged = stored == NULL ||
                    sqlite3_column_bytes(stmt, FA2I_KERNEL_COLUMN_COUNT) != FA2I_KEY_BYTES ||
@@ -339,15 +349,16 @@ fa2_status fa2i_cache_get_kernel(fa2i_cache *cache, const fa2i_key *key, int lau
     FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_READ));
     FA2_TRY(select_kernel(cache, key, launch_abi, with_image, &stmt));
     FA2_TRY(fa2i_row_read_kernel(cache, stmt, &kernel));
-    if (with_image)
-        FA2_TRY(read_image(stmt, &kernel.image, &damaged));
+    damaged = !can_be_launched(&kernel.variant);
+    if (with_image && !damaged)
+        FA2_TRY(read_image(stmt, &kernel.variant, &kernel.image, &damaged));
 done:
     sqlite3_finalize(stmt);
     st = fa2i_sql_end(cache, st);
     if (st == FA2_OK && damaged) {
         report_damage(cache, key);
         drop_damaged_image(cache, key);
-        st = fa2i_fail(FA2_E_NOT_FOUND, "%s: the code of the kernel is damaged", cache->path);
+        st = fa2i_fail(FA2_E_NOT_FOUND, "%s: the kernel is damaged", cache->path);
     }
     if (st == FA2_OK)
         *ret_kernel = kernel;

@@ -5,7 +5,7 @@
  *
  * Errors. FA2_E_DATABASE with file and cause; FA2_E_NOT_FOUND for a row that is not there. After an
  * error the database is as before the call: each write is one transaction. A database is a cache: a
- * damaged image is reported once through the log and is a miss, never a wrong kernel.
+ * damaged kernel is reported once through the log and is a miss, never a wrong kernel.
  * Trust. A cubin is code: files are created 0600, and one that others can write is refused.
  * Threads. A cache serialises its callers; several processes may use one file.
  * Never carry a cache across fork.
@@ -41,8 +41,9 @@ const char *fa2i_cache_path(const fa2i_cache *cache); /* borrowed */
 /* Insert or replace record and image. */
 fa2_status fa2i_cache_put_kernel(fa2i_cache *cache, const fa2i_kernel *kernel, int launch_abi);
 
-/* FA2_E_NOT_FOUND also when the image is missing or its hash is wrong (with_image), or the launch
- * ABI is another. *ret_kernel belongs to the caller (fa2i_kernel_done). */
+/* FA2_E_NOT_FOUND also when the image is missing or its hash is wrong (with_image), when no kernel
+ * can be launched with the record's numbers, or the launch ABI is another. *ret_kernel belongs to
+ * the caller (fa2i_kernel_done). */
 fa2_status fa2i_cache_get_kernel(fa2i_cache *cache, const fa2i_key *key, int launch_abi,
                                  bool with_image, fa2i_kernel *ret_kernel);
 
@@ -77,6 +78,10 @@ fa2_status fa2i_cache_put_verification(fa2i_cache *cache, int64_t device, const 
                                        const fa2i_verification *verification);
 fa2_status fa2i_cache_get_verification(fa2i_cache *cache, int64_t device, const fa2i_key *kernel,
                                        fa2i_verification *ret_verification);
+
+/* Did a verification on any device find this kernel wrong, or not able to run? A kernel that fails
+ * on one card is not trusted on another. */
+fa2_status fa2i_cache_is_refuted(fa2i_cache *cache, const fa2i_key *kernel, bool *ret_refuted);
 
 typedef struct fa2i_measurement {
     fa2i_outcome outcome;
@@ -124,8 +129,8 @@ typedef struct fa2i_choice {
 } fa2i_choice;
 
 /* All winners of this SM whose kernel serves the problem's compile-time part (op, dtype, head_dim,
- * causal), with a loadable kernel of this launch ABI, in a fixed order. None is FA2_OK with
- * *ret_count = 0. *ret_choices belongs to the caller (fa2i_free). */
+ * causal), with a loadable kernel of this launch ABI that was refuted nowhere, in a fixed order.
+ * None is FA2_OK with *ret_count = 0. *ret_choices belongs to the caller (fa2i_free). */
 fa2_status fa2i_cache_choices(fa2i_cache *cache, int arch, const fa2_problem *problem,
                               int launch_abi, fa2i_choice **ret_choices, size_t *ret_count);
 

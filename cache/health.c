@@ -46,7 +46,7 @@ static fa2_status examine_rows(fa2i_cache *cache, fa2i_cache_health *health)
         {"SELECT count(*) FROM image", &health->images},
         {"SELECT count(*) FROM measurement", &health->measurements},
         {"SELECT count(*) FROM winner", &health->winners},
-        {"SELECT count(*) FROM image WHERE hash <> fa2_image_hash(data)", &health->damaged_images},
+        {"SELECT count(*) FROM (" FA2I_DAMAGED_IMAGES ")", &health->damaged_images},
         {"SELECT count(*) FROM pragma_foreign_key_check", &health->dangling},
     };
     fa2_status st = FA2_OK;
@@ -112,7 +112,7 @@ static fa2_status drop_images(fa2i_cache *cache, int64_t *ret_images, int64_t *r
     FA2_TRY(file_bytes(cache, ret_bytes));
     FA2_TRY(fa2i_sql_run(cache,
                          "DELETE FROM image WHERE kernel NOT IN (SELECT kernel FROM winner) "
-                         "OR hash <> fa2_image_hash(data)",
+                         "OR kernel IN (" FA2I_DAMAGED_IMAGES ")",
                          NULL, 0));
     *ret_images = sqlite3_changes(cache->db);
 done:

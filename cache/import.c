@@ -9,6 +9,7 @@
  * - no code comes in: an imported kernel has no image until it is compiled here;
  * - what is here already wins: rows are inserted or left alone, never replaced;
  * - a verification is read, checked, and not kept: a kernel is right only where it was verified;
+ * - a measurement comes in unsettled: a tuner here makes its own before it skips the kernel;
  * - a result ties a kernel only to a problem that its variant is made for.
  */
 #include "cache/report.h"
@@ -196,7 +197,7 @@ static fa2_status read_kernel(import *in, fa2i_kernel *kernel, int *ret_abi)
     FA2_TRY(fa2i_fields_int(&in->fields, "launch_abi", 1, 1000000, ret_abi));
     FA2_TRY(read_variant(in, variant->text, sizeof variant->text));
     FA2_TRY(read_target(in, kernel->target, sizeof kernel->target));
-    FA2_TRY(fa2i_fields_int(&in->fields, "threads", 1, 1024, &variant->threads));
+    FA2_TRY(fa2i_fields_int(&in->fields, "threads", 32, 1024, &variant->threads));
     FA2_TRY(fa2i_fields_int(&in->fields, "block_rows", 1, 65536, &variant->block_rows));
     FA2_TRY(fa2i_fields_int(&in->fields, "smem_bytes", 0, 1 << 20, &variant->smem_bytes));
     FA2_TRY(fa2i_fields_int(&in->fields, "key_step", 1, 65536, &variant->key_step));
@@ -285,7 +286,7 @@ static fa2_status import_measurement(import *in)
 
     FA2_TRY(read_references(in, &refs));
     FA2_TRY(fa2i_fields_outcome(&in->fields, "outcome", &m.outcome));
-    FA2_TRY(fa2i_fields_bool(&in->fields, "settled", &m.settled));
+    FA2_TRY(fa2i_fields_bool(&in->fields, "settled", &m.settled)); /* checked, and not kept */
     FA2_TRY(fa2i_fields_int(&in->fields, "n", 0, INT32_MAX, &m.n));
     FA2_TRY(fa2i_fields_real(&in->fields, "min_us", &m.min_us));
     FA2_TRY(fa2i_fields_real(&in->fields, "q1_us", &m.q1_us));
@@ -300,7 +301,7 @@ static fa2_status import_measurement(import *in)
                                      fa2i_sql_int(refs.kernel),
                                      fa2i_sql_int(refs.session),
                                      fa2i_sql_text(fa2i_outcome_string(m.outcome)),
-                                     fa2i_sql_int(m.settled),
+                                     fa2i_sql_int(false),
                                      fa2i_sql_int(m.n),
                                      fa2i_sql_real(m.min_us),
                                      fa2i_sql_real(m.q1_us),

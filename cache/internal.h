@@ -151,6 +151,19 @@ double fa2i_sql_column_error(sqlite3_stmt *stmt, int column);
 fa2_status fa2i_sql_column_outcome(const fa2i_cache *cache, sqlite3_stmt *stmt, int column,
                                    fa2i_outcome *ret_outcome);
 
+/* ---- images ---- */
+
+/* What is stored with an image: the hash of the code and of how it is launched. In SQL:
+ * fa2_image_hash(data, threads, block_rows, smem_bytes, key_step, waves). */
+void fa2i_image_hash(fa2i_part image, const fa2i_variant *variant, fa2i_key *ret_hash);
+
+#define FA2I_LAUNCH_COLUMNS "k.threads, k.block_rows, k.smem_bytes, k.key_step, k.waves"
+
+/* Kernels whose image differs from its hash; a further condition may follow. */
+#define FA2I_DAMAGED_IMAGES                                                                        \
+    "SELECT i.kernel FROM image i JOIN kernel k ON k.id = i.kernel "                               \
+    "WHERE i.hash <> fa2_image_hash(i.data, " FA2I_LAUNCH_COLUMNS ")"
+
 /* ---- cache.c: rows, inside a transaction ---- */
 
 /* What identifies a problem, in this order everywhere. */

@@ -24,7 +24,7 @@
 static const char *const migrations[] = {"cache/schema.sql"};
 enum { SCHEMA_VERSION = sizeof migrations / sizeof migrations[0] };
 
-enum { STRICT_TABLES_SINCE = 3037000, WAL_RESET_FIXED_SINCE = 3052000 };
+enum { STRICT_TABLES_SINCE = 3037000, WAL_RESET_FIXED_SINCE = 3052000, IMAGE_HASH_ARGUMENTS = 6 };
 
 fa2_status fa2i_cache_library_check(int version)
 {
@@ -40,16 +40,33 @@ const char *fa2i_cache_journal_mode(int library_version)
     return library_version >= WAL_RESET_FIXED_SINCE ? "WAL" : "DELETE";
 }
 
-/* fa2_image_hash(data), so that damaged images can be found in SQL. */
+/* The numbers go in as text, the same on every machine. */
+void fa2i_image_hash(fa2i_part image, const fa2i_variant *variant, fa2i_key *ret_hash)
+{
+    char launch[80];
+    const int length =
+        snprintf(launch, sizeof launch, "%d %d %d %d %d", variant->threads, variant->block_rows,
+                 variant->smem_bytes, variant->key_step, variant->waves);
+    assert(length > 0 && (size_t)length < sizeof launch);
+    const fa2i_part parts[] = {image, {launch, (size_t)length}};
+    fa2i_key_of(parts, 2, ret_hash);
+}
+
+/* So that damaged images can be found in SQL. */
 static void image_hash(sqlite3_context *context, int count, sqlite3_value **values)
 {
-    assert(count == 1);
+    assert(count == IMAGE_HASH_ARGUMENTS);
     (void)count;
+    const fa2i_variant variant = {.threads = sqlite3_value_int(values[1]),
+                                  .block_rows = sqlite3_value_int(values[2]),
+                                  .smem_bytes = sqlite3_value_int(values[3]),
+                                  .key_step = sqlite3_value_int(values[4]),
+                                  .waves = sqlite3_value_int(values[5])};
     /* sqlite3_value_blob first: it may convert, which changes the length */
     const void *data = sqlite3_value_blob(values[0]);
-    fa2i_part part = {data, (size_t)sqlite3_value_bytes(values[0])};
+    const fa2i_part part = {data, (size_t)sqlite3_value_bytes(values[0])};
     fa2i_key hash;
-    fa2i_key_of(&part, 1, &hash);
+    fa2i_image_hash(part, &variant, &hash);
     sqlite3_result_blob(context, hash.bytes, FA2I_KEY_BYTES, SQLITE_TRANSIENT);
 }
 
@@ -158,7 +175,7 @@ static fa2_status configure(fa2i_cache *cache)
     if (code == SQLITE_OK)
         code = sqlite3_db_config(cache->db, SQLITE_DBCONFIG_ENABLE_FKEY, 1, NULL);
     if (code == SQLITE_OK)
-        code = sqlite3_create_function_v2(cache->db, "fa2_image_hash", 1,
+        code = sqlite3_create_function_v2(cache->db, "fa2_image_hash", IMAGE_HASH_ARGUMENTS,
                                           SQLITE_UTF8 | SQLITE_DETERMINISTIC | SQLITE_DIRECTONLY,
                                           NULL, image_hash, NULL, NULL, NULL);
     if (code != SQLITE_OK)

@@ -29,9 +29,9 @@ fa2_status fa2i_cache_print_measurements_json(fa2i_cache *cache, const fa2_probl
 fa2_status fa2i_cache_export(fa2i_cache *cache, FILE *out, size_t *ret_rows);
 
 /* Read what export wrote. All or nothing: a bad line is FA2_E_INVALID naming its number and what is
- * wrong, and nothing is kept. Kernels come without images and unverified: the caller compiles and
- * verifies them. Rows that are here already are kept. name: for messages. *ret_rows (may be NULL):
- * the rows that are new. */
+ * wrong, and nothing is kept. Kernels come without images and unverified, measurements
+ * unsettled: the caller compiles and verifies them. Rows that are here already are kept. name: for
+ * messages. *ret_rows (may be NULL): the rows that are new. */
 fa2_status fa2i_cache_import(fa2i_cache *cache, FILE *in, const char *name, size_t *ret_rows);
 
 /* Kernels that winners refer to and that have no image, for compiling after an import; not those

@@ -59,6 +59,22 @@ done:
     return st;
 }
 
+fa2_status fa2i_cache_is_refuted(fa2i_cache *cache, const fa2i_key *kernel, bool *ret_refuted)
+{
+    const fa2i_sql_value values[] = {fa2i_sql_key(kernel)};
+    int64_t refuted = 0;
+    fa2_status st = fa2i_sql_begin(cache, FA2I_CACHE_READ);
+    if (st == FA2_OK)
+        st = fa2i_sql_number(cache,
+                             "SELECT EXISTS (SELECT 1 FROM verification v JOIN kernel k "
+                             "ON k.id = v.kernel WHERE k.key = ? AND v.outcome <> 'ok')",
+                             FA2I_SQL_VALUES(values), &refuted);
+    st = fa2i_sql_end(cache, st);
+    if (st == FA2_OK)
+        *ret_refuted = refuted != 0;
+    return st;
+}
+
 /* ---- measurements ---- */
 
 fa2_status fa2i_cache_put_measurement(fa2i_cache *cache, int64_t session, int64_t device,
@@ -227,8 +243,9 @@ static const char choices_sql[] =
     "JOIN device d ON d.id = w.device JOIN problem p ON p.id = w.problem "
     "JOIN kernel k ON k.id = w.kernel "
     "WHERE d.arch = ? AND p.op = ? AND p.dtype = ? AND p.head_dim = ? AND p.causal = ? "
-    "AND k.launch_abi = ? AND k.outcome = 'ok' AND EXISTS (SELECT 1 FROM image WHERE kernel = "
-    "k.id) "
+    "AND k.launch_abi = ? AND k.outcome IN ('ok', 'spilled') "
+    "AND EXISTS (SELECT 1 FROM image WHERE kernel = k.id) "
+    "AND NOT EXISTS (SELECT 1 FROM verification WHERE kernel = k.id AND outcome <> 'ok') "
     "ORDER BY w.measured DESC, d.real DESC, d.name, p.seq_q, p.seq_k, p.batch, p.heads_q, "
     "p.heads_kv, d.id";
 

@@ -64,7 +64,7 @@ CREATE TABLE kernel (
 -- Code, apart from `kernel` so that reading records does not page through it.
 CREATE TABLE image (
     kernel INTEGER PRIMARY KEY REFERENCES kernel (id) ON DELETE CASCADE,
-    hash   BLOB NOT NULL CHECK (length(hash) = 32), -- of data; checked on every load
+    hash   BLOB NOT NULL CHECK (length(hash) = 32), -- of data and launch; checked on every load
     data   BLOB NOT NULL
 ) STRICT;
 
@@ -132,7 +132,8 @@ CREATE INDEX winner_kernel ON winner (kernel);
 CREATE INDEX session_device ON session (device);
 
 -- What the runtime uses for each tuned problem. tflops counts 4 B Hq Sq Sk D operations, half of
--- them when causal. speedup_vs_default compares with the untuned choice, timed in the same session.
+-- them when causal. speedup_vs_default compares with the untuned choice, timed in the same session;
+-- NULL: that was not timed.
 CREATE VIEW winners AS
 SELECT d.name AS device,
        d.arch,
@@ -150,7 +151,7 @@ SELECT d.name AS device,
            round(4e-6 * p.batch * p.heads_q * p.seq_q * p.seq_k * p.head_dim
                  / (1 + p.causal) / w.median_us, 3) END AS tflops,
        CASE WHEN w.measured THEN
-           round(w.default_us / w.median_us, 3) END AS speedup_vs_default,
+           round(nullif(w.default_us, 0) / w.median_us, 3) END AS speedup_vs_default,
        CASE WHEN w.measured THEN 'measured' ELSE 'modelled' END AS source,
        k.variant,
        w.tuned_at,
@@ -160,7 +161,7 @@ SELECT d.name AS device,
        k.threads,
        k.target,
        round(w.model_us, 3) AS model_us,
-       CASE WHEN w.measured THEN round(w.default_us, 3) END AS default_us,
+       CASE WHEN w.measured THEN round(nullif(w.default_us, 0), 3) END AS default_us,
        s.origin, -- tune, build, import
        i.kernel IS NOT NULL AS has_image, -- 0: must be compiled before use
        k.nvrtc,

@@ -95,6 +95,17 @@ local function parse(text)
    return nil, "'" .. text .. "': there is no family '" .. name .. "'"
 end
 
+-- {text, threads, block_rows, smem_bytes, key_step, waves} of a canonical text.
+function M.variant(text)
+   local family, v = parse(text)
+   if not family then
+      return nil, v
+   end
+   local entry = family:launch(v)
+   entry.text = text
+   return entry
+end
+
 -- The CUDA text of a variant. read(file): the text of templates/FILE, or nil.
 function M.source(text, read)
    local family, v = parse(text)

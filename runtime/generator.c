@@ -26,6 +26,7 @@ typedef struct call {
     int registers, arch;
     fa2i_variant *variants; /* results; owned by the public function */
     size_t count;
+    fa2i_variant variant;
     fa2i_text out;
     double us;
     fa2i_card ret_card;
@@ -160,6 +161,11 @@ static void get_variant(lua_State *L, fa2i_variant *variant)
     variant->smem_bytes = (int)get_integer(L, "smem_bytes");
     variant->key_step = (int)get_integer(L, "key_step");
     variant->waves = (int)get_integer(L, "waves");
+}
+
+static void get_candidate(lua_State *L, fa2i_variant *variant)
+{
+    get_variant(L, variant);
     lua_getfield(L, -1, "cost_us");
     variant->cost_us = luaL_checknumber(L, -1);
     lua_pop(L, 1);
@@ -183,7 +189,7 @@ static int body_candidates(lua_State *L)
     }
     for (size_t i = 0; i < count; i++) {
         lua_geti(L, -1, (lua_Integer)i + 1);
-        get_variant(L, &c->variants[i]);
+        get_candidate(L, &c->variants[i]);
         lua_pop(L, 1);
     }
     c->count = count;
@@ -238,6 +244,30 @@ fa2_status fa2i_generator_rejected(fa2i_generator *generator, const fa2_problem 
     FA2_TRY(fa2i_text_take(&c.out, ret_text));
 done:
     fa2i_text_done(&c.out);
+    return st;
+}
+
+static int body_variant(lua_State *L)
+{
+    call *c = lua_touserdata(L, 1);
+    fa2i_lua_host_push_entry(L, "variant");
+    lua_pushstring(L, c->text);
+    lua_call(L, 1, 2);
+    if (refused(L, c, FA2_E_GENERATOR))
+        return 0;
+    lua_pop(L, 1);
+    get_variant(L, &c->variant);
+    return 0;
+}
+
+fa2_status fa2i_generator_variant(fa2i_generator *generator, const char *variant_text,
+                                  fa2i_variant *ret_variant)
+{
+    fa2_status st = FA2_OK;
+    call c = {.generator = generator, .text = variant_text};
+    FA2_TRY(run(&c, body_variant));
+    *ret_variant = c.variant;
+done:
     return st;
 }
 

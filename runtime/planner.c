@@ -5,7 +5,8 @@
  *   kernel are dropped and it is asked again, so exact, nearest and arch follow each other by
  *   themselves.
  * - A slot that is lost or refused was told through the log when that was found; later plans pass
- *   over it without a word and without trying again.
+ *   over it without a word and without trying again. A database that is busy, or fails otherwise,
+ *   makes no slot lost.
  * - With fa2_config.arch the database's choices are not used: they were made for the device's own
  *   SM.
  */
@@ -111,12 +112,17 @@ static fa2_status load_tuned(fa2i_planner *planner, const fa2i_key *key, fa2i_sl
     if (slot == NULL)
         return fa2i_fail(FA2_E_MEMORY, "no memory for a kernel's record");
     if (slot->state == FA2I_SLOT_EMPTY) {
+        bool pass_over = false;
         st = fa2i_cache_get_kernel(planner->cache, key, FA2I_LAUNCH_ABI, true, &kernel);
-        if (st == FA2_OK)
+        if (st == FA2_OK) {
             st = fa2i_kernels_load(&planner->kernels, slot, &kernel);
-        else if (st != FA2_E_MEMORY)
-            slot->state = FA2I_SLOT_LOST;
-        if (slot->state != FA2I_SLOT_LOADED && slot->state != FA2I_SLOT_EMPTY) {
+            pass_over = slot->state == FA2I_SLOT_REFUSED;
+        } else if (st != FA2_E_MEMORY) {
+            pass_over = true;
+            if (st == FA2_E_NOT_FOUND) /* else it may be there when the next plan asks */
+                slot->state = FA2I_SLOT_LOST;
+        }
+        if (pass_over) {
             fa2i_planner_log(planner, "a tuned kernel is passed over: %s", fa2_last_message());
             st = FA2_OK;
         }

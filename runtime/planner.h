@@ -17,6 +17,9 @@
 #include "runtime/kernels.h"
 #include "runtime/plan.h"
 
+/* Classes of problems that may share a kernel: head_dim / 8 (1 ... 32), dtype, causal. */
+enum { FA2I_PLANNER_CLASSES = 33 * 2 * 2 };
+
 typedef struct fa2i_planner {
     const fa2i_device *device; /* borrowed */
     int arch;                  /* fa2_config.arch; 0: the device's own */
@@ -28,6 +31,7 @@ typedef struct fa2i_planner {
     fa2i_generator *generator; /* created when a kernel must be compiled */
     fa2i_target target;        /* what is compiled for; "" until then */
     fa2i_kernels kernels;
+    bool told_default[FA2I_PLANNER_CLASSES]; /* the log knows that nothing is tuned for the class */
 } fa2i_planner;
 
 /* Open the database that config asks for; config and its strings are copied. A database that cannot

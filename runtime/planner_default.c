@@ -4,7 +4,7 @@
  *
  * - An artifact that an earlier process compiled and stored is taken from the database by its
  *   key; the key holds source, options, target and compiler, so it is the same code.
- * - A kernel that the tuner found wrong on this device is never taken.
+ * - A kernel that the tuner found wrong, on this card or another, is never taken.
  * - The target is a cubin. It becomes PTX, for good, when the driver has no use for cubins of
  *   this SM, or NVRTC does not know the SM, or the caller asked for another SM; the log tells.
  * - Whatever is compiled and loads is stored, so that it is compiled once per machine.
@@ -64,15 +64,12 @@ static fa2_status switch_to_ptx(fa2i_planner *planner)
     return FA2_OK;
 }
 
-/* Did fa2-tune find this kernel wrong on this device? When nothing can be found out: no. */
+/* Did fa2-tune find this kernel wrong? When nothing can be found out: no. */
 static bool is_known_wrong(const fa2i_planner *planner, const fa2i_key *key)
 {
-    fa2i_verification verification;
-    int64_t device;
+    bool refuted = false;
     return planner->cache != NULL &&
-           fa2i_cache_device(planner->cache, &planner->device->card, true, &device) == FA2_OK &&
-           fa2i_cache_get_verification(planner->cache, device, key, &verification) == FA2_OK &&
-           verification.outcome != FA2I_OUTCOME_OK;
+           fa2i_cache_is_refuted(planner->cache, key, &refuted) == FA2_OK && refuted;
 }
 
 /* Take the artifact from the database, else compile it. */
@@ -149,7 +146,7 @@ static fa2_status try_target(fa2i_planner *planner, const fa2i_variant *variant,
         ret_attempt->refusal = fa2i_fail(FA2_E_UNSUPPORTED, "%s was refused before", variant->text);
     else if (is_known_wrong(planner, &key))
         ret_attempt->refusal =
-            fa2i_fail(FA2_E_UNSUPPORTED, "%s gives wrong results on this device", variant->text);
+            fa2i_fail(FA2_E_UNSUPPORTED, "%s was verified, and gives wrong results", variant->text);
     else
         st = load_artifact(planner, slot, variant, source, ret_attempt);
     *ret_no_binary =
@@ -201,6 +198,21 @@ static fa2_status pick_variant(fa2i_planner *planner, const fa2i_variant *varian
     return FA2_OK;
 }
 
+/* Once per class: the cause is that nothing is tuned for the class, and shapes may be many. */
+static void tell(fa2i_planner *planner, const fa2_problem *problem, const char *text,
+                 const fa2i_slot *slot)
+{
+    const int class_of =
+        (problem->head_dim / 8 * 2 + (problem->dtype == FA2_BF16)) * 2 + (problem->causal != 0);
+    if (planner->told_default[class_of])
+        return;
+    planner->told_default[class_of] = true;
+    fa2i_planner_log(planner,
+                     "nothing tuned for %s can be used: taking %s by the cost model (not repeated "
+                     "for other shapes of this D, dtype and causal)",
+                     text, slot->loaded.variant.text);
+}
+
 fa2_status fa2i_planner_pick_default(fa2i_planner *planner, const fa2_problem *problem,
                                      fa2i_slot **ret_slot, size_t *ret_tried)
 {
@@ -225,8 +237,7 @@ fa2_status fa2i_planner_pick_default(fa2i_planner *planner, const fa2_problem *p
                              text, *ret_tried);
         goto done;
     }
-    fa2i_planner_log(planner, "nothing tuned for %s can be used: taking %s by the cost model", text,
-                     best.slot->loaded.variant.text);
+    tell(planner, problem, text, best.slot);
     *ret_slot = best.slot;
 done:
     fa2i_free(variants);

@@ -5,6 +5,7 @@
 #define FA2_TESTS_CACHE_FIXTURE_H
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,6 +42,22 @@ static inline void fixture_end(const fixture *f)
     }
     closedir(folder);
     CHECK_EQ(rmdir(f->folder), 0);
+}
+
+/* A device on which every write fails; NULL, said, where there is none. Never creates a file. */
+static inline FILE *open_full_disk(const char *what)
+{
+    struct stat info;
+    FILE *full = NULL;
+    const int descriptor = open("/dev/full", O_WRONLY);
+    if (descriptor >= 0 && fstat(descriptor, &info) == 0 && S_ISCHR(info.st_mode))
+        full = fdopen(descriptor, "w");
+    if (full != NULL)
+        return full;
+    if (descriptor >= 0)
+        close(descriptor);
+    fprintf(stderr, "skipped, there is no device /dev/full: %s\n", what);
+    return NULL;
 }
 
 /* Open for writing, which must work. */

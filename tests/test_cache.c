@@ -191,6 +191,36 @@ static void check_choices(fa2i_cache *cache, int arch, const fa2_problem *proble
     fa2i_free(choices);
 }
 
+/* A winner that spills is a winner; one that failed its verification on some card is none. */
+static void test_spilled_and_refuted(const char *path)
+{
+    fa2i_cache *cache = fixture_open(path);
+    const fa2_problem asked = sample_problem(777);
+    const fa2i_verification right = {.max_error = 0.5}, wrong = {.outcome = FA2I_OUTCOME_WRONG};
+    const fa2i_key first = sample_key(1), second = sample_key(2);
+    fa2i_card card = sample_card();
+    int64_t other = 0;
+    bool refuted = true;
+    const ids slow = sample_ids(cache, 4096), quick = sample_ids(cache, 512);
+    store_result(cache, &slow, 1, 400, true);
+    store_result(cache, &quick, 2, 50, true);
+    CHECK_EQ(fa2i_sql_script(cache, "UPDATE kernel SET outcome = 'spilled'"), FA2_OK);
+    check_choices(cache, 86, &asked, ABI, "512 4096 ");
+
+    card.sm_count = 82;
+    CHECK_EQ(fa2i_cache_device(cache, &card, true, &other), FA2_OK);
+    CHECK_EQ(fa2i_cache_put_verification(cache, other, &first, &right), FA2_OK);
+    CHECK_EQ(fa2i_cache_put_verification(cache, other, &second, &wrong), FA2_OK);
+    check_choices(cache, 86, &asked, ABI, "4096 ");
+    CHECK_EQ(fa2i_cache_is_refuted(cache, &first, &refuted), FA2_OK);
+    CHECK(!refuted);
+    CHECK_EQ(fa2i_cache_is_refuted(cache, &second, &refuted), FA2_OK);
+    CHECK(refuted);
+    CHECK_EQ(fa2i_cache_put_verification(cache, other, &second, &right), FA2_OK);
+    check_choices(cache, 86, &asked, ABI, "512 4096 "); /* verified again, and right */
+    fa2i_cache_close(cache);
+}
+
 static void test_choices(const char *path)
 {
     fa2i_cache *cache = fixture_open(path);
@@ -222,9 +252,9 @@ static void test_choices(const char *path)
     check_choices(cache, 86, &asked, ABI, "");
 
     asked = sample_problem(777);
-    fa2i_kernel spilled = sample_kernel(2);
-    spilled.outcome = FA2I_OUTCOME_SPILLED;
-    CHECK_EQ(fa2i_cache_put_kernel(cache, &spilled, ABI), FA2_OK);
+    fa2i_kernel broken = sample_kernel(2);
+    broken.outcome = FA2I_OUTCOME_COMPILE_ERROR;
+    CHECK_EQ(fa2i_cache_put_kernel(cache, &broken, ABI), FA2_OK);
     check_choices(cache, 86, &asked, ABI, "4096 128m ");
     fa2i_cache_close(cache);
 }
@@ -318,6 +348,39 @@ static void test_damaged_image(const char *path, const char *column)
     }
 }
 
+/* Numbers that no kernel is launched with are a miss, said once, even under a hash that fits; a
+ * number that is only another one is found by the hash. */
+static void test_launch_numbers(const char *path)
+{
+    static const char *const bad[] = {"threads = 0",    "threads = 16",   "threads = 100",
+                                      "threads = 1056", "block_rows = 0", "smem_bytes = -1",
+                                      "key_step = 0",   "waves = -1",     "block_rows = 128"};
+    const fa2i_kernel kernel = sample_kernel(1);
+    fa2i_cache *cache = NULL;
+    fa2i_kernel found = {0};
+    log_lines lines = {.count = 0};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        char sql[300];
+        lines.count = 0;
+        CHECK_EQ(fa2i_cache_open(path, FA2I_CACHE_WRITE, count_line, &lines, &cache), FA2_OK);
+        CHECK_EQ(fa2i_cache_put_kernel(cache, &kernel, ABI), FA2_OK);
+        snprintf(sql, sizeof sql, "UPDATE kernel SET %s", bad[i]);
+        CHECK_EQ(fa2i_sql_script(cache, sql), FA2_OK);
+        const bool in_range = strcmp(bad[i], "block_rows = 128") == 0;
+        if (!in_range)
+            CHECK_EQ(fa2i_sql_script(
+                         cache,
+                         "UPDATE image SET hash = (SELECT fa2_image_hash(data, " FA2I_LAUNCH_COLUMNS
+                         ") FROM kernel k)"),
+                     FA2_OK);
+        for (int j = 0; j < 2; j++)
+            CHECK_EQ(fa2i_cache_get_kernel(cache, &kernel.key, ABI, true, &found), FA2_E_NOT_FOUND);
+        CHECK_EQ(lines.count, 1);
+        CHECK_CONTAINS(lines.last, "damaged");
+        fa2i_cache_close(cache);
+    }
+}
+
 /* An outcome that this fa2 does not know is an error, not a guess. */
 static void test_unknown_outcome(const char *path)
 {
@@ -381,8 +444,9 @@ int main(void)
     test_reading(f.path);
     fixture_end(&f);
 
-    static void (*const on_paths[])(const char *) = {test_choices, test_many_choices,
-                                                     test_unknown_outcome, test_allocations};
+    static void (*const on_paths[])(const char *) = {
+        test_choices,        test_many_choices,    test_spilled_and_refuted,
+        test_launch_numbers, test_unknown_outcome, test_allocations};
     for (size_t i = 0; i < sizeof on_paths / sizeof on_paths[0]; i++) {
         fixture_begin(&f);
         on_paths[i](f.path);

@@ -172,13 +172,23 @@ static void test_json(fa2i_cache *cache)
     free(text);
     free(printed(cache, print_nothing, 0));
 
-    FILE *full = fopen("/dev/full", "w");
+    FILE *full = open_full_disk("writing JSON to a full disk");
     if (full != NULL) {
         CHECK_EQ(fa2i_cache_print_winners_json(cache, full), FA2_E_IO);
         fclose(full);
-    } else {
-        fprintf(stderr, "skipped, there is no /dev/full: writing JSON to a full disk\n");
     }
+}
+
+/* A default that was not timed is unknown, not 0. */
+static void test_default_unknown(fa2i_cache *cache)
+{
+    CHECK_EQ(fa2i_sql_script(cache, "UPDATE winner SET default_us = 0"), FA2_OK);
+    char *text = printed(cache, fa2i_cache_print_winners_json, 2);
+    CHECK_CONTAINS(text, "\"median_us\":50.0,");
+    CHECK_CONTAINS(text, "\"speedup_vs_default\":null,");
+    CHECK_CONTAINS(text, "\"default_us\":null,");
+    CHECK(strstr(text, "\"speedup_vs_default\":0") == NULL);
+    free(text);
 }
 
 static int refuse_json(void *user, int action, const char *a, const char *function, const char *b,
@@ -217,6 +227,14 @@ static void test_check(fa2i_cache *cache)
     CHECK_EQ(health.dangling, 0);
     CHECK_STR(health.first_problem, "");
 
+    CHECK_EQ(fa2i_sql_script(cache, "UPDATE kernel SET block_rows = block_rows + 1 WHERE id = "
+                                    "(SELECT kernel FROM winner ORDER BY problem LIMIT 1)"),
+             FA2_OK);
+    CHECK_EQ(fa2i_cache_check(cache, &health), FA2_OK);
+    CHECK_EQ(health.damaged_images, 1); /* how it is launched belongs to the code */
+    CHECK_EQ(fa2i_sql_script(cache, "UPDATE kernel SET block_rows = block_rows - 1 WHERE id = "
+                                    "(SELECT kernel FROM winner ORDER BY problem LIMIT 1)"),
+             FA2_OK);
     CHECK_EQ(fa2i_sql_script(cache, "UPDATE image SET data = x'00' WHERE kernel = "
                                     "(SELECT kernel FROM winner ORDER BY problem LIMIT 1)"),
              FA2_OK);
@@ -284,6 +302,7 @@ int main(void)
     test_winners(cache);
     test_measurements(cache);
     test_json(cache);
+    test_default_unknown(cache);
     test_without_json(cache);
     test_check(cache);
     test_gc(cache);

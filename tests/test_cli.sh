@@ -126,6 +126,41 @@ has err "fa2.db"
 run 1 check
 rm fa2.db
 
+# ---- export replaces a plain file when it is complete, and nothing else ----
+printf '{"fa2_export":1,"schema":1}\n{"type":"problem","id":1,"op":"forward","dtype":"fp16","batch":1,"heads_q":2,"heads_kv":2,"seq_q":64,"seq_k":64,"head_dim":16,"causal":0}\n' >small.jsonl
+run 0 import small.jsonl
+echo "an older export" >rows.jsonl
+chmod 640 rows.jsonl
+run 0 export rows.jsonl
+checks=$((checks + 1))
+cmp -s small.jsonl rows.jsonl || fail "the export is not what was imported"
+checks=$((checks + 1))
+[ "$(stat -c %a rows.jsonl)" = 640 ] || fail "the export did not keep the permissions"
+mkfifo pipe
+cat pipe >piped &
+reader=$!
+run 0 export pipe
+wait $reader
+checks=$((checks + 1))
+cmp -s small.jsonl piped && [ -p pipe ] || fail "an export into a pipe"
+checks=$((checks + 1))
+(trap '' XFSZ && ulimit -f 0 && exec "$tune" export rows.jsonl 2>/dev/null)
+[ $? -eq 1 ] || fail "an export beyond the limit of file sizes: not status 1"
+checks=$((checks + 1))
+cmp -s small.jsonl rows.jsonl || fail "a failed export destroyed the one before"
+checks=$((checks + 1))
+[ -z "$(find . -name '*.tmp')" ] || fail "a failed export left a file"
+if [ -c /dev/full ]; then
+    ln -s /dev/full full
+    run 1 export full
+    has err "cannot write"
+    checks=$((checks + 1))
+    [ -L full ] && [ -c /dev/full ] || fail "a failed export removed the device"
+else
+    echo "skipped, there is no device /dev/full: exporting to a full disk" >&2
+fi
+rm -f fa2.db rows.jsonl
+
 # ---- a build, and the database it makes ----
 "$tune" devices --json >out 2>err
 if ! grep -qF '"nvrtc":{"found":true' out; then
@@ -174,6 +209,19 @@ run 0 list --db other.db
 has out "modelled"
 run 0 explain --shape $shape --arch sm_86 --db other.db
 lacks out "rule      default:"
+# rows_of_winner EXPORT: the block_rows of the kernel of its one winner.
+rows_of_winner() {
+    key=$(sed -n 's/.*"type":"winner".*"kernel":"\([0-9a-f]*\)".*/\1/p' "$1")
+    grep -F "\"key\":\"$key\"" "$1" | grep -o '"block_rows":[0-9]*'
+}
+sed 's/"block_rows":[0-9]*/"block_rows":65536/' rows.jsonl >forged.jsonl
+run 0 import forged.jsonl --db forged.db
+has err "launch it otherwise"
+has out "compiled 1 of 1 kernels"
+run 0 export forged.jsonl --db forged.db
+checks=$((checks + 1))
+[ -n "$(rows_of_winner rows.jsonl)" ] && [ "$(rows_of_winner forged.jsonl)" = \
+    "$(rows_of_winner rows.jsonl)" ] || fail "the file's launch numbers were taken"
 echo '{"type":"nonsense"}' >>rows.jsonl
 run 2 import rows.jsonl --db third.db
 has err "rows.jsonl"

@@ -45,6 +45,7 @@ static fa2i_kernel kernel_named(unsigned char number, const char *text, fa2i_out
     kernel.variant.threads = 128;
     kernel.variant.block_rows = 64;
     kernel.variant.smem_bytes = 16384;
+    kernel.variant.key_step = 64;
     if (outcome == FA2I_OUTCOME_OK)
         kernel.image = (fa2i_blob){image, sizeof image};
     return kernel;

@@ -124,7 +124,16 @@ static void test_round_trip(void)
         split += is_split(&list[i]);
         CHECK_EQ(fa2i_generator_cost(generator, list[i].text, &problem, &card, 0, &us), FA2_OK);
         CHECK(us == list[i].cost_us);
+        fa2i_variant again = {.threads = 0};
+        CHECK_EQ(fa2i_generator_variant(generator, list[i].text, &again), FA2_OK);
+        CHECK_STR(again.text, list[i].text);
+        CHECK(again.threads == list[i].threads && again.block_rows == list[i].block_rows &&
+              again.smem_bytes == list[i].smem_bytes && again.key_step == list[i].key_step &&
+              again.waves == list[i].waves);
     }
+    fa2i_variant none = {.threads = 7};
+    CHECK_EQ(fa2i_generator_variant(generator, "fwd_sm80 d=64", &none), FA2_E_GENERATOR);
+    CHECK_EQ(none.threads, 7);
     CHECK(split > 0 && split < count);
     fa2i_free(list);
     fa2i_generator_destroy(generator);

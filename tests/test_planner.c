@@ -155,6 +155,70 @@ static void test_passed_over(void)
     end(context);
 }
 
+/* A database that cannot be read now is asked again for the next plan; the kernel is not lost. */
+static void test_read_fails_for_a_while(void)
+{
+    begin();
+    tuned_put(&database, &(tuned_winner){.id = 1, .problem = tuned_problem(1, 512)});
+    fa2_context *context = create();
+    tuned_sql(&database, "ALTER TABLE image RENAME COLUMN data TO away");
+    CHECK_EQ(explain(context, tuned_problem(1, 512)).rule, FA2_RULE_DEFAULT);
+    CHECK_CONTAINS(log_of.text, "passed over");
+    tuned_sql(&database, "ALTER TABLE image RENAME COLUMN away TO data");
+    const fa2_explanation e = explain(context, tuned_problem(1, 520));
+    CHECK_EQ(e.rule, FA2_RULE_NEAREST);
+    CHECK_STR(e.variant, "fwd_sm80 d=64 id=1");
+    end(context);
+}
+
+/* Launch numbers that would crash the launch path: the kernel is passed over. */
+static void test_bad_launch_numbers(void)
+{
+    begin();
+    tuned_put(&database, &(tuned_winner){.id = 1, .problem = tuned_problem(1, 512)});
+    tuned_sql(&database, "UPDATE kernel SET block_rows = 0");
+    fa2_context *context = create();
+    CHECK_EQ(explain(context, tuned_problem(1, 512)).rule, FA2_RULE_DEFAULT);
+    CHECK_CONTAINS(log_of.text, "damaged");
+    end(context);
+}
+
+/* A kernel that was found wrong is chosen by no rule, and one that spills by all. */
+static void test_wrong_and_spilled(void)
+{
+    begin();
+    tuned_put(&database, &(tuned_winner){.id = 1, .problem = tuned_problem(1, 512)});
+    tuned_put(&database, &(tuned_winner){.id = 2, .problem = tuned_problem(1, 4096)});
+    tuned_sql(&database, "UPDATE kernel SET outcome = 'spilled', spill_bytes = 8;"
+                         "INSERT INTO verification SELECT device, kernel, 'wrong', 9, '', '' "
+                         "FROM winner WHERE kernel = (SELECT id FROM kernel WHERE variant "
+                         "LIKE '%id=1')");
+    fa2_context *context = create();
+    const fa2_explanation e = explain(context, tuned_problem(1, 512));
+    CHECK_EQ(e.rule, FA2_RULE_NEAREST);
+    CHECK_STR(e.variant, "fwd_sm80 d=64 id=2");
+    CHECK_EQ(e.spill_bytes, 8);
+    CHECK_EQ(fake.compile_count, 0);
+    end(context);
+}
+
+/* The default rule is told once per class of problems, and looks without leaving a trace. */
+static void test_default_is_told_once(void)
+{
+    begin();
+    fa2_context *context = create();
+    fa2_problem problem = tuned_problem(1, 512);
+    explain(context, problem);
+    CHECK_EQ(log_of.count, 1);
+    explain(context, tuned_problem(3, 640));
+    CHECK_EQ(log_of.count, 1);
+    problem.causal = 0;
+    explain(context, problem);
+    CHECK_EQ(log_of.count, 2);
+    CHECK_EQ(tuned_number(&database, "SELECT count(*) FROM device"), 0);
+    end(context);
+}
+
 /* Too much shared memory for this card's blocks: never even loaded. */
 static void test_too_much_shared_memory(void)
 {
@@ -338,6 +402,10 @@ int main(void)
     test_exact_and_nearest();
     test_arch();
     test_passed_over();
+    test_read_fails_for_a_while();
+    test_bad_launch_numbers();
+    test_wrong_and_spilled();
+    test_default_is_told_once();
     test_too_much_shared_memory();
     test_compiled_once();
     test_read_only();

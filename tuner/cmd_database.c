@@ -8,7 +8,11 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include "cache/report.h"
+#include "runtime/base/alloc.h"
+#include "runtime/base/text.h"
 #include "tuner/commands.h"
 #include "tuner/database.h"
 #include "tuner/table.h"
@@ -27,20 +31,53 @@ static fa2_status open_existing(const char *path, fa2i_cache **ret_cache)
 
 /* ---- export ---- */
 
-/* Write to the file, or to standard output for "-". A file that is not complete does not stay. */
-static fa2_status export_to(fa2i_cache *cache, const char *path, size_t *ret_rows)
+/* Write to a file that was opened, or not (NULL, errno), and close it. */
+static fa2_status export_and_close(fa2i_cache *cache, FILE *out, const char *path, size_t *ret_rows)
 {
-    if (strcmp(path, "-") == 0)
-        return fa2i_cache_export(cache, stdout, ret_rows);
-    FILE *out = fopen(path, "w");
     if (out == NULL)
         return fa2i_fail(FA2_E_IO, "%s: %s", path, strerror(errno));
     fa2_status st = fa2i_cache_export(cache, out, ret_rows);
     if (fclose(out) != 0 && st == FA2_OK)
         st = fa2i_fail(FA2_E_IO, "%s: %s", path, strerror(errno));
-    if (st != FA2_OK)
-        remove(path);
     return st;
+}
+
+/* Write a new file, and let it take the place of the old one when it is complete. mode: of the old
+ * one; 0: there is none. */
+static fa2_status export_replacing(fa2i_cache *cache, const char *path, mode_t mode,
+                                   size_t *ret_rows)
+{
+    fa2_status st = FA2_OK;
+    char *temporary = NULL;
+    bool created = false;
+    fa2i_text name = {0};
+
+    fa2i_text_add(&name, "%s.%ld.tmp", path, (long)getpid());
+    FA2_TRY(fa2i_text_take(&name, &temporary));
+    FILE *out = fopen(temporary, "wx"); /* x: what is there already is not ours */
+    created = out != NULL;
+    FA2_TRY(export_and_close(cache, out, temporary, ret_rows));
+    if ((mode != 0 && chmod(temporary, mode) != 0) || rename(temporary, path) != 0)
+        st = fa2i_fail(FA2_E_IO, "%s: %s", path, strerror(errno));
+done:
+    if (st != FA2_OK && created)
+        remove(temporary);
+    fa2i_free(temporary);
+    return st;
+}
+
+/* "-" is standard output. Only a plain file is replaced: a device, a pipe or a link is written to
+ * as it is, and stays. */
+static fa2_status export_to(fa2i_cache *cache, const char *path, size_t *ret_rows)
+{
+    struct stat info;
+    if (strcmp(path, "-") == 0)
+        return fa2i_cache_export(cache, stdout, ret_rows);
+    if (lstat(path, &info) != 0)
+        return export_replacing(cache, path, 0, ret_rows);
+    if (S_ISREG(info.st_mode))
+        return export_replacing(cache, path, info.st_mode & 0777, ret_rows);
+    return export_and_close(cache, fopen(path, "w"), path, ret_rows);
 }
 
 int fa2i_cmd_export(int argc, char **argv)

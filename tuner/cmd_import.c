@@ -2,7 +2,8 @@
  * fa2-tune import: read an export, then compile the winners' kernels here, where that is possible.
  *
  * An export has no code in it. The variant of each imported winner is expanded and compiled by this
- * fa2 and this NVRTC, and what refers to the exporter's kernel is bound to the new one. What this
+ * fa2 and this NVRTC, and what refers to the exporter's kernel is bound to the new one. How a
+ * kernel is launched follows from its variant, so the generator says it, not the file. What this
  * generator cannot expand stays without code, which the runtime treats as not tuned.
  */
 #include <errno.h>
@@ -52,14 +53,27 @@ static fa2_status target_here(const char *name, fa2i_target *ret_target)
     return fa2i_target_for(number == NULL ? 0 : (int)strtol(number + 1, NULL, 10), ptx, ret_target);
 }
 
+/* A wrong number makes the kernel read or write outside of its tensors. */
+static void compare_launch(work *w, const fa2i_variant *ours, const fa2i_variant *theirs)
+{
+    if (ours->threads != theirs->threads || ours->block_rows != theirs->block_rows ||
+        ours->smem_bytes != theirs->smem_bytes || ours->key_step != theirs->key_step ||
+        ours->waves != theirs->waves)
+        fa2i_note(&w->progress, "%s: the file would launch it otherwise; this fa2's way is taken",
+                  ours->text);
+}
+
 /* Make a job of a record. A variant that this fa2 does not know is noted and counted. */
 static fa2_status add_job(work *w, const fa2i_kernel *kernel)
 {
-    fa2i_compile_job job = {.variant = kernel->variant};
+    fa2i_compile_job job = {0};
     fa2_status st = target_here(kernel->target, &job.target);
+    if (st == FA2_OK)
+        st = fa2i_generator_variant(w->generator, kernel->variant.text, &job.variant);
     if (st == FA2_OK)
         st = fa2i_generator_source(w->generator, kernel->variant.text, &job.source);
     if (st == FA2_OK) {
+        compare_launch(w, &job.variant, &kernel->variant);
         w->origins[w->job_count] = kernel;
         w->jobs[w->job_count++] = job;
         return FA2_OK;
