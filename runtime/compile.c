@@ -216,6 +216,21 @@ static void read_usage(fa2i_kernel *kernel)
         kernel->outcome = FA2I_OUTCOME_SPILLED;
 }
 
+/* Put what NVRTC calls a failure before its log, which may be empty. */
+static fa2_status name_failure(const fa2i_nvrtc_table *nvrtc, nvrtcResult result, char **log)
+{
+    const char *name = nvrtc->get_error_string(result);
+    const char *said = *log != NULL ? *log : "no log";
+    const size_t bytes = strlen(name) + strlen(said) + sizeof ": ";
+    char *named = fa2i_alloc(bytes);
+    if (named == NULL)
+        return fa2i_fail(FA2_E_MEMORY, "out of memory for a compiler log of %zu bytes", bytes);
+    snprintf(named, bytes, "%s: %s", name, said);
+    fa2i_free(*log);
+    *log = named;
+    return FA2_OK;
+}
+
 /* Run the compiler over a program, and take what it made into kernel. */
 static fa2_status run(const fa2i_nvrtc_table *nvrtc, nvrtcProgram program, const options *o,
                       bool ptx, fa2i_kernel *kernel)
@@ -224,15 +239,18 @@ static fa2_status run(const fa2i_nvrtc_table *nvrtc, nvrtcProgram program, const
     nvrtcResult result = NVRTC_SUCCESS;
     FA2_TRY(compile_in_c_locale(nvrtc, program, o, &result, &kernel->compile_ms));
     FA2_TRY(take_log(nvrtc, program, &kernel->log));
-    if (result == NVRTC_ERROR_COMPILATION) {
-        kernel->outcome = FA2I_OUTCOME_COMPILE_ERROR;
-    } else if (result == NVRTC_ERROR_BUILTIN_OPERATION_FAILURE) {
+    if (result == NVRTC_ERROR_BUILTIN_OPERATION_FAILURE) {
         st = fa2i_fail(FA2_E_NO_NVRTC, "NVRTC (%s) does not find its builtins library: %s",
                        fa2i_nvrtc_path(), kernel->log != NULL ? kernel->log : "no log");
-    } else if (result != NVRTC_SUCCESS) {
+    } else if (result == NVRTC_ERROR_OUT_OF_MEMORY || result == NVRTC_ERROR_INVALID_OPTION) {
         (void)check(nvrtc, result, "nvrtcCompileProgram");
         st = fa2i_fail(result == NVRTC_ERROR_OUT_OF_MEMORY ? FA2_E_MEMORY : FA2_E_COMPILE, "%s: %s",
                        fa2_last_message(), kernel->log != NULL ? kernel->log : "no log");
+    } else if (result != NVRTC_SUCCESS) {
+        /* Errors inside the compiler, too: they come with the source, and come again. */
+        kernel->outcome = FA2I_OUTCOME_COMPILE_ERROR;
+        if (result != NVRTC_ERROR_COMPILATION)
+            FA2_TRY(name_failure(nvrtc, result, &kernel->log));
     } else {
         FA2_TRY(take_image(nvrtc, program, ptx, &kernel->image));
         read_usage(kernel);

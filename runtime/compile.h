@@ -20,7 +20,7 @@ fa2_status fa2i_target_for(int arch, bool as_ptx, fa2i_target *ret_target);
 /* The artifact key: hash of source, compiler options, target and NVRTC version. */
 fa2_status fa2i_compile_key(const char *source, const fa2i_target *target, fa2i_key *ret_key);
 
-/* Compile. A program that the compiler rejects is FA2_OK with outcome FA2I_OUTCOME_COMPILE_ERROR and
+/* Compile. A program that the compiler rejects, or breaks on, is FA2_OK with outcome FA2I_OUTCOME_COMPILE_ERROR and
  * the compiler's log: failures are results. One that spills is FA2I_OUTCOME_SPILLED, with its image.
  * *ret_kernel belongs to the caller (fa2i_kernel_done). generator: fa2i_generator_id. */
 fa2_status fa2i_compile(const fa2i_variant *variant, const char *source, const fa2i_target *target,

@@ -7,6 +7,8 @@
  *     text "// behave=wrong" leaves out the last key   "// behave=outside"    writes before O
  *     "// behave=die"        kills the process
  *     $FA2_TEST_WRONG        variants with this text in their source are wrong
+ *     "// behave=killed"     kills the process unless the file $FA2_TEST_KILLED is there; makes it
+ *     $FA2_TEST_WRONG_AT     with FA2_TEST_WRONG: only when seq_q is this number
  *     $FA2_TEST_SLEEP_US     real time that each launch takes
  */
 #ifndef FA2_TESTS_FAKE_ATTENTION_H
@@ -112,10 +114,32 @@ static inline CUresult attention_test_family(const fake_launch *launch)
     return launch->captured ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
 }
 
+static inline void attention_die_once(void)
+{
+    const char *path = getenv("FA2_TEST_KILLED");
+    if (path == NULL || access(path, F_OK) == 0)
+        return;
+    FILE *file = fopen(path, "w");
+    if (file != NULL)
+        fclose(file);
+    raise(SIGKILL);
+}
+
+static inline bool attention_is_wrong(const fake_launch *launch)
+{
+    const char *wrong = getenv("FA2_TEST_WRONG"), *at = getenv("FA2_TEST_WRONG_AT");
+    if (strstr(launch->source, "// behave=wrong") != NULL)
+        return true;
+    return wrong != NULL && strstr(launch->source, wrong) != NULL &&
+           (at == NULL || atoi(at) == launch->params.seq_q);
+}
+
 static inline void attention_misbehave(const fake_launch *launch)
 {
     if (strstr(launch->source, "// behave=die") != NULL)
         raise(SIGKILL);
+    if (strstr(launch->source, "// behave=killed") != NULL)
+        attention_die_once();
     if (strstr(launch->source, "// behave=outside") != NULL)
         ((uint16_t *)(uintptr_t)launch->params.o)[-3] = 0;
 }
@@ -123,13 +147,12 @@ static inline void attention_misbehave(const fake_launch *launch)
 static inline CUresult attention_on_launch(fake_launch *launch, void *user)
 {
     const fa2i_forward_params *p = &launch->params;
-    const char *wrong = getenv("FA2_TEST_WRONG"), *sleep_us = getenv("FA2_TEST_SLEEP_US");
+    const char *sleep_us = getenv("FA2_TEST_SLEEP_US");
     attention_kernel kernel = {.head_dim = attention_constant(launch->source, "kHeadDim = "),
                                .causal = attention_constant(launch->source, "kCausal = "),
                                .dtype = strstr(launch->source, "kBf16 = true") != NULL ? FA2_BF16
                                                                                        : FA2_FP16,
-                               .wrong = strstr(launch->source, "// behave=wrong") != NULL ||
-                                        (wrong != NULL && strstr(launch->source, wrong) != NULL)};
+                               .wrong = attention_is_wrong(launch)};
     (void)user;
     if (strncmp(launch->function, "test_", 5) == 0)
         return attention_test_family(launch);

@@ -305,3 +305,10 @@ CUresult fake_driver_graph_destroy(CUgraph handle)
     fake_drop(graph);
     return fake_end(result);
 }
+
+/* The fake is no software device: it has times of its own. */
+CUresult fake_driver_sim_version(int *version)
+{
+    *version = 0;
+    return CUDA_SUCCESS;
+}

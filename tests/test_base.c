@@ -122,6 +122,29 @@ static void test_text_out_of_memory(void)
     fa2i_alloc_fail_at(0);
 }
 
+/* Sizes that kernels can count in int, and the first ones that they cannot. */
+static void check_limits(void)
+{
+    fa2_problem problem = good;
+    problem.heads_q = problem.heads_kv = 1 << 16;
+    problem.seq_q = problem.seq_k = 1 << 29;
+    CHECK_EQ(fa2i_problem_check(&problem), FA2_OK);
+    problem.seq_q++;
+    CHECK_EQ(fa2i_problem_check(&problem), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "at most 536870912");
+    problem.seq_q = 1 << 20;
+    problem.seq_k = (1 << 29) + 1;
+    CHECK_EQ(fa2i_problem_check(&problem), FA2_E_INVALID);
+    problem.seq_k = 1;
+    problem.heads_kv = 1 << 6;
+    CHECK_EQ(fa2i_problem_check(&problem), FA2_OK); /* 2^20 rows times 2^10 heads */
+    problem.heads_kv = 1 << 5;
+    CHECK_EQ(fa2i_problem_check(&problem), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "seq_q times heads_q / heads_kv");
+    problem.heads_q = 1 << 17;
+    CHECK_EQ(fa2i_problem_check(&problem), FA2_E_INVALID);
+}
+
 /* Each bad problem with what its message must name. */
 static void test_problem_check(void)
 {
@@ -147,6 +170,7 @@ static void test_problem_check(void)
     };
     CHECK_EQ(fa2i_problem_check(&good), FA2_OK);
     CHECK_EQ(fa2i_problem_check(NULL), FA2_E_INVALID);
+    check_limits();
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         fa2_problem problem = good;
         memcpy((char *)&problem + bad[i].offset, &bad[i].value, sizeof bad[i].value);

@@ -118,7 +118,6 @@ static void test_compiler_broken(void)
         {NVRTC_ERROR_INVALID_OPTION, FA2_E_COMPILE, "NVRTC_ERROR_INVALID_OPTION"},
         {NVRTC_ERROR_BUILTIN_OPERATION_FAILURE, FA2_E_NO_NVRTC, "builtins"},
         {NVRTC_ERROR_OUT_OF_MEMORY, FA2_E_MEMORY, "NVRTC_ERROR_OUT_OF_MEMORY"},
-        {NVRTC_ERROR_INTERNAL_ERROR, FA2_E_COMPILE, "NVRTC_ERROR_INTERNAL"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         fa2i_kernel kernel = {0};
@@ -133,6 +132,23 @@ static void test_compiler_broken(void)
         CHECK(kernel.image.data == NULL && kernel.log == NULL);
         CHECK_EQ(fake_live(), 0);
     }
+}
+
+/* A source that the compiler breaks on is a kernel that does not compile. */
+static void test_internal_error(void)
+{
+    fa2i_kernel kernel = {0};
+    nvrtcResult result = NVRTC_ERROR_INTERNAL_ERROR;
+    fake_install();
+    fake.on_compile = refuse;
+    fake.on_compile_user = &result;
+    CHECK_EQ(fa2i_compile(&variant, source, &sm_86, "", &kernel), FA2_OK);
+    CHECK_EQ(kernel.outcome, FA2I_OUTCOME_COMPILE_ERROR);
+    CHECK_CONTAINS(kernel.log, "NVRTC_ERROR_INTERNAL");
+    CHECK_CONTAINS(kernel.log, "said by the compiler");
+    CHECK(kernel.image.data == NULL);
+    fa2i_kernel_done(&kernel);
+    CHECK_EQ(fake_live(), 0);
 }
 
 /* Target and compilation with the nth NVRTC call, then the nth allocation, failing: a failure is
@@ -270,6 +286,7 @@ int main(void)
     test_outcomes();
     test_ptx();
     test_compiler_broken();
+    test_internal_error();
     test_nth_failure();
     test_locale();
     fake_uninstall();

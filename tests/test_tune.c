@@ -250,12 +250,97 @@ static void test_budget(void)
     CHECK_EQ(r.status, FA2I_EXIT_OK);
     CHECK_EQ(states(&r, "open"), 3);
     CHECK_EQ(number(&r, "timed"), 0);
+    tune(&database, one_class, NULL, &r);
+    CHECK_EQ(states(&r, "measured"), 3);
+    tuned_end(&database);
+}
+
+static void sleep_some(fake_compilation *compilation, void *user)
+{
+    (void)compilation, (void)user;
+    nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+}
+
+/* The budget ends compiling, too. */
+static void test_budget_compiling(void)
+{
+    tuned_database database;
+    run r;
+    tuned_begin(&database);
+    fake.on_compile = sleep_some;
+    tune(&database, one_class, "--budget=1.5", &r);
+    fake.on_compile = NULL;
+    CHECK_EQ(r.status, FA2I_EXIT_OK);
+    CHECK_EQ(states(&r, "open"), 3);
+    CHECK_EQ(number(&r, "verified"), 0);
     long compiled = number(&r, "compiled");
     tune(&database, one_class, NULL, &r);
     CHECK_EQ(states(&r, "measured"), 3);
     CHECK_EQ(number(&r, "reused"), compiled);
-    CHECK_EQ(number(&r, "compiled"), 0);
-    CHECK_EQ(number(&r, "verified"), 0);
+    CHECK(number(&r, "compiled") > 0);
+    tuned_end(&database);
+}
+
+static void execute(const tuned_database *database, const char *sql)
+{
+    sqlite3 *db = NULL;
+    CHECK_EQ(sqlite3_open(database->path, &db), SQLITE_OK);
+    CHECK_EQ(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(db);
+}
+
+/* A winner that this device did not verify, as after an import, is no reason to do nothing; and
+ * equally one that it found wrong since. */
+static void test_unproven_winner(void)
+{
+    static const char *const shapes[] = {SHAPE_SHORT, NULL};
+    tuned_database database;
+    run r;
+    tuned_begin(&database);
+    tune(&database, shapes, NULL, &r);
+    execute(&database, "DELETE FROM verification");
+    tune(&database, shapes, NULL, &r);
+    CHECK_EQ(states(&r, "measured"), 1);
+    CHECK(number(&r, "verified") > 0);
+    tune(&database, shapes, NULL, &r);
+    CHECK_EQ(states(&r, "settled"), 1);
+    tuned_end(&database);
+}
+
+/* Kernels that pass the verification and are wrong on the problem itself may win nowhere. */
+static void test_wrong_on_problem(void)
+{
+    static const char *const shapes[] = {SHAPE_SHORT, NULL};
+    tuned_database database;
+    run r;
+    tuned_begin(&database);
+    setenv("FA2_TEST_WRONG", "kHeadDim", 1);
+    setenv("FA2_TEST_WRONG_AT", "100", 1);
+    tune(&database, shapes, NULL, &r);
+    unsetenv("FA2_TEST_WRONG");
+    unsetenv("FA2_TEST_WRONG_AT");
+    CHECK_EQ(r.status, FA2I_EXIT_FAILED);
+    CHECK_EQ(states(&r, "failed"), 1);
+    CHECK(number(&r, "wrong") > 0);
+    CHECK_EQ(query(&database, "SELECT count(*) FROM verification WHERE outcome = 'wrong'"),
+             (double)number(&r, "wrong"));
+    CHECK_EQ(query(&database, "SELECT count(*) FROM winners"), 0);
+    tuned_end(&database);
+}
+
+/* A driver that takes no code of this NVRTC: nobody's verdict. */
+static void test_misfit(void)
+{
+    static const char *const shapes[] = {SHAPE_SHORT, NULL};
+    tuned_database database;
+    run r;
+    tuned_begin(&database);
+    setenv("FA2_TEST_OLD_DRIVER", "1", 1);
+    tune(&database, shapes, NULL, &r);
+    unsetenv("FA2_TEST_OLD_DRIVER");
+    CHECK_EQ(r.status, FA2I_EXIT_FAILED);
+    CHECK_EQ(query(&database, "SELECT count(*) FROM verification"), 0);
+    CHECK_EQ(query(&database, "SELECT count(*) FROM measurements"), 0);
     tuned_end(&database);
 }
 
@@ -331,6 +416,8 @@ int main(int argc, char **argv)
     fake_install();
     if (argc > 1 && strcmp(argv[1], "worker") == 0) {
         fake.on_launch = attention_on_launch;
+        if (getenv("FA2_TEST_OLD_DRIVER") != NULL)
+            fake.devices[0].arch = 75; /* takes no sm_86 */
         return fa2i_cmd_worker(argc - 1, argv + 1);
     }
     if (argc > 1 && strcmp(argv[1], "tune") == 0)
@@ -342,6 +429,10 @@ int main(int argc, char **argv)
     test_fault_and_hang();
     test_memory();
     test_budget();
+    test_budget_compiling();
+    test_unproven_winner();
+    test_wrong_on_problem();
+    test_misfit();
     test_resume(SIGKILL);
     test_resume(SIGINT);
     test_unserved();

@@ -15,7 +15,20 @@
 
 extern char **environ;
 
-enum { GOOD, WRONG, OUTSIDE, FAULT, HANG, DIES, TOO_BIG, DAMAGED, GOOD_TOO, KERNELS };
+enum {
+    GOOD,
+    WRONG,
+    OUTSIDE,
+    FAULT,
+    HANG,
+    DIES,
+    TOO_BIG,
+    DAMAGED,
+    GOOD_TOO,
+    KILLED,
+    NEWER,
+    KERNELS
+};
 
 static const struct plan {
     const char *entry, *text;
@@ -27,7 +40,9 @@ static const struct plan {
                     [DIES] = {"fwd_sm80", "// behave=die"},
                     [TOO_BIG] = {"fwd_sm80", "// too big"},
                     [DAMAGED] = {"fwd_sm80", "// damaged"},
-                    [GOOD_TOO] = {"fwd_sm80", "// good, too"}};
+                    [GOOD_TOO] = {"fwd_sm80", "// good, too"},
+                    [KILLED] = {"fwd_sm80", "// behave=killed"},
+                    [NEWER] = {"fwd_sm80", "// for an SM that is not here"}};
 
 static fa2i_kernel kernels[KERNELS];
 static volatile sig_atomic_t stop;
@@ -47,8 +62,8 @@ static void make_kernels(void)
             .threads = 128, .block_rows = 64, .smem_bytes = i == TOO_BIG ? 1 << 20 : 8192};
         snprintf(kernels[i].variant.text, sizeof kernels[i].variant.text, "%s d=16 id=%d",
                  plans[i].entry, i);
-        strcpy(kernels[i].target, "sm_86");
-        fake_image(plans[i].entry, "sm_86", source, &kernels[i].image);
+        strcpy(kernels[i].target, i == NEWER ? "sm_90" : "sm_86");
+        fake_image(plans[i].entry, kernels[i].target, source, &kernels[i].image);
     }
     ((char *)kernels[DAMAGED].image.data)[kernels[DAMAGED].image.bytes - 4] ^= 1;
 }
@@ -114,6 +129,130 @@ static void test_outcomes(void)
     CHECK_EQ(check_kernel(worker, GOOD, &rows).outcome, FA2I_OUTCOME_OK);
     fa2i_expected_done(&e);
     fa2i_expected_done(&rows);
+    fa2i_worker_destroy(worker);
+}
+
+/* A worker that somebody else kills: the kernel that it ran is tried again, and is good. */
+static void test_killed(void)
+{
+    char path[] = "/tmp/fa2-test-killed-XXXXXX";
+    const uint32_t id = KILLED;
+    fa2i_failure failure = {0};
+    fa2i_sample samples[2] = {{0}};
+    fa2i_expected e = {0};
+    close(mkstemp(path));
+    setenv("FA2_TEST_KILLED", path, 1);
+    fa2i_worker *worker = start();
+    CHECK_EQ(fa2i_expected_all(&small, 1, &e), FA2_OK);
+    CHECK_EQ(fa2i_worker_case(worker, &small), FA2_OK);
+    unlink(path);
+    CHECK_EQ(check_kernel(worker, KILLED, &e).outcome, FA2I_OUTCOME_OK);
+    CHECK_EQ(access(path, F_OK), 0); /* it did die */
+    unlink(path);
+    CHECK_EQ(fa2i_worker_sample(worker, samples, 2, &id, 1, 10, &failure), FA2_OK);
+    CHECK_EQ(access(path, F_OK), 0);
+    CHECK_EQ(failure.outcome, FA2I_OUTCOME_OK);
+    CHECK(samples[0].taken && samples[1].taken && samples[1].us > 0);
+    unlink(path);
+    unsetenv("FA2_TEST_KILLED");
+    fa2i_expected_done(&e);
+    fa2i_worker_destroy(worker);
+}
+
+/* With stop set, nothing is said of a kernel. */
+static void test_no_judgement(void)
+{
+    fa2i_worker *worker = start();
+    fa2i_failure failure = {0};
+    uint32_t overwritten = 0;
+    unsigned char output[1 << 16];
+    size_t bytes = 2 * 33 * (24 * 2) + 2 * 33 * 4;
+    CHECK_EQ(fa2i_worker_case(worker, &small), FA2_OK);
+    stop = 1;
+    CHECK_EQ(fa2i_worker_check(worker, DIES, NULL, 0, output, bytes, &overwritten, &failure),
+             FA2_OK);
+    stop = 0;
+    CHECK(failure.outcome != FA2I_OUTCOME_OK);
+    CHECK_EQ(failure.blame, FA2I_BLAME_STOP);
+    fa2i_worker_destroy(worker);
+}
+
+/* What the driver refuses is the kernel's fault only if the driver takes others. */
+static void test_refused_images(void)
+{
+    fa2i_worker *worker = start();
+    fa2i_failure failure = {0};
+    fa2i_expected e = {0};
+    uint32_t overwritten = 0;
+    CHECK_EQ(fa2i_expected_all(&small, 1, &e), FA2_OK);
+    unsigned char *output = malloc(e.output_bytes);
+    CHECK_EQ(fa2i_worker_case(worker, &small), FA2_OK);
+    for (int i = 0; i < 2; i++) {
+        CHECK_EQ(fa2i_worker_check(worker, DAMAGED, NULL, 0, output, e.output_bytes, &overwritten,
+                                   &failure),
+                 FA2_OK);
+        CHECK_EQ(failure.outcome, FA2I_OUTCOME_LAUNCH_ERROR);
+        CHECK_EQ(failure.blame, i == 0 ? FA2I_BLAME_IMAGE : FA2I_BLAME_KERNEL);
+        CHECK_EQ(check_kernel(worker, GOOD, &e).outcome, FA2I_OUTCOME_OK);
+    }
+    CHECK_EQ(
+        fa2i_worker_check(worker, NEWER, NULL, 0, output, e.output_bytes, &overwritten, &failure),
+        FA2_E_CUDA);
+    CHECK_CONTAINS(fa2_last_message(), "the driver does not take the code of this NVRTC");
+    free(output);
+    fa2i_expected_done(&e);
+    fa2i_worker_destroy(worker);
+}
+
+/* Device memory that runs out in any call of the driver: never a verdict over a kernel, except that
+ * the reason for which a launch is refused is not known. */
+static void test_no_memory(void)
+{
+    fa2i_expected e = {0};
+    CHECK_EQ(fa2i_expected_all(&small, 1, &e), FA2_OK);
+    unsigned char *output = malloc(e.output_bytes);
+    for (int nth = 1; nth < 70; nth += 3) {
+        char text[16];
+        fa2i_worker *worker = NULL;
+        fa2i_failure failure = {0};
+        uint32_t overwritten = 0;
+        snprintf(text, sizeof text, "%d", nth);
+        setenv("FA2_TEST_NO_MEMORY_AT", text, 1);
+        fa2_status st = fa2i_worker_create(0, kernel_of, kernels, &stop, &worker);
+        if (st == FA2_OK)
+            st = fa2i_worker_case(worker, &small);
+        if (st == FA2_OK)
+            st = fa2i_worker_check(worker, GOOD, NULL, 0, output, e.output_bytes, &overwritten,
+                                   &failure);
+        CHECK(st == FA2_OK || st == FA2_E_CUDA);
+        if (failure.outcome != FA2I_OUTCOME_OK && st == FA2_OK)
+            CHECK_CONTAINS(failure.detail, "cuLaunchKernel");
+        fa2i_worker_destroy(worker);
+    }
+    unsetenv("FA2_TEST_NO_MEMORY_AT");
+    free(output);
+    fa2i_expected_done(&e);
+}
+
+/* A new process that cannot open the device is not asked for anything else. */
+static void test_reopen(void)
+{
+    fa2i_worker *worker = start();
+    fa2i_failure failure = {0};
+    fa2i_expected e = {0};
+    uint32_t overwritten = 0;
+    CHECK_EQ(fa2i_expected_all(&small, 1, &e), FA2_OK);
+    unsigned char *output = malloc(e.output_bytes);
+    CHECK_EQ(fa2i_worker_case(worker, &small), FA2_OK);
+    setenv("FA2_TEST_NO_MEMORY_AT", "3", 1);
+    CHECK_EQ(
+        fa2i_worker_check(worker, DIES, NULL, 0, output, e.output_bytes, &overwritten, &failure),
+        FA2_E_CUDA);
+    CHECK_CONTAINS(fa2_last_message(), "cannot use device 0");
+    unsetenv("FA2_TEST_NO_MEMORY_AT");
+    CHECK_EQ(check_kernel(worker, GOOD, &e).outcome, FA2I_OUTCOME_OK);
+    free(output);
+    fa2i_expected_done(&e);
     fa2i_worker_destroy(worker);
 }
 
@@ -217,6 +356,8 @@ static void test_clean_exit(void)
         CHECK_EQ(fa2i_pipe_read(from[0], &answer, sizeof answer, fa2i_now_s() + 10), FA2I_PIPE_OK);
         CHECK_EQ(answer.state, FA2I_ANSWER_OK);
         CHECK_EQ(answer.request, requests[i].request);
+        kill(pid, SIGTERM); /* as to a whole process group: not for the worker */
+        kill(pid, SIGHUP);
     }
     close(to[1]);
     waitpid(pid, &status, 0);
@@ -264,12 +405,19 @@ int main(int argc, char **argv)
     fake.on_launch = attention_on_launch;
     make_kernels();
     if (argc > 1 && strcmp(argv[1], "worker") == 0) {
+        if (getenv("FA2_TEST_NO_MEMORY_AT") != NULL)
+            fake_fail_driver(atol(getenv("FA2_TEST_NO_MEMORY_AT")), CUDA_ERROR_OUT_OF_MEMORY);
         int status = fa2i_cmd_worker(argc - 1, argv + 1);
         return fake_live() == 0 ? status : 99;
     }
     if (argc > 1 && strcmp(argv[1], "orphan") == 0)
         return run_orphan();
     test_outcomes();
+    test_killed();
+    test_no_judgement();
+    test_refused_images();
+    test_no_memory();
+    test_reopen();
     test_bad_sample(GOOD, FA2I_OUTCOME_OK, 1);
     test_bad_sample(GOOD, FA2I_OUTCOME_OK, 20);
     test_bad_sample(FAULT, FA2I_OUTCOME_FAULT, 1);

@@ -13,8 +13,10 @@
 
 enum { TENSOR_O = 3, TENSOR_LSE = 4, TENSOR_COUNT = 5 };
 
-static fa2_status check(const fa2i_bench *bench, CUresult result, const char *what)
+static fa2_status check(fa2i_bench *bench, CUresult result, const char *what)
 {
+    if (result != CUDA_SUCCESS)
+        bench->result = result;
     return fa2i_cuda_check(bench->device.cuda, result, what);
 }
 
@@ -116,7 +118,7 @@ fa2_status fa2i_bench_load(fa2i_bench *bench, uint32_t id, const fa2i_kernel *ke
     fa2_status st = FA2_OK;
     FA2_TRY(reserve_slot(bench, id));
     drop_slot(bench, &bench->slots[id]);
-    FA2_TRY(fa2i_load(&bench->device, kernel, &bench->slots[id].loaded, NULL));
+    FA2_TRY(fa2i_load(&bench->device, kernel, &bench->slots[id].loaded, &bench->result));
     bench->slots[id].ready = true;
 done:
     return st;
@@ -264,8 +266,7 @@ static fa2_status launch(const fa2i_bench *bench, const fa2i_bench_slot *slot)
 }
 
 /* Count the words of a guard that are no longer poison. */
-static fa2_status count_guard(const fa2i_bench *bench, CUdeviceptr at, uint32_t *guard,
-                              uint32_t *count)
+static fa2_status count_guard(fa2i_bench *bench, CUdeviceptr at, uint32_t *guard, uint32_t *count)
 {
     CUresult result = bench->device.cuda->memcpy_dtoh(guard, at, FA2I_GUARD_BYTES);
     if (result != CUDA_SUCCESS)
@@ -276,8 +277,8 @@ static fa2_status count_guard(const fa2i_bench *bench, CUdeviceptr at, uint32_t 
 }
 
 /* All guards: around O and LSE, behind what this kernel may use of the workspace. */
-static fa2_status count_overwritten(const fa2i_bench *bench, const fa2i_bench_slot *slot,
-                                    uint32_t *guard, uint32_t *count)
+static fa2_status count_overwritten(fa2i_bench *bench, const fa2i_bench_slot *slot, uint32_t *guard,
+                                    uint32_t *count)
 {
     fa2_status st = FA2_OK;
     for (int i = TENSOR_O; i < TENSOR_COUNT; i++) {
@@ -294,7 +295,7 @@ done:
 }
 
 /* Everything that a launch may write, and the guards. */
-static fa2_status poison_outputs(const fa2i_bench *bench)
+static fa2_status poison_outputs(fa2i_bench *bench)
 {
     const fa2i_cuda_table *cuda = bench->device.cuda;
     fa2_status st = FA2_OK;

@@ -7,8 +7,9 @@
  * of many launches is one CUDA graph of them, timed as a whole, so that neither launch gaps nor the
  * resolution of events (about 0.5 us) count; it is warm by nature.
  *
- * Errors: FA2_E_CUDA with the driver's words. After a sticky error everything fails:
- * fa2i_bench_broken tells, and the process should end. Not thread-safe.
+ * Errors: FA2_E_CUDA with the driver's words, and the driver's code in fa2i_bench.result. After a
+ * sticky error everything fails: fa2i_bench_broken tells, and the process should end. Not
+ * thread-safe.
  */
 #ifndef FA2I_BENCH_GPU_H
 #define FA2I_BENCH_GPU_H
@@ -39,6 +40,8 @@ typedef struct fa2i_bench {
     fa2_forward_args args;  /* without the workspace: each kernel needs its own size */
     fa2i_bench_slot *slots; /* by kernel id */
     size_t slot_count;
+    CUresult result; /* of the last call of the driver that failed; the caller resets it. A refused
+                      * launch leaves it as it is. */
 } fa2i_bench;
 
 /* Open the device's primary context. *bench is zeroed; call fa2i_bench_done in any case. */

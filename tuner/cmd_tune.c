@@ -20,8 +20,7 @@ bool fa2i_tune_stopped(const fa2i_tune *tune)
 
 bool fa2i_tune_spent(const fa2i_tune *tune)
 {
-    double budget_s = tune->options.budget_s;
-    return fa2i_tune_stopped(tune) || (budget_s > 0 && fa2i_now_s() - tune->started_s >= budget_s);
+    return *tune->spent != 0;
 }
 
 static const fa2i_kernel *worker_kernel(void *user, uint32_t id)
@@ -42,7 +41,7 @@ static fa2_status read_device(fa2i_tune *tune)
     fa2_status st = FA2_OK;
     const fa2i_cuda_table *cuda = NULL;
     const fa2i_nvrtc_table *nvrtc = NULL;
-    int major = 0, minor = 0;
+    int major = 0, minor = 0, sim_version = 0;
 
     FA2_TRY(fa2i_cuda_get(&cuda));
     FA2_TRY(fa2i_device_card(cuda, tune->options.device, &tune->card));
@@ -50,7 +49,10 @@ static fa2_status read_device(fa2i_tune *tune)
     FA2_TRY(fa2i_nvrtc_get(&nvrtc));
     if (nvrtc->version(&major, &minor) == NVRTC_SUCCESS)
         tune->nvrtc = 1000 * major + 10 * minor;
-    FA2_TRY(fa2i_target_for(tune->card.arch, false, &tune->target));
+    if (cuda->sim_version != NULL)
+        FA2_TRY(fa2i_cuda_check(cuda, cuda->sim_version(&sim_version), "fa2_sim_version"));
+    tune->modelled = sim_version > 0; /* a software device: PTX only */
+    FA2_TRY(fa2i_target_for(tune->card.arch, tune->modelled, &tune->target));
 done:
     return st;
 }
@@ -64,6 +66,7 @@ static fa2_status open_tune(fa2i_tune *tune, int argc, char **argv)
                                &tune->options));
     if (tune->options.device < 0)
         FA2_TRY(fa2i_fail(FA2_E_INVALID, "tune needs --device N: `fa2-tune devices` lists them"));
+    tune->spent = fa2i_interrupt_deadline(tune->options.budget_s);
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
     tune->threads = tune->options.jobs > 0 ? tune->options.jobs
                     : processors > 0       ? (int)processors
@@ -92,7 +95,7 @@ static void close_tune(fa2i_tune *tune)
 
 static fa2_status run_phase(fa2i_tune *tune, fa2i_phase phase, fa2_status (*run)(fa2i_tune *tune))
 {
-    if (fa2i_tune_stopped(tune))
+    if (fa2i_tune_stopped(tune) || (phase != FA2I_PHASE_PLAN && fa2i_tune_spent(tune)))
         return FA2_OK;
     double started_s = fa2i_now_s();
     fa2_status st = run(tune);
@@ -128,6 +131,24 @@ done:
     return st;
 }
 
+/* What was not reached of the work that was wanted. */
+static void print_unreached(const fa2i_tune *tune, size_t open)
+{
+    size_t uncompiled = 0, unverified = 0;
+    for (size_t i = 0; i < tune->kernel_count; i++) {
+        const fa2i_tune_kernel *k = &tune->kernels[i];
+        uncompiled += k->needed && !k->known;
+        unverified += k->needed && k->known && !k->verified && k->twin == i &&
+                      k->kernel.outcome == FA2I_OUTCOME_OK;
+    }
+    fprintf(stderr,
+            "fa2-tune: %s: %zu variants were not compiled, %zu of those that were are not "
+            "verified, %zu problems are not measured; what was done is in %s, and the same command "
+            "goes on from there\n",
+            fa2i_tune_stopped(tune) ? "interrupted" : "the budget is spent", uncompiled, unverified,
+            open, fa2i_cache_path(tune->cache));
+}
+
 /* What it all amounts to, and a word on stderr when the caller must do something. */
 static int exit_status(const fa2i_tune *tune)
 {
@@ -135,11 +156,7 @@ static int exit_status(const fa2i_tune *tune)
     for (size_t i = 0; i < tune->problem_count; i++)
         counts[tune->problems[i].state]++;
     if (counts[FA2I_PROBLEM_OPEN] > 0 || fa2i_tune_stopped(tune))
-        fprintf(stderr,
-                "fa2-tune: %s; what was measured is in %s, and the same command goes on "
-                "from there\n",
-                fa2i_tune_stopped(tune) ? "interrupted" : "the budget is spent",
-                fa2i_cache_path(tune->cache));
+        print_unreached(tune, counts[FA2I_PROBLEM_OPEN]);
     if (fa2i_tune_stopped(tune))
         return FA2I_EXIT_INTERRUPTED;
     if (counts[FA2I_PROBLEM_FAILED] > 0)

@@ -3,7 +3,8 @@
  * is broken. It must not outlive its parent, not even while a kernel spins: the kernel of the
  * system kills it then.
  *
- * Ctrl-C goes to the whole process group; the parent decides what it means, so it is ignored here.
+ * Ctrl-C goes to the whole process group, and so may SIGTERM and SIGHUP (timeout, systemd, scancel,
+ * a closed terminal); the parent decides what they mean, so they are ignored here.
  */
 #include <signal.h>
 #include <string.h>
@@ -50,6 +51,8 @@ static bool answer(const fa2i_bench *bench, exchange *e, fa2_status status)
     e->answer.id = e->request.id;
     if (status != FA2_OK) {
         e->answer.state = fa2i_bench_broken(bench) ? FA2I_ANSWER_BROKEN : FA2I_ANSWER_FAILED;
+        e->answer.status = (uint32_t)status;
+        e->answer.result = (int32_t)bench->result;
         output = fa2_last_message();
         e->answer.bytes = strlen(output);
     }
@@ -107,6 +110,7 @@ static bool serve_samples(fa2i_bench *bench, exchange *e)
     for (size_t i = 0; i < count; i++) {
         e->answer = (fa2i_message){0};
         e->request.id = ids[i];
+        bench->result = CUDA_SUCCESS;
         fa2_status st = fa2i_bench_sample(bench, ids[i], (int)e->request.launches, &e->answer.us);
         if (!answer(bench, e, st))
             return false;
@@ -116,6 +120,7 @@ static bool serve_samples(fa2i_bench *bench, exchange *e)
 
 static bool serve(fa2i_bench *bench, exchange *e)
 {
+    bench->result = CUDA_SUCCESS;
     switch ((fa2i_request)e->request.request) {
     case FA2I_REQUEST_OPEN:
         return answer(bench, e, fa2i_bench_open(bench, (int)e->request.id));
@@ -144,8 +149,9 @@ int fa2i_cmd_worker(int argc, char **argv)
     exchange e = {0};
     (void)argc, (void)argv;
     die_with_parent(); /* a parent that is dead already shows as the end of the pipe */
-    signal(SIGINT, SIG_IGN);
-    signal(SIGPIPE, SIG_IGN);
+    static const int ignored[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE};
+    for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++)
+        signal(ignored[i], SIG_IGN);
     while (receive(&e) && serve(&bench, &e))
         exchange_done(&e);
     bool broken = e.answer.state == FA2I_ANSWER_BROKEN;

@@ -1,7 +1,7 @@
 /*
- * Ctrl-C and SIGTERM as a flag: the command finishes the step it is in, keeps what is done, and
- * exits with FA2I_EXIT_INTERRUPTED. A second Ctrl-C kills the program as usual (everything that was
- * reported as done is in the database: each write is one transaction).
+ * Ctrl-C, SIGTERM and SIGHUP as a flag: the command finishes the step it is in, keeps what is done,
+ * and exits with FA2I_EXIT_INTERRUPTED. A second Ctrl-C kills the program as usual (everything that
+ * was reported as done is in the database: each write is one transaction).
  */
 #ifndef FA2I_INTERRUPT_H
 #define FA2I_INTERRUPT_H
@@ -11,5 +11,9 @@
 /* Start to watch, once per process; the flag becomes nonzero at the first signal. Borrowed for
  * ever. */
 const volatile sig_atomic_t *fa2i_interrupt_watch(void);
+
+/* Another flag: it becomes nonzero after this time (0: never) or at the first signal. It is the
+ * same for the whole process, and each call starts it anew. Borrowed for ever. */
+const volatile sig_atomic_t *fa2i_interrupt_deadline(double seconds);
 
 #endif

@@ -31,7 +31,8 @@ static const struct command {
      "and stores the winners with their kernels. A later run goes on where this one stopped.\n"
      "Without shapes: --preset seeds.\n\n"
      "  --device N        the CUDA device, 0 for the first\n" SHAPE_HELP DB_HELP JOBS_HELP
-     "  --budget SECONDS  stop then; the best so far win, a later run continues\n" JSON_HELP},
+     "  --budget SECONDS  stop then, wherever it is; the best so far win, a later run continues.\n"
+     "                    A kernel that is being compiled or timed is finished first\n" JSON_HELP},
     {"build", fa2i_cmd_build, "--arch sm_86[,sm_89...] [SHAPES] [--db FILE] [--jobs N] [--json]",
      "compile for SMs without a GPU; the cost model chooses",
      "Compiles the most promising variants of each shape and stores the best one by the cost "

@@ -11,8 +11,9 @@
  *   CHECK     id, count          count rows (0: the whole case)   O, then LSE if the case wants it
  *   SAMPLE    count, launches    count ids (uint32_t)             -  (us per launch)
  *
- * An answer whose state is not FA2I_ANSWER_OK has a sentence as its payload. O and LSE of CHECK are
- * the device's arrays as they lie there (fa2i_case_extent), or packed, one row after the other.
+ * An answer whose state is not FA2I_ANSWER_OK has a sentence as its payload, and says in status and
+ * result what kind of failure it is: whose fault that is, the parent decides. O and LSE of CHECK
+ * are the device's arrays as they lie there (fa2i_case_extent), or packed, one row after the other.
  */
 #ifndef FA2I_PROTOCOL_H
 #define FA2I_PROTOCOL_H
@@ -42,7 +43,9 @@ typedef struct fa2i_message {
     uint32_t id;
     uint32_t count; /* CHECK's answer: words of the guards that were overwritten */
     uint32_t launches;
-    uint64_t bytes; /* of the payload */
+    uint32_t status; /* of a failure: fa2_status */
+    int32_t result;  /* of a failure: the CUresult; CUDA_SUCCESS if it is not known */
+    uint64_t bytes;  /* of the payload */
     double us;
 } fa2i_message;
 

@@ -16,6 +16,9 @@
 
 enum { MAX_THREADS = 64 };
 
+/* What the parts may take together. */
+#define PARTS_BYTES ((size_t)1 << 30)
+
 static uint32_t float_bits(float value)
 {
     uint32_t bits;
@@ -235,6 +238,21 @@ static void part_done(part *p)
     fa2i_free(p->plain);
 }
 
+/* How many parts: for each thread one, but no more than there are rows, and fewer if the keys of
+ * so many heads take too much memory. */
+static size_t count_parts(const fa2i_reference_request *request)
+{
+    size_t keys = (size_t)request->problem.seq_k;
+    size_t head_dim = (size_t)request->problem.head_dim;
+    size_t part_bytes = keys * (2 * head_dim * sizeof(float) + sizeof(double) + sizeof(float));
+    size_t most = PARTS_BYTES / part_bytes;
+    size_t count = request->threads > 1 ? (size_t)request->threads : 1;
+    count = count > MAX_THREADS ? MAX_THREADS : count;
+    count = count > request->row_count ? request->row_count : count;
+    count = count > most ? most : count;
+    return count > 0 ? count : 1;
+}
+
 /* Run all parts; where a thread cannot be had, in this one. */
 static void run_parts(part *parts, size_t count)
 {
@@ -258,9 +276,7 @@ fa2_status fa2i_reference_compute(const fa2i_reference_request *request,
     const fa2_problem *problem = &request->problem;
     fa2i_reference reference = {.row_count = request->row_count, .head_dim = problem->head_dim};
     part parts[MAX_THREADS] = {{0}};
-    size_t count = request->threads > 1 ? (size_t)request->threads : 1;
-    count = count > MAX_THREADS ? MAX_THREADS : count;
-    count = count > request->row_count && request->row_count > 0 ? request->row_count : count;
+    size_t count = count_parts(request);
     double scale = request->softmax_scale != 0 ? (double)request->softmax_scale
                                                : 1 / sqrt((double)problem->head_dim);
 

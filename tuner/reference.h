@@ -52,7 +52,8 @@ typedef struct fa2i_reference {
 } fa2i_reference;
 
 /* On FA2_OK *ret_reference belongs to the caller (fa2i_reference_done). Costs about
- * 4 * row_count * seq_k * head_dim multiplications. */
+ * 4 * row_count * seq_k * head_dim multiplications, and 8 * seq_k * head_dim bytes per thread: as
+ * many threads as fit into 1 GiB, at least one. */
 fa2_status fa2i_reference_compute(const fa2i_reference_request *request,
                                   fa2i_reference *ret_reference);
 void fa2i_reference_done(fa2i_reference *reference); /* zeroed objects are fine */

@@ -10,7 +10,9 @@
  * measured winner and all its candidates are settled. Only this process writes to the database.
  *
  * Errors. A failing kernel is a result, a problem that cannot be measured fails alone
- * (FA2I_PROBLEM_FAILED with a message); a status means that nothing can go on. Not thread-safe.
+ * (FA2I_PROBLEM_FAILED with a message); a status means that nothing can go on. What may be the
+ * fault of the machine (no memory, a signal, a driver that is too old) is stored of no kernel. Not
+ * thread-safe.
  */
 #ifndef FA2I_TUNE_H
 #define FA2I_TUNE_H
@@ -27,7 +29,7 @@ typedef struct fa2i_tune_kernel {
     fa2i_kernel kernel; /* owned; with its image once it is known to be needed */
     bool needed;        /* by a problem that is not settled */
     bool known;         /* compiled, or found in the database: kernel.outcome counts */
-    size_t twin;        /* the first kernel with the same image; itself if there is none before */
+    size_t twin; /* the first kernel with the same image and launch; itself if none is before */
     fa2i_key image_hash;
     bool verified; /* verification counts */
     fa2i_verification verification;
@@ -64,12 +66,14 @@ typedef enum fa2i_phase {
 
 typedef struct fa2i_tune {
     fa2i_options options;
-    const volatile sig_atomic_t *stop;
+    const volatile sig_atomic_t *stop;  /* by the user */
+    const volatile sig_atomic_t *spent; /* the budget; or stopped */
     fa2i_cache *cache;
     fa2i_generator *generator;
     fa2i_worker *worker; /* NULL until something has to run on the GPU */
     fa2i_card card;
     fa2i_target target;
+    bool modelled; /* the device is software: its times are modelled */
     int driver, nvrtc;
     int threads; /* for compiling and for references */
     int64_t device, session;
@@ -97,7 +101,9 @@ bool fa2i_tune_usable(const fa2i_tune *tune, const fa2i_tune_problem *problem, s
 /* Make every needed kernel known: from the database, else compiled and stored. Then find twins. */
 fa2_status fa2i_tune_compile(fa2i_tune *tune);
 
-/* Verify every needed kernel that can run, once per device, and store the verdicts. */
+/* Verify every needed kernel that can run, once per device, and store the verdicts. When the budget
+ * ends amid a class of problems, its kernels that passed so far are verified again by a later run.
+ */
 fa2_status fa2i_tune_verify(fa2i_tune *tune);
 
 /* The seed of test data and of the order of samples: equal runs take equal samples. */

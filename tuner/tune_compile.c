@@ -124,14 +124,22 @@ static void queue_done(queue *q)
     fa2i_free(q->kernels);
 }
 
+/* The same code, launched in the same way: splits of the keys are not in the code. */
+static bool are_twins(const fa2i_tune_kernel *a, const fa2i_tune_kernel *b)
+{
+    const fa2i_variant *v = &a->kernel.variant, *w = &b->kernel.variant;
+    return a->kernel.image.bytes == b->kernel.image.bytes &&
+           memcmp(&a->image_hash, &b->image_hash, sizeof a->image_hash) == 0 &&
+           v->threads == w->threads && v->block_rows == w->block_rows &&
+           v->smem_bytes == w->smem_bytes && v->key_step == w->key_step && v->waves == w->waves;
+}
+
 static void find_twins(fa2i_tune *tune)
 {
     for (size_t i = 0; i < tune->kernel_count; i++) {
         fa2i_tune_kernel *k = &tune->kernels[i];
         for (size_t j = 0; j < i && k->twin == i && k->kernel.image.bytes > 0; j++) {
-            const fa2i_tune_kernel *other = &tune->kernels[j];
-            if (other->kernel.image.bytes == k->kernel.image.bytes &&
-                memcmp(&other->image_hash, &k->image_hash, sizeof k->image_hash) == 0)
+            if (are_twins(k, &tune->kernels[j]))
                 k->twin = j;
         }
         tune->duplicates += k->twin != i;
@@ -147,7 +155,7 @@ fa2_status fa2i_tune_compile(fa2i_tune *tune)
     if (q.count > 0) {
         fa2i_progress_begin(&tune->progress, "compiling", q.count);
         st = fa2i_compile_all(q.jobs, q.count, tune->threads, fa2i_generator_id(tune->generator),
-                              tune->stop, store_compiled, &q);
+                              tune->spent, store_compiled, &q);
         fa2i_progress_end(&tune->progress);
     }
     find_twins(tune);

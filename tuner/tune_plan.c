@@ -63,14 +63,34 @@ done:
     return st;
 }
 
+/* Does this device have the winner with its image, and did it find it right? An imported winner was
+ * measured on another card of the same name, and verified on none that is known. */
+static fa2_status find_proven_winner(fa2i_tune *tune, fa2i_tune_problem *problem, bool *ret_proven)
+{
+    fa2_status st = FA2_OK;
+    fa2i_kernel kernel = {0};
+    fa2i_verification verification = {0};
+    const fa2i_key *key = &problem->winner.kernel;
+
+    *ret_proven = false;
+    FA2_TRY(fa2i_cache_get_verification(tune->cache, tune->device, key, &verification));
+    if (verification.outcome != FA2I_OUTCOME_OK)
+        goto done;
+    FA2_TRY(fa2i_cache_get_kernel(tune->cache, key, FA2I_LAUNCH_ABI, true, &kernel));
+    memcpy(problem->variant, kernel.variant.text, sizeof problem->variant);
+    *ret_proven = true;
+done:
+    fa2i_kernel_done(&kernel);
+    return st == FA2_E_NOT_FOUND ? FA2_OK : st;
+}
+
 /* Are all candidates of a problem settled, and is there a measured winner to show for it? */
 static fa2_status find_settled(fa2i_tune *tune, fa2i_tune_problem *problem, bool *ret_settled)
 {
-    fa2i_kernel kernel = {0};
     fa2i_measurement measurement = {0};
     *ret_settled = false;
     fa2_status st = fa2i_cache_get_winner(tune->cache, tune->device, problem->id, &problem->winner);
-    if (st != FA2_OK || !problem->winner.measured)
+    if (st != FA2_OK || problem->winner.measured == tune->modelled)
         return st == FA2_E_NOT_FOUND ? FA2_OK : st;
     for (size_t i = 0; i < problem->count; i++) {
         const fa2i_key *key = &tune->kernels[problem->candidates[i]].kernel.key;
@@ -80,15 +100,7 @@ static fa2_status find_settled(fa2i_tune *tune, fa2i_tune_problem *problem, bool
         if (st != FA2_OK)
             return st;
     }
-    /* With its image: a winner that cannot be loaded is measured again. */
-    st =
-        fa2i_cache_get_kernel(tune->cache, &problem->winner.kernel, FA2I_LAUNCH_ABI, true, &kernel);
-    if (st == FA2_OK) {
-        memcpy(problem->variant, kernel.variant.text, sizeof problem->variant);
-        *ret_settled = true;
-    }
-    fa2i_kernel_done(&kernel);
-    return st == FA2_E_NOT_FOUND ? FA2_OK : st;
+    return find_proven_winner(tune, problem, ret_settled);
 }
 
 static fa2_status plan_problem(fa2i_tune *tune, fa2i_tune_problem *problem)

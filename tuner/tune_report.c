@@ -60,7 +60,7 @@ void fa2i_tune_print_start(const fa2i_tune *tune)
 
 void fa2i_tune_print_problem(fa2i_tune *tune, const fa2i_tune_problem *problem)
 {
-    char shape[128], variant[FA2I_VARIANT_CHARS];
+    char shape[128], variant[FA2I_VARIANT_CHARS], times[32] = "-";
     fa2i_problem_format(&problem->problem, shape, sizeof shape);
     if (!has_winner(problem)) {
         fa2i_note(&tune->progress, "fa2-tune: %s: %s: %s", shape, state_names[problem->state],
@@ -72,8 +72,10 @@ void fa2i_tune_print_problem(fa2i_tune *tune, const fa2i_tune_problem *problem)
     if (tune->progress.line_open) /* the terminal may show both streams */
         fputs("\r\033[K", stderr);
     fa2i_variant_brief(problem->variant, variant, sizeof variant);
-    printf("%-60s %10.1f us %7.1f TFLOPS %5.2fx default  %s%s\n", shape, problem->winner.median_us,
-           tflops(problem), gain(problem), variant, problem->complete ? "" : "  (not finished)");
+    if (gain(problem) > 0)
+        snprintf(times, sizeof times, "%.2fx", gain(problem));
+    printf("%-60s %10.1f us %7.1f TFLOPS %6s default  %s%s\n", shape, problem->winner.median_us,
+           tflops(problem), times, variant, problem->complete ? "" : "  (not finished)");
     fflush(stdout);
 }
 

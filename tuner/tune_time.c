@@ -3,7 +3,8 @@
  * problem itself, then measurements and winner into the database.
  *
  * What is settled when (so that a run that is killed anywhere can be continued):
- * - a failure: at once;
+ * - a failure of the kernel: at once; what may be the machine's fault is stored nowhere, and the
+ *   problem fails for this run;
  * - a loser: when the search is complete;
  * - the winner's own measurement: after the winner. A problem whose candidates are all settled
  *   therefore has a winner.
@@ -142,7 +143,7 @@ static bool has_twin_before(const timing *t, size_t candidate)
 
 static bool is_winner_so_far(const timing *t, size_t kernel)
 {
-    return t->problem->winner.measured &&
+    return t->problem->winner.measured != t->tune->modelled &&
            memcmp(&t->problem->winner.kernel, &t->tune->kernels[kernel].kernel.key,
                   sizeof(fa2i_key)) == 0;
 }
@@ -223,6 +224,40 @@ static bool spent(void *user)
     return fa2i_tune_spent(t->tune);
 }
 
+/* The verdict on a contender's code: for the kernel that was judged, and under every name of it. */
+static fa2_status put_verdict(timing *t, size_t i, const fa2i_verification *verdict)
+{
+    fa2i_tune *tune = t->tune;
+    size_t twin = tune->kernels[t->entries[i].kernel].twin;
+    fa2i_tune_kernel *judged = &tune->kernels[twin];
+    if (verdict->outcome != FA2I_OUTCOME_OK && judged->verification.outcome == FA2I_OUTCOME_OK) {
+        tune->outcomes[judged->kernel.outcome]--;
+        tune->outcomes[verdict->outcome]++;
+    }
+    judged->verification = *verdict;
+    judged->verified = true;
+    for (size_t j = 0; j < tune->kernel_count; j++) {
+        if (tune->kernels[j].twin != twin)
+            continue;
+        fa2_status st = fa2i_cache_put_verification(tune->cache, tune->device,
+                                                    &tune->kernels[j].kernel.key, verdict);
+        if (st != FA2_OK)
+            return st;
+    }
+    return FA2_OK;
+}
+
+/* Right in all cases of the verification, and wrong on a problem: it may win nowhere. */
+static fa2_status refute(timing *t, size_t i, fa2i_verification *verdict)
+{
+    char shape[128];
+    char detail[sizeof verdict->detail];
+    fa2i_problem_format(&t->problem->problem, shape, sizeof shape);
+    snprintf(detail, sizeof detail, "%s: %.120s", shape, verdict->detail);
+    memcpy(verdict->detail, detail, sizeof detail);
+    return put_verdict(t, i, verdict);
+}
+
 /* Is a contender right on sampled rows of the problem itself? Otherwise it is out. */
 static fa2_status check_contender(timing *t, size_t i)
 {
@@ -231,8 +266,10 @@ static fa2_status check_contender(timing *t, size_t i)
     fa2_status st =
         fa2i_worker_check(t->tune->worker, t->ids[i], t->expected.rows, t->expected.row_count,
                           t->output, t->expected.output_bytes, &overwritten, &t->failures[i]);
-    if (st != FA2_OK)
+    if (st != FA2_OK || fa2i_tune_stopped(t->tune)) /* find_winner asks, too */
         return st;
+    if (t->failures[i].outcome != FA2I_OUTCOME_OK && t->failures[i].blame == FA2I_BLAME_IMAGE)
+        return fa2i_worker_misfit(t->failures[i].detail);
     if (t->failures[i].outcome == FA2I_OUTCOME_OK) {
         st = fa2i_expected_judge(&t->expected, "this problem", t->output, overwritten, &verdict);
         if (st != FA2_OK)
@@ -240,13 +277,18 @@ static fa2_status check_contender(timing *t, size_t i)
         t->entries[i].max_error = verdict.max_error;
         t->failures[i].outcome = verdict.outcome;
         memcpy(t->failures[i].detail, verdict.detail, sizeof verdict.detail);
+        if (verdict.outcome != FA2I_OUTCOME_OK)
+            st = refute(t, i, &verdict);
+        if (st != FA2_OK)
+            return st;
     }
     t->entries[i].checked = t->failures[i].outcome == FA2I_OUTCOME_OK;
     t->contenders[i].outcome = t->failures[i].outcome;
     return t->entries[i].checked ? FA2_OK : put_failure(t, i);
 }
 
-/* Check all finalists; *ret_winner is the best contender that is right, t->count if none is. */
+/* Check all finalists; *ret_winner is the best contender that is right, t->count if none is, or if
+ * the user stops. */
 static fa2_status find_winner(timing *t, size_t *ret_winner)
 {
     fa2_status st = FA2_OK;
@@ -256,15 +298,15 @@ static fa2_status find_winner(timing *t, size_t *ret_winner)
     t->output = fa2i_alloc(t->expected.output_bytes);
     if (t->output == NULL)
         FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for sampled rows"));
-    for (size_t i = 0; i < t->count; i++)
+    for (size_t i = 0; i < t->count && !fa2i_tune_stopped(t->tune); i++)
         if (t->contenders[i].finalist && t->contenders[i].outcome == FA2I_OUTCOME_OK)
             FA2_TRY(check_contender(t, i));
     winner = fa2i_search_pick(t->contenders, t->count, 0);
-    while (winner < t->count && !t->entries[winner].checked) {
+    while (winner < t->count && !t->entries[winner].checked && !fa2i_tune_stopped(t->tune)) {
         FA2_TRY(check_contender(t, winner));
         winner = fa2i_search_pick(t->contenders, t->count, 0);
     }
-    *ret_winner = winner;
+    *ret_winner = winner < t->count && t->entries[winner].checked ? winner : t->count;
 done:
     return st;
 }
@@ -294,12 +336,18 @@ static fa2_status put_winner(timing *t, size_t i)
     fa2i_tune_problem *p = t->problem;
     const fa2i_kernel *kernel = &tune->kernels[t->entries[i].kernel].kernel;
     fa2i_winner winner = {
-        .kernel = kernel->key, .measured = true, .median_us = t->contenders[i].statistics.median};
+        .kernel = kernel->key,
+        .measured = !tune->modelled,
+        .median_us = t->contenders[i].statistics.median,
+    };
     if (t->contenders[0].outcome == FA2I_OUTCOME_OK)
         winner.default_us = t->contenders[0].statistics.median;
     FA2_TRY(fa2i_generator_cost(tune->generator, kernel->variant.text, &p->problem, &tune->card,
                                 kernel->registers, &winner.model_us));
     FA2_TRY(put_losers(t, i, t->search.complete));
+    /* Under the winner's own name, too: it may be a twin of the kernel that was verified. */
+    FA2_TRY(
+        put_verdict(t, i, &tune->kernels[tune->kernels[t->entries[i].kernel].twin].verification));
     FA2_TRY(fa2i_cache_put_winner(tune->cache, tune->session, tune->device, p->id, &winner));
     FA2_TRY(put_time(t, i, t->search.complete));
     FA2_TRY(put_twins(t, i, t->search.complete));
@@ -334,6 +382,8 @@ static fa2_status race(timing *t)
     FA2_TRY(find_winner(t, &winner));
     if (winner < t->count)
         FA2_TRY(put_winner(t, winner));
+    else if (fa2i_tune_stopped(t->tune))
+        FA2_TRY(put_losers(t, t->count, false));
     else
         FA2_TRY(fail_problem(t, "every variant failed while it was timed: see `fa2-tune show`"));
 done:
@@ -352,10 +402,11 @@ static fa2_status time_problem(fa2i_tune *tune, fa2i_tune_problem *problem)
     FA2_TRY(gather(&t, false, &open));
     if (open == 0) /* all settled, and yet no winner that could be used */
         FA2_TRY(gather(&t, true, &open));
-    if (fa2i_worker_case(tune->worker, &t.c) == FA2_OK)
-        FA2_TRY(race(&t));
-    else
-        FA2_TRY(fail_problem(&t, fa2_last_message()));
+    st = fa2i_worker_case(tune->worker, &t.c);
+    if (st == FA2_OK)
+        st = race(&t);
+    if (st == FA2_E_CUDA || st == FA2_E_MEMORY) /* too large for this machine, as it is now */
+        st = fail_problem(&t, fa2_last_message());
 done:
     timing_done(&t);
     return st;

@@ -37,9 +37,10 @@ static fa2_status store_verdict(fa2i_tune *tune, size_t index, const fa2i_verifi
     return fa2i_cache_put_verification(tune->cache, tune->device, &k->kernel.key, verdict);
 }
 
-/* Run one kernel on the present case. */
+/* Run one kernel on the present case. *ret_blame: whose fault a bad verdict is. */
 static fa2_status verify_kernel(fa2i_tune *tune, const fa2i_expected *expected, const char *name,
-                                size_t index, void *output, fa2i_verification *ret_verdict)
+                                size_t index, void *output, fa2i_verification *ret_verdict,
+                                fa2i_blame *ret_blame)
 {
     fa2i_failure failure = {0};
     uint32_t overwritten = 0;
@@ -47,40 +48,66 @@ static fa2_status verify_kernel(fa2i_tune *tune, const fa2i_expected *expected, 
                                       expected->output_bytes, &overwritten, &failure);
     if (st != FA2_OK)
         return st;
+    *ret_blame = FA2I_BLAME_KERNEL;
     if (failure.outcome == FA2I_OUTCOME_OK)
         return fa2i_expected_judge(expected, name, output, overwritten, ret_verdict);
+    *ret_blame = failure.blame;
     *ret_verdict = (fa2i_verification){.outcome = failure.outcome};
     snprintf(ret_verdict->detail, sizeof ret_verdict->detail, "%s: %.200s", name, failure.detail);
     return FA2_OK;
 }
 
-/* One case for all kernels of the group; those that fail leave it. worst: per kernel of tune. */
+/* Run all kernels of the group on the present case; those that fail leave it. One whose image the
+ * driver refuses stays until the driver has taken another's: then the next case tells. A driver
+ * that takes none is to blame itself. */
+static fa2_status verify_all(fa2i_tune *tune, group *g, const fa2i_expected *expected,
+                             const char *name, void *output, fa2i_verification *worst)
+{
+    fa2i_verification refused = {0};
+    size_t kept = 0, refusals = 0;
+    for (size_t i = 0; i < g->count; i++) {
+        size_t index = g->kernels[i];
+        fa2i_verification verdict = {0};
+        fa2i_blame blame = FA2I_BLAME_KERNEL;
+        if (fa2i_tune_spent(tune))
+            return FA2_OK;
+        fa2_status st = verify_kernel(tune, expected, name, index, output, &verdict, &blame);
+        if (st != FA2_OK || blame == FA2I_BLAME_STOP)
+            return st;
+        if (verdict.outcome != FA2I_OUTCOME_OK && blame == FA2I_BLAME_KERNEL) {
+            st = store_verdict(tune, index, &verdict);
+            if (st != FA2_OK)
+                return st;
+            continue;
+        }
+        g->kernels[kept++] = index;
+        if (blame == FA2I_BLAME_IMAGE) {
+            refused = verdict;
+            refusals++;
+        } else if (verdict.max_error >= worst[index].max_error) {
+            worst[index] = verdict;
+        }
+    }
+    if (refusals > 0 && refusals == g->count)
+        return fa2i_worker_misfit(refused.detail);
+    g->count = kept;
+    return FA2_OK;
+}
+
+/* One case for all kernels of the group. worst: per kernel of tune. */
 static fa2_status verify_case(fa2i_tune *tune, group *g, const fa2i_verify_case *c,
                               fa2i_verification *worst)
 {
     fa2_status st = FA2_OK;
     fa2i_expected expected = {0};
     void *output = NULL;
-    size_t kept = 0;
 
     FA2_TRY(fa2i_worker_case(tune->worker, &c->c));
     FA2_TRY(fa2i_expected_all(&c->c, tune->threads, &expected));
     output = fa2i_alloc(expected.output_bytes);
     if (output == NULL)
         FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for the outputs of a case"));
-    for (size_t i = 0; i < g->count && !fa2i_tune_stopped(tune); i++) {
-        size_t index = g->kernels[i];
-        fa2i_verification verdict = {0};
-        FA2_TRY(verify_kernel(tune, &expected, c->name, index, output, &verdict));
-        if (verdict.outcome != FA2I_OUTCOME_OK) {
-            FA2_TRY(store_verdict(tune, index, &verdict));
-            continue;
-        }
-        g->kernels[kept++] = index;
-        if (verdict.max_error >= worst[index].max_error)
-            worst[index] = verdict;
-    }
-    g->count = kept;
+    FA2_TRY(verify_all(tune, g, &expected, c->name, output, worst));
 done:
     fa2i_free(output);
     fa2i_expected_done(&expected);
@@ -96,9 +123,9 @@ static fa2_status verify_group(fa2i_tune *tune, group *g)
 
     if (worst == NULL)
         FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu verdicts", tune->kernel_count));
-    for (size_t i = 0; i < count && g->count > 0 && !fa2i_tune_stopped(tune); i++)
+    for (size_t i = 0; i < count && g->count > 0 && !fa2i_tune_spent(tune); i++)
         FA2_TRY(verify_case(tune, g, &cases[i], worst));
-    for (size_t i = 0; i < g->count && !fa2i_tune_stopped(tune); i++)
+    for (size_t i = 0; i < g->count && !fa2i_tune_spent(tune); i++)
         FA2_TRY(store_verdict(tune, g->kernels[i], &worst[g->kernels[i]]));
 done:
     fa2i_free(worst);

@@ -6,6 +6,8 @@
  * - between calls the process is idle: every answer was read, or the process was killed. So a write
  *   cannot block, and a request whose answer does not come is the culprit.
  * - A kernel is loaded when it is first used, also after a restart.
+ * - A failure of the environment ends the request with a status. It never becomes an outcome,
+ *   because outcomes are stored for ever.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -17,6 +19,7 @@
 #include <unistd.h>
 #include "runtime/base/alloc.h"
 #include "runtime/base/status.h"
+#include "runtime/cuda_api.h"
 #include "tuner/progress.h"
 #include "tuner/protocol.h"
 #include "tuner/worker.h"
@@ -41,6 +44,7 @@ struct fa2i_worker {
     bool has_case, case_sent;
     bool *loaded; /* by id */
     size_t loaded_count;
+    bool takes_images; /* the driver took one, in this process or an earlier one */
 };
 
 static void close_fd(int *fd)
@@ -85,19 +89,35 @@ static bool make_pipe(int ends[2])
     return ends[0] >= 0 && ends[1] >= 0;
 }
 
+/* Signals to the whole process group are not for the worker. It ignores them as soon as it can;
+ * they are blocked from its first moment. */
+static void block_group_signals(posix_spawnattr_t *attributes)
+{
+    sigset_t blocked;
+    sigemptyset(&blocked);
+    sigaddset(&blocked, SIGINT);
+    sigaddset(&blocked, SIGTERM);
+    sigaddset(&blocked, SIGHUP);
+    posix_spawnattr_init(attributes);
+    posix_spawnattr_setsigmask(attributes, &blocked);
+    posix_spawnattr_setflags(attributes, POSIX_SPAWN_SETSIGMASK);
+}
+
 static fa2_status spawn(fa2i_worker *worker)
 {
     fa2_status st = FA2_OK;
     int request[2] = {-1, -1}, answer[2] = {-1, -1};
     char *argv[] = {"fa2-tune", "worker", NULL};
     posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
     posix_spawn_file_actions_init(&actions);
+    block_group_signals(&attributes);
 
     if (!make_pipe(request) || !make_pipe(answer))
         FA2_TRY(fa2i_fail(FA2_E_IO, "cannot make a pipe: %s", strerror(errno)));
     posix_spawn_file_actions_adddup2(&actions, request[0], FA2I_WORKER_FD_IN);
     posix_spawn_file_actions_adddup2(&actions, answer[1], FA2I_WORKER_FD_OUT);
-    int error = posix_spawn(&worker->pid, "/proc/self/exe", &actions, NULL, argv, environ);
+    int error = posix_spawn(&worker->pid, "/proc/self/exe", &actions, &attributes, argv, environ);
     if (error != 0) {
         worker->pid = 0;
         FA2_TRY(fa2i_fail(FA2_E_IO, "cannot start the worker process: %s", strerror(error)));
@@ -111,25 +131,102 @@ done:
         close_fd(&answer[i]);
     }
     posix_spawn_file_actions_destroy(&actions);
+    posix_spawnattr_destroy(&attributes);
     return st;
 }
 
-static void set_failure(fa2i_failure *failure, fa2i_outcome outcome, const char *detail)
+/* ---- failures ---- */
+
+static bool stop_wanted(const fa2i_worker *worker)
+{
+    return worker->stop != NULL && *worker->stop != 0;
+}
+
+static void set_failure(fa2i_failure *failure, fa2i_outcome outcome, fa2i_blame blame,
+                        const char *detail)
 {
     failure->outcome = outcome;
+    failure->blame = blame;
     snprintf(failure->detail, sizeof failure->detail, "%s", detail);
 }
 
+/* Whose fault is an error of the driver, after which the worker goes on? The rule is that of
+ * runtime/kernels.c, where nothing is stored; here, what says that the driver takes no such code
+ * at all is nobody's verdict. */
+static fa2i_blame blame_for_error(const fa2i_worker *worker, int32_t result)
+{
+    switch (result) {
+    case CUDA_SUCCESS:             /* not known: a launch was refused */
+    case CUDA_ERROR_INVALID_VALUE: /* more shared memory than the device grants */
+    case CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES:
+    case CUDA_ERROR_NOT_FOUND: /* the image lacks the entry point */
+        return FA2I_BLAME_KERNEL;
+    case CUDA_ERROR_INVALID_IMAGE:
+    case CUDA_ERROR_INVALID_PTX:
+    case CUDA_ERROR_INVALID_SOURCE:
+        return worker->takes_images ? FA2I_BLAME_KERNEL : FA2I_BLAME_IMAGE;
+    case CUDA_ERROR_NO_BINARY_FOR_GPU:
+    case CUDA_ERROR_UNSUPPORTED_PTX_VERSION:
+    case CUDA_ERROR_JIT_COMPILER_NOT_FOUND:
+    case CUDA_ERROR_JIT_COMPILATION_DISABLED:
+        return FA2I_BLAME_MISFIT;
+    default: /* device memory among them */
+        return FA2I_BLAME_ENVIRONMENT;
+    }
+}
+
+/* Whose fault is an answer that is not OK? */
+static fa2i_blame blame_for(const fa2i_worker *worker, const fa2i_message *answer)
+{
+    if (answer->state == FA2I_ANSWER_BROKEN)
+        return answer->result == CUDA_ERROR_NO_DEVICE ||
+                       answer->result == CUDA_ERROR_ECC_UNCORRECTABLE
+                   ? FA2I_BLAME_ENVIRONMENT
+                   : FA2I_BLAME_KERNEL;
+    switch ((fa2_status)answer->status) {
+    case FA2_E_UNSUPPORTED: /* no SM can hold it, or no grid can */
+        return FA2I_BLAME_KERNEL;
+    case FA2_E_CUDA:
+        return blame_for_error(worker, answer->result);
+    default:
+        return FA2I_BLAME_ENVIRONMENT;
+    }
+}
+
+fa2_status fa2i_worker_misfit(const char *detail)
+{
+    return fa2i_fail(FA2_E_CUDA,
+                     "the driver does not take the code of this NVRTC, so that no kernel can be "
+                     "judged; update the driver or use an older NVRTC (FA2_NVRTC_PATH): %s",
+                     detail);
+}
+
+/* The status of a failure: FA2_OK if the kernel is to blame, or may be. */
+static fa2_status failure_status(const fa2i_failure *failure)
+{
+    if (failure->outcome == FA2I_OUTCOME_OK)
+        return FA2_OK;
+    if (failure->blame == FA2I_BLAME_MISFIT)
+        return fa2i_worker_misfit(failure->detail);
+    if (failure->blame == FA2I_BLAME_ENVIRONMENT)
+        return fa2i_fail(FA2_E_CUDA, "%s", failure->detail);
+    return FA2_OK;
+}
+
+/* ---- asking ---- */
+
 /* Read the sentence of an answer that is not OK. */
-static fa2i_pipe read_detail(fa2i_worker *worker, uint64_t bytes, double deadline_s,
+static fa2i_pipe read_detail(fa2i_worker *worker, const fa2i_message *answer, double deadline_s,
                              fa2i_failure *failure)
 {
     char text[FA2I_MESSAGE_BYTES] = "";
-    if (bytes >= sizeof text)
+    bool broken = answer->state == FA2I_ANSWER_BROKEN;
+    if (answer->bytes >= sizeof text)
         return FA2I_PIPE_CLOSED;
-    fa2i_pipe state = fa2i_pipe_read(worker->from, text, (size_t)bytes, deadline_s);
+    fa2i_pipe state = fa2i_pipe_read(worker->from, text, (size_t)answer->bytes, deadline_s);
     if (state == FA2I_PIPE_OK)
-        set_failure(failure, FA2I_OUTCOME_LAUNCH_ERROR, text);
+        set_failure(failure, broken ? FA2I_OUTCOME_FAULT : FA2I_OUTCOME_LAUNCH_ERROR,
+                    blame_for(worker, answer), text);
     return state;
 }
 
@@ -140,7 +237,10 @@ static void give_up(fa2i_worker *worker, fa2i_pipe state, double seconds, fa2i_f
     kill_process(worker, how, sizeof how);
     if (state == FA2I_PIPE_LATE)
         snprintf(how, sizeof how, "not finished after %.1f s", seconds);
-    set_failure(failure, state == FA2I_PIPE_LATE ? FA2I_OUTCOME_HANG : FA2I_OUTCOME_FAULT, how);
+    if (state == FA2I_PIPE_LATE)
+        set_failure(failure, FA2I_OUTCOME_HANG, FA2I_BLAME_KERNEL, how);
+    else
+        set_failure(failure, FA2I_OUTCOME_FAULT, FA2I_BLAME_LOST, how);
 }
 
 /* The next answer, within this time. False: failure tells why, and unless it is LAUNCH_ERROR the
@@ -157,13 +257,11 @@ static bool next_answer(fa2i_worker *worker, double seconds, fa2i_message *answe
     else if (good)
         state = fa2i_pipe_read(worker->from, out, bytes, deadline_s);
     else if (known)
-        state = read_detail(worker, answer->bytes, deadline_s, failure);
-    if (state != FA2I_PIPE_OK) {
+        state = read_detail(worker, answer, deadline_s, failure);
+    if (state != FA2I_PIPE_OK)
         give_up(worker, state, seconds, failure);
-    } else if (!good && answer->state == FA2I_ANSWER_BROKEN) {
-        failure->outcome = FA2I_OUTCOME_FAULT;
+    else if (!good && answer->state == FA2I_ANSWER_BROKEN)
         kill_process(worker, NULL, 0);
-    }
     return good && state == FA2I_PIPE_OK;
 }
 
@@ -185,6 +283,7 @@ static fa2_status ensure_open(fa2i_worker *worker)
     fa2_status st = spawn(worker);
     if (st != FA2_OK || ask(worker, &request, NULL, OPEN_S, &failure))
         return st;
+    kill_process(worker, NULL, 0); /* it has no device, whatever it is asked next */
     return fa2i_fail(FA2_E_CUDA, "the worker cannot use device %d: %s", worker->ordinal,
                      failure.detail);
 }
@@ -222,7 +321,7 @@ static fa2_status ensure_loaded(fa2i_worker *worker, uint32_t id, fa2i_failure *
     fa2_status st = FA2_OK;
     unsigned char *payload = NULL;
 
-    failure->outcome = FA2I_OUTCOME_OK;
+    *failure = (fa2i_failure){0};
     FA2_TRY(ensure_case(worker));
     FA2_TRY(reserve_loaded(worker, id));
     if (worker->loaded[id])
@@ -238,7 +337,7 @@ static fa2_status ensure_loaded(fa2i_worker *worker, uint32_t id, fa2i_failure *
     memcpy(payload, &head, sizeof head);
     memcpy(payload + sizeof head, kernel->image.data, kernel->image.bytes);
     if (ask(worker, &request, payload, LOAD_S, failure))
-        worker->loaded[id] = true;
+        worker->loaded[id] = worker->takes_images = true;
 done:
     fa2i_free(payload);
     return st;
@@ -287,7 +386,7 @@ static double patience_s(const fa2i_worker *worker, double least_s)
     return fmax(least_s, fa2i_problem_flop(&worker->current.problem) / SLOW_FLOPS);
 }
 
-fa2_status fa2i_worker_check(fa2i_worker *worker, uint32_t id, const fa2i_row *rows,
+static fa2_status check_once(fa2i_worker *worker, uint32_t id, const fa2i_row *rows,
                              size_t row_count, void *out, size_t bytes, uint32_t *ret_overwritten,
                              fa2i_failure *failure)
 {
@@ -305,6 +404,22 @@ fa2_status fa2i_worker_check(fa2i_worker *worker, uint32_t id, const fa2i_row *r
     return FA2_OK;
 }
 
+fa2_status fa2i_worker_check(fa2i_worker *worker, uint32_t id, const fa2i_row *rows,
+                             size_t row_count, void *out, size_t bytes, uint32_t *ret_overwritten,
+                             fa2i_failure *failure)
+{
+    fa2_status st = check_once(worker, id, rows, row_count, out, bytes, ret_overwritten, failure);
+    if (st == FA2_OK && failure->blame == FA2I_BLAME_LOST && !stop_wanted(worker))
+        st = check_once(worker, id, rows, row_count, out, bytes, ret_overwritten, failure);
+    if (st != FA2_OK)
+        return st;
+    if (stop_wanted(worker) && failure->outcome != FA2I_OUTCOME_OK)
+        failure->blame = FA2I_BLAME_STOP;
+    else if (failure->blame == FA2I_BLAME_LOST)
+        failure->blame = FA2I_BLAME_KERNEL;
+    return failure_status(failure);
+}
+
 /* ---- sampling ---- */
 
 typedef struct batch {
@@ -320,15 +435,31 @@ typedef struct batch {
     fa2i_failure *failures;
 } batch;
 
-/* This contender's samples that are still to be taken will not be. */
-static void fail_contender(batch *b, uint32_t contender)
+/* A contender failed: its samples that are still to be taken will not be. Unless the user stops,
+ * which may be why it failed; or the process was lost for the first time; or the fault is not the
+ * kernel's, which is a status. */
+static fa2_status fail_contender(batch *b, uint32_t contender, const fa2i_failure *now)
 {
+    fa2i_failure *failure = &b->failures[contender];
+    if (stop_wanted(b->worker))
+        return FA2_OK;
+    if (now->blame == FA2I_BLAME_LOST && failure->blame != FA2I_BLAME_LOST) {
+        failure->blame = FA2I_BLAME_LOST; /* outcome stays OK */
+        return FA2_OK;
+    }
+    if (now->blame == FA2I_BLAME_IMAGE)
+        return fa2i_worker_misfit(now->detail);
+    fa2_status st = failure_status(now);
+    if (st != FA2_OK)
+        return st;
+    set_failure(failure, now->outcome, FA2I_BLAME_KERNEL, now->detail);
     for (size_t i = 0; i < b->count; i++) {
         if (b->samples[i].contender == contender && !b->samples[i].taken) {
             b->samples[i].taken = true;
-            b->samples[i].outcome = b->failures[contender].outcome;
+            b->samples[i].outcome = now->outcome;
         }
     }
+    return FA2_OK;
 }
 
 static void collect_pending(batch *b)
@@ -342,36 +473,48 @@ static void collect_pending(batch *b)
     }
 }
 
-/* Load what the pending samples need. Ends with a process that holds all of it, or with failures.
- */
+/* Load what the pending samples need. Ends with a process that holds all of it, with failures, or
+ * when the user stops. */
 static fa2_status load_pending(batch *b)
 {
     bool again = true;
-    while (again) {
+    while (again && !stop_wanted(b->worker)) {
         again = false;
         for (size_t i = 0; i < b->count; i++) {
             uint32_t contender = b->samples[i].contender;
+            fa2i_failure now = {0};
             if (b->samples[i].taken)
                 continue;
-            fa2_status st = ensure_loaded(b->worker, b->ids[contender], &b->failures[contender]);
+            fa2_status st = ensure_loaded(b->worker, b->ids[contender], &now);
+            if (st == FA2_OK && now.outcome != FA2I_OUTCOME_OK)
+                st = fail_contender(b, contender, &now);
             if (st != FA2_OK)
                 return st;
-            if (b->failures[contender].outcome != FA2I_OUTCOME_OK)
-                fail_contender(b, contender);
             again = again || b->worker->pid == 0; /* what was loaded before is gone, too */
         }
     }
     return FA2_OK;
 }
 
-static bool stop_wanted(const fa2i_worker *worker)
+/* Read the answer for one sample. Those of a contender that has failed since come all the same. */
+static fa2_status read_sample(batch *b, fa2i_sample *sample)
 {
-    return worker->stop != NULL && *worker->stop != 0;
+    fa2i_message answer;
+    fa2i_failure now = {0};
+    bool good = next_answer(b->worker, b->seconds, &answer, NULL, 0, &now);
+    if (sample->taken)
+        return FA2_OK;
+    if (!good)
+        return fail_contender(b, sample->contender, &now);
+    sample->taken = true;
+    sample->outcome = FA2I_OUTCOME_OK;
+    sample->us = answer.us;
+    return FA2_OK;
 }
 
 /* Send the pending samples and read their answers until all are there, one kills the worker, or the
  * user stops. */
-static void run_pending(batch *b)
+static fa2_status run_pending(batch *b)
 {
     fa2i_worker *worker = b->worker;
     fa2i_message request = {.request = FA2I_REQUEST_SAMPLE,
@@ -380,22 +523,14 @@ static void run_pending(batch *b)
                             .bytes = b->pending_count * sizeof *b->queue};
     fa2i_pipe_send(worker->to, &request, b->queue);
     for (size_t i = 0; i < b->pending_count && worker->pid != 0; i++) {
-        fa2i_sample *sample = &b->samples[b->pending[i]];
-        fa2i_failure *failure = &b->failures[sample->contender];
-        fa2i_message answer;
-        fa2i_failure now = {0};
-        bool good = next_answer(worker, b->seconds, &answer, NULL, 0, &now);
-        sample->taken = true;
-        sample->outcome = now.outcome;
-        if (good)
-            sample->us = answer.us;
-        else
-            *failure = now;
-        if (worker->pid == 0)
-            fail_contender(b, sample->contender);
-        else if (stop_wanted(worker) && i + 1 < b->pending_count)
+        fa2_status st = read_sample(b, &b->samples[b->pending[i]]);
+        bool last = i + 1 == b->pending_count;
+        if (!last && worker->pid != 0 && (st != FA2_OK || stop_wanted(worker)))
             kill_process(worker, NULL, 0); /* it would go on with the rest of the batch */
+        if (st != FA2_OK)
+            return st;
     }
+    return FA2_OK;
 }
 
 fa2_status fa2i_worker_sample(fa2i_worker *worker, fa2i_sample *samples, size_t count,
@@ -418,9 +553,9 @@ fa2_status fa2i_worker_sample(fa2i_worker *worker, fa2i_sample *samples, size_t 
     while (!stop_wanted(worker)) {
         FA2_TRY(load_pending(&b));
         collect_pending(&b);
-        if (b.pending_count == 0)
+        if (b.pending_count == 0 || stop_wanted(worker))
             break;
-        run_pending(&b);
+        FA2_TRY(run_pending(&b));
     }
 done:
     fa2i_free(b.pending);

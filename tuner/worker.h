@@ -5,7 +5,11 @@
  * same case.
  *
  * Failures of a kernel are results (fa2i_failure), not statuses. A status other than FA2_OK means
- * that no worker can do the work: FA2_E_CUDA, FA2_E_IO, FA2_E_MEMORY, with a message.
+ * that the work cannot be done and no kernel is to blame for it: the worker does not start, memory
+ * of the host or the device is short, the driver is too old for this NVRTC's code. FA2_E_CUDA,
+ * FA2_E_IO, FA2_E_MEMORY, with a message. The worker may be asked again.
+ * A worker that dies without a word may have been killed by somebody else (the system when memory
+ * is short, a signal to the process group), so its kernel is tried once more in another one.
  * Deadlines: 60 s to open the device or to make a case, 30 s to load a kernel, 5 s to check one,
  * and per sample max(2 s, 50 x the best time known); the last two at least the time of the problem
  * at 1 TFLOPS. fa2i_worker_create ignores SIGPIPE in this process: a worker may die at any time.
@@ -21,9 +25,22 @@
 
 typedef struct fa2i_worker fa2i_worker;
 
+/* Whose fault a failure is. The last three are never seen outside of worker.c, unless beside
+ * FA2I_OUTCOME_OK, where they mean nothing. */
+typedef enum fa2i_blame {
+    FA2I_BLAME_KERNEL = 0,
+    FA2I_BLAME_STOP,  /* stop was set meanwhile: nothing is known of the kernel */
+    FA2I_BLAME_IMAGE, /* the driver does not take this image, and took no other so far: it is the
+                       * kernel's fault only if the driver takes any */
+    FA2I_BLAME_ENVIRONMENT,
+    FA2I_BLAME_MISFIT, /* driver and NVRTC */
+    FA2I_BLAME_LOST    /* the process died without a word */
+} fa2i_blame;
+
 /* What became of a kernel: OK, LAUNCH_ERROR, FAULT or HANG. */
 typedef struct fa2i_failure {
     fa2i_outcome outcome;
+    fa2i_blame blame; /* of what is not OK */
     char detail[256];
 } fa2i_failure;
 
@@ -43,15 +60,20 @@ fa2_status fa2i_worker_case(fa2i_worker *worker, const fa2i_case *c);
 
 /* Launch kernel id once on poisoned outputs, and fetch O and LSE: of these rows, packed, or all
  * (row_count == 0). bytes: what that must be, and out has. *ret_overwritten: words of the guards
- * that changed. Outputs are untouched unless failure->outcome is OK. */
+ * that changed. Outputs are untouched unless failure->outcome is OK. A failure is the kernel's,
+ * unless failure->blame is FA2I_BLAME_STOP or FA2I_BLAME_IMAGE. */
 fa2_status fa2i_worker_check(fa2i_worker *worker, uint32_t id, const fa2i_row *rows,
                              size_t row_count, void *out, size_t bytes, uint32_t *ret_overwritten,
                              fa2i_failure *failure);
 
 /* Take samples, in order (see fa2i_search.sample). ids: kernel of each contender. failures: per
- * contender, set for those that fail. */
+ * contender, zero before the first call, set for those that fail; that is always the kernel's
+ * fault. */
 fa2_status fa2i_worker_sample(fa2i_worker *worker, fa2i_sample *samples, size_t count,
                               const uint32_t *ids, int launches, double best_us,
                               fa2i_failure *failures);
+
+/* Set the message that driver and NVRTC do not fit, as detail shows, and return FA2_E_CUDA. */
+fa2_status fa2i_worker_misfit(const char *detail);
 
 #endif

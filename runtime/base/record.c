@@ -13,7 +13,15 @@
 #include "runtime/base/record.h"
 #include "runtime/base/status.h"
 
-enum { HEAD_DIM_STEP = 8, HEAD_DIM_MAX = 256 };
+/* Kernels count rows and keys in int: sums of seq_q, seq_k and a tile or two must fit, and so must
+ * the rows of all query heads that share a key head. */
+enum {
+    HEAD_DIM_STEP = 8,
+    HEAD_DIM_MAX = 256,
+    HEADS_MAX = 1 << 16,
+    SEQ_MAX = 1 << 29,
+    GROUP_ROWS_MAX = 1 << 30
+};
 
 _Static_assert(SHA256_DIGEST_LENGTH == FA2I_KEY_BYTES, "a key is a SHA-256");
 _Static_assert(sizeof(fa2_problem) == 64, "fa2_problem is part of the ABI");
@@ -88,20 +96,28 @@ static fa2_status check_sizes(const fa2_problem *problem)
 {
     const struct {
         const char *name;
-        int32_t value;
-    } sizes[] = {{"batch", problem->batch},
-                 {"heads_q", problem->heads_q},
-                 {"heads_kv", problem->heads_kv},
-                 {"seq_q", problem->seq_q},
-                 {"seq_k", problem->seq_k}};
+        int32_t value, limit;
+    } sizes[] = {{"batch", problem->batch, INT32_MAX},
+                 {"heads_q", problem->heads_q, HEADS_MAX},
+                 {"heads_kv", problem->heads_kv, HEADS_MAX},
+                 {"seq_q", problem->seq_q, SEQ_MAX},
+                 {"seq_k", problem->seq_k, SEQ_MAX}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         if (sizes[i].value < 1)
             return fa2i_fail(FA2_E_INVALID, "%s is %d; it must be at least 1", sizes[i].name,
                              (int)sizes[i].value);
+        if (sizes[i].value > sizes[i].limit)
+            return fa2i_fail(FA2_E_INVALID, "%s is %d; it must be at most %d", sizes[i].name,
+                             (int)sizes[i].value, (int)sizes[i].limit);
     }
     if (problem->heads_q % problem->heads_kv != 0)
         return fa2i_fail(FA2_E_INVALID, "heads_q is %d; it must be a multiple of heads_kv (%d)",
                          (int)problem->heads_q, (int)problem->heads_kv);
+    const int64_t group_rows = (int64_t)problem->seq_q * (problem->heads_q / problem->heads_kv);
+    if (group_rows > GROUP_ROWS_MAX)
+        return fa2i_fail(FA2_E_INVALID,
+                         "seq_q times heads_q / heads_kv is %lld; it must be at most %d",
+                         (long long)group_rows, (int)GROUP_ROWS_MAX);
     if (problem->head_dim < HEAD_DIM_STEP || problem->head_dim > HEAD_DIM_MAX ||
         problem->head_dim % HEAD_DIM_STEP != 0)
         return fa2i_fail(FA2_E_INVALID, "head_dim is %d; it must be a multiple of %d from %d to %d",

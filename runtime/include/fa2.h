@@ -86,10 +86,10 @@ typedef struct fa2_problem {
     fa2_op op;
     fa2_dtype dtype;   /* bf16 needs compute capability 8.0 */
     int32_t batch;     /* >= 1 */
-    int32_t heads_q;   /* >= 1, a multiple of heads_kv */
+    int32_t heads_q;   /* 1 ... 2^16, a multiple of heads_kv */
     int32_t heads_kv;  /* >= 1 */
-    int32_t seq_q;     /* >= 1 */
-    int32_t seq_k;     /* >= 1 */
+    int32_t seq_q;     /* 1 ... 2^29; times heads_q / heads_kv: at most 2^30 */
+    int32_t seq_k;     /* 1 ... 2^29 */
     int32_t head_dim;  /* a multiple of 8, 8 ... 256 */
     int32_t causal;    /* 0 or 1 */
     int32_t reserved[7]; /* 0 */
