@@ -30,7 +30,7 @@ static fa2i_plan *plan_of(int n)
 
 static void test_found_through_growth(void)
 {
-    fa2i_plans plans = {0};
+    fa2i_plans plans = {.table = NULL};
     static const fa2i_plan *added[PLANS];
     int wrong = 0;
 
@@ -54,7 +54,7 @@ static void test_found_through_growth(void)
 /* Every field tells problems apart, the reserved ones too. */
 static void test_each_field_counts(void)
 {
-    fa2i_plans plans = {0};
+    fa2i_plans plans = {.table = NULL};
     CHECK_EQ(fa2i_plans_init(&plans), FA2_OK);
     CHECK_EQ(fa2i_plans_add(&plans, plan_of(5)), FA2_OK);
     for (size_t i = 0; i < sizeof(fa2_problem) / sizeof(int32_t); i++) {
@@ -70,7 +70,7 @@ static void test_each_field_counts(void)
 
 static void test_memory(void)
 {
-    fa2i_plans plans = {0};
+    fa2i_plans plans = {.table = NULL};
     fa2i_plans_done(&plans); /* zeroed is fine */
     fa2i_alloc_fail_at(1);
     CHECK_EQ(fa2i_plans_init(&plans), FA2_E_MEMORY);

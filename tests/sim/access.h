@@ -1,0 +1,25 @@
+/*
+ * One lane's access to memory with all its checks: inside, aligned, initialised, no race. What ld,
+ * st, cp.async and ldmatrix have in common.
+ */
+#ifndef SIM_ACCESS_H
+#define SIM_ACCESS_H
+
+#include "machine.h"
+
+/* The byte of shared memory at an address of the shared space; `bytes` of them are read or written.
+ * NULL: the launch is stopped. collective: by an instruction that the whole warp does together
+ * (ldmatrix): no thread of the warp goes on before all have read. */
+uint8_t *sim_shared_read(sim_warp *w, int lane, uint64_t address, unsigned bytes);
+uint8_t *sim_shared_read_collective(sim_warp *w, int lane, uint64_t address, unsigned bytes);
+uint8_t *sim_shared_write(sim_warp *w, int lane, uint64_t address, unsigned bytes);
+
+/* The destination of a copy that starts here; its words stay pending until sim_shared_land. */
+bool sim_shared_start(sim_warp *w, int lane, uint64_t address, unsigned bytes);
+uint8_t *sim_shared_land(sim_warp *w, int lane, uint32_t address, unsigned bytes, int32_t op);
+
+/* Global memory. constant: reads of it cannot race. */
+uint8_t *sim_global_at(sim_warp *w, int lane, uint64_t address, unsigned bytes, bool write,
+                       bool constant);
+
+#endif

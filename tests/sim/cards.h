@@ -1,0 +1,32 @@
+/*
+ * The cards that the device plays, as their drivers report them, and their rates for the modelled
+ * time.
+ */
+#ifndef SIM_CARDS_H
+#define SIM_CARDS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct sim_card {
+    const char *key, *name;
+    int sm, sm_count;
+    int smem_block_bytes, smem_sm_bytes; /* opt-in; per SM */
+    int smem_reserved_bytes;             /* per resident block */
+    int warps, blocks;                   /* resident per SM */
+    int clock_khz, memory_clock_khz, bus_bits;
+    int64_t l2_bytes, memory_bytes;
+    /* per SM and clock */
+    int tensor_flop, tensor_k8_flop, smem_rate_bytes, fp32, special;
+} sim_card;
+
+/* The card of a key ("rtx3060"); NULL: unknown. */
+const sim_card *sim_card_find(const char *key);
+
+/* "t4, rtx2060, ...", for messages. */
+const char *sim_card_keys(void);
+
+/* Blocks of a kernel that an SM can hold at once. */
+int sim_card_resident(const sim_card *card, int threads, int registers, size_t smem_bytes);
+
+#endif

@@ -1,0 +1,416 @@
+/*
+ * From parsed instructions to ops: the row that fits opcode and arguments, operands, constants,
+ * then control flow and the places of the registers.
+ *
+ * - Opcodes are compared to the letter with the rows of all handlers; there is no default behaviour
+ * for a modifier that no row names.
+ * - Special registers are ordinary registers that nobody writes: each warp begins with their
+ * values.
+ */
+#include "program.h"
+#include "machine.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct decoder {
+    ptx_module *module;
+    const ptx_function *function;
+    sim_program *program;
+    ptx_class *registers; /* the function's, then specials and sinks */
+    size_t register_count;
+    int32_t sinks[3];          /* per class */
+    uint64_t *constant_values; /* per 32 words of constants: value, for finding it again */
+    size_t constant_count, constant_capacity;
+    uint64_t dynamic_shared; /* where it begins */
+} decoder;
+
+const char *sim_kind_name(sim_kind kind)
+{
+    static const char *const names[SIM_KINDS] = {
+        "integer", "float", "special",  "convert", "move",    "tensor",   "shared",
+        "global",  "async", "exchange", "barrier", "control", "parameter"};
+    return names[kind];
+}
+
+/* ---- rows ---- */
+
+static const sim_rows *const groups[] = {&sim_rows_integer,  &sim_rows_wide,      &sim_rows_float,
+                                         &sim_rows_convert,  &sim_rows_predicate, &sim_rows_move,
+                                         &sim_rows_memory,   &sim_rows_async,     &sim_rows_matrix,
+                                         &sim_rows_exchange, &sim_rows_control};
+enum { GROUPS = sizeof groups / sizeof *groups, ROWS_MAX = 2048 };
+
+static const sim_row *sorted[ROWS_MAX];
+static size_t sorted_count;
+static pthread_once_t sorted_once = PTHREAD_ONCE_INIT;
+
+/* By opcode, rows of one opcode in the order in which they are to be tried. */
+static int compare_rows(const void *a, const void *b)
+{
+    const sim_row *x = *(const sim_row *const *)a, *y = *(const sim_row *const *)b;
+    const int order = strcmp(x->opcode, y->opcode);
+    return order != 0 ? order : (x > y) - (x < y);
+}
+
+static void sort_rows(void)
+{
+    for (size_t g = 0; g < GROUPS; g++)
+        for (size_t i = 0; i < groups[g]->count && sorted_count < ROWS_MAX; i++)
+            sorted[sorted_count++] = &groups[g]->rows[i];
+    qsort(sorted, sorted_count, sizeof *sorted, compare_rows);
+}
+
+/* The first row of an opcode; sorted_count: there is none. */
+static size_t find_rows(const char *opcode)
+{
+    size_t low = 0, high = sorted_count;
+    while (low < high) {
+        const size_t middle = (low + high) / 2;
+        if (strcmp(sorted[middle]->opcode, opcode) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < sorted_count && strcmp(sorted[low]->opcode, opcode) == 0 ? low : sorted_count;
+}
+
+/* ---- operands ---- */
+
+static int32_t new_register(decoder *d, ptx_class class)
+{
+    d->registers[d->register_count] = class;
+    return (int32_t)d->register_count++;
+}
+
+/* A constant operand: 32 lanes of value. */
+static int32_t constant(decoder *d, uint64_t value, bool wide)
+{
+    sim_program *p = d->program;
+    const uint64_t key = wide ? value : value & UINT32_MAX;
+    for (size_t i = 0; i < d->constant_count; i++) {
+        const bool is_wide = d->constant_values[2 * i + 1] & 1;
+        if (d->constant_values[2 * i] == key && is_wide == wide)
+            return ~(int32_t)(d->constant_values[2 * i + 1] >> 1);
+    }
+    const size_t at = p->constant_words;
+    p->constants = sim_arena_grow(&d->module->arena, p->constants, at / 64, &p->constant_capacity,
+                                  64 * sizeof *p->constants);
+    for (size_t l = 0; l < SIM_LANES; l++) {
+        p->constants[at + (wide ? 2 * l : l)] = (uint32_t)key;
+        if (wide)
+            p->constants[at + 2 * l + 1] = (uint32_t)(key >> 32);
+    }
+    p->constant_words += 64;
+    d->constant_values = sim_arena_grow(&d->module->arena, d->constant_values, d->constant_count,
+                                        &d->constant_capacity, 2 * sizeof *d->constant_values);
+    d->constant_values[2 * d->constant_count] = key;
+    d->constant_values[2 * d->constant_count++ + 1] = (uint64_t)at << 1 | wide;
+    return ~(int32_t)at;
+}
+
+static bool find_variable(const decoder *d, const char *name, uint64_t *ret_address)
+{
+    const ptx_function *f = d->function;
+    const ptx_module *m = d->module;
+    for (size_t i = 0; i < f->variable_count + m->variable_count; i++) {
+        const ptx_variable *v =
+            i < f->variable_count ? &f->variables[i] : &m->variables[i - f->variable_count];
+        if (strcmp(v->name, name) != 0)
+            continue;
+        *ret_address = v->offset;
+        return true;
+    }
+    return false;
+}
+
+static int find_special(const char *name)
+{
+    static const char *const vectors[] = {"%tid.", "%ntid.", "%ctaid.", "%nctaid."};
+    for (int i = 0; i < 4; i++) {
+        const size_t length = strlen(vectors[i]);
+        if (strncmp(name, vectors[i], length) == 0 && name[length] >= 'x' && name[length] <= 'z' &&
+            name[length + 1] == '\0')
+            return 3 * i + (name[length] - 'x');
+    }
+    return strcmp(name, "%laneid") == 0   ? SIM_LANEID
+           : strcmp(name, "%warpid") == 0 ? SIM_WARPID
+                                          : -1;
+}
+
+static bool bind_symbol(decoder *d, const ptx_arg *arg, bool wide, int32_t *out)
+{
+    uint64_t address = 0;
+    if (find_variable(d, arg->name, &address)) {
+        *out = constant(d, address, wide);
+        return true;
+    }
+    const int special = find_special(arg->name);
+    if (special < 0 || wide)
+        return false;
+    if (d->program->special[special] == SIM_NONE)
+        d->program->special[special] = new_register(d, PTX_B32);
+    *out = d->program->special[special];
+    return true;
+}
+
+static bool bind_source(decoder *d, const ptx_arg *arg, ptx_class class, sim_op *op,
+                        sim_shape *shape)
+{
+    int32_t *out = &op->src[shape->src_count];
+    if (arg->kind == PTX_ARG_REGISTER && arg->second < 0 && d->registers[arg->reg] == class) {
+        *out = arg->reg;
+        op->negated |= (uint32_t)arg->negated << shape->src_count;
+    } else if (arg->kind == PTX_ARG_IMMEDIATE && class != PTX_PRED) {
+        *out = constant(d, arg->bits, class == PTX_B64);
+    } else if (arg->kind != PTX_ARG_SYMBOL || class == PTX_PRED ||
+               !bind_symbol(d, arg, class == PTX_B64, out)) {
+        return false;
+    }
+    shape->src[shape->src_count++] = class;
+    return true;
+}
+
+static bool bind_destination(decoder *d, const ptx_arg *arg, ptx_class class, bool pair, sim_op *op,
+                             sim_shape *shape)
+{
+    if (arg->kind == PTX_ARG_SINK)
+        op->dst[shape->dst_count] = d->sinks[class];
+    else if (arg->kind == PTX_ARG_REGISTER && d->registers[arg->reg] == class && !arg->negated)
+        op->dst[shape->dst_count] = arg->reg;
+    else
+        return false;
+    shape->dst[shape->dst_count++] = class;
+    if (!pair)
+        return arg->second < 0;
+    op->dst[shape->dst_count] = arg->second < 0 ? SIM_NONE : arg->second;
+    shape->dst[shape->dst_count++] = PTX_PRED;
+    return true;
+}
+
+static bool bind_address(decoder *d, const ptx_arg *arg, int which, sim_op *op, sim_shape *shape)
+{
+    uint64_t address = 0;
+    if (arg->kind != PTX_ARG_ADDRESS ||
+        (arg->name != NULL && !find_variable(d, arg->name, &address)))
+        return false;
+    const ptx_class class = arg->reg >= 0 ? d->registers[arg->reg] : PTX_B64;
+    op->offset[which] = arg->offset + (int64_t)address;
+    op->address_64[which] = class == PTX_B64;
+    op->src[shape->src_count] = arg->reg >= 0 ? arg->reg : SIM_NONE;
+    shape->src[shape->src_count++] = class;
+    return class != PTX_PRED;
+}
+
+static bool bind_label(const decoder *d, const ptx_arg *arg, sim_op *op)
+{
+    if (arg->kind != PTX_ARG_SYMBOL)
+        return false;
+    for (size_t i = 0; i < d->function->label_count; i++)
+        if (strcmp(d->function->labels[i].name, arg->name) == 0) {
+            op->target = d->function->labels[i].instruction;
+            return true;
+        }
+    return false;
+}
+
+static bool bind_one(decoder *d, const ptx_arg *arg, char letter, int *addresses, sim_op *op,
+                     sim_shape *shape)
+{
+    switch (letter) {
+    case 'r':
+        return bind_destination(d, arg, PTX_B32, false, op, shape);
+    case 'd':
+        return bind_destination(d, arg, PTX_B64, false, op, shape);
+    case 'q':
+        return bind_destination(d, arg, PTX_PRED, false, op, shape);
+    case 'o':
+        return bind_destination(d, arg, PTX_B32, true, op, shape);
+    case 'e':
+        return bind_destination(d, arg, PTX_PRED, true, op, shape);
+    case 's':
+        return bind_source(d, arg, PTX_B32, op, shape);
+    case 'S':
+        return bind_source(d, arg, PTX_B64, op, shape);
+    case 'Q':
+        return bind_source(d, arg, PTX_PRED, op, shape);
+    case 'a':
+        return bind_address(d, arg, (*addresses)++, op, shape);
+    case 'b':
+        return bind_label(d, arg, op);
+    default: /* i */
+        op->immediate = (int64_t)arg->bits;
+        return arg->kind == PTX_ARG_IMMEDIATE;
+    }
+}
+
+static bool bind_vector(decoder *d, const ptx_arg *arg, int count, char letter, int *addresses,
+                        sim_op *op, sim_shape *shape)
+{
+    if (arg->kind != PTX_ARG_VECTOR || arg->item_count != count)
+        return false;
+    for (int i = 0; i < count; i++)
+        if (!bind_one(d, &arg->items[i], letter, addresses, op, shape))
+            return false;
+    return true;
+}
+
+static sim_op empty_op(const sim_row *row, const ptx_instruction *instruction)
+{
+    sim_op op = {.handler = row->handler,
+                 .guard = instruction->guard >= 0 ? instruction->guard : SIM_NONE,
+                 .guard_negated = instruction->guard_negated,
+                 .info = row->info,
+                 .join = SIM_NONE,
+                 .kind = row->kind,
+                 .source = instruction};
+    for (int i = 0; i < SIM_SRC_MAX; i++)
+        op.src[i] = SIM_NONE;
+    for (int i = 0; i < SIM_DST_MAX; i++)
+        op.dst[i] = SIM_NONE;
+    return op;
+}
+
+/* Does the row fit the arguments? Then op and shape are what it makes of them. */
+static bool bind(decoder *d, const sim_row *row, const ptx_instruction *instruction, sim_op *op,
+                 sim_shape *shape)
+{
+    int arg = 0, addresses = 0;
+    *op = empty_op(row, instruction);
+    *shape = (sim_shape){0};
+    for (const char *at = row->form; *at != '\0'; arg++) {
+        const bool optional = *at == '?';
+        at += optional;
+        const int count = *at >= '1' && *at <= '8' ? *at++ - '0' : 0;
+        const char letter = *at++;
+        at += *at == ' ';
+        if (arg >= instruction->arg_count)
+            return optional;
+        const ptx_arg *actual = &instruction->args[arg];
+        if (count > 0 ? !bind_vector(d, actual, count, letter, &addresses, op, shape)
+                      : !bind_one(d, actual, letter, &addresses, op, shape))
+            return false;
+    }
+    return arg == instruction->arg_count;
+}
+
+static bool fail(const decoder *d, const ptx_instruction *instruction, const char *what)
+{
+    ptx_module *m = d->module;
+    int used = snprintf(m->message, sizeof m->message, "PTX line %d", instruction->line);
+    if (instruction->location >= 0) {
+        const ptx_location *l = &m->locations[instruction->location];
+        used += snprintf(m->message + used, sizeof m->message - (size_t)used, " (%s:%d)",
+                         ptx_file_name(m, l->file), l->line);
+    }
+    snprintf(m->message + used, sizeof m->message - (size_t)used, ": %s: %s", what,
+             instruction->text);
+    return false;
+}
+
+/* All else that is known exists since sm_75. */
+static bool needs_sm80(const sim_row *row)
+{
+    return row->kind == SIM_KIND_ASYNC || strstr(row->opcode, "m16n8k16") != NULL ||
+           strstr(row->opcode, "bf16") != NULL || strstr(row->opcode, "f16x2.f32") != NULL;
+}
+
+static bool decode_one(decoder *d, const ptx_instruction *instruction, sim_op *op, sim_shape *shape)
+{
+    size_t at = find_rows(instruction->opcode);
+    if (at == sorted_count)
+        return fail(d, instruction, "the software device does not know this instruction");
+    if (d->module->target_sm < 80 && needs_sm80(sorted[at]))
+        return fail(d, instruction, "it needs sm_80");
+    if (instruction->guard >= 0 && d->registers[instruction->guard] != PTX_PRED)
+        return fail(d, instruction, "the guard is no predicate");
+    for (; at < sorted_count && strcmp(sorted[at]->opcode, instruction->opcode) == 0; at++)
+        if (bind(d, sorted[at], instruction, op, shape))
+            return true;
+    return fail(d, instruction, "the software device does not know this form of the arguments");
+}
+
+/* ---- variables of the function ---- */
+
+static void place_list(ptx_variable *list, size_t count, sim_program *program)
+{
+    for (size_t i = 0; i < count; i++) {
+        ptx_variable *v = &list[i];
+        size_t *used = v->space == PTX_SPACE_SHARED  ? &program->static_shared_bytes
+                       : v->space == PTX_SPACE_LOCAL ? &program->local_bytes
+                                                     : NULL;
+        if (used == NULL || (v->space == PTX_SPACE_SHARED && v->bytes == 0))
+            continue;
+        const size_t at = (*used + v->align - 1) / v->align * v->align;
+        *used = at + v->bytes;
+        v->offset = at + (v->space == PTX_SPACE_SHARED ? SIM_SHARED_BASE : 0);
+    }
+}
+
+/* Dynamic shared memory begins behind the static one. */
+static void place_dynamic(ptx_variable *list, size_t count, const sim_program *program)
+{
+    for (size_t i = 0; i < count; i++)
+        if (list[i].space == PTX_SPACE_SHARED && list[i].bytes == 0)
+            list[i].offset = SIM_SHARED_BASE + program->static_shared_bytes;
+}
+
+static void place_variables(decoder *d)
+{
+    sim_program *program = d->program;
+    ptx_variable *own = d->function->variables, *shared = d->module->variables;
+    place_list(shared, d->module->variable_count, program);
+    place_list(own, d->function->variable_count, program);
+    program->static_shared_bytes = (program->static_shared_bytes + 127) / 128 * 128;
+    program->local_bytes = (program->local_bytes + 15) / 16 * 16;
+    place_dynamic(shared, d->module->variable_count, program);
+    place_dynamic(own, d->function->variable_count, program);
+}
+
+/* ---- the whole ---- */
+
+static void decoder_init(decoder *d, ptx_module *module, const ptx_function *function,
+                         sim_program *program)
+{
+    *d = (decoder){.module = module, .function = function, .program = program};
+    d->registers = sim_arena_get(&module->arena, function->register_count + SIM_SPECIALS + 3,
+                                 sizeof *d->registers);
+    if (function->register_count > 0)
+        memcpy(d->registers, function->registers, function->register_count * sizeof *d->registers);
+    d->register_count = function->register_count;
+    for (int c = 0; c < 3; c++)
+        d->sinks[c] = new_register(d, (ptx_class)c);
+    for (int s = 0; s < SIM_SPECIALS; s++)
+        program->special[s] = SIM_NONE;
+}
+
+static bool ends(const sim_op *last)
+{
+    return (sim_is_exit(last) || sim_is_branch(last)) && last->guard == SIM_NONE;
+}
+
+bool sim_decode(ptx_module *module, const ptx_function *function, sim_program *ret_program)
+{
+    decoder d;
+    sim_flow flow;
+    sim_program *p = ret_program;
+    const int count = (int)function->instruction_count;
+
+    pthread_once(&sorted_once, sort_rows);
+    *p = (sim_program){.module = module, .function = function, .op_count = count};
+    decoder_init(&d, module, function, p);
+    place_variables(&d);
+    p->ops = sim_arena_get(&module->arena, (size_t)count + 1, sizeof *p->ops);
+    sim_shape *shapes = sim_arena_get(&module->arena, (size_t)count + 1, sizeof *shapes);
+    for (int i = 0; i < count; i++)
+        if (!decode_one(&d, &function->instructions[i], &p->ops[i], &shapes[i]))
+            return false;
+    if (count == 0 || !ends(&p->ops[count - 1])) {
+        snprintf(module->message, sizeof module->message, "%s runs over its end", function->name);
+        return false;
+    }
+    sim_flow_init(&module->arena, p->ops, count, &flow);
+    sim_flow_joins(&module->arena, &flow, p->ops);
+    sim_allocate(&module->arena, &flow, shapes, d.registers, d.register_count, p);
+    return true;
+}

@@ -1,0 +1,124 @@
+/*
+ * The state behind the driver functions: one device, its primary context, its objects.
+ *
+ * Work runs when it is submitted, in the calling thread (blocks on all cores of the host): streams
+ * are in order by nature and everything is finished when a call returns. Time is a clock that only
+ * modelled work moves. Errors of kernels are sticky, as on real devices: every later call returns
+ * them.
+ *
+ * All functions are thread-safe by one lock, which a launch holds; sim_enter takes it.
+ */
+#ifndef SIM_DRIVER_H
+#define SIM_DRIVER_H
+
+#include "sim.h"
+
+typedef enum sim_object_kind {
+    SIM_OBJECT_MODULE = 0x5301,
+    SIM_OBJECT_FUNCTION,
+    SIM_OBJECT_STREAM,
+    SIM_OBJECT_EVENT,
+    SIM_OBJECT_GRAPH,
+    SIM_OBJECT_GRAPH_EXEC
+} sim_object_kind;
+
+/* First member of every object. */
+typedef struct sim_object {
+    sim_object_kind kind;
+    struct sim_object *next;
+} sim_object;
+
+typedef struct sim_function {
+    sim_object object;
+    sim_program program;
+    int dynamic_limit; /* bytes of dynamic shared memory that were opted in to */
+} sim_function;
+
+typedef struct sim_module {
+    sim_object object;
+    ptx_module ptx;
+    sim_function *functions;
+    size_t function_count;
+} sim_module;
+
+typedef struct sim_event {
+    sim_object object;
+    bool recorded;
+    double at_us;
+} sim_event;
+
+/* Something that a stream does: a launch or a fill. */
+typedef struct sim_work {
+    sim_function *function; /* NULL: a fill */
+    unsigned grid[3], threads[3];
+    unsigned dynamic_bytes;
+    uint8_t *params; /* owned by the work when it is a node */
+    CUdeviceptr fill;
+    unsigned value;
+    size_t words;
+} sim_work;
+
+typedef struct sim_graph {
+    sim_object object;
+    sim_work *nodes;
+    size_t count, capacity;
+} sim_graph;
+
+typedef struct sim_stream {
+    sim_object object;
+    sim_graph *capture; /* NULL: not capturing */
+    bool capture_broken;
+} sim_stream;
+
+typedef struct sim_driver {
+    bool started; /* cuInit was called */
+    CUresult start_error;
+    const sim_card *card;
+    sim_memory memory;
+    sim_object *objects; /* live ones, without functions */
+    int retained;        /* of the primary context */
+    uint32_t launches;
+    double clock_us;
+    bool hung;
+    CUresult error; /* sticky */
+    char message[SIM_MESSAGE_BYTES];
+    unsigned host_threads;
+    uint64_t budget;
+    /* the last launch */
+    sim_totals totals;
+    double last_us;
+    const sim_program *last_program;
+    sim_count *last_counts;
+    char *last_lines; /* of fa2_sim_lines, once the program is gone */
+} sim_driver;
+
+extern sim_driver sim_the_driver;
+
+/* Lock; an error to return: not initialised, no context, sticky. The lock is held in any case,
+ * until sim_leave, which returns its argument. */
+CUresult sim_enter(bool needs_context);
+CUresult sim_leave(CUresult result);
+
+/* Wait for the device: returns at once, or never if it hangs. */
+void sim_wait(void);
+
+void *sim_object_add(size_t bytes, sim_object_kind kind);
+void *sim_object_find(const void *handle, sim_object_kind kind); /* NULL: no such object */
+void sim_object_remove(void *object);                            /* frees it */
+
+/* Run work now. */
+CUresult sim_do_work(const sim_work *work);
+
+/* Run it, or add it to the graph that the stream captures. params are copied. */
+CUresult sim_submit(CUstream stream, const sim_work *work);
+/* The program of the last launch goes: keep what fa2_sim_lines says of it. */
+void sim_keep_lines(const sim_program *program);
+void sim_graph_clear(sim_graph *graph);
+bool sim_stream_is(CUstream stream,
+                   sim_stream **ret_stream); /* false: no such stream; NULL: default */
+
+int sim_function_registers(const sim_function *function);
+void sim_module_destroy(sim_module *module);
+bool sim_context_is_current(void);
+
+#endif

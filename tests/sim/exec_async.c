@@ -1,0 +1,151 @@
+/*
+ * cp.async and its groups.
+ *
+ * The bytes are read from global memory when the copy starts and reach shared memory when the
+ * thread waits for their group; until then the words are pending, and any access to them is an
+ * error. Groups belong to a thread: a copy is in the group that its next commit closes.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include "access.h"
+#include "arena.h"
+#include "lanes.h"
+#include "traffic.h"
+
+static sim_copy *new_copy(sim_warp *w)
+{
+    if (w->copy_count == w->copy_capacity) {
+        const size_t capacity = w->copy_capacity == 0 ? 32 : 2 * w->copy_capacity;
+        sim_copy *larger = sim_host_memory(capacity * sizeof *larger);
+        if (w->copy_count > 0)
+            memcpy(larger, w->copies, w->copy_count * sizeof *larger);
+        free(w->copies);
+        w->copies = larger;
+        w->copy_capacity = capacity;
+    }
+    sim_copy *copy = &w->copies[w->copy_count++];
+    copy->lanes = 0;
+    return copy;
+}
+
+/* One lane: size bytes come from global memory, the rest is zeros. */
+static bool start_lane(sim_warp *w, sim_copy *copy, int lane, uint64_t to, uint64_t from,
+                       unsigned size)
+{
+    if (size > copy->bytes) {
+        sim_stop(w, lane, CUDA_ERROR_LAUNCH_FAILED, "%u source bytes for a copy of %u", size,
+                 copy->bytes);
+        return false;
+    }
+    if (!sim_shared_start(w, lane, to, copy->bytes))
+        return false;
+    memset(copy->data[lane], 0, sizeof copy->data[lane]);
+    if (size == copy->bytes) {
+        const uint8_t *source = sim_global_at(w, lane, from, size, false, false);
+        if (source == NULL)
+            return false;
+        memcpy(copy->data[lane], source, size);
+    }
+    for (unsigned i = 0; size < copy->bytes && i < size; i++) {
+        const uint8_t *source = sim_global_at(w, lane, from + i, 1, false, false);
+        if (source == NULL)
+            return false;
+        copy->data[lane][i] = *source;
+    }
+    copy->address[lane] = (uint32_t)to;
+    copy->group[lane] = w->commits[lane];
+    copy->lanes |= 1u << lane;
+    return true;
+}
+
+static void start(const sim_op *op, sim_warp *w)
+{
+    uint64_t to[SIM_LANES], from[SIM_LANES];
+    uint32_t narrow[SIM_LANES], reading = w->mask;
+    const uint32_t *sizes = op->src[2] == SIM_NONE ? NULL : sim_source(w, op->src[2]);
+    const unsigned bytes = (unsigned)op->immediate;
+    if (bytes != 16 && (op->info || (bytes != 4 && bytes != 8))) {
+        sim_stop(w, -1, CUDA_ERROR_NOT_SUPPORTED, "a copy of %u bytes", bytes);
+        return;
+    }
+    sim_addresses(w, op, 0, 0, to);
+    sim_addresses(w, op, 1, 1, from);
+    sim_copy *copy = new_copy(w);
+    copy->bytes = (uint8_t)bytes;
+    copy->op = w->pc;
+    LANES(l)
+    {
+        const unsigned size = sizes == NULL ? bytes : sizes[l];
+        narrow[l] = (uint32_t)to[l];
+        if (size == 0)
+            reading &= ~(1u << l);
+        if (sim_lane(w->mask, l) && !start_lane(w, copy, l, to[l], from[l], size))
+            return;
+    }
+    sim_count_shared(sim_counter(w), w->mask, narrow, bytes);
+    sim_count_global(sim_counter(w), reading, from, bytes);
+}
+
+static void commit(const sim_op *op, sim_warp *w)
+{
+    (void)op;
+    LANES(l)
+    w->commits[l] += sim_lane(w->mask, l);
+}
+
+static void land_lane(sim_warp *w, sim_copy *copy, int lane)
+{
+    uint8_t *at = sim_shared_land(w, lane, copy->address[lane], copy->bytes, copy->op);
+    memcpy(at, copy->data[lane], copy->bytes);
+    copy->lanes &= ~(1u << lane);
+}
+
+/* Let land what the lanes have committed, but for their last `pending` groups. */
+static void land(sim_warp *w, uint32_t pending)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < w->copy_count; i++) {
+        sim_copy *copy = &w->copies[i];
+        for (uint32_t lanes = copy->lanes & w->mask; lanes != 0; lanes &= lanes - 1) {
+            const int lane = sim_first_lane(lanes);
+            if (copy->group[lane] + pending < w->commits[lane])
+                land_lane(w, copy, lane);
+        }
+        if (copy->lanes == 0)
+            continue;
+        if (kept != i)
+            w->copies[kept] = *copy;
+        kept++;
+    }
+    w->copy_count = kept;
+}
+
+static void wait_group(const sim_op *op, sim_warp *w)
+{
+    land(w, (uint32_t)op->immediate);
+}
+
+static void wait_all(const sim_op *op, sim_warp *w)
+{
+    commit(op, w);
+    land(w, 0);
+}
+
+/* info: 16 bytes only */
+#define COPIES(cache, only_16)                                                                     \
+    {"cp.async." cache ".shared.global", "a a i ?s", start, SIM_KIND_ASYNC, only_16},              \
+        {"cp.async." cache ".shared.global.L2::64B", "a a i ?s", start, SIM_KIND_ASYNC, only_16},  \
+        {"cp.async." cache ".shared.global.L2::128B", "a a i ?s", start, SIM_KIND_ASYNC, only_16}, \
+    {                                                                                              \
+        "cp.async." cache ".shared.global.L2::256B", "a a i ?s", start, SIM_KIND_ASYNC, only_16    \
+    }
+
+static const sim_row rows[] = {
+    COPIES("ca", 0),
+    COPIES("cg", 1),
+    {"cp.async.commit_group", "", commit, SIM_KIND_ASYNC, 0},
+    {"cp.async.wait_group", "i", wait_group, SIM_KIND_ASYNC, 0},
+    {"cp.async.wait_all", "", wait_all, SIM_KIND_ASYNC, 0},
+};
+
+const sim_rows sim_rows_async = {rows, sizeof rows / sizeof *rows};

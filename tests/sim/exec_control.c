@@ -1,0 +1,125 @@
+/*
+ * Branches, the ends of threads, barriers and fences.
+ *
+ * bar.sync is aligned: all lanes of a warp that are alive must execute it together, and agree on
+ * the barrier and on the number of threads that meet there. bar.warp.sync
+ * must find all the lanes that it names: on the device they could arrive one after another, but
+ * code that NVRTC makes of converged source never lets them.
+ */
+#include "machine.h"
+
+static void push(sim_warp *w, int32_t pc, int32_t join, uint32_t mask)
+{
+    if (w->depth == SIM_STACK_MAX) {
+        sim_stop(w, -1, CUDA_ERROR_LAUNCH_FAILED, "branches are nested too deeply for the device");
+        return;
+    }
+    w->stack[w->depth++] = (sim_frame){pc, join, mask};
+}
+
+static void branch(const sim_op *op, sim_warp *w)
+{
+    const uint32_t taken = w->mask, not_taken = w->active & ~w->mask;
+    if (not_taken == 0) {
+        w->next = op->target;
+        return;
+    }
+    if (op->join != w->join)
+        push(w, op->join, w->join, w->active); /* waits for both sides */
+    push(w, w->pc + 1, op->join, not_taken);
+    w->join = op->join;
+    w->active = taken;
+    w->next = op->target;
+}
+
+static void end_threads(const sim_op *op, sim_warp *w)
+{
+    (void)op;
+    w->alive &= ~w->mask;
+    w->active &= ~w->mask;
+}
+
+static void trap(const sim_op *op, sim_warp *w)
+{
+    (void)op;
+    sim_stop(w, sim_first_lane(w->mask), CUDA_ERROR_LAUNCH_FAILED, "trap");
+}
+
+/* The value of an operand on which all lanes must agree. false: the launch is stopped. */
+static bool take_uniform(sim_warp *w, int32_t operand, uint32_t *ret_value)
+{
+    const uint32_t *values = sim_source(w, operand);
+    const int first = sim_first_lane(w->mask);
+    for (int l = first; l < SIM_LANES; l++)
+        if (sim_lane(w->mask, l) && values[l] != values[first]) {
+            sim_stop(w, l, CUDA_ERROR_LAUNCH_FAILED,
+                     "barrier divergence: it has %u where lane %d has %u", values[l], first,
+                     values[first]);
+            return false;
+        }
+    *ret_value = values[first];
+    return true;
+}
+
+static void barrier(const sim_op *op, sim_warp *w)
+{
+    const bool counted = op->src[1] != SIM_NONE;
+    uint32_t number = 0, threads = 0;
+    if (w->mask != w->alive) {
+        sim_stop(w, sim_first_lane(w->alive & ~w->mask), CUDA_ERROR_LAUNCH_FAILED,
+                 "barrier divergence: only lanes 0x%08x of 0x%08x execute it", w->mask, w->alive);
+        return;
+    }
+    if (!take_uniform(w, op->src[0], &number) ||
+        (counted && !take_uniform(w, op->src[1], &threads)))
+        return;
+    if (number >= SIM_BARRIERS || (counted && (threads == 0 || threads % SIM_LANES != 0))) {
+        sim_stop(w, -1, CUDA_ERROR_LAUNCH_FAILED,
+                 "no such barrier: number %u of %d, for %u threads", number, SIM_BARRIERS, threads);
+        return;
+    }
+    w->barrier = number;
+    w->barrier_threads = threads;
+    w->state = SIM_AT_BARRIER;
+}
+
+static void warp_barrier(const sim_op *op, sim_warp *w)
+{
+    const uint32_t *members = sim_source(w, op->src[0]);
+    const int lane = sim_first_lane(w->mask);
+    if (members[lane] != w->mask &&
+        (w->mask != w->alive || (members[lane] & w->alive) != w->alive)) {
+        sim_stop(w, lane, CUDA_ERROR_LAUNCH_FAILED,
+                 "bar.warp.sync of lanes 0x%08x is executed by lanes 0x%08x", members[lane],
+                 w->mask);
+        return;
+    }
+    if (w->mask == w->alive)
+        w->sync_epoch++;
+}
+
+/* Order of memory accesses: the device's are in order anyway. */
+static void fence(const sim_op *op, sim_warp *w)
+{
+    (void)op;
+    (void)w;
+}
+
+static const sim_row rows[] = {
+    {"bra", "b", branch, SIM_KIND_CONTROL, SIM_BRANCH},
+    {"bra.uni", "b", branch, SIM_KIND_CONTROL, SIM_BRANCH},
+    {"ret", "", end_threads, SIM_KIND_CONTROL, SIM_EXIT},
+    {"ret.uni", "", end_threads, SIM_KIND_CONTROL, SIM_EXIT},
+    {"exit", "", end_threads, SIM_KIND_CONTROL, SIM_EXIT},
+    {"trap", "", trap, SIM_KIND_CONTROL, 0},
+    {"bar.sync", "s ?s", barrier, SIM_KIND_BARRIER, 0},
+    {"barrier.sync", "s ?s", barrier, SIM_KIND_BARRIER, 0},
+    {"barrier.sync.aligned", "s ?s", barrier, SIM_KIND_BARRIER, 0},
+    {"bar.warp.sync", "s", warp_barrier, SIM_KIND_BARRIER, 0},
+    {"membar.cta", "", fence, SIM_KIND_CONTROL, 0},
+    {"membar.gl", "", fence, SIM_KIND_CONTROL, 0},
+    {"fence.acq_rel.cta", "", fence, SIM_KIND_CONTROL, 0},
+    {"fence.acq_rel.gpu", "", fence, SIM_KIND_CONTROL, 0},
+};
+
+const sim_rows sim_rows_control = {rows, sizeof rows / sizeof *rows};

@@ -1,0 +1,238 @@
+/*
+ * fp32 arithmetic. Round to nearest even; NaN results are 0x7fffffff; .ftz flushes subnormal
+ * sources and results to zero.
+ *
+ * Approximations: the PTX ISA bounds their errors and no more. Here they are the exact result
+ * rounded once (ex2: the value of a double polynomial, rounded; within 1 ulp), so the device is a
+ * little better than the hardware and never worse.
+ */
+#include "lanes.h"
+
+static inline uint32_t larger(float x, float y)
+{
+    const uint32_t a = sim_float_bits(x), b = sim_float_bits(y);
+    if (x != x)
+        return y != y ? SIM_NAN : b;
+    if (y != y)
+        return a;
+    return x > y || (x == y && a >> 31 == 0) ? a : b;
+}
+
+static inline uint32_t smaller(float x, float y)
+{
+    const uint32_t a = sim_float_bits(x), b = sim_float_bits(y);
+    if (x != x)
+        return y != y ? SIM_NAN : b;
+    if (y != y)
+        return a;
+    return x < y || (x == y && a >> 31 == 1) ? a : b;
+}
+
+/* name and name_ftz; in the expressions x, y, z are floats. */
+#define FLOAT_UNARY(name, result)                                                                  \
+    static void name(const sim_op *op, sim_warp *w)                                                \
+    {                                                                                              \
+        const uint32_t *a = sim_source(w, op->src[0]);                                             \
+        uint32_t out[SIM_LANES];                                                                   \
+        if (op->info)                                                                              \
+            LANES(l)                                                                               \
+            {                                                                                      \
+                const float x = sim_flush(sim_float(a[l]));                                        \
+                out[l] = sim_float_bits(sim_flush(sim_float(result)));                             \
+            }                                                                                      \
+        else                                                                                       \
+            LANES(l)                                                                               \
+            {                                                                                      \
+                const float x = sim_float(a[l]);                                                   \
+                out[l] = (result);                                                                 \
+            }                                                                                      \
+        sim_put(w, op->dst[0], out);                                                               \
+    }
+
+#define FLOAT_BINARY(name, result)                                                                 \
+    static void name(const sim_op *op, sim_warp *w)                                                \
+    {                                                                                              \
+        const uint32_t *a = sim_source(w, op->src[0]), *b = sim_source(w, op->src[1]);             \
+        uint32_t out[SIM_LANES];                                                                   \
+        if (op->info)                                                                              \
+            LANES(l)                                                                               \
+            {                                                                                      \
+                const float x = sim_flush(sim_float(a[l])), y = sim_flush(sim_float(b[l]));        \
+                out[l] = sim_float_bits(sim_flush(sim_float(result)));                             \
+            }                                                                                      \
+        else                                                                                       \
+            LANES(l)                                                                               \
+            {                                                                                      \
+                const float x = sim_float(a[l]), y = sim_float(b[l]);                              \
+                out[l] = (result);                                                                 \
+            }                                                                                      \
+        sim_put(w, op->dst[0], out);                                                               \
+    }
+
+FLOAT_BINARY(add, sim_result(x + y))
+FLOAT_BINARY(sub, sim_result(x - y))
+FLOAT_BINARY(mul, sim_result(x *y))
+FLOAT_BINARY(divide, sim_result(x / y))
+FLOAT_BINARY(max, larger(x, y))
+FLOAT_BINARY(min, smaller(x, y))
+FLOAT_UNARY(negate, sim_float_bits(x) ^ 0x80000000u)
+FLOAT_UNARY(absolute, sim_float_bits(x) & 0x7fffffffu)
+FLOAT_UNARY(reciprocal, sim_result(1.0f / x))
+FLOAT_UNARY(square_root, sim_result(sqrtf(x)))
+FLOAT_UNARY(reciprocal_root, sim_result((float)(1.0 / sqrt((double)x))))
+FLOAT_UNARY(log2_approx, sim_result((float)log2((double)x)))
+FLOAT_UNARY(tanh_approx, sim_result((float)tanh((double)x)))
+FLOAT_UNARY(sin_approx, sim_result((float)sin((double)x)))
+FLOAT_UNARY(cos_approx, sim_result((float)cos((double)x)))
+
+static void fma_rn(const sim_op *op, sim_warp *w)
+{
+    const uint32_t *a = sim_source(w, op->src[0]), *b = sim_source(w, op->src[1]);
+    const uint32_t *c = sim_source(w, op->src[2]);
+    uint32_t out[SIM_LANES];
+    if (op->info)
+        LANES(l)
+    out[l] = sim_float_bits(sim_flush(sim_float(sim_result(fmaf(
+        sim_flush(sim_float(a[l])), sim_flush(sim_float(b[l])), sim_flush(sim_float(c[l])))))));
+    else LANES(l) out[l] = sim_result(fmaf(sim_float(a[l]), sim_float(b[l]), sim_float(c[l])));
+    sim_put(w, op->dst[0], out);
+}
+
+/* x * y + z rounded towards minus infinity. The sum of the exact product and z is kept as a double
+ * and what that lacks. */
+static inline float fma_down(float x, float y, float z)
+{
+    const double product = (double)x * (double)y, other = (double)z;
+    const double sum = product + other;
+    const double part = sum - product;
+    const double lacks = (product - (sum - part)) + (other - part);
+    const float nearest = (float)sum;
+    if ((double)nearest > sum || ((double)nearest == sum && lacks < 0))
+        return nextafterf(nearest, -INFINITY);
+    return nearest;
+}
+
+static void fma_rm(const sim_op *op, sim_warp *w)
+{
+    const uint32_t *a = sim_source(w, op->src[0]), *b = sim_source(w, op->src[1]);
+    const uint32_t *c = sim_source(w, op->src[2]);
+    uint32_t out[SIM_LANES];
+    LANES(l)
+    out[l] = sim_result(fma_down(sim_float(a[l]), sim_float(b[l]), sim_float(c[l])));
+    sim_put(w, op->dst[0], out);
+}
+
+/* 2^x: the nearest integer n by the trick of adding 1.5 * 2^52, then a Taylor series of 2^(x - n)
+ * in |x - n| <= 1/2, whose first term left out is below 1e-12, times 2^n made of exponent bits. */
+static inline float exp2_of(float x)
+{
+    const double clamped = x < -200.0f ? -200.0 : x > 200.0f ? 200.0 : (double)x;
+    const double magic = 6755399441055744.0;
+    const double shifted = clamped + magic;
+    const double f = (clamped - (shifted - magic)) * 0.69314718055994530942;
+    double sum = 1.0 / 39916800;
+    sum = sum * f + 1.0 / 3628800;
+    sum = sum * f + 1.0 / 362880;
+    sum = sum * f + 1.0 / 40320;
+    sum = sum * f + 1.0 / 5040;
+    sum = sum * f + 1.0 / 720;
+    sum = sum * f + 1.0 / 120;
+    sum = sum * f + 1.0 / 24;
+    sum = sum * f + 1.0 / 6;
+    sum = sum * f + 0.5;
+    sum = sum * f + 1.0;
+    sum = sum * f + 1.0;
+    uint64_t n;
+    double power;
+    memcpy(&n, &shifted, sizeof n);
+    n = (n + 1023) << 52; /* its low bits are the integer */
+    memcpy(&power, &n, sizeof power);
+    return (float)(sum * power);
+}
+
+static void ex2_approx(const sim_op *op, sim_warp *w)
+{
+    const uint32_t *a = sim_source(w, op->src[0]);
+    uint32_t out[SIM_LANES];
+    float value[SIM_LANES];
+    LANES(l)
+    value[l] = sim_float(a[l]);
+    LANES(l)
+    value[l] = value[l] != value[l] ? value[l] : exp2_of(value[l]);
+    if (op->info)
+        LANES(l)
+    value[l] = sim_flush(value[l]);
+    LANES(l)
+    out[l] = sim_result(value[l]);
+    sim_put(w, op->dst[0], out);
+}
+
+/* Rounding to integers in fp32. */
+FLOAT_UNARY(round_nearest, sim_result(nearbyintf(x)))
+FLOAT_UNARY(round_down, sim_result(floorf(x)))
+FLOAT_UNARY(round_up, sim_result(ceilf(x)))
+FLOAT_UNARY(round_zero, sim_result(truncf(x)))
+
+#define ROW(opcode, form, handler, ftz)                                                            \
+    {                                                                                              \
+        opcode, form, handler, SIM_KIND_FLOAT, ftz                                                 \
+    }
+#define SPECIAL(opcode, form, handler, ftz)                                                        \
+    {                                                                                              \
+        opcode, form, handler, SIM_KIND_SPECIAL, ftz                                               \
+    }
+#define CONVERT(opcode, form, handler, ftz)                                                        \
+    {                                                                                              \
+        opcode, form, handler, SIM_KIND_CONVERT, ftz                                               \
+    }
+
+static const sim_row rows[] = {
+    ROW("add.f32", "r s s", add, 0),
+    ROW("add.rn.f32", "r s s", add, 0),
+    ROW("add.ftz.f32", "r s s", add, 1),
+    ROW("sub.f32", "r s s", sub, 0),
+    ROW("sub.rn.f32", "r s s", sub, 0),
+    ROW("sub.ftz.f32", "r s s", sub, 1),
+    ROW("mul.f32", "r s s", mul, 0),
+    ROW("mul.rn.f32", "r s s", mul, 0),
+    ROW("mul.ftz.f32", "r s s", mul, 1),
+    ROW("fma.rn.f32", "r s s s", fma_rn, 0),
+    ROW("fma.rn.ftz.f32", "r s s s", fma_rn, 1),
+    ROW("fma.rm.f32", "r s s s", fma_rm, 0),
+    ROW("max.f32", "r s s", max, 0),
+    ROW("max.ftz.f32", "r s s", max, 1),
+    ROW("min.f32", "r s s", min, 0),
+    ROW("min.ftz.f32", "r s s", min, 1),
+    ROW("neg.f32", "r s", negate, 0),
+    ROW("neg.ftz.f32", "r s", negate, 1),
+    ROW("abs.f32", "r s", absolute, 0),
+    ROW("abs.ftz.f32", "r s", absolute, 1),
+    SPECIAL("div.rn.f32", "r s s", divide, 0),
+    SPECIAL("div.rn.ftz.f32", "r s s", divide, 1),
+    SPECIAL("div.full.f32", "r s s", divide, 0),
+    SPECIAL("div.full.ftz.f32", "r s s", divide, 1),
+    SPECIAL("div.approx.f32", "r s s", divide, 0),
+    SPECIAL("div.approx.ftz.f32", "r s s", divide, 1),
+    SPECIAL("rcp.rn.f32", "r s", reciprocal, 0),
+    SPECIAL("rcp.rn.ftz.f32", "r s", reciprocal, 1),
+    SPECIAL("rcp.approx.f32", "r s", reciprocal, 0),
+    SPECIAL("rcp.approx.ftz.f32", "r s", reciprocal, 1),
+    SPECIAL("sqrt.rn.f32", "r s", square_root, 0),
+    SPECIAL("sqrt.approx.f32", "r s", square_root, 0),
+    SPECIAL("sqrt.approx.ftz.f32", "r s", square_root, 1),
+    SPECIAL("rsqrt.approx.f32", "r s", reciprocal_root, 0),
+    SPECIAL("rsqrt.approx.ftz.f32", "r s", reciprocal_root, 1),
+    SPECIAL("ex2.approx.f32", "r s", ex2_approx, 0),
+    SPECIAL("ex2.approx.ftz.f32", "r s", ex2_approx, 1),
+    SPECIAL("lg2.approx.f32", "r s", log2_approx, 0),
+    SPECIAL("lg2.approx.ftz.f32", "r s", log2_approx, 1),
+    SPECIAL("tanh.approx.f32", "r s", tanh_approx, 0),
+    SPECIAL("sin.approx.f32", "r s", sin_approx, 0),
+    SPECIAL("cos.approx.f32", "r s", cos_approx, 0),
+    CONVERT("cvt.rni.f32.f32", "r s", round_nearest, 0),
+    CONVERT("cvt.rmi.f32.f32", "r s", round_down, 0),
+    CONVERT("cvt.rpi.f32.f32", "r s", round_up, 0),
+    CONVERT("cvt.rzi.f32.f32", "r s", round_zero, 0),
+};
+
+const sim_rows sim_rows_float = {rows, sizeof rows / sizeof *rows};

@@ -1,0 +1,188 @@
+/*
+ * ldmatrix and mma.sync.
+ *
+ * An 8x8 matrix of 16-bit elements in a register, lane 4 * row + column / 2 holding two neighbours,
+ * is its 128 bytes in row order: so a register is copied as it lies. The two registers of an
+ * accumulator's 8x8 part interleave to its rows in the same way.
+ *
+ * mma: the products of fp16 and bf16 are exact in fp32 (bf16 ones unless they leave its range), and
+ * an element of D is C plus the products in the order of k, each sum rounded to fp32. The hardware
+ * adds in another, undocumented order with wider or truncated sums; the PTX ISA leaves it open.
+ */
+#ifdef __F16C__
+#include <immintrin.h>
+#endif
+#include <string.h>
+#include "access.h"
+#include "half.h"
+#include "traffic.h"
+
+enum { SIDE = 8, MATRIX = SIDE * SIDE };
+
+static bool all_lanes(sim_warp *w)
+{
+    if (w->mask == SIM_ALL_LANES)
+        return true;
+    sim_stop(w, -1, CUDA_ERROR_LAUNCH_FAILED,
+             "lanes are missing: all 32 must execute it, 0x%08x do", w->mask);
+    return false;
+}
+
+/* ---- ldmatrix; info: matrices, and 8 if transposed ---- */
+
+static void transpose(uint32_t matrix[SIM_LANES])
+{
+    uint16_t from[MATRIX], to[MATRIX];
+    memcpy(from, matrix, sizeof from);
+    for (int row = 0; row < SIDE; row++)
+        for (int column = 0; column < SIDE; column++)
+            to[column * SIDE + row] = from[row * SIDE + column];
+    memcpy(matrix, to, sizeof to);
+}
+
+static void ldmatrix(const sim_op *op, sim_warp *w)
+{
+    const int matrices = op->info & 7;
+    uint64_t address[SIM_LANES];
+    uint32_t narrow[SIM_LANES], out[4][SIM_LANES];
+    if (!all_lanes(w))
+        return;
+    sim_addresses(w, op, 0, 0, address);
+    LANES(l)
+    narrow[l] = (uint32_t)address[l];
+    for (int l = 0; l < matrices * SIDE; l++) {
+        const uint8_t *row = sim_shared_read_collective(w, l, narrow[l], 16);
+        if (row == NULL)
+            return;
+        memcpy(&out[l / SIDE][l % SIDE * 4], row, 16);
+    }
+    sim_count_shared(sim_counter(w), matrices == 4 ? SIM_ALL_LANES : (1u << matrices * SIDE) - 1,
+                     narrow, 16);
+    for (int m = 0; m < matrices; m++) {
+        if (op->info & 8)
+            transpose(out[m]);
+        sim_put(w, op->dst[m], out[m]);
+    }
+}
+
+/* ---- mma m16n8k8 and m16n8k16; info: k, and 1 if bf16 ---- */
+
+#ifdef __F16C__
+/* The same as sim_half_to_float, but for the bits of NaNs, which no sum keeps. */
+static void halves(const uint16_t bits[MATRIX], float out[MATRIX])
+{
+    for (int i = 0; i < MATRIX; i += SIDE) {
+        __m128i packed;
+        memcpy(&packed, bits + i, sizeof packed);
+        _mm256_storeu_ps(out + i, _mm256_cvtph_ps(packed));
+    }
+}
+#else
+static void halves(const uint16_t bits[MATRIX], float out[MATRIX])
+{
+    for (int i = 0; i < MATRIX; i++)
+        out[i] = sim_half_to_float(bits[i]);
+}
+#endif
+
+static void elements(const sim_warp *w, int32_t source, bool bf16, float out[MATRIX])
+{
+    uint16_t bits[MATRIX];
+    memcpy(bits, sim_source(w, source), sizeof bits);
+    if (bf16)
+        for (int i = 0; i < MATRIX; i++)
+            out[i] = sim_bfloat_to_float(bits[i]);
+    else
+        halves(bits, out);
+}
+
+/* A row of eight: one host vector. */
+typedef float line __attribute__((vector_size(SIDE * sizeof(float))));
+
+/* sum[row][column] += a[row][k] b[k][column] for k in order. */
+static void accumulate(line sum[SIDE], const float a[MATRIX], const line b[SIDE])
+{
+    for (int row = 0; row < SIDE; row++) {
+        line total = sum[row];
+        for (int k = 0; k < SIDE; k++)
+            total += a[row * SIDE + k] * b[k];
+        sum[row] = total;
+    }
+}
+
+/* The accumulators of a half (rows 0 ... 7 or 8 ... 15) as rows, and back. */
+static void take_rows(const uint32_t *even, const uint32_t *odd, line rows[SIDE])
+{
+    float both[MATRIX];
+    LANES(l)
+    {
+        both[2 * l] = sim_float(even[l]);
+        both[2 * l + 1] = sim_float(odd[l]);
+    }
+    memcpy(rows, both, sizeof both);
+}
+
+static void put_rows(sim_warp *w, const line rows[SIDE], int32_t even_register,
+                     int32_t odd_register)
+{
+    float both[MATRIX];
+    uint32_t even[SIM_LANES], odd[SIM_LANES];
+    memcpy(both, rows, sizeof both);
+    LANES(l)
+    {
+        even[l] = sim_result(both[2 * l]);
+        odd[l] = sim_result(both[2 * l + 1]);
+    }
+    sim_put(w, even_register, even);
+    sim_put(w, odd_register, odd);
+}
+
+static void mma(const sim_op *op, sim_warp *w)
+{
+    const int steps = op->info >> 4; /* of k8 */
+    const bool bf16 = op->info & 1;
+    const int32_t *c = op->src + 3 * steps;
+    line sum[2][SIDE], b[SIDE];
+    float a[MATRIX], by_column[MATRIX], by_row[MATRIX];
+    if (!all_lanes(w))
+        return;
+    for (int half = 0; half < 2; half++)
+        take_rows(sim_source(w, c[2 * half]), sim_source(w, c[2 * half + 1]), sum[half]);
+    for (int step = 0; step < steps; step++) {
+        elements(w, op->src[2 * steps + step], bf16, by_column);
+        for (int i = 0; i < MATRIX; i++)
+            by_row[i] = by_column[i % SIDE * SIDE + i / SIDE];
+        memcpy(b, by_row, sizeof b);
+        for (int half = 0; half < 2; half++) {
+            elements(w, op->src[2 * step + half], bf16, a);
+            accumulate(sum[half], a, b);
+        }
+    }
+    for (int half = 0; half < 2; half++)
+        put_rows(w, sum[half], op->dst[2 * half], op->dst[2 * half + 1]);
+}
+
+#define MATRICES(count, form, info)                                                                \
+    {"ldmatrix.sync.aligned.m8n8." count ".shared.b16", form " a", ldmatrix, SIM_KIND_SHARED,      \
+     info},                                                                                        \
+    {                                                                                              \
+        "ldmatrix.sync.aligned.m8n8." count ".trans.shared.b16", form " a", ldmatrix,              \
+            SIM_KIND_SHARED, (info) | 8                                                            \
+    }
+#define MMA(shape, type, form, info)                                                               \
+    {                                                                                              \
+        "mma.sync.aligned." shape ".row.col.f32." type "." type ".f32", form, mma,                 \
+            SIM_KIND_TENSOR, info                                                                  \
+    }
+
+static const sim_row rows[] = {
+    MATRICES("x1", "1r", 1),
+    MATRICES("x2", "2r", 2),
+    MATRICES("x4", "4r", 4),
+    MMA("m16n8k8", "f16", "4r 2s 1s 4s", 1 << 4),
+    MMA("m16n8k8", "bf16", "4r 2s 1s 4s", 1 << 4 | 1),
+    MMA("m16n8k16", "f16", "4r 4s 2s 4s", 2 << 4),
+    MMA("m16n8k16", "bf16", "4r 4s 2s 4s", 2 << 4 | 1),
+};
+
+const sim_rows sim_rows_matrix = {rows, sizeof rows / sizeof *rows};

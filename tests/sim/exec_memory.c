@@ -1,0 +1,243 @@
+/*
+ * ld and st of all spaces. Each lane's access is checked and done on its own; the traffic is
+ * counted for the warp. Loads read all lanes before a register is written, as the address may be
+ * one of them.
+ *
+ * info: bytes of an element, elements, whether it is sign-extended, the space, whether the
+ * registers are wider (64 bits) than the elements.
+ */
+#include <string.h>
+#include "access.h"
+#include "lanes.h"
+#include "traffic.h"
+
+#define INFO(bytes, count, is_signed, space)                                                       \
+    ((bytes) | (count) << 4 | (is_signed) << 7 | (int)(space) << 8)
+#define WIDE (1 << 12)
+
+typedef struct form {
+    unsigned bytes, count, total;
+    bool is_signed, wide; /* wide: 64-bit registers */
+    ptx_space space;
+} form;
+
+static form form_of(const sim_op *op)
+{
+    form f = {.bytes = op->info & 15,
+              .count = op->info >> 4 & 7,
+              .is_signed = op->info >> 7 & 1,
+              .wide = (op->info & WIDE) != 0 || (op->info & 15) == 8,
+              .space = (ptx_space)(op->info >> 8 & 15)};
+    f.total = f.bytes * f.count;
+    return f;
+}
+
+/* The space that a generic address is in, and the address there. */
+static ptx_space resolve(uint64_t *address)
+{
+    static const struct {
+        uint64_t base;
+        ptx_space space;
+    } windows[] = {{SIM_SHARED_WINDOW, PTX_SPACE_SHARED},
+                   {SIM_LOCAL_WINDOW, PTX_SPACE_LOCAL},
+                   {SIM_PARAM_WINDOW, PTX_SPACE_PARAM}};
+    for (size_t i = 0; i < sizeof windows / sizeof *windows; i++)
+        if (*address - windows[i].base < SIM_WINDOW_BYTES) {
+            *address -= windows[i].base;
+            return windows[i].space;
+        }
+    return PTX_SPACE_GLOBAL;
+}
+
+/* Parameters and local memory: nobody else's, only limits and alignment. */
+static uint8_t *private_at(sim_warp *w, int lane, ptx_space space, uint64_t address, unsigned bytes)
+{
+    const sim_program *p = w->block->program;
+    const bool param = space == PTX_SPACE_PARAM;
+    const size_t size = param ? p->function->param_bytes : p->local_bytes;
+    if (address > size || bytes > size - address) {
+        sim_stop(w, lane, CUDA_ERROR_ILLEGAL_ADDRESS, "outside of %s: %u bytes at %lld of %zu",
+                 param ? "the parameters" : "local memory", bytes, (long long)address, size);
+        return NULL;
+    }
+    if (address % bytes != 0) {
+        sim_stop(w, lane, CUDA_ERROR_MISALIGNED_ADDRESS, "misaligned address: %u bytes at %lld",
+                 bytes, (long long)address);
+        return NULL;
+    }
+    return param ? (uint8_t *)(uintptr_t)w->block->launch->params + address
+                 : w->block->local + sim_thread(w, lane) * p->local_bytes + address;
+}
+
+static uint8_t *memory_at(sim_warp *w, int lane, ptx_space space, uint64_t address, unsigned bytes,
+                          bool write)
+{
+    if (space == PTX_SPACE_GENERIC)
+        space = resolve(&address);
+    switch (space) {
+    case PTX_SPACE_SHARED:
+        return write ? sim_shared_write(w, lane, address, bytes)
+                     : sim_shared_read(w, lane, address, bytes);
+    case PTX_SPACE_GLOBAL:
+        return sim_global_at(w, lane, address, bytes, write, false);
+    case PTX_SPACE_CONST:
+        return sim_global_at(w, lane, address, bytes, false, true);
+    default:
+        return private_at(w, lane, space, address, bytes);
+    }
+}
+
+/* Traffic of the lanes, which are counted with the space of the first one. */
+static void count_traffic(sim_warp *w, ptx_space space, const uint64_t address[SIM_LANES],
+                          unsigned bytes)
+{
+    uint64_t first = address[sim_first_lane(w->mask)];
+    uint32_t narrow[SIM_LANES];
+    const uint64_t before = first;
+    if (space == PTX_SPACE_GENERIC)
+        space = resolve(&first);
+    if (space == PTX_SPACE_GLOBAL)
+        sim_count_global(sim_counter(w), w->mask, address, bytes);
+    if (space != PTX_SPACE_SHARED)
+        return;
+    LANES(l)
+    narrow[l] = (uint32_t)(address[l] - (before - first));
+    sim_count_shared(sim_counter(w), w->mask, narrow, bytes);
+}
+
+static uint64_t element(const uint8_t *at, const form *f)
+{
+    uint64_t value = 0;
+    memcpy(&value, at, f->bytes); /* both sides are little-endian */
+    if (f->is_signed && f->bytes < 8 && value >> (8 * f->bytes - 1))
+        value |= ~(uint64_t)0 << 8 * f->bytes;
+    return value;
+}
+
+static void load(const sim_op *op, sim_warp *w)
+{
+    const form f = form_of(op);
+    uint64_t address[SIM_LANES], values[4][SIM_LANES];
+    uint32_t narrow[SIM_LANES];
+    sim_addresses(w, op, 0, 0, address);
+    count_traffic(w, f.space, address, f.total);
+    LANES(l)
+    {
+        if (!sim_lane(w->mask, l))
+            continue;
+        const uint8_t *at = memory_at(w, l, f.space, address[l], f.total, false);
+        if (at == NULL)
+            return;
+        for (unsigned i = 0; i < f.count; i++)
+            values[i][l] = element(at + i * f.bytes, &f);
+    }
+    for (unsigned i = 0; i < f.count; i++) {
+        if (f.wide) {
+            sim_put_64(w, op->dst[i], values[i]);
+            continue;
+        }
+        LANES(l)
+        narrow[l] = sim_lane(w->mask, l) ? (uint32_t)values[i][l] : 0;
+        sim_put(w, op->dst[i], narrow);
+    }
+}
+
+/* A fault on demand: every number that reaches global memory is another one. */
+static void spoil(uint8_t *at, unsigned bytes)
+{
+    for (unsigned i = 1; i < bytes; i += 2)
+        at[i] ^= 0x20; /* an exponent bit of fp16, bf16 and fp32 */
+}
+
+static void store(const sim_op *op, sim_warp *w)
+{
+    const form f = form_of(op);
+    uint64_t address[SIM_LANES];
+    sim_addresses(w, op, 0, 0, address);
+    count_traffic(w, f.space, address, f.total);
+    LANES(l)
+    {
+        if (!sim_lane(w->mask, l))
+            continue;
+        uint8_t *at = memory_at(w, l, f.space, address[l], f.total, true);
+        if (at == NULL)
+            return;
+        for (unsigned i = 0; i < f.count; i++) {
+            const int32_t source = op->src[1 + i];
+            if (f.wide)
+                memcpy(at + i * f.bytes, sim_source_64(w, source) + l, f.bytes);
+            else
+                memcpy(at + i * f.bytes, sim_source(w, source) + l, f.bytes);
+        }
+        if (w->block->launch->spoil && f.space == PTX_SPACE_GLOBAL)
+            spoil(at, f.total);
+    }
+}
+
+/* ---- rows ---- */
+
+#define LOAD(text, kind, space, type, bytes, is_signed, r)                                         \
+    {"ld." text type, r " a", load, kind, INFO(bytes, 1, is_signed, space)},                       \
+    {                                                                                              \
+        "ld." text "v2." type, "2" r " a", load, kind, INFO(bytes, 2, is_signed, space)            \
+    }
+#define LOAD_4(text, kind, space, type, bytes, is_signed, r)                                       \
+    LOAD(text, kind, space, type, bytes, is_signed, r),                                            \
+    {                                                                                              \
+        "ld." text "v4." type, "4" r " a", load, kind, INFO(bytes, 4, is_signed, space)            \
+    }
+/* One element into a register of 64 bits. */
+#define LOAD_WIDE(text, kind, space, type, bytes, is_signed)                                       \
+    {                                                                                              \
+        "ld." text type, "d a", load, kind, INFO(bytes, 1, is_signed, space) | WIDE                \
+    }
+#define LOADS(text, kind, space)                                                                   \
+    LOAD_WIDE(text, kind, space, "u8", 1, 0), LOAD_WIDE(text, kind, space, "s8", 1, 1),            \
+        LOAD_WIDE(text, kind, space, "u16", 2, 0), LOAD_WIDE(text, kind, space, "s16", 2, 1),      \
+        LOAD_WIDE(text, kind, space, "u32", 4, 0), LOAD_WIDE(text, kind, space, "s32", 4, 1),      \
+        LOAD_4(text, kind, space, "b8", 1, 0, "r"), LOAD_4(text, kind, space, "u8", 1, 0, "r"),    \
+        LOAD_4(text, kind, space, "s8", 1, 1, "r"), LOAD_4(text, kind, space, "b16", 2, 0, "r"),   \
+        LOAD_4(text, kind, space, "u16", 2, 0, "r"), LOAD_4(text, kind, space, "s16", 2, 1, "r"),  \
+        LOAD_4(text, kind, space, "b32", 4, 0, "r"), LOAD_4(text, kind, space, "u32", 4, 0, "r"),  \
+        LOAD_4(text, kind, space, "s32", 4, 0, "r"), LOAD_4(text, kind, space, "f32", 4, 0, "r"),  \
+        LOAD(text, kind, space, "b64", 8, 0, "d"), LOAD(text, kind, space, "u64", 8, 0, "d"),      \
+        LOAD(text, kind, space, "s64", 8, 0, "d")
+
+#define STORE(text, kind, space, type, bytes, s)                                                   \
+    {"st." text type, "a " s, store, kind, INFO(bytes, 1, 0, space)},                              \
+    {                                                                                              \
+        "st." text "v2." type, "a 2" s, store, kind, INFO(bytes, 2, 0, space)                      \
+    }
+#define STORE_4(text, kind, space, type, bytes, s)                                                 \
+    STORE(text, kind, space, type, bytes, s),                                                      \
+    {                                                                                              \
+        "st." text "v4." type, "a 4" s, store, kind, INFO(bytes, 4, 0, space)                      \
+    }
+#define STORES(text, kind, space)                                                                  \
+    {"st." text "u32", "a S", store, kind, INFO(4, 1, 0, space) | WIDE},                           \
+        {"st." text "b32", "a S", store, kind, INFO(4, 1, 0, space) | WIDE},                       \
+        STORE_4(text, kind, space, "b8", 1, "s"), STORE_4(text, kind, space, "u8", 1, "s"),        \
+        STORE_4(text, kind, space, "b16", 2, "s"), STORE_4(text, kind, space, "u16", 2, "s"),      \
+        STORE_4(text, kind, space, "b32", 4, "s"), STORE_4(text, kind, space, "u32", 4, "s"),      \
+        STORE_4(text, kind, space, "f32", 4, "s"), STORE(text, kind, space, "b64", 8, "S"),        \
+        STORE(text, kind, space, "u64", 8, "S")
+
+static const sim_row rows[] = {
+    LOADS("param.", SIM_KIND_PARAM, PTX_SPACE_PARAM),
+    LOADS("const.", SIM_KIND_PARAM, PTX_SPACE_CONST),
+    LOADS("shared.", SIM_KIND_SHARED, PTX_SPACE_SHARED),
+    LOADS("volatile.shared.", SIM_KIND_SHARED, PTX_SPACE_SHARED),
+    LOADS("global.", SIM_KIND_GLOBAL, PTX_SPACE_GLOBAL),
+    LOADS("global.nc.", SIM_KIND_GLOBAL, PTX_SPACE_GLOBAL),
+    LOADS("volatile.global.", SIM_KIND_GLOBAL, PTX_SPACE_GLOBAL),
+    LOADS("local.", SIM_KIND_GLOBAL, PTX_SPACE_LOCAL),
+    LOADS("", SIM_KIND_GLOBAL, PTX_SPACE_GENERIC),
+    STORES("shared.", SIM_KIND_SHARED, PTX_SPACE_SHARED),
+    STORES("volatile.shared.", SIM_KIND_SHARED, PTX_SPACE_SHARED),
+    STORES("global.", SIM_KIND_GLOBAL, PTX_SPACE_GLOBAL),
+    STORES("volatile.global.", SIM_KIND_GLOBAL, PTX_SPACE_GLOBAL),
+    STORES("local.", SIM_KIND_GLOBAL, PTX_SPACE_LOCAL),
+    STORES("", SIM_KIND_GLOBAL, PTX_SPACE_GENERIC),
+};
+
+const sim_rows sim_rows_memory = {rows, sizeof rows / sizeof *rows};

@@ -1,0 +1,21 @@
+/*
+ * One forward launch on the software device, judged: the device's errors, the numbers, the traffic.
+ */
+#ifndef SIM_FORWARD_H
+#define SIM_FORWARD_H
+
+#include "runtime/launch.h"
+#include "tests/sim/sim.h"
+#include "tuner/verify.h"
+
+enum { FORWARD_WHY_BYTES = 1200 };
+
+/* Launch on the tensors of the case, which are made for it: outputs poisoned, each tensor an
+ * allocation of its own that ends with its last element, the workspace too. false: why says what is
+ * wrong. *ret_splits (may be NULL): into how many the keys were divided. The device's context is
+ * current. */
+bool forward_launch(const fa2i_device *device, const fa2i_loaded *loaded,
+                    const fa2i_expected *expected, char why[FORWARD_WHY_BYTES],
+                    int32_t *ret_splits);
+
+#endif

@@ -1,0 +1,376 @@
+/*
+ * Running a launch: host threads take blocks from a counter; a block's warps take turns at its
+ * barriers.
+ *
+ * - A side of a divergent branch ends when it arrives at the join: then the frame under it goes on.
+ * The frame that waits at the join is the branch's own, with the lanes of both sides.
+ * - Barriers open when all warps wait or have ended, each that is complete; so the warps that wait
+ * at one are all that can meet there, and more than it counts would meet by chance. A block is
+ * stuck when none is complete.
+ */
+#include "machine.h"
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { HOST_THREADS_MAX = 64 };
+
+/* ---- errors ---- */
+
+static int append(char *out, size_t bytes, int used, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+static int append(char *out, size_t bytes, int used, const char *format, ...)
+{
+    va_list arguments;
+    if (used >= (int)bytes)
+        return used;
+    va_start(arguments, format);
+    used += vsnprintf(out + used, bytes - (size_t)used, format, arguments);
+    va_end(arguments);
+    return used < (int)bytes ? used : (int)bytes;
+}
+
+void sim_describe(const sim_program *program, int32_t op, char *out, size_t bytes)
+{
+    const ptx_instruction *source = program->ops[op].source;
+    const ptx_module *module = program->module;
+    int used = 0;
+    for (int at = source->location; at >= 0; at = module->locations[at].outer) {
+        const ptx_location *l = &module->locations[at];
+        const char *file = ptx_file_name(module, l->file);
+        const char *slash = strrchr(file, '/');
+        used = append(out, bytes, used, used == 0 ? "%s:%d" : " in %s:%d",
+                      slash != NULL ? slash + 1 : file, l->line);
+    }
+    append(out, bytes, used, "%sPTX line %d: %s", used == 0 ? "" : ", ", source->line,
+           source->text);
+}
+
+void sim_stop(sim_warp *warp, int lane, CUresult error, const char *format, ...)
+{
+    sim_launch *launch = warp->block->launch;
+    const sim_program *program = launch->program;
+    char *out = launch->message;
+    warp->state = SIM_ENDED;
+    pthread_mutex_lock(&launch->lock);
+    if (launch->error == CUDA_SUCCESS) {
+        const unsigned *place = warp->block->place;
+        int used = append(out, SIM_MESSAGE_BYTES, 0, "%s, block (%u, %u, %u), ",
+                          program->function->name, place[0], place[1], place[2]);
+        used = lane < 0
+                   ? append(out, SIM_MESSAGE_BYTES, used, "warp %d, ", warp->index)
+                   : append(out, SIM_MESSAGE_BYTES, used, "thread %u, ", sim_thread(warp, lane));
+        sim_describe(program, warp->pc, out + used, SIM_MESSAGE_BYTES - (size_t)used);
+        used = append(out, SIM_MESSAGE_BYTES, (int)strlen(out), ": ");
+        va_list arguments;
+        va_start(arguments, format);
+        vsnprintf(out + used, SIM_MESSAGE_BYTES - (size_t)used, format, arguments);
+        va_end(arguments);
+        launch->error = error;
+    }
+    atomic_store(&launch->stopped, true);
+    pthread_mutex_unlock(&launch->lock);
+}
+
+/* ---- warps ---- */
+
+void sim_addresses(const sim_warp *w, const sim_op *op, int which, int source,
+                   uint64_t out[SIM_LANES])
+{
+    const int32_t base = op->src[source];
+    const uint64_t offset = (uint64_t)op->offset[which];
+    for (int l = 0; l < SIM_LANES; l++)
+        out[l] = offset;
+    if (base == SIM_NONE)
+        return;
+    if (op->address_64[which]) {
+        const uint64_t *wide = sim_source_64(w, base);
+        for (int l = 0; l < SIM_LANES; l++)
+            out[l] += wide[l];
+    } else {
+        const uint32_t *narrow = sim_source(w, base);
+        for (int l = 0; l < SIM_LANES; l++)
+            out[l] = (uint32_t)(out[l] + narrow[l]);
+    }
+}
+
+/* The side that runs has nothing left to do: its lanes are at the join, or ended. */
+static void next_side(sim_warp *w)
+{
+    while (w->depth > 0) {
+        const sim_frame *frame = &w->stack[--w->depth];
+        w->active = frame->mask & w->alive;
+        w->pc = frame->pc;
+        w->join = frame->join;
+        if (w->active != 0 && w->pc != w->join)
+            return;
+    }
+    if (w->active == 0 || w->alive == 0)
+        w->state = SIM_ENDED;
+}
+
+static void run_warp(sim_warp *w)
+{
+    const sim_launch *launch = w->block->launch;
+    const sim_program *program = w->block->program;
+    while (w->state == SIM_RUNS) {
+        const sim_op *op = &program->ops[w->pc];
+        uint32_t mask = w->active;
+        if (op->guard != SIM_NONE)
+            mask &= op->guard_negated ? ~w->predicates[op->guard] : w->predicates[op->guard];
+        w->next = w->pc + 1;
+        w->mask = mask;
+        if (mask != 0) { /* a guard may send the whole warp past it, branches included */
+            w->block->counts[w->pc].executed++;
+            op->handler(op, w);
+        }
+        if (++w->steps > launch->budget)
+            sim_stop(w, -1, CUDA_ERROR_LAUNCH_TIMEOUT,
+                     "timeout: the warp has executed %llu instructions",
+                     (unsigned long long)launch->budget);
+        w->pc = w->next;
+        if (w->pc == w->join || w->active == 0)
+            next_side(w);
+    }
+}
+
+static uint32_t lanes_at_start(const sim_launch *launch, unsigned warp)
+{
+    const unsigned threads = launch->thread_count - warp * SIM_LANES;
+    return threads >= SIM_LANES ? SIM_ALL_LANES : (1u << threads) - 1;
+}
+
+static void begin_warp(sim_block *block, sim_warp *w)
+{
+    const sim_program *p = block->program;
+    const sim_launch *launch = block->launch;
+    const unsigned first = (unsigned)w->index * SIM_LANES;
+    const unsigned *threads = launch->threads;
+    memset(w->file, 0xcd, p->file_words * sizeof *w->file); /* nobody may count on zeros */
+    memset(w->predicates, 0, ((size_t)p->predicates + 1) * sizeof *w->predicates);
+    memset(w->commits, 0, sizeof w->commits);
+    w->active = w->alive = lanes_at_start(launch, (unsigned)w->index);
+    w->pc = 0;
+    w->join = SIM_NONE;
+    w->state = SIM_RUNS;
+    w->depth = 0;
+    w->steps = 0;
+    w->copy_count = 0;
+    w->sync_epoch = 0;
+    for (int s = 0; s < SIM_SPECIALS; s++) {
+        if (p->special[s] == SIM_NONE)
+            continue;
+        for (unsigned l = 0; l < SIM_LANES; l++) {
+            const unsigned thread = first + l;
+            const unsigned values[SIM_SPECIALS] = {thread % threads[0],
+                                                   thread / threads[0] % threads[1],
+                                                   thread / threads[0] / threads[1],
+                                                   threads[0],
+                                                   threads[1],
+                                                   threads[2],
+                                                   block->place[0],
+                                                   block->place[1],
+                                                   block->place[2],
+                                                   launch->grid[0],
+                                                   launch->grid[1],
+                                                   launch->grid[2],
+                                                   l,
+                                                   (unsigned)w->index};
+            w->file[p->special[s] + (int32_t)l] = values[s];
+        }
+    }
+}
+
+/* ---- blocks ---- */
+
+typedef struct gathering {
+    uint32_t warps; /* that wait there, a bit each */
+    unsigned wanted;
+    sim_warp *last;
+    bool agreed; /* on how many meet */
+} gathering;
+
+static gathering gather(sim_block *block, uint32_t barrier)
+{
+    gathering g = {.agreed = true};
+    for (unsigned i = 0; i < block->launch->warp_count; i++) {
+        sim_warp *w = &block->warps[i];
+        if (w->state != SIM_AT_BARRIER || w->barrier != barrier)
+            continue;
+        g.agreed &= g.last == NULL || g.last->barrier_threads == w->barrier_threads;
+        g.warps |= 1u << i;
+        g.last = w;
+    }
+    if (g.last != NULL)
+        g.wanted = g.last->barrier_threads == 0 ? block->launch->warp_count
+                                                : g.last->barrier_threads / SIM_LANES;
+    return g;
+}
+
+static void stop_at_barrier(sim_warp *w, const char *format, int number)
+    __attribute__((format(printf, 2, 0)));
+
+static void stop_at_barrier(sim_warp *w, const char *format, int number)
+{
+    w->pc--; /* at the barrier, for the message */
+    sim_stop(w, -1, CUDA_ERROR_LAUNCH_FAILED, format, number);
+}
+
+/* Let the warps at a barrier go on, if all that it counts have arrived with all their threads. */
+static bool open_barrier(sim_block *block, uint32_t barrier)
+{
+    const gathering g = gather(block, barrier);
+    const int arrived = sim_bits(g.warps);
+    if (g.last == NULL || (g.agreed && (unsigned)arrived < g.wanted))
+        return false;
+    if (!g.agreed || (unsigned)arrived > g.wanted) {
+        stop_at_barrier(g.last, "barrier divergence: %d warps arrive, which is not what it counts",
+                        arrived);
+        return false;
+    }
+    for (unsigned i = 0; i < block->launch->warp_count; i++) {
+        sim_warp *w = &block->warps[i];
+        if ((g.warps >> i & 1) == 0)
+            continue;
+        if (w->alive != lanes_at_start(block->launch, i)) {
+            stop_at_barrier(w, "barrier divergence: threads of warp %d have ended and never arrive",
+                            w->index);
+            return false;
+        }
+        w->state = SIM_RUNS;
+    }
+    sim_shadow_barrier(&block->shadow, g.warps);
+    return true;
+}
+
+/* Some warp waits, and no barrier opens. */
+static void stop_stuck(sim_block *block)
+{
+    sim_warp *waiting = NULL, *ended = NULL;
+    for (unsigned i = 0; i < block->launch->warp_count; i++) {
+        sim_warp *w = &block->warps[i];
+        if (w->state == SIM_AT_BARRIER)
+            waiting = w;
+        else
+            ended = w;
+    }
+    if (ended != NULL)
+        stop_at_barrier(waiting,
+                        "barrier divergence: threads of warp %d have ended and never arrive",
+                        ended->index);
+    else
+        stop_at_barrier(waiting, "barrier divergence: barrier %d never has all that it counts",
+                        (int)waiting->barrier);
+}
+
+static void open_barriers(sim_block *block)
+{
+    bool opened = false;
+    for (uint32_t b = 0; b < SIM_BARRIERS && !atomic_load(&block->launch->stopped); b++)
+        opened |= open_barrier(block, b);
+    if (!opened && !atomic_load(&block->launch->stopped))
+        stop_stuck(block);
+}
+
+void sim_run_block(sim_block *block, unsigned index)
+{
+    sim_launch *launch = block->launch;
+    block->index = index;
+    block->place[0] = index % launch->grid[0];
+    block->place[1] = index / launch->grid[0] % launch->grid[1];
+    block->place[2] = index / launch->grid[0] / launch->grid[1];
+    memset(block->shared, 0xcd, launch->shared_bytes);
+    sim_shadow_begin_block(&block->shadow);
+    for (unsigned i = 0; i < launch->warp_count; i++)
+        begin_warp(block, &block->warps[i]);
+    for (bool running = true; running && !atomic_load(&launch->stopped);) {
+        running = false;
+        for (unsigned i = 0; i < launch->warp_count && !atomic_load(&launch->stopped); i++) {
+            run_warp(&block->warps[i]);
+            running |= block->warps[i].state == SIM_AT_BARRIER;
+        }
+        if (running && !atomic_load(&launch->stopped))
+            open_barriers(block);
+    }
+}
+
+static void block_init(sim_launch *launch, sim_block *block)
+{
+    const sim_program *p = launch->program;
+    *block = (sim_block){.launch = launch, .program = p};
+    block->warps = sim_host_memory(launch->warp_count * sizeof *block->warps);
+    block->shared = sim_host_memory((size_t)launch->shared_bytes + 16);
+    block->local = sim_host_memory(launch->thread_count * p->local_bytes);
+    block->counts = sim_host_memory((size_t)p->op_count * sizeof *block->counts);
+    sim_shadow_init(&block->shadow, launch->shared_bytes, launch->warp_count);
+    for (unsigned i = 0; i < launch->warp_count; i++) {
+        sim_warp *w = &block->warps[i];
+        w->index = (int)i;
+        w->block = block;
+        w->constants = p->constants;
+        w->file = sim_host_memory(p->file_words * sizeof *w->file);
+        w->predicates = sim_host_memory(((size_t)p->predicates + 1) * sizeof *w->predicates);
+    }
+}
+
+static void block_done(sim_block *block)
+{
+    for (unsigned i = 0; i < block->launch->warp_count; i++) {
+        free(block->warps[i].file);
+        free(block->warps[i].predicates);
+        free(block->warps[i].copies);
+    }
+    free(block->warps);
+    free(block->shared);
+    free(block->local);
+    free(block->counts);
+    sim_shadow_done(&block->shadow);
+}
+
+/* ---- launches ---- */
+
+static void add_counts(sim_launch *launch, const sim_count *counts)
+{
+    pthread_mutex_lock(&launch->lock);
+    for (int i = 0; i < launch->program->op_count; i++) {
+        sim_count *sum = &launch->counts[i];
+        sum->executed += counts[i].executed;
+        sum->wavefronts += counts[i].wavefronts;
+        sum->wavefronts_ideal += counts[i].wavefronts_ideal;
+        sum->sectors += counts[i].sectors;
+        sum->sectors_ideal += counts[i].sectors_ideal;
+    }
+    pthread_mutex_unlock(&launch->lock);
+}
+
+static void *work(void *argument)
+{
+    sim_launch *launch = argument;
+    sim_block block;
+    block_init(launch, &block);
+    for (;;) {
+        const unsigned index = atomic_fetch_add(&launch->next_block, 1);
+        if (index >= launch->block_count || atomic_load(&launch->stopped))
+            break;
+        sim_run_block(&block, index);
+    }
+    add_counts(launch, block.counts);
+    block_done(&block);
+    return NULL;
+}
+
+void sim_run(sim_launch *launch, unsigned host_threads)
+{
+    pthread_t threads[HOST_THREADS_MAX];
+    unsigned started = 0;
+    unsigned wanted = host_threads < launch->block_count ? host_threads : launch->block_count;
+    if (wanted > HOST_THREADS_MAX)
+        wanted = HOST_THREADS_MAX;
+    while (started + 1 < wanted && pthread_create(&threads[started], NULL, work, launch) == 0)
+        started++;
+    work(launch);
+    for (unsigned i = 0; i < started; i++)
+        pthread_join(threads[i], NULL);
+}

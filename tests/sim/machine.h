@@ -1,0 +1,196 @@
+/*
+ * What runs: a launch of a program on a grid, its blocks, their warps.
+ *
+ * Warps run one after another in a block, each until it waits at a barrier or ends; what another
+ * order would do is covered by the checks, not by trying. Lanes of a warp run in lockstep under a
+ * mask; a divergent branch pushes its sides on a stack, and they meet again at the branch's
+ * immediate post-dominator.
+ *
+ * Errors: the first one stops the launch and is kept in it; handlers return after sim_stop as if
+ * nothing had happened. A block belongs to one host thread; a launch is shared by all.
+ */
+#ifndef SIM_MACHINE_H
+#define SIM_MACHINE_H
+
+#include <cuda.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include "memory.h"
+#include "program.h"
+#include "shadow.h"
+
+enum { SIM_LANES = 32, SIM_STACK_MAX = 160, SIM_MESSAGE_BYTES = 1024, SIM_BARRIERS = 16 };
+#define SIM_ALL_LANES 0xffffffffu
+
+/* Where shared memory begins in its window (the first KiB is the system's on real devices), and
+ * where the windows are in the generic address space. */
+#define SIM_SHARED_BASE   1024u
+#define SIM_SHARED_WINDOW 0x7e0000000000u
+#define SIM_LOCAL_WINDOW  0x7e1000000000u
+#define SIM_PARAM_WINDOW  0x7e2000000000u
+#define SIM_WINDOW_BYTES  0x001000000000u
+
+/* Per instruction of the program, summed over all warps. */
+typedef struct sim_count {
+    uint64_t executed;                     /* by warps */
+    uint64_t wavefronts, wavefronts_ideal; /* of shared memory */
+    uint64_t sectors, sectors_ideal;       /* of global memory, 32 bytes each */
+} sim_count;
+
+typedef struct sim_frame {
+    int32_t pc, join;
+    uint32_t mask;
+} sim_frame;
+
+typedef enum sim_state { SIM_RUNS, SIM_AT_BARRIER, SIM_ENDED } sim_state;
+
+/* One cp.async instruction of a warp, until all its lanes have waited for it. */
+typedef struct sim_copy {
+    uint32_t lanes; /* whose bytes have not landed */
+    uint32_t address[SIM_LANES];
+    uint32_t group[SIM_LANES]; /* per lane: the commit that it belongs to */
+    uint8_t bytes;
+    int32_t op;
+    uint8_t data[SIM_LANES][16];
+} sim_copy;
+
+struct sim_block;
+
+typedef struct sim_warp {
+    uint32_t *file; /* registers */
+    uint32_t *predicates;
+    const uint32_t *constants;
+    uint32_t mask;   /* lanes that execute this instruction */
+    uint32_t active; /* lanes on this side of the branches */
+    uint32_t alive;  /* lanes that have not ended */
+    int32_t pc, next, join;
+    sim_state state;
+    uint32_t barrier;               /* at which it waits */
+    uint32_t barrier_threads;       /* that meet there; 0: all of the block */
+    sim_frame stack[SIM_STACK_MAX]; /* the sides that wait, innermost last */
+    int depth;
+    int index; /* in the block */
+    uint64_t steps;
+    struct sim_block *block;
+    uint32_t commits[SIM_LANES]; /* cp.async.commit_group so far */
+    sim_copy *copies;
+    size_t copy_count, copy_capacity;
+    uint16_t sync_epoch; /* grows with each bar.warp.sync of the whole warp */
+} sim_warp;
+
+typedef struct sim_launch {
+    const sim_program *program;
+    sim_memory *memory;
+    unsigned grid[3], threads[3];
+    unsigned thread_count, warp_count, block_count;
+    uint32_t shared_bytes; /* static and dynamic */
+    const uint8_t *params;
+    uint64_t budget; /* instructions per warp */
+    bool spoil;      /* a fault on demand: stores to global memory are wrong */
+    uint32_t serial; /* of the launch, for the shadow of global memory */
+    atomic_uint next_block;
+    atomic_bool stopped;
+    pthread_mutex_t lock; /* of what follows */
+    CUresult error;
+    char message[SIM_MESSAGE_BYTES];
+    sim_count *counts; /* [op_count]; added to when a worker ends */
+} sim_launch;
+
+typedef struct sim_block {
+    sim_launch *launch;
+    const sim_program *program;
+    unsigned index, place[3];
+    sim_warp *warps;
+    uint8_t *shared; /* [launch->shared_bytes] */
+    sim_shadow shadow;
+    uint8_t *local;    /* [thread][local_bytes] */
+    sim_count *counts; /* of this host thread */
+} sim_block;
+
+/* Run a whole launch on up to host_threads threads of the host. The result is in launch->error. */
+void sim_run(sim_launch *launch, unsigned host_threads);
+
+/* Run the block from its beginning; its memory is the worker's. */
+void sim_run_block(sim_block *block, unsigned index);
+
+/* ---- for handlers ---- */
+
+/* Stop the launch with an error: the message names kernel, block, thread and source, then says
+ * what. lane < 0: the whole warp. */
+void sim_stop(sim_warp *warp, int lane, CUresult error, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* "fwd_sm80: fill.cu.in:26 (in fwd.cu.in:203): cp.async...": where an instruction comes from. */
+void sim_describe(const sim_program *program, int32_t op, char *out, size_t bytes);
+
+static inline const uint32_t *sim_source(const sim_warp *w, int32_t operand)
+{
+    return operand >= 0 ? w->file + operand : w->constants + ~operand;
+}
+
+static inline const uint64_t *sim_source_64(const sim_warp *w, int32_t operand)
+{
+    return (const void *)sim_source(w, operand);
+}
+
+static inline bool sim_lane(uint32_t mask, int lane)
+{
+    return mask >> lane & 1;
+}
+
+static inline int sim_first_lane(uint32_t mask)
+{
+    return mask == 0 ? -1 : __builtin_ctz(mask);
+}
+
+static inline int sim_bits(uint32_t mask)
+{
+    return __builtin_popcount(mask);
+}
+
+/* Write a register in the lanes that execute. */
+static inline void sim_put(sim_warp *w, int32_t operand, const uint32_t value[SIM_LANES])
+{
+    uint32_t *out = w->file + operand;
+    if (w->mask == SIM_ALL_LANES) {
+        for (int l = 0; l < SIM_LANES; l++)
+            out[l] = value[l];
+        return;
+    }
+    for (int l = 0; l < SIM_LANES; l++)
+        out[l] = sim_lane(w->mask, l) ? value[l] : out[l];
+}
+
+static inline void sim_put_64(sim_warp *w, int32_t operand, const uint64_t value[SIM_LANES])
+{
+    uint64_t *out = (void *)(w->file + operand);
+    for (int l = 0; l < SIM_LANES; l++)
+        out[l] = sim_lane(w->mask, l) ? value[l] : out[l];
+}
+
+static inline uint32_t sim_predicate(const sim_warp *w, const sim_op *op, int source)
+{
+    const uint32_t value = w->predicates[op->src[source]];
+    return op->negated >> source & 1 ? ~value : value;
+}
+
+static inline void sim_put_predicate(sim_warp *w, int32_t predicate, uint32_t value)
+{
+    w->predicates[predicate] = (w->predicates[predicate] & ~w->mask) | (value & w->mask);
+}
+
+static inline sim_count *sim_counter(const sim_warp *w)
+{
+    return &w->block->counts[w->pc];
+}
+
+static inline unsigned sim_thread(const sim_warp *w, int lane)
+{
+    return (unsigned)(w->index * SIM_LANES + lane);
+}
+
+/* The addresses of memory argument `which`, whose base is source `source`. */
+void sim_addresses(const sim_warp *w, const sim_op *op, int which, int source,
+                   uint64_t out[SIM_LANES]);
+
+#endif

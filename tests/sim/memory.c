@@ -1,0 +1,226 @@
+/*
+ * Allocations in the order of their addresses, which only grow; marks of words as packed 64-bit
+ * atomics.
+ *
+ * - Marks need no order between each other: each is looked at and replaced on its own, and a race
+ * that two host threads hide from one another by that is found at the next of its words.
+ * - A launch is known by 12 bits of its serial; marks are wiped when these start again.
+ */
+#include "memory.h"
+#include "arena.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FIRST_ADDRESS 0x700000000000u
+#define SPACING_BYTES 0x10000000u /* behind each allocation */
+enum { ALIGN_BYTES = 512, WORD_BYTES = 4, LAUNCHES = 4095 };
+
+void sim_memory_init(sim_memory *memory, size_t total_bytes)
+{
+    *memory = (sim_memory){.next = FIRST_ADDRESS, .total_bytes = total_bytes};
+    pthread_mutex_init(&memory->lock, NULL);
+}
+
+static void release(sim_allocation *a)
+{
+    free(a->data);
+    free(a->writes);
+    free(a->reads);
+    a->data = NULL;
+    a->writes = a->reads = NULL;
+}
+
+void sim_memory_done(sim_memory *memory)
+{
+    for (size_t i = 0; i < memory->count; i++)
+        release(&memory->allocations[i]);
+    free(memory->allocations);
+    pthread_mutex_destroy(&memory->lock);
+    *memory = (sim_memory){0};
+}
+
+static size_t rounded(size_t bytes)
+{
+    return (bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
+}
+
+bool sim_memory_get(sim_memory *memory, size_t bytes, uint64_t *ret_address)
+{
+    if (bytes > memory->total_bytes || rounded(bytes) > memory->total_bytes - memory->used_bytes)
+        return false;
+    uint8_t *data = malloc(bytes); /* not zeroed: neither is the device's */
+    if (data == NULL)
+        return false;
+    if (memory->count == memory->capacity) {
+        const size_t capacity = memory->capacity == 0 ? 64 : 2 * memory->capacity;
+        sim_allocation *larger =
+            realloc(memory->allocations, capacity * sizeof *memory->allocations);
+        if (larger == NULL) {
+            free(data);
+            return false;
+        }
+        memory->allocations = larger;
+        memory->capacity = capacity;
+    }
+    memory->allocations[memory->count++] = (sim_allocation){
+        .base = memory->next, .bytes = bytes, .data = data, .words = (bytes + 3) / WORD_BYTES};
+    *ret_address = memory->next;
+    memory->next += rounded(bytes) + SPACING_BYTES;
+    memory->used_bytes += rounded(bytes);
+    return true;
+}
+
+sim_allocation *sim_memory_find(const sim_memory *memory, uint64_t address)
+{
+    size_t low = 0, high = memory->count;
+    while (low < high) {
+        const size_t middle = (low + high) / 2;
+        if (memory->allocations[middle].base <= address)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low == 0 ? NULL : &memory->allocations[low - 1];
+}
+
+bool sim_memory_release(sim_memory *memory, uint64_t address)
+{
+    sim_allocation *a = sim_memory_find(memory, address);
+    if (a == NULL || a->base != address || a->data == NULL)
+        return false;
+    memory->used_bytes -= rounded(a->bytes);
+    release(a);
+    return true;
+}
+
+uint8_t *sim_memory_at(const sim_memory *memory, uint64_t address, size_t bytes)
+{
+    const sim_allocation *a = sim_memory_find(memory, address);
+    if (a == NULL || a->data == NULL || address - a->base > a->bytes ||
+        bytes > a->bytes - (address - a->base))
+        return NULL;
+    return a->data + (address - a->base);
+}
+
+size_t sim_memory_live(const sim_memory *memory)
+{
+    size_t live = 0;
+    for (size_t i = 0; i < memory->count; i++)
+        live += memory->allocations[i].data != NULL;
+    return live;
+}
+
+void sim_memory_describe(const sim_memory *memory, uint64_t address, char *out, size_t out_bytes)
+{
+    const sim_allocation *a = sim_memory_find(memory, address);
+    if (a == NULL) {
+        snprintf(out, out_bytes, "0x%llx is before all allocations", (unsigned long long)address);
+        return;
+    }
+    const uint64_t at = address - a->base;
+    snprintf(out, out_bytes, "0x%llx is %llu bytes %s the %s %zu bytes at 0x%llx",
+             (unsigned long long)address, (unsigned long long)(at < a->bytes ? at : at - a->bytes),
+             at < a->bytes ? "into" : "behind", a->data == NULL ? "released" : "allocated",
+             a->bytes, (unsigned long long)a->base);
+}
+
+/* ---- marks ---- */
+
+#define SEVERAL ((uint64_t)1 << 51)
+#define WHO     (((uint64_t)1 << 36) - 1) /* block and thread */
+
+static uint64_t pack(const sim_toucher *who)
+{
+    const uint64_t launch = who->launch % LAUNCHES + 1;
+    return launch << 52 | (uint64_t)(who->epoch & 0x7fff) << 36 |
+           (uint64_t)(who->block & 0x3ffffff) << 10 | (who->thread & 0x3ff);
+}
+
+static sim_toucher unpack(uint64_t mark, uint32_t launch)
+{
+    return (sim_toucher){.launch = launch,
+                         .block = (uint32_t)(mark >> 10) & 0x3ffffff,
+                         .thread = (unsigned)mark & 0x3ff,
+                         .epoch = (uint32_t)(mark >> 36) & 0x7fff};
+}
+
+/* Is a mark of this launch, and by nobody that a barrier orders before `mine`? */
+static bool collides(uint64_t mark, uint64_t mine)
+{
+    const uint64_t different = mark ^ mine;
+    if (different >> 52 != 0)
+        return false; /* of another launch, or none */
+    const bool same_block = (different >> 10 & 0x3ffffff) == 0;
+    const bool same_thread = same_block && (different & 0x3ff) == 0;
+    const bool same_epoch = (different >> 36 & 0x7fff) == 0;
+    if (same_thread && (mark & SEVERAL) == 0)
+        return false;
+    return !same_block || same_epoch;
+}
+
+static bool make_marks(sim_memory *memory, sim_allocation *a)
+{
+    bool ok = true;
+    pthread_mutex_lock(&memory->lock);
+    if (a->reads == NULL) {
+        sim_mark *writes = calloc(a->words, sizeof *writes);
+        sim_mark *reads = calloc(a->words, sizeof *reads);
+        ok = writes != NULL && reads != NULL;
+        if (ok) {
+            a->writes = writes;
+            __atomic_store_n(&a->reads, reads, __ATOMIC_RELEASE);
+        } else {
+            free(writes);
+            free(reads);
+        }
+    }
+    pthread_mutex_unlock(&memory->lock);
+    return ok;
+}
+
+static void note_read(sim_mark *mark, uint64_t before, uint64_t mine)
+{
+    uint64_t after = mine;
+    if (before >> 52 == mine >> 52)
+        after = ((before ^ mine) & WHO) != 0 ? before | SEVERAL : mine | (before & SEVERAL);
+    if (after != before)
+        atomic_store_explicit(mark, after, memory_order_relaxed);
+}
+
+bool sim_memory_note(sim_memory *memory, sim_allocation *a, size_t word, bool write,
+                     const sim_toucher *who, sim_toucher *ret_other)
+{
+    if (__atomic_load_n(&a->reads, __ATOMIC_ACQUIRE) == NULL && !make_marks(memory, a))
+        return true; /* the host has no room for marks of an allocation this large: no check */
+    const uint64_t mine = pack(who);
+    const uint64_t written = atomic_load_explicit(&a->writes[word], memory_order_relaxed);
+    const uint64_t read = atomic_load_explicit(&a->reads[word], memory_order_relaxed);
+    if (collides(written, mine)) {
+        *ret_other = unpack(written, who->launch);
+        return false;
+    }
+    if (!write) {
+        note_read(&a->reads[word], read, mine);
+        return true;
+    }
+    if (collides(read, mine)) {
+        *ret_other = unpack(read, who->launch);
+        return false;
+    }
+    atomic_store_explicit(&a->writes[word], mine, memory_order_relaxed);
+    return true;
+}
+
+void sim_memory_begin_launch(sim_memory *memory, uint32_t serial)
+{
+    if (serial % LAUNCHES != 0)
+        return;
+    for (size_t i = 0; i < memory->count; i++) {
+        sim_allocation *a = &memory->allocations[i];
+        for (size_t word = 0; a->reads != NULL && word < a->words; word++) {
+            atomic_store_explicit(&a->reads[word], 0, memory_order_relaxed);
+            atomic_store_explicit(&a->writes[word], 0, memory_order_relaxed);
+        }
+    }
+}

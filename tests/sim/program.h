@@ -1,0 +1,137 @@
+/*
+ * A kernel in its compact form: one sim_op per instruction, operands as offsets into the register
+ * file of a warp, the handler that executes it looked up already.
+ *
+ * Register file of a warp: 32-bit registers are 32 lanes of uint32_t, 64-bit ones 32 lanes of
+ * uint64_t, offsets in uint32_t. Virtual registers whose lives do not overlap share a place.
+ * Predicates are one bit per lane. Immediates and the addresses of variables are constants: lanes
+ * that all hold the same, in an array of their own, addressed by the complement of the offset.
+ *
+ * Immutable once made, so blocks on several host threads share it.
+ */
+#ifndef SIM_PROGRAM_H
+#define SIM_PROGRAM_H
+
+#include "ptx.h"
+
+struct sim_warp;
+struct sim_op;
+typedef void (*sim_handler)(const struct sim_op *op, struct sim_warp *warp);
+
+typedef enum sim_kind {
+    SIM_KIND_INTEGER,
+    SIM_KIND_FLOAT,
+    SIM_KIND_SPECIAL, /* ex2, rcp, sqrt, ... */
+    SIM_KIND_CONVERT,
+    SIM_KIND_MOVE,
+    SIM_KIND_TENSOR,
+    SIM_KIND_SHARED,
+    SIM_KIND_GLOBAL, /* and local */
+    SIM_KIND_ASYNC,
+    SIM_KIND_EXCHANGE, /* shfl, vote */
+    SIM_KIND_BARRIER,
+    SIM_KIND_CONTROL,
+    SIM_KIND_PARAM, /* parameters and constants */
+    SIM_KINDS
+} sim_kind;
+
+const char *sim_kind_name(sim_kind kind);
+
+/* How an instruction is recognised: its opcode, to the letter, and the form of its arguments. form:
+ * one word per argument, an optional count in front (the elements of a vector), then r d q
+ * destination: 32-bit register, 64-bit register, predicate s S Q   source of these; s and S also
+ * immediates and addresses of variables o       destination r with an optional predicate: r|q e
+ * destination q with an optional second: q|q a       address      i   immediate      b   label A
+ * word with ? in front may be missing. */
+typedef struct sim_row {
+    const char *opcode, *form;
+    sim_handler handler;
+    sim_kind kind;
+    int info; /* for the handler */
+} sim_row;
+
+typedef struct sim_rows {
+    const sim_row *rows;
+    size_t count;
+} sim_rows;
+
+extern const sim_rows sim_rows_integer, sim_rows_wide, sim_rows_float, sim_rows_convert,
+    sim_rows_predicate, sim_rows_move, sim_rows_memory, sim_rows_async, sim_rows_matrix,
+    sim_rows_exchange, sim_rows_control;
+
+enum { SIM_DST_MAX = 4, SIM_SRC_MAX = 10 };
+enum { SIM_BRANCH = 1, SIM_EXIT }; /* info of rows that change the course */
+#define SIM_NONE INT32_MIN         /* an operand that is not there */
+
+typedef struct sim_op {
+    sim_handler handler;
+    int32_t dst[SIM_DST_MAX]; /* in order, vectors flattened; predicates: their number */
+    int32_t src[SIM_SRC_MAX]; /* the same; the base registers of addresses are among them */
+    int64_t offset[2];        /* of the addresses, the offset of a named variable included */
+    int64_t immediate;
+    uint32_t negated; /* bit i: source predicate i is used as its complement */
+    int32_t guard;    /* predicate; SIM_NONE: always */
+    bool guard_negated;
+    bool address_64[2]; /* the base register is 64 bits wide */
+    int32_t info;       /* of the row */
+    int32_t target;     /* branch: index of an op */
+    int32_t join;       /* branch: where its sides meet again; SIM_NONE: nowhere */
+    sim_kind kind;
+    const ptx_instruction *source;
+} sim_op;
+
+typedef enum sim_special {
+    SIM_TID, /* x, y, z */
+    SIM_NTID = SIM_TID + 3,
+    SIM_CTAID = SIM_NTID + 3,
+    SIM_NCTAID = SIM_CTAID + 3,
+    SIM_LANEID = SIM_NCTAID + 3,
+    SIM_WARPID,
+    SIM_SPECIALS
+} sim_special;
+
+typedef struct sim_program {
+    const ptx_module *module;
+    const ptx_function *function;
+    sim_op *ops;
+    int op_count;
+    uint32_t *constants;
+    size_t constant_words, constant_capacity;
+    size_t file_words; /* of a warp's register file */
+    int predicates;
+    int32_t special[SIM_SPECIALS]; /* where the register file holds them; SIM_NONE: not used */
+    int registers; /* per thread: the most that are alive at once, as 32-bit registers */
+    size_t static_shared_bytes, local_bytes;
+} sim_program;
+
+/* Decode a function of a parsed module; memory comes from the module's arena. false:
+ * module->message names the instruction and its line. */
+bool sim_decode(ptx_module *module, const ptx_function *function, sim_program *ret_program);
+
+/* ---- between the decoder's files ---- */
+
+/* Operands are virtual registers until the allocator has placed them; constants are placed at once,
+ * as complements. */
+typedef struct sim_flow {
+    int op_count;
+    int block_count;
+    int *block_first;     /* [block_count + 1] */
+    int *block_of;        /* [op_count] */
+    int (*successors)[2]; /* [block_count]: -1: none; block_count: the exit */
+} sim_flow;
+
+void sim_flow_init(sim_arena *arena, const sim_op *ops, int op_count, sim_flow *ret_flow);
+void sim_flow_joins(sim_arena *arena, const sim_flow *flow, sim_op *ops);
+bool sim_is_branch(const sim_op *op);
+bool sim_is_exit(const sim_op *op);
+
+/* What the row's form says of the operands, in the order of dst and src. */
+typedef struct sim_shape {
+    int dst_count, src_count;
+    ptx_class dst[SIM_DST_MAX], src[SIM_SRC_MAX];
+} sim_shape;
+
+void sim_allocate(sim_arena *arena, const sim_flow *flow, const sim_shape *shapes,
+                  const ptx_class *registers, size_t register_count, sim_program *program);
+
+#endif

@@ -1,0 +1,290 @@
+/*
+ * Deliberate bugs in the real kernels: each must be found, by the check that is for it, at the
+ * place where it is.
+ *
+ * A bug is a replacement in the CUDA text that the generator makes; the kernel is compiled with
+ * line information and run on one shape. What the device said is printed for each.
+ */
+#include <stdlib.h>
+#include "runtime/base/alloc.h"
+#include "runtime/base/status.h"
+#include "runtime/compile.h"
+#include "runtime/generator.h"
+#include "tests/check.h"
+#include "tests/sim/forward.h"
+
+typedef struct bug {
+    const char *name, *card;
+    const char *needles[3]; /* that the candidate's text has; NULL: no more */
+    const char *from, *to;  /* in the source */
+    int occurrence;         /* of from, counted from 1 */
+    int seq_q, seq_k, causal;
+    const char *said, *where; /* parts of the report */
+} bug;
+
+#define JOINT                                                                                      \
+    {                                                                                              \
+        "kstages=2 vstages=2", "q=smem", "swizzle"                                                 \
+    }
+#define SEPARATE                                                                                   \
+    {                                                                                              \
+        "kstages=1 vstages=1", "q=reg", "swizzle"                                                  \
+    }
+#define TURING                                                                                     \
+    {                                                                                              \
+        "kstages=1 vstages=1", "q=reg", "swizzle"                                                  \
+    }
+
+/* A family that splits: two teams, each of two warps. */
+#define TEAMS                                                                                      \
+    {                                                                                              \
+        "fwd_splitkv", " br=32 ", "warps=4 teams=2"                                                \
+    }
+
+static const bug bugs[] = {
+    {"none", "rtx3060", JOINT, "", "", 1, 200, 200, 1, NULL, NULL},
+    {"a removed barrier, joint stages", "rtx3060", JOINT, "team_sync();  // K and V are complete",
+     "// K and V are complete", 1, 200, 200, 0, "race", "fwd.cu.in"},
+    {"a removed barrier behind K", "rtx3060", SEPARATE, "team_sync();  // K is complete",
+     "// K is complete", 1, 200, 200, 0, "race", "fwd.cu.in"},
+    {"a removed barrier behind V", "rtx3060", SEPARATE, "team_sync();  // V is complete",
+     "// V is complete", 1, 200, 200, 0, "race", "fwd.cu.in"},
+    {"a removed barrier before O",
+     "rtx3060",
+     {"kstages=2 vstages=2", "q=reg", "swizzle"},
+     "__syncthreads();  // every warp",
+     ";  // every warp",
+     1,
+     64,
+     200,
+     0,
+     "race",
+     "fwd.cu.in"},
+    {"a removed barrier on Turing", "t4", TURING, "team_sync();  // K is complete",
+     "// K is complete", 1, 200, 200, 1, "race", "fwd.cu.in"},
+    {"a removed wait", "rtx3060", JOINT, "fill_wait<kKStages - 2>();", "", 1, 200, 200, 0, "early",
+     "cp.async"},
+    {"a wait for one group too few", "rtx3060", SEPARATE, "fill_wait<kKStages - 1>();",
+     "fill_wait<kKStages>();", 1, 200, 200, 0, "early", "cp.async"},
+    {"a removed __syncwarp", "rtx3060", JOINT, "__syncwarp();", "", 1, 200, 200, 0, "race",
+     "fwd.cu.in"},
+    {"no swizzle", "rtx3060", JOINT, "kSwizzle ? row / (8 / kPermuted) % kPermuted : 0", "0", 1,
+     200, 200, 0, "wavefronts too many", NULL},
+    {"a wrong swizzle on reading", "rtx3060", JOINT, "(lane_offset ^ (chunk % kPermuted * 16))",
+     "(lane_offset + (chunk % kPermuted * 16))", 1, 200, 200, 0, "", NULL},
+    {"an off-by-one fill", "rtx3060", JOINT, "plan.row(pass) < valid_rows",
+     "plan.row(pass) <= valid_rows", 1, 200, 200, 0, "illegal address", "fill_sm80.cu.in"},
+    {"an off-by-one fill on Turing", "t4", TURING, "plan.row(pass) < valid_rows",
+     "plan.row(pass) <= valid_rows", 1, 200, 200, 0, "illegal address", "fill_sm75.cu.in"},
+    {"a pass of the fill left out", "rtx3060", JOINT, "for (int pass = 0; pass < Plan::kPasses",
+     "for (int pass = 0; pass < Plan::kPasses - 1", 1, 200, 200, 0, "uninitialised", "fwd.cu.in"},
+    {"a misaligned source", "rtx3060", JOINT, "(plan.row(pass)) + plan.chunk * 16;",
+     "(plan.row(pass)) + plan.chunk * 8;", 1, 200, 200, 0, "misaligned", "fill_sm80.cu.in"},
+    {"a row of O too many", "rtx3060", JOINT, "if (block_row < place.rows)\n            *reinter",
+     "if (block_row <= place.rows)\n            *reinter", 1, 200, 200, 0, "illegal address",
+     "fwd.cu.in"},
+    {"blocks that write the same rows", "rtx3060", JOINT, "? p.q_tiles - 1 - tile : tile) * kBr",
+     "? p.q_tiles - 1 - tile : tile) * (kBr / 2)", 1, 200, 200, 0, "race: it writes global",
+     "fwd.cu.in"},
+    {"a shuffle with missing lanes", "rtx3060", JOINT, "const float sum = quad_sum(row.sum[m][h]);",
+     "float sum = row.sum[m][h]; if (lane < 16) sum = quad_sum(sum);", 1, 200, 200, 0,
+     "lanes are missing", "softmax.cu.in"},
+    {"a barrier for some warps", "rtx3060", SEPARATE, "__syncthreads();  // every warp",
+     "if (threadIdx.x < 32) __syncthreads();  // every warp", 1, 200, 200, 0, "barrier divergence",
+     "fwd.cu.in"},
+    {"a barrier for some lanes", "rtx3060", SEPARATE, "__syncthreads();  // every warp",
+     "if (lane < 7) __syncthreads();  // every warp", 1, 200, 200, 0, "barrier divergence",
+     "fwd.cu.in"},
+    {"a loop without end", "rtx3060", JOINT, "for (; tile >= tiles.first; tile -= kTeams)",
+     "for (; tile >= tiles.first; tile -= tile > tiles.first)", 1, 200, 200, 0, "timeout",
+     ".cu.in"},
+    {"no rescaling", "rtx3060", JOINT, "row.sum[m][h] *= alpha;", "", 1, 200, 200, 0, "x the bound",
+     NULL},
+    {"none, split", "rtx3060", TEAMS, "", "", 1, 3, 1500, 1, NULL, NULL},
+    {"a removed barrier of a team", "rtx3060", TEAMS,
+     "named_barrier(1 + threadIdx.x / kTeamThreads, kTeamThreads);", ";", 1, 3, 1500, 0, "race",
+     "fwd.cu.in"},
+    {"one barrier for all teams", "rtx3060", TEAMS, "named_barrier(1 + threadIdx.x / kTeamThreads",
+     "named_barrier(1", 1, 3, 1500, 0, "barrier divergence", "fwd.cu.in"},
+    {"a team's barrier before O", "rtx3060", TEAMS, "__syncthreads();  // every warp",
+     "named_barrier(1 + threadIdx.x / kTeamThreads, kTeamThreads);  // every warp", 1, 3, 1500, 0,
+     "race", "write_split.cu.in"},
+    {"a removed barrier before merging", "rtx3060", TEAMS, "__syncthreads();  // all teams'",
+     ";  // all teams'", 1, 3, 1500, 0, "race", "write_split.cu.in"},
+    {"a removed __syncwarp in combining", "rtx3060", TEAMS, "__syncwarp();  // the weights",
+     ";  // the weights", 1, 3, 1500, 0, "race", "combine.cu.in"},
+    {"splits that write the same rows", "rtx3060", TEAMS, "place.split * all_rows + index", "index",
+     1, 3, 1500, 0, "race: it writes global", "write_split.cu.in"},
+    {"a split too many", "rtx3060", TEAMS, "split < p.splits; split++",
+     "split <= p.splits; split++", 1, 3, 1500, 0, "uninitialised", "combine.cu.in"},
+    {"a team's weight left out", "rtx3060", TEAMS, "o[e] += weight * x.x;", "o[e] += x.x;", 1, 3,
+     1500, 0, "x the bound", NULL},
+    {"a mask off by one", "rtx3060", JOINT, "seen + place.query(p, r) + 1 - p.seq_q",
+     "seen + place.query(p, r) + 2 - p.seq_q", 1, 200, 200, 1, "x the bound", NULL},
+};
+
+typedef struct bench {
+    fa2i_generator *generator;
+    fa2i_device device;
+} bench;
+
+static void must(fa2_status status, const char *what)
+{
+    if (status == FA2_OK)
+        return;
+    fprintf(stderr, "%s: %s\n", what, fa2_last_message());
+    exit(1);
+}
+
+static fa2_problem problem_of(const bug *b)
+{
+    return (fa2_problem){.op = FA2_OP_FORWARD,
+                         .dtype = FA2_FP16,
+                         .batch = 1,
+                         .heads_q = 2,
+                         .heads_kv = 1,
+                         .seq_q = b->seq_q,
+                         .seq_k = b->seq_k,
+                         .head_dim = 64,
+                         .causal = b->causal};
+}
+
+static fa2i_variant find_variant(const bench *t, const bug *b)
+{
+    fa2_problem class = problem_of(b);
+    fa2i_variant *list = NULL, found = {0};
+    size_t count = 0;
+    class.seq_q = b->seq_q < 64 ? 32 : 1024; /* few rows bring the families that split */
+    class.seq_k = b->seq_q < 64 ? 8192 : 1024;
+    class.heads_q = class.heads_kv = 8;
+    must(fa2i_generator_candidates(t->generator, &class, &t->device.card, &list, &count), b->name);
+    for (size_t i = 0; i < count && found.text[0] == '\0'; i++) {
+        bool fits = true;
+        for (int n = 0; n < 3; n++)
+            fits = fits && (b->needles[n] == NULL || strstr(list[i].text, b->needles[n]) != NULL);
+        if (fits)
+            found = list[i];
+    }
+    fa2i_free(list);
+    if (found.text[0] == '\0') {
+        fprintf(stderr, "%s: no candidate has %s and %s\n", b->name, b->needles[0], b->needles[1]);
+        exit(1);
+    }
+    return found;
+}
+
+/* The text with the bug in it; NULL: it has no such place. The caller frees it. */
+static char *plant(const char *source, const bug *b)
+{
+    const char *at = source;
+    for (int i = 1; (at = strstr(at, b->from)) != NULL && i < b->occurrence; i++)
+        at++;
+    char *text = malloc(strlen(source) + strlen(b->to) + 1);
+    if (at == NULL || text == NULL) {
+        free(text);
+        return NULL;
+    }
+    const size_t before = (size_t)(at - source);
+    memcpy(text, source, before);
+    strcpy(text + before, b->to);
+    strcat(text, at + strlen(b->from));
+    return text;
+}
+
+/* PTX with line information. false: the compiler's log is printed. */
+static bool compile(const char *source, int arch, fa2i_blob *ret_ptx)
+{
+    const fa2i_nvrtc_table *nvrtc = NULL;
+    nvrtcProgram program = NULL;
+    char architecture[48];
+    const char *const options[] = {architecture, "--std=c++17", "-default-device",
+                                   "--generate-line-info"};
+    fa2i_blob ptx = {0};
+    must(fa2i_nvrtc_get(&nvrtc), "NVRTC");
+    snprintf(architecture, sizeof architecture, "--gpu-architecture=compute_%d", arch);
+    bool ok = nvrtc->create_program(&program, source, "bug.cu", 0, NULL, NULL) == NVRTC_SUCCESS &&
+              nvrtc->compile_program(program, 4, options) == NVRTC_SUCCESS &&
+              nvrtc->get_ptx_size(program, &ptx.bytes) == NVRTC_SUCCESS;
+    if (!ok && program != NULL) {
+        static char log[65536];
+        size_t bytes = 0;
+        if (nvrtc->get_program_log_size(program, &bytes) == NVRTC_SUCCESS && bytes < sizeof log &&
+            nvrtc->get_program_log(program, log) == NVRTC_SUCCESS)
+            fprintf(stderr, "%s\n", log);
+    }
+    ptx.data = ok ? fa2i_alloc(ptx.bytes) : NULL;
+    ok = ptx.data != NULL && nvrtc->get_ptx(program, ptx.data) == NVRTC_SUCCESS;
+    if (program != NULL)
+        (void)nvrtc->destroy_program(&program);
+    *ret_ptx = ptx;
+    return ok;
+}
+
+static bool run(const bench *t, const bug *b, const fa2i_variant *variant, const char *source,
+                char why[FORWARD_WHY_BYTES])
+{
+    fa2i_kernel kernel = {.variant = *variant};
+    fa2i_loaded loaded = {0};
+    fa2i_expected expected;
+    const fa2i_case c = {.problem = problem_of(b), .want_lse = 1, .q_magnitude = 2.0f, .seed = 3};
+    bool ok = compile(source, t->device.card.arch, &kernel.image);
+    CHECK(ok);
+    if (ok) {
+        must(fa2i_load(&t->device, &kernel, &loaded, NULL), b->name);
+        must(fa2i_expected_all(&c, 1, &expected), b->name);
+        ok = forward_launch(&t->device, &loaded, &expected, why, NULL);
+        fa2i_expected_done(&expected);
+        fa2i_unload(&t->device, &loaded);
+    }
+    fa2i_kernel_done(&kernel);
+    return ok;
+}
+
+static void check_report(const bug *b, bool passed, const char *why)
+{
+    printf("%s: %s\n", b->name, passed ? "passed" : why);
+    if (b->said == NULL) {
+        CHECK(passed);
+        return;
+    }
+    CHECK(!passed);
+    CHECK_CONTAINS(why, b->said);
+    if (b->where != NULL) {
+        CHECK_CONTAINS(why, b->where);
+        CHECK_CONTAINS(why, "block (");
+    }
+}
+
+static void try_bug(const bug *b)
+{
+    bench t = {0};
+    char why[FORWARD_WHY_BYTES] = "";
+    char *source = NULL;
+    setenv("FA2_SIM_CARD", b->card, 1);
+    fa2_sim_reset();
+    must(fa2i_generator_create(&t.generator), "the generator");
+    must(fa2i_device_open(1, &t.device), "the device");
+    must(fa2i_device_enter(&t.device), "the context");
+    const fa2i_variant variant = find_variant(&t, b);
+    must(fa2i_generator_source(t.generator, variant.text, &source), b->name);
+    char *planted = plant(source, b);
+    if (planted == NULL)
+        fprintf(stderr, "%s: the source has no '%s'\n", b->name, b->from);
+    CHECK(planted != NULL);
+    if (planted != NULL)
+        check_report(b, run(&t, b, &variant, planted, why), why);
+    free(planted);
+    fa2i_free(source);
+    fa2i_device_leave(&t.device);
+    fa2i_device_close(&t.device);
+    fa2i_generator_destroy(t.generator);
+    CHECK_EQ(fa2_sim_live(), 0);
+}
+
+int main(void)
+{
+    setenv("FA2_SIM_BUDGET", "3000000", 1);
+    for (size_t i = 0; i < sizeof bugs / sizeof *bugs; i++)
+        try_bug(&bugs[i]);
+    return check_done();
+}

@@ -1,0 +1,187 @@
+/*
+ * Faults on demand, at every position of opening a context, preparing and running a forward call:
+ * each call returns, says what was wrong in a message, and nothing is left behind.
+ */
+#include <stdlib.h>
+#include "fa2.h"
+#include "tests/check.h"
+#include "tests/sim/bench_device.h"
+
+enum { POSITIONS = 6, SEQ = 32, DIM = 16, BYTES = SEQ * DIM * 2 };
+
+static const char *const kinds[] = {"alloc", "load", "fault", "wrong", "lost"};
+
+/* Upload nothing, run once, read O back. The first status that is not FA2_OK; *ret_sync: the
+ * driver's. */
+static fa2_status forward(fa2_context *context, const CUdeviceptr memory[4], CUresult *ret_sync)
+{
+    const fa2_problem problem = {.op = FA2_OP_FORWARD,
+                                 .dtype = FA2_FP16,
+                                 .batch = 1,
+                                 .heads_q = 1,
+                                 .heads_kv = 1,
+                                 .seq_q = SEQ,
+                                 .seq_k = SEQ,
+                                 .head_dim = DIM};
+    fa2_forward_args args = {0};
+    fa2_tensor *const views[] = {&args.q, &args.k, &args.v, &args.o};
+    for (int i = 0; i < 4; i++)
+        *views[i] = (fa2_tensor){.data = (void *)(uintptr_t)memory[i],
+                                 .stride_batch = SEQ * DIM,
+                                 .stride_seq = DIM,
+                                 .stride_head = DIM};
+    fa2_status st = fa2_prepare(context, &problem);
+    if (st == FA2_OK)
+        st = fa2_forward(context, &problem, &args, NULL);
+    *ret_sync = cuCtxSynchronize();
+    return st;
+}
+
+typedef struct outcome {
+    bool allocated;
+    fa2_status opened, ran;
+    CUresult synced;
+    uint16_t o[SEQ * DIM];
+} outcome;
+
+static void run(outcome *out)
+{
+    CUdeviceptr memory[4] = {0};
+    fa2_context *context = NULL;
+    CUcontext primary = NULL, popped = NULL;
+    *out = (outcome){.allocated = true, .opened = FA2_E_CUDA, .ran = FA2_E_CUDA};
+    if (cuDevicePrimaryCtxRetain(&primary, 0) != CUDA_SUCCESS)
+        return;
+    cuCtxPushCurrent(primary);
+    for (int i = 0; i < 4; i++)
+        out->allocated = cuMemAlloc(&memory[i], BYTES) == CUDA_SUCCESS && out->allocated;
+    for (int i = 0; i < 4 && out->allocated; i++)
+        cuMemsetD32Async(memory[i], 0x3c003c00, BYTES / 4, NULL);
+    const fa2_config config = {.database = ""};
+    out->opened = fa2_context_create(&config, &context);
+    if (out->opened == FA2_OK && out->allocated)
+        out->ran = forward(context, memory, &out->synced);
+    if (out->ran == FA2_OK && out->synced == CUDA_SUCCESS)
+        cuMemcpyDtoH(out->o, memory[3], BYTES);
+    if (out->ran != FA2_OK && out->opened == FA2_OK && out->allocated)
+        CHECK(fa2_last_message()[0] != '\0');
+    fa2_context_destroy(context);
+    for (int i = 0; i < 4; i++)
+        if (memory[i] != 0)
+            cuMemFree(memory[i]);
+    cuCtxPopCurrent(&popped);
+    cuDevicePrimaryCtxRelease(0);
+}
+
+static void check_right(const outcome *o)
+{
+    CHECK(o->allocated);
+    CHECK_EQ(o->opened, FA2_OK);
+    CHECK_EQ(o->ran, FA2_OK);
+    CHECK_EQ(o->synced, CUDA_SUCCESS);
+    CHECK_EQ(o->o[0], 0x3c00); /* all V are 1 */
+    CHECK_EQ(o->o[SEQ * DIM - 1], 0x3c00);
+}
+
+static bool is_right(const outcome *o)
+{
+    return o->allocated && o->ran == FA2_OK && o->synced == CUDA_SUCCESS && o->o[0] == 0x3c00 &&
+           o->o[SEQ * DIM - 1] == 0x3c00;
+}
+
+static void test_positions(const char *kind)
+{
+    char wanted[64];
+    int hit = 0;
+    for (int n = 1; n <= POSITIONS; n++) {
+        outcome out;
+        snprintf(wanted, sizeof wanted, "%s=%d", kind, n);
+        setenv("FA2_SIM_FAULT", wanted, 1);
+        fa2_sim_reset();
+        run(&out);
+        hit += !is_right(&out);
+        CHECK_EQ(fa2_sim_live(), 0);
+    }
+    unsetenv("FA2_SIM_FAULT");
+    fa2_sim_reset();
+    printf("%s: %d of %d positions were hit\n", kind, hit, POSITIONS);
+    if (strcmp(kind, "load") == 0)
+        CHECK_EQ(hit, 0); /* the runtime passes over a kernel that is refused */
+    else
+        CHECK(hit > 0 && hit < POSITIONS);
+}
+
+/* What each kind looks like to a caller. */
+static void test_appearance(void)
+{
+    outcome out;
+    setenv("FA2_SIM_FAULT", "fault=1", 1);
+    fa2_sim_reset();
+    run(&out);
+    CHECK_EQ(out.ran, FA2_OK); /* a launch does not know yet */
+    CHECK_EQ(out.synced, CUDA_ERROR_ILLEGAL_ADDRESS);
+    setenv("FA2_SIM_FAULT", "lost=1", 1);
+    fa2_sim_reset();
+    run(&out);
+    CHECK_EQ(out.synced, CUDA_ERROR_DEVICE_UNAVAILABLE);
+    setenv("FA2_SIM_FAULT", "wrong=1", 1);
+    fa2_sim_reset();
+    run(&out);
+    CHECK_EQ(out.synced, CUDA_SUCCESS);
+    CHECK(out.o[0] != 0x3c00);
+    setenv("FA2_SIM_FAULT", "memory=3000", 1); /* of four tensors of 1024 bytes, two */
+    fa2_sim_reset();
+    run(&out);
+    CHECK(!out.allocated);
+    setenv("FA2_SIM_FAULT", "nonsense=1", 1);
+    fa2_sim_reset();
+    run(&out);
+    CHECK(out.opened != FA2_OK);
+    unsetenv("FA2_SIM_FAULT");
+    fa2_sim_reset();
+}
+
+/* A launch that hangs: queries say so. (Waiting for it would never end.) */
+static void test_hang(void)
+{
+    CUevent event = NULL;
+    CUcontext primary = NULL, popped = NULL;
+    setenv("FA2_SIM_FAULT", "hang=1", 1);
+    fa2_sim_reset();
+    CHECK_EQ(cuDevicePrimaryCtxRetain(&primary, 0), CUDA_SUCCESS);
+    CHECK_EQ(cuCtxPushCurrent(primary), CUDA_SUCCESS);
+    CHECK_EQ(cuEventCreate(&event, 0), CUDA_SUCCESS);
+    CHECK_EQ(cuEventRecord(event, NULL), CUDA_SUCCESS);
+    CHECK_EQ(cuEventQuery(event), CUDA_SUCCESS);
+    static const char ptx[] = ".version 8.0\n.target sm_80\n.address_size 64\n"
+                              ".visible .entry k()\n{\nret;\n}\n";
+    CUmodule module = NULL;
+    CUfunction function = NULL;
+    CHECK_EQ(cuModuleLoadDataEx(&module, ptx, 0, NULL, NULL), CUDA_SUCCESS);
+    CHECK_EQ(cuModuleGetFunction(&function, module, "k"), CUDA_SUCCESS);
+    CHECK_EQ(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL), CUDA_SUCCESS);
+    CHECK_EQ(cuEventQuery(event), CUDA_ERROR_NOT_READY);
+    CHECK_EQ(cuModuleUnload(module), CUDA_SUCCESS);
+    CHECK_EQ(cuEventDestroy(event), CUDA_SUCCESS);
+    CHECK_EQ(cuCtxPopCurrent(&popped), CUDA_SUCCESS);
+    CHECK_EQ(cuDevicePrimaryCtxRelease(0), CUDA_SUCCESS);
+    CHECK_EQ(fa2_sim_live(), 0);
+    unsetenv("FA2_SIM_FAULT");
+    fa2_sim_reset();
+}
+
+int main(void)
+{
+    outcome out;
+    setenv("FA2_SIM_CARD", "rtx3060", 1);
+    CHECK_EQ(cuInit(0), CUDA_SUCCESS);
+    run(&out);
+    check_right(&out);
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        test_positions(kinds[i]);
+    test_appearance();
+    test_hang();
+    run(&out);
+    check_right(&out);
+    return check_done();
+}

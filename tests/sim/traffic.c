@@ -1,0 +1,109 @@
+/*
+ * Counting by small sets: words per bank for a phase, sorted addresses for sectors. Lanes are
+ * usually in order already, so the insertion sort is one pass.
+ */
+#include "traffic.h"
+
+enum { BANKS = 32, SECTOR_BYTES = 32 };
+
+typedef struct phase {
+    uint32_t words[BANKS][SIM_LANES];
+    uint8_t used[BANKS];
+    unsigned most;
+} phase;
+
+static void add_word(phase *p, uint32_t word)
+{
+    const uint32_t bank = word % BANKS;
+    for (unsigned i = 0; i < p->used[bank]; i++)
+        if (p->words[bank][i] == word)
+            return;
+    p->words[bank][p->used[bank]++] = word;
+    if (p->used[bank] > p->most)
+        p->most = p->used[bank];
+}
+
+/* Eight lanes of 16 bytes: banks in groups of four, which one access always takes together. */
+static unsigned wide_phase(uint32_t mask, const uint32_t *address)
+{
+    uint32_t chunks[8][8];
+    unsigned used[8] = {0}, most = 0;
+    for (int l = 0; l < 8; l++) {
+        if (!sim_lane(mask, l))
+            continue;
+        const uint32_t chunk = address[l] / 16, group = chunk % 8;
+        unsigned i = 0;
+        while (i < used[group] && chunks[group][i] != chunk)
+            i++;
+        if (i == used[group])
+            chunks[group][used[group]++] = chunk;
+        most = used[group] > most ? used[group] : most;
+    }
+    return most;
+}
+
+static unsigned narrow_phase(uint32_t mask, const uint32_t *address, int lanes, unsigned bytes)
+{
+    phase p;
+    p.most = 0;
+    for (int b = 0; b < BANKS; b++)
+        p.used[b] = 0;
+    for (int l = 0; l < lanes; l++) {
+        if (!sim_lane(mask, l))
+            continue;
+        add_word(&p, address[l] / 4);
+        if (bytes == 8)
+            add_word(&p, address[l] / 4 + 1);
+    }
+    return p.most;
+}
+
+void sim_count_shared(sim_count *count, uint32_t mask, const uint32_t address[SIM_LANES],
+                      unsigned bytes)
+{
+    const int lanes = bytes <= 4 ? 32 : bytes == 8 ? 16 : 8;
+    for (int first = 0; first < SIM_LANES; first += lanes) {
+        const uint32_t part = mask >> first;
+        const unsigned wavefronts = bytes == 16 ? wide_phase(part, address + first)
+                                                : narrow_phase(part, address + first, lanes, bytes);
+        count->wavefronts += wavefronts;
+        count->wavefronts_ideal += wavefronts > 0;
+    }
+}
+
+static int sorted_addresses(uint32_t mask, const uint64_t address[SIM_LANES],
+                            uint64_t sorted[SIM_LANES])
+{
+    int count = 0;
+    for (int l = 0; l < SIM_LANES; l++) {
+        if (!sim_lane(mask, l))
+            continue;
+        int at = count++;
+        while (at > 0 && sorted[at - 1] > address[l]) {
+            sorted[at] = sorted[at - 1];
+            at--;
+        }
+        sorted[at] = address[l];
+    }
+    return count;
+}
+
+void sim_count_global(sim_count *count, uint32_t mask, const uint64_t address[SIM_LANES],
+                      unsigned bytes)
+{
+    uint64_t sorted[SIM_LANES];
+    const int lanes = sorted_addresses(mask, address, sorted);
+    uint64_t sectors = 0, next_sector = 0, different = 0, next_byte = 0;
+    for (int i = 0; i < lanes; i++) {
+        const uint64_t end = sorted[i] + bytes;
+        const uint64_t first = sorted[i] / SECTOR_BYTES, last = (end - 1) / SECTOR_BYTES;
+        const uint64_t from = first > next_sector || i == 0 ? first : next_sector;
+        sectors += last + 1 > from ? last + 1 - from : 0;
+        next_sector = last + 1;
+        const uint64_t begin = i == 0 || sorted[i] > next_byte ? sorted[i] : next_byte;
+        different += end > begin ? end - begin : 0;
+        next_byte = end;
+    }
+    count->sectors += sectors;
+    count->sectors_ideal += (different + SECTOR_BYTES - 1) / SECTOR_BYTES;
+}
