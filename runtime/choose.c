@@ -29,6 +29,25 @@ double fa2i_problem_distance(const fa2_problem *a, const fa2_problem *b)
            log_ratio((double)a->batch * a->heads_q, (double)b->batch * b->heads_q);
 }
 
+static int32_t round_up(int32_t size)
+{
+    int shift = 0;
+    while (size >> shift >= 8) /* three bits are left */
+        shift++;
+    const int64_t rounded = (size + (INT64_C(1) << shift) - 1) >> shift << shift;
+    return rounded > INT32_MAX ? size : (int32_t)rounded;
+}
+
+fa2_problem fa2i_problem_rounded(const fa2_problem *problem)
+{
+    fa2_problem rounded = *problem;
+    rounded.batch = round_up(problem->batch);
+    rounded.seq_q = round_up(problem->seq_q);
+    rounded.seq_k = round_up(problem->seq_k);
+    /* near the limits of what is valid, each problem stands for itself */
+    return fa2i_problem_check(&rounded) == FA2_OK ? rounded : *problem;
+}
+
 static bool is_this_device(const fa2i_choice *choice, const fa2i_card *card)
 {
     return choice->real && strcmp(choice->device, card->name) == 0 && choice->arch == card->arch &&

@@ -7,6 +7,8 @@
  * - Everything that changes is behind `mutex`: the planner, and adding to plans. A thread that
  *   misses takes the lock and looks again, so that threads that prepare one problem together make
  *   one plan.
+ * - Plans are never taken away, so readers need no more than the table. That they do not pile up
+ *   over the days of a server is the business of PLANS_KEPT: beyond it only fa2_prepare keeps one.
  * - The device's context is entered around a launch, which costs one look at the current one
  *   unless that is another.
  */
@@ -15,6 +17,8 @@
 #include <pthread.h>
 #include "runtime/base/alloc.h"
 #include "runtime/planner.h"
+
+enum { PLANS_KEPT = 16384 }; /* fa2.h names it, and what they take */
 
 struct fa2_context {
     fa2i_device device; /* does not change once open */
@@ -72,23 +76,21 @@ void fa2_context_destroy(fa2_context *context)
     fa2i_free(context);
 }
 
-/* Under the lock. */
-static fa2_status find_or_make(fa2_context *context, const fa2_problem *problem,
-                               const fa2i_plan **ret_plan)
+/* Under the lock. keep: always; else as long as there is room. A plan that is not kept is *made. */
+static fa2_status find_or_make(fa2_context *context, const fa2_problem *problem, bool keep,
+                               fa2i_plan *made, const fa2i_plan **ret_plan)
 {
     fa2_status st = FA2_OK;
-    fa2i_plan *made = NULL;
-
     const fa2i_plan *plan = fa2i_plans_find(&context->plans, problem);
+
     if (plan == NULL) {
-        FA2_TRY(fa2i_planner_make(&context->planner, problem, &made));
-        FA2_TRY(fa2i_plans_add(&context->plans, made));
+        FA2_TRY(fa2i_planner_make(&context->planner, problem, made));
         plan = made;
-        made = NULL; /* ownership has moved to the plans */
+        if (keep || fa2i_plans_count(&context->plans) < PLANS_KEPT)
+            FA2_TRY(fa2i_plans_add(&context->plans, made, &plan));
     }
     *ret_plan = plan;
 done:
-    fa2i_free(made);
     return st;
 }
 
@@ -120,17 +122,18 @@ static fa2_status check_capture(const fa2_context *context, const fa2_problem *p
 }
 
 /* The slow path of a valid problem: one thread makes the plan, the others wait and find it. */
-static fa2_status make_plan(fa2_context *context, const fa2_problem *problem,
-                            const fa2i_plan **ret_plan)
+static fa2_status make_plan(fa2_context *context, const fa2_problem *problem, bool keep,
+                            fa2i_plan *made, const fa2i_plan **ret_plan)
 {
     pthread_mutex_lock(&context->mutex);
-    fa2_status st = find_or_make(context, problem, ret_plan);
+    fa2_status st = find_or_make(context, problem, keep, made, ret_plan);
     pthread_mutex_unlock(&context->mutex);
     return st;
 }
 
-static fa2_status get_plan(fa2_context *context, const fa2_problem *problem,
-                           const fa2i_plan **ret_plan)
+/* As find_or_make. */
+static fa2_status get_plan(fa2_context *context, const fa2_problem *problem, bool keep,
+                           fa2i_plan *made, const fa2i_plan **ret_plan)
 {
     if (context == NULL || problem == NULL)
         return fa2i_fail(FA2_E_INVALID, "%s is NULL", context == NULL ? "context" : "problem");
@@ -138,23 +141,25 @@ static fa2_status get_plan(fa2_context *context, const fa2_problem *problem,
     if (*ret_plan != NULL)
         return FA2_OK;
     fa2_status st = fa2i_problem_check(problem);
-    return st != FA2_OK ? st : make_plan(context, problem, ret_plan);
+    return st != FA2_OK ? st : make_plan(context, problem, keep, made, ret_plan);
 }
 
 fa2_status fa2_prepare(fa2_context *context, const fa2_problem *problem)
 {
+    fa2i_plan made;
     const fa2i_plan *plan = NULL;
-    return get_plan(context, problem, &plan);
+    return get_plan(context, problem, true, &made, &plan);
 }
 
 fa2_status fa2_workspace_size(fa2_context *context, const fa2_problem *problem, size_t *ret_bytes)
 {
     fa2_status st = FA2_OK;
+    fa2i_plan made;
     const fa2i_plan *plan = NULL;
 
     if (ret_bytes == NULL)
         return fa2i_fail(FA2_E_INVALID, "ret_bytes is NULL");
-    FA2_TRY(get_plan(context, problem, &plan));
+    FA2_TRY(get_plan(context, problem, false, &made, &plan));
     *ret_bytes = plan->grid.workspace_bytes;
 done:
     return st;
@@ -164,12 +169,13 @@ fa2_status fa2_explain(fa2_context *context, const fa2_problem *problem,
                        fa2_explanation *ret_explanation)
 {
     fa2_status st = FA2_OK;
+    fa2i_plan made;
     const fa2i_plan *plan = NULL;
 
     if (ret_explanation == NULL)
         return fa2i_fail(FA2_E_INVALID, "ret_explanation is NULL");
-    FA2_TRY(get_plan(context, problem, &plan));
-    *ret_explanation = plan->explanation;
+    FA2_TRY(get_plan(context, problem, false, &made, &plan));
+    fa2i_planner_explain(&context->planner, plan, ret_explanation);
 done:
     return st;
 }
@@ -188,6 +194,7 @@ fa2_status fa2_forward(fa2_context *context, const fa2_problem *problem,
 {
     fa2_status st = FA2_OK;
     bool entered = false;
+    fa2i_plan made;
 
     if (context == NULL || problem == NULL || args == NULL)
         return fa2i_fail(FA2_E_INVALID, "%s is NULL",
@@ -200,13 +207,13 @@ fa2_status fa2_forward(fa2_context *context, const fa2_problem *problem,
     FA2_TRY(fa2i_forward_args_check(problem, args));
     if (plan == NULL) {
         FA2_TRY(check_capture(context, problem, stream));
-        FA2_TRY(make_plan(context, problem, &plan));
+        FA2_TRY(make_plan(context, problem, false, &made, &plan));
     }
     FA2_TRY(check_workspace(plan, args));
     FA2_TRY(fa2i_device_enter(&context->device));
     entered = true;
-    FA2_TRY(
-        fa2i_launch_forward(&context->device, plan->loaded, &plan->grid, problem, args, stream));
+    FA2_TRY(fa2i_launch_forward(&context->device, &plan->slot->loaded, &plan->grid, problem, args,
+                                stream));
 done:
     if (entered)
         fa2i_device_leave(&context->device);

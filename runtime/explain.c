@@ -55,20 +55,20 @@ static void reason_tuned(const fa2i_decision *decision, int arch, char *out, siz
     }
 }
 
-static void reason_default(int card_arch, int wanted_arch, const fa2i_slot *slot, size_t tried,
-                           char *out, size_t out_bytes)
+static void reason_default(int card_arch, int wanted_arch, const fa2i_plan *plan, char *out,
+                           size_t out_bytes)
 {
     char which[96];
-    if (slot->spill_bytes > 0)
+    if (plan->slot->spill_bytes > 0)
         snprintf(which, sizeof(which), "the least spilling of the cost model's first %zu choices",
-                 tried);
-    else if (tried > 1)
+                 plan->tried);
+    else if (plan->tried > 1)
         snprintf(which, sizeof(which),
-                 "choice %zu of the cost model, as those before it fail or spill", tried);
+                 "choice %zu of the cost model, as those before it fail or spill", plan->tried);
     else
         snprintf(which, sizeof(which), "the cost model's first choice");
 
-    const char *ptx = slot->target[0] == 'c' ? ", as PTX that the driver compiled" : "";
+    const char *ptx = plan->slot->target[0] == 'c' ? ", as PTX that the driver compiled" : "";
     if (wanted_arch != 0)
         snprintf(out, out_bytes, "kernels for sm_%d are asked for: %s%s", wanted_arch, which, ptx);
     else
@@ -76,17 +76,18 @@ static void reason_default(int card_arch, int wanted_arch, const fa2i_slot *slot
                  ptx);
 }
 
-void fa2i_planner_explain(const fa2_problem *problem, const fa2i_card *card, int arch,
-                          const fa2i_decision *decision, const fa2i_slot *slot, size_t tried,
+void fa2i_planner_explain(const fa2i_planner *planner, const fa2i_plan *plan,
                           fa2_explanation *ret_explanation)
 {
-    bool tuned = decision->rule != FA2_RULE_DEFAULT;
-    const fa2i_choice *choice = &decision->choice;
+    const fa2i_card *card = &planner->device->card;
+    const fa2i_slot *slot = plan->slot;
+    const fa2i_choice *choice = &plan->decision.choice;
+    const bool tuned = plan->decision.rule != FA2_RULE_DEFAULT;
     fa2_explanation *e = ret_explanation;
 
-    *e = (fa2_explanation){.rule = decision->rule,
-                           .measured = tuned && choice->winner.measured,
-                           .tuned_problem = tuned ? choice->problem : *problem,
+    *e = (fa2_explanation){.rule = plan->decision.rule,
+                           .measured = choice->winner.measured,
+                           .tuned_problem = choice->problem,
                            .registers = slot->loaded.registers,
                            .spill_bytes = slot->spill_bytes,
                            .smem_bytes = slot->loaded.variant.smem_bytes};
@@ -96,7 +97,7 @@ void fa2i_planner_explain(const fa2_problem *problem, const fa2i_card *card, int
     snprintf(e->variant, sizeof(e->variant), "%s", slot->loaded.variant.text);
     snprintf(e->target, sizeof(e->target), "%s", slot->target);
     if (tuned)
-        reason_tuned(decision, card->arch, e->reason, sizeof(e->reason));
+        reason_tuned(&plan->decision, card->arch, e->reason, sizeof(e->reason));
     else
-        reason_default(card->arch, arch, slot, tried, e->reason, sizeof(e->reason));
+        reason_default(card->arch, planner->arch, plan, e->reason, sizeof(e->reason));
 }

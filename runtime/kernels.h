@@ -3,7 +3,8 @@
  * that use the artifact. A slot also remembers that a kernel cannot be used, so that the same fault
  * is met and told once.
  *
- * Not thread-safe: the planner's caller holds the lock.
+ * Not thread-safe: the planner's caller holds the lock. A loaded slot does not change any more, and
+ * may be read without it.
  * Ownership. Slots and what they hold live, at one address, until fa2i_kernels_done.
  */
 #ifndef FA2I_KERNELS_H

@@ -116,15 +116,27 @@ static fa2_status grow(fa2i_plans *plans, fa2i_plan_table *old)
     return FA2_OK;
 }
 
-fa2_status fa2i_plans_add(fa2i_plans *plans, fa2i_plan *plan)
+fa2_status fa2i_plans_add(fa2i_plans *plans, const fa2i_plan *plan, const fa2i_plan **ret_plan)
 {
     fa2_status st = FA2_OK;
     fa2i_plan_table *table = atomic_load_explicit(&plans->table, memory_order_relaxed);
+    fa2i_plan *copy = fa2i_alloc(sizeof(*copy));
 
+    if (copy == NULL)
+        return fa2i_fail(FA2_E_MEMORY, "no memory for a plan");
     assert(fa2i_plans_find(plans, &plan->problem) == NULL);
     if (2 * (table->count + 1) > table->mask + 1)
         FA2_TRY(grow(plans, table));
-    table_insert(atomic_load_explicit(&plans->table, memory_order_relaxed), plan);
+    *copy = *plan;
+    table_insert(atomic_load_explicit(&plans->table, memory_order_relaxed), copy);
+    *ret_plan = copy;
+    copy = NULL; /* ownership has moved to the plans */
 done:
+    fa2i_free(copy);
     return st;
+}
+
+size_t fa2i_plans_count(const fa2i_plans *plans)
+{
+    return atomic_load_explicit(&plans->table, memory_order_relaxed)->count;
 }

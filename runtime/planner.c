@@ -7,6 +7,8 @@
  * - A slot that is lost or refused was told through the log when that was found; later plans pass
  *   over it without a word and without trying again. A database that is busy, or fails otherwise,
  *   makes no slot lost.
+ * - What a class's earlier problems fetched serves its later ones: winners.c, planner_default.c,
+ *   kernels.c. A problem of a known class costs one look at the file's time.
  * - With fa2_config.arch the database's choices are not used: they were made for the device's own
  *   SM.
  */
@@ -94,6 +96,10 @@ done:
 
 void fa2i_planner_done(fa2i_planner *planner)
 {
+    for (size_t i = 0; i < FA2I_PLANNER_CLASSES; i++) {
+        fa2i_winners_done(&planner->classes[i].winners);
+        fa2i_planner_forget_defaults(&planner->classes[i]);
+    }
     fa2i_kernels_done(&planner->kernels);
     fa2i_generator_destroy(planner->generator);
     fa2i_cache_close(planner->cache);
@@ -101,104 +107,80 @@ void fa2i_planner_done(fa2i_planner *planner)
     *planner = (fa2i_planner){0};
 }
 
-/* Load a kernel of the database. FA2_OK with *ret_slot == NULL: it cannot be used, which was told.
- */
-static fa2_status load_tuned(fa2i_planner *planner, const fa2i_key *key, fa2i_slot **ret_slot)
+fa2i_class *fa2i_planner_class(fa2i_planner *planner, const fa2_problem *problem)
+{
+    const int index =
+        (problem->head_dim / 8 * 2 + (problem->dtype == FA2_BF16)) * 2 + (problem->causal != 0);
+    return &planner->classes[index];
+}
+
+/* Load a kernel of the database into its slot. FA2_OK, and the slot is not loaded: the kernel
+ * cannot be used, which was told. */
+static fa2_status load_tuned(fa2i_planner *planner, fa2i_slot *slot)
 {
     fa2_status st = FA2_OK;
     fa2i_kernel kernel = {0};
+    bool pass_over = false;
 
-    fa2i_slot *slot = fa2i_kernels_slot(&planner->kernels, key);
-    if (slot == NULL)
-        return fa2i_fail(FA2_E_MEMORY, "no memory for a kernel's record");
-    if (slot->state == FA2I_SLOT_EMPTY) {
-        bool pass_over = false;
-        st = fa2i_cache_get_kernel(planner->cache, key, FA2I_LAUNCH_ABI, true, &kernel);
-        if (st == FA2_OK) {
-            st = fa2i_kernels_load(&planner->kernels, slot, &kernel);
-            pass_over = slot->state == FA2I_SLOT_REFUSED;
-        } else if (st != FA2_E_MEMORY) {
-            pass_over = true;
-            if (st == FA2_E_NOT_FOUND) /* else it may be there when the next plan asks */
-                slot->state = FA2I_SLOT_LOST;
-        }
-        if (pass_over) {
-            fa2i_planner_log(planner, "a tuned kernel is passed over: %s", fa2_last_message());
-            st = FA2_OK;
-        }
+    if (slot->state != FA2I_SLOT_EMPTY)
+        return FA2_OK;
+    st = fa2i_cache_get_kernel(planner->cache, &slot->key, FA2I_LAUNCH_ABI, true, &kernel);
+    if (st == FA2_OK) {
+        st = fa2i_kernels_load(&planner->kernels, slot, &kernel);
+        pass_over = slot->state == FA2I_SLOT_REFUSED;
+    } else if (st != FA2_E_MEMORY) {
+        pass_over = true;
+        if (st == FA2_E_NOT_FOUND) /* else it may be there when the next plan asks */
+            slot->state = FA2I_SLOT_LOST;
     }
-    if (slot->state == FA2I_SLOT_LOADED)
-        *ret_slot = slot;
+    if (pass_over) {
+        fa2i_planner_log(planner, "a tuned kernel is passed over: %s", fa2_last_message());
+        st = FA2_OK;
+    }
     fa2i_kernel_done(&kernel);
     return st;
 }
 
-static size_t drop_choices(fa2i_choice *choices, size_t count, const fa2i_key *kernel)
+/* Exact, nearest, arch. FA2_OK with slot == NULL: the database has nothing that can be used. */
+static fa2_status pick_tuned(fa2i_planner *planner, fa2i_plan *plan)
 {
-    size_t kept = 0;
-    for (size_t i = 0; i < count; i++)
-        if (memcmp(&choices[i].winner.kernel, kernel, sizeof(*kernel)) != 0)
-            choices[kept++] = choices[i];
-    return kept;
-}
-
-/* Exact, nearest, arch. FA2_OK with rule FA2_RULE_DEFAULT: the database has nothing that can be
- * used. */
-static fa2_status pick_tuned(fa2i_planner *planner, const fa2_problem *problem,
-                             fa2i_decision *decision, fa2i_slot **ret_slot)
-{
-    fa2_status st = FA2_OK;
-    fa2i_choice *choices = NULL;
-    size_t count = 0;
     const fa2i_card *card = &planner->device->card;
+    fa2i_winners *winners = &fa2i_planner_class(planner, &plan->problem)->winners;
 
-    st = fa2i_cache_choices(planner->cache, card->arch, problem, FA2I_LAUNCH_ABI, &choices, &count);
+    fa2_status st = fa2i_winners_update(winners, planner->cache, card->arch, &plan->problem);
     if (st == FA2_E_MEMORY)
-        goto done;
-    if (st != FA2_OK) { /* a database is a cache: without it there is still the default rule */
+        return st;
+    if (st != FA2_OK) /* a database is a cache: without it there is still the default rule */
         fa2i_planner_log(planner, "the database is passed over: %s", fa2_last_message());
-        st = FA2_OK;
-    }
     for (;;) {
-        fa2i_choose_among(choices, count, card, problem, decision);
-        if (decision->rule == FA2_RULE_DEFAULT)
-            break;
-        const fa2i_key kernel = decision->choice.winner.kernel;
-        FA2_TRY(load_tuned(planner, &kernel, ret_slot));
-        if (*ret_slot != NULL)
-            break;
-        count = drop_choices(choices, count, &kernel);
+        fa2i_choose_among(winners->choices, winners->count, card, &plan->problem, &plan->decision);
+        if (plan->decision.rule == FA2_RULE_DEFAULT)
+            return FA2_OK;
+        const fa2i_key *kernel = &plan->decision.choice.winner.kernel;
+        fa2i_slot *slot = fa2i_kernels_slot(&planner->kernels, kernel);
+        if (slot == NULL)
+            return fa2i_fail(FA2_E_MEMORY, "no memory for a kernel's record");
+        st = load_tuned(planner, slot);
+        if (st != FA2_OK)
+            return st;
+        if (slot->state == FA2I_SLOT_LOADED) {
+            plan->slot = slot;
+            return FA2_OK;
+        }
+        fa2i_winners_drop(winners, kernel, slot->state == FA2I_SLOT_EMPTY);
     }
-done:
-    fa2i_free(choices);
-    return st;
 }
 
-fa2_status fa2i_planner_make(fa2i_planner *planner, const fa2_problem *problem,
-                             fa2i_plan **ret_plan)
+fa2_status fa2i_planner_make(fa2i_planner *planner, const fa2_problem *problem, fa2i_plan *ret_plan)
 {
     fa2_status st = FA2_OK;
-    fa2i_decision decision = {.rule = FA2_RULE_DEFAULT};
-    fa2i_slot *slot = NULL;
-    size_t tried = 0;
+    fa2i_plan plan = {.problem = *problem, .decision.rule = FA2_RULE_DEFAULT};
 
     if (planner->cache != NULL && planner->arch == 0)
-        FA2_TRY(pick_tuned(planner, problem, &decision, &slot));
-    if (slot == NULL)
-        FA2_TRY(fa2i_planner_pick_default(planner, problem, &slot, &tried));
-
-    fa2i_grid grid;
-    FA2_TRY(fa2i_grid_of(&planner->device->card, &slot->loaded.variant, problem, &grid));
-    fa2i_plan *plan = fa2i_alloc(sizeof(*plan));
-    if (plan == NULL) {
-        st = fa2i_fail(FA2_E_MEMORY, "no memory for a plan");
-        goto done;
-    }
-    plan->problem = *problem;
-    plan->grid = grid;
-    plan->loaded = &slot->loaded;
-    fa2i_planner_explain(problem, &planner->device->card, planner->arch, &decision, slot, tried,
-                         &plan->explanation);
+        FA2_TRY(pick_tuned(planner, &plan));
+    if (plan.slot == NULL)
+        FA2_TRY(fa2i_planner_pick_default(planner, &plan));
+    FA2_TRY(fa2i_grid_of(&planner->device->card, &plan.slot->loaded.variant, problem, &plan.grid));
     *ret_plan = plan;
 done:
     return st;

@@ -11,14 +11,23 @@
 #ifndef FA2I_PLANNER_H
 #define FA2I_PLANNER_H
 
-#include "runtime/choose.h"
 #include "runtime/compile.h"
 #include "runtime/generator.h"
-#include "runtime/kernels.h"
 #include "runtime/plan.h"
+#include "runtime/winners.h"
 
 /* Classes of problems that may share a kernel: head_dim / 8 (1 ... 32), dtype, causal. */
 enum { FA2I_PLANNER_CLASSES = 33 * 2 * 2 };
+
+typedef struct fa2i_default fa2i_default;
+
+/* What was found out for earlier problems of a class, so that another shape of it costs no SQLite
+ * and no Lua. */
+typedef struct fa2i_class {
+    fa2i_winners winners;
+    fa2i_default *defaults; /* answers of the default rule; owned by planner_default.c */
+    bool told_default;      /* the log knows that nothing is tuned for the class */
+} fa2i_class;
 
 typedef struct fa2i_planner {
     const fa2i_device *device; /* borrowed */
@@ -31,7 +40,7 @@ typedef struct fa2i_planner {
     fa2i_generator *generator; /* created when a kernel must be compiled */
     fa2i_target target;        /* what is compiled for; "" until then */
     fa2i_kernels kernels;
-    bool told_default[FA2I_PLANNER_CLASSES]; /* the log knows that nothing is tuned for the class */
+    fa2i_class classes[FA2I_PLANNER_CLASSES]; /* see fa2i_planner_class */
 } fa2i_planner;
 
 /* Open the database that config asks for; config and its strings are copied. A database that cannot
@@ -42,23 +51,23 @@ fa2_status fa2i_planner_init(fa2i_planner *planner, const fa2i_device *device,
 
 void fa2i_planner_done(fa2i_planner *planner); /* zeroed objects are fine */
 
-/* A plan for a valid problem. On FA2_OK *ret_plan belongs to the caller (fa2i_free), and borrows
- * its kernel from the planner. */
+/* A plan for a valid problem. It borrows its kernel from the planner. */
 fa2_status fa2i_planner_make(fa2i_planner *planner, const fa2_problem *problem,
-                             fa2i_plan **ret_plan);
+                             fa2i_plan *ret_plan);
+
+/* Say why a plan of this planner is as it is (explain.c). Needs no lock: it reads what does not
+ * change. */
+void fa2i_planner_explain(const fa2i_planner *planner, const fa2i_plan *plan,
+                          fa2_explanation *ret_explanation);
 
 /* ---- between the planner's own files ---- */
 
-/* The default rule (planner_default.c). On FA2_OK *ret_slot is loaded, and *ret_tried tells how
- * many of the cost model's choices were tried, in order, to find it. */
-fa2_status fa2i_planner_pick_default(fa2i_planner *planner, const fa2_problem *problem,
-                                     fa2i_slot **ret_slot, size_t *ret_tried);
+/* The class of a valid problem; belongs to the planner. */
+fa2i_class *fa2i_planner_class(fa2i_planner *planner, const fa2_problem *problem);
 
-/* Write the explanation of a decision (explain.c). tried: of fa2i_planner_pick_default; arch: as in
- * fa2i_planner. */
-void fa2i_planner_explain(const fa2_problem *problem, const fa2i_card *card, int arch,
-                          const fa2i_decision *decision, const fa2i_slot *slot, size_t tried,
-                          fa2_explanation *ret_explanation);
+/* The default rule (planner_default.c): fill in slot, decision and tried. plan->problem is set. */
+fa2_status fa2i_planner_pick_default(fa2i_planner *planner, fa2i_plan *plan);
+void fa2i_planner_forget_defaults(fa2i_class *of);
 
 /* Send a sentence to the log, if there is one. */
 void fa2i_planner_log(const fa2i_planner *planner, const char *format, ...) FA2I_PRINTF(2, 3);

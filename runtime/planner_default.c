@@ -8,15 +8,27 @@
  * - The target is a cubin. It becomes PTX, for good, when the driver has no use for cubins of
  *   this SM, or NVRTC does not know the SM, or the caller asked for another SM; the log tells.
  * - Whatever is compiled and loads is stored, so that it is compiled once per machine.
+ * - The cost model is asked about rounded problems (fa2i_problem_rounded), and its answers stay: a
+ *   decode that grows by a token meets a new question only now and then. Rounding depends on the
+ *   problem alone, so what came before decides how long a call takes, never which kernel it gets.
  */
 #include "runtime/planner.h"
 
+#include <string.h>
 #include "runtime/base/alloc.h"
 
 enum {
     MAX_TRIES = 4,       /* each takes about a second, and a caller is waiting */
     LOG_CHARS = 400,     /* of a compiler's log in a message */
     PROBLEM_CHARS = 160, /* of a formatted problem */
+};
+
+/* An answer: what is taken for all problems that round to this one. */
+struct fa2i_default {
+    fa2_problem rounded;
+    const fa2i_slot *slot;
+    size_t tried;
+    fa2i_default *next;
 };
 
 /* A variant's fate. slot == NULL: it cannot be used; refusal says why, and so does the last
@@ -199,47 +211,102 @@ static fa2_status pick_variant(fa2i_planner *planner, const fa2i_variant *varian
 }
 
 /* Once per class: the cause is that nothing is tuned for the class, and shapes may be many. */
-static void tell(fa2i_planner *planner, const fa2_problem *problem, const char *text,
-                 const fa2i_slot *slot)
+static void tell(fa2i_planner *planner, const fa2_problem *problem, const fa2i_slot *slot)
 {
-    const int class_of =
-        (problem->head_dim / 8 * 2 + (problem->dtype == FA2_BF16)) * 2 + (problem->causal != 0);
-    if (planner->told_default[class_of])
+    char text[PROBLEM_CHARS];
+    fa2i_class *of = fa2i_planner_class(planner, problem);
+    if (of->told_default)
         return;
-    planner->told_default[class_of] = true;
+    of->told_default = true;
+    fa2i_problem_format(problem, text, sizeof(text));
     fa2i_planner_log(planner,
                      "nothing tuned for %s can be used: taking %s by the cost model (not repeated "
                      "for other shapes of this D, dtype and causal)",
                      text, slot->loaded.variant.text);
 }
 
-fa2_status fa2i_planner_pick_default(fa2i_planner *planner, const fa2_problem *problem,
-                                     fa2i_slot **ret_slot, size_t *ret_tried)
+/* Ask the cost model about the rounded problem. problem: for messages. */
+static fa2_status ask_model(fa2i_planner *planner, const fa2_problem *problem,
+                            const fa2_problem *rounded, fa2i_default *answer)
 {
     fa2_status st = FA2_OK;
     fa2i_variant *variants = NULL;
     size_t count = 0;
     attempt best;
-    char text[PROBLEM_CHARS];
     fa2i_card card = planner->device->card;
 
     if (planner->arch != 0)
         card.arch = planner->arch;
-    fa2i_problem_format(problem, text, sizeof(text));
     if (planner->generator == NULL)
         FA2_TRY(fa2i_generator_create(&planner->generator));
-    FA2_TRY(fa2i_generator_candidates(planner->generator, problem, &card, &variants, &count));
+    FA2_TRY(fa2i_generator_candidates(planner->generator, rounded, &card, &variants, &count));
     FA2_TRY(find_target(planner, problem, card.arch));
-    FA2_TRY(pick_variant(planner, variants, count, &best, ret_tried));
+    FA2_TRY(pick_variant(planner, variants, count, &best, &answer->tried));
     if (best.slot == NULL) {
+        char text[PROBLEM_CHARS];
+        fa2i_problem_format(problem, text, sizeof(text));
         st =
             fa2i_fail_prefix(best.refusal, "no kernel for %s: the %zu best variants fail, the last",
-                             text, *ret_tried);
+                             text, answer->tried);
         goto done;
     }
-    tell(planner, problem, text, best.slot);
-    *ret_slot = best.slot;
+    tell(planner, problem, best.slot);
+    answer->rounded = *rounded;
+    answer->slot = best.slot;
 done:
     fa2i_free(variants);
     return st;
+}
+
+static fa2_status add_answer(fa2i_planner *planner, const fa2_problem *problem,
+                             const fa2_problem *rounded)
+{
+    fa2_status st = FA2_OK;
+    fa2i_class *of = fa2i_planner_class(planner, problem);
+    fa2i_default *answer = fa2i_alloc(sizeof(*answer));
+
+    if (answer == NULL)
+        return fa2i_fail(FA2_E_MEMORY, "no memory for an answer of the cost model");
+    FA2_TRY(ask_model(planner, problem, rounded, answer));
+    answer->next = of->defaults;
+    of->defaults = answer;
+    answer = NULL; /* ownership has moved to the class */
+done:
+    fa2i_free(answer);
+    return st;
+}
+
+static const fa2i_default *find_answer(const fa2i_class *of, const fa2_problem *rounded)
+{
+    const fa2i_default *answer = of->defaults;
+    while (answer != NULL && memcmp(&answer->rounded, rounded, sizeof(*rounded)) != 0)
+        answer = answer->next;
+    return answer;
+}
+
+fa2_status fa2i_planner_pick_default(fa2i_planner *planner, fa2i_plan *plan)
+{
+    const fa2i_class *of = fa2i_planner_class(planner, &plan->problem);
+    const fa2_problem rounded = fa2i_problem_rounded(&plan->problem);
+    const fa2i_default *answer = find_answer(of, &rounded);
+
+    if (answer == NULL) {
+        fa2_status st = add_answer(planner, &plan->problem, &rounded);
+        if (st != FA2_OK)
+            return st;
+        answer = of->defaults;
+    }
+    plan->slot = answer->slot;
+    plan->tried = answer->tried;
+    plan->decision.choice.problem = rounded;
+    return FA2_OK;
+}
+
+void fa2i_planner_forget_defaults(fa2i_class *of)
+{
+    while (of->defaults != NULL) {
+        fa2i_default *answer = of->defaults;
+        of->defaults = answer->next;
+        fa2i_free(answer);
+    }
 }

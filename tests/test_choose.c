@@ -92,6 +92,28 @@ static void test_distance(void)
     CHECK(fa2i_problem_distance(&p, &q) > 0 && isfinite(fa2i_problem_distance(&p, &q)));
 }
 
+/* Each size is rounded by itself, and never beyond what is valid. */
+static void test_rounding(void)
+{
+    fa2_problem problem = problem_of(9, 8, 17, 4097);
+    fa2_problem rounded = fa2i_problem_rounded(&problem);
+    CHECK_EQ(rounded.batch, 10);
+    CHECK_EQ(rounded.seq_q, 20);
+    CHECK_EQ(rounded.seq_k, 5120);
+    CHECK_EQ(rounded.heads_q, 8);
+    problem.batch = INT32_MAX;
+    problem.seq_k = (1 << 29) - 1;
+    rounded = fa2i_problem_rounded(&problem);
+    CHECK_EQ(rounded.batch, INT32_MAX);
+    CHECK_EQ(rounded.seq_k, 1 << 29);
+    problem.heads_kv = 2;
+    problem.heads_q = 10; /* groups of 5 */
+    problem.seq_q = (1 << 30) / 5;
+    CHECK_EQ(fa2i_problem_check(&problem), FA2_OK);
+    rounded = fa2i_problem_rounded(&problem);
+    CHECK(memcmp(&rounded, &problem, sizeof(problem)) == 0);
+}
+
 static void test_nothing(void)
 {
     fa2i_decision d = decide(NULL, 0, problem_of(1, 8, 512, 512));
@@ -219,6 +241,7 @@ static void test_passed_over(void)
 int main(void)
 {
     test_distance();
+    test_rounding();
     test_nothing();
     test_rules_in_order();
     test_nearest_by_distance();

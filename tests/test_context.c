@@ -259,7 +259,7 @@ static void test_context_gone(void)
 static fa2_context *shared_context;
 static fa2_status thread_status[THREADS];
 
-/* Every thread prepares and launches the same problems, in another order. */
+/* Every thread prepares, launches and explains the same problems, in another order. */
 static void *run_thread(void *user)
 {
     fa2_status *st = user;
@@ -270,6 +270,9 @@ static void *run_thread(void *user)
         const fa2_forward_args args = args_of(&problem);
         fa2_status got = round % 2 == 0 ? fa2_prepare(shared_context, &problem)
                                         : fa2_forward(shared_context, &problem, &args, NULL);
+        fa2_explanation e;
+        if (got == FA2_OK)
+            got = fa2_explain(shared_context, &problem, &e);
         if (got != FA2_OK)
             *st = got;
     }

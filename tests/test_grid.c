@@ -73,6 +73,14 @@ static void test_shares(void)
     }
 }
 
+/* What fa2.h warns of: fewer keys can need more workspace, as they divide into more even shares. */
+static void test_workspace_is_not_monotone(void)
+{
+    const fa2i_grid shorter = grid_of(&split, decode(1, 32, 8, 11 * 64)),
+                    longer = grid_of(&split, decode(1, 32, 8, 13 * 64));
+    CHECK(shorter.workspace_bytes > longer.workspace_bytes && longer.workspace_bytes > 0);
+}
+
 /* A grid has at most 2^31 - 1 blocks, even where the product does not fit 64 bits. */
 static void test_limit(void)
 {
@@ -94,6 +102,7 @@ int main(void)
     test_plain();
     test_split();
     test_shares();
+    test_workspace_is_not_monotone();
     test_limit();
     return check_done();
 }

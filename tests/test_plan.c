@@ -20,12 +20,16 @@ static fa2_problem problem_of(int n)
                          .head_dim = 64};
 }
 
-static fa2i_plan *plan_of(int n)
+/* Add the nth problem's plan; NULL when that fails. */
+static const fa2i_plan *add(fa2i_plans *plans, int n)
 {
-    fa2i_plan *plan = fa2i_alloc(sizeof(*plan));
-    if (plan != NULL)
-        plan->problem = problem_of(n);
-    return plan;
+    const fa2i_plan plan = {.problem = problem_of(n)};
+    const fa2i_plan *added = NULL;
+    const size_t before = fa2i_plans_count(plans);
+    const fa2_status st = fa2i_plans_add(plans, &plan, &added);
+    CHECK((st == FA2_OK) == (added != NULL));
+    CHECK_EQ(fa2i_plans_count(plans), before + (st == FA2_OK));
+    return added;
 }
 
 static void test_found_through_growth(void)
@@ -38,10 +42,9 @@ static void test_found_through_growth(void)
     for (int n = 0; n < PLANS; n++) {
         const fa2_problem problem = problem_of(n);
         wrong += fa2i_plans_find(&plans, &problem) != NULL;
-        fa2i_plan *plan = plan_of(n);
-        added[n] = plan;
-        wrong += fa2i_plans_add(&plans, plan) != FA2_OK;
-        wrong += fa2i_plans_find(&plans, &problem) != plan;
+        added[n] = add(&plans, n);
+        wrong += added[n] == NULL;
+        wrong += fa2i_plans_find(&plans, &problem) != added[n];
     }
     for (int n = 0; n < PLANS; n++) {
         const fa2_problem problem = problem_of(n);
@@ -56,7 +59,7 @@ static void test_each_field_counts(void)
 {
     fa2i_plans plans = {.table = NULL};
     CHECK_EQ(fa2i_plans_init(&plans), FA2_OK);
-    CHECK_EQ(fa2i_plans_add(&plans, plan_of(5)), FA2_OK);
+    CHECK(add(&plans, 5) != NULL);
     for (size_t i = 0; i < sizeof(fa2_problem) / sizeof(int32_t); i++) {
         fa2_problem problem = problem_of(5);
         int32_t field;
@@ -76,22 +79,21 @@ static void test_memory(void)
     CHECK_EQ(fa2i_plans_init(&plans), FA2_E_MEMORY);
     CHECK_EQ(fa2i_plans_init(&plans), FA2_OK);
 
-    int added = 0;
-    fa2i_plan *plan = NULL;
-    for (;; added++) { /* until growth fails */
-        plan = plan_of(added);
-        fa2i_alloc_fail_at(1);
-        fa2_status st = fa2i_plans_add(&plans, plan);
-        fa2i_alloc_fail_at(0);
-        if (st != FA2_OK)
-            break;
+    const fa2i_plan *first = add(&plans, 0);
+    for (int nth = 1; nth <= 2; nth++) { /* what an addition asks for: the plan, a larger table */
+        int added = (int)fa2i_plans_count(&plans);
+        for (bool failed = false; !failed; added++) {
+            fa2i_alloc_fail_at(nth);
+            failed = add(&plans, added) == NULL;
+            fa2i_alloc_fail_at(0);
+        }
+        const fa2_problem last = problem_of(added - 1);
+        CHECK(fa2i_plans_find(&plans, &first->problem) == first);
+        CHECK(fa2i_plans_find(&plans, &last) == NULL);
+        const fa2i_plan *plan = add(&plans, added - 1); /* as before: it can be added now */
+        CHECK(plan != NULL && fa2i_plans_find(&plans, &last) == plan);
     }
-    CHECK(added > 1);
-    CHECK(fa2i_plans_find(&plans, &plan->problem) == NULL);
-    const fa2_problem first = problem_of(0);
-    CHECK(fa2i_plans_find(&plans, &first) != NULL);
-    CHECK_EQ(fa2i_plans_add(&plans, plan), FA2_OK); /* as before: it can be added now */
-    CHECK(fa2i_plans_find(&plans, &plan->problem) == plan);
+    CHECK(fa2i_plans_count(&plans) > 2);
     fa2i_plans_done(&plans);
 }
 
@@ -126,7 +128,7 @@ static void test_readers_while_adding(void)
     for (int i = 0; i < 2; i++)
         CHECK_EQ(pthread_create(&readers[i], NULL, read_all, &s), 0);
     for (int n = 0; n < PLANS; n++) {
-        if (fa2i_plans_add(&s.plans, plan_of(n)) != FA2_OK)
+        if (add(&s.plans, n) == NULL)
             atomic_fetch_add(&s.wrong, 1);
         atomic_store(&s.added, n + 1);
     }

@@ -73,8 +73,8 @@ typedef enum fa2_status {
 /* A fixed text for a status; "unknown status" for a number that is none. Never NULL. */
 FA2_API const char *fa2_status_string(fa2_status status);
 
-/* What went wrong in this thread's last failing call: argument, limit, CUDA error, file. Never NULL.
- * Borrowed; valid until this thread's next fa2 call. */
+/* What went wrong in this thread's last failing call: argument, limit, CUDA error, file. Never
+ * NULL. Borrowed; valid until this thread's next fa2 call. */
 FA2_API const char *fa2_last_message(void);
 
 typedef enum fa2_op { FA2_OP_FORWARD = 0 } fa2_op;
@@ -84,14 +84,14 @@ typedef enum fa2_dtype { FA2_FP16 = 0, FA2_BF16 = 1 } fa2_dtype;
  * that fields added later mean "off". */
 typedef struct fa2_problem {
     fa2_op op;
-    fa2_dtype dtype;   /* bf16 needs compute capability 8.0 */
-    int32_t batch;     /* >= 1 */
-    int32_t heads_q;   /* 1 ... 2^16, a multiple of heads_kv */
-    int32_t heads_kv;  /* >= 1 */
-    int32_t seq_q;     /* 1 ... 2^29; times heads_q / heads_kv: at most 2^30 */
-    int32_t seq_k;     /* 1 ... 2^29 */
-    int32_t head_dim;  /* a multiple of 8, 8 ... 256 */
-    int32_t causal;    /* 0 or 1 */
+    fa2_dtype dtype;     /* bf16 needs compute capability 8.0 */
+    int32_t batch;       /* >= 1 */
+    int32_t heads_q;     /* 1 ... 2^16, a multiple of heads_kv */
+    int32_t heads_kv;    /* >= 1 */
+    int32_t seq_q;       /* 1 ... 2^29; times heads_q / heads_kv: at most 2^30 */
+    int32_t seq_k;       /* 1 ... 2^29 */
+    int32_t head_dim;    /* a multiple of 8, 8 ... 256 */
+    int32_t causal;      /* 0 or 1 */
     int32_t reserved[7]; /* 0 */
 } fa2_problem;
 
@@ -104,11 +104,11 @@ typedef struct fa2_tensor {
 } fa2_tensor;
 
 typedef struct fa2_forward_args {
-    fa2_tensor q, k, v; /* read */
-    fa2_tensor o;       /* written; must not overlap the inputs */
-    float *lse;         /* written, [batch, heads_q, seq_q]; NULL: not wanted */
+    fa2_tensor q, k, v;  /* read */
+    fa2_tensor o;        /* written; must not overlap the inputs */
+    float *lse;          /* written, [batch, heads_q, seq_q]; NULL: not wanted */
     float softmax_scale; /* finite, > 0; 0 means 1 / sqrt(head_dim) */
-    void *workspace;    /* fa2_workspace_size bytes, 256-byte aligned; NULL when that is 0 */
+    void *workspace;     /* fa2_workspace_size bytes, 256-byte aligned; NULL when that is 0 */
     size_t workspace_bytes;
 } fa2_forward_args;
 
@@ -139,21 +139,28 @@ typedef struct fa2_context fa2_context;
  * is no error; one that is not usable is FA2_E_DATABASE. */
 FA2_API fa2_status fa2_context_create(const fa2_config *config, fa2_context **ret_context);
 
-/* Release everything, kernels included. No launch of this context may be in flight. NULL is fine. */
+/* Release everything, kernels included. No launch of this context may be in flight. NULL is fine.
+ */
 FA2_API void fa2_context_destroy(fa2_context *context);
 
 /* Choose and load the kernel for a problem, compiling it if nothing fits in the database. Takes
- * milliseconds with a tuned database, a second or so without. Later fa2_forward calls on the same
- * problem only launch. Not inside stream capture. */
+ * milliseconds with a tuned database, a second or so without; microseconds when only batch, seq_q
+ * or seq_k are other than in an earlier problem whose kernel serves this one too. Later fa2_forward
+ * calls on the same problem only launch. Not inside stream capture. */
 FA2_API fa2_status fa2_prepare(fa2_context *context, const fa2_problem *problem);
 
-/* Bytes of device workspace that fa2_forward needs for this problem. Prepares it if need be. */
+/* Bytes of device workspace that fa2_forward needs for this problem. Prepares it if need be. More
+ * bytes than that are always fine. A shorter seq_k can need more than a longer one: its keys may be
+ * split among more blocks. For growing lengths, ask for each, or take the largest answer. */
 FA2_API fa2_status fa2_workspace_size(fa2_context *context, const fa2_problem *problem,
                                       size_t *ret_bytes);
 
 /* Launch attention on the caller's stream (a CUstream or cudaStream_t; NULL is the default stream)
  * and return without waiting. The stream belongs to the context's device. A problem that was not
- * prepared is prepared first, except while the stream is being captured: FA2_E_CAPTURE. */
+ * prepared is prepared first, except while the stream is being captured: FA2_E_CAPTURE.
+ *
+ * A context remembers the first 16384 problems, in some 8 MB. Beyond them only those stay prepared
+ * that were given to fa2_prepare; any other is prepared at each call, which takes microseconds. */
 FA2_API fa2_status fa2_forward(fa2_context *context, const fa2_problem *problem,
                                const fa2_forward_args *args, void *stream);
 
@@ -170,7 +177,8 @@ FA2_API const char *fa2_rule_string(fa2_rule rule); /* "exact", "nearest", "arch
 typedef struct fa2_explanation {
     fa2_rule rule;
     int measured;              /* 1: chosen by measurement; 0: by the cost model */
-    fa2_problem tuned_problem; /* what it was chosen for; the problem itself unless nearest, arch */
+    fa2_problem tuned_problem; /* what it was chosen for. By the default rule: the problem with
+                                * batch, seq_q and seq_k rounded up to three significant bits */
     double median_us;          /* its time on tuned_problem; 0 if not measured */
     char device[128];          /* the card that was measured, or the model's */
     char variant[192];         /* family and parameters, as the database prints them */

@@ -1,14 +1,21 @@
 /*
- * What fa2_forward costs on the host beyond the launch itself, for a prepared problem.
+ * What fa2_forward costs on the host.
  *
- * Two loops over the same kernel, grid and parameters are timed in turn: bare cuLaunchKernel, and
- * fa2_forward. Each sample is a burst short enough for the launch queue, followed by a wait that is
- * not timed; the figures are medians over many bursts. Usage: host_cost DATABASE [SHAPE], SHAPE as
- * for fa2-tune --shape.
+ * Beyond the launch itself, for a prepared problem: two loops over the same kernel, grid and
+ * parameters are timed in turn: bare cuLaunchKernel, and fa2_forward. Each sample is a burst short
+ * enough for the launch queue, followed by a wait that is not timed; the figures are medians over
+ * many bursts.
+ *
+ * --growing: while seq_k grows from 1 to the shape's, as in decoding, the first call of each length
+ * and the second. DATABASE "" is an untuned one.
+ *
+ * Usage: host_cost [--growing] DATABASE [SHAPE], SHAPE as for fa2-tune --shape.
  */
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 #include "gpu.h"
+#include "runtime/base/alloc.h"
 #include "runtime/choose.h"
 #include "runtime/launch.h"
 #include "tuner/shapes.h"
@@ -90,31 +97,94 @@ static void measure(cost *c)
         b.median, b.q1, b.q3, w.median, w.q1, w.q3, d.median, d.q1, d.q3);
 }
 
+static double call_ns(cost *c)
+{
+    double start = now_ns();
+    gpu_must_fa2(fa2_forward(c->context, &c->call.problem, &c->call.args, NULL), "fa2_forward");
+    return now_ns() - start;
+}
+
+/* A workspace for any length: how many splits one needs is not known before it is prepared. */
+static void enlarge_workspace(gpu_call *call)
+{
+    const size_t bytes = sizeof(float) * FA2I_MAX_SPLITS * gpu_lse_elems(&call->problem) *
+                         ((size_t)call->problem.head_dim + 1);
+    if (call->workspace != 0)
+        gpu_must(call->device, call->device->cuda->mem_free(call->workspace), "cuMemFree");
+    gpu_must(call->device, call->device->cuda->mem_alloc(&call->workspace, bytes), "cuMemAlloc");
+    call->args.workspace = (void *)(uintptr_t)call->workspace;
+    call->args.workspace_bytes = bytes;
+}
+
+/* The tensors are the longest problem's: a shorter one uses their beginning. */
+static void measure_growing(cost *c)
+{
+    const int longest = c->call.problem.seq_k;
+    const size_t count = (size_t)longest;
+    double *first = gpu_host(count, sizeof(*first)), *second = gpu_host(count, sizeof(*second));
+    double sum = 0;
+
+    enlarge_workspace(&c->call);
+    for (int i = 0; i < longest; i++) {
+        c->call.problem.seq_k = i + 1;
+        first[i] = call_ns(c);
+        second[i] = call_ns(c);
+        sum += first[i];
+        if (i % (BURST / 2) == 0)
+            gpu_must(c->device, c->device->cuda->ctx_synchronize(), "cuCtxSynchronize");
+    }
+    gpu_must(c->device, c->device->cuda->ctx_synchronize(), "cuCtxSynchronize");
+    const fa2i_statistics f = fa2i_statistics_of(first, count),
+                          s = fa2i_statistics_of(second, count);
+    printf("seq_k 1 ... %d, medians (quartiles): first call of a length %.0f ns (%.0f ... %.0f), "
+           "99 %% within %.0f us, the longest %.0f us, all %.1f ms; second call %.0f ns "
+           "(%.0f ... %.0f)\n",
+           longest, f.median, f.q1, f.q3, first[count * 99 / 100] * 1e-3, first[count - 1] * 1e-3,
+           sum * 1e-6, s.median, s.q1, s.q3);
+    fa2i_free(first);
+    fa2i_free(second);
+}
+
+/* The prepared problem, against the bare launch of its kernel. */
+static void measure_prepared(cost *c, const char *database)
+{
+    load_kernel(c, database);
+    printf("%s, %d bursts of %d calls, medians (quartiles): ", c->loaded.variant.text, ROUNDS,
+           BURST);
+    measure(c);
+    fa2i_unload(c->device, &c->loaded);
+}
+
+static int usage(void)
+{
+    fprintf(stderr, "usage: host_cost [--growing] DATABASE [SHAPE]\n");
+    return 1;
+}
+
 int main(int argc, char **argv)
 {
     fa2i_device device = {0};
     fa2i_shapes shapes = {0};
+    const bool growing = argc > 1 && strcmp(argv[1], "--growing") == 0;
+    const int at = growing ? 2 : 1; /* the database */
+    if (argc <= at)
+        return usage();
+    const char *shape = growing ? "B=1,Hq=32,Hkv=8,Sq=1,Sk=4096,D=128" : "B=1,Hq=8,Sq=512,D=64";
     int status = gpu_open(&device);
     if (status != 0)
         return status;
-    if (argc < 2) {
-        fprintf(stderr, "usage: host_cost DATABASE [SHAPE]\n");
-        return 1;
-    }
-    gpu_must_fa2(fa2i_shapes_add_text(&shapes, argc > 2 ? argv[2] : "B=1,Hq=8,Sq=512,D=64"),
-                 "shape");
+    gpu_must_fa2(fa2i_shapes_add_text(&shapes, argc > at + 1 ? argv[at + 1] : shape), "shape");
     cost c = {.device = &device};
-    fa2_config config = {.database = argv[1], .read_only = 1};
+    fa2_config config = {.database = argv[at], .read_only = 1};
     gpu_must_fa2(fa2_context_create(&config, &c.context), "fa2_context_create");
     gpu_must_fa2(gpu_call_init(&device, c.context, &shapes.items[0], GPU_BSHD, true, &c.call),
                  "tensors");
-    load_kernel(&c, argv[1]);
-    printf("%s, %d bursts of %d calls, medians (quartiles): ", c.loaded.variant.text, ROUNDS,
-           BURST);
-    measure(&c);
+    if (growing)
+        measure_growing(&c);
+    else
+        measure_prepared(&c, argv[at]);
 
     gpu_call_done(&c.call);
-    fa2i_unload(&device, &c.loaded);
     fa2_context_destroy(c.context);
     fa2i_shapes_done(&shapes);
     fa2i_device_leave(&device);
