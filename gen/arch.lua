@@ -109,6 +109,9 @@ function M.describe(card)
    -- 32 bytes per clock and SM is about half of what an SM can take in and what the L2 of these
    -- chips delivers to all of them at once [derived].
    arch.l2 = 32 * arch.sm_count * arch.clock
+   -- Equal for cards that are described alike.
+   arch.key = table.concat({arch.sm, arch.sm_count, arch.smem_block, arch.smem_sm, arch.tensor,
+                            arch.clock, arch.dram}, " ")
    return arch
 end
 

@@ -5,9 +5,10 @@
 -- behind it the better the more warps a scheduler has. On top come barriers and the part of the
 -- load latency that the pipeline does not cover. Tiles times waves give the time.
 --
--- It ranks variants; it does not predict. Its constants are fitted to 2000 timings of 21 problems
--- on an H200 (D = 16 to 256, S = 32 to 4096, causal or not): on each, the best of its first twelve
--- is within 2 % of the fastest. On other SMs it is arithmetic from the rates in arch.lua.
+-- It ranks variants; it does not predict. Its constants are fitted to 5000 timings of 13 problems on
+-- an H200 (D = 32 to 256, S = 128 to 16384, causal or not), of the whole space: of the candidates that
+-- select.lua makes of it, the best of the first twelve is within 2 % of the fastest variant on twelve
+-- problems and 7 % on one. On other SMs it is arithmetic from the rates in arch.lua.
 local M = {}
 
 -- us until a kernel that does nothing is done.
@@ -17,29 +18,32 @@ M.launch_us = 1.7
 local fit = {
    -- Share of the other units' clocks that adds to the busiest unit's, for one warp per scheduler;
    -- it falls with 1 / warps.
-   exposed = 0.8,
-   exposed_least = 0.125,
+   exposed = 0.67,
+   exposed_least = 0.12,
    -- Clocks for a barrier, per tile and four warps of a block: warps wait for the last one.
-   barrier = 135,
+   barrier = 90,
    -- Times that, when no other block can run meanwhile.
-   alone = 1.2,
+   alone = 1.6,
    -- Share of a fill's bytes that competes with fragment loads.
-   fill = 0.1,
+   fill = 0.06,
+   -- Clocks of a warp for each of its copies of 16 bytes per lane, as far as other warps do not hide
+   -- them: all issued at once, or spread over QK.
+   issue = {whole = 19, spread = 6},
    -- Clocks from issuing a tile's loads to its arrival from L2 while all SMs load.
-   load_latency = 400,
+   load_latency = 520,
    -- fp32 instructions per score: scale and subtract, maximum, sum, half a packed conversion, and
    -- two for the rest of the loop, counted in the inner loop.
-   fp32_per_score = 5.5,
+   fp32_per_score = 5.9,
    -- Share of the tiles that rescale O: only when a maximum grows by more than 8 (log2).
    rescaled = 0.03,
    -- Share of the time that a register too many costs: spills of 100 bytes cost 10 to 30 %.
    spill = 0.004,
    -- Clocks of a block before its first product (Q and K from DRAM) and after its last (O out).
-   prologue = 1330,
+   prologue = 1700,
    -- Share of the mean block that runs alone at the end when blocks differ in length (causal).
    tail = 0.9,
    -- What a tile with a causal mask costs more than one without, as a share.
-   masked = 0.23,
+   masked = 0.16,
    -- Per byte of shared memory: orders what is equal otherwise. What blocks leave is L1 cache.
    footprint = 1e-9,
 }
@@ -75,22 +79,29 @@ local function unit_clocks(variant, facts, arch)
    }
 end
 
+-- Share of what other warps might hide that is not hidden, with `blocks` co-resident blocks.
+local function exposed_share(facts, blocks)
+   local warps_per_scheduler = math.max(blocks * facts.warps / 4, 0.5)
+   return math.min(math.max(fit.exposed / warps_per_scheduler, fit.exposed_least), 1)
+end
+
 -- Clocks for which `blocks` co-resident blocks keep an SM busy with one tile of each team.
 function M.busy_clocks(variant, facts, arch, blocks)
    local busiest, sum = 0, 0
    for _, clocks in ipairs(unit_clocks(variant, facts, arch)) do
       busiest, sum = math.max(busiest, clocks), sum + clocks
    end
-   local warps_per_scheduler = math.max(blocks * facts.warps / 4, 0.5)
-   local exposed = math.max(fit.exposed / warps_per_scheduler, fit.exposed_least)
-   local clocks = blocks * (busiest + math.min(exposed, 1) * (sum - busiest))
+   local clocks = blocks * (busiest + exposed_share(facts, blocks) * (sum - busiest))
    return clocks * (1 + fit.spill * facts.spilled)
 end
 
 -- Clocks in which `blocks` co-resident blocks do one tile each.
 local function tile_clocks(variant, facts, arch, blocks)
    local barrier = fit.barrier * facts.warps / 4 * (blocks == 1 and fit.alone or 1)
-   local clocks = M.busy_clocks(variant, facts, arch, blocks) + blocks * barrier * facts.barriers
+   local copies = variant.bc * facts.d_pad * 4 // (16 * 32 * facts.warps // facts.teams)
+   local issue = fit.issue[facts.fill] * copies * facts.warps / 4 * exposed_share(facts, blocks)
+   local clocks = M.busy_clocks(variant, facts, arch, blocks)
+      + blocks * (barrier * facts.barriers + issue)
    -- Each wait of the tile comes `ahead` tile times after the loads that it waits for.
    local covered = clocks
    for _, ahead in ipairs(facts.ahead) do

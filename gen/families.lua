@@ -4,7 +4,8 @@
 --   keys                                 of its canonical text (variant.lua)
 --   serves(self, problem, arch)          true, or nil and the reason
 --   check(self, v)                       true, or nil and why v is no point of its space
---   candidates(self, problem, arch)      list of v with v.text; list of {text, reason} rejected
+--   candidates(self, problem, arch)      list of v with v.text
+--   rejected(self, problem, arch)        list of {text, reason}: every other point
 --   cost(self, v, problem, arch, registers)   us
 --   launch(self, v)                      {threads, block_rows, smem_bytes, key_step, waves}
 --   environment(self, v)                 the names that its template sees

@@ -2,7 +2,8 @@
 --
 -- A block owns Br query rows and walks over keys in tiles of Bc; kstages and vstages are the K and
 -- V tiles of a team of warps in shared memory. Equal numbers above 1 make K and V one stage with
--- one barrier a tile; (1, 1) and (2, 1) wait for K and V apart, with two.
+-- one barrier a tile; (1, 1) and (2, 1) wait for K and V apart, with two. fill: the next tile's copies
+-- are issued behind one step of Q K^T (whole) or a share behind each (spread).
 --
 -- A family is a code path (fwd_paths.lua) of a kind (fwd_plain.lua, fwd_splitkv.lua):
 --   split                        whether it divides the keys: variants have teams and waves
@@ -57,7 +58,8 @@ end
 
 -- Registers per thread that are alive at once: O, S, Q fragments, row statistics, K or V fragments
 -- (8), addresses and loop (28); without cp.async, also the tiles on their way to shared memory, of
--- both K and V: ptxas keeps their addresses even where only one of the two is under way.
+-- both K and V: ptxas keeps their addresses even where only one of the two is under way. A fill that
+-- is spread over Q K^T keeps its addresses meanwhile.
 local function live_registers(v, path)
    local wm = row_tiles(v)
    local d_pad = padded(v.d)
@@ -68,7 +70,8 @@ local function live_registers(v, path)
       local threads = 32 * v.warps // team_count(v)
       staged = (chunks + threads - 1) // threads * 8
    end
-   return wm * d_pad // 2 + wm * v.bc // 2 + q + 4 * wm + 8 + 28 + staged
+   local addresses = v.fill == "spread" and 8 or 0
+   return wm * d_pad // 2 + wm * v.bc // 2 + q + 4 * wm + 8 + 28 + staged + addresses
 end
 
 -- ptxas takes more registers than are alive, to have loads under way: 18 more in the mean of 500
@@ -91,7 +94,7 @@ local function facts_of(v, path, registers)
       registers = registers > 0 and registers or math.min(live + free_registers, most),
       spilled = may_spill and math.max(live - math.min(spare_registers, most), 0) or 0,
       barriers = pipeline.barriers, ahead = pipeline.ahead,
-      teams = team_count(v), row_tiles = row_tiles(v),
+      teams = team_count(v), row_tiles = row_tiles(v), fill = v.fill or "whole",
       -- Rows of a pad layout start 16 bytes apart modulo 128 only if d_pad / 8 is a multiple of 8;
       -- else the 8 lanes of a store phase, which cross rows, meet in banks.
       fill_ways = v.layout == "pad" and d_pad % 64 ~= 0 and 2 or 1,
@@ -129,46 +132,78 @@ local function fits(v, path, arch)
    return true
 end
 
--- Every point of the space for a class, with its text.
+-- Every point of the space for a class, with its text. A kind's points may be more than those of one
+-- head_dim.
 local function points(family, problem)
    local list = {}
    family.kind.each_point(family.path, function(v)
       v.family, v.d, v.dtype = family.name, problem.head_dim, problem.dtype
       v.causal = problem.causal
-      v.text = variant_text.format(v, family.keys)
-      list[#list + 1] = v
+      if family:check(v) then
+         v.text = variant_text.format(v, family.keys)
+         list[#list + 1] = v
+      end
    end)
    return list
 end
 
--- All points of the problem's class: those chosen, and {text, reason} for the others.
-local function candidates(self, problem, arch)
-   local legal, chosen, rejected = {}, {}, {}
-   local function reject(v, reason)
-      rejected[#rejected + 1] = {text = v.text, reason = reason}
-   end
+-- The class of a problem on a card: the points that fit, which of them are chosen (a set of texts),
+-- and {text, reason} of those that do not fit.
+local function class_of(self, problem, arch)
+   local class = {legal = {}, rejected = {}}
    for _, v in ipairs(points(self, problem)) do
       local ok, reason = fits(v, self.path, arch)
       if ok then
-         legal[#legal + 1] = v
+         class.legal[#class.legal + 1] = v
       else
-         reject(v, reason)
+         class.rejected[#class.rejected + 1] = {text = v.text, reason = reason}
       end
    end
-   local class = select_from.for_class(legal, self.kind.class, problem, arch, function(v, typical)
+   class.chosen = select_from.for_class(class.legal, self.kind.class, problem, arch,
+                                        function(v, typical)
       return self:cost(v, typical, arch, 0)
    end)
-   for _, v in ipairs(legal) do
-      local ok, reason = self.kind.suits(v, problem, arch)
-      if not class[v.text] then
-         reject(v, "others of its class cost less by the model")
-      elseif not ok then
-         reject(v, reason)
-      else
-         chosen[#chosen + 1] = v
+   return class
+end
+
+-- The chosen variants of a problem's class that suit the problem. Choosing is what takes time, and
+-- it is the same for all problems of a class: it is done once.
+local function candidates(self, problem, arch)
+   local key = table.concat({problem.head_dim, problem.dtype, problem.causal, arch.key}, " ")
+   local chosen = self.chosen[key]
+   if not chosen then
+      chosen = {}
+      local class = class_of(self, problem, arch)
+      for _, v in ipairs(class.legal) do
+         if class.chosen[v.text] then
+            chosen[#chosen + 1] = v
+         end
+      end
+      self.chosen[key] = chosen
+   end
+   local suited = {}
+   for _, v in ipairs(chosen) do
+      if self.kind.suits(v, problem, arch) then
+         suited[#suited + 1] = v
       end
    end
-   return chosen, rejected
+   return suited
+end
+
+-- {text, reason} of every point that is no candidate.
+local function rejected(self, problem, arch)
+   local class = class_of(self, problem, arch)
+   local list = class.rejected
+   for _, v in ipairs(class.legal) do
+      local _, reason = self.kind.suits(v, problem, arch)
+      if not class.chosen[v.text] then
+         reason = "others of its class cost less by the model"
+      end
+      if reason then
+         list[#list + 1] = {text = v.text, reason = reason}
+      end
+   end
+   return list
 end
 
 -- true, or nil and the reason.
@@ -197,7 +232,7 @@ end
 local function environment(self, v)
    local names = {
       family = self.name, split = self.kind.split, d_pad = padded(v.d), smem_bytes = smem_bytes(v),
-      threads = 32 * v.warps,
+      threads = 32 * v.warps, fill = "whole",
    }
    for _, key in ipairs(self.keys) do
       names[key.name] = v[key.name]
@@ -209,8 +244,8 @@ end
 -- init.lua gets it, arch from arch.lua.
 function M.family(name, kind, path)
    return {
-      name = name, keys = kind.keys, kind = kind, path = path, candidates = candidates,
-      serves = serves, launch = launch, environment = environment,
+      name = name, keys = kind.keys, kind = kind, path = path, chosen = {},
+      candidates = candidates, rejected = rejected, serves = serves, launch = launch, environment = environment,
 
       -- true, or nil and the reason.
       check = function(_, v)

@@ -9,7 +9,7 @@ M.keys = {
    {name = "causal", integer = true}, {name = "br", integer = true}, {name = "bc", integer = true},
    {name = "warps", integer = true}, {name = "kstages", integer = true},
    {name = "vstages", integer = true}, {name = "layout", one_of = {"swizzle", "pad"}},
-   {name = "q", one_of = {"smem", "reg"}},
+   {name = "q", one_of = {"smem", "reg"}}, {name = "fill", one_of = {"whole", "spread"}},
 }
 
 -- Br with the warps that it is split among: one or two m16 row tiles each.
@@ -18,20 +18,24 @@ local bcs = {16, 32, 48, 64, 80, 96, 112, 128}
 
 M.class = {
    limit = 40,
-   axes = {{"br", "warps"}, {"bc"}, {"kstages", "vstages"}, {"layout"}, {"q"}},
-   -- The model is least sure of the order of block shapes, and sees little difference between
-   -- pipelines. On an H200 a padded layout has never won.
+   axes = {{"br", "warps", "q"}, {"bc"}, {"kstages", "vstages"}, {"layout"}, {"fill"}},
+   -- The model is least sure of the order of block shapes and of Q's place, and sees little
+   -- difference between pipelines: on an H200 three stages win by a hundredth at most, and a padded
+   -- layout has never won. A spread fill wins where registers are left (D = 64, 256).
    crowds = {
       {axis = {"br", "warps"}, most = 10},
       {axis = {"br", "warps", "bc"}, most = 3},
-      {axis = {"layout"}, value = "layout=pad", most = 2},
+      {axis = {"layout"}, value = "layout=pad", most = 1},
+      {axis = {"fill"}, value = "fill=spread", most = 5},
+      {axis = {"kstages"}, value = "kstages=3", most = 8},
    },
 }
 
 -- Long sequences that fill the card evenly, ordinary ones, and too few blocks for the card.
 function M.class.typical(arch)
    local list = {}
-   for _, size in ipairs({{arch.sm_count, 4096}, {32, 1024}, {8, 256}}) do
+   for _, size in ipairs({{arch.sm_count, 4096}, {arch.sm_count, 512}, {64, 256}, {32, 1024},
+                          {8, 256}}) do
       list[#list + 1] = {
          batch = 1, heads_q = size[1], heads_kv = size[1], seq_q = size[2], seq_k = size[2],
       }
@@ -45,8 +49,10 @@ function M.each_point(path, add)
          for _, pipeline in ipairs(path.pipelines) do
             for _, layout in ipairs({"swizzle", "pad"}) do
                for _, q in ipairs({"smem", "reg"}) do
-                  add({br = block[1], warps = block[2], bc = bc, kstages = pipeline[1],
-                       vstages = pipeline[2], layout = layout, q = q})
+                  for _, fill in ipairs({"whole", "spread"}) do
+                     add({br = block[1], warps = block[2], bc = bc, kstages = pipeline[1],
+                          vstages = pipeline[2], layout = layout, q = q, fill = fill})
+                  end
                end
             end
          end
@@ -57,6 +63,10 @@ end
 function M.check(v)
    if v.bc < 16 or v.bc > 128 or v.bc % 16 ~= 0 then
       return nil, "bc is not a multiple of 16 from 16 to 128"
+   elseif v.fill == "spread" and (v.kstages ~= v.vstages or v.kstages == 1) then
+      return nil, "V is waited for behind S: no time to spread its fill"
+   elseif v.fill == "spread" and v.d <= 16 then
+      return nil, "S is computed in one step"
    end
    for _, pair in ipairs(blocks) do
       if pair[1] == v.br and pair[2] == v.warps then

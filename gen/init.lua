@@ -12,7 +12,7 @@ local variant_text = require("variant")
 
 local M = {}
 
--- Calls visit(family, arch, chosen, rejected) for each family that serves the problem. Returns the
+-- Calls visit(family, arch) for each family that serves the problem. Returns the
 -- arch and a list of "family: why it does not serve"; nil and all these reasons when none does.
 local function visit_families(problem, card, visit)
    local arch, message = arch_of.describe(card)
@@ -23,7 +23,7 @@ local function visit_families(problem, card, visit)
    for _, family in ipairs(families) do
       local ok, reason = family:serves(problem, arch)
       if ok then
-         visit(family, arch, family:candidates(problem, arch))
+         visit(family, arch)
       else
          reasons[#reasons + 1] = family.name .. ": " .. reason
       end
@@ -38,8 +38,8 @@ end
 -- in the order of their texts; nil and the reason when no family serves the problem.
 function M.candidates(problem, card)
    local list = {}
-   local arch, message = visit_families(problem, card, function(family, arch, chosen)
-      for _, v in ipairs(chosen) do
+   local arch, message = visit_families(problem, card, function(family, arch)
+      for _, v in ipairs(family:candidates(problem, arch)) do
          local entry = family:launch(v)
          entry.text, entry.cost_us = v.text, family:cost(v, problem, arch, 0)
          list[#list + 1] = entry
@@ -62,8 +62,8 @@ end
 -- Lines "variant: why it is no candidate", then lines "family: why it has none".
 function M.rejected(problem, card)
    local lines = {}
-   local arch, reasons = visit_families(problem, card, function(_, _, _, rejected)
-      for _, entry in ipairs(rejected) do
+   local arch, reasons = visit_families(problem, card, function(family, arch)
+      for _, entry in ipairs(family:rejected(problem, arch)) do
          lines[#lines + 1] = entry.text .. ": " .. entry.reason .. "\n"
       end
    end)

@@ -10,7 +10,7 @@
 #include "runtime/generator.h"
 
 static const char good[] = "fwd_sm80 d=64 dtype=fp16 causal=0 br=128 bc=64 warps=4 kstages=2 "
-                           "vstages=2 layout=swizzle q=smem";
+                           "vstages=2 layout=swizzle q=smem fill=whole";
 
 static inline fa2_problem problem_of(int head_dim, fa2_dtype dtype, int causal, int seq)
 {

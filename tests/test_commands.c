@@ -63,11 +63,11 @@ static void fill_database(void)
         .batch = 1, .heads_q = 8, .heads_kv = 8, .seq_q = 512, .seq_k = 512, .head_dim = 64};
     const fa2i_kernel good = kernel_named(1,
                                           "fwd_sm80 d=64 dtype=fp16 causal=0 br=64 bc=64 warps=4 "
-                                          "kstages=2 vstages=2 layout=swizzle q=reg",
+                                          "kstages=2 vstages=2 layout=swizzle q=reg fill=whole",
                                           FA2I_OUTCOME_OK);
     const fa2i_kernel bad = kernel_named(2,
                                          "fwd_sm80 d=64 dtype=fp16 causal=0 br=128 bc=64 warps=4 "
-                                         "kstages=2 vstages=2 layout=pad q=reg",
+                                         "kstages=2 vstages=2 layout=pad q=reg fill=whole",
                                          FA2I_OUTCOME_SPILLED);
     const fa2i_measurement timed = {.settled = true,
                                     .n = 48,

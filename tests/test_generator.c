@@ -161,14 +161,16 @@ static void test_sharing(void)
         CHECK(at < all_count);
         CHECK(some[i].block_rows <= 128);
     }
-    int pads = 0, registers = 0, heights = 0;
+    int pads = 0, registers = 0, spread = 0, heights = 0;
     for (size_t i = 0; i < all_count; i++) {
         pads += strstr(all[i].text, "layout=pad") != NULL;
         registers += strstr(all[i].text, "q=reg") != NULL;
+        spread += strstr(all[i].text, "fill=spread") != NULL;
         heights |= all[i].block_rows;
     }
     CHECK(pads > 0 && pads < (int)all_count / 2);
     CHECK(registers > 0);
+    CHECK(spread > 0 && spread < (int)all_count / 2);
     CHECK_EQ(heights, 32 | 64 | 128 | 256);
     fa2i_free(all);
     fa2i_free(some);
@@ -295,23 +297,29 @@ static void test_bad_texts(void)
         {"fwd_sm80  d=64", "where 'd=' is expected"},
         {"fwd_sm80 d=64 dtype=fp32", "'dtype=fp32' is not one of fp16, bf16"},
         {"fwd_sm80 d=64 dtype=fp16 causal=0 br=128 bc=64 warps=4 kstages=2 vstages=2 "
-         "layout=swizzle q=smem ",
+         "layout=swizzle q=smem fill=whole ",
          "goes on after its last key"},
         {"fwd_sm80 d=64 dtype=fp16 causal=2 br=128 bc=64 warps=4 kstages=2 vstages=2 "
-         "layout=swizzle q=smem",
+         "layout=swizzle q=smem fill=whole",
          "causal is neither 0 nor 1"},
         {"fwd_sm80 d=60 dtype=fp16 causal=0 br=128 bc=64 warps=4 kstages=2 vstages=2 "
-         "layout=swizzle q=smem",
+         "layout=swizzle q=smem fill=whole",
          "d is not a multiple of 8"},
         {"fwd_sm80 d=64 dtype=fp16 causal=0 br=128 bc=40 warps=4 kstages=2 vstages=2 "
-         "layout=swizzle q=smem",
+         "layout=swizzle q=smem fill=whole",
          "bc is not a multiple of 16"},
         {"fwd_sm80 d=64 dtype=fp16 causal=0 br=96 bc=64 warps=4 kstages=2 vstages=2 "
-         "layout=swizzle q=smem",
+         "layout=swizzle q=smem fill=whole",
          "no such pair of br and warps"},
         {"fwd_sm75 d=64 dtype=fp16 causal=0 br=128 bc=64 warps=4 kstages=3 vstages=3 "
-         "layout=swizzle q=smem",
+         "layout=swizzle q=smem fill=whole",
          "no such pair of kstages and vstages"},
+        {"fwd_sm80 d=64 dtype=fp16 causal=0 br=128 bc=64 warps=4 kstages=2 vstages=1 "
+         "layout=swizzle q=smem fill=spread",
+         "V is waited for behind S"},
+        {"fwd_sm80 d=16 dtype=fp16 causal=0 br=128 bc=64 warps=4 kstages=2 vstages=2 "
+         "layout=swizzle q=smem fill=spread",
+         "S is computed in one step"},
         {"fwd_splitkv_sm80 d=64 dtype=fp16 causal=0 br=16 bc=32 warps=4 kstages=2 vstages=2 "
          "layout=swizzle q=smem",
          "'kstages=2' where 'teams=' is expected"},
@@ -326,7 +334,7 @@ static void test_bad_texts(void)
         {SPLIT "bc=32 warps=4 teams=4 kstages=2 vstages=2 waves=1 layout=pad q=smem",
          "'layout=pad' is not one of swizzle"},
         {"fwd_sm75 d=64 dtype=bf16 causal=0 br=128 bc=64 warps=4 kstages=1 vstages=1 "
-         "layout=swizzle q=smem",
+         "layout=swizzle q=smem fill=whole",
          "bf16 needs compute capability 8.0"},
     };
     fa2i_generator *generator = open_generator();

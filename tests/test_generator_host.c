@@ -34,10 +34,10 @@ static void test_golden(void)
 {
     static const char *const cases[][2] = {
         {"sm75_d40.cu", "fwd_sm75 d=40 dtype=fp16 causal=0 br=64 bc=32 warps=4 kstages=1 vstages=1 "
-                        "layout=swizzle q=reg"},
+                        "layout=swizzle q=reg fill=whole"},
         {"sm80_d64.cu", good},
         {"sm80_d128_bf16_causal.cu", "fwd_sm80 d=128 dtype=bf16 causal=1 br=64 bc=48 warps=4 "
-                                     "kstages=3 vstages=3 layout=pad q=reg"},
+                                     "kstages=3 vstages=3 layout=pad q=reg fill=spread"},
         {"splitkv_sm80_d128.cu", "fwd_splitkv_sm80 d=128 dtype=fp16 causal=0 br=16 bc=32 warps=4 "
                                  "teams=4 kstages=3 vstages=3 waves=1 layout=swizzle q=smem"},
     };

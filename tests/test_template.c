@@ -8,7 +8,7 @@
 #include "runtime/generator.h"
 
 static const char variant[] = "fwd_sm80 d=40 dtype=fp16 causal=0 br=64 bc=32 warps=4 kstages=2 "
-                              "vstages=2 layout=pad q=smem";
+                              "vstages=2 layout=pad q=smem fill=whole";
 static char folder[] = "/tmp/fa2-template-XXXXXX";
 
 static void write_template(const char *name, const char *text)

@@ -18,6 +18,10 @@ constexpr bool kSwizzle = true;           // rows of a tile: 16-byte chunks perm
 constexpr bool kQInRegisters = false;     // Q fragments are read again for every tile
 #line 30 "templates/config.cu.in"
 
+#line 34 "templates/config.cu.in"
+constexpr bool kSpreadFill = false;       // all of them behind one step: their addresses live shorter
+#line 36 "templates/config.cu.in"
+
 // ---- what follows from it ----------------------------------------------------------------------
 constexpr int kThreads = kWarps * 32;
 constexpr int kTeamThreads = kThreads / kTeams;
@@ -32,4 +36,5 @@ static_assert(kHeadDim % 8 == 0 && kHeadDim >= 8 && kHeadDim <= 256, "D is a mul
 static_assert(kWarps % kTeams == 0, "teams are of one size");
 static_assert(kBr * kTeams % (16 * kWarps) == 0, "a warp owns whole m16 row tiles");
 static_assert(kBc % 16 == 0, "P V runs in k16 steps");
+static_assert(kJoint || !kSpreadFill, "V is waited for right behind S");
 static_assert(kJoint || kVStages == 1, "V is double-buffered only together with K");

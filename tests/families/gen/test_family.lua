@@ -22,9 +22,14 @@ function M.family(name)
       local v = {
          family = name, d = problem.head_dim, dtype = problem.dtype, causal = problem.causal,
          br = 32, bc = 16, warps = 2, kstages = 1, vstages = 1, layout = "swizzle", q = "smem",
+         fill = "whole",
       }
       v.text = variant.format(v, family.keys)
-      return {v}, {}
+      return {v}
+   end
+
+   function family.rejected()
+      return {}
    end
 
    function family.cost(self, v, problem, arch, registers)
