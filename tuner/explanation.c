@@ -1,6 +1,6 @@
 /*
  * How: the decision names a kernel by key, its record in the database gives variant and registers;
- * for the default rule the kernel is the cheapest candidate.
+ * for the default rule the kernel is the cheapest candidate of the rounded problem.
  *
  * Rejections are many and alike: as text they are counted by reason, where reasons that differ in
  * their numbers only are one; each comes with an example.
@@ -46,14 +46,15 @@ static fa2_status find_kernel(fa2i_cache *cache, fa2i_explained *e)
 fa2_status fa2i_explained_make(fa2i_generator *generator, fa2i_cache *cache, const fa2i_card *card,
                                const fa2_problem *problem, fa2i_explained *ret_explained)
 {
-    fa2i_explained e = {.problem = problem, .card = card};
+    fa2i_explained e = {.problem = problem, .card = card, .asked = fa2i_problem_rounded(problem)};
     fa2_status st = FA2_OK;
-    FA2_TRY(fa2i_generator_candidates(generator, problem, card, &e.candidates, &e.candidate_count));
+    FA2_TRY(
+        fa2i_generator_candidates(generator, &e.asked, card, &e.candidates, &e.candidate_count));
     FA2_TRY(fa2i_choose(cache, card, problem, &e.decision));
     FA2_TRY(find_kernel(cache, &e));
     FA2_TRY(fa2i_generator_cost(generator, e.variant.text, problem, card, e.registers,
                                 &e.variant.cost_us));
-    FA2_TRY(fa2i_generator_rejected(generator, problem, card, &e.rejected));
+    FA2_TRY(fa2i_generator_rejected(generator, &e.asked, card, &e.rejected));
     *ret_explained = e;
     e = (fa2i_explained){0}; /* the caller's now */
 done:
@@ -116,15 +117,19 @@ static fa2_status print_candidates(const fa2i_explained *e, FILE *out)
         const fa2i_variant *v = &e->candidates[i];
         char us[32], rate[32], threads[16], smem[16], brief[FA2I_VARIANT_CHARS];
         snprintf(us, sizeof us, "%.2f", v->cost_us);
-        snprintf(rate, sizeof rate, "%.2f", tflops(e->problem, v->cost_us));
+        snprintf(rate, sizeof rate, "%.2f", tflops(&e->asked, v->cost_us));
         snprintf(threads, sizeof threads, "%d", v->threads);
         snprintf(smem, sizeof smem, "%d", v->smem_bytes);
         fa2i_variant_brief(v->text, brief, sizeof brief);
         const char *mark = strcmp(v->text, e->variant.text) == 0 ? "*" : "";
         fa2i_table_add(&table, (const char *[]){mark, us, rate, threads, smem, brief});
     }
-    fprintf(out, "\ncandidates by the cost model before compiling (%zu; * is the kernel above)\n",
-            e->candidate_count);
+    char shape[SHAPE_CHARS];
+    fa2i_problem_format(&e->asked, shape, sizeof shape);
+    fprintf(
+        out,
+        "\ncandidates by the cost model before compiling, for %s (%zu; * is the kernel above)\n",
+        shape, e->candidate_count);
     const fa2_status st = fa2i_table_print(&table, out);
     if (st == FA2_OK && e->candidate_count > CANDIDATES_SHOWN)
         fprintf(out, "... and %zu more\n", e->candidate_count - CANDIDATES_SHOWN);

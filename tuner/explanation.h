@@ -17,7 +17,8 @@ typedef struct fa2i_explained {
     fa2i_variant variant; /* the kernel; cost_us is the model's time for this problem */
     bool compiled;        /* the database has a record of it: the next two are known */
     int registers, spill_bytes;
-    fa2i_variant *candidates; /* cheapest first by the model; owned */
+    fa2_problem asked;        /* what the model was asked about: fa2i_problem_rounded */
+    fa2i_variant *candidates; /* of that problem, cheapest first by the model; owned */
     size_t candidate_count;
     char *rejected; /* lines "variant: why"; owned */
 } fa2i_explained;

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "runtime/base/alloc.h"
+#include "runtime/choose.h"
 #include "runtime/launch.h"
 #include "tuner/tune.h"
 
@@ -50,8 +51,9 @@ static fa2_status find_candidates(fa2i_tune *tune, fa2i_tune_problem *problem)
     fa2i_variant *variants = NULL;
     size_t count = 0;
 
-    FA2_TRY(fa2i_generator_candidates(tune->generator, &problem->problem, &tune->card, &variants,
-                                      &count));
+    /* Asked like the runtime's default rule asks, so that the first to run is its choice. */
+    const fa2_problem rounded = fa2i_problem_rounded(&problem->problem);
+    FA2_TRY(fa2i_generator_candidates(tune->generator, &rounded, &tune->card, &variants, &count));
     problem->candidates = fa2i_alloc_array(count, sizeof *problem->candidates);
     if (problem->candidates == NULL)
         FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu candidates", count));

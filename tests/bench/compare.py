@@ -131,6 +131,22 @@ def make_tensors(shape):
     return new(hq, sq), new(hkv, sk), new(hkv, sk)
 
 
+def kv_bytes(shape):
+    """Of K and V: what decoding has to read."""
+    b, _, hkv, _, sk, d = (int(shape[name]) for name in SIZES[:-1])
+    return 4 * b * hkv * sk * d
+
+
+def copy_call(shape):
+    """A copy that moves as many bytes, read and written together, as K and V hold; None unless the shape is a
+    decoding step whose keys do not fit L2."""
+    if shape["seq_q"] != "1" or kv_bytes(shape) < 2 * torch.cuda.get_device_properties(0).L2_cache_size:
+        return None
+    source = torch.randint(256, (kv_bytes(shape) // 2,), device="cuda", dtype=torch.uint8)
+    target = torch.empty_like(source)
+    return lambda: target.copy_(source)
+
+
 def differences(result, expected):
     """Largest absolute difference, and largest difference relative to its row's largest value; NaN if one is NaN."""
     absolute, relative = [], []
@@ -164,6 +180,9 @@ def compare_shape(fa2, shape, rounds, order):
         graphs["fa2"] = graph_of(call)
     except RuntimeError as error:  # Fa2Error is one, too
         result.missing["fa2"] = str(error)
+    copy = copy_call(shape)
+    if copy:
+        graphs["copy"] = graph_of(copy)
     result.times = time_all(graphs, rounds, order)
     return result
 
@@ -242,6 +261,20 @@ def summary_lines(results):
                f" {geomean(prefill):.3f} ({len(prefill)} shapes) |")
 
 
+def decode_lines(results):
+    """Bandwidth of decoding steps, beside a copy that moves as many bytes."""
+    rows = [r for r in results if r.ratio("copy")]
+    if not rows:
+        return
+    yield "| decoding | K and V, MB | fa2 GB/s | copy GB/s | share |"
+    yield "|---|---|---|---|---|"
+    for r in rows:
+        size = kv_bytes(r.shape)
+        fa2, copy = size / r.times["fa2"][0] / 1e3, size / r.times["copy"][0] / 1e3
+        yield (f"| B={r.shape['batch']} H={r.shape['heads_q']}/{r.shape['heads_kv']} Sk={r.shape['seq_k']}"
+               f" D={r.shape['head_dim']} | {size / 1e6:.0f} | {fa2:.0f} | {copy:.0f} | {100 * fa2 / copy:.0f} % |")
+
+
 def write_markdown(path, results, lines):
     columns = ["B", "H (q/kv)", "S", "D", "dtype", "causal", "fa2 µs", "spread", "fa2 TFLOPS",
                *(f"{name} µs" for name in BACKENDS), "flash/fa2", "max diff", "rule"]
@@ -249,6 +282,7 @@ def write_markdown(path, results, lines):
         print("# fa2 and PyTorch's attention: forward, GPU time of one call\n", file=out)
         print("\n".join(f"- {line}" for line in lines) + "\n", file=out)
         print("\n".join(summary_lines(results)) + "\n", file=out)
+        print("\n".join(decode_lines(results)) + "\n", file=out)
         print("Above 1: fa2 is faster. Spread: interquartile range over the median. Max diff: largest absolute"
               " difference of fa2's output from PyTorch's.\n", file=out)
         print("| " + " | ".join(columns) + " |\n" + "|---" * len(columns) + "|", file=out)
@@ -296,7 +330,7 @@ def main():
     fa2.close()
     write_markdown(f"{args.out}.md", results, facts(args))
     failed = sum(1 for result in results if result.failure())
-    print("\n".join(summary_lines(results)))
+    print("\n".join([*summary_lines(results), *decode_lines(results)]))
     print(f"{args.out}.csv and {args.out}.md are written; {failed} of {len(results)} shapes failed")
     return 1 if failed else 0
 
