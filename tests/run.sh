@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # All tests: luacheck, a clang build (for its warnings), CTest under ASan and UBSan, CTest of the dev
 # build. Installs what is missing. Every part runs, whatever became of the ones before; the exit status
-# is 0 if all passed. CTest's summary of the dev build comes last. GPU tests skip themselves where there
-# is no GPU.
+# is 0 if all passed. Last come what ran on the software device, the minutes, and CTest's summary of the
+# dev build. GPU tests skip themselves where there is no GPU.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -28,11 +28,37 @@ build() {
         "$@" && quietly "build" cmake --build "$folder" -j "$jobs"
 }
 
+# The "swept" lines of the sweeps in CTest's log (tests/sim/test_sweep.c), added up over their parts.
+print_swept() {
+    awk '/^swept / {
+        key = $2 " " $3; variants[key] += $4; shapes = $7; launches[key] += $9; failed[key] += $11
+    }
+    END {
+        for (key in variants)
+            printf "%s %d variants x %d shapes on the software device: %d launches, %d failed\n",
+                key, variants[key], shapes, launches[key], failed[key]
+    }' "$1" | sort
+}
+
+# summary_last LOG COMMAND...: run CTest; what it swept and the minutes go before its summary.
+summary_last() {
+    local log=$1 summary status=0
+    shift
+    summary=$(mktemp)
+    "$@" | sed -u -e "/% tests passed/,\$ {" -e "w $summary" -e "d" -e "}" || status=$?
+    print_swept "$log"
+    say "$((SECONDS / 60)) minutes since the start"
+    cat "$summary"
+    rm -f "$summary"
+    return "$status"
+}
+
 build_and_test() {
     local folder=$1 preset=$2
     shift 2
     build "$folder" "$preset" -DCMAKE_C_COMPILER=gcc &&
-        ctest --test-dir "$folder" --output-on-failure -j "$jobs" "$@"
+        summary_last "$folder/Testing/Temporary/LastTest.log" \
+            ctest --test-dir "$folder" --output-on-failure -j "$jobs" "$@"
 }
 
 tools=()

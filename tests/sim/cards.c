@@ -29,10 +29,10 @@ static const sim_card cards[] = {
      MIB(45589), 1024, 737, 128, 128, 16},
 };
 
-const sim_card *sim_card_find(const char *key)
+const sim_card *sim_card_find(const char *key, size_t length)
 {
     for (size_t i = 0; i < sizeof cards / sizeof *cards; i++)
-        if (strcmp(cards[i].key, key) == 0)
+        if (strlen(cards[i].key) == length && memcmp(cards[i].key, key, length) == 0)
             return &cards[i];
     return NULL;
 }

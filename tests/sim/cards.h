@@ -20,8 +20,8 @@ typedef struct sim_card {
     int tensor_flop, tensor_k8_flop, smem_rate_bytes, fp32, special;
 } sim_card;
 
-/* The card of a key ("rtx3060"); NULL: unknown. */
-const sim_card *sim_card_find(const char *key);
+/* The card of a key ("rtx3060"), whose length is given; NULL: unknown. */
+const sim_card *sim_card_find(const char *key, size_t length);
 
 /* "t4, rtx2060, ...", for messages. */
 const char *sim_card_keys(void);

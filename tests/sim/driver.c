@@ -1,7 +1,8 @@
 /*
  * Start, objects and contexts of the software device.
  *
- * FA2_SIM_CARD chooses the card (rtx3060 if it is not set); FA2_SIM_FAULT see faults.h;
+ * FA2_SIM_CARD chooses the card (rtx3060 if it is not set), or several: "a100,l4" is a machine with
+ * two. FA2_SIM_FAULT see faults.h;
  * FA2_SIM_THREADS the host threads (all cores); FA2_SIM_BUDGET the instructions that a warp may
  * execute (10^8).
  */
@@ -19,8 +20,7 @@ enum { STACK_MAX = 16 };
 sim_driver sim_the_driver;
 static pthread_mutex_t driver_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* The primary context is the only one; contexts are current per thread. */
-static char primary;
+/* Contexts are current per thread. */
 static _Thread_local int context_depth;
 static _Thread_local CUcontext context_stack[STACK_MAX];
 
@@ -35,14 +35,29 @@ static uint64_t number_from(const char *name, uint64_t otherwise)
     return value > 0 ? (uint64_t)value : otherwise;
 }
 
+/* The cards of a list of keys, separated by commas. */
+static bool find_cards(const char *keys)
+{
+    for (const char *at = keys;; at++) {
+        const size_t length = strcspn(at, ",");
+        const sim_card *card = sim_card_find(at, length);
+        if (card == NULL || DRIVER->device_count == SIM_DEVICES_MAX)
+            return false;
+        DRIVER->devices[DRIVER->device_count++].card = card;
+        at += length;
+        if (*at == '\0')
+            return true;
+    }
+}
+
 static CUresult start(void)
 {
-    const char *key = getenv("FA2_SIM_CARD"), *part = NULL;
-    if (key == NULL || key[0] == '\0')
-        key = "rtx3060";
-    DRIVER->card = sim_card_find(key);
-    if (DRIVER->card == NULL) {
-        fprintf(stderr, "software device: FA2_SIM_CARD=%s is none of %s\n", key, sim_card_keys());
+    const char *keys = getenv("FA2_SIM_CARD"), *part = NULL;
+    if (keys == NULL || keys[0] == '\0')
+        keys = "rtx3060";
+    if (!find_cards(keys)) {
+        fprintf(stderr, "software device: FA2_SIM_CARD=%s is no list of up to %d of %s\n", keys,
+                SIM_DEVICES_MAX, sim_card_keys());
         return CUDA_ERROR_NO_DEVICE;
     }
     if (!sim_faults_read(&part)) {
@@ -51,7 +66,9 @@ static CUresult start(void)
     }
     const int64_t limit = sim_fault_number(SIM_FAULT_MEMORY);
     const long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    sim_memory_init(&DRIVER->memory, (size_t)(limit > 0 ? limit : DRIVER->card->memory_bytes));
+    for (int i = 0; i < DRIVER->device_count; i++)
+        sim_memory_init(&DRIVER->devices[i].memory, i,
+                        (size_t)(limit > 0 ? limit : DRIVER->devices[i].card->memory_bytes));
     DRIVER->host_threads =
         (unsigned)number_from("FA2_SIM_THREADS", cores > 0 ? (uint64_t)cores : 1);
     DRIVER->budget = number_from("FA2_SIM_BUDGET", 100000000);
@@ -70,10 +87,11 @@ SIM_API CUresult CUDAAPI cuInit(unsigned flags)
 void fa2_sim_reset(void)
 {
     pthread_mutex_lock(&driver_lock);
-    if (DRIVER->started && DRIVER->start_error == CUDA_SUCCESS)
-        sim_memory_done(&DRIVER->memory);
-    free(DRIVER->last_counts);
-    free(DRIVER->last_lines);
+    for (int i = 0; i < DRIVER->device_count && DRIVER->start_error == CUDA_SUCCESS; i++) {
+        sim_memory_done(&DRIVER->devices[i].memory);
+        free(DRIVER->devices[i].last_counts);
+        free(DRIVER->devices[i].last_lines);
+    }
     const bool started = DRIVER->started;
     *DRIVER = (sim_driver){.started = started};
     context_depth = 0;
@@ -90,20 +108,42 @@ CUresult CUDAAPI fa2_sim_version(int *version)
 
 const char *fa2_sim_message(void)
 {
-    return DRIVER->message;
+    return sim_here()->message;
 }
 
 size_t fa2_sim_live(void)
 {
-    size_t live = sim_memory_live(&DRIVER->memory) + (size_t)DRIVER->retained;
+    size_t live = 0;
+    for (int i = 0; i < DRIVER->device_count; i++)
+        live += sim_memory_live(&DRIVER->devices[i].memory) + (size_t)DRIVER->devices[i].retained;
     for (const sim_object *o = DRIVER->objects; o != NULL; o = o->next)
         live++;
     return live;
 }
 
-bool sim_context_is_current(void)
+static CUcontext current_context(void)
 {
-    return context_depth > 0 && context_stack[context_depth - 1] != NULL;
+    return context_depth > 0 ? context_stack[context_depth - 1] : NULL;
+}
+
+/* NULL: not a context. */
+static sim_device *device_of_context(CUcontext context)
+{
+    for (int i = 0; i < DRIVER->device_count; i++)
+        if ((void *)context == &DRIVER->devices[i])
+            return &DRIVER->devices[i];
+    return NULL;
+}
+
+sim_device *sim_here(void)
+{
+    sim_device *device = device_of_context(current_context());
+    return device != NULL ? device : &DRIVER->devices[0];
+}
+
+sim_device *sim_device_of(CUdevice handle)
+{
+    return handle >= 0 && handle < DRIVER->device_count ? &DRIVER->devices[handle] : NULL;
 }
 
 CUresult sim_enter(bool needs_context)
@@ -111,9 +151,9 @@ CUresult sim_enter(bool needs_context)
     pthread_mutex_lock(&driver_lock);
     if (!DRIVER->started || DRIVER->start_error != CUDA_SUCCESS)
         return CUDA_ERROR_NOT_INITIALIZED;
-    if (needs_context && (!sim_context_is_current() || DRIVER->retained == 0))
+    if (needs_context && (current_context() == NULL || sim_here()->retained == 0))
         return CUDA_ERROR_INVALID_CONTEXT;
-    return needs_context ? DRIVER->error : CUDA_SUCCESS;
+    return needs_context ? sim_here()->error : CUDA_SUCCESS;
 }
 
 CUresult sim_leave(CUresult result)
@@ -125,7 +165,7 @@ CUresult sim_leave(CUresult result)
 void sim_wait(void)
 {
     const struct timespec pause = {.tv_nsec = 50000000};
-    while (DRIVER->hung)
+    while (sim_here()->hung)
         nanosleep(&pause, NULL);
 }
 
@@ -135,17 +175,24 @@ void *sim_object_add(size_t bytes, sim_object_kind kind)
 {
     sim_object *object = sim_host_memory(bytes);
     object->kind = kind;
+    object->device = sim_here();
     object->next = DRIVER->objects;
     DRIVER->objects = object;
     return object;
 }
 
-void *sim_object_find(const void *handle, sim_object_kind kind)
+void *sim_object_anywhere(const void *handle, sim_object_kind kind)
 {
     for (sim_object *o = DRIVER->objects; o != NULL; o = o->next)
         if (o == handle)
             return o->kind == kind ? o : NULL;
     return NULL;
+}
+
+void *sim_object_find(const void *handle, sim_object_kind kind)
+{
+    sim_object *o = sim_object_anywhere(handle, kind);
+    return o != NULL && o->device == sim_here() ? o : NULL;
 }
 
 void sim_object_remove(void *object)
@@ -159,43 +206,46 @@ void sim_object_remove(void *object)
 
 /* ---- contexts ---- */
 
-SIM_API CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
+SIM_API CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice handle)
 {
     CUresult result = sim_enter(false);
-    if (result == CUDA_SUCCESS && device != 0)
+    sim_device *device = sim_device_of(handle);
+    if (result == CUDA_SUCCESS && device == NULL)
         result = CUDA_ERROR_INVALID_DEVICE;
-    if (result == CUDA_SUCCESS && DRIVER->error == CUDA_ERROR_DEVICE_UNAVAILABLE)
-        result = DRIVER->error;
+    if (result == CUDA_SUCCESS && device->error == CUDA_ERROR_DEVICE_UNAVAILABLE)
+        result = device->error;
     if (result == CUDA_SUCCESS) {
-        DRIVER->retained++;
-        *context = (CUcontext)(void *)&primary;
+        device->retained++;
+        *context = (CUcontext)(void *)device;
     }
     return sim_leave(result);
 }
 
-SIM_API CUresult CUDAAPI cuDevicePrimaryCtxRelease(CUdevice device)
+SIM_API CUresult CUDAAPI cuDevicePrimaryCtxRelease(CUdevice handle)
 {
     CUresult result = sim_enter(false);
-    if (result == CUDA_SUCCESS && (device != 0 || DRIVER->retained == 0))
+    sim_device *device = sim_device_of(handle);
+    if (result == CUDA_SUCCESS && (device == NULL || device->retained == 0))
         result = CUDA_ERROR_INVALID_CONTEXT;
     if (result == CUDA_SUCCESS)
-        DRIVER->retained--;
+        device->retained--;
     return sim_leave(result);
 }
 
 SIM_API CUresult CUDAAPI cuCtxGetCurrent(CUcontext *context)
 {
     const CUresult result = sim_enter(false);
-    *context = context_depth > 0 ? context_stack[context_depth - 1] : NULL;
+    *context = current_context();
     return sim_leave(result);
 }
 
 SIM_API CUresult CUDAAPI cuCtxGetDevice(CUdevice *device)
 {
     CUresult result = sim_enter(false);
-    if (result == CUDA_SUCCESS && !sim_context_is_current())
+    if (result == CUDA_SUCCESS && current_context() == NULL)
         result = CUDA_ERROR_INVALID_CONTEXT;
-    *device = 0;
+    if (result == CUDA_SUCCESS)
+        *device = (CUdevice)(sim_here() - DRIVER->devices);
     return sim_leave(result);
 }
 
@@ -203,7 +253,7 @@ SIM_API CUresult CUDAAPI cuCtxGetDevice(CUdevice *device)
 SIM_API CUresult CUDAAPI cuCtxSetCurrent(CUcontext context)
 {
     CUresult result = sim_enter(false);
-    if (result == CUDA_SUCCESS && context != NULL && context != (CUcontext)(void *)&primary)
+    if (result == CUDA_SUCCESS && context != NULL && device_of_context(context) == NULL)
         result = CUDA_ERROR_INVALID_CONTEXT;
     if (result == CUDA_SUCCESS) {
         context_depth -= context_depth > 0;
@@ -217,7 +267,7 @@ SIM_API CUresult CUDAAPI cuCtxPushCurrent(CUcontext context)
 {
     CUresult result = sim_enter(false);
     if (result == CUDA_SUCCESS &&
-        (context != (CUcontext)(void *)&primary || context_depth == STACK_MAX))
+        (device_of_context(context) == NULL || context_depth == STACK_MAX))
         result = CUDA_ERROR_INVALID_CONTEXT;
     if (result == CUDA_SUCCESS)
         context_stack[context_depth++] = context;

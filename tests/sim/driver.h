@@ -1,10 +1,11 @@
 /*
- * The state behind the driver functions: one device, its primary context, its objects.
+ * The state behind the driver functions: the devices, each with its primary context; their objects.
  *
  * Work runs when it is submitted, in the calling thread (blocks on all cores of the host): streams
  * are in order by nature and everything is finished when a call returns. Time is a clock that only
- * modelled work moves. Errors of kernels are sticky, as on real devices: every later call returns
- * them.
+ * modelled work moves. Errors of kernels are sticky, as on real devices: every later call in that
+ * context returns them. Devices do not see each other: memory and objects of one are unknown to
+ * calls in the context of another, but any may be released from anywhere.
  *
  * All functions are thread-safe by one lock, which a launch holds; sim_enter takes it.
  */
@@ -22,9 +23,12 @@ typedef enum sim_object_kind {
     SIM_OBJECT_GRAPH_EXEC
 } sim_object_kind;
 
+typedef struct sim_device sim_device;
+
 /* First member of every object. */
 typedef struct sim_object {
     sim_object_kind kind;
+    sim_device *device;
     struct sim_object *next;
 } sim_object;
 
@@ -70,41 +74,57 @@ typedef struct sim_stream {
     bool capture_broken;
 } sim_stream;
 
-typedef struct sim_driver {
-    bool started; /* cuInit was called */
-    CUresult start_error;
+/* One card. Its address is the handle of its primary context, the only one it has. */
+struct sim_device {
     const sim_card *card;
     sim_memory memory;
-    sim_object *objects; /* live ones, without functions */
-    int retained;        /* of the primary context */
+    int retained; /* of the primary context */
     uint32_t launches;
     double clock_us;
     bool hung;
     CUresult error; /* sticky */
     char message[SIM_MESSAGE_BYTES];
-    unsigned host_threads;
-    uint64_t budget;
     /* the last launch */
     sim_totals totals;
     double last_us;
     const sim_program *last_program;
     sim_count *last_counts;
     char *last_lines; /* of fa2_sim_lines, once the program is gone */
+};
+
+enum { SIM_DEVICES_MAX = 8 };
+
+typedef struct sim_driver {
+    bool started; /* cuInit was called */
+    CUresult start_error;
+    sim_device devices[SIM_DEVICES_MAX];
+    int device_count;
+    sim_object *objects; /* live ones, without functions */
+    unsigned host_threads;
+    uint64_t budget;
 } sim_driver;
 
 extern sim_driver sim_the_driver;
+
+/* The device whose context is current in this thread; without one, the first. */
+sim_device *sim_here(void);
+
+/* The device of a handle; NULL: there is none such. */
+sim_device *sim_device_of(CUdevice handle);
 
 /* Lock; an error to return: not initialised, no context, sticky. The lock is held in any case,
  * until sim_leave, which returns its argument. */
 CUresult sim_enter(bool needs_context);
 CUresult sim_leave(CUresult result);
 
-/* Wait for the device: returns at once, or never if it hangs. */
+/* Wait for the device of this thread: returns at once, or never if it hangs. */
 void sim_wait(void);
 
+/* An object of the device of this thread. */
 void *sim_object_add(size_t bytes, sim_object_kind kind);
-void *sim_object_find(const void *handle, sim_object_kind kind); /* NULL: no such object */
-void sim_object_remove(void *object);                            /* frees it */
+void *sim_object_find(const void *handle, sim_object_kind kind);     /* NULL: none of this device */
+void *sim_object_anywhere(const void *handle, sim_object_kind kind); /* of any device */
+void sim_object_remove(void *object);                                /* frees it */
 
 /* Run work now. */
 CUresult sim_do_work(const sim_work *work);
@@ -112,13 +132,12 @@ CUresult sim_do_work(const sim_work *work);
 /* Run it, or add it to the graph that the stream captures. params are copied. */
 CUresult sim_submit(CUstream stream, const sim_work *work);
 /* The program of the last launch goes: keep what fa2_sim_lines says of it. */
-void sim_keep_lines(const sim_program *program);
+void sim_keep_lines(sim_device *device, const sim_program *program);
 void sim_graph_clear(sim_graph *graph);
 bool sim_stream_is(CUstream stream,
                    sim_stream **ret_stream); /* false: no such stream; NULL: default */
 
 int sim_function_registers(const sim_function *function);
 void sim_module_destroy(sim_module *module);
-bool sim_context_is_current(void);
 
 #endif

@@ -6,8 +6,6 @@
 
 enum { DRIVER_VERSION = 13000 };
 
-#define DRIVER (&sim_the_driver)
-
 /* ---- errors ---- */
 
 typedef struct error_text {
@@ -66,10 +64,10 @@ SIM_API CUresult CUDAAPI cuGetErrorName(CUresult error, const char **out)
 SIM_API CUresult CUDAAPI cuGetErrorString(CUresult error, const char **out)
 {
     const error_text *text = find_text(error);
-    const bool kernel = error != CUDA_SUCCESS && error == DRIVER->error;
-    *out = text == NULL                           ? NULL
-           : kernel && DRIVER->message[0] != '\0' ? DRIVER->message
-                                                  : text->text;
+    const bool kernel = error != CUDA_SUCCESS && error == sim_here()->error;
+    *out = text == NULL                               ? NULL
+           : kernel && sim_here()->message[0] != '\0' ? sim_here()->message
+                                                      : text->text;
     return text == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
@@ -84,26 +82,27 @@ SIM_API CUresult CUDAAPI cuDriverGetVersion(int *version)
 SIM_API CUresult CUDAAPI cuDeviceGetCount(int *count)
 {
     const CUresult result = sim_enter(false);
-    *count = 1;
+    *count = sim_the_driver.device_count;
     return sim_leave(result);
 }
 
 SIM_API CUresult CUDAAPI cuDeviceGet(CUdevice *device, int ordinal)
 {
     CUresult result = sim_enter(false);
-    if (result == CUDA_SUCCESS && ordinal != 0)
+    if (result == CUDA_SUCCESS && sim_device_of(ordinal) == NULL)
         result = CUDA_ERROR_INVALID_DEVICE;
-    *device = 0;
+    *device = ordinal;
     return sim_leave(result);
 }
 
-SIM_API CUresult CUDAAPI cuDeviceGetName(char *name, int bytes, CUdevice device)
+SIM_API CUresult CUDAAPI cuDeviceGetName(char *name, int bytes, CUdevice handle)
 {
     CUresult result = sim_enter(false);
-    if (result == CUDA_SUCCESS && (device != 0 || bytes < 1))
+    const sim_device *device = sim_device_of(handle);
+    if (result == CUDA_SUCCESS && (device == NULL || bytes < 1))
         result = CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS)
-        snprintf(name, (size_t)bytes, "%s (software device)", DRIVER->card->name);
+        snprintf(name, (size_t)bytes, "%s (software device)", device->card->name);
     return sim_leave(result);
 }
 
@@ -141,20 +140,22 @@ static bool attribute_of(const sim_card *card, CUdevice_attribute attribute, int
 }
 
 SIM_API CUresult CUDAAPI cuDeviceGetAttribute(int *value, CUdevice_attribute attribute,
-                                              CUdevice device)
+                                              CUdevice handle)
 {
     CUresult result = sim_enter(false);
-    if (result == CUDA_SUCCESS && (device != 0 || !attribute_of(DRIVER->card, attribute, value)))
+    const sim_device *device = sim_device_of(handle);
+    if (result == CUDA_SUCCESS && (device == NULL || !attribute_of(device->card, attribute, value)))
         result = CUDA_ERROR_INVALID_VALUE;
     return sim_leave(result);
 }
 
-SIM_API CUresult CUDAAPI cuDeviceTotalMem(size_t *bytes, CUdevice device)
+SIM_API CUresult CUDAAPI cuDeviceTotalMem(size_t *bytes, CUdevice handle)
 {
     CUresult result = sim_enter(false);
-    if (result == CUDA_SUCCESS && device != 0)
+    const sim_device *device = sim_device_of(handle);
+    if (result == CUDA_SUCCESS && device == NULL)
         result = CUDA_ERROR_INVALID_DEVICE;
     if (result == CUDA_SUCCESS)
-        *bytes = DRIVER->memory.total_bytes;
+        *bytes = device->memory.total_bytes;
     return sim_leave(result);
 }

@@ -5,14 +5,12 @@
 #include <string.h>
 #include "faults.h"
 
-#define DRIVER (&sim_the_driver)
-
 SIM_API CUresult CUDAAPI cuMemGetInfo(size_t *free_bytes, size_t *total_bytes)
 {
     const CUresult result = sim_enter(true);
     if (result == CUDA_SUCCESS) {
-        *total_bytes = DRIVER->memory.total_bytes;
-        *free_bytes = DRIVER->memory.total_bytes - DRIVER->memory.used_bytes;
+        *total_bytes = sim_here()->memory.total_bytes;
+        *free_bytes = sim_here()->memory.total_bytes - sim_here()->memory.used_bytes;
     }
     return sim_leave(result);
 }
@@ -25,20 +23,26 @@ SIM_API CUresult CUDAAPI cuMemAlloc(CUdeviceptr *address, size_t bytes)
         return sim_leave(result);
     if (bytes == 0)
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    if (sim_fault_due(SIM_FAULT_ALLOC) || !sim_memory_get(&DRIVER->memory, bytes, &got))
+    if (sim_fault_due(SIM_FAULT_ALLOC) || !sim_memory_get(&sim_here()->memory, bytes, &got))
         return sim_leave(CUDA_ERROR_OUT_OF_MEMORY);
     *address = got;
     return sim_leave(CUDA_SUCCESS);
 }
 
-/* Releases also after a sticky error, and then reports that. */
+/* Of any device, also after a sticky error, and then reports that. */
+static CUresult release(CUdeviceptr address)
+{
+    for (int i = 0; i < sim_the_driver.device_count; i++)
+        if (sim_memory_release(&sim_the_driver.devices[i].memory, address))
+            return sim_the_driver.devices[i].error;
+    return CUDA_ERROR_INVALID_VALUE;
+}
+
 SIM_API CUresult CUDAAPI cuMemFree(CUdeviceptr address)
 {
     CUresult result = sim_enter(false);
-    if (result == CUDA_SUCCESS)
-        result = address == 0 || sim_memory_release(&DRIVER->memory, address)
-                     ? DRIVER->error
-                     : CUDA_ERROR_INVALID_VALUE;
+    if (result == CUDA_SUCCESS && address != 0)
+        result = release(address);
     return sim_leave(result);
 }
 
@@ -46,7 +50,7 @@ SIM_API CUresult CUDAAPI cuMemcpyHtoD(CUdeviceptr to, const void *from, size_t b
 {
     sim_wait();
     CUresult result = sim_enter(true);
-    uint8_t *at = result == CUDA_SUCCESS ? sim_memory_at(&DRIVER->memory, to, bytes) : NULL;
+    uint8_t *at = result == CUDA_SUCCESS ? sim_memory_at(&sim_here()->memory, to, bytes) : NULL;
     if (result == CUDA_SUCCESS && at == NULL && bytes > 0)
         result = CUDA_ERROR_INVALID_VALUE;
     else if (result == CUDA_SUCCESS && bytes > 0)
@@ -58,7 +62,8 @@ SIM_API CUresult CUDAAPI cuMemcpyDtoH(void *to, CUdeviceptr from, size_t bytes)
 {
     sim_wait();
     CUresult result = sim_enter(true);
-    const uint8_t *at = result == CUDA_SUCCESS ? sim_memory_at(&DRIVER->memory, from, bytes) : NULL;
+    const uint8_t *at =
+        result == CUDA_SUCCESS ? sim_memory_at(&sim_here()->memory, from, bytes) : NULL;
     if (result == CUDA_SUCCESS && at == NULL && bytes > 0)
         result = CUDA_ERROR_INVALID_VALUE;
     else if (result == CUDA_SUCCESS && bytes > 0)
@@ -70,9 +75,9 @@ SIM_API CUresult CUDAAPI cuMemcpyDtoD(CUdeviceptr to, CUdeviceptr from, size_t b
 {
     sim_wait();
     CUresult result = sim_enter(true);
-    uint8_t *at = result == CUDA_SUCCESS ? sim_memory_at(&DRIVER->memory, to, bytes) : NULL;
+    uint8_t *at = result == CUDA_SUCCESS ? sim_memory_at(&sim_here()->memory, to, bytes) : NULL;
     const uint8_t *source =
-        result == CUDA_SUCCESS ? sim_memory_at(&DRIVER->memory, from, bytes) : NULL;
+        result == CUDA_SUCCESS ? sim_memory_at(&sim_here()->memory, from, bytes) : NULL;
     if (result == CUDA_SUCCESS && (at == NULL || source == NULL) && bytes > 0)
         result = CUDA_ERROR_INVALID_VALUE;
     else if (result == CUDA_SUCCESS && bytes > 0)

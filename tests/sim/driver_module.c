@@ -22,8 +22,6 @@ enum {
     THREADS_MAX = 1024
 };
 
-#define DRIVER (&sim_the_driver)
-
 /* ---- loading ---- */
 
 typedef struct jit_log {
@@ -47,7 +45,7 @@ static CUresult refuse(const jit_log *log, CUresult result, const char *message)
 {
     if (log->buffer != NULL && log->bytes > 0)
         snprintf(log->buffer, log->bytes, "software device: %s", message);
-    snprintf(DRIVER->message, sizeof DRIVER->message, "%s", message);
+    snprintf(sim_here()->message, sizeof sim_here()->message, "%s", message);
     return result;
 }
 
@@ -58,9 +56,9 @@ static bool place_globals(ptx_module *ptx)
         ptx_variable *v = &ptx->variables[i];
         if ((v->space != PTX_SPACE_GLOBAL && v->space != PTX_SPACE_CONST) || v->bytes == 0)
             continue;
-        if (!sim_memory_get(&DRIVER->memory, v->bytes, &v->offset))
+        if (!sim_memory_get(&sim_here()->memory, v->bytes, &v->offset))
             return false;
-        uint8_t *at = sim_memory_at(&DRIVER->memory, v->offset, v->bytes);
+        uint8_t *at = sim_memory_at(&sim_here()->memory, v->offset, v->bytes);
         if (v->initial != NULL)
             memcpy(at, v->initial, v->bytes);
         else
@@ -91,7 +89,7 @@ static CUresult load(const char *text, const jit_log *log, sim_module *module)
         return refuse(log, CUDA_ERROR_INVALID_PTX, ptx->message);
     if (ptx->version > PTX_VERSION_MAX)
         return refuse(log, CUDA_ERROR_UNSUPPORTED_PTX_VERSION, "the PTX is newer than version 9.0");
-    if (ptx->target_sm > DRIVER->card->sm)
+    if (ptx->target_sm > sim_here()->card->sm)
         return refuse(log, CUDA_ERROR_NO_BINARY_FOR_GPU,
                       "the PTX is for a newer SM than the card's");
     if (!place_globals(ptx))
@@ -106,10 +104,10 @@ void sim_module_destroy(sim_module *module)
     for (size_t i = 0; i < module->ptx.variable_count; i++) {
         const ptx_variable *v = &module->ptx.variables[i];
         if ((v->space == PTX_SPACE_GLOBAL || v->space == PTX_SPACE_CONST) && v->offset != 0)
-            sim_memory_release(&DRIVER->memory, v->offset);
+            sim_memory_release(&module->object.device->memory, v->offset);
     }
     for (size_t i = 0; i < module->function_count; i++)
-        sim_keep_lines(&module->functions[i].program);
+        sim_keep_lines(module->object.device, &module->functions[i].program);
     ptx_module_done(&module->ptx);
     sim_object_remove(module);
 }
@@ -139,12 +137,12 @@ SIM_API CUresult CUDAAPI cuModuleLoadDataEx(CUmodule *out, const void *image, un
 SIM_API CUresult CUDAAPI cuModuleUnload(CUmodule handle)
 {
     CUresult result = sim_enter(false);
-    sim_module *module = sim_object_find(handle, SIM_OBJECT_MODULE);
+    sim_module *module = sim_object_anywhere(handle, SIM_OBJECT_MODULE);
     if (result == CUDA_SUCCESS && module == NULL)
         result = CUDA_ERROR_INVALID_HANDLE;
     if (result == CUDA_SUCCESS) {
+        result = module->object.device->error;
         sim_module_destroy(module);
-        result = DRIVER->error;
     }
     return sim_leave(result);
 }
@@ -168,9 +166,11 @@ SIM_API CUresult CUDAAPI cuModuleGetFunction(CUfunction *out, CUmodule handle, c
 
 static sim_function *function_of(CUfunction handle)
 {
-    for (sim_object *o = DRIVER->objects; o != NULL; o = o->next) {
+    for (sim_object *o = sim_the_driver.objects; o != NULL; o = o->next) {
         sim_module *module = (sim_module *)(void *)o;
-        for (size_t i = 0; o->kind == SIM_OBJECT_MODULE && i < module->function_count; i++)
+        if (o->kind != SIM_OBJECT_MODULE || o->device != sim_here())
+            continue;
+        for (size_t i = 0; i < module->function_count; i++)
             if ((void *)handle == &module->functions[i])
                 return &module->functions[i];
     }
@@ -249,7 +249,8 @@ SIM_API CUresult CUDAAPI cuFuncSetAttribute(CUfunction handle, CUfunction_attrib
         return sim_leave(result);
     if (function == NULL)
         return sim_leave(CUDA_ERROR_INVALID_HANDLE);
-    const int most = DRIVER->card->smem_block_bytes - (int)function->program.static_shared_bytes;
+    const int most =
+        sim_here()->card->smem_block_bytes - (int)function->program.static_shared_bytes;
     if (attribute == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES && value >= 0 && value <= most)
         function->dynamic_limit = value;
     else if (attribute != CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT)
@@ -275,7 +276,7 @@ SIM_API CUresult CUDAAPI cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks
     if (result == CUDA_SUCCESS)
         *blocks = threads > threads_limit(f)
                       ? 0
-                      : sim_card_resident(DRIVER->card, threads, sim_function_registers(f),
+                      : sim_card_resident(sim_here()->card, threads, sim_function_registers(f),
                                           dynamic + f->program.static_shared_bytes);
     return sim_leave(result);
 }

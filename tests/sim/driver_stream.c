@@ -7,8 +7,6 @@
 #include <string.h>
 #include "arena.h"
 
-#define DRIVER (&sim_the_driver)
-
 /* ---- streams ---- */
 
 bool sim_stream_is(CUstream handle, sim_stream **ret_stream)
@@ -54,13 +52,13 @@ static void drop_capture(sim_stream *stream)
 SIM_API CUresult CUDAAPI cuStreamDestroy(CUstream handle)
 {
     CUresult result = sim_enter(false);
-    sim_stream *stream = sim_object_find(handle, SIM_OBJECT_STREAM);
+    sim_stream *stream = sim_object_anywhere(handle, SIM_OBJECT_STREAM);
     if (result == CUDA_SUCCESS && stream == NULL)
         result = CUDA_ERROR_INVALID_HANDLE;
     if (result == CUDA_SUCCESS) {
+        result = stream->object.device->error;
         drop_capture(stream);
         sim_object_remove(stream);
-        result = DRIVER->error;
     }
     return sim_leave(result);
 }
@@ -209,13 +207,13 @@ SIM_API CUresult CUDAAPI cuGraphLaunch(CUgraphExec handle, CUstream stream_handl
 static CUresult destroy_graph(void *handle, sim_object_kind kind)
 {
     CUresult result = sim_enter(false);
-    sim_graph *graph = sim_object_find(handle, kind);
+    sim_graph *graph = sim_object_anywhere(handle, kind);
     if (result == CUDA_SUCCESS && graph == NULL)
         result = CUDA_ERROR_INVALID_HANDLE;
     if (result == CUDA_SUCCESS) {
+        result = graph->object.device->error;
         sim_graph_clear(graph);
         sim_object_remove(graph);
-        result = DRIVER->error;
     }
     return sim_leave(result);
 }
@@ -245,12 +243,12 @@ SIM_API CUresult CUDAAPI cuEventCreate(CUevent *out, unsigned flags)
 SIM_API CUresult CUDAAPI cuEventDestroy(CUevent handle)
 {
     CUresult result = sim_enter(false);
-    sim_event *event = sim_object_find(handle, SIM_OBJECT_EVENT);
+    sim_event *event = sim_object_anywhere(handle, SIM_OBJECT_EVENT);
     if (result == CUDA_SUCCESS && event == NULL)
         result = CUDA_ERROR_INVALID_HANDLE;
     if (result == CUDA_SUCCESS) {
+        result = event->object.device->error;
         sim_object_remove(event);
-        result = DRIVER->error;
     }
     return sim_leave(result);
 }
@@ -266,7 +264,7 @@ SIM_API CUresult CUDAAPI cuEventRecord(CUevent handle, CUstream stream_handle)
         result = stream_outside_capture(stream_handle, &stream);
     if (result == CUDA_SUCCESS) {
         event->recorded = true;
-        event->at_us = DRIVER->clock_us;
+        event->at_us = sim_here()->clock_us;
     }
     return sim_leave(result);
 }
@@ -276,7 +274,7 @@ SIM_API CUresult CUDAAPI cuEventQuery(CUevent handle)
     CUresult result = sim_enter(true);
     if (result == CUDA_SUCCESS && sim_object_find(handle, SIM_OBJECT_EVENT) == NULL)
         result = CUDA_ERROR_INVALID_HANDLE;
-    if (result == CUDA_SUCCESS && DRIVER->hung)
+    if (result == CUDA_SUCCESS && sim_here()->hung)
         result = CUDA_ERROR_NOT_READY;
     return sim_leave(result);
 }

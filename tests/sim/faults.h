@@ -1,12 +1,12 @@
 /*
- * Faults on demand. FA2_SIM_FAULT is a list "kind=n,kind=n", n counted from 1:
+ * Faults on demand. FA2_SIM_FAULT is a list "kind=n,kind=n", n counted from 1 over all cards:
  *   alloc=n    the nth allocation fails (out of memory)
  *   load=n     the nth module is refused
  *   fault=n    the nth launch ends with an illegal address, which is sticky
  *   hang=n     the nth launch never ends
  *   wrong=n    the nth launch writes wrong numbers
  *   lost=n     the device is lost at the nth launch
- *   memory=n   the card has n bytes of memory
+ *   memory=n   each card has n bytes of memory
  * With FA2_SIM_FAULT_COUNTS=file the counts go on across the processes that share the file.
  *
  * Called under the driver's lock.

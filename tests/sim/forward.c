@@ -1,9 +1,8 @@
 /*
  * Tensors, launch, judgement.
  *
- * Traffic is judged after the numbers: no bank conflict in a layout that claims none, and loads
- * that touch no sector more than their bytes fill. Families that split claim it of the tiles only,
- * not of merging and combining the parts.
+ * Traffic is judged after the numbers: no bank conflict in any access to shared memory, and loads
+ * that touch no sector more than their bytes fill.
  */
 #include "forward.h"
 #include <stdio.h>
@@ -98,18 +97,42 @@ static bool judge(const fa2i_expected *e, const tensors *t, char *why, size_t wh
     return ok;
 }
 
-/* Rows of 16-byte chunks that begin in different banks modulo 8, or are permuted. Where D is padded
- * to a multiple of 16, the last reads of O skip the padding chunk of each row, and no layout claims
- * that. */
-static bool claims_no_conflicts(const fa2i_variant *v, int head_dim)
+enum {
+    FILLS = 1 << SIM_ST_SHARED_16 | 1 << SIM_COPY_TO_SHARED,
+    LAST_READS = 1 << SIM_LD_SHARED_16
+};
+
+/* Where a layout cannot avoid bank conflicts; everywhere else there must be none. */
+static const struct {
+    const char *family, *layout; /* how the variant begins, what it has */
+    int row_elems;               /* unless rows, padded to 16, are a multiple of this */
+    unsigned ways;               /* a bit each */
+} conflicting[] = {
+    /* Rows are an odd number of 16-byte chunks apart: one column of eight rows is in different
+     * banks, but eight chunks in row order, as fills write and the last reads of O take them, only
+     * if they all lie in one row. Families that split read O from a layout of its own. */
+    {"fwd_sm", "layout=pad", 64, FILLS | LAST_READS},
+    {"fwd_splitkv_", "layout=pad", 64, FILLS},
+};
+
+static bool may_conflict(const fa2i_variant *v, int head_dim, int way)
 {
-    return head_dim % 16 == 0 &&
-           (strstr(v->text, "layout=swizzle") != NULL || head_dim / 16 % 4 == 0);
+    const int row_elems = (head_dim + 15) / 16 * 16;
+    for (size_t i = 0; i < sizeof conflicting / sizeof *conflicting; i++)
+        if (strncmp(v->text, conflicting[i].family, strlen(conflicting[i].family)) == 0 &&
+            strstr(v->text, conflicting[i].layout) != NULL &&
+            row_elems % conflicting[i].row_elems != 0 && conflicting[i].ways >> way & 1)
+            return true;
+    return false;
 }
 
-static uint64_t excess(const sim_count *count)
+/* Loads fill whole sectors where rows are whole sectors that lie one behind the other. The plain
+ * loads of the launch that combines splits take single numbers, and share their way with Turing's
+ * fills, which are judged where there is one split. */
+static bool may_spread(const fa2i_case *c, const fa2i_grid *grid, int way)
 {
-    return count->wavefronts - count->wavefronts_ideal;
+    return way == SIM_ST_GLOBAL || c->problem.head_dim % 16 != 0 ||
+           c->layout == FA2I_LAYOUT_GAPPED || (way == SIM_LD_GLOBAL && grid->splits > 1);
 }
 
 static bool traffic_is_ideal(const fa2i_variant *v, const fa2i_case *c, const fa2i_grid *grid,
@@ -118,18 +141,18 @@ static bool traffic_is_ideal(const fa2i_variant *v, const fa2i_case *c, const fa
     sim_totals t;
     double us = 0;
     fa2_sim_totals(&t, &us);
-    const bool whole_sectors =
-        c->problem.head_dim % 16 == 0 && c->layout != FA2I_LAYOUT_GAPPED && grid->splits == 1;
-    const uint64_t conflicts = v->waves > 0 ? excess(&t.tile_reads) + excess(&t.tile_copies)
-                                            : excess(&t.shared_reads) + excess(&t.shared_writes);
-    const uint64_t spread = t.global_reads.sectors - t.global_reads.sectors_ideal;
-    if (claims_no_conflicts(v, c->problem.head_dim) && conflicts > 0)
-        snprintf(why, why_bytes, "%llu wavefronts too many", (unsigned long long)conflicts);
-    else if (whole_sectors && spread > 0)
-        snprintf(why, why_bytes, "%llu sectors too many", (unsigned long long)spread);
-    else
-        return true;
-    return false;
+    for (int way = 0; way < SIM_WAYS; way++) {
+        const bool shared = way < SIM_LD_GLOBAL;
+        const sim_traffic *traffic = &t.traffic[way];
+        if (traffic->moved == traffic->ideal ||
+            (shared ? may_conflict(v, c->problem.head_dim, way) : may_spread(c, grid, way)))
+            continue;
+        snprintf(why, why_bytes, "%llu %s too many, most of them at %s",
+                 (unsigned long long)(traffic->moved - traffic->ideal),
+                 shared ? "wavefronts" : "sectors", traffic->worst_at);
+        return false;
+    }
+    return true;
 }
 
 static bool run(const fa2i_device *device, const fa2i_loaded *loaded, const fa2i_grid *grid,

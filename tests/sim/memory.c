@@ -12,13 +12,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FIRST_ADDRESS 0x700000000000u
-#define SPACING_BYTES 0x10000000u /* behind each allocation */
+#define FIRST_ADDRESS 0x100000000000u
+#define CARD_BYTES    0x0d0000000000u /* of addresses, for each card */
+#define SPACING_BYTES 0x10000000u     /* behind each allocation */
 enum { ALIGN_BYTES = 512, WORD_BYTES = 4, LAUNCHES = 4095 };
 
-void sim_memory_init(sim_memory *memory, size_t total_bytes)
+void sim_memory_init(sim_memory *memory, int card, size_t total_bytes)
 {
-    *memory = (sim_memory){.next = FIRST_ADDRESS, .total_bytes = total_bytes};
+    const uint64_t first = FIRST_ADDRESS + (uint64_t)card * CARD_BYTES;
+    *memory = (sim_memory){.next = first, .end = first + CARD_BYTES, .total_bytes = total_bytes};
     pthread_mutex_init(&memory->lock, NULL);
 }
 
@@ -47,7 +49,8 @@ static size_t rounded(size_t bytes)
 
 bool sim_memory_get(sim_memory *memory, size_t bytes, uint64_t *ret_address)
 {
-    if (bytes > memory->total_bytes || rounded(bytes) > memory->total_bytes - memory->used_bytes)
+    if (bytes > memory->total_bytes || rounded(bytes) > memory->total_bytes - memory->used_bytes ||
+        rounded(bytes) + SPACING_BYTES > memory->end - memory->next)
         return false;
     uint8_t *data = malloc(bytes); /* not zeroed: neither is the device's */
     if (data == NULL)

@@ -3,9 +3,9 @@
  * device remembers about their words.
  *
  * Addresses are never given out twice, so use after free is always seen, and lie far apart, so that
- * running over an end never reaches another allocation. Per 4-byte word the last write and a read
- * of the running launch are kept (made when a kernel first touches the allocation), which tells
- * races.
+ * running over an end never reaches another allocation; each card has a range of its own. Per
+ * 4-byte word the last write and a read of the running launch are kept (made when a kernel first
+ * touches the allocation), which tells races.
  *
  * Allocation and release must not happen while a launch runs; kernel accesses may come from many
  * host threads.
@@ -33,15 +33,15 @@ typedef struct sim_allocation {
 typedef struct sim_memory {
     sim_allocation *allocations; /* by base */
     size_t count, capacity;
-    uint64_t next;
+    uint64_t next, end; /* of the addresses not given out yet */
     size_t total_bytes, used_bytes;
     pthread_mutex_t lock; /* of making marks */
 } sim_memory;
 
-void sim_memory_init(sim_memory *memory, size_t total_bytes);
+void sim_memory_init(sim_memory *memory, int card, size_t total_bytes); /* card: 0 ... 7 */
 void sim_memory_done(sim_memory *memory);
 
-/* false: the card has no room. bytes > 0. */
+/* false: the card has no room, or no address that was never used. bytes > 0. */
 bool sim_memory_get(sim_memory *memory, size_t bytes, uint64_t *ret_address);
 bool sim_memory_release(sim_memory *memory, uint64_t address); /* false: not an allocation's base */
 

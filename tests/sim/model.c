@@ -10,39 +10,69 @@ enum { LANES = 32, SECTOR_BYTES = 32, WAVEFRONT_BYTES = 128, SCHEDULERS = 4, L2_
 
 static const double launch_us = 2.0, not_overlapped = 0.25, warps_wanted = 8.0, dram_share = 0.25;
 
-static void add(sim_count *sum, const sim_count *count)
+static void add(sim_traffic *sum, const sim_traffic *more)
 {
-    sum->executed += count->executed;
-    sum->wavefronts += count->wavefronts;
-    sum->wavefronts_ideal += count->wavefronts_ideal;
-    sum->sectors += count->sectors;
-    sum->sectors_ideal += count->sectors_ideal;
+    sum->moved += more->moved;
+    sum->ideal += more->ideal;
+    if (more->worst_excess <= sum->worst_excess)
+        return;
+    sum->worst_excess = more->worst_excess;
+    memcpy(sum->worst_at, more->worst_at, sizeof sum->worst_at);
 }
 
-static void add_op(const sim_op *op, const sim_count *count, sim_totals *totals)
+static void add_traffic(const sim_program *program, int32_t op, uint64_t moved, uint64_t ideal,
+                        sim_traffic *sum)
 {
-    const bool stores = strncmp(op->source->opcode, "st.", 3) == 0;
-    const bool copies = op->kind == SIM_KIND_ASYNC;
+    sim_traffic more = {.moved = moved, .ideal = ideal, .worst_excess = moved - ideal};
+    if (more.worst_excess > sum->worst_excess)
+        sim_describe(program, op, more.worst_at, sizeof more.worst_at);
+    add(sum, &more);
+}
+
+static bool begins(const sim_op *op, const char *with)
+{
+    return strncmp(op->source->opcode, with, strlen(with)) == 0;
+}
+
+static sim_way shared_way(const sim_op *op)
+{
+    const bool wide = strstr(op->source->opcode, ".v4.") != NULL; /* of 32 bits each, always */
+    if (op->kind == SIM_KIND_ASYNC)
+        return SIM_COPY_TO_SHARED;
+    if (begins(op, "ldmatrix"))
+        return SIM_LDMATRIX;
+    if (begins(op, "st."))
+        return wide ? SIM_ST_SHARED_16 : SIM_ST_SHARED;
+    return wide ? SIM_LD_SHARED_16 : SIM_LD_SHARED;
+}
+
+static sim_way global_way(const sim_op *op)
+{
+    if (op->kind == SIM_KIND_ASYNC)
+        return SIM_COPY_FROM_GLOBAL;
+    return begins(op, "st.") ? SIM_ST_GLOBAL : SIM_LD_GLOBAL;
+}
+
+static void add_op(const sim_program *program, int32_t at, const sim_count *count,
+                   sim_totals *totals)
+{
+    const sim_op *op = &program->ops[at];
     totals->executed[op->kind] += count->executed;
     if (op->kind == SIM_KIND_TENSOR && op->info >> 4 == 1)
         totals->tensor_k8_flop += count->executed * 2 * 16 * 8 * 8;
     else if (op->kind == SIM_KIND_TENSOR)
         totals->tensor_flop += count->executed * 2 * 16 * 8 * 16;
-    if (count->wavefronts > 0 && copies)
-        add(&totals->tile_copies, count);
-    if (count->wavefronts > 0 && strncmp(op->source->opcode, "ldmatrix", 8) == 0)
-        add(&totals->tile_reads, count);
-    if (count->wavefronts > 0)
-        add(stores || copies ? &totals->shared_writes : &totals->shared_reads, count);
-    if (count->sectors > 0)
-        add(stores ? &totals->global_writes : &totals->global_reads, count);
+    add_traffic(program, at, count->wavefronts, count->wavefronts_ideal,
+                &totals->traffic[shared_way(op)]);
+    add_traffic(program, at, count->sectors, count->sectors_ideal,
+                &totals->traffic[global_way(op)]);
 }
 
 void sim_sum(const sim_launch *launch, sim_totals *ret_totals)
 {
     memset(ret_totals, 0, sizeof *ret_totals);
-    for (int i = 0; i < launch->program->op_count; i++)
-        add_op(&launch->program->ops[i], &launch->counts[i], ret_totals);
+    for (int32_t i = 0; i < launch->program->op_count; i++)
+        add_op(launch->program, i, &launch->counts[i], ret_totals);
 }
 
 void sim_totals_add(sim_totals *sum, const sim_totals *more)
@@ -51,12 +81,16 @@ void sim_totals_add(sim_totals *sum, const sim_totals *more)
         sum->executed[k] += more->executed[k];
     sum->tensor_flop += more->tensor_flop;
     sum->tensor_k8_flop += more->tensor_k8_flop;
-    add(&sum->shared_reads, &more->shared_reads);
-    add(&sum->shared_writes, &more->shared_writes);
-    add(&sum->tile_reads, &more->tile_reads);
-    add(&sum->tile_copies, &more->tile_copies);
-    add(&sum->global_reads, &more->global_reads);
-    add(&sum->global_writes, &more->global_writes);
+    for (int way = 0; way < SIM_WAYS; way++)
+        add(&sum->traffic[way], &more->traffic[way]);
+}
+
+static double moved(const sim_totals *t, sim_way first, sim_way last)
+{
+    uint64_t sum = 0;
+    for (int way = (int)first; way <= (int)last; way++)
+        sum += t->traffic[way].moved;
+    return (double)sum;
 }
 
 /* Clocks of one SM for everything that the launch does, if no two units overlap badly. */
@@ -67,8 +101,8 @@ static double clocks(const sim_totals *t, const sim_card *card)
         issued += (double)t->executed[k];
     const double arithmetic = (double)(t->executed[SIM_KIND_FLOAT] + t->executed[SIM_KIND_INTEGER] +
                                        t->executed[SIM_KIND_CONVERT] + t->executed[SIM_KIND_MOVE]);
-    const double wavefronts = (double)(t->shared_reads.wavefronts + t->shared_writes.wavefronts);
-    const double sectors = (double)(t->global_reads.sectors + t->global_writes.sectors);
+    const double wavefronts = moved(t, SIM_LDMATRIX, SIM_COPY_TO_SHARED);
+    const double sectors = moved(t, SIM_LD_GLOBAL, SIM_COPY_FROM_GLOBAL);
     const double units[] = {
         issued / SCHEDULERS,
         arithmetic * LANES / card->fp32,
@@ -96,7 +130,7 @@ double sim_model(const sim_totals *totals, const sim_card *card, unsigned blocks
     const double warps = side_by_side * (double)threads / LANES;
     const double per_block = clocks(totals, card) / blocks;
     const double exposed = warps < warps_wanted ? warps_wanted / warps : 1.0;
-    const double sectors = (double)(totals->global_reads.sectors + totals->global_writes.sectors);
+    const double sectors = moved(totals, SIM_LD_GLOBAL, SIM_COPY_FROM_GLOBAL);
     const double bandwidth = 2.0 * card->memory_clock_khz * card->bus_bits / 8 / 1000; /* B/us */
     const double busy = rounds * per_block * (0.5 + 0.5 * exposed) / clock;
     const double memory = dram_share * sectors * SECTOR_BYTES / bandwidth;

@@ -9,12 +9,31 @@
 #include "cards.h"
 #include "machine.h"
 
+/* What moves data: shared memory first, _16 by 16 bytes per lane; cp.async has a side in both. */
+typedef enum sim_way {
+    SIM_LDMATRIX,
+    SIM_LD_SHARED,
+    SIM_LD_SHARED_16,
+    SIM_ST_SHARED,
+    SIM_ST_SHARED_16,
+    SIM_COPY_TO_SHARED,
+    SIM_LD_GLOBAL,
+    SIM_ST_GLOBAL,
+    SIM_COPY_FROM_GLOBAL,
+    SIM_WAYS
+} sim_way;
+
+/* Wavefronts or sectors, and the instruction that had the most of them beyond the ideal. */
+typedef struct sim_traffic {
+    uint64_t moved, ideal;
+    uint64_t worst_excess;
+    char worst_at[128]; /* "" as long as nothing exceeds */
+} sim_traffic;
+
 typedef struct sim_totals {
     uint64_t executed[SIM_KINDS]; /* instructions, by warps */
     uint64_t tensor_flop, tensor_k8_flop;
-    sim_count shared_reads, shared_writes; /* ldmatrix and ld; st and cp.async */
-    sim_count tile_reads, tile_copies;     /* of these, ldmatrix; cp.async */
-    sim_count global_reads, global_writes;
+    sim_traffic traffic[SIM_WAYS];
 } sim_totals;
 
 void sim_totals_add(sim_totals *sum, const sim_totals *more);

@@ -2,7 +2,8 @@
  * What the software device exports beside the driver API: what it knows about the last launch. For
  * tests that link or load it, and for programs that want to know that this is no real device.
  *
- * Not thread-safe against launches from other threads.
+ * Of several devices, that whose context is current in the calling thread is meant; without one,
+ * the first. Not thread-safe against launches from other threads.
  */
 #ifndef SIM_H
 #define SIM_H

@@ -239,8 +239,14 @@ static void check_shared_traffic(const pattern *p)
                  "@%%p1 st.shared.b32 [%%r20], %%r0;");
     CHECK_EQ(bench_launch(&(bench_run){.body = body, .shared_bytes = 4096}), CUDA_SUCCESS);
     fa2_sim_totals(&totals, &us);
-    CHECK_EQ(totals.shared_writes.wavefronts, p->wavefronts);
-    CHECK_EQ(totals.shared_writes.wavefronts_ideal, 1);
+    const sim_traffic *stores = &totals.traffic[SIM_ST_SHARED];
+    CHECK_EQ(stores->moved, p->wavefronts);
+    CHECK_EQ(stores->ideal, 1);
+    CHECK_EQ(stores->worst_excess, p->wavefronts - 1);
+    if (p->wavefronts == 1)
+        CHECK_STR(stores->worst_at, "");
+    else
+        CHECK_CONTAINS(stores->worst_at, "st.shared.b32 [%r22], %r0");
     CHECK(fa2_sim_lines(lines, sizeof lines) <= sizeof lines);
     if (p->wavefronts == 32)
         CHECK_CONTAINS(lines, "st.shared.b32 [%r22], %r0: executed 1, wavefronts 32/1");
@@ -259,7 +265,7 @@ static void check_global_traffic(const pattern *p)
              p->body);
     CHECK_EQ(bench_launch(&(bench_run){.body = body}), CUDA_SUCCESS);
     fa2_sim_totals(&with, &us);
-    CHECK_EQ(with.global_reads.sectors - without.global_reads.sectors, p->sectors);
+    CHECK_EQ(with.traffic[SIM_LD_GLOBAL].moved - without.traffic[SIM_LD_GLOBAL].moved, p->sectors);
     CHECK(us > 0);
 }
 
@@ -290,9 +296,9 @@ static void test_totals(void)
     CHECK_EQ(bench_launch(&(bench_run){.body = ""}), CUDA_SUCCESS);
     fa2_sim_totals(&two, &us);
     fa2_sim_totals(&none, &us);
-    CHECK(one.global_reads.sectors > 0);
-    CHECK_EQ(two.global_reads.sectors, 2 * one.global_reads.sectors);
-    CHECK_EQ(none.global_reads.sectors, 0);
+    CHECK(one.traffic[SIM_LD_GLOBAL].moved > 0);
+    CHECK_EQ(two.traffic[SIM_LD_GLOBAL].moved, 2 * one.traffic[SIM_LD_GLOBAL].moved);
+    CHECK_EQ(none.traffic[SIM_LD_GLOBAL].moved, 0);
 }
 
 int main(void)

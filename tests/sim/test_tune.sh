@@ -2,12 +2,15 @@
 # fa2-tune and the example client from end to end on the software device, with and without faults.
 # Usage: test_tune.sh FA2_TUNE LIBFA2SIM CLIENT
 #
-# Every card: tune, list, show, explain, export, import (which compiles and verifies again), check, and
-# the client on the tuned database. Faults: whichever comes, the run ends by itself with a clear
-# status, the database is sound, and a run without the fault finishes the work.
+# Every card, one of them with all variants: tune, list, show, explain, export, import (which compiles
+# and verifies again), check, and the client on the tuned database. Two cards in one machine: each is
+# itself. Faults: each kind from its first to its last occasion in a tuning of a few variants; whichever
+# comes, the run ends by itself with a clear status, the database is sound, and a run without the fault
+# finishes the work.
 set -u
+self=$(realpath "$0")
 tune=$1
-export FA2_CUDA_LIBRARY=$2
+export FA2_CUDA_LIBRARY="$2"
 client=$3
 folder=$(mktemp -d) || exit 1
 trap 'rm -rf "$folder"' EXIT
@@ -41,7 +44,7 @@ has() {
 
 # One card, the whole way.
 whole() {
-    export FA2_SIM_CARD=$1 FA2_DB="$folder/$1.db"
+    export FA2_SIM_CARD="$1" FA2_DB="$folder/$1.db"
     run 0 "$tune" devices
     has out "$2"
     run 0 "$tune" --device 0 --shape $shape
@@ -63,35 +66,90 @@ whole() {
     printf '%s: the whole way, %d checks so far\n' "$1" "$checks"
 }
 
-# A fault at its nth occasion over all processes of a tuning: it ends by itself, and what is stored is
-# sound; then the same without the fault. All but the first begin with what was compiled for that.
+# Two cards in one machine, and the database that the second one tuned.
+both() {
+    export FA2_SIM_CARD=t4,l4 FA2_DB="$folder/l4.db"
+    run 0 "$tune" devices
+    has out "Tesla T4"
+    has out "NVIDIA L4"
+    run 0 "$tune" explain --shape $shape --device 1
+    has out "exact: "
+    run 0 "$tune" explain --shape $shape --device 0
+    has out "default: "
+    run 0 "$tune" --device 1 --shape $shape
+    has err "1 tuned already"
+    run 3 "$tune" --device 2 --shape $shape
+    has err "there are 2"
+}
+
+# occasions KIND: how many there were of it, the first kind being 0 (faults.c).
+occasions() {
+    od -An -t d8 -j $((8 * $1)) -N 8 counts | tr -d ' '
+}
+
+# tune_faulty FAULT...: with these faults on demand, counted over all processes of the tuning.
+tune_faulty() {
+    rm -f counts
+    FA2_SIM_FAULT=$1 FA2_SIM_FAULT_COUNTS="$folder/counts" \
+        timeout 300 "$tune" --device 0 --shape $shape >out 2>err </dev/null
+}
+
+# fault NAME KIND N: at its nth occasion; then the same without the fault. All begin with what is
+# compiled.
 fault() {
-    rm -f fault.db counts
-    [ ! -f compiled.db ] || cp compiled.db fault.db
-    export FA2_DB="$folder/fault.db" FA2_SIM_FAULT=$1 FA2_SIM_FAULT_COUNTS="$folder/counts"
-    ran="$FA2_SIM_CARD: tune with $1"
-    timeout 300 "$tune" --device 0 --shape $shape >out 2>err </dev/null
+    cp compiled.db fault.db
+    tune_faulty "$1=$3"
     got=$?
-    checks=$((checks + 1))
+    ran="$FA2_SIM_CARD: tune with $1=$3"
+    checks=$((checks + 3))
     [ "$got" -le 1 ] || [ "$got" -eq 3 ] || fail "$ran: exit status $got"
-    printf '%s: exit status %d, %s\n' "$1" "$got" "$(grep -m 1 '^variants:' err || tail -n 1 err)"
-    unset FA2_SIM_FAULT FA2_SIM_FAULT_COUNTS
-    [ ! -f fault.db ] || run 0 "$tune" check
-    [ -f compiled.db ] || cp fault.db compiled.db
+    [ "$got" -eq 0 ] || grep -q "^fa2-tune: ..." err || fail "$ran: it does not say why"
+    [ "$(occasions "$2")" -ge "$3" ] || fail "$ran: it had $(occasions "$2") occasions"
+    printf '%s=%s: exit status %d, %s\n' "$1" "$3" "$got" \
+        "$(grep -m 1 '^variants:' err || tail -n 1 err)"
+    run 0 "$tune" check
     run 0 "$tune" --device 0 --shape $shape
     run 0 "$tune" list
     has out modelled
 }
 
+# faults NAME KIND FACTOR MOST: at occasions 1, FACTOR, FACTOR * FACTOR ... up to MOST.
+faults() {
+    n=1
+    while [ "$n" -le "$4" ]; do
+        fault "$1" "$2" "$n"
+        n=$((n * $3))
+    done
+}
+
+whole l4 "NVIDIA L4" fwd_sm80
+both
+
+FA2_GEN_PATH=$(dirname "$self")/few
+export FA2_GEN_PATH
 whole t4 "Tesla T4" fwd_sm75
 whole rtx3060 "RTX 3060" fwd_sm80
-whole l4 "NVIDIA L4" fwd_sm80
 
-export FA2_SIM_CARD=rtx3060
-# alloc=1 comes after compiling and before anything has run.
-for wanted in alloc=1 alloc=4 load=1 load=20 fault=1 fault=60 wrong=1 wrong=40 hang=5 lost=3 \
-    memory=100000000; do
-    fault "$wanted"
-done
+export FA2_SIM_CARD=rtx3060 FA2_DB="$folder/fault.db"
+tune_faulty alloc=1 # comes after compiling and before anything has run
+cp fault.db compiled.db
+never=1000000000
+tune_faulty "alloc=$never,load=$never,fault=$never" || fail "tune without a fault"
+allocations=$(occasions 0)
+loads=$(occasions 1)
+launches=$(occasions 2)
+printf 'a tuning has %d allocations, %d loads, %d launches\n' "$allocations" "$loads" "$launches"
+faults alloc 0 2 "$allocations"
+faults load 1 2 "$loads"
+faults fault 2 4 "$launches"
+faults hang 3 64 "$launches"
+faults wrong 4 4 "$launches"
+faults lost 5 8 "$launches"
+cp compiled.db fault.db
+ran="$FA2_SIM_CARD: tune with a megabyte of memory"
+checks=$((checks + 1))
+! tune_faulty memory=1000000 || fail "$ran: exit status 0"
+has err "CUDA_ERROR_OUT_OF_MEMORY"
+run 0 "$tune" check
 printf '%d checks, %d failed\n' "$checks" "$failures"
 [ "$failures" -eq 0 ]

@@ -1,0 +1,94 @@
+/*
+ * Lengths around one, two and three tiles, in all layouts; with and without LSE; some with large
+ * logits.
+ */
+#include "sweep_shapes.h"
+#include <stdlib.h>
+#include <string.h>
+
+static fa2i_case case_of(const fa2_problem *class, int index)
+{
+    fa2i_case c = {.problem = *class,
+                   .layout = (fa2i_layout)(index % 3),
+                   .want_lse = index % 4 != 3,
+                   .q_magnitude = index % 5 == 4 ? 8.0f : 1.0f,
+                   .seed = 1 + (uint64_t)index};
+    return c;
+}
+
+/* Around one, two and three tiles; fewer and more queries than keys; several heads per key head. */
+static fa2i_case shape_of(const fa2_problem *class, const fa2i_variant *variant, int bc, int index)
+{
+    const int br = variant->block_rows;
+    const int lengths[SWEEP_SHAPES][2] = {{1, 1},
+                                          {br - 1, bc - 1},
+                                          {br, bc},
+                                          {br + 1, bc + 1},
+                                          {br + 1, 2 * bc - 1},
+                                          {2 * br - 1, 2 * bc},
+                                          {br - 1, 2 * bc + 1},
+                                          {2 * br + 1, 3 * bc - 1},
+                                          {br, 3 * bc},
+                                          {3, 3 * bc + 1},
+                                          {2 * br, bc + 1},
+                                          {3 * br + 1, bc - 1}};
+    fa2i_case c = case_of(class, index);
+    const bool grouped = index == 1 || index == 3 || index == 9;
+    c.problem.batch = index == 0 || index == 9 ? 2 : 1;
+    c.problem.heads_q = grouped ? 2 : 1;
+    c.problem.heads_kv = 1;
+    c.problem.seq_q = lengths[index][0];
+    c.problem.seq_k = lengths[index][1];
+    return c;
+}
+
+/* Those for families that split: one split and several, fewer tiles than teams, packed query heads,
+ * a last block with fewer tiles; with `crowd` key heads there are fewer splits than tiles. */
+static fa2i_case split_shape_of(const fa2_problem *class, const fa2i_variant *variant, int bc,
+                                int crowd, int index)
+{
+    const int br = variant->block_rows, step = variant->key_step;
+    const struct {
+        int batch, heads_q, heads_kv, seq_q, seq_k;
+    } sizes[SWEEP_SHAPES] = {{2, 1, 1, 1, 1},
+                             {1, 4, 1, 1, 2 * step + 1},
+                             {1, 4, 1, br / 4 + 1, bc - 1},
+                             {2, 4, 2, 3, 3 * step - 1},
+                             {1, 1, 1, br + 1, step},
+                             {1, 8, 1, 5, step + bc + 1},
+                             {1, 1, 1, 2 * br - 1, 2 * step},
+                             {1, 2, 1, br, 5 * bc + 1},
+                             {1, 1, 1, 2 * br + 1, bc + 1},
+                             {2, 2, 2, 1, 4 * step},
+                             {1, crowd, crowd, 1, 5 * step - 1},
+                             {1, 3, 1, br / 2 + 1, step + 1}};
+    fa2i_case c = case_of(class, index);
+    c.problem.batch = sizes[index].batch;
+    c.problem.heads_q = sizes[index].heads_q;
+    c.problem.heads_kv = sizes[index].heads_kv;
+    c.problem.seq_q = sizes[index].seq_q;
+    c.problem.seq_k = sizes[index].seq_k;
+    return c;
+}
+
+static int bc_of(const fa2i_variant *variant)
+{
+    const char *at = strstr(variant->text, " bc=");
+    return at == NULL ? 64 : atoi(at + 4);
+}
+
+fa2i_case sweep_shape(const fa2_problem *class, const fa2i_variant *variant, int sm_count,
+                      int index)
+{
+    const int bc = bc_of(variant);
+    return variant->waves == 0 ? shape_of(class, variant, bc, index)
+                               : split_shape_of(class, variant, bc, sm_count / 3 + 1, index);
+}
+
+bool sweep_same_shape(const fa2i_case *a, const fa2i_case *b)
+{
+    return a->problem.seq_q == b->problem.seq_q && a->problem.seq_k == b->problem.seq_k &&
+           a->problem.heads_q == b->problem.heads_q && a->problem.heads_kv == b->problem.heads_kv &&
+           a->problem.batch == b->problem.batch && a->layout == b->layout &&
+           a->want_lse == b->want_lse && a->seed == b->seed;
+}

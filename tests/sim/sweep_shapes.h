@@ -1,0 +1,18 @@
+/*
+ * The shapes on which the sweep runs a variant: they reach all code paths of its tile sizes.
+ */
+#ifndef SIM_SWEEP_SHAPES_H
+#define SIM_SWEEP_SHAPES_H
+
+#include "runtime/base/record.h"
+#include "tuner/case.h"
+
+enum { SWEEP_SHAPES = 12 };
+
+/* Shape `index`, 0 ... SWEEP_SHAPES - 1. The class gives dtype, head_dim and causal. */
+fa2i_case sweep_shape(const fa2_problem *class, const fa2i_variant *variant, int sm_count,
+                      int index);
+
+bool sweep_same_shape(const fa2i_case *a, const fa2i_case *b);
+
+#endif

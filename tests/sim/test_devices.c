@@ -1,0 +1,158 @@
+/*
+ * A machine with several cards: each is itself, and none sees or harms another.
+ */
+#include <stdlib.h>
+#include "tests/check.h"
+#include "tests/sim/bench_device.h"
+
+static const char trap[] = "mov.u64 %rd5, 16; ld.global.u32 %r10, [%rd5];"; /* no such address */
+
+static CUcontext contexts[2];
+
+/* Both contexts retained, the first current. */
+static void open_two(const char *cards)
+{
+    bench_open(cards);
+    CHECK_EQ(cuCtxGetCurrent(&contexts[0]), CUDA_SUCCESS);
+    CHECK_EQ(cuDevicePrimaryCtxRetain(&contexts[1], 1), CUDA_SUCCESS);
+    CHECK(contexts[0] != contexts[1]);
+}
+
+static void go_to(int device)
+{
+    CUdevice current = -1;
+    CHECK_EQ(cuCtxSetCurrent(contexts[device]), CUDA_SUCCESS);
+    CHECK_EQ(cuCtxGetDevice(&current), CUDA_SUCCESS);
+    CHECK_EQ(current, device);
+}
+
+static void test_attributes(void)
+{
+    static const int capability[] = {7, 8, 8};
+    static const char *const names[] = {"T4", "A100", "L4"};
+    CUdevice device = -1;
+    CUcontext context = NULL;
+    int count = 0;
+    bench_open("t4,a100,l4");
+    CHECK_EQ(cuDeviceGetCount(&count), CUDA_SUCCESS);
+    CHECK_EQ(count, 3);
+    for (int i = 0; i < 3; i++) {
+        char name[128] = "";
+        int major = 0;
+        CHECK_EQ(cuDeviceGet(&device, i), CUDA_SUCCESS);
+        CHECK_EQ(cuDeviceGetName(name, sizeof name, device), CUDA_SUCCESS);
+        CHECK_CONTAINS(name, names[i]);
+        CHECK_EQ(cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device),
+                 CUDA_SUCCESS);
+        CHECK_EQ(major, capability[i]);
+    }
+    CHECK_EQ(cuDeviceGet(&device, 3), CUDA_ERROR_INVALID_DEVICE);
+    CHECK_EQ(cuDevicePrimaryCtxRetain(&context, 3), CUDA_ERROR_INVALID_DEVICE);
+    CHECK_EQ(cuDevicePrimaryCtxRetain(&context, -1), CUDA_ERROR_INVALID_DEVICE);
+}
+
+static void test_cards_that_are_none(void)
+{
+    static const char *const lists[] = {"t4,",       ",t4", "t4,,l4",
+                                        "t4,voodoo", "t",   "t4,t4,t4,t4,t4,t4,t4,t4,t4"};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        setenv("FA2_SIM_CARD", lists[i], 1);
+        fa2_sim_reset();
+        CHECK_EQ(cuInit(0), CUDA_ERROR_NO_DEVICE);
+    }
+}
+
+/* Memory of one card is nowhere for the other; anyone may release it. */
+static void test_memory(void)
+{
+    char body[128];
+    CUdeviceptr other = 0;
+    uint32_t word = 7;
+    open_two("rtx3060,l4");
+    go_to(1);
+    CHECK_EQ(cuMemAlloc(&other, 64), CUDA_SUCCESS);
+    go_to(0);
+    CHECK_EQ(cuMemcpyHtoD(other, &word, 4), CUDA_ERROR_INVALID_VALUE);
+    snprintf(body, sizeof body, "mov.u64 %%rd5, %llu; ld.global.u32 %%r10, [%%rd5];",
+             (unsigned long long)other);
+    CHECK_EQ(bench_launch(&(bench_run){.body = body}), CUDA_ERROR_ILLEGAL_ADDRESS);
+    go_to(1);
+    CHECK_EQ(cuMemcpyHtoD(other, &word, 4), CUDA_SUCCESS);
+    CHECK_EQ(bench_launch(&(bench_run){.body = body}), CUDA_SUCCESS);
+    go_to(0);
+    CHECK_EQ(cuMemFree(other), CUDA_SUCCESS);
+    CHECK_EQ(cuMemFree(other), CUDA_ERROR_INVALID_VALUE);
+}
+
+static void test_sticky_errors(void)
+{
+    open_two("t4,l4");
+    CHECK_EQ(bench_launch(&(bench_run){.body = trap, .target = 75}), CUDA_ERROR_ILLEGAL_ADDRESS);
+    CHECK_CONTAINS(fa2_sim_message(), "illegal address");
+    CHECK_EQ(cuCtxSynchronize(), CUDA_ERROR_ILLEGAL_ADDRESS);
+    go_to(1);
+    CHECK_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
+    CHECK_STR(fa2_sim_message(), "");
+    CHECK_EQ(bench_launch(&(bench_run){.body = ""}), CUDA_SUCCESS);
+    go_to(0);
+    CHECK_EQ(cuCtxSynchronize(), CUDA_ERROR_ILLEGAL_ADDRESS);
+}
+
+/* What one card made is unknown in the context of the other, but may be released there. */
+static void test_objects(void)
+{
+    static const char ptx[] = ".version 8.0\n.target sm_75\n.address_size 64\n"
+                              ".visible .entry k()\n{\nret;\n}\n";
+    CUmodule module = NULL;
+    CUfunction function = NULL;
+    CUstream stream = NULL;
+    CUevent event = NULL;
+    open_two("t4,l4");
+    CHECK_EQ(cuModuleLoadDataEx(&module, ptx, 0, NULL, NULL), CUDA_SUCCESS);
+    CHECK_EQ(cuModuleGetFunction(&function, module, "k"), CUDA_SUCCESS);
+    CHECK_EQ(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    CHECK_EQ(cuEventCreate(&event, 0), CUDA_SUCCESS);
+    go_to(1);
+    CHECK_EQ(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL),
+             CUDA_ERROR_INVALID_HANDLE);
+    CHECK_EQ(cuModuleGetFunction(&function, module, "k"), CUDA_ERROR_INVALID_HANDLE);
+    CHECK_EQ(cuStreamSynchronize(stream), CUDA_ERROR_INVALID_HANDLE);
+    CHECK_EQ(cuEventRecord(event, NULL), CUDA_ERROR_INVALID_HANDLE);
+    go_to(0);
+    CHECK_EQ(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL), CUDA_SUCCESS);
+    go_to(1);
+    CHECK_EQ(cuModuleUnload(module), CUDA_SUCCESS);
+    CHECK_EQ(cuStreamDestroy(stream), CUDA_SUCCESS);
+    CHECK_EQ(cuEventDestroy(event), CUDA_SUCCESS);
+    CHECK_EQ(cuDevicePrimaryCtxRelease(1), CUDA_SUCCESS);
+    CHECK_EQ(cuDevicePrimaryCtxRelease(0), CUDA_SUCCESS);
+    CHECK_EQ(fa2_sim_live(), 0);
+}
+
+/* Each card counts for itself, and takes what its SM can run. */
+static void test_differences(void)
+{
+    sim_totals first, second;
+    double us = 0;
+    open_two("t4,l4");
+    CHECK_EQ(bench_launch(&(bench_run){.body = "", .target = 80}), CUDA_ERROR_NO_BINARY_FOR_GPU);
+    CHECK_EQ(bench_launch(&(bench_run){.body = "", .target = 75}), CUDA_SUCCESS);
+    go_to(1);
+    CHECK_EQ(bench_launch(&(bench_run){.body = "", .target = 80, .blocks = 2}), CUDA_SUCCESS);
+    fa2_sim_totals(&second, &us);
+    go_to(0);
+    fa2_sim_totals(&first, &us);
+    CHECK(first.traffic[SIM_LD_GLOBAL].moved > 0);
+    CHECK_EQ(second.traffic[SIM_LD_GLOBAL].moved, 2 * first.traffic[SIM_LD_GLOBAL].moved);
+}
+
+int main(void)
+{
+    test_attributes();
+    test_memory();
+    test_sticky_errors();
+    test_objects();
+    test_differences();
+    test_cards_that_are_none();
+    return check_done();
+}
