@@ -98,7 +98,8 @@ end
 -- Clocks in which `blocks` co-resident blocks do one tile each.
 local function tile_clocks(variant, facts, arch, blocks)
    local barrier = fit.barrier * facts.warps / 4 * (blocks == 1 and fit.alone or 1)
-   local copies = variant.bc * facts.d_pad * 4 // (16 * 32 * facts.warps // facts.teams)
+   local chunks, threads = variant.bc * facts.d_pad // 8, 32 * facts.warps // facts.teams
+   local copies = 2 * ((chunks + threads - 1) // threads) -- of K and of V
    local issue = fit.issue[facts.fill] * copies * facts.warps / 4 * exposed_share(facts, blocks)
    local clocks = M.busy_clocks(variant, facts, arch, blocks)
       + blocks * (barrier * facts.barriers + issue)
@@ -138,8 +139,8 @@ local function memory_us(variant, problem, arch, tiles)
 end
 
 -- us for a problem. variant: br, bc, q; facts: warps, teams, registers, spilled (registers beyond
--- those), d_pad, smem_bytes, k8, fill_ways, barriers, ahead (fwd.lua explains them). math.huge when
--- no SM can hold it.
+-- those), d_pad, smem_bytes, k8, fill, fill_ways, barriers, ahead (fwd.lua explains them). math.huge
+-- when no SM can hold it.
 function M.forward(variant, facts, problem, arch)
    local resident = M.resident_blocks(facts, arch)
    if resident < 1 then

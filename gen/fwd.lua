@@ -21,8 +21,10 @@ local variant_text = require("variant")
 
 local M = {}
 
--- How a pipeline works: barriers per tile, and for each wait, how many tile times after their issue
--- loads are waited for. (1, 1): V is loaded during QK, the next K during softmax and PV.
+-- How a pipeline works: barriers per tile, and for each wait, about how many tile times after their
+-- issue loads are waited for. (1, 1): V is loaded during QK, the next K during PV; what is loaded a
+-- tile ahead loses up to a QK of it where the fill waits for the end of QK. The cost model was fitted
+-- with these numbers.
 local pipelines = {
    ["1,1"] = {barriers = 2, ahead = {0.5, 0.5}},
    ["2,1"] = {barriers = 2, ahead = {1, 0.5}},
@@ -109,6 +111,8 @@ local function is_point(v, kind, path)
       return nil, "causal is neither 0 nor 1"
    elseif v.dtype == "bf16" and not path.bf16 then
       return nil, "bf16 needs compute capability 8.0"
+   elseif v.fill == "spread" and path.register_staging then
+      return nil, "tiles that pass through registers are loaded at once"
    end
    for _, pipeline in ipairs(path.pipelines) do
       if pipeline[1] == v.kstages and pipeline[2] == v.vstages then
@@ -245,7 +249,8 @@ end
 function M.family(name, kind, path)
    return {
       name = name, keys = kind.keys, kind = kind, path = path, chosen = {},
-      candidates = candidates, rejected = rejected, serves = serves, launch = launch, environment = environment,
+      candidates = candidates, rejected = rejected, serves = serves, launch = launch,
+      environment = environment,
 
       -- true, or nil and the reason.
       check = function(_, v)

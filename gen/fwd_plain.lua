@@ -9,7 +9,8 @@ M.keys = {
    {name = "causal", integer = true}, {name = "br", integer = true}, {name = "bc", integer = true},
    {name = "warps", integer = true}, {name = "kstages", integer = true},
    {name = "vstages", integer = true}, {name = "layout", one_of = {"swizzle", "pad"}},
-   {name = "q", one_of = {"smem", "reg"}}, {name = "fill", one_of = {"whole", "spread"}},
+   {name = "q", one_of = {"smem", "reg"}},
+   {name = "fill", one_of = {"whole", "spread"}, default = "whole"},
 }
 
 -- Br with the warps that it is split among: one or two m16 row tiles each.
@@ -31,7 +32,7 @@ M.class = {
    },
 }
 
--- Long sequences that fill the card evenly, ordinary ones, and too few blocks for the card.
+-- Long and short sequences that fill the card evenly, ordinary ones, and too few blocks for the card.
 function M.class.typical(arch)
    local list = {}
    for _, size in ipairs({{arch.sm_count, 4096}, {arch.sm_count, 512}, {64, 256}, {32, 1024},

@@ -1,7 +1,8 @@
 -- Variants as tables and as canonical text: "FAMILY KEY=VALUE KEY=VALUE ...", one space between the
 -- words, the keys in the order that the family lists them, integers without leading zeros.
 --
--- A key is {name = "br", integer = true} or {name = "q", one_of = {"smem", "reg"}}.
+-- A key is {name = "br", integer = true} or {name = "q", one_of = {"smem", "reg"}}. One that came
+-- later than databases in use has a default, for the texts that end before it.
 local M = {}
 
 function M.format(variant, keys)
@@ -44,14 +45,17 @@ function M.parse(text, keys)
    local position = #variant.family + 1
    for _, key in ipairs(keys) do
       local word, after = text:match("^ ([^ ]*)()", position)
-      if not word then
+      if word then
+         local value, message = value_of(key, word)
+         if value == nil then
+            return nil, string.format("'%s': %s", text, message)
+         end
+         variant[key.name], position = value, after
+      elseif key.default then
+         variant[key.name] = key.default
+      else
          return nil, string.format("'%s' has no '%s='", text, key.name)
       end
-      local value, message = value_of(key, word)
-      if value == nil then
-         return nil, string.format("'%s': %s", text, message)
-      end
-      variant[key.name], position = value, after
    end
    if position <= #text then
       return nil, string.format("'%s' goes on after its last key", text)

@@ -285,6 +285,22 @@ static void test_cards(void)
 
 #define SPLIT "fwd_splitkv_sm80 d=64 dtype=fp16 causal=0 br=16 "
 
+/* Texts of databases that are older than the key "fill" still name a variant. */
+static void test_older_texts(void)
+{
+    static const char older[] = "fwd_sm80 d=64 dtype=fp16 causal=0 br=128 bc=64 warps=4 kstages=2 "
+                                "vstages=2 layout=swizzle q=smem";
+    fa2i_generator *generator = open_generator();
+    char *now = NULL, *then = NULL;
+    CHECK_EQ(fa2i_generator_source(generator, good, &now), FA2_OK);
+    CHECK_EQ(fa2i_generator_source(generator, older, &then), FA2_OK);
+    if (now != NULL && then != NULL)
+        CHECK_STR(then, now);
+    fa2i_free(now);
+    fa2i_free(then);
+    fa2i_generator_destroy(generator);
+}
+
 static void test_bad_texts(void)
 {
     static const char *const cases[][2] = {
@@ -372,6 +388,7 @@ int main(void)
     test_splitting();
     test_waves();
     test_cards();
+    test_older_texts();
     test_bad_texts();
     test_rejected();
     return check_done();

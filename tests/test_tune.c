@@ -236,7 +236,7 @@ static void test_memory(void)
     CHECK_EQ(r.status, FA2I_EXIT_FAILED);
     CHECK_EQ(states(&r, "failed"), 1);
     CHECK_EQ(states(&r, "measured"), 1);
-    CHECK_CONTAINS(r.json, "GiB of device memory");
+    CHECK_CONTAINS(r.json, "MiB of device memory");
     tuned_end(&database);
 }
 

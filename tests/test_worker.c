@@ -304,7 +304,7 @@ static void test_memory(void)
     large.problem.batch = 1 << 20;
     large.problem.seq_q = large.problem.seq_k = 1 << 12;
     CHECK_EQ(fa2i_worker_case(worker, &large), FA2_E_CUDA);
-    CHECK_CONTAINS(fa2_last_message(), "GiB of device memory");
+    CHECK_CONTAINS(fa2_last_message(), "MiB of device memory");
     CHECK_CONTAINS(fa2_last_message(), "are free");
     CHECK_EQ(fa2i_expected_all(&small, 1, &e), FA2_OK);
     CHECK_EQ(fa2i_worker_case(worker, &small), FA2_OK);

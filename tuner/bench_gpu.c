@@ -159,9 +159,9 @@ static size_t guard_bytes(int tensor)
 
 static fa2_status too_large(const fa2i_bench *bench, size_t free_bytes)
 {
-    return fa2i_fail(FA2_E_CUDA, "needs %.2f GiB of device memory, %.2f GiB are free",
-                     (double)fa2i_case_bytes(&bench->current) / 0x1p30,
-                     (double)free_bytes / 0x1p30);
+    return fa2i_fail(FA2_E_CUDA, "needs %.1f MiB of device memory, %.1f MiB are free",
+                     (double)fa2i_case_bytes(&bench->current) / 0x1p20,
+                     (double)free_bytes / 0x1p20);
 }
 
 static fa2_status allocate(fa2i_bench *bench)
