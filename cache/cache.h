@@ -36,6 +36,10 @@ fa2_status fa2i_cache_open(const char *path, fa2i_cache_mode mode, fa2i_log_fn l
 void fa2i_cache_close(fa2i_cache *cache);
 const char *fa2i_cache_path(const fa2i_cache *cache); /* borrowed */
 
+/* A number that is another one after every commit that changed the content: this cache's or another
+ * process's, under whatever name that opened the file. Reads no table. */
+fa2_status fa2i_cache_data_version(fa2i_cache *cache, int64_t *ret_version);
+
 /* ---- kernels ---- */
 
 /* Insert or replace record and image. */

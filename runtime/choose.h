@@ -9,7 +9,7 @@
 
 typedef struct fa2i_decision {
     fa2_rule rule;
-    fa2i_choice choice; /* zero for FA2_RULE_DEFAULT */
+    fa2i_choice choice; /* for FA2_RULE_DEFAULT zero; a plan then has its problem set (plan.h) */
     double distance;    /* to choice.problem; 0 for exact */
 } fa2i_decision;
 

@@ -8,7 +8,7 @@
  *   misses takes the lock and looks again, so that threads that prepare one problem together make
  *   one plan.
  * - Plans are never taken away, so readers need no more than the table. That they do not pile up
- *   over the days of a server is the business of PLANS_KEPT: beyond it only fa2_prepare keeps one.
+ *   over the days of a server is the business of PLANS_KEPT: beyond it fa2_forward keeps none.
  * - The device's context is entered around a launch, which costs one look at the current one
  *   unless that is another.
  */
@@ -76,18 +76,22 @@ void fa2_context_destroy(fa2_context *context)
     fa2i_free(context);
 }
 
-/* Under the lock. keep: always; else as long as there is room. A plan that is not kept is *made. */
-static fa2_status find_or_make(fa2_context *context, const fa2_problem *problem, bool keep,
-                               fa2i_plan *made, const fa2i_plan **ret_plan)
+/* Under the lock. unkept: where the plan goes when PLANS_KEPT are kept; NULL: it is kept always. */
+static fa2_status find_or_make(fa2_context *context, const fa2_problem *problem, fa2i_plan *unkept,
+                               const fa2i_plan **ret_plan)
 {
     fa2_status st = FA2_OK;
+    fa2i_plan made;
     const fa2i_plan *plan = fa2i_plans_find(&context->plans, problem);
 
     if (plan == NULL) {
-        FA2_TRY(fa2i_planner_make(&context->planner, problem, made));
-        plan = made;
-        if (keep || fa2i_plans_count(&context->plans) < PLANS_KEPT)
-            FA2_TRY(fa2i_plans_add(&context->plans, made, &plan));
+        FA2_TRY(fa2i_planner_make(&context->planner, problem, &made));
+        if (unkept == NULL || fa2i_plans_count(&context->plans) < PLANS_KEPT) {
+            FA2_TRY(fa2i_plans_add(&context->plans, &made, &plan));
+        } else {
+            *unkept = made;
+            plan = unkept;
+        }
     }
     *ret_plan = plan;
 done:
@@ -117,23 +121,23 @@ static fa2_status check_capture(const fa2_context *context, const fa2_problem *p
     fa2i_problem_format(problem, text, sizeof(text));
     return fa2i_fail(FA2_E_CAPTURE,
                      "%s is not prepared and the stream is being captured: call fa2_prepare before "
-                     "the capture begins",
-                     text);
+                     "the capture begins (fa2_forward keeps only the first %d problems prepared)",
+                     text, PLANS_KEPT);
 }
 
 /* The slow path of a valid problem: one thread makes the plan, the others wait and find it. */
-static fa2_status make_plan(fa2_context *context, const fa2_problem *problem, bool keep,
-                            fa2i_plan *made, const fa2i_plan **ret_plan)
+static fa2_status make_plan(fa2_context *context, const fa2_problem *problem, fa2i_plan *unkept,
+                            const fa2i_plan **ret_plan)
 {
     pthread_mutex_lock(&context->mutex);
-    fa2_status st = find_or_make(context, problem, keep, made, ret_plan);
+    fa2_status st = find_or_make(context, problem, unkept, ret_plan);
     pthread_mutex_unlock(&context->mutex);
     return st;
 }
 
-/* As find_or_make. */
-static fa2_status get_plan(fa2_context *context, const fa2_problem *problem, bool keep,
-                           fa2i_plan *made, const fa2i_plan **ret_plan)
+/* A plan that is kept, so that what is said about it holds for later calls. */
+static fa2_status get_plan(fa2_context *context, const fa2_problem *problem,
+                           const fa2i_plan **ret_plan)
 {
     if (context == NULL || problem == NULL)
         return fa2i_fail(FA2_E_INVALID, "%s is NULL", context == NULL ? "context" : "problem");
@@ -141,25 +145,23 @@ static fa2_status get_plan(fa2_context *context, const fa2_problem *problem, boo
     if (*ret_plan != NULL)
         return FA2_OK;
     fa2_status st = fa2i_problem_check(problem);
-    return st != FA2_OK ? st : make_plan(context, problem, keep, made, ret_plan);
+    return st != FA2_OK ? st : make_plan(context, problem, NULL, ret_plan);
 }
 
 fa2_status fa2_prepare(fa2_context *context, const fa2_problem *problem)
 {
-    fa2i_plan made;
     const fa2i_plan *plan = NULL;
-    return get_plan(context, problem, true, &made, &plan);
+    return get_plan(context, problem, &plan);
 }
 
 fa2_status fa2_workspace_size(fa2_context *context, const fa2_problem *problem, size_t *ret_bytes)
 {
     fa2_status st = FA2_OK;
-    fa2i_plan made;
     const fa2i_plan *plan = NULL;
 
     if (ret_bytes == NULL)
         return fa2i_fail(FA2_E_INVALID, "ret_bytes is NULL");
-    FA2_TRY(get_plan(context, problem, false, &made, &plan));
+    FA2_TRY(get_plan(context, problem, &plan));
     *ret_bytes = plan->grid.workspace_bytes;
 done:
     return st;
@@ -169,12 +171,11 @@ fa2_status fa2_explain(fa2_context *context, const fa2_problem *problem,
                        fa2_explanation *ret_explanation)
 {
     fa2_status st = FA2_OK;
-    fa2i_plan made;
     const fa2i_plan *plan = NULL;
 
     if (ret_explanation == NULL)
         return fa2i_fail(FA2_E_INVALID, "ret_explanation is NULL");
-    FA2_TRY(get_plan(context, problem, false, &made, &plan));
+    FA2_TRY(get_plan(context, problem, &plan));
     fa2i_planner_explain(&context->planner, plan, ret_explanation);
 done:
     return st;
@@ -194,7 +195,7 @@ fa2_status fa2_forward(fa2_context *context, const fa2_problem *problem,
 {
     fa2_status st = FA2_OK;
     bool entered = false;
-    fa2i_plan made;
+    fa2i_plan unkept;
 
     if (context == NULL || problem == NULL || args == NULL)
         return fa2i_fail(FA2_E_INVALID, "%s is NULL",
@@ -207,7 +208,7 @@ fa2_status fa2_forward(fa2_context *context, const fa2_problem *problem,
     FA2_TRY(fa2i_forward_args_check(problem, args));
     if (plan == NULL) {
         FA2_TRY(check_capture(context, problem, stream));
-        FA2_TRY(make_plan(context, problem, false, &made, &plan));
+        FA2_TRY(make_plan(context, problem, &unkept, &plan));
     }
     FA2_TRY(check_workspace(plan, args));
     FA2_TRY(fa2i_device_enter(&context->device));

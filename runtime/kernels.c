@@ -54,7 +54,7 @@ fa2_status fa2i_kernels_load(fa2i_kernels *kernels, fa2i_slot *slot, const fa2i_
     fa2_status st = fa2i_load(kernels->device, kernel, &slot->loaded, &slot->driver_result);
     if (st != FA2_OK) {
         if (is_refusal(st, slot->driver_result))
-            slot->state = FA2I_SLOT_REFUSED;
+            fa2i_kernels_refuse(slot, st);
         return st;
     }
     bool ptx = strncmp(kernel->target, "compute_", strlen("compute_")) == 0;
@@ -63,6 +63,12 @@ fa2_status fa2i_kernels_load(fa2i_kernels *kernels, fa2i_slot *slot, const fa2i_
     slot->spill_bytes = ptx ? slot->loaded.local_bytes : kernel->spill_bytes;
     slot->state = FA2I_SLOT_LOADED;
     return FA2_OK;
+}
+
+void fa2i_kernels_refuse(fa2i_slot *slot, fa2_status refusal)
+{
+    slot->state = FA2I_SLOT_REFUSED;
+    slot->refusal = refusal;
 }
 
 void fa2i_kernels_done(fa2i_kernels *kernels)

@@ -4,11 +4,12 @@
  * - fa2i_choose_among names the best choice; if its kernel cannot be loaded, all choices of that
  *   kernel are dropped and it is asked again, so exact, nearest and arch follow each other by
  *   themselves.
- * - A slot that is lost or refused was told through the log when that was found; later plans pass
- *   over it without a word and without trying again. A database that is busy, or fails otherwise,
- *   makes no slot lost.
+ * - A kernel that cannot be used is told through the log when that is found, and later plans pass
+ *   over it without a word. One that was refused is not tried again; one that the database has lost
+ *   is, once the database was written; one that could not be read, a second later.
  * - What a class's earlier problems fetched serves its later ones: winners.c, planner_default.c,
- *   kernels.c. A problem of a known class costs one look at the file's time.
+ *   kernels.c. A problem of a known class asks SQLite nothing, except once a second whether the
+ *   database was written.
  * - With fa2_config.arch the database's choices are not used: they were made for the device's own
  *   SM.
  */
@@ -29,6 +30,13 @@ void fa2i_planner_log(const fa2i_planner *planner, const char *format, ...)
     vsnprintf(message, sizeof(message), format, args);
     va_end(args);
     planner->log(planner->log_user, message);
+}
+
+void fa2i_planner_pass_over(const fa2i_planner *planner, fa2i_slot *slot, const char *what)
+{
+    if (!slot->told)
+        fa2i_planner_log(planner, "%s is passed over: %s", what, fa2_last_message());
+    slot->told = true;
 }
 
 static fa2_status find_path(fa2i_planner *planner, const char *database)
@@ -115,13 +123,14 @@ fa2i_class *fa2i_planner_class(fa2i_planner *planner, const fa2_problem *problem
 }
 
 /* Load a kernel of the database into its slot. FA2_OK, and the slot is not loaded: the kernel
- * cannot be used, which was told. */
-static fa2_status load_tuned(fa2i_planner *planner, fa2i_slot *slot)
+ * cannot be used, which was told; *ret_for_now: it may be readable later. */
+static fa2_status load_tuned(fa2i_planner *planner, fa2i_slot *slot, bool *ret_for_now)
 {
     fa2_status st = FA2_OK;
     fa2i_kernel kernel = {0};
     bool pass_over = false;
 
+    *ret_for_now = false;
     if (slot->state != FA2I_SLOT_EMPTY)
         return FA2_OK;
     st = fa2i_cache_get_kernel(planner->cache, &slot->key, FA2I_LAUNCH_ABI, true, &kernel);
@@ -130,28 +139,45 @@ static fa2_status load_tuned(fa2i_planner *planner, fa2i_slot *slot)
         pass_over = slot->state == FA2I_SLOT_REFUSED;
     } else if (st != FA2_E_MEMORY) {
         pass_over = true;
-        if (st == FA2_E_NOT_FOUND) /* else it may be there when the next plan asks */
-            slot->state = FA2I_SLOT_LOST;
+        *ret_for_now = st != FA2_E_NOT_FOUND;
     }
     if (pass_over) {
-        fa2i_planner_log(planner, "a tuned kernel is passed over: %s", fa2_last_message());
+        fa2i_planner_pass_over(planner, slot, "a tuned kernel");
         st = FA2_OK;
     }
     fa2i_kernel_done(&kernel);
     return st;
 }
 
+/* A database is a cache: one that cannot be read is told, and is no error. */
+static fa2_status update_class(fa2i_planner *planner, fa2i_class *of, const fa2_problem *problem)
+{
+    bool read = false;
+    fa2_status st = fa2i_winners_update(&of->winners, planner->cache, planner->device->card.arch,
+                                        problem, &read);
+    if (read) {
+        of->told_unreadable = false;
+        fa2i_planner_forget_defaults(of); /* one of them may be known to be wrong by now */
+    }
+    if (st == FA2_OK || st == FA2_E_MEMORY)
+        return st;
+    if (!of->told_unreadable)
+        fa2i_planner_log(planner, "the database is passed over: %s", fa2_last_message());
+    of->told_unreadable = true;
+    return FA2_OK;
+}
+
 /* Exact, nearest, arch. FA2_OK with slot == NULL: the database has nothing that can be used. */
 static fa2_status pick_tuned(fa2i_planner *planner, fa2i_plan *plan)
 {
     const fa2i_card *card = &planner->device->card;
-    fa2i_winners *winners = &fa2i_planner_class(planner, &plan->problem)->winners;
+    fa2i_class *of = fa2i_planner_class(planner, &plan->problem);
+    fa2i_winners *winners = &of->winners;
+    bool for_now = false;
 
-    fa2_status st = fa2i_winners_update(winners, planner->cache, card->arch, &plan->problem);
-    if (st == FA2_E_MEMORY)
+    fa2_status st = update_class(planner, of, &plan->problem);
+    if (st != FA2_OK)
         return st;
-    if (st != FA2_OK) /* a database is a cache: without it there is still the default rule */
-        fa2i_planner_log(planner, "the database is passed over: %s", fa2_last_message());
     for (;;) {
         fa2i_choose_among(winners->choices, winners->count, card, &plan->problem, &plan->decision);
         if (plan->decision.rule == FA2_RULE_DEFAULT)
@@ -160,14 +186,14 @@ static fa2_status pick_tuned(fa2i_planner *planner, fa2i_plan *plan)
         fa2i_slot *slot = fa2i_kernels_slot(&planner->kernels, kernel);
         if (slot == NULL)
             return fa2i_fail(FA2_E_MEMORY, "no memory for a kernel's record");
-        st = load_tuned(planner, slot);
+        st = load_tuned(planner, slot, &for_now);
         if (st != FA2_OK)
             return st;
         if (slot->state == FA2I_SLOT_LOADED) {
             plan->slot = slot;
             return FA2_OK;
         }
-        fa2i_winners_drop(winners, kernel, slot->state == FA2I_SLOT_EMPTY);
+        fa2i_winners_drop(winners, kernel, for_now);
     }
 }
 

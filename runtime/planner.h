@@ -27,6 +27,7 @@ typedef struct fa2i_class {
     fa2i_winners winners;
     fa2i_default *defaults; /* answers of the default rule; owned by planner_default.c */
     bool told_default;      /* the log knows that nothing is tuned for the class */
+    bool told_unreadable;   /* and that the winners cannot be read */
 } fa2i_class;
 
 typedef struct fa2i_planner {
@@ -68,6 +69,10 @@ fa2i_class *fa2i_planner_class(fa2i_planner *planner, const fa2_problem *problem
 /* The default rule (planner_default.c): fill in slot, decision and tried. plan->problem is set. */
 fa2_status fa2i_planner_pick_default(fa2i_planner *planner, fa2i_plan *plan);
 void fa2i_planner_forget_defaults(fa2i_class *of);
+
+/* Tell the log, once, that a kernel ("a tuned kernel") is passed over for the reason in the last
+ * message. */
+void fa2i_planner_pass_over(const fa2i_planner *planner, fa2i_slot *slot, const char *what);
 
 /* Send a sentence to the log, if there is one. */
 void fa2i_planner_log(const fa2i_planner *planner, const char *format, ...) FA2I_PRINTF(2, 3);

@@ -4,7 +4,9 @@
  *
  * - An artifact that an earlier process compiled and stored is taken from the database by its
  *   key; the key holds source, options, target and compiler, so it is the same code.
- * - A kernel that the tuner found wrong, on this card or another, is never taken.
+ * - A kernel that the tuner found wrong, on this card or another, is never taken; one that is found
+ *   wrong later, not any more by new plans.
+ * - A variant that does not compile is not compiled again.
  * - The target is a cubin. It becomes PTX, for good, when the driver has no use for cubins of
  *   this SM, or NVRTC does not know the SM, or the caller asked for another SM; the log tells.
  * - Whatever is compiled and loads is stored, so that it is compiled once per machine.
@@ -123,6 +125,7 @@ static fa2_status load_artifact(fa2i_planner *planner, fa2i_slot *slot, const fa
         ret_attempt->refusal =
             fa2i_fail(FA2_E_COMPILE, "%s for %s: %.*s", variant->text, planner->target.name,
                       LOG_CHARS, kernel.log == NULL ? "" : kernel.log);
+        fa2i_kernels_refuse(slot, FA2_E_COMPILE);
         goto done;
     }
     st = fa2i_kernels_load(&planner->kernels, slot, &kernel);
@@ -142,7 +145,7 @@ done:
 }
 
 static fa2_status try_target(fa2i_planner *planner, const fa2i_variant *variant, const char *source,
-                             attempt *ret_attempt, bool *ret_no_binary)
+                             attempt *ret_attempt, fa2i_slot **ret_slot)
 {
     fa2i_key key;
     fa2_status st = fa2i_compile_key(source, &planner->target, &key);
@@ -152,18 +155,22 @@ static fa2_status try_target(fa2i_planner *planner, const fa2i_variant *variant,
     if (slot == NULL)
         return fa2i_fail(FA2_E_MEMORY, "no memory for a kernel's record");
 
-    if (slot->state == FA2I_SLOT_LOADED)
-        ret_attempt->slot = slot;
-    else if (slot->state == FA2I_SLOT_REFUSED)
-        ret_attempt->refusal = fa2i_fail(FA2_E_UNSUPPORTED, "%s was refused before", variant->text);
+    *ret_slot = slot;
+    if (slot->state == FA2I_SLOT_REFUSED)
+        ret_attempt->refusal = fa2i_fail(slot->refusal, "%s was refused before", variant->text);
     else if (is_known_wrong(planner, &key))
         ret_attempt->refusal =
             fa2i_fail(FA2_E_UNSUPPORTED, "%s was verified, and gives wrong results", variant->text);
+    else if (slot->state == FA2I_SLOT_LOADED)
+        ret_attempt->slot = slot;
     else
         st = load_artifact(planner, slot, variant, source, ret_attempt);
-    *ret_no_binary =
-        slot->state == FA2I_SLOT_REFUSED && slot->driver_result == CUDA_ERROR_NO_BINARY_FOR_GPU;
     return st;
+}
+
+static bool has_no_binary(const fa2i_slot *slot)
+{
+    return slot->state == FA2I_SLOT_REFUSED && slot->driver_result == CUDA_ERROR_NO_BINARY_FOR_GPU;
 }
 
 static fa2_status try_variant(fa2i_planner *planner, const fa2i_variant *variant,
@@ -171,17 +178,17 @@ static fa2_status try_variant(fa2i_planner *planner, const fa2i_variant *variant
 {
     fa2_status st = FA2_OK;
     char *source = NULL;
-    bool no_binary = false;
+    fa2i_slot *slot = NULL;
 
     *ret_attempt = (attempt){0};
     FA2_TRY(fa2i_generator_source(planner->generator, variant->text, &source));
-    FA2_TRY(try_target(planner, variant, source, ret_attempt, &no_binary));
-    if (no_binary && !planner->target.ptx) {
+    FA2_TRY(try_target(planner, variant, source, ret_attempt, &slot));
+    if (has_no_binary(slot) && !planner->target.ptx) {
         FA2_TRY(switch_to_ptx(planner));
-        FA2_TRY(try_target(planner, variant, source, ret_attempt, &no_binary));
+        FA2_TRY(try_target(planner, variant, source, ret_attempt, &slot));
     }
     if (ret_attempt->slot == NULL)
-        fa2i_planner_log(planner, "a variant is passed over: %s", fa2_last_message());
+        fa2i_planner_pass_over(planner, slot, "a variant");
 done:
     fa2i_free(source);
     return st;

@@ -1,64 +1,52 @@
 /*
- * The time of the last write to the file stands for its content.
+ * The database's data version stands for its content.
  *
- * - The time is taken before the winners are read: a write in between shows at the next update.
- * - File times are coarse: two writes within a tick have one time. So a time is trusted only when
- *   it is SETTLED_NS old; until then each update reads.
- * - In SQLite's WAL mode, writes go to a file beside the database.
+ * - The version is taken before the winners are read: a commit in between shows at the next asking.
+ * - SQLite may wait for another process, up to its busy timeout. So the second begins when it has
+ *   answered, or failed: a database that is always busy does not stop every plan.
  */
 #include "runtime/winners.h"
 
-#include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include "runtime/base/alloc.h"
 #include "runtime/launch.h" /* FA2I_LAUNCH_ABI */
 
-#define SECOND_NS  INT64_C(1000000000)
-#define SETTLED_NS SECOND_NS
+#define SECOND_NS INT64_C(1000000000)
 
-enum { PATH_BYTES = 4096 + sizeof "-wal" };
-
-static int64_t in_ns(struct timespec time)
-{
-    return time.tv_sec * SECOND_NS + time.tv_nsec;
-}
-
-/* 0 when it cannot be found out. */
-static int64_t last_write_ns(const char *database)
-{
-    char log[PATH_BYTES];
-    struct stat file, log_file;
-
-    if (stat(database, &file) != 0)
-        return 0;
-    const int64_t file_ns = in_ns(file.st_mtim);
-    snprintf(log, sizeof(log), "%s-wal", database);
-    if (stat(log, &log_file) != 0)
-        return file_ns;
-    const int64_t log_ns = in_ns(log_file.st_mtim);
-    return log_ns > file_ns ? log_ns : file_ns;
-}
-
-static bool is_settled(int64_t written_ns)
+static int64_t now_ns(void)
 {
     struct timespec now = {0};
-    clock_gettime(CLOCK_REALTIME, &now);
-    return in_ns(now) - written_ns >= SETTLED_NS;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * SECOND_NS + now.tv_nsec;
+}
+
+static fa2_status ask(fa2i_winners *winners, fa2i_cache *cache, int arch,
+                      const fa2_problem *problem, bool *ret_read)
+{
+    fa2i_winners now = {.is_current = true};
+
+    fa2_status st = fa2i_cache_data_version(cache, &now.version);
+    if (st != FA2_OK || (winners->is_current && winners->version == now.version))
+        return st;
+    st = fa2i_cache_choices(cache, arch, problem, FA2I_LAUNCH_ABI, &now.choices, &now.count);
+    if (st != FA2_OK)
+        return st;
+    fa2i_winners_done(winners);
+    *winners = now;
+    *ret_read = true;
+    return FA2_OK;
 }
 
 fa2_status fa2i_winners_update(fa2i_winners *winners, fa2i_cache *cache, int arch,
-                               const fa2_problem *problem)
+                               const fa2_problem *problem, bool *ret_read)
 {
-    const int64_t written_ns = last_write_ns(fa2i_cache_path(cache));
-    if (written_ns != 0 && written_ns == winners->written_ns)
+    *ret_read = false;
+    if (winners->asked_ns != 0 && now_ns() - winners->asked_ns < SECOND_NS)
         return FA2_OK;
-    fa2i_winners_done(winners);
-    fa2_status st = fa2i_cache_choices(cache, arch, problem, FA2I_LAUNCH_ABI, &winners->choices,
-                                       &winners->count);
-    if (st == FA2_OK && is_settled(written_ns))
-        winners->written_ns = written_ns;
+    fa2_status st = ask(winners, cache, arch, problem, ret_read);
+    winners->is_current = st == FA2_OK;
+    winners->asked_ns = st == FA2_E_MEMORY ? 0 : now_ns();
     return st;
 }
 
@@ -70,7 +58,7 @@ void fa2i_winners_drop(fa2i_winners *winners, const fa2i_key *kernel, bool for_n
             winners->choices[kept++] = winners->choices[i];
     winners->count = kept;
     if (for_now)
-        winners->written_ns = 0;
+        winners->is_current = false;
 }
 
 void fa2i_winners_done(fa2i_winners *winners)

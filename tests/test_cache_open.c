@@ -311,12 +311,47 @@ static void test_odd_name(fixture *f)
     test_permissions(f);
 }
 
+static int64_t data_version(fa2i_cache *cache)
+{
+    int64_t version = -1;
+    CHECK_EQ(fa2i_cache_data_version(cache, &version), FA2_OK);
+    return version;
+}
+
+/* Each commit makes it another one; reading, and a write that is rolled back, does not. */
+static void test_data_version(fixture *f)
+{
+    int64_t id = 0;
+    const fa2_problem a = sample_problem(512), b = sample_problem(513);
+    const char *link = inside(f, "link.db");
+    fa2i_cache *writer = fixture_open(f->path);
+    CHECK_EQ(symlink(f->path, link), 0);
+    fa2i_cache *reader = fixture_open(link);
+    const int64_t first = data_version(reader);
+    CHECK_EQ(data_version(reader), first);
+
+    CHECK_EQ(fa2i_cache_problem(writer, &a, &id), FA2_OK);
+    const int64_t second = data_version(reader);
+    CHECK(second != first);
+    CHECK_EQ(fa2i_cache_problem(reader, &b, &id), FA2_OK); /* its own */
+    const int64_t third = data_version(reader);
+    CHECK(third != first && third != second);
+
+    CHECK_EQ(fa2i_sql_begin(writer, FA2I_CACHE_WRITE), FA2_OK);
+    CHECK_EQ(fa2i_sql_script(writer, "DELETE FROM problem"), FA2_OK);
+    CHECK_EQ(fa2i_sql_end(writer, FA2_E_IO), FA2_E_IO);
+    CHECK_EQ(data_version(reader), third);
+    fa2i_cache_close(reader);
+    fa2i_cache_close(writer);
+    CHECK_EQ(remove(link), 0);
+}
+
 int main(void)
 {
     static void (*const tests[])(fixture *) = {
         test_created,       test_settings,  test_trust,       test_empty_and_foreign,
         test_newer_version, test_truncated, test_overwritten, test_migrations,
-        test_permissions,   test_odd_name};
+        test_permissions,   test_odd_name,  test_data_version};
     test_default_path();
     for (size_t i = 0; i < sizeof tests / sizeof tests[0]; i++) {
         fixture f;

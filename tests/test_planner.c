@@ -155,7 +155,7 @@ static void test_passed_over(void)
     end(context);
 }
 
-/* A database that cannot be read now is asked again for the next plan; the kernel is not lost. */
+/* A kernel that cannot be read now is asked for again later, and that is told once. */
 static void test_read_fails_for_a_while(void)
 {
     begin();
@@ -163,11 +163,32 @@ static void test_read_fails_for_a_while(void)
     fa2_context *context = create();
     tuned_sql(&database, "ALTER TABLE image RENAME COLUMN data TO away");
     CHECK_EQ(explain(context, tuned_problem(1, 512)).rule, FA2_RULE_DEFAULT);
-    CHECK_CONTAINS(log_of.text, "passed over");
+    CHECK_CONTAINS(log_of.text, "a tuned kernel is passed over");
+    const int said = log_of.count;
+    tuned_wait();
+    CHECK_EQ(explain(context, tuned_problem(1, 516)).rule, FA2_RULE_DEFAULT);
+    CHECK_EQ(log_of.count, said);
     tuned_sql(&database, "ALTER TABLE image RENAME COLUMN away TO data");
+    tuned_wait();
     const fa2_explanation e = explain(context, tuned_problem(1, 520));
     CHECK_EQ(e.rule, FA2_RULE_NEAREST);
     CHECK_STR(e.variant, "fwd_sm80 d=64 id=1");
+    end(context);
+}
+
+/* A kernel whose image was damaged serves again when fa2-tune has stored it again. */
+static void test_lost_and_found(void)
+{
+    const tuned_winner winner = {.id = 1, .problem = tuned_problem(1, 512)};
+    begin();
+    tuned_put(&database, &winner);
+    tuned_sql(&database, "UPDATE image SET data = zeroblob(99)");
+    fa2_context *context = create();
+    CHECK_EQ(explain(context, tuned_problem(1, 512)).rule, FA2_RULE_DEFAULT);
+    CHECK_CONTAINS(log_of.text, "damaged");
+    tuned_put(&database, &winner);
+    tuned_wait();
+    CHECK_EQ(explain(context, tuned_problem(1, 520)).rule, FA2_RULE_NEAREST);
     end(context);
 }
 
@@ -403,6 +424,7 @@ int main(void)
     test_arch();
     test_passed_over();
     test_read_fails_for_a_while();
+    test_lost_and_found();
     test_bad_launch_numbers();
     test_wrong_and_spilled();
     test_default_is_told_once();

@@ -29,13 +29,17 @@ static void end(fa2_context *context)
     fake_uninstall();
 }
 
-static fa2_explanation explain(fa2_context *context)
+static fa2_explanation explain_problem(fa2_context *context, fa2_problem problem)
 {
-    const fa2_problem problem = tuned_problem(1, 512);
     fa2_explanation e = {.rule = (fa2_rule)99};
     CHECK_EQ(fa2_explain(context, &problem, &e), FA2_OK);
     CHECK_EQ(e.rule, FA2_RULE_DEFAULT);
     return e;
+}
+
+static fa2_explanation explain(fa2_context *context)
+{
+    return explain_problem(context, tuned_problem(1, 512));
 }
 
 /* The model's nth choice for the problem on device 0, counted from 0; and its text's artifact key.
@@ -131,33 +135,67 @@ static void test_none_compiles(void)
     CHECK_CONTAINS(fa2_last_message(), "too clever by half");
     CHECK_CONTAINS(fa2_last_message(), "B=1");
     CHECK_EQ(s.next, 4);
-    fake.on_compile = NULL; /* after an error the context can be used on */
-    CHECK_EQ(fa2_prepare(context, &problem), FA2_OK);
+    fake.on_compile = NULL; /* they are not compiled again */
+    CHECK_EQ(fa2_prepare(context, &problem), FA2_E_COMPILE);
+    CHECK_CONTAINS(fa2_last_message(), "refused before");
+    fa2_problem other = problem;
+    other.causal = 0; /* after an error the context can be used on */
+    explain_problem(context, other);
     end(context);
 }
 
-/* The first one was found wrong by fa2-tune on this card. */
-static void test_known_wrong(void)
+/* What does not compile is met again by other problems, and neither tried nor told again: a second
+ * try would succeed. */
+static void test_compile_error_is_remembered(void)
 {
-    tuned_database database;
+    script s = {.spills = {-1}};
+    int passed_over = 0;
+    play(&s);
+    fa2_context *context = create((fa2_config){0});
+    for (int seq = 512; seq <= 896; seq += 128) /* each is a question to the model */
+        passed_over +=
+            strstr(explain_problem(context, tuned_problem(1, seq)).reason, "choice 2") != NULL;
+    CHECK(passed_over >= 2);
+    const char *told = strstr(log_of.text, "too clever by half");
+    CHECK(told != NULL && strstr(told, "a variant is passed over") == NULL);
+    end(context);
+}
+
+/* fa2-tune stores the model's first choice, and finds it wrong on this card. */
+static void find_first_wrong(const tuned_database *database)
+{
     fa2i_cache *cache = NULL;
     int64_t device = 0;
     const fa2i_verification wrong = {.outcome = FA2I_OUTCOME_WRONG, .max_error = 9};
+    const fa2i_card card = tuned_card(0);
+    fa2i_kernel kernel = {.target = "sm_86", .nvrtc = 13000};
+
+    kernel.variant = choice_of_model(0, &kernel.key);
+    fake_image("fwd_sm80", "sm_86", "wrong", &kernel.image);
+    CHECK_EQ(fa2i_cache_open(database->path, FA2I_CACHE_WRITE, NULL, NULL, &cache), FA2_OK);
+    CHECK_EQ(fa2i_cache_device(cache, &card, true, &device), FA2_OK);
+    CHECK_EQ(fa2i_cache_put_kernel(cache, &kernel, FA2I_LAUNCH_ABI), FA2_OK);
+    CHECK_EQ(fa2i_cache_put_verification(cache, device, &kernel.key, &wrong), FA2_OK);
+    fa2i_kernel_done(&kernel);
+    fa2i_cache_close(cache);
+}
+
+/* Before the context is there, and while it has loaded and used it. */
+static void test_known_wrong(void)
+{
+    tuned_database database;
     fa2i_key key;
 
     fake_install();
     tuned_begin(&database);
-    const fa2i_card card = tuned_card(0);
     const fa2i_variant first = choice_of_model(0, &key), second = choice_of_model(1, &key);
-    choice_of_model(0, &key);
-    CHECK_EQ(fa2i_cache_open(database.path, FA2I_CACHE_WRITE, NULL, NULL, &cache), FA2_OK);
-    CHECK_EQ(fa2i_cache_device(cache, &card, true, &device), FA2_OK);
-    fa2i_kernel kernel = {.key = key, .variant = first, .target = "sm_86", .nvrtc = 13000};
-    fake_image("fwd_sm80", "sm_86", "wrong", &kernel.image);
-    CHECK_EQ(fa2i_cache_put_kernel(cache, &kernel, FA2I_LAUNCH_ABI), FA2_OK);
-    CHECK_EQ(fa2i_cache_put_verification(cache, device, &key, &wrong), FA2_OK);
-    fa2i_kernel_done(&kernel);
-    fa2i_cache_close(cache);
+    fa2_context *running = create((fa2_config){.database = database.path});
+    CHECK_STR(explain(running).variant, first.text);
+    find_first_wrong(&database);
+    tuned_wait();
+    CHECK_STR(explain_problem(running, tuned_problem(1, 511)).variant, second.text);
+    CHECK_CONTAINS(log_of.text, "wrong results");
+    fa2_context_destroy(running);
 
     fa2_context *context = create((fa2_config){.database = database.path});
     CHECK_STR(explain(context).variant, second.text);
@@ -276,6 +314,7 @@ int main(void)
     test_spilling_ones_are_skipped();
     test_least_spilling();
     test_none_compiles();
+    test_compile_error_is_remembered();
     test_known_wrong();
     test_arch_override();
     test_arch_override_ignores_winners();

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 #include "cache/cache.h"
 #include "check.h"
@@ -104,6 +105,13 @@ static inline void tuned_sql(const tuned_database *database, const char *sql)
     CHECK_EQ(sqlite3_open(database->path, &db), SQLITE_OK);
     CHECK_EQ(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
     sqlite3_close(db);
+}
+
+/* Wait until open contexts ask their database again whether it was written. */
+static inline void tuned_wait(void)
+{
+    const struct timespec pause = {.tv_sec = 1, .tv_nsec = 50000000};
+    CHECK_EQ(nanosleep(&pause, NULL), 0);
 }
 
 /* What the first column of the first row is. */

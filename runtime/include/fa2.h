@@ -146,12 +146,16 @@ FA2_API void fa2_context_destroy(fa2_context *context);
 /* Choose and load the kernel for a problem, compiling it if nothing fits in the database. Takes
  * milliseconds with a tuned database, a second or so without; microseconds when only batch, seq_q
  * or seq_k are other than in an earlier problem whose kernel serves this one too. Later fa2_forward
- * calls on the same problem only launch. Not inside stream capture. */
+ * calls on the same problem only launch. Not inside stream capture.
+ *
+ * What is prepared by this function, by fa2_workspace_size or by fa2_explain stays so until the
+ * context is destroyed, however many there are, in some 500 bytes each. */
 FA2_API fa2_status fa2_prepare(fa2_context *context, const fa2_problem *problem);
 
-/* Bytes of device workspace that fa2_forward needs for this problem. Prepares it if need be. More
- * bytes than that are always fine. A shorter seq_k can need more than a longer one: its keys may be
- * split among more blocks. For growing lengths, ask for each, or take the largest answer. */
+/* Bytes of device workspace that fa2_forward needs for this problem. As fa2_prepare, so that the
+ * answer stays right. More bytes than that are always fine. A shorter seq_k can need more than a
+ * longer one: its keys may be split among more blocks. For growing lengths, ask for each, or take
+ * the largest answer. */
 FA2_API fa2_status fa2_workspace_size(fa2_context *context, const fa2_problem *problem,
                                       size_t *ret_bytes);
 
@@ -159,8 +163,10 @@ FA2_API fa2_status fa2_workspace_size(fa2_context *context, const fa2_problem *p
  * and return without waiting. The stream belongs to the context's device. A problem that was not
  * prepared is prepared first, except while the stream is being captured: FA2_E_CAPTURE.
  *
- * A context remembers the first 16384 problems, in some 8 MB. Beyond them only those stay prepared
- * that were given to fa2_prepare; any other is prepared at each call, which takes microseconds. */
+ * It keeps what it prepares while fewer than 16384 problems are (some 8 MB). Beyond them a problem
+ * that was given to fa2_forward alone is prepared at each call. That takes microseconds, under a
+ * lock; but once a second, for each head_dim, dtype and causal, the database is asked whether it
+ * was written, which waits while another process has it locked. */
 FA2_API fa2_status fa2_forward(fa2_context *context, const fa2_problem *problem,
                                const fa2_forward_args *args, void *stream);
 
@@ -189,7 +195,7 @@ typedef struct fa2_explanation {
     char reason[256];          /* one sentence */
 } fa2_explanation;
 
-/* Tell which kernel the problem gets and why. Prepares the problem if need be. */
+/* Tell which kernel the problem gets and why. As fa2_prepare, so that it stays true. */
 FA2_API fa2_status fa2_explain(fa2_context *context, const fa2_problem *problem,
                                fa2_explanation *ret_explanation);
 
