@@ -17,16 +17,23 @@ M.keys = {
 local blocks = {{32, 2}, {64, 4}, {64, 2}, {128, 8}, {128, 4}, {256, 8}}
 local bcs = {16, 32, 48, 64, 80, 96, 112, 128}
 
+-- Rows of a swizzled layout are whole multiples of all banks.
+local function fills_banks(head_dim)
+   return head_dim % 64 == 0
+end
+
 M.class = {
    limit = 40,
    axes = {{"br", "warps", "q"}, {"bc"}, {"kstages", "vstages"}, {"layout"}, {"fill"}},
    -- The model is least sure of the order of block shapes and of Q's place, and sees little
-   -- difference between pipelines: on an H200 three stages win by a hundredth at most, and a padded
-   -- layout has never won. A spread fill wins where registers are left (D = 64, 256).
+   -- difference between pipelines and layouts. On an H200 three stages win by a hundredth at most; a
+   -- spread fill where registers are left (D = 64, 256); a padded layout never at D = 64, 128 and
+   -- 256, and mostly at D = 40, 72, 80, 112 and 160.
    crowds = {
       {axis = {"br", "warps"}, most = 10},
       {axis = {"br", "warps", "bc"}, most = 3},
-      {axis = {"layout"}, value = "layout=pad", most = 1},
+      {axis = {"layout"}, value = "layout=pad", most = 1, concerns = fills_banks},
+      {axis = {"layout"}, value = "layout=pad", most = 14},
       {axis = {"fill"}, value = "fill=spread", most = 5},
       {axis = {"kstages"}, value = "kstages=3", most = 8},
    },

@@ -10,8 +10,9 @@ local M = {}
 -- A class is described by
 --   limit         the most variants of it
 --   axes          lists of field names; the best variant of each value is taken
---   crowds        list of {axis, most [, value]}: how many that agree in the fields of axis (and
---                 have that value) the second round may reach, so that no kind fills the list
+--   crowds        list of {axis, most [, value] [, concerns]}: how many that agree in the fields of
+--                 axis (and have that value) the second round may reach, so that no kind fills the
+--                 list; concerns(head_dim): whether it holds there
 --   typical(arch) list of the shapes {batch, heads_q, heads_kv, seq_q, seq_k} to judge by
 
 -- The texts of the variants, best score first; ties in the order of the texts.
@@ -63,7 +64,9 @@ end
 local function has_room(list, variant, class)
    for _, kind in ipairs(class.crowds) do
       local value = value_on(kind.axis, variant)
-      if (kind.value or value) == value and (list.crowd[value] or 0) >= kind.most then
+      local concerned = not kind.concerns or kind.concerns(variant.d)
+      if concerned and (kind.value or value) == value
+         and (list.crowd[value] or 0) >= kind.most then
          return false
       end
    end
