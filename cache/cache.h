@@ -75,7 +75,7 @@ fa2_status fa2i_cache_session_end(fa2i_cache *cache, int64_t session);
 typedef struct fa2i_verification {
     fa2i_outcome outcome;
     double max_error; /* largest error over its bound, over all cases: <= 1 is right */
-    char detail[256]; /* the worst case, or what failed */
+    char detail[FA2I_DETAIL_BYTES]; /* the worst case, or what failed */
 } fa2i_verification;
 
 fa2_status fa2i_cache_put_verification(fa2i_cache *cache, int64_t device, const fa2i_key *kernel,
@@ -93,7 +93,7 @@ typedef struct fa2i_measurement {
     int n;        /* samples */
     double min_us, q1_us, median_us, q3_us;
     double max_error; /* on this problem's sampled rows, over its bound; 0 when not checked */
-    char detail[256];
+    char detail[FA2I_DETAIL_BYTES];
 } fa2i_measurement;
 
 /* One row per (device, problem, kernel): a new one replaces the old. session tells where it is
@@ -111,7 +111,7 @@ typedef struct fa2i_winner {
     bool measured;     /* 0: ranked by the cost model */
     double median_us;  /* 0 when not measured */
     double default_us; /* the default variant's median in the same session; 0 when not measured */
-    double model_us;
+    double model_us; /* by the cost model; where a software device timed it, by that */
 } fa2i_winner;
 
 fa2_status fa2i_cache_put_winner(fa2i_cache *cache, int64_t session, int64_t device,

@@ -78,7 +78,7 @@ static const fa2i_case small = {
 static fa2i_worker *start(void)
 {
     fa2i_worker *worker = NULL;
-    CHECK_EQ(fa2i_worker_create(0, kernel_of, kernels, &stop, &worker), FA2_OK);
+    CHECK_EQ(fa2i_worker_create(0, false, kernel_of, kernels, &stop, &worker), FA2_OK);
     return worker;
 }
 
@@ -218,7 +218,7 @@ static void test_no_memory(void)
         uint32_t overwritten = 0;
         snprintf(text, sizeof text, "%d", nth);
         setenv("FA2_TEST_NO_MEMORY_AT", text, 1);
-        fa2_status st = fa2i_worker_create(0, kernel_of, kernels, &stop, &worker);
+        fa2_status st = fa2i_worker_create(0, false, kernel_of, kernels, &stop, &worker);
         if (st == FA2_OK)
             st = fa2i_worker_case(worker, &small);
         if (st == FA2_OK)
@@ -316,7 +316,7 @@ static void test_memory(void)
 static void test_no_device(void)
 {
     fa2i_worker *worker = NULL;
-    CHECK(fa2i_worker_create(3, kernel_of, kernels, &stop, &worker) != FA2_OK);
+    CHECK(fa2i_worker_create(3, false, kernel_of, kernels, &stop, &worker) != FA2_OK);
     CHECK(worker == NULL);
     CHECK_CONTAINS(fa2_last_message(), "device 3");
 }

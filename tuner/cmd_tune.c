@@ -33,7 +33,8 @@ fa2_status fa2i_tune_worker(fa2i_tune *tune)
 {
     if (tune->worker != NULL)
         return FA2_OK;
-    return fa2i_worker_create(tune->options.device, worker_kernel, tune, tune->stop, &tune->worker);
+    return fa2i_worker_create(tune->options.device, tune->modelled, worker_kernel, tune, tune->stop,
+                              &tune->worker);
 }
 
 static fa2_status read_device(fa2i_tune *tune)

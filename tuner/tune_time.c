@@ -342,8 +342,11 @@ static fa2_status put_winner(timing *t, size_t i)
     };
     if (t->contenders[0].outcome == FA2I_OUTCOME_OK)
         winner.default_us = t->contenders[0].statistics.median;
-    FA2_TRY(fa2i_generator_cost(tune->generator, kernel->variant.text, &p->problem, &tune->card,
-                                kernel->registers, &winner.model_us));
+    if (tune->modelled) /* by the device's counters, which know more than the cost model */
+        winner.model_us = winner.median_us;
+    else
+        FA2_TRY(fa2i_generator_cost(tune->generator, kernel->variant.text, &p->problem, &tune->card,
+                                    kernel->registers, &winner.model_us));
     FA2_TRY(put_losers(t, i, t->search.complete));
     /* Under the winner's own name, too: it may be a twin of the kernel that was verified. */
     FA2_TRY(

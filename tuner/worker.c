@@ -24,17 +24,19 @@
 #include "tuner/protocol.h"
 #include "tuner/worker.h"
 
-#define OPEN_S     60.0
-#define CASE_S     60.0
-#define LOAD_S     30.0
-#define CHECK_S    5.0
-#define SAMPLE_S   2.0
-#define SLOW_FLOPS 1e12 /* no kernel worth waiting for is slower */
+#define OPEN_S         60.0
+#define CASE_S         60.0
+#define LOAD_S         30.0
+#define CHECK_S        5.0
+#define SAMPLE_S       2.0
+#define SLOW_FLOPS     1e12 /* no kernel worth waiting for is slower */
+#define SLOW_SIM_FLOPS 3e6  /* nor is a software device, on a busy machine */
 
 extern char **environ;
 
 struct fa2i_worker {
     int ordinal;
+    bool modelled;
     fa2i_kernel_fn kernel;
     void *user;
     const volatile sig_atomic_t *stop;
@@ -343,15 +345,20 @@ done:
     return st;
 }
 
-fa2_status fa2i_worker_create(int ordinal, fa2i_kernel_fn kernel, void *user,
+fa2_status fa2i_worker_create(int ordinal, bool modelled, fa2i_kernel_fn kernel, void *user,
                               const volatile sig_atomic_t *stop, fa2i_worker **ret_worker)
 {
     fa2_status st = FA2_OK;
     fa2i_worker *worker = fa2i_alloc(sizeof *worker);
     if (worker == NULL)
         return fa2i_fail(FA2_E_MEMORY, "no memory for the worker");
-    *worker = (fa2i_worker){
-        .ordinal = ordinal, .kernel = kernel, .user = user, .stop = stop, .to = -1, .from = -1};
+    *worker = (fa2i_worker){.ordinal = ordinal,
+                            .modelled = modelled,
+                            .kernel = kernel,
+                            .user = user,
+                            .stop = stop,
+                            .to = -1,
+                            .from = -1};
     signal(SIGPIPE, SIG_IGN);
     FA2_TRY(ensure_open(worker));
     *ret_worker = worker;
@@ -380,10 +387,12 @@ fa2_status fa2i_worker_case(fa2i_worker *worker, const fa2i_case *c)
     return st;
 }
 
-/* The least time that a launch of the present case is given. */
-static double patience_s(const fa2i_worker *worker, double least_s)
+/* The least time that launches of the present case are given: on a GPU as if there was one, since
+ * the bounds are far away. */
+static double patience_s(const fa2i_worker *worker, double least_s, int launches)
 {
-    return fmax(least_s, fa2i_problem_flop(&worker->current.problem) / SLOW_FLOPS);
+    const double flop = fa2i_problem_flop(&worker->current.problem);
+    return fmax(least_s, worker->modelled ? flop * launches / SLOW_SIM_FLOPS : flop / SLOW_FLOPS);
 }
 
 static fa2_status check_once(fa2i_worker *worker, uint32_t id, const fa2i_row *rows,
@@ -399,7 +408,7 @@ static fa2_status check_once(fa2i_worker *worker, uint32_t id, const fa2i_row *r
     if (st != FA2_OK || failure->outcome != FA2I_OUTCOME_OK)
         return st;
     fa2i_pipe_send(worker->to, &request, rows);
-    if (next_answer(worker, patience_s(worker, CHECK_S), &answer, out, bytes, failure))
+    if (next_answer(worker, patience_s(worker, CHECK_S, 1), &answer, out, bytes, failure))
         *ret_overwritten = answer.count;
     return FA2_OK;
 }
@@ -549,7 +558,7 @@ fa2_status fa2i_worker_sample(fa2i_worker *worker, fa2i_sample *samples, size_t 
     b.queue = fa2i_alloc_array(count, sizeof *b.queue);
     if (b.pending == NULL || b.queue == NULL)
         FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu samples", count));
-    b.seconds = fmax(patience_s(worker, SAMPLE_S), 50e-6 * best_us * launches);
+    b.seconds = fmax(patience_s(worker, SAMPLE_S, launches), 50e-6 * best_us * launches);
     while (!stop_wanted(worker)) {
         FA2_TRY(load_pending(&b));
         collect_pending(&b);

@@ -12,8 +12,8 @@
  * is short, a signal to the process group), so its kernel is tried once more in another one.
  * Deadlines: 60 s to open the device or to make a case, 30 s to load a kernel, 5 s to check one,
  * and per sample max(2 s, 50 x the best time known); the last two at least the time of the problem
- * at 1 TFLOPS. fa2i_worker_create ignores SIGPIPE in this process: a worker may die at any time.
- * Not thread-safe.
+ * at 1 TFLOPS, or of all launches at 3 MFLOPS where the device is software. fa2i_worker_create
+ * ignores SIGPIPE in this process: a worker may die at any time. Not thread-safe.
  */
 #ifndef FA2I_WORKER_H
 #define FA2I_WORKER_H
@@ -41,16 +41,16 @@ typedef enum fa2i_blame {
 typedef struct fa2i_failure {
     fa2i_outcome outcome;
     fa2i_blame blame; /* of what is not OK */
-    char detail[256];
+    char detail[FA2I_DETAIL_BYTES];
 } fa2i_failure;
 
 /* The kernel of an id, with its image; borrowed until the worker is destroyed. */
 typedef const fa2i_kernel *(*fa2i_kernel_fn)(void *user, uint32_t id);
 
-/* Start a worker on device `ordinal`. It is this program again, called as `worker`. stop (may be
- * NULL): once nonzero, sampling ends after the present sample. On FA2_OK *ret_worker belongs to the
- * caller. */
-fa2_status fa2i_worker_create(int ordinal, fa2i_kernel_fn kernel, void *user,
+/* Start a worker on device `ordinal`, whose times are modelled if it is software. It is this
+ * program again, called as `worker`. stop (may be NULL): once nonzero, sampling ends after the
+ * present sample. On FA2_OK *ret_worker belongs to the caller. */
+fa2_status fa2i_worker_create(int ordinal, bool modelled, fa2i_kernel_fn kernel, void *user,
                               const volatile sig_atomic_t *stop, fa2i_worker **ret_worker);
 void fa2i_worker_destroy(fa2i_worker *worker); /* NULL is fine; kills a worker that is busy */
 

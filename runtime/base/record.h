@@ -7,8 +7,9 @@
 #include <stdbool.h>
 #include "fa2.h"
 
-#define FA2I_KEY_BYTES 32
+#define FA2I_KEY_BYTES     32
 #define FA2I_VARIANT_CHARS 192
+#define FA2I_DETAIL_BYTES  1024 /* what the database keeps of a message, NUL included */
 
 /* Bytes on the heap. Zeroed is empty. */
 typedef struct fa2i_blob {
@@ -25,10 +26,10 @@ typedef struct fa2i_key {
  * compute capability may differ (GTX 16xx report 7.5 and have no fast tensor cores). */
 typedef struct fa2i_card {
     char name[128];
-    int arch;                /* 75, 80, 86, 87, 89, 90 ... */
+    int arch; /* 75, 80, 86, 87, 89, 90 ... */
     int sm_count;
-    int smem_block_bytes;    /* opt-in limit per block */
-    int smem_sm_bytes;       /* per SM */
+    int smem_block_bytes; /* opt-in limit per block */
+    int smem_sm_bytes;    /* per SM */
     int64_t l2_bytes;
     int clock_khz;           /* SM boost clock */
     int64_t bandwidth_bytes; /* device memory, per second */
@@ -86,7 +87,8 @@ typedef struct fa2i_kernel {
 void fa2i_blob_done(fa2i_blob *blob);
 void fa2i_kernel_done(fa2i_kernel *kernel);
 
-/* Limits that hold for every device: sizes, head_dim, heads. FA2_E_INVALID names field and limit. */
+/* Limits that hold for every device: sizes, head_dim, heads. FA2_E_INVALID names field and limit.
+ */
 fa2_status fa2i_problem_check(const fa2_problem *problem);
 
 /* "B=1 Hq=8 Hkv=8 Sq=512 Sk=512 D=64 dtype=fp16 causal=1", as fa2-tune --shape takes it (commas

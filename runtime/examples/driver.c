@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 #include <stddef.h>
+#include <stdlib.h>
 
 const char *driver_load(driver *cuda)
 {
@@ -22,10 +23,11 @@ const char *driver_load(driver *cuda)
         {"cuMemcpyDtoH_v2", offsetof(driver, memcpy_dtoh)},
     };
 
-    void *library =
-        dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL); /* never closed: drivers cannot be */
+    const char *path = getenv("FA2_CUDA_LIBRARY"); /* as in libfa2: both must use one driver */
+    void *library = dlopen(path == NULL ? "libcuda.so.1" : path,
+                           RTLD_NOW | RTLD_LOCAL); /* never closed: drivers cannot be */
     if (library == NULL)
-        return "libcuda.so.1 cannot be loaded";
+        return "the CUDA driver cannot be loaded";
     for (size_t i = 0; i < sizeof(functions) / sizeof(functions[0]); i++) {
         void **entry = (void **)((char *)cuda + functions[i].offset);
         *entry = dlsym(library, functions[i].symbol);
