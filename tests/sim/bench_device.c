@@ -34,6 +34,13 @@ void bench_open(const char *card)
     }
 }
 
+const char *bench_start_refused(void)
+{
+    fprintf(stderr, "expected: "); /* the device prints why it does not start */
+    fa2_sim_reset();
+    return cuInit(0) == CUDA_ERROR_NO_DEVICE ? fa2_sim_message() : "";
+}
+
 typedef struct shape {
     unsigned blocks, threads, shared_bytes;
     size_t in_words, out_words;

@@ -26,6 +26,10 @@ typedef struct bench_run {
 /* Begin with a card, without errors and objects of before. Ends the test if that fails. */
 void bench_open(const char *card);
 
+/* Begin with the environment as it is, which must be refused: what is said of it; "" if it is not
+ * refused. cuInit was called before. */
+const char *bench_start_refused(void);
+
 /* Load, launch, wait, read. The error of the first call that fails. */
 CUresult bench_launch(const bench_run *run);
 

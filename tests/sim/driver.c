@@ -2,11 +2,12 @@
  * Start, objects and contexts of the software device.
  *
  * FA2_SIM_CARD chooses the card (rtx3060 if it is not set), or several: "a100,l4" is a machine with
- * two. FA2_SIM_FAULT see faults.h;
- * FA2_SIM_THREADS the host threads (all cores); FA2_SIM_BUDGET the instructions that a warp may
- * execute (10^8).
+ * two. FA2_SIM_FAULT and FA2_SIM_FAULT_COUNTS: see faults.h. FA2_SIM_THREADS is the number of host
+ * threads (all cores), FA2_SIM_BUDGET the instructions that a warp may execute (10^8). An empty
+ * variable is one that is not set; one that is not understood keeps the driver from starting.
  */
 #include "driver.h"
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,21 +29,35 @@ static _Thread_local CUcontext context_stack[STACK_MAX];
 
 /* ---- start ---- */
 
-static uint64_t number_from(const char *name, uint64_t otherwise)
+/* A number of the environment, from 1 to most; *number stays if there is none. */
+static bool read_number(const char *name, int64_t most, int64_t *number, char *message)
 {
     const char *text = getenv(name);
-    const long long value = text == NULL ? 0 : strtoll(text, NULL, 10);
-    return value > 0 ? (uint64_t)value : otherwise;
+    if (text == NULL || text[0] == '\0')
+        return true;
+    if (sim_number_read(text, strlen(text), number) && *number <= most)
+        return true;
+    snprintf(message, SIM_MESSAGE_BYTES, "%s=%s: it is no number from 1 to %lld", name, text,
+             (long long)most);
+    return false;
 }
 
 /* The cards of a list of keys, separated by commas. */
-static bool find_cards(const char *keys)
+static bool find_cards(const char *keys, char *message)
 {
     for (const char *at = keys;; at++) {
         const size_t length = strcspn(at, ",");
         const sim_card *card = sim_card_find(at, length);
-        if (card == NULL || DRIVER->device_count == SIM_DEVICES_MAX)
+        if (card == NULL) {
+            snprintf(message, SIM_MESSAGE_BYTES, "FA2_SIM_CARD=%s: '%.*s' is none of %s", keys,
+                     (int)length, at, sim_card_keys());
             return false;
+        }
+        if (DRIVER->device_count == SIM_DEVICES_MAX) {
+            snprintf(message, SIM_MESSAGE_BYTES, "FA2_SIM_CARD=%s: more than %d cards", keys,
+                     SIM_DEVICES_MAX);
+            return false;
+        }
         DRIVER->devices[DRIVER->device_count++].card = card;
         at += length;
         if (*at == '\0')
@@ -50,28 +65,32 @@ static bool find_cards(const char *keys)
     }
 }
 
+static bool read_environment(char *message)
+{
+    const char *keys = getenv("FA2_SIM_CARD");
+    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    int64_t threads = cores > 0 ? cores : 1, budget = 100000000;
+    const bool ok = find_cards(keys != NULL && keys[0] != '\0' ? keys : "rtx3060", message) &&
+                    sim_faults_read(message, SIM_MESSAGE_BYTES) &&
+                    read_number("FA2_SIM_THREADS", UINT_MAX, &threads, message) &&
+                    read_number("FA2_SIM_BUDGET", INT64_MAX, &budget, message);
+    DRIVER->host_threads = (unsigned)threads;
+    DRIVER->budget = (uint64_t)budget;
+    return ok;
+}
+
 static CUresult start(void)
 {
-    const char *keys = getenv("FA2_SIM_CARD"), *part = NULL;
-    if (keys == NULL || keys[0] == '\0')
-        keys = "rtx3060";
-    if (!find_cards(keys)) {
-        fprintf(stderr, "software device: FA2_SIM_CARD=%s is no list of up to %d of %s\n", keys,
-                SIM_DEVICES_MAX, sim_card_keys());
-        return CUDA_ERROR_NO_DEVICE;
-    }
-    if (!sim_faults_read(&part)) {
-        fprintf(stderr, "software device: FA2_SIM_FAULT is not understood at '%s'\n", part);
+    char *message = DRIVER->devices[0].message;
+    if (!read_environment(message)) {
+        /* the driver API has no call that would tell why it does not start */
+        fprintf(stderr, "software device: %s\n", message);
         return CUDA_ERROR_NO_DEVICE;
     }
     const int64_t limit = sim_fault_number(SIM_FAULT_MEMORY);
-    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
     for (int i = 0; i < DRIVER->device_count; i++)
         sim_memory_init(&DRIVER->devices[i].memory, i,
                         (size_t)(limit > 0 ? limit : DRIVER->devices[i].card->memory_bytes));
-    DRIVER->host_threads =
-        (unsigned)number_from("FA2_SIM_THREADS", cores > 0 ? (uint64_t)cores : 1);
-    DRIVER->budget = number_from("FA2_SIM_BUDGET", 100000000);
     return CUDA_SUCCESS;
 }
 

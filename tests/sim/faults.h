@@ -7,7 +7,15 @@
  *   wrong=n    the nth launch writes wrong numbers
  *   lost=n     the device is lost at the nth launch
  *   memory=n   each card has n bytes of memory
- * With FA2_SIM_FAULT_COUNTS=file the counts go on across the processes that share the file.
+ * Each process counts for itself. fa2-tune runs kernels in a worker, and starts a new one after
+ * each failure: lost=1 hits every worker at its first launch, and every variant gets the blame.
+ * With FA2_SIM_FAULT_COUNTS=file the counts go on across all processes that share the file, which
+ * is made if need be, so that the fault comes once; to begin anew, remove the file. fa2-tune
+ * remembers a bad kernel in its database: to try it again, take a new database.
+ *
+ * load=1 leaves no trace where fa2-tune verifies several kernels. An image that is refused before
+ * the driver has taken any may be the driver's fault, so that kernel is loaded again for the next
+ * case, and then it is taken. load=2 refuses the second kernel for good.
  *
  * Called under the driver's lock.
  */
@@ -15,6 +23,7 @@
 #define SIM_FAULTS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 typedef enum sim_fault {
@@ -28,8 +37,12 @@ typedef enum sim_fault {
     SIM_FAULTS
 } sim_fault;
 
-/* Read the environment. false: FA2_SIM_FAULT is not understood, and *ret_part is the part. */
-bool sim_faults_read(const char **ret_part);
+/* Read the environment. false: it is not understood, or the file does not open, as message says. */
+bool sim_faults_read(char *message, size_t bytes);
+
+/* A number > 0 of that many digits, behind which text ends or has a comma. Every number of the
+ * environment is read with it. false: it is none, *ret_number is untouched. */
+bool sim_number_read(const char *text, size_t length, int64_t *ret_number);
 
 /* Count one occasion for a kind. true: this is the one that fails. */
 bool sim_fault_due(sim_fault kind);

@@ -3,6 +3,7 @@
  * each call returns, says what was wrong in a message, and nothing is left behind.
  */
 #include <stdlib.h>
+#include <unistd.h>
 #include "fa2.h"
 #include "tests/check.h"
 #include "tests/sim/bench_device.h"
@@ -133,12 +134,69 @@ static void test_appearance(void)
     fa2_sim_reset();
     run(&out);
     CHECK(!out.allocated);
-    setenv("FA2_SIM_FAULT", "nonsense=1", 1);
-    fa2_sim_reset();
-    run(&out);
-    CHECK(out.opened != FA2_OK);
     unsetenv("FA2_SIM_FAULT");
     fa2_sim_reset();
+}
+
+/* A variable of the environment that is not understood, and what is said of it. */
+typedef struct misread {
+    const char *name, *value, *said;
+} misread;
+
+static const misread misreads[] = {
+    {"FA2_SIM_FAULT", "nonsense=1",
+     "'nonsense=1' is not understood; it is one or more, each once, of alloc=N, load=N, fault=N, "
+     "hang=N, wrong=N, lost=N, memory=N"},
+    {"FA2_SIM_FAULT", "alloc", "'alloc' is not understood"},
+    {"FA2_SIM_FAULT", "alloc=", "'alloc=' is not understood"},
+    {"FA2_SIM_FAULT", "alloc=0", "'alloc=0' is not understood"},
+    {"FA2_SIM_FAULT", "alloc=-1", "'alloc=-1' is not understood"},
+    {"FA2_SIM_FAULT", "alloc= 1", "'alloc= 1' is not understood"},
+    {"FA2_SIM_FAULT", "alloc=1x", "'alloc=1x' is not understood"},
+    {"FA2_SIM_FAULT", "alloc=99999999999999999999999", "'alloc=99999999999999999999999' is not"},
+    {"FA2_SIM_FAULT", "alloc=1,alloc=2",
+     "'alloc=2' is not understood; it is one or more, each once"},
+    {"FA2_SIM_FAULT", "alloc=1,", "'' is not understood"},
+    {"FA2_SIM_FAULT", "alloc=1,,load=1", "'' is not understood"},
+    {"FA2_SIM_FAULT_COUNTS", "/nowhere/counts", "FA2_SIM_FAULT_COUNTS=/nowhere/counts: "},
+    {"FA2_SIM_THREADS", "abc", "FA2_SIM_THREADS=abc: it is no number from 1 to "},
+    {"FA2_SIM_THREADS", "99999999999", "FA2_SIM_THREADS=99999999999: it is no number from 1 to "},
+    {"FA2_SIM_BUDGET", "-1", "FA2_SIM_BUDGET=-1: it is no number from 1 to "},
+    {"FA2_SIM_BUDGET", "1x", "FA2_SIM_BUDGET=1x: it is no number from 1 to "},
+};
+
+static void test_misreads(void)
+{
+    for (size_t i = 0; i < sizeof misreads / sizeof *misreads; i++) {
+        setenv(misreads[i].name, misreads[i].value, 1);
+        CHECK_CONTAINS(bench_start_refused(), misreads[i].said);
+        unsetenv(misreads[i].name);
+    }
+    fa2_sim_reset();
+}
+
+/* Counts in a file go on where another process left them: here, where the last start did. */
+static void test_shared_counts(void)
+{
+    char path[] = "/tmp/fa2_counts_XXXXXX";
+    outcome out;
+    const int file = mkstemp(path);
+    CHECK(file >= 0);
+    setenv("FA2_SIM_FAULT", "lost=2", 1);
+    setenv("FA2_SIM_FAULT_COUNTS", path, 1);
+    for (int launch = 1; launch <= 3; launch++) {
+        fa2_sim_reset();
+        run(&out);
+        if (launch == 2)
+            CHECK_EQ(out.synced, CUDA_ERROR_DEVICE_UNAVAILABLE);
+        else
+            check_right(&out);
+    }
+    unsetenv("FA2_SIM_FAULT");
+    unsetenv("FA2_SIM_FAULT_COUNTS");
+    fa2_sim_reset();
+    close(file);
+    unlink(path);
 }
 
 /* A launch that hangs: queries say so. (Waiting for it would never end.) */
@@ -180,6 +238,8 @@ int main(void)
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         test_positions(kinds[i]);
     test_appearance();
+    test_misreads();
+    test_shared_counts();
     test_hang();
     run(&out);
     check_right(&out);

@@ -292,7 +292,12 @@ int main(int argc, char **argv)
         else
             wrong += differences(record, &cases[i], words);
     }
-    if (record != NULL)
+    if (record != NULL) {
+        const int compared = (int)(sizeof cases / sizeof *cases);
+        printf(
+            "%d instructions, %d vectors of %d lanes compared with the record: %d words differ\n",
+            compared, compared * WORDS / LANES, LANES, wrong);
         fclose(record);
+    }
     return wrong > 0;
 }
