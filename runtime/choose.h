@@ -19,8 +19,8 @@ double fa2i_problem_distance(const fa2_problem *a, const fa2_problem *b);
 
 /* What the default rule asks the cost model about instead of this problem: batch, seq_q and seq_k
  * rounded up to three significant bits, so that growing lengths ask few questions. By the model,
- * over 500 random problems on four SMs, the kernel so chosen is 0.7 % slower than the best one
- * (geometric mean), at most 15 %; with two bits it is 2.4 %. */
+ * over 500 random problems on four SMs, the kernel so chosen is 0.9 % slower than the best one
+ * (geometric mean), at most 29 %: tests/bench/rounding.lua. */
 fa2_problem fa2i_problem_rounded(const fa2_problem *problem);
 
 /* Decide among choices (fa2i_cache_choices). A choice is this device's when name, SM, SM count,
