@@ -5,10 +5,10 @@
 --          causal (0, 1).
 -- card:    name, arch, sm_count, smem_block_bytes, smem_sm_bytes, l2_bytes, clock_khz,
 --          bandwidth_bytes (runtime/base/record.h).
-local arch_of = require("arch")
-local families = require("families")
-local template = require("template")
-local variant_text = require("variant")
+local arch_of = require("core.arch")
+local families = require("core.families")
+local template = require("core.template")
+local variant_text = require("core.variant")
 
 local M = {}
 
@@ -112,7 +112,7 @@ function M.source(text, read)
    if not family then
       return nil, v
    end
-   return template.expand(family.name .. ".cu.in", family:environment(v), read)
+   return template.expand("forward/" .. family.name .. ".cu.in", family:environment(v), read)
 end
 
 -- us; registers as the compiler reports them, or 0.

@@ -22,7 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "fake_cuda.h"
-#include "tuner/reference.h"
+#include "tuner/judge/reference.h"
 
 typedef struct attention_kernel {
     int head_dim, causal;

@@ -154,13 +154,13 @@ CUresult fake_run(fake_launch *launch)
 
 static fa2i_cuda_table driver_table = {
 #define FA2I_FN(kind, field, symbol, args) .field = fake_driver_##field,
-#include "runtime/cuda_functions.inc"
+#include "runtime/cuda/cuda_functions.inc"
 #undef FA2I_FN
 };
 
 static const fa2i_nvrtc_table nvrtc_table = {
 #define FA2I_FN(kind, field, symbol, args) .field = fake_nvrtc_##field,
-#include "runtime/nvrtc_functions.inc"
+#include "runtime/cuda/nvrtc_functions.inc"
 #undef FA2I_FN
     .get_error_string = fake_nvrtc_get_error_string,
 };

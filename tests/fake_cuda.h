@@ -19,8 +19,8 @@
 #define FA2_TESTS_FAKE_CUDA_H
 
 #include <stdbool.h>
-#include "runtime/cuda_api.h"
-#include "runtime/launch.h"
+#include "runtime/cuda/cuda_api.h"
+#include "runtime/cuda/launch.h"
 
 enum { FAKE_DEVICES = 4, FAKE_LAUNCHES = 4096, FAKE_TRACE_BYTES = 65536 };
 

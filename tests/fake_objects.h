@@ -74,10 +74,10 @@ void fake_unlock(void);
 
 /* The functions of the tables: fake_driver_init, fake_nvrtc_version ... */
 #define FA2I_FN(kind, field, symbol, args) CUresult fake_driver_##field args;
-#include "runtime/cuda_functions.inc"
+#include "runtime/cuda/cuda_functions.inc"
 #undef FA2I_FN
 #define FA2I_FN(kind, field, symbol, args) nvrtcResult fake_nvrtc_##field args;
-#include "runtime/nvrtc_functions.inc"
+#include "runtime/cuda/nvrtc_functions.inc"
 #undef FA2I_FN
 const char *fake_nvrtc_get_error_string(nvrtcResult result);
 

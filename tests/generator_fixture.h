@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 #include "check.h"
-#include "runtime/generator.h"
+#include "runtime/lua/generator.h"
 
 static const char good[] = "fwd_sm80 d=64 dtype=fp16 causal=0 br=128 bc=64 warps=4 kstages=2 "
                            "vstages=2 layout=swizzle q=smem fill=whole";

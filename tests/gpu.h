@@ -14,8 +14,8 @@
 #ifndef FA2_TESTS_GPU_H
 #define FA2_TESTS_GPU_H
 
-#include "runtime/device.h"
-#include "tuner/reference.h"
+#include "runtime/cuda/device.h"
+#include "tuner/judge/reference.h"
 
 enum { GPU_POISON = 0x7fa5 };
 

@@ -9,7 +9,7 @@
 #include "check.h"
 #include "gpu.h"
 #include "runtime/base/alloc.h"
-#include "tuner/shapes.h"
+#include "tuner/input/shapes.h"
 
 enum { MAX_GIB = 24 }; /* of tensors; larger problems are prepared and not launched */
 

@@ -1,9 +1,9 @@
 # Each header compiles alone, as the first thing in a file; the public one also as C++. Part of the build:
 # a header that does not stand alone breaks it.
-file(GLOB FA2_HEADERS CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
-  ${PROJECT_SOURCE_DIR}/runtime/include/*.h ${PROJECT_SOURCE_DIR}/runtime/base/*.h
+file(GLOB_RECURSE FA2_HEADERS CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
   ${PROJECT_SOURCE_DIR}/runtime/*.h ${PROJECT_SOURCE_DIR}/cache/*.h ${PROJECT_SOURCE_DIR}/gen/*.h
   ${PROJECT_SOURCE_DIR}/tuner/*.h)
+list(FILTER FA2_HEADERS EXCLUDE REGEX "^runtime/examples/") # their users build them, as they are
 
 add_library(fa2_headers_alone OBJECT)
 foreach(header ${FA2_HEADERS})

@@ -5,7 +5,7 @@
 #include "check.h"
 #include "fake_attention.h"
 #include "runtime/base/alloc.h"
-#include "tuner/bench_gpu.h"
+#include "tuner/worker/bench_gpu.h"
 
 static const fa2i_case small = {
     .problem = {.batch = 2, .heads_q = 2, .heads_kv = 1, .seq_q = 9, .seq_k = 17, .head_dim = 16},

@@ -7,7 +7,7 @@
 #include "check.h"
 #include "fake_cuda.h"
 #include "runtime/base/alloc.h"
-#include "tuner/build.h"
+#include "tuner/search/build.h"
 
 enum { ROUND = 12 };
 

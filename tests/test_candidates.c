@@ -15,8 +15,8 @@
 #include <stdlib.h>
 #include "generator_fixture.h"
 #include "runtime/base/alloc.h"
-#include "tuner/compile_all.h"
-#include "tuner/shapes.h"
+#include "tuner/search/compile_all.h"
+#include "tuner/input/shapes.h"
 
 static const int archs[] = {75, 80, 86, 87, 89, 90};
 enum { ARCH_COUNT = sizeof archs / sizeof archs[0], MAX_JOBS = 8192, FIRST = 1, SAMPLE = 16 };

@@ -4,7 +4,7 @@
  */
 #include <math.h>
 #include "check.h"
-#include "runtime/choose.h"
+#include "runtime/plan/choose.h"
 
 static const fa2i_card card = {.name = "NVIDIA GeForce RTX 3060",
                                .arch = 86,

@@ -6,9 +6,9 @@
 #include <unistd.h>
 #include "check.h"
 #include "fake_cuda.h"
-#include "runtime/device.h"
-#include "tuner/commands.h"
-#include "tuner/database.h"
+#include "runtime/cuda/device.h"
+#include "tuner/commands/commands.h"
+#include "tuner/commands/database.h"
 
 static char folder[] = "/tmp/fa2_test_commands_XXXXXX";
 static char db[64], shape[] = "Hq=8,Sq=512,D=64";

@@ -5,7 +5,7 @@
 #include "check.h"
 #include "fake_cuda.h"
 #include "runtime/base/alloc.h"
-#include "runtime/compile.h"
+#include "runtime/cuda/compile.h"
 
 static const fa2i_variant variant = {.text = "fwd_sm80 d=64", .threads = 128, .block_rows = 64};
 static const fa2i_target sm_86 = {.name = "sm_86"};

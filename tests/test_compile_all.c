@@ -7,7 +7,7 @@
 #include "check.h"
 #include "fake_cuda.h"
 #include "runtime/base/status.h"
-#include "tuner/compile_all.h"
+#include "tuner/search/compile_all.h"
 
 enum { JOBS = 100 };
 

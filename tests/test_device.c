@@ -4,7 +4,7 @@
  */
 #include "check.h"
 #include "fake_cuda.h"
-#include "runtime/device.h"
+#include "runtime/cuda/device.h"
 
 static void test_card(void)
 {

@@ -1,7 +1,7 @@
 /* How a launch is spread: blocks, splits, workspace, limits. */
 #include <stdint.h>
 #include "check.h"
-#include "runtime/grid.h"
+#include "runtime/ops/grid.h"
 
 static const fa2i_card card = {.name = "test", .arch = 86, .sm_count = 100};
 static const fa2i_variant plain = {.text = "fwd_sm80", .block_rows = 64, .key_step = 64};

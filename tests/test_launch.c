@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include "check.h"
 #include "fake_cuda.h"
-#include "runtime/launch.h"
+#include "runtime/cuda/launch.h"
 
 static const fa2_problem problem = {
     .batch = 2, .heads_q = 8, .heads_kv = 2, .seq_q = 100, .seq_k = 200, .head_dim = 64};

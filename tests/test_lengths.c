@@ -10,7 +10,7 @@
 #include <time.h>
 #include "fa2.h"
 #include "runtime/base/alloc.h"
-#include "runtime/generator.h"
+#include "runtime/lua/generator.h"
 #include "tuned_database.h"
 
 enum {

@@ -3,7 +3,7 @@
  */
 #include "check.h"
 #include "runtime/base/status.h"
-#include "tuner/commands.h"
+#include "tuner/commands/commands.h"
 
 enum { ALL = 255, WORDS_MAX = 32 };
 

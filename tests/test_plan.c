@@ -6,7 +6,7 @@
 #include <stdatomic.h>
 #include "check.h"
 #include "runtime/base/alloc.h"
-#include "runtime/plan.h"
+#include "runtime/plan/plan.h"
 
 enum { PLANS = 1000 }; /* five times through growth */
 

@@ -4,8 +4,8 @@
  */
 #include "fa2.h"
 #include "runtime/base/alloc.h"
-#include "runtime/compile.h"
-#include "runtime/generator.h"
+#include "runtime/cuda/compile.h"
+#include "runtime/lua/generator.h"
 #include "tuned_database.h"
 
 static tuned_log log_of;

@@ -5,8 +5,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include "check.h"
-#include "tuner/case.h"
-#include "tuner/reference.h"
+#include "tuner/judge/case.h"
+#include "tuner/judge/reference.h"
 
 static bool is_nan(fa2_dtype dtype, uint16_t bits)
 {

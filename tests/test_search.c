@@ -5,8 +5,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include "check.h"
-#include "tuner/case.h"
-#include "tuner/search.h"
+#include "tuner/judge/case.h"
+#include "tuner/search/search.h"
 
 enum { VARIANTS = 300, REPEATS = 40 };
 

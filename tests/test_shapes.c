@@ -6,7 +6,7 @@
 #include "check.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/status.h"
-#include "tuner/shapes.h"
+#include "tuner/input/shapes.h"
 
 #define HEADER "batch,heads_q,heads_kv,seq_q,seq_k,head_dim,dtype,causal\n"
 

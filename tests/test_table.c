@@ -5,8 +5,8 @@
 #include "check.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/record.h"
-#include "tuner/database.h"
-#include "tuner/table.h"
+#include "tuner/commands/database.h"
+#include "tuner/report/table.h"
 
 typedef struct capture {
     FILE *out;

@@ -5,7 +5,7 @@
 #include <unistd.h>
 #include "check.h"
 #include "runtime/base/alloc.h"
-#include "runtime/generator.h"
+#include "runtime/lua/generator.h"
 
 static const char variant[] = "fwd_sm80 d=40 dtype=fp16 causal=0 br=64 bc=32 warps=4 kstages=2 "
                               "vstages=2 layout=pad q=smem fill=whole";
@@ -26,7 +26,7 @@ static char *expand(const char *text)
 {
     fa2i_generator *generator = NULL;
     char *source = NULL;
-    write_template("fwd_sm80.cu.in", text);
+    write_template("forward/fwd_sm80.cu.in", text);
     CHECK_EQ(fa2i_generator_create(&generator), FA2_OK);
     if (generator != NULL && fa2i_generator_source(generator, variant, &source) != FA2_OK)
         CHECK(source == NULL);
@@ -52,7 +52,7 @@ static void fails(const char *text, const char *place, const char *message)
     fa2i_free(source);
 }
 
-#define LINE(n) "#line " #n " \"templates/fwd_sm80.cu.in\"\n"
+#define LINE(n) "#line " #n " \"templates/forward/fwd_sm80.cu.in\"\n"
 
 static void test_values(void)
 {
@@ -89,60 +89,64 @@ static void test_include(void)
     fails("@ include \"bad.cu.in\"\n", "bad.cu.in:2", "undefined name 'typo'");
     write_template("self.cu.in", "\n@ include \"self.cu.in\"\n");
     fails("@ include \"self.cu.in\"\n", "self.cu.in:2", "'self.cu.in' includes itself");
-    fails("x\n@ include \"gone.cu.in\"\n", "fwd_sm80.cu.in:2", "there is no template 'gone.cu.in'");
-    fails("@ include part\n", "fwd_sm80.cu.in:1", "'include' is not 'include \"FILE\"'");
+    fails("x\n@ include \"gone.cu.in\"\n", "forward/fwd_sm80.cu.in:2",
+          "there is no template 'gone.cu.in'");
+    fails("@ include part\n", "forward/fwd_sm80.cu.in:1", "'include' is not 'include \"FILE\"'");
 }
 
 static void test_bad_values(void)
 {
-    fails("x\n$(typo)\n", "fwd_sm80.cu.in:2", "undefined name 'typo'");
-    fails("x\n@ if typo then\n@ end\n", "fwd_sm80.cu.in:2", "undefined name 'typo'");
-    fails("@ if d == 1 then\n@ elseif typo then\n@ end\n", "fwd_sm80.cu.in:2",
+    fails("x\n$(typo)\n", "forward/fwd_sm80.cu.in:2", "undefined name 'typo'");
+    fails("x\n@ if typo then\n@ end\n", "forward/fwd_sm80.cu.in:2", "undefined name 'typo'");
+    fails("@ if d == 1 then\n@ elseif typo then\n@ end\n", "forward/fwd_sm80.cu.in:2",
           "undefined name 'typo'");
-    fails("@ for i = 1, typo do\n@ end\n", "fwd_sm80.cu.in:1", "undefined name 'typo'");
-    fails("@ for i = 1, 1 do\n@ end\n$(i)\n", "fwd_sm80.cu.in:3", "undefined name 'i'");
-    fails("$(tostring(d))\n", "fwd_sm80.cu.in:1", "undefined name 'tostring'");
-    fails("\n$((function() d = 1 end)())\n", "fwd_sm80.cu.in:2", "assignment to 'd'");
-    fails("$(nil)\n", "fwd_sm80.cu.in:1", "'nil' is nil");
-    fails("$({})\n", "fwd_sm80.cu.in:1", "'{}' is table");
-    fails("$(1 / 0)\n", "fwd_sm80.cu.in:1", "'1 / 0' is not finite");
-    fails("@ if nil then\n@ end\n", "fwd_sm80.cu.in:1", "'nil' is nil");
-    fails("\n$(d < q)\n", "fwd_sm80.cu.in:2", "attempt to compare number with string");
-    fails("$(d d)\n", "fwd_sm80.cu.in:1", "<eof> expected near 'd'");
+    fails("@ for i = 1, typo do\n@ end\n", "forward/fwd_sm80.cu.in:1", "undefined name 'typo'");
+    fails("@ for i = 1, 1 do\n@ end\n$(i)\n", "forward/fwd_sm80.cu.in:3", "undefined name 'i'");
+    fails("$(tostring(d))\n", "forward/fwd_sm80.cu.in:1", "undefined name 'tostring'");
+    fails("\n$((function() d = 1 end)())\n", "forward/fwd_sm80.cu.in:2", "assignment to 'd'");
+    fails("$(nil)\n", "forward/fwd_sm80.cu.in:1", "'nil' is nil");
+    fails("$({})\n", "forward/fwd_sm80.cu.in:1", "'{}' is table");
+    fails("$(1 / 0)\n", "forward/fwd_sm80.cu.in:1", "'1 / 0' is not finite");
+    fails("@ if nil then\n@ end\n", "forward/fwd_sm80.cu.in:1", "'nil' is nil");
+    fails("\n$(d < q)\n", "forward/fwd_sm80.cu.in:2", "attempt to compare number with string");
+    fails("$(d d)\n", "forward/fwd_sm80.cu.in:1", "<eof> expected near 'd'");
 }
 
 static void test_bad_blocks(void)
 {
-    fails("x\n\n$(d\n", "fwd_sm80.cu.in:3", "'$(' without its ')'");
-    fails("x\n@ if d == 40 then\n", "fwd_sm80.cu.in:2", "'if' without 'end'");
-    fails("@ for i = 1, 2 do\nx\n", "fwd_sm80.cu.in:1", "'for' without 'end'");
-    fails("x\n@ end\n", "fwd_sm80.cu.in:2", "'end' without 'if' or 'for'");
-    fails("x\n@ else\n", "fwd_sm80.cu.in:2", "'else' without 'if'");
-    fails("@ for i = 1, 2 do\n@ elseif d then\n@ end\n", "fwd_sm80.cu.in:2",
+    fails("x\n\n$(d\n", "forward/fwd_sm80.cu.in:3", "'$(' without its ')'");
+    fails("x\n@ if d == 40 then\n", "forward/fwd_sm80.cu.in:2", "'if' without 'end'");
+    fails("@ for i = 1, 2 do\nx\n", "forward/fwd_sm80.cu.in:1", "'for' without 'end'");
+    fails("x\n@ end\n", "forward/fwd_sm80.cu.in:2", "'end' without 'if' or 'for'");
+    fails("x\n@ else\n", "forward/fwd_sm80.cu.in:2", "'else' without 'if'");
+    fails("@ for i = 1, 2 do\n@ elseif d then\n@ end\n", "forward/fwd_sm80.cu.in:2",
           "'elseif' without 'if'");
-    fails("@ if d then\n@ else\n@ else\n@ end\n", "fwd_sm80.cu.in:3", "'else' without 'if'");
-    fails("@ if d then\n@ else\n@ elseif d then\n@ end\n", "fwd_sm80.cu.in:3",
+    fails("@ if d then\n@ else\n@ else\n@ end\n", "forward/fwd_sm80.cu.in:3",
+          "'else' without 'if'");
+    fails("@ if d then\n@ else\n@ elseif d then\n@ end\n", "forward/fwd_sm80.cu.in:3",
           "'elseif' without 'if'");
-    fails("@ if d\n@ end\n", "fwd_sm80.cu.in:1", "'if' without 'then'");
-    fails("@ if d then\n@ elseif d\n@ end\n", "fwd_sm80.cu.in:2", "'elseif' without 'then'");
-    fails("@ if d then\n@ end if\n", "fwd_sm80.cu.in:2", "text after 'end'");
-    fails("@ if d then\n@ else if\n@ end\n", "fwd_sm80.cu.in:2", "text after 'else'");
-    fails("@ for k in x do\n@ end\n", "fwd_sm80.cu.in:1",
+    fails("@ if d\n@ end\n", "forward/fwd_sm80.cu.in:1", "'if' without 'then'");
+    fails("@ if d then\n@ elseif d\n@ end\n", "forward/fwd_sm80.cu.in:2",
+          "'elseif' without 'then'");
+    fails("@ if d then\n@ end if\n", "forward/fwd_sm80.cu.in:2", "text after 'end'");
+    fails("@ if d then\n@ else if\n@ end\n", "forward/fwd_sm80.cu.in:2", "text after 'else'");
+    fails("@ for k in x do\n@ end\n", "forward/fwd_sm80.cu.in:1",
           "'for' is not 'for NAME = FROM, TO [, STEP] do'");
-    fails("@ for k = 1 do\n@ end\n", "fwd_sm80.cu.in:1",
+    fails("@ for k = 1 do\n@ end\n", "forward/fwd_sm80.cu.in:1",
           "'1' is not two or three numbers, the step not 0");
-    fails("@ for k = 1, 2, 0 do\n@ end\n", "fwd_sm80.cu.in:1",
+    fails("@ for k = 1, 2, 0 do\n@ end\n", "forward/fwd_sm80.cu.in:1",
           "'1, 2, 0' is not two or three numbers, the step not 0");
-    fails("\n@ local x = 1\n", "fwd_sm80.cu.in:2",
+    fails("\n@ local x = 1\n", "forward/fwd_sm80.cu.in:2",
           "'@' is followed by none of if, elseif, else, end, for, include");
 }
 
 static void clean(void)
 {
-    static const char *const names[] = {"templates/fwd_sm80.cu.in",
+    static const char *const names[] = {"templates/forward/fwd_sm80.cu.in",
                                         "templates/part.cu.in",
                                         "templates/bad.cu.in",
                                         "templates/self.cu.in",
+                                        "templates/forward",
                                         "templates",
                                         ""};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
@@ -157,6 +161,8 @@ int main(void)
     char path[128];
     CHECK(mkdtemp(folder) != NULL);
     snprintf(path, sizeof path, "%s/templates", folder);
+    CHECK_EQ(mkdir(path, 0700), 0);
+    snprintf(path, sizeof path, "%s/templates/forward", folder);
     CHECK_EQ(mkdir(path, 0700), 0);
     CHECK_EQ(setenv("FA2_GEN_PATH", folder, 1), 0);
     test_values();

@@ -9,7 +9,7 @@
 #include "check.h"
 #include "fake_attention.h"
 #include "tuned_database.h"
-#include "tuner/commands.h"
+#include "tuner/commands/commands.h"
 
 extern char **environ;
 

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include "check.h"
-#include "tuner/verify.h"
+#include "tuner/judge/verify.h"
 
 static const fa2_problem problem = {.dtype = FA2_BF16,
                                     .batch = 1,

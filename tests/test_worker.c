@@ -7,11 +7,11 @@
 #include <sys/wait.h>
 #include "check.h"
 #include "fake_attention.h"
-#include "tuner/commands.h"
-#include "tuner/progress.h"
-#include "tuner/protocol.h"
-#include "tuner/verify.h"
-#include "tuner/worker.h"
+#include "tuner/commands/commands.h"
+#include "tuner/report/progress.h"
+#include "tuner/worker/protocol.h"
+#include "tuner/judge/verify.h"
+#include "tuner/worker/worker.h"
 
 extern char **environ;
 

@@ -14,7 +14,7 @@
 #include "cache/cache.h"
 #include "check.h"
 #include "fake_cuda.h"
-#include "runtime/device.h"
+#include "runtime/cuda/device.h"
 
 typedef struct tuned_database {
     char folder[64];

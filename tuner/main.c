@@ -4,7 +4,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
-#include "tuner/commands.h"
+#include "tuner/commands/commands.h"
 
 #define SHAPE_HELP                                                                                 \
     "  --preset NAME     seeds, paper or quick; repeatable, as are --shapes and --shape\n"         \

@@ -45,7 +45,7 @@ typedef struct fa2i_variant {
     int smem_bytes; /* dynamic shared memory per block */
     int key_step;   /* keys that a block visits in one step */
     int waves;      /* 0: one block sees all keys of its rows. n: the keys are split among blocks so
-                     * that about n come to each SM (runtime/grid.h) */
+                     * that about n come to each SM (runtime/ops/grid.h) */
     double cost_us; /* the cost model's time for the problem it was enumerated for */
 } fa2i_variant;
 

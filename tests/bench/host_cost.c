@@ -16,10 +16,10 @@
 #include <time.h>
 #include "gpu.h"
 #include "runtime/base/alloc.h"
-#include "runtime/choose.h"
-#include "runtime/launch.h"
-#include "tuner/shapes.h"
-#include "tuner/statistics.h"
+#include "runtime/plan/choose.h"
+#include "runtime/cuda/launch.h"
+#include "tuner/input/shapes.h"
+#include "tuner/search/statistics.h"
 
 enum { BURST = 200, ROUNDS = 201 };
 

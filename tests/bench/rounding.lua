@@ -1,4 +1,4 @@
--- What the default rule loses by asking the cost model about rounded sizes (fa2i_problem_rounded, runtime/choose.h):
+-- What the default rule loses by asking the cost model about rounded sizes (fa2i_problem_rounded, runtime/plan/choose.h):
 -- for random problems on four SMs, the model's time of the kernel chosen so over that of its first choice.
 --
 --   lua5.4 tests/bench/rounding.lua [PROBLEMS]

@@ -4,9 +4,9 @@
 #ifndef SIM_FORWARD_H
 #define SIM_FORWARD_H
 
-#include "runtime/launch.h"
+#include "runtime/cuda/launch.h"
 #include "tests/sim/sim.h"
-#include "tuner/verify.h"
+#include "tuner/judge/verify.h"
 
 enum { FORWARD_WHY_BYTES = 1200 };
 

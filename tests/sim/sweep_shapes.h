@@ -5,7 +5,7 @@
 #define SIM_SWEEP_SHAPES_H
 
 #include "runtime/base/record.h"
-#include "tuner/case.h"
+#include "tuner/judge/case.h"
 
 enum { SWEEP_SHAPES = 12 };
 

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include "runtime/base/alloc.h"
 #include "runtime/base/status.h"
-#include "runtime/compile.h"
-#include "runtime/generator.h"
+#include "runtime/cuda/compile.h"
+#include "runtime/lua/generator.h"
 #include "tests/check.h"
 #include "tests/sim/forward.h"
 

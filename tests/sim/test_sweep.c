@@ -16,19 +16,19 @@
  * per class and shape, as the candidates share them; inputs and outputs are made anew for each
  * launch.
  *
- * Right means, per launch: no error of the device; O and LSE within the bound (tuner/verify.h),
+ * Right means, per launch: no error of the device; O and LSE within the bound (tuner/judge/verify.h),
  * nothing outside of them overwritten; no bank conflicts, but where a layout cannot avoid them
  * (forward.c); coalesced fills.
  */
 #include <stdlib.h>
 #include "runtime/base/alloc.h"
 #include "runtime/base/status.h"
-#include "runtime/compile.h"
-#include "runtime/generator.h"
+#include "runtime/cuda/compile.h"
+#include "runtime/lua/generator.h"
 #include "tests/check.h"
 #include "tests/sim/forward.h"
 #include "tests/sim/sweep_shapes.h"
-#include "tuner/shapes.h"
+#include "tuner/input/shapes.h"
 
 enum { CARDS_MAX = 8, CLASSES_MAX = 64, CANDIDATES_MAX = 1024, EXPECTED_MAX = 4096 };
 enum { FAILURES_SHOWN = 20, STEP_BEYOND_PRESETS = 4, STEP_OTHER_TARGETS = 24 };

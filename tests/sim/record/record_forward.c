@@ -8,11 +8,11 @@
  * Made on a real GPU, the record is what the software device (libfa2sim.so) is compared with. The
  * kernels are not in it: they are generated and compiled to PTX anew each time, so that it survives
  * changes of the templates. It must be renewed when a case, its number of splits or the inputs
- * (tuner/case.h) change, on a GPU with SM 8.0 or newer:
+ * (tuner/judge/case.h) change, on a GPU with SM 8.0 or newer:
  *
  *     sim_record_forward >tests/sim/record/h200_forward.txt
  *
- * Driver and NVRTC are found as runtime/cuda_api.h says.
+ * Driver and NVRTC are found as runtime/cuda/cuda_api.h says.
  *
  * Two devices may differ in what the PTX ISA leaves open: ex2 and lg2 are approximations, and mma
  * may sum in any order. record.c allows them 2^-22 of the value and 2^-18. Here that becomes:
@@ -31,9 +31,9 @@
 #include <string.h>
 #include "runtime/base/alloc.h"
 #include "runtime/base/status.h"
-#include "runtime/compile.h"
-#include "runtime/generator.h"
-#include "tuner/bench_gpu.h"
+#include "runtime/cuda/compile.h"
+#include "runtime/lua/generator.h"
+#include "tuner/worker/bench_gpu.h"
 
 enum {
     ROWS = 12, /* of each case, from the first to the last at even distances */

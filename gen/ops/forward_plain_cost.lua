@@ -1,0 +1,171 @@
+-- The cost model: the time of a forward variant on a problem, from clocks per tile.
+--
+-- One K/V tile of one block keeps four units of its SM busy: tensor cores, shared memory, ex2,
+-- fp32. The busiest unit is never idle for long when there are other warps to run, the rest hides
+-- behind it the better the more warps a scheduler has. On top come barriers and the part of the
+-- load latency that the pipeline does not cover. Tiles times waves give the time.
+--
+-- It ranks variants; it does not predict. Its constants are fitted to 5000 timings of 13 problems on
+-- an H200 (D = 32 to 256, S = 128 to 16384, causal or not), of the whole space: of the candidates that
+-- select.lua makes of it, the best of the first twelve is within 2 % of the fastest variant on twelve
+-- problems and 7 % on one. On other SMs it is arithmetic from the rates in arch.lua.
+local M = {}
+
+-- us until a kernel that does nothing is done.
+M.launch_us = 1.7
+
+-- Constants that no data sheet gives, fitted together.
+local fit = {
+   -- Share of the other units' clocks that adds to the busiest unit's, for one warp per scheduler;
+   -- it falls with 1 / warps.
+   exposed = 0.67,
+   exposed_least = 0.12,
+   -- Clocks for a barrier, per tile and four warps of a block: warps wait for the last one.
+   barrier = 90,
+   -- Times that, when no other block can run meanwhile.
+   alone = 1.6,
+   -- Share of a fill's bytes that competes with fragment loads.
+   fill = 0.06,
+   -- Clocks of a warp for each of its copies of 16 bytes per lane, as far as other warps do not hide
+   -- them: all issued at once, or spread over QK.
+   issue = {whole = 19, spread = 6},
+   -- Clocks from issuing a tile's loads to its arrival from L2 while all SMs load.
+   load_latency = 520,
+   -- fp32 instructions per score: scale and subtract, maximum, sum, half a packed conversion, and
+   -- two for the rest of the loop, counted in the inner loop.
+   fp32_per_score = 5.9,
+   -- Share of the tiles that rescale O: only when a maximum grows by more than 8 (log2).
+   rescaled = 0.03,
+   -- Share of the time that a register too many costs: spills of 100 bytes cost 10 to 30 %.
+   spill = 0.004,
+   -- Clocks of a block before its first product (Q and K from DRAM) and after its last (O out).
+   prologue = 1700,
+   -- Share of the mean block that runs alone at the end when blocks differ in length (causal).
+   tail = 0.9,
+   -- What a tile with a causal mask costs more than one without, as a share.
+   masked = 0.16,
+   -- Per byte of shared memory: orders what is equal otherwise. What blocks leave is L1 cache.
+   footprint = 1e-9,
+}
+
+-- Blocks per SM that shared memory, registers and warps allow.
+function M.resident_blocks(facts, arch)
+   local function up(value, unit)
+      return (value + unit - 1) // unit * unit
+   end
+   local smem = up(facts.smem_bytes + arch.reserved, arch.grain)
+   -- Registers are given to a warp in units of 256, and warps to the four schedulers in turn.
+   local warps_by_regs = arch.regs // 4 // up(32 * facts.registers, 256) * 4
+   return math.min(arch.smem_sm // smem, warps_by_regs // facts.warps, arch.warps // facts.warps,
+                   arch.blocks)
+end
+
+-- Busy clocks of each unit of an SM for one tile of each team of one block.
+local function unit_clocks(variant, facts, arch)
+   local bc, d = variant.bc, facts.d_pad
+   local rows = variant.br * facts.teams
+   local scores, row_bytes = rows * bc, 2 * d
+   -- Each warp reads its team's K and V; Q again for each tile unless it stays in registers.
+   local smem = 2 * bc * row_bytes * (facts.warps + fit.fill * facts.teams * facts.fill_ways)
+   if variant.q == "smem" then
+      smem = smem + rows * row_bytes
+   end
+   local fp32 = scores * fit.fp32_per_score + fit.rescaled * rows * d
+   return {
+      4 * scores * d / (facts.k8 and arch.tensor_k8 or arch.tensor),
+      smem / arch.smem_rate,
+      scores / arch.ex2,
+      fp32 / arch.fp32,
+   }
+end
+
+-- Share of what other warps might hide that is not hidden, with `blocks` co-resident blocks.
+local function exposed_share(facts, blocks)
+   local warps_per_scheduler = math.max(blocks * facts.warps / 4, 0.5)
+   return math.min(math.max(fit.exposed / warps_per_scheduler, fit.exposed_least), 1)
+end
+
+-- Clocks for which `blocks` co-resident blocks keep an SM busy with one tile of each team.
+function M.busy_clocks(variant, facts, arch, blocks)
+   local busiest, sum = 0, 0
+   for _, clocks in ipairs(unit_clocks(variant, facts, arch)) do
+      busiest, sum = math.max(busiest, clocks), sum + clocks
+   end
+   local clocks = blocks * (busiest + exposed_share(facts, blocks) * (sum - busiest))
+   return clocks * (1 + fit.spill * facts.spilled)
+end
+
+-- Clocks in which `blocks` co-resident blocks do one tile each.
+local function tile_clocks(variant, facts, arch, blocks)
+   local barrier = fit.barrier * facts.warps / 4 * (blocks == 1 and fit.alone or 1)
+   local chunks, threads = variant.bc * facts.d_pad // 8, 32 * facts.warps // facts.teams
+   local copies = 2 * ((chunks + threads - 1) // threads) -- of K and of V
+   local issue = fit.issue[facts.fill] * copies * facts.warps / 4 * exposed_share(facts, blocks)
+   local clocks = M.busy_clocks(variant, facts, arch, blocks)
+      + blocks * (barrier * facts.barriers + issue)
+   -- Each wait of the tile comes `ahead` tile times after the loads that it waits for.
+   local covered = clocks
+   for _, ahead in ipairs(facts.ahead) do
+      clocks = clocks + math.max(fit.load_latency - ahead * covered, 0)
+   end
+   return clocks
+end
+
+-- K/V tiles that the blocks of one head visit, sum and maximum; one with a mask counts for more.
+local function visited_tiles(variant, problem)
+   local br, bc = variant.br, variant.bc
+   local q_tiles = (problem.seq_q + br - 1) // br
+   local all = (problem.seq_k + bc - 1) // bc
+   if problem.causal == 0 then
+      return q_tiles * all, all
+   end
+   local sum, most = 0, 0
+   local masked = fit.masked * math.max(br // bc, 1)
+   for tile = 1, q_tiles do
+      local keys = math.min(tile * br, problem.seq_q) + problem.seq_k - problem.seq_q
+      local tiles = keys > 0 and (keys + bc - 1) // bc + masked or 0
+      sum, most = sum + tiles, math.max(most, tiles)
+   end
+   return sum, most
+end
+
+-- us that the memory system needs, however fast the SMs are.
+local function memory_us(variant, problem, arch, tiles)
+   local rows_q = 2 * problem.batch * problem.heads_q * problem.seq_q -- Q and O
+   local rows_k = 2 * problem.batch * problem.heads_kv * problem.seq_k -- K and V
+   local dram = 2 * problem.head_dim * (rows_q + rows_k)
+   local l2 = 2 * problem.head_dim * (rows_q + 2 * variant.bc * tiles)
+   return math.max(dram / arch.dram, l2 / arch.l2)
+end
+
+-- us for a problem. variant: br, bc, q; facts: warps, teams, registers, spilled (registers beyond
+-- those), d_pad, smem_bytes, k8, fill, fill_ways, barriers, ahead (forward.lua explains them). math.huge
+-- when no SM can hold it.
+function M.forward(variant, facts, problem, arch)
+   local resident = M.resident_blocks(facts, arch)
+   if resident < 1 then
+      return math.huge
+   end
+   local heads = problem.batch * problem.heads_q
+   local blocks = heads * ((problem.seq_q + variant.br - 1) // variant.br)
+   local sum, most = visited_tiles(variant, problem)
+   local function clocks(count)
+      return tile_clocks(variant, facts, arch, count)
+   end
+   local slots = arch.sm_count * resident
+   local waves, rest = blocks // slots, blocks % slots
+   local last = rest > 0 and (rest + arch.sm_count - 1) // arch.sm_count or 0
+   local busy
+   if problem.causal == 0 or waves == 0 then
+      busy = most * (waves * clocks(resident) + (last > 0 and clocks(last) or 0))
+   else
+      -- The longest blocks start first, so the SMs end at nearly the same time.
+      local mean = sum * heads / blocks
+      busy = clocks(resident) * (sum * heads / slots + fit.tail * mean)
+   end
+   local edges = fit.prologue * (waves + (last > 0 and 1 or 0))
+   local us = math.max((busy + edges) / arch.clock, memory_us(variant, problem, arch, sum * heads))
+   return M.launch_us + us * (1 + fit.footprint * facts.smem_bytes)
+end
+
+return M

@@ -1,0 +1,104 @@
+-- The cost model of the families that divide the keys: forward_plain_cost.lua's units, and three times that
+-- overlap: what a team needs for its tiles, one after the other; what an SM needs for those of all
+-- its teams; what the memory needs. Teams run apart, so none of the three has to wait for another
+-- for long. On top come the edges of a block, its teams' merge and the combining kernel.
+local cost = require("ops.forward_plain_cost")
+
+local M = {}
+
+-- Fitted to 430 timings of seven problems on an H200 (decode at D=128, short prefill at D=64): on
+-- each, the best of the model's first six is within 3 % of the fastest, on six within 0.5 %.
+local fit = {
+   -- Clocks of a warp for its own instructions on a tile of 16 rows and bc * d = 2048, which
+   -- nothing hides; and for each row tile more, the share of the first one's.
+   tile = 590,
+   row_tile = 0.65,
+   -- Clocks that a wait for a tile from DRAM costs, or from L2 when other blocks read it too.
+   dram_latency = 820,
+   l2_latency = 150,
+   -- Share of the peak bandwidth that is reached.
+   dram = 0.94,
+   -- How sharply the longest of the three times hides the others.
+   overlap = 2.5,
+   -- us of a block before its first tile and after its last.
+   edges = 1.3,
+   -- Clocks per row and team of a merge.
+   merge = 7,
+   -- us for the combining kernel, and for each split that it reads.
+   combine = 2.7,
+   combine_split = 0.06,
+}
+
+local function ceil_div(a, b)
+   return (a + b - 1) // b
+end
+
+-- Row tiles of all key heads: the blocks if no keys were divided.
+local function row_tiles(v, problem)
+   local rows = problem.seq_q * (problem.heads_q // problem.heads_kv)
+   return ceil_div(rows, v.br) * problem.heads_kv * problem.batch
+end
+
+-- Blocks among which the keys of a row tile are divided: what runtime/ops/grid.c computes at launch.
+function M.splits(v, problem, arch, waves)
+   local steps = ceil_div(problem.seq_k, v.bc * v.teams)
+   local splits = math.min(waves * arch.sm_count // row_tiles(v, problem), 256, steps)
+   return splits <= 1 and 1 or ceil_div(steps, ceil_div(steps, splits))
+end
+
+-- Clocks of a team for one tile. Two waits if K and V are loaded apart; the deeper the pipeline,
+-- the less is left of one.
+local function team_clocks(v, facts, latency)
+   local clocks = fit.tile * v.bc * facts.d_pad / 2048 * (1 + fit.row_tile * (facts.row_tiles - 1))
+   local waits = v.kstages == 1 and 2 or 1 / (v.kstages - 1)
+   return clocks + waits * latency
+end
+
+-- us that the memory system needs: each row tile reads K and V, all but the first from L2.
+local function memory_us(problem, arch, tiles)
+   local bytes_q = 4 * problem.head_dim * problem.batch * problem.heads_q * problem.seq_q
+   local bytes_k = 4 * problem.head_dim * problem.seq_k
+   local dram = bytes_q + bytes_k * problem.heads_kv * problem.batch
+   return math.max(dram / (fit.dram * arch.dram), (bytes_q + bytes_k * tiles) / arch.l2)
+end
+
+-- us of the combining kernel; the parts of O are written and read again in fp32.
+local function combine_us(problem, arch, splits)
+   if splits == 1 then
+      return 0
+   end
+   local rows = splits * problem.batch * problem.heads_q * problem.seq_q
+   return fit.combine + fit.combine_split * splits + 8 * rows * problem.head_dim / arch.dram
+end
+
+-- Share of the keys that the mean row sees.
+local function visible_share(problem)
+   local hidden = problem.causal * math.min(problem.seq_q, problem.seq_k) / 2
+   return 1 - hidden / problem.seq_k
+end
+
+-- us for a problem. v: br, bc, teams, kstages, waves, q; facts: as for cost.forward, and teams,
+-- row_tiles (forward.lua). math.huge when no SM can hold it.
+function M.forward(v, facts, problem, arch)
+   local resident = cost.resident_blocks(facts, arch)
+   if resident < 1 then
+      return math.huge
+   end
+   local splits = M.splits(v, problem, arch, v.waves)
+   local tiles = row_tiles(v, problem)
+   local blocks = tiles * splits
+   -- The last row tile sees all keys, causal or not.
+   local steps = ceil_div(ceil_div(ceil_div(problem.seq_k, v.bc), splits), v.teams)
+   local rounds = ceil_div(blocks, arch.sm_count * resident)
+   local together = math.min(resident, ceil_div(blocks, arch.sm_count))
+   local shared = tiles > problem.heads_kv * problem.batch
+   local team = team_clocks(v, facts, shared and fit.l2_latency or fit.dram_latency)
+   local sm = cost.busy_clocks(v, facts, arch, together) * visible_share(problem)
+   local chain_us, sm_us = rounds * steps * team / arch.clock, rounds * steps * sm / arch.clock
+   local p = fit.overlap
+   local body_us = (chain_us ^ p + sm_us ^ p + memory_us(problem, arch, tiles) ^ p) ^ (1 / p)
+   local edges_us = fit.edges + fit.merge * v.teams * v.br / arch.clock
+   return cost.launch_us + rounds * edges_us + body_us + combine_us(problem, arch, splits)
+end
+
+return M

@@ -1,0 +1,292 @@
+/*
+ * From CUDA text to an artifact.
+ *
+ * - The options are a function of the target and the NVRTC version alone, so source, target and
+ * version decide the key, and with it the bytes of the image.
+ * - The program object is destroyed on every path; the log is fetched on every path behind
+ * compilation.
+ * - Registers and spills are read from what ptxas says (-v), which NVRTC puts into the log. PTX has
+ * met no ptxas, so it has neither.
+ */
+#include <locale.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include "runtime/base/alloc.h"
+#include "runtime/base/status.h"
+#include "runtime/cuda/compile.h"
+#include "runtime/cuda/cuda_api.h"
+
+enum { ARCH_MAX = 999, ARCHS_MAX = 64, OPTIONS_MAX = 8, NO_CACHE_SINCE = 12090 };
+
+static fa2_status check(const fa2i_nvrtc_table *nvrtc, nvrtcResult result, const char *what)
+{
+    if (result == NVRTC_SUCCESS)
+        return FA2_OK;
+    return fa2i_fail(result == NVRTC_ERROR_OUT_OF_MEMORY ? FA2_E_MEMORY : FA2_E_COMPILE, "%s: %s",
+                     what, nvrtc->get_error_string(result));
+}
+
+/* ---- target and key ---- */
+
+static fa2_status read_archs(const fa2i_nvrtc_table *nvrtc, int archs[ARCHS_MAX], int *ret_count)
+{
+    int count = 0;
+    const fa2_status st =
+        check(nvrtc, nvrtc->get_num_supported_archs(&count), "nvrtcGetNumSupportedArchs");
+    if (st != FA2_OK)
+        return st;
+    if (count < 1 || count > ARCHS_MAX)
+        return fa2i_fail(FA2_E_COMPILE, "NVRTC says that it knows %d architectures", count);
+    *ret_count = count;
+    return check(nvrtc, nvrtc->get_supported_archs(archs), "nvrtcGetSupportedArchs");
+}
+
+fa2_status fa2i_target_for(int arch, bool as_ptx, fa2i_target *ret_target)
+{
+    const fa2i_nvrtc_table *nvrtc = NULL;
+    fa2_status st = FA2_OK;
+    int archs[ARCHS_MAX], count = 0, newest = 0, oldest = 0;
+
+    if (arch < 1 || arch > ARCH_MAX)
+        return fa2i_fail(FA2_E_INVALID, "sm_%d is no SM; it must be from 1 to %d", arch, ARCH_MAX);
+    FA2_TRY(fa2i_nvrtc_get(&nvrtc));
+    FA2_TRY(read_archs(nvrtc, archs, &count));
+    oldest = archs[0];
+    for (int i = 0; i < count; i++) {
+        if (archs[i] <= arch && archs[i] > newest)
+            newest = archs[i];
+        if (archs[i] < oldest)
+            oldest = archs[i];
+    }
+    if (newest == 0) {
+        st = fa2i_fail(FA2_E_UNSUPPORTED,
+                       "this NVRTC makes no code for sm_%d: the oldest it knows is sm_%d", arch,
+                       oldest);
+        goto done;
+    }
+    fa2i_target target = {.ptx = as_ptx || newest != arch};
+    snprintf(target.name, sizeof target.name, "%s_%d", target.ptx ? "compute" : "sm", newest);
+    *ret_target = target;
+done:
+    return st;
+}
+
+typedef struct options {
+    char architecture[48];
+    const char *list[OPTIONS_MAX];
+    int count;
+} options;
+
+static void make_options(const fa2i_target *target, int version, options *o)
+{
+    snprintf(o->architecture, sizeof o->architecture, "--gpu-architecture=%s", target->name);
+    o->count = 0;
+    o->list[o->count++] = o->architecture;
+    o->list[o->count++] = "--std=c++17";
+    o->list[o->count++] = "-default-device";
+    if (!target->ptx)
+        o->list[o->count++] = "--ptxas-options=-v";
+    if (version >= NO_CACHE_SINCE) /* a cached answer comes without the words of ptxas */
+        o->list[o->count++] = "--no-cache";
+}
+
+static fa2_status read_version(const fa2i_nvrtc_table *nvrtc, int *ret_version)
+{
+    int major = 0, minor = 0;
+    const fa2_status st = check(nvrtc, nvrtc->version(&major, &minor), "nvrtcVersion");
+    *ret_version = 1000 * major + 10 * minor;
+    return st;
+}
+
+static void make_key(const char *source, const fa2i_target *target, int version, const options *o,
+                     fa2i_key *ret_key)
+{
+    char compiler[32];
+    fa2i_part parts[OPTIONS_MAX + 3];
+    size_t count = 0;
+    snprintf(compiler, sizeof compiler, "nvrtc %d", version);
+    parts[count++] = (fa2i_part){source, strlen(source)};
+    parts[count++] = (fa2i_part){target->name, strlen(target->name)};
+    parts[count++] = (fa2i_part){compiler, strlen(compiler)};
+    for (int i = 0; i < o->count; i++)
+        parts[count++] = (fa2i_part){o->list[i], strlen(o->list[i])};
+    fa2i_key_of(parts, count, ret_key);
+}
+
+fa2_status fa2i_compile_key(const char *source, const fa2i_target *target, fa2i_key *ret_key)
+{
+    const fa2i_nvrtc_table *nvrtc = NULL;
+    fa2_status st = FA2_OK;
+    options o;
+    int version = 0;
+    FA2_TRY(fa2i_nvrtc_get(&nvrtc));
+    FA2_TRY(read_version(nvrtc, &version));
+    make_options(target, version, &o);
+    make_key(source, target, version, &o, ret_key);
+done:
+    return st;
+}
+
+/* ---- compiling ---- */
+
+/* Older NVRTCs read "2.22e-16" as 2 under a locale with a decimal comma, and changed the locale. */
+static fa2_status compile_in_c_locale(const fa2i_nvrtc_table *nvrtc, nvrtcProgram program,
+                                      const options *o, nvrtcResult *ret_result, double *ret_ms)
+{
+    struct timespec start, end;
+    const locale_t c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    if (c_locale == (locale_t)0)
+        return fa2i_fail(FA2_E_MEMORY, "out of memory: no C locale to compile in");
+    const locale_t callers = uselocale(c_locale);
+    clock_gettime(CLOCK_MONOTONIC, &start);
+    *ret_result = nvrtc->compile_program(program, o->count, o->list);
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    uselocale(callers);
+    freelocale(c_locale);
+    *ret_ms =
+        1e3 * (double)(end.tv_sec - start.tv_sec) + 1e-6 * (double)(end.tv_nsec - start.tv_nsec);
+    return FA2_OK;
+}
+
+/* *ret_log stays NULL when the compiler said nothing. */
+static fa2_status take_log(const fa2i_nvrtc_table *nvrtc, nvrtcProgram program, char **ret_log)
+{
+    fa2_status st = FA2_OK;
+    char *log = NULL;
+    size_t bytes = 0;
+    FA2_TRY(check(nvrtc, nvrtc->get_program_log_size(program, &bytes), "nvrtcGetProgramLogSize"));
+    if (bytes <= 1)
+        goto done;
+    log = fa2i_alloc(bytes + 1); /* the size counts the NUL; one more in case it does not */
+    if (log == NULL) {
+        st = fa2i_fail(FA2_E_MEMORY, "out of memory for a compiler log of %zu bytes", bytes);
+        goto done;
+    }
+    FA2_TRY(check(nvrtc, nvrtc->get_program_log(program, log), "nvrtcGetProgramLog"));
+    *ret_log = log;
+    log = NULL;
+done:
+    fa2i_free(log);
+    return st;
+}
+
+static fa2_status take_image(const fa2i_nvrtc_table *nvrtc, nvrtcProgram program, bool ptx,
+                             fa2i_blob *ret_image)
+{
+    fa2_status st = FA2_OK;
+    fa2i_blob image = {0};
+    FA2_TRY(check(nvrtc,
+                  ptx ? nvrtc->get_ptx_size(program, &image.bytes)
+                      : nvrtc->get_cubin_size(program, &image.bytes),
+                  "the size of the compiled code"));
+    image.data = fa2i_alloc(image.bytes);
+    if (image.data == NULL) {
+        st = fa2i_fail(FA2_E_MEMORY, "out of memory for %zu bytes of compiled code", image.bytes);
+        goto done;
+    }
+    FA2_TRY(check(nvrtc,
+                  ptx ? nvrtc->get_ptx(program, image.data) : nvrtc->get_cubin(program, image.data),
+                  "the compiled code"));
+    *ret_image = image;
+    image = (fa2i_blob){0};
+done:
+    fa2i_blob_done(&image);
+    return st;
+}
+
+/* Registers: of the hungriest function; spills: of all. ptxas writes
+ *     0 bytes stack frame, 8 bytes spill stores, 16 bytes spill loads
+ *     ptxas info    : Used 128 registers, ... */
+static void read_usage(fa2i_kernel *kernel)
+{
+    static const char frame[] = "bytes stack frame, ";
+    for (const char *at = kernel->log; at != NULL && (at = strstr(at, frame)) != NULL;) {
+        int stores = 0, loads = 0;
+        at += sizeof frame - 1;
+        if (sscanf(at, "%d bytes spill stores, %d bytes spill loads", &stores, &loads) == 2)
+            kernel->spill_bytes += stores + loads;
+    }
+    for (const char *at = kernel->log; at != NULL && (at = strstr(at, "Used ")) != NULL; at++) {
+        int registers = 0;
+        if (sscanf(at, "Used %d registers", &registers) == 1 && registers > kernel->registers)
+            kernel->registers = registers;
+    }
+    if (kernel->spill_bytes > 0)
+        kernel->outcome = FA2I_OUTCOME_SPILLED;
+}
+
+/* Put what NVRTC calls a failure before its log, which may be empty. */
+static fa2_status name_failure(const fa2i_nvrtc_table *nvrtc, nvrtcResult result, char **log)
+{
+    const char *name = nvrtc->get_error_string(result);
+    const char *said = *log != NULL ? *log : "no log";
+    const size_t bytes = strlen(name) + strlen(said) + sizeof ": ";
+    char *named = fa2i_alloc(bytes);
+    if (named == NULL)
+        return fa2i_fail(FA2_E_MEMORY, "out of memory for a compiler log of %zu bytes", bytes);
+    snprintf(named, bytes, "%s: %s", name, said);
+    fa2i_free(*log);
+    *log = named;
+    return FA2_OK;
+}
+
+/* Run the compiler over a program, and take what it made into kernel. */
+static fa2_status run(const fa2i_nvrtc_table *nvrtc, nvrtcProgram program, const options *o,
+                      bool ptx, fa2i_kernel *kernel)
+{
+    fa2_status st = FA2_OK;
+    nvrtcResult result = NVRTC_SUCCESS;
+    FA2_TRY(compile_in_c_locale(nvrtc, program, o, &result, &kernel->compile_ms));
+    FA2_TRY(take_log(nvrtc, program, &kernel->log));
+    if (result == NVRTC_ERROR_BUILTIN_OPERATION_FAILURE) {
+        st = fa2i_fail(FA2_E_NO_NVRTC, "NVRTC (%s) does not find its builtins library: %s",
+                       fa2i_nvrtc_path(), kernel->log != NULL ? kernel->log : "no log");
+    } else if (result == NVRTC_ERROR_OUT_OF_MEMORY || result == NVRTC_ERROR_INVALID_OPTION) {
+        (void)check(nvrtc, result, "nvrtcCompileProgram");
+        st = fa2i_fail(result == NVRTC_ERROR_OUT_OF_MEMORY ? FA2_E_MEMORY : FA2_E_COMPILE, "%s: %s",
+                       fa2_last_message(), kernel->log != NULL ? kernel->log : "no log");
+    } else if (result != NVRTC_SUCCESS) {
+        /* Errors inside the compiler, too: they come with the source, and come again. */
+        kernel->outcome = FA2I_OUTCOME_COMPILE_ERROR;
+        if (result != NVRTC_ERROR_COMPILATION)
+            FA2_TRY(name_failure(nvrtc, result, &kernel->log));
+    } else {
+        FA2_TRY(take_image(nvrtc, program, ptx, &kernel->image));
+        read_usage(kernel);
+    }
+done:
+    return st;
+}
+
+fa2_status fa2i_compile(const fa2i_variant *variant, const char *source, const fa2i_target *target,
+                        const char *generator, fa2i_kernel *ret_kernel)
+{
+    const fa2i_nvrtc_table *nvrtc = NULL;
+    fa2_status st = FA2_OK;
+    nvrtcProgram program = NULL;
+    fa2i_kernel kernel = {.variant = *variant};
+    options o;
+    char name[FA2I_VARIANT_CHARS + 4]; /* "fwd_sm80.cu" */
+
+    FA2_TRY(fa2i_nvrtc_get(&nvrtc));
+    FA2_TRY(read_version(nvrtc, &kernel.nvrtc));
+    make_options(target, kernel.nvrtc, &o);
+    make_key(source, target, kernel.nvrtc, &o, &kernel.key);
+    memcpy(kernel.target, target->name, sizeof kernel.target);
+    snprintf(kernel.generator, sizeof kernel.generator, "%s", generator);
+    snprintf(name, sizeof name, "%.*s.cu", (int)strcspn(variant->text, " "), variant->text);
+
+    FA2_TRY(check(nvrtc, nvrtc->create_program(&program, source, name, 0, NULL, NULL),
+                  "nvrtcCreateProgram"));
+    FA2_TRY(run(nvrtc, program, &o, target->ptx, &kernel));
+    *ret_kernel = kernel;
+    kernel = (fa2i_kernel){0};
+done:
+    if (st != FA2_OK)
+        fa2i_fail_prefix(st, "compiling %s for %s", variant->text, target->name);
+    if (program != NULL)
+        (void)nvrtc->destroy_program(&program);
+    fa2i_kernel_done(&kernel);
+    return st;
+}

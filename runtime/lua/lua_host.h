@@ -1,0 +1,38 @@
+/*
+ * The Lua state of a generator: which libraries and files scripts see, and how C calls them.
+ *
+ * C code that touches the state is a body: a lua_CFunction with one argument, a light userdata,
+ * that fa2i_lua_host_run calls. Only inside a body may Lua errors be raised; what a body allocates
+ * outside Lua must be reachable from its argument, since Lua may jump out of it. The locale is C
+ * meanwhile: Lua formats numbers. One host must not be used by two threads at once.
+ */
+#ifndef FA2I_LUA_HOST_H
+#define FA2I_LUA_HOST_H
+
+#include <locale.h>
+#include <lua.h>
+#include "runtime/lua/generator_files.h"
+
+typedef struct fa2i_lua_host {
+    lua_State *lua;
+    locale_t c_locale;
+    fa2i_generator_files files;
+    bool out_of_memory; /* a request failed in the current run, whatever a script made of it */
+} fa2i_lua_host;
+
+/* Read the files, open the state, load gen/init.lua. *ret_host must be zeroed and must not move
+ * afterwards; it is the caller's (fa2i_lua_host_done), also after an error. FA2_E_GENERATOR with
+ * Lua's message and traceback; FA2_E_IO; FA2_E_MEMORY. */
+fa2_status fa2i_lua_host_open(fa2i_lua_host *ret_host);
+void fa2i_lua_host_done(fa2i_lua_host *host); /* zeroed objects are fine */
+
+/* Call body(argument). FA2_E_GENERATOR with message and traceback when it raises a Lua error. */
+fa2_status fa2i_lua_host_run(fa2i_lua_host *host, lua_CFunction body, void *argument);
+
+/* For bodies: push the function gen/init.lua exports as `name`. */
+void fa2i_lua_host_push_entry(lua_State *L, const char *name);
+
+/* For bodies: push a function that returns the text of templates/FILE, or nil. */
+void fa2i_lua_host_push_read(lua_State *L, fa2i_lua_host *host);
+
+#endif

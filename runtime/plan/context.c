@@ -1,0 +1,222 @@
+/*
+ * The public interface: a device, its plans, and the planner that makes them.
+ *
+ * - The warm path (fa2_forward on a planned problem) reads plans and device, and nothing else: no
+ *   lock, no allocation, no driver call besides the launch and what enter needs. A plan that is
+ *   found vouches for the problem; only its arguments are checked.
+ * - Everything that changes is behind `mutex`: the planner, and adding to plans. A thread that
+ *   misses takes the lock and looks again, so that threads that prepare one problem together make
+ *   one plan.
+ * - Plans are never taken away, so readers need no more than the table. That they do not pile up
+ *   over the days of a server is the business of PLANS_KEPT: beyond it fa2_forward keeps none.
+ * - The device's context is entered around a launch, which costs one look at the current one
+ *   unless that is another.
+ */
+#include "fa2.h"
+
+#include <pthread.h>
+#include "runtime/base/alloc.h"
+#include "runtime/plan/planner.h"
+
+enum { PLANS_KEPT = 16384 }; /* fa2.h names it, and what they take */
+
+struct fa2_context {
+    fa2i_device device; /* does not change once open */
+    fa2i_plans plans;
+    pthread_mutex_t mutex;
+    fa2i_planner planner;
+};
+
+static fa2_status check_config(const fa2_config *config)
+{
+    if (config->device_plus_one < 0)
+        return fa2i_fail(FA2_E_INVALID, "config.device_plus_one is %d; it must be 0 or more",
+                         config->device_plus_one);
+    if (config->arch < 0)
+        return fa2i_fail(FA2_E_INVALID, "config.arch is %d; it must be 0, 75, 80, 86 ...",
+                         config->arch);
+    return FA2_OK;
+}
+
+fa2_status fa2_context_create(const fa2_config *config, fa2_context **ret_context)
+{
+    fa2_status st = FA2_OK;
+    fa2_context *context = NULL;
+    const fa2_config defaults = {0};
+
+    if (ret_context == NULL)
+        return fa2i_fail(FA2_E_INVALID, "ret_context is NULL");
+    if (config == NULL)
+        config = &defaults;
+    FA2_TRY(check_config(config));
+    context = fa2i_alloc(sizeof(*context));
+    if (context == NULL) {
+        st = fa2i_fail(FA2_E_MEMORY, "no memory for a context");
+        goto done;
+    }
+    pthread_mutex_init(&context->mutex, NULL); /* cannot fail with default attributes */
+    FA2_TRY(fa2i_device_open(config->device_plus_one, &context->device));
+    FA2_TRY(fa2i_planner_init(&context->planner, &context->device, config));
+    FA2_TRY(fa2i_plans_init(&context->plans));
+    *ret_context = context;
+    context = NULL; /* ownership has moved to the caller */
+done:
+    fa2_context_destroy(context);
+    return st;
+}
+
+void fa2_context_destroy(fa2_context *context)
+{
+    if (context == NULL)
+        return;
+    fa2i_plans_done(&context->plans);
+    fa2i_planner_done(&context->planner);
+    fa2i_device_close(&context->device);
+    pthread_mutex_destroy(&context->mutex);
+    fa2i_free(context);
+}
+
+/* Under the lock. unkept: where the plan goes when PLANS_KEPT are kept; NULL: it is kept always. */
+static fa2_status find_or_make(fa2_context *context, const fa2_problem *problem, fa2i_plan *unkept,
+                               const fa2i_plan **ret_plan)
+{
+    fa2_status st = FA2_OK;
+    fa2i_plan made;
+    const fa2i_plan *plan = fa2i_plans_find(&context->plans, problem);
+
+    if (plan == NULL) {
+        FA2_TRY(fa2i_planner_make(&context->planner, problem, &made));
+        if (unkept == NULL || fa2i_plans_count(&context->plans) < PLANS_KEPT) {
+            FA2_TRY(fa2i_plans_add(&context->plans, &made, &plan));
+        } else {
+            *unkept = made;
+            plan = unkept;
+        }
+    }
+    *ret_plan = plan;
+done:
+    return st;
+}
+
+/* Preparing would synchronise, so a stream that is being captured is an error. */
+static fa2_status check_capture(const fa2_context *context, const fa2_problem *problem,
+                                CUstream stream)
+{
+    const fa2i_cuda_table *cuda = context->device.cuda;
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    char text[160];
+
+    fa2_status st = fa2i_device_enter(&context->device); /* the default stream is the context's */
+    if (st != FA2_OK)
+        return st;
+    CUresult result = cuda->stream_is_capturing(stream, &status);
+    fa2i_device_leave(&context->device);
+    /* asked about the default stream, the driver answers "implicit" while another stream captures
+     */
+    bool implicit = result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+    if (result != CUDA_SUCCESS && !implicit)
+        return fa2i_cuda_check(cuda, result, "cuStreamIsCapturing");
+    if (status == CU_STREAM_CAPTURE_STATUS_NONE && !implicit)
+        return FA2_OK;
+    fa2i_problem_format(problem, text, sizeof(text));
+    return fa2i_fail(FA2_E_CAPTURE,
+                     "%s is not prepared and the stream is being captured: call fa2_prepare before "
+                     "the capture begins (fa2_forward keeps only the first %d problems prepared)",
+                     text, PLANS_KEPT);
+}
+
+/* The slow path of a valid problem: one thread makes the plan, the others wait and find it. */
+static fa2_status make_plan(fa2_context *context, const fa2_problem *problem, fa2i_plan *unkept,
+                            const fa2i_plan **ret_plan)
+{
+    pthread_mutex_lock(&context->mutex);
+    fa2_status st = find_or_make(context, problem, unkept, ret_plan);
+    pthread_mutex_unlock(&context->mutex);
+    return st;
+}
+
+/* A plan that is kept, so that what is said about it holds for later calls. */
+static fa2_status get_plan(fa2_context *context, const fa2_problem *problem,
+                           const fa2i_plan **ret_plan)
+{
+    if (context == NULL || problem == NULL)
+        return fa2i_fail(FA2_E_INVALID, "%s is NULL", context == NULL ? "context" : "problem");
+    *ret_plan = fa2i_plans_find(&context->plans, problem);
+    if (*ret_plan != NULL)
+        return FA2_OK;
+    fa2_status st = fa2i_problem_check(problem);
+    return st != FA2_OK ? st : make_plan(context, problem, NULL, ret_plan);
+}
+
+fa2_status fa2_prepare(fa2_context *context, const fa2_problem *problem)
+{
+    const fa2i_plan *plan = NULL;
+    return get_plan(context, problem, &plan);
+}
+
+fa2_status fa2_workspace_size(fa2_context *context, const fa2_problem *problem, size_t *ret_bytes)
+{
+    fa2_status st = FA2_OK;
+    const fa2i_plan *plan = NULL;
+
+    if (ret_bytes == NULL)
+        return fa2i_fail(FA2_E_INVALID, "ret_bytes is NULL");
+    FA2_TRY(get_plan(context, problem, &plan));
+    *ret_bytes = plan->grid.workspace_bytes;
+done:
+    return st;
+}
+
+fa2_status fa2_explain(fa2_context *context, const fa2_problem *problem,
+                       fa2_explanation *ret_explanation)
+{
+    fa2_status st = FA2_OK;
+    const fa2i_plan *plan = NULL;
+
+    if (ret_explanation == NULL)
+        return fa2i_fail(FA2_E_INVALID, "ret_explanation is NULL");
+    FA2_TRY(get_plan(context, problem, &plan));
+    fa2i_planner_explain(&context->planner, plan, ret_explanation);
+done:
+    return st;
+}
+
+static fa2_status check_workspace(const fa2i_plan *plan, const fa2_forward_args *args)
+{
+    if (args->workspace_bytes >= plan->grid.workspace_bytes)
+        return FA2_OK;
+    return fa2i_fail(FA2_E_INVALID,
+                     "workspace_bytes is %zu; this problem needs %zu (fa2_workspace_size)",
+                     args->workspace_bytes, plan->grid.workspace_bytes);
+}
+
+fa2_status fa2_forward(fa2_context *context, const fa2_problem *problem,
+                       const fa2_forward_args *args, void *stream)
+{
+    fa2_status st = FA2_OK;
+    bool entered = false;
+    fa2i_plan unkept;
+
+    if (context == NULL || problem == NULL || args == NULL)
+        return fa2i_fail(FA2_E_INVALID, "%s is NULL",
+                         context == NULL   ? "context"
+                         : problem == NULL ? "problem"
+                                           : "args");
+    const fa2i_plan *plan = fa2i_plans_find(&context->plans, problem);
+    if (plan == NULL)
+        FA2_TRY(fa2i_problem_check(problem));
+    FA2_TRY(fa2i_forward_args_check(problem, args));
+    if (plan == NULL) {
+        FA2_TRY(check_capture(context, problem, stream));
+        FA2_TRY(make_plan(context, problem, &unkept, &plan));
+    }
+    FA2_TRY(check_workspace(plan, args));
+    FA2_TRY(fa2i_device_enter(&context->device));
+    entered = true;
+    FA2_TRY(fa2i_launch_forward(&context->device, &plan->slot->loaded, &plan->grid, problem, args,
+                                stream));
+done:
+    if (entered)
+        fa2i_device_leave(&context->device);
+    return st;
+}

@@ -1,0 +1,41 @@
+/*
+ * Plans: what a context holds ready to launch, one per problem, found without a lock.
+ *
+ * Threads. Any number of threads may call fa2i_plans_find while one adds; adding and counting are
+ * serialised by the caller. fa2i_plans_done must be the last call. Errors: FA2_E_MEMORY, and the
+ * plans are as before. Ownership. A plan that was added lives until fa2i_plans_done, at one
+ * address.
+ */
+#ifndef FA2I_PLAN_H
+#define FA2I_PLAN_H
+
+#include "runtime/plan/choose.h"
+#include "runtime/plan/kernels.h"
+
+typedef struct fa2i_plan {
+    fa2_problem problem;   /* valid: only checked problems get a plan */
+    const fa2i_slot *slot; /* loaded; belongs to the context's kernels, which outlive the plans */
+    fa2i_grid grid;
+    fa2i_decision decision; /* choice.problem: what the kernel was chosen for, by any rule */
+    size_t tried;           /* for FA2_RULE_DEFAULT: how many of the cost model's choices */
+} fa2i_plan;
+
+typedef struct fa2i_plan_table fa2i_plan_table;
+
+typedef struct fa2i_plans {
+    _Atomic(fa2i_plan_table *) table;
+} fa2i_plans;
+
+fa2_status fa2i_plans_init(fa2i_plans *plans);
+void fa2i_plans_done(fa2i_plans *plans); /* zeroed objects are fine */
+
+/* The plan of this very problem, or NULL. Takes no lock and allocates nothing. */
+const fa2i_plan *fa2i_plans_find(fa2i_plans *plans, const fa2_problem *problem);
+
+/* Add a copy of a plan whose problem has none yet, and borrow it. */
+fa2_status fa2i_plans_add(fa2i_plans *plans, const fa2i_plan *plan, const fa2i_plan **ret_plan);
+
+/* How many there are. */
+size_t fa2i_plans_count(const fa2i_plans *plans);
+
+#endif

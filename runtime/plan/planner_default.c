@@ -1,0 +1,319 @@
+/*
+ * The default rule: nothing tuned can be used, so the cost model's candidates are compiled in its
+ * order until one has no spills and loads.
+ *
+ * - An artifact that an earlier process compiled and stored is taken from the database by its
+ *   key; the key holds source, options, target and compiler, so it is the same code.
+ * - A kernel that the tuner found wrong, on this card or another, is never taken; one that is found
+ *   wrong later, not any more by new plans.
+ * - A variant that does not compile is not compiled again.
+ * - The target is a cubin. It becomes PTX, for good, when the driver has no use for cubins of
+ *   this SM, or NVRTC does not know the SM, or the caller asked for another SM; the log tells.
+ * - Whatever is compiled and loads is stored, so that it is compiled once per machine.
+ * - The cost model is asked about rounded problems (fa2i_problem_rounded), and its answers stay: a
+ *   decode that grows by a token meets a new question only now and then. Rounding depends on the
+ *   problem alone, so what came before decides how long a call takes, never which kernel it gets.
+ */
+#include "runtime/plan/planner.h"
+
+#include <string.h>
+#include "runtime/base/alloc.h"
+
+enum {
+    MAX_TRIES = 4,       /* each takes about a second, and a caller is waiting */
+    LOG_CHARS = 400,     /* of a compiler's log in a message */
+    PROBLEM_CHARS = 160, /* of a formatted problem */
+};
+
+/* An answer: what is taken for all problems that round to this one. */
+struct fa2i_default {
+    fa2_problem rounded;
+    const fa2i_slot *slot;
+    size_t tried;
+    fa2i_default *next;
+};
+
+/* A variant's fate. slot == NULL: it cannot be used; refusal says why, and so does the last
+ * message. */
+typedef struct attempt {
+    fa2i_slot *slot;
+    fa2_status refusal;
+} attempt;
+
+static fa2_status no_nvrtc(const fa2i_planner *planner, const fa2_problem *problem)
+{
+    char text[PROBLEM_CHARS];
+    fa2i_problem_format(problem, text, sizeof(text));
+    if (planner->database == NULL)
+        return fa2i_fail_prefix(FA2_E_NO_NVRTC,
+                                "no database is used, and no kernel for %s can be compiled", text);
+    return fa2i_fail_prefix(FA2_E_NO_NVRTC,
+                            "no tuned kernel for %s in %s, and none can be compiled", text,
+                            planner->database);
+}
+
+static fa2_status find_target(fa2i_planner *planner, const fa2_problem *problem, int arch)
+{
+    if (planner->target.name[0] != '\0')
+        return FA2_OK;
+    fa2_status st = fa2i_target_for(arch, planner->arch != 0, &planner->target);
+    if (st == FA2_E_NO_NVRTC)
+        return no_nvrtc(planner, problem);
+    if (st == FA2_OK && planner->target.ptx && planner->arch == 0)
+        fa2i_planner_log(planner,
+                         "this NVRTC does not know sm_%d: kernels are compiled as PTX for %s", arch,
+                         planner->target.name);
+    return st;
+}
+
+static fa2_status switch_to_ptx(fa2i_planner *planner)
+{
+    fa2i_target ptx;
+    fa2_status st = fa2i_target_for(planner->device->card.arch, true, &ptx);
+    if (st != FA2_OK)
+        return st;
+    fa2i_planner_log(planner, "the driver loads no %s code: kernels are compiled as PTX for %s",
+                     planner->target.name, ptx.name);
+    planner->target = ptx;
+    return FA2_OK;
+}
+
+/* Did fa2-tune find this kernel wrong? When nothing can be found out: no. */
+static bool is_known_wrong(const fa2i_planner *planner, const fa2i_key *key)
+{
+    bool refuted = false;
+    return planner->cache != NULL &&
+           fa2i_cache_is_refuted(planner->cache, key, &refuted) == FA2_OK && refuted;
+}
+
+/* Take the artifact from the database, else compile it. */
+static fa2_status get_artifact(const fa2i_planner *planner, const fa2i_key *key,
+                               const fa2i_variant *variant, const char *source,
+                               fa2i_kernel *ret_kernel, bool *ret_compiled)
+{
+    *ret_compiled = false;
+    if (planner->cache != NULL) {
+        fa2_status st =
+            fa2i_cache_get_kernel(planner->cache, key, FA2I_LAUNCH_ABI, true, ret_kernel);
+        if (st == FA2_OK || st == FA2_E_MEMORY)
+            return st;
+    }
+    *ret_compiled = true;
+    return fa2i_compile(variant, source, &planner->target, fa2i_generator_id(planner->generator),
+                        ret_kernel);
+}
+
+static void store(fa2i_planner *planner, const fa2i_kernel *kernel)
+{
+    if (planner->cache == NULL || planner->read_only)
+        return;
+    if (fa2i_cache_put_kernel(planner->cache, kernel, FA2I_LAUNCH_ABI) != FA2_OK) {
+        fa2i_planner_log(planner, "compiled kernels are not stored: %s", fa2_last_message());
+        planner->read_only = true; /* said once; the next process tries again */
+    }
+}
+
+static fa2_status load_artifact(fa2i_planner *planner, fa2i_slot *slot, const fa2i_variant *variant,
+                                const char *source, attempt *ret_attempt)
+{
+    fa2_status st = FA2_OK;
+    fa2i_kernel kernel = {0};
+    bool compiled = false;
+
+    FA2_TRY(get_artifact(planner, &slot->key, variant, source, &kernel, &compiled));
+    if (kernel.outcome == FA2I_OUTCOME_COMPILE_ERROR) {
+        ret_attempt->refusal =
+            fa2i_fail(FA2_E_COMPILE, "%s for %s: %.*s", variant->text, planner->target.name,
+                      LOG_CHARS, kernel.log == NULL ? "" : kernel.log);
+        fa2i_kernels_refuse(slot, FA2_E_COMPILE);
+        goto done;
+    }
+    st = fa2i_kernels_load(&planner->kernels, slot, &kernel);
+    if (st != FA2_OK && slot->state == FA2I_SLOT_REFUSED) {
+        ret_attempt->refusal = st;
+        st = FA2_OK;
+        goto done;
+    }
+    if (st != FA2_OK)
+        goto done;
+    ret_attempt->slot = slot;
+    if (compiled)
+        store(planner, &kernel);
+done:
+    fa2i_kernel_done(&kernel);
+    return st;
+}
+
+static fa2_status try_target(fa2i_planner *planner, const fa2i_variant *variant, const char *source,
+                             attempt *ret_attempt, fa2i_slot **ret_slot)
+{
+    fa2i_key key;
+    fa2_status st = fa2i_compile_key(source, &planner->target, &key);
+    if (st != FA2_OK)
+        return st;
+    fa2i_slot *slot = fa2i_kernels_slot(&planner->kernels, &key);
+    if (slot == NULL)
+        return fa2i_fail(FA2_E_MEMORY, "no memory for a kernel's record");
+
+    *ret_slot = slot;
+    if (slot->state == FA2I_SLOT_REFUSED)
+        ret_attempt->refusal = fa2i_fail(slot->refusal, "%s was refused before", variant->text);
+    else if (is_known_wrong(planner, &key))
+        ret_attempt->refusal =
+            fa2i_fail(FA2_E_UNSUPPORTED, "%s was verified, and gives wrong results", variant->text);
+    else if (slot->state == FA2I_SLOT_LOADED)
+        ret_attempt->slot = slot;
+    else
+        st = load_artifact(planner, slot, variant, source, ret_attempt);
+    return st;
+}
+
+static bool has_no_binary(const fa2i_slot *slot)
+{
+    return slot->state == FA2I_SLOT_REFUSED && slot->driver_result == CUDA_ERROR_NO_BINARY_FOR_GPU;
+}
+
+static fa2_status try_variant(fa2i_planner *planner, const fa2i_variant *variant,
+                              attempt *ret_attempt)
+{
+    fa2_status st = FA2_OK;
+    char *source = NULL;
+    fa2i_slot *slot = NULL;
+
+    *ret_attempt = (attempt){0};
+    FA2_TRY(fa2i_generator_source(planner->generator, variant->text, &source));
+    FA2_TRY(try_target(planner, variant, source, ret_attempt, &slot));
+    if (has_no_binary(slot) && !planner->target.ptx) {
+        FA2_TRY(switch_to_ptx(planner));
+        FA2_TRY(try_target(planner, variant, source, ret_attempt, &slot));
+    }
+    if (ret_attempt->slot == NULL)
+        fa2i_planner_pass_over(planner, slot, "a variant");
+done:
+    fa2i_free(source);
+    return st;
+}
+
+/* The first of the variants that loads and does not spill, else the one that spills least. */
+static fa2_status pick_variant(fa2i_planner *planner, const fa2i_variant *variants, size_t count,
+                               attempt *ret_best, size_t *ret_tried)
+{
+    attempt best = {0};
+    size_t tried = 0;
+
+    while (tried < count && tried < MAX_TRIES &&
+           (best.slot == NULL || best.slot->spill_bytes > 0)) {
+        attempt now;
+        fa2_status st = try_variant(planner, &variants[tried++], &now);
+        if (st != FA2_OK)
+            return st;
+        bool better = best.slot == NULL ||
+                      (now.slot != NULL && now.slot->spill_bytes < best.slot->spill_bytes);
+        if (better)
+            best = now;
+    }
+    *ret_best = best;
+    *ret_tried = tried;
+    return FA2_OK;
+}
+
+/* Once per class: the cause is that nothing is tuned for the class, and shapes may be many. */
+static void tell(fa2i_planner *planner, const fa2_problem *problem, const fa2i_slot *slot)
+{
+    char text[PROBLEM_CHARS];
+    fa2i_class *of = fa2i_planner_class(planner, problem);
+    if (of->told_default)
+        return;
+    of->told_default = true;
+    fa2i_problem_format(problem, text, sizeof(text));
+    fa2i_planner_log(planner,
+                     "nothing tuned for %s can be used: taking %s by the cost model (not repeated "
+                     "for other shapes of this D, dtype and causal)",
+                     text, slot->loaded.variant.text);
+}
+
+/* Ask the cost model about the rounded problem. problem: for messages. */
+static fa2_status ask_model(fa2i_planner *planner, const fa2_problem *problem,
+                            const fa2_problem *rounded, fa2i_default *answer)
+{
+    fa2_status st = FA2_OK;
+    fa2i_variant *variants = NULL;
+    size_t count = 0;
+    attempt best;
+    fa2i_card card = planner->device->card;
+
+    if (planner->arch != 0)
+        card.arch = planner->arch;
+    if (planner->generator == NULL)
+        FA2_TRY(fa2i_generator_create(&planner->generator));
+    FA2_TRY(fa2i_generator_candidates(planner->generator, rounded, &card, &variants, &count));
+    FA2_TRY(find_target(planner, problem, card.arch));
+    FA2_TRY(pick_variant(planner, variants, count, &best, &answer->tried));
+    if (best.slot == NULL) {
+        char text[PROBLEM_CHARS];
+        fa2i_problem_format(problem, text, sizeof(text));
+        st =
+            fa2i_fail_prefix(best.refusal, "no kernel for %s: the %zu best variants fail, the last",
+                             text, answer->tried);
+        goto done;
+    }
+    tell(planner, problem, best.slot);
+    answer->rounded = *rounded;
+    answer->slot = best.slot;
+done:
+    fa2i_free(variants);
+    return st;
+}
+
+static fa2_status add_answer(fa2i_planner *planner, const fa2_problem *problem,
+                             const fa2_problem *rounded)
+{
+    fa2_status st = FA2_OK;
+    fa2i_class *of = fa2i_planner_class(planner, problem);
+    fa2i_default *answer = fa2i_alloc(sizeof(*answer));
+
+    if (answer == NULL)
+        return fa2i_fail(FA2_E_MEMORY, "no memory for an answer of the cost model");
+    FA2_TRY(ask_model(planner, problem, rounded, answer));
+    answer->next = of->defaults;
+    of->defaults = answer;
+    answer = NULL; /* ownership has moved to the class */
+done:
+    fa2i_free(answer);
+    return st;
+}
+
+static const fa2i_default *find_answer(const fa2i_class *of, const fa2_problem *rounded)
+{
+    const fa2i_default *answer = of->defaults;
+    while (answer != NULL && memcmp(&answer->rounded, rounded, sizeof(*rounded)) != 0)
+        answer = answer->next;
+    return answer;
+}
+
+fa2_status fa2i_planner_pick_default(fa2i_planner *planner, fa2i_plan *plan)
+{
+    const fa2i_class *of = fa2i_planner_class(planner, &plan->problem);
+    const fa2_problem rounded = fa2i_problem_rounded(&plan->problem);
+    const fa2i_default *answer = find_answer(of, &rounded);
+
+    if (answer == NULL) {
+        fa2_status st = add_answer(planner, &plan->problem, &rounded);
+        if (st != FA2_OK)
+            return st;
+        answer = of->defaults;
+    }
+    plan->slot = answer->slot;
+    plan->tried = answer->tried;
+    plan->decision.choice.problem = rounded;
+    return FA2_OK;
+}
+
+void fa2i_planner_forget_defaults(fa2i_class *of)
+{
+    while (of->defaults != NULL) {
+        fa2i_default *answer = of->defaults;
+        of->defaults = answer->next;
+        fa2i_free(answer);
+    }
+}

@@ -1,0 +1,68 @@
+/*
+ * The database's data version stands for its content.
+ *
+ * - The version is taken before the winners are read: a commit in between shows at the next asking.
+ * - SQLite may wait for another process, up to its busy timeout. So the second begins when it has
+ *   answered, or failed: a database that is always busy does not stop every plan.
+ */
+#include "runtime/plan/winners.h"
+
+#include <string.h>
+#include <time.h>
+#include "runtime/base/alloc.h"
+#include "runtime/cuda/launch.h" /* FA2I_LAUNCH_ABI */
+
+#define SECOND_NS INT64_C(1000000000)
+
+static int64_t now_ns(void)
+{
+    struct timespec now = {0};
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * SECOND_NS + now.tv_nsec;
+}
+
+static fa2_status ask(fa2i_winners *winners, fa2i_cache *cache, int arch,
+                      const fa2_problem *problem, bool *ret_read)
+{
+    fa2i_winners now = {.is_current = true};
+
+    fa2_status st = fa2i_cache_data_version(cache, &now.version);
+    if (st != FA2_OK || (winners->is_current && winners->version == now.version))
+        return st;
+    st = fa2i_cache_choices(cache, arch, problem, FA2I_LAUNCH_ABI, &now.choices, &now.count);
+    if (st != FA2_OK)
+        return st;
+    fa2i_winners_done(winners);
+    *winners = now;
+    *ret_read = true;
+    return FA2_OK;
+}
+
+fa2_status fa2i_winners_update(fa2i_winners *winners, fa2i_cache *cache, int arch,
+                               const fa2_problem *problem, bool *ret_read)
+{
+    *ret_read = false;
+    if (winners->asked_ns != 0 && now_ns() - winners->asked_ns < SECOND_NS)
+        return FA2_OK;
+    fa2_status st = ask(winners, cache, arch, problem, ret_read);
+    winners->is_current = st == FA2_OK;
+    winners->asked_ns = st == FA2_E_MEMORY ? 0 : now_ns();
+    return st;
+}
+
+void fa2i_winners_drop(fa2i_winners *winners, const fa2i_key *kernel, bool for_now)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < winners->count; i++)
+        if (memcmp(&winners->choices[i].winner.kernel, kernel, sizeof(*kernel)) != 0)
+            winners->choices[kept++] = winners->choices[i];
+    winners->count = kept;
+    if (for_now)
+        winners->is_current = false;
+}
+
+void fa2i_winners_done(fa2i_winners *winners)
+{
+    fa2i_free(winners->choices);
+    *winners = (fa2i_winners){0};
+}

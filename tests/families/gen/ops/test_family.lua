@@ -1,0 +1,42 @@
+-- A family whose one variant per class misbehaves when it is launched. It fits every SM, and twice
+-- the cost keeps it from being anyone's default.
+local fwd = require("ops.forward")
+local plain = require("ops.forward_plain")
+local variant = require("core.variant")
+
+local M = {}
+
+function M.family(name)
+   local family = fwd.family(name, plain, {
+      serves_sm = function()
+         return true
+      end,
+      pipelines = {{1, 1}},
+      k8 = true,
+      register_staging = true,
+      bf16 = true,
+   })
+   local cost = family.cost
+
+   function family.candidates(_, problem)
+      local v = {
+         family = name, d = problem.head_dim, dtype = problem.dtype, causal = problem.causal,
+         br = 32, bc = 16, warps = 2, kstages = 1, vstages = 1, layout = "swizzle", q = "smem",
+         fill = "whole",
+      }
+      v.text = variant.format(v, family.keys)
+      return {v}
+   end
+
+   function family.rejected()
+      return {}
+   end
+
+   function family.cost(self, v, problem, arch, registers)
+      return 2 * cost(self, v, problem, arch, registers)
+   end
+
+   return family
+end
+
+return M

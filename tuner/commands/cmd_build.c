@@ -1,0 +1,219 @@
+/*
+ * fa2-tune build: one build per SM, then a summary of all.
+ */
+#include <stdio.h>
+#include <string.h>
+#include "runtime/base/alloc.h"
+#include "tuner/search/build.h"
+#include "tuner/commands/commands.h"
+#include "tuner/commands/database.h"
+#include "tuner/commands/interrupt.h"
+#include "tuner/report/table.h"
+
+/* More winners than this are left to `fa2-tune list`. */
+enum { WINNERS_SHOWN = 48 };
+
+typedef struct session {
+    fa2i_options options;
+    fa2i_cache *cache;
+    fa2i_generator *generator;
+    fa2i_card cards[32]; /* as many as options.archs */
+    fa2i_build_result results[32];
+    size_t count; /* of results */
+    const volatile sig_atomic_t *stop;
+} session;
+
+static void session_done(session *s)
+{
+    for (size_t i = 0; i < s->count; i++)
+        fa2i_build_result_done(&s->results[i]);
+    fa2i_generator_destroy(s->generator);
+    fa2i_cache_close(s->cache);
+    fa2i_options_done(&s->options);
+}
+
+/* Everything that the caller can get wrong is found before the first compilation. */
+static fa2_status open_session(session *s, int argc, char **argv)
+{
+    fa2_status st = FA2_OK;
+    FA2_TRY(fa2i_options_parse(
+        argc, argv, FA2I_OPT_SHAPES | FA2I_OPT_ARCH | FA2I_OPT_DB | FA2I_OPT_JOBS | FA2I_OPT_JSON,
+        &s->options));
+    if (s->options.arch_count == 0)
+        FA2_TRY(fa2i_fail(FA2_E_INVALID, "build needs --arch, for example --arch sm_86"));
+    FA2_TRY(fa2i_generator_create(&s->generator));
+    for (size_t i = 0; i < s->options.arch_count; i++)
+        FA2_TRY(fa2i_generator_card(s->generator, s->options.archs[i], &s->cards[i]));
+    FA2_TRY(fa2i_database_open(s->options.db, FA2I_CACHE_WRITE, &s->cache));
+done:
+    return st;
+}
+
+static fa2_status build_all(session *s)
+{
+    const fa2i_build build = {.cache = s->cache,
+                              .generator = s->generator,
+                              .shapes = &s->options.shapes,
+                              .jobs = s->options.jobs,
+                              .stop = s->stop};
+    fa2_status st = FA2_OK;
+    while (st == FA2_OK && s->count < s->options.arch_count && *s->stop == 0) {
+        st = fa2i_build_arch(&build, &s->cards[s->count], &s->results[s->count]);
+        s->count += st == FA2_OK;
+    }
+    return st;
+}
+
+/* ---- tables ---- */
+
+static void add_summary(fa2i_table *table, const fa2i_build_result *result)
+{
+    enum { NUMBERS = 7 };
+    const size_t numbers[NUMBERS] = {result->winner_count, result->unserved, result->without,
+                                     result->compiled,     result->reused,   result->spilled,
+                                     result->failed};
+    char arch[16], seconds[32], texts[NUMBERS][24];
+    const char *cells[NUMBERS + 4] = {arch, result->card.name, result->target};
+    snprintf(arch, sizeof arch, "sm_%d", result->card.arch);
+    for (int i = 0; i < NUMBERS; i++) {
+        snprintf(texts[i], sizeof texts[i], "%zu", numbers[i]);
+        cells[3 + i] = texts[i];
+    }
+    snprintf(seconds, sizeof seconds, "%.1f", result->seconds);
+    cells[NUMBERS + 3] = seconds;
+    fa2i_table_add(table, cells);
+}
+
+static fa2_status print_summary(const session *s)
+{
+    static const char *const titles[] = {"arch",     "card",    "target",   "winners",
+                                         "unserved", "without", "compiled", "reused",
+                                         "spilled",  "failed",  "seconds"};
+    fa2i_table table;
+    fa2i_table_init(&table, "lllrrrrrrrr", titles);
+    for (size_t i = 0; i < s->count; i++)
+        add_summary(&table, &s->results[i]);
+    const fa2_status st = fa2i_table_print(&table, stdout);
+    fa2i_table_done(&table);
+    return st;
+}
+
+static fa2_status print_winners(const fa2i_build_result *result)
+{
+    static const char *const titles[] = {"problem", "model us", "regs", "variant"};
+    fa2i_table table;
+    fa2i_table_init(&table, "lrrl", titles);
+    for (size_t i = 0; i < result->winner_count; i++) {
+        const fa2i_built *built = &result->winners[i];
+        char shape[128], us[32], registers[16], variant[FA2I_VARIANT_CHARS];
+        fa2i_problem_format(&built->problem, shape, sizeof shape);
+        snprintf(us, sizeof us, "%.1f", built->model_us);
+        snprintf(registers, sizeof registers, "%d", built->registers);
+        fa2i_variant_brief(built->variant, variant, sizeof variant);
+        fa2i_table_add(&table, (const char *[]){shape, us, registers, variant});
+    }
+    printf("\nsm_%d, winners by the cost model\n", result->card.arch);
+    const fa2_status st = fa2i_table_print(&table, stdout);
+    fa2i_table_done(&table);
+    return st;
+}
+
+static fa2_status print_tables(const session *s)
+{
+    size_t winners = 0;
+    fa2_status st = print_summary(s);
+    for (size_t i = 0; i < s->count; i++)
+        winners += s->results[i].winner_count;
+    for (size_t i = 0; st == FA2_OK && winners <= WINNERS_SHOWN && i < s->count; i++) {
+        if (s->results[i].winner_count > 0)
+            st = print_winners(&s->results[i]);
+    }
+    if (winners > WINNERS_SHOWN)
+        printf("\n%zu winners in %s: fa2-tune list\n", winners, fa2i_cache_path(s->cache));
+    return st;
+}
+
+/* ---- JSON ---- */
+
+static void print_winner_json(const fa2i_built *built)
+{
+    char shape[128];
+    fa2i_problem_format(&built->problem, shape, sizeof shape);
+    fputs("{\"problem\":", stdout);
+    fa2i_json_string(stdout, shape);
+    fputs(",\"variant\":", stdout);
+    fa2i_json_string(stdout, built->variant);
+    printf(",\"registers\":%d,\"model_us\":%.3f}", built->registers, built->model_us);
+}
+
+static void print_json(const session *s)
+{
+    fputs("{\"database\":", stdout);
+    fa2i_json_string(stdout, fa2i_cache_path(s->cache));
+    fputs(",\"archs\":[", stdout);
+    for (size_t i = 0; i < s->count; i++) {
+        const fa2i_build_result *r = &s->results[i];
+        printf("%s\n{\"arch\":\"sm_%d\",\"card\":", i == 0 ? "" : ",", r->card.arch);
+        fa2i_json_string(stdout, r->card.name);
+        printf(",\"target\":\"%s\",\"unserved\":%zu,\"without\":%zu,\"compiled\":%zu,"
+               "\"reused\":%zu,\"spilled\":%zu,\"failed\":%zu,\"seconds\":%.3f,\"winners\":[",
+               r->target, r->unserved, r->without, r->compiled, r->reused, r->spilled, r->failed,
+               r->seconds);
+        for (size_t j = 0; j < r->winner_count; j++) {
+            fputs(j == 0 ? "\n" : ",\n", stdout);
+            print_winner_json(&r->winners[j]);
+        }
+        fputs("]}", stdout);
+    }
+    fputs("]}\n", stdout);
+}
+
+/* ---- the command ---- */
+
+/* What the results amount to, and a word about it on stderr. */
+static int exit_status(const session *s)
+{
+    size_t winners = 0, unserved = 0, without = 0;
+    for (size_t i = 0; i < s->count; i++) {
+        winners += s->results[i].winner_count;
+        unserved += s->results[i].unserved;
+        without += s->results[i].without;
+    }
+    if (*s->stop != 0) {
+        fprintf(stderr,
+                "fa2-tune: interrupted; what was compiled is in %s, and the same command "
+                "goes on from there\n",
+                fa2i_cache_path(s->cache));
+        return FA2I_EXIT_INTERRUPTED;
+    }
+    if (without > 0) {
+        fprintf(stderr,
+                "fa2-tune: %zu problem(s) without a winner: every variant failed or spilled\n",
+                without);
+        return FA2I_EXIT_FAILED;
+    }
+    if (winners == 0 && unserved > 0) {
+        fprintf(stderr, "fa2-tune: none of the problems can run on these SMs\n");
+        return FA2I_EXIT_USAGE;
+    }
+    return FA2I_EXIT_OK;
+}
+
+int fa2i_cmd_build(int argc, char **argv)
+{
+    session s = {.stop = fa2i_interrupt_watch()};
+    fa2_status st = FA2_OK;
+    int status = FA2I_EXIT_FAILED;
+    FA2_TRY(open_session(&s, argc, argv));
+    FA2_TRY(build_all(&s));
+    if (s.options.json)
+        print_json(&s);
+    else
+        FA2_TRY(print_tables(&s));
+    status = exit_status(&s);
+done:
+    if (st != FA2_OK)
+        status = fa2i_report_failure(st);
+    session_done(&s);
+    return status;
+}

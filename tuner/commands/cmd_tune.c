@@ -1,0 +1,193 @@
+/*
+ * fa2-tune tune: measure on a device, store the winners.
+ *
+ * This process reads the device's attributes and nothing more; kernels run in the worker process
+ * (tuner/worker/worker.h). Only this process writes to the database.
+ */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include "runtime/base/alloc.h"
+#include "runtime/cuda/device.h"
+#include "tuner/commands/database.h"
+#include "tuner/commands/interrupt.h"
+#include "tuner/search/tune.h"
+
+bool fa2i_tune_stopped(const fa2i_tune *tune)
+{
+    return *tune->stop != 0;
+}
+
+bool fa2i_tune_spent(const fa2i_tune *tune)
+{
+    return *tune->spent != 0;
+}
+
+static const fa2i_kernel *worker_kernel(void *user, uint32_t id)
+{
+    const fa2i_tune *tune = user;
+    return &tune->kernels[id].kernel;
+}
+
+fa2_status fa2i_tune_worker(fa2i_tune *tune)
+{
+    if (tune->worker != NULL)
+        return FA2_OK;
+    return fa2i_worker_create(tune->options.device, tune->modelled, worker_kernel, tune, tune->stop,
+                              &tune->worker);
+}
+
+static fa2_status read_device(fa2i_tune *tune)
+{
+    fa2_status st = FA2_OK;
+    const fa2i_cuda_table *cuda = NULL;
+    const fa2i_nvrtc_table *nvrtc = NULL;
+    int major = 0, minor = 0, sim_version = 0;
+
+    FA2_TRY(fa2i_cuda_get(&cuda));
+    FA2_TRY(fa2i_device_card(cuda, tune->options.device, &tune->card));
+    FA2_TRY(fa2i_cuda_check(cuda, cuda->driver_get_version(&tune->driver), "cuDriverGetVersion"));
+    FA2_TRY(fa2i_nvrtc_get(&nvrtc));
+    if (nvrtc->version(&major, &minor) == NVRTC_SUCCESS)
+        tune->nvrtc = 1000 * major + 10 * minor;
+    if (cuda->sim_version != NULL)
+        FA2_TRY(fa2i_cuda_check(cuda, cuda->sim_version(&sim_version), "fa2_sim_version"));
+    tune->modelled = sim_version > 0; /* a software device: PTX only */
+    FA2_TRY(fa2i_target_for(tune->card.arch, tune->modelled, &tune->target));
+done:
+    return st;
+}
+
+static fa2_status open_tune(fa2i_tune *tune, int argc, char **argv)
+{
+    fa2_status st = FA2_OK;
+    FA2_TRY(fa2i_options_parse(argc, argv,
+                               FA2I_OPT_SHAPES | FA2I_OPT_DEVICE | FA2I_OPT_DB | FA2I_OPT_JOBS |
+                                   FA2I_OPT_BUDGET | FA2I_OPT_JSON,
+                               &tune->options));
+    if (tune->options.device < 0)
+        FA2_TRY(fa2i_fail(FA2_E_INVALID, "tune needs --device N: `fa2-tune devices` lists them"));
+    tune->spent = fa2i_interrupt_deadline(tune->options.budget_s);
+    long processors = sysconf(_SC_NPROCESSORS_ONLN);
+    tune->threads = tune->options.jobs > 0 ? tune->options.jobs
+                    : processors > 0       ? (int)processors
+                                           : 1;
+    FA2_TRY(read_device(tune));
+    FA2_TRY(fa2i_database_open(tune->options.db, FA2I_CACHE_WRITE, &tune->cache));
+    FA2_TRY(fa2i_generator_create(&tune->generator));
+    FA2_TRY(fa2i_cache_device(tune->cache, &tune->card, true, &tune->device));
+done:
+    return st;
+}
+
+static void close_tune(fa2i_tune *tune)
+{
+    fa2i_worker_destroy(tune->worker);
+    for (size_t i = 0; i < tune->kernel_count; i++)
+        fa2i_kernel_done(&tune->kernels[i].kernel);
+    for (size_t i = 0; i < tune->problem_count; i++)
+        fa2i_free(tune->problems[i].candidates);
+    fa2i_free(tune->kernels);
+    fa2i_free(tune->problems);
+    fa2i_generator_destroy(tune->generator);
+    fa2i_cache_close(tune->cache);
+    fa2i_options_done(&tune->options);
+}
+
+static fa2_status run_phase(fa2i_tune *tune, fa2i_phase phase, fa2_status (*run)(fa2i_tune *tune))
+{
+    if (fa2i_tune_stopped(tune) || (phase != FA2I_PHASE_PLAN && fa2i_tune_spent(tune)))
+        return FA2_OK;
+    double started_s = fa2i_now_s();
+    fa2_status st = run(tune);
+    tune->phase_s[phase] = fa2i_now_s() - started_s;
+    return st;
+}
+
+static fa2_status begin_session(fa2i_tune *tune)
+{
+    fa2i_session session = {
+        .device = tune->device, .driver = tune->driver, .nvrtc = tune->nvrtc, .origin = "tune"};
+    snprintf(session.generator, sizeof session.generator, "%s", fa2i_generator_id(tune->generator));
+    return fa2i_cache_session_begin(tune->cache, &session, &tune->session);
+}
+
+static bool has_open_problem(const fa2i_tune *tune)
+{
+    for (size_t i = 0; i < tune->problem_count; i++)
+        if (tune->problems[i].state == FA2I_PROBLEM_OPEN)
+            return true;
+    return false;
+}
+
+static fa2_status tune_open_problems(fa2i_tune *tune)
+{
+    fa2_status st = FA2_OK;
+    FA2_TRY(begin_session(tune));
+    FA2_TRY(run_phase(tune, FA2I_PHASE_COMPILE, fa2i_tune_compile));
+    FA2_TRY(run_phase(tune, FA2I_PHASE_VERIFY, fa2i_tune_verify));
+    FA2_TRY(run_phase(tune, FA2I_PHASE_TIME, fa2i_tune_time));
+    FA2_TRY(fa2i_cache_session_end(tune->cache, tune->session));
+done:
+    return st;
+}
+
+/* What was not reached of the work that was wanted. */
+static void print_unreached(const fa2i_tune *tune, size_t open)
+{
+    size_t uncompiled = 0, unverified = 0;
+    for (size_t i = 0; i < tune->kernel_count; i++) {
+        const fa2i_tune_kernel *k = &tune->kernels[i];
+        uncompiled += k->needed && !k->known;
+        unverified += k->needed && k->known && !k->verified && k->twin == i &&
+                      k->kernel.outcome == FA2I_OUTCOME_OK;
+    }
+    fprintf(stderr,
+            "fa2-tune: %s: %zu variants were not compiled, %zu of those that were are not "
+            "verified, %zu problems are not measured; what was done is in %s, and the same command "
+            "goes on from there\n",
+            fa2i_tune_stopped(tune) ? "interrupted" : "the budget is spent", uncompiled, unverified,
+            open, fa2i_cache_path(tune->cache));
+}
+
+/* What it all amounts to, and a word on stderr when the caller must do something. */
+static int exit_status(const fa2i_tune *tune)
+{
+    size_t counts[FA2I_PROBLEM_FAILED + 1] = {0};
+    for (size_t i = 0; i < tune->problem_count; i++)
+        counts[tune->problems[i].state]++;
+    if (counts[FA2I_PROBLEM_OPEN] > 0 || fa2i_tune_stopped(tune))
+        print_unreached(tune, counts[FA2I_PROBLEM_OPEN]);
+    if (fa2i_tune_stopped(tune))
+        return FA2I_EXIT_INTERRUPTED;
+    if (counts[FA2I_PROBLEM_FAILED] > 0)
+        return FA2I_EXIT_FAILED;
+    if (tune->problem_count > 0 && counts[FA2I_PROBLEM_UNSERVED] == tune->problem_count)
+        return FA2I_EXIT_USAGE;
+    return FA2I_EXIT_OK;
+}
+
+int fa2i_cmd_tune(int argc, char **argv)
+{
+    fa2_status st = FA2_OK;
+    int status = FA2I_EXIT_FAILED;
+    fa2i_tune tune = {.stop = fa2i_interrupt_watch(), .started_s = fa2i_now_s()};
+
+    FA2_TRY(open_tune(&tune, argc, argv));
+    FA2_TRY(run_phase(&tune, FA2I_PHASE_PLAN, fa2i_tune_plan));
+    fa2i_tune_print_start(&tune);
+    for (size_t i = 0; i < tune.problem_count; i++)
+        if (tune.problems[i].state != FA2I_PROBLEM_OPEN)
+            fa2i_tune_print_problem(&tune, &tune.problems[i]);
+    if (has_open_problem(&tune))
+        FA2_TRY(tune_open_problems(&tune));
+    fa2i_tune_print_summary(&tune);
+    if (tune.options.json)
+        fa2i_tune_print_json(&tune);
+    status = exit_status(&tune);
+done:
+    if (st != FA2_OK)
+        status = fa2i_report_failure(st);
+    close_tune(&tune);
+    return status;
+}

@@ -1,0 +1,66 @@
+/*
+ * The commands of fa2-tune. Each takes its own arguments (argv[0] is the command's name) and returns the
+ * exit status: 0 done; 1 something failed while working; 2 what the caller gave is wrong; 3 no usable
+ * device. Results go to stdout, everything else to stderr.
+ */
+#ifndef FA2I_COMMANDS_H
+#define FA2I_COMMANDS_H
+
+#include "runtime/base/status.h"
+#include "tuner/input/shapes.h"
+
+enum {
+    FA2I_EXIT_OK = 0,
+    FA2I_EXIT_FAILED = 1,
+    FA2I_EXIT_USAGE = 2,
+    FA2I_EXIT_NO_DEVICE = 3,
+    FA2I_EXIT_INTERRUPTED = 130 /* Ctrl-C or SIGTERM; what was done is kept (tuner/commands/interrupt.h) */
+};
+
+/* Every option that a command can take; each command accepts a subset (fa2i_options_parse). */
+typedef struct fa2i_options {
+    fa2i_shapes shapes;   /* --preset, --shapes, --shape, in order */
+    int device;           /* --device; -1: not given */
+    int archs[32];        /* --arch sm_86,sm_89: 86, 89 */
+    size_t arch_count;
+    const char *db;       /* --db; NULL: the default path */
+    int jobs;             /* --jobs; 0: processors */
+    double budget_s;      /* --budget; 0: none */
+    bool json;            /* --json */
+    const char *positional; /* the FILE of export and import */
+} fa2i_options;
+
+/* Which options a command takes. */
+enum {
+    FA2I_OPT_SHAPES = 1,
+    FA2I_OPT_DEVICE = 2,
+    FA2I_OPT_ARCH = 4,
+    FA2I_OPT_DB = 8,
+    FA2I_OPT_JOBS = 16,
+    FA2I_OPT_BUDGET = 32,
+    FA2I_OPT_JSON = 64,
+    FA2I_OPT_FILE = 128
+};
+
+/* FA2_E_INVALID names the option, the value and what is accepted. Strings are borrowed from argv. The
+ * commands that work through problems (FA2I_OPT_SHAPES and FA2I_OPT_JOBS) get the preset "seeds" when
+ * no shape is given. */
+fa2_status fa2i_options_parse(int argc, char **argv, int accepted, fa2i_options *ret_options);
+void fa2i_options_done(fa2i_options *options);
+
+/* Print "fa2-tune: message" for this thread's last message and give the exit status for it. */
+int fa2i_report_failure(fa2_status status);
+
+int fa2i_cmd_tune(int argc, char **argv);
+int fa2i_cmd_build(int argc, char **argv);
+int fa2i_cmd_devices(int argc, char **argv);
+int fa2i_cmd_list(int argc, char **argv);
+int fa2i_cmd_show(int argc, char **argv);
+int fa2i_cmd_explain(int argc, char **argv);
+int fa2i_cmd_export(int argc, char **argv);
+int fa2i_cmd_import(int argc, char **argv);
+int fa2i_cmd_check(int argc, char **argv);
+int fa2i_cmd_gc(int argc, char **argv);
+int fa2i_cmd_worker(int argc, char **argv); /* not for people: the process that touches the GPU */
+
+#endif

@@ -1,0 +1,51 @@
+/*
+ * How: the words of a variant are separated by single spaces; the problem's part is three of them.
+ */
+#include <stdio.h>
+#include <string.h>
+#include "runtime/base/alloc.h"
+#include "runtime/base/status.h"
+#include "tuner/commands/database.h"
+
+static void log_to_stderr(void *user, const char *message)
+{
+    (void)user;
+    fprintf(stderr, "fa2-tune: %s\n", message);
+}
+
+fa2_status fa2i_database_open(const char *path, fa2i_cache_mode mode, fa2i_cache **ret_cache)
+{
+    char *default_path = NULL;
+    fa2_status st = FA2_OK;
+    if (path == NULL)
+        FA2_TRY(fa2i_cache_default_path(&default_path));
+    FA2_TRY(
+        fa2i_cache_open(path == NULL ? default_path : path, mode, log_to_stderr, NULL, ret_cache));
+done:
+    fa2i_free(default_path);
+    return st;
+}
+
+static bool says_the_problem(const char *word)
+{
+    static const char *const names[] = {"d=", "dtype=", "causal="};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (strncmp(word, names[i], strlen(names[i])) == 0)
+            return true;
+    }
+    return false;
+}
+
+void fa2i_variant_brief(const char *variant_text, char *out, size_t out_bytes)
+{
+    size_t used = 0;
+    out[0] = '\0';
+    for (const char *word = variant_text; *word != '\0';) {
+        const size_t bytes = strcspn(word, " ");
+        if (!says_the_problem(word) && used < out_bytes)
+            used += (size_t)snprintf(out + used, out_bytes - used, "%s%.*s", used == 0 ? "" : " ",
+                                     (int)bytes, word);
+        word += bytes;
+        word += strspn(word, " ");
+    }
+}

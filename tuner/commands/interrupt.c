@@ -1,0 +1,58 @@
+/*
+ * The only globals that change: a signal handler has no other place to write to. The deadline is a
+ * timer and not a look at the clock, so that it also reaches threads that only know a flag.
+ */
+#include <string.h>
+#include <sys/time.h>
+#include "tuner/commands/interrupt.h"
+
+static volatile sig_atomic_t interrupted;
+static volatile sig_atomic_t spent; /* the time is up, or interrupted */
+
+static void on_signal(int number)
+{
+    (void)number;
+    interrupted = spent = 1;
+}
+
+static void on_alarm(int number)
+{
+    (void)number;
+    spent = 1;
+}
+
+const volatile sig_atomic_t *fa2i_interrupt_watch(void)
+{
+    struct sigaction action, callers;
+    memset(&action, 0, sizeof action);
+    action.sa_handler = on_signal;
+    /* One signal only: the second one acts as if nobody watched. */
+    action.sa_flags = (int)(SA_RESETHAND | SA_RESTART);
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGHUP, NULL, &callers);
+    if (callers.sa_handler != SIG_IGN) /* else nohup wants it ignored */
+        sigaction(SIGHUP, &action, NULL);
+    return &interrupted;
+}
+
+const volatile sig_atomic_t *fa2i_interrupt_deadline(double seconds)
+{
+    const struct itimerval none = {.it_value.tv_sec = 0};
+    struct itimerval timer = {.it_value.tv_sec = (time_t)(seconds < 1e9 ? seconds : 1e9)};
+    struct sigaction action;
+    memset(&action, 0, sizeof action);
+    action.sa_handler = on_alarm;
+    action.sa_flags = SA_RESTART;
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGALRM, &action, NULL);
+    if (seconds < 1e9)
+        timer.it_value.tv_usec = (suseconds_t)((seconds - (double)timer.it_value.tv_sec) * 1e6);
+    if (seconds > 0 && timer.it_value.tv_sec == 0 && timer.it_value.tv_usec == 0)
+        timer.it_value.tv_usec = 1;      /* 0 would be never */
+    setitimer(ITIMER_REAL, &none, NULL); /* that of a call before */
+    spent = interrupted;
+    setitimer(ITIMER_REAL, &timer, NULL);
+    return &spent;
+}

@@ -1,0 +1,236 @@
+/*
+ * Options: "--name value" or "--name=value", from one table.
+ *
+ * - An option that the command does not take is refused with the list of those it takes.
+ * - Shapes accumulate in the order given; of any other option the last one counts.
+ * - What cannot be read because the caller named it wrongly (a shape file that is not there) is the
+ *   caller's mistake: FA2_E_INVALID.
+ */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "runtime/base/text.h"
+#include "tuner/commands/commands.h"
+
+enum { JOBS_MAX = 1024, DEVICE_MAX = 1023, ARCHS_MAX = 32 };
+
+typedef fa2_status (*apply_fn)(const char *value, fa2i_options *options);
+
+static fa2_status invalid(const char *option, const char *value, const char *accepted)
+{
+    return fa2i_fail(FA2_E_INVALID, "%s \"%s\": expected %s", option, value, accepted);
+}
+
+static fa2_status parse_whole(const char *option, const char *text, long limit,
+                              const char *accepted, int *ret_number)
+{
+    char *end = NULL;
+    errno = 0;
+    const long number = strtol(text, &end, 10);
+    if (strspn(text, "0123456789") != strlen(text) || *text == '\0' || errno == ERANGE ||
+        number > limit)
+        return invalid(option, text, accepted);
+    *ret_number = (int)number;
+    return FA2_OK;
+}
+
+static fa2_status apply_preset(const char *value, fa2i_options *options)
+{
+    return fa2i_shapes_add_preset(&options->shapes, value);
+}
+
+static fa2_status apply_shapes(const char *value, fa2i_options *options)
+{
+    const fa2_status st = fa2i_shapes_add_file(&options->shapes, value);
+    return st == FA2_E_IO ? fa2i_fail_prefix(FA2_E_INVALID, "--shapes") : st;
+}
+
+static fa2_status apply_shape(const char *value, fa2i_options *options)
+{
+    return fa2i_shapes_add_text(&options->shapes, value);
+}
+
+static fa2_status apply_device(const char *value, fa2i_options *options)
+{
+    return parse_whole("--device", value, DEVICE_MAX, "a device number: 0, 1, ...",
+                       &options->device);
+}
+
+static fa2_status add_arch(int arch, fa2i_options *options)
+{
+    for (size_t i = 0; i < options->arch_count; i++) {
+        if (options->archs[i] == arch)
+            return FA2_OK;
+    }
+    if (options->arch_count == ARCHS_MAX)
+        return fa2i_fail(FA2_E_INVALID, "--arch: more than %d architectures", ARCHS_MAX);
+    options->archs[options->arch_count++] = arch;
+    return FA2_OK;
+}
+
+/* "sm_86,sm_89"; whether there is such an SM is the generator's business. */
+static fa2_status apply_arch(const char *value, fa2i_options *options)
+{
+    static const char accepted[] = "architectures such as sm_86 or sm_80,sm_86";
+    for (const char *rest = value;; rest++) {
+        int digits = 0;
+        int arch = 0;
+        const bool named = strncmp(rest, "sm_", 3) == 0;
+        rest += named ? 3 : 0;
+        for (; named && digits < 3 && *rest >= '0' && *rest <= '9'; digits++)
+            arch = 10 * arch + (*rest++ - '0');
+        if (digits < 2 || (*rest != ',' && *rest != '\0'))
+            return invalid("--arch", value, accepted);
+        const fa2_status st = add_arch(arch, options);
+        if (st != FA2_OK || *rest == '\0')
+            return st;
+    }
+}
+
+static fa2_status apply_db(const char *value, fa2i_options *options)
+{
+    if (*value == '\0')
+        return invalid("--db", value, "the path of a database file");
+    options->db = value;
+    return FA2_OK;
+}
+
+static fa2_status apply_jobs(const char *value, fa2i_options *options)
+{
+    return parse_whole("--jobs", value, JOBS_MAX, "a number of threads, 0 (all processors) to 1024",
+                       &options->jobs);
+}
+
+static fa2_status apply_budget(const char *value, fa2i_options *options)
+{
+    char *end = NULL;
+    const double seconds = strtod(value, &end);
+    if (end == value || *end != '\0' || !isfinite(seconds) || seconds <= 0)
+        return invalid("--budget", value, "seconds, more than 0");
+    options->budget_s = seconds;
+    return FA2_OK;
+}
+
+static fa2_status apply_json(const char *value, fa2i_options *options)
+{
+    (void)value;
+    options->json = true;
+    return FA2_OK;
+}
+
+static const struct option {
+    const char *name;
+    int bit;
+    const char *value; /* what it takes; NULL: nothing */
+    apply_fn apply;
+} known[] = {
+    {"--preset", FA2I_OPT_SHAPES, "the name of a preset", apply_preset},
+    {"--shapes", FA2I_OPT_SHAPES, "a shape file", apply_shapes},
+    {"--shape", FA2I_OPT_SHAPES, "a shape: Hq=8,Sq=512,D=64", apply_shape},
+    {"--device", FA2I_OPT_DEVICE, "a device number", apply_device},
+    {"--arch", FA2I_OPT_ARCH, "architectures: sm_86", apply_arch},
+    {"--db", FA2I_OPT_DB, "a database file", apply_db},
+    {"--jobs", FA2I_OPT_JOBS, "a number of threads", apply_jobs},
+    {"--budget", FA2I_OPT_BUDGET, "seconds", apply_budget},
+    {"--json", FA2I_OPT_JSON, NULL, apply_json},
+};
+
+enum { KNOWN_COUNT = sizeof known / sizeof *known };
+
+static fa2_status unknown_option(const char *command, const char *arg, int accepted)
+{
+    char list[256] = "--help";
+    for (int i = 0; i < KNOWN_COUNT; i++) {
+        const size_t used = strlen(list);
+        if (known[i].bit & accepted)
+            snprintf(list + used, sizeof list - used, ", %s", known[i].name);
+    }
+    return fa2i_fail(FA2_E_INVALID, "%s has no option \"%s\"; it takes %s", command, arg, list);
+}
+
+static const struct option *find_option(const char *arg, size_t bytes, int accepted)
+{
+    for (int i = 0; i < KNOWN_COUNT; i++) {
+        if ((known[i].bit & accepted) && strlen(known[i].name) == bytes &&
+            memcmp(known[i].name, arg, bytes) == 0)
+            return &known[i];
+    }
+    return NULL;
+}
+
+/* The option at argv[*index], with its value, which may be the next argument. */
+static fa2_status parse_option(int argc, char **argv, int accepted, int *index,
+                               fa2i_options *options)
+{
+    const char *arg = argv[*index];
+    const char *equals = strchr(arg, '=');
+    const size_t bytes = equals == NULL ? strlen(arg) : (size_t)(equals - arg);
+    const struct option *option = find_option(arg, bytes, accepted);
+    if (option == NULL)
+        return unknown_option(argv[0], arg, accepted);
+    const char *value = equals == NULL ? NULL : equals + 1;
+    if (option->value == NULL && value != NULL)
+        return fa2i_fail(FA2_E_INVALID, "%s takes no value", option->name);
+    if (option->value != NULL && value == NULL) {
+        if (*index + 1 == argc || strncmp(argv[*index + 1], "--", 2) == 0)
+            return fa2i_fail(FA2_E_INVALID, "%s needs a value: %s", option->name, option->value);
+        value = argv[++*index];
+    }
+    return option->apply(value, options);
+}
+
+static fa2_status parse_positional(const char *command, const char *arg, int accepted,
+                                   fa2i_options *options)
+{
+    if (!(accepted & FA2I_OPT_FILE))
+        return fa2i_fail(FA2_E_INVALID, "%s takes options only; \"%s\" is none", command, arg);
+    if (options->positional != NULL)
+        return fa2i_fail(FA2_E_INVALID, "%s takes one file; \"%s\" is a second one", command, arg);
+    options->positional = arg;
+    return FA2_OK;
+}
+
+fa2_status fa2i_options_parse(int argc, char **argv, int accepted, fa2i_options *ret_options)
+{
+    const int works_through_shapes = FA2I_OPT_SHAPES | FA2I_OPT_JOBS;
+    fa2i_options options = {.device = -1};
+    fa2_status st = FA2_OK;
+    for (int i = 1; i < argc; i++) {
+        if (argv[i][0] == '-' && argv[i][1] != '\0')
+            FA2_TRY(parse_option(argc, argv, accepted, &i, &options));
+        else
+            FA2_TRY(parse_positional(argv[0], argv[i], accepted, &options));
+    }
+    if ((accepted & FA2I_OPT_FILE) && options.positional == NULL)
+        FA2_TRY(
+            fa2i_fail(FA2_E_INVALID, "%s needs a file (\"-\" is the standard stream)", argv[0]));
+    if ((accepted & works_through_shapes) == works_through_shapes && options.shapes.count == 0)
+        FA2_TRY(fa2i_shapes_add_preset(&options.shapes, "seeds"));
+    *ret_options = options;
+    options = (fa2i_options){0}; /* the shapes are the caller's now */
+done:
+    fa2i_options_done(&options);
+    return st;
+}
+
+void fa2i_options_done(fa2i_options *options)
+{
+    fa2i_shapes_done(&options->shapes);
+}
+
+int fa2i_report_failure(fa2_status status)
+{
+    fprintf(stderr, "fa2-tune: %s\n", fa2_last_message());
+    switch (status) {
+    case FA2_E_INVALID:
+    case FA2_E_UNSUPPORTED:
+        return FA2I_EXIT_USAGE;
+    case FA2_E_NO_DRIVER:
+    case FA2_E_NO_DEVICE:
+        return FA2I_EXIT_NO_DEVICE;
+    default:
+        return FA2I_EXIT_FAILED;
+    }
+}

@@ -1,0 +1,306 @@
+/*
+ * One list of fields (tuner/input/problem_fields.h) serves shape files, presets and --shape.
+ *
+ * - A CSV is parsed line by line into spans of the text; nothing of it is kept.
+ * - A value that is wrong by itself is reported at its column; what relates two fields is checked
+ * per row and reported at the first of them, heads_q.
+ * - The presets are one embedded CSV with one more column, `preset`; rows of other presets are
+ * passed over. In a user's file that column is unknown, and unknown columns are ignored.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include "gen/asset.h"
+#include "runtime/base/alloc.h"
+#include "runtime/base/text.h"
+#include "tuner/input/problem_fields.h"
+#include "tuner/input/shapes.h"
+
+#define PRESETS_ASSET "tuner/input/presets.csv"
+#define COLUMNS_TEXT  "batch,heads_q,heads_kv,seq_q,seq_k,head_dim,dtype,causal"
+#define KEYS_TEXT     "B, Hq, Hkv, Sq, Sk, D, dtype, causal"
+
+enum { COLUMNS_MAX = 64, FILE_BYTES_MAX = 16 << 20, TEXT_BYTES_MAX = 256 };
+
+/* ---- the list ---- */
+
+static fa2_status add_problem(fa2i_shapes *shapes, const fa2_problem *problem)
+{
+    for (size_t i = 0; i < shapes->count; i++) {
+        if (memcmp(&shapes->items[i], problem, sizeof *problem) == 0)
+            return FA2_OK;
+    }
+    if (shapes->count == shapes->capacity) {
+        const size_t capacity = shapes->capacity == 0 ? 32 : 2 * shapes->capacity;
+        fa2_problem *items = fa2i_realloc(shapes->items, capacity * sizeof *items);
+        if (items == NULL)
+            return fa2i_fail(FA2_E_MEMORY, "no memory for %zu shapes", capacity);
+        shapes->items = items;
+        shapes->capacity = capacity;
+    }
+    shapes->items[shapes->count++] = *problem;
+    return FA2_OK;
+}
+
+void fa2i_shapes_done(fa2i_shapes *shapes)
+{
+    fa2i_free(shapes->items);
+    *shapes = (fa2i_shapes){0};
+}
+
+/* ---- CSV ---- */
+
+enum { PRESET = FA2I_FIELD_COUNT, COLUMN_KINDS };
+
+typedef struct csv {
+    const char *name;   /* of the file, for messages */
+    const char *preset; /* rows of this preset only; NULL: every row, and no such column */
+    fa2i_span rest;
+    size_t line;                    /* 1-based */
+    size_t column_of[COLUMN_KINDS]; /* 1-based; 0: not there */
+    size_t columns;
+    size_t rows;
+    fa2i_text presets; /* names of the others, for the message */
+} csv;
+
+static const char *column_name(int kind)
+{
+    return kind == PRESET ? "preset" : fa2i_problem_fields[kind].column;
+}
+
+/* The next line that is neither empty nor a comment. */
+static bool next_line(csv *file, fa2i_span *ret_line)
+{
+    while (file->rest.bytes > 0) {
+        const char *end = memchr(file->rest.data, '\n', file->rest.bytes);
+        const size_t bytes = end == NULL ? file->rest.bytes : (size_t)(end - file->rest.data);
+        const fa2i_span line = fa2i_span_trim((fa2i_span){file->rest.data, bytes});
+        const size_t used = end == NULL ? bytes : bytes + 1;
+        file->rest = (fa2i_span){file->rest.data + used, file->rest.bytes - used};
+        file->line++;
+        if (line.bytes > 0 && line.data[0] != '#') {
+            *ret_line = line;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Cut a line at its commas. FA2_E_INVALID when there are more than COLUMNS_MAX columns. */
+static fa2_status split(const csv *file, fa2i_span line, fa2i_span cells[COLUMNS_MAX],
+                        size_t *ret_count)
+{
+    size_t count = 0;
+    for (;;) {
+        if (count == COLUMNS_MAX)
+            return fa2i_fail(FA2_E_INVALID, "%s:%zu:%d: more than %d columns", file->name,
+                             file->line, COLUMNS_MAX + 1, COLUMNS_MAX);
+        const char *comma = memchr(line.data, ',', line.bytes);
+        const size_t bytes = comma == NULL ? line.bytes : (size_t)(comma - line.data);
+        cells[count++] = fa2i_span_trim((fa2i_span){line.data, bytes});
+        if (comma == NULL)
+            break;
+        line = (fa2i_span){comma + 1, line.bytes - bytes - 1};
+    }
+    *ret_count = count;
+    return FA2_OK;
+}
+
+static fa2_status read_header(csv *file)
+{
+    fa2i_span line, cells[COLUMNS_MAX];
+    if (!next_line(file, &line))
+        return fa2i_fail(FA2_E_INVALID, "%s:%zu:1: there is no header; expected %s", file->name,
+                         file->line + 1, COLUMNS_TEXT);
+    const fa2_status st = split(file, line, cells, &file->columns);
+    if (st != FA2_OK)
+        return st;
+    const int kinds = file->preset == NULL ? FA2I_FIELD_COUNT : COLUMN_KINDS;
+    for (int kind = 0; kind < kinds; kind++) {
+        for (size_t i = 0; i < file->columns; i++) {
+            if (!fa2i_span_is(cells[i], column_name(kind)))
+                continue;
+            if (file->column_of[kind] != 0)
+                return fa2i_fail(FA2_E_INVALID,
+                                 "%s:%zu:%zu: column %s is there already (column %zu)", file->name,
+                                 file->line, i + 1, column_name(kind), file->column_of[kind]);
+            file->column_of[kind] = i + 1;
+        }
+        if (file->column_of[kind] == 0)
+            return fa2i_fail(
+                FA2_E_INVALID, "%s:%zu:%zu: there is no column %s; the header must name %s",
+                file->name, file->line, file->columns + 1, column_name(kind), COLUMNS_TEXT);
+    }
+    return FA2_OK;
+}
+
+/* Whether the row is of the wanted preset; the names of the others are kept for a message. */
+static bool wanted(csv *file, const fa2i_span *cells)
+{
+    if (file->preset == NULL)
+        return true;
+    const fa2i_span name = cells[file->column_of[PRESET] - 1];
+    if (fa2i_span_is(name, file->preset))
+        return true;
+    const char *known = file->presets.data;
+    const size_t length = file->presets.length;
+    if (length < name.bytes || memcmp(known + length - name.bytes, name.data, name.bytes) != 0)
+        fa2i_text_add(&file->presets, "%s%.*s", length == 0 ? "" : ", ", (int)name.bytes,
+                      name.data);
+    return false;
+}
+
+static fa2_status read_row(csv *file, fa2i_span line, fa2i_shapes *shapes)
+{
+    fa2i_span cells[COLUMNS_MAX];
+    size_t count = 0;
+    fa2_status st = split(file, line, cells, &count);
+    if (st != FA2_OK)
+        return st;
+    if (count != file->columns)
+        return fa2i_fail(FA2_E_INVALID, "%s:%zu:%zu: the row has %zu columns, the header has %zu",
+                         file->name, file->line,
+                         count < file->columns ? count + 1 : file->columns + 1, count,
+                         file->columns);
+    if (!wanted(file, cells))
+        return FA2_OK;
+    fa2_problem problem = {0};
+    for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
+        const size_t column = file->column_of[field];
+        st = fa2i_problem_field_parse(field, cells[column - 1], &problem);
+        if (st != FA2_OK)
+            return fa2i_fail_prefix(st, "%s:%zu:%zu", file->name, file->line, column);
+    }
+    st = fa2i_problem_check(&problem);
+    if (st != FA2_OK)
+        return fa2i_fail_prefix(st, "%s:%zu:%zu", file->name, file->line,
+                                file->column_of[FA2I_FIELD_HEADS_Q]);
+    file->rows++;
+    return add_problem(shapes, &problem);
+}
+
+static fa2_status read_csv(csv *file, fa2i_shapes *shapes)
+{
+    static const char bom[] = "\xEF\xBB\xBF";
+    if (file->rest.bytes >= 3 && memcmp(file->rest.data, bom, 3) == 0)
+        file->rest = (fa2i_span){file->rest.data + 3, file->rest.bytes - 3};
+    fa2_status st = read_header(file);
+    fa2i_span line;
+    while (st == FA2_OK && next_line(file, &line))
+        st = read_row(file, line, shapes);
+    return st;
+}
+
+fa2_status fa2i_shapes_add_preset(fa2i_shapes *shapes, const char *name)
+{
+    const fa2i_asset *asset = fa2i_asset_find(PRESETS_ASSET);
+    if (asset == NULL)
+        return fa2i_fail(FA2_E_INVALID, "this build has no %s", PRESETS_ASSET);
+    csv file = {.name = PRESETS_ASSET, .preset = name, .rest = {asset->data, asset->bytes}};
+    fa2_status st = FA2_OK;
+    FA2_TRY(read_csv(&file, shapes));
+    if (file.rows == 0)
+        st = fa2i_fail(FA2_E_INVALID, "there is no preset \"%s\"; known: %s", name,
+                       file.presets.length == 0 ? "none" : file.presets.data);
+done:
+    fa2i_text_done(&file.presets);
+    return st;
+}
+
+static fa2_status read_file(const char *path, fa2i_text *text)
+{
+    char buffer[4096];
+    FILE *in = fopen(path, "rb");
+    if (in == NULL)
+        return fa2i_fail(FA2_E_IO, "%s: %s", path, strerror(errno));
+    size_t bytes = 0;
+    while (text->length <= FILE_BYTES_MAX && (bytes = fread(buffer, 1, sizeof buffer, in)) > 0)
+        fa2i_text_add_bytes(text, buffer, bytes);
+    const int error = ferror(in) ? errno : 0;
+    fclose(in);
+    if (error != 0)
+        return fa2i_fail(FA2_E_IO, "%s: %s", path, strerror(error));
+    if (text->failed)
+        return fa2i_fail(FA2_E_MEMORY, "%s: no memory to read it", path);
+    if (text->length > FILE_BYTES_MAX)
+        return fa2i_fail(FA2_E_INVALID, "%s: larger than %d bytes, the limit for a shape file",
+                         path, FILE_BYTES_MAX);
+    return FA2_OK;
+}
+
+fa2_status fa2i_shapes_add_file(fa2i_shapes *shapes, const char *path)
+{
+    fa2_status st = FA2_OK;
+    fa2i_text text = {0};
+    FA2_TRY(read_file(path, &text));
+    csv file = {.name = path, .rest = {text.data, text.length}};
+    FA2_TRY(read_csv(&file, shapes));
+    if (file.rows == 0)
+        st = fa2i_fail(FA2_E_INVALID, "%s:%zu:1: there is no row behind the header", path,
+                       file.line + 1);
+done:
+    fa2i_text_done(&text);
+    return st;
+}
+
+/* ---- --shape ---- */
+
+static int find_key(fa2i_span name)
+{
+    for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
+        if (fa2i_span_is(name, fa2i_problem_fields[field].key))
+            return field;
+    }
+    return -1;
+}
+
+/* One KEY=VALUE of --shape; *given remembers the fields as bits. */
+static fa2_status parse_pair(fa2i_span pair, fa2_problem *problem, unsigned *given)
+{
+    const char *equals = memchr(pair.data, '=', pair.bytes);
+    const size_t bytes = equals == NULL ? pair.bytes : (size_t)(equals - pair.data);
+    const int field = find_key((fa2i_span){pair.data, bytes});
+    if (equals == NULL || field < 0)
+        return fa2i_fail(FA2_E_INVALID, "\"%.*s\" is not KEY=VALUE; the keys are %s",
+                         (int)pair.bytes, pair.data, KEYS_TEXT);
+    if (*given & (1u << field))
+        return fa2i_fail(FA2_E_INVALID, "%s is given twice", fa2i_problem_fields[field].key);
+    *given |= 1u << field;
+    return fa2i_problem_field_parse(field, (fa2i_span){equals + 1, pair.bytes - bytes - 1},
+                                    problem);
+}
+
+static fa2_status parse_text(const char *text, fa2_problem *problem)
+{
+    static const char between[] = ", \t"; /* spaces too: the way problems are printed */
+    unsigned given = 0;
+    if (strlen(text) > TEXT_BYTES_MAX)
+        return fa2i_fail(FA2_E_INVALID, "longer than %d characters", TEXT_BYTES_MAX);
+    for (text += strspn(text, between); *text != '\0'; text += strspn(text, between)) {
+        const size_t bytes = strcspn(text, between);
+        const fa2_status st = parse_pair((fa2i_span){text, bytes}, problem, &given);
+        if (st != FA2_OK)
+            return st;
+        text += bytes;
+    }
+    const int required[] = {FA2I_FIELD_HEADS_Q, FA2I_FIELD_SEQ_Q, FA2I_FIELD_HEAD_DIM};
+    for (size_t i = 0; i < sizeof required / sizeof *required; i++) {
+        if (!(given & (1u << required[i])))
+            return fa2i_fail(FA2_E_INVALID, "%s is missing; Hq, Sq and D must be given",
+                             fa2i_problem_fields[required[i]].key);
+    }
+    if (!(given & (1u << FA2I_FIELD_HEADS_KV)))
+        problem->heads_kv = problem->heads_q;
+    if (!(given & (1u << FA2I_FIELD_SEQ_K)))
+        problem->seq_k = problem->seq_q;
+    return fa2i_problem_check(problem);
+}
+
+fa2_status fa2i_shapes_add_text(fa2i_shapes *shapes, const char *text)
+{
+    fa2_problem problem = {.batch = 1};
+    const fa2_status st = parse_text(text, &problem);
+    if (st != FA2_OK)
+        return fa2i_fail_prefix(st, "shape \"%.*s\"", TEXT_BYTES_MAX, text);
+    return add_problem(shapes, &problem);
+}

@@ -1,0 +1,365 @@
+/*
+ * Attention in fp64, row by row, with the plain low-precision implementation beside it.
+ *
+ * The rows are split into contiguous parts, one per thread. A part converts K and V of a head to
+ * float once, and again only when the head changes; products of two fp16 or bf16 numbers are exact
+ * in fp64, so the reference's own error is that of fp64 sums: far below what is compared. The plain
+ * scores are the fp64 scores rounded to the dtype: how they were accumulated is invisible after
+ * that.
+ */
+#include <math.h>
+#include <pthread.h>
+#include <string.h>
+#include "runtime/base/alloc.h"
+#include "runtime/base/status.h"
+#include "tuner/judge/reference.h"
+
+enum { MAX_THREADS = 64 };
+
+/* What the parts may take together. */
+#define PARTS_BYTES ((size_t)1 << 30)
+
+static uint32_t float_bits(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+static float bits_float(uint32_t bits)
+{
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static uint16_t fp16_bits(float value)
+{
+    uint32_t bits = float_bits(value);
+    uint32_t sign = bits >> 16 & 0x8000u;
+    uint32_t magnitude = bits & 0x7fffffffu;
+    if (magnitude > 0x7f800000u)
+        return (uint16_t)(sign | 0x7e00u);
+    if (magnitude >= 0x477ff000u) /* 65520: half way to the number after 65504 */
+        return (uint16_t)(sign | 0x7c00u);
+    if (magnitude < 0x38800000u) {
+        /* Subnormal: beside 0.5, one unit of fp32 is 2^-24, so the addition rounds to where fp16
+         * does. */
+        float aligned = bits_float(magnitude) + 0.5f;
+        return (uint16_t)(sign | (float_bits(aligned) - 0x3f000000u));
+    }
+    magnitude += 0x0fffu + (magnitude >> 13 & 1u);
+    return (uint16_t)(sign | (magnitude - 0x38000000u) >> 13);
+}
+
+static float fp16_float(uint16_t bits)
+{
+    uint32_t sign = (uint32_t)(bits & 0x8000u) << 16;
+    uint32_t magnitude = bits & 0x7fffu;
+    if (magnitude < 0x0400u) {
+        float value = (float)magnitude * 0x1p-24f;
+        return sign != 0 ? -value : value;
+    }
+    uint32_t exponent_shift = magnitude >= 0x7c00u ? 0x70000000u : 0x38000000u;
+    return bits_float(sign | ((magnitude << 13) + exponent_shift));
+}
+
+static uint16_t bf16_bits(float value)
+{
+    uint32_t bits = float_bits(value);
+    if ((bits & 0x7fffffffu) > 0x7f800000u)
+        return (uint16_t)((bits >> 16 & 0x8000u) | 0x7fc0u);
+    return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+}
+
+uint16_t fa2i_to_bits(fa2_dtype dtype, float value)
+{
+    return dtype == FA2_FP16 ? fp16_bits(value) : bf16_bits(value);
+}
+
+float fa2i_from_bits(fa2_dtype dtype, uint16_t bits)
+{
+    return dtype == FA2_FP16 ? fp16_float(bits) : bits_float((uint32_t)bits << 16);
+}
+
+static float round_to(fa2_dtype dtype, float value)
+{
+    return fa2i_from_bits(dtype, fa2i_to_bits(dtype, value));
+}
+
+/* One thread's rows and what it works with. */
+typedef struct part {
+    const fa2i_reference_request *request;
+    fa2i_reference *reference;
+    size_t begin, end;
+    double scale;
+    float *q, *k, *v; /* [D], [Sk, D], [Sk, D] */
+    double *scores;   /* [Sk] */
+    float *plain;     /* [Sk] scores, then P; behind them [D] O */
+    double plain_error;
+} part;
+
+static void read_row(const fa2i_host_tensor *tensor, fa2_dtype dtype, int64_t offset, int head_dim,
+                     float *out)
+{
+    if (tensor->period_elems > 0)
+        offset %= tensor->period_elems;
+    for (int d = 0; d < head_dim; d++) {
+        out[d] = fa2i_from_bits(dtype, tensor->data[offset]);
+        if (++offset == tensor->period_elems)
+            offset = 0;
+    }
+}
+
+static void read_head(const fa2i_host_tensor *tensor, const fa2_problem *problem, int batch,
+                      int head, float *out)
+{
+    int64_t base = batch * tensor->stride_batch + head * tensor->stride_head;
+    for (int32_t j = 0; j < problem->seq_k; j++)
+        read_row(tensor, problem->dtype, base + j * tensor->stride_seq, problem->head_dim,
+                 out + (int64_t)j * problem->head_dim);
+}
+
+static double dot(const float *a, const float *b, int count)
+{
+    double even = 0, odd = 0;
+    for (int i = 0; i < count; i += 2) { /* head_dim is a multiple of 8 */
+        even += (double)a[i] * b[i];
+        odd += (double)a[i + 1] * b[i + 1];
+    }
+    return even + odd;
+}
+
+/* O of the plain implementation for scores that are in p->scores, compared with the exact o. */
+static void plain_row(part *p, int32_t keys, const double *o)
+{
+    const fa2_problem *problem = &p->request->problem;
+    int head_dim = problem->head_dim;
+    float *acc = p->plain + problem->seq_k;
+    float largest = -INFINITY, sum = 0;
+    memset(acc, 0, (size_t)head_dim * sizeof *acc);
+    for (int32_t j = 0; j < keys; j++) {
+        p->plain[j] = round_to(problem->dtype, (float)p->scores[j]);
+        largest = fmaxf(largest, p->plain[j]);
+    }
+    for (int32_t j = 0; j < keys; j++) {
+        p->plain[j] = expf(p->plain[j] - largest);
+        sum += p->plain[j];
+    }
+    for (int32_t j = 0; j < keys; j++) {
+        float weight = round_to(problem->dtype, p->plain[j] / sum);
+        const float *v = p->v + (int64_t)j * head_dim;
+        for (int d = 0; d < head_dim; d++)
+            acc[d] += weight * v[d];
+    }
+    for (int d = 0; d < head_dim; d++)
+        p->plain_error = fmax(p->plain_error, fabs(round_to(problem->dtype, acc[d]) - o[d]));
+}
+
+static void exact_row(part *p, int32_t keys, double *o, double *ret_lse)
+{
+    int head_dim = p->request->problem.head_dim;
+    double largest = -INFINITY, sum = 0;
+    for (int32_t j = 0; j < keys; j++) {
+        p->scores[j] = p->scale * dot(p->q, p->k + (int64_t)j * head_dim, head_dim);
+        largest = fmax(largest, p->scores[j]);
+    }
+    for (int32_t j = 0; j < keys; j++) {
+        double weight = exp(p->scores[j] - largest);
+        const float *v = p->v + (int64_t)j * head_dim;
+        sum += weight;
+        for (int d = 0; d < head_dim; d++)
+            o[d] += weight * v[d];
+    }
+    for (int d = 0; d < head_dim; d++)
+        o[d] /= sum;
+    *ret_lse = largest + log(sum);
+}
+
+static int32_t visible_keys(const fa2_problem *problem, int32_t row)
+{
+    if (!problem->causal)
+        return problem->seq_k;
+    int64_t keys = (int64_t)row + 1 + problem->seq_k - problem->seq_q;
+    return keys < 0 ? 0 : (int32_t)keys;
+}
+
+static void *run_part(void *argument)
+{
+    part *p = argument;
+    const fa2i_reference_request *request = p->request;
+    const fa2_problem *problem = &request->problem;
+    int group = problem->heads_q / problem->heads_kv;
+    int32_t batch = -1, head = -1; /* whose K and V are in p->k, p->v */
+    for (size_t i = p->begin; i < p->end; i++) {
+        fa2i_row row = request->rows[i];
+        double *o = p->reference->o + i * (size_t)problem->head_dim; /* zero so far */
+        int32_t keys = visible_keys(problem, row.row);
+        if (keys == 0) {
+            p->reference->lse[i] = -INFINITY;
+            continue;
+        }
+        if (row.batch != batch || row.head / group != head) {
+            batch = row.batch;
+            head = row.head / group;
+            read_head(&request->k, problem, batch, head, p->k);
+            read_head(&request->v, problem, batch, head, p->v);
+        }
+        read_row(&request->q, problem->dtype,
+                 row.batch * request->q.stride_batch + row.row * request->q.stride_seq +
+                     row.head * request->q.stride_head,
+                 problem->head_dim, p->q);
+        exact_row(p, keys, o, &p->reference->lse[i]);
+        plain_row(p, keys, o);
+    }
+    return NULL;
+}
+
+static fa2_status part_init(part *p)
+{
+    size_t head_dim = (size_t)p->request->problem.head_dim;
+    size_t keys = (size_t)p->request->problem.seq_k;
+    p->q = fa2i_alloc_array(head_dim, sizeof(float));
+    p->k = fa2i_alloc_array(keys * head_dim, sizeof(float));
+    p->v = fa2i_alloc_array(keys * head_dim, sizeof(float));
+    p->scores = fa2i_alloc_array(keys, sizeof(double));
+    p->plain = fa2i_alloc_array(keys + head_dim, sizeof(float));
+    if (p->q == NULL || p->k == NULL || p->v == NULL || p->scores == NULL || p->plain == NULL)
+        return fa2i_fail(FA2_E_MEMORY, "no memory for the reference of %zu keys", keys);
+    return FA2_OK;
+}
+
+static void part_done(part *p)
+{
+    fa2i_free(p->q);
+    fa2i_free(p->k);
+    fa2i_free(p->v);
+    fa2i_free(p->scores);
+    fa2i_free(p->plain);
+}
+
+/* How many parts: for each thread one, but no more than there are rows, and fewer if the keys of
+ * so many heads take too much memory. */
+static size_t count_parts(const fa2i_reference_request *request)
+{
+    size_t keys = (size_t)request->problem.seq_k;
+    size_t head_dim = (size_t)request->problem.head_dim;
+    size_t part_bytes = keys * (2 * head_dim * sizeof(float) + sizeof(double) + sizeof(float));
+    size_t most = PARTS_BYTES / part_bytes;
+    size_t count = request->threads > 1 ? (size_t)request->threads : 1;
+    count = count > MAX_THREADS ? MAX_THREADS : count;
+    count = count > request->row_count ? request->row_count : count;
+    count = count > most ? most : count;
+    return count > 0 ? count : 1;
+}
+
+/* Run all parts; where a thread cannot be had, in this one. */
+static void run_parts(part *parts, size_t count)
+{
+    pthread_t threads[MAX_THREADS];
+    bool started[MAX_THREADS] = {false};
+    for (size_t i = 1; i < count; i++)
+        started[i] = pthread_create(&threads[i], NULL, run_part, &parts[i]) == 0;
+    run_part(&parts[0]);
+    for (size_t i = 1; i < count; i++) {
+        if (started[i])
+            pthread_join(threads[i], NULL);
+        else
+            run_part(&parts[i]);
+    }
+}
+
+fa2_status fa2i_reference_compute(const fa2i_reference_request *request,
+                                  fa2i_reference *ret_reference)
+{
+    fa2_status st = FA2_OK;
+    const fa2_problem *problem = &request->problem;
+    fa2i_reference reference = {.row_count = request->row_count, .head_dim = problem->head_dim};
+    part parts[MAX_THREADS] = {{0}};
+    size_t count = count_parts(request);
+    double scale = request->softmax_scale != 0 ? (double)request->softmax_scale
+                                               : 1 / sqrt((double)problem->head_dim);
+
+    reference.o = fa2i_alloc_array(request->row_count * (size_t)problem->head_dim, sizeof(double));
+    reference.lse = fa2i_alloc_array(request->row_count, sizeof(double));
+    if (reference.o == NULL || reference.lse == NULL)
+        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu reference rows", request->row_count));
+    for (size_t i = 0; i < count; i++) {
+        parts[i] = (part){.request = request,
+                          .reference = &reference,
+                          .scale = scale,
+                          .begin = request->row_count * i / count,
+                          .end = request->row_count * (i + 1) / count};
+        FA2_TRY(part_init(&parts[i]));
+    }
+    run_parts(parts, count);
+    for (size_t i = 0; i < count; i++)
+        reference.plain_error = fmax(reference.plain_error, parts[i].plain_error);
+    *ret_reference = reference;
+    reference = (fa2i_reference){0};
+done:
+    for (size_t i = 0; i < count; i++)
+        part_done(&parts[i]);
+    fa2i_reference_done(&reference);
+    return st;
+}
+
+void fa2i_reference_done(fa2i_reference *reference)
+{
+    fa2i_free(reference->o);
+    fa2i_free(reference->lse);
+    *reference = (fa2i_reference){0};
+}
+
+double fa2i_reference_bound(const fa2i_reference *reference)
+{
+    return 2 * reference->plain_error + 1e-5;
+}
+
+double fa2i_lse_bound(double lse)
+{
+    return 2e-4 + 2e-5 * fabs(lse);
+}
+
+static void note_error(fa2i_comparison *comparison, size_t row, bool is_lse, double value,
+                       double expected, double error)
+{
+    if (error <= comparison->error)
+        return;
+    *comparison = (fa2i_comparison){.error = error,
+                                    .worst_row = row,
+                                    .worst_is_lse = is_lse,
+                                    .worst_value = value,
+                                    .worst_expected = expected};
+}
+
+static double lse_error(double value, double expected)
+{
+    if (isinf(expected))
+        return value == expected ? 0 : FA2I_ERROR_NOT_FINITE;
+    double error = fabs(value - expected) / fa2i_lse_bound(expected);
+    return isfinite(error) ? error : FA2I_ERROR_NOT_FINITE;
+}
+
+void fa2i_reference_compare(const fa2i_reference *reference, fa2_dtype dtype, const uint16_t *o,
+                            const float *lse, fa2i_comparison *ret_comparison)
+{
+    fa2i_comparison comparison = {0};
+    double bound = fa2i_reference_bound(reference);
+    size_t head_dim = (size_t)reference->head_dim;
+    for (size_t i = 0; i < reference->row_count; i++) {
+        bool empty = isinf(reference->lse[i]) != 0;
+        for (size_t d = 0; d < head_dim; d++) {
+            double value = fa2i_from_bits(dtype, o[i * head_dim + d]);
+            double expected = reference->o[i * head_dim + d];
+            double error = fabs(value - expected) / bound;
+            if (!isfinite(error) || (empty && value != 0))
+                error = FA2I_ERROR_NOT_FINITE;
+            note_error(&comparison, i, false, value, expected, error);
+        }
+        if (lse != NULL)
+            note_error(&comparison, i, true, lse[i], reference->lse[i],
+                       lse_error(lse[i], reference->lse[i]));
+    }
+    *ret_comparison = comparison;
+}

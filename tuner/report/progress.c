@@ -1,0 +1,97 @@
+/*
+ * How: on a terminal one line is rewritten, at most ten times a second; elsewhere (a log file) a
+ * plain line every five seconds. The time left is the time taken so far, scaled by what is left.
+ */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <time.h>
+#include <unistd.h>
+#include "tuner/report/progress.h"
+
+#define TERMINAL_INTERVAL_S 0.1
+#define PLAIN_INTERVAL_S    5.0
+
+enum { LINE_BYTES = 512, COLUMNS_DEFAULT = 80 };
+
+double fa2i_now_s(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+static size_t terminal_columns(void)
+{
+    struct winsize size;
+    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0)
+        return COLUMNS_DEFAULT;
+    return size.ws_col;
+}
+
+void fa2i_progress_begin(fa2i_progress *progress, const char *what, size_t total)
+{
+    const double now = fa2i_now_s();
+    *progress = (fa2i_progress){.what = what,
+                                .total = total,
+                                .started_s = now,
+                                .printed_s = now,
+                                .terminal = isatty(STDERR_FILENO) == 1};
+}
+
+static void close_line(fa2i_progress *progress)
+{
+    if (progress->line_open)
+        fputs("\r\033[K", stderr);
+    progress->line_open = false;
+}
+
+static void print_line(fa2i_progress *progress, const char *detail, double now)
+{
+    char line[LINE_BYTES];
+    const double taken = now - progress->started_s;
+    const double left = taken / (double)progress->done * (double)(progress->total - progress->done);
+    int used = snprintf(line, sizeof line, "%s %zu/%zu, %.0f s, about %.0f s left", progress->what,
+                        progress->done, progress->total, taken, left);
+    if (detail != NULL && used > 0 && (size_t)used < sizeof line)
+        snprintf(line + used, sizeof line - (size_t)used, "  %s", detail);
+    close_line(progress);
+    if (progress->terminal) {
+        /* One column less than there are: a full line would wrap and could not be rewritten. */
+        fprintf(stderr, "%.*s", (int)terminal_columns() - 1, line);
+        progress->line_open = true;
+    } else {
+        fprintf(stderr, "%s\n", line);
+    }
+    fflush(stderr);
+    progress->printed_s = now;
+}
+
+void fa2i_progress_step(fa2i_progress *progress, const char *detail)
+{
+    const double now = fa2i_now_s();
+    const double interval = progress->terminal ? TERMINAL_INTERVAL_S : PLAIN_INTERVAL_S;
+    progress->done++;
+    if (progress->total < progress->done)
+        progress->total = progress->done;
+    if (now - progress->printed_s >= interval)
+        print_line(progress, detail, now);
+}
+
+void fa2i_progress_end(fa2i_progress *progress)
+{
+    close_line(progress);
+    fprintf(stderr, "%s %zu/%zu done in %.1f s\n", progress->what, progress->done, progress->total,
+            fa2i_now_s() - progress->started_s);
+}
+
+void fa2i_note(fa2i_progress *progress, const char *format, ...)
+{
+    va_list args;
+    close_line(progress);
+    va_start(args, format);
+    vfprintf(stderr, format, args);
+    va_end(args);
+    fputc('\n', stderr);
+}

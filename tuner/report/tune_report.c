@@ -1,0 +1,149 @@
+/*
+ * What a run says: results on stdout (as JSON at the end, when asked for), everything else on
+ * stderr.
+ */
+#include <stdio.h>
+#include "tuner/commands/database.h"
+#include "tuner/report/table.h"
+#include "tuner/search/tune.h"
+
+static const char *const phase_names[FA2I_PHASE_COUNT] = {"plan", "compile", "verify", "time"};
+
+static const char *const state_names[] = {"open", "settled", "measured", "unserved", "failed"};
+
+static size_t count_state(const fa2i_tune *tune, fa2i_problem_state state)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < tune->problem_count; i++)
+        count += tune->problems[i].state == state;
+    return count;
+}
+
+static size_t count_needed(const fa2i_tune *tune)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < tune->kernel_count; i++)
+        count += tune->kernels[i].needed;
+    return count;
+}
+
+static bool has_winner(const fa2i_tune_problem *problem)
+{
+    return problem->state == FA2I_PROBLEM_SETTLED || problem->state == FA2I_PROBLEM_MEASURED;
+}
+
+static double tflops(const fa2i_tune_problem *problem)
+{
+    double us = problem->winner.median_us;
+    return us > 0 ? fa2i_problem_flop(&problem->problem) / us * 1e-6 : 0;
+}
+
+/* How many times faster than the default variant; 0: unknown. */
+static double gain(const fa2i_tune_problem *problem)
+{
+    double us = problem->winner.median_us;
+    return us > 0 ? problem->winner.default_us / us : 0;
+}
+
+void fa2i_tune_print_start(const fa2i_tune *tune)
+{
+    fprintf(stderr,
+            "device %d: %s, sm_%d, %d SMs; driver for CUDA %d.%d, NVRTC %d.%d, code for %s\n",
+            tune->options.device, tune->card.name, tune->card.arch, tune->card.sm_count,
+            tune->driver / 1000, tune->driver % 1000 / 10, tune->nvrtc / 1000,
+            tune->nvrtc % 1000 / 10, tune->target.name);
+    fprintf(stderr, "database %s, seed %d\n", fa2i_cache_path(tune->cache), FA2I_TUNE_SEED);
+    fprintf(stderr, "%zu problems, %zu tuned already; %zu variants, %zu wanted now\n",
+            tune->problem_count, count_state(tune, FA2I_PROBLEM_SETTLED), tune->kernel_count,
+            count_needed(tune));
+}
+
+void fa2i_tune_print_problem(fa2i_tune *tune, const fa2i_tune_problem *problem)
+{
+    char shape[128], variant[FA2I_VARIANT_CHARS], times[32] = "-";
+    fa2i_problem_format(&problem->problem, shape, sizeof shape);
+    if (!has_winner(problem)) {
+        fa2i_note(&tune->progress, "fa2-tune: %s: %s: %s", shape, state_names[problem->state],
+                  problem->message);
+        return;
+    }
+    if (tune->options.json)
+        return;
+    if (tune->progress.line_open) /* the terminal may show both streams */
+        fputs("\r\033[K", stderr);
+    fa2i_variant_brief(problem->variant, variant, sizeof variant);
+    if (gain(problem) > 0)
+        snprintf(times, sizeof times, "%.2fx", gain(problem));
+    printf("%-60s %10.1f us %7.1f TFLOPS %6s default  %s%s\n", shape, problem->winner.median_us,
+           tflops(problem), times, variant, problem->complete ? "" : "  (not finished)");
+    fflush(stdout);
+}
+
+static void print_dropped(const fa2i_tune *tune)
+{
+    fprintf(stderr, "variants: %zu compiled, %zu reused, %zu verified, %zu of equal code",
+            tune->compiled, tune->reused, tune->verified, tune->duplicates);
+    for (size_t i = FA2I_OUTCOME_OK + 1; i <= FA2I_OUTCOME_LAUNCH_ERROR; i++)
+        if (tune->outcomes[i] > 0)
+            fprintf(stderr, ", %zu %s", tune->outcomes[i], fa2i_outcome_string((fa2i_outcome)i));
+    fprintf(stderr, "\nmeasurements: %zu taken, %zu of them failed\n", tune->timed, tune->failed);
+}
+
+void fa2i_tune_print_summary(const fa2i_tune *tune)
+{
+    fprintf(stderr,
+            "problems: %zu measured, %zu tuned already, %zu not reached, %zu not served "
+            "by this device, %zu failed\n",
+            count_state(tune, FA2I_PROBLEM_MEASURED), count_state(tune, FA2I_PROBLEM_SETTLED),
+            count_state(tune, FA2I_PROBLEM_OPEN), count_state(tune, FA2I_PROBLEM_UNSERVED),
+            count_state(tune, FA2I_PROBLEM_FAILED));
+    print_dropped(tune);
+    fprintf(stderr, "took %.1f s:", fa2i_now_s() - tune->started_s);
+    for (size_t i = 0; i < FA2I_PHASE_COUNT; i++)
+        fprintf(stderr, " %s %.1f s%s", phase_names[i], tune->phase_s[i],
+                i + 1 < FA2I_PHASE_COUNT ? "," : "\n");
+}
+
+static void print_problem_json(const fa2i_tune_problem *problem)
+{
+    char shape[128];
+    fa2i_problem_format(&problem->problem, shape, sizeof shape);
+    fputs("{\"problem\":", stdout);
+    fa2i_json_string(stdout, shape);
+    printf(",\"state\":\"%s\"", state_names[problem->state]);
+    if (has_winner(problem)) {
+        fputs(",\"variant\":", stdout);
+        fa2i_json_string(stdout, problem->variant);
+        printf(",\"median_us\":%.3f,\"tflops\":%.3f,\"speedup_vs_default\":%.4f,\"complete\":%s",
+               problem->winner.median_us, tflops(problem), gain(problem),
+               problem->complete ? "true" : "false");
+    } else if (problem->message[0] != '\0') {
+        fputs(",\"message\":", stdout);
+        fa2i_json_string(stdout, problem->message);
+    }
+    fputs("}", stdout);
+}
+
+void fa2i_tune_print_json(const fa2i_tune *tune)
+{
+    fputs("{\"device\":", stdout);
+    fa2i_json_string(stdout, tune->card.name);
+    printf(",\"arch\":\"sm_%d\",\"sm_count\":%d,\"driver\":%d,\"nvrtc\":%d,\"database\":",
+           tune->card.arch, tune->card.sm_count, tune->driver, tune->nvrtc);
+    fa2i_json_string(stdout, fa2i_cache_path(tune->cache));
+    printf(",\"seed\":%d,\"compiled\":%zu,\"reused\":%zu,\"verified\":%zu,\"timed\":%zu,"
+           "\"failed_while_timed\":%zu,\"outcomes\":{",
+           FA2I_TUNE_SEED, tune->compiled, tune->reused, tune->verified, tune->timed, tune->failed);
+    for (size_t i = 0; i <= FA2I_OUTCOME_LAUNCH_ERROR; i++)
+        printf("%s\"%s\":%zu", i == 0 ? "" : ",", fa2i_outcome_string((fa2i_outcome)i),
+               tune->outcomes[i]);
+    fputs("},\"seconds\":{", stdout);
+    for (size_t i = 0; i < FA2I_PHASE_COUNT; i++)
+        printf("\"%s\":%.3f,", phase_names[i], tune->phase_s[i]);
+    printf("\"total\":%.3f},\"problems\":[", fa2i_now_s() - tune->started_s);
+    for (size_t i = 0; i < tune->problem_count; i++) {
+        fputs(i == 0 ? "\n" : ",\n", stdout);
+        print_problem_json(&tune->problems[i]);
+    }
+    fputs("]}\n", stdout);
+}

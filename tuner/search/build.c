@@ -1,0 +1,407 @@
+/*
+ * How: problems that can share kernels (equal op, dtype, head_dim, causal) form a group. A group's
+ * candidates are those of all its problems, best rank first, so that each problem's own favourites
+ * come early. They are tried in rounds of ROUND_SIZE, all groups together to keep every processor
+ * busy; a group takes part in another round only while nothing it tried is usable.
+ *
+ * - The first `tried` candidates of a group are compiled or taken from the database.
+ * - Usable is a kernel that compiles without spills; only such a one can win.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "runtime/base/alloc.h"
+#include "runtime/base/status.h"
+#include "runtime/cuda/cuda_api.h"
+#include "runtime/cuda/launch.h"
+#include "tuner/search/build.h"
+#include "tuner/search/compile_all.h"
+#include "tuner/report/progress.h"
+
+enum { ROUND_SIZE = 12 };
+
+typedef struct candidate {
+    fa2i_variant variant;
+    size_t rank;  /* its best place in the cost model's order, over the group's problems */
+    size_t order; /* among equal ranks: first come */
+    fa2i_key key;
+    bool usable;   /* known to compile without spills */
+    int registers; /* per thread, as compiled */
+} candidate;
+
+typedef struct group {
+    fa2_problem first; /* one of its problems */
+    candidate *candidates;
+    size_t count, capacity, tried;
+} group;
+
+typedef struct work {
+    const fa2i_build *build;
+    fa2i_target target;
+    int64_t device, session;
+    group *groups; /* at most one per shape */
+    size_t group_count;
+    fa2i_compile_job *jobs; /* of this round */
+    candidate **pending;    /* what jobs[i] is for */
+    size_t job_count, job_capacity;
+    fa2i_progress progress;
+    fa2i_build_result result;
+} work;
+
+void fa2i_build_result_done(fa2i_build_result *result)
+{
+    fa2i_free(result->winners);
+    result->winners = NULL;
+    result->winner_count = 0;
+}
+
+static void drop_jobs(work *w)
+{
+    for (size_t i = 0; i < w->job_count; i++)
+        fa2i_free(w->jobs[i].source);
+    w->job_count = 0;
+}
+
+static void work_done(work *w)
+{
+    drop_jobs(w);
+    fa2i_free(w->jobs);
+    fa2i_free(w->pending);
+    for (size_t i = 0; i < w->group_count; i++)
+        fa2i_free(w->groups[i].candidates);
+    fa2i_free(w->groups);
+    fa2i_build_result_done(&w->result);
+}
+
+/* ---- groups and their candidates ---- */
+
+static bool same_kernels(const fa2_problem *a, const fa2_problem *b)
+{
+    return a->op == b->op && a->dtype == b->dtype && a->head_dim == b->head_dim &&
+           a->causal == b->causal;
+}
+
+static group *find_group(const work *w, const fa2_problem *problem)
+{
+    for (size_t i = 0; i < w->group_count; i++) {
+        if (same_kernels(&w->groups[i].first, problem))
+            return &w->groups[i];
+    }
+    return NULL;
+}
+
+static fa2_status add_candidate(group *g, const fa2i_variant *variant, size_t rank)
+{
+    for (size_t i = 0; i < g->count; i++) {
+        if (strcmp(g->candidates[i].variant.text, variant->text) != 0)
+            continue;
+        if (rank < g->candidates[i].rank)
+            g->candidates[i].rank = rank;
+        return FA2_OK;
+    }
+    if (g->count == g->capacity) {
+        const size_t capacity = 2 * g->capacity + 32;
+        candidate *grown = fa2i_realloc(g->candidates, capacity * sizeof *grown);
+        if (grown == NULL)
+            return fa2i_fail(FA2_E_MEMORY, "no memory for %zu candidates", capacity);
+        g->candidates = grown;
+        g->capacity = capacity;
+    }
+    g->candidates[g->count] = (candidate){.variant = *variant, .rank = rank, .order = g->count};
+    g->count++;
+    return FA2_OK;
+}
+
+static int compare_candidates(const void *left, const void *right)
+{
+    const candidate *a = left, *b = right;
+    if (a->rank != b->rank)
+        return a->rank < b->rank ? -1 : 1;
+    return a->order < b->order ? -1 : a->order > b->order;
+}
+
+/* Put one problem's candidates into its group. A problem that no family serves is noted and
+ * counted. */
+static fa2_status add_problem(work *w, const fa2_problem *problem)
+{
+    fa2i_variant *variants = NULL;
+    size_t count = 0;
+    fa2_status st =
+        fa2i_generator_candidates(w->build->generator, problem, &w->result.card, &variants, &count);
+    if (st == FA2_E_UNSUPPORTED) {
+        char shape[128];
+        fa2i_problem_format(problem, shape, sizeof shape);
+        fa2i_note(&w->progress, "%s: %s", shape, fa2_last_message());
+        w->result.unserved++;
+        return FA2_OK;
+    }
+    group *g = find_group(w, problem);
+    if (st == FA2_OK && g == NULL) {
+        g = &w->groups[w->group_count++];
+        g->first = *problem;
+    }
+    for (size_t i = 0; st == FA2_OK && i < count; i++)
+        st = add_candidate(g, &variants[i], i);
+    fa2i_free(variants);
+    return st;
+}
+
+static fa2_status make_groups(work *w)
+{
+    const fa2i_shapes *shapes = w->build->shapes;
+    w->groups = fa2i_alloc_array(shapes->count, sizeof *w->groups);
+    if (w->groups == NULL)
+        return fa2i_fail(FA2_E_MEMORY, "no memory for %zu problems", shapes->count);
+    for (size_t i = 0; i < shapes->count; i++) {
+        const fa2_status st = add_problem(w, &shapes->items[i]);
+        if (st != FA2_OK)
+            return st;
+    }
+    for (size_t i = 0; i < w->group_count; i++)
+        qsort(w->groups[i].candidates, w->groups[i].count, sizeof(candidate), compare_candidates);
+    return FA2_OK;
+}
+
+/* ---- compiling ---- */
+
+static void record_outcome(work *w, candidate *c, const fa2i_kernel *kernel)
+{
+    c->usable = kernel->outcome == FA2I_OUTCOME_OK;
+    c->registers = kernel->registers;
+    w->result.spilled += kernel->outcome == FA2I_OUTCOME_SPILLED;
+    w->result.failed += kernel->outcome == FA2I_OUTCOME_COMPILE_ERROR;
+}
+
+/* A usable kernel is reused only with its image: a winner without one is worth nothing. */
+static fa2_status find_stored(work *w, candidate *c, bool *ret_found)
+{
+    fa2i_kernel kernel = {0};
+    fa2_status st =
+        fa2i_cache_get_kernel(w->build->cache, &c->key, FA2I_LAUNCH_ABI, false, &kernel);
+    if (st == FA2_OK && kernel.outcome == FA2I_OUTCOME_OK) {
+        fa2i_kernel_done(&kernel);
+        st = fa2i_cache_get_kernel(w->build->cache, &c->key, FA2I_LAUNCH_ABI, true, &kernel);
+    }
+    *ret_found = st == FA2_OK;
+    if (st == FA2_OK)
+        record_outcome(w, c, &kernel);
+    fa2i_kernel_done(&kernel);
+    return st == FA2_E_NOT_FOUND ? FA2_OK : st;
+}
+
+static fa2_status reserve_job(work *w)
+{
+    if (w->job_count < w->job_capacity)
+        return FA2_OK;
+    const size_t capacity = 2 * w->job_capacity + 64;
+    fa2i_compile_job *jobs = fa2i_realloc(w->jobs, capacity * sizeof *jobs);
+    if (jobs != NULL)
+        w->jobs = jobs;
+    candidate **pending = fa2i_realloc(w->pending, capacity * sizeof *pending);
+    if (pending != NULL)
+        w->pending = pending;
+    if (jobs == NULL || pending == NULL)
+        return fa2i_fail(FA2_E_MEMORY, "no memory for %zu compilations", capacity);
+    w->job_capacity = capacity;
+    return FA2_OK;
+}
+
+/* Reuse the candidate's kernel, or make a job of it. */
+static fa2_status try_candidate(work *w, candidate *c)
+{
+    fa2_status st = FA2_OK;
+    char *source = NULL;
+    bool found = false;
+    FA2_TRY(fa2i_generator_source(w->build->generator, c->variant.text, &source));
+    FA2_TRY(fa2i_compile_key(source, &w->target, &c->key));
+    FA2_TRY(find_stored(w, c, &found));
+    w->result.reused += found;
+    if (found)
+        goto done;
+    FA2_TRY(reserve_job(w));
+    w->pending[w->job_count] = c;
+    w->jobs[w->job_count++] =
+        (fa2i_compile_job){.variant = c->variant, .source = source, .target = w->target};
+    source = NULL; /* the job's now */
+done:
+    fa2i_free(source);
+    return st;
+}
+
+static bool has_usable(const group *g)
+{
+    for (size_t i = 0; i < g->tried; i++) {
+        if (g->candidates[i].usable)
+            return true;
+    }
+    return false;
+}
+
+/* Jobs for every group that has nothing usable yet. */
+static fa2_status plan_round(work *w)
+{
+    for (size_t i = 0; i < w->group_count; i++) {
+        group *g = &w->groups[i];
+        if (has_usable(g))
+            continue;
+        for (size_t tries = 0; tries < ROUND_SIZE && g->tried < g->count; tries++) {
+            const fa2_status st = try_candidate(w, &g->candidates[g->tried]);
+            if (st != FA2_OK)
+                return st;
+            g->tried++;
+        }
+    }
+    return FA2_OK;
+}
+
+static fa2_status store_kernel(void *user, size_t index, const fa2i_kernel *kernel)
+{
+    work *w = user;
+    candidate *c = w->pending[index];
+    record_outcome(w, c, kernel);
+    w->result.compiled++;
+    /* The first of them in full: the others are likely to say the same. */
+    if (kernel->outcome == FA2I_OUTCOME_COMPILE_ERROR && w->result.failed == 1)
+        fa2i_note(&w->progress, "does not compile: %s\n%s", c->variant.text,
+                  kernel->log == NULL ? "" : kernel->log);
+    fa2i_progress_step(&w->progress, c->variant.text);
+    return fa2i_cache_put_kernel(w->build->cache, kernel, FA2I_LAUNCH_ABI);
+}
+
+static bool stopped(const work *w)
+{
+    return *w->build->stop != 0;
+}
+
+static bool wants_round(const work *w)
+{
+    for (size_t i = 0; i < w->group_count; i++) {
+        if (!has_usable(&w->groups[i]) && w->groups[i].tried < w->groups[i].count)
+            return true;
+    }
+    return false;
+}
+
+static fa2_status compile_rounds(work *w)
+{
+    char what[48];
+    snprintf(what, sizeof what, "compiling for %s", w->target.name);
+    fa2_status st = FA2_OK;
+    while (st == FA2_OK && wants_round(w) && !stopped(w)) {
+        st = plan_round(w);
+        if (st != FA2_OK || w->job_count == 0)
+            continue; /* everything was in the database */
+        fa2i_progress_begin(&w->progress, what, w->job_count);
+        st = fa2i_compile_all(w->jobs, w->job_count, w->build->jobs,
+                              fa2i_generator_id(w->build->generator), w->build->stop, store_kernel,
+                              w);
+        fa2i_progress_end(&w->progress);
+        drop_jobs(w);
+    }
+    return st;
+}
+
+/* ---- winners ---- */
+
+/* The usable candidate that the cost model likes best for this problem; NULL: none is usable. */
+static fa2_status rank_candidates(const work *w, const group *g, const fa2_problem *problem,
+                                  const candidate **ret_best, double *ret_us)
+{
+    *ret_best = NULL;
+    for (size_t i = 0; i < g->tried; i++) {
+        const candidate *c = &g->candidates[i];
+        double us = 0;
+        if (!c->usable)
+            continue;
+        const fa2_status st = fa2i_generator_cost(w->build->generator, c->variant.text, problem,
+                                                  &w->result.card, c->registers, &us);
+        if (st != FA2_OK)
+            return st;
+        if (*ret_best == NULL || us < *ret_us) {
+            *ret_best = c;
+            *ret_us = us;
+        }
+    }
+    return FA2_OK;
+}
+
+static fa2_status store_winner(work *w, const fa2_problem *problem)
+{
+    const group *g = find_group(w, problem);
+    const candidate *best = NULL;
+    fa2i_winner winner = {.measured = false};
+    fa2_status st = FA2_OK;
+    int64_t problem_id = 0;
+    if (g == NULL)
+        return FA2_OK; /* unserved: told when the groups were made */
+    FA2_TRY(rank_candidates(w, g, problem, &best, &winner.model_us));
+    if (best == NULL) {
+        w->result.without++;
+        return FA2_OK;
+    }
+    winner.kernel = best->key;
+    FA2_TRY(fa2i_cache_problem(w->build->cache, problem, &problem_id));
+    FA2_TRY(fa2i_cache_put_winner(w->build->cache, w->session, w->device, problem_id, &winner));
+    fa2i_built *built = &w->result.winners[w->result.winner_count++];
+    built->problem = *problem;
+    built->registers = best->registers;
+    built->model_us = winner.model_us;
+    memcpy(built->variant, best->variant.text, sizeof built->variant);
+done:
+    return st;
+}
+
+static fa2_status store_winners(work *w)
+{
+    const fa2i_shapes *shapes = w->build->shapes;
+    w->result.winners = fa2i_alloc_array(shapes->count, sizeof *w->result.winners);
+    if (w->result.winners == NULL)
+        return fa2i_fail(FA2_E_MEMORY, "no memory for %zu winners", shapes->count);
+    for (size_t i = 0; i < shapes->count; i++) {
+        const fa2_status st = store_winner(w, &shapes->items[i]);
+        if (st != FA2_OK)
+            return st;
+    }
+    return FA2_OK;
+}
+
+static fa2_status begin_session(work *w)
+{
+    fa2i_cache *cache = w->build->cache;
+    fa2i_session session = {.origin = "build"};
+    const fa2i_nvrtc_table *nvrtc = NULL;
+    int major = 0, minor = 0;
+    fa2_status st = FA2_OK;
+    FA2_TRY(fa2i_nvrtc_get(&nvrtc));
+    if (nvrtc->version(&major, &minor) == NVRTC_SUCCESS)
+        session.nvrtc = 1000 * major + 10 * minor;
+    FA2_TRY(fa2i_target_for(w->result.card.arch, false, &w->target));
+    memcpy(w->result.target, w->target.name, sizeof w->result.target);
+    FA2_TRY(fa2i_cache_device(cache, &w->result.card, false, &w->device));
+    session.device = w->device;
+    snprintf(session.generator, sizeof session.generator, "%s",
+             fa2i_generator_id(w->build->generator));
+    FA2_TRY(fa2i_cache_session_begin(cache, &session, &w->session));
+done:
+    return st;
+}
+
+fa2_status fa2i_build_arch(const fa2i_build *build, const fa2i_card *card,
+                           fa2i_build_result *ret_result)
+{
+    const double started = fa2i_now_s();
+    work w = {.build = build, .result = {.card = *card}};
+    fa2_status st = FA2_OK;
+    FA2_TRY(begin_session(&w));
+    FA2_TRY(make_groups(&w));
+    FA2_TRY(compile_rounds(&w));
+    if (!stopped(&w))
+        FA2_TRY(store_winners(&w));
+    FA2_TRY(fa2i_cache_session_end(build->cache, w.session));
+    w.result.seconds = fa2i_now_s() - started;
+    *ret_result = w.result;
+    w.result = (fa2i_build_result){0}; /* the caller's now */
+done:
+    work_done(&w);
+    return st;
+}

@@ -1,0 +1,182 @@
+/*
+ * How: each thread takes the next job, compiles it and puts the kernel into a ring; the calling
+ * thread takes kernels out and hands them to the callback. One mutex guards the whole pool.
+ *
+ * - Jobs are handed out in order, none after `quit` or the caller's stop flag is set.
+ * - What was compiled before a stop is still delivered; after a failure it is dropped.
+ * - `active` counts the threads that may still add to the ring: 0 and an empty ring is the end.
+ * - Messages are per thread, so a thread that fails leaves a copy of its own for the caller.
+ */
+#include <assert.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include "runtime/base/alloc.h"
+#include "runtime/base/status.h"
+#include "tuner/search/compile_all.h"
+
+enum { RING_SIZE = 16, THREADS_MAX = 256 };
+
+typedef struct result {
+    size_t index;
+    fa2i_kernel kernel;
+} result;
+
+typedef struct pool {
+    const fa2i_compile_job *jobs;
+    size_t count;
+    const char *generator;
+    const volatile sig_atomic_t *stop;
+    pthread_mutex_t lock;
+    pthread_cond_t filled; /* a result arrived, or a thread ended */
+    pthread_cond_t freed;  /* the ring has room again, or quit was set */
+    size_t next;           /* job to hand out */
+    result ring[RING_SIZE];
+    size_t first, used;
+    size_t active;
+    bool quit;
+    fa2_status status; /* of the first thread that failed */
+    char message[FA2I_MESSAGE_BYTES];
+} pool;
+
+static bool take_job(pool *p, size_t *ret_index)
+{
+    const bool stopped = p->stop != NULL && *p->stop != 0;
+    if (p->quit || stopped || p->next == p->count)
+        return false;
+    *ret_index = p->next++;
+    return true;
+}
+
+static void fail_pool(pool *p, fa2_status status)
+{
+    p->quit = true;
+    pthread_cond_broadcast(&p->freed);
+    if (p->status == FA2_OK) {
+        p->status = status;
+        snprintf(p->message, sizeof p->message, "%s", fa2_last_message());
+    }
+}
+
+/* Wait for room and put the result into the ring; drop it when the pool quits. */
+static void deliver(pool *p, result *done)
+{
+    while (p->used == RING_SIZE && !p->quit)
+        pthread_cond_wait(&p->freed, &p->lock);
+    if (p->quit) {
+        fa2i_kernel_done(&done->kernel);
+        return;
+    }
+    p->ring[(p->first + p->used) % RING_SIZE] = *done;
+    p->used++;
+    pthread_cond_signal(&p->filled);
+}
+
+static void *compile_jobs(void *user)
+{
+    pool *p = user;
+    result done;
+    pthread_mutex_lock(&p->lock);
+    while (take_job(p, &done.index)) {
+        const fa2i_compile_job *job = &p->jobs[done.index];
+        memset(&done.kernel, 0, sizeof done.kernel);
+        pthread_mutex_unlock(&p->lock);
+        const fa2_status st =
+            fa2i_compile(&job->variant, job->source, &job->target, p->generator, &done.kernel);
+        pthread_mutex_lock(&p->lock);
+        if (st == FA2_OK)
+            deliver(p, &done);
+        else
+            fail_pool(p, st);
+    }
+    p->active--;
+    pthread_cond_signal(&p->filled);
+    pthread_mutex_unlock(&p->lock);
+    return NULL;
+}
+
+/* Hand results to the callback until no thread can add another. The lock is held on entry and exit.
+ */
+static fa2_status consume(pool *p, fa2i_compiled_fn compiled, void *user)
+{
+    fa2_status st = FA2_OK;
+    while (p->used > 0 || p->active > 0) {
+        if (p->used == 0) {
+            pthread_cond_wait(&p->filled, &p->lock);
+            continue;
+        }
+        result taken = p->ring[p->first];
+        p->first = (p->first + 1) % RING_SIZE;
+        p->used--;
+        pthread_cond_signal(&p->freed);
+        if (!p->quit) {
+            pthread_mutex_unlock(&p->lock);
+            st = compiled(user, taken.index, &taken.kernel);
+            pthread_mutex_lock(&p->lock);
+        }
+        fa2i_kernel_done(&taken.kernel);
+        if (st != FA2_OK && !p->quit) {
+            p->quit = true;
+            pthread_cond_broadcast(&p->freed);
+        }
+    }
+    return st;
+}
+
+static size_t thread_count(int wanted, size_t jobs)
+{
+    const long processors = sysconf(_SC_NPROCESSORS_ONLN);
+    size_t threads = wanted > 0 ? (size_t)wanted : processors > 0 ? (size_t)processors : 1;
+    if (threads > THREADS_MAX)
+        threads = THREADS_MAX;
+    return threads < jobs ? threads : jobs;
+}
+
+/* Start up to `wanted` threads; fewer are good enough, none is not. The lock is held. */
+static size_t start_threads(pool *p, pthread_t *threads, size_t wanted)
+{
+    while (p->active < wanted && pthread_create(&threads[p->active], NULL, compile_jobs, p) == 0)
+        p->active++;
+    return p->active;
+}
+
+static fa2_status run_pool(pool *p, size_t wanted, fa2i_compiled_fn compiled, void *user)
+{
+    pthread_t threads[THREADS_MAX];
+    assert(wanted <= THREADS_MAX);
+    pthread_mutex_lock(&p->lock);
+    const size_t started = start_threads(p, threads, wanted);
+    fa2_status st = started == 0 ? fa2i_fail(FA2_E_MEMORY, "no thread to compile in")
+                                 : consume(p, compiled, user);
+    pthread_mutex_unlock(&p->lock);
+    for (size_t i = 0; i < started; i++)
+        pthread_join(threads[i], NULL);
+    if (st == FA2_OK && p->status != FA2_OK)
+        st = fa2i_fail(p->status, "%s", p->message);
+    return st;
+}
+
+fa2_status fa2i_compile_all(const fa2i_compile_job *jobs, size_t count, int threads,
+                            const char *generator, const volatile sig_atomic_t *stop,
+                            fa2i_compiled_fn compiled, void *user)
+{
+    if (count == 0)
+        return FA2_OK;
+    pool *p = fa2i_alloc(sizeof *p);
+    if (p == NULL)
+        return fa2i_fail(FA2_E_MEMORY, "no memory for compiling in parallel");
+    p->jobs = jobs;
+    p->count = count;
+    p->generator = generator;
+    p->stop = stop;
+    pthread_mutex_init(&p->lock, NULL);
+    pthread_cond_init(&p->filled, NULL);
+    pthread_cond_init(&p->freed, NULL);
+    const fa2_status st = run_pool(p, thread_count(threads, count), compiled, user);
+    pthread_cond_destroy(&p->freed);
+    pthread_cond_destroy(&p->filled);
+    pthread_mutex_destroy(&p->lock);
+    fa2i_free(p);
+    return st;
+}

@@ -1,0 +1,28 @@
+/*
+ * Compile many variants on several threads. Results arrive in the calling thread, one by one, as they
+ * are finished; so the caller may write to the database and to the screen without locks.
+ */
+#ifndef FA2I_COMPILE_ALL_H
+#define FA2I_COMPILE_ALL_H
+
+#include <signal.h>
+#include "runtime/cuda/compile.h"
+
+typedef struct fa2i_compile_job {
+    fa2i_variant variant;
+    char *source; /* owned by the caller */
+    fa2i_target target;
+} fa2i_compile_job;
+
+/* index: of the job. kernel is borrowed for the length of the call. A status other than FA2_OK stops the
+ * rest and is returned by fa2i_compile_all. */
+typedef fa2_status (*fa2i_compiled_fn)(void *user, size_t index, const fa2i_kernel *kernel);
+
+/* threads <= 0: the number of processors. stop (may be NULL): when it becomes nonzero, no new job is
+ * started, and FA2_OK is returned with the rest undone. Fails with FA2_E_NO_NVRTC, FA2_E_MEMORY ...; a variant
+ * that does not compile is a result (fa2i_kernel.outcome). */
+fa2_status fa2i_compile_all(const fa2i_compile_job *jobs, size_t count, int threads,
+                            const char *generator, const volatile sig_atomic_t *stop,
+                            fa2i_compiled_fn compiled, void *user);
+
+#endif

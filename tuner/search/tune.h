@@ -1,0 +1,127 @@
+/*
+ * The phases of `fa2-tune tune`, over one state: plan, compile, verify, time, report.
+ *
+ * Every distinct variant of all problems is one fa2i_tune_kernel; problems refer to them by index,
+ * so a kernel is compiled and verified once however many problems want it. The index is also its id
+ * in the worker process.
+ *
+ * What a later run finds in the database: kernels with their outcome, verifications per device, and
+ * per problem measurements, of which the settled ones are final. A problem is settled when it has a
+ * measured winner and all its candidates are settled. Only this process writes to the database.
+ *
+ * Errors. A failing kernel is a result, a problem that cannot be measured fails alone
+ * (FA2I_PROBLEM_FAILED with a message); a status means that nothing can go on. What may be the
+ * fault of the machine (no memory, a signal, a driver that is too old) is stored of no kernel. Not
+ * thread-safe.
+ */
+#ifndef FA2I_TUNE_H
+#define FA2I_TUNE_H
+
+#include "cache/cache.h"
+#include "runtime/cuda/compile.h"
+#include "runtime/lua/generator.h"
+#include "tuner/commands/commands.h"
+#include "tuner/report/progress.h"
+#include "tuner/judge/verify.h"
+#include "tuner/worker/worker.h"
+
+typedef struct fa2i_tune_kernel {
+    fa2i_kernel kernel; /* owned; with its image once it is known to be needed */
+    bool needed;        /* by a problem that is not settled */
+    bool known;         /* compiled, or found in the database: kernel.outcome counts */
+    size_t twin; /* the first kernel with the same image and launch; itself if none is before */
+    fa2i_key image_hash;
+    bool verified; /* verification counts */
+    fa2i_verification verification;
+} fa2i_tune_kernel;
+
+typedef enum fa2i_problem_state {
+    FA2I_PROBLEM_OPEN,     /* to be measured; at the end: not reached */
+    FA2I_PROBLEM_SETTLED,  /* measured by an earlier run */
+    FA2I_PROBLEM_MEASURED, /* by this run */
+    FA2I_PROBLEM_UNSERVED, /* no family serves it on this SM */
+    FA2I_PROBLEM_FAILED
+} fa2i_problem_state;
+
+typedef struct fa2i_tune_problem {
+    fa2_problem problem;
+    fa2i_problem_state state;
+    int64_t id;
+    size_t *candidates; /* kernel indexes, cheapest first by the cost model; owned */
+    size_t count;
+    char message[256]; /* why it is UNSERVED or FAILED */
+    /* SETTLED and MEASURED: */
+    fa2i_winner winner;
+    char variant[FA2I_VARIANT_CHARS];
+    bool complete; /* all rounds were run */
+} fa2i_tune_problem;
+
+typedef enum fa2i_phase {
+    FA2I_PHASE_PLAN,
+    FA2I_PHASE_COMPILE,
+    FA2I_PHASE_VERIFY,
+    FA2I_PHASE_TIME,
+    FA2I_PHASE_COUNT
+} fa2i_phase;
+
+typedef struct fa2i_tune {
+    fa2i_options options;
+    const volatile sig_atomic_t *stop;  /* by the user */
+    const volatile sig_atomic_t *spent; /* the budget; or stopped */
+    fa2i_cache *cache;
+    fa2i_generator *generator;
+    fa2i_worker *worker; /* NULL until something has to run on the GPU */
+    fa2i_card card;
+    fa2i_target target;
+    bool modelled; /* the device is software: its times are modelled */
+    int driver, nvrtc;
+    int threads; /* for compiling and for references */
+    int64_t device, session;
+    fa2i_tune_kernel *kernels;
+    size_t kernel_count, kernel_capacity;
+    fa2i_tune_problem *problems; /* in the order of options.shapes */
+    size_t problem_count;
+    fa2i_progress progress;
+    double started_s;
+    double phase_s[FA2I_PHASE_COUNT];
+    /* What was done, in kernels; outcomes also count what earlier runs found out about needed ones.
+     */
+    size_t compiled, reused, duplicates, verified;
+    size_t timed, failed; /* per problem: contenders, and those that failed while being timed */
+    size_t outcomes[FA2I_OUTCOME_LAUNCH_ERROR + 1];
+} fa2i_tune;
+
+/* Candidates and keys of all problems, and which of the problems are settled. */
+fa2_status fa2i_tune_plan(fa2i_tune *tune);
+
+/* Whether a kernel's code can run on this problem: it has code, does not spill (unless all of the
+ * problem's candidates do), and passed its verification or was not verified yet. */
+bool fa2i_tune_usable(const fa2i_tune *tune, const fa2i_tune_problem *problem, size_t kernel);
+
+/* Make every needed kernel known: from the database, else compiled and stored. Then find twins. */
+fa2_status fa2i_tune_compile(fa2i_tune *tune);
+
+/* Verify every needed kernel that can run, once per device, and store the verdicts. When the budget
+ * ends amid a class of problems, its kernels that passed so far are verified again by a later run.
+ */
+fa2_status fa2i_tune_verify(fa2i_tune *tune);
+
+/* The seed of test data and of the order of samples: equal runs take equal samples. */
+enum { FA2I_TUNE_SEED = 0xfa2 };
+
+/* Measure the open problems and store measurements and winners. */
+fa2_status fa2i_tune_time(fa2i_tune *tune);
+
+/* The worker, started when it is first wanted. */
+fa2_status fa2i_tune_worker(fa2i_tune *tune);
+
+bool fa2i_tune_stopped(const fa2i_tune *tune); /* by the user */
+bool fa2i_tune_spent(const fa2i_tune *tune);   /* the budget; or stopped */
+
+/* What the run is about to do, what came of one problem, and of all. */
+void fa2i_tune_print_start(const fa2i_tune *tune);
+void fa2i_tune_print_problem(fa2i_tune *tune, const fa2i_tune_problem *problem);
+void fa2i_tune_print_summary(const fa2i_tune *tune);
+void fa2i_tune_print_json(const fa2i_tune *tune);
+
+#endif

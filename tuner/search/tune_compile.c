@@ -1,0 +1,165 @@
+/*
+ * From keys to kernels: those in the database are reused, the rest is compiled in parallel and
+ * stored at once, failures included. Images that are equal byte for byte are measured once.
+ */
+#include <string.h>
+#include "runtime/base/alloc.h"
+#include "runtime/cuda/launch.h"
+#include "tuner/search/compile_all.h"
+#include "tuner/search/tune.h"
+
+/* The jobs of one fa2i_compile_all, and which kernel each is for. */
+typedef struct queue {
+    fa2i_tune *tune;
+    fa2i_compile_job *jobs;
+    size_t *kernels;
+    size_t count;
+} queue;
+
+/* Take over what is known about a kernel. */
+static void adopt(fa2i_tune *tune, fa2i_tune_kernel *k, fa2i_kernel *kernel)
+{
+    fa2i_kernel_done(&k->kernel);
+    k->kernel = *kernel;
+    *kernel = (fa2i_kernel){0};
+    k->known = true;
+    tune->outcomes[k->kernel.outcome]++;
+    if (k->kernel.image.bytes > 0) {
+        fa2i_part part = {.data = k->kernel.image.data, .bytes = k->kernel.image.bytes};
+        fa2i_key_of(&part, 1, &k->image_hash);
+    }
+}
+
+/* Look a kernel up; without an image only if it never had one. */
+static fa2_status find_stored(fa2i_tune *tune, fa2i_tune_kernel *k)
+{
+    fa2i_kernel kernel = {0};
+    fa2_status st =
+        fa2i_cache_get_kernel(tune->cache, &k->kernel.key, FA2I_LAUNCH_ABI, false, &kernel);
+    if (st == FA2_OK && kernel.outcome != FA2I_OUTCOME_COMPILE_ERROR) {
+        fa2i_kernel_done(&kernel);
+        st = fa2i_cache_get_kernel(tune->cache, &k->kernel.key, FA2I_LAUNCH_ABI, true, &kernel);
+    }
+    if (st == FA2_OK) {
+        adopt(tune, k, &kernel);
+        tune->reused++;
+    }
+    fa2i_kernel_done(&kernel);
+    return st == FA2_E_NOT_FOUND ? FA2_OK : st;
+}
+
+static fa2_status add_job(queue *q, size_t index)
+{
+    fa2i_tune *tune = q->tune;
+    fa2i_compile_job *job = &q->jobs[q->count];
+    const fa2i_variant *variant = &tune->kernels[index].kernel.variant;
+    fa2_status st = fa2i_generator_source(tune->generator, variant->text, &job->source);
+    if (st != FA2_OK)
+        return st;
+    job->variant = *variant;
+    job->target = tune->target;
+    q->kernels[q->count++] = index;
+    return FA2_OK;
+}
+
+static fa2_status fill_queue(queue *q)
+{
+    fa2i_tune *tune = q->tune;
+    q->jobs = fa2i_alloc_array(tune->kernel_count, sizeof *q->jobs);
+    q->kernels = fa2i_alloc_array(tune->kernel_count, sizeof *q->kernels);
+    if (q->jobs == NULL || q->kernels == NULL)
+        return fa2i_fail(FA2_E_MEMORY, "no memory for %zu compilations", tune->kernel_count);
+    for (size_t i = 0; i < tune->kernel_count; i++) {
+        fa2i_tune_kernel *k = &tune->kernels[i];
+        if (!k->needed)
+            continue;
+        fa2_status st = find_stored(tune, k);
+        if (st == FA2_OK && !k->known)
+            st = add_job(q, i);
+        if (st != FA2_OK)
+            return st;
+    }
+    return FA2_OK;
+}
+
+/* A copy of a record with its image; the compiler's words are in the database and not needed here.
+ */
+static fa2_status copy_kernel(const fa2i_kernel *kernel, fa2i_kernel *ret_copy)
+{
+    fa2i_kernel copy = *kernel;
+    copy.log = NULL;
+    copy.image.data = fa2i_alloc(kernel->image.bytes);
+    if (copy.image.data == NULL)
+        return fa2i_fail(FA2_E_MEMORY, "no memory for a kernel's image");
+    if (kernel->image.bytes > 0)
+        memcpy(copy.image.data, kernel->image.data, kernel->image.bytes);
+    *ret_copy = copy;
+    return FA2_OK;
+}
+
+static fa2_status store_compiled(void *user, size_t index, const fa2i_kernel *kernel)
+{
+    queue *q = user;
+    fa2i_tune *tune = q->tune;
+    fa2i_kernel copy = {0};
+    fa2_status st = fa2i_cache_put_kernel(tune->cache, kernel, FA2I_LAUNCH_ABI);
+    if (st == FA2_OK)
+        st = copy_kernel(kernel, &copy);
+    if (st != FA2_OK)
+        return st;
+    if (kernel->outcome == FA2I_OUTCOME_COMPILE_ERROR)
+        fa2i_note(&tune->progress, "does not compile: %s\n%s", kernel->variant.text,
+                  kernel->log == NULL ? "" : kernel->log);
+    adopt(tune, &tune->kernels[q->kernels[index]], &copy);
+    tune->compiled++;
+    fa2i_progress_step(&tune->progress, kernel->variant.text);
+    return FA2_OK;
+}
+
+static void queue_done(queue *q)
+{
+    for (size_t i = 0; i < q->count; i++)
+        fa2i_free(q->jobs[i].source);
+    fa2i_free(q->jobs);
+    fa2i_free(q->kernels);
+}
+
+/* The same code, launched in the same way: splits of the keys are not in the code. */
+static bool are_twins(const fa2i_tune_kernel *a, const fa2i_tune_kernel *b)
+{
+    const fa2i_variant *v = &a->kernel.variant, *w = &b->kernel.variant;
+    return a->kernel.image.bytes == b->kernel.image.bytes &&
+           memcmp(&a->image_hash, &b->image_hash, sizeof a->image_hash) == 0 &&
+           v->threads == w->threads && v->block_rows == w->block_rows &&
+           v->smem_bytes == w->smem_bytes && v->key_step == w->key_step && v->waves == w->waves;
+}
+
+static void find_twins(fa2i_tune *tune)
+{
+    for (size_t i = 0; i < tune->kernel_count; i++) {
+        fa2i_tune_kernel *k = &tune->kernels[i];
+        for (size_t j = 0; j < i && k->twin == i && k->kernel.image.bytes > 0; j++) {
+            if (are_twins(k, &tune->kernels[j]))
+                k->twin = j;
+        }
+        tune->duplicates += k->twin != i;
+    }
+}
+
+fa2_status fa2i_tune_compile(fa2i_tune *tune)
+{
+    fa2_status st = FA2_OK;
+    queue q = {.tune = tune};
+
+    FA2_TRY(fill_queue(&q));
+    if (q.count > 0) {
+        fa2i_progress_begin(&tune->progress, "compiling", q.count);
+        st = fa2i_compile_all(q.jobs, q.count, tune->threads, fa2i_generator_id(tune->generator),
+                              tune->spent, store_compiled, &q);
+        fa2i_progress_end(&tune->progress);
+    }
+    find_twins(tune);
+done:
+    queue_done(&q);
+    return st;
+}

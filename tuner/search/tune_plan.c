@@ -1,0 +1,159 @@
+/*
+ * Candidates of all problems, their artifact keys, and which problems need nothing any more.
+ *
+ * A second run comes no further than this, so it only reads: one key per variant, one row per
+ * problem and candidate.
+ */
+#include <stdio.h>
+#include <string.h>
+#include "runtime/base/alloc.h"
+#include "runtime/plan/choose.h"
+#include "runtime/cuda/launch.h"
+#include "tuner/search/tune.h"
+
+static fa2_status add_kernel(fa2i_tune *tune, const fa2i_variant *variant, size_t *ret_index)
+{
+    if (tune->kernel_count == tune->kernel_capacity) {
+        size_t capacity = 2 * tune->kernel_capacity + 64;
+        fa2i_tune_kernel *grown = fa2i_realloc(tune->kernels, capacity * sizeof *grown);
+        if (grown == NULL)
+            return fa2i_fail(FA2_E_MEMORY, "no memory for %zu variants", capacity);
+        tune->kernels = grown;
+        tune->kernel_capacity = capacity;
+    }
+    char *source = NULL;
+    fa2i_tune_kernel *k = &tune->kernels[tune->kernel_count];
+    *k = (fa2i_tune_kernel){.kernel.variant = *variant, .twin = tune->kernel_count};
+    fa2_status st = fa2i_generator_source(tune->generator, variant->text, &source);
+    if (st == FA2_OK)
+        st = fa2i_compile_key(source, &tune->target, &k->kernel.key);
+    fa2i_free(source);
+    if (st == FA2_OK)
+        *ret_index = tune->kernel_count++;
+    return st;
+}
+
+static fa2_status find_or_add_kernel(fa2i_tune *tune, const fa2i_variant *variant,
+                                     size_t *ret_index)
+{
+    for (size_t i = 0; i < tune->kernel_count; i++) {
+        if (strcmp(tune->kernels[i].kernel.variant.text, variant->text) == 0) {
+            *ret_index = i;
+            return FA2_OK;
+        }
+    }
+    return add_kernel(tune, variant, ret_index);
+}
+
+static fa2_status find_candidates(fa2i_tune *tune, fa2i_tune_problem *problem)
+{
+    fa2_status st = FA2_OK;
+    fa2i_variant *variants = NULL;
+    size_t count = 0;
+
+    /* Asked like the runtime's default rule asks, so that the first to run is its choice. */
+    const fa2_problem rounded = fa2i_problem_rounded(&problem->problem);
+    FA2_TRY(fa2i_generator_candidates(tune->generator, &rounded, &tune->card, &variants, &count));
+    problem->candidates = fa2i_alloc_array(count, sizeof *problem->candidates);
+    if (problem->candidates == NULL)
+        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu candidates", count));
+    problem->count = count;
+    for (size_t i = 0; i < count; i++)
+        FA2_TRY(find_or_add_kernel(tune, &variants[i], &problem->candidates[i]));
+done:
+    fa2i_free(variants);
+    return st;
+}
+
+/* Does this device have the winner with its image, and did it find it right? An imported winner was
+ * measured on another card of the same name, and verified on none that is known. */
+static fa2_status find_proven_winner(fa2i_tune *tune, fa2i_tune_problem *problem, bool *ret_proven)
+{
+    fa2_status st = FA2_OK;
+    fa2i_kernel kernel = {0};
+    fa2i_verification verification = {0};
+    const fa2i_key *key = &problem->winner.kernel;
+
+    *ret_proven = false;
+    FA2_TRY(fa2i_cache_get_verification(tune->cache, tune->device, key, &verification));
+    if (verification.outcome != FA2I_OUTCOME_OK)
+        goto done;
+    FA2_TRY(fa2i_cache_get_kernel(tune->cache, key, FA2I_LAUNCH_ABI, true, &kernel));
+    memcpy(problem->variant, kernel.variant.text, sizeof problem->variant);
+    *ret_proven = true;
+done:
+    fa2i_kernel_done(&kernel);
+    return st == FA2_E_NOT_FOUND ? FA2_OK : st;
+}
+
+/* Are all candidates of a problem settled, and is there a measured winner to show for it? */
+static fa2_status find_settled(fa2i_tune *tune, fa2i_tune_problem *problem, bool *ret_settled)
+{
+    fa2i_measurement measurement = {0};
+    *ret_settled = false;
+    fa2_status st = fa2i_cache_get_winner(tune->cache, tune->device, problem->id, &problem->winner);
+    if (st != FA2_OK || problem->winner.measured == tune->modelled)
+        return st == FA2_E_NOT_FOUND ? FA2_OK : st;
+    for (size_t i = 0; i < problem->count; i++) {
+        const fa2i_key *key = &tune->kernels[problem->candidates[i]].kernel.key;
+        st = fa2i_cache_get_measurement(tune->cache, tune->device, problem->id, key, &measurement);
+        if (st == FA2_E_NOT_FOUND || (st == FA2_OK && !measurement.settled))
+            return FA2_OK;
+        if (st != FA2_OK)
+            return st;
+    }
+    return find_proven_winner(tune, problem, ret_settled);
+}
+
+static fa2_status plan_problem(fa2i_tune *tune, fa2i_tune_problem *problem)
+{
+    bool settled = false;
+    fa2_status st = find_candidates(tune, problem);
+    if (st == FA2_E_UNSUPPORTED) {
+        problem->state = FA2I_PROBLEM_UNSERVED;
+        snprintf(problem->message, sizeof problem->message, "%s", fa2_last_message());
+        return FA2_OK;
+    }
+    if (st == FA2_OK)
+        st = fa2i_cache_problem(tune->cache, &problem->problem, &problem->id);
+    if (st == FA2_OK)
+        st = find_settled(tune, problem, &settled);
+    if (st != FA2_OK)
+        return st;
+    problem->complete = settled;
+    problem->state = settled ? FA2I_PROBLEM_SETTLED : FA2I_PROBLEM_OPEN;
+    for (size_t i = 0; i < problem->count && !settled; i++)
+        tune->kernels[problem->candidates[i]].needed = true;
+    return FA2_OK;
+}
+
+fa2_status fa2i_tune_plan(fa2i_tune *tune)
+{
+    const fa2i_shapes *shapes = &tune->options.shapes;
+    tune->problems = fa2i_alloc_array(shapes->count, sizeof *tune->problems);
+    if (tune->problems == NULL)
+        return fa2i_fail(FA2_E_MEMORY, "no memory for %zu problems", shapes->count);
+    tune->problem_count = shapes->count;
+    for (size_t i = 0; i < shapes->count; i++) {
+        tune->problems[i].problem = shapes->items[i];
+        fa2_status st = plan_problem(tune, &tune->problems[i]);
+        if (st != FA2_OK)
+            return st;
+    }
+    return FA2_OK;
+}
+
+bool fa2i_tune_usable(const fa2i_tune *tune, const fa2i_tune_problem *problem, size_t kernel)
+{
+    const fa2i_tune_kernel *k = &tune->kernels[kernel];
+    bool all_spill = true;
+    for (size_t i = 0; i < problem->count; i++)
+        if (tune->kernels[problem->candidates[i]].kernel.outcome == FA2I_OUTCOME_OK)
+            all_spill = false;
+    bool runs = k->kernel.outcome == FA2I_OUTCOME_OK ||
+                (all_spill && k->kernel.outcome == FA2I_OUTCOME_SPILLED);
+    /* Only the first of several equal images is verified. */
+    const fa2i_tune_kernel *judged = &tune->kernels[k->twin];
+    return k->known && runs &&
+           (!judged->verified || judged->verification.outcome == FA2I_OUTCOME_OK);
+}

@@ -1,0 +1,442 @@
+/*
+ * Timing: per open problem a search among the kernels that can run, a check of the finalists on the
+ * problem itself, then measurements and winner into the database.
+ *
+ * What is settled when (so that a run that is killed anywhere can be continued):
+ * - a failure of the kernel: at once; what may be the machine's fault is stored nowhere, and the
+ *   problem fails for this run;
+ * - a loser: when the search is complete;
+ * - the winner's own measurement: after the winner. A problem whose candidates are all settled
+ *   therefore has a winner.
+ * A continued search leaves out what is settled, except the default and the winner so far, which
+ * are always raced again: times of different sessions are not compared.
+ */
+#include <stdio.h>
+#include <string.h>
+#include "runtime/base/alloc.h"
+#include "tuner/search/tune.h"
+
+/* One contender more than the search knows of it. */
+typedef struct entry {
+    size_t kernel;
+    bool recorded; /* its failure is in the database */
+    bool checked;  /* right on the problem's own tensors */
+    double max_error;
+} entry;
+
+typedef struct timing {
+    fa2i_tune *tune;
+    fa2i_tune_problem *problem;
+    fa2i_contender *contenders;
+    entry *entries;         /* per contender */
+    uint32_t *ids;          /* per contender: its kernel */
+    fa2i_failure *failures; /* per contender */
+    size_t count;
+    fa2i_case c;
+    fa2i_expected expected;
+    void *output;
+    fa2i_search search;
+} timing;
+
+/* ---- rows ---- */
+
+static fa2_status put_row(const timing *t, size_t kernel, const fa2i_measurement *row)
+{
+    const fa2i_tune *tune = t->tune;
+    return fa2i_cache_put_measurement(tune->cache, tune->session, tune->device, t->problem->id,
+                                      &tune->kernels[kernel].kernel.key, row);
+}
+
+/* Record kernels that cannot run at all on this problem: not compiled, spilled, or found wrong. */
+static fa2_status put_unusable(const timing *t, size_t kernel)
+{
+    const fa2i_tune_kernel *k = &t->tune->kernels[kernel];
+    const fa2i_tune_kernel *judged = &t->tune->kernels[k->twin];
+    fa2i_measurement row = {.outcome = k->kernel.outcome, .settled = true};
+    if (k->kernel.outcome == FA2I_OUTCOME_SPILLED)
+        snprintf(row.detail, sizeof row.detail, "%d bytes per thread", k->kernel.spill_bytes);
+    if (judged->verified && judged->verification.outcome != FA2I_OUTCOME_OK) {
+        row.outcome = judged->verification.outcome;
+        row.max_error = judged->verification.max_error;
+        memcpy(row.detail, judged->verification.detail, sizeof row.detail);
+    }
+    return put_row(t, kernel, &row);
+}
+
+static fa2_status put_time(const timing *t, size_t i, bool settled)
+{
+    const fa2i_contender *contender = &t->contenders[i];
+    fa2i_measurement row = {.outcome = FA2I_OUTCOME_OK,
+                            .settled = settled,
+                            .n = contender->count > 0 ? (int)contender->count : 1,
+                            .min_us = contender->statistics.min,
+                            .q1_us = contender->statistics.q1,
+                            .median_us = contender->statistics.median,
+                            .q3_us = contender->statistics.q3,
+                            .max_error = t->entries[i].max_error};
+    snprintf(row.detail, sizeof row.detail, "%s%s",
+             t->search.launches > 1 ? "warm, in batches" : "cold L2",
+             contender->count == 0 ? ", probe only"
+             : contender->finalist ? ", finalist"
+                                   : "");
+    return put_row(t, t->entries[i].kernel, &row);
+}
+
+/* Candidates with the same code as a contender get its measurement, under their own name. */
+static fa2_status put_twins(const timing *t, size_t i, bool settled)
+{
+    const fa2i_tune *tune = t->tune;
+    size_t kernel = t->entries[i].kernel;
+    for (size_t j = 0; j < t->problem->count; j++) {
+        size_t other = t->problem->candidates[j];
+        if (other == kernel || tune->kernels[other].twin != tune->kernels[kernel].twin)
+            continue;
+        fa2i_measurement row = {0};
+        fa2_status st = fa2i_cache_get_measurement(tune->cache, tune->device, t->problem->id,
+                                                   &tune->kernels[kernel].kernel.key, &row);
+        row.settled = settled;
+        snprintf(row.detail, sizeof row.detail, "same code as %s", t->contenders[i].text);
+        if (st == FA2_OK)
+            st = put_row(t, other, &row);
+        if (st != FA2_OK && st != FA2_E_NOT_FOUND)
+            return st;
+    }
+    return FA2_OK;
+}
+
+/* Record, once, that a contender failed on this problem. */
+static fa2_status put_failure(timing *t, size_t i)
+{
+    fa2i_measurement row = {
+        .outcome = t->contenders[i].outcome, .settled = true, .max_error = t->entries[i].max_error};
+    memcpy(row.detail, t->failures[i].detail, sizeof row.detail);
+    if (t->entries[i].recorded)
+        return FA2_OK;
+    t->entries[i].recorded = true;
+    t->tune->failed++;
+    fa2i_note(&t->tune->progress, "%s: %s: %s", fa2i_outcome_string(row.outcome),
+              t->contenders[i].text, row.detail);
+    fa2_status st = put_row(t, t->entries[i].kernel, &row);
+    return st == FA2_OK ? put_twins(t, i, true) : st;
+}
+
+/* ---- who takes part ---- */
+
+static void add_contender(timing *t, size_t kernel)
+{
+    const fa2i_kernel *k = &t->tune->kernels[kernel].kernel;
+    t->contenders[t->count] = (fa2i_contender){
+        .text = k->variant.text, .smem_bytes = k->variant.smem_bytes, .registers = k->registers};
+    t->entries[t->count] = (entry){.kernel = kernel};
+    t->ids[t->count++] = (uint32_t)kernel;
+}
+
+static bool has_twin_before(const timing *t, size_t candidate)
+{
+    const fa2i_tune *tune = t->tune;
+    const fa2i_tune_problem *p = t->problem;
+    for (size_t j = 0; j < candidate; j++)
+        if (tune->kernels[p->candidates[j]].twin == tune->kernels[p->candidates[candidate]].twin)
+            return true;
+    return false;
+}
+
+static bool is_winner_so_far(const timing *t, size_t kernel)
+{
+    return t->problem->winner.measured != t->tune->modelled &&
+           memcmp(&t->problem->winner.kernel, &t->tune->kernels[kernel].kernel.key,
+                  sizeof(fa2i_key)) == 0;
+}
+
+/* Fill the contenders: usable candidates that are not settled, behind the default. again: also
+ * those that are settled with a time. *ret_open: how many are not settled. */
+static fa2_status gather(timing *t, bool again, size_t *ret_open)
+{
+    bool has_default = false;
+    t->count = *ret_open = 0;
+    for (size_t i = 0; i < t->problem->count; i++) {
+        size_t kernel = t->problem->candidates[i];
+        fa2i_measurement row = {0};
+        fa2_status st = fa2i_cache_get_measurement(t->tune->cache, t->tune->device, t->problem->id,
+                                                   &t->tune->kernels[kernel].kernel.key, &row);
+        bool settled = st == FA2_OK && row.settled;
+        if (st != FA2_OK && st != FA2_E_NOT_FOUND)
+            return st;
+        if (!fa2i_tune_usable(t->tune, t->problem, kernel)) {
+            st = settled ? FA2_OK : put_unusable(t, kernel);
+            if (st != FA2_OK)
+                return st;
+            continue;
+        }
+        if ((settled && row.outcome != FA2I_OUTCOME_OK) || has_twin_before(t, i))
+            continue;
+        *ret_open += !settled;
+        /* The first that can run is the default: candidates come in the order of the cost model. */
+        if (!settled || again || !has_default || is_winner_so_far(t, kernel))
+            add_contender(t, kernel);
+        has_default = true;
+    }
+    return FA2_OK;
+}
+
+static fa2_status alloc_timing(timing *t)
+{
+    size_t count = t->problem->count;
+    t->contenders = fa2i_alloc_array(count, sizeof *t->contenders);
+    t->entries = fa2i_alloc_array(count, sizeof *t->entries);
+    t->ids = fa2i_alloc_array(count, sizeof *t->ids);
+    t->failures = fa2i_alloc_array(count, sizeof *t->failures);
+    if (t->contenders == NULL || t->entries == NULL || t->ids == NULL || t->failures == NULL)
+        return fa2i_fail(FA2_E_MEMORY, "no memory for %zu candidates", count);
+    return FA2_OK;
+}
+
+static void timing_done(timing *t)
+{
+    fa2i_free(t->contenders);
+    fa2i_free(t->entries);
+    fa2i_free(t->ids);
+    fa2i_free(t->failures);
+    fa2i_free(t->output);
+    fa2i_expected_done(&t->expected);
+}
+
+/* ---- search and check ---- */
+
+static fa2_status sample(void *user, fa2i_sample *samples, size_t count, int launches,
+                         double best_us)
+{
+    timing *t = user;
+    fa2_status st =
+        fa2i_worker_sample(t->tune->worker, samples, count, t->ids, launches, best_us, t->failures);
+    for (size_t i = 0; i < t->count && st == FA2_OK; i++) {
+        if (t->failures[i].outcome == FA2I_OUTCOME_OK)
+            continue;
+        t->contenders[i].outcome = t->failures[i].outcome;
+        st = put_failure(t, i);
+    }
+    return st;
+}
+
+static bool spent(void *user)
+{
+    const timing *t = user;
+    return fa2i_tune_spent(t->tune);
+}
+
+/* The verdict on a contender's code: for the kernel that was judged, and under every name of it. */
+static fa2_status put_verdict(timing *t, size_t i, const fa2i_verification *verdict)
+{
+    fa2i_tune *tune = t->tune;
+    size_t twin = tune->kernels[t->entries[i].kernel].twin;
+    fa2i_tune_kernel *judged = &tune->kernels[twin];
+    if (verdict->outcome != FA2I_OUTCOME_OK && judged->verification.outcome == FA2I_OUTCOME_OK) {
+        tune->outcomes[judged->kernel.outcome]--;
+        tune->outcomes[verdict->outcome]++;
+    }
+    judged->verification = *verdict;
+    judged->verified = true;
+    for (size_t j = 0; j < tune->kernel_count; j++) {
+        if (tune->kernels[j].twin != twin)
+            continue;
+        fa2_status st = fa2i_cache_put_verification(tune->cache, tune->device,
+                                                    &tune->kernels[j].kernel.key, verdict);
+        if (st != FA2_OK)
+            return st;
+    }
+    return FA2_OK;
+}
+
+/* Right in all cases of the verification, and wrong on a problem: it may win nowhere. */
+static fa2_status refute(timing *t, size_t i, fa2i_verification *verdict)
+{
+    char shape[128];
+    char detail[sizeof verdict->detail];
+    fa2i_problem_format(&t->problem->problem, shape, sizeof shape);
+    snprintf(detail, sizeof detail, "%s: %.120s", shape, verdict->detail);
+    memcpy(verdict->detail, detail, sizeof detail);
+    return put_verdict(t, i, verdict);
+}
+
+/* Is a contender right on sampled rows of the problem itself? Otherwise it is out. */
+static fa2_status check_contender(timing *t, size_t i)
+{
+    fa2i_verification verdict = {0};
+    uint32_t overwritten = 0;
+    fa2_status st =
+        fa2i_worker_check(t->tune->worker, t->ids[i], t->expected.rows, t->expected.row_count,
+                          t->output, t->expected.output_bytes, &overwritten, &t->failures[i]);
+    if (st != FA2_OK || fa2i_tune_stopped(t->tune)) /* find_winner asks, too */
+        return st;
+    if (t->failures[i].outcome != FA2I_OUTCOME_OK && t->failures[i].blame == FA2I_BLAME_IMAGE)
+        return fa2i_worker_misfit(t->failures[i].detail);
+    if (t->failures[i].outcome == FA2I_OUTCOME_OK) {
+        st = fa2i_expected_judge(&t->expected, "this problem", t->output, overwritten, &verdict);
+        if (st != FA2_OK)
+            return st;
+        t->entries[i].max_error = verdict.max_error;
+        t->failures[i].outcome = verdict.outcome;
+        memcpy(t->failures[i].detail, verdict.detail, sizeof verdict.detail);
+        if (verdict.outcome != FA2I_OUTCOME_OK)
+            st = refute(t, i, &verdict);
+        if (st != FA2_OK)
+            return st;
+    }
+    t->entries[i].checked = t->failures[i].outcome == FA2I_OUTCOME_OK;
+    t->contenders[i].outcome = t->failures[i].outcome;
+    return t->entries[i].checked ? FA2_OK : put_failure(t, i);
+}
+
+/* Check all finalists; *ret_winner is the best contender that is right, t->count if none is, or if
+ * the user stops. */
+static fa2_status find_winner(timing *t, size_t *ret_winner)
+{
+    fa2_status st = FA2_OK;
+    size_t winner = t->count;
+
+    FA2_TRY(fa2i_expected_sampled(&t->c, FA2I_TUNE_SEED + 1, t->tune->threads, &t->expected));
+    t->output = fa2i_alloc(t->expected.output_bytes);
+    if (t->output == NULL)
+        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for sampled rows"));
+    for (size_t i = 0; i < t->count && !fa2i_tune_stopped(t->tune); i++)
+        if (t->contenders[i].finalist && t->contenders[i].outcome == FA2I_OUTCOME_OK)
+            FA2_TRY(check_contender(t, i));
+    winner = fa2i_search_pick(t->contenders, t->count, 0);
+    while (winner < t->count && !t->entries[winner].checked && !fa2i_tune_stopped(t->tune)) {
+        FA2_TRY(check_contender(t, winner));
+        winner = fa2i_search_pick(t->contenders, t->count, 0);
+    }
+    *ret_winner = winner < t->count && t->entries[winner].checked ? winner : t->count;
+done:
+    return st;
+}
+
+/* ---- results ---- */
+
+static fa2_status put_losers(timing *t, size_t winner, bool settled)
+{
+    for (size_t i = 0; i < t->count; i++) {
+        const fa2i_contender *contender = &t->contenders[i];
+        if (i == winner || contender->outcome != FA2I_OUTCOME_OK ||
+            contender->statistics.median <= 0)
+            continue;
+        fa2_status st = put_time(t, i, settled);
+        if (st == FA2_OK)
+            st = put_twins(t, i, settled);
+        if (st != FA2_OK)
+            return st;
+    }
+    return FA2_OK;
+}
+
+static fa2_status put_winner(timing *t, size_t i)
+{
+    fa2_status st = FA2_OK;
+    fa2i_tune *tune = t->tune;
+    fa2i_tune_problem *p = t->problem;
+    const fa2i_kernel *kernel = &tune->kernels[t->entries[i].kernel].kernel;
+    fa2i_winner winner = {
+        .kernel = kernel->key,
+        .measured = !tune->modelled,
+        .median_us = t->contenders[i].statistics.median,
+    };
+    if (t->contenders[0].outcome == FA2I_OUTCOME_OK)
+        winner.default_us = t->contenders[0].statistics.median;
+    if (tune->modelled) /* by the device's counters, which know more than the cost model */
+        winner.model_us = winner.median_us;
+    else
+        FA2_TRY(fa2i_generator_cost(tune->generator, kernel->variant.text, &p->problem, &tune->card,
+                                    kernel->registers, &winner.model_us));
+    FA2_TRY(put_losers(t, i, t->search.complete));
+    /* Under the winner's own name, too: it may be a twin of the kernel that was verified. */
+    FA2_TRY(
+        put_verdict(t, i, &tune->kernels[tune->kernels[t->entries[i].kernel].twin].verification));
+    FA2_TRY(fa2i_cache_put_winner(tune->cache, tune->session, tune->device, p->id, &winner));
+    FA2_TRY(put_time(t, i, t->search.complete));
+    FA2_TRY(put_twins(t, i, t->search.complete));
+    p->winner = winner;
+    p->state = FA2I_PROBLEM_MEASURED;
+    p->complete = t->search.complete;
+    memcpy(p->variant, kernel->variant.text, sizeof p->variant);
+done:
+    return st;
+}
+
+static fa2_status fail_problem(timing *t, const char *why)
+{
+    t->problem->state = FA2I_PROBLEM_FAILED;
+    snprintf(t->problem->message, sizeof t->problem->message, "%s", why);
+    return FA2_OK;
+}
+
+static fa2_status race(timing *t)
+{
+    fa2_status st = FA2_OK;
+    size_t winner = t->count;
+
+    if (t->count == 0)
+        return fail_problem(t, "no variant of this problem can run: see `fa2-tune show`");
+    t->tune->timed += t->count;
+    t->search = (fa2i_search){
+        .sample = sample, .spent = spent, .user = t, .seed = FA2I_TUNE_SEED, .default_index = 0};
+    FA2_TRY(fa2i_search_run(&t->search, t->contenders, t->count));
+    if (t->search.stopped)
+        return put_losers(t, t->count, false);
+    FA2_TRY(find_winner(t, &winner));
+    if (winner < t->count)
+        FA2_TRY(put_winner(t, winner));
+    else if (fa2i_tune_stopped(t->tune))
+        FA2_TRY(put_losers(t, t->count, false));
+    else
+        FA2_TRY(fail_problem(t, "every variant failed while it was timed: see `fa2-tune show`"));
+done:
+    return st;
+}
+
+static fa2_status time_problem(fa2i_tune *tune, fa2i_tune_problem *problem)
+{
+    fa2_status st = FA2_OK;
+    size_t open = 0;
+    timing t = {.tune = tune,
+                .problem = problem,
+                .c = {.problem = problem->problem, .q_magnitude = 1, .seed = FA2I_TUNE_SEED}};
+
+    FA2_TRY(alloc_timing(&t));
+    FA2_TRY(gather(&t, false, &open));
+    if (open == 0) /* all settled, and yet no winner that could be used */
+        FA2_TRY(gather(&t, true, &open));
+    st = fa2i_worker_case(tune->worker, &t.c);
+    if (st == FA2_OK)
+        st = race(&t);
+    if (st == FA2_E_CUDA || st == FA2_E_MEMORY) /* too large for this machine, as it is now */
+        st = fail_problem(&t, fa2_last_message());
+done:
+    timing_done(&t);
+    return st;
+}
+
+fa2_status fa2i_tune_time(fa2i_tune *tune)
+{
+    fa2_status st = FA2_OK;
+    size_t open = 0;
+    for (size_t i = 0; i < tune->problem_count; i++)
+        open += tune->problems[i].state == FA2I_PROBLEM_OPEN;
+    if (open == 0)
+        return FA2_OK;
+    FA2_TRY(fa2i_tune_worker(tune));
+    fa2i_progress_begin(&tune->progress, "timing", open);
+    for (size_t i = 0; i < tune->problem_count && !fa2i_tune_spent(tune); i++) {
+        fa2i_tune_problem *problem = &tune->problems[i];
+        if (problem->state != FA2I_PROBLEM_OPEN)
+            continue;
+        FA2_TRY(time_problem(tune, problem));
+        char shape[128];
+        fa2i_problem_format(&problem->problem, shape, sizeof shape);
+        fa2i_progress_step(&tune->progress, shape);
+        if (problem->state != FA2I_PROBLEM_OPEN)
+            fa2i_tune_print_problem(tune, problem);
+    }
+    fa2i_progress_end(&tune->progress);
+done:
+    return st;
+}

@@ -1,0 +1,231 @@
+/*
+ * Verification on the device: per class of problems (op, dtype, head_dim, causal), case by case,
+ * every kernel of the class that has no verdict yet. Case by case, because the tensors and the
+ * reference of a case are dear and a launch is not.
+ *
+ * A kernel that fails is out at once and its verdict is stored at once; those that pass are stored
+ * when the last case is done.
+ */
+#include <stdio.h>
+#include <string.h>
+#include "runtime/base/alloc.h"
+#include "tuner/search/tune.h"
+
+static bool same_class(const fa2_problem *a, const fa2_problem *b)
+{
+    return a->op == b->op && a->dtype == b->dtype && a->head_dim == b->head_dim &&
+           a->causal == b->causal;
+}
+
+/* The kernels of one class that are still to be verified. */
+typedef struct group {
+    const fa2_problem *problem; /* one of its problems */
+    size_t *kernels;
+    size_t count;
+} group;
+
+static fa2_status store_verdict(fa2i_tune *tune, size_t index, const fa2i_verification *verdict)
+{
+    fa2i_tune_kernel *k = &tune->kernels[index];
+    k->verified = true;
+    k->verification = *verdict;
+    tune->verified++;
+    if (verdict->outcome != FA2I_OUTCOME_OK)
+        fa2i_note(&tune->progress, "%s: %s: %s", fa2i_outcome_string(verdict->outcome),
+                  k->kernel.variant.text, verdict->detail);
+    fa2i_progress_step(&tune->progress, k->kernel.variant.text);
+    return fa2i_cache_put_verification(tune->cache, tune->device, &k->kernel.key, verdict);
+}
+
+/* Run one kernel on the present case. *ret_blame: whose fault a bad verdict is. */
+static fa2_status verify_kernel(fa2i_tune *tune, const fa2i_expected *expected, const char *name,
+                                size_t index, void *output, fa2i_verification *ret_verdict,
+                                fa2i_blame *ret_blame)
+{
+    fa2i_failure failure = {0};
+    uint32_t overwritten = 0;
+    fa2_status st = fa2i_worker_check(tune->worker, (uint32_t)index, NULL, 0, output,
+                                      expected->output_bytes, &overwritten, &failure);
+    if (st != FA2_OK)
+        return st;
+    *ret_blame = FA2I_BLAME_KERNEL;
+    if (failure.outcome == FA2I_OUTCOME_OK)
+        return fa2i_expected_judge(expected, name, output, overwritten, ret_verdict);
+    *ret_blame = failure.blame;
+    *ret_verdict = (fa2i_verification){.outcome = failure.outcome};
+    snprintf(ret_verdict->detail, sizeof ret_verdict->detail, "%s: %.200s", name, failure.detail);
+    return FA2_OK;
+}
+
+/* Run all kernels of the group on the present case; those that fail leave it. One whose image the
+ * driver refuses stays until the driver has taken another's: then the next case tells. A driver
+ * that takes none is to blame itself. */
+static fa2_status verify_all(fa2i_tune *tune, group *g, const fa2i_expected *expected,
+                             const char *name, void *output, fa2i_verification *worst)
+{
+    fa2i_verification refused = {0};
+    size_t kept = 0, refusals = 0;
+    for (size_t i = 0; i < g->count; i++) {
+        size_t index = g->kernels[i];
+        fa2i_verification verdict = {0};
+        fa2i_blame blame = FA2I_BLAME_KERNEL;
+        if (fa2i_tune_spent(tune))
+            return FA2_OK;
+        fa2_status st = verify_kernel(tune, expected, name, index, output, &verdict, &blame);
+        if (st != FA2_OK || blame == FA2I_BLAME_STOP)
+            return st;
+        if (verdict.outcome != FA2I_OUTCOME_OK && blame == FA2I_BLAME_KERNEL) {
+            st = store_verdict(tune, index, &verdict);
+            if (st != FA2_OK)
+                return st;
+            continue;
+        }
+        g->kernels[kept++] = index;
+        if (blame == FA2I_BLAME_IMAGE) {
+            refused = verdict;
+            refusals++;
+        } else if (verdict.max_error >= worst[index].max_error) {
+            worst[index] = verdict;
+        }
+    }
+    if (refusals > 0 && refusals == g->count)
+        return fa2i_worker_misfit(refused.detail);
+    g->count = kept;
+    return FA2_OK;
+}
+
+/* One case for all kernels of the group. worst: per kernel of tune. */
+static fa2_status verify_case(fa2i_tune *tune, group *g, const fa2i_verify_case *c,
+                              fa2i_verification *worst)
+{
+    fa2_status st = FA2_OK;
+    fa2i_expected expected = {0};
+    void *output = NULL;
+
+    FA2_TRY(fa2i_worker_case(tune->worker, &c->c));
+    FA2_TRY(fa2i_expected_all(&c->c, tune->threads, &expected));
+    output = fa2i_alloc(expected.output_bytes);
+    if (output == NULL)
+        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for the outputs of a case"));
+    FA2_TRY(verify_all(tune, g, &expected, c->name, output, worst));
+done:
+    fa2i_free(output);
+    fa2i_expected_done(&expected);
+    return st;
+}
+
+static fa2_status verify_group(fa2i_tune *tune, group *g)
+{
+    fa2_status st = FA2_OK;
+    fa2i_verify_case cases[FA2I_VERIFY_CASES_MAX];
+    size_t count = fa2i_verify_cases(g->problem, cases);
+    fa2i_verification *worst = fa2i_alloc_array(tune->kernel_count, sizeof *worst);
+
+    if (worst == NULL)
+        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu verdicts", tune->kernel_count));
+    for (size_t i = 0; i < count && g->count > 0 && !fa2i_tune_spent(tune); i++)
+        FA2_TRY(verify_case(tune, g, &cases[i], worst));
+    for (size_t i = 0; i < g->count && !fa2i_tune_spent(tune); i++)
+        FA2_TRY(store_verdict(tune, g->kernels[i], &worst[g->kernels[i]]));
+done:
+    fa2i_free(worst);
+    return st;
+}
+
+/* Does this kernel need a verdict? Reads the one that an earlier run may have stored. */
+static fa2_status wants_verdict(fa2i_tune *tune, const fa2i_tune_problem *problem, size_t index,
+                                bool *ret_wants)
+{
+    fa2i_tune_kernel *k = &tune->kernels[index];
+    *ret_wants = false;
+    if (k->verified || k->twin != index || !fa2i_tune_usable(tune, problem, index))
+        return FA2_OK;
+    fa2_status st =
+        fa2i_cache_get_verification(tune->cache, tune->device, &k->kernel.key, &k->verification);
+    k->verified = st == FA2_OK;
+    *ret_wants = st == FA2_E_NOT_FOUND;
+    return st == FA2_E_NOT_FOUND ? FA2_OK : st;
+}
+
+static bool contains(const group *g, size_t index)
+{
+    for (size_t i = 0; i < g->count; i++)
+        if (g->kernels[i] == index)
+            return true;
+    return false;
+}
+
+/* The kernels to verify for all open problems of the class of problems[first]. */
+static fa2_status make_group(fa2i_tune *tune, size_t first, group *g)
+{
+    g->problem = &tune->problems[first].problem;
+    g->count = 0;
+    for (size_t i = first; i < tune->problem_count; i++) {
+        const fa2i_tune_problem *p = &tune->problems[i];
+        if (p->state != FA2I_PROBLEM_OPEN || !same_class(&p->problem, g->problem))
+            continue;
+        for (size_t j = 0; j < p->count; j++) {
+            bool wants = false;
+            fa2_status st = wants_verdict(tune, p, p->candidates[j], &wants);
+            if (st != FA2_OK)
+                return st;
+            if (wants && !contains(g, p->candidates[j]))
+                g->kernels[g->count++] = p->candidates[j];
+        }
+    }
+    return FA2_OK;
+}
+
+static bool first_of_class(const fa2i_tune *tune, size_t index)
+{
+    const fa2i_tune_problem *p = &tune->problems[index];
+    for (size_t i = 0; i < index; i++)
+        if (tune->problems[i].state == FA2I_PROBLEM_OPEN &&
+            same_class(&tune->problems[i].problem, &p->problem))
+            return false;
+    return p->state == FA2I_PROBLEM_OPEN;
+}
+
+static void count_outcomes(fa2i_tune *tune)
+{
+    for (size_t i = 0; i < tune->kernel_count; i++) {
+        const fa2i_tune_kernel *k = &tune->kernels[i];
+        if (!k->verified || k->verification.outcome == FA2I_OUTCOME_OK)
+            continue;
+        tune->outcomes[k->kernel.outcome]--;
+        tune->outcomes[k->verification.outcome]++;
+    }
+}
+
+fa2_status fa2i_tune_verify(fa2i_tune *tune)
+{
+    fa2_status st = FA2_OK;
+    group *groups = fa2i_alloc_array(tune->problem_count, sizeof *groups);
+    size_t group_count = 0, total = 0;
+
+    if (groups == NULL)
+        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu problems", tune->problem_count));
+    for (size_t i = 0; i < tune->problem_count; i++) {
+        if (!first_of_class(tune, i))
+            continue;
+        group *g = &groups[group_count++];
+        g->kernels = fa2i_alloc_array(tune->kernel_count, sizeof *g->kernels);
+        if (g->kernels == NULL)
+            FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu kernels", tune->kernel_count));
+        FA2_TRY(make_group(tune, i, g));
+        total += g->count;
+    }
+    if (total > 0) {
+        FA2_TRY(fa2i_tune_worker(tune));
+        fa2i_progress_begin(&tune->progress, "verifying", total);
+        for (size_t i = 0; i < group_count && st == FA2_OK; i++)
+            st = verify_group(tune, &groups[i]);
+        fa2i_progress_end(&tune->progress);
+    }
+    count_outcomes(tune);
+done:
+    for (size_t i = 0; i < group_count; i++)
+        fa2i_free(groups[i].kernels);
+    fa2i_free(groups);
+    return st;
+}
