@@ -16,7 +16,7 @@
 
 #include <errno.h>
 #include <string.h>
-#include "cache/fields.h"
+#include "cache/members.h"
 #include "cache/internal.h"
 #include "runtime/base/alloc.h"
 
@@ -24,7 +24,7 @@ enum { LINE_BYTES_MAX = 16384, EXPORT_VERSION = 1 };
 
 typedef struct import {
     fa2i_cache *cache;
-    fa2i_fields fields;
+    fa2i_members members;
     const char *type; /* of the current line */
     int64_t ours;     /* the row id here of what the current line describes; 0: it has none */
 } import;
@@ -43,7 +43,7 @@ static const char id_table[] =
 static fa2_status remember_id(import *in)
 {
     int64_t theirs = 0;
-    fa2_status st = fa2i_fields_int64(&in->fields, "id", 0, INT64_MAX, &theirs);
+    fa2_status st = fa2i_members_int64(&in->members, "id", 0, INT64_MAX, &theirs);
     if (st != FA2_OK)
         return st;
     const fa2i_sql_value values[] = {fa2i_sql_text(in->type), fa2i_sql_int(theirs),
@@ -60,7 +60,7 @@ static fa2_status remember_id(import *in)
 static fa2_status look_up_id(import *in, const char *type, int64_t *ret_ours)
 {
     int64_t theirs = 0;
-    fa2_status st = fa2i_fields_int64(&in->fields, type, 0, INT64_MAX, &theirs);
+    fa2_status st = fa2i_members_int64(&in->members, type, 0, INT64_MAX, &theirs);
     if (st != FA2_OK)
         return st;
     const fa2i_sql_value values[] = {fa2i_sql_text(type), fa2i_sql_int(theirs)};
@@ -75,7 +75,7 @@ static fa2_status look_up_id(import *in, const char *type, int64_t *ret_ours)
 static fa2_status look_up_kernel(import *in, int64_t *ret_ours)
 {
     fa2i_key key;
-    fa2_status st = fa2i_fields_key(&in->fields, "kernel", &key);
+    fa2_status st = fa2i_members_key(&in->members, "kernel", &key);
     if (st == FA2_OK)
         st = fa2i_row_kernel_id(in->cache, &key, ret_ours);
     if (st == FA2_E_NOT_FOUND)
@@ -91,16 +91,16 @@ static fa2_status import_device(import *in)
     fa2i_card card = {0};
     bool is_real = false;
 
-    FA2_TRY(fa2i_fields_text(&in->fields, "name", card.name, sizeof card.name));
-    FA2_TRY(fa2i_fields_int(&in->fields, "arch", 10, 999, &card.arch));
-    FA2_TRY(fa2i_fields_int(&in->fields, "sm_count", 1, 100000, &card.sm_count));
-    FA2_TRY(fa2i_fields_int(&in->fields, "smem_block_bytes", 0, 1 << 30, &card.smem_block_bytes));
-    FA2_TRY(fa2i_fields_int(&in->fields, "smem_sm_bytes", 0, 1 << 30, &card.smem_sm_bytes));
-    FA2_TRY(fa2i_fields_int64(&in->fields, "l2_bytes", 0, INT64_C(1) << 40, &card.l2_bytes));
-    FA2_TRY(fa2i_fields_int(&in->fields, "clock_khz", 0, 100000000, &card.clock_khz));
-    FA2_TRY(fa2i_fields_int64(&in->fields, "bandwidth_bytes", 0, INT64_C(1) << 60,
+    FA2_TRY(fa2i_members_text(&in->members, "name", card.name, sizeof card.name));
+    FA2_TRY(fa2i_members_int(&in->members, "arch", 10, 999, &card.arch));
+    FA2_TRY(fa2i_members_int(&in->members, "sm_count", 1, 100000, &card.sm_count));
+    FA2_TRY(fa2i_members_int(&in->members, "smem_block_bytes", 0, 1 << 30, &card.smem_block_bytes));
+    FA2_TRY(fa2i_members_int(&in->members, "smem_sm_bytes", 0, 1 << 30, &card.smem_sm_bytes));
+    FA2_TRY(fa2i_members_int64(&in->members, "l2_bytes", 0, INT64_C(1) << 40, &card.l2_bytes));
+    FA2_TRY(fa2i_members_int(&in->members, "clock_khz", 0, 100000000, &card.clock_khz));
+    FA2_TRY(fa2i_members_int64(&in->members, "bandwidth_bytes", 0, INT64_C(1) << 60,
                               &card.bandwidth_bytes));
-    FA2_TRY(fa2i_fields_bool(&in->fields, "real", &is_real));
+    FA2_TRY(fa2i_members_bool(&in->members, "real", &is_real));
     FA2_TRY(fa2i_row_device(in->cache, &card, is_real, &in->ours));
 done:
     return st;
@@ -112,23 +112,23 @@ static fa2_status import_problem(import *in)
     fa2_problem problem = {.op = FA2_OP_FORWARD};
     char text[32];
 
-    FA2_TRY(fa2i_fields_text(&in->fields, "op", text, sizeof text));
+    FA2_TRY(fa2i_members_text(&in->members, "op", text, sizeof text));
     if (strcmp(text, fa2i_row_op_string(FA2_OP_FORWARD)) != 0) {
         st = fa2i_fail(FA2_E_INVALID, "'op' is '%s', which this fa2 does not know", text);
         goto done;
     }
-    FA2_TRY(fa2i_fields_text(&in->fields, "dtype", text, sizeof text));
+    FA2_TRY(fa2i_members_text(&in->members, "dtype", text, sizeof text));
     if (!fa2i_dtype_parse(text, &problem.dtype)) {
         st = fa2i_fail(FA2_E_INVALID, "'dtype' is '%s', which this fa2 does not know", text);
         goto done;
     }
-    FA2_TRY(fa2i_fields_int(&in->fields, "batch", 1, INT32_MAX, &problem.batch));
-    FA2_TRY(fa2i_fields_int(&in->fields, "heads_q", 1, INT32_MAX, &problem.heads_q));
-    FA2_TRY(fa2i_fields_int(&in->fields, "heads_kv", 1, INT32_MAX, &problem.heads_kv));
-    FA2_TRY(fa2i_fields_int(&in->fields, "seq_q", 1, INT32_MAX, &problem.seq_q));
-    FA2_TRY(fa2i_fields_int(&in->fields, "seq_k", 1, INT32_MAX, &problem.seq_k));
-    FA2_TRY(fa2i_fields_int(&in->fields, "head_dim", 8, 256, &problem.head_dim));
-    FA2_TRY(fa2i_fields_int(&in->fields, "causal", 0, 1, &problem.causal));
+    FA2_TRY(fa2i_members_int(&in->members, "batch", 1, INT32_MAX, &problem.batch));
+    FA2_TRY(fa2i_members_int(&in->members, "heads_q", 1, INT32_MAX, &problem.heads_q));
+    FA2_TRY(fa2i_members_int(&in->members, "heads_kv", 1, INT32_MAX, &problem.heads_kv));
+    FA2_TRY(fa2i_members_int(&in->members, "seq_q", 1, INT32_MAX, &problem.seq_q));
+    FA2_TRY(fa2i_members_int(&in->members, "seq_k", 1, INT32_MAX, &problem.seq_k));
+    FA2_TRY(fa2i_members_int(&in->members, "head_dim", 8, 256, &problem.head_dim));
+    FA2_TRY(fa2i_members_int(&in->members, "causal", 0, 1, &problem.causal));
     FA2_TRY(fa2i_row_problem(in->cache, &problem, &in->ours));
 done:
     return st;
@@ -144,11 +144,11 @@ static fa2_status import_session(import *in)
     char started_at[32];
 
     FA2_TRY(look_up_id(in, "device", &device));
-    FA2_TRY(fa2i_fields_int(&in->fields, "driver", 0, 1000000, &driver));
-    FA2_TRY(fa2i_fields_int(&in->fields, "nvrtc", 0, 1000000, &nvrtc));
-    FA2_TRY(fa2i_fields_form(&in->fields, "generator", "hhhhhhhhhhhhhhhh", generator,
+    FA2_TRY(fa2i_members_int(&in->members, "driver", 0, 1000000, &driver));
+    FA2_TRY(fa2i_members_int(&in->members, "nvrtc", 0, 1000000, &nvrtc));
+    FA2_TRY(fa2i_members_form(&in->members, "generator", "hhhhhhhhhhhhhhhh", generator,
                              sizeof generator));
-    FA2_TRY(fa2i_fields_form(&in->fields, "started_at", "0000-00-00T00:00:00Z", started_at,
+    FA2_TRY(fa2i_members_form(&in->members, "started_at", "0000-00-00T00:00:00Z", started_at,
                              sizeof started_at));
     const fa2i_sql_value values[] = {fa2i_sql_int(device), fa2i_sql_int(driver),
                                      fa2i_sql_int(nvrtc), fa2i_sql_text(generator),
@@ -171,7 +171,7 @@ done:
 static fa2_status read_variant(import *in, char *out, size_t out_bytes)
 {
     static const char allowed[] = "abcdefghijklmnopqrstuvwxyz0123456789_= ";
-    fa2_status st = fa2i_fields_text(&in->fields, "variant", out, out_bytes);
+    fa2_status st = fa2i_members_text(&in->members, "variant", out, out_bytes);
     if (st == FA2_OK && out[strspn(out, allowed)] != '\0')
         return fa2i_fail(FA2_E_INVALID, "'variant' may only hold a-z, 0-9, '_', '=' and blanks");
     return st;
@@ -182,7 +182,7 @@ static fa2_status read_target(import *in, char *out, size_t out_bytes)
 {
     static const char *const patterns[] = {"sm_00", "sm_000", "compute_00", "compute_000"};
     for (size_t i = 0; i < sizeof patterns / sizeof patterns[0]; i++) {
-        if (fa2i_fields_form(&in->fields, "target", patterns[i], out, out_bytes) == FA2_OK)
+        if (fa2i_members_form(&in->members, "target", patterns[i], out, out_bytes) == FA2_OK)
             return FA2_OK;
     }
     return fa2i_fail(FA2_E_INVALID, "'target' must be like sm_86 or compute_86");
@@ -193,22 +193,22 @@ static fa2_status read_kernel(import *in, fa2i_kernel *kernel, int *ret_abi)
     fa2_status st;
     fa2i_variant *variant = &kernel->variant;
 
-    FA2_TRY(fa2i_fields_key(&in->fields, "key", &kernel->key));
-    FA2_TRY(fa2i_fields_int(&in->fields, "launch_abi", 1, 1000000, ret_abi));
+    FA2_TRY(fa2i_members_key(&in->members, "key", &kernel->key));
+    FA2_TRY(fa2i_members_int(&in->members, "launch_abi", 1, 1000000, ret_abi));
     FA2_TRY(read_variant(in, variant->text, sizeof variant->text));
     FA2_TRY(read_target(in, kernel->target, sizeof kernel->target));
-    FA2_TRY(fa2i_fields_int(&in->fields, "threads", 32, 1024, &variant->threads));
-    FA2_TRY(fa2i_fields_int(&in->fields, "block_rows", 1, 65536, &variant->block_rows));
-    FA2_TRY(fa2i_fields_int(&in->fields, "smem_bytes", 0, 1 << 20, &variant->smem_bytes));
-    FA2_TRY(fa2i_fields_int(&in->fields, "key_step", 1, 65536, &variant->key_step));
-    FA2_TRY(fa2i_fields_int(&in->fields, "waves", 0, 64, &variant->waves));
-    FA2_TRY(fa2i_fields_int(&in->fields, "nvrtc", 0, 1000000, &kernel->nvrtc));
-    FA2_TRY(fa2i_fields_form(&in->fields, "generator", "hhhhhhhhhhhhhhhh", kernel->generator,
+    FA2_TRY(fa2i_members_int(&in->members, "threads", 32, 1024, &variant->threads));
+    FA2_TRY(fa2i_members_int(&in->members, "block_rows", 1, 65536, &variant->block_rows));
+    FA2_TRY(fa2i_members_int(&in->members, "smem_bytes", 0, 1 << 20, &variant->smem_bytes));
+    FA2_TRY(fa2i_members_int(&in->members, "key_step", 1, 65536, &variant->key_step));
+    FA2_TRY(fa2i_members_int(&in->members, "waves", 0, 64, &variant->waves));
+    FA2_TRY(fa2i_members_int(&in->members, "nvrtc", 0, 1000000, &kernel->nvrtc));
+    FA2_TRY(fa2i_members_form(&in->members, "generator", "hhhhhhhhhhhhhhhh", kernel->generator,
                              sizeof kernel->generator));
-    FA2_TRY(fa2i_fields_outcome(&in->fields, "outcome", &kernel->outcome));
-    FA2_TRY(fa2i_fields_int(&in->fields, "registers", 0, 1024, &kernel->registers));
-    FA2_TRY(fa2i_fields_int(&in->fields, "spill_bytes", 0, 1 << 30, &kernel->spill_bytes));
-    FA2_TRY(fa2i_fields_real(&in->fields, "compile_ms", &kernel->compile_ms));
+    FA2_TRY(fa2i_members_outcome(&in->members, "outcome", &kernel->outcome));
+    FA2_TRY(fa2i_members_int(&in->members, "registers", 0, 1024, &kernel->registers));
+    FA2_TRY(fa2i_members_int(&in->members, "spill_bytes", 0, 1 << 30, &kernel->spill_bytes));
+    FA2_TRY(fa2i_members_real(&in->members, "compile_ms", &kernel->compile_ms));
 done:
     return st;
 }
@@ -234,11 +234,11 @@ static fa2_status import_verification(import *in)
 
     FA2_TRY(look_up_id(in, "device", &id));
     FA2_TRY(look_up_kernel(in, &id));
-    FA2_TRY(fa2i_fields_outcome(&in->fields, "outcome", &verification.outcome));
-    FA2_TRY(fa2i_fields_error(&in->fields, "max_error", &verification.max_error));
+    FA2_TRY(fa2i_members_outcome(&in->members, "outcome", &verification.outcome));
+    FA2_TRY(fa2i_members_error(&in->members, "max_error", &verification.max_error));
     FA2_TRY(
-        fa2i_fields_remark(&in->fields, "detail", verification.detail, sizeof verification.detail));
-    FA2_TRY(fa2i_fields_form(&in->fields, "verified_at", "0000-00-00T00:00:00Z", verified_at,
+        fa2i_members_remark(&in->members, "detail", verification.detail, sizeof verification.detail));
+    FA2_TRY(fa2i_members_form(&in->members, "verified_at", "0000-00-00T00:00:00Z", verified_at,
                              sizeof verified_at));
 done:
     return st;
@@ -285,16 +285,16 @@ static fa2_status import_measurement(import *in)
     char measured_at[32];
 
     FA2_TRY(read_references(in, &refs));
-    FA2_TRY(fa2i_fields_outcome(&in->fields, "outcome", &m.outcome));
-    FA2_TRY(fa2i_fields_bool(&in->fields, "settled", &m.settled)); /* checked, and not kept */
-    FA2_TRY(fa2i_fields_int(&in->fields, "n", 0, INT32_MAX, &m.n));
-    FA2_TRY(fa2i_fields_real(&in->fields, "min_us", &m.min_us));
-    FA2_TRY(fa2i_fields_real(&in->fields, "q1_us", &m.q1_us));
-    FA2_TRY(fa2i_fields_real(&in->fields, "median_us", &m.median_us));
-    FA2_TRY(fa2i_fields_real(&in->fields, "q3_us", &m.q3_us));
-    FA2_TRY(fa2i_fields_error(&in->fields, "max_error", &m.max_error));
-    FA2_TRY(fa2i_fields_remark(&in->fields, "detail", m.detail, sizeof m.detail));
-    FA2_TRY(fa2i_fields_form(&in->fields, "measured_at", "0000-00-00T00:00:00Z", measured_at,
+    FA2_TRY(fa2i_members_outcome(&in->members, "outcome", &m.outcome));
+    FA2_TRY(fa2i_members_bool(&in->members, "settled", &m.settled)); /* checked, and not kept */
+    FA2_TRY(fa2i_members_int(&in->members, "n", 0, INT32_MAX, &m.n));
+    FA2_TRY(fa2i_members_real(&in->members, "min_us", &m.min_us));
+    FA2_TRY(fa2i_members_real(&in->members, "q1_us", &m.q1_us));
+    FA2_TRY(fa2i_members_real(&in->members, "median_us", &m.median_us));
+    FA2_TRY(fa2i_members_real(&in->members, "q3_us", &m.q3_us));
+    FA2_TRY(fa2i_members_error(&in->members, "max_error", &m.max_error));
+    FA2_TRY(fa2i_members_remark(&in->members, "detail", m.detail, sizeof m.detail));
+    FA2_TRY(fa2i_members_form(&in->members, "measured_at", "0000-00-00T00:00:00Z", measured_at,
                              sizeof measured_at));
     const fa2i_sql_value values[] = {fa2i_sql_int(refs.device),
                                      fa2i_sql_int(refs.problem),
@@ -328,11 +328,11 @@ static fa2_status import_winner(import *in)
     char tuned_at[32];
 
     FA2_TRY(read_references(in, &refs));
-    FA2_TRY(fa2i_fields_bool(&in->fields, "measured", &w.measured));
-    FA2_TRY(fa2i_fields_real(&in->fields, "median_us", &w.median_us));
-    FA2_TRY(fa2i_fields_real(&in->fields, "default_us", &w.default_us));
-    FA2_TRY(fa2i_fields_real(&in->fields, "model_us", &w.model_us));
-    FA2_TRY(fa2i_fields_form(&in->fields, "tuned_at", "0000-00-00T00:00:00Z", tuned_at,
+    FA2_TRY(fa2i_members_bool(&in->members, "measured", &w.measured));
+    FA2_TRY(fa2i_members_real(&in->members, "median_us", &w.median_us));
+    FA2_TRY(fa2i_members_real(&in->members, "default_us", &w.default_us));
+    FA2_TRY(fa2i_members_real(&in->members, "model_us", &w.model_us));
+    FA2_TRY(fa2i_members_form(&in->members, "tuned_at", "0000-00-00T00:00:00Z", tuned_at,
                              sizeof tuned_at));
     const fa2i_sql_value values[] = {
         fa2i_sql_int(refs.device),   fa2i_sql_int(refs.problem), fa2i_sql_int(refs.kernel),
@@ -353,9 +353,9 @@ done:
 static fa2_status import_header(import *in)
 {
     int64_t version = 0;
-    if (!fa2i_fields_has(&in->fields, "fa2_export"))
+    if (!fa2i_members_has(&in->members, "fa2_export"))
         return fa2i_fail(FA2_E_INVALID, "this is no export of fa2: 'fa2_export' is missing");
-    fa2_status st = fa2i_fields_int64(&in->fields, "fa2_export", 1, INT64_MAX, &version);
+    fa2_status st = fa2i_members_int64(&in->members, "fa2_export", 1, INT64_MAX, &version);
     if (st == FA2_OK && version > EXPORT_VERSION)
         return fa2i_fail(
             FA2_E_INVALID,
@@ -379,7 +379,7 @@ static fa2_status import_object(import *in, size_t *rows)
         {"verification", import_verification},
     };
     char type[32];
-    fa2_status st = fa2i_fields_text(&in->fields, "type", type, sizeof type);
+    fa2_status st = fa2i_members_text(&in->members, "type", type, sizeof type);
     for (size_t i = 0; st == FA2_OK && i < sizeof types / sizeof types[0]; i++) {
         if (strcmp(types[i].type, type) != 0)
             continue;
@@ -418,7 +418,7 @@ static fa2_status import_lines(import *in, FILE *file, char *line, size_t *numbe
         if (st == FA2_OK && !more)
             return *number > 1 ? FA2_OK : fa2i_fail(FA2_E_INVALID, "the file is empty");
         if (st == FA2_OK)
-            st = fa2i_fields_set(&in->fields, line);
+            st = fa2i_members_set(&in->members, line);
         if (st == FA2_OK)
             st = *number == 1 ? import_header(in) : import_object(in, rows);
         if (st != FA2_OK)
@@ -439,16 +439,16 @@ import state = {.cache = cache };
         st = fa2i_fail(FA2_E_MEMORY, "out of memory");
         goto done;
     }
-    FA2_TRY(fa2i_fields_open(cache, &state.fields));
+    FA2_TRY(fa2i_members_open(cache, &state.members));
     FA2_TRY(fa2i_sql_script(cache, id_table));
     st = import_lines(&state, in, line, &number, &rows);
     if (st == FA2_E_INVALID || st == FA2_E_IO)
         (void)fa2i_fail_prefix(st, "%s:%zu", name, number);
-    fa2i_fields_done(&state.fields); /* an open statement would keep the table locked */
+    fa2i_members_done(&state.members); /* an open statement would keep the table locked */
     if (st == FA2_OK)
         FA2_TRY(fa2i_sql_script(cache, "DROP TABLE temp.import_id"));
 done:
-    fa2i_fields_done(&state.fields);
+    fa2i_members_done(&state.members);
     st = fa2i_sql_end(cache, st);
     fa2i_free(line);
     if (st == FA2_OK && ret_rows != NULL)

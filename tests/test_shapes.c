@@ -157,7 +157,8 @@ static void check_text_refused(const char *text, const char *message)
 
 static void test_wrong_text(void)
 {
-    static const char keys[] = "the keys are B, Hq, Hkv, Sq, Sk, D, dtype, causal";
+    static const char keys[] =
+        "the keys are op, B, Hq, Hkv, Sq, Sk, D, dtype, causal, softcap, window, Wl, Wr";
     char expected[256];
     snprintf(expected, sizeof expected, "\"H=8\" is not KEY=VALUE; %s", keys);
     check_text_refused("H=8,Sq=512,D=64", expected);

@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 #include "fa2.h"
+#include "runtime/base/problem.h"
 
 #define FA2I_KEY_BYTES     32
 #define FA2I_VARIANT_CHARS 192
@@ -86,17 +87,6 @@ typedef struct fa2i_kernel {
 
 void fa2i_blob_done(fa2i_blob *blob);
 void fa2i_kernel_done(fa2i_kernel *kernel);
-
-/* Limits that hold for every device: sizes, head_dim, heads. FA2_E_INVALID names field and limit.
- */
-fa2_status fa2i_problem_check(const fa2_problem *problem);
-
-/* "B=1 Hq=8 Hkv=8 Sq=512 Sk=512 D=64 dtype=fp16 causal=1", as fa2-tune --shape takes it (commas
- * instead of spaces there). The problem is valid. */
-void fa2i_problem_format(const fa2_problem *problem, char *out, size_t out_bytes);
-
-const char *fa2i_dtype_string(fa2_dtype dtype); /* "fp16", "bf16" */
-bool fa2i_dtype_parse(const char *text, fa2_dtype *ret_dtype);
 
 /* Multiplications and additions, times two: 4 B Hq Sq Sk D, half of it when causal (the convention
  * of the FlashAttention papers). */

@@ -3,7 +3,9 @@
  *
  * What it computes, per batch b and query head h (kv = h / (heads_q / heads_kv)):
  *
- *     S = softmax_scale * Q[b,:,h,:] K[b,:,kv,:]^T      (seq_q x seq_k, masked when causal)
+ *     S = softmax_scale * Q[b,:,h,:] K[b,:,kv,:]^T      (seq_q x seq_k)
+ *     S = softcap * tanh(S / softcap)                   if scores are capped
+ *     S = -infinity where a query does not see a key    (causal, window)
  *     O[b,:,h,:] = softmax(S) V[b,:,kv,:]               LSE[b,h,:] = ln(sum(exp(S)))
  *
  * after Dao, "FlashAttention-2" (2023): tiled, online softmax, S never in memory. Products are
@@ -15,8 +17,9 @@
  * multiple of 16 bytes and every stride a multiple of 8 elements. LSE is [batch, heads_q, seq_q]
  * fp32, contiguous, natural logarithm.
  *
- * Causal masks are aligned bottom-right: query i sees keys j <= i + seq_k - seq_q. A row that sees
- * no key gives O = 0 and LSE = -infinity.
+ * Masks are aligned bottom-right: query i stands at key p = i + seq_k - seq_q. When causal it sees
+ * keys j <= p; with a window p - window_left <= j <= p + window_right, both inclusive. A row that
+ * sees no key gives O = 0 and LSE = -infinity.
  *
  * Errors. Every function that can fail returns a fa2_status; FA2_OK is 0. On an error the outputs
  * are untouched, nothing was launched, and fa2_last_message() says in a sentence what was wrong.
@@ -84,15 +87,19 @@ typedef enum fa2_dtype { FA2_FP16 = 0, FA2_BF16 = 1 } fa2_dtype;
  * that fields added later mean "off". */
 typedef struct fa2_problem {
     fa2_op op;
-    fa2_dtype dtype;     /* bf16 needs compute capability 8.0 */
-    int32_t batch;       /* >= 1 */
-    int32_t heads_q;     /* 1 ... 2^16, a multiple of heads_kv */
-    int32_t heads_kv;    /* >= 1 */
-    int32_t seq_q;       /* 1 ... 2^29; times heads_q / heads_kv: at most 2^30 */
-    int32_t seq_k;       /* 1 ... 2^29 */
-    int32_t head_dim;    /* a multiple of 8, 8 ... 256 */
-    int32_t causal;      /* 0 or 1 */
-    int32_t reserved[7]; /* 0 */
+    fa2_dtype dtype;      /* bf16 needs compute capability 8.0 */
+    int32_t batch;        /* >= 1 */
+    int32_t heads_q;      /* 1 ... 2^16, a multiple of heads_kv */
+    int32_t heads_kv;     /* >= 1 */
+    int32_t seq_q;        /* 1 ... 2^29; times heads_q / heads_kv: at most 2^30 */
+    int32_t seq_k;        /* 1 ... 2^29 */
+    int32_t head_dim;     /* a multiple of 8, 8 ... 256 */
+    int32_t causal;       /* 0 or 1 */
+    int32_t softcap;      /* 1: scores are capped, by the value in the arguments; else 0 */
+    int32_t window;       /* 1: a query sees a window of keys only; else 0, and so are the next two */
+    int32_t window_left;  /* keys before the query's own position, 0 ... 2^29; -1: all of them */
+    int32_t window_right; /* keys behind it, likewise; with causal none is seen */
+    int32_t reserved[19]; /* 0 */
 } fa2_problem;
 
 /* A tensor on the device. Strides count elements and are multiples of 8. */
@@ -110,6 +117,9 @@ typedef struct fa2_forward_args {
     float softmax_scale; /* finite, > 0; 0 means 1 / sqrt(head_dim) */
     void *workspace;     /* fa2_workspace_size bytes, 256-byte aligned; NULL when that is 0 */
     size_t workspace_bytes;
+    /* What follows is read only if the problem asks for it, so that programs built before it was
+     * added go on working. */
+    float softcap; /* problem.softcap: finite, > 0 */
 } fa2_forward_args;
 
 /* How a context is set up. Zero-initialise: every zero is the default. */

@@ -30,7 +30,7 @@ struct fa2i_plan_table {
     plan_slot slots[];
 };
 
-_Static_assert(sizeof(fa2_problem) == 64, "hash and comparison read all bytes: no padding");
+_Static_assert(sizeof(fa2_problem) == 128, "hash and comparison read all bytes: no padding");
 
 static size_t hash(const fa2_problem *problem)
 {

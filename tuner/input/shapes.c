@@ -1,11 +1,13 @@
 /*
- * One list of fields (tuner/input/problem_fields.h) serves shape files, presets and --shape.
+ * One list of fields (problem.def, through problem_text.h) serves shape files, presets and --shape.
  *
  * - A CSV is parsed line by line into spans of the text; nothing of it is kept.
  * - A value that is wrong by itself is reported at its column; what relates two fields is checked
- * per row and reported at the first of them, heads_q.
+ *   per row and reported at the first of them, heads_q.
+ * - A header names every field that texts always show; the columns of the others may be missing, and
+ *   their cells empty.
  * - The presets are one embedded CSV with one more column, `preset`; rows of other presets are
- * passed over. In a user's file that column is unknown, and unknown columns are ignored.
+ *   passed over. In a user's file that column is unknown, and unknown columns are ignored.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -13,14 +15,12 @@
 #include "gen/asset.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/text.h"
-#include "tuner/input/problem_fields.h"
+#include "tuner/input/problem_text.h"
 #include "tuner/input/shapes.h"
 
 #define PRESETS_ASSET "tuner/input/presets.csv"
-#define COLUMNS_TEXT  "batch,heads_q,heads_kv,seq_q,seq_k,head_dim,dtype,causal"
-#define KEYS_TEXT     "B, Hq, Hkv, Sq, Sk, D, dtype, causal"
 
-enum { COLUMNS_MAX = 64, FILE_BYTES_MAX = 16 << 20, TEXT_BYTES_MAX = 256 };
+enum { COLUMNS_MAX = 64, FILE_BYTES_MAX = 16 << 20, TEXT_BYTES_MAX = 256, NAMES_CHARS = 320 };
 
 /* ---- the list ---- */
 
@@ -65,7 +65,24 @@ typedef struct csv {
 
 static const char *column_name(int kind)
 {
-    return kind == PRESET ? "preset" : fa2i_problem_fields[kind].column;
+    return kind == PRESET ? "preset" : fa2i_fields[kind].name;
+}
+
+/* Must a header name it? */
+static bool is_required(int kind)
+{
+    return kind == PRESET || (fa2i_fields[kind].shown_always && fa2i_fields[kind].needs < 0);
+}
+
+/* "batch,heads_q,..." */
+static const char *required_columns(char out[NAMES_CHARS])
+{
+    size_t used = 0;
+    for (int field = 0; field < FA2I_FIELD_COUNT && used < NAMES_CHARS; field++)
+        if (is_required(field))
+            used += (size_t)snprintf(out + used, NAMES_CHARS - used, "%s%s", used == 0 ? "" : ",",
+                                     column_name(field));
+    return out;
 }
 
 /* The next line that is neither empty nor a comment. */
@@ -109,13 +126,14 @@ static fa2_status split(const csv *file, fa2i_span line, fa2i_span cells[COLUMNS
 static fa2_status read_header(csv *file)
 {
     fa2i_span line, cells[COLUMNS_MAX];
+    char names[NAMES_CHARS];
     if (!next_line(file, &line))
         return fa2i_fail(FA2_E_INVALID, "%s:%zu:1: there is no header; expected %s", file->name,
-                         file->line + 1, COLUMNS_TEXT);
+                         file->line + 1, required_columns(names));
     const fa2_status st = split(file, line, cells, &file->columns);
     if (st != FA2_OK)
         return st;
-    const int kinds = file->preset == NULL ? FA2I_FIELD_COUNT : COLUMN_KINDS;
+    const int kinds = file->preset == NULL ? (int)FA2I_FIELD_COUNT : (int)COLUMN_KINDS;
     for (int kind = 0; kind < kinds; kind++) {
         for (size_t i = 0; i < file->columns; i++) {
             if (!fa2i_span_is(cells[i], column_name(kind)))
@@ -126,10 +144,11 @@ static fa2_status read_header(csv *file)
                                  file->line, i + 1, column_name(kind), file->column_of[kind]);
             file->column_of[kind] = i + 1;
         }
-        if (file->column_of[kind] == 0)
-            return fa2i_fail(
-                FA2_E_INVALID, "%s:%zu:%zu: there is no column %s; the header must name %s",
-                file->name, file->line, file->columns + 1, column_name(kind), COLUMNS_TEXT);
+        if (file->column_of[kind] == 0 && is_required(kind))
+            return fa2i_fail(FA2_E_INVALID,
+                             "%s:%zu:%zu: there is no column %s; the header must name %s",
+                             file->name, file->line, file->columns + 1, column_name(kind),
+                             required_columns(names));
     }
     return FA2_OK;
 }
@@ -164,17 +183,20 @@ static fa2_status read_row(csv *file, fa2i_span line, fa2i_shapes *shapes)
                          file->columns);
     if (!wanted(file, cells))
         return FA2_OK;
-    fa2_problem problem = {0};
+    fa2i_problem_text text = {0};
+    fa2_problem problem;
     for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
         const size_t column = file->column_of[field];
-        st = fa2i_problem_field_parse(field, cells[column - 1], &problem);
+        if (column == 0 || (cells[column - 1].bytes == 0 && !is_required(field)))
+            continue;
+        st = fa2i_problem_text_read(&text, field, cells[column - 1]);
         if (st != FA2_OK)
             return fa2i_fail_prefix(st, "%s:%zu:%zu", file->name, file->line, column);
     }
-    st = fa2i_problem_check(&problem);
+    st = fa2i_problem_text_finish(&text, &problem);
     if (st != FA2_OK)
         return fa2i_fail_prefix(st, "%s:%zu:%zu", file->name, file->line,
-                                file->column_of[FA2I_FIELD_HEADS_Q]);
+                                file->column_of[FA2I_FIELD_heads_q]);
     file->rows++;
     return add_problem(shapes, &problem);
 }
@@ -248,57 +270,55 @@ done:
 static int find_key(fa2i_span name)
 {
     for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
-        if (fa2i_span_is(name, fa2i_problem_fields[field].key))
+        if (fa2i_span_is(name, fa2i_fields[field].key))
             return field;
     }
     return -1;
 }
 
-/* One KEY=VALUE of --shape; *given remembers the fields as bits. */
-static fa2_status parse_pair(fa2i_span pair, fa2_problem *problem, unsigned *given)
+static fa2_status no_such_key(fa2i_span pair)
+{
+    char keys[NAMES_CHARS] = "";
+    size_t used = 0;
+    for (int field = 0; field < FA2I_FIELD_COUNT && used < sizeof keys; field++)
+        used += (size_t)snprintf(keys + used, sizeof keys - used, "%s%s", used == 0 ? "" : ", ",
+                                 fa2i_fields[field].key);
+    return fa2i_fail(FA2_E_INVALID, "\"%.*s\" is not KEY=VALUE; the keys are %s", (int)pair.bytes,
+                     pair.data, keys);
+}
+
+/* One KEY=VALUE of --shape. */
+static fa2_status parse_pair(fa2i_span pair, fa2i_problem_text *problem)
 {
     const char *equals = memchr(pair.data, '=', pair.bytes);
     const size_t bytes = equals == NULL ? pair.bytes : (size_t)(equals - pair.data);
     const int field = find_key((fa2i_span){pair.data, bytes});
     if (equals == NULL || field < 0)
-        return fa2i_fail(FA2_E_INVALID, "\"%.*s\" is not KEY=VALUE; the keys are %s",
-                         (int)pair.bytes, pair.data, KEYS_TEXT);
-    if (*given & (1u << field))
-        return fa2i_fail(FA2_E_INVALID, "%s is given twice", fa2i_problem_fields[field].key);
-    *given |= 1u << field;
-    return fa2i_problem_field_parse(field, (fa2i_span){equals + 1, pair.bytes - bytes - 1},
-                                    problem);
+        return no_such_key(pair);
+    if (problem->given[field])
+        return fa2i_fail(FA2_E_INVALID, "%s is given twice", fa2i_fields[field].key);
+    return fa2i_problem_text_read(problem, field, (fa2i_span){equals + 1, pair.bytes - bytes - 1});
 }
 
-static fa2_status parse_text(const char *text, fa2_problem *problem)
+static fa2_status parse_text(const char *text, fa2_problem *ret_problem)
 {
     static const char between[] = ", \t"; /* spaces too: the way problems are printed */
-    unsigned given = 0;
+    fa2i_problem_text problem = {0};
     if (strlen(text) > TEXT_BYTES_MAX)
         return fa2i_fail(FA2_E_INVALID, "longer than %d characters", TEXT_BYTES_MAX);
     for (text += strspn(text, between); *text != '\0'; text += strspn(text, between)) {
         const size_t bytes = strcspn(text, between);
-        const fa2_status st = parse_pair((fa2i_span){text, bytes}, problem, &given);
+        const fa2_status st = parse_pair((fa2i_span){text, bytes}, &problem);
         if (st != FA2_OK)
             return st;
         text += bytes;
     }
-    const int required[] = {FA2I_FIELD_HEADS_Q, FA2I_FIELD_SEQ_Q, FA2I_FIELD_HEAD_DIM};
-    for (size_t i = 0; i < sizeof required / sizeof *required; i++) {
-        if (!(given & (1u << required[i])))
-            return fa2i_fail(FA2_E_INVALID, "%s is missing; Hq, Sq and D must be given",
-                             fa2i_problem_fields[required[i]].key);
-    }
-    if (!(given & (1u << FA2I_FIELD_HEADS_KV)))
-        problem->heads_kv = problem->heads_q;
-    if (!(given & (1u << FA2I_FIELD_SEQ_K)))
-        problem->seq_k = problem->seq_q;
-    return fa2i_problem_check(problem);
+    return fa2i_problem_text_finish(&problem, ret_problem);
 }
 
 fa2_status fa2i_shapes_add_text(fa2i_shapes *shapes, const char *text)
 {
-    fa2_problem problem = {.batch = 1};
+    fa2_problem problem;
     const fa2_status st = parse_text(text, &problem);
     if (st != FA2_OK)
         return fa2i_fail_prefix(st, "shape \"%.*s\"", TEXT_BYTES_MAX, text);

@@ -1,0 +1,296 @@
+/*
+ * problem.def as data, and the loops over it.
+ *
+ * - All fields are int32_t members, so a field is an offset. The reserved members fill the struct;
+ *   a member that is not in the list does not compile (the assertion on the count).
+ * - What relates two fields is written here: it has no place in a list of single ones.
+ * - A distance is a sum of ln(larger / smaller), never of ln(a / b): halving and doubling then give
+ *   the same bits, and a tie is a tie.
+ */
+#include "runtime/base/problem.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include "runtime/base/status.h"
+
+/* Kernels count rows and keys in int: the rows of all query heads that share a key head must fit. */
+enum { GROUP_ROWS_MAX = 1 << 30 };
+
+enum { OPS_FORWARD = 1u << FA2_OP_FORWARD };
+
+#define MISSING_REQUIRED       FA2I_MISSING_REQUIRED, 0
+#define MISSING_MEANS(value)   FA2I_MISSING_MEANS, value
+#define MISSING_SAME_AS(field) FA2I_MISSING_SAME_AS, FA2I_FIELD_##field
+#define NEEDS_NOTHING          -1
+#define NEEDS_ASKED(field)     FA2I_FIELD_##field
+#define SHOWN_ALWAYS           true
+#define SHOWN_UNLESS_0         false
+#define ROUNDED_UP             true
+#define ROUNDED_EXACT          false
+
+const fa2i_field fa2i_fields[FA2I_FIELD_COUNT] = {
+#define FA2I_FIELD(name, key, type, role, least, most, step, missing, needs, shown, rounded,       \
+                   distance, ops)                                                                  \
+    [FA2I_FIELD_##name] = {#name,                                                                  \
+                           key,                                                                    \
+                           FA2I_TYPE_##type,                                                       \
+                           FA2I_ROLE_##role,                                                       \
+                           least,                                                                  \
+                           most,                                                                   \
+                           step,                                                                   \
+                           MISSING_##missing,                                                      \
+                           NEEDS_##needs,                                                          \
+                           SHOWN_##shown,                                                          \
+                           ROUNDED_##rounded,                                                      \
+                           FA2I_DISTANCE_##distance,                                               \
+                           OPS_##ops,                                                              \
+                           offsetof(fa2_problem, name)},
+#include "runtime/base/problem.def"
+#undef FA2I_FIELD
+};
+
+_Static_assert(sizeof(fa2_problem) == 128, "fa2_problem is part of the ABI");
+_Static_assert(sizeof(((fa2_problem *)0)->reserved) / sizeof(int32_t) + FA2I_FIELD_COUNT ==
+                   sizeof(fa2_problem) / sizeof(int32_t),
+               "every member but the reserved ones is a line of problem.def");
+_Static_assert(sizeof(fa2_op) == sizeof(int32_t) && sizeof(fa2_dtype) == sizeof(int32_t),
+               "fields are read as int32_t");
+
+static const char *const op_words[] = {[FA2_OP_FORWARD] = "forward"};
+static const char *const dtype_words[] = {[FA2_FP16] = "fp16", [FA2_BF16] = "bf16"};
+
+/* The words of an enumeration; NULL for numbers. */
+static const char *const *words_of(fa2i_field_type type)
+{
+    switch (type) {
+    case FA2I_TYPE_OP:
+        return op_words;
+    case FA2I_TYPE_DTYPE:
+        return dtype_words;
+    case FA2I_TYPE_INT:
+        return NULL;
+    }
+    assert(false && "unknown type");
+    return NULL;
+}
+
+/* ---- one field ---- */
+
+int32_t fa2i_field_get(const fa2_problem *problem, int field)
+{
+    int32_t value;
+    memcpy(&value, (const char *)problem + fa2i_fields[field].offset, sizeof value);
+    return value;
+}
+
+void fa2i_field_set(fa2_problem *problem, int field, int32_t value)
+{
+    memcpy((char *)problem + fa2i_fields[field].offset, &value, sizeof value);
+}
+
+const char *fa2i_field_word(int field, int32_t value)
+{
+    const fa2i_field *f = &fa2i_fields[field];
+    const char *const *words = words_of(f->type);
+    assert(words == NULL || (value >= f->least && value <= f->most));
+    return words == NULL ? NULL : words[value];
+}
+
+bool fa2i_field_parse_word(int field, const char *word, int32_t *ret_value)
+{
+    const fa2i_field *f = &fa2i_fields[field];
+    const char *const *words = words_of(f->type);
+    for (int32_t value = f->least; words != NULL && value <= f->most; value++) {
+        if (strcmp(words[value], word) == 0) {
+            *ret_value = value;
+            return true;
+        }
+    }
+    return false;
+}
+
+const char *fa2i_dtype_string(fa2_dtype dtype)
+{
+    return fa2i_field_word(FA2I_FIELD_dtype, (int32_t)dtype);
+}
+
+bool fa2i_dtype_parse(const char *text, fa2_dtype *ret_dtype)
+{
+    int32_t value = 0;
+    const bool found = fa2i_field_parse_word(FA2I_FIELD_dtype, text, &value);
+    if (found)
+        *ret_dtype = (fa2_dtype)value;
+    return found;
+}
+
+bool fa2i_field_is_shown(const fa2_problem *problem, int field)
+{
+    const fa2i_field *f = &fa2i_fields[field];
+    if (f->needs >= 0)
+        return fa2i_field_get(problem, f->needs) != 0;
+    return f->shown_always || fa2i_field_get(problem, field) != 0;
+}
+
+static fa2_status check_word(const fa2i_field *f, int32_t value)
+{
+    const char *const *words = words_of(f->type);
+    char known[128] = "";
+    size_t used = 0;
+    if (value >= f->least && value <= f->most)
+        return FA2_OK;
+    for (int32_t i = f->least; i <= f->most && used < sizeof known; i++)
+        used += (size_t)snprintf(known + used, sizeof known - used, "%s%d (%s)",
+                                 i == f->least ? "" : ", ", (int)i, words[i]);
+    return fa2i_fail(FA2_E_INVALID, "%s is %d; it must be one of %s", f->name, (int)value, known);
+}
+
+fa2_status fa2i_field_check(int field, int32_t value)
+{
+    const fa2i_field *f = &fa2i_fields[field];
+    if (f->type != FA2I_TYPE_INT)
+        return check_word(f, value);
+    if (f->step > 1 && (value < f->least || value > f->most || value % f->step != 0))
+        return fa2i_fail(FA2_E_INVALID, "%s is %d; it must be a multiple of %d from %d to %d",
+                         f->name, (int)value, (int)f->step, (int)f->least, (int)f->most);
+    if (f->least == 0 && f->most == 1 && (value < 0 || value > 1))
+        return fa2i_fail(FA2_E_INVALID, "%s is %d; it must be 0 or 1", f->name, (int)value);
+    if (value < f->least)
+        return fa2i_fail(FA2_E_INVALID, "%s is %d; it must be at least %d", f->name, (int)value,
+                         (int)f->least);
+    if (value > f->most)
+        return fa2i_fail(FA2_E_INVALID, "%s is %d; it must be at most %d", f->name, (int)value,
+                         (int)f->most);
+    return FA2_OK;
+}
+
+/* ---- the whole problem ---- */
+
+/* A field that has no meaning here must be 0; any other one is in its limits. */
+static fa2_status check_field(const fa2_problem *problem, int field)
+{
+    const fa2i_field *f = &fa2i_fields[field];
+    const int32_t value = fa2i_field_get(problem, field);
+    if (f->needs >= 0 && fa2i_field_get(problem, f->needs) == 0)
+        return value == 0 ? FA2_OK
+                          : fa2i_fail(FA2_E_INVALID, "%s is %d; it must be 0 where %s is 0",
+                                      f->name, (int)value, fa2i_fields[f->needs].name);
+    if ((f->ops >> (int)problem->op & 1u) == 0)
+        return value == 0
+                   ? FA2_OK
+                   : fa2i_fail(FA2_E_UNSUPPORTED, "%s is %d; the operation %s has no %s", f->name,
+                               (int)value, fa2i_field_word(FA2I_FIELD_op, (int32_t)problem->op),
+                               f->name);
+    return fa2i_field_check(field, value);
+}
+
+static fa2_status check_heads(const fa2_problem *problem)
+{
+    if (problem->heads_q % problem->heads_kv != 0)
+        return fa2i_fail(FA2_E_INVALID, "heads_q is %d; it must be a multiple of heads_kv (%d)",
+                         (int)problem->heads_q, (int)problem->heads_kv);
+    const int64_t group_rows = (int64_t)problem->seq_q * (problem->heads_q / problem->heads_kv);
+    if (group_rows > GROUP_ROWS_MAX)
+        return fa2i_fail(FA2_E_INVALID,
+                         "seq_q times heads_q / heads_kv is %lld; it must be at most %d",
+                         (long long)group_rows, (int)GROUP_ROWS_MAX);
+    return FA2_OK;
+}
+
+fa2_status fa2i_problem_check(const fa2_problem *problem)
+{
+    if (problem == NULL)
+        return fa2i_fail(FA2_E_INVALID, "problem is NULL");
+    fa2_status st = fa2i_field_check(FA2I_FIELD_op, (int32_t)problem->op);
+    for (int field = 0; st == FA2_OK && field < FA2I_FIELD_COUNT; field++)
+        st = check_field(problem, field);
+    if (st == FA2_OK)
+        st = check_heads(problem);
+    const size_t reserved = sizeof problem->reserved / sizeof *problem->reserved;
+    for (size_t i = 0; st == FA2_OK && i < reserved; i++) {
+        if (problem->reserved[i] != 0)
+            st = fa2i_fail(FA2_E_INVALID,
+                           "reserved[%zu] is %d; it must be 0: zero-initialise fa2_problem", i,
+                           (int)problem->reserved[i]);
+    }
+    return st;
+}
+
+/* Append "KEY=VALUE" for each shown field; of all roles, or of KIND alone. */
+static void format(const fa2_problem *problem, bool kinds_only, char *out, size_t out_bytes)
+{
+    size_t used = 0;
+    out[0] = '\0';
+    for (int field = 0; field < FA2I_FIELD_COUNT && used < out_bytes; field++) {
+        const fa2i_field *f = &fa2i_fields[field];
+        const int32_t value = fa2i_field_get(problem, field);
+        const char *space = used == 0 ? "" : " ";
+        if ((kinds_only && f->role != FA2I_ROLE_KIND) || !fa2i_field_is_shown(problem, field))
+            continue;
+        const char *word = fa2i_field_word(field, value);
+        used += (size_t)(word != NULL ? snprintf(out + used, out_bytes - used, "%s%s=%s", space,
+                                                 f->key, word)
+                                      : snprintf(out + used, out_bytes - used, "%s%s=%d", space,
+                                                 f->key, (int)value));
+    }
+}
+
+void fa2i_problem_format(const fa2_problem *problem, char *out, size_t out_bytes)
+{
+    format(problem, false, out, out_bytes);
+}
+
+void fa2i_problem_class(const fa2_problem *problem, char out[FA2I_CLASS_CHARS])
+{
+    format(problem, true, out, FA2I_CLASS_CHARS);
+    assert(strlen(out) < FA2I_CLASS_CHARS - 1); /* a text that was cut would be no key */
+}
+
+static int32_t round_up(int32_t size)
+{
+    int shift = 0;
+    if (size <= 0) /* unbounded, or not there */
+        return size;
+    while (size >> shift >= 8) /* three bits are left */
+        shift++;
+    const int64_t rounded = (size + (INT64_C(1) << shift) - 1) >> shift << shift;
+    return rounded > INT32_MAX ? size : (int32_t)rounded;
+}
+
+fa2_problem fa2i_problem_rounded(const fa2_problem *problem)
+{
+    fa2_problem rounded = *problem;
+    for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
+        if (fa2i_fields[field].rounded)
+            fa2i_field_set(&rounded, field, round_up(fa2i_field_get(problem, field)));
+    }
+    /* near the limits of what is valid, each problem stands for itself */
+    return fa2i_problem_check(&rounded) == FA2_OK ? rounded : *problem;
+}
+
+/* What a field counts for in a product: a window that is unbounded reaches over all keys, and one of
+ * 0 is one key wide. */
+static double magnitude(const fa2_problem *problem, int field)
+{
+    const int32_t value = fa2i_field_get(problem, field);
+    if (fa2i_fields[field].distance != FA2I_DISTANCE_WINDOW)
+        return value;
+    return value < 0 || value > problem->seq_k ? problem->seq_k + 1.0 : value + 1.0;
+}
+
+double fa2i_problem_distance(const fa2_problem *a, const fa2_problem *b)
+{
+    double sum = 0;
+    for (int product = FA2I_DISTANCE_NONE + 1; product < FA2I_DISTANCE_COUNT; product++) {
+        double of_a = 1, of_b = 1;
+        for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
+            if ((int)fa2i_fields[field].distance == product) {
+                of_a *= magnitude(a, field);
+                of_b *= magnitude(b, field);
+            }
+        }
+        sum += log(of_a > of_b ? of_a / of_b : of_b / of_a);
+    }
+    return sum;
+}

@@ -1,0 +1,100 @@
+/*
+ * Problems, field by field: problem.def as data, and what follows from it for every operation.
+ *
+ * Values are numbers, also those of enumerations. Pure; thread-safe. Errors: FA2_E_INVALID naming
+ * field and limit.
+ */
+#ifndef FA2I_BASE_PROBLEM_H
+#define FA2I_BASE_PROBLEM_H
+
+#include <stdbool.h>
+#include "fa2.h"
+
+/* FA2I_FIELD_seq_q and so on: the index of a field. */
+typedef enum fa2i_field_id {
+#define FA2I_FIELD(name, ...) FA2I_FIELD_##name,
+#include "runtime/base/problem.def"
+#undef FA2I_FIELD
+    FA2I_FIELD_COUNT
+} fa2i_field_id;
+
+typedef enum fa2i_field_role { FA2I_ROLE_KIND, FA2I_ROLE_SIZE } fa2i_field_role;
+typedef enum fa2i_field_type { FA2I_TYPE_INT, FA2I_TYPE_OP, FA2I_TYPE_DTYPE } fa2i_field_type;
+
+/* What a text that does not give the field means. */
+typedef enum fa2i_field_missing {
+    FA2I_MISSING_REQUIRED,
+    FA2I_MISSING_MEANS,  /* the value */
+    FA2I_MISSING_SAME_AS /* the value is another field's index */
+} fa2i_field_missing;
+
+typedef enum fa2i_field_distance {
+    FA2I_DISTANCE_NONE,
+    FA2I_DISTANCE_BLOCKS,
+    FA2I_DISTANCE_ROWS,
+    FA2I_DISTANCE_KEYS,
+    FA2I_DISTANCE_WINDOW,
+    FA2I_DISTANCE_COUNT
+} fa2i_field_distance;
+
+/* A line of problem.def, which explains the columns. */
+typedef struct fa2i_field {
+    const char *name, *key;
+    fa2i_field_type type;
+    fa2i_field_role role;
+    int32_t least, most, step;
+    fa2i_field_missing missing;
+    int32_t missing_value;
+    int needs; /* index of a field; -1: none */
+    bool shown_always;
+    bool rounded;
+    fa2i_field_distance distance;
+    unsigned ops; /* bit 1 << op */
+    size_t offset;
+} fa2i_field;
+
+extern const fa2i_field fa2i_fields[FA2I_FIELD_COUNT];
+
+int32_t fa2i_field_get(const fa2_problem *problem, int field);
+void fa2i_field_set(fa2_problem *problem, int field, int32_t value);
+
+/* The word for a value of an enumeration, which is in its limits; NULL where values are numbers. */
+const char *fa2i_field_word(int field, int32_t value);
+
+/* The value of a word; false where there is none, or values are numbers. */
+bool fa2i_field_parse_word(int field, const char *word, int32_t *ret_value);
+
+/* Whether texts show the field of this problem. */
+bool fa2i_field_is_shown(const fa2_problem *problem, int field);
+
+/* Check one value by itself: limits and step. */
+fa2_status fa2i_field_check(int field, int32_t value);
+
+/* Every field, what relates them, reserved ones: what holds for every device. Operations may ask for
+ * more (runtime/ops). */
+fa2_status fa2i_problem_check(const fa2_problem *problem);
+
+/* "B=1 Hq=8 Hkv=8 Sq=512 Sk=512 D=64 dtype=fp16 causal=1", as fa2-tune --shape takes it (commas
+ * instead of spaces there). The problem is valid. */
+enum { FA2I_PROBLEM_CHARS = 256 };
+void fa2i_problem_format(const fa2_problem *problem, char *out, size_t out_bytes);
+
+/* The KIND fields alone, "D=64 dtype=fp16 causal=1": two problems may share a kernel if and only if
+ * these texts are equal. The problem's KIND fields are valid. */
+enum { FA2I_CLASS_CHARS = 128 };
+void fa2i_problem_class(const fa2_problem *problem, char out[FA2I_CLASS_CHARS]);
+
+/* The problem that the cost model is asked about in the place of this one: sizes rounded up to three
+ * significant bits, so that growing lengths ask few questions. By the model, over 500 random problems
+ * on four SMs, the kernel so chosen is 0.9 % slower than the best one (geometric mean), at most 29 %:
+ * tests/bench/rounding.lua. */
+fa2_problem fa2i_problem_rounded(const fa2_problem *problem);
+
+/* |ln| of the ratios of Sq, Sk, B * Hq and the window, summed: 0 for equal sizes, ln 2 when one of
+ * them doubles. Both of one class. */
+double fa2i_problem_distance(const fa2_problem *a, const fa2_problem *b);
+
+const char *fa2i_dtype_string(fa2_dtype dtype); /* "fp16", "bf16" */
+bool fa2i_dtype_parse(const char *text, fa2_dtype *ret_dtype);
+
+#endif

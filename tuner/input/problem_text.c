@@ -1,0 +1,153 @@
+/*
+ * Every rule comes from problem.def: limits, words, what a missing field means. A field that gives
+ * another one its meaning (window for window_left) is asked for when one of those is given.
+ */
+#include "tuner/input/problem_text.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "runtime/base/status.h"
+
+enum { VALUE_BYTES = 48 };
+
+fa2i_span fa2i_span_trim(fa2i_span text)
+{
+    while (text.bytes > 0 && isspace((unsigned char)text.data[0])) {
+        text.data++;
+        text.bytes--;
+    }
+    while (text.bytes > 0 && isspace((unsigned char)text.data[text.bytes - 1]))
+        text.bytes--;
+    return text;
+}
+
+bool fa2i_span_is(fa2i_span text, const char *word)
+{
+    return text.bytes == strlen(word) && memcmp(text.data, word, text.bytes) == 0;
+}
+
+/* The value as a string, for parsing and for messages: bytes that are not printable become '?'. */
+static fa2_status copy_value(const char *name, fa2i_span text, char out[VALUE_BYTES])
+{
+    if (text.bytes >= VALUE_BYTES)
+        return fa2i_fail(FA2_E_INVALID, "%s is a text of %zu characters; at most %d are read", name,
+                         text.bytes, VALUE_BYTES - 1);
+    for (size_t i = 0; i < text.bytes; i++)
+        out[i] = isprint((unsigned char)text.data[i]) ? text.data[i] : '?';
+    out[text.bytes] = '\0';
+    if (strchr(out, '"') != NULL)
+        return fa2i_fail(FA2_E_INVALID, "%s is %s; quotes are not supported, write the bare value",
+                         name, out);
+    return FA2_OK;
+}
+
+static fa2_status parse_number(const char *name, const char *text, int32_t *ret_number)
+{
+    const char *digits = text[0] == '-' ? text + 1 : text;
+    if (*digits == '\0' || strspn(digits, "0123456789") != strlen(digits))
+        return fa2i_fail(FA2_E_INVALID, "%s is \"%s\"; it must be a whole number", name, text);
+    errno = 0;
+    const long long number = strtoll(text, NULL, 10);
+    if (errno == ERANGE || number > INT32_MAX || number < INT32_MIN)
+        return fa2i_fail(FA2_E_INVALID, "%s is %s; its limit is %d", name, text, (int)INT32_MAX);
+    *ret_number = (int32_t)number;
+    return FA2_OK;
+}
+
+/* Words of an enumeration, "fp16 or bf16". */
+static fa2_status no_such_word(const fa2i_field *field, int id, const char *value)
+{
+    char words[128] = "";
+    size_t used = 0;
+    for (int32_t i = field->least; i <= field->most && used < sizeof words; i++) {
+        const char *between = i == field->least ? "" : i == field->most ? " or " : ", ";
+        used += (size_t)snprintf(words + used, sizeof words - used, "%s%s", between,
+                                 fa2i_field_word(id, i));
+    }
+    return fa2i_fail(FA2_E_INVALID, "%s is \"%s\"; it must be %s", field->name, value, words);
+}
+
+fa2_status fa2i_problem_text_read(fa2i_problem_text *text, int field, fa2i_span value)
+{
+    const fa2i_field *f = &fa2i_fields[field];
+    char copy[VALUE_BYTES];
+    int32_t number = 0;
+    fa2_status st = copy_value(f->name, value, copy);
+    if (st != FA2_OK)
+        return st;
+    if (f->type == FA2I_TYPE_INT)
+        st = parse_number(f->name, copy, &number);
+    else if (!fa2i_field_parse_word(field, copy, &number))
+        st = no_such_word(f, field, copy);
+    if (st == FA2_OK)
+        st = fa2i_field_check(field, number);
+    if (st != FA2_OK)
+        return st;
+    fa2i_field_set(&text->problem, field, number);
+    text->given[field] = true;
+    return FA2_OK;
+}
+
+/* "Hq, Sq and D" */
+static fa2_status is_missing(int field)
+{
+    char keys[64] = "";
+    size_t used = 0;
+    int left = 0;
+    for (int i = 0; i < FA2I_FIELD_COUNT; i++)
+        left += fa2i_fields[i].missing == FA2I_MISSING_REQUIRED;
+    for (int i = 0; i < FA2I_FIELD_COUNT && used < sizeof keys; i++) {
+        if (fa2i_fields[i].missing != FA2I_MISSING_REQUIRED)
+            continue;
+        left--;
+        used += (size_t)snprintf(keys + used, sizeof keys - used, "%s%s", fa2i_fields[i].key,
+                                 left > 1    ? ", "
+                                 : left == 1 ? " and "
+                                             : "");
+    }
+    return fa2i_fail(FA2_E_INVALID, "%s is missing; %s must be given", fa2i_fields[field].key,
+                     keys);
+}
+
+/* A field that was not given; those before it have their values. */
+static fa2_status fill(fa2_problem *problem, int field)
+{
+    const fa2i_field *f = &fa2i_fields[field];
+    if (f->needs >= 0 && fa2i_field_get(problem, f->needs) == 0)
+        return FA2_OK; /* it has no meaning, and is 0 */
+    switch (f->missing) {
+    case FA2I_MISSING_REQUIRED:
+        return is_missing(field);
+    case FA2I_MISSING_MEANS:
+        fa2i_field_set(problem, field, f->missing_value);
+        break;
+    case FA2I_MISSING_SAME_AS:
+        fa2i_field_set(problem, field, fa2i_field_get(problem, f->missing_value));
+        break;
+    }
+    return FA2_OK;
+}
+
+fa2_status fa2i_problem_text_finish(const fa2i_problem_text *text, fa2_problem *ret_problem)
+{
+    fa2i_problem_text whole = *text;
+    for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
+        const int needs = fa2i_fields[field].needs;
+        if (text->given[field] && needs >= 0 && !text->given[needs]) {
+            fa2i_field_set(&whole.problem, needs, 1);
+            whole.given[needs] = true;
+        }
+    }
+    for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
+        const fa2_status st = whole.given[field] ? FA2_OK : fill(&whole.problem, field);
+        if (st != FA2_OK)
+            return st;
+    }
+    const fa2_status st = fa2i_problem_check(&whole.problem);
+    if (st == FA2_OK)
+        *ret_problem = whole.problem;
+    return st;
+}

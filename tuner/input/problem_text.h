@@ -1,0 +1,31 @@
+/*
+ * The fields of a problem as people write them: values of --shape and of shape files, for every field
+ * of problem.def. Pure; errors are FA2_E_INVALID naming field, value and what is accepted.
+ */
+#ifndef FA2I_PROBLEM_TEXT_H
+#define FA2I_PROBLEM_TEXT_H
+
+#include "runtime/base/problem.h"
+
+/* A piece of a text. Borrowed; not terminated. */
+typedef struct fa2i_span {
+    const char *data;
+    size_t bytes;
+} fa2i_span;
+
+fa2i_span fa2i_span_trim(fa2i_span text); /* without white space at both ends */
+bool fa2i_span_is(fa2i_span text, const char *word);
+
+/* A problem under construction. Zeroed is empty. */
+typedef struct fa2i_problem_text {
+    fa2_problem problem;
+    bool given[FA2I_FIELD_COUNT];
+} fa2i_problem_text;
+
+/* Read one value and check it by itself. */
+fa2_status fa2i_problem_text_read(fa2i_problem_text *text, int field, fa2i_span value);
+
+/* Fill in what was not given, and check the whole. FA2_E_INVALID names what is missing. */
+fa2_status fa2i_problem_text_finish(const fa2i_problem_text *text, fa2_problem *ret_problem);
+
+#endif
