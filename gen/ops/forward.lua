@@ -236,7 +236,7 @@ end
 local function environment(self, v)
    local names = {
       family = self.name, split = self.kind.split, d_pad = padded(v.d), smem_bytes = smem_bytes(v),
-      threads = 32 * v.warps, fill = "whole",
+      threads = 32 * v.warps, fill = "whole", softcap = false, window = false,
    }
    for _, key in ipairs(self.keys) do
       names[key.name] = v[key.name]

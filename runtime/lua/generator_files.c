@@ -17,10 +17,11 @@
 #include "runtime/base/status.h"
 #include "runtime/base/text.h"
 
-/* The folders of the source tree that the generator reads, and what its files end with there. */
+/* The folders of the source tree that the generator reads, and what its files end with there: a
+ * .def is a list that both C and templates include. */
 static const struct {
     const char *folder, *suffix;
-} kinds[] = {{"gen", ".lua"}, {"templates", ".cu.in"}};
+} kinds[] = {{"gen", ".lua"}, {"templates", ".cu.in"}, {"templates", ".def"}};
 enum {
     KINDS = sizeof kinds / sizeof kinds[0],
     DEPTH_MAX = 8, /* of folders in them: a link may lead in a circle */
