@@ -14,8 +14,6 @@
 #include <string.h>
 #include "runtime/base/alloc.h"
 
-enum { WARP_THREADS = 32, BLOCK_THREADS_MAX = 1024 };
-
 const char *fa2i_row_op_string(fa2_op op)
 {
     switch (op) {
@@ -141,6 +139,52 @@ fa2_status fa2i_cache_session_end(fa2i_cache *cache, int64_t session)
 
 /* ---- kernels ---- */
 
+fa2i_launch_numbers fa2i_launch_numbers_of(const fa2i_recipe *recipe)
+{
+    const fa2i_step *step = fa2i_recipe_main(recipe);
+    return (fa2i_launch_numbers){.threads = step->threads,
+                                 .block_rows = recipe->rows,
+                                 .smem_bytes = step->smem_bytes,
+                                 .key_step = recipe->keys,
+                                 .waves = recipe->waves};
+}
+
+fa2_status fa2i_recipe_of_numbers(const char *variant_text, const fa2i_launch_numbers *numbers,
+                                  fa2i_recipe *ret_recipe)
+{
+    const int family = (int)strcspn(variant_text, " ");
+    fa2i_recipe recipe = {.op = FA2_OP_FORWARD,
+                          .abi = 2,
+                          .rows = numbers->block_rows,
+                          .keys = numbers->key_step,
+                          .waves = numbers->waves,
+                          .max_splits = 1,
+                          .step_count = 1,
+                          .steps[0] = {.role = FA2I_STEP_MAIN,
+                                       .threads = numbers->threads,
+                                       .smem_bytes = numbers->smem_bytes,
+                                       .cluster = 1,
+                                       .blocks = FA2I_BLOCKS_ROW_TILES,
+                                       .block_rows = 1}};
+    snprintf(recipe.steps[0].entry, FA2I_ENTRY_CHARS, "%.*s", family, variant_text);
+    if (numbers->waves != 0) {
+        recipe.pack = 1;
+        recipe.max_splits = 256;
+        recipe.workspace = FA2I_WORKSPACE_PARTIALS;
+        recipe.step_count = 2;
+        recipe.steps[1] = (fa2i_step){.role = FA2I_STEP_COMBINE,
+                                      .threads = 128,
+                                      .cluster = 1,
+                                      .blocks = FA2I_BLOCKS_ROWS,
+                                      .block_rows = 4};
+        snprintf(recipe.steps[1].entry, FA2I_ENTRY_CHARS, "%.*s_combine", family, variant_text);
+    }
+    const fa2_status st = fa2i_recipe_format(&recipe);
+    if (st == FA2_OK)
+        *ret_recipe = recipe;
+    return st;
+}
+
 fa2_status fa2i_row_kernel_id(fa2i_cache *cache, const fa2i_key *key, int64_t *ret_id)
 {
     const fa2i_sql_value values[] = {fa2i_sql_key(key)};
@@ -157,16 +201,16 @@ fa2_status fa2i_row_kernel_id(fa2i_cache *cache, const fa2i_key *key, int64_t *r
 fa2_status fa2i_row_put_kernel(fa2i_cache *cache, const fa2i_kernel *kernel, int launch_abi,
                                int64_t *ret_id)
 {
-    const fa2i_variant *variant = &kernel->variant;
+    const fa2i_launch_numbers numbers = fa2i_launch_numbers_of(&kernel->variant.recipe);
     const fa2i_sql_value values[] = {
-        fa2i_sql_key(&kernel->key),        fa2i_sql_int(launch_abi),
-        fa2i_sql_text(variant->text),      fa2i_sql_text(kernel->target),
-        fa2i_sql_int(variant->threads),    fa2i_sql_int(variant->block_rows),
-        fa2i_sql_int(variant->smem_bytes), fa2i_sql_int(kernel->nvrtc),
-        fa2i_sql_text(kernel->generator),  fa2i_sql_text(fa2i_outcome_string(kernel->outcome)),
-        fa2i_sql_int(kernel->registers),   fa2i_sql_int(kernel->spill_bytes),
-        fa2i_sql_real(kernel->compile_ms), fa2i_sql_text(kernel->log),
-        fa2i_sql_int(variant->key_step),   fa2i_sql_int(variant->waves),
+        fa2i_sql_key(&kernel->key),          fa2i_sql_int(launch_abi),
+        fa2i_sql_text(kernel->variant.text), fa2i_sql_text(kernel->target),
+        fa2i_sql_int(numbers.threads),       fa2i_sql_int(numbers.block_rows),
+        fa2i_sql_int(numbers.smem_bytes),    fa2i_sql_int(kernel->nvrtc),
+        fa2i_sql_text(kernel->generator),    fa2i_sql_text(fa2i_outcome_string(kernel->outcome)),
+        fa2i_sql_int(kernel->registers),     fa2i_sql_int(kernel->spill_bytes),
+        fa2i_sql_real(kernel->compile_ms),   fa2i_sql_text(kernel->log),
+        fa2i_sql_int(numbers.key_step),      fa2i_sql_int(numbers.waves),
     };
     return fa2i_sql_number(
         cache,
@@ -231,16 +275,18 @@ static fa2_status copy_blob(sqlite3_stmt *stmt, int column, fa2i_blob *ret_blob)
 fa2_status fa2i_row_read_kernel(const fa2i_cache *cache, sqlite3_stmt *stmt,
                                 fa2i_kernel *ret_kernel)
 {
+    const fa2i_launch_numbers numbers = {
+        .threads = sqlite3_column_int(stmt, 3),
+        .block_rows = sqlite3_column_int(stmt, 4),
+        .smem_bytes = sqlite3_column_int(stmt, 5),
+        .key_step = sqlite3_column_int(stmt, 13),
+        .waves = sqlite3_column_int(stmt, 14),
+    };
     fa2i_kernel kernel = {
-        .variant.threads = sqlite3_column_int(stmt, 3),
-        .variant.block_rows = sqlite3_column_int(stmt, 4),
-        .variant.smem_bytes = sqlite3_column_int(stmt, 5),
         .nvrtc = sqlite3_column_int(stmt, 6),
         .registers = sqlite3_column_int(stmt, 9),
         .spill_bytes = sqlite3_column_int(stmt, 10),
         .compile_ms = sqlite3_column_double(stmt, 11),
-        .variant.key_step = sqlite3_column_int(stmt, 13),
-        .variant.waves = sqlite3_column_int(stmt, 14),
     };
     const void *key = sqlite3_column_blob(stmt, 0);
     if (key == NULL || sqlite3_column_bytes(stmt, 0) != FA2I_KEY_BYTES)
@@ -250,6 +296,8 @@ fa2_status fa2i_row_read_kernel(const fa2i_cache *cache, sqlite3_stmt *stmt,
     fa2i_sql_column_text(stmt, 2, kernel.target, sizeof kernel.target);
     fa2i_sql_column_text(stmt, 7, kernel.generator, sizeof kernel.generator);
     fa2_status st = fa2i_sql_column_outcome(cache, stmt, 8, &kernel.outcome);
+    /* damaged numbers leave it empty */
+    (void)fa2i_recipe_of_numbers(kernel.variant.text, &numbers, &kernel.variant.recipe);
     if (st == FA2_OK)
         st = copy_text(stmt, 12, &kernel.log);
     if (st == FA2_OK)
@@ -314,23 +362,16 @@ static fa2_status select_kernel(fa2i_cache *cache, const fa2i_key *key, int laun
     return st;
 }
 
-/* Numbers that a kernel of this fa2 can have: the launch path divides by some, and trusts all. */
-static bool can_be_launched(const fa2i_variant *variant)
-{
-    return variant->threads >= WARP_THREADS && variant->threads <= BLOCK_THREADS_MAX &&
-           variant->threads % WARP_THREADS == 0 && variant->block_rows >= 1 &&
-           variant->smem_bytes >= 0 && variant->key_step >= 1 && variant->waves >= 0;
-}
-
 /* Read the image of select_kernel's row; *ret_damaged instead of an image whose hash is wrong. */
-static fa2_status read_image(sqlite3_stmt *stmt, const fa2i_variant *variant, fa2i_blob *ret_image,
+static fa2_status read_image(sqlite3_stmt *stmt, const fa2i_recipe *recipe, fa2i_blob *ret_image,
                              bool *ret_damaged)
 {
+    const fa2i_launch_numbers numbers = fa2i_launch_numbers_of(recipe);
     fa2i_key hash;
     fa2_status st = copy_blob(stmt, FA2I_KERNEL_COLUMN_COUNT + 1, ret_image);
     if (st != FA2_OK)
         return st;
-    fa2i_image_hash((fa2i_part){ret_image->data, ret_image->bytes}, variant, &hash);
+    fa2i_image_hash((fa2i_part){ret_image->data, ret_image->bytes}, &numbers, &hash);
     const void *stored = sqlite3_column_blob(stmt, FA2I_KERNEL_COLUMN_COUNT);
     *ret_damaged = stored == NULL ||
                    sqlite3_column_bytes(stmt, FA2I_KERNEL_COLUMN_COUNT) != FA2I_KEY_BYTES ||
@@ -349,9 +390,9 @@ fa2_status fa2i_cache_get_kernel(fa2i_cache *cache, const fa2i_key *key, int lau
     FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_READ));
     FA2_TRY(select_kernel(cache, key, launch_abi, with_image, &stmt));
     FA2_TRY(fa2i_row_read_kernel(cache, stmt, &kernel));
-    damaged = !can_be_launched(&kernel.variant);
+    damaged = kernel.variant.recipe.step_count == 0;
     if (with_image && !damaged)
-        FA2_TRY(read_image(stmt, &kernel.variant, &kernel.image, &damaged));
+        FA2_TRY(read_image(stmt, &kernel.variant.recipe, &kernel.image, &damaged));
 done:
     sqlite3_finalize(stmt);
     st = fa2i_sql_end(cache, st);

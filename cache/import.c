@@ -192,16 +192,18 @@ static fa2_status read_kernel(import *in, fa2i_kernel *kernel, int *ret_abi)
 {
     fa2_status st;
     fa2i_variant *variant = &kernel->variant;
+    fa2i_launch_numbers numbers = {0};
 
     FA2_TRY(fa2i_members_key(&in->members, "key", &kernel->key));
     FA2_TRY(fa2i_members_int(&in->members, "launch_abi", 1, 1000000, ret_abi));
     FA2_TRY(read_variant(in, variant->text, sizeof variant->text));
     FA2_TRY(read_target(in, kernel->target, sizeof kernel->target));
-    FA2_TRY(fa2i_members_int(&in->members, "threads", 32, 1024, &variant->threads));
-    FA2_TRY(fa2i_members_int(&in->members, "block_rows", 1, 65536, &variant->block_rows));
-    FA2_TRY(fa2i_members_int(&in->members, "smem_bytes", 0, 1 << 20, &variant->smem_bytes));
-    FA2_TRY(fa2i_members_int(&in->members, "key_step", 1, 65536, &variant->key_step));
-    FA2_TRY(fa2i_members_int(&in->members, "waves", 0, 64, &variant->waves));
+    FA2_TRY(fa2i_members_int(&in->members, "threads", 32, 1024, &numbers.threads));
+    FA2_TRY(fa2i_members_int(&in->members, "block_rows", 1, 65536, &numbers.block_rows));
+    FA2_TRY(fa2i_members_int(&in->members, "smem_bytes", 0, 1 << 20, &numbers.smem_bytes));
+    FA2_TRY(fa2i_members_int(&in->members, "key_step", 1, 65536, &numbers.key_step));
+    FA2_TRY(fa2i_members_int(&in->members, "waves", 0, 64, &numbers.waves));
+    FA2_TRY(fa2i_recipe_of_numbers(variant->text, &numbers, &variant->recipe));
     FA2_TRY(fa2i_members_int(&in->members, "nvrtc", 0, 1000000, &kernel->nvrtc));
     FA2_TRY(fa2i_members_form(&in->members, "generator", "hhhhhhhhhhhhhhhh", kernel->generator,
                              sizeof kernel->generator));

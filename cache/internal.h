@@ -153,9 +153,21 @@ fa2_status fa2i_sql_column_outcome(const fa2i_cache *cache, sqlite3_stmt *stmt, 
 
 /* ---- images ---- */
 
+/* How a kernel is launched, as its columns say it. */
+typedef struct fa2i_launch_numbers {
+    int threads, block_rows, smem_bytes, key_step, waves;
+} fa2i_launch_numbers;
+
+fa2i_launch_numbers fa2i_launch_numbers_of(const fa2i_recipe *recipe);
+
+/* The recipe that these columns stand for; its entry points are called after the family, the first
+ * word of the variant's text. FA2_E_INVALID when a number is outside its limits. */
+fa2_status fa2i_recipe_of_numbers(const char *variant_text, const fa2i_launch_numbers *numbers,
+                                  fa2i_recipe *ret_recipe);
+
 /* What is stored with an image: the hash of the code and of how it is launched. In SQL:
  * fa2_image_hash(data, threads, block_rows, smem_bytes, key_step, waves). */
-void fa2i_image_hash(fa2i_part image, const fa2i_variant *variant, fa2i_key *ret_hash);
+void fa2i_image_hash(fa2i_part image, const fa2i_launch_numbers *numbers, fa2i_key *ret_hash);
 
 #define FA2I_LAUNCH_COLUMNS "k.threads, k.block_rows, k.smem_bytes, k.key_step, k.waves"
 

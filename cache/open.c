@@ -41,12 +41,12 @@ const char *fa2i_cache_journal_mode(int library_version)
 }
 
 /* The numbers go in as text, the same on every machine. */
-void fa2i_image_hash(fa2i_part image, const fa2i_variant *variant, fa2i_key *ret_hash)
+void fa2i_image_hash(fa2i_part image, const fa2i_launch_numbers *numbers, fa2i_key *ret_hash)
 {
     char launch[80];
     const int length =
-        snprintf(launch, sizeof launch, "%d %d %d %d %d", variant->threads, variant->block_rows,
-                 variant->smem_bytes, variant->key_step, variant->waves);
+        snprintf(launch, sizeof launch, "%d %d %d %d %d", numbers->threads, numbers->block_rows,
+                 numbers->smem_bytes, numbers->key_step, numbers->waves);
     assert(length > 0 && (size_t)length < sizeof launch);
     const fa2i_part parts[] = {image, {launch, (size_t)length}};
     fa2i_key_of(parts, 2, ret_hash);
@@ -57,16 +57,16 @@ static void image_hash(sqlite3_context *context, int count, sqlite3_value **valu
 {
     assert(count == IMAGE_HASH_ARGUMENTS);
     (void)count;
-    const fa2i_variant variant = {.threads = sqlite3_value_int(values[1]),
-                                  .block_rows = sqlite3_value_int(values[2]),
-                                  .smem_bytes = sqlite3_value_int(values[3]),
-                                  .key_step = sqlite3_value_int(values[4]),
-                                  .waves = sqlite3_value_int(values[5])};
+    const fa2i_launch_numbers numbers = {.threads = sqlite3_value_int(values[1]),
+                                         .block_rows = sqlite3_value_int(values[2]),
+                                         .smem_bytes = sqlite3_value_int(values[3]),
+                                         .key_step = sqlite3_value_int(values[4]),
+                                         .waves = sqlite3_value_int(values[5])};
     /* sqlite3_value_blob first: it may convert, which changes the length */
     const void *data = sqlite3_value_blob(values[0]);
     const fa2i_part part = {data, (size_t)sqlite3_value_bytes(values[0])};
     fa2i_key hash;
-    fa2i_image_hash(part, &variant, &hash);
+    fa2i_image_hash(part, &numbers, &hash);
     sqlite3_result_blob(context, hash.bytes, FA2I_KEY_BYTES, SQLITE_TRANSIENT);
 }
 

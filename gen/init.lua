@@ -34,14 +34,15 @@ local function visit_families(problem, card, visit)
    return arch, reasons
 end
 
--- List of {text, threads, block_rows, smem_bytes, key_step, waves, cost_us}, cheapest first, ties
--- in the order of their texts; nil and the reason when no family serves the problem.
+-- List of {text, recipe, kind, cost_us}, cheapest first, ties in the order of their texts; nil and the
+-- reason when no family serves the problem. recipe: a text (core/recipe.lua). kind: the fields of a
+-- problem that are compiled into the variant, by name; those that are 0 may be left out.
 function M.candidates(problem, card)
    local list = {}
    local arch, message = visit_families(problem, card, function(family, arch)
       for _, v in ipairs(family:candidates(problem, arch)) do
          local entry = family:launch(v)
-         entry.text, entry.cost_us = v.text, family:cost(v, problem, arch, 0)
+         entry.cost_us = family:cost(v, problem, arch, 0)
          list[#list + 1] = entry
       end
    end)
@@ -95,15 +96,14 @@ local function parse(text)
    return nil, "'" .. text .. "': there is no family '" .. name .. "'"
 end
 
--- {text, threads, block_rows, smem_bytes, key_step, waves} of a canonical text.
+-- {text, recipe, kind} of a canonical text.
 function M.variant(text)
    local family, v = parse(text)
    if not family then
       return nil, v
    end
-   local entry = family:launch(v)
-   entry.text = text
-   return entry
+   v.text = text
+   return family:launch(v)
 end
 
 -- The CUDA text of a variant. read(file): the text of templates/FILE, or nil.

@@ -13,6 +13,7 @@
 #include <unistd.h>
 #include "cache/report.h"
 #include "check.h"
+#include "recipe_fixture.h"
 
 enum { ABI = 1 };
 
@@ -121,11 +122,7 @@ static inline fa2i_kernel sample_kernel(int number)
 {
     static char image[5000] = "the code of a kernel";
     fa2i_kernel kernel = {.key = sample_key(number),
-                          .variant = {.threads = 128,
-                                      .block_rows = 64,
-                                      .smem_bytes = 49152,
-                                      .key_step = 32,
-                                      .waves = 2},
+                          .variant.recipe = split_recipe("fwd_sm80", 128, 64, 32, 49152, 2),
                           .target = "sm_86",
                           .nvrtc = 13000,
                           .generator = "0123456789abcdef",

@@ -4,6 +4,7 @@
  */
 #include "check.h"
 #include "fake_attention.h"
+#include "recipe_fixture.h"
 #include "runtime/base/alloc.h"
 #include "tuner/worker/bench_gpu.h"
 
@@ -17,7 +18,7 @@ static const fa2i_case small = {
 static fa2i_kernel make_kernel(void)
 {
     fa2i_kernel kernel = {
-        .variant = {.text = "fwd_sm80 d=16", .threads = 128, .block_rows = 64, .smem_bytes = 8192},
+        .variant = {.text = "fwd_sm80 d=16", .recipe = plain_recipe("fwd_sm80", 128, 64, 64, 8192)},
         .target = "sm_86"};
     fake_image("fwd_sm80", "sm_86", "constexpr int kHeadDim = 16;\n", &kernel.image);
     return kernel;

@@ -52,11 +52,7 @@ static void check_kernel(const fa2i_kernel *found, const fa2i_kernel *expected)
 {
     CHECK(memcmp(&found->key, &expected->key, sizeof found->key) == 0);
     CHECK_STR(found->variant.text, expected->variant.text);
-    CHECK_EQ(found->variant.threads, expected->variant.threads);
-    CHECK_EQ(found->variant.block_rows, expected->variant.block_rows);
-    CHECK_EQ(found->variant.key_step, expected->variant.key_step);
-    CHECK_EQ(found->variant.waves, expected->variant.waves);
-    CHECK_EQ(found->variant.smem_bytes, expected->variant.smem_bytes);
+    CHECK_STR(found->variant.recipe.text, expected->variant.recipe.text);
     CHECK_STR(found->target, expected->target);
     CHECK_EQ(found->nvrtc, expected->nvrtc);
     CHECK_STR(found->generator, expected->generator);

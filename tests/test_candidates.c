@@ -109,7 +109,7 @@ static fa2_status compiled(void *user, size_t index, const fa2i_kernel *kernel)
     all.spilled += kernel->outcome == FA2I_OUTCOME_SPILLED;
     fprintf(all.record, "%s,%s,%s,%d,%d,%d,%.0f\n", kernel->target, kernel->variant.text,
             fa2i_outcome_string(kernel->outcome), kernel->registers, kernel->spill_bytes,
-            kernel->variant.smem_bytes, kernel->compile_ms);
+            fa2i_recipe_main(&kernel->variant.recipe)->smem_bytes, kernel->compile_ms);
     CHECK(kernel->outcome != FA2I_OUTCOME_COMPILE_ERROR);
     if (kernel->outcome == FA2I_OUTCOME_COMPILE_ERROR)
         fprintf(stderr, "%s %s: %s\n", kernel->target, kernel->variant.text, kernel->log);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 #include "check.h"
 #include "fake_cuda.h"
+#include "recipe_fixture.h"
 #include "runtime/cuda/device.h"
 #include "tuner/commands/commands.h"
 #include "tuner/commands/database.h"
@@ -42,10 +43,7 @@ static fa2i_kernel kernel_named(unsigned char number, const char *text, fa2i_out
                           .registers = 100};
     kernel.key.bytes[0] = number;
     snprintf(kernel.variant.text, sizeof kernel.variant.text, "%s", text);
-    kernel.variant.threads = 128;
-    kernel.variant.block_rows = 64;
-    kernel.variant.smem_bytes = 16384;
-    kernel.variant.key_step = 64;
+    kernel.variant.recipe = plain_recipe("fwd_sm80", 128, 64, 64, 16384);
     if (outcome == FA2I_OUTCOME_OK)
         kernel.image = (fa2i_blob){image, sizeof image};
     return kernel;

@@ -7,7 +7,7 @@
 #include "runtime/base/alloc.h"
 #include "runtime/cuda/compile.h"
 
-static const fa2i_variant variant = {.text = "fwd_sm80 d=64", .threads = 128, .block_rows = 64};
+static const fa2i_variant variant = {.text = "fwd_sm80 d=64"};
 static const fa2i_target sm_86 = {.name = "sm_86"};
 static const char source[] = "extern \"C\" __global__ void fwd_sm80(float *out, float x)\n"
                              "{\n"

@@ -37,14 +37,15 @@ static void check_sizes(const fa2i_variant *v, const fa2_problem *problem)
     const int k_rows = teams * value_of(v->text, "kstages") * bc;
     const int v_rows = teams * value_of(v->text, "vstages") * bc;
     const int merged = is_split(v) ? teams * br * (d * 4 + (160 - d * 4 % 128) % 128 + 8) : 0;
+    const fa2i_step *step = fa2i_recipe_main(&v->recipe);
     int rows = br + k_rows + v_rows;
     if (strstr(v->text, "q=reg") != NULL)
         rows = k_rows + max_of(v_rows, br);
-    CHECK_EQ(v->smem_bytes, max_of(2 * pitch * rows, merged));
-    CHECK_EQ(v->block_rows, br);
-    CHECK_EQ(v->threads, 32 * value_of(v->text, "warps"));
-    CHECK_EQ(v->key_step, bc * teams);
-    CHECK_EQ(v->waves, is_split(v) ? value_of(v->text, "waves") : 0);
+    CHECK_EQ(step->smem_bytes, max_of(2 * pitch * rows, merged));
+    CHECK_EQ(v->recipe.rows, br);
+    CHECK_EQ(step->threads, 32 * value_of(v->text, "warps"));
+    CHECK_EQ(v->recipe.keys, bc * teams);
+    CHECK_EQ(v->recipe.waves, is_split(v) ? value_of(v->text, "waves") : 0);
 }
 
 static void check_candidate(const fa2i_variant *v, const fa2i_card *card,
@@ -53,9 +54,10 @@ static void check_candidate(const fa2i_variant *v, const fa2i_card *card,
     const char *family = is_split(v) ? card->arch == 75 ? "fwd_splitkv_sm75 " : "fwd_splitkv_sm80 "
                          : card->arch == 75 ? "fwd_sm75 "
                                             : "fwd_sm80 ";
+    const fa2i_step *step = fa2i_recipe_main(&v->recipe);
     check_sizes(v, problem);
-    CHECK(v->smem_bytes <= card->smem_block_bytes);
-    CHECK(v->threads <= (is_split(v) ? 512 : 256));
+    CHECK(step->smem_bytes <= card->smem_block_bytes);
+    CHECK(step->threads <= (is_split(v) ? 512 : 256));
     CHECK_EQ(value_of(v->text, "d"), problem->head_dim);
     CHECK_EQ(value_of(v->text, "causal"), problem->causal);
     CHECK(v->cost_us > 0 && v->cost_us < 1e9);
@@ -124,16 +126,15 @@ static void test_round_trip(void)
         split += is_split(&list[i]);
         CHECK_EQ(fa2i_generator_cost(generator, list[i].text, &problem, &card, 0, &us), FA2_OK);
         CHECK(us == list[i].cost_us);
-        fa2i_variant again = {.threads = 0};
+        fa2i_variant again;
         CHECK_EQ(fa2i_generator_variant(generator, list[i].text, &again), FA2_OK);
         CHECK_STR(again.text, list[i].text);
-        CHECK(again.threads == list[i].threads && again.block_rows == list[i].block_rows &&
-              again.smem_bytes == list[i].smem_bytes && again.key_step == list[i].key_step &&
-              again.waves == list[i].waves);
+        CHECK_STR(again.recipe.text, list[i].recipe.text);
+        CHECK_STR(again.class_key, "D=128 dtype=bf16 causal=1");
     }
-    fa2i_variant none = {.threads = 7};
+    fa2i_variant none = {.cost_us = 7};
     CHECK_EQ(fa2i_generator_variant(generator, "fwd_sm80 d=64", &none), FA2_E_GENERATOR);
-    CHECK_EQ(none.threads, 7);
+    CHECK(none.cost_us == 7);
     CHECK(split > 0 && split < count);
     fa2i_free(list);
     fa2i_generator_destroy(generator);
@@ -159,14 +160,14 @@ static void test_sharing(void)
         while (at < all_count && strcmp(all[at].text, some[i].text) != 0)
             at++;
         CHECK(at < all_count);
-        CHECK(some[i].block_rows <= 128);
+        CHECK(some[i].recipe.rows <= 128);
     }
     int pads = 0, registers = 0, spread = 0, heights = 0;
     for (size_t i = 0; i < all_count; i++) {
         pads += strstr(all[i].text, "layout=pad") != NULL;
         registers += strstr(all[i].text, "q=reg") != NULL;
         spread += strstr(all[i].text, "fill=spread") != NULL;
-        heights |= all[i].block_rows;
+        heights |= all[i].recipe.rows;
     }
     CHECK(pads > 0 && pads < (int)all_count / 2);
     CHECK(registers > 0);
@@ -218,7 +219,7 @@ static void test_splitting(void)
     fa2i_free(text);
     problem.seq_k = 65536;
     CHECK_EQ(fa2i_generator_candidates(generator, &problem, &card, &list, &count), FA2_OK);
-    CHECK(count > 0 && is_split(&list[0]) && list[0].block_rows == 16);
+    CHECK(count > 0 && is_split(&list[0]) && list[0].recipe.rows == 16);
     CHECK(list[0].cost_us < list[count - 1].cost_us / 4);
     fa2i_free(list);
     fa2i_generator_destroy(generator);

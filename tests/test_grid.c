@@ -4,9 +4,9 @@
 #include "runtime/ops/grid.h"
 
 static const fa2i_card card = {.name = "test", .arch = 86, .sm_count = 100};
-static const fa2i_variant plain = {.text = "fwd_sm80", .block_rows = 64, .key_step = 64};
-static const fa2i_variant split = {
-    .text = "fwd_splitkv_sm80", .block_rows = 16, .key_step = 64, .waves = 1};
+static const fa2i_variant plain = {.text = "fwd_sm80", .recipe = {.rows = 64, .keys = 64}};
+static const fa2i_variant split = {.text = "fwd_splitkv_sm80",
+                                   .recipe = {.rows = 16, .keys = 64, .waves = 1}};
 
 static fa2_problem decode(int batch, int heads_q, int heads_kv, int seq_k)
 {

@@ -7,15 +7,14 @@
 #include <stdint.h>
 #include "check.h"
 #include "fake_cuda.h"
+#include "recipe_fixture.h"
 #include "runtime/cuda/launch.h"
 
 static const fa2_problem problem = {
     .batch = 2, .heads_q = 8, .heads_kv = 2, .seq_q = 100, .seq_k = 200, .head_dim = 64};
 
-static const fa2i_variant variant = {.text = "fwd_sm80 d=64 dtype=fp16 causal=0 br=64",
-                                     .threads = 128,
-                                     .block_rows = 64,
-                                     .smem_bytes = 65536};
+/* Filled by main. */
+static fa2i_variant variant = {.text = "fwd_sm80 d=64 dtype=fp16 causal=0 br=64"};
 
 /* [B, S, H, D], at addresses that nothing reads. */
 static fa2_forward_args good_args(void)
@@ -99,11 +98,11 @@ static void test_load_refused(void)
     CHECK_CONTAINS(fa2_last_message(), "no SM of Fake RTX 3060 can hold a block of 128 threads");
     fake.occupancy = -1;
 
-    cubin.variant.smem_bytes = 101377;
+    cubin.variant.recipe = plain_recipe("fwd_sm80", 128, 64, 64, 101377);
     CHECK_EQ(fa2i_load(&device, &cubin, &loaded, &result), FA2_E_UNSUPPORTED);
     CHECK_CONTAINS(fa2_last_message(), "needs 101377 bytes of shared memory per block; "
                                        "Fake RTX 3060 has 101376");
-    cubin.variant.smem_bytes = 1024;
+    cubin.variant.recipe = plain_recipe("fwd_sm80", 128, 64, 64, 1024);
     snprintf(cubin.variant.text, sizeof cubin.variant.text, "fwd_other d=64");
     CHECK_EQ(fa2i_load(&device, &cubin, &loaded, &result), FA2_E_CUDA);
     CHECK_EQ(result, CUDA_ERROR_NOT_FOUND);
@@ -246,8 +245,7 @@ static void test_split_launch(void)
     fa2_forward_args args = good_args();
     fake_install();
     fa2i_kernel kernel = artifact("sm_86");
-    kernel.variant.waves = 4;
-    kernel.variant.key_step = 16;
+    kernel.variant.recipe = split_recipe("fwd_sm80", 128, 64, 16, 65536, 4);
     CHECK_EQ(fa2i_device_open(0, &device), FA2_OK);
     CHECK_EQ(fa2i_load(&device, &kernel, &loaded, NULL), FA2_OK);
     CHECK(loaded.combine != NULL);
@@ -361,6 +359,7 @@ static void test_good_args(void)
 
 int main(void)
 {
+    variant.recipe = plain_recipe("fwd_sm80", 128, 64, 64, 65536);
     test_load();
     test_load_refused();
     test_nth_failure();

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include "check.h"
 #include "fake_attention.h"
+#include "recipe_fixture.h"
 #include "tuner/commands/commands.h"
 #include "tuner/report/progress.h"
 #include "tuner/worker/protocol.h"
@@ -58,8 +59,8 @@ static void make_kernels(void)
     for (int i = 0; i < KERNELS; i++) {
         char source[256];
         snprintf(source, sizeof source, "constexpr int kHeadDim = 16; %s\n", plans[i].text);
-        kernels[i].variant = (fa2i_variant){
-            .threads = 128, .block_rows = 64, .smem_bytes = i == TOO_BIG ? 1 << 20 : 8192};
+        kernels[i].variant.recipe =
+            plain_recipe(plans[i].entry, 128, 64, 64, i == TOO_BIG ? 1 << 20 : 8192);
         snprintf(kernels[i].variant.text, sizeof kernels[i].variant.text, "%s d=16 id=%d",
                  plans[i].entry, i);
         strcpy(kernels[i].target, i == NEWER ? "sm_90" : "sm_86");

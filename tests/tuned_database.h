@@ -14,6 +14,7 @@
 #include "cache/cache.h"
 #include "check.h"
 #include "fake_cuda.h"
+#include "recipe_fixture.h"
 #include "runtime/cuda/device.h"
 
 typedef struct tuned_database {
@@ -63,11 +64,11 @@ static inline fa2i_key tuned_key(int id)
 static inline void tuned_put_kernel(fa2i_cache *cache, const tuned_winner *winner)
 {
     fa2i_kernel kernel = {.key = tuned_key(winner->id),
-                          .variant = {.threads = 128, .block_rows = 64, .key_step = 64},
+                          .variant.recipe =
+                              plain_recipe("fwd_sm80", 128, 64, 64, winner->smem_bytes),
                           .nvrtc = 13000,
                           .generator = "0123456789abcdef",
                           .registers = 96};
-    kernel.variant.smem_bytes = winner->smem_bytes;
     snprintf(kernel.variant.text, sizeof(kernel.variant.text), "fwd_sm80 d=%d id=%d",
              (int)winner->problem.head_dim, winner->id);
     snprintf(kernel.target, sizeof(kernel.target), "%s",

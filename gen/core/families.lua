@@ -7,7 +7,7 @@
 --   candidates(self, problem, arch)      list of v with v.text
 --   rejected(self, problem, arch)        list of {text, reason}: every other point
 --   cost(self, v, problem, arch, registers)   us
---   launch(self, v)                      {threads, block_rows, smem_bytes, key_step, waves}
+--   launch(self, v)                      {text, recipe, kind}: see init.lua
 --   environment(self, v)                 the names that its template sees
 local fwd = require("ops.forward")
 local paths = require("paths.mma_sync")

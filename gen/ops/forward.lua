@@ -16,6 +16,7 @@
 --   suits(v, problem, arch)      the same for one variant
 --   cost(v, facts, problem, arch)   us
 local cost = require("ops.forward_plain_cost")
+local recipe_text = require("core.recipe")
 local select_from = require("core.select")
 local variant_text = require("core.variant")
 
@@ -225,10 +226,30 @@ local function serves(self, problem, arch)
    return self.kind.serves(problem, arch)
 end
 
-local function launch(_, v)
+-- The text of how a variant is launched (recipe.lua).
+local function recipe_of(self, v)
+   local recipe = {
+      op = "forward", abi = 2, rows = v.br, keys = v.bc * team_count(v),
+      steps = {{
+         entry = self.name, role = "main", threads = 32 * v.warps, smem = smem_bytes(v),
+         blocks = "row_tiles",
+      }},
+   }
+   if self.kind.split then
+      recipe.pack, recipe.waves, recipe.splits, recipe.workspace = 1, v.waves, 256, "partials"
+      recipe.steps[2] = {
+         entry = self.name .. "_combine", role = "combine", threads = 128, smem = 0,
+         blocks = "rows/4",
+      }
+   end
+   return recipe_text.format(recipe)
+end
+
+-- What the runtime is told of a variant.
+local function launch(self, v)
    return {
-      threads = 32 * v.warps, block_rows = v.br, smem_bytes = smem_bytes(v),
-      key_step = v.bc * team_count(v), waves = v.waves or 0,
+      text = v.text, recipe = recipe_of(self, v),
+      kind = {op = "forward", head_dim = v.d, dtype = v.dtype, causal = v.causal},
    }
 end
 

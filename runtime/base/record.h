@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include "fa2.h"
 #include "runtime/base/problem.h"
+#include "runtime/base/recipe.h"
 
 #define FA2I_KEY_BYTES     32
 #define FA2I_VARIANT_CHARS 192
@@ -37,16 +38,11 @@ typedef struct fa2i_card {
 } fa2i_card;
 
 /* One point of a family's tuning space. text is canonical, and the generator's only input:
- * "fwd_sm80 d=64 dtype=fp16 causal=0 br=128 bc=64 ...". The first word is the family, and also the
- * kernel's entry point. */
+ * "fwd_sm80 d=64 dtype=fp16 causal=0 br=128 bc=64 ...". */
 typedef struct fa2i_variant {
     char text[FA2I_VARIANT_CHARS];
-    int threads;    /* per block */
-    int block_rows; /* Br: query rows per block */
-    int smem_bytes; /* dynamic shared memory per block */
-    int key_step;   /* keys that a block visits in one step */
-    int waves;      /* 0: one block sees all keys of its rows. n: the keys are split among blocks so
-                     * that about n come to each SM (runtime/ops/grid.h) */
+    char class_key[FA2I_CLASS_CHARS]; /* of the problems that it serves: fa2i_problem_class */
+    fa2i_recipe recipe;
     double cost_us; /* the cost model's time for the problem it was enumerated for */
 } fa2i_variant;
 

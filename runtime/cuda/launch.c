@@ -58,7 +58,7 @@ static fa2_status find_entries(const fa2i_device *device, fa2i_loaded *loaded, C
 
     snprintf(name, sizeof name, "%.*s", length, text);
     FA2_TRY(find_function(device, loaded->module, name, &loaded->function, result));
-    if (loaded->variant.waves > 0) {
+    if (loaded->variant.recipe.waves > 0) {
         snprintf(name, sizeof name, "%.*s_combine", length, text);
         FA2_TRY(find_function(device, loaded->module, name, &loaded->combine, result));
     }
@@ -79,11 +79,11 @@ static fa2_status prepare_function(const fa2i_device *device, const fa2i_loaded 
                                    CUresult *result)
 {
     const fa2i_cuda_table *cuda = device->cuda;
+    const int smem_bytes = fa2i_recipe_main(&loaded->variant.recipe)->smem_bytes;
     fa2_status st = FA2_OK;
-    if (loaded->variant.smem_bytes > SMEM_WITHOUT_OPT_IN) {
-        *result = cuda->func_set_attribute(loaded->function,
-                                           CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                                           loaded->variant.smem_bytes);
+    if (smem_bytes > SMEM_WITHOUT_OPT_IN) {
+        *result = cuda->func_set_attribute(
+            loaded->function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, smem_bytes);
         FA2_TRY(fa2i_cuda_check(cuda, *result, "opting in to shared memory"));
     }
     *result = cuda->func_set_attribute(loaded->function,
@@ -101,7 +101,7 @@ done:
 static fa2_status inspect_function(const fa2i_device *device, fa2i_loaded *loaded, CUresult *result)
 {
     const fa2i_cuda_table *cuda = device->cuda;
-    const fa2i_variant *variant = &loaded->variant;
+    const fa2i_step *step = fa2i_recipe_main(&loaded->variant.recipe);
     fa2_status st = FA2_OK;
 
     *result =
@@ -110,15 +110,15 @@ static fa2_status inspect_function(const fa2i_device *device, fa2i_loaded *loade
     *result = cuda->func_get_attribute(&loaded->local_bytes, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES,
                                        loaded->function);
     FA2_TRY(fa2i_cuda_check(cuda, *result, "reading the local memory size"));
-    *result = cuda->occupancy_max_blocks(&loaded->blocks_per_sm, loaded->function, variant->threads,
-                                         (size_t)variant->smem_bytes);
+    *result = cuda->occupancy_max_blocks(&loaded->blocks_per_sm, loaded->function, step->threads,
+                                         (size_t)step->smem_bytes);
     FA2_TRY(fa2i_cuda_check(cuda, *result, "cuOccupancyMaxActiveBlocksPerMultiprocessor"));
     if (loaded->blocks_per_sm < 1)
         st = fa2i_fail(FA2_E_UNSUPPORTED,
                        "%s: no SM of %s can hold a block of %d threads with %d registers each and "
                        "%d bytes of shared memory",
-                       variant->text, device->card.name, variant->threads, loaded->registers,
-                       variant->smem_bytes);
+                       loaded->variant.text, device->card.name, step->threads, loaded->registers,
+                       step->smem_bytes);
 done:
     return st;
 }
@@ -131,9 +131,10 @@ fa2_status fa2i_load(const fa2i_device *device, const fa2i_kernel *kernel, fa2i_
     fa2i_loaded loaded = {.variant = kernel->variant};
     bool entered = false;
 
-    if (kernel->variant.smem_bytes > device->card.smem_block_bytes) {
+    const int smem_bytes = fa2i_recipe_main(&kernel->variant.recipe)->smem_bytes;
+    if (smem_bytes > device->card.smem_block_bytes) {
         st = fa2i_fail(FA2_E_UNSUPPORTED, "%s needs %d bytes of shared memory per block; %s has %d",
-                       kernel->variant.text, kernel->variant.smem_bytes, device->card.name,
+                       kernel->variant.text, smem_bytes, device->card.name,
                        device->card.smem_block_bytes);
         goto done;
     }
@@ -295,13 +296,13 @@ fa2_status fa2i_launch_forward(const fa2i_device *device, const fa2i_loaded *loa
                                const fa2_forward_args *args, CUstream stream)
 {
     const fa2i_cuda_table *cuda = device->cuda;
-    const fa2i_variant *variant = &loaded->variant;
+    const fa2i_step *step = fa2i_recipe_main(&loaded->variant.recipe);
     fa2i_forward_params params = parameters(grid, problem, args);
     void *arguments[] = {&params};
 
     CUresult result =
-        cuda->launch_kernel(loaded->function, grid->blocks, 1, 1, (unsigned)variant->threads, 1, 1,
-                            (unsigned)variant->smem_bytes, stream, arguments, NULL);
+        cuda->launch_kernel(loaded->function, grid->blocks, 1, 1, (unsigned)step->threads, 1, 1,
+                            (unsigned)step->smem_bytes, stream, arguments, NULL);
     if (result == CUDA_SUCCESS && grid->combine_blocks > 0)
         result = cuda->launch_kernel(loaded->combine, grid->combine_blocks, 1, 1, COMBINE_THREADS,
                                      1, 1, 0, stream, arguments, NULL);

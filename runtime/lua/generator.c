@@ -91,18 +91,44 @@ static void set_string(lua_State *L, const char *field, const char *value)
     lua_setfield(L, -2, field);
 }
 
+/* Whether a problem asks for a feature: a KIND field that is not 0, and that texts do not always
+ * show. A family that does not know it must refuse. */
+static bool is_asked(const fa2_problem *problem, int field)
+{
+    const fa2i_field *f = &fa2i_fields[field];
+    return f->role == FA2I_ROLE_KIND && field != FA2I_FIELD_op && !f->shown_always &&
+           fa2i_field_get(problem, field) != 0;
+}
+
+/* The list of the fields that a problem asks for, by name. */
+static void push_asked(lua_State *L, const fa2_problem *problem)
+{
+    lua_Integer count = 0;
+    lua_newtable(L);
+    for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
+        if (is_asked(problem, field)) {
+            lua_pushstring(L, fa2i_fields[field].name);
+            lua_seti(L, -2, ++count);
+        }
+    }
+}
+
 static void push_problem(lua_State *L, const fa2_problem *problem)
 {
-    lua_createtable(L, 0, 9);
-    set_string(L, "op", "forward"); /* the only one that fa2i_problem_check lets pass */
-    set_string(L, "dtype", fa2i_dtype_string(problem->dtype));
-    set_integer(L, "batch", problem->batch);
-    set_integer(L, "heads_q", problem->heads_q);
-    set_integer(L, "heads_kv", problem->heads_kv);
-    set_integer(L, "seq_q", problem->seq_q);
-    set_integer(L, "seq_k", problem->seq_k);
-    set_integer(L, "head_dim", problem->head_dim);
-    set_integer(L, "causal", problem->causal);
+    char class_key[FA2I_CLASS_CHARS];
+    lua_createtable(L, 0, FA2I_FIELD_COUNT + 2);
+    for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
+        const int32_t value = fa2i_field_get(problem, field);
+        const char *word = fa2i_field_word(field, value);
+        if (word != NULL)
+            set_string(L, fa2i_fields[field].name, word);
+        else
+            set_integer(L, fa2i_fields[field].name, value);
+    }
+    fa2i_problem_class(problem, class_key);
+    set_string(L, "class", class_key);
+    push_asked(L, problem);
+    lua_setfield(L, -2, "asked");
 }
 
 static void push_card(lua_State *L, const fa2i_card *card)
@@ -153,14 +179,49 @@ static bool refused(lua_State *L, call *c, fa2_status status)
 
 /* ---- entry points ---- */
 
+/* The value on top of the stack for a field of a kind, by name. */
+static void set_kind(lua_State *L, fa2_problem *kind, const char *name)
+{
+    for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
+        if (strcmp(fa2i_fields[field].name, name) != 0 || fa2i_fields[field].role != FA2I_ROLE_KIND)
+            continue;
+        int32_t value = 0;
+        if (fa2i_fields[field].type == FA2I_TYPE_INT)
+            value = (int32_t)luaL_checkinteger(L, -1);
+        else if (!fa2i_field_parse_word(field, luaL_checkstring(L, -1), &value))
+            luaL_error(L, "'%s' is no %s", lua_tostring(L, -1), name);
+        if (fa2i_field_check(field, value) != FA2_OK)
+            luaL_error(L, "%s", fa2_last_message());
+        fa2i_field_set(kind, field, value);
+        return;
+    }
+    luaL_error(L, "'%s' is no field that is compiled into a kernel", name);
+}
+
+/* The class of the table `kind` in the table on top of the stack: names that it leaves out are 0. */
+static void get_class(lua_State *L, char out[FA2I_CLASS_CHARS])
+{
+    fa2_problem kind = {0};
+    if (lua_getfield(L, -1, "kind") != LUA_TTABLE)
+        luaL_error(L, "field 'kind' is no table");
+    for (lua_pushnil(L); lua_next(L, -2) != 0; lua_pop(L, 1)) {
+        if (lua_type(L, -2) != LUA_TSTRING)
+            luaL_error(L, "field 'kind' has a key that is no string");
+        set_kind(L, &kind, lua_tostring(L, -2));
+    }
+    lua_pop(L, 1);
+    fa2i_problem_class(&kind, out);
+}
+
 static void get_variant(lua_State *L, fa2i_variant *variant)
 {
+    char recipe[FA2I_RECIPE_CHARS];
+    variant->cost_us = 0;
     get_string(L, "text", variant->text, sizeof variant->text);
-    variant->threads = (int)get_integer(L, "threads");
-    variant->block_rows = (int)get_integer(L, "block_rows");
-    variant->smem_bytes = (int)get_integer(L, "smem_bytes");
-    variant->key_step = (int)get_integer(L, "key_step");
-    variant->waves = (int)get_integer(L, "waves");
+    get_string(L, "recipe", recipe, sizeof recipe);
+    if (fa2i_recipe_parse(recipe, &variant->recipe) != FA2_OK)
+        luaL_error(L, "%s: %s", variant->text, fa2_last_message());
+    get_class(L, variant->class_key);
 }
 
 static void get_candidate(lua_State *L, fa2i_variant *variant)

@@ -90,7 +90,8 @@ void fa2i_planner_explain(const fa2i_planner *planner, const fa2i_plan *plan,
                            .tuned_problem = choice->problem,
                            .registers = slot->loaded.registers,
                            .spill_bytes = slot->spill_bytes,
-                           .smem_bytes = slot->loaded.variant.smem_bytes};
+                           .smem_bytes =
+                               fa2i_recipe_main(&slot->loaded.variant.recipe)->smem_bytes};
     if (e->measured)
         e->median_us = choice->winner.median_us;
     snprintf(e->device, sizeof(e->device), "%s", tuned ? choice->device : card->name);

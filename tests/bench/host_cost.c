@@ -66,10 +66,11 @@ static double burst_ns(cost *c, bool bare)
     for (int i = 0; i < BURST; i++) {
         if (bare)
             gpu_must(c->device,
-                     c->device->cuda->launch_kernel(c->loaded.function, c->grid.blocks, 1, 1,
-                                                    (unsigned)c->loaded.variant.threads, 1, 1,
-                                                    (unsigned)c->loaded.variant.smem_bytes, NULL,
-                                                    arguments, NULL),
+                     c->device->cuda->launch_kernel(
+                         c->loaded.function, c->grid.blocks, 1, 1,
+                         (unsigned)c->loaded.variant.recipe.steps[0].threads, 1, 1,
+                         (unsigned)c->loaded.variant.recipe.steps[0].smem_bytes, NULL, arguments,
+                         NULL),
                      "cuLaunchKernel");
         else
             gpu_must_fa2(fa2_forward(c->context, &c->call.problem, &c->call.args, NULL),

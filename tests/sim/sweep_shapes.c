@@ -19,7 +19,7 @@ static fa2i_case case_of(const fa2_problem *class, int index)
 /* Around one, two and three tiles; fewer and more queries than keys; several heads per key head. */
 static fa2i_case shape_of(const fa2_problem *class, const fa2i_variant *variant, int bc, int index)
 {
-    const int br = variant->block_rows;
+    const int br = variant->recipe.rows;
     const int lengths[SWEEP_SHAPES][2] = {{1, 1},
                                           {br - 1, bc - 1},
                                           {br, bc},
@@ -47,7 +47,7 @@ static fa2i_case shape_of(const fa2_problem *class, const fa2i_variant *variant,
 static fa2i_case split_shape_of(const fa2_problem *class, const fa2i_variant *variant, int bc,
                                 int crowd, int index)
 {
-    const int br = variant->block_rows, step = variant->key_step;
+    const int br = variant->recipe.rows, step = variant->recipe.keys;
     const struct {
         int batch, heads_q, heads_kv, seq_q, seq_k;
     } sizes[SWEEP_SHAPES] = {{2, 1, 1, 1, 1},
@@ -81,8 +81,8 @@ fa2i_case sweep_shape(const fa2_problem *class, const fa2i_variant *variant, int
                       int index)
 {
     const int bc = bc_of(variant);
-    return variant->waves == 0 ? shape_of(class, variant, bc, index)
-                               : split_shape_of(class, variant, bc, sm_count / 3 + 1, index);
+    return variant->recipe.waves == 0 ? shape_of(class, variant, bc, index)
+                                      : split_shape_of(class, variant, bc, sm_count / 3 + 1, index);
 }
 
 bool sweep_same_shape(const fa2i_case *a, const fa2i_case *b)

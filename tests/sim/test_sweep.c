@@ -205,8 +205,8 @@ static void run_on(sweep *s, sweep_card *card, const problem_class *class,
     must(fa2i_load(&card->device, kernel, &loaded, NULL), variant->text);
     run_shapes(s, card, class, &loaded);
     card->variants++;
-    card->split_variants += variant->waves > 0;
-    card->team_variants += variant->waves > 0 && strstr(variant->text, " teams=1 ") == NULL;
+    card->split_variants += variant->recipe.waves > 0;
+    card->team_variants += variant->recipe.waves > 0 && strstr(variant->text, " teams=1 ") == NULL;
     fa2i_unload(&card->device, &loaded);
     fa2i_device_leave(&card->device);
 }
@@ -290,7 +290,7 @@ static void run_class(sweep *s, size_t index)
     for (int card = 0; card < s->card_count; card++)
         gather_from(s, card, class);
     for (size_t i = 0; i < s->candidate_count; i++)
-        if (seen[s->candidates[i].variant.waves > 0]++ % (size_t)step == 0)
+        if (seen[s->candidates[i].variant.recipe.waves > 0]++ % (size_t)step == 0)
             run_candidate(s, class, &s->candidates[i], ran++ % STEP_OTHER_TARGETS == 0);
     forget_expected(s);
     printf("D=%d causal=%d: %zu of %zu variants\n", (int)class->problem.head_dim,

@@ -56,9 +56,7 @@ static fa2_status target_here(const char *name, fa2i_target *ret_target)
 /* A wrong number makes the kernel read or write outside of its tensors. */
 static void compare_launch(work *w, const fa2i_variant *ours, const fa2i_variant *theirs)
 {
-    if (ours->threads != theirs->threads || ours->block_rows != theirs->block_rows ||
-        ours->smem_bytes != theirs->smem_bytes || ours->key_step != theirs->key_step ||
-        ours->waves != theirs->waves)
+    if (strcmp(ours->recipe.text, theirs->recipe.text) != 0)
         fa2i_note(&w->progress, "%s: the file would launch it otherwise; this fa2's way is taken",
                   ours->text);
 }

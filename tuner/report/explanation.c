@@ -99,9 +99,10 @@ static void print_rule(const fa2i_explained *e, FILE *out)
 static void print_kernel(const fa2i_explained *e, FILE *out)
 {
     const fa2i_variant *v = &e->variant;
+    const fa2i_step *step = fa2i_recipe_main(&v->recipe);
     fprintf(out, "kernel    %s\n", v->text);
     fprintf(out, "          %d threads and %d query rows per block, %d bytes of shared memory",
-            v->threads, v->block_rows, v->smem_bytes);
+            step->threads, v->recipe.rows, step->smem_bytes);
     if (e->compiled)
         fprintf(out, ", %d registers, %d bytes spilled", e->registers, e->spill_bytes);
     fprintf(out, "\nmodel     %.2f us, %.2f TFLOPS for this problem\n", v->cost_us,
@@ -115,11 +116,12 @@ static fa2_status print_candidates(const fa2i_explained *e, FILE *out)
     fa2i_table_init(&table, "lrrrrl", titles);
     for (size_t i = 0; i < e->candidate_count && i < CANDIDATES_SHOWN; i++) {
         const fa2i_variant *v = &e->candidates[i];
+        const fa2i_step *step = fa2i_recipe_main(&v->recipe);
         char us[32], rate[32], threads[16], smem[16], brief[FA2I_VARIANT_CHARS];
         snprintf(us, sizeof us, "%.2f", v->cost_us);
         snprintf(rate, sizeof rate, "%.2f", tflops(&e->asked, v->cost_us));
-        snprintf(threads, sizeof threads, "%d", v->threads);
-        snprintf(smem, sizeof smem, "%d", v->smem_bytes);
+        snprintf(threads, sizeof threads, "%d", step->threads);
+        snprintf(smem, sizeof smem, "%d", step->smem_bytes);
         fa2i_variant_brief(v->text, brief, sizeof brief);
         const char *mark = strcmp(v->text, e->variant.text) == 0 ? "*" : "";
         fa2i_table_add(&table, (const char *[]){mark, us, rate, threads, smem, brief});
@@ -257,6 +259,7 @@ static void print_rejected_json(const fa2i_explained *e, FILE *out)
 void fa2i_explained_print_json(const fa2i_explained *explained, FILE *out)
 {
     const fa2i_explained *e = explained;
+    const fa2i_step *step = fa2i_recipe_main(&e->variant.recipe);
     char shape[SHAPE_CHARS];
     fa2i_problem_format(e->problem, shape, sizeof shape);
     fputc('{', out);
@@ -268,7 +271,7 @@ void fa2i_explained_print_json(const fa2i_explained *explained, FILE *out)
     fprintf(out,
             "\"threads\":%d,\"smem_bytes\":%d,\"compiled\":%s,\"registers\":%d,"
             "\"spill_bytes\":%d,\"model_us\":%.3f,\n\"candidates\":[",
-            e->variant.threads, e->variant.smem_bytes, e->compiled ? "true" : "false", e->registers,
+            step->threads, step->smem_bytes, e->compiled ? "true" : "false", e->registers,
             e->spill_bytes, e->variant.cost_us);
     for (size_t i = 0; i < e->candidate_count; i++) {
         fputs(i == 0 ? "\n{" : ",\n{", out);

@@ -130,8 +130,7 @@ static bool are_twins(const fa2i_tune_kernel *a, const fa2i_tune_kernel *b)
     const fa2i_variant *v = &a->kernel.variant, *w = &b->kernel.variant;
     return a->kernel.image.bytes == b->kernel.image.bytes &&
            memcmp(&a->image_hash, &b->image_hash, sizeof a->image_hash) == 0 &&
-           v->threads == w->threads && v->block_rows == w->block_rows &&
-           v->smem_bytes == w->smem_bytes && v->key_step == w->key_step && v->waves == w->waves;
+           strcmp(v->recipe.text, w->recipe.text) == 0;
 }
 
 static void find_twins(fa2i_tune *tune)

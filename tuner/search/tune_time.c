@@ -125,8 +125,10 @@ static fa2_status put_failure(timing *t, size_t i)
 static void add_contender(timing *t, size_t kernel)
 {
     const fa2i_kernel *k = &t->tune->kernels[kernel].kernel;
-    t->contenders[t->count] = (fa2i_contender){
-        .text = k->variant.text, .smem_bytes = k->variant.smem_bytes, .registers = k->registers};
+    t->contenders[t->count] =
+        (fa2i_contender){.text = k->variant.text,
+                         .smem_bytes = fa2i_recipe_main(&k->variant.recipe)->smem_bytes,
+                         .registers = k->registers};
     t->entries[t->count] = (entry){.kernel = kernel};
     t->ids[t->count++] = (uint32_t)kernel;
 }

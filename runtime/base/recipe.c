@@ -1,0 +1,349 @@
+/*
+ * - Numbers are listed once, with key, limits and default; parsing, checking and writing are loops
+ *   over the lists.
+ * - A text is canonical if and only if what was parsed from it is written alike: so no rule about
+ *   order, defaults or zeros has code of its own.
+ */
+#include "runtime/base/recipe.h"
+
+#include <assert.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "runtime/base/problem.h"
+#include "runtime/base/status.h"
+
+enum { REQUIRED = -1 };
+
+typedef struct number {
+    const char *key;
+    size_t offset;
+    int least, most, multiple, missing; /* what its absence means, or REQUIRED */
+} number;
+
+#define HEAD(member) offsetof(fa2i_recipe, member)
+#define STEP(member) offsetof(fa2i_step, member)
+
+static const number head_numbers[] = {
+    {"abi", HEAD(abi), 1, 1000000, 1, REQUIRED}, {"rows", HEAD(rows), 1, 65536, 1, REQUIRED},
+    {"keys", HEAD(keys), 1, 65536, 1, REQUIRED}, {"pack", HEAD(pack), 0, 1, 1, 0},
+    {"waves", HEAD(waves), 0, 64, 1, 0},         {"splits", HEAD(max_splits), 1, 65536, 1, 1},
+};
+static const number step_numbers[] = {
+    {"threads", STEP(threads), 32, 1024, 32, REQUIRED},
+    {"smem", STEP(smem_bytes), 0, 1 << 20, 1, REQUIRED},
+    {"cluster", STEP(cluster), 1, 16, 1, 1},
+};
+static const number per_block = {"rows of a block", STEP(block_rows), 1, 65536, 1, 1};
+
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+
+#define WORD_TEXT(name, word) word,
+static const char *const roles[] = {FA2I_ROLE_LIST(WORD_TEXT)};
+static const char *const blocks[] = {FA2I_BLOCKS_LIST(WORD_TEXT)};
+static const char *const workspaces[] = {FA2I_WORKSPACE_LIST(WORD_TEXT)};
+#undef WORD_TEXT
+
+static int get(const void *object, const number *n)
+{
+    return *(const int *)((const char *)object + n->offset);
+}
+
+static void set(void *object, const number *n, int value)
+{
+    *(int *)((char *)object + n->offset) = value;
+}
+
+/* ---- limits ---- */
+
+static fa2_status check_numbers(const void *object, const number *numbers, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const number *n = &numbers[i];
+        const int value = get(object, n);
+        if (value >= n->least && value <= n->most && value % n->multiple == 0)
+            continue;
+        if (n->multiple > 1)
+            return fa2i_fail(FA2_E_INVALID, "%s is %d; it must be a multiple of %d from %d to %d",
+                             n->key, value, n->multiple, n->least, n->most);
+        return fa2i_fail(FA2_E_INVALID, "%s is %d; it must be from %d to %d", n->key, value,
+                         n->least, n->most);
+    }
+    return FA2_OK;
+}
+
+/* A name of a kernel: a C identifier that fits. */
+static fa2_status check_entry(const char *entry)
+{
+    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_0123456789";
+    if (entry[0] == '\0' || strspn(entry, letters) != strlen(entry))
+        return fa2i_fail(FA2_E_INVALID, "its entry point is '%s'; it must be letters, digits and _",
+                         entry);
+    return FA2_OK;
+}
+
+static fa2_status check_step(const fa2i_step *step)
+{
+    fa2_status st = check_entry(step->entry);
+    if (st == FA2_OK)
+        st = check_numbers(step, step_numbers, COUNT(step_numbers));
+    return st == FA2_OK ? check_numbers(step, &per_block, 1) : st;
+}
+
+/* Keys are split by a main step that leaves its parts in the workspace to a combining one. */
+static fa2_status check_splitting(const fa2i_recipe *recipe)
+{
+    if ((recipe->waves > 0) != (recipe->max_splits > 1))
+        return fa2i_fail(FA2_E_INVALID,
+                         "waves is %d and splits %d; keys are split with both, or none",
+                         recipe->waves, recipe->max_splits);
+    if (recipe->waves > 0 && recipe->workspace != FA2I_WORKSPACE_PARTIALS)
+        return fa2i_fail(FA2_E_INVALID, "keys are split, which needs workspace=partials");
+    if (recipe->waves > 0 && fa2i_recipe_step(recipe, FA2I_STEP_COMBINE) == NULL)
+        return fa2i_fail(FA2_E_INVALID, "keys are split, but no step combines the parts");
+    return FA2_OK;
+}
+
+static fa2_status check(const fa2i_recipe *recipe)
+{
+    fa2_status st = check_numbers(recipe, head_numbers, COUNT(head_numbers));
+    if (st == FA2_OK &&
+        strspn(recipe->suffix, "abcdefghijklmnopqrstuvwxyz") != strlen(recipe->suffix))
+        st = fa2i_fail(FA2_E_INVALID, "suffix is '%s'; it must be a lower-case letter",
+                       recipe->suffix);
+    if (st == FA2_OK && (recipe->step_count < 1 || recipe->step_count > FA2I_RECIPE_STEPS))
+        st = fa2i_fail(FA2_E_INVALID, "there are %d steps; there must be 1 to %d",
+                       recipe->step_count, FA2I_RECIPE_STEPS);
+    for (int i = 0; st == FA2_OK && i < recipe->step_count; i++) {
+        st = check_step(&recipe->steps[i]);
+        if (st != FA2_OK)
+            fa2i_fail_prefix(st, "step %d", i + 1);
+    }
+    if (st == FA2_OK && fa2i_recipe_step(recipe, FA2I_STEP_MAIN) == NULL)
+        st = fa2i_fail(FA2_E_INVALID, "no step has role=main");
+    return st == FA2_OK ? check_splitting(recipe) : st;
+}
+
+const fa2i_step *fa2i_recipe_step(const fa2i_recipe *recipe, fa2i_role role)
+{
+    for (int i = 0; i < recipe->step_count; i++) {
+        if (recipe->steps[i].role == role)
+            return &recipe->steps[i];
+    }
+    return NULL;
+}
+
+const fa2i_step *fa2i_recipe_main(const fa2i_recipe *recipe)
+{
+    const fa2i_step *step = fa2i_recipe_step(recipe, FA2I_STEP_MAIN);
+    assert(step != NULL); /* parsing sees to it */
+    return step;
+}
+
+/* ---- writing ---- */
+
+/* Append to the text; `used` counts on behind its end, so that the caller sees whether it was room
+ * enough. */
+static void add(char text[FA2I_RECIPE_CHARS], size_t *used, const char *format, ...)
+    FA2I_PRINTF(3, 4);
+
+static void add(char text[FA2I_RECIPE_CHARS], size_t *used, const char *format, ...)
+{
+    const size_t at = *used < FA2I_RECIPE_CHARS ? *used : FA2I_RECIPE_CHARS - 1;
+    va_list args;
+    va_start(args, format);
+    const int length = vsnprintf(text + at, FA2I_RECIPE_CHARS - at, format, args);
+    va_end(args);
+    assert(length >= 0);
+    *used += (size_t)length;
+}
+
+static void add_numbers(char text[FA2I_RECIPE_CHARS], size_t *used, const void *object,
+                        const number *numbers, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const int value = get(object, &numbers[i]);
+        if (value != numbers[i].missing)
+            add(text, used, " %s=%d", numbers[i].key, value);
+    }
+}
+
+static void add_step(char text[FA2I_RECIPE_CHARS], size_t *used, const fa2i_step *step)
+{
+    add(text, used, "; %s role=%s", step->entry, roles[step->role]);
+    add_numbers(text, used, step, step_numbers, COUNT(step_numbers));
+    add(text, used, " blocks=%s", blocks[step->blocks]);
+    if (step->block_rows != per_block.missing)
+        add(text, used, "/%d", step->block_rows);
+}
+
+fa2_status fa2i_recipe_format(fa2i_recipe *recipe)
+{
+    char text[FA2I_RECIPE_CHARS];
+    size_t used = 0;
+    const fa2_status st = check(recipe);
+    if (st != FA2_OK)
+        return st;
+    add(text, &used, "op=%s", fa2i_field_word(FA2I_FIELD_op, (int32_t)recipe->op));
+    add_numbers(text, &used, recipe, head_numbers, COUNT(head_numbers));
+    if (recipe->workspace != FA2I_WORKSPACE_NONE)
+        add(text, &used, " workspace=%s", workspaces[recipe->workspace]);
+    if (recipe->suffix[0] != '\0')
+        add(text, &used, " suffix=%s", recipe->suffix);
+    for (int i = 0; i < recipe->step_count; i++)
+        add_step(text, &used, &recipe->steps[i]);
+    if (used >= sizeof text)
+        return fa2i_fail(FA2_E_INVALID, "a recipe of %zu bytes; it must be at most %zu", used,
+                         sizeof text - 1);
+    memcpy(recipe->text, text, used + 1);
+    return FA2_OK;
+}
+
+/* ---- reading ---- */
+
+/* The next word, up to a space or the end of the step, as far as it has its key (NULL: it has none).
+ * False where there is no such word; *at is behind it else. */
+static bool take(const char **at, const char *key, char value[FA2I_ENTRY_CHARS])
+{
+    const char *word = *at + (**at == ' ');
+    if (key != NULL) {
+        const size_t length = strlen(key);
+        if (strncmp(word, key, length) != 0 || word[length] != '=')
+            return false;
+        word += length + 1;
+    }
+    const size_t length = strcspn(word, " ;");
+    if (length == 0 || length >= FA2I_ENTRY_CHARS)
+        return false;
+    memcpy(value, word, length);
+    value[length] = '\0';
+    *at = word + length;
+    return true;
+}
+
+/* The number that text is; -1, which is outside all limits, when it is none that fits. */
+static int number_of(const char *text)
+{
+    const size_t digits = strspn(text, "0123456789");
+    return digits > 0 && digits < 9 && text[digits] == '\0' ? (int)strtol(text, NULL, 10) : -1;
+}
+
+static fa2_status take_numbers(const char **at, void *object, const number *numbers, size_t count)
+{
+    char value[FA2I_ENTRY_CHARS];
+    for (size_t i = 0; i < count; i++) {
+        if (take(at, numbers[i].key, value))
+            set(object, &numbers[i], number_of(value));
+        else if (numbers[i].missing != REQUIRED)
+            set(object, &numbers[i], numbers[i].missing);
+        else
+            return fa2i_fail(FA2_E_INVALID, "'%s=' is expected at '%.40s'", numbers[i].key, *at);
+    }
+    return FA2_OK;
+}
+
+/* The index of the word that follows a key. fallback: what its absence means, or REQUIRED. */
+static fa2_status take_word(const char **at, const char *key, const char *const *words,
+                            size_t count, int fallback, int *ret_index)
+{
+    char value[FA2I_ENTRY_CHARS];
+    if (!take(at, key, value)) {
+        *ret_index = fallback;
+        return fallback != REQUIRED
+                   ? FA2_OK
+                   : fa2i_fail(FA2_E_INVALID, "'%s=' is expected at '%.40s'", key, *at);
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(value, words[i]) == 0) {
+            *ret_index = (int)i;
+            return FA2_OK;
+        }
+    }
+    return fa2i_fail(FA2_E_INVALID, "%s=%s is not known to this fa2", key, value);
+}
+
+static fa2_status take_blocks(const char **at, fa2i_step *step)
+{
+    char value[FA2I_ENTRY_CHARS];
+    if (!take(at, "blocks", value))
+        return fa2i_fail(FA2_E_INVALID, "'blocks=' is expected at '%.40s'", *at);
+    char *slash = strchr(value, '/');
+    step->block_rows = slash == NULL ? per_block.missing : number_of(slash + 1);
+    if (slash != NULL)
+        *slash = '\0';
+    for (size_t i = 0; i < COUNT(blocks); i++) {
+        if (strcmp(value, blocks[i]) == 0) {
+            step->blocks = (fa2i_blocks)i;
+            return FA2_OK;
+        }
+    }
+    return fa2i_fail(FA2_E_INVALID, "blocks=%s is not known to this fa2", value);
+}
+
+static fa2_status take_step(const char **at, fa2i_step *step)
+{
+    fa2_status st = FA2_OK;
+    int role = 0;
+    if (!take(at, NULL, step->entry))
+        return fa2i_fail(FA2_E_INVALID, "an entry point is expected at '%.40s'", *at);
+    FA2_TRY(take_word(at, "role", roles, COUNT(roles), REQUIRED, &role));
+    step->role = (fa2i_role)role;
+    FA2_TRY(take_numbers(at, step, step_numbers, COUNT(step_numbers)));
+    FA2_TRY(take_blocks(at, step));
+done:
+    return st;
+}
+
+static fa2_status take_head(const char **at, fa2i_recipe *recipe)
+{
+    fa2_status st = FA2_OK;
+    char value[FA2I_ENTRY_CHARS];
+    int32_t op = 0;
+    int workspace = 0;
+    if (!take(at, "op", value))
+        return fa2i_fail(FA2_E_INVALID, "'op=' is expected at '%.40s'", *at);
+    if (!fa2i_field_parse_word(FA2I_FIELD_op, value, &op))
+        return fa2i_fail(FA2_E_INVALID, "op=%s is not known to this fa2", value);
+    recipe->op = (fa2_op)op;
+    FA2_TRY(take_numbers(at, recipe, head_numbers, COUNT(head_numbers)));
+    FA2_TRY(
+        take_word(at, "workspace", workspaces, COUNT(workspaces), FA2I_WORKSPACE_NONE, &workspace));
+    recipe->workspace = (fa2i_workspace)workspace;
+    if (take(at, "suffix", value))
+        snprintf(recipe->suffix, sizeof recipe->suffix, "%c", value[0]);
+done:
+    return st;
+}
+
+static fa2_status parse(const char *text, fa2i_recipe *recipe)
+{
+    const char *at = text;
+    fa2_status st = take_head(&at, recipe);
+    while (st == FA2_OK && *at == ';') {
+        if (recipe->step_count == FA2I_RECIPE_STEPS)
+            return fa2i_fail(FA2_E_INVALID, "more than %d steps", FA2I_RECIPE_STEPS);
+        at++;
+        st = take_step(&at, &recipe->steps[recipe->step_count++]);
+        if (st != FA2_OK)
+            fa2i_fail_prefix(st, "step %d", recipe->step_count);
+    }
+    if (st == FA2_OK && *at != '\0')
+        st = fa2i_fail(FA2_E_INVALID, "'%.40s' is not known to this fa2, or out of order", at);
+    if (st == FA2_OK)
+        st = fa2i_recipe_format(recipe);
+    if (st == FA2_OK && strcmp(recipe->text, text) != 0)
+        st = fa2i_fail(FA2_E_INVALID, "it is written '%s'", recipe->text);
+    return st;
+}
+
+fa2_status fa2i_recipe_parse(const char *text, fa2i_recipe *ret_recipe)
+{
+    fa2i_recipe recipe = {0};
+    const fa2_status st = parse(text, &recipe);
+    if (st != FA2_OK)
+        return fa2i_fail_prefix(st, "recipe '%s'", text);
+    *ret_recipe = recipe;
+    return FA2_OK;
+}

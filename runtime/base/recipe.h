@@ -1,0 +1,88 @@
+/*
+ * A recipe: what a variant's launch consists of, as its generator says it. One text beside the code,
+ * stored and hashed with it; parsed once, when a kernel is loaded.
+ *
+ * The text is a head and the steps, which run in their order, with "; " before each step:
+ *
+ *     op=forward abi=2 rows=16 keys=64 pack=1 waves=2 splits=256 workspace=partials;
+ *     fwd_splitkv_sm80 role=main threads=128 smem=49152 blocks=row_tiles;
+ *     fwd_splitkv_sm80_combine role=combine threads=128 smem=0 blocks=rows/4
+ *
+ * (on one line). Words are separated by one space and come in the order of the members below; what
+ * has its default is left out, so that equal recipes have equal texts.
+ *
+ * A recipe that was parsed is safe to launch by: numbers are within the limits that are named here,
+ * and what depends on each other agrees. Pure; thread-safe. Errors: FA2_E_INVALID naming the step, the
+ * word and its limits.
+ */
+#ifndef FA2I_BASE_RECIPE_H
+#define FA2I_BASE_RECIPE_H
+
+#include "fa2.h"
+
+#define FA2I_RECIPE_CHARS 640
+#define FA2I_RECIPE_STEPS 6
+#define FA2I_ENTRY_CHARS  64
+
+/* What a step is for. X(NAME, word). */
+#define FA2I_ROLE_LIST(X)                                                                          \
+    X(FA2I_STEP_MAIN, "main") /* the operation itself; timed, shown and checked for fitting */     \
+    X(FA2I_STEP_COMBINE,                                                                           \
+      "combine") /* merges what several blocks found; only if there are several */                 \
+    X(FA2I_STEP_PREPARE, "prepare") /* before the main step */                                     \
+    X(FA2I_STEP_CONVERT, "convert") /* behind it: results in the workspace become outputs */
+
+/* What a block of a step stands for. X(NAME, word). */
+#define FA2I_BLOCKS_LIST(X)                                                                        \
+    X(FA2I_BLOCKS_ROW_TILES, "row_tiles") /* `rows` rows of a head; and one of the keys' splits */ \
+    X(FA2I_BLOCKS_ROWS, "rows")           /* block_rows rows of all heads and batches */
+
+/* What the workspace holds. X(NAME, word). */
+#define FA2I_WORKSPACE_LIST(X)                                                                     \
+    X(FA2I_WORKSPACE_NONE, "none")                                                                 \
+    X(FA2I_WORKSPACE_PARTIALS, "partials") /* O and LSE of each split, fp32 */
+
+#define FA2I_ENUM_NAME(name, word) name,
+typedef enum fa2i_role { FA2I_ROLE_LIST(FA2I_ENUM_NAME) } fa2i_role;
+typedef enum fa2i_blocks { FA2I_BLOCKS_LIST(FA2I_ENUM_NAME) } fa2i_blocks;
+typedef enum fa2i_workspace { FA2I_WORKSPACE_LIST(FA2I_ENUM_NAME) } fa2i_workspace;
+#undef FA2I_ENUM_NAME
+
+typedef struct fa2i_step {
+    char entry[FA2I_ENTRY_CHARS]; /* the kernel's name in the image: letters, digits, '_' */
+    fa2i_role role;
+    int threads;        /* per block: a multiple of 32 from 32 to 1024 */
+    int smem_bytes;     /* smem: dynamic shared memory per block, 0 to 1 MiB */
+    int cluster;        /* blocks per cluster, 1 to 16; default 1 */
+    fa2i_blocks blocks; /* "rows/4": FA2I_BLOCKS_ROWS, block_rows 4 */
+    int block_rows;     /* 1 to 65536; default 1 */
+} fa2i_step;
+
+typedef struct fa2i_recipe {
+    char text[FA2I_RECIPE_CHARS];
+    fa2_op op;
+    int abi;        /* version of that operation's parameter block, 1 to 1000000 */
+    int rows;       /* query rows per block of the main step (Br), 1 to 65536 */
+    int keys;       /* that such a block visits at a time, 1 to 65536 */
+    int pack;       /* 1: the query heads of a group are rows of one matrix; default 0 */
+    int waves;      /* n: the keys are split among blocks so that about n come to each SM, up to 64;
+                     * default 0: a block sees all keys of its rows */
+    int max_splits; /* splits: the most that may share the keys of a row, 2 to 65536 if there are
+                     * waves; default 1 */
+    fa2i_workspace workspace; /* default none */
+    char suffix[2];           /* behind the target: "a" for sm_90a; default "" */
+    int step_count;           /* at least one of them is a main step */
+    fa2i_step steps[FA2I_RECIPE_STEPS];
+} fa2i_recipe;
+
+/* text is copied. On error *ret_recipe is untouched. */
+fa2_status fa2i_recipe_parse(const char *text, fa2i_recipe *ret_recipe);
+
+/* Make the text of the other members, and check them as fa2i_recipe_parse does. */
+fa2_status fa2i_recipe_format(fa2i_recipe *recipe);
+
+/* The first main step; the first step of a role, NULL when there is none. Of a recipe that was parsed. */
+const fa2i_step *fa2i_recipe_main(const fa2i_recipe *recipe);
+const fa2i_step *fa2i_recipe_step(const fa2i_recipe *recipe, fa2i_role role);
+
+#endif

@@ -1,0 +1,165 @@
+/* runtime/base/recipe: what is parsed is written alike, and what is refused names the fault. */
+#include "check.h"
+#include "runtime/base/recipe.h"
+
+static const char plain[] =
+    "op=forward abi=2 rows=128 keys=64; fwd_sm80 role=main threads=256 smem=49152 blocks=row_tiles";
+static const char split[] =
+    "op=forward abi=2 rows=16 keys=64 pack=1 waves=2 splits=256 workspace=partials suffix=a; "
+    "fwd_splitkv_sm80 role=main threads=128 smem=0 cluster=2 blocks=row_tiles; "
+    "fwd_splitkv_sm80_combine role=combine threads=128 smem=0 blocks=rows/4";
+
+static void test_plain(void)
+{
+    fa2i_recipe r;
+    CHECK_EQ(fa2i_recipe_parse(plain, &r), FA2_OK);
+    CHECK_STR(r.text, plain);
+    CHECK(r.op == FA2_OP_FORWARD && r.abi == 2 && r.rows == 128 && r.keys == 64);
+    CHECK(r.pack == 0 && r.waves == 0 && r.max_splits == 1 && r.step_count == 1);
+    CHECK_EQ(r.workspace, FA2I_WORKSPACE_NONE);
+    CHECK_STR(r.suffix, "");
+    const fa2i_step *step = fa2i_recipe_main(&r);
+    CHECK_STR(step->entry, "fwd_sm80");
+    CHECK(step->threads == 256 && step->smem_bytes == 49152 && step->cluster == 1);
+    CHECK(step->blocks == FA2I_BLOCKS_ROW_TILES && step->block_rows == 1);
+    CHECK(fa2i_recipe_step(&r, FA2I_STEP_COMBINE) == NULL);
+}
+
+static void test_split(void)
+{
+    fa2i_recipe r;
+    CHECK_EQ(fa2i_recipe_parse(split, &r), FA2_OK);
+    CHECK_STR(r.text, split);
+    CHECK(r.pack == 1 && r.waves == 2 && r.max_splits == 256 && r.step_count == 2);
+    CHECK_EQ(r.workspace, FA2I_WORKSPACE_PARTIALS);
+    CHECK_STR(r.suffix, "a");
+    CHECK_EQ(r.steps[0].cluster, 2);
+    const fa2i_step *step = fa2i_recipe_step(&r, FA2I_STEP_COMBINE);
+    CHECK(step == &r.steps[1]);
+    CHECK_STR(step->entry, "fwd_splitkv_sm80_combine");
+    CHECK(step->blocks == FA2I_BLOCKS_ROWS && step->block_rows == 4);
+}
+
+/* Replace `from` in a good text by `to`; the refusal names what is wrong. */
+typedef struct fault {
+    const char *text, *from, *to, *named;
+} fault;
+
+static const fault faults[] = {
+    {plain, "op=forward ", "", "'op=' is expected"},
+    {plain, "forward", "backwards", "op=backwards is not known"},
+    {plain, "abi=2", "abi=0", "abi is 0; it must be from 1 to 1000000"},
+    {plain, " abi=2", "", "'abi=' is expected"},
+    {plain, "rows=128", "rows=0", "rows is 0; it must be from 1 to 65536"},
+    {plain, "rows=128", "rows=-1", "rows is -1"},
+    {plain, "rows=128", "rows=128x", "rows is -1"},
+    {plain, "rows=128", "rows=99999999999", "rows is -1"},
+    {plain, "rows=128", "rows=0128", "it is written 'op=forward abi=2 rows=128 "},
+    {plain, "rows=128 keys=64", "keys=64 rows=128", "'rows=' is expected"},
+    {plain, "keys=64", "keys=65537", "keys is 65537"},
+    {plain, "keys=64", "keys=64 pack=0", "it is written"},
+    {plain, "keys=64", "keys=64 pack=2", "pack is 2"},
+    {plain, "keys=64", "keys=64 waves=65", "waves is 65"},
+    {plain, "keys=64", "keys=64 speed=9", "' speed=9; "},
+    {plain, "keys=64", "keys=64  ", "'  ; fwd_sm80"},
+    {plain, "keys=64;", "keys=64 ;", "' ; fwd_sm80"},
+    {plain, "; fwd", ";fwd", "it is written"},
+    {plain, "; fwd", ";  fwd", "step 1: an entry point is expected"},
+    {plain, "fwd_sm80 ", "", "step 1: 'role=' is expected"},
+    {plain, "fwd_sm80", "fwd-sm80", "its entry point is 'fwd-sm80'"},
+    {plain, "fwd_sm80", "f123456789f123456789f123456789f123456789f123456789f123456789f123",
+     "an entry point is expected"},
+    {plain, "role=main", "role=leader", "role=leader is not known"},
+    {plain, "role=main", "role=combine", "no step has role=main"},
+    {plain, "threads=256", "threads=0", "step 1: threads is 0"},
+    {plain, "threads=256", "threads=250", "a multiple of 32 from 32 to 1024"},
+    {plain, "threads=256", "threads=1056", "threads is 1056"},
+    {plain, "smem=49152", "smem=-16", "smem is -1"},
+    {plain, "smem=49152", "smem=1048577", "smem is 1048577"},
+    {plain, " smem=49152", "", "'smem=' is expected"},
+    {plain, "smem=49152", "smem=49152 cluster=17", "cluster is 17"},
+    {plain, "blocks=row_tiles", "blocks=tiles", "blocks=tiles is not known"},
+    {plain, " blocks=row_tiles", "", "'blocks=' is expected"},
+    {plain, "row_tiles", "row_tiles/0", "rows of a block is 0"},
+    {plain, "row_tiles", "row_tiles/", "rows of a block is -1"},
+    {plain, "row_tiles", "row_tiles/1", "it is written"},
+    {plain, "row_tiles", "row_tiles;", "step 2: an entry point is expected"},
+    {plain, "row_tiles", "row_tiles ", "' ' is not known"},
+    {plain, "row_tiles", "row_tiles fast=1", "' fast=1' is not known"},
+    {split, "waves=2 ", "", "waves is 0 and splits 256"},
+    {split, "splits=256 ", "", "waves is 2 and splits 1"},
+    {split, "splits=256", "splits=65537", "splits is 65537"},
+    {split, "workspace=partials ", "", "needs workspace=partials"},
+    {split, "workspace=partials", "workspace=some", "workspace=some is not known"},
+    {split, "suffix=a", "suffix=ab", "it is written"},
+    {split, "suffix=a", "suffix=A", "suffix is 'A'"},
+    {split, "role=combine", "role=convert", "no step combines"},
+    {split, "role=combine", "role=combine role=main", "step 2: 'threads=' is expected"},
+};
+
+static void test_faults(void)
+{
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
+        const fault *f = &faults[i];
+        const char *at = strstr(f->text, f->from);
+        char text[2 * FA2I_RECIPE_CHARS];
+        fa2i_recipe r = {.rows = 7};
+        CHECK(at != NULL);
+        snprintf(text, sizeof text, "%.*s%s%s", (int)(at - f->text), f->text, f->to,
+                 at + strlen(f->from));
+        CHECK_EQ(fa2i_recipe_parse(text, &r), FA2_E_INVALID);
+        CHECK_CONTAINS(fa2_last_message(), f->named);
+        CHECK_CONTAINS(fa2_last_message(), "recipe '");
+        CHECK_EQ(r.rows, 7);
+        if (check_failures > 0)
+            fprintf(stderr, "fault %zu: %s\n  %s\n", i, text, fa2_last_message());
+    }
+    fa2i_recipe r;
+    CHECK_EQ(fa2i_recipe_parse("", &r), FA2_E_INVALID);
+    CHECK_EQ(fa2i_recipe_parse("op=forward abi=2 rows=1 keys=1", &r), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "there are 0 steps; there must be 1 to 6");
+}
+
+/* Six steps are the most; and long names may be more than a text has room for. */
+static void test_many_steps(void)
+{
+    char text[2 * FA2I_RECIPE_CHARS] = "op=forward abi=2 rows=1 keys=1";
+    fa2i_recipe r;
+    for (int i = 0; i < FA2I_RECIPE_STEPS; i++)
+        strcat(text, "; a role=main threads=32 smem=0 blocks=rows");
+    CHECK_EQ(fa2i_recipe_parse(text, &r), FA2_OK);
+    CHECK_EQ(r.step_count, FA2I_RECIPE_STEPS);
+    strcat(text, "; a role=main threads=32 smem=0 blocks=rows");
+    CHECK_EQ(fa2i_recipe_parse(text, &r), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "more than 6 steps");
+    for (int i = 0; i < FA2I_RECIPE_STEPS; i++)
+        memset(r.steps[i].entry, 'a', FA2I_ENTRY_CHARS - 1);
+    CHECK_EQ(fa2i_recipe_format(&r), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "it must be at most 639");
+}
+
+/* A recipe that is made of numbers is checked, too, and keeps its text if it fails. */
+static void test_format(void)
+{
+    fa2i_recipe r, again;
+    CHECK_EQ(fa2i_recipe_parse(split, &r), FA2_OK);
+    r.waves = 4;
+    CHECK_EQ(fa2i_recipe_format(&r), FA2_OK);
+    CHECK_CONTAINS(r.text, " waves=4 ");
+    CHECK_EQ(fa2i_recipe_parse(r.text, &again), FA2_OK);
+    CHECK_EQ(again.waves, 4);
+    r.steps[1].threads = 100;
+    CHECK_EQ(fa2i_recipe_format(&r), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "step 2: threads is 100");
+    CHECK_STR(r.text, again.text);
+}
+
+int main(void)
+{
+    test_plain();
+    test_split();
+    test_faults();
+    test_many_steps();
+    test_format();
+    return check_done();
+}
