@@ -280,7 +280,7 @@ done:
 static fa2_status import_measurement(import *in)
 {
     fa2_status st;
-    references refs;
+    references refs = {0};
     fa2i_measurement m = {0};
     char measured_at[32];
 
@@ -323,7 +323,7 @@ done:
 static fa2_status import_winner(import *in)
 {
     fa2_status st;
-    references refs;
+    references refs = {0};
     fa2i_winner w = {0};
     char tuned_at[32];
 

@@ -3,6 +3,10 @@
 # (one that is there is hidden). Usage: test_cli.sh FA2_TUNE. Exit status 77: no NVRTC, so what compiles
 # was not tested; everything else passed.
 set -u
+[ $# -ge 1 ] || {
+    echo "usage: test_cli.sh FA2_TUNE" >&2
+    exit 2
+}
 tune=$1
 folder=$(mktemp -d) || exit 1
 trap 'rm -rf "$folder"' EXIT

@@ -8,6 +8,10 @@
 # comes, the run ends by itself with a clear status, the database is sound, and a run without the fault
 # finishes the work.
 set -u
+[ $# -ge 3 ] || {
+    echo "usage: test_tune.sh FA2_TUNE LIBFA2SIM CLIENT" >&2
+    exit 2
+}
 self=$(realpath "$0")
 tune=$1
 export FA2_CUDA_LIBRARY="$2"
