@@ -86,6 +86,10 @@ run 2 build --arch sm_86 --shapes bad.csv
 has err 'bad.csv:2:4: seq_q is "x"; it must be a whole number'
 run 2 build --arch sm_86 --shapes missing.csv
 has err "missing.csv: No such file or directory"
+run 2 build --arch sm_86 --shape hq=8,Sq=512,D=64
+has err 'unknown key "hq", did you mean Hq?'
+run 2 tune --device 0 --device 1
+has err "--device is given twice"
 run 2 show
 has err "show needs --shape"
 run 2 show --json --preset quick
@@ -111,9 +115,13 @@ run 3 --device 0 --preset quick
 run 3 explain --shape Hq=8,Sq=512,D=64 --device 0
 for command in list check gc "show --shape Hq=8,Sq=512,D=64" "export -"; do
     # shellcheck disable=SC2086 # a command and its arguments
-    run 1 $command
+    # As with any other file that was named and is not there.
+    run 2 $command
     empty out
     has err "there is no such database"
+    run 2 $command --db missing.db
+    empty out
+    has err "missing.db: there is no such database"
 done
 rm -f fa2.db # tune may have made one before it asked for the device
 run 0 explain --shape Hq=8,Sq=512,D=64 --arch sm_86
@@ -188,9 +196,9 @@ has out "modelled"
 empty err
 run 0 list --json
 has out '"source":"modelled"'
-run 0 show --shape $shape
+run 1 show --shape $shape # nothing was measured
 has err "nothing was measured for B=1 Hq=2 Hkv=2 Sq=64 Sk=64 D=16"
-run 0 show --shape $shape --json
+run 1 show --shape $shape --json
 run 0 explain --shape $shape --arch sm_86
 has out "ranked by the cost model"
 has out "registers"

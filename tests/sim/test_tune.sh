@@ -83,6 +83,16 @@ both() {
     has err "1 tuned already"
     run 3 "$tune" --device 2 --shape $shape
     has err "there are 2"
+    # What is tuned needs no compiler; what is not, does.
+    export FA2_NVRTC_LIBRARY=/nonexistent/libnvrtc.so
+    run 0 "$tune" --device 1 --shape $shape
+    has err "1 tuned already"
+    has err "no NVRTC here"
+    run 1 "$tune" --device 1 --shape $shape --shape Hq=2,Sq=48,D=16
+    has err "/nonexistent/libnvrtc.so"
+    run 1 "$tune" --device 0 --shape $shape
+    has err "/nonexistent/libnvrtc.so"
+    unset FA2_NVRTC_LIBRARY
 }
 
 # occasions KIND: how many there were of it, the first kind being 0 (faults.c).
