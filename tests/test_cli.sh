@@ -246,6 +246,8 @@ has out "1 with an image"
 export FA2_NVRTC_LIBRARY=/nonexistent/libnvrtc.so
 run 1 build --arch sm_86 --shape $shape
 has err "/nonexistent/libnvrtc.so"
+run 3 devices
+has out "explain --arch"
 head -n -1 rows.jsonl >good.jsonl
 run 0 import good.jsonl --db fourth.db
 has err "not compiled"
