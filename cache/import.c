@@ -282,7 +282,7 @@ done:
 static fa2_status import_measurement(import *in)
 {
     fa2_status st;
-    references refs;
+    references refs = {0};
     fa2i_measurement m = {0};
     char measured_at[32];
 
@@ -325,7 +325,7 @@ done:
 static fa2_status import_winner(import *in)
 {
     fa2_status st;
-    references refs;
+    references refs = {0};
     fa2i_winner w = {0};
     char tuned_at[32];
 

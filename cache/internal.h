@@ -32,13 +32,18 @@ struct fa2i_cache {
 
 /* ---- path.c: files and folders ---- */
 
-/* Create folders (0700) and file (0600) where they are missing. */
+/* Create the file (0600) if it is missing, and folders (0700) below an existing $HOME or
+ * $XDG_CACHE_HOME; elsewhere the folder must be there. */
 fa2_status fa2i_path_create(const char *path);
 
 /* Refuse what is no regular file, what others can write, and what belongs to others; the same for
  * the files that SQLite keeps beside it. *ret_resolved, without symbolic links, belongs to the
  * caller (fa2i_free). FA2_E_NOT_FOUND when there is no such file. */
 fa2_status fa2i_path_check(const char *path, char **ret_resolved);
+
+/* FA2_E_DATABASE when the file or its folder cannot be written, saying why and what helps. name: as
+ * the caller calls it. */
+fa2_status fa2i_path_check_writable(const char *name, const char *resolved);
 
 /* Can files be created in the folder of this file? */
 fa2_status fa2i_path_folder_writable(const char *resolved, bool *ret_writable);

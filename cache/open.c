@@ -192,26 +192,10 @@ static fa2_status connect(fa2i_cache *cache, const char *name, int flags)
 static fa2_status open_for_writing(fa2i_cache *cache, const char *resolved)
 {
     fa2_status st;
-    bool folder_writable = false;
     char pragma[64];
 
+    FA2_TRY(fa2i_path_check_writable(cache->path, resolved));
     FA2_TRY(connect(cache, resolved, SQLITE_OPEN_READWRITE));
-    if (sqlite3_db_readonly(cache->db, "main") == 1) {
-        st = fa2i_fail(FA2_E_DATABASE,
-                       "%s: the file is not writable; chmod u+w '%s', or name another "
-                       "with --db or FA2_DB",
-                       cache->path, resolved);
-        goto done;
-    }
-    FA2_TRY(fa2i_path_folder_writable(resolved, &folder_writable));
-    if (!folder_writable) {
-        st = fa2i_fail(
-            FA2_E_DATABASE,
-            "%s: its folder is not writable, and SQLite keeps its journal there; make the "
-            "folder writable, or name another database with --db or FA2_DB",
-            cache->path);
-        goto done;
-    }
     FA2_TRY(bring_forward(cache));
     /* Refused while others use the file (SQLITE_BUSY): then it stays in its mode, which works too.
      */

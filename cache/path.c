@@ -44,7 +44,58 @@ fa2_status fa2i_cache_default_path(char **ret_path)
     return fa2i_text_take(&path, ret_path);
 }
 
-/* mkdir -p for the folders of a file. */
+/* Is folder strictly below the folder that this variable names, which is there? "/" is the home of
+ * those who have none. */
+static bool is_below(const char *folder, const char *variable)
+{
+    struct stat info;
+    const char *root = environment(variable);
+    if (root == NULL || root[0] != '/' || stat(root, &info) != 0 || !S_ISDIR(info.st_mode))
+        return false;
+    size_t length = strlen(root);
+    while (length > 0 && root[length - 1] == '/')
+        length--;
+    return length > 0 && strncmp(folder, root, length) == 0 && folder[length] == '/' &&
+           strstr(folder + length, "/..") == NULL;
+}
+
+/* name: of the database. cause: the errno of an attempt to make path. */
+static fa2_status cannot_create(const char *name, const char *path, int cause)
+{
+    if (cause == EROFS)
+        return fa2i_fail(FA2_E_DATABASE,
+                         "%s: cannot create %s on a read-only file system; name a database "
+                         "elsewhere with --db or FA2_DB",
+                         name, path);
+    if (cause == ENOSPC || cause == EDQUOT)
+        return fa2i_fail(FA2_E_DATABASE,
+                         "%s: cannot create %s, the disk is full; make room there, or name a "
+                         "database elsewhere with --db or FA2_DB",
+                         name, path);
+    return fa2i_fail(FA2_E_DATABASE,
+                     "%s: cannot create %s (%s); name another database with --db or FA2_DB", name,
+                     path, strerror(cause));
+}
+
+/* One folder of a database's path, which may be there. A mistyped path is not made, and neither is
+ * the home of a user who has none. */
+static fa2_status create_folder(const char *name, const char *folder)
+{
+    struct stat info;
+    if (stat(folder, &info) == 0) /* what is no folder is noticed behind it */
+        return FA2_OK;
+    if (errno == ENOENT && !is_below(folder, "HOME") && !is_below(folder, "XDG_CACHE_HOME"))
+        return fa2i_fail(FA2_E_DATABASE,
+                         "%s: there is no folder %s, and only those below an existing $HOME or "
+                         "$XDG_CACHE_HOME are made; make it, or name another database with --db "
+                         "or FA2_DB",
+                         name, folder);
+    if (mkdir(folder, 0700) != 0 && errno != EEXIST)
+        return cannot_create(name, folder, errno);
+    return FA2_OK;
+}
+
+/* The folders of a file. */
 static fa2_status create_folders(const char *path)
 {
     fa2_status st = FA2_OK;
@@ -53,18 +104,7 @@ static fa2_status create_folders(const char *path)
         return fa2i_fail(FA2_E_MEMORY, "out of memory");
     for (char *slash = strchr(copy + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
         *slash = '\0';
-        if (mkdir(copy, 0700) != 0 && errno != EEXIST) {
-            /* EROFS and EACCES are also the answer for folders that exist */
-            int cause = errno;
-            struct stat info;
-            if (stat(copy, &info) != 0) {
-                st = fa2i_fail(FA2_E_DATABASE,
-                               "%s: cannot create the folder %s (%s); name another database with "
-                               "--db or FA2_DB",
-                               path, copy, strerror(cause));
-                goto done;
-            }
-        }
+        FA2_TRY(create_folder(path, copy));
         *slash = '/';
     }
 done:
@@ -86,10 +126,13 @@ fa2_status fa2i_path_create(const char *path)
     if (file >= 0)
         close(file);          /* nobody holds locks on a file that did not exist */
     else if (errno != EEXIST) /* another process may just have created it */
-        return fa2i_fail(FA2_E_DATABASE,
-                         "%s: cannot create the database (%s); name another with --db or FA2_DB",
-                         path, strerror(errno));
+        return cannot_create(path, "the database", errno);
     return FA2_OK;
+}
+
+static bool may_chmod(const struct stat *info)
+{
+    return info->st_uid == geteuid() || geteuid() == 0;
 }
 
 /* Trust a file that exists? name is the caller's; file is what is looked at. */
@@ -103,6 +146,13 @@ static fa2_status check_owner(const char *name, const char *file, const struct s
                          "%s: %s belongs to user %lu, and kernels in it would run as yours; "
                          "copy it, or name another with --db or FA2_DB",
                          name, file, (unsigned long)info->st_uid);
+    if ((info->st_mode & (S_IWGRP | S_IWOTH)) != 0 && !may_chmod(info))
+        return fa2i_fail(
+            FA2_E_DATABASE,
+            "%s: others can write %s, and kernels in it would run as yours; it belongs "
+            "to user %lu: if you trust its contents, copy it, and name the copy with "
+            "--db or FA2_DB",
+            name, file, (unsigned long)info->st_uid);
     if ((info->st_mode & (S_IWGRP | S_IWOTH)) != 0)
         return fa2i_fail(FA2_E_DATABASE,
                          "%s: others can write %s, and kernels in it would run as yours; if you "
@@ -155,14 +205,62 @@ done:
     return st;
 }
 
-fa2_status fa2i_path_folder_writable(const char *resolved, bool *ret_writable)
+static bool is_writable(const char *path, int mode)
+{
+    return faccessat(AT_FDCWD, path, mode, AT_EACCESS) == 0;
+}
+
+/* The folder of a file; a resolved path has one. *ret_folder belongs to the caller. */
+static fa2_status folder_of(const char *resolved, char **ret_folder)
 {
     char *folder = fa2i_strdup(resolved);
     if (folder == NULL)
         return fa2i_fail(FA2_E_MEMORY, "out of memory");
-    char *slash = strrchr(folder, '/'); /* a resolved path has one */
+    char *slash = strrchr(folder, '/');
     slash[slash == folder ? 1 : 0] = '\0';
-    *ret_writable = access(folder, W_OK | X_OK) == 0;
-    fa2i_free(folder);
+    *ret_folder = folder;
     return FA2_OK;
+}
+
+fa2_status fa2i_path_folder_writable(const char *resolved, bool *ret_writable)
+{
+    char *folder = NULL;
+    const fa2_status st = folder_of(resolved, &folder);
+    if (st == FA2_OK)
+        *ret_writable = is_writable(folder, W_OK | X_OK);
+    fa2i_free(folder);
+    return st;
+}
+
+/* A file or folder refuses to be written, for this errno. what: "the file", "its folder". */
+static fa2_status not_writable(const char *name, const char *what, const char *path, int cause)
+{
+    struct stat info;
+    if (cause == EROFS)
+        return fa2i_fail(FA2_E_DATABASE,
+                         "%s: is on a read-only file system; copy it to another, and name the copy "
+                         "with --db or FA2_DB",
+                         name);
+    if (stat(path, &info) == 0 && !may_chmod(&info))
+        return fa2i_fail(FA2_E_DATABASE,
+                         "%s: %s is not writable for you, and belongs to user %lu; copy the "
+                         "database, and name the copy with --db or FA2_DB",
+                         name, what, (unsigned long)info.st_uid);
+    return fa2i_fail(FA2_E_DATABASE,
+                     "%s: %s is not writable (%s); chmod u+w '%s', or name another database with "
+                     "--db or FA2_DB",
+                     name, what, strerror(cause), path);
+}
+
+fa2_status fa2i_path_check_writable(const char *name, const char *resolved)
+{
+    char *folder = NULL;
+    if (!is_writable(resolved, W_OK))
+        return not_writable(name, "the file", resolved, errno);
+    fa2_status st = folder_of(resolved, &folder);
+    if (st == FA2_OK && !is_writable(folder, W_OK | X_OK))
+        st = not_writable(name, "SQLite keeps its journal beside the file, and that folder", folder,
+                          errno);
+    fa2i_free(folder);
+    return st;
 }

@@ -8,6 +8,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#if defined(__SANITIZE_ADDRESS__) && defined(NDEBUG)
+#error "the sanitized build must run the assertions"
+#endif
+
 enum { CHECK_SKIP = 77 };
 
 static int check_count, check_failures;

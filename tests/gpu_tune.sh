@@ -3,6 +3,10 @@
 # with, and kernels that fault or hang are recorded and hurt nobody. Usage: gpu_tune.sh FA2_TUNE
 # SOURCE_DIR. Exit status 77: no usable device here.
 set -u
+[ $# -ge 2 ] || {
+    echo "usage: gpu_tune.sh FA2_TUNE SOURCE_DIR" >&2
+    exit 2
+}
 tune=$1
 source=$2
 folder=$(mktemp -d) || exit 1

@@ -85,13 +85,13 @@ int main(int argc, char **argv)
     fa2i_device device = {0};
     fa2i_shapes shapes = {0};
     fa2_context *context = NULL;
+    if (argc != 2) {
+        fprintf(stderr, "usage: gpu_warm DATABASE\n");
+        return 2;
+    }
     int status = gpu_open(&device);
     if (status != 0)
         return status;
-    if (argc != 2) {
-        fprintf(stderr, "usage: gpu_warm DATABASE\n");
-        return 1;
-    }
     setenv("FA2_NVRTC_LIBRARY", "/nonexistent/libnvrtc.so", 1);
     read_winners(argv[1], &shapes);
     CHECK(shapes.count > 0);

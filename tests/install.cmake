@@ -1,10 +1,10 @@
-# Install to a fresh prefix, then build and run the example against it as a user would: with
-# find_package(fa2), shared and static, and with pkg-config.
-#   cmake -DSOURCE= -DBUILD= -DLIBDIR= -DCOMPILER= -DFLAGS= -DCUDA_INCLUDE= -P install.cmake
+# Install to a fresh prefix with a space in its name, then build and run there what a user would: the
+# installed example with find_package(fa2), shared and static, and with pkg-config; and README's client.
+#   cmake -DSOURCE= -DBUILD= -DLIBDIR= -DDOCDIR= -DCOMPILER= -DFLAGS= -DCUDA_INCLUDE= -P install.cmake
 cmake_minimum_required(VERSION 3.20)
 set(work ${BUILD}/install-test)
-set(prefix ${work}/prefix)
-set(example ${SOURCE}/runtime/examples)
+set(prefix "${work}/a prefix")
+set(example "${prefix}/${DOCDIR}/examples")
 file(REMOVE_RECURSE ${work})
 file(MAKE_DIRECTORY ${work})
 
@@ -18,14 +18,13 @@ endfunction()
 
 # Without a driver: a sentence naming what was tried, and status 3. Else with it: right, or no GPU.
 function(check_example program)
-  set(common LD_LIBRARY_PATH=${prefix}/${LIBDIR} HOME=${work})
   execute_process(
-    COMMAND ${CMAKE_COMMAND} -E env ${common} FA2_CUDA_LIBRARY=/nonexistent/libcuda.so ${program}
+    COMMAND ${CMAKE_COMMAND} -E env HOME=${work} FA2_CUDA_LIBRARY=/nonexistent/libcuda.so ${program}
     RESULT_VARIABLE status OUTPUT_VARIABLE out ERROR_VARIABLE err)
   if(NOT status EQUAL 3 OR NOT err MATCHES "/nonexistent/libcuda.so")
     message(FATAL_ERROR "${program} without a driver: status ${status}\n${out}${err}")
   endif()
-  execute_process(COMMAND ${CMAKE_COMMAND} -E env ${common} ${program} 2 4 200 64 1 --db ""
+  execute_process(COMMAND ${CMAKE_COMMAND} -E env HOME=${work} ${program} 2 4 200 64 1 --db ""
     RESULT_VARIABLE status OUTPUT_VARIABLE out ERROR_VARIABLE err)
   if(NOT (status EQUAL 0 AND out MATCHES "max error") AND NOT (status EQUAL 3 AND out STREQUAL ""))
     message(FATAL_ERROR "${program}: status ${status}\n${out}${err}")
@@ -52,15 +51,69 @@ foreach(static OFF ON)
   check_example(${build}/attention)
 endforeach()
 
+# ---- pkg-config, which sees no other package: the shared library needs none to be developed with ----
 find_program(PKG_CONFIG pkg-config REQUIRED)
-set(ENV{PKG_CONFIG_PATH} ${prefix}/${LIBDIR}/pkgconfig)
-execute_process(COMMAND ${PKG_CONFIG} --cflags --libs fa2 RESULT_VARIABLE status
-  OUTPUT_VARIABLE flags ERROR_VARIABLE err OUTPUT_STRIP_TRAILING_WHITESPACE)
-if(NOT status EQUAL 0)
-  message(FATAL_ERROR "pkg-config fa2: ${err}")
+set(ENV{PKG_CONFIG_LIBDIR} "${prefix}/${LIBDIR}/pkgconfig")
+function(ask_pkg_config result)
+  execute_process(COMMAND ${PKG_CONFIG} ${ARGN} fa2 RESULT_VARIABLE status
+    OUTPUT_VARIABLE out ERROR_VARIABLE err OUTPUT_STRIP_TRAILING_WHITESPACE)
+  if(NOT status EQUAL 0)
+    message(FATAL_ERROR "pkg-config ${ARGN} fa2: ${err}")
+  endif()
+  separate_arguments(out UNIX_COMMAND "${out}")
+  set(${result} ${out} PARENT_SCOPE)
+endfunction()
+
+ask_pkg_config(flags --cflags --libs)
+list(TRANSFORM flags REPLACE "/${LIBDIR}/pkgconfig/[./]*" "/" OUTPUT_VARIABLE shown)
+if(NOT shown STREQUAL "-I${prefix}/include;-L${prefix}/${LIBDIR};-lfa2")
+  message(FATAL_ERROR "pkg-config fa2 gives more than include folder, library folder and fa2: ${flags}")
 endif()
-separate_arguments(flags UNIX_COMMAND "${FLAGS} ${flags}")
-run(${COMPILER} -I${CUDA_INCLUDE} ${example}/attention.c ${example}/driver.c ${example}/reference.c
-  -o ${work}/attention ${flags} -ldl -lm)
+ask_pkg_config(libdir --variable=libdir)
+set(rpath "-Wl,-rpath,${libdir}")
+set(sources ${example}/attention.c ${example}/driver.c ${example}/reference.c)
+run(${COMPILER} ${FLAGS} -I${CUDA_INCLUDE} ${sources} -o ${work}/attention ${flags} ${rpath} -ldl -lm)
 check_example(${work}/attention)
+
+ask_pkg_config(flags --static --cflags --libs)
+list(TRANSFORM flags REPLACE "^-lfa2$" "-l:libfa2.a")
+run(${COMPILER} ${FLAGS} -I${CUDA_INCLUDE} ${sources} -o ${work}/attention-static ${flags})
+check_example(${work}/attention-static)
+
+# ---- README's client, with its command line, over a CUDA runtime that has no memory ----
+file(READ ${SOURCE}/README.md readme)
+string(REGEX MATCH "```c\n([^`]*)```" block "${readme}")
+file(WRITE ${work}/client.c "${CMAKE_MATCH_1}")
+file(WRITE ${work}/cudart/cuda_runtime_api.h [[
+#include <stddef.h>
+typedef enum cudaError { cudaSuccess } cudaError_t;
+cudaError_t cudaMalloc(void **data, size_t bytes);
+cudaError_t cudaMemset(void *data, int value, size_t bytes);
+cudaError_t cudaDeviceSynchronize(void);
+const char *cudaGetErrorString(cudaError_t error);
+]])
+file(WRITE ${work}/cudart/cudart.c [[
+#include "cuda_runtime_api.h"
+cudaError_t cudaMalloc(void **data, size_t bytes) { (void)data; return bytes > 0 ? 2 : 0; }
+cudaError_t cudaMemset(void *data, int value, size_t bytes) { (void)data; return value != 0 && bytes > 0; }
+cudaError_t cudaDeviceSynchronize(void) { return cudaSuccess; }
+const char *cudaGetErrorString(cudaError_t error) { return error == 2 ? "out of memory" : "no error"; }
+]])
+run(${COMPILER} ${FLAGS} -shared -fPIC ${work}/cudart/cudart.c -o ${work}/cudart/libcudart.so)
+string(REGEX MATCH "\ncc client.c [^\n]*(\n +[^\n]*)?" command "${readme}")
+if(command STREQUAL "")
+  message(FATAL_ERROR "README has no command that compiles client.c")
+endif()
+string(REPLACE "\ncc " "eval ${COMPILER} ${FLAGS} -Wall -Wextra -Werror " command "${command}")
+string(REGEX REPLACE "/usr/local/cuda/[a-z0-9]*" "'\"${work}/cudart\"'" command "${command}")
+execute_process(COMMAND sh -c "${command}" WORKING_DIRECTORY ${work}
+  RESULT_VARIABLE status ERROR_VARIABLE err)
+if(NOT status EQUAL 0)
+  message(FATAL_ERROR "README's client: ${command}\nstatus ${status}\n${err}")
+endif()
+execute_process(COMMAND ${CMAKE_COMMAND} -E env LD_LIBRARY_PATH=${work}/cudart ${work}/client
+  RESULT_VARIABLE status OUTPUT_VARIABLE out ERROR_VARIABLE err)
+if(NOT status EQUAL 1 OR NOT err MATCHES "bytes on the device: out of memory")
+  message(FATAL_ERROR "README's client without memory: status ${status}\n${out}${err}")
+endif()
 file(REMOVE_RECURSE ${work})

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# All tests: luacheck, a clang build (for its warnings), CTest under ASan and UBSan, CTest of the dev
-# build. Installs what is missing. Every part runs, whatever became of the ones before; the exit status
-# is 0 if all passed. Last come what ran on the software device, the minutes, and CTest's summary of the
-# dev build. GPU tests skip themselves where there is no GPU.
+# All tests: luacheck, a clang build and a release build (for their warnings), CTest under ASan and UBSan,
+# CTest of the dev build. Installs what is missing. Every part runs, whatever became of the ones before;
+# the exit status is 0 if all passed. Last come what ran on the software device, the minutes, and CTest's
+# summary of the dev build. GPU tests skip themselves where there is no GPU.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -69,6 +69,8 @@ setup_cuda
 
 part "luacheck" luacheck -q gen
 part "clang build" build build-clang dev -DCMAKE_C_COMPILER=clang
+# With full optimisation gcc sees more, and assert() uses no variable.
+part "release build" build build-gcc-release release -DCMAKE_C_COMPILER=gcc
 # The driver's address-space reservations and ASan's do not go together, so no GPU tests here; and none of
 # those that wait for NVRTC for minutes.
 part "tests under ASan and UBSan" build_and_test build-asan asan-ubsan -LE 'gpu|slow'

@@ -54,6 +54,19 @@ static void test_created(fixture *f)
     char path[200];
     check_refused(f->path, FA2I_CACHE_READ, FA2_E_NOT_FOUND, "no such database");
     snprintf(path, sizeof path, "%s", inside(f, "new/folders/fa2.db"));
+    /* Only an existing home gets folders, and nobody else's places do. */
+    unsetenv("XDG_CACHE_HOME");
+    setenv("HOME", inside(f, "nobody"), 1);
+    check_refused(path, FA2I_CACHE_WRITE, FA2_E_DATABASE, "there is no folder");
+    check_refused(inside(f, "nobody/.cache/fa2/fa2.db"), FA2I_CACHE_WRITE, FA2_E_DATABASE,
+                  "there is no folder");
+    setenv("HOME", "/", 1);
+    check_refused(path, FA2I_CACHE_WRITE, FA2_E_DATABASE, "there is no folder");
+    check_refused("/nonexistent/x/fa2.db", FA2I_CACHE_WRITE, FA2_E_DATABASE, "no folder");
+    CHECK(access("/nonexistent", F_OK) != 0);
+    setenv("HOME", f->folder, 1);
+    check_refused(inside(f, "../fa2_test_sibling/fa2.db"), FA2I_CACHE_WRITE, FA2_E_DATABASE,
+                  "there is no folder");
     fa2i_cache_close(fixture_open(path));
     CHECK_EQ(mode_of(inside(f, "new")), 0700);
     CHECK_EQ(mode_of(inside(f, "new/folders")), 0700);
@@ -127,6 +140,7 @@ static void test_trust(fixture *f)
     if (geteuid() == 0) {
         CHECK_EQ(chown(f->path, 12345, (gid_t)-1), 0);
         check_refused(f->path, FA2I_CACHE_READ, FA2_E_DATABASE, "belongs to user 12345");
+        CHECK_EQ(chown(f->path, 0, (gid_t)-1), 0);
     } else {
         fprintf(stderr, "skipped, needs root: a database of another user\n");
     }
@@ -244,8 +258,10 @@ static void test_migrations(fixture *f)
 
 /* ---- permissions, as a user whom they bind ---- */
 
-static void check_permissions(fixture *f)
+/* from_root: root.db and open.db are root's, and everybody may write the second. */
+static void check_permissions(fixture *f, bool from_root)
 {
+    char path[200];
     fa2i_cache *cache = NULL;
     fa2i_kernel found = {0};
     const fa2i_kernel kernel = sample_kernel(1);
@@ -259,8 +275,17 @@ static void check_permissions(fixture *f)
     check_refused(f->path, FA2I_CACHE_READ, FA2_E_DATABASE, "permissions");
     CHECK_EQ(chmod(f->path, 0600), 0);
     CHECK_EQ(chmod(f->folder, 0500), 0);
-    check_refused(f->path, FA2I_CACHE_WRITE, FA2_E_DATABASE, "folder is not writable");
+    check_refused(f->path, FA2I_CACHE_WRITE, FA2_E_DATABASE, "that folder is not writable");
     check_refused(inside(f, "other.db"), FA2I_CACHE_WRITE, FA2_E_DATABASE, "cannot create");
+
+    /* chmod is no advice for somebody else's file */
+    if (from_root) {
+        CHECK_EQ(chmod(f->folder, 0700), 0);
+        snprintf(path, sizeof path, "%s", inside(f, "root.db"));
+        check_refused(path, FA2I_CACHE_WRITE, FA2_E_DATABASE, "belongs to user 0; copy");
+        snprintf(path, sizeof path, "%s", inside(f, "open.db"));
+        check_refused(path, FA2I_CACHE_READ, FA2_E_DATABASE, "it belongs to user 0: if you trust");
+    }
 
     /* both journal modes are read where nothing can be written */
     for (int wal = 0; wal < 2; wal++) {
@@ -284,16 +309,20 @@ static void test_permissions(fixture *f)
 {
     enum { NOBODY = 65534 };
     if (geteuid() != 0) {
-        check_permissions(f);
+        check_permissions(f, false);
         return;
     }
     CHECK_EQ(chown(f->folder, NOBODY, NOBODY), 0);
+    write_file(inside(f, "root.db"), "", 0);
+    write_file(inside(f, "open.db"), "", 0);
+    CHECK_EQ(chmod(inside(f, "root.db"), 0644), 0);
+    CHECK_EQ(chmod(inside(f, "open.db"), 0666), 0);
     const pid_t child = fork();
     if (child == 0) {
         if (setgid(NOBODY) != 0 || setuid(NOBODY) != 0)
             _exit(CHECK_SKIP);
         check_failures = 0;
-        check_permissions(f);
+        check_permissions(f, true);
         _exit(check_failures == 0 ? 0 : 1);
     }
     int status = -1;

@@ -3,6 +3,10 @@
 # (one that is there is hidden). Usage: test_cli.sh FA2_TUNE. Exit status 77: no NVRTC, so what compiles
 # was not tested; everything else passed.
 set -u
+[ $# -ge 1 ] || {
+    echo "usage: test_cli.sh FA2_TUNE" >&2
+    exit 2
+}
 tune=$1
 folder=$(mktemp -d) || exit 1
 trap 'rm -rf "$folder"' EXIT
@@ -82,6 +86,10 @@ run 2 build --arch sm_86 --shapes bad.csv
 has err 'bad.csv:2:4: seq_q is "x"; it must be a whole number'
 run 2 build --arch sm_86 --shapes missing.csv
 has err "missing.csv: No such file or directory"
+run 2 build --arch sm_86 --shape hq=8,Sq=512,D=64
+has err 'unknown key "hq", did you mean Hq?'
+run 2 tune --device 0 --device 1
+has err "--device is given twice"
 run 2 show
 has err "show needs --shape"
 run 2 show --json --preset quick
@@ -107,9 +115,13 @@ run 3 --device 0 --preset quick
 run 3 explain --shape Hq=8,Sq=512,D=64 --device 0
 for command in list check gc "show --shape Hq=8,Sq=512,D=64" "export -"; do
     # shellcheck disable=SC2086 # a command and its arguments
-    run 1 $command
+    # As with any other file that was named and is not there.
+    run 2 $command
     empty out
     has err "there is no such database"
+    run 2 $command --db missing.db
+    empty out
+    has err "missing.db: there is no such database"
 done
 rm -f fa2.db # tune may have made one before it asked for the device
 run 0 explain --shape Hq=8,Sq=512,D=64 --arch sm_86
@@ -184,9 +196,9 @@ has out "modelled"
 empty err
 run 0 list --json
 has out '"source":"modelled"'
-run 0 show --shape $shape
+run 1 show --shape $shape # nothing was measured
 has err "nothing was measured for B=1 Hq=2 Hkv=2 Sq=64 Sk=64 D=16"
-run 0 show --shape $shape --json
+run 1 show --shape $shape --json
 run 0 explain --shape $shape --arch sm_86
 has out "ranked by the cost model"
 has out "registers"
@@ -234,6 +246,8 @@ has out "1 with an image"
 export FA2_NVRTC_LIBRARY=/nonexistent/libnvrtc.so
 run 1 build --arch sm_86 --shape $shape
 has err "/nonexistent/libnvrtc.so"
+run 3 devices
+has out "explain --arch"
 head -n -1 rows.jsonl >good.jsonl
 run 0 import good.jsonl --db fourth.db
 has err "not compiled"

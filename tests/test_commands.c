@@ -145,6 +145,14 @@ static void test_list_and_show(void)
     CHECK(good != NULL && bad != NULL && good < bad);
     CHECK_CONTAINS(output, "24 bytes spilled");
     CHECK_CONTAINS(output, "  48 ");
+    /* A problem that nobody tuned: a failure, alone and among others. */
+    char other[] = "Hq=8,Sq=513,D=64";
+    char *unknown[] = {"show", "--shape", other, "--shape", shape, "--db", db, NULL};
+    char *unknown_json[] = {"show", "--json", "--shape", other, "--db", db, NULL};
+    CHECK_EQ(run(fa2i_cmd_show, 7, unknown), FA2I_EXIT_FAILED);
+    CHECK_CONTAINS(output, "24 bytes spilled");
+    CHECK_EQ(run(fa2i_cmd_show, 6, unknown_json), FA2I_EXIT_FAILED);
+    CHECK_EQ(output[0], '[');
 }
 
 int main(void)

@@ -28,14 +28,14 @@ static void test_values(void)
 {
     fa2i_options o = {0};
     CHECK_EQ(parse("--arch sm_86,sm_80 --db=a.db --jobs 3 --budget=2.5 --json --device 1 "
-                   "--shape Hq=1,Sq=8,D=8 --arch sm_100 --arch sm_86 file.jsonl --db b.db",
+                   "--shape Hq=1,Sq=8,D=8 --arch sm_100 --arch sm_86 file.jsonl",
                    ALL, &o),
              FA2_OK);
     CHECK_EQ(o.arch_count, 3);
     CHECK_EQ(o.archs[0], 86);
     CHECK_EQ(o.archs[1], 80);
     CHECK_EQ(o.archs[2], 100);
-    CHECK_STR(o.db, "b.db");
+    CHECK_STR(o.db, "a.db");
     CHECK_STR(o.positional, "file.jsonl");
     CHECK_EQ(o.jobs, 3);
     CHECK_EQ(o.device, 1);
@@ -129,6 +129,9 @@ static void test_wrong_numbers(void)
                  wrong_budgets[i]);
         check_refused(line, FA2I_OPT_BUDGET, message);
     }
+    check_refused("--device 0 --device=1", FA2I_OPT_DEVICE,
+                  "--device is given twice; it takes one value");
+    check_refused("--db a.db --db b.db", FA2I_OPT_DB, "--db is given twice; it takes one value");
     check_refused("--device -1", FA2I_OPT_DEVICE,
                   "--device \"-1\": expected a device number: 0, 1, ...");
 }
@@ -151,7 +154,7 @@ static void test_exit_statuses(void)
     } cases[] = {{FA2_E_INVALID, 2},   {FA2_E_UNSUPPORTED, 2}, {FA2_E_NO_DRIVER, 3},
                  {FA2_E_NO_DEVICE, 3}, {FA2_E_NO_NVRTC, 1},    {FA2_E_COMPILE, 1},
                  {FA2_E_CUDA, 1},      {FA2_E_DATABASE, 1},    {FA2_E_MEMORY, 1},
-                 {FA2_E_GENERATOR, 1}, {FA2_E_IO, 1},          {FA2_E_NOT_FOUND, 1}};
+                 {FA2_E_GENERATOR, 1}, {FA2_E_IO, 1},          {FA2_E_NOT_FOUND, 2}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         CHECK_EQ(fa2i_report_failure(fa2i_fail(cases[i].status, "expected in this test")),
                  cases[i].exit_status);

@@ -160,8 +160,11 @@ static void test_wrong_text(void)
     static const char keys[] =
         "the keys are op, B, Hq, Hkv, Sq, Sk, D, dtype, causal, softcap, window, Wl, Wr";
     char expected[256];
-    snprintf(expected, sizeof expected, "\"H=8\" is not KEY=VALUE; %s", keys);
+    snprintf(expected, sizeof expected, "unknown key \"H\"; %s", keys);
     check_text_refused("H=8,Sq=512,D=64", expected);
+    check_text_refused("hq=1,Sq=512,D=64", "unknown key \"hq\", did you mean Hq?");
+    check_text_refused("Hq=1,SQ=512,D=64", "unknown key \"SQ\", did you mean Sq?");
+    check_text_refused("Hq=1,seq_q=512,D=64", "unknown key \"seq_q\", did you mean Sq?");
     snprintf(expected, sizeof expected, "\"Hq\" is not KEY=VALUE; %s", keys);
     check_text_refused("Hq,Sq=512,D=64", expected);
     check_text_refused("Sq=512,D=64", "Hq is missing; Hq, Sq and D must be given");

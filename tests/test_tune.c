@@ -229,6 +229,7 @@ static void test_fault_and_hang(void)
 static void test_memory(void)
 {
     static const char *const shapes[] = {"B=200000,Hq=64,Sq=4096,D=16", SHAPE_SHORT, NULL};
+    static const char *const large[] = {"B=200000,Hq=64,Sq=4096,D=24", NULL};
     tuned_database database;
     run r;
     tuned_begin(&database);
@@ -237,6 +238,9 @@ static void test_memory(void)
     CHECK_EQ(states(&r, "failed"), 1);
     CHECK_EQ(states(&r, "measured"), 1);
     CHECK_CONTAINS(r.json, "MiB of device memory");
+    tune(&database, large, NULL, &r);
+    CHECK_EQ(r.status, FA2I_EXIT_FAILED);
+    CHECK_EQ(number(&r, "compiled"), 0); /* which would be for nothing */
     tuned_end(&database);
 }
 
@@ -247,7 +251,7 @@ static void test_budget(void)
     run r;
     tuned_begin(&database);
     tune(&database, one_class, "--budget=0.001", &r);
-    CHECK_EQ(r.status, FA2I_EXIT_OK);
+    CHECK_EQ(r.status, FA2I_EXIT_FAILED);
     CHECK_EQ(states(&r, "open"), 3);
     CHECK_EQ(number(&r, "timed"), 0);
     tune(&database, one_class, NULL, &r);
@@ -270,7 +274,7 @@ static void test_budget_compiling(void)
     fake.on_compile = sleep_some;
     tune(&database, one_class, "--budget=1.5", &r);
     fake.on_compile = NULL;
-    CHECK_EQ(r.status, FA2I_EXIT_OK);
+    CHECK_EQ(r.status, FA2I_EXIT_FAILED); /* nothing is measured */
     CHECK_EQ(states(&r, "open"), 3);
     CHECK_EQ(number(&r, "verified"), 0);
     long compiled = number(&r, "compiled");

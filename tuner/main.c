@@ -48,8 +48,9 @@ static const struct command {
      "Shows every winner in the database, by device.\n\n" DB_HELP JSON_HELP},
     {"show", fa2i_cmd_show, "SHAPES [--db FILE] [--json]",
      "every variant tried for a problem, losers and failures too",
-     "Shows what was found out about each variant, fastest first, then the failures.\n\n" SHAPE_HELP
-         DB_HELP JSON_HELP},
+     "Shows what was found out about each variant, fastest first, then the failures. Exit status "
+     "1\n"
+     "when nothing was measured for a problem.\n\n" SHAPE_HELP DB_HELP JSON_HELP},
     {"explain", fa2i_cmd_explain, "SHAPES (--device N | --arch sm_86) [--db FILE] [--json]",
      "which kernel the runtime would take, and why",
      "Shows the kernel, the rule that chose it, the cost model's view of the candidates and what "

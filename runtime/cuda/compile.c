@@ -114,16 +114,22 @@ static void make_key(const char *source, const fa2i_target *target, int version,
     fa2i_key_of(parts, count, ret_key);
 }
 
+void fa2i_compile_key_of(const char *source, const fa2i_target *target, int version,
+                         fa2i_key *ret_key)
+{
+    options o;
+    make_options(target, version, &o);
+    make_key(source, target, version, &o, ret_key);
+}
+
 fa2_status fa2i_compile_key(const char *source, const fa2i_target *target, fa2i_key *ret_key)
 {
     const fa2i_nvrtc_table *nvrtc = NULL;
     fa2_status st = FA2_OK;
-    options o;
     int version = 0;
     FA2_TRY(fa2i_nvrtc_get(&nvrtc));
     FA2_TRY(read_version(nvrtc, &version));
-    make_options(target, version, &o);
-    make_key(source, target, version, &o, ret_key);
+    fa2i_compile_key_of(source, target, version, ret_key);
 done:
     return st;
 }

@@ -20,6 +20,10 @@ fa2_status fa2i_target_for(int arch, bool as_ptx, fa2i_target *ret_target);
 /* The artifact key: hash of source, compiler options, target and NVRTC version. */
 fa2_status fa2i_compile_key(const char *source, const fa2i_target *target, fa2i_key *ret_key);
 
+/* The same for an NVRTC of this version (1000 * major + 10 * minor), which need not be here. */
+void fa2i_compile_key_of(const char *source, const fa2i_target *target, int version,
+                         fa2i_key *ret_key);
+
 /* Compile. A program that the compiler rejects, or breaks on, is FA2_OK with outcome FA2I_OUTCOME_COMPILE_ERROR and
  * the compiler's log: failures are results. One that spills is FA2I_OUTCOME_SPILLED, with its image.
  * *ret_kernel belongs to the caller (fa2i_kernel_done). generator: fa2i_generator_id. */

@@ -159,7 +159,7 @@ static void measure_prepared(cost *c, const char *database)
 static int usage(void)
 {
     fprintf(stderr, "usage: host_cost [--growing] DATABASE [SHAPE]\n");
-    return 1;
+    return 2;
 }
 
 int main(int argc, char **argv)

@@ -8,6 +8,10 @@
 # comes, the run ends by itself with a clear status, the database is sound, and a run without the fault
 # finishes the work.
 set -u
+[ $# -ge 3 ] || {
+    echo "usage: test_tune.sh FA2_TUNE LIBFA2SIM CLIENT" >&2
+    exit 2
+}
 self=$(realpath "$0")
 tune=$1
 export FA2_CUDA_LIBRARY="$2"
@@ -79,6 +83,16 @@ both() {
     has err "1 tuned already"
     run 3 "$tune" --device 2 --shape $shape
     has err "there are 2"
+    # What is tuned needs no compiler; what is not, does.
+    export FA2_NVRTC_LIBRARY=/nonexistent/libnvrtc.so
+    run 0 "$tune" --device 1 --shape $shape
+    has err "1 tuned already"
+    has err "no NVRTC here"
+    run 1 "$tune" --device 1 --shape $shape --shape Hq=2,Sq=48,D=16
+    has err "/nonexistent/libnvrtc.so"
+    run 1 "$tune" --device 0 --shape $shape
+    has err "/nonexistent/libnvrtc.so"
+    unset FA2_NVRTC_LIBRARY
 }
 
 # occasions KIND: how many there were of it, the first kind being 0 (faults.c).

@@ -15,6 +15,7 @@
 #include "runtime/base/text.h"
 #include "tuner/commands/commands.h"
 #include "tuner/commands/database.h"
+#include "tuner/report/progress.h"
 #include "tuner/report/table.h"
 
 /* Open for writing what is there already. */
@@ -166,8 +167,8 @@ int fa2i_cmd_gc(int argc, char **argv)
     FA2_TRY(fa2i_options_parse(argc, argv, FA2I_OPT_DB, &options));
     FA2_TRY(open_existing(options.db, &cache));
     FA2_TRY(fa2i_cache_gc(cache, &images, &bytes));
-    printf("dropped %zu images, %s is %lld bytes smaller\n", images, fa2i_cache_path(cache),
-           (long long)bytes);
+    printf("dropped %zu image%s, %s is %lld bytes smaller\n", images, fa2i_plural(images),
+           fa2i_cache_path(cache), (long long)bytes);
 done:
     fa2i_cache_close(cache);
     fa2i_options_done(&options);

@@ -168,7 +168,14 @@ done:
     return st == FA2_OK ? FA2I_EXIT_OK : fa2i_report_failure(st);
 }
 
-static fa2_status show_problem(fa2i_cache *cache, const fa2_problem *problem)
+static void say_unknown(const fa2i_cache *cache, const fa2_problem *problem)
+{
+    char shape[128];
+    fa2i_problem_format(problem, shape, sizeof shape);
+    fprintf(stderr, "fa2-tune: nothing was measured for %s in %s\n", shape, fa2i_cache_path(cache));
+}
+
+static fa2_status show_problem(fa2i_cache *cache, const fa2_problem *problem, bool *ret_known)
 {
     char shape[128];
     listing l;
@@ -177,10 +184,22 @@ static fa2_status show_problem(fa2i_cache *cache, const fa2_problem *problem)
     printf("%s\n\n", shape);
     const fa2_status st =
         listing_end(&l, fa2i_cache_list_measurements(cache, problem, add_row, &l));
-    if (st == FA2_OK && l.rows == 0)
-        fprintf(stderr, "fa2-tune: nothing was measured for %s in %s\n", shape,
-                fa2i_cache_path(cache));
+    *ret_known = l.rows > 0;
     return st;
+}
+
+static int note_row(void *user, int columns, const char *const *names, const char *const *values)
+{
+    (void)columns, (void)names, (void)values;
+    *(bool *)user = true;
+    return 1; /* one is enough */
+}
+
+static fa2_status show_problem_json(fa2i_cache *cache, const fa2_problem *problem, bool *ret_known)
+{
+    *ret_known = false;
+    const fa2_status st = fa2i_cache_list_measurements(cache, problem, note_row, ret_known);
+    return st == FA2_OK ? fa2i_cache_print_measurements_json(cache, problem, stdout) : st;
 }
 
 int fa2i_cmd_show(int argc, char **argv)
@@ -188,6 +207,7 @@ int fa2i_cmd_show(int argc, char **argv)
     fa2i_options options = {0};
     fa2i_cache *cache = NULL;
     fa2_status st = FA2_OK;
+    int status = FA2I_EXIT_OK;
     FA2_TRY(
         fa2i_options_parse(argc, argv, FA2I_OPT_SHAPES | FA2I_OPT_DB | FA2I_OPT_JSON, &options));
     if (options.shapes.count == 0)
@@ -197,14 +217,20 @@ int fa2i_cmd_show(int argc, char **argv)
         FA2_TRY(fa2i_fail(FA2_E_INVALID, "show --json takes one shape; there are %zu",
                           options.shapes.count));
     FA2_TRY(fa2i_database_open(options.db, FA2I_CACHE_READ, &cache));
-    if (options.json) {
-        FA2_TRY(fa2i_cache_print_measurements_json(cache, options.shapes.items, stdout));
-        goto done;
+    for (size_t i = 0; i < options.shapes.count; i++) {
+        const fa2_problem *problem = &options.shapes.items[i];
+        bool known = false;
+        FA2_TRY(options.json ? show_problem_json(cache, problem, &known)
+                             : show_problem(cache, problem, &known));
+        if (!known) {
+            say_unknown(cache, problem);
+            status = FA2I_EXIT_FAILED;
+        }
     }
-    for (size_t i = 0; i < options.shapes.count; i++)
-        FA2_TRY(show_problem(cache, &options.shapes.items[i]));
 done:
+    if (st != FA2_OK)
+        status = fa2i_report_failure(st);
     fa2i_cache_close(cache);
     fa2i_options_done(&options);
-    return st == FA2_OK ? FA2I_EXIT_OK : fa2i_report_failure(st);
+    return status;
 }

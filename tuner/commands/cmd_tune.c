@@ -42,17 +42,25 @@ static fa2_status read_device(fa2i_tune *tune)
     fa2_status st = FA2_OK;
     const fa2i_cuda_table *cuda = NULL;
     const fa2i_nvrtc_table *nvrtc = NULL;
+    CUdevice handle = 0;
     int major = 0, minor = 0, sim_version = 0;
 
     FA2_TRY(fa2i_cuda_get(&cuda));
     FA2_TRY(fa2i_device_card(cuda, tune->options.device, &tune->card));
     FA2_TRY(fa2i_cuda_check(cuda, cuda->driver_get_version(&tune->driver), "cuDriverGetVersion"));
-    FA2_TRY(fa2i_nvrtc_get(&nvrtc));
-    if (nvrtc->version(&major, &minor) == NVRTC_SUCCESS)
-        tune->nvrtc = 1000 * major + 10 * minor;
+    FA2_TRY(fa2i_cuda_check(cuda, cuda->device_get(&handle, tune->options.device), "cuDeviceGet"));
+    FA2_TRY(fa2i_cuda_check(cuda, cuda->device_total_mem(&tune->memory_bytes, handle),
+                            "cuDeviceTotalMem"));
     if (cuda->sim_version != NULL)
         FA2_TRY(fa2i_cuda_check(cuda, cuda->sim_version(&sim_version), "fa2_sim_version"));
     tune->modelled = sim_version > 0; /* a software device: PTX only */
+    st = fa2i_nvrtc_get(&nvrtc);
+    tune->compiles = st == FA2_OK;
+    if (st == FA2_E_NO_NVRTC) /* what is tuned needs none: fa2i_tune_plan */
+        return FA2_OK;
+    FA2_TRY(st);
+    if (nvrtc->version(&major, &minor) == NVRTC_SUCCESS)
+        tune->nvrtc = 1000 * major + 10 * minor;
     FA2_TRY(fa2i_target_for(tune->card.arch, tune->modelled, &tune->target));
 done:
     return st;
@@ -133,8 +141,11 @@ done:
 }
 
 /* What was not reached of the work that was wanted. */
-static void print_unreached(const fa2i_tune *tune, size_t open)
+static void print_unreached(const fa2i_tune *tune, size_t open, size_t measured)
 {
+    const char *why = fa2i_tune_stopped(tune) ? "interrupted"
+                      : measured == 0 ? "nothing was measured, for the budget was spent before"
+                                      : "the budget is spent";
     size_t uncompiled = 0, unverified = 0;
     for (size_t i = 0; i < tune->kernel_count; i++) {
         const fa2i_tune_kernel *k = &tune->kernels[i];
@@ -143,11 +154,11 @@ static void print_unreached(const fa2i_tune *tune, size_t open)
                       k->kernel.outcome == FA2I_OUTCOME_OK;
     }
     fprintf(stderr,
-            "fa2-tune: %s: %zu variants were not compiled, %zu of those that were are not "
-            "verified, %zu problems are not measured; what was done is in %s, and the same command "
+            "fa2-tune: %s; still to compile: %zu variant%s, to verify: %zu of those that are "
+            "compiled, to measure: %zu problem%s; what was done is in %s, and the same command "
             "goes on from there\n",
-            fa2i_tune_stopped(tune) ? "interrupted" : "the budget is spent", uncompiled, unverified,
-            open, fa2i_cache_path(tune->cache));
+            why, uncompiled, fa2i_plural(uncompiled), unverified, open, fa2i_plural(open),
+            fa2i_cache_path(tune->cache));
 }
 
 /* What it all amounts to, and a word on stderr when the caller must do something. */
@@ -157,10 +168,12 @@ static int exit_status(const fa2i_tune *tune)
     for (size_t i = 0; i < tune->problem_count; i++)
         counts[tune->problems[i].state]++;
     if (counts[FA2I_PROBLEM_OPEN] > 0 || fa2i_tune_stopped(tune))
-        print_unreached(tune, counts[FA2I_PROBLEM_OPEN]);
+        print_unreached(tune, counts[FA2I_PROBLEM_OPEN], counts[FA2I_PROBLEM_MEASURED]);
     if (fa2i_tune_stopped(tune))
         return FA2I_EXIT_INTERRUPTED;
     if (counts[FA2I_PROBLEM_FAILED] > 0)
+        return FA2I_EXIT_FAILED;
+    if (counts[FA2I_PROBLEM_OPEN] > 0 && counts[FA2I_PROBLEM_MEASURED] == 0)
         return FA2I_EXIT_FAILED;
     if (tune->problem_count > 0 && counts[FA2I_PROBLEM_UNSERVED] == tune->problem_count)
         return FA2I_EXIT_USAGE;

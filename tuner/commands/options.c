@@ -2,7 +2,7 @@
  * Options: "--name value" or "--name=value", from one table.
  *
  * - An option that the command does not take is refused with the list of those it takes.
- * - Shapes accumulate in the order given; of any other option the last one counts.
+ * - Shapes and architectures accumulate in the order given; what has one value is given once.
  * - What cannot be read because the caller named it wrongly (a shape file that is not there) is the
  *   caller's mistake: FA2_E_INVALID.
  */
@@ -125,16 +125,17 @@ static const struct option {
     int bit;
     const char *value; /* what it takes; NULL: nothing */
     apply_fn apply;
+    bool once;
 } known[] = {
-    {"--preset", FA2I_OPT_SHAPES, "the name of a preset", apply_preset},
-    {"--shapes", FA2I_OPT_SHAPES, "a shape file", apply_shapes},
-    {"--shape", FA2I_OPT_SHAPES, "a shape: Hq=8,Sq=512,D=64", apply_shape},
-    {"--device", FA2I_OPT_DEVICE, "a device number", apply_device},
-    {"--arch", FA2I_OPT_ARCH, "architectures: sm_86", apply_arch},
-    {"--db", FA2I_OPT_DB, "a database file", apply_db},
-    {"--jobs", FA2I_OPT_JOBS, "a number of threads", apply_jobs},
-    {"--budget", FA2I_OPT_BUDGET, "seconds", apply_budget},
-    {"--json", FA2I_OPT_JSON, NULL, apply_json},
+    {"--preset", FA2I_OPT_SHAPES, "the name of a preset", apply_preset, false},
+    {"--shapes", FA2I_OPT_SHAPES, "a shape file", apply_shapes, false},
+    {"--shape", FA2I_OPT_SHAPES, "a shape: Hq=8,Sq=512,D=64", apply_shape, false},
+    {"--device", FA2I_OPT_DEVICE, "a device number", apply_device, true},
+    {"--arch", FA2I_OPT_ARCH, "architectures: sm_86", apply_arch, false},
+    {"--db", FA2I_OPT_DB, "a database file", apply_db, true},
+    {"--jobs", FA2I_OPT_JOBS, "a number of threads", apply_jobs, true},
+    {"--budget", FA2I_OPT_BUDGET, "seconds", apply_budget, true},
+    {"--json", FA2I_OPT_JSON, NULL, apply_json, false},
 };
 
 enum { KNOWN_COUNT = sizeof known / sizeof *known };
@@ -160,8 +161,9 @@ static const struct option *find_option(const char *arg, size_t bytes, int accep
     return NULL;
 }
 
-/* The option at argv[*index], with its value, which may be the next argument. */
-static fa2_status parse_option(int argc, char **argv, int accepted, int *index,
+/* The option at argv[*index], with its value, which may be the next argument. *given: the options
+ * so far, one bit for each row of the table. */
+static fa2_status parse_option(int argc, char **argv, int accepted, int *index, unsigned *given,
                                fa2i_options *options)
 {
     const char *arg = argv[*index];
@@ -178,6 +180,10 @@ static fa2_status parse_option(int argc, char **argv, int accepted, int *index,
             return fa2i_fail(FA2_E_INVALID, "%s needs a value: %s", option->name, option->value);
         value = argv[++*index];
     }
+    const unsigned bit = 1u << (option - known);
+    if (option->once && (*given & bit) != 0)
+        return fa2i_fail(FA2_E_INVALID, "%s is given twice; it takes one value", option->name);
+    *given |= bit;
     return option->apply(value, options);
 }
 
@@ -197,9 +203,10 @@ fa2_status fa2i_options_parse(int argc, char **argv, int accepted, fa2i_options 
     const int works_through_shapes = FA2I_OPT_SHAPES | FA2I_OPT_JOBS;
     fa2i_options options = {.device = -1};
     fa2_status st = FA2_OK;
+    unsigned given = 0;
     for (int i = 1; i < argc; i++) {
         if (argv[i][0] == '-' && argv[i][1] != '\0')
-            FA2_TRY(parse_option(argc, argv, accepted, &i, &options));
+            FA2_TRY(parse_option(argc, argv, accepted, &i, &given, &options));
         else
             FA2_TRY(parse_positional(argv[0], argv[i], accepted, &options));
     }
@@ -226,6 +233,7 @@ int fa2i_report_failure(fa2_status status)
     switch (status) {
     case FA2_E_INVALID:
     case FA2_E_UNSUPPORTED:
+    case FA2_E_NOT_FOUND: /* the database that was named */
         return FA2I_EXIT_USAGE;
     case FA2_E_NO_DRIVER:
     case FA2_E_NO_DEVICE:

@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 #include "gen/asset.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/text.h"
@@ -276,28 +277,44 @@ static int find_key(fa2i_span name)
     return -1;
 }
 
-static fa2_status no_such_key(fa2i_span pair)
+static bool is_but_for_case(fa2i_span text, const char *word)
+{
+    return text.bytes == strlen(word) && strncasecmp(text.data, word, text.bytes) == 0;
+}
+
+/* FA2_E_INVALID, with the key that was probably meant: in another case, or by its field's name. */
+static fa2_status no_such_key(fa2i_span pair, fa2i_span name)
 {
     char keys[NAMES_CHARS] = "";
     size_t used = 0;
     for (int field = 0; field < FA2I_FIELD_COUNT && used < sizeof keys; field++)
         used += (size_t)snprintf(keys + used, sizeof keys - used, "%s%s", used == 0 ? "" : ", ",
                                  fa2i_fields[field].key);
-    return fa2i_fail(FA2_E_INVALID, "\"%.*s\" is not KEY=VALUE; the keys are %s", (int)pair.bytes,
-                     pair.data, keys);
+    if (name.bytes == pair.bytes)
+        return fa2i_fail(FA2_E_INVALID, "\"%.*s\" is not KEY=VALUE; the keys are %s",
+                         (int)pair.bytes, pair.data, keys);
+    for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
+        const fa2i_field *known = &fa2i_fields[field];
+        if (is_but_for_case(name, known->key) || is_but_for_case(name, known->name))
+            return fa2i_fail(FA2_E_INVALID, "unknown key \"%.*s\", did you mean %s?",
+                             (int)name.bytes, name.data, known->key);
+    }
+    return fa2i_fail(FA2_E_INVALID, "unknown key \"%.*s\"; the keys are %s", (int)name.bytes,
+                     name.data, keys);
 }
 
 /* One KEY=VALUE of --shape. */
 static fa2_status parse_pair(fa2i_span pair, fa2i_problem_text *problem)
 {
     const char *equals = memchr(pair.data, '=', pair.bytes);
-    const size_t bytes = equals == NULL ? pair.bytes : (size_t)(equals - pair.data);
-    const int field = find_key((fa2i_span){pair.data, bytes});
+    const fa2i_span name = {pair.data, equals == NULL ? pair.bytes : (size_t)(equals - pair.data)};
+    const int field = find_key(name);
     if (equals == NULL || field < 0)
-        return no_such_key(pair);
+        return no_such_key(pair, name);
     if (problem->given[field])
         return fa2i_fail(FA2_E_INVALID, "%s is given twice", fa2i_fields[field].key);
-    return fa2i_problem_text_read(problem, field, (fa2i_span){equals + 1, pair.bytes - bytes - 1});
+    return fa2i_problem_text_read(problem, field,
+                                  (fa2i_span){equals + 1, pair.bytes - name.bytes - 1});
 }
 
 static fa2_status parse_text(const char *text, fa2_problem *ret_problem)

@@ -1,6 +1,10 @@
 /*
  * How: on a terminal one line is rewritten, at most ten times a second; elsewhere (a log file) a
- * plain line every five seconds. The time left is the time taken so far, scaled by what is left.
+ * plain line every five seconds.
+ *
+ * The time left. Items are of unknown and different size, so the past only says something about the
+ * rest if it was even: the pace before and after a point in its middle must agree. That point is
+ * the last power of two but one, so two marks are all that is kept of the past.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -12,8 +16,10 @@
 
 #define TERMINAL_INTERVAL_S 0.1
 #define PLAIN_INTERVAL_S    5.0
+#define EVEN                1.5 /* paces may differ by this factor */
+#define TELLING_S           1.0 /* what takes less may be the start of something else */
 
-enum { LINE_BYTES = 512, COLUMNS_DEFAULT = 80 };
+enum { LINE_BYTES = 512, COLUMNS_DEFAULT = 80, TELLING_ITEMS = 8 };
 
 double fa2i_now_s(void)
 {
@@ -40,6 +46,40 @@ void fa2i_progress_begin(fa2i_progress *progress, const char *what, size_t total
                                 .terminal = isatty(STDERR_FILENO) == 1};
 }
 
+void fa2i_progress_count(fa2i_progress *progress, double now)
+{
+    progress->done++;
+    if (progress->total < progress->done)
+        progress->total = progress->done;
+    if ((progress->done & (progress->done - 1)) != 0)
+        return;
+    progress->middle = progress->mark;
+    progress->middle_s = progress->mark_s;
+    progress->mark = progress->done;
+    progress->mark_s = now;
+}
+
+double fa2i_progress_left(const fa2i_progress *progress, double now)
+{
+    if (progress->done < TELLING_ITEMS || now - progress->started_s < TELLING_S)
+        return -1;
+    const double before = (progress->middle_s - progress->started_s) / (double)progress->middle;
+    const double after = (now - progress->middle_s) / (double)(progress->done - progress->middle);
+    if (before > EVEN * after || after > EVEN * before)
+        return -1;
+    return after * (double)(progress->total - progress->done);
+}
+
+void fa2i_progress_drop(fa2i_progress *progress, size_t items)
+{
+    progress->total -= items;
+}
+
+const char *fa2i_plural(size_t count)
+{
+    return count == 1 ? "" : "s";
+}
+
 static void close_line(fa2i_progress *progress)
 {
     if (progress->line_open)
@@ -50,10 +90,11 @@ static void close_line(fa2i_progress *progress)
 static void print_line(fa2i_progress *progress, const char *detail, double now)
 {
     char line[LINE_BYTES];
-    const double taken = now - progress->started_s;
-    const double left = taken / (double)progress->done * (double)(progress->total - progress->done);
-    int used = snprintf(line, sizeof line, "%s %zu/%zu, %.0f s, about %.0f s left", progress->what,
-                        progress->done, progress->total, taken, left);
+    const double left = fa2i_progress_left(progress, now);
+    int used = snprintf(line, sizeof line, "%s %zu/%zu, %.0f s", progress->what, progress->done,
+                        progress->total, now - progress->started_s);
+    if (left >= 0 && used > 0 && (size_t)used < sizeof line)
+        used += snprintf(line + used, sizeof line - (size_t)used, ", about %.0f s left", left);
     if (detail != NULL && used > 0 && (size_t)used < sizeof line)
         snprintf(line + used, sizeof line - (size_t)used, "  %s", detail);
     close_line(progress);
@@ -72,9 +113,7 @@ void fa2i_progress_step(fa2i_progress *progress, const char *detail)
 {
     const double now = fa2i_now_s();
     const double interval = progress->terminal ? TERMINAL_INTERVAL_S : PLAIN_INTERVAL_S;
-    progress->done++;
-    if (progress->total < progress->done)
-        progress->total = progress->done;
+    fa2i_progress_count(progress, now);
     if (now - progress->printed_s >= interval)
         print_line(progress, detail, now);
 }

@@ -48,14 +48,16 @@ static double gain(const fa2i_tune_problem *problem)
 void fa2i_tune_print_start(const fa2i_tune *tune)
 {
     fprintf(stderr,
-            "device %d: %s, sm_%d, %d SMs; driver for CUDA %d.%d, NVRTC %d.%d, code for %s\n",
+            "device %d: %s, sm_%d, %d SMs; driver for CUDA %d.%d, %sNVRTC %d.%d, code for %s\n",
             tune->options.device, tune->card.name, tune->card.arch, tune->card.sm_count,
-            tune->driver / 1000, tune->driver % 1000 / 10, tune->nvrtc / 1000,
+            tune->driver / 1000, tune->driver % 1000 / 10,
+            tune->compiles ? "" : "no NVRTC here; compiled by ", tune->nvrtc / 1000,
             tune->nvrtc % 1000 / 10, tune->target.name);
     fprintf(stderr, "database %s, seed %d\n", fa2i_cache_path(tune->cache), FA2I_TUNE_SEED);
-    fprintf(stderr, "%zu problems, %zu tuned already; %zu variants, %zu wanted now\n",
-            tune->problem_count, count_state(tune, FA2I_PROBLEM_SETTLED), tune->kernel_count,
-            count_needed(tune));
+    fprintf(stderr, "%zu problem%s, %zu tuned already; %zu variant%s, %zu wanted now\n",
+            tune->problem_count, fa2i_plural(tune->problem_count),
+            count_state(tune, FA2I_PROBLEM_SETTLED), tune->kernel_count,
+            fa2i_plural(tune->kernel_count), count_needed(tune));
 }
 
 void fa2i_tune_print_problem(fa2i_tune *tune, const fa2i_tune_problem *problem)

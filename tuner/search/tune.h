@@ -72,8 +72,10 @@ typedef struct fa2i_tune {
     fa2i_generator *generator;
     fa2i_worker *worker; /* NULL until something has to run on the GPU */
     fa2i_card card;
+    size_t memory_bytes; /* of the device */
     fa2i_target target;
     bool modelled; /* the device is software: its times are modelled */
+    bool compiles; /* NVRTC is here; if not, target and nvrtc are those of the stored winners */
     int driver, nvrtc;
     int threads; /* for compiling and for references */
     int64_t device, session;
@@ -91,7 +93,8 @@ typedef struct fa2i_tune {
     size_t outcomes[FA2I_OUTCOME_LAUNCH_ERROR + 1];
 } fa2i_tune;
 
-/* Candidates and keys of all problems, and which of the problems are settled. */
+/* Candidates and keys of all problems, and which of the problems are settled. FA2_E_NO_NVRTC when
+ * there is none and a problem is not settled. */
 fa2_status fa2i_tune_plan(fa2i_tune *tune);
 
 /* Whether a kernel's code can run on this problem: it has code, does not spill (unless all of the
@@ -108,6 +111,9 @@ fa2_status fa2i_tune_verify(fa2i_tune *tune);
 
 /* The seed of test data and of the order of samples: equal runs take equal samples. */
 enum { FA2I_TUNE_SEED = 0xfa2 };
+
+/* The tensors on which a problem is measured. */
+fa2i_case fa2i_tune_case(const fa2_problem *problem);
 
 /* Measure the open problems and store measurements and winners. */
 fa2_status fa2i_tune_time(fa2i_tune *tune);

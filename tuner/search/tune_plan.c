@@ -25,11 +25,11 @@ static fa2_status add_kernel(fa2i_tune *tune, const fa2i_variant *variant, size_
     fa2i_tune_kernel *k = &tune->kernels[tune->kernel_count];
     *k = (fa2i_tune_kernel){.kernel.variant = *variant, .twin = tune->kernel_count};
     fa2_status st = fa2i_generator_source(tune->generator, variant->text, &source);
-    if (st == FA2_OK)
-        st = fa2i_compile_key(source, &tune->target, &k->kernel.key);
-    fa2i_free(source);
-    if (st == FA2_OK)
+    if (st == FA2_OK) {
+        fa2i_compile_key_of(source, &tune->target, tune->nvrtc, &k->kernel.key);
         *ret_index = tune->kernel_count++;
+    }
+    fa2i_free(source);
     return st;
 }
 
@@ -105,9 +105,25 @@ static fa2_status find_settled(fa2i_tune *tune, fa2i_tune_problem *problem, bool
     return find_proven_winner(tune, problem, ret_settled);
 }
 
+/* Known before anything is compiled: more than the device has. What is free is another matter. */
+static bool fits(const fa2i_tune *tune, fa2i_tune_problem *problem)
+{
+    const fa2i_case c = fa2i_tune_case(&problem->problem);
+    const size_t bytes = fa2i_case_bytes(&c);
+    if (bytes <= tune->memory_bytes)
+        return true;
+    problem->state = FA2I_PROBLEM_FAILED;
+    snprintf(problem->message, sizeof problem->message,
+             "needs %.1f MiB of device memory, the device has %.1f MiB", (double)bytes / 0x1p20,
+             (double)tune->memory_bytes / 0x1p20);
+    return false;
+}
+
 static fa2_status plan_problem(fa2i_tune *tune, fa2i_tune_problem *problem)
 {
     bool settled = false;
+    if (!fits(tune, problem))
+        return FA2_OK;
     fa2_status st = find_candidates(tune, problem);
     if (st == FA2_E_UNSUPPORTED) {
         problem->state = FA2I_PROBLEM_UNSERVED;
@@ -127,19 +143,52 @@ static fa2_status plan_problem(fa2i_tune *tune, fa2i_tune_problem *problem)
     return FA2_OK;
 }
 
+/* The compiler of this problem's winner, if it has one. */
+static fa2_status find_compiler(fa2i_tune *tune, const fa2_problem *problem)
+{
+    fa2_status st = FA2_OK;
+    int64_t id = 0;
+    fa2i_winner winner = {0};
+    fa2i_kernel kernel = {0};
+    FA2_TRY(fa2i_cache_problem(tune->cache, problem, &id));
+    FA2_TRY(fa2i_cache_get_winner(tune->cache, tune->device, id, &winner));
+    FA2_TRY(fa2i_cache_get_kernel(tune->cache, &winner.kernel, FA2I_LAUNCH_ABI, false, &kernel));
+    tune->nvrtc = kernel.nvrtc;
+    memcpy(tune->target.name, kernel.target, sizeof tune->target.name);
+    tune->target.ptx = strncmp(kernel.target, "compute_", 8) == 0;
+done:
+    fa2i_kernel_done(&kernel);
+    return st == FA2_E_NOT_FOUND ? FA2_OK : st;
+}
+
+/* Without NVRTC, what is tuned is recognised by the keys that the compiler of the winners gave. */
+static fa2_status borrow_compiler(fa2i_tune *tune)
+{
+    const fa2i_nvrtc_table *nvrtc = NULL;
+    fa2_status st = FA2_OK;
+    for (size_t i = 0; st == FA2_OK && tune->nvrtc == 0 && i < tune->options.shapes.count; i++)
+        st = find_compiler(tune, &tune->options.shapes.items[i]);
+    return st == FA2_OK && tune->nvrtc == 0 ? fa2i_nvrtc_get(&nvrtc)
+                                            : st; /* says what is missing */
+}
+
 fa2_status fa2i_tune_plan(fa2i_tune *tune)
 {
+    const fa2i_nvrtc_table *nvrtc = NULL;
     const fa2i_shapes *shapes = &tune->options.shapes;
     tune->problems = fa2i_alloc_array(shapes->count, sizeof *tune->problems);
     if (tune->problems == NULL)
         return fa2i_fail(FA2_E_MEMORY, "no memory for %zu problems", shapes->count);
     tune->problem_count = shapes->count;
-    for (size_t i = 0; i < shapes->count; i++) {
+    fa2_status st = tune->compiles ? FA2_OK : borrow_compiler(tune);
+    for (size_t i = 0; st == FA2_OK && i < shapes->count; i++) {
         tune->problems[i].problem = shapes->items[i];
-        fa2_status st = plan_problem(tune, &tune->problems[i]);
-        if (st != FA2_OK)
-            return st;
+        st = plan_problem(tune, &tune->problems[i]);
+        if (st == FA2_OK && !tune->compiles && tune->problems[i].state == FA2I_PROBLEM_OPEN)
+            st = fa2i_nvrtc_get(&nvrtc); /* says what is missing */
     }
+    if (st != FA2_OK)
+        return st;
     return FA2_OK;
 }
 

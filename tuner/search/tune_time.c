@@ -38,6 +38,11 @@ typedef struct timing {
     fa2i_search search;
 } timing;
 
+fa2i_case fa2i_tune_case(const fa2_problem *problem)
+{
+    return (fa2i_case){.problem = *problem, .q_magnitude = 1, .seed = FA2I_TUNE_SEED};
+}
+
 /* ---- rows ---- */
 
 static fa2_status put_row(const timing *t, size_t kernel, const fa2i_measurement *row)
@@ -399,9 +404,7 @@ static fa2_status time_problem(fa2i_tune *tune, fa2i_tune_problem *problem)
 {
     fa2_status st = FA2_OK;
     size_t open = 0;
-    timing t = {.tune = tune,
-                .problem = problem,
-                .c = {.problem = problem->problem, .q_magnitude = 1, .seed = FA2I_TUNE_SEED}};
+    timing t = {.tune = tune, .problem = problem, .c = fa2i_tune_case(&problem->problem)};
 
     FA2_TRY(alloc_timing(&t));
     FA2_TRY(gather(&t, false, &open));

@@ -33,7 +33,6 @@ static fa2_status store_verdict(fa2i_tune *tune, size_t index, const fa2i_verifi
     if (verdict->outcome != FA2I_OUTCOME_OK)
         fa2i_note(&tune->progress, "%s: %s: %s", fa2i_outcome_string(verdict->outcome),
                   k->kernel.variant.text, verdict->detail);
-    fa2i_progress_step(&tune->progress, k->kernel.variant.text);
     return fa2i_cache_put_verification(tune->cache, tune->device, &k->kernel.key, verdict);
 }
 
@@ -57,11 +56,12 @@ static fa2_status verify_kernel(fa2i_tune *tune, const fa2i_expected *expected, 
     return FA2_OK;
 }
 
-/* Run all kernels of the group on the present case; those that fail leave it. One whose image the
+/* Run all kernels of the group on the present case; those that fail leave it, and with it the cases
+ * that are left. One whose image the
  * driver refuses stays until the driver has taken another's: then the next case tells. A driver
  * that takes none is to blame itself. */
 static fa2_status verify_all(fa2i_tune *tune, group *g, const fa2i_expected *expected,
-                             const char *name, void *output, fa2i_verification *worst)
+                             const char *name, size_t left, void *output, fa2i_verification *worst)
 {
     fa2i_verification refused = {0};
     size_t kept = 0, refusals = 0;
@@ -74,7 +74,9 @@ static fa2_status verify_all(fa2i_tune *tune, group *g, const fa2i_expected *exp
         fa2_status st = verify_kernel(tune, expected, name, index, output, &verdict, &blame);
         if (st != FA2_OK || blame == FA2I_BLAME_STOP)
             return st;
+        fa2i_progress_step(&tune->progress, tune->kernels[index].kernel.variant.text);
         if (verdict.outcome != FA2I_OUTCOME_OK && blame == FA2I_BLAME_KERNEL) {
+            fa2i_progress_drop(&tune->progress, left);
             st = store_verdict(tune, index, &verdict);
             if (st != FA2_OK)
                 return st;
@@ -94,8 +96,8 @@ static fa2_status verify_all(fa2i_tune *tune, group *g, const fa2i_expected *exp
     return FA2_OK;
 }
 
-/* One case for all kernels of the group. worst: per kernel of tune. */
-static fa2_status verify_case(fa2i_tune *tune, group *g, const fa2i_verify_case *c,
+/* One case for all kernels of the group. left: the cases behind it. worst: per kernel of tune. */
+static fa2_status verify_case(fa2i_tune *tune, group *g, const fa2i_verify_case *c, size_t left,
                               fa2i_verification *worst)
 {
     fa2_status st = FA2_OK;
@@ -107,7 +109,7 @@ static fa2_status verify_case(fa2i_tune *tune, group *g, const fa2i_verify_case 
     output = fa2i_alloc(expected.output_bytes);
     if (output == NULL)
         FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for the outputs of a case"));
-    FA2_TRY(verify_all(tune, g, &expected, c->name, output, worst));
+    FA2_TRY(verify_all(tune, g, &expected, c->name, left, output, worst));
 done:
     fa2i_free(output);
     fa2i_expected_done(&expected);
@@ -124,7 +126,7 @@ static fa2_status verify_group(fa2i_tune *tune, group *g)
     if (worst == NULL)
         FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu verdicts", tune->kernel_count));
     for (size_t i = 0; i < count && g->count > 0 && !fa2i_tune_spent(tune); i++)
-        FA2_TRY(verify_case(tune, g, &cases[i], worst));
+        FA2_TRY(verify_case(tune, g, &cases[i], count - i - 1, worst));
     for (size_t i = 0; i < g->count && !fa2i_tune_spent(tune); i++)
         FA2_TRY(store_verdict(tune, g->kernels[i], &worst[g->kernels[i]]));
 done:
@@ -201,7 +203,8 @@ fa2_status fa2i_tune_verify(fa2i_tune *tune)
 {
     fa2_status st = FA2_OK;
     group *groups = fa2i_alloc_array(tune->problem_count, sizeof *groups);
-    size_t group_count = 0, total = 0;
+    fa2i_verify_case cases[FA2I_VERIFY_CASES_MAX];
+    size_t group_count = 0, total = 0; /* launches: each kernel on each case */
 
     if (groups == NULL)
         FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu problems", tune->problem_count));
@@ -213,7 +216,7 @@ fa2_status fa2i_tune_verify(fa2i_tune *tune)
         if (g->kernels == NULL)
             FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu kernels", tune->kernel_count));
         FA2_TRY(make_group(tune, i, g));
-        total += g->count;
+        total += g->count * fa2i_verify_cases(g->problem, cases);
     }
     if (total > 0) {
         FA2_TRY(fa2i_tune_worker(tune));
