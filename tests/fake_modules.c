@@ -1,7 +1,8 @@
 /*
  * The fake driver's modules and launches, and the format of an image:
  *
- *     fa2 fake image target=sm_86 entry=fwd_sm80 registers=128 local=0 bytes=N sum=HEX\n
+ *     fa2 fake image target=sm_86 entry=fwd_sm80 registers=128 local=0 bytes=N sum=HEX
+ *         .entry fwd_sm80 .entry fwd_sm80_combine\n
  *     N bytes of CUDA text, then a NUL
  *
  * The sum is over the text, so that a damaged image does not load. A module has one function, whose
@@ -27,12 +28,13 @@ char *fake_image_write(const char *entry, const char *target, const char *source
                        int local_bytes)
 {
     const size_t bytes = strlen(source);
-    char *image = malloc(bytes + 256);
+    char *image = malloc(bytes + 512);
     assert(image != NULL);
-    snprintf(image, bytes + 256,
+    snprintf(image, bytes + 512,
              "fa2 fake image target=%.15s entry=%.63s registers=%d local=%d bytes=%zu "
-             "sum=%016llx\n%s",
-             target, entry, registers, local_bytes, bytes, sum_of(source, bytes), source);
+             "sum=%016llx .entry %.63s .entry %.63s_combine\n%s",
+             target, entry, registers, local_bytes, bytes, sum_of(source, bytes), entry, entry,
+             source);
     return image;
 }
 

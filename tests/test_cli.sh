@@ -253,6 +253,30 @@ run 0 import good.jsonl --db fourth.db
 has err "not compiled"
 unset FA2_NVRTC_LIBRARY
 
+# ---- scripts and templates that are no good ----
+mkdir -p bad/gen bad/templates/forward empty/templates/forward
+: >empty/templates/forward/fwd_sm80.cu.in
+export FA2_GEN_PATH="$folder/empty"
+run 1 build --arch sm_86 --shape Hq=2,Sq=640,D=16 --db empty.db
+has err "the code has no entry point fwd_sm80"
+echo 'while true do end' >bad/gen/init.lua
+export FA2_GEN_PATH="$folder/bad"
+run 1 build --arch sm_86 --shape $shape
+has err "the scripts run without end"
+# Within one instruction no script can be stopped; one Ctrl-C ends the process.
+echo 'string.find(string.rep("a", 200), string.rep("a-", 40) .. "b")' >bad/gen/init.lua
+"$tune" build --arch sm_86 --shape $shape >out 2>err &
+build=$!
+sleep 1
+kill -TERM $build
+wait $build
+got=$?
+checks=$((checks + 1))
+ran="build with an endless pattern, then SIGTERM"
+[ "$got" -eq 130 ] || fail "$ran: exit status $got, expected 130"
+has err "did not come to an end by itself"
+unset FA2_GEN_PATH
+
 # ---- Ctrl-C: what was compiled stays, the next run goes on ----
 rm -f fa2.db
 "$tune" build --arch sm_80,sm_86,sm_89 --preset quick --jobs 1 >out 2>err &

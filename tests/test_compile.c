@@ -4,8 +4,10 @@
 #include <stdlib.h>
 #include "check.h"
 #include "fake_cuda.h"
+#include "recipe_fixture.h"
 #include "runtime/base/alloc.h"
 #include "runtime/cuda/compile.h"
+#include "runtime/cuda/image.h"
 
 static const fa2i_variant variant = {.text = "fwd_sm80 d=64"};
 static const fa2i_target sm_86 = {.name = "sm_86"};
@@ -218,6 +220,66 @@ static void test_locale(void)
     fa2i_kernel_done(&kernel);
 }
 
+/* Text without a kernel compiles, and is none; nor is a kernel of another name, or one that is only
+ * declared. */
+static void test_real_entries(bool ptx)
+{
+    static const struct {
+        const char *source;
+        int waves;
+        const char *missing; /* NULL: all are there */
+    } cases[] = {
+        {"", 0, "fwd_sm80:"},
+        {"// extern \"C\" __global__ void fwd_sm80() {}\n", 0, "fwd_sm80:"},
+        {"extern \"C\" __global__ void fwd_sm80_other() {}\n", 0, "fwd_sm80:"},
+        {"extern \"C\" __global__ void fwd_sm80() {}\n", 0, NULL},
+        {"extern \"C\" __global__ void fwd_sm80() {}\n", 2, "fwd_sm80_combine:"},
+        {"extern \"C\" __global__ void fwd_sm80() {}\n"
+         "extern \"C\" __global__ void fwd_sm80_combine() {}\n",
+         2, NULL},
+    };
+    const fa2i_target target = {.name = "compute_86", .ptx = true};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        fa2i_kernel kernel = {0};
+        fa2i_variant asked = variant;
+        asked.recipe = cases[i].waves > 0 ? split_recipe("fwd_sm80", 128, 64, 64, 0, cases[i].waves)
+                                          : plain_recipe("fwd_sm80", 128, 64, 64, 0);
+        CHECK_EQ(fa2i_compile(&asked, cases[i].source, ptx ? &target : &sm_86, "", &kernel),
+                 FA2_OK);
+        CHECK_EQ(kernel.outcome,
+                 cases[i].missing == NULL ? FA2I_OUTCOME_OK : FA2I_OUTCOME_COMPILE_ERROR);
+        CHECK((kernel.image.bytes > 0) == (cases[i].missing == NULL));
+        if (cases[i].missing != NULL) {
+            CHECK_CONTAINS(kernel.log, "the code has no entry point");
+            CHECK_CONTAINS(kernel.log, cases[i].missing);
+        }
+        fa2i_kernel_done(&kernel);
+    }
+}
+
+/* A cubin with any of its bytes changed, or cut anywhere: an answer, and nothing else is read. */
+static void test_real_damage(void)
+{
+    fa2i_kernel kernel = {0};
+    CHECK_EQ(fa2i_compile(&variant, source, &sm_86, "", &kernel), FA2_OK);
+    CHECK(fa2i_image_has_entry(&kernel.image, "fwd_sm80"));
+    CHECK(!fa2i_image_has_entry(&kernel.image, "fwd_sm8"));
+    CHECK(!fa2i_image_has_entry(&kernel.image, "fwd_sm80_combine"));
+    unsigned char *bytes = kernel.image.data;
+    for (size_t i = 0; i < kernel.image.bytes; i++) {
+        const unsigned char was = bytes[i];
+        fa2i_blob cut = {.data = fa2i_alloc(i + 1), .bytes = i};
+        CHECK(cut.data != NULL);
+        memcpy(cut.data, bytes, i); /* a block of its own, so that ASan sees its end */
+        (void)fa2i_image_has_entry(&cut, "fwd_sm80");
+        fa2i_blob_done(&cut);
+        bytes[i] = (unsigned char)(was + 1 + i % 255);
+        (void)fa2i_image_has_entry(&kernel.image, "fwd_sm80");
+        bytes[i] = was;
+    }
+    fa2i_kernel_done(&kernel);
+}
+
 static void test_real_results(void)
 {
     static const char wrong[] = "extern \"C\" __global__ void fwd_sm80() { undefined_name = 1; }\n";
@@ -294,6 +356,9 @@ int main(void)
         fprintf(stderr, "real compilation is not tested: %s\n", fa2_last_message());
         return check_done() == 0 ? CHECK_SKIP : 1;
     }
+    test_real_entries(false);
+    test_real_entries(true);
+    test_real_damage();
     test_real_results();
     test_real_spill();
     test_real_ptx();

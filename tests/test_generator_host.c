@@ -1,6 +1,8 @@
 /* The host of the scripts: golden config blocks, determinism, overrides through FA2_GEN_PATH, and
  * running out of memory anywhere. FA2_UPDATE_GOLDEN=1 writes the golden files anew. */
 #include <locale.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include "generator_fixture.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/status.h"
@@ -170,6 +172,135 @@ static void test_no_memory(void)
     generator_path(NULL);
 }
 
+/* ---- scripts that mean no good ---- */
+
+static char root[] = "/tmp/fa2_test_generator_XXXXXX";
+
+static const char *inside(const char *name)
+{
+    static char path[256];
+    snprintf(path, sizeof path, "%s/%s", root, name);
+    return path;
+}
+
+/* gen/init.lua of the folder becomes this. */
+static void write_init(const char *text)
+{
+    FILE *file = fopen(inside("gen/init.lua"), "w");
+    CHECK(file != NULL && fputs(text, file) >= 0 && fclose(file) == 0);
+}
+
+/* Creating a generator, or asking it for candidates, fails with these words. */
+static void check_stopped(const char *script, const char *said)
+{
+    fa2i_generator *generator = NULL;
+    fa2i_variant *list = NULL;
+    size_t count = 0;
+    const fa2_problem problem = problem_of(64, FA2_FP16, 0, 64);
+    const fa2i_card card = {.name = "card", .arch = 80};
+    write_init(script);
+    fa2_status st = fa2i_generator_create(&generator);
+    if (st == FA2_OK)
+        st = fa2i_generator_candidates(generator, &problem, &card, &list, &count);
+    CHECK_EQ(st, FA2_E_GENERATOR);
+    CHECK_CONTAINS(fa2_last_message(), said);
+    CHECK(list == NULL);
+    fa2i_free(list);
+    fa2i_generator_destroy(generator);
+}
+
+static void test_without_end(void)
+{
+    static const char steps[] = "run without end", bytes[] = "grow without end";
+    check_stopped("while true do end", steps);
+    check_stopped("return {candidates = function() for i = 1, 9e15 do end end}", steps);
+    check_stopped("local function loop() while true do end end\n"
+                  "while true do pcall(loop) end",
+                  steps);
+    check_stopped("local t = {} for i = 1, 1e9 do t[i] = i end", bytes);
+    check_stopped("local s = string.rep('x', 1e9)", bytes);
+    check_stopped("while true do pcall(string.rep, 'x', 1e9) end", bytes);
+    check_stopped("setmetatable({}, {__gc = function() while true do end end}) return {}",
+                  "there is no __gc here");
+    check_stopped("return setmetatable({}, {__index = function(t, k) return t[k] end})",
+                  "C stack overflow");
+}
+
+/* A variant like any other but for what `change` does to it. */
+static void check_answer(const char *change, const char *said)
+{
+    char script[1024];
+    snprintf(
+        script, sizeof script,
+        "local v = {text = 'fwd_x d=64', kind = {dtype = 'fp16', head_dim = 64}, cost_us = 1,\n"
+        "           recipe = 'op=forward abi=2 rows=64 keys=32; fwd_x role=main threads=128 '\n"
+        "                    .. 'smem=0 blocks=row_tiles'}\n"
+        "local list = {v}\n"
+        "%s\n"
+        "return {candidates = function() return list end}\n",
+        change);
+    if (said != NULL) {
+        check_stopped(script, said);
+        return;
+    }
+    write_init(script);
+    const fa2_problem problem = problem_of(64, FA2_FP16, 0, 64);
+    const fa2i_card card = {.name = "card", .arch = 80};
+    fa2i_generator *generator = open_generator();
+    fa2i_variant *list = NULL;
+    size_t count = 0;
+    CHECK_EQ(fa2i_generator_candidates(generator, &problem, &card, &list, &count), FA2_OK);
+    CHECK_EQ(count, 1);
+    fa2i_free(list);
+    fa2i_generator_destroy(generator);
+}
+
+static void test_answers(void)
+{
+    check_answer("", NULL);
+    check_answer("v.recipe = v.recipe:gsub('rows=64', 'rows=0')", "rows is 0; it must be from 1");
+    check_answer("v.recipe = v.recipe:gsub('keys=32', 'keys=0')", "keys is 0; it must be from 1");
+    check_answer("v.recipe = v.recipe:gsub('=128', '=2048')", "threads is 2048; it must be");
+    check_answer("v.recipe = nil", "field 'recipe' is no string");
+    check_answer("v.kind.head_dim = (1 << 32) + 64", "'head_dim' is 4294967360; it must be");
+    check_answer("v.cost_us = 0 / 0", "the cost of 'fwd_x d=64' is");
+    check_answer("v.cost_us = math.huge", "the cost of 'fwd_x d=64' is");
+    check_answer("v.cost_us = -9.9e9", "the cost of 'fwd_x d=64' is");
+    check_answer("v.text = '../fwd d=64'", "does not begin with the name of a family");
+    check_answer("list[1] = nil", "there are 0 candidates");
+    check_answer("list = setmetatable({}, {__len = function() return 1 << 60 end})",
+                 "there are 1152921504606846976 candidates");
+}
+
+/* What is no regular file is not read: it may have no end, or never begin. */
+static void test_no_files(void)
+{
+    fa2i_generator *generator = NULL;
+    CHECK_EQ(mkfifo(inside("gen/pipe.lua"), 0600), 0);
+    CHECK_EQ(fa2i_generator_create(&generator), FA2_E_GENERATOR);
+    CHECK_CONTAINS(fa2_last_message(), "gen/pipe.lua is no regular file");
+    CHECK_EQ(remove(inside("gen/pipe.lua")), 0);
+    CHECK_EQ(symlink("/dev/zero", inside("gen/zero.lua")), 0);
+    CHECK_EQ(fa2i_generator_create(&generator), FA2_E_GENERATOR);
+    CHECK_CONTAINS(fa2_last_message(), "gen/zero.lua is no regular file");
+    CHECK_EQ(remove(inside("gen/zero.lua")), 0);
+    CHECK(generator == NULL);
+}
+
+static void test_hostile(void)
+{
+    CHECK(mkdtemp(root) != NULL);
+    CHECK_EQ(mkdir(inside("gen"), 0700), 0);
+    setenv("FA2_GEN_PATH", root, 1);
+    test_without_end();
+    test_answers();
+    test_no_files();
+    generator_path(NULL);
+    CHECK_EQ(remove(inside("gen/init.lua")), 0);
+    CHECK_EQ(rmdir(inside("gen")), 0);
+    CHECK_EQ(rmdir(root), 0);
+}
+
 int main(void)
 {
     generator_path(NULL);
@@ -177,5 +308,6 @@ int main(void)
     test_determinism();
     test_override();
     test_no_memory();
+    test_hostile();
     return check_done();
 }

@@ -16,6 +16,7 @@
 #include "runtime/base/status.h"
 #include "runtime/cuda/compile.h"
 #include "runtime/cuda/cuda_api.h"
+#include "runtime/cuda/image.h"
 
 enum { ARCH_MAX = 999, ARCHS_MAX = 64, OPTIONS_MAX = 8, NO_CACHE_SINCE = 12090 };
 
@@ -222,18 +223,34 @@ static void read_usage(fa2i_kernel *kernel)
         kernel->outcome = FA2I_OUTCOME_SPILLED;
 }
 
-/* Put what NVRTC calls a failure before its log, which may be empty. */
-static fa2_status name_failure(const fa2i_nvrtc_table *nvrtc, nvrtcResult result, char **log)
+/* Put a sentence before the log, which may be empty. */
+static fa2_status put_before_log(const char *sentence, char **log)
 {
-    const char *name = nvrtc->get_error_string(result);
     const char *said = *log != NULL ? *log : "no log";
-    const size_t bytes = strlen(name) + strlen(said) + sizeof ": ";
-    char *named = fa2i_alloc(bytes);
-    if (named == NULL)
+    const size_t bytes = strlen(sentence) + strlen(said) + sizeof ": ";
+    char *both = fa2i_alloc(bytes);
+    if (both == NULL)
         return fa2i_fail(FA2_E_MEMORY, "out of memory for a compiler log of %zu bytes", bytes);
-    snprintf(named, bytes, "%s: %s", name, said);
+    snprintf(both, bytes, "%s: %s", sentence, said);
     fa2i_free(*log);
-    *log = named;
+    *log = both;
+    return FA2_OK;
+}
+
+/* Code that lacks an entry point of the recipe is none: a template without a kernel compiles well. */
+static fa2_status check_entries(fa2i_kernel *kernel)
+{
+    const fa2i_recipe *recipe = &kernel->variant.recipe;
+    for (int i = 0; i < recipe->step_count; i++) {
+        char sentence[FA2I_ENTRY_CHARS + 64];
+        if (fa2i_image_has_entry(&kernel->image, recipe->steps[i].entry))
+            continue;
+        snprintf(sentence, sizeof sentence, "the code has no entry point %s",
+                 recipe->steps[i].entry);
+        fa2i_blob_done(&kernel->image);
+        kernel->outcome = FA2I_OUTCOME_COMPILE_ERROR;
+        return put_before_log(sentence, &kernel->log);
+    }
     return FA2_OK;
 }
 
@@ -256,10 +273,11 @@ static fa2_status run(const fa2i_nvrtc_table *nvrtc, nvrtcProgram program, const
         /* Errors inside the compiler, too: they come with the source, and come again. */
         kernel->outcome = FA2I_OUTCOME_COMPILE_ERROR;
         if (result != NVRTC_ERROR_COMPILATION)
-            FA2_TRY(name_failure(nvrtc, result, &kernel->log));
+            FA2_TRY(put_before_log(nvrtc->get_error_string(result), &kernel->log));
     } else {
         FA2_TRY(take_image(nvrtc, program, ptx, &kernel->image));
         read_usage(kernel);
+        FA2_TRY(check_entries(kernel));
     }
 done:
     return st;

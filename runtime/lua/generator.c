@@ -5,12 +5,15 @@
  */
 #include "runtime/lua/generator.h"
 
+#include <math.h>
 #include <string.h>
 #include <lauxlib.h>
 #include "runtime/base/alloc.h"
 #include "runtime/base/status.h"
 #include "runtime/base/text.h"
 #include "runtime/lua/lua_host.h"
+
+enum { CANDIDATES_MAX = 1 << 20 };
 
 struct fa2i_generator {
     fa2i_lua_host host;
@@ -156,6 +159,20 @@ static int64_t get_integer(lua_State *L, const char *field)
     return value;
 }
 
+static int to_int(lua_State *L, const char *field, lua_Integer value, int least, int most)
+{
+    if (value < least || value > most)
+        luaL_error(L, "field '%s' is %I; it must be from %d to %d", field, (LUAI_UACINT)value,
+                   least, most);
+    return (int)value;
+}
+
+/* The same within bounds. */
+static int get_number(lua_State *L, const char *field, int least, int most)
+{
+    return to_int(L, field, get_integer(L, field), least, most);
+}
+
 /* The same for strings, copied; a Lua error if it does not fit. */
 static void get_string(lua_State *L, const char *field, char *out, size_t out_bytes)
 {
@@ -187,7 +204,7 @@ static void set_kind(lua_State *L, fa2_problem *kind, const char *name)
             continue;
         int32_t value = 0;
         if (fa2i_fields[field].type == FA2I_TYPE_INT)
-            value = (int32_t)luaL_checkinteger(L, -1);
+            value = to_int(L, name, luaL_checkinteger(L, -1), INT32_MIN, INT32_MAX);
         else if (!fa2i_field_parse_word(field, luaL_checkstring(L, -1), &value))
             luaL_error(L, "'%s' is no %s", lua_tostring(L, -1), name);
         if (fa2i_field_check(field, value) != FA2_OK)
@@ -213,11 +230,21 @@ static void get_class(lua_State *L, char out[FA2I_CLASS_CHARS])
     fa2i_problem_class(&kind, out);
 }
 
+/* The first word names the family, an entry point of the code and a file. */
+static void check_family(lua_State *L, const char *text)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789_";
+    const size_t length = strspn(text, letters);
+    if (length == 0 || (text[length] != ' ' && text[length] != '\0'))
+        luaL_error(L, "the variant '%s' does not begin with the name of a family", text);
+}
+
 static void get_variant(lua_State *L, fa2i_variant *variant)
 {
     char recipe[FA2I_RECIPE_CHARS];
     variant->cost_us = 0;
     get_string(L, "text", variant->text, sizeof variant->text);
+    check_family(L, variant->text);
     get_string(L, "recipe", recipe, sizeof recipe);
     if (fa2i_recipe_parse(recipe, &variant->recipe) != FA2_OK)
         luaL_error(L, "%s: %s", variant->text, fa2_last_message());
@@ -229,6 +256,8 @@ static void get_candidate(lua_State *L, fa2i_variant *variant)
     get_variant(L, variant);
     lua_getfield(L, -1, "cost_us");
     variant->cost_us = luaL_checknumber(L, -1);
+    if (!isfinite(variant->cost_us) || variant->cost_us <= 0)
+        luaL_error(L, "the cost of '%s' is %f us", variant->text, variant->cost_us);
     lua_pop(L, 1);
 }
 
@@ -242,7 +271,11 @@ static int body_candidates(lua_State *L)
     if (refused(L, c, FA2_E_UNSUPPORTED))
         return 0;
     lua_pop(L, 1);
-    const size_t count = (size_t)luaL_len(L, -1);
+    const lua_Integer length = luaL_len(L, -1);
+    if (length < 1 || length > CANDIDATES_MAX)
+        return luaL_error(L, "there are %I candidates; there must be from 1 to %d", length,
+                          CANDIDATES_MAX);
+    const size_t count = (size_t)length;
     c->variants = fa2i_alloc_array(count, sizeof *c->variants);
     if (c->variants == NULL) {
         c->status = fa2i_fail(FA2_E_MEMORY, "out of memory for %zu variants", count);
@@ -371,6 +404,8 @@ static int body_cost(lua_State *L)
         return 0;
     lua_pop(L, 1);
     c->us = luaL_checknumber(L, -1);
+    if (!isfinite(c->us) || c->us <= 0)
+        return luaL_error(L, "the cost of '%s' is %f us", c->text, c->us);
     return 0;
 }
 
@@ -401,12 +436,12 @@ static int body_card(lua_State *L)
         return 0;
     lua_pop(L, 1);
     get_string(L, "name", c->ret_card.name, sizeof c->ret_card.name);
-    c->ret_card.arch = (int)get_integer(L, "arch");
-    c->ret_card.sm_count = (int)get_integer(L, "sm_count");
-    c->ret_card.smem_block_bytes = (int)get_integer(L, "smem_block_bytes");
-    c->ret_card.smem_sm_bytes = (int)get_integer(L, "smem_sm_bytes");
+    c->ret_card.arch = get_number(L, "arch", 1, INT32_MAX);
+    c->ret_card.sm_count = get_number(L, "sm_count", 1, INT32_MAX);
+    c->ret_card.smem_block_bytes = get_number(L, "smem_block_bytes", 1, INT32_MAX);
+    c->ret_card.smem_sm_bytes = get_number(L, "smem_sm_bytes", 1, INT32_MAX);
     c->ret_card.l2_bytes = get_integer(L, "l2_bytes");
-    c->ret_card.clock_khz = (int)get_integer(L, "clock_khz");
+    c->ret_card.clock_khz = get_number(L, "clock_khz", 1, INT32_MAX);
     c->ret_card.bandwidth_bytes = get_integer(L, "bandwidth_bytes");
     return 0;
 }

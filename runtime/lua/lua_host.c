@@ -2,6 +2,8 @@
  * - Scripts see base, table, string and math without what reads files, prints, depends on addresses
  *   or is random; load takes text only; require knows the host's files only.
  * - The stack is as high after a run as before it.
+ * - A limit that was met stays met until the run ends: from then on every instruction fails, so that
+ *   a script that catches errors cannot go on. Finalisers (__gc) run without hooks and are refused.
  */
 #include "runtime/lua/lua_host.h"
 
@@ -15,17 +17,61 @@
 static const char modules_key[] = "fa2.modules"; /* name -> module; true while it is being loaded */
 static const char init_key[] = "fa2.init";       /* the module gen/init.lua */
 
+static void on_tick(lua_State *L, lua_Debug *event);
+
+static void meet_limit(fa2i_lua_host *host, fa2i_lua_limit limit)
+{
+    host->limit = limit;
+    lua_sethook(host->lua, on_tick, LUA_MASKCOUNT, 1);
+}
+
 static void *allocate(void *user, void *block, size_t old_bytes, size_t bytes)
 {
     fa2i_lua_host *host = user;
-    (void)old_bytes;
+    const size_t held = block == NULL ? 0 : old_bytes; /* else it is a type, not a size */
     if (bytes == 0) {
         fa2i_free(block);
+        host->bytes -= held;
+        return NULL;
+    }
+    if (bytes > held && bytes - held > FA2I_LUA_BYTES_MAX - host->bytes) {
+        meet_limit(host, FA2I_LUA_BYTES);
         return NULL;
     }
     void *grown = fa2i_realloc(block, bytes);
     host->out_of_memory = host->out_of_memory || grown == NULL;
+    if (grown != NULL)
+        host->bytes += bytes - held;
     return grown;
+}
+
+/* Lua calls it after every FA2I_LUA_TICK instructions, and after each behind a limit. */
+static void on_tick(lua_State *L, lua_Debug *event)
+{
+    void *user = NULL;
+    (void)event;
+    (void)lua_getallocf(L, &user);
+    fa2i_lua_host *host = user;
+    if (host->limit == FA2I_LUA_WITHIN && ++host->ticks < FA2I_LUA_TICKS_MAX)
+        return;
+    if (host->limit == FA2I_LUA_WITHIN)
+        meet_limit(host, FA2I_LUA_STEPS);
+    luaL_error(L, "the scripts met a limit");
+}
+
+/* setmetatable(table, metatable), without finalisers. Upvalue 1: Lua's own. */
+static int host_setmetatable(lua_State *L)
+{
+    if (lua_istable(L, 2)) {
+        lua_pushliteral(L, "__gc");
+        lua_rawget(L, 2);
+        luaL_argcheck(L, lua_isnil(L, -1), 2, "there is no __gc here");
+        lua_pop(L, 1);
+    }
+    lua_pushvalue(L, lua_upvalueindex(1));
+    lua_insert(L, 1);
+    lua_call(L, lua_gettop(L) - 1, 1);
+    return 1;
 }
 
 /* load(text, chunk name, "t", environment): Lua's own, without binary chunks, which can crash it.
@@ -112,6 +158,9 @@ static int body_setup(lua_State *L)
         luaL_requiref(L, libraries[i].name, libraries[i].func, 1);
         lua_pop(L, 1);
     }
+    lua_getglobal(L, "setmetatable");
+    lua_pushcclosure(L, host_setmetatable, 1);
+    lua_setglobal(L, "setmetatable");
     lua_pushglobaltable(L);
     remove_fields(L, base);
     lua_getglobal(L, LUA_MATHLIBNAME);
@@ -138,6 +187,16 @@ static int add_traceback(lua_State *L)
     return 1;
 }
 
+static fa2_status over_limit(const fa2i_lua_host *host)
+{
+    if (host->limit == FA2I_LUA_STEPS)
+        return fa2i_fail(FA2_E_GENERATOR,
+                         "the scripts run without end: stopped after %.0f million instructions",
+                         1e-6 * FA2I_LUA_TICK * FA2I_LUA_TICKS_MAX);
+    return fa2i_fail(FA2_E_GENERATOR, "the scripts grow without end: stopped at %d MiB",
+                     FA2I_LUA_BYTES_MAX >> 20);
+}
+
 fa2_status fa2i_lua_host_run(fa2i_lua_host *host, lua_CFunction body, void *argument)
 {
     lua_State *L = host->lua;
@@ -145,10 +204,18 @@ fa2_status fa2i_lua_host_run(fa2i_lua_host *host, lua_CFunction body, void *argu
     const int top = lua_gettop(L);
     const locale_t outer = uselocale(host->c_locale);
     host->out_of_memory = false;
+    host->limit = FA2I_LUA_WITHIN;
+    host->ticks = 0;
+    lua_sethook(L, on_tick, LUA_MASKCOUNT, FA2I_LUA_TICK);
     lua_pushcfunction(L, add_traceback);
     lua_pushcfunction(L, body);
     lua_pushlightuserdata(L, argument);
-    if (lua_pcall(L, 1, 0, top + 1) != LUA_OK) {
+    const int result = lua_pcall(L, 1, 0, top + 1);
+    lua_sethook(L, NULL, 0, 0);
+    if (result != LUA_OK && host->limit != FA2I_LUA_WITHIN) {
+        st = over_limit(host);
+        lua_pop(L, 1);
+    } else if (result != LUA_OK) {
         const char *message = lua_tostring(L, -1);
         st = fa2i_fail(FA2_E_GENERATOR, "%s", message == NULL ? "unknown error" : message);
         lua_pop(L, 1);

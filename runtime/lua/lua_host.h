@@ -4,7 +4,7 @@
  * C code that touches the state is a body: a lua_CFunction with one argument, a light userdata,
  * that fa2i_lua_host_run calls. Only inside a body may Lua errors be raised; what a body allocates
  * outside Lua must be reachable from its argument, since Lua may jump out of it. The locale is C
- * meanwhile: Lua formats numbers. One host must not be used by two threads at once.
+ * meanwhile: Lua formats numbers. Scripts are stopped that run or grow without end. One host must not be used by two threads at once.
  */
 #ifndef FA2I_LUA_HOST_H
 #define FA2I_LUA_HOST_H
@@ -13,11 +13,19 @@
 #include <lua.h>
 #include "runtime/lua/generator_files.h"
 
+/* What a run may take: some thirty times what the dearest one does, and a few seconds. */
+enum { FA2I_LUA_TICK = 100000, FA2I_LUA_TICKS_MAX = 2500, FA2I_LUA_BYTES_MAX = 1 << 28 };
+
+typedef enum fa2i_lua_limit { FA2I_LUA_WITHIN, FA2I_LUA_STEPS, FA2I_LUA_BYTES } fa2i_lua_limit;
+
 typedef struct fa2i_lua_host {
     lua_State *lua;
     locale_t c_locale;
     fa2i_generator_files files;
-    bool out_of_memory; /* a request failed in the current run, whatever a script made of it */
+    bool out_of_memory;   /* a request failed in the current run, whatever a script made of it */
+    size_t bytes;         /* that Lua holds */
+    long ticks;           /* of FA2I_LUA_TICK instructions, in the current run */
+    fa2i_lua_limit limit; /* that the current run met */
 } fa2i_lua_host;
 
 /* Read the files, open the state, load gen/init.lua. *ret_host must be zeroed and must not move
@@ -26,7 +34,8 @@ typedef struct fa2i_lua_host {
 fa2_status fa2i_lua_host_open(fa2i_lua_host *ret_host);
 void fa2i_lua_host_done(fa2i_lua_host *host); /* zeroed objects are fine */
 
-/* Call body(argument). FA2_E_GENERATOR with message and traceback when it raises a Lua error. */
+/* Call body(argument). FA2_E_GENERATOR with message and traceback when it raises a Lua error, or
+ * with the limit that it met. */
 fa2_status fa2i_lua_host_run(fa2i_lua_host *host, lua_CFunction body, void *argument);
 
 /* For bodies: push the function gen/init.lua exports as `name`. */

@@ -1,24 +1,50 @@
 /*
  * The only globals that change: a signal handler has no other place to write to. The deadline is a
  * timer and not a look at the clock, so that it also reaches threads that only know a flag.
+ *
+ * The same timer ends a process that does not look at the flag: some C code (a pattern of a script
+ * that takes exponential time, a driver that hangs) comes back to nobody who could.
  */
 #include <string.h>
 #include <sys/time.h>
+#include <unistd.h>
+#include "tuner/commands/commands.h"
 #include "tuner/commands/interrupt.h"
+
+enum { GRACE_S = 10 };
 
 static volatile sig_atomic_t interrupted;
 static volatile sig_atomic_t spent; /* the time is up, or interrupted */
+
+static void on_alarm(int number)
+{
+    static const char said[] =
+        "\nfa2-tune: interrupted, and did not come to an end by itself; what "
+        "was reported as done is kept\n";
+    (void)number;
+    spent = 1;
+    if (!interrupted)
+        return;
+    (void)!write(STDERR_FILENO, said, sizeof said - 1);
+    _exit(FA2I_EXIT_INTERRUPTED);
+}
+
+static void watch_alarm(void)
+{
+    struct sigaction action;
+    memset(&action, 0, sizeof action);
+    action.sa_handler = on_alarm;
+    action.sa_flags = SA_RESTART;
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGALRM, &action, NULL);
+}
 
 static void on_signal(int number)
 {
     (void)number;
     interrupted = spent = 1;
-}
-
-static void on_alarm(int number)
-{
-    (void)number;
-    spent = 1;
+    watch_alarm();
+    alarm(GRACE_S);
 }
 
 const volatile sig_atomic_t *fa2i_interrupt_watch(void)
@@ -41,12 +67,9 @@ const volatile sig_atomic_t *fa2i_interrupt_deadline(double seconds)
 {
     const struct itimerval none = {.it_value.tv_sec = 0};
     struct itimerval timer = {.it_value.tv_sec = (time_t)(seconds < 1e9 ? seconds : 1e9)};
-    struct sigaction action;
-    memset(&action, 0, sizeof action);
-    action.sa_handler = on_alarm;
-    action.sa_flags = SA_RESTART;
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGALRM, &action, NULL);
+    if (interrupted) /* the timer has its purpose */
+        return &spent;
+    watch_alarm();
     if (seconds < 1e9)
         timer.it_value.tv_usec = (suseconds_t)((seconds - (double)timer.it_value.tv_sec) * 1e6);
     if (seconds > 0 && timer.it_value.tv_sec == 0 && timer.it_value.tv_usec == 0)

@@ -1,7 +1,8 @@
 /*
  * Ctrl-C, SIGTERM and SIGHUP as a flag: the command finishes the step it is in, keeps what is done,
- * and exits with FA2I_EXIT_INTERRUPTED. A second Ctrl-C kills the program as usual (everything that
- * was reported as done is in the database: each write is one transaction).
+ * and exits with FA2I_EXIT_INTERRUPTED. If that takes longer than 10 seconds the process ends where
+ * it is, with the same status; a second Ctrl-C kills it at once, as usual (everything that was
+ * reported as done is in the database: each write is one transaction).
  */
 #ifndef FA2I_INTERRUPT_H
 #define FA2I_INTERRUPT_H
