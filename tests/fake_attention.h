@@ -22,11 +22,12 @@
 #include <time.h>
 #include <unistd.h>
 #include "fake_cuda.h"
-#include "tuner/judge/reference.h"
+#include "tuner/judge/attention.h"
+#include "tuner/judge/number.h"
 
+/* problem: what is compiled into it. */
 typedef struct attention_kernel {
-    int head_dim, causal;
-    fa2_dtype dtype;
+    fa2_problem problem;
     bool wrong;
 } attention_kernel;
 
@@ -41,22 +42,24 @@ static inline float *attention_read(const attention_kernel *kernel, uint64_t bas
                                     const int64_t stride[3], int b, int rows, int h)
 {
     const uint16_t *from = (const uint16_t *)(uintptr_t)base + b * stride[0] + h * stride[2];
-    size_t head_dim = (size_t)kernel->head_dim;
+    size_t head_dim = (size_t)kernel->problem.head_dim;
     float *to = malloc((size_t)rows * head_dim * sizeof *to);
     for (size_t i = 0; i < (size_t)rows; i++)
         for (size_t d = 0; d < head_dim; d++)
             to[i * head_dim + d] =
-                fa2i_from_bits(kernel->dtype, from[(int64_t)i * stride[1] + (int64_t)d]);
+                fa2i_from_bits(kernel->problem.dtype, from[(int64_t)i * stride[1] + (int64_t)d]);
     return to;
 }
 
-/* One row by online softmax: acc becomes O, the result is LSE. */
-static inline float attention_row(int head_dim, float scale, int keys, const float *q,
+/* One row by online softmax over these keys: acc becomes O, the result is LSE. */
+static inline float attention_row(int head_dim, float scale, fa2i_keys keys, const float *q,
                                   const float *k, const float *v, float *acc)
 {
     float sum = 0, largest = -INFINITY;
     memset(acc, 0, (size_t)head_dim * sizeof *acc);
-    for (int j = 0; j < keys; j++, k += head_dim, v += head_dim) {
+    k += keys.first * head_dim;
+    v += keys.first * head_dim;
+    for (int j = keys.first; j < keys.end; j++, k += head_dim, v += head_dim) {
         float score = 0;
         for (int d = 0; d < head_dim; d++)
             score += q[d] * k[d];
@@ -67,9 +70,9 @@ static inline float attention_row(int head_dim, float scale, int keys, const flo
             acc[d] = acc[d] * keep + weight * v[d];
         largest = above;
     }
-    for (int d = 0; d < head_dim && keys > 0; d++)
+    for (int d = 0; d < head_dim && keys.end > keys.first; d++)
         acc[d] /= sum;
-    return keys > 0 ? largest + logf(sum) : -INFINITY;
+    return keys.end > keys.first ? largest + logf(sum) : -INFINITY;
 }
 
 static inline void attention_head(const attention_kernel *kernel, const fa2i_forward_params *p,
@@ -79,16 +82,19 @@ static inline void attention_head(const attention_kernel *kernel, const fa2i_for
     float *k = attention_read(kernel, p->k, p->k_stride, b, p->seq_k, h / p->group);
     float *v = attention_read(kernel, p->v, p->v_stride, b, p->seq_k, h / p->group);
     float *lse = (float *)(uintptr_t)p->lse;
+    const int head_dim = kernel->problem.head_dim;
+    fa2_problem problem = kernel->problem;
+    problem.seq_q = p->seq_q;
+    problem.seq_k = p->seq_k;
     for (int row = 0; row < p->seq_q; row++) {
         uint16_t *o = (uint16_t *)(uintptr_t)p->o + b * p->o_stride[0] + row * p->o_stride[1] +
                       h * p->o_stride[2];
         float acc[256];
-        int keys = kernel->causal ? row + 1 + p->seq_k - p->seq_q : p->seq_k;
-        keys = keys < 0 ? 0 : keys - kernel->wrong;
-        float row_lse =
-            attention_row(kernel->head_dim, p->scale, keys, q + row * kernel->head_dim, k, v, acc);
-        for (int d = 0; d < kernel->head_dim; d++)
-            o[d] = fa2i_to_bits(kernel->dtype, acc[d]);
+        fa2i_keys keys = fa2i_keys_seen(&problem, row);
+        keys.end -= kernel->wrong && keys.end > keys.first;
+        float row_lse = attention_row(head_dim, p->scale, keys, q + row * head_dim, k, v, acc);
+        for (int d = 0; d < head_dim; d++)
+            o[d] = fa2i_to_bits(problem.dtype, acc[d]);
         if (lse != NULL)
             lse[((int64_t)b * p->heads_q + h) * p->seq_q + row] = row_lse;
     }
@@ -148,11 +154,12 @@ static inline CUresult attention_on_launch(fake_launch *launch, void *user)
 {
     const fa2i_forward_params *p = &launch->params;
     const char *sleep_us = getenv("FA2_TEST_SLEEP_US");
-    attention_kernel kernel = {.head_dim = attention_constant(launch->source, "kHeadDim = "),
-                               .causal = attention_constant(launch->source, "kCausal = "),
-                               .dtype = strstr(launch->source, "kBf16 = true") != NULL ? FA2_BF16
-                                                                                       : FA2_FP16,
-                               .wrong = attention_is_wrong(launch)};
+    const bool bf16 = strstr(launch->source, "kBf16 = true") != NULL;
+    const attention_kernel kernel = {
+        .problem = {.head_dim = attention_constant(launch->source, "kHeadDim = "),
+                    .causal = attention_constant(launch->source, "kCausal = "),
+                    .dtype = bf16 ? FA2_BF16 : FA2_FP16},
+        .wrong = attention_is_wrong(launch)};
     (void)user;
     if (strncmp(launch->function, "test_", 5) == 0)
         return attention_test_family(launch);

@@ -8,6 +8,9 @@
 #include "runtime/base/alloc.h"
 #include "tuner/worker/bench_gpu.h"
 
+/* Of forward. */
+enum { OPERAND_K = 1, OPERAND_V, OPERAND_O, OPERAND_LSE };
+
 static const fa2i_case small = {
     .problem = {.batch = 2, .heads_q = 2, .heads_kv = 1, .seq_q = 9, .seq_k = 17, .head_dim = 16},
     .layout = FA2I_LAYOUT_BHSD,
@@ -30,14 +33,14 @@ static fa2_status use(fa2i_bench *bench, const fa2i_kernel *kernel, void *output
 {
     fa2_status st = FA2_OK;
     uint32_t overwritten = 0;
-    fa2i_row row = {.batch = 1, .head = 1, .row = 8};
+    const fa2i_place places[] = {{OPERAND_O, 1, 1, 8}, {OPERAND_LSE, 1, 1, 8}};
     FA2_TRY(fa2i_bench_open(bench, 0));
     FA2_TRY(fa2i_bench_case(bench, &small));
     FA2_TRY(fa2i_bench_load(bench, 2, kernel));
     FA2_TRY(fa2i_bench_launch(bench, 2, &overwritten));
     CHECK_EQ(overwritten, 0);
     FA2_TRY(fa2i_bench_output(bench, NULL, 0, output));
-    FA2_TRY(fa2i_bench_output(bench, &row, 1, output));
+    FA2_TRY(fa2i_bench_output(bench, places, 2, output));
     FA2_TRY(fa2i_bench_sample(bench, 2, 1, ret_cold));
     FA2_TRY(fa2i_bench_sample(bench, 2, 20, ret_warm));
 done:
@@ -50,8 +53,10 @@ static void test_use(const fa2i_kernel *kernel)
     fa2i_bench bench = {0};
     double cold = 0, warm = 0;
     CHECK_EQ(use(&bench, kernel, output, &cold, &warm), FA2_OK);
-    CHECK_EQ(fa2i_bench_output_bytes(&bench, 0), 2 * 2 * 9 * (16 * 2 + 4));
-    CHECK_EQ(fa2i_bench_output_bytes(&bench, 1), 16 * 2 + 4);
+    const fa2i_place places[] = {{OPERAND_LSE, 1, 1, 8}, {OPERAND_O, 0, 0, 0}};
+    CHECK_EQ(fa2i_bench_output_bytes(&bench, NULL, 0), 2 * 2 * 9 * (16 * 2 + 4));
+    CHECK_EQ(fa2i_bench_output_bytes(&bench, places, 1), 4);
+    CHECK_EQ(fa2i_bench_output_bytes(&bench, places, 2), 16 * 2 + 4);
     /* The clock counts the launches between the events and nothing else: not the flush, not the
      * graph's first run; and a batch is divided by its launches. */
     double expected = attention_pace("constexpr int kHeadDim = 16;\n") * (4 * 9 * 17 * 1e-6 + 0.1);
@@ -73,6 +78,17 @@ static void test_use(const fa2i_kernel *kernel)
     CHECK_CONTAINS(fake.trace, "memset_d32_async"); /* the flush */
 
     CHECK_EQ(fa2i_bench_sample(&bench, 7, 1, &cold), FA2_E_INVALID);
+    const fa2i_place wrong[] = {{OPERAND_K, 0, 0, 0},
+                                {-1, 0, 0, 0},
+                                {OPERAND_LSE + 1, 0, 0, 0},
+                                {OPERAND_O, 2, 0, 0},
+                                {OPERAND_O, 0, -1, 0},
+                                {OPERAND_LSE, 0, 0, 40}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        unsigned char row[64];
+        CHECK_EQ(fa2i_bench_output(&bench, &wrong[i], 1, row), FA2_E_INVALID);
+        CHECK_CONTAINS(fa2_last_message(), "the case has no output");
+    }
     fa2i_bench_done(&bench);
     CHECK_EQ(fake_live(), 0);
 }
@@ -81,7 +97,7 @@ static void test_use(const fa2i_kernel *kernel)
  * period. */
 static void test_data(void)
 {
-    static uint16_t block[FA2I_CASE_PERIOD];
+    static uint16_t block[90000 * 8];
     fa2i_bench bench = {0};
     fa2i_case c = {
         .problem =
@@ -90,12 +106,14 @@ static void test_data(void)
         .seed = 11};
     CHECK_EQ(fa2i_bench_open(&bench, 0), FA2_OK);
     CHECK_EQ(fa2i_bench_case(&bench, &c), FA2_OK);
-    for (fa2i_operand operand = FA2I_OPERAND_K; operand <= FA2I_OPERAND_V; operand++) {
-        const uint16_t *data = (const uint16_t *)(uintptr_t)bench.tensors[operand];
+    for (int operand = OPERAND_K; operand <= OPERAND_V; operand++) {
+        const uint16_t *data = (const uint16_t *)(uintptr_t)bench.operands[operand];
+        const size_t period = fa2i_case_period(&c, operand);
         long different = 0;
+        CHECK(period < 90000 * 8);
         fa2i_case_fill(&c, operand, block);
-        for (long i = 0; i < 90000L * 8; i++)
-            different += data[i] != block[i % FA2I_CASE_PERIOD];
+        for (size_t i = 0; i < 90000 * 8; i++)
+            different += data[i] != block[i % period];
         CHECK_EQ(different, 0);
     }
     fa2i_bench_done(&bench);

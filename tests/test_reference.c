@@ -1,12 +1,17 @@
 /*
  * The fp64 reference: conversions over all bit patterns, attention against numbers worked out by
- * hand and against its own definition, and a bound that catches what it should.
+ * hand and against its own definition, with each mask and cap, and a bound that catches what it
+ * should.
  */
 #include <math.h>
 #include <stdlib.h>
 #include "check.h"
+#include "tuner/judge/attention.h"
 #include "tuner/judge/case.h"
 #include "tuner/judge/reference.h"
+
+/* Of forward. */
+enum { OPERAND_Q, OPERAND_K, OPERAND_V };
 
 static bool is_nan(fa2_dtype dtype, uint16_t bits)
 {
@@ -53,14 +58,14 @@ static void test_known_bits(void)
     CHECK_EQ(fa2i_to_bits(FA2_BF16, -INFINITY), 0xff80);
 }
 
-static fa2i_host_tensor tensor(const uint16_t *data, const fa2i_case *c, fa2i_operand operand)
+static fa2i_host_tensor tensor(const uint16_t *data, const fa2i_case *c, int operand)
 {
     fa2i_extent e = fa2i_case_extent(c, operand);
     return (fa2i_host_tensor){.data = data,
                               .stride_batch = e.stride_batch,
                               .stride_seq = e.stride_seq,
                               .stride_head = e.stride_head,
-                              .period_elems = FA2I_CASE_PERIOD};
+                              .period_elems = (int64_t)fa2i_case_period(c, operand)};
 }
 
 /* Two keys whose scores differ by ln 3: weights 1/4 and 3/4. */
@@ -96,13 +101,19 @@ static void test_by_hand(void)
 
 typedef struct fixture {
     fa2i_case c;
-    uint16_t blocks[3][FA2I_CASE_PERIOD];
+    uint16_t blocks[3][2 * 4 * 20 * 24];
     fa2i_row *rows;
     fa2i_reference_request request;
 } fixture;
 
-/* Causal, grouped heads, Sq > Sk: the first rows see nothing. */
-static fixture *make_fixture(fa2i_layout layout)
+/* Which keys are seen, and what becomes of scores. */
+typedef struct rule {
+    int32_t causal, window, left, right;
+    float softcap;
+} rule;
+
+/* Grouped heads, Sq > Sk: when causal, the first rows see nothing. */
+static fixture *make_fixture(fa2i_layout layout, rule r)
 {
     fixture *f = calloc(1, sizeof *f);
     f->c = (fa2i_case){.problem = {.batch = 2,
@@ -111,19 +122,25 @@ static fixture *make_fixture(fa2i_layout layout)
                                    .seq_q = 20,
                                    .seq_k = 13,
                                    .head_dim = 16,
-                                   .causal = 1},
+                                   .causal = r.causal,
+                                   .softcap = r.softcap > 0,
+                                   .window = r.window,
+                                   .window_left = r.left,
+                                   .window_right = r.right},
                        .layout = layout,
                        .q_magnitude = 1,
+                       .softcap = r.softcap,
                        .seed = 7};
     f->rows = calloc(2 * 4 * 20, sizeof *f->rows);
     for (int i = 0; i < 2 * 4 * 20; i++)
         f->rows[i] = (fa2i_row){.batch = i / 80, .head = i / 20 % 4, .row = i % 20};
     for (int i = 0; i < 3; i++)
-        fa2i_case_fill(&f->c, (fa2i_operand)i, f->blocks[i]);
+        fa2i_case_fill(&f->c, i, f->blocks[i]);
     f->request = (fa2i_reference_request){.problem = f->c.problem,
-                                          .q = tensor(f->blocks[0], &f->c, FA2I_OPERAND_Q),
-                                          .k = tensor(f->blocks[1], &f->c, FA2I_OPERAND_K),
-                                          .v = tensor(f->blocks[2], &f->c, FA2I_OPERAND_V),
+                                          .softcap = r.softcap,
+                                          .q = tensor(f->blocks[0], &f->c, OPERAND_Q),
+                                          .k = tensor(f->blocks[1], &f->c, OPERAND_K),
+                                          .v = tensor(f->blocks[2], &f->c, OPERAND_V),
                                           .rows = f->rows,
                                           .row_count = 2 * 4 * 20};
     return f;
@@ -135,15 +152,29 @@ static void free_fixture(fixture *f)
     free(f);
 }
 
+/* Both masks as fa2.h words them, from the distance of the key to the query's own position. */
+static bool is_masked(const fa2_problem *p, int i, int j)
+{
+    const int distance = j - (i + p->seq_k - p->seq_q);
+    if (p->causal && distance > 0)
+        return true;
+    if (!p->window)
+        return false;
+    return (p->window_left != -1 && distance < -p->window_left) ||
+           (p->window_right != -1 && distance > p->window_right);
+}
+
 /* One element of O straight from the definition. */
 static double define(const fixture *f, fa2i_row row, int d)
 {
     double weights[13], sum = 0, o = 0;
     const uint16_t *q = f->blocks[0], *k = f->blocks[1], *v = f->blocks[2];
-    fa2i_extent eq = fa2i_case_extent(&f->c, FA2I_OPERAND_Q);
-    fa2i_extent ek = fa2i_case_extent(&f->c, FA2I_OPERAND_K);
-    for (int j = 0; j < 13 && j <= row.row + 13 - 20; j++) {
+    fa2i_extent eq = fa2i_case_extent(&f->c, OPERAND_Q);
+    fa2i_extent ek = fa2i_case_extent(&f->c, OPERAND_K);
+    for (int j = 0; j < 13; j++) {
         double score = 0;
+        if (is_masked(&f->c.problem, row.row, j))
+            continue;
         int64_t at_q =
             row.batch * eq.stride_batch + row.row * eq.stride_seq + row.head * eq.stride_head;
         int64_t at_k =
@@ -151,28 +182,39 @@ static double define(const fixture *f, fa2i_row row, int d)
         for (int e = 0; e < 16; e++)
             score += (double)fa2i_from_bits(FA2_FP16, q[at_q + e]) *
                      fa2i_from_bits(FA2_FP16, k[at_k + e]);
-        weights[j] = exp(score / 4);
+        score /= 4;
+        if (f->c.softcap > 0)
+            score = (double)f->c.softcap * tanh(score / (double)f->c.softcap);
+        weights[j] = exp(score);
         sum += weights[j];
         o += weights[j] * fa2i_from_bits(FA2_FP16, v[at_k + d]);
     }
     return sum > 0 ? o / sum : 0;
 }
 
-static void test_definition(fa2i_layout layout)
+static void test_definition(fa2i_layout layout, rule r)
 {
-    fixture *f = make_fixture(layout);
+    fixture *f = make_fixture(layout, r);
     fa2i_reference one, many;
     CHECK_EQ(fa2i_reference_compute(&f->request, &one), FA2_OK);
     f->request.threads = 7;
     CHECK_EQ(fa2i_reference_compute(&f->request, &many), FA2_OK);
     CHECK_EQ(memcmp(one.o, many.o, one.row_count * 16 * sizeof(double)), 0);
     CHECK_EQ(memcmp(one.lse, many.lse, one.row_count * sizeof(double)), 0);
-    CHECK(one.plain_error == many.plain_error && one.plain_error > 1e-5 && one.plain_error < 1e-2);
+    CHECK(one.plain_error == many.plain_error && one.plain_error < 1e-1);
+    if (r.causal && !r.window && r.softcap == 0)
+        CHECK(one.plain_error > 1e-5 && one.plain_error < 1e-2);
     for (size_t i = 0; i < one.row_count; i++)
         for (int d = 0; d < 16; d++)
             CHECK(fabs(one.o[i * 16 + (size_t)d] - define(f, f->rows[i], d)) < 1e-12);
-    CHECK(isinf(one.lse[0]) && one.lse[0] < 0);     /* row 0 of Sq = 20 sees none of 13 keys */
-    CHECK(isinf(one.lse[6]) && !isinf(one.lse[7])); /* row 7 is the first that sees one */
+    for (size_t i = 0; i < one.row_count; i++) {
+        bool none = true;
+        for (int j = 0; j < 13; j++)
+            none = none && is_masked(&f->c.problem, f->rows[i].row, j);
+        CHECK_EQ(isinf(one.lse[i]) && one.lse[i] < 0, none);
+    }
+    if (r.causal && !r.window)
+        CHECK(isinf(one.lse[6]) && !isinf(one.lse[7])); /* row 7 of Sq = 20 sees the first key */
     fa2i_reference_done(&one);
     fa2i_reference_done(&many);
     free_fixture(f);
@@ -181,7 +223,7 @@ static void test_definition(fa2i_layout layout)
 /* What the bound accepts and what it does not. */
 static void test_compare(void)
 {
-    fixture *f = make_fixture(FA2I_LAYOUT_BSHD);
+    fixture *f = make_fixture(FA2I_LAYOUT_BSHD, (rule){.causal = 1});
     fa2i_reference r;
     fa2i_comparison comparison;
     static uint16_t o[160 * 16];
@@ -196,7 +238,8 @@ static void test_compare(void)
 
     uint16_t held = o[10 * 16 + 3];
     o[10 * 16 + 3] =
-        fa2i_to_bits(FA2_FP16, (float)(r.o[10 * 16 + 3] + 1.5 * fa2i_reference_bound(&r) + 1e-3));
+        fa2i_to_bits(FA2_FP16, (float)(r.o[10 * 16 + 3] +
+                                       1.5 * fa2i_reference_bound(&r).absolute + 1e-3));
     fa2i_reference_compare(&r, FA2_FP16, o, lse, &comparison);
     CHECK(comparison.error > 1 && !comparison.worst_is_lse);
     CHECK_EQ(comparison.worst_row, 10);
@@ -219,6 +262,52 @@ static void test_compare(void)
     CHECK(comparison.error == FA2I_ERROR_NOT_FINITE && comparison.worst_is_lse);
     fa2i_reference_done(&r);
     free_fixture(f);
+}
+
+/* The span of keys against the mask of each pair, for every window around the edges. */
+static void test_masks(void)
+{
+    static const int32_t edges[] = {-1, 0, 1, 3, 6, 7, 20};
+    static const int32_t lengths[][2] = {{1, 1}, {1, 7}, {7, 1}, {7, 7}, {5, 9}, {9, 5}};
+    enum { EDGES = sizeof edges / sizeof *edges, LENGTHS = sizeof lengths / sizeof *lengths };
+    for (size_t n = 0; n < (size_t)2 * 2 * EDGES * EDGES * LENGTHS; n++) {
+        const int32_t *length = lengths[n / (4 * EDGES * EDGES)];
+        fa2_problem p = {.seq_q = length[0],
+                         .seq_k = length[1],
+                         .causal = n % 2,
+                         .window = n / 2 % 2,
+                         .window_left = edges[n / 4 % EDGES],
+                         .window_right = edges[n / (4 * EDGES) % EDGES]};
+        for (int32_t i = 0; i < p.seq_q; i++) {
+            const fa2i_keys keys = fa2i_keys_seen(&p, i);
+            int32_t seen = 0;
+            for (int32_t j = 0; j < p.seq_k; j++) {
+                CHECK_EQ(fa2i_key_is_seen(&p, i, j), !is_masked(&p, i, j));
+                seen += !is_masked(&p, i, j);
+            }
+            CHECK_EQ(keys.end - keys.first, seen);
+            CHECK(keys.first >= 0 && keys.end <= p.seq_k);
+        }
+    }
+    CHECK(fabs(fa2i_score_capped(3, 2) - 1.8102966) < 1e-6); /* 2 tanh(1.5) */
+    CHECK(fa2i_score_capped(-7, 0) == -7);
+    CHECK(fabs(fa2i_score_uncapped(fa2i_score_capped(3, 2), 2) - 3) < 1e-12);
+}
+
+/* Caps on scores far beyond them: the plain implementation loses what the cap leaves of fp16. */
+static void test_plain_cap(void)
+{
+    double errors[2];
+    for (int capped = 0; capped < 2; capped++) {
+        fixture *f = make_fixture(FA2I_LAYOUT_BSHD, (rule){.softcap = capped ? 30.0f : 0.0f});
+        fa2i_reference r;
+        CHECK_EQ(fa2i_reference_compute(&f->request, &r), FA2_OK);
+        errors[capped] = r.plain_error;
+        fa2i_reference_done(&r);
+        free_fixture(f);
+    }
+    CHECK(errors[1] > errors[0]); /* three roundings more */
+    CHECK(errors[1] < 30 * errors[0]);
 }
 
 /* Element i of a periodic tensor is data[i % period], also where a row crosses the end. */
@@ -255,9 +344,20 @@ int main(void)
     test_conversions(FA2_FP16);
     test_conversions(FA2_BF16);
     test_by_hand();
-    test_definition(FA2I_LAYOUT_BSHD);
-    test_definition(FA2I_LAYOUT_BHSD);
-    test_definition(FA2I_LAYOUT_GAPPED);
+    test_masks();
+    static const rule rules[] = {{.causal = 1},
+                                 {.softcap = 0.7f},
+                                 {.causal = 1, .softcap = 50},
+                                 {.window = 1, .left = 3, .right = 2},
+                                 {.window = 1, .left = 0, .right = 0, .softcap = 1},
+                                 {.window = 1, .left = -1, .right = 4},
+                                 {.window = 1, .left = 5, .right = -1},
+                                 {.causal = 1, .window = 1, .left = 2, .right = 9, .softcap = 2},
+                                 {.window = 1, .left = 1000, .right = 1000}};
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
+        test_definition((fa2i_layout)(i % 3), rules[i]);
+    test_definition(FA2I_LAYOUT_SHARED, rules[0]);
+    test_plain_cap();
     test_compare();
     test_period();
     return check_done();

@@ -4,7 +4,11 @@
 #include <math.h>
 #include <stdlib.h>
 #include "check.h"
+#include "tuner/judge/attention.h"
+#include "tuner/judge/number.h"
 #include "tuner/judge/verify.h"
+
+enum { OPERAND_Q, OPERAND_K, OPERAND_V, OPERAND_O, OPERAND_LSE }; /* of forward */
 
 static const fa2_problem problem = {.dtype = FA2_BF16,
                                     .batch = 1,
@@ -15,34 +19,43 @@ static const fa2_problem problem = {.dtype = FA2_BF16,
                                     .head_dim = 24,
                                     .causal = 1};
 
-/* O and LSE as a perfect kernel would leave them: rounded numbers in the case's layout, poison
+static size_t output_bytes_of(const fa2i_expected *e, int output)
+{
+    const fa2i_wanted *w = &e->outputs[output];
+    const int operand = w->places[0].operand;
+    return e->all ? fa2i_case_operand_bytes(&e->c, operand)
+                  : w->row_count * (size_t)w->width * fa2i_case_extent(&e->c, operand).elem_bytes;
+}
+
+/* Outputs as a perfect kernel would leave them: rounded numbers in the case's layout, poison
  * around. */
 static void make_output(const fa2i_expected *e, unsigned char *output)
 {
-    fa2i_extent extent = fa2i_case_extent(&e->c, FA2I_OPERAND_O);
-    size_t head_dim = (size_t)e->c.problem.head_dim;
-    uint16_t *o = (uint16_t *)(void *)output;
     memset(output, 0xff, e->output_bytes);
-    for (size_t i = 0; i < e->row_count; i++) {
-        fa2i_row row = e->rows[i];
-        int64_t at = row.batch * extent.stride_batch + row.row * extent.stride_seq +
-                     row.head * extent.stride_head;
-        if (!e->all)
-            at = (int64_t)(i * head_dim);
-        for (size_t d = 0; d < head_dim; d++)
-            o[at + (int64_t)d] =
-                fa2i_to_bits(e->c.problem.dtype, (float)e->reference.o[i * head_dim + d]);
-    }
-    for (size_t i = 0; e->c.want_lse && i < e->row_count; i++) {
-        float lse = (float)e->reference.lse[i];
-        memcpy(output + e->output_bytes - (e->row_count - i) * sizeof lse, &lse, sizeof lse);
+    for (int i = 0; i < e->output_count; i++) {
+        const fa2i_wanted *w = &e->outputs[i];
+        const fa2i_extent extent = fa2i_case_extent(&e->c, w->places[0].operand);
+        for (size_t r = 0; r < w->row_count; r++) {
+            const fa2i_place *place = &w->places[r];
+            const size_t width = (size_t)w->width;
+            const size_t at = e->all ? (size_t)fa2i_extent_at(&extent, place->batch, place->head,
+                                                              place->row)
+                                     : r * width;
+            for (size_t d = 0; d < width; d++) {
+                const float number = (float)w->values[r * width + d];
+                const uint16_t bits = fa2i_to_bits(e->c.problem.dtype, number);
+                memcpy(output + (at + d) * extent.elem_bytes,
+                       extent.elem_bytes == 4 ? (const void *)&number : &bits, extent.elem_bytes);
+            }
+        }
+        output += output_bytes_of(e, i);
     }
 }
 
 static fa2i_verification judge(const fa2i_expected *e, const void *output, uint32_t overwritten)
 {
     fa2i_verification verdict = {0};
-    CHECK_EQ(fa2i_expected_judge(e, "the case", output, overwritten, &verdict), FA2_OK);
+    fa2i_expected_judge(e, "the case", output, overwritten, &verdict);
     return verdict;
 }
 
@@ -57,10 +70,9 @@ static void spoil(const fa2i_expected *e, unsigned char *output)
     CHECK_CONTAINS(verdict.detail, "3 words around");
 
     /* The last element of O's last row was not written. */
-    size_t lse_bytes = e->c.want_lse ? e->row_count * sizeof(float) : 0;
     size_t gap = e->all && e->c.layout == FA2I_LAYOUT_GAPPED ? 8 : 0;
     uint16_t *o = (uint16_t *)(void *)output;
-    size_t last = (e->output_bytes - lse_bytes) / sizeof *o - gap - 1;
+    size_t last = output_bytes_of(e, 0) / sizeof *o - gap - 1;
     uint16_t held = o[last];
     o[last] = 0xffff;
     verdict = judge(e, output, 0);
@@ -76,7 +88,7 @@ static void spoil(const fa2i_expected *e, unsigned char *output)
         CHECK_CONTAINS(verdict.detail, "1 elements between rows");
         o[last + 1] = 0xffff;
     }
-    if (lse_bytes > 0) {
+    if (e->c.want_lse) {
         memset(output + e->output_bytes - sizeof(float), 0xff, sizeof(float));
         verdict = judge(e, output, 0);
         CHECK_EQ(verdict.outcome, FA2I_OUTCOME_WRONG);
@@ -87,10 +99,13 @@ static void spoil(const fa2i_expected *e, unsigned char *output)
 static void test_case(const fa2i_verify_case *c)
 {
     fa2i_expected e = {0};
-    CHECK_EQ(fa2i_problem_check(&c->c.problem), FA2_OK);
+    const fa2_problem *p = &c->c.problem;
+    CHECK_EQ(fa2i_problem_check(p), FA2_OK);
     CHECK_EQ(fa2i_expected_all(&c->c, 2, &e), FA2_OK);
-    CHECK_EQ(e.row_count, (size_t)c->c.problem.batch * (size_t)c->c.problem.heads_q *
-                              (size_t)c->c.problem.seq_q);
+    CHECK_EQ(e.output_count, 1 + (c->c.want_lse != 0));
+    for (int i = 0; i < e.output_count; i++)
+        CHECK_EQ(e.outputs[i].row_count,
+                 (size_t)p->batch * (size_t)p->heads_q * (size_t)p->seq_q);
     unsigned char *output = malloc(e.output_bytes);
     make_output(&e, output);
     spoil(&e, output);
@@ -98,26 +113,105 @@ static void test_case(const fa2i_verify_case *c)
     fa2i_expected_done(&e);
 }
 
-/* The promises of DESIGN.md: what the cases cover. */
-static void test_coverage(const fa2i_verify_case *cases, size_t count)
+/* What the cases of a class cover. */
+static void test_coverage(const fa2_problem *class, const fa2i_verify_case *cases, size_t count)
 {
     bool longer_q = false, longer_k = false, tail = false, tiny = false, grouped = false;
-    bool large = false, no_lse = false, layouts[3] = {false};
+    bool large = false, no_lse = false, layouts[4] = {false}, many = false, late = false;
+    bool edge_left = false, edge_right = false, wide = false, narrow = false, nothing = false;
     for (size_t i = 0; i < count; i++) {
-        const fa2_problem *p = &cases[i].c.problem;
+        const fa2i_case *c = &cases[i].c;
+        const fa2_problem *p = &c->problem;
         longer_q |= p->seq_q > p->seq_k && p->seq_k > 16;
         longer_k |= p->seq_q < p->seq_k && p->seq_q > 16;
         tail |= p->seq_q % 16 != 0 && p->seq_k % 16 != 0 && p->seq_k > 128;
         tiny |= p->seq_q < 16 && p->seq_k < 16;
         grouped |= p->heads_q > p->heads_kv && p->heads_kv > 1;
-        large |= cases[i].c.q_magnitude > 10;
-        no_lse |= !cases[i].c.want_lse;
-        layouts[cases[i].c.layout] = true;
-        CHECK_EQ(p->head_dim, problem.head_dim);
-        CHECK_EQ(p->causal, problem.causal);
+        large |= c->q_magnitude > 10;
+        no_lse |= !c->want_lse;
+        many |= cases[i].divided && p->seq_k > 32 * 512;
+        late |= c->pattern == FA2I_PATTERN_LATE;
+        layouts[c->layout] = true;
+        edge_left |= p->window_left == 0;
+        edge_right |= p->window_right == 0;
+        wide |= p->window_left > p->seq_k && p->window_right > p->seq_q;
+        narrow |= p->window_left > 0 && p->window_left + p->window_right < 15;
+        nothing |= fa2i_keys_seen(p, 0).end == 0;
+        char wanted[FA2I_CLASS_CHARS], got[FA2I_CLASS_CHARS];
+        fa2i_problem_class(class, wanted);
+        fa2i_problem_class(p, got);
+        CHECK_STR(got, wanted);
+        CHECK_EQ(c->softcap > 0, class->softcap);
     }
-    CHECK(longer_q && longer_k && tail && tiny && grouped && large && no_lse);
-    CHECK(layouts[0] && layouts[1] && layouts[2]);
+    CHECK(longer_q && longer_k && tail && tiny && grouped && large && no_lse && many && late);
+    CHECK(layouts[0] && layouts[1] && layouts[2] && layouts[3]);
+    CHECK_EQ(edge_left && edge_right && wide && narrow, class->window);
+    CHECK_EQ(nothing, class->causal || class->window);
+}
+
+/* The cases of a class, on the smallest and the largest card. */
+static void test_class(const fa2_problem *class)
+{
+    static const int sm_counts[] = {1, 16, 144};
+    char text[FA2I_CLASS_CHARS];
+    size_t count = 0;
+    for (size_t n = 0; n < sizeof sm_counts / sizeof *sm_counts; n++) {
+        fa2i_verify_case cases[FA2I_VERIFY_CASES_MAX];
+        count = fa2i_judge_of(class->op)->cases(class, sm_counts[n], cases);
+        CHECK(count > 0 && count <= FA2I_VERIFY_CASES_MAX);
+        test_coverage(class, cases, count);
+        for (size_t i = 0; i < count; i++)
+            if (n == 1 || cases[i].c.pattern == FA2I_PATTERN_LATE) /* the one that differs */
+                test_case(&cases[i]);
+    }
+    fa2i_problem_class(class, text);
+    printf("%s: %zu cases\n", text, count);
+}
+
+static float data_at(const fa2i_case *c, const uint16_t *data, int operand, fa2i_place place,
+                     int column)
+{
+    const fa2i_extent e = fa2i_case_extent(c, operand);
+    return fa2i_from_bits(c->problem.dtype,
+                          data[fa2i_extent_at(&e, place.batch, place.head, place.row) + column]);
+}
+
+/* The first score of a query of the late maximum, in log2 units: too large for fp16, and by so little
+ * that a kernel which rescales at twice that exponent does not. */
+static void test_late_maximum(fa2_dtype dtype, int32_t head_dim, bool softcap)
+{
+    fa2i_verify_case cases[FA2I_VERIFY_CASES_MAX];
+    const fa2_problem class = {.dtype = dtype, .head_dim = head_dim, .softcap = softcap};
+    const size_t count = fa2i_judge_of(class.op)->cases(&class, 100, cases);
+    const fa2i_case *c = NULL;
+    for (size_t i = 0; i < count; i++)
+        if (cases[i].c.pattern == FA2I_PATTERN_LATE)
+            c = &cases[i].c;
+    uint16_t *q = malloc(fa2i_case_operand_bytes(c, OPERAND_Q));
+    uint16_t *k = malloc(fa2i_case_operand_bytes(c, OPERAND_K));
+    double least = INFINITY, most = -INFINITY, rest = -INFINITY;
+    fa2i_case_fill(c, OPERAND_Q, q);
+    fa2i_case_fill(c, OPERAND_K, k);
+    for (int32_t b = 0; b < c->problem.batch; b += 2) {
+        double largest = -INFINITY;
+        for (int32_t j = 0; j < c->problem.seq_k; j++) {
+            double score = 0;
+            for (int d = 0; d < head_dim; d++)
+                score += (double)data_at(c, q, OPERAND_Q, (fa2i_place){.batch = b}, d) *
+                         (double)data_at(c, k, OPERAND_K, (fa2i_place){.row = j}, d);
+            score = fa2i_score_capped(score / sqrt(head_dim), (double)c->softcap) / log(2);
+            if (j < 16)
+                largest = fmax(largest, score);
+            else
+                rest = fmax(rest, score);
+        }
+        least = fmin(least, largest);
+        most = fmax(most, largest);
+    }
+    CHECK(rest < 0.2);
+    CHECK(least - rest > 16 && most < 16.45);
+    free(q);
+    free(k);
 }
 
 /* Rows of a problem too large to compute as a whole. */
@@ -130,12 +224,14 @@ static void test_sampled(void)
     fa2i_expected e = {0}, again = {0};
     CHECK_EQ(fa2i_expected_sampled(&c, 1, 2, &e), FA2_OK);
     CHECK_EQ(fa2i_expected_sampled(&c, 1, 1, &again), FA2_OK);
-    CHECK_EQ(e.row_count, FA2I_VERIFY_ROWS);
-    CHECK_EQ(memcmp(e.rows, again.rows, e.row_count * sizeof *e.rows), 0);
-    CHECK_EQ(memcmp(e.reference.o, again.reference.o, e.row_count * 24 * sizeof(double)), 0);
-    CHECK_EQ(e.rows[0].row, 0);
-    CHECK_EQ(e.rows[FA2I_VERIFY_ROWS - 1].batch, 15);
-    CHECK_EQ(e.rows[FA2I_VERIFY_ROWS - 1].row, 4095);
+    CHECK_EQ(e.place_count, FA2I_VERIFY_ROWS);
+    CHECK_EQ(memcmp(e.places, again.places, e.place_count * sizeof *e.places), 0);
+    CHECK_EQ(memcmp(e.outputs[0].values, again.outputs[0].values,
+                    e.place_count * 24 * sizeof(double)),
+             0);
+    CHECK_EQ(e.places[0].row, 0);
+    CHECK_EQ(e.places[FA2I_VERIFY_ROWS - 1].batch, 15);
+    CHECK_EQ(e.places[FA2I_VERIFY_ROWS - 1].row, 4095);
     CHECK_EQ(e.output_bytes, FA2I_VERIFY_ROWS * 24 * sizeof(uint16_t));
     unsigned char *output = malloc(e.output_bytes);
     make_output(&e, output);
@@ -148,34 +244,73 @@ static void test_sampled(void)
 /* Test data are nearly normal, reproducible and different from tensor to tensor. */
 static void test_data(void)
 {
-    static uint16_t q[FA2I_CASE_PERIOD], k[FA2I_CASE_PERIOD];
     fa2i_case c = {.problem = problem, .q_magnitude = 3, .seed = 5};
     double sum = 0, squares = 0;
     c.problem.seq_q = c.problem.seq_k = 100000;
-    CHECK_EQ(fa2i_case_fill(&c, FA2I_OPERAND_Q, q), FA2I_CASE_PERIOD);
-    CHECK_EQ(fa2i_case_fill(&c, FA2I_OPERAND_K, k), FA2I_CASE_PERIOD);
-    CHECK(memcmp(q, k, sizeof q) != 0);
-    for (int i = 0; i < FA2I_CASE_PERIOD; i++) {
+    const size_t period = fa2i_case_period(&c, OPERAND_Q);
+    uint16_t *q = malloc(period * sizeof *q), *k = malloc(period * sizeof *k);
+    CHECK_EQ(period % 24, 0);
+    CHECK_EQ(period / 24 % 2, 1); /* an odd number of rows */
+    fa2i_case_fill(&c, OPERAND_Q, q);
+    fa2i_case_fill(&c, OPERAND_K, k);
+    CHECK(memcmp(q, k, period * sizeof *q) != 0);
+    for (size_t i = 0; i < period; i++) {
         double value = fa2i_from_bits(FA2_BF16, q[i]);
         sum += value;
         squares += value * value;
     }
-    CHECK(fabs(sum / FA2I_CASE_PERIOD) < 0.05);
-    CHECK(fabs(sqrt(squares / FA2I_CASE_PERIOD) - 3) < 0.05);
+    CHECK(fabs(sum / (double)period) < 0.05);
+    CHECK(fabs(sqrt(squares / (double)period) - 3) < 0.05);
     c.problem.seq_q = 2;
-    CHECK_EQ(fa2i_case_fill(&c, FA2I_OPERAND_Q, k), 2 * 24);
+    CHECK_EQ(fa2i_case_period(&c, OPERAND_Q), 2 * 24);
+    fa2i_case_fill(&c, OPERAND_Q, k);
     CHECK_EQ(memcmp(q, k, 2 * 24 * sizeof *q), 0);
+    free(q);
+    free(k);
+}
+
+/* Places and indexes are each other's inverse in every layout. */
+static void test_extents(void)
+{
+    for (int layout = 0; layout < 4; layout++) {
+        fa2i_case c = {.problem = problem, .layout = (fa2i_layout)layout, .want_lse = 1};
+        c.problem.batch = 3;
+        c.problem.heads_q = 4;
+        c.problem.heads_kv = 2;
+        c.problem.seq_k = 5;
+        for (int operand = OPERAND_Q; operand <= OPERAND_O; operand++) {
+            const fa2i_extent e = fa2i_case_extent(&c, operand);
+            int64_t rows = 0;
+            for (int64_t i = 0; i < e.elems; i++) {
+                int32_t column;
+                const fa2i_place at = fa2i_extent_place(&e, c.layout, i, &column);
+                CHECK_EQ(fa2i_extent_at(&e, at.batch, at.head, at.row) + column, i);
+                CHECK(at.head < e.heads && at.row < e.seq && column < e.pitch);
+                rows += column == 0;
+            }
+            const bool shared = layout == FA2I_LAYOUT_SHARED && operand != OPERAND_Q &&
+                                operand != OPERAND_O;
+            CHECK_EQ(rows, (shared ? 1 : e.batch) * e.heads * e.seq);
+        }
+    }
 }
 
 int main(void)
 {
-    fa2i_verify_case cases[FA2I_VERIFY_CASES_MAX];
-    size_t count = fa2i_verify_cases(&problem, cases);
-    CHECK(count > 0 && count <= FA2I_VERIFY_CASES_MAX);
-    test_coverage(cases, count);
-    for (size_t i = 0; i < count; i++)
-        test_case(&cases[i]);
+    for (int features = 0; features < 8; features++) {
+        fa2_problem class = problem;
+        class.causal = features % 2;
+        class.window = features / 2 % 2;
+        class.softcap = features / 4 % 2;
+        test_class(&class);
+    }
+    for (int n = 0; n < 2; n++) {
+        test_late_maximum(FA2_FP16, 8, n);
+        test_late_maximum(FA2_FP16, 64, n);
+        test_late_maximum(FA2_FP16, 256, n);
+    }
     test_sampled();
+    test_extents();
     test_data();
     return check_done();
 }

@@ -11,90 +11,89 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/status.h"
 
-enum { LSE = FA2I_OPERAND_O + 1, WORKSPACE, TENSORS }; /* behind Q, K, V, O */
+enum { WORKSPACE = FA2I_OPERANDS_MAX, ALLOCATIONS };
 
 typedef struct tensors {
-    CUdeviceptr memory[TENSORS];
-    size_t bytes[TENSORS];
-    fa2_forward_args args;
+    uint64_t memory[ALLOCATIONS]; /* by operand; 0: not there */
+    size_t bytes[ALLOCATIONS];
+    fa2i_arguments arguments;
 } tensors;
+
+static bool allocate(tensors *t, int which, size_t bytes)
+{
+    CUdeviceptr memory = 0;
+    if (cuMemAlloc(&memory, bytes) != CUDA_SUCCESS)
+        return false;
+    t->memory[which] = memory;
+    t->bytes[which] = bytes;
+    return true;
+}
 
 /* Memory full of poison. */
 static bool put_poison(tensors *t, int which, size_t bytes)
 {
-    t->bytes[which] = bytes;
-    return cuMemAlloc(&t->memory[which], bytes) == CUDA_SUCCESS &&
+    return allocate(t, which, bytes) &&
            cuMemsetD32Async(t->memory[which], FA2I_POISON, bytes / 4, NULL) == CUDA_SUCCESS;
 }
 
-/* What is only written: LSE if the case wants it, the workspace of the splits if there are any. */
-static bool put_rest(const fa2i_case *c, const fa2i_grid *grid, tensors *t)
+static bool put_input(const fa2i_case *c, tensors *t, int operand)
 {
-    const fa2_problem *p = &c->problem;
-    const size_t rows = (size_t)p->batch * (size_t)p->heads_q * (size_t)p->seq_q;
-    if (c->want_lse && !put_poison(t, LSE, rows * sizeof(float)))
-        return false;
-    if (grid->workspace_bytes > 0 && !put_poison(t, WORKSPACE, grid->workspace_bytes))
-        return false;
-    t->args.lse = (float *)(uintptr_t)t->memory[LSE];
-    t->args.workspace = (void *)(uintptr_t)t->memory[WORKSPACE];
-    t->args.workspace_bytes = grid->workspace_bytes;
-    return true;
+    const size_t total = fa2i_case_operand_bytes(c, operand);
+    const size_t have =
+        fa2i_case_period(c, operand) * fa2i_case_extent(c, operand).elem_bytes;
+    void *block = fa2i_alloc(have);
+    const bool ok = block != NULL && allocate(t, operand, total);
+    if (ok)
+        fa2i_case_fill(c, operand, block);
+    for (size_t at = 0; ok && at < total; at += have)
+        cuMemcpyHtoD(t->memory[operand] + at, block, total - at < have ? total - at : have);
+    fa2i_free(block);
+    return ok;
 }
 
-static bool put_tensors(const fa2i_case *c, tensors *t)
+static bool put_tensors(const fa2i_case *c, const fa2i_grid *grid, tensors *t)
 {
-    static uint16_t block[FA2I_CASE_PERIOD];
-    fa2_tensor *const views[] = {&t->args.q, &t->args.k, &t->args.v, &t->args.o};
+    const fa2i_judge *judge = fa2i_judge_of(c->problem.op);
     *t = (tensors){0};
-    for (int i = 0; i < 4; i++) {
-        const fa2i_extent e = fa2i_case_extent(c, (fa2i_operand)i);
-        t->bytes[i] = (size_t)e.elems * sizeof *block;
-        if (cuMemAlloc(&t->memory[i], t->bytes[i]) != CUDA_SUCCESS)
+    for (int i = 0; i < judge->operand_count; i++) {
+        const size_t bytes = fa2i_case_operand_bytes(c, i);
+        if (bytes > 0 && !(judge->operands[i].output ? put_poison(t, i, bytes) : put_input(c, t, i)))
             return false;
-        if (i < 3) {
-            const size_t have = fa2i_case_fill(c, (fa2i_operand)i, block);
-            for (size_t at = 0; at < (size_t)e.elems; at += have) {
-                const size_t count = (size_t)e.elems - at < have ? (size_t)e.elems - at : have;
-                cuMemcpyHtoD(t->memory[i] + at * 2, block, count * 2);
-            }
-        } else {
-            cuMemsetD32Async(t->memory[i], FA2I_POISON, t->bytes[i] / 4, NULL);
-        }
-        *views[i] = (fa2_tensor){.data = (void *)(uintptr_t)t->memory[i],
-                                 .stride_batch = e.stride_batch,
-                                 .stride_seq = e.stride_seq,
-                                 .stride_head = e.stride_head};
     }
+    if (grid->workspace_bytes > 0 && !put_poison(t, WORKSPACE, grid->workspace_bytes))
+        return false;
+    t->arguments = judge->arguments(c, t->memory, t->memory[WORKSPACE], grid->workspace_bytes);
     return true;
 }
 
 static void release_tensors(tensors *t)
 {
-    for (int i = 0; i < TENSORS; i++)
+    for (int i = 0; i < ALLOCATIONS; i++)
         if (t->memory[i] != 0)
             cuMemFree(t->memory[i]);
 }
 
-static bool judge(const fa2i_expected *e, const tensors *t, char *why, size_t why_bytes)
+static bool judge_outputs(const fa2i_expected *e, const tensors *t, char *why, size_t why_bytes)
 {
-    unsigned char *output = fa2i_alloc(e->output_bytes + 16);
+    const fa2i_judge *judge = fa2i_judge_of(e->c.problem.op);
+    unsigned char *output = fa2i_alloc(e->output_bytes), *next = output;
     fa2i_verification verdict = {0};
-    bool ok = false;
+    CUresult result = CUDA_SUCCESS;
     if (output == NULL)
         return false;
-    CUresult result = cuMemcpyDtoH(output, t->memory[3], t->bytes[3]);
-    if (result == CUDA_SUCCESS && t->memory[LSE] != 0)
-        result = cuMemcpyDtoH(output + t->bytes[3], t->memory[LSE], t->bytes[LSE]);
-    if (result != CUDA_SUCCESS)
-        snprintf(why, why_bytes, "%s", fa2_sim_message());
-    else
-        ok = fa2i_expected_judge(e, "software device", output, 0, &verdict) == FA2_OK &&
-             verdict.outcome == FA2I_OUTCOME_OK;
-    if (result == CUDA_SUCCESS && !ok)
-        snprintf(why, why_bytes, "%s", verdict.detail);
+    for (int i = 0; i < judge->operand_count && result == CUDA_SUCCESS; i++) {
+        if (!judge->operands[i].output || t->memory[i] == 0)
+            continue;
+        result = cuMemcpyDtoH(next, t->memory[i], t->bytes[i]);
+        next += t->bytes[i];
+    }
+    if (result == CUDA_SUCCESS)
+        fa2i_expected_judge(e, "software device", output, 0, &verdict);
     fa2i_free(output);
-    return ok;
+    if (result == CUDA_SUCCESS && verdict.outcome == FA2I_OUTCOME_OK)
+        return true;
+    snprintf(why, why_bytes, "%s", result != CUDA_SUCCESS ? fa2_sim_message() : verdict.detail);
+    return false;
 }
 
 enum {
@@ -161,9 +160,10 @@ static bool run(const fa2i_device *device, const fa2i_loaded *loaded, const fa2i
     sim_totals before;
     double us = 0;
     fa2_sim_totals(&before, &us); /* from here on they count this launch alone */
-    if (fa2i_forward_args_check(&e->c.problem, &t->args) == FA2_OK &&
-        fa2i_launch_forward(device, loaded, grid, &e->c.problem, &t->args, NULL) == FA2_OK)
-        return judge(e, t, why, FORWARD_WHY_BYTES) &&
+    if (fa2i_forward_args_check(&e->c.problem, &t->arguments.forward) == FA2_OK &&
+        fa2i_launch_forward(device, loaded, grid, &e->c.problem, &t->arguments.forward, NULL) ==
+            FA2_OK)
+        return judge_outputs(e, t, why, FORWARD_WHY_BYTES) &&
                traffic_is_ideal(&loaded->variant, &e->c, grid, why, FORWARD_WHY_BYTES);
     snprintf(why, FORWARD_WHY_BYTES, "%s", fa2_last_message());
     return false;
@@ -181,7 +181,7 @@ bool forward_launch(const fa2i_device *device, const fa2i_loaded *loaded,
         return false;
     }
     snprintf(why, FORWARD_WHY_BYTES, "no memory for the tensors");
-    if (put_tensors(c, &t) && put_rest(c, &grid, &t))
+    if (put_tensors(c, &grid, &t))
         ok = run(device, loaded, &grid, expected, &t, why);
     release_tensors(&t);
     if (ret_splits != NULL)

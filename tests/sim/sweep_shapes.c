@@ -12,6 +12,7 @@ static fa2i_case case_of(const fa2_problem *class, int index)
                    .layout = (fa2i_layout)(index % 3),
                    .want_lse = index % 4 != 3,
                    .q_magnitude = index % 5 == 4 ? 8.0f : 1.0f,
+                   .softcap = class->softcap ? 2.0f : 0.0f,
                    .seed = 1 + (uint64_t)index};
     return c;
 }

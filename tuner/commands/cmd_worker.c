@@ -86,15 +86,16 @@ static fa2_status serve_case(fa2i_bench *bench, exchange *e)
 static fa2_status serve_check(fa2i_bench *bench, exchange *e)
 {
     fa2_status st = FA2_OK;
-    size_t rows = e->request.count;
-    if (e->request.bytes != rows * sizeof(fa2i_row))
+    size_t count = e->request.count;
+    const fa2i_place *places = (const fa2i_place *)(const void *)e->payload;
+    if (e->request.bytes != count * sizeof *places)
         return fa2i_fail(FA2_E_INVALID, "a CHECK request of the wrong size");
     FA2_TRY(fa2i_bench_launch(bench, e->request.id, &e->answer.count));
-    size_t bytes = fa2i_bench_output_bytes(bench, rows);
+    size_t bytes = fa2i_bench_output_bytes(bench, places, count);
     e->output = fa2i_alloc(bytes);
     if (e->output == NULL)
         FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for the outputs"));
-    FA2_TRY(fa2i_bench_output(bench, (const fa2i_row *)(const void *)e->payload, rows, e->output));
+    FA2_TRY(fa2i_bench_output(bench, places, count, e->output));
     e->answer.bytes = bytes;
 done:
     return st;

@@ -1,8 +1,14 @@
 /*
- * Extents and data of cases.
+ * Extents and data of cases: what is the same for all operations.
  */
 #include "tuner/judge/case.h"
-#include "tuner/judge/reference.h"
+
+#include <assert.h>
+#include "tuner/judge/judge.h"
+
+enum { BLOCK_ELEMS = 8 * 32749, GAP_ELEMS = 8 };
+
+#define TUNED_SOFTCAP 30.0f /* decides nothing about the time */
 
 uint64_t fa2i_random(uint64_t *state)
 {
@@ -12,46 +18,123 @@ uint64_t fa2i_random(uint64_t *state)
     return z ^ z >> 31;
 }
 
-fa2i_extent fa2i_case_extent(const fa2i_case *c, fa2i_operand operand)
+float fa2i_random_normal(uint64_t *state)
 {
-    const fa2_problem *p = &c->problem;
-    bool of_query = operand == FA2I_OPERAND_Q || operand == FA2I_OPERAND_O;
-    int64_t heads = of_query ? p->heads_q : p->heads_kv;
-    int64_t seq = of_query ? p->seq_q : p->seq_k;
-    int64_t row = p->head_dim + (c->layout == FA2I_LAYOUT_GAPPED ? 8 : 0);
-    fa2i_extent extent = {.stride_batch = seq * heads * row, .elems = p->batch * seq * heads * row};
-    if (c->layout == FA2I_LAYOUT_BHSD) {
-        extent.stride_seq = row;
-        extent.stride_head = seq * row;
-    } else {
-        extent.stride_seq = heads * row;
-        extent.stride_head = row;
-    }
-    return extent;
+    const uint64_t r = fa2i_random(state);
+    const int32_t sum =
+        (int32_t)((r & 0xffff) + (r >> 16 & 0xffff) + (r >> 32 & 0xffff) + (r >> 48));
+    return (float)(sum - 131070) * (1.0f / 37837.2f); /* the sum's standard deviation */
 }
 
-size_t fa2i_case_fill(const fa2i_case *c, fa2i_operand operand, uint16_t *out)
+fa2i_case fa2i_case_of(const fa2_problem *problem, uint64_t seed)
 {
-    int64_t elems = fa2i_case_extent(c, operand).elems;
-    size_t count = (size_t)(elems < FA2I_CASE_PERIOD ? elems : FA2I_CASE_PERIOD);
-    uint64_t state = c->seed + (uint64_t)operand * 0x632be59bd9b4e019u;
-    /* The sum of four uniform 16-bit numbers has this standard deviation. */
-    float scale = (operand == FA2I_OPERAND_Q ? c->q_magnitude : 1.0f) / 37837.2f;
-    for (size_t i = 0; i < count; i++) {
-        uint64_t r = fa2i_random(&state);
-        int32_t sum = (int32_t)((r & 0xffff) + (r >> 16 & 0xffff) + (r >> 32 & 0xffff) + (r >> 48));
-        out[i] = fa2i_to_bits(c->problem.dtype, (float)(sum - 131070) * scale);
+    return (fa2i_case){.problem = *problem,
+                       .q_magnitude = 1,
+                       .softcap = problem->softcap ? TUNED_SOFTCAP : 0,
+                       .seed = seed};
+}
+
+static const fa2i_operand *operand_of(const fa2i_case *c, int operand)
+{
+    const fa2i_judge *judge = fa2i_judge_of(c->problem.op);
+    assert(operand >= 0 && operand < judge->operand_count);
+    return &judge->operands[operand];
+}
+
+/* Numbers per query row. */
+static fa2i_extent extent_of_statistics(const fa2_problem *p)
+{
+    return (fa2i_extent){.batch = p->batch,
+                         .seq = p->seq_q,
+                         .heads = p->heads_q,
+                         .width = 1,
+                         .pitch = 1,
+                         .stride_batch = (int64_t)p->heads_q * p->seq_q,
+                         .stride_seq = 1,
+                         .stride_head = p->seq_q,
+                         .elems = (int64_t)p->batch * p->heads_q * p->seq_q,
+                         .elem_bytes = sizeof(float)};
+}
+
+fa2i_extent fa2i_case_extent(const fa2i_case *c, int operand)
+{
+    const fa2_problem *p = &c->problem;
+    const fa2i_operand *o = operand_of(c, operand);
+    if (o->optional && !c->want_lse)
+        return (fa2i_extent){0};
+    if (o->shape == FA2I_SHAPE_STATISTICS)
+        return extent_of_statistics(p);
+    const bool of_keys = o->shape == FA2I_SHAPE_KEYS;
+    const bool shared = c->layout == FA2I_LAYOUT_SHARED && of_keys && !o->output;
+    const int64_t row = p->head_dim + (c->layout == FA2I_LAYOUT_GAPPED ? GAP_ELEMS : 0);
+    fa2i_extent e = {.batch = p->batch,
+                     .seq = of_keys ? p->seq_k : p->seq_q,
+                     .heads = of_keys ? p->heads_kv : p->heads_q,
+                     .width = p->head_dim,
+                     .pitch = row,
+                     .elem_bytes = sizeof(uint16_t)};
+    const int64_t plane = (int64_t)e.seq * e.heads * row;
+    e.stride_batch = shared ? 0 : plane;
+    e.elems = shared ? plane : p->batch * plane;
+    if (c->layout == FA2I_LAYOUT_BHSD) {
+        e.stride_seq = row;
+        e.stride_head = e.seq * row;
+    } else {
+        e.stride_seq = e.heads * row;
+        e.stride_head = row;
     }
-    return count;
+    return e;
+}
+
+size_t fa2i_case_operand_bytes(const fa2i_case *c, int operand)
+{
+    const fa2i_extent e = fa2i_case_extent(c, operand);
+    return (size_t)e.elems * e.elem_bytes;
+}
+
+int64_t fa2i_extent_at(const fa2i_extent *extent, int32_t batch, int32_t head, int32_t row)
+{
+    return batch * extent->stride_batch + head * extent->stride_head + row * extent->stride_seq;
+}
+
+fa2i_place fa2i_extent_place(const fa2i_extent *extent, fa2i_layout layout, int64_t index,
+                             int32_t *ret_column)
+{
+    const int64_t row = index / extent->pitch, rows = (int64_t)extent->seq * extent->heads;
+    *ret_column = (int32_t)(index % extent->pitch);
+    fa2i_place place = {.batch = (int32_t)(row / rows)};
+    if (layout == FA2I_LAYOUT_BHSD) {
+        place.head = (int32_t)(row / extent->seq % extent->heads);
+        place.row = (int32_t)(row % extent->seq);
+    } else {
+        place.head = (int32_t)(row % extent->heads);
+        place.row = (int32_t)(row / extent->heads % extent->seq);
+    }
+    return place;
+}
+
+size_t fa2i_case_period(const fa2i_case *c, int operand)
+{
+    const fa2i_extent e = fa2i_case_extent(c, operand);
+    const int64_t rows = (BLOCK_ELEMS / e.pitch - 1) | 1; /* odd */
+    const int64_t block = rows * e.pitch;
+    return (size_t)(c->pattern != FA2I_PATTERN_NONE || e.elems < block ? e.elems : block);
+}
+
+void fa2i_case_fill(const fa2i_case *c, int operand, void *out)
+{
+    operand_of(c, operand)->fill(c, operand, fa2i_case_period(c, operand), out);
 }
 
 size_t fa2i_case_bytes(const fa2i_case *c)
 {
+    const fa2i_judge *judge = fa2i_judge_of(c->problem.op);
     size_t bytes = 0;
-    for (fa2i_operand operand = FA2I_OPERAND_Q; operand <= FA2I_OPERAND_O; operand++)
-        bytes += (size_t)fa2i_case_extent(c, operand).elems * sizeof(uint16_t);
-    const fa2_problem *p = &c->problem;
-    if (c->want_lse)
-        bytes += (size_t)p->batch * (size_t)p->heads_q * (size_t)p->seq_q * sizeof(float);
-    return bytes + 4 * (size_t)FA2I_GUARD_BYTES;
+    for (int i = 0; i < judge->operand_count; i++) {
+        const size_t operand_bytes = fa2i_case_operand_bytes(c, i);
+        bytes += operand_bytes;
+        if (operand_bytes > 0 && judge->operands[i].output)
+            bytes += 2 * (size_t)FA2I_GUARD_BYTES;
+    }
+    return bytes;
 }

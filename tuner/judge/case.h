@@ -3,13 +3,17 @@
  * the device and the parent can make the same numbers on the host. Tuned problems and the
  * adversarial problems of the verification are cases.
  *
- * Data. Each input tensor repeats a block of FA2I_CASE_PERIOD elements: element i is block[i %
- * FA2I_CASE_PERIOD]. Large tensors are filled by copies on the device, and any row can be computed
- * without the tensor. The numbers are nearly normal (never zeros: zeros cost less power and run
- * faster), and the period is no multiple of a power of two above 8, so rows of heads and batches
- * differ. Outputs lie between guards of FA2I_GUARD_BYTES, and everything is FA2I_POISON before a
- * launch: NaN in fp16, bf16 and fp32. What a kernel does not write stays NaN, and a guard that is
- * no longer poison was overwritten (the GPU's own NaN is another one).
+ * Operands. What a launch reads and writes is a list per operation (tuner/judge/judge.h); functions
+ * take an operand's place in it. Tensors of the problem's dtype lie in the case's layout; numbers per
+ * query row (LSE) are fp32, [batch, heads_q, seq_q], contiguous.
+ *
+ * Data. Each input repeats a block of fa2i_case_period elements: element i is block[i % period].
+ * Large tensors are filled by copies on the device, and any row can be computed without the tensor.
+ * The numbers are nearly normal (never zeros: zeros cost less power and run faster), and a block is an
+ * odd number of rows, so rows of heads and batches differ. Patterns, which say where numbers lie,
+ * have blocks as large as the tensor. Outputs lie between guards of FA2I_GUARD_BYTES, and everything
+ * is FA2I_POISON before a launch: NaN in fp16, bf16 and fp32. What a kernel does not write stays NaN,
+ * and a guard that is no longer poison was overwritten (the GPU's own NaN is another one).
  *
  * Plain data, sent over the pipe as it is. Pure functions; thread-safe.
  */
@@ -18,49 +22,72 @@
 
 #include "runtime/base/record.h"
 
-enum {
-    FA2I_CASE_PERIOD = 8 * 32749, /* 32749 is prime */
-    FA2I_GUARD_BYTES = 65536
-};
+enum { FA2I_OPERANDS_MAX = 16, FA2I_GUARD_BYTES = 65536 };
 #define FA2I_POISON 0xffffffffu
 
 typedef enum fa2i_layout {
-    FA2I_LAYOUT_BSHD = 0,  /* [batch, seq, head, D], dense */
-    FA2I_LAYOUT_BHSD = 1,  /* [batch, head, seq, D], dense */
-    FA2I_LAYOUT_GAPPED = 2 /* [batch, seq, head, D + 8]: the 8 belong to nobody */
+    FA2I_LAYOUT_BSHD = 0,   /* [batch, seq, head, D], dense */
+    FA2I_LAYOUT_BHSD = 1,   /* [batch, head, seq, D], dense */
+    FA2I_LAYOUT_GAPPED = 2, /* [batch, seq, head, D + 8]: the 8 belong to nobody */
+    FA2I_LAYOUT_SHARED = 3  /* as BSHD; all batches have the same K and V: their stride is 0 */
 } fa2i_layout;
 
-typedef enum fa2i_operand {
-    FA2I_OPERAND_Q = 0,
-    FA2I_OPERAND_K = 1,
-    FA2I_OPERAND_V = 2,
-    FA2I_OPERAND_O = 3
-} fa2i_operand;
+/* Where large scores are. */
+typedef enum fa2i_pattern {
+    FA2I_PATTERN_NONE = 0,
+    FA2I_PATTERN_LATE = 1, /* in the first keys, which are visited last */
+    FA2I_PATTERN_PEAKS = 2 /* each query head has one, each at another key; the last head has none */
+} fa2i_pattern;
 
 typedef struct fa2i_case {
     fa2_problem problem;
     fa2i_layout layout;
-    int32_t want_lse;
-    float q_magnitude; /* standard deviation of Q; K and V have 1 */
+    int32_t want_lse; /* outputs that an operation can do without are wanted */
+    fa2i_pattern pattern;
+    float q_magnitude; /* standard deviation of Q; of other inputs it is 1 */
+    float softcap;     /* > 0 if the problem has one */
     uint64_t seed;
 } fa2i_case;
 
-/* Where the elements of a tensor are. */
+/* A problem as it is tuned: dense, ordinary numbers, without optional outputs. */
+fa2i_case fa2i_case_of(const fa2_problem *problem, uint64_t seed);
+
+/* Where the elements of an operand are; elems is 0 if the case does without it. */
 typedef struct fa2i_extent {
+    int32_t batch, seq, heads, width;              /* width: elements of a row */
+    int64_t pitch;                                 /* from one row to the next in memory */
     int64_t stride_batch, stride_seq, stride_head; /* elements */
     int64_t elems;                                 /* from the first to the end of the last row */
+    size_t elem_bytes;
 } fa2i_extent;
 
-fa2i_extent fa2i_case_extent(const fa2i_case *c, fa2i_operand operand);
+fa2i_extent fa2i_case_extent(const fa2i_case *c, int operand);
+size_t fa2i_case_operand_bytes(const fa2i_case *c, int operand); /* without guards */
 
-/* The first min(elems, FA2I_CASE_PERIOD) elements of an input, and how many that is. out has room
- * for FA2I_CASE_PERIOD. */
-size_t fa2i_case_fill(const fa2i_case *c, fa2i_operand operand, uint16_t *out);
+/* One row of one operand. */
+typedef struct fa2i_place {
+    int32_t operand, batch, head, row;
+} fa2i_place;
 
-/* Device memory that a case takes: tensors, LSE, guards. */
+/* Its first element. */
+int64_t fa2i_extent_at(const fa2i_extent *extent, int32_t batch, int32_t head, int32_t row);
+
+/* The element at this index: the place of its row, and *ret_column, which is width or more between
+ * rows. operand is not set. */
+fa2i_place fa2i_extent_place(const fa2i_extent *extent, fa2i_layout layout, int64_t index,
+                             int32_t *ret_column);
+
+/* How many elements of an input repeat, and these. */
+size_t fa2i_case_period(const fa2i_case *c, int operand);
+void fa2i_case_fill(const fa2i_case *c, int operand, void *out);
+
+/* Device memory that a case takes: operands and guards. */
 size_t fa2i_case_bytes(const fa2i_case *c);
 
 /* Random numbers, reproducible: the next one of a state that any seed starts (splitmix64). */
 uint64_t fa2i_random(uint64_t *state);
+
+/* Nearly normal, standard deviation 1: the sum of four uniform numbers. */
+float fa2i_random_normal(uint64_t *state);
 
 #endif

@@ -1,5 +1,6 @@
 /*
- * Attention in fp64, row by row, with the plain low-precision implementation beside it.
+ * Attention in fp64, row by row, with the plain low-precision implementation beside it. Which keys a row
+ * sees and how scores are capped: attention.h.
  *
  * The rows are split into contiguous parts, one per thread. A part converts K and V of a head to
  * float once, and again only when the head changes; products of two fp16 or bf16 numbers are exact
@@ -12,80 +13,14 @@
 #include <string.h>
 #include "runtime/base/alloc.h"
 #include "runtime/base/status.h"
+#include "tuner/judge/attention.h"
+#include "tuner/judge/judge.h"
 #include "tuner/judge/reference.h"
 
 enum { MAX_THREADS = 64 };
 
 /* What the parts may take together. */
 #define PARTS_BYTES ((size_t)1 << 30)
-
-static uint32_t float_bits(float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return bits;
-}
-
-static float bits_float(uint32_t bits)
-{
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-static uint16_t fp16_bits(float value)
-{
-    uint32_t bits = float_bits(value);
-    uint32_t sign = bits >> 16 & 0x8000u;
-    uint32_t magnitude = bits & 0x7fffffffu;
-    if (magnitude > 0x7f800000u)
-        return (uint16_t)(sign | 0x7e00u);
-    if (magnitude >= 0x477ff000u) /* 65520: half way to the number after 65504 */
-        return (uint16_t)(sign | 0x7c00u);
-    if (magnitude < 0x38800000u) {
-        /* Subnormal: beside 0.5, one unit of fp32 is 2^-24, so the addition rounds to where fp16
-         * does. */
-        float aligned = bits_float(magnitude) + 0.5f;
-        return (uint16_t)(sign | (float_bits(aligned) - 0x3f000000u));
-    }
-    magnitude += 0x0fffu + (magnitude >> 13 & 1u);
-    return (uint16_t)(sign | (magnitude - 0x38000000u) >> 13);
-}
-
-static float fp16_float(uint16_t bits)
-{
-    uint32_t sign = (uint32_t)(bits & 0x8000u) << 16;
-    uint32_t magnitude = bits & 0x7fffu;
-    if (magnitude < 0x0400u) {
-        float value = (float)magnitude * 0x1p-24f;
-        return sign != 0 ? -value : value;
-    }
-    uint32_t exponent_shift = magnitude >= 0x7c00u ? 0x70000000u : 0x38000000u;
-    return bits_float(sign | ((magnitude << 13) + exponent_shift));
-}
-
-static uint16_t bf16_bits(float value)
-{
-    uint32_t bits = float_bits(value);
-    if ((bits & 0x7fffffffu) > 0x7f800000u)
-        return (uint16_t)((bits >> 16 & 0x8000u) | 0x7fc0u);
-    return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
-}
-
-uint16_t fa2i_to_bits(fa2_dtype dtype, float value)
-{
-    return dtype == FA2_FP16 ? fp16_bits(value) : bf16_bits(value);
-}
-
-float fa2i_from_bits(fa2_dtype dtype, uint16_t bits)
-{
-    return dtype == FA2_FP16 ? fp16_float(bits) : bits_float((uint32_t)bits << 16);
-}
-
-static float round_to(fa2_dtype dtype, float value)
-{
-    return fa2i_from_bits(dtype, fa2i_to_bits(dtype, value));
-}
 
 /* One thread's rows and what it works with. */
 typedef struct part {
@@ -111,10 +46,14 @@ static void read_row(const fa2i_host_tensor *tensor, fa2_dtype dtype, int64_t of
     }
 }
 
+/* All rows of a head, unless they are there already: *at is where they begin. */
 static void read_head(const fa2i_host_tensor *tensor, const fa2_problem *problem, int batch,
-                      int head, float *out)
+                      int head, float *out, int64_t *at)
 {
     int64_t base = batch * tensor->stride_batch + head * tensor->stride_head;
+    if (base == *at)
+        return;
+    *at = base;
     for (int32_t j = 0; j < problem->seq_k; j++)
         read_row(tensor, problem->dtype, base + j * tensor->stride_seq, problem->head_dim,
                  out + (int64_t)j * problem->head_dim);
@@ -130,42 +69,59 @@ static double dot(const float *a, const float *b, int count)
     return even + odd;
 }
 
-/* O of the plain implementation for scores that are in p->scores, compared with the exact o. */
-static void plain_row(part *p, int32_t keys, const double *o)
+/* A score as the plain implementation has it: rounded behind each step. */
+static float plain_score(const part *p, double score)
+{
+    const fa2_dtype dtype = p->request->problem.dtype;
+    const float softcap = p->request->softcap;
+    const float rounded = fa2i_rounded(dtype, (float)score);
+    if (softcap == 0)
+        return rounded;
+    const float inner = fa2i_rounded(dtype, rounded / softcap);
+    return fa2i_rounded(dtype, fa2i_rounded(dtype, tanhf(inner)) * softcap);
+}
+
+/* O of the plain implementation, compared with the exact o. p->scores are those of the keys, not
+ * capped. */
+static void plain_row(part *p, fa2i_keys keys, const double *o)
 {
     const fa2_problem *problem = &p->request->problem;
     int head_dim = problem->head_dim;
     float *acc = p->plain + problem->seq_k;
     float largest = -INFINITY, sum = 0;
     memset(acc, 0, (size_t)head_dim * sizeof *acc);
-    for (int32_t j = 0; j < keys; j++) {
-        p->plain[j] = round_to(problem->dtype, (float)p->scores[j]);
+    for (int32_t j = keys.first; j < keys.end; j++) {
+        p->plain[j] = plain_score(p, p->scores[j]);
         largest = fmaxf(largest, p->plain[j]);
     }
-    for (int32_t j = 0; j < keys; j++) {
+    for (int32_t j = keys.first; j < keys.end; j++) {
         p->plain[j] = expf(p->plain[j] - largest);
         sum += p->plain[j];
     }
-    for (int32_t j = 0; j < keys; j++) {
-        float weight = round_to(problem->dtype, p->plain[j] / sum);
+    for (int32_t j = keys.first; j < keys.end; j++) {
+        float weight = fa2i_rounded(problem->dtype, p->plain[j] / sum);
         const float *v = p->v + (int64_t)j * head_dim;
         for (int d = 0; d < head_dim; d++)
             acc[d] += weight * v[d];
     }
     for (int d = 0; d < head_dim; d++)
-        p->plain_error = fmax(p->plain_error, fabs(round_to(problem->dtype, acc[d]) - o[d]));
+        p->plain_error =
+            fmax(p->plain_error, fabs(fa2i_rounded(problem->dtype, acc[d]) - o[d]));
 }
 
-static void exact_row(part *p, int32_t keys, double *o, double *ret_lse)
+/* Leaves the scores, not capped, in p->scores. */
+static void exact_row(part *p, fa2i_keys keys, double *o, double *ret_lse)
 {
     int head_dim = p->request->problem.head_dim;
+    double softcap = (double)p->request->softcap;
     double largest = -INFINITY, sum = 0;
-    for (int32_t j = 0; j < keys; j++) {
+    for (int32_t j = keys.first; j < keys.end; j++) {
         p->scores[j] = p->scale * dot(p->q, p->k + (int64_t)j * head_dim, head_dim);
         largest = fmax(largest, p->scores[j]);
     }
-    for (int32_t j = 0; j < keys; j++) {
-        double weight = exp(p->scores[j] - largest);
+    largest = fa2i_score_capped(largest, softcap);
+    for (int32_t j = keys.first; j < keys.end; j++) {
+        double weight = exp(fa2i_score_capped(p->scores[j], softcap) - largest);
         const float *v = p->v + (int64_t)j * head_dim;
         sum += weight;
         for (int d = 0; d < head_dim; d++)
@@ -176,35 +132,23 @@ static void exact_row(part *p, int32_t keys, double *o, double *ret_lse)
     *ret_lse = largest + log(sum);
 }
 
-static int32_t visible_keys(const fa2_problem *problem, int32_t row)
-{
-    if (!problem->causal)
-        return problem->seq_k;
-    int64_t keys = (int64_t)row + 1 + problem->seq_k - problem->seq_q;
-    return keys < 0 ? 0 : (int32_t)keys;
-}
-
 static void *run_part(void *argument)
 {
     part *p = argument;
     const fa2i_reference_request *request = p->request;
     const fa2_problem *problem = &request->problem;
     int group = problem->heads_q / problem->heads_kv;
-    int32_t batch = -1, head = -1; /* whose K and V are in p->k, p->v */
+    int64_t k_at = -1, v_at = -1; /* where what is in p->k and p->v lies */
     for (size_t i = p->begin; i < p->end; i++) {
         fa2i_row row = request->rows[i];
         double *o = p->reference->o + i * (size_t)problem->head_dim; /* zero so far */
-        int32_t keys = visible_keys(problem, row.row);
-        if (keys == 0) {
+        const fa2i_keys keys = fa2i_keys_seen(problem, row.row);
+        if (keys.first == keys.end) {
             p->reference->lse[i] = -INFINITY;
             continue;
         }
-        if (row.batch != batch || row.head / group != head) {
-            batch = row.batch;
-            head = row.head / group;
-            read_head(&request->k, problem, batch, head, p->k);
-            read_head(&request->v, problem, batch, head, p->v);
-        }
+        read_head(&request->k, problem, row.batch, row.head / group, p->k, &k_at);
+        read_head(&request->v, problem, row.batch, row.head / group, p->v, &v_at);
         read_row(&request->q, problem->dtype,
                  row.batch * request->q.stride_batch + row.row * request->q.stride_seq +
                      row.head * request->q.stride_head,
@@ -311,14 +255,14 @@ void fa2i_reference_done(fa2i_reference *reference)
     *reference = (fa2i_reference){0};
 }
 
-double fa2i_reference_bound(const fa2i_reference *reference)
+fa2i_bound fa2i_reference_bound(const fa2i_reference *reference)
 {
-    return 2 * reference->plain_error + 1e-5;
+    return (fa2i_bound){.absolute = 2 * reference->plain_error + 1e-5};
 }
 
-double fa2i_lse_bound(double lse)
+fa2i_bound fa2i_lse_bound(void)
 {
-    return 2e-4 + 2e-5 * fabs(lse);
+    return (fa2i_bound){.absolute = 2e-4, .relative = 2e-5};
 }
 
 static void note_error(fa2i_comparison *comparison, size_t row, bool is_lse, double value,
@@ -333,33 +277,23 @@ static void note_error(fa2i_comparison *comparison, size_t row, bool is_lse, dou
                                     .worst_expected = expected};
 }
 
-static double lse_error(double value, double expected)
-{
-    if (isinf(expected))
-        return value == expected ? 0 : FA2I_ERROR_NOT_FINITE;
-    double error = fabs(value - expected) / fa2i_lse_bound(expected);
-    return isfinite(error) ? error : FA2I_ERROR_NOT_FINITE;
-}
-
 void fa2i_reference_compare(const fa2i_reference *reference, fa2_dtype dtype, const uint16_t *o,
                             const float *lse, fa2i_comparison *ret_comparison)
 {
     fa2i_comparison comparison = {0};
-    double bound = fa2i_reference_bound(reference);
+    const fa2i_bound bound = fa2i_reference_bound(reference), lse_bound = fa2i_lse_bound();
     size_t head_dim = (size_t)reference->head_dim;
     for (size_t i = 0; i < reference->row_count; i++) {
-        bool empty = isinf(reference->lse[i]) != 0;
+        const bool empty = isinf(reference->lse[i]) != 0;
         for (size_t d = 0; d < head_dim; d++) {
             double value = fa2i_from_bits(dtype, o[i * head_dim + d]);
             double expected = reference->o[i * head_dim + d];
-            double error = fabs(value - expected) / bound;
-            if (!isfinite(error) || (empty && value != 0))
-                error = FA2I_ERROR_NOT_FINITE;
-            note_error(&comparison, i, false, value, expected, error);
+            note_error(&comparison, i, false, value, expected,
+                       fa2i_error_of(value, expected, bound, empty));
         }
         if (lse != NULL)
             note_error(&comparison, i, true, lse[i], reference->lse[i],
-                       lse_error(lse[i], reference->lse[i]));
+                       fa2i_error_of(lse[i], reference->lse[i], lse_bound, empty));
     }
     *ret_comparison = comparison;
 }

@@ -1,33 +1,29 @@
 /*
- * What attention should give: fp64 on the CPU, and how far from it a kernel may be.
+ * What attention forward should give: fp64 on the CPU, and how far from it a kernel may be.
  *
  * Shapes and layout: as in fa2.h, with host copies of Q, K and V as fp16 or bf16 bits. The rows
  * that are wanted are listed, so a large problem can be checked on samples.
  *
  * The bound is FlashAttention-2's own test rule: the largest error of O over all rows compared must
  * not exceed 2 x the largest error of a plain implementation in the same precision, plus 1e-5.
- * Plain means: scores rounded to the dtype, softmax, P rounded to the dtype, P V accumulated in
- * fp32, O rounded to the dtype. LSE never leaves fp32, so it has a bound of its own,
- * fa2i_lse_bound. NaN and infinity in O are always wrong; a row that sees no key must be exactly 0,
- * with LSE = -infinity.
+ * Plain means: scores rounded to the dtype, capped with every step rounded to the dtype, softmax, P
+ * rounded to the dtype, P V accumulated in fp32, O rounded to the dtype. LSE never leaves fp32, so it
+ * has a bound of its own, fa2i_lse_bound. NaN and infinity in O are always wrong; a row that sees no
+ * key must be exactly 0, with LSE = -infinity.
  *
  * Errors: FA2_E_MEMORY. Thread-safe: no state.
  */
 #ifndef FA2I_REFERENCE_H
 #define FA2I_REFERENCE_H
 
-#include "runtime/base/record.h"
-
-/* Bits of the dtype and numbers. Rounds to nearest, ties to even; NaN stays NaN. */
-uint16_t fa2i_to_bits(fa2_dtype dtype, float value);
-float fa2i_from_bits(fa2_dtype dtype, uint16_t bits);
+#include "tuner/judge/judge.h"
+#include "tuner/judge/number.h"
 
 /* A host tensor; strides in elements, head_dim contiguous. Borrowed. */
 typedef struct fa2i_host_tensor {
     const uint16_t *data;
     int64_t stride_batch, stride_seq, stride_head;
-    int64_t
-        period_elems; /* 0: data is the whole tensor; n: element i of the tensor is data[i % n] */
+    int64_t period_elems; /* 0: data is the whole tensor; n: element i is data[i % n] */
 } fa2i_host_tensor;
 
 typedef struct fa2i_row {
@@ -37,6 +33,7 @@ typedef struct fa2i_row {
 typedef struct fa2i_reference_request {
     fa2_problem problem;
     float softmax_scale; /* 0: 1 / sqrt(head_dim) */
+    float softcap;       /* of a problem that has one; else 0 */
     fa2i_host_tensor q, k, v;
     const fa2i_row *rows; /* borrowed; fastest when rows of one head are neighbours */
     size_t row_count;
@@ -58,16 +55,12 @@ fa2_status fa2i_reference_compute(const fa2i_reference_request *request,
                                   fa2i_reference *ret_reference);
 void fa2i_reference_done(fa2i_reference *reference); /* zeroed objects are fine */
 
-/* The largest error that O may have. */
-double fa2i_reference_bound(const fa2i_reference *reference);
+/* Of O. */
+fa2i_bound fa2i_reference_bound(const fa2i_reference *reference);
 
-/* The largest error that an LSE of this value may have: 2e-4 for the sum of the exponentials (fp32,
- * approximate exp2) and 2e-5 of the value for the fp32 scores. */
-double fa2i_lse_bound(double lse);
-
-/* Stands for "not a number at all" wherever an error over its bound is kept: finite, so that it
- * survives JSON and SQL. */
-#define FA2I_ERROR_NOT_FINITE 1e30
+/* Of LSE: 2e-4 for the sum of the exponentials (fp32, approximate exp2) and 2e-5 of the value for the
+ * fp32 scores. */
+fa2i_bound fa2i_lse_bound(void);
 
 typedef struct fa2i_comparison {
     double error;     /* largest error over its bound, of O and LSE: <= 1 is right */

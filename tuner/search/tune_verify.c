@@ -1,7 +1,7 @@
 /*
- * Verification on the device: per class of problems (op, dtype, head_dim, causal), case by case,
- * every kernel of the class that has no verdict yet. Case by case, because the tensors and the
- * reference of a case are dear and a launch is not.
+ * Verification on the device: per class of problems, case by case, every kernel of the class that has
+ * no verdict yet. Case by case, because the tensors and the reference of a case are dear and a launch
+ * is not.
  *
  * A kernel that fails is out at once and its verdict is stored at once; those that pass are stored
  * when the last case is done.
@@ -13,8 +13,10 @@
 
 static bool same_class(const fa2_problem *a, const fa2_problem *b)
 {
-    return a->op == b->op && a->dtype == b->dtype && a->head_dim == b->head_dim &&
-           a->causal == b->causal;
+    char class_of_a[FA2I_CLASS_CHARS], class_of_b[FA2I_CLASS_CHARS];
+    fa2i_problem_class(a, class_of_a);
+    fa2i_problem_class(b, class_of_b);
+    return strcmp(class_of_a, class_of_b) == 0;
 }
 
 /* The kernels of one class that are still to be verified. */
@@ -48,30 +50,43 @@ static fa2_status verify_kernel(fa2i_tune *tune, const fa2i_expected *expected, 
     if (st != FA2_OK)
         return st;
     *ret_blame = FA2I_BLAME_KERNEL;
-    if (failure.outcome == FA2I_OUTCOME_OK)
-        return fa2i_expected_judge(expected, name, output, overwritten, ret_verdict);
+    if (failure.outcome == FA2I_OUTCOME_OK) {
+        fa2i_expected_judge(expected, name, output, overwritten, ret_verdict);
+        return FA2_OK;
+    }
     *ret_blame = failure.blame;
     *ret_verdict = (fa2i_verification){.outcome = failure.outcome};
     snprintf(ret_verdict->detail, sizeof ret_verdict->detail, "%s: %.200s", name, failure.detail);
     return FA2_OK;
 }
 
+static bool is_for(const fa2i_verify_case *c, const fa2i_tune *tune, size_t kernel)
+{
+    return !c->divided || tune->kernels[kernel].kernel.variant.waves > 0;
+}
+
 /* Run all kernels of the group on the present case; those that fail leave it, and with it the cases
- * that are left. One whose image the
- * driver refuses stays until the driver has taken another's: then the next case tells. A driver
- * that takes none is to blame itself. */
-static fa2_status verify_all(fa2i_tune *tune, group *g, const fa2i_expected *expected,
-                             const char *name, size_t left, void *output, fa2i_verification *worst)
+ * that are left. One whose image the driver refuses stays until the driver has taken another's: then
+ * the next case tells. A driver that takes none is to blame itself. */
+static fa2_status verify_all(fa2i_tune *tune, group *g, const fa2i_verify_case *c,
+                             const fa2i_expected *expected, size_t left, void *output,
+                             fa2i_verification *worst)
 {
     fa2i_verification refused = {0};
-    size_t kept = 0, refusals = 0;
+    size_t kept = 0, tried = 0, refusals = 0;
     for (size_t i = 0; i < g->count; i++) {
         size_t index = g->kernels[i];
         fa2i_verification verdict = {0};
         fa2i_blame blame = FA2I_BLAME_KERNEL;
         if (fa2i_tune_spent(tune))
             return FA2_OK;
-        fa2_status st = verify_kernel(tune, expected, name, index, output, &verdict, &blame);
+        if (!is_for(c, tune, index)) {
+            fa2i_progress_drop(&tune->progress, 1);
+            g->kernels[kept++] = index;
+            continue;
+        }
+        tried++;
+        fa2_status st = verify_kernel(tune, expected, c->name, index, output, &verdict, &blame);
         if (st != FA2_OK || blame == FA2I_BLAME_STOP)
             return st;
         fa2i_progress_step(&tune->progress, tune->kernels[index].kernel.variant.text);
@@ -90,26 +105,34 @@ static fa2_status verify_all(fa2i_tune *tune, group *g, const fa2i_expected *exp
             worst[index] = verdict;
         }
     }
-    if (refusals > 0 && refusals == g->count)
+    if (refusals > 0 && refusals == tried)
         return fa2i_worker_misfit(refused.detail);
     g->count = kept;
     return FA2_OK;
 }
 
-/* One case for all kernels of the group. left: the cases behind it. worst: per kernel of tune. */
+/* One case for those kernels of the group that it is for. left: the cases behind it. worst: per kernel
+ * of tune. */
 static fa2_status verify_case(fa2i_tune *tune, group *g, const fa2i_verify_case *c, size_t left,
                               fa2i_verification *worst)
 {
     fa2_status st = FA2_OK;
     fa2i_expected expected = {0};
     void *output = NULL;
+    bool wanted = false;
 
+    for (size_t i = 0; i < g->count; i++)
+        wanted = wanted || is_for(c, tune, g->kernels[i]);
+    if (!wanted) {
+        fa2i_progress_drop(&tune->progress, g->count);
+        return FA2_OK;
+    }
     FA2_TRY(fa2i_worker_case(tune->worker, &c->c));
     FA2_TRY(fa2i_expected_all(&c->c, tune->threads, &expected));
     output = fa2i_alloc(expected.output_bytes);
     if (output == NULL)
         FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for the outputs of a case"));
-    FA2_TRY(verify_all(tune, g, &expected, c->name, left, output, worst));
+    FA2_TRY(verify_all(tune, g, c, &expected, left, output, worst));
 done:
     fa2i_free(output);
     fa2i_expected_done(&expected);
@@ -120,7 +143,7 @@ static fa2_status verify_group(fa2i_tune *tune, group *g)
 {
     fa2_status st = FA2_OK;
     fa2i_verify_case cases[FA2I_VERIFY_CASES_MAX];
-    size_t count = fa2i_verify_cases(g->problem, cases);
+    size_t count = fa2i_judge_of(g->problem->op)->cases(g->problem, tune->card.sm_count, cases);
     fa2i_verification *worst = fa2i_alloc_array(tune->kernel_count, sizeof *worst);
 
     if (worst == NULL)
@@ -216,7 +239,8 @@ fa2_status fa2i_tune_verify(fa2i_tune *tune)
         if (g->kernels == NULL)
             FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu kernels", tune->kernel_count));
         FA2_TRY(make_group(tune, i, g));
-        total += g->count * fa2i_verify_cases(g->problem, cases);
+        total += g->count *
+                 fa2i_judge_of(g->problem->op)->cases(g->problem, tune->card.sm_count, cases);
     }
     if (total > 0) {
         FA2_TRY(fa2i_tune_worker(tune));

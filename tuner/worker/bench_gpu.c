@@ -3,15 +3,13 @@
  *
  * Invariants:
  * - graphs hold device pointers of the present case and of the workspace, so they go when one of
- * these goes;
+ *   these goes;
  * - everything runs on one stream, which also waits for the copies of the NULL stream.
  */
 #include <string.h>
 #include "runtime/base/alloc.h"
 #include "runtime/base/status.h"
 #include "tuner/worker/bench_gpu.h"
-
-enum { TENSOR_O = 3, TENSOR_LSE = 4, TENSOR_COUNT = 5 };
 
 static fa2_status check(fa2i_bench *bench, CUresult result, const char *what)
 {
@@ -60,12 +58,12 @@ static void drop_workspace(fa2i_bench *bench)
 static void drop_case(fa2i_bench *bench)
 {
     drop_workspace(bench);
-    for (size_t i = 0; i < TENSOR_COUNT; i++) {
-        if (bench->tensors[i] != 0)
-            bench->device.cuda->mem_free(bench->tensors[i]);
-        bench->tensors[i] = 0;
+    for (size_t i = 0; i < FA2I_OPERANDS_MAX; i++) {
+        if (bench->operands[i] != 0)
+            bench->device.cuda->mem_free(bench->operands[i]);
+        bench->operands[i] = 0;
     }
-    bench->args = (fa2_forward_args){0};
+    bench->judge = NULL;
 }
 
 static void drop_slot(fa2i_bench *bench, fa2i_bench_slot *slot)
@@ -124,37 +122,52 @@ done:
     return st;
 }
 
-/* Upload one period and double it on the device until the tensor is full. */
-static fa2_status fill_input(fa2i_bench *bench, fa2i_operand operand, uint16_t *block)
+static bool is_output(const fa2i_bench *bench, int operand)
+{
+    return bench->judge->operands[operand].output;
+}
+
+/* Its memory, without guards; 0: the case does without it. */
+static size_t operand_bytes(const fa2i_bench *bench, int operand)
+{
+    return fa2i_case_operand_bytes(&bench->current, operand);
+}
+
+static size_t guard_bytes(const fa2i_bench *bench, int operand)
+{
+    return is_output(bench, operand) ? FA2I_GUARD_BYTES : 0;
+}
+
+/* Its first element; 0: the case does without it. */
+static CUdeviceptr address_of(const fa2i_bench *bench, int operand)
+{
+    const CUdeviceptr memory = bench->operands[operand];
+    return memory == 0 ? 0 : memory + guard_bytes(bench, operand);
+}
+
+/* Upload one period and double it on the device until the operand is full. */
+static fa2_status fill_input(fa2i_bench *bench, int operand)
 {
     fa2_status st = FA2_OK;
     const fa2i_cuda_table *cuda = bench->device.cuda;
-    CUdeviceptr base = bench->tensors[operand];
-    size_t have = fa2i_case_fill(&bench->current, operand, block) * sizeof *block;
-    size_t total = (size_t)fa2i_case_extent(&bench->current, operand).elems * sizeof *block;
+    const fa2i_case *c = &bench->current;
+    const CUdeviceptr base = bench->operands[operand];
+    size_t have = fa2i_case_period(c, operand) * fa2i_case_extent(c, operand).elem_bytes;
+    const size_t total = operand_bytes(bench, operand);
+    void *block = fa2i_alloc(have);
+
+    if (block == NULL)
+        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for test data"));
+    fa2i_case_fill(c, operand, block);
     FA2_TRY(check(bench, cuda->memcpy_htod(base, block, have), "cuMemcpyHtoD"));
     while (have < total) {
-        size_t bytes = have < total - have ? have : total - have;
+        const size_t bytes = have < total - have ? have : total - have;
         FA2_TRY(check(bench, cuda->memcpy_dtod(base + have, base, bytes), "cuMemcpyDtoD"));
         have += bytes;
     }
 done:
+    fa2i_free(block);
     return st;
-}
-
-static size_t tensor_bytes(const fa2i_case *c, int tensor)
-{
-    const fa2_problem *p = &c->problem;
-    if (tensor == TENSOR_LSE)
-        return c->want_lse
-                   ? (size_t)p->batch * (size_t)p->heads_q * (size_t)p->seq_q * sizeof(float)
-                   : 0;
-    return (size_t)fa2i_case_extent(c, (fa2i_operand)tensor).elems * sizeof(uint16_t);
-}
-
-static size_t guard_bytes(int tensor)
-{
-    return tensor >= TENSOR_O ? FA2I_GUARD_BYTES : 0;
 }
 
 static fa2_status too_large(const fa2i_bench *bench, size_t free_bytes)
@@ -173,11 +186,11 @@ static fa2_status allocate(fa2i_bench *bench)
         return check(bench, result, "cuMemGetInfo");
     if (fa2i_case_bytes(&bench->current) > free_bytes)
         return too_large(bench, free_bytes);
-    for (int i = 0; i < TENSOR_COUNT; i++) {
-        size_t bytes = tensor_bytes(&bench->current, i);
+    for (int i = 0; i < bench->judge->operand_count; i++) {
+        const size_t bytes = operand_bytes(bench, i);
         if (bytes == 0)
             continue;
-        result = cuda->mem_alloc(&bench->tensors[i], bytes + 2 * guard_bytes(i));
+        result = cuda->mem_alloc(&bench->operands[i], bytes + 2 * guard_bytes(bench, i));
         if (result == CUDA_ERROR_OUT_OF_MEMORY) /* free, but in pieces */
             return too_large(bench, free_bytes);
         if (result != CUDA_SUCCESS)
@@ -186,39 +199,30 @@ static fa2_status allocate(fa2i_bench *bench)
     return FA2_OK;
 }
 
-static fa2_tensor device_tensor(const fa2i_bench *bench, fa2i_operand operand)
+/* The call that a launch is. */
+static fa2i_arguments arguments_of(const fa2i_bench *bench, size_t workspace_bytes)
 {
-    fa2i_extent extent = fa2i_case_extent(&bench->current, operand);
-    return (fa2_tensor){
-        .data = (void *)(uintptr_t)(bench->tensors[operand] + guard_bytes((int)operand)),
-        .stride_batch = extent.stride_batch,
-        .stride_seq = extent.stride_seq,
-        .stride_head = extent.stride_head};
+    uint64_t addresses[FA2I_OPERANDS_MAX] = {0};
+    for (int i = 0; i < bench->judge->operand_count; i++)
+        addresses[i] = address_of(bench, i);
+    return bench->judge->arguments(&bench->current, addresses,
+                                   workspace_bytes > 0 ? bench->workspace : 0, workspace_bytes);
 }
 
 fa2_status fa2i_bench_case(fa2i_bench *bench, const fa2i_case *c)
 {
     fa2_status st = FA2_OK;
-    uint16_t *block = fa2i_alloc_array(FA2I_CASE_PERIOD, sizeof *block);
-
     drop_case(bench);
     bench->current = *c;
-    if (block == NULL)
-        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for test data"));
+    bench->judge = fa2i_judge_of(c->problem.op);
     FA2_TRY(allocate(bench));
-    for (fa2i_operand operand = FA2I_OPERAND_Q; operand <= FA2I_OPERAND_V; operand++)
-        FA2_TRY(fill_input(bench, operand, block));
-    fa2_forward_args args = {.q = device_tensor(bench, FA2I_OPERAND_Q),
-                             .k = device_tensor(bench, FA2I_OPERAND_K),
-                             .v = device_tensor(bench, FA2I_OPERAND_V),
-                             .o = device_tensor(bench, FA2I_OPERAND_O)};
-    if (c->want_lse)
-        args.lse = (float *)(uintptr_t)(bench->tensors[TENSOR_LSE] + FA2I_GUARD_BYTES);
-    FA2_TRY(fa2i_forward_args_check(&c->problem, &args));
+    for (int i = 0; i < bench->judge->operand_count; i++)
+        if (!is_output(bench, i))
+            FA2_TRY(fill_input(bench, i));
+    const fa2i_arguments arguments = arguments_of(bench, 0);
+    FA2_TRY(fa2i_forward_args_check(&c->problem, &arguments.forward));
     FA2_TRY(check(bench, bench->device.cuda->ctx_synchronize(), "filling the tensors"));
-    bench->args = args;
 done:
-    fa2i_free(block);
     if (st != FA2_OK)
         drop_case(bench);
     return st;
@@ -243,7 +247,7 @@ static fa2_status ready_slot(fa2i_bench *bench, uint32_t id, fa2i_bench_slot **r
     fa2_status st;
     if (id >= bench->slot_count || !bench->slots[id].ready)
         return fa2i_fail(FA2_E_INVALID, "kernel %u is not loaded", id);
-    if (bench->args.q.data == NULL)
+    if (bench->judge == NULL)
         return fa2i_fail(FA2_E_INVALID, "there is no case");
     slot = &bench->slots[id];
     FA2_TRY(fa2i_grid_of(&bench->device.card, &slot->loaded.variant, &bench->current.problem,
@@ -256,13 +260,10 @@ done:
 
 static fa2_status launch(const fa2i_bench *bench, const fa2i_bench_slot *slot)
 {
-    fa2_forward_args args = bench->args;
-    if (slot->grid.workspace_bytes > 0) {
-        args.workspace = (void *)(uintptr_t)bench->workspace;
-        args.workspace_bytes = bench->workspace_bytes;
-    }
+    const fa2i_arguments arguments =
+        arguments_of(bench, slot->grid.workspace_bytes > 0 ? bench->workspace_bytes : 0);
     return fa2i_launch_forward(&bench->device, &slot->loaded, &slot->grid, &bench->current.problem,
-                               &args, bench->stream);
+                               &arguments.forward, bench->stream);
 }
 
 /* Count the words of a guard that are no longer poison. */
@@ -276,17 +277,17 @@ static fa2_status count_guard(fa2i_bench *bench, CUdeviceptr at, uint32_t *guard
     return FA2_OK;
 }
 
-/* All guards: around O and LSE, behind what this kernel may use of the workspace. */
+/* All guards: around the outputs, behind what this kernel may use of the workspace. */
 static fa2_status count_overwritten(fa2i_bench *bench, const fa2i_bench_slot *slot, uint32_t *guard,
                                     uint32_t *count)
 {
     fa2_status st = FA2_OK;
-    for (int i = TENSOR_O; i < TENSOR_COUNT; i++) {
-        const size_t bytes = tensor_bytes(&bench->current, i);
-        if (bytes == 0)
+    for (int i = 0; i < bench->judge->operand_count; i++) {
+        if (!is_output(bench, i) || bench->operands[i] == 0)
             continue;
-        FA2_TRY(count_guard(bench, bench->tensors[i], guard, count));
-        FA2_TRY(count_guard(bench, bench->tensors[i] + FA2I_GUARD_BYTES + bytes, guard, count));
+        const CUdeviceptr first = address_of(bench, i);
+        FA2_TRY(count_guard(bench, first - FA2I_GUARD_BYTES, guard, count));
+        FA2_TRY(count_guard(bench, first + operand_bytes(bench, i), guard, count));
     }
     if (slot->grid.workspace_bytes > 0)
         FA2_TRY(count_guard(bench, bench->workspace + slot->grid.workspace_bytes, guard, count));
@@ -299,11 +300,11 @@ static fa2_status poison_outputs(fa2i_bench *bench)
 {
     const fa2i_cuda_table *cuda = bench->device.cuda;
     fa2_status st = FA2_OK;
-    for (int i = TENSOR_O; i < TENSOR_COUNT; i++) {
-        const size_t bytes = tensor_bytes(&bench->current, i) + 2 * guard_bytes(i);
-        if (bench->tensors[i] != 0)
+    for (int i = 0; i < bench->judge->operand_count; i++) {
+        const size_t bytes = operand_bytes(bench, i) + 2 * guard_bytes(bench, i);
+        if (is_output(bench, i) && bench->operands[i] != 0)
             FA2_TRY(check(bench,
-                          cuda->memset_d32_async(bench->tensors[i], FA2I_POISON,
+                          cuda->memset_d32_async(bench->operands[i], FA2I_POISON,
                                                  bytes / sizeof(uint32_t), bench->stream),
                           "cuMemsetD32Async"));
     }
@@ -339,54 +340,58 @@ done:
     return st;
 }
 
-size_t fa2i_bench_output_bytes(const fa2i_bench *bench, size_t row_count)
+static bool is_place(const fa2i_bench *bench, const fa2i_place *place)
 {
-    const fa2_problem *p = &bench->current.problem;
-    if (row_count == 0)
-        return tensor_bytes(&bench->current, TENSOR_O) + tensor_bytes(&bench->current, TENSOR_LSE);
-    size_t lse_bytes = bench->current.want_lse ? sizeof(float) : 0;
-    return row_count * ((size_t)p->head_dim * sizeof(uint16_t) + lse_bytes);
+    if (place->operand < 0 || place->operand >= bench->judge->operand_count ||
+        !is_output(bench, place->operand))
+        return false;
+    const fa2i_extent e = fa2i_case_extent(&bench->current, place->operand);
+    return place->batch >= 0 && place->batch < e.batch && place->head >= 0 &&
+           place->head < e.heads && place->row >= 0 && place->row < e.seq;
 }
 
-static fa2_status read_rows(fa2i_bench *bench, const fa2i_row *rows, size_t row_count,
-                            unsigned char *out)
+static size_t row_bytes(const fa2i_bench *bench, int operand)
 {
-    fa2_status st = FA2_OK;
-    const fa2_problem *p = &bench->current.problem;
-    const fa2i_cuda_table *cuda = bench->device.cuda;
-    fa2_tensor o = device_tensor(bench, FA2I_OPERAND_O);
-    size_t row_bytes = (size_t)p->head_dim * sizeof(uint16_t);
-    unsigned char *lse_out = out + row_count * row_bytes;
-    for (size_t i = 0; i < row_count; i++) {
-        int64_t elem = rows[i].batch * o.stride_batch + rows[i].row * o.stride_seq +
-                       rows[i].head * o.stride_head;
-        CUdeviceptr at = (CUdeviceptr)(uintptr_t)o.data + (size_t)elem * sizeof(uint16_t);
-        FA2_TRY(check(bench, cuda->memcpy_dtoh(out + i * row_bytes, at, row_bytes), "reading O"));
-        if (!bench->current.want_lse)
-            continue;
-        size_t row =
-            ((size_t)rows[i].batch * (size_t)p->heads_q + (size_t)rows[i].head) * (size_t)p->seq_q +
-            (size_t)rows[i].row;
-        at = (CUdeviceptr)(uintptr_t)(bench->args.lse + row);
-        FA2_TRY(check(bench, cuda->memcpy_dtoh(lse_out + i * sizeof(float), at, sizeof(float)),
-                      "reading LSE"));
-    }
-done:
-    return st;
+    const fa2i_extent e = fa2i_case_extent(&bench->current, operand);
+    return (size_t)e.width * e.elem_bytes;
 }
 
-fa2_status fa2i_bench_output(fa2i_bench *bench, const fa2i_row *rows, size_t row_count, void *out)
+size_t fa2i_bench_output_bytes(const fa2i_bench *bench, const fa2i_place *places, size_t count)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < count; i++)
+        bytes += is_place(bench, &places[i]) ? row_bytes(bench, places[i].operand) : 0;
+    for (int i = 0; count == 0 && i < bench->judge->operand_count; i++)
+        bytes += is_output(bench, i) ? operand_bytes(bench, i) : 0;
+    return bytes;
+}
+
+static fa2_status read_place(fa2i_bench *bench, const fa2i_place *place, unsigned char **next)
+{
+    if (!is_place(bench, place))
+        return fa2i_fail(FA2_E_INVALID, "the case has no output %d with batch %d head %d row %d",
+                         (int)place->operand, (int)place->batch, (int)place->head,
+                         (int)place->row);
+    const fa2i_extent e = fa2i_case_extent(&bench->current, place->operand);
+    const int64_t index = fa2i_extent_at(&e, place->batch, place->head, place->row);
+    const CUdeviceptr at = address_of(bench, place->operand) + (size_t)index * e.elem_bytes;
+    const size_t bytes = row_bytes(bench, place->operand);
+    void *out = *next;
+    *next += bytes;
+    return check(bench, bench->device.cuda->memcpy_dtoh(out, at, bytes), "reading an output");
+}
+
+fa2_status fa2i_bench_output(fa2i_bench *bench, const fa2i_place *places, size_t count, void *out)
 {
     fa2_status st = FA2_OK;
     const fa2i_cuda_table *cuda = bench->device.cuda;
     unsigned char *next = out;
-    if (row_count > 0)
-        return read_rows(bench, rows, row_count, out);
-    for (int i = TENSOR_O; i < TENSOR_COUNT; i++) {
-        size_t bytes = tensor_bytes(&bench->current, i);
+    for (size_t i = 0; i < count; i++)
+        FA2_TRY(read_place(bench, &places[i], &next));
+    for (int i = 0; count == 0 && i < bench->judge->operand_count; i++) {
+        const size_t bytes = is_output(bench, i) ? operand_bytes(bench, i) : 0;
         if (bytes > 0)
-            FA2_TRY(check(bench,
-                          cuda->memcpy_dtoh(next, bench->tensors[i] + FA2I_GUARD_BYTES, bytes),
+            FA2_TRY(check(bench, cuda->memcpy_dtoh(next, address_of(bench, i), bytes),
                           "reading the outputs"));
         next += bytes;
     }

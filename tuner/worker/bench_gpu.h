@@ -15,8 +15,7 @@
 #define FA2I_BENCH_GPU_H
 
 #include "runtime/cuda/launch.h"
-#include "tuner/judge/case.h"
-#include "tuner/judge/reference.h"
+#include "tuner/judge/judge.h"
 
 typedef struct fa2i_bench_slot {
     fa2i_loaded loaded;
@@ -34,10 +33,10 @@ typedef struct fa2i_bench {
     CUdeviceptr flush;
     size_t flush_bytes;
     fa2i_case current;
-    CUdeviceptr tensors[5]; /* Q, K, V, O with guards, LSE with guards */
+    const fa2i_judge *judge; /* of its operation; NULL: there is no case */
+    CUdeviceptr operands[FA2I_OPERANDS_MAX]; /* outputs with guards around them; 0: not there */
     CUdeviceptr workspace;  /* with a guard behind it */
     size_t workspace_bytes;
-    fa2_forward_args args;  /* without the workspace: each kernel needs its own size */
     fa2i_bench_slot *slots; /* by kernel id */
     size_t slot_count;
     CUresult result; /* of the last call of the driver that failed; the caller resets it. A refused
@@ -58,10 +57,10 @@ fa2_status fa2i_bench_case(fa2i_bench *bench, const fa2i_case *c);
 /* Poison the outputs, launch once, wait. *ret_overwritten: words of the guards that changed. */
 fa2_status fa2i_bench_launch(fa2i_bench *bench, uint32_t id, uint32_t *ret_overwritten);
 
-/* O, then LSE (if the case wants it) of the last launch: all of it (row_count == 0), or these rows
- * packed. out has room for fa2i_bench_output_bytes. */
-size_t fa2i_bench_output_bytes(const fa2i_bench *bench, size_t row_count);
-fa2_status fa2i_bench_output(fa2i_bench *bench, const fa2i_row *rows, size_t row_count, void *out);
+/* The outputs of the last launch, one behind the other: all of them (count == 0), or these rows,
+ * packed. out has room for fa2i_bench_output_bytes. FA2_E_INVALID if a place is none of the case's. */
+size_t fa2i_bench_output_bytes(const fa2i_bench *bench, const fa2i_place *places, size_t count);
+fa2_status fa2i_bench_output(fa2i_bench *bench, const fa2i_place *places, size_t count, void *out);
 
 /* One time sample, in us per launch. */
 fa2_status fa2i_bench_sample(fa2i_bench *bench, uint32_t id, int launches, double *ret_us);

@@ -8,12 +8,13 @@
  *   OPEN      id = device        -                                -
  *   LOAD      id                 fa2i_kernel_head, image          -
  *   CASE      -                  fa2i_case                        -
- *   CHECK     id, count          count rows (0: the whole case)   O, then LSE if the case wants it
+ *   CHECK     id, count          count places (0: whole outputs)  the outputs
  *   SAMPLE    count, launches    count ids (uint32_t)             -  (us per launch)
  *
  * An answer whose state is not FA2I_ANSWER_OK has a sentence as its payload, and says in status and
- * result what kind of failure it is: whose fault that is, the parent decides. O and LSE of CHECK
- * are the device's arrays as they lie there (fa2i_case_extent), or packed, one row after the other.
+ * result what kind of failure it is: whose fault that is, the parent decides. The outputs of CHECK
+ * are the device's arrays as they lie there (fa2i_case_extent), in the order of the operands; or the
+ * rows at the places (fa2i_place), packed.
  */
 #ifndef FA2I_PROTOCOL_H
 #define FA2I_PROTOCOL_H

@@ -395,31 +395,31 @@ static double patience_s(const fa2i_worker *worker, double least_s, int launches
     return fmax(least_s, worker->modelled ? flop * launches / SLOW_SIM_FLOPS : flop / SLOW_FLOPS);
 }
 
-static fa2_status check_once(fa2i_worker *worker, uint32_t id, const fa2i_row *rows,
-                             size_t row_count, void *out, size_t bytes, uint32_t *ret_overwritten,
+static fa2_status check_once(fa2i_worker *worker, uint32_t id, const fa2i_place *places,
+                             size_t count, void *out, size_t bytes, uint32_t *ret_overwritten,
                              fa2i_failure *failure)
 {
     fa2i_message answer;
     fa2i_message request = {.request = FA2I_REQUEST_CHECK,
                             .id = id,
-                            .count = (uint32_t)row_count,
-                            .bytes = row_count * sizeof *rows};
+                            .count = (uint32_t)count,
+                            .bytes = count * sizeof *places};
     fa2_status st = ensure_loaded(worker, id, failure);
     if (st != FA2_OK || failure->outcome != FA2I_OUTCOME_OK)
         return st;
-    fa2i_pipe_send(worker->to, &request, rows);
+    fa2i_pipe_send(worker->to, &request, places);
     if (next_answer(worker, patience_s(worker, CHECK_S, 1), &answer, out, bytes, failure))
         *ret_overwritten = answer.count;
     return FA2_OK;
 }
 
-fa2_status fa2i_worker_check(fa2i_worker *worker, uint32_t id, const fa2i_row *rows,
-                             size_t row_count, void *out, size_t bytes, uint32_t *ret_overwritten,
+fa2_status fa2i_worker_check(fa2i_worker *worker, uint32_t id, const fa2i_place *places,
+                             size_t count, void *out, size_t bytes, uint32_t *ret_overwritten,
                              fa2i_failure *failure)
 {
-    fa2_status st = check_once(worker, id, rows, row_count, out, bytes, ret_overwritten, failure);
+    fa2_status st = check_once(worker, id, places, count, out, bytes, ret_overwritten, failure);
     if (st == FA2_OK && failure->blame == FA2I_BLAME_LOST && !stop_wanted(worker))
-        st = check_once(worker, id, rows, row_count, out, bytes, ret_overwritten, failure);
+        st = check_once(worker, id, places, count, out, bytes, ret_overwritten, failure);
     if (st != FA2_OK)
         return st;
     if (stop_wanted(worker) && failure->outcome != FA2I_OUTCOME_OK)

@@ -20,7 +20,6 @@
 
 #include <signal.h>
 #include "tuner/judge/case.h"
-#include "tuner/judge/reference.h"
 #include "tuner/search/search.h"
 
 typedef struct fa2i_worker fa2i_worker;
@@ -58,12 +57,11 @@ void fa2i_worker_destroy(fa2i_worker *worker); /* NULL is fine; kills a worker t
  * FA2_E_CUDA, saying how much is needed and free; the worker is still good for other cases. */
 fa2_status fa2i_worker_case(fa2i_worker *worker, const fa2i_case *c);
 
-/* Launch kernel id once on poisoned outputs, and fetch O and LSE: of these rows, packed, or all
- * (row_count == 0). bytes: what that must be, and out has. *ret_overwritten: words of the guards
- * that changed. Outputs are untouched unless failure->outcome is OK. A failure is the kernel's,
+/* Launch kernel id once on poisoned outputs, and fetch them: these rows, packed, or all (count ==
+ * 0). bytes: what that must be, and out has. *ret_overwritten: words of the guards that changed. Outputs are untouched unless failure->outcome is OK. A failure is the kernel's,
  * unless failure->blame is FA2I_BLAME_STOP or FA2I_BLAME_IMAGE. */
-fa2_status fa2i_worker_check(fa2i_worker *worker, uint32_t id, const fa2i_row *rows,
-                             size_t row_count, void *out, size_t bytes, uint32_t *ret_overwritten,
+fa2_status fa2i_worker_check(fa2i_worker *worker, uint32_t id, const fa2i_place *places,
+                             size_t count, void *out, size_t bytes, uint32_t *ret_overwritten,
                              fa2i_failure *failure);
 
 /* Take samples, in order (see fa2i_search.sample). ids: kernel of each contender. failures: per

@@ -33,7 +33,10 @@
 #include "runtime/base/status.h"
 #include "runtime/cuda/compile.h"
 #include "runtime/lua/generator.h"
+#include "tuner/judge/number.h"
 #include "tuner/worker/bench_gpu.h"
+
+enum { OPERAND_O = 3, OPERAND_LSE }; /* in the list of forward's operands */
 
 enum {
     ROWS = 12, /* of each case, from the first to the last at even distances */
@@ -128,15 +131,19 @@ static fa2_status case_of(const test_case *t, fa2i_case *ret_case)
     return FA2_OK;
 }
 
-static void choose_rows(const fa2_problem *p, fa2i_row rows[ROWS])
+/* The same rows of O, then of LSE. */
+static void choose_rows(const fa2_problem *p, fa2i_place places[2 * ROWS])
 {
     const int total = p->batch * p->heads_q * p->seq_q;
     assert(total >= ROWS);
     for (int i = 0; i < ROWS; i++) {
         const int at = i * (total - 1) / (ROWS - 1);
-        rows[i] = (fa2i_row){.batch = at / (p->heads_q * p->seq_q),
-                             .head = at / p->seq_q % p->heads_q,
-                             .row = at % p->seq_q};
+        places[i] = (fa2i_place){.operand = OPERAND_O,
+                                 .batch = at / (p->heads_q * p->seq_q),
+                                 .head = at / p->seq_q % p->heads_q,
+                                 .row = at % p->seq_q};
+        places[ROWS + i] = places[i];
+        places[ROWS + i].operand = OPERAND_LSE;
     }
 }
 
@@ -171,7 +178,7 @@ static fa2_status run(fa2i_bench *bench, fa2i_generator *generator, const test_c
     fa2_status st = FA2_OK;
     fa2i_case c;
     fa2i_kernel kernel = {0};
-    fa2i_row rows[ROWS];
+    fa2i_place places[2 * ROWS];
     char problem[128];
     uint32_t overwritten = 0;
 
@@ -183,8 +190,8 @@ static fa2_status run(fa2i_bench *bench, fa2i_generator *generator, const test_c
     if (overwritten > 0)
         FA2_TRY(fa2i_fail(FA2_E_CUDA, "%u words outside of the outputs are overwritten",
                           (unsigned)overwritten));
-    choose_rows(&c.problem, rows);
-    FA2_TRY(fa2i_bench_output(bench, rows, ROWS, ret_outputs->words));
+    choose_rows(&c.problem, places);
+    FA2_TRY(fa2i_bench_output(bench, places, 2 * ROWS, ret_outputs->words));
     ret_outputs->dtype = c.problem.dtype;
     ret_outputs->o_elems = ROWS * (size_t)c.problem.head_dim;
     fa2i_problem_format(&c.problem, problem, sizeof problem);

@@ -1,0 +1,280 @@
+/*
+ * Attention forward: operands, cases, data, reference, call.
+ *
+ * The sizes of the cases are chosen against the tiles in use (16 to 256 rows, 16 to 128 columns):
+ * multiples and no multiples of them, less than the smallest, one row, one column, Sq != Sk both
+ * ways, which when causal means a shifted diagonal and rows that see nothing. What the choice of the
+ * others aims at stands beside them. Classes with windows or capped scores run the same cases, with
+ * the window or cap that is written there, and some of their own.
+ */
+#include <math.h>
+#include <string.h>
+#include "runtime/base/alloc.h"
+#include "runtime/base/status.h"
+#include "tuner/judge/attention.h"
+#include "tuner/judge/judge.h"
+#include "tuner/judge/reference.h"
+
+enum { Q, K, V, O, LSE, OPERANDS };
+
+/* ---- cases ---- */
+
+/* A kernel that divides the keys takes them in steps of at most this many. */
+enum { WIDEST_STEP = 512 };
+
+/* The most blocks per SM that such a kernel aims at. */
+enum { MOST_WAVES = 4 };
+
+typedef enum plan_class { ANY, WITH_WINDOW, WITH_SOFTCAP } plan_class;
+
+static const struct plan {
+    const char *name;
+    int32_t batch; /* 0: so many that no kernel divides the keys */
+    int32_t heads_q, heads_kv, seq_q, seq_k;
+    fa2i_layout layout;
+    int32_t want_lse;
+    float q_magnitude;
+    int32_t window_left, window_right; /* of classes with a window */
+    float softcap;                     /* of classes with capped scores */
+    fa2i_pattern pattern;
+    plan_class class;
+    bool divided;
+} plans[] = {
+    {"whole tiles, no LSE", 1, 2, 2, 256, 256, FA2I_LAYOUT_BSHD, 0, 1, 64, 63, .softcap = 3},
+    {"S no multiple of a tile", 2, 2, 2, 197, 197, FA2I_LAYOUT_BHSD, 1, 1, 0, 0, .softcap = 3},
+    {"S less than a tile", 2, 3, 3, 5, 5, FA2I_LAYOUT_GAPPED, 1, 1, 1, 0, .softcap = 0.5f},
+    {"Sq < Sk", 1, 2, 1, 67, 301, FA2I_LAYOUT_BSHD, 1, 1, 100, -1, .softcap = 3},
+    {"Sq > Sk", 1, 2, 2, 301, 67, FA2I_LAYOUT_GAPPED, 1, 1, 20, 30, .softcap = 3},
+    {"grouped heads", 2, 6, 2, 130, 130, FA2I_LAYOUT_BHSD, 1, 1, 3, 2, .softcap = 3},
+    /* Scores up to about 100: exp would overflow without the maximum taken off. */
+    {"large logits", 1, 2, 2, 160, 160, FA2I_LAYOUT_BSHD, 1, 24, -1, 7, .softcap = 30},
+    {"one query", 2, 2, 1, 1, 257, FA2I_LAYOUT_BSHD, 1, 1, 128, 0, .softcap = 3},
+    {"one key", 1, 2, 2, 129, 1, FA2I_LAYOUT_BSHD, 1, 1, 5, 5, .softcap = 3},
+    /* Behind one step of every team, so that all teams have a maximum when it comes. */
+    {"a late maximum", 0, 1, 1, 1, WIDEST_STEP + 33, FA2I_LAYOUT_SHARED, 1, 0.02f, -1, -1,
+     .softcap = 40, .pattern = FA2I_PATTERN_LATE},
+    /* More splits than a warp has lanes, also where steps are widest; rows of O that do not fill the
+     * last block of those that combine them. */
+    {"many splits", 1, 7, 1, 1, 33 * WIDEST_STEP + 1, FA2I_LAYOUT_BSHD, 1, 1, -1, 0,
+     .softcap = 1000, .pattern = FA2I_PATTERN_PEAKS, .divided = true},
+    {"a window wider than S", 1, 2, 1, 200, 173, FA2I_LAYOUT_BSHD, 1, 1, 1000, 1000, .softcap = 3,
+     .class = WITH_WINDOW},
+    /* Tiles that need no mask between two that do. */
+    {"a window over several tiles", 1, 1, 1, 300, 700, FA2I_LAYOUT_BHSD, 1, 1, 400, 150,
+     .softcap = 3, .class = WITH_WINDOW},
+    {"a window that ends on tiles", 1, 2, 2, 130, 520, FA2I_LAYOUT_GAPPED, 1, 1, 255, 128,
+     .softcap = 3, .class = WITH_WINDOW},
+    {"a window that opens to the right", 1, 2, 2, 333, 150, FA2I_LAYOUT_BSHD, 1, 1, 0, -1,
+     .softcap = 3, .class = WITH_WINDOW},
+    /* Few keys of many, for kernels that divide them. */
+    {"one query, a narrow window", 2, 4, 1, 1, 2000, FA2I_LAYOUT_BSHD, 1, 1, 99, 0, .softcap = 3,
+     .class = WITH_WINDOW},
+    {"scores far beyond the cap", 1, 2, 2, 160, 210, FA2I_LAYOUT_BHSD, 1, 24, 50, 50, .softcap = 2,
+     .class = WITH_SOFTCAP},
+};
+
+_Static_assert(sizeof plans / sizeof *plans <= FA2I_VERIFY_CASES_MAX, "room for every case");
+
+static bool is_of_class(const struct plan *plan, const fa2_problem *class)
+{
+    return plan->class == ANY || (plan->class == WITH_WINDOW && class->window) ||
+           (plan->class == WITH_SOFTCAP && class->softcap);
+}
+
+static size_t list_cases(const fa2_problem *class, int sm_count,
+                         fa2i_verify_case cases[FA2I_VERIFY_CASES_MAX])
+{
+    size_t count = 0;
+    for (size_t i = 0; i < sizeof plans / sizeof *plans; i++) {
+        const struct plan *plan = &plans[i];
+        if (!is_of_class(plan, class))
+            continue;
+        fa2i_case c = {.problem = *class,
+                       .layout = plan->layout,
+                       .want_lse = plan->want_lse,
+                       .pattern = plan->pattern,
+                       .q_magnitude = plan->q_magnitude,
+                       .softcap = class->softcap ? plan->softcap : 0,
+                       .seed = 1000 + i};
+        fa2_problem *p = &c.problem;
+        p->batch = plan->batch > 0 ? plan->batch : MOST_WAVES * sm_count / 2 + 1;
+        p->heads_q = plan->heads_q;
+        p->heads_kv = plan->heads_kv;
+        p->seq_q = plan->seq_q;
+        p->seq_k = plan->seq_k;
+        p->window_left = class->window ? plan->window_left : 0;
+        p->window_right = class->window ? plan->window_right : 0;
+        cases[count++] =
+            (fa2i_verify_case){.name = plan->name, .divided = plan->divided, .c = c};
+    }
+    return count;
+}
+
+/* ---- data ---- */
+
+/* Patterns use the first LEAD columns of Q and K: LEAD_VALUE in Q times what K has there is the score
+ * that is wanted; everywhere else K is 0 there. */
+enum { LEAD = 8 };
+#define LEAD_VALUE 8.0f
+
+/* LATE: the score of the first LATE_KEYS keys; the others are nearly 0. In log2 units it is 16.25, so
+ * that without rescaling P would be too large for fp16 by a little: a larger score would be rescaled
+ * by a kernel that does it too late. Every other query has LATE_FACTOR times it. */
+enum { LATE_KEYS = 8 };
+#define LATE_SCORE  (16.25 * 0.6931471805599453)
+#define LATE_FACTOR 13.0f
+
+/* PEAKS: a score whose exponential is no fp32 number. */
+#define PEAK_SCORE 120.0
+
+/* In K, for a score of a query with LEAD_VALUE. */
+static float lead_of_key(const fa2i_case *c, double score)
+{
+    const double before_cap = fa2i_score_uncapped(score, (double)c->softcap);
+    return (float)(before_cap * sqrt((double)c->problem.head_dim) / (double)LEAD_VALUE);
+}
+
+/* The key at which a query head has its peak: the last one, and at even distances before it. */
+static int32_t peak_of(const fa2_problem *p, int32_t head)
+{
+    const int32_t peaks = p->heads_q - 1;
+    return head < peaks ? (int32_t)((int64_t)p->seq_k * (head + 1) / peaks - 1) : -1;
+}
+
+static float lead_value(const fa2i_case *c, int operand, fa2i_place place, int32_t column)
+{
+    const fa2_problem *p = &c->problem;
+    if (c->pattern == FA2I_PATTERN_LATE && column == 0) {
+        if (operand == Q)
+            return LEAD_VALUE * ((place.batch + place.row) % 2 == 1 ? LATE_FACTOR : 1.0f);
+        return place.row < LATE_KEYS ? lead_of_key(c, LATE_SCORE) : 0.0f;
+    }
+    if (c->pattern != FA2I_PATTERN_PEAKS)
+        return 0.0f;
+    if (operand == Q)
+        return place.head % LEAD == column && peak_of(p, place.head) >= 0 ? LEAD_VALUE : 0.0f;
+    for (int32_t head = 0; head < p->heads_q; head++)
+        if (head % LEAD == column && peak_of(p, head) == place.row)
+            return lead_of_key(c, PEAK_SCORE);
+    return 0.0f;
+}
+
+static void fill(const fa2i_case *c, int operand, size_t count, void *out)
+{
+    const fa2i_extent e = fa2i_case_extent(c, operand);
+    const bool leads = c->pattern != FA2I_PATTERN_NONE && operand != V;
+    const float magnitude = operand == Q ? c->q_magnitude : 1.0f;
+    uint64_t state = c->seed + (uint64_t)operand * 0x632be59bd9b4e019u;
+    uint16_t *bits = out;
+    for (size_t i = 0; i < count; i++) {
+        float value = fa2i_random_normal(&state) * magnitude;
+        if (leads && (int64_t)i % e.pitch < LEAD) {
+            int32_t column;
+            const fa2i_place place = fa2i_extent_place(&e, c->layout, (int64_t)i, &column);
+            value = lead_value(c, operand, place, column);
+        }
+        bits[i] = fa2i_to_bits(c->problem.dtype, value);
+    }
+}
+
+static const fa2i_operand operands[OPERANDS] = {
+    [Q] = {"Q", FA2I_SHAPE_QUERIES, false, false, fill},
+    [K] = {"K", FA2I_SHAPE_KEYS, false, false, fill},
+    [V] = {"V", FA2I_SHAPE_KEYS, false, false, fill},
+    [O] = {"O", FA2I_SHAPE_QUERIES, true, false, NULL},
+    [LSE] = {"LSE", FA2I_SHAPE_STATISTICS, true, true, NULL},
+};
+
+/* ---- what should come out ---- */
+
+static fa2i_host_tensor host_tensor(const fa2i_case *c, const fa2i_inputs *inputs, int operand)
+{
+    const fa2i_extent e = fa2i_case_extent(c, operand);
+    return (fa2i_host_tensor){.data = inputs->data[operand],
+                              .stride_batch = e.stride_batch,
+                              .stride_seq = e.stride_seq,
+                              .stride_head = e.stride_head,
+                              .period_elems = (int64_t)inputs->period[operand]};
+}
+
+/* The rows that see no key; outputs[1] (LSE) may not be there. */
+static fa2_status mark_exact(const fa2i_reference *reference, bool **ret_exact)
+{
+    bool *exact = fa2i_alloc_array(reference->row_count, sizeof *exact);
+    if (exact == NULL)
+        return fa2i_fail(FA2_E_MEMORY, "no memory for %zu rows", reference->row_count);
+    for (size_t i = 0; i < reference->row_count; i++)
+        exact[i] = isinf(reference->lse[i]) != 0;
+    *ret_exact = exact;
+    return FA2_OK;
+}
+
+static fa2_status compute(const fa2i_case *c, const fa2i_inputs *inputs, int threads,
+                          fa2i_wanted *outputs)
+{
+    fa2_status st = FA2_OK;
+    const size_t count = outputs[0].row_count;
+    fa2i_reference reference = {0};
+    fa2i_row *rows = fa2i_alloc_array(count, sizeof *rows);
+
+    if (rows == NULL)
+        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu rows", count));
+    for (size_t i = 0; i < count; i++) {
+        const fa2i_place *place = &outputs[0].places[i];
+        rows[i] = (fa2i_row){.batch = place->batch, .head = place->head, .row = place->row};
+    }
+    const fa2i_reference_request request = {.problem = c->problem,
+                                            .softcap = c->softcap,
+                                            .q = host_tensor(c, inputs, Q),
+                                            .k = host_tensor(c, inputs, K),
+                                            .v = host_tensor(c, inputs, V),
+                                            .rows = rows,
+                                            .row_count = count,
+                                            .threads = threads};
+    FA2_TRY(fa2i_reference_compute(&request, &reference));
+    FA2_TRY(mark_exact(&reference, &outputs[0].exact));
+    outputs[0].bound = fa2i_reference_bound(&reference);
+    outputs[0].values = reference.o;
+    reference.o = NULL;
+    if (c->want_lse) {
+        FA2_TRY(mark_exact(&reference, &outputs[1].exact));
+        outputs[1].bound = fa2i_lse_bound();
+        outputs[1].values = reference.lse;
+        reference.lse = NULL;
+    }
+done:
+    fa2i_reference_done(&reference);
+    fa2i_free(rows);
+    return st;
+}
+
+/* ---- the call ---- */
+
+static fa2_tensor tensor(const fa2i_case *c, const uint64_t *addresses, int operand)
+{
+    const fa2i_extent e = fa2i_case_extent(c, operand);
+    return (fa2_tensor){.data = (void *)(uintptr_t)addresses[operand],
+                        .stride_batch = e.stride_batch,
+                        .stride_seq = e.stride_seq,
+                        .stride_head = e.stride_head};
+}
+
+static fa2i_arguments make_arguments(const fa2i_case *c,
+                                     const uint64_t addresses[FA2I_OPERANDS_MAX],
+                                     uint64_t workspace, size_t workspace_bytes)
+{
+    return (fa2i_arguments){.forward = {.q = tensor(c, addresses, Q),
+                                        .k = tensor(c, addresses, K),
+                                        .v = tensor(c, addresses, V),
+                                        .o = tensor(c, addresses, O),
+                                        .lse = (float *)(uintptr_t)addresses[LSE],
+                                        .workspace = (void *)(uintptr_t)workspace,
+                                        .workspace_bytes = workspace_bytes,
+                                        .softcap = c->softcap}};
+}
+
+const fa2i_judge fa2i_judge_forward = {.operands = operands,
+                                       .operand_count = OPERANDS,
+                                       .cases = list_cases,
+                                       .reference = compute,
+                                       .arguments = make_arguments};

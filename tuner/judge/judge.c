@@ -1,0 +1,31 @@
+/*
+ * The list of operations, and errors over bounds.
+ */
+#include "tuner/judge/judge.h"
+
+#include <assert.h>
+#include <math.h>
+#include "runtime/base/alloc.h"
+
+const fa2i_judge *fa2i_judge_of(fa2_op op)
+{
+    static const fa2i_judge *const judges[] = {[FA2_OP_FORWARD] = &fa2i_judge_forward};
+    assert((size_t)op < sizeof judges / sizeof *judges);
+    return judges[op];
+}
+
+void fa2i_wanted_done(fa2i_wanted *wanted)
+{
+    fa2i_free(wanted->values);
+    fa2i_free(wanted->exact);
+    *wanted = (fa2i_wanted){0};
+}
+
+double fa2i_error_of(double value, double expected, fa2i_bound bound, bool exact)
+{
+    if (exact)
+        return value == expected ? 0 : FA2I_ERROR_NOT_FINITE;
+    const double error =
+        fabs(value - expected) / (bound.absolute + bound.relative * fabs(expected));
+    return isfinite(error) ? error : FA2I_ERROR_NOT_FINITE;
+}

@@ -1,0 +1,91 @@
+/*
+ * What the tuner knows of an operation: what a launch reads and writes, the cases that each of its
+ * kernels must pass, what should come out. One row per operation, found by problem.op; what makes
+ * tensors, runs kernels and gives verdicts iterates over the row and never asks which operation it is.
+ *
+ * Errors: FA2_E_MEMORY. Thread-safe: no state.
+ */
+#ifndef FA2I_JUDGE_H
+#define FA2I_JUDGE_H
+
+#include "tuner/judge/case.h"
+
+typedef enum fa2i_operand_shape {
+    FA2I_SHAPE_QUERIES,   /* [batch, seq_q, heads_q, head_dim] of the dtype */
+    FA2I_SHAPE_KEYS,      /* [batch, seq_k, heads_kv, head_dim] of the dtype */
+    FA2I_SHAPE_STATISTICS /* [batch, heads_q, seq_q], fp32 */
+} fa2i_operand_shape;
+
+typedef struct fa2i_operand {
+    const char *name; /* in verdicts */
+    fa2i_operand_shape shape;
+    bool output;
+    bool optional; /* an output that is only there if the case wants it */
+    /* Inputs: make the first `count` elements of the operand, fp16, bf16 or fp32. */
+    void (*fill)(const fa2i_case *c, int operand, size_t count, void *out);
+} fa2i_operand;
+
+/* How far from the expected value v a number may be: absolute + relative * |v|. */
+typedef struct fa2i_bound {
+    double absolute, relative;
+} fa2i_bound;
+
+/* What some rows of an output should be. */
+typedef struct fa2i_wanted {
+    const fa2i_place *places; /* borrowed */
+    size_t row_count;
+    int width;
+    double *values; /* [row_count, width]; owned, as is the next one */
+    bool *exact;    /* [row_count]: nothing but these values is right */
+    fa2i_bound bound;
+} fa2i_wanted;
+
+void fa2i_wanted_done(fa2i_wanted *wanted); /* zeroed objects are fine */
+
+/* Inputs on the host, by operand; element i is data[i % period]. Outputs are NULL. */
+typedef struct fa2i_inputs {
+    const void *data[FA2I_OPERANDS_MAX];
+    size_t period[FA2I_OPERANDS_MAX];
+} fa2i_inputs;
+
+enum { FA2I_VERIFY_CASES_MAX = 32 };
+
+typedef struct fa2i_verify_case {
+    const char *name; /* static */
+    bool divided;     /* for kernels that divide the keys; others gain nothing from it */
+    fa2i_case c;
+} fa2i_verify_case;
+
+/* The arguments of a call of any operation. */
+typedef union fa2i_arguments {
+    fa2_forward_args forward;
+} fa2i_arguments;
+
+typedef struct fa2i_judge {
+    const fa2i_operand *operands;
+    int operand_count;
+    /* The cases for all kernels of a class, on a device of so many SMs. Returns how many. */
+    size_t (*cases)(const fa2_problem *class, int sm_count,
+                    fa2i_verify_case cases[FA2I_VERIFY_CASES_MAX]);
+    /* Compute the values of all outputs that the case has, in the order of the operands. places,
+     * row_count and width are set; statistics have the places of the queries' outputs. */
+    fa2_status (*reference)(const fa2i_case *c, const fa2i_inputs *inputs, int threads,
+                            fa2i_wanted *outputs);
+    /* A call on these operands; an operand that the case does without is 0. */
+    fa2i_arguments (*arguments)(const fa2i_case *c, const uint64_t addresses[FA2I_OPERANDS_MAX],
+                                uint64_t workspace, size_t workspace_bytes);
+} fa2i_judge;
+
+extern const fa2i_judge fa2i_judge_forward;
+
+/* op is one that fa2i_problem_check accepts. */
+const fa2i_judge *fa2i_judge_of(fa2_op op);
+
+/* Stands for "not a number at all" wherever an error over its bound is kept: finite, so that it
+ * survives JSON and SQL. */
+#define FA2I_ERROR_NOT_FINITE 1e30
+
+/* The error of one number over its bound: <= 1 is right. */
+double fa2i_error_of(double value, double expected, fa2i_bound bound, bool exact);
+
+#endif

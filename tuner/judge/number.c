@@ -1,0 +1,73 @@
+/*
+ * fp16 and bf16 by their bits, so that no compiler has to know them.
+ */
+#include <string.h>
+#include "tuner/judge/number.h"
+
+static uint32_t float_bits(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+static float bits_float(uint32_t bits)
+{
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static uint16_t fp16_bits(float value)
+{
+    uint32_t bits = float_bits(value);
+    uint32_t sign = bits >> 16 & 0x8000u;
+    uint32_t magnitude = bits & 0x7fffffffu;
+    if (magnitude > 0x7f800000u)
+        return (uint16_t)(sign | 0x7e00u);
+    if (magnitude >= 0x477ff000u) /* 65520: half way to the number after 65504 */
+        return (uint16_t)(sign | 0x7c00u);
+    if (magnitude < 0x38800000u) {
+        /* Subnormal: beside 0.5, one unit of fp32 is 2^-24, so the addition rounds to where fp16
+         * does. */
+        float aligned = bits_float(magnitude) + 0.5f;
+        return (uint16_t)(sign | (float_bits(aligned) - 0x3f000000u));
+    }
+    magnitude += 0x0fffu + (magnitude >> 13 & 1u);
+    return (uint16_t)(sign | (magnitude - 0x38000000u) >> 13);
+}
+
+static float fp16_float(uint16_t bits)
+{
+    uint32_t sign = (uint32_t)(bits & 0x8000u) << 16;
+    uint32_t magnitude = bits & 0x7fffu;
+    if (magnitude < 0x0400u) {
+        float value = (float)magnitude * 0x1p-24f;
+        return sign != 0 ? -value : value;
+    }
+    uint32_t exponent_shift = magnitude >= 0x7c00u ? 0x70000000u : 0x38000000u;
+    return bits_float(sign | ((magnitude << 13) + exponent_shift));
+}
+
+static uint16_t bf16_bits(float value)
+{
+    uint32_t bits = float_bits(value);
+    if ((bits & 0x7fffffffu) > 0x7f800000u)
+        return (uint16_t)((bits >> 16 & 0x8000u) | 0x7fc0u);
+    return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+}
+
+uint16_t fa2i_to_bits(fa2_dtype dtype, float value)
+{
+    return dtype == FA2_FP16 ? fp16_bits(value) : bf16_bits(value);
+}
+
+float fa2i_from_bits(fa2_dtype dtype, uint16_t bits)
+{
+    return dtype == FA2_FP16 ? fp16_float(bits) : bits_float((uint32_t)bits << 16);
+}
+
+float fa2i_rounded(fa2_dtype dtype, float value)
+{
+    return fa2i_from_bits(dtype, fa2i_to_bits(dtype, value));
+}
