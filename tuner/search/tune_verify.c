@@ -62,7 +62,7 @@ static fa2_status verify_kernel(fa2i_tune *tune, const fa2i_expected *expected, 
 
 static bool is_for(const fa2i_verify_case *c, const fa2i_tune *tune, size_t kernel)
 {
-    return !c->divided || tune->kernels[kernel].kernel.variant.waves > 0;
+    return !c->divided || tune->kernels[kernel].kernel.variant.recipe.waves > 0;
 }
 
 /* Run all kernels of the group on the present case; those that fail leave it, and with it the cases
