@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# The kernels under NVIDIA's compute-sanitizer, over a sample of the numerics grid: memcheck, initcheck
+# and synccheck on what the runtime chooses, racecheck on the plain families. Those that split the keys
+# use named barriers, of which racecheck (2025.3.1) reports hazards that are none: it does so for
+# tests/sim/record/named_barriers.c, too, and where a version does not, it gets all families.
+# COMPUTE_SANITIZER names the tool. Exit status 77: no tool or no usable device here.
+#
+# tests/gpu_sanitizer.sh [FOLDER]     FOLDER: a finished build; default: build
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit 1
+
+tests=${1:-build}/tests
+if [ ! -x "$tests/gpu_forward" ] || [ ! -x "$tests/sim/named_barriers" ]; then
+    echo "usage: gpu_sanitizer.sh FOLDER; there is no finished build in ${1:-build}" >&2
+    exit 2
+fi
+tool=${COMPUTE_SANITIZER:-$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)}
+if [ ! -x "$tool" ]; then
+    echo "skipped: there is no compute-sanitizer (COMPUTE_SANITIZER can name one)" >&2
+    exit 77
+fi
+"$tests/sim/named_barriers" >/dev/null || exit
+
+# Options of gpu_forward, one sample a line.
+samples="--small --dtype fp16 --dim 64
+--small --dtype fp16 --dim 40
+--small --dtype bf16 --dim 128
+--small --dtype fp16 --dim 256
+--small --arch 75 --dtype fp16 --dim 64"
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+
+# watch LOG TOOL COMMAND...: 0 when the tool found nothing and the command succeeded.
+watch() {
+    local log=$1 what=$2
+    shift 2
+    timeout 150 "$tool" --tool "$what" --error-exitcode 99 --print-limit 20 "$@" >"$log" 2>&1 &&
+        grep -q 'SUMMARY: 0 ' "$log"
+}
+
+# run TOOL: all samples, one after the other; a line for each, and what was found.
+run() {
+    local options log seconds
+    while read -r options; do
+        log="$folder/$1.log" seconds=$SECONDS
+        # shellcheck disable=SC2086 # the options are words
+        if watch "$log" "$1" "$tests/gpu_forward" $options; then
+            echo "$1: gpu_forward $options: clean, $(grep -o -m 1 "[0-9]* launches" "$log")," \
+                "$((SECONDS - seconds)) s"
+        else
+            echo "$1: gpu_forward $options: FAILED"
+            tail -n 40 "$log"
+        fi
+    done <<<"$samples" >"$folder/$1.out"
+}
+
+"$tool" --version | tail -n 1
+racecheck_families="all families"
+if ! watch "$folder/named.log" racecheck "$tests/sim/named_barriers"; then
+    echo "racecheck reports hazards in a kernel without a race:" \
+        "$(grep -o 'SUMMARY: .*' "$folder/named.log")"
+    racecheck_families="the plain families"
+fi
+for what in memcheck initcheck synccheck; do
+    run "$what" &
+done
+(
+    [ "$racecheck_families" = "all families" ] || export FA2_GEN_PATH=tests/families
+    run racecheck
+) &
+wait
+cat "$folder"/{memcheck,initcheck,synccheck,racecheck}.out
+failures=$(cat "$folder"/*.out | grep -c 'FAILED$')
+echo "$SECONDS s; racecheck on $racecheck_families; $failures samples failed"
+[ "$failures" -eq 0 ]
