@@ -107,7 +107,7 @@ static void store(fa2i_planner *planner, const fa2i_kernel *kernel)
 {
     if (planner->cache == NULL || planner->read_only)
         return;
-    if (fa2i_cache_put_kernel(planner->cache, kernel, FA2I_LAUNCH_ABI) != FA2_OK) {
+    if (fa2i_cache_put_kernel(planner->cache, kernel) != FA2_OK) {
         fa2i_planner_log(planner, "compiled kernels are not stored: %s", fa2_last_message());
         planner->read_only = true; /* said once; the next process tries again */
     }
