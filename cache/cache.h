@@ -1,7 +1,7 @@
 /*
  * The tuning database: one SQLite file that holds devices, problems, kernels with their cubins,
  * measurements and winners. Knows no CUDA. The schema, with each table's meaning, is
- * cache/schema.sql; people read it through the views `winners` and `measurements`.
+ * cache/schema.sql and schema_2.sql; people read it through the views `winners` and `measurements`.
  *
  * Errors. FA2_E_DATABASE with file and cause; FA2_E_NOT_FOUND for a row that is not there. After an
  * error the database is as before the call: each write is one transaction. A database is a cache: a
@@ -43,13 +43,14 @@ fa2_status fa2i_cache_data_version(fa2i_cache *cache, int64_t *ret_version);
 /* ---- kernels ---- */
 
 /* Insert or replace record and image. */
-fa2_status fa2i_cache_put_kernel(fa2i_cache *cache, const fa2i_kernel *kernel, int launch_abi);
+fa2_status fa2i_cache_put_kernel(fa2i_cache *cache, const fa2i_kernel *kernel);
 
-/* FA2_E_NOT_FOUND also when the image is missing or its hash is wrong (with_image), when no kernel
- * can be launched with the record's numbers, or the launch ABI is another. *ret_kernel belongs to
- * the caller (fa2i_kernel_done). */
-fa2_status fa2i_cache_get_kernel(fa2i_cache *cache, const fa2i_key *key, int launch_abi,
-                                 bool with_image, fa2i_kernel *ret_kernel);
+/* FA2_E_NOT_FOUND also when the image is missing or not what was sealed (with_image), when the record
+ * has no recipe that can be followed, or one of another abi: the caller knows the operation. Sealed
+ * together are key, variant, class, recipe, target and code; whether the class is the one that the
+ * caller needs is for the caller to compare. *ret_kernel belongs to the caller (fa2i_kernel_done). */
+fa2_status fa2i_cache_get_kernel(fa2i_cache *cache, const fa2i_key *key, int abi, bool with_image,
+                                 fa2i_kernel *ret_kernel);
 
 /* ---- identities: find, or insert ---- */
 
@@ -111,7 +112,7 @@ typedef struct fa2i_winner {
     bool measured;     /* 0: ranked by the cost model */
     double median_us;  /* 0 when not measured */
     double default_us; /* the default variant's median in the same session; 0 when not measured */
-    double model_us; /* by the cost model; where a software device timed it, by that */
+    double model_us;   /* by the cost model; where a software device timed it, by that */
 } fa2i_winner;
 
 fa2_status fa2i_cache_put_winner(fa2i_cache *cache, int64_t session, int64_t device,
@@ -129,13 +130,14 @@ typedef struct fa2i_choice {
     int64_t smem_block_bytes;
     int64_t l2_bytes;
     bool real;      /* the device was real */
-    int smem_bytes; /* of the winning kernel: dynamic shared memory per block */
+    int smem_bytes; /* of the winning kernel: the most that a step of its recipe has per block */
 } fa2i_choice;
 
-/* All winners of this SM whose kernel serves the problem's compile-time part (op, dtype, head_dim,
- * causal), with a loadable kernel of this launch ABI that was refuted nowhere, in a fixed order.
- * None is FA2_OK with *ret_count = 0. *ret_choices belongs to the caller (fa2i_free). */
-fa2_status fa2i_cache_choices(fa2i_cache *cache, int arch, const fa2_problem *problem,
-                              int launch_abi, fa2i_choice **ret_choices, size_t *ret_count);
+/* All winners of this SM that are of the problem's class, as are their kernels, with a kernel of this
+ * abi that has code, can be launched, and was refuted nowhere; in a fixed order. No index of the file
+ * has a say in which kernel goes with which problem. None is FA2_OK with *ret_count = 0. *ret_choices
+ * belongs to the caller (fa2i_free). */
+fa2_status fa2i_cache_choices(fa2i_cache *cache, int arch, const fa2_problem *problem, int abi,
+                              fa2i_choice **ret_choices, size_t *ret_count);
 
 #endif

@@ -3,7 +3,7 @@
  *
  * The format, one object per line, UTF-8:
  *
- *     {"fa2_export":1,"schema":1}                         first; 1 is the version of this format
+ *     {"fa2_export":2,"schema":2}                         first; 2 is the version of this format
  *     {"type":"device","id":..., ...}                     ids mean something in this file only
  *     {"type":"problem","id":..., ...}
  *     {"type":"session","id":...,"device":id, ...}
@@ -12,7 +12,7 @@
  *     {"type":"measurement","device":id,"problem":id,"session":id,"kernel":hex, ...}
  *     {"type":"winner","device":id,"problem":id,"session":id,"kernel":hex, ...}
  *
- * A line refers only to lines above it. Names, units and meanings are those of cache/schema.sql.
+ * A line refers only to lines above it. Names, units and meanings are those of the tables.
  * All lines are one snapshot, in a fixed order: the same database gives the same bytes.
  */
 #include "cache/report.h"
@@ -22,7 +22,7 @@
 #include "cache/internal.h"
 
 static const char *const queries[] = {
-    "SELECT json_object('fa2_export', 1, 'schema', user_version) FROM pragma_user_version",
+    "SELECT json_object('fa2_export', 2, 'schema', user_version) FROM pragma_user_version",
 
     "SELECT json_object('type', 'device', 'id', id, 'name', name, 'arch', arch, 'sm_count', "
     "sm_count, "
@@ -30,19 +30,19 @@ static const char *const queries[] = {
     "'clock_khz', clock_khz, 'bandwidth_bytes', bandwidth_bytes, 'real', real) "
     "FROM device ORDER BY id",
 
-    "SELECT json_object('type', 'problem', 'id', id, 'op', op, 'dtype', dtype, 'batch', batch, "
-    "'heads_q', heads_q, 'heads_kv', heads_kv, 'seq_q', seq_q, 'seq_k', seq_k, "
-    "'head_dim', head_dim, 'causal', causal) FROM problem ORDER BY id",
+    "SELECT json_object('type', 'problem', 'id', id"
+#define FA2I_FIELD(name, ...) ", '" #name "', " #name
+#include "runtime/base/problem.def"
+#undef FA2I_FIELD
+    ") FROM problem ORDER BY id",
 
     "SELECT json_object('type', 'session', 'id', id, 'device', device, 'driver', driver, "
     "'nvrtc', nvrtc, 'generator', generator, 'started_at', started_at) FROM session ORDER BY id",
 
-    "SELECT json_object('type', 'kernel', 'key', lower(hex(key)), 'launch_abi', launch_abi, "
-    "'variant', variant, 'target', target, 'threads', threads, 'block_rows', block_rows, "
-    "'smem_bytes', smem_bytes, 'nvrtc', nvrtc, 'generator', generator, 'outcome', outcome, "
-    "'registers', registers, 'spill_bytes', spill_bytes, 'compile_ms', compile_ms, "
-    "'key_step', key_step, 'waves', waves) "
-    "FROM kernel ORDER BY id",
+    "SELECT json_object('type', 'kernel', 'key', lower(hex(key)), 'variant', variant, "
+    "'class', class, 'recipe', recipe, 'target', target, 'nvrtc', nvrtc, 'generator', generator, "
+    "'outcome', outcome, 'registers', registers, 'spill_bytes', spill_bytes, "
+    "'compile_ms', compile_ms) FROM kernel ORDER BY id",
 
     "SELECT json_object('type', 'verification', 'device', v.device, 'kernel', lower(hex(k.key)), "
     "'outcome', v.outcome, 'max_error', v.max_error, 'detail', v.detail, "

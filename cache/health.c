@@ -1,7 +1,7 @@
 /*
  * Checking, cleaning up, and giving imported kernels their code.
  *
- * Damaged images are found in SQL, by fa2_image_hash (open.c).
+ * Damaged images are found in SQL, by fa2_seal (seal.c).
  */
 #include "cache/report.h"
 
@@ -24,17 +24,33 @@ static fa2_status count_rows(fa2i_cache *cache, const char *sql, size_t *ret_cou
 static fa2_status examine_file(fa2i_cache *cache, fa2i_cache_health *health)
 {
     sqlite3_stmt *stmt = NULL;
-    char *problem = health->first_problem;
+    char problem[200];
     fa2_status st = fa2i_sql_row(cache, "PRAGMA integrity_check(1)", NULL, 0, &stmt);
     if (st == FA2_OK) {
-        fa2i_sql_column_text(stmt, 0, problem, sizeof health->first_problem);
+        fa2i_sql_column_text(stmt, 0, problem, sizeof problem);
         health->intact = strcmp(problem, "ok") == 0;
-        if (health->intact)
-            problem[0] = '\0';
+        if (!health->intact)
+            snprintf(health->first_problem, sizeof health->first_problem, "%s%s", problem,
+                     strstr(problem, " index ") != NULL ? "; fa2-tune gc makes the indexes anew"
+                                                        : "");
     }
     sqlite3_finalize(stmt);
     return st;
 }
+
+/* Problems that are not of the class in their row, or are none. */
+static const char misfiled_table[] =
+    "CREATE TEMP TABLE misfiled AS SELECT id FROM problem WHERE fa2_misfiled(class"
+#define FA2I_FIELD(name, ...) ", " #name
+#include "runtime/base/problem.def"
+#undef FA2I_FIELD
+    ")";
+
+/* Rows of a table that tie a kernel to a problem of another class. */
+#define MISFITS(table)                                                                             \
+    " FROM " table " WHERE problem IN (SELECT id FROM temp.misfiled) OR EXISTS "                   \
+    "(SELECT 1 FROM problem p CROSS JOIN kernel k WHERE p.id = " table ".problem "                 \
+    "AND k.id = " table ".kernel AND p.class <> k.class)"
 
 static fa2_status examine_rows(fa2i_cache *cache, fa2i_cache_health *health)
 {
@@ -48,23 +64,41 @@ static fa2_status examine_rows(fa2i_cache *cache, fa2i_cache_health *health)
         {"SELECT count(*) FROM winner", &health->winners},
         {"SELECT count(*) FROM (" FA2I_DAMAGED_IMAGES ")", &health->damaged_images},
         {"SELECT count(*) FROM pragma_foreign_key_check", &health->dangling},
+        {"SELECT (SELECT count(*)" MISFITS("winner") ") + (SELECT count(*)" MISFITS(
+             "measurement") ") + (SELECT count(*) FROM temp.misfiled)",
+         &health->misfits},
+        {"SELECT count(*) FROM winner WHERE kernel NOT IN (SELECT kernel FROM image) "
+         "OR kernel IN (" FA2I_DAMAGED_IMAGES ")",
+         &health->without_code},
     };
-    fa2_status st = FA2_OK;
+    fa2_status st = fa2i_sql_script(cache, misfiled_table);
     for (size_t i = 0; st == FA2_OK && i < sizeof counts / sizeof counts[0]; i++)
         st = count_rows(cache, counts[i].sql, counts[i].ret_count);
-    return st;
+    return st == FA2_OK ? fa2i_sql_script(cache, "DROP TABLE temp.misfiled") : st;
 }
 
 /* One sentence about the rows, where the file itself is sound. */
 static void describe_rows(fa2i_cache_health *health)
 {
+    char *text = health->first_problem;
+    const size_t bytes = sizeof health->first_problem;
     if (health->damaged_images > 0)
-        snprintf(health->first_problem, sizeof health->first_problem,
-                 "the code of %zu kernels is damaged; fa2-tune gc drops it",
+        snprintf(text, bytes, "the code of %zu kernels is damaged; fa2-tune gc drops it",
                  health->damaged_images);
+    else if (health->misfits > 0)
+        snprintf(text, bytes,
+                 "%zu rows tie a problem to a kernel or a class that is not its own; fa2-tune gc "
+                 "drops them",
+                 health->misfits);
     else if (health->dangling > 0)
-        snprintf(health->first_problem, sizeof health->first_problem,
-                 "%zu rows refer to rows that are not there", health->dangling);
+        snprintf(text, bytes, "%zu rows refer to rows that are not there; fa2-tune gc drops them",
+                 health->dangling);
+    else if (health->without_code > 0)
+        snprintf(
+            text, bytes,
+            "%zu winners have no code and do not serve; fa2-tune tune, build or import compiles "
+            "it, fa2-tune gc drops them",
+            health->without_code);
 }
 
 fa2_status fa2i_cache_check(fa2i_cache *cache, fa2i_cache_health *ret_health)
@@ -105,26 +139,65 @@ static fa2_status file_bytes(fa2i_cache *cache, int64_t *ret_bytes)
     return st;
 }
 
-static fa2_status drop_images(fa2i_cache *cache, int64_t *ret_images, int64_t *ret_bytes)
+/* A step of the cleaning, and where its rows are counted. */
+typedef struct step {
+    const char *sql;
+    size_t *ret_count; /* may be NULL */
+} step;
+
+static fa2_status run_steps(fa2i_cache *cache, const step *steps, size_t count)
 {
+    fa2_status st = FA2_OK;
+    for (size_t i = 0; st == FA2_OK && i < count; i++) {
+        st = fa2i_sql_run(cache, steps[i].sql, NULL, 0);
+        if (steps[i].ret_count != NULL) /* without what triggers did */
+            *steps[i].ret_count += (size_t)sqlite3_changes(cache->db);
+    }
+    return st;
+}
+
+#define GONE(column, table) column " NOT IN (SELECT id FROM " table ")"
+#define DANGLING                                                                                   \
+    " WHERE " GONE("device", "device") " OR " GONE("problem", "problem") " OR " GONE(              \
+        "kernel", "kernel") " OR session NOT IN "                                                  \
+                            "(SELECT id FROM session WHERE device IN (SELECT id FROM device))"
+
+/* Under the write lock. First the indexes, by which the rows are found; then from what refers to what
+ * is referred to. */
+static fa2_status drop_rows(fa2i_cache *cache, fa2i_cache_cleanup *cleanup)
+{
+    size_t *rows = &cleanup->rows;
+    const step steps[] = {
+        {"REINDEX", NULL},
+        {misfiled_table, NULL},
+        {"DELETE" MISFITS("winner"), &cleanup->winners},
+        {"DELETE" MISFITS("measurement"), rows},
+        {"DELETE FROM winner" DANGLING, rows},
+        {"DELETE FROM measurement" DANGLING, rows},
+        {"DELETE FROM verification WHERE " GONE("device", "device") " OR " GONE("kernel", "kernel"),
+         rows},
+        {"DELETE FROM session WHERE " GONE("device", "device"), rows},
+        {"DELETE FROM problem WHERE id IN (SELECT id FROM temp.misfiled)", rows},
+        {"DROP TABLE temp.misfiled", NULL},
+        {"DELETE FROM image WHERE kernel NOT IN (SELECT kernel FROM winner) "
+         "OR " GONE("kernel", "kernel") " OR kernel IN (" FA2I_DAMAGED_IMAGES ")",
+         &cleanup->images},
+        {"DELETE FROM code WHERE id NOT IN (SELECT code FROM image)", NULL},
+        {"DELETE FROM winner WHERE kernel NOT IN (SELECT kernel FROM image)", &cleanup->winners},
+    };
     fa2_status st;
     FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_WRITE));
-    FA2_TRY(file_bytes(cache, ret_bytes));
-    FA2_TRY(fa2i_sql_run(cache,
-                         "DELETE FROM image WHERE kernel NOT IN (SELECT kernel FROM winner) "
-                         "OR kernel IN (" FA2I_DAMAGED_IMAGES ")",
-                         NULL, 0));
-    *ret_images = sqlite3_changes(cache->db);
+    FA2_TRY(file_bytes(cache, &cleanup->bytes_freed));
+    FA2_TRY(run_steps(cache, steps, sizeof steps / sizeof steps[0]));
 done:
     return fa2i_sql_end(cache, st);
 }
 
-fa2_status fa2i_cache_gc(fa2i_cache *cache, size_t *ret_images, int64_t *ret_bytes_freed)
+fa2_status fa2i_cache_gc(fa2i_cache *cache, fa2i_cache_cleanup *ret_cleanup)
 {
-    int64_t images = 0;
-    int64_t before = 0;
     int64_t after = 0;
-    fa2_status st = drop_images(cache, &images, &before);
+    fa2i_cache_cleanup cleanup = {0};
+    fa2_status st = drop_rows(cache, &cleanup);
     if (st != FA2_OK)
         return st;
     pthread_mutex_lock(&cache->mutex); /* VACUUM is a transaction of its own */
@@ -133,8 +206,8 @@ fa2_status fa2i_cache_gc(fa2i_cache *cache, size_t *ret_images, int64_t *ret_byt
         st = file_bytes(cache, &after);
     pthread_mutex_unlock(&cache->mutex);
     if (st == FA2_OK) {
-        *ret_images = (size_t)images;
-        *ret_bytes_freed = before - after;
+        cleanup.bytes_freed -= after;
+        *ret_cleanup = cleanup;
     }
     return st;
 }
@@ -205,7 +278,7 @@ static fa2_status move_references(fa2i_cache *cache, int64_t from, int64_t to)
 }
 
 fa2_status fa2i_cache_rebind_kernel(fa2i_cache *cache, const fa2i_key *old_key,
-                                    const fa2i_kernel *kernel, int launch_abi)
+                                    const fa2i_kernel *kernel)
 {
     fa2_status st;
     int64_t from = 0;
@@ -213,8 +286,8 @@ fa2_status fa2i_cache_rebind_kernel(fa2i_cache *cache, const fa2i_key *old_key,
 
     FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_WRITE));
     FA2_TRY(fa2i_row_kernel_id(cache, old_key, &from));
-    FA2_TRY(fa2i_row_put_kernel(cache, kernel, launch_abi, &to));
-    FA2_TRY(fa2i_row_put_image(cache, to, &kernel->image));
+    FA2_TRY(fa2i_row_put_kernel(cache, kernel, &to));
+    FA2_TRY(fa2i_row_put_image(cache, to, kernel));
     if (from != to)
         FA2_TRY(move_references(cache, from, to));
 done:

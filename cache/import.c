@@ -10,21 +10,22 @@
  * - what is here already wins: rows are inserted or left alone, never replaced;
  * - a verification is read, checked, and not kept: a kernel is right only where it was verified;
  * - a measurement comes in unsettled: a tuner here makes its own before it skips the kernel;
- * - a result ties a kernel only to a problem that its variant is made for.
+ * - a result ties a kernel only to a problem of its class.
  */
 #include "cache/report.h"
 
 #include <errno.h>
 #include <string.h>
 #include "cache/members.h"
-#include "cache/internal.h"
+#include "cache/version_1.h"
 #include "runtime/base/alloc.h"
 
-enum { LINE_BYTES_MAX = 16384, EXPORT_VERSION = 1 };
+enum { LINE_BYTES_MAX = 16384, EXPORT_VERSION = 2 };
 
 typedef struct import {
     fa2i_cache *cache;
     fa2i_members members;
+    int64_t version;  /* of the file's format */
     const char *type; /* of the current line */
     int64_t ours;     /* the row id here of what the current line describes; 0: it has none */
 } import;
@@ -99,39 +100,73 @@ static fa2_status import_device(import *in)
     FA2_TRY(fa2i_members_int64(&in->members, "l2_bytes", 0, INT64_C(1) << 40, &card.l2_bytes));
     FA2_TRY(fa2i_members_int(&in->members, "clock_khz", 0, 100000000, &card.clock_khz));
     FA2_TRY(fa2i_members_int64(&in->members, "bandwidth_bytes", 0, INT64_C(1) << 60,
-                              &card.bandwidth_bytes));
+                               &card.bandwidth_bytes));
     FA2_TRY(fa2i_members_bool(&in->members, "real", &is_real));
     FA2_TRY(fa2i_row_device(in->cache, &card, is_real, &in->ours));
 done:
     return st;
 }
 
+/* What a problem's line may have: a member that this fa2 does not know may be all that tells the
+ * problem from another. */
+static const char unknown_member_sql[] = "SELECT key FROM json_each(?) WHERE key NOT IN "
+                                         "('type', 'id'"
+#define FA2I_FIELD(name, ...) ", '" #name "'"
+#include "runtime/base/problem.def"
+#undef FA2I_FIELD
+                                         ")";
+
+static fa2_status refuse_unknown_members(import *in)
+{
+    const fa2i_sql_value values[] = {fa2i_sql_text(in->members.line)};
+    sqlite3_stmt *stmt = NULL;
+    fa2_status st = fa2i_sql_row(in->cache, unknown_member_sql, FA2I_SQL_VALUES(values), &stmt);
+    if (st == FA2_OK)
+        st = fa2i_fail(FA2_E_INVALID,
+                       "the problem has the member '%.60s', which this fa2 does not "
+                       "know: use the newer fa2 that wrote the file",
+                       (const char *)sqlite3_column_text(stmt, 0));
+    else if (st == FA2_E_NOT_FOUND)
+        st = FA2_OK;
+    sqlite3_finalize(stmt);
+    return st;
+}
+
+/* A field that texts leave out where it is 0 came later than some files: it may be missing. */
+static bool may_be_missing(int field)
+{
+    const fa2i_field *f = &fa2i_fields[field];
+    return f->needs >= 0 || !f->shown_always;
+}
+
+static fa2_status read_field(import *in, fa2_problem *problem, int field)
+{
+    const fa2i_field *f = &fa2i_fields[field];
+    char word[32];
+    int32_t value = 0;
+    fa2_status st;
+    if (may_be_missing(field) && !fa2i_members_has(&in->members, f->name))
+        return FA2_OK;
+    if (f->type == FA2I_TYPE_INT) {
+        st = fa2i_members_int(&in->members, f->name, INT32_MIN, INT32_MAX, &value);
+    } else {
+        st = fa2i_members_text(&in->members, f->name, word, sizeof word);
+        if (st == FA2_OK && !fa2i_field_parse_word(field, word, &value))
+            st = fa2i_fail(FA2_E_INVALID, "'%s' is '%s', which this fa2 does not know", f->name,
+                           word);
+    }
+    if (st == FA2_OK)
+        fa2i_field_set(problem, field, value);
+    return st;
+}
+
 static fa2_status import_problem(import *in)
 {
-    fa2_status st;
     fa2_problem problem = {.op = FA2_OP_FORWARD};
-    char text[32];
-
-    FA2_TRY(fa2i_members_text(&in->members, "op", text, sizeof text));
-    if (strcmp(text, fa2i_row_op_string(FA2_OP_FORWARD)) != 0) {
-        st = fa2i_fail(FA2_E_INVALID, "'op' is '%s', which this fa2 does not know", text);
-        goto done;
-    }
-    FA2_TRY(fa2i_members_text(&in->members, "dtype", text, sizeof text));
-    if (!fa2i_dtype_parse(text, &problem.dtype)) {
-        st = fa2i_fail(FA2_E_INVALID, "'dtype' is '%s', which this fa2 does not know", text);
-        goto done;
-    }
-    FA2_TRY(fa2i_members_int(&in->members, "batch", 1, INT32_MAX, &problem.batch));
-    FA2_TRY(fa2i_members_int(&in->members, "heads_q", 1, INT32_MAX, &problem.heads_q));
-    FA2_TRY(fa2i_members_int(&in->members, "heads_kv", 1, INT32_MAX, &problem.heads_kv));
-    FA2_TRY(fa2i_members_int(&in->members, "seq_q", 1, INT32_MAX, &problem.seq_q));
-    FA2_TRY(fa2i_members_int(&in->members, "seq_k", 1, INT32_MAX, &problem.seq_k));
-    FA2_TRY(fa2i_members_int(&in->members, "head_dim", 8, 256, &problem.head_dim));
-    FA2_TRY(fa2i_members_int(&in->members, "causal", 0, 1, &problem.causal));
-    FA2_TRY(fa2i_row_problem(in->cache, &problem, &in->ours));
-done:
-    return st;
+    fa2_status st = refuse_unknown_members(in);
+    for (int field = 0; st == FA2_OK && field < FA2I_FIELD_COUNT; field++)
+        st = read_field(in, &problem, field);
+    return st == FA2_OK ? fa2i_row_problem(in->cache, &problem, &in->ours) : st;
 }
 
 static fa2_status import_session(import *in)
@@ -147,9 +182,9 @@ static fa2_status import_session(import *in)
     FA2_TRY(fa2i_members_int(&in->members, "driver", 0, 1000000, &driver));
     FA2_TRY(fa2i_members_int(&in->members, "nvrtc", 0, 1000000, &nvrtc));
     FA2_TRY(fa2i_members_form(&in->members, "generator", "hhhhhhhhhhhhhhhh", generator,
-                             sizeof generator));
+                              sizeof generator));
     FA2_TRY(fa2i_members_form(&in->members, "started_at", "0000-00-00T00:00:00Z", started_at,
-                             sizeof started_at));
+                              sizeof started_at));
     const fa2i_sql_value values[] = {fa2i_sql_int(device), fa2i_sql_int(driver),
                                      fa2i_sql_int(nvrtc), fa2i_sql_text(generator),
                                      fa2i_sql_text(started_at)};
@@ -188,25 +223,44 @@ static fa2_status read_target(import *in, char *out, size_t out_bytes)
     return fa2i_fail(FA2_E_INVALID, "'target' must be like sm_86 or compute_86");
 }
 
-static fa2_status read_kernel(import *in, fa2i_kernel *kernel, int *ret_abi)
+/* Class and recipe; format 1 had them in the variant's words and in numbers. */
+static fa2_status read_launch(import *in, fa2i_variant *variant)
+{
+    fa2_status st;
+    char recipe[FA2I_RECIPE_CHARS];
+    fa2i_launch_1 launch = {0};
+
+    if (in->version > 1) {
+        FA2_TRY(fa2i_members_text(&in->members, "class", variant->class_key,
+                                  sizeof variant->class_key));
+        FA2_TRY(fa2i_members_text(&in->members, "recipe", recipe, sizeof recipe));
+        FA2_TRY(fa2i_recipe_parse(recipe, &variant->recipe));
+        goto done;
+    }
+    FA2_TRY(fa2i_class_1(variant->text, variant->class_key));
+    FA2_TRY(fa2i_members_int(&in->members, "launch_abi", 1, 1000000, &launch.abi));
+    FA2_TRY(fa2i_members_int(&in->members, "threads", 32, 1024, &launch.threads));
+    FA2_TRY(fa2i_members_int(&in->members, "block_rows", 1, 65536, &launch.block_rows));
+    FA2_TRY(fa2i_members_int(&in->members, "smem_bytes", 0, 1 << 20, &launch.smem_bytes));
+    FA2_TRY(fa2i_members_int(&in->members, "key_step", 1, 65536, &launch.key_step));
+    FA2_TRY(fa2i_members_int(&in->members, "waves", 0, 64, &launch.waves));
+    FA2_TRY(fa2i_recipe_1(variant->text, &launch, &variant->recipe));
+done:
+    return st;
+}
+
+static fa2_status read_kernel(import *in, fa2i_kernel *kernel)
 {
     fa2_status st;
     fa2i_variant *variant = &kernel->variant;
-    fa2i_launch_numbers numbers = {0};
 
     FA2_TRY(fa2i_members_key(&in->members, "key", &kernel->key));
-    FA2_TRY(fa2i_members_int(&in->members, "launch_abi", 1, 1000000, ret_abi));
     FA2_TRY(read_variant(in, variant->text, sizeof variant->text));
+    FA2_TRY(read_launch(in, variant));
     FA2_TRY(read_target(in, kernel->target, sizeof kernel->target));
-    FA2_TRY(fa2i_members_int(&in->members, "threads", 32, 1024, &numbers.threads));
-    FA2_TRY(fa2i_members_int(&in->members, "block_rows", 1, 65536, &numbers.block_rows));
-    FA2_TRY(fa2i_members_int(&in->members, "smem_bytes", 0, 1 << 20, &numbers.smem_bytes));
-    FA2_TRY(fa2i_members_int(&in->members, "key_step", 1, 65536, &numbers.key_step));
-    FA2_TRY(fa2i_members_int(&in->members, "waves", 0, 64, &numbers.waves));
-    FA2_TRY(fa2i_recipe_of_numbers(variant->text, &numbers, &variant->recipe));
     FA2_TRY(fa2i_members_int(&in->members, "nvrtc", 0, 1000000, &kernel->nvrtc));
     FA2_TRY(fa2i_members_form(&in->members, "generator", "hhhhhhhhhhhhhhhh", kernel->generator,
-                             sizeof kernel->generator));
+                              sizeof kernel->generator));
     FA2_TRY(fa2i_members_outcome(&in->members, "outcome", &kernel->outcome));
     FA2_TRY(fa2i_members_int(&in->members, "registers", 0, 1024, &kernel->registers));
     FA2_TRY(fa2i_members_int(&in->members, "spill_bytes", 0, 1 << 30, &kernel->spill_bytes));
@@ -218,13 +272,12 @@ done:
 static fa2_status import_kernel(import *in)
 {
     fa2i_kernel kernel = {0};
-    int launch_abi = 0;
     int64_t id = 0;
-    fa2_status st = read_kernel(in, &kernel, &launch_abi);
+    fa2_status st = read_kernel(in, &kernel);
     if (st != FA2_OK)
         return st;
     st = fa2i_row_kernel_id(in->cache, &kernel.key, &id);
-    return st == FA2_E_NOT_FOUND ? fa2i_row_put_kernel(in->cache, &kernel, launch_abi, &id) : st;
+    return st == FA2_E_NOT_FOUND ? fa2i_row_put_kernel(in->cache, &kernel, &id) : st;
 }
 
 static fa2_status import_verification(import *in)
@@ -238,27 +291,23 @@ static fa2_status import_verification(import *in)
     FA2_TRY(look_up_kernel(in, &id));
     FA2_TRY(fa2i_members_outcome(&in->members, "outcome", &verification.outcome));
     FA2_TRY(fa2i_members_error(&in->members, "max_error", &verification.max_error));
-    FA2_TRY(
-        fa2i_members_remark(&in->members, "detail", verification.detail, sizeof verification.detail));
+    FA2_TRY(fa2i_members_remark(&in->members, "detail", verification.detail,
+                                sizeof verification.detail));
     FA2_TRY(fa2i_members_form(&in->members, "verified_at", "0000-00-00T00:00:00Z", verified_at,
-                             sizeof verified_at));
+                              sizeof verified_at));
 done:
     return st;
 }
 
-/* A variant names the compile-time part of its problem: words "d=64", "dtype=fp16", "causal=0". */
-static const char fits_sql[] =
-    "SELECT instr(k.variant || ' ', printf(' d=%d ', p.head_dim)) > 0 "
-    "AND instr(k.variant || ' ', printf(' dtype=%s ', p.dtype)) > 0 "
-    "AND instr(k.variant || ' ', printf(' causal=%d ', p.causal)) > 0 "
-    "AND s.device = ?4 "
-    "FROM kernel k, problem p, session s WHERE k.id = ?1 AND p.id = ?2 AND s.id = ?3";
+static const char fits_sql[] = "SELECT k.class = p.class AND s.device = ?4 "
+                               "FROM kernel k, problem p, session s "
+                               "WHERE k.id = ?1 AND p.id = ?2 AND s.id = ?3";
 
 /* The device, problem, session and kernel of a result, which must fit together. */
 static fa2_status read_references(import *in, references *ret)
 {
     fa2_status st;
-    references refs;
+    references refs = {0};
     int64_t fits = 0;
 
     FA2_TRY(look_up_id(in, "device", &refs.device));
@@ -270,8 +319,8 @@ static fa2_status read_references(import *in, references *ret)
     FA2_TRY(fa2i_sql_number(in->cache, fits_sql, FA2I_SQL_VALUES(values), &fits));
     if (fits == 0) {
         st = fa2i_fail(FA2_E_INVALID,
-                       "the kernel's variant is not made for the problem, or the session "
-                       "is of another device");
+                       "the kernel is of another class than the problem, or the session is of "
+                       "another device");
         goto done;
     }
     *ret = refs;
@@ -297,7 +346,7 @@ static fa2_status import_measurement(import *in)
     FA2_TRY(fa2i_members_error(&in->members, "max_error", &m.max_error));
     FA2_TRY(fa2i_members_remark(&in->members, "detail", m.detail, sizeof m.detail));
     FA2_TRY(fa2i_members_form(&in->members, "measured_at", "0000-00-00T00:00:00Z", measured_at,
-                             sizeof measured_at));
+                              sizeof measured_at));
     const fa2i_sql_value values[] = {fa2i_sql_int(refs.device),
                                      fa2i_sql_int(refs.problem),
                                      fa2i_sql_int(refs.kernel),
@@ -335,7 +384,7 @@ static fa2_status import_winner(import *in)
     FA2_TRY(fa2i_members_real(&in->members, "default_us", &w.default_us));
     FA2_TRY(fa2i_members_real(&in->members, "model_us", &w.model_us));
     FA2_TRY(fa2i_members_form(&in->members, "tuned_at", "0000-00-00T00:00:00Z", tuned_at,
-                             sizeof tuned_at));
+                              sizeof tuned_at));
     const fa2i_sql_value values[] = {
         fa2i_sql_int(refs.device),   fa2i_sql_int(refs.problem), fa2i_sql_int(refs.kernel),
         fa2i_sql_int(refs.session),  fa2i_sql_int(w.measured),   fa2i_sql_real(w.median_us),
@@ -354,15 +403,14 @@ done:
 
 static fa2_status import_header(import *in)
 {
-    int64_t version = 0;
     if (!fa2i_members_has(&in->members, "fa2_export"))
         return fa2i_fail(FA2_E_INVALID, "this is no export of fa2: 'fa2_export' is missing");
-    fa2_status st = fa2i_members_int64(&in->members, "fa2_export", 1, INT64_MAX, &version);
-    if (st == FA2_OK && version > EXPORT_VERSION)
+    fa2_status st = fa2i_members_int64(&in->members, "fa2_export", 1, INT64_MAX, &in->version);
+    if (st == FA2_OK && in->version > EXPORT_VERSION)
         return fa2i_fail(
             FA2_E_INVALID,
             "the export has format version %lld, this fa2 reads up to %d: use a newer fa2",
-            (long long)version, EXPORT_VERSION);
+            (long long)in->version, EXPORT_VERSION);
     return st;
 }
 

@@ -26,7 +26,7 @@ struct fa2i_cache {
     fa2i_log_fn log;
     void *log_user;
     pthread_mutex_t mutex;
-    fa2i_key *reported; /* damaged images that the log has been told about */
+    fa2i_key *reported; /* damaged kernels that the log has been told about */
     size_t reported_count;
 };
 
@@ -156,63 +156,47 @@ double fa2i_sql_column_error(sqlite3_stmt *stmt, int column);
 fa2_status fa2i_sql_column_outcome(const fa2i_cache *cache, sqlite3_stmt *stmt, int column,
                                    fa2i_outcome *ret_outcome);
 
-/* ---- images ---- */
+/* ---- seal.c: what binds code to the record that says what it is for ---- */
 
-/* How a kernel is launched, as its columns say it. */
-typedef struct fa2i_launch_numbers {
-    int threads, block_rows, smem_bytes, key_step, waves;
-} fa2i_launch_numbers;
+/* The hash of a kernel's key, variant, class, recipe and target, and of its image. In SQL:
+ * fa2_seal(key, variant, class, recipe, target, data); fa2_hash(data) is that of the code alone. */
+void fa2i_seal_of(const fa2i_kernel *kernel, fa2i_key *ret_seal);
 
-fa2i_launch_numbers fa2i_launch_numbers_of(const fa2i_recipe *recipe);
+/* Make both functions known to SQL; SQLite's result code. */
+int fa2i_seal_register(sqlite3 *db);
 
-/* The recipe that these columns stand for; its entry points are called after the family, the first
- * word of the variant's text. FA2_E_INVALID when a number is outside its limits. */
-fa2_status fa2i_recipe_of_numbers(const char *variant_text, const fa2i_launch_numbers *numbers,
-                                  fa2i_recipe *ret_recipe);
-
-/* What is stored with an image: the hash of the code and of how it is launched. In SQL:
- * fa2_image_hash(data, threads, block_rows, smem_bytes, key_step, waves). */
-void fa2i_image_hash(fa2i_part image, const fa2i_launch_numbers *numbers, fa2i_key *ret_hash);
-
-#define FA2I_LAUNCH_COLUMNS "k.threads, k.block_rows, k.smem_bytes, k.key_step, k.waves"
-
-/* Kernels whose image differs from its hash; a further condition may follow. */
+/* Kernels whose code is not what their seal says, or is not there; a further condition may follow.
+ * Rows are found by their ids: no index has a say. */
 #define FA2I_DAMAGED_IMAGES                                                                        \
-    "SELECT i.kernel FROM image i JOIN kernel k ON k.id = i.kernel "                               \
-    "WHERE i.hash <> fa2_image_hash(i.data, " FA2I_LAUNCH_COLUMNS ")"
+    "SELECT i.kernel FROM image i CROSS JOIN kernel k ON k.id = i.kernel "                         \
+    "LEFT JOIN code c ON c.id = i.code "                                                           \
+    "WHERE i.seal IS NOT fa2_seal(k.key, k.variant, k.class, k.recipe, k.target, c.data)"
 
 /* ---- cache.c: rows, inside a transaction ---- */
-
-/* What identifies a problem, in this order everywhere. */
-#define FA2I_PROBLEM_COLUMNS "op, dtype, batch, heads_q, heads_kv, seq_q, seq_k, head_dim, causal"
-#define FA2I_PROBLEM_MATCH                                                                         \
-    "op = ? AND dtype = ? AND batch = ? AND heads_q = ? AND heads_kv = ? AND seq_q = ? "           \
-    "AND seq_k = ? AND head_dim = ? AND causal = ?"
-enum { FA2I_PROBLEM_VALUES = 9 };
-
-const char *fa2i_row_op_string(fa2_op op);
-void fa2i_row_problem_values(const fa2_problem *problem, fa2i_sql_value out[FA2I_PROBLEM_VALUES]);
 
 /* Find, or insert. */
 fa2_status fa2i_row_device(fa2i_cache *cache, const fa2i_card *card, bool real, int64_t *ret_id);
 fa2_status fa2i_row_problem(fa2i_cache *cache, const fa2_problem *problem, int64_t *ret_id);
 
 /* Insert or replace the record; images are not touched. */
-fa2_status fa2i_row_put_kernel(fa2i_cache *cache, const fa2i_kernel *kernel, int launch_abi,
-                               int64_t *ret_id);
+fa2_status fa2i_row_put_kernel(fa2i_cache *cache, const fa2i_kernel *kernel, int64_t *ret_id);
 
-/* Insert, replace or (empty) remove the image. */
-fa2_status fa2i_row_put_image(fa2i_cache *cache, int64_t kernel, const fa2i_blob *image);
+/* Insert, replace or (empty) remove the image of a kernel whose record was put under this id. */
+fa2_status fa2i_row_put_image(fa2i_cache *cache, int64_t id, const fa2i_kernel *kernel);
 
 /* FA2_E_NOT_FOUND, with a message, when there is no such kernel. */
 fa2_status fa2i_row_kernel_id(fa2i_cache *cache, const fa2i_key *key, int64_t *ret_id);
 
-/* Read a record selected by FA2I_KERNEL_COLUMNS. *ret_kernel belongs to the caller. */
+/* Read a record selected by FA2I_KERNEL_COLUMNS; a recipe that is none is empty then, with no steps.
+ * *ret_kernel belongs to the caller. */
 #define FA2I_KERNEL_COLUMNS                                                                        \
-    "k.key, k.variant, k.target, k.threads, k.block_rows, k.smem_bytes, k.nvrtc, k.generator, "    \
-    "k.outcome, k.registers, k.spill_bytes, k.compile_ms, k.log, k.key_step, k.waves"
-enum { FA2I_KERNEL_COLUMN_COUNT = 15 };
+    "k.key, k.variant, k.class, k.recipe, k.target, k.nvrtc, k.generator, k.outcome, "             \
+    "k.registers, k.spill_bytes, k.compile_ms, k.log"
+enum { FA2I_KERNEL_COLUMN_COUNT = 12 };
 fa2_status fa2i_row_read_kernel(const fa2i_cache *cache, sqlite3_stmt *stmt,
                                 fa2i_kernel *ret_kernel);
+
+/* Tell the log, once for each kernel, what is wrong with it ("is damaged"). Outside a transaction. */
+void fa2i_row_report_damage(fa2i_cache *cache, const fa2i_key *key, const char *what);
 
 #endif

@@ -10,21 +10,22 @@
  * - each step of a migration is one transaction that looks at the version again under the write
  * lock: two processes that open a new file at once do not do it twice.
  */
-#include "cache/internal.h"
+#include "cache/columns.h"
 
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include "cache/version_1.h"
 #include "gen/asset.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/text.h"
 
 /* migrations[n] is the script from version n to n + 1. Append; never change one. */
-static const char *const migrations[] = {"cache/schema.sql"};
+static const char *const migrations[] = {"cache/schema.sql", "cache/schema_2.sql"};
 enum { SCHEMA_VERSION = sizeof migrations / sizeof migrations[0] };
 
-enum { STRICT_TABLES_SINCE = 3037000, WAL_RESET_FIXED_SINCE = 3052000, IMAGE_HASH_ARGUMENTS = 6 };
+enum { STRICT_TABLES_SINCE = 3037000, WAL_RESET_FIXED_SINCE = 3052000 };
 
 fa2_status fa2i_cache_library_check(int version)
 {
@@ -38,36 +39,6 @@ fa2_status fa2i_cache_library_check(int version)
 const char *fa2i_cache_journal_mode(int library_version)
 {
     return library_version >= WAL_RESET_FIXED_SINCE ? "WAL" : "DELETE";
-}
-
-/* The numbers go in as text, the same on every machine. */
-void fa2i_image_hash(fa2i_part image, const fa2i_launch_numbers *numbers, fa2i_key *ret_hash)
-{
-    char launch[80];
-    const int length =
-        snprintf(launch, sizeof launch, "%d %d %d %d %d", numbers->threads, numbers->block_rows,
-                 numbers->smem_bytes, numbers->key_step, numbers->waves);
-    assert(length > 0 && (size_t)length < sizeof launch);
-    const fa2i_part parts[] = {image, {launch, (size_t)length}};
-    fa2i_key_of(parts, 2, ret_hash);
-}
-
-/* So that damaged images can be found in SQL. */
-static void image_hash(sqlite3_context *context, int count, sqlite3_value **values)
-{
-    assert(count == IMAGE_HASH_ARGUMENTS);
-    (void)count;
-    const fa2i_launch_numbers numbers = {.threads = sqlite3_value_int(values[1]),
-                                         .block_rows = sqlite3_value_int(values[2]),
-                                         .smem_bytes = sqlite3_value_int(values[3]),
-                                         .key_step = sqlite3_value_int(values[4]),
-                                         .waves = sqlite3_value_int(values[5])};
-    /* sqlite3_value_blob first: it may convert, which changes the length */
-    const void *data = sqlite3_value_blob(values[0]);
-    const fa2i_part part = {data, (size_t)sqlite3_value_bytes(values[0])};
-    fa2i_key hash;
-    fa2i_image_hash(part, &numbers, &hash);
-    sqlite3_result_blob(context, hash.bytes, FA2I_KEY_BYTES, SQLITE_TRANSIENT);
 }
 
 /* The version, inside a transaction: a file that is just being made must not look half-made. */
@@ -142,13 +113,24 @@ done:
     return fa2i_sql_end(cache, st);
 }
 
+/* A step may put another table in the place of one that rows refer to. */
+static fa2_status enforce_references(fa2i_cache *cache, bool enforced)
+{
+    const int code = sqlite3_db_config(cache->db, SQLITE_DBCONFIG_ENABLE_FKEY, (int)enforced, NULL);
+    return code == SQLITE_OK ? FA2_OK : fa2i_sql_fail(cache, code);
+}
+
 fa2_status fa2i_cache_migrate(fa2i_cache *cache, const char *const *steps, int count)
 {
     int64_t version = 0;
     fa2_status st = read_version(cache, count, &version); /* most often there is nothing to do */
+    if (st != FA2_OK || version == count)
+        return st;
+    st = enforce_references(cache, false);
     while (st == FA2_OK && version < count)
         st = migrate_step(cache, steps, count, &version);
-    return st;
+    const fa2_status enforced = enforce_references(cache, true);
+    return st != FA2_OK ? st : enforced;
 }
 
 static fa2_status bring_forward(fa2i_cache *cache)
@@ -159,7 +141,15 @@ static fa2_status bring_forward(fa2i_cache *cache)
         assert(asset != NULL);
         steps[i] = asset->data;
     }
-    return fa2i_cache_migrate(cache, steps, SCHEMA_VERSION);
+    const fa2_status st = fa2i_cache_migrate(cache, steps, SCHEMA_VERSION);
+    return st == FA2_OK ? fa2i_columns_bring_forward(cache) : st;
+}
+
+/* Is there nothing to bring forward? */
+static fa2_status check_version(fa2i_cache *cache)
+{
+    const fa2_status st = fa2i_cache_version_check(cache, SCHEMA_VERSION);
+    return st == FA2_OK ? fa2i_columns_check(cache) : st;
 }
 
 /* Settings that do not read the file. */
@@ -175,9 +165,11 @@ static fa2_status configure(fa2i_cache *cache)
     if (code == SQLITE_OK)
         code = sqlite3_db_config(cache->db, SQLITE_DBCONFIG_ENABLE_FKEY, 1, NULL);
     if (code == SQLITE_OK)
-        code = sqlite3_create_function_v2(cache->db, "fa2_image_hash", IMAGE_HASH_ARGUMENTS,
-                                          SQLITE_UTF8 | SQLITE_DETERMINISTIC | SQLITE_DIRECTONLY,
-                                          NULL, image_hash, NULL, NULL, NULL);
+        code = fa2i_seal_register(cache->db);
+    if (code == SQLITE_OK)
+        code = fa2i_version_1_register(cache->db);
+    if (code == SQLITE_OK)
+        code = fa2i_columns_register(cache->db);
     if (code != SQLITE_OK)
         return fa2i_sql_fail(cache, code);
     return fa2i_sql_script(cache, "PRAGMA cell_size_check = ON; PRAGMA temp_store = MEMORY");
@@ -252,7 +244,7 @@ static fa2_status open_immutable(fa2i_cache *cache, const char *resolved)
     cache->db = NULL;
     FA2_TRY(immutable_uri(resolved, &uri));
     FA2_TRY(connect(cache, uri, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI));
-    FA2_TRY(fa2i_cache_version_check(cache, SCHEMA_VERSION));
+    FA2_TRY(check_version(cache));
 done:
     fa2i_free(uri);
     return st;
@@ -264,7 +256,7 @@ static fa2_status open_for_reading(fa2i_cache *cache, const char *resolved)
     bool journal = true;
     fa2_status st = connect(cache, resolved, SQLITE_OPEN_READONLY);
     if (st == FA2_OK)
-        st = fa2i_cache_version_check(cache, SCHEMA_VERSION);
+        st = check_version(cache);
     if (st != FA2_E_DATABASE)
         return st;
     if (fa2i_path_folder_writable(resolved, &folder_writable) == FA2_OK && !folder_writable &&

@@ -2,26 +2,39 @@
  * The views as rows of text, and as JSON.
  *
  * The columns of the JSON objects are the views' own: the json_object() call is made from the
- * view's list of columns, so that schema.sql stays the one place that names them.
+ * view's list of columns, so that the views' texts stay the one place that names them.
  */
 #include "cache/report.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <string.h>
-#include "cache/internal.h"
+#include "cache/columns.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/text.h"
 
 enum { COLUMNS_MAX = 64 };
 
+#define ORDER_IF_KIND_KIND(name) ", " #name
+#define ORDER_IF_KIND_SIZE(name) ""
+#define ORDER_IF_SIZE_KIND(name) ""
+#define ORDER_IF_SIZE_SIZE(name) ", " #name
+
+static const char winners_from[] = " FROM winners ORDER BY device, arch"
+#define FA2I_FIELD(name, key, type, role, ...) ORDER_IF_KIND_##role(name)
+#include "runtime/base/problem.def"
+#undef FA2I_FIELD
+#define FA2I_FIELD(name, key, type, role, ...) ORDER_IF_SIZE_##role(name)
+#include "runtime/base/problem.def"
+#undef FA2I_FIELD
+                                   ", source";
+
 /* Times are NULL in the view for what was not timed; those go last. */
-#define WINNERS_FROM                                                                               \
-    " FROM winners ORDER BY device, arch, dtype, head_dim, causal, seq_q, seq_k, batch, heads_q, " \
-    "heads_kv, source"
-#define MEASUREMENTS_FROM                                                                          \
-    " FROM measurements WHERE " FA2I_PROBLEM_MATCH                                                 \
-    " ORDER BY device, arch, outcome <> 'ok', median_us IS NULL, median_us, outcome, variant, key"
+static const char measurements_from[] =
+    " FROM measurements WHERE true"
+#define FA2I_FIELD(name, ...) " AND " #name " = ?"
+#include "runtime/base/problem.def"
+#undef FA2I_FIELD
+    " ORDER BY device, arch, outcome <> 'ok', median_us IS NULL, median_us, outcome, variant, key";
 
 /* ---- rows ---- */
 
@@ -33,7 +46,11 @@ static fa2_status send_rows(fa2i_cache *cache, sqlite3_stmt *stmt, fa2i_row_fn r
     bool row = false;
     int stop = 0;
 
-    assert(columns <= COLUMNS_MAX);
+    if (columns > COLUMNS_MAX)
+        return fa2i_fail(FA2_E_DATABASE,
+                         "%s: a view has %d columns, and this fa2 shows up to %d; fa2-tune gc "
+                         "--db '%s' makes the views anew",
+                         cache->path, columns, (int)COLUMNS_MAX, cache->path);
     for (int i = 0; i < columns; i++)
         names[i] = sqlite3_column_name(stmt, i);
     fa2_status st = fa2i_sql_step(cache, stmt, &row);
@@ -46,34 +63,40 @@ static fa2_status send_rows(fa2i_cache *cache, sqlite3_stmt *stmt, fa2i_row_fn r
     return st;
 }
 
-static fa2_status list(fa2i_cache *cache, const char *sql, const fa2i_sql_value *values,
+static fa2_status list(fa2i_cache *cache, const char *from, const fa2i_sql_value *values,
                        size_t count, fa2i_row_fn row, void *user)
 {
     fa2_status st;
     sqlite3_stmt *stmt = NULL;
+    char *sql = NULL;
+    fa2i_text text = {0};
 
+    fa2i_text_add(&text, "SELECT *%s", from);
     FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_READ));
+    FA2_TRY(fa2i_text_take(&text, &sql));
     FA2_TRY(fa2i_sql_prepare(cache, sql, values, count, &stmt));
     FA2_TRY(send_rows(cache, stmt, row, user));
 done:
     sqlite3_finalize(stmt);
+    fa2i_text_done(&text);
+    fa2i_free(sql);
     return fa2i_sql_end(cache, st);
 }
 
 fa2_status fa2i_cache_list_winners(fa2i_cache *cache, fa2i_row_fn row, void *user)
 {
-    return list(cache, "SELECT *" WINNERS_FROM, NULL, 0, row, user);
+    return list(cache, winners_from, NULL, 0, row, user);
 }
 
 fa2_status fa2i_cache_list_measurements(fa2i_cache *cache, const fa2_problem *problem,
                                         fa2i_row_fn row, void *user)
 {
-    fa2i_sql_value values[FA2I_PROBLEM_VALUES];
+    fa2i_sql_value values[FA2I_FIELD_COUNT];
     fa2_status st = fa2i_problem_check(problem);
     if (st != FA2_OK)
         return st;
-    fa2i_row_problem_values(problem, values);
-    return list(cache, "SELECT *" MEASUREMENTS_FROM, FA2I_SQL_VALUES(values), row, user);
+    fa2i_columns_values(problem, values);
+    return list(cache, measurements_from, FA2I_SQL_VALUES(values), row, user);
 }
 
 /* ---- JSON ---- */
@@ -138,16 +161,16 @@ done:
 
 fa2_status fa2i_cache_print_winners_json(fa2i_cache *cache, FILE *out)
 {
-    return print_json(cache, "winners", WINNERS_FROM, NULL, 0, out);
+    return print_json(cache, "winners", winners_from, NULL, 0, out);
 }
 
 fa2_status fa2i_cache_print_measurements_json(fa2i_cache *cache, const fa2_problem *problem,
                                               FILE *out)
 {
-    fa2i_sql_value values[FA2I_PROBLEM_VALUES];
+    fa2i_sql_value values[FA2I_FIELD_COUNT];
     fa2_status st = fa2i_problem_check(problem);
     if (st != FA2_OK)
         return st;
-    fa2i_row_problem_values(problem, values);
-    return print_json(cache, "measurements", MEASUREMENTS_FROM, FA2I_SQL_VALUES(values), out);
+    fa2i_columns_values(problem, values);
+    return print_json(cache, "measurements", measurements_from, FA2I_SQL_VALUES(values), out);
 }

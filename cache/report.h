@@ -45,13 +45,17 @@ fa2_status fa2i_cache_kernels_without_image(fa2i_cache *cache, fa2i_kernel **ret
  * unsettled, since the code is another, and give way to those that the new one has; verifications
  * do not move; the old record goes. FA2_E_NOT_FOUND when there is no old kernel. */
 fa2_status fa2i_cache_rebind_kernel(fa2i_cache *cache, const fa2i_key *old_key,
-                                    const fa2i_kernel *kernel, int launch_abi);
+                                    const fa2i_kernel *kernel);
 
 typedef struct fa2i_cache_health {
     size_t kernels, images, measurements, winners;
-    size_t damaged_images; /* hash differs */
+    size_t damaged_images; /* not what was sealed */
     size_t dangling;       /* foreign keys that point nowhere */
-    bool intact;           /* SQLite's own check */
+    size_t misfits; /* winners and measurements of a kernel of another class than the problem's,
+                            * and problems that are not of the class that they are filed under */
+    size_t
+        without_code; /* winners that do not serve: their kernel has no image, or a damaged one */
+    bool intact;      /* SQLite's own check */
     char first_problem[256];
 } fa2i_cache_health;
 
@@ -59,7 +63,15 @@ typedef struct fa2i_cache_health {
  * intact == false, and then the counts may be 0. */
 fa2_status fa2i_cache_check(fa2i_cache *cache, fa2i_cache_health *ret_health);
 
-/* Drop images that no winner uses and damaged ones, and compact the file. Measurements stay. */
-fa2_status fa2i_cache_gc(fa2i_cache *cache, size_t *ret_images, int64_t *ret_bytes_freed);
+typedef struct fa2i_cache_cleanup {
+    size_t images;  /* that no winner used, or that were damaged */
+    size_t winners; /* whose kernel has no code, or is of another class */
+    size_t rows;    /* others that referred to nothing, or were misfits */
+    int64_t bytes_freed;
+} fa2i_cache_cleanup;
+
+/* Drop what fa2i_cache_check finds wrong, and images that no winner uses; make the indexes anew, and
+ * compact the file. Measurements stay, so that tuning again is quick. */
+fa2_status fa2i_cache_gc(fa2i_cache *cache, fa2i_cache_cleanup *ret_cleanup);
 
 #endif

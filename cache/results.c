@@ -2,10 +2,15 @@
  * What was found out about kernels: verifications, measurements, winners, and the choices among
  * them.
  */
-#include "cache/internal.h"
+#include "cache/columns.h"
 
 #include <string.h>
 #include "runtime/base/alloc.h"
+
+/* What decides which kernel runs is read from the rows themselves: an index that is damaged has no say.
+ * Tables WITHOUT ROWID are their own primary key, whose index SQLite has to be told to take. */
+#define WINNER_ROWS       "winner w INDEXED BY sqlite_autoindex_winner_1"
+#define VERIFICATION_ROWS "verification v INDEXED BY sqlite_autoindex_verification_1"
 
 /* ---- verification ---- */
 
@@ -66,8 +71,9 @@ fa2_status fa2i_cache_is_refuted(fa2i_cache *cache, const fa2i_key *kernel, bool
     fa2_status st = fa2i_sql_begin(cache, FA2I_CACHE_READ);
     if (st == FA2_OK)
         st = fa2i_sql_number(cache,
-                             "SELECT EXISTS (SELECT 1 FROM verification v JOIN kernel k "
-                             "ON k.id = v.kernel WHERE k.key = ? AND v.outcome <> 'ok')",
+                             "SELECT EXISTS (SELECT 1 FROM " VERIFICATION_ROWS
+                             " CROSS JOIN kernel k "
+                             "ON k.id = v.kernel WHERE v.outcome <> 'ok' AND +k.key = ?)",
                              FA2I_SQL_VALUES(values), &refuted);
     st = fa2i_sql_end(cache, st);
     if (st == FA2_OK)
@@ -201,8 +207,8 @@ fa2_status fa2i_cache_get_winner(fa2i_cache *cache, int64_t device, int64_t prob
 
     FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_READ));
     st = fa2i_sql_row(cache,
-                      "SELECT " WINNER_COLUMNS " FROM winner w JOIN kernel k ON k.id = w.kernel "
-                      "WHERE w.device = ? AND w.problem = ?",
+                      "SELECT " WINNER_COLUMNS " FROM winner w CROSS JOIN kernel k "
+                      "ON k.id = w.kernel WHERE w.device = ? AND w.problem = ?",
                       FA2I_SQL_VALUES(values), &stmt);
     FA2_TRY(not_found(cache, st, "winner for this problem on this device"));
     read_winner(stmt, &found);
@@ -216,38 +222,64 @@ done:
 
 /* ---- choices ---- */
 
-/* The problem is the requested one but for what the kernel takes at run time. */
-static void read_choice(sqlite3_stmt *stmt, int arch, const fa2_problem *problem,
-                        fa2i_choice *choice)
+/* From a row to the next only ids lead, in this order. */
+static const char choices_sql[] =
+    "SELECT " WINNER_COLUMNS ", d.name, d.sm_count, d.smem_block_bytes, d.l2_bytes, d.real, "
+    "k.class, k.recipe"
+#define FA2I_FIELD(name, ...) ", p." #name
+#include "runtime/base/problem.def"
+#undef FA2I_FIELD
+    " FROM " WINNER_ROWS " CROSS JOIN device d ON d.id = w.device "
+    "CROSS JOIN problem p ON p.id = w.problem CROSS JOIN kernel k ON k.id = w.kernel "
+    "WHERE d.arch = ?1 AND p.class = ?2 AND k.outcome IN ('ok', 'spilled') "
+    "AND EXISTS (SELECT 1 FROM image WHERE kernel = k.id) "
+    "AND k.id NOT IN (SELECT kernel FROM " VERIFICATION_ROWS " WHERE outcome <> 'ok')"
+    " ORDER BY w.measured DESC, d.real DESC, d.name"
+#define ORDER_KIND(name)                       ""
+#define ORDER_SIZE(name)                       ", p." #name
+#define FA2I_FIELD(name, key, type, role, ...) ORDER_##role(name)
+#include "runtime/base/problem.def"
+#undef FA2I_FIELD
+#undef ORDER_KIND
+#undef ORDER_SIZE
+    ", d.id";
+
+/* The most shared memory that a step has. */
+static int most_smem(const fa2i_recipe *recipe)
 {
-    const int c = WINNER_COLUMN_COUNT;
-    read_winner(stmt, &choice->winner);
-    choice->problem = *problem;
-    choice->problem.batch = sqlite3_column_int(stmt, c);
-    choice->problem.heads_q = sqlite3_column_int(stmt, c + 1);
-    choice->problem.heads_kv = sqlite3_column_int(stmt, c + 2);
-    choice->problem.seq_q = sqlite3_column_int(stmt, c + 3);
-    choice->problem.seq_k = sqlite3_column_int(stmt, c + 4);
-    fa2i_sql_column_text(stmt, c + 5, choice->device, sizeof choice->device);
-    choice->arch = arch;
-    choice->sm_count = sqlite3_column_int(stmt, c + 6);
-    choice->smem_block_bytes = sqlite3_column_int64(stmt, c + 7);
-    choice->l2_bytes = sqlite3_column_int64(stmt, c + 8);
-    choice->real = sqlite3_column_int(stmt, c + 9) != 0;
-    choice->smem_bytes = sqlite3_column_int(stmt, c + 10);
+    int most = 0;
+    for (int i = 0; i < recipe->step_count; i++)
+        most = recipe->steps[i].smem_bytes > most ? recipe->steps[i].smem_bytes : most;
+    return most;
 }
 
-static const char choices_sql[] =
-    "SELECT " WINNER_COLUMNS ", p.batch, p.heads_q, p.heads_kv, p.seq_q, p.seq_k, d.name, "
-    "d.sm_count, d.smem_block_bytes, d.l2_bytes, d.real, k.smem_bytes FROM winner w "
-    "JOIN device d ON d.id = w.device JOIN problem p ON p.id = w.problem "
-    "JOIN kernel k ON k.id = w.kernel "
-    "WHERE d.arch = ? AND p.op = ? AND p.dtype = ? AND p.head_dim = ? AND p.causal = ? "
-    "AND k.launch_abi = ? AND k.outcome IN ('ok', 'spilled') "
-    "AND EXISTS (SELECT 1 FROM image WHERE kernel = k.id) "
-    "AND NOT EXISTS (SELECT 1 FROM verification WHERE kernel = k.id AND outcome <> 'ok') "
-    "ORDER BY w.measured DESC, d.real DESC, d.name, p.seq_q, p.seq_k, p.batch, p.heads_q, "
-    "p.heads_kv, d.id";
+typedef enum fit { FITS, OTHER_ABI, OTHER_CLASS, DAMAGED } fit;
+
+/* Does a row's kernel serve the class, and in which way not? *choice is written in any case. */
+static fit read_choice(const fa2i_cache *cache, sqlite3_stmt *stmt, const char *class_key, int abi,
+                       fa2i_choice *choice)
+{
+    const int c = WINNER_COLUMN_COUNT;
+    const char *recipe_text = (const char *)sqlite3_column_text(stmt, c + 6);
+    char of_kernel[FA2I_CLASS_CHARS], of_problem[FA2I_CLASS_CHARS];
+    fa2i_recipe recipe;
+
+    read_winner(stmt, &choice->winner);
+    fa2i_sql_column_text(stmt, c, choice->device, sizeof choice->device);
+    choice->sm_count = sqlite3_column_int(stmt, c + 1);
+    choice->smem_block_bytes = sqlite3_column_int64(stmt, c + 2);
+    choice->l2_bytes = sqlite3_column_int64(stmt, c + 3);
+    choice->real = sqlite3_column_int(stmt, c + 4) != 0;
+    fa2i_sql_column_text(stmt, c + 5, of_kernel, sizeof of_kernel);
+    if (recipe_text == NULL || fa2i_recipe_parse(recipe_text, &recipe) != FA2_OK ||
+        fa2i_columns_read(cache, stmt, c + 7, &choice->problem) != FA2_OK)
+        return DAMAGED;
+    choice->smem_bytes = most_smem(&recipe);
+    fa2i_problem_class(&choice->problem, of_problem); /* of the fields; the column may lie */
+    if (strcmp(of_kernel, class_key) != 0 || strcmp(of_problem, class_key) != 0)
+        return OTHER_CLASS;
+    return recipe.abi == abi ? FITS : OTHER_ABI;
+}
 
 /* Append; the array grows by doubling. */
 static fa2_status grow(fa2i_choice **choices, size_t count, size_t *capacity)
@@ -263,8 +295,32 @@ static fa2_status grow(fa2i_choice **choices, size_t count, size_t *capacity)
     return FA2_OK;
 }
 
-fa2_status fa2i_cache_choices(fa2i_cache *cache, int arch, const fa2_problem *problem,
-                              int launch_abi, fa2i_choice **ret_choices, size_t *ret_count)
+/* Winners that do not fit, to be told when the mutex is free. The rest is told another time. */
+typedef struct misfits {
+    fa2i_key kernels[16];
+    fit fits[16];
+    size_t count;
+} misfits;
+
+static void add_misfit(misfits *found, const fa2i_choice *choice, fit how)
+{
+    if (how == OTHER_ABI || found->count == sizeof found->fits / sizeof found->fits[0])
+        return;
+    found->kernels[found->count] = choice->winner.kernel;
+    found->fits[found->count++] = how;
+}
+
+static void report_misfits(fa2i_cache *cache, const misfits *found)
+{
+    for (size_t i = 0; i < found->count; i++)
+        fa2i_row_report_damage(cache, &found->kernels[i],
+                               found->fits[i] == DAMAGED
+                                   ? "is damaged"
+                                   : "is the winner for a problem of another class");
+}
+
+fa2_status fa2i_cache_choices(fa2i_cache *cache, int arch, const fa2_problem *problem, int abi,
+                              fa2i_choice **ret_choices, size_t *ret_count)
 {
     fa2_status st;
     sqlite3_stmt *stmt = NULL;
@@ -272,21 +328,22 @@ fa2_status fa2i_cache_choices(fa2i_cache *cache, int arch, const fa2_problem *pr
     size_t count = 0;
     size_t capacity = 0;
     bool row = false;
-    const fa2i_sql_value values[] = {
-        fa2i_sql_int(arch),
-        fa2i_sql_text(fa2i_row_op_string(problem->op)),
-        fa2i_sql_text(fa2i_dtype_string(problem->dtype)),
-        fa2i_sql_int(problem->head_dim),
-        fa2i_sql_int(problem->causal),
-        fa2i_sql_int(launch_abi),
-    };
+    misfits unfit = {.count = 0};
+    char class_key[FA2I_CLASS_CHARS];
 
+    fa2i_problem_class(problem, class_key);
+    const fa2i_sql_value values[] = {fa2i_sql_int(arch), fa2i_sql_text(class_key)};
     FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_READ));
     FA2_TRY(fa2i_sql_prepare(cache, choices_sql, FA2I_SQL_VALUES(values), &stmt));
     FA2_TRY(fa2i_sql_step(cache, stmt, &row));
-    for (; row; count++) {
+    while (row) {
         FA2_TRY(grow(&choices, count, &capacity));
-        read_choice(stmt, arch, problem, &choices[count]);
+        choices[count] = (fa2i_choice){.arch = arch};
+        const fit how = read_choice(cache, stmt, class_key, abi, &choices[count]);
+        if (how == FITS)
+            count++;
+        else
+            add_misfit(&unfit, &choices[count], how);
         FA2_TRY(fa2i_sql_step(cache, stmt, &row));
     }
 done:
@@ -296,6 +353,7 @@ done:
         fa2i_free(choices);
         return st;
     }
+    report_misfits(cache, &unfit);
     *ret_choices = choices;
     *ret_count = count;
     return FA2_OK;

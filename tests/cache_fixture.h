@@ -15,7 +15,7 @@
 #include "check.h"
 #include "recipe_fixture.h"
 
-enum { ABI = 1 };
+enum { ABI = 2 }; /* of the recipes in recipe_fixture.h */
 
 typedef struct fixture {
     char folder[64];
@@ -117,7 +117,7 @@ static inline fa2i_key sample_key(int number)
     return key;
 }
 
-/* The image is static: do not free it. */
+/* The image is static: do not free it. Those of other numbers have other lengths. */
 static inline fa2i_kernel sample_kernel(int number)
 {
     static char image[5000] = "the code of a kernel";
@@ -128,9 +128,11 @@ static inline fa2i_kernel sample_kernel(int number)
                           .generator = "0123456789abcdef",
                           .registers = 168,
                           .compile_ms = 812.5,
-                          .image = {image, sizeof image}};
+                          .image = {image, sizeof image - (size_t)number % 1000}};
     snprintf(kernel.variant.text, sizeof kernel.variant.text,
              "fwd_sm80 d=64 dtype=fp16 causal=1 br=64 bc=%d", 8 * number);
+    const fa2_problem problem = sample_problem(512);
+    fa2i_problem_class(&problem, kernel.variant.class_key);
     return kernel;
 }
 
@@ -173,7 +175,7 @@ static inline void store_result(fa2i_cache *cache, const ids *to, int number, do
                              .median_us = median_us,
                              .default_us = 2 * median_us,
                              .model_us = median_us / 2};
-    CHECK_EQ(fa2i_cache_put_kernel(cache, &kernel, ABI), FA2_OK);
+    CHECK_EQ(fa2i_cache_put_kernel(cache, &kernel), FA2_OK);
     CHECK_EQ(fa2i_cache_put_verification(cache, to->device, &kernel.key, &verification), FA2_OK);
     CHECK_EQ(fa2i_cache_put_measurement(cache, to->session, to->device, to->problem, &kernel.key,
                                         &measurement),

@@ -93,7 +93,7 @@ static void test_settings(fixture *f)
                     {"PRAGMA trusted_schema", 0},
                     {"PRAGMA cell_size_check", 1},
                     {"PRAGMA application_id", FA2I_APPLICATION_ID},
-                    {"PRAGMA user_version", 1}};
+                    {"PRAGMA user_version", 2}};
     for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++) {
         int64_t value = -1;
         CHECK_EQ(fa2i_sql_number(cache, settings[i].pragma, NULL, 0, &value), FA2_OK);
@@ -175,7 +175,7 @@ static void test_newer_version(fixture *f)
     CHECK_EQ(fa2i_sql_script(cache, "PRAGMA user_version = 23"), FA2_OK);
     fa2i_cache_close(cache);
     check_refused(f->path, FA2I_CACHE_READ, FA2_E_DATABASE, "version 23");
-    check_refused(f->path, FA2I_CACHE_WRITE, FA2_E_DATABASE, "up to 1");
+    check_refused(f->path, FA2I_CACHE_WRITE, FA2_E_DATABASE, "up to 2");
 }
 
 /* A file cut at many lengths: refused with a message, or found damaged; never a crash. (One byte is
@@ -232,27 +232,31 @@ static void test_overwritten(fixture *f)
 
 static void test_migrations(fixture *f)
 {
-    static const char *const good[] = {"-- as it is", "CREATE TABLE second (a INTEGER) STRICT",
-                                       "ALTER TABLE second ADD COLUMN b INTEGER"};
-    static const char *const bad[] = {"-- as it is",
-                                      "CREATE TABLE second (a INTEGER) STRICT; SELECT nope"};
+    static const char *const good[] = {"-- as it is", "-- as it is",
+                                       "CREATE TABLE third (a INTEGER) STRICT",
+                                       "ALTER TABLE third ADD COLUMN b INTEGER"};
+    static const char *const bad[] = {"-- as it is", "-- as it is",
+                                      "CREATE TABLE third (a INTEGER) STRICT; SELECT nope"};
     fa2i_cache *cache = fixture_open(f->path);
     int64_t version = 0;
 
     /* one version behind: reading says what to do, and does not do it */
-    CHECK_EQ(fa2i_cache_version_check(cache, 2), FA2_E_DATABASE);
+    CHECK_EQ(fa2i_cache_version_check(cache, 3), FA2_E_DATABASE);
     CHECK_CONTAINS(fa2_last_message(), "fa2-tune check --db");
 
-    CHECK_EQ(fa2i_cache_migrate(cache, bad, 2), FA2_E_DATABASE);
+    CHECK_EQ(fa2i_cache_migrate(cache, bad, 3), FA2_E_DATABASE);
     CHECK_EQ(fa2i_sql_number(cache, "PRAGMA user_version", NULL, 0, &version), FA2_OK);
-    CHECK_EQ(version, 1); /* as before, and the table is not there */
-    CHECK_EQ(fa2i_cache_migrate(cache, good, 3), FA2_OK);
-    CHECK_EQ(fa2i_cache_migrate(cache, good, 3), FA2_OK); /* nothing to do */
+    CHECK_EQ(version, 2); /* as before, and the table is not there */
+    CHECK_EQ(fa2i_cache_migrate(cache, good, 4), FA2_OK);
+    CHECK_EQ(fa2i_cache_migrate(cache, good, 4), FA2_OK); /* nothing to do */
     CHECK_EQ(fa2i_sql_number(cache, "PRAGMA user_version", NULL, 0, &version), FA2_OK);
-    CHECK_EQ(version, 3);
-    CHECK_EQ(fa2i_sql_script(cache, "INSERT INTO second (a, b) VALUES (1, 2)"), FA2_OK);
-    CHECK_EQ(fa2i_cache_migrate(cache, good, 2), FA2_E_DATABASE); /* an older fa2 */
-    CHECK_CONTAINS(fa2_last_message(), "version 3");
+    CHECK_EQ(version, 4);
+    CHECK_EQ(fa2i_sql_script(cache, "INSERT INTO third (a, b) VALUES (1, 2)"), FA2_OK);
+    CHECK_EQ(fa2i_cache_migrate(cache, good, 3), FA2_E_DATABASE); /* an older fa2 */
+    CHECK_CONTAINS(fa2_last_message(), "version 4");
+    int enforced = 0;
+    sqlite3_db_config(cache->db, SQLITE_DBCONFIG_ENABLE_FKEY, -1, &enforced);
+    CHECK_EQ(enforced, 1);
     fa2i_cache_close(cache);
 }
 
@@ -266,7 +270,7 @@ static void check_permissions(fixture *f, bool from_root)
     fa2i_kernel found = {0};
     const fa2i_kernel kernel = sample_kernel(1);
     cache = fixture_open(f->path);
-    CHECK_EQ(fa2i_cache_put_kernel(cache, &kernel, ABI), FA2_OK);
+    CHECK_EQ(fa2i_cache_put_kernel(cache, &kernel), FA2_OK);
     fa2i_cache_close(cache);
 
     CHECK_EQ(chmod(f->path, 0400), 0);

@@ -141,7 +141,7 @@ static void test_full_disk(fixture *f)
     CHECK_EQ(fa2i_sql_script(cache, "PRAGMA max_page_count = 60"), FA2_OK);
     while (st == FA2_OK && stored < 100) {
         const fa2i_kernel kernel = sample_kernel(stored);
-        st = fa2i_cache_put_kernel(cache, &kernel, ABI);
+        st = fa2i_cache_put_kernel(cache, &kernel);
         stored += st == FA2_OK;
     }
     CHECK_EQ(st, FA2_E_DATABASE);
@@ -164,10 +164,10 @@ static void test_sqlite_memory(fixture *f)
     static char large[4000000];
     kernel.image = (fa2i_blob){large, sizeof large};
     sqlite3_hard_heap_limit64(sqlite3_memory_used() + 100000);
-    CHECK_EQ(fa2i_cache_put_kernel(cache, &kernel, ABI), FA2_E_MEMORY);
+    CHECK_EQ(fa2i_cache_put_kernel(cache, &kernel), FA2_E_MEMORY);
     CHECK_CONTAINS(fa2_last_message(), "out of memory");
     sqlite3_hard_heap_limit64(0);
-    CHECK_EQ(fa2i_cache_put_kernel(cache, &kernel, ABI), FA2_OK);
+    CHECK_EQ(fa2i_cache_put_kernel(cache, &kernel), FA2_OK);
     fa2i_cache_close(cache);
     CHECK_EQ(healthy(f->path).images, 1);
 }
@@ -186,7 +186,7 @@ static void *work(void *user)
     for (int i = w->first; i < w->first + 10; i++) {
         const fa2i_kernel kernel = sample_kernel(i);
         fa2i_kernel found = {0};
-        w->failures += fa2i_cache_put_kernel(w->cache, &kernel, ABI) != FA2_OK;
+        w->failures += fa2i_cache_put_kernel(w->cache, &kernel) != FA2_OK;
         w->failures += fa2i_cache_get_kernel(w->cache, &kernel.key, ABI, true, &found) != FA2_OK;
         w->failures += memcmp(&found.key, &kernel.key, sizeof kernel.key) != 0;
         fa2i_kernel_done(&found);

@@ -39,7 +39,7 @@ static void store_failure(fa2i_cache *cache, const ids *to, int number, fa2i_out
     kernel.outcome = outcome;
     fa2i_measurement measurement = {.outcome = outcome, .settled = true};
     snprintf(measurement.detail, sizeof measurement.detail, "%s", detail);
-    CHECK_EQ(fa2i_cache_put_kernel(cache, &kernel, ABI), FA2_OK);
+    CHECK_EQ(fa2i_cache_put_kernel(cache, &kernel), FA2_OK);
     CHECK_EQ(fa2i_cache_put_measurement(cache, to->session, to->device, to->problem, &kernel.key,
                                         &measurement),
              FA2_OK);
@@ -227,16 +227,22 @@ static void test_check(fa2i_cache *cache)
     CHECK_EQ(health.dangling, 0);
     CHECK_STR(health.first_problem, "");
 
-    CHECK_EQ(fa2i_sql_script(cache, "UPDATE kernel SET block_rows = block_rows + 1 WHERE id = "
-                                    "(SELECT kernel FROM winner ORDER BY problem LIMIT 1)"),
+    CHECK_EQ(fa2i_sql_script(
+                 cache,
+                 "UPDATE kernel SET recipe = replace(recipe, 'rows=64', 'rows=65') WHERE id = "
+                 "(SELECT kernel FROM winner ORDER BY problem LIMIT 1)"),
              FA2_OK);
     CHECK_EQ(fa2i_cache_check(cache, &health), FA2_OK);
     CHECK_EQ(health.damaged_images, 1); /* how it is launched belongs to the code */
-    CHECK_EQ(fa2i_sql_script(cache, "UPDATE kernel SET block_rows = block_rows - 1 WHERE id = "
-                                    "(SELECT kernel FROM winner ORDER BY problem LIMIT 1)"),
+    CHECK_EQ(fa2i_sql_script(
+                 cache,
+                 "UPDATE kernel SET recipe = replace(recipe, 'rows=65', 'rows=64') WHERE id = "
+                 "(SELECT kernel FROM winner ORDER BY problem LIMIT 1)"),
              FA2_OK);
-    CHECK_EQ(fa2i_sql_script(cache, "UPDATE image SET data = x'00' WHERE kernel = "
-                                    "(SELECT kernel FROM winner ORDER BY problem LIMIT 1)"),
+    CHECK_EQ(fa2i_sql_script(cache,
+                             "UPDATE code SET data = x'00' WHERE id = (SELECT code FROM image "
+                             "WHERE kernel = (SELECT kernel FROM winner ORDER BY problem "
+                             "LIMIT 1))"),
              FA2_OK);
     CHECK_EQ(fa2i_cache_check(cache, &health), FA2_OK);
     CHECK(health.intact);
@@ -244,24 +250,84 @@ static void test_check(fa2i_cache *cache)
     CHECK_CONTAINS(health.first_problem, "damaged");
 }
 
-/* Of four images two lose and one winner's is damaged. */
+/* Of four images two lose and one winner's is damaged: that winner goes with it. */
 static void test_gc(fa2i_cache *cache)
 {
-    size_t images = 0;
-    int64_t bytes = 0;
+    fa2i_cache_cleanup cleanup = {0};
     fa2i_cache_health health = {0};
-    CHECK_EQ(fa2i_cache_gc(cache, &images, &bytes), FA2_OK);
-    CHECK_EQ(images, 3);
-    CHECK(bytes >= 10000);
+    CHECK_EQ(fa2i_cache_gc(cache, &cleanup), FA2_OK);
+    CHECK_EQ(cleanup.images, 3);
+    CHECK_EQ(cleanup.winners, 1);
+    CHECK_EQ(cleanup.rows, 0);
+    CHECK(cleanup.bytes_freed >= 10000);
     CHECK_EQ(fa2i_cache_check(cache, &health), FA2_OK);
     CHECK(health.intact);
     CHECK_EQ(health.images, 1);
     CHECK_EQ(health.measurements, 6);
-    CHECK_EQ(health.winners, 2);
+    CHECK_EQ(health.winners, 1);
+    CHECK_EQ(health.without_code, 0);
     CHECK_STR(health.first_problem, "");
-    CHECK_EQ(fa2i_cache_gc(cache, &images, &bytes), FA2_OK);
-    CHECK_EQ(images, 0);
-    CHECK_EQ(bytes, 0);
+    CHECK_EQ(fa2i_cache_gc(cache, &cleanup), FA2_OK);
+    CHECK_EQ(cleanup.images + cleanup.winners + cleanup.rows, 0);
+    CHECK_EQ(cleanup.bytes_freed, 0);
+}
+
+/* A database with one winner, damaged by a statement: what check finds, and that gc mends it. */
+static void check_mended(const char *damage, fa2i_cache_health expected, const char *sentence)
+{
+    fixture f;
+    fa2i_cache_health health = {0};
+    fa2i_cache_cleanup cleanup = {0};
+    fixture_begin(&f);
+    fa2i_cache *cache = fixture_open(f.path);
+    const ids to = sample_ids(cache, 512);
+    store_result(cache, &to, 1, 100, false);
+    store_result(cache, &to, 2, 50, true);
+    CHECK_EQ(fa2i_sql_script(cache, "PRAGMA foreign_keys = OFF"), FA2_OK);
+    CHECK_EQ(fa2i_sql_script(cache, damage), FA2_OK);
+    CHECK_EQ(fa2i_sql_script(cache, "PRAGMA foreign_keys = ON"), FA2_OK);
+    CHECK_EQ(fa2i_cache_check(cache, &health), FA2_OK);
+    CHECK_EQ(health.damaged_images, expected.damaged_images);
+    CHECK_EQ(health.misfits, expected.misfits);
+    CHECK_EQ(health.dangling, expected.dangling);
+    CHECK_EQ(health.without_code, expected.without_code);
+    CHECK_CONTAINS(health.first_problem, sentence);
+    CHECK_CONTAINS(health.first_problem, "fa2-tune gc");
+    CHECK_EQ(fa2i_cache_gc(cache, &cleanup), FA2_OK);
+    CHECK_EQ(fa2i_cache_check(cache, &health), FA2_OK);
+    CHECK(health.intact);
+    CHECK_EQ(health.damaged_images + health.misfits + health.dangling + health.without_code, 0);
+    CHECK_STR(health.first_problem, "");
+    fa2i_cache_close(cache);
+    fixture_end(&f);
+}
+
+static void test_mending(void)
+{
+    check_mended("DELETE FROM image", (fa2i_cache_health){.without_code = 1},
+                 "1 winners have no code");
+    check_mended("UPDATE code SET data = x'00'",
+                 (fa2i_cache_health){.damaged_images = 2, .without_code = 1},
+                 "the code of 2 kernels is damaged");
+    check_mended("DELETE FROM code",
+                 (fa2i_cache_health){.damaged_images = 2, .dangling = 2, .without_code = 1},
+                 "the code of 2 kernels is damaged");
+    check_mended("DELETE FROM problem", (fa2i_cache_health){.dangling = 3}, "3 rows refer to");
+    check_mended("DELETE FROM session", (fa2i_cache_health){.dangling = 3}, "3 rows refer to");
+    check_mended("DELETE FROM device", (fa2i_cache_health){.dangling = 6}, "6 rows refer to");
+    check_mended("DELETE FROM kernel", (fa2i_cache_health){.dangling = 7, .without_code = 0},
+                 "7 rows refer to");
+    /* a winner that points at another class: of the problem, of the kernel (which is sealed) */
+    check_mended("UPDATE problem SET causal = 0, class = 'D=64 dtype=fp16 causal=0'",
+                 (fa2i_cache_health){.misfits = 3}, "not its own");
+    check_mended("UPDATE problem SET causal = 0", (fa2i_cache_health){.misfits = 4}, "not its own");
+    check_mended("UPDATE problem SET dtype = 'fp17'", (fa2i_cache_health){.misfits = 4},
+                 "not its own");
+    check_mended("UPDATE problem SET heads_q = 7", (fa2i_cache_health){.misfits = 4},
+                 "not its own");
+    check_mended("UPDATE kernel SET class = 'D=64 dtype=fp16 causal=0'",
+                 (fa2i_cache_health){.misfits = 3, .damaged_images = 2, .without_code = 1},
+                 "the code of 2 kernels is damaged");
 }
 
 static void test_dangling(fa2i_cache *cache)
@@ -272,17 +338,16 @@ static void test_dangling(fa2i_cache *cache)
                              "PRAGMA foreign_keys = ON"),
              FA2_OK);
     CHECK_EQ(fa2i_cache_check(cache, &health), FA2_OK);
-    CHECK_EQ(health.dangling, 6); /* five measurements and a winner */
-    CHECK_CONTAINS(health.first_problem, "6 rows");
+    CHECK_EQ(health.dangling, 5); /* measurements; the winner is gone already */
+    CHECK_CONTAINS(health.first_problem, "5 rows");
 }
 
 static void test_read_only(const char *path)
 {
     fa2i_cache *cache = NULL;
-    size_t images = 0;
-    int64_t bytes = 0;
+    fa2i_cache_cleanup cleanup = {0};
     CHECK_EQ(fa2i_cache_open(path, FA2I_CACHE_READ, NULL, NULL, &cache), FA2_OK);
-    CHECK_EQ(fa2i_cache_gc(cache, &images, &bytes), FA2_E_DATABASE);
+    CHECK_EQ(fa2i_cache_gc(cache, &cleanup), FA2_E_DATABASE);
     CHECK_CONTAINS(fa2_last_message(), "reading only");
     fa2i_cache_close(cache);
 }
@@ -308,6 +373,7 @@ int main(void)
     test_gc(cache);
     test_dangling(cache);
     fa2i_cache_close(cache);
+    test_mending();
     test_read_only(f.path);
     fixture_end(&f);
     return check_done();

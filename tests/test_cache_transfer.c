@@ -121,7 +121,7 @@ static void check_other_key(fa2i_cache *cache, const ids *to)
     const fa2i_key old_key = compiled.key;
     compiled.key = sample_key(102);
     compiled.nvrtc = 13010;
-    CHECK_EQ(fa2i_cache_rebind_kernel(cache, &old_key, &compiled, ABI), FA2_OK);
+    CHECK_EQ(fa2i_cache_rebind_kernel(cache, &old_key, &compiled), FA2_OK);
     CHECK_EQ(fa2i_cache_get_winner(cache, to->device, to->problem, &winner), FA2_OK);
     CHECK(memcmp(&winner.kernel, &compiled.key, sizeof compiled.key) == 0);
     CHECK_EQ(
@@ -132,7 +132,7 @@ static void check_other_key(fa2i_cache *cache, const ids *to)
              FA2_E_NOT_FOUND);
     CHECK_EQ(fa2i_cache_get_verification(cache, to->device, &compiled.key, &verification),
              FA2_E_NOT_FOUND);
-    CHECK_EQ(fa2i_cache_rebind_kernel(cache, &old_key, &compiled, ABI), FA2_E_NOT_FOUND);
+    CHECK_EQ(fa2i_cache_rebind_kernel(cache, &old_key, &compiled), FA2_E_NOT_FOUND);
 }
 
 static void check_without_image(fa2i_cache *cache, size_t expected)
@@ -163,7 +163,7 @@ static void test_rebind(const char *from, const char *to)
 
     /* the same NVRTC: the same key, and only the image is new */
     const fa2i_kernel same = sample_kernel(3);
-    CHECK_EQ(fa2i_cache_rebind_kernel(target, &same.key, &same, ABI), FA2_OK);
+    CHECK_EQ(fa2i_cache_rebind_kernel(target, &same.key, &same), FA2_OK);
     CHECK_EQ(number(target, "SELECT count(*) FROM measurement WHERE settled"), 0);
     CHECK_EQ(number(target, "SELECT count(*) FROM winner w JOIN image i ON i.kernel = w.kernel"),
              2);
@@ -186,7 +186,7 @@ static void test_rebind_conflict(const char *from, const char *to)
     fa2i_kernel compiled = sample_kernel(2);
     compiled.outcome = FA2I_OUTCOME_COMPILE_ERROR;
     compiled.image = (fa2i_blob){0};
-    CHECK_EQ(fa2i_cache_rebind_kernel(cache, &old_key, &compiled, ABI), FA2_OK);
+    CHECK_EQ(fa2i_cache_rebind_kernel(cache, &old_key, &compiled), FA2_OK);
     CHECK_EQ(number(cache, "SELECT count(*) FROM kernel"), 1);
     CHECK_EQ(number(cache, "SELECT count(*) FROM measurement"), 1);
     CHECK_EQ(number(cache, "SELECT median_us FROM measurement WHERE settled"), 90);
@@ -230,9 +230,9 @@ static void check_bad(fa2i_cache *cache, const char *text, size_t bytes, const c
 static const struct bad {
     const char *part, *by, *line, *word;
 } bad_lines[] = {
-    {"{\"fa2_export\":1", "{\"fa2_export\":2", "1", "newer"},
-    {"{\"fa2_export\":1", "{\"other\":1", "1", "no export of fa2"},
-    {"{\"fa2_export\":1", "\"fa2_export\":1", "1", "not a JSON object"},
+    {"{\"fa2_export\":2", "{\"fa2_export\":3", "1", "newer"},
+    {"{\"fa2_export\":2", "{\"other\":1", "1", "no export of fa2"},
+    {"{\"fa2_export\":2", "\"fa2_export\":2", "1", "not a JSON object"},
     {"{\"type\":\"device\"", "[\"device\"]\n{\"type\":\"device\"", "2", "not a JSON object"},
     {"{\"type\":\"device\"", "\n{\"type\":\"device\"", "2", "not a JSON object"},
     {"\"type\":\"device\"", "\"type\":\"image\"", "2", "'type' is 'image'"},
@@ -253,6 +253,10 @@ static const struct bad {
     {"\"heads_q\":8", "\"heads_q\":9", "3", "multiple"},
     {"\"head_dim\":64", "\"head_dim\":63", "3", "head_dim"},
     {"\"batch\":2", "\"batch\":2147483648", "3", "'batch'"},
+    {"\"softcap\":0", "\"softcap\":2", "3", "softcap is 2"},
+    {"\"softcap\":0", "\"softcup\":0", "3", "the member 'softcup'"},
+    {"\"window_left\":0", "\"window_left\":7", "3", "must be 0 where window is 0"},
+    {",\"heads_q\":8", "", "3", "'heads_q'"},
     {"\"type\":\"session\",\"id\":1,\"device\":1", "\"type\":\"session\",\"id\":1,\"device\":9",
      "5", "no device with the id 9"},
     {"\"generator\":\"0123456789abcdef\"", "\"generator\":\"0123456789abcdeg\"", "5",
@@ -263,10 +267,12 @@ static const struct bad {
     {"\"variant\":\"fwd_sm80", "\"variant\":\"FWD", "7", "'variant'"},
     {"\"target\":\"sm_86\"", "\"target\":\"sm_8x\"", "7", "'target'"},
     {"\"target\":\"sm_86\"", "\"target\":\"/bin/sh\"", "7", "'target'"},
-    {"\"threads\":128", "\"threads\":1025", "7", "'threads'"},
-    {"\"threads\":128", "\"threads\":31", "7", "'threads'"},
-    {"\"block_rows\":64", "\"block_rows\":0", "7", "'block_rows'"},
-    {"\"smem_bytes\":49152", "\"smem_bytes\":-1", "7", "'smem_bytes'"},
+    {"threads=128", "threads=1056", "7", "threads is 1056"},
+    {"rows=64", "rows=0", "7", "rows is 0"},
+    {"smem=49152", "smem=-1", "7", "smem"},
+    {"\"recipe\":\"op", "\"recipe\":\"\\u001bop", "7", "'recipe'"},
+    {"\"recipe\":\"op=forward", "\"recipe\":\"op=sideward", "7", "op=sideward is not known"},
+    {"\"class\":\"D=64", "\"clas\":\"D=64", "7", "'class'"},
     {"\"outcome\":\"ok\"", "\"outcome\":\"fine\"", "7", "fine"},
     {"\"compile_ms\":812.5", "\"compile_ms\":1e999", "7", "'compile_ms'"},
     {"\"compile_ms\":812.5", "\"compile_ms\":NaN", "7", "not a JSON object"},
@@ -282,10 +288,11 @@ static const struct bad {
     {"\"n\":20", "\"n\":-1", "13", "'n'"},
     {"\"measured\":1", "\"measured\":[]", "16", "'measured'"},
     {"\"model_us\":25.0", "\"model_us\":\"25\"", "16", "'model_us'"},
-    {" d=64 dtype=fp16 causal=1 br=64 bc=8\"", " d=128 dtype=fp16 causal=1 br=64 bc=8\"", "13",
-     "not made for the problem"},
-    {" d=64 dtype=fp16 causal=1 br=64 bc=8\"", " d=64 dtype=fp16 causal=0 br=64 bc=8\"", "13",
-     "not made for the problem"},
+    {"\"class\":\"D=64 dtype=fp16 causal=1", "\"class\":\"D=128 dtype=fp16 causal=1", "13",
+     "of another class"},
+    {"\"class\":\"D=64 dtype=fp16 causal=1", "\"class\":\"D=64 dtype=fp16 causal=0", "13",
+     "of another class"},
+    {"\"head_dim\":64", "\"head_dim\":128", "13", "of another class"},
 };
 
 static void test_bad_lines(const char *from, const char *to)

@@ -139,7 +139,12 @@ run 1 check
 rm fa2.db
 
 # ---- export replaces a plain file when it is complete, and nothing else ----
-printf '{"fa2_export":1,"schema":1}\n{"type":"problem","id":1,"op":"forward","dtype":"fp16","batch":1,"heads_q":2,"heads_kv":2,"seq_q":64,"seq_k":64,"head_dim":16,"causal":0}\n' >small.jsonl
+printf '{"fa2_export":1,"schema":1}\n{"type":"problem","id":1,"op":"forward","dtype":"fp16","batch":1,"heads_q":2,"heads_kv":2,"seq_q":64,"seq_k":64,"head_dim":16,"causal":0}\n' >old.jsonl
+run 0 import old.jsonl
+run 0 export -
+cp out small.jsonl
+has out '"causal":0,"softcap":0,'
+rm fa2.db
 run 0 import small.jsonl
 echo "an older export" >rows.jsonl
 chmod 640 rows.jsonl
@@ -221,19 +226,19 @@ run 0 list --db other.db
 has out "modelled"
 run 0 explain --shape $shape --arch sm_86 --db other.db
 lacks out "rule      default:"
-# rows_of_winner EXPORT: the block_rows of the kernel of its one winner.
-rows_of_winner() {
+# recipe_of_winner EXPORT: how the kernel of its one winner is launched.
+recipe_of_winner() {
     key=$(sed -n 's/.*"type":"winner".*"kernel":"\([0-9a-f]*\)".*/\1/p' "$1")
-    grep -F "\"key\":\"$key\"" "$1" | grep -o '"block_rows":[0-9]*'
+    grep -F "\"key\":\"$key\"" "$1" | grep -o '"recipe":"[^"]*"'
 }
-sed 's/"block_rows":[0-9]*/"block_rows":65536/' rows.jsonl >forged.jsonl
+sed 's/ rows=[0-9]*/ rows=65536/' rows.jsonl >forged.jsonl
 run 0 import forged.jsonl --db forged.db
 has err "launch it otherwise"
 has out "compiled 1 of 1 kernels"
 run 0 export forged.jsonl --db forged.db
 checks=$((checks + 1))
-[ -n "$(rows_of_winner rows.jsonl)" ] && [ "$(rows_of_winner forged.jsonl)" = \
-    "$(rows_of_winner rows.jsonl)" ] || fail "the file's launch numbers were taken"
+[ -n "$(recipe_of_winner rows.jsonl)" ] && [ "$(recipe_of_winner forged.jsonl)" = \
+    "$(recipe_of_winner rows.jsonl)" ] || fail "the file's recipe was taken"
 echo '{"type":"nonsense"}' >>rows.jsonl
 run 2 import rows.jsonl --db third.db
 has err "rows.jsonl"

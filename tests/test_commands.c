@@ -43,6 +43,7 @@ static fa2i_kernel kernel_named(unsigned char number, const char *text, fa2i_out
                           .registers = 100};
     kernel.key.bytes[0] = number;
     snprintf(kernel.variant.text, sizeof kernel.variant.text, "%s", text);
+    snprintf(kernel.variant.class_key, sizeof kernel.variant.class_key, "D=64 dtype=fp16 causal=0");
     kernel.variant.recipe = plain_recipe("fwd_sm80", 128, 64, 64, 16384);
     if (outcome == FA2I_OUTCOME_OK)
         kernel.image = (fa2i_blob){image, sizeof image};
@@ -81,8 +82,8 @@ static void fill_database(void)
     CHECK_EQ(fa2i_cuda_get(&cuda), FA2_OK);
     CHECK_EQ(fa2i_device_card(cuda, 0, &card), FA2_OK);
     CHECK_EQ(fa2i_database_open(db, FA2I_CACHE_WRITE, &cache), FA2_OK);
-    CHECK_EQ(fa2i_cache_put_kernel(cache, &good, FA2I_LAUNCH_ABI), FA2_OK);
-    CHECK_EQ(fa2i_cache_put_kernel(cache, &bad, FA2I_LAUNCH_ABI), FA2_OK);
+    CHECK_EQ(fa2i_cache_put_kernel(cache, &good), FA2_OK);
+    CHECK_EQ(fa2i_cache_put_kernel(cache, &bad), FA2_OK);
     CHECK_EQ(fa2i_cache_device(cache, &card, true, &session.device), FA2_OK);
     CHECK_EQ(fa2i_cache_problem(cache, &problem, &problem_id), FA2_OK);
     CHECK_EQ(fa2i_cache_session_begin(cache, &session, &session_id), FA2_OK);

@@ -132,7 +132,7 @@ static void test_passed_over(void)
     tuned_put(&database,
               &(tuned_winner){.id = 2, .problem = tuned_problem(1, 768), .target = "sm_75"});
     tuned_put(&database, &(tuned_winner){.id = 3, .problem = tuned_problem(1, 4096)});
-    tuned_sql(&database, "UPDATE image SET data = zeroblob(99) WHERE kernel = "
+    tuned_sql(&database, "UPDATE image SET seal = zeroblob(32) WHERE kernel = "
                          "(SELECT id FROM kernel WHERE variant LIKE '%id=1')");
     fa2_context *context = create();
 
@@ -161,14 +161,14 @@ static void test_read_fails_for_a_while(void)
     begin();
     tuned_put(&database, &(tuned_winner){.id = 1, .problem = tuned_problem(1, 512)});
     fa2_context *context = create();
-    tuned_sql(&database, "ALTER TABLE image RENAME COLUMN data TO away");
+    tuned_sql(&database, "ALTER TABLE code RENAME COLUMN data TO away");
     CHECK_EQ(explain(context, tuned_problem(1, 512)).rule, FA2_RULE_DEFAULT);
     CHECK_CONTAINS(log_of.text, "a tuned kernel is passed over");
     const int said = log_of.count;
     tuned_wait();
     CHECK_EQ(explain(context, tuned_problem(1, 516)).rule, FA2_RULE_DEFAULT);
     CHECK_EQ(log_of.count, said);
-    tuned_sql(&database, "ALTER TABLE image RENAME COLUMN away TO data");
+    tuned_sql(&database, "ALTER TABLE code RENAME COLUMN away TO data");
     tuned_wait();
     const fa2_explanation e = explain(context, tuned_problem(1, 520));
     CHECK_EQ(e.rule, FA2_RULE_NEAREST);
@@ -182,7 +182,7 @@ static void test_lost_and_found(void)
     const tuned_winner winner = {.id = 1, .problem = tuned_problem(1, 512)};
     begin();
     tuned_put(&database, &winner);
-    tuned_sql(&database, "UPDATE image SET data = zeroblob(99)");
+    tuned_sql(&database, "UPDATE code SET data = zeroblob(99)");
     fa2_context *context = create();
     CHECK_EQ(explain(context, tuned_problem(1, 512)).rule, FA2_RULE_DEFAULT);
     CHECK_CONTAINS(log_of.text, "damaged");
@@ -192,16 +192,109 @@ static void test_lost_and_found(void)
     end(context);
 }
 
-/* Launch numbers that would crash the launch path: the kernel is passed over. */
-static void test_bad_launch_numbers(void)
+/* A recipe that would crash the launch path: the kernel is passed over. */
+static void test_bad_recipe(void)
 {
     begin();
     tuned_put(&database, &(tuned_winner){.id = 1, .problem = tuned_problem(1, 512)});
-    tuned_sql(&database, "UPDATE kernel SET block_rows = 0");
+    tuned_sql(&database, "UPDATE kernel SET recipe = replace(recipe, 'rows=64', 'rows=0')");
     fa2_context *context = create();
     CHECK_EQ(explain(context, tuned_problem(1, 512)).rule, FA2_RULE_DEFAULT);
     CHECK_CONTAINS(log_of.text, "damaged");
     end(context);
+}
+
+/* ---- never a wrong kernel ---- */
+
+/* A causal winner, id 1, and one that is not, id 2. */
+static void put_both_kinds(void)
+{
+    fa2_problem plain = tuned_problem(1, 512);
+    plain.causal = 0;
+    tuned_put(&database, &(tuned_winner){.id = 1, .problem = tuned_problem(1, 512)});
+    tuned_put(&database, &(tuned_winner){.id = 2, .problem = plain});
+}
+
+/* After this damage the causal problem gets a kernel that is made for it, and the log is told. */
+static void check_not_taken(const char *damage, const char *told)
+{
+    begin();
+    put_both_kinds();
+    tuned_sql(&database, damage);
+    fa2_context *context = create();
+    const fa2_explanation e = explain(context, tuned_problem(1, 512));
+    CHECK_EQ(e.rule, FA2_RULE_DEFAULT);
+    CHECK_CONTAINS(e.variant, "causal=1");
+    CHECK_CONTAINS(log_of.text, told);
+    end(context);
+}
+
+static void test_wrong_kernels(void)
+{
+#define KERNEL(id) "(SELECT id FROM kernel WHERE variant LIKE '%id=" id "')"
+    /* a winner that points at another problem's kernel */
+    check_not_taken("UPDATE winner SET kernel = " KERNEL("2"), "of another class");
+    /* and that kernel's record made to look right */
+    check_not_taken("UPDATE winner SET kernel = " KERNEL(
+                        "2") ";"
+                             "UPDATE kernel SET class = 'D=64 dtype=fp16 causal=1'",
+                    "is damaged");
+    /* another kernel's code and seal */
+    check_not_taken(
+        "UPDATE image SET code = (SELECT code FROM image WHERE kernel = " KERNEL("2") ")",
+        "is damaged");
+    check_not_taken(
+        "UPDATE image SET (code, seal) = (SELECT code, seal FROM image WHERE kernel = " KERNEL(
+            "2") ")",
+        "is damaged");
+    check_not_taken("UPDATE code SET data = (SELECT data FROM code WHERE id = (SELECT code FROM "
+                    "image WHERE kernel = " KERNEL("2") "))",
+                    "is damaged");
+    /* a problem that is filed under another class than its fields', with its kernel */
+    check_not_taken("DELETE FROM winner WHERE kernel = " KERNEL(
+                        "1") ";"
+                             "UPDATE problem SET class = 'D=64 dtype=fp16 causal=1'",
+                    "of another class");
+#undef KERNEL
+}
+
+/* An index whose entries are others than the table's: made over an expression, and then declared to be
+ * over the column. */
+static void bend_index(const char *name, const char *table, const char *columns, const char *bent)
+{
+    char sql[600];
+    snprintf(sql, sizeof(sql),
+             "DROP INDEX %s; CREATE INDEX %s ON %s (%s); PRAGMA writable_schema = ON;"
+             "UPDATE sqlite_schema SET sql = 'CREATE INDEX %s ON %s (%s)' WHERE name = '%s'",
+             name, name, table, bent, name, table, columns, name);
+    tuned_sql(&database, sql);
+}
+
+/* Each bit of the kernels' ids in the index of winners, and of verifications. */
+static void test_damaged_indexes(void)
+{
+    for (int bit = 1; bit <= 8; bit *= 2) {
+        char bent[64];
+        snprintf(bent, sizeof(bent), "(kernel | %d) - (kernel & %d)", bit, bit);
+        begin();
+        put_both_kinds();
+        bend_index("winner_kernel", "winner", "kernel", bent);
+        bend_index("image_code", "image", "code", "3 - code");
+        fa2_context *context = create();
+        fa2_explanation e = explain(context, tuned_problem(1, 512));
+        CHECK_EQ(e.rule, FA2_RULE_EXACT);
+        CHECK_STR(log_of.text, "");
+        CHECK_STR(e.variant, "fwd_sm80 d=64 id=1");
+        fa2_context_destroy(context);
+
+        tuned_sql(&database, "INSERT INTO verification SELECT d.id, k.id, 'wrong', 9, '', '' "
+                             "FROM device d, kernel k WHERE k.variant LIKE '%id=1'");
+        bend_index("verification_kernel", "verification", "kernel", bent);
+        context = create();
+        e = explain(context, tuned_problem(1, 512));
+        CHECK_EQ(e.rule, FA2_RULE_DEFAULT);
+        end(context);
+    }
 }
 
 /* A kernel that was found wrong is chosen by no rule, and one that spills by all. */
@@ -275,12 +368,12 @@ static void test_compiled_once(void)
     CHECK_STR(second.variant, first.variant);
     CHECK_EQ(second.registers, first.registers);
 
-    tuned_sql(&database, "UPDATE image SET data = zeroblob(8)"); /* damaged: compiled and stored */
+    tuned_sql(&database, "UPDATE code SET data = zeroblob(8)"); /* damaged: compiled and stored */
     fa2_context_destroy(context);
     context = create();
     explain(context, tuned_problem(1, 512));
     CHECK_EQ(fake.compile_count, 2);
-    CHECK(tuned_number(&database, "SELECT length(data) FROM image") > 8);
+    CHECK(tuned_number(&database, "SELECT length(data) FROM code") > 8);
     end(context);
 }
 
@@ -425,7 +518,9 @@ int main(void)
     test_passed_over();
     test_read_fails_for_a_while();
     test_lost_and_found();
-    test_bad_launch_numbers();
+    test_bad_recipe();
+    test_wrong_kernels();
+    test_damaged_indexes();
     test_wrong_and_spilled();
     test_default_is_told_once();
     test_too_much_shared_memory();

@@ -174,7 +174,7 @@ static void find_first_wrong(const tuned_database *database)
     fake_image("fwd_sm80", "sm_86", "wrong", &kernel.image);
     CHECK_EQ(fa2i_cache_open(database->path, FA2I_CACHE_WRITE, NULL, NULL, &cache), FA2_OK);
     CHECK_EQ(fa2i_cache_device(cache, &card, true, &device), FA2_OK);
-    CHECK_EQ(fa2i_cache_put_kernel(cache, &kernel, FA2I_LAUNCH_ABI), FA2_OK);
+    CHECK_EQ(fa2i_cache_put_kernel(cache, &kernel), FA2_OK);
     CHECK_EQ(fa2i_cache_put_verification(cache, device, &kernel.key, &wrong), FA2_OK);
     fa2i_kernel_done(&kernel);
     fa2i_cache_close(cache);

@@ -69,12 +69,15 @@ static inline void tuned_put_kernel(fa2i_cache *cache, const tuned_winner *winne
                           .nvrtc = 13000,
                           .generator = "0123456789abcdef",
                           .registers = 96};
+    char source[32];
     snprintf(kernel.variant.text, sizeof(kernel.variant.text), "fwd_sm80 d=%d id=%d",
              (int)winner->problem.head_dim, winner->id);
+    fa2i_problem_class(&winner->problem, kernel.variant.class_key);
     snprintf(kernel.target, sizeof(kernel.target), "%s",
              winner->target == NULL ? "sm_86" : winner->target);
-    fake_image("fwd_sm80", kernel.target, "tuned", &kernel.image);
-    CHECK_EQ(fa2i_cache_put_kernel(cache, &kernel, FA2I_LAUNCH_ABI), FA2_OK);
+    snprintf(source, sizeof(source), "tuned, id=%d", winner->id);
+    fake_image("fwd_sm80", kernel.target, source, &kernel.image);
+    CHECK_EQ(fa2i_cache_put_kernel(cache, &kernel), FA2_OK);
     fa2i_kernel_done(&kernel);
 }
 

@@ -15,29 +15,10 @@
  */
 #include "runtime/plan/planner.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include "runtime/base/alloc.h"
-
-void fa2i_planner_log(const fa2i_planner *planner, const char *format, ...)
-{
-    if (planner->log == NULL)
-        return;
-    char message[FA2I_MESSAGE_BYTES];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(message, sizeof(message), format, args);
-    va_end(args);
-    planner->log(planner->log_user, message);
-}
-
-void fa2i_planner_pass_over(const fa2i_planner *planner, fa2i_slot *slot, const char *what)
-{
-    if (!slot->told)
-        fa2i_planner_log(planner, "%s is passed over: %s", what, fa2_last_message());
-    slot->told = true;
-}
+#include "runtime/plan/planner_default.h"
 
 static fa2_status find_path(fa2i_planner *planner, const char *database)
 {
@@ -104,27 +85,24 @@ done:
 
 void fa2i_planner_done(fa2i_planner *planner)
 {
-    for (size_t i = 0; i < FA2I_PLANNER_CLASSES; i++) {
-        fa2i_winners_done(&planner->classes[i].winners);
-        fa2i_planner_forget_defaults(&planner->classes[i]);
-    }
-    fa2i_kernels_done(&planner->kernels);
-    fa2i_generator_destroy(planner->generator);
-    fa2i_cache_close(planner->cache);
-    fa2i_free(planner->database);
-    *planner = (fa2i_planner){0};
+    fa2i_planner_state_done(planner);
 }
 
-fa2i_class *fa2i_planner_class(fa2i_planner *planner, const fa2_problem *problem)
+/* A kernel is for problems of its class alone, whatever a winner's row says. */
+static fa2_status check_class(const fa2i_variant *variant, const fa2i_class *of)
 {
-    const int index =
-        (problem->head_dim / 8 * 2 + (problem->dtype == FA2_BF16)) * 2 + (problem->causal != 0);
-    return &planner->classes[index];
+    if (strcmp(variant->class_key, of->key) == 0)
+        return FA2_OK;
+    return fa2i_fail(FA2_E_NOT_FOUND,
+                     "%s is for problems with %s, and the database names it for %s; see fa2-tune "
+                     "check",
+                     variant->text, variant->class_key, of->key);
 }
 
 /* Load a kernel of the database into its slot. FA2_OK, and the slot is not loaded: the kernel
  * cannot be used, which was told; *ret_for_now: it may be readable later. */
-static fa2_status load_tuned(fa2i_planner *planner, fa2i_slot *slot, bool *ret_for_now)
+static fa2_status load_tuned(fa2i_planner *planner, const fa2i_class *of, fa2i_slot *slot,
+                             bool *ret_for_now)
 {
     fa2_status st = FA2_OK;
     fa2i_kernel kernel = {0};
@@ -134,6 +112,8 @@ static fa2_status load_tuned(fa2i_planner *planner, fa2i_slot *slot, bool *ret_f
     if (slot->state != FA2I_SLOT_EMPTY)
         return FA2_OK;
     st = fa2i_cache_get_kernel(planner->cache, &slot->key, FA2I_LAUNCH_ABI, true, &kernel);
+    if (st == FA2_OK)
+        st = check_class(&kernel.variant, of);
     if (st == FA2_OK) {
         st = fa2i_kernels_load(&planner->kernels, slot, &kernel);
         pass_over = slot->state == FA2I_SLOT_REFUSED;
@@ -157,7 +137,7 @@ static fa2_status update_class(fa2i_planner *planner, fa2i_class *of, const fa2_
                                         problem, &read);
     if (read) {
         of->told_unreadable = false;
-        fa2i_planner_forget_defaults(of); /* one of them may be known to be wrong by now */
+        fa2i_class_forget_defaults(of); /* one of them may be known to be wrong by now */
     }
     if (st == FA2_OK || st == FA2_E_MEMORY)
         return st;
@@ -168,10 +148,9 @@ static fa2_status update_class(fa2i_planner *planner, fa2i_class *of, const fa2_
 }
 
 /* Exact, nearest, arch. FA2_OK with slot == NULL: the database has nothing that can be used. */
-static fa2_status pick_tuned(fa2i_planner *planner, fa2i_plan *plan)
+static fa2_status pick_tuned(fa2i_planner *planner, fa2i_class *of, fa2i_plan *plan)
 {
     const fa2i_card *card = &planner->device->card;
-    fa2i_class *of = fa2i_planner_class(planner, &plan->problem);
     fa2i_winners *winners = &of->winners;
     bool for_now = false;
 
@@ -186,10 +165,10 @@ static fa2_status pick_tuned(fa2i_planner *planner, fa2i_plan *plan)
         fa2i_slot *slot = fa2i_kernels_slot(&planner->kernels, kernel);
         if (slot == NULL)
             return fa2i_fail(FA2_E_MEMORY, "no memory for a kernel's record");
-        st = load_tuned(planner, slot, &for_now);
+        st = load_tuned(planner, of, slot, &for_now);
         if (st != FA2_OK)
             return st;
-        if (slot->state == FA2I_SLOT_LOADED) {
+        if (slot->state == FA2I_SLOT_LOADED && check_class(&slot->loaded.variant, of) == FA2_OK) {
             plan->slot = slot;
             return FA2_OK;
         }
@@ -202,10 +181,13 @@ fa2_status fa2i_planner_make(fa2i_planner *planner, const fa2_problem *problem, 
     fa2_status st = FA2_OK;
     fa2i_plan plan = {.problem = *problem, .decision.rule = FA2_RULE_DEFAULT};
 
+    fa2i_class *of = fa2i_planner_class(planner, problem);
+    if (of == NULL)
+        return FA2_E_MEMORY;
     if (planner->cache != NULL && planner->arch == 0)
-        FA2_TRY(pick_tuned(planner, &plan));
+        FA2_TRY(pick_tuned(planner, of, &plan));
     if (plan.slot == NULL)
-        FA2_TRY(fa2i_planner_pick_default(planner, &plan));
+        FA2_TRY(fa2i_planner_pick_default(planner, of, &plan));
     FA2_TRY(fa2i_grid_of(&planner->device->card, &plan.slot->loaded.variant, problem, &plan.grid));
     *ret_plan = plan;
 done:

@@ -14,7 +14,7 @@
  *   decode that grows by a token meets a new question only now and then. Rounding depends on the
  *   problem alone, so what came before decides how long a call takes, never which kernel it gets.
  */
-#include "runtime/plan/planner.h"
+#include "runtime/plan/planner_default.h"
 
 #include <string.h>
 #include "runtime/base/alloc.h"
@@ -23,14 +23,6 @@ enum {
     MAX_TRIES = 4,       /* each takes about a second, and a caller is waiting */
     LOG_CHARS = 400,     /* of a compiler's log in a message */
     PROBLEM_CHARS = 160, /* of a formatted problem */
-};
-
-/* An answer: what is taken for all problems that round to this one. */
-struct fa2i_default {
-    fa2_problem rounded;
-    const fa2i_slot *slot;
-    size_t tried;
-    fa2i_default *next;
 };
 
 /* A variant's fate. slot == NULL: it cannot be used; refusal says why, and so does the last
@@ -86,6 +78,13 @@ static bool is_known_wrong(const fa2i_planner *planner, const fa2i_key *key)
            fa2i_cache_is_refuted(planner->cache, key, &refuted) == FA2_OK && refuted;
 }
 
+/* Does a record say of its code what the generator says? */
+static bool is_the_same(const fa2i_variant *stored, const fa2i_variant *variant)
+{
+    return strcmp(stored->class_key, variant->class_key) == 0 &&
+           strcmp(stored->recipe.text, variant->recipe.text) == 0;
+}
+
 /* Take the artifact from the database, else compile it. */
 static fa2_status get_artifact(const fa2i_planner *planner, const fa2i_key *key,
                                const fa2i_variant *variant, const char *source,
@@ -95,8 +94,9 @@ static fa2_status get_artifact(const fa2i_planner *planner, const fa2i_key *key,
     if (planner->cache != NULL) {
         fa2_status st =
             fa2i_cache_get_kernel(planner->cache, key, FA2I_LAUNCH_ABI, true, ret_kernel);
-        if (st == FA2_OK || st == FA2_E_MEMORY)
+        if (st == FA2_E_MEMORY || (st == FA2_OK && is_the_same(&ret_kernel->variant, variant)))
             return st;
+        fa2i_kernel_done(ret_kernel);
     }
     *ret_compiled = true;
     return fa2i_compile(variant, source, &planner->target, fa2i_generator_id(planner->generator),
@@ -107,7 +107,7 @@ static void store(fa2i_planner *planner, const fa2i_kernel *kernel)
 {
     if (planner->cache == NULL || planner->read_only)
         return;
-    if (fa2i_cache_put_kernel(planner->cache, kernel, FA2I_LAUNCH_ABI) != FA2_OK) {
+    if (fa2i_cache_put_kernel(planner->cache, kernel) != FA2_OK) {
         fa2i_planner_log(planner, "compiled kernels are not stored: %s", fa2_last_message());
         planner->read_only = true; /* said once; the next process tries again */
     }
@@ -218,22 +218,22 @@ static fa2_status pick_variant(fa2i_planner *planner, const fa2i_variant *varian
 }
 
 /* Once per class: the cause is that nothing is tuned for the class, and shapes may be many. */
-static void tell(fa2i_planner *planner, const fa2_problem *problem, const fa2i_slot *slot)
+static void tell(const fa2i_planner *planner, fa2i_class *of, const fa2_problem *problem,
+                 const fa2i_slot *slot)
 {
     char text[PROBLEM_CHARS];
-    fa2i_class *of = fa2i_planner_class(planner, problem);
     if (of->told_default)
         return;
     of->told_default = true;
     fa2i_problem_format(problem, text, sizeof(text));
     fa2i_planner_log(planner,
                      "nothing tuned for %s can be used: taking %s by the cost model (not repeated "
-                     "for other shapes of this D, dtype and causal)",
-                     text, slot->loaded.variant.text);
+                     "for other shapes with %s)",
+                     text, slot->loaded.variant.text, of->key);
 }
 
 /* Ask the cost model about the rounded problem. problem: for messages. */
-static fa2_status ask_model(fa2i_planner *planner, const fa2_problem *problem,
+static fa2_status ask_model(fa2i_planner *planner, fa2i_class *of, const fa2_problem *problem,
                             const fa2_problem *rounded, fa2i_default *answer)
 {
     fa2_status st = FA2_OK;
@@ -257,7 +257,7 @@ static fa2_status ask_model(fa2i_planner *planner, const fa2_problem *problem,
                              text, answer->tried);
         goto done;
     }
-    tell(planner, problem, best.slot);
+    tell(planner, of, problem, best.slot);
     answer->rounded = *rounded;
     answer->slot = best.slot;
 done:
@@ -265,16 +265,15 @@ done:
     return st;
 }
 
-static fa2_status add_answer(fa2i_planner *planner, const fa2_problem *problem,
+static fa2_status add_answer(fa2i_planner *planner, fa2i_class *of, const fa2_problem *problem,
                              const fa2_problem *rounded)
 {
     fa2_status st = FA2_OK;
-    fa2i_class *of = fa2i_planner_class(planner, problem);
     fa2i_default *answer = fa2i_alloc(sizeof(*answer));
 
     if (answer == NULL)
         return fa2i_fail(FA2_E_MEMORY, "no memory for an answer of the cost model");
-    FA2_TRY(ask_model(planner, problem, rounded, answer));
+    FA2_TRY(ask_model(planner, of, problem, rounded, answer));
     answer->next = of->defaults;
     of->defaults = answer;
     answer = NULL; /* ownership has moved to the class */
@@ -291,14 +290,13 @@ static const fa2i_default *find_answer(const fa2i_class *of, const fa2_problem *
     return answer;
 }
 
-fa2_status fa2i_planner_pick_default(fa2i_planner *planner, fa2i_plan *plan)
+fa2_status fa2i_planner_pick_default(fa2i_planner *planner, fa2i_class *of, fa2i_plan *plan)
 {
-    const fa2i_class *of = fa2i_planner_class(planner, &plan->problem);
     const fa2_problem rounded = fa2i_problem_rounded(&plan->problem);
     const fa2i_default *answer = find_answer(of, &rounded);
 
     if (answer == NULL) {
-        fa2_status st = add_answer(planner, &plan->problem, &rounded);
+        fa2_status st = add_answer(planner, of, &plan->problem, &rounded);
         if (st != FA2_OK)
             return st;
         answer = of->defaults;
@@ -307,13 +305,4 @@ fa2_status fa2i_planner_pick_default(fa2i_planner *planner, fa2i_plan *plan)
     plan->tried = answer->tried;
     plan->decision.choice.problem = rounded;
     return FA2_OK;
-}
-
-void fa2i_planner_forget_defaults(fa2i_class *of)
-{
-    while (of->defaults != NULL) {
-        fa2i_default *answer = of->defaults;
-        of->defaults = answer->next;
-        fa2i_free(answer);
-    }
 }

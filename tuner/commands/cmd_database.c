@@ -101,7 +101,8 @@ done:
 
 static bool is_healthy(const fa2i_cache_health *health)
 {
-    return health->intact && health->damaged_images == 0 && health->dangling == 0;
+    return health->intact && health->damaged_images == 0 && health->misfits == 0 &&
+           health->dangling == 0 && health->without_code == 0;
 }
 
 static void print_health(const char *path, const fa2i_cache_health *health)
@@ -109,8 +110,10 @@ static void print_health(const char *path, const fa2i_cache_health *health)
     printf("database      %s\n", path);
     printf("kernels       %zu, %zu with an image\n", health->kernels, health->images);
     printf("measurements  %zu\nwinners       %zu\n", health->measurements, health->winners);
-    printf("damage        %zu images, %zu rows that refer to nothing, file %s\n",
-           health->damaged_images, health->dangling, health->intact ? "intact" : "not intact");
+    printf("damage        %zu images, %zu rows of another class, %zu that refer to nothing, "
+           "%zu winners without code, file %s\n",
+           health->damaged_images, health->misfits, health->dangling, health->without_code,
+           health->intact ? "intact" : "not intact");
     if (!is_healthy(health))
         printf("first damage  %s\n", health->first_problem);
 }
@@ -120,9 +123,11 @@ static void print_health_json(const char *path, const fa2i_cache_health *health)
     fputs("{\"database\":", stdout);
     fa2i_json_string(stdout, path);
     printf(",\"kernels\":%zu,\"images\":%zu,\"measurements\":%zu,\"winners\":%zu,"
-           "\"damaged_images\":%zu,\"dangling\":%zu,\"intact\":%s,\"first_damage\":",
+           "\"damaged_images\":%zu,\"misfits\":%zu,\"dangling\":%zu,\"without_code\":%zu,"
+           "\"intact\":%s,\"first_damage\":",
            health->kernels, health->images, health->measurements, health->winners,
-           health->damaged_images, health->dangling, health->intact ? "true" : "false");
+           health->damaged_images, health->misfits, health->dangling, health->without_code,
+           health->intact ? "true" : "false");
     fa2i_json_string(stdout, is_healthy(health) ? NULL : health->first_problem);
     fputs("}\n", stdout);
 }
@@ -161,14 +166,16 @@ int fa2i_cmd_gc(int argc, char **argv)
 {
     fa2i_options options = {0};
     fa2i_cache *cache = NULL;
-    size_t images = 0;
-    int64_t bytes = 0;
+    fa2i_cache_cleanup cleanup = {0};
     fa2_status st = FA2_OK;
     FA2_TRY(fa2i_options_parse(argc, argv, FA2I_OPT_DB, &options));
     FA2_TRY(open_existing(options.db, &cache));
-    FA2_TRY(fa2i_cache_gc(cache, &images, &bytes));
-    printf("dropped %zu image%s, %s is %lld bytes smaller\n", images, fa2i_plural(images),
-           fa2i_cache_path(cache), (long long)bytes);
+    FA2_TRY(fa2i_cache_gc(cache, &cleanup));
+    printf("dropped %zu image%s, %zu winner%s that did not serve and %zu other damaged row%s; "
+           "%s is %lld bytes smaller\n",
+           cleanup.images, fa2i_plural(cleanup.images), cleanup.winners,
+           fa2i_plural(cleanup.winners), cleanup.rows, fa2i_plural(cleanup.rows),
+           fa2i_cache_path(cache), (long long)cleanup.bytes_freed);
 done:
     fa2i_cache_close(cache);
     fa2i_options_done(&options);

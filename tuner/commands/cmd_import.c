@@ -108,7 +108,7 @@ static fa2_status store(void *user, size_t index, const fa2i_kernel *kernel)
         w->compiled++;
     }
     fa2i_progress_step(&w->progress, kernel->variant.text);
-    return fa2i_cache_rebind_kernel(w->cache, &origin->key, kernel, FA2I_LAUNCH_ABI);
+    return fa2i_cache_rebind_kernel(w->cache, &origin->key, kernel);
 }
 
 static fa2_status compile_imported(work *w, int threads, const volatile sig_atomic_t *stop)

@@ -1,8 +1,8 @@
 /*
  * fa2-tune list and show: rows of the views `winners` and `measurements` as tables, one per device.
  *
- * The views name their columns; a table here is a choice of them. A column that a view does not
- * have is a bug, found by the tests.
+ * The views name their columns; a table here is a choice of them. A view that lacks one is not this
+ * fa2's: another has written to the database, or a person.
  */
 #include <assert.h>
 #include <stdio.h>
@@ -14,39 +14,42 @@
 #include "tuner/report/table.h"
 
 /* How a value is shown. */
-enum { AS_IS = -1, AS_MARK = -2, AS_VARIANT = -3 }; /* else: decimals */
+enum { AS_IS = -1, AS_MARK = -2, AS_MISSING = -3, AS_VARIANT = -4 }; /* else: decimals */
 
 typedef struct shown {
     const char *column, *title;
     char align;
     int how;
+    const char *usual; /* the column is left out where all rows have this value; NULL: never */
 } shown;
 
+/* Behind the problem's fields. */
 static const shown winner_columns[] = {
-    {"batch", "B", 'r', AS_IS},         {"heads_q", "Hq", 'r', AS_IS},
-    {"heads_kv", "Hkv", 'r', AS_IS},    {"seq_q", "Sq", 'r', AS_IS},
-    {"seq_k", "Sk", 'r', AS_IS},        {"head_dim", "D", 'r', AS_IS},
-    {"dtype", "dtype", 'l', AS_IS},     {"causal", "causal", 'r', AS_IS},
-    {"median_us", "median us", 'r', 2}, {"model_us", "model us", 'r', 2},
-    {"tflops", "TFLOPS", 'r', 2},       {"speedup_vs_default", "vs default", 'r', 3},
-    {"source", "source", 'l', AS_IS},   {"variant", "variant", 'l', AS_VARIANT},
+    {"median_us", "median us", 'r', 2, NULL},
+    {"model_us", "model us", 'r', 2, NULL},
+    {"tflops", "TFLOPS", 'r', 2, NULL},
+    {"speedup_vs_default", "vs default", 'r', 3, NULL},
+    {"source", "source", 'l', AS_IS, NULL},
+    {"has_image", "code", 'l', AS_MISSING, "1"},
+    {"variant", "variant", 'l', AS_VARIANT, NULL},
 };
+enum { WINNER_COLUMNS = sizeof winner_columns / sizeof *winner_columns };
 
 static const shown measurement_columns[] = {
-    {"winner", "best", 'l', AS_MARK},
-    {"outcome", "outcome", 'l', AS_IS},
-    {"median_us", "median us", 'r', 2},
-    {"q1_us", "q1 us", 'r', 2},
-    {"q3_us", "q3 us", 'r', 2},
-    {"min_us", "min us", 'r', 2},
-    {"n", "n", 'r', AS_IS},
-    {"tflops", "TFLOPS", 'r', 2},
-    {"max_error", "error/bound", 'r', 3},
-    {"registers", "regs", 'r', AS_IS},
-    {"spill_bytes", "spill B", 'r', AS_IS},
-    {"smem_bytes", "smem B", 'r', AS_IS},
-    {"variant", "variant", 'l', AS_VARIANT},
-    {"detail", "detail", 'l', AS_IS},
+    {"winner", "best", 'l', AS_MARK, NULL},
+    {"outcome", "outcome", 'l', AS_IS, NULL},
+    {"median_us", "median us", 'r', 2, NULL},
+    {"q1_us", "q1 us", 'r', 2, NULL},
+    {"q3_us", "q3 us", 'r', 2, NULL},
+    {"min_us", "min us", 'r', 2, NULL},
+    {"n", "n", 'r', AS_IS, NULL},
+    {"tflops", "TFLOPS", 'r', 2, NULL},
+    {"max_error", "error/bound", 'r', 3, NULL},
+    {"registers", "regs", 'r', AS_IS, NULL},
+    {"spill_bytes", "spill B", 'r', AS_IS, NULL},
+    {"smem_bytes", "smem B", 'r', AS_IS, NULL},
+    {"variant", "variant", 'l', AS_VARIANT, NULL},
+    {"detail", "detail", 'l', AS_IS, NULL},
 };
 
 typedef struct listing {
@@ -67,14 +70,17 @@ static void listing_init(listing *l, const shown *columns, size_t count)
         l->align[i] = columns[i].align;
 }
 
-static const char *value_of(const char *name, int columns, const char *const *names,
+/* The value of a column; NULL also where there is no such column, which is the listing's status then. */
+static const char *value_of(listing *l, const char *name, int columns, const char *const *names,
                             const char *const *values)
 {
     for (int i = 0; i < columns; i++) {
         if (strcmp(names[i], name) == 0)
             return values[i];
     }
-    assert(false); /* the view has no such column */
+    l->status =
+        fa2i_fail(FA2_E_DATABASE,
+                  "the database's view has no column '%s'; fa2-tune gc makes the views anew", name);
     return NULL;
 }
 
@@ -107,6 +113,8 @@ static const char *cell_of(const shown *column, const char *value, char text[FA2
         return value;
     if (column->how == AS_MARK)
         return strcmp(value, "0") == 0 ? "" : "*";
+    if (column->how == AS_MISSING)
+        return strcmp(value, "0") == 0 ? "missing" : "";
     if (column->how == AS_VARIANT)
         fa2i_variant_brief(value, text, FA2I_VARIANT_CHARS);
     else
@@ -118,8 +126,12 @@ static int add_row(void *user, int columns, const char *const *names, const char
 {
     listing *l = user;
     char heading[sizeof l->heading];
-    snprintf(heading, sizeof heading, "%s (sm_%s)", value_of("device", columns, names, values),
-             value_of("arch", columns, names, values));
+    const char *device = value_of(l, "device", columns, names, values);
+    const char *arch = value_of(l, "arch", columns, names, values);
+    if (l->status != FA2_OK)
+        return 1;
+    snprintf(heading, sizeof heading, "%s (sm_%s)", device != NULL ? device : "",
+             arch != NULL ? arch : "");
     if (strcmp(heading, l->heading) != 0) {
         l->status = end_table(l);
         begin_table(l, heading);
@@ -127,7 +139,7 @@ static int add_row(void *user, int columns, const char *const *names, const char
     const char *cells[FA2I_TABLE_COLUMNS_MAX];
     char texts[FA2I_TABLE_COLUMNS_MAX][FA2I_VARIANT_CHARS];
     for (size_t i = 0; i < l->count; i++) {
-        const char *value = value_of(l->columns[i].column, columns, names, values);
+        const char *value = value_of(l, l->columns[i].column, columns, names, values);
         cells[i] = cell_of(&l->columns[i], value, texts[i]);
     }
     fa2i_table_add(&l->table, cells);
@@ -146,11 +158,76 @@ static fa2_status listing_end(listing *l, fa2_status st)
     return st;
 }
 
+/* ---- list ---- */
+
+_Static_assert(FA2I_FIELD_COUNT + WINNER_COLUMNS <= FA2I_TABLE_COLUMNS_MAX, "a table has room");
+
+/* The columns of the list: those that are in use of the fields, and the others. */
+typedef struct winner_listing {
+    shown all[FA2I_FIELD_COUNT + WINNER_COLUMNS];
+    bool used[FA2I_FIELD_COUNT + WINNER_COLUMNS];
+    listing l;
+} winner_listing;
+
+static shown column_of_field(int field)
+{
+    const fa2i_field *f = &fa2i_fields[field];
+    const char *word = fa2i_field_word(field, 0);
+    return (shown){.column = f->name,
+                   .title = f->key,
+                   .align = f->type == FA2I_TYPE_INT ? 'r' : 'l',
+                   .how = AS_IS,
+                   .usual = f->shown_always && f->needs < 0 ? NULL
+                            : word != NULL                  ? word
+                                                            : "0"};
+}
+
+static int note_used(void *user, int columns, const char *const *names, const char *const *values)
+{
+    winner_listing *w = user;
+    for (size_t i = 0; i < sizeof w->all / sizeof *w->all; i++) {
+        const char *value = value_of(&w->l, w->all[i].column, columns, names, values);
+        w->used[i] = w->used[i] || w->all[i].usual == NULL ||
+                     (value != NULL && strcmp(value, w->all[i].usual) != 0);
+    }
+    return w->l.status != FA2_OK;
+}
+
+/* What a field says where another one is asked for, it says also with its usual value. */
+static void use_what_is_asked(winner_listing *w)
+{
+    for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
+        if (fa2i_fields[field].needs >= 0)
+            w->used[field] = w->used[fa2i_fields[field].needs];
+    }
+}
+
+/* Two readings: which columns are in use, then the rows. */
+static fa2_status list_winners(fa2i_cache *cache, winner_listing *w)
+{
+    shown in_use[FA2I_FIELD_COUNT + WINNER_COLUMNS];
+    size_t count = 0;
+    *w = (winner_listing){.used = {false}};
+    for (int field = 0; field < FA2I_FIELD_COUNT; field++)
+        w->all[field] = column_of_field(field);
+    memcpy(w->all + FA2I_FIELD_COUNT, winner_columns, sizeof winner_columns);
+    fa2_status st = fa2i_cache_list_winners(cache, note_used, w);
+    if (st != FA2_OK || w->l.status != FA2_OK)
+        return st != FA2_OK ? st : w->l.status;
+    use_what_is_asked(w);
+    for (size_t i = 0; i < sizeof w->all / sizeof *w->all; i++) {
+        if (w->used[i])
+            in_use[count++] = w->all[i];
+    }
+    listing_init(&w->l, in_use, count);
+    return listing_end(&w->l, fa2i_cache_list_winners(cache, add_row, &w->l));
+}
+
 int fa2i_cmd_list(int argc, char **argv)
 {
     fa2i_options options = {0};
     fa2i_cache *cache = NULL;
-    listing l;
+    winner_listing w;
     fa2_status st = FA2_OK;
     FA2_TRY(fa2i_options_parse(argc, argv, FA2I_OPT_DB | FA2I_OPT_JSON, &options));
     FA2_TRY(fa2i_database_open(options.db, FA2I_CACHE_READ, &cache));
@@ -158,9 +235,8 @@ int fa2i_cmd_list(int argc, char **argv)
         FA2_TRY(fa2i_cache_print_winners_json(cache, stdout));
         goto done;
     }
-    listing_init(&l, winner_columns, sizeof winner_columns / sizeof *winner_columns);
-    FA2_TRY(listing_end(&l, fa2i_cache_list_winners(cache, add_row, &l)));
-    if (l.rows == 0)
+    FA2_TRY(list_winners(cache, &w));
+    if (w.l.rows == 0)
         fprintf(stderr, "fa2-tune: there are no winners in %s yet\n", fa2i_cache_path(cache));
 done:
     fa2i_cache_close(cache);

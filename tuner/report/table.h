@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include "runtime/base/status.h"
 
-enum { FA2I_TABLE_COLUMNS_MAX = 20 };
+enum { FA2I_TABLE_COLUMNS_MAX = 48 };
 
 typedef struct fa2i_table {
     size_t columns;

@@ -265,7 +265,7 @@ static fa2_status store_kernel(void *user, size_t index, const fa2i_kernel *kern
         fa2i_note(&w->progress, "does not compile: %s\n%s", c->variant.text,
                   kernel->log == NULL ? "" : kernel->log);
     fa2i_progress_step(&w->progress, c->variant.text);
-    return fa2i_cache_put_kernel(w->build->cache, kernel, FA2I_LAUNCH_ABI);
+    return fa2i_cache_put_kernel(w->build->cache, kernel);
 }
 
 static bool stopped(const work *w)

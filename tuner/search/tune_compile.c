@@ -102,7 +102,7 @@ static fa2_status store_compiled(void *user, size_t index, const fa2i_kernel *ke
     queue *q = user;
     fa2i_tune *tune = q->tune;
     fa2i_kernel copy = {0};
-    fa2_status st = fa2i_cache_put_kernel(tune->cache, kernel, FA2I_LAUNCH_ABI);
+    fa2_status st = fa2i_cache_put_kernel(tune->cache, kernel);
     if (st == FA2_OK)
         st = copy_kernel(kernel, &copy);
     if (st != FA2_OK)

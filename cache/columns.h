@@ -1,0 +1,39 @@
+/*
+ * The columns of the table `problem` that are fields of problem.def, and what lists them in the
+ * database: the unique index and the views. A field that was added to problem.def is added to a
+ * database when that is opened for writing.
+ *
+ * A statement that lists all fields includes problem.def in its text:
+ *     "SELECT id"
+ *     #define FA2I_FIELD(name, ...) ", " #name
+ *     #include "runtime/base/problem.def"
+ *     #undef FA2I_FIELD
+ *     " FROM problem"
+ * The order is problem.def's; the views have the table's, in which fields that came later stand last.
+ */
+#ifndef FA2I_CACHE_COLUMNS_H
+#define FA2I_CACHE_COLUMNS_H
+
+#include "cache/internal.h"
+
+/* A value for each field, to bind in the order of problem.def. The problem is valid. */
+void fa2i_columns_values(const fa2_problem *problem, fa2i_sql_value out[FA2I_FIELD_COUNT]);
+
+/* The problem in the columns from `first` on, in the order of problem.def; FA2_E_DATABASE when they
+ * are none of this fa2, *ret_problem then untouched. */
+fa2_status fa2i_columns_read(const fa2i_cache *cache, sqlite3_stmt *stmt, int first,
+                             fa2_problem *ret_problem);
+
+/* Make fa2_misfiled(class, field, ...) known to SQL, with all fields in the order of problem.def: 1 when
+ * the class is not the fields', or they are no problem. SQLite's result code. */
+int fa2i_columns_register(sqlite3 *db);
+
+/* Are the table's columns the fields that this fa2 knows? FA2_E_DATABASE names the one that is not
+ * there, with what to do, or not known: a newer fa2 wrote it. */
+fa2_status fa2i_columns_check(fa2i_cache *cache);
+
+/* Add the columns that are missing, with the fields' value 0, and make index and views anew where
+ * they are others. FA2_E_DATABASE: an unknown column, as above. */
+fa2_status fa2i_columns_bring_forward(fa2i_cache *cache);
+
+#endif

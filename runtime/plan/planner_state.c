@@ -1,0 +1,85 @@
+/*
+ * Classes are a short list, as a program has few: the one that was asked for last is its first, so a
+ * decode that grows finds it at once.
+ */
+#include "runtime/plan/planner_state.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include "runtime/base/alloc.h"
+
+void fa2i_planner_log(const fa2i_planner *planner, const char *format, ...)
+{
+    if (planner->log == NULL)
+        return;
+    char message[FA2I_MESSAGE_BYTES];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(message, sizeof(message), format, args);
+    va_end(args);
+    planner->log(planner->log_user, message);
+}
+
+void fa2i_planner_pass_over(const fa2i_planner *planner, fa2i_slot *slot, const char *what)
+{
+    if (!slot->told)
+        fa2i_planner_log(planner, "%s is passed over: %s", what, fa2_last_message());
+    slot->told = true;
+}
+
+/* Take the class of this key out of the list. */
+static fa2i_class *take(fa2i_planner *planner, const char *key)
+{
+    for (fa2i_class **at = &planner->classes; *at != NULL; at = &(*at)->next) {
+        fa2i_class *found = *at;
+        if (strcmp(found->key, key) == 0) {
+            *at = found->next;
+            return found;
+        }
+    }
+    return NULL;
+}
+
+fa2i_class *fa2i_planner_class(fa2i_planner *planner, const fa2_problem *problem)
+{
+    char key[FA2I_CLASS_CHARS];
+    fa2i_problem_class(problem, key);
+    fa2i_class *of = take(planner, key);
+    if (of == NULL) {
+        of = fa2i_alloc(sizeof(*of));
+        if (of == NULL) {
+            (void)fa2i_fail(FA2_E_MEMORY, "no memory for a class of problems");
+            return NULL;
+        }
+        memcpy(of->key, key, sizeof(key));
+    }
+    of->next = planner->classes;
+    planner->classes = of;
+    return of;
+}
+
+void fa2i_class_forget_defaults(fa2i_class *of)
+{
+    while (of->defaults != NULL) {
+        fa2i_default *answer = of->defaults;
+        of->defaults = answer->next;
+        fa2i_free(answer);
+    }
+}
+
+void fa2i_planner_state_done(fa2i_planner *planner)
+{
+    while (planner->classes != NULL) {
+        fa2i_class *of = planner->classes;
+        planner->classes = of->next;
+        fa2i_winners_done(&of->winners);
+        fa2i_class_forget_defaults(of);
+        fa2i_free(of);
+    }
+    fa2i_kernels_done(&planner->kernels);
+    fa2i_generator_destroy(planner->generator);
+    fa2i_cache_close(planner->cache);
+    fa2i_free(planner->database);
+    *planner = (fa2i_planner){0};
+}
