@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "runtime/base/alloc.h"
+#include "runtime/ops/op.h"
 
 /* ---- identities ---- */
 

@@ -222,9 +222,10 @@ void fake_uninstall(void)
     fa2i_nvrtc_install(NULL);
 }
 
-void fake_without_func_load(bool without)
+void fake_without_optional(bool without)
 {
     driver_table.func_load = without ? NULL : fake_driver_func_load;
+    driver_table.launch_kernel_ex = without ? NULL : fake_driver_launch_kernel_ex;
 }
 
 long fake_fail_driver(long nth, CUresult error)

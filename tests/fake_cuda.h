@@ -38,6 +38,7 @@ typedef struct fake_launch {
     char function[80];
     const char *source; /* the CUDA text; valid until its module is unloaded */
     unsigned blocks, threads, smem_bytes;
+    unsigned cluster; /* blocks of one */
     CUstream stream;
     bool captured;              /* into a graph; recorded when the graph is launched */
     fa2i_forward_params params; /* of functions called fwd_...; zero for others */
@@ -93,8 +94,8 @@ void fake_reset(void);
 void fake_install(void);
 void fake_uninstall(void);
 
-/* Whether the driver lacks its optional function. Until changed back; for before fake_install. */
-void fake_without_func_load(bool without);
+/* Whether the driver lacks its optional functions. Until changed back; for before fake_install. */
+void fake_without_optional(bool without);
 
 /* The nth counted call from now on fails (1 = the next), once; 0: none. Returns the calls counted
  * since the last such request. */

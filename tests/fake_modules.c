@@ -247,21 +247,21 @@ static void capture(fake_object *stream, const fake_launch *launch)
     stream->launch_count = count;
 }
 
-CUresult fake_driver_launch_kernel(CUfunction handle, unsigned blocks, unsigned blocks_y,
-                                   unsigned blocks_z, unsigned threads, unsigned threads_y,
-                                   unsigned threads_z, unsigned smem_bytes, CUstream stream_handle,
-                                   void **params, void **extra)
+/* Grids and blocks of one dimension, in clusters of so many blocks. */
+static CUresult launch_on(const char *name, CUfunction handle, unsigned blocks, unsigned threads,
+                          unsigned smem_bytes, unsigned cluster, CUstream stream_handle,
+                          void **params)
 {
-    const CUresult result = fake_begin("launch_kernel");
+    const CUresult result = fake_begin(name);
     const fake_object *function = function_of(handle);
     fake_object *stream = fake_find(stream_handle, FAKE_STREAM);
     if (result != CUDA_SUCCESS)
         return fake_end(result);
-    if (function == NULL || (stream_handle != NULL && stream == NULL) || extra != NULL)
+    if (function == NULL || (stream_handle != NULL && stream == NULL))
         return fake_end(CUDA_ERROR_INVALID_HANDLE);
     const int opted_in = function->dynamic_smem_bytes;
-    if (blocks < 1 || blocks > INT32_MAX || blocks_y != 1 || blocks_z != 1 || threads < 1 ||
-        threads > THREADS_MAX || threads_y != 1 || threads_z != 1 ||
+    if (blocks < 1 || blocks > INT32_MAX || threads < 1 || threads > THREADS_MAX || cluster < 1 ||
+        blocks % cluster != 0 ||
         smem_bytes > (unsigned)(opted_in > STATIC_LIMIT_BYTES ? opted_in : STATIC_LIMIT_BYTES))
         return fake_end(CUDA_ERROR_INVALID_VALUE);
 
@@ -269,6 +269,7 @@ CUresult fake_driver_launch_kernel(CUfunction handle, unsigned blocks, unsigned 
                           .blocks = blocks,
                           .threads = threads,
                           .smem_bytes = smem_bytes,
+                          .cluster = cluster,
                           .stream = stream_handle,
                           .duration_us = fake.launch_us};
     snprintf(launch.function, sizeof launch.function, "%s%s", function->entry,
@@ -280,4 +281,28 @@ CUresult fake_driver_launch_kernel(CUfunction handle, unsigned blocks, unsigned 
         return fake_end(CUDA_SUCCESS);
     }
     return fake_end(fake_run(&launch));
+}
+
+CUresult fake_driver_launch_kernel(CUfunction handle, unsigned blocks, unsigned blocks_y,
+                                   unsigned blocks_z, unsigned threads, unsigned threads_y,
+                                   unsigned threads_z, unsigned smem_bytes, CUstream stream,
+                                   void **params, void **extra)
+{
+    const bool known =
+        blocks_y == 1 && blocks_z == 1 && threads_y == 1 && threads_z == 1 && extra == NULL;
+    return launch_on("launch_kernel", handle, known ? blocks : 0, threads, smem_bytes, 1, stream,
+                     params);
+}
+
+CUresult fake_driver_launch_kernel_ex(const CUlaunchConfig *config, CUfunction handle,
+                                      void **params, void **extra)
+{
+    const CUlaunchAttribute *cluster = config->attrs;
+    const bool known = config->gridDimY == 1 && config->gridDimZ == 1 && config->blockDimY == 1 &&
+                       config->blockDimZ == 1 && extra == NULL && config->numAttrs == 1 &&
+                       cluster->id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION &&
+                       cluster->value.clusterDim.y == 1 && cluster->value.clusterDim.z == 1;
+    return launch_on("launch_kernel_ex", handle, known ? config->gridDimX : 0, config->blockDimX,
+                     config->sharedMemBytes, known ? cluster->value.clusterDim.x : 0,
+                     config->hStream, params);
 }

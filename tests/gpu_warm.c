@@ -60,7 +60,7 @@ static bool is_small(const fa2_problem *p)
 
 static void run(const fa2i_device *device, fa2_context *context, const fa2_problem *problem)
 {
-    fa2_explanation explanation = {0};
+    fa2_explanation explanation = {.struct_bytes = sizeof explanation};
     gpu_call call;
     gpu_inputs inputs;
 

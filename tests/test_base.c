@@ -179,18 +179,16 @@ static void test_problem_check(void)
     }
 }
 
-static void test_problem_text_and_flop(void)
+static void test_problem_text(void)
 {
     char text[128];
     fa2_problem problem = good;
     fa2i_problem_format(&problem, text, sizeof text);
     CHECK_STR(text, "B=2 Hq=8 Hkv=2 Sq=100 Sk=200 D=64 dtype=fp16 causal=0");
-    CHECK(fa2i_problem_flop(&problem) == 4.0 * 2 * 8 * 100 * 200 * 64);
     problem.causal = 1;
     problem.dtype = FA2_BF16;
     fa2i_problem_format(&problem, text, sizeof text);
     CHECK_STR(text, "B=2 Hq=8 Hkv=2 Sq=100 Sk=200 D=64 dtype=bf16 causal=1");
-    CHECK(fa2i_problem_flop(&problem) == 2.0 * 2 * 8 * 100 * 200 * 64);
 }
 
 static void test_names(void)
@@ -236,7 +234,7 @@ int main(void)
     test_text();
     test_text_out_of_memory();
     test_problem_check();
-    test_problem_text_and_flop();
+    test_problem_text();
     test_names();
     test_key();
     return check_done();

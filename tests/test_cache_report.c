@@ -3,6 +3,7 @@
 #include "cache/internal.h"
 #include "cache_fixture.h"
 #include "runtime/base/alloc.h"
+#include "runtime/ops/op.h"
 
 /* ---- rows ---- */
 

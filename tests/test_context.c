@@ -18,7 +18,9 @@ static fa2_forward_args args_of(const fa2_problem *problem)
                                    (int64_t)problem->seq_q * problem->heads_q * problem->head_dim,
                                .stride_seq = (int64_t)problem->heads_q * problem->head_dim,
                                .stride_head = problem->head_dim};
-    return (fa2_forward_args){.q = tensor, .k = tensor, .v = tensor, .o = tensor};
+    fa2_forward_args args = {.q = tensor, .k = tensor, .v = tensor, .o = tensor};
+    args.o.data = (void *)((uintptr_t)1 << 41);
+    return args;
 }
 
 static fa2_context *create(const fa2_config *config)
@@ -71,7 +73,7 @@ static void test_arguments(void)
     const fa2_problem problem = tuned_problem(1, 512);
     fa2_problem bad = problem;
     fa2_forward_args args = args_of(&problem);
-    fa2_explanation explanation;
+    fa2_explanation explanation = {.struct_bytes = sizeof explanation};
     size_t bytes = 77;
 
     fake_install();
@@ -111,7 +113,7 @@ static void test_forward(void)
 {
     const fa2_problem problem = tuned_problem(2, 512);
     const fa2_forward_args args = args_of(&problem);
-    fa2_explanation e;
+    fa2_explanation e = {.struct_bytes = sizeof e};
 
     fake_install();
     fa2_context *context = create(NULL);
@@ -144,7 +146,7 @@ static void test_second_device(void)
     const fa2_problem problem = tuned_problem(2, 512);
     const fa2_config config = {.database = "", .device_plus_one = 2};
     const fa2_forward_args args = args_of(&problem);
-    fa2_explanation e;
+    fa2_explanation e = {.struct_bytes = sizeof e};
 
     fake_install();
     fa2_context *context = create(&config);
@@ -188,7 +190,7 @@ static void test_warm_path(void)
 static void test_kernels_are_shared(void)
 {
     const fa2_problem a = tuned_problem(4, 1024), b = tuned_problem(4, 1032);
-    fa2_explanation ea, eb;
+    fa2_explanation ea = {.struct_bytes = sizeof ea}, eb = ea;
 
     fake_install();
     fa2_context *context = create(NULL);
@@ -270,7 +272,7 @@ static void *run_thread(void *user)
         const fa2_forward_args args = args_of(&problem);
         fa2_status got = round % 2 == 0 ? fa2_prepare(shared_context, &problem)
                                         : fa2_forward(shared_context, &problem, &args, NULL);
-        fa2_explanation e;
+        fa2_explanation e = {.struct_bytes = sizeof e};
         if (got == FA2_OK)
             got = fa2_explain(shared_context, &problem, &e);
         if (got != FA2_OK)

@@ -1,12 +1,11 @@
 /* How a launch is spread: blocks, splits, workspace, limits. */
 #include <stdint.h>
 #include "check.h"
-#include "runtime/ops/grid.h"
+#include "recipe_fixture.h"
+#include "runtime/ops/op.h"
 
 static const fa2i_card card = {.name = "test", .arch = 86, .sm_count = 100};
-static const fa2i_variant plain = {.text = "fwd_sm80", .recipe = {.rows = 64, .keys = 64}};
-static const fa2i_variant split = {.text = "fwd_splitkv_sm80",
-                                   .recipe = {.rows = 16, .keys = 64, .waves = 1}};
+static fa2i_recipe plain, split; /* filled by main */
 
 static fa2_problem decode(int batch, int heads_q, int heads_kv, int seq_k)
 {
@@ -18,10 +17,10 @@ static fa2_problem decode(int batch, int heads_q, int heads_kv, int seq_k)
                          .head_dim = 128};
 }
 
-static fa2i_grid grid_of(const fa2i_variant *variant, fa2_problem problem)
+static fa2i_grid grid_of(const fa2i_recipe *recipe, fa2_problem problem)
 {
     fa2i_grid grid = {0};
-    CHECK_EQ(fa2i_grid_of(&card, variant, &problem, &grid), FA2_OK);
+    CHECK_EQ(fa2i_op_of(&problem)->grid(&card, recipe, &problem, &grid), FA2_OK);
     return grid;
 }
 
@@ -31,9 +30,9 @@ static void test_plain(void)
     problem.seq_q = 100;
     fa2i_grid grid = grid_of(&plain, problem);
     CHECK_EQ(grid.row_tiles, 2);
-    CHECK_EQ(grid.blocks, 2 * 8 * 2);
+    CHECK_EQ(grid.blocks[0], 2 * 8 * 2);
     CHECK_EQ(grid.splits, 1);
-    CHECK_EQ(grid.combine_blocks, 0);
+    CHECK_EQ(grid.blocks[1], 0);
     CHECK_EQ(grid.workspace_bytes, 0);
 }
 
@@ -44,8 +43,8 @@ static void test_split(void)
     fa2i_grid grid = grid_of(&split, decode(1, 32, 8, 4096));
     CHECK_EQ(grid.row_tiles, 1);
     CHECK_EQ(grid.splits, 11);
-    CHECK_EQ(grid.blocks, 8 * 11);
-    CHECK_EQ(grid.combine_blocks, 8); /* four of 32 rows each */
+    CHECK_EQ(grid.blocks[0], 8 * 11);
+    CHECK_EQ(grid.blocks[1], 8); /* four of 32 rows each */
     CHECK_EQ(grid.partial_bytes, 11 * 32 * 128 * 4);
     CHECK_EQ(grid.workspace_bytes, 11 * 32 * 129 * 4);
     /* Fewer keys than splits. */
@@ -54,13 +53,13 @@ static void test_split(void)
     /* Enough blocks: no split, and still the heads of a group in one tile. */
     grid = grid_of(&split, decode(32, 32, 8, 4096));
     CHECK_EQ(grid.splits, 1);
-    CHECK_EQ(grid.blocks, 32 * 8);
+    CHECK_EQ(grid.blocks[0], 32 * 8);
     /* A limit of its own on a card with many SMs. */
     fa2i_card wide = card;
     wide.sm_count = 10000;
     const fa2_problem one = decode(1, 1, 1, 1 << 20);
-    CHECK_EQ(fa2i_grid_of(&wide, &split, &one, &grid), FA2_OK);
-    CHECK(grid.splits <= FA2I_MAX_SPLITS && grid.splits > FA2I_MAX_SPLITS / 2);
+    CHECK_EQ(fa2i_op_of(&one)->grid(&wide, &split, &one, &grid), FA2_OK);
+    CHECK(grid.splits <= split.max_splits && grid.splits > split.max_splits / 2);
 }
 
 /* Every step of the keys belongs to exactly one split, and no split is empty. */
@@ -87,18 +86,20 @@ static void test_limit(void)
     fa2i_grid grid;
     fa2_problem large = decode(INT32_MAX, INT32_MAX, INT32_MAX, 1);
     large.seq_q = INT32_MAX;
-    CHECK_EQ(fa2i_grid_of(&card, &plain, &large, &grid), FA2_E_UNSUPPORTED);
+    CHECK_EQ(fa2i_op_of(&large)->grid(&card, &plain, &large, &grid), FA2_E_UNSUPPORTED);
     CHECK_CONTAINS(fa2_last_message(), "33554432 query tiles x 2147483647 heads");
     large = decode(1 << 16, 1 << 15, 1, 1); /* 2^31 blocks */
-    CHECK_EQ(fa2i_grid_of(&card, &plain, &large, &grid), FA2_E_UNSUPPORTED);
+    CHECK_EQ(fa2i_op_of(&large)->grid(&card, &plain, &large, &grid), FA2_E_UNSUPPORTED);
     CHECK_CONTAINS(fa2_last_message(), "(2147483647)");
     large = decode(1, 1 << 16, 1, 1); /* packed: 2^31 rows */
     large.seq_q = 1 << 15;
-    CHECK_EQ(fa2i_grid_of(&card, &split, &large, &grid), FA2_E_UNSUPPORTED);
+    CHECK_EQ(fa2i_op_of(&large)->grid(&card, &split, &large, &grid), FA2_E_UNSUPPORTED);
 }
 
 int main(void)
 {
+    plain = plain_recipe("fwd", 128, 64, 64, 0);
+    split = split_recipe("fwd", 128, 16, 64, 0, 1);
     test_plain();
     test_split();
     test_shares();

@@ -1,7 +1,6 @@
 /*
- * runtime/device and runtime/launch on the fake driver: which device and context are taken, what is
- * said when there is none, loading and launching with every driver call failing once, argument
- * checks.
+ * Loading and launching on the fake driver: what is asked of it, step by step, and every driver call
+ * failing once.
  */
 #include <math.h>
 #include <stdint.h>
@@ -62,12 +61,12 @@ static void test_load(void)
     fa2i_device_close(&device);
     CHECK_EQ(fake_live(), 0);
 
-    fake_without_func_load(true); /* an older driver finalises at load */
+    fake_without_optional(true); /* an older driver finalises at load */
     fake_install();
     CHECK_EQ(fa2i_device_open(0, &device), FA2_OK);
     CHECK_EQ(fa2i_load(&device, &kernel, &loaded, NULL), FA2_OK);
     fa2i_unload(&device, &loaded);
-    fake_without_func_load(false);
+    fake_without_optional(false);
     fa2i_device_close(&device);
     fa2i_kernel_done(&kernel);
     CHECK_EQ(fake_live(), 0);
@@ -102,8 +101,7 @@ static void test_load_refused(void)
     CHECK_EQ(fa2i_load(&device, &cubin, &loaded, &result), FA2_E_UNSUPPORTED);
     CHECK_CONTAINS(fa2_last_message(), "needs 101377 bytes of shared memory per block; "
                                        "Fake RTX 3060 has 101376");
-    cubin.variant.recipe = plain_recipe("fwd_sm80", 128, 64, 64, 1024);
-    snprintf(cubin.variant.text, sizeof cubin.variant.text, "fwd_other d=64");
+    cubin.variant.recipe = plain_recipe("fwd_other", 128, 64, 64, 1024);
     CHECK_EQ(fa2i_load(&device, &cubin, &loaded, &result), FA2_E_CUDA);
     CHECK_EQ(result, CUDA_ERROR_NOT_FOUND);
     CHECK_CONTAINS(fa2_last_message(),
@@ -134,8 +132,8 @@ static fa2_status whole_way(const fa2i_kernel *kernel)
     FA2_TRY(fa2i_load(&device, kernel, &loaded, NULL));
     FA2_TRY(fa2i_device_enter(&device));
     entered = true;
-    FA2_TRY(fa2i_grid_of(&device.card, &loaded.variant, &problem, &grid));
-    FA2_TRY(fa2i_launch_forward(&device, &loaded, &grid, &problem, &args, NULL));
+    FA2_TRY(fa2i_op_of(&problem)->grid(&device.card, &loaded.variant.recipe, &problem, &grid));
+    FA2_TRY(fa2i_launch(&device, &loaded, &grid, &problem, &args, NULL));
 done:
     if (entered)
         fa2i_device_leave(&device);
@@ -149,9 +147,10 @@ static void test_nth_failure(void)
 {
     fake_install();
     fa2i_kernel kernel = artifact("sm_86");
+    kernel.variant.recipe = split_recipe("fwd_sm80", 128, 64, 16, 65536, 4);
     CHECK_EQ(whole_way(&kernel), FA2_OK);
     const long calls = fake_fail_driver(0, CUDA_SUCCESS);
-    CHECK(calls > 25);
+    CHECK(calls > 30);
     int failed = 0, shut_out = 0;
     for (long nth = 1; nth <= calls; nth++) {
         fake_install();
@@ -171,6 +170,28 @@ static void test_nth_failure(void)
     fa2i_kernel_done(&kernel);
 }
 
+/* Each step is looked at by itself: one that needs too much is named, and nothing is launched. */
+static void test_step_refused(void)
+{
+    fa2i_device device = {0};
+    fa2i_loaded loaded = {0};
+    fake_install();
+    fa2i_kernel kernel = artifact("sm_86");
+    kernel.variant.recipe = split_recipe("fwd_sm80", 128, 64, 16, 65536, 4);
+    kernel.variant.recipe.steps[1].smem_bytes = 101377;
+    CHECK_EQ(fa2i_device_open(0, &device), FA2_OK);
+    CHECK_EQ(fa2i_load(&device, &kernel, &loaded, NULL), FA2_E_UNSUPPORTED);
+    CHECK_CONTAINS(fa2_last_message(), "fwd_sm80_combine needs 101377 bytes of shared memory");
+    kernel.variant.recipe.steps[1].smem_bytes = 0;
+    snprintf(kernel.variant.recipe.steps[1].entry, FA2I_ENTRY_CHARS, "fwd_sm80_other");
+    CHECK_EQ(fa2i_load(&device, &kernel, &loaded, NULL), FA2_E_CUDA);
+    CHECK_CONTAINS(fa2_last_message(), "entry point fwd_sm80_other");
+    CHECK(loaded.module == NULL);
+    fa2i_device_close(&device);
+    fa2i_kernel_done(&kernel);
+    CHECK_EQ(fake_live(), 0);
+}
+
 /* ---- launch ---- */
 
 static void test_launch(void)
@@ -188,9 +209,10 @@ static void test_launch(void)
     CHECK_EQ(fa2i_load(&device, &kernel, &loaded, NULL), FA2_OK);
     CHECK_EQ(fa2i_device_enter(&device), FA2_OK);
     CHECK_EQ(device.cuda->stream_create(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
-    CHECK_EQ(fa2i_grid_of(&device.card, &loaded.variant, &problem, &grid), FA2_OK);
+    CHECK_EQ(fa2i_op_of(&problem)->grid(&device.card, &loaded.variant.recipe, &problem, &grid),
+             FA2_OK);
     fake_trace_clear();
-    CHECK_EQ(fa2i_launch_forward(&device, &loaded, &grid, &problem, &args, stream), FA2_OK);
+    CHECK_EQ(fa2i_launch(&device, &loaded, &grid, &problem, &args, stream), FA2_OK);
     CHECK_STR(fake.trace, "launch_kernel ");
 
     const fake_launch *launch = &fake.launches[0];
@@ -201,6 +223,7 @@ static void test_launch(void)
     CHECK_EQ(launch->blocks, 2 * 8 * 2); /* two tiles of 64 rows for 100 rows */
     CHECK_EQ(launch->threads, 128);
     CHECK_EQ(launch->smem_bytes, 65536);
+    CHECK_EQ(launch->cluster, 1);
     CHECK(launch->stream == stream);
     CHECK_EQ(p->q, 0x10000);
     CHECK_EQ(p->k, 0x20000);
@@ -225,7 +248,7 @@ static void test_launch(void)
     CHECK(fabsf(p->scale_log2 - 0.18033688f) < 1e-7f);
 
     args.softmax_scale = 0.5f;
-    CHECK_EQ(fa2i_launch_forward(&device, &loaded, &grid, &problem, &args, stream), FA2_OK);
+    CHECK_EQ(fa2i_launch(&device, &loaded, &grid, &problem, &args, stream), FA2_OK);
     CHECK(fake.launches[1].params.scale == 0.5f);
     CHECK(fabsf(fake.launches[1].params.scale_log2 - 0.72134752f) < 1e-6f);
     CHECK_EQ(device.cuda->stream_destroy(stream), CUDA_SUCCESS);
@@ -248,20 +271,21 @@ static void test_split_launch(void)
     kernel.variant.recipe = split_recipe("fwd_sm80", 128, 64, 16, 65536, 4);
     CHECK_EQ(fa2i_device_open(0, &device), FA2_OK);
     CHECK_EQ(fa2i_load(&device, &kernel, &loaded, NULL), FA2_OK);
-    CHECK(loaded.combine != NULL);
-    CHECK_EQ(fa2i_grid_of(&device.card, &loaded.variant, &problem, &grid), FA2_OK);
+    CHECK(loaded.steps[1].function != NULL);
+    CHECK_EQ(fa2i_op_of(&problem)->grid(&device.card, &loaded.variant.recipe, &problem, &grid),
+             FA2_OK);
     CHECK(grid.splits > 1);
     args.workspace = (void *)0x100000;
     args.workspace_bytes = grid.workspace_bytes;
     CHECK_EQ(fa2i_device_enter(&device), FA2_OK);
-    CHECK_EQ(fa2i_launch_forward(&device, &loaded, &grid, &problem, &args, NULL), FA2_OK);
+    CHECK_EQ(fa2i_launch(&device, &loaded, &grid, &problem, &args, NULL), FA2_OK);
     CHECK_EQ(fake.launch_count, 2);
-    CHECK_EQ(fake.launches[0].blocks, grid.blocks);
+    CHECK_EQ(fake.launches[0].blocks, grid.blocks[0]);
     CHECK_EQ(fake.launches[0].params.splits, grid.splits);
     CHECK_EQ(fake.launches[0].params.partial, 0x100000);
     CHECK_EQ(fake.launches[0].params.partial_lse, 0x100000 + grid.partial_bytes);
     CHECK_STR(fake.launches[1].function, "fwd_sm80_combine");
-    CHECK_EQ(fake.launches[1].blocks, grid.combine_blocks);
+    CHECK_EQ(fake.launches[1].blocks, grid.blocks[1]);
     CHECK_EQ(fake.launches[1].threads, 128);
     fa2i_device_leave(&device);
     fa2i_unload(&device, &loaded);
@@ -270,91 +294,48 @@ static void test_split_launch(void)
     CHECK_EQ(fake_live(), 0);
 }
 
-/* ---- arguments ---- */
-
-static void check_bad(const fa2_forward_args *args, const char *said)
+/* Clusters go another way, which older drivers lack. */
+static void test_clusters(void)
 {
-    CHECK_EQ(fa2i_forward_args_check(&problem, args), FA2_E_INVALID);
-    CHECK_CONTAINS(fa2_last_message(), said);
-}
+    fa2i_device device = {0};
+    fa2i_loaded loaded = {0};
+    fa2i_grid grid;
+    const fa2_forward_args args = good_args();
+    fake_install();
+    fa2i_kernel kernel = artifact("sm_86");
+    kernel.variant.recipe.steps[0].cluster = 16;
+    CHECK_EQ(fa2i_device_open(0, &device), FA2_OK);
+    CHECK_EQ(fa2i_load(&device, &kernel, &loaded, NULL), FA2_OK);
+    const fa2i_op *op = fa2i_op_of(&problem);
+    CHECK_EQ(op->grid(&device.card, &loaded.variant.recipe, &problem, &grid), FA2_OK);
+    CHECK_EQ(fa2i_device_enter(&device), FA2_OK);
+    fake_trace_clear();
+    CHECK_EQ(fa2i_launch(&device, &loaded, &grid, &problem, &args, NULL), FA2_OK);
+    CHECK_STR(fake.trace, "launch_kernel_ex ");
+    CHECK_EQ(fake.launches[0].blocks, 32);
+    CHECK_EQ(fake.launches[0].threads, 128);
+    CHECK_EQ(fake.launches[0].smem_bytes, 65536);
+    CHECK_EQ(fake.launches[0].cluster, 16);
+    CHECK_EQ(fake.launches[0].params.q, 0x10000);
+    fa2_problem odd = problem; /* 30 blocks */
+    odd.heads_q = odd.heads_kv = 15;
+    odd.batch = 1;
+    CHECK_EQ(op->grid(&device.card, &loaded.variant.recipe, &odd, &grid), FA2_E_UNSUPPORTED);
+    CHECK_CONTAINS(fa2_last_message(), "fwd_sm80: 30 blocks cannot be divided into clusters of 16");
+    fa2i_device_leave(&device);
+    fa2i_unload(&device, &loaded);
+    fa2i_device_close(&device);
 
-static void test_bad_strides(void)
-{
-    static const struct {
-        size_t offset;
-        int64_t value;
-        const char *said;
-    } bad[] = {
-        {offsetof(fa2_forward_args, q.stride_seq), 60,
-         "q.stride_seq is 60; it must be a multiple of 8 elements"},
-        {offsetof(fa2_forward_args, q.stride_batch), -51200,
-         "q.stride_batch is -51200; it must be at least 0"},
-        {offsetof(fa2_forward_args, k.stride_seq), 0, "k.stride_seq is 0; it must be at least 64"},
-        {offsetof(fa2_forward_args, k.stride_head), 68, "k.stride_head is 68"},
-        {offsetof(fa2_forward_args, v.stride_batch), 4, "v.stride_batch is 4"},
-        {offsetof(fa2_forward_args, v.stride_seq), -8, "v.stride_seq is -8"},
-        {offsetof(fa2_forward_args, o.stride_batch), 0,
-         "o.stride_batch is 0; it must be at least 64"},
-        {offsetof(fa2_forward_args, o.stride_head), 56, "o.stride_head is 56"},
-        {offsetof(fa2_forward_args, o.stride_seq), INT64_MAX, "o.stride_seq is 92233720368547758"},
-    };
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        fa2_forward_args args = good_args();
-        memcpy((char *)&args + bad[i].offset, &bad[i].value, sizeof bad[i].value);
-        check_bad(&args, bad[i].said);
-    }
-}
-
-static void test_bad_pointers(void)
-{
-    static const struct {
-        size_t offset;
-        uintptr_t value;
-        const char *said;
-    } bad[] = {
-        {offsetof(fa2_forward_args, q.data), 0, "q.data is NULL"},
-        {offsetof(fa2_forward_args, k.data), 0x20008,
-         "k.data is 0x20008; it must be a multiple of 16 bytes"},
-        {offsetof(fa2_forward_args, v.data), 0, "v.data is NULL"},
-        {offsetof(fa2_forward_args, o.data), 0x40002, "o.data is 0x40002"},
-        {offsetof(fa2_forward_args, lse), 0x50002, "lse is 0x50002; it must be a multiple of 4"},
-        {offsetof(fa2_forward_args, workspace), 0x60080, "it must be a multiple of 256 bytes"},
-        {offsetof(fa2_forward_args, workspace_bytes), 512,
-         "workspace is NULL, but workspace_bytes is 512"},
-    };
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        fa2_forward_args args = good_args();
-        memcpy((char *)&args + bad[i].offset, &bad[i].value, sizeof bad[i].value);
-        check_bad(&args, bad[i].said);
-    }
-    CHECK_EQ(fa2i_forward_args_check(&problem, NULL), FA2_E_INVALID);
-}
-
-static void test_bad_scale(void)
-{
-    static const float bad[] = {-1.0f, NAN, INFINITY, -INFINITY};
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        fa2_forward_args args = good_args();
-        args.softmax_scale = bad[i];
-        check_bad(&args, "softmax_scale is");
-    }
-}
-
-static void test_good_args(void)
-{
-    fa2_forward_args args = good_args();
-    CHECK_EQ(fa2i_forward_args_check(&problem, &args), FA2_OK);
-    args.k.stride_batch = args.v.stride_head = 0; /* one K for all batches, one V for all heads */
-    args.workspace = (void *)0x60000;
-    args.workspace_bytes = 512;
-    args.softmax_scale = 0.3f;
-    CHECK_EQ(fa2i_forward_args_check(&problem, &args), FA2_OK);
-
-    fa2_problem single = {
-        .batch = 1, .heads_q = 1, .heads_kv = 1, .seq_q = 1, .seq_k = 1, .head_dim = 64};
-    args = good_args();
-    args.q.stride_batch = args.k.stride_seq = args.o.stride_head = -3; /* never used */
-    CHECK_EQ(fa2i_forward_args_check(&single, &args), FA2_OK);
+    fake_without_optional(true);
+    fake_install();
+    CHECK_EQ(fa2i_device_open(0, &device), FA2_OK);
+    CHECK_EQ(fa2i_load(&device, &kernel, &loaded, NULL), FA2_E_UNSUPPORTED);
+    CHECK_CONTAINS(fa2_last_message(), "no cuLaunchKernelEx");
+    CHECK(loaded.module == NULL);
+    fa2i_device_close(&device);
+    fake_without_optional(false);
+    fa2i_kernel_done(&kernel);
+    CHECK_EQ(fake_live(), 0);
 }
 
 int main(void)
@@ -365,10 +346,8 @@ int main(void)
     test_nth_failure();
     test_launch();
     test_split_launch();
-    test_bad_strides();
-    test_bad_pointers();
-    test_bad_scale();
-    test_good_args();
+    test_step_refused();
+    test_clusters();
     fake_uninstall();
     return check_done();
 }

@@ -31,7 +31,7 @@ static void end(fa2_context *context)
 
 static fa2_explanation explain_problem(fa2_context *context, fa2_problem problem)
 {
-    fa2_explanation e = {.rule = (fa2_rule)99};
+    fa2_explanation e = {.struct_bytes = sizeof e, .rule = (fa2_rule)99};
     CHECK_EQ(fa2_explain(context, &problem, &e), FA2_OK);
     CHECK_EQ(e.rule, FA2_RULE_DEFAULT);
     return e;
@@ -276,7 +276,7 @@ static void test_no_binary_gets_ptx(void)
     CHECK_STR(e.target, "compute_86");
     CHECK_CONTAINS(log_of.text, "loads no sm_86 code");
     fa2_problem other = tuned_problem(1, 512);
-    fa2_explanation second;
+    fa2_explanation second = {.struct_bytes = sizeof second};
     other.causal = 0;
     CHECK_EQ(fa2_explain(context, &other, &second), FA2_OK); /* PTX from here on */
     CHECK_STR(second.target, "compute_86");

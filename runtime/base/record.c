@@ -60,13 +60,6 @@ void fa2i_kernel_done(fa2i_kernel *kernel)
     fa2i_blob_done(&kernel->image);
 }
 
-double fa2i_problem_flop(const fa2_problem *problem)
-{
-    const double products = 4.0 * problem->batch * problem->heads_q * problem->seq_q *
-                            problem->seq_k * problem->head_dim;
-    return problem->causal ? products / 2 : products;
-}
-
 void fa2i_key_of(const fa2i_part *parts, size_t count, fa2i_key *ret_key)
 {
     SHA2_CTX sha;

@@ -84,10 +84,6 @@ typedef struct fa2i_kernel {
 void fa2i_blob_done(fa2i_blob *blob);
 void fa2i_kernel_done(fa2i_kernel *kernel);
 
-/* Multiplications and additions, times two: 4 B Hq Sq Sk D, half of it when causal (the convention
- * of the FlashAttention papers). */
-double fa2i_problem_flop(const fa2_problem *problem);
-
 /* SHA-256 over parts, each preceded by its length, so that no two lists of parts collide. */
 typedef struct fa2i_part {
     const void *data;

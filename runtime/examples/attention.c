@@ -153,7 +153,7 @@ static int measure_error(const resources *r, const fa2_problem *p, double *ret_e
 
 static int report(resources *r, const fa2_problem *problem, double us, double error)
 {
-    fa2_explanation e;
+    fa2_explanation e = {.struct_bytes = sizeof(e)};
     if (fa2_explain(r->fa2, problem, &e) != FA2_OK)
         return complain(fa2_last_message());
     printf("kernel     %s (%s)\n", e.variant, e.target);

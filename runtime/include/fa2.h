@@ -49,6 +49,11 @@ extern "C" {
 #define FA2_VERSION_MAJOR 0
 #define FA2_VERSION_MINOR 1
 #define FA2_VERSION_PATCH 0
+#define FA2_VERSION       (FA2_VERSION_MAJOR * 10000 + FA2_VERSION_MINOR * 100 + FA2_VERSION_PATCH)
+
+/* FA2_VERSION of the library that runs, which need not be that of this header. While the major
+ * version is 0, the minor ones must agree. */
+FA2_API int fa2_version(void);
 
 /* X(name, value, text). The values are part of the ABI and never change. */
 #define FA2_STATUS_LIST(X)                                                                         \
@@ -87,22 +92,24 @@ typedef enum fa2_dtype { FA2_FP16 = 0, FA2_BF16 = 1 } fa2_dtype;
  * that fields added later mean "off". */
 typedef struct fa2_problem {
     fa2_op op;
-    fa2_dtype dtype;      /* bf16 needs compute capability 8.0 */
-    int32_t batch;        /* >= 1 */
-    int32_t heads_q;      /* 1 ... 2^16, a multiple of heads_kv */
-    int32_t heads_kv;     /* >= 1 */
-    int32_t seq_q;        /* 1 ... 2^29; times heads_q / heads_kv: at most 2^30 */
-    int32_t seq_k;        /* 1 ... 2^29 */
-    int32_t head_dim;     /* a multiple of 8, 8 ... 256 */
-    int32_t causal;       /* 0 or 1 */
-    int32_t softcap;      /* 1: scores are capped, by the value in the arguments; else 0 */
-    int32_t window;       /* 1: a query sees a window of keys only; else 0, and so are the next two */
+    fa2_dtype dtype;  /* bf16 needs compute capability 8.0 */
+    int32_t batch;    /* >= 1 */
+    int32_t heads_q;  /* 1 ... 2^16, a multiple of heads_kv */
+    int32_t heads_kv; /* >= 1 */
+    int32_t seq_q;    /* 1 ... 2^29; times heads_q / heads_kv: at most 2^30 */
+    int32_t seq_k;    /* 1 ... 2^29 */
+    int32_t head_dim; /* a multiple of 8, 8 ... 256 */
+    int32_t causal;   /* 0 or 1 */
+    int32_t softcap;  /* 1: scores are capped, by the value in the arguments; else 0 */
+    int32_t window;   /* 1: a query sees a window of keys only; else 0, and so are the next two */
     int32_t window_left;  /* keys before the query's own position, 0 ... 2^29; -1: all of them */
     int32_t window_right; /* keys behind it, likewise; with causal none is seen */
     int32_t reserved[19]; /* 0 */
 } fa2_problem;
 
-/* A tensor on the device. Strides count elements and are multiples of 8. */
+/* A tensor on the device. Strides count elements, are multiples of 8 and not negative; that of a
+ * dimension whose extent is 1 may be anything. A sequence's rows do not overlap; batches and heads
+ * of an input may be the same memory (stride 0). The last element is below address 2^60. */
 typedef struct fa2_tensor {
     void *data; /* device pointer, 16-byte aligned */
     int64_t stride_batch;
@@ -110,16 +117,20 @@ typedef struct fa2_tensor {
     int64_t stride_head;
 } fa2_tensor;
 
+/* What is written (o, lse, and of the workspace what fa2_workspace_size says) shares no byte with
+ * anything else here, and no row of o with another one: that is FA2_E_INVALID. The rows themselves
+ * count, not what lies between them, so Q, K, V and O may be slices of one packed tensor; only where
+ * strides are so odd that this would take long to find out is it the caller's word. */
 typedef struct fa2_forward_args {
     fa2_tensor q, k, v;  /* read */
-    fa2_tensor o;        /* written; must not overlap the inputs */
+    fa2_tensor o;        /* written */
     float *lse;          /* written, [batch, heads_q, seq_q]; NULL: not wanted */
-    float softmax_scale; /* finite, > 0; 0 means 1 / sqrt(head_dim) */
+    float softmax_scale; /* > 0, at most 2e38; 0 means 1 / sqrt(head_dim) */
     void *workspace;     /* fa2_workspace_size bytes, 256-byte aligned; NULL when that is 0 */
     size_t workspace_bytes;
     /* What follows is read only if the problem asks for it, so that programs built before it was
      * added go on working. */
-    float softcap; /* problem.softcap: finite, > 0 */
+    float softcap; /* problem.softcap: > 0, at most 2e38 */
 } fa2_forward_args;
 
 /* How a context is set up. Zero-initialise: every zero is the default. */
@@ -130,8 +141,9 @@ typedef struct fa2_config {
     /* 0: the CUDA context that is current in the calling thread, else the primary context of
      * device 0. n > 0: the primary context of device n - 1. */
     int device_plus_one;
-    /* 0: generate for the device's own SM. 75, 80, 86 ...: generate for that SM and load it as PTX,
-     * which the driver compiles. For testing one card's kernels on another. */
+    /* 0: generate for the device's own SM. 75, 80, 86, 87, 88, 89, 90, 100, 101, 103, 110, 120, 121:
+     * generate for that SM and load it as PTX, which the driver compiles. For testing one card's
+     * kernels on another. */
     int arch;
     /* 1: never write to the database. 0: store kernels that had to be compiled here. */
     int read_only;
@@ -191,21 +203,24 @@ typedef enum fa2_rule {
 FA2_API const char *fa2_rule_string(fa2_rule rule); /* "exact", "nearest", "arch", "default" */
 
 typedef struct fa2_explanation {
+    size_t struct_bytes; /* set by the caller, to sizeof(fa2_explanation); not written. Members that
+                          * were added after the program was built are then left out */
     fa2_rule rule;
     int measured;              /* 1: chosen by measurement; 0: by the cost model */
     fa2_problem tuned_problem; /* what it was chosen for. By the default rule: the problem with
                                 * batch, seq_q and seq_k rounded up to three significant bits */
     double median_us;          /* its time on tuned_problem; 0 if not measured */
     char device[128];          /* the card that was measured, or the model's */
-    char variant[192];         /* family and parameters, as the database prints them */
+    char variant[256];         /* family and parameters, as the database prints them */
     char target[16];           /* "sm_86", or "compute_86" for PTX that the driver compiles */
     int registers;             /* per thread */
     int spill_bytes;           /* per thread; 0 is what you want to see */
     int smem_bytes;            /* dynamic shared memory per block */
-    char reason[256];          /* one sentence */
+    char reason[512];          /* one sentence */
 } fa2_explanation;
 
-/* Tell which kernel the problem gets and why. As fa2_prepare, so that it stays true. */
+/* Tell which kernel the problem gets and why. As fa2_prepare, so that it stays true. FA2_E_INVALID
+ * when struct_bytes can be no program's. */
 FA2_API fa2_status fa2_explain(fa2_context *context, const fa2_problem *problem,
                                fa2_explanation *ret_explanation);
 

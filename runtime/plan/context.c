@@ -15,10 +15,18 @@
 #include "fa2.h"
 
 #include <pthread.h>
+#include <string.h>
 #include "runtime/base/alloc.h"
+#include "runtime/base/text.h"
 #include "runtime/plan/planner.h"
 
 enum { PLANS_KEPT = 16384 }; /* fa2.h names it, and what they take */
+
+/* Sizes of fa2_explanation that a program can have been built with. */
+enum { EXPLANATION_LEAST = offsetof(fa2_explanation, tuned_problem), EXPLANATION_MOST = 65536 };
+
+/* Every SM from 7.5 on that there is code for. */
+static const int archs[] = {75, 80, 86, 87, 88, 89, 90, 100, 101, 103, 110, 120, 121};
 
 struct fa2_context {
     fa2i_device device; /* does not change once open */
@@ -27,15 +35,27 @@ struct fa2_context {
     fa2i_planner planner;
 };
 
+static fa2_status check_arch(int arch)
+{
+    fa2i_text known = {0};
+    for (size_t i = 0; i < sizeof(archs) / sizeof(archs[0]); i++) {
+        if (arch == 0 || arch == archs[i])
+            return FA2_OK;
+    }
+    for (size_t i = 0; i < sizeof(archs) / sizeof(archs[0]); i++)
+        fa2i_text_add(&known, "%s%d", i == 0 ? "" : ", ", archs[i]);
+    fa2i_fail(FA2_E_INVALID, "config.arch is %d; it must be 0, or one of %s", arch,
+              known.data == NULL ? "75 ..." : known.data);
+    fa2i_text_done(&known);
+    return FA2_E_INVALID;
+}
+
 static fa2_status check_config(const fa2_config *config)
 {
     if (config->device_plus_one < 0)
         return fa2i_fail(FA2_E_INVALID, "config.device_plus_one is %d; it must be 0 or more",
                          config->device_plus_one);
-    if (config->arch < 0)
-        return fa2i_fail(FA2_E_INVALID, "config.arch is %d; it must be 0, 75, 80, 86 ...",
-                         config->arch);
-    return FA2_OK;
+    return check_arch(config->arch);
 }
 
 fa2_status fa2_context_create(const fa2_config *config, fa2_context **ret_context)
@@ -104,15 +124,14 @@ static fa2_status check_capture(const fa2_context *context, const fa2_problem *p
 {
     const fa2i_cuda_table *cuda = context->device.cuda;
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    char text[160];
+    char text[FA2I_PROBLEM_CHARS];
 
     fa2_status st = fa2i_device_enter(&context->device); /* the default stream is the context's */
     if (st != FA2_OK)
         return st;
     CUresult result = cuda->stream_is_capturing(stream, &status);
     fa2i_device_leave(&context->device);
-    /* asked about the default stream, the driver answers "implicit" while another stream captures
-     */
+    /* so says the driver of the default stream while another stream captures */
     bool implicit = result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
     if (result != CUDA_SUCCESS && !implicit)
         return fa2i_cuda_check(cuda, result, "cuStreamIsCapturing");
@@ -148,6 +167,11 @@ static fa2_status get_plan(fa2_context *context, const fa2_problem *problem,
     return st != FA2_OK ? st : make_plan(context, problem, NULL, ret_plan);
 }
 
+int fa2_version(void)
+{
+    return FA2_VERSION;
+}
+
 fa2_status fa2_prepare(fa2_context *context, const fa2_problem *problem)
 {
     const fa2i_plan *plan = NULL;
@@ -175,26 +199,41 @@ fa2_status fa2_explain(fa2_context *context, const fa2_problem *problem,
 
     if (ret_explanation == NULL)
         return fa2i_fail(FA2_E_INVALID, "ret_explanation is NULL");
+    if (ret_explanation->struct_bytes < EXPLANATION_LEAST ||
+        ret_explanation->struct_bytes > EXPLANATION_MOST)
+        return fa2i_fail(FA2_E_INVALID,
+                         "explanation.struct_bytes is %zu; it must be sizeof(fa2_explanation), as "
+                         "the program was built with it",
+                         ret_explanation->struct_bytes);
     FA2_TRY(get_plan(context, problem, &plan));
-    fa2i_planner_explain(&context->planner, plan, ret_explanation);
+    fa2_explanation whole;
+    fa2i_planner_explain(&context->planner, plan, &whole);
+    whole.struct_bytes = ret_explanation->struct_bytes;
+    memcpy(ret_explanation, &whole,
+           whole.struct_bytes < sizeof(whole) ? whole.struct_bytes : sizeof(whole));
 done:
     return st;
 }
 
-static fa2_status check_workspace(const fa2i_plan *plan, const fa2_forward_args *args)
-{
-    if (args->workspace_bytes >= plan->grid.workspace_bytes)
-        return FA2_OK;
-    return fa2i_fail(FA2_E_INVALID,
-                     "workspace_bytes is %zu; this problem needs %zu (fa2_workspace_size)",
-                     args->workspace_bytes, plan->grid.workspace_bytes);
-}
-
-fa2_status fa2_forward(fa2_context *context, const fa2_problem *problem,
-                       const fa2_forward_args *args, void *stream)
+/* A problem without a plan: nothing is made for arguments that could not be launched. */
+static fa2_status get_plan_for_call(fa2_context *context, const fa2_problem *problem,
+                                    const void *args, CUstream stream, fa2i_plan *unkept,
+                                    const fa2i_plan **ret_plan)
 {
     fa2_status st = FA2_OK;
-    bool entered = false;
+    FA2_TRY(fa2i_problem_check(problem));
+    FA2_TRY(fa2i_op_of(problem)->check_args(problem, args, NULL));
+    FA2_TRY(check_capture(context, problem, stream));
+    FA2_TRY(make_plan(context, problem, unkept, ret_plan));
+done:
+    return st;
+}
+
+/* A call of any operation. op: whose arguments these are. */
+static fa2_status launch(fa2_context *context, fa2_op op, const fa2_problem *problem,
+                         const void *args, CUstream stream)
+{
+    fa2_status st = FA2_OK;
     fa2i_plan unkept;
 
     if (context == NULL || problem == NULL || args == NULL)
@@ -202,21 +241,22 @@ fa2_status fa2_forward(fa2_context *context, const fa2_problem *problem,
                          context == NULL   ? "context"
                          : problem == NULL ? "problem"
                                            : "args");
+    if (problem->op != op)
+        return fa2i_fail(FA2_E_INVALID, "op is %d; this function launches %d", (int)problem->op,
+                         (int)op);
     const fa2i_plan *plan = fa2i_plans_find(&context->plans, problem);
     if (plan == NULL)
-        FA2_TRY(fa2i_problem_check(problem));
-    FA2_TRY(fa2i_forward_args_check(problem, args));
-    if (plan == NULL) {
-        FA2_TRY(check_capture(context, problem, stream));
-        FA2_TRY(make_plan(context, problem, &unkept, &plan));
-    }
-    FA2_TRY(check_workspace(plan, args));
+        FA2_TRY(get_plan_for_call(context, problem, args, stream, &unkept, &plan));
+    FA2_TRY(fa2i_op_of(problem)->check_args(problem, args, &plan->grid));
     FA2_TRY(fa2i_device_enter(&context->device));
-    entered = true;
-    FA2_TRY(fa2i_launch_forward(&context->device, &plan->slot->loaded, &plan->grid, problem, args,
-                                stream));
+    st = fa2i_launch(&context->device, &plan->slot->loaded, &plan->grid, problem, args, stream);
+    fa2i_device_leave(&context->device);
 done:
-    if (entered)
-        fa2i_device_leave(&context->device);
     return st;
+}
+
+fa2_status fa2_forward(fa2_context *context, const fa2_problem *problem,
+                       const fa2_forward_args *args, void *stream)
+{
+    return launch(context, FA2_OP_FORWARD, problem, args, stream);
 }

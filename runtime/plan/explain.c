@@ -8,8 +8,6 @@
 #include <assert.h>
 #include <stdio.h>
 
-enum { PROBLEM_CHARS = 100 };
-
 const char *fa2_rule_string(fa2_rule rule)
 {
     switch (rule) {
@@ -29,7 +27,7 @@ static void reason_tuned(const fa2i_decision *decision, int arch, char *out, siz
 {
     const fa2i_choice *choice = &decision->choice;
     const char *how = choice->winner.measured ? "measured" : "ranked by the cost model";
-    char tuned[PROBLEM_CHARS];
+    char tuned[FA2I_PROBLEM_CHARS];
 
     assert(decision->rule != FA2_RULE_DEFAULT); /* which has no choice to tell of */
     fa2i_problem_format(&choice->problem, tuned, sizeof(tuned));
@@ -85,13 +83,13 @@ void fa2i_planner_explain(const fa2i_planner *planner, const fa2i_plan *plan,
     const bool tuned = plan->decision.rule != FA2_RULE_DEFAULT;
     fa2_explanation *e = ret_explanation;
 
-    *e = (fa2_explanation){.rule = plan->decision.rule,
-                           .measured = choice->winner.measured,
-                           .tuned_problem = choice->problem,
-                           .registers = slot->loaded.registers,
-                           .spill_bytes = slot->spill_bytes,
-                           .smem_bytes =
-                               fa2i_recipe_main(&slot->loaded.variant.recipe)->smem_bytes};
+    *e =
+        (fa2_explanation){.rule = plan->decision.rule,
+                          .measured = choice->winner.measured,
+                          .tuned_problem = choice->problem,
+                          .registers = slot->loaded.registers,
+                          .spill_bytes = slot->spill_bytes,
+                          .smem_bytes = fa2i_recipe_main(&slot->loaded.variant.recipe)->smem_bytes};
     if (e->measured)
         e->median_us = choice->winner.median_us;
     snprintf(e->device, sizeof(e->device), "%s", tuned ? choice->device : card->name);

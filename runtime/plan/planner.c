@@ -188,7 +188,8 @@ fa2_status fa2i_planner_make(fa2i_planner *planner, const fa2_problem *problem, 
         FA2_TRY(pick_tuned(planner, of, &plan));
     if (plan.slot == NULL)
         FA2_TRY(fa2i_planner_pick_default(planner, of, &plan));
-    FA2_TRY(fa2i_grid_of(&planner->device->card, &plan.slot->loaded.variant, problem, &plan.grid));
+    FA2_TRY(fa2i_op_of(problem)->grid(&planner->device->card, &plan.slot->loaded.variant.recipe,
+                                      problem, &plan.grid));
     *ret_plan = plan;
 done:
     return st;

@@ -21,7 +21,7 @@
 #include "tuner/input/shapes.h"
 #include "tuner/search/statistics.h"
 
-enum { BURST = 200, ROUNDS = 201 };
+enum { BURST = 200, ROUNDS = 201, MOST_SPLITS = 256 };
 
 static double now_ns(void)
 {
@@ -51,7 +51,9 @@ static void load_kernel(cost *c, const char *database)
                                        &kernel),
                  "the tuned kernel");
     gpu_must_fa2(fa2i_load(c->device, &kernel, &c->loaded, NULL), "fa2i_load");
-    gpu_must_fa2(fa2i_grid_of(&c->device->card, &c->loaded.variant, problem, &c->grid), "grid");
+    gpu_must_fa2(
+        fa2i_op_of(problem)->grid(&c->device->card, &c->loaded.variant.recipe, problem, &c->grid),
+        "grid");
     fa2i_kernel_done(&kernel);
     fa2i_cache_close(cache);
 }
@@ -62,15 +64,14 @@ static double burst_ns(cost *c, bool bare)
 {
     fa2i_forward_params params = {.heads_q = 1, .group = 1, .q_tiles = 1, .splits = 1, .batch = 1};
     void *arguments[] = {&params};
+    const fa2i_loaded_step *step = &c->loaded.steps[0];
     double start = now_ns();
     for (int i = 0; i < BURST; i++) {
         if (bare)
             gpu_must(c->device,
-                     c->device->cuda->launch_kernel(
-                         c->loaded.function, c->grid.blocks, 1, 1,
-                         (unsigned)c->loaded.variant.recipe.steps[0].threads, 1, 1,
-                         (unsigned)c->loaded.variant.recipe.steps[0].smem_bytes, NULL, arguments,
-                         NULL),
+                     c->device->cuda->launch_kernel(step->function, c->grid.blocks[0], 1, 1,
+                                                    step->threads, 1, 1, step->smem_bytes, NULL,
+                                                    arguments, NULL),
                      "cuLaunchKernel");
         else
             gpu_must_fa2(fa2_forward(c->context, &c->call.problem, &c->call.args, NULL),
@@ -108,7 +109,7 @@ static double call_ns(cost *c)
 /* A workspace for any length: how many splits one needs is not known before it is prepared. */
 static void enlarge_workspace(gpu_call *call)
 {
-    const size_t bytes = sizeof(float) * FA2I_MAX_SPLITS * gpu_lse_elems(&call->problem) *
+    const size_t bytes = sizeof(float) * MOST_SPLITS * gpu_lse_elems(&call->problem) *
                          ((size_t)call->problem.head_dim + 1);
     if (call->workspace != 0)
         gpu_must(call->device, call->device->cuda->mem_free(call->workspace), "cuMemFree");

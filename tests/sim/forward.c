@@ -160,9 +160,9 @@ static bool run(const fa2i_device *device, const fa2i_loaded *loaded, const fa2i
     sim_totals before;
     double us = 0;
     fa2_sim_totals(&before, &us); /* from here on they count this launch alone */
-    if (fa2i_forward_args_check(&e->c.problem, &t->arguments.forward) == FA2_OK &&
-        fa2i_launch_forward(device, loaded, grid, &e->c.problem, &t->arguments.forward, NULL) ==
-            FA2_OK)
+    const fa2_problem *problem = &e->c.problem;
+    if (fa2i_op_of(problem)->check_args(problem, &t->arguments, grid) == FA2_OK &&
+        fa2i_launch(device, loaded, grid, problem, &t->arguments, NULL) == FA2_OK)
         return judge_outputs(e, t, why, FORWARD_WHY_BYTES) &&
                traffic_is_ideal(&loaded->variant, &e->c, grid, why, FORWARD_WHY_BYTES);
     snprintf(why, FORWARD_WHY_BYTES, "%s", fa2_last_message());
@@ -176,7 +176,8 @@ bool forward_launch(const fa2i_device *device, const fa2i_loaded *loaded,
     tensors t = {0};
     fa2i_grid grid = {0};
     bool ok = false;
-    if (fa2i_grid_of(&device->card, &loaded->variant, &c->problem, &grid) != FA2_OK) {
+    if (fa2i_op_of(&c->problem)->grid(&device->card, &loaded->variant.recipe, &c->problem, &grid) !=
+        FA2_OK) {
         snprintf(why, FORWARD_WHY_BYTES, "%s", fa2_last_message());
         return false;
     }

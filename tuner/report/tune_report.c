@@ -3,6 +3,7 @@
  * stderr.
  */
 #include <stdio.h>
+#include "runtime/ops/op.h"
 #include "tuner/commands/database.h"
 #include "tuner/report/table.h"
 #include "tuner/search/tune.h"

@@ -220,7 +220,7 @@ fa2_status fa2i_bench_case(fa2i_bench *bench, const fa2i_case *c)
         if (!is_output(bench, i))
             FA2_TRY(fill_input(bench, i));
     const fa2i_arguments arguments = arguments_of(bench, 0);
-    FA2_TRY(fa2i_forward_args_check(&c->problem, &arguments.forward));
+    FA2_TRY(fa2i_op_of(&c->problem)->check_args(&c->problem, &arguments, NULL));
     FA2_TRY(check(bench, bench->device.cuda->ctx_synchronize(), "filling the tensors"));
 done:
     if (st != FA2_OK)
@@ -250,8 +250,9 @@ static fa2_status ready_slot(fa2i_bench *bench, uint32_t id, fa2i_bench_slot **r
     if (bench->judge == NULL)
         return fa2i_fail(FA2_E_INVALID, "there is no case");
     slot = &bench->slots[id];
-    FA2_TRY(fa2i_grid_of(&bench->device.card, &slot->loaded.variant, &bench->current.problem,
-                         &slot->grid));
+    const fa2_problem *problem = &bench->current.problem;
+    FA2_TRY(fa2i_op_of(problem)->grid(&bench->device.card, &slot->loaded.variant.recipe, problem,
+                                      &slot->grid));
     FA2_TRY(give_workspace(bench, slot->grid.workspace_bytes));
     *ret_slot = slot;
 done:
@@ -262,8 +263,8 @@ static fa2_status launch(const fa2i_bench *bench, const fa2i_bench_slot *slot)
 {
     const fa2i_arguments arguments =
         arguments_of(bench, slot->grid.workspace_bytes > 0 ? bench->workspace_bytes : 0);
-    return fa2i_launch_forward(&bench->device, &slot->loaded, &slot->grid, &bench->current.problem,
-                               &arguments.forward, bench->stream);
+    return fa2i_launch(&bench->device, &slot->loaded, &slot->grid, &bench->current.problem,
+                       &arguments, bench->stream);
 }
 
 /* Count the words of a guard that are no longer poison. */

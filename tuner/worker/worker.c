@@ -20,6 +20,7 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/status.h"
 #include "runtime/cuda/cuda_api.h"
+#include "runtime/ops/op.h"
 #include "tuner/report/progress.h"
 #include "tuner/worker/protocol.h"
 #include "tuner/worker/worker.h"

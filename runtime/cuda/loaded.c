@@ -1,0 +1,181 @@
+/*
+ * Loading goes so far that the first launch does nothing more: shared memory opted in, code finalised
+ * (cuFuncLoad; older drivers finalise at load).
+ */
+#include "runtime/cuda/loaded.h"
+
+#include <string.h>
+#include "runtime/base/status.h"
+
+enum {
+    SMEM_WITHOUT_OPT_IN = 48 * 1024, /* CUDA's static limit on every SM */
+    CLUSTER_WITHOUT_OPT_IN = 8,      /* blocks; what every SM that has clusters grants */
+    JIT_LOG_BYTES = 1024
+};
+
+/* A load under way. */
+typedef struct loading {
+    const fa2i_device *device;
+    fa2i_loaded loaded;
+    CUresult result; /* of the last call of the driver */
+} loading;
+
+static fa2_status check(loading *l, CUresult result, const char *what)
+{
+    l->result = result;
+    return fa2i_cuda_check(l->device->cuda, result, what);
+}
+
+/* What can be said before the driver is asked. */
+static fa2_status check_step(const fa2i_device *device, const fa2i_step *step, const char *variant)
+{
+    if (step->smem_bytes > device->card.smem_block_bytes)
+        return fa2i_fail(FA2_E_UNSUPPORTED,
+                         "%s: %s needs %d bytes of shared memory per block; %s has %d", variant,
+                         step->entry, step->smem_bytes, device->card.name,
+                         device->card.smem_block_bytes);
+    if (step->cluster > 1 && device->cuda->launch_kernel_ex == NULL)
+        return fa2i_fail(FA2_E_UNSUPPORTED,
+                         "%s: %s runs in clusters of %d blocks, and this driver has no "
+                         "cuLaunchKernelEx: it needs one for CUDA 11.8 or newer",
+                         variant, step->entry, step->cluster);
+    return FA2_OK;
+}
+
+static fa2_status load_module(loading *l, const fa2i_kernel *kernel)
+{
+    const fa2i_cuda_table *cuda = l->device->cuda;
+    char log[JIT_LOG_BYTES] = "";
+    CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
+    void *values[] = {log, (void *)(uintptr_t)sizeof log}; /* CUDA passes numbers as pointers */
+
+    const fa2_status st = check(
+        l, cuda->module_load_data_ex(&l->loaded.module, kernel->image.data, 2, options, values),
+        "cuModuleLoadDataEx");
+    if (st == FA2_OK)
+        return FA2_OK;
+    log[sizeof log - 1] = '\0';
+    fa2i_fail_prefix(st, "loading %s for %s", kernel->variant.text, kernel->target);
+    return log[0] == '\0' ? st : fa2i_fail(st, "%s\n%s", fa2_last_message(), log);
+}
+
+static fa2_status find_function(loading *l, const fa2i_step *step, CUfunction *ret_function)
+{
+    const fa2i_cuda_table *cuda = l->device->cuda;
+    const fa2_status st =
+        check(l, cuda->module_get_function(ret_function, l->loaded.module, step->entry),
+              "cuModuleGetFunction");
+    return st == FA2_OK ? FA2_OK : fa2i_fail_prefix(st, "entry point %s", step->entry);
+}
+
+/* Let the function use what its step needs, and finalise its code. */
+static fa2_status prepare_function(loading *l, const fa2i_step *step, CUfunction function)
+{
+    const fa2i_cuda_table *cuda = l->device->cuda;
+    fa2_status st = FA2_OK;
+    if (step->smem_bytes > SMEM_WITHOUT_OPT_IN)
+        FA2_TRY(check(l,
+                      cuda->func_set_attribute(function,
+                                               CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                               step->smem_bytes),
+                      "opting in to shared memory"));
+    if (step->smem_bytes > 0)
+        FA2_TRY(check(l,
+                      cuda->func_set_attribute(function,
+                                               CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
+                                               CU_SHAREDMEM_CARVEOUT_MAX_SHARED),
+                      "preferring shared memory to L1"));
+    if (step->cluster > CLUSTER_WITHOUT_OPT_IN)
+        FA2_TRY(check(l,
+                      cuda->func_set_attribute(
+                          function, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1),
+                      "opting in to large clusters"));
+    if (cuda->func_load != NULL)
+        FA2_TRY(check(l, cuda->func_load(function), "cuFuncLoad"));
+done:
+    return st;
+}
+
+/* What the driver says of the function; one that no SM can hold is an error. */
+static fa2_status inspect_function(loading *l, const fa2i_step *step, CUfunction function)
+{
+    const fa2i_cuda_table *cuda = l->device->cuda;
+    fa2i_loaded *loaded = &l->loaded;
+    int registers = 0, local_bytes = 0, blocks_per_sm = 0;
+    fa2_status st = FA2_OK;
+
+    FA2_TRY(check(l, cuda->func_get_attribute(&registers, CU_FUNC_ATTRIBUTE_NUM_REGS, function),
+                  "reading the register count"));
+    FA2_TRY(check(
+        l, cuda->func_get_attribute(&local_bytes, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, function),
+        "reading the local memory size"));
+    FA2_TRY(check(l,
+                  cuda->occupancy_max_blocks(&blocks_per_sm, function, step->threads,
+                                             (size_t)step->smem_bytes),
+                  "cuOccupancyMaxActiveBlocksPerMultiprocessor"));
+    if (blocks_per_sm < 1)
+        FA2_TRY(fa2i_fail(FA2_E_UNSUPPORTED,
+                          "%s: no SM of %s can hold a block of %d threads with %d registers each "
+                          "and %d bytes of shared memory, as %s needs",
+                          loaded->variant.text, l->device->card.name, step->threads, registers,
+                          step->smem_bytes, step->entry));
+    if (step == fa2i_recipe_main(&loaded->variant.recipe)) {
+        loaded->registers = registers;
+        loaded->local_bytes = local_bytes;
+        loaded->blocks_per_sm = blocks_per_sm;
+    }
+done:
+    return st;
+}
+
+static fa2_status load_step(loading *l, int index)
+{
+    const fa2i_step *step = &l->loaded.variant.recipe.steps[index];
+    fa2i_loaded_step *to = &l->loaded.steps[index];
+    fa2_status st = FA2_OK;
+    FA2_TRY(find_function(l, step, &to->function));
+    FA2_TRY(prepare_function(l, step, to->function));
+    FA2_TRY(inspect_function(l, step, to->function));
+    to->threads = (unsigned)step->threads;
+    to->smem_bytes = (unsigned)step->smem_bytes;
+    to->cluster = (unsigned)step->cluster;
+done:
+    return st;
+}
+
+fa2_status fa2i_load(const fa2i_device *device, const fa2i_kernel *kernel, fa2i_loaded *ret_loaded,
+                     CUresult *ret_driver_result)
+{
+    const fa2i_recipe *recipe = &kernel->variant.recipe;
+    fa2_status st = FA2_OK;
+    loading l = {.device = device, .loaded.variant = kernel->variant};
+    bool entered = false;
+
+    for (int i = 0; i < recipe->step_count; i++)
+        FA2_TRY(check_step(device, &recipe->steps[i], kernel->variant.text));
+    FA2_TRY(fa2i_device_enter(device));
+    entered = true;
+    FA2_TRY(load_module(&l, kernel));
+    for (int i = 0; i < recipe->step_count; i++)
+        FA2_TRY(load_step(&l, i));
+    *ret_loaded = l.loaded;
+    l.loaded.module = NULL; /* ownership has moved to the caller */
+done:
+    if (l.loaded.module != NULL)
+        (void)device->cuda->module_unload(l.loaded.module);
+    if (entered)
+        fa2i_device_leave(device);
+    if (ret_driver_result != NULL)
+        *ret_driver_result = l.result;
+    return st;
+}
+
+void fa2i_unload(const fa2i_device *device, fa2i_loaded *loaded)
+{
+    /* Without its context a module is gone already, and there is nobody to tell. */
+    if (loaded->module != NULL && fa2i_device_enter(device) == FA2_OK) {
+        (void)device->cuda->module_unload(loaded->module);
+        fa2i_device_leave(device);
+    }
+    *loaded = (fa2i_loaded){0};
+}

@@ -1,0 +1,132 @@
+/*
+ * The forward's parameter block, and how much work it is.
+ *
+ * Which keys a query sees: with p its position among the keys (queries end where keys end), those up
+ * to p + right, less those up to p - left - 1.
+ */
+#include "runtime/ops/forward.h"
+
+#include <math.h>
+#include <stddef.h>
+
+_Static_assert(sizeof(fa2i_forward_params) == 208 &&
+                   offsetof(fa2i_forward_params, softcap_rate) == 192 &&
+                   offsetof(fa2i_forward_params, partial) == 176 &&
+                   offsetof(fa2i_forward_params, scale) == 136,
+               "kernels in databases read their parameters at these places");
+
+/* ---- parameters ---- */
+
+static void copy_strides(const fa2_tensor *tensor, int64_t out[3])
+{
+    out[0] = tensor->stride_batch;
+    out[1] = tensor->stride_seq;
+    out[2] = tensor->stride_head;
+}
+
+double fa2i_forward_scale(const fa2_problem *problem, float softmax_scale)
+{
+    return softmax_scale > 0 ? (double)softmax_scale : 1 / sqrt((double)problem->head_dim);
+}
+
+/* How far a window's end is from the query's position. */
+static int32_t window_reach(int32_t end)
+{
+    return end < 0 ? (int32_t)FA2I_WINDOW_UNBOUNDED : end;
+}
+
+static int32_t window_right(const fa2_problem *problem)
+{
+    return problem->causal ? 0 : window_reach(problem->window_right);
+}
+
+void fa2i_forward_fill(const fa2i_grid *grid, const fa2_problem *problem, const void *args,
+                       fa2i_forward_params *ret_params)
+{
+    static const double log2_e = 1.4426950408889634074;
+    const fa2_forward_args *a = args;
+    double scale = fa2i_forward_scale(problem, a->softmax_scale);
+    fa2i_forward_params params = {
+        .q = (uintptr_t)a->q.data,
+        .k = (uintptr_t)a->k.data,
+        .v = (uintptr_t)a->v.data,
+        .o = (uintptr_t)a->o.data,
+        .lse = (uintptr_t)a->lse,
+        .seq_q = problem->seq_q,
+        .seq_k = problem->seq_k,
+        .heads_q = problem->heads_q,
+        .group = problem->heads_q / problem->heads_kv,
+        .q_tiles = grid->row_tiles,
+        .splits = grid->splits,
+        .batch = problem->batch,
+    };
+    if (problem->softcap) {
+        params.softcap_rate = (float)(scale / (double)a->softcap);
+        scale = (double)a->softcap;
+    }
+    params.scale = (float)scale;
+    params.scale_log2 = (float)(scale * log2_e);
+    if (problem->window) {
+        params.window_left = window_reach(problem->window_left);
+        params.window_right = window_right(problem);
+    }
+    if (grid->splits > 1) {
+        params.partial = (uintptr_t)a->workspace;
+        params.partial_lse = params.partial + grid->partial_bytes;
+    }
+    copy_strides(&a->q, params.q_stride);
+    copy_strides(&a->k, params.k_stride);
+    copy_strides(&a->v, params.v_stride);
+    copy_strides(&a->o, params.o_stride);
+    *ret_params = params;
+}
+
+/* ---- work ---- */
+
+static int64_t clamp(int64_t x, int64_t least, int64_t most)
+{
+    return x < least ? least : x > most ? most : x;
+}
+
+/* The sum over i = 0 ... count - 1 of first + i, each clamped to 0 ... most. */
+static double clamped_sum(int64_t first, int64_t count, int64_t most)
+{
+    const int64_t zeros = clamp(-first, 0, count);
+    const int64_t rising = clamp(most - first, zeros, count) - zeros; /* these are below most */
+    const int64_t flat = count - zeros - rising;
+    return (double)rising * ((double)(first + zeros) + (double)(rising - 1) / 2) +
+           (double)flat * (double)most;
+}
+
+/* Pairs of a query and a key that it sees, of one head. */
+static double visible_pairs(const fa2_problem *p)
+{
+    const int64_t position = (int64_t)p->seq_k - p->seq_q; /* of query 0 */
+    const double ahead = clamped_sum(position + window_right(p) + 1, p->seq_q, p->seq_k);
+    const double behind = clamped_sum(position - window_reach(p->window_left), p->seq_q, p->seq_k);
+    return ahead - behind;
+}
+
+/* 4 B Hq Sq Sk D, half of it when causal, whatever Sq and Sk are: the convention of the
+ * FlashAttention papers. With a window, 4 D for each pair of a query and a key that it sees. */
+double fa2i_forward_flop(const fa2_problem *problem)
+{
+    const fa2_problem *p = problem;
+    const double per_pair = 4.0 * p->batch * p->heads_q * p->head_dim;
+    if (p->window)
+        return per_pair * visible_pairs(p);
+    const double pairs = (double)p->seq_q * p->seq_k;
+    return per_pair * (p->causal ? pairs / 2 : pairs);
+}
+
+/* Q, O, and the keys and values that any query sees: the last one stands at the last key. */
+double fa2i_forward_bytes(const fa2_problem *problem)
+{
+    const fa2_problem *p = problem;
+    const int64_t position = (int64_t)p->seq_k - p->seq_q; /* of query 0 */
+    const int64_t unseen =
+        p->window ? clamp(position - window_reach(p->window_left), 0, p->seq_k) : 0;
+    const double of_query = 2.0 * p->batch * p->heads_q * p->seq_q;
+    const double of_key = 2.0 * p->batch * p->heads_kv * (double)(p->seq_k - unseen);
+    return (of_query + of_key) * p->head_dim * sizeof(uint16_t);
+}

@@ -1,0 +1,229 @@
+/*
+ * What fa2_forward's arguments must be.
+ *
+ * fa2_forward checks them at each call, which must not cost what a launch does. So there is a glance
+ * first, without a branch for each member: it passes good calls of the usual kind, and nothing that is
+ * wrong. What it does not pass is checked member by member, and may well be right: strides that are
+ * never used, tensors that lie between each other's rows.
+ */
+#include <float.h>
+#include <math.h>
+#include "runtime/base/status.h"
+#include "runtime/ops/forward.h"
+#include "runtime/ops/memory.h"
+
+enum { WORKSPACE_ALIGN_BYTES = 256 };
+
+/* The scale times log2(e) must be a float, too. */
+static const float scale_max = (float)(FLT_MAX * 0.69);
+
+typedef struct operands {
+    fa2i_memory q, k, v, o, lse, workspace;
+} operands;
+
+static fa2_status check_scale(float scale)
+{
+    if (scale >= 0 && scale <= scale_max) /* not so for NaN */
+        return FA2_OK;
+    return fa2i_fail(FA2_E_INVALID,
+                     "softmax_scale is %g; it must be finite (at most %g) and positive, or 0 for "
+                     "1 / sqrt(head_dim)",
+                     (double)scale, (double)scale_max);
+}
+
+/* scale: as the call gives it. */
+static fa2_status check_softcap(const fa2_problem *problem, float scale, float softcap)
+{
+    if (!(softcap > 0 && softcap <= scale_max)) /* nor for NaN */
+        return fa2i_fail(FA2_E_INVALID,
+                         "softcap is %g; it must be finite (at most %g) and positive, as "
+                         "problem.softcap is 1",
+                         (double)softcap, (double)scale_max);
+    const double rate = (double)fa2i_forward_scale(problem, scale) / (double)softcap;
+    if (rate > (double)FLT_MAX)
+        return fa2i_fail(FA2_E_INVALID,
+                         "softcap is %g; the softmax scale divided by it must be at most %g",
+                         (double)softcap, (double)FLT_MAX);
+    return FA2_OK;
+}
+
+static fa2_status locate_tensors(const fa2_problem *p, const fa2_forward_args *args, operands *m)
+{
+    const int32_t of_query[] = {p->batch, p->seq_q, p->heads_q};
+    const int32_t of_key[] = {p->batch, p->seq_k, p->heads_kv};
+    fa2_status st = FA2_OK;
+    FA2_TRY(fa2i_memory_of_tensor("q", &args->q, of_query, p->head_dim, false, &m->q));
+    FA2_TRY(fa2i_memory_of_tensor("k", &args->k, of_key, p->head_dim, false, &m->k));
+    FA2_TRY(fa2i_memory_of_tensor("v", &args->v, of_key, p->head_dim, false, &m->v));
+    FA2_TRY(fa2i_memory_of_tensor("o", &args->o, of_query, p->head_dim, true, &m->o));
+done:
+    return st;
+}
+
+static fa2_status check_apart_from_inputs(const operands *m, const fa2i_memory *output)
+{
+    fa2_status st = FA2_OK;
+    FA2_TRY(fa2i_memory_check_apart(output, &m->q));
+    FA2_TRY(fa2i_memory_check_apart(output, &m->k));
+    FA2_TRY(fa2i_memory_check_apart(output, &m->v));
+done:
+    return st;
+}
+
+static fa2_status check_lse(const fa2_problem *p, const fa2_forward_args *args, operands *m)
+{
+    const size_t rows = (size_t)p->batch * (size_t)p->heads_q * (size_t)p->seq_q;
+    fa2_status st = FA2_OK;
+    FA2_TRY(fa2i_memory_of_array("lse", args->lse, rows * sizeof *args->lse, sizeof *args->lse,
+                                 &m->lse));
+    FA2_TRY(check_apart_from_inputs(m, &m->lse));
+    FA2_TRY(fa2i_memory_check_apart(&m->lse, &m->o));
+done:
+    return st;
+}
+
+/* What holds of every workspace that is given, whether it is needed or not. */
+static fa2_status check_workspace(const fa2_forward_args *args)
+{
+    if (args->workspace == NULL && args->workspace_bytes > 0)
+        return fa2i_fail(FA2_E_INVALID, "workspace is NULL, but workspace_bytes is %zu",
+                         args->workspace_bytes);
+    if ((uintptr_t)args->workspace % WORKSPACE_ALIGN_BYTES != 0)
+        return fa2i_fail(FA2_E_INVALID, "workspace is %p; it must be a multiple of %d bytes",
+                         args->workspace, WORKSPACE_ALIGN_BYTES);
+    return FA2_OK;
+}
+
+/* What is needed of it is enough, and nobody else's. */
+static fa2_status check_need(const fa2_forward_args *args, size_t bytes, operands *m)
+{
+    fa2_status st = FA2_OK;
+    if (args->workspace_bytes < bytes)
+        return fa2i_fail(FA2_E_INVALID,
+                         "workspace_bytes is %zu; this problem needs %zu (fa2_workspace_size)",
+                         args->workspace_bytes, bytes);
+    FA2_TRY(fa2i_memory_of_array("workspace", args->workspace, bytes, WORKSPACE_ALIGN_BYTES,
+                                 &m->workspace));
+    FA2_TRY(check_apart_from_inputs(m, &m->workspace));
+    FA2_TRY(fa2i_memory_check_apart(&m->workspace, &m->o));
+    if (args->lse != NULL)
+        FA2_TRY(fa2i_memory_check_apart(&m->workspace, &m->lse));
+done:
+    return st;
+}
+
+fa2_status fa2i_forward_check_closely(const fa2_problem *problem, const fa2_forward_args *args,
+                                      const fa2i_grid *grid)
+{
+    operands m;
+    fa2_status st = FA2_OK;
+
+    FA2_TRY(locate_tensors(problem, args, &m));
+    FA2_TRY(check_apart_from_inputs(&m, &m.o));
+    if (args->lse != NULL)
+        FA2_TRY(check_lse(problem, args, &m));
+    FA2_TRY(check_scale(args->softmax_scale));
+    if (problem->softcap)
+        FA2_TRY(check_softcap(problem, args->softmax_scale, args->softcap));
+    FA2_TRY(check_workspace(args));
+    if (grid != NULL && grid->workspace_bytes > 0)
+        FA2_TRY(check_need(args, grid->workspace_bytes, &m));
+done:
+    return st;
+}
+
+/* ---- the glance ---- */
+
+/* Extents less 1, and the length of a row. */
+typedef struct shape {
+    uint64_t batch, seq, head, head_dim;
+} shape;
+
+typedef struct range {
+    uint64_t begin, end; /* addresses */
+} range;
+
+/* What all tensors have in common: their bits, or-ed. */
+typedef struct seen {
+    uint64_t pointers, strides, reaches;
+    bool wrong;
+} seen;
+
+/* Strides are below 2^32, which is checked at the end, so that a reach is below 2^63. */
+static inline range look_at(const fa2_tensor *tensor, const shape *s, bool written, seen *all)
+{
+    const uint64_t begin = (uintptr_t)tensor->data;
+    const uint64_t batch = (uint64_t)tensor->stride_batch, seq = (uint64_t)tensor->stride_seq,
+                   head = (uint64_t)tensor->stride_head;
+    const uint64_t batch_reach = batch * s->batch, seq_reach = seq * s->seq,
+                   head_reach = head * s->head;
+    all->pointers |= begin;
+    all->strides |= batch | seq | head;
+    all->reaches |= batch_reach | seq_reach | head_reach;
+    all->wrong |= begin == 0 || seq < s->head_dim;
+    if (written) { /* a batch spans its heads and rows; of these, one spans the other */
+        const bool heads_in_rows = head >= s->head_dim && seq >= head_reach + s->head_dim;
+        const bool rows_in_heads = head >= seq_reach + s->head_dim;
+        all->wrong |= batch < head_reach + seq_reach + s->head_dim;
+        all->wrong |= !heads_in_rows && !rows_in_heads;
+    }
+    return (range){begin, begin + 2 * (batch_reach + seq_reach + head_reach + s->head_dim)};
+}
+
+static inline bool touch(range a, range b)
+{
+    return a.begin < b.end && b.begin < a.end;
+}
+
+/* An output that is an array may touch none of these. */
+static inline bool touches_any(range array, const range tensors[4])
+{
+    return touch(array, tensors[0]) || touch(array, tensors[1]) || touch(array, tensors[2]) ||
+           touch(array, tensors[3]);
+}
+
+/* True: fa2i_forward_check_closely finds nothing. */
+static bool is_right_at_a_glance(const fa2_problem *p, const fa2_forward_args *a,
+                                 const fa2i_grid *grid)
+{
+    const shape of_query = {(uint64_t)p->batch - 1, (uint64_t)p->seq_q - 1,
+                            (uint64_t)p->heads_q - 1, (uint64_t)p->head_dim};
+    const shape of_key = {(uint64_t)p->batch - 1, (uint64_t)p->seq_k - 1, (uint64_t)p->heads_kv - 1,
+                          (uint64_t)p->head_dim};
+    seen all = {0};
+    const range q = look_at(&a->q, &of_query, false, &all);
+    const range k = look_at(&a->k, &of_key, false, &all);
+    const range v = look_at(&a->v, &of_key, false, &all);
+    const range o = look_at(&a->o, &of_query, true, &all);
+    const range tensors[] = {q, k, v, o};
+    bool wrong = all.wrong || touch(o, q) || touch(o, k) || touch(o, v);
+
+    range lse = {0, 0}; /* touches nothing */
+    if (a->lse != NULL) {
+        lse.begin = (uintptr_t)a->lse;
+        lse.end = lse.begin +
+                  (uint64_t)p->batch * (uint64_t)p->heads_q * (uint64_t)p->seq_q * sizeof *a->lse;
+        wrong |= lse.begin % sizeof *a->lse != 0 || touches_any(lse, tensors);
+    }
+    if (grid == NULL || a->workspace_bytes < grid->workspace_bytes)
+        return false;
+    const range workspace = {(uintptr_t)a->workspace,
+                             (uintptr_t)a->workspace + grid->workspace_bytes};
+    wrong |= workspace.begin % WORKSPACE_ALIGN_BYTES != 0 ||
+             (workspace.begin == 0 && a->workspace_bytes > 0);
+    if (grid->workspace_bytes > 0)
+        wrong |= touches_any(workspace, tensors) || touch(workspace, lse);
+    /* of addresses below 2^57, ends are below 2^60: a tensor's is the sum of four of them, doubled */
+    all.reaches |= all.pointers | lse.begin | lse.end | workspace.begin | workspace.end;
+    return !wrong && all.pointers % 16 == 0 && all.strides % 8 == 0 && all.strides >> 32 == 0 &&
+           all.reaches >> 57 == 0 && a->softmax_scale >= 0 && a->softmax_scale <= scale_max &&
+           (!p->softcap || check_softcap(p, a->softmax_scale, a->softcap) == FA2_OK);
+}
+
+fa2_status fa2i_forward_check_args(const fa2_problem *problem, const void *args,
+                                   const fa2i_grid *grid)
+{
+    return is_right_at_a_glance(problem, args, grid)
+               ? FA2_OK
+               : fa2i_forward_check_closely(problem, args, grid);
+}

@@ -1,0 +1,245 @@
+/*
+ * How two arguments are found to share a byte.
+ *
+ * - Nearly always the ranges from first to last byte are apart, which is all that a warm call looks
+ *   at. Nearly always, too, the strides of a tensor nest (each is at least what all smaller ones
+ *   span), and then its rows are apart.
+ * - Else it is asked of integers: row of A minus row of B is d + sum of step * x, where each x has
+ *   its range, and the rows meet if that is between minus A's row and B's row. The largest step is
+ *   taken first: what the others can still add bounds its x, for nested strides to two or three
+ *   values. Equal steps of A and B are one x. A count of steps ends searches that do not narrow.
+ * - What a fault is, is worked out once it is known that there is one.
+ */
+#include "runtime/ops/memory.h"
+
+#include <stdio.h>
+#include "runtime/base/status.h"
+
+enum {
+    ROW_ALIGN_BYTES = 16,
+    ROW_ALIGN_ELEMS = 8,
+    ELEM_BYTES = 2,
+    DIMENSIONS = 3,
+    PATIENCE = 10000 /* visits; nested strides take some ten */
+};
+
+static const char *const dimension_names[DIMENSIONS] = {"batch", "seq", "head"};
+static const int64_t address_end = INT64_C(1) << 60;
+
+/* ---- rows that meet ---- */
+
+/* x * step, low <= x <= high. */
+typedef struct term {
+    int64_t step, low, high;
+} term;
+
+typedef struct search {
+    term terms[2 * DIMENSIONS]; /* largest step first */
+    int count;
+    int64_t below, above; /* the sum must be more than -below and less than above */
+    bool moved;           /* and some x must not be 0 */
+    int patience;
+} search;
+
+static int64_t floor_div(int64_t a, int64_t b)
+{
+    return a / b - (a % b < 0);
+}
+
+static void add_term(search *s, term added, bool merge)
+{
+    int at = s->count;
+    if (added.step == 0 || added.low == added.high)
+        return;
+    while (at > 0 && s->terms[at - 1].step < added.step)
+        at--;
+    if (merge && at > 0 && s->terms[at - 1].step == added.step) {
+        s->terms[at - 1].low += added.low;
+        s->terms[at - 1].high += added.high;
+        return;
+    }
+    for (int i = s->count++; i > at; i--)
+        s->terms[i] = s->terms[i - 1];
+    s->terms[at] = added;
+}
+
+/* Is there a sum, with the terms from `at` on free and sum what those before it make? */
+static bool can_meet(search *s, int at, int64_t sum, bool moved)
+{
+    int64_t rest_low = 0, rest_high = 0;
+    if (at == s->count)
+        return sum > -s->below && sum < s->above && (moved || !s->moved);
+    for (int i = at + 1; i < s->count; i++) {
+        rest_low += s->terms[i].step * s->terms[i].low;
+        rest_high += s->terms[i].step * s->terms[i].high;
+    }
+    const term *t = &s->terms[at];
+    const int64_t least = floor_div(-s->below - sum - rest_high, t->step) + 1;
+    const int64_t most = floor_div(s->above - sum - rest_low - 1, t->step);
+    const int64_t low = least > t->low ? least : t->low, high = most < t->high ? most : t->high;
+    for (int64_t x = low; x <= high && s->patience > 0; x++) {
+        s->patience--;
+        if (can_meet(s, at + 1, sum + t->step * x, moved || x != 0))
+            return true;
+    }
+    return false;
+}
+
+/* Two rows of one tensor: differences go both ways. */
+static bool rows_meet(const fa2i_memory *m)
+{
+    search s = {.below = m->row_bytes, .above = m->row_bytes, .moved = true, .patience = PATIENCE};
+    for (int i = 0; i < DIMENSIONS; i++) {
+        const int64_t last = m->extents[i] - 1;
+        add_term(&s, (term){m->strides[i], -last, last}, false);
+    }
+    return can_meet(&s, 0, 0, false);
+}
+
+static bool memories_meet(const fa2i_memory *a, const fa2i_memory *b)
+{
+    search s = {.below = a->row_bytes, .above = b->row_bytes, .patience = PATIENCE};
+    for (int i = 0; i < DIMENSIONS; i++) {
+        add_term(&s, (term){a->strides[i], 0, a->extents[i] - 1}, true);
+        add_term(&s, (term){b->strides[i], 1 - b->extents[i], 0}, true);
+    }
+    return can_meet(&s, 0, a->begin - b->begin, false);
+}
+
+fa2_status fa2i_memory_check_apart(const fa2i_memory *output, const fa2i_memory *other)
+{
+    if (output->begin >= other->end || other->begin >= output->end || !memories_meet(output, other))
+        return FA2_OK;
+    return fa2i_fail(FA2_E_INVALID,
+                     "%s shares memory with %s: their bytes are 0x%llx to 0x%llx and 0x%llx to "
+                     "0x%llx; what is written needs memory of its own",
+                     output->name, other->name, (long long)output->begin, (long long)output->end,
+                     (long long)other->begin, (long long)other->end);
+}
+
+/* ---- one argument ---- */
+
+/* Which dimension of the tensor is wrong; one is, or its end. least: of each stride. */
+static fa2_status explain_strides(const fa2i_memory *m, const int64_t strides[DIMENSIONS],
+                                  const int64_t least[DIMENSIONS])
+{
+    int farthest = 0;
+    for (int i = 0; i < DIMENSIONS; i++) {
+        if (m->extents[i] == 1)
+            continue;
+        if (strides[i] % ROW_ALIGN_ELEMS != 0)
+            return fa2i_fail(FA2_E_INVALID,
+                             "%s.stride_%s is %lld; it must be a multiple of %d elements", m->name,
+                             dimension_names[i], (long long)strides[i], ROW_ALIGN_ELEMS);
+        if (strides[i] < least[i])
+            return fa2i_fail(FA2_E_INVALID, "%s.stride_%s is %lld; it must be at least %lld",
+                             m->name, dimension_names[i], (long long)strides[i],
+                             (long long)least[i]);
+        if ((double)strides[i] * (m->extents[i] - 1) >
+            (double)strides[farthest] * (m->extents[farthest] - 1))
+            farthest = i;
+    }
+    return fa2i_fail(
+        FA2_E_INVALID,
+        "%s.stride_%s is %lld; with an extent of %d the tensor would end at 2^60 bytes "
+        "or behind",
+        m->name, dimension_names[farthest], (long long)strides[farthest],
+        (int)m->extents[farthest]);
+}
+
+static fa2_status explain_pointer(const char *name, const void *data, size_t align)
+{
+    if ((uintptr_t)data % align != 0)
+        return fa2i_fail(FA2_E_INVALID, "%s is %p; it must be a multiple of %zu bytes", name, data,
+                         align);
+    return fa2i_fail(FA2_E_INVALID, "%s is %p; what is there would end at 2^60 bytes or behind",
+                     name, data);
+}
+
+static fa2_status explain_tensor(const fa2i_memory *m, const fa2_tensor *tensor,
+                                 const int64_t strides[DIMENSIONS], const int64_t least[DIMENSIONS])
+{
+    char member[32];
+    snprintf(member, sizeof member, "%s.data", m->name);
+    if (tensor->data == NULL)
+        return fa2i_fail(FA2_E_INVALID, "%s is NULL", member);
+    if ((uintptr_t)tensor->data % ROW_ALIGN_BYTES != 0 ||
+        (uintptr_t)tensor->data >= (uintptr_t)address_end)
+        return explain_pointer(member, tensor->data, ROW_ALIGN_BYTES);
+    return explain_strides(m, strides, least);
+}
+
+/* Each stride is at least what all smaller ones span: then rows are apart. */
+static bool strides_nest(const fa2i_memory *m)
+{
+    int64_t step[DIMENSIONS], count[DIMENSIONS], spanned = m->row_bytes;
+    for (int i = 0; i < DIMENSIONS; i++) { /* sorted, by insertion */
+        int at = i;
+        for (; at > 0 && step[at - 1] > m->strides[i]; at--) {
+            step[at] = step[at - 1];
+            count[at] = count[at - 1];
+        }
+        step[at] = m->strides[i];
+        count[at] = m->extents[i] - 1;
+    }
+    for (int i = 0; i < DIMENSIONS; i++) {
+        if (count[i] > 0 && step[i] < spanned)
+            return false;
+        spanned += step[i] * count[i];
+    }
+    return true;
+}
+
+fa2_status fa2i_memory_of_tensor(const char *name, const fa2_tensor *tensor,
+                                 const int32_t extents[3], int32_t head_dim, bool written,
+                                 fa2i_memory *ret_memory)
+{
+    const int64_t strides[] = {tensor->stride_batch, tensor->stride_seq, tensor->stride_head};
+    const int64_t repeat = written ? head_dim : 0, least[] = {repeat, head_dim, repeat};
+    const uintptr_t begin = (uintptr_t)tensor->data;
+    fa2i_memory *m = ret_memory;
+    int64_t end = (int64_t)head_dim * ELEM_BYTES;
+    bool wrong = begin == 0 || begin % ROW_ALIGN_BYTES != 0 || begin >= (uintptr_t)address_end;
+
+    m->name = name;
+    m->begin = (int64_t)begin;
+    m->row_bytes = (int64_t)head_dim * ELEM_BYTES;
+    for (int i = 0; i < DIMENSIONS; i++) {
+        int64_t reach = 0;
+        m->extents[i] = extents[i];
+        m->strides[i] = 0;
+        if (extents[i] == 1)
+            continue;
+        wrong |= strides[i] % ROW_ALIGN_ELEMS != 0 || strides[i] < least[i];
+        wrong |= __builtin_mul_overflow(strides[i], (extents[i] - 1) * (int64_t)ELEM_BYTES, &reach);
+        wrong |= __builtin_add_overflow(end, reach, &end);
+        m->strides[i] = (int64_t)((uint64_t)strides[i] * ELEM_BYTES);
+    }
+    wrong |= __builtin_add_overflow(end, m->begin, &end) || end > address_end;
+    m->end = end;
+    if (wrong)
+        return explain_tensor(m, tensor, strides, least);
+    if (written && !strides_nest(m) && rows_meet(m))
+        return fa2i_fail(FA2_E_INVALID,
+                         "%s.stride_batch, %s.stride_seq and %s.stride_head are %lld, %lld and "
+                         "%lld; some of its %d x %d x %d rows of %d elements would share memory",
+                         name, name, name, (long long)strides[0], (long long)strides[1],
+                         (long long)strides[2], (int)extents[0], (int)extents[1], (int)extents[2],
+                         (int)head_dim);
+    return FA2_OK;
+}
+
+fa2_status fa2i_memory_of_array(const char *name, const void *data, size_t bytes, size_t align,
+                                fa2i_memory *ret_memory)
+{
+    const uintptr_t begin = (uintptr_t)data;
+    *ret_memory = (fa2i_memory){.name = name,
+                                .begin = (int64_t)begin,
+                                .end = (int64_t)(begin + bytes),
+                                .row_bytes = (int64_t)bytes,
+                                .extents = {1, 1, 1}};
+    if (begin % align != 0 || begin >= (uintptr_t)address_end ||
+        bytes > (uintptr_t)address_end - begin)
+        return explain_pointer(name, data, align);
+    return FA2_OK;
+}

@@ -1,0 +1,33 @@
+/*
+ * The table of operations.
+ */
+#include "runtime/ops/op.h"
+
+#include <assert.h>
+
+static void fill_forward(const fa2i_grid *grid, const fa2_problem *problem, const void *args,
+                         fa2i_params *ret_params)
+{
+    fa2i_forward_fill(grid, problem, args, &ret_params->forward);
+}
+
+static const fa2i_op ops[] = {
+    [FA2_OP_FORWARD] = {.name = "forward",
+                        .abi = 2,
+                        .check_args = fa2i_forward_check_args,
+                        .grid = fa2i_forward_grid,
+                        .fill = fill_forward,
+                        .flop = fa2i_forward_flop,
+                        .bytes = fa2i_forward_bytes},
+};
+
+const fa2i_op *fa2i_op_of(const fa2_problem *problem)
+{
+    assert((size_t)problem->op < sizeof ops / sizeof *ops);
+    return &ops[problem->op];
+}
+
+double fa2i_problem_flop(const fa2_problem *problem)
+{
+    return fa2i_op_of(problem)->flop(problem);
+}

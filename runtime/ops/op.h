@@ -1,0 +1,54 @@
+/*
+ * The operations, one row each: everything in the runtime that depends on which operation a problem
+ * is. Other layers take the row of a problem and never ask which one it is.
+ *
+ * Pure; knows no CUDA; thread-safe.
+ */
+#ifndef FA2I_OPS_OP_H
+#define FA2I_OPS_OP_H
+
+#include "runtime/ops/forward.h"
+
+/* The parameter block of any operation. */
+typedef union fa2i_params {
+    fa2i_forward_params forward;
+} fa2i_params;
+
+/* args: the operation's own struct of fa2.h. Only what the problem asks for is read of it, so a
+ * caller's struct may end before members that were added later. */
+typedef struct fa2i_op {
+    const char *name; /* as problems and recipes spell it */
+
+    /* Version of the parameter block; stored with kernels, so that an older library never launches a
+     * kernel whose parameters it does not know. Members behind the first version's, which only
+     * kernels with a feature read, leave it as it is. */
+    int abi;
+
+    /* Check the arguments of a valid problem: pointers, strides, values, outputs that share memory
+     * with anything else, the workspace that a grid needs. grid == NULL: the problem has no plan yet, so
+     * that the workspace's size is not known. FA2_E_INVALID names argument and limit. */
+    fa2_status (*check_args)(const fa2_problem *problem, const void *args, const fa2i_grid *grid);
+
+    /* Spread a recipe of this operation that was parsed. FA2_E_UNSUPPORTED, naming the numbers, when
+     * one launch cannot have that many blocks. */
+    fa2_status (*grid)(const fa2i_card *card, const fa2i_recipe *recipe, const fa2_problem *problem,
+                       fa2i_grid *ret_grid);
+
+    /* Make the parameter block of arguments that were checked. */
+    void (*fill)(const fa2i_grid *grid, const fa2_problem *problem, const void *args,
+                 fa2i_params *ret_params);
+
+    /* Multiplications and additions, times two, as rates are given by. */
+    double (*flop)(const fa2_problem *problem);
+
+    /* What must be read and written at least, each byte once. */
+    double (*bytes)(const fa2_problem *problem);
+} fa2i_op;
+
+/* The row of a problem's operation, which is one of fa2_op; borrowed for ever. */
+const fa2i_op *fa2i_op_of(const fa2_problem *problem);
+
+/* The operation's flop. */
+double fa2i_problem_flop(const fa2_problem *problem);
+
+#endif

@@ -1,0 +1,39 @@
+/*
+ * All in 64 bits: lengths are below 2^31, and so are the rows of a group (fa2i_problem_check).
+ */
+#include "runtime/ops/splits.h"
+
+static int64_t ceil_div(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+static int64_t least_of(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+int64_t fa2i_row_tile_keys(const fa2_problem *problem, int rows)
+{
+    const int64_t group = problem->heads_q / problem->heads_kv;
+    /* a row tile may begin with the last head of a query, and end with the first one of another */
+    const int64_t queries = least_of(problem->seq_q, (rows + group - 2) / group + 1);
+    const int64_t right = problem->causal ? 0 : problem->window_right;
+    if (!problem->window || problem->window_left < 0 || right < 0)
+        return problem->seq_k;
+    return least_of(problem->seq_k, queries + problem->window_left + right);
+}
+
+int32_t fa2i_split_count(const fa2_problem *problem, int sm_count, const fa2i_splitting *splitting)
+{
+    const int64_t group_rows = (int64_t)problem->seq_q * (problem->heads_q / problem->heads_kv);
+    const int64_t blocks =
+        ceil_div(group_rows, splitting->rows) * problem->heads_kv * problem->batch;
+    /* a window begins amid a tile */
+    const int64_t keys = least_of(problem->seq_k, fa2i_row_tile_keys(problem, splitting->rows) +
+                                                      splitting->keys - 1);
+    const int64_t steps = ceil_div(keys, splitting->keys);
+    int64_t splits = (int64_t)splitting->waves * sm_count / blocks;
+    splits = least_of(least_of(splits, splitting->max_splits), steps);
+    return splits <= 1 ? 1 : (int32_t)ceil_div(steps, ceil_div(steps, splits));
+}

@@ -1,0 +1,159 @@
+/*
+ * What an operation makes of a call: the parameter block with its features, and how much work it is.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include "check.h"
+#include "runtime/ops/op.h"
+
+enum { SEED = 88, PROBLEMS = 3000 };
+
+static const fa2_problem problem = {
+    .batch = 2, .heads_q = 8, .heads_kv = 2, .seq_q = 100, .seq_k = 200, .head_dim = 64};
+
+static fa2i_forward_params fill(const fa2_problem *p, const fa2_forward_args *args)
+{
+    const fa2i_grid grid = {.row_tiles = 2, .splits = 1};
+    fa2i_params params;
+    fa2i_op_of(p)->fill(&grid, p, args, &params);
+    return params.forward;
+}
+
+static bool is_near(float a, double b)
+{
+    return fabs((double)a - b) <= 1e-6 * fabs(b);
+}
+
+static void test_row(void)
+{
+    const fa2i_op *op = fa2i_op_of(&problem);
+    CHECK_STR(op->name, fa2i_field_word(FA2I_FIELD_op, FA2_OP_FORWARD));
+    CHECK_EQ(op->abi, 2);
+}
+
+/* Without features the words behind the first 192 bytes are 0, whatever the arguments say. */
+static void test_plain_params(void)
+{
+    const fa2_forward_args args = {.softmax_scale = 0.25f, .softcap = NAN};
+    const fa2i_forward_params p = fill(&problem, &args);
+    CHECK(is_near(p.scale, 0.25) && is_near(p.scale_log2, 0.36067376));
+    CHECK(p.softcap_rate == 0);
+    CHECK_EQ(p.window_left, 0);
+    CHECK_EQ(p.window_right, 0);
+}
+
+static void test_softcap_params(void)
+{
+    fa2_problem capped = problem;
+    capped.softcap = 1;
+    const fa2_forward_args args = {.softcap = 30};
+    const fa2i_forward_params p = fill(&capped, &args);
+    CHECK(is_near(p.scale, 30));
+    CHECK(is_near(p.scale_log2, 30 * 1.4426950408889634));
+    CHECK(is_near(p.softcap_rate, 0.125 / 30));
+}
+
+static void test_window_params(void)
+{
+    static const struct {
+        int32_t left, right, causal, want_left, want_right;
+    } cases[] = {{5, 3, 0, 5, 3},         {5, 3, 1, 5, 0},
+                 {-1, 0, 0, 1 << 30, 0},  {0, -1, 0, 0, 1 << 30},
+                 {-1, -1, 1, 1 << 30, 0}, {1 << 29, 1 << 29, 0, 1 << 29, 1 << 29}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        fa2_problem windowed = problem;
+        const fa2_forward_args args = {.softmax_scale = 0};
+        windowed.window = 1;
+        windowed.window_left = cases[i].left;
+        windowed.window_right = cases[i].right;
+        windowed.causal = cases[i].causal;
+        const fa2i_forward_params p = fill(&windowed, &args);
+        CHECK_EQ(p.window_left, cases[i].want_left);
+        CHECK_EQ(p.window_right, cases[i].want_right);
+        CHECK(is_near(p.scale, 0.125));
+    }
+}
+
+/* ---- work ---- */
+
+static void test_flop(void)
+{
+    fa2_problem p = problem;
+    CHECK(fa2i_problem_flop(&p) == 4.0 * 2 * 8 * 100 * 200 * 64);
+    p.causal = 1;
+    CHECK(fa2i_problem_flop(&p) == 2.0 * 2 * 8 * 100 * 200 * 64);
+    p.window = 1; /* now the pairs are counted: 101 ... 200 keys */
+    p.window_left = p.window_right = -1;
+    CHECK(fa2i_problem_flop(&p) == 4.0 * 2 * 8 * 15050 * 64);
+    p = (fa2_problem){.batch = 1,
+                      .heads_q = 1,
+                      .heads_kv = 1,
+                      .seq_q = 1 << 29,
+                      .seq_k = 1 << 29,
+                      .head_dim = 8,
+                      .window = 1,
+                      .window_left = 0};
+    CHECK(fa2i_problem_flop(&p) == 4.0 * 8 * (1 << 29));
+}
+
+static void test_bytes(void)
+{
+    fa2_problem p = problem;
+    const fa2i_op *op = fa2i_op_of(&p);
+    CHECK(op->bytes(&p) == 2.0 * (2 * 2 * 100 * 8 + 2 * 2 * 200 * 2) * 64);
+    p.causal = p.window = 1;
+    p.window_left = 20; /* query 0 stands at key 100, and sees none below 80 */
+    p.window_right = -1;
+    CHECK(op->bytes(&p) == 2.0 * (2 * 2 * 100 * 8 + 2 * 2 * 120 * 2) * 64);
+}
+
+/* Pairs that see each other, and keys that are seen at all, one by one. */
+static void count(const fa2_problem *p, long *ret_pairs, long *ret_keys)
+{
+    *ret_pairs = *ret_keys = 0;
+    for (int j = 0; j < p->seq_k; j++) {
+        const long before = *ret_pairs;
+        for (int i = 0; i < p->seq_q; i++) {
+            const int at = i + p->seq_k - p->seq_q;
+            *ret_pairs += (p->window_left < 0 || j >= at - p->window_left) &&
+                          (p->window_right < 0 || j <= at + p->window_right) &&
+                          (!p->causal || j <= at);
+        }
+        *ret_keys += *ret_pairs > before;
+    }
+}
+
+static void test_work_by_counting(void)
+{
+    int wrong = 0;
+    srand(SEED);
+    for (int n = 0; n < PROBLEMS; n++) {
+        const fa2_problem p = {.batch = 1,
+                               .heads_q = 1,
+                               .heads_kv = 1,
+                               .seq_q = 1 + rand() % 40,
+                               .seq_k = 1 + rand() % 40,
+                               .head_dim = 8,
+                               .causal = rand() % 2,
+                               .window = 1,
+                               .window_left = rand() % 50 - 1,
+                               .window_right = rand() % 50 - 1};
+        long pairs, keys;
+        count(&p, &pairs, &keys);
+        wrong += fa2i_problem_flop(&p) != 4.0 * 8 * (double)pairs;
+        wrong += fa2i_op_of(&p)->bytes(&p) != 2.0 * 8 * 2 * (double)(p.seq_q + keys);
+    }
+    CHECK_EQ(wrong, 0);
+}
+
+int main(void)
+{
+    test_row();
+    test_plain_params();
+    test_softcap_params();
+    test_window_params();
+    test_flop();
+    test_bytes();
+    test_work_by_counting();
+    return check_done();
+}
