@@ -54,6 +54,15 @@ static void test_create_fails(void)
     config = (fa2_config){.database = "", .arch = -86};
     CHECK_EQ(fa2_context_create(&config, &context), FA2_E_INVALID);
     CHECK_CONTAINS(fa2_last_message(), "arch is -86");
+    static const int no_archs[] = {1, 42, 70, 81, 91, 1000};
+    for (size_t i = 0; i < sizeof no_archs / sizeof *no_archs; i++) {
+        config.arch = no_archs[i];
+        CHECK_EQ(fa2_context_create(&config, &context), FA2_E_INVALID);
+        CHECK_CONTAINS(fa2_last_message(), "it must be 0, or one of 75, 80, 86, 87, ");
+    }
+    fa2i_alloc_fail_at(1); /* of the list of them */
+    CHECK_EQ(fa2_context_create(&config, &context), FA2_E_INVALID);
+    fa2i_alloc_fail_at(0);
     fake.devices[0].arch = 70;
     config = (fa2_config){.database = ""};
     CHECK_EQ(fa2_context_create(&config, &context), FA2_E_UNSUPPORTED);
@@ -107,6 +116,94 @@ static void test_arguments(void)
     fa2_context_destroy(context);
     fa2_context_destroy(NULL);
     CHECK_EQ(fake_live(), 0);
+}
+
+/* What a call needs beyond its problem, and what another operation's problem is told. */
+static void test_refused_calls(void)
+{
+    const fa2_problem problem = tuned_problem(1, 512);
+    const fa2_forward_args good = args_of(&problem);
+
+    fake_install();
+    fa2_context *context = create(NULL);
+    for (int warm = 0; warm < 2; warm++) {
+        fa2_problem other = problem;
+        fa2_forward_args args = good;
+        other.op = (fa2_op)1;
+        CHECK_EQ(fa2_forward(context, &other, &args, NULL), FA2_E_INVALID);
+        CHECK_CONTAINS(fa2_last_message(), "op is 1; ");
+        other = problem;
+        other.softcap = 1; /* asks for a value that is not there */
+        CHECK_EQ(fa2_forward(context, &other, &args, NULL), FA2_E_INVALID);
+        CHECK_CONTAINS(fa2_last_message(), "softcap is 0; it must be finite");
+        other = problem;
+        other.window = 1;
+        other.window_left = -2;
+        CHECK_EQ(fa2_forward(context, &other, &args, NULL), FA2_E_INVALID);
+        CHECK_CONTAINS(fa2_last_message(), "window_left is -2; it must be at least -1");
+        other = problem;
+        other.reserved[18] = 1;
+        CHECK_EQ(fa2_forward(context, &other, &args, NULL), FA2_E_INVALID);
+        CHECK_CONTAINS(fa2_last_message(), "reserved[18] is 1; it must be 0");
+        args.o = args.q;
+        CHECK_EQ(fa2_forward(context, &problem, &args, NULL), FA2_E_INVALID);
+        CHECK_CONTAINS(fa2_last_message(), "o shares memory with q");
+        args = good;
+        args.o.stride_head = args.o.stride_seq;
+        CHECK_EQ(fa2_forward(context, &problem, &args, NULL), FA2_E_INVALID);
+        CHECK_CONTAINS(fa2_last_message(), "rows of 64 elements would share memory");
+        CHECK_EQ(fake.launch_count, 0);
+        CHECK_EQ(fa2_prepare(context, &problem), FA2_OK);
+    }
+    fa2_context_destroy(context);
+    CHECK_EQ(fake_live(), 0);
+}
+
+/* A program that was built before the last members were added, one that was built after others were,
+ * and ones that were built with nothing. */
+static void test_explanation_sizes(void)
+{
+    static const size_t bad[] = {0, 1, offsetof(fa2_explanation, tuned_problem) - 1, 65537,
+                                 SIZE_MAX};
+    const fa2_problem problem = tuned_problem(1, 512);
+    struct {
+        fa2_explanation e;
+        char behind[64];
+    } room;
+    const unsigned char untouched = 0xa5;
+
+    fake_install();
+    fa2_context *context = create(NULL);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        memset(&room, untouched, sizeof room);
+        room.e.struct_bytes = bad[i];
+        CHECK_EQ(fa2_explain(context, &problem, &room.e), FA2_E_INVALID);
+        CHECK_CONTAINS(fa2_last_message(), "struct_bytes is ");
+        CHECK_EQ(*(unsigned char *)&room.e.rule, untouched);
+    }
+    CHECK_EQ(fake.compile_count, 0);
+    const size_t good[] = {offsetof(fa2_explanation, registers), sizeof room.e, sizeof room};
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        memset(&room, untouched, sizeof room);
+        room.e.struct_bytes = good[i];
+        CHECK_EQ(fa2_explain(context, &problem, &room.e), FA2_OK);
+        CHECK_EQ(room.e.struct_bytes, good[i]);
+        CHECK_EQ(room.e.rule, FA2_RULE_DEFAULT);
+        CHECK_STR(room.e.target, "sm_86");
+        const size_t end = good[i] < sizeof room.e ? good[i] : sizeof room.e;
+        int changed = 0;
+        for (size_t at = end; at < sizeof room; at++)
+            changed += ((unsigned char *)&room)[at] != untouched;
+        CHECK_EQ(changed, 0);
+    }
+    fa2_context_destroy(context);
+}
+
+static void test_version(void)
+{
+    CHECK_EQ(fa2_version(), FA2_VERSION);
+    CHECK_EQ(fa2_version() / 10000, FA2_VERSION_MAJOR);
+    CHECK_EQ(fa2_version() / 100 % 100, FA2_VERSION_MINOR);
 }
 
 static void test_forward(void)
@@ -307,6 +404,9 @@ int main(void)
 {
     test_create_fails();
     test_arguments();
+    test_refused_calls();
+    test_explanation_sizes();
+    test_version();
     test_forward();
     test_second_device();
     test_warm_path();
