@@ -94,6 +94,7 @@ static void test_flop(void)
                       .window = 1,
                       .window_left = 0};
     CHECK(fa2i_problem_flop(&p) == 4.0 * 8 * (1 << 29));
+    CHECK(fa2i_op_of(&p)->flop_unmasked(&p) == 4.0 * 8 * (1 << 29) * (1 << 29));
 }
 
 static void test_bytes(void)

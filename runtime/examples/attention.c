@@ -1,10 +1,12 @@
 /*
  * Attention with fa2, from nothing to a checked result:
  *
- *     attention [B H S D causal] [--db FILE]
+ *     attention [B H S D causal] [--softcap C] [--window LEFT,RIGHT] [--db FILE]
  *
  * fills Q, K and V with random fp16 numbers, lets fa2 choose and launch a kernel, compares O with a
  * double-precision computation on the CPU, and says which kernel ran, by which rule, and how fast.
+ * --softcap caps scores at C; --window lets a query see LEFT keys before its own position and RIGHT
+ * behind it, -1 being all of them.
  * Exit status: 0 right; 1 wrong, or something failed; 2 bad arguments; 3 no usable GPU.
  */
 #include <cuda.h>
@@ -21,7 +23,8 @@
 enum { EXIT_WRONG = 1, EXIT_ARGUMENTS = 2, EXIT_NO_GPU = 3 };
 enum { SEED = 2023, CALLS = 50, CHECKED_ROWS = 512 };
 
-/* |V| <= 1: rounding P and then O to fp16 moves O by at most 2^-11 each; sums are fp32. */
+/* |V| <= 1: rounding P and then O to fp16 moves O by at most 2^-11 each; sums are fp32. The GPU's tanh
+ * moves a score, and so its weight, by about 2^-11 of it, which is little for random numbers. */
 static const double bound = 1.0 / 1024;
 
 /* Everything that must be given back. Tensors are [B, S, H, D]: q, k, v, o. */
@@ -30,6 +33,7 @@ typedef struct resources {
     CUdevice device;
     CUcontext current;
     fa2_context *fa2;
+    float softcap; /* with fa2_problem.softcap */
     uint16_t *host[4];
     CUdeviceptr gpu[4];
 } resources;
@@ -105,7 +109,8 @@ static int run(resources *r, const fa2_problem *problem, size_t elems, double *r
     const fa2_forward_args args = {.q = tensor_at(r->gpu[0], problem),
                                    .k = tensor_at(r->gpu[1], problem),
                                    .v = tensor_at(r->gpu[2], problem),
-                                   .o = tensor_at(r->gpu[3], problem)};
+                                   .o = tensor_at(r->gpu[3], problem),
+                                   .softcap = r->softcap};
 
     if (fa2_forward(r->fa2, problem, &args, NULL) != FA2_OK)
         return complain(fa2_last_message());
@@ -140,7 +145,8 @@ static int measure_error(const resources *r, const fa2_problem *p, double *ret_e
         const long row = n * rows / checked; /* of [B, S, H] */
         const int h = (int)(row % p->heads_q), i = (int)(row / p->heads_q % p->seq_q);
         const int b = (int)(row / p->heads_q / p->seq_q);
-        reference_row(p, r->host[0], r->host[1], r->host[2], b, h, i, scores, expected);
+        reference_row(p, (double)r->softcap, r->host[0], r->host[1], r->host[2], b, h, i, scores,
+                      expected);
         for (int d = 0; d < p->head_dim; d++) {
             const double got = half_to_double(r->host[3][row * p->head_dim + d]);
             worst = isfinite(got) ? fmax(worst, fabs(got - expected[d])) : INFINITY;
@@ -156,7 +162,13 @@ static int report(resources *r, const fa2_problem *problem, double us, double er
     fa2_explanation e = {.struct_bytes = sizeof(e)};
     if (fa2_explain(r->fa2, problem, &e) != FA2_OK)
         return complain(fa2_last_message());
-    printf("kernel     %s (%s)\n", e.variant, e.target);
+    printf("problem    B=%d H=%d S=%d D=%d causal=%d", (int)problem->batch, (int)problem->heads_q,
+           (int)problem->seq_q, (int)problem->head_dim, (int)problem->causal);
+    if (problem->softcap)
+        printf(" softcap=%g", (double)r->softcap);
+    if (problem->window)
+        printf(" window=%d,%d", (int)problem->window_left, (int)problem->window_right);
+    printf("\nkernel     %s (%s)\n", e.variant, e.target);
     printf("rule       %s: %s\n", fa2_rule_string(e.rule), e.reason);
     printf("resources  %d registers, %d bytes spilled, %d bytes shared memory\n", e.registers,
            e.spill_bytes, e.smem_bytes);
@@ -187,29 +199,69 @@ static int read_number(const char *text, int32_t *ret_number)
     return 0;
 }
 
-/* Numbers and --db, in any order. 0, or -1. */
-static int read_arguments(int argc, char **argv, fa2_problem *problem, const char **ret_database)
+/* "LEFT,RIGHT"; fa2 says what is wrong with the numbers. */
+static int read_window(const char *text, fa2_problem *problem)
+{
+    char *comma, *end;
+    const long left = strtol(text, &comma, 10);
+    if (comma == text || *comma != ',')
+        return -1;
+    const long right = strtol(comma + 1, &end, 10);
+    if (end == comma + 1 || *end != '\0' || left < INT32_MIN || left > INT32_MAX ||
+        right < INT32_MIN || right > INT32_MAX)
+        return -1;
+    problem->window = 1;
+    problem->window_left = (int32_t)left;
+    problem->window_right = (int32_t)right;
+    return 0;
+}
+
+static int read_softcap(const char *text, fa2_problem *problem, float *ret_softcap)
+{
+    char *end;
+    *ret_softcap = strtof(text, &end);
+    problem->softcap = 1;
+    return end == text || *end != '\0' ? -1 : 0;
+}
+
+/* An option that has a value. */
+static int read_option(const char *name, const char *value, resources *r, fa2_problem *problem,
+                       const char **ret_database)
+{
+    if (strcmp(name, "--softcap") == 0)
+        return read_softcap(value, problem, &r->softcap);
+    if (strcmp(name, "--window") == 0)
+        return read_window(value, problem);
+    if (strcmp(name, "--db") != 0)
+        return -1;
+    *ret_database = value;
+    return 0;
+}
+
+/* Numbers and options, in any order. 0, or -1. */
+static int read_arguments(int argc, char **argv, resources *r, fa2_problem *problem,
+                          const char **ret_database)
 {
     int32_t numbers[5] = {2, 8, 1024, 64, 1}; /* B H S D causal */
     int given = 0;
 
+    *problem = (fa2_problem){.op = FA2_OP_FORWARD, .dtype = FA2_FP16};
     for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--db") == 0 && i + 1 < argc)
-            *ret_database = argv[++i];
-        else if (given == 5 || read_number(argv[i], &numbers[given++]) != 0)
+        if (strncmp(argv[i], "--", 2) == 0 && i + 1 < argc) {
+            if (read_option(argv[i], argv[i + 1], r, problem, ret_database) != 0)
+                return -1;
+            i++;
+        } else if (given == 5 || read_number(argv[i], &numbers[given++]) != 0) {
             return -1;
+        }
     }
     if (given != 0 && given != 5)
         return -1;
-    *problem = (fa2_problem){.op = FA2_OP_FORWARD,
-                             .dtype = FA2_FP16,
-                             .batch = numbers[0],
-                             .heads_q = numbers[1],
-                             .heads_kv = numbers[1],
-                             .seq_q = numbers[2],
-                             .seq_k = numbers[2],
-                             .head_dim = numbers[3],
-                             .causal = numbers[4]};
+    problem->batch = numbers[0];
+    problem->heads_q = problem->heads_kv = numbers[1];
+    problem->seq_q = problem->seq_k = numbers[2];
+    problem->head_dim = numbers[3];
+    problem->causal = numbers[4];
     return 0;
 }
 
@@ -220,8 +272,9 @@ int main(int argc, char **argv)
     const char *database = NULL; /* fa2's default */
     double us = 0, error = INFINITY;
 
-    if (read_arguments(argc, argv, &problem, &database) != 0) {
-        fprintf(stderr, "usage: attention [B H S D causal] [--db FILE]\n");
+    if (read_arguments(argc, argv, &r, &problem, &database) != 0) {
+        fprintf(stderr, "usage: attention [B H S D causal] [--softcap C] [--window LEFT,RIGHT] "
+                        "[--db FILE]\n");
         return EXIT_ARGUMENTS;
     }
     const size_t elems = (size_t)problem.batch * (size_t)problem.seq_q * (size_t)problem.heads_q *

@@ -14,9 +14,9 @@ double half_to_double(uint16_t half);
 /* Uniform in [-1, 1), exact in fp16. state is a seed and is advanced. */
 uint16_t half_random(uint64_t *state);
 
-/* One output row: query row i of batch b and head h. out has head_dim elements. scores has room for
- * seq_k. */
-void reference_row(const fa2_problem *problem, const uint16_t *q, const uint16_t *k,
+/* One output row: query row i of batch b and head h. softcap: as in fa2_forward_args. out has head_dim
+ * elements. scores has room for seq_k. */
+void reference_row(const fa2_problem *problem, double softcap, const uint16_t *q, const uint16_t *k,
                    const uint16_t *v, int b, int h, int i, double *scores, double *out);
 
 #endif

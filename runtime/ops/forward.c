@@ -107,16 +107,26 @@ static double visible_pairs(const fa2_problem *p)
     return ahead - behind;
 }
 
+/* Of a query and a key in all heads and batches: two products, of each element a multiplication and an
+ * addition. */
+static double flop_of_pair(const fa2_problem *p)
+{
+    return 4.0 * p->batch * p->heads_q * p->head_dim;
+}
+
+double fa2i_forward_flop_unmasked(const fa2_problem *problem)
+{
+    return flop_of_pair(problem) * problem->seq_q * problem->seq_k;
+}
+
 /* 4 B Hq Sq Sk D, half of it when causal, whatever Sq and Sk are: the convention of the
  * FlashAttention papers. With a window, 4 D for each pair of a query and a key that it sees. */
 double fa2i_forward_flop(const fa2_problem *problem)
 {
-    const fa2_problem *p = problem;
-    const double per_pair = 4.0 * p->batch * p->heads_q * p->head_dim;
-    if (p->window)
-        return per_pair * visible_pairs(p);
-    const double pairs = (double)p->seq_q * p->seq_k;
-    return per_pair * (p->causal ? pairs / 2 : pairs);
+    if (problem->window)
+        return flop_of_pair(problem) * visible_pairs(problem);
+    const double all = fa2i_forward_flop_unmasked(problem);
+    return problem->causal ? all / 2 : all;
 }
 
 /* Q, O, and the keys and values that any query sees: the last one stands at the last key. */

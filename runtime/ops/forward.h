@@ -39,6 +39,7 @@ void fa2i_forward_fill(const fa2i_grid *grid, const fa2_problem *problem, const 
 double fa2i_forward_scale(const fa2_problem *problem, float softmax_scale);
 
 double fa2i_forward_flop(const fa2_problem *problem);
+double fa2i_forward_flop_unmasked(const fa2_problem *problem);
 double fa2i_forward_bytes(const fa2_problem *problem);
 
 #endif

@@ -18,6 +18,7 @@ static const fa2i_op ops[] = {
                         .grid = fa2i_forward_grid,
                         .fill = fill_forward,
                         .flop = fa2i_forward_flop,
+                        .flop_unmasked = fa2i_forward_flop_unmasked,
                         .bytes = fa2i_forward_bytes},
 };
 

@@ -41,6 +41,9 @@ typedef struct fa2i_op {
     /* Multiplications and additions, times two, as rates are given by. */
     double (*flop)(const fa2_problem *problem);
 
+    /* The same if every query saw every key: a kernel that skips little does no more. */
+    double (*flop_unmasked)(const fa2_problem *problem);
+
     /* What must be read and written at least, each byte once. */
     double (*bytes)(const fa2_problem *problem);
 } fa2i_op;

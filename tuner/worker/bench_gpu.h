@@ -33,9 +33,9 @@ typedef struct fa2i_bench {
     CUdeviceptr flush;
     size_t flush_bytes;
     fa2i_case current;
-    const fa2i_judge *judge; /* of its operation; NULL: there is no case */
+    const fa2i_judge *judge;                 /* of its operation; NULL: there is no case */
     CUdeviceptr operands[FA2I_OPERANDS_MAX]; /* outputs with guards around them; 0: not there */
-    CUdeviceptr workspace;  /* with a guard behind it */
+    CUdeviceptr workspace;                   /* with a guard behind it */
     size_t workspace_bytes;
     fa2i_bench_slot *slots; /* by kernel id */
     size_t slot_count;

@@ -24,7 +24,7 @@
 
 typedef struct fa2i_worker fa2i_worker;
 
-/* Whose fault a failure is. The last three are never seen outside of worker.c, unless beside
+/* Whose fault a failure is. The last three are never seen outside of tuner/worker, unless beside
  * FA2I_OUTCOME_OK, where they mean nothing. */
 typedef enum fa2i_blame {
     FA2I_BLAME_KERNEL = 0,
@@ -58,8 +58,9 @@ void fa2i_worker_destroy(fa2i_worker *worker); /* NULL is fine; kills a worker t
 fa2_status fa2i_worker_case(fa2i_worker *worker, const fa2i_case *c);
 
 /* Launch kernel id once on poisoned outputs, and fetch them: these rows, packed, or all (count ==
- * 0). bytes: what that must be, and out has. *ret_overwritten: words of the guards that changed. Outputs are untouched unless failure->outcome is OK. A failure is the kernel's,
- * unless failure->blame is FA2I_BLAME_STOP or FA2I_BLAME_IMAGE. */
+ * 0). bytes: what that must be, and out has. *ret_overwritten: words of the guards that changed. out
+ * is untouched unless failure->outcome is OK. A failure is the kernel's, unless failure->blame is
+ * FA2I_BLAME_STOP or FA2I_BLAME_IMAGE. */
 fa2_status fa2i_worker_check(fa2i_worker *worker, uint32_t id, const fa2i_place *places,
                              size_t count, void *out, size_t bytes, uint32_t *ret_overwritten,
                              fa2i_failure *failure);

@@ -1,0 +1,19 @@
+/*
+ * Whose fault a failure is: rules, between the files of the worker.
+ */
+#ifndef FA2I_BLAME_H
+#define FA2I_BLAME_H
+
+#include "tuner/worker/protocol.h"
+#include "tuner/worker/worker.h"
+
+void fa2i_failure_set(fa2i_failure *failure, fa2i_outcome outcome, fa2i_blame blame,
+                      const char *detail);
+
+/* Of an answer that is not OK. takes_images: the driver took one before. */
+fa2i_blame fa2i_blame_for(bool takes_images, const fa2i_message *answer);
+
+/* The status of a failure: FA2_OK if the kernel is to blame, or may be. */
+fa2_status fa2i_failure_status(const fa2i_failure *failure);
+
+#endif

@@ -1,0 +1,41 @@
+/*
+ * Between worker.c (asking) and sample.c (sampling). Contracts of worker.h hold.
+ */
+#ifndef FA2I_WORKER_INTERNAL_H
+#define FA2I_WORKER_INTERNAL_H
+
+#include "tuner/worker/blame.h"
+#include "tuner/worker/process.h"
+
+struct fa2i_worker {
+    int ordinal;
+    bool modelled;
+    fa2i_kernel_fn kernel;
+    void *user;
+    const volatile sig_atomic_t *stop;
+    fa2i_process process;
+    fa2i_case current;
+    bool has_case, case_sent;
+    bool *loaded; /* by id */
+    size_t loaded_count;
+    bool takes_images; /* the driver took one, in this process or an earlier one */
+};
+
+bool fa2i_worker_stop_wanted(const fa2i_worker *worker);
+
+/* End the process, if there is one, and forget what it held. how (may be NULL): how it ended. */
+void fa2i_worker_end(fa2i_worker *worker, char *how, size_t how_bytes);
+
+/* Have a process with the case and this kernel in it; failure is the kernel's. */
+fa2_status fa2i_worker_ensure_loaded(fa2i_worker *worker, uint32_t id, fa2i_failure *failure);
+
+/* The next answer, within this time. False: failure tells why, and unless it is LAUNCH_ERROR the
+ * process is gone. out gets the payload of a good answer, which must be `bytes` long. */
+bool fa2i_worker_next_answer(fa2i_worker *worker, double seconds, fa2i_message *answer, void *out,
+                             size_t bytes, fa2i_failure *failure);
+
+/* The least time that launches of the present case are given: on a GPU as if there was one, since the
+ * bounds are far away. */
+double fa2i_worker_patience_s(const fa2i_worker *worker, double least_s, int launches);
+
+#endif
