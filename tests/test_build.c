@@ -7,6 +7,7 @@
 #include "check.h"
 #include "fake_cuda.h"
 #include "runtime/base/alloc.h"
+#include "runtime/ops/op.h"
 #include "tuner/search/build.h"
 
 enum { ROUND = 12 };
@@ -80,7 +81,8 @@ static void check_winner(setup *s, const fa2i_built *built)
     CHECK_EQ(fa2i_cache_problem(s->cache, &built->problem, &problem), FA2_OK);
     CHECK_EQ(fa2i_cache_get_winner(s->cache, device, problem, &winner), FA2_OK);
     CHECK(!winner.measured);
-    CHECK_EQ(fa2i_cache_get_kernel(s->cache, &winner.kernel, FA2I_LAUNCH_ABI, true, &kernel),
+    CHECK_EQ(fa2i_cache_get_kernel(s->cache, &winner.kernel, fa2i_op_of(&built->problem)->abi, true,
+                                   &kernel),
              FA2_OK);
     CHECK_STR(kernel.variant.text, built->variant);
     CHECK_EQ(kernel.outcome, FA2I_OUTCOME_OK);

@@ -8,9 +8,6 @@
 #include "runtime/cuda/loaded.h"
 #include "runtime/ops/op.h"
 
-/* The forward's, for the database's functions. */
-enum { FA2I_LAUNCH_ABI = 2 };
-
 /* Launch on a stream, and do not wait. grid: the operation's, of this device, recipe and problem; the
  * arguments were checked with it; the device's context is current. Steps that the grid gives no
  * blocks are skipped. FA2_E_CUDA. Takes no lock and allocates nothing. */

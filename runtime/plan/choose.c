@@ -11,7 +11,8 @@
 
 #include <string.h>
 #include "runtime/base/alloc.h"
-#include "runtime/cuda/launch.h" /* FA2I_LAUNCH_ABI */
+#include "runtime/base/status.h"
+#include "runtime/ops/op.h"
 
 static bool is_this_device(const fa2i_choice *choice, const fa2i_card *card)
 {
@@ -65,7 +66,8 @@ fa2_status fa2i_choose(fa2i_cache *cache, const fa2i_card *card, const fa2_probl
     size_t count = 0;
 
     if (cache != NULL)
-        FA2_TRY(fa2i_cache_choices(cache, card->arch, problem, FA2I_LAUNCH_ABI, &choices, &count));
+        FA2_TRY(fa2i_cache_choices(cache, card->arch, problem, fa2i_op_of(problem)->abi, &choices,
+                                   &count));
     fa2i_choose_among(choices, count, card, problem, ret_decision);
 done:
     fa2i_free(choices);

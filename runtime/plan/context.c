@@ -18,6 +18,7 @@
 #include <string.h>
 #include "runtime/base/alloc.h"
 #include "runtime/base/text.h"
+#include "runtime/cuda/launch.h"
 #include "runtime/plan/planner.h"
 
 enum { PLANS_KEPT = 16384 }; /* fa2.h names it, and what they take */

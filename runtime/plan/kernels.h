@@ -10,7 +10,7 @@
 #ifndef FA2I_KERNELS_H
 #define FA2I_KERNELS_H
 
-#include "runtime/cuda/launch.h"
+#include "runtime/cuda/loaded.h"
 
 typedef enum fa2i_slot_state {
     FA2I_SLOT_EMPTY = 0, /* not tried yet, or not to be had then */

@@ -11,6 +11,7 @@
 
 #include "runtime/plan/choose.h"
 #include "runtime/plan/kernels.h"
+#include "runtime/ops/grid.h"
 
 typedef struct fa2i_plan {
     fa2_problem problem;   /* valid: only checked problems get a plan */

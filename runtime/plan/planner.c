@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "runtime/base/alloc.h"
+#include "runtime/ops/op.h"
 #include "runtime/plan/planner_default.h"
 
 static fa2_status find_path(fa2i_planner *planner, const char *database)
@@ -101,7 +102,7 @@ static fa2_status check_class(const fa2i_variant *variant, const fa2i_class *of)
 
 /* Load a kernel of the database into its slot. FA2_OK, and the slot is not loaded: the kernel
  * cannot be used, which was told; *ret_for_now: it may be readable later. */
-static fa2_status load_tuned(fa2i_planner *planner, const fa2i_class *of, fa2i_slot *slot,
+static fa2_status load_tuned(fa2i_planner *planner, const fa2i_class *of, int abi, fa2i_slot *slot,
                              bool *ret_for_now)
 {
     fa2_status st = FA2_OK;
@@ -111,7 +112,7 @@ static fa2_status load_tuned(fa2i_planner *planner, const fa2i_class *of, fa2i_s
     *ret_for_now = false;
     if (slot->state != FA2I_SLOT_EMPTY)
         return FA2_OK;
-    st = fa2i_cache_get_kernel(planner->cache, &slot->key, FA2I_LAUNCH_ABI, true, &kernel);
+    st = fa2i_cache_get_kernel(planner->cache, &slot->key, abi, true, &kernel);
     if (st == FA2_OK)
         st = check_class(&kernel.variant, of);
     if (st == FA2_OK) {
@@ -165,7 +166,7 @@ static fa2_status pick_tuned(fa2i_planner *planner, fa2i_class *of, fa2i_plan *p
         fa2i_slot *slot = fa2i_kernels_slot(&planner->kernels, kernel);
         if (slot == NULL)
             return fa2i_fail(FA2_E_MEMORY, "no memory for a kernel's record");
-        st = load_tuned(planner, of, slot, &for_now);
+        st = load_tuned(planner, of, fa2i_op_of(&plan->problem)->abi, slot, &for_now);
         if (st != FA2_OK)
             return st;
         if (slot->state == FA2I_SLOT_LOADED && check_class(&slot->loaded.variant, of) == FA2_OK) {

@@ -93,7 +93,7 @@ static fa2_status get_artifact(const fa2i_planner *planner, const fa2i_key *key,
     *ret_compiled = false;
     if (planner->cache != NULL) {
         fa2_status st =
-            fa2i_cache_get_kernel(planner->cache, key, FA2I_LAUNCH_ABI, true, ret_kernel);
+            fa2i_cache_get_kernel(planner->cache, key, variant->recipe.abi, true, ret_kernel);
         if (st == FA2_E_MEMORY || (st == FA2_OK && is_the_same(&ret_kernel->variant, variant)))
             return st;
         fa2i_kernel_done(ret_kernel);

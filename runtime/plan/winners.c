@@ -10,7 +10,8 @@
 #include <string.h>
 #include <time.h>
 #include "runtime/base/alloc.h"
-#include "runtime/cuda/launch.h" /* FA2I_LAUNCH_ABI */
+#include "runtime/base/status.h"
+#include "runtime/ops/op.h"
 
 #define SECOND_NS INT64_C(1000000000)
 
@@ -29,7 +30,8 @@ static fa2_status ask(fa2i_winners *winners, fa2i_cache *cache, int arch,
     fa2_status st = fa2i_cache_data_version(cache, &now.version);
     if (st != FA2_OK || (winners->is_current && winners->version == now.version))
         return st;
-    st = fa2i_cache_choices(cache, arch, problem, FA2I_LAUNCH_ABI, &now.choices, &now.count);
+    st = fa2i_cache_choices(cache, arch, problem, fa2i_op_of(problem)->abi, &now.choices,
+                            &now.count);
     if (st != FA2_OK)
         return st;
     fa2i_winners_done(winners);

@@ -47,8 +47,8 @@ static void load_kernel(cost *c, const char *database)
     const fa2_problem *problem = &c->call.problem;
     gpu_must_fa2(fa2i_cache_open(database, FA2I_CACHE_READ, NULL, NULL, &cache), database);
     gpu_must_fa2(fa2i_choose(cache, &c->device->card, problem, &decision), "fa2i_choose");
-    gpu_must_fa2(fa2i_cache_get_kernel(cache, &decision.choice.winner.kernel, FA2I_LAUNCH_ABI, true,
-                                       &kernel),
+    gpu_must_fa2(fa2i_cache_get_kernel(cache, &decision.choice.winner.kernel,
+                                       fa2i_op_of(problem)->abi, true, &kernel),
                  "the tuned kernel");
     gpu_must_fa2(fa2i_load(c->device, &kernel, &c->loaded, NULL), "fa2i_load");
     gpu_must_fa2(

@@ -9,7 +9,6 @@
 #include "runtime/base/alloc.h"
 #include "runtime/plan/choose.h"
 #include "runtime/cuda/device.h"
-#include "runtime/cuda/launch.h"
 #include "tuner/commands/commands.h"
 #include "tuner/commands/database.h"
 #include "tuner/report/explanation.h"

@@ -14,7 +14,6 @@
 #include "runtime/base/alloc.h"
 #include "runtime/cuda/cuda_api.h"
 #include "runtime/lua/generator.h"
-#include "runtime/cuda/launch.h"
 #include "tuner/commands/commands.h"
 #include "tuner/search/compile_all.h"
 #include "tuner/commands/database.h"

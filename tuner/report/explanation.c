@@ -9,7 +9,7 @@
 #include <string.h>
 #include "runtime/base/alloc.h"
 #include "runtime/base/status.h"
-#include "runtime/cuda/launch.h"
+#include "runtime/ops/op.h"
 #include "tuner/commands/database.h"
 #include "tuner/report/explanation.h"
 #include "tuner/report/table.h"
@@ -32,7 +32,7 @@ static fa2_status find_kernel(fa2i_cache *cache, fa2i_explained *e)
     }
     fa2i_kernel kernel = {0};
     const fa2_status st = fa2i_cache_get_kernel(cache, &e->decision.choice.winner.kernel,
-                                                FA2I_LAUNCH_ABI, false, &kernel);
+                                                fa2i_op_of(e->problem)->abi, false, &kernel);
     if (st != FA2_OK)
         return st;
     e->variant = kernel.variant;

@@ -13,7 +13,6 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/status.h"
 #include "runtime/cuda/cuda_api.h"
-#include "runtime/cuda/launch.h"
 #include "tuner/search/build.h"
 #include "tuner/search/compile_all.h"
 #include "tuner/report/progress.h"
@@ -177,10 +176,10 @@ static fa2_status find_stored(work *w, candidate *c, bool *ret_found)
 {
     fa2i_kernel kernel = {0};
     fa2_status st =
-        fa2i_cache_get_kernel(w->build->cache, &c->key, FA2I_LAUNCH_ABI, false, &kernel);
+        fa2i_cache_get_kernel(w->build->cache, &c->key, c->variant.recipe.abi, false, &kernel);
     if (st == FA2_OK && kernel.outcome == FA2I_OUTCOME_OK) {
         fa2i_kernel_done(&kernel);
-        st = fa2i_cache_get_kernel(w->build->cache, &c->key, FA2I_LAUNCH_ABI, true, &kernel);
+        st = fa2i_cache_get_kernel(w->build->cache, &c->key, c->variant.recipe.abi, true, &kernel);
     }
     *ret_found = st == FA2_OK;
     if (st == FA2_OK)

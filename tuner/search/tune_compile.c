@@ -4,7 +4,6 @@
  */
 #include <string.h>
 #include "runtime/base/alloc.h"
-#include "runtime/cuda/launch.h"
 #include "tuner/search/compile_all.h"
 #include "tuner/search/tune.h"
 
@@ -34,11 +33,12 @@ static void adopt(fa2i_tune *tune, fa2i_tune_kernel *k, fa2i_kernel *kernel)
 static fa2_status find_stored(fa2i_tune *tune, fa2i_tune_kernel *k)
 {
     fa2i_kernel kernel = {0};
-    fa2_status st =
-        fa2i_cache_get_kernel(tune->cache, &k->kernel.key, FA2I_LAUNCH_ABI, false, &kernel);
+    fa2_status st = fa2i_cache_get_kernel(tune->cache, &k->kernel.key, k->kernel.variant.recipe.abi,
+                                          false, &kernel);
     if (st == FA2_OK && kernel.outcome != FA2I_OUTCOME_COMPILE_ERROR) {
         fa2i_kernel_done(&kernel);
-        st = fa2i_cache_get_kernel(tune->cache, &k->kernel.key, FA2I_LAUNCH_ABI, true, &kernel);
+        st = fa2i_cache_get_kernel(tune->cache, &k->kernel.key, k->kernel.variant.recipe.abi, true,
+                                   &kernel);
     }
     if (st == FA2_OK) {
         adopt(tune, k, &kernel);

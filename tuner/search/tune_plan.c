@@ -7,8 +7,9 @@
 #include <stdio.h>
 #include <string.h>
 #include "runtime/base/alloc.h"
+#include "runtime/cuda/cuda_api.h"
+#include "runtime/ops/op.h"
 #include "runtime/plan/choose.h"
-#include "runtime/cuda/launch.h"
 #include "tuner/search/tune.h"
 
 static fa2_status add_kernel(fa2i_tune *tune, const fa2i_variant *variant, size_t *ret_index)
@@ -78,7 +79,8 @@ static fa2_status find_proven_winner(fa2i_tune *tune, fa2i_tune_problem *problem
     FA2_TRY(fa2i_cache_get_verification(tune->cache, tune->device, key, &verification));
     if (verification.outcome != FA2I_OUTCOME_OK)
         goto done;
-    FA2_TRY(fa2i_cache_get_kernel(tune->cache, key, FA2I_LAUNCH_ABI, true, &kernel));
+    FA2_TRY(
+        fa2i_cache_get_kernel(tune->cache, key, fa2i_op_of(&problem->problem)->abi, true, &kernel));
     memcpy(problem->variant, kernel.variant.text, sizeof problem->variant);
     *ret_proven = true;
 done:
@@ -152,7 +154,8 @@ static fa2_status find_compiler(fa2i_tune *tune, const fa2_problem *problem)
     fa2i_kernel kernel = {0};
     FA2_TRY(fa2i_cache_problem(tune->cache, problem, &id));
     FA2_TRY(fa2i_cache_get_winner(tune->cache, tune->device, id, &winner));
-    FA2_TRY(fa2i_cache_get_kernel(tune->cache, &winner.kernel, FA2I_LAUNCH_ABI, false, &kernel));
+    FA2_TRY(fa2i_cache_get_kernel(tune->cache, &winner.kernel, fa2i_op_of(problem)->abi, false,
+                                  &kernel));
     tune->nvrtc = kernel.nvrtc;
     memcpy(tune->target.name, kernel.target, sizeof tune->target.name);
     tune->target.ptx = strncmp(kernel.target, "compute_", 8) == 0;
