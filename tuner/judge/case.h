@@ -81,13 +81,15 @@ fa2i_place fa2i_extent_place(const fa2i_extent *extent, fa2i_layout layout, int6
 size_t fa2i_case_period(const fa2i_case *c, int operand);
 void fa2i_case_fill(const fa2i_case *c, int operand, void *out);
 
+/* For fills: the first `count` elements of an operand of the dtype, nearly normal numbers of this
+ * standard deviation, which repeat as those of a case without a pattern do. */
+void fa2i_case_fill_normal(const fa2i_case *c, int operand, float magnitude, size_t count,
+                           uint16_t *out);
+
 /* Device memory that a case takes: operands and guards. */
 size_t fa2i_case_bytes(const fa2i_case *c);
 
 /* Random numbers, reproducible: the next one of a state that any seed starts (splitmix64). */
 uint64_t fa2i_random(uint64_t *state);
-
-/* Nearly normal, standard deviation 1: the sum of four uniform numbers. */
-float fa2i_random_normal(uint64_t *state);
 
 #endif

@@ -159,22 +159,23 @@ static float lead_value(const fa2i_case *c, int operand, fa2i_place place, int32
     return 0.0f;
 }
 
-static void fill(const fa2i_case *c, int operand, size_t count, void *out)
+/* Put the leads over the first columns of each row. */
+static void put_leads(const fa2i_case *c, int operand, size_t count, uint16_t *bits)
 {
     const fa2i_extent e = fa2i_case_extent(c, operand);
-    const bool leads = c->pattern != FA2I_PATTERN_NONE && operand != V;
-    const float magnitude = operand == Q ? c->q_magnitude : 1.0f;
-    uint64_t state = c->seed + (uint64_t)operand * 0x632be59bd9b4e019u;
-    uint16_t *bits = out;
-    for (size_t i = 0; i < count; i++) {
-        float value = fa2i_random_normal(&state) * magnitude;
-        if (leads && (int64_t)i % e.pitch < LEAD) {
-            int32_t column;
-            const fa2i_place place = fa2i_extent_place(&e, c->layout, (int64_t)i, &column);
-            value = lead_value(c, operand, place, column);
+    for (int64_t row = 0; row < (int64_t)count; row += e.pitch)
+        for (int32_t column = 0; column < LEAD; column++) {
+            int32_t same;
+            const fa2i_place place = fa2i_extent_place(&e, c->layout, row + column, &same);
+            bits[row + column] = fa2i_to_bits(c->problem.dtype, lead_value(c, operand, place, same));
         }
-        bits[i] = fa2i_to_bits(c->problem.dtype, value);
-    }
+}
+
+static void fill(const fa2i_case *c, int operand, size_t count, void *out)
+{
+    fa2i_case_fill_normal(c, operand, operand == Q ? c->q_magnitude : 1.0f, count, out);
+    if (c->pattern != FA2I_PATTERN_NONE && operand != V)
+        put_leads(c, operand, count, out);
 }
 
 static const fa2i_operand operands[OPERANDS] = {

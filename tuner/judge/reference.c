@@ -61,12 +61,12 @@ static void read_head(const fa2i_host_tensor *tensor, const fa2_problem *problem
 
 static double dot(const float *a, const float *b, int count)
 {
-    double even = 0, odd = 0;
-    for (int i = 0; i < count; i += 2) { /* head_dim is a multiple of 8 */
-        even += (double)a[i] * b[i];
-        odd += (double)a[i + 1] * b[i + 1];
-    }
-    return even + odd;
+    double sums[8] = {0};
+    for (int i = 0; i < count; i += 8) /* head_dim is a multiple of 8 */
+        for (int lane = 0; lane < 8; lane++)
+            sums[lane] += (double)a[i + lane] * b[i + lane];
+    return ((sums[0] + sums[1]) + (sums[2] + sums[3])) +
+           ((sums[4] + sums[5]) + (sums[6] + sums[7]));
 }
 
 /* A score as the plain implementation has it: rounded behind each step. */
