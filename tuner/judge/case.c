@@ -125,7 +125,8 @@ size_t fa2i_case_period(const fa2i_case *c, int operand)
 {
     const fa2i_extent e = fa2i_case_extent(c, operand);
     const int64_t block = block_elems(&e);
-    return (size_t)(c->pattern != FA2I_PATTERN_NONE || e.elems < block ? e.elems : block);
+    const bool patterned = c->pattern != FA2I_PATTERN_NONE && operand_of(c, operand)->patterned;
+    return (size_t)(patterned || e.elems < block ? e.elems : block);
 }
 
 void fa2i_case_fill_normal(const fa2i_case *c, int operand, float magnitude, size_t count,

@@ -37,12 +37,14 @@ typedef struct part {
 static void read_row(const fa2i_host_tensor *tensor, fa2_dtype dtype, int64_t offset, int head_dim,
                      float *out)
 {
-    if (tensor->period_elems > 0)
-        offset %= tensor->period_elems;
-    for (int d = 0; d < head_dim; d++) {
-        out[d] = fa2i_from_bits(dtype, tensor->data[offset]);
-        if (++offset == tensor->period_elems)
-            offset = 0;
+    const int64_t period = tensor->period_elems;
+    for (int64_t left = head_dim; left > 0;) {
+        const int64_t at = period > 0 ? offset % period : offset;
+        const int64_t count = period > 0 && period - at < left ? period - at : left;
+        fa2i_from_all_bits(dtype, tensor->data + at, (size_t)count, out);
+        offset += count;
+        out += count;
+        left -= count;
     }
 }
 
@@ -105,8 +107,7 @@ static void plain_row(part *p, fa2i_keys keys, const double *o)
             acc[d] += weight * v[d];
     }
     for (int d = 0; d < head_dim; d++)
-        p->plain_error =
-            fmax(p->plain_error, fabs(fa2i_rounded(problem->dtype, acc[d]) - o[d]));
+        p->plain_error = fmax(p->plain_error, fabs(fa2i_rounded(problem->dtype, acc[d]) - o[d]));
 }
 
 /* Leaves the scores, not capped, in p->scores. */
