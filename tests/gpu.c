@@ -115,11 +115,13 @@ static fa2i_host_tensor dense_tensor(const uint16_t *data, int32_t seq, int32_t 
 }
 
 void gpu_reference(const fa2_problem *problem, const gpu_inputs *inputs, float softmax_scale,
-                   const fa2i_row *rows, size_t row_count, fa2i_reference *ret_reference)
+                   float softcap, const fa2i_row *rows, size_t row_count,
+                   fa2i_reference *ret_reference)
 {
     const fa2i_reference_request request = {
         .problem = *problem,
         .softmax_scale = softmax_scale,
+        .softcap = softcap,
         .q = dense_tensor(inputs->q, problem->seq_q, problem->heads_q, problem->head_dim),
         .k = dense_tensor(inputs->k, problem->seq_k, problem->heads_kv, problem->head_dim),
         .v = dense_tensor(inputs->v, problem->seq_k, problem->heads_kv, problem->head_dim),

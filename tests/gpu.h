@@ -47,9 +47,10 @@ void gpu_inputs_init(const fa2_problem *problem, float magnitude, uint64_t seed,
                      gpu_inputs *ret_inputs);
 void gpu_inputs_done(gpu_inputs *inputs);
 
-/* The reference for the listed rows, computed in this thread. */
+/* The reference for the listed rows, computed in this thread. softcap: of a problem that has one. */
 void gpu_reference(const fa2_problem *problem, const gpu_inputs *inputs, float softmax_scale,
-                   const fa2i_row *rows, size_t row_count, fa2i_reference *ret_reference);
+                   float softcap, const fa2i_row *rows, size_t row_count,
+                   fa2i_reference *ret_reference);
 
 typedef struct gpu_tensor {
     int32_t batch, seq, heads, head_dim;

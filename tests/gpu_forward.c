@@ -4,9 +4,10 @@
  *     gpu_forward [--arch 75] [--small] [--dtype fp16] [--dim 64]
  *
  * The grid is dtype x causal x head_dim (the compile-time part) x shape x heads; each point gets
- * its inputs and reference once and runs in every layout. One thread works through one compile-time
- * part at a time with a fa2 context of its own, so that compilations and references run side by
- * side.
+ * its inputs and reference once and runs in every layout. Capped scores and windows are covered
+ * pairwise: each dtype and head_dim gets two of their combinations with causal, each of those every
+ * shape with one number of heads. One thread works through one compile-time part at a time with a fa2
+ * context of its own, so that compilations and references run side by side.
  * --arch: kernels made for that SM, as PTX. --small: the grid for such a cross check. --dtype and
  * --dim: only those.
  *
@@ -41,10 +42,26 @@ static const shape_case shapes[] = {
     {113, 203, 8, 0, true},    {127, 512, 30, 0, false}, {128, 217, 1, 0.3f, true},
 };
 static const int32_t heads_kv[] = {4, 2, 1}; /* of 4: MHA, GQA, MQA */
+
+/* {causal, softcap, window}; two neighbours, around the end, for a dtype and head_dim. */
+static const int32_t features[][3] = {{0, 1, 0}, {1, 0, 1}, {1, 1, 0},
+                                      {0, 0, 1}, {1, 1, 1}, {0, 1, 1}};
+/* By shape: unbounded on a side, one key, less than a tile, whole tiles, several of them. */
+static const int32_t windows[][2] = {{-1, 0}, {0, 0},  {5, 3},   {64, 63}, {300, 100},
+                                     {7, -1}, {20, 9}, {128, 0}, {-1, -1}, {2000, 2000}};
+static const float softcaps[] = {30, 1.5f, 8};
 static const int32_t dims[] = {256, 192, 160, 128, 96, 80, 72, 64, 40, 32, 16, 8};
 static const int32_t small_dims[] = {256, 128, 64, 40};
 
-enum { SHAPES = sizeof shapes / sizeof *shapes, DIMS = sizeof dims / sizeof *dims };
+enum {
+    SHAPES = sizeof shapes / sizeof *shapes,
+    DIMS = sizeof dims / sizeof *dims,
+    HEADS = sizeof heads_kv / sizeof *heads_kv,
+    FEATURES = sizeof features / sizeof *features,
+    WINDOWS = sizeof windows / sizeof *windows,
+    SOFTCAPS = sizeof softcaps / sizeof *softcaps,
+    PARTS_EACH = 4 /* of a dtype and head_dim: without features, and with them */
+};
 
 typedef struct test_options {
     int arch;
@@ -56,7 +73,7 @@ typedef struct test_options {
 /* The compile-time part. */
 typedef struct compile_part {
     fa2_dtype dtype;
-    int32_t causal, head_dim;
+    int32_t causal, softcap, window, head_dim;
 } compile_part;
 
 typedef struct dtype_tally {
@@ -70,7 +87,7 @@ typedef struct test_grid {
     pthread_mutex_t mutex;
     const fa2i_device *device;
     const test_options *options;
-    compile_part parts[2 * 2 * DIMS];
+    compile_part parts[2 * DIMS * PARTS_EACH];
     size_t part_count, next_part;
     dtype_tally tallies[2]; /* by dtype */
 } test_grid;
@@ -86,6 +103,7 @@ typedef struct launcher {
 typedef struct grid_point {
     fa2_problem problem;
     const shape_case *shape;
+    float softcap;
     gpu_inputs inputs;
     fa2i_row *rows;
     size_t row_count;
@@ -135,6 +153,7 @@ static void list_rows(grid_point *point)
 static void point_init(const compile_part *part, const shape_case *shape, int32_t kv,
                        grid_point *ret_point)
 {
+    const size_t number = (size_t)(shape - shapes);
     const fa2_problem problem = {.dtype = part->dtype,
                                  .batch = shape->seq_q * shape->seq_k <= ALL_ROWS_LIMIT / 2 ? 2 : 1,
                                  .heads_q = 4,
@@ -142,14 +161,20 @@ static void point_init(const compile_part *part, const shape_case *shape, int32_
                                  .seq_q = shape->seq_q,
                                  .seq_k = shape->seq_k,
                                  .head_dim = part->head_dim,
-                                 .causal = part->causal};
-    *ret_point = (grid_point){.problem = problem, .shape = shape};
+                                 .causal = part->causal,
+                                 .softcap = part->softcap,
+                                 .window = part->window,
+                                 .window_left = part->window ? windows[number % WINDOWS][0] : 0,
+                                 .window_right = part->window ? windows[number % WINDOWS][1] : 0};
+    *ret_point = (grid_point){.problem = problem,
+                              .shape = shape,
+                              .softcap = part->softcap ? softcaps[number % SOFTCAPS] : 0};
     gpu_inputs_init(&problem, shape->magnitude,
-                    SEED + (uint64_t)part->head_dim * 1000003 + (uint64_t)(shape - shapes),
+                    SEED + (uint64_t)part->head_dim * 1000003 + (uint64_t)number,
                     &ret_point->inputs);
     list_rows(ret_point);
-    gpu_reference(&problem, &ret_point->inputs, shape->softmax_scale, ret_point->rows,
-                  ret_point->row_count, &ret_point->reference);
+    gpu_reference(&problem, &ret_point->inputs, shape->softmax_scale, ret_point->softcap,
+                  ret_point->rows, ret_point->row_count, &ret_point->reference);
 }
 
 static void point_done(grid_point *point)
@@ -197,6 +222,7 @@ static void launch(const launcher *own, const grid_point *point, gpu_call *call,
     float *lse = gpu_host(gpu_lse_elems(&point->problem), sizeof *lse);
     gpu_call_put(call, &point->inputs);
     call->args.softmax_scale = point->shape->softmax_scale;
+    call->args.softcap = point->softcap;
     fa2_status st = fa2_forward(own->context, &point->problem, &call->args, own->stream);
     if (st == FA2_OK) {
         gpu_must(device, device->cuda->stream_synchronize(own->stream), "cuStreamSynchronize");
@@ -240,8 +266,10 @@ static void run_part(const launcher *own, const compile_part *part)
     for (size_t s = 0; s < SHAPES; s++) {
         if (own->grid->options->small && !shapes[s].small)
             continue;
-        for (size_t h = 0; h < sizeof heads_kv / sizeof *heads_kv; h++) {
+        for (size_t h = 0; h < HEADS; h++) {
             grid_point point;
+            if ((part->softcap || part->window) && h != s % HEADS)
+                continue;
             point_init(part, &shapes[s], heads_kv[h], &point);
             run_point(own, &point);
             point_done(&point);
@@ -275,6 +303,21 @@ static void *run_thread(void *argument)
     return NULL;
 }
 
+/* Without features, with and without a causal mask; then two combinations of them. */
+static void list_parts_of(test_grid *grid, fa2_dtype dtype, size_t dim_index, int32_t head_dim)
+{
+    compile_part part = {.dtype = dtype, .head_dim = head_dim};
+    for (part.causal = 0; part.causal < 2; part.causal++)
+        grid->parts[grid->part_count++] = part;
+    for (size_t i = 0; i < PARTS_EACH - 2; i++) {
+        const int32_t *f = features[(2 * dim_index + 3 * (size_t)dtype + i) % FEATURES];
+        part.causal = f[0];
+        part.softcap = f[1];
+        part.window = f[2];
+        grid->parts[grid->part_count++] = part;
+    }
+}
+
 /* Widest heads first: they take longest. */
 static void list_parts(test_grid *grid, int arch)
 {
@@ -282,15 +325,13 @@ static void list_parts(test_grid *grid, int arch)
     const int32_t *list = o->small ? small_dims : dims;
     size_t count = o->small ? sizeof small_dims / sizeof *small_dims : DIMS;
     for (size_t d = 0; d < count; d++)
-        for (int dtype = FA2_FP16; dtype <= FA2_BF16; dtype++)
-            for (int32_t causal = 0; causal < 2; causal++) {
-                bool wanted = (o->dim == 0 || o->dim == list[d]) &&
-                              (o->dtype < 0 || o->dtype == dtype) &&
-                              (dtype == FA2_FP16 || arch >= 80); /* bf16 starts with SM 8.0 */
-                if (wanted)
-                    grid->parts[grid->part_count++] = (compile_part){
-                        .dtype = (fa2_dtype)dtype, .causal = causal, .head_dim = list[d]};
-            }
+        for (int dtype = FA2_FP16; dtype <= FA2_BF16; dtype++) {
+            const bool wanted = (o->dim == 0 || o->dim == list[d]) &&
+                                (o->dtype < 0 || o->dtype == dtype) &&
+                                (dtype == FA2_FP16 || arch >= 80); /* bf16 starts with SM 8.0 */
+            if (wanted)
+                list_parts_of(grid, (fa2_dtype)dtype, d, list[d]);
+        }
 }
 
 static void run_threads(test_grid *grid)

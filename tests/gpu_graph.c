@@ -250,7 +250,7 @@ static void test_expected(subject *s)
     int32_t heads = s->problem.heads_q, seq = s->problem.seq_q;
     for (int32_t i = 0; i < (int32_t)count; i++)
         rows[i] = (fa2i_row){.batch = i / (heads * seq), .row = i / heads % seq, .head = i % heads};
-    gpu_reference(&s->problem, &s->inputs, 0, rows, count, &reference);
+    gpu_reference(&s->problem, &s->inputs, 0, 0, rows, count, &reference);
     fa2i_reference_compare(&reference, s->problem.dtype, s->expected, NULL, &comparison);
     CHECK(comparison.error <= 1);
     fa2i_reference_done(&reference);

@@ -83,7 +83,7 @@ static void check(const gpu_inputs *inputs, const uint16_t *o)
         rows[i] = (fa2i_row){.batch = (int32_t)i / (problem.heads_q * problem.seq_q),
                              .row = (int32_t)i / problem.heads_q % problem.seq_q,
                              .head = (int32_t)i % problem.heads_q};
-    gpu_reference(&problem, inputs, 0, rows, count, &reference);
+    gpu_reference(&problem, inputs, 0, 0, rows, count, &reference);
     fa2i_reference_compare(&reference, problem.dtype, o, NULL, &comparison);
     printf("error/bound %.3f\n", comparison.error);
     CHECK(comparison.error <= 1);

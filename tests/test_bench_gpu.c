@@ -78,12 +78,9 @@ static void test_use(const fa2i_kernel *kernel)
     CHECK_CONTAINS(fake.trace, "memset_d32_async"); /* the flush */
 
     CHECK_EQ(fa2i_bench_sample(&bench, 7, 1, &cold), FA2_E_INVALID);
-    const fa2i_place wrong[] = {{OPERAND_K, 0, 0, 0},
-                                {-1, 0, 0, 0},
-                                {OPERAND_LSE + 1, 0, 0, 0},
-                                {OPERAND_O, 2, 0, 0},
-                                {OPERAND_O, 0, -1, 0},
-                                {OPERAND_LSE, 0, 0, 40}};
+    const fa2i_place wrong[] = {{OPERAND_K, 0, 0, 0},       {-1, 0, 0, 0},
+                                {OPERAND_LSE + 1, 0, 0, 0}, {OPERAND_O, 2, 0, 0},
+                                {OPERAND_O, 0, -1, 0},      {OPERAND_LSE, 0, 0, 40}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         unsigned char row[64];
         CHECK_EQ(fa2i_bench_output(&bench, &wrong[i], 1, row), FA2_E_INVALID);

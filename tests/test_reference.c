@@ -237,9 +237,8 @@ static void test_compare(void)
     CHECK(comparison.error < 1);
 
     uint16_t held = o[10 * 16 + 3];
-    o[10 * 16 + 3] =
-        fa2i_to_bits(FA2_FP16, (float)(r.o[10 * 16 + 3] +
-                                       1.5 * fa2i_reference_bound(&r).absolute + 1e-3));
+    o[10 * 16 + 3] = fa2i_to_bits(
+        FA2_FP16, (float)(r.o[10 * 16 + 3] + 1.5 * fa2i_reference_bound(&r).absolute + 1e-3));
     fa2i_reference_compare(&r, FA2_FP16, o, lse, &comparison);
     CHECK(comparison.error > 1 && !comparison.worst_is_lse);
     CHECK_EQ(comparison.worst_row, 10);

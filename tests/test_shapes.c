@@ -2,6 +2,7 @@
  * Problems as people write them: presets, shape files, --shape, and what is said about wrong ones.
  */
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 #include "check.h"
 #include "runtime/base/alloc.h"
@@ -177,6 +178,46 @@ static void test_wrong_text(void)
                        "heads_q is 8; it must be a multiple of heads_kv (16)");
 }
 
+/* More blocks than a launch can have, however large they are. */
+static void test_too_many_blocks(void)
+{
+    check_text_refused(
+        "B=2147483647,Hq=65536,Sq=536870912,D=64",
+        "2097152 query tiles x 65536 heads x 2147483647 batches are more blocks than "
+        "one launch can have (2147483647)");
+    check_refused(
+        HEADER "1,8,8,512,512,64,fp16,0\n65536,65536,65536,1,512,64,fp16,0\n",
+        "3:2: 1 query tiles x 65536 heads x 65536 batches are more blocks than one launch "
+        "can have (2147483647)");
+    fa2i_shapes shapes = {0};
+    CHECK_EQ(fa2i_shapes_add_text(&shapes, "B=32767,Hq=65536,Sq=256,D=64"), FA2_OK);
+    CHECK_EQ(fa2i_shapes_add_text(&shapes, "B=65536,Hq=65536,Hkv=8,Sq=1,D=64"), FA2_OK);
+    fa2i_shapes_done(&shapes);
+}
+
+/* Each of many rows is there once and in its place; the time grows with the file. */
+static void test_many_rows(void)
+{
+    enum { ROWS = 60000 };
+    fa2i_shapes shapes = {0};
+    FILE *file = fopen(path, "wb");
+    CHECK(file != NULL);
+    if (file == NULL)
+        return;
+    fprintf(file, HEADER);
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; i < ROWS; i++)
+            fprintf(file, "1,8,8,%d,%d,64,fp16,0\n", 1 + i % 300, 1 + i / 300);
+    CHECK_EQ(fclose(file), 0);
+    const clock_t begin = clock();
+    CHECK_EQ(fa2i_shapes_add_file(&shapes, path), FA2_OK);
+    CHECK((double)(clock() - begin) / CLOCKS_PER_SEC < 1.5); /* 0.1 s; by comparing all, 10 s */
+    CHECK_EQ(shapes.count, ROWS);
+    for (int i = 0; i < ROWS; i++)
+        CHECK(shapes.items[i].seq_q == 1 + i % 300 && shapes.items[i].seq_k == 1 + i / 300);
+    fa2i_shapes_done(&shapes);
+}
+
 static void test_presets(void)
 {
     fa2i_shapes seeds = {0}, others = {0};
@@ -226,6 +267,8 @@ int main(void)
     test_wrong_files();
     test_text();
     test_wrong_text();
+    test_too_many_blocks();
+    test_many_rows();
     test_presets();
     test_out_of_memory();
     unlink(path);

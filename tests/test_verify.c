@@ -38,9 +38,9 @@ static void make_output(const fa2i_expected *e, unsigned char *output)
         for (size_t r = 0; r < w->row_count; r++) {
             const fa2i_place *place = &w->places[r];
             const size_t width = (size_t)w->width;
-            const size_t at = e->all ? (size_t)fa2i_extent_at(&extent, place->batch, place->head,
-                                                              place->row)
-                                     : r * width;
+            const size_t at =
+                e->all ? (size_t)fa2i_extent_at(&extent, place->batch, place->head, place->row)
+                       : r * width;
             for (size_t d = 0; d < width; d++) {
                 const float number = (float)w->values[r * width + d];
                 const uint16_t bits = fa2i_to_bits(e->c.problem.dtype, number);
@@ -104,8 +104,7 @@ static void test_case(const fa2i_verify_case *c)
     CHECK_EQ(fa2i_expected_all(&c->c, 2, &e), FA2_OK);
     CHECK_EQ(e.output_count, 1 + (c->c.want_lse != 0));
     for (int i = 0; i < e.output_count; i++)
-        CHECK_EQ(e.outputs[i].row_count,
-                 (size_t)p->batch * (size_t)p->heads_q * (size_t)p->seq_q);
+        CHECK_EQ(e.outputs[i].row_count, (size_t)p->batch * (size_t)p->heads_q * (size_t)p->seq_q);
     unsigned char *output = malloc(e.output_bytes);
     make_output(&e, output);
     spoil(&e, output);
@@ -129,7 +128,7 @@ static void test_coverage(const fa2_problem *class, const fa2i_verify_case *case
         grouped |= p->heads_q > p->heads_kv && p->heads_kv > 1;
         large |= c->q_magnitude > 10;
         no_lse |= !c->want_lse;
-        many |= cases[i].divided && p->seq_k > 32 * 512;
+        many |= cases[i].divided && p->seq_k > 128 * 512;
         late |= c->pattern == FA2I_PATTERN_LATE;
         layouts[c->layout] = true;
         edge_left |= p->window_left == 0;
@@ -226,9 +225,9 @@ static void test_sampled(void)
     CHECK_EQ(fa2i_expected_sampled(&c, 1, 1, &again), FA2_OK);
     CHECK_EQ(e.place_count, FA2I_VERIFY_ROWS);
     CHECK_EQ(memcmp(e.places, again.places, e.place_count * sizeof *e.places), 0);
-    CHECK_EQ(memcmp(e.outputs[0].values, again.outputs[0].values,
-                    e.place_count * 24 * sizeof(double)),
-             0);
+    CHECK_EQ(
+        memcmp(e.outputs[0].values, again.outputs[0].values, e.place_count * 24 * sizeof(double)),
+        0);
     CHECK_EQ(e.places[0].row, 0);
     CHECK_EQ(e.places[FA2I_VERIFY_ROWS - 1].batch, 15);
     CHECK_EQ(e.places[FA2I_VERIFY_ROWS - 1].row, 4095);
@@ -288,8 +287,8 @@ static void test_extents(void)
                 CHECK(at.head < e.heads && at.row < e.seq && column < e.pitch);
                 rows += column == 0;
             }
-            const bool shared = layout == FA2I_LAYOUT_SHARED && operand != OPERAND_Q &&
-                                operand != OPERAND_O;
+            const bool shared =
+                layout == FA2I_LAYOUT_SHARED && operand != OPERAND_Q && operand != OPERAND_O;
             CHECK_EQ(rows, (shared ? 1 : e.batch) * e.heads * e.seq);
         }
     }

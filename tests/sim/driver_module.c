@@ -7,6 +7,7 @@
  * way. What exceeds 255 counts as spilled.
  */
 #include "driver.h"
+#include "coverage.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -106,8 +107,10 @@ void sim_module_destroy(sim_module *module)
         if ((v->space == PTX_SPACE_GLOBAL || v->space == PTX_SPACE_CONST) && v->offset != 0)
             sim_memory_release(&module->object.device->memory, v->offset);
     }
-    for (size_t i = 0; i < module->function_count; i++)
+    for (size_t i = 0; i < module->function_count; i++) {
         sim_keep_lines(module->object.device, &module->functions[i].program);
+        sim_coverage_keep(&module->functions[i].program);
+    }
     ptx_module_done(&module->ptx);
     sim_object_remove(module);
 }

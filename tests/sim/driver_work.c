@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "arena.h"
+#include "coverage.h"
 #include "faults.h"
 
 static CUresult fail_sticky(CUresult error, const char *message)
@@ -22,6 +23,7 @@ static void keep_result(sim_device *device, sim_launch *launch, const sim_work *
     sim_totals totals;
     sim_sum(launch, &totals);
     sim_totals_add(&device->totals, &totals);
+    sim_coverage_add(launch);
     const int resident =
         sim_card_resident(device->card, (int)launch->thread_count,
                           sim_function_registers(work->function), launch->shared_bytes);

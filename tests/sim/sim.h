@@ -26,6 +26,16 @@ SIM_API void fa2_sim_totals(sim_totals *ret_totals, double *ret_us);
  * lines that touch memory. out is NUL-terminated in any case; returns the bytes wanted. */
 SIM_API size_t fa2_sim_lines(char *out, size_t bytes);
 
+/* Whether to note, from now on, which instructions are executed; either way, what was noted is
+ * forgotten. A branch is executed when it is taken. */
+SIM_API void fa2_sim_cover(int wanted);
+
+/* Lines "file:line executed/instructions taken/branches example", in no order: for each line of the
+ * source how many instructions come from it, over the kernels that were launched, and how many of them
+ * were executed in any launch; of branches how many were taken; and one that was not. What is loaded
+ * now begins anew. As fa2_sim_lines. */
+SIM_API size_t fa2_sim_coverage(char *out, size_t bytes);
+
 /* Begin anew: read FA2_SIM_CARD and FA2_SIM_FAULT again, forget errors; cuInit stays done. Nothing
  * may be alive. */
 SIM_API void fa2_sim_reset(void);

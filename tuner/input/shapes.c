@@ -6,6 +6,7 @@
  *   per row and reported at the first of them, heads_q.
  * - A header names every field that texts always show; the columns of the others may be missing, and
  *   their cells empty.
+ * - What is asked for twice is found by a hash: files may have hundreds of thousands of rows.
  * - The presets are one embedded CSV with one more column, `preset`; rows of other presets are
  *   passed over. In a user's file that column is unknown, and unknown columns are ignored.
  */
@@ -16,6 +17,7 @@
 #include "gen/asset.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/text.h"
+#include "runtime/ops/grid.h"
 #include "tuner/input/problem_text.h"
 #include "tuner/input/shapes.h"
 
@@ -25,28 +27,86 @@ enum { COLUMNS_MAX = 64, FILE_BYTES_MAX = 16 << 20, TEXT_BYTES_MAX = 256, NAMES_
 
 /* ---- the list ---- */
 
+/* FNV-1a over the words. */
+static size_t hash_of(const fa2_problem *problem)
+{
+    uint32_t words[sizeof *problem / sizeof(uint32_t)];
+    uint64_t hash = 0xcbf29ce484222325u;
+    memcpy(words, problem, sizeof words);
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        hash = (hash ^ words[i]) * 0x100000001b3u;
+    return (size_t)(hash ^ hash >> 32);
+}
+
+/* Where the problem's index stands, or is to stand. */
+static uint32_t *slot_of(const fa2i_shapes *shapes, const fa2_problem *problem)
+{
+    for (size_t i = hash_of(problem);; i++) {
+        uint32_t *slot = &shapes->slots[i % shapes->slot_count];
+        if (*slot == 0 || memcmp(&shapes->items[*slot - 1], problem, sizeof *problem) == 0)
+            return slot;
+    }
+}
+
+/* Room for one more; the table is at most half full. */
+static fa2_status reserve(fa2i_shapes *shapes)
+{
+    if (shapes->count < shapes->capacity)
+        return FA2_OK;
+    const size_t capacity = shapes->capacity == 0 ? 32 : 2 * shapes->capacity;
+    uint32_t *slots = fa2i_alloc_array(2 * capacity, sizeof *slots);
+    fa2_problem *items = fa2i_realloc(shapes->items, capacity * sizeof *items);
+    if (items != NULL)
+        shapes->items = items;
+    if (items == NULL || slots == NULL) {
+        fa2i_free(slots);
+        return fa2i_fail(FA2_E_MEMORY, "no memory for %zu shapes", capacity);
+    }
+    fa2i_free(shapes->slots);
+    shapes->slots = slots;
+    shapes->slot_count = 2 * capacity;
+    shapes->capacity = capacity;
+    for (size_t i = 0; i < shapes->count; i++)
+        *slot_of(shapes, &shapes->items[i]) = (uint32_t)(i + 1);
+    return FA2_OK;
+}
+
 static fa2_status add_problem(fa2i_shapes *shapes, const fa2_problem *problem)
 {
-    for (size_t i = 0; i < shapes->count; i++) {
-        if (memcmp(&shapes->items[i], problem, sizeof *problem) == 0)
-            return FA2_OK;
+    const fa2_status st = reserve(shapes);
+    if (st != FA2_OK)
+        return st;
+    uint32_t *slot = slot_of(shapes, problem);
+    if (*slot == 0) {
+        shapes->items[shapes->count++] = *problem;
+        *slot = (uint32_t)shapes->count;
     }
-    if (shapes->count == shapes->capacity) {
-        const size_t capacity = shapes->capacity == 0 ? 32 : 2 * shapes->capacity;
-        fa2_problem *items = fa2i_realloc(shapes->items, capacity * sizeof *items);
-        if (items == NULL)
-            return fa2i_fail(FA2_E_MEMORY, "no memory for %zu shapes", capacity);
-        shapes->items = items;
-        shapes->capacity = capacity;
-    }
-    shapes->items[shapes->count++] = *problem;
     return FA2_OK;
 }
 
 void fa2i_shapes_done(fa2i_shapes *shapes)
 {
     fa2i_free(shapes->items);
+    fa2i_free(shapes->slots);
     *shapes = (fa2i_shapes){0};
+}
+
+/* ---- what no kernel can be launched on ---- */
+
+/* The grid of blocks as large as they come: whatever this refuses, a launch refuses. */
+static fa2_status check_launch(const fa2_problem *problem)
+{
+    const fa2i_card card = {.sm_count = 1};
+    const fa2i_variant widest = {.recipe = {.op = problem->op,
+                                            .rows = FA2I_SHAPES_BLOCK_ROWS,
+                                            .keys = FA2I_SHAPES_BLOCK_ROWS,
+                                            .pack = 1,
+                                            .waves = 1,
+                                            .max_splits = 1}};
+    fa2i_grid grid;
+    if (fa2i_grid_of(&card, &widest, problem, &grid) == FA2_OK)
+        return FA2_OK;
+    return fa2i_fail(FA2_E_INVALID, "%s", fa2_last_message()); /* the caller's mistake, here */
 }
 
 /* ---- CSV ---- */
@@ -195,6 +255,8 @@ static fa2_status read_row(csv *file, fa2i_span line, fa2i_shapes *shapes)
             return fa2i_fail_prefix(st, "%s:%zu:%zu", file->name, file->line, column);
     }
     st = fa2i_problem_text_finish(&text, &problem);
+    if (st == FA2_OK)
+        st = check_launch(&problem);
     if (st != FA2_OK)
         return fa2i_fail_prefix(st, "%s:%zu:%zu", file->name, file->line,
                                 file->column_of[FA2I_FIELD_heads_q]);
@@ -330,7 +392,8 @@ static fa2_status parse_text(const char *text, fa2_problem *ret_problem)
             return st;
         text += bytes;
     }
-    return fa2i_problem_text_finish(&problem, ret_problem);
+    const fa2_status st = fa2i_problem_text_finish(&problem, ret_problem);
+    return st == FA2_OK ? check_launch(ret_problem) : st;
 }
 
 fa2_status fa2i_shapes_add_text(fa2i_shapes *shapes, const char *text)

@@ -1,15 +1,21 @@
 /*
  * The problems to work on: presets, shape files, --shape texts; each problem once, in the order given.
- * Errors: FA2_E_INVALID naming option or file, line and column, and what is accepted; FA2_E_IO.
+ * Errors: FA2_E_INVALID naming option or file, line and column, and what is accepted, also for sizes
+ * that no launch can have; FA2_E_IO.
  */
 #ifndef FA2I_SHAPES_H
 #define FA2I_SHAPES_H
 
 #include "runtime/base/record.h"
 
+/* No kernel has blocks of more query rows than this. */
+enum { FA2I_SHAPES_BLOCK_ROWS = 256 };
+
 typedef struct fa2i_shapes {
     fa2_problem *items;
     size_t count, capacity;
+    uint32_t *slots; /* hash table of indexes into items, + 1; 0: free */
+    size_t slot_count;
 } fa2i_shapes;
 
 /* "seeds", "paper", "quick"; an unknown name lists the known ones. */

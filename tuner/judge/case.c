@@ -5,6 +5,7 @@
 
 #include <assert.h>
 #include "tuner/judge/judge.h"
+#include "tuner/judge/number.h"
 
 enum { BLOCK_ELEMS = 8 * 32749, GAP_ELEMS = 8 };
 
@@ -18,7 +19,8 @@ uint64_t fa2i_random(uint64_t *state)
     return z ^ z >> 31;
 }
 
-float fa2i_random_normal(uint64_t *state)
+/* Nearly normal, standard deviation 1: the sum of four uniform numbers. */
+static float random_normal(uint64_t *state)
 {
     const uint64_t r = fa2i_random(state);
     const int32_t sum =
@@ -113,12 +115,30 @@ fa2i_place fa2i_extent_place(const fa2i_extent *extent, fa2i_layout layout, int6
     return place;
 }
 
+/* Elements of a block without a pattern: an odd number of rows. */
+static int64_t block_elems(const fa2i_extent *e)
+{
+    return ((BLOCK_ELEMS / e->pitch - 1) | 1) * e->pitch;
+}
+
 size_t fa2i_case_period(const fa2i_case *c, int operand)
 {
     const fa2i_extent e = fa2i_case_extent(c, operand);
-    const int64_t rows = (BLOCK_ELEMS / e.pitch - 1) | 1; /* odd */
-    const int64_t block = rows * e.pitch;
-    return (size_t)(c->pattern != FA2I_PATTERN_NONE || e.elems < block ? e.elems : block);
+    const int64_t block = block_elems(&e);
+    const bool patterned = c->pattern != FA2I_PATTERN_NONE && operand_of(c, operand)->patterned;
+    return (size_t)(patterned || e.elems < block ? e.elems : block);
+}
+
+void fa2i_case_fill_normal(const fa2i_case *c, int operand, float magnitude, size_t count,
+                           uint16_t *out)
+{
+    const fa2i_extent e = fa2i_case_extent(c, operand);
+    const size_t block = (size_t)block_elems(&e);
+    uint64_t state = c->seed + (uint64_t)operand * 0x632be59bd9b4e019u;
+    for (size_t i = 0; i < count && i < block; i++)
+        out[i] = fa2i_to_bits(c->problem.dtype, random_normal(&state) * magnitude);
+    for (size_t i = block; i < count; i++)
+        out[i] = out[i - block];
 }
 
 void fa2i_case_fill(const fa2i_case *c, int operand, void *out)

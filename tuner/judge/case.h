@@ -10,8 +10,8 @@
  * Data. Each input repeats a block of fa2i_case_period elements: element i is block[i % period].
  * Large tensors are filled by copies on the device, and any row can be computed without the tensor.
  * The numbers are nearly normal (never zeros: zeros cost less power and run faster), and a block is an
- * odd number of rows, so rows of heads and batches differ. Patterns, which say where numbers lie,
- * have blocks as large as the tensor. Outputs lie between guards of FA2I_GUARD_BYTES, and everything
+ * odd number of rows, so rows of heads and batches differ. Where a
+ * pattern says which numbers lie where, the block is the whole tensor. Outputs lie between guards of FA2I_GUARD_BYTES, and everything
  * is FA2I_POISON before a launch: NaN in fp16, bf16 and fp32. What a kernel does not write stays NaN,
  * and a guard that is no longer poison was overwritten (the GPU's own NaN is another one).
  *
@@ -36,7 +36,8 @@ typedef enum fa2i_layout {
 typedef enum fa2i_pattern {
     FA2I_PATTERN_NONE = 0,
     FA2I_PATTERN_LATE = 1, /* in the first keys, which are visited last */
-    FA2I_PATTERN_PEAKS = 2 /* each query head has one, each at another key; the last head has none */
+    FA2I_PATTERN_PEAKS =
+        2 /* each query head has one, each at another key; the last head has none */
 } fa2i_pattern;
 
 typedef struct fa2i_case {
@@ -81,13 +82,15 @@ fa2i_place fa2i_extent_place(const fa2i_extent *extent, fa2i_layout layout, int6
 size_t fa2i_case_period(const fa2i_case *c, int operand);
 void fa2i_case_fill(const fa2i_case *c, int operand, void *out);
 
+/* For fills: the first `count` elements of an operand of the dtype, nearly normal numbers of this
+ * standard deviation, which repeat as those of a case without a pattern do. */
+void fa2i_case_fill_normal(const fa2i_case *c, int operand, float magnitude, size_t count,
+                           uint16_t *out);
+
 /* Device memory that a case takes: operands and guards. */
 size_t fa2i_case_bytes(const fa2i_case *c);
 
 /* Random numbers, reproducible: the next one of a state that any seed starts (splitmix64). */
 uint64_t fa2i_random(uint64_t *state);
-
-/* Nearly normal, standard deviation 1: the sum of four uniform numbers. */
-float fa2i_random_normal(uint64_t *state);
 
 #endif

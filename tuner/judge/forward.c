@@ -17,6 +17,16 @@
 
 enum { Q, K, V, O, LSE, OPERANDS };
 
+static void fill(const fa2i_case *c, int operand, size_t count, void *out);
+
+static const fa2i_operand operands[OPERANDS] = {
+    [Q] = {"Q", FA2I_SHAPE_QUERIES, .patterned = true, .fill = fill},
+    [K] = {"K", FA2I_SHAPE_KEYS, .patterned = true, .fill = fill},
+    [V] = {"V", FA2I_SHAPE_KEYS, .fill = fill},
+    [O] = {"O", FA2I_SHAPE_QUERIES, .output = true},
+    [LSE] = {"LSE", FA2I_SHAPE_STATISTICS, .output = true, .optional = true},
+};
+
 /* ---- cases ---- */
 
 /* A kernel that divides the keys takes them in steps of at most this many. */
@@ -53,9 +63,9 @@ static const struct plan {
     /* Behind one step of every team, so that all teams have a maximum when it comes. */
     {"a late maximum", 0, 1, 1, 1, WIDEST_STEP + 33, FA2I_LAYOUT_SHARED, 1, 0.02f, -1, -1,
      .softcap = 40, .pattern = FA2I_PATTERN_LATE},
-    /* More splits than a warp has lanes, also where steps are widest; rows of O that do not fill the
-     * last block of those that combine them. */
-    {"many splits", 1, 7, 1, 1, 33 * WIDEST_STEP + 1, FA2I_LAYOUT_BSHD, 1, 1, -1, 0,
+    /* More splits than a warp takes in a loop that is unrolled four times, also where steps are widest;
+     * rows of O that do not fill the last block of those that combine them. */
+    {"many splits", 1, 5, 1, 1, 4 * 32 * WIDEST_STEP + 1, FA2I_LAYOUT_BSHD, 1, 1, -1, 0,
      .softcap = 1000, .pattern = FA2I_PATTERN_PEAKS, .divided = true},
     {"a window wider than S", 1, 2, 1, 200, 173, FA2I_LAYOUT_BSHD, 1, 1, 1000, 1000, .softcap = 3,
      .class = WITH_WINDOW},
@@ -104,8 +114,7 @@ static size_t list_cases(const fa2_problem *class, int sm_count,
         p->seq_k = plan->seq_k;
         p->window_left = class->window ? plan->window_left : 0;
         p->window_right = class->window ? plan->window_right : 0;
-        cases[count++] =
-            (fa2i_verify_case){.name = plan->name, .divided = plan->divided, .c = c};
+        cases[count++] = (fa2i_verify_case){.name = plan->name, .divided = plan->divided, .c = c};
     }
     return count;
 }
@@ -159,31 +168,25 @@ static float lead_value(const fa2i_case *c, int operand, fa2i_place place, int32
     return 0.0f;
 }
 
-static void fill(const fa2i_case *c, int operand, size_t count, void *out)
+/* Put the leads over the first columns of each row. */
+static void put_leads(const fa2i_case *c, int operand, size_t count, uint16_t *bits)
 {
     const fa2i_extent e = fa2i_case_extent(c, operand);
-    const bool leads = c->pattern != FA2I_PATTERN_NONE && operand != V;
-    const float magnitude = operand == Q ? c->q_magnitude : 1.0f;
-    uint64_t state = c->seed + (uint64_t)operand * 0x632be59bd9b4e019u;
-    uint16_t *bits = out;
-    for (size_t i = 0; i < count; i++) {
-        float value = fa2i_random_normal(&state) * magnitude;
-        if (leads && (int64_t)i % e.pitch < LEAD) {
-            int32_t column;
-            const fa2i_place place = fa2i_extent_place(&e, c->layout, (int64_t)i, &column);
-            value = lead_value(c, operand, place, column);
+    for (int64_t row = 0; row < (int64_t)count; row += e.pitch)
+        for (int32_t column = 0; column < LEAD; column++) {
+            int32_t same;
+            const fa2i_place place = fa2i_extent_place(&e, c->layout, row + column, &same);
+            bits[row + column] =
+                fa2i_to_bits(c->problem.dtype, lead_value(c, operand, place, same));
         }
-        bits[i] = fa2i_to_bits(c->problem.dtype, value);
-    }
 }
 
-static const fa2i_operand operands[OPERANDS] = {
-    [Q] = {"Q", FA2I_SHAPE_QUERIES, false, false, fill},
-    [K] = {"K", FA2I_SHAPE_KEYS, false, false, fill},
-    [V] = {"V", FA2I_SHAPE_KEYS, false, false, fill},
-    [O] = {"O", FA2I_SHAPE_QUERIES, true, false, NULL},
-    [LSE] = {"LSE", FA2I_SHAPE_STATISTICS, true, true, NULL},
-};
+static void fill(const fa2i_case *c, int operand, size_t count, void *out)
+{
+    fa2i_case_fill_normal(c, operand, operand == Q ? c->q_magnitude : 1.0f, count, out);
+    if (c->pattern != FA2I_PATTERN_NONE && operands[operand].patterned)
+        put_leads(c, operand, count, out);
+}
 
 /* ---- what should come out ---- */
 

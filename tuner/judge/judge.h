@@ -20,7 +20,8 @@ typedef struct fa2i_operand {
     const char *name; /* in verdicts */
     fa2i_operand_shape shape;
     bool output;
-    bool optional; /* an output that is only there if the case wants it */
+    bool optional;  /* an output that is only there if the case wants it */
+    bool patterned; /* an input in which a case's pattern is */
     /* Inputs: make the first `count` elements of the operand, fp16, bf16 or fp32. */
     void (*fill)(const fa2i_case *c, int operand, size_t count, void *out);
 } fa2i_operand;

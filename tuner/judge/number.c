@@ -39,14 +39,11 @@ static uint16_t fp16_bits(float value)
 
 static float fp16_float(uint16_t bits)
 {
-    uint32_t sign = (uint32_t)(bits & 0x8000u) << 16;
-    uint32_t magnitude = bits & 0x7fffu;
-    if (magnitude < 0x0400u) {
-        float value = (float)magnitude * 0x1p-24f;
-        return sign != 0 ? -value : value;
-    }
-    uint32_t exponent_shift = magnitude >= 0x7c00u ? 0x70000000u : 0x38000000u;
-    return bits_float(sign | ((magnitude << 13) + exponent_shift));
+    const uint32_t sign = (uint32_t)(bits & 0x8000u) << 16;
+    const uint32_t magnitude = (uint32_t)(bits & 0x7fffu) << 13;
+    /* The exponent's bias differs by 112; a subnormal is one of fp32 before it is scaled. */
+    const uint32_t scaled = float_bits(bits_float(magnitude) * 0x1p112f);
+    return bits_float(sign | (magnitude >= 0x7c00u << 13 ? 0x7f800000u | magnitude : scaled));
 }
 
 static uint16_t bf16_bits(float value)
@@ -65,6 +62,16 @@ uint16_t fa2i_to_bits(fa2_dtype dtype, float value)
 float fa2i_from_bits(fa2_dtype dtype, uint16_t bits)
 {
     return dtype == FA2_FP16 ? fp16_float(bits) : bits_float((uint32_t)bits << 16);
+}
+
+void fa2i_from_all_bits(fa2_dtype dtype, const uint16_t *bits, size_t count, float *out)
+{
+    if (dtype == FA2_FP16)
+        for (size_t i = 0; i < count; i++)
+            out[i] = fp16_float(bits[i]);
+    else
+        for (size_t i = 0; i < count; i++)
+            out[i] = bits_float((uint32_t)bits[i] << 16);
 }
 
 float fa2i_rounded(fa2_dtype dtype, float value)

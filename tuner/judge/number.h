@@ -10,6 +10,8 @@
 uint16_t fa2i_to_bits(fa2_dtype dtype, float value);
 float fa2i_from_bits(fa2_dtype dtype, uint16_t bits);
 
+void fa2i_from_all_bits(fa2_dtype dtype, const uint16_t *bits, size_t count, float *out);
+
 float fa2i_rounded(fa2_dtype dtype, float value); /* to the nearest number of the dtype */
 
 #endif

@@ -37,12 +37,14 @@ typedef struct part {
 static void read_row(const fa2i_host_tensor *tensor, fa2_dtype dtype, int64_t offset, int head_dim,
                      float *out)
 {
-    if (tensor->period_elems > 0)
-        offset %= tensor->period_elems;
-    for (int d = 0; d < head_dim; d++) {
-        out[d] = fa2i_from_bits(dtype, tensor->data[offset]);
-        if (++offset == tensor->period_elems)
-            offset = 0;
+    const int64_t period = tensor->period_elems;
+    for (int64_t left = head_dim; left > 0;) {
+        const int64_t at = period > 0 ? offset % period : offset;
+        const int64_t count = period > 0 && period - at < left ? period - at : left;
+        fa2i_from_all_bits(dtype, tensor->data + at, (size_t)count, out);
+        offset += count;
+        out += count;
+        left -= count;
     }
 }
 
@@ -61,12 +63,12 @@ static void read_head(const fa2i_host_tensor *tensor, const fa2_problem *problem
 
 static double dot(const float *a, const float *b, int count)
 {
-    double even = 0, odd = 0;
-    for (int i = 0; i < count; i += 2) { /* head_dim is a multiple of 8 */
-        even += (double)a[i] * b[i];
-        odd += (double)a[i + 1] * b[i + 1];
-    }
-    return even + odd;
+    double sums[8] = {0};
+    for (int i = 0; i < count; i += 8) /* head_dim is a multiple of 8 */
+        for (int lane = 0; lane < 8; lane++)
+            sums[lane] += (double)a[i + lane] * b[i + lane];
+    return ((sums[0] + sums[1]) + (sums[2] + sums[3])) +
+           ((sums[4] + sums[5]) + (sums[6] + sums[7]));
 }
 
 /* A score as the plain implementation has it: rounded behind each step. */
@@ -105,8 +107,7 @@ static void plain_row(part *p, fa2i_keys keys, const double *o)
             acc[d] += weight * v[d];
     }
     for (int d = 0; d < head_dim; d++)
-        p->plain_error =
-            fmax(p->plain_error, fabs(fa2i_rounded(problem->dtype, acc[d]) - o[d]));
+        p->plain_error = fmax(p->plain_error, fabs(fa2i_rounded(problem->dtype, acc[d]) - o[d]));
 }
 
 /* Leaves the scores, not capped, in p->scores. */

@@ -79,8 +79,8 @@ static fa2_status list_outputs(fa2i_expected *e, uint64_t seed)
         else
             list_sampled(e, i, &extent, seed);
         const size_t rows = e->place_count - first;
-        e->outputs[e->output_count++] = (fa2i_wanted){
-            .places = e->places + first, .row_count = rows, .width = extent.width};
+        e->outputs[e->output_count++] =
+            (fa2i_wanted){.places = e->places + first, .row_count = rows, .width = extent.width};
         e->output_bytes += e->all ? fa2i_case_operand_bytes(&e->c, i)
                                   : rows * (size_t)extent.width * extent.elem_bytes;
     }
@@ -234,9 +234,10 @@ void fa2i_expected_judge(const fa2i_expected *expected, const char *name, const 
                        : wanted->row_count * (size_t)wanted->width * v.extent.elem_bytes;
     }
     if (overwritten > 0 || gap_writes > 0)
-        snprintf(verdict.detail, sizeof verdict.detail,
-                 "%s: wrote outside of its outputs: %u words around them, %zu elements between rows",
-                 name, overwritten, gap_writes);
+        snprintf(
+            verdict.detail, sizeof verdict.detail,
+            "%s: wrote outside of its outputs: %u words around them, %zu elements between rows",
+            name, overwritten, gap_writes);
     else
         describe(e, name, &w, &verdict);
     *ret_verdict = verdict;

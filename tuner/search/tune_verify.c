@@ -239,8 +239,8 @@ fa2_status fa2i_tune_verify(fa2i_tune *tune)
         if (g->kernels == NULL)
             FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu kernels", tune->kernel_count));
         FA2_TRY(make_group(tune, i, g));
-        total += g->count *
-                 fa2i_judge_of(g->problem->op)->cases(g->problem, tune->card.sm_count, cases);
+        total +=
+            g->count * fa2i_judge_of(g->problem->op)->cases(g->problem, tune->card.sm_count, cases);
     }
     if (total > 0) {
         FA2_TRY(fa2i_tune_worker(tune));

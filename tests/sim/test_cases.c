@@ -1,0 +1,360 @@
+/*
+ * The tuner's verification, on the software device, the way the worker does it: are its cases enough?
+ *
+ *     test_cases CARD right            a sample of candidates passes every case, and the cases reach
+ *                                      everything; lines of the templates that no case reaches are
+ *                                      printed
+ *     test_cases CARD bugs [STEP]      bugs that need a certain case, planted in all candidates of a
+ *                                      class (every STEP-th), are found in each
+ *
+ * Reached means: of each line of the templates that is in a kernel some instruction was executed and
+ * some branch was taken, in some kernel on some case. Kernels are compiled with line information.
+ * NVRTC leaves out what a variant cannot reach, so every line that is there is wanted.
+ */
+#include <stdlib.h>
+#include "runtime/base/alloc.h"
+#include "runtime/base/status.h"
+#include "runtime/cuda/compile.h"
+#include "runtime/lua/generator.h"
+#include "tests/check.h"
+#include "tests/sim/sim.h"
+#include "tuner/input/shapes.h"
+#include "tuner/judge/verify.h"
+#include "tuner/worker/bench_gpu.h"
+
+enum { KERNELS_MAX = 256, LINES_MAX = 4096, SAMPLE = 6 };
+
+typedef struct bench {
+    fa2i_generator *generator;
+    fa2i_bench device;
+    fa2i_variant variants[KERNELS_MAX]; /* of the present class */
+    size_t count;
+} bench;
+
+static void must(fa2_status status, const char *what)
+{
+    if (status == FA2_OK)
+        return;
+    fprintf(stderr, "%s: %s\n", what, fa2_last_message());
+    exit(1);
+}
+
+/* ---- kernels ---- */
+
+/* PTX with line information. */
+static void compile(const char *source, int arch, fa2i_blob *ret_ptx)
+{
+    const fa2i_nvrtc_table *nvrtc = NULL;
+    nvrtcProgram program = NULL;
+    char architecture[48];
+    const char *const options[] = {architecture, "--std=c++17", "-default-device",
+                                   "--generate-line-info"};
+    must(fa2i_nvrtc_get(&nvrtc), "NVRTC");
+    snprintf(architecture, sizeof architecture, "--gpu-architecture=compute_%d", arch);
+    if (nvrtc->create_program(&program, source, "case.cu", 0, NULL, NULL) != NVRTC_SUCCESS ||
+        nvrtc->compile_program(program, 4, options) != NVRTC_SUCCESS ||
+        nvrtc->get_ptx_size(program, &ret_ptx->bytes) != NVRTC_SUCCESS ||
+        (ret_ptx->data = fa2i_alloc(ret_ptx->bytes)) == NULL ||
+        nvrtc->get_ptx(program, ret_ptx->data) != NVRTC_SUCCESS) {
+        fprintf(stderr, "a kernel does not compile\n");
+        exit(1);
+    }
+    (void)nvrtc->destroy_program(&program);
+}
+
+/* The text with its first `from` replaced, which the caller frees. */
+static char *planted(const char *source, const char *from, const char *to)
+{
+    const char *at = strstr(source, from);
+    char *text = malloc(strlen(source) + strlen(to) + 1);
+    if (at == NULL || text == NULL) {
+        fprintf(stderr, "the source has no '%s'\n", from);
+        exit(1);
+    }
+    sprintf(text, "%.*s%s%s", (int)(at - source), source, to, at + strlen(from));
+    return text;
+}
+
+/* Compile and load the variant with this index; from == NULL: as it is. */
+static void load(bench *b, size_t index, const char *from, const char *to)
+{
+    fa2i_kernel kernel = {.variant = b->variants[index]};
+    char *source = NULL;
+    must(fa2i_generator_source(b->generator, kernel.variant.text, &source), "the source");
+    char *text = from != NULL ? planted(source, from, to) : NULL;
+    compile(text != NULL ? text : source, b->device.device.card.arch, &kernel.image);
+    must(fa2i_bench_load(&b->device, (uint32_t)index, &kernel), kernel.variant.text);
+    fa2i_kernel_done(&kernel);
+    fa2i_free(source);
+    free(text);
+}
+
+static void add_variant(bench *b, const fa2i_variant *variant)
+{
+    for (size_t i = 0; i < b->count; i++)
+        if (strcmp(b->variants[i].text, variant->text) == 0)
+            return;
+    if (b->count == KERNELS_MAX) {
+        fprintf(stderr, "more than %d candidates\n", (int)KERNELS_MAX);
+        exit(1);
+    }
+    CHECK(variant->recipe.rows <= FA2I_SHAPES_BLOCK_ROWS);
+    b->variants[b->count++] = *variant;
+}
+
+/* The candidates for prefill and decode; of those that divide the keys and of the others, every
+ * step-th. */
+static void gather(bench *b, const fa2_problem *class, size_t step)
+{
+    static const int32_t sizes[][4] = {{8, 8, 1024, 1024}, {32, 8, 1, 4096}};
+    size_t seen[2] = {0, 0};
+    b->count = 0;
+    for (size_t i = 0; i < 2; i++) {
+        fa2_problem problem = *class;
+        fa2i_variant *list = NULL;
+        size_t count = 0;
+        problem.batch = 1;
+        problem.heads_q = sizes[i][0];
+        problem.heads_kv = sizes[i][1];
+        problem.seq_q = sizes[i][2];
+        problem.seq_k = sizes[i][3];
+        must(fa2i_generator_candidates(b->generator, &problem, &b->device.device.card, &list,
+                                       &count),
+             "the candidates");
+        for (size_t k = 0; k < count; k++)
+            if (seen[list[k].recipe.waves > 0]++ % step == 0)
+                add_variant(b, &list[k]);
+        fa2i_free(list);
+    }
+}
+
+/* ---- cases ---- */
+
+/* What verification says of a loaded kernel on the present case. */
+static fa2i_verification verify(bench *b, const fa2i_expected *expected, const char *name,
+                                size_t index)
+{
+    fa2i_verification verdict = {.outcome = FA2I_OUTCOME_FAULT};
+    uint32_t overwritten = 0;
+    void *output = fa2i_alloc(expected->output_bytes);
+    fa2_status st = fa2i_bench_launch(&b->device, (uint32_t)index, &overwritten);
+    if (st == FA2_OK)
+        st = fa2i_bench_output(&b->device, NULL, 0, output);
+    if (st == FA2_OK)
+        fa2i_expected_judge(expected, name, output, overwritten, &verdict);
+    else
+        snprintf(verdict.detail, sizeof verdict.detail, "%.500s", fa2_last_message());
+    fa2i_free(output);
+    return verdict;
+}
+
+static size_t cases_of(const bench *b, const fa2_problem *class,
+                       fa2i_verify_case cases[FA2I_VERIFY_CASES_MAX])
+{
+    return fa2i_judge_of(class->op)->cases(class, b->device.device.card.sm_count, cases);
+}
+
+static bool is_for(const fa2i_verify_case *c, const fa2i_variant *variant)
+{
+    return !c->divided || variant->recipe.waves > 0;
+}
+
+static void run_class(bench *b, const fa2_problem *class)
+{
+    fa2i_verify_case cases[FA2I_VERIFY_CASES_MAX];
+    char text[FA2I_CLASS_CHARS];
+    const size_t case_count = cases_of(b, class, cases);
+    fa2i_problem_class(class, text);
+    gather(b, class, SAMPLE);
+    for (size_t i = 0; i < b->count; i++)
+        load(b, i, NULL, NULL);
+    for (size_t i = 0; i < case_count; i++) {
+        fa2i_expected expected = {0};
+        must(fa2i_expected_all(&cases[i].c, 1, &expected), cases[i].name);
+        must(fa2i_bench_case(&b->device, &cases[i].c), cases[i].name);
+        for (size_t k = 0; k < b->count; k++) {
+            if (!is_for(&cases[i], &b->variants[k]))
+                continue;
+            const fa2i_verification v = verify(b, &expected, cases[i].name, k);
+            if (v.outcome != FA2I_OUTCOME_OK)
+                fprintf(stderr, "%s: %s\n", b->variants[k].text, v.detail);
+            CHECK_EQ(v.outcome, FA2I_OUTCOME_OK);
+        }
+        fa2i_expected_done(&expected);
+    }
+    printf("%s: %zu variants, %zu cases\n", text, b->count, case_count);
+    fflush(stdout);
+}
+
+/* ---- coverage ---- */
+
+/* A line of a template, without the white space around it. */
+static void line_of(const char *file, int line, char *out, size_t bytes)
+{
+    char path[1024];
+    out[0] = '\0';
+    snprintf(path, sizeof path, "%s/templates/%s", getenv("FA2_SOURCE_DIR"), file);
+    FILE *in = fopen(path, "r");
+    for (int i = 0; in != NULL && i < line && fgets(out, (int)bytes, in) != NULL; i++) {
+    }
+    if (in != NULL)
+        fclose(in);
+    const size_t indent = strspn(out, " ");
+    memmove(out, out + indent, strlen(out + indent) + 1);
+    out[strcspn(out, "\n")] = '\0';
+}
+
+static int compare_lines(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* The report, as lines in an order; it belongs to the caller. */
+static char *take_report(char *lines[LINES_MAX], size_t *ret_count)
+{
+    static char nothing[1];
+    size_t bytes = fa2_sim_coverage(nothing, 1), count = 0; /* what is loaded is in it now */
+    char *report = malloc(bytes);
+    fa2_sim_coverage(report, bytes);
+    for (char *line = strtok(report, "\n"); line != NULL && count < LINES_MAX;
+         line = strtok(NULL, "\n"))
+        lines[count++] = line;
+    qsort(lines, count, sizeof *lines, compare_lines);
+    *ret_count = count;
+    return report;
+}
+
+static void check_coverage(void)
+{
+    static char *lines[LINES_MAX];
+    size_t count = 0, lines_seen = 0, missed = 0;
+    char *report = take_report(lines, &count);
+    CHECK(count > 100 && count < LINES_MAX);
+    for (size_t i = 0; i < count; i++) {
+        char path[512], text[256];
+        int line, example = 0;
+        size_t executed, instructions, taken, branches;
+        if (sscanf(lines[i], "%511[^:]:%d %zu/%zu %zu/%zu %n", path, &line, &executed,
+                   &instructions, &taken, &branches, &example) < 6 ||
+            line == 0) /* what the compiler adds */
+            continue;
+        const char *file = strstr(path, "templates/");
+        file = file != NULL ? file + strlen("templates/") : path;
+        line_of(file, line, text, sizeof text);
+        lines_seen++;
+        if ((executed > 0 || instructions == 0) && (taken > 0 || branches == 0))
+            continue;
+        missed++;
+        fprintf(stderr,
+                "%s:%d: %s\n    no case reaches it: %zu of %zu instructions, %zu of %zu branches, "
+                "as %s\n",
+                file, line, text, executed, instructions, taken, branches, lines[i] + example);
+    }
+    CHECK_EQ(missed, 0);
+    printf("%zu lines of the templates in kernels, %zu of them not reached\n", lines_seen, missed);
+    free(report);
+}
+
+static void run_right(bench *b)
+{
+    const bool has_bf16 = b->device.device.card.arch >= 80;
+    const fa2_problem classes[] = {{.dtype = FA2_FP16, .head_dim = 64},
+                                   {.dtype = FA2_FP16, .head_dim = 128, .causal = 1},
+                                   {.dtype = FA2_FP16, .head_dim = 40, .causal = 1},
+                                   {.dtype = FA2_FP16, .head_dim = 256},
+                                   {.dtype = FA2_BF16, .head_dim = 64, .causal = 1}};
+    fa2_sim_cover(1);
+    for (size_t i = 0; i < sizeof classes / sizeof *classes; i++)
+        if (classes[i].dtype == FA2_FP16 || has_bf16)
+            run_class(b, &classes[i]);
+    check_coverage();
+}
+
+/* ---- bugs ---- */
+
+static const struct bug {
+    const char *name;
+    bool divided; /* in kernels that divide the keys alone */
+    const char *from, *to;
+} bugs[] = {
+    {"P grows to what is no fp16 number before it is rescaled", false,
+     "constexpr float kLazyRescale = 8.0f;", "constexpr float kLazyRescale = 16.5f;"},
+    {"the maximum leaves out splits 33 to 64", true,
+     "most = fmaxf(most, p.partial_lse[split * rows + row]);",
+     "if (split < 32 || split >= 64) most = fmaxf(most, p.partial_lse[split * rows + row]);"},
+    {"weights beyond the 32nd are 0", true, "weights[warp][split] = weight;",
+     "weights[warp][split] = split < 32 ? weight : 0.0f;"},
+    {"only 128 columns are combined", true, "column < kHeadDim; column += 128",
+     "column < kHeadDim && column < 128; column += 128"},
+};
+
+/* The first case that finds something wrong; NULL: none does. */
+static const char *found_by(bench *b, const fa2_problem *class, size_t index)
+{
+    fa2i_verify_case cases[FA2I_VERIFY_CASES_MAX];
+    const char *found = NULL;
+    const size_t count = cases_of(b, class, cases);
+    for (size_t i = count; i-- > 0 && found == NULL;) { /* the special ones come last */
+        fa2i_expected expected = {0};
+        if (!is_for(&cases[i], &b->variants[index]))
+            continue;
+        must(fa2i_expected_all(&cases[i].c, 1, &expected), cases[i].name);
+        must(fa2i_bench_case(&b->device, &cases[i].c), cases[i].name);
+        if (verify(b, &expected, cases[i].name, index).outcome != FA2I_OUTCOME_OK)
+            found = cases[i].name;
+        fa2i_expected_done(&expected);
+    }
+    return found;
+}
+
+/* How many blocks may divide the keys of a row on this card. */
+static int most_splits(const bench *b, const fa2i_variant *variant)
+{
+    const fa2i_recipe *recipe = &variant->recipe;
+    const int wanted = recipe->waves * b->device.device.card.sm_count;
+    return wanted < recipe->max_splits ? wanted : recipe->max_splits;
+}
+
+static void run_bugs(bench *b, size_t step)
+{
+    for (size_t i = 0; i < sizeof bugs / sizeof *bugs; i++) {
+        /* Columns beyond 128 need as many. */
+        const fa2_problem class = {.dtype = FA2_FP16, .head_dim = i == 3 ? 256 : 64};
+        size_t tried = 0, found = 0;
+        gather(b, &class, step);
+        for (size_t k = 0; k < b->count; k++) {
+            if (bugs[i].divided && most_splits(b, &b->variants[k]) < 40)
+                continue;
+            load(b, k, bugs[i].from, bugs[i].to);
+            const char *name = found_by(b, &class, k);
+            if (name == NULL)
+                fprintf(stderr, "%s: not found in %s\n", bugs[i].name, b->variants[k].text);
+            CHECK(name != NULL);
+            tried++;
+            found += name != NULL;
+        }
+        CHECK(tried > 0);
+        printf("%s: found in %zu of %zu\n", bugs[i].name, found, tried);
+        fflush(stdout);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    static bench b;
+    const int step = argc > 3 ? atoi(argv[3]) : 1;
+    if (argc < 3 || step < 1 || (strcmp(argv[2], "right") != 0 && strcmp(argv[2], "bugs") != 0)) {
+        fprintf(stderr, "usage: test_cases CARD right|bugs [STEP]\n");
+        return 2;
+    }
+    setenv("FA2_SIM_CARD", argv[1], 1);
+    must(fa2i_generator_create(&b.generator), "the generator");
+    must(fa2i_bench_open(&b.device, 0), "the device");
+    if (argv[2][0] == 'r')
+        run_right(&b);
+    else
+        run_bugs(&b, (size_t)step);
+    fa2i_bench_done(&b.device);
+    fa2i_generator_destroy(b.generator);
+    return check_done();
+}
