@@ -83,22 +83,24 @@ static void describe_rows(fa2i_cache_health *health)
     char *text = health->first_problem;
     const size_t bytes = sizeof health->first_problem;
     if (health->damaged_images > 0)
-        snprintf(text, bytes, "the code of %zu kernels is damaged; fa2-tune gc drops it",
+        snprintf(text, bytes, "kernels whose code is damaged: %zu; fa2-tune gc drops it",
                  health->damaged_images);
     else if (health->misfits > 0)
-        snprintf(text, bytes,
-                 "%zu rows tie a problem to a kernel or a class that is not its own; fa2-tune gc "
-                 "drops them",
-                 health->misfits);
-    else if (health->dangling > 0)
-        snprintf(text, bytes, "%zu rows refer to rows that are not there; fa2-tune gc drops them",
-                 health->dangling);
-    else if (health->without_code > 0)
         snprintf(
             text, bytes,
-            "%zu winners have no code and do not serve; fa2-tune tune, build or import compiles "
-            "it, fa2-tune gc drops them",
-            health->without_code);
+            "rows that tie a problem to a kernel or a class that is not its own: %zu; fa2-tune "
+            "gc drops them",
+            health->misfits);
+    else if (health->dangling > 0)
+        snprintf(text, bytes,
+                 "rows that refer to rows that are not there: %zu; fa2-tune gc drops "
+                 "them",
+                 health->dangling);
+    else if (health->without_code > 0)
+        snprintf(text, bytes,
+                 "winners without code, which do not serve: %zu; fa2-tune tune, build or import "
+                 "compiles it, fa2-tune gc drops them",
+                 health->without_code);
 }
 
 fa2_status fa2i_cache_check(fa2i_cache *cache, fa2i_cache_health *ret_health)

@@ -2,6 +2,7 @@
  * What the commands print when there is a device and something was measured: devices, explain
  * --device, list and show, with a driver of the test's own.
  */
+#include <sqlite3.h>
 #include <stdlib.h>
 #include <unistd.h>
 #include "check.h"
@@ -156,6 +157,49 @@ static void test_list_and_show(void)
     CHECK_EQ(output[0], '[');
 }
 
+static void run_sql(const char *sql)
+{
+    sqlite3 *file = NULL;
+    CHECK_EQ(sqlite3_open(db, &file), SQLITE_OK);
+    CHECK_EQ(sqlite3_exec(file, sql, NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(file);
+}
+
+/* A view that somebody changed is an error of the database, and gc makes it anew. */
+static void test_other_view(void)
+{
+    char *list[] = {"list", "--db", db, NULL}, *gc[] = {"gc", "--db", db, NULL};
+    run_sql("DROP VIEW winners; CREATE VIEW winners AS SELECT name AS device, arch FROM device, "
+            "problem");
+    CHECK_EQ(run(fa2i_cmd_list, 3, list), FA2I_EXIT_FAILED);
+    run_sql(
+        "DROP VIEW winners; CREATE VIEW winners AS SELECT name AS device, arch, p.*, 1 AS variant "
+        "FROM device, problem p");
+    CHECK_EQ(run(fa2i_cmd_list, 3, list), FA2I_EXIT_FAILED);
+    CHECK_EQ(run(fa2i_cmd_gc, 3, gc), FA2I_EXIT_OK);
+    CHECK_EQ(run(fa2i_cmd_list, 3, list), FA2I_EXIT_OK);
+}
+
+/* A winner that lost its code is marked, and check and gc do what they say. */
+static void test_lost_code(void)
+{
+    char *list[] = {"list", "--db", db, NULL}, *check[] = {"check", "--db", db, NULL},
+         *gc[] = {"gc", "--db", db, NULL};
+    CHECK_EQ(run(fa2i_cmd_list, 3, list), FA2I_EXIT_OK);
+    CHECK(strstr(output, "code") == NULL);
+    CHECK_EQ(run(fa2i_cmd_check, 3, check), FA2I_EXIT_OK);
+    run_sql("DELETE FROM image");
+    CHECK_EQ(run(fa2i_cmd_list, 3, list), FA2I_EXIT_OK);
+    CHECK_CONTAINS(output, "source    code     variant");
+    CHECK_CONTAINS(output, "measured  missing  fwd_sm80");
+    CHECK_EQ(run(fa2i_cmd_check, 3, check), FA2I_EXIT_FAILED);
+    CHECK_CONTAINS(output, "winners without code 1");
+    CHECK_CONTAINS(output, "fa2-tune gc");
+    CHECK_EQ(run(fa2i_cmd_gc, 3, gc), FA2I_EXIT_OK);
+    CHECK_CONTAINS(output, "1 winner that did not serve");
+    CHECK_EQ(run(fa2i_cmd_check, 3, check), FA2I_EXIT_OK);
+}
+
 int main(void)
 {
     CHECK(mkdtemp(folder) != NULL);
@@ -165,6 +209,8 @@ int main(void)
     test_devices();
     test_explain();
     test_list_and_show();
+    test_other_view();
+    test_lost_code();
     CHECK_EQ(fake_live(), 0);
     fake_uninstall();
     unlink(db);

@@ -290,6 +290,21 @@ static int body_candidates(lua_State *L)
     return 0;
 }
 
+/* Scripts that pass over what they do not know must not give kernels of one class for another. */
+static fa2_status check_classes(const call *c)
+{
+    char class_key[FA2I_CLASS_CHARS];
+    fa2i_problem_class(c->problem, class_key);
+    for (size_t i = 0; i < c->count; i++) {
+        if (strcmp(c->variants[i].class_key, class_key) != 0)
+            return fa2i_fail(FA2_E_UNSUPPORTED,
+                             "the generator does not know all of %s: it answers with %s, which is "
+                             "for %s",
+                             class_key, c->variants[i].text, c->variants[i].class_key);
+    }
+    return FA2_OK;
+}
+
 fa2_status fa2i_generator_candidates(fa2i_generator *generator, const fa2_problem *problem,
                                      const fa2i_card *card, fa2i_variant **ret_variants,
                                      size_t *ret_count)
@@ -298,6 +313,7 @@ fa2_status fa2i_generator_candidates(fa2i_generator *generator, const fa2_proble
     call c = {.generator = generator, .problem = problem, .card = card};
     FA2_TRY(fa2i_problem_check(problem));
     FA2_TRY(run(&c, body_candidates));
+    FA2_TRY(check_classes(&c));
     *ret_variants = c.variants;
     *ret_count = c.count;
     c.variants = NULL; /* ownership has moved to the caller */

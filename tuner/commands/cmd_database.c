@@ -110,8 +110,8 @@ static void print_health(const char *path, const fa2i_cache_health *health)
     printf("database      %s\n", path);
     printf("kernels       %zu, %zu with an image\n", health->kernels, health->images);
     printf("measurements  %zu\nwinners       %zu\n", health->measurements, health->winners);
-    printf("damage        %zu images, %zu rows of another class, %zu that refer to nothing, "
-           "%zu winners without code, file %s\n",
+    printf("damage        images %zu, rows of another class %zu, rows that refer to nothing %zu, "
+           "winners without code %zu, file %s\n",
            health->damaged_images, health->misfits, health->dangling, health->without_code,
            health->intact ? "intact" : "not intact");
     if (!is_healthy(health))
