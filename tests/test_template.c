@@ -85,6 +85,8 @@ static void test_include(void)
           LINE(1) "a\n"
                   "#line 1 \"templates/part.cu.in\"\np 1\nq\n"
                   "#line 1 \"templates/part.cu.in\"\np 2\nq\n" LINE(5) "b\n");
+    write_template("list.def", "ITEM(a)\n"); /* a list that C includes, too */
+    gives("@ include \"list.def\"\n", "#line 1 \"templates/list.def\"\nITEM(a)\n");
     write_template("bad.cu.in", "x\n$(typo)\n");
     fails("@ include \"bad.cu.in\"\n", "bad.cu.in:2", "undefined name 'typo'");
     write_template("self.cu.in", "\n@ include \"self.cu.in\"\n");
@@ -144,6 +146,7 @@ static void clean(void)
 {
     static const char *const names[] = {"templates/forward/fwd_sm80.cu.in",
                                         "templates/part.cu.in",
+                                        "templates/list.def",
                                         "templates/bad.cu.in",
                                         "templates/self.cu.in",
                                         "templates/forward",

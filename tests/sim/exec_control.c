@@ -2,9 +2,9 @@
  * Branches, the ends of threads, barriers and fences.
  *
  * bar.sync is aligned: all lanes of a warp that are alive must execute it together, and agree on
- * the barrier and on the number of threads that meet there. bar.warp.sync
- * must find all the lanes that it names: on the device they could arrive one after another, but
- * code that NVRTC makes of converged source never lets them.
+ * the barrier and on the number of threads that meet there. bar.warp.sync must find all the lanes
+ * that it names: on the device they could arrive one after another, but code that NVRTC makes of
+ * converged source never lets them.
  */
 #include "machine.h"
 

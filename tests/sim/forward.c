@@ -10,12 +10,14 @@
 #include <string.h>
 #include "runtime/base/alloc.h"
 #include "runtime/base/status.h"
+#include "tuner/judge/attention.h"
 
 enum { WORKSPACE = FA2I_OPERANDS_MAX, ALLOCATIONS };
 
 typedef struct tensors {
     uint64_t memory[ALLOCATIONS]; /* by operand; 0: not there */
     size_t bytes[ALLOCATIONS];
+    size_t left_out[ALLOCATIONS]; /* bytes of the operand before those that are there */
     fa2i_arguments arguments;
 } tensors;
 
@@ -36,33 +38,62 @@ static bool put_poison(tensors *t, int which, size_t bytes)
            cuMemsetD32Async(t->memory[which], FA2I_POISON, bytes / 4, NULL) == CUDA_SUCCESS;
 }
 
-static bool put_input(const fa2i_case *c, tensors *t, int operand)
+int forward_tile_keys(const fa2i_variant *variant)
 {
+    const char *at = strstr(variant->text, " bc=");
+    return at == NULL ? 64 : atoi(at + 4);
+}
+
+/* Of the keys, the bytes before the first tile that a window lets a block see. Where other heads' or
+ * batches' rows lie among them, none. */
+static size_t never_read(const fa2i_case *c, const fa2i_variant *variant, int operand)
+{
+    const fa2_problem *p = &c->problem;
+    const fa2i_extent e = fa2i_case_extent(c, operand);
+    const bool by_key = p->batch == 1 && (p->heads_kv == 1 || c->layout != FA2I_LAYOUT_BHSD);
+    const int tile = forward_tile_keys(variant);
+    if (fa2i_judge_of(p->op)->operands[operand].shape != FA2I_SHAPE_KEYS || !by_key)
+        return 0;
+    return (size_t)(fa2i_keys_seen(p, 0).first / tile * tile * e.stride_seq) * e.elem_bytes;
+}
+
+static bool put_input(const fa2i_case *c, const fa2i_variant *variant, tensors *t, int operand)
+{
+    const size_t skipped = never_read(c, variant, operand);
     const size_t total = fa2i_case_operand_bytes(c, operand);
-    const size_t have =
-        fa2i_case_period(c, operand) * fa2i_case_extent(c, operand).elem_bytes;
+    const size_t have = fa2i_case_period(c, operand) * fa2i_case_extent(c, operand).elem_bytes;
     void *block = fa2i_alloc(have);
-    const bool ok = block != NULL && allocate(t, operand, total);
+    const bool ok = block != NULL && allocate(t, operand, total - skipped);
+    t->left_out[operand] = skipped;
     if (ok)
         fa2i_case_fill(c, operand, block);
-    for (size_t at = 0; ok && at < total; at += have)
-        cuMemcpyHtoD(t->memory[operand] + at, block, total - at < have ? total - at : have);
+    for (size_t at = skipped; ok && at < total;) {
+        const size_t from = at % have, rest = total - at;
+        const size_t count = have - from < rest ? have - from : rest;
+        cuMemcpyHtoD(t->memory[operand] + (at - skipped), (const char *)block + from, count);
+        at += count;
+    }
     fa2i_free(block);
     return ok;
 }
 
-static bool put_tensors(const fa2i_case *c, const fa2i_grid *grid, tensors *t)
+static bool put_tensors(const fa2i_case *c, const fa2i_variant *variant, const fa2i_grid *grid,
+                        tensors *t)
 {
     const fa2i_judge *judge = fa2i_judge_of(c->problem.op);
     *t = (tensors){0};
     for (int i = 0; i < judge->operand_count; i++) {
         const size_t bytes = fa2i_case_operand_bytes(c, i);
-        if (bytes > 0 && !(judge->operands[i].output ? put_poison(t, i, bytes) : put_input(c, t, i)))
+        if (bytes > 0 &&
+            !(judge->operands[i].output ? put_poison(t, i, bytes) : put_input(c, variant, t, i)))
             return false;
     }
     if (grid->workspace_bytes > 0 && !put_poison(t, WORKSPACE, grid->workspace_bytes))
         return false;
-    t->arguments = judge->arguments(c, t->memory, t->memory[WORKSPACE], grid->workspace_bytes);
+    uint64_t addresses[FA2I_OPERANDS_MAX];
+    for (int i = 0; i < FA2I_OPERANDS_MAX; i++)
+        addresses[i] = t->memory[i] - t->left_out[i];
+    t->arguments = judge->arguments(c, addresses, t->memory[WORKSPACE], grid->workspace_bytes);
     return true;
 }
 
@@ -182,7 +213,7 @@ bool forward_launch(const fa2i_device *device, const fa2i_loaded *loaded,
         return false;
     }
     snprintf(why, FORWARD_WHY_BYTES, "no memory for the tensors");
-    if (put_tensors(c, &grid, &t))
+    if (put_tensors(c, &loaded->variant, &grid, &t))
         ok = run(device, loaded, &grid, expected, &t, why);
     release_tensors(&t);
     if (ret_splits != NULL)

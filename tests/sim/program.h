@@ -38,11 +38,15 @@ typedef enum sim_kind {
 const char *sim_kind_name(sim_kind kind);
 
 /* How an instruction is recognised: its opcode, to the letter, and the form of its arguments. form:
- * one word per argument, an optional count in front (the elements of a vector), then r d q
- * destination: 32-bit register, 64-bit register, predicate s S Q   source of these; s and S also
- * immediates and addresses of variables o       destination r with an optional predicate: r|q e
- * destination q with an optional second: q|q a       address      i   immediate      b   label A
- * word with ? in front may be missing. */
+ * one word per argument, an optional count in front (the elements of a vector), then
+ *   r d q   destination: 32-bit register, 64-bit register, predicate
+ *   s S Q   source of these; s and S also immediates and addresses of variables
+ *   o       destination r with an optional predicate: r|q
+ *   e       destination q with an optional second: q|q
+ *   a       address
+ *   i       immediate
+ *   b       label
+ * A word with ? in front may be missing. */
 typedef struct sim_row {
     const char *opcode, *form;
     sim_handler handler;

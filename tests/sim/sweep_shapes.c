@@ -1,10 +1,10 @@
 /*
  * Lengths around one, two and three tiles, in all layouts; with and without LSE; some with large
- * logits.
+ * logits, some with scores far beyond the cap.
  */
 #include "sweep_shapes.h"
-#include <stdlib.h>
 #include <string.h>
+#include "tests/sim/forward.h"
 
 static fa2i_case case_of(const fa2_problem *class, int index)
 {
@@ -12,7 +12,9 @@ static fa2i_case case_of(const fa2_problem *class, int index)
                    .layout = (fa2i_layout)(index % 3),
                    .want_lse = index % 4 != 3,
                    .q_magnitude = index % 5 == 4 ? 8.0f : 1.0f,
-                   .softcap = class->softcap ? 2.0f : 0.0f,
+                   .softcap = !class->softcap  ? 0.0f
+                              : index % 3 == 0 ? 1.5f
+                                               : 30.0f,
                    .seed = 1 + (uint64_t)index};
     return c;
 }
@@ -72,24 +74,34 @@ static fa2i_case split_shape_of(const fa2_problem *class, const fa2i_variant *va
     return c;
 }
 
-static int bc_of(const fa2i_variant *variant)
+/* Windows of one key, as wide as a tile and a little more or less, unbounded on a side, and so wide
+ * that tiles in them need no mask: for those there are more keys. */
+static void put_window(const fa2i_variant *variant, int bc, int index, fa2_problem *problem)
 {
-    const char *at = strstr(variant->text, " bc=");
-    return at == NULL ? 64 : atoi(at + 4);
+    const int br = variant->recipe.rows;
+    const int windows[][2] = {{bc, 0}, {br + 2 * bc, 1},      {0, 0}, {bc + 1, bc - 1},
+                              {-1, 3}, {br + 3 * bc - 1, bc}, {3, -1}};
+    const int *window = windows[(size_t)index % (sizeof windows / sizeof *windows)];
+    problem->window_left = window[0];
+    problem->window_right = window[1];
+    if (window[0] > br)
+        problem->seq_k += window[0] + bc;
 }
 
 fa2i_case sweep_shape(const fa2_problem *class, const fa2i_variant *variant, int sm_count,
                       int index)
 {
-    const int bc = bc_of(variant);
-    return variant->recipe.waves == 0 ? shape_of(class, variant, bc, index)
-                                      : split_shape_of(class, variant, bc, sm_count / 3 + 1, index);
+    const int bc = forward_tile_keys(variant);
+    fa2i_case c = variant->recipe.waves == 0
+                      ? shape_of(class, variant, bc, index)
+                      : split_shape_of(class, variant, bc, sm_count / 3 + 1, index);
+    if (class->window)
+        put_window(variant, bc, index, &c.problem);
+    return c;
 }
 
 bool sweep_same_shape(const fa2i_case *a, const fa2i_case *b)
 {
-    return a->problem.seq_q == b->problem.seq_q && a->problem.seq_k == b->problem.seq_k &&
-           a->problem.heads_q == b->problem.heads_q && a->problem.heads_kv == b->problem.heads_kv &&
-           a->problem.batch == b->problem.batch && a->layout == b->layout &&
+    return memcmp(&a->problem, &b->problem, sizeof a->problem) == 0 && a->layout == b->layout &&
            a->want_lse == b->want_lse && a->seed == b->seed;
 }

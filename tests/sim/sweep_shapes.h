@@ -9,7 +9,8 @@
 
 enum { SWEEP_SHAPES = 12 };
 
-/* Shape `index`, 0 ... SWEEP_SHAPES - 1. The class gives dtype, head_dim and causal. */
+/* Shape `index`, 0 ... SWEEP_SHAPES - 1. The class gives the fields that are compiled into
+ * a kernel. */
 fa2i_case sweep_shape(const fa2_problem *class, const fa2i_variant *variant, int sm_count,
                       int index);
 

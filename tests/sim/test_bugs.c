@@ -13,15 +13,17 @@
 #include "runtime/lua/generator.h"
 #include "tests/check.h"
 #include "tests/sim/forward.h"
+#include "tuner/input/shapes.h"
 
 enum { PLACE_BYTES = 64 };
+static const float softcap = 2.0f; /* of shapes that have one */
 
 typedef struct bug {
     const char *name, *card;
-    const char *needles[3]; /* that the candidate's text has; NULL: no more */
-    const char *from, *to;  /* in the source */
-    int occurrence;         /* of from, counted from 1 */
-    int seq_q, seq_k, causal;
+    const char *needles[3];   /* that the candidate's text has; NULL: no more */
+    const char *from, *to;    /* in the source */
+    int occurrence;           /* of from, counted from 1 */
+    const char *shape;        /* as --shape; two query heads for a key head, D=64 */
     const char *said, *where; /* parts of the report */
 } bug;
 
@@ -45,87 +47,112 @@ typedef struct bug {
     }
 
 static const bug bugs[] = {
-    {"none", "rtx3060", JOINT, "", "", 1, 200, 200, 1, NULL, NULL},
+    {"none", "rtx3060", JOINT, "", "", 1, "Sq=200,causal=1", NULL, NULL},
     {"a removed barrier, joint stages", "rtx3060", JOINT, "team_sync();  // K and V are complete",
-     "// K and V are complete", 1, 200, 200, 0, "race", "fwd.cu.in"},
+     "// K and V are complete", 1, "Sq=200", "race", "fwd.cu.in"},
     {"a removed barrier behind K", "rtx3060", SEPARATE, "team_sync();  // K is complete",
-     "// K is complete", 1, 200, 200, 0, "race", "fwd.cu.in"},
+     "// K is complete", 1, "Sq=200", "race", "fwd.cu.in"},
     {"a removed barrier behind V", "rtx3060", SEPARATE, "team_sync();  // V is complete",
-     "// V is complete", 1, 200, 200, 0, "race", "fwd.cu.in"},
+     "// V is complete", 1, "Sq=200", "race", "fwd.cu.in"},
     {"a removed barrier before O",
      "rtx3060",
      {"kstages=2 vstages=2", "q=reg", "swizzle"},
      "__syncthreads();  // every warp",
      ";  // every warp",
      1,
-     64,
-     200,
-     0,
+     "Sq=64,Sk=200",
      "race",
      "fwd.cu.in"},
     {"a removed barrier on Turing", "t4", TURING, "team_sync();  // K is complete",
-     "// K is complete", 1, 200, 200, 1, "race", "fwd.cu.in"},
-    {"a removed wait", "rtx3060", JOINT, "fill_wait<kKStages - 2>();", "", 1, 200, 200, 0, "early",
+     "// K is complete", 1, "Sq=200,causal=1", "race", "fwd.cu.in"},
+    {"a removed wait", "rtx3060", JOINT, "fill_wait<kKStages - 2>();", "", 1, "Sq=200", "early",
      "cp.async"},
     {"a wait for one group too few", "rtx3060", SEPARATE, "fill_wait<kKStages - 1>();",
-     "fill_wait<kKStages>();", 1, 200, 200, 0, "early", "cp.async"},
-    {"a removed __syncwarp", "rtx3060", JOINT, "__syncwarp();", "", 1, 200, 200, 0, "race",
+     "fill_wait<kKStages>();", 1, "Sq=200", "early", "cp.async"},
+    {"a removed __syncwarp", "rtx3060", JOINT, "__syncwarp();", "", 1, "Sq=200", "race",
      "fwd.cu.in"},
     {"no swizzle", "rtx3060", JOINT, "kSwizzle ? row / (8 / kPermuted) % kPermuted : 0", "0", 1,
-     200, 200, 0, "wavefronts too many", NULL},
+     "Sq=200", "wavefronts too many", NULL},
     {"a wrong swizzle on reading", "rtx3060", JOINT, "(lane_offset ^ (chunk % kPermuted * 16))",
-     "(lane_offset + (chunk % kPermuted * 16))", 1, 200, 200, 0, "", NULL},
+     "(lane_offset + (chunk % kPermuted * 16))", 1, "Sq=200", "", NULL},
     {"an off-by-one fill", "rtx3060", JOINT, "plan.row(pass) < valid_rows",
-     "plan.row(pass) <= valid_rows", 1, 200, 200, 0, "illegal address", "fill_sm80.cu.in"},
+     "plan.row(pass) <= valid_rows", 1, "Sq=200", "illegal address", "fill_sm80.cu.in"},
     {"an off-by-one fill on Turing", "t4", TURING, "plan.row(pass) < valid_rows",
-     "plan.row(pass) <= valid_rows", 1, 200, 200, 0, "illegal address", "fill_sm75.cu.in"},
+     "plan.row(pass) <= valid_rows", 1, "Sq=200", "illegal address", "fill_sm75.cu.in"},
     {"a pass of the fill left out", "rtx3060", JOINT,
      "return (share.part + 1) * kPasses / share.parts;",
-     "return (share.part + 1) * kPasses / share.parts - 1;", 1, 200, 200, 0, "uninitialised",
+     "return (share.part + 1) * kPasses / share.parts - 1;", 1, "Sq=200", "uninitialised",
      "fwd.cu.in"},
     {"a misaligned source", "rtx3060", JOINT, "(plan.row(pass)) + plan.chunk * 16;",
-     "(plan.row(pass)) + plan.chunk * 8;", 1, 200, 200, 0, "misaligned", "fill_sm80.cu.in"},
+     "(plan.row(pass)) + plan.chunk * 8;", 1, "Sq=200", "misaligned", "fill_sm80.cu.in"},
     {"a row of O too many", "rtx3060", JOINT, "if (chunk < kOutTiles && block_row < place.rows)",
-     "if (chunk < kOutTiles && block_row <= place.rows)", 1, 200, 200, 0, "illegal address",
+     "if (chunk < kOutTiles && block_row <= place.rows)", 1, "Sq=200", "illegal address",
      "fwd.cu.in"},
     {"blocks that write the same rows", "rtx3060", JOINT, "? p.q_tiles - 1 - tile : tile) * kBr",
-     "? p.q_tiles - 1 - tile : tile) * (kBr / 2)", 1, 200, 200, 0, "race: it writes global",
+     "? p.q_tiles - 1 - tile : tile) * (kBr / 2)", 1, "Sq=200", "race: it writes global",
      "fwd.cu.in"},
     {"a shuffle with missing lanes", "rtx3060", JOINT, "const float sum = quad_sum(row.sum[m][h]);",
-     "float sum = row.sum[m][h]; if (lane < 16) sum = quad_sum(sum);", 1, 200, 200, 0,
+     "float sum = row.sum[m][h]; if (lane < 16) sum = quad_sum(sum);", 1, "Sq=200",
      "lanes are missing", "softmax.cu.in"},
     {"a barrier for some warps", "rtx3060", SEPARATE, "__syncthreads();  // every warp",
-     "if (threadIdx.x < 32) __syncthreads();  // every warp", 1, 200, 200, 0, "barrier divergence",
+     "if (threadIdx.x < 32) __syncthreads();  // every warp", 1, "Sq=200", "barrier divergence",
      "fwd.cu.in"},
     {"a barrier for some lanes", "rtx3060", SEPARATE, "__syncthreads();  // every warp",
-     "if (lane < 7) __syncthreads();  // every warp", 1, 200, 200, 0, "barrier divergence",
+     "if (lane < 7) __syncthreads();  // every warp", 1, "Sq=200", "barrier divergence",
      "fwd.cu.in"},
     {"a loop without end", "rtx3060", JOINT, "for (; tile >= tiles.first; tile -= kTeams)",
-     "for (; tile >= tiles.first; tile -= tile > tiles.first)", 1, 200, 200, 0, "timeout",
-     ".cu.in"},
-    {"no rescaling", "rtx3060", JOINT, "row.sum[m][h] *= alpha;", "", 1, 200, 200, 0, "x the bound",
+     "for (; tile >= tiles.first; tile -= tile > tiles.first)", 1, "Sq=200", "timeout", ".cu.in"},
+    {"no rescaling", "rtx3060", JOINT, "row.sum[m][h] *= alpha;", "", 1, "Sq=200", "x the bound",
      NULL},
-    {"none, split", "rtx3060", TEAMS, "", "", 1, 3, 1500, 1, NULL, NULL},
+    {"none, split", "rtx3060", TEAMS, "", "", 1, "Sq=3,Sk=1500,causal=1", NULL, NULL},
     {"a removed barrier of a team", "rtx3060", TEAMS,
-     "named_barrier(1 + threadIdx.x / kTeamThreads, kTeamThreads);", ";", 1, 3, 1500, 0, "race",
+     "named_barrier(1 + threadIdx.x / kTeamThreads, kTeamThreads);", ";", 1, "Sq=3,Sk=1500", "race",
      "fwd.cu.in"},
     {"one barrier for all teams", "rtx3060", TEAMS, "named_barrier(1 + threadIdx.x / kTeamThreads",
-     "named_barrier(1", 1, 3, 1500, 0, "barrier divergence", "fwd.cu.in"},
+     "named_barrier(1", 1, "Sq=3,Sk=1500", "barrier divergence", "fwd.cu.in"},
     {"a team's barrier before O", "rtx3060", TEAMS, "__syncthreads();  // every warp",
-     "named_barrier(1 + threadIdx.x / kTeamThreads, kTeamThreads);  // every warp", 1, 3, 1500, 0,
-     "race", "write_split.cu.in"},
+     "named_barrier(1 + threadIdx.x / kTeamThreads, kTeamThreads);  // every warp", 1,
+     "Sq=3,Sk=1500", "race", "write_split.cu.in"},
     {"a removed barrier before merging", "rtx3060", TEAMS, "__syncthreads();  // all teams'",
-     ";  // all teams'", 1, 3, 1500, 0, "race", "write_split.cu.in"},
+     ";  // all teams'", 1, "Sq=3,Sk=1500", "race", "write_split.cu.in"},
     {"a removed __syncwarp in combining", "rtx3060", TEAMS, "__syncwarp();  // the weights",
-     ";  // the weights", 1, 3, 1500, 0, "race", "combine.cu.in"},
+     ";  // the weights", 1, "Sq=3,Sk=1500", "race", "combine.cu.in"},
     {"splits that write the same rows", "rtx3060", TEAMS, "place.split * all_rows + index", "index",
-     1, 3, 1500, 0, "race: it writes global", "write_split.cu.in"},
+     1, "Sq=3,Sk=1500", "race: it writes global", "write_split.cu.in"},
     {"a split too many", "rtx3060", TEAMS, "split < p.splits; split++",
-     "split <= p.splits; split++", 1, 3, 1500, 0, "uninitialised", "combine.cu.in"},
-    {"a team's weight left out", "rtx3060", TEAMS, "o.x += weight * x.x;", "o.x += x.x;", 1, 3,
-     1500, 0, "x the bound", NULL},
+     "split <= p.splits; split++", 1, "Sq=3,Sk=1500", "uninitialised", "combine.cu.in"},
+    {"a team's weight left out", "rtx3060", TEAMS, "o.x += weight * x.x;", "o.x += x.x;", 1,
+     "Sq=3,Sk=1500", "x the bound", NULL},
     {"a mask off by one", "rtx3060", JOINT, "seen + place.query(p, r) + 1 - p.seq_q",
-     "seen + place.query(p, r) + 2 - p.seq_q", 1, 200, 200, 1, "x the bound", NULL},
+     "seen + place.query(p, r) + 2 - p.seq_q", 1, "Sq=200,causal=1", "x the bound", NULL},
+    {"none, window", "rtx3060", JOINT, "", "", 1, "Sq=200,Sk=400,Wl=70,Wr=5", NULL, NULL},
+    {"none, window on Turing", "t4", TURING, "", "", 1, "Sq=200,Sk=400,causal=1,Wl=70,Wr=5", NULL,
+     NULL},
+    {"a window that begins a key early", "rtx3060", JOINT, "first = at - p.window_left;",
+     "first = at - p.window_left - 1;", 1, "Sq=200,Sk=400,Wl=70,Wr=5", "x the bound", NULL},
+    {"a window that ends a key late", "rtx3060", JOINT, "at + p.window_right);",
+     "at + p.window_right + 1);", 1, "Sq=200,Sk=400,Wl=70,Wr=5", "x the bound", NULL},
+    {"a tile before the window", "rtx3060", JOINT, "first = keys.begin / kBc;",
+     "first = max(0, keys.begin / kBc - 1);", 1, "Sq=100,Sk=400,Wl=70,Wr=5", "illegal address",
+     "fill_sm80.cu.in"},
+    {"a tile before the window on Turing", "t4", TURING, "first = keys.begin / kBc;",
+     "first = max(0, keys.begin / kBc - 1);", 1, "Sq=100,Sk=400,Wl=70,Wr=5", "illegal address",
+     "fill_sm75.cu.in"},
+    {"a copy ahead of the window", "rtx3060", JOINT, "has_next = next >= tiles.first;",
+     "has_next = next >= 0;", 1, "Sq=100,Sk=400,Wl=70,Wr=5", "illegal address", "fill_sm80.cu.in"},
+    {"a tile too many without a mask", "rtx3060", JOINT, "(keys.begin_of_all + kBc - 1) / kBc",
+     "keys.begin_of_all / kBc", 1, "Sq=200,Sk=600,Wl=300,Wr=0", "x the bound", NULL},
+    {"none, window, split", "rtx3060", TEAMS, "", "", 1, "Sq=3,Sk=1500,causal=1,Wl=900,Wr=0", NULL,
+     NULL},
+    {"splits that begin before the window", "rtx3060", TEAMS, "min(first + place.split * share",
+     "min(place.split * share", 1, "Sq=3,Sk=1500,causal=1,Wl=900,Wr=0", "illegal address",
+     "fill_sm80.cu.in"},
+    {"none, softcap", "rtx3060", JOINT, "", "", 1, "Sq=200,causal=1,softcap=1", NULL, NULL},
+    {"a cap behind the mask", "rtx3060", JOINT, "s[m][n][e] = minus_infinity();",
+     "s[m][n][e] = tanh_approx(minus_infinity());", 1, "Sq=200,causal=1,softcap=1", "x the bound",
+     NULL},
+    {"a cap that is left out", "rtx3060", JOINT, "cap_scores(s, p.softcap_rate);", ";", 1,
+     "Sq=200,causal=1,softcap=1", "x the bound", NULL},
 };
 
 typedef struct bench {
@@ -143,15 +170,13 @@ static void must(fa2_status status, const char *what)
 
 static fa2_problem problem_of(const bug *b)
 {
-    return (fa2_problem){.op = FA2_OP_FORWARD,
-                         .dtype = FA2_FP16,
-                         .batch = 1,
-                         .heads_q = 2,
-                         .heads_kv = 1,
-                         .seq_q = b->seq_q,
-                         .seq_k = b->seq_k,
-                         .head_dim = 64,
-                         .causal = b->causal};
+    char text[128];
+    fa2i_shapes shapes = {0};
+    snprintf(text, sizeof text, "Hq=2,Hkv=1,D=64,%s", b->shape);
+    must(fa2i_shapes_add_text(&shapes, text), b->name);
+    const fa2_problem problem = shapes.items[0];
+    fa2i_shapes_done(&shapes);
+    return problem;
 }
 
 static fa2i_variant find_variant(const bench *t, const bug *b)
@@ -159,8 +184,9 @@ static fa2i_variant find_variant(const bench *t, const bug *b)
     fa2_problem class = problem_of(b);
     fa2i_variant *list = NULL, found = {0};
     size_t count = 0;
-    class.seq_q = b->seq_q < 64 ? 32 : 1024; /* few rows bring the families that split */
-    class.seq_k = b->seq_q < 64 ? 8192 : 1024;
+    const bool few = class.seq_q < 64; /* rows: that brings the families that split */
+    class.seq_q = few ? 32 : 1024;
+    class.seq_k = few ? 8192 : 1024;
     class.heads_q = class.heads_kv = 8;
     must(fa2i_generator_candidates(t->generator, &class, &t->device.card, &list, &count), b->name);
     for (size_t i = 0; i < count && found.text[0] == '\0'; i++) {
@@ -249,7 +275,8 @@ static bool run(const bench *t, const bug *b, const fa2i_variant *variant, const
     fa2i_kernel kernel = {.variant = *variant};
     fa2i_loaded loaded = {0};
     fa2i_expected expected;
-    const fa2i_case c = {.problem = problem_of(b), .want_lse = 1, .q_magnitude = 2.0f, .seed = 3};
+    fa2i_case c = {.problem = problem_of(b), .want_lse = 1, .q_magnitude = 2.0f, .seed = 3};
+    c.softcap = c.problem.softcap ? softcap : 0.0f;
     bool ok = compile(source, t->device.card.arch, &kernel.image);
     CHECK(ok);
     if (ok) {

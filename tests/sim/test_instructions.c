@@ -82,6 +82,10 @@ static const vector vectors[] = {
     {FLOAT_2 "ex2.approx.ftz.f32 %f10, %f1;" TO_R10, 0xc3000000, 0, 0, 0}, /* 2^-128 */
     {FLOAT_2 "ex2.approx.f32 %f10, %f1;" TO_R10, 0xc3000000, 0, 0, 0x00200000},
     {FLOAT_2 "ex2.approx.ftz.f32 %f10, %f1;" TO_R10, 0x7fc00000, 0, 0, NAN_F},
+    {FLOAT_2 "tanh.approx.f32 %f10, %f1;" TO_R10, 0x3f800000, 0, 0, 0x3f430000}, /* 0.76159 */
+    {FLOAT_2 "tanh.approx.f32 %f10, %f1;" TO_R10, 0xff800000, 0, 0, 0xbf800000},
+    {FLOAT_2 "tanh.approx.f32 %f10, %f1;" TO_R10, 0x80000000, 0, 0, 0x80000000},
+    {FLOAT_2 "tanh.approx.f32 %f10, %f1;" TO_R10, 0x7fffffff, 0, 0, NAN_F},
     {FLOAT_2 "setp.gtu.f32 %p1, %f1, %f2;" SELECT, 0x7fc00000, 0, 0, 1},
     {FLOAT_2 "setp.gt.f32 %p1, %f1, %f2;" SELECT, 0x7fc00000, 0, 0, 0},
     {FLOAT_2 "setp.ne.f32 %p1, %f1, %f2;" SELECT, 0x7fc00000, 0x7fc00000, 0, 0},

@@ -7,8 +7,9 @@
  * For each (D, causal) of the presets with that dtype, each candidate of each card for prefill,
  * decode or short prefill: PTX as the runtime compiles it, launched by the runtime on shapes that
  * reach all paths of its tile sizes. Classes beyond the presets are sampled: every fourth candidate
- * of each family; all of them where FA2_TEST_ALL is set. PART/PARTS: every PARTS-th class only, to
- * share the work among processes; STEP n: every nth candidate only, where all take too long.
+ * of each family, with features every twelfth; all of them where FA2_TEST_ALL is set. PART/PARTS:
+ * every PARTS-th class only, to share the work among processes; STEP n: every nth candidate only,
+ * where all take too long.
  *
  * A variant is compiled once, for the oldest SM among the cards whose candidate it is, and runs on
  * each of them, since most of the time is the compiler's. What that takes for granted is checked on
@@ -31,12 +32,12 @@
 #include "tuner/input/shapes.h"
 
 enum { CARDS_MAX = 8, CLASSES_MAX = 64, CANDIDATES_MAX = 1024, EXPECTED_MAX = 4096 };
-enum { FAILURES_SHOWN = 20, STEP_BEYOND_PRESETS = 4, STEP_OTHER_TARGETS = 24 };
+enum { FAILURES_SHOWN = 20, STEP_BEYOND_PRESETS = 4, STEP_FEATURES = 12, STEP_OTHER_TARGETS = 24 };
 
-/* (D, causal) of the dtype, as a problem. */
+/* (D, causal, features) of the dtype, as a problem. */
 typedef struct problem_class {
     fa2_problem problem;
-    bool preset;
+    int step; /* every so manieth candidate is run */
 } problem_class;
 
 typedef struct sweep_card {
@@ -84,18 +85,36 @@ static void must_fit(size_t count, size_t most, const char *what)
 
 /* ---- classes ---- */
 
-static void add_class(sweep *s, fa2_dtype dtype, int head_dim, int causal, bool preset)
+static void add_class(sweep *s, const fa2_problem *problem, int step)
 {
-    for (size_t i = 0; i < s->class_count; i++)
-        if (s->classes[i].problem.head_dim == head_dim && s->classes[i].problem.causal == causal)
+    char key[FA2I_CLASS_CHARS], known[FA2I_CLASS_CHARS];
+    fa2i_problem_class(problem, key);
+    for (size_t i = 0; i < s->class_count; i++) {
+        fa2i_problem_class(&s->classes[i].problem, known);
+        if (strcmp(key, known) == 0)
             return;
+    }
     must_fit(s->class_count, CLASSES_MAX, "classes");
-    s->classes[s->class_count++] = (problem_class){.problem = {.op = FA2_OP_FORWARD,
-                                                               .dtype = dtype,
-                                                               .batch = 1,
-                                                               .head_dim = head_dim,
-                                                               .causal = causal},
-                                                   .preset = preset};
+    s->classes[s->class_count++] = (problem_class){.problem = *problem, .step = step};
+}
+
+static fa2_problem dense(fa2_dtype dtype, int head_dim, int causal)
+{
+    return (fa2_problem){
+        .op = FA2_OP_FORWARD, .dtype = dtype, .batch = 1, .head_dim = head_dim, .causal = causal};
+}
+
+/* With each feature, and with both. */
+static void add_features(sweep *s, fa2_dtype dtype, int head_dim, int causal)
+{
+    for (int softcap = 0; softcap < 2; softcap++)
+        for (int window = 1 - softcap; window < 2; window++) {
+            fa2_problem problem = dense(dtype, head_dim, causal);
+            problem.softcap = softcap;
+            problem.window = window;
+            problem.window_left = 256 * window;
+            add_class(s, &problem, STEP_FEATURES);
+        }
 }
 
 static void find_classes(sweep *s, fa2_dtype dtype)
@@ -104,15 +123,19 @@ static void find_classes(sweep *s, fa2_dtype dtype)
     fa2i_shapes shapes = {0};
     for (size_t i = 0; i < sizeof presets / sizeof *presets; i++)
         must(fa2i_shapes_add_preset(&shapes, presets[i]), "the presets");
-    for (size_t i = 0; i < shapes.count; i++)
+    for (size_t i = 0; i < shapes.count; i++) {
+        const fa2_problem p = dense(dtype, shapes.items[i].head_dim, shapes.items[i].causal);
         if (shapes.items[i].dtype == dtype)
-            add_class(s, dtype, shapes.items[i].head_dim, shapes.items[i].causal, true);
-    fa2i_shapes_done(&shapes);
-    for (int causal = 0; causal < 2; causal++) {
-        add_class(s, dtype, 64, causal, false);
-        add_class(s, dtype, 128, causal, false);
+            add_class(s, &p, 1);
     }
-    add_class(s, dtype, 40, 1, false); /* not a multiple of 16: padding in D */
+    fa2i_shapes_done(&shapes);
+    static const int head_dims[] = {64, 128, 40}; /* 40: not a multiple of 16, padding in D */
+    for (size_t i = 0; i < sizeof head_dims / sizeof *head_dims; i++)
+        for (int causal = head_dims[i] == 40; causal < 2; causal++) {
+            const fa2_problem p = dense(dtype, head_dims[i], causal);
+            add_class(s, &p, STEP_BEYOND_PRESETS);
+            add_features(s, dtype, head_dims[i], causal);
+        }
 }
 
 /* ---- candidates ---- */
@@ -175,12 +198,11 @@ static void forget_expected(sweep *s)
 static void run_shapes(sweep *s, sweep_card *card, const problem_class *class,
                        const fa2i_loaded *loaded)
 {
-    char why[FORWARD_WHY_BYTES] = "";
+    char why[FORWARD_WHY_BYTES] = "", problem[FA2I_PROBLEM_CHARS];
     bool shown = check_failures >= FAILURES_SHOWN;
     for (int i = 0; i < SWEEP_SHAPES; i++) {
         const fa2i_case c =
             sweep_shape(&class->problem, &loaded->variant, card->device.card.sm_count, i);
-        const fa2_problem *p = &c.problem;
         int32_t splits = 1;
         const bool ok = forward_launch(&card->device, loaded, expected_of(s, &c), why, &splits);
         card->launches++;
@@ -188,10 +210,10 @@ static void run_shapes(sweep *s, sweep_card *card, const problem_class *class,
         card->failures += !ok;
         check_count++;
         check_failures += !ok;
+        fa2i_problem_format(&c.problem, problem, sizeof problem);
         if (!ok && !shown)
-            fprintf(stderr, "sm_%d, %s, B=%d Hq=%d Hkv=%d Sq=%d Sk=%d, %d splits: %s\n",
-                    card->device.card.arch, loaded->variant.text, (int)p->batch, (int)p->heads_q,
-                    (int)p->heads_kv, (int)p->seq_q, (int)p->seq_k, (int)splits, why);
+            fprintf(stderr, "sm_%d, %s, %s, %d splits: %s\n", card->device.card.arch,
+                    loaded->variant.text, problem, (int)splits, why);
         shown = shown || !ok;
     }
 }
@@ -277,7 +299,7 @@ static int step_of(const sweep *s, const problem_class *class)
 {
     if (s->all)
         return 1;
-    return class->preset || s->step > STEP_BEYOND_PRESETS ? s->step : STEP_BEYOND_PRESETS;
+    return s->step > class->step ? s->step : class->step;
 }
 
 /* Each family is stepped through on its own, and each class begins elsewhere. */
@@ -286,6 +308,7 @@ static void run_class(sweep *s, size_t index)
     const problem_class *class = &s->classes[index];
     const int step = step_of(s, class);
     size_t seen[2] = {index, index}, ran = 0;
+    char key[FA2I_CLASS_CHARS];
     s->candidate_count = 0;
     for (int card = 0; card < s->card_count; card++)
         gather_from(s, card, class);
@@ -293,8 +316,8 @@ static void run_class(sweep *s, size_t index)
         if (seen[s->candidates[i].variant.recipe.waves > 0]++ % (size_t)step == 0)
             run_candidate(s, class, &s->candidates[i], ran++ % STEP_OTHER_TARGETS == 0);
     forget_expected(s);
-    printf("D=%d causal=%d: %zu of %zu variants\n", (int)class->problem.head_dim,
-           (int)class->problem.causal, ran, s->candidate_count);
+    fa2i_problem_class(&class->problem, key);
+    printf("%s: %zu of %zu variants\n", key, ran, s->candidate_count);
     fflush(stdout);
 }
 

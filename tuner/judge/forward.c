@@ -241,7 +241,7 @@ static fa2_status compute(const fa2i_case *c, const fa2i_inputs *inputs, int thr
     reference.o = NULL;
     if (c->want_lse) {
         FA2_TRY(mark_exact(&reference, &outputs[1].exact));
-        outputs[1].bound = fa2i_lse_bound();
+        outputs[1].bound = fa2i_lse_bound(c->softcap);
         outputs[1].values = reference.lse;
         reference.lse = NULL;
     }

@@ -219,7 +219,9 @@ fa2_status fa2i_reference_compute(const fa2i_reference_request *request,
 {
     fa2_status st = FA2_OK;
     const fa2_problem *problem = &request->problem;
-    fa2i_reference reference = {.row_count = request->row_count, .head_dim = problem->head_dim};
+    fa2i_reference reference = {.row_count = request->row_count,
+                                .head_dim = problem->head_dim,
+                                .softcap = request->softcap};
     part parts[MAX_THREADS] = {{0}};
     size_t count = count_parts(request);
     double scale = request->softmax_scale != 0 ? (double)request->softmax_scale
@@ -261,9 +263,9 @@ fa2i_bound fa2i_reference_bound(const fa2i_reference *reference)
     return (fa2i_bound){.absolute = 2 * reference->plain_error + 1e-5};
 }
 
-fa2i_bound fa2i_lse_bound(void)
+fa2i_bound fa2i_lse_bound(float softcap)
 {
-    return (fa2i_bound){.absolute = 2e-4, .relative = 2e-5};
+    return (fa2i_bound){.absolute = 2e-4 + 0x1p-11 * (double)softcap, .relative = 2e-5};
 }
 
 static void note_error(fa2i_comparison *comparison, size_t row, bool is_lse, double value,
@@ -282,7 +284,8 @@ void fa2i_reference_compare(const fa2i_reference *reference, fa2_dtype dtype, co
                             const float *lse, fa2i_comparison *ret_comparison)
 {
     fa2i_comparison comparison = {0};
-    const fa2i_bound bound = fa2i_reference_bound(reference), lse_bound = fa2i_lse_bound();
+    const fa2i_bound bound = fa2i_reference_bound(reference);
+    const fa2i_bound lse_bound = fa2i_lse_bound(reference->softcap);
     size_t head_dim = (size_t)reference->head_dim;
     for (size_t i = 0; i < reference->row_count; i++) {
         const bool empty = isinf(reference->lse[i]) != 0;

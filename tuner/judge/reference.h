@@ -43,6 +43,7 @@ typedef struct fa2i_reference_request {
 typedef struct fa2i_reference {
     size_t row_count;
     int head_dim;
+    float softcap;      /* 0: none */
     double *o;          /* [row_count, head_dim] */
     double *lse;        /* [row_count], natural logarithm */
     double plain_error; /* the plain implementation's largest error in O */
@@ -59,8 +60,9 @@ void fa2i_reference_done(fa2i_reference *reference); /* zeroed objects are fine 
 fa2i_bound fa2i_reference_bound(const fa2i_reference *reference);
 
 /* Of LSE: 2e-4 for the sum of the exponentials (fp32, approximate exp2) and 2e-5 of the value for the
- * fp32 scores. */
-fa2i_bound fa2i_lse_bound(void);
+ * fp32 scores; capped scores, which softcap bounds (0: none are), have tanh.approx's relative error of
+ * 2^-11. */
+fa2i_bound fa2i_lse_bound(float softcap);
 
 typedef struct fa2i_comparison {
     double error;     /* largest error over its bound, of O and LSE: <= 1 is right */
