@@ -1,8 +1,8 @@
 -- What the runtime calls. Every function returns nil and a message for bad input; errors are bugs.
 --
--- problem: op ("forward"), dtype ("fp16", "bf16"), batch, heads_q, heads_kv, seq_q, seq_k,
--- head_dim,
---          causal (0, 1).
+-- problem: the fields of runtime/base/problem.def by name, enumerations as words; class: the text that
+--          is equal for problems that may share a kernel; asked: the list of the names of the features
+--          that the problem asks for.
 -- card:    name, arch, sm_count, smem_block_bytes, smem_sm_bytes, l2_bytes, clock_khz,
 --          bandwidth_bytes (runtime/base/record.h).
 local arch_of = require("core.arch")
@@ -41,9 +41,10 @@ function M.candidates(problem, card)
    local list = {}
    local arch, message = visit_families(problem, card, function(family, arch)
       for _, v in ipairs(family:candidates(problem, arch)) do
-         local entry = family:launch(v)
-         entry.cost_us = family:cost(v, problem, arch, 0)
-         list[#list + 1] = entry
+         local recipe, kind = family:launch(v)
+         list[#list + 1] = {
+            text = v.text, recipe = recipe, kind = kind, cost_us = family.cost(v, problem, arch, 0),
+         }
       end
    end)
    if not arch then
@@ -82,7 +83,7 @@ local function parse(text)
    local name = variant_text.family(text)
    for _, family in ipairs(families) do
       if family.name == name then
-         local v, message = variant_text.parse(text, family.keys)
+         local v, message = variant_text.parse(text, family.axes)
          if not v then
             return nil, message
          end
@@ -102,8 +103,8 @@ function M.variant(text)
    if not family then
       return nil, v
    end
-   v.text = text
-   return family:launch(v)
+   local recipe, kind = family:launch(v)
+   return {text = text, recipe = recipe, kind = kind}
 end
 
 -- The CUDA text of a variant. read(file): the text of templates/FILE, or nil.
@@ -112,7 +113,7 @@ function M.source(text, read)
    if not family then
       return nil, v
    end
-   return template.expand("forward/" .. family.name .. ".cu.in", family:environment(v), read)
+   return template.expand(family.template, family:environment(v), read)
 end
 
 -- us; registers as the compiler reports them, or 0.
@@ -125,7 +126,7 @@ function M.cost(text, problem, card, registers)
    if not arch then
       return nil, message
    end
-   return family:cost(v, problem, arch, registers)
+   return family.cost(v, problem, arch, registers)
 end
 
 M.card = arch_of.reference_card

@@ -1,16 +1,15 @@
 -- Variants as tables and as canonical text: "FAMILY KEY=VALUE KEY=VALUE ...", one space between the
--- words, the keys in the order that the family lists them, integers without leading zeros.
---
--- A key is {name = "br", integer = true} or {name = "q", one_of = {"smem", "reg"}}. One that came
--- later than databases in use has a default, for the texts that end before it.
+-- words, the keys in the order of the family's axes (axes.lua), integers without leading zeros, features
+-- only where they are asked for.
 local M = {}
 
-function M.format(variant, keys)
+function M.format(variant, axes)
    local words = {variant.family}
-   for _, key in ipairs(keys) do
-      local value = variant[key.name]
-      local form = key.integer and "%s=%d" or "%s=%s"
-      words[#words + 1] = string.format(form, key.name, value)
+   for _, axis in ipairs(axes) do
+      local value = variant[axis.name]
+      if not (axis.feature and value == 0) then
+         words[#words + 1] = axis.name .. "=" .. value
+      end
    end
    return table.concat(words, " ")
 end
@@ -20,42 +19,56 @@ function M.family(text)
    return text:match("^[^ ]*")
 end
 
-local function value_of(key, word)
+local function is_word(axis)
+   return axis.values and type(axis.values[1]) == "string"
+end
+
+-- The value in "NAME=VALUE"; nil and what is wrong.
+local function value_of(axis, word)
    local name, value = word:match("^([^=]*)=(.*)$")
-   if name ~= key.name then
-      return nil, string.format("'%s' where '%s=' is expected", word, key.name)
-   end
-   if key.integer then
+   if name ~= axis.name then
+      return nil, string.format("'%s' where '%s=' is expected", word, axis.name)
+   elseif axis.feature and value ~= "1" then
+      return nil, string.format("'%s' is not %s=1, which is left out otherwise", word, axis.name)
+   elseif not is_word(axis) then
       if not (value == "0" or value:find("^[1-9]%d?%d?%d?%d?$")) then
          return nil, string.format("'%s' is not a plain integer below 100000", word)
       end
       return math.tointeger(tonumber(value))
    end
-   for _, allowed in ipairs(key.one_of) do
+   for _, allowed in ipairs(axis.values) do
       if value == allowed then
          return value
       end
    end
-   return nil, string.format("'%s' is not one of %s", word, table.concat(key.one_of, ", "))
+   return nil, string.format("'%s' is not one of %s", word, table.concat(axis.values, ", "))
+end
+
+-- What a text means that has no word for an axis; nil: it must have one.
+local function missing_value(axis, word)
+   if axis.feature and (not word or word:match("^[^=]*") ~= axis.name) then
+      return 0
+   elseif not word then
+      return axis.default
+   end
 end
 
 -- The variant of a canonical text; nil and what is wrong for any other text.
-function M.parse(text, keys)
+function M.parse(text, axes)
    local variant = {family = M.family(text)}
    local position = #variant.family + 1
-   for _, key in ipairs(keys) do
+   for _, axis in ipairs(axes) do
       local word, after = text:match("^ ([^ ]*)()", position)
-      if word then
-         local value, message = value_of(key, word)
-         if value == nil then
-            return nil, string.format("'%s': %s", text, message)
-         end
-         variant[key.name], position = value, after
-      elseif key.default then
-         variant[key.name] = key.default
-      else
-         return nil, string.format("'%s' has no '%s='", text, key.name)
+      local value, message = missing_value(axis, word)
+      if value == nil and word then
+         value, message = value_of(axis, word)
+         position = after
       end
+      if value == nil then
+         return nil, string.format("'%s'%s", text, message and ": " .. message
+                                   or " has no '" .. axis.name .. "='")
+      end
+      variant[axis.name] = value
    end
    if position <= #text then
       return nil, string.format("'%s' goes on after its last key", text)

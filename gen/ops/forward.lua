@@ -1,26 +1,52 @@
--- The forward families: what a variant needs, which variants are legal, what the runtime is told.
+-- The forward families: what a variant needs, and what the runtime is told.
 --
 -- A block owns Br query rows and walks over keys in tiles of Bc; kstages and vstages are the K and
 -- V tiles of a team of warps in shared memory. Equal numbers above 1 make K and V one stage with
 -- one barrier a tile; (1, 1) and (2, 1) wait for K and V apart, with two. fill: the next tile's copies
 -- are issued behind one step of Q K^T (whole) or a share behind each (spread).
 --
--- A family is a code path (paths/mma_sync.lua) of a kind (forward_plain.lua, forward_splitkv.lua):
---   split                        whether it divides the keys: variants have teams and waves
---   keys                         of its canonical text
---   class                        how to select from it (select.lua)
---   each_point(path, add)        calls add(v) for each point of the space, in a fixed order; v has
---                                the keys but the class's
---   check(v)                     true, or nil and why v is no such point
---   serves(problem, arch)        true, or nil and why it is not worth trying
---   suits(v, problem, arch)      the same for one variant
---   cost(v, facts, problem, arch)   us
+-- A family is a scheme, by which work is divided among blocks (forward_plain.lua, forward_splitkv.lua),
+-- on a code path (paths/mma_sync.lua). A scheme has
+--   splits      whether blocks divide the keys: variants have teams and waves
+--   axes        behind those of M.class_axes: axes.lua; br, bc, warps, kstages, vstages, layout, q, and
+--               perhaps fill and teams
+--   selection, typical(arch), is_worth, suits   family.lua
+--   cost(v, facts, problem, arch)               us
+--   recipe(recipe, v)                           adds what is its own to a recipe
+--   names                                       what its templates see
 local cost = require("ops.forward_plain_cost")
-local recipe_text = require("core.recipe")
-local select_from = require("core.select")
-local variant_text = require("core.variant")
+local families = require("core.family")
+local softcap = require("features.softcap")
+local window = require("features.window")
 
 local M = {}
+
+-- Version of the parameter block, templates/forward/params.
+local abi = 2
+
+local class_axes = {
+   {
+      name = "d", field = "head_dim",
+      when = function(v)
+         if v.d < 8 or v.d > 256 or v.d % 8 ~= 0 then
+            return nil, "d is not a multiple of 8 from 8 to 256"
+         end
+         return true
+      end,
+   },
+   {
+      name = "dtype", field = "dtype", values = {"fp16", "bf16"},
+      when = function(v, path)
+         if v.dtype == "bf16" and not path.bf16 then
+            return nil, "bf16 needs compute capability 8.0"
+         end
+         return true
+      end,
+   },
+   {name = "causal", field = "causal", values = {0, 1}},
+   softcap.axis,
+   window.axis,
+}
 
 -- How a pipeline works: barriers per tile, and for each wait, about how many tile times after their
 -- issue loads are waited for. (1, 1): V is loaded during QK, the next K during PV; what is loaded a
@@ -101,29 +127,11 @@ local function facts_of(v, path, registers)
       -- Rows of a pad layout start 16 bytes apart modulo 128 only if d_pad / 8 is a multiple of 8;
       -- else the 8 lanes of a store phase, which cross rows, meet in banks.
       fill_ways = v.layout == "pad" and d_pad % 64 ~= 0 and 2 or 1,
+      ex2_per_score = 1 + v.softcap * softcap.ex2_per_score,
+      more_fp32_per_score = v.softcap * softcap.fp32_per_score,
    }
 end
 
--- true, or nil and why a variant is outside the space. Says nothing about any card.
-local function is_point(v, kind, path)
-   if v.d < 8 or v.d > 256 or v.d % 8 ~= 0 then
-      return nil, "d is not a multiple of 8 from 8 to 256"
-   elseif v.causal > 1 then
-      return nil, "causal is neither 0 nor 1"
-   elseif v.dtype == "bf16" and not path.bf16 then
-      return nil, "bf16 needs compute capability 8.0"
-   elseif v.fill == "spread" and path.register_staging then
-      return nil, "tiles that pass through registers are loaded at once"
-   end
-   for _, pipeline in ipairs(path.pipelines) do
-      if pipeline[1] == v.kstages and pipeline[2] == v.vstages then
-         return kind.check(v)
-      end
-   end
-   return nil, "no such pair of kstages and vstages"
-end
-
--- true, or nil and why an SM cannot run a variant well.
 local function fits(v, path, arch)
    local facts = facts_of(v, path, 0)
    if facts.smem_bytes > arch.smem_block then
@@ -137,152 +145,48 @@ local function fits(v, path, arch)
    return true
 end
 
--- Every point of the space for a class, with its text. A kind's points may be more than those of one
--- head_dim.
-local function points(family, problem)
-   local list = {}
-   family.kind.each_point(family.path, function(v)
-      v.family, v.d, v.dtype = family.name, problem.head_dim, problem.dtype
-      v.causal = problem.causal
-      if family:check(v) then
-         v.text = variant_text.format(v, family.keys)
-         list[#list + 1] = v
-      end
-   end)
-   return list
+local function joined(a, b)
+   return table.move(b, 1, #b, #a + 1, table.move(a, 1, #a, 1, {}))
 end
 
--- The class of a problem on a card: the points that fit, which of them are chosen (a set of texts),
--- and {text, reason} of those that do not fit.
-local function class_of(self, problem, arch)
-   local class = {legal = {}, rejected = {}}
-   for _, v in ipairs(points(self, problem)) do
-      local ok, reason = fits(v, self.path, arch)
-      if ok then
-         class.legal[#class.legal + 1] = v
-      else
-         class.rejected[#class.rejected + 1] = {text = v.text, reason = reason}
-      end
-   end
-   class.chosen = select_from.for_class(class.legal, self.kind.class, problem, arch,
-                                        function(v, typical)
-      return self:cost(v, typical, arch, 0)
-   end)
-   return class
-end
+-- The family of a scheme on a code path.
+function M.family(name, scheme, path)
+   return families.new({
+      name = name, op = "forward", template = "forward/" .. name .. ".cu.in", path = path,
+      axes = joined(class_axes, scheme.axes), selection = scheme.selection, fits = fits,
+      is_worth = scheme.is_worth, suits = scheme.suits,
 
--- The chosen variants of a problem's class that suit the problem. Choosing is what takes time, and
--- it is the same for all problems of a class: it is done once.
-local function candidates(self, problem, arch)
-   local key = table.concat({problem.head_dim, problem.dtype, problem.causal, arch.key}, " ")
-   local chosen = self.chosen[key]
-   if not chosen then
-      chosen = {}
-      local class = class_of(self, problem, arch)
-      for _, v in ipairs(class.legal) do
-         if class.chosen[v.text] then
-            chosen[#chosen + 1] = v
+      typical = function(problem, arch)
+         return window.typical(scheme.typical(arch), problem)
+      end,
+
+      cost = function(v, problem, arch, registers)
+         return scheme.cost(v, facts_of(v, path, registers), problem, arch)
+      end,
+
+      recipe = function(v)
+         local recipe = {
+            op = "forward", abi = abi, rows = v.br, keys = v.bc * team_count(v),
+            steps = {{
+               entry = name, role = "main", threads = 32 * v.warps, smem = smem_bytes(v),
+               blocks = "row_tiles",
+            }},
+         }
+         scheme.recipe(recipe, v)
+         return recipe
+      end,
+
+      names = function(v)
+         local names = {
+            split = scheme.splits, d_pad = padded(v.d), smem_bytes = smem_bytes(v),
+            threads = 32 * v.warps, fill = v.fill or "whole",
+         }
+         for key, value in pairs(scheme.names) do
+            names[key] = value
          end
-      end
-      self.chosen[key] = chosen
-   end
-   local suited = {}
-   for _, v in ipairs(chosen) do
-      if self.kind.suits(v, problem, arch) then
-         suited[#suited + 1] = v
-      end
-   end
-   return suited
-end
-
--- {text, reason} of every point that is no candidate.
-local function rejected(self, problem, arch)
-   local class = class_of(self, problem, arch)
-   local list = class.rejected
-   for _, v in ipairs(class.legal) do
-      local _, reason = self.kind.suits(v, problem, arch)
-      if not class.chosen[v.text] then
-         reason = "others of its class cost less by the model"
-      end
-      if reason then
-         list[#list + 1] = {text = v.text, reason = reason}
-      end
-   end
-   return list
-end
-
--- true, or nil and the reason.
-local function serves(self, problem, arch)
-   local ok, reason = self.path.serves_sm(arch.family_sm)
-   if not ok then
-      return nil, reason
-   elseif problem.op ~= "forward" then
-      return nil, "it is a forward kernel"
-   elseif problem.dtype == "bf16" and not self.path.bf16 then
-      return nil, "bf16 needs compute capability 8.0, this is sm_" .. arch.sm
-   elseif problem.head_dim < 8 or problem.head_dim > 256 or problem.head_dim % 8 ~= 0 then
-      return nil, "head_dim must be a multiple of 8 from 8 to 256, not " .. problem.head_dim
-   end
-   return self.kind.serves(problem, arch)
-end
-
--- The text of how a variant is launched (recipe.lua).
-local function recipe_of(self, v)
-   local recipe = {
-      op = "forward", abi = 2, rows = v.br, keys = v.bc * team_count(v),
-      steps = {{
-         entry = self.name, role = "main", threads = 32 * v.warps, smem = smem_bytes(v),
-         blocks = "row_tiles",
-      }},
-   }
-   if self.kind.split then
-      recipe.pack, recipe.waves, recipe.splits, recipe.workspace = 1, v.waves, 256, "partials"
-      recipe.steps[2] = {
-         entry = self.name .. "_combine", role = "combine", threads = 128, smem = 0,
-         blocks = "rows/4",
-      }
-   end
-   return recipe_text.format(recipe)
-end
-
--- What the runtime is told of a variant.
-local function launch(self, v)
-   return {
-      text = v.text, recipe = recipe_of(self, v),
-      kind = {op = "forward", head_dim = v.d, dtype = v.dtype, causal = v.causal},
-   }
-end
-
--- The names that the template sees.
-local function environment(self, v)
-   local names = {
-      family = self.name, split = self.kind.split, d_pad = padded(v.d), smem_bytes = smem_bytes(v),
-      threads = 32 * v.warps, fill = "whole", softcap = false, window = false,
-   }
-   for _, key in ipairs(self.keys) do
-      names[key.name] = v[key.name]
-   end
-   return names
-end
-
--- The family of a kind on a code path. Its methods take v as variant.lua parses it, problem as
--- init.lua gets it, arch from arch.lua.
-function M.family(name, kind, path)
-   return {
-      name = name, keys = kind.keys, kind = kind, path = path, chosen = {},
-      candidates = candidates, rejected = rejected, serves = serves, launch = launch,
-      environment = environment,
-
-      -- true, or nil and the reason.
-      check = function(_, v)
-         return is_point(v, kind, path)
+         return names
       end,
-
-      -- us; registers as the compiler reports them, or 0.
-      cost = function(_, v, problem, arch, registers)
-         return kind.cost(v, facts_of(v, path, registers), problem, arch)
-      end,
-   }
+   })
 end
 
 return M

@@ -1,46 +1,78 @@
--- The plain kind of forward family: a block computes Br query rows of one head, against all keys.
--- What the fields mean: forward.lua.
+-- The plain scheme of the forward families: a block computes Br query rows of one head, against all
+-- keys. What the fields mean: forward.lua.
 local cost = require("ops.forward_plain_cost")
 
-local M = {split = false}
-
-M.keys = {
-   {name = "d", integer = true}, {name = "dtype", one_of = {"fp16", "bf16"}},
-   {name = "causal", integer = true}, {name = "br", integer = true}, {name = "bc", integer = true},
-   {name = "warps", integer = true}, {name = "kstages", integer = true},
-   {name = "vstages", integer = true}, {name = "layout", one_of = {"swizzle", "pad"}},
-   {name = "q", one_of = {"smem", "reg"}},
-   {name = "fill", one_of = {"whole", "spread"}, default = "whole"},
-}
+local M = {splits = false, names = {}}
 
 -- Br with the warps that it is split among: one or two m16 row tiles each.
 local blocks = {{32, 2}, {64, 4}, {64, 2}, {128, 8}, {128, 4}, {256, 8}}
-local bcs = {16, 32, 48, 64, 80, 96, 112, 128}
+
+local function is_block(v)
+   for _, block in ipairs(blocks) do
+      if block[1] == v.br and block[2] == v.warps then
+         return true
+      end
+   end
+   return nil, "no such pair of br and warps"
+end
+
+local function is_pipeline(v, path)
+   for _, pipeline in ipairs(path.pipelines) do
+      if pipeline[1] == v.kstages and pipeline[2] == v.vstages then
+         return true
+      end
+   end
+   return nil, "no such pair of kstages and vstages"
+end
+
+local function may_spread(v, path)
+   if v.fill == "whole" then
+      return true
+   elseif path.register_staging then
+      return nil, "tiles that pass through registers are loaded at once"
+   elseif v.kstages ~= v.vstages or v.kstages == 1 then
+      return nil, "V is waited for behind S: no time to spread its fill"
+   elseif v.d <= 16 then
+      return nil, "S is computed in one step"
+   end
+   return true
+end
+
+M.axes = {
+   {name = "br", values = {32, 64, 128, 256}},
+   {name = "bc", values = {16, 32, 48, 64, 80, 96, 112, 128}},
+   {name = "warps", values = {2, 4, 8}, when = is_block},
+   {name = "kstages", values = {1, 2, 3}},
+   {name = "vstages", values = {1, 2, 3}, when = is_pipeline},
+   {name = "layout", values = {"swizzle", "pad"}},
+   {name = "q", values = {"smem", "reg"}},
+   {name = "fill", values = {"whole", "spread"}, when = may_spread, default = "whole"},
+}
 
 -- Rows of a swizzled layout are whole multiples of all banks.
 local function fills_banks(head_dim)
    return head_dim % 64 == 0
 end
 
-M.class = {
+M.selection = {
    limit = 40,
-   axes = {{"br", "warps", "q"}, {"bc"}, {"kstages", "vstages"}, {"layout"}, {"fill"}},
+   covered = {{"br", "warps", "q"}, {"bc"}, {"kstages", "vstages"}, {"layout"}, {"fill"}},
    -- The model is least sure of the order of block shapes and of Q's place, and sees little
    -- difference between pipelines and layouts. On an H200 three stages win by a hundredth at most; a
    -- spread fill where registers are left (D = 64, 256); a padded layout never at D = 64, 128 and
    -- 256, and mostly at D = 40, 72, 80, 112 and 160.
    crowds = {
-      {axis = {"br", "warps"}, most = 10},
-      {axis = {"br", "warps", "bc"}, most = 3},
-      {axis = {"layout"}, value = "layout=pad", most = 1, concerns = fills_banks},
-      {axis = {"layout"}, value = "layout=pad", most = 14},
-      {axis = {"fill"}, value = "fill=spread", most = 5},
-      {axis = {"kstages"}, value = "kstages=3", most = 8},
+      {axes = {"br", "warps"}, most = 10},
+      {axes = {"br", "warps", "bc"}, most = 3},
+      {axes = {"layout"}, value = "layout=pad", most = 1, concerns = fills_banks},
+      {axes = {"layout"}, value = "layout=pad", most = 14},
+      {axes = {"fill"}, value = "fill=spread", most = 5},
+      {axes = {"kstages"}, value = "kstages=3", most = 8},
    },
 }
 
 -- Long and short sequences that fill the card evenly, ordinary ones, and too few blocks for the card.
-function M.class.typical(arch)
+function M.typical(arch)
    local list = {}
    for _, size in ipairs({{arch.sm_count, 4096}, {arch.sm_count, 512}, {64, 256}, {32, 1024},
                           {8, 256}}) do
@@ -51,40 +83,7 @@ function M.class.typical(arch)
    return list
 end
 
-function M.each_point(path, add)
-   for _, block in ipairs(blocks) do
-      for _, bc in ipairs(bcs) do
-         for _, pipeline in ipairs(path.pipelines) do
-            for _, layout in ipairs({"swizzle", "pad"}) do
-               for _, q in ipairs({"smem", "reg"}) do
-                  for _, fill in ipairs({"whole", "spread"}) do
-                     add({br = block[1], warps = block[2], bc = bc, kstages = pipeline[1],
-                          vstages = pipeline[2], layout = layout, q = q, fill = fill})
-                  end
-               end
-            end
-         end
-      end
-   end
-end
-
-function M.check(v)
-   if v.bc < 16 or v.bc > 128 or v.bc % 16 ~= 0 then
-      return nil, "bc is not a multiple of 16 from 16 to 128"
-   elseif v.fill == "spread" and (v.kstages ~= v.vstages or v.kstages == 1) then
-      return nil, "V is waited for behind S: no time to spread its fill"
-   elseif v.fill == "spread" and v.d <= 16 then
-      return nil, "S is computed in one step"
-   end
-   for _, pair in ipairs(blocks) do
-      if pair[1] == v.br and pair[2] == v.warps then
-         return true
-      end
-   end
-   return nil, "no such pair of br and warps"
-end
-
-function M.serves()
+function M.is_worth()
    return true
 end
 
@@ -95,6 +94,9 @@ function M.suits(v, problem)
       return nil, "more than half of a block's rows would be empty"
    end
    return true
+end
+
+function M.recipe()
 end
 
 M.cost = cost.forward

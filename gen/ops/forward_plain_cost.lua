@@ -9,6 +9,8 @@
 -- an H200 (D = 32 to 256, S = 128 to 16384, causal or not), of the whole space: of the candidates that
 -- select.lua makes of it, the best of the first twelve is within 2 % of the fastest variant on twelve
 -- problems and 7 % on one. On other SMs it is arithmetic from the rates in arch.lua.
+local window = require("features.window")
+
 local M = {}
 
 -- us until a kernel that does nothing is done.
@@ -70,11 +72,12 @@ local function unit_clocks(variant, facts, arch)
    if variant.q == "smem" then
       smem = smem + rows * row_bytes
    end
-   local fp32 = scores * fit.fp32_per_score + fit.rescaled * rows * d
+   local fp32_per_score = fit.fp32_per_score + facts.more_fp32_per_score
+   local fp32 = scores * fp32_per_score + fit.rescaled * rows * d
    return {
       4 * scores * d / (facts.k8 and arch.tensor_k8 or arch.tensor),
       smem / arch.smem_rate,
-      scores / arch.ex2,
+      facts.ex2_per_score * scores / arch.ex2,
       fp32 / arch.fp32,
    }
 end
@@ -111,36 +114,45 @@ local function tile_clocks(variant, facts, arch, blocks)
    return clocks
 end
 
--- K/V tiles that the blocks of one head visit, sum and maximum; one with a mask counts for more.
+-- K/V tiles that the blocks of one head visit, sum and maximum, and whether they differ; a tile with a
+-- mask, which are at the ends of what the rows see, counts for more.
 local function visited_tiles(variant, problem)
    local br, bc = variant.br, variant.bc
-   local q_tiles = (problem.seq_q + br - 1) // br
-   local all = (problem.seq_k + bc - 1) // bc
-   if problem.causal == 0 then
-      return q_tiles * all, all
+   local seq_q, seq_k = problem.seq_q, problem.seq_k
+   local q_tiles = (seq_q + br - 1) // br
+   local offset = seq_k - seq_q
+   local all = (seq_k + bc - 1) // bc
+   local left, right = window.ends(problem)
+   local ends = (left < window.unbounded and 1 or 0) + (right < window.unbounded and 1 or 0)
+   if ends == 0 then
+      return q_tiles * all, all, false
    end
    local sum, most = 0, 0
-   local masked = fit.masked * math.max(br // bc, 1)
-   for tile = 1, q_tiles do
-      local keys = math.min(tile * br, problem.seq_q) + problem.seq_k - problem.seq_q
-      local tiles = keys > 0 and (keys + bc - 1) // bc + masked or 0
-      sum, most = sum + tiles, math.max(most, tiles)
+   local masked = ends * fit.masked * math.max(br // bc, 1)
+   for row = 0, seq_q - 1, br do -- without math.min and math.max: this is most of the model's time
+      local rows_end = row + br < seq_q and row + br or seq_q
+      local first, behind = row + offset - left, rows_end + offset + right
+      first = first > 0 and first or 0
+      behind = behind < seq_k and behind or seq_k
+      local tiles = behind > first and (behind + bc - 1) // bc - first // bc + masked or 0
+      sum = sum + tiles
+      most = tiles > most and tiles or most
    end
-   return sum, most
+   return sum, most, true
 end
 
 -- us that the memory system needs, however fast the SMs are.
 local function memory_us(variant, problem, arch, tiles)
    local rows_q = 2 * problem.batch * problem.heads_q * problem.seq_q -- Q and O
-   local rows_k = 2 * problem.batch * problem.heads_kv * problem.seq_k -- K and V
+   local rows_k = 2 * problem.batch * problem.heads_kv * window.seen_keys(problem) -- K and V
    local dram = 2 * problem.head_dim * (rows_q + rows_k)
    local l2 = 2 * problem.head_dim * (rows_q + 2 * variant.bc * tiles)
    return math.max(dram / arch.dram, l2 / arch.l2)
 end
 
 -- us for a problem. variant: br, bc, q; facts: warps, teams, registers, spilled (registers beyond
--- those), d_pad, smem_bytes, k8, fill, fill_ways, barriers, ahead (forward.lua explains them). math.huge
--- when no SM can hold it.
+-- those), d_pad, smem_bytes, k8, fill, fill_ways, barriers, ahead, ex2_per_score, more_fp32_per_score
+-- (forward.lua explains them). math.huge when no SM can hold it.
 function M.forward(variant, facts, problem, arch)
    local resident = M.resident_blocks(facts, arch)
    if resident < 1 then
@@ -148,7 +160,7 @@ function M.forward(variant, facts, problem, arch)
    end
    local heads = problem.batch * problem.heads_q
    local blocks = heads * ((problem.seq_q + variant.br - 1) // variant.br)
-   local sum, most = visited_tiles(variant, problem)
+   local sum, most, differ = visited_tiles(variant, problem)
    local function clocks(count)
       return tile_clocks(variant, facts, arch, count)
    end
@@ -156,7 +168,7 @@ function M.forward(variant, facts, problem, arch)
    local waves, rest = blocks // slots, blocks % slots
    local last = rest > 0 and (rest + arch.sm_count - 1) // arch.sm_count or 0
    local busy
-   if problem.causal == 0 or waves == 0 then
+   if not differ or waves == 0 then
       busy = most * (waves * clocks(resident) + (last > 0 and clocks(last) or 0))
    else
       -- The longest blocks start first, so the SMs end at nearly the same time.

@@ -3,8 +3,11 @@
 -- its teams; what the memory needs. Teams run apart, so none of the three has to wait for another
 -- for long. On top come the edges of a block, its teams' merge and the combining kernel.
 local cost = require("ops.forward_plain_cost")
+local host = require("host")
+local window = require("features.window")
 
-local M = {}
+-- The most blocks that may divide the keys of a row tile.
+local M = {max_splits = 256}
 
 -- Fitted to 430 timings of seven problems on an H200 (decode at D=128, short prefill at D=64): on
 -- each, the best of the model's first six is within 3 % of the fastest, on six within 0.5 %.
@@ -39,11 +42,10 @@ local function row_tiles(v, problem)
    return ceil_div(rows, v.br) * problem.heads_kv * problem.batch
 end
 
--- Blocks among which the keys of a row tile are divided: what runtime/ops/grid.c computes at launch.
+-- Blocks among which the keys of a row tile are divided, as the launch does it; and how many keys the
+-- rows of one see.
 function M.splits(v, problem, arch, waves)
-   local steps = ceil_div(problem.seq_k, v.bc * v.teams)
-   local splits = math.min(waves * arch.sm_count // row_tiles(v, problem), 256, steps)
-   return splits <= 1 and 1 or ceil_div(steps, ceil_div(steps, splits))
+   return host.splits(problem, arch.sm_count, v.br, v.bc * v.teams, waves, M.max_splits)
 end
 
 -- Clocks of a team for one tile. Two waits if K and V are loaded apart; the deeper the pipeline,
@@ -54,12 +56,13 @@ local function team_clocks(v, facts, latency)
    return clocks + waits * latency
 end
 
--- us that the memory system needs: each row tile reads K and V, all but the first from L2.
-local function memory_us(problem, arch, tiles)
+-- us that the memory system needs: each row tile reads the K and V that it sees, `keys` of them, all
+-- but the first from L2.
+local function memory_us(problem, arch, tiles, keys)
    local bytes_q = 4 * problem.head_dim * problem.batch * problem.heads_q * problem.seq_q
-   local bytes_k = 4 * problem.head_dim * problem.seq_k
-   local dram = bytes_q + bytes_k * problem.heads_kv * problem.batch
-   return math.max(dram / (fit.dram * arch.dram), (bytes_q + bytes_k * tiles) / arch.l2)
+   local bytes_k = 4 * problem.head_dim
+   local dram = bytes_q + bytes_k * window.seen_keys(problem) * problem.heads_kv * problem.batch
+   return math.max(dram / (fit.dram * arch.dram), (bytes_q + bytes_k * keys * tiles) / arch.l2)
 end
 
 -- us of the combining kernel; the parts of O are written and read again in fp32.
@@ -71,8 +74,12 @@ local function combine_us(problem, arch, splits)
    return fit.combine + fit.combine_split * splits + 8 * rows * problem.head_dim / arch.dram
 end
 
--- Share of the keys that the mean row sees.
-local function visible_share(problem)
+-- Share that the mean row sees of the keys that its row tile sees. The last row tile sees all keys,
+-- causal or not, unless a window ends: then all see about as many.
+local function visible_share(problem, keys)
+   if keys < problem.seq_k then
+      return 1
+   end
    local hidden = problem.causal * math.min(problem.seq_q, problem.seq_k) / 2
    return 1 - hidden / problem.seq_k
 end
@@ -84,19 +91,18 @@ function M.forward(v, facts, problem, arch)
    if resident < 1 then
       return math.huge
    end
-   local splits = M.splits(v, problem, arch, v.waves)
+   local splits, keys = M.splits(v, problem, arch, v.waves)
    local tiles = row_tiles(v, problem)
    local blocks = tiles * splits
-   -- The last row tile sees all keys, causal or not.
-   local steps = ceil_div(ceil_div(ceil_div(problem.seq_k, v.bc), splits), v.teams)
+   local steps = ceil_div(ceil_div(ceil_div(keys, v.bc), splits), v.teams)
    local rounds = ceil_div(blocks, arch.sm_count * resident)
    local together = math.min(resident, ceil_div(blocks, arch.sm_count))
    local shared = tiles > problem.heads_kv * problem.batch
    local team = team_clocks(v, facts, shared and fit.l2_latency or fit.dram_latency)
-   local sm = cost.busy_clocks(v, facts, arch, together) * visible_share(problem)
+   local sm = cost.busy_clocks(v, facts, arch, together) * visible_share(problem, keys)
    local chain_us, sm_us = rounds * steps * team / arch.clock, rounds * steps * sm / arch.clock
    local p = fit.overlap
-   local body_us = (chain_us ^ p + sm_us ^ p + memory_us(problem, arch, tiles) ^ p) ^ (1 / p)
+   local body_us = (chain_us ^ p + sm_us ^ p + memory_us(problem, arch, tiles, keys) ^ p) ^ (1 / p)
    local edges_us = fit.edges + fit.merge * v.teams * v.br / arch.clock
    return cost.launch_us + rounds * edges_us + body_us + combine_us(problem, arch, splits)
 end

@@ -12,6 +12,8 @@
 #include <lualib.h>
 #include "runtime/base/alloc.h"
 #include "runtime/base/status.h"
+#include "runtime/lua/lua_values.h"
+#include "runtime/ops/splits.h"
 
 /* Keys in the Lua registry. */
 static const char modules_key[] = "fa2.modules"; /* name -> module; true while it is being loaded */
@@ -133,6 +135,37 @@ static int host_read(lua_State *L)
     return 1;
 }
 
+/* An integer argument, at least 1. */
+static int check_positive(lua_State *L, int argument)
+{
+    const lua_Integer value = luaL_checkinteger(L, argument);
+    luaL_argcheck(L, value >= 1 && value <= INT32_MAX, argument, "it must be at least 1");
+    return (int)value;
+}
+
+/* host.splits(problem, sm_count, rows, keys, waves, splits): among how many blocks the keys of a row tile
+ * are divided, and how many keys its rows see. The last four have their meaning from recipes. */
+static int host_splits(lua_State *L)
+{
+    fa2_problem problem;
+    fa2i_lua_get_problem(L, 1, &problem);
+    const fa2i_splitting splitting = {.rows = check_positive(L, 3),
+                                      .keys = check_positive(L, 4),
+                                      .waves = check_positive(L, 5),
+                                      .max_splits = check_positive(L, 6)};
+    if (fa2i_problem_check(&problem) != FA2_OK)
+        return luaL_error(L, "%s", fa2_last_message());
+    lua_pushinteger(L, fa2i_split_count(&problem, check_positive(L, 2), &splitting));
+    lua_pushinteger(L, fa2i_row_tile_keys(&problem, splitting.rows));
+    return 2;
+}
+
+void fa2i_lua_host_push_functions(lua_State *L)
+{
+    static const luaL_Reg functions[] = {{"splits", host_splits}, {NULL, NULL}};
+    luaL_newlib(L, functions);
+}
+
 static void remove_fields(lua_State *L, const char *const *names)
 {
     for (; *names != NULL; names++) {
@@ -170,6 +203,8 @@ static int body_setup(lua_State *L)
     lua_pushcfunction(L, host_load);
     lua_setglobal(L, "load");
     lua_newtable(L);
+    fa2i_lua_host_push_functions(L);
+    lua_setfield(L, -2, "host");
     lua_setfield(L, LUA_REGISTRYINDEX, modules_key);
     lua_pushlightuserdata(L, host);
     lua_pushcclosure(L, host_require, 1);

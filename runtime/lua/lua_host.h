@@ -38,6 +38,9 @@ void fa2i_lua_host_done(fa2i_lua_host *host); /* zeroed objects are fine */
  * with the limit that it met. */
 fa2_status fa2i_lua_host_run(fa2i_lua_host *host, lua_CFunction body, void *argument);
 
+/* For bodies: push the table of functions that scripts get by require("host"). */
+void fa2i_lua_host_push_functions(lua_State *L);
+
 /* For bodies: push the function gen/init.lua exports as `name`. */
 void fa2i_lua_host_push_entry(lua_State *L, const char *name);
 

@@ -4,23 +4,23 @@ constexpr int kHeadDim = 40;            // D: columns of Q, K, V and O
 constexpr int kBr = 64;                // query rows per block
 constexpr int kBc = 32;                // key and value rows per tile
 constexpr int kWarps = 4;          // a warp owns whole rows: no softmax across warps
-#line 10 "templates/forward/config.cu.in"
+#line 9 "templates/forward/config.cu.in"
 constexpr int kTeams = 1;                 // all warps visit the same keys
-#line 12 "templates/forward/config.cu.in"
+#line 11 "templates/forward/config.cu.in"
 constexpr int kKStages = 1;      // K tiles in shared memory
 constexpr int kVStages = 1;      // V tiles in shared memory
 constexpr bool kCausal = 0 == 1;  // query i sees keys <= i + seq_k - seq_q
-#line 18 "templates/forward/config.cu.in"
+#line 17 "templates/forward/config.cu.in"
 constexpr bool kBf16 = false;             // elements are fp16
-#line 21 "templates/forward/config.cu.in"
+#line 20 "templates/forward/config.cu.in"
 constexpr bool kSwizzle = true;           // rows of a tile: 16-byte chunks permuted by row
-#line 26 "templates/forward/config.cu.in"
+#line 25 "templates/forward/config.cu.in"
 constexpr bool kQInRegisters = true;      // Q is read from shared memory once
-#line 30 "templates/forward/config.cu.in"
+#line 29 "templates/forward/config.cu.in"
 
-#line 34 "templates/forward/config.cu.in"
+#line 33 "templates/forward/config.cu.in"
 constexpr bool kSpreadFill = false;       // all of them behind one step: their addresses live shorter
-#line 36 "templates/forward/config.cu.in"
+#line 35 "templates/forward/config.cu.in"
 
 // ---- what follows from it ----------------------------------------------------------------------
 constexpr int kThreads = kWarps * 32;

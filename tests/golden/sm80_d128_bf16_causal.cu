@@ -4,23 +4,23 @@ constexpr int kHeadDim = 128;            // D: columns of Q, K, V and O
 constexpr int kBr = 64;                // query rows per block
 constexpr int kBc = 48;                // key and value rows per tile
 constexpr int kWarps = 4;          // a warp owns whole rows: no softmax across warps
-#line 10 "templates/forward/config.cu.in"
+#line 9 "templates/forward/config.cu.in"
 constexpr int kTeams = 1;                 // all warps visit the same keys
-#line 12 "templates/forward/config.cu.in"
+#line 11 "templates/forward/config.cu.in"
 constexpr int kKStages = 3;      // K tiles in shared memory
 constexpr int kVStages = 3;      // V tiles in shared memory
 constexpr bool kCausal = 1 == 1;  // query i sees keys <= i + seq_k - seq_q
-#line 16 "templates/forward/config.cu.in"
+#line 15 "templates/forward/config.cu.in"
 constexpr bool kBf16 = true;              // elements are bf16
-#line 23 "templates/forward/config.cu.in"
+#line 22 "templates/forward/config.cu.in"
 constexpr bool kSwizzle = false;          // rows of a tile: one chunk of padding behind each
-#line 26 "templates/forward/config.cu.in"
+#line 25 "templates/forward/config.cu.in"
 constexpr bool kQInRegisters = true;      // Q is read from shared memory once
-#line 30 "templates/forward/config.cu.in"
+#line 29 "templates/forward/config.cu.in"
 
-#line 32 "templates/forward/config.cu.in"
+#line 31 "templates/forward/config.cu.in"
 constexpr bool kSpreadFill = true;        // copies of the next tile: a share behind each step of S = Q K^T
-#line 36 "templates/forward/config.cu.in"
+#line 35 "templates/forward/config.cu.in"
 
 // ---- what follows from it ----------------------------------------------------------------------
 constexpr int kThreads = kWarps * 32;

@@ -4,23 +4,23 @@ constexpr int kHeadDim = 64;            // D: columns of Q, K, V and O
 constexpr int kBr = 128;                // query rows per block
 constexpr int kBc = 64;                // key and value rows per tile
 constexpr int kWarps = 4;          // a warp owns whole rows: no softmax across warps
-#line 10 "templates/forward/config.cu.in"
+#line 9 "templates/forward/config.cu.in"
 constexpr int kTeams = 1;                 // all warps visit the same keys
-#line 12 "templates/forward/config.cu.in"
+#line 11 "templates/forward/config.cu.in"
 constexpr int kKStages = 2;      // K tiles in shared memory
 constexpr int kVStages = 2;      // V tiles in shared memory
 constexpr bool kCausal = 0 == 1;  // query i sees keys <= i + seq_k - seq_q
-#line 18 "templates/forward/config.cu.in"
+#line 17 "templates/forward/config.cu.in"
 constexpr bool kBf16 = false;             // elements are fp16
-#line 21 "templates/forward/config.cu.in"
+#line 20 "templates/forward/config.cu.in"
 constexpr bool kSwizzle = true;           // rows of a tile: 16-byte chunks permuted by row
-#line 28 "templates/forward/config.cu.in"
+#line 27 "templates/forward/config.cu.in"
 constexpr bool kQInRegisters = false;     // Q fragments are read again for every tile
-#line 30 "templates/forward/config.cu.in"
+#line 29 "templates/forward/config.cu.in"
 
-#line 34 "templates/forward/config.cu.in"
+#line 33 "templates/forward/config.cu.in"
 constexpr bool kSpreadFill = false;       // all of them behind one step: their addresses live shorter
-#line 36 "templates/forward/config.cu.in"
+#line 35 "templates/forward/config.cu.in"
 
 // ---- what follows from it ----------------------------------------------------------------------
 constexpr int kThreads = kWarps * 32;

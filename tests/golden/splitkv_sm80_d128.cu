@@ -6,22 +6,21 @@ constexpr int kBc = 32;                // key and value rows per tile
 constexpr int kWarps = 4;          // a warp owns whole rows: no softmax across warps
 #line 7 "templates/forward/config.cu.in"
 constexpr int kTeams = 4;          // groups of warps that share the rows and divide the keys
-constexpr int kWaves = 1;          // blocks per SM that the runtime aims at by splitting keys
-#line 12 "templates/forward/config.cu.in"
+#line 11 "templates/forward/config.cu.in"
 constexpr int kKStages = 3;      // K tiles in shared memory
 constexpr int kVStages = 3;      // V tiles in shared memory
 constexpr bool kCausal = 0 == 1;  // query i sees keys <= i + seq_k - seq_q
-#line 18 "templates/forward/config.cu.in"
+#line 17 "templates/forward/config.cu.in"
 constexpr bool kBf16 = false;             // elements are fp16
-#line 21 "templates/forward/config.cu.in"
+#line 20 "templates/forward/config.cu.in"
 constexpr bool kSwizzle = true;           // rows of a tile: 16-byte chunks permuted by row
-#line 28 "templates/forward/config.cu.in"
+#line 27 "templates/forward/config.cu.in"
 constexpr bool kQInRegisters = false;     // Q fragments are read again for every tile
-#line 30 "templates/forward/config.cu.in"
+#line 29 "templates/forward/config.cu.in"
 
-#line 34 "templates/forward/config.cu.in"
+#line 33 "templates/forward/config.cu.in"
 constexpr bool kSpreadFill = false;       // all of them behind one step: their addresses live shorter
-#line 36 "templates/forward/config.cu.in"
+#line 35 "templates/forward/config.cu.in"
 
 // ---- what follows from it ----------------------------------------------------------------------
 constexpr int kThreads = kWarps * 32;

@@ -22,9 +22,9 @@ function M.family(name)
       local v = {
          family = name, d = problem.head_dim, dtype = problem.dtype, causal = problem.causal,
          br = 32, bc = 16, warps = 2, kstages = 1, vstages = 1, layout = "swizzle", q = "smem",
-         fill = "whole",
+         fill = "whole", softcap = problem.softcap, window = problem.window,
       }
-      v.text = variant.format(v, family.keys)
+      v.text = variant.format(v, family.axes)
       return {v}
    end
 
@@ -32,8 +32,8 @@ function M.family(name)
       return {}
    end
 
-   function family.cost(self, v, problem, arch, registers)
-      return 2 * cost(self, v, problem, arch, registers)
+   function family.cost(v, problem, arch, registers)
+      return 2 * cost(v, problem, arch, registers)
    end
 
    return family

@@ -1,0 +1,111 @@
+-- The axes of a family's tuning space: one table, from which come its texts (variant.lua), its points,
+-- what is said of a text that is no point, and the names that its templates see.
+--
+-- An axis is a table with
+--   name     the key in texts, and what templates see
+--   values   list of integers or words, in the order of the points
+--   when     when(v, path): true, or nil and why the value does not go with those of the axes before it,
+--            which v has; nil: it always does
+--   phase    "launch": it acts on the launch alone (recipe.lua), so it is not in the source, and variants
+--            that differ in it have the same code; nil: it is compiled
+--   default  what texts mean that end before it: it came later than databases in use
+-- One that is a field of the problem is no matter of choice; of a point it has the problem's value:
+--   field    the name of that field. values may be nil: integers, which `when` decides about
+--   feature  true: 0, or 1 where a problem asks for it; texts show it only there, and templates see a
+--            boolean
+local M = {}
+
+local function has_value(axis, value)
+   if not axis.values then
+      return true
+   end
+   for _, allowed in ipairs(axis.values) do
+      if value == allowed then
+         return true
+      end
+   end
+   return nil, axis.name .. " is none of " .. table.concat(axis.values, ", ")
+end
+
+-- true, or nil and why v[axis.name] is no value, or does not go with those before it.
+local function check_value(axis, v, path)
+   local ok, reason = has_value(axis, v[axis.name])
+   if ok and axis.when then
+      ok, reason = axis.when(v, path)
+   end
+   return ok, reason
+end
+
+-- true, or nil and why v is no point.
+function M.check(axes, v, path)
+   for _, axis in ipairs(axes) do
+      local ok, reason = check_value(axis, v, path)
+      if not ok then
+         return nil, reason
+      end
+   end
+   return true
+end
+
+-- Calls add(v) for each point that serves a problem, the values of the last axis changing first.
+function M.each_point(axes, path, problem, add)
+   local v = {}
+   local function extend(index)
+      local axis = axes[index]
+      if not axis then
+         local point = {}
+         for _, each in ipairs(axes) do
+            point[each.name] = v[each.name]
+         end
+         add(point)
+         return
+      end
+      for _, value in ipairs(axis.field and {problem[axis.field]} or axis.values) do
+         v[axis.name] = value
+         if check_value(axis, v, path) then
+            extend(index + 1)
+         end
+      end
+   end
+   extend(1)
+end
+
+-- The names that a template sees of a point.
+function M.names(axes, v)
+   local names = {}
+   for _, axis in ipairs(axes) do
+      if axis.feature then
+         names[axis.name] = v[axis.name] == 1
+      elseif axis.phase ~= "launch" then
+         names[axis.name] = v[axis.name]
+      end
+   end
+   return names
+end
+
+-- The fields of the problem that are compiled into a point, by name.
+function M.kind(axes, v)
+   local kind = {}
+   for _, axis in ipairs(axes) do
+      if axis.field then
+         kind[axis.field] = v[axis.name]
+      end
+   end
+   return kind
+end
+
+-- true, or nil and the first of the features that a problem asks for and that no axis is.
+function M.knows(axes, asked)
+   for _, name in ipairs(asked) do
+      local known = false
+      for _, axis in ipairs(axes) do
+         known = known or axis.field == name
+      end
+      if not known then
+         return nil, "it does not know " .. name
+      end
+   end
+   return true
+end
+
+return M

@@ -1,0 +1,11 @@
+-- softcap: scores are s = c tanh(scale q k / c), before any mask (templates/features/softcap.cu.in).
+local M = {}
+
+M.axis = {name = "softcap", field = "softcap", values = {0, 1}, feature = true}
+
+-- What it adds to the work on each score: one tanh, by the unit that computes ex2, and the
+-- multiplication before it.
+M.ex2_per_score = 1
+M.fp32_per_score = 1
+
+return M
