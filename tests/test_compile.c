@@ -42,15 +42,23 @@ static void test_key(void)
     fa2i_key key, other;
     const fa2i_target ptx = {.name = "compute_86", .ptx = true};
     fake_install();
-    CHECK_EQ(fa2i_compile_key(source, &sm_86, &key), FA2_OK);
-    CHECK_EQ(fa2i_compile_key(source, &sm_86, &other), FA2_OK);
+    CHECK_EQ(fa2i_compile_key(&variant, source, &sm_86, &key), FA2_OK);
+    CHECK_EQ(fa2i_compile_key(&variant, source, &sm_86, &other), FA2_OK);
     CHECK(memcmp(&key, &other, sizeof key) == 0);
-    CHECK_EQ(fa2i_compile_key(source + 1, &sm_86, &other), FA2_OK);
+    CHECK_EQ(fa2i_compile_key(&variant, source + 1, &sm_86, &other), FA2_OK);
     CHECK(memcmp(&key, &other, sizeof key) != 0);
-    CHECK_EQ(fa2i_compile_key(source, &ptx, &other), FA2_OK);
+    CHECK_EQ(fa2i_compile_key(&variant, source, &ptx, &other), FA2_OK);
+    CHECK(memcmp(&key, &other, sizeof key) != 0);
+    fa2i_variant launched_otherwise = variant;
+    snprintf(launched_otherwise.recipe.text, FA2I_RECIPE_CHARS, "waves=2");
+    CHECK_EQ(fa2i_compile_key(&launched_otherwise, source, &sm_86, &other), FA2_OK);
+    CHECK(memcmp(&key, &other, sizeof key) != 0);
+    fa2i_variant suffixed = variant;
+    snprintf(suffixed.recipe.suffix, sizeof suffixed.recipe.suffix, "a");
+    CHECK_EQ(fa2i_compile_key(&suffixed, source, &sm_86, &other), FA2_OK);
     CHECK(memcmp(&key, &other, sizeof key) != 0);
     fake.nvrtc_version = 12080;
-    CHECK_EQ(fa2i_compile_key(source, &sm_86, &other), FA2_OK);
+    CHECK_EQ(fa2i_compile_key(&variant, source, &sm_86, &other), FA2_OK);
     CHECK(memcmp(&key, &other, sizeof key) != 0);
 }
 
@@ -60,7 +68,7 @@ static void test_outcomes(void)
     fa2i_key key;
     fake_install();
     CHECK_EQ(fa2i_compile(&variant, source, &sm_86, "0123456789abcdef", &kernel), FA2_OK);
-    CHECK_EQ(fa2i_compile_key(source, &sm_86, &key), FA2_OK);
+    CHECK_EQ(fa2i_compile_key(&variant, source, &sm_86, &key), FA2_OK);
     CHECK(memcmp(&key, &kernel.key, sizeof key) == 0);
     CHECK_EQ(kernel.outcome, FA2I_OUTCOME_OK);
     CHECK_STR(kernel.target, "sm_86");

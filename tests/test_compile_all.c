@@ -1,6 +1,6 @@
 /*
- * Compiling in parallel, against an NVRTC of the test's own: every job once, failures as results,
- * stopping early, no leak.
+ * Compiling in parallel, against an NVRTC of the test's own: every job once, equal code once, failures as
+ * results, stopping early, no leak.
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -66,6 +66,45 @@ static void test_all_once(int threads)
     CHECK_EQ(fake_live(), 0);
 }
 
+static fa2i_compile_job shared[3 * JOBS];
+
+static fa2_status count_shared(void *user, size_t index, const fa2i_kernel *kernel)
+{
+    record *r = user;
+    const fa2i_compile_job *job = &shared[index];
+    fa2i_key key;
+    r->delivered++;
+    r->seen[index % JOBS]++;
+    CHECK_EQ(fa2i_compile_key(&job->variant, job->source, &job->target, &key), FA2_OK);
+    CHECK(memcmp(&key, &kernel->key, sizeof key) == 0);
+    CHECK_STR(kernel->variant.recipe.text, job->variant.recipe.text);
+    CHECK_STR(kernel->target, job->target.name);
+    CHECK(kernel->image.bytes > 0);
+    return FA2_OK;
+}
+
+/* Equal code is compiled once, and each variant gets its kernel. */
+static void test_shared_code(int threads)
+{
+    record r = {0};
+    for (int i = 0; i < 3 * JOBS; i++) {
+        shared[i] = jobs[i % JOBS];
+        shared[i].variant.recipe.waves = i / JOBS;
+        snprintf(shared[i].variant.recipe.text, FA2I_RECIPE_CHARS, "waves=%d", i / JOBS);
+    }
+    shared[JOBS].target = (fa2i_target){.name = "sm_89"};
+    shared[JOBS + 1].variant.recipe.suffix[0] = 'a';
+    const long before = fake.compile_count;
+    CHECK_EQ(
+        fa2i_compile_all(shared, 3 * JOBS, threads, "0123456789abcdef", NULL, count_shared, &r),
+        FA2_OK);
+    CHECK_EQ(r.delivered, 3 * JOBS);
+    CHECK_EQ(fake.compile_count - before, JOBS + 2);
+    for (int i = 0; i < JOBS; i++)
+        CHECK_EQ(r.seen[i], 3);
+    CHECK_EQ(fake_live(), 0);
+}
+
 static void test_compile_errors_are_results(void)
 {
     record r = {0};
@@ -127,6 +166,8 @@ int main(void)
     test_all_once(4);
     test_all_once(0);
     test_all_once(1000);
+    test_shared_code(1);
+    test_shared_code(4);
     test_compile_errors_are_results();
     test_stop();
     test_callback_fails();

@@ -61,7 +61,7 @@ static fa2i_variant choice_of_model(size_t n, fa2i_key *ret_key)
     if (n < count) {
         variant = variants[n];
         CHECK_EQ(fa2i_generator_source(generator, variant.text, &source), FA2_OK);
-        CHECK_EQ(fa2i_compile_key(source, &target, ret_key), FA2_OK);
+        CHECK_EQ(fa2i_compile_key(&variant, source, &target, ret_key), FA2_OK);
     }
     fa2i_free(source);
     fa2i_free(variants);

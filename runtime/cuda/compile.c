@@ -1,12 +1,12 @@
 /*
  * From CUDA text to an artifact.
  *
- * - The options are a function of the target and the NVRTC version alone, so source, target and
- * version decide the key, and with it the bytes of the image.
+ * - The options are a function of target, NVRTC version and the recipe's suffix alone, so these and the
+ *   source decide the bytes of the image; with the whole recipe, the key.
  * - The program object is destroyed on every path; the log is fetched on every path behind
- * compilation.
+ *   compilation.
  * - Registers and spills are read from what ptxas says (-v), which NVRTC puts into the log. PTX has
- * met no ptxas, so it has neither.
+ *   met no ptxas, so it has neither.
  */
 #include <locale.h>
 #include <stdio.h>
@@ -79,9 +79,11 @@ typedef struct options {
     int count;
 } options;
 
-static void make_options(const fa2i_target *target, int version, options *o)
+static void make_options(const fa2i_variant *variant, const fa2i_target *target, int version,
+                         options *o)
 {
-    snprintf(o->architecture, sizeof o->architecture, "--gpu-architecture=%s", target->name);
+    snprintf(o->architecture, sizeof o->architecture, "--gpu-architecture=%s%s", target->name,
+             variant->recipe.suffix);
     o->count = 0;
     o->list[o->count++] = o->architecture;
     o->list[o->count++] = "--std=c++17";
@@ -100,13 +102,15 @@ static fa2_status read_version(const fa2i_nvrtc_table *nvrtc, int *ret_version)
     return st;
 }
 
-static void make_key(const char *source, const fa2i_target *target, int version, const options *o,
-                     fa2i_key *ret_key)
+static void make_key(const fa2i_variant *variant, const char *source, const fa2i_target *target,
+                     int version, const options *o, fa2i_key *ret_key)
 {
+    const char *recipe = variant->recipe.text;
     char compiler[32];
-    fa2i_part parts[OPTIONS_MAX + 3];
+    fa2i_part parts[OPTIONS_MAX + 4];
     size_t count = 0;
     snprintf(compiler, sizeof compiler, "nvrtc %d", version);
+    parts[count++] = (fa2i_part){recipe, strlen(recipe)};
     parts[count++] = (fa2i_part){source, strlen(source)};
     parts[count++] = (fa2i_part){target->name, strlen(target->name)};
     parts[count++] = (fa2i_part){compiler, strlen(compiler)};
@@ -115,22 +119,23 @@ static void make_key(const char *source, const fa2i_target *target, int version,
     fa2i_key_of(parts, count, ret_key);
 }
 
-void fa2i_compile_key_of(const char *source, const fa2i_target *target, int version,
-                         fa2i_key *ret_key)
+void fa2i_compile_key_of(const fa2i_variant *variant, const char *source, const fa2i_target *target,
+                         int version, fa2i_key *ret_key)
 {
     options o;
-    make_options(target, version, &o);
-    make_key(source, target, version, &o, ret_key);
+    make_options(variant, target, version, &o);
+    make_key(variant, source, target, version, &o, ret_key);
 }
 
-fa2_status fa2i_compile_key(const char *source, const fa2i_target *target, fa2i_key *ret_key)
+fa2_status fa2i_compile_key(const fa2i_variant *variant, const char *source,
+                            const fa2i_target *target, fa2i_key *ret_key)
 {
     const fa2i_nvrtc_table *nvrtc = NULL;
     fa2_status st = FA2_OK;
     int version = 0;
     FA2_TRY(fa2i_nvrtc_get(&nvrtc));
     FA2_TRY(read_version(nvrtc, &version));
-    fa2i_compile_key_of(source, target, version, ret_key);
+    fa2i_compile_key_of(variant, source, target, version, ret_key);
 done:
     return st;
 }
@@ -295,8 +300,8 @@ fa2_status fa2i_compile(const fa2i_variant *variant, const char *source, const f
 
     FA2_TRY(fa2i_nvrtc_get(&nvrtc));
     FA2_TRY(read_version(nvrtc, &kernel.nvrtc));
-    make_options(target, kernel.nvrtc, &o);
-    make_key(source, target, kernel.nvrtc, &o, &kernel.key);
+    make_options(variant, target, kernel.nvrtc, &o);
+    make_key(variant, source, target, kernel.nvrtc, &o, &kernel.key);
     memcpy(kernel.target, target->name, sizeof kernel.target);
     snprintf(kernel.generator, sizeof kernel.generator, "%s", generator);
     snprintf(name, sizeof name, "%.*s.cu", (int)strcspn(variant->text, " "), variant->text);

@@ -7,7 +7,8 @@
 
 #include "runtime/base/record.h"
 
-/* What code is made for: "sm_86" gives a cubin, "compute_86" PTX that the driver compiles. */
+/* What code is made for: "sm_86" gives a cubin, "compute_86" PTX that the driver compiles. A recipe's
+ * suffix goes behind it when a kernel is compiled. */
 typedef struct fa2i_target {
     char name[16];
     bool ptx;
@@ -17,12 +18,14 @@ typedef struct fa2i_target {
  * one below it that NVRTC knows). FA2_E_NO_NVRTC; FA2_E_UNSUPPORTED if it knows none. */
 fa2_status fa2i_target_for(int arch, bool as_ptx, fa2i_target *ret_target);
 
-/* The artifact key: hash of source, compiler options, target and NVRTC version. */
-fa2_status fa2i_compile_key(const char *source, const fa2i_target *target, fa2i_key *ret_key);
+/* The artifact key: hash of source, compiler options, target, NVRTC version, and of the recipe: variants
+ * that differ in how they are launched alone have one source and several keys. */
+fa2_status fa2i_compile_key(const fa2i_variant *variant, const char *source,
+                            const fa2i_target *target, fa2i_key *ret_key);
 
 /* The same for an NVRTC of this version (1000 * major + 10 * minor), which need not be here. */
-void fa2i_compile_key_of(const char *source, const fa2i_target *target, int version,
-                         fa2i_key *ret_key);
+void fa2i_compile_key_of(const fa2i_variant *variant, const char *source, const fa2i_target *target,
+                         int version, fa2i_key *ret_key);
 
 /* Compile. A program that the compiler rejects, or breaks on, is FA2_OK with outcome FA2I_OUTCOME_COMPILE_ERROR and
  * the compiler's log: failures are results. One that spills is FA2I_OUTCOME_SPILLED, with its image.

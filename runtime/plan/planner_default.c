@@ -148,7 +148,7 @@ static fa2_status try_target(fa2i_planner *planner, const fa2i_variant *variant,
                              attempt *ret_attempt, fa2i_slot **ret_slot)
 {
     fa2i_key key;
-    fa2_status st = fa2i_compile_key(source, &planner->target, &key);
+    fa2_status st = fa2i_compile_key(variant, source, &planner->target, &key);
     if (st != FA2_OK)
         return st;
     fa2i_slot *slot = fa2i_kernels_slot(&planner->kernels, &key);

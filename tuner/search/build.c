@@ -212,7 +212,7 @@ static fa2_status try_candidate(work *w, candidate *c)
     char *source = NULL;
     bool found = false;
     FA2_TRY(fa2i_generator_source(w->build->generator, c->variant.text, &source));
-    FA2_TRY(fa2i_compile_key(source, &w->target, &c->key));
+    FA2_TRY(fa2i_compile_key(&c->variant, source, &w->target, &c->key));
     FA2_TRY(find_stored(w, c, &found));
     w->result.reused += found;
     if (found)

@@ -2,6 +2,8 @@
  * How: each thread takes the next job, compiles it and puts the kernel into a ring; the calling
  * thread takes kernels out and hands them to the callback. One mutex guards the whole pool.
  *
+ * - Jobs of the same code form a chain. Its first is compiled; the others get copies of the record,
+ *   with their own variant and key, and share the image for the length of the callback.
  * - Jobs are handed out in order, none after `quit` or the caller's stop flag is set.
  * - What was compiled before a stop is still delivered; after a failure it is dropped.
  * - `active` counts the threads that may still add to the ring: 0 and an empty ring is the end.
@@ -9,6 +11,7 @@
  */
 #include <assert.h>
 #include <pthread.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -23,8 +26,16 @@ typedef struct result {
     fa2i_kernel kernel;
 } result;
 
+/* Of a job: which others have the same code. */
+typedef struct code {
+    uint64_t hash; /* of the source: tells most apart */
+    size_t next;   /* the next job in its chain; the number of jobs behind the last */
+    bool repeated; /* it is not the first of its chain */
+} code;
+
 typedef struct pool {
     const fa2i_compile_job *jobs;
+    code *codes; /* of each job */
     size_t count;
     const char *generator;
     const volatile sig_atomic_t *stop;
@@ -43,6 +54,8 @@ typedef struct pool {
 static bool take_job(pool *p, size_t *ret_index)
 {
     const bool stopped = p->stop != NULL && *p->stop != 0;
+    while (p->next < p->count && p->codes[p->next].repeated)
+        p->next++;
     if (p->quit || stopped || p->next == p->count)
         return false;
     *ret_index = p->next++;
@@ -96,6 +109,21 @@ static void *compile_jobs(void *user)
     return NULL;
 }
 
+/* Hand a kernel to the callback for each job of its chain. */
+static fa2_status hand_out(const pool *p, result *taken, fa2i_compiled_fn compiled, void *user)
+{
+    fa2i_kernel *kernel = &taken->kernel;
+    fa2_status st = compiled(user, taken->index, kernel);
+    for (size_t i = p->codes[taken->index].next; st == FA2_OK && i < p->count;
+         i = p->codes[i].next) {
+        const fa2i_compile_job *job = &p->jobs[i];
+        kernel->variant = job->variant;
+        fa2i_compile_key_of(&job->variant, job->source, &job->target, kernel->nvrtc, &kernel->key);
+        st = compiled(user, i, kernel);
+    }
+    return st;
+}
+
 /* Hand results to the callback until no thread can add another. The lock is held on entry and exit.
  */
 static fa2_status consume(pool *p, fa2i_compiled_fn compiled, void *user)
@@ -112,7 +140,7 @@ static fa2_status consume(pool *p, fa2i_compiled_fn compiled, void *user)
         pthread_cond_signal(&p->freed);
         if (!p->quit) {
             pthread_mutex_unlock(&p->lock);
-            st = compiled(user, taken.index, &taken.kernel);
+            st = hand_out(p, &taken, compiled, user);
             pthread_mutex_lock(&p->lock);
         }
         fa2i_kernel_done(&taken.kernel);
@@ -157,6 +185,37 @@ static fa2_status run_pool(pool *p, size_t wanted, fa2i_compiled_fn compiled, vo
     return st;
 }
 
+static uint64_t hash_of(const char *text)
+{
+    uint64_t hash = UINT64_C(14695981039346656037); /* FNV-1a */
+    for (; *text != '\0'; text++)
+        hash = (hash ^ (unsigned char)*text) * UINT64_C(1099511628211);
+    return hash;
+}
+
+static bool same_code(const fa2i_compile_job *a, const fa2i_compile_job *b)
+{
+    return strcmp(a->source, b->source) == 0 && strcmp(a->target.name, b->target.name) == 0 &&
+           strcmp(a->variant.recipe.suffix, b->variant.recipe.suffix) == 0;
+}
+
+/* Chain the jobs of the same code; returns how many codes there are. */
+static size_t find_codes(const fa2i_compile_job *jobs, size_t count, code *codes)
+{
+    size_t distinct = 0;
+    for (size_t i = 0; i < count; i++) {
+        codes[i] = (code){.hash = hash_of(jobs[i].source), .next = count};
+        for (size_t j = i; j-- > 0 && !codes[i].repeated;) {
+            if (codes[j].hash == codes[i].hash && same_code(&jobs[i], &jobs[j])) {
+                codes[j].next = i; /* the nearest before it is the chain's last so far */
+                codes[i].repeated = true;
+            }
+        }
+        distinct += !codes[i].repeated;
+    }
+    return distinct;
+}
+
 fa2_status fa2i_compile_all(const fa2i_compile_job *jobs, size_t count, int threads,
                             const char *generator, const volatile sig_atomic_t *stop,
                             fa2i_compiled_fn compiled, void *user)
@@ -164,19 +223,26 @@ fa2_status fa2i_compile_all(const fa2i_compile_job *jobs, size_t count, int thre
     if (count == 0)
         return FA2_OK;
     pool *p = fa2i_alloc(sizeof *p);
-    if (p == NULL)
+    code *codes = fa2i_alloc_array(count, sizeof *codes);
+    if (p == NULL || codes == NULL) {
+        fa2i_free(p);
+        fa2i_free(codes);
         return fa2i_fail(FA2_E_MEMORY, "no memory for compiling in parallel");
+    }
     p->jobs = jobs;
+    p->codes = codes;
     p->count = count;
     p->generator = generator;
     p->stop = stop;
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->filled, NULL);
     pthread_cond_init(&p->freed, NULL);
-    const fa2_status st = run_pool(p, thread_count(threads, count), compiled, user);
+    const size_t distinct = find_codes(jobs, count, codes);
+    const fa2_status st = run_pool(p, thread_count(threads, distinct), compiled, user);
     pthread_cond_destroy(&p->freed);
     pthread_cond_destroy(&p->filled);
     pthread_mutex_destroy(&p->lock);
+    fa2i_free(codes);
     fa2i_free(p);
     return st;
 }

@@ -1,6 +1,6 @@
 /*
- * Compile many variants on several threads. Results arrive in the calling thread, one by one, as they
- * are finished; so the caller may write to the database and to the screen without locks.
+ * Compile many variants on several threads, equal code once. Results arrive in the calling thread, one
+ * by one, as they are finished; so the caller may write to the database and to the screen without locks.
  */
 #ifndef FA2I_COMPILE_ALL_H
 #define FA2I_COMPILE_ALL_H
@@ -8,6 +8,8 @@
 #include <signal.h>
 #include "runtime/cuda/compile.h"
 
+/* Jobs with the same source, target and suffix have the same code: those of variants that differ only
+ * in how they are launched. Each gets its kernel. */
 typedef struct fa2i_compile_job {
     fa2i_variant variant;
     char *source; /* owned by the caller */

@@ -27,7 +27,7 @@ static fa2_status add_kernel(fa2i_tune *tune, const fa2i_variant *variant, size_
     *k = (fa2i_tune_kernel){.kernel.variant = *variant, .twin = tune->kernel_count};
     fa2_status st = fa2i_generator_source(tune->generator, variant->text, &source);
     if (st == FA2_OK) {
-        fa2i_compile_key_of(source, &tune->target, tune->nvrtc, &k->kernel.key);
+        fa2i_compile_key_of(variant, source, &tune->target, tune->nvrtc, &k->kernel.key);
         *ret_index = tune->kernel_count++;
     }
     fa2i_free(source);
