@@ -150,8 +150,7 @@ static void print_unreached(const fa2i_tune *tune, size_t open, size_t measured)
     for (size_t i = 0; i < tune->kernel_count; i++) {
         const fa2i_tune_kernel *k = &tune->kernels[i];
         uncompiled += k->needed && !k->known;
-        unverified += k->needed && k->known && !k->verified && k->twin == i &&
-                      k->kernel.outcome == FA2I_OUTCOME_OK;
+        unverified += k->needed && k->known && !k->verified && k->kernel.outcome == FA2I_OUTCOME_OK;
     }
     fprintf(stderr,
             "fa2-tune: %s; still to compile: %zu variant%s, to verify: %zu of those that are "

@@ -84,8 +84,8 @@ void fa2i_tune_print_problem(fa2i_tune *tune, const fa2i_tune_problem *problem)
 
 static void print_dropped(const fa2i_tune *tune)
 {
-    fprintf(stderr, "variants: %zu compiled, %zu reused, %zu verified, %zu of equal code",
-            tune->compiled, tune->reused, tune->verified, tune->duplicates);
+    fprintf(stderr, "variants: %zu compiled, %zu reused, %zu verified", tune->compiled,
+            tune->reused, tune->verified);
     for (size_t i = FA2I_OUTCOME_OK + 1; i <= FA2I_OUTCOME_LAUNCH_ERROR; i++)
         if (tune->outcomes[i] > 0)
             fprintf(stderr, ", %zu %s", tune->outcomes[i], fa2i_outcome_string((fa2i_outcome)i));

@@ -29,8 +29,6 @@ typedef struct fa2i_tune_kernel {
     fa2i_kernel kernel; /* owned; with its image once it is known to be needed */
     bool needed;        /* by a problem that is not settled */
     bool known;         /* compiled, or found in the database: kernel.outcome counts */
-    size_t twin; /* the first kernel with the same image and launch; itself if none is before */
-    fa2i_key image_hash;
     bool verified; /* verification counts */
     fa2i_verification verification;
 } fa2i_tune_kernel;
@@ -88,7 +86,7 @@ typedef struct fa2i_tune {
     double phase_s[FA2I_PHASE_COUNT];
     /* What was done, in kernels; outcomes also count what earlier runs found out about needed ones.
      */
-    size_t compiled, reused, duplicates, verified;
+    size_t compiled, reused, verified;
     size_t timed, failed; /* per problem: contenders, and those that failed while being timed */
     size_t outcomes[FA2I_OUTCOME_LAUNCH_ERROR + 1];
 } fa2i_tune;
@@ -101,7 +99,7 @@ fa2_status fa2i_tune_plan(fa2i_tune *tune);
  * problem's candidates do), and passed its verification or was not verified yet. */
 bool fa2i_tune_usable(const fa2i_tune *tune, const fa2i_tune_problem *problem, size_t kernel);
 
-/* Make every needed kernel known: from the database, else compiled and stored. Then find twins. */
+/* Make every needed kernel known: from the database, else compiled and stored. */
 fa2_status fa2i_tune_compile(fa2i_tune *tune);
 
 /* Verify every needed kernel that can run, once per device, and store the verdicts. When the budget

@@ -1,6 +1,6 @@
 /*
  * From keys to kernels: those in the database are reused, the rest is compiled in parallel and
- * stored at once, failures included. Images that are equal byte for byte are measured once.
+ * stored at once, failures included.
  */
 #include <string.h>
 #include "runtime/base/alloc.h"
@@ -23,10 +23,6 @@ static void adopt(fa2i_tune *tune, fa2i_tune_kernel *k, fa2i_kernel *kernel)
     *kernel = (fa2i_kernel){0};
     k->known = true;
     tune->outcomes[k->kernel.outcome]++;
-    if (k->kernel.image.bytes > 0) {
-        fa2i_part part = {.data = k->kernel.image.data, .bytes = k->kernel.image.bytes};
-        fa2i_key_of(&part, 1, &k->image_hash);
-    }
 }
 
 /* Look a kernel up; without an image only if it never had one. */
@@ -124,27 +120,6 @@ static void queue_done(queue *q)
     fa2i_free(q->kernels);
 }
 
-/* The same code, launched in the same way: splits of the keys are not in the code. */
-static bool are_twins(const fa2i_tune_kernel *a, const fa2i_tune_kernel *b)
-{
-    const fa2i_variant *v = &a->kernel.variant, *w = &b->kernel.variant;
-    return a->kernel.image.bytes == b->kernel.image.bytes &&
-           memcmp(&a->image_hash, &b->image_hash, sizeof a->image_hash) == 0 &&
-           strcmp(v->recipe.text, w->recipe.text) == 0;
-}
-
-static void find_twins(fa2i_tune *tune)
-{
-    for (size_t i = 0; i < tune->kernel_count; i++) {
-        fa2i_tune_kernel *k = &tune->kernels[i];
-        for (size_t j = 0; j < i && k->twin == i && k->kernel.image.bytes > 0; j++) {
-            if (are_twins(k, &tune->kernels[j]))
-                k->twin = j;
-        }
-        tune->duplicates += k->twin != i;
-    }
-}
-
 fa2_status fa2i_tune_compile(fa2i_tune *tune)
 {
     fa2_status st = FA2_OK;
@@ -157,7 +132,6 @@ fa2_status fa2i_tune_compile(fa2i_tune *tune)
                               tune->spent, store_compiled, &q);
         fa2i_progress_end(&tune->progress);
     }
-    find_twins(tune);
 done:
     queue_done(&q);
     return st;

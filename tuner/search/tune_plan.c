@@ -24,7 +24,7 @@ static fa2_status add_kernel(fa2i_tune *tune, const fa2i_variant *variant, size_
     }
     char *source = NULL;
     fa2i_tune_kernel *k = &tune->kernels[tune->kernel_count];
-    *k = (fa2i_tune_kernel){.kernel.variant = *variant, .twin = tune->kernel_count};
+    *k = (fa2i_tune_kernel){.kernel.variant = *variant};
     fa2_status st = fa2i_generator_source(tune->generator, variant->text, &source);
     if (st == FA2_OK) {
         fa2i_compile_key_of(variant, source, &tune->target, tune->nvrtc, &k->kernel.key);
@@ -204,8 +204,5 @@ bool fa2i_tune_usable(const fa2i_tune *tune, const fa2i_tune_problem *problem, s
             all_spill = false;
     bool runs = k->kernel.outcome == FA2I_OUTCOME_OK ||
                 (all_spill && k->kernel.outcome == FA2I_OUTCOME_SPILLED);
-    /* Only the first of several equal images is verified. */
-    const fa2i_tune_kernel *judged = &tune->kernels[k->twin];
-    return k->known && runs &&
-           (!judged->verified || judged->verification.outcome == FA2I_OUTCOME_OK);
+    return k->known && runs && (!k->verified || k->verification.outcome == FA2I_OUTCOME_OK);
 }

@@ -56,14 +56,13 @@ static fa2_status put_row(const timing *t, size_t kernel, const fa2i_measurement
 static fa2_status put_unusable(const timing *t, size_t kernel)
 {
     const fa2i_tune_kernel *k = &t->tune->kernels[kernel];
-    const fa2i_tune_kernel *judged = &t->tune->kernels[k->twin];
     fa2i_measurement row = {.outcome = k->kernel.outcome, .settled = true};
     if (k->kernel.outcome == FA2I_OUTCOME_SPILLED)
         snprintf(row.detail, sizeof row.detail, "%d bytes per thread", k->kernel.spill_bytes);
-    if (judged->verified && judged->verification.outcome != FA2I_OUTCOME_OK) {
-        row.outcome = judged->verification.outcome;
-        row.max_error = judged->verification.max_error;
-        memcpy(row.detail, judged->verification.detail, sizeof row.detail);
+    if (k->verified && k->verification.outcome != FA2I_OUTCOME_OK) {
+        row.outcome = k->verification.outcome;
+        row.max_error = k->verification.max_error;
+        memcpy(row.detail, k->verification.detail, sizeof row.detail);
     }
     return put_row(t, kernel, &row);
 }
@@ -87,28 +86,6 @@ static fa2_status put_time(const timing *t, size_t i, bool settled)
     return put_row(t, t->entries[i].kernel, &row);
 }
 
-/* Candidates with the same code as a contender get its measurement, under their own name. */
-static fa2_status put_twins(const timing *t, size_t i, bool settled)
-{
-    const fa2i_tune *tune = t->tune;
-    size_t kernel = t->entries[i].kernel;
-    for (size_t j = 0; j < t->problem->count; j++) {
-        size_t other = t->problem->candidates[j];
-        if (other == kernel || tune->kernels[other].twin != tune->kernels[kernel].twin)
-            continue;
-        fa2i_measurement row = {0};
-        fa2_status st = fa2i_cache_get_measurement(tune->cache, tune->device, t->problem->id,
-                                                   &tune->kernels[kernel].kernel.key, &row);
-        row.settled = settled;
-        snprintf(row.detail, sizeof row.detail, "same code as %s", t->contenders[i].text);
-        if (st == FA2_OK)
-            st = put_row(t, other, &row);
-        if (st != FA2_OK && st != FA2_E_NOT_FOUND)
-            return st;
-    }
-    return FA2_OK;
-}
-
 /* Record, once, that a contender failed on this problem. */
 static fa2_status put_failure(timing *t, size_t i)
 {
@@ -121,8 +98,7 @@ static fa2_status put_failure(timing *t, size_t i)
     t->tune->failed++;
     fa2i_note(&t->tune->progress, "%s: %s: %s", fa2i_outcome_string(row.outcome),
               t->contenders[i].text, row.detail);
-    fa2_status st = put_row(t, t->entries[i].kernel, &row);
-    return st == FA2_OK ? put_twins(t, i, true) : st;
+    return put_row(t, t->entries[i].kernel, &row);
 }
 
 /* ---- who takes part ---- */
@@ -136,16 +112,6 @@ static void add_contender(timing *t, size_t kernel)
                          .registers = k->registers};
     t->entries[t->count] = (entry){.kernel = kernel};
     t->ids[t->count++] = (uint32_t)kernel;
-}
-
-static bool has_twin_before(const timing *t, size_t candidate)
-{
-    const fa2i_tune *tune = t->tune;
-    const fa2i_tune_problem *p = t->problem;
-    for (size_t j = 0; j < candidate; j++)
-        if (tune->kernels[p->candidates[j]].twin == tune->kernels[p->candidates[candidate]].twin)
-            return true;
-    return false;
 }
 
 static bool is_winner_so_far(const timing *t, size_t kernel)
@@ -175,7 +141,7 @@ static fa2_status gather(timing *t, bool again, size_t *ret_open)
                 return st;
             continue;
         }
-        if ((settled && row.outcome != FA2I_OUTCOME_OK) || has_twin_before(t, i))
+        if (settled && row.outcome != FA2I_OUTCOME_OK)
             continue;
         *ret_open += !settled;
         /* The first that can run is the default: candidates come in the order of the cost model. */
@@ -231,27 +197,18 @@ static bool spent(void *user)
     return fa2i_tune_spent(t->tune);
 }
 
-/* The verdict on a contender's code: for the kernel that was judged, and under every name of it. */
+/* The verdict on a contender's kernel. */
 static fa2_status put_verdict(timing *t, size_t i, const fa2i_verification *verdict)
 {
     fa2i_tune *tune = t->tune;
-    size_t twin = tune->kernels[t->entries[i].kernel].twin;
-    fa2i_tune_kernel *judged = &tune->kernels[twin];
-    if (verdict->outcome != FA2I_OUTCOME_OK && judged->verification.outcome == FA2I_OUTCOME_OK) {
-        tune->outcomes[judged->kernel.outcome]--;
+    fa2i_tune_kernel *k = &tune->kernels[t->entries[i].kernel];
+    if (verdict->outcome != FA2I_OUTCOME_OK && k->verification.outcome == FA2I_OUTCOME_OK) {
+        tune->outcomes[k->kernel.outcome]--;
         tune->outcomes[verdict->outcome]++;
     }
-    judged->verification = *verdict;
-    judged->verified = true;
-    for (size_t j = 0; j < tune->kernel_count; j++) {
-        if (tune->kernels[j].twin != twin)
-            continue;
-        fa2_status st = fa2i_cache_put_verification(tune->cache, tune->device,
-                                                    &tune->kernels[j].kernel.key, verdict);
-        if (st != FA2_OK)
-            return st;
-    }
-    return FA2_OK;
+    k->verification = *verdict;
+    k->verified = true;
+    return fa2i_cache_put_verification(tune->cache, tune->device, &k->kernel.key, verdict);
 }
 
 /* Right in all cases of the verification, and wrong on a problem: it may win nowhere. */
@@ -325,9 +282,7 @@ static fa2_status put_losers(timing *t, size_t winner, bool settled)
         if (i == winner || contender->outcome != FA2I_OUTCOME_OK ||
             contender->statistics.median <= 0)
             continue;
-        fa2_status st = put_time(t, i, settled);
-        if (st == FA2_OK)
-            st = put_twins(t, i, settled);
+        const fa2_status st = put_time(t, i, settled);
         if (st != FA2_OK)
             return st;
     }
@@ -353,12 +308,8 @@ static fa2_status put_winner(timing *t, size_t i)
         FA2_TRY(fa2i_generator_cost(tune->generator, kernel->variant.text, &p->problem, &tune->card,
                                     kernel->registers, &winner.model_us));
     FA2_TRY(put_losers(t, i, t->search.complete));
-    /* Under the winner's own name, too: it may be a twin of the kernel that was verified. */
-    FA2_TRY(
-        put_verdict(t, i, &tune->kernels[tune->kernels[t->entries[i].kernel].twin].verification));
     FA2_TRY(fa2i_cache_put_winner(tune->cache, tune->session, tune->device, p->id, &winner));
     FA2_TRY(put_time(t, i, t->search.complete));
-    FA2_TRY(put_twins(t, i, t->search.complete));
     p->winner = winner;
     p->state = FA2I_PROBLEM_MEASURED;
     p->complete = t->search.complete;

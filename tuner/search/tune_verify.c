@@ -163,7 +163,7 @@ static fa2_status wants_verdict(fa2i_tune *tune, const fa2i_tune_problem *proble
 {
     fa2i_tune_kernel *k = &tune->kernels[index];
     *ret_wants = false;
-    if (k->verified || k->twin != index || !fa2i_tune_usable(tune, problem, index))
+    if (k->verified || !fa2i_tune_usable(tune, problem, index))
         return FA2_OK;
     fa2_status st =
         fa2i_cache_get_verification(tune->cache, tune->device, &k->kernel.key, &k->verification);
