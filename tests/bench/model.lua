@@ -2,13 +2,13 @@
 -- measurement, the place of the measured winner in the model's order, and what is lost when only the model's
 -- first 1 or 12 candidates are measured.
 --
---   sqlite3 -csv fa2.db "$(lua5.4 tests/bench/model.lua query)" | lua5.4 tests/bench/model.lua
+--   model="build/tests/run_lua tests/bench/model.lua"
+--   sqlite3 -csv fa2.db "$($model query)" | $model
 --
 -- from the top of the source tree; the card is the one measured. Lines are variant, registers, median_us, then
 -- the problem's and the card's fields in the order below.
-package.path = "gen/?.lua;" .. package.path
-
-local problem_fields = {"batch", "heads_q", "heads_kv", "seq_q", "seq_k", "head_dim", "causal", "dtype"}
+local fa2 = fa2 -- tests/bench/run_lua.c
+local problem_fields = fa2.fields
 local card_fields = {"arch", "sm_count", "smem_block_bytes", "smem_sm_bytes", "l2_bytes", "clock_khz",
                      "bandwidth_bytes", "name"}
 
@@ -47,9 +47,8 @@ local function read_problems(cost)
       local key = table.concat(f, " ", 4, 3 + #problem_fields)
       local entry = by_key[key]
       if not entry then
-         entry = {key = key, problem = take(f, 4, problem_fields), rows = {},
+         entry = {key = key, problem = fa2.problem(take(f, 4, problem_fields)), rows = {},
                   card = take(f, 4 + #problem_fields, card_fields)}
-         entry.problem.op = "forward"
          by_key[key], list[#list + 1] = entry, entry
       end
       local model_us = assert(cost(f[1], entry.problem, entry.card, math.tointeger(tonumber(f[2]))))
@@ -98,7 +97,7 @@ end
 local function main()
    local list = read_problems(require("init").cost)
    local rhos, within, worst, sum = {}, 0, 0, 0
-   print("B Hq Hkv Sq Sk D causal dtype: variants, rank correlation, place of the best, loss with first 1, 12")
+   print(table.concat(problem_fields, " ") .. ": variants, rank correlation, place of the best, loss with first 1, 12")
    for _, entry in ipairs(list) do
       local measured, by_time = places(entry.rows, "us")
       local modelled, by_model = places(entry.rows, "model_us")

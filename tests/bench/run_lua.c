@@ -5,7 +5,8 @@
  * - require("x.y") is gen/x/y.lua under the current folder, require("host") the functions of
  *   runtime/lua/lua_host.h;
  * - fa2.problem(t): the table that the library would give gen/ for the fields in t;
- *   fa2.rounded(t): for those of fa2i_problem_rounded.
+ *   fa2.rounded(t): for those of fa2i_problem_rounded;
+ * - fa2.fields: the names of all problem fields.
  *
  * Usage: run_lua SCRIPT [ARGUMENT ...], from the top of the source tree.
  */
@@ -38,6 +39,15 @@ static int push_rounded(lua_State *L)
     return 1;
 }
 
+static void push_fields(lua_State *L)
+{
+    lua_newtable(L);
+    for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
+        lua_pushstring(L, fa2i_fields[field].name);
+        lua_seti(L, -2, field + 1);
+    }
+}
+
 static int push_host(lua_State *L)
 {
     fa2i_lua_host_push_functions(L);
@@ -50,6 +60,8 @@ static void open_state(lua_State *L, int argc, char **argv)
         {"problem", push_complete}, {"rounded", push_rounded}, {NULL, NULL}};
     luaL_openlibs(L);
     luaL_newlib(L, functions);
+    push_fields(L);
+    lua_setfield(L, -2, "fields");
     lua_setglobal(L, "fa2");
     lua_getglobal(L, LUA_LOADLIBNAME);
     lua_pushliteral(L, "gen/?.lua");
