@@ -248,6 +248,115 @@ static void test_waves(void)
     fa2i_generator_destroy(generator);
 }
 
+/* Variants that differ in how they are launched alone have one source. */
+static void test_launch_axes(void)
+{
+    static const char form[] = "fwd_splitkv_sm80 d=128 dtype=fp16 causal=0 br=16 bc=32 warps=4 "
+                               "teams=4 kstages=2 vstages=2 waves=%d layout=swizzle q=%s";
+    fa2i_generator *generator = open_generator();
+    fa2i_variant variants[3];
+    char *sources[3] = {NULL};
+    for (int i = 0; i < 3; i++) {
+        char text[256];
+        snprintf(text, sizeof text, form, i == 0 ? 1 : 4, i == 2 ? "reg" : "smem");
+        CHECK_EQ(fa2i_generator_variant(generator, text, &variants[i]), FA2_OK);
+        CHECK_EQ(fa2i_generator_source(generator, text, &sources[i]), FA2_OK);
+    }
+    CHECK_STR(sources[0], sources[1]);
+    CHECK(strcmp(sources[1], sources[2]) != 0);
+    CHECK_CONTAINS(variants[0].recipe.text, " waves=1 splits=256 ");
+    CHECK_CONTAINS(variants[1].recipe.text, " waves=4 splits=256 ");
+    CHECK_CONTAINS(sources[0], "kMaxSplits = 256;");
+    const fa2i_step *combine = fa2i_recipe_step(&variants[0].recipe, FA2I_STEP_COMBINE);
+    CHECK_EQ(combine->threads, 32 * combine->block_rows);
+    for (int i = 0; i < 3; i++)
+        fa2i_free(sources[i]);
+    fa2i_generator_destroy(generator);
+}
+
+static double best_us(fa2i_generator *generator, const fa2i_card *card, const fa2_problem *problem,
+                      const char *words)
+{
+    fa2i_variant *list = NULL;
+    char class_key[FA2I_CLASS_CHARS];
+    size_t count = 0;
+    double us = 0;
+    CHECK_EQ(fa2i_generator_candidates(generator, problem, card, &list, &count), FA2_OK);
+    fa2i_problem_class(problem, class_key);
+    for (size_t i = 0; i < count; i++) {
+        CHECK_STR(list[i].class_key, class_key);
+        CHECK_CONTAINS(list[i].text, words);
+    }
+    CHECK(count > 0);
+    us = count > 0 ? list[0].cost_us : 0;
+    fa2i_free(list);
+    return us;
+}
+
+/* Every family serves every combination of the features, on every SM; texts name those that are asked
+ * for, and the model knows what they cost and save. */
+static void test_features(void)
+{
+    static const char *const words[] = {
+        " br=", " softcap=1 br=", " window=1 br=", " softcap=1 window=1 br="};
+    fa2i_generator *generator = open_generator();
+    for (size_t a = 0; a < ARCHS; a++)
+        for (int causal = 0; causal < 2; causal++)
+            for (int decode = 0; decode < 2; decode++) {
+                fa2i_card card;
+                double us[4];
+                CHECK_EQ(fa2i_generator_card(generator, archs[a], &card), FA2_OK);
+                for (int asked = 0; asked < 4; asked++) {
+                    fa2_problem problem = problem_of(128, FA2_FP16, causal, 16384);
+                    char expected[48];
+                    problem.softcap = asked & 1;
+                    problem.window = asked >> 1;
+                    problem.window_left = problem.window_right = problem.window ? 256 : 0;
+                    if (decode) {
+                        problem.seq_q = 1;
+                        problem.heads_kv = 2;
+                    }
+                    snprintf(expected, sizeof expected, " causal=%d%s", causal, words[asked]);
+                    us[asked] = best_us(generator, &card, &problem, expected);
+                }
+                CHECK(us[1] >= us[0] && us[1] < 1.5 * us[0]);
+                CHECK(us[2] < us[0] * (decode ? 0.9 : 0.2));
+                CHECK(us[3] >= us[2] && us[3] < us[1]);
+            }
+    fa2i_generator_destroy(generator);
+}
+
+/* A window that ends nowhere costs what no window costs, or a causal mask does; a wider one more. */
+static void test_windows(void)
+{
+    static const char form[] =
+        "fwd_sm80 d=64 dtype=fp16 causal=%d%s br=128 bc=64 warps=4 kstages=2 "
+        "vstages=2 layout=swizzle q=smem fill=whole";
+    fa2i_generator *generator = open_generator();
+    fa2i_card card;
+    CHECK_EQ(fa2i_generator_card(generator, 90, &card), FA2_OK);
+    for (int causal = 0; causal < 2; causal++) {
+        fa2_problem problem = problem_of(64, FA2_FP16, causal, 4096);
+        char plain[192], windowed[192];
+        double without = 0, before = 0;
+        snprintf(plain, sizeof plain, form, causal, "");
+        snprintf(windowed, sizeof windowed, form, causal, " window=1");
+        CHECK_EQ(fa2i_generator_cost(generator, plain, &problem, &card, 0, &without), FA2_OK);
+        problem.window = 1;
+        for (int width = 64; width <= 16384; width *= 4) {
+            double us = 0;
+            problem.window_left = problem.window_right = width;
+            CHECK_EQ(fa2i_generator_cost(generator, windowed, &problem, &card, 0, &us), FA2_OK);
+            CHECK(us >= before);
+            before = us;
+        }
+        problem.window_left = problem.window_right = -1;
+        CHECK_EQ(fa2i_generator_cost(generator, windowed, &problem, &card, 0, &before), FA2_OK);
+        CHECK(before == without);
+    }
+    fa2i_generator_destroy(generator);
+}
+
 static void test_cards(void)
 {
     fa2i_generator *generator = open_generator();
@@ -396,6 +505,9 @@ int main(void)
     test_cost();
     test_splitting();
     test_waves();
+    test_launch_axes();
+    test_features();
+    test_windows();
     test_cards();
     test_older_texts();
     test_bad_texts();

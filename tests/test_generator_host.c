@@ -1,5 +1,5 @@
 /* The host of the scripts: golden config blocks, determinism, overrides through FA2_GEN_PATH, and
- * running out of memory anywhere. FA2_UPDATE_GOLDEN=1 writes the golden files anew. */
+ * answers that are wrong, running out of memory anywhere. FA2_UPDATE_GOLDEN=1 writes the golden files anew. */
 #include <locale.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -125,6 +125,81 @@ static void test_override(void)
     CHECK_EQ(fa2i_generator_create(&generator), FA2_E_GENERATOR);
     CHECK_CONTAINS(fa2_last_message(), "has neither gen/ nor templates/");
     CHECK(generator == NULL);
+    generator_path(NULL);
+}
+
+/* A family refuses, by name, a feature that it does not know; the others serve. */
+static void test_unknown_feature(void)
+{
+    fa2_problem problem = problem_of(64, FA2_FP16, 1, 512);
+    fa2i_card card;
+    char *text = NULL;
+    problem.softcap = 1;
+    generator_path("tests/families");
+    fa2i_generator *generator = open_generator();
+    CHECK_EQ(fa2i_generator_card(generator, 80, &card), FA2_OK);
+    CHECK_EQ(fa2i_generator_rejected(generator, &problem, &card, &text), FA2_OK);
+    CHECK(strstr(text, "does not know") == NULL);
+    fa2i_free(text);
+    problem.window = 1;
+    problem.window_left = 100;
+    problem.window_right = -1;
+    CHECK_EQ(fa2i_generator_rejected(generator, &problem, &card, &text), FA2_OK);
+    CHECK_CONTAINS(text, "\ntest_fault: it does not know window\n");
+    fa2i_free(text);
+    fa2i_generator_destroy(generator);
+    generator_path(NULL);
+}
+
+#define TEXT "text = 'v'"
+#define RECIPE                                                                                     \
+    "recipe = 'op=forward abi=2 rows=64 keys=64; v role=main threads=32 smem=0 blocks=row_tiles'"
+#define KIND(x) "kind = {op = 'forward', dtype = 'fp16', head_dim = 64" x "}"
+
+/* What scripts answer is checked: nothing of it is trusted by a launch. */
+static void test_bad_answers(void)
+{
+    static const char *const cases[][2] = {
+        {"{" RECIPE ", " KIND("") "}", "field 'text' is no string"},
+        {"{" TEXT ", " KIND("") "}", "field 'recipe' is no string"},
+        {"{" TEXT ", " RECIPE "}", "field 'kind' is no table"},
+        {"{" TEXT ", recipe = 'op=forward abi=2', " KIND("") "}", "v: recipe 'op=forward abi=2': "},
+        {"{" TEXT ", recipe = ('x'):rep(1000), " KIND("") "}", "no string of at most 639 bytes"},
+        {"{" TEXT ", " RECIPE ", " KIND(", seq_q = 1") "}", "'seq_q' is no field that is compiled"},
+        {"{" TEXT ", " RECIPE ", " KIND(", colour = 1") "}",
+         "'colour' is no field that is compiled"},
+        {"{" TEXT ", " RECIPE ", " KIND(", [1] = 1") "}", "a key that is no string"},
+        {"{" TEXT ", " RECIPE ", " KIND(", causal = 'yes'") "}", "field 'causal' is no integer"},
+        {"{" TEXT ", " RECIPE ", " KIND(", causal = 2") "}", "causal is 2; it must be 0 or 1"},
+        {"{" TEXT ", " RECIPE ", kind = {}}", "head_dim is 0; it must be a multiple of 8"},
+        {"{" TEXT ", " RECIPE ", kind = {head_dim = 64, dtype = 'fp8'}}", "'fp8' is no dtype"},
+        {"nil, 'no such thing'", "no such thing"},
+    };
+    static char folder[] = "/tmp/fa2-answers-XXXXXX";
+    char path[64], script[640];
+    fa2i_variant v;
+    CHECK(mkdtemp(folder) != NULL);
+    snprintf(path, sizeof path, "%s/gen", folder);
+    CHECK_EQ(mkdir(path, 0700), 0);
+    snprintf(path, sizeof path, "%s/gen/init.lua", folder);
+    setenv("FA2_GEN_PATH", folder, 1);
+    for (size_t i = 0; i <= sizeof cases / sizeof cases[0]; i++) {
+        const bool good_one = i == sizeof cases / sizeof cases[0];
+        snprintf(script, sizeof script, "return {variant = function() return %s end}",
+                 good_one ? "{" TEXT ", " RECIPE ", " KIND(", window = 1") "}" : cases[i][0]);
+        FILE *file = fopen(path, "wb");
+        CHECK(file != NULL && fputs(script, file) >= 0 && fclose(file) == 0);
+        fa2i_generator *generator = open_generator();
+        CHECK_EQ(fa2i_generator_variant(generator, "v", &v), good_one ? FA2_OK : FA2_E_GENERATOR);
+        if (!good_one)
+            CHECK_CONTAINS(fa2_last_message(), cases[i][1]);
+        fa2i_generator_destroy(generator);
+    }
+    CHECK_STR(v.class_key, "D=64 dtype=fp16 causal=0 window=1");
+    CHECK_EQ(v.recipe.rows, 64);
+    CHECK_EQ(remove(path), 0);
+    snprintf(path, sizeof path, "%s/gen", folder);
+    CHECK(rmdir(path) == 0 && rmdir(folder) == 0);
     generator_path(NULL);
 }
 
@@ -307,6 +382,8 @@ int main(void)
     test_golden();
     test_determinism();
     test_override();
+    test_unknown_feature();
+    test_bad_answers();
     test_no_memory();
     test_hostile();
     return check_done();
