@@ -17,7 +17,7 @@
 #include "gen/asset.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/text.h"
-#include "runtime/ops/grid.h"
+#include "runtime/ops/op.h"
 #include "tuner/input/problem_text.h"
 #include "tuner/input/shapes.h"
 
@@ -97,14 +97,14 @@ void fa2i_shapes_done(fa2i_shapes *shapes)
 static fa2_status check_launch(const fa2_problem *problem)
 {
     const fa2i_card card = {.sm_count = 1};
-    const fa2i_variant widest = {.recipe = {.op = problem->op,
-                                            .rows = FA2I_SHAPES_BLOCK_ROWS,
-                                            .keys = FA2I_SHAPES_BLOCK_ROWS,
-                                            .pack = 1,
-                                            .waves = 1,
-                                            .max_splits = 1}};
+    const fa2i_recipe widest = {.op = problem->op,
+                                .rows = FA2I_SHAPES_BLOCK_ROWS,
+                                .keys = FA2I_SHAPES_BLOCK_ROWS,
+                                .pack = 1,
+                                .waves = 1,
+                                .max_splits = 1};
     fa2i_grid grid;
-    if (fa2i_grid_of(&card, &widest, problem, &grid) == FA2_OK)
+    if (fa2i_op_of(problem)->grid(&card, &widest, problem, &grid) == FA2_OK)
         return FA2_OK;
     return fa2i_fail(FA2_E_INVALID, "%s", fa2_last_message()); /* the caller's mistake, here */
 }
