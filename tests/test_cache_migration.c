@@ -119,7 +119,7 @@ static void test_same_schema(fixture *f)
 
 static fa2_explanation explain(fa2_context *context, fa2_problem problem)
 {
-    fa2_explanation e = {.rule = (fa2_rule)99};
+    fa2_explanation e = {.struct_bytes = sizeof e, .rule = (fa2_rule)99};
     CHECK_EQ(fa2_explain(context, &problem, &e), FA2_OK);
     return e;
 }

@@ -4,6 +4,7 @@
  * blocks that about `waves` of them come to each SM (splits.h); a step that combines their results
  * runs when there is more than one.
  */
+#include <stdio.h>
 #include "runtime/base/status.h"
 #include "runtime/ops/forward.h"
 #include "runtime/ops/splits.h"
@@ -20,12 +21,14 @@ static int64_t all_rows(const fa2_problem *problem)
 
 static fa2_status too_many(const fa2_problem *problem, int64_t row_tiles, int32_t splits)
 {
+    char divided[32] = "";
+    if (splits > 1)
+        snprintf(divided, sizeof divided, " x %d splits", (int)splits);
     return fa2i_fail(
         FA2_E_UNSUPPORTED,
-        "%lld query tiles x %d heads x %d batches x %d splits are more blocks than one "
-        "launch can have (%d)",
-        (long long)row_tiles, (int)problem->heads_q, (int)problem->batch, (int)splits,
-        (int)INT32_MAX);
+        "%lld query tiles x %d heads x %d batches%s are more blocks than one launch can "
+        "have (%d)",
+        (long long)row_tiles, (int)problem->heads_q, (int)problem->batch, divided, (int)INT32_MAX);
 }
 
 static fa2_status check_clusters(const fa2i_recipe *recipe, const fa2i_grid *grid)

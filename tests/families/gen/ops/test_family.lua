@@ -24,6 +24,13 @@ function M.family(name)
       end
    end
 
+   local names = family.names
+   function family.names(v)
+      local all = names(v)
+      all.window = false
+      return all
+   end
+
    function family.candidates(_, problem)
       local v = {
          family = name, d = problem.head_dim, dtype = problem.dtype, causal = problem.causal,
