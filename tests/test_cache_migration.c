@@ -163,11 +163,13 @@ static void test_version_1_serves(fixture *f)
     CHECK_CONTAINS(e.variant, "fwd_splitkv_sm80");
     const fa2_tensor tensor = {
         .data = memory, .stride_batch = 8, .stride_seq = 2048, .stride_head = 64};
+    fa2_tensor o = tensor;
+    o.data = (void *)((uintptr_t)1 << 41); /* nothing is read or written */
     const fa2_forward_args args = {.q = tensor,
                                    .k = tensor,
                                    .v = tensor,
-                                   .o = tensor,
-                                   .workspace = memory,
+                                   .o = o,
+                                   .workspace = (void *)((uintptr_t)1 << 42),
                                    .workspace_bytes = SIZE_MAX};
     CHECK_EQ(fa2_forward(context, &decode, &args, NULL), FA2_OK);
     CHECK_EQ(fake.launch_count, 2);

@@ -281,7 +281,7 @@ static void check_plan(int field, const fa2_problem *a, const fa2_problem *b, bo
     fixture f;
     int64_t id = 0;
     fa2_context *context = NULL;
-    fa2_explanation e = {.rule = (fa2_rule)99};
+    fa2_explanation e = {.struct_bytes = sizeof e, .rule = (fa2_rule)99};
     fixture_begin(&f);
     fa2i_cache *cache = fixture_open(f.path);
     put_winner(cache, a, &id);

@@ -171,7 +171,7 @@ FA2_API void fa2_context_destroy(fa2_context *context);
  * calls on the same problem only launch. Not inside stream capture.
  *
  * What is prepared by this function, by fa2_workspace_size or by fa2_explain stays so until the
- * context is destroyed, however many there are, in some 500 bytes each. */
+ * context is destroyed, however many there are, in some 600 bytes each. */
 FA2_API fa2_status fa2_prepare(fa2_context *context, const fa2_problem *problem);
 
 /* Bytes of device workspace that fa2_forward needs for this problem. As fa2_prepare, so that the
@@ -185,10 +185,10 @@ FA2_API fa2_status fa2_workspace_size(fa2_context *context, const fa2_problem *p
  * and return without waiting. The stream belongs to the context's device. A problem that was not
  * prepared is prepared first, except while the stream is being captured: FA2_E_CAPTURE.
  *
- * It keeps what it prepares while fewer than 16384 problems are (some 8 MB). Beyond them a problem
+ * It keeps what it prepares while fewer than 16384 problems are (some 10 MB). Beyond them a problem
  * that was given to fa2_forward alone is prepared at each call. That takes microseconds, under a
- * lock; but once a second, for each head_dim, dtype and causal, the database is asked whether it
- * was written, which waits while another process has it locked. */
+ * lock; but once a second, for each head_dim, dtype, causal and set of features, the database is
+ * asked whether it was written, which waits while another process has it locked. */
 FA2_API fa2_status fa2_forward(fa2_context *context, const fa2_problem *problem,
                                const fa2_forward_args *args, void *stream);
 

@@ -30,8 +30,8 @@ struct fa2i_plan_table {
     plan_slot slots[];
 };
 
-/* Of a valid problem the reserved members are 0, and tell nothing apart; that of an invalid one is
- * not found is the comparison's business. */
+/* The reserved members are 0 in each problem that has a plan, so they need not be hashed; that another
+ * one is not found is for the comparison. */
 enum { HASHED_WORDS = (offsetof(fa2_problem, reserved) + 15) / 16 * 2 };
 _Static_assert(sizeof(fa2_problem) == 128 && HASHED_WORDS * sizeof(uint64_t) <= 128,
                "hash and comparison read bytes that exist, and no padding");
