@@ -23,8 +23,9 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-from fa2_ctypes import DTYPES, SIZES, Context
+from fa2_ctypes import DTYPES, FEATURES, SIZES, SOFTCAP, Context
 
 # The order is also the order of preference for whom fa2's output is compared with.
 BACKENDS = {
@@ -32,9 +33,10 @@ BACKENDS = {
     "efficient": SDPBackend.EFFICIENT_ATTENTION,
     "cudnn": SDPBackend.CUDNN_ATTENTION,
 }
-KEYS = (*SIZES[:-1], "dtype", "causal")
+KEYS = (*SIZES, "dtype", *FEATURES)
 GRAPH_MS = 2.0  # a graph holds calls for about this long
 MAX_CALLS = 64
+OTHERS = (*BACKENDS, "flex", "other")  # columns: PyTorch's backends, FlexAttention, another build of fa2
 # Right results differ by the rounding of P and O. Allowed: eight roundings (2^-11, 2^-8) of the largest value in
 # the row, since rows differ in size by a factor of sqrt(S) under a causal mask.
 MAX_RELATIVE = {"fp16": 8 * 2**-11, "bf16": 8 * 2**-8}
@@ -65,13 +67,71 @@ class Result:
         return "" if self.relative <= MAX_RELATIVE[self.shape["dtype"]] else f"wrong output ({self.relative:.3g})"
 
 
+def has(shape, feature):
+    return shape.get(feature) == "1"
+
+
+def window_of(shape):
+    """(keys before, keys behind) that a query sees; None: all of them."""
+    if not has(shape, "window"):
+        return None, 0 if has(shape, "causal") else None
+    left, right = (int(shape[name]) for name in ("window_left", "window_right"))
+    return left if left >= 0 else None, 0 if has(shape, "causal") else right if right >= 0 else None
+
+
 def torch_call(backend, shape, q, k, v):
+    """scaled_dot_product_attention, which knows no feature but causal."""
     def call():
         with sdpa_kernel(BACKENDS[backend]):
             return F.scaled_dot_product_attention(
-                q, k, v, is_causal=shape["causal"] == "1", enable_gqa=shape["heads_q"] != shape["heads_kv"])
+                q, k, v, is_causal=has(shape, "causal"), enable_gqa=shape["heads_q"] != shape["heads_kv"])
 
     return call
+
+
+def flash_window_call(shape, q, k, v):
+    """The FlashAttention-2 that PyTorch bundles, by the operation below scaled_dot_product_attention."""
+    left, right = window_of(shape)
+    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+
+    def call():
+        return torch.ops.aten._flash_attention_forward(
+            q, k, v, None, None, q.shape[1], k.shape[1], 0.0, has(shape, "causal"), False,
+            window_size_left=left, window_size_right=right)[0].transpose(1, 2)
+
+    return call
+
+
+def flex_call(shape, q, k, v):
+    """FlexAttention, compiled for this shape."""
+    left, right = window_of(shape)
+    offset = k.shape[2] - q.shape[2]
+
+    def visible(_b, _h, i, j):
+        seen = j >= 0
+        if right is not None:
+            seen = seen & (j <= i + offset + right)
+        if left is not None:
+            seen = seen & (j >= i + offset - left)
+        return seen
+
+    def capped(score, _b, _h, _i, _j):
+        return SOFTCAP * torch.tanh(score / SOFTCAP)
+
+    masked = left is not None or right is not None
+    mask = create_block_mask(visible, None, None, q.shape[2], k.shape[2]) if masked else None
+    compiled = torch.compile(flex_attention, dynamic=False)
+    return lambda: compiled(q, k, v, score_mod=capped if has(shape, "softcap") else None, block_mask=mask,
+                            enable_gqa=q.shape[1] != k.shape[1])
+
+
+def torch_calls(shape, q, k, v):
+    """{name: how to make its call} for the implementations that know what the shape asks for."""
+    if has(shape, "softcap"):
+        return {"flex": lambda: flex_call(shape, q, k, v)}
+    if has(shape, "window"):
+        return {"flash": lambda: flash_window_call(shape, q, k, v), "flex": lambda: flex_call(shape, q, k, v)}
+    return {name: lambda name=name: torch_call(name, shape, q, k, v) for name in BACKENDS}
 
 
 def replay_ms(graph):
@@ -126,14 +186,14 @@ def time_all(graphs, rounds, order):
 
 
 def make_tensors(shape):
-    b, hq, hkv, sq, sk, d = (int(shape[name]) for name in SIZES[:-1])
+    b, hq, hkv, sq, sk, d = (int(shape[name]) for name in SIZES)
     new = lambda heads, seq: torch.randn(b, heads, seq, d, device="cuda", dtype=DTYPES[shape["dtype"]][1])
     return new(hq, sq), new(hkv, sk), new(hkv, sk)
 
 
 def kv_bytes(shape):
     """Of K and V: what decoding has to read."""
-    b, _, hkv, _, sk, d = (int(shape[name]) for name in SIZES[:-1])
+    b, _, hkv, _, sk, d = (int(shape[name]) for name in SIZES)
     return 4 * b * hkv * sk * d
 
 
@@ -157,15 +217,15 @@ def differences(result, expected):
     return torch.stack(absolute).amax().item(), torch.stack(relative).amax().item()
 
 
-def compare_shape(fa2, shape, rounds, order):
+def compare_shape(fa2, other, shape, rounds, order):
     result, graphs, expected = Result(shape), {}, None
     q, k, v = make_tensors(shape)
-    for name in BACKENDS:
-        if shape["causal"] == "1" and shape["seq_q"] != shape["seq_k"]:
+    for name, make in torch_calls(shape, q, k, v).items():
+        if has(shape, "causal") and shape["seq_q"] != shape["seq_k"]:
             result.missing[name] = "PyTorch aligns the causal mask top-left"
             continue
         try:
-            call = torch_call(name, shape, q, k, v)
+            call = make()
             output = call()
             graphs[name] = graph_of(call)
             expected = output if expected is None else expected
@@ -180,6 +240,8 @@ def compare_shape(fa2, shape, rounds, order):
         graphs["fa2"] = graph_of(call)
     except RuntimeError as error:  # Fa2Error is one, too
         result.missing["fa2"] = str(error)
+    if other:
+        graphs["other"] = graph_of(other.forward_call(shape, q, k, v, torch.empty_like(q)))
     copy = copy_call(shape)
     if copy:
         graphs["copy"] = graph_of(copy)
@@ -187,9 +249,20 @@ def compare_shape(fa2, shape, rounds, order):
     return result
 
 
+def visible_pairs(shape, sq, sk):
+    """Pairs of query and key that count as work: half of all when causal, as in the papers; what a window shows."""
+    if not has(shape, "window"):
+        return sq * sk * (0.5 if has(shape, "causal") else 1.0)
+    left, right = window_of(shape)
+    rows = (i + sk - sq for i in range(sq))
+    spans = ((max(0, p - left) if left is not None else 0, min(sk, p + right + 1) if right is not None else sk)
+             for p in rows)
+    return sum(max(0, end - begin) for begin, end in spans)
+
+
 def tflops(shape, us):
-    b, hq, _, sq, sk, d = (int(shape[name]) for name in SIZES[:-1])
-    return 4.0 * b * hq * sq * sk * d * (0.5 if shape["causal"] == "1" else 1.0) / us / 1e6
+    b, hq, _, sq, sk, d = (int(shape[name]) for name in SIZES)
+    return 4.0 * b * hq * visible_pairs(shape, sq, sk) * d / us / 1e6
 
 
 def geomean(values):
@@ -225,14 +298,17 @@ def csv_rows(result):
         own = ["", "", ""]
         if name == "fa2":
             own = ["" if result.diff is None else f"{result.diff:.3g}", result.rule, result.variant]
-        yield [*(result.shape[key] for key in KEYS), name, f"{median:.2f}", f"{q1:.2f}", f"{q3:.2f}",
+        yield [*(result.shape.get(key) or 0 for key in KEYS), name, f"{median:.2f}", f"{q1:.2f}", f"{q3:.2f}",
                f"{tflops(result.shape, median):.1f}", *own]
 
 
 def shape_cells(shape):
     heads = shape["heads_q"] if shape["heads_q"] == shape["heads_kv"] else f'{shape["heads_q"]}/{shape["heads_kv"]}'
     length = shape["seq_q"] if shape["seq_q"] == shape["seq_k"] else f'{shape["seq_q"]}×{shape["seq_k"]}'
-    return [shape["batch"], heads, length, shape["head_dim"], shape["dtype"], "yes" if shape["causal"] == "1" else ""]
+    masks = [name for name in ("causal", "softcap") if has(shape, name)]
+    if has(shape, "window"):
+        masks.append(f'window {shape["window_left"]}, {shape["window_right"]}')
+    return [shape["batch"], heads, length, shape["head_dim"], shape["dtype"], ", ".join(masks)]
 
 
 def markdown_row(result):
@@ -242,9 +318,8 @@ def markdown_row(result):
         cells += [f"{median:.1f}", f"{100 * (q3 - q1) / median:.1f} %", f"{tflops(result.shape, median):.0f}"]
     else:
         cells += ["–"] * 3
-    cells += [f"{times[name][0]:.1f}" if name in times else "–" for name in BACKENDS]
-    ratio = result.ratio("flash")
-    cells += [f"**{ratio:.2f}**" if ratio else "–"]
+    cells += [f"{times[name][0]:.1f}" if name in times else "–" for name in OTHERS]
+    cells += [f"**{result.ratio(name):.2f}**" if result.ratio(name) else "–" for name in OTHERS]
     cells += ["–" if result.diff is None else f"{result.diff:.1e}", result.rule or "–"]
     return "| " + " | ".join(cells) + " |"
 
@@ -253,7 +328,7 @@ def summary_lines(results):
     """Geometric means over the shapes that both ran."""
     yield "| time of … / time of fa2, geometric mean | all shapes | without decode (Sq = 1) |"
     yield "|---|---|---|"
-    for name in BACKENDS:
+    for name in OTHERS:
         pairs = [(r.shape["seq_q"], r.ratio(name)) for r in results if r.ratio(name)]
         everything = [ratio for _, ratio in pairs]
         prefill = [ratio for seq_q, ratio in pairs if seq_q != "1"]
@@ -276,8 +351,8 @@ def decode_lines(results):
 
 
 def write_markdown(path, results, lines):
-    columns = ["B", "H (q/kv)", "S", "D", "dtype", "causal", "fa2 µs", "spread", "fa2 TFLOPS",
-               *(f"{name} µs" for name in BACKENDS), "flash/fa2", "max diff", "rule"]
+    columns = ["B", "H (q/kv)", "S", "D", "dtype", "mask", "fa2 µs", "spread", "fa2 TFLOPS",
+               *(f"{name} µs" for name in OTHERS), *(f"{name}/fa2" for name in OTHERS), "max diff", "rule"]
     with open(path, "w", encoding="utf-8") as out:
         print("# fa2 and PyTorch's attention: forward, GPU time of one call\n", file=out)
         print("\n".join(f"- {line}" for line in lines) + "\n", file=out)
@@ -288,7 +363,7 @@ def write_markdown(path, results, lines):
         print("| " + " | ".join(columns) + " |\n" + "|---" * len(columns) + "|", file=out)
         for result in results:
             print(markdown_row(result), file=out)
-        notes = [f"- {', '.join(f'{key}={r.shape[key]}' for key in KEYS)}: {name}: {why}"
+        notes = [f"- {', '.join(f'{key}={r.shape.get(key) or 0}' for key in KEYS)}: {name}: {why}"
                  for r in results for name, why in r.missing.items()]
         if notes:
             print("\nLeft out:\n\n" + "\n".join(notes), file=out)
@@ -298,6 +373,8 @@ def parse_args():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--library", type=Path, required=True, help="libfa2.so")
     parser.add_argument("--db", type=Path, required=True, help="database that fa2-tune filled on this GPU")
+    parser.add_argument("--against", nargs=2, type=Path, metavar=("LIBRARY", "DB"),
+                        help="another build of fa2, with a database of its own, in the same rounds")
     parser.add_argument("--arch", type=int, default=0,
                         help="run the kernels of this older SM (75, 80, 86 ...) as PTX, untuned")
     parser.add_argument("--shapes", type=Path, default=Path(__file__).with_name("shapes.csv"), help="shape file")
@@ -316,18 +393,20 @@ def main():
     torch.manual_seed(SEED)
     order = random.Random(SEED)
     fa2 = Context(args.library, args.db, args.arch)
+    other = Context(*args.against) if args.against else None
     results = []
     with open(args.shapes, newline="") as source, open(f"{args.out}.csv", "w", newline="") as target:
         table = csv.writer(target)
         table.writerow(CSV_HEADER)
         for shape in csv.DictReader(source):
-            result = compare_shape(fa2, shape, args.rounds, order)
+            result = compare_shape(fa2, other, shape, args.rounds, order)
             results.append(result)
             table.writerows(csv_rows(result))
             target.flush()
             torch.cuda.empty_cache()  # the graphs' pools of this shape
             print(markdown_row(result), result.failure() and "FAILED: " + result.failure(), flush=True)
-    fa2.close()
+    for context in filter(None, (fa2, other)):
+        context.close()
     write_markdown(f"{args.out}.md", results, facts(args))
     failed = sum(1 for result in results if result.failure())
     print("\n".join([*summary_lines(results), *decode_lines(results)]))

@@ -5,11 +5,14 @@ from ctypes import POINTER, byref, c_char, c_char_p, c_double, c_float, c_int, c
 import torch
 
 DTYPES = {"fp16": (0, torch.float16), "bf16": (1, torch.bfloat16)}
-SIZES = ("batch", "heads_q", "heads_kv", "seq_q", "seq_k", "head_dim", "causal")
+SIZES = ("batch", "heads_q", "heads_kv", "seq_q", "seq_k", "head_dim")
+FEATURES = ("causal", "softcap", "window", "window_left", "window_right")  # in a shape file, those but causal may lack
+SOFTCAP = 30.0
 
 
 class Problem(ctypes.Structure):
-    _fields_ = [("op", c_int), ("dtype", c_int), *((name, c_int32) for name in SIZES), ("reserved", c_int32 * 7)]
+    _fields_ = [("op", c_int), ("dtype", c_int), *((name, c_int32) for name in SIZES + FEATURES),
+                ("reserved", c_int32 * 19)]
 
 
 class Tensor(ctypes.Structure):
@@ -24,7 +27,8 @@ class Tensor(ctypes.Structure):
 
 class ForwardArgs(ctypes.Structure):
     _fields_ = [(name, Tensor) for name in "qkvo"] + [
-        ("lse", c_void_p), ("softmax_scale", c_float), ("workspace", c_void_p), ("workspace_bytes", c_size_t)]
+        ("lse", c_void_p), ("softmax_scale", c_float), ("workspace", c_void_p), ("workspace_bytes", c_size_t),
+        ("softcap", c_float)]
 
 
 class Config(ctypes.Structure):
@@ -33,7 +37,7 @@ class Config(ctypes.Structure):
 
 
 class Explanation(ctypes.Structure):
-    _fields_ = [("rule", c_int), ("measured", c_int), ("tuned_problem", Problem), ("median_us", c_double),
+    _fields_ = [("struct_bytes", c_size_t), ("rule", c_int), ("measured", c_int), ("tuned_problem", Problem), ("median_us", c_double),
                 ("device", c_char * 128), ("variant", c_char * 192), ("target", c_char * 16), ("registers", c_int),
                 ("spill_bytes", c_int), ("smem_bytes", c_int), ("reason", c_char * 256)]
 
@@ -75,7 +79,7 @@ class Context:
         self._check(self._lib.fa2_workspace_size(self._context, byref(problem), byref(size)))
         workspace = torch.empty(size.value, dtype=torch.uint8, device="cuda")
         args = ForwardArgs(Tensor.of(q), Tensor.of(k), Tensor.of(v), Tensor.of(out), workspace_bytes=size.value,
-                           workspace=workspace.data_ptr() if size.value else None)
+                           workspace=workspace.data_ptr() if size.value else None, softcap=SOFTCAP)
 
         def call(_keep=(q, k, v, out, workspace)):
             stream = torch.cuda.current_stream().cuda_stream
@@ -86,13 +90,14 @@ class Context:
 
     def explain(self, shape):
         """(rule, variant) of the kernel that this problem gets."""
-        problem, explanation = self._problem(shape), Explanation()
+        problem, explanation = self._problem(shape), Explanation(struct_bytes=ctypes.sizeof(Explanation))
         self._check(self._lib.fa2_explain(self._context, byref(problem), byref(explanation)))
         return self._lib.fa2_rule_string(explanation.rule).decode(), explanation.variant.decode()
 
     @staticmethod
     def _problem(shape):
-        return Problem(dtype=DTYPES[shape["dtype"]][0], **{name: int(shape[name]) for name in SIZES})
+        numbers = {name: int(shape.get(name) or 0) for name in SIZES + FEATURES}
+        return Problem(dtype=DTYPES[shape["dtype"]][0], **numbers)
 
     def _check(self, status):
         if status != 0:
