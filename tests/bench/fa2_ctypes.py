@@ -37,9 +37,9 @@ class Config(ctypes.Structure):
 
 
 class Explanation(ctypes.Structure):
-    _fields_ = [("struct_bytes", c_size_t), ("rule", c_int), ("measured", c_int), ("tuned_problem", Problem), ("median_us", c_double),
-                ("device", c_char * 128), ("variant", c_char * 192), ("target", c_char * 16), ("registers", c_int),
-                ("spill_bytes", c_int), ("smem_bytes", c_int), ("reason", c_char * 256)]
+    _fields_ = [("struct_bytes", c_size_t), ("rule", c_int), ("measured", c_int), ("tuned_problem", Problem),
+                ("median_us", c_double), ("device", c_char * 128), ("variant", c_char * 256), ("target", c_char * 16),
+                ("registers", c_int), ("spill_bytes", c_int), ("smem_bytes", c_int), ("reason", c_char * 512)]
 
 
 class Fa2Error(RuntimeError):
