@@ -120,6 +120,7 @@ def flex_call(shape, q, k, v):
 
     masked = left is not None or right is not None
     mask = create_block_mask(visible, None, None, q.shape[2], k.shape[2]) if masked else None
+    torch._dynamo.reset()  # it gives up on a function that it has compiled for eight shapes
     compiled = torch.compile(flex_attention, dynamic=False)
     return lambda: compiled(q, k, v, score_mod=capped if has(shape, "softcap") else None, block_mask=mask,
                             enable_gqa=q.shape[1] != k.shape[1])
@@ -219,6 +220,7 @@ def differences(result, expected):
 
 def compare_shape(fa2, other, shape, rounds, order):
     result, graphs, expected = Result(shape), {}, None
+    kept = []  # calls: they hold the tensors that the graphs read
     q, k, v = make_tensors(shape)
     for name, make in torch_calls(shape, q, k, v).items():
         if has(shape, "causal") and shape["seq_q"] != shape["seq_k"]:
@@ -226,6 +228,7 @@ def compare_shape(fa2, other, shape, rounds, order):
             continue
         try:
             call = make()
+            kept.append(call)
             output = call()
             graphs[name] = graph_of(call)
             expected = output if expected is None else expected
@@ -233,6 +236,7 @@ def compare_shape(fa2, other, shape, rounds, order):
             result.missing[name] = str(error).splitlines()[0][:100]
     try:
         call = fa2.forward_call(shape, q, k, v, torch.full_like(q, math.nan))
+        kept.append(call)
         output = call()
         result.rule, result.variant = fa2.explain(shape)
         if expected is not None:
@@ -241,9 +245,11 @@ def compare_shape(fa2, other, shape, rounds, order):
     except RuntimeError as error:  # Fa2Error is one, too
         result.missing["fa2"] = str(error)
     if other:
-        graphs["other"] = graph_of(other.forward_call(shape, q, k, v, torch.empty_like(q)))
+        kept.append(other.forward_call(shape, q, k, v, torch.empty_like(q)))
+        graphs["other"] = graph_of(kept[-1])
     copy = copy_call(shape)
     if copy:
+        kept.append(copy)
         graphs["copy"] = graph_of(copy)
     result.times = time_all(graphs, rounds, order)
     return result
