@@ -22,7 +22,7 @@
 #include "tuner/judge/verify.h"
 #include "tuner/worker/bench_gpu.h"
 
-enum { KERNELS_MAX = 256, LINES_MAX = 4096, SAMPLE = 6 };
+enum { KERNELS_MAX = 256, LINES_MAX = 4096, SAMPLE = 12 };
 
 typedef struct bench {
     fa2i_generator *generator;
