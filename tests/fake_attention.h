@@ -51,10 +51,19 @@ static inline float *attention_read(const attention_kernel *kernel, uint64_t bas
     return to;
 }
 
-/* One row by online softmax over these keys: acc becomes O, the result is LSE. */
-static inline float attention_row(int head_dim, float scale, fa2i_keys keys, const float *q,
-                                  const float *k, const float *v, float *acc)
+/* A score of the softmax from a product of a query with a key. */
+static inline float attention_score(const attention_kernel *kernel, const fa2i_forward_params *p,
+                                    float product)
 {
+    return p->scale * (kernel->problem.softcap ? tanhf(product * p->softcap_rate) : product);
+}
+
+/* One row by online softmax over these keys: acc becomes O, the result is LSE. */
+static inline float attention_row(const attention_kernel *kernel, const fa2i_forward_params *p,
+                                  fa2i_keys keys, const float *q, const float *k, const float *v,
+                                  float *acc)
+{
+    const int head_dim = kernel->problem.head_dim;
     float sum = 0, largest = -INFINITY;
     memset(acc, 0, (size_t)head_dim * sizeof *acc);
     k += keys.first * head_dim;
@@ -63,8 +72,9 @@ static inline float attention_row(int head_dim, float scale, fa2i_keys keys, con
         float score = 0;
         for (int d = 0; d < head_dim; d++)
             score += q[d] * k[d];
-        float above = fmaxf(largest, score * scale);
-        float keep = expf(largest - above), weight = expf(score * scale - above);
+        score = attention_score(kernel, p, score);
+        float above = fmaxf(largest, score);
+        float keep = expf(largest - above), weight = expf(score - above);
         sum = sum * keep + weight;
         for (int d = 0; d < head_dim; d++)
             acc[d] = acc[d] * keep + weight * v[d];
@@ -86,13 +96,15 @@ static inline void attention_head(const attention_kernel *kernel, const fa2i_for
     fa2_problem problem = kernel->problem;
     problem.seq_q = p->seq_q;
     problem.seq_k = p->seq_k;
+    problem.window_left = kernel->problem.window ? p->window_left : 0;
+    problem.window_right = kernel->problem.window ? p->window_right : 0;
     for (int row = 0; row < p->seq_q; row++) {
         uint16_t *o = (uint16_t *)(uintptr_t)p->o + b * p->o_stride[0] + row * p->o_stride[1] +
                       h * p->o_stride[2];
         float acc[256];
         fa2i_keys keys = fa2i_keys_seen(&problem, row);
         keys.end -= kernel->wrong && keys.end > keys.first;
-        float row_lse = attention_row(head_dim, p->scale, keys, q + row * head_dim, k, v, acc);
+        float row_lse = attention_row(kernel, p, keys, q + row * head_dim, k, v, acc);
         for (int d = 0; d < head_dim; d++)
             o[d] = fa2i_to_bits(problem.dtype, acc[d]);
         if (lse != NULL)
@@ -158,6 +170,8 @@ static inline CUresult attention_on_launch(fake_launch *launch, void *user)
     const attention_kernel kernel = {
         .problem = {.head_dim = attention_constant(launch->source, "kHeadDim = "),
                     .causal = attention_constant(launch->source, "kCausal = "),
+                    .softcap = strstr(launch->source, "cap_scores(s, p.softcap_rate)") != NULL,
+                    .window = strstr(launch->source, "p.window_left") != NULL,
                     .dtype = bf16 ? FA2_BF16 : FA2_FP16},
         .wrong = attention_is_wrong(launch)};
     (void)user;

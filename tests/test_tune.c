@@ -141,6 +141,23 @@ static void test_tune_twice(void)
     tuned_end(&database);
 }
 
+/* Windows and capped scores are classes of their own, and kernels without them would be wrong. */
+static void test_features(void)
+{
+    static const char *const shapes[] = {"Hq=2,Sq=60,D=16", "Hq=2,Sq=60,D=16,Wl=20,Wr=0",
+                                         "Hq=2,Sq=60,D=16,causal=1,softcap=1,Wl=7", NULL};
+    tuned_database database;
+    run r;
+    tuned_begin(&database);
+    tune(&database, shapes, NULL, &r);
+    CHECK_EQ(r.status, FA2I_EXIT_OK);
+    CHECK_EQ(states(&r, "measured"), 3);
+    CHECK_EQ(number(&r, "verified"), number(&r, "compiled"));
+    CHECK_EQ(query(&database, "SELECT count(*) FROM verification WHERE outcome <> 'ok'"), 0);
+    CHECK_EQ(query(&database, "SELECT count(DISTINCT class) FROM kernel"), 3);
+    tuned_end(&database);
+}
+
 /* Kernels that are wrong or do not compile are recorded and never win. */
 static void test_bad_kernels(void)
 {
@@ -428,6 +445,7 @@ int main(int argc, char **argv)
         return fa2i_cmd_tune(argc - 1, argv + 1);
     test_usage();
     test_tune_twice();
+    test_features();
     test_bad_kernels();
     test_spills();
     test_fault_and_hang();

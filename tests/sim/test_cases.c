@@ -22,7 +22,7 @@
 #include "tuner/judge/verify.h"
 #include "tuner/worker/bench_gpu.h"
 
-enum { KERNELS_MAX = 256, LINES_MAX = 4096, SAMPLE = 6 };
+enum { KERNELS_MAX = 256, LINES_MAX = 4096, SAMPLE = 12 };
 
 typedef struct bench {
     fa2i_generator *generator;
@@ -258,11 +258,13 @@ static void check_coverage(void)
 static void run_right(bench *b)
 {
     const bool has_bf16 = b->device.device.card.arch >= 80;
-    const fa2_problem classes[] = {{.dtype = FA2_FP16, .head_dim = 64},
-                                   {.dtype = FA2_FP16, .head_dim = 128, .causal = 1},
-                                   {.dtype = FA2_FP16, .head_dim = 40, .causal = 1},
-                                   {.dtype = FA2_FP16, .head_dim = 256},
-                                   {.dtype = FA2_BF16, .head_dim = 64, .causal = 1}};
+    const fa2_problem classes[] = {
+        {.dtype = FA2_FP16, .head_dim = 64},
+        {.dtype = FA2_FP16, .head_dim = 128, .causal = 1, .softcap = 1, .window = 1},
+        {.dtype = FA2_FP16, .head_dim = 40, .causal = 1},
+        {.dtype = FA2_FP16, .head_dim = 64, .window = 1},
+        {.dtype = FA2_FP16, .head_dim = 256},
+        {.dtype = FA2_BF16, .head_dim = 64, .causal = 1, .softcap = 1}};
     fa2_sim_cover(1);
     for (size_t i = 0; i < sizeof classes / sizeof *classes; i++)
         if (classes[i].dtype == FA2_FP16 || has_bf16)
