@@ -1,9 +1,9 @@
 /*
  * How two arguments are found to share a byte.
  *
- * - Nearly always the ranges from first to last byte are apart, which is all that a warm call looks
- *   at. Nearly always, too, the strides of a tensor nest (each is at least what all smaller ones
- *   span), and then its rows are apart.
+ * - Nearly always the ranges from first to last byte are apart. Nearly always, too, the strides of a
+ *   tensor nest (each is at least what all smaller ones span), and then its rows are apart. Slices
+ *   of one packed tensor are known by their common step.
  * - Else it is asked of integers: row of A minus row of B is d + sum of step * x, where each x has
  *   its range, and the rows meet if that is between minus A's row and B's row. The largest step is
  *   taken first: what the others can still add bounds its x, for nested strides to two or three
@@ -96,6 +96,23 @@ static bool rows_meet(const fa2i_memory *m)
     return can_meet(&s, 0, 0, false);
 }
 
+/* All heads of a position, from first to last byte. */
+static int64_t bytes_of_position(const fa2i_memory *m)
+{
+    return m->strides[2] * (m->extents[2] - 1) + m->row_bytes;
+}
+
+/* Positions of both come round with one step, and each has a part of it for itself. */
+static bool are_slices(const fa2i_memory *a, const fa2i_memory *b)
+{
+    const int64_t step = a->strides[1];
+    if (step == 0 || b->strides[1] != step || a->strides[0] % step != 0 ||
+        b->strides[0] % step != 0)
+        return false;
+    const int64_t ahead = a->begin - b->begin - step * floor_div(a->begin - b->begin, step);
+    return ahead >= bytes_of_position(b) && ahead + bytes_of_position(a) <= step;
+}
+
 static bool memories_meet(const fa2i_memory *a, const fa2i_memory *b)
 {
     search s = {.below = a->row_bytes, .above = b->row_bytes, .patience = PATIENCE};
@@ -108,7 +125,8 @@ static bool memories_meet(const fa2i_memory *a, const fa2i_memory *b)
 
 fa2_status fa2i_memory_check_apart(const fa2i_memory *output, const fa2i_memory *other)
 {
-    if (output->begin >= other->end || other->begin >= output->end || !memories_meet(output, other))
+    if (output->begin >= other->end || other->begin >= output->end || are_slices(output, other) ||
+        !memories_meet(output, other))
         return FA2_OK;
     return fa2i_fail(FA2_E_INVALID,
                      "%s shares memory with %s: their bytes are 0x%llx to 0x%llx and 0x%llx to "
