@@ -3,7 +3,8 @@
 file(GLOB_RECURSE FA2_HEADERS CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
   ${PROJECT_SOURCE_DIR}/runtime/*.h ${PROJECT_SOURCE_DIR}/cache/*.h ${PROJECT_SOURCE_DIR}/gen/*.h
   ${PROJECT_SOURCE_DIR}/tuner/*.h)
-list(FILTER FA2_HEADERS EXCLUDE REGEX "^runtime/examples/") # their users build them, as they are
+# The examples' users build those as they are; the extension module's need Python.h.
+list(FILTER FA2_HEADERS EXCLUDE REGEX "^runtime/(examples|python)/")
 
 add_library(fa2_headers_alone OBJECT)
 foreach(header ${FA2_HEADERS})

@@ -1,0 +1,76 @@
+"""FlashAttention-2 kernels, generated and tuned for the GPU in front of them.
+
+    import fa2
+    out = fa2.attention(q, k, v, causal=True)        # [B, S, H, D], float16 or bfloat16, on a GPU
+
+Tensors are those of any library that speaks DLPack; `fa2.torch` has what PyTorch needs besides:
+autograd's and torch.compile's sight of it, and scaled_dot_product_attention.
+
+A *problem* is a dict of what decides which kernel is the best one: batch, heads_q, heads_kv, seq_q,
+seq_k, head_dim, dtype ("fp16" or "bf16"), causal, softcap (1 if scores are capped), window_left and
+window_right. Those that are left out mean 1 batch, heads_kv = heads_q, seq_k = seq_q, fp16, and 0.
+"""
+
+from typing import Any, Dict, Optional, Union
+
+from . import _native, _tuner
+from ._native import Context, Error, attention, problem, set_default_context
+from ._tuner import tune, winners
+
+__version__: str = _native.__version__
+__all__ = ["Context", "Error", "attention", "explain", "prepare", "problem", "set_default_context", "tune",
+           "winners"]
+
+
+def _problem_of(tensors: tuple, fields: Dict[str, Any]) -> Dict[str, Any]:
+    if not tensors:
+        return fields
+    if len(tensors) == 1 and isinstance(tensors[0], dict):
+        return {**tensors[0], **fields}
+    return problem(*tensors, **fields)
+
+
+def _device_of(tensors: tuple) -> int:
+    if tensors and not isinstance(tensors[0], dict):
+        return int(tensors[0].__dlpack_device__()[1])
+    return 0
+
+
+def prepare(*tensors: Any, context: Optional[Context] = None, device: Optional[int] = None,
+            **fields: Any) -> None:
+    """Choose and load a kernel beforehand, so that the first call only launches.
+
+    prepare(q, k, v, causal=True), with attention's keywords, on tensors of the shapes to come; or
+    prepare(batch=1, heads_q=8, seq_q=512, head_dim=64, causal=1), with a problem's fields; or with such a
+    dict. Needed before a CUDA graph is captured. Compiles, for a second or so, if nothing was tuned.
+    """
+    _context(tensors, context, device).prepare(_problem_of(tensors, fields))
+
+
+def explain(*tensors: Any, context: Optional[Context] = None, device: Optional[int] = None,
+            arch: Union[str, int, None] = None, database: Optional[str] = None, **fields: Any) -> Dict[str, Any]:
+    """Which kernel a problem gets, by which rule, and what time is expected: a dict.
+
+    Arguments as of prepare. rule is "exact", "nearest", "arch" or "default"; variant names the kernel;
+    median_us is what was measured on tuned_problem, 0 if nothing was.
+
+    arch="sm_86" answers for the card that stands for that SM, without a GPU: what the tuning database
+    has, else the cost model's choice, with its estimate in model_us and the candidates.
+    """
+    if arch is not None:
+        return _tuner.explain_offline(_problem_of(tensors, fields), arch, database)
+    if database is not None and context is None:
+        with Context(database, device=_device_of(tensors) if device is None else device) as own:
+            return own.explain(_problem_of(tensors, fields))
+    try:
+        return _context(tensors, context, device).explain(_problem_of(tensors, fields))
+    except Error as error:
+        if error.status in ("FA2_E_NO_DRIVER", "FA2_E_NO_DEVICE"):
+            error.args = (f'{error}. Without a GPU, arch="sm_86" answers for the card that stands for an SM',)
+        raise
+
+
+def _context(tensors: tuple, context: Optional[Context], device: Optional[int]) -> Context:
+    if context is not None:
+        return context
+    return _native.default_context(_device_of(tensors) if device is None else device)

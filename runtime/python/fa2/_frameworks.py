@@ -1,0 +1,84 @@
+"""What the extension module must know of a tensor's library, asked once for each type of tensor."""
+
+import ctypes
+import importlib
+import logging
+import os
+import sys
+from pathlib import Path
+
+log = logging.getLogger("fa2").warning
+
+_ANY, _TORCH, _TORCH_SUBTYPE = range(3)  # fa2py_kind
+
+
+def describe(kind):
+    """(kind, empty_like, empty, stream, plain) of a type: see fa2py_framework."""
+    library = sys.modules.get(kind.__module__.partition(".")[0])
+    torch = sys.modules.get("torch")
+    if torch is not None and issubclass(kind, torch.Tensor):
+        return _torch(torch, kind)
+    if library is not None and library.__name__ == "cupy":
+        return _cupy(library)
+    return _ANY, None, None, None, None
+
+
+def _torch(torch, kind):
+    importlib.import_module("fa2.torch")  # tells the extension module of PyTorch's dispatcher
+
+    def empty(like, shape, dtype):
+        return torch.empty(shape, dtype=getattr(torch, dtype), device=like.device)
+
+    def stream(device):
+        return torch.cuda.current_stream(device).cuda_stream
+
+    exact = kind in (torch.Tensor, torch.nn.Parameter)
+    # a tensor that requires a gradient refuses __dlpack__, which PyTorch < 2.10 must be asked by
+    return _TORCH if exact else _TORCH_SUBTYPE, torch.empty_like, empty, stream, torch.Tensor.detach
+
+
+def _cupy(cupy):
+    def empty(like, shape, dtype):
+        with like.device:
+            return cupy.empty(shape, dtype)
+
+    def empty_like(like):
+        with like.device:
+            return cupy.empty_like(like)
+
+    def stream(device):
+        with cupy.cuda.Device(device):
+            return cupy.cuda.get_current_stream().ptr
+
+    return _ANY, empty_like, empty, stream, None
+
+
+def _driver_cuda():
+    """The major version of CUDA that the driver serves; 0 without one."""
+    version = ctypes.c_int()
+    for name in filter(None, (os.environ.get("FA2_CUDA_LIBRARY"), "libcuda.so.1", "/usr/lib/wsl/lib/libcuda.so.1")):
+        try:
+            if ctypes.CDLL(name).cuDriverGetVersion(ctypes.byref(version)) == 0:
+                return version.value // 1000
+        except (OSError, AttributeError):
+            continue
+    return 0
+
+
+def nvrtc():
+    """NVRTC of NVIDIA's Python packages beside us, the newest that the driver can serve; or None."""
+    newest = _driver_cuda() or 13
+    for major, folder in ((13, "cu13"), (12, "cuda_nvrtc")):
+        for path in sys.path if major <= newest else ():
+            found = Path(path or ".", "nvidia", folder, "lib", f"libnvrtc.so.{major}")
+            if found.exists():
+                return str(found.resolve())
+    return None
+
+
+def find_nvrtc():
+    """Before a device is opened: name NVRTC to the library, unless the user did."""
+    if not os.environ.get("FA2_NVRTC_LIBRARY"):
+        found = nvrtc()
+        if found is not None:
+            os.environ["FA2_NVRTC_LIBRARY"] = found

@@ -1,0 +1,118 @@
+"""fa2-tune, the command that lies inside the package: run as a command, and for its answers."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Union
+
+from . import _frameworks, _native
+
+_PROGRAM = Path(_native.__file__).parent / "bin" / "fa2-tune"  # also where this file is not installed itself
+_WRONG_ARGUMENTS, _NO_DEVICE = 2, 3  # its exit statuses
+
+Problem = Union[str, Mapping[str, Any]]
+
+
+def main() -> None:
+    """The command fa2-tune: becomes the program."""
+    _frameworks.find_nvrtc()
+    os.execv(_PROGRAM, [str(_PROGRAM), *sys.argv[1:]])
+
+
+def _database(database: Union[str, "os.PathLike[str]", None]) -> List[str]:
+    return [] if database is None else ["--db", os.fspath(database)]
+
+
+def _shape(problem: Problem) -> str:
+    return problem if isinstance(problem, str) else _native.problem_text(dict(problem))
+
+
+def _error(status: int, said: str) -> Exception:
+    message = said.strip() or f"fa2-tune ended with status {status}"
+    if status == _WRONG_ARGUMENTS:
+        return ValueError(message)
+    error = _native.Error(message)
+    error.status = "FA2_E_NO_DEVICE" if status == _NO_DEVICE else "FA2_E_DATABASE"
+    return error
+
+
+def _ask(command: str, *arguments: str) -> Any:
+    _frameworks.find_nvrtc()
+    done = subprocess.run([str(_PROGRAM), command, *arguments, "--json"], stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, universal_newlines=True, check=False)
+    if done.returncode != 0:
+        raise _error(done.returncode, done.stderr)
+    return json.loads(done.stdout)
+
+
+def winners(database: Union[str, "os.PathLike[str]", None] = None) -> List[Dict[str, Any]]:
+    """The winners of a tuning database, a dict each: device, problem, variant, time, where from.
+
+    database: a path; None: the default one.
+    """
+    return _ask("list", *_database(database))
+
+
+def explain_offline(problem: Mapping[str, Any], arch: Union[str, int],
+                    database: Union[str, "os.PathLike[str]", None] = None) -> Dict[str, Any]:
+    name = arch if isinstance(arch, str) else f"sm_{arch}"
+    return _ask("explain", "--arch", name, "--shape", _shape(problem), *_database(database))[0]
+
+
+def tune(problems: Union[Problem, Iterable[Problem]] = (), *, preset: Union[str, Iterable[str]] = (),
+         device: int = 0, arch: Optional[str] = None,
+         database: Union[str, "os.PathLike[str]", None] = None, jobs: Optional[int] = None,
+         budget: Optional[float] = None, progress: Optional[Callable[[str], Any]] = None) -> Any:
+    """Measure which kernels are the best ones here, and keep them in the database.
+
+    problems: one or several: dicts (fa2.problem, fa2.prepare) or texts "B=1,Hq=8,Sq=512,D=64,causal=1".
+    preset: "seeds", "paper", "quick"; without problems and presets: seeds.
+    device: the GPU to measure on. arch: instead, "sm_80,sm_86": compile for these SMs without a GPU, and
+    let the cost model choose.
+    jobs: compiling threads; budget: seconds after which it stops, a later call goes on.
+    progress: called with each line that it tells; default: they go to sys.stderr.
+
+    Returns what `fa2-tune --json` prints. Whatever was measured when it is interrupted is kept.
+    Contexts see what was tuned for problems that they meet a second later; those that they have met
+    keep their kernels: set_default_context(Context()) begins anew.
+    """
+    command = [str(_PROGRAM), *(["tune", "--device", str(device)] if arch is None else ["build", "--arch", arch])]
+    for problem in [problems] if isinstance(problems, (str, Mapping)) else problems:
+        command += ["--shape", _shape(problem)]
+    for name in [preset] if isinstance(preset, str) else preset:
+        command += ["--preset", name]
+    if jobs is not None:
+        command += ["--jobs", str(jobs)]
+    if budget is not None:
+        command += ["--budget", str(budget)]
+    _frameworks.find_nvrtc()
+    return _run([*command, *_database(database), "--json"], progress or _to_stderr)
+
+
+def _to_stderr(line: str) -> None:
+    print(line, file=sys.stderr)
+
+
+def _run(command: List[str], progress: Callable[[str], Any]) -> Any:
+    output: List[str] = []
+    last = ""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          universal_newlines=True) as process:
+        assert process.stdout is not None and process.stderr is not None
+        reader = threading.Thread(target=lambda pipe: output.append(pipe.read()), args=(process.stdout,))
+        reader.start()
+        try:
+            for line in process.stderr:
+                last = line.rstrip("\n")
+                progress(last)
+        except BaseException:  # Ctrl-C, or a progress function that fails: it keeps what it measured
+            process.terminate()
+            raise
+        finally:
+            reader.join()
+    if process.returncode != 0:
+        raise _error(process.returncode, last)
+    return json.loads(output[0])

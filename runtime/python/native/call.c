@@ -1,0 +1,205 @@
+/*
+ * Arguments of a fast call, without a tuple or a dict being made: names are compared by address first,
+ * since those that a program writes are interned. And what attention's arguments mean.
+ */
+#include <math.h>
+#include "native.h"
+
+static bool intern(const fa2py_signature *signature)
+{
+    for (int i = 0; i < signature->count; i++)
+        if (signature->interned[i] == NULL &&
+            (signature->interned[i] = PyUnicode_InternFromString(signature->words[i])) == NULL)
+            return false;
+    return true;
+}
+
+static int find_name(const fa2py_signature *signature, PyObject *name)
+{
+    for (int i = 0; i < signature->count; i++)
+        if (signature->interned[i] == name)
+            return i;
+    for (int i = 0; i < signature->count; i++)
+        if (PyUnicode_CompareWithASCIIString(name, signature->words[i]) == 0)
+            return i;
+    PyErr_Format(PyExc_TypeError, "%s() got an unexpected keyword argument %R", signature->name,
+                 name);
+    return -1;
+}
+
+bool fa2py_arguments(const fa2py_signature *signature, PyObject *const *args, Py_ssize_t count,
+                     PyObject *names, PyObject *values[FA2PY_PARAMETERS_MAX])
+{
+    const Py_ssize_t named = names != NULL ? PyTuple_Size(names) : 0;
+    if (signature->interned[signature->count - 1] == NULL && !intern(signature))
+        return false;
+    if (count > signature->positional) {
+        PyErr_Format(PyExc_TypeError, "%s() takes %d positional arguments but %zd were given",
+                     signature->name, signature->positional, count);
+        return false;
+    }
+    for (int i = 0; i < FA2PY_PARAMETERS_MAX; i++)
+        values[i] = i < count ? args[i] : NULL;
+    for (Py_ssize_t i = 0; i < named; i++) {
+        const int at = find_name(signature, PyTuple_GetItem(names, i));
+        if (at < 0)
+            return false;
+        if (values[at] != NULL) {
+            PyErr_Format(PyExc_TypeError, "%s() got multiple values for argument '%s'",
+                         signature->name, signature->words[at]);
+            return false;
+        }
+        values[at] = args[count + i];
+    }
+    for (int i = 0; i < signature->required; i++) {
+        if (values[i] == NULL) {
+            PyErr_Format(PyExc_TypeError, "%s() is missing its argument '%s'", signature->name,
+                         signature->words[i]);
+            return false;
+        }
+    }
+    return true;
+}
+
+/* ---- attention ---- */
+
+static bool is_given(PyObject *value)
+{
+    return value != NULL && value != Py_None;
+}
+
+static bool parse_truth(PyObject *value, bool *ret_truth)
+{
+    const int truth = value == NULL ? 0 : PyObject_IsTrue(value);
+    *ret_truth = truth > 0;
+    return truth >= 0;
+}
+
+/* A factor that is finite and more than 0; 0 where none is given. */
+static bool parse_factor(PyObject *value, const char *name, bool zero_is_none, float *ret_factor)
+{
+    *ret_factor = 0;
+    if (!is_given(value))
+        return true;
+    const double factor = PyFloat_AsDouble(value);
+    if (factor == -1.0 && PyErr_Occurred())
+        return false;
+    if (zero_is_none && factor == 0)
+        return true;
+    *ret_factor = (float)factor;
+    if (isfinite(*ret_factor) && *ret_factor > 0)
+        return true;
+    PyErr_Format(PyExc_ValueError, "%s is %R; it must be finite and more than 0", name, value);
+    return false;
+}
+
+static bool parse_bound(PyObject *value, int32_t *ret_bound)
+{
+    *ret_bound = -1;
+    if (value == Py_None)
+        return true;
+    PyObject *number = PyNumber_Index(value);
+    const long long wide = number != NULL ? PyLong_AsLongLong(number) : 0;
+    Py_XDECREF(number);
+    if (PyErr_Occurred())
+        return false;
+    if (wide < -1 || wide > INT32_MAX) {
+        PyErr_Format(PyExc_ValueError,
+                     "a window's bound is %lld; it must be 0 or more, or -1 (or None) "
+                     "for none",
+                     wide);
+        return false;
+    }
+    *ret_bound = (int32_t)wide;
+    return true;
+}
+
+static bool parse_window(PyObject *value, fa2py_call *call)
+{
+    call->window_left = call->window_right = -1;
+    if (!is_given(value))
+        return true;
+    PyObject *pair = PySequence_Check(value) ? PySequence_Tuple(value) : NULL;
+    const bool ok = pair != NULL && PyTuple_Size(pair) == 2;
+    const bool parsed = ok && parse_bound(PyTuple_GetItem(pair, 0), &call->window_left) &&
+                        parse_bound(PyTuple_GetItem(pair, 1), &call->window_right);
+    Py_XDECREF(pair);
+    if (!ok) {
+        PyErr_Clear();
+        PyErr_Format(PyExc_ValueError,
+                     "window is %R; it must be (left, right), keys before and behind "
+                     "the query's own position",
+                     value);
+    }
+    return parsed;
+}
+
+static bool parse_layout(PyObject *value, bool *ret_heads_first)
+{
+    *ret_heads_first = false;
+    if (!is_given(value))
+        return true;
+    if (PyUnicode_Check(value)) {
+        *ret_heads_first = PyUnicode_CompareWithASCIIString(value, "bhsd") == 0;
+        if (*ret_heads_first || PyUnicode_CompareWithASCIIString(value, "bshd") == 0)
+            return true;
+    }
+    PyErr_Format(PyExc_ValueError, "layout is %R; it must be \"bshd\" or \"bhsd\"", value);
+    return false;
+}
+
+/* A number, or what has one: CUDA's protocol for streams, then PyTorch's and CuPy's names. */
+static bool parse_stream(PyObject *value, fa2py_call *call)
+{
+    static const char *const names[] = {"cuda_stream", "ptr"};
+    PyObject *number = NULL, *pair = NULL;
+    if (PyLong_Check(value)) {
+        number = value;
+        Py_INCREF(number);
+    } else if ((pair = PyObject_CallMethod(value, "__cuda_stream__", NULL)) != NULL) {
+        number = PySequence_GetItem(pair, 1);
+        Py_DECREF(pair);
+    }
+    for (size_t i = 0; number == NULL && i < sizeof names / sizeof *names; i++) {
+        PyErr_Clear();
+        number = PyObject_GetAttrString(value, names[i]);
+    }
+    if (number != NULL && PyLong_Check(number)) {
+        call->stream = PyLong_AsVoidPtr(number);
+        call->has_stream = true;
+    } else {
+        PyErr_Clear();
+        PyErr_Format(PyExc_TypeError, "stream is %R; it must be a CUDA stream, or its address",
+                     value);
+    }
+    Py_XDECREF(number);
+    return !PyErr_Occurred();
+}
+
+static bool parse_place(PyObject *const *values, fa2py_call *call)
+{
+    if (is_given(values[FA2PY_ARG_OUT]))
+        call->out = values[FA2PY_ARG_OUT];
+    if (is_given(values[FA2PY_ARG_CONTEXT])) {
+        if (!fa2py_is_context(values[FA2PY_ARG_CONTEXT])) {
+            PyErr_SetString(PyExc_TypeError, "context must be a fa2.Context");
+            return false;
+        }
+        call->context = (fa2py_context *)values[FA2PY_ARG_CONTEXT];
+    }
+    return !is_given(values[FA2PY_ARG_STREAM]) || parse_stream(values[FA2PY_ARG_STREAM], call);
+}
+
+bool fa2py_parse_call(PyObject *const *values, fa2py_call *ret_call)
+{
+    fa2py_call call = {.tensors = {values[0], values[1], values[2]}};
+    if (!parse_truth(values[FA2PY_ARG_CAUSAL], &call.causal) ||
+        !parse_window(values[FA2PY_ARG_WINDOW], &call) ||
+        !parse_factor(values[FA2PY_ARG_SOFTCAP], "softcap", true, &call.softcap) ||
+        !parse_factor(values[FA2PY_ARG_SCALE], "scale", false, &call.scale) ||
+        !parse_layout(values[FA2PY_ARG_LAYOUT], &call.heads_first) ||
+        !parse_truth(values[FA2PY_ARG_RETURN_LSE], &call.want_lse) || !parse_place(values, &call))
+        return false;
+    *ret_call = call;
+    return true;
+}

@@ -1,0 +1,547 @@
+/*
+ * fa2.Context: a fa2_context, what its problems need, and when it ends.
+ *
+ * - A problem's workspace is asked for once, which prepares the problem, outside the GIL; after that a
+ *   call is one look into a table of ours and fa2_forward. The table is touched with the GIL only.
+ * - `users` counts calls that are under way without the GIL: a context that is closed meanwhile is
+ *   destroyed by the last of them.
+ * - A context is destroyed when nobody holds it, after its device has finished. One that launched into
+ *   a stream that was being captured never is: the graph may be replayed at any time. Neither are the
+ *   default ones, whose calls do not spend the time to look for that.
+ * - In a forked child nothing is destroyed: it belongs to the parent.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include "native.h"
+
+enum { DEVICES_MAX = 64 };
+
+/* Device memory of ours, for frameworks that lend none. Blocks only grow in number: one that a stream
+ * has outgrown may be in use there. */
+typedef struct block {
+    struct block *next;
+    void *stream;
+    uint64_t address;
+    size_t bytes;
+} block;
+
+struct fa2py_context {
+    PyObject_HEAD fa2_context *handle; /* NULL: closed */
+    int device;
+    int users;
+    bool closing, captured, is_default;
+    PyObject *log; /* callable; NULL: none */
+    fa2py_prepared prepared;
+    block *blocks;
+};
+
+static PyTypeObject *context_type;
+static fa2py_context *defaults[DEVICES_MAX];
+
+/* ---- begin and end ---- */
+
+static void log_message(void *user, const char *message)
+{
+    fa2py_context *context = user;
+    PyGILState_STATE state = PyGILState_Ensure();
+    PyObject *log = context->log;
+    if (log != NULL) {
+        Py_INCREF(log);
+        PyObject *result = PyObject_CallFunction(log, "s", message);
+        if (result == NULL)
+            PyErr_WriteUnraisable(log);
+        Py_XDECREF(result);
+        Py_DECREF(log);
+    }
+    PyGILState_Release(state);
+}
+
+static void destroy(fa2py_context *context)
+{
+    fa2_context *handle = context->handle;
+    context->handle = NULL;
+    if (fa2py_is_forked() || context->captured || context->is_default)
+        return;
+    if (handle != NULL) {
+        fa2py_synchronize(context->device);
+        Py_BEGIN_ALLOW_THREADS fa2_context_destroy(handle);
+        Py_END_ALLOW_THREADS
+    }
+    while (context->blocks != NULL) {
+        block *first = context->blocks;
+        context->blocks = first->next;
+        fa2py_free(context->device, first->address);
+        free(first);
+    }
+}
+
+static bool begin_use(fa2py_context *context)
+{
+    if (!fa2py_check_process())
+        return false;
+    if (context->handle == NULL || context->closing) {
+        PyErr_SetString(PyExc_ValueError, "the fa2.Context is closed");
+        return false;
+    }
+    context->users++;
+    Py_INCREF((PyObject *)context);
+    return true;
+}
+
+static void end_use(fa2py_context *context)
+{
+    context->users--;
+    if (context->users == 0 && context->closing)
+        destroy(context);
+    Py_DECREF((PyObject *)context);
+}
+
+static bool parse_arch(PyObject *value, int *ret_arch)
+{
+    *ret_arch = 0;
+    if (value == NULL || value == Py_None)
+        return true;
+    if (PyLong_Check(value)) {
+        *ret_arch = (int)PyLong_AsLong(value);
+        return !PyErr_Occurred();
+    }
+    PyObject *bytes = PyUnicode_Check(value) ? PyUnicode_AsASCIIString(value) : NULL;
+    if (bytes != NULL) {
+        const char *text = PyBytes_AsString(bytes);
+        char *end = NULL;
+        const long number = strncmp(text, "sm_", 3) == 0 ? strtol(text + 3, &end, 10) : 0;
+        *ret_arch = end != NULL && *end == '\0' && number < 1000 ? (int)number : 0;
+        Py_DECREF(bytes);
+    }
+    if (*ret_arch > 0)
+        return true;
+    PyErr_Clear();
+    PyErr_Format(PyExc_ValueError, "arch is %R; it must be \"sm_75\", \"sm_80\", ... or the number",
+                 value);
+    return false;
+}
+
+/* database: None, the default; "" works without one; else a path. A new bytes object, or NULL. */
+static bool parse_database(PyObject *value, PyObject **ret_bytes)
+{
+    *ret_bytes = NULL;
+    return value == NULL || value == Py_None || PyUnicode_FSConverter(value, ret_bytes) != 0;
+}
+
+static PyObject *default_log(void)
+{
+    PyObject *helpers = PyImport_ImportModule("fa2._frameworks");
+    PyObject *log = helpers != NULL ? PyObject_GetAttrString(helpers, "log") : NULL;
+    Py_XDECREF(helpers);
+    return log;
+}
+
+static fa2py_context *make_context(PyTypeObject *type, const char *database, int device, int arch,
+                                   int read_only, PyObject *log)
+{
+    if (!fa2py_check_process())
+        return NULL;
+    if (device < 0 || device >= DEVICES_MAX) {
+        PyErr_Format(PyExc_ValueError, "device is %d; it must be 0 ... %d", device,
+                     DEVICES_MAX - 1);
+        return NULL;
+    }
+    PyObject *find = PyImport_ImportModule("fa2._frameworks");
+    PyObject *found = find != NULL ? PyObject_CallMethod(find, "find_nvrtc", NULL) : NULL;
+    Py_XDECREF(find);
+    if (found == NULL)
+        return NULL;
+    Py_DECREF(found);
+
+    fa2py_context *context = (fa2py_context *)PyType_GenericAlloc(type, 0);
+    if (context == NULL)
+        return NULL;
+    context->device = device;
+    context->log = log;
+    Py_XINCREF(log);
+    const fa2_config config = {.database = database,
+                               .device_plus_one = device + 1,
+                               .arch = arch,
+                               .read_only = read_only,
+                               .log = log_message,
+                               .log_user = context};
+    fa2_context *handle = NULL;
+    fa2_status st = FA2_OK;
+    Py_BEGIN_ALLOW_THREADS st = fa2_context_create(&config, &handle);
+    Py_END_ALLOW_THREADS if (st != FA2_OK)
+    {
+        fa2py_raise(st);
+        Py_DECREF((PyObject *)context);
+        return NULL;
+    }
+    fa2py_device_is_open();
+    context->handle = handle;
+    return context;
+}
+
+static PyObject *context_new(PyTypeObject *type, PyObject *args, PyObject *names)
+{
+    static char *const keywords[] = {"database", "device", "arch", "read_only", "log", NULL};
+    PyObject *database = NULL, *bytes = NULL, *arch = NULL, *log = NULL, *own = NULL;
+    fa2py_context *context = NULL;
+    int device = 0, read_only = 0, arch_number = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, names, "|O$iOpO:Context", (char **)(uintptr_t)keywords,
+                                     &database, &device, &arch, &read_only, &log) ||
+        !parse_arch(arch, &arch_number) || !parse_database(database, &bytes))
+        return NULL;
+    if (log == NULL || log == Py_None)
+        log = own = default_log();
+    if (log != NULL)
+        context = make_context(type, bytes != NULL ? PyBytes_AsString(bytes) : NULL, device,
+                               arch_number, read_only, log);
+    Py_XDECREF(own);
+    Py_XDECREF(bytes);
+    return (PyObject *)context;
+}
+
+static int context_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    Py_VISIT((PyObject *)Py_TYPE(self));
+    Py_VISIT(((fa2py_context *)self)->log);
+    return 0;
+}
+
+static int context_clear(PyObject *self)
+{
+    Py_CLEAR(((fa2py_context *)self)->log);
+    return 0;
+}
+
+static void context_dealloc(PyObject *self)
+{
+    fa2py_context *context = (fa2py_context *)self;
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject *kind, *value, *trace;
+    PyObject_GC_UnTrack(self);
+    PyErr_Fetch(&kind, &value, &trace); /* what is under way is not ours */
+    destroy(context);
+    PyErr_Restore(kind, value, trace);
+    Py_CLEAR(context->log);
+    fa2py_prepared_done(&context->prepared);
+    PyObject_GC_Del(self);
+    Py_DECREF((PyObject *)type);
+}
+
+/* ---- default contexts ---- */
+
+fa2py_context *fa2py_default_context(int device)
+{
+    if (device < 0 || device >= DEVICES_MAX) {
+        PyErr_Format(PyExc_ValueError, "there is no CUDA device %d", device);
+        return NULL;
+    }
+    if (defaults[device] == NULL) {
+        PyObject *log = default_log();
+        fa2py_context *made =
+            log != NULL ? make_context(context_type, NULL, device, 0, 0, log) : NULL;
+        Py_XDECREF(log);
+        if (made == NULL)
+            return NULL;
+        /* Another thread may have been faster, outside the GIL: then ours goes. */
+        if (defaults[device] == NULL) {
+            made->is_default = true;
+            defaults[device] = made;
+        } else {
+            Py_DECREF((PyObject *)made);
+        }
+    }
+    Py_INCREF((PyObject *)defaults[device]);
+    return defaults[device];
+}
+
+PyObject *fa2py_get_default_context(PyObject *module, PyObject *number)
+{
+    const long device = PyLong_AsLong(number);
+    (void)module;
+    if (PyErr_Occurred())
+        return NULL;
+    return (PyObject *)fa2py_default_context(device > DEVICES_MAX ? DEVICES_MAX : (int)device);
+}
+
+PyObject *fa2py_set_default_context(PyObject *module, PyObject *args)
+{
+    PyObject *object = NULL;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "O!:set_default_context", context_type, &object))
+        return NULL;
+    fa2py_context *context = (fa2py_context *)object;
+    fa2py_context *old = defaults[context->device];
+    Py_INCREF(object);
+    defaults[context->device] = context;
+    Py_XDECREF((PyObject *)old);
+    Py_RETURN_NONE;
+}
+
+bool fa2py_is_context(PyObject *object)
+{
+    return Py_TYPE(object) == context_type;
+}
+
+int fa2py_context_device(const fa2py_context *context)
+{
+    return context->device;
+}
+
+/* ---- calls ---- */
+
+/* Prepare a problem that is new to this context, outside the GIL. */
+static bool prepare(fa2py_context *context, const fa2_problem *problem, size_t *ret_bytes)
+{
+    fa2_status st = FA2_OK;
+    Py_BEGIN_ALLOW_THREADS st = fa2_workspace_size(context->handle, problem, ret_bytes);
+    Py_END_ALLOW_THREADS if (st != FA2_OK)
+    {
+        fa2py_raise(st);
+        return false;
+    }
+    return fa2py_prepared_add(&context->prepared, problem, *ret_bytes);
+}
+
+static bool workspace_bytes(fa2py_context *context, const fa2_problem *problem, void *stream,
+                            size_t *ret_bytes)
+{
+    if (fa2py_prepared_find(&context->prepared, problem, ret_bytes))
+        return true;
+    if (fa2py_is_capturing(stream)) {
+        fa2py_raise_with(FA2_E_CAPTURE,
+                         "this problem is not prepared and the stream is being captured: call "
+                         "fa2.prepare, or attention once, before the capture begins");
+        return false;
+    }
+    return prepare(context, problem, ret_bytes);
+}
+
+/* Memory of ours that only this stream uses, so that its order keeps calls apart. */
+static bool own_workspace(fa2py_context *context, size_t bytes, void *stream,
+                          fa2_forward_args *args)
+{
+    const block *last = NULL;
+    for (const block *b = context->blocks; b != NULL && last == NULL; b = b->next)
+        if (b->stream == stream)
+            last = b;
+    if (last == NULL || last->bytes < bytes) {
+        const size_t least = last != NULL ? 2 * last->bytes : 0;
+        block *made = calloc(1, sizeof *made);
+        if (made == NULL) {
+            PyErr_NoMemory();
+            return false;
+        }
+        *made = (block){context->blocks, stream, 0, bytes > least ? bytes : least};
+        made->address = fa2py_allocate(context->device, made->bytes);
+        if (made->address == 0) {
+            PyErr_Format(PyExc_MemoryError, "no %zu bytes of device memory for a workspace",
+                         made->bytes);
+            free(made);
+            return false;
+        }
+        context->blocks = made;
+        last = made;
+    }
+    args->workspace = (void *)(uintptr_t)last->address;
+    args->workspace_bytes = last->bytes;
+    return true;
+}
+
+static bool get_workspace(fa2py_context *context, const fa2_problem *problem,
+                          fa2_forward_args *args, void *stream, const fa2py_framework *lender,
+                          PyObject *like, fa2py_view *lent)
+{
+    const dl_device device = {DL_CUDA, context->device};
+    size_t bytes = 0;
+    if (!workspace_bytes(context, problem, stream, &bytes))
+        return false;
+    if (bytes == 0)
+        return true;
+    if (lender != NULL && fa2py_workspace(lender, like, &device, bytes, stream, lent)) {
+        args->workspace = (char *)lent->tensor.data + lent->tensor.byte_offset;
+        args->workspace_bytes = bytes;
+        return true;
+    }
+    return !PyErr_Occurred() && own_workspace(context, bytes, stream, args);
+}
+
+bool fa2py_context_forward(fa2py_context *context, const fa2_problem *problem,
+                           fa2_forward_args *args, void *stream, const fa2py_framework *lender,
+                           PyObject *like)
+{
+    fa2py_view lent = {.keep = NULL};
+    fa2_status st = FA2_OK;
+    if (!begin_use(context))
+        return false;
+    bool ok = get_workspace(context, problem, args, stream, lender, like, &lent);
+    if (ok) {
+        if (!context->is_default && !context->captured)
+            context->captured = fa2py_is_capturing(stream);
+        Py_BEGIN_ALLOW_THREADS st = fa2_forward(context->handle, problem, args, stream);
+        Py_END_ALLOW_THREADS if (st != FA2_OK) fa2py_raise(st);
+        ok = st == FA2_OK;
+    }
+    fa2py_view_done(&lent); /* its library keeps the stream's order */
+    end_use(context);
+    return ok;
+}
+
+/* ---- methods ---- */
+
+static PyObject *context_prepare(PyObject *self, PyObject *fields)
+{
+    fa2py_context *context = (fa2py_context *)self;
+    fa2_problem problem;
+    size_t bytes = 0;
+    if (!fa2py_problem_parse(fields, &problem) || !begin_use(context))
+        return NULL;
+    const bool ok = fa2py_prepared_find(&context->prepared, &problem, &bytes) ||
+                    prepare(context, &problem, &bytes);
+    end_use(context);
+    if (!ok)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *context_workspace_size(PyObject *self, PyObject *fields)
+{
+    fa2py_context *context = (fa2py_context *)self;
+    fa2_problem problem;
+    size_t bytes = 0;
+    if (!fa2py_problem_parse(fields, &problem) || !begin_use(context))
+        return NULL;
+    const bool ok = prepare(context, &problem, &bytes);
+    end_use(context);
+    return ok ? PyLong_FromSize_t(bytes) : NULL;
+}
+
+static PyObject *explanation_dict(const fa2_explanation *e)
+{
+    PyObject *tuned = fa2py_problem_dict(&e->tuned_problem);
+    if (tuned == NULL)
+        return NULL;
+    return Py_BuildValue("{s:s,s:O,s:N,s:d,s:s,s:s,s:s,s:i,s:i,s:i,s:s}", "rule",
+                         fa2_rule_string(e->rule), "measured", e->measured ? Py_True : Py_False,
+                         "tuned_problem", tuned, "median_us", e->median_us, "device", e->device,
+                         "variant", e->variant, "target", e->target, "registers", e->registers,
+                         "spill_bytes", e->spill_bytes, "smem_bytes", e->smem_bytes, "reason",
+                         e->reason);
+}
+
+static PyObject *context_explain(PyObject *self, PyObject *fields)
+{
+    fa2py_context *context = (fa2py_context *)self;
+    fa2_problem problem;
+    fa2_explanation explanation = {.struct_bytes = sizeof explanation};
+    fa2_status st = FA2_OK;
+    if (!fa2py_problem_parse(fields, &problem) || !begin_use(context))
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS st = fa2_explain(context->handle, &problem, &explanation);
+    Py_END_ALLOW_THREADS if (st != FA2_OK) fa2py_raise(st);
+    end_use(context);
+    return st == FA2_OK ? explanation_dict(&explanation) : NULL;
+}
+
+static PyObject *context_close(PyObject *self, PyObject *unused)
+{
+    fa2py_context *context = (fa2py_context *)self;
+    (void)unused;
+    context->closing = true;
+    if (context->users == 0)
+        destroy(context);
+    Py_RETURN_NONE;
+}
+
+static PyObject *context_enter(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    Py_INCREF(self);
+    return self;
+}
+
+static PyObject *context_exit(PyObject *self, PyObject *unused)
+{
+    return context_close(self, unused);
+}
+
+static PyObject *context_get_device(PyObject *self, void *closure)
+{
+    (void)closure;
+    return PyLong_FromLong(((fa2py_context *)self)->device);
+}
+
+static PyObject *context_get_closed(PyObject *self, void *closure)
+{
+    const fa2py_context *context = (fa2py_context *)self;
+    (void)closure;
+    return PyBool_FromLong(context->closing || context->handle == NULL);
+}
+
+static PyObject *context_repr(PyObject *self)
+{
+    const fa2py_context *context = (fa2py_context *)self;
+    return PyUnicode_FromFormat("<fa2.Context device=%d%s at %p>", context->device,
+                                context->handle == NULL || context->closing ? " closed" : "", self);
+}
+
+static PyMethodDef methods[] = {
+    {"prepare", context_prepare, METH_O,
+     "prepare($self, problem, /)\n--\n\nChoose and load the kernel of a problem, a dict as "
+     "fa2.problem "
+     "makes it; compile it if nothing\nin the database fits. Later calls on it only launch."},
+    {"workspace_size", context_workspace_size, METH_O,
+     "workspace_size($self, problem, /)\n--\n\nBytes of device memory that a call on the problem "
+     "takes "
+     "while it runs. Prepares it."},
+    {"explain", context_explain, METH_O,
+     "explain($self, problem, /)\n--\n\nWhich kernel the problem gets here, and by which rule: a "
+     "dict. "
+     "Prepares it."},
+    {"close", context_close, METH_NOARGS,
+     "close($self, /)\n--\n\nWait for the device and release every kernel; calls fail from then "
+     "on. "
+     "CUDA graphs that were\ncaptured with this context stay valid."},
+    {"__enter__", context_enter, METH_NOARGS, NULL},
+    {"__exit__", context_exit, METH_VARARGS, NULL},
+    {NULL, NULL, 0, NULL}};
+
+static PyGetSetDef attributes[] = {
+    {"device", context_get_device, NULL, "The CUDA device, counted from 0.", NULL},
+    {"closed", context_get_closed, NULL, "Whether close was called.", NULL},
+    {NULL, NULL, NULL, NULL, NULL}};
+
+static const char context_doc[] =
+    "Context(database=None, *, device=0, arch=None, read_only=False, log=None)\n--\n\n"
+    "A device and a tuning database. Calls without one use a default context of their device.\n\n"
+    "database: a path; None: $FA2_DB, else ~/.cache/fa2/fa2.db; \"\": work without one.\n"
+    "device: the CUDA device, counted from 0.\n"
+    "arch: \"sm_86\": generate for that SM and let the driver compile its PTX for the device.\n"
+    "read_only: never write to the database.\n"
+    "log: called with a sentence about what is worth knowing and no error; None: logger "
+    "\"fa2\".\n\n"
+    "Many threads may use one. It ends by close(), at the end of `with`, or when nobody holds it.";
+
+bool fa2py_context_init(PyObject *module)
+{
+    static PyType_Slot slots[] = {{Py_tp_new, (void *)(uintptr_t)context_new},
+                                  {Py_tp_dealloc, (void *)(uintptr_t)context_dealloc},
+                                  {Py_tp_traverse, (void *)(uintptr_t)context_traverse},
+                                  {Py_tp_clear, (void *)(uintptr_t)context_clear},
+                                  {Py_tp_repr, (void *)(uintptr_t)context_repr},
+                                  {Py_tp_methods, methods},
+                                  {Py_tp_getset, attributes},
+                                  {Py_tp_doc, (void *)(uintptr_t)context_doc},
+                                  {0, NULL}};
+    static PyType_Spec spec = {"fa2.Context", sizeof(fa2py_context), 0,
+                               Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, slots};
+    if (context_type == NULL)
+        context_type = (PyTypeObject *)PyType_FromSpec(&spec);
+    if (context_type == NULL)
+        return false;
+    Py_INCREF((PyObject *)context_type);
+    if (PyModule_AddObject(module, "Context", (PyObject *)context_type) != 0) {
+        Py_DECREF((PyObject *)context_type);
+        return false;
+    }
+    return true;
+}

@@ -1,0 +1,110 @@
+/*
+ * fa2's statuses as Python's exceptions, and what a fork means.
+ *
+ * CUDA does not survive a fork: a child that touches what its parent opened hangs or crashes. A handler
+ * that runs in the child marks it, so that a call there costs one look at a flag.
+ */
+#include <pthread.h>
+#include "native.h"
+
+PyObject *fa2py_error;
+
+static bool opened;
+static bool forked;
+
+static void in_child(void)
+{
+    forked = opened;
+}
+
+bool fa2py_errors_init(PyObject *module)
+{
+    static bool handling; /* of this process, also when the module is made again */
+    if (fa2py_error == NULL)
+        fa2py_error =
+            PyErr_NewExceptionWithDoc("fa2.Error",
+                                      "What fa2 could not do for a reason outside the call: "
+                                      "driver, NVRTC, database, kernel.\n\n"
+                                      "status: its name in fa2.h, for example \"FA2_E_NO_DRIVER\".",
+                                      PyExc_RuntimeError, NULL);
+    if (fa2py_error == NULL)
+        return false;
+    if (!handling && pthread_atfork(NULL, NULL, in_child) != 0) {
+        PyErr_SetString(PyExc_MemoryError, "no memory for a fork handler");
+        return false;
+    }
+    handling = true;
+    Py_INCREF(fa2py_error);
+    if (PyModule_AddObject(module, "Error", fa2py_error) != 0) {
+        Py_DECREF(fa2py_error);
+        return false;
+    }
+    return true;
+}
+
+static const char *status_name(fa2_status status)
+{
+    switch (status) {
+#define STATUS_CASE(name, value, text)                                                             \
+    case name:                                                                                     \
+        return #name;
+        FA2_STATUS_LIST(STATUS_CASE)
+#undef STATUS_CASE
+    }
+    return "unknown";
+}
+
+static void raise_error(const char *message, const char *status)
+{
+    PyObject *exception = PyObject_CallFunction(fa2py_error, "s", message);
+    PyObject *name = PyUnicode_FromString(status);
+    if (exception != NULL && name != NULL && PyObject_SetAttrString(exception, "status", name) == 0)
+        PyErr_SetObject(fa2py_error, exception);
+    Py_XDECREF(exception);
+    Py_XDECREF(name);
+}
+
+PyObject *fa2py_raise_with(fa2_status status, const char *message)
+{
+    switch (status) {
+    case FA2_E_INVALID:
+        PyErr_SetString(PyExc_ValueError, message);
+        break;
+    case FA2_E_UNSUPPORTED:
+        PyErr_SetString(PyExc_NotImplementedError, message);
+        break;
+    case FA2_E_MEMORY:
+        PyErr_SetString(PyExc_MemoryError, message);
+        break;
+    default:
+        raise_error(message, status_name(status));
+    }
+    return NULL;
+}
+
+PyObject *fa2py_raise(fa2_status status)
+{
+    return fa2py_raise_with(status, fa2_last_message());
+}
+
+bool fa2py_is_forked(void)
+{
+    return forked;
+}
+
+bool fa2py_check_process(void)
+{
+    if (!forked)
+        return true;
+    raise_error(
+        "this process was forked after fa2 had opened a device, which CUDA does not survive: "
+        "start it by spawn (multiprocessing.set_start_method(\"spawn\")), or use fa2 first in "
+        "the child",
+        "FA2_E_CUDA");
+    return false;
+}
+
+void fa2py_device_is_open(void)
+{
+    opened = true;
+}

@@ -1,0 +1,349 @@
+/*
+ * Tensors by DLPack, whatever library they are of.
+ *
+ * - What is known of a tensor's type is found out once and kept, with the type: types are few.
+ * - With the exchange table a view is one C call that takes no reference: the caller of fa2 holds the
+ *   tensor. Without it a capsule is asked for, used and released.
+ * - Nothing here waits for a stream: we launch on the one that the library works on, or ask __dlpack__
+ *   to order its work before ours.
+ */
+#include <stdlib.h>
+#include "native.h"
+
+static fa2py_framework *known; /* the last one found first */
+
+/* The exchange table of version 1 that the type offers, or NULL without an exception. */
+static const dl_exchange *find_exchange(PyTypeObject *type)
+{
+    PyObject *capsule = PyObject_GetAttrString((PyObject *)type, "__dlpack_c_exchange_api__");
+    const dl_exchange_header *header = NULL;
+    if (capsule != NULL && PyCapsule_IsValid(capsule, "dlpack_exchange_api"))
+        header = PyCapsule_GetPointer(capsule, "dlpack_exchange_api");
+    PyErr_Clear();
+    Py_XDECREF(capsule); /* the table lives as long as the process */
+    while (header != NULL && header->version.major != DL_MAJOR)
+        header = header->previous;
+    return (const dl_exchange *)header;
+}
+
+static PyObject *optional(PyObject *answer, int index)
+{
+    PyObject *value = PyTuple_GetItem(answer, index); /* borrowed; the tuple has five items */
+    if (value == NULL || value == Py_None)
+        return NULL;
+    Py_INCREF(value);
+    return value;
+}
+
+/* Ask fa2/_frameworks.py about the type. */
+static bool describe(PyTypeObject *type, fa2py_framework *framework)
+{
+    PyObject *helpers = PyImport_ImportModule("fa2._frameworks");
+    PyObject *answer = NULL;
+    if (helpers != NULL)
+        answer = PyObject_CallMethod(helpers, "describe", "O", (PyObject *)type);
+    Py_XDECREF(helpers);
+    if (answer == NULL)
+        return false;
+    if (!PyTuple_Check(answer) || PyTuple_Size(answer) != 5) {
+        PyErr_SetString(PyExc_TypeError, "fa2._frameworks.describe must return a tuple of five");
+        Py_DECREF(answer);
+        return false;
+    }
+    framework->type = type;
+    framework->kind = (fa2py_kind)PyLong_AsLong(PyTuple_GetItem(answer, 0));
+    framework->empty_like = optional(answer, 1);
+    framework->empty = optional(answer, 2);
+    framework->stream = optional(answer, 3);
+    framework->plain = optional(answer, 4);
+    Py_DECREF(answer);
+    return !PyErr_Occurred();
+}
+
+static void forget(fa2py_framework *framework)
+{
+    Py_XDECREF(framework->empty_like);
+    Py_XDECREF(framework->empty);
+    Py_XDECREF(framework->stream);
+    Py_XDECREF(framework->plain);
+    free(framework);
+}
+
+const fa2py_framework *fa2py_framework_of(PyObject *tensor)
+{
+    PyTypeObject *type = Py_TYPE(tensor);
+    for (fa2py_framework *f = known; f != NULL; f = f->next)
+        if (f->type == type)
+            return f;
+
+    fa2py_framework *found = calloc(1, sizeof *found);
+    if (found == NULL) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    if (!describe(type, found)) {
+        forget(found);
+        return NULL;
+    }
+    found->exchange = find_exchange(type);
+    Py_INCREF((PyObject *)type);
+    found->next = known;
+    known = found;
+    return found;
+}
+
+/* ---- where, and on which stream ---- */
+
+static bool no_tensor(PyObject *object, const char *name)
+{
+    PyObject *type = (PyObject *)Py_TYPE(object);
+    if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_AttributeError))
+        return false;
+    PyErr_Clear();
+    PyErr_Format(PyExc_TypeError, "%s is a %R; it must be a tensor that speaks DLPack (__dlpack__)",
+                 name, type);
+    return false;
+}
+
+bool fa2py_device_of(PyObject *tensor, const char *name, dl_device *ret_device)
+{
+    PyObject *answer = PyObject_CallMethod(tensor, "__dlpack_device__", NULL);
+    if (answer == NULL)
+        return no_tensor(tensor, name);
+    int type = 0, id = 0;
+    const bool ok = PyArg_ParseTuple(answer, "ii", &type, &id) != 0;
+    Py_DECREF(answer);
+    *ret_device = (dl_device){type, id};
+    return ok;
+}
+
+bool fa2py_current_stream(const fa2py_framework *framework, int device, void **ret_stream)
+{
+    *ret_stream = NULL;
+    if (framework->exchange != NULL)
+        return framework->exchange->current_stream(DL_CUDA, device, ret_stream) == 0;
+    if (framework->stream == NULL)
+        return true; /* the default stream, which __dlpack__ orders the library's work before */
+    PyObject *answer = PyObject_CallFunction(framework->stream, "i", device);
+    if (answer == NULL)
+        return false;
+    *ret_stream = PyLong_AsVoidPtr(answer);
+    Py_DECREF(answer);
+    return !PyErr_Occurred();
+}
+
+/* ---- views ---- */
+
+static void release_versioned(void *keep)
+{
+    dl_managed_versioned *managed = keep;
+    if (managed->deleter != NULL)
+        managed->deleter(managed);
+}
+
+static void release_managed(void *keep)
+{
+    dl_managed *managed = keep;
+    if (managed->deleter != NULL)
+        managed->deleter(managed);
+}
+
+static bool take_versioned(dl_managed_versioned *managed, const char *name, fa2py_view *view)
+{
+    if (managed->version.major != DL_MAJOR) {
+        PyErr_Format(PyExc_BufferError, "%s speaks DLPack %u; fa2 knows %d", name,
+                     (unsigned)managed->version.major, DL_MAJOR);
+        release_versioned(managed);
+        return false;
+    }
+    view->tensor = managed->tensor;
+    view->read_only = (managed->flags & DL_READ_ONLY) != 0;
+    view->keep = managed;
+    view->release = release_versioned;
+    return true;
+}
+
+/* Take what is in a capsule of __dlpack__, which is marked as used. */
+static bool take_capsule(PyObject *capsule, const char *name, fa2py_view *view)
+{
+    if (PyCapsule_IsValid(capsule, "dltensor_versioned")) {
+        dl_managed_versioned *managed = PyCapsule_GetPointer(capsule, "dltensor_versioned");
+        return PyCapsule_SetName(capsule, "used_dltensor_versioned") == 0 &&
+               take_versioned(managed, name, view);
+    }
+    dl_managed *managed = PyCapsule_GetPointer(capsule, "dltensor");
+    if (managed == NULL || PyCapsule_SetName(capsule, "used_dltensor") != 0)
+        return false;
+    view->tensor = managed->tensor;
+    view->keep = managed;
+    view->release = release_managed;
+    return true;
+}
+
+/* tensor.__dlpack__(stream=..., max_version=(1, 0)), without the latter where it is not known. */
+static PyObject *ask_capsule(PyObject *tensor, void *stream)
+{
+    /* The default stream is 1 in the protocol: 0 is ambiguous. */
+    PyObject *number = stream == NULL ? PyLong_FromLong(1) : PyLong_FromVoidPtr(stream);
+    PyObject *method = PyObject_GetAttrString(tensor, "__dlpack__");
+    PyObject *none = PyTuple_New(0);
+    PyObject *names = NULL, *capsule = NULL;
+    if (number != NULL && method != NULL && none != NULL)
+        names = Py_BuildValue("{s:O,s:(ii)}", "stream", number, "max_version", DL_MAJOR, 0);
+    if (names != NULL)
+        capsule = PyObject_Call(method, none, names);
+    if (names != NULL && capsule == NULL && PyErr_ExceptionMatches(PyExc_TypeError)) {
+        PyErr_Clear();
+        if (PyDict_DelItemString(names, "max_version") == 0)
+            capsule = PyObject_Call(method, none, names);
+    }
+    Py_XDECREF(names);
+    Py_XDECREF(none);
+    Py_XDECREF(method);
+    Py_XDECREF(number);
+    return capsule;
+}
+
+static bool open_by_capsule(const fa2py_framework *framework, PyObject *tensor, const char *name,
+                            void *stream, fa2py_view *view)
+{
+    PyObject *plain = tensor;
+    if (framework->plain != NULL)
+        plain = PyObject_CallFunctionObjArgs(framework->plain, tensor, NULL);
+    else
+        Py_INCREF(plain);
+    PyObject *capsule = plain != NULL ? ask_capsule(plain, stream) : NULL;
+    Py_XDECREF(plain);
+    if (capsule == NULL)
+        return no_tensor(tensor, name);
+    const bool ok = take_capsule(capsule, name, view);
+    Py_DECREF(capsule);
+    return ok;
+}
+
+bool fa2py_view_open(const fa2py_framework *framework, PyObject *tensor, const char *name,
+                     void *stream, fa2py_view *ret_view)
+{
+    const dl_exchange *exchange = framework->exchange;
+    fa2py_view view = {.keep = NULL};
+    if (exchange != NULL && exchange->view_object != NULL) {
+        if (exchange->view_object(tensor, &view.tensor) != 0)
+            return false;
+    } else if (exchange != NULL) {
+        dl_managed_versioned *managed = NULL;
+        if (exchange->from_object(tensor, &managed) != 0 || !take_versioned(managed, name, &view))
+            return false;
+    } else if (!open_by_capsule(framework, tensor, name, stream, &view)) {
+        return false;
+    }
+    *ret_view = view;
+    return true;
+}
+
+void fa2py_view_done(fa2py_view *view)
+{
+    if (view->release != NULL) {
+        PyObject *kind, *value, *trace;
+        PyErr_Fetch(&kind, &value, &trace); /* a deleter may run Python, which would lose it */
+        view->release(view->keep);
+        PyErr_Restore(kind, value, trace);
+    }
+    *view = (fa2py_view){.keep = NULL};
+}
+
+/* ---- new tensors ---- */
+
+static void set_exchange_error(void *context, const char *kind, const char *message)
+{
+    (void)context;
+    PyGILState_STATE state = PyGILState_Ensure();
+    PyErr_Format(PyExc_MemoryError, "%s: %s", kind, message);
+    PyGILState_Release(state);
+}
+
+static dl_managed_versioned *exchange_allocate(const dl_exchange *exchange, dl_device device,
+                                               dl_dtype dtype, int ndim, const int64_t *shape)
+{
+    dl_managed_versioned *made = NULL;
+    dl_tensor prototype = {.device = device, .dtype = dtype, .ndim = ndim};
+    prototype.shape = (int64_t *)(uintptr_t)shape; /* read only, but declared otherwise */
+    if (exchange->allocate(&prototype, &made, NULL, set_exchange_error) != 0)
+        return NULL;
+    return made;
+}
+
+static PyObject *exchange_new(const dl_exchange *exchange, dl_device device, dl_dtype dtype,
+                              int ndim, const int64_t *shape)
+{
+    void *object = NULL;
+    dl_managed_versioned *made = exchange_allocate(exchange, device, dtype, ndim, shape);
+    if (made == NULL || exchange->to_object(made, &object) != 0)
+        return NULL;
+    return object;
+}
+
+static PyObject *no_allocator(PyObject *like, const char *argument)
+{
+    PyErr_Format(
+        PyExc_ValueError,
+        "fa2 cannot make a %R: give %s, a tensor that is written to (see the package's README "
+        "for this library)",
+        (PyObject *)Py_TYPE(like), argument);
+    return NULL;
+}
+
+PyObject *fa2py_empty_like(const fa2py_framework *framework, PyObject *like, const dl_tensor *view,
+                           const char *argument)
+{
+    if (framework->empty_like != NULL)
+        return PyObject_CallFunctionObjArgs(framework->empty_like, like, NULL);
+    if (framework->exchange != NULL)
+        return exchange_new(framework->exchange, view->device, view->dtype, view->ndim,
+                            view->shape);
+    return no_allocator(like, argument);
+}
+
+/* empty(like, shape, dtype) of the Python helper. */
+static PyObject *helper_empty(const fa2py_framework *framework, PyObject *like, int ndim,
+                              const int64_t *shape, const char *dtype)
+{
+    PyObject *sizes = PyTuple_New(ndim), *made = NULL;
+    for (int i = 0; sizes != NULL && i < ndim; i++)
+        if (PyTuple_SetItem(sizes, i, PyLong_FromLongLong(shape[i])) != 0)
+            Py_CLEAR(sizes);
+    if (sizes != NULL)
+        made = PyObject_CallFunction(framework->empty, "OOs", like, sizes, dtype);
+    Py_XDECREF(sizes);
+    return made;
+}
+
+PyObject *fa2py_empty(const fa2py_framework *framework, PyObject *like, const dl_tensor *view,
+                      int ndim, const int64_t *shape, const char *argument)
+{
+    if (framework->empty != NULL)
+        return helper_empty(framework, like, ndim, shape, "float32");
+    if (framework->exchange != NULL)
+        return exchange_new(framework->exchange, view->device, (dl_dtype){DL_FLOAT, 32, 1}, ndim,
+                            shape);
+    return no_allocator(like, argument);
+}
+
+bool fa2py_workspace(const fa2py_framework *framework, PyObject *like, const dl_device *device,
+                     size_t bytes, void *stream, fa2py_view *ret_view)
+{
+    const int64_t shape[1] = {(int64_t)bytes};
+    if (framework->exchange != NULL) {
+        dl_managed_versioned *made =
+            exchange_allocate(framework->exchange, *device, (dl_dtype){DL_UINT, 8, 1}, 1, shape);
+        return made != NULL && take_versioned(made, "workspace", ret_view);
+    }
+    if (framework->empty == NULL)
+        return false;
+    PyObject *made = helper_empty(framework, like, 1, shape, "uint8");
+    const fa2py_framework *made_by = made != NULL ? fa2py_framework_of(made) : NULL;
+    /* the view keeps the tensor's memory */
+    const bool ok =
+        made_by != NULL && fa2py_view_open(made_by, made, "workspace", stream, ret_view);
+    Py_XDECREF(made);
+    return ok;
+}

@@ -1,0 +1,77 @@
+/*
+ * The module fa2._native. Its state is the process's: one interpreter.
+ */
+#include "native.h"
+
+#define FAST(function) (PyCFunction)(void (*)(void)) function, METH_FASTCALL | METH_KEYWORDS
+
+static const char attention_doc[] =
+    "attention(q, k, v, *, causal=False, window=None, softcap=None, scale=None, layout='bshd', "
+    "out=None, "
+    "return_lse=False, context=None, stream=None)\n--\n\n"
+    "softmax(scale * q k^T) v, by the kernel that is best for these shapes on this device.\n\n"
+    "q: [B, Sq, Hq, D]; k, v: [B, Sk, Hkv, D] with Hq a multiple of Hkv: tensors of any library "
+    "that\n"
+    "speaks DLPack, float16 or bfloat16, on one CUDA device. Any strides; D is contiguous, and "
+    "rows begin\n"
+    "at multiples of 16 bytes.\n\n"
+    "causal: query i sees keys up to i + Sk - Sq.\n"
+    "window: (left, right): it sees that many keys before and behind i + Sk - Sq; -1 or None: "
+    "all.\n"
+    "softcap: c: scores become c * tanh(score / c).\n"
+    "scale: default 1 / sqrt(D).\n"
+    "layout: 'bshd', or 'bhsd' for [B, H, S, D].\n"
+    "out: written to and returned: of q's shape and dtype, no part of q, k or v. Default: a new "
+    "tensor of\n"
+    "q's library.\n"
+    "return_lse: return (out, lse): [B, Hq, Sq] float32, the natural logarithm of the softmax's "
+    "sum.\n"
+    "context: a fa2.Context of the tensors' device; default: the device's.\n"
+    "stream: a stream, or its address as a number; default: the library's current one. Returns "
+    "without waiting "
+    "for it.\n\n"
+    "Raises ValueError for tensors that do not fit, NotImplementedError for what fa2 cannot do, "
+    "and\n"
+    "fa2.Error.";
+
+static PyMethodDef methods[] = {
+    {"attention", FAST(fa2py_attention), attention_doc},
+    {"launch", FAST(fa2py_launch),
+     "launch(q, k, v, **keywords)\n--\n\nattention, past PyTorch's dispatcher whatever is asked of "
+     "it."},
+    {"problem", FAST(fa2py_problem),
+     "problem(q, k, v, *, causal=False, window=None, softcap=None, scale=None, "
+     "layout='bshd')\n--\n\n"
+     "What attention would be asked on these tensors: a dict of sizes, dtype and features."},
+    {"problem_text", fa2py_problem_text, METH_O,
+     "problem_text(problem, /)\n--\n\nThe problem as fa2-tune --shape takes it. Raises ValueError "
+     "for one "
+     "that is none."},
+    {"default_context", fa2py_get_default_context, METH_O,
+     "default_context(device, /)\n--\n\nThe context that calls on this device use, opened if it "
+     "must be."},
+    {"set_default_context", fa2py_set_default_context, METH_VARARGS,
+     "set_default_context(context, /)\n--\n\nFrom now on, calls on the context's device that name "
+     "none use "
+     "it."},
+    {"set_torch", fa2py_set_torch, METH_VARARGS, NULL},
+    {"make_sdpa", fa2py_make_sdpa, METH_VARARGS, NULL},
+    {NULL, NULL, 0, NULL}};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "fa2._native", NULL, -1, methods, NULL, NULL, NULL, NULL};
+
+PyMODINIT_FUNC PyInit__native(void); /* Python finds it by its name */
+
+PyMODINIT_FUNC PyInit__native(void)
+{
+    PyObject *module = PyModule_Create(&definition);
+    if (module == NULL)
+        return NULL;
+    if (!fa2py_errors_init(module) || !fa2py_context_init(module) ||
+        PyModule_AddStringConstant(module, "__version__", FA2PY_VERSION) != 0) {
+        Py_DECREF(module);
+        return NULL;
+    }
+    return module;
+}

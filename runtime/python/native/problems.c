@@ -1,0 +1,120 @@
+/*
+ * fa2_problem as a dict, by the library's list of fields, so that a new field needs nothing here.
+ */
+#include <string.h>
+#include "native.h"
+#include "runtime/base/problem.h"
+
+static bool field_value(int field, PyObject *value, int32_t *ret_value)
+{
+    if (PyUnicode_Check(value)) {
+        PyObject *bytes = PyUnicode_AsUTF8String(value);
+        const bool known =
+            bytes != NULL && fa2i_field_parse_word(field, PyBytes_AsString(bytes), ret_value);
+        Py_XDECREF(bytes);
+        if (known)
+            return true;
+        PyErr_Clear();
+        PyErr_Format(PyExc_ValueError, "%s is %R, which fa2 does not know", fa2i_fields[field].name,
+                     value);
+        return false;
+    }
+    PyObject *number = PyNumber_Index(value);
+    const long long wide = number != NULL ? PyLong_AsLongLong(number) : -1;
+    Py_XDECREF(number);
+    if (PyErr_Occurred())
+        return false;
+    if (wide < INT32_MIN || wide > INT32_MAX) {
+        PyErr_Format(PyExc_ValueError, "%s is %lld, which is too large", fa2i_fields[field].name,
+                     wide);
+        return false;
+    }
+    *ret_value = (int32_t)wide;
+    return true;
+}
+
+static int field_named(PyObject *name)
+{
+    for (int i = 0; i < FA2I_FIELD_COUNT; i++)
+        if (PyUnicode_Check(name) &&
+            PyUnicode_CompareWithASCIIString(name, fa2i_fields[i].name) == 0)
+            return i;
+    PyErr_Format(PyExc_ValueError, "a problem has no field %R", name);
+    return -1;
+}
+
+bool fa2py_problem_parse(PyObject *fields, fa2_problem *ret_problem)
+{
+    fa2_problem problem = {.op = FA2_OP_FORWARD};
+    bool given[FA2I_FIELD_COUNT] = {false};
+    PyObject *name = NULL, *value = NULL;
+    Py_ssize_t at = 0;
+    if (!PyDict_Check(fields)) {
+        PyErr_Format(PyExc_TypeError, "a problem is a dict of its fields, not a %R",
+                     (PyObject *)Py_TYPE(fields));
+        return false;
+    }
+    while (PyDict_Next(fields, &at, &name, &value)) {
+        int32_t number = 0;
+        const int field = field_named(name);
+        if (field < 0 || !field_value(field, value, &number))
+            return false;
+        fa2i_field_set(&problem, field, number);
+        given[field] = true;
+    }
+    for (int i = 0; i < FA2I_FIELD_COUNT; i++) {
+        const fa2i_field *f = &fa2i_fields[i];
+        if (given[i] && f->needs >= 0 && !given[f->needs])
+            fa2i_field_set(&problem, f->needs, 1); /* giving it asks for it */
+    }
+    for (int i = 0; i < FA2I_FIELD_COUNT; i++) {
+        const fa2i_field *f = &fa2i_fields[i];
+        if (given[i] || (f->needs >= 0 && fa2i_field_get(&problem, f->needs) == 0))
+            continue;
+        if (f->missing == FA2I_MISSING_REQUIRED) {
+            PyErr_Format(PyExc_ValueError, "the problem lacks %s", f->name);
+            return false;
+        }
+        if (f->missing == FA2I_MISSING_MEANS && (f->needs >= 0 || f->missing_value != 0))
+            fa2i_field_set(&problem, i, f->missing_value);
+        if (f->missing == FA2I_MISSING_SAME_AS)
+            fa2i_field_set(&problem, i, fa2i_field_get(&problem, f->missing_value));
+    }
+    const fa2_status st = fa2i_problem_check(&problem);
+    if (st != FA2_OK) {
+        fa2py_raise(st);
+        return false;
+    }
+    *ret_problem = problem;
+    return true;
+}
+
+PyObject *fa2py_problem_dict(const fa2_problem *problem)
+{
+    PyObject *dict = PyDict_New();
+    for (int i = 0; dict != NULL && i < FA2I_FIELD_COUNT; i++) {
+        const int32_t number = fa2i_field_get(problem, i);
+        const char *word = fa2i_field_word(i, number);
+        if (!fa2i_field_is_shown(problem, i))
+            continue;
+        PyObject *value = word != NULL ? PyUnicode_FromString(word) : PyLong_FromLong(number);
+        if (value == NULL || PyDict_SetItemString(dict, fa2i_fields[i].name, value) != 0)
+            Py_CLEAR(dict);
+        Py_XDECREF(value);
+    }
+    return dict;
+}
+
+PyObject *fa2py_problem_text(PyObject *module, PyObject *fields)
+{
+    char text[FA2I_PROBLEM_CHARS];
+    fa2_problem problem;
+    (void)module;
+    if (!fa2py_problem_parse(fields, &problem))
+        return NULL;
+    fa2i_problem_format(&problem, text, sizeof text);
+    for (char *c = text; *c != '\0'; c++)
+        if (*c == ' ')
+            *c = ',';
+    return PyUnicode_FromString(text);
+}

@@ -1,0 +1,214 @@
+/*
+ * PyTorch's scaled_dot_product_attention without its dispatcher, where that changes nothing: nobody
+ * needs a gradient, no mode looks on, no cast is asked for, and the call is one that fa2 serves as it
+ * stands. Everything else goes to the Python function that the function was made with.
+ *
+ * PyTorch is not linked: what tells us comes from its Python functions, handed in by fa2/torch.py.
+ */
+#include "native.h"
+
+/* Functions without arguments whose answer is true or > 0 where the dispatcher must be asked. */
+enum { WATCHERS_MAX = 8 };
+static PyObject *watchers[WATCHERS_MAX];
+static int watcher_count;
+static PyObject *grad_enabled; /* whether requires_grad counts */
+static PyObject *dispatcher;
+static PyObject *requires_grad;
+
+/* set_torch(dispatcher, grad_enabled, *watchers) */
+PyObject *fa2py_set_torch(PyObject *module, PyObject *args)
+{
+    const Py_ssize_t count = PyTuple_Size(args);
+    (void)module;
+    if (count < 2 || count - 2 > WATCHERS_MAX) {
+        PyErr_SetString(PyExc_TypeError, "set_torch(dispatcher, grad_enabled, *watchers)");
+        return NULL;
+    }
+    PyObject *old = dispatcher, *old_grad = grad_enabled;
+    for (int i = 0; i < watcher_count; i++)
+        Py_CLEAR(watchers[i]);
+    watcher_count = (int)count - 2;
+    for (Py_ssize_t i = 0; i < count; i++)
+        Py_INCREF(PyTuple_GetItem(args, i));
+    dispatcher = PyTuple_GetItem(args, 0);
+    grad_enabled = PyTuple_GetItem(args, 1);
+    for (int i = 0; i < watcher_count; i++)
+        watchers[i] = PyTuple_GetItem(args, i + 2);
+    Py_XDECREF(old);
+    Py_XDECREF(old_grad);
+    if (requires_grad == NULL &&
+        (requires_grad = PyUnicode_InternFromString("requires_grad")) == NULL)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+PyObject *fa2py_torch_dispatcher(void)
+{
+    return dispatcher;
+}
+
+/* The truth of what a call or look-up gave, whose reference it takes. */
+static int truth_of(PyObject *value)
+{
+    if (value == NULL)
+        return -1;
+    const int truth = value == Py_False || value == Py_None ? 0
+                      : value == Py_True                    ? 1
+                                                            : PyObject_IsTrue(value);
+    Py_DECREF(value);
+    return truth;
+}
+
+/* Whether nobody looks on. */
+static int is_unwatched(void)
+{
+    for (int i = 0; i < watcher_count; i++) {
+        const int busy = truth_of(PyObject_CallObject(watchers[i], NULL));
+        if (busy != 0)
+            return busy < 0 ? -1 : 0;
+    }
+    return 1;
+}
+
+int fa2py_torch_is_plain(PyObject *const tensors[3])
+{
+    bool of_torch[3], any = false;
+    for (int i = 0; i < 3; i++) {
+        const fa2py_framework *framework = fa2py_framework_of(tensors[i]);
+        if (framework == NULL)
+            return -1;
+        if (framework->kind == FA2PY_TORCH_SUBTYPE)
+            return 0;
+        of_torch[i] = framework->kind == FA2PY_TORCH;
+        any = any || of_torch[i];
+    }
+    const int unwatched = any ? is_unwatched() : 1;
+    if (!any || unwatched <= 0)
+        return unwatched;
+    const int grad = truth_of(PyObject_CallObject(grad_enabled, NULL));
+    if (grad <= 0)
+        return grad < 0 ? -1 : 1;
+    for (int i = 0; i < 3; i++) {
+        const int needed = of_torch[i] ? truth_of(PyObject_GetAttr(tensors[i], requires_grad)) : 0;
+        if (needed != 0)
+            return needed < 0 ? -1 : 0;
+    }
+    return 1;
+}
+
+/* ---- scaled_dot_product_attention ---- */
+
+enum { QUERY, KEY, VALUE, ATTN_MASK, DROPOUT_P, IS_CAUSAL, SCALE, ENABLE_GQA, SDPA_COUNT };
+
+static const char *const words[SDPA_COUNT] = {"query",     "key",       "value", "attn_mask",
+                                              "dropout_p", "is_causal", "scale", "enable_gqa"};
+static PyObject *interned[SDPA_COUNT];
+static const fa2py_signature signature = {
+    "scaled_dot_product_attention", SDPA_COUNT, SDPA_COUNT, 3, words, interned};
+
+/* An argument that is absent, or the default. */
+static bool is_off(PyObject *value)
+{
+    return value == NULL || value == Py_None || value == Py_False;
+}
+
+/* Whether the shapes are those that fa2 takes as they are: 4 dimensions, D a multiple of 8, equal
+ * lengths if causal (PyTorch's mask begins at the top left), equal heads unless groups are asked for. */
+static bool shapes_fit(const fa2py_framework *framework, PyObject *const *values, bool causal)
+{
+    dl_tensor q, k;
+    const dl_exchange *exchange = framework->exchange;
+    if (exchange == NULL || exchange->view_object == NULL ||
+        exchange->view_object(values[QUERY], &q) != 0 ||
+        exchange->view_object(values[KEY], &k) != 0)
+        return false;
+    return q.ndim == 4 && k.ndim == 4 && q.device.type == DL_CUDA && q.dtype.bits == 16 &&
+           q.shape[3] % 8 == 0 && (!causal || q.shape[2] == k.shape[2]) &&
+           (q.shape[1] == k.shape[1] || !is_off(values[ENABLE_GQA]));
+}
+
+/* 1: the call is parsed; 0: not one for here; -1: an exception. */
+static int parse_plain(PyObject *const *values, fa2py_call *call)
+{
+    double dropout = 0, scale = 0;
+    if (!is_off(values[ATTN_MASK]))
+        return 0;
+    const fa2py_framework *framework = fa2py_framework_of(values[QUERY]);
+    if (framework == NULL)
+        return -1;
+    if (framework->kind != FA2PY_TORCH || Py_TYPE(values[KEY]) != framework->type ||
+        Py_TYPE(values[VALUE]) != framework->type)
+        return 0;
+    const int plain = fa2py_torch_is_plain(values);
+    if (plain <= 0)
+        return plain;
+    const int causal = values[IS_CAUSAL] == NULL ? 0 : PyObject_IsTrue(values[IS_CAUSAL]);
+    if (values[DROPOUT_P] != NULL)
+        dropout = PyFloat_AsDouble(values[DROPOUT_P]);
+    if (values[SCALE] != NULL && values[SCALE] != Py_None)
+        scale = PyFloat_AsDouble(values[SCALE]);
+    if (PyErr_Occurred())
+        return -1;
+    const bool fits = dropout == 0 && scale >= 0 && shapes_fit(framework, values, causal > 0);
+    PyErr_Clear(); /* of a tensor that cannot be viewed */
+    *call = (fa2py_call){.tensors = {values[QUERY], values[KEY], values[VALUE]},
+                         .causal = causal > 0,
+                         .heads_first = true,
+                         .window_left = -1,
+                         .window_right = -1,
+                         .scale = (float)scale};
+    return fits;
+}
+
+/* self: the function for everything that is not plain, with the same arguments. It decides, too, what
+ * becomes of a plain call that failed. */
+static PyObject *sdpa(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    PyObject *values[FA2PY_PARAMETERS_MAX];
+    fa2py_call call;
+    if (!fa2py_arguments(&signature, args, count, names, values))
+        return NULL;
+    const int plain = parse_plain(values, &call);
+    if (plain < 0)
+        return NULL;
+    if (plain > 0) {
+        PyObject *result = fa2py_run(&call);
+        if (result != NULL ||
+            (!PyErr_ExceptionMatches(PyExc_NotImplementedError) &&
+             !PyErr_ExceptionMatches(PyExc_ValueError) && !PyErr_ExceptionMatches(fa2py_error)))
+            return result;
+        PyErr_Clear(); /* it will be met again there */
+    }
+    PyObject *tuple = PyTuple_New(SDPA_COUNT), *result = NULL;
+    PyObject *const defaults[SDPA_COUNT] = {[IS_CAUSAL] = Py_False, [ENABLE_GQA] = Py_False};
+    for (int i = 0; tuple != NULL && i < SDPA_COUNT; i++) {
+        PyObject *value = values[i] != NULL     ? values[i]
+                          : defaults[i] != NULL ? defaults[i]
+                                                : Py_None;
+        Py_INCREF(value);
+        (void)PyTuple_SetItem(tuple, i, value);
+    }
+    if (tuple != NULL)
+        result = PyObject_CallObject(self, tuple);
+    Py_XDECREF(tuple);
+    return result;
+}
+
+PyObject *fa2py_make_sdpa(PyObject *module, PyObject *args)
+{
+    static PyMethodDef method = {
+        "sdpa", (PyCFunction)(void (*)(void))sdpa, METH_FASTCALL | METH_KEYWORDS,
+        "sdpa(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, "
+        "enable_gqa=False)\n--\n\n"
+        "torch.nn.functional.scaled_dot_product_attention on fa2's kernels.\n\n"
+        "query: [B, Hq, Sq, D]; key, value: [B, Hkv, Sk, D], float16 or bfloat16 on a CUDA device, "
+        "of any\n"
+        "strides with D contiguous. Returns [B, Hq, Sq, D] in query's layout. is_causal is "
+        "PyTorch's: "
+        "aligned\ntop-left. What fa2 cannot do raises NotImplementedError."};
+    PyObject *slow = NULL, *name = NULL;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "OO:make_sdpa", &slow, &name))
+        return NULL;
+    return PyCFunction_NewEx(&method, slow, name);
+}

@@ -1,0 +1,67 @@
+"""Attention in Python's own numbers, and whether an answer is as good as it."""
+
+import math
+import random
+
+from device import Tensor
+
+
+def tensors(batch=1, heads_q=2, heads_kv=None, seq_q=40, seq_k=None, head_dim=16, dtype="fp16", device=0,
+            kind=Tensor, seed=1):
+    """q, k, v [B, S, H, D] with normal values."""
+    heads_kv, seq_k = heads_kv or heads_q, seq_k or seq_q
+    rng = random.Random(seed)
+
+    def make(seq, heads):
+        made = kind((batch, seq, heads, head_dim), dtype, device)
+        return made.set([rng.gauss(0, 1) for _ in range(batch * seq * heads * head_dim)])
+
+    return make(seq_q, heads_q), make(seq_k, heads_kv), make(seq_k, heads_kv)
+
+
+def attention(q, k, v, causal=False, window=(-1, -1), softcap=0.0, scale=None):
+    """(out, lse) as flat lists of [B, S, H, D] and [B, H, S]."""
+    batch, seq_q, heads_q, dim = q.shape
+    _, seq_k, heads_kv, _ = k.shape
+    scale = scale or 1 / math.sqrt(dim)
+    qs, ks, vs = q.get(), k.get(), v.get()
+
+    def rows(values, b, h, seq, heads):
+        return [values[((b * seq + i) * heads + h) * dim:][:dim] for i in range(seq)]
+
+    out, lse = [0.0] * len(qs), []
+    for b in range(batch):
+        for h in range(heads_q):
+            keys = rows(ks, b, h * heads_kv // heads_q, seq_k, heads_kv)
+            values = rows(vs, b, h * heads_kv // heads_q, seq_k, heads_kv)
+            for i, query in enumerate(rows(qs, b, h, seq_q, heads_q)):
+                place = i + seq_k - seq_q
+                first = 0 if window[0] < 0 else max(0, place - window[0])
+                last = place if causal else seq_k - 1 if window[1] < 0 else place + window[1]
+                seen = range(first, min(last, seq_k - 1) + 1)
+                scores = [scale * sum(x * y for x, y in zip(query, keys[j])) for j in seen]
+                if softcap:
+                    scores = [softcap * math.tanh(score / softcap) for score in scores]
+                most = max(scores, default=0.0)
+                weights = [math.exp(score - most) for score in scores]
+                total = sum(weights)
+                lse.append(most + math.log(total) if total else -math.inf)
+                at = ((b * seq_q + i) * heads_q + h) * dim
+                for d in range(dim if total else 0):
+                    out[at + d] = sum(w * values[j][d] for w, j in zip(weights, seen)) / total
+    return out, lse
+
+
+def worst(got, wanted):
+    """The largest difference; infinite where something is no number."""
+    if len(got) != len(wanted):
+        return math.inf
+    most = 0.0
+    for a, b in zip(got, wanted):
+        difference = 0.0 if a == b else abs(a - b)
+        most = math.inf if math.isnan(difference) else max(most, difference)
+    return most
+
+
+# Three roundings of values around 1: of P, of the sum, of O.
+TOLERANCE = {"fp16": 3 * 2.0 ** -10, "bf16": 3 * 2.0 ** -7}

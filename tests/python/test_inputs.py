@@ -1,0 +1,139 @@
+"""Bad input: each in fa2's own words, and the output is as it was."""
+
+import unittest
+
+import device
+import fa2
+import reference
+from device import ExchangeTensor, Tensor
+
+
+class ReadOnly(Tensor):
+    read_only = True
+
+
+class OnHost(Tensor):
+    device_type = device.CPU
+
+
+class Refusals(unittest.TestCase):
+    def setUp(self):
+        self.q, self.k, self.v = reference.tensors()
+        self.out = Tensor(self.q.shape).set([7.0] * 40 * 2 * 16)
+
+    def refused(self, kind, text, *tensors, **settings):
+        q, k, v = tensors or (self.q, self.k, self.v)
+        settings.setdefault("out", self.out)
+        with self.assertRaisesRegex(kind, text):
+            fa2.attention(q, k, v, **settings)
+        device.synchronize()
+        self.assertEqual(set(self.out.get()), {7.0})
+        self.assertEqual(device.lent(), 0)
+
+    def test_no_tensors(self):
+        self.refused(TypeError, "q is a .*int.*DLPack", 1, 2, 3)
+        self.refused(TypeError, "v is a .*None", self.q, self.k, None)
+        self.refused(TypeError, "out is a .*str", out="x")
+
+    def test_devices(self):
+        self.refused(ValueError, "q is not on a CUDA device.*the CPU", self.q.as_type(OnHost), self.k, self.v)
+        self.refused(ValueError, "k is not on a CUDA device", self.q, self.k.as_type(OnHost), self.v)
+        self.refused(ValueError, "out is not on a CUDA device", out=self.out.as_type(OnHost))
+
+    def test_dtypes(self):
+        self.refused(ValueError, "k is bfloat16 and q float16", self.q, Tensor(self.k.shape, "bf16"), self.v)
+        self.refused(ValueError, "out is float32 and q float16", out=Tensor(self.q.shape, "fp32"))
+        single = Tensor(self.q.shape, "fp32")
+        self.refused(NotImplementedError, "q is float32", single, single, single, out=single)
+
+    def test_ranks_and_shapes(self):
+        self.refused(ValueError, r"v has 3 dimensions; it must have 4: \[batch, seq, heads, head_dim\]",
+                     self.q, self.k, Tensor((40, 2, 16)))
+        self.refused(ValueError, r"q has 2 dimensions; it must have 4: \[batch, heads, seq",
+                     Tensor((40, 16)), self.k, self.v, layout="bhsd")
+        self.refused(ValueError, "v has seq 41 and k has 40", self.q, self.k, Tensor((1, 41, 2, 16)))
+        self.refused(ValueError, "k has batch 2 and q has 1", self.q, *2 * [Tensor((2, 40, 2, 16))])
+        self.refused(ValueError, "k has head_dim 24 and q has 16", self.q, *2 * [Tensor((1, 40, 2, 24))])
+        self.refused(NotImplementedError, "v has head_dim 8 and q has 16", self.q, self.k, Tensor((1, 40, 2, 8)))
+        self.refused(ValueError, "out has in dimension 1 41", out=Tensor((1, 41, 2, 16)))
+        self.refused(ValueError, "heads_q is 3; it must be a multiple of heads_kv", Tensor((1, 40, 3, 16)), self.k, self.v,
+                     out=Tensor((1, 40, 3, 16)))
+        empty = Tensor((1, 0, 2, 16))
+        self.refused(ValueError, "0", empty, empty, empty, out=empty)
+
+    def test_strides(self):
+        transposed = Tensor((1, 40, 16, 2)).permuted(0, 1, 3, 2)
+        self.refused(ValueError, "the last dimension of q has stride 2; it must be 1", transposed, self.k, self.v)
+        odd = Tensor((1, 40, 2, 16), strides=(2000, 36, 18, 1))
+        self.refused(ValueError, "k.stride_.* multiple of 8", self.q, odd, self.v)
+        askew = Tensor((1, 40, 2, 16), memory=device.Memory(0, 4000), offset=4)
+        self.refused(ValueError, "q.data is .*16 bytes", askew, self.k, self.v)
+
+    def test_settings(self):
+        self.refused(ValueError, "layout is 'sbhd'", layout="sbhd")
+        self.refused(ValueError, "window is 3", window=3)
+        self.refused(ValueError, "bound is -2", window=(-2, 1))
+        self.refused(ValueError, "scale is -1", scale=-1.0)
+        self.refused(ValueError, "scale is nan", scale=float("nan"))
+        self.refused(ValueError, "softcap is inf", softcap=float("inf"))
+        self.refused(TypeError, "context must be a fa2.Context", context=3)
+        self.refused(TypeError, "stream is 'x'; it must be a CUDA stream", stream="x")
+        self.refused(TypeError, "unexpected keyword argument 'casual'", casual=True)
+        with self.assertRaisesRegex(TypeError, "missing its argument 'v'"):
+            fa2.attention(self.q, self.k)
+        with self.assertRaisesRegex(TypeError, "takes 3 positional arguments but 4 were given"):
+            fa2.attention(self.q, self.k, self.v, True)
+
+    def test_outputs(self):
+        self.refused(ValueError, "out is read-only", out=self.out.as_type(ReadOnly))
+        with self.assertRaisesRegex(ValueError, "give out="):
+            fa2.attention(self.q, self.k, self.v)
+
+    def test_failing_libraries(self):
+        class Failing(Tensor):
+            def __dlpack__(self, **unused):
+                raise BufferError("not today")
+
+        class Lying(Tensor):
+            def __dlpack__(self, **unused):
+                return "no capsule"
+
+        self.refused(BufferError, "not today", self.q.as_type(Failing), self.k, self.v)
+        self.refused(ValueError, "", self.q, self.k.as_type(Lying), self.v)
+
+    def test_closed_context(self):
+        context = fa2.Context()
+        context.close()
+        self.assertTrue(context.closed)
+        self.refused(ValueError, "closed", context=context)
+        context.close()
+
+    def test_problems(self):
+        for fields, text in (({"heads_q": 2}, "lacks seq_q"), ({"heads": 2}, "no field 'heads'"),
+                             ({"heads_q": 2, "seq_q": 4, "head_dim": 12}, "head_dim is 12"),
+                             ({"heads_q": 2, "seq_q": 4, "head_dim": 16, "dtype": "fp8"}, "dtype is 'fp8'")):
+            with self.assertRaisesRegex(ValueError, text):
+                fa2.explain(fields, device=0)
+        with self.assertRaises(TypeError):
+            fa2.Context().prepare("B=1")
+
+    def test_contexts(self):
+        for settings, text in (({"arch": "ampere"}, "arch is 'ampere'"), ({"device": -1}, "device is -1"),
+                               ({"device": 64}, "device is 64")):
+            with self.assertRaisesRegex(ValueError, text):
+                fa2.Context(**settings)
+        with self.assertRaises(fa2.Error) as raised:
+            fa2.Context(device=9)
+        self.assertEqual(raised.exception.status, "FA2_E_NO_DEVICE")
+
+    def test_one_stream_for_all(self):
+        ExchangeTensor.stream = device.new_stream().value
+        try:
+            q, k, v = reference.tensors(kind=ExchangeTensor)
+            fa2.attention(q, k, v)
+        finally:
+            ExchangeTensor.stream = 0
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,258 @@
+"""What concerns the process: threads, forks, contexts, devices, missing libraries, exit, reloads."""
+
+import gc
+import importlib
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+
+import device
+import fa2
+import reference
+from device import Tensor
+
+
+def python(program, *arguments, **environment):
+    """Run a program in a fresh interpreter; (status, what it wrote)."""
+    done = subprocess.run([sys.executable, "-c", program, *arguments], env={**os.environ, **environment},
+                          cwd=os.path.dirname(os.path.abspath(__file__)), stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, universal_newlines=True, check=False)
+    return done.returncode, done.stdout
+
+
+class Threads(unittest.TestCase):
+    def test_many_meet_one_problem(self):
+        q, k, v = reference.tensors(seq_q=23)
+        outs, errors = [Tensor(q.shape) for _ in range(8)], []
+
+        def call(out, context):
+            try:
+                for _ in range(3):
+                    fa2.attention(q, k, v, out=out, context=context)
+            except Exception as error:  # noqa: BLE001
+                errors.append(error)
+
+        for context in (None, fa2.Context()):
+            threads = [threading.Thread(target=call, args=(out, context)) for out in outs]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            device.synchronize()
+            self.assertEqual(errors, [])
+            wanted, _ = reference.attention(q, k, v)
+            for out in outs:
+                self.assertLess(reference.worst(out.get(), wanted), reference.TOLERANCE["fp16"])
+
+    def test_others_run_while_it_prepares(self):
+        ticks, done = [0], threading.Event()
+
+        def tick():
+            while not done.wait(0.01):
+                ticks[0] += 1
+
+        thread = threading.Thread(target=tick)
+        thread.start()
+        with fa2.Context("") as context:
+            context.prepare({"heads_q": 1, "seq_q": 64, "head_dim": 24})  # compiles
+        done.set()
+        thread.join()
+        self.assertGreater(ticks[0], 5)
+
+    def test_close_while_used(self):
+        context = fa2.Context("")
+        preparing = threading.Thread(target=context.prepare, args=({"heads_q": 1, "seq_q": 64, "head_dim": 8},))
+        preparing.start()
+        context.close()
+        preparing.join()
+        self.assertTrue(context.closed)
+
+
+class Contexts(unittest.TestCase):
+    def test_collected_in_any_order(self):
+        q, k, v = reference.tensors()
+        out = Tensor(q.shape)
+        gc.collect()
+        before = device.live()
+        contexts = [fa2.Context() for _ in range(4)]
+        for context in contexts:
+            fa2.attention(q, k, v, out=out, context=context)
+        for i in (2, 0, 1, 0):
+            del contexts[i]
+        del context
+        gc.collect()
+        self.assertEqual(device.live(), before)
+
+    def test_cycles_are_collected(self):
+        said = []
+        context = fa2.Context("", log=said.append)
+        said.append(context)
+        gone = device.live()
+        del context, said
+        gc.collect()
+        self.assertLessEqual(device.live(), gone)
+
+    def test_log(self):
+        said = []
+        with fa2.Context("", log=said.append) as context:
+            context.prepare({"heads_q": 1, "seq_q": 30, "head_dim": 16})
+        self.assertTrue(said and all(isinstance(line, str) for line in said))
+        with self.assertLogs("fa2", "WARNING"), fa2.Context("") as context:
+            context.prepare({"heads_q": 1, "seq_q": 30, "head_dim": 16})
+
+    def test_explain(self):
+        with fa2.Context("") as context:
+            why = context.explain({"heads_q": 2, "seq_q": 30, "head_dim": 16})
+        self.assertEqual((why["rule"], why["measured"]), ("default", False))
+        self.assertEqual(why["tuned_problem"]["heads_kv"], 2)
+        self.assertIn("d=16", why["variant"])
+
+    def test_default(self):
+        q, k, v = reference.tensors()
+        old = fa2._native.default_context(0)
+        said = []
+        try:
+            fa2.set_default_context(fa2.Context("", log=said.append))
+            fa2.attention(q, k, v, out=Tensor(q.shape))
+            self.assertTrue(said)
+        finally:
+            fa2.set_default_context(old)
+
+    def test_reload(self):
+        q, k, v = reference.tensors()
+        for module in (fa2._tuner, fa2._frameworks, fa2):
+            importlib.reload(module)
+        fa2.attention(q, k, v, out=Tensor(q.shape))
+        del sys.modules["fa2._native"]
+        again = importlib.import_module("fa2._native")
+        again.attention(q, k, v, out=Tensor(q.shape))
+
+
+class Processes(unittest.TestCase):
+    def test_fork(self):
+        q, k, v = reference.tensors()
+        out = Tensor(q.shape)
+        fa2.attention(q, k, v, out=out)
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                fa2.attention(q, k, v, out=out)
+            except fa2.Error as error:
+                status = 0 if "forked" in str(error) and "spawn" in str(error) else 2
+            finally:
+                os._exit(status)
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+        fa2.attention(q, k, v, out=out)
+
+    def test_fork_before_use(self):
+        status, said = python(
+            "import os, fa2, reference, device\n"
+            "child = os.fork()\n"
+            "q, k, v = reference.tensors()\n"
+            "fa2.attention(q, k, v, out=device.Tensor(q.shape))\n"
+            "assert child == 0 or os.waitpid(child, 0)[1] == 0\n")
+        self.assertEqual(status, 0, said)
+        self.assertNotRegex(said, "Traceback|Error|rror:")
+
+    def test_exit_with_work_in_flight(self):
+        status, said = python(
+            "import threading, fa2, reference, device\n"
+            "q, k, v = reference.tensors(seq_q=64)\n"
+            "context, out = fa2.Context(), device.Tensor(q.shape)\n"
+            "fa2.attention(q, k, v, out=out, context=context, stream=device.new_stream().value)\n"
+            "threading.Thread(target=fa2.Context('').prepare, daemon=True,\n"
+            "                 args=({'heads_q': 1, 'seq_q': 64, 'head_dim': 32},)).start()\n")
+        self.assertEqual(status, 0, said)
+        self.assertNotRegex(said, "Traceback|Error|rror:")
+
+    def test_two_devices(self):
+        status, said = python(
+            "import fa2, reference, device\n"
+            "for number in (1, 0):\n"
+            "    q, k, v = reference.tensors(device=number)\n"
+            "    out = device.Tensor(q.shape, device=number)\n"
+            "    fa2.attention(q, k, v, out=out)\n"
+            "    device.synchronize(number)\n"
+            "    assert reference.worst(out.get(), reference.attention(q, k, v)[0]) < 0.003\n"
+            "    print(fa2.explain(q, k, v)['target'])\n"
+            "try:\n"
+            "    fa2.attention(q, k, reference.tensors(device=1)[2], out=out)\n"
+            "except ValueError as error:\n"
+            "    print(error)\n"
+            "try:\n"
+            "    fa2.attention(q, k, v, out=out, context=fa2.Context(device=1))\n"
+            "except ValueError as error:\n"
+            "    print(error)\n", FA2_SIM_CARD="t4,l4")
+        self.assertEqual(status, 0, said)
+        self.assertRegex(said, "(?s)_89.*_75.*v is on CUDA device 1 and q on 0.*context is of CUDA device 1")
+
+    def test_no_driver(self):
+        status, said = python(
+            "import fa2\n"
+            "print(fa2.explain(heads_q=8, seq_q=512, head_dim=64, arch='sm_86', database='none.db')['variant'])\n"
+            "try:\n"
+            "    fa2.explain(heads_q=8, seq_q=512, head_dim=64)\n"
+            "except fa2.Error as error:\n"
+            "    print(error.status, error)\n", FA2_CUDA_LIBRARY="/nonexistent/libcuda.so.1")
+        self.assertEqual(status, 0, said)
+        self.assertRegex(said, "^fwd_sm80 d=64 .*\nFA2_E_NO_DRIVER no CUDA driver library found.*arch=")
+
+    def test_no_nvrtc(self):
+        status, said = python(
+            "import fa2\n"
+            "try:\n"
+            "    fa2.Context('').prepare(dict(heads_q=8, seq_q=512, head_dim=64))\n"
+            "except fa2.Error as error:\n"
+            "    print(error.status, error)\n", FA2_NVRTC_LIBRARY="/nonexistent/libnvrtc.so.13")
+        self.assertEqual(status, 0, said)
+        self.assertRegex(said, "^FA2_E_NO_NVRTC .*no NVRTC library found")
+
+    def test_nvrtc_of_packages(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("cu13/lib/libnvrtc.so.13", "cuda_nvrtc/lib/libnvrtc.so.12"):
+                os.makedirs(os.path.dirname(os.path.join(folder, "nvidia", name)))
+                open(os.path.join(folder, "nvidia", name), "w").close()
+            status, said = python(
+                "import sys; sys.path.append(sys.argv[1])\n"
+                "from fa2 import _frameworks\n"
+                "print(_frameworks.nvrtc())\n"
+                "_frameworks._driver_cuda = lambda: 12\n"
+                "print(_frameworks.nvrtc())\n", folder, FA2_NVRTC_LIBRARY="")
+        self.assertEqual(status, 0, said)
+        self.assertRegex(said, r"libnvrtc\.so\.13\n.*libnvrtc\.so\.12\n")
+
+
+class Tuning(unittest.TestCase):
+    def test_tune_winners_explain(self):
+        problem = {"heads_q": 2, "heads_kv": 1, "seq_q": 32, "seq_k": 48, "head_dim": 16, "causal": 1}
+        with tempfile.TemporaryDirectory() as folder:
+            database, told = os.path.join(folder, "tuned.db"), []
+            with self.assertRaisesRegex(ValueError, "no such database"):
+                fa2.winners(database)
+            fa2.tune(problem, database=database, jobs=2, progress=told.append)
+            self.assertTrue(told)
+            rows = fa2.winners(database)
+            self.assertEqual([(row["seq_q"], row["seq_k"], row["heads_kv"]) for row in rows], [(32, 48, 1)])
+            why = fa2.explain(problem, database=database)
+            self.assertEqual((why["rule"], why["variant"]), ("exact", rows[0]["variant"]))
+            self.assertEqual(fa2.explain(problem, arch="sm_89", database=database)["variant"], why["variant"])
+            with self.assertRaises(ValueError):
+                fa2.tune("B=1,Hq=none", database=database)
+            with self.assertRaises(fa2.Error) as raised:
+                fa2.tune(problem, device=7, database=database, progress=told.append)
+            self.assertEqual(raised.exception.status, "FA2_E_NO_DEVICE")
+
+    def test_command(self):
+        program = os.path.join(os.path.dirname(sys.executable), "fa2-tune")
+        if not os.path.exists(program):
+            self.skipTest("fa2 is not installed in this environment")
+        done = subprocess.run([program, "--version"], stdout=subprocess.PIPE, universal_newlines=True, check=True)
+        self.assertEqual(done.stdout.split(), ["fa2-tune", fa2.__version__])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,199 @@
+"""fa2.torch. Without a GPU: what PyTorch's tracers see, on tensors that are only shapes. With one: numbers."""
+
+import unittest
+import warnings
+
+try:
+    import torch
+    import torch.nn.functional as F
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.proxy_tensor import make_fx
+    import fa2.torch
+    HAS_GPU = torch.cuda.is_available()
+except ImportError:
+    torch, HAS_GPU = None, False
+import fa2
+
+
+def calls_of(function, *shapes, dtype="float16"):
+    """The operations that a function on tensors of these shapes [B, H, S, D] becomes."""
+    with FakeTensorMode():
+        inputs = [torch.empty(shape, dtype=getattr(torch, dtype), device="cuda") for shape in shapes]
+        graph = make_fx(function)(*inputs).graph
+    return [(str(node.target), node.args) for node in graph.nodes if node.op == "call_function"]
+
+
+@unittest.skipIf(torch is None, "PyTorch is not installed")
+class Tracing(unittest.TestCase):
+    Q, K = (1, 8, 128, 64), (1, 8, 256, 64)
+
+    def settings(self, function, *shapes):
+        """The settings of the one call of fa2's operation."""
+        found = [args[3:] for name, args in calls_of(function, *shapes) if name == "fa2.attention.default"]
+        self.assertEqual(len(found), 1)
+        return found[0]
+
+    def test_views_are_not_copied(self):
+        names = {name for name, _ in calls_of(lambda q: fa2.torch.sdpa(q, q, q), self.Q)}
+        self.assertEqual(names, {"aten.transpose.int", "fa2.attention.default", "<built-in function getitem>"})
+
+    def test_causal_begins_at_the_top_left(self):
+        def function(q, k):
+            return fa2.torch.sdpa(q, k, k, is_causal=True)
+
+        self.assertEqual(self.settings(function, self.Q, self.Q), (True,))
+        self.assertEqual(self.settings(function, self.Q, self.K), (True,))  # of the first 128 keys
+        self.assertIn("aten.slice.Tensor", {name for name, _ in calls_of(function, self.Q, self.K)})
+        self.assertEqual(self.settings(function, self.K, self.Q), (False, -1, 128))
+
+    def test_odd_shapes(self):
+        with FakeTensorMode():
+            x = torch.empty((2, 3, 10, 60), dtype=torch.float16, device="cuda")
+            for tensor in (x, x[0], x[0, 0], x[None]):
+                self.assertEqual(fa2.torch.sdpa(tensor, tensor, tensor).shape, tensor.shape)
+
+    def test_outputs_of_the_operation(self):
+        with FakeTensorMode():
+            q = torch.empty((2, 4, 30, 16), dtype=torch.bfloat16, device="cuda").transpose(1, 2)
+            out, lse = fa2.attention(q, q, q, return_lse=True, window=(3, None))
+        self.assertEqual((out.shape, out.stride(), out.dtype), (q.shape, q.stride(), q.dtype))
+        self.assertEqual((lse.shape, lse.dtype), ((2, 4, 30), torch.float32))
+
+    def test_gradients_are_refused(self):
+        with FakeTensorMode():
+            q = torch.empty(self.Q, dtype=torch.float16, device="cuda", requires_grad=True)
+            for function in (fa2.attention, fa2.torch.sdpa, torch.ops.fa2.attention):
+                with self.assertRaisesRegex(NotImplementedError, "no backward pass yet.*no_grad"):
+                    function(q, q, q)
+            with torch.no_grad():
+                self.assertFalse(fa2.attention(q, q, q).requires_grad)
+
+    def test_refusals(self):
+        q = torch.zeros((1, 2, 8, 16), dtype=torch.float16)
+        for function in (fa2.attention, torch.ops.fa2.attention):
+            with self.assertRaisesRegex(ValueError, "CUDA device"):
+                function(q, q, q)
+        for settings, text in (({"attn_mask": q}, "attn_mask"), ({"dropout_p": 0.1}, "dropout"), ({}, "device cpu"),
+                               ({"scale": -1.0}, "scale")):
+            with self.assertRaisesRegex(NotImplementedError, text):
+                fa2.torch.sdpa(q, q, q, **settings)
+        with FakeTensorMode():
+            q, k = (torch.empty((1, heads, 8, 16), dtype=torch.float16, device="cuda") for heads in (4, 2))
+            with self.assertRaisesRegex(ValueError, "enable_gqa"):
+                fa2.torch.sdpa(q, k, k)
+            self.assertEqual(fa2.torch.sdpa(q, k, k, enable_gqa=True).shape, q.shape)
+
+    def test_replacing(self):
+        torchs = F.scaled_dot_product_attention
+        q = torch.rand((1, 2, 8, 16))
+        wanted = torchs(q, q, q)
+        fa2.torch._said.clear()
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            with fa2.torch.replace_sdpa(), fa2.torch.replace_sdpa():
+                self.assertIsNot(F.scaled_dot_product_attention, torchs)
+                for _ in range(2):
+                    self.assertTrue(torch.equal(F.scaled_dot_product_attention(q, q, q), wanted))
+        self.assertIs(F.scaled_dot_product_attention, torchs)
+        self.assertEqual([str(one.message) for one in said],
+                         ["fa2: PyTorch's own scaled_dot_product_attention is used where the tensors are on device cpu"])
+
+    def test_compiled_fallback(self):
+        def function(q):
+            return F.scaled_dot_product_attention(q, q, q, is_causal=True)
+
+        q = torch.rand((1, 2, 8, 16))
+        with fa2.torch.replace_sdpa(), torch.no_grad():
+            compiled = torch.compile(function, backend="aot_eager", fullgraph=True)(q)
+        self.assertTrue(torch.equal(compiled, function(q)))
+
+
+@unittest.skipUnless(HAS_GPU, "PyTorch has no GPU here")
+class OnGpu(unittest.TestCase):
+    def setUp(self):
+        torch.manual_seed(1)
+
+    def tensors(self, *shapes, dtype=None):
+        return [torch.randn(shape, device="cuda", dtype=dtype or torch.float16) for shape in shapes]
+
+    def assert_right(self, out, q, k, v, **settings):
+        """FlashAttention's rule, [B, H, S, D]."""
+        exact = F.scaled_dot_product_attention(q.double(), k.double(), v.double(), **settings)
+        with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+            plain = F.scaled_dot_product_attention(q, k, v, **settings)
+        bound = 2 * (plain.double() - exact).abs().max().item() + 1e-5
+        self.assertLessEqual((out.double() - exact).abs().max().item(), bound)
+
+    def test_numbers(self):
+        for dtype in (torch.float16, torch.bfloat16):
+            for heads_kv, length, keys, dim in ((8, 128, 128, 64), (2, 77, 300, 128), (8, 1, 1000, 64), (4, 50, 50, 60)):
+                for causal in (False, True):
+                    if causal and keys != length:
+                        continue
+                    q, k, v = self.tensors((2, 8, length, dim), *2 * [(2, heads_kv, keys, dim)], dtype=dtype)
+                    settings = {"is_causal": causal, "enable_gqa": heads_kv != 8}
+                    with self.subTest(dtype=dtype, heads_kv=heads_kv, length=length, dim=dim, causal=causal):
+                        self.assert_right(fa2.torch.sdpa(q, k, v, **settings), q, k, v, **settings)
+
+    def test_packed_views_and_layouts(self):
+        qkv, = self.tensors((2, 100, 3, 4, 64))
+        q, k, v = qkv.unbind(2)
+        out, lse = fa2.attention(q, k, v, causal=True, return_lse=True)
+        heads = [t.transpose(1, 2) for t in (q, k, v)]
+        self.assert_right(out.transpose(1, 2), *heads, is_causal=True)
+        self.assertTrue(torch.equal(fa2.torch.sdpa(*heads, is_causal=True).transpose(1, 2), out))
+        scores = (heads[0].float() @ heads[1].float().transpose(-1, -2)) / 8
+        seen = torch.ones_like(scores, dtype=torch.bool).tril()
+        self.assertLess((lse - scores.masked_fill(~seen, -torch.inf).logsumexp(-1)).abs().max().item(), 1e-3)
+
+    def test_the_ways_are_equal(self):
+        q, k, v = self.tensors(*3 * [(2, 4, 96, 64)])
+        wanted = fa2.torch.sdpa(q, k, v, is_causal=True)
+        with fa2.torch.replace_sdpa():
+            replaced = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        compiled = torch.compile(lambda *t: fa2.torch.sdpa(*t, is_causal=True), fullgraph=True)(q, k, v)
+        operation = torch.ops.fa2.attention(*(t.transpose(1, 2) for t in (q, k, v)), True)[0].transpose(1, 2)
+        for other in (replaced, compiled, operation, fa2.attention(q, k, v, causal=True, layout="bhsd")):
+            self.assertTrue(torch.equal(other, wanted))
+
+    def test_opcheck(self):
+        q, k, v = self.tensors((2, 40, 4, 64), *2 * [(2, 60, 2, 64)])
+        for arguments in ((), (True,), (False, -1, -1, 0.0, 0.2, True)):
+            torch.library.opcheck(torch.ops.fa2.attention.default, (q, k, v, *arguments))
+
+    def test_graphs_and_streams(self):
+        q, k, v = self.tensors(*3 * [(1, 4, 70, 64)])
+        wanted = fa2.torch.sdpa(q, k, v)
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            self.assertTrue(torch.equal(fa2.torch.sdpa(q, k, v), wanted))
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            out = fa2.torch.sdpa(q, k, v)
+        q.mul_(0.5)
+        graph.replay()
+        self.assertTrue(torch.equal(out, fa2.torch.sdpa(q, k, v)))
+        other = torch.zeros((1, 4, 70, 200), device="cuda", dtype=torch.float16)
+        with self.assertRaisesRegex(fa2.Error, "not prepared"), torch.cuda.graph(torch.cuda.CUDAGraph()):
+            fa2.torch.sdpa(other, other, other)
+
+    def test_autocast(self):
+        q, k, v = self.tensors(*3 * [(1, 4, 64, 64)], dtype=torch.float32)
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            out = fa2.torch.sdpa(q, k, v)
+        self.assertTrue(torch.equal(out, fa2.torch.sdpa(*(t.bfloat16() for t in (q, k, v)))))
+
+    def test_refusals(self):
+        q, = self.tensors((1, 4, 64, 64))
+        with self.assertRaisesRegex(NotImplementedError, "float32"):
+            fa2.torch.sdpa(q.float(), q.float(), q.float())
+        with self.assertRaisesRegex(NotImplementedError, "no backward"):
+            fa2.torch.sdpa(q.requires_grad_(), q, q)
+        with fa2.torch.replace_sdpa():  # PyTorch's own takes over
+            F.scaled_dot_product_attention(q, q, q).sum().backward()
+        self.assertIsNotNone(q.grad)
+
+
+if __name__ == "__main__":
+    unittest.main()
