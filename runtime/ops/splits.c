@@ -20,9 +20,11 @@ int64_t fa2i_row_tile_keys(const fa2_problem *problem, int rows)
     /* a row tile may begin with the last head of a query, and end with the first one of another */
     const int64_t queries = least_of(problem->seq_q, (rows + group - 2) / group + 1);
     const int64_t right = problem->causal ? 0 : problem->window_right;
-    if (!problem->window || problem->window_left < 0 || right < 0)
+    if (!problem->window || problem->window_left < 0)
         return problem->seq_k;
-    return least_of(problem->seq_k, queries + problem->window_left + right);
+    /* from the first query's position on: to the last one's and `right` further, or to the last key */
+    const int64_t ahead = right < 0 ? problem->seq_q : least_of(problem->seq_q, queries + right);
+    return least_of(problem->seq_k, ahead + problem->window_left);
 }
 
 int32_t fa2i_split_count(const fa2_problem *problem, int sm_count, const fa2i_splitting *splitting)
