@@ -30,8 +30,7 @@ static int seen_by(const fa2_problem *p, int first_row, int rows)
     return count;
 }
 
-/* No row tile sees more than is said; where a window has two ends, some row tile may see that many,
- * but for the heads that a tile's first query may lack. */
+/* No row tile sees more than is said, and not much less is seen by the one that sees most. */
 static void test_keys(void)
 {
     static const int windows[][2] = {{-1, -1}, {0, 0}, {5, 0}, {17, 3}, {-1, 4}, {9, -1}};
@@ -44,15 +43,14 @@ static void test_keys(void)
                     p.window = 1;
                     p.window_left = windows[w][0];
                     p.window_right = windows[w][1];
-                    const bool ends = p.window_left >= 0 && (causal || p.window_right >= 0);
                     const int said = (int)fa2i_row_tile_keys(&p, 16);
                     int most = 0;
                     for (int row = 0; row < seq_q * group; row += 16) {
                         const int seen = seen_by(&p, row, 16);
                         most = seen > most ? seen : most;
                     }
-                    CHECK(most <= said && said <= 61);
-                    CHECK(ends ? said < 61 : said == 61);
+                    CHECK(most <= said && said <= 61 && said <= most + 2);
+                    CHECK(p.window_left >= 0 ? said < 61 : said == 61);
                 }
 }
 

@@ -40,7 +40,7 @@ local function split_values(where, line)
    end
 end
 
--- Each directive gets the parser {stack}, its node {kind, line, where} and the words after the
+-- Each directive gets the parser {stack}, its node {type, line, where} and the words after the
 -- keyword. stack holds {node, body}: the open blocks with the list that lines go to.
 local directives = {}
 
@@ -63,7 +63,7 @@ end
 
 directives["elseif"] = function(parser, node, rest)
    local block = top(parser)
-   if not block.node or block.node.kind ~= "if" or block.closed then
+   if not block.node or block.node.type ~= "if" or block.closed then
       fail(node.where, "'elseif' without 'if'")
    end
    local condition = rest:match("^(.-)%s*then$") or fail(node.where, "'elseif' without 'then'")
@@ -74,7 +74,7 @@ end
 
 directives["else"] = function(parser, node, rest)
    local block = top(parser)
-   if not block.node or block.node.kind ~= "if" or block.closed then
+   if not block.node or block.node.type ~= "if" or block.closed then
       fail(node.where, "'else' without 'if'")
    elseif rest ~= "" then
       fail(node.where, "text after 'else'")
@@ -118,10 +118,10 @@ local function parse(file, text)
       local node = {line = number, where = where_of(file, number)}
       local keyword, rest = line:match("^%s*@%s*(%a*)%s*(.-)%s*$")
       if not keyword then
-         node.kind, node.pieces = "text", split_values(node.where, line)
+         node.type, node.pieces = "text", split_values(node.where, line)
          append(parser, node)
       elseif directives[keyword] then
-         node.kind = keyword
+         node.type = keyword
          directives[keyword](parser, node, rest)
       else
          fail(node.where, "'@' is followed by none of if, elseif, else, end, for, include")
@@ -129,7 +129,7 @@ local function parse(file, text)
    end
    local open = top(parser).node
    if open then
-      fail(open.where, "'" .. open.kind .. "' without 'end'")
+      fail(open.where, "'" .. open.type .. "' without 'end'")
    end
    return root.body
 end
@@ -226,7 +226,7 @@ end
 
 function walk(state, nodes)
    for _, node in ipairs(nodes) do
-      render[node.kind](state, node)
+      render[node.type](state, node)
    end
 end
 

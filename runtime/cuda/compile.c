@@ -207,22 +207,49 @@ done:
     return st;
 }
 
-/* Registers: of the hungriest function; spills: of all. ptxas writes
+/* Behind the words in a line of the log; NULL: they are not in it. */
+static const char *find_words(const char *line, size_t length, const char *words)
+{
+    const char *found = strstr(line, words);
+    return found == NULL || found >= line + length ? NULL : found + strlen(words);
+}
+
+/* Is it the entry point of a step that helps the main one? */
+static bool is_helper(const fa2i_recipe *recipe, const char *name, size_t length)
+{
+    for (int i = 0; i < recipe->step_count; i++) {
+        const fa2i_step *step = &recipe->steps[i];
+        if (step->role != FA2I_STEP_MAIN && strlen(step->entry) == length &&
+            memcmp(step->entry, name, length) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Registers: of the hungriest function; spills: of all. The steps beside the main one do not count:
+ * what they take decides nothing, and a few bytes that they spill are no reason to drop a variant.
+ * ptxas writes
+ *     ptxas info    : Compiling entry function 'fwd_sm80' for 'sm_86'
  *     0 bytes stack frame, 8 bytes spill stores, 16 bytes spill loads
  *     ptxas info    : Used 128 registers, ... */
 static void read_usage(fa2i_kernel *kernel)
 {
-    static const char frame[] = "bytes stack frame, ";
-    for (const char *at = kernel->log; at != NULL && (at = strstr(at, frame)) != NULL;) {
-        int stores = 0, loads = 0;
-        at += sizeof frame - 1;
-        if (sscanf(at, "%d bytes spill stores, %d bytes spill loads", &stores, &loads) == 2)
+    bool counts = true;
+    for (const char *line = kernel->log; line != NULL && *line != '\0';) {
+        const size_t length = strcspn(line, "\n");
+        const char *entry = find_words(line, length, "Compiling entry function '");
+        const char *frame = find_words(line, length, "bytes stack frame, ");
+        const char *used = find_words(line, length, "Used ");
+        int stores = 0, loads = 0, registers = 0;
+        if (entry != NULL)
+            counts = !is_helper(&kernel->variant.recipe, entry, strcspn(entry, "'"));
+        if (counts && frame != NULL &&
+            sscanf(frame, "%d bytes spill stores, %d bytes spill loads", &stores, &loads) == 2)
             kernel->spill_bytes += stores + loads;
-    }
-    for (const char *at = kernel->log; at != NULL && (at = strstr(at, "Used ")) != NULL; at++) {
-        int registers = 0;
-        if (sscanf(at, "Used %d registers", &registers) == 1 && registers > kernel->registers)
+        if (counts && used != NULL && sscanf(used, "%d registers", &registers) == 1 &&
+            registers > kernel->registers)
             kernel->registers = registers;
+        line += length + (line[length] == '\n');
     }
     if (kernel->spill_bytes > 0)
         kernel->outcome = FA2I_OUTCOME_SPILLED;

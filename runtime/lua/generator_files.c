@@ -1,8 +1,7 @@
 /*
- * - Folders are read with those below them, in the order of $FA2_GEN_PATH, assets last; a name that is there already is
- *   passed over, which makes the first folder win.
- * - The list is sorted once, at the end; until then it is searched from end to end (some dozen
- * names).
+ * - Folders are read with those below them, in the order of $FA2_GEN_PATH, assets last; a name that is
+ *   there already is passed over, which makes the first folder win.
+ * - The list is sorted once, at the end; until then it is searched from end to end (some dozen names).
  */
 #include "runtime/lua/generator_files.h"
 

@@ -4,7 +4,8 @@
  * C code that touches the state is a body: a lua_CFunction with one argument, a light userdata,
  * that fa2i_lua_host_run calls. Only inside a body may Lua errors be raised; what a body allocates
  * outside Lua must be reachable from its argument, since Lua may jump out of it. The locale is C
- * meanwhile: Lua formats numbers. Scripts are stopped that run or grow without end. One host must not be used by two threads at once.
+ * meanwhile: Lua formats numbers. Scripts are stopped that run or grow without end. One host must not
+ * be used by two threads at once.
  */
 #ifndef FA2I_LUA_HOST_H
 #define FA2I_LUA_HOST_H

@@ -1,5 +1,6 @@
 /*
- * All in 64 bits: lengths are below 2^31, and so are the rows of a group (fa2i_problem_check).
+ * All in 64 bits: lengths are below 2^31, and so are the rows of a group (fa2i_problem_check). The
+ * number of row tiles may not fit: it is never made, but divided by, factor after factor.
  */
 #include "runtime/ops/splits.h"
 
@@ -19,21 +20,23 @@ int64_t fa2i_row_tile_keys(const fa2_problem *problem, int rows)
     /* a row tile may begin with the last head of a query, and end with the first one of another */
     const int64_t queries = least_of(problem->seq_q, (rows + group - 2) / group + 1);
     const int64_t right = problem->causal ? 0 : problem->window_right;
-    if (!problem->window || problem->window_left < 0 || right < 0)
+    if (!problem->window || problem->window_left < 0)
         return problem->seq_k;
-    return least_of(problem->seq_k, queries + problem->window_left + right);
+    /* from the first query's position on: to the last one's and `right` further, or to the last key */
+    const int64_t ahead = right < 0 ? problem->seq_q : least_of(problem->seq_q, queries + right);
+    return least_of(problem->seq_k, ahead + problem->window_left);
 }
 
 int32_t fa2i_split_count(const fa2_problem *problem, int sm_count, const fa2i_splitting *splitting)
 {
     const int64_t group_rows = (int64_t)problem->seq_q * (problem->heads_q / problem->heads_kv);
-    const int64_t blocks =
-        ceil_div(group_rows, splitting->rows) * problem->heads_kv * problem->batch;
+    const int64_t row_tiles = ceil_div(group_rows, splitting->rows); /* of a key head */
     /* a window begins amid a tile */
     const int64_t keys = least_of(problem->seq_k, fa2i_row_tile_keys(problem, splitting->rows) +
                                                       splitting->keys - 1);
     const int64_t steps = ceil_div(keys, splitting->keys);
-    int64_t splits = (int64_t)splitting->waves * sm_count / blocks;
+    int64_t splits =
+        (int64_t)splitting->waves * sm_count / row_tiles / problem->heads_kv / problem->batch;
     splits = least_of(least_of(splits, splitting->max_splits), steps);
     return splits <= 1 ? 1 : (int32_t)ceil_div(steps, ceil_div(steps, splits));
 }

@@ -21,8 +21,8 @@ typedef struct fa2i_compile_job {
 typedef fa2_status (*fa2i_compiled_fn)(void *user, size_t index, const fa2i_kernel *kernel);
 
 /* threads <= 0: the number of processors. stop (may be NULL): when it becomes nonzero, no new job is
- * started, and FA2_OK is returned with the rest undone. Fails with FA2_E_NO_NVRTC, FA2_E_MEMORY ...; a variant
- * that does not compile is a result (fa2i_kernel.outcome). */
+ * started, and FA2_OK is returned with the rest undone. Fails with FA2_E_NO_NVRTC, FA2_E_MEMORY ...; a
+ * variant that does not compile is a result (fa2i_kernel.outcome). */
 fa2_status fa2i_compile_all(const fa2i_compile_job *jobs, size_t count, int threads,
                             const char *generator, const volatile sig_atomic_t *stop,
                             fa2i_compiled_fn compiled, void *user);
