@@ -1,7 +1,7 @@
 /*
  * The forward kernels' numerics on a GPU, through the public API, against the fp64 reference.
  *
- *     gpu_forward [--arch 75] [--small] [--dtype fp16] [--dim 64]
+ *     gpu_forward [--arch 75] [--small] [--dtype fp16] [--dim 64] [--every 5]
  *
  * The grid is dtype x causal x head_dim (the compile-time part) x shape x heads; each point gets
  * its inputs and reference once and runs in every layout. Capped scores and windows are covered
@@ -9,7 +9,8 @@
  * shape with one number of heads. One thread works through one compile-time part at a time with a fa2
  * context of its own, so that compilations and references run side by side.
  * --arch: kernels made for that SM, as PTX. --small: the grid for such a cross check. --dtype and
- * --dim: only those.
+ * --dim: only those. --every: each so many-th point of a compile-time part, for tools that make a launch
+ * take a second.
  *
  * Right means, per launch: O within FlashAttention-2's bound and LSE within fa2i_lse_bound on the
  * rows compared (all of a small problem, every 7th and the last of a large one: 7 is coprime to
@@ -68,6 +69,7 @@ typedef struct test_options {
     bool small;
     int dtype; /* -1: both */
     int dim;   /* 0: all */
+    int every; /* at least 1 */
 } test_options;
 
 /* The compile-time part. */
@@ -263,12 +265,15 @@ static void run_point(const launcher *own, const grid_point *point)
 
 static void run_part(const launcher *own, const compile_part *part)
 {
+    int points = 0;
     for (size_t s = 0; s < SHAPES; s++) {
         if (own->grid->options->small && !shapes[s].small)
             continue;
         for (size_t h = 0; h < HEADS; h++) {
             grid_point point;
             if ((part->softcap || part->window) && h != s % HEADS)
+                continue;
+            if (points++ % own->grid->options->every != 0)
                 continue;
             point_init(part, &shapes[s], heads_kv[h], &point);
             run_point(own, &point);
@@ -362,7 +367,7 @@ static void print_tallies(const test_grid *grid)
 
 static bool parse(int argc, char **argv, test_options *ret_options)
 {
-    *ret_options = (test_options){.dtype = -1};
+    *ret_options = (test_options){.dtype = -1, .every = 1};
     for (int i = 1; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : "";
         fa2_dtype dtype;
@@ -374,6 +379,8 @@ static bool parse(int argc, char **argv, test_options *ret_options)
             ret_options->arch = atoi(value);
         else if (strcmp(argv[i], "--dim") == 0 && atoi(value) > 0)
             ret_options->dim = atoi(value);
+        else if (strcmp(argv[i], "--every") == 0 && atoi(value) > 0)
+            ret_options->every = atoi(value);
         else if (strcmp(argv[i], "--dtype") == 0 && fa2i_dtype_parse(value, &dtype))
             ret_options->dtype = (int)dtype;
         else
@@ -388,7 +395,8 @@ int main(int argc, char **argv)
     test_options options;
     fa2i_device device = {0};
     if (!parse(argc, argv, &options)) {
-        fprintf(stderr, "usage: gpu_forward [--arch SM] [--small] [--dtype fp16|bf16] [--dim D]\n");
+        fprintf(stderr,
+                "usage: gpu_forward [--arch SM] [--small] [--dtype fp16|bf16] [--dim D] [--every N]\n");
         return 2;
     }
     int opened = gpu_open(&device);

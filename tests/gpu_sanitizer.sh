@@ -22,11 +22,11 @@ fi
 "$tests/sim/named_barriers" >/dev/null || exit
 
 # Options of gpu_forward, one sample a line.
-samples="--small --dtype fp16 --dim 64
---small --dtype fp16 --dim 40
---small --dtype bf16 --dim 128
---small --dtype fp16 --dim 256
---small --arch 75 --dtype fp16 --dim 64"
+samples="--small --every 5 --dtype fp16 --dim 64
+--small --every 5 --dtype fp16 --dim 40
+--small --every 5 --dtype bf16 --dim 128
+--small --every 7 --dtype fp16 --dim 256
+--small --every 5 --arch 75 --dtype fp16 --dim 64"
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 
