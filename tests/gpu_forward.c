@@ -395,8 +395,9 @@ int main(int argc, char **argv)
     test_options options;
     fa2i_device device = {0};
     if (!parse(argc, argv, &options)) {
-        fprintf(stderr,
-                "usage: gpu_forward [--arch SM] [--small] [--dtype fp16|bf16] [--dim D] [--every N]\n");
+        fprintf(
+            stderr,
+            "usage: gpu_forward [--arch SM] [--small] [--dtype fp16|bf16] [--dim D] [--every N]\n");
         return 2;
     }
     int opened = gpu_open(&device);
