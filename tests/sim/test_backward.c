@@ -2,6 +2,10 @@
  * Backward kernels on the software device, against an fp64 reference of all three gradients.
  *
  *     test_backward [-v] [VARIANT...]
+ *     test_backward sweep STEP
+ *
+ * Without variants: one of each kind. A sweep takes every STEP-th candidate of the generator for the
+ * card, over all D, masks and dtypes; all of them where FA2_TEST_ALL is set.
  *
  * Each variant runs on shapes around its tiles: one tile and several, tails, causal with more and fewer
  * queries than keys, grouped heads, all layouts, large logits, gradients that are not wanted. Right means:
@@ -498,6 +502,43 @@ static void run_variant(fa2i_generator *generator, const char *text, bool verbos
     fa2i_free(source);
 }
 
+/* Every step-th candidate, counted over all classes. */
+static void sweep(fa2i_generator *generator, long step)
+{
+    static const int head_dims[] = {8, 16, 32, 40, 64, 72, 80, 96, 128, 160, 192, 256};
+    enum { KINDS = 2 * 2 * 2 }; /* causal, deterministic, dtype */
+    fa2i_card card;
+    long seen = 0, ran = 0;
+    must(fa2i_generator_card(generator, target_arch, &card), "the card");
+    for (size_t i = 0; i < KINDS * sizeof head_dims / sizeof *head_dims; i++) {
+        const fa2_problem problem = {.op = FA2_OP_BACKWARD,
+                                     .dtype = (fa2_dtype)(i / 4 % 2),
+                                     .batch = 1,
+                                     .heads_q = 8,
+                                     .heads_kv = 8,
+                                     .seq_q = 1024,
+                                     .seq_k = 1024,
+                                     .head_dim = head_dims[i / KINDS],
+                                     .causal = (int32_t)(i % 2),
+                                     .deterministic = (int32_t)(i / 2 % 2)};
+        fa2i_variant *variants = NULL;
+        size_t count = 0;
+        if (problem.dtype == FA2_BF16 && target_arch < 80)
+            continue;
+        must(fa2i_generator_candidates(generator, &problem, &card, &variants, &count),
+             "candidates");
+        CHECK(count > 0);
+        for (size_t j = 0; j < count; j++) {
+            if (seen++ % step == 0) {
+                run_variant(generator, variants[j].text, false);
+                ran++;
+            }
+        }
+        fa2i_free(variants);
+    }
+    printf("sm_%d: %ld of %ld candidates\n", target_arch, ran, seen);
+}
+
 int main(int argc, char **argv)
 {
     static const char *const variants[] = {
@@ -511,7 +552,8 @@ int main(int argc, char **argv)
         /* dQ by blocks of its own, with and without a preparing launch; padding in D. */
         "bwd_sm80 d=40 dtype=fp16 causal=1 br=32 bc=32 warps=2 qwarps=1 parts=1 stages=2 "
         "barriers=2 order=late dq=apart dqbc=32 rows=computed",
-        "bwd_sm80 d=72 dtype=bf16 causal=1 br=64 bc=64 warps=4 qwarps=2 parts=1 stages=1 "
+        "bwd_sm80 d=72 dtype=bf16 causal=1 deterministic=1 br=64 bc=64 warps=4 qwarps=2 parts=1 "
+        "stages=1 "
         "barriers=2 order=late dq=apart dqbc=32 rows=prepared",
     };
     const bool verbose = argc > 1 && strcmp(argv[1], "-v") == 0;
@@ -531,9 +573,13 @@ int main(int argc, char **argv)
         return 1;
     target_arch = 10 * major + minor;
     const int first = verbose ? 2 : 1;
+    if (argc == 3 && strcmp(argv[1], "sweep") == 0) {
+        sweep(generator, getenv("FA2_TEST_ALL") != NULL ? 1 : atol(argv[2]));
+        argc = 0;
+    }
     for (int i = first; i < argc; i++)
         run_variant(generator, argv[i], verbose);
-    for (size_t i = 0; argc <= first && i < sizeof variants / sizeof *variants; i++)
+    for (size_t i = 0; argc == first && i < sizeof variants / sizeof *variants; i++)
         run_variant(generator, variants[i], verbose);
     fa2i_generator_destroy(generator);
     return check_done();
