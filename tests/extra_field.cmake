@@ -7,7 +7,7 @@ set(FA2_PROBLEM_DEF ${PROJECT_SOURCE_DIR}/runtime/base/problem.def)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${FA2_H} ${FA2_PROBLEM_DEF})
 
 file(READ ${FA2_H} header)
-if(NOT header MATCHES "int32_t reserved\\[([0-9]+)\\]; /\\* 0 \\*/\n} fa2_problem;")
+if(NOT header MATCHES "int32_t reserved\\[([0-9]+)\\]; +/\\* 0 \\*/\n} fa2_problem;")
   message(FATAL_ERROR "fa2_problem has no reserved members to take one from")
 endif()
 math(EXPR left "${CMAKE_MATCH_1} - 1")

@@ -2,11 +2,11 @@
  * The fake driver's modules and launches, and the format of an image:
  *
  *     fa2 fake image target=sm_86 entry=fwd_sm80 registers=128 local=0 bytes=N sum=HEX
- *         .entry fwd_sm80 .entry fwd_sm80_combine\n
+ *         .entry fwd_sm80 .entry fwd_sm80_combine ...\n
  *     N bytes of CUDA text, then a NUL
  *
- * The sum is over the text, so that a damaged image does not load. A module has one function, whose
- * handle is the module's.
+ * The sum is over the text, so that a damaged image does not load. A module has its entry, whose handle
+ * is the module's, and one function for each suffix, whose handles are the bytes behind it.
  */
 #include <assert.h>
 #include <stdio.h>
@@ -15,6 +15,11 @@
 #include "fake_objects.h"
 
 enum { STATIC_LIMIT_BYTES = 48 * 1024, THREADS_MAX = 1024, SM_REGISTERS = 65536, BLOCKS_MAX = 16 };
+
+/* Of the functions of a module. */
+static const char *const suffixes[] = {"", "_combine", "_prepare", "_convert"};
+
+enum { SUFFIX_COUNT = sizeof suffixes / sizeof *suffixes };
 
 static unsigned long long sum_of(const char *text, size_t bytes)
 {
@@ -32,9 +37,10 @@ char *fake_image_write(const char *entry, const char *target, const char *source
     assert(image != NULL);
     snprintf(image, bytes + 512,
              "fa2 fake image target=%.15s entry=%.63s registers=%d local=%d bytes=%zu "
-             "sum=%016llx .entry %.63s .entry %.63s_combine\n%s",
+             "sum=%016llx .entry %.63s .entry %.63s_combine .entry %.63s_prepare .entry "
+             "%.63s_convert\n%s",
              target, entry, registers, local_bytes, bytes, sum_of(source, bytes), entry, entry,
-             source);
+             entry, entry, source);
     return image;
 }
 
@@ -117,17 +123,22 @@ CUresult fake_driver_module_unload(CUmodule handle)
     return fake_end(result);
 }
 
-/* A module has two functions: its entry, whose handle is the module's, and <entry>_combine, one
- * byte behind it. */
-static bool is_combine_of(const fake_object *module, const char *name)
+/* The index of a function of a module: that of its suffix; SUFFIX_COUNT: there is none. */
+static size_t index_of(const fake_object *module, const char *name)
 {
     const size_t length = strlen(module->entry);
-    return strncmp(name, module->entry, length) == 0 && strcmp(name + length, "_combine") == 0;
+    size_t index = 0;
+    if (strncmp(name, module->entry, length) != 0)
+        return SUFFIX_COUNT;
+    while (index < SUFFIX_COUNT && strcmp(name + length, suffixes[index]) != 0)
+        index++;
+    return index;
 }
 
-static bool is_combine(CUfunction handle)
+/* Modules are aligned. */
+static size_t index_of_handle(CUfunction handle)
 {
-    return (uintptr_t)handle % 2 == 1;
+    return (uintptr_t)handle % SUFFIX_COUNT;
 }
 
 CUresult fake_driver_module_get_function(CUfunction *ret_function, CUmodule handle,
@@ -137,11 +148,11 @@ CUresult fake_driver_module_get_function(CUfunction *ret_function, CUmodule hand
     fake_object *module = fake_find(handle, FAKE_MODULE);
     if (result == CUDA_SUCCESS && module == NULL)
         result = CUDA_ERROR_INVALID_HANDLE;
-    const bool combine = result == CUDA_SUCCESS && is_combine_of(module, name);
-    if (result == CUDA_SUCCESS && !combine && strcmp(module->entry, name) != 0)
+    const size_t index = result == CUDA_SUCCESS ? index_of(module, name) : 0;
+    if (index == SUFFIX_COUNT)
         result = CUDA_ERROR_NOT_FOUND;
     if (result == CUDA_SUCCESS)
-        *ret_function = (CUfunction)((char *)module + combine);
+        *ret_function = (CUfunction)((char *)module + index);
     return fake_end(result);
 }
 
@@ -151,7 +162,7 @@ CUresult fake_driver_module_get_function(CUfunction *ret_function, CUmodule hand
 static fake_object *function_of(CUfunction handle)
 {
     fake_object *function =
-        fake_find((void *)((char *)handle - (is_combine(handle) ? 1 : 0)), FAKE_MODULE);
+        fake_find((void *)((char *)handle - index_of_handle(handle)), FAKE_MODULE);
     return function != NULL && function->context == fake_current() ? function : NULL;
 }
 
@@ -273,7 +284,7 @@ static CUresult launch_on(const char *name, CUfunction handle, unsigned blocks, 
                           .stream = stream_handle,
                           .duration_us = fake.launch_us};
     snprintf(launch.function, sizeof launch.function, "%s%s", function->entry,
-             is_combine(handle) ? "_combine" : "");
+             suffixes[index_of_handle(handle)]);
     if (strncmp(function->entry, "fwd_", 4) == 0)
         memcpy(&launch.params, params[0], sizeof launch.params);
     if (stream != NULL && stream->capturing) {

@@ -14,28 +14,30 @@
 static const fa2_problem base_problem = {
     .batch = 2, .heads_q = 4, .heads_kv = 2, .seq_q = 64, .seq_k = 128, .head_dim = 64};
 
-/* The base with another value in one field; false where a field has one value only. */
-static bool differ_in(int field, fa2_problem *ret_problem)
+/* What a field is compared with: the base, of the first operation that has the field, and with the
+ * field that is asked for. */
+static fa2_problem counterpart(int field)
 {
     const fa2i_field *f = &fa2i_fields[field];
     fa2_problem problem = base_problem;
-    const int32_t value = fa2i_field_get(&problem, field);
+    while ((f->ops >> (int)problem.op & 1u) == 0)
+        problem.op = (fa2_op)(problem.op + 1);
     if (f->needs >= 0)
         fa2i_field_set(&problem, f->needs, 1);
+    return problem;
+}
+
+/* That with another value in the field; false where a field has one value only. */
+static bool differ_in(int field, fa2_problem *ret_problem)
+{
+    const fa2i_field *f = &fa2i_fields[field];
+    fa2_problem problem = counterpart(field);
+    const int32_t value = fa2i_field_get(&problem, field);
     fa2i_field_set(&problem, field, value + f->step);
     if (fa2i_problem_check(&problem) != FA2_OK)
         fa2i_field_set(&problem, field, 2 * value); /* heads are multiples of each other */
     *ret_problem = problem;
     return fa2i_problem_check(&problem) == FA2_OK && fa2i_field_get(&problem, field) != value;
-}
-
-/* What a field is compared with: the base, or that with the field that is asked for. */
-static fa2_problem counterpart(int field)
-{
-    fa2_problem problem = base_problem;
-    if (fa2i_fields[field].needs >= 0)
-        fa2i_field_set(&problem, fa2i_fields[field].needs, 1);
-    return problem;
 }
 
 static bool is_kind(int field)

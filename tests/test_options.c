@@ -75,6 +75,33 @@ static void test_shapes_accumulate(void)
     fa2i_options_done(&o);
 }
 
+/* Shapes are for the operations that are asked for, in their order. */
+static void test_ops(void)
+{
+    const int accepted = ALL & ~FA2I_OPT_FILE;
+    fa2i_options o = {0};
+    CHECK_EQ(parse("--shape Hq=3,Sq=40,D=8 --shape op=backward,Hq=3,Sq=40,D=8", accepted, &o),
+             FA2_OK);
+    CHECK(o.shapes.count == 2 && o.shapes.items[0].op == FA2_OP_FORWARD &&
+          o.shapes.items[1].op == FA2_OP_BACKWARD);
+    fa2i_options_done(&o);
+    CHECK_EQ(parse("--op backward --shape Hq=3,Sq=40,D=8", accepted, &o), FA2_OK);
+    CHECK(o.shapes.count == 1 && o.shapes.items[0].op == FA2_OP_BACKWARD);
+    fa2i_options_done(&o);
+    CHECK_EQ(
+        parse("--shape Hq=3,Sq=40,D=8 --op all --shape op=backward,Hq=3,Sq=41,D=8", accepted, &o),
+        FA2_OK);
+    CHECK_EQ(o.shapes.count, 4);
+    for (size_t i = 0; i < o.shapes.count; i++)
+        CHECK(o.shapes.items[i].op == (fa2_op)(i % 2) &&
+              o.shapes.items[i].seq_q == 40 + (int)i / 2);
+    fa2i_options_done(&o);
+    /* Without shapes: the preset. */
+    CHECK_EQ(parse("--op all", accepted, &o), FA2_OK);
+    CHECK(o.shapes.count > 2 && o.shapes.items[1].op == FA2_OP_BACKWARD);
+    fa2i_options_done(&o);
+}
+
 static void check_refused(const char *line, int accepted, const char *message)
 {
     fa2i_options o = {.jobs = 77};
@@ -100,6 +127,14 @@ static void test_wrong(void)
     check_refused("a b", FA2I_OPT_FILE, "build takes one file; \"b\" is a second one");
     check_refused("--preset nope", FA2I_OPT_SHAPES,
                   "there is no preset \"nope\"; known: seeds, paper, quick");
+    check_refused("--op sideways", FA2I_OPT_SHAPES,
+                  "--op \"sideways\": expected forward, backward or all");
+    check_refused("--op all --shape Hq=1,Sq=8,D=8,softcap=1", FA2I_OPT_SHAPES,
+                  "B=1 Hq=1 Hkv=1 Sq=8 Sk=8 D=8 dtype=fp16 causal=0 softcap=1: softcap is 1; the "
+                  "operation backward has no softcap");
+    check_refused("--op forward --shape Hq=1,Sq=8,D=8,op=backward,deterministic=1", FA2I_OPT_SHAPES,
+                  "op=backward B=1 Hq=1 Hkv=1 Sq=8 Sk=8 D=8 dtype=fp16 causal=0 deterministic=1: "
+                  "deterministic is 1; the operation forward has no deterministic");
     check_refused("--shapes /nonexistent/x", FA2I_OPT_SHAPES,
                   "--shapes: /nonexistent/x: No such file or directory");
 }
@@ -165,6 +200,7 @@ int main(void)
     test_values();
     test_defaults();
     test_shapes_accumulate();
+    test_ops();
     test_wrong();
     test_wrong_numbers();
     test_too_many_archs();

@@ -9,6 +9,16 @@ static const char split[] =
     "fwd_splitkv_sm80 role=main threads=128 smem=0 cluster=2 blocks=row_tiles; "
     "fwd_splitkv_sm80_combine role=combine threads=128 smem=0 blocks=rows/4";
 
+static const char backward[] =
+    "op=backward abi=1 rows=64 keys=32 columns=64 workspace=rows_and_dq; "
+    "bwd_sm80_prepare role=prepare threads=256 smem=0 blocks=padded_rows/32; "
+    "bwd_sm80 role=main threads=128 smem=49152 blocks=key_tiles; "
+    "bwd_sm80_convert role=convert threads=128 smem=0 blocks=padded_rows/16";
+static const char apart[] =
+    "op=backward abi=1 rows=64 keys=32 workspace=rows; "
+    "bwd_sm80_prepare role=prepare threads=256 smem=0 blocks=padded_rows/32; "
+    "bwd_sm80 role=main threads=128 smem=49152 blocks=key_and_query_tiles/64";
+
 static void test_plain(void)
 {
     fa2i_recipe r;
@@ -38,6 +48,22 @@ static void test_split(void)
     CHECK(step == &r.steps[1]);
     CHECK_STR(step->entry, "fwd_splitkv_sm80_combine");
     CHECK(step->blocks == FA2I_BLOCKS_ROWS && step->block_rows == 4);
+}
+
+static void test_backward(void)
+{
+    fa2i_recipe r;
+    CHECK_EQ(fa2i_recipe_parse(backward, &r), FA2_OK);
+    CHECK_STR(r.text, backward);
+    CHECK(r.op == FA2_OP_BACKWARD && r.columns == 64 && r.step_count == 3);
+    CHECK_EQ(r.workspace, FA2I_WORKSPACE_ROWS_AND_DQ);
+    CHECK(r.steps[0].role == FA2I_STEP_PREPARE && r.steps[2].role == FA2I_STEP_CONVERT);
+    CHECK(r.steps[2].blocks == FA2I_BLOCKS_PADDED_ROWS && r.steps[2].block_rows == 16);
+    CHECK_EQ(fa2i_recipe_main(&r)->blocks, FA2I_BLOCKS_KEY_TILES);
+    CHECK_EQ(fa2i_recipe_parse(apart, &r), FA2_OK);
+    CHECK_STR(r.text, apart);
+    CHECK(r.workspace == FA2I_WORKSPACE_ROWS && r.columns == 0);
+    CHECK_EQ(fa2i_recipe_main(&r)->blocks, FA2I_BLOCKS_KEY_AND_QUERY_TILES);
 }
 
 /* Replace `from` in a good text by `to`; the refusal names what is wrong. */
@@ -86,6 +112,16 @@ static const fault faults[] = {
     {plain, "row_tiles", "row_tiles;", "step 2: an entry point is expected"},
     {plain, "row_tiles", "row_tiles ", "' ' is not known"},
     {plain, "row_tiles", "row_tiles fast=1", "' fast=1' is not known"},
+    {plain, "row_tiles", "key_tiles", "step 1: blocks=key_tiles is not for op=forward"},
+    {plain, "keys=64", "keys=64 workspace=rows", "workspace=rows is not for op=forward"},
+    {backward, "blocks=key_tiles", "blocks=row_tiles", "blocks=row_tiles is not for op=backward"},
+    {backward, "rows_and_dq", "partials", "workspace=partials is not for op=backward"},
+    {backward, "columns=64 ", "", "columns is 0; it is more than 0 with workspace=rows_and_dq"},
+    {backward, "columns=64", "columns=65537", "columns is 65537"},
+    {backward, "role=prepare", "role=convert", "workspace=rows_and_dq, but no step prepares it"},
+    {backward, "role=convert", "role=prepare", "no step converts what is in it"},
+    {apart, "workspace=rows", "columns=8 workspace=rows", "columns is 8"},
+    {apart, "role=prepare", "role=convert", "workspace=rows, but no step prepares it"},
     {split, "waves=2 ", "", "waves is 0 and splits 256"},
     {split, "splits=256 ", "", "waves is 2 and splits 1"},
     {split, "splits=256", "splits=65537", "splits is 65537"},
@@ -158,6 +194,7 @@ int main(void)
 {
     test_plain();
     test_split();
+    test_backward();
     test_faults();
     test_many_steps();
     test_format();

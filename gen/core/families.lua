@@ -1,4 +1,5 @@
 -- All families, in the order in which they are asked. What a family is: family.lua.
+local bwd = require("ops.backward")
 local fwd = require("ops.forward")
 local paths = require("paths.mma_sync")
 local plain = require("ops.forward_plain")
@@ -9,4 +10,6 @@ return {
    fwd.family("fwd_sm80", plain, paths.sm80),
    fwd.family("fwd_splitkv_sm75", splitkv, paths.sm75),
    fwd.family("fwd_splitkv_sm80", splitkv, paths.sm80),
+   bwd.family("bwd_sm75", paths.sm75),
+   bwd.family("bwd_sm80", paths.sm80),
 }

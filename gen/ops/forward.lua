@@ -8,7 +8,7 @@
 -- A family is a scheme, by which work is divided among blocks (forward_plain.lua, forward_splitkv.lua),
 -- on a code path (paths/mma_sync.lua). A scheme has
 --   splits      whether blocks divide the keys: variants have teams and waves
---   axes        behind those of M.class_axes: axes.lua; br, bc, warps, kstages, vstages, layout, q, and
+--   axes        behind the fields of the problem: axes.lua; br, bc, warps, kstages, vstages, layout, q, and
 --               perhaps fill and teams
 --   selection, typical(arch), is_worth, suits   family.lua
 --   cost(v, facts, problem, arch)               us
@@ -16,6 +16,7 @@
 --   names                                       what its templates see
 local cost = require("ops.forward_plain_cost")
 local families = require("core.family")
+local kinds = require("ops.kinds")
 local softcap = require("features.softcap")
 local window = require("features.window")
 
@@ -24,29 +25,7 @@ local M = {}
 -- Version of the parameter block, templates/forward/params.
 local abi = 2
 
-local class_axes = {
-   {
-      name = "d", field = "head_dim",
-      when = function(v)
-         if v.d < 8 or v.d > 256 or v.d % 8 ~= 0 then
-            return nil, "d is not a multiple of 8 from 8 to 256"
-         end
-         return true
-      end,
-   },
-   {
-      name = "dtype", field = "dtype", values = {"fp16", "bf16"},
-      when = function(v, path)
-         if v.dtype == "bf16" and not path.bf16 then
-            return nil, "bf16 needs compute capability 8.0"
-         end
-         return true
-      end,
-   },
-   {name = "causal", field = "causal", values = {0, 1}},
-   softcap.axis,
-   window.axis,
-}
+local features = {softcap.axis, window.axis}
 
 -- How a pipeline works: barriers per tile, and for each wait, about how many tile times after their
 -- issue loads are waited for. (1, 1): V is loaded during QK, the next K during PV; what is loaded a
@@ -145,15 +124,19 @@ local function fits(v, path, arch)
    return true
 end
 
-local function joined(a, b)
-   return table.move(b, 1, #b, #a + 1, table.move(a, 1, #a, 1, {}))
+local function joined(...)
+   local list = {}
+   for _, part in ipairs({...}) do
+      table.move(part, 1, #part, #list + 1, list)
+   end
+   return list
 end
 
 -- The family of a scheme on a code path.
 function M.family(name, scheme, path)
    return families.new({
       name = name, op = "forward", template = "forward/" .. name .. ".cu.in", path = path,
-      axes = joined(class_axes, scheme.axes), selection = scheme.selection, fits = fits,
+      axes = joined(kinds, features, scheme.axes), selection = scheme.selection, fits = fits,
       is_worth = scheme.is_worth, suits = scheme.suits,
 
       typical = function(problem, arch)

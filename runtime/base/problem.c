@@ -18,7 +18,8 @@
 /* Kernels count rows and keys in int: the rows of all query heads that share a key head must fit. */
 enum { GROUP_ROWS_MAX = 1 << 30 };
 
-enum { OPS_FORWARD = 1u << FA2_OP_FORWARD };
+/* The words of problem.def's last column. */
+enum { FORWARD = 1u << FA2_OP_FORWARD, BACKWARD = 1u << FA2_OP_BACKWARD };
 
 #define MISSING_REQUIRED       FA2I_MISSING_REQUIRED, 0
 #define MISSING_MEANS(value)   FA2I_MISSING_MEANS, value
@@ -45,7 +46,7 @@ const fa2i_field fa2i_fields[FA2I_FIELD_COUNT] = {
                            SHOWN_##shown,                                                          \
                            ROUNDED_##rounded,                                                      \
                            FA2I_DISTANCE_##distance,                                               \
-                           OPS_##ops,                                                              \
+                           ops,                                                                    \
                            offsetof(fa2_problem, name)},
 #include "runtime/base/problem.def"
 #undef FA2I_FIELD
@@ -58,7 +59,8 @@ _Static_assert(sizeof(((fa2_problem *)0)->reserved) / sizeof(int32_t) + FA2I_FIE
 _Static_assert(sizeof(fa2_op) == sizeof(int32_t) && sizeof(fa2_dtype) == sizeof(int32_t),
                "fields are read as int32_t");
 
-static const char *const op_words[] = {[FA2_OP_FORWARD] = "forward"};
+static const char *const op_words[] = {
+    [FA2_OP_FORWARD] = "forward", [FA2_OP_BACKWARD] = "backward"};
 static const char *const dtype_words[] = {[FA2_FP16] = "fp16", [FA2_BF16] = "bf16"};
 
 /* The words of an enumeration; NULL for numbers. */

@@ -30,6 +30,7 @@ static const number head_numbers[] = {
     {"abi", HEAD(abi), 1, 1000000, 1, REQUIRED}, {"rows", HEAD(rows), 1, 65536, 1, REQUIRED},
     {"keys", HEAD(keys), 1, 65536, 1, REQUIRED}, {"pack", HEAD(pack), 0, 1, 1, 0},
     {"waves", HEAD(waves), 0, 64, 1, 0},         {"splits", HEAD(max_splits), 1, 65536, 1, 1},
+    {"columns", HEAD(columns), 0, 65536, 1, 0},
 };
 static const number step_numbers[] = {
     {"threads", STEP(threads), 32, 1024, 32, REQUIRED},
@@ -40,11 +41,20 @@ static const number per_block = {"rows of a block", STEP(block_rows), 1, 65536, 
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
-#define WORD_TEXT(name, word) word,
-static const char *const roles[] = {FA2I_ROLE_LIST(WORD_TEXT)};
+#define ROLE_TEXT(name, word)      word,
+#define WORD_TEXT(name, word, ops) word,
+static const char *const roles[] = {FA2I_ROLE_LIST(ROLE_TEXT)};
 static const char *const blocks[] = {FA2I_BLOCKS_LIST(WORD_TEXT)};
 static const char *const workspaces[] = {FA2I_WORKSPACE_LIST(WORD_TEXT)};
+#undef ROLE_TEXT
 #undef WORD_TEXT
+
+/* Bits 1 << op: which operations a word is for. */
+enum { FORWARD = 1u << FA2_OP_FORWARD, BACKWARD = 1u << FA2_OP_BACKWARD };
+#define WORD_OPS(name, word, ops) ops,
+static const unsigned blocks_ops[] = {FA2I_BLOCKS_LIST(WORD_OPS)};
+static const unsigned workspace_ops[] = {FA2I_WORKSPACE_LIST(WORD_OPS)};
+#undef WORD_OPS
 
 static int get(const void *object, const number *n)
 {
@@ -106,6 +116,41 @@ static fa2_status check_splitting(const fa2i_recipe *recipe)
     return FA2_OK;
 }
 
+/* A word of another operation has no meaning to this one's grid. */
+static fa2_status check_words(const fa2i_recipe *recipe)
+{
+    const char *op = fa2i_field_word(FA2I_FIELD_op, (int32_t)recipe->op);
+    const unsigned bit = 1u << (int)recipe->op;
+    if ((workspace_ops[recipe->workspace] & bit) == 0)
+        return fa2i_fail(FA2_E_INVALID, "workspace=%s is not for op=%s",
+                         workspaces[recipe->workspace], op);
+    for (int i = 0; i < recipe->step_count; i++) {
+        if ((blocks_ops[recipe->steps[i].blocks] & bit) == 0)
+            return fa2i_fail(FA2_E_INVALID, "step %d: blocks=%s is not for op=%s", i + 1,
+                             blocks[recipe->steps[i].blocks], op);
+    }
+    return FA2_OK;
+}
+
+/* Rows that the main step reads are prepared; sums that it adds to are prepared and converted. */
+static fa2_status check_rows(const fa2i_recipe *recipe)
+{
+    const bool sums = recipe->workspace == FA2I_WORKSPACE_ROWS_AND_DQ;
+    const bool rows = sums || recipe->workspace == FA2I_WORKSPACE_ROWS;
+    if (sums != (recipe->columns > 0))
+        return fa2i_fail(FA2_E_INVALID,
+                         "columns is %d; it is more than 0 with "
+                         "workspace=rows_and_dq, and only there",
+                         recipe->columns);
+    if (rows && fa2i_recipe_step(recipe, FA2I_STEP_PREPARE) == NULL)
+        return fa2i_fail(FA2_E_INVALID, "workspace=%s, but no step prepares it",
+                         workspaces[recipe->workspace]);
+    if (sums && fa2i_recipe_step(recipe, FA2I_STEP_CONVERT) == NULL)
+        return fa2i_fail(FA2_E_INVALID, "workspace=%s, but no step converts what is in it",
+                         workspaces[recipe->workspace]);
+    return FA2_OK;
+}
+
 static fa2_status check(const fa2i_recipe *recipe)
 {
     fa2_status st = check_numbers(recipe, head_numbers, COUNT(head_numbers));
@@ -123,6 +168,10 @@ static fa2_status check(const fa2i_recipe *recipe)
     }
     if (st == FA2_OK && fa2i_recipe_step(recipe, FA2I_STEP_MAIN) == NULL)
         st = fa2i_fail(FA2_E_INVALID, "no step has role=main");
+    if (st == FA2_OK)
+        st = check_words(recipe);
+    if (st == FA2_OK)
+        st = check_rows(recipe);
     return st == FA2_OK ? check_splitting(recipe) : st;
 }
 

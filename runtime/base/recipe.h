@@ -32,17 +32,26 @@
     X(FA2I_STEP_PREPARE, "prepare") /* before the main step */                                     \
     X(FA2I_STEP_CONVERT, "convert") /* behind it: results in the workspace become outputs */
 
-/* What a block of a step stands for. X(NAME, word). */
+/* What a block of a step stands for, of which operations. Padded rows: those of all heads and batches, of
+ * each head as many as fill its tiles of `rows`. X(NAME, word, ops). */
 #define FA2I_BLOCKS_LIST(X)                                                                        \
-    X(FA2I_BLOCKS_ROW_TILES, "row_tiles") /* `rows` rows of a head; and one of the keys' splits */ \
-    X(FA2I_BLOCKS_ROWS, "rows")           /* block_rows rows of all heads and batches */
+    X(FA2I_BLOCKS_ROW_TILES, "row_tiles",                                                          \
+      FORWARD)                           /* `rows` rows of a head; and one of the keys' splits */  \
+    X(FA2I_BLOCKS_ROWS, "rows", FORWARD) /* block_rows rows of all heads and batches */            \
+    X(FA2I_BLOCKS_PADDED_ROWS, "padded_rows", BACKWARD) /* block_rows of them */                   \
+    X(FA2I_BLOCKS_KEY_TILES, "key_tiles", BACKWARD)     /* `keys` keys of a key head */            \
+    X(FA2I_BLOCKS_KEY_AND_QUERY_TILES, "key_and_query_tiles",                                      \
+      BACKWARD) /* these, and behind them block_rows rows of a query head */
 
-/* What the workspace holds. X(NAME, word). */
+/* What the workspace holds, of which operations. X(NAME, word, ops). */
 #define FA2I_WORKSPACE_LIST(X)                                                                     \
-    X(FA2I_WORKSPACE_NONE, "none")                                                                 \
-    X(FA2I_WORKSPACE_PARTIALS, "partials") /* O and LSE of each split, fp32 */
+    X(FA2I_WORKSPACE_NONE, "none", FORWARD | BACKWARD)                                             \
+    X(FA2I_WORKSPACE_PARTIALS, "partials", FORWARD) /* O and LSE of each split, fp32 */            \
+    X(FA2I_WORKSPACE_ROWS, "rows", BACKWARD)        /* LSE and delta of padded rows, fp32 */       \
+    X(FA2I_WORKSPACE_ROWS_AND_DQ, "rows_and_dq",                                                   \
+      BACKWARD) /* these, and `columns` numbers of each row, fp32 */
 
-#define FA2I_ENUM_NAME(name, word) name,
+#define FA2I_ENUM_NAME(name, ...) name,
 typedef enum fa2i_role { FA2I_ROLE_LIST(FA2I_ENUM_NAME) } fa2i_role;
 typedef enum fa2i_blocks { FA2I_BLOCKS_LIST(FA2I_ENUM_NAME) } fa2i_blocks;
 typedef enum fa2i_workspace { FA2I_WORKSPACE_LIST(FA2I_ENUM_NAME) } fa2i_workspace;
@@ -54,7 +63,7 @@ typedef struct fa2i_step {
     int threads;        /* per block: a multiple of 32 from 32 to 1024 */
     int smem_bytes;     /* smem: dynamic shared memory per block, 0 to 1 MiB */
     int cluster;        /* blocks per cluster, 1 to 16; default 1 */
-    fa2i_blocks blocks; /* "rows/4": FA2I_BLOCKS_ROWS, block_rows 4 */
+    fa2i_blocks blocks; /* "rows/4": FA2I_BLOCKS_ROWS, block_rows 4. One of the operation's */
     int block_rows;     /* 1 to 65536; default 1 */
 } fa2i_step;
 
@@ -62,14 +71,16 @@ typedef struct fa2i_recipe {
     char text[FA2I_RECIPE_CHARS];
     fa2_op op;
     int abi;        /* version of that operation's parameter block, 1 to 1000000 */
-    int rows;       /* query rows per block of the main step (Br), 1 to 65536 */
-    int keys;       /* that such a block visits at a time, 1 to 65536 */
+    int rows;       /* forward: query rows per block of the main step (Br); backward: that such a
+                     * block visits at a time; 1 to 65536 */
+    int keys;       /* the other way round, 1 to 65536 */
     int pack;       /* 1: the query heads of a group are rows of one matrix; default 0 */
     int waves;      /* n: the keys are split among blocks so that about n come to each SM, up to 64;
                      * default 0: a block sees all keys of its rows */
     int max_splits; /* splits: the most that may share the keys of a row, 2 to 65536 if there are
                      * waves; default 1 */
-    fa2i_workspace workspace; /* default none */
+    int columns;    /* of a row of rows_and_dq, 1 to 65536 there; default 0 */
+    fa2i_workspace workspace; /* default none; one of the operation's */
     char suffix[2];           /* behind the target: "a" for sm_90a; default "" */
     int step_count;           /* at least one of them is a main step */
     fa2i_step steps[FA2I_RECIPE_STEPS];

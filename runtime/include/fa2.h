@@ -10,8 +10,14 @@
  *
  * after Dao, "FlashAttention-2" (2023): tiled, online softmax, S never in memory. Products are
  * fp16 or bf16 with fp32 accumulation; P is rounded to the input type before the second product.
+ * And backward, from what forward gave and dO, the gradient of a loss for O: its gradients for Q, K
+ * and V, the last two summed over the query heads h of kv:
  *
- * Shapes and layout. Q and O are [batch, seq_q, heads_q, head_dim], K and V are
+ *     P = exp(S - LSE)                 delta[i] = sum over d of dO[i,d] O[i,d]
+ *     dV = P^T dO                      dS = P * (dO V^T - delta)
+ *     dQ = softmax_scale * dS K        dK = softmax_scale * dS^T Q
+ *
+ * Shapes and layout. Q, O, dO and dQ are [batch, seq_q, heads_q, head_dim], K, V, dK and dV are
  * [batch, seq_k, heads_kv, head_dim], in any order of the first three dimensions: each has its own
  * stride, in elements. head_dim is contiguous. Rows are 16-byte aligned: the base pointer is a
  * multiple of 16 bytes and every stride a multiple of 8 elements. LSE is [batch, heads_q, seq_q]
@@ -19,7 +25,7 @@
  *
  * Masks are aligned bottom-right: query i stands at key p = i + seq_k - seq_q. When causal it sees
  * keys j <= p; with a window p - window_left <= j <= p + window_right, both inclusive. A row that
- * sees no key gives O = 0 and LSE = -infinity.
+ * sees no key gives O = 0 and LSE = -infinity, and its dQ is 0.
  *
  * Errors. Every function that can fail returns a fa2_status; FA2_OK is 0. On an error the outputs
  * are untouched, nothing was launched, and fa2_last_message() says in a sentence what was wrong.
@@ -28,7 +34,7 @@
  * Threads. One fa2_context may be used by several threads at once, except that
  * fa2_context_destroy must be the last call on it. The last message belongs to the thread.
  *
- * Ownership. The library owns no tensors: Q, K, V, O, LSE and the workspace are the caller's.
+ * Ownership. The library owns no tensors: all of them, and the workspace, are the caller's.
  */
 #ifndef FA2_H
 #define FA2_H
@@ -85,7 +91,7 @@ FA2_API const char *fa2_status_string(fa2_status status);
  * NULL. Borrowed; valid until this thread's next fa2 call. */
 FA2_API const char *fa2_last_message(void);
 
-typedef enum fa2_op { FA2_OP_FORWARD = 0 } fa2_op;
+typedef enum fa2_op { FA2_OP_FORWARD = 0, FA2_OP_BACKWARD = 1 } fa2_op;
 typedef enum fa2_dtype { FA2_FP16 = 0, FA2_BF16 = 1 } fa2_dtype;
 
 /* What is asked for: everything that decides which kernel is the best one. Zero-initialise it, so
@@ -100,11 +106,14 @@ typedef struct fa2_problem {
     int32_t seq_k;    /* 1 ... 2^29 */
     int32_t head_dim; /* a multiple of 8, 8 ... 256 */
     int32_t causal;   /* 0 or 1 */
-    int32_t softcap;  /* 1: scores are capped, by the value in the arguments; else 0 */
-    int32_t window;   /* 1: a query sees a window of keys only; else 0, and so are the next two */
-    int32_t window_left;  /* keys before the query's own position, 0 ... 2^29; -1: all of them */
-    int32_t window_right; /* keys behind it, likewise; with causal none is seen */
-    int32_t reserved[19]; /* 0 */
+    int32_t softcap;  /* forward. 1: scores are capped, by the value in the arguments; else 0 */
+    int32_t window;   /* forward. 1: a query sees a window of keys only; else 0, and so are the next
+                       * two */
+    int32_t window_left;   /* keys before the query's own position, 0 ... 2^29; -1: all of them */
+    int32_t window_right;  /* keys behind it, likewise; with causal none is seen */
+    int32_t deterministic; /* backward. 1: every launch gives the same bits; 0: of dK and dV alone,
+                            * as dQ may be summed in any order */
+    int32_t reserved[18];  /* 0 */
 } fa2_problem;
 
 /* A tensor on the device. Strides count elements, are multiples of 8 and not negative; that of a
@@ -117,10 +126,11 @@ typedef struct fa2_tensor {
     int64_t stride_head;
 } fa2_tensor;
 
-/* What is written (o, lse, and of the workspace what fa2_workspace_size says) shares no byte with
- * anything else here, and no row of o with another one: that is FA2_E_INVALID. The rows themselves
- * count, not what lies between them, so Q, K, V and O may be slices of one packed tensor; only where
- * strides are so odd that this would take long to find out is it the caller's word. */
+/* What is written (o, lse, gradients, and of the workspace what fa2_workspace_size says) shares no
+ * byte with anything else here, and no row of a tensor with another one: that is FA2_E_INVALID. The
+ * rows themselves count, not what lies between them, so Q, K, V and O may be slices of one packed
+ * tensor; only where strides are so odd that this would take long to find out is it the caller's
+ * word. */
 typedef struct fa2_forward_args {
     fa2_tensor q, k, v;  /* read */
     fa2_tensor o;        /* written */
@@ -132,6 +142,18 @@ typedef struct fa2_forward_args {
      * added go on working. */
     float softcap; /* problem.softcap: > 0, at most 2e38 */
 } fa2_forward_args;
+
+/* A gradient whose data is NULL is not wanted; at least one is. */
+typedef struct fa2_backward_args {
+    fa2_tensor q, k, v;    /* read, as forward had them */
+    fa2_tensor o;          /* read, what forward gave */
+    fa2_tensor d_o;        /* read: dO */
+    fa2_tensor dq, dk, dv; /* written */
+    const float *lse;      /* read, what forward gave, [batch, heads_q, seq_q] */
+    float softmax_scale;   /* as forward had it: > 0, at most 2e38; 0 means 1 / sqrt(head_dim) */
+    void *workspace;       /* as forward's */
+    size_t workspace_bytes;
+} fa2_backward_args;
 
 /* How a context is set up. Zero-initialise: every zero is the default. */
 typedef struct fa2_config {
@@ -168,13 +190,13 @@ FA2_API void fa2_context_destroy(fa2_context *context);
 /* Choose and load the kernel for a problem, compiling it if nothing fits in the database. Takes
  * milliseconds with a tuned database, a second or so without; microseconds when only batch, seq_q
  * or seq_k are other than in an earlier problem whose kernel serves this one too. Later fa2_forward
- * calls on the same problem only launch. Not inside stream capture.
+ * or fa2_backward calls on the same problem only launch. Not inside stream capture.
  *
  * What is prepared by this function, by fa2_workspace_size or by fa2_explain stays so until the
  * context is destroyed, however many there are, in some 600 bytes each. */
 FA2_API fa2_status fa2_prepare(fa2_context *context, const fa2_problem *problem);
 
-/* Bytes of device workspace that fa2_forward needs for this problem. As fa2_prepare, so that the
+/* Bytes of device workspace that a launch needs for this problem. As fa2_prepare, so that the
  * answer stays right. More bytes than that are always fine. A shorter seq_k can need more than a
  * longer one: its keys may be split among more blocks. For growing lengths, ask for each, or take
  * the largest answer. */
@@ -191,6 +213,10 @@ FA2_API fa2_status fa2_workspace_size(fa2_context *context, const fa2_problem *p
  * asked whether it was written, which waits while another process has it locked. */
 FA2_API fa2_status fa2_forward(fa2_context *context, const fa2_problem *problem,
                                const fa2_forward_args *args, void *stream);
+
+/* The same for the gradients: problem.op is FA2_OP_BACKWARD. */
+FA2_API fa2_status fa2_backward(fa2_context *context, const fa2_problem *problem,
+                                const fa2_backward_args *args, void *stream);
 
 /* By which rule a kernel was chosen, best first. */
 typedef enum fa2_rule {

@@ -6,8 +6,8 @@
  */
 #include "runtime/ops/forward.h"
 
-#include <math.h>
 #include <stddef.h>
+#include "runtime/ops/call.h"
 
 _Static_assert(sizeof(fa2i_forward_params) == 208 &&
                    offsetof(fa2i_forward_params, softcap_rate) == 192 &&
@@ -16,18 +16,6 @@ _Static_assert(sizeof(fa2i_forward_params) == 208 &&
                "kernels in databases read their parameters at these places");
 
 /* ---- parameters ---- */
-
-static void copy_strides(const fa2_tensor *tensor, int64_t out[3])
-{
-    out[0] = tensor->stride_batch;
-    out[1] = tensor->stride_seq;
-    out[2] = tensor->stride_head;
-}
-
-double fa2i_forward_scale(const fa2_problem *problem, float softmax_scale)
-{
-    return softmax_scale > 0 ? (double)softmax_scale : 1 / sqrt((double)problem->head_dim);
-}
 
 /* How far a window's end is from the query's position. */
 static int32_t window_reach(int32_t end)
@@ -45,7 +33,7 @@ void fa2i_forward_fill(const fa2i_grid *grid, const fa2_problem *problem, const 
 {
     static const double log2_e = 1.4426950408889634074;
     const fa2_forward_args *a = args;
-    double scale = fa2i_forward_scale(problem, a->softmax_scale);
+    double scale = fa2i_softmax_scale(problem, a->softmax_scale);
     fa2i_forward_params params = {
         .q = (uintptr_t)a->q.data,
         .k = (uintptr_t)a->k.data,
@@ -74,10 +62,10 @@ void fa2i_forward_fill(const fa2i_grid *grid, const fa2_problem *problem, const 
         params.partial = (uintptr_t)a->workspace;
         params.partial_lse = params.partial + grid->partial_bytes;
     }
-    copy_strides(&a->q, params.q_stride);
-    copy_strides(&a->k, params.k_stride);
-    copy_strides(&a->v, params.v_stride);
-    copy_strides(&a->o, params.o_stride);
+    fa2i_param_strides(&a->q, params.q_stride);
+    fa2i_param_strides(&a->k, params.k_stride);
+    fa2i_param_strides(&a->v, params.v_stride);
+    fa2i_param_strides(&a->o, params.o_stride);
     *ret_params = params;
 }
 

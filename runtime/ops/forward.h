@@ -6,22 +6,12 @@
 
 #include "runtime/base/record.h"
 #include "runtime/ops/grid.h"
+#include "runtime/ops/param_kinds.h"
 
-/* The kernels' one parameter, by value; the templates make `struct Params` of the same list. Device
- * pointers are numbers here. */
-#define FA2I_PARAM_INPUT(name)         uint64_t name;
-#define FA2I_PARAM_OUTPUT(name)        uint64_t name;
-#define FA2I_PARAM_FLOATS(name)        uint64_t name;
-#define FA2I_PARAM_STRIDES(name)       int64_t name[3];
-#define FA2I_PARAM_FLOAT(name)         float name;
-#define FA2I_PARAM_INT(name)           int32_t name;
-#define FA2I_PARAM(kind, name)         FA2I_PARAM_##kind(name)
-#define FA2I_FEATURE_PARAM(kind, name) FA2I_PARAM_##kind(name)
+/* The kernels' one parameter, by value; the templates make `struct Params` of the same list. */
 typedef struct fa2i_forward_params {
 #include "templates/forward/params.def"
 } fa2i_forward_params;
-#undef FA2I_PARAM
-#undef FA2I_FEATURE_PARAM
 
 /* What a window's end that is unbounded is to kernels: more than any length, and room to add one. */
 enum { FA2I_WINDOW_UNBOUNDED = 1 << 30 };
@@ -35,9 +25,6 @@ fa2_status fa2i_forward_grid(const fa2i_card *card, const fa2i_recipe *recipe,
                              const fa2_problem *problem, fa2i_grid *ret_grid);
 void fa2i_forward_fill(const fa2i_grid *grid, const fa2_problem *problem, const void *args,
                        fa2i_forward_params *ret_params);
-/* The softmax scale of a call that gives this one. */
-double fa2i_forward_scale(const fa2_problem *problem, float softmax_scale);
-
 double fa2i_forward_flop(const fa2_problem *problem);
 double fa2i_forward_flop_unmasked(const fa2_problem *problem);
 double fa2i_forward_bytes(const fa2_problem *problem);

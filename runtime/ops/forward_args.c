@@ -9,37 +9,22 @@
 #include <float.h>
 #include <math.h>
 #include "runtime/base/status.h"
+#include "runtime/ops/call.h"
 #include "runtime/ops/forward.h"
-#include "runtime/ops/memory.h"
-
-enum { WORKSPACE_ALIGN_BYTES = 256 };
-
-/* The scale times log2(e) must be a float, too. */
-static const float scale_max = (float)(FLT_MAX * 0.69);
 
 typedef struct operands {
     fa2i_memory q, k, v, o, lse, workspace;
 } operands;
 
-static fa2_status check_scale(float scale)
-{
-    if (scale >= 0 && scale <= scale_max) /* not so for NaN */
-        return FA2_OK;
-    return fa2i_fail(FA2_E_INVALID,
-                     "softmax_scale is %g; it must be finite (at most %g) and positive, or 0 for "
-                     "1 / sqrt(head_dim)",
-                     (double)scale, (double)scale_max);
-}
-
 /* scale: as the call gives it. */
 static fa2_status check_softcap(const fa2_problem *problem, float scale, float softcap)
 {
-    if (!(softcap > 0 && softcap <= scale_max)) /* nor for NaN */
+    if (!(softcap > 0 && softcap <= FA2I_SCALE_MAX)) /* nor for NaN */
         return fa2i_fail(FA2_E_INVALID,
                          "softcap is %g; it must be finite (at most %g) and positive, as "
                          "problem.softcap is 1",
-                         (double)softcap, (double)scale_max);
-    const double rate = (double)fa2i_forward_scale(problem, scale) / (double)softcap;
+                         (double)softcap, (double)FA2I_SCALE_MAX);
+    const double rate = (double)fa2i_softmax_scale(problem, scale) / (double)softcap;
     if (rate > (double)FLT_MAX)
         return fa2i_fail(FA2_E_INVALID,
                          "softcap is %g; the softmax scale divided by it must be at most %g",
@@ -82,28 +67,11 @@ done:
     return st;
 }
 
-/* What holds of every workspace that is given, whether it is needed or not. */
-static fa2_status check_workspace(const fa2_forward_args *args)
-{
-    if (args->workspace == NULL && args->workspace_bytes > 0)
-        return fa2i_fail(FA2_E_INVALID, "workspace is NULL, but workspace_bytes is %zu",
-                         args->workspace_bytes);
-    if ((uintptr_t)args->workspace % WORKSPACE_ALIGN_BYTES != 0)
-        return fa2i_fail(FA2_E_INVALID, "workspace is %p; it must be a multiple of %d bytes",
-                         args->workspace, WORKSPACE_ALIGN_BYTES);
-    return FA2_OK;
-}
-
-/* What is needed of it is enough, and nobody else's. */
+/* What is needed of the workspace is there, and nobody else's. */
 static fa2_status check_need(const fa2_forward_args *args, size_t bytes, operands *m)
 {
     fa2_status st = FA2_OK;
-    if (args->workspace_bytes < bytes)
-        return fa2i_fail(FA2_E_INVALID,
-                         "workspace_bytes is %zu; this problem needs %zu (fa2_workspace_size)",
-                         args->workspace_bytes, bytes);
-    FA2_TRY(fa2i_memory_of_array("workspace", args->workspace, bytes, WORKSPACE_ALIGN_BYTES,
-                                 &m->workspace));
+    FA2_TRY(fa2i_workspace_memory(args->workspace, args->workspace_bytes, bytes, &m->workspace));
     FA2_TRY(check_apart_from_inputs(m, &m->workspace));
     FA2_TRY(fa2i_memory_check_apart(&m->workspace, &m->o));
     if (args->lse != NULL)
@@ -122,10 +90,10 @@ fa2_status fa2i_forward_check_closely(const fa2_problem *problem, const fa2_forw
     FA2_TRY(check_apart_from_inputs(&m, &m.o));
     if (args->lse != NULL)
         FA2_TRY(check_lse(problem, args, &m));
-    FA2_TRY(check_scale(args->softmax_scale));
+    FA2_TRY(fa2i_softmax_scale_check(args->softmax_scale));
     if (problem->softcap)
         FA2_TRY(check_softcap(problem, args->softmax_scale, args->softcap));
-    FA2_TRY(check_workspace(args));
+    FA2_TRY(fa2i_workspace_check(args->workspace, args->workspace_bytes));
     if (grid != NULL && grid->workspace_bytes > 0)
         FA2_TRY(check_need(args, grid->workspace_bytes, &m));
 done:
@@ -209,14 +177,14 @@ static bool is_right_at_a_glance(const fa2_problem *p, const fa2_forward_args *a
         return false;
     const range workspace = {(uintptr_t)a->workspace,
                              (uintptr_t)a->workspace + grid->workspace_bytes};
-    wrong |= workspace.begin % WORKSPACE_ALIGN_BYTES != 0 ||
+    wrong |= workspace.begin % FA2I_WORKSPACE_ALIGN_BYTES != 0 ||
              (workspace.begin == 0 && a->workspace_bytes > 0);
     if (grid->workspace_bytes > 0)
         wrong |= touches_any(workspace, tensors) || touch(workspace, lse);
     /* of addresses below 2^57, ends are below 2^60: a tensor's is the sum of four of them, doubled */
     all.reaches |= all.pointers | lse.begin | lse.end | workspace.begin | workspace.end;
     return !wrong && all.pointers % 16 == 0 && all.strides % 8 == 0 && all.strides >> 32 == 0 &&
-           all.reaches >> 57 == 0 && a->softmax_scale >= 0 && a->softmax_scale <= scale_max &&
+           all.reaches >> 57 == 0 && a->softmax_scale >= 0 && a->softmax_scale <= FA2I_SCALE_MAX &&
            (!p->softcap || check_softcap(p, a->softmax_scale, a->softcap) == FA2_OK);
 }
 

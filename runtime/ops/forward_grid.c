@@ -6,6 +6,7 @@
  */
 #include <stdio.h>
 #include "runtime/base/status.h"
+#include "runtime/ops/call.h"
 #include "runtime/ops/forward.h"
 #include "runtime/ops/splits.h"
 
@@ -29,18 +30,6 @@ static fa2_status too_many(const fa2_problem *problem, int64_t row_tiles, int32_
         "%lld query tiles x %d heads x %d batches%s are more blocks than one launch can "
         "have (%d)",
         (long long)row_tiles, (int)problem->heads_q, (int)problem->batch, divided, (int)INT32_MAX);
-}
-
-static fa2_status check_clusters(const fa2i_recipe *recipe, const fa2i_grid *grid)
-{
-    for (int i = 0; i < recipe->step_count; i++) {
-        const fa2i_step *step = &recipe->steps[i];
-        if (grid->blocks[i] % (unsigned)step->cluster != 0)
-            return fa2i_fail(FA2_E_UNSUPPORTED,
-                             "%s: %u blocks cannot be divided into clusters of %d", step->entry,
-                             grid->blocks[i], step->cluster);
-    }
-    return FA2_OK;
 }
 
 fa2_status fa2i_forward_grid(const fa2i_card *card, const fa2i_recipe *recipe,
@@ -75,7 +64,7 @@ fa2_status fa2i_forward_grid(const fa2i_card *card, const fa2i_recipe *recipe,
         grid.partial_bytes = partial_rows * (size_t)problem->head_dim * sizeof(float);
         grid.workspace_bytes = grid.partial_bytes + partial_rows * sizeof(float);
     }
-    const fa2_status st = check_clusters(recipe, &grid);
+    const fa2_status st = fa2i_clusters_check(recipe, grid.blocks);
     if (st == FA2_OK)
         *ret_grid = grid;
     return st;

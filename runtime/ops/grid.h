@@ -10,9 +10,12 @@
 typedef struct fa2i_grid {
     unsigned blocks[FA2I_RECIPE_STEPS]; /* of each step; 0: it is skipped */
     int32_t row_tiles;                  /* per head; per key head when the recipe packs heads */
+    int32_t key_tiles;                  /* per head; backward only */
     int32_t splits;
-    size_t workspace_bytes; /* partial O, then partial LSE; 0 when there is one split */
+    size_t workspace_bytes; /* forward: partial O, then partial LSE; 0 when there is one split.
+                             * Backward: LSE and delta of rows, then sums of dQ; 0 without them */
     size_t partial_bytes;   /* of it, partial O */
+    size_t rows_bytes;      /* of it, LSE and delta of rows */
 } fa2i_grid;
 
 #endif

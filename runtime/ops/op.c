@@ -11,6 +11,12 @@ static void fill_forward(const fa2i_grid *grid, const fa2_problem *problem, cons
     fa2i_forward_fill(grid, problem, args, &ret_params->forward);
 }
 
+static void fill_backward(const fa2i_grid *grid, const fa2_problem *problem, const void *args,
+                          fa2i_params *ret_params)
+{
+    fa2i_backward_fill(grid, problem, args, &ret_params->backward);
+}
+
 static const fa2i_op ops[] = {
     [FA2_OP_FORWARD] = {.name = "forward",
                         .abi = 2,
@@ -20,6 +26,14 @@ static const fa2i_op ops[] = {
                         .flop = fa2i_forward_flop,
                         .flop_unmasked = fa2i_forward_flop_unmasked,
                         .bytes = fa2i_forward_bytes},
+    [FA2_OP_BACKWARD] = {.name = "backward",
+                         .abi = 1,
+                         .check_args = fa2i_backward_check_args,
+                         .grid = fa2i_backward_grid,
+                         .fill = fill_backward,
+                         .flop = fa2i_backward_flop,
+                         .flop_unmasked = fa2i_backward_flop_unmasked,
+                         .bytes = fa2i_backward_bytes},
 };
 
 const fa2i_op *fa2i_op_of(const fa2_problem *problem)

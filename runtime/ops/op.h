@@ -7,11 +7,13 @@
 #ifndef FA2I_OPS_OP_H
 #define FA2I_OPS_OP_H
 
+#include "runtime/ops/backward.h"
 #include "runtime/ops/forward.h"
 
 /* The parameter block of any operation. */
 typedef union fa2i_params {
     fa2i_forward_params forward;
+    fa2i_backward_params backward;
 } fa2i_params;
 
 /* args: the operation's own struct of fa2.h. Only what the problem asks for is read of it, so a

@@ -141,8 +141,8 @@ static fa2_status check_capture(const fa2_context *context, const fa2_problem *p
     fa2i_problem_format(problem, text, sizeof(text));
     return fa2i_fail(FA2_E_CAPTURE,
                      "%s is not prepared and the stream is being captured: call fa2_prepare before "
-                     "the capture begins (fa2_forward keeps only the first %d problems prepared)",
-                     text, PLANS_KEPT);
+                     "the capture begins (fa2_%s keeps only the first %d problems prepared)",
+                     text, fa2i_field_word(FA2I_FIELD_op, (int32_t)problem->op), PLANS_KEPT);
 }
 
 /* The slow path of a valid problem: one thread makes the plan, the others wait and find it. */
@@ -230,6 +230,17 @@ done:
     return st;
 }
 
+/* op: what the function launches. */
+static fa2_status refuse_op(fa2_op op, fa2_op asked)
+{
+    const char *name = fa2i_field_word(FA2I_FIELD_op, (int32_t)op);
+    const fa2_status st = fa2i_field_check(FA2I_FIELD_op, (int32_t)asked);
+    if (st != FA2_OK)
+        return st;
+    return fa2i_fail(FA2_E_INVALID, "op is %s; fa2_%s launches %s",
+                     fa2i_field_word(FA2I_FIELD_op, (int32_t)asked), name, name);
+}
+
 /* A call of any operation. op: whose arguments these are. */
 static fa2_status launch(fa2_context *context, fa2_op op, const fa2_problem *problem,
                          const void *args, CUstream stream)
@@ -243,8 +254,7 @@ static fa2_status launch(fa2_context *context, fa2_op op, const fa2_problem *pro
                          : problem == NULL ? "problem"
                                            : "args");
     if (problem->op != op)
-        return fa2i_fail(FA2_E_INVALID, "op is %d; this function launches %d", (int)problem->op,
-                         (int)op);
+        return refuse_op(op, problem->op);
     const fa2i_plan *plan = fa2i_plans_find(&context->plans, problem);
     if (plan == NULL)
         FA2_TRY(get_plan_for_call(context, problem, args, stream, &unkept, &plan));
@@ -260,4 +270,10 @@ fa2_status fa2_forward(fa2_context *context, const fa2_problem *problem,
                        const fa2_forward_args *args, void *stream)
 {
     return launch(context, FA2_OP_FORWARD, problem, args, stream);
+}
+
+fa2_status fa2_backward(fa2_context *context, const fa2_problem *problem,
+                        const fa2_backward_args *args, void *stream)
+{
+    return launch(context, FA2_OP_BACKWARD, problem, args, stream);
 }

@@ -101,19 +101,21 @@ uint8_t *sim_shared_land(sim_warp *w, int lane, uint32_t address, unsigned bytes
 
 /* ---- global ---- */
 
-static void stop_race(sim_warp *w, int lane, uint64_t address, bool write, const sim_toucher *other)
+static const char *const verbs[] = {"reads", "writes", "adds to"}; /* by sim_way_of_access */
+
+static void stop_race(sim_warp *w, int lane, uint64_t address, sim_way_of_access access,
+                      const sim_toucher *other)
 {
     const unsigned *grid = w->block->launch->grid;
     sim_stop(w, lane, CUDA_ERROR_LAUNCH_FAILED,
              "race: it %s global memory at 0x%llx, which thread %u of block (%u, %u, %u) accessed, "
              "with no order between",
-             write ? "writes" : "reads", (unsigned long long)address, other->thread,
-             other->block % grid[0], other->block / grid[0] % grid[1],
-             other->block / grid[0] / grid[1]);
+             verbs[access], (unsigned long long)address, other->thread, other->block % grid[0],
+             other->block / grid[0] % grid[1], other->block / grid[0] / grid[1]);
 }
 
-uint8_t *sim_global_at(sim_warp *w, int lane, uint64_t address, unsigned bytes, bool write,
-                       bool constant)
+uint8_t *sim_global_at(sim_warp *w, int lane, uint64_t address, unsigned bytes,
+                       sim_way_of_access access, bool constant)
 {
     sim_launch *launch = w->block->launch;
     sim_memory *memory = launch->memory;
@@ -124,7 +126,7 @@ uint8_t *sim_global_at(sim_warp *w, int lane, uint64_t address, unsigned bytes, 
         sim_memory_describe(memory, address, where, sizeof where);
         sim_stop(w, lane, CUDA_ERROR_ILLEGAL_ADDRESS,
                  "illegal address: it %s %u bytes of global memory that are not allocated: %s",
-                 write ? "writes" : "reads", bytes, where);
+                 verbs[access], bytes, where);
         return NULL;
     }
     if (!is_aligned(w, lane, address, bytes))
@@ -137,8 +139,8 @@ uint8_t *sim_global_at(sim_warp *w, int lane, uint64_t address, unsigned bytes, 
      * in one word may be of different threads: those are not told apart. */
     for (size_t word = at / 4; bytes >= 4 && !constant && word < (at + bytes) / 4; word++) {
         sim_toucher other;
-        if (!sim_memory_note(memory, a, word, write, &who, &other)) {
-            stop_race(w, lane, address, write, &other);
+        if (!sim_memory_note(memory, a, word, access, &who, &other)) {
+            stop_race(w, lane, address, access, &other);
             return NULL;
         }
     }

@@ -19,7 +19,7 @@ bool sim_shared_start(sim_warp *w, int lane, uint64_t address, unsigned bytes);
 uint8_t *sim_shared_land(sim_warp *w, int lane, uint32_t address, unsigned bytes, int32_t op);
 
 /* Global memory. constant: reads of it cannot race. */
-uint8_t *sim_global_at(sim_warp *w, int lane, uint64_t address, unsigned bytes, bool write,
-                       bool constant);
+uint8_t *sim_global_at(sim_warp *w, int lane, uint64_t address, unsigned bytes,
+                       sim_way_of_access access, bool constant);
 
 #endif

@@ -35,10 +35,10 @@ const char *sim_kind_name(sim_kind kind)
 
 /* ---- rows ---- */
 
-static const sim_rows *const groups[] = {&sim_rows_integer,  &sim_rows_wide,      &sim_rows_float,
-                                         &sim_rows_convert,  &sim_rows_predicate, &sim_rows_move,
-                                         &sim_rows_memory,   &sim_rows_async,     &sim_rows_matrix,
-                                         &sim_rows_exchange, &sim_rows_control};
+static const sim_rows *const groups[] = {&sim_rows_integer, &sim_rows_wide,      &sim_rows_float,
+                                         &sim_rows_convert, &sim_rows_predicate, &sim_rows_move,
+                                         &sim_rows_memory,  &sim_rows_atomic,    &sim_rows_async,
+                                         &sim_rows_matrix,  &sim_rows_exchange,  &sim_rows_control};
 enum { GROUPS = sizeof groups / sizeof *groups, ROWS_MAX = 2048 };
 
 static const sim_row *sorted[ROWS_MAX];
@@ -315,6 +315,14 @@ static bool needs_sm80(const sim_row *row)
            strstr(row->opcode, "bf16") != NULL || strstr(row->opcode, "f16x2.f32") != NULL;
 }
 
+/* Vectors of numbers that are added in memory; the copy engine. */
+static bool needs_sm90(const sim_row *row)
+{
+    return strncmp(row->opcode, "red.global.add.v", 16) == 0 ||
+           strstr(row->opcode, ".async.bulk") != NULL ||
+           strncmp(row->opcode, "fence.proxy", 11) == 0;
+}
+
 static bool decode_one(decoder *d, const ptx_instruction *instruction, sim_op *op, sim_shape *shape)
 {
     size_t at = find_rows(instruction->opcode);
@@ -322,6 +330,8 @@ static bool decode_one(decoder *d, const ptx_instruction *instruction, sim_op *o
         return fail(d, instruction, "the software device does not know this instruction");
     if (d->module->target_sm < 80 && needs_sm80(sorted[at]))
         return fail(d, instruction, "it needs sm_80");
+    if (d->module->target_sm < 90 && needs_sm90(sorted[at]))
+        return fail(d, instruction, "it needs sm_90");
     if (instruction->guard >= 0 && d->registers[instruction->guard] != PTX_PRED)
         return fail(d, instruction, "the guard is no predicate");
     for (; at < sorted_count && strcmp(sorted[at]->opcode, instruction->opcode) == 0; at++)

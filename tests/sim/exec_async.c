@@ -41,13 +41,13 @@ static bool start_lane(sim_warp *w, sim_copy *copy, int lane, uint64_t to, uint6
         return false;
     memset(copy->data[lane], 0, sizeof copy->data[lane]);
     if (size == copy->bytes) {
-        const uint8_t *source = sim_global_at(w, lane, from, size, false, false);
+        const uint8_t *source = sim_global_at(w, lane, from, size, SIM_READ, false);
         if (source == NULL)
             return false;
         memcpy(copy->data[lane], source, size);
     }
     for (unsigned i = 0; size < copy->bytes && i < size; i++) {
-        const uint8_t *source = sim_global_at(w, lane, from + i, 1, false, false);
+        const uint8_t *source = sim_global_at(w, lane, from + i, 1, SIM_READ, false);
         if (source == NULL)
             return false;
         copy->data[lane][i] = *source;

@@ -79,9 +79,9 @@ static uint8_t *memory_at(sim_warp *w, int lane, ptx_space space, uint64_t addre
         return write ? sim_shared_write(w, lane, address, bytes)
                      : sim_shared_read(w, lane, address, bytes);
     case PTX_SPACE_GLOBAL:
-        return sim_global_at(w, lane, address, bytes, write, false);
+        return sim_global_at(w, lane, address, bytes, write ? SIM_WRITE : SIM_READ, false);
     case PTX_SPACE_CONST:
-        return sim_global_at(w, lane, address, bytes, false, true);
+        return sim_global_at(w, lane, address, bytes, SIM_READ, true);
     default:
         return private_at(w, lane, space, address, bytes);
     }

@@ -63,10 +63,9 @@ static bool put_input(const fa2i_case *c, const fa2i_variant *variant, tensors *
     const size_t total = fa2i_case_operand_bytes(c, operand);
     const size_t have = fa2i_case_period(c, operand) * fa2i_case_extent(c, operand).elem_bytes;
     void *block = fa2i_alloc(have);
-    const bool ok = block != NULL && allocate(t, operand, total - skipped);
+    const bool ok = block != NULL && allocate(t, operand, total - skipped) &&
+                    fa2i_case_fill(c, operand, block) == FA2_OK;
     t->left_out[operand] = skipped;
-    if (ok)
-        fa2i_case_fill(c, operand, block);
     for (size_t at = skipped; ok && at < total;) {
         const size_t from = at % have, rest = total - at;
         const size_t count = have - from < rest ? have - from : rest;

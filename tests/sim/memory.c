@@ -131,12 +131,13 @@ void sim_memory_describe(const sim_memory *memory, uint64_t address, char *out, 
 /* ---- marks ---- */
 
 #define SEVERAL ((uint64_t)1 << 51)
+#define ADDED   ((uint64_t)1 << 50)
 #define WHO     (((uint64_t)1 << 36) - 1) /* block and thread */
 
 static uint64_t pack(const sim_toucher *who)
 {
     const uint64_t launch = who->launch % LAUNCHES + 1;
-    return launch << 52 | (uint64_t)(who->epoch & 0x7fff) << 36 |
+    return launch << 52 | (uint64_t)(who->epoch & 0x3fff) << 36 |
            (uint64_t)(who->block & 0x3ffffff) << 10 | (who->thread & 0x3ff);
 }
 
@@ -145,7 +146,7 @@ static sim_toucher unpack(uint64_t mark, uint32_t launch)
     return (sim_toucher){.launch = launch,
                          .block = (uint32_t)(mark >> 10) & 0x3ffffff,
                          .thread = (unsigned)mark & 0x3ff,
-                         .epoch = (uint32_t)(mark >> 36) & 0x7fff};
+                         .epoch = (uint32_t)(mark >> 36) & 0x3fff};
 }
 
 /* Is a mark of this launch, and by nobody that a barrier orders before `mine`? */
@@ -156,7 +157,7 @@ static bool collides(uint64_t mark, uint64_t mine)
         return false; /* of another launch, or none */
     const bool same_block = (different >> 10 & 0x3ffffff) == 0;
     const bool same_thread = same_block && (different & 0x3ff) == 0;
-    const bool same_epoch = (different >> 36 & 0x7fff) == 0;
+    const bool same_epoch = (different >> 36 & 0x3fff) == 0;
     if (same_thread && (mark & SEVERAL) == 0)
         return false;
     return !same_block || same_epoch;
@@ -191,7 +192,7 @@ static void note_read(sim_mark *mark, uint64_t before, uint64_t mine)
         atomic_store_explicit(mark, after, memory_order_relaxed);
 }
 
-bool sim_memory_note(sim_memory *memory, sim_allocation *a, size_t word, bool write,
+bool sim_memory_note(sim_memory *memory, sim_allocation *a, size_t word, sim_way_of_access access,
                      const sim_toucher *who, sim_toucher *ret_other)
 {
     if (__atomic_load_n(&a->reads, __ATOMIC_ACQUIRE) == NULL && !make_marks(memory, a))
@@ -199,11 +200,11 @@ bool sim_memory_note(sim_memory *memory, sim_allocation *a, size_t word, bool wr
     const uint64_t mine = pack(who);
     const uint64_t written = atomic_load_explicit(&a->writes[word], memory_order_relaxed);
     const uint64_t read = atomic_load_explicit(&a->reads[word], memory_order_relaxed);
-    if (collides(written, mine)) {
+    if (collides(written, mine) && !(access == SIM_ADD && (written & ADDED) != 0)) {
         *ret_other = unpack(written, who->launch);
         return false;
     }
-    if (!write) {
+    if (access == SIM_READ) {
         note_read(&a->reads[word], read, mine);
         return true;
     }
@@ -211,7 +212,8 @@ bool sim_memory_note(sim_memory *memory, sim_allocation *a, size_t word, bool wr
         *ret_other = unpack(read, who->launch);
         return false;
     }
-    atomic_store_explicit(&a->writes[word], mine, memory_order_relaxed);
+    atomic_store_explicit(&a->writes[word], access == SIM_ADD ? mine | ADDED : mine,
+                          memory_order_relaxed);
     return true;
 }
 

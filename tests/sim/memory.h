@@ -19,7 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* launch (12 bits) | several (1) | epoch (15) | block (26) | thread (10); 0: none */
+/* launch (12 bits) | several (1) | added (1) | epoch (14) | block (26) | thread (10); 0: none */
 typedef atomic_uint_fast64_t sim_mark;
 
 typedef struct sim_allocation {
@@ -68,8 +68,11 @@ typedef struct sim_toucher {
 /* Before the first access of a launch. */
 void sim_memory_begin_launch(sim_memory *memory, uint32_t serial);
 
+/* SIM_ADD: atomically; such accesses do not race with each other. */
+typedef enum sim_way_of_access { SIM_READ, SIM_WRITE, SIM_ADD } sim_way_of_access;
+
 /* Note an access to a word of a live allocation. false: a race with the access in *ret_other. */
-bool sim_memory_note(sim_memory *memory, sim_allocation *allocation, size_t word, bool write,
-                     const sim_toucher *who, sim_toucher *ret_other);
+bool sim_memory_note(sim_memory *memory, sim_allocation *allocation, size_t word,
+                     sim_way_of_access access, const sim_toucher *who, sim_toucher *ret_other);
 
 #endif

@@ -41,7 +41,7 @@ static sim_way shared_way(const sim_op *op)
         return SIM_COPY_TO_SHARED;
     if (begins(op, "ldmatrix"))
         return SIM_LDMATRIX;
-    if (begins(op, "st."))
+    if (begins(op, "st.") || begins(op, "red."))
         return wide ? SIM_ST_SHARED_16 : SIM_ST_SHARED;
     return wide ? SIM_LD_SHARED_16 : SIM_LD_SHARED;
 }

@@ -19,7 +19,8 @@ enum {
 
 /* Every option that a command can take; each command accepts a subset (fa2i_options_parse). */
 typedef struct fa2i_options {
-    fa2i_shapes shapes;   /* --preset, --shapes, --shape, in order */
+    fa2i_shapes shapes;   /* --preset, --shapes, --shape, in order; for the operations of --op */
+    unsigned ops;         /* --op, bits 1 << fa2_op; 0: as the shapes say */
     int device;           /* --device; -1: not given */
     int archs[32];        /* --arch sm_86,sm_89: 86, 89 */
     size_t arch_count;

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "runtime/base/problem.h"
 #include "runtime/base/text.h"
 #include "tuner/commands/commands.h"
 
@@ -50,6 +51,20 @@ static fa2_status apply_shapes(const char *value, fa2i_options *options)
 static fa2_status apply_shape(const char *value, fa2i_options *options)
 {
     return fa2i_shapes_add_text(&options->shapes, value);
+}
+
+/* Operations by their names, or all. */
+static fa2_status apply_op(const char *value, fa2i_options *options)
+{
+    const fa2i_field *field = &fa2i_fields[FA2I_FIELD_op];
+    int32_t op = 0;
+    if (strcmp(value, "all") == 0)
+        options->ops = (2u << field->most) - 1;
+    else if (fa2i_field_parse_word(FA2I_FIELD_op, value, &op))
+        options->ops = 1u << op;
+    else
+        return invalid("--op", value, "forward, backward or all");
+    return FA2_OK;
 }
 
 static fa2_status apply_device(const char *value, fa2i_options *options)
@@ -130,6 +145,7 @@ static const struct option {
     {"--preset", FA2I_OPT_SHAPES, "the name of a preset", apply_preset, false},
     {"--shapes", FA2I_OPT_SHAPES, "a shape file", apply_shapes, false},
     {"--shape", FA2I_OPT_SHAPES, "a shape: Hq=8,Sq=512,D=64", apply_shape, false},
+    {"--op", FA2I_OPT_SHAPES, "forward, backward or all", apply_op, true},
     {"--device", FA2I_OPT_DEVICE, "a device number", apply_device, true},
     {"--arch", FA2I_OPT_ARCH, "architectures: sm_86", apply_arch, false},
     {"--db", FA2I_OPT_DB, "a database file", apply_db, true},
@@ -215,6 +231,8 @@ fa2_status fa2i_options_parse(int argc, char **argv, int accepted, fa2i_options 
             fa2i_fail(FA2_E_INVALID, "%s needs a file (\"-\" is the standard stream)", argv[0]));
     if ((accepted & works_through_shapes) == works_through_shapes && options.shapes.count == 0)
         FA2_TRY(fa2i_shapes_add_preset(&options.shapes, "seeds"));
+    if (options.ops != 0)
+        FA2_TRY(fa2i_shapes_for_ops(&options.shapes, options.ops));
     *ret_options = options;
     options = (fa2i_options){0}; /* the shapes are the caller's now */
 done:

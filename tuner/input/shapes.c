@@ -25,6 +25,24 @@
 
 enum { COLUMNS_MAX = 64, FILE_BYTES_MAX = 16 << 20, TEXT_BYTES_MAX = 256, NAMES_CHARS = 320 };
 
+/* ---- what no kernel can be launched on ---- */
+
+/* The grid of blocks as large as they come: whatever this refuses, a launch refuses. */
+static fa2_status check_launch(const fa2_problem *problem)
+{
+    const fa2i_card card = {.sm_count = 1};
+    const fa2i_recipe widest = {.op = problem->op,
+                                .rows = FA2I_SHAPES_BLOCK_ROWS,
+                                .keys = FA2I_SHAPES_BLOCK_ROWS,
+                                .pack = 1,
+                                .waves = 1,
+                                .max_splits = 1};
+    fa2i_grid grid;
+    if (fa2i_op_of(problem)->grid(&card, &widest, problem, &grid) == FA2_OK)
+        return FA2_OK;
+    return fa2i_fail(FA2_E_INVALID, "%s", fa2_last_message()); /* the caller's mistake, here */
+}
+
 /* ---- the list ---- */
 
 /* FNV-1a over the words. */
@@ -84,29 +102,39 @@ static fa2_status add_problem(fa2i_shapes *shapes, const fa2_problem *problem)
     return FA2_OK;
 }
 
+/* The problem for another operation, if that has all that it asks for. */
+static fa2_status add_for_op(fa2i_shapes *shapes, const fa2_problem *problem, fa2_op op)
+{
+    fa2_problem other = *problem;
+    char text[FA2I_PROBLEM_CHARS];
+    other.op = op;
+    if (fa2i_problem_check(&other) == FA2_OK && check_launch(&other) == FA2_OK)
+        return add_problem(shapes, &other);
+    fa2i_problem_format(problem, text, sizeof text);
+    return fa2i_fail(FA2_E_INVALID, "%s: %s", text, fa2_last_message());
+}
+
+fa2_status fa2i_shapes_for_ops(fa2i_shapes *shapes, unsigned ops)
+{
+    fa2_status st = FA2_OK;
+    fa2i_shapes added = {0};
+    for (size_t i = 0; i < shapes->count; i++)
+        for (int op = 0; ops >> op != 0; op++)
+            if (ops >> op & 1u)
+                FA2_TRY(add_for_op(&added, &shapes->items[i], (fa2_op)op));
+    fa2i_shapes_done(shapes);
+    *shapes = added;
+    added = (fa2i_shapes){0};
+done:
+    fa2i_shapes_done(&added);
+    return st;
+}
+
 void fa2i_shapes_done(fa2i_shapes *shapes)
 {
     fa2i_free(shapes->items);
     fa2i_free(shapes->slots);
     *shapes = (fa2i_shapes){0};
-}
-
-/* ---- what no kernel can be launched on ---- */
-
-/* The grid of blocks as large as they come: whatever this refuses, a launch refuses. */
-static fa2_status check_launch(const fa2_problem *problem)
-{
-    const fa2i_card card = {.sm_count = 1};
-    const fa2i_recipe widest = {.op = problem->op,
-                                .rows = FA2I_SHAPES_BLOCK_ROWS,
-                                .keys = FA2I_SHAPES_BLOCK_ROWS,
-                                .pack = 1,
-                                .waves = 1,
-                                .max_splits = 1};
-    fa2i_grid grid;
-    if (fa2i_op_of(problem)->grid(&card, &widest, problem, &grid) == FA2_OK)
-        return FA2_OK;
-    return fa2i_fail(FA2_E_INVALID, "%s", fa2_last_message()); /* the caller's mistake, here */
 }
 
 /* ---- CSV ---- */

@@ -29,6 +29,11 @@ fa2_status fa2i_shapes_add_file(fa2i_shapes *shapes, const char *path);
  * causal (0) may be left out. */
 fa2_status fa2i_shapes_add_text(fa2i_shapes *shapes, const char *text);
 
+/* Put in the place of each problem the same one for each of these operations (bits 1 << fa2_op), whichever
+ * it is for. FA2_E_INVALID names the problem and what of it an operation does not have; the list is
+ * untouched then. */
+fa2_status fa2i_shapes_for_ops(fa2i_shapes *shapes, unsigned ops);
+
 void fa2i_shapes_done(fa2i_shapes *shapes);
 
 #endif

@@ -141,9 +141,9 @@ void fa2i_case_fill_normal(const fa2i_case *c, int operand, float magnitude, siz
         out[i] = out[i - block];
 }
 
-void fa2i_case_fill(const fa2i_case *c, int operand, void *out)
+fa2_status fa2i_case_fill(const fa2i_case *c, int operand, void *out)
 {
-    operand_of(c, operand)->fill(c, operand, fa2i_case_period(c, operand), out);
+    return operand_of(c, operand)->fill(c, operand, fa2i_case_period(c, operand), out);
 }
 
 size_t fa2i_case_bytes(const fa2i_case *c)

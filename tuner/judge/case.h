@@ -37,7 +37,11 @@ typedef enum fa2i_pattern {
     FA2I_PATTERN_NONE = 0,
     FA2I_PATTERN_LATE = 1, /* in the first keys, which are visited last */
     FA2I_PATTERN_PEAKS =
-        2 /* each query head has one, each at another key; the last head has none */
+        2, /* each query head has one, each at another key; the last head has none */
+    FA2I_PATTERN_FORWARD =
+        3 /* nowhere, but inputs that forward gives (O and LSE, of backward) are what it
+                              * gives; without, they are numbers like others, with which an operation is
+                              * the same function */
 } fa2i_pattern;
 
 typedef struct fa2i_case {
@@ -78,9 +82,9 @@ int64_t fa2i_extent_at(const fa2i_extent *extent, int32_t batch, int32_t head, i
 fa2i_place fa2i_extent_place(const fa2i_extent *extent, fa2i_layout layout, int64_t index,
                              int32_t *ret_column);
 
-/* How many elements of an input repeat, and these. */
+/* How many elements of an input repeat, and these. FA2_E_MEMORY where they are computed from others. */
 size_t fa2i_case_period(const fa2i_case *c, int operand);
-void fa2i_case_fill(const fa2i_case *c, int operand, void *out);
+fa2_status fa2i_case_fill(const fa2i_case *c, int operand, void *out);
 
 /* For fills: the first `count` elements of an operand of the dtype, nearly normal numbers of this
  * standard deviation, which repeat as those of a case without a pattern do. */

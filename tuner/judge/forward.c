@@ -17,7 +17,7 @@
 
 enum { Q, K, V, O, LSE, OPERANDS };
 
-static void fill(const fa2i_case *c, int operand, size_t count, void *out);
+static fa2_status fill(const fa2i_case *c, int operand, size_t count, void *out);
 
 static const fa2i_operand operands[OPERANDS] = {
     [Q] = {"Q", FA2I_SHAPE_QUERIES, .patterned = true, .fill = fill},
@@ -181,24 +181,15 @@ static void put_leads(const fa2i_case *c, int operand, size_t count, uint16_t *b
         }
 }
 
-static void fill(const fa2i_case *c, int operand, size_t count, void *out)
+static fa2_status fill(const fa2i_case *c, int operand, size_t count, void *out)
 {
     fa2i_case_fill_normal(c, operand, operand == Q ? c->q_magnitude : 1.0f, count, out);
     if (c->pattern != FA2I_PATTERN_NONE && operands[operand].patterned)
         put_leads(c, operand, count, out);
+    return FA2_OK;
 }
 
 /* ---- what should come out ---- */
-
-static fa2i_host_tensor host_tensor(const fa2i_case *c, const fa2i_inputs *inputs, int operand)
-{
-    const fa2i_extent e = fa2i_case_extent(c, operand);
-    return (fa2i_host_tensor){.data = inputs->data[operand],
-                              .stride_batch = e.stride_batch,
-                              .stride_seq = e.stride_seq,
-                              .stride_head = e.stride_head,
-                              .period_elems = (int64_t)inputs->period[operand]};
-}
 
 /* The rows that see no key; outputs[1] (LSE) may not be there. */
 static fa2_status mark_exact(const fa2i_reference *reference, bool **ret_exact)
@@ -228,9 +219,9 @@ static fa2_status compute(const fa2i_case *c, const fa2i_inputs *inputs, int thr
     }
     const fa2i_reference_request request = {.problem = c->problem,
                                             .softcap = c->softcap,
-                                            .q = host_tensor(c, inputs, Q),
-                                            .k = host_tensor(c, inputs, K),
-                                            .v = host_tensor(c, inputs, V),
+                                            .q = fa2i_case_host_tensor(c, inputs, Q),
+                                            .k = fa2i_case_host_tensor(c, inputs, K),
+                                            .v = fa2i_case_host_tensor(c, inputs, V),
                                             .rows = rows,
                                             .row_count = count,
                                             .threads = threads};
@@ -253,23 +244,14 @@ done:
 
 /* ---- the call ---- */
 
-static fa2_tensor tensor(const fa2i_case *c, const uint64_t *addresses, int operand)
-{
-    const fa2i_extent e = fa2i_case_extent(c, operand);
-    return (fa2_tensor){.data = (void *)(uintptr_t)addresses[operand],
-                        .stride_batch = e.stride_batch,
-                        .stride_seq = e.stride_seq,
-                        .stride_head = e.stride_head};
-}
-
 static fa2i_arguments make_arguments(const fa2i_case *c,
                                      const uint64_t addresses[FA2I_OPERANDS_MAX],
                                      uint64_t workspace, size_t workspace_bytes)
 {
-    return (fa2i_arguments){.forward = {.q = tensor(c, addresses, Q),
-                                        .k = tensor(c, addresses, K),
-                                        .v = tensor(c, addresses, V),
-                                        .o = tensor(c, addresses, O),
+    return (fa2i_arguments){.forward = {.q = fa2i_case_tensor(c, addresses, Q),
+                                        .k = fa2i_case_tensor(c, addresses, K),
+                                        .v = fa2i_case_tensor(c, addresses, V),
+                                        .o = fa2i_case_tensor(c, addresses, O),
                                         .lse = (float *)(uintptr_t)addresses[LSE],
                                         .workspace = (void *)(uintptr_t)workspace,
                                         .workspace_bytes = workspace_bytes,

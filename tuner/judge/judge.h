@@ -9,6 +9,7 @@
 #define FA2I_JUDGE_H
 
 #include "tuner/judge/case.h"
+#include "tuner/judge/rows.h"
 
 typedef enum fa2i_operand_shape {
     FA2I_SHAPE_QUERIES,   /* [batch, seq_q, heads_q, head_dim] of the dtype */
@@ -23,7 +24,7 @@ typedef struct fa2i_operand {
     bool optional;  /* an output that is only there if the case wants it */
     bool patterned; /* an input in which a case's pattern is */
     /* Inputs: make the first `count` elements of the operand, fp16, bf16 or fp32. */
-    void (*fill)(const fa2i_case *c, int operand, size_t count, void *out);
+    fa2_status (*fill)(const fa2i_case *c, int operand, size_t count, void *out);
 } fa2i_operand;
 
 /* How far from the expected value v a number may be: absolute + relative * |v|. */
@@ -60,6 +61,7 @@ typedef struct fa2i_verify_case {
 /* The arguments of a call of any operation. */
 typedef union fa2i_arguments {
     fa2_forward_args forward;
+    fa2_backward_args backward;
 } fa2i_arguments;
 
 typedef struct fa2i_judge {
@@ -77,10 +79,15 @@ typedef struct fa2i_judge {
                                 uint64_t workspace, size_t workspace_bytes);
 } fa2i_judge;
 
-extern const fa2i_judge fa2i_judge_forward;
+extern const fa2i_judge fa2i_judge_forward, fa2i_judge_backward;
 
 /* op is one that fa2i_problem_check accepts. */
 const fa2i_judge *fa2i_judge_of(fa2_op op);
+
+/* A tensor of the case as a reference reads it, and as a call gets it. */
+fa2i_host_tensor fa2i_case_host_tensor(const fa2i_case *c, const fa2i_inputs *inputs, int operand);
+fa2_tensor fa2i_case_tensor(const fa2i_case *c, const uint64_t addresses[FA2I_OPERANDS_MAX],
+                            int operand);
 
 /* Stands for "not a number at all" wherever an error over its bound is kept: finite, so that it
  * survives JSON and SQL. */

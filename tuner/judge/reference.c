@@ -9,18 +9,12 @@
  * that.
  */
 #include <math.h>
-#include <pthread.h>
 #include <string.h>
 #include "runtime/base/alloc.h"
 #include "runtime/base/status.h"
 #include "tuner/judge/attention.h"
 #include "tuner/judge/judge.h"
 #include "tuner/judge/reference.h"
-
-enum { MAX_THREADS = 64 };
-
-/* What the parts may take together. */
-#define PARTS_BYTES ((size_t)1 << 30)
 
 /* One thread's rows and what it works with. */
 typedef struct part {
@@ -33,43 +27,6 @@ typedef struct part {
     float *plain;     /* [Sk] scores, then P; behind them [D] O */
     double plain_error;
 } part;
-
-static void read_row(const fa2i_host_tensor *tensor, fa2_dtype dtype, int64_t offset, int head_dim,
-                     float *out)
-{
-    const int64_t period = tensor->period_elems;
-    for (int64_t left = head_dim; left > 0;) {
-        const int64_t at = period > 0 ? offset % period : offset;
-        const int64_t count = period > 0 && period - at < left ? period - at : left;
-        fa2i_from_all_bits(dtype, tensor->data + at, (size_t)count, out);
-        offset += count;
-        out += count;
-        left -= count;
-    }
-}
-
-/* All rows of a head, unless they are there already: *at is where they begin. */
-static void read_head(const fa2i_host_tensor *tensor, const fa2_problem *problem, int batch,
-                      int head, float *out, int64_t *at)
-{
-    int64_t base = batch * tensor->stride_batch + head * tensor->stride_head;
-    if (base == *at)
-        return;
-    *at = base;
-    for (int32_t j = 0; j < problem->seq_k; j++)
-        read_row(tensor, problem->dtype, base + j * tensor->stride_seq, problem->head_dim,
-                 out + (int64_t)j * problem->head_dim);
-}
-
-static double dot(const float *a, const float *b, int count)
-{
-    double sums[8] = {0};
-    for (int i = 0; i < count; i += 8) /* head_dim is a multiple of 8 */
-        for (int lane = 0; lane < 8; lane++)
-            sums[lane] += (double)a[i + lane] * b[i + lane];
-    return ((sums[0] + sums[1]) + (sums[2] + sums[3])) +
-           ((sums[4] + sums[5]) + (sums[6] + sums[7]));
-}
 
 /* A score as the plain implementation has it: rounded behind each step. */
 static float plain_score(const part *p, double score)
@@ -117,7 +74,7 @@ static void exact_row(part *p, fa2i_keys keys, double *o, double *ret_lse)
     double softcap = (double)p->request->softcap;
     double largest = -INFINITY, sum = 0;
     for (int32_t j = keys.first; j < keys.end; j++) {
-        p->scores[j] = p->scale * dot(p->q, p->k + (int64_t)j * head_dim, head_dim);
+        p->scores[j] = p->scale * fa2i_dot(p->q, p->k + (int64_t)j * head_dim, head_dim);
         largest = fmax(largest, p->scores[j]);
     }
     largest = fa2i_score_capped(largest, softcap);
@@ -148,12 +105,14 @@ static void *run_part(void *argument)
             p->reference->lse[i] = -INFINITY;
             continue;
         }
-        read_head(&request->k, problem, row.batch, row.head / group, p->k, &k_at);
-        read_head(&request->v, problem, row.batch, row.head / group, p->v, &v_at);
-        read_row(&request->q, problem->dtype,
-                 row.batch * request->q.stride_batch + row.row * request->q.stride_seq +
-                     row.head * request->q.stride_head,
-                 problem->head_dim, p->q);
+        fa2i_host_head(&request->k, problem->dtype, row.batch, row.head / group, problem->seq_k,
+                       problem->head_dim, p->k, &k_at);
+        fa2i_host_head(&request->v, problem->dtype, row.batch, row.head / group, problem->seq_k,
+                       problem->head_dim, p->v, &v_at);
+        fa2i_host_row(&request->q, problem->dtype,
+                      row.batch * request->q.stride_batch + row.row * request->q.stride_seq +
+                          row.head * request->q.stride_head,
+                      problem->head_dim, p->q);
         exact_row(p, keys, o, &p->reference->lse[i]);
         plain_row(p, keys, o);
     }
@@ -183,35 +142,11 @@ static void part_done(part *p)
     fa2i_free(p->plain);
 }
 
-/* How many parts: for each thread one, but no more than there are rows, and fewer if the keys of
- * so many heads take too much memory. */
-static size_t count_parts(const fa2i_reference_request *request)
+/* Of the keys of a head. */
+static size_t part_bytes(const fa2_problem *problem)
 {
-    size_t keys = (size_t)request->problem.seq_k;
-    size_t head_dim = (size_t)request->problem.head_dim;
-    size_t part_bytes = keys * (2 * head_dim * sizeof(float) + sizeof(double) + sizeof(float));
-    size_t most = PARTS_BYTES / part_bytes;
-    size_t count = request->threads > 1 ? (size_t)request->threads : 1;
-    count = count > MAX_THREADS ? MAX_THREADS : count;
-    count = count > request->row_count ? request->row_count : count;
-    count = count > most ? most : count;
-    return count > 0 ? count : 1;
-}
-
-/* Run all parts; where a thread cannot be had, in this one. */
-static void run_parts(part *parts, size_t count)
-{
-    pthread_t threads[MAX_THREADS];
-    bool started[MAX_THREADS] = {false};
-    for (size_t i = 1; i < count; i++)
-        started[i] = pthread_create(&threads[i], NULL, run_part, &parts[i]) == 0;
-    run_part(&parts[0]);
-    for (size_t i = 1; i < count; i++) {
-        if (started[i])
-            pthread_join(threads[i], NULL);
-        else
-            run_part(&parts[i]);
-    }
+    const size_t keys = (size_t)problem->seq_k, head_dim = (size_t)problem->head_dim;
+    return keys * (2 * head_dim * sizeof(float) + sizeof(double) + sizeof(float));
 }
 
 fa2_status fa2i_reference_compute(const fa2i_reference_request *request,
@@ -222,8 +157,8 @@ fa2_status fa2i_reference_compute(const fa2i_reference_request *request,
     fa2i_reference reference = {.row_count = request->row_count,
                                 .head_dim = problem->head_dim,
                                 .softcap = request->softcap};
-    part parts[MAX_THREADS] = {{0}};
-    size_t count = count_parts(request);
+    part parts[FA2I_PARTS_MAX] = {{0}};
+    size_t count = fa2i_count_parts(request->threads, request->row_count, part_bytes(problem));
     double scale = request->softmax_scale != 0 ? (double)request->softmax_scale
                                                : 1 / sqrt((double)problem->head_dim);
 
@@ -239,7 +174,7 @@ fa2_status fa2i_reference_compute(const fa2i_reference_request *request,
                           .end = request->row_count * (i + 1) / count};
         FA2_TRY(part_init(&parts[i]));
     }
-    run_parts(parts, count);
+    fa2i_run_parts(run_part, parts, sizeof *parts, count);
     for (size_t i = 0; i < count; i++)
         reference.plain_error = fmax(reference.plain_error, parts[i].plain_error);
     *ret_reference = reference;

@@ -18,13 +18,7 @@
 
 #include "tuner/judge/judge.h"
 #include "tuner/judge/number.h"
-
-/* A host tensor; strides in elements, head_dim contiguous. Borrowed. */
-typedef struct fa2i_host_tensor {
-    const uint16_t *data;
-    int64_t stride_batch, stride_seq, stride_head;
-    int64_t period_elems; /* 0: data is the whole tensor; n: element i is data[i % n] */
-} fa2i_host_tensor;
+#include "tuner/judge/rows.h"
 
 typedef struct fa2i_row {
     int32_t batch, head, row; /* head: of Q */

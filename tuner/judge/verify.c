@@ -90,6 +90,7 @@ static fa2_status list_outputs(fa2i_expected *e, uint64_t seed)
 /* The blocks of all inputs; *ret_memory is the caller's. */
 static fa2_status make_inputs(const fa2i_case *c, void **ret_memory, fa2i_inputs *ret_inputs)
 {
+    fa2_status st = FA2_OK;
     const fa2i_judge *judge = fa2i_judge_of(c->problem.op);
     fa2i_inputs inputs = {0};
     size_t bytes = 0;
@@ -105,11 +106,12 @@ static fa2_status make_inputs(const fa2i_case *c, void **ret_memory, fa2i_inputs
             continue;
         inputs.data[i] = memory;
         inputs.period[i] = fa2i_case_period(c, i);
-        fa2i_case_fill(c, i, memory);
+        FA2_TRY(fa2i_case_fill(c, i, memory));
         memory += inputs.period[i] * fa2i_case_extent(c, i).elem_bytes;
     }
     *ret_inputs = inputs;
-    return FA2_OK;
+done:
+    return st;
 }
 
 static fa2_status expect(fa2i_expected *e, uint64_t seed, int threads, fa2i_expected *ret_expected)

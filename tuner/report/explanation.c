@@ -101,8 +101,10 @@ static void print_kernel(const fa2i_explained *e, FILE *out)
     const fa2i_variant *v = &e->variant;
     const fa2i_step *step = fa2i_recipe_main(&v->recipe);
     fprintf(out, "kernel    %s\n", v->text);
-    fprintf(out, "          %d threads and %d query rows per block, %d bytes of shared memory",
-            step->threads, v->recipe.rows, step->smem_bytes);
+    fprintf(out,
+            "          %d threads per block, tiles of %d query rows x %d keys, %d bytes of shared "
+            "memory",
+            step->threads, v->recipe.rows, v->recipe.keys, step->smem_bytes);
     if (e->compiled)
         fprintf(out, ", %d registers, %d bytes spilled", e->registers, e->spill_bytes);
     fprintf(out, "\nmodel     %.2f us, %.2f TFLOPS for this problem\n", v->cost_us,

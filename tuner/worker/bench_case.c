@@ -64,7 +64,7 @@ static fa2_status fill_input(fa2i_bench *bench, int operand)
 
     if (block == NULL)
         FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for test data"));
-    fa2i_case_fill(c, operand, block);
+    FA2_TRY(fa2i_case_fill(c, operand, block));
     FA2_TRY(fa2i_bench_check(bench, cuda->memcpy_htod(base, block, have), "cuMemcpyHtoD"));
     while (have < total) {
         const size_t bytes = have < total - have ? have : total - have;

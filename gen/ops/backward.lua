@@ -1,0 +1,312 @@
+-- The backward families: a block owns Bc key rows and walks over queries in tiles of Br.
+--
+-- Warps are (warps / qwarps) x qwarps over S^T, keys by queries, and over dK and dV, keys by columns;
+-- over dQ, rows by columns, as reads the fewest fragments. parts: of a warp's queries in a tile, one of
+-- which is in registers. stages: tiles of Q and dO in shared memory. barriers: per tile; one needs a
+-- stage more. order: when dV is added to, before dP^T is computed (early) or behind (late).
+-- dq: how dQ is gathered. red: by fp32 additions in memory, from registers; bulk: the same by the copy
+-- engine (sm_90), from shared memory; apart: by blocks of its own, with tiles of dqbc keys, which
+-- compute S and dP again and sum in one order, so that every launch gives the same bits. rows: LSE and
+-- delta of a row come from a preparing kernel (prepared), or each block computes them (computed: one
+-- launch, no workspace).
+--
+-- A family is this scheme on a code path (paths/mma_sync.lua).
+local cost = require("ops.backward_cost")
+local families = require("core.family")
+local kinds = require("ops.kinds")
+
+local M = {}
+
+-- Version of the parameter block, templates/backward/params.def.
+local abi = 1
+
+local prepare_threads, convert_rows = 256, 32
+
+-- Columns in shared memory: each of the qwarps gets whole pairs of n8 tiles of dK and dV.
+local function padded(v)
+   local step = 16 * v.qwarps
+   return (v.d + step - 1) // step * step
+end
+
+-- Warps that divide the rows of dQ, so that the fewest fragments are read; among equals so that a warp
+-- has the most rows. nil: in no way does each warp get whole tiles.
+local function row_warps(v)
+   local best, least
+   for _, rwarps in ipairs({1, 2, 4, 8}) do
+      local col_warps, depth = v.warps // rwarps, padded(v) // 16
+      if v.warps % rwarps == 0 and v.br % (16 * rwarps) == 0 and depth % col_warps == 0 then
+         local reads = v.br // (16 * rwarps) + depth // col_warps
+         if not least or reads < least then
+            best, least = rwarps, reads
+         end
+      end
+   end
+   return best
+end
+
+-- What each warp has, in m16n8k16 tiles; as in templates/backward/config.cu.in.
+local function shares(v)
+   local key_warps, rwarps = v.warps // v.qwarps, row_warps(v)
+   local depth = padded(v) // 16
+   return {
+      depth = depth, key_tiles = v.bc // (16 * key_warps),
+      query_steps = v.br // (16 * v.qwarps * v.parts), out_pairs = depth // v.qwarps,
+      dq_row_tiles = v.br // (16 * rwarps), dq_pairs = depth // (v.warps // rwarps),
+   }
+end
+
+-- Bytes; the templates assert the same sum. A key block: K, V, stages of Q, dO, LSE and delta; dS^T, and
+-- P^T where warps exchange it, twice with one barrier; dQ on its way. A query block: 16 rows of Q and
+-- dO per warp, two tiles of K and V, LSE and delta.
+local function smem_bytes(v)
+   local pitch = padded(v)
+   local shared_p = v.qwarps > 1 and v.br * v.bc or 0
+   local scores = (v.barriers == 1 and 2 or 1) * (v.bc * v.br + shared_p)
+   local bytes = 2 * (2 * (v.bc + v.stages * v.br) * pitch + scores) + 8 * v.stages * v.br
+   if v.dq == "bulk" then
+      return bytes + 4 * v.br * padded(v)
+   elseif v.dq == "apart" then
+      return math.max(bytes, 2 * (32 * v.warps + 4 * v.dqbc) * pitch + 128 * v.warps)
+   end
+   return bytes
+end
+
+-- ptxas keeps about 40 registers beside those that are alive; it spills 0 to 20 bytes where 204 are.
+local other_registers, most_alive = 40, 208
+
+-- Registers of a tile of rows on its way to shared memory.
+local function staged(v, path, rows)
+   local threads = 32 * v.warps
+   return path.register_staging and (rows * padded(v) // 8 + threads - 1) // threads * 4 or 0
+end
+
+-- Registers per thread that are alive at once: dK and dV, beside them S^T and dP^T or dQ, and
+-- fragments. Without cp.async Q and dO pass through registers while dQ is computed, or where these are
+-- too many one after the other when it is done. Query blocks have dQ, S and dP, and K and V likewise.
+-- Behind them: whether it is done later, and how many parts of its rows of dQ a warp computes one after
+-- the other.
+local function live_registers(v, path)
+   local s = shares(v)
+   local sums = 16 * s.key_tiles * s.out_pairs
+   local scores = 16 * s.key_tiles * s.query_steps + 4 * s.key_tiles + 4
+   local dq_parts, dq = 1, 0
+   if v.dq ~= "apart" then
+      while dq_parts < s.dq_row_tiles
+         and sums + (8 * s.dq_pairs + 4) * (s.dq_row_tiles // dq_parts) + 4 > most_alive do
+         dq_parts = 2 * dq_parts
+      end
+      dq = (8 * s.dq_pairs + 4) * (s.dq_row_tiles // dq_parts) + 4
+   end
+   local way = staged(v, path, v.br)
+   local later = v.stages == 1 and sums + dq + 2 * way > most_alive
+   local alive = sums + math.max(scores, later and math.max(dq, way) or dq + 2 * way)
+   if v.dq == "apart" then
+      alive = math.max(alive, padded(v) // 2 + v.dqbc + 8 + 2 * staged(v, path, v.dqbc))
+   end
+   return alive, path.register_staging and later, dq_parts
+end
+
+-- What the cost model wants to know. registers: the compiler's count, or 0 for the estimate.
+local function facts_of(v, path, registers)
+   local facts = shares(v)
+   local alive = live_registers(v, path)
+   facts.d_pad, facts.smem_bytes, facts.warps = padded(v), smem_bytes(v), v.warps
+   facts.k8 = path.k8
+   facts.registers = registers > 0 and registers or math.min(alive + other_registers, 255)
+   facts.spilled = math.max(alive - most_alive, 0)
+   return facts
+end
+
+-- ---- the space ----
+
+local function divides_keys(v)
+   if v.warps % v.qwarps ~= 0 then
+      return nil, "qwarps does not divide the warps"
+   end
+   local key_warps = v.warps // v.qwarps
+   if v.bc % (16 * key_warps) ~= 0 then
+      return nil, "bc does not give each warp whole m16 tiles of keys"
+   elseif v.bc > 32 * key_warps then
+      return nil, "a warp would have more than two m16 tiles of keys"
+   end
+   return true
+end
+
+-- Longer rows of S^T only take registers; a row of tiles alone feeds too little.
+local function divides_queries(v)
+   local steps, rest = v.br // (16 * v.qwarps * v.parts), v.br % (16 * v.qwarps * v.parts)
+   if rest ~= 0 then
+      return nil, "br does not give each part whole k16 steps"
+   elseif steps > 4 or v.parts > 1 and steps > 2 then
+      return nil, "a part would be more than four k16 steps, or two where there are several"
+   elseif not row_warps(v) then
+      return nil, "br and d do not give each warp whole tiles of dQ"
+   end
+   return true
+end
+
+local function is_pipeline(v)
+   if v.barriers == 2 and v.stages <= 2
+      or v.barriers == 1 and v.stages == (v.qwarps > 1 and 3 or 2) then
+      return true
+   end
+   return nil, "no such pair of stages and barriers"
+end
+
+local function may_gather(v, path)
+   if v.deterministic == 1 and v.dq ~= "apart" then
+      return nil, "additions in memory come in any order: not deterministic"
+   elseif v.dq == "bulk" and path.register_staging then
+      return nil, "the copy engine adds from compute capability 9.0 on"
+   end
+   return true
+end
+
+local own_axes = {
+   {name = "deterministic", field = "deterministic", values = {0, 1}, feature = true},
+   {name = "br", values = {32, 64, 128}},
+   {name = "bc", values = {16, 32, 64, 128}},
+   {
+      name = "warps", values = {1, 2, 4, 8},
+      when = function(v)
+         if v.br > 64 * v.warps then
+            return nil, "a thread copies LSE or delta of four rows at most"
+         end
+         return true
+      end,
+   },
+   {name = "qwarps", values = {1, 2, 4, 8}, when = divides_keys},
+   {name = "parts", values = {1, 2, 4}, when = divides_queries},
+   {name = "stages", values = {1, 2, 3}},
+   {name = "barriers", values = {1, 2}, when = is_pipeline},
+   {name = "order", values = {"early", "late"}},
+   {name = "dq", values = {"red", "bulk", "apart"}, when = may_gather},
+   {
+      name = "dqbc", values = {0, 16, 32, 64},
+      when = function(v)
+         if (v.dq == "apart") ~= (v.dqbc > 0) then
+            return nil, "dqbc is for dq=apart, which has tiles of its own"
+         end
+         return true
+      end,
+   },
+   {
+      name = "rows", values = {"prepared", "computed"},
+      when = function(v)
+         if v.rows == "computed" and v.dq ~= "apart" then
+            return nil, "dQ that is added to must be prepared"
+         end
+         return true
+      end,
+   },
+}
+
+local axes = table.move(own_axes, 1, #own_axes, #kinds + 1, table.move(kinds, 1, #kinds, 1, {}))
+
+local function fits(v, path, arch)
+   local facts = facts_of(v, path, 0)
+   if v.dq == "bulk" and arch.family_sm < 90 then
+      return nil, "the copy engine adds from compute capability 9.0 on"
+   elseif facts.smem_bytes > arch.smem_block then
+      return nil, string.format("%d bytes of shared memory, a block has %d", facts.smem_bytes,
+                                arch.smem_block)
+   elseif facts.spilled > 0 then
+      return nil, string.format("about %d registers too many", facts.spilled)
+   elseif cost.resident_blocks(facts, arch) < 1 then
+      return nil, "an SM cannot hold a block"
+   end
+   return true
+end
+
+-- The model is least sure of how warps divide the tiles, sees little difference between orders and
+-- pipelines, and none between ways to gather dQ that add alike.
+local selection = {
+   limit = 40,
+   covered = {{"br", "parts"}, {"bc", "warps", "qwarps"}, {"stages", "barriers"}, {"order"},
+              {"dq", "rows"}},
+   crowds = {
+      {axes = {"bc", "warps", "qwarps"}, most = 10},
+      {axes = {"br", "bc", "warps", "qwarps", "parts"}, most = 6},
+      {axes = {"deterministic", "dq", "rows"}, value = "deterministic=0 dq=apart rows=prepared",
+       most = 4},
+      {axes = {"deterministic", "dq", "rows"}, value = "deterministic=0 dq=apart rows=computed",
+       most = 10},
+   },
+}
+
+-- Long sequences that fill the card, ordinary ones, short ones, and too few blocks for the card.
+local function typical(_, arch)
+   local list = {}
+   for _, size in ipairs({{arch.sm_count, 4096}, {2 * arch.sm_count, 512}, {64, 256}, {32, 128},
+                          {8, 512}, {1, 512}}) do
+      list[#list + 1] = {
+         batch = 1, heads_q = size[1], heads_kv = size[1], seq_q = size[2], seq_k = size[2],
+      }
+   end
+   return list
+end
+
+local function always()
+   return true
+end
+
+-- Lanes that share a row in the preparing kernel: a power of two.
+local function row_lanes(d)
+   local lanes = 1
+   while lanes < d // 8 do
+      lanes = 2 * lanes
+   end
+   return lanes
+end
+
+local function recipe_of(name, v)
+   local steps = {}
+   if v.rows == "prepared" then
+      steps[1] = {
+         entry = name .. "_prepare", role = "prepare", threads = prepare_threads, smem = 0,
+         blocks = "padded_rows/" .. prepare_threads // row_lanes(v.d),
+      }
+   end
+   steps[#steps + 1] = {
+      entry = name, role = "main", threads = 32 * v.warps, smem = smem_bytes(v),
+      blocks = v.dq == "apart" and "key_and_query_tiles/" .. 16 * v.warps or "key_tiles",
+   }
+   if v.dq ~= "apart" then
+      steps[#steps + 1] = {
+         entry = name .. "_convert", role = "convert", threads = math.min(2 * padded(v), 256),
+         smem = 0, blocks = "padded_rows/" .. convert_rows,
+      }
+   end
+   return {
+      op = "backward", abi = abi, rows = v.br, keys = v.bc,
+      workspace = v.dq ~= "apart" and "rows_and_dq" or v.rows == "prepared" and "rows" or nil,
+      columns = v.dq ~= "apart" and padded(v) or nil, steps = steps,
+   }
+end
+
+-- The family on a code path.
+function M.family(name, path)
+   return families.new({
+      name = name, op = "backward", template = "backward/" .. name .. ".cu.in", path = path,
+      axes = axes, selection = selection, fits = fits, typical = typical, is_worth = always,
+      suits = always,
+
+      cost = function(v, problem, arch, registers)
+         return cost.backward(v, facts_of(v, path, registers), problem, arch)
+      end,
+
+      recipe = function(v)
+         return recipe_of(name, v)
+      end,
+
+      names = function(v)
+         local _, later, dq_parts = live_registers(v, path)
+         return {
+            smem_bytes = smem_bytes(v), rwarps = row_warps(v), fill_later = later,
+            dq_parts = dq_parts, prepare_threads = prepare_threads, convert_rows = convert_rows,
+         }
+      end,
+   })
+end
+
+return M

@@ -1,0 +1,147 @@
+-- The cost model of backward: as forward's (forward_plain_cost.lua), clocks of four units of an SM for one
+-- tile of queries of one key block, and behind them the additions to dQ, which take the way of shared
+-- memory; on top come barriers, the edges of a block and the kernels before and behind. It ranks.
+local forward = require("ops.forward_plain_cost")
+
+local M = {resident_blocks = forward.resident_blocks}
+
+-- Fitted to 90 timings on an H200, D = 64, 128, 256, S = 128 ... 16384.
+local fit = {
+   -- Share of the other units' clocks that adds to the busiest unit's, for one warp per scheduler.
+   exposed = 0.6,
+   exposed_least = 0.2,
+   -- Clocks for a barrier, per four warps of a block; times that when no other block runs meanwhile.
+   barrier = 110,
+   alone = 2,
+   -- Clocks that the chain of products of a tile takes at least, per k16 step of a warp.
+   chain = 7,
+   -- fp32 instructions per score: scale, subtract, exponent, delta, product, two conversions.
+   fp32_per_score = 7,
+   -- Bytes per clock of additions to dQ, by an SM's warps and by its copy engine.
+   red_rate = 32,
+   bulk_rate = 64,
+   -- Clocks to compute LSE and delta of a tile where it is needed: two loads, one behind the other.
+   computed_rows = 1500,
+   -- Clocks of a block before its first tile and after its last.
+   edges = 3500,
+   -- us of a launch behind another.
+   step = 1.9,
+   masked = 0.16,
+   tail = 0.9,
+}
+
+local function ceil_div(a, b)
+   return (a + b - 1) // b
+end
+
+-- Share of what other warps might hide that is not hidden.
+local function overlap(units, warps)
+   local busiest, sum = 0, 0
+   for _, clocks in ipairs(units) do
+      busiest, sum = math.max(busiest, clocks), sum + clocks
+   end
+   local exposed = math.max(fit.exposed / math.max(warps / 4, 0.5), fit.exposed_least)
+   return busiest + math.min(exposed, 1) * (sum - busiest)
+end
+
+-- Fragments (512 bytes) that a warp reads and writes for a tile.
+local function fragments(v, f)
+   local rows = v.parts * f.query_steps
+   local scores = 2 * v.parts * f.depth * (f.key_tiles + f.query_steps)
+   local own = 2 * rows * f.out_pairs
+   local theirs = 2 * (v.qwarps - 1) * rows * (f.key_tiles + f.out_pairs)
+   local stores = rows * f.key_tiles * ((v.qwarps > 1 and 1 or 0) + (v.dq ~= "apart" and 1 or 0))
+   local dq = v.dq ~= "apart" and v.bc // 16 * (f.dq_row_tiles + f.dq_pairs) or 0
+   return scores + own + theirs + stores + dq
+end
+
+-- Clocks in which `blocks` co-resident key blocks do one tile each.
+local function tile_clocks(v, f, arch, blocks)
+   local scores = v.br * v.bc
+   local products = v.dq == "apart" and 4 or 5
+   local tensor = 2 * products * scores * f.d_pad / (f.k8 and arch.tensor_k8 or arch.tensor)
+   local smem = (512 * fragments(v, f) * v.warps + 4 * v.br * f.d_pad) / arch.smem_rate
+   local sums = 4 * v.br * f.d_pad
+   if v.dq == "red" then
+      smem = smem + sums / fit.red_rate
+   elseif v.dq == "bulk" then
+      smem = smem + sums / fit.bulk_rate + sums / arch.smem_rate
+   end
+   local units = {tensor, smem, scores / arch.ex2, scores * fit.fp32_per_score / arch.fp32}
+   local busy = blocks * overlap(units, blocks * v.warps)
+   local third = v.stages == 1 and v.qwarps > 1 and 1 or 0
+   local barrier = fit.barrier * v.warps / 4 * (blocks == 1 and fit.alone or 1)
+   local steps = v.parts * (2 * f.depth + 2 * f.query_steps * v.qwarps) + v.bc // 16
+   local clocks = busy + blocks * barrier * (v.barriers + third) + fit.chain * steps
+   return clocks + (v.rows == "computed" and fit.computed_rows or 0)
+end
+
+-- The same for a tile of keys of one query block of 16 rows per warp.
+local function query_tile_clocks(v, f, arch, blocks)
+   local scores = 16 * v.warps * v.dqbc
+   local reads = (2 * f.depth * (1 + v.dqbc // 16) + v.dqbc // 16 * f.depth) * v.warps
+   local units = {
+      6 * scores * f.d_pad / (f.k8 and arch.tensor_k8 or arch.tensor), 512 * reads / arch.smem_rate,
+      scores / arch.ex2, scores * fit.fp32_per_score / arch.fp32,
+   }
+   return blocks * (overlap(units, blocks * v.warps) + fit.barrier * v.warps / 4)
+end
+
+-- Clocks of all blocks: `count` of them do `tiles` each, or in the mean where they differ.
+local function busy_clocks(count, most, mean, arch, resident, clocks)
+   local slots = arch.sm_count * resident
+   local waves, rest = count // slots, count % slots
+   local last = rest > 0 and ceil_div(rest, arch.sm_count) or 0
+   local edges = fit.edges * (waves + (last > 0 and 1 or 0))
+   if most == mean or waves == 0 then
+      return most * (waves * clocks(resident) + (last > 0 and clocks(last) or 0)) + edges
+   end
+   return clocks(resident) * (mean * count / slots + fit.tail * mean) + edges
+end
+
+-- Tiles that the mean block visits, of `all`.
+local function mean_tiles(all, problem)
+   if problem.causal == 0 then
+      return all
+   end
+   local hidden = math.min(problem.seq_q, problem.seq_k) / (2 * problem.seq_k)
+   return all * (1 - hidden) + fit.masked
+end
+
+-- us for a problem. facts: backward.lua. math.huge when no SM can hold a block.
+function M.backward(v, facts, problem, arch)
+   local resident = M.resident_blocks(facts, arch)
+   if resident < 1 then
+      return math.huge
+   end
+   local heads = problem.batch * problem.heads_q
+   local kv_heads = problem.batch * problem.heads_kv
+   local q_tiles = ceil_div(problem.seq_q, v.br)
+   local visited = q_tiles * (problem.heads_q // problem.heads_kv)
+   local clocks = busy_clocks(ceil_div(problem.seq_k, v.bc) * kv_heads, visited,
+                              mean_tiles(visited, problem), arch, resident, function(blocks)
+      return tile_clocks(v, facts, arch, blocks)
+   end)
+   local us = forward.launch_us
+   if v.dq == "apart" then
+      local tiles = ceil_div(problem.seq_k, v.dqbc)
+      local count = ceil_div(problem.seq_q, 16 * v.warps) * heads
+      local queries = busy_clocks(count, tiles, mean_tiles(tiles, problem), arch, resident,
+                                  function(blocks)
+         return query_tile_clocks(v, facts, arch, blocks)
+      end)
+      -- Both kinds of blocks run together: with few of them, side by side.
+      local together = ceil_div(problem.seq_k, v.bc) * kv_heads + count <= arch.sm_count * resident
+      clocks = together and math.max(clocks, queries) or clocks + queries
+   else
+      local elems = heads * q_tiles * v.br * facts.d_pad
+      us = us + fit.step + elems * 6 / arch.dram -- the converting kernel
+      us = us + elems * 4 / arch.dram -- zeros
+   end
+   if v.rows == "prepared" then
+      us = us + fit.step + heads * problem.seq_q * problem.head_dim * 4 / arch.dram
+   end
+   return us + clocks / arch.clock
+end
+
+return M

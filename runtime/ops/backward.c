@@ -1,0 +1,76 @@
+/*
+ * The backward's parameter block, and how much work it is.
+ */
+#include "runtime/ops/backward.h"
+
+#include <stddef.h>
+#include "runtime/ops/call.h"
+#include "runtime/ops/forward.h"
+
+_Static_assert(sizeof(fa2i_backward_params) == 320 &&
+                   offsetof(fa2i_backward_params, q_stride) == 88 &&
+                   offsetof(fa2i_backward_params, scale) == 280,
+               "kernels in databases read their parameters at these places");
+
+void fa2i_backward_fill(const fa2i_grid *grid, const fa2_problem *problem, const void *args,
+                        fa2i_backward_params *ret_params)
+{
+    static const double log2_e = 1.4426950408889634074;
+    const fa2_backward_args *a = args;
+    const double scale = fa2i_softmax_scale(problem, a->softmax_scale);
+    fa2i_backward_params params = {
+        .q = (uintptr_t)a->q.data,
+        .k = (uintptr_t)a->k.data,
+        .v = (uintptr_t)a->v.data,
+        .o = (uintptr_t)a->o.data,
+        .d_o = (uintptr_t)a->d_o.data,
+        .dq = (uintptr_t)a->dq.data,
+        .dk = (uintptr_t)a->dk.data,
+        .dv = (uintptr_t)a->dv.data,
+        .lse = (uintptr_t)a->lse,
+        .scale = (float)scale,
+        .scale_log2 = (float)(scale * log2_e),
+        .seq_q = problem->seq_q,
+        .seq_k = problem->seq_k,
+        .heads_q = problem->heads_q,
+        .group = problem->heads_q / problem->heads_kv,
+        .batch = problem->batch,
+        .q_tiles = grid->row_tiles,
+        .k_tiles = grid->key_tiles,
+    };
+    if (grid->workspace_bytes > 0)
+        params.rows = (uintptr_t)a->workspace;
+    if (grid->workspace_bytes > grid->rows_bytes)
+        params.dq_sum = params.rows + grid->rows_bytes;
+    fa2i_param_strides(&a->q, params.q_stride);
+    fa2i_param_strides(&a->k, params.k_stride);
+    fa2i_param_strides(&a->v, params.v_stride);
+    fa2i_param_strides(&a->o, params.o_stride);
+    fa2i_param_strides(&a->d_o, params.do_stride);
+    fa2i_param_strides(&a->dq, params.dq_stride);
+    fa2i_param_strides(&a->dk, params.dk_stride);
+    fa2i_param_strides(&a->dv, params.dv_stride);
+    *ret_params = params;
+}
+
+/* Five products where forward has two: the convention of the FlashAttention papers. */
+#define PRODUCTS_OF_FORWARD 2.5
+
+double fa2i_backward_flop(const fa2_problem *problem)
+{
+    return PRODUCTS_OF_FORWARD * fa2i_forward_flop(problem);
+}
+
+double fa2i_backward_flop_unmasked(const fa2_problem *problem)
+{
+    return PRODUCTS_OF_FORWARD * fa2i_forward_flop_unmasked(problem);
+}
+
+/* Q, O, dO and dQ; K, V, dK and dV; LSE. */
+double fa2i_backward_bytes(const fa2_problem *problem)
+{
+    const fa2_problem *p = problem;
+    const double queries = (double)p->batch * p->heads_q * p->seq_q;
+    const double keys = (double)p->batch * p->heads_kv * p->seq_k;
+    return 4 * (queries + keys) * p->head_dim * sizeof(uint16_t) + queries * sizeof(float);
+}

@@ -1,0 +1,29 @@
+/*
+ * The backward operation: its parameter block, and what op.c makes its row of. Other layers use op.h.
+ */
+#ifndef FA2I_OPS_BACKWARD_H
+#define FA2I_OPS_BACKWARD_H
+
+#include "runtime/base/record.h"
+#include "runtime/ops/grid.h"
+#include "runtime/ops/param_kinds.h"
+
+/* The kernels' one parameter, by value; the templates make `struct Params` of the same list. */
+typedef struct fa2i_backward_params {
+#include "templates/backward/params.def"
+} fa2i_backward_params;
+
+/* The functions of fa2i_op (op.h says what each does); args is a fa2_backward_args. A gradient that is
+ * not wanted has no memory, whatever its strides are. */
+fa2_status fa2i_backward_check_args(const fa2_problem *problem, const void *args,
+                                    const fa2i_grid *grid);
+fa2_status fa2i_backward_grid(const fa2i_card *card, const fa2i_recipe *recipe,
+                              const fa2_problem *problem, fa2i_grid *ret_grid);
+void fa2i_backward_fill(const fa2i_grid *grid, const fa2_problem *problem, const void *args,
+                        fa2i_backward_params *ret_params);
+
+double fa2i_backward_flop(const fa2_problem *problem);
+double fa2i_backward_flop_unmasked(const fa2_problem *problem);
+double fa2i_backward_bytes(const fa2_problem *problem);
+
+#endif

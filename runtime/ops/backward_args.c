@@ -1,0 +1,89 @@
+/*
+ * What fa2_backward's arguments must be. An output is compared with all that is before it: inputs and
+ * the outputs that were located already.
+ */
+#include "runtime/base/status.h"
+#include "runtime/ops/backward.h"
+#include "runtime/ops/call.h"
+
+enum { Q, K, V, O, DO, LSE, INPUTS, DQ = INPUTS, DK, DV, WORKSPACE, OPERANDS };
+
+/* What the operands that are there take, in their order. */
+typedef struct operands {
+    fa2i_memory memory[OPERANDS];
+    int count;
+} operands;
+
+static fa2_status check_apart(operands *m)
+{
+    const fa2i_memory *output = &m->memory[m->count];
+    fa2_status st = FA2_OK;
+    for (int i = 0; st == FA2_OK && i < m->count; i++)
+        st = fa2i_memory_check_apart(output, &m->memory[i]);
+    m->count++;
+    return st;
+}
+
+static fa2_status locate_inputs(const fa2_problem *p, const fa2_backward_args *args, operands *m)
+{
+    const int32_t of_query[] = {p->batch, p->seq_q, p->heads_q};
+    const int32_t of_key[] = {p->batch, p->seq_k, p->heads_kv};
+    const size_t rows = (size_t)p->batch * (size_t)p->heads_q * (size_t)p->seq_q;
+    fa2_status st = FA2_OK;
+    FA2_TRY(fa2i_memory_of_tensor("q", &args->q, of_query, p->head_dim, false, &m->memory[Q]));
+    FA2_TRY(fa2i_memory_of_tensor("k", &args->k, of_key, p->head_dim, false, &m->memory[K]));
+    FA2_TRY(fa2i_memory_of_tensor("v", &args->v, of_key, p->head_dim, false, &m->memory[V]));
+    FA2_TRY(fa2i_memory_of_tensor("o", &args->o, of_query, p->head_dim, false, &m->memory[O]));
+    FA2_TRY(fa2i_memory_of_tensor("d_o", &args->d_o, of_query, p->head_dim, false, &m->memory[DO]));
+    if (args->lse == NULL)
+        FA2_TRY(fa2i_fail(FA2_E_INVALID, "lse is NULL; backward reads the LSE that forward gave"));
+    FA2_TRY(fa2i_memory_of_array("lse", args->lse, rows * sizeof *args->lse, sizeof *args->lse,
+                                 &m->memory[LSE]));
+    m->count = INPUTS;
+done:
+    return st;
+}
+
+static fa2_status locate_gradients(const fa2_problem *p, const fa2_backward_args *args, operands *m)
+{
+    const int32_t of_query[] = {p->batch, p->seq_q, p->heads_q};
+    const int32_t of_key[] = {p->batch, p->seq_k, p->heads_kv};
+    const struct {
+        const char *name;
+        const fa2_tensor *tensor;
+        const int32_t *extents;
+    } gradients[] = {
+        {"dq", &args->dq, of_query}, {"dk", &args->dk, of_key}, {"dv", &args->dv, of_key}};
+    fa2_status st = FA2_OK;
+    for (size_t i = 0; i < sizeof gradients / sizeof *gradients; i++) {
+        if (gradients[i].tensor->data == NULL)
+            continue;
+        FA2_TRY(fa2i_memory_of_tensor(gradients[i].name, gradients[i].tensor, gradients[i].extents,
+                                      p->head_dim, true, &m->memory[m->count]));
+        FA2_TRY(check_apart(m));
+    }
+    if (m->count == INPUTS)
+        st = fa2i_fail(FA2_E_INVALID,
+                       "dq.data, dk.data and dv.data are NULL; at least one gradient is wanted");
+done:
+    return st;
+}
+
+fa2_status fa2i_backward_check_args(const fa2_problem *problem, const void *args,
+                                    const fa2i_grid *grid)
+{
+    const fa2_backward_args *a = args;
+    operands m;
+    fa2_status st = FA2_OK;
+    FA2_TRY(locate_inputs(problem, a, &m));
+    FA2_TRY(locate_gradients(problem, a, &m));
+    FA2_TRY(fa2i_softmax_scale_check(a->softmax_scale));
+    FA2_TRY(fa2i_workspace_check(a->workspace, a->workspace_bytes));
+    if (grid != NULL && grid->workspace_bytes > 0) {
+        FA2_TRY(fa2i_workspace_memory(a->workspace, a->workspace_bytes, grid->workspace_bytes,
+                                      &m.memory[m.count]));
+        FA2_TRY(check_apart(&m));
+    }
+done:
+    return st;
+}

@@ -1,0 +1,56 @@
+/*
+ * NaN is in no range, so that ranges are asked for, never their complement.
+ */
+#include "runtime/ops/call.h"
+
+#include <math.h>
+#include "runtime/base/status.h"
+
+fa2_status fa2i_softmax_scale_check(float softmax_scale)
+{
+    if (softmax_scale >= 0 && softmax_scale <= FA2I_SCALE_MAX) /* not so for NaN */
+        return FA2_OK;
+    return fa2i_fail(FA2_E_INVALID,
+                     "softmax_scale is %g; it must be finite (at most %g) and positive, or 0 for "
+                     "1 / sqrt(head_dim)",
+                     (double)softmax_scale, (double)FA2I_SCALE_MAX);
+}
+
+double fa2i_softmax_scale(const fa2_problem *problem, float softmax_scale)
+{
+    return softmax_scale > 0 ? (double)softmax_scale : 1 / sqrt((double)problem->head_dim);
+}
+
+fa2_status fa2i_workspace_check(const void *workspace, size_t workspace_bytes)
+{
+    if (workspace == NULL && workspace_bytes > 0)
+        return fa2i_fail(FA2_E_INVALID, "workspace is NULL, but workspace_bytes is %zu",
+                         workspace_bytes);
+    if ((uintptr_t)workspace % FA2I_WORKSPACE_ALIGN_BYTES != 0)
+        return fa2i_fail(FA2_E_INVALID, "workspace is %p; it must be a multiple of %d bytes",
+                         workspace, FA2I_WORKSPACE_ALIGN_BYTES);
+    return FA2_OK;
+}
+
+fa2_status fa2i_workspace_memory(const void *workspace, size_t workspace_bytes, size_t needed_bytes,
+                                 fa2i_memory *ret_memory)
+{
+    if (workspace_bytes < needed_bytes)
+        return fa2i_fail(FA2_E_INVALID,
+                         "workspace_bytes is %zu; this problem needs %zu (fa2_workspace_size)",
+                         workspace_bytes, needed_bytes);
+    return fa2i_memory_of_array("workspace", workspace, needed_bytes, FA2I_WORKSPACE_ALIGN_BYTES,
+                                ret_memory);
+}
+
+fa2_status fa2i_clusters_check(const fa2i_recipe *recipe, const unsigned *blocks)
+{
+    for (int i = 0; i < recipe->step_count; i++) {
+        const fa2i_step *step = &recipe->steps[i];
+        if (blocks[i] % (unsigned)step->cluster != 0)
+            return fa2i_fail(FA2_E_UNSUPPORTED,
+                             "%s: %u blocks cannot be divided into clusters of %d", step->entry,
+                             blocks[i], step->cluster);
+    }
+    return FA2_OK;
+}

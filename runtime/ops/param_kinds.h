@@ -1,0 +1,28 @@
+/*
+ * Members of a parameter block for the runtime, by their kind in params.def: device pointers are
+ * numbers here. To be included before a params.def; FA2I_FEATURE_PARAM members are members like others.
+ */
+#ifndef FA2I_OPS_PARAM_KINDS_H
+#define FA2I_OPS_PARAM_KINDS_H
+
+#include <stdint.h>
+#include "fa2.h"
+
+#define FA2I_PARAM_INPUT(name)         uint64_t name;
+#define FA2I_PARAM_OUTPUT(name)        uint64_t name;
+#define FA2I_PARAM_FLOATS(name)        uint64_t name;
+#define FA2I_PARAM_STRIDES(name)       int64_t name[3];
+#define FA2I_PARAM_FLOAT(name)         float name;
+#define FA2I_PARAM_INT(name)           int32_t name;
+#define FA2I_PARAM(kind, name)         FA2I_PARAM_##kind(name)
+#define FA2I_FEATURE_PARAM(kind, name) FA2I_PARAM_##kind(name)
+
+/* STRIDES of a tensor. */
+static inline void fa2i_param_strides(const fa2_tensor *tensor, int64_t out[3])
+{
+    out[0] = tensor->stride_batch;
+    out[1] = tensor->stride_seq;
+    out[2] = tensor->stride_head;
+}
+
+#endif

@@ -1,0 +1,586 @@
+/*
+ * Backward kernels on the software device, against an fp64 reference of all three gradients.
+ *
+ *     test_backward [-v] [VARIANT...]
+ *     test_backward sweep STEP
+ *
+ * Without variants: one of each kind. A sweep takes every STEP-th candidate of the generator for the
+ * card, over all D, masks and dtypes; all of them where FA2_TEST_ALL is set.
+ *
+ * Each variant runs on shapes around its tiles: one tile and several, tails, causal with more and fewer
+ * queries than keys, grouped heads, all layouts, large logits, gradients that are not wanted. Right means:
+ * no error of the device; the error of each gradient at most 2 x that of a plain implementation, plus 1e-5;
+ * exactly 0 where nothing is seen; nothing written beside the tensors; no bank conflicts.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include "runtime/base/alloc.h"
+#include "runtime/base/status.h"
+#include "runtime/cuda/compile.h"
+#include "runtime/lua/generator.h"
+#include "runtime/ops/op.h"
+#include "tests/check.h"
+#include "tests/sim/sim.h"
+#include "tuner/judge/reference.h"
+
+enum { Q, K, V, O, DO, INPUTS, DQ = INPUTS, DK, DV, TENSORS };
+enum { WHY_BYTES = 1200 };
+
+typedef struct shape {
+    int batch, heads_q, heads_kv, seq_q, seq_k;
+    int layout;   /* 0: [B, S, H, D]; 1: [B, H, S, D]; 2: gaps everywhere */
+    float size;   /* of the logits */
+    int unwanted; /* bit i: gradient i is not wanted */
+} shape;
+
+typedef struct tuning {
+    fa2i_variant variant;
+    fa2_dtype dtype;
+    int d, causal, br, bc;
+} tuning;
+
+typedef struct host_tensor {
+    int heads, seq;
+    size_t elems;     /* with gaps */
+    fa2_tensor place; /* strides */
+    uint16_t *data;
+    double *exact, *plain; /* gradients: [B, heads, seq, D] */
+} host_tensor;
+
+typedef struct work {
+    const tuning *t;
+    shape s;
+    fa2_problem problem;
+    host_tensor tensor[TENSORS];
+    float *lse;
+} work;
+
+static void must(fa2_status status, const char *what)
+{
+    if (status == FA2_OK)
+        return;
+    fprintf(stderr, "%s: %s\n", what, fa2_last_message());
+    exit(1);
+}
+
+static void *must_alloc(size_t count, size_t bytes)
+{
+    void *p = calloc(count > 0 ? count : 1, bytes);
+    if (p == NULL) {
+        fprintf(stderr, "no memory\n");
+        exit(1);
+    }
+    return p;
+}
+
+/* ---- tensors and reference ---- */
+
+static uint32_t random_bits(uint64_t *state)
+{
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(*state >> 33);
+}
+
+static float random_number(uint64_t *state)
+{
+    float sum = 0;
+    for (int i = 0; i < 4; i++)
+        sum += (float)(random_bits(state) & 0xffff) / 65536.0f - 0.5f;
+    return sum * 1.7f;
+}
+
+static double round_to(fa2_dtype dtype, double x)
+{
+    return fa2i_from_bits(dtype, fa2i_to_bits(dtype, (float)x));
+}
+
+static size_t at(const host_tensor *x, int b, int h, int i)
+{
+    return (size_t)(b * x->place.stride_batch + h * x->place.stride_head + i * x->place.stride_seq);
+}
+
+static double *row_of(double *rows, const work *w, const host_tensor *x, int b, int h, int i)
+{
+    return rows + (((size_t)b * (size_t)x->heads + (size_t)h) * (size_t)x->seq + (size_t)i) *
+                      (size_t)w->t->d;
+}
+
+static void make_tensor(work *w, int which, uint64_t *random)
+{
+    const shape *s = &w->s;
+    const bool is_key = which == K || which == V || which == DK || which == DV;
+    const int d = w->t->d;
+    host_tensor *x = &w->tensor[which];
+    x->heads = is_key ? s->heads_kv : s->heads_q;
+    x->seq = is_key ? s->seq_k : s->seq_q;
+    const int gap = s->layout == 2 ? 8 * (which + 1) : 0;
+    if (s->layout == 1) {
+        x->place.stride_seq = d;
+        x->place.stride_head = (int64_t)d * x->seq;
+        x->place.stride_batch = x->place.stride_head * x->heads;
+    } else {
+        x->place.stride_head = d + gap;
+        x->place.stride_seq = x->place.stride_head * x->heads + gap;
+        x->place.stride_batch = x->place.stride_seq * x->seq + gap;
+    }
+    x->elems = at(x, s->batch - 1, x->heads - 1, x->seq - 1) + (size_t)d;
+    x->data = must_alloc(x->elems + 8, sizeof *x->data);
+    memset(x->data, 0xff, x->elems * sizeof *x->data);
+    const size_t values = (size_t)s->batch * (size_t)x->heads * (size_t)x->seq * (size_t)d;
+    if (which >= INPUTS) {
+        x->exact = must_alloc(values, sizeof *x->exact);
+        x->plain = must_alloc(values, sizeof *x->plain);
+    }
+    for (int b = 0; which < INPUTS && which != O && b < s->batch; b++)
+        for (int h = 0; h < x->heads; h++)
+            for (int i = 0; i < x->seq; i++)
+                for (int c = 0; c < d; c++)
+                    x->data[at(x, b, h, i) + (size_t)c] = fa2i_to_bits(
+                        w->t->dtype, random_number(random) * (which == Q ? s->size : 1.0f));
+}
+
+static void read_row(const work *w, int which, int b, int h, int i, double *out)
+{
+    const host_tensor *x = &w->tensor[which];
+    for (int c = 0; c < w->t->d; c++)
+        out[c] = fa2i_from_bits(w->t->dtype, x->data[at(x, b, h, i) + (size_t)c]);
+}
+
+static double dot(const double *a, const double *b, int count)
+{
+    double sum = 0;
+    for (int i = 0; i < count; i++)
+        sum += a[i] * b[i];
+    return sum;
+}
+
+static void add_scaled(double *to, double factor, const double *from, int count)
+{
+    for (int i = 0; i < count; i++)
+        to[i] += factor * from[i];
+}
+
+/* One query row: its O and LSE, its part of the exact and the plain gradients of its head. */
+static void query_row(work *w, int b, int h, int i, const double *k, const double *v, double *dk,
+                      double *dv, double *plain_dk, double *plain_dv)
+{
+    const int d = w->t->d, seq_k = w->s.seq_k;
+    const double scale = 1 / sqrt((double)d);
+    const int visible = i + 1 + seq_k - w->s.seq_q;
+    const int keys = !w->t->causal ? seq_k : visible < 0 ? 0 : visible;
+    const size_t index =
+        ((size_t)b * (size_t)w->s.heads_q + (size_t)h) * (size_t)w->s.seq_q + (size_t)i;
+    host_tensor *o_tensor = &w->tensor[O];
+    double *q = must_alloc((size_t)d, sizeof *q), *d_o = must_alloc((size_t)d, sizeof *q);
+    double *o = must_alloc((size_t)d, sizeof *q);
+    double *p = must_alloc((size_t)seq_k, sizeof *p), *plain = must_alloc((size_t)seq_k, sizeof *p);
+    double largest = -INFINITY, plain_largest = -INFINITY, sum = 0, plain_sum = 0;
+    read_row(w, Q, b, h, i, q);
+    read_row(w, DO, b, h, i, d_o);
+    for (int j = 0; j < keys; j++) {
+        p[j] = scale * dot(q, k + (size_t)j * (size_t)d, d);
+        plain[j] = round_to(w->t->dtype, p[j]);
+        largest = fmax(largest, p[j]);
+        plain_largest = fmax(plain_largest, plain[j]);
+    }
+    for (int j = 0; j < keys; j++) {
+        sum += p[j] = exp(p[j] - largest);
+        plain_sum += plain[j] = exp(plain[j] - plain_largest);
+    }
+    w->lse[index] = keys == 0 ? -INFINITY : (float)(largest + log(sum));
+    double delta = 0, plain_delta = 0;
+    for (int j = 0; j < keys; j++) {
+        p[j] /= sum;
+        plain[j] = round_to(w->t->dtype, plain[j] / plain_sum);
+        const double dp = dot(d_o, v + (size_t)j * (size_t)d, d);
+        delta += p[j] * dp;
+        plain_delta += plain[j] * round_to(w->t->dtype, dp);
+        add_scaled(o, p[j], v + (size_t)j * (size_t)d, d);
+    }
+    for (int c = 0; c < d; c++)
+        o_tensor->data[at(o_tensor, b, h, i) + (size_t)c] = fa2i_to_bits(w->t->dtype, (float)o[c]);
+    double *dq = row_of(w->tensor[DQ].exact, w, &w->tensor[DQ], b, h, i);
+    double *plain_dq = row_of(w->tensor[DQ].plain, w, &w->tensor[DQ], b, h, i);
+    for (int j = 0; j < keys; j++) {
+        const size_t row = (size_t)j * (size_t)d;
+        const double dp = dot(d_o, v + row, d);
+        const double ds = p[j] * (dp - delta) * scale;
+        const double plain_ds =
+            round_to(w->t->dtype, plain[j] * (round_to(w->t->dtype, dp) - plain_delta)) * scale;
+        add_scaled(dq, ds, k + row, d);
+        add_scaled(plain_dq, plain_ds, k + row, d);
+        add_scaled(dk + row, ds, q, d);
+        add_scaled(plain_dk + row, plain_ds, q, d);
+        add_scaled(dv + row, p[j], d_o, d);
+        add_scaled(plain_dv + row, plain[j], d_o, d);
+    }
+    for (int c = 0; c < d; c++)
+        plain_dq[c] = round_to(w->t->dtype, plain_dq[c]);
+    free(q), free(d_o), free(o), free(p), free(plain);
+}
+
+static void reference(work *w)
+{
+    const int d = w->t->d, group = w->s.heads_q / w->s.heads_kv;
+    const size_t count = (size_t)w->s.seq_k * (size_t)d;
+    double *k = must_alloc(count, sizeof *k), *v = must_alloc(count, sizeof *v);
+    double *part[2] = {must_alloc(count, sizeof *k), must_alloc(count, sizeof *k)};
+    for (int b = 0; b < w->s.batch; b++)
+        for (int h = 0; h < w->s.heads_q; h++) {
+            for (int j = 0; j < w->s.seq_k; j++) {
+                read_row(w, K, b, h / group, j, k + (size_t)j * (size_t)d);
+                read_row(w, V, b, h / group, j, v + (size_t)j * (size_t)d);
+            }
+            memset(part[0], 0, count * sizeof *k);
+            memset(part[1], 0, count * sizeof *k);
+            for (int i = 0; i < w->s.seq_q; i++)
+                query_row(w, b, h, i, k, v,
+                          row_of(w->tensor[DK].exact, w, &w->tensor[DK], b, h / group, 0),
+                          row_of(w->tensor[DV].exact, w, &w->tensor[DV], b, h / group, 0), part[0],
+                          part[1]);
+            for (int g = 0; g < 2; g++) {
+                double *sum =
+                    row_of(w->tensor[DK + g].plain, w, &w->tensor[DK + g], b, h / group, 0);
+                for (size_t i = 0; i < count; i++)
+                    sum[i] = round_to(w->t->dtype, sum[i] + round_to(w->t->dtype, part[g][i]));
+            }
+        }
+    free(k), free(v), free(part[0]), free(part[1]);
+}
+
+static void make_work(work *w, const tuning *t, const shape *s, uint64_t seed)
+{
+    *w = (work){.t = t,
+                .s = *s,
+                .problem = {.op = FA2_OP_BACKWARD,
+                            .dtype = t->dtype,
+                            .batch = s->batch,
+                            .heads_q = s->heads_q,
+                            .heads_kv = s->heads_kv,
+                            .seq_q = s->seq_q,
+                            .seq_k = s->seq_k,
+                            .head_dim = t->d,
+                            .causal = t->causal}};
+    for (int i = 0; i < TENSORS; i++)
+        make_tensor(w, i, &seed);
+    w->lse = must_alloc((size_t)s->batch * (size_t)s->heads_q * (size_t)s->seq_q, sizeof *w->lse);
+    reference(w);
+}
+
+static void free_work(work *w)
+{
+    for (int i = 0; i < TENSORS; i++)
+        free(w->tensor[i].data), free(w->tensor[i].exact), free(w->tensor[i].plain);
+    free(w->lse);
+}
+
+/* ---- launch ---- */
+
+static bool launch_step(CUmodule module, const fa2i_step *step, unsigned blocks,
+                        fa2i_params *params)
+{
+    CUfunction function = NULL;
+    void *arguments[] = {params};
+    return cuModuleGetFunction(&function, module, step->entry) == CUDA_SUCCESS &&
+           cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                              step->smem_bytes) == CUDA_SUCCESS &&
+           cuLaunchKernel(function, blocks, 1, 1, (unsigned)step->threads, 1, 1,
+                          (unsigned)step->smem_bytes, NULL, arguments, NULL) == CUDA_SUCCESS &&
+           cuCtxSynchronize() == CUDA_SUCCESS;
+}
+
+static CUdeviceptr put(const void *data, size_t bytes)
+{
+    CUdeviceptr memory = 0;
+    if (cuMemAlloc(&memory, bytes) != CUDA_SUCCESS) {
+        fprintf(stderr, "no device memory\n");
+        exit(1);
+    }
+    if (data != NULL)
+        cuMemcpyHtoD(memory, data, bytes);
+    else
+        cuMemsetD32Async(memory, 0xffffffffu, bytes / 4, NULL);
+    return memory;
+}
+
+static bool judge_one(const work *w, int which, const uint16_t *got, char *why)
+{
+    static const char *const names[] = {"dQ", "dK", "dV"};
+    const host_tensor *x = &w->tensor[which];
+    const int d = w->t->d;
+    double bound = 0, worst = -1, largest = 0;
+    int worst_at[4] = {0};
+    uint8_t *written = must_alloc(x->elems, 1);
+    const size_t values = (size_t)w->s.batch * (size_t)x->heads * (size_t)x->seq * (size_t)d;
+    for (size_t i = 0; i < values; i++) {
+        bound = fmax(bound, fabs(x->plain[i] - x->exact[i]));
+        largest = fmax(largest, fabs(x->exact[i]));
+    }
+    /* Among few numbers the plain implementation may be lucky: what the largest one loses by being
+     * rounded, half a unit in its last place, counts as its error at least. */
+    const int bits = w->t->dtype == FA2_BF16 ? 8 : 11;
+    bound = fmax(bound, largest > 0 ? ldexp(1, ilogb(largest) - bits) : 0);
+    bound = 2 * bound + 1e-5;
+    double worst_got = 0, worst_exact = 0;
+    for (int b = 0; b < w->s.batch; b++)
+        for (int h = 0; h < x->heads; h++)
+            for (int i = 0; i < x->seq; i++) {
+                const double *exact = row_of(x->exact, w, x, b, h, i);
+                const bool sees_none =
+                    which == DQ && isinf(w->lse[(b * x->heads + h) * x->seq + i]);
+                for (int c = 0; c < d; c++) {
+                    const size_t index = at(x, b, h, i) + (size_t)c;
+                    const double value = fa2i_from_bits(w->t->dtype, got[index]);
+                    const double error =
+                        sees_none && value != 0 ? INFINITY : fabs(value - exact[c]);
+                    written[index] = 1;
+                    if (!(error <= worst)) {
+                        worst = isnan(error) ? INFINITY : error;
+                        worst_got = value, worst_exact = exact[c];
+                        worst_at[0] = b, worst_at[1] = h, worst_at[2] = i, worst_at[3] = c;
+                    }
+                }
+            }
+    bool clean = true;
+    for (size_t i = 0; i < x->elems; i++)
+        clean = clean && (written[i] || got[i] == 0xffff);
+    free(written);
+    if (clean && worst <= bound)
+        return true;
+    snprintf(why, WHY_BYTES,
+             "%s%s: %g at b=%d h=%d row=%d column=%d, expected %g: %.2f x the bound",
+             names[which - DQ], clean ? "" : " and beside it", worst_got, worst_at[0], worst_at[1],
+             worst_at[2], worst_at[3], worst_exact, worst / bound);
+    return false;
+}
+
+static bool judge_traffic(char *why)
+{
+    sim_totals totals;
+    double us = 0;
+    fa2_sim_totals(&totals, &us);
+    for (int way = 0; way < SIM_LD_GLOBAL; way++) {
+        const sim_traffic *traffic = &totals.traffic[way];
+        if (traffic->moved == traffic->ideal)
+            continue;
+        snprintf(why, WHY_BYTES, "%llu wavefronts too many of %llu, most of them at %s",
+                 (unsigned long long)(traffic->moved - traffic->ideal),
+                 (unsigned long long)traffic->moved, traffic->worst_at);
+        return false;
+    }
+    return true;
+}
+
+static bool launch_all(const work *w, CUmodule module, const fa2_backward_args *args,
+                       const fa2i_grid *grid, char why[WHY_BYTES])
+{
+    const fa2i_recipe *recipe = &w->t->variant.recipe;
+    const fa2i_op *op = fa2i_op_of(&w->problem);
+    fa2i_params params;
+    bool ok = op->check_args(&w->problem, args, grid) == FA2_OK;
+    snprintf(why, WHY_BYTES, "%s", ok ? "" : fa2_last_message());
+    op->fill(grid, &w->problem, args, &params);
+    for (int i = 0; ok && i < recipe->step_count; i++) {
+        ok = launch_step(module, &recipe->steps[i], grid->blocks[i], &params);
+        snprintf(why, WHY_BYTES, "%s", ok ? "" : fa2_sim_message());
+    }
+    return ok;
+}
+
+static bool run_work(const work *w, CUmodule module, char why[WHY_BYTES])
+{
+    const shape *s = &w->s;
+    const size_t rows = (size_t)s->batch * (size_t)s->heads_q * (size_t)s->seq_q;
+    fa2i_card card = {0};
+    fa2i_grid grid;
+    fa2_tensor view[TENSORS];
+    must(fa2i_op_of(&w->problem)->grid(&card, &w->t->variant.recipe, &w->problem, &grid), "grid");
+    for (int i = 0; i < TENSORS; i++) {
+        view[i] = w->tensor[i].place;
+        if (i < INPUTS || !(s->unwanted >> (i - INPUTS) & 1))
+            view[i].data = (void *)put(w->tensor[i].data, w->tensor[i].elems * 2);
+    }
+    fa2_backward_args args = {.q = view[Q],
+                              .k = view[K],
+                              .v = view[V],
+                              .o = view[O],
+                              .d_o = view[DO],
+                              .dq = view[DQ],
+                              .dk = view[DK],
+                              .dv = view[DV],
+                              .lse = (float *)put(w->lse, rows * sizeof *w->lse)};
+    if (grid.workspace_bytes > 0)
+        args.workspace = (void *)put(NULL, grid.workspace_bytes);
+    args.workspace_bytes = grid.workspace_bytes;
+    bool ok = launch_all(w, module, &args, &grid, why);
+    for (int i = INPUTS; ok && i < TENSORS; i++) {
+        uint16_t *got = must_alloc(w->tensor[i].elems, sizeof *got);
+        if (view[i].data != NULL) {
+            cuMemcpyDtoH(got, (CUdeviceptr)view[i].data, w->tensor[i].elems * 2);
+            ok = judge_one(w, i, got, why);
+        }
+        free(got);
+    }
+    ok = ok && judge_traffic(why);
+    for (int i = 0; i < TENSORS; i++)
+        if (view[i].data != NULL)
+            cuMemFree((CUdeviceptr)view[i].data);
+    cuMemFree((CUdeviceptr)args.lse);
+    if (args.workspace != NULL)
+        cuMemFree((CUdeviceptr)args.workspace);
+    return ok;
+}
+
+/* ---- variants ---- */
+
+static int value_of(const char *text, const char *key)
+{
+    const char *found = strstr(text, key);
+    return found == NULL ? 0 : atoi(found + strlen(key));
+}
+
+static tuning tuning_of(const fa2i_variant *v)
+{
+    return (tuning){.variant = *v,
+                    .dtype = strstr(v->text, "bf16") != NULL ? FA2_BF16 : FA2_FP16,
+                    .d = value_of(v->text, " d="),
+                    .causal = value_of(v->text, " causal="),
+                    .br = v->recipe.rows,
+                    .bc = v->recipe.keys};
+}
+
+/* The SM of the card that is played. */
+static int target_arch;
+
+static void run_variant(fa2i_generator *generator, const char *text, bool verbose)
+{
+    fa2i_variant variant;
+    fa2i_target target;
+    fa2i_kernel kernel = {0};
+    CUmodule module = NULL;
+    char *source = NULL;
+    must(fa2i_generator_variant(generator, text, &variant), text);
+    must(fa2i_generator_source(generator, text, &source), text);
+    const tuning t = tuning_of(&variant);
+    const int br = t.br, bc = t.bc;
+    const shape shapes[] = {{2, 1, 1, 1, 1, 0, 1, 0},
+                            {1, 2, 1, br - 1, bc - 1, 0, 1, 0},
+                            {1, 1, 1, br, bc, 1, 1, 0},
+                            {1, 2, 2, br + 1, bc + 1, 2, 1, 0},
+                            {1, 1, 1, 2 * br + 1, 2 * bc - 1, 0, 8, 0},
+                            {2, 4, 2, 2 * br - 1, bc + 1, 1, 1, 0},
+                            {1, 1, 1, 3 * br, bc / 2 + 1, 2, 1, 0},
+                            {1, 1, 1, br - 1, 2 * bc + 1, 2, 1, 0},
+                            {1, 3, 1, 3, 2 * bc + 3, 0, 1, 0},
+                            {1, 1, 1, br + 3, bc, 0, 1, 1},
+                            {1, 1, 1, br + 3, bc, 0, 1, 6}};
+    must(fa2i_target_for(target_arch, true, &target), "the target");
+    must(fa2i_compile(&variant, source, &target, "test", &kernel), text);
+    if (kernel.image.data == NULL)
+        fprintf(stderr, "%s\n", kernel.log);
+    CHECK(kernel.image.data != NULL);
+    if (kernel.image.data != NULL)
+        CHECK_EQ(cuModuleLoadDataEx(&module, kernel.image.data, 0, NULL, NULL), CUDA_SUCCESS);
+    for (size_t i = 0; module != NULL && i < sizeof shapes / sizeof *shapes; i++) {
+        const shape *s = &shapes[i];
+        char why[WHY_BYTES] = "";
+        work w;
+        make_work(&w, &t, s, 7 + i);
+        const bool ok = run_work(&w, module, why);
+        check_count++;
+        check_failures += !ok;
+        if (!ok || verbose)
+            fprintf(stderr, "%s, B=%d Hq=%d Hkv=%d Sq=%d Sk=%d layout %d: %s\n", text, s->batch,
+                    s->heads_q, s->heads_kv, s->seq_q, s->seq_k, s->layout, ok ? "right" : why);
+        free_work(&w);
+        if (!ok)
+            break;
+    }
+    if (module != NULL)
+        cuModuleUnload(module);
+    fa2i_kernel_done(&kernel);
+    fa2i_free(source);
+}
+
+/* Every step-th candidate, counted over all classes. */
+static void sweep(fa2i_generator *generator, long step)
+{
+    static const int head_dims[] = {8, 16, 32, 40, 64, 72, 80, 96, 128, 160, 192, 256};
+    enum { KINDS = 2 * 2 * 2 }; /* causal, deterministic, dtype */
+    fa2i_card card;
+    long seen = 0, ran = 0;
+    must(fa2i_generator_card(generator, target_arch, &card), "the card");
+    for (size_t i = 0; i < KINDS * sizeof head_dims / sizeof *head_dims; i++) {
+        const fa2_problem problem = {.op = FA2_OP_BACKWARD,
+                                     .dtype = (fa2_dtype)(i / 4 % 2),
+                                     .batch = 1,
+                                     .heads_q = 8,
+                                     .heads_kv = 8,
+                                     .seq_q = 1024,
+                                     .seq_k = 1024,
+                                     .head_dim = head_dims[i / KINDS],
+                                     .causal = (int32_t)(i % 2),
+                                     .deterministic = (int32_t)(i / 2 % 2)};
+        fa2i_variant *variants = NULL;
+        size_t count = 0;
+        if (problem.dtype == FA2_BF16 && target_arch < 80)
+            continue;
+        must(fa2i_generator_candidates(generator, &problem, &card, &variants, &count),
+             "candidates");
+        CHECK(count > 0);
+        for (size_t j = 0; j < count; j++) {
+            if (seen++ % step == 0) {
+                run_variant(generator, variants[j].text, false);
+                ran++;
+            }
+        }
+        fa2i_free(variants);
+    }
+    printf("sm_%d: %ld of %ld candidates\n", target_arch, ran, seen);
+}
+
+int main(int argc, char **argv)
+{
+    static const char *const variants[] = {
+        /* Two barriers a tile, fragments exchanged; one barrier and parts of a tile; one stage. */
+        "bwd_sm80 d=64 dtype=fp16 causal=1 br=32 bc=64 warps=4 qwarps=2 parts=1 stages=2 "
+        "barriers=2 order=early dq=red dqbc=0 rows=prepared",
+        "bwd_sm80 d=64 dtype=fp16 causal=1 br=64 bc=128 warps=4 qwarps=1 parts=2 stages=2 "
+        "barriers=1 order=late dq=red dqbc=0 rows=prepared",
+        "bwd_sm80 d=128 dtype=bf16 causal=0 br=64 bc=64 warps=4 qwarps=2 parts=1 stages=1 "
+        "barriers=2 order=early dq=red dqbc=0 rows=prepared",
+        /* dQ by blocks of its own, with and without a preparing launch; padding in D. */
+        "bwd_sm80 d=40 dtype=fp16 causal=1 br=32 bc=32 warps=2 qwarps=1 parts=1 stages=2 "
+        "barriers=2 order=late dq=apart dqbc=32 rows=computed",
+        "bwd_sm80 d=72 dtype=bf16 causal=1 deterministic=1 br=64 bc=64 warps=4 qwarps=2 parts=1 "
+        "stages=1 "
+        "barriers=2 order=late dq=apart dqbc=32 rows=prepared",
+    };
+    const bool verbose = argc > 1 && strcmp(argv[1], "-v") == 0;
+    fa2i_generator *generator = NULL;
+    CUcontext context = NULL;
+    if (getenv("FA2_SIM_CARD") == NULL)
+        setenv("FA2_SIM_CARD", "a100", 1);
+    must(fa2i_generator_create(&generator), "the generator");
+    if (cuInit(0) != CUDA_SUCCESS || cuDevicePrimaryCtxRetain(&context, 0) != CUDA_SUCCESS ||
+        cuCtxPushCurrent(context) != CUDA_SUCCESS)
+        return 1; /* the device has said why */
+    CUdevice device = 0;
+    int major = 0, minor = 0;
+    if (cuCtxGetDevice(&device) != CUDA_SUCCESS ||
+        cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device) ||
+        cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device))
+        return 1;
+    target_arch = 10 * major + minor;
+    const int first = verbose ? 2 : 1;
+    if (argc == 3 && strcmp(argv[1], "sweep") == 0) {
+        sweep(generator, getenv("FA2_TEST_ALL") != NULL ? 1 : atol(argv[2]));
+        argc = 0;
+    }
+    for (int i = first; i < argc; i++)
+        run_variant(generator, argv[i], verbose);
+    for (size_t i = 0; argc == first && i < sizeof variants / sizeof *variants; i++)
+        run_variant(generator, variants[i], verbose);
+    fa2i_generator_destroy(generator);
+    return check_done();
+}

@@ -1,0 +1,63 @@
+#!/bin/sh
+# Backward from end to end on the software device: tune, show, list, explain, export, import, check, and a
+# client on the tuned database.
+# Usage: test_tune_backward.sh FA2_TUNE CLIENT CARD
+set -u
+[ $# -eq 3 ] || {
+    echo "usage: test_tune_backward.sh FA2_TUNE CLIENT CARD" >&2
+    exit 2
+}
+tune=$1
+client=$2
+export FA2_SIM_CARD="$3"
+folder=$(mktemp -d) || exit 1
+trap 'rm -rf "$folder"' EXIT
+cd "$folder" || exit 1
+export FA2_DB="$folder/$3.db"
+shape=B=1,Hq=2,Hkv=1,Sq=48,Sk=80,D=16,causal=1
+failures=0
+
+fail() {
+    failures=$((failures + 1))
+    printf 'FAILED: %s\n--- stdout\n%s\n--- stderr\n%s\n' "$1" "$(cat out)" "$(tail -30 err)" >&2
+}
+
+# run STATUS COMMAND ARGUMENT...: keeps its output in the files out and err.
+run() {
+    wanted=$1
+    shift
+    ran="$FA2_SIM_CARD: $*"
+    timeout 900 "$@" >out 2>err </dev/null
+    got=$?
+    [ "$got" -eq "$wanted" ] || fail "$ran: exit status $got, expected $wanted"
+}
+
+# has FILE TEXT: what the last run wrote.
+has() {
+    grep -qF -e "$2" "$1" || fail "$ran: no \"$2\" in $1"
+}
+
+run 0 "$tune" --device 0 --op backward --shape $shape
+has err "0 of them failed"
+has out "op=backward B=1"
+run 0 "$tune" --device 0 --shape op=backward,$shape
+has err "1 tuned already"
+run 0 "$tune" list
+has out "backward"
+run 0 "$tune" show --shape op=backward,$shape
+has out bwd_sm
+run 0 "$tune" explain --device 0 --shape op=backward,$shape
+has out "exact: "
+run 0 "$tune" export export.json
+run 0 "$tune" --db imported.db import export.json
+run 0 "$tune" check
+run 0 "$client" "$FA2_DB" 1 2 1 48 80 16 1 0
+has out "exact: bwd_sm"
+# What is not tuned: another length, keys that nobody sees, and the class that is deterministic.
+run 0 "$client" "$FA2_DB" 1 2 1 65 33 16 1 0
+has out "nearest: bwd_sm"
+run 0 "$client" "$FA2_DB" 2 2 2 40 70 16 0 1
+has out "default: bwd_sm"
+has out "dq=apart"
+printf '%s: %d failed\n' "$3" "$failures"
+[ "$failures" -eq 0 ]

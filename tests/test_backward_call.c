@@ -1,0 +1,227 @@
+/*
+ * What backward makes of a call: refusals by their words, gradients that are not wanted, the grid of
+ * each way to gather dQ, the parameter block, and how much work it is.
+ */
+#include <math.h>
+#include "check.h"
+#include "runtime/ops/op.h"
+
+static const char added_recipe[] =
+    "op=backward abi=1 rows=64 keys=32 columns=64 workspace=rows_and_dq; "
+    "bwd_sm80_prepare role=prepare threads=256 smem=0 blocks=padded_rows/32; "
+    "bwd_sm80 role=main threads=128 smem=49152 blocks=key_tiles; "
+    "bwd_sm80_convert role=convert threads=128 smem=0 blocks=padded_rows/32";
+static const char apart_recipe[] =
+    "op=backward abi=1 rows=64 keys=32 workspace=rows; "
+    "bwd_sm80_prepare role=prepare threads=256 smem=0 blocks=padded_rows/32; "
+    "bwd_sm80 role=main threads=128 smem=49152 blocks=key_and_query_tiles/64";
+static const char alone_recipe[] =
+    "op=backward abi=1 rows=64 keys=32; "
+    "bwd_sm80 role=main threads=128 smem=49152 blocks=key_and_query_tiles/64";
+
+static const fa2i_card card = {.name = "test", .arch = 86, .sm_count = 100};
+static const fa2_problem problem = {.op = FA2_OP_BACKWARD,
+                                    .batch = 2,
+                                    .heads_q = 8,
+                                    .heads_kv = 2,
+                                    .seq_q = 100,
+                                    .seq_k = 200,
+                                    .head_dim = 64};
+
+/* [B, S, H, D], at addresses that nothing reads. */
+static fa2_backward_args good_args(void)
+{
+    const int64_t d = problem.head_dim;
+    const int64_t q_row = d * problem.heads_q, kv_row = d * problem.heads_kv;
+    const fa2_tensor q = {(void *)0x1000000, q_row * problem.seq_q, q_row, d};
+    const fa2_tensor k = {(void *)0x2000000, kv_row * problem.seq_k, kv_row, d};
+    fa2_backward_args args = {.q = q, .k = k, .v = k, .o = q, .d_o = q, .dq = q, .dk = k, .dv = k};
+    args.v.data = (void *)0x3000000;
+    args.o.data = (void *)0x4000000;
+    args.d_o.data = (void *)0x5000000;
+    args.dq.data = (void *)0x6000000;
+    args.dk.data = (void *)0x7000000;
+    args.dv.data = (void *)0x8000000;
+    args.lse = (const float *)0x9000000;
+    return args;
+}
+
+static fa2i_grid grid_of(const char *recipe_text, const fa2_problem *of)
+{
+    fa2i_recipe recipe;
+    fa2i_grid grid = {0};
+    CHECK_EQ(fa2i_recipe_parse(recipe_text, &recipe), FA2_OK);
+    CHECK_EQ(fa2i_op_of(of)->grid(&card, &recipe, of, &grid), FA2_OK);
+    return grid;
+}
+
+static fa2_status check_args(const fa2_backward_args *args, const fa2i_grid *grid)
+{
+    return fa2i_op_of(&problem)->check_args(&problem, args, grid);
+}
+
+static void check_bad(const fa2_backward_args *args, const char *said)
+{
+    const fa2i_grid grid = grid_of(alone_recipe, &problem);
+    CHECK_EQ(check_args(args, NULL), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), said);
+    CHECK_EQ(check_args(args, &grid), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), said);
+}
+
+static void test_refusals(void)
+{
+    static const struct {
+        size_t offset;
+        int64_t value;
+        const char *said;
+    } bad[] = {
+#define AT(member) offsetof(fa2_backward_args, member)
+        {AT(lse), 0, "lse is NULL; backward reads the LSE that forward gave"},
+        {AT(lse), 0x9000002, "lse is 0x9000002; it must be a multiple of 4 bytes"},
+        {AT(q.data), 0, "q.data is NULL"},
+        {AT(o.data), 0, "o.data is NULL"},
+        {AT(d_o.data), 0, "d_o.data is NULL"},
+        {AT(d_o.data), 0x5000008, "d_o.data is 0x5000008; it must be a multiple of 16"},
+        {AT(o.stride_seq), 60, "o.stride_seq is 60; it must be a multiple of 8"},
+        {AT(o.stride_seq), 56, "o.stride_seq is 56; it must be at least 64"},
+        {AT(d_o.stride_head), -64, "d_o.stride_head is -64"},
+        {AT(dq.stride_head), 0, "dq.stride_head is 0; it must be at least 64"},
+        {AT(dk.stride_seq), 8, "dk.stride_seq is 8"},
+        {AT(dq.data), 0x1000000, "dq shares memory with q"},
+        {AT(dk.data), 0x4000000, "dk shares memory with o"},
+        {AT(dv.data), 0x5000000, "dv shares memory with d_o"},
+        {AT(dv.data), 0x9000000, "dv shares memory with lse"},
+        {AT(dk.data), 0x6000000, "dk shares memory with dq"},
+        {AT(dv.data), 0x7000000, "dv shares memory with dk"},
+        {AT(workspace_bytes), 5, "workspace is NULL, but workspace_bytes is 5"},
+        {AT(workspace), 0x10000080, "it must be a multiple of 256 bytes"},
+#undef AT
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        fa2_backward_args args = good_args();
+        memcpy((char *)&args + bad[i].offset, &bad[i].value, sizeof bad[i].value);
+        check_bad(&args, bad[i].said);
+    }
+    fa2_backward_args args = good_args();
+    args.softmax_scale = NAN;
+    check_bad(&args, "softmax_scale is ");
+    args = good_args();
+    args.dq.data = args.dk.data = args.dv.data = NULL;
+    check_bad(&args, "at least one gradient is wanted");
+}
+
+static void test_unwanted(void)
+{
+    const fa2i_grid grid = grid_of(alone_recipe, &problem);
+    for (int wanted = 0; wanted < 3; wanted++) {
+        fa2_backward_args args = good_args();
+        fa2_tensor *const gradients[] = {&args.dq, &args.dk, &args.dv};
+        for (int i = 0; i < 3; i++)
+            if (i != wanted)
+                *gradients[i] = (fa2_tensor){NULL, 1, -3, 5}; /* nobody reads these strides */
+        CHECK_EQ(check_args(&args, &grid), FA2_OK);
+        fa2i_params params;
+        fa2i_op_of(&problem)->fill(&grid, &problem, &args, &params);
+        CHECK((params.backward.dq != 0) == (wanted == 0));
+        CHECK((params.backward.dk != 0) == (wanted == 1));
+        CHECK((params.backward.dv != 0) == (wanted == 2));
+    }
+}
+
+static void test_workspace(void)
+{
+    const fa2i_grid grid = grid_of(added_recipe, &problem);
+    fa2_backward_args args = good_args();
+    CHECK_EQ(check_args(&args, NULL), FA2_OK);
+    CHECK_EQ(check_args(&args, &grid), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "workspace_bytes is 0; this problem needs 540672");
+    args.workspace = (void *)0x10000000;
+    args.workspace_bytes = grid.workspace_bytes;
+    CHECK_EQ(check_args(&args, &grid), FA2_OK);
+    args.workspace = args.dv.data;
+    CHECK_EQ(check_args(&args, &grid), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "workspace shares memory with dv");
+}
+
+static void test_grid(void)
+{
+    /* 2 x 8 heads x 2 tiles of 64 queries: 2048 padded rows; 2 x 2 key heads x 7 tiles of 32 keys. */
+    fa2i_grid grid = grid_of(added_recipe, &problem);
+    CHECK(grid.row_tiles == 2 && grid.key_tiles == 7);
+    CHECK(grid.blocks[0] == 64 && grid.blocks[1] == 28 && grid.blocks[2] == 64);
+    CHECK_EQ(grid.rows_bytes, 8 * 2048);
+    CHECK_EQ(grid.workspace_bytes, 8 * 2048 + 4 * 2048 * 64);
+    grid = grid_of(apart_recipe, &problem);
+    CHECK(grid.blocks[0] == 64 && grid.blocks[1] == 28 + 16 * 2);
+    CHECK_EQ(grid.workspace_bytes, 8 * 2048);
+    grid = grid_of(alone_recipe, &problem);
+    CHECK(grid.blocks[0] == 28 + 16 * 2 && grid.workspace_bytes == 0);
+}
+
+static void test_too_large(void)
+{
+    fa2i_recipe recipe;
+    fa2i_grid grid = {.splits = 9};
+    fa2_problem large = problem;
+    const fa2i_op *op = fa2i_op_of(&problem);
+    CHECK_EQ(fa2i_recipe_parse(added_recipe, &recipe), FA2_OK);
+    large.seq_k = 1 << 29;
+    large.batch = 64;
+    CHECK_EQ(op->grid(&card, &recipe, &large, &grid), FA2_E_UNSUPPORTED);
+    CHECK_CONTAINS(fa2_last_message(), "16777216 key tiles x 8 heads x 64 batches");
+    large = problem;
+    large.seq_q = 1 << 26;
+    large.batch = 1 << 10;
+    CHECK_EQ(op->grid(&card, &recipe, &large, &grid), FA2_E_UNSUPPORTED);
+    CHECK_CONTAINS(fa2_last_message(), "query tiles");
+    large = problem;
+    large.head_dim = 128; /* another kernel's recipe */
+    CHECK_EQ(op->grid(&card, &recipe, &large, &grid), FA2_E_UNSUPPORTED);
+    CHECK_CONTAINS(fa2_last_message(), "columns is 64 in the recipe; head_dim is 128");
+    CHECK_EQ(grid.splits, 9);
+}
+
+static void test_params(void)
+{
+    const fa2i_grid grid = grid_of(added_recipe, &problem);
+    fa2_backward_args args = good_args();
+    fa2i_params params;
+    args.workspace = (void *)0x10000000;
+    args.softmax_scale = 0.25f;
+    fa2i_op_of(&problem)->fill(&grid, &problem, &args, &params);
+    const fa2i_backward_params *p = &params.backward;
+    CHECK(p->q == 0x1000000 && p->d_o == 0x5000000 && p->dv == 0x8000000 && p->lse == 0x9000000);
+    CHECK(p->rows == 0x10000000 && p->dq_sum == 0x10000000 + 8 * 2048);
+    CHECK(p->dk_stride[0] == 128 * 200 && p->dk_stride[1] == 128 && p->dk_stride[2] == 64);
+    CHECK(fabs((double)p->scale - 0.25) < 1e-9 && fabs((double)p->scale_log2 - 0.36067376) < 1e-6);
+    CHECK(p->group == 4 && p->q_tiles == 2 && p->k_tiles == 7 && p->batch == 2);
+}
+
+/* 2.5 times forward's. */
+static void test_work(void)
+{
+    fa2_problem forward = problem, causal = problem;
+    forward.op = FA2_OP_FORWARD;
+    causal.causal = 1;
+    const fa2i_op *op = fa2i_op_of(&problem);
+    CHECK_STR(op->name, fa2i_field_word(FA2I_FIELD_op, FA2_OP_BACKWARD));
+    CHECK_EQ(op->abi, 1);
+    CHECK(op->flop(&problem) == 10.0 * 2 * 8 * 100 * 200 * 64);
+    CHECK(op->flop(&problem) == 2.5 * fa2i_problem_flop(&forward));
+    CHECK(op->flop(&causal) == op->flop(&problem) / 2);
+    CHECK(op->flop_unmasked(&causal) == op->flop(&problem));
+    CHECK(op->bytes(&problem) == 4.0 * 2 * 64 * 2 * (8 * 100 + 2 * 200) + 4.0 * 2 * 8 * 100);
+}
+
+int main(void)
+{
+    test_refusals();
+    test_unwanted();
+    test_workspace();
+    test_grid();
+    test_too_large();
+    test_params();
+    test_work();
+    return check_done();
+}

@@ -1,0 +1,283 @@
+/*
+ * The judge of backward: its reference against central differences of the loss, on every element of the
+ * three gradients; samples against the whole; and verdicts on what is right and on what is not.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include "check.h"
+#include "runtime/base/problem.h"
+#include "tuner/judge/attention.h"
+#include "tuner/judge/number.h"
+#include "tuner/judge/verify.h"
+
+enum { Q, K, V, O, DO, LSE, DQ, DK, DV };
+
+/* Inputs as numbers, [batch, head, row, D] of each. */
+typedef struct numbers {
+    const fa2i_case *c;
+    double *data[LSE];
+} numbers;
+
+static double *row_of(const numbers *n, int operand, int b, int h, int i)
+{
+    const fa2i_extent e = fa2i_case_extent(n->c, operand);
+    return n->data[operand] +
+           ((size_t)(b * e.heads + h) * (size_t)e.seq + (size_t)i) * (size_t)e.width;
+}
+
+static size_t count_of(const fa2i_case *c, int operand)
+{
+    const fa2i_extent e = fa2i_case_extent(c, operand);
+    return (size_t)e.batch * (size_t)e.heads * (size_t)e.seq * (size_t)e.width;
+}
+
+static void read_inputs(numbers *n, const fa2i_case *c)
+{
+    n->c = c;
+    for (int operand = Q; operand < LSE; operand++) {
+        const fa2i_extent e = fa2i_case_extent(c, operand);
+        const size_t period = fa2i_case_period(c, operand);
+        uint16_t *bits = calloc(period, sizeof *bits);
+        n->data[operand] = calloc(count_of(c, operand), sizeof(double));
+        CHECK_EQ(fa2i_case_fill(c, operand, bits), FA2_OK);
+        for (int b = 0; b < e.batch; b++)
+            for (int h = 0; h < e.heads; h++)
+                for (int i = 0; i < e.seq; i++)
+                    for (int d = 0; d < e.width; d++)
+                        row_of(n, operand, b, h, i)[d] = fa2i_from_bits(
+                            c->problem.dtype,
+                            bits[(size_t)(fa2i_extent_at(&e, b, h, i) + d) % period]);
+        free(bits);
+    }
+}
+
+static void free_inputs(numbers *n)
+{
+    for (int operand = Q; operand < LSE; operand++)
+        free(n->data[operand]);
+}
+
+/* O of a row; returns its LSE. */
+static double forward_row(const numbers *n, int b, int h, int i, double *o)
+{
+    const fa2_problem *p = &n->c->problem;
+    const int kv = h / (p->heads_q / p->heads_kv);
+    double weights = 0;
+    memset(o, 0, (size_t)p->head_dim * sizeof *o);
+    for (int j = 0; j < p->seq_k; j++) {
+        double s = 0;
+        for (int d = 0; d < p->head_dim; d++)
+            s += row_of(n, Q, b, h, i)[d] * row_of(n, K, b, kv, j)[d];
+        const double weight = fa2i_key_is_seen(p, i, j) ? exp(s / sqrt((double)p->head_dim)) : 0;
+        weights += weight;
+        for (int d = 0; d < p->head_dim; d++)
+            o[d] += weight * row_of(n, V, b, kv, j)[d];
+    }
+    for (int d = 0; d < p->head_dim && weights > 0; d++)
+        o[d] /= weights;
+    return log(weights);
+}
+
+/* The sum of dO * O. */
+static double loss(const numbers *n)
+{
+    const fa2_problem *p = &n->c->problem;
+    double o[16], sum = 0;
+    for (int b = 0; b < p->batch; b++)
+        for (int h = 0; h < p->heads_q; h++)
+            for (int i = 0; i < p->seq_q; i++) {
+                forward_row(n, b, h, i, o);
+                for (int d = 0; d < p->head_dim; d++)
+                    sum += row_of(n, DO, b, h, i)[d] * o[d];
+            }
+    return sum;
+}
+
+/* Kernels may be as far from the reference as its bound is; so may the truth, as the reference reads an
+ * O and an LSE that are rounded. */
+static void check_against_differences(numbers *n, const fa2i_expected *e)
+{
+    static const double step = 1e-5;
+    for (int gradient = 0; gradient < 3; gradient++) {
+        const fa2i_wanted *wanted = &e->outputs[gradient];
+        double worst = 0, largest = 0;
+        for (size_t i = 0; i < wanted->row_count; i++) {
+            const fa2i_place *at = &wanted->places[i];
+            double *row = row_of(n, Q + gradient, at->batch, at->head, at->row);
+            for (int d = 0; d < wanted->width; d++) {
+                const double value = row[d];
+                const double found = wanted->values[i * (size_t)wanted->width + (size_t)d];
+                row[d] = value + step;
+                const double above = loss(n);
+                row[d] = value - step;
+                const double difference = (above - loss(n)) / (2 * step);
+                row[d] = value;
+                largest = fmax(largest, fabs(difference));
+                worst = fmax(worst, fabs(found - difference) / wanted->bound.absolute);
+                if (wanted->exact[i])
+                    CHECK(found == 0 && fabs(difference) < 1e-6);
+            }
+        }
+        CHECK(worst < 0.5);
+        CHECK(wanted->bound.absolute < 0.02 * largest); /* it says something */
+    }
+}
+
+/* O and LSE that the case has are what forward gives. */
+static void check_forward(const numbers *n)
+{
+    const fa2_problem *p = &n->c->problem;
+    const fa2i_extent e = fa2i_case_extent(n->c, LSE);
+    const double rounding = p->dtype == FA2_BF16 ? 0x1p-7 : 0x1p-10; /* of numbers below 4 */
+    float *lse = calloc(fa2i_case_period(n->c, LSE), sizeof *lse);
+    double o[16];
+    CHECK_EQ(fa2i_case_fill(n->c, LSE, lse), FA2_OK);
+    for (int b = 0; b < p->batch; b++)
+        for (int h = 0; h < p->heads_q; h++)
+            for (int i = 0; i < p->seq_q; i++) {
+                const double right = forward_row(n, b, h, i, o);
+                const double found = (double)lse[fa2i_extent_at(&e, b, h, i)];
+                CHECK(isinf(right) ? found == right : fabs(found - right) < 1e-5);
+                for (int d = 0; d < p->head_dim; d++)
+                    CHECK(fabs(row_of(n, O, b, h, i)[d] - o[d]) <= rounding);
+            }
+    free(lse);
+}
+
+static fa2i_outcome verdict_of(const fa2i_expected *e, const uint16_t *output, char *detail)
+{
+    fa2i_verification verdict;
+    fa2i_expected_judge(e, "test", output, 0, &verdict);
+    snprintf(detail, sizeof verdict.detail, "%s", verdict.detail);
+    return verdict.outcome;
+}
+
+/* The reference's own values are right; one element that is not is found, in each gradient. */
+static void check_verdicts(const fa2i_expected *e)
+{
+    static const char *const names[] = {"dQ", "dK", "dV"};
+    const fa2i_case *c = &e->c;
+    char detail[sizeof((fa2i_verification){0}).detail];
+    uint16_t *output = malloc(e->output_bytes), *next = output;
+    uint16_t *first[3];
+    memset(output, 0xff, e->output_bytes);
+    for (int gradient = 0; gradient < 3; gradient++) {
+        const fa2i_wanted *wanted = &e->outputs[gradient];
+        const fa2i_extent extent = fa2i_case_extent(c, DQ + gradient);
+        for (size_t i = 0; i < wanted->row_count; i++) {
+            const fa2i_place *at = &wanted->places[i];
+            for (int d = 0; d < wanted->width; d++)
+                next[fa2i_extent_at(&extent, at->batch, at->head, at->row) + d] = fa2i_to_bits(
+                    c->problem.dtype, (float)wanted->values[i * (size_t)wanted->width + (size_t)d]);
+        }
+        first[gradient] = next;
+        next += extent.elems;
+    }
+    CHECK_EQ(verdict_of(e, output, detail), FA2I_OUTCOME_OK);
+    for (int gradient = 0; gradient < 3; gradient++) {
+        const uint16_t right = *first[gradient];
+        const double value = fa2i_from_bits(c->problem.dtype, right);
+        *first[gradient] = fa2i_to_bits(c->problem.dtype,
+                                        (float)(value + 3 * e->outputs[gradient].bound.absolute));
+        CHECK_EQ(verdict_of(e, output, detail), FA2I_OUTCOME_WRONG);
+        CHECK_CONTAINS(detail, names[gradient]);
+        *first[gradient] = 0xffff; /* never written */
+        CHECK_EQ(verdict_of(e, output, detail), FA2I_OUTCOME_WRONG);
+        *first[gradient] = right;
+    }
+    free(output);
+}
+
+static void check_case(const fa2i_case *c)
+{
+    fa2i_expected e;
+    numbers n;
+    read_inputs(&n, c);
+    CHECK_EQ(fa2i_expected_all(c, 3, &e), FA2_OK);
+    check_forward(&n);
+    check_against_differences(&n, &e);
+    check_verdicts(&e);
+    fa2i_expected_done(&e);
+    free_inputs(&n);
+}
+
+/* Grouped heads; causal with rows that see nothing, and with keys that nobody is to see. */
+static void test_reference(void)
+{
+    static const struct {
+        int32_t seq_q, seq_k, causal;
+        fa2i_layout layout;
+        fa2_dtype dtype;
+    } cases[] = {{9, 7, 0, FA2I_LAYOUT_BSHD, FA2_FP16},
+                 {9, 6, 1, FA2I_LAYOUT_GAPPED, FA2_FP16},
+                 {5, 11, 1, FA2I_LAYOUT_BHSD, FA2_FP16},
+                 {8, 8, 1, FA2I_LAYOUT_SHARED, FA2_BF16}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        fa2i_case c = {.problem = {.op = FA2_OP_BACKWARD,
+                                   .dtype = cases[i].dtype,
+                                   .batch = 2,
+                                   .heads_q = 4,
+                                   .heads_kv = 2,
+                                   .seq_q = cases[i].seq_q,
+                                   .seq_k = cases[i].seq_k,
+                                   .head_dim = 8,
+                                   .causal = cases[i].causal},
+                       .layout = cases[i].layout,
+                       .pattern = FA2I_PATTERN_FORWARD,
+                       .q_magnitude = 1,
+                       .seed = 77 + i};
+        check_case(&c);
+    }
+}
+
+/* Rows by themselves are as in the whole; of a tuned problem, too, whose O and LSE are any numbers. */
+static void test_samples(void)
+{
+    const fa2_problem problem = {.op = FA2_OP_BACKWARD,
+                                 .batch = 2,
+                                 .heads_q = 4,
+                                 .heads_kv = 2,
+                                 .seq_q = 50,
+                                 .seq_k = 70,
+                                 .head_dim = 16,
+                                 .causal = 1};
+    const fa2i_case c = fa2i_case_of(&problem, 5);
+    fa2i_expected all, some;
+    CHECK_EQ(fa2i_expected_all(&c, 2, &all), FA2_OK);
+    CHECK_EQ(fa2i_expected_sampled(&c, 9, 1, &some), FA2_OK);
+    CHECK_EQ(some.output_count, 3);
+    for (int gradient = 0; gradient < 3; gradient++) {
+        const fa2i_wanted *of = &all.outputs[gradient], *wanted = &some.outputs[gradient];
+        const fa2i_extent extent = fa2i_case_extent(&c, DQ + gradient);
+        for (size_t i = 0; i < wanted->row_count; i++) {
+            const fa2i_place *at = &wanted->places[i];
+            const size_t row =
+                (size_t)((at->batch * extent.heads + at->head) * extent.seq + at->row);
+            const size_t bytes = (size_t)wanted->width * sizeof(double);
+            CHECK(memcmp(wanted->values + i * (size_t)wanted->width,
+                         of->values + row * (size_t)wanted->width, bytes) == 0);
+        }
+        CHECK(wanted->bound.absolute <= of->bound.absolute);
+    }
+    fa2i_expected_done(&all);
+    fa2i_expected_done(&some);
+}
+
+/* Every case is a problem that can be launched. */
+static void test_cases(void)
+{
+    const fa2_problem class = {.op = FA2_OP_BACKWARD, .head_dim = 64, .causal = 1};
+    fa2i_verify_case cases[FA2I_VERIFY_CASES_MAX];
+    const size_t count = fa2i_judge_of(FA2_OP_BACKWARD)->cases(&class, 100, cases);
+    CHECK(count > 5);
+    for (size_t i = 0; i < count; i++)
+        CHECK_EQ(fa2i_problem_check(&cases[i].c.problem), FA2_OK);
+}
+
+int main(void)
+{
+    test_reference();
+    test_samples();
+    test_cases();
+    return check_done();
+}

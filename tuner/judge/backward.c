@@ -1,0 +1,532 @@
+/*
+ * Attention backward: operands, cases, data, reference, call.
+ *
+ * O and LSE are inputs like others: of them, Q, K, V and dO the gradients are a function, which is what
+ * is judged, row by row:
+ *
+ *     p = exp(s - lse)    ds = p (dO v - dO O)    dQ = sum of ds k    dK = sum of ds q    dV = sum of p dO
+ *
+ * In the cases of the verification O and LSE are what forward gives. Tuned problems, where that would
+ * take the host minutes, have an LSE about which such numbers scatter, and any O: then any row can be
+ * computed by itself.
+ *
+ * The bound of each gradient is FlashAttention-2's rule, 2 x the largest error of a plain implementation,
+ * plus 1e-5. Plain means: S, P, dP and dS rounded to the dtype, dK and dV of each query head too before
+ * they are summed, and the gradients. Among few numbers it may be lucky, so its error counts as half a
+ * unit in the last place of the largest gradient at least: as much as it loses by being rounded. A dQ
+ * whose row sees no key is exactly 0; so are dK and dV of a key that no row sees.
+ */
+#include <math.h>
+#include <string.h>
+#include "runtime/base/alloc.h"
+#include "runtime/base/status.h"
+#include "runtime/ops/call.h"
+#include "tuner/judge/attention.h"
+#include "tuner/judge/judge.h"
+#include "tuner/judge/number.h"
+
+enum { Q, K, V, O, DO, LSE, INPUTS, DQ = INPUTS, DK, DV, OPERANDS };
+
+static fa2_status fill(const fa2i_case *c, int operand, size_t count, void *out);
+
+static const fa2i_operand operands[OPERANDS] = {
+    [Q] = {"Q", FA2I_SHAPE_QUERIES, .fill = fill},
+    [K] = {"K", FA2I_SHAPE_KEYS, .fill = fill},
+    [V] = {"V", FA2I_SHAPE_KEYS, .fill = fill},
+    [O] = {"O", FA2I_SHAPE_QUERIES, .patterned = true, .fill = fill},
+    [DO] = {"dO", FA2I_SHAPE_QUERIES, .fill = fill},
+    [LSE] = {"LSE", FA2I_SHAPE_STATISTICS, .patterned = true, .fill = fill},
+    [DQ] = {"dQ", FA2I_SHAPE_QUERIES, .output = true},
+    [DK] = {"dK", FA2I_SHAPE_KEYS, .output = true},
+    [DV] = {"dV", FA2I_SHAPE_KEYS, .output = true},
+};
+
+/* ---- cases ---- */
+
+/* As forward's are chosen: against tiles of 32 to 128 queries and 16 to 128 keys. */
+static const struct plan {
+    const char *name;
+    int32_t batch, heads_q, heads_kv, seq_q, seq_k;
+    fa2i_layout layout;
+    float q_magnitude;
+} plans[] = {
+    {"whole tiles", 1, 2, 2, 256, 256, FA2I_LAYOUT_BSHD, 1},
+    {"S no multiple of a tile", 2, 2, 2, 197, 197, FA2I_LAYOUT_BHSD, 1},
+    {"S less than a tile", 2, 3, 3, 5, 5, FA2I_LAYOUT_GAPPED, 1},
+    {"Sq < Sk", 1, 2, 1, 67, 301, FA2I_LAYOUT_BSHD, 1},
+    /* Rows that see nothing when causal. */
+    {"Sq > Sk", 1, 2, 2, 301, 67, FA2I_LAYOUT_GAPPED, 1},
+    {"grouped heads", 2, 6, 2, 130, 130, FA2I_LAYOUT_BHSD, 1},
+    /* Scores up to about 100: P is 0 or 1 nearly everywhere, and its error that of an exponent. */
+    {"large logits", 1, 2, 2, 160, 160, FA2I_LAYOUT_BSHD, 24},
+    {"one query", 2, 2, 1, 1, 257, FA2I_LAYOUT_BSHD, 1},
+    {"one key", 1, 2, 2, 129, 1, FA2I_LAYOUT_BSHD, 1},
+    /* So many that every stage of every pipeline is used again. */
+    {"many tiles of queries", 1, 1, 1, 600, 72, FA2I_LAYOUT_GAPPED, 1},
+    {"keys that batches share", 3, 2, 2, 40, 90, FA2I_LAYOUT_SHARED, 1},
+};
+
+_Static_assert(sizeof plans / sizeof *plans <= FA2I_VERIFY_CASES_MAX, "room for every case");
+
+static size_t list_cases(const fa2_problem *class, int sm_count,
+                         fa2i_verify_case cases[FA2I_VERIFY_CASES_MAX])
+{
+    const size_t count = sizeof plans / sizeof *plans;
+    (void)sm_count; /* no kernel divides its work by it */
+    for (size_t i = 0; i < count; i++) {
+        const struct plan *plan = &plans[i];
+        fa2i_case c = {.problem = *class,
+                       .layout = plan->layout,
+                       .pattern = FA2I_PATTERN_FORWARD,
+                       .q_magnitude = plan->q_magnitude,
+                       .seed = 2000 + i};
+        c.problem.batch = plan->batch;
+        c.problem.heads_q = plan->heads_q;
+        c.problem.heads_kv = plan->heads_kv;
+        c.problem.seq_q = plan->seq_q;
+        c.problem.seq_k = plan->seq_k;
+        cases[i] = (fa2i_verify_case){.name = plan->name, .c = c};
+    }
+    return count;
+}
+
+/* ---- data ---- */
+
+/* Of scores with standard deviation 1, over so many keys. */
+static float usual_lse(const fa2_problem *p)
+{
+    return (float)(log(p->seq_k) + 0.5);
+}
+
+/* What forward computes of. */
+typedef struct forward {
+    uint16_t *blocks[O]; /* Q, K, V */
+    float *q, *k, *v;    /* [D], [Sk, D], [Sk, D] */
+    double *scores, *o;  /* [Sk], [D] */
+    fa2i_inputs inputs;
+} forward;
+
+static void forward_done(forward *f)
+{
+    for (int i = Q; i <= V; i++)
+        fa2i_free(f->blocks[i]);
+    fa2i_free(f->q);
+    fa2i_free(f->k);
+    fa2i_free(f->v);
+    fa2i_free(f->scores);
+    fa2i_free(f->o);
+}
+
+static fa2_status forward_init(const fa2i_case *c, forward *f)
+{
+    const size_t keys = (size_t)c->problem.seq_k, head_dim = (size_t)c->problem.head_dim;
+    fa2_status st = FA2_OK;
+    f->q = fa2i_alloc_array(head_dim, sizeof *f->q);
+    f->k = fa2i_alloc_array(keys * head_dim, sizeof *f->k);
+    f->v = fa2i_alloc_array(keys * head_dim, sizeof *f->v);
+    f->scores = fa2i_alloc_array(keys, sizeof *f->scores);
+    f->o = fa2i_alloc_array(head_dim, sizeof *f->o);
+    bool got = f->q != NULL && f->k != NULL && f->v != NULL && f->scores != NULL && f->o != NULL;
+    for (int i = Q; got && i <= V; i++) {
+        f->inputs.period[i] = fa2i_case_period(c, i);
+        f->inputs.data[i] = f->blocks[i] =
+            fa2i_alloc_array(f->inputs.period[i], sizeof *f->blocks[i]);
+        got = f->blocks[i] != NULL;
+    }
+    if (!got)
+        return fa2i_fail(FA2_E_MEMORY, "no memory for test data");
+    for (int i = Q; st == FA2_OK && i <= V; i++)
+        st = fa2i_case_fill(c, i, f->blocks[i]);
+    return st;
+}
+
+/* The LSE of the row that is in f->q; its O, unless not wanted, in f->o. */
+static double forward_row(const fa2_problem *p, forward *f, int32_t row, bool with_o)
+{
+    const fa2i_keys keys = fa2i_keys_seen(p, row);
+    const double scale = fa2i_softmax_scale(p, 0);
+    double largest = -INFINITY, sum = 0;
+    memset(f->o, 0, (size_t)p->head_dim * sizeof *f->o);
+    if (keys.first == keys.end)
+        return -INFINITY;
+    for (int32_t j = keys.first; j < keys.end; j++) {
+        f->scores[j] = scale * fa2i_dot(f->q, f->k + (int64_t)j * p->head_dim, p->head_dim);
+        largest = fmax(largest, f->scores[j]);
+    }
+    for (int32_t j = keys.first; j < keys.end; j++) {
+        const double weight = exp(f->scores[j] - largest);
+        sum += weight;
+        for (int d = 0; with_o && d < p->head_dim; d++)
+            f->o[d] += weight * f->v[(int64_t)j * p->head_dim + d];
+    }
+    for (int d = 0; d < p->head_dim; d++)
+        f->o[d] /= sum;
+    return largest + log(sum);
+}
+
+/* All of O or LSE, as forward gives it; what lies between rows is left as it is. */
+static fa2_status fill_forward(const fa2i_case *c, int operand, void *out)
+{
+    const fa2_problem *p = &c->problem;
+    const fa2i_extent e = fa2i_case_extent(c, operand);
+    const int32_t group = p->heads_q / p->heads_kv;
+    int64_t k_at = -1, v_at = -1;
+    fa2_status st = FA2_OK;
+    forward f = {0};
+    FA2_TRY(forward_init(c, &f));
+    const fa2i_host_tensor q = fa2i_case_host_tensor(c, &f.inputs, Q);
+    const fa2i_host_tensor k = fa2i_case_host_tensor(c, &f.inputs, K);
+    const fa2i_host_tensor v = fa2i_case_host_tensor(c, &f.inputs, V);
+    for (int32_t b = 0; b < p->batch; b++)
+        for (int32_t h = 0; h < p->heads_q; h++) {
+            fa2i_host_head(&k, p->dtype, b, h / group, p->seq_k, p->head_dim, f.k, &k_at);
+            fa2i_host_head(&v, p->dtype, b, h / group, p->seq_k, p->head_dim, f.v, &v_at);
+            for (int32_t i = 0; i < p->seq_q; i++) {
+                const int64_t at = fa2i_extent_at(&e, b, h, i);
+                fa2i_host_row(&q, p->dtype,
+                              b * q.stride_batch + h * q.stride_head + i * q.stride_seq,
+                              p->head_dim, f.q);
+                const double lse = forward_row(p, &f, i, operand == O);
+                if (operand == LSE)
+                    ((float *)out)[at] = (float)lse;
+                for (int d = 0; operand == O && d < p->head_dim; d++)
+                    ((uint16_t *)out)[at + d] = fa2i_to_bits(p->dtype, (float)f.o[d]);
+            }
+        }
+done:
+    forward_done(&f);
+    return st;
+}
+
+static fa2_status fill(const fa2i_case *c, int operand, size_t count, void *out)
+{
+    const float magnitude = operand == Q   ? c->q_magnitude
+                            : operand == O ? 1 / sqrtf((float)c->problem.seq_k)
+                                           : 1.0f;
+    if (operand == LSE)
+        for (size_t i = 0; i < count; i++)
+            ((float *)out)[i] = usual_lse(&c->problem);
+    else
+        fa2i_case_fill_normal(c, operand, magnitude, count, out);
+    return operands[operand].patterned && c->pattern == FA2I_PATTERN_FORWARD
+               ? fill_forward(c, operand, out)
+               : FA2_OK;
+}
+
+/* ---- what should come out ---- */
+
+enum { GRADIENTS = OPERANDS - INPUTS }; /* dQ, dK, dV: indexes of outputs */
+
+typedef struct work {
+    const fa2i_case *c;
+    fa2i_host_tensor tensors[LSE]; /* by operand */
+    fa2i_extent lse_extent;
+    const float *lse; /* element i is lse[i % lse_period] */
+    size_t lse_period;
+    double scale;
+    fa2i_wanted *outputs;
+} work;
+
+/* One thread's share of the rows, and what it works with. */
+typedef struct part {
+    const work *work;
+    size_t index, count;     /* of the parts */
+    float *row[2], *head[2]; /* [D] and [S, D]: q, dO and k, v, or the other way round */
+    int64_t at[2],
+        stats_at;        /* what is in head[]; the plane whose statistics are there; -1: nothing */
+    double *lse, *delta; /* [Sq], of a plane */
+    float *spare;        /* [D] */
+    double *sums;        /* [4, D], plain: dK and dV, and those of one query head */
+    double plain_error[GRADIENTS], largest[GRADIENTS];
+} part;
+
+static int64_t row_at(const fa2i_host_tensor *tensor, int32_t batch, int32_t head, int32_t row)
+{
+    return batch * tensor->stride_batch + head * tensor->stride_head + row * tensor->stride_seq;
+}
+
+/* LSE and delta of a row; d_o: its dO. */
+static void read_statistics(part *p, int32_t batch, int32_t head, int32_t row, const float *d_o,
+                            double *ret_lse, double *ret_delta)
+{
+    const work *w = p->work;
+    const fa2i_host_tensor *o = &w->tensors[O];
+    const int64_t at = fa2i_extent_at(&w->lse_extent, batch, head, row);
+    const int head_dim = w->c->problem.head_dim;
+    fa2i_host_row(o, w->c->problem.dtype, row_at(o, batch, head, row), head_dim, p->spare);
+    *ret_lse = (double)w->lse[(size_t)at % w->lse_period];
+    *ret_delta = fa2i_dot(d_o, p->spare, head_dim);
+}
+
+/* What a query and a key add with: P and dS, exact and plain. */
+typedef struct weights {
+    double p, ds, plain_p, plain_ds;
+} weights;
+
+static weights weigh(const work *w, const float *q, const float *d_o, const float *k,
+                     const float *v, double lse, double delta)
+{
+    const fa2_dtype dtype = w->c->problem.dtype;
+    const int head_dim = w->c->problem.head_dim;
+    const double s = w->scale * fa2i_dot(q, k, head_dim), dp = fa2i_dot(d_o, v, head_dim);
+    const double p = exp(s - lse);
+    const float plain_s = fa2i_rounded(dtype, (float)s), plain_dp = fa2i_rounded(dtype, (float)dp);
+    const float plain_p = fa2i_rounded(dtype, expf(plain_s - (float)lse));
+    const float plain_ds = fa2i_rounded(dtype, plain_p * (plain_dp - (float)delta));
+    return (weights){.p = p,
+                     .ds = p * (dp - delta) * w->scale,
+                     .plain_p = (double)plain_p,
+                     .plain_ds = (double)plain_ds * w->scale};
+}
+
+static void add(double *sum, double factor, const float *row, int count)
+{
+    for (int i = 0; i < count; i++)
+        sum[i] += factor * (double)row[i];
+}
+
+/* A row of a gradient is complete. */
+static void note_row(part *p, int gradient, const double *exact, const double *plain)
+{
+    const fa2_problem *problem = &p->work->c->problem;
+    for (int d = 0; d < problem->head_dim; d++) {
+        const double rounded = (double)fa2i_rounded(problem->dtype, (float)plain[d]);
+        p->plain_error[gradient] = fmax(p->plain_error[gradient], fabs(rounded - exact[d]));
+        p->largest[gradient] = fmax(p->largest[gradient], fabs(exact[d]));
+    }
+}
+
+/* Rows of the two tensors into p->row, heads of the others, of `count` rows, into p->head. */
+static void read_rows(part *p, const int rows[2], int32_t batch, int32_t row_head, int32_t row,
+                      const int heads[2], int32_t head, int32_t count)
+{
+    const work *w = p->work;
+    const fa2_problem *problem = &w->c->problem;
+    for (int i = 0; i < 2; i++) {
+        const fa2i_host_tensor *tensor = &w->tensors[rows[i]];
+        fa2i_host_row(tensor, problem->dtype, row_at(tensor, batch, row_head, row),
+                      problem->head_dim, p->row[i]);
+        fa2i_host_head(&w->tensors[heads[i]], problem->dtype, batch, head, count, problem->head_dim,
+                       p->head[i], &p->at[i]);
+    }
+}
+
+static const int of_query[] = {Q, DO}, of_key[] = {K, V};
+
+static void query_row(part *p, size_t index)
+{
+    const work *w = p->work;
+    const fa2_problem *problem = &w->c->problem;
+    const fa2i_wanted *wanted = &w->outputs[DQ - INPUTS];
+    const fa2i_place *at = &wanted->places[index];
+    const int head_dim = problem->head_dim;
+    const int32_t kv_head = at->head / (problem->heads_q / problem->heads_kv);
+    const fa2i_keys keys = fa2i_keys_seen(problem, at->row);
+    double *exact = wanted->values + index * (size_t)head_dim; /* zero so far */
+    double lse = 0, delta = 0;
+    wanted->exact[index] = keys.first == keys.end;
+    memset(p->sums, 0, (size_t)head_dim * sizeof *p->sums);
+    read_rows(p, of_query, at->batch, at->head, at->row, of_key, kv_head, problem->seq_k);
+    read_statistics(p, at->batch, at->head, at->row, p->row[1], &lse, &delta);
+    for (int32_t j = keys.first; j < keys.end; j++) {
+        const float *k = p->head[0] + (int64_t)j * head_dim;
+        const float *v = p->head[1] + (int64_t)j * head_dim;
+        const weights x = weigh(w, p->row[0], p->row[1], k, v, lse, delta);
+        add(exact, x.ds, k, head_dim);
+        add(p->sums, x.plain_ds, k, head_dim);
+    }
+    note_row(p, DQ - INPUTS, exact, p->sums);
+}
+
+/* LSE and delta of all rows of a plane whose dO is in p->head[1], unless they are there. */
+static void read_plane(part *p, int32_t batch, int32_t head)
+{
+    const fa2_problem *problem = &p->work->c->problem;
+    const int64_t plane = (int64_t)batch * problem->heads_q + head;
+    if (p->stats_at == plane)
+        return;
+    p->stats_at = plane;
+    for (int32_t i = 0; i < problem->seq_q; i++)
+        read_statistics(p, batch, head, i, p->head[1] + (int64_t)i * problem->head_dim, &p->lse[i],
+                        &p->delta[i]);
+}
+
+/* What the queries of one head add to a row of dK and dV; the plain sums are rounded. Returns whether
+ * there are such queries. */
+static bool add_queries(part *p, int32_t key, double *dk, double *dv)
+{
+    const work *w = p->work;
+    const fa2_problem *problem = &w->c->problem;
+    const int head_dim = problem->head_dim;
+    double *of_head = p->sums + 2 * (size_t)head_dim;
+    bool seen = false;
+    memset(of_head, 0, 2 * (size_t)head_dim * sizeof *of_head);
+    for (int32_t i = 0; i < problem->seq_q; i++) {
+        const float *q = p->head[0] + (int64_t)i * head_dim;
+        const float *d_o = p->head[1] + (int64_t)i * head_dim;
+        if (!fa2i_key_is_seen(problem, i, key))
+            continue;
+        const weights x = weigh(w, q, d_o, p->row[0], p->row[1], p->lse[i], p->delta[i]);
+        seen = true;
+        add(dk, x.ds, q, head_dim);
+        add(dv, x.p, d_o, head_dim);
+        add(of_head, x.plain_ds, q, head_dim);
+        add(of_head + head_dim, x.plain_p, d_o, head_dim);
+    }
+    for (int d = 0; d < 2 * head_dim; d++)
+        p->sums[d] += (double)fa2i_rounded(problem->dtype, (float)of_head[d]);
+    return seen;
+}
+
+static void key_row(part *p, size_t index)
+{
+    const fa2_problem *problem = &p->work->c->problem;
+    const fa2i_wanted *dk = &p->work->outputs[DK - INPUTS], *dv = &p->work->outputs[DV - INPUTS];
+    const fa2i_place *at = &dk->places[index]; /* equal extents have equal places */
+    const int32_t group = problem->heads_q / problem->heads_kv;
+    const size_t head_dim = (size_t)problem->head_dim;
+    bool seen = false;
+    memset(p->sums, 0, 2 * head_dim * sizeof *p->sums);
+    for (int32_t head = at->head * group; head < (at->head + 1) * group; head++) {
+        read_rows(p, of_key, at->batch, at->head, at->row, of_query, head, problem->seq_q);
+        read_plane(p, at->batch, head);
+        seen |=
+            add_queries(p, at->row, dk->values + index * head_dim, dv->values + index * head_dim);
+    }
+    dk->exact[index] = dv->exact[index] = !seen;
+    note_row(p, DK - INPUTS, dk->values + index * head_dim, p->sums);
+    note_row(p, DV - INPUTS, dv->values + index * head_dim, p->sums + head_dim);
+}
+
+static void *run_part(void *argument)
+{
+    part *p = argument;
+    const size_t queries = p->work->outputs[DQ - INPUTS].row_count;
+    const size_t keys = p->work->outputs[DK - INPUTS].row_count;
+    p->at[0] = p->at[1] = -1;
+    for (size_t i = queries * p->index / p->count; i < queries * (p->index + 1) / p->count; i++)
+        query_row(p, i);
+    p->at[0] = p->at[1] = p->stats_at = -1;
+    for (size_t i = keys * p->index / p->count; i < keys * (p->index + 1) / p->count; i++)
+        key_row(p, i);
+    return NULL;
+}
+
+static size_t longest(const fa2_problem *p)
+{
+    return (size_t)(p->seq_q > p->seq_k ? p->seq_q : p->seq_k);
+}
+
+static fa2_status part_init(part *p)
+{
+    const fa2_problem *problem = &p->work->c->problem;
+    const size_t head_dim = (size_t)problem->head_dim, queries = (size_t)problem->seq_q;
+    for (int i = 0; i < 2; i++) {
+        p->row[i] = fa2i_alloc_array(head_dim, sizeof(float));
+        p->head[i] = fa2i_alloc_array(longest(problem) * head_dim, sizeof(float));
+    }
+    p->lse = fa2i_alloc_array(queries, sizeof(double));
+    p->delta = fa2i_alloc_array(queries, sizeof(double));
+    p->spare = fa2i_alloc_array(head_dim, sizeof(float));
+    p->sums = fa2i_alloc_array(4 * head_dim, sizeof(double));
+    if (p->row[0] == NULL || p->row[1] == NULL || p->head[0] == NULL || p->head[1] == NULL ||
+        p->lse == NULL || p->delta == NULL || p->spare == NULL || p->sums == NULL)
+        return fa2i_fail(FA2_E_MEMORY, "no memory for the reference of %zu rows", longest(problem));
+    return FA2_OK;
+}
+
+static void part_done(part *p)
+{
+    for (int i = 0; i < 2; i++) {
+        fa2i_free(p->row[i]);
+        fa2i_free(p->head[i]);
+    }
+    fa2i_free(p->lse);
+    fa2i_free(p->delta);
+    fa2i_free(p->spare);
+    fa2i_free(p->sums);
+}
+
+/* Of a gradient, from what the parts found: the bound that is described above. */
+static fa2i_bound bound_of(fa2_dtype dtype, const part *parts, size_t count, int gradient)
+{
+    const int significant_bits = dtype == FA2_BF16 ? 8 : 11;
+    double error = 0, largest = 0;
+    for (size_t i = 0; i < count; i++) {
+        error = fmax(error, parts[i].plain_error[gradient]);
+        largest = fmax(largest, parts[i].largest[gradient]);
+    }
+    if (largest > 0)
+        error = fmax(error, ldexp(1, ilogb(largest) - significant_bits));
+    return (fa2i_bound){.absolute = 2 * error + 1e-5};
+}
+
+static fa2_status reserve_outputs(fa2i_wanted *outputs)
+{
+    for (int i = 0; i < GRADIENTS; i++) {
+        fa2i_wanted *o = &outputs[i];
+        o->values = fa2i_alloc_array(o->row_count * (size_t)o->width, sizeof *o->values);
+        o->exact = fa2i_alloc_array(o->row_count, sizeof *o->exact);
+        if (o->values == NULL || o->exact == NULL)
+            return fa2i_fail(FA2_E_MEMORY, "no memory for %zu reference rows", o->row_count);
+    }
+    return FA2_OK;
+}
+
+static fa2_status compute(const fa2i_case *c, const fa2i_inputs *inputs, int threads,
+                          fa2i_wanted *outputs)
+{
+    fa2_status st = FA2_OK;
+    part parts[FA2I_PARTS_MAX] = {{0}};
+    const size_t part_bytes =
+        longest(&c->problem) * (size_t)c->problem.head_dim * 2 * sizeof(float);
+    const size_t rows =
+        outputs[0].row_count > outputs[1].row_count ? outputs[0].row_count : outputs[1].row_count;
+    const size_t count = fa2i_count_parts(threads, rows, part_bytes);
+    work w = {.c = c,
+              .lse_extent = fa2i_case_extent(c, LSE),
+              .lse = inputs->data[LSE],
+              .lse_period = inputs->period[LSE],
+              .scale = fa2i_softmax_scale(&c->problem, 0),
+              .outputs = outputs};
+
+    for (int i = 0; i < LSE; i++)
+        w.tensors[i] = fa2i_case_host_tensor(c, inputs, i);
+    FA2_TRY(reserve_outputs(outputs));
+    for (size_t i = 0; i < count; i++) {
+        parts[i] = (part){.work = &w, .index = i, .count = count};
+        FA2_TRY(part_init(&parts[i]));
+    }
+    fa2i_run_parts(run_part, parts, sizeof *parts, count);
+    for (int i = 0; i < GRADIENTS; i++)
+        outputs[i].bound = bound_of(c->problem.dtype, parts, count, i);
+done:
+    for (size_t i = 0; i < count; i++)
+        part_done(&parts[i]);
+    return st;
+}
+
+/* ---- the call ---- */
+
+static fa2i_arguments make_arguments(const fa2i_case *c,
+                                     const uint64_t addresses[FA2I_OPERANDS_MAX],
+                                     uint64_t workspace, size_t workspace_bytes)
+{
+    return (fa2i_arguments){.backward = {.q = fa2i_case_tensor(c, addresses, Q),
+                                         .k = fa2i_case_tensor(c, addresses, K),
+                                         .v = fa2i_case_tensor(c, addresses, V),
+                                         .o = fa2i_case_tensor(c, addresses, O),
+                                         .d_o = fa2i_case_tensor(c, addresses, DO),
+                                         .dq = fa2i_case_tensor(c, addresses, DQ),
+                                         .dk = fa2i_case_tensor(c, addresses, DK),
+                                         .dv = fa2i_case_tensor(c, addresses, DV),
+                                         .lse = (float *)(uintptr_t)addresses[LSE],
+                                         .workspace = (void *)(uintptr_t)workspace,
+                                         .workspace_bytes = workspace_bytes}};
+}
+
+const fa2i_judge fa2i_judge_backward = {.operands = operands,
+                                        .operand_count = OPERANDS,
+                                        .cases = list_cases,
+                                        .reference = compute,
+                                        .arguments = make_arguments};
