@@ -261,10 +261,9 @@ unset FA2_NVRTC_LIBRARY
 # ---- scripts and templates that are no good ----
 mkdir -p bad/gen bad/templates/forward empty/templates/forward
 : >empty/templates/forward/fwd_sm80.cu.in
-: >empty/templates/forward/fwd_splitkv_sm80.cu.in
 export FA2_GEN_PATH="$folder/empty"
 run 1 build --arch sm_86 --shape Hq=64,Sq=640,D=16 --db empty.db
-has err "the code has no entry point fwd_splitkv_sm80"
+has err "the code has no entry point fwd_sm80"
 echo 'while true do end' >bad/gen/init.lua
 export FA2_GEN_PATH="$folder/bad"
 run 1 build --arch sm_86 --shape $shape
