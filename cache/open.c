@@ -59,6 +59,13 @@ static fa2_status version_of(fa2i_cache *cache, int newest, int64_t *ret_version
                        cache->path);
         goto done;
     }
+    if (id == FA2I_APPLICATION_ID && version == 0 && objects != 0) {
+        st = fa2i_fail(FA2_E_DATABASE,
+                       "%s: is a damaged fa2 database: it holds tables, and its schema version is "
+                       "0; put a copy in its place, or move it away and tune again",
+                       cache->path);
+        goto done;
+    }
     if (version < 0 || version > newest) {
         st = fa2i_fail(
             FA2_E_DATABASE,
@@ -95,6 +102,20 @@ fa2_status fa2i_cache_version_check(fa2i_cache *cache, int newest)
                      cache->path, (long long)version, newest, cache->path);
 }
 
+/* A step that does not fit the tables: they are not those of the version that the file says. */
+static fa2_status run_step(fa2i_cache *cache, const char *step, int version)
+{
+    const fa2_status st = fa2i_sql_script(cache, step);
+    if (st != FA2_E_DATABASE || sqlite3_errcode(cache->db) != SQLITE_ERROR)
+        return st;
+    return fa2i_fail(
+        FA2_E_DATABASE,
+        "%s: is a damaged fa2 database: its tables are not those of schema version %d, "
+        "which it says that it has (%s); put a copy in its place, or move it away and "
+        "tune again",
+        cache->path, version, sqlite3_errmsg(cache->db));
+}
+
 /* One step forward under the write lock. *ret_version: the version before. */
 static fa2_status migrate_step(fa2i_cache *cache, const char *const *steps, int count,
                                int64_t *ret_version)
@@ -106,7 +127,7 @@ static fa2_status migrate_step(fa2i_cache *cache, const char *const *steps, int 
     FA2_TRY(version_of(cache, count, ret_version));
     if (*ret_version < count) {
         snprintf(pragma, sizeof pragma, "PRAGMA user_version = %d", (int)*ret_version + 1);
-        FA2_TRY(fa2i_sql_script(cache, steps[*ret_version]));
+        FA2_TRY(run_step(cache, steps[*ret_version], (int)*ret_version));
         FA2_TRY(fa2i_sql_script(cache, pragma));
     }
 done:
