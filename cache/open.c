@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include "cache/version_1.h"
 #include "gen/asset.h"
 #include "runtime/base/alloc.h"
@@ -308,13 +309,15 @@ fa2_status fa2i_cache_open(const char *path, fa2i_cache_mode mode, fa2i_log_fn l
 {
     fa2_status st;
     char *resolved = NULL;
+    bool created = false;
     fa2i_cache *cache = NULL;
 
     FA2_TRY(fa2i_cache_library_check(sqlite3_libversion_number()));
     if (mode == FA2I_CACHE_WRITE)
-        FA2_TRY(fa2i_path_create(path));
+        FA2_TRY(fa2i_path_create(path, &created));
     FA2_TRY(fa2i_path_check(path, &resolved));
     FA2_TRY(create(path, mode, log, log_user, &cache));
+    cache->created = created;
     FA2_TRY(cache->writable ? open_for_writing(cache, resolved)
                             : open_for_reading(cache, resolved));
     *ret_cache = cache;
@@ -336,6 +339,28 @@ void fa2i_cache_close(fa2i_cache *cache)
     fa2i_free(cache->reported);
     fa2i_free(cache->path);
     fa2i_free(cache);
+}
+
+/* Under the write lock, so that nobody is just putting something into it. */
+static void remove_if_empty(fa2i_cache *cache)
+{
+    int64_t rows = 1;
+    fa2_status st = fa2i_sql_begin(cache, FA2I_CACHE_WRITE);
+    if (st == FA2_OK)
+        st = fa2i_sql_number(cache,
+                             "SELECT (SELECT count(*) FROM device) + (SELECT count(*) FROM "
+                             "problem) + (SELECT count(*) FROM kernel)",
+                             NULL, 0, &rows);
+    if (st == FA2_OK && rows == 0)
+        unlink(sqlite3_db_filename(cache->db, "main"));
+    (void)fa2i_sql_end(cache, st);
+}
+
+void fa2i_cache_abandon(fa2i_cache *cache)
+{
+    if (cache != NULL && cache->created)
+        remove_if_empty(cache);
+    fa2i_cache_close(cache);
 }
 
 const char *fa2i_cache_path(const fa2i_cache *cache)

@@ -113,7 +113,7 @@ done:
     return st;
 }
 
-fa2_status fa2i_path_create(const char *path)
+fa2_status fa2i_path_create(const char *path, bool *ret_created)
 {
     struct stat info;
     if (path[0] == '\0')
@@ -124,6 +124,7 @@ fa2_status fa2i_path_create(const char *path)
     if (st != FA2_OK)
         return st;
     int file = open(path, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
+    *ret_created = file >= 0;
     if (file >= 0)
         close(file);          /* nobody holds locks on a file that did not exist */
     else if (errno != EEXIST) /* another process may just have created it */

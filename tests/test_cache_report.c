@@ -208,7 +208,7 @@ static void test_without_json(fa2i_cache *cache)
     CHECK_EQ(fa2i_cache_print_winners_json(cache, out), FA2_E_DATABASE);
     CHECK_CONTAINS(fa2_last_message(), "without its JSON functions");
     CHECK_EQ(fa2i_cache_export(cache, out, NULL), FA2_E_DATABASE);
-    CHECK_EQ(fa2i_cache_import(cache, out, "export", NULL), FA2_E_DATABASE);
+    CHECK_EQ(fa2i_cache_import(cache, out, "export", NULL, NULL, NULL), FA2_E_DATABASE);
     sqlite3_set_authorizer(cache->db, NULL, NULL);
     fclose(out);
 }
