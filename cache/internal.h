@@ -20,6 +20,9 @@ enum {
     FA2I_EXPORT_VERSION = 2 /* of the format that export.c describes */
 };
 
+/* No time is longer: 30 years. What is stored can be exported, and imported again. */
+#define FA2I_US_MAX 1e15
+
 struct fa2i_cache {
     sqlite3 *db;
     char *path; /* as the caller gave it, for messages */
