@@ -88,6 +88,7 @@ run 2 build --arch sm_86 --shapes missing.csv
 has err "missing.csv: No such file or directory"
 run 2 build --arch sm_86 --shape hq=8,Sq=512,D=64
 has err 'unknown key "hq", did you mean Hq?'
+run 2 build --arch sm_86 --shape B=2147483647,Hq=65536,Sq=536870912,D=64 --db huge.db
 run 2 tune --device 0 --device 1
 has err "--device is given twice"
 run 2 show
@@ -206,7 +207,7 @@ cmp -s small.jsonl piped && [ -p pipe ] || fail "an export into a pipe"
 checks=$((checks + 1))
 (trap '' XFSZ && ulimit -f 0 && exec "$tune" export rows.jsonl 2>/dev/null)
 [ $? -eq 1 ] || fail "an export beyond the limit of file sizes: not status 1"
-(trap '' XFSZ && ulimit -f 0 && "$tune" export rows.jsonl 2>&1 | cat >err)
+(trap '' XFSZ && ulimit -f 0 && exec "$tune" export rows.jsonl 2>&1) | cat >err
 ran="an export beyond the limit of file sizes"
 has err "fa2-tune: rows.jsonl: cannot write the export (File too large)"
 lacks err ".tmp"
