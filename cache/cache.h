@@ -69,6 +69,7 @@ typedef struct fa2i_session {
     int nvrtc;
     char generator[17];
     char origin[16]; /* "tune", "build", "import" */
+    bool modelled;   /* its times are: by the cost model, or by a software device */
 } fa2i_session;
 
 fa2_status fa2i_cache_session_begin(fa2i_cache *cache, const fa2i_session *session,

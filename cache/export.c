@@ -43,7 +43,8 @@ static const char *const queries[] = {
     ") FROM problem ORDER BY id",
 
     "SELECT json_object('type', 'session', 'id', id, 'device', device, 'driver', driver, "
-    "'nvrtc', nvrtc, 'generator', generator, 'started_at', started_at) FROM session ORDER BY id",
+    "'nvrtc', nvrtc, 'generator', generator, 'started_at', started_at, 'modelled', modelled) FROM "
+    "session ORDER BY id",
 
     "SELECT json_object('type', 'kernel', 'key', lower(hex(key)), 'variant', variant, "
     "'class', class, 'recipe', recipe, 'target', target, 'nvrtc', nvrtc, 'generator', generator, "

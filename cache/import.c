@@ -184,6 +184,7 @@ static fa2_status import_session(import *in)
     int nvrtc = 0;
     char generator[17];
     char started_at[32];
+    bool modelled = false; /* format 1 says it of each winner only */
 
     FA2_TRY(look_up_id(in, "device", &device));
     FA2_TRY(fa2i_members_int(&in->members, "driver", 0, 1000000, &driver));
@@ -192,18 +193,20 @@ static fa2_status import_session(import *in)
                               sizeof generator));
     FA2_TRY(fa2i_members_form(&in->members, "started_at", "0000-00-00T00:00:00Z", started_at,
                               sizeof started_at));
-    const fa2i_sql_value values[] = {fa2i_sql_int(device), fa2i_sql_int(driver),
-                                     fa2i_sql_int(nvrtc), fa2i_sql_text(generator),
-                                     fa2i_sql_text(started_at)};
+    if (in->version > 1)
+        FA2_TRY(fa2i_members_bool(&in->members, "modelled", &modelled));
+    const fa2i_sql_value values[] = {fa2i_sql_int(device),      fa2i_sql_int(driver),
+                                     fa2i_sql_int(nvrtc),       fa2i_sql_text(generator),
+                                     fa2i_sql_text(started_at), fa2i_sql_int(modelled)};
     /* a file that is imported again, or comes back to where it was written, adds nothing */
     st = fa2i_sql_number(in->cache,
                          "SELECT id FROM session WHERE device = ? AND driver = ? AND nvrtc = ? "
-                         "AND generator = ? AND started_at = ?",
+                         "AND generator = ? AND started_at = ? AND modelled = ?",
                          FA2I_SQL_VALUES(values), &in->ours);
     if (st == FA2_E_NOT_FOUND)
         st = fa2i_sql_number(in->cache,
                              "INSERT INTO session (device, driver, nvrtc, generator, started_at, "
-                             "origin) VALUES (?,?,?,?,?,'import') RETURNING id",
+                             "modelled, origin) VALUES (?,?,?,?,?,?,'import') RETURNING id",
                              FA2I_SQL_VALUES(values), &in->ours);
 done:
     return st;

@@ -52,8 +52,9 @@ static void fill(fa2i_cache *cache)
     store_result(cache, &first, 2, 50, true);
     store_result(cache, &second, 3, 190, true);
     /* sessions are told apart by the second in which they started */
-    CHECK_EQ(fa2i_sql_script(cache, "UPDATE session SET started_at = '2026-01-02T03:04:05Z' "
-                                    "WHERE id = (SELECT max(id) FROM session)"),
+    CHECK_EQ(fa2i_sql_script(cache,
+                             "UPDATE session SET started_at = '2026-01-02T03:04:05Z', modelled = 1 "
+                             "WHERE id = (SELECT max(id) FROM session)"),
              FA2_OK);
 }
 
@@ -304,6 +305,7 @@ static const struct bad {
      "5", "no device with the id 9"},
     {"\"generator\":\"0123456789abcdef\"", "\"generator\":\"0123456789abcdeg\"", "5",
      "'generator'"},
+    {"\"modelled\":0", "\"modelled\":2", "5", "'modelled'"},
     {"\"started_at\":\"2", "\"started_at\":\"x", "5", "'started_at'"},
     {"\"key\":\"", "\"key\":\"0", "7", "64 hex digits"},
     {"\"variant\":\"fwd_sm80", "\"variant\":\"fwd_sm80;", "7", "'variant'"},
