@@ -108,13 +108,14 @@ fa2_status fa2i_cache_session_begin(fa2i_cache *cache, const fa2i_session *sessi
     const fa2i_sql_value values[] = {
         fa2i_sql_int(session->device),  fa2i_sql_int(session->driver),
         fa2i_sql_int(session->nvrtc),   fa2i_sql_text(session->generator),
-        fa2i_sql_text(session->origin),
+        fa2i_sql_text(session->origin), fa2i_sql_int(session->modelled),
     };
     fa2_status st = fa2i_sql_begin(cache, FA2I_CACHE_WRITE);
     if (st == FA2_OK)
         st = fa2i_sql_number(cache,
                              "INSERT INTO session (device, driver, nvrtc, generator, origin, "
-                             "started_at) VALUES (?,?,?,?,?," FA2I_SQL_NOW ") RETURNING id",
+                             "modelled, started_at) VALUES (?,?,?,?,?,?," FA2I_SQL_NOW
+                             ") RETURNING id",
                              FA2I_SQL_VALUES(values), ret_id);
     return fa2i_sql_end(cache, st);
 }

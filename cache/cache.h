@@ -34,6 +34,11 @@ fa2_status fa2i_cache_default_path(char **ret_path);
 fa2_status fa2i_cache_open(const char *path, fa2i_cache_mode mode, fa2i_log_fn log, void *log_user,
                            fa2i_cache **ret_cache);
 void fa2i_cache_close(fa2i_cache *cache);
+
+/* Close, after a failure that is reported already: a file that this opening created, and that holds no
+ * row, is removed again. The thread's message may be another afterwards. */
+void fa2i_cache_abandon(fa2i_cache *cache);
+
 const char *fa2i_cache_path(const fa2i_cache *cache); /* borrowed */
 
 /* A number that is another one after every commit that changed the content: this cache's or another
@@ -64,6 +69,7 @@ typedef struct fa2i_session {
     int nvrtc;
     char generator[17];
     char origin[16]; /* "tune", "build", "import" */
+    bool modelled;   /* its times are: by the cost model, or by a software device */
 } fa2i_session;
 
 fa2_status fa2i_cache_session_begin(fa2i_cache *cache, const fa2i_session *session,

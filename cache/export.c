@@ -11,18 +11,24 @@
  *     {"type":"verification","device":id,"kernel":hex, ...}
  *     {"type":"measurement","device":id,"problem":id,"session":id,"kernel":hex, ...}
  *     {"type":"winner","device":id,"problem":id,"session":id,"kernel":hex, ...}
+ *     {"type":"end","rows":N,"sha256":hex}                last: of the lines between, and of all bytes
+ *                                                         above this line
  *
  * A line refers only to lines above it. Names, units and meanings are those of the tables.
- * All lines are one snapshot, in a fixed order: the same database gives the same bytes.
+ * All lines are one snapshot, in a fixed order: the same database gives the same bytes. Format 1 had
+ * other members in a kernel's line, and no line at the end.
  */
 #include "cache/report.h"
 
 #include <errno.h>
+#include <sha2.h>
 #include <string.h>
 #include "cache/internal.h"
 
+static const char header_query[] =
+    "SELECT json_object('fa2_export', ?, 'schema', user_version) FROM pragma_user_version";
+
 static const char *const queries[] = {
-    "SELECT json_object('fa2_export', 2, 'schema', user_version) FROM pragma_user_version",
 
     "SELECT json_object('type', 'device', 'id', id, 'name', name, 'arch', arch, 'sm_count', "
     "sm_count, "
@@ -37,7 +43,8 @@ static const char *const queries[] = {
     ") FROM problem ORDER BY id",
 
     "SELECT json_object('type', 'session', 'id', id, 'device', device, 'driver', driver, "
-    "'nvrtc', nvrtc, 'generator', generator, 'started_at', started_at) FROM session ORDER BY id",
+    "'nvrtc', nvrtc, 'generator', generator, 'started_at', started_at, 'modelled', modelled) FROM "
+    "session ORDER BY id",
 
     "SELECT json_object('type', 'kernel', 'key', lower(hex(key)), 'variant', variant, "
     "'class', class, 'recipe', recipe, 'target', target, 'nvrtc', nvrtc, 'generator', generator, "
@@ -63,7 +70,50 @@ static const char *const queries[] = {
     "FROM winner w JOIN kernel k ON k.id = w.kernel ORDER BY w.device, w.problem",
 };
 
-static fa2_status write_lines(fa2i_cache *cache, const char *sql, FILE *out, size_t *rows)
+/* Where the lines go, and what the last one says of them. */
+typedef struct output {
+    FILE *file;
+    SHA2_CTX sha;
+    size_t rows;
+    int error; /* errno of the first write that failed; 0: none did */
+} output;
+
+static void note_error(output *out, bool failed)
+{
+    if (failed && out->error == 0)
+        out->error = errno != 0 ? errno : EIO;
+}
+
+static void write_line(output *out, const char *line)
+{
+    SHA256Update(&out->sha, (const uint8_t *)line, strlen(line));
+    SHA256Update(&out->sha, (const uint8_t *)"\n", 1);
+    note_error(out, fprintf(out->file, "%s\n", line) < 0);
+}
+
+static fa2_status write_header(fa2i_cache *cache, output *out)
+{
+    sqlite3_stmt *stmt = NULL;
+    const fa2i_sql_value values[] = {fa2i_sql_int(FA2I_EXPORT_VERSION)};
+    const fa2_status st = fa2i_sql_row(cache, header_query, FA2I_SQL_VALUES(values), &stmt);
+    if (st == FA2_OK)
+        write_line(out, (const char *)sqlite3_column_text(stmt, 0));
+    sqlite3_finalize(stmt);
+    return st;
+}
+
+static void write_end(output *out)
+{
+    fa2i_key hash;
+    char hex[2 * FA2I_KEY_BYTES + 1];
+    SHA256Final(hash.bytes, &out->sha);
+    fa2i_key_format(&hash, hex);
+    note_error(out, fprintf(out->file, "{\"type\":\"end\",\"rows\":%zu,\"sha256\":\"%s\"}\n",
+                            out->rows, hex) < 0);
+    note_error(out, fflush(out->file) != 0);
+}
+
+static fa2_status write_rows(fa2i_cache *cache, const char *sql, output *out)
 {
     fa2_status st;
     sqlite3_stmt *stmt = NULL;
@@ -71,8 +121,8 @@ static fa2_status write_lines(fa2i_cache *cache, const char *sql, FILE *out, siz
 
     FA2_TRY(fa2i_sql_prepare(cache, sql, NULL, 0, &stmt));
     FA2_TRY(fa2i_sql_step(cache, stmt, &row));
-    for (; row; (*rows)++) {
-        fprintf(out, "%s\n", (const char *)sqlite3_column_text(stmt, 0));
+    for (; row; out->rows++) {
+        write_line(out, (const char *)sqlite3_column_text(stmt, 0));
         FA2_TRY(fa2i_sql_step(cache, stmt, &row));
     }
 done:
@@ -80,21 +130,28 @@ done:
     return st;
 }
 
-fa2_status fa2i_cache_export(fa2i_cache *cache, FILE *out, size_t *ret_rows)
+fa2_status fa2i_cache_export(fa2i_cache *cache, FILE *file, size_t *ret_rows)
 {
     fa2_status st;
-    size_t lines = 0;
+    output out = {.file = file};
 
+    SHA256Init(&out.sha);
     FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_READ));
     FA2_TRY(fa2i_sql_need_json(cache));
+    FA2_TRY(write_header(cache, &out));
     for (size_t i = 0; i < sizeof queries / sizeof queries[0]; i++)
-        FA2_TRY(write_lines(cache, queries[i], out, &lines));
-    if (fflush(out) != 0 || ferror(out)) {
-        st = fa2i_fail(FA2_E_IO, "cannot write the export (%s)", strerror(errno));
+        FA2_TRY(write_rows(cache, queries[i], &out));
+    write_end(&out);
+    if (out.error != 0) {
+        st =
+            fa2i_fail(FA2_E_IO, "cannot write the export (%s)%s", strerror(out.error),
+                      out.error == ENOSPC || out.error == EDQUOT ? "; make room there, or write it "
+                                                                   "elsewhere"
+                                                                 : "");
         goto done;
     }
     if (ret_rows != NULL)
-        *ret_rows = lines - 1; /* the header is no row */
+        *ret_rows = out.rows;
 done:
     return fa2i_sql_end(cache, st);
 }

@@ -6,6 +6,7 @@
  * refer only to lines above it.
  *
  * Invariants:
+ * - from format 2 on the last line counts the rows and has the hash of the text above it;
  * - no code comes in: an imported kernel has no image until it is compiled here;
  * - what is here already wins: rows are inserted or left alone, never replaced;
  * - a verification is read, checked, and not kept: a kernel is right only where it was verified;
@@ -15,12 +16,13 @@
 #include "cache/report.h"
 
 #include <errno.h>
+#include <sha2.h>
 #include <string.h>
 #include "cache/members.h"
 #include "cache/version_1.h"
 #include "runtime/base/alloc.h"
 
-enum { LINE_BYTES_MAX = 16384, EXPORT_VERSION = 2 };
+enum { LINE_BYTES_MAX = 16384, END_LINE_SINCE = 2 };
 
 typedef struct import {
     fa2i_cache *cache;
@@ -28,6 +30,11 @@ typedef struct import {
     int64_t version;  /* of the file's format */
     const char *type; /* of the current line */
     int64_t ours;     /* the row id here of what the current line describes; 0: it has none */
+    SHA2_CTX sha;     /* of the lines above the current one */
+    bool ended;
+    fa2i_variant_fn variant; /* may be NULL */
+    void *user;
+    fa2i_import_counts counts;
 } import;
 
 /* What the result lines refer to. */
@@ -177,6 +184,7 @@ static fa2_status import_session(import *in)
     int nvrtc = 0;
     char generator[17];
     char started_at[32];
+    bool modelled = false; /* format 1 says it of each winner only */
 
     FA2_TRY(look_up_id(in, "device", &device));
     FA2_TRY(fa2i_members_int(&in->members, "driver", 0, 1000000, &driver));
@@ -185,18 +193,20 @@ static fa2_status import_session(import *in)
                               sizeof generator));
     FA2_TRY(fa2i_members_form(&in->members, "started_at", "0000-00-00T00:00:00Z", started_at,
                               sizeof started_at));
-    const fa2i_sql_value values[] = {fa2i_sql_int(device), fa2i_sql_int(driver),
-                                     fa2i_sql_int(nvrtc), fa2i_sql_text(generator),
-                                     fa2i_sql_text(started_at)};
+    if (in->version > 1)
+        FA2_TRY(fa2i_members_bool(&in->members, "modelled", &modelled));
+    const fa2i_sql_value values[] = {fa2i_sql_int(device),      fa2i_sql_int(driver),
+                                     fa2i_sql_int(nvrtc),       fa2i_sql_text(generator),
+                                     fa2i_sql_text(started_at), fa2i_sql_int(modelled)};
     /* a file that is imported again, or comes back to where it was written, adds nothing */
     st = fa2i_sql_number(in->cache,
                          "SELECT id FROM session WHERE device = ? AND driver = ? AND nvrtc = ? "
-                         "AND generator = ? AND started_at = ?",
+                         "AND generator = ? AND started_at = ? AND modelled = ?",
                          FA2I_SQL_VALUES(values), &in->ours);
     if (st == FA2_E_NOT_FOUND)
         st = fa2i_sql_number(in->cache,
                              "INSERT INTO session (device, driver, nvrtc, generator, started_at, "
-                             "origin) VALUES (?,?,?,?,?,'import') RETURNING id",
+                             "modelled, origin) VALUES (?,?,?,?,?,?,'import') RETURNING id",
                              FA2I_SQL_VALUES(values), &in->ours);
 done:
     return st;
@@ -274,6 +284,8 @@ static fa2_status import_kernel(import *in)
     fa2i_kernel kernel = {0};
     int64_t id = 0;
     fa2_status st = read_kernel(in, &kernel);
+    if (st == FA2_OK && in->variant != NULL)
+        st = in->variant(in->user, kernel.variant.text);
     if (st != FA2_OK)
         return st;
     st = fa2i_row_kernel_id(in->cache, &kernel.key, &id);
@@ -406,15 +418,42 @@ static fa2_status import_header(import *in)
     if (!fa2i_members_has(&in->members, "fa2_export"))
         return fa2i_fail(FA2_E_INVALID, "this is no export of fa2: 'fa2_export' is missing");
     fa2_status st = fa2i_members_int64(&in->members, "fa2_export", 1, INT64_MAX, &in->version);
-    if (st == FA2_OK && in->version > EXPORT_VERSION)
+    if (st == FA2_OK && in->version > FA2I_EXPORT_VERSION)
         return fa2i_fail(
             FA2_E_INVALID,
             "the export has format version %lld, this fa2 reads up to %d: use a newer fa2",
-            (long long)in->version, EXPORT_VERSION);
+            (long long)in->version, (int)FA2I_EXPORT_VERSION);
     return st;
 }
 
-static fa2_status import_object(import *in, size_t *rows)
+static const char export_again[] = "the file was cut or changed; export it again";
+
+/* The last line: is what is above it what was exported? */
+static fa2_status import_end(import *in)
+{
+    fa2_status st;
+    int64_t rows = 0;
+    fa2i_key theirs;
+    fa2i_key ours;
+
+    FA2_TRY(fa2i_members_int64(&in->members, "rows", 0, INT64_MAX, &rows));
+    FA2_TRY(fa2i_members_key(&in->members, "sha256", &theirs));
+    if (rows != (int64_t)in->counts.rows) {
+        st = fa2i_fail(FA2_E_INVALID, "'rows' is %lld, and above there are %zu: %s",
+                       (long long)rows, in->counts.rows, export_again);
+        goto done;
+    }
+    SHA256Final(ours.bytes, &in->sha);
+    if (memcmp(ours.bytes, theirs.bytes, FA2I_KEY_BYTES) != 0) {
+        st = fa2i_fail(FA2_E_INVALID, "'sha256' is not that of the text above: %s", export_again);
+        goto done;
+    }
+    in->ended = true;
+done:
+    return st;
+}
+
+static fa2_status import_row(import *in)
 {
     static const struct {
         const char *type;
@@ -430,6 +469,8 @@ static fa2_status import_object(import *in, size_t *rows)
     };
     char type[32];
     fa2_status st = fa2i_members_text(&in->members, "type", type, sizeof type);
+    if (st == FA2_OK && in->version >= END_LINE_SINCE && strcmp(type, "end") == 0)
+        return import_end(in);
     for (size_t i = 0; st == FA2_OK && i < sizeof types / sizeof types[0]; i++) {
         if (strcmp(types[i].type, type) != 0)
             continue;
@@ -437,7 +478,13 @@ static fa2_status import_object(import *in, size_t *rows)
         in->type = types[i].type;
         in->ours = 0;
         st = types[i].store(in);
-        *rows += (size_t)(sqlite3_total_changes(in->cache->db) - before);
+        in->counts.rows++;
+        if (types[i].store == import_verification)
+            in->counts.verifications++;
+        else if (sqlite3_total_changes(in->cache->db) > before)
+            in->counts.fresh++;
+        else
+            in->counts.known++;
         return st == FA2_OK && in->ours != 0 ? remember_id(in) : st;
     }
     return st != FA2_OK
@@ -460,30 +507,46 @@ static fa2_status next_line(FILE *in, char *line, bool *ret_more)
     return FA2_OK;
 }
 
-static fa2_status import_lines(import *in, FILE *file, char *line, size_t *number, size_t *rows)
+static fa2_status import_line(import *in, size_t number, const char *line)
+{
+    if (in->ended)
+        return fa2i_fail(FA2_E_INVALID, "there is a line behind the last one: %s", export_again);
+    fa2_status st = fa2i_members_set(&in->members, line);
+    if (st == FA2_OK)
+        st = number == 1 ? import_header(in) : import_row(in);
+    SHA256Update(&in->sha, (const uint8_t *)line, strlen(line));
+    SHA256Update(&in->sha, (const uint8_t *)"\n", 1);
+    return st;
+}
+
+static fa2_status import_lines(import *in, FILE *file, char *line, size_t *number)
 {
     bool more = true;
     for (*number = 1;; (*number)++) {
         fa2_status st = next_line(file, line, &more);
-        if (st == FA2_OK && !more)
-            return *number > 1 ? FA2_OK : fa2i_fail(FA2_E_INVALID, "the file is empty");
-        if (st == FA2_OK)
-            st = fa2i_members_set(&in->members, line);
-        if (st == FA2_OK)
-            st = *number == 1 ? import_header(in) : import_object(in, rows);
+        if (st == FA2_OK && more)
+            st = import_line(in, *number, line);
         if (st != FA2_OK)
             return st;
+        if (more)
+            continue;
+        if (*number == 1)
+            return fa2i_fail(FA2_E_INVALID, "the file is empty");
+        if (in->version >= END_LINE_SINCE && !in->ended)
+            return fa2i_fail(FA2_E_INVALID, "the line of type end is missing: %s", export_again);
+        return FA2_OK;
     }
 }
 
-fa2_status fa2i_cache_import(fa2i_cache *cache, FILE *in, const char *name, size_t *ret_rows)
+fa2_status fa2i_cache_import(fa2i_cache *cache, FILE *in, const char *name, fa2i_variant_fn variant,
+                             void *user, fa2i_import_counts *ret_counts)
 {
     fa2_status st;
-import state = {.cache = cache };
+import state = {.cache = cache, .variant = variant, .user = user };
     size_t number = 0;
-    size_t rows = 0;
     char *line = fa2i_alloc(LINE_BYTES_MAX);
 
+    SHA256Init(&state.sha);
     FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_WRITE));
     if (line == NULL) {
         st = fa2i_fail(FA2_E_MEMORY, "out of memory");
@@ -491,7 +554,7 @@ import state = {.cache = cache };
     }
     FA2_TRY(fa2i_members_open(cache, &state.members));
     FA2_TRY(fa2i_sql_script(cache, id_table));
-    st = import_lines(&state, in, line, &number, &rows);
+    st = import_lines(&state, in, line, &number);
     if (st == FA2_E_INVALID || st == FA2_E_IO)
         (void)fa2i_fail_prefix(st, "%s:%zu", name, number);
     fa2i_members_done(&state.members); /* an open statement would keep the table locked */
@@ -501,7 +564,7 @@ done:
     fa2i_members_done(&state.members);
     st = fa2i_sql_end(cache, st);
     fa2i_free(line);
-    if (st == FA2_OK && ret_rows != NULL)
-        *ret_rows = rows;
+    if (st == FA2_OK && ret_counts != NULL)
+        *ret_counts = state.counts;
     return st;
 }

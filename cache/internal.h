@@ -16,13 +16,18 @@
 
 enum {
     FA2I_APPLICATION_ID = 0x46413254, /* as in schema.sql */
-    FA2I_BUSY_TIMEOUT_MS = 10000
+    FA2I_BUSY_TIMEOUT_MS = 10000,
+    FA2I_EXPORT_VERSION = 2 /* of the format that export.c describes */
 };
+
+/* No time is longer: 30 years. What is stored can be exported, and imported again. */
+#define FA2I_US_MAX 1e15
 
 struct fa2i_cache {
     sqlite3 *db;
     char *path; /* as the caller gave it, for messages */
     bool writable;
+    bool created; /* by this opening */
     fa2i_log_fn log;
     void *log_user;
     pthread_mutex_t mutex;
@@ -32,9 +37,9 @@ struct fa2i_cache {
 
 /* ---- path.c: files and folders ---- */
 
-/* Create the file (0600) if it is missing, and folders (0700) below an existing $HOME or
+/* Create the file (0600) if it is missing (*ret_created), and folders (0700) below an existing $HOME or
  * $XDG_CACHE_HOME; elsewhere the folder must be there. */
-fa2_status fa2i_path_create(const char *path);
+fa2_status fa2i_path_create(const char *path, bool *ret_created);
 
 /* Refuse what is no regular file, what others can write, and what belongs to others; the same for
  * the files that SQLite keeps beside it. *ret_resolved, without symbolic links, belongs to the

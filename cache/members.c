@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const double REAL_MAX = 1e15;
+static const double REAL_MAX = FA2I_US_MAX;
 
 fa2_status fa2i_members_open(fa2i_cache *cache, fa2i_members *ret_fields)
 {

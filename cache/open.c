@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include "cache/version_1.h"
 #include "gen/asset.h"
 #include "runtime/base/alloc.h"
@@ -59,6 +60,13 @@ static fa2_status version_of(fa2i_cache *cache, int newest, int64_t *ret_version
                        cache->path);
         goto done;
     }
+    if (id == FA2I_APPLICATION_ID && version == 0 && objects != 0) {
+        st = fa2i_fail(FA2_E_DATABASE,
+                       "%s: is a damaged fa2 database: it holds tables, and its schema version is "
+                       "0; put a copy in its place, or move it away and tune again",
+                       cache->path);
+        goto done;
+    }
     if (version < 0 || version > newest) {
         st = fa2i_fail(
             FA2_E_DATABASE,
@@ -95,6 +103,20 @@ fa2_status fa2i_cache_version_check(fa2i_cache *cache, int newest)
                      cache->path, (long long)version, newest, cache->path);
 }
 
+/* A step that does not fit the tables: they are not those of the version that the file says. */
+static fa2_status run_step(fa2i_cache *cache, const char *step, int version)
+{
+    const fa2_status st = fa2i_sql_script(cache, step);
+    if (st != FA2_E_DATABASE || sqlite3_errcode(cache->db) != SQLITE_ERROR)
+        return st;
+    return fa2i_fail(
+        FA2_E_DATABASE,
+        "%s: is a damaged fa2 database: its tables are not those of schema version %d, "
+        "which it says that it has (%s); put a copy in its place, or move it away and "
+        "tune again",
+        cache->path, version, sqlite3_errmsg(cache->db));
+}
+
 /* One step forward under the write lock. *ret_version: the version before. */
 static fa2_status migrate_step(fa2i_cache *cache, const char *const *steps, int count,
                                int64_t *ret_version)
@@ -106,7 +128,7 @@ static fa2_status migrate_step(fa2i_cache *cache, const char *const *steps, int 
     FA2_TRY(version_of(cache, count, ret_version));
     if (*ret_version < count) {
         snprintf(pragma, sizeof pragma, "PRAGMA user_version = %d", (int)*ret_version + 1);
-        FA2_TRY(fa2i_sql_script(cache, steps[*ret_version]));
+        FA2_TRY(run_step(cache, steps[*ret_version], (int)*ret_version));
         FA2_TRY(fa2i_sql_script(cache, pragma));
     }
 done:
@@ -287,13 +309,15 @@ fa2_status fa2i_cache_open(const char *path, fa2i_cache_mode mode, fa2i_log_fn l
 {
     fa2_status st;
     char *resolved = NULL;
+    bool created = false;
     fa2i_cache *cache = NULL;
 
     FA2_TRY(fa2i_cache_library_check(sqlite3_libversion_number()));
     if (mode == FA2I_CACHE_WRITE)
-        FA2_TRY(fa2i_path_create(path));
+        FA2_TRY(fa2i_path_create(path, &created));
     FA2_TRY(fa2i_path_check(path, &resolved));
     FA2_TRY(create(path, mode, log, log_user, &cache));
+    cache->created = created;
     FA2_TRY(cache->writable ? open_for_writing(cache, resolved)
                             : open_for_reading(cache, resolved));
     *ret_cache = cache;
@@ -315,6 +339,28 @@ void fa2i_cache_close(fa2i_cache *cache)
     fa2i_free(cache->reported);
     fa2i_free(cache->path);
     fa2i_free(cache);
+}
+
+/* Under the write lock, so that nobody is just putting something into it. */
+static void remove_if_empty(fa2i_cache *cache)
+{
+    int64_t rows = 1;
+    fa2_status st = fa2i_sql_begin(cache, FA2I_CACHE_WRITE);
+    if (st == FA2_OK)
+        st = fa2i_sql_number(cache,
+                             "SELECT (SELECT count(*) FROM device) + (SELECT count(*) FROM "
+                             "problem) + (SELECT count(*) FROM kernel)",
+                             NULL, 0, &rows);
+    if (st == FA2_OK && rows == 0)
+        unlink(sqlite3_db_filename(cache->db, "main"));
+    (void)fa2i_sql_end(cache, st);
+}
+
+void fa2i_cache_abandon(fa2i_cache *cache)
+{
+    if (cache != NULL && cache->created)
+        remove_if_empty(cache);
+    fa2i_cache_close(cache);
 }
 
 const char *fa2i_cache_path(const fa2i_cache *cache)

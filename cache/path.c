@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -112,7 +113,7 @@ done:
     return st;
 }
 
-fa2_status fa2i_path_create(const char *path)
+fa2_status fa2i_path_create(const char *path, bool *ret_created)
 {
     struct stat info;
     if (path[0] == '\0')
@@ -123,6 +124,7 @@ fa2_status fa2i_path_create(const char *path)
     if (st != FA2_OK)
         return st;
     int file = open(path, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
+    *ret_created = file >= 0;
     if (file >= 0)
         close(file);          /* nobody holds locks on a file that did not exist */
     else if (errno != EEXIST) /* another process may just have created it */
@@ -179,6 +181,24 @@ static fa2_status check_side_files(const char *name, const char *resolved)
     return st;
 }
 
+/* path leads to no file. */
+static fa2_status no_such_database(const char *path)
+{
+    struct stat info;
+    char target[PATH_MAX];
+    const ssize_t bytes = lstat(path, &info) == 0 && S_ISLNK(info.st_mode)
+                              ? readlink(path, target, sizeof target - 1)
+                              : -1;
+    if (bytes < 0)
+        return fa2i_fail(FA2_E_NOT_FOUND, "%s: there is no such database", path);
+    target[bytes] = '\0';
+    return fa2i_fail(
+        FA2_E_NOT_FOUND,
+        "%s: is a symbolic link to %s, which is not there; make that, remove the link, "
+        "or name another database with --db or FA2_DB",
+        path, target);
+}
+
 fa2_status fa2i_path_check(const char *path, char **ret_resolved)
 {
     fa2_status st;
@@ -188,7 +208,7 @@ fa2_status fa2i_path_check(const char *path, char **ret_resolved)
 
     if (resolved == NULL || stat(resolved, &info) != 0) {
         st = errno == ENOENT || errno == ENOTDIR
-                 ? fa2i_fail(FA2_E_NOT_FOUND, "%s: there is no such database", path)
+                 ? no_such_database(path)
                  : fa2i_fail(FA2_E_DATABASE, "%s: %s", path, strerror(errno));
         goto done;
     }

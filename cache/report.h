@@ -26,13 +26,27 @@ fa2_status fa2i_cache_print_measurements_json(fa2i_cache *cache, const fa2_probl
 
 /* Devices, parameters, measurements and winners as JSON lines; no code. See the file format in
  * export.c. *ret_rows (may be NULL): the rows written. */
-fa2_status fa2i_cache_export(fa2i_cache *cache, FILE *out, size_t *ret_rows);
+fa2_status fa2i_cache_export(fa2i_cache *cache, FILE *file, size_t *ret_rows);
+
+/* Is there a variant of this text? FA2_E_INVALID with the reason, or another failure. It must not use
+ * the cache: its mutex is held. */
+typedef fa2_status (*fa2i_variant_fn)(void *user, const char *text);
+
+/* What became of the rows of an export. */
+typedef struct fa2i_import_counts {
+    size_t rows;          /* of the file: the sum of those below */
+    size_t fresh;         /* new here */
+    size_t known;         /* here already, and left as they are */
+    size_t verifications; /* not taken */
+} fa2i_import_counts;
 
 /* Read what export wrote. All or nothing: a bad line is FA2_E_INVALID naming its number and what is
- * wrong, and nothing is kept. Kernels come without images and unverified, measurements
- * unsettled: the caller compiles and verifies them. Rows that are here already are kept. name: for
- * messages. *ret_rows (may be NULL): the rows that are new. */
-fa2_status fa2i_cache_import(fa2i_cache *cache, FILE *in, const char *name, size_t *ret_rows);
+ * wrong, as is a file that was cut or changed, and nothing is kept. Kernels come without images and
+ * unverified, measurements unsettled: the caller compiles and verifies them. Rows that are here already
+ * are kept. name: for messages. variant (may be NULL) is asked about every kernel's. *ret_counts may be
+ * NULL. */
+fa2_status fa2i_cache_import(fa2i_cache *cache, FILE *in, const char *name, fa2i_variant_fn variant,
+                             void *user, fa2i_import_counts *ret_counts);
 
 /* Kernels that winners refer to and that have no image, for compiling after an import; not those
  * that are known not to compile. *ret_kernels (array of records without images) belongs to the

@@ -152,11 +152,28 @@ done:
 
 /* ---- winners ---- */
 
+/* Times as an export may hold them; the one that ranks the winner is there. */
+static fa2_status check_times(const fa2i_winner *w)
+{
+    const double us[] = {w->median_us, w->default_us, w->model_us};
+    const double rank_us = w->measured ? w->median_us : w->model_us;
+    bool good = rank_us > 0;
+    for (size_t i = 0; i < sizeof us / sizeof us[0]; i++)
+        good = good && us[i] >= 0 && us[i] <= FA2I_US_MAX; /* no NaN either */
+    return good ? FA2_OK
+                : fa2i_fail(FA2_E_INVALID,
+                            "a winner of %g us (default %g us, cost model %g us) is not stored: "
+                            "times are from 0 to %g us, and not 0 where they rank",
+                            w->median_us, w->default_us, w->model_us, FA2I_US_MAX);
+}
+
 fa2_status fa2i_cache_put_winner(fa2i_cache *cache, int64_t session, int64_t device,
                                  int64_t problem, const fa2i_winner *winner)
 {
-    fa2_status st;
     int64_t id = 0;
+    fa2_status st = check_times(winner);
+    if (st != FA2_OK)
+        return st;
 
     FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_WRITE));
     FA2_TRY(fa2i_row_kernel_id(cache, &winner->kernel, &id));

@@ -116,6 +116,12 @@ END;
 
 DELETE FROM code WHERE id NOT IN (SELECT code FROM image);
 
+-- 1: its times are modelled, by the cost model or by a software device.
+ALTER TABLE session ADD COLUMN modelled INTEGER NOT NULL DEFAULT 0;
+
+UPDATE session SET modelled = 1
+WHERE id IN (SELECT session FROM winner WHERE measured = 0);
+
 DROP TABLE temp.problem_1;
 DROP TABLE temp.kernel_1;
 DROP TABLE temp.image_1;

@@ -121,6 +121,12 @@ static void test_trust(fixture *f)
     fa2i_cache_close(fixture_open(f->path));
     CHECK_EQ(symlink(f->path, link), 0);
     fa2i_cache_close(fixture_open(link));
+    CHECK_EQ(rename(f->path, inside(f, "moved.db")), 0);
+    for (int mode = FA2I_CACHE_READ; mode <= FA2I_CACHE_WRITE; mode++) {
+        check_refused(link, (fa2i_cache_mode)mode, FA2_E_NOT_FOUND, "is a symbolic link to ");
+        CHECK_CONTAINS(fa2_last_message(), f->path);
+    }
+    CHECK_EQ(rename(inside(f, "moved.db"), f->path), 0);
     for (int bit = 0; bit < 2; bit++) {
         CHECK_EQ(chmod(f->path, bit == 0 ? 0620 : 0602), 0);
         check_refused(f->path, FA2I_CACHE_READ, FA2_E_DATABASE, "chmod go-w");
@@ -167,6 +173,23 @@ static void test_empty_and_foreign(fixture *f)
     write_file(f->path, text, sizeof text);
     check_refused(f->path, FA2I_CACHE_READ, FA2_E_DATABASE, "not a database");
     check_refused(f->path, FA2I_CACHE_WRITE, FA2_E_DATABASE, "move the file away");
+}
+
+/* The version that a file says must be that of its tables. */
+static void test_lost_version(fixture *f)
+{
+    fa2i_cache *cache = fixture_open(f->path);
+    CHECK_EQ(fa2i_sql_script(cache, "PRAGMA user_version = 0"), FA2_OK);
+    fa2i_cache_close(cache);
+    for (int mode = FA2I_CACHE_READ; mode <= FA2I_CACHE_WRITE; mode++) {
+        check_refused(f->path, (fa2i_cache_mode)mode, FA2_E_DATABASE, "damaged fa2 database");
+        CHECK_CONTAINS(fa2_last_message(), "move it away and tune again");
+    }
+    sqlite3 *file = NULL;
+    CHECK_EQ(sqlite3_open(f->path, &file), SQLITE_OK);
+    CHECK_EQ(sqlite3_exec(file, "PRAGMA user_version = 1", NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(file);
+    check_refused(f->path, FA2I_CACHE_WRITE, FA2_E_DATABASE, "not those of schema version 1");
 }
 
 static void test_newer_version(fixture *f)
@@ -382,9 +405,9 @@ static void test_data_version(fixture *f)
 int main(void)
 {
     static void (*const tests[])(fixture *) = {
-        test_created,       test_settings,  test_trust,       test_empty_and_foreign,
-        test_newer_version, test_truncated, test_overwritten, test_migrations,
-        test_permissions,   test_odd_name,  test_data_version};
+        test_created,      test_settings,      test_trust,     test_empty_and_foreign,
+        test_lost_version, test_newer_version, test_truncated, test_overwritten,
+        test_migrations,   test_permissions,   test_odd_name,  test_data_version};
     test_default_path();
     for (size_t i = 0; i < sizeof tests / sizeof tests[0]; i++) {
         fixture f;

@@ -103,15 +103,17 @@ static void test_measurements(fa2i_cache *cache)
     CHECK_EQ(fa2i_cache_list_measurements(cache, &problem, keep_row, &r), FA2_OK);
     CHECK_EQ(r.count, 5);
     /* fastest first, then the failures */
-    CHECK_CONTAINS(r.text[0], ";outcome=ok;winner=1;n=20;min_us=48.0;q1_us=49.0;median_us=50.0;"
-                              "q3_us=51.0;");
+    CHECK_CONTAINS(
+        r.text[0],
+        ";outcome=ok;winner=1;source=measured;n=20;min_us=48.0;q1_us=49.0;median_us=50.0;"
+        "q3_us=51.0;");
     CHECK_CONTAINS(r.text[0], ";max_error=0.5;verification=ok;settled=1;");
     CHECK_CONTAINS(r.text[1], ";outcome=ok;winner=0;");
     CHECK_CONTAINS(r.text[1], ";median_us=100.0;");
     CHECK_CONTAINS(r.text[2], ";outcome=wrong;");
     CHECK_CONTAINS(r.text[2], ";max_error=NULL;verification=wrong;");
     CHECK_CONTAINS(r.text[2], ";detail=S=129: NaN;");
-    CHECK_CONTAINS(r.text[3], ";outcome=compile_error;winner=0;n=0;min_us=NULL;");
+    CHECK_CONTAINS(r.text[3], ";outcome=compile_error;winner=0;source=NULL;n=0;min_us=NULL;");
     CHECK_CONTAINS(r.text[3], ";detail=fwd.cu(7): error;");
     CHECK_CONTAINS(r.text[4], ";outcome=hang;");
     CHECK_CONTAINS(r.text[4], ";detail=10 s without an end;");
@@ -208,7 +210,7 @@ static void test_without_json(fa2i_cache *cache)
     CHECK_EQ(fa2i_cache_print_winners_json(cache, out), FA2_E_DATABASE);
     CHECK_CONTAINS(fa2_last_message(), "without its JSON functions");
     CHECK_EQ(fa2i_cache_export(cache, out, NULL), FA2_E_DATABASE);
-    CHECK_EQ(fa2i_cache_import(cache, out, "export", NULL), FA2_E_DATABASE);
+    CHECK_EQ(fa2i_cache_import(cache, out, "export", NULL, NULL, NULL), FA2_E_DATABASE);
     sqlite3_set_authorizer(cache->db, NULL, NULL);
     fclose(out);
 }

@@ -1,4 +1,5 @@
 /* Export, import, and giving imported kernels their code. */
+#include <sha2.h>
 #include "cache/internal.h"
 #include "cache_fixture.h"
 #include "runtime/base/alloc.h"
@@ -14,13 +15,25 @@ static char *exported(fa2i_cache *cache, size_t *ret_rows)
     return text;
 }
 
-static fa2_status import_text(fa2i_cache *cache, const char *text, size_t bytes, size_t *ret_rows)
+static fa2_status import_text(fa2i_cache *cache, const char *text, size_t bytes,
+                              fa2i_import_counts *ret_counts)
 {
     FILE *in = tmpfile();
     CHECK(in != NULL && fwrite(text, 1, bytes, in) == bytes);
     rewind(in);
-    const fa2_status st = fa2i_cache_import(cache, in, "shared.jsonl", ret_rows);
+    const fa2_status st = fa2i_cache_import(cache, in, "shared.jsonl", NULL, NULL, ret_counts);
     fclose(in);
+    return st;
+}
+
+/* *ret_fresh (may be NULL): the rows that were new. */
+static fa2_status import_all(fa2i_cache *cache, const char *text, size_t *ret_fresh)
+{
+    fa2i_import_counts counts = {0};
+    const fa2_status st = import_text(cache, text, strlen(text), &counts);
+    CHECK_EQ(counts.rows, counts.fresh + counts.known + counts.verifications);
+    if (ret_fresh != NULL)
+        *ret_fresh = counts.fresh;
     return st;
 }
 
@@ -39,8 +52,9 @@ static void fill(fa2i_cache *cache)
     store_result(cache, &first, 2, 50, true);
     store_result(cache, &second, 3, 190, true);
     /* sessions are told apart by the second in which they started */
-    CHECK_EQ(fa2i_sql_script(cache, "UPDATE session SET started_at = '2026-01-02T03:04:05Z' "
-                                    "WHERE id = (SELECT max(id) FROM session)"),
+    CHECK_EQ(fa2i_sql_script(cache,
+                             "UPDATE session SET started_at = '2026-01-02T03:04:05Z', modelled = 1 "
+                             "WHERE id = (SELECT max(id) FROM session)"),
              FA2_OK);
 }
 
@@ -53,16 +67,21 @@ static void test_round_trip(const char *from, const char *to)
     char *text = exported(source, &rows);
     CHECK_EQ(rows, 1 + 2 + 2 + 3 + 3 + 3 + 2); /* device ... winners */
     CHECK(strstr(text, "the code") == NULL);
-    CHECK_EQ(import_text(target, text, strlen(text), &again), FA2_OK);
+    CHECK_EQ(import_all(target, text, &again), FA2_OK);
     CHECK_EQ(again, rows - 3); /* all but the verifications */
     CHECK_EQ(number(target, "SELECT count(*) FROM image"), 0);
     CHECK_EQ(number(target, "SELECT count(*) FROM verification"), 0);
+    fa2i_import_counts counts = {0};
+    CHECK_EQ(import_text(target, text, strlen(text), &counts), FA2_OK);
+    CHECK_EQ(counts.rows, rows);
+    CHECK_EQ(counts.known, rows - 3);
+    CHECK_EQ(counts.verifications, 3);
     CHECK_EQ(number(target, "SELECT count(*) FROM session WHERE origin = 'import'"), 2);
 
     /* what is here already stays, and nothing is new */
-    CHECK_EQ(import_text(target, text, strlen(text), &again), FA2_OK);
+    CHECK_EQ(import_all(target, text, &again), FA2_OK);
     CHECK_EQ(again, 0);
-    CHECK_EQ(import_text(source, text, strlen(text), &again), FA2_OK);
+    CHECK_EQ(import_all(source, text, &again), FA2_OK);
     CHECK_EQ(again, 0);
     CHECK_EQ(number(source, "SELECT count(*) FROM image"), 3);
     CHECK_EQ(number(source, "SELECT count(*) FROM session WHERE origin = 'tune'"), 2);
@@ -78,7 +97,9 @@ static void test_round_trip(const char *from, const char *to)
     const char *measurements = strstr(text, "{\"type\":\"measurement\"");
     CHECK(verifications != NULL && measurements > verifications);
     CHECK(strncmp(second, text, (size_t)(verifications - text)) == 0);
-    CHECK_STR(second + (verifications - text), measurements);
+    const char *end = strstr(measurements, "{\"type\":\"end\"");
+    CHECK(end != NULL && strncmp(second + (verifications - text), measurements,
+                                 (size_t)(end - measurements)) == 0);
     free(second);
     free(text);
     fa2i_cache_close(source);
@@ -96,7 +117,7 @@ static void test_existing_wins(const char *from, const char *to)
     const ids here = sample_ids(target, 512);
     store_result(target, &here, 1, 40, true);
     char *text = exported(source, NULL);
-    CHECK_EQ(import_text(target, text, strlen(text), NULL), FA2_OK);
+    CHECK_EQ(import_all(target, text, NULL), FA2_OK);
     CHECK_EQ(fa2i_cache_get_winner(target, here.device, here.problem, &winner), FA2_OK);
     CHECK(memcmp(&winner.kernel, &mine, sizeof mine) == 0 && winner.median_us == 40);
     CHECK_EQ(number(target, "SELECT count(*) FROM winner"), 2);
@@ -156,7 +177,7 @@ static void test_rebind(const char *from, const char *to)
     fa2i_cache *target = fixture_open(to);
     fill(source);
     char *text = exported(source, NULL);
-    CHECK_EQ(import_text(target, text, strlen(text), NULL), FA2_OK);
+    CHECK_EQ(import_all(target, text, NULL), FA2_OK);
     const ids first = sample_ids(target, 512);
     check_without_image(target, 2); /* the loser needs no code */
     check_other_key(target, &first);
@@ -210,13 +231,36 @@ static char *replaced(const char *text, const char *part, const char *by)
     return copy;
 }
 
+static int number_of_lines(const char *text, size_t bytes)
+{
+    int lines = 0;
+    for (size_t i = 0; i < bytes; i++)
+        lines += text[i] == '\n';
+    return lines;
+}
+
+/* Give a changed export the last line that it needs. The text is freed. */
+static char *sealed(char *text)
+{
+    char hash[SHA256_DIGEST_STRING_LENGTH];
+    const char *end = strstr(text, "{\"type\":\"end\"");
+    CHECK(end != NULL);
+    const size_t bytes = (size_t)(end - text);
+    char *copy = malloc(bytes + 200);
+    CHECK(copy != NULL);
+    sprintf(copy, "%.*s{\"type\":\"end\",\"rows\":%d,\"sha256\":\"%s\"}\n", (int)bytes, text,
+            number_of_lines(text, bytes) - 1, SHA256Data((const uint8_t *)text, bytes, hash));
+    free(text);
+    return copy;
+}
+
 static void check_bad(fa2i_cache *cache, const char *text, size_t bytes, const char *line,
                       const char *part)
 {
-    size_t rows = 99;
+    fa2i_import_counts counts = {.rows = 99};
     char where[64];
-    CHECK_EQ(import_text(cache, text, bytes, &rows), FA2_E_INVALID);
-    CHECK_EQ(rows, 99);
+    CHECK_EQ(import_text(cache, text, bytes, &counts), FA2_E_INVALID);
+    CHECK_EQ(counts.rows, 99);
     snprintf(where, sizeof where, "shared.jsonl:%s: ", line);
     CHECK_CONTAINS(fa2_last_message(), where);
     CHECK_CONTAINS(fa2_last_message(), part);
@@ -261,6 +305,7 @@ static const struct bad {
      "5", "no device with the id 9"},
     {"\"generator\":\"0123456789abcdef\"", "\"generator\":\"0123456789abcdeg\"", "5",
      "'generator'"},
+    {"\"modelled\":0", "\"modelled\":2", "5", "'modelled'"},
     {"\"started_at\":\"2", "\"started_at\":\"x", "5", "'started_at'"},
     {"\"key\":\"", "\"key\":\"0", "7", "64 hex digits"},
     {"\"variant\":\"fwd_sm80", "\"variant\":\"fwd_sm80;", "7", "'variant'"},
@@ -319,14 +364,84 @@ static void test_bad_lines(const char *from, const char *to)
     check_bad(target, wide, 39999, "1", "more than");
     free(wide);
 
-    /* cut anywhere: the last line is no object, or the file is just shorter */
-    for (size_t bytes = 1; bytes < strlen(text); bytes += 97) {
-        const fa2_status st = import_text(target, text, bytes, NULL);
-        CHECK(st == (text[bytes - 1] == '\n' || text[bytes] == '\n' ? FA2_OK : FA2_E_INVALID));
-    }
     free(text);
     fa2i_cache_close(source);
     fa2i_cache_close(target);
+}
+
+/* Cut anywhere, a byte changed anywhere, a line more or less: nothing is kept. */
+static void test_damaged_file(const char *from, const char *to)
+{
+    fa2i_cache *source = fixture_open(from);
+    fa2i_cache *target = fixture_open(to);
+    fill(source);
+    char *text = exported(source, NULL);
+    const size_t bytes = strlen(text);
+    for (size_t cut = 0; cut + 1 < bytes; cut += cut % 97 == 0 ? 1 : 96)
+        CHECK_EQ(import_text(target, text, cut, NULL), FA2_E_INVALID);
+    for (const char *line = strchr(text, '\n') + 1; *line != '\0'; line = strchr(line, '\n') + 1) {
+        char where[16];
+        snprintf(where, sizeof where, "%d", number_of_lines(text, (size_t)(line - text)) + 1);
+        check_bad(target, text, (size_t)(line - text), where,
+                  "was cut or changed; export it again");
+    }
+    for (size_t at = 0; at < bytes - 1; at += 89) {
+        const char kept = text[at];
+        text[at] = kept == '1' ? '2' : '1';
+        CHECK_EQ(import_text(target, text, bytes, NULL), FA2_E_INVALID);
+        text[at] = kept;
+    }
+    char *changed = replaced(text, "\"median_us\":100.0", "\"median_us\":200.0");
+    check_bad(target, changed, bytes, "18", "'sha256' is not that of the text above");
+    free(changed);
+    changed = replaced(text, "{\"type\":\"measurement\"",
+                       "{\"type\":\"device\",\"id\":7,\"name\":\"X\",\"arch\":80,\"sm_count\":1,"
+                       "\"smem_block_bytes\":0,\"smem_sm_bytes\":0,\"l2_bytes\":0,"
+                       "\"clock_khz\":0,\"bandwidth_bytes\":0,\"real\":1}\n"
+                       "{\"type\":\"measurement\"");
+    check_bad(target, changed, strlen(changed), "19", "'rows' is 16, and above there are 17");
+    free(changed);
+    char *behind = malloc(2 * bytes);
+    CHECK(behind != NULL);
+    snprintf(behind, 2 * bytes, "%s\n", text);
+    check_bad(target, behind, bytes + 1, "19", "a line behind the last one");
+    free(behind);
+    CHECK_EQ(import_text(target, text, bytes, NULL), FA2_OK);
+    free(text);
+    fa2i_cache_close(source);
+    fa2i_cache_close(target);
+}
+
+static fa2_status know_few(void *user, const char *text)
+{
+    return strstr(text, user) == NULL ? FA2_OK
+                                      : fa2i_fail(FA2_E_INVALID, "'variant' is none of this fa2's");
+}
+
+/* A variant that nobody here knows: nothing is kept, and no file where there was none. */
+static void test_unknown_variant(const char *from, const char *to)
+{
+    struct stat info;
+    char unknown[] = " bc=24";
+    fa2i_cache *source = fixture_open(from);
+    fa2i_cache *target = fixture_open(to);
+    fill(source);
+    FILE *file = tmpfile();
+    CHECK(file != NULL);
+    CHECK_EQ(fa2i_cache_export(source, file, NULL), FA2_OK);
+    rewind(file);
+    CHECK_EQ(fa2i_cache_import(target, file, "shared.jsonl", know_few, unknown, NULL),
+             FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "shared.jsonl:9: 'variant' is none of this fa2's");
+    fa2i_cache_abandon(target);
+    CHECK(stat(to, &info) != 0);
+    /* What holds something, or was there before, stays. */
+    fa2i_cache_abandon(source);
+    CHECK_EQ(stat(from, &info), 0);
+    fa2i_cache_close(fixture_open(to));
+    fa2i_cache_abandon(fixture_open(to));
+    CHECK_EQ(stat(to, &info), 0);
+    fclose(file);
 }
 
 /* Control characters in text for people are blanked; code in the file stays out. */
@@ -337,8 +452,8 @@ static void test_remarks_and_code(const char *from, const char *to)
     fill(source);
     char *text = exported(source, NULL);
     char *code = replaced(text, "\"type\":\"kernel\"", "\"type\":\"kernel\",\"image\":\"AAAA\"");
-    char *escape = replaced(code, "\"detail\":\"\"", "\"detail\":\"a\\u001b[2J\\nb\"");
-    CHECK_EQ(import_text(target, escape, strlen(escape), NULL), FA2_OK);
+    char *escape = sealed(replaced(code, "\"detail\":\"\"", "\"detail\":\"a\\u001b[2J\\nb\""));
+    CHECK_EQ(import_all(target, escape, NULL), FA2_OK);
     CHECK_EQ(number(target, "SELECT count(*) FROM image"), 0);
     CHECK_EQ(number(target, "SELECT count(*) FROM measurement WHERE detail = 'a [2J b'"), 1);
     free(escape);
@@ -360,14 +475,14 @@ static void test_files(const char *from, const char *to)
     }
     FILE *folder = fopen("/tmp", "r"); /* opens, and cannot be read */
     CHECK(folder != NULL);
-    CHECK_EQ(fa2i_cache_import(cache, folder, "/tmp", NULL), FA2_E_IO);
+    CHECK_EQ(fa2i_cache_import(cache, folder, "/tmp", NULL, NULL, NULL), FA2_E_IO);
     CHECK_CONTAINS(fa2_last_message(), "/tmp:1: cannot be read");
     fclose(folder);
     fa2i_cache_close(cache);
 
     CHECK_EQ(fa2i_cache_open(from, FA2I_CACHE_READ, NULL, NULL, &cache), FA2_OK);
     char *text = exported(cache, NULL);
-    CHECK_EQ(import_text(cache, text, strlen(text), NULL), FA2_E_DATABASE);
+    CHECK_EQ(import_all(cache, text, NULL), FA2_E_DATABASE);
     free(text);
     fa2i_cache_close(cache);
 }
@@ -385,7 +500,7 @@ static void test_allocations(const char *from, const char *to)
         size_t count = 0;
         FILE *sink = tmpfile();
         fa2i_alloc_fail_at(nth);
-        st = import_text(target, text, strlen(text), NULL);
+        st = import_all(target, text, NULL);
         if (st == FA2_OK)
             st = fa2i_cache_kernels_without_image(target, &kernels, &count);
         if (st == FA2_OK)
@@ -406,8 +521,9 @@ static void test_allocations(const char *from, const char *to)
 int main(void)
 {
     static void (*const tests[])(const char *, const char *) = {
-        test_round_trip, test_existing_wins,    test_rebind, test_rebind_conflict,
-        test_bad_lines,  test_remarks_and_code, test_files,  test_allocations};
+        test_round_trip, test_existing_wins, test_rebind,          test_rebind_conflict,
+        test_bad_lines,  test_damaged_file,  test_unknown_variant, test_remarks_and_code,
+        test_files,      test_allocations};
     for (size_t i = 0; i < sizeof tests / sizeof tests[0]; i++) {
         fixture from, to;
         fixture_begin(&from);

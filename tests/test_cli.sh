@@ -88,6 +88,7 @@ run 2 build --arch sm_86 --shapes missing.csv
 has err "missing.csv: No such file or directory"
 run 2 build --arch sm_86 --shape hq=8,Sq=512,D=64
 has err 'unknown key "hq", did you mean Hq?'
+run 2 build --arch sm_86 --shape B=2147483647,Hq=65536,Sq=536870912,D=64 --db huge.db
 run 2 tune --device 0 --device 1
 has err "--device is given twice"
 run 2 show
@@ -138,21 +139,64 @@ has err "fa2.db"
 run 1 check
 rm fa2.db
 
-# ---- export replaces a plain file when it is complete, and nothing else ----
+# sealed FILE: give an export that was changed the last line that it needs.
+sealed() {
+    grep -v '"type":"end"' "$1" >unsealed
+    cp unsealed "$1"
+    printf '{"type":"end","rows":%d,"sha256":"%s"}\n' $(($(wc -l <unsealed) - 1)) \
+        "$(sha256sum <unsealed | cut -d ' ' -f 1)" >>"$1"
+}
+
+# untouched FILE COPY: the last run left it as it was.
+untouched() {
+    checks=$((checks + 1))
+    cmp -s "$1" "$2" || fail "$ran: $1 was changed"
+}
+
+# ---- export replaces an export when it is complete, and nothing else ----
 printf '{"fa2_export":1,"schema":1}\n{"type":"problem","id":1,"op":"forward","dtype":"fp16","batch":1,"heads_q":2,"heads_kv":2,"seq_q":64,"seq_k":64,"head_dim":16,"causal":0}\n' >old.jsonl
 run 0 import old.jsonl
+has out "imported 1 new row into"
+has out "of the 1 row of the file, 0 were here already and 0 verifications are not taken"
 run 0 export -
+has err "exported 1 row of"
 cp out small.jsonl
 has out '"causal":0,"softcap":0,'
 rm fa2.db
 run 0 import small.jsonl
-echo "an older export" >rows.jsonl
+cp old.jsonl rows.jsonl
 chmod 640 rows.jsonl
 run 0 export rows.jsonl
+has err "to rows.jsonl, in the place of the export that was there"
 checks=$((checks + 1))
 cmp -s small.jsonl rows.jsonl || fail "the export is not what was imported"
 checks=$((checks + 1))
 [ "$(stat -c %a rows.jsonl)" = 640 ] || fail "the export did not keep the permissions"
+cp fa2.db copy.db
+run 2 export fa2.db
+has err "fa2.db: is a database, not an export, and is not overwritten"
+untouched fa2.db copy.db
+run 2 export copy.db
+untouched fa2.db copy.db
+ln -s copy.db link
+run 2 export link
+has err "link: is a symbolic link to copy.db; name the file itself"
+untouched fa2.db copy.db
+ln -s nowhere.jsonl dangling
+run 2 export dangling
+has err "symbolic link to nowhere.jsonl, which is not there"
+run 2 list --db dangling
+has err "symbolic link to nowhere.jsonl, which is not there"
+echo "something else" >notes.txt
+cp notes.txt copy.txt
+run 2 export notes.txt
+has err "notes.txt: is a file of another kind, not an export"
+untouched notes.txt copy.txt
+: >nothing
+run 2 export nothing
+run 2 export .
+has err "is a folder"
+rm link dangling nothing copy.db
 mkfifo pipe
 cat pipe >piped &
 reader=$!
@@ -163,6 +207,10 @@ cmp -s small.jsonl piped && [ -p pipe ] || fail "an export into a pipe"
 checks=$((checks + 1))
 (trap '' XFSZ && ulimit -f 0 && exec "$tune" export rows.jsonl 2>/dev/null)
 [ $? -eq 1 ] || fail "an export beyond the limit of file sizes: not status 1"
+(trap '' XFSZ && ulimit -f 0 && exec "$tune" export rows.jsonl 2>&1) | cat >err
+ran="an export beyond the limit of file sizes"
+has err "fa2-tune: rows.jsonl: cannot write the export (File too large)"
+lacks err ".tmp"
 checks=$((checks + 1))
 cmp -s small.jsonl rows.jsonl || fail "a failed export destroyed the one before"
 checks=$((checks + 1))
@@ -218,8 +266,9 @@ run 0 export -
 checks=$((checks + 1))
 cmp -s out rows.jsonl || fail "export to a file and to standard output differ"
 run 1 export /nonexistent/rows.jsonl
+has err "fa2-tune: /nonexistent/rows.jsonl: its folder is not there"
 run 0 import rows.jsonl --db other.db
-has out "compiled 1 of 1 kernels"
+has out "compiled 1 of 1 kernel without code"
 run 0 import rows.jsonl --db other.db
 has out "imported 0 new rows"
 run 0 list --db other.db
@@ -232,16 +281,35 @@ recipe_of_winner() {
     grep -F "\"key\":\"$key\"" "$1" | grep -o '"recipe":"[^"]*"'
 }
 sed 's/ rows=[0-9]*/ rows=65536/' rows.jsonl >forged.jsonl
+run 2 import forged.jsonl --db forged.db
+has err "export it again"
+sealed forged.jsonl
 run 0 import forged.jsonl --db forged.db
 has err "launch it otherwise"
-has out "compiled 1 of 1 kernels"
+has out "compiled 1 of 1 kernel without code"
 run 0 export forged.jsonl --db forged.db
 checks=$((checks + 1))
 [ -n "$(recipe_of_winner rows.jsonl)" ] && [ "$(recipe_of_winner forged.jsonl)" = \
     "$(recipe_of_winner rows.jsonl)" ] || fail "the file's recipe was taken"
-echo '{"type":"nonsense"}' >>rows.jsonl
-run 2 import rows.jsonl --db third.db
-has err "rows.jsonl"
+# A file that was cut, or goes on, or has what no fa2 made: nothing of it, and no database.
+head -n 3 rows.jsonl >bad.jsonl
+run 2 import bad.jsonl --db third.db
+has err "bad.jsonl:4: the line of type end is missing"
+head -c 700 rows.jsonl >bad.jsonl
+run 2 import bad.jsonl --db third.db
+sed 's/"variant":"fwd_sm80/"variant":"fwd_sm81/' rows.jsonl >bad.jsonl
+sealed bad.jsonl
+run 2 import bad.jsonl --db third.db
+has err "'variant' is none of this fa2's"
+cp rows.jsonl bad.jsonl
+echo '{"type":"nonsense"}' >>bad.jsonl
+run 2 import bad.jsonl --db third.db
+has err "there is a line behind the last one"
+checks=$((checks + 1))
+[ ! -e third.db ] || fail "an import that failed left a database"
+cp other.db third.db
+run 2 import bad.jsonl --db third.db
+untouched third.db other.db
 run 0 gc
 has out "dropped"
 run 0 check
@@ -253,8 +321,7 @@ run 1 build --arch sm_86 --shape $shape
 has err "/nonexistent/libnvrtc.so"
 run 3 devices
 has out "explain --arch"
-head -n -1 rows.jsonl >good.jsonl
-run 0 import good.jsonl --db fourth.db
+run 0 import rows.jsonl --db fourth.db
 has err "not compiled"
 unset FA2_NVRTC_LIBRARY
 

@@ -209,7 +209,7 @@ static void check_export(const fa2_problem *problem)
     CHECK_EQ(fa2i_cache_list_winners(source, note_value, &copy), FA2_OK);
     CHECK_EQ(fa2i_cache_export(source, file, NULL), FA2_OK);
     rewind(file);
-    CHECK_EQ(fa2i_cache_import(target, file, "export", NULL), FA2_OK);
+    CHECK_EQ(fa2i_cache_import(target, file, "export", NULL, NULL, NULL), FA2_OK);
     CHECK_EQ(fa2i_cache_list_winners(target, note_value, &copy), FA2_OK);
     CHECK_EQ(fa2i_cache_problem(target, problem, &there), FA2_OK);
     CHECK_EQ(there, 1); /* it was there */

@@ -108,6 +108,22 @@ static double regret_of(const bench *b, size_t winner)
     return b->true_us[winner] / best - 1;
 }
 
+/* Exact times: one launch for each, and the best one wins. */
+static void test_exact(void)
+{
+    bench b;
+    make_bench(&b, 1, VARIANTS, 10);
+    b.noise = b.outliers = b.drift = 0;
+    fa2i_contender *contenders = make_contenders(&b);
+    fa2i_search search = {.sample = sample, .user = &b, .seed = 1, .exact = true};
+    CHECK_EQ(fa2i_search_run(&search, contenders, b.count), FA2_OK);
+    CHECK(search.complete && !search.stopped);
+    CHECK_EQ(b.samples, VARIANTS);
+    CHECK_EQ(b.max_launches, 1);
+    CHECK(regret_of(&b, fa2i_search_pick(contenders, b.count, 0)) < FA2I_SEARCH_TIE - 1);
+    free(contenders);
+}
+
 /* The tie rule may give away 0.5 %; the search itself must lose next to nothing. */
 static void test_regret(void)
 {
@@ -279,6 +295,7 @@ static void test_statistics(void)
 
 int main(void)
 {
+    test_exact();
     test_statistics();
     test_regret();
     test_deterministic();

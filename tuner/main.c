@@ -64,7 +64,9 @@ static const struct command {
     {"export", fa2i_cmd_export, "FILE [--db FILE]", "write measurements and winners, no code",
      "Writes the database as JSON lines; \"-\" is standard output. Kernels are not among them: "
      "who\n"
-     "imports compiles and verifies them there.\n\n" DB_HELP},
+     "imports compiles and verifies them there. An export of that name is replaced when the new "
+     "one\n"
+     "is complete; no other file is.\n\n" DB_HELP},
     {"import", fa2i_cmd_import, "FILE [--db FILE] [--jobs N]", "read what export wrote",
      "Reads an export (\"-\" is standard input), all of it or nothing, and compiles the winners' "
      "kernels\n"

@@ -52,11 +52,16 @@ whole() {
     has out "$2"
     run 0 "$tune" --device 0 --shape $shape
     has err "0 of them failed"
+    has err "problems: 1 modelled, 0 tuned already"
     run 0 "$tune" list
     has out modelled
     has out "$2"
     run 0 "$tune" show --shape $shape
     has out "$3"
+    has out "modelled"
+    ! grep -q measured out || fail "$ran: it says measured"
+    run 0 "$tune" show --shape $shape --json
+    has out '"source":"modelled"'
     run 0 "$tune" explain --shape $shape --device 0
     has out "$3"
     run 0 "$tune" check

@@ -1,18 +1,11 @@
 /*
- * fa2-tune export, check and gc: a database as a whole. (import has a file of its own: it
- * compiles.)
+ * fa2-tune check and gc: a database as a whole.
  *
- * Opening for writing creates a database; none of these commands may, so a database must be
+ * Opening for writing creates a database; neither of these commands may, so a database must be
  * readable before it is opened for writing.
  */
-#include <errno.h>
 #include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include "cache/report.h"
-#include "runtime/base/alloc.h"
-#include "runtime/base/text.h"
 #include "tuner/commands/commands.h"
 #include "tuner/commands/database.h"
 #include "tuner/report/progress.h"
@@ -28,73 +21,6 @@ static fa2_status open_existing(const char *path, fa2i_cache **ret_cache)
         return st;
     /* Another failure may be an older version, which opening for writing brings up to date. */
     return fa2i_database_open(path, FA2I_CACHE_WRITE, ret_cache);
-}
-
-/* ---- export ---- */
-
-/* Write to a file that was opened, or not (NULL, errno), and close it. */
-static fa2_status export_and_close(fa2i_cache *cache, FILE *out, const char *path, size_t *ret_rows)
-{
-    if (out == NULL)
-        return fa2i_fail(FA2_E_IO, "%s: %s", path, strerror(errno));
-    fa2_status st = fa2i_cache_export(cache, out, ret_rows);
-    if (fclose(out) != 0 && st == FA2_OK)
-        st = fa2i_fail(FA2_E_IO, "%s: %s", path, strerror(errno));
-    return st;
-}
-
-/* Write a new file, and let it take the place of the old one when it is complete. mode: of the old
- * one; 0: there is none. */
-static fa2_status export_replacing(fa2i_cache *cache, const char *path, mode_t mode,
-                                   size_t *ret_rows)
-{
-    fa2_status st = FA2_OK;
-    char *temporary = NULL;
-    bool created = false;
-    fa2i_text name = {0};
-
-    fa2i_text_add(&name, "%s.%ld.tmp", path, (long)getpid());
-    FA2_TRY(fa2i_text_take(&name, &temporary));
-    FILE *out = fopen(temporary, "wx"); /* x: what is there already is not ours */
-    created = out != NULL;
-    FA2_TRY(export_and_close(cache, out, temporary, ret_rows));
-    if ((mode != 0 && chmod(temporary, mode) != 0) || rename(temporary, path) != 0)
-        st = fa2i_fail(FA2_E_IO, "%s: %s", path, strerror(errno));
-done:
-    if (st != FA2_OK && created)
-        remove(temporary);
-    fa2i_free(temporary);
-    return st;
-}
-
-/* "-" is standard output. Only a plain file is replaced: a device, a pipe or a link is written to
- * as it is, and stays. */
-static fa2_status export_to(fa2i_cache *cache, const char *path, size_t *ret_rows)
-{
-    struct stat info;
-    if (strcmp(path, "-") == 0)
-        return fa2i_cache_export(cache, stdout, ret_rows);
-    if (lstat(path, &info) != 0)
-        return export_replacing(cache, path, 0, ret_rows);
-    if (S_ISREG(info.st_mode))
-        return export_replacing(cache, path, info.st_mode & 0777, ret_rows);
-    return export_and_close(cache, fopen(path, "w"), path, ret_rows);
-}
-
-int fa2i_cmd_export(int argc, char **argv)
-{
-    fa2i_options options = {0};
-    fa2i_cache *cache = NULL;
-    size_t rows = 0;
-    fa2_status st = FA2_OK;
-    FA2_TRY(fa2i_options_parse(argc, argv, FA2I_OPT_DB | FA2I_OPT_FILE, &options));
-    FA2_TRY(fa2i_database_open(options.db, FA2I_CACHE_READ, &cache));
-    FA2_TRY(export_to(cache, options.positional, &rows));
-    fprintf(stderr, "exported %zu rows of %s\n", rows, fa2i_cache_path(cache));
-done:
-    fa2i_cache_close(cache);
-    fa2i_options_done(&options);
-    return st == FA2_OK ? FA2I_EXIT_OK : fa2i_report_failure(st);
 }
 
 /* ---- check ---- */

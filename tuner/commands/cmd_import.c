@@ -3,8 +3,9 @@
  *
  * An export has no code in it. The variant of each imported winner is expanded and compiled by this
  * fa2 and this NVRTC, and what refers to the exporter's kernel is bound to the new one. How a
- * kernel is launched follows from its variant, so the generator says it, not the file. What this
- * generator cannot expand stays without code, which the runtime treats as not tuned.
+ * kernel is launched follows from its variant, so the generator says it, not the file. A file with a
+ * variant that this generator does not know is refused as a whole; one that does not compile here stays
+ * without code, which the runtime treats as not tuned.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -60,7 +61,7 @@ static void compare_launch(work *w, const fa2i_variant *ours, const fa2i_variant
                   ours->text);
 }
 
-/* Make a job of a record. A variant that this fa2 does not know is noted and counted. */
+/* Make a job of a record. One that an earlier fa2 left, and this does not know, is noted and counted. */
 static fa2_status add_job(work *w, const fa2i_kernel *kernel)
 {
     fa2i_compile_job job = {0};
@@ -116,7 +117,6 @@ static fa2_status compile_imported(work *w, int threads, const volatile sig_atom
     FA2_TRY(fa2i_cache_kernels_without_image(w->cache, &w->kernels, &w->kernel_count));
     if (w->kernel_count == 0)
         goto done;
-    FA2_TRY(fa2i_generator_create(&w->generator));
     FA2_TRY(add_jobs(w));
     fa2i_progress_begin(&w->progress, "compiling", w->job_count);
     st = fa2i_compile_all(w->jobs, w->job_count, threads, fa2i_generator_id(w->generator), stop,
@@ -136,6 +136,27 @@ static fa2_status open_export(const char *path, FILE **ret_file)
         return fa2i_fail(FA2_E_INVALID, "%s: %s", path, strerror(errno));
     *ret_file = file;
     return FA2_OK;
+}
+
+/* fa2i_variant_fn */
+static fa2_status know_variant(void *user, const char *text)
+{
+    fa2i_variant variant;
+    const fa2_status st = fa2i_generator_variant(user, text, &variant);
+    return st == FA2_OK || st == FA2_E_MEMORY
+               ? st
+               : fa2i_fail_prefix(FA2_E_INVALID, "'variant' is none of this fa2's");
+}
+
+/* How the rows of the file and those that came in relate. */
+static void print_counts(const fa2i_import_counts *counts, const char *path)
+{
+    printf(
+        "imported %zu new row%s into %s; of the %zu row%s of the file, %zu %s here already and %zu "
+        "%s not taken: a kernel is verified where it runs\n",
+        counts->fresh, fa2i_plural(counts->fresh), path, counts->rows, fa2i_plural(counts->rows),
+        counts->known, counts->known == 1 ? "was" : "were", counts->verifications,
+        counts->verifications == 1 ? "verification is" : "verifications are");
 }
 
 /* No NVRTC is no failure of the import: the kernels can be compiled by a later one. */
@@ -158,28 +179,30 @@ int fa2i_cmd_import(int argc, char **argv)
     fa2i_cache *cache = NULL;
     FILE *in = NULL;
     work w = {0};
-    size_t rows = 0;
+    fa2i_import_counts counts = {0};
     fa2_status st = FA2_OK;
     FA2_TRY(fa2i_options_parse(argc, argv, FA2I_OPT_DB | FA2I_OPT_JOBS | FA2I_OPT_FILE, &options));
     FA2_TRY(open_export(options.positional, &in));
+    FA2_TRY(fa2i_generator_create(&w.generator));
     FA2_TRY(fa2i_database_open(options.db, FA2I_CACHE_WRITE, &cache));
-    FA2_TRY(
-        fa2i_cache_import(cache, in, in == stdin ? "standard input" : options.positional, &rows));
-    printf("imported %zu new rows into %s\n", rows, fa2i_cache_path(cache));
+    FA2_TRY(fa2i_cache_import(cache, in, in == stdin ? "standard input" : options.positional,
+                              know_variant, w.generator, &counts));
+    print_counts(&counts, fa2i_cache_path(cache));
     w.cache = cache;
     FA2_TRY(compile_where_possible(&w, options.jobs, stop));
     if (w.kernel_count > 0)
-        printf("compiled %zu of %zu kernels that had no code here\n"
-               "They are not verified on a device of this machine: fa2-tune tune does that.\n",
-               w.compiled, w.kernel_count);
+        printf("compiled %zu of %zu kernel%s without code here\n"
+               "fa2-tune tune verifies what was compiled, on a device of this machine.\n",
+               w.compiled, w.kernel_count, fa2i_plural(w.kernel_count));
 done:
     work_done(&w);
     if (in != NULL && in != stdin)
         fclose(in);
-    fa2i_cache_close(cache);
+    const int status = st == FA2_OK ? FA2I_EXIT_OK : fa2i_report_failure(st);
+    fa2i_cache_abandon(cache); /* and not the rows that came in before a failure to compile */
     fa2i_options_done(&options);
     if (st != FA2_OK)
-        return fa2i_report_failure(st);
+        return status;
     if (*stop != 0)
         return FA2I_EXIT_INTERRUPTED;
     return w.unusable > 0 ? FA2I_EXIT_FAILED : FA2I_EXIT_OK;

@@ -43,6 +43,7 @@ static const shown measurement_columns[] = {
     {"q3_us", "q3 us", 'r', 2, NULL},
     {"min_us", "min us", 'r', 2, NULL},
     {"n", "n", 'r', AS_IS, NULL},
+    {"source", "source", 'l', AS_IS, NULL},
     {"tflops", "TFLOPS", 'r', 2, NULL},
     {"max_error", "error/bound", 'r', 3, NULL},
     {"registers", "regs", 'r', AS_IS, NULL},

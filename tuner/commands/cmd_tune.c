@@ -114,8 +114,11 @@ static fa2_status run_phase(fa2i_tune *tune, fa2i_phase phase, fa2_status (*run)
 
 static fa2_status begin_session(fa2i_tune *tune)
 {
-    fa2i_session session = {
-        .device = tune->device, .driver = tune->driver, .nvrtc = tune->nvrtc, .origin = "tune"};
+    fa2i_session session = {.device = tune->device,
+                            .driver = tune->driver,
+                            .nvrtc = tune->nvrtc,
+                            .origin = "tune",
+                            .modelled = tune->modelled};
     snprintf(session.generator, sizeof session.generator, "%s", fa2i_generator_id(tune->generator));
     return fa2i_cache_session_begin(tune->cache, &session, &tune->session);
 }

@@ -12,6 +12,12 @@ static const char *const phase_names[FA2I_PHASE_COUNT] = {"plan", "compile", "ve
 
 static const char *const state_names[] = {"open", "settled", "measured", "unserved", "failed"};
 
+/* A software device's times are modelled, in every command's words. */
+static const char *state_name(const fa2i_tune *tune, fa2i_problem_state state)
+{
+    return state == FA2I_PROBLEM_MEASURED && tune->modelled ? "modelled" : state_names[state];
+}
+
 static size_t count_state(const fa2i_tune *tune, fa2i_problem_state state)
 {
     size_t count = 0;
@@ -66,7 +72,7 @@ void fa2i_tune_print_problem(fa2i_tune *tune, const fa2i_tune_problem *problem)
     char shape[128], variant[FA2I_VARIANT_CHARS], times[32] = "-";
     fa2i_problem_format(&problem->problem, shape, sizeof shape);
     if (!has_winner(problem)) {
-        fa2i_note(&tune->progress, "fa2-tune: %s: %s: %s", shape, state_names[problem->state],
+        fa2i_note(&tune->progress, "fa2-tune: %s: %s: %s", shape, state_name(tune, problem->state),
                   problem->message);
         return;
     }
@@ -95,11 +101,11 @@ static void print_dropped(const fa2i_tune *tune)
 void fa2i_tune_print_summary(const fa2i_tune *tune)
 {
     fprintf(stderr,
-            "problems: %zu measured, %zu tuned already, %zu not reached, %zu not served "
+            "problems: %zu %s, %zu tuned already, %zu not reached, %zu not served "
             "by this device, %zu failed\n",
-            count_state(tune, FA2I_PROBLEM_MEASURED), count_state(tune, FA2I_PROBLEM_SETTLED),
-            count_state(tune, FA2I_PROBLEM_OPEN), count_state(tune, FA2I_PROBLEM_UNSERVED),
-            count_state(tune, FA2I_PROBLEM_FAILED));
+            count_state(tune, FA2I_PROBLEM_MEASURED), state_name(tune, FA2I_PROBLEM_MEASURED),
+            count_state(tune, FA2I_PROBLEM_SETTLED), count_state(tune, FA2I_PROBLEM_OPEN),
+            count_state(tune, FA2I_PROBLEM_UNSERVED), count_state(tune, FA2I_PROBLEM_FAILED));
     print_dropped(tune);
     fprintf(stderr, "took %.1f s:", fa2i_now_s() - tune->started_s);
     for (size_t i = 0; i < FA2I_PHASE_COUNT; i++)
@@ -107,13 +113,13 @@ void fa2i_tune_print_summary(const fa2i_tune *tune)
                 i + 1 < FA2I_PHASE_COUNT ? "," : "\n");
 }
 
-static void print_problem_json(const fa2i_tune_problem *problem)
+static void print_problem_json(const fa2i_tune *tune, const fa2i_tune_problem *problem)
 {
     char shape[128];
     fa2i_problem_format(&problem->problem, shape, sizeof shape);
     fputs("{\"problem\":", stdout);
     fa2i_json_string(stdout, shape);
-    printf(",\"state\":\"%s\"", state_names[problem->state]);
+    printf(",\"state\":\"%s\"", state_name(tune, problem->state));
     if (has_winner(problem)) {
         fputs(",\"variant\":", stdout);
         fa2i_json_string(stdout, problem->variant);
@@ -146,7 +152,7 @@ void fa2i_tune_print_json(const fa2i_tune *tune)
     printf("\"total\":%.3f},\"problems\":[", fa2i_now_s() - tune->started_s);
     for (size_t i = 0; i < tune->problem_count; i++) {
         fputs(i == 0 ? "\n" : ",\n", stdout);
-        print_problem_json(&tune->problems[i]);
+        print_problem_json(tune, &tune->problems[i]);
     }
     fputs("]}\n", stdout);
 }

@@ -367,7 +367,7 @@ static fa2_status store_winners(work *w)
 static fa2_status begin_session(work *w)
 {
     fa2i_cache *cache = w->build->cache;
-    fa2i_session session = {.origin = "build"};
+    fa2i_session session = {.origin = "build", .modelled = true};
     const fa2i_nvrtc_table *nvrtc = NULL;
     int major = 0, minor = 0;
     fa2_status st = FA2_OK;

@@ -180,6 +180,25 @@ static fa2_status run_rounds(run *r)
     return FA2_OK;
 }
 
+static fa2_status run_exact(run *r)
+{
+    const fa2_status st = r->alive_count > 0 ? run_round(r, 1) : FA2_OK;
+    if (st != FA2_OK || r->search->stopped)
+        return st;
+    keep_best_third(r);
+    r->search->complete = true;
+    return FA2_OK;
+}
+
+static fa2_status run_noisy(run *r)
+{
+    const fa2_status st = probe(r);
+    if (st != FA2_OK)
+        return st;
+    drop_slow_probes(r);
+    return !r->search->stopped && r->alive_count > 0 ? run_rounds(r) : FA2_OK;
+}
+
 fa2_status fa2i_search_run(fa2i_search *search, fa2i_contender *contenders, size_t count)
 {
     fa2_status st = FA2_OK;
@@ -194,10 +213,7 @@ fa2_status fa2i_search_run(fa2i_search *search, fa2i_contender *contenders, size
     for (size_t i = 0; i < count; i++)
         if (contenders[i].outcome == FA2I_OUTCOME_OK)
             r.alive[r.alive_count++] = (uint32_t)i;
-    FA2_TRY(probe(&r));
-    drop_slow_probes(&r);
-    if (!search->stopped && r.alive_count > 0)
-        FA2_TRY(run_rounds(&r));
+    FA2_TRY(search->exact ? run_exact(&r) : run_noisy(&r));
     for (size_t i = 0; i < r.alive_count; i++)
         contenders[r.alive[i]].finalist = true;
 done:

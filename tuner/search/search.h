@@ -13,6 +13,9 @@
  * own are tied; ties go to lower shared memory, then fewer registers, then text order. Nothing
  * slower than the default by median wins over it.
  *
+ * Exact times (a software device's) need none of that: one launch each says all, and the best third, as
+ * above, are the finalists.
+ *
  * Pure apart from the sampler callback, so that it is tested by simulation. Deterministic for a
  * seed and the samples. Errors: FA2_E_MEMORY, and whatever the sampler returns. Not thread-safe.
  */
@@ -60,6 +63,7 @@ typedef struct fa2i_search {
     void *user;
     uint64_t seed;
     size_t default_index; /* the contender that is always a finalist */
+    bool exact;           /* every launch takes the same time */
     /* Results. */
     bool stopped;   /* the sampler stopped */
     bool complete;  /* all rounds were run */

@@ -79,7 +79,9 @@ static fa2_status put_time(const timing *t, size_t i, bool settled)
                             .q3_us = contender->statistics.q3,
                             .max_error = t->entries[i].max_error};
     snprintf(row.detail, sizeof row.detail, "%s%s",
-             t->search.launches > 1 ? "warm, in batches" : "cold L2",
+             t->search.exact          ? "one launch"
+             : t->search.launches > 1 ? "warm, in batches"
+                                      : "cold L2",
              contender->count == 0 ? ", probe only"
              : contender->finalist ? ", finalist"
                                    : "");
@@ -333,8 +335,12 @@ static fa2_status race(timing *t)
     if (t->count == 0)
         return fail_problem(t, "no variant of this problem can run: see `fa2-tune show`");
     t->tune->timed += t->count;
-    t->search = (fa2i_search){
-        .sample = sample, .spent = spent, .user = t, .seed = FA2I_TUNE_SEED, .default_index = 0};
+    t->search = (fa2i_search){.sample = sample,
+                              .spent = spent,
+                              .user = t,
+                              .seed = FA2I_TUNE_SEED,
+                              .default_index = 0,
+                              .exact = t->tune->modelled};
     FA2_TRY(fa2i_search_run(&t->search, t->contenders, t->count));
     if (t->search.stopped)
         return put_losers(t, t->count, false);
