@@ -8,6 +8,7 @@
  * - a loser: when the search is complete;
  * - the winner's own measurement: after the winner. A problem whose candidates are all settled
  *   therefore has a winner.
+ *
  * A continued search leaves out what is settled, except the default and the winner so far, which
  * are always raced again: times of different sessions are not compared.
  */
