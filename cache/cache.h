@@ -59,7 +59,7 @@ fa2_status fa2i_cache_get_kernel(fa2i_cache *cache, const fa2i_key *key, int abi
 
 /* ---- identities: find, or insert ---- */
 
-/* measured: 1 a real device; 0 the card that stands for an SM in an offline build. */
+/* real: the card of a device; else it stands for an SM in an offline build. */
 fa2_status fa2i_cache_device(fa2i_cache *cache, const fa2i_card *card, bool real, int64_t *ret_id);
 fa2_status fa2i_cache_problem(fa2i_cache *cache, const fa2_problem *problem, int64_t *ret_id);
 

@@ -144,8 +144,7 @@ fa2_status fa2i_sql_row(fa2i_cache *cache, const char *sql, const fa2i_sql_value
 fa2_status fa2i_sql_run(fa2i_cache *cache, const char *sql, const fa2i_sql_value *values,
                         size_t count);
 
-/* The first column of the first row; FA2_E_NOT_FOUND when there is none (then without a message).
- */
+/* The first column of the first row; FA2_E_NOT_FOUND, without a message, when there is none. */
 fa2_status fa2i_sql_number(fa2i_cache *cache, const char *sql, const fa2i_sql_value *values,
                            size_t count, int64_t *ret_number);
 

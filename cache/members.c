@@ -10,7 +10,7 @@
 
 static const double REAL_MAX = FA2I_US_MAX;
 
-fa2_status fa2i_members_open(fa2i_cache *cache, fa2i_members *ret_fields)
+fa2_status fa2i_members_open(fa2i_cache *cache, fa2i_members *ret_members)
 {
     fa2i_members members = {.cache = cache};
     const fa2i_sql_value values[] = {fa2i_sql_text(NULL), fa2i_sql_text(NULL)};
@@ -19,7 +19,7 @@ fa2_status fa2i_members_open(fa2i_cache *cache, fa2i_members *ret_fields)
         st = fa2i_sql_prepare(cache, "SELECT json_type(?1, ?2), json_extract(?1, ?2)",
                               FA2I_SQL_VALUES(values), &members.member);
     if (st == FA2_OK)
-        *ret_fields = members;
+        *ret_members = members;
     return st;
 }
 
@@ -72,7 +72,7 @@ bool fa2i_members_has(fa2i_members *members, const char *name)
 }
 
 fa2_status fa2i_members_int64(fa2i_members *members, const char *name, int64_t min, int64_t max,
-                             int64_t *ret)
+                              int64_t *ret)
 {
     const char *type = "";
     fa2_status st = member(members, name, &type);
@@ -215,8 +215,8 @@ static bool has_form(const char *text, const char *pattern)
     return true;
 }
 
-fa2_status fa2i_members_form(fa2i_members *members, const char *name, const char *pattern, char *out,
-                            size_t out_bytes)
+fa2_status fa2i_members_form(fa2i_members *members, const char *name, const char *pattern,
+                             char *out, size_t out_bytes)
 {
     char text[80];
     fa2_status st = fa2i_members_text(members, name, text, sizeof text);

@@ -17,7 +17,7 @@ typedef struct fa2i_members {
 } fa2i_members;
 
 /* FA2_E_DATABASE when this SQLite has no JSON functions. */
-fa2_status fa2i_members_open(fa2i_cache *cache, fa2i_members *ret_fields);
+fa2_status fa2i_members_open(fa2i_cache *cache, fa2i_members *ret_members);
 void fa2i_members_done(fa2i_members *members); /* zeroed objects are fine */
 
 /* Read from this line from now on; it must be a JSON object. */
@@ -27,7 +27,7 @@ bool fa2i_members_has(fa2i_members *members, const char *name);
 
 /* A whole number in a range. */
 fa2_status fa2i_members_int64(fa2i_members *members, const char *name, int64_t min, int64_t max,
-                             int64_t *ret);
+                              int64_t *ret);
 fa2_status fa2i_members_int(fa2i_members *members, const char *name, int min, int max, int *ret);
 fa2_status fa2i_members_bool(fa2i_members *members, const char *name, bool *ret); /* 0 or 1 */
 
@@ -39,15 +39,15 @@ fa2_status fa2i_members_error(fa2i_members *members, const char *name, double *r
 fa2_status fa2i_members_text(fa2i_members *members, const char *name, char *out, size_t out_bytes);
 /* The same for text that only people read: may be empty; cut to fit; control characters are
  * blanked. */
-fa2_status fa2i_members_remark(fa2i_members *members, const char *name, char *out, size_t out_bytes);
+fa2_status fa2i_members_remark(fa2i_members *members, const char *name, char *out,
+                               size_t out_bytes);
 
 fa2_status fa2i_members_outcome(fa2i_members *members, const char *name, fa2i_outcome *ret);
-fa2_status fa2i_members_key(fa2i_members *members, const char *name,
-                           fa2i_key *ret); /* 64 hex digits */
+fa2_status fa2i_members_key(fa2i_members *members, const char *name, fa2i_key *ret); /* 64 hex */
 
 /* Text of a fixed form. In the pattern, '0' stands for a digit, 'h' for a hex digit (0-9, a-f), all
  * else for itself. */
-fa2_status fa2i_members_form(fa2i_members *members, const char *name, const char *pattern, char *out,
-                            size_t out_bytes);
+fa2_status fa2i_members_form(fa2i_members *members, const char *name, const char *pattern,
+                             char *out, size_t out_bytes);
 
 #endif

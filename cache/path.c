@@ -5,7 +5,7 @@
  * - an existing database is only ever stat'ed here, never opened: closing a second descriptor of a
  *   file drops the POSIX locks that SQLite holds on it in this process;
  * - a file that others can write is never given to SQLite, nor is one with a journal of theirs,
- * which SQLite would play back into it.
+ *   which SQLite would play back into it.
  */
 #define _XOPEN_SOURCE 700 /* realpath */
 #include "cache/internal.h"

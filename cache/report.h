@@ -65,11 +65,10 @@ typedef struct fa2i_cache_health {
     size_t kernels, images, measurements, winners;
     size_t damaged_images; /* not what was sealed */
     size_t dangling;       /* foreign keys that point nowhere */
-    size_t misfits; /* winners and measurements of a kernel of another class than the problem's,
-                            * and problems that are not of the class that they are filed under */
-    size_t
-        without_code; /* winners that do not serve: their kernel has no image, or a damaged one */
-    bool intact;      /* SQLite's own check */
+    size_t misfits;        /* winners and measurements of a kernel of another class than that of the
+                            * problem, and problems that are not of the class in their row */
+    size_t without_code;   /* winners whose kernel has no image, or a damaged one */
+    bool intact;           /* SQLite's own check */
     char first_problem[256];
 } fa2i_cache_health;
 

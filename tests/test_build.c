@@ -94,6 +94,37 @@ static void check_winner(setup *s, const fa2i_built *built)
     fa2i_kernel_done(&kernel);
 }
 
+/* Every KIND field that may be 1 makes a class: its problem gets a kernel of its own, also in one run
+ * with the plain problem. */
+static void test_classes(void)
+{
+    setup s;
+    fa2i_build_result result = {0};
+    size_t classes = 1;
+    begin(&s, 86);
+    add(&s, "Hq=8,Sq=512,D=64");
+    for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
+        const fa2i_field *f = &fa2i_fields[field];
+        char shape[64];
+        if (f->role != FA2I_ROLE_KIND || f->type != FA2I_TYPE_INT || f->least != 0 || f->most != 1)
+            continue;
+        snprintf(shape, sizeof shape, "Hq=8,Sq=512,D=64,%s=1", f->key);
+        add(&s, shape);
+        classes++;
+    }
+    CHECK_EQ(build(&s, &result), FA2_OK);
+    CHECK_EQ(result.winner_count, classes);
+    for (size_t i = 0; i < result.winner_count; i++) {
+        fa2i_variant variant = {0};
+        char class_key[FA2I_CLASS_CHARS];
+        fa2i_problem_class(&result.winners[i].problem, class_key);
+        CHECK_EQ(fa2i_generator_variant(s.generator, result.winners[i].variant, &variant), FA2_OK);
+        CHECK_STR(variant.class_key, class_key);
+    }
+    fa2i_build_result_done(&result);
+    end(&s);
+}
+
 /* Problems that share kernels share compilations; a second run compiles nothing. */
 static void test_build_and_reuse(void)
 {
@@ -263,6 +294,7 @@ static void test_out_of_memory(void)
 int main(void)
 {
     test_build_and_reuse();
+    test_classes();
     test_cheapest_wins();
     test_spills();
     test_compile_errors();

@@ -63,6 +63,9 @@ for command in tune build devices list show explain export import check gc; do
     has out "fa2-tune $command"
     run 0 help $command
     has out "fa2-tune $command"
+    case $(cat out) in
+    *SHAPES*) has out "softcap, window, Wl (window_left), Wr (window_right)" ;;
+    esac
     run 2 $command --nonsense
     empty out
     has err "$command has no option \"--nonsense\"; it takes --help"

@@ -110,11 +110,30 @@ static bool is_help(const char *arg)
     return strcmp(arg, "--help") == 0 || strcmp(arg, "-h") == 0;
 }
 
+/* The fields of a problem that texts leave out where they are 0: SHAPE_HELP has the others. */
+static void print_further_fields(void)
+{
+    const char *separator = "";
+    printf("Further keys of --shape (columns of a CSV), which may be left out:\n  ");
+    for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
+        const fa2i_field *f = &fa2i_fields[field];
+        if (f->shown_always && f->needs < 0)
+            continue;
+        printf("%s%s", separator, f->key);
+        if (strcmp(f->key, f->name) != 0)
+            printf(" (%s)", f->name);
+        separator = ", ";
+    }
+    printf("\n");
+}
+
 static void print_help(const struct command *command)
 {
     printf("fa2-tune %s %s\n\n%s", command->name, command->synopsis, command->help);
-    if (strstr(command->synopsis, "SHAPES") != NULL)
-        printf("\nSHAPES: any of --preset, --shapes, --shape.\n");
+    if (strstr(command->synopsis, "SHAPES") == NULL)
+        return;
+    printf("\nSHAPES: any of --preset, --shapes, --shape.\n");
+    print_further_fields();
 }
 
 static int unknown_command(const char *name)

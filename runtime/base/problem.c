@@ -249,6 +249,14 @@ void fa2i_problem_class(const fa2_problem *problem, char out[FA2I_CLASS_CHARS])
     assert(strlen(out) < FA2I_CLASS_CHARS - 1); /* a text that was cut would be no key */
 }
 
+bool fa2i_problem_same_class(const fa2_problem *a, const fa2_problem *b)
+{
+    char class_of_a[FA2I_CLASS_CHARS], class_of_b[FA2I_CLASS_CHARS];
+    fa2i_problem_class(a, class_of_a);
+    fa2i_problem_class(b, class_of_b);
+    return strcmp(class_of_a, class_of_b) == 0;
+}
+
 static int32_t round_up(int32_t size)
 {
     int shift = 0;

@@ -29,7 +29,8 @@ void fa2i_compile_key_of(const fa2i_variant *variant, const char *source, const 
 
 /* Compile. A program that the compiler rejects, or breaks on, is FA2_OK with outcome
  * FA2I_OUTCOME_COMPILE_ERROR and the compiler's log: failures are results. One that spills is
- * FA2I_OUTCOME_SPILLED, with its image. *ret_kernel belongs to the caller (fa2i_kernel_done). generator: fa2i_generator_id. */
+ * FA2I_OUTCOME_SPILLED, with its image. *ret_kernel belongs to the caller (fa2i_kernel_done).
+ * generator: fa2i_generator_id. */
 fa2_status fa2i_compile(const fa2i_variant *variant, const char *source, const fa2i_target *target,
                         const char *generator, fa2i_kernel *ret_kernel);
 

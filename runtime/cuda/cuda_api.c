@@ -2,7 +2,7 @@
  * Finding, opening and filling the two tables.
  *
  * - A table is published (release store to *_ready) only when complete, and for the driver only
- * after cuInit succeeded; later calls read one atomic and take no lock.
+ *   after cuInit succeeded; later calls read one atomic and take no lock.
  * - A failure publishes nothing: the next call tries again and sets its own thread's message.
  * - The lists of symbols come from the X-lists of the tables: name, offset in the table, required.
  * - Libraries are never closed: the driver keeps threads and state of its own.

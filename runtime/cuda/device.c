@@ -2,9 +2,9 @@
  * Opening a device: which one, its card, its context.
  *
  * - A retained primary context is given back by fa2i_device_close; a context of the host program is
- * only borrowed, and must outlive the device.
+ *   only borrowed, and must outlive the device.
  * - enter pushes only when another context is current. Whether it did is one bit of a per-thread
- * stack, so that leave needs neither an argument nor a driver call.
+ *   stack, so that leave needs neither an argument nor a driver call.
  */
 #include <assert.h>
 #include <stdio.h>

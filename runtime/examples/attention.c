@@ -49,8 +49,8 @@ static int no_gpu(fa2_status status)
     return status == FA2_E_NO_DRIVER || status == FA2_E_NO_DEVICE || status == FA2_E_UNSUPPORTED;
 }
 
-/* A prepared fa2 context for device 0; and device 0's primary CUDA context, current in this thread.
- */
+/* A prepared fa2 context for device 0; and device 0's primary CUDA context, current in this
+ * thread. */
 static int open_device(resources *r, const char *database, const fa2_problem *problem)
 {
     const fa2_config config = {.database = database, .device_plus_one = 1};
@@ -129,8 +129,8 @@ static int run(resources *r, const fa2_problem *problem, size_t elems, double *r
     return 0;
 }
 
-/* The largest error over rows spread evenly over O; infinite if O has something that is no number.
- */
+/* The largest error over rows spread evenly over O; infinite if O has something that is no
+ * number. */
 static int measure_error(const resources *r, const fa2_problem *p, double *ret_error)
 {
     const long rows = (long)p->batch * p->seq_q * p->heads_q;

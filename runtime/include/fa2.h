@@ -183,8 +183,8 @@ typedef struct fa2_context fa2_context;
  * is no error; one that is not usable is FA2_E_DATABASE. */
 FA2_API fa2_status fa2_context_create(const fa2_config *config, fa2_context **ret_context);
 
-/* Release everything, kernels included. No launch of this context may be in flight. NULL is fine.
- */
+/* Release everything, kernels included. No launch of this context may be in flight. NULL is
+ * fine. */
 FA2_API void fa2_context_destroy(fa2_context *context);
 
 /* Choose and load the kernel for a problem, compiling it if nothing fits in the database. Takes

@@ -81,13 +81,26 @@ const char *fa2i_generator_id(const fa2i_generator *generator)
     return generator->id;
 }
 
-/* Whether an entry point returned nil and a message, which becomes the call's failure. */
-static bool refused(lua_State *L, call *c, fa2_status status)
+/* Call the entry point below its arguments. true: its result is on top of the stack; false: it
+ * returned nil and a message, which becomes the call's failure. */
+static bool answers(lua_State *L, call *c, int arguments, fa2_status refusal)
 {
-    if (!lua_isnil(L, -2))
+    lua_call(L, arguments, 2);
+    if (lua_isnil(L, -2)) {
+        c->status = fa2i_fail(refusal, "%s", luaL_tolstring(L, -1, NULL));
         return false;
-    c->status = fa2i_fail(status, "%s", luaL_tolstring(L, -1, NULL));
+    }
+    lua_pop(L, 1);
     return true;
+}
+
+/* The number on top of the stack as the cost of a variant; a Lua error unless it is a time. */
+static double check_cost(lua_State *L, const char *text)
+{
+    const double us = luaL_checknumber(L, -1);
+    if (!isfinite(us) || us <= 0)
+        luaL_error(L, "the cost of '%s' is %f us", text, us);
+    return us;
 }
 
 /* ---- entry points ---- */
@@ -96,9 +109,7 @@ static void get_candidate(lua_State *L, fa2i_variant *variant)
 {
     fa2i_lua_get_variant(L, variant);
     lua_getfield(L, -1, "cost_us");
-    variant->cost_us = luaL_checknumber(L, -1);
-    if (!isfinite(variant->cost_us) || variant->cost_us <= 0)
-        luaL_error(L, "the cost of '%s' is %f us", variant->text, variant->cost_us);
+    variant->cost_us = check_cost(L, variant->text);
     lua_pop(L, 1);
 }
 
@@ -108,10 +119,8 @@ static int body_candidates(lua_State *L)
     fa2i_lua_host_push_entry(L, "candidates");
     fa2i_lua_push_problem(L, c->problem);
     fa2i_lua_push_card(L, c->card);
-    lua_call(L, 2, 2);
-    if (refused(L, c, FA2_E_UNSUPPORTED))
+    if (!answers(L, c, 2, FA2_E_UNSUPPORTED))
         return 0;
-    lua_pop(L, 1);
     const lua_Integer length = luaL_len(L, -1);
     if (length < 1 || length > CANDIDATES_MAX)
         return luaL_error(L, "there are %I candidates; there must be from 1 to %d", length,
@@ -171,16 +180,23 @@ static void keep_text(lua_State *L, call *c)
     fa2i_text_add_bytes(&c->out, text, bytes);
 }
 
+static fa2_status run_for_text(call *c, lua_CFunction body, char **ret_text)
+{
+    fa2_status st = run(c, body);
+    if (st == FA2_OK)
+        st = fa2i_text_take(&c->out, ret_text);
+    fa2i_text_done(&c->out);
+    return st;
+}
+
 static int body_rejected(lua_State *L)
 {
     call *c = lua_touserdata(L, 1);
     fa2i_lua_host_push_entry(L, "rejected");
     fa2i_lua_push_problem(L, c->problem);
     fa2i_lua_push_card(L, c->card);
-    lua_call(L, 2, 2);
-    if (refused(L, c, FA2_E_UNSUPPORTED))
+    if (!answers(L, c, 2, FA2_E_UNSUPPORTED))
         return 0;
-    lua_pop(L, 1);
     keep_text(L, c);
     return 0;
 }
@@ -188,14 +204,9 @@ static int body_rejected(lua_State *L)
 fa2_status fa2i_generator_rejected(fa2i_generator *generator, const fa2_problem *problem,
                                    const fa2i_card *card, char **ret_text)
 {
-    fa2_status st = FA2_OK;
     call c = {.generator = generator, .problem = problem, .card = card};
-    FA2_TRY(fa2i_problem_check(problem));
-    FA2_TRY(run(&c, body_rejected));
-    FA2_TRY(fa2i_text_take(&c.out, ret_text));
-done:
-    fa2i_text_done(&c.out);
-    return st;
+    const fa2_status st = fa2i_problem_check(problem);
+    return st == FA2_OK ? run_for_text(&c, body_rejected, ret_text) : st;
 }
 
 static int body_variant(lua_State *L)
@@ -203,10 +214,8 @@ static int body_variant(lua_State *L)
     call *c = lua_touserdata(L, 1);
     fa2i_lua_host_push_entry(L, "variant");
     lua_pushstring(L, c->text);
-    lua_call(L, 1, 2);
-    if (refused(L, c, FA2_E_GENERATOR))
+    if (!answers(L, c, 1, FA2_E_GENERATOR))
         return 0;
-    lua_pop(L, 1);
     fa2i_lua_get_variant(L, &c->variant);
     return 0;
 }
@@ -228,10 +237,8 @@ static int body_source(lua_State *L)
     fa2i_lua_host_push_entry(L, "source");
     lua_pushstring(L, c->text);
     fa2i_lua_host_push_read(L, &c->generator->host);
-    lua_call(L, 2, 2);
-    if (refused(L, c, FA2_E_GENERATOR))
+    if (!answers(L, c, 2, FA2_E_GENERATOR))
         return 0;
-    lua_pop(L, 1);
     keep_text(L, c);
     return 0;
 }
@@ -239,13 +246,8 @@ static int body_source(lua_State *L)
 fa2_status fa2i_generator_source(fa2i_generator *generator, const char *variant_text,
                                  char **ret_source)
 {
-    fa2_status st = FA2_OK;
     call c = {.generator = generator, .text = variant_text};
-    FA2_TRY(run(&c, body_source));
-    FA2_TRY(fa2i_text_take(&c.out, ret_source));
-done:
-    fa2i_text_done(&c.out);
-    return st;
+    return run_for_text(&c, body_source, ret_source);
 }
 
 static int body_cost(lua_State *L)
@@ -256,13 +258,9 @@ static int body_cost(lua_State *L)
     fa2i_lua_push_problem(L, c->problem);
     fa2i_lua_push_card(L, c->card);
     lua_pushinteger(L, c->registers);
-    lua_call(L, 4, 2);
-    if (refused(L, c, FA2_E_GENERATOR))
+    if (!answers(L, c, 4, FA2_E_GENERATOR))
         return 0;
-    lua_pop(L, 1);
-    c->us = luaL_checknumber(L, -1);
-    if (!isfinite(c->us) || c->us <= 0)
-        return luaL_error(L, "the cost of '%s' is %f us", c->text, c->us);
+    c->us = check_cost(L, c->text);
     return 0;
 }
 
@@ -288,10 +286,8 @@ static int body_card(lua_State *L)
     call *c = lua_touserdata(L, 1);
     fa2i_lua_host_push_entry(L, "card");
     lua_pushinteger(L, c->arch);
-    lua_call(L, 1, 2);
-    if (refused(L, c, FA2_E_INVALID))
+    if (!answers(L, c, 1, FA2_E_INVALID))
         return 0;
-    lua_pop(L, 1);
     fa2i_lua_get_card(L, &c->ret_card);
     return 0;
 }

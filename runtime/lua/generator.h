@@ -28,8 +28,8 @@ fa2_status fa2i_generator_candidates(fa2i_generator *generator, const fa2_proble
                                      const fa2i_card *card, fa2i_variant **ret_variants,
                                      size_t *ret_count);
 
-/* Lines "variant: why it is no candidate", for people. *ret_text belongs to the caller (fa2i_free).
- */
+/* Lines "variant: why it is no candidate", for people. *ret_text belongs to the caller
+ * (fa2i_free). */
 fa2_status fa2i_generator_rejected(fa2i_generator *generator, const fa2_problem *problem,
                                    const fa2i_card *card, char **ret_text);
 

@@ -1,8 +1,8 @@
 /*
  * The scripts and templates of one generator: those embedded in the library, each replaced by the
  * file of the same name in the first folder of $FA2_GEN_PATH that has one, plus the files that only
- * those folders have. A folder is laid out like the source tree: gen/NAME.lua and
- * templates/NAME.cu.in.
+ * those folders have. A folder is laid out like the source tree: gen/NAME.lua, templates/NAME.cu.in
+ * and templates/NAME.def, also in folders below.
  *
  * All is read at once, so a generator never sees a file change under it, and its id is the hash of
  * what it really uses. Immutable after open: safe from any thread.

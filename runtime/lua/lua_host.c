@@ -76,8 +76,7 @@ static int host_setmetatable(lua_State *L)
     return 1;
 }
 
-/* load(text, chunk name, "t", environment): Lua's own, without binary chunks, which can crash it.
- */
+/* load(text, chunk name, "t", environment): Lua's own without binary chunks, which can crash it. */
 static int host_load(lua_State *L)
 {
     size_t bytes = 0;
@@ -143,8 +142,8 @@ static int check_positive(lua_State *L, int argument)
     return (int)value;
 }
 
-/* host.splits(problem, sm_count, rows, keys, waves, splits): among how many blocks the keys of a row tile
- * are divided, and how many keys its rows see. The last four have their meaning from recipes. */
+/* host.splits(problem, sm_count, rows, keys, waves, splits): among how many blocks the keys of a row
+ * tile are divided, and how many keys its rows see. The last four have their meaning from recipes. */
 static int host_splits(lua_State *L)
 {
     fa2_problem problem;

@@ -20,9 +20,8 @@
 #include "runtime/base/alloc.h"
 
 enum {
-    MAX_TRIES = 4,       /* each takes about a second, and a caller is waiting */
-    LOG_CHARS = 400,     /* of a compiler's log in a message */
-    PROBLEM_CHARS = 160, /* of a formatted problem */
+    MAX_TRIES = 4,   /* each takes about a second, and a caller is waiting */
+    LOG_CHARS = 400, /* of a compiler's log in a message */
 };
 
 /* A variant's fate. slot == NULL: it cannot be used; refusal says why, and so does the last
@@ -34,7 +33,7 @@ typedef struct attempt {
 
 static fa2_status no_nvrtc(const fa2i_planner *planner, const fa2_problem *problem)
 {
-    char text[PROBLEM_CHARS];
+    char text[FA2I_PROBLEM_CHARS];
     fa2i_problem_format(problem, text, sizeof(text));
     if (planner->database == NULL)
         return fa2i_fail_prefix(FA2_E_NO_NVRTC,
@@ -221,7 +220,7 @@ static fa2_status pick_variant(fa2i_planner *planner, const fa2i_variant *varian
 static void tell(const fa2i_planner *planner, fa2i_class *of, const fa2_problem *problem,
                  const fa2i_slot *slot)
 {
-    char text[PROBLEM_CHARS];
+    char text[FA2I_PROBLEM_CHARS];
     if (of->told_default)
         return;
     of->told_default = true;
@@ -250,7 +249,7 @@ static fa2_status ask_model(fa2i_planner *planner, fa2i_class *of, const fa2_pro
     FA2_TRY(find_target(planner, problem, card.arch));
     FA2_TRY(pick_variant(planner, variants, count, &best, &answer->tried));
     if (best.slot == NULL) {
-        char text[PROBLEM_CHARS];
+        char text[FA2I_PROBLEM_CHARS];
         fa2i_problem_format(problem, text, sizeof(text));
         st =
             fa2i_fail_prefix(best.refusal, "no kernel for %s: the %zu best variants fail, the last",

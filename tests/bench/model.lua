@@ -7,7 +7,7 @@
 --
 -- from the top of the source tree; the card is the one measured. Lines are variant, registers, median_us, then
 -- the problem's and the card's fields in the order below.
-local fa2 = fa2 -- tests/bench/run_lua.c
+local fa2 = fa2 -- luacheck: ignore 113 (tests/bench/run_lua.c)
 local problem_fields = fa2.fields
 local card_fields = {"arch", "sm_count", "smem_block_bytes", "smem_sm_bytes", "l2_bytes", "clock_khz",
                      "bandwidth_bytes", "name"}

@@ -1,10 +1,11 @@
--- What the default rule loses by asking the cost model about rounded sizes (fa2i_problem_rounded, runtime/plan/choose.h):
--- for random problems on four SMs, the model's time of the kernel chosen so over that of its first choice.
+-- What the default rule loses by asking the cost model about rounded sizes (fa2i_problem_rounded,
+-- runtime/base/problem.h): for random problems on four SMs, the model's time of the kernel chosen so
+-- over that of its first choice.
 --
 --   build/tests/run_lua tests/bench/rounding.lua [PROBLEMS]
 --
 -- from the top of the source tree.
-local fa2 = fa2 -- tests/bench/run_lua.c
+local fa2 = fa2 -- luacheck: ignore 113 (tests/bench/run_lua.c)
 local generator = require("init")
 
 local sms, dims = {75, 80, 86, 90}, {32, 64, 80, 128}

@@ -105,7 +105,7 @@ static fa2_status print_winners(const fa2i_build_result *result)
     fa2i_table_init(&table, "lrrl", titles);
     for (size_t i = 0; i < result->winner_count; i++) {
         const fa2i_built *built = &result->winners[i];
-        char shape[128], us[32], registers[16], variant[FA2I_VARIANT_CHARS];
+        char shape[FA2I_PROBLEM_CHARS], us[32], registers[16], variant[FA2I_VARIANT_CHARS];
         fa2i_problem_format(&built->problem, shape, sizeof shape);
         snprintf(us, sizeof us, "%.1f", built->model_us);
         snprintf(registers, sizeof registers, "%d", built->registers);
@@ -137,7 +137,7 @@ static fa2_status print_tables(const session *s)
 
 static void print_winner_json(const fa2i_built *built)
 {
-    char shape[128];
+    char shape[FA2I_PROBLEM_CHARS];
     fa2i_problem_format(&built->problem, shape, sizeof shape);
     fputs("{\"problem\":", stdout);
     fa2i_json_string(stdout, shape);

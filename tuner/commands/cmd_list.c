@@ -247,14 +247,14 @@ done:
 
 static void say_unknown(const fa2i_cache *cache, const fa2_problem *problem)
 {
-    char shape[128];
+    char shape[FA2I_PROBLEM_CHARS];
     fa2i_problem_format(problem, shape, sizeof shape);
     fprintf(stderr, "fa2-tune: nothing was measured for %s in %s\n", shape, fa2i_cache_path(cache));
 }
 
 static fa2_status show_problem(fa2i_cache *cache, const fa2_problem *problem, bool *ret_known)
 {
-    char shape[128];
+    char shape[FA2I_PROBLEM_CHARS];
     listing l;
     listing_init(&l, measurement_columns, sizeof measurement_columns / sizeof *measurement_columns);
     fa2i_problem_format(problem, shape, sizeof shape);

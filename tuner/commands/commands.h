@@ -14,20 +14,20 @@ enum {
     FA2I_EXIT_FAILED = 1,
     FA2I_EXIT_USAGE = 2,
     FA2I_EXIT_NO_DEVICE = 3,
-    FA2I_EXIT_INTERRUPTED = 130 /* Ctrl-C or SIGTERM; what was done is kept (tuner/commands/interrupt.h) */
+    FA2I_EXIT_INTERRUPTED = 130 /* Ctrl-C or SIGTERM; what was done is kept (interrupt.h) */
 };
 
 /* Every option that a command can take; each command accepts a subset (fa2i_options_parse). */
 typedef struct fa2i_options {
-    fa2i_shapes shapes;   /* --preset, --shapes, --shape, in order; for the operations of --op */
-    unsigned ops;         /* --op, bits 1 << fa2_op; 0: as the shapes say */
-    int device;           /* --device; -1: not given */
-    int archs[32];        /* --arch sm_86,sm_89: 86, 89 */
+    fa2i_shapes shapes; /* --preset, --shapes, --shape, in order; for the operations of --op */
+    unsigned ops;       /* --op, bits 1 << fa2_op; 0: as the shapes say */
+    int device;         /* --device; -1: not given */
+    int archs[32];      /* --arch sm_86,sm_89: 86, 89 */
     size_t arch_count;
-    const char *db;       /* --db; NULL: the default path */
-    int jobs;             /* --jobs; 0: processors */
-    double budget_s;      /* --budget; 0: none */
-    bool json;            /* --json */
+    const char *db;         /* --db; NULL: the default path */
+    int jobs;               /* --jobs; 0: processors */
+    double budget_s;        /* --budget; 0: none */
+    bool json;              /* --json */
     const char *positional; /* the FILE of export and import */
 } fa2i_options;
 

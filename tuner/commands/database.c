@@ -1,8 +1,10 @@
 /*
- * How: the words of a variant are separated by single spaces; the problem's part is three of them.
+ * How: the words of a variant are separated by single spaces. Its problem's part has the keys of the
+ * KIND fields, in lower case.
  */
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 #include "runtime/base/alloc.h"
 #include "runtime/base/status.h"
 #include "tuner/commands/database.h"
@@ -28,9 +30,11 @@ done:
 
 static bool says_the_problem(const char *word)
 {
-    static const char *const names[] = {"d=", "dtype=", "causal="};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        if (strncmp(word, names[i], strlen(names[i])) == 0)
+    const size_t length = strcspn(word, "= ");
+    for (int field = 0; word[length] == '=' && field < FA2I_FIELD_COUNT; field++) {
+        const fa2i_field *f = &fa2i_fields[field];
+        if (f->role == FA2I_ROLE_KIND && strlen(f->key) == length &&
+            strncasecmp(word, f->key, length) == 0)
             return true;
     }
     return false;

@@ -10,7 +10,7 @@
  * that was skipped) goes to stderr. *ret_cache belongs to the caller (fa2i_cache_close). */
 fa2_status fa2i_database_open(const char *path, fa2i_cache_mode mode, fa2i_cache **ret_cache);
 
-/* A variant's text without what the problem says already (d, dtype, causal). out_bytes of
+/* A variant's text without what the problem says already: its KIND fields. out_bytes of
  * FA2I_VARIANT_CHARS are always enough. */
 void fa2i_variant_brief(const char *variant_text, char *out, size_t out_bytes);
 

@@ -21,12 +21,12 @@ typedef struct fa2i_shapes {
 /* "seeds", "paper", "quick"; an unknown name lists the known ones. */
 fa2_status fa2i_shapes_add_preset(fa2i_shapes *shapes, const char *name);
 
-/* CSV with the header batch,heads_q,heads_kv,seq_q,seq_k,head_dim,dtype,causal; further columns are
- * ignored; '#' lines and empty lines are skipped. */
+/* CSV whose header names the fields of problem.def that texts always show, and any others; columns
+ * that are no field are ignored; '#' lines and empty lines are skipped. */
 fa2_status fa2i_shapes_add_file(fa2i_shapes *shapes, const char *path);
 
-/* "B=1,Hq=8,Hkv=8,Sq=512,Sk=512,D=64,dtype=fp16,causal=1". B, Hkv (= Hq), Sk (= Sq), dtype (fp16) and
- * causal (0) may be left out. */
+/* "B=1,Hq=8,Hkv=8,Sq=512,Sk=512,D=64,dtype=fp16,causal=1": keys of problem.def, which also says what
+ * is meant where one is left out. */
 fa2_status fa2i_shapes_add_text(fa2i_shapes *shapes, const char *text);
 
 /* Put in the place of each problem the same one for each of these operations (bits 1 << fa2_op), whichever

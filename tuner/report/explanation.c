@@ -14,7 +14,7 @@
 #include "tuner/report/explanation.h"
 #include "tuner/report/table.h"
 
-enum { CANDIDATES_SHOWN = 10, REASONS_MAX = 32, SHAPE_CHARS = 128 };
+enum { CANDIDATES_SHOWN = 10, REASONS_MAX = 32 };
 
 void fa2i_explained_done(fa2i_explained *explained)
 {
@@ -83,7 +83,7 @@ static void print_rule(const fa2i_explained *e, FILE *out)
             meanings[e->decision.rule]);
     if (e->decision.rule == FA2_RULE_DEFAULT)
         return;
-    char shape[SHAPE_CHARS];
+    char shape[FA2I_PROBLEM_CHARS];
     fa2i_problem_format(&choice->problem, shape, sizeof shape);
     fprintf(out, "tuned for %s on %s", shape, choice->device);
     if (e->decision.rule != FA2_RULE_EXACT)
@@ -128,7 +128,7 @@ static fa2_status print_candidates(const fa2i_explained *e, FILE *out)
         const char *mark = strcmp(v->text, e->variant.text) == 0 ? "*" : "";
         fa2i_table_add(&table, (const char *[]){mark, us, rate, threads, smem, brief});
     }
-    char shape[SHAPE_CHARS];
+    char shape[FA2I_PROBLEM_CHARS];
     fa2i_problem_format(&e->asked, shape, sizeof shape);
     fprintf(
         out,
@@ -209,7 +209,7 @@ static void print_rejected(const fa2i_explained *e, FILE *out)
 fa2_status fa2i_explained_print(const fa2i_explained *explained, FILE *out)
 {
     const fa2i_card *card = explained->card;
-    char shape[SHAPE_CHARS];
+    char shape[FA2I_PROBLEM_CHARS];
     fa2i_problem_format(explained->problem, shape, sizeof shape);
     fprintf(out,
             "problem   %s\ncard      %s (sm_%d): %d SMs, %d bytes of shared memory per block\n",
@@ -235,7 +235,7 @@ static void print_decision_json(const fa2i_explained *e, FILE *out)
 {
     const fa2i_choice *choice = &e->decision.choice;
     const bool chosen = e->decision.rule != FA2_RULE_DEFAULT;
-    char shape[SHAPE_CHARS];
+    char shape[FA2I_PROBLEM_CHARS];
     print_text_json(out, "rule", fa2_rule_string(e->decision.rule));
     if (chosen)
         fa2i_problem_format(&choice->problem, shape, sizeof shape);
@@ -262,7 +262,7 @@ void fa2i_explained_print_json(const fa2i_explained *explained, FILE *out)
 {
     const fa2i_explained *e = explained;
     const fa2i_step *step = fa2i_recipe_main(&e->variant.recipe);
-    char shape[SHAPE_CHARS];
+    char shape[FA2I_PROBLEM_CHARS];
     fa2i_problem_format(e->problem, shape, sizeof shape);
     fputc('{', out);
     print_text_json(out, "problem", shape);

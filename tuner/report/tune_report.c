@@ -69,7 +69,7 @@ void fa2i_tune_print_start(const fa2i_tune *tune)
 
 void fa2i_tune_print_problem(fa2i_tune *tune, const fa2i_tune_problem *problem)
 {
-    char shape[128], variant[FA2I_VARIANT_CHARS], times[32] = "-";
+    char shape[FA2I_PROBLEM_CHARS], variant[FA2I_VARIANT_CHARS], times[32] = "-";
     fa2i_problem_format(&problem->problem, shape, sizeof shape);
     if (!has_winner(problem)) {
         fa2i_note(&tune->progress, "fa2-tune: %s: %s: %s", shape, state_name(tune, problem->state),
@@ -115,7 +115,7 @@ void fa2i_tune_print_summary(const fa2i_tune *tune)
 
 static void print_problem_json(const fa2i_tune *tune, const fa2i_tune_problem *problem)
 {
-    char shape[128];
+    char shape[FA2I_PROBLEM_CHARS];
     fa2i_problem_format(&problem->problem, shape, sizeof shape);
     fputs("{\"problem\":", stdout);
     fa2i_json_string(stdout, shape);

@@ -1,8 +1,8 @@
 /*
- * How: problems that can share kernels (equal op, dtype, head_dim, causal) form a group. A group's
- * candidates are those of all its problems, best rank first, so that each problem's own favourites
- * come early. They are tried in rounds of ROUND_SIZE, all groups together to keep every processor
- * busy; a group takes part in another round only while nothing it tried is usable.
+ * How: the problems of one class form a group, for they can share kernels. A group's candidates are
+ * those of all its problems, best rank first, so that each problem's own favourites come early. They
+ * are tried in rounds of ROUND_SIZE, all groups together to keep every processor busy; a group takes
+ * part in another round only while nothing it tried is usable.
  *
  * - The first `tried` candidates of a group are compiled or taken from the database.
  * - Usable is a kernel that compiles without spills; only such a one can win.
@@ -74,16 +74,10 @@ static void work_done(work *w)
 
 /* ---- groups and their candidates ---- */
 
-static bool same_kernels(const fa2_problem *a, const fa2_problem *b)
-{
-    return a->op == b->op && a->dtype == b->dtype && a->head_dim == b->head_dim &&
-           a->causal == b->causal;
-}
-
 static group *find_group(const work *w, const fa2_problem *problem)
 {
     for (size_t i = 0; i < w->group_count; i++) {
-        if (same_kernels(&w->groups[i].first, problem))
+        if (fa2i_problem_same_class(&w->groups[i].first, problem))
             return &w->groups[i];
     }
     return NULL;
@@ -128,7 +122,7 @@ static fa2_status add_problem(work *w, const fa2_problem *problem)
     fa2_status st =
         fa2i_generator_candidates(w->build->generator, problem, &w->result.card, &variants, &count);
     if (st == FA2_E_UNSUPPORTED) {
-        char shape[128];
+        char shape[FA2I_PROBLEM_CHARS];
         fa2i_problem_format(problem, shape, sizeof shape);
         fa2i_note(&w->progress, "%s: %s", shape, fa2_last_message());
         w->result.unserved++;

@@ -124,8 +124,8 @@ static fa2_status hand_out(const pool *p, result *taken, fa2i_compiled_fn compil
     return st;
 }
 
-/* Hand results to the callback until no thread can add another. The lock is held on entry and exit.
- */
+/* Hand results to the callback until no thread can add another. The lock is held on entry and
+ * exit. */
 static fa2_status consume(pool *p, fa2i_compiled_fn compiled, void *user)
 {
     fa2_status st = FA2_OK;

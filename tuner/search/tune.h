@@ -29,7 +29,7 @@ typedef struct fa2i_tune_kernel {
     fa2i_kernel kernel; /* owned; with its image once it is known to be needed */
     bool needed;        /* by a problem that is not settled */
     bool known;         /* compiled, or found in the database: kernel.outcome counts */
-    bool verified; /* verification counts */
+    bool verified;      /* verification counts */
     fa2i_verification verification;
 } fa2i_tune_kernel;
 
@@ -84,8 +84,8 @@ typedef struct fa2i_tune {
     fa2i_progress progress;
     double started_s;
     double phase_s[FA2I_PHASE_COUNT];
-    /* What was done, in kernels; outcomes also count what earlier runs found out about needed ones.
-     */
+    /* What was done, in kernels; outcomes also count what earlier runs found out about needed
+     * ones. */
     size_t compiled, reused, verified;
     size_t timed, failed; /* per problem: contenders, and those that failed while being timed */
     size_t outcomes[FA2I_OUTCOME_LAUNCH_ERROR + 1];
@@ -103,8 +103,7 @@ bool fa2i_tune_usable(const fa2i_tune *tune, const fa2i_tune_problem *problem, s
 fa2_status fa2i_tune_compile(fa2i_tune *tune);
 
 /* Verify every needed kernel that can run, once per device, and store the verdicts. When the budget
- * ends amid a class of problems, its kernels that passed so far are verified again by a later run.
- */
+ * ends amid a class of problems, a later run verifies its kernels that passed so far again. */
 fa2_status fa2i_tune_verify(fa2i_tune *tune);
 
 /* The seed of test data and of the order of samples: equal runs take equal samples. */

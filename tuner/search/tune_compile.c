@@ -78,8 +78,7 @@ static fa2_status fill_queue(queue *q)
     return FA2_OK;
 }
 
-/* A copy of a record with its image; the compiler's words are in the database and not needed here.
- */
+/* A copy of a record with its image; the compiler's words are in the database, not needed here. */
 static fa2_status copy_kernel(const fa2i_kernel *kernel, fa2i_kernel *ret_copy)
 {
     fa2i_kernel copy = *kernel;

@@ -190,9 +190,7 @@ fa2_status fa2i_tune_plan(fa2i_tune *tune)
         if (st == FA2_OK && !tune->compiles && tune->problems[i].state == FA2I_PROBLEM_OPEN)
             st = fa2i_nvrtc_get(&nvrtc); /* says what is missing */
     }
-    if (st != FA2_OK)
-        return st;
-    return FA2_OK;
+    return st;
 }
 
 bool fa2i_tune_usable(const fa2i_tune *tune, const fa2i_tune_problem *problem, size_t kernel)

@@ -8,6 +8,7 @@
  * - a loser: when the search is complete;
  * - the winner's own measurement: after the winner. A problem whose candidates are all settled
  *   therefore has a winner.
+ *
  * A continued search leaves out what is settled, except the default and the winner so far, which
  * are always raced again: times of different sessions are not compared.
  */
@@ -216,7 +217,7 @@ static fa2_status put_verdict(timing *t, size_t i, const fa2i_verification *verd
 /* Right in all cases of the verification, and wrong on a problem: it may win nowhere. */
 static fa2_status refute(timing *t, size_t i, fa2i_verification *verdict)
 {
-    char shape[128];
+    char shape[FA2I_PROBLEM_CHARS];
     char detail[sizeof verdict->detail];
     fa2i_problem_format(&t->problem->problem, shape, sizeof shape);
     snprintf(detail, sizeof detail, "%s: %.120s", shape, verdict->detail);
@@ -390,7 +391,7 @@ fa2_status fa2i_tune_time(fa2i_tune *tune)
         if (problem->state != FA2I_PROBLEM_OPEN)
             continue;
         FA2_TRY(time_problem(tune, problem));
-        char shape[128];
+        char shape[FA2I_PROBLEM_CHARS];
         fa2i_problem_format(&problem->problem, shape, sizeof shape);
         fa2i_progress_step(&tune->progress, shape);
         if (problem->state != FA2I_PROBLEM_OPEN)

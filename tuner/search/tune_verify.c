@@ -7,17 +7,8 @@
  * when the last case is done.
  */
 #include <stdio.h>
-#include <string.h>
 #include "runtime/base/alloc.h"
 #include "tuner/search/tune.h"
-
-static bool same_class(const fa2_problem *a, const fa2_problem *b)
-{
-    char class_of_a[FA2I_CLASS_CHARS], class_of_b[FA2I_CLASS_CHARS];
-    fa2i_problem_class(a, class_of_a);
-    fa2i_problem_class(b, class_of_b);
-    return strcmp(class_of_a, class_of_b) == 0;
-}
 
 /* The kernels of one class that are still to be verified. */
 typedef struct group {
@@ -187,7 +178,7 @@ static fa2_status make_group(fa2i_tune *tune, size_t first, group *g)
     g->count = 0;
     for (size_t i = first; i < tune->problem_count; i++) {
         const fa2i_tune_problem *p = &tune->problems[i];
-        if (p->state != FA2I_PROBLEM_OPEN || !same_class(&p->problem, g->problem))
+        if (p->state != FA2I_PROBLEM_OPEN || !fa2i_problem_same_class(&p->problem, g->problem))
             continue;
         for (size_t j = 0; j < p->count; j++) {
             bool wants = false;
@@ -206,7 +197,7 @@ static bool first_of_class(const fa2i_tune *tune, size_t index)
     const fa2i_tune_problem *p = &tune->problems[index];
     for (size_t i = 0; i < index; i++)
         if (tune->problems[i].state == FA2I_PROBLEM_OPEN &&
-            same_class(&tune->problems[i].problem, &p->problem))
+            fa2i_problem_same_class(&tune->problems[i].problem, &p->problem))
             return false;
     return p->state == FA2I_PROBLEM_OPEN;
 }
