@@ -108,7 +108,8 @@ static void test_classes(void)
         char shape[64];
         if (f->role != FA2I_ROLE_KIND || f->type != FA2I_TYPE_INT || f->least != 0 || f->most != 1)
             continue;
-        snprintf(shape, sizeof shape, "Hq=8,Sq=512,D=64,%s=1", f->key);
+        snprintf(shape, sizeof shape, "Hq=8,Sq=512,D=64,%s=1%s", f->key,
+                 (f->ops >> FA2_OP_FORWARD & 1u) != 0 ? "" : ",op=backward");
         add(&s, shape);
         classes++;
     }
