@@ -17,10 +17,10 @@
 #include "tests/check.h"
 #include "tests/gpu.h"
 
-enum { TEAMS = 4, TEAM_THREADS = 64, THREADS = TEAMS * TEAM_THREADS };
+enum { TEAMS = 8, TEAM_THREADS = 64, THREADS = TEAMS * TEAM_THREADS };
 
 static const char source[] =
-    "constexpr int kTeams = 4, kTeamThreads = 64;\n"
+    "constexpr int kTeams = 8, kTeamThreads = 64;\n"
     "__device__ void team_sync(int team)\n"
     "{\n"
     "    asm volatile(\"bar.sync %0, 64;\" :: \"r\"(1 + team) : \"memory\");\n"
@@ -30,7 +30,7 @@ static const char source[] =
     "    __shared__ int area[kTeams][kTeamThreads];\n"
     "    const int team = threadIdx.x / kTeamThreads, i = threadIdx.x % kTeamThreads;\n"
     "    int sum = 0;\n"
-    "    for (int round = 0; round <= 3 * team; round++) {\n"
+    "    for (int round = 0; round <= team; round++) {\n"
     "        area[team][i] = i + round;\n"
     "        team_sync(team);                        // the team has written\n"
     "        sum += area[team][kTeamThreads - 1 - i];\n"
@@ -50,7 +50,7 @@ static int expected(int thread)
     const int i = thread % TEAM_THREADS;
     int sum = 0;
     for (int team = 0; team < TEAMS; team++)
-        for (int round = 0; round <= 3 * team; round++)
+        for (int round = 0; round <= team; round++)
             sum += TEAM_THREADS - 1 - i + round;
     return sum;
 }
