@@ -1,4 +1,4 @@
--- The code paths of the forward templates: what a range of SMs can do. Fields:
+-- The code paths of the templates: what a range of SMs can do. Fields:
 --   serves_sm(sm)     true, or nil and the reason
 --   pipelines         list of {kstages, vstages}
 --   bf16, k8          whether it has bf16; whether its products are m16n8k8

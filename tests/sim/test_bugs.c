@@ -17,6 +17,7 @@
 
 enum { PLACE_BYTES = 64 };
 static const float softcap = 2.0f; /* of shapes that have one */
+#define BACKWARD "op=backward,Sq=200,causal=1"
 
 typedef struct bug {
     const char *name, *card;
@@ -50,6 +51,18 @@ typedef struct bug {
 #define WINDOW_TEAMS                                                                               \
     {                                                                                              \
         "fwd_splitkv", " br=16 ", "teams=2"                                                        \
+    }
+
+/* Backward: dQ is added to; warps exchange P and dS. */
+#define ADDED                                                                                      \
+    {                                                                                              \
+        " qwarps=2 ", "stages=2 barriers=2", "dq=red"                                              \
+    }
+
+/* Backward: dQ has blocks of its own. */
+#define APART                                                                                      \
+    {                                                                                              \
+        "dq=apart", "rows=prepared", "stages=1"                                                    \
     }
 
 static const bug bugs[] = {
@@ -159,6 +172,35 @@ static const bug bugs[] = {
      NULL},
     {"a cap that is left out", "rtx3060", JOINT, "cap_scores(s, p.softcap_rate);", ";", 1,
      "Sq=200,causal=1,softcap=1", "x the bound", NULL},
+    {"none, backward", "rtx3060", ADDED, "", "", 1, BACKWARD, NULL, NULL},
+    {"none, backward on Turing", "t4", APART, "", "", 1, BACKWARD, NULL, NULL},
+    {"a removed barrier behind P and dS", "rtx3060", ADDED,
+     "__syncthreads();\n            if constexpr (kBarriers == 1)", "if constexpr (kBarriers == 1)",
+     1, BACKWARD, "uninitialised", ".cu.in"},
+    {"a removed barrier before dK and dV", "rtx3060", ADDED, "__syncthreads();  // every warp",
+     ";  // every warp", 1, BACKWARD, "race", ".cu.in"},
+    {"a removed wait for Q and dO", "rtx3060", ADDED, "fill_wait<0>();", "", 1, BACKWARD, "early",
+     "cp.async"},
+    {"dQ that is added twice", "rtx3060", ADDED,
+     "add_global_4(fragment + e * 32 + lane, dq[m][n][e]);",
+     "add_global_4(fragment + e * 32 + lane, dq[m][n][e] * 2);", 1, BACKWARD, "x the bound", NULL},
+    {"sums of dQ that do not begin with 0", "rtx3060", ADDED, "if (i < left)",
+     "if (i > 0 && i < left)", 1, BACKWARD, "x the bound", NULL},
+    {"a wrong transposition", "rtx3060", ADDED, "ldmatrix_x4_trans(b, b_smem",
+     "ldmatrix_x4(b, b_smem", 1, BACKWARD, "x the bound", NULL},
+    {"a stale delta", "rtx3060", ADDED, "kRowArea + stage * kRowBytes + lane", "kRowArea + lane", 1,
+     BACKWARD, "", NULL},
+    {"delta of dO alone", "rtx3060", ADDED,
+     "dot_8(__ldg(reinterpret_cast<const uint4 *>(o) + lane)",
+     "dot_8(__ldg(reinterpret_cast<const uint4 *>(d_o) + lane)", 1, BACKWARD, "x the bound", NULL},
+    {"a causal mask off by one, backward", "rtx3060", ADDED, "key - (p.seq_k - p.seq_q) : 0",
+     "key - (p.seq_k - p.seq_q) - 1 : 0", 1, BACKWARD, "x the bound", NULL},
+    {"a row of dK too many", "rtx3060", ADDED, "place.first_key + r < p.seq_k)",
+     "place.first_key + r <= p.seq_k)", 1, BACKWARD, "illegal address", "write.cu.in"},
+    {"a row of dQ too many", "t4", APART, "chunk < kHeadDim / 8 && row < p.seq_q)",
+     "chunk < kHeadDim / 8 && row <= p.seq_q)", 1, BACKWARD, "illegal address", "bwd_query.cu.in"},
+    {"dS that is not scaled", "t4", APART, "pack2(dq[0][n][2 * h] * p.scale",
+     "pack2(dq[0][n][2 * h]", 1, BACKWARD, "x the bound", NULL},
 };
 
 typedef struct bench {
@@ -283,6 +325,8 @@ static bool run(const bench *t, const bug *b, const fa2i_variant *variant, const
     fa2i_expected expected;
     fa2i_case c = {.problem = problem_of(b), .want_lse = 1, .q_magnitude = 2.0f, .seed = 3};
     c.softcap = c.problem.softcap ? softcap : 0.0f;
+    if (c.problem.op == FA2_OP_BACKWARD)
+        c.pattern = FA2I_PATTERN_FORWARD;
     bool ok = compile(source, t->device.card.arch, &kernel.image);
     CHECK(ok);
     if (ok) {

@@ -49,7 +49,7 @@ has out bwd_sm
 run 0 "$tune" explain --device 0 --shape op=backward,$shape
 has out "exact: "
 run 0 "$tune" export export.json
-run 0 "$tune" --db imported.db import export.json
+run 0 "$tune" import export.json --db imported.db
 run 0 "$tune" check
 run 0 "$client" "$FA2_DB" 1 2 1 48 80 16 1 0
 has out "exact: bwd_sm"
