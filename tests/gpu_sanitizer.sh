@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # The kernels under NVIDIA's compute-sanitizer, over a sample of the numerics grid: memcheck, initcheck
 # and synccheck on what the runtime chooses, racecheck on the plain families. Those that split the keys
-# use named barriers, of which racecheck (2025.3.1) reports hazards that are none: it does so for
-# tests/sim/record/named_barriers.c, too, and where a version does not, it gets all families.
+# use named barriers, of which racecheck (2025.3.1) reports hazards that are none. Where it finds none in
+# tests/sim/record/named_barriers.c, a kernel of that form without a race, it gets all families.
 # COMPUTE_SANITIZER names the tool. Exit status 77: no tool or no usable device here.
 #
 # tests/gpu_sanitizer.sh [FOLDER]     FOLDER: a finished build; default: build

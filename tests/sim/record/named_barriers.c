@@ -3,8 +3,8 @@
  * different length with a named barrier each, as the teams of fwd_splitkv do, meet at
  * __syncthreads(), and exchange what they found.
  *
- *     compute-sanitizer --tool racecheck named_barriers     reports hazards behind the first
- *         __syncthreads() (version 2025.3.1, H200), although it orders what was before
+ *     compute-sanitizer --tool racecheck named_barriers     version 2025.3.1 on an H200 reported a
+ *         hazard in a kernel of this form with eight teams, though none with four
  *     named_barriers                                        runs it, and checks the results
  *     named_barriers race                                   one barrier less: that is a race
  *
