@@ -17,6 +17,7 @@
 local cost = require("ops.forward_plain_cost")
 local families = require("core.family")
 local kinds = require("ops.kinds")
+local lengths = require("features.lengths")
 local softcap = require("features.softcap")
 local window = require("features.window")
 
@@ -25,7 +26,17 @@ local M = {}
 -- Version of the parameter block, templates/forward/params.
 local abi = 2
 
-local features = {softcap.axis, window.axis}
+local features = {softcap.axis, window.axis, lengths.axis}
+
+-- Whether a variant has any of them.
+local function is_featured(v)
+   for _, axis in ipairs(features) do
+      if v[axis.name] == 1 then
+         return true
+      end
+   end
+   return false
+end
 
 -- How a pipeline works: barriers per tile, and for each wait, about how many tile times after their
 -- issue loads are waited for. (1, 1): V is loaded during QK, the next K during PV; what is loaded a
@@ -162,10 +173,12 @@ function M.family(name, scheme, path)
       names = function(v)
          local names = {
             split = scheme.splits, d_pad = padded(v.d), smem_bytes = smem_bytes(v),
-            threads = 32 * v.warps, fill = v.fill or "whole",
+            threads = 32 * v.warps, fill = v.fill or "whole", featured = is_featured(v),
          }
-         for key, value in pairs(scheme.names) do
-            names[key] = value
+         for _, more in ipairs({lengths.names(v), scheme.names}) do
+            for key, value in pairs(more) do
+               names[key] = value
+            end
          end
          return names
       end,

@@ -9,7 +9,8 @@
 #include <stddef.h>
 #include "runtime/ops/call.h"
 
-_Static_assert(sizeof(fa2i_forward_params) == 208 &&
+_Static_assert(sizeof(fa2i_forward_params) == 224 &&
+                   offsetof(fa2i_forward_params, seqused_k) == 208 &&
                    offsetof(fa2i_forward_params, softcap_rate) == 192 &&
                    offsetof(fa2i_forward_params, partial) == 176 &&
                    offsetof(fa2i_forward_params, scale) == 136,
@@ -58,6 +59,10 @@ void fa2i_forward_fill(const fa2i_grid *grid, const fa2_problem *problem, const 
         params.window_left = window_reach(problem->window_left);
         params.window_right = window_right(problem);
     }
+    if (problem->seqused) {
+        params.seqused_k = (uintptr_t)a->seqused_k;
+        params.slots = grid->slots;
+    }
     if (grid->splits > 1) {
         params.partial = (uintptr_t)a->workspace;
         params.partial_lse = params.partial + grid->partial_bytes;
@@ -102,17 +107,34 @@ static double flop_of_pair(const fa2_problem *p)
     return 4.0 * p->batch * p->heads_q * p->head_dim;
 }
 
+int32_t fa2i_forward_length(const fa2_problem *problem, int32_t rank)
+{
+    return (int32_t)((int64_t)problem->seq_k * (rank + 1) / problem->batch);
+}
+
+/* The problem with the mean of these lengths in the place of the most. */
+static fa2_problem with_mean_lengths(const fa2_problem *problem)
+{
+    fa2_problem mean = *problem;
+    if (problem->seqused)
+        mean.seq_k =
+            (int32_t)((int64_t)problem->seq_k * ((int64_t)problem->batch + 1) / 2 / problem->batch);
+    return mean;
+}
+
 double fa2i_forward_flop_unmasked(const fa2_problem *problem)
 {
-    return flop_of_pair(problem) * problem->seq_q * problem->seq_k;
+    const fa2_problem p = with_mean_lengths(problem);
+    return flop_of_pair(&p) * p.seq_q * p.seq_k;
 }
 
 /* 4 B Hq Sq Sk D, half of it when causal, whatever Sq and Sk are: the convention of the
  * FlashAttention papers. With a window, 4 D for each pair of a query and a key that it sees. */
 double fa2i_forward_flop(const fa2_problem *problem)
 {
+    const fa2_problem p = with_mean_lengths(problem);
     if (problem->window)
-        return flop_of_pair(problem) * visible_pairs(problem);
+        return flop_of_pair(&p) * visible_pairs(&p);
     const double all = fa2i_forward_flop_unmasked(problem);
     return problem->causal ? all / 2 : all;
 }
@@ -120,7 +142,7 @@ double fa2i_forward_flop(const fa2_problem *problem)
 /* Q, O, and the keys and values that any query sees: the last one stands at the last key. */
 double fa2i_forward_bytes(const fa2_problem *problem)
 {
-    const fa2_problem *p = problem;
+    const fa2_problem mean = with_mean_lengths(problem), *p = &mean;
     const int64_t position = (int64_t)p->seq_k - p->seq_q; /* of query 0 */
     const int64_t unseen =
         p->window ? clamp(position - window_reach(p->window_left), 0, p->seq_k) : 0;

@@ -11,6 +11,7 @@
 /* The kernels' one parameter, by value; the templates make `struct Params` of the same list. */
 typedef struct fa2i_forward_params {
 #include "templates/forward/params.def"
+#include "templates/forward/features.def"
 } fa2i_forward_params;
 
 /* What a window's end that is unbounded is to kernels: more than any length, and room to add one. */
@@ -25,6 +26,11 @@ fa2_status fa2i_forward_grid(const fa2i_card *card, const fa2i_recipe *recipe,
                              const fa2_problem *problem, fa2i_grid *ret_grid);
 void fa2i_forward_fill(const fa2i_grid *grid, const fa2_problem *problem, const void *args,
                        fa2i_forward_params *ret_params);
+
+/* Where lengths are in device memory, work is counted as if they were these, which are tuned for too: even
+ * steps up to seq_k. rank: 0 ... batch - 1, the shortest first. */
+int32_t fa2i_forward_length(const fa2_problem *problem, int32_t rank);
+
 double fa2i_forward_flop(const fa2_problem *problem);
 double fa2i_forward_flop_unmasked(const fa2_problem *problem);
 double fa2i_forward_bytes(const fa2_problem *problem);

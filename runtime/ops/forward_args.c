@@ -13,7 +13,7 @@
 #include "runtime/ops/forward.h"
 
 typedef struct operands {
-    fa2i_memory q, k, v, o, lse, workspace;
+    fa2i_memory q, k, v, o, lse, seqused, workspace;
 } operands;
 
 /* scale: as the call gives it. */
@@ -41,6 +41,12 @@ static fa2_status locate_tensors(const fa2_problem *p, const fa2_forward_args *a
     FA2_TRY(fa2i_memory_of_tensor("k", &args->k, of_key, p->head_dim, false, &m->k));
     FA2_TRY(fa2i_memory_of_tensor("v", &args->v, of_key, p->head_dim, false, &m->v));
     FA2_TRY(fa2i_memory_of_tensor("o", &args->o, of_query, p->head_dim, true, &m->o));
+    if (p->seqused && args->seqused_k == NULL)
+        FA2_TRY(fa2i_fail(FA2_E_INVALID, "seqused_k is NULL; problem.seqused is 1"));
+    if (p->seqused)
+        FA2_TRY(fa2i_memory_of_array("seqused_k", args->seqused_k,
+                                     (size_t)p->batch * sizeof *args->seqused_k,
+                                     sizeof *args->seqused_k, &m->seqused));
 done:
     return st;
 }
@@ -51,6 +57,7 @@ static fa2_status check_apart_from_inputs(const operands *m, const fa2i_memory *
     FA2_TRY(fa2i_memory_check_apart(output, &m->q));
     FA2_TRY(fa2i_memory_check_apart(output, &m->k));
     FA2_TRY(fa2i_memory_check_apart(output, &m->v));
+    FA2_TRY(fa2i_memory_check_apart(output, &m->seqused));
 done:
     return st;
 }
@@ -83,7 +90,7 @@ done:
 fa2_status fa2i_forward_check_closely(const fa2_problem *problem, const fa2_forward_args *args,
                                       const fa2i_grid *grid)
 {
-    operands m;
+    operands m = {0}; /* what is not there shares no byte with anything */
     fa2_status st = FA2_OK;
 
     FA2_TRY(locate_tensors(problem, args, &m));
@@ -173,7 +180,7 @@ static bool is_right_at_a_glance(const fa2_problem *p, const fa2_forward_args *a
                   (uint64_t)p->batch * (uint64_t)p->heads_q * (uint64_t)p->seq_q * sizeof *a->lse;
         wrong |= lse.begin % sizeof *a->lse != 0 || touches_any(lse, tensors);
     }
-    if (grid == NULL || a->workspace_bytes < grid->workspace_bytes)
+    if (grid == NULL || a->workspace_bytes < grid->workspace_bytes || p->seqused)
         return false;
     const range workspace = {(uintptr_t)a->workspace,
                              (uintptr_t)a->workspace + grid->workspace_bytes};

@@ -104,17 +104,20 @@ static fa2_problem dense(fa2_dtype dtype, int head_dim, int causal)
         .op = FA2_OP_FORWARD, .dtype = dtype, .batch = 1, .head_dim = head_dim, .causal = causal};
 }
 
-/* With each feature, and with both. */
+/* With each feature, and with each two. */
 static void add_features(sweep *s, fa2_dtype dtype, int head_dim, int causal)
 {
-    for (int softcap = 0; softcap < 2; softcap++)
-        for (int window = 1 - softcap; window < 2; window++) {
-            fa2_problem problem = dense(dtype, head_dim, causal);
-            problem.softcap = softcap;
-            problem.window = window;
-            problem.window_left = 256 * window;
-            add_class(s, &problem, STEP_FEATURES);
-        }
+    static const struct {
+        int softcap, window, seqused;
+    } features[] = {{1, 0, 0}, {0, 1, 0}, {1, 1, 0}, {0, 0, 1}, {1, 0, 1}, {0, 1, 1}};
+    for (size_t i = 0; i < sizeof features / sizeof *features; i++) {
+        fa2_problem problem = dense(dtype, head_dim, causal);
+        problem.softcap = features[i].softcap;
+        problem.window = features[i].window;
+        problem.window_left = 256 * problem.window;
+        problem.seqused = features[i].seqused;
+        add_class(s, &problem, STEP_FEATURES);
+    }
 }
 
 static void find_classes(sweep *s, fa2_dtype dtype)

@@ -100,7 +100,8 @@ static void *run_part(void *argument)
     for (size_t i = p->begin; i < p->end; i++) {
         fa2i_row row = request->rows[i];
         double *o = p->reference->o + i * (size_t)problem->head_dim; /* zero so far */
-        const fa2i_keys keys = fa2i_keys_seen(problem, row.row);
+        const fa2_problem sequence = fa2i_sequence_of(problem, &request->said, row.batch);
+        const fa2i_keys keys = fa2i_keys_seen(&sequence, row.row);
         if (keys.first == keys.end) {
             p->reference->lse[i] = -INFINITY;
             continue;

@@ -16,6 +16,7 @@
 #ifndef FA2I_REFERENCE_H
 #define FA2I_REFERENCE_H
 
+#include "tuner/judge/attention.h"
 #include "tuner/judge/judge.h"
 #include "tuner/judge/number.h"
 #include "tuner/judge/rows.h"
@@ -29,6 +30,7 @@ typedef struct fa2i_reference_request {
     float softmax_scale; /* 0: 1 / sqrt(head_dim) */
     float softcap;       /* of a problem that has one; else 0 */
     fa2i_host_tensor q, k, v;
+    fa2i_said said;       /* of a problem whose sequences have lengths */
     const fa2i_row *rows; /* borrowed; fastest when rows of one head are neighbours */
     size_t row_count;
     int threads; /* <= 1: in the calling thread */
