@@ -163,6 +163,29 @@ static void test_lengths(void)
     CHECK_CONTAINS(fa2_last_message(), "lse shares memory with seqused_k");
 }
 
+/* Packed sequences: tensors of as many rows as the totals say, and bounds. */
+static void test_varlen(void)
+{
+    fa2_problem with = problem;
+    fa2_forward_args args = good_args();
+    with.varlen = 1;
+    with.total_q = 120;
+    with.total_k = 220;
+    CHECK_EQ(check_args(&with, &args, &plain_grid), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "cu_seqlens_q is NULL; problem.varlen is 1");
+    args.cu_seqlens_q = (const int32_t *)0x5000000;
+    CHECK_EQ(check_args(&with, &args, &plain_grid), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "cu_seqlens_k is NULL; problem.varlen is 1");
+    args.cu_seqlens_k = (const int32_t *)0x5001000;
+    args.q.stride_batch = args.o.stride_batch = -1; /* not there */
+    check_good(&with, &args);
+    args.o.data = (char *)args.q.data + args.q.stride_seq * 2 * 119;
+    CHECK_EQ(check_args(&with, &args, &plain_grid), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "o shares memory with q");
+    args.o.data = (char *)args.q.data + args.q.stride_seq * 2 * 120;
+    check_good(&with, &args);
+}
+
 static void test_good_args(void)
 {
     fa2_forward_args args = good_args();
@@ -466,6 +489,7 @@ int main(void)
     test_bad_scale();
     test_softcap();
     test_lengths();
+    test_varlen();
     test_good_args();
     test_far_strides();
     test_overlap();

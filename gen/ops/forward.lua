@@ -26,7 +26,7 @@ local M = {}
 -- Version of the parameter block, templates/forward/params.
 local abi = 2
 
-local features = {softcap.axis, window.axis, lengths.axis}
+local features = {softcap.axis, window.axis, table.unpack(lengths.axes)}
 
 -- Whether a variant has any of them.
 local function is_featured(v)
@@ -155,7 +155,11 @@ function M.family(name, scheme, path)
       end,
 
       cost = function(v, problem, arch, registers)
-         return scheme.cost(v, facts_of(v, path, registers), problem, arch)
+         local facts, us = facts_of(v, path, registers), 0
+         for _, part in ipairs(lengths.parts(problem)) do
+            us = us + scheme.cost(v, facts, part, arch)
+         end
+         return us
       end,
 
       recipe = function(v)

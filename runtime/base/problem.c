@@ -200,6 +200,16 @@ static fa2_status check_heads(const fa2_problem *problem)
     return FA2_OK;
 }
 
+/* Kernels count packed rows in int. */
+static fa2_status check_total(const char *name, int32_t batch, int32_t seq, int32_t total)
+{
+    if (total > 0 || (int64_t)batch * seq <= INT32_MAX / 4)
+        return FA2_OK;
+    return fa2i_fail(FA2_E_INVALID,
+                     "total_%s is 0, which means batch times seq_%s: %lld; it must be at most %d",
+                     name, name, (long long)batch * seq, (int)(INT32_MAX / 4));
+}
+
 fa2_status fa2i_problem_check(const fa2_problem *problem)
 {
     if (problem == NULL)
@@ -209,6 +219,10 @@ fa2_status fa2i_problem_check(const fa2_problem *problem)
         st = check_field(problem, field);
     if (st == FA2_OK)
         st = check_heads(problem);
+    if (st == FA2_OK && problem->varlen)
+        st = check_total("q", problem->batch, problem->seq_q, problem->total_q);
+    if (st == FA2_OK && problem->varlen)
+        st = check_total("k", problem->batch, problem->seq_k, problem->total_k);
     const size_t reserved = sizeof problem->reserved / sizeof *problem->reserved;
     for (size_t i = 0; st == FA2_OK && i < reserved; i++) {
         if (problem->reserved[i] != 0)

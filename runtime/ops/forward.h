@@ -24,9 +24,20 @@ fa2_status fa2i_forward_grid(const fa2i_card *card, const fa2i_recipe *recipe,
 void fa2i_forward_fill(const fa2i_grid *grid, const fa2_problem *problem, const void *args,
                        fa2i_forward_params *ret_params);
 
-/* Where lengths are in device memory, work is counted as if they were these, which are tuned for too: even
- * steps up to seq_k. rank: 0 ... batch - 1, the shortest first. */
+/* Rows of packed tensors. */
+int32_t fa2i_forward_total_q(const fa2_problem *problem);
+int32_t fa2i_forward_total_k(const fa2_problem *problem);
+
+/* Where lengths are in device memory, work is counted as if they were these, which are tuned for, too. With
+ * seqused, even steps up to seq_k; rank: 0 ... batch - 1, the shortest first. */
 int32_t fa2i_forward_length(const fa2_problem *problem, int32_t rank);
+
+/* Packed: one (rank 0) is as long as may be, the others share what is left. */
+int32_t fa2i_forward_packed_length(int32_t batch, int32_t seq, int32_t total, int32_t rank);
+
+/* The problem as one or two with lengths that are all equal: the longest, and the others. Returns how
+ * many. */
+int fa2i_forward_parts(const fa2_problem *problem, fa2_problem parts[2]);
 
 double fa2i_forward_flop(const fa2_problem *problem);
 double fa2i_forward_flop_unmasked(const fa2_problem *problem);

@@ -11,24 +11,45 @@
 #include "runtime/ops/forward.h"
 
 typedef struct operands {
-    fa2i_memory q, k, v, o, lse, seqused, workspace;
+    fa2i_memory q, k, v, o, lse, workspace, seqused, cu_seqlens_q, cu_seqlens_k;
 } operands;
+
+/* An array of int32, which a feature of the problem needs. */
+static fa2_status locate_numbers(const char *name, const int32_t *data, size_t count,
+                                 const char *feature, fa2i_memory *ret_memory)
+{
+    if (data == NULL)
+        return fa2i_fail(FA2_E_INVALID, "%s is NULL; problem.%s is 1", name, feature);
+    return fa2i_memory_of_array(name, data, count * sizeof *data, sizeof *data, ret_memory);
+}
+
+static fa2_status locate_lengths(const fa2_problem *p, const fa2_forward_args *args, operands *m)
+{
+    const size_t batch = (size_t)p->batch;
+    fa2_status st = FA2_OK;
+    if (p->seqused)
+        FA2_TRY(locate_numbers("seqused_k", args->seqused_k, batch, "seqused", &m->seqused));
+    if (p->varlen) {
+        FA2_TRY(locate_numbers("cu_seqlens_q", args->cu_seqlens_q, batch + 1, "varlen",
+                               &m->cu_seqlens_q));
+        FA2_TRY(locate_numbers("cu_seqlens_k", args->cu_seqlens_k, batch + 1, "varlen",
+                               &m->cu_seqlens_k));
+    }
+done:
+    return st;
+}
 
 static fa2_status locate_tensors(const fa2_problem *p, const fa2_forward_args *args, operands *m)
 {
-    const int32_t of_query[] = {p->batch, p->seq_q, p->heads_q};
-    const int32_t of_key[] = {p->batch, p->seq_k, p->heads_kv};
+    const int32_t of_query[] = {p->varlen ? 1 : p->batch,
+                                p->varlen ? fa2i_forward_total_q(p) : p->seq_q, p->heads_q};
+    const int32_t of_key[] = {p->varlen ? 1 : p->batch,
+                              p->varlen ? fa2i_forward_total_k(p) : p->seq_k, p->heads_kv};
     fa2_status st = FA2_OK;
     FA2_TRY(fa2i_memory_of_tensor("q", &args->q, of_query, p->head_dim, false, &m->q));
     FA2_TRY(fa2i_memory_of_tensor("k", &args->k, of_key, p->head_dim, false, &m->k));
     FA2_TRY(fa2i_memory_of_tensor("v", &args->v, of_key, p->head_dim, false, &m->v));
     FA2_TRY(fa2i_memory_of_tensor("o", &args->o, of_query, p->head_dim, true, &m->o));
-    if (p->seqused && args->seqused_k == NULL)
-        FA2_TRY(fa2i_fail(FA2_E_INVALID, "seqused_k is NULL; problem.seqused is 1"));
-    if (p->seqused)
-        FA2_TRY(fa2i_memory_of_array("seqused_k", args->seqused_k,
-                                     (size_t)p->batch * sizeof *args->seqused_k,
-                                     sizeof *args->seqused_k, &m->seqused));
 done:
     return st;
 }
@@ -40,13 +61,17 @@ static fa2_status check_apart_from_inputs(const operands *m, const fa2i_memory *
     FA2_TRY(fa2i_memory_check_apart(output, &m->k));
     FA2_TRY(fa2i_memory_check_apart(output, &m->v));
     FA2_TRY(fa2i_memory_check_apart(output, &m->seqused));
+    FA2_TRY(fa2i_memory_check_apart(output, &m->cu_seqlens_q));
+    FA2_TRY(fa2i_memory_check_apart(output, &m->cu_seqlens_k));
 done:
     return st;
 }
 
 static fa2_status check_lse(const fa2_problem *p, const fa2_forward_args *args, operands *m)
 {
-    const size_t rows = (size_t)p->batch * (size_t)p->heads_q * (size_t)p->seq_q;
+    const size_t queries =
+        p->varlen ? (size_t)fa2i_forward_total_q(p) : (size_t)p->batch * (size_t)p->seq_q;
+    const size_t rows = queries * (size_t)p->heads_q;
     fa2_status st = FA2_OK;
     FA2_TRY(fa2i_memory_of_array("lse", args->lse, rows * sizeof *args->lse, sizeof *args->lse,
                                  &m->lse));
@@ -76,6 +101,7 @@ fa2_status fa2i_forward_check_closely(const fa2_problem *problem, const fa2_forw
     fa2_status st = FA2_OK;
 
     FA2_TRY(locate_tensors(problem, args, &m));
+    FA2_TRY(locate_lengths(problem, args, &m));
     FA2_TRY(check_apart_from_inputs(&m, &m.o));
     if (args->lse != NULL)
         FA2_TRY(check_lse(problem, args, &m));
@@ -162,7 +188,7 @@ static bool is_right_at_a_glance(const fa2_problem *p, const fa2_forward_args *a
                   (uint64_t)p->batch * (uint64_t)p->heads_q * (uint64_t)p->seq_q * sizeof *a->lse;
         wrong |= lse.begin % sizeof *a->lse != 0 || touches_any(lse, tensors);
     }
-    if (grid == NULL || a->workspace_bytes < grid->workspace_bytes || p->seqused)
+    if (grid == NULL || a->workspace_bytes < grid->workspace_bytes || p->seqused || p->varlen)
         return false;
     const range workspace = {(uintptr_t)a->workspace,
                              (uintptr_t)a->workspace + grid->workspace_bytes};

@@ -108,14 +108,16 @@ static fa2_problem dense(fa2_dtype dtype, int head_dim, int causal)
 static void add_features(sweep *s, fa2_dtype dtype, int head_dim, int causal)
 {
     static const struct {
-        int softcap, window, seqused;
-    } features[] = {{1, 0, 0}, {0, 1, 0}, {1, 1, 0}, {0, 0, 1}, {1, 0, 1}, {0, 1, 1}};
+        int softcap, window, seqused, varlen;
+    } features[] = {{1, 0, 0, 0}, {0, 1, 0, 0}, {1, 1, 0, 0}, {0, 0, 1, 0}, {1, 0, 1, 0},
+                    {0, 1, 1, 0}, {0, 0, 0, 1}, {1, 0, 0, 1}, {0, 1, 0, 1}, {0, 0, 1, 1}};
     for (size_t i = 0; i < sizeof features / sizeof *features; i++) {
         fa2_problem problem = dense(dtype, head_dim, causal);
         problem.softcap = features[i].softcap;
         problem.window = features[i].window;
         problem.window_left = 256 * problem.window;
         problem.seqused = features[i].seqused;
+        problem.varlen = features[i].varlen;
         add_class(s, &problem, STEP_FEATURES);
     }
 }

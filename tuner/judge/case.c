@@ -4,6 +4,7 @@
 #include "tuner/judge/case.h"
 
 #include <assert.h>
+#include "runtime/ops/forward.h"
 #include "tuner/judge/judge.h"
 #include "tuner/judge/number.h"
 
@@ -58,29 +59,43 @@ static fa2i_extent extent_of_statistics(const fa2_problem *p)
                          .elem_bytes = sizeof(float)};
 }
 
-/* A number per sequence. */
-static fa2i_extent extent_of_lengths(const fa2_problem *p)
+/* Numbers of sequences, on the device. */
+static fa2i_extent extent_of_numbers(int32_t count)
 {
-    return (fa2i_extent){.batch = p->batch,
+    return (fa2i_extent){.batch = count,
                          .seq = 1,
                          .heads = 1,
                          .width = 1,
                          .pitch = 1,
                          .stride_batch = 1,
-                         .elems = p->batch,
+                         .elems = count,
                          .elem_bytes = sizeof(int32_t)};
+}
+
+/* The problem whose tensors, without lengths, lie alike: packed sequences are one. */
+static fa2_problem tensors_of(const fa2_problem *problem)
+{
+    fa2_problem whole = *problem;
+    if (problem->varlen) {
+        whole.batch = 1;
+        whole.seq_q = fa2i_forward_total_q(problem);
+        whole.seq_k = fa2i_forward_total_k(problem);
+    }
+    return whole;
 }
 
 fa2i_extent fa2i_case_extent(const fa2i_case *c, int operand)
 {
-    const fa2_problem *p = &c->problem;
+    const fa2_problem tensors = tensors_of(&c->problem), *p = &tensors;
     const fa2i_operand *o = operand_of(c, operand);
     if (o->optional && !c->want_lse)
         return (fa2i_extent){0};
     if (o->shape == FA2I_SHAPE_STATISTICS)
         return extent_of_statistics(p);
     if (o->shape == FA2I_SHAPE_LENGTHS)
-        return p->seqused ? extent_of_lengths(p) : (fa2i_extent){0};
+        return extent_of_numbers(p->seqused ? c->problem.batch : 0);
+    if (o->shape == FA2I_SHAPE_BOUNDS)
+        return extent_of_numbers(p->varlen ? c->problem.batch + 1 : 0);
     const bool of_keys = o->shape == FA2I_SHAPE_KEYS;
     const bool shared = c->layout == FA2I_LAYOUT_SHARED && of_keys && !o->output;
     const int64_t row = p->head_dim + (c->layout == FA2I_LAYOUT_GAPPED ? GAP_ELEMS : 0);
@@ -140,8 +155,8 @@ size_t fa2i_case_period(const fa2i_case *c, int operand)
 {
     const fa2i_extent e = fa2i_case_extent(c, operand);
     const fa2i_operand *o = operand_of(c, operand);
-    const bool whole =
-        o->shape == FA2I_SHAPE_LENGTHS || (c->pattern != FA2I_PATTERN_NONE && o->patterned);
+    const bool whole = o->shape == FA2I_SHAPE_LENGTHS || o->shape == FA2I_SHAPE_BOUNDS ||
+                       (c->pattern != FA2I_PATTERN_NONE && o->patterned);
     if (whole || e.elems == 0)
         return (size_t)e.elems;
     const int64_t block = block_elems(&e);

@@ -46,7 +46,7 @@ typedef enum fa2i_pattern {
 
 /* Of sequences that have lengths. */
 typedef enum fa2i_lengths {
-    FA2I_LENGTHS_SPREAD = 0, /* fa2i_forward_length, out of order: those that are tuned for */
+    FA2I_LENGTHS_SPREAD = 0, /* of runtime/ops/forward.h, out of order: those that are tuned for */
     FA2I_LENGTHS_WILD = 1    /* none, one, all; less than none and more than there are */
 } fa2i_lengths;
 

@@ -16,16 +16,19 @@
 #include "tuner/judge/judge.h"
 #include "tuner/judge/reference.h"
 
-enum { Q, K, V, SEQUSED, O, LSE, OPERANDS };
+enum { Q, K, V, SEQUSED, CU_Q, CU_K, O, LSE, OPERANDS };
 
 static fa2_status fill(const fa2i_case *c, int operand, size_t count, void *out);
 static fa2_status fill_lengths(const fa2i_case *c, int operand, size_t count, void *out);
+static fa2_status fill_bounds(const fa2i_case *c, int operand, size_t count, void *out);
 
 static const fa2i_operand operands[OPERANDS] = {
     [Q] = {"Q", FA2I_SHAPE_QUERIES, .patterned = true, .fill = fill},
     [K] = {"K", FA2I_SHAPE_KEYS, .patterned = true, .fill = fill},
     [V] = {"V", FA2I_SHAPE_KEYS, .fill = fill},
     [SEQUSED] = {"seqused_k", FA2I_SHAPE_LENGTHS, .fill = fill_lengths},
+    [CU_Q] = {"cu_seqlens_q", FA2I_SHAPE_BOUNDS, .fill = fill_bounds},
+    [CU_K] = {"cu_seqlens_k", FA2I_SHAPE_BOUNDS, .fill = fill_bounds},
     [O] = {"O", FA2I_SHAPE_QUERIES, .output = true},
     [LSE] = {"LSE", FA2I_SHAPE_STATISTICS, .output = true, .optional = true},
 };
@@ -98,7 +101,16 @@ static bool is_of_class(const struct plan *plan, const fa2_problem *class)
 {
     return plan->class == ANY || (plan->class == WITH_WINDOW && class->window) ||
            (plan->class == WITH_SOFTCAP && class->softcap) ||
-           (plan->class == WITH_LENGTHS && class->seqused);
+           (plan->class == WITH_LENGTHS && (class->seqused || class->varlen));
+}
+
+/* More sequences than one, of which all but the longest have half the rows. */
+static void pack(const struct plan *plan, fa2_problem *p)
+{
+    if (plan->pattern == FA2I_PATTERN_NONE)
+        p->batch += 2;
+    p->total_q = p->seq_q + (p->batch - 1) * ((p->seq_q + 1) / 2);
+    p->total_k = p->seq_k + (p->batch - 1) * ((p->seq_k + 1) / 2);
 }
 
 static size_t list_cases(const fa2_problem *class, int sm_count,
@@ -107,7 +119,8 @@ static size_t list_cases(const fa2_problem *class, int sm_count,
     size_t count = 0;
     for (size_t i = 0; i < sizeof plans / sizeof *plans; i++) {
         const struct plan *plan = &plans[i];
-        if (!is_of_class(plan, class))
+        /* packed sequences have the pattern in the first one alone */
+        if (!is_of_class(plan, class) || (class->varlen && plan->pattern == FA2I_PATTERN_LATE))
             continue;
         fa2i_case c = {.problem = *class,
                        .layout = plan->layout,
@@ -125,6 +138,8 @@ static size_t list_cases(const fa2_problem *class, int sm_count,
         p->seq_k = plan->seq_k;
         p->window_left = class->window ? plan->window_left : 0;
         p->window_right = class->window ? plan->window_right : 0;
+        if (class->varlen)
+            pack(plan, p);
         cases[count++] = (fa2i_verify_case){.name = plan->name, .divided = plan->divided, .c = c};
     }
     return count;
@@ -220,6 +235,28 @@ static fa2_status fill_lengths(const fa2i_case *c, int operand, size_t count, vo
     return FA2_OK;
 }
 
+/* The longest sequence is in the middle. Wild ones begin behind the first row, are too long, and go on behind
+ * the last row; of keys, they overlap. */
+static fa2_status fill_bounds(const fa2i_case *c, int operand, size_t count, void *out)
+{
+    const fa2_problem *p = &c->problem;
+    const int32_t seq = operand == CU_Q ? p->seq_q : p->seq_k;
+    const int32_t total = operand == CU_Q ? fa2i_forward_total_q(p) : fa2i_forward_total_k(p);
+    const int32_t wild[] = {0, seq, 1, seq + 7, seq / 2};
+    int32_t *bounds = out, at = c->lengths == FA2I_LENGTHS_WILD;
+    for (size_t i = 0; i < count; i++) {
+        const int32_t rank = (int32_t)i == p->batch / 2 ? 0 : 1;
+        const bool overlaps = c->lengths == FA2I_LENGTHS_WILD && operand == CU_K && i % 4 == 3;
+        bounds[i] = overlaps ? at - 2 : at;
+        if (i + 1 == count)
+            break;
+        at += c->lengths == FA2I_LENGTHS_WILD
+                  ? wild[i % (sizeof wild / sizeof *wild)]
+                  : fa2i_forward_packed_length(p->batch, seq, total, p->batch > 1 ? rank : 0);
+    }
+    return FA2_OK;
+}
+
 /* ---- what should come out ---- */
 
 /* The rows that see no key; outputs[1] (LSE) may not be there. */
@@ -253,7 +290,9 @@ static fa2_status compute(const fa2i_case *c, const fa2i_inputs *inputs, int thr
                                             .q = fa2i_case_host_tensor(c, inputs, Q),
                                             .k = fa2i_case_host_tensor(c, inputs, K),
                                             .v = fa2i_case_host_tensor(c, inputs, V),
-                                            .said = {.seqused_k = inputs->data[SEQUSED]},
+                                            .said = {.seqused_k = inputs->data[SEQUSED],
+                                                     .cu_seqlens_q = inputs->data[CU_Q],
+                                                     .cu_seqlens_k = inputs->data[CU_K]},
                                             .rows = rows,
                                             .row_count = count,
                                             .threads = threads};
@@ -289,7 +328,9 @@ static fa2i_arguments make_arguments(const fa2i_case *c,
                     .workspace = (void *)(uintptr_t)workspace,
                     .workspace_bytes = workspace_bytes,
                     .softcap = c->softcap,
-                    .seqused_k = (const int32_t *)(uintptr_t)addresses[SEQUSED]}};
+                    .seqused_k = (const int32_t *)(uintptr_t)addresses[SEQUSED],
+                    .cu_seqlens_q = (const int32_t *)(uintptr_t)addresses[CU_Q],
+                    .cu_seqlens_k = (const int32_t *)(uintptr_t)addresses[CU_K]}};
 }
 
 const fa2i_judge fa2i_judge_forward = {.operands = operands,

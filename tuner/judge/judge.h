@@ -15,7 +15,8 @@ typedef enum fa2i_operand_shape {
     FA2I_SHAPE_QUERIES,    /* [batch, seq_q, heads_q, head_dim] of the dtype */
     FA2I_SHAPE_KEYS,       /* [batch, seq_k, heads_kv, head_dim] of the dtype */
     FA2I_SHAPE_STATISTICS, /* [batch, heads_q, seq_q], fp32 */
-    FA2I_SHAPE_LENGTHS     /* [batch], int32; of a problem with seqused alone */
+    FA2I_SHAPE_LENGTHS,    /* [batch], int32; of a problem with seqused alone */
+    FA2I_SHAPE_BOUNDS      /* [batch + 1], int32; of a problem with varlen alone */
 } fa2i_operand_shape;
 
 typedef struct fa2i_operand {
@@ -94,7 +95,7 @@ fa2_tensor fa2i_case_tensor(const fa2i_case *c, const uint64_t addresses[FA2I_OP
  * survives JSON and SQL. */
 #define FA2I_ERROR_NOT_FINITE 1e30
 
-/* The error of one number over its bound: <= 1 is right. */
+/* The error of one number over its bound: <= 1 is right. What is expected to be NaN is not written. */
 double fa2i_error_of(double value, double expected, fa2i_bound bound, bool exact);
 
 #endif

@@ -87,6 +87,15 @@ static void exact_row(part *p, fa2i_keys keys, double *o, double *ret_lse)
     *ret_lse = largest + log(sum);
 }
 
+/* A row that is not written. */
+static void put_nobody(part *p, size_t i)
+{
+    const size_t head_dim = (size_t)p->request->problem.head_dim;
+    for (size_t d = 0; d < head_dim; d++)
+        p->reference->o[i * head_dim + d] = NAN;
+    p->reference->lse[i] = NAN;
+}
+
 static void *run_part(void *argument)
 {
     part *p = argument;
@@ -97,16 +106,20 @@ static void *run_part(void *argument)
     for (size_t i = p->begin; i < p->end; i++) {
         fa2i_row row = request->rows[i];
         double *o = p->reference->o + i * (size_t)problem->head_dim; /* zero so far */
-        const fa2_problem sequence = fa2i_sequence_of(problem, &request->said, row.batch);
-        const fa2i_keys keys = fa2i_keys_seen(&sequence, row.row);
+        const fa2i_sequence s = fa2i_sequence_at(problem, &request->said, row.batch, row.row);
+        if (s.first_q < 0) {
+            put_nobody(p, i);
+            continue;
+        }
+        const fa2i_keys keys = fa2i_keys_seen(&s.problem, row.row - s.first_q);
         if (keys.first == keys.end) {
             p->reference->lse[i] = -INFINITY;
             continue;
         }
-        fa2i_host_head(&request->k, problem->dtype, row.batch, row.head / group, problem->seq_k,
-                       problem->head_dim, p->k, &k_at);
-        fa2i_host_head(&request->v, problem->dtype, row.batch, row.head / group, problem->seq_k,
-                       problem->head_dim, p->v, &v_at);
+        fa2i_host_head(&request->k, problem->dtype, s.batch, row.head / group, s.first_k,
+                       s.problem.seq_k, problem->head_dim, p->k, &k_at);
+        fa2i_host_head(&request->v, problem->dtype, s.batch, row.head / group, s.first_k,
+                       s.problem.seq_k, problem->head_dim, p->v, &v_at);
         fa2i_host_row(&request->q, problem->dtype,
                       row.batch * request->q.stride_batch + row.row * request->q.stride_seq +
                           row.head * request->q.stride_head,
