@@ -14,9 +14,6 @@ typedef struct fa2i_forward_params {
     fa2i_feature_params features;
 } fa2i_forward_params;
 
-/* What a window's end that is unbounded is to kernels: more than any length, and room to add one. */
-enum { FA2I_WINDOW_UNBOUNDED = 1 << 30 };
-
 /* Where a call has what features read. */
 static inline fa2i_feature_args fa2i_forward_features(const fa2_forward_args *args)
 {
@@ -35,5 +32,8 @@ void fa2i_forward_fill(const fa2i_grid *grid, const fa2_problem *problem, const 
 double fa2i_forward_flop(const fa2_problem *problem);
 double fa2i_forward_flop_unmasked(const fa2_problem *problem);
 double fa2i_forward_bytes(const fa2_problem *problem);
+
+/* Keys that any query sees: the last query stands at the last key. */
+int64_t fa2i_forward_seen_keys(const fa2_problem *problem);
 
 #endif

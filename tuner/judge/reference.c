@@ -29,25 +29,13 @@ typedef struct part {
     double plain_error;
 } part;
 
-/* A score as the plain implementation has it: rounded behind each step. */
-static float plain_cap(const part *p, double score)
+float fa2i_plain_score(fa2_dtype dtype, double score, float softcap, float *ret_tanh)
 {
-    const fa2_dtype dtype = p->request->problem.dtype;
-    const float softcap = p->request->softcap;
     const float rounded = fa2i_rounded(dtype, (float)score);
     if (softcap == 0)
         return rounded;
-    const float inner = fa2i_rounded(dtype, rounded / softcap);
-    return fa2i_rounded(dtype, fa2i_rounded(dtype, tanhf(inner)) * softcap);
-}
-
-static float plain_score(const part *p, int32_t key)
-{
-    const fa2_dtype dtype = p->request->problem.dtype;
-    const float score = plain_cap(p, p->scores[key]);
-    if (p->terms[key] == 0)
-        return score;
-    return fa2i_rounded(dtype, score + fa2i_rounded(dtype, (float)p->terms[key]));
+    *ret_tanh = fa2i_rounded(dtype, tanhf(fa2i_rounded(dtype, rounded / softcap)));
+    return fa2i_rounded(dtype, *ret_tanh * softcap);
 }
 
 /* O of the plain implementation, compared with the exact o. p->scores are those of the keys, not
@@ -57,10 +45,13 @@ static void plain_row(part *p, fa2i_keys keys, double sink, const double *o)
     const fa2_problem *problem = &p->request->problem;
     int head_dim = problem->head_dim;
     float *acc = p->plain + problem->seq_k;
-    float largest = (float)sink;
+    float largest = (float)sink, capped;
     memset(acc, 0, (size_t)head_dim * sizeof *acc);
     for (int32_t j = keys.first; j < keys.end; j++) {
-        p->plain[j] = plain_score(p, j);
+        p->plain[j] = fa2i_plain_score(problem->dtype, p->scores[j], p->request->softcap, &capped);
+        if (p->terms[j] != 0)
+            p->plain[j] = fa2i_rounded(
+                problem->dtype, p->plain[j] + fa2i_rounded(problem->dtype, (float)p->terms[j]));
         largest = fmaxf(largest, p->plain[j]);
     }
     float sum = isinf(sink) ? 0 : expf((float)sink - largest);
