@@ -9,8 +9,8 @@
 
 enum { Q, K, V, OUT, LSE, OPERANDS };
 
-/* A gradient will be wanted of what comes out: is there one? Asked of the library now, not when the
- * backward pass begins. */
+/* A gradient will be wanted of what comes out: is there one? Asked of the library before forward runs,
+ * not when the backward pass begins. */
 static bool check_differentiable(const fa2_problem *problem)
 {
     fa2_problem backward = *problem;
@@ -22,6 +22,15 @@ static bool check_differentiable(const fa2_problem *problem)
                  "under torch.no_grad() or on detached tensors",
                  fa2_last_message());
     return false;
+}
+
+PyObject *fa2py_check_differentiable(PyObject *module, PyObject *fields)
+{
+    fa2_problem problem;
+    (void)module;
+    if (!fa2py_problem_parse(fields, &problem) || !check_differentiable(&problem))
+        return NULL;
+    Py_RETURN_NONE;
 }
 
 PyObject *fa2py_run(const fa2py_call *call)

@@ -61,6 +61,9 @@ static PyMethodDef methods[] = {
      "op='forward', deterministic=False)\n--\n\n"
      "What attention, or with op='backward' attention_backward, would be asked on these tensors: a "
      "dict of\nsizes, dtype and features."},
+    {"check_differentiable", fa2py_check_differentiable, METH_O,
+     "check_differentiable(problem, /)\n--\n\nRaises NotImplementedError where fa2 has no gradient "
+     "for a problem of the forward operation."},
     {"problem_text", fa2py_problem_text, METH_O,
      "problem_text(problem, /)\n--\n\nThe problem as fa2-tune --shape takes it. Raises ValueError "
      "for one "

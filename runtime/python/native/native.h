@@ -254,6 +254,8 @@ PyObject *fa2py_attention(PyObject *module, PyObject *const *args, Py_ssize_t co
                           PyObject *names);
 PyObject *fa2py_launch_function(PyObject *module, PyObject *const *args, Py_ssize_t count,
                                 PyObject *names);
+/* check_differentiable(problem): NotImplementedError where it has no gradient. */
+PyObject *fa2py_check_differentiable(PyObject *module, PyObject *fields);
 PyObject *fa2py_attention_backward(PyObject *module, PyObject *const *args, Py_ssize_t count,
                                    PyObject *names);
 /* problem(q, k, v, ...): the dict of what a call would ask for. */
