@@ -129,9 +129,9 @@ static void test_wrong(void)
                   "there is no preset \"nope\"; known: seeds, paper, quick, llm, vision, diffusion");
     check_refused("--op sideways", FA2I_OPT_SHAPES,
                   "--op \"sideways\": expected forward, backward or all");
-    check_refused("--op all --shape Hq=1,Sq=8,D=8,softcap=1", FA2I_OPT_SHAPES,
-                  "B=1 Hq=1 Hkv=1 Sq=8 Sk=8 D=8 dtype=fp16 causal=0 softcap=1: softcap is 1; the "
-                  "operation backward has no softcap");
+    check_refused("--op all --shape Hq=1,Sq=8,D=8,op=backward,deterministic=1", FA2I_OPT_SHAPES,
+                  "op=backward B=1 Hq=1 Hkv=1 Sq=8 Sk=8 D=8 dtype=fp16 causal=0 deterministic=1: "
+                  "deterministic is 1; the operation forward has no deterministic");
     check_refused("--op forward --shape Hq=1,Sq=8,D=8,op=backward,deterministic=1", FA2I_OPT_SHAPES,
                   "op=backward B=1 Hq=1 Hkv=1 Sq=8 Sk=8 D=8 dtype=fp16 causal=0 deterministic=1: "
                   "deterministic is 1; the operation forward has no deterministic");
