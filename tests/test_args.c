@@ -151,7 +151,7 @@ static void test_lengths(void)
     fa2_forward_args args = good_args();
     with.seqused = 1;
     CHECK_EQ(check_args(&with, &args, &plain_grid), FA2_E_INVALID);
-    CHECK_CONTAINS(fa2_last_message(), "seqused_k is NULL; problem.seqused is 1");
+    CHECK_CONTAINS(fa2_last_message(), "seqused_k is NULL, but problem.seqused is 1");
     args.seqused_k = (const int32_t *)0x5000002;
     check_good(&problem, &args);
     CHECK_EQ(check_args(&with, &args, &plain_grid), FA2_E_INVALID);
@@ -172,10 +172,10 @@ static void test_varlen(void)
     with.total_q = 120;
     with.total_k = 220;
     CHECK_EQ(check_args(&with, &args, &plain_grid), FA2_E_INVALID);
-    CHECK_CONTAINS(fa2_last_message(), "cu_seqlens_q is NULL; problem.varlen is 1");
+    CHECK_CONTAINS(fa2_last_message(), "cu_seqlens_q is NULL, but problem.varlen is 1");
     args.cu_seqlens_q = (const int32_t *)0x5000000;
     CHECK_EQ(check_args(&with, &args, &plain_grid), FA2_E_INVALID);
-    CHECK_CONTAINS(fa2_last_message(), "cu_seqlens_k is NULL; problem.varlen is 1");
+    CHECK_CONTAINS(fa2_last_message(), "cu_seqlens_k is NULL, but problem.varlen is 1");
     args.cu_seqlens_k = (const int32_t *)0x5001000;
     args.q.stride_batch = args.o.stride_batch = -1; /* not there */
     check_good(&with, &args);

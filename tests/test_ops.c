@@ -78,9 +78,9 @@ static void test_lengths_params(void)
 {
     fa2_problem with = problem;
     const fa2_forward_args args = {.seqused_k = (const int32_t *)0x1230};
-    CHECK_EQ(fill(&with, &args).seqused_k, 0);
+    CHECK_EQ(fill(&with, &args).features.seqused_k, 0);
     with.seqused = 1;
-    CHECK_EQ(fill(&with, &args).seqused_k, 0x1230);
+    CHECK_EQ(fill(&with, &args).features.seqused_k, 0x1230);
 }
 
 /* ---- work ---- */

@@ -4,10 +4,10 @@
 -- (templates/features/shares.cu.in).
 local M = {}
 
-M.axes = {
-   {name = "seqused", field = "seqused", values = {0, 1}, feature = true},
-   {name = "varlen", field = "varlen", values = {0, 1}, feature = true},
-}
+M.axis = {name = "seqused", field = "seqused", values = {0, 1}, feature = true}
+
+-- Of packed sequences.
+M.packed = {axis = {name = "varlen", field = "varlen", values = {0, 1}, feature = true}}
 
 -- Whether sequences of a variant have lengths of their own.
 function M.has(v)

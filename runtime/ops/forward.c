@@ -9,8 +9,7 @@
 #include <stddef.h>
 #include "runtime/ops/call.h"
 
-_Static_assert(sizeof(fa2i_forward_params) == 240 &&
-                   offsetof(fa2i_forward_params, seqused_k) == 208 &&
+_Static_assert(offsetof(fa2i_forward_params, features) == 208 &&
                    offsetof(fa2i_forward_params, softcap_rate) == 192 &&
                    offsetof(fa2i_forward_params, partial) == 176 &&
                    offsetof(fa2i_forward_params, scale) == 136,
@@ -48,18 +47,18 @@ void fa2i_forward_fill(const fa2i_grid *grid, const fa2_problem *problem, const 
         params.window_left = fa2i_window_left(problem);
         params.window_right = fa2i_window_right(problem);
     }
-    params.slots = grid->slots;
-    if (problem->seqused)
-        params.seqused_k = (uintptr_t)a->seqused_k;
-    if (problem->varlen) {
-        params.total_q = fa2i_forward_total_q(problem);
-        params.total_k = fa2i_forward_total_k(problem);
-        params.cu_seqlens_q = (uintptr_t)a->cu_seqlens_q;
-        params.cu_seqlens_k = (uintptr_t)a->cu_seqlens_k;
-    }
     if (grid->splits > 1) {
         params.partial = (uintptr_t)a->workspace;
         params.partial_lse = params.partial + grid->partial_bytes;
+    }
+    if (fa2i_features_asked(problem)) {
+        const fa2i_feature_args features = fa2i_forward_features(a);
+        fa2i_features_fill(problem, &features, scale, &params.features);
+        params.features.slots = grid->slots;
+        if (problem->varlen) {
+            params.features.total_q = fa2i_forward_total_q(problem);
+            params.features.total_k = fa2i_forward_total_k(problem);
+        }
     }
     fa2i_param_strides(&a->q, params.q_stride);
     fa2i_param_strides(&a->k, params.k_stride);

@@ -5,14 +5,24 @@
 #define FA2I_OPS_FORWARD_H
 
 #include "runtime/base/record.h"
+#include "runtime/ops/features.h"
 #include "runtime/ops/grid.h"
-#include "runtime/ops/param_kinds.h"
 
 /* The kernels' one parameter, by value; the templates make `struct Params` of the same list. */
 typedef struct fa2i_forward_params {
 #include "templates/forward/params.def"
-#include "templates/forward/features.def"
+    fa2i_feature_params features;
 } fa2i_forward_params;
+
+/* Where a call has what features read. */
+static inline fa2i_feature_args fa2i_forward_features(const fa2_forward_args *args)
+{
+    return (fa2i_feature_args){.alibi = &args->alibi,
+                               .sinks = &args->sinks,
+                               .seqused_k = &args->seqused_k,
+                               .cu_seqlens_q = &args->cu_seqlens_q,
+                               .cu_seqlens_k = &args->cu_seqlens_k};
+}
 
 /* The functions of fa2i_op (op.h says what each does); args is a fa2_forward_args. */
 fa2_status fa2i_forward_check_args(const fa2_problem *problem, const void *args,

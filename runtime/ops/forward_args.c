@@ -11,33 +11,8 @@
 #include "runtime/ops/forward.h"
 
 typedef struct operands {
-    fa2i_memory q, k, v, o, lse, workspace, seqused, cu_seqlens_q, cu_seqlens_k;
+    fa2i_memory q, k, v, o, lse, workspace;
 } operands;
-
-/* An array of int32, which a feature of the problem needs. */
-static fa2_status locate_numbers(const char *name, const int32_t *data, size_t count,
-                                 const char *feature, fa2i_memory *ret_memory)
-{
-    if (data == NULL)
-        return fa2i_fail(FA2_E_INVALID, "%s is NULL; problem.%s is 1", name, feature);
-    return fa2i_memory_of_array(name, data, count * sizeof *data, sizeof *data, ret_memory);
-}
-
-static fa2_status locate_lengths(const fa2_problem *p, const fa2_forward_args *args, operands *m)
-{
-    const size_t batch = (size_t)p->batch;
-    fa2_status st = FA2_OK;
-    if (p->seqused)
-        FA2_TRY(locate_numbers("seqused_k", args->seqused_k, batch, "seqused", &m->seqused));
-    if (p->varlen) {
-        FA2_TRY(locate_numbers("cu_seqlens_q", args->cu_seqlens_q, batch + 1, "varlen",
-                               &m->cu_seqlens_q));
-        FA2_TRY(locate_numbers("cu_seqlens_k", args->cu_seqlens_k, batch + 1, "varlen",
-                               &m->cu_seqlens_k));
-    }
-done:
-    return st;
-}
 
 static fa2_status locate_tensors(const fa2_problem *p, const fa2_forward_args *args, operands *m)
 {
@@ -60,9 +35,6 @@ static fa2_status check_apart_from_inputs(const operands *m, const fa2i_memory *
     FA2_TRY(fa2i_memory_check_apart(output, &m->q));
     FA2_TRY(fa2i_memory_check_apart(output, &m->k));
     FA2_TRY(fa2i_memory_check_apart(output, &m->v));
-    FA2_TRY(fa2i_memory_check_apart(output, &m->seqused));
-    FA2_TRY(fa2i_memory_check_apart(output, &m->cu_seqlens_q));
-    FA2_TRY(fa2i_memory_check_apart(output, &m->cu_seqlens_k));
 done:
     return st;
 }
@@ -94,6 +66,16 @@ done:
     return st;
 }
 
+static fa2_status check_features(const fa2_problem *p, const fa2_forward_args *args,
+                                 const operands *m)
+{
+    const fa2i_feature_args features = fa2i_forward_features(args);
+    const fa2i_memory *const outputs[] = {&m->o, &m->lse, &m->workspace};
+    const double scale =
+        p->softcap ? (double)args->softcap : fa2i_softmax_scale(p, args->softmax_scale);
+    return fa2i_features_check(p, &features, scale, outputs, sizeof outputs / sizeof *outputs);
+}
+
 fa2_status fa2i_forward_check_closely(const fa2_problem *problem, const fa2_forward_args *args,
                                       const fa2i_grid *grid)
 {
@@ -101,7 +83,6 @@ fa2_status fa2i_forward_check_closely(const fa2_problem *problem, const fa2_forw
     fa2_status st = FA2_OK;
 
     FA2_TRY(locate_tensors(problem, args, &m));
-    FA2_TRY(locate_lengths(problem, args, &m));
     FA2_TRY(check_apart_from_inputs(&m, &m.o));
     if (args->lse != NULL)
         FA2_TRY(check_lse(problem, args, &m));
@@ -111,6 +92,8 @@ fa2_status fa2i_forward_check_closely(const fa2_problem *problem, const fa2_forw
     FA2_TRY(fa2i_workspace_check(args->workspace, args->workspace_bytes));
     if (grid != NULL && grid->workspace_bytes > 0)
         FA2_TRY(check_need(args, grid->workspace_bytes, &m));
+    if (fa2i_features_asked(problem))
+        FA2_TRY(check_features(problem, args, &m));
 done:
     return st;
 }
@@ -188,7 +171,7 @@ static bool is_right_at_a_glance(const fa2_problem *p, const fa2_forward_args *a
                   (uint64_t)p->batch * (uint64_t)p->heads_q * (uint64_t)p->seq_q * sizeof *a->lse;
         wrong |= lse.begin % sizeof *a->lse != 0 || touches_any(lse, tensors);
     }
-    if (grid == NULL || a->workspace_bytes < grid->workspace_bytes || p->seqused || p->varlen)
+    if (grid == NULL || a->workspace_bytes < grid->workspace_bytes || fa2i_features_asked(p))
         return false;
     const range workspace = {(uintptr_t)a->workspace,
                              (uintptr_t)a->workspace + grid->workspace_bytes};

@@ -19,7 +19,8 @@ typedef struct fa2i_said {
 /* A sequence as a problem of its own: its lengths, and where its rows begin in the tensors. */
 typedef struct fa2i_sequence {
     fa2_problem problem;
-    int32_t batch, first_q, first_k;
+    int32_t index;                   /* in the batch */
+    int32_t batch, first_q, first_k; /* of tensors, where packed sequences are one batch */
 } fa2i_sequence;
 
 static inline int32_t fa2i_between(int32_t least, int32_t x, int32_t most)
@@ -37,7 +38,7 @@ static inline int32_t fa2i_packed_length(int32_t begin, int32_t end, int32_t tot
 static inline fa2i_sequence fa2i_sequence_of(const fa2_problem *problem, const fa2i_said *said,
                                              int32_t batch)
 {
-    fa2i_sequence s = {.problem = *problem, .batch = batch};
+    fa2i_sequence s = {.problem = *problem, .index = batch, .batch = batch};
     if (problem->varlen) {
         const int32_t *q = said->cu_seqlens_q + batch, *k = said->cu_seqlens_k + batch;
         const int32_t total_q = fa2i_forward_total_q(problem);

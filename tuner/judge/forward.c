@@ -11,26 +11,29 @@
 #include <string.h>
 #include "runtime/base/alloc.h"
 #include "runtime/base/status.h"
+#include "runtime/base/problem.h"
 #include "runtime/ops/forward.h"
 #include "tuner/judge/attention.h"
+#include "tuner/judge/feature_data.h"
 #include "tuner/judge/judge.h"
 #include "tuner/judge/reference.h"
 
-enum { Q, K, V, SEQUSED, CU_Q, CU_K, O, LSE, OPERANDS };
+enum { Q, K, V, O, LSE, SLOPES, SINKS, SEQUSED, CU_Q, CU_K, OPERANDS };
 
 static fa2_status fill(const fa2i_case *c, int operand, size_t count, void *out);
 static fa2_status fill_lengths(const fa2i_case *c, int operand, size_t count, void *out);
 static fa2_status fill_bounds(const fa2i_case *c, int operand, size_t count, void *out);
-
 static const fa2i_operand operands[OPERANDS] = {
     [Q] = {"Q", FA2I_SHAPE_QUERIES, .patterned = true, .fill = fill},
     [K] = {"K", FA2I_SHAPE_KEYS, .patterned = true, .fill = fill},
     [V] = {"V", FA2I_SHAPE_KEYS, .fill = fill},
-    [SEQUSED] = {"seqused_k", FA2I_SHAPE_LENGTHS, .fill = fill_lengths},
-    [CU_Q] = {"cu_seqlens_q", FA2I_SHAPE_BOUNDS, .fill = fill_bounds},
-    [CU_K] = {"cu_seqlens_k", FA2I_SHAPE_BOUNDS, .fill = fill_bounds},
     [O] = {"O", FA2I_SHAPE_QUERIES, .output = true},
     [LSE] = {"LSE", FA2I_SHAPE_STATISTICS, .output = true, .optional = true},
+    [SLOPES] = {"slopes", FA2I_SHAPE_SLOPES, FA2I_FIELD_alibi, .fill = fa2i_fill_slopes},
+    [SINKS] = {"sinks", FA2I_SHAPE_SINKS, FA2I_FIELD_sinks, .fill = fa2i_fill_sinks},
+    [SEQUSED] = {"seqused_k", FA2I_SHAPE_LENGTHS, FA2I_FIELD_seqused, .fill = fill_lengths},
+    [CU_Q] = {"cu_seqlens_q", FA2I_SHAPE_BOUNDS, FA2I_FIELD_varlen, .fill = fill_bounds},
+    [CU_K] = {"cu_seqlens_k", FA2I_SHAPE_BOUNDS, FA2I_FIELD_varlen, .fill = fill_bounds},
 };
 
 /* ---- cases ---- */
@@ -259,8 +262,8 @@ static fa2_status fill_bounds(const fa2i_case *c, int operand, size_t count, voi
 
 /* ---- what should come out ---- */
 
-/* The rows that see no key; outputs[1] (LSE) may not be there. */
-static fa2_status mark_exact(const fa2i_reference *reference, bool **ret_exact)
+/* The rows whose LSE is -infinity. */
+static fa2_status mark_infinite(const fa2i_reference *reference, bool **ret_exact)
 {
     bool *exact = fa2i_alloc_array(reference->row_count, sizeof *exact);
     if (exact == NULL)
@@ -269,6 +272,13 @@ static fa2_status mark_exact(const fa2i_reference *reference, bool **ret_exact)
         exact[i] = isinf(reference->lse[i]) != 0;
     *ret_exact = exact;
     return FA2_OK;
+}
+
+static fa2i_features features_of(const fa2i_case *c, const fa2i_inputs *inputs)
+{
+    return (fa2i_features){.slopes = inputs->data[SLOPES],
+                           .slopes_stride = fa2i_case_extent(c, SLOPES).stride_batch,
+                           .sinks = inputs->data[SINKS]};
 }
 
 static fa2_status compute(const fa2i_case *c, const fa2i_inputs *inputs, int threads,
@@ -287,6 +297,7 @@ static fa2_status compute(const fa2i_case *c, const fa2i_inputs *inputs, int thr
     }
     const fa2i_reference_request request = {.problem = c->problem,
                                             .softcap = c->softcap,
+                                            .features = features_of(c, inputs),
                                             .q = fa2i_case_host_tensor(c, inputs, Q),
                                             .k = fa2i_case_host_tensor(c, inputs, K),
                                             .v = fa2i_case_host_tensor(c, inputs, V),
@@ -297,12 +308,13 @@ static fa2_status compute(const fa2i_case *c, const fa2i_inputs *inputs, int thr
                                             .row_count = count,
                                             .threads = threads};
     FA2_TRY(fa2i_reference_compute(&request, &reference));
-    FA2_TRY(mark_exact(&reference, &outputs[0].exact));
     outputs[0].bound = fa2i_reference_bound(&reference);
     outputs[0].values = reference.o;
+    outputs[0].exact = reference.empty;
     reference.o = NULL;
+    reference.empty = NULL;
     if (c->want_lse) {
-        FA2_TRY(mark_exact(&reference, &outputs[1].exact));
+        FA2_TRY(mark_infinite(&reference, &outputs[1].exact));
         outputs[1].bound = fa2i_lse_bound(c->softcap);
         outputs[1].values = reference.lse;
         reference.lse = NULL;
@@ -328,6 +340,9 @@ static fa2i_arguments make_arguments(const fa2i_case *c,
                     .workspace = (void *)(uintptr_t)workspace,
                     .workspace_bytes = workspace_bytes,
                     .softcap = c->softcap,
+                    .alibi = {(const float *)(uintptr_t)addresses[SLOPES],
+                              fa2i_case_extent(c, SLOPES).stride_batch},
+                    .sinks = (const float *)(uintptr_t)addresses[SINKS],
                     .seqused_k = (const int32_t *)(uintptr_t)addresses[SEQUSED],
                     .cu_seqlens_q = (const int32_t *)(uintptr_t)addresses[CU_Q],
                     .cu_seqlens_k = (const int32_t *)(uintptr_t)addresses[CU_K]}};
