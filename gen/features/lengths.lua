@@ -23,6 +23,7 @@ local function with(problem, sizes)
       part[name] = value
    end
    part.seqused, part.varlen, part.total_q, part.total_k = 0, 0, 0, 0
+   part.paged, part.page = 0, 0
    return part
 end
 
@@ -48,6 +49,8 @@ function M.parts(problem)
    elseif problem.seqused == 1 then
       local mean = problem.seq_k * (problem.batch + 1) // 2 // problem.batch
       return {with(problem, {seq_k = math.max(mean, 1)})}
+   elseif problem.paged == 1 then
+      return {with(problem, {})}
    end
    return {problem}
 end

@@ -6,10 +6,11 @@ local M = {}
 
 local alibi = require("features.alibi")
 local lengths = require("features.lengths")
+local paged = require("features.paged")
 local sinks = require("features.sinks")
 
 -- In the order of texts.
-M.all = {alibi, sinks, lengths, lengths.packed}
+M.all = {alibi, sinks, lengths, lengths.packed, paged}
 
 -- Sum over the features that a variant has of what `of` says of each.
 local function sum(v, of)

@@ -19,6 +19,7 @@ local families = require("core.family")
 local features = require("features.list")
 local kinds = require("ops.kinds")
 local lengths = require("features.lengths")
+local paged = require("features.paged")
 local softcap = require("features.softcap")
 local window = require("features.window")
 
@@ -177,7 +178,7 @@ function M.family(name, scheme, path)
             split = scheme.splits, d_pad = padded(v.d), smem_bytes = smem_bytes(v),
             threads = 32 * v.warps, fill = v.fill or "whole",
          }
-         for _, more in ipairs({features.names(v), lengths.names(v), scheme.names}) do
+         for _, more in ipairs({features.names(v), lengths.names(v), paged.names(v), scheme.names}) do
             for key, value in pairs(more) do
                names[key] = value
             end

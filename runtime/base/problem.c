@@ -210,6 +210,13 @@ static fa2_status check_total(const char *name, int32_t batch, int32_t seq, int3
                      name, name, (long long)batch * seq, (int)(INT32_MAX / 4));
 }
 
+static fa2_status check_page(int32_t page)
+{
+    if ((page & (page - 1)) == 0)
+        return FA2_OK;
+    return fa2i_fail(FA2_E_INVALID, "page is %d; it must be a power of two", (int)page);
+}
+
 fa2_status fa2i_problem_check(const fa2_problem *problem)
 {
     if (problem == NULL)
@@ -223,6 +230,8 @@ fa2_status fa2i_problem_check(const fa2_problem *problem)
         st = check_total("q", problem->batch, problem->seq_q, problem->total_q);
     if (st == FA2_OK && problem->varlen)
         st = check_total("k", problem->batch, problem->seq_k, problem->total_k);
+    if (st == FA2_OK && problem->paged)
+        st = check_page(problem->page);
     const size_t reserved = sizeof problem->reserved / sizeof *problem->reserved;
     for (size_t i = 0; st == FA2_OK && i < reserved; i++) {
         if (problem->reserved[i] != 0)

@@ -134,7 +134,11 @@ typedef struct fa2_problem {
                             * [heads_q, total_q]. Else 0, and so are the next two */
     int32_t total_q;       /* 1 ... 2^29; 0: batch times seq_q */
     int32_t total_k;       /* 1 ... 2^29; 0: batch times seq_k */
-    int32_t reserved[12];  /* 0 */
+    int32_t paged;         /* forward. 1: K and V lie in pages, [pages, page, heads_kv, head_dim], which a
+                            * table in device memory names for each sequence: stride_batch is from page
+                            * to page. Else 0, and so is the next one */
+    int32_t page;          /* rows of a page: a power of two, 1 ... 2^20; 0: 16 */
+    int32_t reserved[10];  /* 0 */
 } fa2_problem;
 
 /* A tensor on the device. Strides count elements, are multiples of 8 and not negative; that of a
@@ -181,6 +185,13 @@ typedef struct fa2_forward_args {
      * alone. With seqused, a sequence has the first seqused_k[b] of its keys. */
     const int32_t *cu_seqlens_q;
     const int32_t *cu_seqlens_k;
+    /* problem.paged: device, [batch, seq_k / page, rounded up], its rows block_table_stride elements
+     * apart. Key j of sequence b is row j % page of page block_table[b][j / page]; a number that is none of
+     * 0 ... page_count - 1 counts as the last one. Behind a sequence's length the table is not read. With
+     * varlen, cu_seqlens_k says how many keys a sequence has, and nothing else. */
+    const int32_t *block_table;
+    int64_t block_table_stride;
+    int32_t page_count; /* at least 1 */
 } fa2_forward_args;
 
 /* A gradient whose data is NULL is not wanted; at least one is. */

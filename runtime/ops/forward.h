@@ -21,7 +21,10 @@ static inline fa2i_feature_args fa2i_forward_features(const fa2_forward_args *ar
                                .sinks = &args->sinks,
                                .seqused_k = &args->seqused_k,
                                .cu_seqlens_q = &args->cu_seqlens_q,
-                               .cu_seqlens_k = &args->cu_seqlens_k};
+                               .cu_seqlens_k = &args->cu_seqlens_k,
+                               .block_table = &args->block_table,
+                               .block_table_stride = &args->block_table_stride,
+                               .page_count = &args->page_count};
 }
 
 /* The functions of fa2i_op (op.h says what each does); args is a fa2_forward_args. */
@@ -33,6 +36,12 @@ fa2_status fa2i_forward_grid(const fa2i_card *card, const fa2i_recipe *recipe,
                              const fa2_problem *problem, fa2i_grid *ret_grid);
 void fa2i_forward_fill(const fa2i_grid *grid, const fa2_problem *problem, const void *args,
                        fa2i_forward_params *ret_params);
+
+/* Rows of a page. */
+static inline int32_t fa2i_forward_page(const fa2_problem *problem)
+{
+    return problem->page > 0 ? problem->page : 16;
+}
 
 /* Rows of packed tensors. */
 int32_t fa2i_forward_total_q(const fa2_problem *problem);

@@ -18,8 +18,14 @@ static fa2_status locate_tensors(const fa2_problem *p, const fa2_forward_args *a
 {
     const int32_t of_query[] = {p->varlen ? 1 : p->batch,
                                 p->varlen ? fa2i_forward_total_q(p) : p->seq_q, p->heads_q};
-    const int32_t of_key[] = {p->varlen ? 1 : p->batch,
-                              p->varlen ? fa2i_forward_total_k(p) : p->seq_k, p->heads_kv};
+    int32_t of_key[] = {p->batch, p->seq_k, p->heads_kv};
+    if (p->paged) {
+        of_key[0] = args->page_count > 0 ? args->page_count : 1; /* checked with the table */
+        of_key[1] = fa2i_forward_page(p);
+    } else if (p->varlen) {
+        of_key[0] = 1;
+        of_key[1] = fa2i_forward_total_k(p);
+    }
     fa2_status st = FA2_OK;
     FA2_TRY(fa2i_memory_of_tensor("q", &args->q, of_query, p->head_dim, false, &m->q));
     FA2_TRY(fa2i_memory_of_tensor("k", &args->k, of_key, p->head_dim, false, &m->k));

@@ -269,6 +269,7 @@ static void run_right(bench *b)
         {.dtype = FA2_FP16, .head_dim = 64, .causal = 1, .seqused = 1},
         {.dtype = FA2_FP16, .head_dim = 64, .window = 1, .seqused = 1},
         {.dtype = FA2_FP16, .head_dim = 64, .varlen = 1},
+        {.dtype = FA2_FP16, .head_dim = 64, .causal = 1, .paged = 1, .page = 16, .seqused = 1},
         {.dtype = FA2_FP16, .head_dim = 64, .causal = 1, .varlen = 1, .seqused = 1},
         {.dtype = FA2_BF16, .head_dim = 64, .causal = 1, .softcap = 1}};
     fa2_sim_cover(1);

@@ -106,7 +106,7 @@ static fa2_problem dense(fa2_dtype dtype, int head_dim, int causal)
 
 /* Every pair of features, and every one without another, is in some line. */
 static const struct feature_set {
-    int32_t softcap, window, alibi, sinks, seqused, varlen;
+    int32_t softcap, window, alibi, sinks, seqused, varlen, paged;
 } feature_sets[] = {
     {.softcap = 1},
     {.window = 1},
@@ -123,6 +123,9 @@ static const struct feature_set {
     {.softcap = 1, .alibi = 1, .varlen = 1},
     {.window = 1, .sinks = 1, .varlen = 1},
     {.varlen = 1, .seqused = 1},
+    {.paged = 1},
+    {.softcap = 1, .alibi = 1, .seqused = 1, .paged = 1},
+    {.window = 1, .sinks = 1, .varlen = 1, .paged = 1},
 };
 enum { FEATURE_SETS = sizeof feature_sets / sizeof *feature_sets };
 
@@ -137,6 +140,8 @@ static void add_features(sweep *s, fa2_dtype dtype, int head_dim, int causal,
     problem.sinks = set->sinks;
     problem.seqused = set->seqused;
     problem.varlen = set->varlen;
+    problem.paged = set->paged;
+    problem.page = set->paged ? 16 : 0;
     add_class(s, &problem, STEP_FEATURES);
 }
 

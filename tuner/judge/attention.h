@@ -14,6 +14,8 @@
 typedef struct fa2i_said {
     const int32_t *seqused_k;                   /* [batch] */
     const int32_t *cu_seqlens_q, *cu_seqlens_k; /* [batch + 1] */
+    const int32_t *block_table;                 /* [batch, columns], contiguous */
+    int32_t columns, pages;
 } fa2i_said;
 
 /* A sequence as a problem of its own: its lengths, and where its rows begin in the tensors. */
@@ -52,6 +54,15 @@ static inline fa2i_sequence fa2i_sequence_of(const fa2_problem *problem, const f
     if (problem->seqused)
         s.problem.seq_k = fa2i_between(0, said->seqused_k[batch], s.problem.seq_k);
     return s;
+}
+
+/* The page in which a key of a sequence lies. */
+static inline int32_t fa2i_page_of(const fa2_problem *problem, const fa2i_said *said, int32_t batch,
+                                   int32_t key)
+{
+    const int32_t page =
+        said->block_table[(int64_t)batch * said->columns + key / fa2i_forward_page(problem)];
+    return page < 0 || page >= said->pages ? said->pages - 1 : page;
 }
 
 /* The sequence of a row of the tensors; first_q is -1 where the row is nobody's. */

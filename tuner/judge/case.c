@@ -89,6 +89,17 @@ static fa2i_extent extent_of_numbers(int32_t count)
                          .elem_bytes = sizeof(int32_t)};
 }
 
+int32_t fa2i_case_columns(const fa2_problem *problem)
+{
+    return (int32_t)(((int64_t)problem->seq_k + fa2i_forward_page(problem) - 1) /
+                     fa2i_forward_page(problem));
+}
+
+int32_t fa2i_case_pages(const fa2_problem *problem)
+{
+    return problem->batch * fa2i_case_columns(problem) + 3;
+}
+
 /* The problem whose tensors, without lengths, lie alike: packed sequences are one. */
 static fa2_problem tensors_of(const fa2_problem *problem)
 {
@@ -115,18 +126,23 @@ fa2i_extent fa2i_case_extent(const fa2i_case *c, int operand)
         return extent_of_numbers(c->problem.batch);
     if (o->shape == FA2I_SHAPE_BOUNDS)
         return extent_of_numbers(c->problem.batch + 1);
+    if (o->shape == FA2I_SHAPE_TABLE)
+        return extent_of_numbers(c->problem.batch * fa2i_case_columns(&c->problem));
     const bool of_keys = o->shape == FA2I_SHAPE_KEYS;
     const bool shared = c->layout == FA2I_LAYOUT_SHARED && of_keys && !o->output;
     const int64_t row = p->head_dim + (c->layout == FA2I_LAYOUT_GAPPED ? GAP_ELEMS : 0);
-    fa2i_extent e = {.batch = p->batch,
-                     .seq = of_keys ? p->seq_k : p->seq_q,
+    const bool in_pages = of_keys && p->paged;
+    fa2i_extent e = {.batch = in_pages ? fa2i_case_pages(&c->problem) : p->batch,
+                     .seq = in_pages  ? fa2i_forward_page(p)
+                            : of_keys ? p->seq_k
+                                      : p->seq_q,
                      .heads = of_keys ? p->heads_kv : p->heads_q,
                      .width = p->head_dim,
                      .pitch = row,
                      .elem_bytes = sizeof(uint16_t)};
     const int64_t plane = (int64_t)e.seq * e.heads * row;
     e.stride_batch = shared ? 0 : plane;
-    e.elems = shared ? plane : p->batch * plane;
+    e.elems = shared ? plane : e.batch * plane;
     if (c->layout == FA2I_LAYOUT_BHSD) {
         e.stride_seq = row;
         e.stride_head = e.seq * row;
@@ -175,6 +191,7 @@ size_t fa2i_case_period(const fa2i_case *c, int operand)
     const fa2i_extent e = fa2i_case_extent(c, operand);
     const fa2i_operand *o = operand_of(c, operand);
     const bool whole = o->shape == FA2I_SHAPE_LENGTHS || o->shape == FA2I_SHAPE_BOUNDS ||
+                       o->shape == FA2I_SHAPE_TABLE ||
                        (c->pattern != FA2I_PATTERN_NONE && o->patterned);
     if (whole || e.elems == 0)
         return (size_t)e.elems;

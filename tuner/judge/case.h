@@ -64,6 +64,10 @@ typedef struct fa2i_case {
 /* A problem as it is tuned: dense, ordinary numbers, without optional outputs. */
 fa2i_case fa2i_case_of(const fa2_problem *problem, uint64_t seed);
 
+/* Of a problem with pages: how many a sequence has in the table; how many there are, a few more than that. */
+int32_t fa2i_case_columns(const fa2_problem *problem);
+int32_t fa2i_case_pages(const fa2_problem *problem);
+
 /* Where the elements of an operand are; elems is 0 if the case does without it. */
 typedef struct fa2i_extent {
     int32_t batch, seq, heads, width;              /* width: elements of a row */

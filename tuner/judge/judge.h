@@ -18,7 +18,8 @@ typedef enum fa2i_operand_shape {
     FA2I_SHAPE_SLOPES, /* rows of heads_q, fp32: one for each batch, or for all if batches share K and V */
     FA2I_SHAPE_SINKS,   /* [heads_q], fp32 */
     FA2I_SHAPE_LENGTHS, /* [batch], int32 */
-    FA2I_SHAPE_BOUNDS   /* [batch + 1], int32 */
+    FA2I_SHAPE_BOUNDS,  /* [batch + 1], int32 */
+    FA2I_SHAPE_TABLE    /* [batch, pages of a sequence], int32 */
 } fa2i_operand_shape;
 
 typedef struct fa2i_operand {

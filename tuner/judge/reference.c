@@ -106,6 +106,28 @@ static void put_nobody(part *p, size_t i)
     p->reference->empty[i] = false;
 }
 
+/* Keys or values of a head of a sequence, unless they are there already. */
+static void load_keys(const fa2i_reference_request *request, const fa2i_host_tensor *tensor,
+                      const fa2i_sequence *s, int head, float *out, int64_t *at)
+{
+    const fa2_problem *p = &request->problem;
+    const int64_t own = (int64_t)s->index * p->heads_kv + head;
+    if (!p->paged) {
+        fa2i_host_head(tensor, p->dtype, s->batch, head, s->first_k, s->problem.seq_k, p->head_dim,
+                       out, at);
+        return;
+    }
+    if (own == *at)
+        return;
+    *at = own;
+    for (int32_t j = 0; j < s->problem.seq_k; j++)
+        fa2i_host_row(tensor, p->dtype,
+                      fa2i_page_of(p, &request->said, s->index, j) * tensor->stride_batch +
+                          j % fa2i_forward_page(p) * tensor->stride_seq +
+                          head * tensor->stride_head,
+                      p->head_dim, out + (int64_t)j * p->head_dim);
+}
+
 static void *run_part(void *argument)
 {
     part *p = argument;
@@ -129,10 +151,8 @@ static void *run_part(void *argument)
             p->reference->lse[i] = sink;
             continue;
         }
-        fa2i_host_head(&request->k, problem->dtype, s.batch, row.head / group, s.first_k,
-                       s.problem.seq_k, problem->head_dim, p->k, &k_at);
-        fa2i_host_head(&request->v, problem->dtype, s.batch, row.head / group, s.first_k,
-                       s.problem.seq_k, problem->head_dim, p->v, &v_at);
+        load_keys(request, &request->k, &s, row.head / group, p->k, &k_at);
+        load_keys(request, &request->v, &s, row.head / group, p->v, &v_at);
         fa2i_host_row(&request->q, problem->dtype,
                       row.batch * request->q.stride_batch + row.row * request->q.stride_seq +
                           row.head * request->q.stride_head,
