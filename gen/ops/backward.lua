@@ -6,7 +6,8 @@
 -- stage more. order: when dV is added to, before dP^T is computed (early) or behind (late).
 -- dq: how dQ is gathered. red: by fp32 additions in memory, from registers; bulk: the same by the copy
 -- engine (sm_90), from shared memory; apart: by blocks of its own, with tiles of dqbc keys, which
--- compute S and dP again and sum in one order, so that every launch gives the same bits. rows: LSE and
+-- compute S and dP again and sum in one order, so that every launch gives the same bits. Where that is
+-- asked for, red and bulk take turns at the tiles of dQ (turns.cu.in). rows: LSE and
 -- delta of a row come from a preparing kernel (prepared), or each block computes them (computed: one
 -- launch, no workspace).
 --
@@ -159,9 +160,7 @@ local function is_pipeline(v)
 end
 
 local function may_gather(v, path)
-   if v.deterministic == 1 and v.dq ~= "apart" then
-      return nil, "additions in memory come in any order: not deterministic"
-   elseif v.dq == "bulk" and path.register_staging then
+   if v.dq == "bulk" and path.register_staging then
       return nil, "the copy engine adds from compute capability 9.0 on"
    end
    return true
@@ -266,6 +265,10 @@ local function row_lanes(d)
    return lanes
 end
 
+local function takes_turns(v)
+   return v.deterministic == 1 and v.dq ~= "apart"
+end
+
 local function recipe_of(name, v)
    local steps = {}
    if v.rows == "prepared" then
@@ -286,7 +289,8 @@ local function recipe_of(name, v)
    end
    return {
       op = "backward", abi = abi, rows = v.br, keys = v.bc,
-      workspace = v.dq ~= "apart" and "rows_and_dq" or v.rows == "prepared" and "rows" or nil,
+      workspace = takes_turns(v) and "rows_dq_and_turns" or v.dq ~= "apart" and "rows_and_dq"
+         or v.rows == "prepared" and "rows" or nil,
       columns = v.dq ~= "apart" and padded(v) or nil, steps = steps,
    }
 end
@@ -310,7 +314,7 @@ function M.family(name, path)
          local _, later, dq_parts = live_registers(v, path)
          return {
             smem_bytes = smem_bytes(v), rwarps = row_warps(v), fill_later = later,
-            dq_parts = dq_parts, prepare_threads = prepare_threads, convert_rows = convert_rows,
+            turns = takes_turns(v), dq_parts = dq_parts, prepare_threads = prepare_threads, convert_rows = convert_rows,
          }
       end,
    })
