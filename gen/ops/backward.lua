@@ -9,7 +9,8 @@
 -- compute S and dP again and sum in one order, so that every launch gives the same bits. Where that is
 -- asked for, red and bulk take turns at the tiles of dQ (turns.cu.in). rows: LSE and
 -- delta of a row come from a preparing kernel (prepared), or each block computes them (computed: one
--- launch, no workspace).
+-- launch, no workspace). layout: rows of tiles are swizzled, or padded, which takes more memory and fewer
+-- registers and instructions.
 --
 -- A family is this scheme on a code path (paths/mma_sync.lua).
 local cost = require("ops.backward_cost")
@@ -62,9 +63,10 @@ end
 -- P^T where warps exchange it, twice with one barrier; dQ on its way. A query block: 16 rows of Q and
 -- dO per warp, two tiles of K and V, LSE and delta.
 local function smem_bytes(v)
-   local pitch = padded(v)
+   local padding = v.layout == "pad" and 8 or 0
+   local pitch = padded(v) + padding
    local shared_p = v.qwarps > 1 and v.br * v.bc or 0
-   local scores = (v.barriers == 1 and 2 or 1) * (v.bc * v.br + shared_p)
+   local scores = (v.barriers == 1 and 2 or 1) * (v.bc * (v.br + padding) + shared_p)
    local bytes = 2 * (2 * (v.bc + v.stages * v.br) * pitch + scores) + 8 * v.stages * v.br
    if v.dq == "bulk" then
       return bytes + 4 * v.br * padded(v)
@@ -114,6 +116,9 @@ end
 local function facts_of(v, path, registers)
    local facts = shares(v)
    local alive = live_registers(v, path)
+   -- Rows of a pad layout start 16 bytes apart modulo 128 only if they are a multiple of that long; else
+   -- the 8 lanes of a store phase, which cross rows, meet in banks.
+   facts.fill_ways = v.layout == "pad" and padded(v) % 64 ~= 0 and 2 or 1
    facts.d_pad, facts.smem_bytes, facts.warps = padded(v), smem_bytes(v), v.warps
    facts.k8 = path.k8
    facts.registers = registers > 0 and registers or math.min(alive + other_registers, 255)
@@ -205,6 +210,7 @@ local own_axes = {
          return true
       end,
    },
+   {name = "layout", values = {"pad", "swizzle"}, default = "swizzle"},
 }
 
 local axes = table.move(own_axes, 1, #own_axes, #kinds + 1, table.move(kinds, 1, #kinds, 1, {}))
@@ -229,7 +235,7 @@ end
 local selection = {
    limit = 40,
    covered = {{"br", "parts"}, {"bc", "warps", "qwarps"}, {"stages", "barriers"}, {"order"},
-              {"dq", "rows"}},
+              {"dq", "rows"}, {"layout"}},
    crowds = {
       {axes = {"bc", "warps", "qwarps"}, most = 10},
       {axes = {"br", "bc", "warps", "qwarps", "parts"}, most = 6},
