@@ -126,6 +126,8 @@ static void test_unwanted(void)
         CHECK((params.backward.dq != 0) == (wanted == 0));
         CHECK((params.backward.dk != 0) == (wanted == 1));
         CHECK((params.backward.dv != 0) == (wanted == 2));
+        CHECK(fa2i_op_of(&problem)->does_without(FA2I_STEP_CONVERT, &args) == (wanted != 0));
+        CHECK(!fa2i_op_of(&problem)->does_without(FA2I_STEP_MAIN, &args));
     }
 }
 

@@ -418,6 +418,8 @@ static bool launch_all(const work *w, CUmodule module, const fa2_backward_args *
     snprintf(why, WHY_BYTES, "%s", ok ? "" : fa2_last_message());
     op->fill(grid, &w->problem, args, &params);
     for (int i = 0; ok && i < recipe->step_count; i++) {
+        if (op->does_without(recipe->steps[i].role, args))
+            continue;
         ok = launch_step(module, &recipe->steps[i], grid->blocks[i], &params);
         snprintf(why, WHY_BYTES, "%s", ok ? "" : fa2_sim_message());
     }
