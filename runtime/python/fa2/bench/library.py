@@ -19,6 +19,9 @@ class Problem(ctypes.Structure):
                 ("deterministic", c_int32), ("reserved", c_int32 * 18)]
 
 
+assert ctypes.sizeof(Problem) == 128  # fields that come later take reserved ones, and 0 is off
+
+
 class Tensor(ctypes.Structure):
     _fields_ = [("data", c_void_p), ("stride_batch", c_int64), ("stride_seq", c_int64), ("stride_head", c_int64)]
 
