@@ -104,12 +104,12 @@ def _contexts(args: argparse.Namespace, stack: contextlib.ExitStack) -> Dict[str
     """Ours, by the name in tables."""
     from .library import Context, installed_library
 
-    path = str(args.library or installed_library())
+    path = str(args.library.resolve() if args.library else installed_library())
     ours = {"fa2": Context(path, args.db, args.arch)}
     if args.deterministic:
         ours["deterministic"] = Context(path, args.db, args.arch, deterministic=True)
     if args.against:
-        ours["other"] = Context(str(args.against[0]), args.against[1])
+        ours["other"] = Context(str(args.against[0].resolve()), args.against[1])
     for context in ours.values():
         stack.callback(context.close)
     return ours
