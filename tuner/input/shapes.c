@@ -258,6 +258,26 @@ static bool wanted(csv *file, const fa2i_span *cells)
     return false;
 }
 
+/* Queries that continue keys in a cache: decoding, chunks of a prompt. Nobody differentiates them. */
+static bool is_inference(const fa2_problem *problem)
+{
+    return problem->seq_q == 1 || (problem->causal && problem->seq_q < problem->seq_k);
+}
+
+/* A preset's row is for every operation that has what it asks for. */
+static fa2_status add_for_all_ops(fa2i_shapes *shapes, const fa2_problem *problem)
+{
+    fa2_problem other = *problem;
+    fa2_status st = add_problem(shapes, problem);
+    for (int op = 0; st == FA2_OK && op <= fa2i_fields[FA2I_FIELD_op].most; op++) {
+        other.op = (fa2_op)op;
+        if (!is_inference(problem) && fa2i_problem_check(&other) == FA2_OK &&
+            check_launch(&other) == FA2_OK)
+            st = add_problem(shapes, &other);
+    }
+    return st;
+}
+
 static fa2_status read_row(csv *file, fa2i_span line, fa2i_shapes *shapes)
 {
     fa2i_span cells[COLUMNS_MAX];
@@ -289,7 +309,7 @@ static fa2_status read_row(csv *file, fa2i_span line, fa2i_shapes *shapes)
         return fa2i_fail_prefix(st, "%s:%zu:%zu", file->name, file->line,
                                 file->column_of[FA2I_FIELD_heads_q]);
     file->rows++;
-    return add_problem(shapes, &problem);
+    return file->preset != NULL ? add_for_all_ops(shapes, &problem) : add_problem(shapes, &problem);
 }
 
 static fa2_status read_csv(csv *file, fa2i_shapes *shapes)
