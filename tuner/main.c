@@ -12,8 +12,8 @@
     "  --shapes FILE     CSV: batch,heads_q,heads_kv,seq_q,seq_k,head_dim,dtype,causal\n"          \
     "  --shape TEXT      B=1,Hq=8,Hkv=8,Sq=512,Sk=512,D=64,dtype=fp16,causal=1; B, Hkv, Sk,\n"     \
     "                    dtype and causal may be left out (1, Hq, Sq, fp16, 0)\n"                  \
-    "  --op OP           forward, backward or all: what the shapes are for; default: forward,\n"   \
-    "                    unless a shape says op=backward itself\n"
+    "  --op OP           forward, backward or all: what the shapes are for; default: both for\n"    \
+    "                    presets, else forward, unless a shape says op=backward itself\n"
 #define DB_HELP                                                                                    \
     "  --db FILE         the database; default $FA2_DB, else $XDG_CACHE_HOME/fa2/fa2.db,\n"        \
     "                    else ~/.cache/fa2/fa2.db\n"
