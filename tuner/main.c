@@ -9,7 +9,9 @@
 #define SHAPE_HELP                                                                                 \
     "  --preset NAME     seeds, paper, quick, llm, vision or diffusion; repeatable, as are\n"      \
     "                    --shapes and --shape\n"                                                   \
-    "  --shapes FILE     CSV: batch,heads_q,heads_kv,seq_q,seq_k,head_dim,dtype,causal\n"          \
+    "  --shapes FILE     CSV: batch,heads_q,heads_kv,seq_q,seq_k,head_dim,dtype,causal; or "       \
+    "calls\n"                                                                                      \
+    "                    as well, of which many come first; \"-\" is standard input\n"             \
     "  --shape TEXT      B=1,Hq=8,Hkv=8,Sq=512,Sk=512,D=64,dtype=fp16,causal=1; B, Hkv, Sk,\n"     \
     "                    dtype and causal may be left out (1, Hq, Sq, fp16, 0)\n"                  \
     "  --op OP           forward, backward or all: what the shapes are for; default: forward,\n"   \
@@ -28,11 +30,13 @@ static const struct command {
     const char *help;
 } commands[] = {
     {"tune", fa2i_cmd_tune,
-     "--device N [SHAPES] [--db FILE] [--jobs N] [--budget SECONDS] [--json]",
+     "--device N [SHAPES] [--db FILE] [--jobs N] [--budget SECONDS] [--json] [-- PROGRAM ARGS...]",
      "measure on a GPU and store the winners",
      "Generates and compiles the variants for each shape, verifies them, times them on the device\n"
      "and stores the winners with their kernels. A later run goes on where this one stopped.\n"
-     "Without shapes: --preset seeds.\n\n"
+     "Without shapes: --preset seeds. With a program: runs it, and tunes what it called, most GPU\n"
+     "time first. FA2_CAPTURE=FILE in the environment makes any program write such a shape "
+     "file.\n\n"
      "  --device N        the CUDA device, 0 for the first\n" SHAPE_HELP DB_HELP JOBS_HELP
      "  --budget SECONDS  stop then, wherever it is; the best so far win, a later run continues.\n"
      "                    A kernel that is being compiled or timed is finished first\n" JSON_HELP},
@@ -150,7 +154,7 @@ static int unknown_command(const char *name)
 /* argv[0] is the command's name. */
 static int run_command(const struct command *command, int argc, char **argv)
 {
-    for (int i = 1; i < argc; i++) {
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
         if (is_help(argv[i])) {
             print_help(command);
             return FA2I_EXIT_OK;

@@ -11,6 +11,7 @@
 #include "runtime/cuda/device.h"
 #include "tuner/commands/database.h"
 #include "tuner/commands/interrupt.h"
+#include "tuner/commands/program.h"
 #include "tuner/search/tune.h"
 
 bool fa2i_tune_stopped(const fa2i_tune *tune)
@@ -71,11 +72,10 @@ static fa2_status open_tune(fa2i_tune *tune, int argc, char **argv)
     fa2_status st = FA2_OK;
     FA2_TRY(fa2i_options_parse(argc, argv,
                                FA2I_OPT_SHAPES | FA2I_OPT_DEVICE | FA2I_OPT_DB | FA2I_OPT_JOBS |
-                                   FA2I_OPT_BUDGET | FA2I_OPT_JSON,
+                                   FA2I_OPT_BUDGET | FA2I_OPT_JSON | FA2I_OPT_PROGRAM,
                                &tune->options));
     if (tune->options.device < 0)
         FA2_TRY(fa2i_fail(FA2_E_INVALID, "tune needs --device N: `fa2-tune devices` lists them"));
-    tune->spent = fa2i_interrupt_deadline(tune->options.budget_s);
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
     tune->threads = tune->options.jobs > 0 ? tune->options.jobs
                     : processors > 0       ? (int)processors
@@ -100,6 +100,24 @@ static void close_tune(fa2i_tune *tune)
     fa2i_generator_destroy(tune->generator);
     fa2i_cache_close(tune->cache);
     fa2i_options_done(&tune->options);
+}
+
+/* Run the program, if there is one, and take what it asks for; put together what is nearly the same. */
+static fa2_status find_problems(fa2i_tune *tune, bool *ret_program_failed)
+{
+    fa2i_options *options = &tune->options;
+    size_t dropped = 0;
+    fa2_status st = FA2_OK;
+    if (options->program != NULL)
+        FA2_TRY(fa2i_program_run(options->program, options->json, tune->stop, &options->shapes,
+                                 ret_program_failed));
+    FA2_TRY(fa2i_shapes_condense(&options->shapes, &dropped));
+    if (dropped > 0)
+        fprintf(stderr, "%zu problems that differ little from others are left to those\n", dropped);
+    tune->started_s = fa2i_now_s();
+    tune->spent = fa2i_interrupt_deadline(options->budget_s);
+done:
+    return st;
 }
 
 static fa2_status run_phase(fa2i_tune *tune, fa2i_phase phase, fa2_status (*run)(fa2i_tune *tune))
@@ -186,9 +204,11 @@ int fa2i_cmd_tune(int argc, char **argv)
 {
     fa2_status st = FA2_OK;
     int status = FA2I_EXIT_FAILED;
-    fa2i_tune tune = {.stop = fa2i_interrupt_watch(), .started_s = fa2i_now_s()};
+    bool program_failed = false;
+    fa2i_tune tune = {.stop = fa2i_interrupt_watch()};
 
     FA2_TRY(open_tune(&tune, argc, argv));
+    FA2_TRY(find_problems(&tune, &program_failed));
     FA2_TRY(run_phase(&tune, FA2I_PHASE_PLAN, fa2i_tune_plan));
     fa2i_tune_print_start(&tune);
     for (size_t i = 0; i < tune.problem_count; i++)
@@ -200,6 +220,8 @@ int fa2i_cmd_tune(int argc, char **argv)
     if (tune.options.json)
         fa2i_tune_print_json(&tune);
     status = exit_status(&tune);
+    if (status == FA2I_EXIT_OK && program_failed)
+        status = FA2I_EXIT_FAILED;
 done:
     if (st != FA2_OK)
         status = fa2i_report_failure(st);

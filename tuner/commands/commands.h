@@ -32,6 +32,7 @@ typedef struct fa2i_options {
     int jobs;                   /* --jobs; 0: processors */
     double budget_s;            /* --budget; 0: none */
     bool json;                  /* --json */
+    char **program;             /* behind "--", NULL at its end; NULL: none */
     const char *positional;     /* the FILE of export and import */
 } fa2i_options;
 
@@ -44,12 +45,13 @@ enum {
     FA2I_OPT_JOBS = 16,
     FA2I_OPT_BUDGET = 32,
     FA2I_OPT_JSON = 64,
-    FA2I_OPT_FILE = 128
+    FA2I_OPT_FILE = 128,
+    FA2I_OPT_PROGRAM = 256
 };
 
 /* FA2_E_INVALID names the option, the value and what is accepted. Strings are borrowed from argv. The
  * commands that work through problems (FA2I_OPT_SHAPES and FA2I_OPT_JOBS) get the preset "seeds" when
- * no shape is given. */
+ * neither shape nor program is given. */
 fa2_status fa2i_options_parse(int argc, char **argv, int accepted, fa2i_options *ret_options);
 void fa2i_options_done(fa2i_options *options);
 

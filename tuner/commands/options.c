@@ -224,8 +224,10 @@ fa2_status fa2i_options_parse(int argc, char **argv, int accepted, fa2i_options 
     fa2i_options options = {.device = -1};
     fa2_status st = FA2_OK;
     unsigned given = 0;
-    for (int i = 1; i < argc; i++) {
-        if (argv[i][0] == '-' && argv[i][1] != '\0')
+    for (int i = 1; i < argc && options.program == NULL; i++) {
+        if ((accepted & FA2I_OPT_PROGRAM) && strcmp(argv[i], "--") == 0)
+            options.program = argv + i + 1;
+        else if (argv[i][0] == '-' && argv[i][1] != '\0')
             FA2_TRY(parse_option(argc, argv, accepted, &i, &given, &options));
         else
             FA2_TRY(parse_positional(argv[0], argv[i], accepted, &options));
@@ -233,7 +235,10 @@ fa2_status fa2i_options_parse(int argc, char **argv, int accepted, fa2i_options 
     if ((accepted & FA2I_OPT_FILE) && options.positional == NULL)
         FA2_TRY(
             fa2i_fail(FA2_E_INVALID, "%s needs a file (\"-\" is the standard stream)", argv[0]));
-    if ((accepted & works_through_shapes) == works_through_shapes && options.shapes.count == 0)
+    if (options.program != NULL && options.program[0] == NULL)
+        FA2_TRY(fa2i_fail(FA2_E_INVALID, "-- needs a program behind it"));
+    if ((accepted & works_through_shapes) == works_through_shapes && options.shapes.count == 0 &&
+        options.program == NULL)
         FA2_TRY(fa2i_shapes_add_preset(&options.shapes, "seeds"));
     if (options.ops != 0)
         FA2_TRY(fa2i_shapes_for_ops(&options.shapes, options.ops));

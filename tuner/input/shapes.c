@@ -92,7 +92,7 @@ static fa2_status reserve(fa2i_shapes *shapes)
     return FA2_OK;
 }
 
-static fa2_status add_problem(fa2i_shapes *shapes, const fa2_problem *problem, double calls)
+fa2_status fa2i_shapes_add(fa2i_shapes *shapes, const fa2_problem *problem, double calls)
 {
     const fa2_status st = reserve(shapes);
     if (st != FA2_OK)
@@ -115,7 +115,7 @@ static fa2_status add_for_op(fa2i_shapes *shapes, const fa2_problem *problem, do
     char text[FA2I_PROBLEM_CHARS];
     other.op = op;
     if (fa2i_problem_check(&other) == FA2_OK && check_launch(&other) == FA2_OK)
-        return add_problem(shapes, &other, calls);
+        return fa2i_shapes_add(shapes, &other, calls);
     fa2i_problem_format(problem, text, sizeof text);
     return fa2i_fail(FA2_E_INVALID, "%s: %s", text, fa2_last_message());
 }
@@ -322,7 +322,7 @@ static fa2_status read_row(csv *file, fa2i_span line, fa2i_shapes *shapes)
     if (st != FA2_OK)
         return st;
     file->rows++;
-    return add_problem(shapes, &problem, calls);
+    return fa2i_shapes_add(shapes, &problem, calls);
 }
 
 static fa2_status read_csv(csv *file, fa2i_shapes *shapes)
@@ -466,5 +466,5 @@ fa2_status fa2i_shapes_add_text(fa2i_shapes *shapes, const char *text)
     const fa2_status st = parse_text(text, &problem);
     if (st != FA2_OK)
         return fa2i_fail_prefix(st, "shape \"%.*s\"", TEXT_BYTES_MAX, text);
-    return add_problem(shapes, &problem, 0);
+    return fa2i_shapes_add(shapes, &problem, 0);
 }

@@ -45,6 +45,9 @@ typedef struct fa2i_tune_problem {
     fa2_problem problem;
     fa2i_problem_state state;
     int64_t id;
+    size_t rank;        /* in options.shapes */
+    double calls;       /* that a program makes; 1 where nothing is known */
+    double model_us;    /* of the cheapest candidate */
     size_t *candidates; /* kernel indexes, cheapest first by the cost model; owned */
     size_t count;
     char message[256]; /* why it is UNSERVED or FAILED */
@@ -79,7 +82,8 @@ typedef struct fa2i_tune {
     int64_t device, session;
     fa2i_tune_kernel *kernels;
     size_t kernel_count, kernel_capacity;
-    fa2i_tune_problem *problems; /* in the order of options.shapes */
+    fa2i_tune_problem
+        *problems; /* in the order of options.shapes, or what they are worth: fa2i_tune_plan */
     size_t problem_count;
     fa2i_progress progress;
     double started_s;
@@ -92,7 +96,8 @@ typedef struct fa2i_tune {
 } fa2i_tune;
 
 /* Candidates and keys of all problems, and which of the problems are settled. FA2_E_NO_NVRTC when
- * there is none and a problem is not settled. */
+ * there is none and a problem is not settled. With a budget, or where calls are known, the problems that
+ * take the most GPU time (calls x model_us) come first. */
 fa2_status fa2i_tune_plan(fa2i_tune *tune);
 
 /* Whether a kernel's code can run on this problem: it has code, does not spill (unless all of the

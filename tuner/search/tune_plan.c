@@ -5,6 +5,7 @@
  * problem and candidate.
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include "runtime/base/alloc.h"
 #include "runtime/cuda/cuda_api.h"
@@ -59,6 +60,7 @@ static fa2_status find_candidates(fa2i_tune *tune, fa2i_tune_problem *problem)
     if (problem->candidates == NULL)
         FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu candidates", count));
     problem->count = count;
+    problem->model_us = variants[0].cost_us;
     for (size_t i = 0; i < count; i++)
         FA2_TRY(find_or_add_kernel(tune, &variants[i], &problem->candidates[i]));
 done:
@@ -175,6 +177,24 @@ static fa2_status borrow_compiler(fa2i_tune *tune)
                                             : st; /* says what is missing */
 }
 
+static int by_gpu_time(const void *left, const void *right)
+{
+    const fa2i_tune_problem *a = left, *b = right;
+    const double a_us = a->calls * a->model_us, b_us = b->calls * b->model_us;
+    if (a_us > b_us || a_us < b_us)
+        return a_us > b_us ? -1 : 1;
+    return a->rank < b->rank ? -1 : a->rank > b->rank;
+}
+
+static void order_problems(fa2i_tune *tune)
+{
+    bool ordered = tune->options.budget_s > 0;
+    for (size_t i = 0; i < tune->problem_count; i++)
+        ordered = ordered || tune->options.shapes.calls[i] > 0;
+    if (ordered)
+        qsort(tune->problems, tune->problem_count, sizeof *tune->problems, by_gpu_time);
+}
+
 fa2_status fa2i_tune_plan(fa2i_tune *tune)
 {
     const fa2i_nvrtc_table *nvrtc = NULL;
@@ -186,10 +206,14 @@ fa2_status fa2i_tune_plan(fa2i_tune *tune)
     fa2_status st = tune->compiles ? FA2_OK : borrow_compiler(tune);
     for (size_t i = 0; st == FA2_OK && i < shapes->count; i++) {
         tune->problems[i].problem = shapes->items[i];
+        tune->problems[i].rank = i;
+        tune->problems[i].calls = shapes->calls[i] > 0 ? shapes->calls[i] : 1;
         st = plan_problem(tune, &tune->problems[i]);
         if (st == FA2_OK && !tune->compiles && tune->problems[i].state == FA2I_PROBLEM_OPEN)
             st = fa2i_nvrtc_get(&nvrtc); /* says what is missing */
     }
+    if (st == FA2_OK)
+        order_problems(tune);
     return st;
 }
 
