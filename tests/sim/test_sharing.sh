@@ -102,5 +102,66 @@ checks=$((checks + 2))
 [ "$got" -eq 130 ] || fail "$ran: exit status $got"
 [ -e told ] || fail "$ran: the program was not told"
 
+# ---- what is to be done, what was, and what is to be done again ----
+shape=B=1,Hq=2,Sq=48,D=16
+rm -f fa2.db
+run 0 "$tune" --device 0 --shape $shape --dry-run
+has out "to compile: 2, to verify: 2, problems to measure: 1"
+checks=$((checks + 1))
+[ ! -e fa2.db ] || fail "$ran: it made a database"
+run 0 "$tune" --device 0 --shape $shape --shape op=backward,Hq=2,Sq=48,D=16
+has err "problems: 2 modelled"
+cp fa2.db before.db
+run 0 "$tune" --device 0 --shape $shape --shape B=1,Hq=2,Sq=32,D=16 --dry-run
+has out "to compile: 0, to verify: 0, problems to measure: 1"
+checks=$((checks + 1))
+cmp -s fa2.db before.db || fail "$ran: it wrote to the database"
+run 0 "$tune" --device 0 --shape $shape --force
+has err "problems: 1 modelled, 0 tuned already"
+has err "0 compiled, 2 reused, 0 verified"
+run 0 "$tune" list --op forward
+lacks out bwd_sm80
+has out fwd_sm80
+run 0 "$tune" list --device 3060 --shape D=16,causal=0 --op backward --json
+has out bwd_sm80
+lacks out fwd_sm80
+run 0 "$tune" list --device l4
+has err "no such winners"
+run 0 "$tune" list --device 0 --shape D=32
+has err "no such winners"
+run 3 "$tune" list --device 1
+has err "there is no CUDA device 1"
+run 0 "$tune" show --shape D=16
+has out fwd_sm80
+has out bwd_sm80
+run 1 "$tune" show --shape D=24
+run 1 "$tune" show --shape $shape --device l4
+has err "nothing was measured for"
+run 2 "$tune" forget
+has err "forget needs --shape"
+run 0 "$tune" forget --op backward
+has out "1 winner, 0 verifications and 0 kernels"
+run 0 "$tune" list
+lacks out bwd_sm80
+run 0 "$tune" --device 0 --shape op=backward,Hq=2,Sq=48,D=16
+has err "problems: 1 modelled, 0 tuned already"
+has err "0 compiled"
+run 0 "$tune" forget --variant fwd_
+has out "1 winner, 2 verifications and 2 kernels"
+run 0 "$tune" --device 0 --shape $shape
+has err "2 compiled, 0 reused, 2 verified"
+rm -f wrong.db
+FA2_SIM_FAULT=wrong=1 run 0 "$tune" --device 0 --shape $shape --db wrong.db
+has err "1 wrong"
+run 0 "$tune" forget --failures --db wrong.db
+has out "forgot 1 measurement, 0 winners, 1 verification and 0 kernels"
+run 0 "$tune" --device 0 --shape $shape --db wrong.db
+has err "1 verified"
+run 0 "$tune" forget --device 3060
+has out "kernels"
+run 0 "$tune" list
+has err "no winners"
+run 0 "$tune" check
+
 printf '%d checks, %d failed\n' "$checks" "$failures"
 [ "$failures" -eq 0 ]

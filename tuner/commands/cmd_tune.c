@@ -4,7 +4,10 @@
  * This process reads the device's attributes and nothing more; kernels run in the worker process
  * (tuner/worker/worker.h). Only this process writes to the database.
  */
+#define _XOPEN_SOURCE 700 /* mkdtemp */
+#include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include "runtime/base/alloc.h"
@@ -67,12 +70,43 @@ done:
     return st;
 }
 
+/* For reading what there is; where there is nothing, an empty one that is removed again. */
+static fa2_status open_for_dry_run(fa2i_tune *tune)
+{
+    fa2_status st = fa2i_database_open(tune->options.db, FA2I_CACHE_READ, &tune->cache);
+    if (st != FA2_E_NOT_FOUND)
+        return st;
+    char path[] = "/tmp/fa2-dry-run-XXXXXX", file[sizeof path + 8];
+    if (mkdtemp(path) == NULL)
+        return fa2i_fail(FA2_E_IO, "%s: %s", path, strerror(errno));
+    snprintf(file, sizeof file, "%s/fa2.db", path);
+    tune->folder = fa2i_strdup(path);
+    st = fa2i_cache_open(file, FA2I_CACHE_WRITE, NULL, NULL, &tune->cache);
+    unlink(file); /* it goes when it is closed */
+    return st;
+}
+
+static fa2_status open_database(fa2i_tune *tune)
+{
+    fa2_status st = tune->options.dry_run
+                        ? open_for_dry_run(tune)
+                        : fa2i_database_open(tune->options.db, FA2I_CACHE_WRITE, &tune->cache);
+    if (st != FA2_OK)
+        return st;
+    st = fa2i_cache_device(tune->cache, &tune->card, true, &tune->device);
+    if (st == FA2_OK || !tune->options.dry_run)
+        return st;
+    tune->device = -1; /* it is not there, and nothing is written */
+    return FA2_OK;
+}
+
 static fa2_status open_tune(fa2i_tune *tune, int argc, char **argv)
 {
     fa2_status st = FA2_OK;
     FA2_TRY(fa2i_options_parse(argc, argv,
                                FA2I_OPT_SHAPES | FA2I_OPT_DEVICE | FA2I_OPT_DB | FA2I_OPT_JOBS |
-                                   FA2I_OPT_BUDGET | FA2I_OPT_JSON | FA2I_OPT_PROGRAM,
+                                   FA2I_OPT_BUDGET | FA2I_OPT_JSON | FA2I_OPT_PROGRAM |
+                                   FA2I_OPT_TUNE,
                                &tune->options));
     if (tune->options.device < 0)
         FA2_TRY(fa2i_fail(FA2_E_INVALID, "tune needs --device N: `fa2-tune devices` lists them"));
@@ -81,9 +115,8 @@ static fa2_status open_tune(fa2i_tune *tune, int argc, char **argv)
                     : processors > 0       ? (int)processors
                                            : 1;
     FA2_TRY(read_device(tune));
-    FA2_TRY(fa2i_database_open(tune->options.db, FA2I_CACHE_WRITE, &tune->cache));
     FA2_TRY(fa2i_generator_create(&tune->generator));
-    FA2_TRY(fa2i_cache_device(tune->cache, &tune->card, true, &tune->device));
+    FA2_TRY(open_database(tune));
 done:
     return st;
 }
@@ -99,6 +132,9 @@ static void close_tune(fa2i_tune *tune)
     fa2i_free(tune->problems);
     fa2i_generator_destroy(tune->generator);
     fa2i_cache_close(tune->cache);
+    if (tune->folder != NULL)
+        rmdir(tune->folder);
+    fa2i_free(tune->folder);
     fa2i_options_done(&tune->options);
 }
 
@@ -200,6 +236,15 @@ static int exit_status(const fa2i_tune *tune)
     return FA2I_EXIT_OK;
 }
 
+static fa2_status run_dry(const fa2i_tune *tune)
+{
+    fa2i_tune_work work;
+    const fa2_status st = fa2i_tune_estimate(tune, &work);
+    if (st == FA2_OK)
+        fa2i_tune_print_work(tune, &work);
+    return st;
+}
+
 int fa2i_cmd_tune(int argc, char **argv)
 {
     fa2_status st = FA2_OK;
@@ -214,6 +259,11 @@ int fa2i_cmd_tune(int argc, char **argv)
     for (size_t i = 0; i < tune.problem_count; i++)
         if (tune.problems[i].state != FA2I_PROBLEM_OPEN)
             fa2i_tune_print_problem(&tune, &tune.problems[i]);
+    if (tune.options.dry_run) {
+        FA2_TRY(run_dry(&tune));
+        status = FA2I_EXIT_OK;
+        goto done;
+    }
     if (has_open_problem(&tune))
         FA2_TRY(tune_open_problems(&tune));
     fa2i_tune_print_summary(&tune);

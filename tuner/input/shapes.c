@@ -443,21 +443,38 @@ static fa2_status parse_pair(fa2i_span pair, fa2i_problem_text *problem)
                                   (fa2i_span){equals + 1, pair.bytes - name.bytes - 1});
 }
 
-static fa2_status parse_text(const char *text, fa2_problem *ret_problem)
+static fa2_status parse_pairs(const char *text, fa2i_problem_text *problem)
 {
     static const char between[] = ", \t"; /* spaces too: the way problems are printed */
-    fa2i_problem_text problem = {0};
     if (strlen(text) > TEXT_BYTES_MAX)
         return fa2i_fail(FA2_E_INVALID, "longer than %d characters", TEXT_BYTES_MAX);
     for (text += strspn(text, between); *text != '\0'; text += strspn(text, between)) {
         const size_t bytes = strcspn(text, between);
-        const fa2_status st = parse_pair((fa2i_span){text, bytes}, &problem);
+        const fa2_status st = parse_pair((fa2i_span){text, bytes}, problem);
         if (st != FA2_OK)
             return st;
         text += bytes;
     }
-    const fa2_status st = fa2i_problem_text_finish(&problem, ret_problem);
+    return FA2_OK;
+}
+
+static fa2_status parse_text(const char *text, fa2_problem *ret_problem)
+{
+    fa2i_problem_text problem = {0};
+    fa2_status st = parse_pairs(text, &problem);
+    if (st == FA2_OK)
+        st = fa2i_problem_text_finish(&problem, ret_problem);
     return st == FA2_OK ? check_launch(ret_problem) : st;
+}
+
+fa2_status fa2i_shape_fields(const char *text, fa2i_problem_text *ret_fields)
+{
+    fa2i_problem_text fields = {0};
+    const fa2_status st = parse_pairs(text, &fields);
+    if (st != FA2_OK)
+        return fa2i_fail_prefix(st, "shape \"%.*s\"", TEXT_BYTES_MAX, text);
+    *ret_fields = fields;
+    return FA2_OK;
 }
 
 fa2_status fa2i_shapes_add_text(fa2i_shapes *shapes, const char *text)

@@ -7,6 +7,7 @@
 #define FA2I_SHAPES_H
 
 #include "runtime/base/record.h"
+#include "tuner/input/problem_text.h"
 
 /* No kernel has blocks of more query rows than this. */
 enum { FA2I_SHAPES_BLOCK_ROWS = 256 };
@@ -30,6 +31,9 @@ fa2_status fa2i_shapes_add_file(fa2i_shapes *shapes, const char *path);
 /* "B=1,Hq=8,Hkv=8,Sq=512,Sk=512,D=64,dtype=fp16,causal=1": keys of problem.def, which also says what
  * is meant where one is left out. */
 fa2_status fa2i_shapes_add_text(fa2i_shapes *shapes, const char *text);
+
+/* The keys of such a text alone: what is given, checked field by field. */
+fa2_status fa2i_shape_fields(const char *text, fa2i_problem_text *ret_fields);
 
 /* Put in the place of each problem the same one for each of these operations (bits 1 << fa2_op), whichever
  * it is for. FA2_E_INVALID names the problem and what of it an operation does not have; the list is

@@ -71,6 +71,7 @@ typedef struct fa2i_tune {
     const volatile sig_atomic_t *spent; /* the budget; or stopped */
     fa2i_cache *cache;
     fa2i_generator *generator;
+    char *folder;        /* --dry-run without a database: of one that is removed again */
     fa2i_worker *worker; /* NULL until something has to run on the GPU */
     fa2i_card card;
     size_t memory_bytes; /* of the device */
@@ -122,6 +123,15 @@ fa2_status fa2i_tune_time(fa2i_tune *tune);
 
 /* The worker, started when it is first wanted. */
 fa2_status fa2i_tune_worker(fa2i_tune *tune);
+
+/* What tuning would do, from what is planned: what is to be compiled and to be verified of it, and
+ * about how long all takes (seconds; 0 on a software device, which takes as long as it likes). */
+typedef struct fa2i_tune_work {
+    size_t compile, verify, measure;
+    double seconds;
+} fa2i_tune_work;
+fa2_status fa2i_tune_estimate(const fa2i_tune *tune, fa2i_tune_work *ret_work);
+void fa2i_tune_print_work(const fa2i_tune *tune, const fa2i_tune_work *work);
 
 bool fa2i_tune_stopped(const fa2i_tune *tune); /* by the user */
 bool fa2i_tune_spent(const fa2i_tune *tune);   /* the budget; or stopped */
