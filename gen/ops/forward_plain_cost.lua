@@ -20,35 +20,46 @@ M.launch_us = 1.7
 local fit = {
    -- Share of the other units' clocks that adds to the busiest unit's, for one warp per scheduler;
    -- it falls with 1 / warps.
-   exposed = 0.67,
-   exposed_least = 0.12,
+   exposed = 0.516,
+   exposed_least = 0.0863,
    -- Clocks for a barrier, per tile and four warps of a block: warps wait for the last one.
-   barrier = 90,
+   barrier = 164,
    -- Times that, when no other block can run meanwhile.
-   alone = 1.6,
+   alone = 2.75,
    -- Share of a fill's bytes that competes with fragment loads.
-   fill = 0.06,
+   fill = 0.235,
    -- Clocks of a warp for each of its copies of 16 bytes per lane, as far as other warps do not hide
    -- them: all issued at once, or spread over QK.
-   issue = {whole = 19, spread = 6},
+   issue_whole = 28.5, issue_spread = 44.9,
+   -- The same more, where the threads do not divide the rows evenly: each copy has a condition then, and
+   -- in a swizzled tile an address of its own.
+   condition = 59.3, address = 33,
+   -- Sharpness with which the longer of the SMs' and the memory's time hides the other.
+   overlap = 2.81,
+   l2 = 8.15,
+   pair = 0.042,
+   chain = 62.2, chaind = 0,
+   pad_even = 5.17, pad_odd = 3.33,
    -- Clocks from issuing a tile's loads to its arrival from L2 while all SMs load.
-   load_latency = 520,
+   load_latency = 643,
    -- fp32 instructions per score: scale and subtract, maximum, sum, half a packed conversion, and
    -- two for the rest of the loop, counted in the inner loop.
-   fp32_per_score = 5.9,
+   fp32_per_score = 7.44,
    -- Share of the tiles that rescale O: only when a maximum grows by more than 8 (log2).
-   rescaled = 0.03,
+   rescaled = 0.0261,
    -- Share of the time that a register too many costs: spills of 100 bytes cost 10 to 30 %.
    spill = 0.004,
    -- Clocks of a block before its first product (Q and K from DRAM) and after its last (O out).
-   prologue = 1700,
+   prologue = 2120,
    -- Share of the mean block that runs alone at the end when blocks differ in length (causal).
-   tail = 0.9,
+   tail = 0.856,
    -- What a tile with a causal mask costs more than one without, as a share.
-   masked = 0.16,
+   masked = 0.0832,
    -- Per byte of shared memory: orders what is equal otherwise. What blocks leave is L1 cache.
    footprint = 1e-9,
 }
+
+M.fit = fit
 
 -- Blocks per SM that shared memory, registers and warps allow.
 function M.resident_blocks(facts, arch)
@@ -62,13 +73,20 @@ function M.resident_blocks(facts, arch)
                    arch.blocks)
 end
 
+local function fill_ways(facts)
+   if not facts.padded then
+      return 1
+   end
+   return facts.d_pad % 64 == 0 and fit.pad_even or fit.pad_odd
+end
+
 -- Busy clocks of each unit of an SM for one tile of each team of one block.
 local function unit_clocks(variant, facts, arch)
    local bc, d = variant.bc, facts.d_pad
    local rows = variant.br * facts.teams
    local scores, row_bytes = rows * bc, 2 * d
    -- Each warp reads its team's K and V; Q again for each tile unless it stays in registers.
-   local smem = 2 * bc * row_bytes * (facts.warps + fit.fill * facts.teams * facts.fill_ways)
+   local smem = 2 * bc * row_bytes * (facts.warps + fit.fill * facts.teams * fill_ways(facts))
    if variant.q == "smem" then
       smem = smem + rows * row_bytes
    end
@@ -91,21 +109,37 @@ end
 -- Clocks for which `blocks` co-resident blocks keep an SM busy with one tile of each team.
 function M.busy_clocks(variant, facts, arch, blocks)
    local busiest, sum = 0, 0
-   for _, clocks in ipairs(unit_clocks(variant, facts, arch)) do
+   local idle = math.max(4 / (blocks * facts.warps), 1)
+   for unit, clocks in ipairs(unit_clocks(variant, facts, arch)) do
+      clocks = unit == 2 and clocks or clocks * idle
       busiest, sum = math.max(busiest, clocks), sum + clocks
    end
    local clocks = blocks * (busiest + exposed_share(facts, blocks) * (sum - busiest))
    return clocks * (1 + fit.spill * facts.spilled)
 end
 
+-- Clocks of a warp that issues its copies of a tile of K and of V: a thread copies one chunk of 16 bytes of
+-- every n-th row.
+local function copy_clocks(variant, facts)
+   local chunks, threads = facts.d_pad // 8, 32 * facts.warps // facts.teams
+   local rows = math.max(threads // chunks, 1)
+   local each = facts.fill == "spread" and fit.issue_spread or fit.issue_whole
+   if rows * chunks ~= threads or variant.bc % rows ~= 0 then
+      each = each + fit.condition
+   end
+   if variant.layout == "swizzle" and rows % 8 ~= 0 then
+      each = each + fit.address
+   end
+   return 2 * each * ((variant.bc + rows - 1) // rows)
+end
+
 -- Clocks in which `blocks` co-resident blocks do one tile each.
 local function tile_clocks(variant, facts, arch, blocks)
    local barrier = fit.barrier * facts.warps / 4 * (blocks == 1 and fit.alone or 1)
-   local chunks, threads = variant.bc * facts.d_pad // 8, 32 * facts.warps // facts.teams
-   local copies = 2 * ((chunks + threads - 1) // threads) -- of K and of V
-   local issue = fit.issue[facts.fill] * copies * facts.warps / 4 * exposed_share(facts, blocks)
+   local issue = copy_clocks(variant, facts) * facts.warps / 4 * exposed_share(facts, blocks)
    local clocks = M.busy_clocks(variant, facts, arch, blocks)
       + blocks * (barrier * facts.barriers + issue)
+   clocks = clocks + fit.chain / math.max(1, blocks * facts.warps / 4) * (1 + fit.chaind * facts.d_pad / 64)
    -- Each wait of the tile comes `ahead` tile times after the loads that it waits for.
    local covered = clocks
    for _, ahead in ipairs(facts.ahead) do
@@ -147,7 +181,7 @@ local function memory_us(variant, problem, arch, tiles)
    local rows_k = 2 * problem.batch * problem.heads_kv * window.seen_keys(problem) -- K and V
    local dram = 2 * problem.head_dim * (rows_q + rows_k)
    local l2 = 2 * problem.head_dim * (rows_q + 2 * variant.bc * tiles)
-   return math.max(dram / arch.dram, l2 / arch.l2)
+   return math.max(dram / arch.dram, l2 / (fit.l2 * arch.l2))
 end
 
 -- us for a problem. variant: br, bc, q; facts: warps, teams, registers, spilled (registers beyond
@@ -176,7 +210,9 @@ function M.forward(variant, facts, problem, arch)
       busy = clocks(resident) * (sum * heads / slots + fit.tail * mean)
    end
    local edges = fit.prologue * (waves + (last > 0 and 1 or 0))
-   local us = math.max((busy + edges) / arch.clock, memory_us(variant, problem, arch, sum * heads))
+   local p = fit.overlap
+   local sm_us = (busy + edges) / arch.clock * (facts.row_tiles > 1 and 1 + fit.pair or 1)
+   local us = (sm_us ^ p + memory_us(variant, problem, arch, sum * heads) ^ p) ^ (1 / p)
    return M.launch_us + us * (1 + fit.footprint * facts.smem_bytes)
 end
 

@@ -14,23 +14,25 @@ local M = {max_splits = 256}
 local fit = {
    -- Clocks of a warp for its own instructions on a tile of 16 rows and bc * d = 2048, which
    -- nothing hides; and for each row tile more, the share of the first one's.
-   tile = 590,
-   row_tile = 0.65,
+   tile = 948,
+   row_tile = 0.86,
    -- Clocks that a wait for a tile from DRAM costs, or from L2 when other blocks read it too.
-   dram_latency = 820,
-   l2_latency = 150,
+   dram_latency = 909,
+   l2_latency = 1310,
    -- Share of the peak bandwidth that is reached.
-   dram = 0.94,
+   dram = 1.1,
    -- How sharply the longest of the three times hides the others.
-   overlap = 2.5,
+   overlap = 1.79,
    -- us of a block before its first tile and after its last.
-   edges = 1.3,
+   edges = 1.89,
    -- Clocks per row and team of a merge.
-   merge = 7,
+   merge = 16.6,
    -- us for the combining kernel, and for each split that it reads.
-   combine = 2.7,
-   combine_split = 0.06,
+   combine = 3.33,
+   combine_split = 0.208,
 }
+
+M.fit = fit
 
 local function ceil_div(a, b)
    return (a + b - 1) // b

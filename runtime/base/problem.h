@@ -93,6 +93,10 @@ bool fa2i_problem_same_class(const fa2_problem *a, const fa2_problem *b);
  * tests/bench/rounding.lua. */
 fa2_problem fa2i_problem_rounded(const fa2_problem *problem);
 
+/* The products over which problems are compared, in the order of fa2i_field_distance: each at least 1. */
+enum { FA2I_PRODUCTS = FA2I_DISTANCE_COUNT - FA2I_DISTANCE_NONE - 1 };
+void fa2i_problem_products(const fa2_problem *problem, double out[FA2I_PRODUCTS]);
+
 /* |ln| of the ratios of Sq, Sk, B * Hq and the window, summed: 0 for equal sizes, ln 2 when one of
  * them doubles. Both of one class. */
 double fa2i_problem_distance(const fa2_problem *a, const fa2_problem *b);

@@ -1,6 +1,6 @@
 /*
- * From a problem to a plan: choose a tuned kernel from the database, or else take the cost model's
- * first choice and compile it; load it; write down why.
+ * From a problem to a plan: choose the kernel that is estimated to be the fastest, take it from the
+ * database or compile it; load it; write down why.
  *
  * Threads. One at a time: the caller holds a lock, and the log is called with that lock held.
  * Errors. What belongs to one kernel (a damaged image, a driver that refuses it, a compiler error)
