@@ -83,9 +83,9 @@ static void test_rounding(void)
 {
     fa2_problem problem = problem_of(9, 8, 17, 4097);
     fa2_problem rounded = fa2i_problem_rounded(&problem);
-    CHECK_EQ(rounded.batch, 10);
-    CHECK_EQ(rounded.seq_q, 20);
-    CHECK_EQ(rounded.seq_k, 5120);
+    CHECK_EQ(rounded.batch, 9);
+    CHECK_EQ(rounded.seq_q, 18);
+    CHECK_EQ(rounded.seq_k, 4608);
     CHECK_EQ(rounded.heads_q, 8);
     problem.batch = INT32_MAX;
     problem.seq_k = (1 << 29) - 1;

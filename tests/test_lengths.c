@@ -299,12 +299,12 @@ static void test_deleted(void)
 
 /* ---- untuned ---- */
 
-/* Up to 8 each number, then four to each doubling. */
-static bool has_three_bits(int number)
+/* Up to 16 each number, then eight to each doubling. */
+static bool has_four_bits(int number)
 {
-    while (number > 7 && number % 2 == 0)
+    while (number > 15 && number % 2 == 0)
         number /= 2;
-    return number <= 7;
+    return number <= 15;
 }
 
 /* The grid of a launch is that of its very problem. */
@@ -321,7 +321,7 @@ static bool has_right_grid(fa2i_generator *generator, fa2_context *context,
            launch->params.seq_k == problem->seq_k;
 }
 
-/* The kernel is the model's first choice for the next length of three significant bits. */
+/* The kernel is the model's first choice for the next length of four significant bits. */
 static void check_kernel(fa2i_generator *generator, fa2_context *context, int32_t length,
                          int32_t rounded)
 {
@@ -351,18 +351,18 @@ static void test_untuned_lengths(void)
         fa2i_alloc_fail_at(0);
         wrong += forward(context, &problem, NULL) != FA2_OK;
         asked += fa2i_alloc_fail_at(0) > PLAN_ALLOCATIONS;
-        expected += has_three_bits(length);
+        expected += has_four_bits(length);
         if (first > 0 && length % 61 == 0)
             wrong += !has_right_grid(generator, context, &problem, &fake.launches[first]);
     }
     CHECK_EQ(wrong, 0);
-    CHECK_EQ(expected, 44);
+    CHECK_EQ(expected, 80);
     CHECK_EQ(asked, expected);
     check_kernel(generator, context, 1000, 1024);
-    check_kernel(generator, context, 1025, 1280);
-    check_kernel(generator, context, 7, 7);
+    check_kernel(generator, context, 1025, 1152);
+    check_kernel(generator, context, 15, 15);
     fa2_context *second = create(""); /* without a history: the same */
-    check_kernel(generator, second, 1025, 1280);
+    check_kernel(generator, second, 1025, 1152);
     fa2_context_destroy(second);
     fa2i_generator_destroy(generator);
     end(context);

@@ -19,7 +19,7 @@ local fit = {
    -- Distance (base.problem's, in units of ln) at which a measurement counts for 1/e.
    reach = 1.0,
    -- What the model counts for, in measurements of this very problem.
-   prior = 0.3,
+   prior = 0.25,
    -- Sets that are looked at, and the least weight of one.
    most = 16,
    least = 0.02,
@@ -33,7 +33,7 @@ local fit = {
 }
 
 -- What a kernel that must be compiled has to gain.
-M.compile = 1.04
+M.compile = 1.02
 
 -- What a kernel that spills is worse by, where it was not measured; one that suits the problem badly; one
 -- of a family that does not serve it.

@@ -262,7 +262,7 @@ static int32_t round_up(int32_t size)
     int shift = 0;
     if (size <= 0) /* unbounded, or not there */
         return size;
-    while (size >> shift >= 8) /* three bits are left */
+    while (size >> shift >= 16) /* four bits are left */
         shift++;
     const int64_t rounded = (size + (INT64_C(1) << shift) - 1) >> shift << shift;
     return rounded > INT32_MAX ? size : (int32_t)rounded;

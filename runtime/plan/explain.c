@@ -64,11 +64,11 @@ static void reason_default(int card_arch, int wanted_arch, const fa2i_plan *plan
 }
 
 void fa2i_planner_explain(const fa2i_planner *planner, const fa2i_plan *plan,
-                          fa2_explanation *ret_explanation)
+                          const fa2i_decision *decision, fa2_explanation *ret_explanation)
 {
     const fa2i_card *card = &planner->device->card;
     const fa2i_slot *slot = plan->slot;
-    const fa2i_decision *d = &plan->decision;
+    const fa2i_decision *d = decision;
     fa2_explanation *e = ret_explanation;
 
     *e = (fa2_explanation){.rule = d->rule,

@@ -67,7 +67,7 @@ static void print_rule(const fa2i_explained *e, FILE *out)
         fprintf(out, "\nmeasured  %.2f us there, %.2f TFLOPS\n", d->median_us,
                 tflops(&d->problem, d->median_us));
     else
-        fprintf(out, "\nmeasured  no: modelled\n");
+        fprintf(out, "\nmeasured  no: ranked by the cost model, or on a software device\n");
 }
 
 static void print_kernel(const fa2i_explained *e, FILE *out)
