@@ -24,9 +24,14 @@ fa2_status fa2i_cache_print_winners_json(fa2i_cache *cache, FILE *out);
 fa2_status fa2i_cache_print_measurements_json(fa2i_cache *cache, const fa2_problem *problem,
                                               FILE *out);
 
+typedef struct fa2i_export_counts {
+    size_t rows;     /* written */
+    size_t left_out; /* of the database: damaged, or referring to what is */
+} fa2i_export_counts;
+
 /* Devices, parameters, measurements and winners as JSON lines; no code. See the file format in
- * export.c. *ret_rows (may be NULL): the rows written. */
-fa2_status fa2i_cache_export(fa2i_cache *cache, FILE *file, size_t *ret_rows);
+ * export.c. What is written can be imported: damaged rows are left out. *ret_counts may be NULL. */
+fa2_status fa2i_cache_export(fa2i_cache *cache, FILE *file, fa2i_export_counts *ret_counts);
 
 /* Is there a variant of this text? FA2_E_INVALID with the reason, or another failure. It must not use
  * the cache: its mutex is held. */
@@ -64,27 +69,34 @@ fa2_status fa2i_cache_rebind_kernel(fa2i_cache *cache, const fa2i_key *old_key,
 typedef struct fa2i_cache_health {
     size_t kernels, images, measurements, winners;
     size_t damaged_images; /* not what was sealed */
+    size_t faults;         /* rows with a value that cannot be (rules.def) */
     size_t dangling;       /* foreign keys that point nowhere */
     size_t misfits;        /* winners and measurements of a kernel of another class than that of the
-                            * problem, and problems that are not of the class in their row */
+                            * problem, or for another SM than the device's, or of another device's
+                            * session; and problems that are not of the class in their row */
     size_t without_code;   /* winners whose kernel has no image, or a damaged one */
     bool intact;           /* SQLite's own check */
-    char first_problem[256];
+    bool schema;           /* tables, their columns, indexes, triggers and views are there */
+    char first_problem[600];
 } fa2i_cache_health;
 
 /* Read all of it. What is found is in *ret_health, not in the status: a damaged file is FA2_OK with
- * intact == false, and then the counts may be 0. */
+ * intact == false, and then the counts may be 0, as they are with schema == false. first_problem says
+ * what to do, too. */
 fa2_status fa2i_cache_check(fa2i_cache *cache, fa2i_cache_health *ret_health);
+
+/* Was nothing found? */
+bool fa2i_cache_is_healthy(const fa2i_cache_health *health);
 
 typedef struct fa2i_cache_cleanup {
     size_t images;  /* that no winner used, or that were damaged */
-    size_t winners; /* whose kernel has no code, or is of another class */
-    size_t rows;    /* others that referred to nothing, or were misfits */
+    size_t winners; /* whose kernel has no code, or that were damaged */
+    size_t rows;    /* others that were damaged */
     int64_t bytes_freed;
 } fa2i_cache_cleanup;
 
 /* Drop what fa2i_cache_check finds wrong, and images that no winner uses; make the indexes anew, and
- * compact the file. Measurements stay, so that tuning again is quick. */
+ * compact the file. Tables and views that were missing were made by opening it (FA2I_CACHE_REPAIR). Measurements stay, so that tuning again is quick. */
 fa2_status fa2i_cache_gc(fa2i_cache *cache, fa2i_cache_cleanup *ret_cleanup);
 
 #endif
