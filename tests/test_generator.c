@@ -2,7 +2,7 @@
 #include "generator_fixture.h"
 #include "runtime/base/alloc.h"
 
-static const int archs[] = {75, 80, 86, 87, 89, 90};
+static const int archs[] = {75, 80, 86, 87, 89, 90, 100, 103, 110, 120, 121};
 static const int head_dims[] = {8, 16, 32, 40, 64, 72, 80, 96, 128, 160, 192, 256};
 enum {
     ARCHS = sizeof archs / sizeof archs[0],
@@ -326,6 +326,37 @@ static void test_features(void)
     fa2i_generator_destroy(generator);
 }
 
+/* The other features, one at a time: every family serves them, texts and the model know them. */
+static void test_more_features(void)
+{
+    static const struct {
+        fa2_problem asked;
+        const char *words;
+        double most; /* of what it costs, as a share */
+    } features[] = {
+        {{.alibi = 1}, " alibi=1 br=", 1.3},
+        {{.sinks = 1}, " sinks=1 br=", 1},
+    };
+    fa2i_generator *generator = open_generator();
+    for (size_t n = 0; n < 8 * sizeof features / sizeof *features; n++) {
+        fa2i_card card;
+        fa2_problem plain = problem_of(64, FA2_FP16, n & 1, 4096), problem;
+        if (n & 2) {
+            plain.seq_q = 1;
+            plain.heads_kv = 2;
+        }
+        problem = plain;
+        for (int field = 0; field < FA2I_FIELD_COUNT; field++)
+            if (fa2i_field_get(&features[n / 8].asked, field) != 0)
+                fa2i_field_set(&problem, field, fa2i_field_get(&features[n / 8].asked, field));
+        CHECK_EQ(fa2i_generator_card(generator, archs[n / 4 % 2], &card), FA2_OK);
+        const double before = best_us(generator, &card, &plain, " br=");
+        const double us = best_us(generator, &card, &problem, features[n / 8].words);
+        CHECK(us >= before && us <= features[n / 8].most * before);
+    }
+    fa2i_generator_destroy(generator);
+}
+
 /* A window that ends nowhere costs what no window costs, or a causal mask does; a wider one more. */
 static void test_windows(void)
 {
@@ -374,11 +405,13 @@ static void test_cards(void)
     CHECK_CONTAINS(fa2_last_message(), "sm_70 is older than sm_75");
     CHECK(list == NULL);
     CHECK_EQ(fa2i_generator_card(generator, 61, &untouched), FA2_E_INVALID);
-    CHECK_CONTAINS(fa2_last_message(), "sm_75, sm_80, sm_86, sm_87, sm_89, sm_90");
+    CHECK_CONTAINS(
+        fa2_last_message(),
+        "sm_75, sm_80, sm_86, sm_87, sm_89, sm_90, sm_100, sm_103, sm_110, sm_120, sm_121");
     CHECK_EQ(untouched.arch, 1);
     /* A card newer than all that are known: the newest family, its own limits. */
     CHECK_EQ(fa2i_generator_card(generator, 89, &card), FA2_OK);
-    card.arch = 120;
+    card.arch = 130;
     CHECK_EQ(fa2i_generator_candidates(generator, &fp16, &card, &list, &count), FA2_OK);
     for (size_t i = 0; i < count; i++)
         check_candidate(&list[i], &card, &fp16);
@@ -507,6 +540,7 @@ int main(void)
     test_waves();
     test_launch_axes();
     test_features();
+    test_more_features();
     test_windows();
     test_cards();
     test_older_texts();

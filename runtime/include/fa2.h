@@ -5,8 +5,12 @@
  *
  *     S = softmax_scale * Q[b,:,h,:] K[b,:,kv,:]^T      (seq_q x seq_k)
  *     S = softcap * tanh(S / softcap)                   if scores are capped
+ *     S[i,j] += -slope[b,h] * |i + seq_k - seq_q - j|   with ALiBi
  *     S = -infinity where a query does not see a key    (causal, window)
  *     O[b,:,h,:] = softmax(S) V[b,:,kv,:]               LSE[b,h,:] = ln(sum(exp(S)))
+ *
+ * With sinks the softmax has a column more, of score sink[h] in every row, which has no value: it is in
+ * the sum of the softmax, and so in LSE, and adds nothing to O. A row that sees no key has LSE = sink[h].
  *
  * after Dao, "FlashAttention-2" (2023): tiled, online softmax, S never in memory. Products are
  * fp16 or bf16 with fp32 accumulation; P is rounded to the input type before the second product.
@@ -15,6 +19,7 @@
  *
  *     P = exp(S - LSE)                 delta[i] = sum over d of dO[i,d] O[i,d]
  *     dV = P^T dO                      dS = P * (dO V^T - delta)
+ *     dS = dS * (1 - (S / softcap)^2)                   if scores are capped: S is what was capped
  *     dQ = softmax_scale * dS K        dK = softmax_scale * dS^T Q
  *
  * Shapes and layout. Q, O, dO and dQ are [batch, seq_q, heads_q, head_dim], K, V, dK and dV are
@@ -25,7 +30,8 @@
  *
  * Masks are aligned bottom-right: query i stands at key p = i + seq_k - seq_q. When causal it sees
  * keys j <= p; with a window p - window_left <= j <= p + window_right, both inclusive. A row that
- * sees no key gives O = 0 and LSE = -infinity, and its dQ is 0.
+ * sees no key gives O = 0 and LSE = -infinity, and its dQ is 0; so are dK and dV of a key that no row
+ * sees.
  *
  * Errors. Every function that can fail returns a fa2_status; FA2_OK is 0. On an error the outputs
  * are untouched, nothing was launched, and fa2_last_message() says in a sentence what was wrong.
@@ -35,6 +41,10 @@
  * fa2_context_destroy must be the last call on it. The last message belongs to the thread.
  *
  * Ownership. The library owns no tensors: all of them, and the workspace, are the caller's.
+ *
+ * Environment. FA2_CAPTURE=FILE makes every context count its calls of each problem there, in a
+ * shape file for fa2-tune, which processes may share. One that cannot be written is FA2_E_IO from
+ * fa2_context_create.
  */
 #ifndef FA2_H
 #define FA2_H
@@ -106,14 +116,15 @@ typedef struct fa2_problem {
     int32_t seq_k;    /* 1 ... 2^29 */
     int32_t head_dim; /* a multiple of 8, 8 ... 256 */
     int32_t causal;   /* 0 or 1 */
-    int32_t softcap;  /* forward. 1: scores are capped, by the value in the arguments; else 0 */
-    int32_t window;   /* forward. 1: a query sees a window of keys only; else 0, and so are the next
-                       * two */
+    int32_t softcap;  /* 1: scores are capped, by the value in the arguments; else 0 */
+    int32_t window;   /* 1: a query sees a window of keys only; else 0, and so are the next two */
     int32_t window_left;   /* keys before the query's own position, 0 ... 2^29; -1: all of them */
     int32_t window_right;  /* keys behind it, likewise; with causal none is seen */
     int32_t deterministic; /* backward. 1: every launch gives the same bits; 0: of dK and dV alone,
                             * as dQ may be summed in any order. On SM 7.5 up to head_dim 240 */
-    int32_t reserved[18];  /* 0 */
+    int32_t alibi;         /* forward. 1: with the slopes in the arguments; else 0 */
+    int32_t sinks;         /* forward. 1: with the sinks in the arguments; else 0 */
+    int32_t reserved[16];  /* 0 */
 } fa2_problem;
 
 /* A tensor on the device. Strides count elements, are multiples of 8 and not negative; that of a
@@ -125,6 +136,12 @@ typedef struct fa2_tensor {
     int64_t stride_seq;
     int64_t stride_head;
 } fa2_tensor;
+
+/* Slopes of ALiBi: fp32 on the device, of head h in batch b at slopes[b * stride_batch + h]. */
+typedef struct fa2_alibi {
+    const float *slopes;  /* 4-byte aligned */
+    int64_t stride_batch; /* elements, not negative; 0: all batches have the same */
+} fa2_alibi;
 
 /* What is written (o, lse, gradients, and of the workspace what fa2_workspace_size says) shares no
  * byte with anything else here, and no row of a tensor with another one: that is FA2_E_INVALID. The
@@ -141,6 +158,9 @@ typedef struct fa2_forward_args {
     /* What follows is read only if the problem asks for it, so that programs built before it was
      * added go on working. */
     float softcap; /* problem.softcap: > 0, at most 2e38 */
+    /* problem.alibi; the scale of scores, which is the softcap if there is one, is then at least 1e-30 */
+    fa2_alibi alibi;
+    const float *sinks; /* problem.sinks: fp32 [heads_q], 4-byte aligned; -infinity is no sink */
 } fa2_forward_args;
 
 /* A gradient whose data is NULL is not wanted; at least one is. */
@@ -153,6 +173,7 @@ typedef struct fa2_backward_args {
     float softmax_scale;   /* as forward had it: > 0, at most 2e38; 0 means 1 / sqrt(head_dim) */
     void *workspace;       /* as forward's */
     size_t workspace_bytes;
+    float softcap; /* problem.softcap: as forward had it */
 } fa2_backward_args;
 
 /* How a context is set up. Zero-initialise: every zero is the default. */

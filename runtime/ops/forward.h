@@ -5,16 +5,20 @@
 #define FA2I_OPS_FORWARD_H
 
 #include "runtime/base/record.h"
+#include "runtime/ops/features.h"
 #include "runtime/ops/grid.h"
-#include "runtime/ops/param_kinds.h"
 
 /* The kernels' one parameter, by value; the templates make `struct Params` of the same list. */
 typedef struct fa2i_forward_params {
 #include "templates/forward/params.def"
+    fa2i_feature_params features;
 } fa2i_forward_params;
 
-/* What a window's end that is unbounded is to kernels: more than any length, and room to add one. */
-enum { FA2I_WINDOW_UNBOUNDED = 1 << 30 };
+/* Where a call has what features read. */
+static inline fa2i_feature_args fa2i_forward_features(const fa2_forward_args *args)
+{
+    return (fa2i_feature_args){.alibi = &args->alibi, .sinks = &args->sinks};
+}
 
 /* The functions of fa2i_op (op.h says what each does); args is a fa2_forward_args. */
 fa2_status fa2i_forward_check_args(const fa2_problem *problem, const void *args,
@@ -28,5 +32,8 @@ void fa2i_forward_fill(const fa2i_grid *grid, const fa2_problem *problem, const 
 double fa2i_forward_flop(const fa2_problem *problem);
 double fa2i_forward_flop_unmasked(const fa2_problem *problem);
 double fa2i_forward_bytes(const fa2_problem *problem);
+
+/* Keys that any query sees: the last query stands at the last key. */
+int64_t fa2i_forward_seen_keys(const fa2_problem *problem);
 
 #endif

@@ -6,8 +6,6 @@
  * wrong. What it does not pass is checked member by member, and may well be right: strides that are
  * never used, tensors that lie between each other's rows.
  */
-#include <float.h>
-#include <math.h>
 #include "runtime/base/status.h"
 #include "runtime/ops/call.h"
 #include "runtime/ops/forward.h"
@@ -15,22 +13,6 @@
 typedef struct operands {
     fa2i_memory q, k, v, o, lse, workspace;
 } operands;
-
-/* scale: as the call gives it. */
-static fa2_status check_softcap(const fa2_problem *problem, float scale, float softcap)
-{
-    if (!(softcap > 0 && softcap <= FA2I_SCALE_MAX)) /* nor for NaN */
-        return fa2i_fail(FA2_E_INVALID,
-                         "softcap is %g; it must be finite (at most %g) and positive, as "
-                         "problem.softcap is 1",
-                         (double)softcap, (double)FA2I_SCALE_MAX);
-    const double rate = (double)fa2i_softmax_scale(problem, scale) / (double)softcap;
-    if (rate > (double)FLT_MAX)
-        return fa2i_fail(FA2_E_INVALID,
-                         "softcap is %g; the softmax scale divided by it must be at most %g",
-                         (double)softcap, (double)FLT_MAX);
-    return FA2_OK;
-}
 
 static fa2_status locate_tensors(const fa2_problem *p, const fa2_forward_args *args, operands *m)
 {
@@ -80,10 +62,20 @@ done:
     return st;
 }
 
+static fa2_status check_features(const fa2_problem *p, const fa2_forward_args *args,
+                                 const operands *m)
+{
+    const fa2i_feature_args features = fa2i_forward_features(args);
+    const fa2i_memory *const outputs[] = {&m->o, &m->lse, &m->workspace};
+    const double scale =
+        p->softcap ? (double)args->softcap : fa2i_softmax_scale(p, args->softmax_scale);
+    return fa2i_features_check(p, &features, scale, outputs, sizeof outputs / sizeof *outputs);
+}
+
 fa2_status fa2i_forward_check_closely(const fa2_problem *problem, const fa2_forward_args *args,
                                       const fa2i_grid *grid)
 {
-    operands m;
+    operands m = {0}; /* what is not there shares no byte with anything */
     fa2_status st = FA2_OK;
 
     FA2_TRY(locate_tensors(problem, args, &m));
@@ -92,10 +84,12 @@ fa2_status fa2i_forward_check_closely(const fa2_problem *problem, const fa2_forw
         FA2_TRY(check_lse(problem, args, &m));
     FA2_TRY(fa2i_softmax_scale_check(args->softmax_scale));
     if (problem->softcap)
-        FA2_TRY(check_softcap(problem, args->softmax_scale, args->softcap));
+        FA2_TRY(fa2i_softcap_check(problem, args->softmax_scale, args->softcap));
     FA2_TRY(fa2i_workspace_check(args->workspace, args->workspace_bytes));
     if (grid != NULL && grid->workspace_bytes > 0)
         FA2_TRY(check_need(args, grid->workspace_bytes, &m));
+    if (fa2i_features_asked(problem))
+        FA2_TRY(check_features(problem, args, &m));
 done:
     return st;
 }
@@ -173,7 +167,7 @@ static bool is_right_at_a_glance(const fa2_problem *p, const fa2_forward_args *a
                   (uint64_t)p->batch * (uint64_t)p->heads_q * (uint64_t)p->seq_q * sizeof *a->lse;
         wrong |= lse.begin % sizeof *a->lse != 0 || touches_any(lse, tensors);
     }
-    if (grid == NULL || a->workspace_bytes < grid->workspace_bytes)
+    if (grid == NULL || a->workspace_bytes < grid->workspace_bytes || fa2i_features_asked(p))
         return false;
     const range workspace = {(uintptr_t)a->workspace,
                              (uintptr_t)a->workspace + grid->workspace_bytes};
@@ -185,7 +179,7 @@ static bool is_right_at_a_glance(const fa2_problem *p, const fa2_forward_args *a
     all.reaches |= all.pointers | lse.begin | lse.end | workspace.begin | workspace.end;
     return !wrong && all.pointers % 16 == 0 && all.strides % 8 == 0 && all.strides >> 32 == 0 &&
            all.reaches >> 57 == 0 && a->softmax_scale >= 0 && a->softmax_scale <= FA2I_SCALE_MAX &&
-           (!p->softcap || check_softcap(p, a->softmax_scale, a->softcap) == FA2_OK);
+           (!p->softcap || fa2i_softcap_check(p, a->softmax_scale, a->softcap) == FA2_OK);
 }
 
 fa2_status fa2i_forward_check_args(const fa2_problem *problem, const void *args,
