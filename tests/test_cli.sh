@@ -65,7 +65,12 @@ for command in tune build devices list show explain export import check gc; do
     run 0 help $command
     has out "fa2-tune $command"
     case $(cat out) in
-    *SHAPES*) has out "softcap, window, Wl (window_left), Wr (window_right)" ;;
+    *SHAPES*)
+        has out "B (batch) [1], Hq (heads_q), Hkv (heads_kv) [as Hq], Sq (seq_q), Sk (seq_k) [as Sq]"
+        has out "D (head_dim)"
+        has out "dtype [fp16], causal [0]"
+        has out "Wl (window_left) [-1], Wr (window_right) [-1]"
+        ;;
     esac
     run 2 $command --nonsense
     empty out
@@ -90,6 +95,16 @@ run 2 build --arch sm_86 --shapes bad.csv
 has err 'bad.csv:2:4: seq_q is "x"; it must be a whole number'
 run 2 build --arch sm_86 --shapes missing.csv
 has err "missing.csv: No such file or directory"
+mkfifo shapes.pipe
+run 2 build --arch sm_86 --shapes shapes.pipe
+has err "shapes.pipe: is no regular file; name one, or - for standard input"
+printf 'batch,heads_q,heads_kv,seq_q,seq_k,head_dim,dtype,causal,op,softcap\n' >bad.csv
+printf '1,8,3,512,512,64,fp16,0,,\n' >>bad.csv
+run 2 build --arch sm_86 --shapes bad.csv
+has err "bad.csv:2:2: heads_q is 8; it must be a multiple of heads_kv (3)"
+sed -i '2s/.*/1,65536,1,65536,512,64,fp16,0,,/' bad.csv
+run 2 build --arch sm_86 --shapes bad.csv
+has err "bad.csv:2:4: seq_q times heads_q / heads_kv is"
 run 2 build --arch sm_86 --shape hq=8,Sq=512,D=64
 has err 'unknown key "hq", did you mean Hq?'
 run 2 build --arch sm_86 --shape B=2147483647,Hq=65536,Sq=536870912,D=64 --db huge.db
@@ -102,6 +117,8 @@ has err "takes one shape"
 run 2 explain --shape Hq=8,Sq=512,D=64
 has err "needs one of --device N and --arch"
 run 2 explain --shape Hq=8,Sq=512,D=64 --device 0 --arch sm_86
+run 2 explain --shape Hq=8,Sq=512,D=64 --arch sm_80,sm_86
+has err "explain takes one architecture, and --arch names 2"
 run 2 explain --shape Hq=8,Sq=512,D=64,dtype=bf16 --arch sm_75
 has err "bf16 needs compute capability 8.0"
 run 2 export
