@@ -245,7 +245,40 @@ if [ -c /dev/full ]; then
 else
     echo "skipped, there is no device /dev/full: exporting to a full disk" >&2
 fi
-rm -f fa2.db rows.jsonl
+rm -f rows.jsonl
+
+# ---- what is damaged: check, export and gc say so; all columns are in test_cache_faults ----
+if command -v sqlite3 >/dev/null; then
+    sqlite3 fa2.db 'update problem set gflop = -1'
+    run 1 check
+    has err "problem: 'gflop' must be a finite number from 0 on"
+    has err "fa2-tune gc drops them"
+    run 1 check --json
+    has out '"faults":1,'
+    run 0 export -
+    has err "left out: 1 damaged row; fa2-tune check says what is wrong"
+    run 0 gc
+    has out "1 other damaged row"
+    run 0 check
+    sqlite3 fa2.db 'drop view winners'
+    run 1 list
+    has err "fa2-tune check"
+    run 1 check
+    has err "its view 'winners' is not there; fa2-tune gc makes it anew"
+    run 0 gc
+    run 0 list
+    sqlite3 fa2.db 'drop table measurement'
+    for command in list check; do
+        run 1 $command
+        has err "its table 'measurement' is not there"
+        has err "fa2-tune gc --db"
+    done
+    run 0 gc
+    run 0 check
+else
+    echo "skipped, there is no sqlite3: damaged databases" >&2
+fi
+rm -f fa2.db
 
 # ---- a build, and the database it makes ----
 "$tune" devices --json >out 2>err

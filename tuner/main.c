@@ -76,10 +76,10 @@ static const struct command {
      "Migrates an older database, checks it and every kernel image in it. Exit status 1 when "
      "something\n"
      "is damaged.\n\n" DB_HELP JSON_HELP},
-    {"gc", fa2i_cmd_gc, "[--db FILE]", "drop kernels that no winner uses",
-     "Drops kernel images that no winner uses and damaged ones, and compacts the file. "
-     "Measurements\n"
-     "stay.\n\n" DB_HELP},
+    {"gc", fa2i_cmd_gc, "[--db FILE]", "drop what is damaged, and kernels that no winner uses",
+     "Drops rows that check finds damaged, and kernel images that no winner uses; makes tables, "
+     "views\n"
+     "and indexes anew that are not there; compacts the file. Measurements stay.\n\n" DB_HELP},
 };
 
 enum { COMMAND_COUNT = sizeof commands / sizeof *commands };
