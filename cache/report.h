@@ -15,6 +15,9 @@ typedef int (*fa2i_row_fn)(void *user, int columns, const char *const *names,
 /* The view `winners`, ordered by device and problem. */
 fa2_status fa2i_cache_list_winners(fa2i_cache *cache, fa2i_row_fn row, void *user);
 
+/* How many of them are damaged, or refer to what is: those serve nobody. */
+fa2_status fa2i_cache_damaged_winners(fa2i_cache *cache, size_t *ret_count);
+
 /* The view `measurements` of one problem: every variant tried, fastest first, then the failures. */
 fa2_status fa2i_cache_list_measurements(fa2i_cache *cache, const fa2_problem *problem,
                                         fa2i_row_fn row, void *user);

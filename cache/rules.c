@@ -284,6 +284,12 @@ int fa2i_rules_register(sqlite3 *db)
     return code;
 }
 
+static const char problem_fields[] = ""
+#define FA2I_FIELD(name, ...) ", " #name
+#include "runtime/base/problem.def"
+#undef FA2I_FIELD
+    ;
+
 void fa2i_rules_add_fault(fa2i_text *sql, const char *table)
 {
     fa2i_text_add(sql, "coalesce(");
@@ -291,6 +297,8 @@ void fa2i_rules_add_fault(fa2i_text *sql, const char *table)
         if (strcmp(rules[i].table, table) == 0)
             fa2i_text_add(sql, "fa2_fault(%d, %s), ", i, rules[i].column);
     }
+    if (strcmp(table, "problem") == 0)
+        fa2i_text_add(sql, "fa2_problem_fault(%s), ", problem_fields + 2);
     if (strcmp(table, "winner") == 0)
         fa2i_text_add(sql, "fa2_winner_fault(measured, median_us, default_us, model_us), ");
     if (strcmp(table, "measurement") == 0)
