@@ -214,6 +214,25 @@ const char *fa2i_measurement_fault(const fa2i_measurement *m)
     return m->n == 0 || m->median_us > 0 ? NULL : "its samples took 0 us";
 }
 
+bool fa2i_card_is_sound(const fa2i_card *card)
+{
+    const struct {
+        const char *column;
+        int64_t value;
+    } numbers[] = {{"arch", card->arch},
+                   {"sm_count", card->sm_count},
+                   {"smem_block_bytes", card->smem_block_bytes},
+                   {"smem_sm_bytes", card->smem_sm_bytes},
+                   {"l2_bytes", card->l2_bytes},
+                   {"clock_khz", card->clock_khz},
+                   {"bandwidth_bytes", card->bandwidth_bytes}};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        if (!fa2i_rule_takes_int(fa2i_rule_of("device", numbers[i].column), numbers[i].value))
+            return false;
+    }
+    return true;
+}
+
 /* ---- SQL ---- */
 
 static bool takes(const fa2i_rule *rule, sqlite3_value *value)

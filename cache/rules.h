@@ -52,6 +52,7 @@ size_t fa2i_text_control(const char *text);
 /* What relates the columns of a result: NULL, or what is wrong. Readers ask it too: a row that is not
  * what a tuner writes is a row that is not there. */
 const char *fa2i_winner_fault(const fa2i_winner *winner);
+bool fa2i_card_is_sound(const fa2i_card *card);
 const char *fa2i_measurement_fault(const fa2i_measurement *measurement);
 
 /* Make known to SQL what fa2i_rules_add_fault needs; SQLite's result code. */
