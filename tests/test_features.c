@@ -25,6 +25,7 @@ static fa2_forward_args good_args(void)
     args.softcap = 1;
     args.alibi = (fa2_alibi){(void *)0x6000004, 8};
     args.sinks = (void *)0x7000004;
+    args.bias = (fa2_bias_tensor){(void *)0x8000004, 0, 200 * 100, 200, 1};
     return args;
 }
 
@@ -54,11 +55,23 @@ static const bad_value bad_values[] = {
     {FA2I_FIELD_alibi, 1, AT(alibi.slopes), 0x4000000, "o shares memory with alibi.slopes"},
     {FA2I_FIELD_alibi, 1, AT(alibi.slopes), 0x5000000 - 16, "lse shares memory with alibi.slopes"},
     {FA2I_FIELD_alibi, 1, AT(alibi.stride_batch), -1,
-     "alibi.stride_batch is -1; with a batch of 2 it must be from 0 to 288230376151711744"},
+     "alibi.stride_batch is -1; with an extent of 2 it must be from 0 to 36028797018963968"},
     {FA2I_FIELD_alibi, 1, AT(alibi.stride_batch), INT64_MAX, "alibi.stride_batch is 922337203685"},
     {FA2I_FIELD_sinks, 1, AT(sinks), 0, "sinks is NULL, but problem.sinks is 1"},
     {FA2I_FIELD_sinks, 1, AT(sinks), 0x7000001, "sinks is 0x7000001; it must be a multiple of 4"},
     {FA2I_FIELD_sinks, 1, AT(sinks), 0x4000010, "o shares memory with sinks"},
+    {FA2I_FIELD_bias, FA2_BIAS_BOOL, AT(bias.data), 0,
+     "bias.data is NULL, but problem.bias is bool"},
+    {FA2I_FIELD_bias, FA2_BIAS_FP16, AT(bias.data), 0x8000001, "it must be a multiple of 2 bytes"},
+    {FA2I_FIELD_bias, FA2_BIAS_FP32, AT(bias.data), 0x8000002, "it must be a multiple of 4 bytes"},
+    {FA2I_FIELD_bias, FA2_BIAS_BOOL, AT(bias.data), 0x4000fff, "o shares memory with bias"},
+    {FA2I_FIELD_bias, FA2_BIAS_BF16, AT(bias.data), 0x5000000 - 200 * 100,
+     "lse shares memory with bias"},
+    {FA2I_FIELD_bias, FA2_BIAS_FP32, AT(bias.stride_batch), -1,
+     "bias.stride_batch is -1; with an extent of 2 it must be from 0 to 36028797018963968"},
+    {FA2I_FIELD_bias, FA2_BIAS_FP32, AT(bias.stride_head), INT64_MAX, "bias.stride_head is 92233"},
+    {FA2I_FIELD_bias, FA2_BIAS_BOOL, AT(bias.stride_query), INT64_C(1) << 57, "bias.stride_query"},
+    {FA2I_FIELD_bias, FA2_BIAS_FP16, AT(bias.stride_key), -8, "bias.stride_key is -8"},
 };
 
 static void check_bad(const fa2_problem *p, const fa2_forward_args *args, const char *said)
@@ -133,10 +146,46 @@ static void test_params(void)
     CHECK(got.sinks == 0x7000004 && got.alibi_slopes == 0);
 }
 
+/* Two neighbours at once: side by side, aligned, and so in every row. */
+static void test_pairs(void)
+{
+    static const struct {
+        fa2_bias type;
+        fa2_bias_tensor bias;
+        bool pairs;
+    } cases[] = {
+        {FA2_BIAS_FP16, {(void *)0x8000004, 0, 20000, 200, 1}, true},
+        {FA2_BIAS_FP16, {(void *)0x8000002, 0, 20000, 200, 1}, false},
+        {FA2_BIAS_FP32, {(void *)0x8000004, 0, 20000, 200, 1}, false},
+        {FA2_BIAS_FP32, {(void *)0x8000008, 0, 20000, 200, 1}, true},
+        {FA2_BIAS_BOOL, {(void *)0x8000002, 0, 0, 0, 1}, true},
+        {FA2_BIAS_BOOL, {(void *)0x8000001, 0, 0, 0, 1}, false},
+        {FA2_BIAS_BF16, {(void *)0x8000004, 1, 0, 200, 1}, false},
+        {FA2_BIAS_BF16, {(void *)0x8000004, 0, 3, 200, 1}, false},
+        {FA2_BIAS_BF16, {(void *)0x8000004, 0, 0, 201, 1}, false},
+        {FA2_BIAS_BF16, {(void *)0x8000004, 0, 0, 200, 2}, false},
+        {FA2_BIAS_BF16, {(void *)0x8000004, 0, 0, 200, 0}, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const fa2_problem p = with(FA2I_FIELD_bias, (int32_t)cases[i].type);
+        fa2_forward_args args = good_args();
+        args.bias = cases[i].bias;
+        check_good(&p, &args);
+        const fa2i_feature_params got = fill(&p, &args);
+        CHECK_EQ(got.bias_pairs, cases[i].pairs);
+        CHECK(got.bias_query == args.bias.stride_query && got.bias_key == args.bias.stride_key);
+    }
+    fa2_problem single = with(FA2I_FIELD_bias, FA2_BIAS_FP32);
+    fa2_forward_args args = good_args();
+    single.seq_q = 1; /* whose stride is not used */
+    args.bias = (fa2_bias_tensor){(void *)0x8000008, 0, 0, 7, 1};
+    CHECK_EQ(fill(&single, &args).bias_pairs, 1);
+}
+
 /* ---- what should come out ---- */
 
 /* The operands of forward cases, in their order. */
-enum { Q, K, V, O, LSE, SLOPES, SINKS, OPERANDS };
+enum { Q, K, V, O, LSE, SLOPES, SINKS, BIAS, OPERANDS };
 
 typedef struct data {
     fa2i_case c;
@@ -150,6 +199,27 @@ static double number(const data *d, int operand, int b, int h, int row, int colu
     if (e.elem_bytes == sizeof(float))
         return (double)((float *)d->blocks[operand])[at];
     return (double)fa2i_from_bits(d->c.problem.dtype, ((uint16_t *)d->blocks[operand])[at]);
+}
+
+/* In the case's own places, from which its strides were made. */
+static double bias_of(const data *d, int b, int h, int i, int j)
+{
+    const fa2i_bias_strides s = fa2i_case_bias(&d->c, BIAS);
+    const int64_t at = b * s.batch + h * s.head + i * s.query + j * s.key;
+    const void *bias = d->blocks[BIAS];
+    switch (d->c.problem.bias) {
+    case FA2_BIAS_FP16:
+    case FA2_BIAS_BF16:
+        return (double)fa2i_from_bits(d->c.problem.bias == FA2_BIAS_FP16 ? FA2_FP16 : FA2_BF16,
+                                      ((const uint16_t *)bias)[at]);
+    case FA2_BIAS_FP32:
+        return (double)((const float *)bias)[at];
+    case FA2_BIAS_BOOL:
+        return ((const unsigned char *)bias)[at] ? 0 : -INFINITY;
+    case FA2_BIAS_NONE:
+        break;
+    }
+    return 0;
 }
 
 /* A score as fa2.h words it; -INFINITY: the key is not seen. */
@@ -167,7 +237,7 @@ static double score_of(const data *d, int b, int h, int i, int j)
         score = (double)d->c.softcap * tanh(score / (double)d->c.softcap);
     if (p->alibi)
         score -= number(d, SLOPES, b, 0, 0, h) * abs(distance);
-    return score;
+    return score + bias_of(d, b, h, i, j);
 }
 
 static void check_row(const data *d, const fa2i_expected *e, size_t row)
@@ -234,10 +304,16 @@ int main(void)
         {.sinks = 1},
         {.sinks = 1, .causal = 1, .alibi = 1},
         {.sinks = 1, .softcap = 1},
+        {.bias = FA2_BIAS_FP16, .sinks = 1},
+        {.bias = FA2_BIAS_BF16, .causal = 1, .softcap = 1},
+        {.bias = FA2_BIAS_FP32, .alibi = 1},
+        {.bias = FA2_BIAS_BOOL},
+        {.bias = FA2_BIAS_BOOL, .causal = 1, .sinks = 1},
     };
     test_bad_values();
     test_scale_and_stride();
     test_params();
+    test_pairs();
     for (size_t i = 0; i < sizeof classes / sizeof *classes; i++)
         for (int layout = FA2I_LAYOUT_BSHD; layout <= FA2I_LAYOUT_SHARED; layout++)
             test_definition(&classes[i], (fa2i_layout)layout);

@@ -116,6 +116,7 @@ local function facts_of(v, path, registers)
       fill_ways = v.layout == "pad" and d_pad % 64 ~= 0 and 2 or 1,
       ex2_per_score = 1 + v.softcap * softcap.ex2_per_score,
       more_fp32_per_score = v.softcap * softcap.fp32_per_score + features.fp32_per_score(v),
+      bytes_per_score = features.bytes_per_score(v),
    }
 end
 

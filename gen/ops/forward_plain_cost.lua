@@ -142,16 +142,18 @@ local function visited_tiles(variant, problem)
 end
 
 -- us that the memory system needs, however fast the SMs are.
-local function memory_us(variant, problem, arch, tiles)
+local function memory_us(variant, facts, problem, arch, tiles)
    local rows_q = 2 * problem.batch * problem.heads_q * problem.seq_q -- Q and O
    local rows_k = 2 * problem.batch * problem.heads_kv * window.seen_keys(problem) -- K and V
    local dram = 2 * problem.head_dim * (rows_q + rows_k)
    local l2 = 2 * problem.head_dim * (rows_q + 2 * variant.bc * tiles)
+      + facts.bytes_per_score * variant.br * variant.bc * tiles
    return math.max(dram / arch.dram, l2 / arch.l2)
 end
 
 -- us for a problem. variant: br, bc, q; facts: warps, teams, registers, spilled (registers beyond
--- those), d_pad, smem_bytes, k8, fill, fill_ways, barriers, ahead, ex2_per_score, more_fp32_per_score
+-- those), d_pad, smem_bytes, k8, fill, fill_ways, barriers, ahead, ex2_per_score, more_fp32_per_score,
+-- bytes_per_score
 -- (forward.lua explains them). math.huge when no SM can hold it.
 function M.forward(variant, facts, problem, arch)
    local resident = M.resident_blocks(facts, arch)
@@ -176,7 +178,7 @@ function M.forward(variant, facts, problem, arch)
       busy = clocks(resident) * (sum * heads / slots + fit.tail * mean)
    end
    local edges = fit.prologue * (waves + (last > 0 and 1 or 0))
-   local us = math.max((busy + edges) / arch.clock, memory_us(variant, problem, arch, sum * heads))
+   local us = math.max((busy + edges) / arch.clock, memory_us(variant, facts, problem, arch, sum * heads))
    return M.launch_us + us * (1 + fit.footprint * facts.smem_bytes)
 end
 

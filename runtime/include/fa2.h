@@ -6,7 +6,8 @@
  *     S = softmax_scale * Q[b,:,h,:] K[b,:,kv,:]^T      (seq_q x seq_k)
  *     S = softcap * tanh(S / softcap)                   if scores are capped
  *     S[i,j] += -slope[b,h] * |i + seq_k - seq_q - j|   with ALiBi
- *     S = -infinity where a query does not see a key    (causal, window)
+ *     S[i,j] += bias[b,h,i,j]                           with a bias
+ *     S = -infinity where a query does not see a key    (causal, window, boolean mask)
  *     O[b,:,h,:] = softmax(S) V[b,:,kv,:]               LSE[b,h,:] = ln(sum(exp(S)))
  *
  * With sinks the softmax has a column more, of score sink[h] in every row, which has no value: it is in
@@ -100,6 +101,15 @@ FA2_API const char *fa2_last_message(void);
 typedef enum fa2_op { FA2_OP_FORWARD = 0, FA2_OP_BACKWARD = 1 } fa2_op;
 typedef enum fa2_dtype { FA2_FP16 = 0, FA2_BF16 = 1 } fa2_dtype;
 
+/* What is added to scores: numbers of one of these types, or a mask, one byte each: 0 hides the key. */
+typedef enum fa2_bias {
+    FA2_BIAS_NONE = 0,
+    FA2_BIAS_FP16 = 1,
+    FA2_BIAS_BF16 = 2,
+    FA2_BIAS_FP32 = 3,
+    FA2_BIAS_BOOL = 4
+} fa2_bias;
+
 /* What is asked for: everything that decides which kernel is the best one. Zero-initialise it, so
  * that fields added later mean "off". */
 typedef struct fa2_problem {
@@ -120,7 +130,8 @@ typedef struct fa2_problem {
                             * as dQ may be summed in any order. On SM 7.5 up to head_dim 240 */
     int32_t alibi;         /* forward. 1: with the slopes in the arguments; else 0 */
     int32_t sinks;         /* forward. 1: with the sinks in the arguments; else 0 */
-    int32_t reserved[16];  /* 0 */
+    fa2_bias bias;         /* forward. Other than NONE: there is one in the arguments */
+    int32_t reserved[15];  /* 0 */
 } fa2_problem;
 
 /* A tensor on the device. Strides count elements, are multiples of 8 and not negative; that of a
@@ -139,6 +150,19 @@ typedef struct fa2_alibi {
     int64_t stride_batch; /* elements, not negative; 0: all batches have the same */
 } fa2_alibi;
 
+/* A bias or a mask, on the device: that of query i and key j of head h in batch b is at
+ * b * stride_batch + h * stride_head + i * stride_query + j * stride_key. Strides count elements and are not
+ * negative; 0: all have the same. Numbers are not NaN or infinity, but -infinity, which hides the key, as may
+ * any number below -1e30. Fastest where stride_key is 1, the other strides are even and data is aligned to
+ * two elements. */
+typedef struct fa2_bias_tensor {
+    const void *data; /* aligned to an element */
+    int64_t stride_batch;
+    int64_t stride_head;
+    int64_t stride_query;
+    int64_t stride_key;
+} fa2_bias_tensor;
+
 /* What is written (o, lse, gradients, and of the workspace what fa2_workspace_size says) shares no
  * byte with anything else here, and no row of a tensor with another one: that is FA2_E_INVALID. The
  * rows themselves count, not what lies between them, so Q, K, V and O may be slices of one packed
@@ -154,9 +178,11 @@ typedef struct fa2_forward_args {
     /* What follows is read only if the problem asks for it, so that programs built before it was
      * added go on working. */
     float softcap; /* problem.softcap: > 0, at most 2e38 */
-    /* problem.alibi; the scale of scores, which is the softcap if there is one, is then at least 1e-30 */
-    fa2_alibi alibi;
-    const float *sinks; /* problem.sinks: fp32 [heads_q], 4-byte aligned; -infinity is no sink */
+    fa2_alibi
+        alibi; /* problem.alibi. Where something is added to scores, their scale (the softcap if
+                         * there is one) is at least 1e-30 */
+    const float *sinks;   /* problem.sinks: fp32 [heads_q], 4-byte aligned; -infinity is no sink */
+    fa2_bias_tensor bias; /* problem.bias */
 } fa2_forward_args;
 
 /* A gradient whose data is NULL is not wanted; at least one is. */

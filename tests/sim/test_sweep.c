@@ -107,6 +107,7 @@ static fa2_problem dense(fa2_dtype dtype, int head_dim, int causal)
 /* Every pair of features, and every one without another, is in some line. */
 static const struct feature_set {
     int32_t softcap, window, alibi, sinks;
+    fa2_bias bias;
 } feature_sets[] = {
     {.softcap = 1},
     {.window = 1},
@@ -116,6 +117,11 @@ static const struct feature_set {
     {.alibi = 1, .sinks = 1, .window = 1},
     {.softcap = 1, .alibi = 1},
     {.softcap = 1, .sinks = 1},
+    {.bias = FA2_BIAS_FP16},
+    {.bias = FA2_BIAS_BOOL},
+    {.bias = FA2_BIAS_BF16, .softcap = 1, .window = 1},
+    {.bias = FA2_BIAS_FP32, .alibi = 1, .sinks = 1},
+    {.bias = FA2_BIAS_BOOL, .alibi = 1, .window = 1},
 };
 enum { FEATURE_SETS = sizeof feature_sets / sizeof *feature_sets };
 
@@ -128,6 +134,7 @@ static void add_features(sweep *s, fa2_dtype dtype, int head_dim, int causal,
     problem.window_left = 256 * set->window;
     problem.alibi = set->alibi;
     problem.sinks = set->sinks;
+    problem.bias = set->bias;
     add_class(s, &problem, STEP_FEATURES);
 }
 

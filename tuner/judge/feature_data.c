@@ -1,6 +1,8 @@
 #include "tuner/judge/feature_data.h"
 
 #include <math.h>
+#include <stdbool.h>
+#include "tuner/judge/number.h"
 
 fa2_status fa2i_fill_slopes(const fa2i_case *c, int operand, size_t count, void *out)
 {
@@ -19,5 +21,37 @@ fa2_status fa2i_fill_sinks(const fa2i_case *c, int operand, size_t count, void *
     (void)operand;
     for (size_t i = 0; i < count; i++)
         sinks[i] = values[(i + c->seed) % (sizeof values / sizeof *values)];
+    return FA2_OK;
+}
+
+/* Every third square of 64, some rows, and one number in seven. */
+static bool is_hidden(const fa2i_case *c, int64_t row, int64_t column, uint64_t random)
+{
+    const bool turned = c->layout == FA2I_LAYOUT_BHSD;
+    const int64_t query = turned ? column : row, key = turned ? row : column;
+    return (query / 64 + key / 64) % 3 == 1 || query % 29 == 28 || random % 7 == 0;
+}
+
+static void put_bias(fa2_bias type, float value, bool hidden, size_t at, void *out)
+{
+    const float number = hidden ? -INFINITY : value;
+    if (type == FA2_BIAS_BOOL)
+        ((unsigned char *)out)[at] = hidden ? 0 : (unsigned char)(1 + at % 255);
+    else if (type == FA2_BIAS_FP32)
+        ((float *)out)[at] = number;
+    else
+        ((uint16_t *)out)[at] = fa2i_to_bits(type == FA2_BIAS_BF16 ? FA2_BF16 : FA2_FP16, number);
+}
+
+fa2_status fa2i_fill_bias(const fa2i_case *c, int operand, size_t count, void *out)
+{
+    const fa2i_extent e = fa2i_case_extent(c, operand);
+    uint64_t state = c->seed;
+    for (size_t i = 0; i < count; i++) {
+        const uint64_t random = fa2i_random(&state);
+        const int64_t row = (int64_t)i / e.pitch % e.seq, column = (int64_t)i % e.pitch;
+        const float value = (float)(int32_t)(random >> 32) * 0x1p-30f; /* -2 ... 2 */
+        put_bias(c->problem.bias, value, is_hidden(c, row, column, random), i, out);
+    }
     return FA2_OK;
 }

@@ -12,4 +12,7 @@ fa2_status fa2i_fill_slopes(const fa2i_case *c, int operand, size_t count, void 
 /* From far below to far above the scores of a row, and a -infinity. */
 fa2_status fa2i_fill_sinks(const fa2i_case *c, int operand, size_t count, void *out);
 
+/* Numbers about 1, or a mask; tiles, rows and single keys that are hidden. */
+fa2_status fa2i_fill_bias(const fa2i_case *c, int operand, size_t count, void *out);
+
 #endif

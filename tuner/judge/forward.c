@@ -17,7 +17,7 @@
 #include "tuner/judge/judge.h"
 #include "tuner/judge/reference.h"
 
-enum { Q, K, V, O, LSE, SLOPES, SINKS, OPERANDS };
+enum { Q, K, V, O, LSE, SLOPES, SINKS, BIAS, OPERANDS };
 
 static fa2_status fill(const fa2i_case *c, int operand, size_t count, void *out);
 static const fa2i_operand operands[OPERANDS] = {
@@ -28,6 +28,7 @@ static const fa2i_operand operands[OPERANDS] = {
     [LSE] = {"LSE", FA2I_SHAPE_STATISTICS, .output = true, .optional = true},
     [SLOPES] = {"slopes", FA2I_SHAPE_SLOPES, FA2I_FIELD_alibi, .fill = fa2i_fill_slopes},
     [SINKS] = {"sinks", FA2I_SHAPE_SINKS, FA2I_FIELD_sinks, .fill = fa2i_fill_sinks},
+    [BIAS] = {"bias", FA2I_SHAPE_BIAS, FA2I_FIELD_bias, .fill = fa2i_fill_bias},
 };
 
 /* ---- cases ---- */
@@ -208,9 +209,16 @@ static fa2_status mark_infinite(const fa2i_reference *reference, bool **ret_exac
 
 static fa2i_features features_of(const fa2i_case *c, const fa2i_inputs *inputs)
 {
+    const fa2i_bias_strides bias = fa2i_case_bias(c, BIAS);
     return (fa2i_features){.slopes = inputs->data[SLOPES],
                            .slopes_stride = fa2i_case_extent(c, SLOPES).stride_batch,
-                           .sinks = inputs->data[SINKS]};
+                           .sinks = inputs->data[SINKS],
+                           .bias = inputs->data[BIAS],
+                           .bias_period = (int64_t)inputs->period[BIAS],
+                           .bias_batch = bias.batch,
+                           .bias_head = bias.head,
+                           .bias_query = bias.query,
+                           .bias_key = bias.key};
 }
 
 static fa2_status compute(const fa2i_case *c, const fa2i_inputs *inputs, int threads,
@@ -260,6 +268,7 @@ static fa2i_arguments make_arguments(const fa2i_case *c,
                                      const uint64_t addresses[FA2I_OPERANDS_MAX],
                                      uint64_t workspace, size_t workspace_bytes)
 {
+    const fa2i_bias_strides bias = fa2i_case_bias(c, BIAS);
     return (fa2i_arguments){.forward = {.q = fa2i_case_tensor(c, addresses, Q),
                                         .k = fa2i_case_tensor(c, addresses, K),
                                         .v = fa2i_case_tensor(c, addresses, V),
@@ -270,7 +279,9 @@ static fa2i_arguments make_arguments(const fa2i_case *c,
                                         .softcap = c->softcap,
                                         .alibi = {(const float *)(uintptr_t)addresses[SLOPES],
                                                   fa2i_case_extent(c, SLOPES).stride_batch},
-                                        .sinks = (const float *)(uintptr_t)addresses[SINKS]}};
+                                        .sinks = (const float *)(uintptr_t)addresses[SINKS],
+                                        .bias = {(const void *)(uintptr_t)addresses[BIAS],
+                                                 bias.batch, bias.head, bias.query, bias.key}}};
 }
 
 const fa2i_judge fa2i_judge_forward = {.operands = operands,

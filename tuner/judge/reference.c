@@ -69,8 +69,9 @@ static void plain_row(part *p, fa2i_keys keys, double sink, const double *o)
         p->plain_error = fmax(p->plain_error, fabs(fa2i_rounded(problem->dtype, acc[d]) - o[d]));
 }
 
-/* Leaves the scores, not capped, in p->scores, and what is added to them in p->terms. */
-static void exact_row(part *p, fa2i_row row, fa2i_keys keys, double sink, double *o,
+/* Leaves the scores, not capped, in p->scores, and what is added to them in p->terms. False: no key is
+ * seen, o is as it was. */
+static bool exact_row(part *p, fa2i_row row, fa2i_keys keys, double sink, double *o,
                       double *ret_lse)
 {
     const fa2i_reference_request *request = p->request;
@@ -83,17 +84,22 @@ static void exact_row(part *p, fa2i_row row, fa2i_keys keys, double sink, double
             fa2i_score_term(&request->problem, &request->features, row.batch, row.head, row.row, j);
         largest = fmax(largest, fa2i_score_capped(p->scores[j], softcap) + p->terms[j]);
     }
-    double sum = isinf(sink) ? 0 : exp(sink - largest);
+    *ret_lse = largest;
+    if (isinf(largest))
+        return false;
+    double sum = isinf(sink) ? 0 : exp(sink - largest), weights = 0;
     for (int32_t j = keys.first; j < keys.end; j++) {
         double weight = exp(fa2i_score_capped(p->scores[j], softcap) + p->terms[j] - largest);
         const float *v = p->v + (int64_t)j * head_dim;
-        sum += weight;
+        weights += weight;
         for (int d = 0; d < head_dim; d++)
             o[d] += weight * v[d];
     }
+    sum += weights;
     for (int d = 0; d < head_dim; d++)
         o[d] /= sum;
     *ret_lse = largest + log(sum);
+    return weights > 0;
 }
 
 static void *run_part(void *argument)
@@ -108,9 +114,9 @@ static void *run_part(void *argument)
         double *o = p->reference->o + i * (size_t)problem->head_dim; /* zero so far */
         const fa2i_keys keys = fa2i_keys_seen(problem, row.row);
         const double sink = fa2i_sink_score(problem, &request->features, row.head);
-        p->reference->empty[i] = keys.first == keys.end;
-        if (p->reference->empty[i]) {
+        if (keys.first == keys.end) {
             p->reference->lse[i] = sink;
+            p->reference->empty[i] = true;
             continue;
         }
         fa2i_host_head(&request->k, problem->dtype, row.batch, row.head / group, problem->seq_k,
@@ -121,8 +127,9 @@ static void *run_part(void *argument)
                       row.batch * request->q.stride_batch + row.row * request->q.stride_seq +
                           row.head * request->q.stride_head,
                       problem->head_dim, p->q);
-        exact_row(p, row, keys, sink, o, &p->reference->lse[i]);
-        plain_row(p, keys, sink, o);
+        p->reference->empty[i] = !exact_row(p, row, keys, sink, o, &p->reference->lse[i]);
+        if (!p->reference->empty[i])
+            plain_row(p, keys, sink, o);
     }
     return NULL;
 }
