@@ -52,6 +52,37 @@ def attention(q, k, v, causal=False, window=(-1, -1), softcap=0.0, scale=None):
     return out, lse
 
 
+def gradients(d_out, q, k, v, causal=False, window=(-1, -1), softcap=0.0, scale=None):
+    """(dq, dk, dv) as flat lists."""
+    batch, seq_q, heads_q, dim = q.shape
+    _, seq_k, heads_kv, _ = k.shape
+    scale = scale or 1 / math.sqrt(dim)
+    qs, ks, vs, dos = q.get(), k.get(), v.get(), d_out.get()
+    dqs, dks, dvs = [0.0] * len(qs), [0.0] * len(ks), [0.0] * len(vs)
+    out, lse = attention(q, k, v, causal, window, softcap, scale)
+    for b in range(batch):
+        for h in range(heads_q):
+            kv = h * heads_kv // heads_q
+            for i in range(seq_q):
+                at, place = ((b * seq_q + i) * heads_q + h) * dim, i + seq_k - seq_q
+                first = 0 if window[0] < 0 else max(0, place - window[0])
+                last = place if causal else seq_k - 1 if window[1] < 0 else place + window[1]
+                delta = sum(x * y for x, y in zip(dos[at:at + dim], out[at:at + dim]))
+                for j in range(first, min(last, seq_k - 1) + 1):
+                    key = ((b * seq_k + j) * heads_kv + kv) * dim
+                    score, slope = scale * sum(x * y for x, y in zip(qs[at:at + dim], ks[key:key + dim])), 1.0
+                    if softcap:
+                        score = softcap * math.tanh(score / softcap)
+                        slope = 1 - (score / softcap) ** 2
+                    p = math.exp(score - lse[(b * heads_q + h) * seq_q + i])
+                    ds = p * (sum(x * y for x, y in zip(dos[at:at + dim], vs[key:key + dim])) - delta) * slope * scale
+                    for d in range(dim):
+                        dvs[key + d] += p * dos[at + d]
+                        dqs[at + d] += ds * ks[key + d]
+                        dks[key + d] += ds * qs[at + d]
+    return dqs, dks, dvs
+
+
 def worst(got, wanted):
     """The largest difference; infinite where something is no number."""
     if len(got) != len(wanted):

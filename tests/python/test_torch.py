@@ -6,6 +6,7 @@ import warnings
 try:
     import torch
     import torch.nn.functional as F
+    import torch.utils.checkpoint
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.experimental.proxy_tensor import make_fx
     import fa2.torch
@@ -59,14 +60,23 @@ class Tracing(unittest.TestCase):
         self.assertEqual((out.shape, out.stride(), out.dtype), (q.shape, q.stride(), q.dtype))
         self.assertEqual((lse.shape, lse.dtype), ((2, 4, 30), torch.float32))
 
-    def test_gradients_are_refused(self):
+    def test_gradients(self):
+        """What autograd records, and the shapes of what comes out; the engine itself needs a GPU."""
         with FakeTensorMode():
-            q = torch.empty(self.Q, dtype=torch.float16, device="cuda", requires_grad=True)
-            for function in (fa2.attention, fa2.torch.sdpa, torch.ops.fa2.attention):
-                with self.assertRaisesRegex(NotImplementedError, "no backward pass yet.*no_grad"):
-                    function(q, q, q)
-            with torch.no_grad():
-                self.assertFalse(fa2.attention(q, q, q).requires_grad)
+            q, k = (torch.empty(shape, dtype=torch.float16, device="cuda", requires_grad=True) for shape in (self.Q, self.K))
+            for function in (fa2.torch.sdpa, fa2.attention, lambda *t: torch.ops.fa2.attention(*t)[0]):
+                self.assertTrue(function(q, q, q).requires_grad)
+                self.assertTrue(function(q.detach(), q, q).requires_grad)
+                with torch.no_grad():
+                    self.assertFalse(function(q, q, q).requires_grad)
+            out, lse = fa2.attention(q, q, q, return_lse=True)
+            self.assertFalse(lse.requires_grad)
+            for tensors in ([q, q, q], [q, torch.stack([q, q], 2)], [torch.stack([q, q, q], 2).transpose(1, 3)]):
+                for wanted in ([True] * len(tensors), [False] * (len(tensors) - 1) + [True]):
+                    made = torch.ops.fa2.attention_backward(out, tensors, out, lse, wanted)
+                    self.assertEqual([(tuple(t.shape), t.stride()) for t, w in zip(made, wanted) if w],
+                                     [(tuple(t.shape), torch.empty_like(t).stride()) for t, w in zip(tensors, wanted) if w])
+                    self.assertEqual([t.numel() for t, w in zip(made, wanted) if not w], [0] * wanted.count(False))
 
     def test_refusals(self):
         q = torch.zeros((1, 2, 8, 16), dtype=torch.float16)
@@ -160,6 +170,17 @@ class OnGpu(unittest.TestCase):
         q, k, v = self.tensors((2, 40, 4, 64), *2 * [(2, 60, 2, 64)])
         for arguments in ((), (True,), (False, -1, -1, 0.0, 0.2, True)):
             torch.library.opcheck(torch.ops.fa2.attention.default, (q, k, v, *arguments))
+            for tensor in (q, k, v):
+                tensor.requires_grad_(not tensor.requires_grad)
+        kv, = self.tensors((2, 60, 2, 2, 64))
+        qkv, = self.tensors((2, 40, 3, 4, 64))
+        for tensors in ([q, kv.requires_grad_()], [qkv.requires_grad_()]):
+            torch.library.opcheck(torch.ops.fa2.attention_packed.default, (tensors, True))
+        tensors = [t.detach() for t in (q, k, v)]
+        out, lse = fa2.attention(*tensors, return_lse=True)
+        for wanted in ([True, True, True], [False, True, False]):
+            torch.library.opcheck(torch.ops.fa2.attention_backward.default,
+                                  (torch.randn_like(out), tensors, out, lse, wanted, False, -1, -1, 0.0, None, True))
 
     def test_graphs_and_streams(self):
         q, k, v = self.tensors(*3 * [(1, 4, 70, 64)])
@@ -178,8 +199,95 @@ class OnGpu(unittest.TestCase):
         with self.assertRaisesRegex(fa2.Error, "not prepared"), torch.cuda.graph(torch.cuda.CUDAGraph()):
             fa2.torch.sdpa(other, other, other)
 
+    def gradients(self, function, *tensors):
+        leaves = [tensor.detach().requires_grad_() for tensor in tensors]
+        out = function(*leaves)
+        d_out = torch.linspace(-1, 1, out.numel(), device=out.device).reshape(out.shape).to(out.dtype)
+        return [out.detach(), *torch.autograd.grad(out, leaves, d_out)]
+
+    def assert_equal(self, got, wanted):
+        self.assertEqual(len(got), len(wanted))
+        for a, b in zip(got, wanted):
+            self.assertTrue(torch.equal(a, b))
+
+    def test_gradients_are_the_same_by_all_ways(self):
+        tensors = self.tensors(*3 * [(2, 4, 96, 64)])
+        torch.use_deterministic_algorithms(True)
+        try:
+            def ours(q, k, v):
+                return fa2.torch.sdpa(q, k, v, is_causal=True)
+
+            def operation(*t):
+                return torch.ops.fa2.attention(*(x.transpose(1, 2) for x in t), True)[0].transpose(1, 2)
+
+            def packed(q, k, v):
+                return fa2.torch.attention_packed(torch.stack([q, k, v], 1).permute(0, 3, 1, 2, 4),
+                                                  causal=True).transpose(1, 2)
+
+            def checkpointed(*t):
+                return torch.utils.checkpoint.checkpoint(ours, *t, use_reentrant=False)
+
+            wanted = self.gradients(ours, *tensors)
+            self.assertGreater(wanted[1].abs().max().item(), 0)
+            for function in (operation, packed, checkpointed, torch.compile(ours, fullgraph=True),
+                             torch.compile(packed, fullgraph=True)):
+                self.assert_equal(self.gradients(function, *tensors), wanted)
+            for one in range(3):  # the others need none
+                q = [t.detach().requires_grad_(i == one) for i, t in enumerate(tensors)]
+                out = ours(*q)
+                d_out = torch.linspace(-1, 1, out.numel(), device="cuda").reshape(out.shape).half()
+                self.assert_equal(torch.autograd.grad(out, q[one], d_out), wanted[1 + one:2 + one])
+        finally:
+            torch.use_deterministic_algorithms(False)
+
+    def test_gradients_of_odd_shapes(self):
+        q, k, v = self.tensors((2, 4, 50, 60), *2 * [(2, 2, 70, 60)])
+
+        def gradients(function, dtype):
+            return self.gradients(lambda *t: function(*t, enable_gqa=True), *(t.to(dtype) for t in (q, k, v)))
+
+        got, exact = gradients(fa2.torch.sdpa, torch.float16), gradients(F.scaled_dot_product_attention, torch.float64)
+        with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+            plain = gradients(F.scaled_dot_product_attention, torch.float16)
+        for a, b, c in zip(got, plain, exact):
+            self.assertLessEqual((a - c).abs().max().item(), 3 * (b - c).abs().max().item() + 1e-5)
+        q.requires_grad_()
+        fa2.torch.sdpa(q, q, q).sum().backward()  # whose gradient has no strides
+        self.assertIsNotNone(q.grad)
+
+    def test_graphed_training(self):
+        class Layer(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.qkv = torch.nn.Linear(64, 3 * 64)
+
+            def forward(self, x):
+                qkv = self.qkv(x).unflatten(-1, (3, 1, 64))
+                return fa2.torch.attention_packed(qkv, causal=True).flatten(-2)
+
+        torch.manual_seed(2)
+        x, = self.tensors((2, 80, 64))
+        torch.use_deterministic_algorithms(True)
+        try:
+            with torch.autocast("cuda", dtype=torch.float16, cache_enabled=False):
+                layer = Layer().cuda().half()
+                layer(x).sum().backward()
+                wanted = layer.qkv.weight.grad.clone()
+                layer.qkv.weight.grad = None
+                graphed = torch.cuda.make_graphed_callables(layer, (x.clone(),))
+                for _ in range(2):
+                    layer.zero_grad(set_to_none=True)
+                    graphed(x).sum().backward()
+                    self.assertTrue(torch.equal(layer.qkv.weight.grad, wanted))
+        finally:
+            torch.use_deterministic_algorithms(False)
+
     def test_autocast(self):
         q, k, v = self.tensors(*3 * [(1, 4, 64, 64)], dtype=torch.float32)
+        leaf = q.clone().requires_grad_()
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            fa2.torch.sdpa(leaf, k, v).sum().backward()
+        self.assertEqual((leaf.grad.dtype, leaf.grad.shape), (torch.float32, leaf.shape))
         with torch.autocast("cuda", dtype=torch.bfloat16):
             out = fa2.torch.sdpa(q, k, v)
         self.assertTrue(torch.equal(out, fa2.torch.sdpa(*(t.bfloat16() for t in (q, k, v)))))
@@ -188,11 +296,13 @@ class OnGpu(unittest.TestCase):
         q, = self.tensors((1, 4, 64, 64))
         with self.assertRaisesRegex(NotImplementedError, "float32"):
             fa2.torch.sdpa(q.float(), q.float(), q.float())
-        with self.assertRaisesRegex(NotImplementedError, "no backward"):
-            fa2.torch.sdpa(q.requires_grad_(), q, q)
-        with fa2.torch.replace_sdpa():  # PyTorch's own takes over
-            F.scaled_dot_product_attention(q, q, q).sum().backward()
-        self.assertIsNotNone(q.grad)
+        q.requires_grad_()
+        for settings in ({"out": torch.empty_like(q)}, {"stream": 0}):
+            with self.assertRaisesRegex(NotImplementedError, "is only for calls that PyTorch does not"):
+                fa2.attention(q, q, q, **settings)
+        with self.assertRaisesRegex(NotImplementedError, "no second derivatives"):
+            gradient, = torch.autograd.grad(fa2.attention(q, q, q).sum(), q, create_graph=True)
+            gradient.sum().backward()
 
 
 if __name__ == "__main__":

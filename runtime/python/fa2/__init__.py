@@ -6,20 +6,21 @@
 Tensors are those of any library that speaks DLPack; `fa2.torch` has what PyTorch needs besides:
 autograd's and torch.compile's sight of it, and scaled_dot_product_attention.
 
-A *problem* is a dict of what decides which kernel is the best one: batch, heads_q, heads_kv, seq_q,
-seq_k, head_dim, dtype ("fp16" or "bf16"), causal, softcap (1 if scores are capped), window_left and
-window_right. Those that are left out mean 1 batch, heads_kv = heads_q, seq_k = seq_q, fp16, and 0.
+A *problem* is a dict of what decides which kernel is the best one: op ("forward" or "backward"), batch,
+heads_q, heads_kv, seq_q, seq_k, head_dim, dtype ("fp16" or "bf16"), causal, softcap (1 if scores are
+capped), window_left and window_right, deterministic. Those that are left out mean forward, 1 batch,
+heads_kv = heads_q, seq_k = seq_q, fp16, and 0.
 """
 
 from typing import Any, Dict, Optional, Union
 
 from . import _native, _tuner
-from ._native import Context, Error, attention, problem, set_default_context
+from ._native import Context, Error, attention, attention_backward, problem, set_default_context
 from ._tuner import tune, winners
 
 __version__: str = _native.__version__
-__all__ = ["Context", "Error", "attention", "explain", "prepare", "problem", "set_default_context", "tune",
-           "winners"]
+__all__ = ["Context", "Error", "attention", "attention_backward", "explain", "prepare", "problem",
+           "set_default_context", "tune", "winners"]
 
 
 def _problem_of(tensors: tuple, fields: Dict[str, Any]) -> Dict[str, Any]:
@@ -42,7 +43,7 @@ def prepare(*tensors: Any, context: Optional[Context] = None, device: Optional[i
 
     prepare(q, k, v, causal=True), with attention's keywords, on tensors of the shapes to come; or
     prepare(batch=1, heads_q=8, seq_q=512, head_dim=64, causal=1), with a problem's fields; or with such a
-    dict. Needed before a CUDA graph is captured. Compiles, for a second or so, if nothing was tuned.
+    dict. op="backward" asks for the kernel of the gradients. Needed before a CUDA graph is captured. Compiles, for a second or so, if nothing was tuned.
     """
     _context(tensors, context, device).prepare(_problem_of(tensors, fields))
 

@@ -13,14 +13,14 @@ _ANY, _TORCH, _TORCH_SUBTYPE = range(3)  # fa2py_kind
 
 
 def describe(kind):
-    """(kind, empty_like, empty, stream, plain) of a type: see fa2py_framework."""
+    """(kind, empty_like, empty, stream, plain, copy) of a type: see fa2py_framework."""
     library = sys.modules.get(kind.__module__.partition(".")[0])
     torch = sys.modules.get("torch")
     if torch is not None and issubclass(kind, torch.Tensor):
         return _torch(torch, kind)
     if library is not None and library.__name__ == "cupy":
         return _cupy(library)
-    return _ANY, None, None, None, None
+    return _ANY, None, None, None, None, None
 
 
 def _torch(torch, kind):
@@ -32,9 +32,12 @@ def _torch(torch, kind):
     def stream(device):
         return torch.cuda.current_stream(device).cuda_stream
 
+    def copy(tensor):
+        return tensor.clone(memory_format=torch.contiguous_format)
+
     exact = kind in (torch.Tensor, torch.nn.Parameter)
     # a tensor that requires a gradient refuses __dlpack__, which PyTorch < 2.10 must be asked by
-    return _TORCH if exact else _TORCH_SUBTYPE, torch.empty_like, empty, stream, torch.Tensor.detach
+    return _TORCH if exact else _TORCH_SUBTYPE, torch.empty_like, empty, stream, torch.Tensor.detach, copy
 
 
 def _cupy(cupy):
@@ -50,7 +53,11 @@ def _cupy(cupy):
         with cupy.cuda.Device(device):
             return cupy.cuda.get_current_stream().ptr
 
-    return _ANY, empty_like, empty, stream, None
+    def copy(array):
+        with array.device:
+            return array.copy()
+
+    return _ANY, empty_like, empty, stream, None, copy
 
 
 def _driver_cuda():

@@ -5,8 +5,8 @@
     with fa2.torch.replace_sdpa():                               # a whole model
         model(tokens)
 
-torch.ops.fa2.attention is the operation: torch.compile, export and autocast see it, and fa2.attention and
-sdpa become it wherever one of these looks on. Where none does, both go past PyTorch's dispatcher.
+attention, attention_packed and sdpa have gradients, and become operations (torch.ops.fa2.*) wherever
+torch.compile, export or a mode looks on. Where nobody does, they go past PyTorch's dispatcher.
 """
 
 import contextlib
@@ -18,94 +18,15 @@ from typing import Any, Iterator, Optional, Set
 import torch
 import torch.nn.functional as F
 
-from . import _native
-
 if not hasattr(torch.library, "register_fake"):
     raise ImportError(f"fa2.torch needs PyTorch 2.4 or newer; this is {torch.__version__}")
 
-__all__ = ["attention", "replace_sdpa", "sdpa"]
+from . import _native
+from ._operations import attention_packed
+
+__all__ = ["attention", "attention_packed", "replace_sdpa", "sdpa"]
 
 attention = _native.attention
-
-_NO_BACKWARD = ("fa2 has no backward pass yet, and q, k or v requires a gradient: call it under "
-                "torch.no_grad() or on detached tensors")
-
-# ---- the operation ----
-
-_old = globals().get("_library")
-if _old is not None:  # the module is loaded again
-    _old._destroy()
-_library = torch.library.Library("fa2", "FRAGMENT")
-# The compiler must not choose strides: D is to stay contiguous, and views are to stay views.
-_library.define(
-    "attention(Tensor q, Tensor k, Tensor v, bool causal=False, int window_left=-1, int window_right=-1, "
-    "float softcap=0.0, float? scale=None, bool return_lse=False) -> (Tensor, Tensor)",
-    tags=(torch.Tag.pt2_compliant_tag, getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order)))
-
-
-def _cuda(q, k, v, causal=False, window_left=-1, window_right=-1, softcap=0.0, scale=None, return_lse=False):
-    result = _native.launch(q, k, v, causal=causal, window=(window_left, window_right), softcap=softcap,
-                            scale=scale, return_lse=return_lse)
-    return result if return_lse else (result, q.new_empty((0,), dtype=torch.float32))
-
-
-def _elsewhere(q, k, v, *settings):
-    raise ValueError(f"q is on device {q.device}; fa2 runs on CUDA devices only")
-
-
-def _fake(q, k, v, causal=False, window_left=-1, window_right=-1, softcap=0.0, scale=None, return_lse=False):
-    torch._check(q.dim() == 4 and k.dim() == 4 and v.dim() == 4, lambda: "q, k and v must have 4 dimensions")
-    torch._check(k.shape == v.shape, lambda: f"k is {tuple(k.shape)} and v {tuple(v.shape)}; they must be equal")
-    torch._check(q.dtype == k.dtype == v.dtype, lambda: "q, k and v must be of one type")
-    batch, length, heads, _ = q.shape
-    lse = (batch, heads, length) if return_lse else (0,)
-    return torch.empty_like(q), q.new_empty(lse, dtype=torch.float32)
-
-
-def _autocast(q, k, v, *settings):
-    wanted = torch.get_autocast_dtype("cuda")
-    with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)):
-        return torch.ops.fa2.attention(q.to(wanted), k.to(wanted), v.to(wanted), *settings)
-
-
-def _refuse_backward(*unused: Any, **unused_too: Any) -> None:
-    raise NotImplementedError(_NO_BACKWARD)
-
-
-_library.impl("attention", _cuda, "CUDA")
-_library.impl("attention", _elsewhere, "CPU")
-_library.impl("attention", _autocast, "AutocastCUDA")
-torch.library.register_fake("fa2::attention", _fake, lib=_library)
-torch.library.register_autograd("fa2::attention", _refuse_backward, setup_context=_refuse_backward, lib=_library)
-
-
-def _dispatch(q, k, v, causal, window, softcap, scale, layout, out, return_lse, context, stream):
-    """fa2.attention by way of PyTorch's dispatcher; None for what was not given."""
-    for name, value in (("out", out), ("context", context), ("stream", stream)):
-        if value is not None:
-            raise NotImplementedError(f"{name}= is only for calls that PyTorch does not trace, cast or differentiate")
-    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
-        raise NotImplementedError(_NO_BACKWARD)
-    if layout not in (None, "bshd", "bhsd"):
-        raise ValueError(f'layout is {layout!r}; it must be "bshd" or "bhsd"')
-    left, right = (-1 if bound is None else bound for bound in (window or (-1, -1)))
-    heads_first = layout == "bhsd"
-    if heads_first:
-        q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
-    result, lse = torch.ops.fa2.attention(q, k, v, bool(causal), left, right, softcap or 0.0, scale, bool(return_lse))
-    if heads_first:
-        result = result.transpose(1, 2)
-    return (result, lse) if return_lse else result
-
-
-def _watchers():
-    """What tells, when called, that the dispatcher has somebody to call besides the kernel. Each costs every
-    call some 40 ns."""
-    names = ("_len_torch_dispatch_stack", "_len_torch_function_stack", "_is_tracing", "is_autocast_enabled")
-    return [*(getattr(torch._C, name) for name in names), torch._C._functorch.peek_interpreter_stack]
-
-
-_native.set_torch(_dispatch, torch.is_grad_enabled, *_watchers())
 
 # ---- scaled_dot_product_attention ----
 

@@ -1,6 +1,6 @@
 /*
  * Arguments of a fast call, without a tuple or a dict being made: names are compared by address first,
- * since those that a program writes are interned. And what attention's arguments mean.
+ * since those that a program writes are interned. And what the settings of a call mean.
  */
 #include <math.h>
 #include "native.h"
@@ -61,14 +61,14 @@ bool fa2py_arguments(const fa2py_signature *signature, PyObject *const *args, Py
     return true;
 }
 
-/* ---- attention ---- */
+/* ---- settings ---- */
 
 static bool is_given(PyObject *value)
 {
     return value != NULL && value != Py_None;
 }
 
-static bool parse_truth(PyObject *value, bool *ret_truth)
+bool fa2py_parse_truth(PyObject *value, bool *ret_truth)
 {
     const int truth = value == NULL ? 0 : PyObject_IsTrue(value);
     *ret_truth = truth > 0;
@@ -176,30 +176,25 @@ static bool parse_stream(PyObject *value, fa2py_call *call)
     return !PyErr_Occurred();
 }
 
-static bool parse_place(PyObject *const *values, fa2py_call *call)
+static bool parse_context(PyObject *value, fa2py_call *call)
 {
-    if (is_given(values[FA2PY_ARG_OUT]))
-        call->out = values[FA2PY_ARG_OUT];
-    if (is_given(values[FA2PY_ARG_CONTEXT])) {
-        if (!fa2py_is_context(values[FA2PY_ARG_CONTEXT])) {
-            PyErr_SetString(PyExc_TypeError, "context must be a fa2.Context");
-            return false;
-        }
-        call->context = (fa2py_context *)values[FA2PY_ARG_CONTEXT];
+    if (!is_given(value))
+        return true;
+    if (!fa2py_is_context(value)) {
+        PyErr_SetString(PyExc_TypeError, "context must be a fa2.Context");
+        return false;
     }
-    return !is_given(values[FA2PY_ARG_STREAM]) || parse_stream(values[FA2PY_ARG_STREAM], call);
+    call->context = (fa2py_context *)value;
+    return true;
 }
 
-bool fa2py_parse_call(PyObject *const *values, fa2py_call *ret_call)
+bool fa2py_parse_settings(PyObject *const *values, fa2py_call *call)
 {
-    fa2py_call call = {.tensors = {values[0], values[1], values[2]}};
-    if (!parse_truth(values[FA2PY_ARG_CAUSAL], &call.causal) ||
-        !parse_window(values[FA2PY_ARG_WINDOW], &call) ||
-        !parse_factor(values[FA2PY_ARG_SOFTCAP], "softcap", true, &call.softcap) ||
-        !parse_factor(values[FA2PY_ARG_SCALE], "scale", false, &call.scale) ||
-        !parse_layout(values[FA2PY_ARG_LAYOUT], &call.heads_first) ||
-        !parse_truth(values[FA2PY_ARG_RETURN_LSE], &call.want_lse) || !parse_place(values, &call))
-        return false;
-    *ret_call = call;
-    return true;
+    return fa2py_parse_truth(values[FA2PY_SET_CAUSAL], &call->causal) &&
+           parse_window(values[FA2PY_SET_WINDOW], call) &&
+           parse_factor(values[FA2PY_SET_SOFTCAP], "softcap", true, &call->softcap) &&
+           parse_factor(values[FA2PY_SET_SCALE], "scale", false, &call->scale) &&
+           parse_layout(values[FA2PY_SET_LAYOUT], &call->heads_first) &&
+           parse_context(values[FA2PY_SET_CONTEXT], call) &&
+           (!is_given(values[FA2PY_SET_STREAM]) || parse_stream(values[FA2PY_SET_STREAM], call));
 }

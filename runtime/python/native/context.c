@@ -317,8 +317,8 @@ static bool workspace_bytes(fa2py_context *context, const fa2_problem *problem, 
 }
 
 /* Memory of ours that only this stream uses, so that its order keeps calls apart. */
-static bool own_workspace(fa2py_context *context, size_t bytes, void *stream,
-                          fa2_forward_args *args)
+static bool own_workspace(fa2py_context *context, size_t bytes, void *stream, void **ret_address,
+                          size_t *ret_bytes)
 {
     const block *last = NULL;
     for (const block *b = context->blocks; b != NULL && last == NULL; b = b->next)
@@ -342,42 +342,61 @@ static bool own_workspace(fa2py_context *context, size_t bytes, void *stream,
         context->blocks = made;
         last = made;
     }
-    args->workspace = (void *)(uintptr_t)last->address;
-    args->workspace_bytes = last->bytes;
+    *ret_address = (void *)(uintptr_t)last->address;
+    *ret_bytes = last->bytes;
     return true;
 }
 
-static bool get_workspace(fa2py_context *context, const fa2_problem *problem,
-                          fa2_forward_args *args, void *stream, const fa2py_framework *lender,
-                          PyObject *like, fa2py_view *lent)
+static bool get_workspace(fa2py_context *context, const fa2py_launch *launch, fa2py_view *lent,
+                          void **ret_address, size_t *ret_bytes)
 {
     const dl_device device = {DL_CUDA, context->device};
     size_t bytes = 0;
-    if (!workspace_bytes(context, problem, stream, &bytes))
+    if (!workspace_bytes(context, launch->problem, launch->stream, &bytes))
         return false;
     if (bytes == 0)
         return true;
-    if (lender != NULL && fa2py_workspace(lender, like, &device, bytes, stream, lent)) {
-        args->workspace = (char *)lent->tensor.data + lent->tensor.byte_offset;
-        args->workspace_bytes = bytes;
+    if (launch->lender != NULL &&
+        fa2py_workspace(launch->lender, launch->like, &device, bytes, launch->stream, lent)) {
+        *ret_address = (char *)lent->tensor.data + lent->tensor.byte_offset;
+        *ret_bytes = bytes;
         return true;
     }
-    return !PyErr_Occurred() && own_workspace(context, bytes, stream, args);
+    return !PyErr_Occurred() &&
+           own_workspace(context, bytes, launch->stream, ret_address, ret_bytes);
 }
 
-bool fa2py_context_forward(fa2py_context *context, const fa2_problem *problem,
-                           fa2_forward_args *args, void *stream, const fa2py_framework *lender,
-                           PyObject *like)
+static fa2_status launch_op(const fa2py_context *context, fa2py_launch *launch, void *workspace,
+                            size_t workspace_bytes)
+{
+    fa2_forward_args *forward = &launch->args.forward;
+    fa2_backward_args *backward = &launch->args.backward;
+    switch (launch->problem->op) {
+    case FA2_OP_FORWARD:
+        forward->workspace = workspace;
+        forward->workspace_bytes = workspace_bytes;
+        return fa2_forward(context->handle, launch->problem, forward, launch->stream);
+    case FA2_OP_BACKWARD:
+        backward->workspace = workspace;
+        backward->workspace_bytes = workspace_bytes;
+        return fa2_backward(context->handle, launch->problem, backward, launch->stream);
+    }
+    return FA2_E_INVALID;
+}
+
+bool fa2py_context_launch(fa2py_context *context, fa2py_launch *launch)
 {
     fa2py_view lent = {.keep = NULL};
     fa2_status st = FA2_OK;
+    void *workspace = NULL;
+    size_t bytes = 0;
     if (!begin_use(context))
         return false;
-    bool ok = get_workspace(context, problem, args, stream, lender, like, &lent);
+    bool ok = get_workspace(context, launch, &lent, &workspace, &bytes);
     if (ok) {
         if (!context->is_default && !context->captured)
-            context->captured = fa2py_is_capturing(stream);
-        Py_BEGIN_ALLOW_THREADS st = fa2_forward(context->handle, problem, args, stream);
+            context->captured = fa2py_is_capturing(launch->stream);
+        Py_BEGIN_ALLOW_THREADS st = launch_op(context, launch, workspace, bytes);
         Py_END_ALLOW_THREADS if (st != FA2_OK) fa2py_raise(st);
         ok = st == FA2_OK;
     }

@@ -28,7 +28,7 @@ static const dl_exchange *find_exchange(PyTypeObject *type)
 
 static PyObject *optional(PyObject *answer, int index)
 {
-    PyObject *value = PyTuple_GetItem(answer, index); /* borrowed; the tuple has five items */
+    PyObject *value = PyTuple_GetItem(answer, index); /* borrowed; the tuple has six items */
     if (value == NULL || value == Py_None)
         return NULL;
     Py_INCREF(value);
@@ -45,8 +45,8 @@ static bool describe(PyTypeObject *type, fa2py_framework *framework)
     Py_XDECREF(helpers);
     if (answer == NULL)
         return false;
-    if (!PyTuple_Check(answer) || PyTuple_Size(answer) != 5) {
-        PyErr_SetString(PyExc_TypeError, "fa2._frameworks.describe must return a tuple of five");
+    if (!PyTuple_Check(answer) || PyTuple_Size(answer) != 6) {
+        PyErr_SetString(PyExc_TypeError, "fa2._frameworks.describe must return a tuple of six");
         Py_DECREF(answer);
         return false;
     }
@@ -56,6 +56,7 @@ static bool describe(PyTypeObject *type, fa2py_framework *framework)
     framework->empty = optional(answer, 2);
     framework->stream = optional(answer, 3);
     framework->plain = optional(answer, 4);
+    framework->copy = optional(answer, 5);
     Py_DECREF(answer);
     return !PyErr_Occurred();
 }
@@ -66,6 +67,7 @@ static void forget(fa2py_framework *framework)
     Py_XDECREF(framework->empty);
     Py_XDECREF(framework->stream);
     Py_XDECREF(framework->plain);
+    Py_XDECREF(framework->copy);
     free(framework);
 }
 

@@ -34,15 +34,36 @@ static const char attention_doc[] =
     "and\n"
     "fa2.Error.";
 
+static const char backward_doc[] =
+    "attention_backward(d_out, q, k, v, out, lse, *, causal=False, window=None, softcap=None, "
+    "scale=None, layout='bshd', context=None, stream=None, deterministic=False, dq=None, dk=None, "
+    "dv=None)\n--\n\n"
+    "The gradients (dq, dk, dv) of a loss for q, k and v, from its gradient d_out for out: the "
+    "kernel, without\nautograd.\n\n"
+    "q, k, v and the settings: as attention had them; out, lse: what attention(..., "
+    "return_lse=True) gave.\n"
+    "d_out: of out's shape and dtype. Where the kernel cannot read it as it lies (D not "
+    "contiguous), PyTorch's and\nCuPy's is copied.\n"
+    "deterministic: the same bits at every call; without it only dk and dv are.\n"
+    "dq, dk, dv: written to and returned: of the shape of q, k and v, of any strides (parts of one "
+    "packed\ntensor, for instance). None: a new tensor of q's library. False: not wanted, and "
+    "None is returned.\n\n"
+    "Raises as attention.";
+
 static PyMethodDef methods[] = {
     {"attention", FAST(fa2py_attention), attention_doc},
-    {"launch", FAST(fa2py_launch),
-     "launch(q, k, v, **keywords)\n--\n\nattention, past PyTorch's dispatcher whatever is asked of "
-     "it."},
+    {"attention_backward", FAST(fa2py_attention_backward), backward_doc},
+    {"launch", FAST(fa2py_launch_function),
+     "launch(q, k, v, *, differentiable=False, **keywords)\n--\n\nattention, past PyTorch's "
+     "dispatcher whatever is asked of it. differentiable: refuse\nwhat has no gradient."},
     {"problem", FAST(fa2py_problem),
-     "problem(q, k, v, *, causal=False, window=None, softcap=None, scale=None, "
-     "layout='bshd')\n--\n\n"
-     "What attention would be asked on these tensors: a dict of sizes, dtype and features."},
+     "problem(q, k, v, *, causal=False, window=None, softcap=None, scale=None, layout='bshd', "
+     "op='forward', deterministic=False)\n--\n\n"
+     "What attention, or with op='backward' attention_backward, would be asked on these tensors: a "
+     "dict of\nsizes, dtype and features."},
+    {"check_differentiable", fa2py_check_differentiable, METH_O,
+     "check_differentiable(problem, /)\n--\n\nRaises NotImplementedError where fa2 has no gradient "
+     "for a problem of the forward operation."},
     {"problem_text", fa2py_problem_text, METH_O,
      "problem_text(problem, /)\n--\n\nThe problem as fa2-tune --shape takes it. Raises ValueError "
      "for one "

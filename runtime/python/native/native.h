@@ -61,6 +61,7 @@ typedef struct fa2py_framework {
     PyObject *empty;             /* (tensor, shape, "float32" | "uint8") -> tensor on its device */
     PyObject *stream;            /* (device) -> the current stream, a number */
     PyObject *plain;             /* (tensor) -> one without what hinders __dlpack__ */
+    PyObject *copy;              /* (tensor) -> its values in a new tensor, row by row */
 } fa2py_framework;
 
 /* Borrowed; lives until the process ends. */
@@ -120,12 +121,23 @@ PyObject *fa2py_get_default_context(PyObject *module, PyObject *number);
 PyObject *fa2py_set_default_context(PyObject *module, PyObject *args);
 
 int fa2py_context_device(const fa2py_context *context);
-/* Launch on a context that belongs to the tensors' device, on which `like` is. lender: where workspace
- * comes from; NULL: from the context, because the stream is not the framework's current one, so that it
- * would give the memory to others while the kernel still runs. */
-bool fa2py_context_forward(fa2py_context *context, const fa2_problem *problem,
-                           fa2_forward_args *args, void *stream, const fa2py_framework *lender,
-                           PyObject *like);
+
+/* A launch of problem->op. */
+typedef struct fa2py_launch {
+    const fa2_problem *problem;
+    union {
+        fa2_forward_args forward;
+        fa2_backward_args backward;
+    } args; /* without workspace */
+    void *stream;
+    /* Where workspace comes from; NULL: from the context, because the stream is not the framework's
+     * current one, so that it would give the memory to others while the kernel still runs. */
+    const fa2py_framework *lender;
+    PyObject *like; /* a tensor of the lender's; borrowed */
+} fa2py_launch;
+
+/* On a context that belongs to the tensors' device. */
+bool fa2py_context_launch(fa2py_context *context, fa2py_launch *launch);
 
 /* ---- problems as dicts (problems.c) ---- */
 
@@ -135,7 +147,7 @@ PyObject *fa2py_problem_dict(const fa2_problem *problem); /* the fields that tex
 /* problem_text(fields): as fa2-tune --shape takes it. */
 PyObject *fa2py_problem_text(PyObject *module, PyObject *fields);
 
-/* ---- calls (call.c, attention.c) ---- */
+/* ---- calls (call.c) ---- */
 
 /* The parameters of a function with a fast call. */
 typedef struct fa2py_signature {
@@ -146,49 +158,106 @@ typedef struct fa2py_signature {
     PyObject **interned;      /* the same, filled by the first call */
 } fa2py_signature;
 
-enum { FA2PY_PARAMETERS_MAX = 16 };
+enum { FA2PY_PARAMETERS_MAX = 32 };
 
 /* Borrowed references in the parameters' order; NULL: not given. */
 bool fa2py_arguments(const fa2py_signature *signature, PyObject *const *args, Py_ssize_t count,
                      PyObject *names, PyObject *values[FA2PY_PARAMETERS_MAX]);
 
-/* A call as it was asked for. */
+/* What every operation takes after its tensors. A problem has the first ones. */
+enum {
+    FA2PY_SET_CAUSAL,
+    FA2PY_SET_WINDOW,
+    FA2PY_SET_SOFTCAP,
+    FA2PY_SET_SCALE,
+    FA2PY_SET_LAYOUT,
+    FA2PY_SETTINGS_OF_PROBLEM,
+    FA2PY_SET_CONTEXT = FA2PY_SETTINGS_OF_PROBLEM,
+    FA2PY_SET_STREAM,
+    FA2PY_SETTINGS
+};
+#define FA2PY_PROBLEM_WORDS "causal", "window", "softcap", "scale", "layout"
+#define FA2PY_SETTING_WORDS FA2PY_PROBLEM_WORDS, "context", "stream"
+
+/* A call as it was asked for. Objects are borrowed. */
 typedef struct fa2py_call {
+    fa2_op op;
     PyObject *tensors[3]; /* q, k, v */
-    bool causal, heads_first, want_lse;
+    bool causal, heads_first;
     int32_t window_left, window_right; /* -1: unbounded */
     float softcap, scale;              /* 0: none, the default */
-    PyObject *out;                     /* NULL: make one */
-    fa2py_context *context;            /* borrowed; NULL: the default one */
+    fa2py_context *context;            /* NULL: the default one */
     bool has_stream;
     void *stream;
+    bool want_lse, differentiable; /* forward; the latter: a gradient will be wanted */
+    PyObject *out;                 /* forward; NULL: make one */
+    bool deterministic;            /* backward */
 } fa2py_call;
 
-/* attention's arguments after q, k and v. */
-enum {
-    FA2PY_ARG_CAUSAL = 3,
-    FA2PY_ARG_WINDOW,
-    FA2PY_ARG_SOFTCAP,
-    FA2PY_ARG_SCALE,
-    FA2PY_ARG_LAYOUT,
-    FA2PY_ARG_OUT,
-    FA2PY_ARG_RETURN_LSE,
-    FA2PY_ARG_CONTEXT,
-    FA2PY_ARG_STREAM,
-    FA2PY_ARG_COUNT
-};
+/* NULL is false. */
+bool fa2py_parse_truth(PyObject *value, bool *ret_truth);
+/* values: FA2PY_SETTINGS of them, NULL or None for those not given. */
+bool fa2py_parse_settings(PyObject *const *values, fa2py_call *call);
 
-/* values: as fa2py_arguments gives them for attention. */
-bool fa2py_parse_call(PyObject *const *values, fa2py_call *ret_call);
+/* ---- a call's tensors (operands.c) ---- */
+
+enum { FA2PY_ROW_ALIGN = 16, FA2PY_STRIDE_STEP = 8 }; /* as fa2.h has them: bytes, elements */
+
+/* A tensor while a call runs. Zeroed: none. */
+typedef struct fa2py_operand {
+    const char *name;
+    PyObject *object; /* strong */
+    const fa2py_framework *framework;
+    fa2py_view view;
+} fa2py_operand;
+
+void fa2py_operands_done(fa2py_operand *operands, int count);
+
+/* Open q, k and v, which become the first three operands, and find the stream that the call goes to.
+ * ret_lender: see fa2py_launch. */
+bool fa2py_begin(const fa2py_call *call, fa2py_operand operands[3], void **ret_stream,
+                 const fa2py_framework **ret_lender);
+/* The problem that is asked about them. */
+bool fa2py_make_problem(const fa2py_call *call, const fa2py_operand operands[3],
+                        fa2_problem *ret_problem);
+
+/* A further tensor of four dimensions, of q's device and dtype; _copied: where the kernel could not read
+ * it, a copy of it, if its library has a way to make one. */
+bool fa2py_open(const fa2py_call *call, const fa2py_operand *q, const char *name, PyObject *object,
+                void *stream, fa2py_operand *operand);
+bool fa2py_open_copied(const fa2py_call *call, const fa2py_operand *q, const char *name,
+                       PyObject *object, void *stream, fa2py_operand *operand);
+/* One that is written to, in the shape of `like`: the given one, or a new one. */
+bool fa2py_open_output(const fa2py_call *call, const fa2py_operand *q, const fa2py_operand *like,
+                       const char *name, const char *argument, PyObject *given, void *stream,
+                       fa2py_operand *operand);
+/* [batch, heads, seq]: the given one, or a new one. */
+bool fa2py_open_lse(const fa2py_operand *q, const fa2_problem *problem, PyObject *given,
+                    void *stream, fa2py_operand *operand);
+bool fa2py_check_shape(const fa2py_operand *operand, const fa2py_operand *like);
+
+/* As the library takes them; of no operand: NULL. */
+fa2_tensor fa2py_tensor_of(const fa2py_call *call, const fa2py_operand *operand);
+float *fa2py_lse_of(const fa2py_operand *lse);
+
+/* Launch on the call's context, or the default one of q's device. */
+bool fa2py_launch_on(const fa2py_call *call, const fa2py_operand *q, fa2py_launch *launch);
+
+/* ---- functions (attention.c, backward.c) ---- */
 
 /* Check, make the outputs, launch: out, or (out, lse). */
 PyObject *fa2py_run(const fa2py_call *call);
 
-/* attention(...): past PyTorch's dispatcher where that changes nothing, else by the function that
+/* attention(...): past PyTorch's dispatcher where that changes nothing, else by the functions that
  * set_torch gave. launch(...): the same without looking for a dispatcher. */
 PyObject *fa2py_attention(PyObject *module, PyObject *const *args, Py_ssize_t count,
                           PyObject *names);
-PyObject *fa2py_launch(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *fa2py_launch_function(PyObject *module, PyObject *const *args, Py_ssize_t count,
+                                PyObject *names);
+/* check_differentiable(problem): NotImplementedError where it has no gradient. */
+PyObject *fa2py_check_differentiable(PyObject *module, PyObject *fields);
+PyObject *fa2py_attention_backward(PyObject *module, PyObject *const *args, Py_ssize_t count,
+                                   PyObject *names);
 /* problem(q, k, v, ...): the dict of what a call would ask for. */
 PyObject *fa2py_problem(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names);
 
@@ -197,11 +266,16 @@ PyObject *fa2py_problem(PyObject *module, PyObject *const *args, Py_ssize_t coun
 PyObject *fa2py_set_torch(PyObject *module, PyObject *args);
 PyObject *fa2py_make_sdpa(PyObject *module, PyObject *args);
 
-/* Whether a call on these tensors may go past PyTorch's dispatcher: none is PyTorch's, or those that are
- * belong to torch.Tensor itself and nobody records, traces, casts or intercepts. 1 or 0; -1 with an
- * exception. */
-int fa2py_torch_is_plain(PyObject *const tensors[3]);
-/* The function for calls that go through the dispatcher. Borrowed. */
-PyObject *fa2py_torch_dispatcher(void);
+/* How a call on these tensors goes. */
+typedef enum fa2py_way {
+    FA2PY_WAY_PLAIN,    /* none is PyTorch's, or nobody records, traces, casts or intercepts */
+    FA2PY_WAY_AUTOGRAD, /* the same, but that a tensor requires a gradient */
+    FA2PY_WAY_DISPATCHER,
+    FA2PY_WAY_ERROR /* an exception is set */
+} fa2py_way;
+
+fa2py_way fa2py_torch_way(PyObject *const tensors[3]);
+/* By the function that set_torch gave for the way: with all arguments, None for those not given. */
+PyObject *fa2py_torch_call(fa2py_way way, PyObject *const *values, int count);
 
 #endif

@@ -11,40 +11,55 @@
 enum { WATCHERS_MAX = 8 };
 static PyObject *watchers[WATCHERS_MAX];
 static int watcher_count;
-static PyObject *grad_enabled; /* whether requires_grad counts */
-static PyObject *dispatcher;
+static PyObject *grad_enabled;               /* whether requires_grad counts */
+static PyObject *functions[FA2PY_WAY_ERROR]; /* by the way that they serve */
 static PyObject *requires_grad;
 
-/* set_torch(dispatcher, grad_enabled, *watchers) */
+static void replace(PyObject **place, PyObject *value)
+{
+    PyObject *old = *place;
+    Py_XINCREF(value);
+    *place = value;
+    Py_XDECREF(old);
+}
+
+/* set_torch(dispatcher, autograd, grad_enabled, *watchers) */
 PyObject *fa2py_set_torch(PyObject *module, PyObject *args)
 {
+    enum { FIRST_WATCHER = 3 };
     const Py_ssize_t count = PyTuple_Size(args);
     (void)module;
-    if (count < 2 || count - 2 > WATCHERS_MAX) {
-        PyErr_SetString(PyExc_TypeError, "set_torch(dispatcher, grad_enabled, *watchers)");
+    if (count < FIRST_WATCHER || count - FIRST_WATCHER > WATCHERS_MAX) {
+        PyErr_SetString(PyExc_TypeError,
+                        "set_torch(dispatcher, autograd, grad_enabled, *watchers)");
         return NULL;
     }
-    PyObject *old = dispatcher, *old_grad = grad_enabled;
-    for (int i = 0; i < watcher_count; i++)
-        Py_CLEAR(watchers[i]);
-    watcher_count = (int)count - 2;
-    for (Py_ssize_t i = 0; i < count; i++)
-        Py_INCREF(PyTuple_GetItem(args, i));
-    dispatcher = PyTuple_GetItem(args, 0);
-    grad_enabled = PyTuple_GetItem(args, 1);
-    for (int i = 0; i < watcher_count; i++)
-        watchers[i] = PyTuple_GetItem(args, i + 2);
-    Py_XDECREF(old);
-    Py_XDECREF(old_grad);
+    watcher_count = 0;
+    replace(&functions[FA2PY_WAY_DISPATCHER], PyTuple_GetItem(args, 0));
+    replace(&functions[FA2PY_WAY_AUTOGRAD], PyTuple_GetItem(args, 1));
+    replace(&grad_enabled, PyTuple_GetItem(args, 2));
+    for (int i = 0; i < WATCHERS_MAX; i++)
+        replace(&watchers[i],
+                i + FIRST_WATCHER < count ? PyTuple_GetItem(args, i + FIRST_WATCHER) : NULL);
+    watcher_count = (int)count - FIRST_WATCHER;
     if (requires_grad == NULL &&
         (requires_grad = PyUnicode_InternFromString("requires_grad")) == NULL)
         return NULL;
     Py_RETURN_NONE;
 }
 
-PyObject *fa2py_torch_dispatcher(void)
+PyObject *fa2py_torch_call(fa2py_way way, PyObject *const *values, int count)
 {
-    return dispatcher;
+    PyObject *tuple = PyTuple_New(count), *result = NULL;
+    for (int i = 0; tuple != NULL && i < count; i++) {
+        PyObject *value = values[i] != NULL ? values[i] : Py_None;
+        Py_INCREF(value);
+        (void)PyTuple_SetItem(tuple, i, value);
+    }
+    if (tuple != NULL)
+        result = PyObject_CallObject(functions[way], tuple);
+    Py_XDECREF(tuple);
+    return result;
 }
 
 /* The truth of what a call or look-up gave, whose reference it takes. */
@@ -70,30 +85,30 @@ static int is_unwatched(void)
     return 1;
 }
 
-int fa2py_torch_is_plain(PyObject *const tensors[3])
+fa2py_way fa2py_torch_way(PyObject *const tensors[3])
 {
     bool of_torch[3], any = false;
     for (int i = 0; i < 3; i++) {
         const fa2py_framework *framework = fa2py_framework_of(tensors[i]);
         if (framework == NULL)
-            return -1;
+            return FA2PY_WAY_ERROR;
         if (framework->kind == FA2PY_TORCH_SUBTYPE)
-            return 0;
+            return FA2PY_WAY_DISPATCHER;
         of_torch[i] = framework->kind == FA2PY_TORCH;
         any = any || of_torch[i];
     }
     const int unwatched = any ? is_unwatched() : 1;
-    if (!any || unwatched <= 0)
-        return unwatched;
-    const int grad = truth_of(PyObject_CallObject(grad_enabled, NULL));
+    if (unwatched <= 0)
+        return unwatched < 0 ? FA2PY_WAY_ERROR : FA2PY_WAY_DISPATCHER;
+    const int grad = any ? truth_of(PyObject_CallObject(grad_enabled, NULL)) : 0;
     if (grad <= 0)
-        return grad < 0 ? -1 : 1;
+        return grad < 0 ? FA2PY_WAY_ERROR : FA2PY_WAY_PLAIN;
     for (int i = 0; i < 3; i++) {
         const int needed = of_torch[i] ? truth_of(PyObject_GetAttr(tensors[i], requires_grad)) : 0;
         if (needed != 0)
-            return needed < 0 ? -1 : 0;
+            return needed < 0 ? FA2PY_WAY_ERROR : FA2PY_WAY_AUTOGRAD;
     }
-    return 1;
+    return FA2PY_WAY_PLAIN;
 }
 
 /* ---- scaled_dot_product_attention ---- */
@@ -127,28 +142,28 @@ static bool shapes_fit(const fa2py_framework *framework, PyObject *const *values
            (q.shape[1] == k.shape[1] || !is_off(values[ENABLE_GQA]));
 }
 
-/* 1: the call is parsed; 0: not one for here; -1: an exception. */
-static int parse_plain(PyObject *const *values, fa2py_call *call)
+/* How the call goes; FA2PY_WAY_DISPATCHER stands for the Python function. */
+static fa2py_way sdpa_way(PyObject *const *values, fa2py_call *call)
 {
     double dropout = 0, scale = 0;
     if (!is_off(values[ATTN_MASK]))
-        return 0;
+        return FA2PY_WAY_DISPATCHER;
     const fa2py_framework *framework = fa2py_framework_of(values[QUERY]);
     if (framework == NULL)
-        return -1;
+        return FA2PY_WAY_ERROR;
     if (framework->kind != FA2PY_TORCH || Py_TYPE(values[KEY]) != framework->type ||
         Py_TYPE(values[VALUE]) != framework->type)
-        return 0;
-    const int plain = fa2py_torch_is_plain(values);
-    if (plain <= 0)
-        return plain;
+        return FA2PY_WAY_DISPATCHER;
+    const fa2py_way way = fa2py_torch_way(values);
+    if (way == FA2PY_WAY_DISPATCHER || way == FA2PY_WAY_ERROR)
+        return way;
     const int causal = values[IS_CAUSAL] == NULL ? 0 : PyObject_IsTrue(values[IS_CAUSAL]);
     if (values[DROPOUT_P] != NULL)
         dropout = PyFloat_AsDouble(values[DROPOUT_P]);
     if (values[SCALE] != NULL && values[SCALE] != Py_None)
         scale = PyFloat_AsDouble(values[SCALE]);
     if (PyErr_Occurred())
-        return -1;
+        return FA2PY_WAY_ERROR;
     const bool fits = dropout == 0 && scale >= 0 && shapes_fit(framework, values, causal > 0);
     PyErr_Clear(); /* of a tensor that cannot be viewed */
     *call = (fa2py_call){.tensors = {values[QUERY], values[KEY], values[VALUE]},
@@ -157,25 +172,43 @@ static int parse_plain(PyObject *const *values, fa2py_call *call)
                          .window_left = -1,
                          .window_right = -1,
                          .scale = (float)scale};
-    return fits;
+    return fits ? way : FA2PY_WAY_DISPATCHER;
 }
 
-/* self: the function for everything that is not plain, with the same arguments. It decides, too, what
- * becomes of a plain call that failed. */
+/* A call whose gradient is wanted, as attention would be asked for it. */
+static PyObject *differentiable(PyObject *const *values)
+{
+    enum { SETTINGS = VALUE + 1, COUNT = SETTINGS + FA2PY_SETTINGS + 2 };
+    PyObject *all[COUNT] = {values[QUERY], values[KEY], values[VALUE]};
+    PyObject *layout = PyUnicode_InternFromString("bhsd");
+    all[SETTINGS + FA2PY_SET_CAUSAL] = values[IS_CAUSAL];
+    all[SETTINGS + FA2PY_SET_SCALE] = values[SCALE];
+    all[SETTINGS + FA2PY_SET_LAYOUT] = layout;
+    PyObject *result = layout != NULL ? fa2py_torch_call(FA2PY_WAY_AUTOGRAD, all, COUNT) : NULL;
+    Py_XDECREF(layout);
+    return result;
+}
+
+static bool is_refusal(void)
+{
+    return PyErr_ExceptionMatches(PyExc_NotImplementedError) ||
+           PyErr_ExceptionMatches(PyExc_ValueError) || PyErr_ExceptionMatches(fa2py_error);
+}
+
+/* self: the function for everything that does not go straight to the kernel, with the same arguments. It
+ * decides, too, what becomes of a call that failed on the way there. */
 static PyObject *sdpa(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
     PyObject *values[FA2PY_PARAMETERS_MAX];
     fa2py_call call;
     if (!fa2py_arguments(&signature, args, count, names, values))
         return NULL;
-    const int plain = parse_plain(values, &call);
-    if (plain < 0)
+    const fa2py_way way = sdpa_way(values, &call);
+    if (way == FA2PY_WAY_ERROR)
         return NULL;
-    if (plain > 0) {
-        PyObject *result = fa2py_run(&call);
-        if (result != NULL ||
-            (!PyErr_ExceptionMatches(PyExc_NotImplementedError) &&
-             !PyErr_ExceptionMatches(PyExc_ValueError) && !PyErr_ExceptionMatches(fa2py_error)))
+    if (way != FA2PY_WAY_DISPATCHER) {
+        PyObject *result = way == FA2PY_WAY_PLAIN ? fa2py_run(&call) : differentiable(values);
+        if (result != NULL || !is_refusal())
             return result;
         PyErr_Clear(); /* it will be met again there */
     }

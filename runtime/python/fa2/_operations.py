@@ -1,0 +1,333 @@
+"""PyTorch's view of fa2: operations for its dispatcher, and a shorter way for its autograd.
+
+torch.ops.fa2.attention(q, k, v, ...) -> (out, lse)          [B, S, H, D]; lse [B, H, Sq] float32
+torch.ops.fa2.attention_packed(tensors, ...) -> (out, lse)   tensors: [qkv] with qkv [B, S, 3, H, D], or [q, kv]
+                                                             with kv [B, S, 2, H, D]
+torch.ops.fa2.attention_backward(d_out, tensors, out, lse, wanted, ...) -> gradients of the tensors, in their
+                                                             shapes; of those not wanted: empty
+
+The operations are what torch.compile, export, functorch and modes see. Eager calls that only autograd looks
+on go by _Attention, a fifth of the time. Both save the same and launch the same kernels.
+"""
+
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+import torch
+from torch import Tensor
+
+from . import _native
+
+_NO_SECOND = ("fa2 has no second derivatives of attention: the gradients of this call were differentiated "
+              "(create_graph=True, torch.func.hessian); use another attention where they are needed")
+
+# ---- kernels ----
+
+
+def _unpacked(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+    """q, k, v of (q, k, v), (q, kv) or (qkv,): views."""
+    if len(tensors) == 3:
+        return tensors
+    *query, packed = tensors
+    return (*query, *packed.unbind(-3))
+
+
+def _launch_backward(d_out: Tensor, tensors: Sequence[Tensor], out: Tensor, lse: Tensor, wanted: Sequence[bool],
+                     keywords: Dict[str, Any], deterministic: bool) -> Sequence[Optional[Tensor]]:
+    """The gradients of the tensors, a packed one's as one tensor; None where none is wanted."""
+    deterministic = deterministic or torch.are_deterministic_algorithms_enabled()
+    if len(tensors) == 3:
+        dq, dk, dv = wanted
+        return _native.attention_backward(d_out, *tensors, out, lse, dq=dq, dk=dk, dv=dv,
+                                          deterministic=deterministic, **keywords)
+    made = [torch.empty_like(tensor) if needed else None for tensor, needed in zip(tensors, wanted)]
+    dq = () if len(tensors) == 1 else (False if made[0] is None else made[0],)
+    parts = (False,) * (4 - len(tensors)) if made[-1] is None else made[-1].unbind(-3)
+    _native.attention_backward(d_out, *_unpacked(tensors), out, lse, **dict(zip(("dq", "dk", "dv"), (*dq, *parts))),
+                               deterministic=deterministic, **keywords)
+    return made
+
+
+# ---- operations ----
+
+_old = globals().get("library")
+if _old is not None:  # the module is loaded again
+    _old._destroy()
+library = torch.library.Library("fa2", "FRAGMENT")
+# The compiler must not choose strides: D is to stay contiguous, and views are to stay views.
+_TAGS = (torch.Tag.pt2_compliant_tag, getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order))
+_SETTINGS = ("bool causal=False, int window_left=-1, int window_right=-1, float softcap=0.0, float? scale=None, "
+             "bool deterministic=False")
+library.define(f"attention(Tensor q, Tensor k, Tensor v, {_SETTINGS}) -> (Tensor, Tensor)", tags=_TAGS)
+library.define(f"attention_packed(Tensor[] tensors, {_SETTINGS}) -> (Tensor, Tensor)", tags=_TAGS)
+library.define("attention_backward(Tensor d_out, Tensor[] tensors, Tensor out, Tensor lse, bool[] wanted, "
+               f"{_SETTINGS}) -> Tensor[]", tags=_TAGS)
+
+
+def _keywords(causal: bool = False, window_left: int = -1, window_right: int = -1, softcap: float = 0.0,
+              scale: Optional[float] = None, deterministic: bool = False) -> Tuple[Dict[str, Any], bool]:
+    """An operation's settings as the extension module takes them, and whether to be deterministic."""
+    keywords = {"causal": causal, "window": (window_left, window_right), "softcap": softcap, "scale": scale}
+    return keywords, deterministic
+
+
+def _cuda(q: Tensor, k: Tensor, v: Tensor, *settings: Any) -> Tuple[Tensor, Tensor]:
+    return _native.launch(q, k, v, return_lse=True, **_keywords(*settings)[0])
+
+
+def _cuda_packed(tensors: List[Tensor], *settings: Any) -> Tuple[Tensor, Tensor]:
+    return _cuda(*_unpacked(tensors), *settings)
+
+
+def _cuda_backward(d_out: Tensor, tensors: List[Tensor], out: Tensor, lse: Tensor, wanted: List[bool],
+                   *settings: Any) -> List[Tensor]:
+    gradients = _launch_backward(d_out, tensors, out, lse, wanted, *_keywords(*settings))
+    return [tensor.new_empty((0,)) if gradient is None else gradient for tensor, gradient in zip(tensors, gradients)]
+
+
+def _elsewhere(tensors: Any, *unused: Any) -> Any:
+    device = (tensors[0] if isinstance(tensors, (list, tuple)) else tensors).device
+    raise ValueError(f"q is on device {device}; fa2 runs on CUDA devices only")
+
+
+def _fake(q: Tensor, k: Tensor, v: Tensor, *settings: Any) -> Tuple[Tensor, Tensor]:
+    torch._check(q.dim() == 4 and k.dim() == 4 and v.dim() == 4, lambda: "q, k and v must have 4 dimensions")
+    torch._check(k.shape == v.shape, lambda: f"k is {tuple(k.shape)} and v {tuple(v.shape)}; they must be equal")
+    torch._check(q.dtype == k.dtype == v.dtype, lambda: "q, k and v must be of one type")
+    batch, length, heads, _ = q.shape
+    return torch.empty_like(q), q.new_empty((batch, heads, length), dtype=torch.float32)
+
+
+def _fake_packed(tensors: List[Tensor], *settings: Any) -> Tuple[Tensor, Tensor]:
+    return _fake(*_unpacked(tensors), *settings)
+
+
+def _fake_backward(d_out: Tensor, tensors: List[Tensor], out: Tensor, lse: Tensor, wanted: List[bool],
+                   *settings: Any) -> List[Tensor]:
+    return [torch.empty_like(tensor) if needed else tensor.new_empty((0,)) for tensor, needed in zip(tensors, wanted)]
+
+
+def _below_autocast() -> Any:
+    return torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA))
+
+
+def _autocast(q: Tensor, k: Tensor, v: Tensor, *settings: Any) -> Tuple[Tensor, Tensor]:
+    wanted = torch.get_autocast_dtype("cuda")
+    with _below_autocast():
+        return torch.ops.fa2.attention(q.to(wanted), k.to(wanted), v.to(wanted), *settings)
+
+
+def _autocast_packed(tensors: List[Tensor], *settings: Any) -> Tuple[Tensor, Tensor]:
+    wanted = torch.get_autocast_dtype("cuda")
+    with _below_autocast():
+        return torch.ops.fa2.attention_packed([tensor.to(wanted) for tensor in tensors], *settings)
+
+
+# ---- autograd of the operations ----
+
+
+def _check_differentiable(*settings: Any) -> None:
+    """NotImplementedError where the library has no gradient for a call with these settings, whatever its sizes."""
+    keywords, _ = _keywords(*settings)
+    fields = {"heads_q": 1, "seq_q": 1, "head_dim": 8, "causal": keywords["causal"], "softcap": keywords["softcap"] != 0}
+    left, right = keywords["window"]
+    if left >= 0 or right >= 0:
+        fields.update(window_left=left, window_right=right)
+    _native.check_differentiable(fields)
+
+
+def _save(ctx: Any, tensors: Sequence[Tensor], settings: Tuple[Any, ...], output: Tuple[Tensor, Tensor]) -> None:
+    _check_differentiable(*settings)
+    ctx.save_for_backward(*output, *tensors)
+    ctx.settings = settings
+    ctx.mark_non_differentiable(output[1])
+    ctx.set_materialize_grads(False)
+
+
+def _setup(ctx: Any, inputs: Tuple[Any, ...], output: Tuple[Tensor, Tensor]) -> None:
+    _save(ctx, inputs[:3], inputs[3:], output)
+
+
+def _setup_packed(ctx: Any, inputs: Tuple[Any, ...], output: Tuple[Tensor, Tensor]) -> None:
+    _save(ctx, inputs[0], inputs[1:], output)
+
+
+def _gradients(ctx: Any, d_out: Optional[Tensor], wanted: Sequence[bool]) -> List[Optional[Tensor]]:
+    out, lse, *tensors = ctx.saved_tensors
+    if d_out is None:
+        return [None] * len(tensors)
+    gradients = torch.ops.fa2.attention_backward(d_out, tensors, out, lse, list(wanted), *ctx.settings)
+    return [gradient if needed else None for gradient, needed in zip(gradients, wanted)]
+
+
+def _backward(ctx: Any, d_out: Optional[Tensor], d_lse: Any) -> Tuple[Any, ...]:
+    needs = ctx.needs_input_grad  # as long as the arguments that were given
+    return (*_gradients(ctx, d_out, needs[:3]), *[None] * len(needs[3:]))
+
+
+def _backward_packed(ctx: Any, d_out: Optional[Tensor], d_lse: Any) -> Tuple[Any, ...]:
+    needs = ctx.needs_input_grad
+    return (_gradients(ctx, d_out, needs[0]), *[None] * len(needs[1:]))
+
+
+def _refuse_second(*unused: Any) -> None:
+    raise NotImplementedError(_NO_SECOND)
+
+
+for _name, _kernel, _shapes, _cast in (("attention", _cuda, _fake, _autocast),
+                                       ("attention_packed", _cuda_packed, _fake_packed, _autocast_packed),
+                                       ("attention_backward", _cuda_backward, _fake_backward, None)):
+    library.impl(_name, _kernel, "CUDA")
+    library.impl(_name, _elsewhere, "CPU")
+    if _cast is not None:
+        library.impl(_name, _cast, "AutocastCUDA")
+    torch.library.register_fake(f"fa2::{_name}", _shapes, lib=library)
+torch.library.register_autograd("fa2::attention", _backward, setup_context=_setup, lib=library)
+torch.library.register_autograd("fa2::attention_packed", _backward_packed, setup_context=_setup_packed, lib=library)
+torch.library.register_autograd("fa2::attention_backward", _refuse_second, lib=library)
+
+# ---- the shorter way ----
+
+
+class _Attention(torch.autograd.Function):
+    """apply(keywords of attention, deterministic, return_lse, *tensors)."""
+
+    @staticmethod
+    def forward(ctx: Any, keywords: Dict[str, Any], deterministic: bool, return_lse: bool, *tensors: Tensor) -> Any:
+        out, lse = _native.launch(*_unpacked(tensors), return_lse=True, differentiable=True, **keywords)
+        ctx.save_for_backward(out, lse, *tensors)
+        ctx.keywords, ctx.deterministic = keywords, deterministic
+        if not return_lse:
+            return out
+        ctx.mark_non_differentiable(lse)
+        ctx.set_materialize_grads(False)
+        return out, lse
+
+    @staticmethod
+    def backward(ctx: Any, d_out: Optional[Tensor], *unused: Any) -> Tuple[Any, ...]:
+        out, lse, *tensors = ctx.saved_tensors
+        if d_out is None:
+            return (None,) * (3 + len(tensors))
+        # create_graph: the operation, which refuses when it is differentiated
+        launch = _recorded if torch.is_grad_enabled() else _launch_backward
+        return (None, None, None,
+                *launch(d_out, tensors, out, lse, ctx.needs_input_grad[3:], ctx.keywords, ctx.deterministic))
+
+
+def _recorded(d_out: Tensor, tensors: List[Tensor], out: Tensor, lse: Tensor, wanted: Sequence[bool],
+              keywords: Dict[str, Any], deterministic: bool) -> List[Optional[Tensor]]:
+    heads_first = keywords["layout"] == "bhsd"
+    if heads_first:
+        d_out, out, *tensors = (tensor.transpose(1, 2) for tensor in (d_out, out, *tensors))
+    settings = _settings(deterministic=deterministic, **keywords)
+    gradients = torch.ops.fa2.attention_backward(d_out, tensors, out, lse, list(wanted), *settings)
+    return [(gradient.transpose(1, 2) if heads_first else gradient) if needed else None
+            for gradient, needed in zip(gradients, wanted)]
+
+
+# Function.apply looks for functorch first, which the caller has done.
+_apply = super(torch.autograd.Function, _Attention).apply
+
+
+def differentiable(q: Tensor, k: Tensor, v: Tensor, causal: Any, window: Any, softcap: Any, scale: Any, layout: Any,
+                   context: Any, stream: Any, out: Any, return_lse: Any) -> Any:
+    """fa2.attention where a tensor requires a gradient and nobody but autograd looks on."""
+    if out is not None or stream is not None:
+        _refuse_place(out=out, stream=stream)
+    return _apply({"causal": causal, "window": window, "softcap": softcap, "scale": scale, "layout": layout,
+                   "context": context}, False, bool(return_lse), q, k, v)
+
+
+def _refuse_place(**given: Any) -> None:
+    for name, value in given.items():
+        if value is not None:
+            raise NotImplementedError(f"{name}= is only for calls that PyTorch does not trace, cast or differentiate")
+
+
+# ---- which way a call goes ----
+
+
+def _watchers() -> List[Any]:
+    """What tells, when called, that the dispatcher has somebody to call besides autograd and autocast. Each
+    costs every call some 40 ns."""
+    names = ("_len_torch_dispatch_stack", "_len_torch_function_stack", "_is_tracing")
+    return [*(getattr(torch._C, name) for name in names), torch._C._functorch.peek_interpreter_stack]
+
+
+_others = _watchers()
+_exact = {torch.Tensor, torch.nn.Parameter}
+
+
+def is_unwatched(*tensors: Any) -> bool:
+    """Whether nobody but autograd and autocast looks on."""
+    return all(type(tensor) in _exact for tensor in tensors) and not any(watcher() for watcher in _others)
+
+
+def needs_gradient(*tensors: Tensor) -> bool:
+    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+
+
+def _bounds(window: Any) -> Tuple[int, int]:
+    left, right = (-1 if bound is None else bound for bound in (window or (-1, -1)))
+    return left, right
+
+
+def _settings(causal: Any, window: Any, softcap: Any, scale: Any, deterministic: bool = False,
+              layout: Any = None, context: Any = None) -> Tuple[Any, ...]:
+    """The extension module's keywords as an operation's settings."""
+    if context is not None:
+        _refuse_place(context=context)
+    return (bool(causal), *_bounds(window), softcap or 0.0, scale, deterministic)
+
+
+def dispatch(q: Tensor, k: Tensor, v: Tensor, causal: Any, window: Any, softcap: Any, scale: Any, layout: Any,
+             context: Any, stream: Any, out: Any, return_lse: Any) -> Any:
+    """fa2.attention by way of PyTorch's dispatcher; None for what was not given."""
+    _refuse_place(out=out, stream=stream)
+    if layout not in (None, "bshd", "bhsd"):
+        raise ValueError(f'layout is {layout!r}; it must be "bshd" or "bhsd"')
+    if is_unwatched(q, k, v):  # so it is autocast
+        q, k, v = _cast(q, k, v)
+        if needs_gradient(q, k, v):
+            return differentiable(q, k, v, causal, window, softcap, scale, layout, context, None, None, return_lse)
+        return _native.launch(q, k, v, causal=causal, window=window, softcap=softcap, scale=scale, layout=layout,
+                              context=context, return_lse=return_lse)
+    settings = _settings(causal, window, softcap, scale, context=context)
+    heads_first = layout == "bhsd"
+    if heads_first:
+        q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
+    result, lse = torch.ops.fa2.attention(q, k, v, *settings)
+    if heads_first:
+        result = result.transpose(1, 2)
+    return (result, lse) if return_lse else result
+
+
+def _cast(*tensors: Tensor) -> List[Tensor]:
+    """The tensors as autocast wants them."""
+    if not tensors[0].is_cuda or not torch.is_autocast_enabled("cuda"):
+        return list(tensors)
+    wanted = torch.get_autocast_dtype("cuda")
+    return [tensor.to(wanted) for tensor in tensors]
+
+
+def attention_packed(*tensors: Tensor, causal: bool = False, window: Any = None, softcap: Optional[float] = None,
+                     scale: Optional[float] = None, deterministic: bool = False, return_lse: bool = False) -> Any:
+    """fa2.attention on (qkv,) with qkv [B, S, 3, H, D], on (q, kv) with kv [B, Sk, 2, Hkv, D], or on (q, k, v).
+
+    A packed tensor's gradient is one tensor of its shape, into which the kernel writes; nothing is copied.
+    deterministic: dq is the same bits at every call (as torch.use_deterministic_algorithms makes it).
+    """
+    keywords = {"causal": causal, "window": window, "softcap": softcap, "scale": scale, "layout": "bshd"}
+    if is_unwatched(*tensors):
+        tensors = tuple(_cast(*tensors))
+        if needs_gradient(*tensors):
+            return _apply({**keywords, "context": None}, deterministic, return_lse, *tensors)
+        return _native.launch(*_unpacked(tensors), return_lse=return_lse, **keywords)
+    settings = _settings(causal, window, softcap, scale, deterministic)
+    if len(tensors) == 3:
+        out, lse = torch.ops.fa2.attention(*tensors, *settings)
+    else:
+        out, lse = torch.ops.fa2.attention_packed(list(tensors), *settings)
+    return (out, lse) if return_lse else out
+
+
+_native.set_torch(dispatch, differentiable, torch.is_grad_enabled, *_others, torch.is_autocast_enabled)

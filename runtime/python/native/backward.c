@@ -1,0 +1,98 @@
+/*
+ * attention_backward(d_out, q, k, v, out, lse, ...): the gradients, of tensors without autograd.
+ */
+#include "native.h"
+
+enum { Q, K, V, OUT, D_OUT, LSE, DQ, DK, DV, OPERANDS };
+
+enum {
+    ARG_D_OUT,
+    ARG_Q,
+    ARG_K,
+    ARG_V,
+    ARG_OUT,
+    ARG_LSE,
+    ARG_CAUSAL,
+    ARG_DETERMINISTIC = ARG_CAUSAL + FA2PY_SETTINGS,
+    ARG_DQ,
+    ARG_DK,
+    ARG_DV,
+    ARGS
+};
+
+static const char *const words[] = {
+    "d_out", "q", "k", "v", "out", "lse", FA2PY_SETTING_WORDS, "deterministic", "dq", "dk", "dv"};
+static PyObject *interned[ARGS];
+static const fa2py_signature signature = {"attention_backward", ARGS, 6, 6, words, interned};
+
+/* A gradient: False, not wanted; a tensor, written to; else made, like the tensor it belongs to. */
+static bool open_gradient(const fa2py_call *call, int which, PyObject *given, void *stream,
+                          fa2py_operand *o)
+{
+    static const char *const names[] = {"dq", "dk", "dv"};
+    static const char *const arguments[] = {"dq=", "dk=", "dv="};
+    if (given == Py_False)
+        return true;
+    return fa2py_open_output(call, &o[Q], &o[Q + which], names[which], arguments[which],
+                             given == Py_None || given == Py_True ? NULL : given, stream,
+                             &o[DQ + which]);
+}
+
+static bool open_all(const fa2py_call *call, PyObject *const *values, fa2_problem *problem,
+                     fa2py_launch *launch, fa2py_operand *o)
+{
+    if (!fa2py_begin(call, o, &launch->stream, &launch->lender) ||
+        !fa2py_make_problem(call, o, problem) ||
+        !fa2py_open(call, &o[Q], "out", values[ARG_OUT], launch->stream, &o[OUT]) ||
+        !fa2py_check_shape(&o[OUT], &o[Q]) ||
+        !fa2py_open_copied(call, &o[Q], "d_out", values[ARG_D_OUT], launch->stream, &o[D_OUT]) ||
+        !fa2py_check_shape(&o[D_OUT], &o[Q]) ||
+        !fa2py_open_lse(&o[Q], problem, values[ARG_LSE], launch->stream, &o[LSE]))
+        return false;
+    for (int i = 0; i < 3; i++)
+        if (!open_gradient(call, i, values[ARG_DQ + i], launch->stream, o))
+            return false;
+    return true;
+}
+
+static PyObject *gradients_of(const fa2py_operand *o)
+{
+    PyObject *objects[3];
+    for (int i = 0; i < 3; i++)
+        objects[i] = o[DQ + i].object != NULL ? o[DQ + i].object : Py_None;
+    return PyTuple_Pack(3, objects[0], objects[1], objects[2]);
+}
+
+PyObject *fa2py_attention_backward(PyObject *module, PyObject *const *args, Py_ssize_t count,
+                                   PyObject *names)
+{
+    PyObject *values[FA2PY_PARAMETERS_MAX], *result = NULL;
+    fa2py_operand o[OPERANDS] = {{.name = NULL}};
+    fa2_problem problem;
+    fa2py_launch launch = {.problem = &problem};
+    (void)module;
+    if (!fa2py_arguments(&signature, args, count, names, values))
+        return NULL;
+    for (int i = ARG_DQ; i <= ARG_DV; i++)
+        values[i] = values[i] != NULL ? values[i] : Py_None;
+    fa2py_call call = {.op = FA2_OP_BACKWARD,
+                       .tensors = {values[ARG_Q], values[ARG_K], values[ARG_V]}};
+    if (fa2py_parse_settings(values + ARG_CAUSAL, &call) &&
+        fa2py_parse_truth(values[ARG_DETERMINISTIC], &call.deterministic) &&
+        open_all(&call, values, &problem, &launch, o)) {
+        launch.args.backward = (fa2_backward_args){.q = fa2py_tensor_of(&call, &o[Q]),
+                                                   .k = fa2py_tensor_of(&call, &o[K]),
+                                                   .v = fa2py_tensor_of(&call, &o[V]),
+                                                   .o = fa2py_tensor_of(&call, &o[OUT]),
+                                                   .d_o = fa2py_tensor_of(&call, &o[D_OUT]),
+                                                   .dq = fa2py_tensor_of(&call, &o[DQ]),
+                                                   .dk = fa2py_tensor_of(&call, &o[DK]),
+                                                   .dv = fa2py_tensor_of(&call, &o[DV]),
+                                                   .lse = fa2py_lse_of(&o[LSE]),
+                                                   .softmax_scale = call.scale};
+        if (fa2py_launch_on(&call, &o[Q], &launch))
+            result = gradients_of(o);
+    }
+    fa2py_operands_done(o, OPERANDS);
+    return result;
+}

@@ -1,0 +1,372 @@
+/*
+ * The tensors of a call: lent to us, looked at, and what they ask for. Everything that fa2.h cannot
+ * know is checked here (ranks, dtypes, devices, shapes among each other); fa2 itself checks the rest
+ * and says it in its own words.
+ */
+#include <string.h>
+#include "native.h"
+
+enum { RANK = 4, DIM = 3 };
+
+void fa2py_operands_done(fa2py_operand *operands, int count)
+{
+    for (int i = 0; i < count; i++) {
+        fa2py_view_done(&operands[i].view);
+        Py_CLEAR(operands[i].object);
+    }
+}
+
+/* ---- checks ---- */
+
+static bool check_device(const char *name, dl_device device)
+{
+    if (device.type == DL_CUDA)
+        return true;
+    PyErr_Format(PyExc_ValueError,
+                 "%s is not on a CUDA device (its DLPack device type is %d%s); fa2 runs there only",
+                 name, device.type, device.type == 1 ? ", the CPU" : "");
+    return false;
+}
+
+static const char *dtype_word(dl_dtype dtype)
+{
+    static const struct {
+        dl_dtype dtype;
+        const char *word;
+    } words[] = {{{DL_FLOAT, 16, 1}, "float16"},
+                 {{DL_BFLOAT, 16, 1}, "bfloat16"},
+                 {{DL_FLOAT, 32, 1}, "float32"},
+                 {{DL_FLOAT, 64, 1}, "float64"}};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (memcmp(&words[i].dtype, &dtype, sizeof dtype) == 0)
+            return words[i].word;
+    return "of another type";
+}
+
+/* The tensor's strides, made up where DLPack before 1.2 leaves them out. */
+static void get_strides(const dl_tensor *tensor, int64_t strides[RANK])
+{
+    int64_t row_major = 1;
+    for (int i = RANK - 1; i >= 0; i--) {
+        strides[i] = tensor->strides != NULL ? tensor->strides[i] : row_major;
+        row_major *= tensor->shape[i];
+    }
+}
+
+static bool check_place(const char *name, const dl_tensor *tensor, const dl_tensor *q)
+{
+    if (!check_device(name, tensor->device))
+        return false;
+    if (tensor->device.id == q->device.id)
+        return true;
+    PyErr_Format(PyExc_ValueError, "%s is on CUDA device %d and q on %d; they must be on one", name,
+                 (int)tensor->device.id, (int)q->device.id);
+    return false;
+}
+
+static bool check_tensor(const char *name, const dl_tensor *tensor, const dl_tensor *q,
+                         bool heads_first)
+{
+    int64_t strides[RANK];
+    if (!check_device(name, tensor->device))
+        return false;
+    if (tensor->ndim != RANK) {
+        PyErr_Format(
+            PyExc_ValueError, "%s has %d dimensions; it must have 4: %s", name, (int)tensor->ndim,
+            heads_first ? "[batch, heads, seq, head_dim]" : "[batch, seq, heads, head_dim]");
+        return false;
+    }
+    if (!check_place(name, tensor, q))
+        return false;
+    if (memcmp(&tensor->dtype, &q->dtype, sizeof q->dtype) != 0) {
+        PyErr_Format(PyExc_ValueError, "%s is %s and q %s; they must be of one type", name,
+                     dtype_word(tensor->dtype), dtype_word(q->dtype));
+        return false;
+    }
+    for (int i = 0; i < RANK; i++) {
+        if (tensor->shape[i] > INT32_MAX) {
+            PyErr_Format(PyExc_ValueError,
+                         "%s has %lld elements in dimension %d, which is too many", name,
+                         (long long)tensor->shape[i], i);
+            return false;
+        }
+    }
+    get_strides(tensor, strides);
+    if (strides[DIM] != 1 && tensor->shape[DIM] != 1) {
+        PyErr_Format(PyExc_ValueError,
+                     "the last dimension of %s has stride %lld; it must be 1 (contiguous)", name,
+                     (long long)strides[DIM]);
+        return false;
+    }
+    return true;
+}
+
+static bool check_dtype(const dl_tensor *q, fa2_dtype *ret_dtype)
+{
+    const bool half = q->dtype.bits == 16 && q->dtype.lanes == 1;
+    if (half && q->dtype.code == DL_FLOAT) {
+        *ret_dtype = FA2_FP16;
+        return true;
+    }
+    if (half && q->dtype.code == DL_BFLOAT) {
+        *ret_dtype = FA2_BF16;
+        return true;
+    }
+    PyErr_Format(PyExc_NotImplementedError, "q is %s; fa2 knows float16 and bfloat16",
+                 dtype_word(q->dtype));
+    return false;
+}
+
+static bool check_same(const char *a_name, int64_t a, const char *b_name, int64_t b,
+                       const char *what)
+{
+    if (a == b)
+        return true;
+    PyErr_Format(PyExc_ValueError, "%s has %s %lld and %s has %lld; they must be equal", a_name,
+                 what, (long long)a, b_name, (long long)b);
+    return false;
+}
+
+bool fa2py_check_shape(const fa2py_operand *operand, const fa2py_operand *like)
+{
+    static const char *const dimensions[RANK] = {"in dimension 0", "in dimension 1",
+                                                 "in dimension 2", "in dimension 3"};
+    for (int i = 0; i < RANK; i++)
+        if (!check_same(operand->name, operand->view.tensor.shape[i], like->name,
+                        like->view.tensor.shape[i], dimensions[i]))
+            return false;
+    return true;
+}
+
+/* ---- opening ---- */
+
+static bool open_view(fa2py_operand *operand, const char *name, PyObject *object, void *stream)
+{
+    operand->name = name;
+    operand->object = object;
+    Py_INCREF(object);
+    operand->framework = fa2py_framework_of(object);
+    return operand->framework != NULL &&
+           fa2py_view_open(operand->framework, object, name, stream, &operand->view);
+}
+
+bool fa2py_open(const fa2py_call *call, const fa2py_operand *q, const char *name, PyObject *object,
+                void *stream, fa2py_operand *operand)
+{
+    return open_view(operand, name, object, stream) &&
+           check_tensor(name, &operand->view.tensor, &q->view.tensor, call->heads_first);
+}
+
+/* Whether the kernel can read the tensor's rows where they are. */
+static bool is_readable(const dl_tensor *tensor)
+{
+    int64_t strides[RANK];
+    if (tensor->ndim != RANK)
+        return true; /* which is refused by its name */
+    get_strides(tensor, strides);
+    bool readable =
+        strides[DIM] == 1 && ((uintptr_t)tensor->data + tensor->byte_offset) % FA2PY_ROW_ALIGN == 0;
+    for (int i = 0; i < DIM; i++)
+        readable = readable && (tensor->shape[i] == 1 || strides[i] % FA2PY_STRIDE_STEP == 0);
+    return readable;
+}
+
+bool fa2py_open_copied(const fa2py_call *call, const fa2py_operand *q, const char *name,
+                       PyObject *object, void *stream, fa2py_operand *operand)
+{
+    if (!open_view(operand, name, object, stream))
+        return false;
+    if (operand->framework->copy != NULL && !is_readable(&operand->view.tensor)) {
+        PyObject *copy = PyObject_CallFunctionObjArgs(operand->framework->copy, object, NULL);
+        fa2py_operands_done(operand, 1);
+        if (copy == NULL)
+            return false;
+        const bool ok = open_view(operand, name, copy, stream);
+        Py_DECREF(copy);
+        if (!ok)
+            return false;
+    }
+    return check_tensor(name, &operand->view.tensor, &q->view.tensor, call->heads_first);
+}
+
+bool fa2py_open_output(const fa2py_call *call, const fa2py_operand *q, const fa2py_operand *like,
+                       const char *name, const char *argument, PyObject *given, void *stream,
+                       fa2py_operand *operand)
+{
+    PyObject *object = given;
+    if (object != NULL)
+        Py_INCREF(object);
+    else if ((object = fa2py_empty_like(like->framework, like->object, &like->view.tensor,
+                                        argument)) == NULL)
+        return false;
+    const bool ok =
+        fa2py_open(call, q, name, object, stream, operand) && fa2py_check_shape(operand, like);
+    Py_DECREF(object);
+    if (!ok || !operand->view.read_only)
+        return ok;
+    PyErr_Format(PyExc_ValueError, "%s is read-only", name);
+    return false;
+}
+
+/* The LSE is [batch, heads, seq], row by row. */
+static bool check_lse(const fa2py_operand *lse, const fa2_problem *problem)
+{
+    const dl_tensor *tensor = &lse->view.tensor;
+    const int64_t wanted[3] = {problem->batch, problem->heads_q, problem->seq_q};
+    int64_t row_major = 1;
+    bool fits = tensor->ndim == 3 && tensor->dtype.code == DL_FLOAT && tensor->dtype.bits == 32 &&
+                tensor->dtype.lanes == 1;
+    for (int i = 2; fits && i >= 0; i--) {
+        fits = tensor->shape[i] == wanted[i] &&
+               (wanted[i] == 1 || tensor->strides == NULL || tensor->strides[i] == row_major);
+        row_major *= wanted[i];
+    }
+    if (!fits)
+        PyErr_Format(PyExc_ValueError,
+                     "lse must be [%d, %d, %d] float32, contiguous, as forward gives it",
+                     (int)wanted[0], (int)wanted[1], (int)wanted[2]);
+    return fits;
+}
+
+bool fa2py_open_lse(const fa2py_operand *q, const fa2_problem *problem, PyObject *given,
+                    void *stream, fa2py_operand *operand)
+{
+    const int64_t shape[3] = {problem->batch, problem->heads_q, problem->seq_q};
+    if (given != NULL)
+        return open_view(operand, "lse", given, stream) &&
+               check_place("lse", &operand->view.tensor, &q->view.tensor) &&
+               check_lse(operand, problem);
+    PyObject *made =
+        fa2py_empty(q->framework, q->object, &q->view.tensor, 3, shape,
+                    "return_lse=False, or tensors of a library that fa2 knows, or out=");
+    const bool ok = made != NULL && open_view(operand, "lse", made, stream);
+    Py_XDECREF(made);
+    return ok;
+}
+
+/* ---- a call ---- */
+
+/* The device that q is on: by its table, which needs no stream, so that q is opened at once; else by
+ * asking, because __dlpack__ wants to know the stream. */
+static bool find_device(const fa2py_call *call, fa2py_operand *q, dl_device *ret_device)
+{
+    const fa2py_framework *framework = fa2py_framework_of(call->tensors[0]);
+    if (framework == NULL)
+        return false;
+    if (framework->exchange == NULL)
+        return fa2py_device_of(call->tensors[0], "q", ret_device) && check_device("q", *ret_device);
+    if (!fa2py_open(call, q, "q", call->tensors[0], NULL, q))
+        return false;
+    *ret_device = q->view.tensor.device;
+    return true;
+}
+
+bool fa2py_begin(const fa2py_call *call, fa2py_operand operands[3], void **ret_stream,
+                 const fa2py_framework **ret_lender)
+{
+    static const char *const names[] = {"q", "k", "v"};
+    fa2py_operand *q = &operands[0];
+    dl_device device;
+    void *current = NULL;
+    for (int i = 0; i < 3; i++)
+        if (fa2py_framework_of(call->tensors[i]) == NULL)
+            return false;
+    const fa2py_framework *framework = fa2py_framework_of(call->tensors[0]);
+    if (!find_device(call, q, &device) || !fa2py_current_stream(framework, device.id, &current))
+        return false;
+    *ret_stream = call->has_stream ? call->stream : current;
+    *ret_lender = *ret_stream == current ? framework : NULL;
+    for (int i = q->object != NULL; i < 3; i++)
+        if (!fa2py_open(call, q, names[i], call->tensors[i], *ret_stream, &operands[i]))
+            return false;
+    return true;
+}
+
+static int seq_axis(const fa2py_call *call)
+{
+    return call->heads_first ? 2 : 1;
+}
+
+/* Strides of dimensions of extent 1 may be anything, and are 0 for the library. */
+fa2_tensor fa2py_tensor_of(const fa2py_call *call, const fa2py_operand *operand)
+{
+    const dl_tensor *tensor = &operand->view.tensor;
+    int64_t strides[RANK];
+    const int seq = seq_axis(call), head = 3 - seq;
+    if (operand->object == NULL)
+        return (fa2_tensor){.data = NULL};
+    get_strides(tensor, strides);
+    for (int i = 0; i < DIM; i++)
+        if (tensor->shape[i] == 1)
+            strides[i] = 0;
+    return (fa2_tensor){(char *)tensor->data + tensor->byte_offset, strides[0], strides[seq],
+                        strides[head]};
+}
+
+float *fa2py_lse_of(const fa2py_operand *lse)
+{
+    const dl_tensor *tensor = &lse->view.tensor;
+    return lse->object == NULL ? NULL
+                               : (float *)(void *)((char *)tensor->data + tensor->byte_offset);
+}
+
+bool fa2py_make_problem(const fa2py_call *call, const fa2py_operand operands[3],
+                        fa2_problem *ret_problem)
+{
+    const dl_tensor *q = &operands[0].view.tensor, *k = &operands[1].view.tensor,
+                    *v = &operands[2].view.tensor;
+    const int seq = seq_axis(call), head = 3 - seq;
+    fa2_problem problem = {.op = call->op};
+    if (!check_dtype(q, &problem.dtype) ||
+        !check_same("k", k->shape[0], "q", q->shape[0], "batch") ||
+        !check_same("v", v->shape[0], "q", q->shape[0], "batch") ||
+        !check_same("v", v->shape[seq], "k", k->shape[seq], "seq") ||
+        !check_same("v", v->shape[head], "k", k->shape[head], "heads") ||
+        !check_same("k", k->shape[DIM], "q", q->shape[DIM], "head_dim"))
+        return false;
+    if (v->shape[DIM] != q->shape[DIM]) {
+        PyErr_Format(PyExc_NotImplementedError,
+                     "v has head_dim %lld and q has %lld; fa2 has no kernel for that yet",
+                     (long long)v->shape[DIM], (long long)q->shape[DIM]);
+        return false;
+    }
+    problem.batch = (int32_t)q->shape[0];
+    problem.heads_q = (int32_t)q->shape[head];
+    problem.heads_kv = (int32_t)k->shape[head];
+    problem.seq_q = (int32_t)q->shape[seq];
+    problem.seq_k = (int32_t)k->shape[seq];
+    problem.head_dim = (int32_t)q->shape[DIM];
+    problem.causal = call->causal;
+    problem.softcap = call->softcap != 0;
+    problem.deterministic = call->deterministic;
+    /* A right bound says nothing beside causal, and one way of saying it makes one problem. */
+    const int32_t right = call->causal ? -1 : call->window_right;
+    if (call->window_left >= 0 || right >= 0) {
+        problem.window = 1;
+        problem.window_left = call->window_left;
+        problem.window_right = right;
+    }
+    *ret_problem = problem;
+    return true;
+}
+
+bool fa2py_launch_on(const fa2py_call *call, const fa2py_operand *q, fa2py_launch *launch)
+{
+    const int device = q->view.tensor.device.id;
+    fa2py_context *context = call->context;
+    if (context == NULL) {
+        context = fa2py_default_context(device);
+    } else if (fa2py_context_device(context) != device) {
+        PyErr_Format(PyExc_ValueError, "the context is of CUDA device %d and q on %d",
+                     fa2py_context_device(context), device);
+        return false;
+    } else {
+        Py_INCREF((PyObject *)context);
+    }
+    if (context == NULL)
+        return false;
+    launch->like = q->object;
+    const bool ok = fa2py_context_launch(context, launch);
+    Py_DECREF((PyObject *)context);
+    return ok;
+}

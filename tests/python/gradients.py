@@ -1,0 +1,152 @@
+"""Outputs and gradients through autograd over a random sample of FlashAttention's test grid.
+
+    python tests/python/gradients.py [--cases 2000] [--seed 1] [--threads 16]
+
+The rule is FlashAttention's own: the error against an fp32 computation is at most twice (gradients: three
+times) that of the same maths in the tensors' own precision, plus 1e-5. Kernels are compiled beforehand, by
+threads. Prints the worst quotient of error and bound for each result, and exits with 1 if one is above 1.
+"""
+
+import argparse
+import collections
+import concurrent.futures
+import random
+import sys
+import time
+
+import torch
+
+import fa2
+import fa2.torch
+
+DIMS = (32, 40, 64, 96, 112, 128, 192, 256)
+LENGTHS = ((113, 203), (128, 217), (113, 211), (108, 256), (256, 512), (512, 256), (1024, 1024), (1023, 1024),
+           (1024, 1023), (1, 239), (3, 799), (97, 97), (128, 128), (200, 200), (384, 384), (768, 768))
+HEADS = ((6, 6), (6, 2), (4, 1))
+WAYS = ("attention", "attention, bhsd", "operation", "qkv packed", "kv packed", "views")
+Case = collections.namedtuple("Case", "way dtype dim heads heads_kv seq_q seq_k causal scale batch seed")
+
+
+def sample(count, seed):
+    rng = random.Random(seed)
+    for number in range(count):
+        way = rng.choice(WAYS)
+        (seq_q, seq_k), (heads, heads_kv) = rng.choice(LENGTHS), rng.choice(HEADS)
+        if way in ("qkv packed", "views"):
+            seq_k, heads_kv = seq_q, heads
+        yield Case(way, rng.choice((torch.float16, torch.bfloat16)), rng.choice(DIMS), heads, heads_kv, seq_q, seq_k,
+                   rng.random() < 0.5, rng.choice((None, None, 0.2)), rng.choice((1, 2, 3)), number)
+
+
+def plain(q, k, v, causal, scale):
+    """The same maths, in the tensors' own precision."""
+    heads = q.shape[2] // k.shape[2]
+    q, k, v = q.transpose(1, 2), *(t.transpose(1, 2).repeat_interleave(heads, 1) for t in (k, v))
+    scores = q @ k.transpose(-1, -2) * (scale or q.shape[-1] ** -0.5)
+    hidden = None
+    if causal:
+        hidden = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(
+            1 + k.shape[2] - q.shape[2])
+        scores = scores.masked_fill(hidden, -torch.inf)
+    weights = scores.softmax(-1)
+    if hidden is not None:
+        weights = weights.masked_fill(hidden.all(-1, keepdim=True), 0)
+    return (weights @ v).transpose(1, 2)
+
+
+def inputs(case):
+    """(leaves, a function of them that gives q, k and v)."""
+    generator = torch.Generator("cuda").manual_seed(case.seed)
+
+    def make(*shape):
+        return torch.randn(shape, device="cuda", dtype=case.dtype, generator=generator).requires_grad_()
+
+    queries = (case.batch, case.seq_q, case.heads, case.dim)
+    if case.way in ("qkv packed", "views"):
+        return [make(case.batch, case.seq_q, 3, case.heads, case.dim)], lambda qkv: qkv.unbind(2)
+    if case.way == "kv packed":
+        return ([make(*queries), make(case.batch, case.seq_k, 2, case.heads_kv, case.dim)],
+                lambda q, kv: (q, *kv.unbind(2)))
+    keys = (case.batch, case.seq_k, case.heads_kv, case.dim)
+    return [make(*queries), make(*keys), make(*keys)], lambda *qkv: qkv
+
+
+def ours(case, leaves, split):
+    settings = {"causal": case.causal, "scale": case.scale}
+    if case.way.endswith(" packed"):
+        return fa2.torch.attention_packed(*leaves, **settings)
+    q, k, v = split(*leaves)
+    if case.way == "operation":
+        return torch.ops.fa2.attention(q, k, v, case.causal, scale=case.scale)[0]
+    if case.way == "attention, bhsd":
+        heads_first = [tensor.transpose(1, 2) for tensor in (q, k, v)]
+        return fa2.attention(*heads_first, layout="bhsd", **settings).transpose(1, 2)
+    return fa2.attention(q, k, v, **settings)
+
+
+def with_gradients(out, leaves, d_out):
+    return [out.detach(), *torch.autograd.grad(out, leaves, d_out)]
+
+
+def quotients(case):
+    """By result: error over bound."""
+    leaves, split = inputs(case)
+    d_out = torch.randn((case.batch, case.seq_q, case.heads, case.dim), device="cuda", dtype=case.dtype,
+                        generator=torch.Generator("cuda").manual_seed(-1 - case.seed))
+    got = with_gradients(ours(case, leaves, split), leaves, d_out)
+    own = with_gradients(plain(*split(*leaves), case.causal, case.scale), leaves, d_out)
+    exact_leaves = [leaf.detach().float().requires_grad_() for leaf in leaves]
+    exact = with_gradients(plain(*split(*exact_leaves), case.causal, case.scale), exact_leaves, d_out.float())
+    names = ("out", *(("d_qkv",), ("dq", "d_kv"), ("dq", "dk", "dv"))[len(leaves) - 1])
+    found = []
+    for name, a, b, c in zip(names, got, own, exact):
+        bound = (2 if name == "out" else 3) * (b.float() - c).abs().max() + 1e-5
+        found.append((name, (a.float() - c).abs().max() / bound))
+    values = torch.stack([value for _, value in found]).tolist()
+    return dict(zip(names, (float("inf") if value != value else value for value in values)))
+
+
+def prepare(cases, threads):
+    """Load the kernels of all cases; returns how many problems that were."""
+    problems = {}
+    for case in cases:
+        fields = {"batch": case.batch, "heads_q": case.heads, "heads_kv": case.heads_kv, "seq_q": case.seq_q,
+                  "seq_k": case.seq_k, "head_dim": case.dim, "causal": int(case.causal),
+                  "dtype": "fp16" if case.dtype == torch.float16 else "bf16"}
+        for op in ("forward", "backward"):
+            problems[(op, *fields.values())] = {"op": op, **fields}
+    kinds = collections.defaultdict(list)  # a kernel serves many problems; one thread compiles it
+    for problem in problems.values():
+        kinds[tuple(problem[name] for name in ("op", "head_dim", "causal", "dtype"))].append(problem)
+    context = fa2._native.default_context(0)
+    with concurrent.futures.ThreadPoolExecutor(threads) as pool:
+        list(pool.map(lambda few: [context.prepare(problem) for problem in few], kinds.values()))
+    return len(problems), len(kinds)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--cases", type=int, default=2000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=16)
+    arguments = parser.parse_args()
+    cases = list(sample(arguments.cases, arguments.seed))
+    begin = time.time()
+    count, kinds = prepare(cases, arguments.threads)
+    print(f"{count} problems of {kinds} kinds prepared in {time.time() - begin:.1f} s")
+    begin, worst, wrong = time.time(), {}, 0
+    for case in cases:
+        found = quotients(case)
+        for name, value in found.items():
+            worst[name] = max(worst.get(name, (0.0, None)), (value, case), key=lambda pair: pair[0])
+        if max(found.values()) > 1:
+            wrong += 1
+            print("wrong:", case, {name: round(value, 3) for name, value in found.items()})
+    print(f"{len(cases)} cases, {wrong} wrong, {time.time() - begin:.1f} s; the worst error / bound:")
+    for name, (value, case) in worst.items():
+        print(f"  {name:6} {value:.3f}  {case}")
+    sys.exit(wrong > 0)
+
+
+if __name__ == "__main__":
+    main()

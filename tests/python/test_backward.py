@@ -1,0 +1,169 @@
+"""fa2.attention_backward: numbers, layouts, packed tensors, what is not wanted, refusals."""
+
+import gc
+import unittest
+
+import device
+import fa2
+import reference
+from device import ExchangeTensor, Tensor
+
+
+def forward(q, k, v, **settings):
+    """(out, lse, d_out) of tensors that make their own outputs."""
+    out, lse = fa2.attention(q, k, v, return_lse=True, **settings)
+    d_out, _, _ = reference.tensors(*((out.shape[0], out.shape[2]) if settings.get("layout") != "bhsd" else ()),
+                                    seq_q=out.shape[1], head_dim=out.shape[3], dtype=q.dtype, seed=2)
+    return out, lse, d_out
+
+
+class Gradients(unittest.TestCase):
+    # sums over rows of values around 1, whose factors are rounded
+    TOLERANCE = {"fp16": 0.02, "bf16": 0.15}
+
+    def assert_right(self, got, wanted, dtype="fp16"):
+        for name, gradient, values in zip(("dq", "dk", "dv"), got, wanted):
+            self.assertLess(reference.worst(gradient.get(), values), self.TOLERANCE[dtype], name)
+
+    def compare(self, q, k, v, **settings):
+        out, lse, d_out = forward(q, k, v, **settings)
+        got = fa2.attention_backward(d_out, q, k, v, out, lse, **settings)
+        device.synchronize()
+        self.assertEqual([(t.shape, t.dtype) for t in got], [(t.shape, t.dtype) for t in (q, k, v)])
+        self.assert_right(got, reference.gradients(d_out, q, k, v, **settings), q.dtype)
+
+    def test_plain(self):
+        self.compare(*reference.tensors(kind=ExchangeTensor))
+
+    def test_causal_with_groups_and_lengths(self):
+        q, k, v = reference.tensors(batch=2, heads_q=4, heads_kv=2, seq_q=17, seq_k=50, kind=ExchangeTensor)
+        self.compare(q, k, v, causal=True)
+        self.compare(q, k, v, scale=0.5)
+
+    def test_bf16(self):
+        self.compare(*reference.tensors(dtype="bf16", kind=ExchangeTensor), causal=True)
+
+    def test_rows_that_see_nothing(self):
+        self.compare(*reference.tensors(heads_q=1, seq_q=20, seq_k=5, kind=ExchangeTensor), causal=True)
+
+    def test_packed(self):
+        """One tensor for the gradients of one tensor."""
+        packed, d_packed = ExchangeTensor((2, 33, 3, 2, 16)), Tensor((2, 33, 3, 2, 16))
+        for i, tensor in enumerate(reference.tensors(batch=2, seq_q=33)):
+            packed.selected(2, i).set(tensor.get())
+        q, k, v = (packed.selected(2, i) for i in range(3))
+        dq, dk, dv = (d_packed.selected(2, i) for i in range(3))
+        out, lse, d_out = forward(q, k, v)
+        got = fa2.attention_backward(d_out, q, k, v, out, lse, dq=dq, dk=dk, dv=dv)
+        self.assertTrue(all(a is b for a, b in zip(got, (dq, dk, dv))))
+        device.synchronize()
+        self.assert_right(got, reference.gradients(d_out, q, k, v))
+
+    def test_bhsd(self):
+        q, k, v = reference.tensors(batch=2, seq_q=24, seq_k=31, kind=ExchangeTensor)
+        out, lse, d_out = forward(q, k, v)
+        got = fa2.attention_backward(*(t.permuted(0, 2, 1, 3) for t in (d_out, q, k, v, out)), lse, layout="bhsd")
+        device.synchronize()
+        self.assert_right([t.permuted(0, 2, 1, 3) for t in got], reference.gradients(d_out, q, k, v))
+
+    def test_what_is_not_wanted(self):
+        q, k, v = reference.tensors(kind=ExchangeTensor)
+        out, lse, d_out = forward(q, k, v)
+        wanted = reference.gradients(d_out, q, k, v)
+        for chosen in ((1, 0, 0), (0, 1, 1), (0, 0, 1)):
+            settings = dict(zip(("dq", "dk", "dv"), map(bool, chosen)))
+            got = fa2.attention_backward(d_out, q, k, v, out, lse, **settings)
+            device.synchronize()
+            self.assertEqual([t is not None for t in got], [bool(c) for c in chosen])
+            self.assert_right([t for t in got if t], [w for w, c in zip(wanted, chosen) if c])
+        with self.assertRaisesRegex(ValueError, "at least one gradient is wanted"):
+            fa2.attention_backward(d_out, q, k, v, out, lse, dq=False, dk=False, dv=False)
+
+    def test_deterministic(self):
+        q, k, v = reference.tensors(heads_q=1, seq_q=70, seq_k=150, head_dim=64, kind=ExchangeTensor)
+        out, lse, d_out = forward(q, k, v)
+        with self.subTest("problem"):
+            problem = fa2.problem(q, k, v, op="backward", deterministic=True)
+            self.assertEqual((problem["op"], problem["deterministic"]), ("backward", 1))
+        got = [[t.get() for t in fa2.attention_backward(d_out, q, k, v, out, lse, deterministic=True)]
+               for _ in range(2)]
+        self.assertEqual(got[0], got[1])
+
+    def test_workspace_is_lent(self):
+        q, k, v = reference.tensors(kind=ExchangeTensor, heads_q=1, head_dim=64)  # dQ is summed in fp32
+        out, lse, d_out = forward(q, k, v)
+        with fa2.Context() as context:
+            self.assertGreater(context.workspace_size(fa2.problem(q, k, v, op="backward")), 0)
+            gradients = [Tensor(t.shape) for t in (q, k, v)]
+            before = ExchangeTensor.allocated
+            fa2.attention_backward(d_out, q, k, v, out, lse, context=context,
+                                   **dict(zip(("dq", "dk", "dv"), gradients)))
+            self.assertEqual(ExchangeTensor.allocated - before, 1)
+            device.synchronize()
+            self.assert_right(gradients, reference.gradients(d_out, q, k, v))
+        self.assertEqual(device.lent(), 0)
+
+    def test_nothing_is_kept(self):
+        q, k, v = reference.tensors(kind=ExchangeTensor, heads_q=1, seq_q=8)
+        out, lse, d_out = forward(q, k, v)
+        fa2.attention_backward(d_out, q, k, v, out, lse)
+        gc.collect()
+        before = device.live()
+        for _ in range(5):
+            fa2.attention_backward(d_out, q, k, v, out, lse)
+            with self.assertRaises(ValueError):
+                fa2.attention_backward(d_out, q, k, v, out, out)
+        gc.collect()
+        self.assertEqual((device.live(), device.lent()), (before, 0))
+
+
+class Refusals(unittest.TestCase):
+    def setUp(self):
+        self.tensors = dict(zip("qkv", reference.tensors(kind=ExchangeTensor)))
+        out, lse, d_out = forward(*self.tensors.values())
+        self.tensors.update(out=out, lse=lse, d_out=d_out)
+        self.dq = Tensor(out.shape).set([7.0] * 40 * 2 * 16)
+
+    def refused(self, kind, text, **changed):
+        given = {**self.tensors, "dq": self.dq, **changed}
+        with self.assertRaisesRegex(kind, text):
+            fa2.attention_backward(*[given.pop(name) for name in ("d_out", "q", "k", "v", "out", "lse")], **given)
+        device.synchronize()
+        self.assertEqual(set(self.dq.get()), {7.0})
+
+    def test_tensors(self):
+        self.refused(ValueError, r"lse must be \[1, 2, 40\] float32", lse=self.tensors["out"])
+        self.refused(ValueError, r"lse must be \[1, 2, 40\] float32", lse=Tensor((1, 2, 39), "fp32"))
+        self.refused(ValueError, "contiguous", lse=Tensor((1, 40, 2), "fp32").permuted(0, 2, 1))
+        self.refused(ValueError, "d_out has in dimension 1 39 and q has 40", d_out=Tensor((1, 39, 2, 16)))
+        self.refused(ValueError, "out is bfloat16 and q float16", out=Tensor((1, 40, 2, 16), "bf16"))
+        self.refused(ValueError, "dk has in dimension 1 41 and k has 40", dk=Tensor((1, 41, 2, 16)))
+        self.refused(ValueError, "last dimension of d_out", d_out=Tensor((1, 40, 16, 2)).permuted(0, 1, 3, 2))
+        self.refused(ValueError, "dk", dk=self.tensors["v"])  # what is written is nothing else's memory
+        self.refused(TypeError, "d_out is a .*None", d_out=None)
+
+    def test_lse_is_missing(self):
+        with self.assertRaisesRegex(TypeError, "missing its argument 'lse'"):
+            fa2.attention_backward(*list(self.tensors.values())[:5])
+
+    def test_operations(self):
+        with self.assertRaisesRegex(ValueError, 'op is \'sideways\'; it must be "forward" or "backward"'):
+            fa2.problem(*(self.tensors[name] for name in "qkv"), op="sideways")
+
+
+class Differentiable(unittest.TestCase):
+    def test_is_asked_of_the_library(self):
+        q, k, v = reference.tensors(kind=ExchangeTensor, seq_q=8)
+        fa2._native.launch(q, k, v, differentiable=True)
+        for fields, settings in (({"softcap": 1}, {"softcap": 2.0}), ({"window": 1}, {"window": (3, 3)})):
+            try:
+                fa2._native.problem_text({"op": "backward", "heads_q": 1, "seq_q": 1, "head_dim": 8, **fields})
+            except NotImplementedError:
+                with self.assertRaisesRegex(NotImplementedError, f"no.*{next(iter(fields))}.*no_grad"):
+                    fa2._native.launch(q, k, v, differentiable=True, **settings)
+            else:
+                fa2._native.launch(q, k, v, differentiable=True, **settings)
+
+
+if __name__ == "__main__":
+    unittest.main()
