@@ -8,10 +8,11 @@ local M = {}
 local alibi = require("features.alibi")
 local axes_of = require("core.axes")
 local bias = require("features.bias")
+local dropout = require("features.dropout")
 local sinks = require("features.sinks")
 
 -- In the order of texts.
-M.all = {alibi, sinks, bias}
+M.all = {alibi, sinks, bias, dropout}
 
 -- Sum over the features that a variant has of what `of` says of each.
 local function sum(v, of)
@@ -43,7 +44,8 @@ function M.bytes_per_score(v)
 end
 
 -- What templates see: whether kernels have parameters of features (templates/features/params.def); whether
--- terms are added to scores, whether scores begin as these, and whether warps skip tiles by what these say.
+-- terms are added to scores, whether scores begin as these, whether warps skip tiles by what these say;
+-- what O is multiplied by behind dropout.
 function M.names(v)
    local terms = axes_of.has(alibi.axis, v) or axes_of.has(bias.axis, v)
    return {
@@ -52,6 +54,7 @@ function M.names(v)
       end) > 0,
       terms = terms,
       terms_first = terms and v.softcap == 0,
+      kept = v.dropout == 1 and " * p.features.keep_scale" or "",
       skips = v.bias == "bool" and v.softcap == 0,
    }
 end

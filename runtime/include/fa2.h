@@ -10,6 +10,7 @@
  *     S = -infinity where a query does not see a key    (causal, window, boolean mask)
  *     O[b,:,h,:] = softmax(S) V[b,:,kv,:]               LSE[b,h,:] = ln(sum(exp(S)))
  *
+ * With dropout each element of softmax(S) is 0 with probability p, else divided by 1 - p; LSE has nothing of it.
  * With sinks the softmax has a column more, of score sink[h] in every row, which has no value: it is in
  * the sum of the softmax, and so in LSE, and adds nothing to O. A row that sees no key has LSE = sink[h].
  *
@@ -135,7 +136,8 @@ typedef struct fa2_problem {
     int32_t alibi;         /* forward. 1: with the slopes in the arguments; else 0 */
     int32_t sinks;         /* forward. 1: with the sinks in the arguments; else 0 */
     fa2_bias bias;         /* forward. Other than NONE: there is one in the arguments */
-    int32_t reserved[15];  /* 0 */
+    int32_t dropout;       /* forward. 1: by the probability and seed in the arguments; else 0 */
+    int32_t reserved[14];  /* 0 */
 } fa2_problem;
 
 /* A tensor on the device. Strides count elements, are multiples of 8 and not negative; that of a
@@ -167,6 +169,18 @@ typedef struct fa2_bias_tensor {
     int64_t stride_key;
 } fa2_bias_tensor;
 
+/* Dropout. Whether an element is dropped is a function of seed, offset, batch, head, row and column alone; offsets
+ * that differ by less than 2^32 draw anew. */
+typedef struct fa2_dropout {
+    float p; /* 0 <= p < 1; rounded to a multiple of 1/256, at most 255/256 */
+    uint64_t seed, offset;
+    const uint64_t
+        *seed_at; /* device, 8-byte aligned: the seed, in the place of that value; or NULL */
+    const uint64_t
+        *offset_at; /* device, 8-byte aligned: it is added to the offset; or NULL. So a captured
+                                * graph draws anew at each replay */
+} fa2_dropout;
+
 /* What is written (o, lse, gradients, and of the workspace what fa2_workspace_size says) shares no
  * byte with anything else here, and no row of a tensor with another one: that is FA2_E_INVALID. The
  * rows themselves count, not what lies between them, so Q, K, V and O may be slices of one packed
@@ -187,6 +201,7 @@ typedef struct fa2_forward_args {
                          * there is one) is at least 1e-30 */
     const float *sinks;   /* problem.sinks: fp32 [heads_q], 4-byte aligned; -infinity is no sink */
     fa2_bias_tensor bias; /* problem.bias */
+    fa2_dropout dropout;  /* problem.dropout */
 } fa2_forward_args;
 
 /* A gradient whose data is NULL is not wanted; at least one is. */
@@ -264,6 +279,11 @@ FA2_API fa2_status fa2_forward(fa2_context *context, const fa2_problem *problem,
 /* The same for the gradients: problem.op is FA2_OP_BACKWARD. */
 FA2_API fa2_status fa2_backward(fa2_context *context, const fa2_problem *problem,
                                 const fa2_backward_args *args, void *stream);
+
+/* For tests: what a call with this dropout keeps, 1, or drops, 0, to the host: [batch, heads_q, seq_q, seq_k].
+ * Computed on the CPU, without a device; seed_at and offset_at are NULL. */
+FA2_API fa2_status fa2_dropout_mask(const fa2_problem *problem, const fa2_dropout *dropout,
+                                    uint8_t *mask);
 
 /* By which rule a kernel was chosen, best first. */
 typedef enum fa2_rule {

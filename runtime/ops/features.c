@@ -6,13 +6,14 @@
 
 #include "runtime/base/problem.h"
 #include "runtime/base/status.h"
+#include "runtime/ops/dropout.h"
 
 /* Terms of scores are divided by the scale, and the quotient is to be a number. */
 #define SCALE_LEAST 1e-30
 
 bool fa2i_features_asked(const fa2_problem *problem)
 {
-    return problem->alibi || problem->sinks || problem->bias != FA2_BIAS_NONE;
+    return problem->alibi || problem->sinks || problem->bias != FA2_BIAS_NONE || problem->dropout;
 }
 
 static bool has_terms(const fa2_problem *problem)
@@ -127,6 +128,24 @@ static bool has_pairs(const fa2_problem *p, const fa2_bias_tensor *bias)
     return bias->stride_key == 1 && !odd && (uintptr_t)bias->data % (2 * bias_elem_bytes(p)) == 0;
 }
 
+static fa2_status locate_number(const char *name, const uint64_t *at, fa2i_memory *m)
+{
+    return fa2i_memory_of_array(name, at, at != NULL ? sizeof *at : 0, sizeof *at, m);
+}
+
+fa2_status fa2i_dropout_check(const fa2_dropout *dropout)
+{
+    fa2i_memory ignored;
+    fa2_status st = FA2_OK;
+    if (!(dropout->p >= 0 && dropout->p < 1)) /* nor for NaN */
+        return fa2i_fail(FA2_E_INVALID, "dropout.p is %g; it must be at least 0 and less than 1",
+                         (double)dropout->p);
+    FA2_TRY(locate_number("dropout.seed_at", dropout->seed_at, &ignored));
+    FA2_TRY(locate_number("dropout.offset_at", dropout->offset_at, &ignored));
+done:
+    return st;
+}
+
 static fa2_status check_apart(const fa2i_memory *input, const fa2i_memory *const *outputs,
                               int output_count)
 {
@@ -156,8 +175,27 @@ fa2_status fa2i_features_check(const fa2_problem *problem, const fa2i_feature_ar
         FA2_TRY(locate_bias(problem, args->bias, &m));
         FA2_TRY(check_apart(&m, outputs, output_count));
     }
+    if (problem->dropout) {
+        FA2_TRY(fa2i_dropout_check(args->dropout));
+        FA2_TRY(locate_number("dropout.seed_at", args->dropout->seed_at, &m));
+        FA2_TRY(check_apart(&m, outputs, output_count));
+        FA2_TRY(locate_number("dropout.offset_at", args->dropout->offset_at, &m));
+        FA2_TRY(check_apart(&m, outputs, output_count));
+    }
 done:
     return st;
+}
+
+static void fill_dropout(const fa2_dropout *dropout, fa2i_feature_params *params)
+{
+    const int threshold = fa2i_dropout_threshold(dropout->p);
+    params->seed = (int64_t)dropout->seed;
+    params->offset = (int64_t)dropout->offset;
+    params->seed_at = (uintptr_t)dropout->seed_at;
+    params->offset_at = (uintptr_t)dropout->offset_at;
+    params->drop_low = threshold % 128 * 0x01010101;
+    params->drop_high = threshold >= 128 ? -1 : 0;
+    params->keep_scale = (float)fa2i_dropout_scale(threshold);
 }
 
 static void fill_bias(const fa2_problem *p, const fa2_bias_tensor *bias,
@@ -185,5 +223,7 @@ void fa2i_features_fill(const fa2_problem *problem, const fa2i_feature_args *arg
         params.sinks = (uintptr_t)*args->sinks;
     if (problem->bias != FA2_BIAS_NONE)
         fill_bias(problem, args->bias, &params);
+    if (problem->dropout)
+        fill_dropout(args->dropout, &params);
     *ret_params = params;
 }

@@ -1,5 +1,5 @@
 /*
- * What acts on scores and on P, for every operation that has it: ALiBi's slopes, sinks, a bias or mask. Their arguments,
+ * What acts on scores and on P, for every operation that has it: ALiBi's slopes, sinks, a bias or mask, dropout. Their arguments,
  * and what kernels are told of them.
  *
  * Pure; thread-safe. Errors: FA2_E_INVALID naming argument and limit.
@@ -20,6 +20,7 @@ typedef struct fa2i_feature_args {
     const fa2_alibi *alibi;
     const float *const *sinks;
     const fa2_bias_tensor *bias;
+    const fa2_dropout *dropout;
 } fa2i_feature_args;
 
 /* Whether a problem asks for any of them. */
@@ -28,6 +29,9 @@ bool fa2i_features_asked(const fa2_problem *problem);
 /* scale: of scores in the exponent. What is read of memory shares no byte with these outputs. */
 fa2_status fa2i_features_check(const fa2_problem *problem, const fa2i_feature_args *args,
                                double scale, const fa2i_memory *const *outputs, int output_count);
+
+/* By itself: its probability, its pointers. */
+fa2_status fa2i_dropout_check(const fa2_dropout *dropout);
 
 /* Of arguments that were checked. */
 void fa2i_features_fill(const fa2_problem *problem, const fa2i_feature_args *args, double scale,

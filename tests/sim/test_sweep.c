@@ -108,6 +108,7 @@ static fa2_problem dense(fa2_dtype dtype, int head_dim, int causal)
 static const struct feature_set {
     int32_t softcap, window, alibi, sinks;
     fa2_bias bias;
+    int32_t dropout;
 } feature_sets[] = {
     {.softcap = 1},
     {.window = 1},
@@ -122,6 +123,10 @@ static const struct feature_set {
     {.bias = FA2_BIAS_BF16, .softcap = 1, .window = 1},
     {.bias = FA2_BIAS_FP32, .alibi = 1, .sinks = 1},
     {.bias = FA2_BIAS_BOOL, .alibi = 1, .window = 1},
+    {.dropout = 1},
+    {.dropout = 1, .softcap = 1, .alibi = 1},
+    {.dropout = 1, .window = 1, .sinks = 1},
+    {.dropout = 1, .bias = FA2_BIAS_FP16},
 };
 enum { FEATURE_SETS = sizeof feature_sets / sizeof *feature_sets };
 
@@ -135,6 +140,7 @@ static void add_features(sweep *s, fa2_dtype dtype, int head_dim, int causal,
     problem.alibi = set->alibi;
     problem.sinks = set->sinks;
     problem.bias = set->bias;
+    problem.dropout = set->dropout;
     add_class(s, &problem, STEP_FEATURES);
 }
 

@@ -114,6 +114,17 @@ fa2i_bias_strides fa2i_case_bias(const fa2i_case *c, int operand)
     return strides;
 }
 
+static fa2i_extent extent_of_seeds(void)
+{
+    return (fa2i_extent){.batch = 1,
+                         .seq = 1,
+                         .heads = 1,
+                         .width = 2,
+                         .pitch = 2,
+                         .elems = 2,
+                         .elem_bytes = sizeof(uint64_t)};
+}
+
 fa2i_extent fa2i_case_extent(const fa2i_case *c, int operand)
 {
     const fa2_problem *p = &c->problem;
@@ -124,6 +135,8 @@ fa2i_extent fa2i_case_extent(const fa2i_case *c, int operand)
         return extent_of_statistics(p);
     if (o->shape == FA2I_SHAPE_BIAS)
         return extent_of_bias(c);
+    if (o->shape == FA2I_SHAPE_SEEDS)
+        return c->layout == FA2I_LAYOUT_BSHD ? (fa2i_extent){0} : extent_of_seeds();
     if (o->shape == FA2I_SHAPE_SLOPES || o->shape == FA2I_SHAPE_SINKS)
         return extent_of_heads(c, o->shape == FA2I_SHAPE_SLOPES);
     const bool of_keys = o->shape == FA2I_SHAPE_KEYS;

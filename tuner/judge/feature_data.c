@@ -24,12 +24,13 @@ fa2_status fa2i_fill_sinks(const fa2i_case *c, int operand, size_t count, void *
     return FA2_OK;
 }
 
-/* Every third square of 64, some rows, and one number in seven. */
+/* Every third field of 64 queries and 160 keys, which begin and end within tiles; some rows; and one number in
+ * seven. */
 static bool is_hidden(const fa2i_case *c, int64_t row, int64_t column, uint64_t random)
 {
     const bool turned = c->layout == FA2I_LAYOUT_BHSD;
     const int64_t query = turned ? column : row, key = turned ? row : column;
-    return (query / 64 + key / 64) % 3 == 1 || query % 29 == 28 || random % 7 == 0;
+    return (query / 64 + (key + 24) / 160) % 3 == 1 || query % 29 == 28 || random % 7 == 0;
 }
 
 static void put_bias(fa2_bias type, float value, bool hidden, size_t at, void *out)
@@ -54,4 +55,34 @@ fa2_status fa2i_fill_bias(const fa2i_case *c, int operand, size_t count, void *o
         put_bias(c->problem.bias, value, is_hidden(c, row, column, random), i, out);
     }
     return FA2_OK;
+}
+
+fa2_status fa2i_fill_seeds(const fa2i_case *c, int operand, size_t count, void *out)
+{
+    uint64_t *seeds = out, state = c->seed;
+    (void)operand;
+    for (size_t i = 0; i < count; i++)
+        seeds[i] = fa2i_random(&state);
+    return FA2_OK;
+}
+
+fa2_dropout fa2i_case_dropout(const fa2i_case *c, uint64_t seeds)
+{
+    static const float probabilities[] = {0.5f, 0.9f, 0.004f, 0.17f};
+    const uint64_t *at = (const uint64_t *)(uintptr_t)seeds;
+    return (fa2_dropout){.p = probabilities[c->seed % 4],
+                         .seed = c->seed * 0x9e3779b97f4a7c15u,
+                         .offset = c->seed * 0x100000001u,
+                         .seed_at = at,
+                         .offset_at = at != NULL ? at + 1 : NULL};
+}
+
+fa2_dropout fa2i_case_dropout_found(const fa2i_case *c, const uint64_t *seeds)
+{
+    fa2_dropout found = fa2i_case_dropout(c, 0);
+    if (seeds != NULL) {
+        found.seed = seeds[0];
+        found.offset += seeds[1];
+    }
+    return found;
 }

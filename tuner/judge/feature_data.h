@@ -15,4 +15,12 @@ fa2_status fa2i_fill_sinks(const fa2i_case *c, int operand, size_t count, void *
 /* Numbers about 1, or a mask; tiles, rows and single keys that are hidden. */
 fa2_status fa2i_fill_bias(const fa2i_case *c, int operand, size_t count, void *out);
 
+/* Seed and offset on the device. */
+fa2_status fa2i_fill_seeds(const fa2i_case *c, int operand, size_t count, void *out);
+
+/* The dropout of a case: that of its call, seeds: address of the operand of seeds or 0; and that which a launch
+ * finds, seeds: that operand on the host or NULL. */
+fa2_dropout fa2i_case_dropout(const fa2i_case *c, uint64_t seeds);
+fa2_dropout fa2i_case_dropout_found(const fa2i_case *c, const uint64_t *seeds);
+
 #endif

@@ -1,6 +1,7 @@
 #include "tuner/judge/features.h"
 
 #include <math.h>
+#include "runtime/ops/dropout.h"
 #include "tuner/judge/number.h"
 
 static double alibi_term(const fa2_problem *p, const fa2i_features *f, int32_t batch, int32_t head,
@@ -46,4 +47,17 @@ double fa2i_score_term(const fa2_problem *problem, const fa2i_features *features
 double fa2i_sink_score(const fa2_problem *problem, const fa2i_features *features, int32_t head)
 {
     return problem->sinks ? (double)features->sinks[head] : -INFINITY;
+}
+
+double fa2i_kept(const fa2_problem *problem, const fa2i_features *features, int32_t batch,
+                 int32_t head, int32_t query, int32_t key)
+{
+    const fa2_dropout *d = &features->dropout;
+    if (!problem->dropout)
+        return 1;
+    const int threshold = fa2i_dropout_threshold(d->p);
+    const int64_t plane = (int64_t)batch * problem->heads_q + head;
+    return fa2i_dropout_keeps(threshold, d->seed, d->offset, plane, query, key)
+               ? fa2i_dropout_scale(threshold)
+               : 0;
 }

@@ -17,7 +17,7 @@
 #include "tuner/judge/judge.h"
 #include "tuner/judge/reference.h"
 
-enum { Q, K, V, O, LSE, SLOPES, SINKS, BIAS, OPERANDS };
+enum { Q, K, V, O, LSE, SLOPES, SINKS, BIAS, SEEDS, OPERANDS };
 
 static fa2_status fill(const fa2i_case *c, int operand, size_t count, void *out);
 static const fa2i_operand operands[OPERANDS] = {
@@ -29,6 +29,7 @@ static const fa2i_operand operands[OPERANDS] = {
     [SLOPES] = {"slopes", FA2I_SHAPE_SLOPES, FA2I_FIELD_alibi, .fill = fa2i_fill_slopes},
     [SINKS] = {"sinks", FA2I_SHAPE_SINKS, FA2I_FIELD_sinks, .fill = fa2i_fill_sinks},
     [BIAS] = {"bias", FA2I_SHAPE_BIAS, FA2I_FIELD_bias, .fill = fa2i_fill_bias},
+    [SEEDS] = {"seeds", FA2I_SHAPE_SEEDS, FA2I_FIELD_dropout, .fill = fa2i_fill_seeds},
 };
 
 /* ---- cases ---- */
@@ -214,6 +215,7 @@ static fa2i_features features_of(const fa2i_case *c, const fa2i_inputs *inputs)
                            .slopes_stride = fa2i_case_extent(c, SLOPES).stride_batch,
                            .sinks = inputs->data[SINKS],
                            .bias = inputs->data[BIAS],
+                           .dropout = fa2i_case_dropout_found(c, inputs->data[SEEDS]),
                            .bias_period = (int64_t)inputs->period[BIAS],
                            .bias_batch = bias.batch,
                            .bias_head = bias.head,
@@ -281,7 +283,8 @@ static fa2i_arguments make_arguments(const fa2i_case *c,
                                                   fa2i_case_extent(c, SLOPES).stride_batch},
                                         .sinks = (const float *)(uintptr_t)addresses[SINKS],
                                         .bias = {(const void *)(uintptr_t)addresses[BIAS],
-                                                 bias.batch, bias.head, bias.query, bias.key}}};
+                                                 bias.batch, bias.head, bias.query, bias.key},
+                                        .dropout = fa2i_case_dropout(c, addresses[SEEDS])}};
 }
 
 const fa2i_judge fa2i_judge_forward = {.operands = operands,

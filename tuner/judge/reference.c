@@ -24,6 +24,7 @@ typedef struct part {
     double scale;
     float *q, *k, *v; /* [D], [Sk, D], [Sk, D] */
     double *scores;   /* [Sk] */
+    double *kept;     /* [Sk], what P is multiplied by */
     double *terms;    /* [Sk], added to capped scores */
     float *plain;     /* [Sk] scores, then P; behind them [D] O */
     double plain_error;
@@ -61,6 +62,8 @@ static void plain_row(part *p, fa2i_keys keys, double sink, const double *o)
     }
     for (int32_t j = keys.first; j < keys.end; j++) {
         float weight = fa2i_rounded(problem->dtype, p->plain[j] / sum);
+        if (problem->dropout)
+            weight = fa2i_rounded(problem->dtype, weight * (float)p->kept[j]);
         const float *v = p->v + (int64_t)j * head_dim;
         for (int d = 0; d < head_dim; d++)
             acc[d] += weight * v[d];
@@ -69,7 +72,8 @@ static void plain_row(part *p, fa2i_keys keys, double sink, const double *o)
         p->plain_error = fmax(p->plain_error, fabs(fa2i_rounded(problem->dtype, acc[d]) - o[d]));
 }
 
-/* Leaves the scores, not capped, in p->scores, and what is added to them in p->terms. False: no key is
+/* Leaves the scores, not capped, in p->scores, what is added to them in p->terms, what P is
+ * multiplied by in p->kept. False: no key is
  * seen, o is as it was. */
 static bool exact_row(part *p, fa2i_row row, fa2i_keys keys, double sink, double *o,
                       double *ret_lse)
@@ -82,6 +86,8 @@ static bool exact_row(part *p, fa2i_row row, fa2i_keys keys, double sink, double
         p->scores[j] = p->scale * fa2i_dot(p->q, p->k + (int64_t)j * head_dim, head_dim);
         p->terms[j] =
             fa2i_score_term(&request->problem, &request->features, row.batch, row.head, row.row, j);
+        p->kept[j] =
+            fa2i_kept(&request->problem, &request->features, row.batch, row.head, row.row, j);
         largest = fmax(largest, fa2i_score_capped(p->scores[j], softcap) + p->terms[j]);
     }
     *ret_lse = largest;
@@ -92,6 +98,7 @@ static bool exact_row(part *p, fa2i_row row, fa2i_keys keys, double sink, double
         double weight = exp(fa2i_score_capped(p->scores[j], softcap) + p->terms[j] - largest);
         const float *v = p->v + (int64_t)j * head_dim;
         weights += weight;
+        weight *= p->kept[j];
         for (int d = 0; d < head_dim; d++)
             o[d] += weight * v[d];
     }
@@ -143,9 +150,10 @@ static fa2_status part_init(part *p)
     p->v = fa2i_alloc_array(keys * head_dim, sizeof(float));
     p->scores = fa2i_alloc_array(keys, sizeof(double));
     p->terms = fa2i_alloc_array(keys, sizeof(double));
+    p->kept = fa2i_alloc_array(keys, sizeof(double));
     p->plain = fa2i_alloc_array(keys + head_dim, sizeof(float));
     if (p->q == NULL || p->k == NULL || p->v == NULL || p->scores == NULL || p->terms == NULL ||
-        p->plain == NULL)
+        p->kept == NULL || p->plain == NULL)
         return fa2i_fail(FA2_E_MEMORY, "no memory for the reference of %zu keys", keys);
     return FA2_OK;
 }
@@ -157,6 +165,7 @@ static void part_done(part *p)
     fa2i_free(p->v);
     fa2i_free(p->scores);
     fa2i_free(p->terms);
+    fa2i_free(p->kept);
     fa2i_free(p->plain);
 }
 
@@ -164,7 +173,7 @@ static void part_done(part *p)
 static size_t part_bytes(const fa2_problem *problem)
 {
     const size_t keys = (size_t)problem->seq_k, head_dim = (size_t)problem->head_dim;
-    return keys * (2 * head_dim * sizeof(float) + 2 * sizeof(double) + sizeof(float));
+    return keys * (2 * head_dim * sizeof(float) + 3 * sizeof(double) + sizeof(float));
 }
 
 fa2_status fa2i_reference_compute(const fa2i_reference_request *request,
