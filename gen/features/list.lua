@@ -14,6 +14,11 @@ local sinks = require("features.sinks")
 -- In the order of texts.
 M.all = {alibi, sinks, bias, dropout}
 
+M.axes = {}
+for i, feature in ipairs(M.all) do
+   M.axes[i] = feature.axis
+end
+
 -- Sum over the features that a variant has of what `of` says of each.
 local function sum(v, of)
    local total = 0
@@ -45,8 +50,12 @@ end
 
 -- What templates see: whether kernels have parameters of features (templates/features/params.def); whether
 -- terms are added to scores, whether scores begin as these, whether warps skip tiles by what these say;
--- what O is multiplied by behind dropout.
-function M.names(v)
+-- what O (forward) or dV (backward) is multiplied by behind dropout.
+function M.names(v, op)
+   local kept = op == "backward" and "1.0f" or ""
+   if v.dropout == 1 then
+      kept = op == "backward" and "p.features.keep_scale" or " * p.features.keep_scale"
+   end
    local terms = axes_of.has(alibi.axis, v) or axes_of.has(bias.axis, v)
    return {
       features = sum(v, function()
@@ -54,7 +63,7 @@ function M.names(v)
       end) > 0,
       terms = terms,
       terms_first = terms and v.softcap == 0,
-      kept = v.dropout == 1 and " * p.features.keep_scale" or "",
+      kept = kept,
       skips = v.bias == "bool" and v.softcap == 0,
    }
 end

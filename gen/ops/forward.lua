@@ -26,14 +26,6 @@ local M = {}
 -- Version of the parameter block, templates/forward/params.
 local abi = 2
 
-local function feature_axes()
-   local axes = {softcap.axis, window.axis}
-   for _, feature in ipairs(features.all) do
-      axes[#axes + 1] = feature.axis
-   end
-   return axes
-end
-
 -- How a pipeline works: barriers per tile, and for each wait, about how many tile times after their
 -- issue loads are waited for. (1, 1): V is loaded during QK, the next K during PV; what is loaded a
 -- tile ahead loses up to a QK of it where the fill waits for the end of QK. The cost model was fitted
@@ -145,7 +137,8 @@ end
 function M.family(name, scheme, path)
    return families.new({
       name = name, op = "forward", template = "forward/" .. name .. ".cu.in", path = path,
-      axes = joined(kinds, feature_axes(), scheme.axes), selection = scheme.selection, fits = fits,
+      axes = joined(kinds, {softcap.axis, window.axis}, features.axes, scheme.axes),
+      selection = scheme.selection, fits = fits,
       is_worth = scheme.is_worth, suits = scheme.suits,
 
       typical = function(problem, arch)
@@ -173,7 +166,7 @@ function M.family(name, scheme, path)
             split = scheme.splits, d_pad = padded(v.d), smem_bytes = smem_bytes(v),
             threads = 32 * v.warps, fill = v.fill or "whole",
          }
-         for _, more in ipairs({scheme.names, features.names(v)}) do
+         for _, more in ipairs({scheme.names, features.names(v, "forward")}) do
             for key, value in pairs(more) do
                names[key] = value
             end

@@ -24,6 +24,9 @@
  *     dS = dS * (1 - (S / softcap)^2)                   if scores are capped: S is what was capped
  *     dQ = softmax_scale * dS K        dK = softmax_scale * dS^T Q
  *
+ * With dropout dV is of what is left of P, and dO V^T is dropped and divided alike. With sinks their LSE has the sink,
+ * and dsink[h] = -sum over b, i of exp(sink[h] - LSE) * delta.
+ *
  * Shapes and layout. Q, O, dO and dQ are [batch, seq_q, heads_q, head_dim], K, V, dK and dV are
  * [batch, seq_k, heads_kv, head_dim], in any order of the first three dimensions: each has its own
  * stride, in elements. head_dim is contiguous. Rows are 16-byte aligned: the base pointer is a
@@ -133,10 +136,10 @@ typedef struct fa2_problem {
     int32_t window_right;  /* keys behind it, likewise; with causal none is seen */
     int32_t deterministic; /* backward. 1: every launch gives the same bits; 0: of dK and dV alone,
                             * as dQ may be summed in any order. On SM 7.5 up to head_dim 240 */
-    int32_t alibi;         /* forward. 1: with the slopes in the arguments; else 0 */
-    int32_t sinks;         /* forward. 1: with the sinks in the arguments; else 0 */
-    fa2_bias bias;         /* forward. Other than NONE: there is one in the arguments */
-    int32_t dropout;       /* forward. 1: by the probability and seed in the arguments; else 0 */
+    int32_t alibi;         /* 1: with the slopes in the arguments; else 0 */
+    int32_t sinks;         /* 1: with the sinks in the arguments; else 0 */
+    fa2_bias bias;         /* Other than NONE: there is one in the arguments */
+    int32_t dropout;       /* 1: by the probability and seed in the arguments; else 0 */
     int32_t reserved[14];  /* 0 */
 } fa2_problem;
 
@@ -215,6 +218,12 @@ typedef struct fa2_backward_args {
     void *workspace;       /* as forward's */
     size_t workspace_bytes;
     float softcap; /* problem.softcap: as forward had it */
+    /* As forward had them; of what is added to scores and of the slopes there is no gradient. */
+    fa2_alibi alibi;      /* problem.alibi */
+    fa2_bias_tensor bias; /* problem.bias */
+    fa2_dropout dropout;  /* problem.dropout */
+    const float *sinks;   /* problem.sinks, and dsinks is wanted: read */
+    float *dsinks; /* problem.sinks: written, [heads_q] fp32, 4-byte aligned; NULL: not wanted */
 } fa2_backward_args;
 
 /* How a context is set up. Zero-initialise: every zero is the default. */

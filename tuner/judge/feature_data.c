@@ -86,3 +86,19 @@ fa2_dropout fa2i_case_dropout_found(const fa2i_case *c, const uint64_t *seeds)
     }
     return found;
 }
+
+fa2i_features fa2i_case_features(const fa2i_case *c, const fa2i_feature_operands *operands,
+                                 const fa2i_inputs *inputs)
+{
+    const fa2i_bias_strides bias = fa2i_case_bias(c, operands->bias);
+    return (fa2i_features){.slopes = inputs->data[operands->slopes],
+                           .slopes_stride = fa2i_case_extent(c, operands->slopes).stride_batch,
+                           .sinks = inputs->data[operands->sinks],
+                           .bias = inputs->data[operands->bias],
+                           .dropout = fa2i_case_dropout_found(c, inputs->data[operands->seeds]),
+                           .bias_period = (int64_t)inputs->period[operands->bias],
+                           .bias_batch = bias.batch,
+                           .bias_head = bias.head,
+                           .bias_query = bias.query,
+                           .bias_key = bias.key};
+}

@@ -208,21 +208,6 @@ static fa2_status mark_infinite(const fa2i_reference *reference, bool **ret_exac
     return FA2_OK;
 }
 
-static fa2i_features features_of(const fa2i_case *c, const fa2i_inputs *inputs)
-{
-    const fa2i_bias_strides bias = fa2i_case_bias(c, BIAS);
-    return (fa2i_features){.slopes = inputs->data[SLOPES],
-                           .slopes_stride = fa2i_case_extent(c, SLOPES).stride_batch,
-                           .sinks = inputs->data[SINKS],
-                           .bias = inputs->data[BIAS],
-                           .dropout = fa2i_case_dropout_found(c, inputs->data[SEEDS]),
-                           .bias_period = (int64_t)inputs->period[BIAS],
-                           .bias_batch = bias.batch,
-                           .bias_head = bias.head,
-                           .bias_query = bias.query,
-                           .bias_key = bias.key};
-}
-
 static fa2_status compute(const fa2i_case *c, const fa2i_inputs *inputs, int threads,
                           fa2i_wanted *outputs)
 {
@@ -237,9 +222,10 @@ static fa2_status compute(const fa2i_case *c, const fa2i_inputs *inputs, int thr
         const fa2i_place *place = &outputs[0].places[i];
         rows[i] = (fa2i_row){.batch = place->batch, .head = place->head, .row = place->row};
     }
+    const fa2i_feature_operands operands_of = {SLOPES, SINKS, BIAS, SEEDS};
     const fa2i_reference_request request = {.problem = c->problem,
                                             .softcap = c->softcap,
-                                            .features = features_of(c, inputs),
+                                            .features = fa2i_case_features(c, &operands_of, inputs),
                                             .q = fa2i_case_host_tensor(c, inputs, Q),
                                             .k = fa2i_case_host_tensor(c, inputs, K),
                                             .v = fa2i_case_host_tensor(c, inputs, V),
