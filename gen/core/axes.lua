@@ -28,9 +28,9 @@ local function has_value(axis, value)
    return nil, axis.name .. " is none of " .. table.concat(axis.values, ", ")
 end
 
--- Whether a point has a feature.
+-- Whether a point has a feature; one of a family without the axis has not.
 function M.has(axis, v)
-   return v[axis.name] ~= axis.values[1]
+   return v[axis.name] ~= nil and v[axis.name] ~= axis.values[1]
 end
 
 -- true, or nil and why v[axis.name] is no value, or does not go with those before it.

@@ -1,22 +1,30 @@
--- The features that act on scores and on P and that every family of an operation may have. A feature has
+-- The features that read arrays beside the tensors and that every family of an operation may have. A feature has
 --   axis                     core/axes.lua
 --   ex2_per_score, fp32_per_score(v)   optional: instructions that it adds for each score
 --   registers(row_tiles)     optional: those that it keeps alive
 --   bytes_per_score(v)       optional: what is read for each
+--   forward_only             optional: true: other operations do without it
 local M = {}
 
 local alibi = require("features.alibi")
 local axes_of = require("core.axes")
 local bias = require("features.bias")
 local dropout = require("features.dropout")
+local lengths = require("features.lengths")
 local sinks = require("features.sinks")
 
 -- In the order of texts.
-M.all = {alibi, sinks, bias, dropout}
+M.all = {alibi, sinks, bias, dropout, lengths}
 
-M.axes = {}
-for i, feature in ipairs(M.all) do
-   M.axes[i] = feature.axis
+-- Of the families of an operation.
+function M.axes(op)
+   local axes = {}
+   for _, feature in ipairs(M.all) do
+      if op == "forward" or not feature.forward_only then
+         axes[#axes + 1] = feature.axis
+      end
+   end
+   return axes
 end
 
 -- Sum over the features that a variant has of what `of` says of each.

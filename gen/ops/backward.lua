@@ -210,7 +210,7 @@ local own_axes = {
 }
 
 local axes = {}
-for _, list in ipairs({kinds, {softcap.axis, window.axis}, features.axes, own_axes}) do
+for _, list in ipairs({kinds, {softcap.axis, window.axis}, features.axes("backward"), own_axes}) do
    table.move(list, 1, #list, #axes + 1, axes)
 end
 

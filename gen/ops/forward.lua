@@ -18,6 +18,7 @@ local cost = require("ops.forward_plain_cost")
 local families = require("core.family")
 local features = require("features.list")
 local kinds = require("ops.kinds")
+local lengths = require("features.lengths")
 local softcap = require("features.softcap")
 local window = require("features.window")
 
@@ -137,7 +138,7 @@ end
 function M.family(name, scheme, path)
    return families.new({
       name = name, op = "forward", template = "forward/" .. name .. ".cu.in", path = path,
-      axes = joined(kinds, {softcap.axis, window.axis}, features.axes, scheme.axes),
+      axes = joined(kinds, {softcap.axis, window.axis}, features.axes("forward"), scheme.axes),
       selection = scheme.selection, fits = fits,
       is_worth = scheme.is_worth, suits = scheme.suits,
 
@@ -166,7 +167,7 @@ function M.family(name, scheme, path)
             split = scheme.splits, d_pad = padded(v.d), smem_bytes = smem_bytes(v),
             threads = 32 * v.warps, fill = v.fill or "whole",
          }
-         for _, more in ipairs({scheme.names, features.names(v, "forward")}) do
+         for _, more in ipairs({features.names(v, "forward"), lengths.names(v), scheme.names}) do
             for key, value in pairs(more) do
                names[key] = value
             end

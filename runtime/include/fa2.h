@@ -33,7 +33,8 @@
  * multiple of 16 bytes and every stride a multiple of 8 elements. LSE is [batch, heads_q, seq_q]
  * fp32, contiguous, natural logarithm.
  *
- * Masks are aligned bottom-right: query i stands at key p = i + seq_k - seq_q. When causal it sees
+ * Masks are aligned bottom-right: query i stands at key p = i + seq_k - seq_q, where seq_k is the
+ * sequence's own if sequences have lengths. When causal it sees
  * keys j <= p; with a window p - window_left <= j <= p + window_right, both inclusive. A row that
  * sees no key gives O = 0 and LSE = -infinity, and its dQ is 0; so are dK and dV of a key that no row
  * sees.
@@ -140,7 +141,9 @@ typedef struct fa2_problem {
     int32_t sinks;         /* 1: with the sinks in the arguments; else 0 */
     fa2_bias bias;         /* Other than NONE: there is one in the arguments */
     int32_t dropout;       /* 1: by the probability and seed in the arguments; else 0 */
-    int32_t reserved[14];  /* 0 */
+    int32_t seqused; /* forward. 1: how many keys each sequence has is in device memory; seq_k is
+                            * then the most. Else 0 */
+    int32_t reserved[13]; /* 0 */
 } fa2_problem;
 
 /* A tensor on the device. Strides count elements, are multiples of 8 and not negative; that of a
@@ -199,12 +202,16 @@ typedef struct fa2_forward_args {
     /* What follows is read only if the problem asks for it, so that programs built before it was
      * added go on working. */
     float softcap; /* problem.softcap: > 0, at most 2e38 */
-    fa2_alibi
-        alibi; /* problem.alibi. Where something is added to scores, their scale (the softcap if
-                         * there is one) is at least 1e-30 */
+    /* problem.alibi. Where something is added to scores, their scale (the softcap if there is one) is at
+     * least 1e-30 */
+    fa2_alibi alibi;
     const float *sinks;   /* problem.sinks: fp32 [heads_q], 4-byte aligned; -infinity is no sink */
     fa2_bias_tensor bias; /* problem.bias */
     fa2_dropout dropout;  /* problem.dropout */
+    /* problem.seqused: device, [batch]. A sequence has that many keys, the first ones of its seq_k; what
+     * is less than 0 or more than seq_k counts as 0 or seq_k. It is read when the kernel runs, so that
+     * a graph may be launched again with others. */
+    const int32_t *seqused_k;
 } fa2_forward_args;
 
 /* A gradient whose data is NULL is not wanted; at least one is. */

@@ -13,7 +13,8 @@
 
 bool fa2i_features_asked(const fa2_problem *problem)
 {
-    return problem->alibi || problem->sinks || problem->bias != FA2_BIAS_NONE || problem->dropout;
+    return problem->alibi || problem->sinks || problem->bias != FA2_BIAS_NONE || problem->dropout ||
+           problem->seqused;
 }
 
 static bool has_terms(const fa2_problem *problem)
@@ -146,6 +147,15 @@ done:
     return st;
 }
 
+static fa2_status locate_lengths(const fa2_problem *p, const int32_t *lengths, fa2i_memory *m)
+{
+    const fa2_status st = check_given("seqused_k", lengths, FA2I_FIELD_seqused, p->seqused);
+    if (st != FA2_OK)
+        return st;
+    return fa2i_memory_of_array("seqused_k", lengths, (size_t)p->batch * sizeof *lengths,
+                                sizeof *lengths, m);
+}
+
 static fa2_status check_apart(const fa2i_memory *input, const fa2i_memory *const *outputs,
                               int output_count)
 {
@@ -180,6 +190,10 @@ fa2_status fa2i_features_check(const fa2_problem *problem, const fa2i_feature_ar
         FA2_TRY(locate_number("dropout.seed_at", args->dropout->seed_at, &m));
         FA2_TRY(check_apart(&m, outputs, output_count));
         FA2_TRY(locate_number("dropout.offset_at", args->dropout->offset_at, &m));
+        FA2_TRY(check_apart(&m, outputs, output_count));
+    }
+    if (problem->seqused) {
+        FA2_TRY(locate_lengths(problem, *args->seqused_k, &m));
         FA2_TRY(check_apart(&m, outputs, output_count));
     }
 done:
@@ -225,5 +239,7 @@ void fa2i_features_fill(const fa2_problem *problem, const fa2i_feature_args *arg
         fill_bias(problem, args->bias, &params);
     if (problem->dropout)
         fill_dropout(args->dropout, &params);
+    if (problem->seqused)
+        params.seqused_k = (uintptr_t)*args->seqused_k;
     *ret_params = params;
 }

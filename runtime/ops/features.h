@@ -1,6 +1,6 @@
 /*
- * What acts on scores and on P, for every operation that has it: ALiBi's slopes, sinks, a bias or mask, dropout. Their arguments,
- * and what kernels are told of them.
+ * What is read from device memory beside the tensors or acts on P, for every operation that has it: ALiBi's
+ * slopes, sinks, a bias or mask, dropout, lengths. Their arguments, and what kernels are told of them.
  *
  * Pure; thread-safe. Errors: FA2_E_INVALID naming argument and limit.
  */
@@ -21,6 +21,7 @@ typedef struct fa2i_feature_args {
     const float *const *sinks;
     const fa2_bias_tensor *bias;
     const fa2_dropout *dropout;
+    const int32_t *const *seqused_k;
 } fa2i_feature_args;
 
 /* Whether a problem asks for any of them. */

@@ -106,7 +106,7 @@ static fa2_problem dense(fa2_dtype dtype, int head_dim, int causal)
 
 /* Every pair of features, and every one without another, is in some line. */
 static const struct feature_set {
-    int32_t softcap, window, alibi, sinks;
+    int32_t softcap, window, alibi, sinks, seqused;
     fa2_bias bias;
     int32_t dropout;
 } feature_sets[] = {
@@ -127,6 +127,9 @@ static const struct feature_set {
     {.dropout = 1, .softcap = 1, .alibi = 1},
     {.dropout = 1, .window = 1, .sinks = 1},
     {.dropout = 1, .bias = FA2_BIAS_FP16},
+    {.seqused = 1},
+    {.softcap = 1, .sinks = 1, .seqused = 1},
+    {.window = 1, .alibi = 1, .seqused = 1},
 };
 enum { FEATURE_SETS = sizeof feature_sets / sizeof *feature_sets };
 
@@ -141,6 +144,7 @@ static void add_features(sweep *s, fa2_dtype dtype, int head_dim, int causal,
     problem.sinks = set->sinks;
     problem.bias = set->bias;
     problem.dropout = set->dropout;
+    problem.seqused = set->seqused;
     add_class(s, &problem, STEP_FEATURES);
 }
 

@@ -18,7 +18,8 @@ typedef enum fa2i_operand_shape {
     FA2I_SHAPE_SLOPES, /* rows of heads_q, fp32: one for each batch, or for all if batches share K and V */
     FA2I_SHAPE_SINKS, /* [heads_q], fp32 */
     FA2I_SHAPE_BIAS, /* of the type of the problem's bias; which dimensions there are, and in which order: fa2i_case_bias */
-    FA2I_SHAPE_SEEDS /* two 64-bit integers; not there in dense BSHD, where values take their place */
+    FA2I_SHAPE_SEEDS, /* two 64-bit integers; not there in dense BSHD, where values take their place */
+    FA2I_SHAPE_LENGTHS /* [batch], int32 */
 } fa2i_operand_shape;
 
 typedef struct fa2i_operand {
@@ -28,7 +29,7 @@ typedef struct fa2i_operand {
     bool output;
     bool optional;  /* an output that is only there if the case wants it */
     bool patterned; /* an input in which a case's pattern is */
-    /* Inputs: make the first `count` elements of the operand, fp16, bf16 or fp32. */
+    /* Inputs: make the first `count` elements of the operand, fp16, bf16, fp32 or int32. */
     fa2_status (*fill)(const fa2i_case *c, int operand, size_t count, void *out);
 } fa2i_operand;
 
