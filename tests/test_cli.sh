@@ -8,6 +8,7 @@ set -u
     exit 2
 }
 tune=$1
+few=$(realpath "$(dirname "$0")/sim/few")
 folder=$(mktemp -d) || exit 1
 trap 'rm -rf "$folder"' EXIT
 cd "$folder" || exit 1
@@ -81,9 +82,9 @@ has err 'tune has no option "--nonsense"'
 run 2 build
 has err "build needs --arch"
 run 2 build --arch sm_61 --preset quick
-has err "known: sm_75, sm_80, sm_86, sm_87, sm_89, sm_90"
+has err "known: sm_75, sm_80, sm_86, sm_87, sm_89, sm_90, sm_100, sm_103, sm_110, sm_120, sm_121"
 run 2 build --arch sm_86 --preset nope
-has err 'there is no preset "nope"; known: seeds, paper, quick'
+has err 'there is no preset "nope"; known: seeds, paper, quick, llm, vision, diffusion'
 printf 'batch,heads_q,heads_kv,seq_q,seq_k,head_dim,dtype,causal\n1,8,8,x,512,64,fp16,0\n' >bad.csv
 run 2 build --arch sm_86 --shapes bad.csv
 has err 'bad.csv:2:4: seq_q is "x"; it must be a whole number'
@@ -236,6 +237,22 @@ if ! grep -qF '"nvrtc":{"found":true' out; then
     echo "SKIP: no NVRTC, so build and what needs a built database are not tested" >&2
     exit 77
 fi
+
+# ---- every SM that this NVRTC compiles for and a card stands for, with few variants ----
+run 2 build --arch sm_88 --shape Hq=2,Sq=64,D=16
+has err "there is no reference card for sm_88"
+run 2 build --arch sm_86,all
+has err "native or all"
+run 3 build --arch native --shape Hq=2,Sq=64,D=16
+has err "/nonexistent/libcuda.so.1"
+FA2_GEN_PATH=$few
+export FA2_GEN_PATH
+run 0 build --arch all --shape Hq=2,Sq=64,D=16 --db all.db
+for sm in $("$tune" devices | sed -n 's/^ *compiles for //p'); do
+    [ "$sm" = sm_88 ] || has out "$sm, winners by the cost model"
+done
+unset FA2_GEN_PATH
+
 shape=Hq=2,Sq=64,D=16
 run 0 build --arch sm_86 --shape $shape --jobs 2
 has out "sm_86, winners by the cost model"

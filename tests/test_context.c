@@ -137,9 +137,11 @@ static void test_refused_calls(void)
         CHECK_CONTAINS(fa2_last_message(), "op is backward; fa2_forward launches forward");
         CHECK_EQ(fa2_backward(context, &problem, &(fa2_backward_args){0}, NULL), FA2_E_INVALID);
         CHECK_CONTAINS(fa2_last_message(), "op is forward; fa2_backward launches backward");
-        other.softcap = 1;
+        other = problem;
+        other.deterministic = 1;
         CHECK_EQ(fa2_prepare(context, &other), FA2_E_UNSUPPORTED);
-        CHECK_CONTAINS(fa2_last_message(), "softcap is 1; the operation backward has no softcap");
+        CHECK_CONTAINS(fa2_last_message(),
+                       "deterministic is 1; the operation forward has no deterministic");
         other = problem;
         other.softcap = 1; /* asks for a value that is not there */
         CHECK_EQ(fa2_forward(context, &other, &args, NULL), FA2_E_INVALID);

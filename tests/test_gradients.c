@@ -68,7 +68,8 @@ static double forward_row(const numbers *n, int b, int h, int i, double *o)
         double s = 0;
         for (int d = 0; d < p->head_dim; d++)
             s += row_of(n, Q, b, h, i)[d] * row_of(n, K, b, kv, j)[d];
-        const double weight = fa2i_key_is_seen(p, i, j) ? exp(s / sqrt((double)p->head_dim)) : 0;
+        s = fa2i_score_capped(s / sqrt((double)p->head_dim), (double)n->c->softcap);
+        const double weight = fa2i_key_is_seen(p, i, j) ? exp(s) : 0;
         weights += weight;
         for (int d = 0; d < p->head_dim; d++)
             o[d] += weight * row_of(n, V, b, kv, j)[d];
@@ -201,17 +202,23 @@ static void check_case(const fa2i_case *c)
     free_inputs(&n);
 }
 
-/* Grouped heads; causal with rows that see nothing, and with keys that nobody is to see. */
+/* Grouped heads; causal with rows that see nothing, and with keys that nobody is to see; windows, caps
+ * that bite, and both. */
 static void test_reference(void)
 {
     static const struct {
         int32_t seq_q, seq_k, causal;
         fa2i_layout layout;
         fa2_dtype dtype;
-    } cases[] = {{9, 7, 0, FA2I_LAYOUT_BSHD, FA2_FP16},
-                 {9, 6, 1, FA2I_LAYOUT_GAPPED, FA2_FP16},
-                 {5, 11, 1, FA2I_LAYOUT_BHSD, FA2_FP16},
-                 {8, 8, 1, FA2I_LAYOUT_SHARED, FA2_BF16}};
+        int32_t window, window_left, window_right;
+        float softcap;
+    } cases[] = {{9, 7, 0, FA2I_LAYOUT_BSHD, FA2_FP16, .softcap = 0},
+                 {9, 6, 1, FA2I_LAYOUT_GAPPED, FA2_FP16, .softcap = 0},
+                 {5, 11, 1, FA2I_LAYOUT_BHSD, FA2_FP16, .softcap = 0},
+                 {8, 8, 1, FA2I_LAYOUT_SHARED, FA2_BF16, .softcap = 0},
+                 {9, 7, 0, FA2I_LAYOUT_BSHD, FA2_FP16, .softcap = 1.5f},
+                 {9, 12, 0, FA2I_LAYOUT_BHSD, FA2_FP16, 1, 2, 3, .softcap = 0},
+                 {7, 9, 1, FA2I_LAYOUT_GAPPED, FA2_FP16, 1, 1, -1, .softcap = 0.75f}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         fa2i_case c = {.problem = {.op = FA2_OP_BACKWARD,
                                    .dtype = cases[i].dtype,
@@ -221,7 +228,12 @@ static void test_reference(void)
                                    .seq_q = cases[i].seq_q,
                                    .seq_k = cases[i].seq_k,
                                    .head_dim = 8,
-                                   .causal = cases[i].causal},
+                                   .causal = cases[i].causal,
+                                   .softcap = cases[i].softcap > 0,
+                                   .window = cases[i].window,
+                                   .window_left = cases[i].window_left,
+                                   .window_right = cases[i].window_right},
+                       .softcap = cases[i].softcap,
                        .layout = cases[i].layout,
                        .pattern = FA2I_PATTERN_FORWARD,
                        .q_magnitude = 1,

@@ -221,7 +221,8 @@ static void test_many_rows(void)
 
 static void test_presets(void)
 {
-    fa2i_shapes seeds = {0}, others = {0};
+    fa2i_shapes seeds = {0}, others = {0}, llm = {0};
+    size_t decoding = 0;
     CHECK_EQ(fa2i_shapes_add_preset(&seeds, "seeds"), FA2_OK);
     check_shape(&seeds, 0, "B=1 Hq=1 Hkv=1 Sq=512 Sk=512 D=64 dtype=fp16 causal=0");
     CHECK(seeds.count >= 15);
@@ -235,10 +236,23 @@ static void test_presets(void)
     CHECK_EQ(others.count, 30);
     CHECK_EQ(fa2i_shapes_add_preset(&others, "quick"), FA2_OK);
     CHECK_EQ(others.count, 30); /* each problem once */
+    CHECK_EQ(fa2i_shapes_add_preset(&llm, "llm"), FA2_OK);
+    CHECK(llm.count <= 60);
+    for (size_t i = 0; i < llm.count; i++) { /* they fit the smallest cards */
+        const fa2_problem *p = &llm.items[i];
+        CHECK(2.0 * p->batch * p->heads_kv * p->seq_k * p->head_dim * 2 <= 0x1p31);
+        decoding += p->seq_q == 1;
+    }
+    CHECK(decoding >= 24 && decoding < llm.count);
+    CHECK_EQ(fa2i_shapes_add_preset(&others, "vision"), FA2_OK);
+    CHECK_EQ(fa2i_shapes_add_preset(&others, "diffusion"), FA2_OK);
+    CHECK_EQ(others.count, 52);
     CHECK_EQ(fa2i_shapes_add_preset(&others, "see"), FA2_E_INVALID);
-    CHECK_STR(fa2_last_message(), "there is no preset \"see\"; known: seeds, paper, quick");
+    CHECK_STR(fa2_last_message(),
+              "there is no preset \"see\"; known: seeds, paper, quick, llm, vision, diffusion");
     fa2i_shapes_done(&seeds);
     fa2i_shapes_done(&others);
+    fa2i_shapes_done(&llm);
 }
 
 /* Every allocation fails once; nothing leaks (ASan) and the status says why. */

@@ -7,7 +7,8 @@
 #include "tuner/commands/commands.h"
 
 #define SHAPE_HELP                                                                                 \
-    "  --preset NAME     seeds, paper or quick; repeatable, as are --shapes and --shape\n"         \
+    "  --preset NAME     seeds, paper, quick, llm, vision or diffusion; repeatable, as are\n"      \
+    "                    --shapes and --shape\n"                                                   \
     "  --shapes FILE     CSV: batch,heads_q,heads_kv,seq_q,seq_k,head_dim,dtype,causal\n"          \
     "  --shape TEXT      B=1,Hq=8,Hkv=8,Sq=512,Sk=512,D=64,dtype=fp16,causal=1; B, Hkv, Sk,\n"     \
     "                    dtype and causal may be left out (1, Hq, Sq, fp16, 0)\n"                  \
@@ -41,8 +42,9 @@ static const struct command {
      "model,\n"
      "marked `modelled`. Kernels that are in the database already are reused. Without shapes:\n"
      "--preset seeds.\n\n"
-     "  --arch LIST       sm_75, sm_80, sm_86 ...; several with commas\n" SHAPE_HELP DB_HELP
-         JOBS_HELP JSON_HELP},
+     "  --arch LIST       sm_75, sm_80, sm_86 ...; several with commas; native: the devices here;\n"
+     "                    all: whatever this NVRTC compiles for\n" SHAPE_HELP DB_HELP JOBS_HELP
+         JSON_HELP},
     {"devices", fa2i_cmd_devices, "[--json]", "what is here, and what is missing",
      "Shows the driver, NVRTC and the devices. Exit status 0 when a usable device is here, else "
      "3.\n\n" JSON_HELP},

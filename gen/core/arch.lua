@@ -1,7 +1,8 @@
 -- What an SM can do, by compute capability, and the cards that stand for one when there is no GPU.
 --
 -- Rates are per SM and clock. Sources: [cuda] CUDA C++ programming guide, compute capabilities;
--- [paper] NVIDIA's architecture white papers; [measured] on an H200; [derived] from those.
+-- [paper] NVIDIA's architecture white papers and data sheets; [measured] on an H200; [derived] from
+-- those; others are named where they serve.
 local M = {}
 
 -- Fields, with the unit and the source that hold for every row:
@@ -17,7 +18,11 @@ local M = {}
 --   ex2         ex2.approx results                                            [cuda; 90 measured]
 --   fp32        fp32 results                                                               [cuda]
 -- sm_90: 631 and 455 TFLOPS over 132 SMs at 1.98 GHz [measured]; wgmma would give 4096.
--- m16n8k8 on sm_80 ... 89: the ratio of sm_90 [derived].
+-- m16n8k8 on sm_80 ... 89 and 12x: the ratio of sm_90 [derived].
+-- sm_100, 103, 110: their own products (tcgen05) are not used here, and what mma.sync reaches there is
+-- not published: that of sm_90 [derived]. sm_103 has twice the ex2 of sm_100 [paper].
+-- sm_88 has no row: NVRTC compiles for it, but no card and no limits of it are public, so it is taken
+-- for the newest SM below it.
 local rows = {
    [75] = {smem_block = 65536, smem_sm = 65536, reserved = 0, grain = 256, warps = 32, blocks = 16,
            tensor = 1024, tensor_k8 = 1024, smem_rate = 64, ex2 = 16, fp32 = 64},
@@ -31,8 +36,18 @@ local rows = {
            blocks = 24, tensor = 1024, tensor_k8 = 737, smem_rate = 128, ex2 = 16, fp32 = 128},
    [90] = {smem_block = 232448, smem_sm = 233472, reserved = 1024, grain = 128, warps = 64,
            blocks = 32, tensor = 2414, tensor_k8 = 1741, smem_rate = 128, ex2 = 16, fp32 = 128},
+   [100] = {smem_block = 232448, smem_sm = 233472, reserved = 1024, grain = 128, warps = 64,
+            blocks = 32, tensor = 2414, tensor_k8 = 1741, smem_rate = 128, ex2 = 16, fp32 = 128},
+   [103] = {smem_block = 232448, smem_sm = 233472, reserved = 1024, grain = 128, warps = 64,
+            blocks = 32, tensor = 2414, tensor_k8 = 1741, smem_rate = 128, ex2 = 32, fp32 = 128},
+   [110] = {smem_block = 232448, smem_sm = 233472, reserved = 1024, grain = 128, warps = 48,
+            blocks = 24, tensor = 2414, tensor_k8 = 1741, smem_rate = 128, ex2 = 16, fp32 = 128},
+   [120] = {smem_block = 101376, smem_sm = 102400, reserved = 1024, grain = 128, warps = 48,
+            blocks = 24, tensor = 1024, tensor_k8 = 737, smem_rate = 128, ex2 = 16, fp32 = 128},
+   [121] = {smem_block = 101376, smem_sm = 102400, reserved = 1024, grain = 128, warps = 48,
+            blocks = 24, tensor = 1024, tensor_k8 = 737, smem_rate = 128, ex2 = 16, fp32 = 128},
 }
-local known = {75, 80, 86, 87, 89, 90}
+local known = {75, 80, 86, 87, 89, 90, 100, 103, 110, 120, 121}
 
 -- One card per SM, as its driver reports it: a common one, or the one that was at hand.
 local cards = {
@@ -48,6 +63,21 @@ local cards = {
            bandwidth_bytes = 300000000000},
    [90] = {name = "NVIDIA H200", sm_count = 132, l2_bytes = 62914560, clock_khz = 1980000,
            bandwidth_bytes = 4800000000000},
+   -- As its driver reports it, in github.com/pytorch/ao pull request 4002; clock [paper].
+   [100] = {name = "NVIDIA B200", sm_count = 148, l2_bytes = 132644864, clock_khz = 1965000,
+            bandwidth_bytes = 7672000000000},
+   -- Dense fp16 rate, so SMs and clock, as the B200; memory [paper]; L2 as the B200 [derived].
+   [103] = {name = "NVIDIA B300", sm_count = 148, l2_bytes = 132644864, clock_khz = 1965000,
+            bandwidth_bytes = 8000000000000},
+   -- As its driver reports it, in forums.developer.nvidia.com topic 356355; clock, memory [paper].
+   [110] = {name = "NVIDIA Thor", sm_count = 20, l2_bytes = 33554432, clock_khz = 1575000,
+            bandwidth_bytes = 273000000000},
+   -- As its driver reports it, in github.com/NVIDIA/nccl issue 1637; clock, memory [paper].
+   [120] = {name = "NVIDIA GeForce RTX 5090", sm_count = 170, l2_bytes = 100663296,
+            clock_khz = 2407000, bandwidth_bytes = 1792000000000},
+   -- 6144 fp32 lanes, 31 TFLOPS, 24 MB of L2, 273 GB/s [paper].
+   [121] = {name = "NVIDIA GB10", sm_count = 48, l2_bytes = 25165824, clock_khz = 2520000,
+            bandwidth_bytes = 273000000000},
 }
 
 -- The card that stands for an SM; nil and the known SMs for any other.
@@ -70,7 +100,7 @@ end
 local function slowdown(sm, name)
    if sm == 75 and name:find("GTX 16", 1, true) then
       return 4
-   elseif (sm == 75 or sm == 86 or sm == 89) and name:find("GeForce", 1, true) then
+   elseif (sm == 75 or sm == 86 or sm == 89 or sm == 120) and name:find("GeForce", 1, true) then
       return 2
    end
    return 1

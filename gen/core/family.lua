@@ -149,7 +149,7 @@ function methods.environment(self, v)
    for name, value in pairs(self.names(v)) do
       names[name] = value
    end
-   names.family = self.name
+   names.family, names.op = self.name, self.op
    return names
 end
 

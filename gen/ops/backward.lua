@@ -14,6 +14,8 @@
 local cost = require("ops.backward_cost")
 local families = require("core.family")
 local kinds = require("ops.kinds")
+local softcap = require("features.softcap")
+local window = require("features.window")
 
 local M = {}
 
@@ -88,7 +90,8 @@ end
 local function live_registers(v, path)
    local s = shares(v)
    local sums = 16 * s.key_tiles * s.out_pairs
-   local scores = 16 * s.key_tiles * s.query_steps + 4 * s.key_tiles + 4
+   local tiles = 2 + v.softcap -- S^T, dP^T and the cap's derivative
+   local scores = 8 * tiles * s.key_tiles * s.query_steps + 4 * s.key_tiles + 4
    local dq_parts, dq = 1, 0
    if v.dq ~= "apart" then
       while dq_parts < s.dq_row_tiles
@@ -114,6 +117,8 @@ local function facts_of(v, path, registers)
    facts.k8 = path.k8
    facts.registers = registers > 0 and registers or math.min(alive + other_registers, 255)
    facts.spilled = math.max(alive - most_alive, 0)
+   facts.ex2_per_score = 1 + v.softcap * softcap.ex2_per_score
+   facts.more_fp32_per_score = v.softcap * (softcap.fp32_per_score + softcap.slope_per_score)
    return facts
 end
 
@@ -163,6 +168,8 @@ local function may_gather(v, path)
 end
 
 local own_axes = {
+   softcap.axis,
+   window.axis,
    {name = "deterministic", field = "deterministic", values = {0, 1}, feature = true},
    {name = "br", values = {32, 64, 128}},
    {name = "bc", values = {16, 32, 64, 128}},
@@ -235,7 +242,7 @@ local selection = {
 }
 
 -- Long sequences that fill the card, ordinary ones, short ones, and too few blocks for the card.
-local function typical(_, arch)
+local function typical(problem, arch)
    local list = {}
    for _, size in ipairs({{arch.sm_count, 4096}, {2 * arch.sm_count, 512}, {64, 256}, {32, 128},
                           {8, 512}, {1, 512}}) do
@@ -243,7 +250,7 @@ local function typical(_, arch)
          batch = 1, heads_q = size[1], heads_kv = size[1], seq_q = size[2], seq_k = size[2],
       }
    end
-   return list
+   return window.typical(list, problem)
 end
 
 local function always()

@@ -2,6 +2,7 @@
 -- tile of queries of one key block, and behind them the additions to dQ, which take the way of shared
 -- memory; on top come barriers, the edges of a block and the kernels before and behind. It ranks.
 local forward = require("ops.forward_plain_cost")
+local window = require("features.window")
 
 local M = {resident_blocks = forward.resident_blocks}
 
@@ -67,7 +68,10 @@ local function tile_clocks(v, f, arch, blocks)
    elseif v.dq == "bulk" then
       smem = smem + sums / fit.bulk_rate + sums / arch.smem_rate
    end
-   local units = {tensor, smem, scores / arch.ex2, scores * fit.fp32_per_score / arch.fp32}
+   local units = {
+      tensor, smem, f.ex2_per_score * scores / arch.ex2,
+      scores * (fit.fp32_per_score + f.more_fp32_per_score) / arch.fp32,
+   }
    local busy = blocks * overlap(units, blocks * v.warps)
    local third = v.stages == 1 and v.qwarps > 1 and 1 or 0
    local barrier = fit.barrier * v.warps / 4 * (blocks == 1 and fit.alone or 1)
@@ -82,7 +86,8 @@ local function query_tile_clocks(v, f, arch, blocks)
    local reads = (2 * f.depth * (1 + v.dqbc // 16) + v.dqbc // 16 * f.depth) * v.warps
    local units = {
       6 * scores * f.d_pad / (f.k8 and arch.tensor_k8 or arch.tensor), 512 * reads / arch.smem_rate,
-      scores / arch.ex2, scores * fit.fp32_per_score / arch.fp32,
+      f.ex2_per_score * scores / arch.ex2,
+      scores * (fit.fp32_per_score + f.more_fp32_per_score) / arch.fp32,
    }
    return blocks * (overlap(units, blocks * v.warps) + fit.barrier * v.warps / 4)
 end
@@ -99,9 +104,13 @@ local function busy_clocks(count, most, mean, arch, resident, clocks)
    return clocks(resident) * (mean * count / slots + fit.tail * mean) + edges
 end
 
--- Tiles that the mean block visits, of `all`.
-local function mean_tiles(all, problem)
-   if problem.causal == 0 then
+-- Tiles of `tile` rows that the mean block of `rows` visits, of `all` over `heads` and a length.
+local function mean_tiles(all, heads, tile, rows, problem)
+   local left, right = window.ends(problem)
+   if left < window.unbounded then
+      local seen = left + math.min(right, problem.seq_k) + 1
+      return math.min(all, heads * ((seen + rows) / tile + 1 + 2 * fit.masked))
+   elseif right == window.unbounded then
       return all
    end
    local hidden = math.min(problem.seq_q, problem.seq_k) / (2 * problem.seq_k)
@@ -117,17 +126,18 @@ function M.backward(v, facts, problem, arch)
    local heads = problem.batch * problem.heads_q
    local kv_heads = problem.batch * problem.heads_kv
    local q_tiles = ceil_div(problem.seq_q, v.br)
-   local visited = q_tiles * (problem.heads_q // problem.heads_kv)
+   local group = problem.heads_q // problem.heads_kv
+   local visited = q_tiles * group
    local clocks = busy_clocks(ceil_div(problem.seq_k, v.bc) * kv_heads, visited,
-                              mean_tiles(visited, problem), arch, resident, function(blocks)
+                              mean_tiles(visited, group, v.br, v.bc, problem), arch, resident, function(blocks)
       return tile_clocks(v, facts, arch, blocks)
    end)
    local us = forward.launch_us
    if v.dq == "apart" then
       local tiles = ceil_div(problem.seq_k, v.dqbc)
       local count = ceil_div(problem.seq_q, 16 * v.warps) * heads
-      local queries = busy_clocks(count, tiles, mean_tiles(tiles, problem), arch, resident,
-                                  function(blocks)
+      local queries = busy_clocks(count, tiles, mean_tiles(tiles, 1, v.dqbc, 16 * v.warps, problem),
+                                  arch, resident, function(blocks)
          return query_tile_clocks(v, facts, arch, blocks)
       end)
       -- Both kinds of blocks run together: with few of them, side by side.

@@ -15,6 +15,7 @@
  *
  *     P = exp(S - LSE)                 delta[i] = sum over d of dO[i,d] O[i,d]
  *     dV = P^T dO                      dS = P * (dO V^T - delta)
+ *     dS = dS * (1 - (S / softcap)^2)                   if scores are capped: S is what was capped
  *     dQ = softmax_scale * dS K        dK = softmax_scale * dS^T Q
  *
  * Shapes and layout. Q, O, dO and dQ are [batch, seq_q, heads_q, head_dim], K, V, dK and dV are
@@ -25,7 +26,8 @@
  *
  * Masks are aligned bottom-right: query i stands at key p = i + seq_k - seq_q. When causal it sees
  * keys j <= p; with a window p - window_left <= j <= p + window_right, both inclusive. A row that
- * sees no key gives O = 0 and LSE = -infinity, and its dQ is 0.
+ * sees no key gives O = 0 and LSE = -infinity, and its dQ is 0; so are dK and dV of a key that no row
+ * sees.
  *
  * Errors. Every function that can fail returns a fa2_status; FA2_OK is 0. On an error the outputs
  * are untouched, nothing was launched, and fa2_last_message() says in a sentence what was wrong.
@@ -106,9 +108,8 @@ typedef struct fa2_problem {
     int32_t seq_k;    /* 1 ... 2^29 */
     int32_t head_dim; /* a multiple of 8, 8 ... 256 */
     int32_t causal;   /* 0 or 1 */
-    int32_t softcap;  /* forward. 1: scores are capped, by the value in the arguments; else 0 */
-    int32_t window;   /* forward. 1: a query sees a window of keys only; else 0, and so are the next
-                       * two */
+    int32_t softcap;  /* 1: scores are capped, by the value in the arguments; else 0 */
+    int32_t window;   /* 1: a query sees a window of keys only; else 0, and so are the next two */
     int32_t window_left;   /* keys before the query's own position, 0 ... 2^29; -1: all of them */
     int32_t window_right;  /* keys behind it, likewise; with causal none is seen */
     int32_t deterministic; /* backward. 1: every launch gives the same bits; 0: of dK and dV alone,
@@ -153,6 +154,7 @@ typedef struct fa2_backward_args {
     float softmax_scale;   /* as forward had it: > 0, at most 2e38; 0 means 1 / sqrt(head_dim) */
     void *workspace;       /* as forward's */
     size_t workspace_bytes;
+    float softcap; /* problem.softcap: as forward had it */
 } fa2_backward_args;
 
 /* How a context is set up. Zero-initialise: every zero is the default. */

@@ -47,7 +47,7 @@ fa2_status fa2i_generator_cost(fa2i_generator *generator, const char *variant_te
                                const fa2_problem *problem, const fa2i_card *card, int registers,
                                double *ret_us);
 
-/* The card that stands for an SM when there is no GPU (75 ... 90). FA2_E_INVALID lists the known
+/* The card that stands for an SM when there is no GPU (75 ... 121). FA2_E_INVALID lists the known
  * SMs. */
 fa2_status fa2i_generator_card(fa2i_generator *generator, int arch, fa2i_card *ret_card);
 

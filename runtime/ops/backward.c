@@ -7,7 +7,8 @@
 #include "runtime/ops/call.h"
 #include "runtime/ops/forward.h"
 
-_Static_assert(sizeof(fa2i_backward_params) == 320 &&
+_Static_assert(sizeof(fa2i_backward_params) == 336 &&
+                   offsetof(fa2i_backward_params, softcap_rate) == 320 &&
                    offsetof(fa2i_backward_params, q_stride) == 88 &&
                    offsetof(fa2i_backward_params, scale) == 280,
                "kernels in databases read their parameters at these places");
@@ -29,7 +30,7 @@ void fa2i_backward_fill(const fa2i_grid *grid, const fa2_problem *problem, const
         .dv = (uintptr_t)a->dv.data,
         .lse = (uintptr_t)a->lse,
         .scale = (float)scale,
-        .scale_log2 = (float)(scale * log2_e),
+        .scale_log2 = (float)((problem->softcap ? (double)a->softcap : scale) * log2_e),
         .seq_q = problem->seq_q,
         .seq_k = problem->seq_k,
         .heads_q = problem->heads_q,
@@ -38,6 +39,12 @@ void fa2i_backward_fill(const fa2i_grid *grid, const fa2_problem *problem, const
         .q_tiles = grid->row_tiles,
         .k_tiles = grid->key_tiles,
     };
+    if (problem->softcap)
+        params.softcap_rate = (float)(scale / (double)a->softcap);
+    if (problem->window) {
+        params.window_left = fa2i_window_left(problem);
+        params.window_right = fa2i_window_right(problem);
+    }
     if (grid->workspace_bytes > 0)
         params.rows = (uintptr_t)a->workspace;
     if (grid->workspace_bytes > grid->rows_bytes)
@@ -66,11 +73,12 @@ double fa2i_backward_flop_unmasked(const fa2_problem *problem)
     return PRODUCTS_OF_FORWARD * fa2i_forward_flop_unmasked(problem);
 }
 
-/* Q, O, dO and dQ; K, V, dK and dV; LSE. */
+/* Q, O, dO and dQ; K and V that any query sees, dK and dV; LSE. */
 double fa2i_backward_bytes(const fa2_problem *problem)
 {
     const fa2_problem *p = problem;
     const double queries = (double)p->batch * p->heads_q * p->seq_q;
-    const double keys = (double)p->batch * p->heads_kv * p->seq_k;
+    const double keys =
+        (double)p->batch * p->heads_kv * (double)(p->seq_k + fa2i_forward_seen_keys(p)) / 2;
     return 4 * (queries + keys) * p->head_dim * sizeof(uint16_t) + queries * sizeof(float);
 }

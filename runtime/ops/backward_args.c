@@ -78,6 +78,8 @@ fa2_status fa2i_backward_check_args(const fa2_problem *problem, const void *args
     FA2_TRY(locate_inputs(problem, a, &m));
     FA2_TRY(locate_gradients(problem, a, &m));
     FA2_TRY(fa2i_softmax_scale_check(a->softmax_scale));
+    if (problem->softcap)
+        FA2_TRY(fa2i_softcap_check(problem, a->softmax_scale, a->softcap));
     FA2_TRY(fa2i_workspace_check(a->workspace, a->workspace_bytes));
     if (grid != NULL && grid->workspace_bytes > 0) {
         FA2_TRY(fa2i_workspace_memory(a->workspace, a->workspace_bytes, grid->workspace_bytes,

@@ -21,6 +21,36 @@ double fa2i_softmax_scale(const fa2_problem *problem, float softmax_scale)
     return softmax_scale > 0 ? (double)softmax_scale : 1 / sqrt((double)problem->head_dim);
 }
 
+fa2_status fa2i_softcap_check(const fa2_problem *problem, float softmax_scale, float softcap)
+{
+    if (!(softcap > 0 && softcap <= FA2I_SCALE_MAX)) /* nor for NaN */
+        return fa2i_fail(FA2_E_INVALID,
+                         "softcap is %g; it must be finite (at most %g) and positive, as "
+                         "problem.softcap is 1",
+                         (double)softcap, (double)FA2I_SCALE_MAX);
+    const double rate = fa2i_softmax_scale(problem, softmax_scale) / (double)softcap;
+    if (rate > (double)FLT_MAX)
+        return fa2i_fail(FA2_E_INVALID,
+                         "softcap is %g; the softmax scale divided by it must be at most %g",
+                         (double)softcap, (double)FLT_MAX);
+    return FA2_OK;
+}
+
+static int32_t window_reach(const fa2_problem *problem, int32_t end)
+{
+    return !problem->window || end < 0 ? (int32_t)FA2I_WINDOW_UNBOUNDED : end;
+}
+
+int32_t fa2i_window_left(const fa2_problem *problem)
+{
+    return window_reach(problem, problem->window_left);
+}
+
+int32_t fa2i_window_right(const fa2_problem *problem)
+{
+    return problem->causal ? 0 : window_reach(problem, problem->window_right);
+}
+
 fa2_status fa2i_workspace_check(const void *workspace, size_t workspace_bytes)
 {
     if (workspace == NULL && workspace_bytes > 0)

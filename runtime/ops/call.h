@@ -1,5 +1,5 @@
 /*
- * What the calls of all operations have in common: softmax scale and workspace.
+ * What the calls of all operations have in common: softmax scale, softcap, window and workspace.
  *
  * Pure; thread-safe. Errors: FA2_E_INVALID naming argument and limit.
  */
@@ -20,6 +20,16 @@ fa2_status fa2i_softmax_scale_check(float softmax_scale);
 
 /* The softmax scale of a call that gives this one. */
 double fa2i_softmax_scale(const fa2_problem *problem, float softmax_scale);
+
+/* Of a problem that asks for one; softmax_scale: as the call gives it. */
+fa2_status fa2i_softcap_check(const fa2_problem *problem, float softmax_scale, float softcap);
+
+/* What a window's end that is unbounded is to kernels: more than any length, and room to add one. */
+enum { FA2I_WINDOW_UNBOUNDED = 1 << 30 };
+
+/* How far from a query's position the keys end that it sees, as kernels have it; without a window, too. */
+int32_t fa2i_window_left(const fa2_problem *problem);
+int32_t fa2i_window_right(const fa2_problem *problem);
 
 /* What holds of every workspace that is given, whether it is needed or not. */
 fa2_status fa2i_workspace_check(const void *workspace, size_t workspace_bytes);

@@ -17,17 +17,6 @@ _Static_assert(sizeof(fa2i_forward_params) == 208 &&
 
 /* ---- parameters ---- */
 
-/* How far a window's end is from the query's position. */
-static int32_t window_reach(int32_t end)
-{
-    return end < 0 ? (int32_t)FA2I_WINDOW_UNBOUNDED : end;
-}
-
-static int32_t window_right(const fa2_problem *problem)
-{
-    return problem->causal ? 0 : window_reach(problem->window_right);
-}
-
 void fa2i_forward_fill(const fa2i_grid *grid, const fa2_problem *problem, const void *args,
                        fa2i_forward_params *ret_params)
 {
@@ -55,8 +44,8 @@ void fa2i_forward_fill(const fa2i_grid *grid, const fa2_problem *problem, const 
     params.scale = (float)scale;
     params.scale_log2 = (float)(scale * log2_e);
     if (problem->window) {
-        params.window_left = window_reach(problem->window_left);
-        params.window_right = window_right(problem);
+        params.window_left = fa2i_window_left(problem);
+        params.window_right = fa2i_window_right(problem);
     }
     if (grid->splits > 1) {
         params.partial = (uintptr_t)a->workspace;
@@ -90,8 +79,8 @@ static double clamped_sum(int64_t first, int64_t count, int64_t most)
 static double visible_pairs(const fa2_problem *p)
 {
     const int64_t position = (int64_t)p->seq_k - p->seq_q; /* of query 0 */
-    const double ahead = clamped_sum(position + window_right(p) + 1, p->seq_q, p->seq_k);
-    const double behind = clamped_sum(position - window_reach(p->window_left), p->seq_q, p->seq_k);
+    const double ahead = clamped_sum(position + fa2i_window_right(p) + 1, p->seq_q, p->seq_k);
+    const double behind = clamped_sum(position - fa2i_window_left(p), p->seq_q, p->seq_k);
     return ahead - behind;
 }
 
@@ -117,14 +106,17 @@ double fa2i_forward_flop(const fa2_problem *problem)
     return problem->causal ? all / 2 : all;
 }
 
-/* Q, O, and the keys and values that any query sees: the last one stands at the last key. */
+int64_t fa2i_forward_seen_keys(const fa2_problem *problem)
+{
+    const int64_t position = (int64_t)problem->seq_k - problem->seq_q; /* of query 0 */
+    return problem->seq_k - clamp(position - fa2i_window_left(problem), 0, problem->seq_k);
+}
+
+/* Q, O, and the keys and values that any query sees. */
 double fa2i_forward_bytes(const fa2_problem *problem)
 {
     const fa2_problem *p = problem;
-    const int64_t position = (int64_t)p->seq_k - p->seq_q; /* of query 0 */
-    const int64_t unseen =
-        p->window ? clamp(position - window_reach(p->window_left), 0, p->seq_k) : 0;
     const double of_query = 2.0 * p->batch * p->heads_q * p->seq_q;
-    const double of_key = 2.0 * p->batch * p->heads_kv * (double)(p->seq_k - unseen);
+    const double of_key = 2.0 * p->batch * p->heads_kv * (double)fa2i_forward_seen_keys(p);
     return (of_query + of_key) * p->head_dim * sizeof(uint16_t);
 }

@@ -13,9 +13,6 @@ typedef struct fa2i_forward_params {
 #include "templates/forward/params.def"
 } fa2i_forward_params;
 
-/* What a window's end that is unbounded is to kernels: more than any length, and room to add one. */
-enum { FA2I_WINDOW_UNBOUNDED = 1 << 30 };
-
 /* The functions of fa2i_op (op.h says what each does); args is a fa2_forward_args. */
 fa2_status fa2i_forward_check_args(const fa2_problem *problem, const void *args,
                                    const fa2i_grid *grid);
@@ -28,5 +25,8 @@ void fa2i_forward_fill(const fa2i_grid *grid, const fa2_problem *problem, const 
 double fa2i_forward_flop(const fa2_problem *problem);
 double fa2i_forward_flop_unmasked(const fa2_problem *problem);
 double fa2i_forward_bytes(const fa2_problem *problem);
+
+/* Keys that any query sees: the last query stands at the last key. */
+int64_t fa2i_forward_seen_keys(const fa2_problem *problem);
 
 #endif

@@ -6,8 +6,6 @@
  * wrong. What it does not pass is checked member by member, and may well be right: strides that are
  * never used, tensors that lie between each other's rows.
  */
-#include <float.h>
-#include <math.h>
 #include "runtime/base/status.h"
 #include "runtime/ops/call.h"
 #include "runtime/ops/forward.h"
@@ -15,22 +13,6 @@
 typedef struct operands {
     fa2i_memory q, k, v, o, lse, workspace;
 } operands;
-
-/* scale: as the call gives it. */
-static fa2_status check_softcap(const fa2_problem *problem, float scale, float softcap)
-{
-    if (!(softcap > 0 && softcap <= FA2I_SCALE_MAX)) /* nor for NaN */
-        return fa2i_fail(FA2_E_INVALID,
-                         "softcap is %g; it must be finite (at most %g) and positive, as "
-                         "problem.softcap is 1",
-                         (double)softcap, (double)FA2I_SCALE_MAX);
-    const double rate = (double)fa2i_softmax_scale(problem, scale) / (double)softcap;
-    if (rate > (double)FLT_MAX)
-        return fa2i_fail(FA2_E_INVALID,
-                         "softcap is %g; the softmax scale divided by it must be at most %g",
-                         (double)softcap, (double)FLT_MAX);
-    return FA2_OK;
-}
 
 static fa2_status locate_tensors(const fa2_problem *p, const fa2_forward_args *args, operands *m)
 {
@@ -92,7 +74,7 @@ fa2_status fa2i_forward_check_closely(const fa2_problem *problem, const fa2_forw
         FA2_TRY(check_lse(problem, args, &m));
     FA2_TRY(fa2i_softmax_scale_check(args->softmax_scale));
     if (problem->softcap)
-        FA2_TRY(check_softcap(problem, args->softmax_scale, args->softcap));
+        FA2_TRY(fa2i_softcap_check(problem, args->softmax_scale, args->softcap));
     FA2_TRY(fa2i_workspace_check(args->workspace, args->workspace_bytes));
     if (grid != NULL && grid->workspace_bytes > 0)
         FA2_TRY(check_need(args, grid->workspace_bytes, &m));
@@ -185,7 +167,7 @@ static bool is_right_at_a_glance(const fa2_problem *p, const fa2_forward_args *a
     all.reaches |= all.pointers | lse.begin | lse.end | workspace.begin | workspace.end;
     return !wrong && all.pointers % 16 == 0 && all.strides % 8 == 0 && all.strides >> 32 == 0 &&
            all.reaches >> 57 == 0 && a->softmax_scale >= 0 && a->softmax_scale <= FA2I_SCALE_MAX &&
-           (!p->softcap || check_softcap(p, a->softmax_scale, a->softcap) == FA2_OK);
+           (!p->softcap || fa2i_softcap_check(p, a->softmax_scale, a->softcap) == FA2_OK);
 }
 
 fa2_status fa2i_forward_check_args(const fa2_problem *problem, const void *args,

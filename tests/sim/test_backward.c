@@ -21,6 +21,7 @@
 #include "runtime/ops/op.h"
 #include "tests/check.h"
 #include "tests/sim/sim.h"
+#include "tuner/judge/attention.h"
 #include "tuner/judge/reference.h"
 
 enum { Q, K, V, O, DO, INPUTS, DQ = INPUTS, DK, DV, TENSORS };
@@ -28,15 +29,16 @@ enum { WHY_BYTES = 1200 };
 
 typedef struct shape {
     int batch, heads_q, heads_kv, seq_q, seq_k;
-    int layout;   /* 0: [B, S, H, D]; 1: [B, H, S, D]; 2: gaps everywhere */
-    float size;   /* of the logits */
-    int unwanted; /* bit i: gradient i is not wanted */
+    int layout;      /* 0: [B, S, H, D]; 1: [B, H, S, D]; 2: gaps everywhere */
+    float size;      /* of the logits */
+    int unwanted;    /* bit i: gradient i is not wanted */
+    int left, right; /* of variants with a window */
 } shape;
 
 typedef struct tuning {
     fa2i_variant variant;
     fa2_dtype dtype;
-    int d, causal, br, bc;
+    int d, causal, window, softcap, br, bc;
 } tuning;
 
 typedef struct host_tensor {
@@ -51,6 +53,7 @@ typedef struct work {
     const tuning *t;
     shape s;
     fa2_problem problem;
+    float softcap; /* 0: none */
     host_tensor tensor[TENSORS];
     float *lse;
 } work;
@@ -160,38 +163,56 @@ static void add_scaled(double *to, double factor, const double *from, int count)
         to[i] += factor * from[i];
 }
 
+/* A score, exact and plain, capped where the variant does. */
+static void cap(const work *w, double score, double *ret_exact, double *ret_plain)
+{
+    float plain_tanh;
+    *ret_exact = fa2i_score_capped(score, (double)w->softcap);
+    *ret_plain = (double)fa2i_plain_score(w->t->dtype, score, w->softcap, &plain_tanh);
+}
+
+/* The derivative of the cap at a score that is capped; plain: as the plain implementation has it. */
+static double slope_at(const work *w, double capped, bool plain)
+{
+    if (w->softcap == 0)
+        return 1;
+    const double t = capped / (double)w->softcap;
+    return plain ? 1 - pow(round_to(w->t->dtype, t), 2) : 1 - t * t;
+}
+
 /* One query row: its O and LSE, its part of the exact and the plain gradients of its head. */
 static void query_row(work *w, int b, int h, int i, const double *k, const double *v, double *dk,
                       double *dv, double *plain_dk, double *plain_dv)
 {
     const int d = w->t->d, seq_k = w->s.seq_k;
     const double scale = 1 / sqrt((double)d);
-    const int visible = i + 1 + seq_k - w->s.seq_q;
-    const int keys = !w->t->causal ? seq_k : visible < 0 ? 0 : visible;
+    const fa2i_keys keys = fa2i_keys_seen(&w->problem, i);
     const size_t index =
         ((size_t)b * (size_t)w->s.heads_q + (size_t)h) * (size_t)w->s.seq_q + (size_t)i;
     host_tensor *o_tensor = &w->tensor[O];
     double *q = must_alloc((size_t)d, sizeof *q), *d_o = must_alloc((size_t)d, sizeof *q);
     double *o = must_alloc((size_t)d, sizeof *q);
     double *p = must_alloc((size_t)seq_k, sizeof *p), *plain = must_alloc((size_t)seq_k, sizeof *p);
-    double largest = -INFINITY, plain_largest = -INFINITY, sum = 0, plain_sum = 0;
+    double *slope = must_alloc((size_t)seq_k, sizeof *p);
+    double *plain_slope = must_alloc((size_t)seq_k, sizeof *p);
+    double largest = -INFINITY, sum = 0;
     read_row(w, Q, b, h, i, q);
     read_row(w, DO, b, h, i, d_o);
-    for (int j = 0; j < keys; j++) {
-        p[j] = scale * dot(q, k + (size_t)j * (size_t)d, d);
-        plain[j] = round_to(w->t->dtype, p[j]);
+    for (int j = keys.first; j < keys.end; j++) {
+        cap(w, scale * dot(q, k + (size_t)j * (size_t)d, d), &p[j], &plain[j]);
+        slope[j] = slope_at(w, p[j], false);
+        plain_slope[j] = slope_at(w, plain[j], true);
         largest = fmax(largest, p[j]);
-        plain_largest = fmax(plain_largest, plain[j]);
     }
-    for (int j = 0; j < keys; j++) {
+    for (int j = keys.first; j < keys.end; j++) { /* both by the LSE that kernels get */
         sum += p[j] = exp(p[j] - largest);
-        plain_sum += plain[j] = exp(plain[j] - plain_largest);
+        plain[j] = exp(plain[j] - largest);
     }
-    w->lse[index] = keys == 0 ? -INFINITY : (float)(largest + log(sum));
+    w->lse[index] = keys.first == keys.end ? -INFINITY : (float)(largest + log(sum));
     double delta = 0, plain_delta = 0;
-    for (int j = 0; j < keys; j++) {
+    for (int j = keys.first; j < keys.end; j++) {
         p[j] /= sum;
-        plain[j] = round_to(w->t->dtype, plain[j] / plain_sum);
+        plain[j] = round_to(w->t->dtype, plain[j] / sum);
         const double dp = dot(d_o, v + (size_t)j * (size_t)d, d);
         delta += p[j] * dp;
         plain_delta += plain[j] * round_to(w->t->dtype, dp);
@@ -201,12 +222,13 @@ static void query_row(work *w, int b, int h, int i, const double *k, const doubl
         o_tensor->data[at(o_tensor, b, h, i) + (size_t)c] = fa2i_to_bits(w->t->dtype, (float)o[c]);
     double *dq = row_of(w->tensor[DQ].exact, w, &w->tensor[DQ], b, h, i);
     double *plain_dq = row_of(w->tensor[DQ].plain, w, &w->tensor[DQ], b, h, i);
-    for (int j = 0; j < keys; j++) {
+    for (int j = keys.first; j < keys.end; j++) {
         const size_t row = (size_t)j * (size_t)d;
         const double dp = dot(d_o, v + row, d);
-        const double ds = p[j] * (dp - delta) * scale;
-        const double plain_ds =
-            round_to(w->t->dtype, plain[j] * (round_to(w->t->dtype, dp) - plain_delta)) * scale;
+        const double ds = p[j] * (dp - delta) * slope[j] * scale;
+        const double plain_dp =
+            round_to(w->t->dtype, plain[j] * (round_to(w->t->dtype, dp) - plain_delta));
+        const double plain_ds = round_to(w->t->dtype, plain_dp * plain_slope[j]) * scale;
         add_scaled(dq, ds, k + row, d);
         add_scaled(plain_dq, plain_ds, k + row, d);
         add_scaled(dk + row, ds, q, d);
@@ -216,7 +238,7 @@ static void query_row(work *w, int b, int h, int i, const double *k, const doubl
     }
     for (int c = 0; c < d; c++)
         plain_dq[c] = round_to(w->t->dtype, plain_dq[c]);
-    free(q), free(d_o), free(o), free(p), free(plain);
+    free(q), free(d_o), free(o), free(p), free(plain), free(slope), free(plain_slope);
 }
 
 static void reference(work *w)
@@ -260,7 +282,12 @@ static void make_work(work *w, const tuning *t, const shape *s, uint64_t seed)
                             .seq_q = s->seq_q,
                             .seq_k = s->seq_k,
                             .head_dim = t->d,
-                            .causal = t->causal}};
+                            .causal = t->causal,
+                            .softcap = t->softcap,
+                            .window = t->window,
+                            .window_left = t->window ? s->left : 0,
+                            .window_right = t->window ? s->right : 0},
+                .softcap = t->softcap ? s->size > 1 ? 30.0f : 1.5f : 0.0f};
     for (int i = 0; i < TENSORS; i++)
         make_tensor(w, i, &seed);
     w->lse = must_alloc((size_t)s->batch * (size_t)s->heads_q * (size_t)s->seq_q, sizeof *w->lse);
@@ -408,7 +435,8 @@ static bool run_work(const work *w, CUmodule module, char why[WHY_BYTES])
                               .dq = view[DQ],
                               .dk = view[DK],
                               .dv = view[DV],
-                              .lse = (float *)put(w->lse, rows * sizeof *w->lse)};
+                              .lse = (float *)put(w->lse, rows * sizeof *w->lse),
+                              .softcap = w->softcap};
     if (grid.workspace_bytes > 0)
         args.workspace = (void *)put(NULL, grid.workspace_bytes);
     args.workspace_bytes = grid.workspace_bytes;
@@ -445,6 +473,8 @@ static tuning tuning_of(const fa2i_variant *v)
                     .dtype = strstr(v->text, "bf16") != NULL ? FA2_BF16 : FA2_FP16,
                     .d = value_of(v->text, " d="),
                     .causal = value_of(v->text, " causal="),
+                    .window = value_of(v->text, " window="),
+                    .softcap = value_of(v->text, " softcap="),
                     .br = v->recipe.rows,
                     .bc = v->recipe.keys};
 }
@@ -463,17 +493,22 @@ static void run_variant(fa2i_generator *generator, const char *text, bool verbos
     must(fa2i_generator_source(generator, text, &source), text);
     const tuning t = tuning_of(&variant);
     const int br = t.br, bc = t.bc;
-    const shape shapes[] = {{2, 1, 1, 1, 1, 0, 1, 0},
-                            {1, 2, 1, br - 1, bc - 1, 0, 1, 0},
-                            {1, 1, 1, br, bc, 1, 1, 0},
-                            {1, 2, 2, br + 1, bc + 1, 2, 1, 0},
-                            {1, 1, 1, 2 * br + 1, 2 * bc - 1, 0, 8, 0},
-                            {2, 4, 2, 2 * br - 1, bc + 1, 1, 1, 0},
-                            {1, 1, 1, 3 * br, bc / 2 + 1, 2, 1, 0},
-                            {1, 1, 1, br - 1, 2 * bc + 1, 2, 1, 0},
-                            {1, 3, 1, 3, 2 * bc + 3, 0, 1, 0},
-                            {1, 1, 1, br + 3, bc, 0, 1, 1},
-                            {1, 1, 1, br + 3, bc, 0, 1, 6}};
+    const shape all[] = {
+        {2, 1, 1, 1, 1, 0, 1, 0, 0, 0},
+        {1, 2, 1, br - 1, bc - 1, 0, 1, 0, -1, 3},
+        {1, 1, 1, br, bc, 1, 1, 0, 0, 0},
+        {1, 2, 2, br + 1, bc + 1, 2, 1, 0, br - 1, 0},
+        {1, 1, 1, 2 * br + 1, 2 * bc - 1, 0, 8, 0, bc, 1},
+        {2, 4, 2, 2 * br - 1, bc + 1, 1, 1, 0, bc + 1, bc - 1},
+        {1, 1, 1, 3 * br, bc / 2 + 1, 2, 1, 0, 3, -1},
+        {1, 1, 1, br - 1, 2 * bc + 1, 2, 1, 0, bc - 1, br},
+        {1, 3, 1, 3, 2 * bc + 3, 0, 1, 0, bc, 5},
+        {1, 1, 1, br + 3, bc, 0, 1, 1, 7, 9},
+        {1, 1, 1, br + 3, bc, 0, 1, 6, br, br},
+        /* With a window: tiles that need no mask between two that do. */
+        {1, 2, 1, bc + 4 * br + 9, bc + 4 * br + 5, 2, 1, 0, bc + 3 * br, 2},
+    };
+    const size_t shape_count = sizeof all / sizeof *all - (t.window ? 0 : 1);
     must(fa2i_target_for(target_arch, true, &target), "the target");
     must(fa2i_compile(&variant, source, &target, "test", &kernel), text);
     if (kernel.image.data == NULL)
@@ -481,8 +516,8 @@ static void run_variant(fa2i_generator *generator, const char *text, bool verbos
     CHECK(kernel.image.data != NULL);
     if (kernel.image.data != NULL)
         CHECK_EQ(cuModuleLoadDataEx(&module, kernel.image.data, 0, NULL, NULL), CUDA_SUCCESS);
-    for (size_t i = 0; module != NULL && i < sizeof shapes / sizeof *shapes; i++) {
-        const shape *s = &shapes[i];
+    for (size_t i = 0; module != NULL && i < shape_count; i++) {
+        const shape *s = &all[i];
         char why[WHY_BYTES] = "";
         work w;
         make_work(&w, &t, s, 7 + i);
@@ -507,6 +542,7 @@ static void sweep(fa2i_generator *generator, long step)
 {
     static const int head_dims[] = {8, 16, 32, 40, 64, 72, 80, 96, 128, 160, 192, 256};
     enum { KINDS = 2 * 2 * 2 }; /* causal, deterministic, dtype */
+    long classes = 0;
     fa2i_card card;
     long seen = 0, ran = 0;
     must(fa2i_generator_card(generator, target_arch, &card), "the card");
@@ -520,7 +556,11 @@ static void sweep(fa2i_generator *generator, long step)
                                      .seq_k = 1024,
                                      .head_dim = head_dims[i / KINDS],
                                      .causal = (int32_t)(i % 2),
-                                     .deterministic = (int32_t)(i / 2 % 2)};
+                                     .deterministic = (int32_t)(i / 2 % 2),
+                                     .softcap = classes % 3 == 1,
+                                     .window = classes % 4 == 2,
+                                     .window_left = classes % 4 == 2 ? 256 : 0};
+        classes++;
         fa2i_variant *variants = NULL;
         size_t count = 0;
         if (problem.dtype == FA2_BF16 && target_arch < 80)
@@ -561,6 +601,11 @@ int main(int argc, char **argv)
         "bwd_sm80 d=72 dtype=bf16 causal=1 deterministic=1 br=64 bc=64 warps=4 qwarps=2 parts=1 "
         "stages=1 "
         "barriers=2 order=late dq=apart dqbc=32 rows=prepared",
+        /* Windows and caps, in key blocks and in those of dQ alone. */
+        "bwd_sm80 d=64 dtype=fp16 causal=0 softcap=1 window=1 br=32 bc=64 warps=4 qwarps=2 parts=1 "
+        "stages=2 barriers=2 order=early dq=red dqbc=0 rows=prepared",
+        "bwd_sm80 d=40 dtype=fp16 causal=1 softcap=1 window=1 br=32 bc=32 warps=2 qwarps=1 parts=1 "
+        "stages=2 barriers=2 order=late dq=apart dqbc=32 rows=computed",
     };
     const bool verbose = argc > 1 && strcmp(argv[1], "-v") == 0;
     fa2i_generator *generator = NULL;

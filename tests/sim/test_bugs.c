@@ -18,6 +18,7 @@
 enum { PLACE_BYTES = 64 };
 static const float softcap = 2.0f; /* of shapes that have one */
 #define BACKWARD "op=backward,Sq=200,causal=1"
+#define CAPPED   "op=backward,Sq=300,softcap=1,Wl=70,Wr=5"
 
 typedef struct bug {
     const char *name, *card;
@@ -199,6 +200,25 @@ static const bug bugs[] = {
      "place.first_key + r <= p.seq_k)", 1, BACKWARD, "illegal address", "write.cu.in"},
     {"a row of dQ too many", "t4", APART, "chunk < kHeadDim / 8 && row < p.seq_q)",
      "chunk < kHeadDim / 8 && row <= p.seq_q)", 1, BACKWARD, "illegal address", "bwd_query.cu.in"},
+    {"none, backward, window and cap", "rtx3060", ADDED, "", "", 1, CAPPED, NULL, NULL},
+    {"none, backward on Turing, window and cap", "t4", APART, "", "", 1, CAPPED, NULL, NULL},
+    {"a window that a query enters early", "rtx3060", ADDED, "at - p.window_right : kBr",
+     "at - p.window_right - 1 : kBr", 1, CAPPED, "x the bound", NULL},
+    {"a window that a query leaves late", "rtx3060", ADDED, "last = at + p.window_left;",
+     "last = at + p.window_left + 1;", 1, CAPPED, "x the bound", NULL},
+    {"a tile of queries that is not visited", "rtx3060", ADDED,
+     "last_key - offset + p.window_left + 1", "last_key - offset + p.window_left + 1 - kBr", 1,
+     CAPPED, "x the bound", NULL},
+    {"a tile that should be masked", "rtx3060", ADDED, "p.q_tiles : queries.end_of_all / kBr;",
+     "p.q_tiles : queries.end_of_all / kBr + 1;", 1, CAPPED, "x the bound", NULL},
+    {"a window of dQ that begins a key early", "t4", APART, "begin = at - p.window_left;",
+     "begin = at - p.window_left - 1;", 1, CAPPED, "x the bound", NULL},
+    {"a derivative of the cap that is left out", "rtx3060", ADDED, "multiply_slopes(s, capped);",
+     "", 1, CAPPED, "x the bound", NULL},
+    {"dV of a P that is times the derivative", "rtx3060", ADDED, "pack_scores(frag, s);",
+     "multiply_slopes(s, capped); pack_scores(frag, s);", 1, CAPPED, "x the bound", NULL},
+    {"a derivative of the cap that dQ lacks", "t4", APART, "x *= cap_slope(s[0][n][e]);", "", 1,
+     CAPPED, "x the bound", NULL},
     {"dS that is not scaled", "t4", APART, "pack2(dq[0][n][2 * h] * p.scale",
      "pack2(dq[0][n][2 * h]", 1, BACKWARD, "x the bound", NULL},
 };

@@ -17,8 +17,8 @@ typedef struct session {
     fa2i_options options;
     fa2i_cache *cache;
     fa2i_generator *generator;
-    fa2i_card cards[32]; /* as many as options.archs */
-    fa2i_build_result results[32];
+    fa2i_card cards[FA2I_ARCHS_MAX]; /* as many as options.archs */
+    fa2i_build_result results[FA2I_ARCHS_MAX];
     size_t count; /* of results */
     const volatile sig_atomic_t *stop;
 } session;
@@ -39,9 +39,10 @@ static fa2_status open_session(session *s, int argc, char **argv)
     FA2_TRY(fa2i_options_parse(
         argc, argv, FA2I_OPT_SHAPES | FA2I_OPT_ARCH | FA2I_OPT_DB | FA2I_OPT_JOBS | FA2I_OPT_JSON,
         &s->options));
-    if (s->options.arch_count == 0)
+    if (s->options.arch_count == 0 && !s->options.arch_all && !s->options.arch_native)
         FA2_TRY(fa2i_fail(FA2_E_INVALID, "build needs --arch, for example --arch sm_86"));
     FA2_TRY(fa2i_generator_create(&s->generator));
+    FA2_TRY(fa2i_archs_find(s->generator, &s->options));
     for (size_t i = 0; i < s->options.arch_count; i++)
         FA2_TRY(fa2i_generator_card(s->generator, s->options.archs[i], &s->cards[i]));
     FA2_TRY(fa2i_database_open(s->options.db, FA2I_CACHE_WRITE, &s->cache));

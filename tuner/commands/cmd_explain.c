@@ -63,8 +63,9 @@ static fa2_status open_session(session *s, int argc, char **argv)
     FA2_TRY(fa2i_options_parse(
         argc, argv, FA2I_OPT_SHAPES | FA2I_OPT_DEVICE | FA2I_OPT_ARCH | FA2I_OPT_DB | FA2I_OPT_JSON,
         &s->options));
-    FA2_TRY(check_options(&s->options));
     FA2_TRY(fa2i_generator_create(&s->generator));
+    FA2_TRY(fa2i_archs_find(s->generator, &s->options));
+    FA2_TRY(check_options(&s->options));
     FA2_TRY(find_card(s));
     FA2_TRY(open_database(s));
 done:

@@ -7,6 +7,7 @@
 #define FA2I_COMMANDS_H
 
 #include "runtime/base/status.h"
+#include "runtime/lua/generator.h"
 #include "tuner/input/shapes.h"
 
 enum {
@@ -17,18 +18,21 @@ enum {
     FA2I_EXIT_INTERRUPTED = 130 /* Ctrl-C or SIGTERM; what was done is kept (interrupt.h) */
 };
 
+enum { FA2I_ARCHS_MAX = 32 };
+
 /* Every option that a command can take; each command accepts a subset (fa2i_options_parse). */
 typedef struct fa2i_options {
     fa2i_shapes shapes; /* --preset, --shapes, --shape, in order; for the operations of --op */
     unsigned ops;       /* --op, bits 1 << fa2_op; 0: as the shapes say */
     int device;         /* --device; -1: not given */
-    int archs[32];      /* --arch sm_86,sm_89: 86, 89 */
+    int archs[FA2I_ARCHS_MAX]; /* --arch sm_86,sm_89: 86, 89 */
     size_t arch_count;
-    const char *db;         /* --db; NULL: the default path */
-    int jobs;               /* --jobs; 0: processors */
-    double budget_s;        /* --budget; 0: none */
-    bool json;              /* --json */
-    const char *positional; /* the FILE of export and import */
+    bool arch_all, arch_native; /* --arch all, --arch native: fa2i_archs_find */
+    const char *db;             /* --db; NULL: the default path */
+    int jobs;                   /* --jobs; 0: processors */
+    double budget_s;            /* --budget; 0: none */
+    bool json;                  /* --json */
+    const char *positional;     /* the FILE of export and import */
 } fa2i_options;
 
 /* Which options a command takes. */
@@ -48,6 +52,14 @@ enum {
  * no shape is given. */
 fa2_status fa2i_options_parse(int argc, char **argv, int accepted, fa2i_options *ret_options);
 void fa2i_options_done(fa2i_options *options);
+
+/* Add an SM, once. FA2_E_INVALID beyond FA2I_ARCHS_MAX. */
+fa2_status fa2i_archs_add(fa2i_options *options, int arch);
+
+/* Put the SMs of --arch all (those that this NVRTC compiles for and a card stands for) and --arch native
+ * (of the devices here) behind those that were named. FA2_E_NO_NVRTC, FA2_E_NO_DRIVER,
+ * FA2_E_NO_DEVICE. */
+fa2_status fa2i_archs_find(fa2i_generator *generator, fa2i_options *options);
 
 /* Print "fa2-tune: message" for this thread's last message and give the exit status for it. */
 int fa2i_report_failure(fa2_status status);

@@ -15,7 +15,7 @@
 #include "runtime/base/text.h"
 #include "tuner/commands/commands.h"
 
-enum { JOBS_MAX = 1024, DEVICE_MAX = 1023, ARCHS_MAX = 32 };
+enum { JOBS_MAX = 1024, DEVICE_MAX = 1023 };
 
 typedef fa2_status (*apply_fn)(const char *value, fa2i_options *options);
 
@@ -73,14 +73,14 @@ static fa2_status apply_device(const char *value, fa2i_options *options)
                        &options->device);
 }
 
-static fa2_status add_arch(int arch, fa2i_options *options)
+fa2_status fa2i_archs_add(fa2i_options *options, int arch)
 {
     for (size_t i = 0; i < options->arch_count; i++) {
         if (options->archs[i] == arch)
             return FA2_OK;
     }
-    if (options->arch_count == ARCHS_MAX)
-        return fa2i_fail(FA2_E_INVALID, "--arch: more than %d architectures", ARCHS_MAX);
+    if (options->arch_count == FA2I_ARCHS_MAX)
+        return fa2i_fail(FA2_E_INVALID, "--arch: more than %d architectures", FA2I_ARCHS_MAX);
     options->archs[options->arch_count++] = arch;
     return FA2_OK;
 }
@@ -88,7 +88,11 @@ static fa2_status add_arch(int arch, fa2i_options *options)
 /* "sm_86,sm_89"; whether there is such an SM is the generator's business. */
 static fa2_status apply_arch(const char *value, fa2i_options *options)
 {
-    static const char accepted[] = "architectures such as sm_86 or sm_80,sm_86";
+    static const char accepted[] = "architectures such as sm_86 or sm_80,sm_86, native or all";
+    options->arch_all = options->arch_all || strcmp(value, "all") == 0;
+    options->arch_native = options->arch_native || strcmp(value, "native") == 0;
+    if (strcmp(value, "all") == 0 || strcmp(value, "native") == 0)
+        return FA2_OK;
     for (const char *rest = value;; rest++) {
         int digits = 0;
         int arch = 0;
@@ -98,7 +102,7 @@ static fa2_status apply_arch(const char *value, fa2i_options *options)
             arch = 10 * arch + (*rest++ - '0');
         if (digits < 2 || (*rest != ',' && *rest != '\0'))
             return invalid("--arch", value, accepted);
-        const fa2_status st = add_arch(arch, options);
+        const fa2_status st = fa2i_archs_add(options, arch);
         if (st != FA2_OK || *rest == '\0')
             return st;
     }
@@ -147,7 +151,7 @@ static const struct option {
     {"--shape", FA2I_OPT_SHAPES, "a shape: Hq=8,Sq=512,D=64", apply_shape, false},
     {"--op", FA2I_OPT_SHAPES, "forward, backward or all", apply_op, true},
     {"--device", FA2I_OPT_DEVICE, "a device number", apply_device, true},
-    {"--arch", FA2I_OPT_ARCH, "architectures: sm_86", apply_arch, false},
+    {"--arch", FA2I_OPT_ARCH, "architectures: sm_86; native, all", apply_arch, false},
     {"--db", FA2I_OPT_DB, "a database file", apply_db, true},
     {"--jobs", FA2I_OPT_JOBS, "a number of threads", apply_jobs, true},
     {"--budget", FA2I_OPT_BUDGET, "seconds", apply_budget, true},

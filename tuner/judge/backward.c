@@ -6,12 +6,15 @@
  *
  *     p = exp(s - lse)    ds = p (dO v - dO O)    dQ = sum of ds k    dK = sum of ds q    dV = sum of p dO
  *
+ * where ds is, of scores that are capped, times the derivative of the cap besides.
+ *
  * In the cases of the verification O and LSE are what forward gives. Tuned problems, where that would
  * take the host minutes, have an LSE about which such numbers scatter, and any O: then any row can be
  * computed by itself.
  *
  * The bound of each gradient is FlashAttention-2's rule, 2 x the largest error of a plain implementation,
- * plus 1e-5. Plain means: S, P, dP and dS rounded to the dtype, dK and dV of each query head too before
+ * plus 1e-5. Plain means: S, P, dP and dS rounded to the dtype, with a cap every step of it and of its derivative,
+ * dK and dV of each query head too before
  * they are summed, and the gradients. Among few numbers it may be lucky, so its error counts as half a
  * unit in the last place of the largest gradient at least: as much as it loses by being rounded. A dQ
  * whose row sees no key is exactly 0; so are dK and dV of a key that no row sees.
@@ -24,6 +27,7 @@
 #include "tuner/judge/attention.h"
 #include "tuner/judge/judge.h"
 #include "tuner/judge/number.h"
+#include "tuner/judge/reference.h"
 
 enum { Q, K, V, O, DO, LSE, INPUTS, DQ = INPUTS, DK, DV, OPERANDS };
 
@@ -49,21 +53,31 @@ static const struct plan {
     int32_t batch, heads_q, heads_kv, seq_q, seq_k;
     fa2i_layout layout;
     float q_magnitude;
+    int32_t window_left, window_right; /* of classes with a window */
+    float softcap;                     /* of classes with one */
+    bool windowed;                     /* for classes with a window only */
 } plans[] = {
-    {"whole tiles", 1, 2, 2, 256, 256, FA2I_LAYOUT_BSHD, 1},
-    {"S no multiple of a tile", 2, 2, 2, 197, 197, FA2I_LAYOUT_BHSD, 1},
-    {"S less than a tile", 2, 3, 3, 5, 5, FA2I_LAYOUT_GAPPED, 1},
-    {"Sq < Sk", 1, 2, 1, 67, 301, FA2I_LAYOUT_BSHD, 1},
+    {"whole tiles", 1, 2, 2, 256, 256, FA2I_LAYOUT_BSHD, 1, 63, 0, .softcap = 30},
+    {"S no multiple of a tile", 2, 2, 2, 197, 197, FA2I_LAYOUT_BHSD, 1, 0, 0, .softcap = 3},
+    {"S less than a tile", 2, 3, 3, 5, 5, FA2I_LAYOUT_GAPPED, 1, 1, 0, .softcap = 0.5f},
+    {"Sq < Sk", 1, 2, 1, 67, 301, FA2I_LAYOUT_BSHD, 1, 100, -1, .softcap = 3},
     /* Rows that see nothing when causal. */
-    {"Sq > Sk", 1, 2, 2, 301, 67, FA2I_LAYOUT_GAPPED, 1},
-    {"grouped heads", 2, 6, 2, 130, 130, FA2I_LAYOUT_BHSD, 1},
+    {"Sq > Sk", 1, 2, 2, 301, 67, FA2I_LAYOUT_GAPPED, 1, 20, 30, .softcap = 3},
+    {"grouped heads", 2, 6, 2, 130, 130, FA2I_LAYOUT_BHSD, 1, 3, 2, .softcap = 3},
     /* Scores up to about 100: P is 0 or 1 nearly everywhere, and its error that of an exponent. */
-    {"large logits", 1, 2, 2, 160, 160, FA2I_LAYOUT_BSHD, 24},
-    {"one query", 2, 2, 1, 1, 257, FA2I_LAYOUT_BSHD, 1},
-    {"one key", 1, 2, 2, 129, 1, FA2I_LAYOUT_BSHD, 1},
+    {"large logits", 1, 2, 2, 160, 160, FA2I_LAYOUT_BSHD, 24, -1, 7, .softcap = 30},
+    {"one query", 2, 2, 1, 1, 257, FA2I_LAYOUT_BSHD, 1, 128, 0, .softcap = 3},
+    {"one key", 1, 2, 2, 129, 1, FA2I_LAYOUT_BSHD, 1, 5, 5, .softcap = 3},
     /* So many that every stage of every pipeline is used again. */
-    {"many tiles of queries", 1, 1, 1, 600, 72, FA2I_LAYOUT_GAPPED, 1},
-    {"keys that batches share", 3, 2, 2, 40, 90, FA2I_LAYOUT_SHARED, 1},
+    {"many tiles of queries", 1, 1, 1, 600, 72, FA2I_LAYOUT_GAPPED, 1, 500, 40, .softcap = 3},
+    {"keys that batches share", 3, 2, 2, 40, 90, FA2I_LAYOUT_SHARED, 1, 33, 20, .softcap = 3},
+    /* Tiles that need no mask between two that do, in a window and for queries behind it. */
+    {"a window over several tiles", 1, 1, 1, 700, 300, FA2I_LAYOUT_BHSD, 1, 400, 150, .softcap = 3,
+     .windowed = true},
+    {"a window that ends on tiles", 1, 2, 1, 520, 130, FA2I_LAYOUT_GAPPED, 1, 255, 128,
+     .softcap = 3, .windowed = true},
+    {"a window wider than S", 1, 2, 1, 200, 173, FA2I_LAYOUT_BSHD, 1, 1000, 1000, .softcap = 3,
+     .windowed = true},
 };
 
 _Static_assert(sizeof plans / sizeof *plans <= FA2I_VERIFY_CASES_MAX, "room for every case");
@@ -71,31 +85,37 @@ _Static_assert(sizeof plans / sizeof *plans <= FA2I_VERIFY_CASES_MAX, "room for 
 static size_t list_cases(const fa2_problem *class, int sm_count,
                          fa2i_verify_case cases[FA2I_VERIFY_CASES_MAX])
 {
-    const size_t count = sizeof plans / sizeof *plans;
+    size_t count = 0;
     (void)sm_count; /* no kernel divides its work by it */
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < sizeof plans / sizeof *plans; i++) {
         const struct plan *plan = &plans[i];
+        if (plan->windowed && !class->window)
+            continue;
         fa2i_case c = {.problem = *class,
                        .layout = plan->layout,
                        .pattern = FA2I_PATTERN_FORWARD,
                        .q_magnitude = plan->q_magnitude,
+                       .softcap = class->softcap ? plan->softcap : 0,
                        .seed = 2000 + i};
         c.problem.batch = plan->batch;
         c.problem.heads_q = plan->heads_q;
         c.problem.heads_kv = plan->heads_kv;
         c.problem.seq_q = plan->seq_q;
         c.problem.seq_k = plan->seq_k;
-        cases[i] = (fa2i_verify_case){.name = plan->name, .c = c};
+        c.problem.window_left = class->window ? plan->window_left : 0;
+        c.problem.window_right = class->window ? plan->window_right : 0;
+        cases[count++] = (fa2i_verify_case){.name = plan->name, .c = c};
     }
     return count;
 }
 
 /* ---- data ---- */
 
-/* Of scores with standard deviation 1, over so many keys. */
+/* Of scores with standard deviation 1, over as many keys as the last query sees. */
 static float usual_lse(const fa2_problem *p)
 {
-    return (float)(log(p->seq_k) + 0.5);
+    const fa2i_keys keys = fa2i_keys_seen(p, p->seq_q - 1);
+    return (float)(log(fmax(keys.end - keys.first, 1)) + 0.5);
 }
 
 /* What forward computes of. */
@@ -141,7 +161,8 @@ static fa2_status forward_init(const fa2i_case *c, forward *f)
 }
 
 /* The LSE of the row that is in f->q; its O, unless not wanted, in f->o. */
-static double forward_row(const fa2_problem *p, forward *f, int32_t row, bool with_o)
+static double forward_row(const fa2_problem *p, double softcap, forward *f, int32_t row,
+                          bool with_o)
 {
     const fa2i_keys keys = fa2i_keys_seen(p, row);
     const double scale = fa2i_softmax_scale(p, 0);
@@ -150,7 +171,8 @@ static double forward_row(const fa2_problem *p, forward *f, int32_t row, bool wi
     if (keys.first == keys.end)
         return -INFINITY;
     for (int32_t j = keys.first; j < keys.end; j++) {
-        f->scores[j] = scale * fa2i_dot(f->q, f->k + (int64_t)j * p->head_dim, p->head_dim);
+        f->scores[j] = fa2i_score_capped(
+            scale * fa2i_dot(f->q, f->k + (int64_t)j * p->head_dim, p->head_dim), softcap);
         largest = fmax(largest, f->scores[j]);
     }
     for (int32_t j = keys.first; j < keys.end; j++) {
@@ -186,7 +208,7 @@ static fa2_status fill_forward(const fa2i_case *c, int operand, void *out)
                 fa2i_host_row(&q, p->dtype,
                               b * q.stride_batch + h * q.stride_head + i * q.stride_seq,
                               p->head_dim, f.q);
-                const double lse = forward_row(p, &f, i, operand == O);
+                const double lse = forward_row(p, (double)c->softcap, &f, i, operand == O);
                 if (operand == LSE)
                     ((float *)out)[at] = (float)lse;
                 for (int d = 0; operand == O && d < p->head_dim; d++)
@@ -269,12 +291,20 @@ static weights weigh(const work *w, const float *q, const float *d_o, const floa
     const fa2_dtype dtype = w->c->problem.dtype;
     const int head_dim = w->c->problem.head_dim;
     const double s = w->scale * fa2i_dot(q, k, head_dim), dp = fa2i_dot(d_o, v, head_dim);
-    const double p = exp(s - lse);
-    const float plain_s = fa2i_rounded(dtype, (float)s), plain_dp = fa2i_rounded(dtype, (float)dp);
+    const double softcap = (double)w->c->softcap;
+    const double p = exp(fa2i_score_capped(s, softcap) - lse);
+    float plain_tanh;
+    const float plain_s = fa2i_plain_score(dtype, s, w->c->softcap, &plain_tanh);
+    const float plain_dp = fa2i_rounded(dtype, (float)dp);
     const float plain_p = fa2i_rounded(dtype, expf(plain_s - (float)lse));
-    const float plain_ds = fa2i_rounded(dtype, plain_p * (plain_dp - (float)delta));
+    float plain_ds = fa2i_rounded(dtype, plain_p * (plain_dp - (float)delta));
+    double slope = 1;
+    if (softcap > 0) {
+        slope = 1 - pow(tanh(s / softcap), 2);
+        plain_ds = fa2i_rounded(dtype, plain_ds * (1 - plain_tanh * plain_tanh));
+    }
     return (weights){.p = p,
-                     .ds = p * (dp - delta) * w->scale,
+                     .ds = p * (dp - delta) * slope * w->scale,
                      .plain_p = (double)plain_p,
                      .plain_ds = (double)plain_ds * w->scale};
 }
@@ -522,7 +552,8 @@ static fa2i_arguments make_arguments(const fa2i_case *c,
                                          .dv = fa2i_case_tensor(c, addresses, DV),
                                          .lse = (float *)(uintptr_t)addresses[LSE],
                                          .workspace = (void *)(uintptr_t)workspace,
-                                         .workspace_bytes = workspace_bytes}};
+                                         .workspace_bytes = workspace_bytes,
+                                         .softcap = c->softcap}};
 }
 
 const fa2i_judge fa2i_judge_backward = {.operands = operands,

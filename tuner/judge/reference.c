@@ -28,16 +28,13 @@ typedef struct part {
     double plain_error;
 } part;
 
-/* A score as the plain implementation has it: rounded behind each step. */
-static float plain_score(const part *p, double score)
+float fa2i_plain_score(fa2_dtype dtype, double score, float softcap, float *ret_tanh)
 {
-    const fa2_dtype dtype = p->request->problem.dtype;
-    const float softcap = p->request->softcap;
     const float rounded = fa2i_rounded(dtype, (float)score);
     if (softcap == 0)
         return rounded;
-    const float inner = fa2i_rounded(dtype, rounded / softcap);
-    return fa2i_rounded(dtype, fa2i_rounded(dtype, tanhf(inner)) * softcap);
+    *ret_tanh = fa2i_rounded(dtype, tanhf(fa2i_rounded(dtype, rounded / softcap)));
+    return fa2i_rounded(dtype, *ret_tanh * softcap);
 }
 
 /* O of the plain implementation, compared with the exact o. p->scores are those of the keys, not
@@ -47,10 +44,10 @@ static void plain_row(part *p, fa2i_keys keys, const double *o)
     const fa2_problem *problem = &p->request->problem;
     int head_dim = problem->head_dim;
     float *acc = p->plain + problem->seq_k;
-    float largest = -INFINITY, sum = 0;
+    float largest = -INFINITY, sum = 0, capped;
     memset(acc, 0, (size_t)head_dim * sizeof *acc);
     for (int32_t j = keys.first; j < keys.end; j++) {
-        p->plain[j] = plain_score(p, p->scores[j]);
+        p->plain[j] = fa2i_plain_score(problem->dtype, p->scores[j], p->request->softcap, &capped);
         largest = fmaxf(largest, p->plain[j]);
     }
     for (int32_t j = keys.first; j < keys.end; j++) {

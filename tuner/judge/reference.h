@@ -58,6 +58,10 @@ fa2i_bound fa2i_reference_bound(const fa2i_reference *reference);
  * 2^-11. */
 fa2i_bound fa2i_lse_bound(float softcap);
 
+/* A score as the plain implementation has it: rounded behind each step. *ret_tanh, of a score that is
+ * capped: it over softcap, before that. */
+float fa2i_plain_score(fa2_dtype dtype, double score, float softcap, float *ret_tanh);
+
 typedef struct fa2i_comparison {
     double error;     /* largest error over its bound, of O and LSE: <= 1 is right */
     size_t worst_row; /* index into the rows */

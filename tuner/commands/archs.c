@@ -1,0 +1,56 @@
+/*
+ * --arch native and --arch all. What the compiler cannot do, and what no card stands for, all leaves
+ * out; native names every SM that is here, so that one which cannot be built for is refused by name.
+ */
+#include "runtime/cuda/cuda_api.h"
+#include "runtime/cuda/device.h"
+#include "tuner/commands/commands.h"
+
+enum { NVRTC_ARCHS_MAX = 64 };
+
+static fa2_status add_all(fa2i_generator *generator, fa2i_options *options)
+{
+    fa2_status st = FA2_OK;
+    const fa2i_nvrtc_table *nvrtc = NULL;
+    fa2i_card card;
+    int count = 0, archs[NVRTC_ARCHS_MAX];
+
+    FA2_TRY(fa2i_nvrtc_get(&nvrtc));
+    if (nvrtc->get_num_supported_archs(&count) != NVRTC_SUCCESS || count > NVRTC_ARCHS_MAX ||
+        nvrtc->get_supported_archs(archs) != NVRTC_SUCCESS)
+        FA2_TRY(fa2i_fail(FA2_E_COMPILE, "--arch all: this NVRTC does not say what it compiles "
+                                         "for; name architectures: --arch sm_80,sm_86"));
+    for (int i = 0; i < count; i++)
+        if (fa2i_generator_card(generator, archs[i], &card) == FA2_OK)
+            FA2_TRY(fa2i_archs_add(options, archs[i]));
+done:
+    return st;
+}
+
+static fa2_status add_native(fa2i_options *options)
+{
+    fa2_status st = FA2_OK;
+    const fa2i_cuda_table *cuda = NULL;
+    fa2i_card card;
+    int count = 0;
+
+    FA2_TRY(fa2i_cuda_get(&cuda));
+    FA2_TRY(fa2i_cuda_check(cuda, cuda->device_get_count(&count), "cuDeviceGetCount"));
+    for (int i = 0; i < count || i == 0; i++) { /* none: device 0 says so */
+        FA2_TRY(fa2i_device_card(cuda, i, &card));
+        FA2_TRY(fa2i_archs_add(options, card.arch));
+    }
+done:
+    return st;
+}
+
+fa2_status fa2i_archs_find(fa2i_generator *generator, fa2i_options *options)
+{
+    fa2_status st = FA2_OK;
+    if (options->arch_all)
+        FA2_TRY(add_all(generator, options));
+    if (options->arch_native)
+        FA2_TRY(add_native(options));
+done:
+    return st;
+}
