@@ -89,7 +89,8 @@ PyObject *fa2py_attention_backward(PyObject *module, PyObject *const *args, Py_s
                                                    .dk = fa2py_tensor_of(&call, &o[DK]),
                                                    .dv = fa2py_tensor_of(&call, &o[DV]),
                                                    .lse = fa2py_lse_of(&o[LSE]),
-                                                   .softmax_scale = call.scale};
+                                                   .softmax_scale = call.scale,
+                                                   .softcap = call.softcap};
         if (fa2py_launch_on(&call, &o[Q], &launch))
             result = gradients_of(o);
     }
