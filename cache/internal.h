@@ -33,7 +33,14 @@ struct fa2i_cache {
     pthread_mutex_t mutex;
     fa2i_key *reported; /* damaged kernels that the log has been told about */
     size_t reported_count;
+    pthread_mutex_t claims_mutex;
+    int claims; /* descriptor of the file of claims, + 1; 0: not open; -1: there can be none */
 };
+
+/* ---- claims.c ---- */
+
+/* Give all claims back, before the database is closed. */
+void fa2i_claims_close(fa2i_cache *cache);
 
 /* ---- path.c: files and folders ---- */
 

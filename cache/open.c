@@ -300,6 +300,7 @@ static fa2_status create(const char *path, fa2i_cache_mode mode, fa2i_log_fn log
     *cache = (fa2i_cache){
         .path = copy, .writable = mode == FA2I_CACHE_WRITE, .log = log, .log_user = log_user};
     pthread_mutex_init(&cache->mutex, NULL); /* cannot fail with default attributes on Linux */
+    pthread_mutex_init(&cache->claims_mutex, NULL);
     *ret_cache = cache;
     return FA2_OK;
 }
@@ -332,9 +333,11 @@ void fa2i_cache_close(fa2i_cache *cache)
 {
     if (cache == NULL)
         return;
+    fa2i_claims_close(cache);
     int code = sqlite3_close(cache->db);
     assert(code == SQLITE_OK); /* no statement was left open */
     (void)code;
+    pthread_mutex_destroy(&cache->claims_mutex);
     pthread_mutex_destroy(&cache->mutex);
     fa2i_free(cache->reported);
     fa2i_free(cache->path);

@@ -166,7 +166,7 @@ static void test_problem_check(void)
         {offsetof(fa2_problem, head_dim), 60, "head_dim is 60"},
         {offsetof(fa2_problem, head_dim), 264, "from 8 to 256"},
         {offsetof(fa2_problem, causal), 2, "causal is 2; it must be 0 or 1"},
-        {offsetof(fa2_problem, reserved[6]), 1, "reserved[6] is 1"},
+        {offsetof(fa2_problem, reserved[2]), 1, "reserved[2] is 1"},
     };
     CHECK_EQ(fa2i_problem_check(&good), FA2_OK);
     CHECK_EQ(fa2i_problem_check(NULL), FA2_E_INVALID);

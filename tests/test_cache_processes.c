@@ -6,6 +6,8 @@
 #include <signal.h>
 #include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
+#include "cache/claims.h"
 #include "cache/internal.h"
 #include "cache_fixture.h"
 
@@ -40,6 +42,20 @@ static int run_torn(const char *path)
              FA2_OK);
     raise(SIGKILL);
     return 1;
+}
+
+/* Claim this work, say so by a file, and stay. */
+static _Noreturn void run_claimant(const char *path, int work)
+{
+    fa2i_cache *cache = fixture_open(path);
+    const fa2i_key key = sample_key(work);
+    char said[128];
+    snprintf(said, sizeof said, "%s-said", path);
+    FILE *file = fa2i_cache_claim(cache, &key) ? fopen(said, "w") : NULL;
+    if (file != NULL)
+        fclose(file);
+    for (;;)
+        pause();
 }
 
 static pid_t start(const char *what, const char *path, int first, int count)
@@ -109,6 +125,51 @@ static void test_killed_writer(fixture *f)
         kernels = health.kernels;
     }
     CHECK(kernels > 0);
+}
+
+/* What a process claimed is another's when it is killed; the file of claims goes with the last one. */
+static void test_claims(fixture *f)
+{
+    const struct timespec moment = {0, 10000000};
+    const fa2i_key work = sample_key(1), other = sample_key(2);
+    char said[128], file[128];
+    snprintf(said, sizeof said, "%s-said", f->path);
+    snprintf(file, sizeof file, "%s-claims", f->path);
+    fa2i_cache *cache = fixture_open(f->path), *second = fixture_open(f->path);
+    const pid_t child = start("claimant", f->path, 1, 0);
+    for (int i = 0; i < 1000 && access(said, F_OK) != 0; i++)
+        nanosleep(&moment, NULL);
+    CHECK_EQ(unlink(said), 0);
+    CHECK(!fa2i_cache_claim(cache, &work));
+    CHECK(fa2i_cache_claim(cache, &other));
+    CHECK(fa2i_cache_claim(cache, &other)); /* its own already */
+    CHECK(!fa2i_cache_claim(second, &other));
+    fa2i_cache_unclaim(cache, &other);
+    CHECK(fa2i_cache_claim(second, &other));
+    CHECK_EQ(kill(child, SIGKILL), 0);
+    CHECK(WIFSIGNALED(wait_for(child)));
+    CHECK(fa2i_cache_claim(cache, &work));
+    CHECK(!fa2i_cache_claim(second, &work));
+    fa2i_cache_close(cache);
+    CHECK_EQ(access(file, F_OK), 0);
+    CHECK(fa2i_cache_claim(second, &work));
+    fa2i_cache_close(second);
+    CHECK(access(file, F_OK) != 0);
+}
+
+/* Where the file cannot be, everyone has all claims. */
+static void test_claims_without_file(fixture *f)
+{
+    const fa2i_key work = sample_key(1);
+    char file[128];
+    snprintf(file, sizeof file, "%s-claims", f->path);
+    fa2i_cache *cache = fixture_open(f->path), *second = fixture_open(f->path);
+    CHECK_EQ(symlink("/nonexistent/file", file), 0);
+    CHECK(fa2i_cache_claim(cache, &work));
+    CHECK(fa2i_cache_claim(second, &work));
+    fa2i_cache_close(cache);
+    fa2i_cache_close(second);
+    CHECK_EQ(unlink(file), 0);
 }
 
 /* The journal of a torn transaction is played back by a writer; a reader says that one is needed.
@@ -213,14 +274,16 @@ static void test_threads(fixture *f)
 
 int main(int argc, char **argv)
 {
-    static void (*const tests[])(fixture *) = {test_two_writers,      test_killed_writer,
-                                               test_torn_transaction, test_full_disk,
-                                               test_sqlite_memory,    test_threads};
+    static void (*const tests[])(fixture *) = {
+        test_two_writers,   test_killed_writer, test_torn_transaction, test_full_disk,
+        test_sqlite_memory, test_threads,       test_claims,           test_claims_without_file};
     program = argv[0];
     if (argc == 5 && strcmp(argv[1], "writer") == 0)
         return run_writer(argv[2], (int)strtol(argv[3], NULL, 10), (int)strtol(argv[4], NULL, 10));
     if (argc == 5 && strcmp(argv[1], "torn") == 0)
         return run_torn(argv[2]);
+    if (argc == 5 && strcmp(argv[1], "claimant") == 0)
+        run_claimant(argv[2], (int)strtol(argv[3], NULL, 10));
     for (size_t i = 0; i < sizeof tests / sizeof tests[0]; i++) {
         fixture f;
         fixture_begin(&f);

@@ -101,8 +101,9 @@ static void find_jobs(const fa2i_shapes *shapes)
     }
 }
 
-static fa2_status compiled(void *user, size_t index, const fa2i_kernel *kernel)
+static fa2_status compiled(void *user, size_t index, const fa2i_kernel *kernel, bool found)
 {
+    (void)found;
     (void)user;
     candidate *c = &all.candidates[index];
     c->outcome = kernel->outcome;
@@ -147,7 +148,7 @@ int main(void)
     CHECK_EQ(fa2i_shapes_add_preset(&shapes, "quick"), FA2_OK);
 
     find_jobs(&shapes);
-    CHECK_EQ(fa2i_compile_all(all.jobs, all.count, 0, fa2i_generator_id(all.generator), NULL,
+    CHECK_EQ(fa2i_compile_all(all.jobs, all.count, NULL, 0, fa2i_generator_id(all.generator), NULL,
                               compiled, NULL),
              FA2_OK);
     for (int a = 0; a < ARCH_COUNT; a++)

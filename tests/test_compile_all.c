@@ -4,8 +4,11 @@
  */
 #include <pthread.h>
 #include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
 #include "check.h"
 #include "fake_cuda.h"
+#include "recipe_fixture.h"
 #include "runtime/base/status.h"
 #include "tuner/search/compile_all.h"
 
@@ -28,13 +31,15 @@ static void make_jobs(void)
     for (int i = 0; i < JOBS; i++) {
         snprintf(sources[i], sizeof sources[i], "kernel number %d.", i);
         jobs[i] = (fa2i_compile_job){.source = sources[i], .target = {.name = "sm_86"}};
+        jobs[i].variant.recipe = plain_recipe("fwd_test", 128, 64, 64, 1024);
         snprintf(jobs[i].variant.text, sizeof jobs[i].variant.text, "fwd_test n=%d", i);
     }
 }
 
-static fa2_status count_result(void *user, size_t index, const fa2i_kernel *kernel)
+static fa2_status count_result(void *user, size_t index, const fa2i_kernel *kernel, bool found)
 {
     record *r = user;
+    CHECK(!found);
     CHECK(pthread_equal(pthread_self(), r->caller));
     CHECK(index < JOBS);
     if (index >= JOBS)
@@ -53,7 +58,8 @@ static fa2_status count_result(void *user, size_t index, const fa2i_kernel *kern
 static fa2_status compile(size_t count, int threads, record *r)
 {
     r->caller = pthread_self();
-    return fa2i_compile_all(jobs, count, threads, "0123456789abcdef", &r->stop, count_result, r);
+    return fa2i_compile_all(jobs, count, NULL, threads, "0123456789abcdef", &r->stop, count_result,
+                            r);
 }
 
 static void test_all_once(int threads)
@@ -68,9 +74,10 @@ static void test_all_once(int threads)
 
 static fa2i_compile_job shared[3 * JOBS];
 
-static fa2_status count_shared(void *user, size_t index, const fa2i_kernel *kernel)
+static fa2_status count_shared(void *user, size_t index, const fa2i_kernel *kernel, bool found)
 {
     record *r = user;
+    CHECK(!found);
     const fa2i_compile_job *job = &shared[index];
     fa2i_key key;
     r->delivered++;
@@ -95,9 +102,9 @@ static void test_shared_code(int threads)
     shared[JOBS].target = (fa2i_target){.name = "sm_89"};
     shared[JOBS + 1].variant.recipe.suffix[0] = 'a';
     const long before = fake.compile_count;
-    CHECK_EQ(
-        fa2i_compile_all(shared, 3 * JOBS, threads, "0123456789abcdef", NULL, count_shared, &r),
-        FA2_OK);
+    CHECK_EQ(fa2i_compile_all(shared, 3 * JOBS, NULL, threads, "0123456789abcdef", NULL,
+                              count_shared, &r),
+             FA2_OK);
     CHECK_EQ(r.delivered, 3 * JOBS);
     CHECK_EQ(fake.compile_count - before, JOBS + 2);
     for (int i = 0; i < JOBS; i++)
@@ -158,6 +165,68 @@ static void test_compiler_fails(void)
     CHECK_EQ(fake_live(), 0);
 }
 
+/* ---- several at one database ---- */
+
+typedef struct sharer {
+    fa2i_cache *cache;
+    size_t compiled, found;
+    pthread_t thread;
+} sharer;
+
+static fa2_status store(void *user, size_t index, const fa2i_kernel *kernel, bool found)
+{
+    sharer *s = user;
+    CHECK_STR(kernel->variant.text, jobs[index].variant.text);
+    CHECK(kernel->image.bytes > 0);
+    s->compiled += !found;
+    s->found += found;
+    return found ? FA2_OK : fa2i_cache_put_kernel(s->cache, kernel);
+}
+
+static void *share(void *user)
+{
+    sharer *s = user;
+    CHECK_EQ(fa2i_compile_all(jobs, JOBS, s->cache, 3, "0123456789abcdef", NULL, store, s), FA2_OK);
+    return NULL;
+}
+
+static void take_a_while(fake_compilation *compilation, void *user)
+{
+    const struct timespec while_ = {0, 2000000};
+    (void)compilation, (void)user;
+    nanosleep(&while_, NULL);
+}
+
+/* Each job is compiled by one of them, and all have it. */
+static void test_shared_work(void)
+{
+    enum { SHARERS = 3 };
+    char folder[] = "/tmp/fa2_test_compile_XXXXXX", path[64];
+    sharer sharers[SHARERS] = {0};
+    size_t compiled = 0;
+    CHECK(mkdtemp(folder) != NULL);
+    snprintf(path, sizeof path, "%s/fa2.db", folder);
+    fake.on_compile = take_a_while;
+    const long before = fake.compile_count;
+    for (int i = 0; i < SHARERS; i++)
+        CHECK_EQ(fa2i_cache_open(path, FA2I_CACHE_WRITE, NULL, NULL, &sharers[i].cache), FA2_OK);
+    for (int i = 0; i < SHARERS; i++)
+        CHECK_EQ(pthread_create(&sharers[i].thread, NULL, share, &sharers[i]), 0);
+    for (int i = 0; i < SHARERS; i++) {
+        CHECK_EQ(pthread_join(sharers[i].thread, NULL), 0);
+        CHECK_EQ(sharers[i].compiled + sharers[i].found, JOBS);
+        compiled += sharers[i].compiled;
+    }
+    CHECK_EQ(compiled, JOBS);
+    CHECK_EQ(fake.compile_count - before, JOBS);
+    for (int i = 0; i < SHARERS; i++)
+        fa2i_cache_close(sharers[i].cache);
+    fake.on_compile = NULL;
+    CHECK_EQ(unlink(path), 0);
+    CHECK_EQ(rmdir(folder), 0); /* nothing of the claims is left */
+    CHECK_EQ(fake_live(), 0);
+}
+
 static void test_nothing_to_do(void)
 {
     record r = {0};
@@ -179,6 +248,7 @@ int main(void)
     test_stop();
     test_callback_fails();
     test_compiler_fails();
+    test_shared_work();
     test_nothing_to_do();
     fake_uninstall();
     return check_done();

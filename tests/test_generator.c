@@ -326,6 +326,37 @@ static void test_features(void)
     fa2i_generator_destroy(generator);
 }
 
+/* The other features, one at a time: every family serves them, texts and the model know them. */
+static void test_more_features(void)
+{
+    static const struct {
+        fa2_problem asked;
+        const char *words;
+        double most; /* of what it costs, as a share */
+    } features[] = {
+        {{.alibi = 1}, " alibi=1 br=", 1.3},
+        {{.sinks = 1}, " sinks=1 br=", 1},
+    };
+    fa2i_generator *generator = open_generator();
+    for (size_t n = 0; n < 8 * sizeof features / sizeof *features; n++) {
+        fa2i_card card;
+        fa2_problem plain = problem_of(64, FA2_FP16, n & 1, 4096), problem;
+        if (n & 2) {
+            plain.seq_q = 1;
+            plain.heads_kv = 2;
+        }
+        problem = plain;
+        for (int field = 0; field < FA2I_FIELD_COUNT; field++)
+            if (fa2i_field_get(&features[n / 8].asked, field) != 0)
+                fa2i_field_set(&problem, field, fa2i_field_get(&features[n / 8].asked, field));
+        CHECK_EQ(fa2i_generator_card(generator, archs[n / 4 % 2], &card), FA2_OK);
+        const double before = best_us(generator, &card, &plain, " br=");
+        const double us = best_us(generator, &card, &problem, features[n / 8].words);
+        CHECK(us >= before && us <= features[n / 8].most * before);
+    }
+    fa2i_generator_destroy(generator);
+}
+
 /* A window that ends nowhere costs what no window costs, or a causal mask does; a wider one more. */
 static void test_windows(void)
 {
@@ -509,6 +540,7 @@ int main(void)
     test_waves();
     test_launch_axes();
     test_features();
+    test_more_features();
     test_windows();
     test_cards();
     test_older_texts();

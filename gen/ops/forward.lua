@@ -16,6 +16,7 @@
 --   names                                       what its templates see
 local cost = require("ops.forward_plain_cost")
 local families = require("core.family")
+local features = require("features.list")
 local kinds = require("ops.kinds")
 local softcap = require("features.softcap")
 local window = require("features.window")
@@ -25,7 +26,13 @@ local M = {}
 -- Version of the parameter block, templates/forward/params.
 local abi = 2
 
-local features = {softcap.axis, window.axis}
+local function feature_axes()
+   local axes = {softcap.axis, window.axis}
+   for _, feature in ipairs(features.all) do
+      axes[#axes + 1] = feature.axis
+   end
+   return axes
+end
 
 -- How a pipeline works: barriers per tile, and for each wait, about how many tile times after their
 -- issue loads are waited for. (1, 1): V is loaded during QK, the next K during PV; what is loaded a
@@ -80,6 +87,7 @@ local function live_registers(v, path)
    end
    local addresses = v.fill == "spread" and 8 or 0
    return wm * d_pad // 2 + wm * v.bc // 2 + q + 4 * wm + 8 + 28 + staged + addresses
+      + features.registers(v, wm)
 end
 
 -- ptxas takes more registers than are alive, to have loads under way: 18 more in the mean of 500
@@ -107,7 +115,7 @@ local function facts_of(v, path, registers)
       -- else the 8 lanes of a store phase, which cross rows, meet in banks.
       fill_ways = v.layout == "pad" and d_pad % 64 ~= 0 and 2 or 1,
       ex2_per_score = 1 + v.softcap * softcap.ex2_per_score,
-      more_fp32_per_score = v.softcap * softcap.fp32_per_score,
+      more_fp32_per_score = v.softcap * softcap.fp32_per_score + features.fp32_per_score(v),
    }
 end
 
@@ -136,7 +144,7 @@ end
 function M.family(name, scheme, path)
    return families.new({
       name = name, op = "forward", template = "forward/" .. name .. ".cu.in", path = path,
-      axes = joined(kinds, features, scheme.axes), selection = scheme.selection, fits = fits,
+      axes = joined(kinds, feature_axes(), scheme.axes), selection = scheme.selection, fits = fits,
       is_worth = scheme.is_worth, suits = scheme.suits,
 
       typical = function(problem, arch)
@@ -164,8 +172,10 @@ function M.family(name, scheme, path)
             split = scheme.splits, d_pad = padded(v.d), smem_bytes = smem_bytes(v),
             threads = 32 * v.warps, fill = v.fill or "whole",
          }
-         for key, value in pairs(scheme.names) do
-            names[key] = value
+         for _, more in ipairs({scheme.names, features.names(v)}) do
+            for key, value in pairs(more) do
+               names[key] = value
+            end
          end
          return names
       end,

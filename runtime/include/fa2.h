@@ -5,8 +5,12 @@
  *
  *     S = softmax_scale * Q[b,:,h,:] K[b,:,kv,:]^T      (seq_q x seq_k)
  *     S = softcap * tanh(S / softcap)                   if scores are capped
+ *     S[i,j] += -slope[b,h] * |i + seq_k - seq_q - j|   with ALiBi
  *     S = -infinity where a query does not see a key    (causal, window)
  *     O[b,:,h,:] = softmax(S) V[b,:,kv,:]               LSE[b,h,:] = ln(sum(exp(S)))
+ *
+ * With sinks the softmax has a column more, of score sink[h] in every row, which has no value: it is in
+ * the sum of the softmax, and so in LSE, and adds nothing to O. A row that sees no key has LSE = sink[h].
  *
  * after Dao, "FlashAttention-2" (2023): tiled, online softmax, S never in memory. Products are
  * fp16 or bf16 with fp32 accumulation; P is rounded to the input type before the second product.
@@ -114,7 +118,9 @@ typedef struct fa2_problem {
     int32_t window_right;  /* keys behind it, likewise; with causal none is seen */
     int32_t deterministic; /* backward. 1: every launch gives the same bits; 0: of dK and dV alone,
                             * as dQ may be summed in any order. On SM 7.5 up to head_dim 240 */
-    int32_t reserved[18];  /* 0 */
+    int32_t alibi;         /* forward. 1: with the slopes in the arguments; else 0 */
+    int32_t sinks;         /* forward. 1: with the sinks in the arguments; else 0 */
+    int32_t reserved[16];  /* 0 */
 } fa2_problem;
 
 /* A tensor on the device. Strides count elements, are multiples of 8 and not negative; that of a
@@ -126,6 +132,12 @@ typedef struct fa2_tensor {
     int64_t stride_seq;
     int64_t stride_head;
 } fa2_tensor;
+
+/* Slopes of ALiBi: fp32 on the device, of head h in batch b at slopes[b * stride_batch + h]. */
+typedef struct fa2_alibi {
+    const float *slopes;  /* 4-byte aligned */
+    int64_t stride_batch; /* elements, not negative; 0: all batches have the same */
+} fa2_alibi;
 
 /* What is written (o, lse, gradients, and of the workspace what fa2_workspace_size says) shares no
  * byte with anything else here, and no row of a tensor with another one: that is FA2_E_INVALID. The
@@ -142,6 +154,9 @@ typedef struct fa2_forward_args {
     /* What follows is read only if the problem asks for it, so that programs built before it was
      * added go on working. */
     float softcap; /* problem.softcap: > 0, at most 2e38 */
+    /* problem.alibi; the scale of scores, which is the softcap if there is one, is then at least 1e-30 */
+    fa2_alibi alibi;
+    const float *sinks; /* problem.sinks: fp32 [heads_q], 4-byte aligned; -infinity is no sink */
 } fa2_forward_args;
 
 /* A gradient whose data is NULL is not wanted; at least one is. */

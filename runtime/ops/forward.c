@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include "runtime/ops/call.h"
 
-_Static_assert(sizeof(fa2i_forward_params) == 208 &&
+_Static_assert(offsetof(fa2i_forward_params, features) == 208 &&
                    offsetof(fa2i_forward_params, softcap_rate) == 192 &&
                    offsetof(fa2i_forward_params, partial) == 176 &&
                    offsetof(fa2i_forward_params, scale) == 136,
@@ -50,6 +50,10 @@ void fa2i_forward_fill(const fa2i_grid *grid, const fa2_problem *problem, const 
     if (grid->splits > 1) {
         params.partial = (uintptr_t)a->workspace;
         params.partial_lse = params.partial + grid->partial_bytes;
+    }
+    if (fa2i_features_asked(problem)) {
+        const fa2i_feature_args features = fa2i_forward_features(a);
+        fa2i_features_fill(problem, &features, scale, &params.features);
     }
     fa2i_param_strides(&a->q, params.q_stride);
     fa2i_param_strides(&a->k, params.k_stride);

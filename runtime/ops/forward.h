@@ -5,13 +5,20 @@
 #define FA2I_OPS_FORWARD_H
 
 #include "runtime/base/record.h"
+#include "runtime/ops/features.h"
 #include "runtime/ops/grid.h"
-#include "runtime/ops/param_kinds.h"
 
 /* The kernels' one parameter, by value; the templates make `struct Params` of the same list. */
 typedef struct fa2i_forward_params {
 #include "templates/forward/params.def"
+    fa2i_feature_params features;
 } fa2i_forward_params;
+
+/* Where a call has what features read. */
+static inline fa2i_feature_args fa2i_forward_features(const fa2_forward_args *args)
+{
+    return (fa2i_feature_args){.alibi = &args->alibi, .sinks = &args->sinks};
+}
 
 /* The functions of fa2i_op (op.h says what each does); args is a fa2_forward_args. */
 fa2_status fa2i_forward_check_args(const fa2_problem *problem, const void *args,

@@ -62,10 +62,20 @@ done:
     return st;
 }
 
+static fa2_status check_features(const fa2_problem *p, const fa2_forward_args *args,
+                                 const operands *m)
+{
+    const fa2i_feature_args features = fa2i_forward_features(args);
+    const fa2i_memory *const outputs[] = {&m->o, &m->lse, &m->workspace};
+    const double scale =
+        p->softcap ? (double)args->softcap : fa2i_softmax_scale(p, args->softmax_scale);
+    return fa2i_features_check(p, &features, scale, outputs, sizeof outputs / sizeof *outputs);
+}
+
 fa2_status fa2i_forward_check_closely(const fa2_problem *problem, const fa2_forward_args *args,
                                       const fa2i_grid *grid)
 {
-    operands m;
+    operands m = {0}; /* what is not there shares no byte with anything */
     fa2_status st = FA2_OK;
 
     FA2_TRY(locate_tensors(problem, args, &m));
@@ -78,6 +88,8 @@ fa2_status fa2i_forward_check_closely(const fa2_problem *problem, const fa2_forw
     FA2_TRY(fa2i_workspace_check(args->workspace, args->workspace_bytes));
     if (grid != NULL && grid->workspace_bytes > 0)
         FA2_TRY(check_need(args, grid->workspace_bytes, &m));
+    if (fa2i_features_asked(problem))
+        FA2_TRY(check_features(problem, args, &m));
 done:
     return st;
 }
@@ -155,7 +167,7 @@ static bool is_right_at_a_glance(const fa2_problem *p, const fa2_forward_args *a
                   (uint64_t)p->batch * (uint64_t)p->heads_q * (uint64_t)p->seq_q * sizeof *a->lse;
         wrong |= lse.begin % sizeof *a->lse != 0 || touches_any(lse, tensors);
     }
-    if (grid == NULL || a->workspace_bytes < grid->workspace_bytes)
+    if (grid == NULL || a->workspace_bytes < grid->workspace_bytes || fa2i_features_asked(p))
         return false;
     const range workspace = {(uintptr_t)a->workspace,
                              (uintptr_t)a->workspace + grid->workspace_bytes};

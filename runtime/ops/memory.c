@@ -24,7 +24,6 @@ enum {
 };
 
 static const char *const dimension_names[DIMENSIONS] = {"batch", "seq", "head"};
-static const int64_t address_end = INT64_C(1) << 60;
 
 /* ---- rows that meet ---- */
 
@@ -182,7 +181,7 @@ static fa2_status explain_tensor(const fa2i_memory *m, const fa2_tensor *tensor,
     if (tensor->data == NULL)
         return fa2i_fail(FA2_E_INVALID, "%s is NULL", member);
     if ((uintptr_t)tensor->data % ROW_ALIGN_BYTES != 0 ||
-        (uintptr_t)tensor->data >= (uintptr_t)address_end)
+        (uintptr_t)tensor->data >= (uintptr_t)FA2I_ADDRESS_END)
         return explain_pointer(member, tensor->data, ROW_ALIGN_BYTES);
     return explain_strides(m, strides, least);
 }
@@ -217,7 +216,7 @@ fa2_status fa2i_memory_of_tensor(const char *name, const fa2_tensor *tensor,
     const uintptr_t begin = (uintptr_t)tensor->data;
     fa2i_memory *m = ret_memory;
     int64_t end = (int64_t)head_dim * ELEM_BYTES;
-    bool wrong = begin == 0 || begin % ROW_ALIGN_BYTES != 0 || begin >= (uintptr_t)address_end;
+    bool wrong = begin == 0 || begin % ROW_ALIGN_BYTES != 0 || begin >= (uintptr_t)FA2I_ADDRESS_END;
 
     m->name = name;
     m->begin = (int64_t)begin;
@@ -233,7 +232,7 @@ fa2_status fa2i_memory_of_tensor(const char *name, const fa2_tensor *tensor,
         wrong |= __builtin_add_overflow(end, reach, &end);
         m->strides[i] = (int64_t)((uint64_t)strides[i] * ELEM_BYTES);
     }
-    wrong |= __builtin_add_overflow(end, m->begin, &end) || end > address_end;
+    wrong |= __builtin_add_overflow(end, m->begin, &end) || end > FA2I_ADDRESS_END;
     m->end = end;
     if (wrong)
         return explain_tensor(m, tensor, strides, least);
@@ -256,8 +255,8 @@ fa2_status fa2i_memory_of_array(const char *name, const void *data, size_t bytes
                                 .end = (int64_t)(begin + bytes),
                                 .row_bytes = (int64_t)bytes,
                                 .extents = {1, 1, 1}};
-    if (begin % align != 0 || begin >= (uintptr_t)address_end ||
-        bytes > (uintptr_t)address_end - begin)
+    if (begin % align != 0 || begin >= (uintptr_t)FA2I_ADDRESS_END ||
+        bytes > (uintptr_t)FA2I_ADDRESS_END - begin)
         return explain_pointer(name, data, align);
     return FA2_OK;
 }

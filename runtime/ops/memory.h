@@ -11,6 +11,8 @@
 #include <stdbool.h>
 #include "fa2.h"
 
+#define FA2I_ADDRESS_END (INT64_C(1) << 60)
+
 typedef struct fa2i_memory {
     const char *name;   /* borrowed: "q" */
     int64_t begin, end; /* addresses of the first byte, and of the one behind the last */

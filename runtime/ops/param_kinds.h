@@ -14,6 +14,7 @@
 #define FA2I_PARAM_STRIDES(name)       int64_t name[3];
 #define FA2I_PARAM_FLOAT(name)         float name;
 #define FA2I_PARAM_INT(name)           int32_t name;
+#define FA2I_PARAM_INT64(name)         int64_t name;
 #define FA2I_PARAM(kind, name)         FA2I_PARAM_##kind(name)
 #define FA2I_FEATURE_PARAM(kind, name) FA2I_PARAM_##kind(name)
 

@@ -157,11 +157,12 @@ static bool may_conflict(const fa2i_variant *v, int head_dim, int way)
 
 /* Loads fill whole sectors where rows are whole sectors that lie one behind the other. The plain
  * loads of the launch that combines splits take single numbers, and share their way with Turing's
- * fills, which are judged where there is one split. */
+ * fills, which are judged where there is one split. Arrays of features are read number by number. */
 static bool may_spread(const fa2i_case *c, const fa2i_grid *grid, int way)
 {
-    return way == SIM_ST_GLOBAL || c->problem.head_dim % 16 != 0 ||
-           c->layout == FA2I_LAYOUT_GAPPED || (way == SIM_LD_GLOBAL && grid->splits > 1);
+    return way == SIM_ST_GLOBAL || (way == SIM_LD_GLOBAL && fa2i_features_asked(&c->problem)) ||
+           c->problem.head_dim % 16 != 0 || c->layout == FA2I_LAYOUT_GAPPED ||
+           (way == SIM_LD_GLOBAL && grid->splits > 1);
 }
 
 static bool traffic_is_ideal(const fa2i_variant *v, const fa2i_case *c, const fa2i_grid *grid,

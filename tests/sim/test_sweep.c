@@ -31,7 +31,7 @@
 #include "tests/sim/sweep_shapes.h"
 #include "tuner/input/shapes.h"
 
-enum { CARDS_MAX = 8, CLASSES_MAX = 64, CANDIDATES_MAX = 1024, EXPECTED_MAX = 4096 };
+enum { CARDS_MAX = 8, CLASSES_MAX = 128, CANDIDATES_MAX = 1024, EXPECTED_MAX = 4096 };
 enum { FAILURES_SHOWN = 20, STEP_BEYOND_PRESETS = 4, STEP_FEATURES = 12, STEP_OTHER_TARGETS = 24 };
 
 /* (D, causal, features) of the dtype, as a problem. */
@@ -104,17 +104,31 @@ static fa2_problem dense(fa2_dtype dtype, int head_dim, int causal)
         .op = FA2_OP_FORWARD, .dtype = dtype, .batch = 1, .head_dim = head_dim, .causal = causal};
 }
 
-/* With each feature, and with both. */
-static void add_features(sweep *s, fa2_dtype dtype, int head_dim, int causal)
+/* Every pair of features, and every one without another, is in some line. */
+static const struct feature_set {
+    int32_t softcap, window, alibi, sinks;
+} feature_sets[] = {
+    {.softcap = 1},
+    {.window = 1},
+    {.softcap = 1, .window = 1},
+    {.alibi = 1},
+    {.sinks = 1},
+    {.alibi = 1, .sinks = 1, .window = 1},
+    {.softcap = 1, .alibi = 1},
+    {.softcap = 1, .sinks = 1},
+};
+enum { FEATURE_SETS = sizeof feature_sets / sizeof *feature_sets };
+
+static void add_features(sweep *s, fa2_dtype dtype, int head_dim, int causal,
+                         const struct feature_set *set)
 {
-    for (int softcap = 0; softcap < 2; softcap++)
-        for (int window = 1 - softcap; window < 2; window++) {
-            fa2_problem problem = dense(dtype, head_dim, causal);
-            problem.softcap = softcap;
-            problem.window = window;
-            problem.window_left = 256 * window;
-            add_class(s, &problem, STEP_FEATURES);
-        }
+    fa2_problem problem = dense(dtype, head_dim, causal);
+    problem.softcap = set->softcap;
+    problem.window = set->window;
+    problem.window_left = 256 * set->window;
+    problem.alibi = set->alibi;
+    problem.sinks = set->sinks;
+    add_class(s, &problem, STEP_FEATURES);
 }
 
 static void find_classes(sweep *s, fa2_dtype dtype)
@@ -129,12 +143,18 @@ static void find_classes(sweep *s, fa2_dtype dtype)
             add_class(s, &p, 1);
     }
     fa2i_shapes_done(&shapes);
-    static const int head_dims[] = {64, 128, 40}; /* 40: not a multiple of 16, padding in D */
-    for (size_t i = 0; i < sizeof head_dims / sizeof *head_dims; i++)
-        for (int causal = head_dims[i] == 40; causal < 2; causal++) {
-            const fa2_problem p = dense(dtype, head_dims[i], causal);
-            add_class(s, &p, STEP_BEYOND_PRESETS);
-            add_features(s, dtype, head_dims[i], causal);
+    /* 40: not a multiple of 16, padding in D */
+    static const int kinds[][2] = {{64, 0}, {128, 1}, {64, 1}, {40, 1}, {128, 0}};
+    enum { KINDS = sizeof kinds / sizeof *kinds };
+    for (size_t i = 0; i < KINDS; i++) {
+        const fa2_problem p = dense(dtype, kinds[i][0], kinds[i][1]);
+        add_class(s, &p, STEP_BEYOND_PRESETS);
+    }
+    /* Each set with two of them, or with all. */
+    for (size_t n = 0; n < FEATURE_SETS; n++)
+        for (size_t i = 0; i < (s->all ? KINDS : 2); i++) {
+            const int *kind = kinds[(2 * n + i) % KINDS];
+            add_features(s, dtype, kind[0], kind[1], &feature_sets[n]);
         }
 }
 

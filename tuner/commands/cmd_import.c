@@ -96,9 +96,10 @@ static fa2_status add_jobs(work *w)
     return st;
 }
 
-static fa2_status store(void *user, size_t index, const fa2i_kernel *kernel)
+static fa2_status store(void *user, size_t index, const fa2i_kernel *kernel, bool found)
 {
     work *w = user;
+    (void)found; /* nothing is shared */
     const fa2i_kernel *origin = w->origins[index];
     if (kernel->outcome == FA2I_OUTCOME_COMPILE_ERROR) {
         w->unusable++;
@@ -119,8 +120,8 @@ static fa2_status compile_imported(work *w, int threads, const volatile sig_atom
         goto done;
     FA2_TRY(add_jobs(w));
     fa2i_progress_begin(&w->progress, "compiling", w->job_count);
-    st = fa2i_compile_all(w->jobs, w->job_count, threads, fa2i_generator_id(w->generator), stop,
-                          store, w);
+    st = fa2i_compile_all(w->jobs, w->job_count, NULL, threads, fa2i_generator_id(w->generator),
+                          stop, store, w);
     fa2i_progress_end(&w->progress);
 done:
     return st;

@@ -4,10 +4,11 @@
 #include "tuner/judge/case.h"
 
 #include <assert.h>
+#include "runtime/base/problem.h"
 #include "tuner/judge/judge.h"
 #include "tuner/judge/number.h"
 
-enum { BLOCK_ELEMS = 8 * 32749, GAP_ELEMS = 8 };
+enum { BLOCK_ELEMS = 8 * 32749, GAP_ELEMS = 8, HEADS_GAP = 3 };
 
 #define TUNED_SOFTCAP 30.0f /* decides nothing about the time */
 
@@ -58,14 +59,32 @@ static fa2i_extent extent_of_statistics(const fa2_problem *p)
                          .elem_bytes = sizeof(float)};
 }
 
+/* One row of numbers per query head for each of so many batches. */
+static fa2i_extent extent_of_heads(const fa2i_case *c, bool batched)
+{
+    const fa2_problem *p = &c->problem;
+    const int64_t pitch = p->heads_q + (c->layout == FA2I_LAYOUT_GAPPED ? HEADS_GAP : 0);
+    const int64_t rows = batched && c->layout != FA2I_LAYOUT_SHARED ? p->batch : 1;
+    return (fa2i_extent){.batch = p->batch,
+                         .seq = 1,
+                         .heads = 1,
+                         .width = p->heads_q,
+                         .pitch = pitch,
+                         .stride_batch = rows > 1 ? pitch : 0,
+                         .elems = (rows - 1) * pitch + p->heads_q,
+                         .elem_bytes = sizeof(float)};
+}
+
 fa2i_extent fa2i_case_extent(const fa2i_case *c, int operand)
 {
     const fa2_problem *p = &c->problem;
     const fa2i_operand *o = operand_of(c, operand);
-    if (o->optional && !c->want_lse)
+    if ((o->optional && !c->want_lse) || (o->field > 0 && fa2i_field_get(p, o->field) == 0))
         return (fa2i_extent){0};
     if (o->shape == FA2I_SHAPE_STATISTICS)
         return extent_of_statistics(p);
+    if (o->shape == FA2I_SHAPE_SLOPES || o->shape == FA2I_SHAPE_SINKS)
+        return extent_of_heads(c, o->shape == FA2I_SHAPE_SLOPES);
     const bool of_keys = o->shape == FA2I_SHAPE_KEYS;
     const bool shared = c->layout == FA2I_LAYOUT_SHARED && of_keys && !o->output;
     const int64_t row = p->head_dim + (c->layout == FA2I_LAYOUT_GAPPED ? GAP_ELEMS : 0);
@@ -124,6 +143,8 @@ static int64_t block_elems(const fa2i_extent *e)
 size_t fa2i_case_period(const fa2i_case *c, int operand)
 {
     const fa2i_extent e = fa2i_case_extent(c, operand);
+    if (e.elems == 0)
+        return 0;
     const int64_t block = block_elems(&e);
     const bool patterned = c->pattern != FA2I_PATTERN_NONE && operand_of(c, operand)->patterned;
     return (size_t)(patterned || e.elems < block ? e.elems : block);

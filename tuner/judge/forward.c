@@ -11,20 +11,23 @@
 #include <string.h>
 #include "runtime/base/alloc.h"
 #include "runtime/base/status.h"
+#include "runtime/base/problem.h"
 #include "tuner/judge/attention.h"
+#include "tuner/judge/feature_data.h"
 #include "tuner/judge/judge.h"
 #include "tuner/judge/reference.h"
 
-enum { Q, K, V, O, LSE, OPERANDS };
+enum { Q, K, V, O, LSE, SLOPES, SINKS, OPERANDS };
 
 static fa2_status fill(const fa2i_case *c, int operand, size_t count, void *out);
-
 static const fa2i_operand operands[OPERANDS] = {
     [Q] = {"Q", FA2I_SHAPE_QUERIES, .patterned = true, .fill = fill},
     [K] = {"K", FA2I_SHAPE_KEYS, .patterned = true, .fill = fill},
     [V] = {"V", FA2I_SHAPE_KEYS, .fill = fill},
     [O] = {"O", FA2I_SHAPE_QUERIES, .output = true},
     [LSE] = {"LSE", FA2I_SHAPE_STATISTICS, .output = true, .optional = true},
+    [SLOPES] = {"slopes", FA2I_SHAPE_SLOPES, FA2I_FIELD_alibi, .fill = fa2i_fill_slopes},
+    [SINKS] = {"sinks", FA2I_SHAPE_SINKS, FA2I_FIELD_sinks, .fill = fa2i_fill_sinks},
 };
 
 /* ---- cases ---- */
@@ -191,8 +194,8 @@ static fa2_status fill(const fa2i_case *c, int operand, size_t count, void *out)
 
 /* ---- what should come out ---- */
 
-/* The rows that see no key; outputs[1] (LSE) may not be there. */
-static fa2_status mark_exact(const fa2i_reference *reference, bool **ret_exact)
+/* The rows whose LSE is -infinity. */
+static fa2_status mark_infinite(const fa2i_reference *reference, bool **ret_exact)
 {
     bool *exact = fa2i_alloc_array(reference->row_count, sizeof *exact);
     if (exact == NULL)
@@ -201,6 +204,13 @@ static fa2_status mark_exact(const fa2i_reference *reference, bool **ret_exact)
         exact[i] = isinf(reference->lse[i]) != 0;
     *ret_exact = exact;
     return FA2_OK;
+}
+
+static fa2i_features features_of(const fa2i_case *c, const fa2i_inputs *inputs)
+{
+    return (fa2i_features){.slopes = inputs->data[SLOPES],
+                           .slopes_stride = fa2i_case_extent(c, SLOPES).stride_batch,
+                           .sinks = inputs->data[SINKS]};
 }
 
 static fa2_status compute(const fa2i_case *c, const fa2i_inputs *inputs, int threads,
@@ -219,6 +229,7 @@ static fa2_status compute(const fa2i_case *c, const fa2i_inputs *inputs, int thr
     }
     const fa2i_reference_request request = {.problem = c->problem,
                                             .softcap = c->softcap,
+                                            .features = features_of(c, inputs),
                                             .q = fa2i_case_host_tensor(c, inputs, Q),
                                             .k = fa2i_case_host_tensor(c, inputs, K),
                                             .v = fa2i_case_host_tensor(c, inputs, V),
@@ -226,12 +237,13 @@ static fa2_status compute(const fa2i_case *c, const fa2i_inputs *inputs, int thr
                                             .row_count = count,
                                             .threads = threads};
     FA2_TRY(fa2i_reference_compute(&request, &reference));
-    FA2_TRY(mark_exact(&reference, &outputs[0].exact));
     outputs[0].bound = fa2i_reference_bound(&reference);
     outputs[0].values = reference.o;
+    outputs[0].exact = reference.empty;
     reference.o = NULL;
+    reference.empty = NULL;
     if (c->want_lse) {
-        FA2_TRY(mark_exact(&reference, &outputs[1].exact));
+        FA2_TRY(mark_infinite(&reference, &outputs[1].exact));
         outputs[1].bound = fa2i_lse_bound(c->softcap);
         outputs[1].values = reference.lse;
         reference.lse = NULL;
@@ -255,7 +267,10 @@ static fa2i_arguments make_arguments(const fa2i_case *c,
                                         .lse = (float *)(uintptr_t)addresses[LSE],
                                         .workspace = (void *)(uintptr_t)workspace,
                                         .workspace_bytes = workspace_bytes,
-                                        .softcap = c->softcap}};
+                                        .softcap = c->softcap,
+                                        .alibi = {(const float *)(uintptr_t)addresses[SLOPES],
+                                                  fa2i_case_extent(c, SLOPES).stride_batch},
+                                        .sinks = (const float *)(uintptr_t)addresses[SINKS]}};
 }
 
 const fa2i_judge fa2i_judge_forward = {.operands = operands,

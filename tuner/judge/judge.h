@@ -12,14 +12,17 @@
 #include "tuner/judge/rows.h"
 
 typedef enum fa2i_operand_shape {
-    FA2I_SHAPE_QUERIES,   /* [batch, seq_q, heads_q, head_dim] of the dtype */
-    FA2I_SHAPE_KEYS,      /* [batch, seq_k, heads_kv, head_dim] of the dtype */
-    FA2I_SHAPE_STATISTICS /* [batch, heads_q, seq_q], fp32 */
+    FA2I_SHAPE_QUERIES,    /* [batch, seq_q, heads_q, head_dim] of the dtype */
+    FA2I_SHAPE_KEYS,       /* [batch, seq_k, heads_kv, head_dim] of the dtype */
+    FA2I_SHAPE_STATISTICS, /* [batch, heads_q, seq_q], fp32 */
+    FA2I_SHAPE_SLOPES, /* rows of heads_q, fp32: one for each batch, or for all if batches share K and V */
+    FA2I_SHAPE_SINKS /* [heads_q], fp32 */
 } fa2i_operand_shape;
 
 typedef struct fa2i_operand {
     const char *name; /* in verdicts */
     fa2i_operand_shape shape;
+    int field; /* index of the field that asks for it (fa2i_fields); 0: it is always there */
     bool output;
     bool optional;  /* an output that is only there if the case wants it */
     bool patterned; /* an input in which a case's pattern is */

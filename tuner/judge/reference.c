@@ -24,6 +24,7 @@ typedef struct part {
     double scale;
     float *q, *k, *v; /* [D], [Sk, D], [Sk, D] */
     double *scores;   /* [Sk] */
+    double *terms;    /* [Sk], added to capped scores */
     float *plain;     /* [Sk] scores, then P; behind them [D] O */
     double plain_error;
 } part;
@@ -39,17 +40,21 @@ float fa2i_plain_score(fa2_dtype dtype, double score, float softcap, float *ret_
 
 /* O of the plain implementation, compared with the exact o. p->scores are those of the keys, not
  * capped. */
-static void plain_row(part *p, fa2i_keys keys, const double *o)
+static void plain_row(part *p, fa2i_keys keys, double sink, const double *o)
 {
     const fa2_problem *problem = &p->request->problem;
     int head_dim = problem->head_dim;
     float *acc = p->plain + problem->seq_k;
-    float largest = -INFINITY, sum = 0, capped;
+    float largest = (float)sink, capped;
     memset(acc, 0, (size_t)head_dim * sizeof *acc);
     for (int32_t j = keys.first; j < keys.end; j++) {
         p->plain[j] = fa2i_plain_score(problem->dtype, p->scores[j], p->request->softcap, &capped);
+        if (p->terms[j] != 0)
+            p->plain[j] = fa2i_rounded(
+                problem->dtype, p->plain[j] + fa2i_rounded(problem->dtype, (float)p->terms[j]));
         largest = fmaxf(largest, p->plain[j]);
     }
+    float sum = isinf(sink) ? 0 : expf((float)sink - largest);
     for (int32_t j = keys.first; j < keys.end; j++) {
         p->plain[j] = expf(p->plain[j] - largest);
         sum += p->plain[j];
@@ -64,19 +69,23 @@ static void plain_row(part *p, fa2i_keys keys, const double *o)
         p->plain_error = fmax(p->plain_error, fabs(fa2i_rounded(problem->dtype, acc[d]) - o[d]));
 }
 
-/* Leaves the scores, not capped, in p->scores. */
-static void exact_row(part *p, fa2i_keys keys, double *o, double *ret_lse)
+/* Leaves the scores, not capped, in p->scores, and what is added to them in p->terms. */
+static void exact_row(part *p, fa2i_row row, fa2i_keys keys, double sink, double *o,
+                      double *ret_lse)
 {
-    int head_dim = p->request->problem.head_dim;
-    double softcap = (double)p->request->softcap;
-    double largest = -INFINITY, sum = 0;
+    const fa2i_reference_request *request = p->request;
+    int head_dim = request->problem.head_dim;
+    double softcap = (double)request->softcap;
+    double largest = sink;
     for (int32_t j = keys.first; j < keys.end; j++) {
         p->scores[j] = p->scale * fa2i_dot(p->q, p->k + (int64_t)j * head_dim, head_dim);
-        largest = fmax(largest, p->scores[j]);
+        p->terms[j] =
+            fa2i_score_term(&request->problem, &request->features, row.batch, row.head, row.row, j);
+        largest = fmax(largest, fa2i_score_capped(p->scores[j], softcap) + p->terms[j]);
     }
-    largest = fa2i_score_capped(largest, softcap);
+    double sum = isinf(sink) ? 0 : exp(sink - largest);
     for (int32_t j = keys.first; j < keys.end; j++) {
-        double weight = exp(fa2i_score_capped(p->scores[j], softcap) - largest);
+        double weight = exp(fa2i_score_capped(p->scores[j], softcap) + p->terms[j] - largest);
         const float *v = p->v + (int64_t)j * head_dim;
         sum += weight;
         for (int d = 0; d < head_dim; d++)
@@ -98,8 +107,10 @@ static void *run_part(void *argument)
         fa2i_row row = request->rows[i];
         double *o = p->reference->o + i * (size_t)problem->head_dim; /* zero so far */
         const fa2i_keys keys = fa2i_keys_seen(problem, row.row);
-        if (keys.first == keys.end) {
-            p->reference->lse[i] = -INFINITY;
+        const double sink = fa2i_sink_score(problem, &request->features, row.head);
+        p->reference->empty[i] = keys.first == keys.end;
+        if (p->reference->empty[i]) {
+            p->reference->lse[i] = sink;
             continue;
         }
         fa2i_host_head(&request->k, problem->dtype, row.batch, row.head / group, problem->seq_k,
@@ -110,8 +121,8 @@ static void *run_part(void *argument)
                       row.batch * request->q.stride_batch + row.row * request->q.stride_seq +
                           row.head * request->q.stride_head,
                       problem->head_dim, p->q);
-        exact_row(p, keys, o, &p->reference->lse[i]);
-        plain_row(p, keys, o);
+        exact_row(p, row, keys, sink, o, &p->reference->lse[i]);
+        plain_row(p, keys, sink, o);
     }
     return NULL;
 }
@@ -124,8 +135,10 @@ static fa2_status part_init(part *p)
     p->k = fa2i_alloc_array(keys * head_dim, sizeof(float));
     p->v = fa2i_alloc_array(keys * head_dim, sizeof(float));
     p->scores = fa2i_alloc_array(keys, sizeof(double));
+    p->terms = fa2i_alloc_array(keys, sizeof(double));
     p->plain = fa2i_alloc_array(keys + head_dim, sizeof(float));
-    if (p->q == NULL || p->k == NULL || p->v == NULL || p->scores == NULL || p->plain == NULL)
+    if (p->q == NULL || p->k == NULL || p->v == NULL || p->scores == NULL || p->terms == NULL ||
+        p->plain == NULL)
         return fa2i_fail(FA2_E_MEMORY, "no memory for the reference of %zu keys", keys);
     return FA2_OK;
 }
@@ -136,6 +149,7 @@ static void part_done(part *p)
     fa2i_free(p->k);
     fa2i_free(p->v);
     fa2i_free(p->scores);
+    fa2i_free(p->terms);
     fa2i_free(p->plain);
 }
 
@@ -143,7 +157,7 @@ static void part_done(part *p)
 static size_t part_bytes(const fa2_problem *problem)
 {
     const size_t keys = (size_t)problem->seq_k, head_dim = (size_t)problem->head_dim;
-    return keys * (2 * head_dim * sizeof(float) + sizeof(double) + sizeof(float));
+    return keys * (2 * head_dim * sizeof(float) + 2 * sizeof(double) + sizeof(float));
 }
 
 fa2_status fa2i_reference_compute(const fa2i_reference_request *request,
@@ -161,7 +175,8 @@ fa2_status fa2i_reference_compute(const fa2i_reference_request *request,
 
     reference.o = fa2i_alloc_array(request->row_count * (size_t)problem->head_dim, sizeof(double));
     reference.lse = fa2i_alloc_array(request->row_count, sizeof(double));
-    if (reference.o == NULL || reference.lse == NULL)
+    reference.empty = fa2i_alloc_array(request->row_count, sizeof *reference.empty);
+    if (reference.o == NULL || reference.lse == NULL || reference.empty == NULL)
         FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu reference rows", request->row_count));
     for (size_t i = 0; i < count; i++) {
         parts[i] = (part){.request = request,
@@ -187,6 +202,7 @@ void fa2i_reference_done(fa2i_reference *reference)
 {
     fa2i_free(reference->o);
     fa2i_free(reference->lse);
+    fa2i_free(reference->empty);
     *reference = (fa2i_reference){0};
 }
 
@@ -220,16 +236,16 @@ void fa2i_reference_compare(const fa2i_reference *reference, fa2_dtype dtype, co
     const fa2i_bound lse_bound = fa2i_lse_bound(reference->softcap);
     size_t head_dim = (size_t)reference->head_dim;
     for (size_t i = 0; i < reference->row_count; i++) {
-        const bool empty = isinf(reference->lse[i]) != 0;
         for (size_t d = 0; d < head_dim; d++) {
             double value = fa2i_from_bits(dtype, o[i * head_dim + d]);
             double expected = reference->o[i * head_dim + d];
             note_error(&comparison, i, false, value, expected,
-                       fa2i_error_of(value, expected, bound, empty));
+                       fa2i_error_of(value, expected, bound, reference->empty[i]));
         }
         if (lse != NULL)
-            note_error(&comparison, i, true, lse[i], reference->lse[i],
-                       fa2i_error_of(lse[i], reference->lse[i], lse_bound, empty));
+            note_error(
+                &comparison, i, true, lse[i], reference->lse[i],
+                fa2i_error_of(lse[i], reference->lse[i], lse_bound, isinf(reference->lse[i]) != 0));
     }
     *ret_comparison = comparison;
 }

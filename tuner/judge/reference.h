@@ -6,7 +6,7 @@
  *
  * The bound is FlashAttention-2's own test rule: the largest error of O over all rows compared must
  * not exceed 2 x the largest error of a plain implementation in the same precision, plus 1e-5.
- * Plain means: scores rounded to the dtype, capped with every step rounded to the dtype, softmax, P
+ * Plain means: scores rounded to the dtype, capped and added to with every step rounded to the dtype, softmax, P
  * rounded to the dtype, P V accumulated in fp32, O rounded to the dtype. LSE never leaves fp32, so it
  * has a bound of its own, fa2i_lse_bound. NaN and infinity in O are always wrong; a row that sees no
  * key must be exactly 0, with LSE = -infinity.
@@ -16,6 +16,8 @@
 #ifndef FA2I_REFERENCE_H
 #define FA2I_REFERENCE_H
 
+#include <stdbool.h>
+#include "tuner/judge/features.h"
 #include "tuner/judge/judge.h"
 #include "tuner/judge/number.h"
 #include "tuner/judge/rows.h"
@@ -28,6 +30,7 @@ typedef struct fa2i_reference_request {
     fa2_problem problem;
     float softmax_scale; /* 0: 1 / sqrt(head_dim) */
     float softcap;       /* of a problem that has one; else 0 */
+    fa2i_features features;
     fa2i_host_tensor q, k, v;
     const fa2i_row *rows; /* borrowed; fastest when rows of one head are neighbours */
     size_t row_count;
@@ -40,6 +43,7 @@ typedef struct fa2i_reference {
     float softcap;      /* 0: none */
     double *o;          /* [row_count, head_dim] */
     double *lse;        /* [row_count], natural logarithm */
+    bool *empty;        /* [row_count]: it sees no key */
     double plain_error; /* the plain implementation's largest error in O */
 } fa2i_reference;
 

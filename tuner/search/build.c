@@ -247,18 +247,19 @@ static fa2_status plan_round(work *w)
     return FA2_OK;
 }
 
-static fa2_status store_kernel(void *user, size_t index, const fa2i_kernel *kernel)
+static fa2_status store_kernel(void *user, size_t index, const fa2i_kernel *kernel, bool found)
 {
     work *w = user;
     candidate *c = w->pending[index];
     record_outcome(w, c, kernel);
-    w->result.compiled++;
+    w->result.compiled += !found;
+    w->result.reused += found;
     /* The first of them in full: the others are likely to say the same. */
     if (kernel->outcome == FA2I_OUTCOME_COMPILE_ERROR && w->result.failed == 1)
         fa2i_note(&w->progress, "does not compile: %s\n%s", c->variant.text,
                   kernel->log == NULL ? "" : kernel->log);
     fa2i_progress_step(&w->progress, c->variant.text);
-    return fa2i_cache_put_kernel(w->build->cache, kernel);
+    return found ? FA2_OK : fa2i_cache_put_kernel(w->build->cache, kernel);
 }
 
 static bool stopped(const work *w)
@@ -285,7 +286,7 @@ static fa2_status compile_rounds(work *w)
         if (st != FA2_OK || w->job_count == 0)
             continue; /* everything was in the database */
         fa2i_progress_begin(&w->progress, what, w->job_count);
-        st = fa2i_compile_all(w->jobs, w->job_count, w->build->jobs,
+        st = fa2i_compile_all(w->jobs, w->job_count, w->build->cache, w->build->jobs,
                               fa2i_generator_id(w->build->generator), w->build->stop, store_kernel,
                               w);
         fa2i_progress_end(&w->progress);

@@ -4,7 +4,9 @@
  *
  * - Jobs of the same code form a chain. Its first is compiled; the others get copies of the record,
  *   with their own variant and key, and share the image for the length of the callback.
- * - Jobs are handed out in order, none after `quit` or the caller's stop flag is set.
+ * - Jobs are handed out in order, none after `quit` or the caller's stop flag is set; behind them those
+ *   that were put off, in turn. Who waits for another process holds no claim that it would need, so no two
+ *   wait for each other. A claim is given back when the callback has stored the kernel.
  * - What was compiled before a stop is still delivered; after a failure it is dropped.
  * - `active` counts the threads that may still add to the ring: 0 and an empty ring is the end.
  * - Messages are per thread, so a thread that fails leaves a copy of its own for the caller.
@@ -14,15 +16,20 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
+#include "cache/claims.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/status.h"
+#include "tuner/report/progress.h"
 #include "tuner/search/compile_all.h"
 
-enum { RING_SIZE = 16, THREADS_MAX = 256 };
+enum { RING_SIZE = 16, THREADS_MAX = 256, NAP_MS = 50 };
+#define PATIENCE_S 120.0
 
 typedef struct result {
     size_t index;
+    bool found;
     fa2i_kernel kernel;
 } result;
 
@@ -31,18 +38,23 @@ typedef struct code {
     uint64_t hash; /* of the source: tells most apart */
     size_t next;   /* the next job in its chain; the number of jobs behind the last */
     bool repeated; /* it is not the first of its chain */
+    fa2i_key claim;
+    double since_s; /* when it was put off first; 0: it was not */
 } code;
 
 typedef struct pool {
     const fa2i_compile_job *jobs;
     code *codes; /* of each job */
-    size_t count;
+    size_t count, distinct;
     const char *generator;
     const volatile sig_atomic_t *stop;
     pthread_mutex_t lock;
     pthread_cond_t filled; /* a result arrived, or a thread ended */
     pthread_cond_t freed;  /* the ring has room again, or quit was set */
     size_t next;           /* job to hand out */
+    fa2i_cache *cache;     /* NULL: nothing is shared */
+    size_t *put_off;       /* jobs that another process had; a queue */
+    size_t put_off_count;
     result ring[RING_SIZE];
     size_t first, used;
     size_t active;
@@ -56,9 +68,15 @@ static bool take_job(pool *p, size_t *ret_index)
     const bool stopped = p->stop != NULL && *p->stop != 0;
     while (p->next < p->count && p->codes[p->next].repeated)
         p->next++;
-    if (p->quit || stopped || p->next == p->count)
+    if (p->quit || stopped || (p->next == p->count && p->put_off_count == 0))
         return false;
-    *ret_index = p->next++;
+    if (p->next < p->count) {
+        *ret_index = p->next++;
+        return true;
+    }
+    *ret_index = p->put_off[0];
+    p->put_off_count--;
+    memmove(p->put_off, p->put_off + 1, p->put_off_count * sizeof *p->put_off);
     return true;
 }
 
@@ -86,19 +104,62 @@ static void deliver(pool *p, result *done)
     pthread_cond_signal(&p->filled);
 }
 
+/* Take a kernel that is in the database by now. */
+static fa2_status find(const pool *p, const fa2i_compile_job *job, result *done)
+{
+    fa2i_key key;
+    fa2_status st = fa2i_compile_key(&job->variant, job->source, &job->target, &key);
+    if (st == FA2_OK)
+        st = fa2i_cache_get_kernel(p->cache, &key, job->variant.recipe.abi, true, &done->kernel);
+    done->found = st == FA2_OK;
+    return st == FA2_E_NOT_FOUND ? FA2_OK : st;
+}
+
+/* Claim, find or compile a job. *ret_others: another process has it. */
+static fa2_status do_job(const pool *p, result *done, bool *ret_others)
+{
+    const fa2i_compile_job *job = &p->jobs[done->index];
+    const code *c = &p->codes[done->index];
+    fa2_status st = FA2_OK;
+    *ret_others = p->cache != NULL && !fa2i_cache_claim(p->cache, &c->claim) &&
+                  (c->since_s <= 0 || fa2i_now_s() - c->since_s < PATIENCE_S);
+    if (*ret_others)
+        return FA2_OK;
+    if (p->cache != NULL)
+        st = find(p, job, done);
+    if (st == FA2_OK && !done->found)
+        st = fa2i_compile(&job->variant, job->source, &job->target, p->generator, &done->kernel);
+    return st;
+}
+
+/* Put a job off; rest when there is nothing else to do. The lock is held on entry and exit. */
+static void put_off(pool *p, size_t index)
+{
+    const struct timespec nap = {0, NAP_MS * 1000000L};
+    if (p->codes[index].since_s <= 0)
+        p->codes[index].since_s = fa2i_now_s();
+    p->put_off[p->put_off_count++] = index;
+    if (p->next < p->count)
+        return;
+    pthread_mutex_unlock(&p->lock);
+    nanosleep(&nap, NULL);
+    pthread_mutex_lock(&p->lock);
+}
+
 static void *compile_jobs(void *user)
 {
     pool *p = user;
-    result done;
+    size_t index = 0;
     pthread_mutex_lock(&p->lock);
-    while (take_job(p, &done.index)) {
-        const fa2i_compile_job *job = &p->jobs[done.index];
-        memset(&done.kernel, 0, sizeof done.kernel);
+    while (take_job(p, &index)) {
+        result done = {.index = index};
+        bool others = false;
         pthread_mutex_unlock(&p->lock);
-        const fa2_status st =
-            fa2i_compile(&job->variant, job->source, &job->target, p->generator, &done.kernel);
+        const fa2_status st = do_job(p, &done, &others);
         pthread_mutex_lock(&p->lock);
-        if (st == FA2_OK)
+        if (others)
+            put_off(p, index);
+        else if (st == FA2_OK)
             deliver(p, &done);
         else
             fail_pool(p, st);
@@ -113,14 +174,16 @@ static void *compile_jobs(void *user)
 static fa2_status hand_out(const pool *p, result *taken, fa2i_compiled_fn compiled, void *user)
 {
     fa2i_kernel *kernel = &taken->kernel;
-    fa2_status st = compiled(user, taken->index, kernel);
+    fa2_status st = compiled(user, taken->index, kernel, taken->found);
     for (size_t i = p->codes[taken->index].next; st == FA2_OK && i < p->count;
          i = p->codes[i].next) {
         const fa2i_compile_job *job = &p->jobs[i];
         kernel->variant = job->variant;
         fa2i_compile_key_of(&job->variant, job->source, &job->target, kernel->nvrtc, &kernel->key);
-        st = compiled(user, i, kernel);
+        st = compiled(user, i, kernel, false);
     }
+    if (p->cache != NULL)
+        fa2i_cache_unclaim(p->cache, &p->codes[taken->index].claim);
     return st;
 }
 
@@ -199,6 +262,14 @@ static bool same_code(const fa2i_compile_job *a, const fa2i_compile_job *b)
            strcmp(a->variant.recipe.suffix, b->variant.recipe.suffix) == 0;
 }
 
+/* What is claimed: the code, whichever variant it is for. */
+static fa2_status find_claim(const fa2i_compile_job *job, fa2i_key *ret_claim)
+{
+    fa2i_variant any = job->variant;
+    any.recipe.text[0] = '\0';
+    return fa2i_compile_key(&any, job->source, &job->target, ret_claim);
+}
+
 /* Chain the jobs of the same code; returns how many codes there are. */
 static size_t find_codes(const fa2i_compile_job *jobs, size_t count, code *codes)
 {
@@ -216,33 +287,58 @@ static size_t find_codes(const fa2i_compile_job *jobs, size_t count, code *codes
     return distinct;
 }
 
-fa2_status fa2i_compile_all(const fa2i_compile_job *jobs, size_t count, int threads,
-                            const char *generator, const volatile sig_atomic_t *stop,
+static void pool_done(pool *p)
+{
+    fa2i_free(p->codes);
+    fa2i_free(p->put_off);
+    fa2i_free(p);
+}
+
+static fa2_status make_pool(const fa2i_compile_job *jobs, size_t count, fa2i_cache *cache,
+                            pool **ret_pool)
+{
+    fa2_status st = FA2_OK;
+    pool *p = fa2i_alloc(sizeof *p);
+    if (p == NULL)
+        return fa2i_fail(FA2_E_MEMORY, "no memory for compiling in parallel");
+    p->jobs = jobs;
+    p->count = count;
+    p->cache = cache;
+    p->codes = fa2i_alloc_array(count, sizeof *p->codes);
+    p->put_off = fa2i_alloc_array(count, sizeof *p->put_off);
+    if (p->codes == NULL || p->put_off == NULL)
+        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for compiling in parallel"));
+    p->distinct = find_codes(jobs, count, p->codes);
+    for (size_t i = 0; cache != NULL && i < count; i++)
+        if (!p->codes[i].repeated)
+            FA2_TRY(find_claim(&jobs[i], &p->codes[i].claim));
+    *ret_pool = p;
+    p = NULL;
+done:
+    if (p != NULL)
+        pool_done(p);
+    return st;
+}
+
+fa2_status fa2i_compile_all(const fa2i_compile_job *jobs, size_t count, fa2i_cache *cache,
+                            int threads, const char *generator, const volatile sig_atomic_t *stop,
                             fa2i_compiled_fn compiled, void *user)
 {
+    pool *p = NULL;
     if (count == 0)
         return FA2_OK;
-    pool *p = fa2i_alloc(sizeof *p);
-    code *codes = fa2i_alloc_array(count, sizeof *codes);
-    if (p == NULL || codes == NULL) {
-        fa2i_free(p);
-        fa2i_free(codes);
-        return fa2i_fail(FA2_E_MEMORY, "no memory for compiling in parallel");
-    }
-    p->jobs = jobs;
-    p->codes = codes;
-    p->count = count;
+    fa2_status st = make_pool(jobs, count, cache, &p);
+    if (st != FA2_OK)
+        return st;
     p->generator = generator;
     p->stop = stop;
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->filled, NULL);
     pthread_cond_init(&p->freed, NULL);
-    const size_t distinct = find_codes(jobs, count, codes);
-    const fa2_status st = run_pool(p, thread_count(threads, distinct), compiled, user);
+    st = run_pool(p, thread_count(threads, p->distinct), compiled, user);
     pthread_cond_destroy(&p->freed);
     pthread_cond_destroy(&p->filled);
     pthread_mutex_destroy(&p->lock);
-    fa2i_free(codes);
-    fa2i_free(p);
+    pool_done(p);
     return st;
 }

@@ -92,12 +92,12 @@ static fa2_status copy_kernel(const fa2i_kernel *kernel, fa2i_kernel *ret_copy)
     return FA2_OK;
 }
 
-static fa2_status store_compiled(void *user, size_t index, const fa2i_kernel *kernel)
+static fa2_status store_compiled(void *user, size_t index, const fa2i_kernel *kernel, bool found)
 {
     queue *q = user;
     fa2i_tune *tune = q->tune;
     fa2i_kernel copy = {0};
-    fa2_status st = fa2i_cache_put_kernel(tune->cache, kernel);
+    fa2_status st = found ? FA2_OK : fa2i_cache_put_kernel(tune->cache, kernel);
     if (st == FA2_OK)
         st = copy_kernel(kernel, &copy);
     if (st != FA2_OK)
@@ -106,7 +106,8 @@ static fa2_status store_compiled(void *user, size_t index, const fa2i_kernel *ke
         fa2i_note(&tune->progress, "does not compile: %s\n%s", kernel->variant.text,
                   kernel->log == NULL ? "" : kernel->log);
     adopt(tune, &tune->kernels[q->kernels[index]], &copy);
-    tune->compiled++;
+    tune->compiled += !found;
+    tune->reused += found;
     fa2i_progress_step(&tune->progress, kernel->variant.text);
     return FA2_OK;
 }
@@ -127,8 +128,8 @@ fa2_status fa2i_tune_compile(fa2i_tune *tune)
     FA2_TRY(fill_queue(&q));
     if (q.count > 0) {
         fa2i_progress_begin(&tune->progress, "compiling", q.count);
-        st = fa2i_compile_all(q.jobs, q.count, tune->threads, fa2i_generator_id(tune->generator),
-                              tune->spent, store_compiled, &q);
+        st = fa2i_compile_all(q.jobs, q.count, tune->cache, tune->threads,
+                              fa2i_generator_id(tune->generator), tune->spent, store_compiled, &q);
         fa2i_progress_end(&tune->progress);
     }
 done:

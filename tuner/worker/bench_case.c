@@ -123,7 +123,7 @@ fa2_status fa2i_bench_case(fa2i_bench *bench, const fa2i_case *c)
     bench->judge = fa2i_judge_of(c->problem.op);
     FA2_TRY(allocate(bench));
     for (int i = 0; i < bench->judge->operand_count; i++)
-        if (!is_output(bench, i))
+        if (!is_output(bench, i) && operand_bytes(bench, i) > 0)
             FA2_TRY(fill_input(bench, i));
     const fa2i_arguments arguments = fa2i_bench_arguments(bench, 0);
     FA2_TRY(fa2i_op_of(&c->problem)->check_args(&c->problem, &arguments, NULL));

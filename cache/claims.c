@@ -1,0 +1,108 @@
+/*
+ * Locks of the open file description (F_OFD_SETLK): those of POSIX would be lost whenever this process closed
+ * any descriptor of the file, and threads would share them with other caches.
+ *
+ * The file is removed by whoever holds a lock on all of it. So who opened it just before holds locks of a file
+ * that no path leads to; that is seen by its link count, after the lock was got.
+ */
+#define _GNU_SOURCE /* F_OFD_SETLK */
+#include "cache/claims.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "cache/internal.h"
+#include "runtime/base/alloc.h"
+
+/* One byte for each work, or (bytes = 0) the whole file. */
+static bool lock_bytes(int file, short type, off_t start, off_t bytes)
+{
+    struct flock lock = {.l_type = type, .l_whence = SEEK_SET, .l_start = start, .l_len = bytes};
+    return fcntl(file, F_OFD_SETLK, &lock) == 0;
+}
+
+static off_t place_of(const fa2i_key *work)
+{
+    uint64_t place = 0;
+    memcpy(&place, work->bytes, sizeof place);
+    return (off_t)(place >> 2); /* far from the end of off_t */
+}
+
+/* PATH-claims, or NULL. The caller's (fa2i_free). */
+static char *path_of(fa2i_cache *cache)
+{
+    const char *database = sqlite3_db_filename(cache->db, "main");
+    const size_t bytes = strlen(database) + sizeof "-claims";
+    char *path = fa2i_alloc(bytes);
+    if (path != NULL)
+        snprintf(path, bytes, "%s-claims", database);
+    return path;
+}
+
+static int open_file(fa2i_cache *cache)
+{
+    char *path = path_of(cache);
+    const int file =
+        path == NULL ? -1 : open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    fa2i_free(path);
+    return file;
+}
+
+static bool is_removed(int file)
+{
+    struct stat status;
+    return fstat(file, &status) != 0 || status.st_nlink == 0;
+}
+
+/* Under the mutex. */
+static bool claim(fa2i_cache *cache, off_t place)
+{
+    enum { TRIES = 8 }; /* it is removed only when a process ends */
+    for (int i = 0; i < TRIES; i++) {
+        if (cache->claims == 0) {
+            const int file = open_file(cache);
+            cache->claims = file < 0 ? -1 : file + 1;
+        }
+        if (cache->claims < 0)
+            return true;
+        const int file = cache->claims - 1;
+        const bool taken =
+            !lock_bytes(file, F_WRLCK, place, 1) && (errno == EAGAIN || errno == EACCES);
+        if (!is_removed(file))
+            return !taken;
+        close(file);
+        cache->claims = 0;
+    }
+    return true;
+}
+
+bool fa2i_cache_claim(fa2i_cache *cache, const fa2i_key *work)
+{
+    pthread_mutex_lock(&cache->claims_mutex);
+    const bool mine = claim(cache, place_of(work));
+    pthread_mutex_unlock(&cache->claims_mutex);
+    return mine;
+}
+
+void fa2i_cache_unclaim(fa2i_cache *cache, const fa2i_key *work)
+{
+    pthread_mutex_lock(&cache->claims_mutex);
+    if (cache->claims > 0)
+        (void)lock_bytes(cache->claims - 1, F_UNLCK, place_of(work), 1);
+    pthread_mutex_unlock(&cache->claims_mutex);
+}
+
+void fa2i_claims_close(fa2i_cache *cache)
+{
+    if (cache->claims > 0) {
+        char *path = lock_bytes(cache->claims - 1, F_WRLCK, 0, 0) ? path_of(cache) : NULL;
+        if (path != NULL && !is_removed(cache->claims - 1))
+            unlink(path);
+        fa2i_free(path);
+        close(cache->claims - 1);
+    }
+    cache->claims = 0;
+}

@@ -1,0 +1,35 @@
+/*
+ * What acts on scores and on P, for every operation that has it: ALiBi's slopes, sinks. Their arguments,
+ * and what kernels are told of them.
+ *
+ * Pure; thread-safe. Errors: FA2_E_INVALID naming argument and limit.
+ */
+#ifndef FA2I_OPS_FEATURES_H
+#define FA2I_OPS_FEATURES_H
+
+#include "runtime/ops/memory.h"
+#include "runtime/ops/param_kinds.h"
+
+/* The end of a parameter block. */
+typedef struct fa2i_feature_params {
+#include "templates/features/params.def"
+} fa2i_feature_params;
+
+/* Of a call, borrowed; what the problem does not ask for is never read. */
+typedef struct fa2i_feature_args {
+    const fa2_alibi *alibi;
+    const float *const *sinks;
+} fa2i_feature_args;
+
+/* Whether a problem asks for any of them. */
+bool fa2i_features_asked(const fa2_problem *problem);
+
+/* scale: of scores in the exponent. What is read of memory shares no byte with these outputs. */
+fa2_status fa2i_features_check(const fa2_problem *problem, const fa2i_feature_args *args,
+                               double scale, const fa2i_memory *const *outputs, int output_count);
+
+/* Of arguments that were checked. */
+void fa2i_features_fill(const fa2_problem *problem, const fa2i_feature_args *args, double scale,
+                        fa2i_feature_params *ret_params);
+
+#endif

@@ -1,0 +1,24 @@
+/*
+ * What features do to scores and to P, in fp64 and once for all references: ALiBi, sinks. As fa2.h
+ * defines them. Pure; thread-safe.
+ */
+#ifndef FA2I_JUDGE_FEATURES_H
+#define FA2I_JUDGE_FEATURES_H
+
+#include "fa2.h"
+
+/* On the host, borrowed; what the problem does not ask for is not read. */
+typedef struct fa2i_features {
+    const float *slopes; /* of head h in batch b at b * slopes_stride + h */
+    int64_t slopes_stride;
+    const float *sinks; /* [heads_q] */
+} fa2i_features;
+
+/* What is added to a score that was scaled and capped. */
+double fa2i_score_term(const fa2_problem *problem, const fa2i_features *features, int32_t batch,
+                       int32_t head, int32_t query, int32_t key);
+
+/* The score of the column without a value; -INFINITY: there is none. */
+double fa2i_sink_score(const fa2_problem *problem, const fa2i_features *features, int32_t head);
+
+#endif
