@@ -48,19 +48,30 @@ def _is_full(padding: Optional[Tensor], first: int, last: int) -> bool:
     return bool(padding[:, first:last].all())
 
 
+def _is_plain_causal(function: Callable[..., Any], window: Optional[int]) -> bool:
+    """Whether a mask function is the causal one, or that and the layers' own sliding window."""
+    if function is causal_mask_function:
+        return True
+    parts = [cell.cell_contents for cell in getattr(function, "__closure__", None) or ()]
+    if function.__qualname__.startswith("sliding_window_overlay."):
+        return parts == [window]
+    return (function.__qualname__.startswith("and_masks.") and len(parts) == 1
+            and all(_is_plain_causal(part, window) for part in parts[0]))
+
+
 def _mask(batch_size: int, q_length: int, kv_length: int, q_offset: Any = 0, kv_offset: int = 0,
           mask_function: Callable[..., Any] = causal_mask_function, attention_mask: Optional[Tensor] = None,
-          local_size: Optional[int] = None, allow_is_causal_skip: bool = True,
-          allow_is_bidirectional_skip: bool = False, config: Any = None, **others: Any) -> Optional[Tensor]:
+          allow_is_causal_skip: bool = True, allow_is_bidirectional_skip: bool = False,
+          local_size: Optional[int] = None, config: Any = None, **others: Any) -> Optional[Tensor]:
     """transformers' AttentionMaskInterface."""
-    # windows are the layers' own matter, chunks are not
-    is_local = local_size is not None and local_size != getattr(config, "sliding_window", None) and kv_length > local_size
-    tracing = torch.compiler.is_compiling() and isinstance(q_offset, Tensor)
-    if not is_local and not tracing:
-        if allow_is_bidirectional_skip and _is_full(attention_mask, kv_offset, kv_offset + kv_length):
+    window = getattr(config, "sliding_window", None)
+    if allow_is_bidirectional_skip and (local_size in (None, window) or kv_length <= local_size):
+        if _is_full(attention_mask, kv_offset, kv_offset + kv_length):
             return None
-        end = int(q_offset) + q_length - kv_offset  # the key that the last query stands at, and one
-        if allow_is_causal_skip and end <= kv_length and _is_full(attention_mask, kv_offset, kv_offset + end):
+    elif _is_plain_causal(mask_function, window) and not (torch.compiler.is_compiling() and isinstance(q_offset, Tensor)):
+        end = int(q_offset) + q_length - kv_offset  # behind the key that the last query stands at
+        end = min(end, kv_length) if q_length == 1 else end  # a window's cache rolls
+        if end <= kv_length and _is_full(attention_mask, kv_offset, kv_offset + end):
             return None if end == kv_length else torch.tensor([[[[end]]]])
     return sdpa_mask(batch_size=batch_size, q_length=q_length, kv_length=kv_length, q_offset=q_offset,
                      kv_offset=kv_offset, mask_function=mask_function, attention_mask=attention_mask,
