@@ -56,17 +56,22 @@ library = torch.library.Library("fa2", "FRAGMENT")
 # The compiler must not choose strides: D is to stay contiguous, and views are to stay views.
 _TAGS = (torch.Tag.pt2_compliant_tag, getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order))
 _SETTINGS = ("bool causal=False, int window_left=-1, int window_right=-1, float softcap=0.0, float? scale=None, "
-             "bool deterministic=False")
+             "bool deterministic=False, Tensor? alibi_slopes=None, Tensor? sinks=None")
 library.define(f"attention(Tensor q, Tensor k, Tensor v, {_SETTINGS}) -> (Tensor, Tensor)", tags=_TAGS)
 library.define(f"attention_packed(Tensor[] tensors, {_SETTINGS}) -> (Tensor, Tensor)", tags=_TAGS)
 library.define("attention_backward(Tensor d_out, Tensor[] tensors, Tensor out, Tensor lse, bool[] wanted, "
                f"{_SETTINGS}) -> Tensor[]", tags=_TAGS)
 
 
+_FIRST_TENSOR = 6  # of the settings
+
+
 def _keywords(causal: bool = False, window_left: int = -1, window_right: int = -1, softcap: float = 0.0,
-              scale: Optional[float] = None, deterministic: bool = False) -> Tuple[Dict[str, Any], bool]:
+              scale: Optional[float] = None, deterministic: bool = False, alibi_slopes: Optional[Tensor] = None,
+              sinks: Optional[Tensor] = None) -> Tuple[Dict[str, Any], bool]:
     """An operation's settings as the extension module takes them, and whether to be deterministic."""
-    keywords = {"causal": causal, "window": (window_left, window_right), "softcap": softcap, "scale": scale}
+    keywords = {"causal": causal, "window": (window_left, window_right), "softcap": softcap, "scale": scale,
+                "alibi_slopes": alibi_slopes, "sinks": sinks}
     return keywords, deterministic
 
 
@@ -128,7 +133,9 @@ def _autocast_packed(tensors: List[Tensor], *settings: Any) -> Tuple[Tensor, Ten
 def _check_differentiable(*settings: Any) -> None:
     """NotImplementedError where the library has no gradient for a call with these settings, whatever its sizes."""
     keywords, _ = _keywords(*settings)
-    fields = {"heads_q": 1, "seq_q": 1, "head_dim": 8, "causal": keywords["causal"], "softcap": keywords["softcap"] != 0}
+    fields = {"heads_q": 1, "seq_q": 1, "head_dim": 8, "causal": keywords["causal"],
+              "softcap": keywords["softcap"] != 0, "alibi": keywords["alibi_slopes"] is not None,
+              "sinks": keywords["sinks"] is not None}
     left, right = keywords["window"]
     if left >= 0 or right >= 0:
         fields.update(window_left=left, window_right=right)
@@ -137,8 +144,8 @@ def _check_differentiable(*settings: Any) -> None:
 
 def _save(ctx: Any, tensors: Sequence[Tensor], settings: Tuple[Any, ...], output: Tuple[Tensor, Tensor]) -> None:
     _check_differentiable(*settings)
-    ctx.save_for_backward(*output, *tensors)
-    ctx.settings = settings
+    ctx.save_for_backward(*output, *settings[_FIRST_TENSOR:], *tensors)
+    ctx.settings = settings[:_FIRST_TENSOR]
     ctx.mark_non_differentiable(output[1])
     ctx.set_materialize_grads(False)
 
@@ -152,10 +159,11 @@ def _setup_packed(ctx: Any, inputs: Tuple[Any, ...], output: Tuple[Tensor, Tenso
 
 
 def _gradients(ctx: Any, d_out: Optional[Tensor], wanted: Sequence[bool]) -> List[Optional[Tensor]]:
-    out, lse, *tensors = ctx.saved_tensors
+    out, lse, alibi_slopes, sinks, *tensors = ctx.saved_tensors
     if d_out is None:
         return [None] * len(tensors)
-    gradients = torch.ops.fa2.attention_backward(d_out, tensors, out, lse, list(wanted), *ctx.settings)
+    gradients = torch.ops.fa2.attention_backward(d_out, tensors, out, lse, list(wanted), *ctx.settings, alibi_slopes,
+                                                 sinks)
     return [gradient if needed else None for gradient, needed in zip(gradients, wanted)]
 
 
@@ -189,12 +197,14 @@ torch.library.register_autograd("fa2::attention_backward", _refuse_second, lib=l
 
 
 class _Attention(torch.autograd.Function):
-    """apply(keywords of attention, deterministic, return_lse, *tensors)."""
+    """apply(keywords of attention, deterministic, return_lse, alibi_slopes, sinks, *tensors)."""
 
     @staticmethod
-    def forward(ctx: Any, keywords: Dict[str, Any], deterministic: bool, return_lse: bool, *tensors: Tensor) -> Any:
-        out, lse = _native.launch(*_unpacked(tensors), return_lse=True, differentiable=True, **keywords)
-        ctx.save_for_backward(out, lse, *tensors)
+    def forward(ctx: Any, keywords: Dict[str, Any], deterministic: bool, return_lse: bool,
+                alibi_slopes: Optional[Tensor], sinks: Optional[Tensor], *tensors: Tensor) -> Any:
+        out, lse = _native.launch(*_unpacked(tensors), return_lse=True, differentiable=True,
+                                  alibi_slopes=alibi_slopes, sinks=sinks, **keywords)
+        ctx.save_for_backward(out, lse, alibi_slopes, sinks, *tensors)
         ctx.keywords, ctx.deterministic = keywords, deterministic
         if not return_lse:
             return out
@@ -204,13 +214,16 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, d_out: Optional[Tensor], *unused: Any) -> Tuple[Any, ...]:
-        out, lse, *tensors = ctx.saved_tensors
+        out, lse, alibi_slopes, sinks, *tensors = ctx.saved_tensors
         if d_out is None:
-            return (None,) * (3 + len(tensors))
+            return (None,) * (5 + len(tensors))
         # create_graph: the operation, which refuses when it is differentiated
         launch = _recorded if torch.is_grad_enabled() else _launch_backward
-        return (None, None, None,
-                *launch(d_out, tensors, out, lse, ctx.needs_input_grad[3:], ctx.keywords, ctx.deterministic))
+        keywords = ctx.keywords
+        if alibi_slopes is not None or sinks is not None:
+            keywords = {**keywords, "alibi_slopes": alibi_slopes, "sinks": sinks}
+        return (None, None, None, None, None,
+                *launch(d_out, tensors, out, lse, ctx.needs_input_grad[5:], keywords, ctx.deterministic))
 
 
 def _recorded(d_out: Tensor, tensors: List[Tensor], out: Tensor, lse: Tensor, wanted: Sequence[bool],
@@ -229,12 +242,12 @@ _apply = super(torch.autograd.Function, _Attention).apply
 
 
 def differentiable(q: Tensor, k: Tensor, v: Tensor, causal: Any, window: Any, softcap: Any, scale: Any, layout: Any,
-                   context: Any, stream: Any, out: Any, return_lse: Any) -> Any:
+                   alibi_slopes: Any, sinks: Any, context: Any, stream: Any, out: Any, return_lse: Any) -> Any:
     """fa2.attention where a tensor requires a gradient and nobody but autograd looks on."""
     if out is not None or stream is not None:
         _refuse_place(out=out, stream=stream)
     return _apply({"causal": causal, "window": window, "softcap": softcap, "scale": scale, "layout": layout,
-                   "context": context}, False, bool(return_lse), q, k, v)
+                   "context": context}, False, bool(return_lse), alibi_slopes, sinks, q, k, v)
 
 
 def _refuse_place(**given: Any) -> None:
@@ -259,11 +272,12 @@ _exact = {torch.Tensor, torch.nn.Parameter}
 
 def is_unwatched(*tensors: Any) -> bool:
     """Whether nobody but autograd and autocast looks on."""
-    return all(type(tensor) in _exact for tensor in tensors) and not any(watcher() for watcher in _others)
+    return all(tensor is None or type(tensor) in _exact for tensor in tensors) and not any(
+        watcher() for watcher in _others)
 
 
-def needs_gradient(*tensors: Tensor) -> bool:
-    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+def needs_gradient(*tensors: Optional[Tensor]) -> bool:
+    return torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors)
 
 
 def _bounds(window: Any) -> Tuple[int, int]:
@@ -272,26 +286,28 @@ def _bounds(window: Any) -> Tuple[int, int]:
 
 
 def _settings(causal: Any, window: Any, softcap: Any, scale: Any, deterministic: bool = False,
-              layout: Any = None, context: Any = None) -> Tuple[Any, ...]:
+              alibi_slopes: Optional[Tensor] = None, sinks: Optional[Tensor] = None, layout: Any = None,
+              context: Any = None) -> Tuple[Any, ...]:
     """The extension module's keywords as an operation's settings."""
     if context is not None:
         _refuse_place(context=context)
-    return (bool(causal), *_bounds(window), softcap or 0.0, scale, deterministic)
+    return (bool(causal), *_bounds(window), softcap or 0.0, scale, deterministic, alibi_slopes, sinks)
 
 
 def dispatch(q: Tensor, k: Tensor, v: Tensor, causal: Any, window: Any, softcap: Any, scale: Any, layout: Any,
-             context: Any, stream: Any, out: Any, return_lse: Any) -> Any:
+             alibi_slopes: Any, sinks: Any, context: Any, stream: Any, out: Any, return_lse: Any) -> Any:
     """fa2.attention by way of PyTorch's dispatcher; None for what was not given."""
     _refuse_place(out=out, stream=stream)
     if layout not in (None, "bshd", "bhsd"):
         raise ValueError(f'layout is {layout!r}; it must be "bshd" or "bhsd"')
-    if is_unwatched(q, k, v):  # so it is autocast
+    if is_unwatched(q, k, v, alibi_slopes, sinks):  # so it is autocast
         q, k, v = _cast(q, k, v)
-        if needs_gradient(q, k, v):
-            return differentiable(q, k, v, causal, window, softcap, scale, layout, context, None, None, return_lse)
+        if needs_gradient(q, k, v, sinks):
+            return differentiable(q, k, v, causal, window, softcap, scale, layout, alibi_slopes, sinks, context, None,
+                                  None, return_lse)
         return _native.launch(q, k, v, causal=causal, window=window, softcap=softcap, scale=scale, layout=layout,
-                              context=context, return_lse=return_lse)
-    settings = _settings(causal, window, softcap, scale, context=context)
+                              alibi_slopes=alibi_slopes, sinks=sinks, context=context, return_lse=return_lse)
+    settings = _settings(causal, window, softcap, scale, False, alibi_slopes, sinks, context=context)
     heads_first = layout == "bhsd"
     if heads_first:
         q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
@@ -310,19 +326,21 @@ def _cast(*tensors: Tensor) -> List[Tensor]:
 
 
 def attention_packed(*tensors: Tensor, causal: bool = False, window: Any = None, softcap: Optional[float] = None,
-                     scale: Optional[float] = None, deterministic: bool = False, return_lse: bool = False) -> Any:
+                     scale: Optional[float] = None, alibi_slopes: Optional[Tensor] = None,
+                     sinks: Optional[Tensor] = None, deterministic: bool = False, return_lse: bool = False) -> Any:
     """fa2.attention on (qkv,) with qkv [B, S, 3, H, D], on (q, kv) with kv [B, Sk, 2, Hkv, D], or on (q, k, v).
 
     A packed tensor's gradient is one tensor of its shape, into which the kernel writes; nothing is copied.
     deterministic: dq is the same bits at every call (as torch.use_deterministic_algorithms makes it).
     """
     keywords = {"causal": causal, "window": window, "softcap": softcap, "scale": scale, "layout": "bshd"}
-    if is_unwatched(*tensors):
+    if is_unwatched(*tensors, alibi_slopes, sinks):
         tensors = tuple(_cast(*tensors))
-        if needs_gradient(*tensors):
-            return _apply({**keywords, "context": None}, deterministic, return_lse, *tensors)
-        return _native.launch(*_unpacked(tensors), return_lse=return_lse, **keywords)
-    settings = _settings(causal, window, softcap, scale, deterministic)
+        if needs_gradient(*tensors, sinks):
+            return _apply({**keywords, "context": None}, deterministic, return_lse, alibi_slopes, sinks, *tensors)
+        return _native.launch(*_unpacked(tensors), return_lse=return_lse, alibi_slopes=alibi_slopes, sinks=sinks,
+                              **keywords)
+    settings = _settings(causal, window, softcap, scale, deterministic, alibi_slopes, sinks)
     if len(tensors) == 3:
         out, lse = torch.ops.fa2.attention(*tensors, *settings)
     else:

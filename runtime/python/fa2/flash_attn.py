@@ -51,14 +51,14 @@ def _attend(tensors: Sequence[Tensor], dropout_p: float, softmax_scale: Optional
             window_size: _Window, softcap: float, alibi_slopes: Optional[Tensor], deterministic: bool,
             return_attn_probs: bool) -> _Result:
     """tensors: (q, k, v), (q, kv) or (qkv,)."""
-    _refuse(dropout_p=(dropout_p, "dropout"), alibi_slopes=(alibi_slopes is not None, "ALiBi"))
+    _refuse(dropout_p=(dropout_p, "dropout"))
     width = tensors[0].shape[-1]
     if softmax_scale is None:
         softmax_scale = width ** -0.5
     if width % 8:
         tensors = [F.pad(tensor, (0, -width % 8)) for tensor in tensors]
     out, lse = attention_packed(*map(_readable, tensors), causal=causal, window=window_size, softcap=softcap,
-                                scale=softmax_scale, deterministic=deterministic, return_lse=True)
+                                scale=softmax_scale, alibi_slopes=alibi_slopes, deterministic=deterministic, return_lse=True)
     if width % 8:
         out = out[..., :width]
     if not return_attn_probs:
@@ -74,6 +74,7 @@ def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, dropout_p: float = 0.0, sof
 
     q: [B, Sq, H, D]; k, v: [B, Sk, Hkv, D], H a multiple of Hkv.
     window_size: (left, right): keys before and behind the query's own position; -1: all.
+    alibi_slopes: float32 [H] or [B, H]: scores get -slope * |i + Sk - Sq - j|.
     Returns out [B, Sq, H, D], or with return_attn_probs (out, lse [B, H, Sq] float32, None).
     """
     return _attend((q, k, v), dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,

@@ -82,15 +82,12 @@ def _mask(batch_size: int, q_length: int, kv_length: int, q_offset: Any = 0, kv_
 # ---- attention ----
 
 
-def _refusal(query: Tensor, mask: Optional[Tensor], dropout: float, s_aux: Optional[Tensor], position_bias: Any,
-             cache: Any) -> Optional[str]:
+def _refusal(query: Tensor, mask: Optional[Tensor], dropout: float, position_bias: Any, cache: Any) -> Optional[str]:
     """What fa2 cannot do yet."""
     if mask is not None:
         return "the mask is not plain (padding, chunks, packed sequences)"
     if dropout:
         return "there is dropout"
-    if s_aux is not None:
-        return "there are sinks"
     if position_bias is not None:
         return "scores have a bias"
     if cache is not None:
@@ -123,7 +120,7 @@ def _attention(module: torch.nn.Module, query: Tensor, key: Tensor, value: Tenso
     if attention_mask is not None and attention_mask.dtype == torch.int64:
         used = int(attention_mask)
         key, value, attention_mask = key[:, :, :used], value[:, :, :used], None
-    reason = _refusal(query, attention_mask, dropout, s_aux, position_bias, cache)
+    reason = _refusal(query, attention_mask, dropout, position_bias, cache)
     if reason is not None:
         return _fallback(reason, module, query, key, value, attention_mask, softcap=softcap, s_aux=s_aux,
                          dropout=dropout, scaling=scaling, is_causal=is_causal, position_bias=position_bias,
@@ -139,5 +136,5 @@ def _attention(module: torch.nn.Module, query: Tensor, key: Tensor, value: Tenso
                          for tensor in (query, key, value))
     # one query sees all keys behind it anyway; no kernel of its own is needed for that
     out = attention(query, key, value, causal=is_causal and query.shape[2] > 1, window=window, softcap=softcap,
-                    scale=scaling, layout="bhsd")
+                    scale=scaling, layout="bhsd", sinks=None if s_aux is None else s_aux.float())
     return out.transpose(1, 2)[..., :value_width], None

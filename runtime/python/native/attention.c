@@ -36,6 +36,7 @@ PyObject *fa2py_check_differentiable(PyObject *module, PyObject *fields)
 PyObject *fa2py_run(const fa2py_call *call)
 {
     fa2py_operand o[OPERANDS] = {{.name = NULL}};
+    fa2py_features features = {.sinks = {.name = NULL}};
     fa2_problem problem;
     fa2py_launch launch = {.problem = &problem};
     PyObject *result = NULL;
@@ -43,6 +44,7 @@ PyObject *fa2py_run(const fa2py_call *call)
     if (fa2py_begin(call, o, &launch.stream, &launch.lender) &&
         fa2py_make_problem(call, o, &problem) &&
         (!call->differentiable || check_differentiable(&problem)) &&
+        fa2py_features_open(call, &o[Q], &problem, launch.stream, &features) &&
         fa2py_open_output(call, &o[Q], &o[Q], "out", "out=", call->out, launch.stream, &o[OUT]) &&
         (!call->want_lse || fa2py_open_lse(&o[Q], &problem, NULL, launch.stream, &o[LSE]))) {
         launch.args.forward = (fa2_forward_args){.q = fa2py_tensor_of(call, &o[Q]),
@@ -52,12 +54,14 @@ PyObject *fa2py_run(const fa2py_call *call)
                                                  .lse = fa2py_lse_of(&o[LSE]),
                                                  .softmax_scale = call->scale,
                                                  .softcap = call->softcap};
+        fa2py_features_forward(&features, &launch.args.forward);
         if (fa2py_launch_on(call, &o[Q], &launch)) {
             result = call->want_lse ? PyTuple_Pack(2, o[OUT].object, o[LSE].object) : o[OUT].object;
             if (!call->want_lse)
                 Py_INCREF(result);
         }
     }
+    fa2py_features_done(&features);
     fa2py_operands_done(o, OPERANDS);
     return result;
 }
@@ -107,7 +111,10 @@ PyObject *fa2py_attention(PyObject *module, PyObject *const *args, Py_ssize_t co
     (void)module;
     if (!fa2py_arguments(&attention_signature, args, count, names, values))
         return NULL;
-    const fa2py_way way = fa2py_torch_way(values);
+    PyObject *const tensors[] = {values[Q], values[K], values[V],
+                                 values[ARG_CAUSAL + FA2PY_SET_ALIBI_SLOPES],
+                                 values[ARG_CAUSAL + FA2PY_SET_SINKS]};
+    const fa2py_way way = fa2py_torch_way(tensors, sizeof tensors / sizeof *tensors);
     if (way == FA2PY_WAY_ERROR)
         return NULL;
     if (way != FA2PY_WAY_PLAIN)

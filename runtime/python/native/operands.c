@@ -150,6 +150,13 @@ static bool open_view(fa2py_operand *operand, const char *name, PyObject *object
            fa2py_view_open(operand->framework, object, name, stream, &operand->view);
 }
 
+bool fa2py_open_any(const fa2py_operand *q, const char *name, PyObject *object, void *stream,
+                    fa2py_operand *operand)
+{
+    return open_view(operand, name, object, stream) &&
+           check_place(name, &operand->view.tensor, &q->view.tensor);
+}
+
 bool fa2py_open(const fa2py_call *call, const fa2py_operand *q, const char *name, PyObject *object,
                 void *stream, fa2py_operand *operand)
 {
@@ -233,9 +240,7 @@ bool fa2py_open_lse(const fa2py_operand *q, const fa2_problem *problem, PyObject
 {
     const int64_t shape[3] = {problem->batch, problem->heads_q, problem->seq_q};
     if (given != NULL)
-        return open_view(operand, "lse", given, stream) &&
-               check_place("lse", &operand->view.tensor, &q->view.tensor) &&
-               check_lse(operand, problem);
+        return fa2py_open_any(q, "lse", given, stream, operand) && check_lse(operand, problem);
     PyObject *made =
         fa2py_empty(q->framework, q->object, &q->view.tensor, 3, shape,
                     "return_lse=False, or tensors of a library that fa2 knows, or out=");
@@ -339,6 +344,8 @@ bool fa2py_make_problem(const fa2py_call *call, const fa2py_operand operands[3],
     problem.causal = call->causal;
     problem.softcap = call->softcap != 0;
     problem.deterministic = call->deterministic;
+    problem.alibi = call->alibi_slopes != NULL;
+    problem.sinks = call->sinks != NULL;
     /* A right bound says nothing beside causal, and one way of saying it makes one problem. */
     const int32_t right = call->causal ? -1 : call->window_right;
     if (call->window_left >= 0 || right >= 0) {
