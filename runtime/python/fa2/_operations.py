@@ -22,6 +22,8 @@ _NO_SECOND = ("fa2 has no second derivatives of attention: the gradients of this
 
 # ---- kernels ----
 
+_is_deterministic = torch._C._get_deterministic_algorithms  # torch.are_deterministic_algorithms_enabled, quicker
+
 
 def _unpacked(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
     """q, k, v of (q, k, v), (q, kv) or (qkv,): views."""
@@ -34,7 +36,7 @@ def _unpacked(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
 def _launch_backward(d_out: Tensor, tensors: Sequence[Tensor], out: Tensor, lse: Tensor, wanted: Sequence[bool],
                      keywords: Dict[str, Any], deterministic: bool) -> Sequence[Optional[Tensor]]:
     """The gradients of the tensors, a packed one's as one tensor; None where none is wanted."""
-    deterministic = deterministic or torch.are_deterministic_algorithms_enabled()
+    deterministic = deterministic or _is_deterministic()
     if len(tensors) == 3:
         dq, dk, dv = wanted
         return _native.attention_backward(d_out, *tensors, out, lse, dq=dq, dk=dk, dv=dv,
@@ -205,7 +207,7 @@ class _Attention(torch.autograd.Function):
         out, lse = _native.launch(*_unpacked(tensors), return_lse=True, differentiable=True,
                                   alibi_slopes=alibi_slopes, sinks=sinks, **keywords)
         ctx.save_for_backward(out, lse, alibi_slopes, sinks, *tensors)
-        ctx.keywords, ctx.deterministic = keywords, deterministic
+        ctx.call = keywords, deterministic
         if not return_lse:
             return out
         ctx.mark_non_differentiable(lse)
@@ -219,11 +221,11 @@ class _Attention(torch.autograd.Function):
             return (None,) * (5 + len(tensors))
         # create_graph: the operation, which refuses when it is differentiated
         launch = _recorded if torch.is_grad_enabled() else _launch_backward
-        keywords = ctx.keywords
+        keywords, deterministic = ctx.call
         if alibi_slopes is not None or sinks is not None:
             keywords = {**keywords, "alibi_slopes": alibi_slopes, "sinks": sinks}
         return (None, None, None, None, None,
-                *launch(d_out, tensors, out, lse, ctx.needs_input_grad[5:], keywords, ctx.deterministic))
+                *launch(d_out, tensors, out, lse, ctx.needs_input_grad[5:], keywords, deterministic))
 
 
 def _recorded(d_out: Tensor, tensors: List[Tensor], out: Tensor, lse: Tensor, wanted: Sequence[bool],
