@@ -41,6 +41,10 @@
  * fa2_context_destroy must be the last call on it. The last message belongs to the thread.
  *
  * Ownership. The library owns no tensors: all of them, and the workspace, are the caller's.
+ *
+ * Environment. FA2_CAPTURE=FILE makes every context count its calls of each problem there, in a
+ * shape file for fa2-tune, which processes may share. One that cannot be written is FA2_E_IO from
+ * fa2_context_create.
  */
 #ifndef FA2_H
 #define FA2_H

@@ -9,6 +9,7 @@
  *   one plan.
  * - Plans are never taken away, so readers need no more than the table. That they do not pile up
  *   over the days of a server is the business of PLANS_KEPT: beyond it fa2_forward keeps none.
+ * - With FA2_CAPTURE a launch counts itself in its plan; without, it looks at a pointer.
  * - The device's context is entered around a launch, which costs one look at the current one
  *   unless that is another.
  */
@@ -19,6 +20,7 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/text.h"
 #include "runtime/cuda/launch.h"
+#include "runtime/plan/capture.h"
 #include "runtime/plan/planner.h"
 
 enum { PLANS_KEPT = 16384 }; /* fa2.h names it, and what they take */
@@ -34,6 +36,7 @@ struct fa2_context {
     fa2i_plans plans;
     pthread_mutex_t mutex;
     fa2i_planner planner;
+    fa2i_capture *capture; /* NULL: calls are not counted */
 };
 
 static fa2_status check_arch(int arch)
@@ -79,6 +82,7 @@ fa2_status fa2_context_create(const fa2_config *config, fa2_context **ret_contex
     FA2_TRY(fa2i_device_open(config->device_plus_one, &context->device));
     FA2_TRY(fa2i_planner_init(&context->planner, &context->device, config));
     FA2_TRY(fa2i_plans_init(&context->plans));
+    FA2_TRY(fa2i_capture_open(&context->plans, &context->capture));
     *ret_context = context;
     context = NULL; /* ownership has moved to the caller */
 done:
@@ -90,6 +94,8 @@ void fa2_context_destroy(fa2_context *context)
 {
     if (context == NULL)
         return;
+    if (fa2i_capture_close(context->capture) != FA2_OK)
+        fa2i_planner_log(&context->planner, "%s", fa2_last_message());
     fa2i_plans_done(&context->plans);
     fa2i_planner_done(&context->planner);
     fa2i_device_close(&context->device);
@@ -150,6 +156,8 @@ static fa2_status make_plan(fa2_context *context, const fa2_problem *problem, fa
                             const fa2i_plan **ret_plan)
 {
     pthread_mutex_lock(&context->mutex);
+    if (context->capture != NULL && fa2i_capture_trouble(context->capture) != FA2_OK)
+        fa2i_planner_log(&context->planner, "%s", fa2_last_message());
     fa2_status st = find_or_make(context, problem, unkept, ret_plan);
     pthread_mutex_unlock(&context->mutex);
     return st;
@@ -241,6 +249,14 @@ static fa2_status refuse_op(fa2_op op, fa2_op asked)
                      fa2i_field_word(FA2I_FIELD_op, (int32_t)asked), name, name);
 }
 
+static void count_call(const fa2_context *context, const fa2i_plan *plan, bool unkept)
+{
+    if (unkept)
+        fa2i_capture_add(context->capture, &plan->problem);
+    else
+        fa2i_plan_count(plan, 1);
+}
+
 /* A call of any operation. op: whose arguments these are. */
 static fa2_status launch(fa2_context *context, fa2_op op, const fa2_problem *problem,
                          const void *args, CUstream stream)
@@ -262,6 +278,8 @@ static fa2_status launch(fa2_context *context, fa2_op op, const fa2_problem *pro
     FA2_TRY(fa2i_device_enter(&context->device));
     st = fa2i_launch(&context->device, &plan->slot->loaded, &plan->grid, problem, args, stream);
     fa2i_device_leave(&context->device);
+    if (context->capture != NULL && st == FA2_OK)
+        count_call(context, plan, plan == &unkept);
 done:
     return st;
 }

@@ -76,6 +76,17 @@ static void table_insert(fa2i_plan_table *table, fa2i_plan *plan)
     table->count++;
 }
 
+/* No plan is an object that is const: those here, and the caller's that is not kept. */
+void fa2i_plan_count(const fa2i_plan *plan, uint64_t calls)
+{
+    atomic_fetch_add_explicit(&((fa2i_plan *)plan)->calls, calls, memory_order_relaxed);
+}
+
+uint64_t fa2i_plan_take_calls(const fa2i_plan *plan)
+{
+    return atomic_exchange_explicit(&((fa2i_plan *)plan)->calls, 0, memory_order_relaxed);
+}
+
 fa2_status fa2i_plans_init(fa2i_plans *plans)
 {
     fa2i_plan_table *table = table_create(FIRST_SLOTS);
@@ -107,6 +118,17 @@ const fa2i_plan *fa2i_plans_find(fa2i_plans *plans, const fa2_problem *problem)
         fa2i_plan *plan = atomic_load_explicit(&table->slots[i], memory_order_acquire);
         if (plan == NULL || memcmp(&plan->problem, problem, sizeof(*problem)) == 0)
             return plan;
+    }
+}
+
+void fa2i_plans_each(const fa2i_plans *plans, void (*each)(void *user, const fa2i_plan *plan),
+                     void *user)
+{
+    fa2i_plan_table *table = atomic_load_explicit(&plans->table, memory_order_acquire);
+    for (size_t i = 0; i <= table->mask; i++) {
+        const fa2i_plan *plan = atomic_load_explicit(&table->slots[i], memory_order_acquire);
+        if (plan != NULL)
+            each(user, plan);
     }
 }
 

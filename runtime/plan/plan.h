@@ -17,9 +17,14 @@ typedef struct fa2i_plan {
     fa2_problem problem;   /* valid: only checked problems get a plan */
     const fa2i_slot *slot; /* loaded; belongs to the context's kernels, which outlive the plans */
     fa2i_grid grid;
-    fa2i_decision decision; /* choice.problem: what the kernel was chosen for, by any rule */
-    size_t tried;           /* for FA2_RULE_DEFAULT: how many of the cost model's choices */
+    fa2i_decision decision;  /* choice.problem: what the kernel was chosen for, by any rule */
+    size_t tried;            /* for FA2_RULE_DEFAULT: how many of the cost model's choices */
+    _Atomic(uint64_t) calls; /* that were counted: fa2i_plan_count */
 } fa2i_plan;
+
+/* Calls of a plan that is kept or not; the one thing of it that changes. Any thread. */
+void fa2i_plan_count(const fa2i_plan *plan, uint64_t calls);
+uint64_t fa2i_plan_take_calls(const fa2i_plan *plan); /* and count from 0 on */
 
 typedef struct fa2i_plan_table fa2i_plan_table;
 
@@ -35,6 +40,10 @@ const fa2i_plan *fa2i_plans_find(fa2i_plans *plans, const fa2_problem *problem);
 
 /* Add a copy of a plan whose problem has none yet, and borrow it. */
 fa2_status fa2i_plans_add(fa2i_plans *plans, const fa2i_plan *plan, const fa2i_plan **ret_plan);
+
+/* Call each(user, plan) for every plan; as fa2i_plans_find, beside one that adds. */
+void fa2i_plans_each(const fa2i_plans *plans, void (*each)(void *user, const fa2i_plan *plan),
+                     void *user);
 
 /* How many there are. */
 size_t fa2i_plans_count(const fa2i_plans *plans);

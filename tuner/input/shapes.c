@@ -76,7 +76,10 @@ static fa2_status reserve(fa2i_shapes *shapes)
     fa2_problem *items = fa2i_realloc(shapes->items, capacity * sizeof *items);
     if (items != NULL)
         shapes->items = items;
-    if (items == NULL || slots == NULL) {
+    double *calls = fa2i_realloc(shapes->calls, capacity * sizeof *calls);
+    if (calls != NULL)
+        shapes->calls = calls;
+    if (items == NULL || calls == NULL || slots == NULL) {
         fa2i_free(slots);
         return fa2i_fail(FA2_E_MEMORY, "no memory for %zu shapes", capacity);
     }
@@ -89,27 +92,30 @@ static fa2_status reserve(fa2i_shapes *shapes)
     return FA2_OK;
 }
 
-static fa2_status add_problem(fa2i_shapes *shapes, const fa2_problem *problem)
+static fa2_status add_problem(fa2i_shapes *shapes, const fa2_problem *problem, double calls)
 {
     const fa2_status st = reserve(shapes);
     if (st != FA2_OK)
         return st;
     uint32_t *slot = slot_of(shapes, problem);
     if (*slot == 0) {
+        shapes->calls[shapes->count] = 0;
         shapes->items[shapes->count++] = *problem;
         *slot = (uint32_t)shapes->count;
     }
+    shapes->calls[*slot - 1] += calls;
     return FA2_OK;
 }
 
 /* The problem for another operation, if that has all that it asks for. */
-static fa2_status add_for_op(fa2i_shapes *shapes, const fa2_problem *problem, fa2_op op)
+static fa2_status add_for_op(fa2i_shapes *shapes, const fa2_problem *problem, double calls,
+                             fa2_op op)
 {
     fa2_problem other = *problem;
     char text[FA2I_PROBLEM_CHARS];
     other.op = op;
     if (fa2i_problem_check(&other) == FA2_OK && check_launch(&other) == FA2_OK)
-        return add_problem(shapes, &other);
+        return add_problem(shapes, &other, calls);
     fa2i_problem_format(problem, text, sizeof text);
     return fa2i_fail(FA2_E_INVALID, "%s: %s", text, fa2_last_message());
 }
@@ -121,7 +127,7 @@ fa2_status fa2i_shapes_for_ops(fa2i_shapes *shapes, unsigned ops)
     for (size_t i = 0; i < shapes->count; i++)
         for (int op = 0; ops >> op != 0; op++)
             if (ops >> op & 1u)
-                FA2_TRY(add_for_op(&added, &shapes->items[i], (fa2_op)op));
+                FA2_TRY(add_for_op(&added, &shapes->items[i], shapes->calls[i], (fa2_op)op));
     fa2i_shapes_done(shapes);
     *shapes = added;
     added = (fa2i_shapes){0};
@@ -133,13 +139,14 @@ done:
 void fa2i_shapes_done(fa2i_shapes *shapes)
 {
     fa2i_free(shapes->items);
+    fa2i_free(shapes->calls);
     fa2i_free(shapes->slots);
     *shapes = (fa2i_shapes){0};
 }
 
 /* ---- CSV ---- */
 
-enum { PRESET = FA2I_FIELD_COUNT, COLUMN_KINDS };
+enum { CALLS = FA2I_FIELD_COUNT, PRESET, COLUMN_KINDS };
 
 typedef struct csv {
     const char *name;   /* of the file, for messages */
@@ -154,13 +161,15 @@ typedef struct csv {
 
 static const char *column_name(int kind)
 {
-    return kind == PRESET ? "preset" : fa2i_fields[kind].name;
+    return kind == PRESET ? "preset" : kind == CALLS ? "calls" : fa2i_fields[kind].name;
 }
 
 /* Must a header name it? */
 static bool is_required(int kind)
 {
-    return kind == PRESET || (fa2i_fields[kind].shown_always && fa2i_fields[kind].needs < 0);
+    if (kind >= FA2I_FIELD_COUNT)
+        return kind == PRESET;
+    return fa2i_fields[kind].shown_always && fa2i_fields[kind].needs < 0;
 }
 
 /* "batch,heads_q,..." */
@@ -222,7 +231,7 @@ static fa2_status read_header(csv *file)
     const fa2_status st = split(file, line, cells, &file->columns);
     if (st != FA2_OK)
         return st;
-    const int kinds = file->preset == NULL ? (int)FA2I_FIELD_COUNT : (int)COLUMN_KINDS;
+    const int kinds = file->preset == NULL ? (int)PRESET : (int)COLUMN_KINDS;
     for (int kind = 0; kind < kinds; kind++) {
         for (size_t i = 0; i < file->columns; i++) {
             if (!fa2i_span_is(cells[i], column_name(kind)))
@@ -258,6 +267,26 @@ static bool wanted(csv *file, const fa2i_span *cells)
     return false;
 }
 
+/* What the row says in the column `calls`; 0 where there is none. */
+static fa2_status read_calls(const csv *file, const fa2i_span *cells, double *ret_calls)
+{
+    enum { DIGITS_MAX = 20 };
+    const size_t column = file->column_of[CALLS];
+    double calls = 0;
+    if (column == 0)
+        return FA2_OK;
+    const fa2i_span cell = cells[column - 1];
+    for (size_t i = 0; i < cell.bytes; i++) {
+        if (cell.bytes > DIGITS_MAX || cell.data[i] < '0' || cell.data[i] > '9')
+            return fa2i_fail(FA2_E_INVALID,
+                             "%s:%zu:%zu: calls is \"%.*s\"; it must be a whole number, or empty",
+                             file->name, file->line, column, (int)cell.bytes, cell.data);
+        calls = 10 * calls + (cell.data[i] - '0');
+    }
+    *ret_calls = calls;
+    return FA2_OK;
+}
+
 static fa2_status read_row(csv *file, fa2i_span line, fa2i_shapes *shapes)
 {
     fa2i_span cells[COLUMNS_MAX];
@@ -288,8 +317,12 @@ static fa2_status read_row(csv *file, fa2i_span line, fa2i_shapes *shapes)
     if (st != FA2_OK)
         return fa2i_fail_prefix(st, "%s:%zu:%zu", file->name, file->line,
                                 file->column_of[FA2I_FIELD_heads_q]);
+    double calls = 0;
+    st = read_calls(file, cells, &calls);
+    if (st != FA2_OK)
+        return st;
     file->rows++;
-    return add_problem(shapes, &problem);
+    return add_problem(shapes, &problem, calls);
 }
 
 static fa2_status read_csv(csv *file, fa2i_shapes *shapes)
@@ -323,14 +356,16 @@ done:
 static fa2_status read_file(const char *path, fa2i_text *text)
 {
     char buffer[4096];
-    FILE *in = fopen(path, "rb");
+    const bool standard = strcmp(path, "-") == 0;
+    FILE *in = standard ? stdin : fopen(path, "rb");
     if (in == NULL)
         return fa2i_fail(FA2_E_IO, "%s: %s", path, strerror(errno));
     size_t bytes = 0;
     while (text->length <= FILE_BYTES_MAX && (bytes = fread(buffer, 1, sizeof buffer, in)) > 0)
         fa2i_text_add_bytes(text, buffer, bytes);
     const int error = ferror(in) ? errno : 0;
-    fclose(in);
+    if (!standard)
+        fclose(in);
     if (error != 0)
         return fa2i_fail(FA2_E_IO, "%s: %s", path, strerror(error));
     if (text->failed)
@@ -346,10 +381,11 @@ fa2_status fa2i_shapes_add_file(fa2i_shapes *shapes, const char *path)
     fa2_status st = FA2_OK;
     fa2i_text text = {0};
     FA2_TRY(read_file(path, &text));
-    csv file = {.name = path, .rest = {text.data, text.length}};
+    csv file = {.name = strcmp(path, "-") == 0 ? "standard input" : path,
+                .rest = {text.data, text.length}};
     FA2_TRY(read_csv(&file, shapes));
     if (file.rows == 0)
-        st = fa2i_fail(FA2_E_INVALID, "%s:%zu:1: there is no row behind the header", path,
+        st = fa2i_fail(FA2_E_INVALID, "%s:%zu:1: there is no row behind the header", file.name,
                        file.line + 1);
 done:
     fa2i_text_done(&text);
@@ -430,5 +466,5 @@ fa2_status fa2i_shapes_add_text(fa2i_shapes *shapes, const char *text)
     const fa2_status st = parse_text(text, &problem);
     if (st != FA2_OK)
         return fa2i_fail_prefix(st, "shape \"%.*s\"", TEXT_BYTES_MAX, text);
-    return add_problem(shapes, &problem);
+    return add_problem(shapes, &problem, 0);
 }

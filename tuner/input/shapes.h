@@ -13,6 +13,7 @@ enum { FA2I_SHAPES_BLOCK_ROWS = 256 };
 
 typedef struct fa2i_shapes {
     fa2_problem *items;
+    double *calls; /* of each item: what the column `calls` says, summed; 0: nothing does */
     size_t count, capacity;
     uint32_t *slots; /* hash table of indexes into items, + 1; 0: free */
     size_t slot_count;

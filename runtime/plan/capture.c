@@ -1,0 +1,234 @@
+/*
+ * - Counts go from the plans, whose counters are set to 0 as they are read, to `pending`, and from there into the
+ *   file; they leave `pending` when they are in it.
+ * - The thread and the end write alike, under `mutex`. The thread blocks all signals: they are the program's.
+ * - Many programs end without destroying their contexts. So the captures of a process are in a list, the only
+ *   state that belongs to no context, and the end of the process (or of the library, when it is unloaded) closes
+ *   what is left in it. A forked process starts with an empty list: it has no such thread, and the counts that it
+ *   sees are its parent's to write.
+ */
+#define _XOPEN_SOURCE 700 /* realpath */
+#include "runtime/plan/capture.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include "runtime/base/alloc.h"
+#include "runtime/base/status.h"
+#include "runtime/plan/capture_file.h"
+
+enum { PERIOD_S = 2 };
+
+struct fa2i_capture {
+    char *path; /* absolute: programs change their folder */
+    const fa2i_plans *plans;
+    pid_t process;
+    pthread_mutex_t mutex;
+    pthread_cond_t stopping;
+    bool stopped;
+    bool has_thread;
+    pthread_t thread;
+    fa2i_call_counts pending;
+    bool failed, told;
+    char message[FA2I_MESSAGE_BYTES]; /* of the last failure */
+    fa2i_capture *next;
+};
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static pthread_mutex_t list_mutex = PTHREAD_MUTEX_INITIALIZER;
+static fa2i_capture *list;
+
+/* ---- writing ---- */
+
+static void gather(void *user, const fa2i_plan *plan)
+{
+    fa2i_capture *capture = user;
+    const uint64_t calls = fa2i_plan_take_calls(plan);
+    if (calls > 0 && fa2i_call_counts_add(&capture->pending, &plan->problem, calls) != FA2_OK)
+        fa2i_plan_count(plan, calls); /* no memory: next time, maybe */
+}
+
+/* Under the mutex. */
+static fa2_status write_pending(fa2i_capture *capture)
+{
+    fa2i_plans_each(capture->plans, gather, capture);
+    if (capture->pending.count == 0)
+        return FA2_OK;
+    const fa2_status st = fa2i_capture_file_add(capture->path, &capture->pending);
+    if (st == FA2_OK)
+        fa2i_call_counts_done(&capture->pending);
+    else
+        snprintf(capture->message, sizeof capture->message, "%s", fa2_last_message());
+    capture->failed = st != FA2_OK;
+    capture->told = capture->told && capture->failed;
+    return st;
+}
+
+static void *write_at_times(void *user)
+{
+    fa2i_capture *capture = user;
+    struct timespec next;
+    clock_gettime(CLOCK_MONOTONIC, &next);
+    pthread_mutex_lock(&capture->mutex);
+    while (!capture->stopped) {
+        next.tv_sec += PERIOD_S;
+        while (!capture->stopped &&
+               pthread_cond_timedwait(&capture->stopping, &capture->mutex, &next) != ETIMEDOUT)
+            continue;
+        if (!capture->stopped)
+            (void)write_pending(capture);
+        clock_gettime(CLOCK_MONOTONIC, &next);
+    }
+    pthread_mutex_unlock(&capture->mutex);
+    return NULL;
+}
+
+/* Without a thread the end writes all. */
+static void start_thread(fa2i_capture *capture)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    capture->has_thread = pthread_create(&capture->thread, NULL, write_at_times, capture) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+/* Stop the thread, and write what is left. */
+static fa2_status stop(fa2i_capture *capture)
+{
+    pthread_mutex_lock(&capture->mutex);
+    const bool join = capture->has_thread && !capture->stopped;
+    capture->stopped = true;
+    pthread_cond_signal(&capture->stopping);
+    pthread_mutex_unlock(&capture->mutex);
+    if (join)
+        pthread_join(capture->thread, NULL);
+    pthread_mutex_lock(&capture->mutex);
+    const fa2_status st = write_pending(capture);
+    pthread_mutex_unlock(&capture->mutex);
+    return st;
+}
+
+/* ---- the end of the process ---- */
+
+static void stop_all(void)
+{
+    pthread_mutex_lock(&list_mutex);
+    for (fa2i_capture *capture = list; capture != NULL; capture = capture->next)
+        (void)stop(capture);
+    pthread_mutex_unlock(&list_mutex);
+}
+
+static void forget_all(void)
+{
+    pthread_mutex_init(&list_mutex, NULL); /* whoever held it is in the other process */
+    list = NULL;
+}
+
+static void watch_the_end(void)
+{
+    (void)pthread_atfork(NULL, NULL, forget_all);
+    (void)atexit(stop_all);
+}
+
+static void enlist(fa2i_capture *capture)
+{
+    pthread_once(&once, watch_the_end);
+    pthread_mutex_lock(&list_mutex);
+    capture->next = list;
+    list = capture;
+    pthread_mutex_unlock(&list_mutex);
+}
+
+static void delist(const fa2i_capture *capture)
+{
+    pthread_mutex_lock(&list_mutex);
+    fa2i_capture **at = &list;
+    while (*at != NULL && *at != capture)
+        at = &(*at)->next;
+    if (*at != NULL)
+        *at = capture->next;
+    pthread_mutex_unlock(&list_mutex);
+}
+
+/* ---- opening, counting, closing ---- */
+
+static void free_capture(fa2i_capture *capture)
+{
+    pthread_cond_destroy(&capture->stopping);
+    pthread_mutex_destroy(&capture->mutex);
+    fa2i_call_counts_done(&capture->pending);
+    free(capture->path); /* realpath's */
+    fa2i_free(capture);
+}
+
+fa2_status fa2i_capture_open(const fa2i_plans *plans, fa2i_capture **ret_capture)
+{
+    fa2_status st = FA2_OK;
+    const char *path = getenv("FA2_CAPTURE");
+    const fa2i_call_counts none = {0};
+    pthread_condattr_t attributes;
+
+    *ret_capture = NULL;
+    if (path == NULL || path[0] == '\0')
+        return FA2_OK;
+    FA2_TRY(
+        fa2i_capture_file_add(path, &none)); /* tells what is wrong with it before it is needed */
+    fa2i_capture *capture = fa2i_alloc(sizeof *capture);
+    if (capture == NULL)
+        return fa2i_fail(FA2_E_MEMORY, "no memory for a capture");
+    capture->plans = plans;
+    capture->process = getpid();
+    pthread_mutex_init(&capture->mutex, NULL);
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&capture->stopping, &attributes);
+    pthread_condattr_destroy(&attributes);
+    capture->path = realpath(path, NULL);
+    if (capture->path == NULL) {
+        st = fa2i_fail(FA2_E_IO, "FA2_CAPTURE=%s: %s", path, strerror(errno));
+        free_capture(capture);
+        return st;
+    }
+    start_thread(capture);
+    enlist(capture);
+    *ret_capture = capture;
+done:
+    return st;
+}
+
+void fa2i_capture_add(fa2i_capture *capture, const fa2_problem *problem)
+{
+    pthread_mutex_lock(&capture->mutex);
+    (void)fa2i_call_counts_add(&capture->pending, problem, 1); /* no memory: not counted */
+    pthread_mutex_unlock(&capture->mutex);
+}
+
+fa2_status fa2i_capture_trouble(fa2i_capture *capture)
+{
+    char message[FA2I_MESSAGE_BYTES];
+    if (capture->process != getpid())
+        return FA2_OK;
+    pthread_mutex_lock(&capture->mutex);
+    const bool news = capture->failed && !capture->told;
+    capture->told = capture->failed;
+    memcpy(message, capture->message, sizeof message);
+    pthread_mutex_unlock(&capture->mutex);
+    return news ? fa2i_fail(FA2_E_IO, "%s; the counts are kept until it can be", message) : FA2_OK;
+}
+
+fa2_status fa2i_capture_close(fa2i_capture *capture)
+{
+    if (capture == NULL || capture->process != getpid()) /* a forked process: it is the parent's */
+        return FA2_OK;
+    delist(capture);
+    const fa2_status st = stop(capture);
+    free_capture(capture);
+    return st;
+}

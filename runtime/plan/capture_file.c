@@ -1,0 +1,296 @@
+/*
+ * - The lock is on the file itself, so another one may have replaced it between opening and locking: then it is
+ *   opened again.
+ * - PATH.new belongs to whoever has the lock. One that is left by a killed process is in nobody's way.
+ * - Counts are merged by sorting: problems are few beside calls.
+ */
+#include "runtime/plan/capture_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+#include "runtime/base/alloc.h"
+#include "runtime/base/problem.h"
+#include "runtime/base/text.h"
+
+enum { LOCK_TRIES = 100, LOCK_NAP_MS = 20, CHUNK_BYTES = 1 << 16 };
+
+static const char header[] = "calls"
+#define FA2I_FIELD(name, ...) "," #name
+#include "runtime/base/problem.def"
+#undef FA2I_FIELD
+    ;
+
+/* ---- counts ---- */
+
+void fa2i_call_counts_done(fa2i_call_counts *counts)
+{
+    for (size_t i = 0; i < counts->count; i++)
+        fa2i_free(counts->items[i].text);
+    fa2i_free(counts->items);
+    *counts = (fa2i_call_counts){0};
+}
+
+static int by_text(const void *left, const void *right)
+{
+    const fa2i_call_count *a = left, *b = right;
+    return strcmp(a->text, b->text);
+}
+
+static int by_calls(const void *left, const void *right)
+{
+    const fa2i_call_count *a = left, *b = right;
+    if (a->calls != b->calls)
+        return a->calls > b->calls ? -1 : 1;
+    return strcmp(a->text, b->text);
+}
+
+/* Each text once. */
+static void merge(fa2i_call_counts *counts)
+{
+    size_t kept = 0;
+    if (counts->count == 0)
+        return;
+    qsort(counts->items, counts->count, sizeof *counts->items, by_text);
+    for (size_t i = 1; i < counts->count; i++) {
+        fa2i_call_count *last = &counts->items[kept], *item = &counts->items[i];
+        if (strcmp(last->text, item->text) == 0) {
+            last->calls += item->calls;
+            fa2i_free(item->text);
+        } else {
+            counts->items[++kept] = *item;
+        }
+    }
+    counts->count = kept + 1;
+}
+
+/* Takes the text, also when it fails. */
+static fa2_status add_text(fa2i_call_counts *counts, char *text, uint64_t calls)
+{
+    const bool full = counts->count == counts->capacity;
+    if (full)
+        merge(counts);
+    if (full && counts->count >= counts->capacity / 2) { /* else there is room for a while */
+        const size_t capacity = 2 * counts->capacity + 64;
+        fa2i_call_count *grown = fa2i_realloc(counts->items, capacity * sizeof *grown);
+        if (grown == NULL) {
+            fa2i_free(text);
+            return fa2i_fail(FA2_E_MEMORY, "no memory for the counts of %zu problems", capacity);
+        }
+        counts->items = grown;
+        counts->capacity = capacity;
+    }
+    counts->items[counts->count++] = (fa2i_call_count){text, calls};
+    return FA2_OK;
+}
+
+fa2_status fa2i_call_counts_add(fa2i_call_counts *counts, const fa2_problem *problem,
+                                uint64_t calls)
+{
+    fa2i_text text = {0};
+    char *row = NULL;
+    for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
+        const int32_t value = fa2i_field_get(problem, field);
+        const char *word = fa2i_field_word(field, value);
+        if (word != NULL)
+            fa2i_text_add(&text, "%s%s", field == 0 ? "" : ",", word);
+        else
+            fa2i_text_add(&text, "%s%" PRId32, field == 0 ? "" : ",", value);
+    }
+    const fa2_status st = fa2i_text_take(&text, &row);
+    return st == FA2_OK ? add_text(counts, row, calls) : st;
+}
+
+/* ---- what the file has ---- */
+
+static fa2_status io_failed(const char *path, const char *what)
+{
+    return fa2i_fail(FA2_E_IO, "FA2_CAPTURE=%s: %s (%s)", path, what, strerror(errno));
+}
+
+static fa2_status not_a_capture(const char *path)
+{
+    return fa2i_fail(
+        FA2_E_IO,
+        "FA2_CAPTURE=%s: there is a file of that name which is no capture of this fa2; "
+        "name another, or remove it",
+        path);
+}
+
+static fa2_status read_lines(const char *path, const fa2i_text *content, fa2i_call_counts *counts)
+{
+    const char *line = content->data;
+    const size_t length = strlen(header);
+    if (content->length == 0)
+        return FA2_OK;
+    if (strncmp(line, header, length) != 0 || line[length] != '\n')
+        return not_a_capture(path);
+    for (line += length + 1; *line != '\0';) {
+        char *behind = NULL;
+        const size_t bytes = strcspn(line, "\n");
+        const uint64_t calls = strtoull(line, &behind, 10);
+        if (behind == line || *behind != ',' || line[bytes] != '\n')
+            return not_a_capture(path);
+        behind++;
+        char *text = fa2i_alloc((size_t)(line + bytes - behind) + 1);
+        if (text == NULL)
+            return fa2i_fail(FA2_E_MEMORY, "no memory to read %s", path);
+        memcpy(text, behind, (size_t)(line + bytes - behind));
+        const fa2_status st = add_text(counts, text, calls);
+        if (st != FA2_OK)
+            return st;
+        line += bytes + 1;
+    }
+    return FA2_OK;
+}
+
+static fa2_status read_file(const char *path, int file, fa2i_call_counts *counts)
+{
+    char chunk[CHUNK_BYTES];
+    fa2i_text content = {0};
+    fa2_status st = FA2_OK;
+    ssize_t bytes = 0;
+    while ((bytes = read(file, chunk, sizeof chunk)) > 0 &&
+           content.length <= FA2I_CAPTURE_BYTES_MAX)
+        fa2i_text_add_bytes(&content, chunk, (size_t)bytes);
+    if (bytes < 0)
+        st = io_failed(path, "it cannot be read");
+    else if (content.failed)
+        st = fa2i_fail(FA2_E_MEMORY, "no memory to read %s", path);
+    else if (content.length > FA2I_CAPTURE_BYTES_MAX)
+        st = not_a_capture(path);
+    else
+        st = read_lines(path, &content, counts);
+    fa2i_text_done(&content);
+    return st;
+}
+
+/* ---- the lock ---- */
+
+static bool is_at(const char *path, const struct stat *status)
+{
+    struct stat now;
+    return stat(path, &now) == 0 && now.st_dev == status->st_dev && now.st_ino == status->st_ino;
+}
+
+/* Wait for the others, but not for ever: they write in milliseconds. */
+static bool lock_file(int file)
+{
+    const struct timespec nap = {0, LOCK_NAP_MS * 1000000L};
+    for (int i = 0; i < LOCK_TRIES; i++) {
+        if (flock(file, LOCK_EX | LOCK_NB) == 0)
+            return true;
+        if (errno != EWOULDBLOCK && errno != EINTR)
+            return false;
+        nanosleep(&nap, NULL);
+    }
+    return false;
+}
+
+/* *ret_file: the file at this path, locked. */
+static fa2_status open_locked(const char *path, int *ret_file, struct stat *ret_status)
+{
+    for (;;) {
+        const int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666);
+        if (file < 0)
+            return io_failed(path, "it cannot be written");
+        fa2_status st = FA2_OK;
+        if (fstat(file, ret_status) != 0)
+            st = io_failed(path, "it cannot be read");
+        else if (!S_ISREG(ret_status->st_mode))
+            st = not_a_capture(path);
+        else if (!lock_file(file))
+            st = io_failed(path, "another process has it locked, or it cannot be locked");
+        *ret_file = file;
+        if (st == FA2_OK && is_at(path, ret_status))
+            return FA2_OK;
+        close(file); /* replaced meanwhile, or no good */
+        if (st != FA2_OK)
+            return st;
+    }
+}
+
+/* ---- replacing it ---- */
+
+static void write_counts(FILE *out, fa2i_call_counts *counts)
+{
+    size_t bytes = sizeof header;
+    if (counts->count > 0)
+        qsort(counts->items, counts->count, sizeof *counts->items, by_calls);
+    fprintf(out, "%s\n", header);
+    for (size_t i = 0; i < counts->count; i++) {
+        bytes += strlen(counts->items[i].text) + 24;
+        if (bytes > FA2I_CAPTURE_BYTES_MAX)
+            break;
+        fprintf(out, "%" PRIu64 ",%s\n", counts->items[i].calls, counts->items[i].text);
+    }
+}
+
+static fa2_status replace(const char *path, const char *fresh, mode_t mode,
+                          fa2i_call_counts *counts)
+{
+    fa2_status st = FA2_OK;
+    unlink(fresh);
+    const int file = open(fresh, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+    FILE *out = file < 0 ? NULL : fdopen(file, "w");
+    if (out == NULL) {
+        st = io_failed(path, "its folder cannot be written");
+        if (file >= 0)
+            close(file);
+        return st;
+    }
+    (void)fchmod(file, mode);
+    write_counts(out, counts);
+    const bool written = fflush(out) == 0 && ferror(out) == 0;
+    if (!written)
+        st = io_failed(path, "it cannot be written");
+    if (fclose(out) != 0 && st == FA2_OK)
+        st = io_failed(path, "it cannot be written");
+    if (st == FA2_OK && rename(fresh, path) != 0)
+        st = io_failed(path, "it cannot be replaced");
+    if (st != FA2_OK)
+        unlink(fresh);
+    return st;
+}
+
+static fa2_status copy_counts(const fa2i_call_counts *from, fa2i_call_counts *to)
+{
+    fa2_status st = FA2_OK;
+    for (size_t i = 0; st == FA2_OK && i < from->count; i++) {
+        char *text = fa2i_strdup(from->items[i].text);
+        st = text == NULL ? fa2i_fail(FA2_E_MEMORY, "no memory for the counts of problems")
+                          : add_text(to, text, from->items[i].calls);
+    }
+    return st;
+}
+
+fa2_status fa2i_capture_file_add(const char *path, const fa2i_call_counts *counts)
+{
+    fa2_status st = FA2_OK;
+    fa2i_call_counts all = {0};
+    fa2i_text fresh = {0};
+    struct stat status;
+    int file = -1;
+
+    fa2i_text_add(&fresh, "%s.new", path);
+    if (fresh.failed)
+        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for a path"));
+    FA2_TRY(open_locked(path, &file, &status));
+    FA2_TRY(read_file(path, file, &all));
+    FA2_TRY(copy_counts(counts, &all));
+    merge(&all);
+    FA2_TRY(replace(path, fresh.data, status.st_mode & 0777, &all));
+done:
+    if (file >= 0)
+        close(file); /* and with it the lock */
+    fa2i_call_counts_done(&all);
+    fa2i_text_done(&fresh);
+    return st;
+}

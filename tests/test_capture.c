@@ -1,0 +1,300 @@
+/*
+ * FA2_CAPTURE on the fake driver: what is counted, by one context and by several processes at once, what a
+ * killed one leaves, and what is said where the file is no good.
+ */
+#include <pthread.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#include "fa2.h"
+#include "runtime/base/alloc.h"
+#include "runtime/plan/capture_file.h"
+#include "tuned_database.h"
+#include "tuner/input/shapes.h"
+
+static char folder[] = "/tmp/fa2_test_capture_XXXXXX";
+static char path[64];
+static _Alignas(256) char memory[256]; /* the fake launches without reading tensors */
+
+static fa2_context *create(void)
+{
+    const fa2_config no_database = {.database = ""};
+    fa2_context *context = NULL;
+    CHECK_EQ(fa2_context_create(&no_database, &context), FA2_OK);
+    return context;
+}
+
+static fa2_status call(fa2_context *context, const fa2_problem *problem)
+{
+    const int64_t row = (int64_t)problem->heads_q * problem->head_dim;
+    const fa2_tensor tensor = {memory, problem->seq_q * row, row, problem->head_dim};
+    fa2_forward_args args = {.q = tensor, .k = tensor, .v = tensor, .o = tensor};
+    args.o.data = (void *)((uintptr_t)1 << 41);
+    return fa2_forward(context, problem, &args, NULL);
+}
+
+static void calls(fa2_context *context, int batch, int count)
+{
+    const fa2_problem problem = tuned_problem(batch, 512);
+    for (int i = 0; i < count; i++)
+        CHECK_EQ(call(context, &problem), FA2_OK);
+}
+
+/* The lines of the file behind its header; static. */
+static const char *lines(void)
+{
+    static char content[4096];
+    FILE *file = fopen(path, "r");
+    CHECK(file != NULL);
+    const size_t bytes = file == NULL ? 0 : fread(content, 1, sizeof content - 1, file);
+    content[bytes] = '\0';
+    if (file != NULL)
+        fclose(file);
+    CHECK(strncmp(content, "calls,op,batch,heads_q,", 23) == 0);
+    const char *end = strchr(content, '\n');
+    return end == NULL ? "" : end + 1;
+}
+
+/* A launch counts, nothing else does; the most called first; a later context adds. */
+static void test_counts(void)
+{
+    const fa2_problem bad = tuned_problem(0, 512), prepared = tuned_problem(9, 512);
+    fa2_context *context = create();
+    CHECK_STR(lines(), ""); /* the file is there at once */
+    calls(context, 1, 2);
+    calls(context, 2, 5);
+    CHECK_EQ(call(context, &bad), FA2_E_INVALID);
+    CHECK_EQ(fa2_prepare(context, &prepared), FA2_OK);
+    fa2_context_destroy(context);
+    CHECK(strncmp(lines(), "5,forward,2,", 12) == 0);
+    CHECK_CONTAINS(lines(), "\n2,forward,1,");
+    context = create();
+    calls(context, 1, 40);
+    fa2_context_destroy(context);
+    CHECK(strncmp(lines(), "42,forward,1,", 13) == 0);
+    CHECK_CONTAINS(lines(), "\n5,forward,2,");
+    CHECK_EQ(unlink(path), 0);
+}
+
+/* What is written is a shape file. */
+static void test_is_a_shape_file(void)
+{
+    const fa2_problem first = tuned_problem(1, 512);
+    fa2i_shapes shapes = {0};
+    fa2_context *context = create();
+    calls(context, 2, 1);
+    calls(context, 1, 3);
+    fa2_context_destroy(context);
+    CHECK_EQ(fa2i_shapes_add_file(&shapes, path), FA2_OK);
+    CHECK_EQ(shapes.count, 2);
+    CHECK(shapes.count == 2 && memcmp(&shapes.items[0], &first, sizeof first) == 0);
+    CHECK(shapes.count == 2 && shapes.calls[0] == 3 && shapes.calls[1] == 1);
+    fa2i_shapes_done(&shapes);
+    CHECK_EQ(unlink(path), 0);
+}
+
+/* More problems than a context keeps plans for. */
+static void test_unkept(void)
+{
+    enum { PROBLEMS = 16384 + 50 };
+    fa2_context *context = create();
+    for (int i = 1; i <= PROBLEMS; i++) {
+        const fa2_problem problem = tuned_problem(1, i);
+        CHECK_EQ(call(context, &problem), FA2_OK);
+        if (i > PROBLEMS - 10)
+            CHECK_EQ(call(context, &problem), FA2_OK);
+    }
+    fa2_context_destroy(context);
+    fa2i_shapes shapes = {0};
+    CHECK_EQ(fa2i_shapes_add_file(&shapes, path), FA2_OK);
+    CHECK_EQ(shapes.count, PROBLEMS);
+    double sum = 0;
+    for (size_t i = 0; i < shapes.count; i++)
+        sum += shapes.calls[i];
+    CHECK(sum == PROBLEMS + 10);
+    fa2i_shapes_done(&shapes);
+    CHECK_EQ(unlink(path), 0);
+}
+
+/* ---- processes ---- */
+
+static pid_t start(void (*run)(void))
+{
+    const pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        run();
+        exit(check_failures > 0); /* not _exit: the end of the process writes */
+    }
+    return child;
+}
+
+static void finish(pid_t child, bool killed)
+{
+    int status = -1;
+    CHECK_EQ(waitpid(child, &status, 0), child);
+    CHECK(killed ? WIFSIGNALED(status) : WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+static void run_many(void)
+{
+    for (int i = 0; i < 20; i++) {
+        fa2_context *context = create();
+        calls(context, 1, 10);
+        fa2_context_destroy(context);
+    }
+}
+
+static void run_without_destroying(void)
+{
+    calls(create(), 3, 7);
+}
+
+static void run_until_killed(void)
+{
+    calls(create(), 4, 6);
+    for (;;)
+        pause();
+}
+
+static void test_processes(void)
+{
+    enum { PROCESSES = 5 };
+    pid_t children[PROCESSES];
+    for (int i = 0; i < PROCESSES; i++)
+        children[i] = start(run_many);
+    for (int i = 0; i < PROCESSES; i++)
+        finish(children[i], false);
+    CHECK(strncmp(lines(), "1000,forward,1,", 15) == 0);
+    finish(start(run_without_destroying), false);
+    CHECK_CONTAINS(lines(), "\n7,forward,3,");
+    /* Seconds later, what was called is in the file, whatever becomes of the process. */
+    const struct timespec nap = {0, 50000000};
+    const pid_t child = start(run_until_killed);
+    for (int i = 0; i < 400 && strstr(lines(), "\n6,forward,4,") == NULL; i++)
+        nanosleep(&nap, NULL);
+    CHECK_EQ(kill(child, SIGKILL), 0);
+    finish(child, true);
+    CHECK_CONTAINS(lines(), "\n6,forward,4,");
+    CHECK_EQ(unlink(path), 0);
+}
+
+static fa2_context *inherited;
+
+static void run_inherited(void)
+{
+    fa2_context *own = create();
+    calls(own, 2, 3);
+    fa2_context_destroy(own);
+}
+
+/* A forked process writes its own counts, and none of its parent's, twice. */
+static void test_fork(void)
+{
+    inherited = create();
+    calls(inherited, 1, 11);
+    finish(start(run_inherited), false);
+    CHECK_CONTAINS(lines(), "3,forward,2,");
+    fa2_context_destroy(inherited);
+    CHECK(strncmp(lines(), "11,forward,1,", 13) == 0);
+    CHECK_CONTAINS(lines(), "\n3,forward,2,");
+    CHECK_EQ(unlink(path), 0);
+}
+
+/* ---- files that are no good ---- */
+
+static void check_refused(const char *message)
+{
+    const fa2_config no_database = {.database = ""};
+    fa2_context *context = NULL;
+    CHECK_EQ(fa2_context_create(&no_database, &context), FA2_E_IO);
+    CHECK_CONTAINS(fa2_last_message(), "FA2_CAPTURE=");
+    CHECK_CONTAINS(fa2_last_message(), message);
+    CHECK(context == NULL);
+    CHECK_EQ(fake_live(), 0);
+}
+
+static void put(const char *content)
+{
+    FILE *file = fopen(path, "w");
+    CHECK(file != NULL && fputs(content, file) >= 0 && fclose(file) == 0);
+}
+
+static void test_no_good(void)
+{
+    setenv("FA2_CAPTURE", "/nonexistent/calls.csv", 1);
+    check_refused("it cannot be written (No such file or directory)");
+    setenv("FA2_CAPTURE", folder, 1);
+    check_refused("it cannot be written (Is a directory)");
+    setenv("FA2_CAPTURE", "/dev/null", 1);
+    check_refused("no capture of this fa2");
+    setenv("FA2_CAPTURE", path, 1);
+    put("something else\n");
+    check_refused("no capture of this fa2; name another, or remove it");
+    put("calls,op\n7,forward\n"); /* of a fa2 with other fields */
+    check_refused("no capture of this fa2");
+    fa2_context *context = NULL;
+    CHECK_EQ(unlink(path), 0);
+    for (long nth = 1; nth < 200; nth++) { /* out of memory, anywhere */
+        const fa2_config no_database = {.database = ""};
+        fa2i_alloc_fail_at(nth);
+        const fa2_status st = fa2_context_create(&no_database, &context);
+        fa2i_alloc_fail_at(0);
+        if (st == FA2_OK)
+            break;
+        CHECK_EQ(st, FA2_E_MEMORY);
+    }
+    CHECK(context != NULL);
+    fa2_context_destroy(context);
+    CHECK_EQ(fake_live(), 0);
+    CHECK_EQ(unlink(path), 0);
+    unsetenv("FA2_CAPTURE");
+    context = create();
+    calls(context, 1, 1);
+    fa2_context_destroy(context);
+    CHECK(access(path, F_OK) != 0);
+    setenv("FA2_CAPTURE", path, 1);
+}
+
+static char logged[512];
+
+static void log_last(void *user, const char *message)
+{
+    (void)user;
+    snprintf(logged, sizeof logged, "%s", message);
+}
+
+/* A file that cannot be written when it matters: what was in it stays, and the log is told. */
+static void test_trouble_later(void)
+{
+    const fa2_config config = {.database = "", .log = log_last};
+    fa2_context *context = create();
+    calls(context, 1, 5);
+    fa2_context_destroy(context);
+    CHECK_EQ(fa2_context_create(&config, &context), FA2_OK);
+    calls(context, 1, 1);
+    put("replaced by somebody\n");
+    fa2_context_destroy(context);
+    CHECK_CONTAINS(logged, "no capture of this fa2");
+    CHECK_EQ(unlink(path), 0);
+}
+
+int main(void)
+{
+    CHECK(mkdtemp(folder) != NULL);
+    snprintf(path, sizeof path, "%s/calls.csv", folder);
+    setenv("FA2_CAPTURE", path, 1);
+    fake_install();
+    test_counts();
+    test_is_a_shape_file();
+    test_unkept();
+    test_processes();
+    test_fork();
+    test_no_good();
+    test_trouble_later();
+    fake_uninstall();
+    CHECK_EQ(rmdir(folder), 0); /* nothing else was left */
+    return check_done();
+}
