@@ -49,10 +49,9 @@ PyObject *fa2py_run(const fa2py_call *call)
     fa2py_launch launch = {.problem = &problem};
     PyObject *result = NULL;
 
-    if (fa2py_begin(call, o, &launch.stream, &launch.lender) &&
-        fa2py_make_problem(call, o, &problem) &&
+    if (fa2py_begin(call, o, &features, &launch.stream, &launch.lender) &&
+        fa2py_make_problem(call, o, &features, &problem) &&
         (!call->differentiable || check_differentiable(&problem)) &&
-        fa2py_features_open(call, &o[Q], &problem, launch.stream, &features) &&
         fa2py_open_output(call, &o[Q], &o[Q], "out", "out=", call->out, launch.stream, &o[OUT]) &&
         (!call->want_lse || fa2py_open_lse(&o[Q], &problem, NULL, launch.stream, &o[LSE]))) {
         launch.args.forward = (fa2_forward_args){.q = fa2py_tensor_of(call, &o[Q]),
@@ -160,6 +159,7 @@ PyObject *fa2py_problem(PyObject *module, PyObject *const *args, Py_ssize_t coun
 {
     PyObject *values[FA2PY_PARAMETERS_MAX], *settings[FA2PY_SETTINGS] = {NULL}, *result = NULL;
     fa2py_operand o[OPERANDS] = {{.name = NULL}};
+    fa2py_features features = {.sinks = {.name = NULL}};
     const fa2py_framework *lender = NULL;
     fa2_problem problem;
     void *stream = NULL;
@@ -171,8 +171,10 @@ PyObject *fa2py_problem(PyObject *module, PyObject *const *args, Py_ssize_t coun
         settings[i] = values[ARG_CAUSAL + i];
     if (fa2py_parse_settings(settings, &call) && parse_op(values[PROBLEM_OP], &call.op) &&
         fa2py_parse_truth(values[PROBLEM_DETERMINISTIC], &call.deterministic) &&
-        fa2py_begin(&call, o, &stream, &lender) && fa2py_make_problem(&call, o, &problem))
+        fa2py_begin(&call, o, &features, &stream, &lender) &&
+        fa2py_make_problem(&call, o, &features, &problem))
         result = fa2py_problem_dict(&problem);
+    fa2py_features_done(&features);
     fa2py_operands_done(o, OPERANDS);
     return result;
 }

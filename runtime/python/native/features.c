@@ -21,34 +21,53 @@ static void *data_of(const fa2py_operand *operand)
     return operand->object == NULL ? NULL : (char *)tensor->data + tensor->byte_offset;
 }
 
-/* float32 [heads], or if there may be a batch [batch, heads], heads contiguous. */
-static bool open_per_head(const fa2py_operand *q, const fa2_problem *problem, bool with_batch,
-                          const char *name, PyObject *object, void *stream, fa2py_operand *operand)
+static bool is_type(const dl_tensor *tensor, int code, int bits)
 {
-    if (object == NULL)
-        return true;
-    if (!fa2py_open_any(q, name, object, stream, operand))
-        return false;
+    return tensor->dtype.code == code && tensor->dtype.bits == bits && tensor->dtype.lanes == 1;
+}
+
+/* float32 [heads], or if there may be a batch [batch, heads], heads contiguous. */
+static bool check_per_head(const fa2_problem *problem, bool with_batch,
+                           const fa2py_operand *operand)
+{
     const dl_tensor *tensor = &operand->view.tensor;
     const int last = tensor->ndim - 1;
+    if (operand->object == NULL)
+        return true;
     bool fits = (tensor->ndim == 1 || (with_batch && tensor->ndim == 2)) &&
-                tensor->dtype.code == DL_FLOAT && tensor->dtype.bits == 32 &&
-                tensor->dtype.lanes == 1 && tensor->shape[last] == problem->heads_q &&
+                is_type(tensor, DL_FLOAT, 32) && tensor->shape[last] == problem->heads_q &&
                 (stride_of(tensor, last) == 1 || problem->heads_q == 1);
     if (fits && tensor->ndim == 2)
         fits = tensor->shape[0] == problem->batch;
     if (!fits)
         PyErr_Format(PyExc_ValueError, "%s must be float32 [heads]%s, with %d heads, contiguous",
-                     name, with_batch ? " or [batch, heads]" : "", (int)problem->heads_q);
+                     operand->name, with_batch ? " or [batch, heads]" : "", (int)problem->heads_q);
     return fits;
 }
 
-bool fa2py_features_open(const fa2py_call *call, const fa2py_operand *q, const fa2_problem *problem,
-                         void *stream, fa2py_features *features)
+static bool open_one(const fa2py_operand *q, const char *name, PyObject *object, void *stream,
+                     fa2py_operand *operand)
 {
-    return open_per_head(q, problem, true, "alibi_slopes", call->alibi_slopes, stream,
-                         &features->alibi_slopes) &&
-           open_per_head(q, problem, false, "sinks", call->sinks, stream, &features->sinks);
+    return object == NULL || fa2py_open_any(q, name, object, stream, operand);
+}
+
+bool fa2py_features_open(const fa2py_call *call, const fa2py_operand *q, void *stream,
+                         fa2py_features *features)
+{
+    return open_one(q, "alibi_slopes", call->alibi_slopes, stream, &features->alibi_slopes) &&
+           open_one(q, "sinks", call->sinks, stream, &features->sinks);
+}
+
+void fa2py_features_ask(const fa2py_features *features, fa2_problem *problem)
+{
+    problem->alibi = features->alibi_slopes.object != NULL;
+    problem->sinks = features->sinks.object != NULL;
+}
+
+bool fa2py_features_check(const fa2py_features *features, const fa2_problem *problem)
+{
+    return check_per_head(problem, true, &features->alibi_slopes) &&
+           check_per_head(problem, false, &features->sinks);
 }
 
 void fa2py_features_done(fa2py_features *features)

@@ -217,13 +217,30 @@ typedef struct fa2py_operand {
 
 void fa2py_operands_done(fa2py_operand *operands, int count);
 
-/* Open q, k and v, which become the first three operands, and find the stream that the call goes to.
+/* ---- tensors of features (features.c) ---- */
+
+/* The tensors that a call gives beside q, k and v. Zeroed: none. */
+typedef struct fa2py_features {
+    fa2py_operand alibi_slopes, sinks;
+} fa2py_features;
+
+bool fa2py_features_open(const fa2py_call *call, const fa2py_operand *q, void *stream,
+                         fa2py_features *features);
+void fa2py_features_done(fa2py_features *features);
+/* Set what they ask for; whether they have the problem's shapes; hand them over. */
+void fa2py_features_ask(const fa2py_features *features, fa2_problem *problem);
+bool fa2py_features_check(const fa2py_features *features, const fa2_problem *problem);
+void fa2py_features_forward(const fa2py_features *features, fa2_forward_args *args);
+
+/* ---- a call's tensors, together (operands.c) ---- */
+
+/* Open q, k and v, which become the first three operands, and the features' tensors, and find the stream that the call goes to.
  * ret_lender: see fa2py_launch. */
-bool fa2py_begin(const fa2py_call *call, fa2py_operand operands[3], void **ret_stream,
-                 const fa2py_framework **ret_lender);
+bool fa2py_begin(const fa2py_call *call, fa2py_operand operands[3], fa2py_features *features,
+                 void **ret_stream, const fa2py_framework **ret_lender);
 /* The problem that is asked about them. */
 bool fa2py_make_problem(const fa2py_call *call, const fa2py_operand operands[3],
-                        fa2_problem *ret_problem);
+                        const fa2py_features *features, fa2_problem *ret_problem);
 
 /* A further tensor of q's device. */
 bool fa2py_open_any(const fa2py_operand *q, const char *name, PyObject *object, void *stream,
@@ -246,18 +263,6 @@ bool fa2py_check_shape(const fa2py_operand *operand, const fa2py_operand *like);
 /* As the library takes them; of no operand: NULL. */
 fa2_tensor fa2py_tensor_of(const fa2py_call *call, const fa2py_operand *operand);
 float *fa2py_lse_of(const fa2py_operand *lse);
-
-/* ---- tensors of features (features.c) ---- */
-
-/* The tensors that a call gives beside q, k and v. Zeroed: none. */
-typedef struct fa2py_features {
-    fa2py_operand alibi_slopes, sinks;
-} fa2py_features;
-
-bool fa2py_features_open(const fa2py_call *call, const fa2py_operand *q, const fa2_problem *problem,
-                         void *stream, fa2py_features *features);
-void fa2py_features_done(fa2py_features *features);
-void fa2py_features_forward(const fa2py_features *features, fa2_forward_args *args);
 
 /* Launch on the call's context, or the default one of q's device. */
 bool fa2py_launch_on(const fa2py_call *call, const fa2py_operand *q, fa2py_launch *launch);

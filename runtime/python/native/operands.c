@@ -266,8 +266,8 @@ static bool find_device(const fa2py_call *call, fa2py_operand *q, dl_device *ret
     return true;
 }
 
-bool fa2py_begin(const fa2py_call *call, fa2py_operand operands[3], void **ret_stream,
-                 const fa2py_framework **ret_lender)
+bool fa2py_begin(const fa2py_call *call, fa2py_operand operands[3], fa2py_features *features,
+                 void **ret_stream, const fa2py_framework **ret_lender)
 {
     static const char *const names[] = {"q", "k", "v"};
     fa2py_operand *q = &operands[0];
@@ -284,7 +284,7 @@ bool fa2py_begin(const fa2py_call *call, fa2py_operand operands[3], void **ret_s
     for (int i = q->object != NULL; i < 3; i++)
         if (!fa2py_open(call, q, names[i], call->tensors[i], *ret_stream, &operands[i]))
             return false;
-    return true;
+    return fa2py_features_open(call, q, *ret_stream, features);
 }
 
 static int seq_axis(const fa2py_call *call)
@@ -316,7 +316,7 @@ float *fa2py_lse_of(const fa2py_operand *lse)
 }
 
 bool fa2py_make_problem(const fa2py_call *call, const fa2py_operand operands[3],
-                        fa2_problem *ret_problem)
+                        const fa2py_features *features, fa2_problem *ret_problem)
 {
     const dl_tensor *q = &operands[0].view.tensor, *k = &operands[1].view.tensor,
                     *v = &operands[2].view.tensor;
@@ -344,8 +344,7 @@ bool fa2py_make_problem(const fa2py_call *call, const fa2py_operand operands[3],
     problem.causal = call->causal;
     problem.softcap = call->softcap != 0;
     problem.deterministic = call->deterministic;
-    problem.alibi = call->alibi_slopes != NULL;
-    problem.sinks = call->sinks != NULL;
+    fa2py_features_ask(features, &problem);
     /* A right bound says nothing beside causal, and one way of saying it makes one problem. */
     const int32_t right = call->causal ? -1 : call->window_right;
     if (call->window_left >= 0 || right >= 0) {
@@ -353,6 +352,8 @@ bool fa2py_make_problem(const fa2py_call *call, const fa2py_operand operands[3],
         problem.window_left = call->window_left;
         problem.window_right = right;
     }
+    if (!fa2py_features_check(features, &problem))
+        return false;
     *ret_problem = problem;
     return true;
 }
