@@ -42,9 +42,48 @@ static fa2_status run_steps(fa2i_cache *cache, const step *steps, size_t count)
 #define UNSOUND(table, key)                                                                        \
     "DELETE FROM " table " WHERE (" key ") NOT IN (SELECT " key " FROM temp.sound_" table ")"
 
+/* Losers with code, and how many bytes they and those before them take, in the order of their worth: the least
+ * factor to the fastest kernel of a problem; 1 for one that was not measured, which a call without
+ * a tuned kernel compiled, more than any for one that spills. */
+static const char spare_table[] =
+    "CREATE TEMP TABLE spare AS WITH best AS (SELECT device, problem, min(median_us) AS us "
+    "FROM measurement WHERE outcome = 'ok' AND n > 0 AND median_us > 0 GROUP BY device, problem), "
+    "worth AS (SELECT m.kernel, min(m.median_us / b.us) AS factor FROM measurement m "
+    "JOIN best b ON b.device = m.device AND b.problem = m.problem "
+    "WHERE m.outcome = 'ok' AND m.n > 0 GROUP BY m.kernel) "
+    "SELECT i.kernel, sum(length(c.data)) OVER (ORDER BY k.outcome = 'spilled', "
+    "coalesce(w.factor, 1), i.kernel) AS bytes FROM image i JOIN code c ON c.id = i.code "
+    "JOIN kernel k ON k.id = i.kernel LEFT JOIN worth w ON w.kernel = i.kernel "
+    "WHERE i.kernel NOT IN (SELECT kernel FROM winner)";
+
+/* Its images beyond spare_bytes. */
+static fa2_status drop_spare(fa2i_cache *cache, int64_t spare_bytes, size_t *ret_images)
+{
+    const fa2i_sql_value values[] = {fa2i_sql_int(spare_bytes)};
+    fa2_status st;
+    FA2_TRY(fa2i_sql_script(cache, spare_table));
+    FA2_TRY(fa2i_sql_run(cache,
+                         "DELETE FROM image WHERE kernel IN (SELECT kernel FROM temp.spare "
+                         "WHERE bytes > ?)",
+                         FA2I_SQL_VALUES(values)));
+    *ret_images += (size_t)sqlite3_changes(cache->db);
+    FA2_TRY(fa2i_sql_script(cache, "DROP TABLE temp.spare"));
+done:
+    return st;
+}
+
+fa2_status fa2i_cache_trim(fa2i_cache *cache, int64_t spare_bytes)
+{
+    size_t images = 0;
+    fa2_status st = fa2i_sql_begin(cache, FA2I_CACHE_WRITE);
+    if (st == FA2_OK)
+        st = drop_spare(cache, spare_bytes, &images);
+    return fa2i_sql_end(cache, st);
+}
+
 /* Under the write lock. First the indexes, by which the rows are found; then from what refers to what
  * is referred to. */
-static fa2_status drop_rows(fa2i_cache *cache, fa2i_cache_cleanup *cleanup)
+static fa2_status drop_rows(fa2i_cache *cache, int64_t spare_bytes, fa2i_cache_cleanup *cleanup)
 {
     size_t *rows = &cleanup->rows;
     const step steps[] = {
@@ -55,8 +94,8 @@ static fa2_status drop_rows(fa2i_cache *cache, fa2i_cache_cleanup *cleanup)
         {UNSOUND("session", "id"), rows},
         {UNSOUND("problem", "id"), rows},
         {UNSOUND("device", "id"), rows},
-        {"DELETE FROM image WHERE kernel NOT IN (SELECT kernel FROM winner) "
-         "OR kernel NOT IN (SELECT id FROM kernel) OR kernel IN (" FA2I_DAMAGED_IMAGES ")",
+        {"DELETE FROM image WHERE kernel NOT IN (SELECT id FROM kernel) "
+         "OR kernel IN (" FA2I_DAMAGED_IMAGES ")",
          &cleanup->images},
         {"DELETE FROM code WHERE id NOT IN (SELECT code FROM image)", NULL},
         {"DELETE FROM winner WHERE kernel NOT IN (SELECT kernel FROM image)", &cleanup->winners},
@@ -68,15 +107,16 @@ static fa2_status drop_rows(fa2i_cache *cache, fa2i_cache_cleanup *cleanup)
     FA2_TRY(fa2i_sound_begin(cache));
     FA2_TRY(run_steps(cache, steps, sizeof steps / sizeof steps[0]));
     FA2_TRY(fa2i_sound_end(cache));
+    FA2_TRY(drop_spare(cache, spare_bytes, &cleanup->images));
 done:
     return fa2i_sql_end(cache, st);
 }
 
-fa2_status fa2i_cache_gc(fa2i_cache *cache, fa2i_cache_cleanup *ret_cleanup)
+fa2_status fa2i_cache_gc(fa2i_cache *cache, int64_t spare_bytes, fa2i_cache_cleanup *ret_cleanup)
 {
     int64_t after = 0;
     fa2i_cache_cleanup cleanup = {0};
-    fa2_status st = drop_rows(cache, &cleanup);
+    fa2_status st = drop_rows(cache, spare_bytes, &cleanup);
     if (st != FA2_OK)
         return st;
     pthread_mutex_lock(&cache->mutex); /* VACUUM is a transaction of its own */

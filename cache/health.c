@@ -107,8 +107,8 @@ static void describe_rows(fa2i_cache_health *health, const char *fault)
                  health->dangling);
     else if (health->without_code > 0)
         snprintf(text, bytes,
-                 "winners without code, which do not serve: %zu; fa2-tune tune, build or import "
-                 "compiles it, fa2-tune gc drops them",
+                 "winners without code, which is compiled again at the first call where NVRTC is: "
+                 "%zu; fa2-tune tune, build or import compiles it now, fa2-tune gc drops them",
                  health->without_code);
 }
 

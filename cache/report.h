@@ -93,14 +93,22 @@ fa2_status fa2i_cache_check(fa2i_cache *cache, fa2i_cache_health *ret_health);
 bool fa2i_cache_is_healthy(const fa2i_cache_health *health);
 
 typedef struct fa2i_cache_cleanup {
-    size_t images;  /* that no winner used, or that were damaged */
+    size_t images;  /* that were damaged, or losers' beyond the limit */
     size_t winners; /* whose kernel has no code, or that were damaged */
     size_t rows;    /* others that were damaged */
     int64_t bytes_freed;
 } fa2i_cache_cleanup;
 
-/* Drop what fa2i_cache_check finds wrong, and images that no winner uses; make the indexes anew, and
- * compact the file. Tables and views that were missing were made by opening it (FA2I_CACHE_REPAIR). Measurements stay, so that tuning again is quick. */
-fa2_status fa2i_cache_gc(fa2i_cache *cache, fa2i_cache_cleanup *ret_cleanup);
+/* What the code of kernels that win nowhere may take: it serves problems that were not tuned. */
+#define FA2I_SPARE_BYTES ((int64_t)256 << 20)
+
+/* Drop what fa2i_cache_check finds wrong, and the images of losers beyond spare_bytes, those first that
+ * were furthest from winning; make the indexes anew, and compact the file. Tables and views that were
+ * missing were made by opening it (FA2I_CACHE_REPAIR). Measurements stay, so that tuning again is
+ * quick. */
+fa2_status fa2i_cache_gc(fa2i_cache *cache, int64_t spare_bytes, fa2i_cache_cleanup *ret_cleanup);
+
+/* Only that of the losers. */
+fa2_status fa2i_cache_trim(fa2i_cache *cache, int64_t spare_bytes);
 
 #endif

@@ -92,7 +92,7 @@ int fa2i_cmd_gc(int argc, char **argv)
     fa2_status st = FA2_OK;
     FA2_TRY(fa2i_options_parse(argc, argv, FA2I_OPT_DB, &options));
     FA2_TRY(open_existing(options.db, FA2I_CACHE_REPAIR, &cache));
-    FA2_TRY(fa2i_cache_gc(cache, &cleanup));
+    FA2_TRY(fa2i_cache_gc(cache, FA2I_SPARE_BYTES, &cleanup));
     printf("dropped %zu image%s, %zu winner%s that did not serve and %zu other damaged row%s; "
            "%s is %lld bytes smaller\n",
            cleanup.images, fa2i_plural(cleanup.images), cleanup.winners,
