@@ -79,6 +79,16 @@ end
 -- ptxas keeps about 40 registers beside those that are alive; it spills 0 to 20 bytes where 204 are.
 local other_registers, most_alive = 40, 208
 
+-- What spills below that limit, of 240 kernels for sm_75 and sm_90, D = 64, 128, 256: from so many alive on,
+-- those of few warps, whose threads copy much, and those where dQ takes many registers while scores are
+-- computed late; where tiles pass through registers, all that need more of them than others.
+local function spills_near_limit(v, path, alive, dq)
+   if path.register_staging then
+      return alive > 168 and v.bc > 16 and (v.warps < 4 or v.layout == "swizzle" or v.order == "late")
+   end
+   return alive > 196 and (v.warps < 4 or v.order == "late" and dq > 72)
+end
+
 -- Registers of a tile of rows on its way to shared memory.
 local function staged(v, path, rows)
    local threads = 32 * v.warps
@@ -108,6 +118,9 @@ local function live_registers(v, path)
    local alive = sums + math.max(scores, later and math.max(dq, way) or dq + 2 * way)
    if v.dq == "apart" then
       alive = math.max(alive, padded(v) // 2 + v.dqbc + 8 + 2 * staged(v, path, v.dqbc))
+   end
+   if spills_near_limit(v, path, alive, dq) then
+      alive = math.max(alive, most_alive + 1)
    end
    return alive, path.register_staging and later, dq_parts
 end
