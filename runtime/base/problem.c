@@ -56,12 +56,18 @@ _Static_assert(sizeof(fa2_problem) == 128, "fa2_problem is part of the ABI");
 _Static_assert(sizeof(((fa2_problem *)0)->reserved) / sizeof(int32_t) + FA2I_FIELD_COUNT ==
                    sizeof(fa2_problem) / sizeof(int32_t),
                "every member but the reserved ones is a line of problem.def");
-_Static_assert(sizeof(fa2_op) == sizeof(int32_t) && sizeof(fa2_dtype) == sizeof(int32_t),
+_Static_assert(sizeof(fa2_op) == sizeof(int32_t) && sizeof(fa2_dtype) == sizeof(int32_t) &&
+                   sizeof(fa2_bias) == sizeof(int32_t),
                "fields are read as int32_t");
 
 static const char *const op_words[] = {
     [FA2_OP_FORWARD] = "forward", [FA2_OP_BACKWARD] = "backward"};
 static const char *const dtype_words[] = {[FA2_FP16] = "fp16", [FA2_BF16] = "bf16"};
+static const char *const bias_words[] = {[FA2_BIAS_NONE] = "none",
+                                         [FA2_BIAS_FP16] = "fp16",
+                                         [FA2_BIAS_BF16] = "bf16",
+                                         [FA2_BIAS_FP32] = "fp32",
+                                         [FA2_BIAS_BOOL] = "bool"};
 
 /* The words of an enumeration; NULL for numbers. */
 static const char *const *words_of(fa2i_field_type type)
@@ -71,6 +77,8 @@ static const char *const *words_of(fa2i_field_type type)
         return op_words;
     case FA2I_TYPE_DTYPE:
         return dtype_words;
+    case FA2I_TYPE_BIAS:
+        return bias_words;
     case FA2I_TYPE_INT:
         return NULL;
     }
@@ -262,7 +270,7 @@ static int32_t round_up(int32_t size)
     int shift = 0;
     if (size <= 0) /* unbounded, or not there */
         return size;
-    while (size >> shift >= 8) /* three bits are left */
+    while (size >> shift >= 16) /* four bits are left */
         shift++;
     const int64_t rounded = (size + (INT64_C(1) << shift) - 1) >> shift << shift;
     return rounded > INT32_MAX ? size : (int32_t)rounded;
@@ -289,18 +297,23 @@ static double magnitude(const fa2_problem *problem, int field)
     return value < 0 || value > problem->seq_k ? problem->seq_k + 1.0 : value + 1.0;
 }
 
+void fa2i_problem_products(const fa2_problem *problem, double out[FA2I_PRODUCTS])
+{
+    for (int i = 0; i < FA2I_PRODUCTS; i++)
+        out[i] = 1;
+    for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
+        const int product = (int)fa2i_fields[field].distance - FA2I_DISTANCE_NONE - 1;
+        if (product >= 0)
+            out[product] *= magnitude(problem, field);
+    }
+}
+
 double fa2i_problem_distance(const fa2_problem *a, const fa2_problem *b)
 {
-    double sum = 0;
-    for (int product = FA2I_DISTANCE_NONE + 1; product < FA2I_DISTANCE_COUNT; product++) {
-        double of_a = 1, of_b = 1;
-        for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
-            if ((int)fa2i_fields[field].distance == product) {
-                of_a *= magnitude(a, field);
-                of_b *= magnitude(b, field);
-            }
-        }
-        sum += log(of_a > of_b ? of_a / of_b : of_b / of_a);
-    }
+    double of_a[FA2I_PRODUCTS], of_b[FA2I_PRODUCTS], sum = 0;
+    fa2i_problem_products(a, of_a);
+    fa2i_problem_products(b, of_b);
+    for (int i = 0; i < FA2I_PRODUCTS; i++)
+        sum += log(of_a[i] > of_b[i] ? of_a[i] / of_b[i] : of_b[i] / of_a[i]);
     return sum;
 }
