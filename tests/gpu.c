@@ -201,6 +201,15 @@ void gpu_tensor_put(const fa2i_device *device, gpu_tensor *tensor, const uint16_
              "cuMemcpyHtoD");
 }
 
+void gpu_tensor_poison(const fa2i_device *device, gpu_tensor *tensor, CUstream stream)
+{
+    /* strides are multiples of 8: the elements are an even number */
+    gpu_must(device,
+             device->cuda->memset_d32_async(tensor->memory, GPU_POISON_WORD,
+                                            tensor->image_elems / 2, stream),
+             "cuMemsetD32Async");
+}
+
 size_t gpu_tensor_get(const fa2i_device *device, gpu_tensor *tensor, uint16_t *dense)
 {
     size_t row_elems = (size_t)tensor->head_dim, strays = 0;

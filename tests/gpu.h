@@ -17,7 +17,7 @@
 #include "runtime/cuda/device.h"
 #include "tuner/judge/reference.h"
 
-enum { GPU_POISON = 0x7fa5 };
+enum { GPU_POISON = 0x7fa5, GPU_POISON_WORD = GPU_POISON << 16 | GPU_POISON };
 
 typedef enum gpu_layout {
     GPU_BSHD,   /* [batch, seq, heads, head_dim] */
@@ -70,6 +70,9 @@ void gpu_tensor_done(const fa2i_device *device, gpu_tensor *tensor);
 
 /* Upload; dense == NULL: poison everywhere. */
 void gpu_tensor_put(const fa2i_device *device, gpu_tensor *tensor, const uint16_t *dense);
+
+/* Poison all of it, in the stream. */
+void gpu_tensor_poison(const fa2i_device *device, gpu_tensor *tensor, CUstream stream);
 
 /* Download what lies in the tensor. Returns how many elements around it were changed. */
 size_t gpu_tensor_get(const fa2i_device *device, gpu_tensor *tensor, uint16_t *dense);
