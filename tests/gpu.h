@@ -100,6 +100,16 @@ void gpu_call_put(gpu_call *call, const gpu_inputs *inputs);
  * elements outside of O and LSE were changed. */
 size_t gpu_call_get(gpu_call *call, uint16_t *o, float *lse);
 
+/* A call of fa2_backward whose numbers do not matter: ones, dense. Workspace as in gpu_call. */
+typedef struct gpu_gradients {
+    const fa2i_device *device; /* borrowed */
+    fa2_backward_args args;
+} gpu_gradients;
+
+fa2_status gpu_gradients_init(const fa2i_device *device, fa2_context *context,
+                              const fa2_problem *problem, gpu_gradients *ret_gradients);
+void gpu_gradients_done(gpu_gradients *gradients);
+
 size_t gpu_o_elems(const fa2_problem *problem);
 size_t gpu_lse_elems(const fa2_problem *problem);
 
