@@ -41,7 +41,7 @@ static void read_winners(const char *path, fa2i_shapes *ret_shapes)
 {
     fa2i_cache *cache = NULL;
     gpu_must_fa2(fa2i_cache_open(path, FA2I_CACHE_READ, NULL, NULL, &cache), path);
-    gpu_must_fa2(fa2i_cache_list_winners(cache, add_winner, ret_shapes), path);
+    gpu_must_fa2(fa2i_cache_list_winners(cache, NULL, add_winner, ret_shapes), path);
     fa2i_cache_close(cache);
 }
 

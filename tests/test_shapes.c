@@ -160,7 +160,7 @@ static void test_wrong_text(void)
 {
     static const char keys[] =
         "the keys are op, B, Hq, Hkv, Sq, Sk, D, dtype, causal, softcap, window, Wl, Wr, "
-        "deterministic, alibi, sinks";
+        "deterministic, alibi, sinks, seqused";
     char expected[256];
     snprintf(expected, sizeof expected, "unknown key \"H\"; %s", keys);
     check_text_refused("H=8,Sq=512,D=64", expected);
@@ -273,6 +273,45 @@ static void test_out_of_memory(void)
     CHECK_EQ(st, FA2_OK);
 }
 
+/* How often a program calls what: read, summed, and given to those that stand for others. */
+static void test_calls(void)
+{
+    static const char text[] = "calls,batch,heads_q,heads_kv,seq_q,seq_k,head_dim,dtype,causal\n"
+                               "30,1,8,8,1,1000,64,fp16,0\n"
+                               "2,1,8,8,1,1001,64,fp16,0\n"
+                               ",1,8,8,1,1002,64,fp16,0\n"
+                               "1,1,8,8,1,1003,64,fp16,0\n"
+                               "40,1,8,8,1,1024,64,fp16,0\n"
+                               "5,1,8,8,1,2000,64,fp16,0\n"
+                               "5,1,8,8,1,2001,64,fp16,0\n"
+                               "10,1,8,8,1,1000,64,fp16,0\n";
+    fa2i_shapes shapes = {0};
+    size_t dropped = 77;
+    CHECK_EQ(add_csv_bytes(&shapes, text, sizeof text - 1), FA2_OK);
+    CHECK_EQ(shapes.count, 7);
+    CHECK(shapes.calls[0] == 40 && shapes.calls[2] == 0);
+    CHECK_EQ(fa2i_shapes_condense(&shapes, &dropped), FA2_OK);
+    CHECK_EQ(dropped, 2);
+    CHECK_EQ(shapes.count, 5);
+    static const int lengths[] = {1000, 1002, 1024, 2000, 2001}, calls[] = {40, 0, 43, 5, 5};
+    for (size_t i = 0; i < 5 && shapes.count == 5; i++) {
+        CHECK_EQ(shapes.items[i].seq_k, lengths[i]);
+        CHECK_EQ(shapes.calls[i], calls[i]);
+    }
+    fa2i_shapes_done(&shapes);
+    for (long nth = 1; nth < 20; nth++) {
+        CHECK_EQ(add_csv_bytes(&shapes, text, sizeof text - 1), FA2_OK);
+        fa2i_alloc_fail_at(nth);
+        const fa2_status st = fa2i_shapes_condense(&shapes, &dropped);
+        fa2i_alloc_fail_at(0);
+        CHECK(st == FA2_OK ? shapes.count == 5 : st == FA2_E_MEMORY && shapes.count == 7);
+        fa2i_shapes_done(&shapes);
+    }
+    check_refused("calls,batch,heads_q,heads_kv,seq_q,seq_k,head_dim,dtype,causal\n"
+                  "-3,1,8,8,1,1000,64,fp16,0\n",
+                  "2:1: calls is \"-3\"; it must be a whole number, or empty");
+}
+
 int main(void)
 {
     const int file = mkstemp(path);
@@ -286,6 +325,7 @@ int main(void)
     test_wrong_text();
     test_too_many_blocks();
     test_many_rows();
+    test_calls();
     test_presets();
     test_out_of_memory();
     unlink(path);

@@ -108,6 +108,25 @@ static void print_op(const fa2i_tune *tune, fa2_op op)
                 variants, fa2i_plural(variants), usable, spilled);
 }
 
+void fa2i_tune_print_work(const fa2i_tune *tune, const fa2i_tune_work *work)
+{
+    char shape[FA2I_PROBLEM_CHARS];
+    for (size_t i = 0; i < tune->problem_count; i++) {
+        const fa2i_tune_problem *p = &tune->problems[i];
+        if (p->state != FA2I_PROBLEM_OPEN)
+            continue;
+        fa2i_problem_format(&p->problem, shape, sizeof shape);
+        printf("%-60s %10.1f us by the model, %zu variant%s\n", shape, p->model_us, p->count,
+               fa2i_plural(p->count));
+    }
+    printf("to compile: %zu, to verify: %zu, problems to measure: %zu", work->compile, work->verify,
+           work->measure);
+    if (work->seconds > 0)
+        printf("; about %.0f s with %d thread%s", work->seconds + 1, tune->threads,
+               fa2i_plural((size_t)tune->threads));
+    printf("\n");
+}
+
 static void print_dropped(const fa2i_tune *tune)
 {
     fprintf(stderr, "variants: %zu compiled, %zu reused, %zu verified", tune->compiled,
