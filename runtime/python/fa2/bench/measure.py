@@ -131,8 +131,9 @@ class _Run:
     """The implementations of one shape and pass, as far as they are prepared."""
 
     def __init__(self, shape: Shape, which: str):
-        self.result, self.graphs = Result(shape, which), {}  # type: Result, Dict[str, Graph]
-        self.tensors, self.expected = _Tensors(shape), None
+        self.result, self.tensors = Result(shape, which), _Tensors(shape)
+        self.graphs: Dict[str, Graph] = {}
+        self.expected: Any = None
         self.kept: List[Callable[[], Any]] = []  # calls: they hold the tensors that the graphs read
 
     def _add(self, name: str, call: Callable[[], Any]) -> Any:
