@@ -32,6 +32,7 @@ class Result:
     differences: Dict[str, Difference] = field(default_factory=dict)  # of ours from the first peer's
     rule: str = ""
     variant: str = ""
+    workspace_bytes: int = 0
 
     def ratio(self, name: str) -> Optional[float]:
         """Time of name over time of fa2; None unless both ran."""
@@ -164,7 +165,9 @@ class _Run:
             if self.expected is not None:
                 r.differences[name] = compare(output, self.expected, limit)
             if name == "fa2":
-                r.rule, r.variant = context.explain(r.shape, FORWARD if r.which == "forward" else BACKWARD)
+                op = FORWARD if r.which == "forward" else BACKWARD
+                r.rule, r.variant = context.explain(r.shape, op)
+                r.workspace_bytes = context.workspace_bytes(r.shape, op)
         except RuntimeError as error:  # Fa2Error is one, torch.OutOfMemoryError too
             r.missing[name] = str(error)
 
