@@ -110,7 +110,7 @@ static void check_mended(const place *at)
     fa2i_cache_cleanup cleanup = {0};
     fa2i_cache_health health = {0};
     fa2i_cache *cache = open_quick(at->path, FA2I_CACHE_REPAIR);
-    CHECK_EQ(fa2i_cache_gc(cache, &cleanup), FA2_OK);
+    CHECK_EQ(fa2i_cache_gc(cache, FA2I_SPARE_BYTES, &cleanup), FA2_OK);
     CHECK_EQ(fa2i_cache_check(cache, &health), FA2_OK);
     CHECK_STR(health.first_problem, "");
     check_choices(cache);
