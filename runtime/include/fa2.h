@@ -229,7 +229,7 @@ typedef struct fa2_backward_args {
     fa2_alibi alibi;      /* problem.alibi */
     fa2_bias_tensor bias; /* problem.bias */
     fa2_dropout dropout;  /* problem.dropout */
-    const float *sinks;   /* problem.sinks, and dsinks is wanted: read */
+    const float *sinks;   /* problem.sinks */
     float *dsinks; /* problem.sinks: written, [heads_q] fp32, 4-byte aligned; NULL: not wanted */
 } fa2_backward_args;
 

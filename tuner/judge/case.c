@@ -65,7 +65,7 @@ static fa2i_extent extent_of_heads(const fa2i_case *c, bool batched)
     const fa2_problem *p = &c->problem;
     const int64_t pitch = p->heads_q + (c->layout == FA2I_LAYOUT_GAPPED ? HEADS_GAP : 0);
     const int64_t rows = batched && c->layout != FA2I_LAYOUT_SHARED ? p->batch : 1;
-    return (fa2i_extent){.batch = p->batch,
+    return (fa2i_extent){.batch = batched ? p->batch : 1,
                          .seq = 1,
                          .heads = 1,
                          .width = p->heads_q,
