@@ -209,6 +209,8 @@ local own_axes = {
       when = function(v)
          if v.rows == "computed" and v.dq ~= "apart" then
             return nil, "dQ that is added to must be prepared"
+         elseif v.rows == "computed" and v.sinks == 1 then
+            return nil, "the gradient of sinks is of prepared rows"
          end
          return true
       end,
@@ -287,12 +289,20 @@ local function takes_turns(v)
    return v.deterministic == 1 and v.dq ~= "apart"
 end
 
+-- Of a block of the kernel for the gradient of sinks.
+local sink_threads = 256
+
 local function recipe_of(name, v)
    local steps = {}
    if v.rows == "prepared" then
       steps[1] = {
          entry = name .. "_prepare", role = "prepare", threads = prepare_threads, smem = 0,
          blocks = "padded_rows/" .. prepare_threads // row_lanes(v.d),
+      }
+   end
+   if v.sinks == 1 then
+      steps[#steps + 1] = {
+         entry = name .. "_sinks", role = "sinks", threads = sink_threads, smem = 0, blocks = "heads",
       }
    end
    steps[#steps + 1] = {
@@ -334,7 +344,7 @@ function M.family(name, path)
          for key, value in pairs({
             smem_bytes = smem_bytes(v), rwarps = row_warps(v), fill_later = later,
             turns = takes_turns(v), dq_parts = dq_parts, prepare_threads = prepare_threads,
-            convert_rows = convert_rows,
+            convert_rows = convert_rows, sink_threads = sink_threads,
          }) do
             names[key] = value
          end
