@@ -125,6 +125,9 @@ void fa2i_tune_print_summary(const fa2i_tune *tune)
             count_state(tune, FA2I_PROBLEM_MEASURED), state_name(tune, FA2I_PROBLEM_MEASURED),
             count_state(tune, FA2I_PROBLEM_SETTLED), count_state(tune, FA2I_PROBLEM_OPEN),
             count_state(tune, FA2I_PROBLEM_UNSERVED), count_state(tune, FA2I_PROBLEM_FAILED));
+    if (tune->by_others > 0)
+        fprintf(stderr, "of those tuned already, another fa2-tune measured %zu meanwhile\n",
+                tune->by_others);
     print_dropped(tune);
     fprintf(stderr, "took %.1f s:", fa2i_now_s() - tune->started_s);
     for (size_t i = 0; i < FA2I_PHASE_COUNT; i++)
