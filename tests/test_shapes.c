@@ -160,7 +160,7 @@ static void test_wrong_text(void)
 {
     static const char keys[] =
         "the keys are op, B, Hq, Hkv, Sq, Sk, D, dtype, causal, softcap, window, Wl, Wr, "
-        "deterministic, alibi, sinks";
+        "deterministic, alibi, sinks, seqused";
     char expected[256];
     snprintf(expected, sizeof expected, "unknown key \"H\"; %s", keys);
     check_text_refused("H=8,Sq=512,D=64", expected);
@@ -225,28 +225,30 @@ static void test_presets(void)
     size_t decoding = 0;
     CHECK_EQ(fa2i_shapes_add_preset(&seeds, "seeds"), FA2_OK);
     check_shape(&seeds, 0, "B=1 Hq=1 Hkv=1 Sq=512 Sk=512 D=64 dtype=fp16 causal=0");
-    CHECK(seeds.count >= 15);
+    check_shape(&seeds, 1, "op=backward B=1 Hq=1 Hkv=1 Sq=512 Sk=512 D=64 dtype=fp16 causal=0");
+    CHECK(seeds.count >= 30);
     CHECK_EQ(fa2i_shapes_add_preset(&others, "paper"), FA2_OK);
-    CHECK_EQ(others.count, 24);
+    CHECK_EQ(others.count, 48); /* forward and backward */
     for (size_t i = 0; i < others.count; i++) {
         CHECK_EQ(others.items[i].batch * others.items[i].seq_q, 16384);
         CHECK_EQ(others.items[i].heads_q * others.items[i].head_dim, 2048);
     }
     CHECK_EQ(fa2i_shapes_add_preset(&others, "quick"), FA2_OK);
-    CHECK_EQ(others.count, 30);
+    CHECK_EQ(others.count, 59); /* decoding: forward only */
     CHECK_EQ(fa2i_shapes_add_preset(&others, "quick"), FA2_OK);
-    CHECK_EQ(others.count, 30); /* each problem once */
+    CHECK_EQ(others.count, 59); /* each problem once */
     CHECK_EQ(fa2i_shapes_add_preset(&llm, "llm"), FA2_OK);
-    CHECK(llm.count <= 60);
+    CHECK(llm.count <= 80);
     for (size_t i = 0; i < llm.count; i++) { /* they fit the smallest cards */
         const fa2_problem *p = &llm.items[i];
         CHECK(2.0 * p->batch * p->heads_kv * p->seq_k * p->head_dim * 2 <= 0x1p31);
         decoding += p->seq_q == 1;
+        CHECK(p->op == FA2_OP_FORWARD || (p->seq_q > 1 && p->seq_q == p->seq_k));
     }
     CHECK(decoding >= 24 && decoding < llm.count);
     CHECK_EQ(fa2i_shapes_add_preset(&others, "vision"), FA2_OK);
     CHECK_EQ(fa2i_shapes_add_preset(&others, "diffusion"), FA2_OK);
-    CHECK_EQ(others.count, 52);
+    CHECK_EQ(others.count, 103);
     CHECK_EQ(fa2i_shapes_add_preset(&others, "see"), FA2_E_INVALID);
     CHECK_STR(fa2_last_message(),
               "there is no preset \"see\"; known: seeds, paper, quick, llm, vision, diffusion");

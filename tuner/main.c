@@ -14,8 +14,8 @@
     "                    as well, of which many come first; \"-\" is standard input\n"             \
     "  --shape TEXT      B=1,Hq=8,Hkv=8,Sq=512,Sk=512,D=64,dtype=fp16,causal=1; B, Hkv, Sk,\n"     \
     "                    dtype and causal may be left out (1, Hq, Sq, fp16, 0)\n"                  \
-    "  --op OP           forward, backward or all: what the shapes are for; default: forward,\n"   \
-    "                    unless a shape says op=backward itself\n"
+    "  --op OP           forward, backward or all: what the shapes are for; default: both for\n"    \
+    "                    presets, else forward, unless a shape says op=backward itself\n"
 #define FILTER_HELP                                                                                \
     "  --shape FIELDS    with these fields: D=64,causal=1\n"                                       \
     "  --op OP           forward or backward\n"                                                    \

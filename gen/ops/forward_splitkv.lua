@@ -3,13 +3,17 @@
 -- and so many blocks divide the tiles that about `waves` come to each SM. Then a second kernel combines
 -- what they found. What the fields mean: forward.lua.
 local cost = require("ops.forward_splitkv_cost")
+local lengths = require("features.lengths")
 
 -- Of the combining kernel: rows of a block, one warp each, which has room for so many weights.
 local M = {splits = true, names = {combine_rows = 4, max_splits = cost.max_splits}}
 
 -- m16 row tiles of a warp, by br.
 local warp_tiles = {[16] = {1}, [32] = {1, 2}, [64] = {1, 2}}
-local waves = {1, 2, 4}
+local waves = {1, 2, 4, 8, 16}
+
+-- Where all row tiles have the same keys, more blocks than this gain nothing.
+local waves_of_equals = 4
 
 local function is_block(v)
    for _, tiles in ipairs(warp_tiles[v.br]) do
@@ -18,6 +22,14 @@ local function is_block(v)
       end
    end
    return nil, "no such br, warps and teams"
+end
+
+-- Sequences of different lengths are divided the more evenly, the more blocks there are.
+local function is_worth_waves(v)
+   if v.waves <= waves_of_equals or lengths.has(v) then
+      return true
+   end
+   return nil, "so many blocks are for sequences with lengths of their own"
 end
 
 local function is_pipeline(v, path)
@@ -39,7 +51,7 @@ M.axes = {
    {name = "teams", values = {1, 2, 4, 8}, when = is_block},
    {name = "kstages", values = {1, 2, 3}},
    {name = "vstages", values = {1, 2, 3}, when = is_pipeline},
-   {name = "waves", values = waves, phase = "launch"},
+   {name = "waves", values = waves, phase = "launch", when = is_worth_waves},
    {name = "layout", values = {"swizzle"}},
    {name = "q", values = {"smem", "reg"}},
 }
@@ -55,13 +67,13 @@ M.selection = {
 }
 
 -- Decode with a short and a long cache, with too few and too many key heads to give each SM one,
--- several new tokens at once, and short prefill.
+-- several new tokens at once, a chunk of a long prefill, and short prefill.
 function M.typical(arch)
    local list = {}
    for _, size in ipairs({{32, 8, 1, 4096}, {32, 8, 1, 65536},
                           {arch.sm_count * 5 // 8, arch.sm_count * 5 // 8, 1, 4096},
                           {4 * arch.sm_count, arch.sm_count, 1, 4096}, {64, 8, 8, 8192},
-                          {8, 8, 512, 512}, {8, 8, 1024, 1024}}) do
+                          {16, 16, 128, 16384}, {8, 8, 512, 512}, {8, 8, 1024, 1024}}) do
       list[#list + 1] = {
          batch = 1, heads_q = size[1], heads_kv = size[2], seq_q = size[3], seq_k = size[4],
       }
@@ -91,7 +103,7 @@ function M.suits(v, problem, arch)
    elseif v.teams > (keys + v.bc - 1) // v.bc then
       return nil, "there are fewer tiles than teams"
    end
-   for _, fewer in ipairs(waves) do
+   for _, fewer in ipairs(lengths.has(v) and {} or waves) do
       if fewer < v.waves and cost.splits(v, problem, arch, fewer) == splits then
          return nil, "fewer waves split the keys alike"
       end

@@ -76,22 +76,26 @@ fa2_status fa2i_problem_check(const fa2_problem *problem);
 
 /* "B=1 Hq=8 Hkv=8 Sq=512 Sk=512 D=64 dtype=fp16 causal=1", as fa2-tune --shape takes it (commas
  * instead of spaces there). The problem is valid. */
-enum { FA2I_PROBLEM_CHARS = 256 };
+enum { FA2I_PROBLEM_CHARS = 352 };
 void fa2i_problem_format(const fa2_problem *problem, char *out, size_t out_bytes);
 
 /* The KIND fields alone, "D=64 dtype=fp16 causal=1": two problems may share a kernel if and only if
  * these texts are equal. The problem's KIND fields are valid. */
-enum { FA2I_CLASS_CHARS = 128 };
+enum { FA2I_CLASS_CHARS = 256 };
 void fa2i_problem_class(const fa2_problem *problem, char out[FA2I_CLASS_CHARS]);
 
 /* Whether the texts of two problems' classes are equal. */
 bool fa2i_problem_same_class(const fa2_problem *a, const fa2_problem *b);
 
-/* The problem that the cost model is asked about in the place of this one: sizes rounded up to three
+/* The problem that the cost model is asked about in the place of this one: sizes rounded up to four
  * significant bits, so that growing lengths ask few questions. By the model, over 500 random problems
- * on four SMs, the kernel so chosen is 0.9 % slower than the best one (geometric mean), at most 29 %:
+ * on four SMs, the kernel so chosen is 0.3 % slower than the best one (geometric mean), at most 12 %:
  * tests/bench/rounding.lua. */
 fa2_problem fa2i_problem_rounded(const fa2_problem *problem);
+
+/* The products over which problems are compared, in the order of fa2i_field_distance: each at least 1. */
+enum { FA2I_PRODUCTS = FA2I_DISTANCE_COUNT - FA2I_DISTANCE_NONE - 1 };
+void fa2i_problem_products(const fa2_problem *problem, double out[FA2I_PRODUCTS]);
 
 /* |ln| of the ratios of Sq, Sk, B * Hq and the window, summed: 0 for equal sizes, ln 2 when one of
  * them doubles. Both of one class. */

@@ -267,6 +267,26 @@ static bool wanted(csv *file, const fa2i_span *cells)
     return false;
 }
 
+/* Queries that continue keys in a cache: decoding, chunks of a prompt. Nobody differentiates them. */
+static bool is_inference(const fa2_problem *problem)
+{
+    return problem->seq_q == 1 || (problem->causal && problem->seq_q < problem->seq_k);
+}
+
+/* A preset's row is for every operation that has what it asks for. */
+static fa2_status add_for_all_ops(fa2i_shapes *shapes, const fa2_problem *problem)
+{
+    fa2_problem other = *problem;
+    fa2_status st = fa2i_shapes_add(shapes, problem, 0);
+    for (int op = 0; st == FA2_OK && op <= fa2i_fields[FA2I_FIELD_op].most; op++) {
+        other.op = (fa2_op)op;
+        if (!is_inference(problem) && fa2i_problem_check(&other) == FA2_OK &&
+            check_launch(&other) == FA2_OK)
+            st = fa2i_shapes_add(shapes, &other, 0);
+    }
+    return st;
+}
+
 /* What the row says in the column `calls`; 0 where there is none. */
 static fa2_status read_calls(const csv *file, const fa2i_span *cells, double *ret_calls)
 {
@@ -322,7 +342,8 @@ static fa2_status read_row(csv *file, fa2i_span line, fa2i_shapes *shapes)
     if (st != FA2_OK)
         return st;
     file->rows++;
-    return fa2i_shapes_add(shapes, &problem, calls);
+    return file->preset != NULL ? add_for_all_ops(shapes, &problem)
+                                : fa2i_shapes_add(shapes, &problem, calls);
 }
 
 static fa2_status read_csv(csv *file, fa2i_shapes *shapes)
