@@ -39,10 +39,12 @@ static const struct command {
      "Without shapes: --preset seeds. With a program: runs it, and tunes what it called, most GPU\n"
      "time first. FA2_CAPTURE=FILE in the environment makes any program write such a shape "
      "file.\n\n"
-     "  --device N        the CUDA device, 0 for the first\n" SHAPE_HELP DB_HELP JOBS_HELP
+     "  --device N        the CUDA device, 0 for the first; all: every one, equal cards "
+     "together\n" SHAPE_HELP DB_HELP JOBS_HELP
      "  --budget SECONDS  stop then, wherever it is; the best so far win, a later run continues.\n"
      "                    A kernel that is being compiled or timed is finished first\n"
      "  --force           measure again what is tuned; its winners stay until then\n"
+     "  --share           beside another fa2-tune on the device: in turns, not when that one ends\n"
      "  --dry-run         say what there is to do, and about how long it takes\n" JSON_HELP},
     {"build", fa2i_cmd_build, "--arch sm_86[,sm_89...] [SHAPES] [--db FILE] [--jobs N] [--json]",
      "compile for SMs without a GPU; the cost model chooses",
