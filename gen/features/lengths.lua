@@ -4,10 +4,11 @@
 -- (templates/features/shares.cu.in).
 local M = {}
 
+M.forward_only = true
 M.axis = {name = "seqused", field = "seqused", values = {0, 1}, feature = true}
 
 -- Of packed sequences.
-M.packed = {axis = {name = "varlen", field = "varlen", values = {0, 1}, feature = true}}
+M.packed = {forward_only = true, axis = {name = "varlen", field = "varlen", values = {0, 1}, feature = true}}
 
 -- Whether sequences of a variant have lengths of their own.
 function M.has(v)

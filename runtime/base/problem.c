@@ -56,12 +56,18 @@ _Static_assert(sizeof(fa2_problem) == 128, "fa2_problem is part of the ABI");
 _Static_assert(sizeof(((fa2_problem *)0)->reserved) / sizeof(int32_t) + FA2I_FIELD_COUNT ==
                    sizeof(fa2_problem) / sizeof(int32_t),
                "every member but the reserved ones is a line of problem.def");
-_Static_assert(sizeof(fa2_op) == sizeof(int32_t) && sizeof(fa2_dtype) == sizeof(int32_t),
+_Static_assert(sizeof(fa2_op) == sizeof(int32_t) && sizeof(fa2_dtype) == sizeof(int32_t) &&
+                   sizeof(fa2_bias) == sizeof(int32_t),
                "fields are read as int32_t");
 
 static const char *const op_words[] = {
     [FA2_OP_FORWARD] = "forward", [FA2_OP_BACKWARD] = "backward"};
 static const char *const dtype_words[] = {[FA2_FP16] = "fp16", [FA2_BF16] = "bf16"};
+static const char *const bias_words[] = {[FA2_BIAS_NONE] = "none",
+                                         [FA2_BIAS_FP16] = "fp16",
+                                         [FA2_BIAS_BF16] = "bf16",
+                                         [FA2_BIAS_FP32] = "fp32",
+                                         [FA2_BIAS_BOOL] = "bool"};
 
 /* The words of an enumeration; NULL for numbers. */
 static const char *const *words_of(fa2i_field_type type)
@@ -71,6 +77,8 @@ static const char *const *words_of(fa2i_field_type type)
         return op_words;
     case FA2I_TYPE_DTYPE:
         return dtype_words;
+    case FA2I_TYPE_BIAS:
+        return bias_words;
     case FA2I_TYPE_INT:
         return NULL;
     }
@@ -187,12 +195,14 @@ static fa2_status check_field(const fa2_problem *problem, int field)
     return fa2i_field_check(field, value);
 }
 
-static fa2_status check_heads(const fa2_problem *problem)
+static fa2_status check_heads(const fa2_problem *problem, int *field)
 {
+    *field = FA2I_FIELD_heads_q;
     if (problem->heads_q % problem->heads_kv != 0)
         return fa2i_fail(FA2_E_INVALID, "heads_q is %d; it must be a multiple of heads_kv (%d)",
                          (int)problem->heads_q, (int)problem->heads_kv);
     const int64_t group_rows = (int64_t)problem->seq_q * (problem->heads_q / problem->heads_kv);
+    *field = FA2I_FIELD_seq_q;
     if (group_rows > GROUP_ROWS_MAX)
         return fa2i_fail(FA2_E_INVALID,
                          "seq_q times heads_q / heads_kv is %lld; it must be at most %d",
@@ -210,36 +220,72 @@ static fa2_status check_total(const char *name, int32_t batch, int32_t seq, int3
                      name, name, (long long)batch * seq, (int)(INT32_MAX / 4));
 }
 
-static fa2_status check_page(int32_t page)
+/* What features on where rows lie need, and do not go with. */
+static fa2_status check_rows(const fa2_problem *problem, int *field)
 {
-    if ((page & (page - 1)) == 0)
+    const fa2_problem *p = problem;
+    const char *where = p->varlen ? "varlen" : "paged";
+    fa2_status st = FA2_OK;
+    if (!p->varlen && !p->paged)
         return FA2_OK;
-    return fa2i_fail(FA2_E_INVALID, "page is %d; it must be a power of two", (int)page);
+    *field = FA2I_FIELD_bias;
+    if (p->bias != FA2_BIAS_NONE)
+        return fa2i_fail(FA2_E_UNSUPPORTED, "bias is %s; it must be none where %s is 1",
+                         fa2i_field_word(FA2I_FIELD_bias, (int32_t)p->bias), where);
+    *field = FA2I_FIELD_dropout;
+    if (p->dropout)
+        return fa2i_fail(FA2_E_UNSUPPORTED, "dropout is 1; it must be 0 where %s is 1", where);
+    *field = FA2I_FIELD_total_q;
+    if (p->varlen)
+        st = check_total("q", p->batch, p->seq_q, p->total_q);
+    if (st != FA2_OK)
+        return st;
+    *field = FA2I_FIELD_total_k;
+    if (p->varlen)
+        st = check_total("k", p->batch, p->seq_k, p->total_k);
+    if (st != FA2_OK)
+        return st;
+    *field = FA2I_FIELD_page;
+    if ((p->page & (p->page - 1)) != 0)
+        return fa2i_fail(FA2_E_INVALID, "page is %d; it must be a power of two", (int)p->page);
+    return FA2_OK;
+}
+
+static fa2_status check_reserved(const fa2_problem *problem)
+{
+    const size_t reserved = sizeof problem->reserved / sizeof *problem->reserved;
+    for (size_t i = 0; i < reserved; i++) {
+        if (problem->reserved[i] != 0)
+            return fa2i_fail(FA2_E_INVALID,
+                             "reserved[%zu] is %d; it must be 0: zero-initialise fa2_problem", i,
+                             (int)problem->reserved[i]);
+    }
+    return FA2_OK;
+}
+
+fa2_status fa2i_problem_find_fault(const fa2_problem *problem, int *ret_field)
+{
+    int field = FA2I_FIELD_op;
+    fa2_status st = fa2i_field_check(field, (int32_t)problem->op);
+    for (int i = 0; st == FA2_OK && i < FA2I_FIELD_COUNT; i++)
+        st = check_field(problem, field = i);
+    if (st == FA2_OK)
+        st = check_heads(problem, &field);
+    if (st == FA2_OK)
+        st = check_rows(problem, &field);
+    if (st == FA2_OK) {
+        field = -1;
+        st = check_reserved(problem);
+    }
+    *ret_field = field;
+    return st;
 }
 
 fa2_status fa2i_problem_check(const fa2_problem *problem)
 {
-    if (problem == NULL)
-        return fa2i_fail(FA2_E_INVALID, "problem is NULL");
-    fa2_status st = fa2i_field_check(FA2I_FIELD_op, (int32_t)problem->op);
-    for (int field = 0; st == FA2_OK && field < FA2I_FIELD_COUNT; field++)
-        st = check_field(problem, field);
-    if (st == FA2_OK)
-        st = check_heads(problem);
-    if (st == FA2_OK && problem->varlen)
-        st = check_total("q", problem->batch, problem->seq_q, problem->total_q);
-    if (st == FA2_OK && problem->varlen)
-        st = check_total("k", problem->batch, problem->seq_k, problem->total_k);
-    if (st == FA2_OK && problem->paged)
-        st = check_page(problem->page);
-    const size_t reserved = sizeof problem->reserved / sizeof *problem->reserved;
-    for (size_t i = 0; st == FA2_OK && i < reserved; i++) {
-        if (problem->reserved[i] != 0)
-            st = fa2i_fail(FA2_E_INVALID,
-                           "reserved[%zu] is %d; it must be 0: zero-initialise fa2_problem", i,
-                           (int)problem->reserved[i]);
-    }
-    return st;
+    int field = -1;
+    return problem == NULL ? fa2i_fail(FA2_E_INVALID, "problem is NULL")
+                           : fa2i_problem_find_fault(problem, &field);
 }
 
 /* Append "KEY=VALUE" for each shown field; of all roles, or of KIND alone. */

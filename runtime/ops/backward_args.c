@@ -6,7 +6,7 @@
 #include "runtime/ops/backward.h"
 #include "runtime/ops/call.h"
 
-enum { Q, K, V, O, DO, LSE, INPUTS, DQ = INPUTS, DK, DV, WORKSPACE, OPERANDS };
+enum { Q, K, V, O, DO, LSE, INPUTS, DQ = INPUTS, DK, DV, DSINKS, WORKSPACE, OPERANDS };
 
 /* What the operands that are there take, in their order. */
 typedef struct operands {
@@ -62,11 +62,29 @@ static fa2_status locate_gradients(const fa2_problem *p, const fa2_backward_args
                                       p->head_dim, true, &m->memory[m->count]));
         FA2_TRY(check_apart(m));
     }
+    if (p->sinks && args->dsinks != NULL) {
+        FA2_TRY(fa2i_memory_of_array("dsinks", args->dsinks,
+                                     (size_t)p->heads_q * sizeof *args->dsinks,
+                                     sizeof *args->dsinks, &m->memory[m->count]));
+        FA2_TRY(check_apart(m));
+    }
     if (m->count == INPUTS)
         st = fa2i_fail(FA2_E_INVALID,
                        "dq.data, dk.data and dv.data are NULL; at least one gradient is wanted");
 done:
     return st;
+}
+
+static fa2_status check_features(const fa2_problem *p, const fa2_backward_args *args,
+                                 const operands *m)
+{
+    const fa2i_feature_args features = fa2i_backward_features(args);
+    const fa2i_memory *outputs[OPERANDS];
+    const double scale =
+        p->softcap ? (double)args->softcap : fa2i_softmax_scale(p, args->softmax_scale);
+    for (int i = INPUTS; i < m->count; i++)
+        outputs[i - INPUTS] = &m->memory[i];
+    return fa2i_features_check(p, &features, scale, outputs, m->count - INPUTS);
 }
 
 fa2_status fa2i_backward_check_args(const fa2_problem *problem, const void *args,
@@ -86,6 +104,8 @@ fa2_status fa2i_backward_check_args(const fa2_problem *problem, const void *args
                                       &m.memory[m.count]));
         FA2_TRY(check_apart(&m));
     }
+    if (fa2i_features_asked(problem))
+        FA2_TRY(check_features(problem, a, &m));
 done:
     return st;
 }

@@ -19,6 +19,8 @@ static inline fa2i_feature_args fa2i_forward_features(const fa2_forward_args *ar
 {
     return (fa2i_feature_args){.alibi = &args->alibi,
                                .sinks = &args->sinks,
+                               .bias = &args->bias,
+                               .dropout = &args->dropout,
                                .seqused_k = &args->seqused_k,
                                .cu_seqlens_q = &args->cu_seqlens_q,
                                .cu_seqlens_k = &args->cu_seqlens_k,
