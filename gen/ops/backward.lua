@@ -78,13 +78,14 @@ end
 local other_registers, most_alive = 40, 208
 
 -- What spills below that limit, of 240 kernels for sm_75 and sm_90, D = 64, 128, 256: from so many alive on,
--- those of few warps, whose threads copy much, and those where dQ takes many registers while scores are
--- computed late; where tiles pass through registers, all that need more of them than others.
+-- those of few warps, whose threads copy much, of few queries, and those where dQ takes many registers
+-- while scores are computed late; where tiles pass through registers, all that need more than others.
 local function spills_near_limit(v, path, alive, dq)
    if path.register_staging then
-      return alive > 168 and v.bc > 16 and (v.warps < 4 or v.layout == "swizzle" or v.order == "late")
+      return alive > 168 and v.bc > 16
+         and (v.warps < 4 or v.layout == "swizzle" or v.order == "late" or v.bc >= 4 * v.br)
    end
-   return alive > 196 and (v.warps < 4 or v.order == "late" and dq > 72)
+   return alive > 196 and (v.warps < 4 or v.br < 64 or v.order == "late" and dq > 72)
 end
 
 -- Registers of a tile of rows on its way to shared memory.
