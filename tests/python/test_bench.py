@@ -1,6 +1,7 @@
 """fa2.bench: shapes, reports and the picture; the measurement itself where PyTorch and a GPU are."""
 
 import csv
+import ctypes
 import io
 import os
 import subprocess
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Dict, NamedTuple
 
+import fa2
 from fa2.bench import picture, report, shapes
 
 try:
@@ -149,6 +151,11 @@ class Reports(unittest.TestCase):
 
 
 class Command(unittest.TestCase):
+    def test_the_package_exports_the_library(self):
+        library = ctypes.CDLL(fa2._native.__file__)  # what fa2.bench calls where no other is given
+        for name in ("fa2_context_create", "fa2_forward", "fa2_backward", "fa2_explain"):
+            self.assertTrue(hasattr(library, name), name)
+
     def test_wrong_arguments(self):
         for arguments, said in ((("--preset", "nope"), "there is no such preset"),
                                 (("--passes", "forward,sideways"), "there is no 'sideways'"),
