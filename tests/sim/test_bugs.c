@@ -54,6 +54,12 @@ typedef struct bug {
         "fwd_splitkv", " br=16 ", "teams=2"                                                        \
     }
 
+/* Backward in turns, with blocks that begin in the reverse of their order. */
+#define TURNS                                                                                      \
+    {                                                                                              \
+        " qwarps=2 ", "deterministic=1", "dq=red"                                                  \
+    }
+
 /* Backward: dQ is added to; warps exchange P and dS. */
 #define ADDED                                                                                      \
     {                                                                                              \
@@ -234,8 +240,8 @@ static const bug bugs[] = {
     {"none, backward", "rtx3060", ADDED, "", "", 1, BACKWARD, NULL, NULL},
     {"none, backward on Turing", "t4", APART, "", "", 1, BACKWARD, NULL, NULL},
     {"a removed barrier behind P and dS", "rtx3060", ADDED,
-     "__syncthreads();\n            if constexpr (kBarriers == 1)", "if constexpr (kBarriers == 1)",
-     1, BACKWARD, "uninitialised", ".cu.in"},
+     "dS^T are read.\n            __syncthreads();", "dS^T are read.\n", 1, BACKWARD,
+     "uninitialised", ".cu.in"},
     {"a removed barrier before dK and dV", "rtx3060", ADDED, "__syncthreads();  // every warp",
      ";  // every warp", 1, BACKWARD, "race", ".cu.in"},
     {"a removed wait for Q and dO", "rtx3060", ADDED, "fill_wait<0>();", "", 1, BACKWARD, "early",
@@ -258,6 +264,12 @@ static const bug bugs[] = {
      "place.first_key + r <= p.seq_k)", 1, BACKWARD, "illegal address", "write.cu.in"},
     {"a row of dQ too many", "t4", APART, "chunk < kHeadDim / 8 && row < p.seq_q)",
      "chunk < kHeadDim / 8 && row <= p.seq_q)", 1, BACKWARD, "illegal address", "bwd_query.cu.in"},
+    {"none, turns, blocks in reverse order", "rtx3060", TURNS, "", "", 1,
+     BACKWARD ",deterministic=1", NULL, NULL},
+    {"turns by the number of a block", "rtx3060", TURNS, "block_ticket(p, smem)", "blockIdx.x", 1,
+     BACKWARD ",deterministic=1", "timeout", "turns.cu.in"},
+    {"a block that does not count itself", "rtx3060", TURNS, "count_up(counter);  // all",
+     ";  // all", 1, BACKWARD ",deterministic=1", "timeout", "turns.cu.in"},
     {"none, backward, window and cap", "rtx3060", ADDED, "", "", 1, CAPPED, NULL, NULL},
     {"none, backward on Turing, window and cap", "t4", APART, "", "", 1, CAPPED, NULL, NULL},
     {"a window that a query enters early", "rtx3060", ADDED, "at - p.window_right : kBr",
@@ -477,6 +489,7 @@ static void try_bug(const bug *b)
     char why[FORWARD_WHY_BYTES] = "", place[PLACE_BYTES] = "";
     char *source = NULL;
     setenv("FA2_SIM_CARD", b->card, 1);
+    setenv("FA2_SIM_REVERSE", strstr(b->shape, "deterministic") != NULL ? "1" : "", 1);
     fa2_sim_reset();
     must(fa2i_generator_create(&t.generator), "the generator");
     must(fa2i_device_open(1, &t.device), "the device");
