@@ -32,7 +32,13 @@
 #include "tuner/input/shapes.h"
 
 enum { CARDS_MAX = 8, CLASSES_MAX = 128, CANDIDATES_MAX = 1024, EXPECTED_MAX = 4096 };
-enum { FAILURES_SHOWN = 20, STEP_BEYOND_PRESETS = 4, STEP_FEATURES = 12, STEP_OTHER_TARGETS = 24 };
+enum {
+    FAILURES_SHOWN = 20,
+    STEP_BEYOND_PRESETS = 4,
+    STEP_FEATURES = 12,
+    STEP_BACKWARD = 40,
+    STEP_OTHER_TARGETS = 24
+};
 
 /* (D, causal, features) of the dtype, as a problem. */
 typedef struct problem_class {
@@ -140,10 +146,11 @@ static const struct feature_set {
 };
 enum { FEATURE_SETS = sizeof feature_sets / sizeof *feature_sets };
 
-static void add_features(sweep *s, fa2_dtype dtype, int head_dim, int causal,
+static void add_features(sweep *s, fa2_op op, fa2_dtype dtype, const int kind[2],
                          const struct feature_set *set)
 {
-    fa2_problem problem = dense(dtype, head_dim, causal);
+    fa2_problem problem = dense(dtype, kind[0], kind[1]);
+    problem.op = op;
     problem.softcap = set->softcap;
     problem.window = set->window;
     problem.window_left = 256 * set->window;
@@ -155,7 +162,7 @@ static void add_features(sweep *s, fa2_dtype dtype, int head_dim, int causal,
     problem.varlen = set->varlen;
     problem.paged = set->paged;
     problem.page = set->paged ? 16 : 0;
-    add_class(s, &problem, STEP_FEATURES);
+    add_class(s, &problem, op == FA2_OP_FORWARD ? STEP_FEATURES : STEP_BACKWARD);
 }
 
 static void find_classes(sweep *s, fa2_dtype dtype)
@@ -181,8 +188,12 @@ static void find_classes(sweep *s, fa2_dtype dtype)
     for (size_t n = 0; n < FEATURE_SETS; n++)
         for (size_t i = 0; i < (s->all ? KINDS : 2); i++) {
             const int *kind = kinds[(2 * n + i) % KINDS];
-            add_features(s, dtype, kind[0], kind[1], &feature_sets[n]);
+            add_features(s, FA2_OP_FORWARD, dtype, kind, &feature_sets[n]);
         }
+    /* Backward has a sweep of its own for caps and windows alone. */
+    for (size_t n = 0; n < FEATURE_SETS; n++)
+        if (!feature_sets[n].softcap && !feature_sets[n].seqused)
+            add_features(s, FA2_OP_BACKWARD, dtype, kinds[n % KINDS], &feature_sets[n]);
 }
 
 /* ---- candidates ---- */

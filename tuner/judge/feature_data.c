@@ -16,7 +16,7 @@ fa2_status fa2i_fill_slopes(const fa2i_case *c, int operand, size_t count, void 
 
 fa2_status fa2i_fill_sinks(const fa2i_case *c, int operand, size_t count, void *out)
 {
-    static const float values[] = {3.0f, -2.0f, 0.5f, -INFINITY, 30.0f, -100.0f};
+    static const float values[] = {0.5f, 3.0f, -2.0f, 6.0f, -INFINITY, 30.0f, -100.0f};
     float *sinks = out;
     (void)operand;
     for (size_t i = 0; i < count; i++)
@@ -68,7 +68,7 @@ fa2_status fa2i_fill_seeds(const fa2i_case *c, int operand, size_t count, void *
 
 fa2_dropout fa2i_case_dropout(const fa2i_case *c, uint64_t seeds)
 {
-    static const float probabilities[] = {0.5f, 0.9f, 0.004f, 0.17f};
+    static const float probabilities[] = {0.5f, 0.7f, 0.004f, 0.17f};
     const uint64_t *at = (const uint64_t *)(uintptr_t)seeds;
     return (fa2_dropout){.p = probabilities[c->seed % 4],
                          .seed = c->seed * 0x9e3779b97f4a7c15u,
