@@ -33,13 +33,13 @@ static void reason_tuned(const fa2i_decision *d, char *out, size_t out_bytes)
     else
         snprintf(
             out, out_bytes,
-            "this problem is not tuned here: the best of all estimates, about %.1f us, carried "
-            "over by the cost model from what was %s %s; the nearest is %s (distance %.2f)",
+            "not tuned here: the best estimate, %.1f us, carried over by the cost model from what "
+            "was %s %s, most near (distance %.2f) %.*s",
             d->estimate_us, how,
             d->rule == FA2_RULE_NEAREST ? "on this device"
             : d->real                   ? "on another card"
                                         : "offline",
-            tuned, d->distance);
+            d->distance, (int)out_bytes / 2, tuned);
 }
 
 static void reason_default(int card_arch, int wanted_arch, const fa2i_plan *plan, char *out,
