@@ -329,9 +329,9 @@ static void test_mending(void)
                  (fa2i_cache_health){.misfits = 3}, "not its own");
     check_mended("UPDATE problem SET causal = 0", (fa2i_cache_health){.misfits = 4}, "not its own");
     check_mended("UPDATE problem SET dtype = 'fp17'", (fa2i_cache_health){.misfits = 4},
-                 "not its own");
+                 "(problem: dtype is none of its values)");
     check_mended("UPDATE problem SET heads_q = 7", (fa2i_cache_health){.misfits = 4},
-                 "not its own");
+                 "(problem: heads_q is 7; it must be a multiple of heads_kv (4))");
     check_mended("UPDATE kernel SET class = 'D=64 dtype=fp16 causal=0'",
                  (fa2i_cache_health){.misfits = 3, .damaged_images = 2, .without_code = 1},
                  "code is damaged: 2");

@@ -33,13 +33,13 @@ static void reason_tuned(const fa2i_decision *d, char *out, size_t out_bytes)
     else
         snprintf(
             out, out_bytes,
-            "not tuned here: the best estimate, %.1f us, carried over by the cost model from what "
-            "was %s %s, most near (distance %.2f) %.*s",
+            "this problem is not tuned here: the best of all estimates, about %.4g us, carried "
+            "over by the cost model from what was %s %s; the nearest is %.300s (distance %.3g)",
             d->estimate_us, how,
             d->rule == FA2_RULE_NEAREST ? "on this device"
             : d->real                   ? "on another card"
                                         : "offline",
-            d->distance, (int)out_bytes / 2, tuned);
+            tuned, d->distance);
 }
 
 static void reason_default(int card_arch, int wanted_arch, const fa2i_plan *plan, char *out,
