@@ -1,10 +1,11 @@
 """Outputs and gradients through autograd over a random sample of FlashAttention's test grid.
 
-    python tests/python/gradients.py [--cases 2000] [--seed 1] [--threads 16]
+    python tests/python/gradients.py [--cases 2000] [--seed 1] [--threads 16] [--seconds 600]
 
 The rule is FlashAttention's own: the error against an fp32 computation is at most twice (gradients: three
 times) that of the same maths in the tensors' own precision, plus 1e-5. Kernels are compiled beforehand, by
-threads. Prints the worst quotient of error and bound for each result, and exits with 1 if one is above 1.
+threads. Prints the worst quotient of error and bound for each result, and exits with 1 if one is above 1 or if
+the time was too short for all cases.
 """
 
 import argparse
@@ -19,12 +20,16 @@ import torch
 import fa2
 import fa2.torch
 
-DIMS = (32, 40, 64, 96, 112, 128, 192, 256)
+DIMS = (32, 64, 96, 128, 192, 256)
+MASKED_DIMS = (64, 128)  # for windows and softcap, which are compiled into kernels of their own
 LENGTHS = ((113, 203), (128, 217), (113, 211), (108, 256), (256, 512), (512, 256), (1024, 1024), (1023, 1024),
            (1024, 1023), (1, 239), (3, 799), (97, 97), (128, 128), (200, 200), (384, 384), (768, 768))
 HEADS = ((6, 6), (6, 2), (4, 1))
 WAYS = ("attention", "attention, bhsd", "operation", "qkv packed", "kv packed", "views")
-Case = collections.namedtuple("Case", "way dtype dim heads heads_kv seq_q seq_k causal scale batch seed")
+# causal, window (0: any bound), softcap
+MASKS = (*2 * [(False, None, None)], *3 * [(True, None, None)], (False, (0, 0), None), (True, (0, -1), None),
+         (False, None, 5.0))
+Case = collections.namedtuple("Case", "way dtype dim heads heads_kv seq_q seq_k causal window softcap scale batch seed")
 
 
 def sample(count, seed):
@@ -34,23 +39,40 @@ def sample(count, seed):
         (seq_q, seq_k), (heads, heads_kv) = rng.choice(LENGTHS), rng.choice(HEADS)
         if way in ("qkv packed", "views"):
             seq_k, heads_kv = seq_q, heads
-        yield Case(way, rng.choice((torch.float16, torch.bfloat16)), rng.choice(DIMS), heads, heads_kv, seq_q, seq_k,
-                   rng.random() < 0.5, rng.choice((None, None, 0.2)), rng.choice((1, 2, 3)), number)
+        causal, window, softcap = rng.choice(MASKS)
+        if window is not None:
+            window = tuple(bound if bound < 0 else rng.randrange(seq_k) for bound in window)
+        yield Case(way, rng.choice((torch.float16, torch.bfloat16)),
+                   rng.choice(MASKED_DIMS if window or softcap else DIMS), heads, heads_kv, seq_q, seq_k,
+                   causal, window, softcap, rng.choice((None, None, 0.2)), rng.choice((1, 2, 3)), number)
 
 
-def plain(q, k, v, causal, scale):
+def hidden(seq_q, seq_k, causal, window, device):
+    """Where a query does not see a key."""
+    places = torch.arange(seq_q, device=device)[:, None] + seq_k - seq_q
+    keys = torch.arange(seq_k, device=device)
+    left, right = window or (-1, -1)
+    unseen = torch.zeros((seq_q, seq_k), dtype=torch.bool, device=device)
+    if causal:
+        unseen |= keys > places
+    if left >= 0:
+        unseen |= keys < places - left
+    if right >= 0:
+        unseen |= keys > places + right
+    return unseen
+
+
+def plain(q, k, v, case):
     """The same maths, in the tensors' own precision."""
     heads = q.shape[2] // k.shape[2]
     q, k, v = q.transpose(1, 2), *(t.transpose(1, 2).repeat_interleave(heads, 1) for t in (k, v))
-    scores = q @ k.transpose(-1, -2) * (scale or q.shape[-1] ** -0.5)
-    hidden = None
-    if causal:
-        hidden = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(
-            1 + k.shape[2] - q.shape[2])
-        scores = scores.masked_fill(hidden, -torch.inf)
-    weights = scores.softmax(-1)
-    if hidden is not None:
-        weights = weights.masked_fill(hidden.all(-1, keepdim=True), 0)
+    scores = q @ k.transpose(-1, -2) * (case.scale or q.shape[-1] ** -0.5)
+    if case.softcap:
+        scores = case.softcap * torch.tanh(scores / case.softcap)
+    if not case.causal and not case.window:
+        return (scores.softmax(-1) @ v).transpose(1, 2)
+    unseen = hidden(q.shape[2], k.shape[2], case.causal, case.window, q.device)
+    weights = scores.masked_fill(unseen, -torch.inf).softmax(-1).masked_fill(unseen.all(-1, keepdim=True), 0)
     return (weights @ v).transpose(1, 2)
 
 
@@ -72,12 +94,12 @@ def inputs(case):
 
 
 def ours(case, leaves, split):
-    settings = {"causal": case.causal, "scale": case.scale}
+    settings = {"causal": case.causal, "window": case.window, "softcap": case.softcap, "scale": case.scale}
     if case.way.endswith(" packed"):
         return fa2.torch.attention_packed(*leaves, **settings)
     q, k, v = split(*leaves)
     if case.way == "operation":
-        return torch.ops.fa2.attention(q, k, v, case.causal, scale=case.scale)[0]
+        return torch.ops.fa2.attention(q, k, v, case.causal, *(case.window or (-1, -1)), case.softcap or 0.0, case.scale)[0]
     if case.way == "attention, bhsd":
         heads_first = [tensor.transpose(1, 2) for tensor in (q, k, v)]
         return fa2.attention(*heads_first, layout="bhsd", **settings).transpose(1, 2)
@@ -94,9 +116,9 @@ def quotients(case):
     d_out = torch.randn((case.batch, case.seq_q, case.heads, case.dim), device="cuda", dtype=case.dtype,
                         generator=torch.Generator("cuda").manual_seed(-1 - case.seed))
     got = with_gradients(ours(case, leaves, split), leaves, d_out)
-    own = with_gradients(plain(*split(*leaves), case.causal, case.scale), leaves, d_out)
+    own = with_gradients(plain(*split(*leaves), case), leaves, d_out)
     exact_leaves = [leaf.detach().float().requires_grad_() for leaf in leaves]
-    exact = with_gradients(plain(*split(*exact_leaves), case.causal, case.scale), exact_leaves, d_out.float())
+    exact = with_gradients(plain(*split(*exact_leaves), case), exact_leaves, d_out.float())
     names = ("out", *(("d_qkv",), ("dq", "d_kv"), ("dq", "dk", "dv"))[len(leaves) - 1])
     found = []
     for name, a, b, c in zip(names, got, own, exact):
@@ -112,16 +134,27 @@ def prepare(cases, threads):
     for case in cases:
         fields = {"batch": case.batch, "heads_q": case.heads, "heads_kv": case.heads_kv, "seq_q": case.seq_q,
                   "seq_k": case.seq_k, "head_dim": case.dim, "causal": int(case.causal),
-                  "dtype": "fp16" if case.dtype == torch.float16 else "bf16"}
+                  "dtype": "fp16" if case.dtype == torch.float16 else "bf16", "softcap": int(bool(case.softcap)),
+                  "window": int(bool(case.window))}
+        if case.window:
+            fields.update(window_left=case.window[0], window_right=-1 if case.causal else case.window[1])
         for op in ("forward", "backward"):
             problems[(op, *fields.values())] = {"op": op, **fields}
     kinds = collections.defaultdict(list)  # a kernel serves many problems; one thread compiles it
     for problem in problems.values():
-        kinds[tuple(problem[name] for name in ("op", "head_dim", "causal", "dtype"))].append(problem)
-    context = fa2._native.default_context(0)
+        kinds[tuple(problem[name] for name in ("op", "head_dim", "causal", "dtype", "softcap", "window"))].append(problem)
     with concurrent.futures.ThreadPoolExecutor(threads) as pool:
-        list(pool.map(lambda few: [context.prepare(problem) for problem in few], kinds.values()))
+        list(pool.map(compile_for, kinds.values()))
+    for problem in problems.values():
+        fa2.prepare(problem)
     return len(problems), len(kinds)
+
+
+def compile_for(problems):
+    """Into the database; contexts, unlike threads of one, compile side by side."""
+    with fa2.Context() as context:
+        for problem in problems:
+            context.prepare(problem)
 
 
 def main():
@@ -129,23 +162,28 @@ def main():
     parser.add_argument("--cases", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--threads", type=int, default=16)
+    parser.add_argument("--seconds", type=float, default=600)
     arguments = parser.parse_args()
+    end = time.time() + arguments.seconds
     cases = list(sample(arguments.cases, arguments.seed))
     begin = time.time()
     count, kinds = prepare(cases, arguments.threads)
-    print(f"{count} problems of {kinds} kinds prepared in {time.time() - begin:.1f} s")
-    begin, worst, wrong = time.time(), {}, 0
+    print(f"{count} problems of {kinds} kinds prepared in {time.time() - begin:.1f} s", flush=True)
+    begin, worst, wrong, done = time.time(), {}, 0, 0
     for case in cases:
+        if time.time() > end:
+            break
+        done += 1
         found = quotients(case)
         for name, value in found.items():
             worst[name] = max(worst.get(name, (0.0, None)), (value, case), key=lambda pair: pair[0])
         if max(found.values()) > 1:
             wrong += 1
-            print("wrong:", case, {name: round(value, 3) for name, value in found.items()})
-    print(f"{len(cases)} cases, {wrong} wrong, {time.time() - begin:.1f} s; the worst error / bound:")
+            print("wrong:", case, {name: round(value, 3) for name, value in found.items()}, flush=True)
+    print(f"{done} of {len(cases)} cases, {wrong} wrong, {time.time() - begin:.1f} s; the worst error / bound:")
     for name, (value, case) in worst.items():
         print(f"  {name:6} {value:.3f}  {case}")
-    sys.exit(wrong > 0)
+    sys.exit(wrong > 0 or done < len(cases))
 
 
 if __name__ == "__main__":

@@ -19,12 +19,14 @@ def tensors(batch=1, heads_q=2, heads_kv=None, seq_q=40, seq_k=None, head_dim=16
     return make(seq_q, heads_q), make(seq_k, heads_kv), make(seq_k, heads_kv)
 
 
-def attention(q, k, v, causal=False, window=(-1, -1), softcap=0.0, scale=None):
-    """(out, lse) as flat lists of [B, S, H, D] and [B, H, S]."""
+def attention(q, k, v, causal=False, window=(-1, -1), softcap=0.0, scale=None, alibi_slopes=None, sinks=None):
+    """(out, lse) as flat lists of [B, S, H, D] and [B, H, S]. alibi_slopes, sinks: tensors."""
     batch, seq_q, heads_q, dim = q.shape
     _, seq_k, heads_kv, _ = k.shape
     scale = scale or 1 / math.sqrt(dim)
     qs, ks, vs = q.get(), k.get(), v.get()
+    slopes = alibi_slopes.get() if alibi_slopes else [0.0]
+    sink_of = sinks.get() if sinks else [-math.inf] * heads_q
 
     def rows(values, b, h, seq, heads):
         return [values[((b * seq + i) * heads + h) * dim:][:dim] for i in range(seq)]
@@ -42,9 +44,11 @@ def attention(q, k, v, causal=False, window=(-1, -1), softcap=0.0, scale=None):
                 scores = [scale * sum(x * y for x, y in zip(query, keys[j])) for j in seen]
                 if softcap:
                     scores = [softcap * math.tanh(score / softcap) for score in scores]
-                most = max(scores, default=0.0)
+                slope = slopes[(b * heads_q + h) % len(slopes)]
+                scores = [score - slope * abs(place - j) for score, j in zip(scores, seen)]
+                most = max([*scores, sink_of[h]]) if scores or sinks else 0.0
                 weights = [math.exp(score - most) for score in scores]
-                total = sum(weights)
+                total = sum(weights) + math.exp(sink_of[h] - most)
                 lse.append(most + math.log(total) if total else -math.inf)
                 at = ((b * seq_q + i) * heads_q + h) * dim
                 for d in range(dim if total else 0):

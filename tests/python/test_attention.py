@@ -65,6 +65,15 @@ class Numbers(unittest.TestCase):
             with self.subTest(**settings):
                 self.compare(q, k, v, **settings)
 
+    def test_features_with_tensors(self):
+        q, k, v = reference.tensors(batch=2, seq_q=20, seq_k=40)
+        padded = Tensor((2, 5), "fp32").set([float(i) for i in range(10)])
+        for settings in ({"alibi_slopes": Tensor((2,), "fp32").set([0.5, 0.125]), "causal": True},
+                         {"alibi_slopes": Tensor((2, 2), "fp32", memory=padded.memory, strides=(5, 1))},
+                         {"sinks": Tensor((2,), "fp32").set([1.0, -0.5])}):
+            with self.subTest(**settings):
+                self.compare(q, k, v, **settings)
+
 
 class Exchanges(unittest.TestCase):
     def test_all_ways_give_the_same(self):

@@ -89,6 +89,12 @@ class Gradients(unittest.TestCase):
                for _ in range(2)]
         self.assertEqual(got[0], got[1])
 
+    def test_features(self):
+        q, k, v = reference.tensors(heads_q=1, seq_q=20, seq_k=40, kind=ExchangeTensor)
+        for settings in ({"window": (7, 3)}, {"window": (5, -1), "causal": True}, {"softcap": 2.0}):
+            with self.subTest(**settings):
+                self.compare(q, k, v, **settings)
+
     def test_workspace_is_lent(self):
         q, k, v = reference.tensors(kind=ExchangeTensor, heads_q=1, head_dim=64)  # dQ is summed in fp32
         out, lse, d_out = forward(q, k, v)

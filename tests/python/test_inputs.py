@@ -84,6 +84,14 @@ class Refusals(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "takes 3 positional arguments but 4 were given"):
             fa2.attention(self.q, self.k, self.v, True)
 
+    def test_features(self):
+        for name, right in (("alibi_slopes", r"\[heads\] or \[batch, heads\]"), ("sinks", r"\[heads\]")):
+            for wrong in (Tensor((3,), "fp32"), Tensor((2,)), Tensor((1, 1, 2), "fp32"), Tensor((2, 2), "fp32"),
+                          Tensor((2,), "fp32", strides=(2,))):
+                self.refused(ValueError, f"{name} must be float32 {right}, with 2 heads", **{name: wrong})
+            self.refused(ValueError, f"{name} is not on a CUDA device", **{name: Tensor((2,), "fp32").as_type(OnHost)})
+            self.refused(TypeError, f"{name} is a .*float", **{name: 0.5})
+
     def test_outputs(self):
         self.refused(ValueError, "out is read-only", out=self.out.as_type(ReadOnly))
         with self.assertRaisesRegex(ValueError, "give out="):

@@ -20,7 +20,12 @@ from . import _native
 _NO_SECOND = ("fa2 has no second derivatives of attention: the gradients of this call were differentiated "
               "(create_graph=True, torch.func.hessian); use another attention where they are needed")
 
+# The tensors that features take, as attention's keywords, and the problem's fields that ask for them.
+_FEATURES = {"alibi_slopes": "alibi", "sinks": "sinks"}
+
 # ---- kernels ----
+
+_is_deterministic = torch._C._get_deterministic_algorithms  # torch.are_deterministic_algorithms_enabled, quicker
 
 
 def _unpacked(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
@@ -34,7 +39,7 @@ def _unpacked(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
 def _launch_backward(d_out: Tensor, tensors: Sequence[Tensor], out: Tensor, lse: Tensor, wanted: Sequence[bool],
                      keywords: Dict[str, Any], deterministic: bool) -> Sequence[Optional[Tensor]]:
     """The gradients of the tensors, a packed one's as one tensor; None where none is wanted."""
-    deterministic = deterministic or torch.are_deterministic_algorithms_enabled()
+    deterministic = deterministic or _is_deterministic()
     if len(tensors) == 3:
         dq, dk, dv = wanted
         return _native.attention_backward(d_out, *tensors, out, lse, dq=dq, dk=dk, dv=dv,
@@ -56,18 +61,22 @@ library = torch.library.Library("fa2", "FRAGMENT")
 # The compiler must not choose strides: D is to stay contiguous, and views are to stay views.
 _TAGS = (torch.Tag.pt2_compliant_tag, getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order))
 _SETTINGS = ("bool causal=False, int window_left=-1, int window_right=-1, float softcap=0.0, float? scale=None, "
-             "bool deterministic=False")
+             "bool deterministic=False, " + ", ".join(f"Tensor? {name}=None" for name in _FEATURES))
 library.define(f"attention(Tensor q, Tensor k, Tensor v, {_SETTINGS}) -> (Tensor, Tensor)", tags=_TAGS)
 library.define(f"attention_packed(Tensor[] tensors, {_SETTINGS}) -> (Tensor, Tensor)", tags=_TAGS)
 library.define("attention_backward(Tensor d_out, Tensor[] tensors, Tensor out, Tensor lse, bool[] wanted, "
                f"{_SETTINGS}) -> Tensor[]", tags=_TAGS)
 
 
-def _keywords(causal: bool = False, window_left: int = -1, window_right: int = -1, softcap: float = 0.0,
-              scale: Optional[float] = None, deterministic: bool = False) -> Tuple[Dict[str, Any], bool]:
+_SCALARS = ("causal", "window_left", "window_right", "softcap", "scale", "deterministic")
+_DEFAULTS = (False, -1, -1, 0.0, None, False, *[None] * len(_FEATURES))
+
+
+def _keywords(*settings: Any) -> Tuple[Dict[str, Any], bool]:
     """An operation's settings as the extension module takes them, and whether to be deterministic."""
-    keywords = {"causal": causal, "window": (window_left, window_right), "softcap": softcap, "scale": scale}
-    return keywords, deterministic
+    causal, left, right, softcap, scale, deterministic, *features = (*settings, *_DEFAULTS[len(settings):])
+    return {"causal": causal, "window": (left, right), "softcap": softcap, "scale": scale,
+            **dict(zip(_FEATURES, features))}, deterministic
 
 
 def _cuda(q: Tensor, k: Tensor, v: Tensor, *settings: Any) -> Tuple[Tensor, Tensor]:
@@ -128,7 +137,9 @@ def _autocast_packed(tensors: List[Tensor], *settings: Any) -> Tuple[Tensor, Ten
 def _check_differentiable(*settings: Any) -> None:
     """NotImplementedError where the library has no gradient for a call with these settings, whatever its sizes."""
     keywords, _ = _keywords(*settings)
-    fields = {"heads_q": 1, "seq_q": 1, "head_dim": 8, "causal": keywords["causal"], "softcap": keywords["softcap"] != 0}
+    fields = {"heads_q": 1, "seq_q": 1, "head_dim": 8, "causal": keywords["causal"],
+              "softcap": keywords["softcap"] != 0,
+              **{field: keywords[name] is not None for name, field in _FEATURES.items()}}
     left, right = keywords["window"]
     if left >= 0 or right >= 0:
         fields.update(window_left=left, window_right=right)
@@ -137,10 +148,16 @@ def _check_differentiable(*settings: Any) -> None:
 
 def _save(ctx: Any, tensors: Sequence[Tensor], settings: Tuple[Any, ...], output: Tuple[Tensor, Tensor]) -> None:
     _check_differentiable(*settings)
-    ctx.save_for_backward(*output, *tensors)
-    ctx.settings = settings
+    ctx.save_for_backward(*output, *settings[len(_SCALARS):], *tensors)
+    ctx.settings = settings[:len(_SCALARS)]
     ctx.mark_non_differentiable(output[1])
     ctx.set_materialize_grads(False)
+
+
+def _saved(ctx: Any) -> Tuple[Tensor, Tensor, Sequence[Optional[Tensor]], List[Tensor]]:
+    """out, lse, the features' tensors, the tensors."""
+    out, lse, *others = ctx.saved_tensors
+    return out, lse, others[:len(_FEATURES)], others[len(_FEATURES):]
 
 
 def _setup(ctx: Any, inputs: Tuple[Any, ...], output: Tuple[Tensor, Tensor]) -> None:
@@ -152,10 +169,10 @@ def _setup_packed(ctx: Any, inputs: Tuple[Any, ...], output: Tuple[Tensor, Tenso
 
 
 def _gradients(ctx: Any, d_out: Optional[Tensor], wanted: Sequence[bool]) -> List[Optional[Tensor]]:
-    out, lse, *tensors = ctx.saved_tensors
+    out, lse, features, tensors = _saved(ctx)
     if d_out is None:
         return [None] * len(tensors)
-    gradients = torch.ops.fa2.attention_backward(d_out, tensors, out, lse, list(wanted), *ctx.settings)
+    gradients = torch.ops.fa2.attention_backward(d_out, tensors, out, lse, list(wanted), *ctx.settings, *features)
     return [gradient if needed else None for gradient, needed in zip(gradients, wanted)]
 
 
@@ -188,14 +205,19 @@ torch.library.register_autograd("fa2::attention_backward", _refuse_second, lib=l
 # ---- the shorter way ----
 
 
+_BEFORE = 3 + len(_FEATURES)  # arguments before the tensors
+
+
 class _Attention(torch.autograd.Function):
-    """apply(keywords of attention, deterministic, return_lse, *tensors)."""
+    """apply(keywords of attention, deterministic, return_lse, *features' tensors, *tensors)."""
 
     @staticmethod
-    def forward(ctx: Any, keywords: Dict[str, Any], deterministic: bool, return_lse: bool, *tensors: Tensor) -> Any:
-        out, lse = _native.launch(*_unpacked(tensors), return_lse=True, differentiable=True, **keywords)
+    def forward(ctx: Any, keywords: Dict[str, Any], deterministic: bool, return_lse: bool,
+                *tensors: Optional[Tensor]) -> Any:
+        out, lse = _native.launch(*_unpacked(tensors[len(_FEATURES):]), return_lse=True, differentiable=True, **keywords,
+                                  **dict(zip(_FEATURES, tensors)))
         ctx.save_for_backward(out, lse, *tensors)
-        ctx.keywords, ctx.deterministic = keywords, deterministic
+        ctx.call = keywords, deterministic
         if not return_lse:
             return out
         ctx.mark_non_differentiable(lse)
@@ -204,13 +226,14 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, d_out: Optional[Tensor], *unused: Any) -> Tuple[Any, ...]:
-        out, lse, *tensors = ctx.saved_tensors
+        out, lse, features, tensors = _saved(ctx)
         if d_out is None:
-            return (None,) * (3 + len(tensors))
+            return (None,) * (_BEFORE + len(tensors))
         # create_graph: the operation, which refuses when it is differentiated
         launch = _recorded if torch.is_grad_enabled() else _launch_backward
-        return (None, None, None,
-                *launch(d_out, tensors, out, lse, ctx.needs_input_grad[3:], ctx.keywords, ctx.deterministic))
+        keywords, deterministic = ctx.call
+        return (*_BEFORE * (None,), *launch(d_out, tensors, out, lse, ctx.needs_input_grad[_BEFORE:],
+                                            {**keywords, **dict(zip(_FEATURES, features))}, deterministic))
 
 
 def _recorded(d_out: Tensor, tensors: List[Tensor], out: Tensor, lse: Tensor, wanted: Sequence[bool],
@@ -229,12 +252,14 @@ _apply = super(torch.autograd.Function, _Attention).apply
 
 
 def differentiable(q: Tensor, k: Tensor, v: Tensor, causal: Any, window: Any, softcap: Any, scale: Any, layout: Any,
-                   context: Any, stream: Any, out: Any, return_lse: Any) -> Any:
-    """fa2.attention where a tensor requires a gradient and nobody but autograd looks on."""
+                   *others: Any) -> Any:
+    """fa2.attention where a tensor requires a gradient and nobody but autograd looks on. others: the features'
+    tensors, context, stream, out, return_lse."""
+    *features, context, stream, out, return_lse = others
     if out is not None or stream is not None:
         _refuse_place(out=out, stream=stream)
     return _apply({"causal": causal, "window": window, "softcap": softcap, "scale": scale, "layout": layout,
-                   "context": context}, False, bool(return_lse), q, k, v)
+                   "context": context}, False, bool(return_lse), *features, q, k, v)
 
 
 def _refuse_place(**given: Any) -> None:
@@ -259,11 +284,12 @@ _exact = {torch.Tensor, torch.nn.Parameter}
 
 def is_unwatched(*tensors: Any) -> bool:
     """Whether nobody but autograd and autocast looks on."""
-    return all(type(tensor) in _exact for tensor in tensors) and not any(watcher() for watcher in _others)
+    return all(tensor is None or type(tensor) in _exact for tensor in tensors) and not any(
+        watcher() for watcher in _others)
 
 
-def needs_gradient(*tensors: Tensor) -> bool:
-    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+def needs_gradient(*tensors: Optional[Tensor]) -> bool:
+    return torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors)
 
 
 def _bounds(window: Any) -> Tuple[int, int]:
@@ -271,27 +297,30 @@ def _bounds(window: Any) -> Tuple[int, int]:
     return left, right
 
 
-def _settings(causal: Any, window: Any, softcap: Any, scale: Any, deterministic: bool = False,
-              layout: Any = None, context: Any = None) -> Tuple[Any, ...]:
+def _settings(causal: Any, window: Any, softcap: Any, scale: Any, deterministic: bool = False, layout: Any = None,
+              context: Any = None, **features: Optional[Tensor]) -> Tuple[Any, ...]:
     """The extension module's keywords as an operation's settings."""
     if context is not None:
         _refuse_place(context=context)
-    return (bool(causal), *_bounds(window), softcap or 0.0, scale, deterministic)
+    return (bool(causal), *_bounds(window), softcap or 0.0, scale, deterministic, *map(features.get, _FEATURES))
 
 
 def dispatch(q: Tensor, k: Tensor, v: Tensor, causal: Any, window: Any, softcap: Any, scale: Any, layout: Any,
-             context: Any, stream: Any, out: Any, return_lse: Any) -> Any:
-    """fa2.attention by way of PyTorch's dispatcher; None for what was not given."""
+             *others: Any) -> Any:
+    """fa2.attention by way of PyTorch's dispatcher; others as of differentiable. None for what was not given."""
+    *features, context, stream, out, return_lse = others
     _refuse_place(out=out, stream=stream)
     if layout not in (None, "bshd", "bhsd"):
         raise ValueError(f'layout is {layout!r}; it must be "bshd" or "bhsd"')
-    if is_unwatched(q, k, v):  # so it is autocast
+    keywords = {"causal": causal, "window": window, "softcap": softcap, "scale": scale}
+    named = dict(zip(_FEATURES, features))
+    if is_unwatched(q, k, v, *features):  # so it is autocast
         q, k, v = _cast(q, k, v)
-        if needs_gradient(q, k, v):
-            return differentiable(q, k, v, causal, window, softcap, scale, layout, context, None, None, return_lse)
-        return _native.launch(q, k, v, causal=causal, window=window, softcap=softcap, scale=scale, layout=layout,
-                              context=context, return_lse=return_lse)
-    settings = _settings(causal, window, softcap, scale, context=context)
+        keywords.update(layout=layout, context=context)
+        if needs_gradient(q, k, v, *features):
+            return _apply(keywords, False, bool(return_lse), *features, q, k, v)
+        return _native.launch(q, k, v, return_lse=return_lse, **keywords, **named)
+    settings = _settings(**keywords, **named, context=context)
     heads_first = layout == "bhsd"
     if heads_first:
         q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
@@ -310,19 +339,25 @@ def _cast(*tensors: Tensor) -> List[Tensor]:
 
 
 def attention_packed(*tensors: Tensor, causal: bool = False, window: Any = None, softcap: Optional[float] = None,
-                     scale: Optional[float] = None, deterministic: bool = False, return_lse: bool = False) -> Any:
+                     scale: Optional[float] = None, deterministic: bool = False, return_lse: bool = False,
+                     **features: Optional[Tensor]) -> Any:
     """fa2.attention on (qkv,) with qkv [B, S, 3, H, D], on (q, kv) with kv [B, Sk, 2, Hkv, D], or on (q, k, v).
 
     A packed tensor's gradient is one tensor of its shape, into which the kernel writes; nothing is copied.
     deterministic: dq is the same bits at every call (as torch.use_deterministic_algorithms makes it).
+    features: alibi_slopes, sinks, as fa2.attention takes them.
     """
-    keywords = {"causal": causal, "window": window, "softcap": softcap, "scale": scale, "layout": "bshd"}
-    if is_unwatched(*tensors):
+    unknown = next((name for name in features if name not in _FEATURES), None)
+    if unknown is not None:
+        raise TypeError(f"attention_packed() got an unexpected keyword argument '{unknown}'")
+    keywords = {"causal": causal, "window": window, "softcap": softcap, "scale": scale}
+    given = [features.get(name) for name in _FEATURES]
+    if is_unwatched(*tensors, *given):
         tensors = tuple(_cast(*tensors))
-        if needs_gradient(*tensors):
-            return _apply({**keywords, "context": None}, deterministic, return_lse, *tensors)
-        return _native.launch(*_unpacked(tensors), return_lse=return_lse, **keywords)
-    settings = _settings(causal, window, softcap, scale, deterministic)
+        if needs_gradient(*tensors, *given):
+            return _apply({**keywords, "layout": None, "context": None}, deterministic, return_lse, *given, *tensors)
+        return _native.launch(*_unpacked(tensors), return_lse=return_lse, **keywords, **features)
+    settings = _settings(**keywords, deterministic=deterministic, **features)
     if len(tensors) == 3:
         out, lse = torch.ops.fa2.attention(*tensors, *settings)
     else:

@@ -107,7 +107,7 @@ def _sdpa_or_torch(query, key, value, attn_mask, dropout_p, is_causal, scale, en
 _patched_sdpa = _native.make_sdpa(_sdpa_or_torch, __name__)
 
 # torch.compile takes them into its graph as they are; there they see its tensors, and become the operation.
-for _function in (attention, sdpa, _patched_sdpa):
+for _function in (attention, attention_packed, sdpa, _patched_sdpa):
     torch.compiler.allow_in_graph(_function)
 
 

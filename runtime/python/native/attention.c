@@ -4,6 +4,7 @@
  * The order matters, so that what is refused leaves nothing behind: look at the tensors, make the
  * outputs, launch.
  */
+#include <string.h>
 #include "native.h"
 #include "runtime/base/problem.h"
 
@@ -13,10 +14,17 @@ enum { Q, K, V, OUT, LSE, OPERANDS };
  * not when the backward pass begins. */
 static bool check_differentiable(const fa2_problem *problem)
 {
+    static fa2_problem last; /* that had one: most calls ask for what the call before asked for */
     fa2_problem backward = *problem;
+    if (memcmp(problem, &last, sizeof last) == 0)
+        return true;
     backward.op = FA2_OP_BACKWARD;
-    if (fa2i_problem_check(problem) != FA2_OK || fa2i_problem_check(&backward) == FA2_OK)
-        return true; /* what forward refuses it will say itself */
+    if (fa2i_problem_check(problem) != FA2_OK)
+        return true; /* forward says it itself */
+    if (fa2i_problem_check(&backward) == FA2_OK) {
+        last = *problem;
+        return true;
+    }
     PyErr_Format(PyExc_NotImplementedError,
                  "q, k or v requires a gradient, and fa2 has none for this call yet (%s): call it "
                  "under torch.no_grad() or on detached tensors",
@@ -36,12 +44,13 @@ PyObject *fa2py_check_differentiable(PyObject *module, PyObject *fields)
 PyObject *fa2py_run(const fa2py_call *call)
 {
     fa2py_operand o[OPERANDS] = {{.name = NULL}};
+    fa2py_features features = {.sinks = {.name = NULL}};
     fa2_problem problem;
     fa2py_launch launch = {.problem = &problem};
     PyObject *result = NULL;
 
-    if (fa2py_begin(call, o, &launch.stream, &launch.lender) &&
-        fa2py_make_problem(call, o, &problem) &&
+    if (fa2py_begin(call, o, &features, &launch.stream, &launch.lender) &&
+        fa2py_make_problem(call, o, &features, &problem) &&
         (!call->differentiable || check_differentiable(&problem)) &&
         fa2py_open_output(call, &o[Q], &o[Q], "out", "out=", call->out, launch.stream, &o[OUT]) &&
         (!call->want_lse || fa2py_open_lse(&o[Q], &problem, NULL, launch.stream, &o[LSE]))) {
@@ -52,12 +61,14 @@ PyObject *fa2py_run(const fa2py_call *call)
                                                  .lse = fa2py_lse_of(&o[LSE]),
                                                  .softmax_scale = call->scale,
                                                  .softcap = call->softcap};
+        fa2py_features_forward(&features, &launch.args.forward);
         if (fa2py_launch_on(call, &o[Q], &launch)) {
             result = call->want_lse ? PyTuple_Pack(2, o[OUT].object, o[LSE].object) : o[OUT].object;
             if (!call->want_lse)
                 Py_INCREF(result);
         }
     }
+    fa2py_features_done(&features);
     fa2py_operands_done(o, OPERANDS);
     return result;
 }
@@ -107,7 +118,10 @@ PyObject *fa2py_attention(PyObject *module, PyObject *const *args, Py_ssize_t co
     (void)module;
     if (!fa2py_arguments(&attention_signature, args, count, names, values))
         return NULL;
-    const fa2py_way way = fa2py_torch_way(values);
+    PyObject *const tensors[] = {values[Q], values[K], values[V],
+                                 values[ARG_CAUSAL + FA2PY_SET_ALIBI_SLOPES],
+                                 values[ARG_CAUSAL + FA2PY_SET_SINKS]};
+    const fa2py_way way = fa2py_torch_way(tensors, sizeof tensors / sizeof *tensors);
     if (way == FA2PY_WAY_ERROR)
         return NULL;
     if (way != FA2PY_WAY_PLAIN)
@@ -145,6 +159,7 @@ PyObject *fa2py_problem(PyObject *module, PyObject *const *args, Py_ssize_t coun
 {
     PyObject *values[FA2PY_PARAMETERS_MAX], *settings[FA2PY_SETTINGS] = {NULL}, *result = NULL;
     fa2py_operand o[OPERANDS] = {{.name = NULL}};
+    fa2py_features features = {.sinks = {.name = NULL}};
     const fa2py_framework *lender = NULL;
     fa2_problem problem;
     void *stream = NULL;
@@ -156,8 +171,10 @@ PyObject *fa2py_problem(PyObject *module, PyObject *const *args, Py_ssize_t coun
         settings[i] = values[ARG_CAUSAL + i];
     if (fa2py_parse_settings(settings, &call) && parse_op(values[PROBLEM_OP], &call.op) &&
         fa2py_parse_truth(values[PROBLEM_DETERMINISTIC], &call.deterministic) &&
-        fa2py_begin(&call, o, &stream, &lender) && fa2py_make_problem(&call, o, &problem))
+        fa2py_begin(&call, o, &features, &stream, &lender) &&
+        fa2py_make_problem(&call, o, &features, &problem))
         result = fa2py_problem_dict(&problem);
+    fa2py_features_done(&features);
     fa2py_operands_done(o, OPERANDS);
     return result;
 }

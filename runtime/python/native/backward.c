@@ -39,10 +39,10 @@ static bool open_gradient(const fa2py_call *call, int which, PyObject *given, vo
 }
 
 static bool open_all(const fa2py_call *call, PyObject *const *values, fa2_problem *problem,
-                     fa2py_launch *launch, fa2py_operand *o)
+                     fa2py_launch *launch, fa2py_operand *o, fa2py_features *features)
 {
-    if (!fa2py_begin(call, o, &launch->stream, &launch->lender) ||
-        !fa2py_make_problem(call, o, problem) ||
+    if (!fa2py_begin(call, o, features, &launch->stream, &launch->lender) ||
+        !fa2py_make_problem(call, o, features, problem) ||
         !fa2py_open(call, &o[Q], "out", values[ARG_OUT], launch->stream, &o[OUT]) ||
         !fa2py_check_shape(&o[OUT], &o[Q]) ||
         !fa2py_open_copied(call, &o[Q], "d_out", values[ARG_D_OUT], launch->stream, &o[D_OUT]) ||
@@ -68,6 +68,7 @@ PyObject *fa2py_attention_backward(PyObject *module, PyObject *const *args, Py_s
 {
     PyObject *values[FA2PY_PARAMETERS_MAX], *result = NULL;
     fa2py_operand o[OPERANDS] = {{.name = NULL}};
+    fa2py_features features = {.sinks = {.name = NULL}};
     fa2_problem problem;
     fa2py_launch launch = {.problem = &problem};
     (void)module;
@@ -79,7 +80,7 @@ PyObject *fa2py_attention_backward(PyObject *module, PyObject *const *args, Py_s
                        .tensors = {values[ARG_Q], values[ARG_K], values[ARG_V]}};
     if (fa2py_parse_settings(values + ARG_CAUSAL, &call) &&
         fa2py_parse_truth(values[ARG_DETERMINISTIC], &call.deterministic) &&
-        open_all(&call, values, &problem, &launch, o)) {
+        open_all(&call, values, &problem, &launch, o, &features)) {
         launch.args.backward = (fa2_backward_args){.q = fa2py_tensor_of(&call, &o[Q]),
                                                    .k = fa2py_tensor_of(&call, &o[K]),
                                                    .v = fa2py_tensor_of(&call, &o[V]),
@@ -89,10 +90,12 @@ PyObject *fa2py_attention_backward(PyObject *module, PyObject *const *args, Py_s
                                                    .dk = fa2py_tensor_of(&call, &o[DK]),
                                                    .dv = fa2py_tensor_of(&call, &o[DV]),
                                                    .lse = fa2py_lse_of(&o[LSE]),
-                                                   .softmax_scale = call.scale};
+                                                   .softmax_scale = call.scale,
+                                                   .softcap = call.softcap};
         if (fa2py_launch_on(&call, &o[Q], &launch))
             result = gradients_of(o);
     }
+    fa2py_features_done(&features);
     fa2py_operands_done(o, OPERANDS);
     return result;
 }

@@ -188,6 +188,15 @@ static bool parse_context(PyObject *value, fa2py_call *call)
     return true;
 }
 
+static bool parse_features(PyObject *const *values, fa2py_call *call)
+{
+    if (is_given(values[FA2PY_SET_ALIBI_SLOPES]))
+        call->alibi_slopes = values[FA2PY_SET_ALIBI_SLOPES];
+    if (is_given(values[FA2PY_SET_SINKS]))
+        call->sinks = values[FA2PY_SET_SINKS];
+    return true;
+}
+
 bool fa2py_parse_settings(PyObject *const *values, fa2py_call *call)
 {
     return fa2py_parse_truth(values[FA2PY_SET_CAUSAL], &call->causal) &&
@@ -195,6 +204,6 @@ bool fa2py_parse_settings(PyObject *const *values, fa2py_call *call)
            parse_factor(values[FA2PY_SET_SOFTCAP], "softcap", true, &call->softcap) &&
            parse_factor(values[FA2PY_SET_SCALE], "scale", false, &call->scale) &&
            parse_layout(values[FA2PY_SET_LAYOUT], &call->heads_first) &&
-           parse_context(values[FA2PY_SET_CONTEXT], call) &&
+           parse_features(values, call) && parse_context(values[FA2PY_SET_CONTEXT], call) &&
            (!is_given(values[FA2PY_SET_STREAM]) || parse_stream(values[FA2PY_SET_STREAM], call));
 }

@@ -322,11 +322,11 @@ static PyObject *helper_empty(const fa2py_framework *framework, PyObject *like, 
 PyObject *fa2py_empty(const fa2py_framework *framework, PyObject *like, const dl_tensor *view,
                       int ndim, const int64_t *shape, const char *argument)
 {
-    if (framework->empty != NULL)
-        return helper_empty(framework, like, ndim, shape, "float32");
     if (framework->exchange != NULL)
         return exchange_new(framework->exchange, view->device, (dl_dtype){DL_FLOAT, 32, 1}, ndim,
                             shape);
+    if (framework->empty != NULL)
+        return helper_empty(framework, like, ndim, shape, "float32");
     return no_allocator(like, argument);
 }
 

@@ -171,12 +171,15 @@ enum {
     FA2PY_SET_SOFTCAP,
     FA2PY_SET_SCALE,
     FA2PY_SET_LAYOUT,
+    FA2PY_SET_ALIBI_SLOPES,
+    FA2PY_SET_SINKS,
     FA2PY_SETTINGS_OF_PROBLEM,
     FA2PY_SET_CONTEXT = FA2PY_SETTINGS_OF_PROBLEM,
     FA2PY_SET_STREAM,
     FA2PY_SETTINGS
 };
-#define FA2PY_PROBLEM_WORDS "causal", "window", "softcap", "scale", "layout"
+#define FA2PY_PROBLEM_WORDS                                                                        \
+    "causal", "window", "softcap", "scale", "layout", "alibi_slopes", "sinks"
 #define FA2PY_SETTING_WORDS FA2PY_PROBLEM_WORDS, "context", "stream"
 
 /* A call as it was asked for. Objects are borrowed. */
@@ -186,6 +189,7 @@ typedef struct fa2py_call {
     bool causal, heads_first;
     int32_t window_left, window_right; /* -1: unbounded */
     float softcap, scale;              /* 0: none, the default */
+    PyObject *alibi_slopes, *sinks;    /* NULL: none */
     fa2py_context *context;            /* NULL: the default one */
     bool has_stream;
     void *stream;
@@ -213,15 +217,35 @@ typedef struct fa2py_operand {
 
 void fa2py_operands_done(fa2py_operand *operands, int count);
 
-/* Open q, k and v, which become the first three operands, and find the stream that the call goes to.
+/* ---- tensors of features (features.c) ---- */
+
+/* The tensors that a call gives beside q, k and v. Zeroed: none. */
+typedef struct fa2py_features {
+    fa2py_operand alibi_slopes, sinks;
+} fa2py_features;
+
+bool fa2py_features_open(const fa2py_call *call, const fa2py_operand *q, void *stream,
+                         fa2py_features *features);
+void fa2py_features_done(fa2py_features *features);
+/* Set what they ask for; whether they have the problem's shapes; hand them over. */
+void fa2py_features_ask(const fa2py_features *features, fa2_problem *problem);
+bool fa2py_features_check(const fa2py_features *features, const fa2_problem *problem);
+void fa2py_features_forward(const fa2py_features *features, fa2_forward_args *args);
+
+/* ---- a call's tensors, together (operands.c) ---- */
+
+/* Open q, k and v, which become the first three operands, and the features' tensors, and find the stream that the call goes to.
  * ret_lender: see fa2py_launch. */
-bool fa2py_begin(const fa2py_call *call, fa2py_operand operands[3], void **ret_stream,
-                 const fa2py_framework **ret_lender);
+bool fa2py_begin(const fa2py_call *call, fa2py_operand operands[3], fa2py_features *features,
+                 void **ret_stream, const fa2py_framework **ret_lender);
 /* The problem that is asked about them. */
 bool fa2py_make_problem(const fa2py_call *call, const fa2py_operand operands[3],
-                        fa2_problem *ret_problem);
+                        const fa2py_features *features, fa2_problem *ret_problem);
 
-/* A further tensor of four dimensions, of q's device and dtype; _copied: where the kernel could not read
+/* A further tensor of q's device. */
+bool fa2py_open_any(const fa2py_operand *q, const char *name, PyObject *object, void *stream,
+                    fa2py_operand *operand);
+/* One of four dimensions, of q's device and dtype; _copied: where the kernel could not read
  * it, a copy of it, if its library has a way to make one. */
 bool fa2py_open(const fa2py_call *call, const fa2py_operand *q, const char *name, PyObject *object,
                 void *stream, fa2py_operand *operand);
@@ -274,7 +298,8 @@ typedef enum fa2py_way {
     FA2PY_WAY_ERROR /* an exception is set */
 } fa2py_way;
 
-fa2py_way fa2py_torch_way(PyObject *const tensors[3]);
+/* tensors: q, k, v and others; NULL or None for those that are not there. */
+fa2py_way fa2py_torch_way(PyObject *const *tensors, int count);
 /* By the function that set_torch gave for the way: with all arguments, None for those not given. */
 PyObject *fa2py_torch_call(fa2py_way way, PyObject *const *values, int count);
 

@@ -150,6 +150,13 @@ static bool open_view(fa2py_operand *operand, const char *name, PyObject *object
            fa2py_view_open(operand->framework, object, name, stream, &operand->view);
 }
 
+bool fa2py_open_any(const fa2py_operand *q, const char *name, PyObject *object, void *stream,
+                    fa2py_operand *operand)
+{
+    return open_view(operand, name, object, stream) &&
+           check_place(name, &operand->view.tensor, &q->view.tensor);
+}
+
 bool fa2py_open(const fa2py_call *call, const fa2py_operand *q, const char *name, PyObject *object,
                 void *stream, fa2py_operand *operand)
 {
@@ -233,9 +240,7 @@ bool fa2py_open_lse(const fa2py_operand *q, const fa2_problem *problem, PyObject
 {
     const int64_t shape[3] = {problem->batch, problem->heads_q, problem->seq_q};
     if (given != NULL)
-        return open_view(operand, "lse", given, stream) &&
-               check_place("lse", &operand->view.tensor, &q->view.tensor) &&
-               check_lse(operand, problem);
+        return fa2py_open_any(q, "lse", given, stream, operand) && check_lse(operand, problem);
     PyObject *made =
         fa2py_empty(q->framework, q->object, &q->view.tensor, 3, shape,
                     "return_lse=False, or tensors of a library that fa2 knows, or out=");
@@ -261,8 +266,8 @@ static bool find_device(const fa2py_call *call, fa2py_operand *q, dl_device *ret
     return true;
 }
 
-bool fa2py_begin(const fa2py_call *call, fa2py_operand operands[3], void **ret_stream,
-                 const fa2py_framework **ret_lender)
+bool fa2py_begin(const fa2py_call *call, fa2py_operand operands[3], fa2py_features *features,
+                 void **ret_stream, const fa2py_framework **ret_lender)
 {
     static const char *const names[] = {"q", "k", "v"};
     fa2py_operand *q = &operands[0];
@@ -279,7 +284,7 @@ bool fa2py_begin(const fa2py_call *call, fa2py_operand operands[3], void **ret_s
     for (int i = q->object != NULL; i < 3; i++)
         if (!fa2py_open(call, q, names[i], call->tensors[i], *ret_stream, &operands[i]))
             return false;
-    return true;
+    return fa2py_features_open(call, q, *ret_stream, features);
 }
 
 static int seq_axis(const fa2py_call *call)
@@ -311,7 +316,7 @@ float *fa2py_lse_of(const fa2py_operand *lse)
 }
 
 bool fa2py_make_problem(const fa2py_call *call, const fa2py_operand operands[3],
-                        fa2_problem *ret_problem)
+                        const fa2py_features *features, fa2_problem *ret_problem)
 {
     const dl_tensor *q = &operands[0].view.tensor, *k = &operands[1].view.tensor,
                     *v = &operands[2].view.tensor;
@@ -339,6 +344,7 @@ bool fa2py_make_problem(const fa2py_call *call, const fa2py_operand operands[3],
     problem.causal = call->causal;
     problem.softcap = call->softcap != 0;
     problem.deterministic = call->deterministic;
+    fa2py_features_ask(features, &problem);
     /* A right bound says nothing beside causal, and one way of saying it makes one problem. */
     const int32_t right = call->causal ? -1 : call->window_right;
     if (call->window_left >= 0 || right >= 0) {
@@ -346,6 +352,8 @@ bool fa2py_make_problem(const fa2py_call *call, const fa2py_operand operands[3],
         problem.window_left = call->window_left;
         problem.window_right = right;
     }
+    if (!fa2py_features_check(features, &problem))
+        return false;
     *ret_problem = problem;
     return true;
 }

@@ -85,10 +85,13 @@ static int is_unwatched(void)
     return 1;
 }
 
-fa2py_way fa2py_torch_way(PyObject *const tensors[3])
+fa2py_way fa2py_torch_way(PyObject *const *tensors, int count)
 {
-    bool of_torch[3], any = false;
-    for (int i = 0; i < 3; i++) {
+    bool of_torch[FA2PY_PARAMETERS_MAX], any = false;
+    for (int i = 0; i < count; i++) {
+        of_torch[i] = false;
+        if (i >= 3 && (tensors[i] == NULL || tensors[i] == Py_None))
+            continue;
         const fa2py_framework *framework = fa2py_framework_of(tensors[i]);
         if (framework == NULL)
             return FA2PY_WAY_ERROR;
@@ -103,7 +106,7 @@ fa2py_way fa2py_torch_way(PyObject *const tensors[3])
     const int grad = any ? truth_of(PyObject_CallObject(grad_enabled, NULL)) : 0;
     if (grad <= 0)
         return grad < 0 ? FA2PY_WAY_ERROR : FA2PY_WAY_PLAIN;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < count; i++) {
         const int needed = of_torch[i] ? truth_of(PyObject_GetAttr(tensors[i], requires_grad)) : 0;
         if (needed != 0)
             return needed < 0 ? FA2PY_WAY_ERROR : FA2PY_WAY_AUTOGRAD;
@@ -154,7 +157,7 @@ static fa2py_way sdpa_way(PyObject *const *values, fa2py_call *call)
     if (framework->kind != FA2PY_TORCH || Py_TYPE(values[KEY]) != framework->type ||
         Py_TYPE(values[VALUE]) != framework->type)
         return FA2PY_WAY_DISPATCHER;
-    const fa2py_way way = fa2py_torch_way(values);
+    const fa2py_way way = fa2py_torch_way(values, 3);
     if (way == FA2PY_WAY_DISPATCHER || way == FA2PY_WAY_ERROR)
         return way;
     const int causal = values[IS_CAUSAL] == NULL ? 0 : PyObject_IsTrue(values[IS_CAUSAL]);

@@ -1,0 +1,211 @@
+"""FlashAttention-2's Python interface on fa2's kernels: the seven functions, argument by argument.
+
+    from fa2.flash_attn import flash_attn_func
+    out = flash_attn_func(q, k, v, causal=True)             # [B, S, H, D]
+
+    import fa2.flash_attn; fa2.flash_attn.install()         # or, in a program that cannot be changed:
+    from flash_attn import flash_attn_func
+
+float16 and bfloat16 on CUDA devices, D up to 256; a D that is no multiple of 8 is padded, and the result cut
+back. Masks are aligned bottom-right: query i stands at key i + Sk - Sq. Rows that see no key give 0, and +inf as
+their log-sum-exp. What fa2 cannot do yet raises NotImplementedError naming the argument.
+"""
+
+import importlib.machinery
+import importlib.util
+import sys
+import types
+from typing import Any, Optional, Sequence, Tuple, Union
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .torch import attention_packed
+
+__version__ = "2.8.4"  # the interface's
+__all__ = ["flash_attn_func", "flash_attn_kvpacked_func", "flash_attn_qkvpacked_func", "flash_attn_varlen_func",
+           "flash_attn_varlen_kvpacked_func", "flash_attn_varlen_qkvpacked_func", "flash_attn_with_kvcache", "install"]
+
+_Result = Union[Tensor, Tuple[Tensor, Tensor, Optional[Tensor]]]
+_Window = Tuple[int, int]
+
+
+def _refuse(**asked: Any) -> None:
+    """What is asked for and not there: argument=(whether it is, what it would be)."""
+    for argument, (is_asked, what) in asked.items():
+        if is_asked:
+            raise NotImplementedError(f"{argument}: fa2 has no {what} yet")
+
+
+def _readable(tensor: Tensor) -> Tensor:
+    """The tensor, or a copy whose rows are where the kernel can read them."""
+    *outer, last = tensor.stride()
+    if last == 1 and not any(stride % 8 for stride in outer) and tensor.storage_offset() % 8 == 0:
+        return tensor
+    return tensor.clone(memory_format=torch.contiguous_format)
+
+
+@torch.compiler.allow_in_graph  # whose tracer knows no storage offsets
+def _attend(tensors: Sequence[Tensor], dropout_p: float, softmax_scale: Optional[float], causal: bool,
+            window_size: _Window, softcap: float, alibi_slopes: Optional[Tensor], deterministic: bool,
+            return_attn_probs: bool) -> _Result:
+    """tensors: (q, k, v), (q, kv) or (qkv,)."""
+    _refuse(dropout_p=(dropout_p, "dropout"))
+    width = tensors[0].shape[-1]
+    if softmax_scale is None:
+        softmax_scale = width ** -0.5
+    if width % 8:
+        tensors = [F.pad(tensor, (0, -width % 8)) for tensor in tensors]
+    out, lse = attention_packed(*map(_readable, tensors), causal=causal, window=window_size, softcap=softcap,
+                                scale=softmax_scale, alibi_slopes=alibi_slopes, deterministic=deterministic, return_lse=True)
+    if width % 8:
+        out = out[..., :width]
+    if not return_attn_probs:
+        return out
+    return out, lse.masked_fill(lse == -torch.inf, torch.inf), None
+
+
+def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, dropout_p: float = 0.0, softmax_scale: Optional[float] = None,
+                    causal: bool = False, window_size: _Window = (-1, -1), softcap: float = 0.0,
+                    alibi_slopes: Optional[Tensor] = None, deterministic: bool = False,
+                    return_attn_probs: bool = False) -> _Result:
+    """softmax(softmax_scale * q k^T) v.
+
+    q: [B, Sq, H, D]; k, v: [B, Sk, Hkv, D], H a multiple of Hkv.
+    window_size: (left, right): keys before and behind the query's own position; -1: all.
+    alibi_slopes: float32 [H] or [B, H]: scores get -slope * |i + Sk - Sq - j|.
+    Returns out [B, Sq, H, D], or with return_attn_probs (out, lse [B, H, Sq] float32, None).
+    """
+    return _attend((q, k, v), dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
+                   return_attn_probs)
+
+
+def flash_attn_kvpacked_func(q: Tensor, kv: Tensor, dropout_p: float = 0.0, softmax_scale: Optional[float] = None,
+                             causal: bool = False, window_size: _Window = (-1, -1), softcap: float = 0.0,
+                             alibi_slopes: Optional[Tensor] = None, deterministic: bool = False,
+                             return_attn_probs: bool = False) -> _Result:
+    """flash_attn_func with kv [B, Sk, 2, Hkv, D], whose gradient is one tensor."""
+    return _attend((q, kv), dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
+                   return_attn_probs)
+
+
+def flash_attn_qkvpacked_func(qkv: Tensor, dropout_p: float = 0.0, softmax_scale: Optional[float] = None,
+                              causal: bool = False, window_size: _Window = (-1, -1), softcap: float = 0.0,
+                              alibi_slopes: Optional[Tensor] = None, deterministic: bool = False,
+                              return_attn_probs: bool = False) -> _Result:
+    """flash_attn_func with qkv [B, S, 3, H, D], whose gradient is one tensor."""
+    return _attend((qkv,), dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
+                   return_attn_probs)
+
+
+def _attend_varlen(tensors: Sequence[Tensor], cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, max_seqlen_q: int,
+                   max_seqlen_k: int, dropout_p: float, softmax_scale: Optional[float], causal: bool,
+                   window_size: _Window, softcap: float, alibi_slopes: Optional[Tensor], deterministic: bool,
+                   return_attn_probs: bool, block_table: Optional[Tensor] = None) -> _Result:
+    _refuse(cu_seqlens_q=(True, "sequences of several lengths"), block_table=(block_table is not None, "paged keys"))
+    raise AssertionError("not reached")
+
+
+def flash_attn_varlen_func(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor,
+                           max_seqlen_q: int, max_seqlen_k: int, dropout_p: float = 0.0,
+                           softmax_scale: Optional[float] = None, causal: bool = False,
+                           window_size: _Window = (-1, -1), softcap: float = 0.0,
+                           alibi_slopes: Optional[Tensor] = None, deterministic: bool = False,
+                           return_attn_probs: bool = False, block_table: Optional[Tensor] = None) -> _Result:
+    """flash_attn_func on B sequences that lie one behind the other.
+
+    q: [Tq, H, D]; k, v: [Tk, Hkv, D], or with block_table (int32 [B, pages]) pages [n, page, Hkv, D].
+    cu_seqlens_q, cu_seqlens_k: int32 [B + 1] on the device: where each begins, and the end.
+    max_seqlen_q, max_seqlen_k: the longest. Returns out [Tq, H, D]; its lse is [H, Tq].
+    """
+    return _attend_varlen((q, k, v), cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p, softmax_scale,
+                          causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs, block_table)
+
+
+def flash_attn_varlen_kvpacked_func(q: Tensor, kv: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor,
+                                    max_seqlen_q: int, max_seqlen_k: int, dropout_p: float = 0.0,
+                                    softmax_scale: Optional[float] = None, causal: bool = False,
+                                    window_size: _Window = (-1, -1), softcap: float = 0.0,
+                                    alibi_slopes: Optional[Tensor] = None, deterministic: bool = False,
+                                    return_attn_probs: bool = False) -> _Result:
+    """flash_attn_varlen_func with kv [Tk, 2, Hkv, D]."""
+    return _attend_varlen((q, kv), cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p, softmax_scale,
+                          causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs)
+
+
+def flash_attn_varlen_qkvpacked_func(qkv: Tensor, cu_seqlens: Tensor, max_seqlen: int, dropout_p: float = 0.0,
+                                     softmax_scale: Optional[float] = None, causal: bool = False,
+                                     window_size: _Window = (-1, -1), softcap: float = 0.0,
+                                     alibi_slopes: Optional[Tensor] = None, deterministic: bool = False,
+                                     return_attn_probs: bool = False) -> _Result:
+    """flash_attn_varlen_func with qkv [T, 3, H, D]."""
+    return _attend_varlen((qkv,), cu_seqlens, cu_seqlens, max_seqlen, max_seqlen, dropout_p, softmax_scale, causal,
+                          window_size, softcap, alibi_slopes, deterministic, return_attn_probs)
+
+
+def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Optional[Tensor] = None,
+                            v: Optional[Tensor] = None, rotary_cos: Optional[Tensor] = None,
+                            rotary_sin: Optional[Tensor] = None,
+                            cache_seqlens: Union[int, Tensor, None] = None, cache_batch_idx: Optional[Tensor] = None,
+                            cache_leftpad: Optional[Tensor] = None, block_table: Optional[Tensor] = None,
+                            softmax_scale: Optional[float] = None, causal: bool = False,
+                            window_size: _Window = (-1, -1), softcap: float = 0.0, rotary_interleaved: bool = True,
+                            alibi_slopes: Optional[Tensor] = None, num_splits: int = 0,
+                            return_softmax_lse: bool = False) -> Union[Tensor, Tuple[Tensor, Tensor]]:
+    """Attention to keys in a cache, for decoding; no gradients.
+
+    q: [B, Sq, H, D]; k_cache, v_cache: [B, Sc, Hkv, D]. cache_seqlens: how many keys are in the cache, an int for
+    all sequences or int32 [B]; None: all Sc. k, v: [B, Sn, Hkv, D], written into the cache behind those, and seen.
+    num_splits: ignored, since the kernel is chosen by what it takes. The rest as FlashAttention has it.
+    Returns out [B, Sq, H, D], or with return_softmax_lse (out, lse [B, H, Sq]).
+    """
+    _refuse(rotary_cos=(rotary_cos is not None, "rotary embedding"),
+            cache_seqlens=(isinstance(cache_seqlens, Tensor), "lengths on the device (give an int)"),
+            cache_batch_idx=(cache_batch_idx is not None, "indirect cache rows"),
+            cache_leftpad=(cache_leftpad is not None, "left padding"),
+            block_table=(block_table is not None, "paged keys"))
+    used = k_cache.shape[1] if cache_seqlens is None else cache_seqlens
+    with torch.no_grad():
+        if k is not None:
+            if v is None or cache_seqlens is None:
+                raise ValueError("k is written behind the keys that are in the cache: give v and cache_seqlens too")
+            end = used + k.shape[1]
+            if end > k_cache.shape[1]:
+                raise ValueError(f"the cache has room for {k_cache.shape[1]} keys; {used} and {k.shape[1]} are more")
+            k_cache[:, used:end], v_cache[:, used:end] = k, v
+            used = end
+        result = _attend((q, k_cache[:, :used], v_cache[:, :used]), 0.0, softmax_scale, causal, window_size, softcap,
+                         alibi_slopes, False, return_softmax_lse)
+    return result[:2] if isinstance(result, tuple) else result
+
+
+# ---- in the place of flash-attn ----
+
+
+def install(*, replace: bool = False) -> None:
+    """Make `import flash_attn` and `import flash_attn.flash_attn_interface` find these functions.
+
+    RuntimeError where flash-attn itself is installed or imported, unless replace=True.
+    """
+    present = sys.modules.get("flash_attn")
+    if getattr(present, "__fa2__", False):
+        return
+    if not replace and (present is not None or importlib.util.find_spec("flash_attn") is not None):
+        raise RuntimeError("flash-attn is installed here: fa2 takes its place only by install(replace=True)")
+    package, interface = (_module(name) for name in ("flash_attn", "flash_attn.flash_attn_interface"))
+    package.__path__ = []
+    package.flash_attn_interface = interface
+    for name in [name for name in sys.modules if name.startswith("flash_attn.")]:
+        del sys.modules[name]
+    sys.modules[package.__name__], sys.modules[interface.__name__] = package, interface
+
+
+def _module(name: str) -> Any:
+    """A module of that name with this one's functions."""
+    module = types.ModuleType(name, __doc__)
+    module.__spec__ = importlib.machinery.ModuleSpec(name, None, origin=__file__)
+    for known in (*__all__[:-1], "__version__"):
+        setattr(module, known, globals()[known])
+    module.__fa2__ = True
+    return module

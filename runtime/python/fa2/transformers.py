@@ -1,0 +1,140 @@
+"""fa2 for Hugging Face's transformers (5.0 and newer).
+
+    import fa2.transformers; fa2.transformers.register()
+    model = AutoModelForCausalLM.from_pretrained(..., attn_implementation="fa2")
+
+Causal, bidirectional and cross-attention, grouped heads, sliding windows, softcap, dynamic and static caches. What
+fa2 cannot do yet goes to transformers' sdpa, which a warning says, once for each reason.
+"""
+
+import warnings
+from typing import Any, Callable, Optional, Set, Tuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import causal_mask_function, sdpa_mask
+
+from .torch import attention
+
+__all__ = ["register"]
+
+_said: Set[str] = set()
+
+
+def register(name: str = "fa2") -> None:
+    """Make attn_implementation=name mean fa2, for models that are made from then on."""
+    AttentionInterface.register(name, _attention)
+    AttentionMaskInterface.register(name, _mask)
+
+
+# ---- masks ----
+#
+# A model asks for a mask once for all layers of a kind, and hands it to each. Ours is
+#   None                     what is_causal and sliding_window say, aligned bottom-right
+#   int64 [1, 1, 1, 1], host the same, on that many keys; behind them the cache is empty
+#   bool [B, 1, Sq, Sk]      just this
+# (transformers passes on as they are what has four dimensions.)
+
+
+def _is_full(padding: Optional[Tensor], first: int, last: int) -> bool:
+    """Whether no key from first to last is padding. Reads the mask, which waits for the device."""
+    if padding is None:
+        return True
+    if torch.compiler.is_compiling() or padding.shape[1] < last:
+        return False
+    return bool(padding[:, first:last].all())
+
+
+def _is_plain_causal(function: Callable[..., Any], window: Optional[int]) -> bool:
+    """Whether a mask function is the causal one, or that and the layers' own sliding window."""
+    if function is causal_mask_function:
+        return True
+    parts = [cell.cell_contents for cell in getattr(function, "__closure__", None) or ()]
+    if function.__qualname__.startswith("sliding_window_overlay."):
+        return parts == [window]
+    return (function.__qualname__.startswith("and_masks.") and len(parts) == 1
+            and all(_is_plain_causal(part, window) for part in parts[0]))
+
+
+def _mask(batch_size: int, q_length: int, kv_length: int, q_offset: Any = 0, kv_offset: int = 0,
+          mask_function: Callable[..., Any] = causal_mask_function, attention_mask: Optional[Tensor] = None,
+          allow_is_causal_skip: bool = True, allow_is_bidirectional_skip: bool = False,
+          local_size: Optional[int] = None, config: Any = None, **others: Any) -> Optional[Tensor]:
+    """transformers' AttentionMaskInterface."""
+    window = getattr(config, "sliding_window", None)
+    if allow_is_bidirectional_skip and (local_size in (None, window) or kv_length <= local_size):
+        if _is_full(attention_mask, kv_offset, kv_offset + kv_length):
+            return None
+    elif _is_plain_causal(mask_function, window) and not (torch.compiler.is_compiling() and isinstance(q_offset, Tensor)):
+        end = int(q_offset) + q_length - kv_offset  # behind the key that the last query stands at
+        end = min(end, kv_length) if q_length == 1 else end  # a window's cache rolls
+        if end <= kv_length and _is_full(attention_mask, kv_offset, kv_offset + end):
+            return None if end == kv_length else torch.tensor([[[[end]]]])
+    return sdpa_mask(batch_size=batch_size, q_length=q_length, kv_length=kv_length, q_offset=q_offset,
+                     kv_offset=kv_offset, mask_function=mask_function, attention_mask=attention_mask,
+                     local_size=local_size, allow_is_causal_skip=False, allow_is_bidirectional_skip=False,
+                     **others)
+
+
+# ---- attention ----
+
+
+def _refusal(query: Tensor, mask: Optional[Tensor], dropout: float, position_bias: Any, cache: Any) -> Optional[str]:
+    """What fa2 cannot do yet."""
+    if mask is not None:
+        return "the mask is not plain (padding, chunks, packed sequences)"
+    if dropout:
+        return "there is dropout"
+    if position_bias is not None:
+        return "scores have a bias"
+    if cache is not None:
+        return "the cache is paged"
+    if query.dtype not in (torch.float16, torch.bfloat16):
+        return f"the tensors are {query.dtype}"
+    if not query.is_cuda:
+        return f"the tensors are on device {query.device}"
+    return None
+
+
+def _fallback(reason: str, *arguments: Any, softcap: Optional[float], s_aux: Optional[Tensor],
+              **keywords: Any) -> Tuple[Tensor, None]:
+    if softcap is not None or s_aux is not None:
+        raise NotImplementedError(f"fa2 cannot do it where {reason}, and neither can sdpa with softcap or sinks: "
+                                  'use attn_implementation="eager" there')
+    if reason not in _said:
+        _said.add(reason)
+        warnings.warn(f"fa2: transformers' sdpa is used where {reason}", stacklevel=3)
+    return sdpa_attention_forward(*arguments, **keywords)
+
+
+def _attention(module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Optional[Tensor],
+               dropout: float = 0.0, scaling: Optional[float] = None, sliding_window: Optional[int] = None,
+               softcap: Optional[float] = None, is_causal: Optional[bool] = None, s_aux: Optional[Tensor] = None,
+               position_bias: Optional[Tensor] = None, cache: Any = None, **keywords: Any) -> Tuple[Tensor, None]:
+    """transformers' AttentionInterface. query [B, H, Sq, D]; key, value [B, Hkv, Sk, D]; returns [B, Sq, H, D]."""
+    if is_causal is None:
+        is_causal = getattr(module, "is_causal", True)
+    if attention_mask is not None and attention_mask.dtype == torch.int64:
+        used = int(attention_mask)
+        key, value, attention_mask = key[:, :, :used], value[:, :, :used], None
+    reason = _refusal(query, attention_mask, dropout, position_bias, cache)
+    if reason is not None:
+        return _fallback(reason, module, query, key, value, attention_mask, softcap=softcap, s_aux=s_aux,
+                         dropout=dropout, scaling=scaling, is_causal=is_causal, position_bias=position_bias,
+                         cache=cache, **keywords)
+    window = None
+    if sliding_window is not None and sliding_window < key.shape[2]:
+        window = (sliding_window - 1, -1 if is_causal else sliding_window - 1)
+    width, value_width = query.shape[-1], value.shape[-1]
+    whole = -(-max(width, value_width) // 8) * 8
+    if scaling is None:
+        scaling = width ** -0.5
+    query, key, value = (tensor if tensor.shape[-1] == whole else F.pad(tensor, (0, whole - tensor.shape[-1]))
+                         for tensor in (query, key, value))
+    # one query sees all keys behind it anyway; no kernel of its own is needed for that
+    out = attention(query, key, value, causal=is_causal and query.shape[2] > 1, window=window, softcap=softcap,
+                    scale=scaling, layout="bhsd", sinks=None if s_aux is None else s_aux.float())
+    return out.transpose(1, 2)[..., :value_width], None

@@ -1,0 +1,91 @@
+/*
+ * The tensors that features take beside q, k and v: looked at here, since the library takes them as
+ * addresses.
+ */
+#include "native.h"
+
+/* Elements between entries of a dimension; 0 where there is one entry only. */
+static int64_t stride_of(const dl_tensor *tensor, int dimension)
+{
+    int64_t row_major = 1;
+    for (int i = tensor->ndim - 1; i > dimension; i--)
+        row_major *= tensor->shape[i];
+    if (tensor->shape[dimension] == 1)
+        return 0;
+    return tensor->strides != NULL ? tensor->strides[dimension] : row_major;
+}
+
+static void *data_of(const fa2py_operand *operand)
+{
+    const dl_tensor *tensor = &operand->view.tensor;
+    return operand->object == NULL ? NULL : (char *)tensor->data + tensor->byte_offset;
+}
+
+static bool is_type(const dl_tensor *tensor, int code, int bits)
+{
+    return tensor->dtype.code == code && tensor->dtype.bits == bits && tensor->dtype.lanes == 1;
+}
+
+/* float32 [heads], or if there may be a batch [batch, heads], heads contiguous. */
+static bool check_per_head(const fa2_problem *problem, bool with_batch,
+                           const fa2py_operand *operand)
+{
+    const dl_tensor *tensor = &operand->view.tensor;
+    const int last = tensor->ndim - 1;
+    if (operand->object == NULL)
+        return true;
+    bool fits = (tensor->ndim == 1 || (with_batch && tensor->ndim == 2)) &&
+                is_type(tensor, DL_FLOAT, 32) && tensor->shape[last] == problem->heads_q &&
+                (stride_of(tensor, last) == 1 || problem->heads_q == 1);
+    if (fits && tensor->ndim == 2)
+        fits = tensor->shape[0] == problem->batch;
+    if (!fits)
+        PyErr_Format(PyExc_ValueError, "%s must be float32 [heads]%s, with %d heads, contiguous",
+                     operand->name, with_batch ? " or [batch, heads]" : "", (int)problem->heads_q);
+    return fits;
+}
+
+static bool open_one(const fa2py_operand *q, const char *name, PyObject *object, void *stream,
+                     fa2py_operand *operand)
+{
+    return object == NULL || fa2py_open_any(q, name, object, stream, operand);
+}
+
+bool fa2py_features_open(const fa2py_call *call, const fa2py_operand *q, void *stream,
+                         fa2py_features *features)
+{
+    return open_one(q, "alibi_slopes", call->alibi_slopes, stream, &features->alibi_slopes) &&
+           open_one(q, "sinks", call->sinks, stream, &features->sinks);
+}
+
+void fa2py_features_ask(const fa2py_features *features, fa2_problem *problem)
+{
+    problem->alibi = features->alibi_slopes.object != NULL;
+    problem->sinks = features->sinks.object != NULL;
+}
+
+bool fa2py_features_check(const fa2py_features *features, const fa2_problem *problem)
+{
+    return check_per_head(problem, true, &features->alibi_slopes) &&
+           check_per_head(problem, false, &features->sinks);
+}
+
+void fa2py_features_done(fa2py_features *features)
+{
+    fa2py_operands_done(&features->alibi_slopes, 1);
+    fa2py_operands_done(&features->sinks, 1);
+}
+
+static fa2_alibi alibi_of(const fa2py_operand *slopes)
+{
+    const dl_tensor *tensor = &slopes->view.tensor;
+    return (fa2_alibi){.slopes = data_of(slopes),
+                       .stride_batch =
+                           slopes->object != NULL && tensor->ndim == 2 ? stride_of(tensor, 0) : 0};
+}
+
+void fa2py_features_forward(const fa2py_features *features, fa2_forward_args *args)
+{
+    args->alibi = alibi_of(&features->alibi_slopes);
+    args->sinks = data_of(&features->sinks);
+}
