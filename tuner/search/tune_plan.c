@@ -57,12 +57,15 @@ static fa2_status find_candidates(fa2i_tune *tune, fa2i_tune_problem *problem)
     const fa2_problem rounded = fa2i_problem_rounded(&problem->problem);
     FA2_TRY(fa2i_generator_candidates(tune->generator, &rounded, &tune->card, &variants, &count));
     problem->candidates = fa2i_alloc_array(count, sizeof *problem->candidates);
-    if (problem->candidates == NULL)
+    problem->model_us_of = fa2i_alloc_array(count, sizeof *problem->model_us_of);
+    if (problem->candidates == NULL || problem->model_us_of == NULL)
         FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu candidates", count));
     problem->count = count;
     problem->model_us = variants[0].cost_us;
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
+        problem->model_us_of[i] = variants[i].cost_us;
         FA2_TRY(find_or_add_kernel(tune, &variants[i], &problem->candidates[i]));
+    }
 done:
     fa2i_free(variants);
     return st;
