@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "cache/report.h"
 #include "runtime/base/alloc.h"
 #include "runtime/cuda/device.h"
 #include "tuner/commands/all_devices.h"
@@ -214,6 +215,7 @@ static fa2_status tune_open_problems(fa2i_tune *tune)
     FA2_TRY(run_phase(tune, FA2I_PHASE_VERIFY, fa2i_tune_verify));
     FA2_TRY(run_phase(tune, FA2I_PHASE_TIME, fa2i_tune_time));
     FA2_TRY(fa2i_cache_session_end(tune->cache, tune->session));
+    FA2_TRY(fa2i_cache_trim(tune->cache, FA2I_SPARE_BYTES));
 done:
     return st;
 }
