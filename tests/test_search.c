@@ -252,7 +252,8 @@ static fa2i_contender finished(const char *text, double median_us, int smem_byte
                                            .q3 = median_us * 1.005}};
 }
 
-/* One that is apart from the others is found with a part of the samples; near ties get all rounds. */
+/* One that is apart from the others is found with a part of the samples; near ties get all
+ * rounds. */
 static void test_decided_early(void)
 {
     for (int apart = 0; apart < 2; apart++) {

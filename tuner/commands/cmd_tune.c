@@ -157,7 +157,8 @@ static void close_tune(fa2i_tune *tune)
     fa2i_options_done(&tune->options);
 }
 
-/* Run the program, if there is one, and take what it asks for; put together what is nearly the same. */
+/* Run the program, if there is one, and take what it asks for; put together what is nearly the
+ * same. */
 static fa2_status find_problems(fa2i_tune *tune, bool *ret_program_failed)
 {
     fa2i_options *options = &tune->options;

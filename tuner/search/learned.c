@@ -1,6 +1,6 @@
 /*
- * measured = model x (what the problem is off by) x (what the kernel is off by): the former is the mean over the
- * kernels that were measured, in logarithms, and has no say in ranks.
+ * measured = model x (what the problem is off by) x (what the kernel is off by): the former is the
+ * mean over the kernels that were measured, in logarithms, and has no say in ranks.
  */
 #include "tuner/search/learned.h"
 

@@ -14,8 +14,8 @@
  * own are tied; ties go to lower shared memory, then fewer registers, then text order. Nothing
  * slower than the default by median wins over it.
  *
- * Exact times (a software device's) need none of that: one launch each says all, and the best third, as
- * above, are the finalists.
+ * Exact times (a software device's) need none of that: one launch each says all, and the best
+ * third, as above, are the finalists.
  *
  * Pure apart from the sampler callback, so that it is tested by simulation. Deterministic for a
  * seed and the samples. Errors: FA2_E_MEMORY, and whatever the sampler returns. Not thread-safe.

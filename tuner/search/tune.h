@@ -108,15 +108,15 @@ typedef struct fa2i_tune {
 } fa2i_tune;
 
 /* Candidates and keys of all problems, and which of the problems are settled. FA2_E_NO_NVRTC when
- * there is none and a problem is not settled. With a budget, or where calls are known, the problems that
- * take the most GPU time (calls x model_us) come first. */
+ * there is none and a problem is not settled. With a budget, or where calls are known, the
+ * problems that take the most GPU time (calls x model_us) come first. */
 fa2_status fa2i_tune_plan(fa2i_tune *tune);
 
 /* Has another tuner settled an open problem meanwhile? Then it is SETTLED, and counted. */
 fa2_status fa2i_tune_look_again(fa2i_tune *tune, fa2i_tune_problem *problem);
 
-/* Claim a piece of work ("verify" a class, "measure" a problem) for this process; false: another has it. wait: for
- * its end; false then when the budget ends before. */
+/* Claim a piece of work ("verify" a class, "measure" a problem) for this process; false: another
+ * has it. wait: for its end; false then when the budget ends before. */
 bool fa2i_tune_claim(const fa2i_tune *tune, const char *what, const fa2_problem *problem,
                      bool wait);
 void fa2i_tune_unclaim(const fa2i_tune *tune, const char *what, const fa2_problem *problem);

@@ -118,7 +118,8 @@ fa2_status fa2i_tune_look_again(fa2i_tune *tune, fa2i_tune_problem *problem)
     if (problem->state != FA2I_PROBLEM_OPEN || tune->options.force)
         return FA2_OK;
     const fa2_status st = find_settled(tune, problem, &settled);
-    /* One that was there already, and was not proven, was proven by this run: it is measured again. */
+    /* One that was there already, and was not proven, was proven by this run: it is measured
+     * again. */
     const bool fresh = memcmp(&before.kernel, &problem->winner.kernel, sizeof before.kernel) != 0 ||
                        before.median_us < problem->winner.median_us ||
                        before.median_us > problem->winner.median_us;
@@ -264,8 +265,9 @@ bool fa2i_tune_usable(const fa2i_tune *tune, const fa2i_tune_problem *problem, s
 
 /* ---- --dry-run ---- */
 
-/* Seconds of one thread for a kernel's code; for a kernel's verification; for a problem's measurements. From
- * an H200 and 16 threads: presets seeds and quick take within a factor of two of the sum. */
+/* Seconds of one thread for a kernel's code; for a kernel's verification; for a problem's
+ * measurements. From an H200 and 16 threads: presets seeds and quick take within a factor of two
+ * of the sum. */
 #define COMPILE_S 0.75
 #define VERIFY_S  0.03
 #define MEASURE_S 0.2

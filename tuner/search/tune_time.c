@@ -173,7 +173,8 @@ static fa2i_lesson *make_lessons(const timing *t)
     return lessons;
 }
 
-/* Take those that cannot win out of the race, but for the default and the winner so far. Settled without a sample. */
+/* Take those that cannot win out of the race, but for the default and the winner so far. Settled
+ * without a sample. */
 static fa2_status spare_hopeless(timing *t)
 {
     static const char detail[] =
@@ -437,7 +438,8 @@ done:
     return st;
 }
 
-/* Measure a problem, unless another tuner has done so; *ret_others: it is about to, and wait was not asked for. */
+/* Measure a problem, unless another tuner has done so; *ret_others: it is about to, and wait was
+ * not asked for. */
 static fa2_status measure(fa2i_tune *tune, fa2i_tune_problem *problem, bool wait, bool *ret_others)
 {
     char shape[FA2I_PROBLEM_CHARS];
