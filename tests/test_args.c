@@ -144,6 +144,25 @@ static void test_softcap(void)
     CHECK_CONTAINS(fa2_last_message(), "the softmax scale divided by it");
 }
 
+/* Where lengths are asked for they are there, and nothing is written over them. */
+static void test_lengths(void)
+{
+    fa2_problem with = problem;
+    fa2_forward_args args = good_args();
+    with.seqused = 1;
+    CHECK_EQ(check_args(&with, &args, &plain_grid), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "seqused_k is NULL, but problem.seqused is 1");
+    args.seqused_k = (const int32_t *)0x5000002;
+    check_good(&problem, &args);
+    CHECK_EQ(check_args(&with, &args, &plain_grid), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "seqused_k is 0x5000002; it must be a multiple of 4");
+    args.seqused_k = (const int32_t *)0x5000004;
+    check_good(&with, &args);
+    args.lse = (float *)0x5000008;
+    CHECK_EQ(check_args(&with, &args, &plain_grid), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "lse shares memory with seqused_k");
+}
+
 static void test_good_args(void)
 {
     fa2_forward_args args = good_args();
@@ -446,6 +465,7 @@ int main(void)
     test_bad_pointers();
     test_bad_scale();
     test_softcap();
+    test_lengths();
     test_good_args();
     test_far_strides();
     test_overlap();

@@ -232,9 +232,9 @@ static void test_choices(const char *path)
     const double bad_us[] = {-9.9e9, 0, NAN, INFINITY, 1e300};
     for (size_t i = 0; i < sizeof bad_us / sizeof bad_us[0]; i++) {
         const fa2i_winner bad = {.kernel = sample_key(3), .model_us = bad_us[i]};
-        CHECK_EQ(fa2i_cache_put_winner(cache, modelled.session, modelled.device, modelled.problem,
-                                       &bad),
-                 FA2_E_INVALID);
+        CHECK_EQ(
+            fa2i_cache_put_winner(cache, modelled.session, modelled.device, modelled.problem, &bad),
+            FA2_E_INVALID);
     }
     CHECK_EQ(
         fa2i_cache_put_winner(cache, modelled.session, modelled.device, modelled.problem, &guess),

@@ -36,6 +36,28 @@ static void test_plain(void)
     CHECK_EQ(grid.workspace_bytes, 0);
 }
 
+/* Sequences with lengths: as many shares as fit the card, and one more for each row tile. */
+static void test_lengths(void)
+{
+    fa2_problem problem = decode(32, 32, 8, 4096);
+    problem.seqused = 1;
+    fa2i_grid grid = grid_of(&split, problem);
+    CHECK_EQ(grid.splits, 100 / 8);
+    CHECK_EQ(grid.slots, 12 + 32);
+    CHECK_EQ(grid.blocks[0], 8 * 44);
+    CHECK_EQ(grid.blocks[1], 32 * 32 / 4);
+    CHECK_EQ(grid.partial_bytes, 8 * 44 * split.rows * 128 * 4);
+    CHECK_EQ(grid.workspace_bytes, 8 * 44 * split.rows * 129 * 4);
+    problem.seq_k = split.keys; /* one step: nothing to divide */
+    grid = grid_of(&split, problem);
+    CHECK_EQ(grid.splits, 1);
+    CHECK_EQ(grid.slots, 32);
+    CHECK_EQ(grid.blocks[1], 0);
+    CHECK_EQ(grid.workspace_bytes, 0);
+    CHECK_EQ(grid_of(&plain, problem).blocks[0], 32 * 32);
+    CHECK_EQ(grid_of(&plain, problem).slots, 0);
+}
+
 static void test_split(void)
 {
     /* 8 key heads of 4 rows each: 8 blocks, 100 SMs, so 12 splits of 64 steps: 6 steps each, 11
@@ -102,6 +124,7 @@ int main(void)
     split = split_recipe("fwd", 128, 16, 64, 0, 1);
     test_plain();
     test_split();
+    test_lengths();
     test_shares();
     test_workspace_is_not_monotone();
     test_limit();

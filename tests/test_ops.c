@@ -74,6 +74,15 @@ static void test_window_params(void)
     }
 }
 
+static void test_lengths_params(void)
+{
+    fa2_problem with = problem;
+    const fa2_forward_args args = {.seqused_k = (const int32_t *)0x1230};
+    CHECK_EQ(fill(&with, &args).features.seqused_k, 0);
+    with.seqused = 1;
+    CHECK_EQ(fill(&with, &args).features.seqused_k, 0x1230);
+}
+
 /* ---- work ---- */
 
 static void test_flop(void)
@@ -95,6 +104,17 @@ static void test_flop(void)
                       .window_left = 0};
     CHECK(fa2i_problem_flop(&p) == 4.0 * 8 * (1 << 29));
     CHECK(fa2i_op_of(&p)->flop_unmasked(&p) == 4.0 * 8 * (1 << 29) * (1 << 29));
+}
+
+/* Lengths from seq_k / batch to seq_k. */
+static void test_lengths_work(void)
+{
+    fa2_problem p = problem;
+    p.seqused = 1;
+    CHECK_EQ(fa2i_forward_length(&p, 0), 100);
+    CHECK_EQ(fa2i_forward_length(&p, 1), 200);
+    CHECK(fa2i_problem_flop(&p) == 4.0 * 2 * 8 * 100 * 150 * 64);
+    CHECK(fa2i_op_of(&p)->bytes(&p) == 2.0 * (2 * 2 * 100 * 8 + 2 * 2 * 150 * 2) * 64);
 }
 
 static void test_bytes(void)
@@ -153,8 +173,10 @@ int main(void)
     test_plain_params();
     test_softcap_params();
     test_window_params();
+    test_lengths_params();
     test_flop();
     test_bytes();
+    test_lengths_work();
     test_work_by_counting();
     return check_done();
 }

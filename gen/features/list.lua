@@ -1,14 +1,15 @@
--- The features that act on scores and on P and that every family of an operation may have. A feature has
+-- The features that read arrays beside the tensors and that every family of an operation may have. A feature has
 --   axis                     core/axes.lua
 --   ex2_per_score, fp32_per_score(v)   optional: instructions that it adds for each score
 --   registers(row_tiles)     optional: those that it keeps alive
 local M = {}
 
 local alibi = require("features.alibi")
+local lengths = require("features.lengths")
 local sinks = require("features.sinks")
 
 -- In the order of texts.
-M.all = {alibi, sinks}
+M.all = {alibi, sinks, lengths}
 
 -- Sum over the features that a variant has of what `of` says of each.
 local function sum(v, of)

@@ -18,6 +18,7 @@ local cost = require("ops.forward_plain_cost")
 local families = require("core.family")
 local features = require("features.list")
 local kinds = require("ops.kinds")
+local lengths = require("features.lengths")
 local softcap = require("features.softcap")
 local window = require("features.window")
 
@@ -172,7 +173,7 @@ function M.family(name, scheme, path)
             split = scheme.splits, d_pad = padded(v.d), smem_bytes = smem_bytes(v),
             threads = 32 * v.warps, fill = v.fill or "whole",
          }
-         for _, more in ipairs({scheme.names, features.names(v)}) do
+         for _, more in ipairs({features.names(v), lengths.names(v), scheme.names}) do
             for key, value in pairs(more) do
                names[key] = value
             end

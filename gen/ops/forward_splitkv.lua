@@ -3,13 +3,17 @@
 -- and so many blocks divide the tiles that about `waves` come to each SM. Then a second kernel combines
 -- what they found. What the fields mean: forward.lua.
 local cost = require("ops.forward_splitkv_cost")
+local lengths = require("features.lengths")
 
 -- Of the combining kernel: rows of a block, one warp each, which has room for so many weights.
 local M = {splits = true, names = {combine_rows = 4, max_splits = cost.max_splits}}
 
 -- m16 row tiles of a warp, by br.
 local warp_tiles = {[16] = {1}, [32] = {1, 2}, [64] = {1, 2}}
-local waves = {1, 2, 4}
+local waves = {1, 2, 4, 8, 16}
+
+-- Where all row tiles have the same keys, more blocks than this gain nothing.
+local waves_of_equals = 4
 
 local function is_block(v)
    for _, tiles in ipairs(warp_tiles[v.br]) do
@@ -18,6 +22,14 @@ local function is_block(v)
       end
    end
    return nil, "no such br, warps and teams"
+end
+
+-- Sequences of different lengths are divided the more evenly, the more blocks there are.
+local function is_worth_waves(v)
+   if v.waves <= waves_of_equals or lengths.has(v) then
+      return true
+   end
+   return nil, "so many blocks are for sequences with lengths of their own"
 end
 
 local function is_pipeline(v, path)
@@ -39,7 +51,7 @@ M.axes = {
    {name = "teams", values = {1, 2, 4, 8}, when = is_block},
    {name = "kstages", values = {1, 2, 3}},
    {name = "vstages", values = {1, 2, 3}, when = is_pipeline},
-   {name = "waves", values = waves, phase = "launch"},
+   {name = "waves", values = waves, phase = "launch", when = is_worth_waves},
    {name = "layout", values = {"swizzle"}},
    {name = "q", values = {"smem", "reg"}},
 }
@@ -91,7 +103,7 @@ function M.suits(v, problem, arch)
    elseif v.teams > (keys + v.bc - 1) // v.bc then
       return nil, "there are fewer tiles than teams"
    end
-   for _, fewer in ipairs(waves) do
+   for _, fewer in ipairs(lengths.has(v) and {} or waves) do
       if fewer < v.waves and cost.splits(v, problem, arch, fewer) == splits then
          return nil, "fewer waves split the keys alike"
       end

@@ -76,12 +76,12 @@ fa2_status fa2i_problem_check(const fa2_problem *problem);
 
 /* "B=1 Hq=8 Hkv=8 Sq=512 Sk=512 D=64 dtype=fp16 causal=1", as fa2-tune --shape takes it (commas
  * instead of spaces there). The problem is valid. */
-enum { FA2I_PROBLEM_CHARS = 256 };
+enum { FA2I_PROBLEM_CHARS = 352 };
 void fa2i_problem_format(const fa2_problem *problem, char *out, size_t out_bytes);
 
 /* The KIND fields alone, "D=64 dtype=fp16 causal=1": two problems may share a kernel if and only if
  * these texts are equal. The problem's KIND fields are valid. */
-enum { FA2I_CLASS_CHARS = 128 };
+enum { FA2I_CLASS_CHARS = 256 };
 void fa2i_problem_class(const fa2_problem *problem, char out[FA2I_CLASS_CHARS]);
 
 /* Whether the texts of two problems' classes are equal. */

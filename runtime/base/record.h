@@ -10,7 +10,7 @@
 #include "runtime/base/recipe.h"
 
 #define FA2I_KEY_BYTES     32
-#define FA2I_VARIANT_CHARS 192
+#define FA2I_VARIANT_CHARS 256
 #define FA2I_DETAIL_BYTES  1024 /* what the database keeps of a message, NUL included */
 
 /* Bytes on the heap. Zeroed is empty. */

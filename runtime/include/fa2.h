@@ -28,7 +28,8 @@
  * multiple of 16 bytes and every stride a multiple of 8 elements. LSE is [batch, heads_q, seq_q]
  * fp32, contiguous, natural logarithm.
  *
- * Masks are aligned bottom-right: query i stands at key p = i + seq_k - seq_q. When causal it sees
+ * Masks are aligned bottom-right: query i stands at key p = i + seq_k - seq_q, where seq_k is the
+ * sequence's own if sequences have lengths. When causal it sees
  * keys j <= p; with a window p - window_left <= j <= p + window_right, both inclusive. A row that
  * sees no key gives O = 0 and LSE = -infinity, and its dQ is 0; so are dK and dV of a key that no row
  * sees.
@@ -124,7 +125,9 @@ typedef struct fa2_problem {
                             * as dQ may be summed in any order. On SM 7.5 up to head_dim 240 */
     int32_t alibi;         /* forward. 1: with the slopes in the arguments; else 0 */
     int32_t sinks;         /* forward. 1: with the sinks in the arguments; else 0 */
-    int32_t reserved[16];  /* 0 */
+    int32_t seqused; /* forward. 1: how many keys each sequence has is in device memory; seq_k is
+                             * then the most. Else 0 */
+    int32_t reserved[15]; /* 0 */
 } fa2_problem;
 
 /* A tensor on the device. Strides count elements, are multiples of 8 and not negative; that of a
@@ -161,6 +164,10 @@ typedef struct fa2_forward_args {
     /* problem.alibi; the scale of scores, which is the softcap if there is one, is then at least 1e-30 */
     fa2_alibi alibi;
     const float *sinks; /* problem.sinks: fp32 [heads_q], 4-byte aligned; -infinity is no sink */
+    /* problem.seqused: device, [batch]. A sequence has that many keys, the first ones of its seq_k; what
+     * is less than 0 or more than seq_k counts as 0 or seq_k. It is read when the kernel runs, so that
+     * a graph may be launched again with others. */
+    const int32_t *seqused_k;
 } fa2_forward_args;
 
 /* A gradient whose data is NULL is not wanted; at least one is. */

@@ -11,7 +11,7 @@
 
 bool fa2i_features_asked(const fa2_problem *problem)
 {
-    return problem->alibi || problem->sinks;
+    return problem->alibi || problem->sinks || problem->seqused;
 }
 
 static bool has_terms(const fa2_problem *problem)
@@ -71,6 +71,15 @@ static fa2_status locate_sinks(const fa2_problem *p, const float *sinks, fa2i_me
                                 m);
 }
 
+static fa2_status locate_lengths(const fa2_problem *p, const int32_t *lengths, fa2i_memory *m)
+{
+    const fa2_status st = check_given("seqused_k", lengths, "seqused");
+    if (st != FA2_OK)
+        return st;
+    return fa2i_memory_of_array("seqused_k", lengths, (size_t)p->batch * sizeof *lengths,
+                                sizeof *lengths, m);
+}
+
 static fa2_status check_apart(const fa2i_memory *input, const fa2i_memory *const *outputs,
                               int output_count)
 {
@@ -96,6 +105,10 @@ fa2_status fa2i_features_check(const fa2_problem *problem, const fa2i_feature_ar
         FA2_TRY(locate_sinks(problem, *args->sinks, &m));
         FA2_TRY(check_apart(&m, outputs, output_count));
     }
+    if (problem->seqused) {
+        FA2_TRY(locate_lengths(problem, *args->seqused_k, &m));
+        FA2_TRY(check_apart(&m, outputs, output_count));
+    }
 done:
     return st;
 }
@@ -112,5 +125,7 @@ void fa2i_features_fill(const fa2_problem *problem, const fa2i_feature_args *arg
     }
     if (problem->sinks)
         params.sinks = (uintptr_t)*args->sinks;
+    if (problem->seqused)
+        params.seqused_k = (uintptr_t)*args->seqused_k;
     *ret_params = params;
 }

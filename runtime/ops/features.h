@@ -1,6 +1,6 @@
 /*
- * What acts on scores and on P, for every operation that has it: ALiBi's slopes, sinks. Their arguments,
- * and what kernels are told of them.
+ * What is read from device memory beside the tensors, for every operation that has it: ALiBi's slopes,
+ * sinks, lengths. Their arguments, and what kernels are told of them.
  *
  * Pure; thread-safe. Errors: FA2_E_INVALID naming argument and limit.
  */
@@ -19,6 +19,7 @@ typedef struct fa2i_feature_params {
 typedef struct fa2i_feature_args {
     const fa2_alibi *alibi;
     const float *const *sinks;
+    const int32_t *const *seqused_k;
 } fa2i_feature_args;
 
 /* Whether a problem asks for any of them. */

@@ -54,6 +54,7 @@ void fa2i_forward_fill(const fa2i_grid *grid, const fa2_problem *problem, const 
     if (fa2i_features_asked(problem)) {
         const fa2i_feature_args features = fa2i_forward_features(a);
         fa2i_features_fill(problem, &features, scale, &params.features);
+        params.features.slots = grid->slots;
     }
     fa2i_param_strides(&a->q, params.q_stride);
     fa2i_param_strides(&a->k, params.k_stride);
@@ -95,17 +96,34 @@ static double flop_of_pair(const fa2_problem *p)
     return 4.0 * p->batch * p->heads_q * p->head_dim;
 }
 
+int32_t fa2i_forward_length(const fa2_problem *problem, int32_t rank)
+{
+    return (int32_t)((int64_t)problem->seq_k * (rank + 1) / problem->batch);
+}
+
+/* The problem with the mean of these lengths in the place of the most. */
+static fa2_problem with_mean_lengths(const fa2_problem *problem)
+{
+    fa2_problem mean = *problem;
+    if (problem->seqused)
+        mean.seq_k =
+            (int32_t)((int64_t)problem->seq_k * ((int64_t)problem->batch + 1) / 2 / problem->batch);
+    return mean;
+}
+
 double fa2i_forward_flop_unmasked(const fa2_problem *problem)
 {
-    return flop_of_pair(problem) * problem->seq_q * problem->seq_k;
+    const fa2_problem p = with_mean_lengths(problem);
+    return flop_of_pair(&p) * p.seq_q * p.seq_k;
 }
 
 /* 4 B Hq Sq Sk D, half of it when causal, whatever Sq and Sk are: the convention of the
  * FlashAttention papers. With a window, 4 D for each pair of a query and a key that it sees. */
 double fa2i_forward_flop(const fa2_problem *problem)
 {
+    const fa2_problem p = with_mean_lengths(problem);
     if (problem->window)
-        return flop_of_pair(problem) * visible_pairs(problem);
+        return flop_of_pair(&p) * visible_pairs(&p);
     const double all = fa2i_forward_flop_unmasked(problem);
     return problem->causal ? all / 2 : all;
 }
@@ -119,7 +137,7 @@ int64_t fa2i_forward_seen_keys(const fa2_problem *problem)
 /* Q, O, and the keys and values that any query sees. */
 double fa2i_forward_bytes(const fa2_problem *problem)
 {
-    const fa2_problem *p = problem;
+    const fa2_problem mean = with_mean_lengths(problem), *p = &mean;
     const double of_query = 2.0 * p->batch * p->heads_q * p->seq_q;
     const double of_key = 2.0 * p->batch * p->heads_kv * (double)fa2i_forward_seen_keys(p);
     return (of_query + of_key) * p->head_dim * sizeof(uint16_t);

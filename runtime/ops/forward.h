@@ -17,7 +17,8 @@ typedef struct fa2i_forward_params {
 /* Where a call has what features read. */
 static inline fa2i_feature_args fa2i_forward_features(const fa2_forward_args *args)
 {
-    return (fa2i_feature_args){.alibi = &args->alibi, .sinks = &args->sinks};
+    return (fa2i_feature_args){
+        .alibi = &args->alibi, .sinks = &args->sinks, .seqused_k = &args->seqused_k};
 }
 
 /* The functions of fa2i_op (op.h says what each does); args is a fa2_forward_args. */
@@ -29,6 +30,11 @@ fa2_status fa2i_forward_grid(const fa2i_card *card, const fa2i_recipe *recipe,
                              const fa2_problem *problem, fa2i_grid *ret_grid);
 void fa2i_forward_fill(const fa2i_grid *grid, const fa2_problem *problem, const void *args,
                        fa2i_forward_params *ret_params);
+
+/* Where lengths are in device memory, work is counted as if they were these, which are tuned for too: even
+ * steps up to seq_k. rank: 0 ... batch - 1, the shortest first. */
+int32_t fa2i_forward_length(const fa2_problem *problem, int32_t rank);
+
 double fa2i_forward_flop(const fa2_problem *problem);
 double fa2i_forward_flop_unmasked(const fa2_problem *problem);
 double fa2i_forward_bytes(const fa2_problem *problem);

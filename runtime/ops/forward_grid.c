@@ -3,6 +3,10 @@
  * are read once for all of them. One that splits keys divides those of each row tile among so many
  * blocks that about `waves` of them come to each SM (splits.h); a step that combines their results
  * runs when there is more than one.
+ *
+ * Where sequences have lengths of their own, which the host does not know, that many shares are made
+ * of the keys of all sequences together (templates/features/shares.cu.in): so many blocks at most, and
+ * one more for each row tile, as its last share may be a short one.
  */
 #include <stdio.h>
 #include "runtime/base/status.h"
@@ -32,6 +36,59 @@ static fa2_status too_many(const fa2_problem *problem, int64_t row_tiles, int32_
         (long long)row_tiles, (int)problem->heads_q, (int)problem->batch, divided, (int)INT32_MAX);
 }
 
+/* How many blocks share the keys of a row tile, or of all that have lengths. row_tiles: of a key head, in
+ * all batches; < 2^61. */
+static fa2_status divide_keys(const fa2i_card *card, const fa2i_recipe *recipe,
+                              const fa2_problem *problem, int64_t row_tiles, fa2i_grid *grid)
+{
+    if (!problem->seqused) {
+        grid->splits = fa2i_split_count(
+            problem, card->sm_count,
+            &(fa2i_splitting){recipe->rows, recipe->keys, recipe->waves, recipe->max_splits});
+        return FA2_OK;
+    }
+    const int64_t shares = (int64_t)recipe->waves * card->sm_count / problem->heads_kv;
+    const bool divided = shares > 1 && problem->seq_k > recipe->keys;
+    const int64_t slots = row_tiles + (divided ? shares : 0);
+    if (slots > INT32_MAX / problem->heads_kv)
+        return too_many(problem, row_tiles, 1);
+    grid->splits = divided ? (int32_t)shares : 1;
+    grid->slots = (int32_t)slots;
+    return FA2_OK;
+}
+
+/* Blocks of the main step, and the rows that they leave to be combined if there are several splits. */
+static fa2_status spread_main(const fa2i_recipe *recipe, const fa2_problem *problem, int64_t tiles,
+                              const fa2i_grid *grid, int64_t *ret_blocks, int64_t *ret_partial_rows)
+{
+    if (grid->slots > 0) {
+        *ret_blocks = (int64_t)grid->slots * problem->heads_kv;
+        *ret_partial_rows = *ret_blocks * recipe->rows;
+        return FA2_OK;
+    }
+    if (tiles * grid->splits > INT32_MAX || tiles * grid->splits * problem->batch > INT32_MAX)
+        return too_many(problem, grid->row_tiles, grid->splits);
+    *ret_blocks = tiles * grid->splits * problem->batch;
+    *ret_partial_rows = all_rows(problem) * grid->splits;
+    return FA2_OK;
+}
+
+static fa2_status count_blocks(const fa2i_recipe *recipe, const fa2_problem *problem,
+                               int64_t main_blocks, fa2i_grid *grid)
+{
+    for (int i = 0; i < recipe->step_count; i++) {
+        const fa2i_step *step = &recipe->steps[i];
+        const int64_t blocks = step->blocks == FA2I_BLOCKS_ROWS
+                                   ? ceil_div(all_rows(problem), step->block_rows)
+                                   : main_blocks;
+        if (blocks > INT32_MAX)
+            return too_many(problem, ceil_div(problem->seq_q, step->block_rows), 1);
+        if (step->role != FA2I_STEP_COMBINE || grid->splits > 1)
+            grid->blocks[i] = (unsigned)blocks;
+    }
+    return fa2i_clusters_check(recipe, grid->blocks);
+}
+
 fa2_status fa2i_forward_grid(const fa2i_card *card, const fa2i_recipe *recipe,
                              const fa2_problem *problem, fa2i_grid *ret_grid)
 {
@@ -39,33 +96,21 @@ fa2_status fa2i_forward_grid(const fa2i_card *card, const fa2i_recipe *recipe,
     const int64_t rows = problem->seq_q * group; /* which kernels count in int */
     const int64_t row_tiles = ceil_div(rows, recipe->rows);
     const int64_t tiles = row_tiles * (problem->heads_q / group); /* of a batch; < 2^46 */
+    int64_t blocks = 0, partial_rows = 0;
     fa2i_grid grid = {.row_tiles = (int32_t)row_tiles, .splits = 1};
+    fa2_status st = FA2_OK;
 
     if (rows > INT32_MAX)
         return too_many(problem, row_tiles, 1);
     if (recipe->waves > 0)
-        grid.splits = fa2i_split_count(
-            problem, card->sm_count,
-            &(fa2i_splitting){recipe->rows, recipe->keys, recipe->waves, recipe->max_splits});
-    if (tiles * grid.splits > INT32_MAX || tiles * grid.splits * problem->batch > INT32_MAX)
-        return too_many(problem, row_tiles, grid.splits);
-    for (int i = 0; i < recipe->step_count; i++) {
-        const fa2i_step *step = &recipe->steps[i];
-        const int64_t blocks = step->blocks == FA2I_BLOCKS_ROWS
-                                   ? ceil_div(all_rows(problem), step->block_rows)
-                                   : tiles * grid.splits * problem->batch;
-        if (blocks > INT32_MAX)
-            return too_many(problem, ceil_div(problem->seq_q, step->block_rows), 1);
-        if (step->role != FA2I_STEP_COMBINE || grid.splits > 1)
-            grid.blocks[i] = (unsigned)blocks;
-    }
+        FA2_TRY(divide_keys(card, recipe, problem, row_tiles * problem->batch, &grid));
+    FA2_TRY(spread_main(recipe, problem, tiles, &grid, &blocks, &partial_rows));
+    FA2_TRY(count_blocks(recipe, problem, blocks, &grid));
     if (grid.splits > 1) {
-        const size_t partial_rows = (size_t)all_rows(problem) * (size_t)grid.splits;
-        grid.partial_bytes = partial_rows * (size_t)problem->head_dim * sizeof(float);
-        grid.workspace_bytes = grid.partial_bytes + partial_rows * sizeof(float);
+        grid.partial_bytes = (size_t)partial_rows * (size_t)problem->head_dim * sizeof(float);
+        grid.workspace_bytes = grid.partial_bytes + (size_t)partial_rows * sizeof(float);
     }
-    const fa2_status st = fa2i_clusters_check(recipe, grid.blocks);
-    if (st == FA2_OK)
-        *ret_grid = grid;
+    *ret_grid = grid;
+done:
     return st;
 }

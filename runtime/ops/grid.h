@@ -12,6 +12,8 @@ typedef struct fa2i_grid {
     int32_t row_tiles;                  /* per head; per key head when the recipe packs heads */
     int32_t key_tiles;                  /* per head; backward only */
     int32_t splits;
+    int32_t slots; /* forward, where sequences have lengths: blocks of a key head, which divide the
+                    * keys of all sequences; 0 else */
     size_t workspace_bytes; /* forward: partial O, then partial LSE; 0 when there is one split.
                              * Backward: LSE and delta of rows, then sums of dQ; 0 without them */
     size_t partial_bytes;   /* of it, partial O */

@@ -11,6 +11,7 @@
 #define FA2I_PARAM_INPUT(name)         uint64_t name;
 #define FA2I_PARAM_OUTPUT(name)        uint64_t name;
 #define FA2I_PARAM_FLOATS(name)        uint64_t name;
+#define FA2I_PARAM_INTS(name)          uint64_t name;
 #define FA2I_PARAM_STRIDES(name)       int64_t name[3];
 #define FA2I_PARAM_FLOAT(name)         float name;
 #define FA2I_PARAM_INT(name)           int32_t name;

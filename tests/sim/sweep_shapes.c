@@ -15,6 +15,7 @@ static fa2i_case case_of(const fa2_problem *class, int index)
                    .softcap = !class->softcap  ? 0.0f
                               : index % 3 == 0 ? 1.5f
                                                : 30.0f,
+                   .lengths = index % 2 ? FA2I_LENGTHS_WILD : FA2I_LENGTHS_SPREAD,
                    .seed = 1 + (uint64_t)index};
     return c;
 }
@@ -95,6 +96,8 @@ fa2i_case sweep_shape(const fa2_problem *class, const fa2i_variant *variant, int
     fa2i_case c = variant->recipe.waves == 0
                       ? shape_of(class, variant, bc, index)
                       : split_shape_of(class, variant, bc, sm_count / 3 + 1, index);
+    if (class->seqused)
+        c.problem.batch = 2 + index * 3 % 7;
     if (class->window)
         put_window(variant, bc, index, &c.problem);
     return c;
@@ -103,5 +106,5 @@ fa2i_case sweep_shape(const fa2_problem *class, const fa2i_variant *variant, int
 bool sweep_same_shape(const fa2i_case *a, const fa2i_case *b)
 {
     return memcmp(&a->problem, &b->problem, sizeof a->problem) == 0 && a->layout == b->layout &&
-           a->want_lse == b->want_lse && a->seed == b->seed;
+           a->want_lse == b->want_lse && a->lengths == b->lengths && a->seed == b->seed;
 }

@@ -4,7 +4,7 @@
  *
  * A bug is a replacement in the CUDA text that the generator makes; the kernel is compiled with
  * line information and run on one shape. Printed for each: its name, what was planted, and what was
- * found.
+ * found. An argument: only those whose name contains it.
  */
 #include <stdlib.h>
 #include "runtime/base/alloc.h"
@@ -185,6 +185,18 @@ static const bug bugs[] = {
      1, "Sq=3,Sk=1500,sinks=1", "x the bound", NULL},
     {"a sink that is left out", "t4", TURING, "p.features.sinks[place.head]", "minus_infinity()", 1,
      "Sq=200,sinks=1", "x the bound", NULL},
+    {"none, lengths, split", "rtx3060", TEAMS, "", "", 1, "B=5,Sq=3,Sk=1500,causal=1,seqused=1",
+     NULL, NULL},
+    {"none, lengths", "rtx3060", JOINT, "", "", 1, "B=5,Sq=200,causal=1,seqused=1", NULL, NULL},
+    {"the length of the next sequence", "rtx3060", JOINT, "p.features.seqused_k + batch",
+     "p.features.seqused_k + (batch + 1) % p.batch", 1, "B=5,Sq=200,seqused=1", "x the bound",
+     NULL},
+    {"a length that is not bounded", "rtx3060", JOINT,
+     "max(0, min(p.seq_k, __ldg(p.features.seqused_k + batch)))",
+     "__ldg(p.features.seqused_k + batch) + 50", 1, "B=2,Sq=200,seqused=1", "illegal address",
+     "fill_sm80.cu.in"},
+    {"a slot too far", "rtx3060", TEAMS, "__shfl_sync(0xffffffffu, end - own, at)",
+     "__shfl_sync(0xffffffffu, end, at)", 1, "B=5,Sq=3,Sk=1500,seqused=1", "", NULL},
     {"none, backward", "rtx3060", ADDED, "", "", 1, BACKWARD, NULL, NULL},
     {"none, backward on Turing", "t4", APART, "", "", 1, BACKWARD, NULL, NULL},
     {"a removed barrier behind P and dS", "rtx3060", ADDED,
@@ -435,12 +447,14 @@ static void try_bug(const bug *b)
     CHECK_EQ(fa2_sim_live(), 0);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     size_t planted = 0, reported = 0;
     setenv("FA2_SIM_BUDGET", "3000000", 1);
     setenv("FA2_SIM_THREADS", "1", 1); /* the same block is always the first to err */
     for (size_t i = 0; i < sizeof bugs / sizeof *bugs; i++) {
+        if (argc > 1 && strstr(bugs[i].name, argv[1]) == NULL)
+            continue;
         const int failures = check_failures;
         try_bug(&bugs[i]);
         planted += bugs[i].said != NULL;

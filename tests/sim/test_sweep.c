@@ -106,7 +106,7 @@ static fa2_problem dense(fa2_dtype dtype, int head_dim, int causal)
 
 /* Every pair of features, and every one without another, is in some line. */
 static const struct feature_set {
-    int32_t softcap, window, alibi, sinks;
+    int32_t softcap, window, alibi, sinks, seqused;
 } feature_sets[] = {
     {.softcap = 1},
     {.window = 1},
@@ -116,6 +116,9 @@ static const struct feature_set {
     {.alibi = 1, .sinks = 1, .window = 1},
     {.softcap = 1, .alibi = 1},
     {.softcap = 1, .sinks = 1},
+    {.seqused = 1},
+    {.softcap = 1, .sinks = 1, .seqused = 1},
+    {.window = 1, .alibi = 1, .seqused = 1},
 };
 enum { FEATURE_SETS = sizeof feature_sets / sizeof *feature_sets };
 
@@ -128,6 +131,7 @@ static void add_features(sweep *s, fa2_dtype dtype, int head_dim, int causal,
     problem.window_left = 256 * set->window;
     problem.alibi = set->alibi;
     problem.sinks = set->sinks;
+    problem.seqused = set->seqused;
     add_class(s, &problem, STEP_FEATURES);
 }
 

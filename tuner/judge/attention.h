@@ -10,6 +10,23 @@
 #include <stdbool.h>
 #include "fa2.h"
 
+/* What is said of sequences on the device, as host copies; NULL: not said. Borrowed. */
+typedef struct fa2i_said {
+    const int32_t *seqused_k; /* [batch] */
+} fa2i_said;
+
+/* A sequence as a problem of its own. */
+static inline fa2_problem fa2i_sequence_of(const fa2_problem *problem, const fa2i_said *said,
+                                           int32_t batch)
+{
+    fa2_problem sequence = *problem;
+    if (problem->seqused) {
+        const int32_t used = said->seqused_k[batch];
+        sequence.seq_k = used < 0 ? 0 : used < problem->seq_k ? used : problem->seq_k;
+    }
+    return sequence;
+}
+
 /* Keys first ... end - 1; first == end: none. */
 typedef struct fa2i_keys {
     int32_t first, end;

@@ -75,6 +75,19 @@ static fa2i_extent extent_of_heads(const fa2i_case *c, bool batched)
                          .elem_bytes = sizeof(float)};
 }
 
+/* A number per sequence. */
+static fa2i_extent extent_of_lengths(const fa2_problem *p)
+{
+    return (fa2i_extent){.batch = p->batch,
+                         .seq = 1,
+                         .heads = 1,
+                         .width = 1,
+                         .pitch = 1,
+                         .stride_batch = 1,
+                         .elems = p->batch,
+                         .elem_bytes = sizeof(int32_t)};
+}
+
 fa2i_extent fa2i_case_extent(const fa2i_case *c, int operand)
 {
     const fa2_problem *p = &c->problem;
@@ -85,6 +98,8 @@ fa2i_extent fa2i_case_extent(const fa2i_case *c, int operand)
         return extent_of_statistics(p);
     if (o->shape == FA2I_SHAPE_SLOPES || o->shape == FA2I_SHAPE_SINKS)
         return extent_of_heads(c, o->shape == FA2I_SHAPE_SLOPES);
+    if (o->shape == FA2I_SHAPE_LENGTHS)
+        return extent_of_lengths(p);
     const bool of_keys = o->shape == FA2I_SHAPE_KEYS;
     const bool shared = c->layout == FA2I_LAYOUT_SHARED && of_keys && !o->output;
     const int64_t row = p->head_dim + (c->layout == FA2I_LAYOUT_GAPPED ? GAP_ELEMS : 0);
@@ -143,11 +158,13 @@ static int64_t block_elems(const fa2i_extent *e)
 size_t fa2i_case_period(const fa2i_case *c, int operand)
 {
     const fa2i_extent e = fa2i_case_extent(c, operand);
-    if (e.elems == 0)
-        return 0;
+    const fa2i_operand *o = operand_of(c, operand);
+    const bool whole =
+        o->shape == FA2I_SHAPE_LENGTHS || (c->pattern != FA2I_PATTERN_NONE && o->patterned);
+    if (whole || e.elems == 0)
+        return (size_t)e.elems;
     const int64_t block = block_elems(&e);
-    const bool patterned = c->pattern != FA2I_PATTERN_NONE && operand_of(c, operand)->patterned;
-    return (size_t)(patterned || e.elems < block ? e.elems : block);
+    return (size_t)(e.elems < block ? e.elems : block);
 }
 
 void fa2i_case_fill_normal(const fa2i_case *c, int operand, float magnitude, size_t count,

@@ -44,11 +44,18 @@ typedef enum fa2i_pattern {
                               * the same function */
 } fa2i_pattern;
 
+/* Of sequences that have lengths. */
+typedef enum fa2i_lengths {
+    FA2I_LENGTHS_SPREAD = 0, /* fa2i_forward_length, out of order: those that are tuned for */
+    FA2I_LENGTHS_WILD = 1    /* none, one, all; less than none and more than there are */
+} fa2i_lengths;
+
 typedef struct fa2i_case {
     fa2_problem problem;
     fa2i_layout layout;
     int32_t want_lse; /* outputs that an operation can do without are wanted */
     fa2i_pattern pattern;
+    fa2i_lengths lengths;
     float q_magnitude; /* standard deviation of Q; of other inputs it is 1 */
     float softcap;     /* > 0 if the problem has one */
     uint64_t seed;

@@ -12,14 +12,16 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/status.h"
 #include "runtime/base/problem.h"
+#include "runtime/ops/forward.h"
 #include "tuner/judge/attention.h"
 #include "tuner/judge/feature_data.h"
 #include "tuner/judge/judge.h"
 #include "tuner/judge/reference.h"
 
-enum { Q, K, V, O, LSE, SLOPES, SINKS, OPERANDS };
+enum { Q, K, V, O, LSE, SLOPES, SINKS, SEQUSED, OPERANDS };
 
 static fa2_status fill(const fa2i_case *c, int operand, size_t count, void *out);
+static fa2_status fill_lengths(const fa2i_case *c, int operand, size_t count, void *out);
 static const fa2i_operand operands[OPERANDS] = {
     [Q] = {"Q", FA2I_SHAPE_QUERIES, .patterned = true, .fill = fill},
     [K] = {"K", FA2I_SHAPE_KEYS, .patterned = true, .fill = fill},
@@ -28,6 +30,7 @@ static const fa2i_operand operands[OPERANDS] = {
     [LSE] = {"LSE", FA2I_SHAPE_STATISTICS, .output = true, .optional = true},
     [SLOPES] = {"slopes", FA2I_SHAPE_SLOPES, FA2I_FIELD_alibi, .fill = fa2i_fill_slopes},
     [SINKS] = {"sinks", FA2I_SHAPE_SINKS, FA2I_FIELD_sinks, .fill = fa2i_fill_sinks},
+    [SEQUSED] = {"seqused_k", FA2I_SHAPE_LENGTHS, FA2I_FIELD_seqused, .fill = fill_lengths},
 };
 
 /* ---- cases ---- */
@@ -38,7 +41,7 @@ enum { WIDEST_STEP = 512 };
 /* The most blocks per SM that such a kernel aims at. */
 enum { MOST_WAVES = 4 };
 
-typedef enum plan_class { ANY, WITH_WINDOW, WITH_SOFTCAP } plan_class;
+typedef enum plan_class { ANY, WITH_WINDOW, WITH_SOFTCAP, WITH_LENGTHS } plan_class;
 
 static const struct plan {
     const char *name;
@@ -50,6 +53,7 @@ static const struct plan {
     int32_t window_left, window_right; /* of classes with a window */
     float softcap;                     /* of classes with capped scores */
     fa2i_pattern pattern;
+    fa2i_lengths lengths; /* of classes with them */
     plan_class class;
     bool divided;
 } plans[] = {
@@ -84,6 +88,11 @@ static const struct plan {
      .class = WITH_WINDOW},
     {"scores far beyond the cap", 1, 2, 2, 160, 210, FA2I_LAYOUT_BHSD, 1, 24, 50, 50, .softcap = 2,
      .class = WITH_SOFTCAP},
+    {"lengths of all kinds", 11, 4, 2, 70, 300, FA2I_LAYOUT_BHSD, 1, 1, 60, 10, .softcap = 3,
+     .lengths = FA2I_LENGTHS_WILD, .class = WITH_LENGTHS},
+    /* More sequences than a warp has lanes, long and short ones. */
+    {"one query, many lengths", 75, 2, 1, 1, 4000, FA2I_LAYOUT_BSHD, 1, 1, 700, 0, .softcap = 3,
+     .class = WITH_LENGTHS},
 };
 
 _Static_assert(sizeof plans / sizeof *plans <= FA2I_VERIFY_CASES_MAX, "room for every case");
@@ -91,7 +100,8 @@ _Static_assert(sizeof plans / sizeof *plans <= FA2I_VERIFY_CASES_MAX, "room for 
 static bool is_of_class(const struct plan *plan, const fa2_problem *class)
 {
     return plan->class == ANY || (plan->class == WITH_WINDOW && class->window) ||
-           (plan->class == WITH_SOFTCAP && class->softcap);
+           (plan->class == WITH_SOFTCAP && class->softcap) ||
+           (plan->class == WITH_LENGTHS && class->seqused);
 }
 
 static size_t list_cases(const fa2_problem *class, int sm_count,
@@ -106,6 +116,7 @@ static size_t list_cases(const fa2_problem *class, int sm_count,
                        .layout = plan->layout,
                        .want_lse = plan->want_lse,
                        .pattern = plan->pattern,
+                       .lengths = plan->lengths,
                        .q_magnitude = plan->q_magnitude,
                        .softcap = class->softcap ? plan->softcap : 0,
                        .seed = 1000 + i};
@@ -192,6 +203,26 @@ static fa2_status fill(const fa2i_case *c, int operand, size_t count, void *out)
     return FA2_OK;
 }
 
+/* Out of order, so that neighbours differ. */
+static int32_t length_of(const fa2i_case *c, int32_t batch)
+{
+    static const int32_t wild[] = {INT32_MAX, 0, -1, 1, INT32_MIN};
+    const fa2_problem *p = &c->problem;
+    const int32_t kinds = (int32_t)(sizeof wild / sizeof *wild);
+    if (c->lengths == FA2I_LENGTHS_WILD && batch % 2 == 0 && batch / 2 < kinds)
+        return wild[batch / 2];
+    return fa2i_forward_length(p, (int32_t)((int64_t)batch * 7919 % p->batch));
+}
+
+static fa2_status fill_lengths(const fa2i_case *c, int operand, size_t count, void *out)
+{
+    int32_t *lengths = out;
+    (void)operand;
+    for (size_t i = 0; i < count; i++)
+        lengths[i] = length_of(c, (int32_t)i);
+    return FA2_OK;
+}
+
 /* ---- what should come out ---- */
 
 /* The rows whose LSE is -infinity. */
@@ -233,6 +264,7 @@ static fa2_status compute(const fa2i_case *c, const fa2i_inputs *inputs, int thr
                                             .q = fa2i_case_host_tensor(c, inputs, Q),
                                             .k = fa2i_case_host_tensor(c, inputs, K),
                                             .v = fa2i_case_host_tensor(c, inputs, V),
+                                            .said = {.seqused_k = inputs->data[SEQUSED]},
                                             .rows = rows,
                                             .row_count = count,
                                             .threads = threads};
@@ -260,17 +292,19 @@ static fa2i_arguments make_arguments(const fa2i_case *c,
                                      const uint64_t addresses[FA2I_OPERANDS_MAX],
                                      uint64_t workspace, size_t workspace_bytes)
 {
-    return (fa2i_arguments){.forward = {.q = fa2i_case_tensor(c, addresses, Q),
-                                        .k = fa2i_case_tensor(c, addresses, K),
-                                        .v = fa2i_case_tensor(c, addresses, V),
-                                        .o = fa2i_case_tensor(c, addresses, O),
-                                        .lse = (float *)(uintptr_t)addresses[LSE],
-                                        .workspace = (void *)(uintptr_t)workspace,
-                                        .workspace_bytes = workspace_bytes,
-                                        .softcap = c->softcap,
-                                        .alibi = {(const float *)(uintptr_t)addresses[SLOPES],
-                                                  fa2i_case_extent(c, SLOPES).stride_batch},
-                                        .sinks = (const float *)(uintptr_t)addresses[SINKS]}};
+    return (fa2i_arguments){
+        .forward = {.q = fa2i_case_tensor(c, addresses, Q),
+                    .k = fa2i_case_tensor(c, addresses, K),
+                    .v = fa2i_case_tensor(c, addresses, V),
+                    .o = fa2i_case_tensor(c, addresses, O),
+                    .lse = (float *)(uintptr_t)addresses[LSE],
+                    .workspace = (void *)(uintptr_t)workspace,
+                    .workspace_bytes = workspace_bytes,
+                    .softcap = c->softcap,
+                    .alibi = {(const float *)(uintptr_t)addresses[SLOPES],
+                              fa2i_case_extent(c, SLOPES).stride_batch},
+                    .sinks = (const float *)(uintptr_t)addresses[SINKS],
+                    .seqused_k = (const int32_t *)(uintptr_t)addresses[SEQUSED]}};
 }
 
 const fa2i_judge fa2i_judge_forward = {.operands = operands,

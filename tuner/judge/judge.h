@@ -16,7 +16,8 @@ typedef enum fa2i_operand_shape {
     FA2I_SHAPE_KEYS,       /* [batch, seq_k, heads_kv, head_dim] of the dtype */
     FA2I_SHAPE_STATISTICS, /* [batch, heads_q, seq_q], fp32 */
     FA2I_SHAPE_SLOPES, /* rows of heads_q, fp32: one for each batch, or for all if batches share K and V */
-    FA2I_SHAPE_SINKS /* [heads_q], fp32 */
+    FA2I_SHAPE_SINKS,  /* [heads_q], fp32 */
+    FA2I_SHAPE_LENGTHS /* [batch], int32 */
 } fa2i_operand_shape;
 
 typedef struct fa2i_operand {
@@ -26,7 +27,7 @@ typedef struct fa2i_operand {
     bool output;
     bool optional;  /* an output that is only there if the case wants it */
     bool patterned; /* an input in which a case's pattern is */
-    /* Inputs: make the first `count` elements of the operand, fp16, bf16 or fp32. */
+    /* Inputs: make the first `count` elements of the operand, fp16, bf16, fp32 or int32. */
     fa2_status (*fill)(const fa2i_case *c, int operand, size_t count, void *out);
 } fa2i_operand;
 

@@ -70,8 +70,8 @@ static void plain_row(part *p, fa2i_keys keys, double sink, const double *o)
 }
 
 /* Leaves the scores, not capped, in p->scores, and what is added to them in p->terms. */
-static void exact_row(part *p, fa2i_row row, fa2i_keys keys, double sink, double *o,
-                      double *ret_lse)
+static void exact_row(part *p, const fa2_problem *sequence, fa2i_row row, fa2i_keys keys,
+                      double sink, double *o, double *ret_lse)
 {
     const fa2i_reference_request *request = p->request;
     int head_dim = request->problem.head_dim;
@@ -80,7 +80,7 @@ static void exact_row(part *p, fa2i_row row, fa2i_keys keys, double sink, double
     for (int32_t j = keys.first; j < keys.end; j++) {
         p->scores[j] = p->scale * fa2i_dot(p->q, p->k + (int64_t)j * head_dim, head_dim);
         p->terms[j] =
-            fa2i_score_term(&request->problem, &request->features, row.batch, row.head, row.row, j);
+            fa2i_score_term(sequence, &request->features, row.batch, row.head, row.row, j);
         largest = fmax(largest, fa2i_score_capped(p->scores[j], softcap) + p->terms[j]);
     }
     double sum = isinf(sink) ? 0 : exp(sink - largest);
@@ -106,7 +106,8 @@ static void *run_part(void *argument)
     for (size_t i = p->begin; i < p->end; i++) {
         fa2i_row row = request->rows[i];
         double *o = p->reference->o + i * (size_t)problem->head_dim; /* zero so far */
-        const fa2i_keys keys = fa2i_keys_seen(problem, row.row);
+        const fa2_problem sequence = fa2i_sequence_of(problem, &request->said, row.batch);
+        const fa2i_keys keys = fa2i_keys_seen(&sequence, row.row);
         const double sink = fa2i_sink_score(problem, &request->features, row.head);
         p->reference->empty[i] = keys.first == keys.end;
         if (p->reference->empty[i]) {
@@ -121,7 +122,7 @@ static void *run_part(void *argument)
                       row.batch * request->q.stride_batch + row.row * request->q.stride_seq +
                           row.head * request->q.stride_head,
                       problem->head_dim, p->q);
-        exact_row(p, row, keys, sink, o, &p->reference->lse[i]);
+        exact_row(p, &sequence, row, keys, sink, o, &p->reference->lse[i]);
         plain_row(p, keys, sink, o);
     }
     return NULL;

@@ -17,6 +17,7 @@
 #define FA2I_REFERENCE_H
 
 #include <stdbool.h>
+#include "tuner/judge/attention.h"
 #include "tuner/judge/features.h"
 #include "tuner/judge/judge.h"
 #include "tuner/judge/number.h"
@@ -32,6 +33,7 @@ typedef struct fa2i_reference_request {
     float softcap;       /* of a problem that has one; else 0 */
     fa2i_features features;
     fa2i_host_tensor q, k, v;
+    fa2i_said said;       /* of a problem whose sequences have lengths */
     const fa2i_row *rows; /* borrowed; fastest when rows of one head are neighbours */
     size_t row_count;
     int threads; /* <= 1: in the calling thread */
