@@ -126,6 +126,13 @@ class Tensor:
         return type(self)(shape, self.dtype, self.device, self.memory, strides,
                           self.offset + index * self.strides[dimension])
 
+    def part(self, dimension, first, last):
+        """A view of a range of a dimension."""
+        shape = list(self.shape)
+        shape[dimension] = last - first
+        return type(self)(shape, self.dtype, self.device, self.memory, self.strides,
+                          self.offset + first * self.strides[dimension])
+
     def as_type(self, kind):
         return kind(self.shape, self.dtype, self.device, self.memory, self.strides, self.offset)
 
@@ -278,6 +285,8 @@ class NewerTensor(ExchangeTensor):
 
 
 def encode(value, dtype):
+    if dtype == "int32":
+        return struct.pack("<i", value)
     if dtype == "fp16":
         return struct.pack("<e", value)
     raw = struct.pack("<f", value)
@@ -285,6 +294,8 @@ def encode(value, dtype):
 
 
 def decode(raw, dtype):
+    if dtype == "int32":
+        return struct.unpack("<i", raw)[0]
     if dtype == "fp16":
         return struct.unpack("<e", raw)[0]
     return struct.unpack("<f", raw if dtype == "fp32" else b"\0\0" + raw)[0]

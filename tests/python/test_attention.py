@@ -65,6 +65,16 @@ class Numbers(unittest.TestCase):
             with self.subTest(**settings):
                 self.compare(q, k, v, **settings)
 
+    def test_lengths_on_the_device(self):
+        q, k, v = reference.tensors(batch=2, seq_q=4, seq_k=40)
+        lengths, out = Tensor((2,), "int32").set([31, 2]), Tensor(q.shape)
+        fa2.attention(q, k, v, causal=True, seqused_k=lengths, out=out)
+        device.synchronize()
+        for b, length in enumerate(lengths.get()):
+            one = [tensor.part(0, b, b + 1) for tensor in (q, k, v, out)]
+            wanted, _ = reference.attention(one[0], one[1].part(1, 0, length), one[2].part(1, 0, length), causal=True)
+            self.assertLess(reference.worst(one[3].get(), wanted), reference.TOLERANCE["fp16"])
+
     def test_features_with_tensors(self):
         q, k, v = reference.tensors(batch=2, seq_q=20, seq_k=40)
         padded = Tensor((2, 5), "fp32").set([float(i) for i in range(10)])

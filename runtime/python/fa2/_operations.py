@@ -21,7 +21,7 @@ _NO_SECOND = ("fa2 has no second derivatives of attention: the gradients of this
               "(create_graph=True, torch.func.hessian); use another attention where they are needed")
 
 # The tensors that features take, as attention's keywords, and the problem's fields that ask for them.
-_FEATURES = {"alibi_slopes": "alibi", "sinks": "sinks"}
+_FEATURES = {"alibi_slopes": "alibi", "sinks": "sinks", "seqused_k": "seqused"}
 
 # ---- kernels ----
 
@@ -345,7 +345,7 @@ def attention_packed(*tensors: Tensor, causal: bool = False, window: Any = None,
 
     A packed tensor's gradient is one tensor of its shape, into which the kernel writes; nothing is copied.
     deterministic: dq is the same bits at every call (as torch.use_deterministic_algorithms makes it).
-    features: alibi_slopes, sinks, as fa2.attention takes them.
+    features: alibi_slopes, sinks, seqused_k, as fa2.attention takes them.
     """
     unknown = next((name for name in features if name not in _FEATURES), None)
     if unknown is not None:

@@ -45,6 +45,19 @@ static bool check_per_head(const fa2_problem *problem, bool with_batch,
     return fits;
 }
 
+/* int32 [batch], contiguous. */
+static bool check_per_sequence(const fa2_problem *problem, const fa2py_operand *operand)
+{
+    const dl_tensor *tensor = &operand->view.tensor;
+    if (operand->object == NULL ||
+        (tensor->ndim == 1 && is_type(tensor, DL_INT, 32) && tensor->shape[0] == problem->batch &&
+         (stride_of(tensor, 0) == 1 || problem->batch == 1)))
+        return true;
+    PyErr_Format(PyExc_ValueError, "%s must be int32 [batch], with %d sequences, contiguous",
+                 operand->name, (int)problem->batch);
+    return false;
+}
+
 static bool open_one(const fa2py_operand *q, const char *name, PyObject *object, void *stream,
                      fa2py_operand *operand)
 {
@@ -55,11 +68,13 @@ bool fa2py_features_open(const fa2py_call *call, const fa2py_operand *q, void *s
                          fa2py_features *features)
 {
     return open_one(q, "alibi_slopes", call->alibi_slopes, stream, &features->alibi_slopes) &&
-           open_one(q, "sinks", call->sinks, stream, &features->sinks);
+           open_one(q, "sinks", call->sinks, stream, &features->sinks) &&
+           open_one(q, "seqused_k", call->seqused_k, stream, &features->seqused_k);
 }
 
 void fa2py_features_ask(const fa2py_features *features, fa2_problem *problem)
 {
+    problem->seqused = features->seqused_k.object != NULL;
     problem->alibi = features->alibi_slopes.object != NULL;
     problem->sinks = features->sinks.object != NULL;
 }
@@ -67,13 +82,15 @@ void fa2py_features_ask(const fa2py_features *features, fa2_problem *problem)
 bool fa2py_features_check(const fa2py_features *features, const fa2_problem *problem)
 {
     return check_per_head(problem, true, &features->alibi_slopes) &&
-           check_per_head(problem, false, &features->sinks);
+           check_per_head(problem, false, &features->sinks) &&
+           check_per_sequence(problem, &features->seqused_k);
 }
 
 void fa2py_features_done(fa2py_features *features)
 {
     fa2py_operands_done(&features->alibi_slopes, 1);
     fa2py_operands_done(&features->sinks, 1);
+    fa2py_operands_done(&features->seqused_k, 1);
 }
 
 static fa2_alibi alibi_of(const fa2py_operand *slopes)
@@ -88,4 +105,5 @@ void fa2py_features_forward(const fa2py_features *features, fa2_forward_args *ar
 {
     args->alibi = alibi_of(&features->alibi_slopes);
     args->sinks = data_of(&features->sinks);
+    args->seqused_k = data_of(&features->seqused_k);
 }

@@ -7,7 +7,7 @@
 
 static const char attention_doc[] =
     "attention(q, k, v, *, causal=False, window=None, softcap=None, scale=None, layout='bshd', "
-    "alibi_slopes=None, sinks=None, context=None, stream=None, out=None, "
+    "alibi_slopes=None, sinks=None, seqused_k=None, context=None, stream=None, out=None, "
     "return_lse=False)\n--\n\n"
     "softmax(scale * q k^T) v, by the kernel that is best for these shapes on this device.\n\n"
     "q: [B, Sq, Hq, D]; k, v: [B, Sk, Hkv, D] with Hq a multiple of Hkv: tensors of any library "
@@ -23,6 +23,9 @@ static const char attention_doc[] =
     "layout: 'bshd', or 'bhsd' for [B, H, S, D].\n"
     "alibi_slopes: float32 [Hq] or [B, Hq]: scores get -slope * |i + Sk - Sq - j|.\n"
     "sinks: float32 [Hq]: a column more in the softmax, without a value.\n"
+    "seqused_k: int32 [B]: how many keys each sequence has, the first ones of Sk; masks are "
+    "aligned "
+    "to them.\n"
     "out: written to and returned: of q's shape and dtype, no part of q, k or v. Default: a new "
     "tensor of\n"
     "q's library.\n"
@@ -38,7 +41,8 @@ static const char attention_doc[] =
 
 static const char backward_doc[] =
     "attention_backward(d_out, q, k, v, out, lse, *, causal=False, window=None, softcap=None, "
-    "scale=None, layout='bshd', alibi_slopes=None, sinks=None, context=None, stream=None, "
+    "scale=None, layout='bshd', alibi_slopes=None, sinks=None, seqused_k=None, context=None, "
+    "stream=None, "
     "deterministic=False, dq=None, dk=None, "
     "dv=None)\n--\n\n"
     "The gradients (dq, dk, dv) of a loss for q, k and v, from its gradient d_out for out: the "
@@ -61,7 +65,7 @@ static PyMethodDef methods[] = {
      "dispatcher whatever is asked of it. differentiable: refuse\nwhat has no gradient."},
     {"problem", FAST(fa2py_problem),
      "problem(q, k, v, *, causal=False, window=None, softcap=None, scale=None, layout='bshd', "
-     "alibi_slopes=None, sinks=None, op='forward', deterministic=False)\n--\n\n"
+     "alibi_slopes=None, sinks=None, seqused_k=None, op='forward', deterministic=False)\n--\n\n"
      "What attention, or with op='backward' attention_backward, would be asked on these tensors: a "
      "dict of\nsizes, dtype and features."},
     {"check_differentiable", fa2py_check_differentiable, METH_O,
