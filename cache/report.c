@@ -19,21 +19,25 @@ enum { COLUMNS_MAX = 64 };
 #define ORDER_IF_SIZE_KIND(name) ""
 #define ORDER_IF_SIZE_SIZE(name) ", " #name
 
-static const char winners_from[] = " FROM winners ORDER BY device, arch"
+static const char winners_from[] = " FROM winners WHERE true";
+
+static const char winners_order[] = " ORDER BY device, arch"
 #define FA2I_FIELD(name, key, type, role, ...) ORDER_IF_KIND_##role(name)
 #include "runtime/base/problem.def"
 #undef FA2I_FIELD
 #define FA2I_FIELD(name, key, type, role, ...) ORDER_IF_SIZE_##role(name)
 #include "runtime/base/problem.def"
 #undef FA2I_FIELD
-                                   ", source";
+                                    ", source";
 
 /* Times are NULL in the view for what was not timed; those go last. */
-static const char measurements_from[] =
-    " FROM measurements WHERE true"
+static const char measurements_from[] = " FROM measurements WHERE true"
 #define FA2I_FIELD(name, ...) " AND " #name " = ?"
 #include "runtime/base/problem.def"
 #undef FA2I_FIELD
+    ;
+
+static const char measurements_order[] =
     " ORDER BY device, arch, outcome <> 'ok', median_us IS NULL, median_us, outcome, variant, key";
 
 /* ---- rows ---- */
@@ -63,7 +67,30 @@ static fa2_status send_rows(fa2i_cache *cache, sqlite3_stmt *stmt, fa2i_row_fn r
     return st;
 }
 
-static fa2_status list(fa2i_cache *cache, const char *from, const fa2i_sql_value *values,
+/* What is read: a view, how its rows are chosen and ordered. */
+typedef struct query {
+    const char *view, *from, *order;
+    const fa2i_filter *filter;
+} query;
+
+static void add_query(fa2i_text *sql, const query *q)
+{
+    fa2i_text_add(sql, "%s", q->from);
+    fa2i_filter_where(q->filter, "device", "variant", "", sql);
+    fa2i_text_add(sql, "%s", q->order);
+}
+
+static query winners_query(const fa2i_filter *filter)
+{
+    return (query){"winners", winners_from, winners_order, filter};
+}
+
+static query measurements_query(const fa2i_filter *filter)
+{
+    return (query){"measurements", measurements_from, measurements_order, filter};
+}
+
+static fa2_status list(fa2i_cache *cache, const query *q, const fa2i_sql_value *values,
                        size_t count, fa2i_row_fn row, void *user)
 {
     fa2_status st;
@@ -71,7 +98,8 @@ static fa2_status list(fa2i_cache *cache, const char *from, const fa2i_sql_value
     char *sql = NULL;
     fa2i_text text = {0};
 
-    fa2i_text_add(&text, "SELECT *%s", from);
+    fa2i_text_add(&text, "SELECT *");
+    add_query(&text, q);
     FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_READ));
     FA2_TRY(fa2i_text_take(&text, &sql));
     FA2_TRY(fa2i_sql_prepare(cache, sql, values, count, &stmt));
@@ -83,38 +111,41 @@ done:
     return fa2i_sql_end(cache, st);
 }
 
-fa2_status fa2i_cache_list_winners(fa2i_cache *cache, fa2i_row_fn row, void *user)
+fa2_status fa2i_cache_list_winners(fa2i_cache *cache, const fa2i_filter *filter, fa2i_row_fn row,
+                                   void *user)
 {
-    return list(cache, winners_from, NULL, 0, row, user);
+    const query q = winners_query(filter);
+    return list(cache, &q, NULL, 0, row, user);
 }
 
 fa2_status fa2i_cache_list_measurements(fa2i_cache *cache, const fa2_problem *problem,
-                                        fa2i_row_fn row, void *user)
+                                        const fa2i_filter *filter, fa2i_row_fn row, void *user)
 {
+    const query q = measurements_query(filter);
     fa2i_sql_value values[FA2I_FIELD_COUNT];
     fa2_status st = fa2i_problem_check(problem);
     if (st != FA2_OK)
         return st;
     fa2i_columns_values(problem, values);
-    return list(cache, measurements_from, FA2I_SQL_VALUES(values), row, user);
+    return list(cache, &q, FA2I_SQL_VALUES(values), row, user);
 }
 
 /* ---- JSON ---- */
 
 /* "SELECT json_object('device', device, ...)" and what follows it. */
-static fa2_status json_query(fa2i_cache *cache, const char *view, const char *from, char **ret_sql)
+static fa2_status json_query(fa2i_cache *cache, const query *q, char **ret_sql)
 {
     fa2_status st;
     sqlite3_stmt *stmt = NULL;
     fa2i_text sql = {0};
-    const fa2i_sql_value values[] = {fa2i_sql_text(view)};
+    const fa2i_sql_value values[] = {fa2i_sql_text(q->view)};
 
     FA2_TRY(fa2i_sql_row(cache,
                          "SELECT group_concat(printf('''%q'', \"%w\"', name, name), ', ') "
                          "FROM (SELECT name FROM pragma_table_info(?) ORDER BY cid)",
                          FA2I_SQL_VALUES(values), &stmt));
-    fa2i_text_add(&sql, "SELECT json_object(%s)%s", (const char *)sqlite3_column_text(stmt, 0),
-                  from);
+    fa2i_text_add(&sql, "SELECT json_object(%s)", (const char *)sqlite3_column_text(stmt, 0));
+    add_query(&sql, q);
     FA2_TRY(fa2i_text_take(&sql, ret_sql));
 done:
     sqlite3_finalize(stmt);
@@ -141,8 +172,8 @@ static fa2_status print_array(fa2i_cache *cache, sqlite3_stmt *stmt, FILE *out)
     return FA2_OK;
 }
 
-static fa2_status print_json(fa2i_cache *cache, const char *view, const char *from,
-                             const fa2i_sql_value *values, size_t count, FILE *out)
+static fa2_status print_json(fa2i_cache *cache, const query *q, const fa2i_sql_value *values,
+                             size_t count, FILE *out)
 {
     fa2_status st;
     char *sql = NULL;
@@ -150,7 +181,7 @@ static fa2_status print_json(fa2i_cache *cache, const char *view, const char *fr
 
     FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_READ));
     FA2_TRY(fa2i_sql_need_json(cache));
-    FA2_TRY(json_query(cache, view, from, &sql));
+    FA2_TRY(json_query(cache, q, &sql));
     FA2_TRY(fa2i_sql_prepare(cache, sql, values, count, &stmt));
     FA2_TRY(print_array(cache, stmt, out));
 done:
@@ -159,18 +190,20 @@ done:
     return fa2i_sql_end(cache, st);
 }
 
-fa2_status fa2i_cache_print_winners_json(fa2i_cache *cache, FILE *out)
+fa2_status fa2i_cache_print_winners_json(fa2i_cache *cache, const fa2i_filter *filter, FILE *out)
 {
-    return print_json(cache, "winners", winners_from, NULL, 0, out);
+    const query q = winners_query(filter);
+    return print_json(cache, &q, NULL, 0, out);
 }
 
 fa2_status fa2i_cache_print_measurements_json(fa2i_cache *cache, const fa2_problem *problem,
-                                              FILE *out)
+                                              const fa2i_filter *filter, FILE *out)
 {
+    const query q = measurements_query(filter);
     fa2i_sql_value values[FA2I_FIELD_COUNT];
     fa2_status st = fa2i_problem_check(problem);
     if (st != FA2_OK)
         return st;
     fa2i_columns_values(problem, values);
-    return print_json(cache, "measurements", measurements_from, FA2I_SQL_VALUES(values), out);
+    return print_json(cache, &q, FA2I_SQL_VALUES(values), out);
 }

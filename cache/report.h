@@ -5,24 +5,25 @@
 #define FA2I_CACHE_REPORT_H
 
 #include <stdio.h>
-#include "cache/cache.h"
+#include "cache/filter.h"
 
 /* One row as text; a NULL value is SQL NULL. Everything is borrowed for the length of the call.
  * Return nonzero to stop, which is no error. It must not use the cache: its mutex is held. */
 typedef int (*fa2i_row_fn)(void *user, int columns, const char *const *names,
                            const char *const *values);
 
-/* The view `winners`, ordered by device and problem. */
-fa2_status fa2i_cache_list_winners(fa2i_cache *cache, fa2i_row_fn row, void *user);
+/* The view `winners`, ordered by device and problem. filter: what of it; NULL: all, here and below. */
+fa2_status fa2i_cache_list_winners(fa2i_cache *cache, const fa2i_filter *filter, fa2i_row_fn row,
+                                   void *user);
 
 /* The view `measurements` of one problem: every variant tried, fastest first, then the failures. */
 fa2_status fa2i_cache_list_measurements(fa2i_cache *cache, const fa2_problem *problem,
-                                        fa2i_row_fn row, void *user);
+                                        const fa2i_filter *filter, fa2i_row_fn row, void *user);
 
 /* The same two as one JSON array of objects, one object per line, numbers as numbers. */
-fa2_status fa2i_cache_print_winners_json(fa2i_cache *cache, FILE *out);
+fa2_status fa2i_cache_print_winners_json(fa2i_cache *cache, const fa2i_filter *filter, FILE *out);
 fa2_status fa2i_cache_print_measurements_json(fa2i_cache *cache, const fa2_problem *problem,
-                                              FILE *out);
+                                              const fa2i_filter *filter, FILE *out);
 
 /* Devices, parameters, measurements and winners as JSON lines; no code. See the file format in
  * export.c. *ret_rows (may be NULL): the rows written. */

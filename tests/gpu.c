@@ -59,7 +59,7 @@ uint64_t gpu_random(uint64_t *state)
 }
 
 /* The sum of four 16-bit uniform numbers is near enough to a normal one. */
-static uint16_t *random_bits(size_t count, fa2_dtype dtype, float magnitude, uint64_t *state)
+uint16_t *gpu_random_bits(size_t count, fa2_dtype dtype, float magnitude, uint64_t *state)
 {
     uint16_t *bits = gpu_host(count, sizeof *bits);
     const float variance_of_sum = 4.0f / 12.0f;
@@ -92,9 +92,9 @@ static size_t kv_elems(const fa2_problem *problem)
 void gpu_inputs_init(const fa2_problem *problem, float magnitude, uint64_t seed,
                      gpu_inputs *ret_inputs)
 {
-    ret_inputs->q = random_bits(gpu_o_elems(problem), problem->dtype, magnitude, &seed);
-    ret_inputs->k = random_bits(kv_elems(problem), problem->dtype, magnitude, &seed);
-    ret_inputs->v = random_bits(kv_elems(problem), problem->dtype, 1, &seed);
+    ret_inputs->q = gpu_random_bits(gpu_o_elems(problem), problem->dtype, magnitude, &seed);
+    ret_inputs->k = gpu_random_bits(kv_elems(problem), problem->dtype, magnitude, &seed);
+    ret_inputs->v = gpu_random_bits(kv_elems(problem), problem->dtype, 1, &seed);
 }
 
 void gpu_inputs_done(gpu_inputs *inputs)
@@ -146,8 +146,8 @@ static void set_strides(gpu_layout layout, gpu_tensor *tensor)
     view->stride_batch = view->stride_seq * tensor->seq;
 }
 
-static void tensor_init(const fa2i_device *device, gpu_layout layout, int32_t seq, int32_t heads,
-                        const fa2_problem *problem, gpu_tensor *ret_tensor)
+void gpu_tensor_init(const fa2i_device *device, gpu_layout layout, int32_t seq, int32_t heads,
+                     const fa2_problem *problem, gpu_tensor *ret_tensor)
 {
     gpu_tensor tensor = {
         .batch = problem->batch, .seq = seq, .heads = heads, .head_dim = problem->head_dim};
@@ -161,7 +161,7 @@ static void tensor_init(const fa2i_device *device, gpu_layout layout, int32_t se
     *ret_tensor = tensor;
 }
 
-static void tensor_done(const fa2i_device *device, gpu_tensor *tensor)
+void gpu_tensor_done(const fa2i_device *device, gpu_tensor *tensor)
 {
     if (tensor->memory != 0)
         gpu_must(device, device->cuda->mem_free(tensor->memory), "cuMemFree");
@@ -190,8 +190,7 @@ static void fill_poison(uint16_t *data, size_t count)
         data[i] = GPU_POISON;
 }
 
-/* dense == NULL: poison everywhere. */
-static void tensor_put(const fa2i_device *device, gpu_tensor *tensor, const uint16_t *dense)
+void gpu_tensor_put(const fa2i_device *device, gpu_tensor *tensor, const uint16_t *dense)
 {
     size_t row_elems = (size_t)tensor->head_dim;
     fill_poison(tensor->image, tensor->image_elems);
@@ -202,7 +201,7 @@ static void tensor_put(const fa2i_device *device, gpu_tensor *tensor, const uint
              "cuMemcpyHtoD");
 }
 
-static size_t tensor_get(const fa2i_device *device, gpu_tensor *tensor, uint16_t *dense)
+size_t gpu_tensor_get(const fa2i_device *device, gpu_tensor *tensor, uint16_t *dense)
 {
     size_t row_elems = (size_t)tensor->head_dim, strays = 0;
     gpu_must(device,
@@ -229,10 +228,10 @@ fa2_status gpu_call_init(const fa2i_device *device, fa2_context *context,
         gpu_must(device, device->cuda->mem_alloc(&call.workspace, call.args.workspace_bytes),
                  "cuMemAlloc");
     call.args.workspace = (void *)(uintptr_t)call.workspace;
-    tensor_init(device, layout, problem->seq_q, problem->heads_q, problem, &call.q);
-    tensor_init(device, layout, problem->seq_k, problem->heads_kv, problem, &call.k);
-    tensor_init(device, layout, problem->seq_k, problem->heads_kv, problem, &call.v);
-    tensor_init(device, layout, problem->seq_q, problem->heads_q, problem, &call.o);
+    gpu_tensor_init(device, layout, problem->seq_q, problem->heads_q, problem, &call.q);
+    gpu_tensor_init(device, layout, problem->seq_k, problem->heads_kv, problem, &call.k);
+    gpu_tensor_init(device, layout, problem->seq_k, problem->heads_kv, problem, &call.v);
+    gpu_tensor_init(device, layout, problem->seq_q, problem->heads_q, problem, &call.o);
     call.args.q = call.q.view;
     call.args.k = call.k.view;
     call.args.v = call.v.view;
@@ -250,10 +249,10 @@ void gpu_call_done(gpu_call *call)
 {
     if (call->device == NULL)
         return;
-    tensor_done(call->device, &call->q);
-    tensor_done(call->device, &call->k);
-    tensor_done(call->device, &call->v);
-    tensor_done(call->device, &call->o);
+    gpu_tensor_done(call->device, &call->q);
+    gpu_tensor_done(call->device, &call->k);
+    gpu_tensor_done(call->device, &call->v);
+    gpu_tensor_done(call->device, &call->o);
     if (call->lse_memory != 0)
         gpu_must(call->device, call->device->cuda->mem_free(call->lse_memory), "cuMemFree");
     if (call->workspace != 0)
@@ -264,10 +263,10 @@ void gpu_call_done(gpu_call *call)
 void gpu_call_put(gpu_call *call, const gpu_inputs *inputs)
 {
     const fa2i_cuda_table *cuda = call->device->cuda;
-    tensor_put(call->device, &call->q, inputs->q);
-    tensor_put(call->device, &call->k, inputs->k);
-    tensor_put(call->device, &call->v, inputs->v);
-    tensor_put(call->device, &call->o, NULL);
+    gpu_tensor_put(call->device, &call->q, inputs->q);
+    gpu_tensor_put(call->device, &call->k, inputs->k);
+    gpu_tensor_put(call->device, &call->v, inputs->v);
+    gpu_tensor_put(call->device, &call->o, NULL);
     if (call->lse_memory != 0)
         gpu_must(call->device,
                  cuda->memset_d32_async(call->lse_memory, lse_poison,
@@ -295,6 +294,6 @@ static size_t get_lse(gpu_call *call, float *lse)
 
 size_t gpu_call_get(gpu_call *call, uint16_t *o, float *lse)
 {
-    size_t strays = tensor_get(call->device, &call->o, o);
+    size_t strays = gpu_tensor_get(call->device, &call->o, o);
     return call->lse_memory != 0 ? strays + get_lse(call, lse) : strays;
 }

@@ -38,6 +38,9 @@ void *gpu_host(size_t count, size_t size); /* zeroed; fa2i_free */
 /* The same numbers for the same seed on every machine. */
 uint64_t gpu_random(uint64_t *state);
 
+/* So many bits of the dtype: about normal numbers, standard deviation `magnitude`. fa2i_free. */
+uint16_t *gpu_random_bits(size_t count, fa2_dtype dtype, float magnitude, uint64_t *state);
+
 /* Host inputs of a problem, dense: about normal, standard deviation `magnitude`. */
 typedef struct gpu_inputs {
     uint16_t *q, *k, *v;
@@ -59,6 +62,17 @@ typedef struct gpu_tensor {
     size_t image_elems, first_elem; /* of the tensor in the image */
     CUdeviceptr memory;
 } gpu_tensor;
+
+/* Of the problem's batch and head_dim. */
+void gpu_tensor_init(const fa2i_device *device, gpu_layout layout, int32_t seq, int32_t heads,
+                     const fa2_problem *problem, gpu_tensor *ret_tensor);
+void gpu_tensor_done(const fa2i_device *device, gpu_tensor *tensor);
+
+/* Upload; dense == NULL: poison everywhere. */
+void gpu_tensor_put(const fa2i_device *device, gpu_tensor *tensor, const uint16_t *dense);
+
+/* Download what lies in the tensor. Returns how many elements around it were changed. */
+size_t gpu_tensor_get(const fa2i_device *device, gpu_tensor *tensor, uint16_t *dense);
 
 /* One problem's tensors on the device. The workspace is what fa2_workspace_size asks for. */
 typedef struct gpu_call {

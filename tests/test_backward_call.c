@@ -126,6 +126,8 @@ static void test_unwanted(void)
         CHECK((params.backward.dq != 0) == (wanted == 0));
         CHECK((params.backward.dk != 0) == (wanted == 1));
         CHECK((params.backward.dv != 0) == (wanted == 2));
+        CHECK(fa2i_op_of(&problem)->does_without(FA2I_STEP_CONVERT, &args) == (wanted != 0));
+        CHECK(!fa2i_op_of(&problem)->does_without(FA2I_STEP_MAIN, &args));
     }
 }
 
@@ -152,6 +154,13 @@ static void test_grid(void)
     CHECK(grid.blocks[0] == 64 && grid.blocks[1] == 28 && grid.blocks[2] == 64);
     CHECK_EQ(grid.rows_bytes, 8 * 2048);
     CHECK_EQ(grid.workspace_bytes, 8 * 2048 + 4 * 2048 * 64);
+    char turns[sizeof added_recipe + 16];
+    snprintf(turns, sizeof turns, "%.*s%s",
+             (int)(strstr(added_recipe, "rows_and_dq") - added_recipe), added_recipe,
+             "rows_dq_and_turns");
+    strcat(turns, strstr(added_recipe, "rows_and_dq") + strlen("rows_and_dq"));
+    grid = grid_of(turns, &problem);
+    CHECK_EQ(grid.workspace_bytes, 8 * 2048 + 4 * 2048 * 64 + 4 * (16 * 2 + 1));
     grid = grid_of(apart_recipe, &problem);
     CHECK(grid.blocks[0] == 64 && grid.blocks[1] == 28 + 16 * 2);
     CHECK_EQ(grid.workspace_bytes, 8 * 2048);

@@ -65,7 +65,7 @@ static void test_winners(fa2i_cache *cache)
     char part[64];
     const fa2_problem problem = sample_problem(512);
     r = (rows){.count = 0};
-    CHECK_EQ(fa2i_cache_list_winners(cache, keep_row, &r), FA2_OK);
+    CHECK_EQ(fa2i_cache_list_winners(cache, NULL, keep_row, &r), FA2_OK);
     CHECK_EQ(r.count, 2);
     static const char identity[] =
         ";device=Sample RTX;arch=86;op=forward;dtype=fp16;batch=2;heads_q=8;heads_kv=4;seq_q=512;"
@@ -91,7 +91,7 @@ static void test_winners(fa2i_cache *cache)
     CHECK_CONTAINS(r.text[1], ";model_us=12.5;");
 
     r = (rows){.stop_after = 1};
-    CHECK_EQ(fa2i_cache_list_winners(cache, keep_row, &r), FA2_OK);
+    CHECK_EQ(fa2i_cache_list_winners(cache, NULL, keep_row, &r), FA2_OK);
     CHECK_EQ(r.count, 1);
 }
 
@@ -100,7 +100,7 @@ static void test_measurements(fa2i_cache *cache)
     static rows r;
     fa2_problem problem = sample_problem(512);
     r = (rows){.count = 0};
-    CHECK_EQ(fa2i_cache_list_measurements(cache, &problem, keep_row, &r), FA2_OK);
+    CHECK_EQ(fa2i_cache_list_measurements(cache, &problem, NULL, keep_row, &r), FA2_OK);
     CHECK_EQ(r.count, 5);
     /* fastest first, then the failures */
     CHECK_CONTAINS(
@@ -120,26 +120,31 @@ static void test_measurements(fa2i_cache *cache)
 
     r = (rows){.count = 0};
     problem.batch = 3;
-    CHECK_EQ(fa2i_cache_list_measurements(cache, &problem, keep_row, &r), FA2_OK);
+    CHECK_EQ(fa2i_cache_list_measurements(cache, &problem, NULL, keep_row, &r), FA2_OK);
     CHECK_EQ(r.count, 0);
     problem.batch = 0;
-    CHECK_EQ(fa2i_cache_list_measurements(cache, &problem, keep_row, &r), FA2_E_INVALID);
+    CHECK_EQ(fa2i_cache_list_measurements(cache, &problem, NULL, keep_row, &r), FA2_E_INVALID);
 }
 
 /* ---- JSON ---- */
 
 typedef fa2_status (*print_fn)(fa2i_cache *cache, FILE *out);
 
+static fa2_status print_winners(fa2i_cache *cache, FILE *out)
+{
+    return fa2i_cache_print_winners_json(cache, NULL, out);
+}
+
 static fa2_status print_measurements(fa2i_cache *cache, FILE *out)
 {
     const fa2_problem problem = sample_problem(512);
-    return fa2i_cache_print_measurements_json(cache, &problem, out);
+    return fa2i_cache_print_measurements_json(cache, &problem, NULL, out);
 }
 
 static fa2_status print_nothing(fa2i_cache *cache, FILE *out)
 {
     const fa2_problem problem = sample_problem(8);
-    return fa2i_cache_print_measurements_json(cache, &problem, out);
+    return fa2i_cache_print_measurements_json(cache, &problem, NULL, out);
 }
 
 /* What the printer writes must be valid JSON, with one object per line. The caller frees it. */
@@ -165,7 +170,7 @@ static char *printed(fa2i_cache *cache, print_fn print, int expected_rows)
 
 static void test_json(fa2i_cache *cache)
 {
-    char *text = printed(cache, fa2i_cache_print_winners_json, 2);
+    char *text = printed(cache, print_winners, 2);
     CHECK_CONTAINS(text, "\n{\"device\":\"Sample RTX\",\"arch\":86,\"op\":\"forward\",");
     CHECK_CONTAINS(text, "\"median_us\":50.0,");
     CHECK_CONTAINS(text, "\"median_us\":null,");
@@ -177,7 +182,7 @@ static void test_json(fa2i_cache *cache)
 
     FILE *full = open_full_disk("writing JSON to a full disk");
     if (full != NULL) {
-        CHECK_EQ(fa2i_cache_print_winners_json(cache, full), FA2_E_IO);
+        CHECK_EQ(fa2i_cache_print_winners_json(cache, NULL, full), FA2_E_IO);
         fclose(full);
     }
 }
@@ -186,7 +191,7 @@ static void test_json(fa2i_cache *cache)
 static void test_default_unknown(fa2i_cache *cache)
 {
     CHECK_EQ(fa2i_sql_script(cache, "UPDATE winner SET default_us = 0"), FA2_OK);
-    char *text = printed(cache, fa2i_cache_print_winners_json, 2);
+    char *text = printed(cache, print_winners, 2);
     CHECK_CONTAINS(text, "\"median_us\":50.0,");
     CHECK_CONTAINS(text, "\"speedup_vs_default\":null,");
     CHECK_CONTAINS(text, "\"default_us\":null,");
@@ -207,7 +212,7 @@ static void test_without_json(fa2i_cache *cache)
     FILE *out = tmpfile();
     CHECK(out != NULL);
     sqlite3_set_authorizer(cache->db, refuse_json, NULL);
-    CHECK_EQ(fa2i_cache_print_winners_json(cache, out), FA2_E_DATABASE);
+    CHECK_EQ(fa2i_cache_print_winners_json(cache, NULL, out), FA2_E_DATABASE);
     CHECK_CONTAINS(fa2_last_message(), "without its JSON functions");
     CHECK_EQ(fa2i_cache_export(cache, out, NULL), FA2_E_DATABASE);
     CHECK_EQ(fa2i_cache_import(cache, out, "export", NULL, NULL, NULL), FA2_E_DATABASE);

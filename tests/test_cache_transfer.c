@@ -504,7 +504,7 @@ static void test_allocations(const char *from, const char *to)
         if (st == FA2_OK)
             st = fa2i_cache_kernels_without_image(target, &kernels, &count);
         if (st == FA2_OK)
-            st = fa2i_cache_print_winners_json(target, sink);
+            st = fa2i_cache_print_winners_json(target, NULL, sink);
         fa2i_alloc_fail_at(0);
         CHECK(nth > 1 || number(target, "SELECT count(*) FROM device") == 0);
         for (size_t i = 0; i < count; i++)

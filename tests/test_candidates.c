@@ -9,7 +9,7 @@
  * counts. So on each SM: for each problem, the variant that the cost model puts first, which is the
  * one that runs untuned; and every SAMPLE-th of the others. FA2_TEST_ALL in the environment: all.
  *
- * Classes are (head_dim, dtype, causal); problems of one class share most candidates, so each
+ * Classes are (op, head_dim, dtype, causal); problems of one class share most candidates, so each
  * variant is compiled once per SM.
  */
 #include <stdlib.h>
@@ -40,7 +40,8 @@ static sweep all;
 
 static bool same_class(const fa2_problem *a, const fa2_problem *b)
 {
-    return a->head_dim == b->head_dim && a->dtype == b->dtype && a->causal == b->causal;
+    return a->op == b->op && a->head_dim == b->head_dim && a->dtype == b->dtype &&
+           a->causal == b->causal;
 }
 
 static candidate *find_candidate(int arch, const char *text)

@@ -206,11 +206,11 @@ static void check_export(const fa2_problem *problem)
     fixture_begin(&to);
     fa2i_cache *source = fixture_open(from.path), *target = fixture_open(to.path);
     put_winner(source, problem, &id);
-    CHECK_EQ(fa2i_cache_list_winners(source, note_value, &copy), FA2_OK);
+    CHECK_EQ(fa2i_cache_list_winners(source, NULL, note_value, &copy), FA2_OK);
     CHECK_EQ(fa2i_cache_export(source, file, NULL), FA2_OK);
     rewind(file);
     CHECK_EQ(fa2i_cache_import(target, file, "export", NULL, NULL, NULL), FA2_OK);
-    CHECK_EQ(fa2i_cache_list_winners(target, note_value, &copy), FA2_OK);
+    CHECK_EQ(fa2i_cache_list_winners(target, NULL, note_value, &copy), FA2_OK);
     CHECK_EQ(fa2i_cache_problem(target, problem, &there), FA2_OK);
     CHECK_EQ(there, 1); /* it was there */
     fclose(file);

@@ -69,9 +69,9 @@ static void test_shapes_accumulate(void)
                    "--shape Hq=3,Sq=40,D=8",
                    ALL & ~FA2I_OPT_FILE, &o),
              FA2_OK);
-    CHECK_EQ(o.shapes.count, 8);
+    CHECK_EQ(o.shapes.count, 13); /* the preset's rows forward and backward, decoding forward */
     CHECK_EQ(o.shapes.items[0].seq_q, 40);
-    CHECK_EQ(o.shapes.items[7].seq_q, 41);
+    CHECK_EQ(o.shapes.items[12].seq_q, 41);
     fa2i_options_done(&o);
 }
 
@@ -96,9 +96,14 @@ static void test_ops(void)
         CHECK(o.shapes.items[i].op == (fa2_op)(i % 2) &&
               o.shapes.items[i].seq_q == 40 + (int)i / 2);
     fa2i_options_done(&o);
-    /* Without shapes: the preset. */
-    CHECK_EQ(parse("--op all", accepted, &o), FA2_OK);
+    /* Without shapes: the preset, which is for both unless one is asked for. */
+    CHECK_EQ(parse("", accepted, &o), FA2_OK);
     CHECK(o.shapes.count > 2 && o.shapes.items[1].op == FA2_OP_BACKWARD);
+    fa2i_options_done(&o);
+    CHECK_EQ(parse("--op forward --preset quick", accepted, &o), FA2_OK);
+    CHECK_EQ(o.shapes.count, 6);
+    for (size_t i = 0; i < o.shapes.count; i++)
+        CHECK_EQ(o.shapes.items[i].op, FA2_OP_FORWARD);
     fa2i_options_done(&o);
 }
 

@@ -225,28 +225,30 @@ static void test_presets(void)
     size_t decoding = 0;
     CHECK_EQ(fa2i_shapes_add_preset(&seeds, "seeds"), FA2_OK);
     check_shape(&seeds, 0, "B=1 Hq=1 Hkv=1 Sq=512 Sk=512 D=64 dtype=fp16 causal=0");
-    CHECK(seeds.count >= 15);
+    check_shape(&seeds, 1, "op=backward B=1 Hq=1 Hkv=1 Sq=512 Sk=512 D=64 dtype=fp16 causal=0");
+    CHECK(seeds.count >= 30);
     CHECK_EQ(fa2i_shapes_add_preset(&others, "paper"), FA2_OK);
-    CHECK_EQ(others.count, 24);
+    CHECK_EQ(others.count, 48); /* forward and backward */
     for (size_t i = 0; i < others.count; i++) {
         CHECK_EQ(others.items[i].batch * others.items[i].seq_q, 16384);
         CHECK_EQ(others.items[i].heads_q * others.items[i].head_dim, 2048);
     }
     CHECK_EQ(fa2i_shapes_add_preset(&others, "quick"), FA2_OK);
-    CHECK_EQ(others.count, 30);
+    CHECK_EQ(others.count, 59); /* decoding: forward only */
     CHECK_EQ(fa2i_shapes_add_preset(&others, "quick"), FA2_OK);
-    CHECK_EQ(others.count, 30); /* each problem once */
+    CHECK_EQ(others.count, 59); /* each problem once */
     CHECK_EQ(fa2i_shapes_add_preset(&llm, "llm"), FA2_OK);
-    CHECK(llm.count <= 60);
+    CHECK(llm.count <= 80);
     for (size_t i = 0; i < llm.count; i++) { /* they fit the smallest cards */
         const fa2_problem *p = &llm.items[i];
         CHECK(2.0 * p->batch * p->heads_kv * p->seq_k * p->head_dim * 2 <= 0x1p31);
         decoding += p->seq_q == 1;
+        CHECK(p->op == FA2_OP_FORWARD || (p->seq_q > 1 && p->seq_q == p->seq_k));
     }
     CHECK(decoding >= 24 && decoding < llm.count);
     CHECK_EQ(fa2i_shapes_add_preset(&others, "vision"), FA2_OK);
     CHECK_EQ(fa2i_shapes_add_preset(&others, "diffusion"), FA2_OK);
-    CHECK_EQ(others.count, 52);
+    CHECK_EQ(others.count, 103);
     CHECK_EQ(fa2i_shapes_add_preset(&others, "see"), FA2_E_INVALID);
     CHECK_STR(fa2_last_message(),
               "there is no preset \"see\"; known: seeds, paper, quick, llm, vision, diffusion");
@@ -271,6 +273,45 @@ static void test_out_of_memory(void)
     CHECK_EQ(st, FA2_OK);
 }
 
+/* How often a program calls what: read, summed, and given to those that stand for others. */
+static void test_calls(void)
+{
+    static const char text[] = "calls,batch,heads_q,heads_kv,seq_q,seq_k,head_dim,dtype,causal\n"
+                               "30,1,8,8,1,1000,64,fp16,0\n"
+                               "2,1,8,8,1,1001,64,fp16,0\n"
+                               ",1,8,8,1,1002,64,fp16,0\n"
+                               "1,1,8,8,1,1003,64,fp16,0\n"
+                               "40,1,8,8,1,1024,64,fp16,0\n"
+                               "5,1,8,8,1,2000,64,fp16,0\n"
+                               "5,1,8,8,1,2001,64,fp16,0\n"
+                               "10,1,8,8,1,1000,64,fp16,0\n";
+    fa2i_shapes shapes = {0};
+    size_t dropped = 77;
+    CHECK_EQ(add_csv_bytes(&shapes, text, sizeof text - 1), FA2_OK);
+    CHECK_EQ(shapes.count, 7);
+    CHECK(shapes.calls[0] == 40 && shapes.calls[2] == 0);
+    CHECK_EQ(fa2i_shapes_condense(&shapes, &dropped), FA2_OK);
+    CHECK_EQ(dropped, 2);
+    CHECK_EQ(shapes.count, 5);
+    static const int lengths[] = {1000, 1002, 1024, 2000, 2001}, calls[] = {40, 0, 43, 5, 5};
+    for (size_t i = 0; i < 5 && shapes.count == 5; i++) {
+        CHECK_EQ(shapes.items[i].seq_k, lengths[i]);
+        CHECK_EQ(shapes.calls[i], calls[i]);
+    }
+    fa2i_shapes_done(&shapes);
+    for (long nth = 1; nth < 20; nth++) {
+        CHECK_EQ(add_csv_bytes(&shapes, text, sizeof text - 1), FA2_OK);
+        fa2i_alloc_fail_at(nth);
+        const fa2_status st = fa2i_shapes_condense(&shapes, &dropped);
+        fa2i_alloc_fail_at(0);
+        CHECK(st == FA2_OK ? shapes.count == 5 : st == FA2_E_MEMORY && shapes.count == 7);
+        fa2i_shapes_done(&shapes);
+    }
+    check_refused("calls,batch,heads_q,heads_kv,seq_q,seq_k,head_dim,dtype,causal\n"
+                  "-3,1,8,8,1,1000,64,fp16,0\n",
+                  "2:1: calls is \"-3\"; it must be a whole number, or empty");
+}
+
 int main(void)
 {
     const int file = mkstemp(path);
@@ -284,6 +325,7 @@ int main(void)
     test_wrong_text();
     test_too_many_blocks();
     test_many_rows();
+    test_calls();
     test_presets();
     test_out_of_memory();
     unlink(path);

@@ -9,11 +9,17 @@
 #define SHAPE_HELP                                                                                 \
     "  --preset NAME     seeds, paper, quick, llm, vision or diffusion; repeatable, as are\n"      \
     "                    --shapes and --shape\n"                                                   \
-    "  --shapes FILE     CSV: batch,heads_q,heads_kv,seq_q,seq_k,head_dim,dtype,causal\n"          \
+    "  --shapes FILE     CSV: batch,heads_q,heads_kv,seq_q,seq_k,head_dim,dtype,causal; or "       \
+    "calls\n"                                                                                      \
+    "                    as well, of which many come first; \"-\" is standard input\n"             \
     "  --shape TEXT      B=1,Hq=8,Hkv=8,Sq=512,Sk=512,D=64,dtype=fp16,causal=1; B, Hkv, Sk,\n"     \
     "                    dtype and causal may be left out (1, Hq, Sq, fp16, 0)\n"                  \
-    "  --op OP           forward, backward or all: what the shapes are for; default: forward,\n"   \
-    "                    unless a shape says op=backward itself\n"
+    "  --op OP           forward, backward or all: what the shapes are for; default: both for\n"    \
+    "                    presets, else forward, unless a shape says op=backward itself\n"
+#define FILTER_HELP                                                                                \
+    "  --shape FIELDS    with these fields: D=64,causal=1\n"                                       \
+    "  --op OP           forward or backward\n"                                                    \
+    "  --device D        a device's number, or a part of its name\n"
 #define DB_HELP                                                                                    \
     "  --db FILE         the database; default $FA2_DB, else $XDG_CACHE_HOME/fa2/fa2.db,\n"        \
     "                    else ~/.cache/fa2/fa2.db\n"
@@ -28,14 +34,18 @@ static const struct command {
     const char *help;
 } commands[] = {
     {"tune", fa2i_cmd_tune,
-     "--device N [SHAPES] [--db FILE] [--jobs N] [--budget SECONDS] [--json]",
+     "--device N [SHAPES] [--db FILE] [--jobs N] [--budget SECONDS] [--json] [-- PROGRAM ARGS...]",
      "measure on a GPU and store the winners",
      "Generates and compiles the variants for each shape, verifies them, times them on the device\n"
      "and stores the winners with their kernels. A later run goes on where this one stopped.\n"
-     "Without shapes: --preset seeds.\n\n"
+     "Without shapes: --preset seeds. With a program: runs it, and tunes what it called, most GPU\n"
+     "time first. FA2_CAPTURE=FILE in the environment makes any program write such a shape "
+     "file.\n\n"
      "  --device N        the CUDA device, 0 for the first\n" SHAPE_HELP DB_HELP JOBS_HELP
      "  --budget SECONDS  stop then, wherever it is; the best so far win, a later run continues.\n"
-     "                    A kernel that is being compiled or timed is finished first\n" JSON_HELP},
+     "                    A kernel that is being compiled or timed is finished first\n"
+     "  --force           measure again what is tuned; its winners stay until then\n"
+     "  --dry-run         say what there is to do, and about how long it takes\n" JSON_HELP},
     {"build", fa2i_cmd_build, "--arch sm_86[,sm_89...] [SHAPES] [--db FILE] [--jobs N] [--json]",
      "compile for SMs without a GPU; the cost model chooses",
      "Compiles the most promising variants of each shape and stores the best one by the cost "
@@ -48,13 +58,18 @@ static const struct command {
     {"devices", fa2i_cmd_devices, "[--json]", "what is here, and what is missing",
      "Shows the driver, NVRTC and the devices. Exit status 0 when a usable device is here, else "
      "3.\n\n" JSON_HELP},
-    {"list", fa2i_cmd_list, "[--db FILE] [--json]", "the winners",
-     "Shows every winner in the database, by device.\n\n" DB_HELP JSON_HELP},
-    {"show", fa2i_cmd_show, "SHAPES [--db FILE] [--json]",
+    {"list", fa2i_cmd_list, "[--shape FIELDS] [--op OP] [--device D] [--db FILE] [--json]",
+     "the winners",
+     "Shows the winners in the database, by device: all, or those that pass.\n\n" FILTER_HELP
+         DB_HELP JSON_HELP},
+    {"show", fa2i_cmd_show, "SHAPES [--device D] [--db FILE] [--json]",
      "every variant tried for a problem, losers and failures too",
      "Shows what was found out about each variant, fastest first, then the failures. Exit status "
      "1\n"
-     "when nothing was measured for a problem.\n\n" SHAPE_HELP DB_HELP JSON_HELP},
+     "when nothing was measured for a problem. A --shape that leaves out Hq, Sq or D is a filter: "
+     "it\n"
+     "shows whatever was measured that has these fields.\n\n" SHAPE_HELP
+     "  --device D        of one device: its number, or a part of its name\n" DB_HELP JSON_HELP},
     {"explain", fa2i_cmd_explain, "SHAPES (--device N | --arch sm_86) [--db FILE] [--json]",
      "which kernel the runtime would take, and why",
      "Shows the kernel, the rule that chose it, the cost model's view of the candidates and what "
@@ -81,6 +96,15 @@ static const struct command {
      "Drops kernel images that no winner uses and damaged ones, and compacts the file. "
      "Measurements\n"
      "stay.\n\n" DB_HELP},
+    {"forget", fa2i_cmd_forget,
+     "[--shape FIELDS] [--op OP] [--device D] [--variant TEXT] [--failures] "
+     "[--db FILE]",
+     "drop what was found out, to find it out again",
+     "Drops the measurements that pass all that is given, and the winners that rest on them; of a\n"
+     "device its verifications, of a variant its verifications and code as well. The next tuning\n"
+     "does them again.\n\n" FILTER_HELP
+     "  --variant TEXT    variants with this in their text: \"br=128 bc=64\"\n"
+     "  --failures        only what failed: did not compile, spilled, was wrong, hung\n" DB_HELP},
 };
 
 enum { COMMAND_COUNT = sizeof commands / sizeof *commands };
@@ -150,7 +174,7 @@ static int unknown_command(const char *name)
 /* argv[0] is the command's name. */
 static int run_command(const struct command *command, int argc, char **argv)
 {
-    for (int i = 1; i < argc; i++) {
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
         if (is_help(argv[i])) {
             print_help(command);
             return FA2I_EXIT_OK;

@@ -6,9 +6,11 @@
 -- stage more. order: when dV is added to, before dP^T is computed (early) or behind (late).
 -- dq: how dQ is gathered. red: by fp32 additions in memory, from registers; bulk: the same by the copy
 -- engine (sm_90), from shared memory; apart: by blocks of its own, with tiles of dqbc keys, which
--- compute S and dP again and sum in one order, so that every launch gives the same bits. rows: LSE and
+-- compute S and dP again and sum in one order, so that every launch gives the same bits. Where that is
+-- asked for, red and bulk take turns at the tiles of dQ (turns.cu.in). rows: LSE and
 -- delta of a row come from a preparing kernel (prepared), or each block computes them (computed: one
--- launch, no workspace).
+-- launch, no workspace). layout: rows of tiles are swizzled, or padded, which takes more memory and fewer
+-- registers and instructions.
 --
 -- A family is this scheme on a code path (paths/mma_sync.lua).
 local cost = require("ops.backward_cost")
@@ -61,9 +63,10 @@ end
 -- P^T where warps exchange it, twice with one barrier; dQ on its way. A query block: 16 rows of Q and
 -- dO per warp, two tiles of K and V, LSE and delta.
 local function smem_bytes(v)
-   local pitch = padded(v)
+   local padding = v.layout == "pad" and 8 or 0
+   local pitch = padded(v) + padding
    local shared_p = v.qwarps > 1 and v.br * v.bc or 0
-   local scores = (v.barriers == 1 and 2 or 1) * (v.bc * v.br + shared_p)
+   local scores = (v.barriers == 1 and 2 or 1) * (v.bc * (v.br + padding) + shared_p)
    local bytes = 2 * (2 * (v.bc + v.stages * v.br) * pitch + scores) + 8 * v.stages * v.br
    if v.dq == "bulk" then
       return bytes + 4 * v.br * padded(v)
@@ -113,6 +116,9 @@ end
 local function facts_of(v, path, registers)
    local facts = shares(v)
    local alive = live_registers(v, path)
+   -- Rows of a pad layout start 16 bytes apart modulo 128 only if they are a multiple of that long; else
+   -- the 8 lanes of a store phase, which cross rows, meet in banks.
+   facts.fill_ways = v.layout == "pad" and padded(v) % 64 ~= 0 and 2 or 1
    facts.d_pad, facts.smem_bytes, facts.warps = padded(v), smem_bytes(v), v.warps
    facts.k8 = path.k8
    facts.registers = registers > 0 and registers or math.min(alive + other_registers, 255)
@@ -159,9 +165,7 @@ local function is_pipeline(v)
 end
 
 local function may_gather(v, path)
-   if v.deterministic == 1 and v.dq ~= "apart" then
-      return nil, "additions in memory come in any order: not deterministic"
-   elseif v.dq == "bulk" and path.register_staging then
+   if v.dq == "bulk" and path.register_staging then
       return nil, "the copy engine adds from compute capability 9.0 on"
    end
    return true
@@ -206,6 +210,7 @@ local own_axes = {
          return true
       end,
    },
+   {name = "layout", values = {"pad", "swizzle"}, default = "swizzle"},
 }
 
 local axes = table.move(own_axes, 1, #own_axes, #kinds + 1, table.move(kinds, 1, #kinds, 1, {}))
@@ -230,7 +235,7 @@ end
 local selection = {
    limit = 40,
    covered = {{"br", "parts"}, {"bc", "warps", "qwarps"}, {"stages", "barriers"}, {"order"},
-              {"dq", "rows"}},
+              {"dq", "rows"}, {"layout"}},
    crowds = {
       {axes = {"bc", "warps", "qwarps"}, most = 10},
       {axes = {"br", "bc", "warps", "qwarps", "parts"}, most = 6},
@@ -266,6 +271,10 @@ local function row_lanes(d)
    return lanes
 end
 
+local function takes_turns(v)
+   return v.deterministic == 1 and v.dq ~= "apart"
+end
+
 local function recipe_of(name, v)
    local steps = {}
    if v.rows == "prepared" then
@@ -286,7 +295,8 @@ local function recipe_of(name, v)
    end
    return {
       op = "backward", abi = abi, rows = v.br, keys = v.bc,
-      workspace = v.dq ~= "apart" and "rows_and_dq" or v.rows == "prepared" and "rows" or nil,
+      workspace = takes_turns(v) and "rows_dq_and_turns" or v.dq ~= "apart" and "rows_and_dq"
+         or v.rows == "prepared" and "rows" or nil,
       columns = v.dq ~= "apart" and padded(v) or nil, steps = steps,
    }
 end
@@ -310,7 +320,7 @@ function M.family(name, path)
          local _, later, dq_parts = live_registers(v, path)
          return {
             smem_bytes = smem_bytes(v), rwarps = row_warps(v), fill_later = later,
-            dq_parts = dq_parts, prepare_threads = prepare_threads, convert_rows = convert_rows,
+            turns = takes_turns(v), dq_parts = dq_parts, prepare_threads = prepare_threads, convert_rows = convert_rows,
          }
       end,
    })

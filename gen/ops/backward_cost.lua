@@ -18,6 +18,8 @@ local fit = {
    chain = 7,
    -- fp32 instructions per score: scale, subtract, exponent, delta, product, two conversions.
    fp32_per_score = 7,
+   -- Clocks for the address of a fragment in a swizzled tile.
+   swizzle = 0.25,
    -- Bytes per clock of additions to dQ, by an SM's warps and by its copy engine.
    red_rate = 32,
    bulk_rate = 64,
@@ -61,7 +63,7 @@ local function tile_clocks(v, f, arch, blocks)
    local scores = v.br * v.bc
    local products = v.dq == "apart" and 4 or 5
    local tensor = 2 * products * scores * f.d_pad / (f.k8 and arch.tensor_k8 or arch.tensor)
-   local smem = (512 * fragments(v, f) * v.warps + 4 * v.br * f.d_pad) / arch.smem_rate
+   local smem = (512 * fragments(v, f) * v.warps + 4 * v.br * f.d_pad * f.fill_ways) / arch.smem_rate
    local sums = 4 * v.br * f.d_pad
    if v.dq == "red" then
       smem = smem + sums / fit.red_rate
@@ -70,7 +72,8 @@ local function tile_clocks(v, f, arch, blocks)
    end
    local units = {
       tensor, smem, f.ex2_per_score * scores / arch.ex2,
-      scores * (fit.fp32_per_score + f.more_fp32_per_score) / arch.fp32,
+      scores * (fit.fp32_per_score + f.more_fp32_per_score) / arch.fp32
+         + (v.layout == "swizzle" and fit.swizzle * v.warps * fragments(v, f) or 0),
    }
    local busy = blocks * overlap(units, blocks * v.warps)
    local third = v.stages == 1 and v.qwarps > 1 and 1 or 0

@@ -49,7 +49,9 @@
     X(FA2I_WORKSPACE_PARTIALS, "partials", FORWARD) /* O and LSE of each split, fp32 */            \
     X(FA2I_WORKSPACE_ROWS, "rows", BACKWARD)        /* LSE and delta of padded rows, fp32 */       \
     X(FA2I_WORKSPACE_ROWS_AND_DQ, "rows_and_dq",                                                   \
-      BACKWARD) /* these, and `columns` numbers of each row, fp32 */
+      BACKWARD) /* these, and `columns` numbers of each row, fp32 */                               \
+    X(FA2I_WORKSPACE_ROWS_DQ_AND_TURNS, "rows_dq_and_turns",                                       \
+      BACKWARD) /* these, and a counter for each `rows` of them and one for all */
 
 #define FA2I_ENUM_NAME(name, ...) name,
 typedef enum fa2i_role { FA2I_ROLE_LIST(FA2I_ENUM_NAME) } fa2i_role;
@@ -79,7 +81,7 @@ typedef struct fa2i_recipe {
                      * default 0: a block sees all keys of its rows */
     int max_splits; /* splits: the most that may share the keys of a row, 2 to 65536 if there are
                      * waves; default 1 */
-    int columns;    /* of a row of rows_and_dq, 1 to 65536 there; default 0 */
+    int columns;    /* of a row of dq, 1 to 65536 there; default 0 */
     fa2i_workspace workspace; /* default none; one of the operation's */
     char suffix[2];           /* behind the target: "a" for sm_90a; default "" */
     int step_count;           /* at least one of them is a main step */

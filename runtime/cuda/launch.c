@@ -29,15 +29,17 @@ fa2_status fa2i_launch(const fa2i_device *device, const fa2i_loaded *loaded, con
                        const fa2_problem *problem, const void *args, CUstream stream)
 {
     const fa2i_cuda_table *cuda = device->cuda;
-    const int count = loaded->variant.recipe.step_count;
+    const fa2i_recipe *recipe = &loaded->variant.recipe;
+    const fa2i_op *op = fa2i_op_of(problem);
     CUresult result = CUDA_SUCCESS;
     fa2i_params params;
     void *arguments[] = {&params};
 
-    fa2i_op_of(problem)->fill(grid, problem, args, &params);
-    for (int i = 0; i < count && result == CUDA_SUCCESS; i++) {
+    op->fill(grid, problem, args, &params);
+    for (int i = 0; i < recipe->step_count && result == CUDA_SUCCESS; i++) {
         const fa2i_loaded_step *step = &loaded->steps[i];
-        if (grid->blocks[i] == 0)
+        if (grid->blocks[i] == 0 ||
+            (op->does_without != NULL && op->does_without(recipe->steps[i].role, args)))
             continue;
         if (step->cluster == 1)
             result = cuda->launch_kernel(step->function, grid->blocks[i], 1, 1, step->threads, 1, 1,

@@ -1,6 +1,8 @@
 #include "reference.h"
 
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 double half_to_double(uint16_t half)
 {
@@ -82,4 +84,97 @@ void reference_row(const fa2_problem *problem, double softcap, const uint16_t *q
     }
     for (int d = 0; d < p->head_dim && sum > 0; d++)
         out[d] /= sum;
+}
+
+/* A head of a tensor as numbers, [seq, head_dim]. */
+static void read_head(const uint16_t *tensor, int seq, int heads, int dim, int b, int h,
+                      double *ret_head)
+{
+    for (int i = 0; i < seq; i++)
+        for (int d = 0; d < dim; d++)
+            ret_head[(size_t)i * (size_t)dim + (size_t)d] =
+                half_to_double(row_of(tensor, seq, heads, dim, b, h, i)[d]);
+}
+
+static double dot(const double *a, const double *b, int count)
+{
+    double sum = 0;
+    for (int i = 0; i < count; i++)
+        sum += a[i] * b[i];
+    return sum;
+}
+
+static void add(double *sum, double factor, const double *row, int count)
+{
+    for (int i = 0; i < count; i++)
+        sum[i] += factor * row[i];
+}
+
+/* A head of the inputs, and room for a row's weights, their slopes under the cap, and dO V. */
+typedef struct head {
+    double *q, *k, *v, *d_o, *p, *slope, *dp;
+} head;
+
+/* What query row i adds to the gradients. */
+static void add_row(const fa2_problem *problem, double softcap, const head *in, int i, double *dq,
+                    double *dk, double *dv)
+{
+    const int dim = problem->head_dim;
+    const double scale = 1 / sqrt(dim);
+    const double *q = in->q + (size_t)i * (size_t)dim, *d_o = in->d_o + (size_t)i * (size_t)dim;
+    double top = -INFINITY, sum = 0, delta = 0;
+    int first, last;
+
+    keys_seen(problem, i, &first, &last);
+    for (int j = first; j <= last; j++) {
+        const double score = scale * dot(q, in->k + (size_t)j * (size_t)dim, dim);
+        const double bent = problem->softcap ? tanh(score / softcap) : 0;
+        in->p[j] = problem->softcap ? softcap * bent : score;
+        in->slope[j] = 1 - bent * bent;
+        in->dp[j] = dot(d_o, in->v + (size_t)j * (size_t)dim, dim);
+        top = fmax(top, in->p[j]);
+    }
+    for (int j = first; j <= last; j++)
+        sum += in->p[j] = exp(in->p[j] - top);
+    for (int j = first; j <= last; j++) {
+        in->p[j] /= sum;
+        delta += in->p[j] * in->dp[j];
+    }
+    for (int j = first; j <= last; j++) {
+        const size_t key = (size_t)j * (size_t)dim;
+        const double ds = scale * in->slope[j] * in->p[j] * (in->dp[j] - delta);
+        add(dq + (size_t)i * (size_t)dim, ds, in->k + key, dim);
+        add(dk + key, ds, q, dim);
+        add(dv + key, in->p[j], d_o, dim);
+    }
+}
+
+int reference_gradients(const fa2_problem *problem, double softcap, const uint16_t *q,
+                        const uint16_t *k, const uint16_t *v, const uint16_t *d_o, int b, int h,
+                        double *dq, double *dk, double *dv)
+{
+    const fa2_problem *p = problem;
+    const size_t of_q = (size_t)p->seq_q * (size_t)p->head_dim,
+                 of_k = (size_t)p->seq_k * (size_t)p->head_dim, keys = (size_t)p->seq_k;
+    double *all = malloc((2 * of_q + 2 * of_k + 3 * keys) * sizeof(*all));
+    if (all == NULL)
+        return -1;
+    const head in = {.q = all,
+                     .d_o = all + of_q,
+                     .k = all + 2 * of_q,
+                     .v = all + 2 * of_q + of_k,
+                     .p = all + 2 * of_q + 2 * of_k,
+                     .slope = all + 2 * of_q + 2 * of_k + keys,
+                     .dp = all + 2 * of_q + 2 * of_k + 2 * keys};
+    read_head(q, p->seq_q, p->heads_q, p->head_dim, b, h, in.q);
+    read_head(d_o, p->seq_q, p->heads_q, p->head_dim, b, h, in.d_o);
+    read_head(k, p->seq_k, p->heads_q, p->head_dim, b, h, in.k);
+    read_head(v, p->seq_k, p->heads_q, p->head_dim, b, h, in.v);
+    memset(dq, 0, of_q * sizeof(*dq));
+    memset(dk, 0, of_k * sizeof(*dk));
+    memset(dv, 0, of_k * sizeof(*dv));
+    for (int i = 0; i < p->seq_q; i++)
+        add_row(p, softcap, &in, i, dq, dk, dv);
+    free(all);
+    return 0;
 }

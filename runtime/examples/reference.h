@@ -1,5 +1,5 @@
 /*
- * Attention on the CPU in double precision, and fp16 without a compiler that knows it.
+ * Attention and its gradients on the CPU in double precision, and fp16 without a compiler that knows it.
  *
  * Layout everywhere: [batch, seq, heads, head_dim], contiguous.
  */
@@ -18,5 +18,11 @@ uint16_t half_random(uint64_t *state);
  * elements. scores has room for seq_k. */
 void reference_row(const fa2_problem *problem, double softcap, const uint16_t *q, const uint16_t *k,
                    const uint16_t *v, int b, int h, int i, double *scores, double *out);
+
+/* The gradients of one head of one batch, of a problem with as many heads of keys as of queries: dq
+ * [seq_q, head_dim], dk and dv [seq_k, head_dim]. -1: no memory. */
+int reference_gradients(const fa2_problem *problem, double softcap, const uint16_t *q,
+                        const uint16_t *k, const uint16_t *v, const uint16_t *d_o, int b, int h,
+                        double *dq, double *dk, double *dv);
 
 #endif

@@ -122,7 +122,7 @@ typedef struct fa2_problem {
     int32_t window_left;   /* keys before the query's own position, 0 ... 2^29; -1: all of them */
     int32_t window_right;  /* keys behind it, likewise; with causal none is seen */
     int32_t deterministic; /* backward. 1: every launch gives the same bits; 0: of dK and dV alone,
-                            * as dQ may be summed in any order. On SM 7.5 up to head_dim 240 */
+                            * as dQ may be summed in any order */
     int32_t alibi;         /* forward. 1: with the slopes in the arguments; else 0 */
     int32_t sinks;         /* forward. 1: with the sinks in the arguments; else 0 */
     int32_t seqused; /* forward. 1: how many keys each sequence has is in device memory; seq_k is

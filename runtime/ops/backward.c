@@ -60,6 +60,12 @@ void fa2i_backward_fill(const fa2i_grid *grid, const fa2_problem *problem, const
     *ret_params = params;
 }
 
+bool fa2i_backward_does_without(fa2i_role role, const void *args)
+{
+    const fa2_backward_args *a = args;
+    return role == FA2I_STEP_CONVERT && a->dq.data == NULL;
+}
+
 /* Five products where forward has two: the convention of the FlashAttention papers. */
 #define PRODUCTS_OF_FORWARD 2.5
 

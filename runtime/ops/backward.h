@@ -22,6 +22,8 @@ fa2_status fa2i_backward_grid(const fa2i_card *card, const fa2i_recipe *recipe,
 void fa2i_backward_fill(const fa2i_grid *grid, const fa2_problem *problem, const void *args,
                         fa2i_backward_params *ret_params);
 
+bool fa2i_backward_does_without(fa2i_role role, const void *args);
+
 double fa2i_backward_flop(const fa2_problem *problem);
 double fa2i_backward_flop_unmasked(const fa2_problem *problem);
 double fa2i_backward_bytes(const fa2_problem *problem);

@@ -64,6 +64,9 @@ fa2_status fa2i_backward_grid(const fa2i_card *card, const fa2i_recipe *recipe,
         grid.rows_bytes = 2 * sizeof(float) * (size_t)padded_rows;
         grid.workspace_bytes =
             grid.rows_bytes + (size_t)padded_rows * (size_t)recipe->columns * sizeof(float);
+        if (recipe->workspace == FA2I_WORKSPACE_ROWS_DQ_AND_TURNS)
+            grid.workspace_bytes += ((size_t)padded_rows / (size_t)recipe->rows + 1) *
+                                    sizeof(uint32_t); /* a counter per tile, and one for tickets */
     }
     const fa2_status st = fa2i_clusters_check(recipe, grid.blocks);
     if (st == FA2_OK)

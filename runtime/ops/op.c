@@ -31,6 +31,7 @@ static const fa2i_op ops[] = {
                          .check_args = fa2i_backward_check_args,
                          .grid = fa2i_backward_grid,
                          .fill = fill_backward,
+                         .does_without = fa2i_backward_does_without,
                          .flop = fa2i_backward_flop,
                          .flop_unmasked = fa2i_backward_flop_unmasked,
                          .bytes = fa2i_backward_bytes},

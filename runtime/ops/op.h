@@ -40,6 +40,9 @@ typedef struct fa2i_op {
     void (*fill)(const fa2i_grid *grid, const fa2_problem *problem, const void *args,
                  fa2i_params *ret_params);
 
+    /* Whether a call does without the steps of a role, as what they would write is not wanted. NULL: never. */
+    bool (*does_without)(fa2i_role role, const void *args);
+
     /* Multiplications and additions, times two, as rates are given by. */
     double (*flop)(const fa2_problem *problem);
 

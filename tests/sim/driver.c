@@ -3,7 +3,8 @@
  *
  * FA2_SIM_CARD chooses the card (rtx3060 if it is not set), or several: "a100,l4" is a machine with
  * two. FA2_SIM_FAULT and FA2_SIM_FAULT_COUNTS: see faults.h. FA2_SIM_THREADS is the number of host
- * threads (all cores), FA2_SIM_BUDGET the instructions that a warp may execute (10^8). An empty
+ * threads (all cores), FA2_SIM_BUDGET the instructions that a warp may execute (10^8), FA2_SIM_REVERSE=1
+ * lets blocks begin in the reverse of their order, which no kernel may count on. An empty
  * variable is one that is not set; one that is not understood keeps the driver from starting.
  */
 #include "driver.h"
@@ -69,13 +70,15 @@ static bool read_environment(char *message)
 {
     const char *keys = getenv("FA2_SIM_CARD");
     const long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    int64_t threads = cores > 0 ? cores : 1, budget = 100000000;
+    int64_t threads = cores > 0 ? cores : 1, budget = 100000000, reverse = 0;
     const bool ok = find_cards(keys != NULL && keys[0] != '\0' ? keys : "rtx3060", message) &&
                     sim_faults_read(message, SIM_MESSAGE_BYTES) &&
                     read_number("FA2_SIM_THREADS", UINT_MAX, &threads, message) &&
+                    read_number("FA2_SIM_REVERSE", 1, &reverse, message) &&
                     read_number("FA2_SIM_BUDGET", INT64_MAX, &budget, message);
     DRIVER->host_threads = (unsigned)threads;
     DRIVER->budget = (uint64_t)budget;
+    DRIVER->reverse = reverse != 0;
     return ok;
 }
 

@@ -102,6 +102,7 @@ typedef struct sim_driver {
     sim_object *objects; /* live ones, without functions */
     unsigned host_threads;
     uint64_t budget;
+    bool reverse;
 } sim_driver;
 
 extern sim_driver sim_the_driver;

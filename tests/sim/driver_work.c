@@ -51,6 +51,7 @@ static CUresult run(const sim_work *work, bool spoil)
         .shared_bytes = (uint32_t)p->static_shared_bytes + work->dynamic_bytes,
         .params = work->params,
         .budget = sim_the_driver.budget,
+        .reverse = sim_the_driver.reverse,
         .spoil = spoil,
         .serial = ++device->launches,
         .counts = sim_host_memory((size_t)p->op_count * sizeof(sim_count)),

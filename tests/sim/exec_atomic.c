@@ -1,5 +1,5 @@
 /*
- * Additions of fp32 in global memory: red.add, and the copy engine's. Lanes add one after another; blocks on other host threads may add
+ * Additions of fp32 in global memory: red.add, and the copy engine's; counters. Lanes add one after another; blocks on other host threads may add
  * to the same word meanwhile, so each sum is exchanged atomically. The order is that of the host:
  * sums differ from run to run as on a device.
  *
@@ -65,6 +65,46 @@ static void add_bulk(const sim_op *op, sim_warp *w)
     }
 }
 
+/* Counters that order what blocks do: an access to one is no race with another. */
+static uint32_t *counter_at(const sim_op *op, sim_warp *w, int source, int lane)
+{
+    uint64_t address[SIM_LANES];
+    sim_addresses(w, op, 0, source, address);
+    return (uint32_t *)(void *)sim_global_at(w, lane, address[lane], 4, SIM_ADD, false);
+}
+
+static void count(const sim_op *op, sim_warp *w)
+{
+    const bool returns = op->info != 0;
+    uint32_t before[SIM_LANES] = {0};
+    LANES(l)
+    {
+        if (!sim_lane(w->mask, l))
+            continue;
+        uint32_t *word = counter_at(op, w, 0, l);
+        if (word == NULL)
+            return;
+        before[l] = __atomic_fetch_add(word, sim_source(w, op->src[1])[l], __ATOMIC_ACQ_REL);
+    }
+    if (returns)
+        sim_put(w, op->dst[0], before);
+}
+
+static void read_counter(const sim_op *op, sim_warp *w)
+{
+    uint32_t values[SIM_LANES] = {0};
+    LANES(l)
+    {
+        if (!sim_lane(w->mask, l))
+            continue;
+        const uint32_t *word = counter_at(op, w, 0, l);
+        if (word == NULL)
+            return;
+        values[l] = __atomic_load_n(word, __ATOMIC_ACQUIRE);
+    }
+    sim_put(w, op->dst[0], values);
+}
+
 static void nothing(const sim_op *op, sim_warp *w)
 {
     (void)op;
@@ -75,6 +115,10 @@ static const sim_row rows[] = {
     {"cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32", "a a s", add_bulk,
      SIM_KIND_GLOBAL, 0},
     {"cp.async.bulk.commit_group", "", nothing, SIM_KIND_CONTROL, 0},
+    {"atom.global.add.u32", "r a s", count, SIM_KIND_GLOBAL, 1},
+    {"red.relaxed.gpu.global.add.u32", "a s", count, SIM_KIND_GLOBAL, 0},
+    {"ld.relaxed.gpu.global.u32", "r a", read_counter, SIM_KIND_GLOBAL, 0},
+    {"cp.async.bulk.wait_group", "i", nothing, SIM_KIND_CONTROL, 0},
     {"cp.async.bulk.wait_group.read", "i", nothing, SIM_KIND_CONTROL, 0},
     {"fence.proxy.async.shared::cta", "", nothing, SIM_KIND_CONTROL, 0},
     {"red.global.add.f32", "a s", add, SIM_KIND_GLOBAL, 1},

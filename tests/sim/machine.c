@@ -354,7 +354,7 @@ static void *work(void *argument)
         const unsigned index = atomic_fetch_add(&launch->next_block, 1);
         if (index >= launch->block_count || atomic_load(&launch->stopped))
             break;
-        sim_run_block(&block, index);
+        sim_run_block(&block, launch->reverse ? launch->block_count - 1 - index : index);
     }
     add_counts(launch, block.counts);
     block_done(&block);

@@ -86,6 +86,7 @@ typedef struct sim_launch {
     uint32_t shared_bytes; /* static and dynamic */
     const uint8_t *params;
     uint64_t budget; /* instructions per warp */
+    bool reverse;    /* the last block begins first */
     bool spoil;      /* a fault on demand: stores to global memory are wrong */
     uint32_t serial; /* of the launch, for the shadow of global memory */
     atomic_uint next_block;

@@ -73,6 +73,8 @@ whole() {
     run 0 "$client" 1 2 48 16 1 --db "$FA2_DB"
     run 0 "$client" 1 2 48 16 0 --softcap 2 --window 9,4 --db "$FA2_DB"
     has out "softcap=1 window=1"
+    run 0 "$client" 1 2 48 16 1 --backward --db "$FA2_DB"
+    has out "problem    backward B=1"
     printf '%s: the whole way, %d checks so far\n' "$1" "$checks"
 }
 

@@ -1,5 +1,5 @@
 /*
- * fa2-tune check and gc: a database as a whole.
+ * fa2-tune check and gc: a database as a whole; forget: a part of it.
  *
  * Opening for writing creates a database; neither of these commands may, so a database must be
  * readable before it is opened for writing.
@@ -102,6 +102,32 @@ int fa2i_cmd_gc(int argc, char **argv)
            cleanup.images, fa2i_plural(cleanup.images), cleanup.winners,
            fa2i_plural(cleanup.winners), cleanup.rows, fa2i_plural(cleanup.rows),
            fa2i_cache_path(cache), (long long)cleanup.bytes_freed);
+done:
+    fa2i_cache_close(cache);
+    fa2i_options_done(&options);
+    return st == FA2_OK ? FA2I_EXIT_OK : fa2i_report_failure(st);
+}
+
+/* ---- forget ---- */
+
+int fa2i_cmd_forget(int argc, char **argv)
+{
+    fa2i_options options = {0};
+    fa2i_cache *cache = NULL;
+    fa2i_forgotten gone = {0};
+    fa2_status st = FA2_OK;
+    FA2_TRY(
+        fa2i_options_parse(argc, argv, FA2I_OPT_FILTER | FA2I_OPT_FORGET | FA2I_OPT_DB, &options));
+    if (!fa2i_filter_is_given(&options.filter))
+        FA2_TRY(fa2i_fail(FA2_E_INVALID,
+                          "forget needs --shape, --op, --device, --variant or --failures"));
+    FA2_TRY(fa2i_filter_find_device(&options));
+    FA2_TRY(open_existing(options.db, &cache));
+    FA2_TRY(fa2i_cache_forget(cache, &options.filter, &gone));
+    printf("forgot %zu measurement%s, %zu winner%s, %zu verification%s and %zu kernel%s\n",
+           gone.measurements, fa2i_plural(gone.measurements), gone.winners,
+           fa2i_plural(gone.winners), gone.verifications, fa2i_plural(gone.verifications),
+           gone.kernels, fa2i_plural(gone.kernels));
 done:
     fa2i_cache_close(cache);
     fa2i_options_done(&options);

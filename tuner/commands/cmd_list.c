@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "cache/report.h"
+#include "runtime/base/alloc.h"
 #include "tuner/commands/commands.h"
 #include "tuner/commands/database.h"
 #include "tuner/report/table.h"
@@ -204,7 +205,7 @@ static void use_what_is_asked(winner_listing *w)
 }
 
 /* Two readings: which columns are in use, then the rows. */
-static fa2_status list_winners(fa2i_cache *cache, winner_listing *w)
+static fa2_status list_winners(fa2i_cache *cache, const fa2i_filter *filter, winner_listing *w)
 {
     shown in_use[FA2I_FIELD_COUNT + WINNER_COLUMNS];
     size_t count = 0;
@@ -212,7 +213,7 @@ static fa2_status list_winners(fa2i_cache *cache, winner_listing *w)
     for (int field = 0; field < FA2I_FIELD_COUNT; field++)
         w->all[field] = column_of_field(field);
     memcpy(w->all + FA2I_FIELD_COUNT, winner_columns, sizeof winner_columns);
-    fa2_status st = fa2i_cache_list_winners(cache, note_used, w);
+    fa2_status st = fa2i_cache_list_winners(cache, filter, note_used, w);
     if (st != FA2_OK || w->l.status != FA2_OK)
         return st != FA2_OK ? st : w->l.status;
     use_what_is_asked(w);
@@ -221,7 +222,7 @@ static fa2_status list_winners(fa2i_cache *cache, winner_listing *w)
             in_use[count++] = w->all[i];
     }
     listing_init(&w->l, in_use, count);
-    return listing_end(&w->l, fa2i_cache_list_winners(cache, add_row, &w->l));
+    return listing_end(&w->l, fa2i_cache_list_winners(cache, filter, add_row, &w->l));
 }
 
 int fa2i_cmd_list(int argc, char **argv)
@@ -230,15 +231,18 @@ int fa2i_cmd_list(int argc, char **argv)
     fa2i_cache *cache = NULL;
     winner_listing w;
     fa2_status st = FA2_OK;
-    FA2_TRY(fa2i_options_parse(argc, argv, FA2I_OPT_DB | FA2I_OPT_JSON, &options));
+    FA2_TRY(
+        fa2i_options_parse(argc, argv, FA2I_OPT_FILTER | FA2I_OPT_DB | FA2I_OPT_JSON, &options));
+    FA2_TRY(fa2i_filter_find_device(&options));
     FA2_TRY(fa2i_database_open(options.db, FA2I_CACHE_READ, &cache));
     if (options.json) {
-        FA2_TRY(fa2i_cache_print_winners_json(cache, stdout));
+        FA2_TRY(fa2i_cache_print_winners_json(cache, &options.filter, stdout));
         goto done;
     }
-    FA2_TRY(list_winners(cache, &w));
+    FA2_TRY(list_winners(cache, &options.filter, &w));
     if (w.l.rows == 0)
-        fprintf(stderr, "fa2-tune: there are no winners in %s yet\n", fa2i_cache_path(cache));
+        fprintf(stderr, "fa2-tune: there are no %swinners in %s yet\n",
+                fa2i_filter_is_given(&options.filter) ? "such " : "", fa2i_cache_path(cache));
 done:
     fa2i_cache_close(cache);
     fa2i_options_done(&options);
@@ -252,7 +256,8 @@ static void say_unknown(const fa2i_cache *cache, const fa2_problem *problem)
     fprintf(stderr, "fa2-tune: nothing was measured for %s in %s\n", shape, fa2i_cache_path(cache));
 }
 
-static fa2_status show_problem(fa2i_cache *cache, const fa2_problem *problem, bool *ret_known)
+static fa2_status show_problem(fa2i_cache *cache, const fa2_problem *problem,
+                               const fa2i_filter *filter, bool *ret_known)
 {
     char shape[FA2I_PROBLEM_CHARS];
     listing l;
@@ -260,7 +265,7 @@ static fa2_status show_problem(fa2i_cache *cache, const fa2_problem *problem, bo
     fa2i_problem_format(problem, shape, sizeof shape);
     printf("%s\n\n", shape);
     const fa2_status st =
-        listing_end(&l, fa2i_cache_list_measurements(cache, problem, add_row, &l));
+        listing_end(&l, fa2i_cache_list_measurements(cache, problem, filter, add_row, &l));
     *ret_known = l.rows > 0;
     return st;
 }
@@ -272,11 +277,58 @@ static int note_row(void *user, int columns, const char *const *names, const cha
     return 1; /* one is enough */
 }
 
-static fa2_status show_problem_json(fa2i_cache *cache, const fa2_problem *problem, bool *ret_known)
+static fa2_status show_problem_json(fa2i_cache *cache, const fa2_problem *problem,
+                                    const fa2i_filter *filter, bool *ret_known)
 {
     *ret_known = false;
-    const fa2_status st = fa2i_cache_list_measurements(cache, problem, note_row, ret_known);
-    return st == FA2_OK ? fa2i_cache_print_measurements_json(cache, problem, stdout) : st;
+    const fa2_status st = fa2i_cache_list_measurements(cache, problem, filter, note_row, ret_known);
+    return st == FA2_OK ? fa2i_cache_print_measurements_json(cache, problem, filter, stdout) : st;
+}
+
+/* The problems of the database that pass, behind those that were named. */
+static fa2_status add_filtered(fa2i_cache *cache, fa2i_options *options)
+{
+    fa2_problem *problems = NULL;
+    size_t count = 0;
+    bool fields = false;
+    for (int field = 0; field < FA2I_FIELD_COUNT; field++)
+        fields = fields || options->filter.given[field];
+    if (!fields)
+        return FA2_OK;
+    fa2_status st = fa2i_cache_measured_problems(cache, &options->filter, &problems, &count);
+    for (size_t i = 0; st == FA2_OK && i < count; i++)
+        st = fa2i_shapes_add(&options->shapes, &problems[i], 0);
+    if (st == FA2_OK && count == 0)
+        fprintf(stderr, "fa2-tune: nothing was measured for such problems in %s\n",
+                fa2i_cache_path(cache));
+    fa2i_free(problems);
+    return st;
+}
+
+static fa2_status show_all(fa2i_cache *cache, const fa2i_options *options, int *ret_status)
+{
+    const fa2i_filter filter = {.device = options->filter.device}; /* the problems are chosen */
+    fa2_status st = FA2_OK;
+    *ret_status = options->shapes.count == 0 ? FA2I_EXIT_FAILED : FA2I_EXIT_OK;
+    for (size_t i = 0; st == FA2_OK && i < options->shapes.count; i++) {
+        const fa2_problem *problem = &options->shapes.items[i];
+        bool known = false;
+        st = options->json ? show_problem_json(cache, problem, &filter, &known)
+                           : show_problem(cache, problem, &filter, &known);
+        if (st == FA2_OK && !known) {
+            say_unknown(cache, problem);
+            *ret_status = FA2I_EXIT_FAILED;
+        }
+    }
+    return st;
+}
+
+static fa2_status too_many(const fa2i_options *options)
+{
+    if (!options->json || options->shapes.count <= 1)
+        return FA2_OK;
+    return fa2i_fail(FA2_E_INVALID, "show --json takes one shape; there are %zu",
+                     options->shapes.count);
 }
 
 int fa2i_cmd_show(int argc, char **argv)
@@ -285,25 +337,18 @@ int fa2i_cmd_show(int argc, char **argv)
     fa2i_cache *cache = NULL;
     fa2_status st = FA2_OK;
     int status = FA2I_EXIT_OK;
-    FA2_TRY(
-        fa2i_options_parse(argc, argv, FA2I_OPT_SHAPES | FA2I_OPT_DB | FA2I_OPT_JSON, &options));
-    if (options.shapes.count == 0)
+    FA2_TRY(fa2i_options_parse(
+        argc, argv, FA2I_OPT_SHAPES | FA2I_OPT_FILTER_SHOWN | FA2I_OPT_DB | FA2I_OPT_JSON,
+        &options));
+    if (options.shapes.count == 0 && !fa2i_filter_is_given(&options.filter))
         FA2_TRY(
             fa2i_fail(FA2_E_INVALID, "show needs --shape, for example --shape Hq=8,Sq=512,D=64"));
-    if (options.json && options.shapes.count > 1)
-        FA2_TRY(fa2i_fail(FA2_E_INVALID, "show --json takes one shape; there are %zu",
-                          options.shapes.count));
+    FA2_TRY(too_many(&options));
+    FA2_TRY(fa2i_filter_find_device(&options));
     FA2_TRY(fa2i_database_open(options.db, FA2I_CACHE_READ, &cache));
-    for (size_t i = 0; i < options.shapes.count; i++) {
-        const fa2_problem *problem = &options.shapes.items[i];
-        bool known = false;
-        FA2_TRY(options.json ? show_problem_json(cache, problem, &known)
-                             : show_problem(cache, problem, &known));
-        if (!known) {
-            say_unknown(cache, problem);
-            status = FA2I_EXIT_FAILED;
-        }
-    }
+    FA2_TRY(add_filtered(cache, &options));
+    FA2_TRY(too_many(&options));
+    FA2_TRY(show_all(cache, &options, &status));
 done:
     if (st != FA2_OK)
         status = fa2i_report_failure(st);

@@ -4,13 +4,17 @@
  * This process reads the device's attributes and nothing more; kernels run in the worker process
  * (tuner/worker/worker.h). Only this process writes to the database.
  */
+#define _XOPEN_SOURCE 700 /* mkdtemp */
+#include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include "runtime/base/alloc.h"
 #include "runtime/cuda/device.h"
 #include "tuner/commands/database.h"
 #include "tuner/commands/interrupt.h"
+#include "tuner/commands/program.h"
 #include "tuner/search/tune.h"
 
 bool fa2i_tune_stopped(const fa2i_tune *tune)
@@ -66,24 +70,53 @@ done:
     return st;
 }
 
+/* For reading what there is; where there is nothing, an empty one that is removed again. */
+static fa2_status open_for_dry_run(fa2i_tune *tune)
+{
+    fa2_status st = fa2i_database_open(tune->options.db, FA2I_CACHE_READ, &tune->cache);
+    if (st != FA2_E_NOT_FOUND)
+        return st;
+    char path[] = "/tmp/fa2-dry-run-XXXXXX", file[sizeof path + 8];
+    if (mkdtemp(path) == NULL)
+        return fa2i_fail(FA2_E_IO, "%s: %s", path, strerror(errno));
+    snprintf(file, sizeof file, "%s/fa2.db", path);
+    tune->folder = fa2i_strdup(path);
+    st = fa2i_cache_open(file, FA2I_CACHE_WRITE, NULL, NULL, &tune->cache);
+    unlink(file); /* it goes when it is closed */
+    return st;
+}
+
+static fa2_status open_database(fa2i_tune *tune)
+{
+    fa2_status st = tune->options.dry_run
+                        ? open_for_dry_run(tune)
+                        : fa2i_database_open(tune->options.db, FA2I_CACHE_WRITE, &tune->cache);
+    if (st != FA2_OK)
+        return st;
+    st = fa2i_cache_device(tune->cache, &tune->card, true, &tune->device);
+    if (st == FA2_OK || !tune->options.dry_run)
+        return st;
+    tune->device = -1; /* it is not there, and nothing is written */
+    return FA2_OK;
+}
+
 static fa2_status open_tune(fa2i_tune *tune, int argc, char **argv)
 {
     fa2_status st = FA2_OK;
     FA2_TRY(fa2i_options_parse(argc, argv,
                                FA2I_OPT_SHAPES | FA2I_OPT_DEVICE | FA2I_OPT_DB | FA2I_OPT_JOBS |
-                                   FA2I_OPT_BUDGET | FA2I_OPT_JSON,
+                                   FA2I_OPT_BUDGET | FA2I_OPT_JSON | FA2I_OPT_PROGRAM |
+                                   FA2I_OPT_TUNE,
                                &tune->options));
     if (tune->options.device < 0)
         FA2_TRY(fa2i_fail(FA2_E_INVALID, "tune needs --device N: `fa2-tune devices` lists them"));
-    tune->spent = fa2i_interrupt_deadline(tune->options.budget_s);
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
     tune->threads = tune->options.jobs > 0 ? tune->options.jobs
                     : processors > 0       ? (int)processors
                                            : 1;
     FA2_TRY(read_device(tune));
-    FA2_TRY(fa2i_database_open(tune->options.db, FA2I_CACHE_WRITE, &tune->cache));
     FA2_TRY(fa2i_generator_create(&tune->generator));
-    FA2_TRY(fa2i_cache_device(tune->cache, &tune->card, true, &tune->device));
+    FA2_TRY(open_database(tune));
 done:
     return st;
 }
@@ -99,7 +132,28 @@ static void close_tune(fa2i_tune *tune)
     fa2i_free(tune->problems);
     fa2i_generator_destroy(tune->generator);
     fa2i_cache_close(tune->cache);
+    if (tune->folder != NULL)
+        rmdir(tune->folder);
+    fa2i_free(tune->folder);
     fa2i_options_done(&tune->options);
+}
+
+/* Run the program, if there is one, and take what it asks for; put together what is nearly the same. */
+static fa2_status find_problems(fa2i_tune *tune, bool *ret_program_failed)
+{
+    fa2i_options *options = &tune->options;
+    size_t dropped = 0;
+    fa2_status st = FA2_OK;
+    if (options->program != NULL)
+        FA2_TRY(fa2i_program_run(options->program, options->json, tune->stop, &options->shapes,
+                                 ret_program_failed));
+    FA2_TRY(fa2i_shapes_condense(&options->shapes, &dropped));
+    if (dropped > 0)
+        fprintf(stderr, "%zu problems that differ little from others are left to those\n", dropped);
+    tune->started_s = fa2i_now_s();
+    tune->spent = fa2i_interrupt_deadline(options->budget_s);
+done:
+    return st;
 }
 
 static fa2_status run_phase(fa2i_tune *tune, fa2i_phase phase, fa2_status (*run)(fa2i_tune *tune))
@@ -182,24 +236,42 @@ static int exit_status(const fa2i_tune *tune)
     return FA2I_EXIT_OK;
 }
 
+static fa2_status run_dry(const fa2i_tune *tune)
+{
+    fa2i_tune_work work;
+    const fa2_status st = fa2i_tune_estimate(tune, &work);
+    if (st == FA2_OK)
+        fa2i_tune_print_work(tune, &work);
+    return st;
+}
+
 int fa2i_cmd_tune(int argc, char **argv)
 {
     fa2_status st = FA2_OK;
     int status = FA2I_EXIT_FAILED;
-    fa2i_tune tune = {.stop = fa2i_interrupt_watch(), .started_s = fa2i_now_s()};
+    bool program_failed = false;
+    fa2i_tune tune = {.stop = fa2i_interrupt_watch()};
 
     FA2_TRY(open_tune(&tune, argc, argv));
+    FA2_TRY(find_problems(&tune, &program_failed));
     FA2_TRY(run_phase(&tune, FA2I_PHASE_PLAN, fa2i_tune_plan));
     fa2i_tune_print_start(&tune);
     for (size_t i = 0; i < tune.problem_count; i++)
         if (tune.problems[i].state != FA2I_PROBLEM_OPEN)
             fa2i_tune_print_problem(&tune, &tune.problems[i]);
+    if (tune.options.dry_run) {
+        FA2_TRY(run_dry(&tune));
+        status = FA2I_EXIT_OK;
+        goto done;
+    }
     if (has_open_problem(&tune))
         FA2_TRY(tune_open_problems(&tune));
     fa2i_tune_print_summary(&tune);
     if (tune.options.json)
         fa2i_tune_print_json(&tune);
     status = exit_status(&tune);
+    if (status == FA2I_EXIT_OK && program_failed)
+        status = FA2I_EXIT_FAILED;
 done:
     if (st != FA2_OK)
         status = fa2i_report_failure(st);

@@ -7,6 +7,7 @@
 #define FA2I_COMMANDS_H
 
 #include "runtime/base/status.h"
+#include "cache/filter.h"
 #include "runtime/lua/generator.h"
 #include "tuner/input/shapes.h"
 
@@ -28,11 +29,16 @@ typedef struct fa2i_options {
     int archs[FA2I_ARCHS_MAX]; /* --arch sm_86,sm_89: 86, 89 */
     size_t arch_count;
     bool arch_all, arch_native; /* --arch all, --arch native: fa2i_archs_find */
-    const char *db;             /* --db; NULL: the default path */
-    int jobs;                   /* --jobs; 0: processors */
-    double budget_s;            /* --budget; 0: none */
-    bool json;                  /* --json */
-    const char *positional;     /* the FILE of export and import */
+    fa2i_filter filter; /* list, show, forget: --shape, --device, --op, --variant, --failures */
+    char filter_device[128]; /* the name that filter.device points to, where a number was given */
+    bool force;              /* --force */
+    bool dry_run;            /* --dry-run */
+    const char *db;          /* --db; NULL: the default path */
+    int jobs;                /* --jobs; 0: processors */
+    double budget_s;         /* --budget; 0: none */
+    bool json;               /* --json */
+    char **program;          /* behind "--", NULL at its end; NULL: none */
+    const char *positional;  /* the FILE of export and import */
 } fa2i_options;
 
 /* Which options a command takes. */
@@ -44,14 +50,26 @@ enum {
     FA2I_OPT_JOBS = 16,
     FA2I_OPT_BUDGET = 32,
     FA2I_OPT_JSON = 64,
-    FA2I_OPT_FILE = 128
+    FA2I_OPT_FILE = 128,
+    FA2I_OPT_PROGRAM = 256,
+    FA2I_OPT_FILTER = 512, /* --shape, --op, --device as filters */
+    FA2I_OPT_FILTER_SHOWN =
+        1024, /* a --shape with all that it must say is a problem, else a filter */
+    FA2I_OPT_FORGET = 2048,
+    FA2I_OPT_TUNE = 4096 /* --force, --dry-run */
 };
 
 /* FA2_E_INVALID names the option, the value and what is accepted. Strings are borrowed from argv. The
  * commands that work through problems (FA2I_OPT_SHAPES and FA2I_OPT_JOBS) get the preset "seeds" when
- * no shape is given. */
+ * neither shape nor program is given. */
 fa2_status fa2i_options_parse(int argc, char **argv, int accepted, fa2i_options *ret_options);
 void fa2i_options_done(fa2i_options *options);
+
+/* Whether a filter says anything. */
+bool fa2i_filter_is_given(const fa2i_filter *filter);
+
+/* A device that the filter names by its number becomes its name. FA2_E_NO_DRIVER, FA2_E_NO_DEVICE. */
+fa2_status fa2i_filter_find_device(fa2i_options *options);
 
 /* Add an SM, once. FA2_E_INVALID beyond FA2I_ARCHS_MAX. */
 fa2_status fa2i_archs_add(fa2i_options *options, int arch);
@@ -74,6 +92,7 @@ int fa2i_cmd_export(int argc, char **argv);
 int fa2i_cmd_import(int argc, char **argv);
 int fa2i_cmd_check(int argc, char **argv);
 int fa2i_cmd_gc(int argc, char **argv);
+int fa2i_cmd_forget(int argc, char **argv);
 int fa2i_cmd_worker(int argc, char **argv); /* not for people: the process that touches the GPU */
 
 #endif

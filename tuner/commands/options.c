@@ -13,6 +13,7 @@
 #include <string.h>
 #include "runtime/base/problem.h"
 #include "runtime/base/text.h"
+#include "runtime/cuda/device.h"
 #include "tuner/commands/commands.h"
 
 enum { JOBS_MAX = 1024, DEVICE_MAX = 1023 };
@@ -108,6 +109,112 @@ static fa2_status apply_arch(const char *value, fa2i_options *options)
     }
 }
 
+/* ---- filters ---- */
+
+static void filter_field(fa2i_filter *filter, int field, int32_t value)
+{
+    filter->given[field] = true;
+    fa2i_field_set(&filter->problem, field, value);
+}
+
+static fa2_status apply_filter_shape(const char *value, fa2i_options *options)
+{
+    fa2i_problem_text fields;
+    const fa2_status st = fa2i_shape_fields(value, &fields);
+    for (int field = 0; st == FA2_OK && field < FA2I_FIELD_COUNT; field++)
+        if (fields.given[field])
+            filter_field(&options->filter, field, fa2i_field_get(&fields.problem, field));
+    return st;
+}
+
+/* A problem, if it has all that a problem must have. */
+static fa2_status apply_shown_shape(const char *value, fa2i_options *options)
+{
+    fa2i_problem_text fields;
+    bool whole = true;
+    const fa2_status st = fa2i_shape_fields(value, &fields);
+    if (st != FA2_OK)
+        return st;
+    for (int field = 0; field < FA2I_FIELD_COUNT; field++)
+        whole =
+            whole && (fields.given[field] || fa2i_fields[field].missing != FA2I_MISSING_REQUIRED);
+    return whole ? apply_shape(value, options) : apply_filter_shape(value, options);
+}
+
+static fa2_status apply_filter_op(const char *value, fa2i_options *options)
+{
+    int32_t op = 0;
+    if (!fa2i_field_parse_word(FA2I_FIELD_op, value, &op))
+        return invalid("--op", value, "forward or backward");
+    filter_field(&options->filter, FA2I_FIELD_op, op);
+    return FA2_OK;
+}
+
+static fa2_status apply_filter_device(const char *value, fa2i_options *options)
+{
+    if (*value == '\0')
+        return invalid("--device", value, "a device number, or a part of its name");
+    options->filter.device = value;
+    return FA2_OK;
+}
+
+static fa2_status apply_variant(const char *value, fa2i_options *options)
+{
+    if (*value == '\0')
+        return invalid("--variant", value, "a part of the variant's text: \"br=128 bc=64\"");
+    options->filter.variant = value;
+    return FA2_OK;
+}
+
+static fa2_status apply_failures(const char *value, fa2i_options *options)
+{
+    (void)value;
+    options->filter.failures = true;
+    return FA2_OK;
+}
+
+bool fa2i_filter_is_given(const fa2i_filter *filter)
+{
+    bool given = filter->device != NULL || filter->variant != NULL || filter->failures;
+    for (int field = 0; field < FA2I_FIELD_COUNT; field++)
+        given = given || filter->given[field];
+    return given;
+}
+
+fa2_status fa2i_filter_find_device(fa2i_options *options)
+{
+    fa2_status st = FA2_OK;
+    const fa2i_cuda_table *cuda = NULL;
+    const char *text = options->filter.device;
+    fa2i_card card;
+    int number = 0;
+    if (text == NULL ||
+        parse_whole("--device", text, DEVICE_MAX, "a device number", &number) != FA2_OK)
+        return FA2_OK; /* a name: 3060 */
+    FA2_TRY(fa2i_cuda_get(&cuda));
+    FA2_TRY(fa2i_device_card(cuda, number, &card));
+    snprintf(options->filter_device, sizeof options->filter_device, "%s", card.name);
+    options->filter.device = options->filter_device;
+done:
+    return st;
+}
+
+/* ---- others ---- */
+
+static fa2_status apply_force(const char *value, fa2i_options *options)
+{
+    (void)value;
+    options->force = true;
+    return FA2_OK;
+}
+
+static fa2_status apply_dry_run(const char *value, fa2i_options *options)
+{
+    (void)value;
+    options->dry_run = true;
+    return FA2_OK;
+}
+
 static fa2_status apply_db(const char *value, fa2i_options *options)
 {
     if (*value == '\0')
@@ -148,8 +255,17 @@ static const struct option {
 } known[] = {
     {"--preset", FA2I_OPT_SHAPES, "the name of a preset", apply_preset, false},
     {"--shapes", FA2I_OPT_SHAPES, "a shape file", apply_shapes, false},
+    {"--shape", FA2I_OPT_FILTER, "fields of a shape: D=64,causal=1", apply_filter_shape, true},
+    {"--shape", FA2I_OPT_FILTER_SHOWN, "a shape, or fields of one", apply_shown_shape, false},
     {"--shape", FA2I_OPT_SHAPES, "a shape: Hq=8,Sq=512,D=64", apply_shape, false},
+    {"--op", FA2I_OPT_FILTER, "forward or backward", apply_filter_op, true},
     {"--op", FA2I_OPT_SHAPES, "forward, backward or all", apply_op, true},
+    {"--device", FA2I_OPT_FILTER | FA2I_OPT_FILTER_SHOWN, "a device number or name",
+     apply_filter_device, true},
+    {"--variant", FA2I_OPT_FORGET, "a part of a variant's text", apply_variant, true},
+    {"--failures", FA2I_OPT_FORGET, NULL, apply_failures, false},
+    {"--force", FA2I_OPT_TUNE, NULL, apply_force, false},
+    {"--dry-run", FA2I_OPT_TUNE, NULL, apply_dry_run, false},
     {"--device", FA2I_OPT_DEVICE, "a device number", apply_device, true},
     {"--arch", FA2I_OPT_ARCH, "architectures: sm_86; native, all", apply_arch, false},
     {"--db", FA2I_OPT_DB, "a database file", apply_db, true},
@@ -160,17 +276,6 @@ static const struct option {
 
 enum { KNOWN_COUNT = sizeof known / sizeof *known };
 
-static fa2_status unknown_option(const char *command, const char *arg, int accepted)
-{
-    char list[256] = "--help";
-    for (int i = 0; i < KNOWN_COUNT; i++) {
-        const size_t used = strlen(list);
-        if (known[i].bit & accepted)
-            snprintf(list + used, sizeof list - used, ", %s", known[i].name);
-    }
-    return fa2i_fail(FA2_E_INVALID, "%s has no option \"%s\"; it takes %s", command, arg, list);
-}
-
 static const struct option *find_option(const char *arg, size_t bytes, int accepted)
 {
     for (int i = 0; i < KNOWN_COUNT; i++) {
@@ -179,6 +284,17 @@ static const struct option *find_option(const char *arg, size_t bytes, int accep
             return &known[i];
     }
     return NULL;
+}
+
+static fa2_status unknown_option(const char *command, const char *arg, int accepted)
+{
+    char list[256] = "--help";
+    for (int i = 0; i < KNOWN_COUNT; i++) {
+        const size_t used = strlen(list);
+        if (find_option(known[i].name, strlen(known[i].name), accepted) == &known[i])
+            snprintf(list + used, sizeof list - used, ", %s", known[i].name);
+    }
+    return fa2i_fail(FA2_E_INVALID, "%s has no option \"%s\"; it takes %s", command, arg, list);
 }
 
 /* The option at argv[*index], with its value, which may be the next argument. *given: the options
@@ -224,8 +340,10 @@ fa2_status fa2i_options_parse(int argc, char **argv, int accepted, fa2i_options 
     fa2i_options options = {.device = -1};
     fa2_status st = FA2_OK;
     unsigned given = 0;
-    for (int i = 1; i < argc; i++) {
-        if (argv[i][0] == '-' && argv[i][1] != '\0')
+    for (int i = 1; i < argc && options.program == NULL; i++) {
+        if ((accepted & FA2I_OPT_PROGRAM) && strcmp(argv[i], "--") == 0)
+            options.program = argv + i + 1;
+        else if (argv[i][0] == '-' && argv[i][1] != '\0')
             FA2_TRY(parse_option(argc, argv, accepted, &i, &given, &options));
         else
             FA2_TRY(parse_positional(argv[0], argv[i], accepted, &options));
@@ -233,7 +351,10 @@ fa2_status fa2i_options_parse(int argc, char **argv, int accepted, fa2i_options 
     if ((accepted & FA2I_OPT_FILE) && options.positional == NULL)
         FA2_TRY(
             fa2i_fail(FA2_E_INVALID, "%s needs a file (\"-\" is the standard stream)", argv[0]));
-    if ((accepted & works_through_shapes) == works_through_shapes && options.shapes.count == 0)
+    if (options.program != NULL && options.program[0] == NULL)
+        FA2_TRY(fa2i_fail(FA2_E_INVALID, "-- needs a program behind it"));
+    if ((accepted & works_through_shapes) == works_through_shapes && options.shapes.count == 0 &&
+        options.program == NULL)
         FA2_TRY(fa2i_shapes_add_preset(&options.shapes, "seeds"));
     if (options.ops != 0)
         FA2_TRY(fa2i_shapes_for_ops(&options.shapes, options.ops));

@@ -92,7 +92,7 @@ static fa2_status reserve(fa2i_shapes *shapes)
     return FA2_OK;
 }
 
-static fa2_status add_problem(fa2i_shapes *shapes, const fa2_problem *problem, double calls)
+fa2_status fa2i_shapes_add(fa2i_shapes *shapes, const fa2_problem *problem, double calls)
 {
     const fa2_status st = reserve(shapes);
     if (st != FA2_OK)
@@ -115,7 +115,7 @@ static fa2_status add_for_op(fa2i_shapes *shapes, const fa2_problem *problem, do
     char text[FA2I_PROBLEM_CHARS];
     other.op = op;
     if (fa2i_problem_check(&other) == FA2_OK && check_launch(&other) == FA2_OK)
-        return add_problem(shapes, &other, calls);
+        return fa2i_shapes_add(shapes, &other, calls);
     fa2i_problem_format(problem, text, sizeof text);
     return fa2i_fail(FA2_E_INVALID, "%s: %s", text, fa2_last_message());
 }
@@ -267,6 +267,26 @@ static bool wanted(csv *file, const fa2i_span *cells)
     return false;
 }
 
+/* Queries that continue keys in a cache: decoding, chunks of a prompt. Nobody differentiates them. */
+static bool is_inference(const fa2_problem *problem)
+{
+    return problem->seq_q == 1 || (problem->causal && problem->seq_q < problem->seq_k);
+}
+
+/* A preset's row is for every operation that has what it asks for. */
+static fa2_status add_for_all_ops(fa2i_shapes *shapes, const fa2_problem *problem)
+{
+    fa2_problem other = *problem;
+    fa2_status st = fa2i_shapes_add(shapes, problem, 0);
+    for (int op = 0; st == FA2_OK && op <= fa2i_fields[FA2I_FIELD_op].most; op++) {
+        other.op = (fa2_op)op;
+        if (!is_inference(problem) && fa2i_problem_check(&other) == FA2_OK &&
+            check_launch(&other) == FA2_OK)
+            st = fa2i_shapes_add(shapes, &other, 0);
+    }
+    return st;
+}
+
 /* What the row says in the column `calls`; 0 where there is none. */
 static fa2_status read_calls(const csv *file, const fa2i_span *cells, double *ret_calls)
 {
@@ -322,7 +342,8 @@ static fa2_status read_row(csv *file, fa2i_span line, fa2i_shapes *shapes)
     if (st != FA2_OK)
         return st;
     file->rows++;
-    return add_problem(shapes, &problem, calls);
+    return file->preset != NULL ? add_for_all_ops(shapes, &problem)
+                                : fa2i_shapes_add(shapes, &problem, calls);
 }
 
 static fa2_status read_csv(csv *file, fa2i_shapes *shapes)
@@ -443,21 +464,38 @@ static fa2_status parse_pair(fa2i_span pair, fa2i_problem_text *problem)
                                   (fa2i_span){equals + 1, pair.bytes - name.bytes - 1});
 }
 
-static fa2_status parse_text(const char *text, fa2_problem *ret_problem)
+static fa2_status parse_pairs(const char *text, fa2i_problem_text *problem)
 {
     static const char between[] = ", \t"; /* spaces too: the way problems are printed */
-    fa2i_problem_text problem = {0};
     if (strlen(text) > TEXT_BYTES_MAX)
         return fa2i_fail(FA2_E_INVALID, "longer than %d characters", TEXT_BYTES_MAX);
     for (text += strspn(text, between); *text != '\0'; text += strspn(text, between)) {
         const size_t bytes = strcspn(text, between);
-        const fa2_status st = parse_pair((fa2i_span){text, bytes}, &problem);
+        const fa2_status st = parse_pair((fa2i_span){text, bytes}, problem);
         if (st != FA2_OK)
             return st;
         text += bytes;
     }
-    const fa2_status st = fa2i_problem_text_finish(&problem, ret_problem);
+    return FA2_OK;
+}
+
+static fa2_status parse_text(const char *text, fa2_problem *ret_problem)
+{
+    fa2i_problem_text problem = {0};
+    fa2_status st = parse_pairs(text, &problem);
+    if (st == FA2_OK)
+        st = fa2i_problem_text_finish(&problem, ret_problem);
     return st == FA2_OK ? check_launch(ret_problem) : st;
+}
+
+fa2_status fa2i_shape_fields(const char *text, fa2i_problem_text *ret_fields)
+{
+    fa2i_problem_text fields = {0};
+    const fa2_status st = parse_pairs(text, &fields);
+    if (st != FA2_OK)
+        return fa2i_fail_prefix(st, "shape \"%.*s\"", TEXT_BYTES_MAX, text);
+    *ret_fields = fields;
+    return FA2_OK;
 }
 
 fa2_status fa2i_shapes_add_text(fa2i_shapes *shapes, const char *text)
@@ -466,5 +504,5 @@ fa2_status fa2i_shapes_add_text(fa2i_shapes *shapes, const char *text)
     const fa2_status st = parse_text(text, &problem);
     if (st != FA2_OK)
         return fa2i_fail_prefix(st, "shape \"%.*s\"", TEXT_BYTES_MAX, text);
-    return add_problem(shapes, &problem, 0);
+    return fa2i_shapes_add(shapes, &problem, 0);
 }

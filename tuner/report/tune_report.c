@@ -88,6 +88,45 @@ void fa2i_tune_print_problem(fa2i_tune *tune, const fa2i_tune_problem *problem)
     fflush(stdout);
 }
 
+/* The problems of an operation and the variants that they have; nothing if there are none. */
+static void print_op(const fa2i_tune *tune, fa2_op op)
+{
+    size_t problems = 0, variants = 0, spilled = 0, usable = 0;
+    for (size_t i = 0; i < tune->problem_count; i++)
+        problems += tune->problems[i].problem.op == op;
+    for (size_t i = 0; i < tune->kernel_count; i++) {
+        const fa2i_tune_kernel *k = &tune->kernels[i];
+        if (k->kernel.variant.recipe.op != op)
+            continue;
+        variants++;
+        spilled += k->kernel.outcome == FA2I_OUTCOME_SPILLED;
+        usable += k->known && k->kernel.outcome == FA2I_OUTCOME_OK;
+    }
+    if (problems > 0)
+        fprintf(stderr, "%s: %zu problem%s, %zu variant%s, %zu of them usable, %zu spilled\n",
+                fa2i_field_word(FA2I_FIELD_op, (int32_t)op), problems, fa2i_plural(problems),
+                variants, fa2i_plural(variants), usable, spilled);
+}
+
+void fa2i_tune_print_work(const fa2i_tune *tune, const fa2i_tune_work *work)
+{
+    char shape[FA2I_PROBLEM_CHARS];
+    for (size_t i = 0; i < tune->problem_count; i++) {
+        const fa2i_tune_problem *p = &tune->problems[i];
+        if (p->state != FA2I_PROBLEM_OPEN)
+            continue;
+        fa2i_problem_format(&p->problem, shape, sizeof shape);
+        printf("%-60s %10.1f us by the model, %zu variant%s\n", shape, p->model_us, p->count,
+               fa2i_plural(p->count));
+    }
+    printf("to compile: %zu, to verify: %zu, problems to measure: %zu", work->compile, work->verify,
+           work->measure);
+    if (work->seconds > 0)
+        printf("; about %.0f s with %d thread%s", work->seconds + 1, tune->threads,
+               fa2i_plural((size_t)tune->threads));
+    printf("\n");
+}
+
 static void print_dropped(const fa2i_tune *tune)
 {
     fprintf(stderr, "variants: %zu compiled, %zu reused, %zu verified", tune->compiled,
@@ -106,6 +145,8 @@ void fa2i_tune_print_summary(const fa2i_tune *tune)
             count_state(tune, FA2I_PROBLEM_MEASURED), state_name(tune, FA2I_PROBLEM_MEASURED),
             count_state(tune, FA2I_PROBLEM_SETTLED), count_state(tune, FA2I_PROBLEM_OPEN),
             count_state(tune, FA2I_PROBLEM_UNSERVED), count_state(tune, FA2I_PROBLEM_FAILED));
+    for (int op = 0; op <= fa2i_fields[FA2I_FIELD_op].most; op++)
+        print_op(tune, (fa2_op)op);
     print_dropped(tune);
     fprintf(stderr, "took %.1f s:", fa2i_now_s() - tune->started_s);
     for (size_t i = 0; i < FA2I_PHASE_COUNT; i++)

@@ -45,6 +45,9 @@ typedef struct fa2i_tune_problem {
     fa2_problem problem;
     fa2i_problem_state state;
     int64_t id;
+    size_t rank;        /* in options.shapes */
+    double calls;       /* that a program makes; 1 where nothing is known */
+    double model_us;    /* of the cheapest candidate */
     size_t *candidates; /* kernel indexes, cheapest first by the cost model; owned */
     size_t count;
     char message[256]; /* why it is UNSERVED or FAILED */
@@ -68,6 +71,7 @@ typedef struct fa2i_tune {
     const volatile sig_atomic_t *spent; /* the budget; or stopped */
     fa2i_cache *cache;
     fa2i_generator *generator;
+    char *folder;        /* --dry-run without a database: of one that is removed again */
     fa2i_worker *worker; /* NULL until something has to run on the GPU */
     fa2i_card card;
     size_t memory_bytes; /* of the device */
@@ -79,7 +83,8 @@ typedef struct fa2i_tune {
     int64_t device, session;
     fa2i_tune_kernel *kernels;
     size_t kernel_count, kernel_capacity;
-    fa2i_tune_problem *problems; /* in the order of options.shapes */
+    fa2i_tune_problem
+        *problems; /* in the order of options.shapes, or what they are worth: fa2i_tune_plan */
     size_t problem_count;
     fa2i_progress progress;
     double started_s;
@@ -92,7 +97,8 @@ typedef struct fa2i_tune {
 } fa2i_tune;
 
 /* Candidates and keys of all problems, and which of the problems are settled. FA2_E_NO_NVRTC when
- * there is none and a problem is not settled. */
+ * there is none and a problem is not settled. With a budget, or where calls are known, the problems that
+ * take the most GPU time (calls x model_us) come first. */
 fa2_status fa2i_tune_plan(fa2i_tune *tune);
 
 /* Whether a kernel's code can run on this problem: it has code, does not spill (unless all of the
@@ -117,6 +123,15 @@ fa2_status fa2i_tune_time(fa2i_tune *tune);
 
 /* The worker, started when it is first wanted. */
 fa2_status fa2i_tune_worker(fa2i_tune *tune);
+
+/* What tuning would do, from what is planned: what is to be compiled and to be verified of it, and
+ * about how long all takes (seconds; 0 on a software device, which takes as long as it likes). */
+typedef struct fa2i_tune_work {
+    size_t compile, verify, measure;
+    double seconds;
+} fa2i_tune_work;
+fa2_status fa2i_tune_estimate(const fa2i_tune *tune, fa2i_tune_work *ret_work);
+void fa2i_tune_print_work(const fa2i_tune *tune, const fa2i_tune_work *work);
 
 bool fa2i_tune_stopped(const fa2i_tune *tune); /* by the user */
 bool fa2i_tune_spent(const fa2i_tune *tune);   /* the budget; or stopped */

@@ -1,0 +1,152 @@
+"""fa2's C interface (fa2.h) over PyTorch tensors, by ctypes: the kernels, with nothing of the package between."""
+
+import ctypes
+import importlib
+from ctypes import POINTER, byref, c_char, c_char_p, c_double, c_float, c_int, c_int32, c_int64, c_size_t, c_void_p
+from dataclasses import asdict
+from typing import Any, Callable, Tuple
+
+import torch
+
+from .shapes import DTYPES, FIELDS, Shape
+
+SOFTCAP = 30.0
+FORWARD, BACKWARD = range(2)
+
+
+class Problem(ctypes.Structure):
+    _fields_ = [("op", c_int), ("dtype", c_int), *((name, c_int32) for name in FIELDS if name != "dtype"),
+                ("deterministic", c_int32), ("reserved", c_int32 * 18)]
+
+
+assert ctypes.sizeof(Problem) == 128  # fields that come later take reserved ones, and 0 is off
+
+
+class Tensor(ctypes.Structure):
+    _fields_ = [("data", c_void_p), ("stride_batch", c_int64), ("stride_seq", c_int64), ("stride_head", c_int64)]
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> "Tensor":
+        """A [batch, heads, seq, head_dim] PyTorch tensor, whatever its strides. Borrows its memory."""
+        batch, head, seq, _ = tensor.stride()
+        return cls(tensor.data_ptr(), batch, seq, head)
+
+
+_CALL = [("lse", c_void_p), ("softmax_scale", c_float), ("workspace", c_void_p), ("workspace_bytes", c_size_t),
+         ("softcap", c_float)]
+
+
+class ForwardArgs(ctypes.Structure):
+    _fields_ = [*((name, Tensor) for name in ("q", "k", "v", "o")), *_CALL]
+
+
+class BackwardArgs(ctypes.Structure):
+    _fields_ = [*((name, Tensor) for name in ("q", "k", "v", "o", "d_o", "dq", "dk", "dv")), *_CALL]
+
+
+class Config(ctypes.Structure):
+    _fields_ = [("database", c_char_p), ("device_plus_one", c_int), ("arch", c_int), ("read_only", c_int),
+                ("log", c_void_p), ("log_user", c_void_p)]
+
+
+class Explanation(ctypes.Structure):
+    _fields_ = [("struct_bytes", c_size_t), ("rule", c_int), ("measured", c_int), ("tuned_problem", Problem),
+                ("median_us", c_double), ("device", c_char * 128), ("variant", c_char * 256), ("target", c_char * 16),
+                ("registers", c_int), ("spill_bytes", c_int), ("smem_bytes", c_int), ("reason", c_char * 512)]
+
+
+class Fa2Error(RuntimeError):
+    """A status other than FA2_OK, with fa2_last_message()."""
+
+
+def installed_library() -> str:
+    """The library inside the installed package, which exports what libfa2.so does. ImportError without one."""
+    package = importlib.import_module("fa2")
+    importlib.import_module("fa2._frameworks").find_nvrtc()
+    return package._native.__file__
+
+
+class Context:
+    """A fa2_context on the device that PyTorch uses.
+
+    database: None is the default one. arch: 0, or an older SM whose kernels are to run here as PTX, chosen by
+    the cost model. deterministic: of the gradients.
+    """
+
+    def __init__(self, library: str, database: Any = None, arch: int = 0, deterministic: bool = False):
+        torch.zeros(1, device="cuda")  # makes PyTorch's CUDA context the current one, which fa2 then takes
+        self._lib = ctypes.CDLL(str(library))
+        self._deterministic = deterministic
+        self._declare()
+        self._context = c_void_p()
+        config = Config(database=None if database is None else str(database).encode(), read_only=1, arch=arch)
+        self._check(self._lib.fa2_context_create(byref(config), byref(self._context)))
+
+    def _declare(self) -> None:
+        lib = self._lib
+        lib.fa2_last_message.restype = lib.fa2_rule_string.restype = c_char_p
+        lib.fa2_context_create.argtypes = (POINTER(Config), POINTER(c_void_p))
+        lib.fa2_context_destroy.argtypes = (c_void_p,)
+        lib.fa2_prepare.argtypes = (c_void_p, POINTER(Problem))
+        lib.fa2_workspace_size.argtypes = (c_void_p, POINTER(Problem), POINTER(c_size_t))
+        lib.fa2_forward.argtypes = (c_void_p, POINTER(Problem), POINTER(ForwardArgs), c_void_p)
+        lib.fa2_backward.argtypes = (c_void_p, POINTER(Problem), POINTER(BackwardArgs), c_void_p)
+        lib.fa2_explain.argtypes = (c_void_p, POINTER(Problem), POINTER(Explanation))
+
+    def version(self) -> str:
+        number = self._lib.fa2_version()
+        return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
+
+    def close(self) -> None:
+        torch.cuda.synchronize()
+        self._lib.fa2_context_destroy(self._context)
+
+    def forward_call(self, shape: Shape, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor,
+                     lse: Any = None) -> Callable[[], torch.Tensor]:
+        """Prepare the problem; return a function that launches it on PyTorch's current stream, into out (and lse)."""
+        problem = self._problem(shape, FORWARD)
+        workspace, size = self._workspace(problem)
+        args = ForwardArgs(*map(Tensor.of, (q, k, v, out)), lse=lse.data_ptr() if lse is not None else None,
+                           workspace=workspace.data_ptr() if size else None, workspace_bytes=size, softcap=SOFTCAP)
+
+        def call(_keep=(q, k, v, out, lse, workspace)):
+            stream = torch.cuda.current_stream().cuda_stream
+            self._check(self._lib.fa2_forward(self._context, byref(problem), byref(args), stream))
+            return out
+
+        return call
+
+    def backward_call(self, shape: Shape, tensors: Tuple[torch.Tensor, ...], lse: torch.Tensor,
+                      gradients: Tuple[torch.Tensor, ...]) -> Callable[[], Tuple[torch.Tensor, ...]]:
+        """Likewise for the gradients (dq, dk, dv); tensors: q, k, v, o, d_o."""
+        problem = self._problem(shape, BACKWARD)
+        workspace, size = self._workspace(problem)
+        args = BackwardArgs(*map(Tensor.of, (*tensors, *gradients)), lse=lse.data_ptr(),
+                            workspace=workspace.data_ptr() if size else None, workspace_bytes=size, softcap=SOFTCAP)
+
+        def call(_keep=(tensors, lse, gradients, workspace)):
+            stream = torch.cuda.current_stream().cuda_stream
+            self._check(self._lib.fa2_backward(self._context, byref(problem), byref(args), stream))
+            return gradients
+
+        return call
+
+    def explain(self, shape: Shape, op: int) -> Tuple[str, str]:
+        """(rule, variant) of the kernel that this problem gets."""
+        problem, explanation = self._problem(shape, op), Explanation(struct_bytes=ctypes.sizeof(Explanation))
+        self._check(self._lib.fa2_explain(self._context, byref(problem), byref(explanation)))
+        return self._lib.fa2_rule_string(explanation.rule).decode(), explanation.variant.decode()
+
+    def _workspace(self, problem: Problem) -> Tuple[torch.Tensor, int]:
+        self._check(self._lib.fa2_prepare(self._context, byref(problem)))
+        size = c_size_t()
+        self._check(self._lib.fa2_workspace_size(self._context, byref(problem), byref(size)))
+        return torch.empty(size.value, dtype=torch.uint8, device="cuda"), size.value
+
+    def _problem(self, shape: Shape, op: int) -> Problem:
+        return Problem(op=op, deterministic=int(self._deterministic and op == BACKWARD),
+                       **{**asdict(shape), "dtype": DTYPES.index(shape.dtype)})
+
+    def _check(self, status: int) -> None:
+        if status != 0:
+            raise Fa2Error(self._lib.fa2_last_message().decode())

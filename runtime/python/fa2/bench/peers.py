@@ -1,0 +1,135 @@
+"""The other implementations of this machine: PyTorch's backends, FlexAttention, flash-attn, xformers.
+
+A peer is a function of q, k and v, [batch, heads, seq, head_dim], that gives the output in that order, and can
+be differentiated. `refusal` says why one does not take a shape; what else stops it, it says itself.
+"""
+
+import importlib.util
+from typing import Callable, Dict, List, Optional
+
+import torch
+import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from .library import SOFTCAP
+from .shapes import Shape
+
+Attention = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+
+# The order is also the order of preference for whom fa2's output is compared with.
+SDPA = {
+    "flash": SDPBackend.FLASH_ATTENTION,
+    "efficient": SDPBackend.EFFICIENT_ATTENTION,
+    "cudnn": SDPBackend.CUDNN_ATTENTION,
+    "math": SDPBackend.MATH,
+}
+_PACKAGES = {"flash_attn": "flash_attn", "xformers": "xformers"}
+ALL = (*SDPA, "flex", *_PACKAGES)
+_MATH_BYTES = 2 << 30  # of scores, of which it holds several copies
+
+
+def here() -> List[str]:
+    """The peers of this machine."""
+    return [name for name in ALL if name not in _PACKAGES or importlib.util.find_spec(_PACKAGES[name])]
+
+
+def refusal(name: str, shape: Shape) -> Optional[str]:
+    if name in SDPA and shape.causal and shape.seq_q != shape.seq_k:
+        return "PyTorch aligns the causal mask top-left"
+    if name in SDPA and shape.softcap or name == "xformers" and shape.softcap:
+        return "has no softcap"
+    if name in SDPA and name != "flash" and shape.window or name == "xformers" and shape.window:
+        return "has no window"
+    scores = 4 * shape.batch * shape.heads_q * shape.seq_q * shape.seq_k
+    if name == "math" and scores > _MATH_BYTES:
+        return f"its scores would take {scores / 2**30:.0f} GiB"
+    if name == "xformers" and shape.heads_q != shape.heads_kv:
+        return "shared keys are another interface of it"
+    return None
+
+
+def _sdpa(name: str, shape: Shape) -> Attention:
+    def attention(q, k, v):
+        with sdpa_kernel(SDPA[name]):
+            return F.scaled_dot_product_attention(q, k, v, is_causal=bool(shape.causal),
+                                                  enable_gqa=shape.heads_q != shape.heads_kv)
+
+    return attention
+
+
+def _flash_window(shape: Shape) -> Attention:
+    """The FlashAttention-2 that PyTorch bundles, by the operation below scaled_dot_product_attention."""
+    left, right = shape.bounds()
+
+    def attention(q, k, v):
+        q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+        out = torch.ops.aten._flash_attention_forward(
+            q, k, v, None, None, q.shape[1], k.shape[1], 0.0, bool(shape.causal), False, window_size_left=left,
+            window_size_right=right)[0]
+        return out.transpose(1, 2)
+
+    return attention
+
+
+def _flex(shape: Shape) -> Attention:
+    """FlexAttention, compiled for this shape."""
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    left, right = shape.bounds()
+    offset = shape.seq_k - shape.seq_q
+
+    def visible(_b, _h, i, j):
+        seen = j >= 0
+        if right is not None:
+            seen = seen & (j <= i + offset + right)
+        if left is not None:
+            seen = seen & (j >= i + offset - left)
+        return seen
+
+    def capped(score, _b, _h, _i, _j):
+        return SOFTCAP * torch.tanh(score / SOFTCAP)
+
+    masked = left is not None or right is not None
+    mask = create_block_mask(visible, None, None, shape.seq_q, shape.seq_k) if masked else None
+    torch._dynamo.reset()  # it gives up on a function that it has compiled for eight shapes
+    torch._functorch.config.donated_buffer = False  # one forward serves many backwards here
+    compiled = torch.compile(flex_attention, dynamic=False)
+    return lambda q, k, v: compiled(q, k, v, score_mod=capped if shape.softcap else None, block_mask=mask,
+                                    enable_gqa=shape.heads_q != shape.heads_kv)
+
+
+def _flash_attn(shape: Shape) -> Attention:
+    from flash_attn import flash_attn_func
+
+    window = tuple(-1 if bound is None else bound for bound in shape.bounds()) if shape.window else (-1, -1)
+    cap = {"softcap": SOFTCAP} if shape.softcap else {}
+
+    def attention(q, k, v):
+        q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+        return flash_attn_func(q, k, v, causal=bool(shape.causal), window_size=window, **cap).transpose(1, 2)
+
+    return attention
+
+
+def _xformers(shape: Shape) -> Attention:
+    from xformers.ops import memory_efficient_attention
+    from xformers.ops.fmha import attn_bias
+
+    bias = attn_bias.LowerTriangularFromBottomRightMask() if shape.causal else None
+
+    def attention(q, k, v):
+        q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+        return memory_efficient_attention(q, k, v, attn_bias=bias).transpose(1, 2)
+
+    return attention
+
+
+def make(name: str, shape: Shape) -> Attention:
+    """The peer for a shape that it does not refuse. Raises whatever it raises."""
+    if name == "flash" and shape.window:
+        return _flash_window(shape)
+    if name in SDPA:
+        return _sdpa(name, shape)
+    others: Dict[str, Callable[[Shape], Attention]] = {
+        "flex": _flex, "flash_attn": _flash_attn, "xformers": _xformers}
+    return others[name](shape)

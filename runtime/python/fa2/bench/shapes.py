@@ -1,0 +1,196 @@
+"""Shapes to measure: where they come from, which keys their queries see, how much work they are."""
+
+import csv
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Dict, Iterator, List, Optional, Tuple
+
+PASSES = ("forward", "backward", "both")
+# Products of S x S x D, as papers count them: 2 forward; 5 backward, of which one is done twice there.
+_PRODUCTS = {"forward": 2.0, "backward": 5.0, "both": 7.0}
+
+# Of `fa2-tune --shape`, and of shape files.
+_KEYS = {"B": "batch", "Hq": "heads_q", "Hkv": "heads_kv", "Sq": "seq_q", "Sk": "seq_k", "D": "head_dim",
+         "dtype": "dtype", "causal": "causal", "softcap": "softcap", "window": "window", "Wl": "window_left",
+         "Wr": "window_right"}
+_REQUIRED = ("heads_q", "seq_q", "head_dim")
+DTYPES = ("fp16", "bf16")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A problem, without its operation. window_left, window_right: -1 means all keys of that side."""
+
+    batch: int
+    heads_q: int
+    heads_kv: int
+    seq_q: int
+    seq_k: int
+    head_dim: int
+    dtype: str = "fp16"
+    causal: int = 0
+    softcap: int = 0
+    window: int = 0
+    window_left: int = 0
+    window_right: int = 0
+
+    def bounds(self) -> Tuple[Optional[int], Optional[int]]:
+        """(keys before, keys behind) a query's own position that it sees; None: all of them."""
+        left, right = (bound if self.window and bound >= 0 else None for bound in (self.window_left, self.window_right))
+        return left, 0 if self.causal else right
+
+    def seen_pairs(self) -> float:
+        """Pairs of query and key that count as work: half of all when causal, as in the papers; with a window,
+        those that it shows."""
+        if not self.window:
+            return self.seq_q * self.seq_k * (0.5 if self.causal else 1.0)
+        left, right = self.bounds()
+        pairs = 0
+        for place in range(self.seq_k - self.seq_q, self.seq_k):
+            first = 0 if left is None else max(0, place - left)
+            end = self.seq_k if right is None else min(self.seq_k, place + right + 1)
+            pairs += max(0, end - first)
+        return pairs
+
+    def tflops(self, which: str, us: float) -> float:
+        flop = 2.0 * _PRODUCTS[which] * self.batch * self.heads_q * self.seen_pairs() * self.head_dim
+        return flop / us / 1e6
+
+    def passes(self, wanted: List[str]) -> List[str]:
+        """A single query is a decoding step, which nobody differentiates."""
+        return [name for name in wanted if name == "forward" or self.seq_q > 1]
+
+    def kv_bytes(self) -> int:
+        return 4 * self.batch * self.heads_kv * self.seq_k * self.head_dim
+
+    def cells(self) -> List[str]:
+        """What tables show of it, under COLUMNS."""
+        heads = f"{self.heads_q}" if self.heads_q == self.heads_kv else f"{self.heads_q}/{self.heads_kv}"
+        length = f"{self.seq_q}" if self.seq_q == self.seq_k else f"{self.seq_q}×{self.seq_k}"
+        masks = [name for name in ("causal", "softcap") if getattr(self, name)]
+        if self.window:
+            masks.append(f"window {self.window_left}, {self.window_right}")
+        return [f"{self.batch}", heads, length, f"{self.head_dim}", self.dtype, ", ".join(masks)]
+
+    def __str__(self) -> str:
+        """As `fa2-tune --shape` takes it."""
+        shown = {key: getattr(self, name) for key, name in _KEYS.items()}
+        for key in ("softcap", "window", "Wl", "Wr"):
+            if not shown[key] and not (self.window and key in ("Wl", "Wr")):
+                del shown[key]
+        return ",".join(f"{key}={value}" for key, value in shown.items())
+
+
+COLUMNS = ["B", "H (q/kv)", "S (q×k)", "D", "dtype", "mask"]
+FIELDS = tuple(field.name for field in fields(Shape))
+
+
+def _number(name: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"{name} is {text!r}; it must be a whole number") from None
+
+
+def _of_words(words: Dict[str, str]) -> Shape:
+    """words: texts by field name; those that are empty are not given."""
+    given = {name: text.strip() for name, text in words.items() if name in FIELDS and text and text.strip()}
+    missing = [name for name in _REQUIRED if name not in given]
+    if missing:
+        raise ValueError(f"{missing[0]} is missing")
+    values = {name: text if name == "dtype" else _number(name, text) for name, text in given.items()}
+    values = {"batch": 1, "heads_kv": values["heads_q"], "seq_k": values["seq_q"], **values}
+    return _checked(_with_window(values))
+
+
+def _with_window(values: dict) -> Shape:
+    """A bound asks for a window; of a window that is asked for, a bound that is not given is open."""
+    if {"window_left", "window_right"} & values.keys() and "window" not in values:
+        values["window"] = 1
+    if values.get("window"):
+        values = {"window_left": -1, "window_right": -1, **values}
+    return Shape(**values)
+
+
+def _checked(shape: Shape) -> Shape:
+    if shape.dtype not in DTYPES:
+        raise ValueError(f"dtype is {shape.dtype!r}; it must be fp16 or bf16")
+    for name in ("causal", "softcap", "window"):
+        if getattr(shape, name) not in (0, 1):
+            raise ValueError(f"{name} is {getattr(shape, name)}; it must be 0 or 1")
+    for name in ("batch", "heads_q", "heads_kv", "seq_q", "seq_k", "head_dim"):
+        if getattr(shape, name) < 1:
+            raise ValueError(f"{name} is {getattr(shape, name)}; it must be at least 1")
+    if shape.heads_q % shape.heads_kv != 0:
+        raise ValueError(f"heads_q is {shape.heads_q}; it must be a multiple of heads_kv, {shape.heads_kv}")
+    return shape
+
+
+def _words_of_text(text: str) -> Dict[str, str]:
+    words = {}
+    for part in text.split(","):
+        key, equals, value = part.strip().partition("=")
+        name = _KEYS.get(key, key)
+        if not equals or name not in FIELDS:
+            raise ValueError(f"{part.strip()!r}: expected KEY=VALUE, keys {', '.join(_KEYS)}")
+        words[name] = value
+    return words
+
+
+def of_text(text: str) -> Shape:
+    """ "B=1,Hq=8,Hkv=8,Sq=512,Sk=512,D=64,dtype=fp16,causal=1"; what is left out is as for fa2-tune."""
+    try:
+        return _of_words(_words_of_text(text))
+    except ValueError as error:
+        raise ValueError(f"--shape {text}: {error}") from None
+
+
+def changed(shape: Shape, text: str) -> Shape:
+    """The shape with other values for the keys in the text: "dtype=bf16,causal=1,Wl=1024,Wr=0"."""
+    try:
+        words = _words_of_text(text)
+        values = {name: value if name == "dtype" else _number(name, value) for name, value in words.items()}
+        if {"window_left", "window_right"} & values.keys():
+            values = {"window": 1, "window_left": -1, "window_right": -1, **values}
+        return _checked(replace(shape, **values))
+    except ValueError as error:
+        raise ValueError(f"--set {text}: {error}") from None
+
+
+def _rows(path: Path) -> Iterator[Tuple[int, Dict[str, str]]]:
+    with open(path, newline="", encoding="utf-8") as source:
+        lines = [(number, line) for number, line in enumerate(source, 1) if line.strip() and line[0] != "#"]
+    reader = csv.DictReader(line for _, line in lines)
+    for (number, _), row in zip(lines[1:], reader):
+        yield number, {key: value for key, value in row.items() if isinstance(key, str) and isinstance(value, str)}
+
+
+def _of_row(path: Path, number: int, row: Dict[str, str]) -> Shape:
+    try:
+        if row.get("window", "").strip() == "0":  # its bounds mean nothing
+            row = {key: value for key, value in row.items() if not key.startswith("window")}
+        return _of_words(row)
+    except ValueError as error:
+        raise ValueError(f"{path}, line {number}: {error}") from None
+
+
+def of_file(path: Path) -> List[Shape]:
+    """The rows of a shape file, as `fa2-tune --shapes` reads it; columns that are no field are ignored."""
+    return [_of_row(path, number, row) for number, row in _rows(path)]
+
+
+def _presets_file() -> Path:
+    """Beside this file where it is installed; else in the source tree."""
+    installed = Path(__file__).with_name("presets.csv")
+    return installed if installed.exists() else Path(__file__).parents[4] / "tuner" / "input" / "presets.csv"
+
+
+def of_preset(name: str) -> List[Shape]:
+    """A preset of `fa2-tune --preset`."""
+    path = _presets_file()
+    rows = list(_rows(path))
+    found = [_of_row(path, number, row) for number, row in rows if row["preset"] == name]
+    if not found:
+        known = ", ".join(dict.fromkeys(row["preset"] for _, row in rows))
+        raise ValueError(f"--preset {name}: there is no such preset; there are {known}")
+    return found

@@ -1,0 +1,167 @@
+#!/bin/sh
+# fa2-tune around other processes, on the software device with a few variants: programs that it runs to find out
+# what they call.
+# Usage: test_sharing.sh FA2_TUNE LIBFA2SIM CLIENT
+set -u
+[ $# -ge 3 ] || {
+    echo "usage: test_sharing.sh FA2_TUNE LIBFA2SIM CLIENT" >&2
+    exit 2
+}
+self=$(realpath "$0")
+tune=$1
+client=$3
+folder=$(mktemp -d) || exit 1
+trap 'rm -rf "$folder"' EXIT
+cd "$folder" || exit 1
+export FA2_CUDA_LIBRARY="$2" FA2_SIM_CARD=rtx3060 FA2_DB="$folder/fa2.db" TMPDIR="$folder"
+FA2_GEN_PATH=$(dirname "$self")/few
+export FA2_GEN_PATH
+unset FA2_CAPTURE
+checks=0
+failures=0
+
+fail() {
+    failures=$((failures + 1))
+    printf 'FAILED: %s\n--- stdout\n%s\n--- stderr\n%s\n' "$1" "$(cat out)" "$(tail -30 err)" >&2
+}
+
+# run STATUS COMMAND ARGUMENT...: keeps its output in the files out and err.
+run() {
+    wanted=$1
+    shift
+    ran="$*"
+    checks=$((checks + 1))
+    timeout 300 "$@" >out 2>err </dev/null
+    got=$?
+    [ "$got" -eq "$wanted" ] || fail "$ran: exit status $got, expected $wanted"
+}
+
+# has FILE TEXT, lacks FILE TEXT: what the last run wrote.
+has() {
+    checks=$((checks + 1))
+    grep -qF -e "$2" "$1" || fail "$ran: no \"$2\" in $1"
+}
+lacks() {
+    checks=$((checks + 1))
+    ! grep -qF -e "$2" "$1" || fail "$ran: \"$2\" in $1"
+}
+
+# ---- programs ----
+# Its problems are tuned, those that take the most time first, and its capture is gone.
+run 0 "$tune" --device 0 -- sh -c "$client 1 2 48 16 1; $client 1 2 32 16 0"
+has err "problems: 2 modelled"
+has out "max error" # the program's own words
+checks=$((checks + 1))
+[ "$(ls)" = "$(printf 'err\nfa2.db\nout')" ] || fail "$ran: it left $(ls)"
+run 0 "$tune" --device 0 -- "$client" 1 2 48 16 1
+has err "1 tuned already"
+has out "rule       exact"
+# Its end.
+run 1 "$tune" --device 0 -- sh -c "$client 1 2 48 16 1; exit 3"
+has err "sh ended with status 3; what it asked for until then counts"
+has err "1 tuned already"
+run 1 "$tune" --device 0 --json -- sh -c "$client 1 2 48 16 1; kill -ABRT \$\$"
+has err "sh was ended by signal 6"
+lacks out "max error"
+has out '"state":"settled"'
+run 2 "$tune" --device 0 -- true
+has err "true never used fa2"
+run 2 "$tune" --device 0 -- ./nothing
+has err "cannot run ./nothing: No such file or directory"
+run 2 "$tune" --device 0 --
+has err "needs a program behind it"
+# A capture that stays, by the environment; with what is there it is a shape file for everybody.
+export FA2_CAPTURE="$folder/calls.csv"
+run 0 "$client" 1 2 48 16 1
+run 0 "$tune" --device 0 -- "$client" 1 2 40 16 1
+has err "problems: 1 modelled, 1 tuned already"
+unset FA2_CAPTURE
+run 0 cat calls.csv
+has out "calls,op,batch"
+"$tune" --device 0 --shapes - <calls.csv >out 2>err || fail "--shapes -: status $?"
+ran="--shapes -"
+has err "2 tuned already"
+# Files that cannot be.
+FA2_CAPTURE=/nonexistent/calls.csv
+export FA2_CAPTURE
+run 1 "$client" 1 2 48 16 1
+has err "FA2_CAPTURE=/nonexistent/calls.csv: it cannot be written (No such file or directory)"
+unset FA2_CAPTURE
+TMPDIR=/nonexistent run 2 "$tune" --device 0 -- "$client" 1 2 48 16 1
+has err "TMPDIR can name a folder"
+# SIGTERM ends both; what was counted before is not tuned then.
+"$tune" --device 0 -- sh -c 'trap "echo told >told; exit 1" TERM; touch started; while :; do sleep 0.1; done' \
+    >out 2>err &
+pid=$!
+while [ ! -e started ]; do sleep 0.1; done
+kill -TERM $pid
+wait $pid
+got=$?
+ran="tune with a program, then SIGTERM"
+checks=$((checks + 2))
+[ "$got" -eq 130 ] || fail "$ran: exit status $got"
+[ -e told ] || fail "$ran: the program was not told"
+
+# ---- what is to be done, what was, and what is to be done again ----
+shape=B=1,Hq=2,Sq=48,D=16
+rm -f fa2.db
+run 0 "$tune" --device 0 --shape $shape --dry-run
+has out "to compile: 2, to verify: 2, problems to measure: 1"
+checks=$((checks + 1))
+[ ! -e fa2.db ] || fail "$ran: it made a database"
+run 0 "$tune" --device 0 --shape $shape --shape op=backward,Hq=2,Sq=48,D=16
+has err "problems: 2 modelled"
+cp fa2.db before.db
+run 0 "$tune" --device 0 --shape $shape --shape B=1,Hq=2,Sq=32,D=16 --dry-run
+has out "to compile: 0, to verify: 0, problems to measure: 1"
+checks=$((checks + 1))
+cmp -s fa2.db before.db || fail "$ran: it wrote to the database"
+run 0 "$tune" --device 0 --shape $shape --force
+has err "problems: 1 modelled, 0 tuned already"
+has err "0 compiled, 2 reused, 0 verified"
+run 0 "$tune" list --op forward
+lacks out bwd_sm80
+has out fwd_sm80
+run 0 "$tune" list --device 3060 --shape D=16,causal=0 --op backward --json
+has out bwd_sm80
+lacks out fwd_sm80
+run 0 "$tune" list --device l4
+has err "no such winners"
+run 0 "$tune" list --device 0 --shape D=32
+has err "no such winners"
+run 3 "$tune" list --device 1
+has err "there is no CUDA device 1"
+run 0 "$tune" show --shape D=16
+has out fwd_sm80
+has out bwd_sm80
+run 1 "$tune" show --shape D=24
+run 1 "$tune" show --shape $shape --device l4
+has err "nothing was measured for"
+run 2 "$tune" forget
+has err "forget needs --shape"
+run 0 "$tune" forget --op backward
+has out "1 winner, 0 verifications and 0 kernels"
+run 0 "$tune" list
+lacks out bwd_sm80
+run 0 "$tune" --device 0 --shape op=backward,Hq=2,Sq=48,D=16
+has err "problems: 1 modelled, 0 tuned already"
+has err "0 compiled"
+run 0 "$tune" forget --variant fwd_
+has out "1 winner, 2 verifications and 2 kernels"
+run 0 "$tune" --device 0 --shape $shape
+has err "2 compiled, 0 reused, 2 verified"
+rm -f wrong.db
+FA2_SIM_FAULT=wrong=1 run 0 "$tune" --device 0 --shape $shape --db wrong.db
+has err "1 wrong"
+run 0 "$tune" forget --failures --db wrong.db
+has out "forgot 1 measurement, 0 winners, 1 verification and 0 kernels"
+run 0 "$tune" --device 0 --shape $shape --db wrong.db
+has err "1 verified"
+run 0 "$tune" forget --device 3060
+has out "kernels"
+run 0 "$tune" list
+has err "no winners"
+run 0 "$tune" check
+
+printf '%d checks, %d failed\n' "$checks" "$failures"
+[ "$failures" -eq 0 ]

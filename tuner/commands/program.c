@@ -1,0 +1,183 @@
+/*
+ * The program is asked after twenty times a second: a signal that this process catches must not end the waiting
+ * for it, and must not be missed either.
+ */
+#define _XOPEN_SOURCE 700 /* mkstemp */
+#include "tuner/commands/program.h"
+
+#include <errno.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#include "runtime/base/alloc.h"
+#include "runtime/base/status.h"
+#include "runtime/base/text.h"
+#include "tuner/commands/interrupt.h"
+
+extern char **environ;
+
+enum { NAP_MS = 50 };
+
+/* ---- the file ---- */
+
+typedef struct capture_file {
+    char *path;
+    bool own; /* ours, and removed */
+} capture_file;
+
+static fa2_status make_file(capture_file *file)
+{
+    const char *given = getenv("FA2_CAPTURE"), *folder = getenv("TMPDIR");
+    fa2i_text path = {0};
+    file->own = given == NULL || given[0] == '\0';
+    if (file->own)
+        fa2i_text_add(&path, "%s/fa2-capture-XXXXXX",
+                      folder != NULL && folder[0] != '\0' ? folder : "/tmp");
+    else
+        fa2i_text_add(&path, "%s", given);
+    const fa2_status st = fa2i_text_take(&path, &file->path);
+    if (st != FA2_OK || !file->own)
+        return st;
+    const int descriptor = mkstemp(file->path);
+    if (descriptor < 0) {
+        const fa2_status failed =
+            fa2i_fail(FA2_E_INVALID, "%s: %s; TMPDIR can name a folder, FA2_CAPTURE a file",
+                      file->path, strerror(errno));
+        file->own = false;
+        return failed;
+    }
+    close(descriptor);
+    return FA2_OK;
+}
+
+static void file_done(capture_file *file)
+{
+    if (file->own)
+        unlink(file->path);
+    fa2i_free(file->path);
+}
+
+/* 0, 1 or 2: more are not asked for. */
+static int count_lines(const char *path)
+{
+    int lines = 0, c = 0;
+    FILE *in = fopen(path, "r");
+    while (in != NULL && lines < 2 && (c = getc(in)) != EOF)
+        lines += c == '\n';
+    if (in != NULL)
+        fclose(in);
+    return lines;
+}
+
+static fa2_status read_problems(const capture_file *file, const char *program, fa2i_shapes *shapes)
+{
+    const int lines = count_lines(file->path);
+    if (lines == 0)
+        return fa2i_fail(FA2_E_NOT_FOUND,
+                         "%s never used fa2, or one that is too old to say what for; nothing to "
+                         "tune",
+                         program);
+    if (lines == 1)
+        return fa2i_fail(FA2_E_NOT_FOUND, "%s opened fa2 and launched nothing; nothing to tune",
+                         program);
+    return fa2i_shapes_add_file(shapes, file->path);
+}
+
+/* ---- the program ---- */
+
+/* Signals that this process ignores or catches are as usual for the program. */
+static void usual_signals(posix_spawnattr_t *attributes)
+{
+    sigset_t usual;
+    sigemptyset(&usual);
+    sigaddset(&usual, SIGINT);
+    sigaddset(&usual, SIGQUIT);
+    posix_spawnattr_init(attributes);
+    posix_spawnattr_setsigdefault(attributes, &usual);
+    posix_spawnattr_setflags(attributes, POSIX_SPAWN_SETSIGDEF);
+}
+
+static fa2_status start(char **argv, bool to_stderr, pid_t *ret_pid)
+{
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
+    posix_spawn_file_actions_init(&actions);
+    usual_signals(&attributes);
+    if (to_stderr)
+        posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDOUT_FILENO);
+    const int error = posix_spawnp(ret_pid, argv[0], &actions, &attributes, argv, environ);
+    posix_spawnattr_destroy(&attributes);
+    posix_spawn_file_actions_destroy(&actions);
+    return error == 0 ? FA2_OK
+                      : fa2i_fail(FA2_E_INVALID, "cannot run %s: %s", argv[0], strerror(error));
+}
+
+static int wait_for(pid_t pid, const volatile sig_atomic_t *stop)
+{
+    const struct timespec nap = {0, NAP_MS * 1000000L};
+    bool told = false;
+    int status = 0;
+    for (;;) {
+        const pid_t ended = waitpid(pid, &status, WNOHANG);
+        if (ended == pid)
+            return status;
+        if (ended < 0 && errno != EINTR)
+            return 0; /* somebody else has waited for it */
+        if (*stop != 0 && !told)
+            told = kill(pid, SIGTERM) == 0;
+        nanosleep(&nap, NULL);
+    }
+}
+
+static bool say_how_it_ended(const char *program, int status)
+{
+    if (WIFSIGNALED(status))
+        fprintf(stderr,
+                "fa2-tune: %s was ended by signal %d (%s); what it asked for until then counts\n",
+                program, WTERMSIG(status), strsignal(WTERMSIG(status)));
+    else if (WEXITSTATUS(status) != 0)
+        fprintf(stderr, "fa2-tune: %s ended with status %d; what it asked for until then counts\n",
+                program, WEXITSTATUS(status));
+    return WIFSIGNALED(status) || WEXITSTATUS(status) != 0;
+}
+
+/* Start it and wait. Ctrl-C on a terminal is sent to both; here it is ignored meanwhile. */
+static fa2_status run(char **argv, const char *path, bool to_stderr,
+                      const volatile sig_atomic_t *stop, bool *ret_failed)
+{
+    pid_t pid = 0;
+    const char *given = getenv("FA2_CAPTURE");
+    char *before = given == NULL ? NULL : fa2i_strdup(given);
+    signal(SIGINT, SIG_IGN);
+    signal(SIGQUIT, SIG_IGN);
+    setenv("FA2_CAPTURE", path, 1);
+    const fa2_status st = start(argv, to_stderr, &pid);
+    if (before != NULL)
+        setenv("FA2_CAPTURE", before, 1);
+    else
+        unsetenv("FA2_CAPTURE");
+    fa2i_free(before);
+    if (st == FA2_OK)
+        *ret_failed = say_how_it_ended(argv[0], wait_for(pid, stop));
+    signal(SIGQUIT, SIG_DFL);
+    (void)fa2i_interrupt_watch();
+    return st;
+}
+
+fa2_status fa2i_program_run(char **argv, bool to_stderr, const volatile sig_atomic_t *stop,
+                            fa2i_shapes *shapes, bool *ret_failed)
+{
+    fa2_status st = FA2_OK;
+    capture_file file = {0};
+    FA2_TRY(make_file(&file));
+    FA2_TRY(run(argv, file.path, to_stderr, stop, ret_failed));
+    if (*stop == 0)
+        FA2_TRY(read_problems(&file, argv[0], shapes));
+done:
+    file_done(&file);
+    return st;
+}
