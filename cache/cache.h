@@ -140,7 +140,8 @@ typedef struct fa2i_choice {
 } fa2i_choice;
 
 /* All winners of this SM that are of the problem's class, as are their kernels, with a kernel of this
- * abi that has code, can be launched, and was refuted nowhere; in a fixed order. No index of the file
+ * abi that can be launched, and was refuted nowhere; its code may be lost, which is seen on loading. In a
+ * fixed order. No index of the file
  * has a say in which kernel goes with which problem. None is FA2_OK with *ret_count = 0. *ret_choices
  * belongs to the caller (fa2i_free). */
 fa2_status fa2i_cache_choices(fa2i_cache *cache, int arch, const fa2_problem *problem, int abi,

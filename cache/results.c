@@ -249,7 +249,6 @@ static const char choices_sql[] =
     " FROM " WINNER_ROWS " CROSS JOIN device d ON d.id = w.device "
     "CROSS JOIN problem p ON p.id = w.problem CROSS JOIN kernel k ON k.id = w.kernel "
     "WHERE d.arch = ?1 AND p.class = ?2 AND k.outcome IN ('ok', 'spilled') "
-    "AND EXISTS (SELECT 1 FROM image WHERE kernel = k.id) "
     "AND k.id NOT IN (SELECT kernel FROM " VERIFICATION_ROWS " WHERE outcome <> 'ok')"
     " ORDER BY w.measured DESC, d.real DESC, d.name"
 #define ORDER_KIND(name)                       ""
@@ -260,15 +259,6 @@ static const char choices_sql[] =
 #undef ORDER_KIND
 #undef ORDER_SIZE
     ", d.id";
-
-/* The most shared memory that a step has. */
-static int most_smem(const fa2i_recipe *recipe)
-{
-    int most = 0;
-    for (int i = 0; i < recipe->step_count; i++)
-        most = recipe->steps[i].smem_bytes > most ? recipe->steps[i].smem_bytes : most;
-    return most;
-}
 
 typedef enum fit { FITS, OTHER_ABI, OTHER_CLASS, DAMAGED } fit;
 
@@ -291,7 +281,7 @@ static fit read_choice(const fa2i_cache *cache, sqlite3_stmt *stmt, const char *
     if (recipe_text == NULL || fa2i_recipe_parse(recipe_text, &recipe) != FA2_OK ||
         fa2i_columns_read(cache, stmt, c + 7, &choice->problem) != FA2_OK)
         return DAMAGED;
-    choice->smem_bytes = most_smem(&recipe);
+    choice->smem_bytes = fa2i_recipe_most_smem(&recipe);
     fa2i_problem_class(&choice->problem, of_problem); /* of the fields; the column may lie */
     if (strcmp(of_kernel, class_key) != 0 || strcmp(of_problem, class_key) != 0)
         return OTHER_CLASS;

@@ -2,28 +2,26 @@
 --
 -- problem: the fields of runtime/base/problem.def by name, enumerations as words; class: the text that
 --          is equal for problems that may share a kernel; asked: the list of the names of the features
---          that the problem asks for.
+--          that the problem asks for; products: list of the products over which problems are compared.
 -- card:    name, arch, sm_count, smem_block_bytes, smem_sm_bytes, l2_bytes, clock_khz,
 --          bandwidth_bytes (runtime/base/record.h).
 local arch_of = require("core.arch")
+local axes_of = require("core.axes")
+local estimate = require("core.estimate")
 local families = require("core.families")
 local template = require("core.template")
 local variant_text = require("core.variant")
 
 local M = {}
 
--- Calls visit(family, arch) for each family that serves the problem. Returns the
--- arch and a list of "family: why it does not serve"; nil and all these reasons when none does.
-local function visit_families(problem, card, visit)
-   local arch, message = arch_of.describe(card)
-   if not arch then
-      return nil, message
-   end
+-- Calls visit(family) for each family that serves the problem. Returns a list of "family: why it does not
+-- serve"; nil and all these reasons when none does.
+local function visit_families(problem, arch, visit)
    local reasons = {}
    for _, family in ipairs(families) do
       local ok, reason = family:serves(problem, arch)
       if ok then
-         visit(family, arch)
+         visit(family)
       else
          reasons[#reasons + 1] = family.name .. ": " .. reason
       end
@@ -31,15 +29,14 @@ local function visit_families(problem, card, visit)
    if #reasons == #families then
       return nil, table.concat(reasons, "; ")
    end
-   return arch, reasons
+   return reasons
 end
 
--- List of {text, recipe, kind, cost_us}, cheapest first, ties in the order of their texts; nil and the
--- reason when no family serves the problem. recipe: a text (core/recipe.lua). kind: the fields of a
--- problem that are compiled into the variant, by name; those that are 0 may be left out.
-function M.candidates(problem, card)
+-- List of the candidates of all families, with the text, what family:launch says, and cost_us; unsorted. nil
+-- and the reason when no family serves the problem.
+local function find_candidates(problem, arch)
    local list = {}
-   local arch, message = visit_families(problem, card, function(family, arch)
+   local reasons, message = visit_families(problem, arch, function(family)
       for _, v in ipairs(family:candidates(problem, arch)) do
          local recipe, kind = family:launch(v)
          list[#list + 1] = {
@@ -47,7 +44,20 @@ function M.candidates(problem, card)
          }
       end
    end)
+   return reasons and list, message
+end
+
+-- List of {text, recipe, kind, cost_us}, cheapest first, ties in the order of their texts; nil and the
+-- reason when no family serves the problem. recipe: a text (core/recipe.lua). kind: the fields of a
+-- problem that are compiled into the variant, by name; those that are 0 may be left out.
+function M.candidates(problem, card)
+   local arch, message = arch_of.describe(card)
    if not arch then
+      return nil, message
+   end
+   local list
+   list, message = find_candidates(problem, arch)
+   if not list then
       return nil, message
    elseif #list == 0 then
       return nil, "no variant of head_dim " .. problem.head_dim .. " fits this card"
@@ -64,13 +74,18 @@ end
 -- Lines "variant: why it is no candidate", then lines "family: why it has none".
 function M.rejected(problem, card)
    local lines = {}
-   local arch, reasons = visit_families(problem, card, function(family, arch)
+   local arch, message = arch_of.describe(card)
+   if not arch then
+      return nil, message
+   end
+   local reasons
+   reasons, message = visit_families(problem, arch, function(family)
       for _, entry in ipairs(family:rejected(problem, arch)) do
          lines[#lines + 1] = entry.text .. ": " .. entry.reason .. "\n"
       end
    end)
-   if not arch then
-      return nil, reasons
+   if not reasons then
+      return nil, message
    end
    for _, reason in ipairs(reasons) do
       lines[#lines + 1] = reason .. "\n"
@@ -78,7 +93,7 @@ function M.rejected(problem, card)
    return table.concat(lines)
 end
 
--- The family and the variant of a canonical text.
+-- The family and the variant of a canonical text; nil and what is wrong with it.
 local function parse(text)
    local name = variant_text.family(text)
    for _, family in ipairs(families) do
@@ -127,6 +142,77 @@ function M.cost(text, problem, card, registers)
       return nil, message
    end
    return family.cost(v, problem, arch, registers)
+end
+
+-- What is known of an operation's kernels on the card, from a database: estimate.lua. The latest counts.
+local known = {}
+
+-- The least time of the candidates by the model; math.huge if there are none.
+local function least_us(problem, arch)
+   local least = math.huge
+   for _, candidate in ipairs(find_candidates(problem, arch) or {}) do
+      least = math.min(least, candidate.cost_us)
+   end
+   return least
+end
+
+function M.learn(op, evidence)
+   local parsed = {}
+   known[op] = estimate.new(evidence, {
+      parse = function(text)
+         if parsed[text] == nil then
+            local family, v = parse(text)
+            parsed[text] = family and {
+               family = family, v = v, likeness = family.name .. axes_of.likeness(family.axes, v),
+            } or false
+         end
+         return parsed[text] or nil
+      end,
+      describe = arch_of.describe,
+      least_us = least_us,
+   })
+   return true
+end
+
+-- What the runtime can take for a problem, the best choice first: the kernels that were learnt, of the
+-- problem's class, and the model's candidates. List of
+--   text, us      the kernel, and the time that it is estimated to take
+--   rests         what that rests on: "measured" on this problem; "nearby", "elsewhere" (on another card, or
+--                 ranked for one): carried over; "model"
+--   set, distance the nearest measurement that it rests on, an index, and how far that is; set: 0 if none
+--   kernel        index of what was learnt; 0: it was not
+--   compile       1: its code is not there; else 0
+--   recipe, kind, cost_us  as of a candidate, if kernel is 0
+-- nil and the reason when there are none.
+function M.rank(problem, card)
+   local arch, message = arch_of.describe(card)
+   if not arch then
+      return nil, message
+   end
+   if not known[problem.op] then
+      M.learn(problem.op, {kernels = {}, sets = {}})
+   end
+   local model = known[problem.op]
+   local near = model:near(problem)
+   local candidates, reason = {}, nil
+   if not estimate.is_familiar(near) then
+      candidates, reason = M.candidates(problem, card)
+   end
+   local list = {}
+   for _, option in ipairs(model:rank(problem, arch, near, candidates or {})) do
+      local new = not option.kernel and option.candidate or {}
+      list[#list + 1] = {
+         text = option.text, us = option.us, rests = option.rests, kernel = option.kernel or 0,
+         set = option.from and option.from.index or 0,
+         distance = option.from and option.from.distance or 0,
+         compile = option.compile and 1 or 0, recipe = new.recipe, kind = new.kind,
+         cost_us = option.model_us,
+      }
+   end
+   if #list == 0 then
+      return nil, reason or "no kernel of this class fits this card"
+   end
+   return list
 end
 
 M.card = arch_of.reference_card

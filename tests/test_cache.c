@@ -243,7 +243,7 @@ static void test_choices(const char *path)
     without.image.bytes = 0;
     CHECK_EQ(fa2i_cache_put_kernel(cache, &without), FA2_OK);
 
-    check_choices(cache, 86, &asked, ABI, "512 4096 128m ");
+    check_choices(cache, 86, &asked, ABI, "64 512 4096 128m ");
     check_choices(cache, 80, &asked, ABI, "");
     check_choices(cache, 86, &asked, ABI + 1, "");
     asked.causal = 0;
@@ -259,7 +259,7 @@ static void test_choices(const char *path)
     fa2i_kernel broken = sample_kernel(2);
     broken.outcome = FA2I_OUTCOME_COMPILE_ERROR;
     CHECK_EQ(fa2i_cache_put_kernel(cache, &broken), FA2_OK);
-    check_choices(cache, 86, &asked, ABI, "4096 128m ");
+    check_choices(cache, 86, &asked, ABI, "64 4096 128m ");
     fa2i_cache_close(cache);
 }
 

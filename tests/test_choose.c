@@ -1,8 +1,9 @@
 /*
- * Which kernel for a problem: rules, distances, ties and what is passed over, among hand-made
- * choices.
+ * Which kernel for a problem, among hand-made winners and options: what is this card's, what is tried in
+ * which order, and what is said of it; distances and rounding.
  */
 #include <math.h>
+#include <stdlib.h>
 #include "check.h"
 #include "runtime/plan/choose.h"
 
@@ -48,21 +49,6 @@ static fa2i_choice modelled(fa2i_choice choice)
     return choice;
 }
 
-static fa2i_choice of_other_card(fa2i_choice choice)
-{
-    strcpy(choice.device, "NVIDIA GeForce RTX 3090");
-    choice.sm_count = 82;
-    return choice;
-}
-
-static fa2i_decision decide(const fa2i_choice *choices, size_t count, fa2_problem problem)
-{
-    fa2i_decision decision;
-    memset(&decision, 0xa5, sizeof(decision)); /* everything must be written */
-    fa2i_choose_among(choices, count, &card, &problem, &decision);
-    return decision;
-}
-
 static bool near(double a, double b)
 {
     return fabs(a - b) < 1e-12;
@@ -97,9 +83,9 @@ static void test_rounding(void)
 {
     fa2_problem problem = problem_of(9, 8, 17, 4097);
     fa2_problem rounded = fa2i_problem_rounded(&problem);
-    CHECK_EQ(rounded.batch, 10);
-    CHECK_EQ(rounded.seq_q, 20);
-    CHECK_EQ(rounded.seq_k, 5120);
+    CHECK_EQ(rounded.batch, 9);
+    CHECK_EQ(rounded.seq_q, 18);
+    CHECK_EQ(rounded.seq_k, 4608);
     CHECK_EQ(rounded.heads_q, 8);
     problem.batch = INT32_MAX;
     problem.seq_k = (1 << 29) - 1;
@@ -114,140 +100,179 @@ static void test_rounding(void)
     CHECK(memcmp(&rounded, &problem, sizeof(problem)) == 0);
 }
 
-static void test_nothing(void)
+static bool is_exact(fa2i_choice choice, fa2_problem problem)
 {
-    fa2i_decision d = decide(NULL, 0, problem_of(1, 8, 512, 512));
-    CHECK_EQ(d.rule, FA2_RULE_DEFAULT);
-    CHECK(near(d.distance, 0));
-    CHECK_EQ(d.choice.winner.measured, 0);
-
-    const fa2_problem p = problem_of(1, 8, 512, 512);
-    memset(&d, 0xa5, sizeof(d));
-    CHECK_EQ(fa2i_choose(NULL, &card, &p, &d), FA2_OK);
-    CHECK_EQ(d.rule, FA2_RULE_DEFAULT);
+    return fa2i_choose_exact(&choice, 1, &card, &problem) != NULL;
 }
 
-static void test_rules_in_order(void)
-{
-    const fa2_problem p = problem_of(1, 8, 512, 512);
-    const fa2i_choice exact = choice_of(1, p);
-    const fa2i_choice nearest = choice_of(2, problem_of(1, 8, 4096, 4096));
-    const fa2i_choice arch = of_other_card(choice_of(3, p));
-    const fa2i_choice all[] = {arch, nearest, exact};
-
-    fa2i_decision d = decide(all, 3, p);
-    CHECK_EQ(d.rule, FA2_RULE_EXACT);
-    CHECK_EQ(d.choice.winner.kernel.bytes[0], 1);
-    CHECK(near(d.distance, 0));
-    d = decide(all, 2, p); /* far away on this device goes before the very problem elsewhere */
-    CHECK_EQ(d.rule, FA2_RULE_NEAREST);
-    CHECK_EQ(d.choice.winner.kernel.bytes[0], 2);
-    CHECK(near(d.distance, 2 * log(8)));
-    d = decide(all, 1, p);
-    CHECK_EQ(d.rule, FA2_RULE_ARCH);
-    CHECK_EQ(d.choice.winner.kernel.bytes[0], 3);
-    CHECK_EQ(d.choice.problem.seq_q, 512);
-}
-
-static void test_nearest_by_distance(void)
-{
-    const fa2i_choice all[] = {
-        choice_of(1, problem_of(1, 8, 256, 256)),   /* from 600: 2 ln(600/256) */
-        choice_of(2, problem_of(1, 8, 512, 512)),   /* 2 ln(600/512): the nearest */
-        choice_of(3, problem_of(1, 8, 1024, 1024)), /* 2 ln(1024/600) */
-        choice_of(4, problem_of(4, 8, 600, 600)),   /* ln 4 */
-    };
-    fa2i_decision d = decide(all, 4, problem_of(1, 8, 600, 600));
-    CHECK_EQ(d.rule, FA2_RULE_NEAREST);
-    CHECK_EQ(d.choice.winner.kernel.bytes[0], 2);
-    CHECK(near(d.distance, 2 * log(600.0 / 512)));
-    d = decide(all, 4, problem_of(3, 8, 600, 600));
-    CHECK_EQ(d.choice.winner.kernel.bytes[0], 4);
-}
-
-/* The same B * Hq is distance 0, but another problem all the same: so is another heads_kv. */
-static void test_distance_zero_is_not_exact(void)
+/* The very problem, on this card: each property that tells two cards apart makes a winner another's. */
+static void test_exact(void)
 {
     const fa2_problem p = problem_of(2, 8, 512, 512);
     fa2_problem grouped = p;
     grouped.heads_kv = 2;
-    const fa2i_choice all[] = {choice_of(1, grouped), choice_of(2, problem_of(1, 16, 512, 512))};
+    fa2i_choice all[] = {choice_of(1, grouped), choice_of(2, problem_of(1, 16, 512, 512)),
+                         choice_of(3, p)};
+    const fa2i_choice *exact = fa2i_choose_exact(all, 3, &card, &p);
+    CHECK(exact == &all[2]);
+    CHECK(fa2i_choose_exact(all, 2, &card, &p) == NULL); /* distance 0 is another problem */
+    CHECK(fa2i_choose_exact(NULL, 0, &card, &p) == NULL);
 
-    fa2i_decision d = decide(all, 2, p);
-    CHECK_EQ(d.rule, FA2_RULE_NEAREST);
-    CHECK(near(d.distance, 0));
-    CHECK_EQ(d.choice.winner.kernel.bytes[0], 1);
-}
+    fa2i_decision d;
+    fa2i_decide_exact(exact, &d);
+    CHECK_EQ(d.rule, FA2_RULE_EXACT);
+    CHECK(near(d.estimate_us, 10) && near(d.median_us, 10) && near(d.distance, 0));
+    CHECK_EQ(d.problem.batch, 2);
+    CHECK_STR(d.device, card.name);
+    CHECK_STR(d.runner_up, "");
 
-static void test_ties(void)
-{
-    const fa2_problem p = problem_of(1, 8, 900, 900);
-    const fa2i_choice half = choice_of(1, problem_of(1, 8, 300, 900));
-    const fa2i_choice twice = choice_of(2, problem_of(1, 8, 2700, 900));
-    const fa2i_choice half_first[] = {half, twice}, twice_first[] = {twice, half};
-
-    CHECK_EQ(decide(half_first, 2, p).choice.winner.kernel.bytes[0], 1);
-    CHECK_EQ(decide(twice_first, 2, p).choice.winner.kernel.bytes[0], 2);
-
-    /* measured goes first at equal distance, wherever it stands, but not before a nearer one */
-    const fa2i_choice offline = modelled(choice_of(3, p));
-    const fa2i_choice other = of_other_card(choice_of(4, p));
-    const fa2i_choice other_far = of_other_card(choice_of(5, problem_of(1, 8, 950, 900)));
-    const fa2i_choice a[] = {offline, other}, b[] = {other, offline}, c[] = {other_far, offline};
-    CHECK_EQ(decide(a, 2, p).choice.winner.kernel.bytes[0], 4);
-    CHECK_EQ(decide(b, 2, p).choice.winner.kernel.bytes[0], 4);
-    CHECK_EQ(decide(c, 2, p).choice.winner.kernel.bytes[0], 3);
-}
-
-/* Each property that tells two cards apart makes a choice another card's. */
-static void test_this_device(void)
-{
-    const fa2_problem p = problem_of(1, 8, 512, 512);
     fa2i_choice choice = choice_of(1, p);
-    CHECK_EQ(decide(&choice, 1, p).rule, FA2_RULE_EXACT);
-
     choice.sm_count++;
-    CHECK_EQ(decide(&choice, 1, p).rule, FA2_RULE_ARCH);
+    CHECK(!is_exact(choice, p));
     choice = choice_of(1, p);
     choice.smem_block_bytes++;
-    CHECK_EQ(decide(&choice, 1, p).rule, FA2_RULE_ARCH);
+    CHECK(!is_exact(choice, p));
     choice = choice_of(1, p);
     choice.l2_bytes++;
-    CHECK_EQ(decide(&choice, 1, p).rule, FA2_RULE_ARCH);
+    CHECK(!is_exact(choice, p));
+    choice = choice_of(1, p);
+    choice.arch = 89;
+    CHECK(!is_exact(choice, p));
     choice = choice_of(1, p);
     strcpy(choice.device, "NVIDIA GeForce RTX 3060 Ti");
-    CHECK_EQ(decide(&choice, 1, p).rule, FA2_RULE_ARCH);
-    choice = modelled(choice_of(1, p)); /* the same numbers, but no card */
-    CHECK_EQ(decide(&choice, 1, p).rule, FA2_RULE_ARCH);
+    CHECK(!is_exact(choice, p));
+    CHECK(!is_exact(modelled(choice_of(1, p)), p)); /* the same numbers, but no card */
+    choice = choice_of(1, p);
+    choice.smem_bytes = card.smem_block_bytes; /* just fits */
+    CHECK(is_exact(choice, p));
+    choice.smem_bytes++;
+    CHECK(!is_exact(choice, p));
     choice = choice_of(1, p);
     choice.winner.measured = false; /* this card, ranked by the model */
-    CHECK_EQ(decide(&choice, 1, p).rule, FA2_RULE_EXACT);
+    choice.winner.model_us = 7;
+    CHECK(is_exact(choice, p));
+    fa2i_decide_exact(&choice, &d);
+    CHECK(near(d.estimate_us, 7) && near(d.median_us, 0));
 }
 
-static void test_passed_over(void)
-{
-    const fa2_problem p = problem_of(1, 8, 512, 512);
-    fa2i_choice all[] = {choice_of(1, p), choice_of(2, problem_of(1, 8, 2048, 2048))};
+/* ---- options ---- */
 
-    all[0].smem_bytes = card.smem_block_bytes; /* just fits */
-    CHECK_EQ(decide(all, 2, p).choice.winner.kernel.bytes[0], 1);
-    all[0].smem_bytes++;
-    CHECK_EQ(decide(all, 2, p).rule, FA2_RULE_NEAREST);
-    CHECK_EQ(decide(all, 2, p).choice.winner.kernel.bytes[0], 2);
-    all[1].arch = 80;
-    CHECK_EQ(decide(all, 2, p).rule, FA2_RULE_DEFAULT);
+/* What trying an option comes to, by its text: "-" cannot be used, a number is what it spills. */
+static int tries;
+
+static fa2_status try_text(void *user, const fa2i_option *option, fa2i_trial *ret_trial)
+{
+    CHECK(user == &tries);
+    tries++;
+    if (strcmp(option->text, "fail") == 0)
+        return FA2_E_MEMORY;
+    if (option->text[0] != '-')
+        *ret_trial = (fa2i_trial){.usable = true, .spill_bytes = atoi(option->text)};
+    return FA2_OK;
+}
+
+static fa2i_option option_of(const char *text, bool compile)
+{
+    fa2i_option option = {.us = 20,
+                          .rests = FA2I_RESTS_MODEL,
+                          .compile = compile,
+                          .kernel = FA2I_NONE,
+                          .set = FA2I_NONE};
+    snprintf(option.text, sizeof option.text, "%s", text);
+    return option;
+}
+
+/* The index chosen of options with these texts, all of which must be compiled or none; tries: how many. */
+static size_t choose(const char *const *texts, size_t count, bool compile)
+{
+    fa2i_option options[8];
+    size_t chosen = 99, tried = 99;
+    for (size_t i = 0; i < count; i++)
+        options[i] = option_of(texts[i], compile);
+    tries = 0;
+    CHECK_EQ(fa2i_choose_option(options, count, try_text, &tries, &chosen, &tried), FA2_OK);
+    CHECK_EQ(tried, tries);
+    return chosen;
+}
+
+static void test_options(void)
+{
+    CHECK_EQ(choose((const char *[]){"0", "0"}, 2, true), 0);
+    CHECK_EQ(tries, 1);
+    CHECK_EQ(choose((const char *[]){"-", "0", "0"}, 3, true), 1);
+    CHECK_EQ(choose((const char *[]){"8", "4", "-", "0", "0"}, 5, true), 3);
+    CHECK_EQ(choose((const char *[]){"8", "4", "6", "12", "0"}, 5, true), 1); /* four compile */
+    CHECK_EQ(tries, FA2I_COMPILE_MOST);
+    CHECK_EQ(choose((const char *[]){"-", "-", "-", "-", "-", "0"}, 6, false), 5); /* is there */
+    CHECK_EQ(choose((const char *[]){"-", "-"}, 2, false), 2);
+    CHECK_EQ(choose(NULL, 0, false), 0);
+
+    /* what cannot be compiled does not hide what is there */
+    fa2i_option options[6];
+    size_t chosen = 99;
+    for (size_t i = 0; i < 5; i++)
+        options[i] = option_of("-", true);
+    options[5] = option_of("0", false);
+    CHECK_EQ(fa2i_choose_option(options, 6, try_text, &tries, &chosen, NULL), FA2_OK);
+    CHECK_EQ(chosen, 5);
+    options[0] = option_of("16", false); /* spills, and yet was the fastest when it was measured */
+    options[0].rests = FA2I_RESTS_NEARBY;
+    CHECK_EQ(fa2i_choose_option(options, 6, try_text, &tries, &chosen, NULL), FA2_OK);
+    CHECK_EQ(chosen, 0);
+    options[0] = option_of("fail", true);
+    CHECK_EQ(fa2i_choose_option(options, 6, try_text, &tries, &chosen, NULL), FA2_E_MEMORY);
+}
+
+/* What is said of an option, by what it rests on. */
+static void test_decision(void)
+{
+    const fa2_problem asked = problem_of(1, 8, 1024, 1024), p = problem_of(1, 8, 1000, 1000);
+    fa2i_known_set set = {.problem = problem_of(1, 8, 512, 512),
+                          .card = {.name = "another"},
+                          .real = true,
+                          .measured = true,
+                          .first = 1,
+                          .count = 2};
+    fa2i_known_time times[] = {{7, 1}, {6, 2}, {7, 3}};
+    const fa2i_evidence evidence = {.sets = &set, .times = times, .set_count = 1, .time_count = 3};
+    fa2i_option options[] = {option_of("a", false), option_of("b", true)};
+    options[0].kernel = 7;
+    options[0].set = 0;
+    options[0].distance = 1.5;
+    options[1].us = 30;
+    const fa2_rule rules[] = {FA2_RULE_EXACT, FA2_RULE_NEAREST, FA2_RULE_ARCH, FA2_RULE_DEFAULT};
+    for (int rests = FA2I_RESTS_MEASURED; rests <= FA2I_RESTS_MODEL; rests++) {
+        fa2i_decision d;
+        memset(&d, 0xa5, sizeof d); /* everything must be written */
+        options[0].rests = (fa2i_rests)rests;
+        fa2i_decide_option(options, 2, 0, &evidence, &asked, &card, &d);
+        CHECK_EQ(d.rule, rules[rests]);
+        CHECK(near(d.estimate_us, 20) && near(d.median_us, 3) && near(d.distance, 1.5));
+        CHECK_EQ(d.problem.seq_q, 512);
+        CHECK_STR(d.device, "another");
+        CHECK_STR(d.runner_up, "b");
+        CHECK(near(d.runner_up_us, 30));
+        fa2i_decide_for_other(&p, &d); /* measured for another problem */
+        CHECK_EQ(d.rule, rests == FA2I_RESTS_MEASURED ? FA2_RULE_NEAREST : rules[rests]);
+        CHECK(near(d.distance, rests == FA2I_RESTS_MODEL ? 1.5 : 2 * log(1000.0 / 512)));
+    }
+    fa2i_decision d;
+    fa2i_decide_option(options, 2, 1, &evidence, &asked, &card, &d);
+    CHECK_EQ(d.rule, FA2_RULE_DEFAULT);
+    CHECK_EQ(d.measured, 0);
+    CHECK_EQ(d.problem.seq_q, 1024);
+    CHECK_STR(d.device, card.name);
+    CHECK_STR(d.runner_up, "a");
+    fa2i_decide_option(&options[1], 1, 0, &evidence, &asked, &card, &d);
+    CHECK_STR(d.runner_up, "");
 }
 
 int main(void)
 {
     test_distance();
     test_rounding();
-    test_nothing();
-    test_rules_in_order();
-    test_nearest_by_distance();
-    test_distance_zero_is_not_exact();
-    test_ties();
-    test_this_device();
-    test_passed_over();
+    test_exact();
+    test_options();
+    test_decision();
     return check_done();
 }

@@ -94,6 +94,17 @@ function M.kind(axes, v)
    return kind
 end
 
+-- What a point has beyond the fields of the problem, as a text.
+function M.likeness(axes, v)
+   local words = {}
+   for _, axis in ipairs(axes) do
+      if not axis.field then
+         words[#words + 1] = " " .. axis.name .. "=" .. v[axis.name]
+      end
+   end
+   return table.concat(words)
+end
+
 -- true, or nil and the first of the features that a problem asks for and that no axis is.
 function M.knows(axes, asked)
    for _, name in ipairs(asked) do

@@ -112,9 +112,6 @@ local function facts_of(v, path, registers)
       spilled = may_spill and math.max(live - math.min(spare_registers, most), 0) or 0,
       barriers = pipeline.barriers, ahead = pipeline.ahead,
       teams = team_count(v), row_tiles = row_tiles(v), fill = v.fill or "whole",
-      -- Rows of a pad layout start 16 bytes apart modulo 128 only if d_pad / 8 is a multiple of 8;
-      -- else the 8 lanes of a store phase, which cross rows, meet in banks.
-      fill_ways = v.layout == "pad" and d_pad % 64 ~= 0 and 2 or 1,
       ex2_per_score = 1 + v.softcap * softcap.ex2_per_score,
       more_fp32_per_score = v.softcap * softcap.fp32_per_score + features.fp32_per_score(v),
    }

@@ -5,10 +5,11 @@
 -- behind it the better the more warps a scheduler has. On top come barriers and the part of the
 -- load latency that the pipeline does not cover. Tiles times waves give the time.
 --
--- It ranks variants; it does not predict. Its constants are fitted to 5000 timings of 13 problems on
--- an H200 (D = 32 to 256, S = 128 to 16384, causal or not), of the whole space: of the candidates that
--- select.lua makes of it, the best of the first twelve is within 2 % of the fastest variant on twelve
--- problems and 7 % on one. On other SMs it is arithmetic from the rates in arch.lua.
+-- It ranks variants. Its constants are fitted, with those of forward_splitkv_cost.lua, to 7400 timings of
+-- all candidates of 182 problems on an H200 (D = 16 to 256; prefill, decode, chunked prefill; S = 32 to
+-- 65536; tests/bench/fit.lua): of what was measured, its first choice takes 1.03 times the fastest's time
+-- in the geometric mean, at most 1.08 times on nine of ten problems. On other SMs it is arithmetic from the
+-- rates in arch.lua.
 local window = require("features.window")
 
 local M = {}
@@ -20,35 +21,49 @@ M.launch_us = 1.7
 local fit = {
    -- Share of the other units' clocks that adds to the busiest unit's, for one warp per scheduler;
    -- it falls with 1 / warps.
-   exposed = 0.67,
-   exposed_least = 0.12,
+   exposed = 0.516,
+   exposed_least = 0.103,
    -- Clocks for a barrier, per tile and four warps of a block: warps wait for the last one.
-   barrier = 90,
+   barrier = 158,
    -- Times that, when no other block can run meanwhile.
-   alone = 1.6,
+   alone = 2.75,
    -- Share of a fill's bytes that competes with fragment loads.
-   fill = 0.06,
+   fill = 0.235,
    -- Clocks of a warp for each of its copies of 16 bytes per lane, as far as other warps do not hide
    -- them: all issued at once, or spread over QK.
-   issue = {whole = 19, spread = 6},
+   issue_whole = 23.9, issue_spread = 37.6,
+   -- More of them where the threads do not divide the rows evenly: each copy has a condition then, and
+   -- in a swizzled tile an address of its own.
+   condition = 56.4, address = 36.8,
+   -- Clocks of a tile's chain of products and row statistics that one warp per scheduler does not hide.
+   chain = 61.4,
+   -- Share that two row tiles per warp cost more: their products wait for the same fragments.
+   pair = 0.0468,
+   -- How much more a fill of a padded tile competes with fragment loads than one of a swizzled tile: rows
+   -- begin in other banks, and where they are whole lines (d a multiple of 64) no line is copied whole.
+   pad_lines = 5.95, pad = 3.33,
+   -- How sharply the longer of the SMs' and the memory's time hides the other.
+   overlap = 2.08,
    -- Clocks from issuing a tile's loads to its arrival from L2 while all SMs load.
-   load_latency = 520,
+   load_latency = 643,
    -- fp32 instructions per score: scale and subtract, maximum, sum, half a packed conversion, and
    -- two for the rest of the loop, counted in the inner loop.
-   fp32_per_score = 5.9,
+   fp32_per_score = 6.92,
    -- Share of the tiles that rescale O: only when a maximum grows by more than 8 (log2).
-   rescaled = 0.03,
+   rescaled = 0.0261,
    -- Share of the time that a register too many costs: spills of 100 bytes cost 10 to 30 %.
    spill = 0.004,
    -- Clocks of a block before its first product (Q and K from DRAM) and after its last (O out).
-   prologue = 1700,
+   prologue = 3070,
    -- Share of the mean block that runs alone at the end when blocks differ in length (causal).
-   tail = 0.9,
+   tail = 0.825,
    -- What a tile with a causal mask costs more than one without, as a share.
-   masked = 0.16,
+   masked = 0.0529,
    -- Per byte of shared memory: orders what is equal otherwise. What blocks leave is L1 cache.
    footprint = 1e-9,
 }
+
+M.fit = fit -- for tests/bench/fit.lua
 
 -- Blocks per SM that shared memory, registers and warps allow.
 function M.resident_blocks(facts, arch)
@@ -62,13 +77,21 @@ function M.resident_blocks(facts, arch)
                    arch.blocks)
 end
 
+-- How often the bytes of a fill count.
+local function fill_ways(variant, facts)
+   if variant.layout ~= "pad" then
+      return 1
+   end
+   return facts.d_pad % 64 == 0 and fit.pad_lines or fit.pad
+end
+
 -- Busy clocks of each unit of an SM for one tile of each team of one block.
 local function unit_clocks(variant, facts, arch)
    local bc, d = variant.bc, facts.d_pad
    local rows = variant.br * facts.teams
    local scores, row_bytes = rows * bc, 2 * d
    -- Each warp reads its team's K and V; Q again for each tile unless it stays in registers.
-   local smem = 2 * bc * row_bytes * (facts.warps + fit.fill * facts.teams * facts.fill_ways)
+   local smem = 2 * bc * row_bytes * (facts.warps + fit.fill * facts.teams * fill_ways(variant, facts))
    if variant.q == "smem" then
       smem = smem + rows * row_bytes
    end
@@ -91,21 +114,37 @@ end
 -- Clocks for which `blocks` co-resident blocks keep an SM busy with one tile of each team.
 function M.busy_clocks(variant, facts, arch, blocks)
    local busiest, sum = 0, 0
-   for _, clocks in ipairs(unit_clocks(variant, facts, arch)) do
+   local idle = math.max(4 / (blocks * facts.warps), 1) -- schedulers have their own units, but for smem
+   for unit, clocks in ipairs(unit_clocks(variant, facts, arch)) do
+      clocks = unit == 2 and clocks or clocks * idle
       busiest, sum = math.max(busiest, clocks), sum + clocks
    end
    local clocks = blocks * (busiest + exposed_share(facts, blocks) * (sum - busiest))
    return clocks * (1 + fit.spill * facts.spilled)
 end
 
+-- Clocks of a warp that issues its copies of a tile of K and of V: a thread copies one chunk of 16 bytes of
+-- every n-th row.
+function M.copy_clocks(variant, facts)
+   local chunks, threads = facts.d_pad // 8, 32 * facts.warps // facts.teams
+   local rows = math.max(threads // chunks, 1)
+   local each = facts.fill == "spread" and fit.issue_spread or fit.issue_whole
+   if rows * chunks ~= threads or variant.bc % rows ~= 0 then
+      each = each + fit.condition
+   end
+   if variant.layout == "swizzle" and rows % 8 ~= 0 then
+      each = each + fit.address
+   end
+   return 2 * each * ((variant.bc + rows - 1) // rows)
+end
+
 -- Clocks in which `blocks` co-resident blocks do one tile each.
 local function tile_clocks(variant, facts, arch, blocks)
    local barrier = fit.barrier * facts.warps / 4 * (blocks == 1 and fit.alone or 1)
-   local chunks, threads = variant.bc * facts.d_pad // 8, 32 * facts.warps // facts.teams
-   local copies = 2 * ((chunks + threads - 1) // threads) -- of K and of V
-   local issue = fit.issue[facts.fill] * copies * facts.warps / 4 * exposed_share(facts, blocks)
+   local issue = M.copy_clocks(variant, facts) * facts.warps / 4 * exposed_share(facts, blocks)
    local clocks = M.busy_clocks(variant, facts, arch, blocks)
       + blocks * (barrier * facts.barriers + issue)
+      + fit.chain / math.max(1, blocks * facts.warps / 4)
    -- Each wait of the tile comes `ahead` tile times after the loads that it waits for.
    local covered = clocks
    for _, ahead in ipairs(facts.ahead) do
@@ -141,17 +180,17 @@ local function visited_tiles(variant, problem)
    return sum, most, true
 end
 
--- us that the memory system needs, however fast the SMs are.
+-- us that the memory needs, however fast the SMs are, and that L2 needs.
 local function memory_us(variant, problem, arch, tiles)
    local rows_q = 2 * problem.batch * problem.heads_q * problem.seq_q -- Q and O
    local rows_k = 2 * problem.batch * problem.heads_kv * window.seen_keys(problem) -- K and V
    local dram = 2 * problem.head_dim * (rows_q + rows_k)
    local l2 = 2 * problem.head_dim * (rows_q + 2 * variant.bc * tiles)
-   return math.max(dram / arch.dram, l2 / arch.l2)
+   return dram / arch.dram, l2 / arch.l2
 end
 
--- us for a problem. variant: br, bc, q; facts: warps, teams, registers, spilled (registers beyond
--- those), d_pad, smem_bytes, k8, fill, fill_ways, barriers, ahead, ex2_per_score, more_fp32_per_score
+-- us for a problem. variant: br, bc, layout, q; facts: warps, teams, row_tiles, registers, spilled
+-- (registers beyond those), d_pad, smem_bytes, k8, fill, barriers, ahead, ex2_per_score, more_fp32_per_score
 -- (forward.lua explains them). math.huge when no SM can hold it.
 function M.forward(variant, facts, problem, arch)
    local resident = M.resident_blocks(facts, arch)
@@ -176,7 +215,10 @@ function M.forward(variant, facts, problem, arch)
       busy = clocks(resident) * (sum * heads / slots + fit.tail * mean)
    end
    local edges = fit.prologue * (waves + (last > 0 and 1 or 0))
-   local us = math.max((busy + edges) / arch.clock, memory_us(variant, problem, arch, sum * heads))
+   local sm_us = (busy + edges) / arch.clock * (facts.row_tiles > 1 and 1 + fit.pair or 1)
+   local dram_us, l2_us = memory_us(variant, problem, arch, sum * heads)
+   local p = fit.overlap
+   local us = math.max((sm_us ^ p + dram_us ^ p) ^ (1 / p), l2_us)
    return M.launch_us + us * (1 + fit.footprint * facts.smem_bytes)
 end
 

@@ -67,13 +67,13 @@ M.selection = {
 }
 
 -- Decode with a short and a long cache, with too few and too many key heads to give each SM one,
--- several new tokens at once, and short prefill.
+-- several new tokens at once, a chunk of a long prefill, and short prefill.
 function M.typical(arch)
    local list = {}
    for _, size in ipairs({{32, 8, 1, 4096}, {32, 8, 1, 65536},
                           {arch.sm_count * 5 // 8, arch.sm_count * 5 // 8, 1, 4096},
                           {4 * arch.sm_count, arch.sm_count, 1, 4096}, {64, 8, 8, 8192},
-                          {8, 8, 512, 512}, {8, 8, 1024, 1024}}) do
+                          {16, 16, 128, 16384}, {8, 8, 512, 512}, {8, 8, 1024, 1024}}) do
       list[#list + 1] = {
          batch = 1, heads_q = size[1], heads_kv = size[2], seq_q = size[3], seq_k = size[4],
       }

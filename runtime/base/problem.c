@@ -262,7 +262,7 @@ static int32_t round_up(int32_t size)
     int shift = 0;
     if (size <= 0) /* unbounded, or not there */
         return size;
-    while (size >> shift >= 8) /* three bits are left */
+    while (size >> shift >= 16) /* four bits are left */
         shift++;
     const int64_t rounded = (size + (INT64_C(1) << shift) - 1) >> shift << shift;
     return rounded > INT32_MAX ? size : (int32_t)rounded;
@@ -289,18 +289,23 @@ static double magnitude(const fa2_problem *problem, int field)
     return value < 0 || value > problem->seq_k ? problem->seq_k + 1.0 : value + 1.0;
 }
 
+void fa2i_problem_products(const fa2_problem *problem, double out[FA2I_PRODUCTS])
+{
+    for (int i = 0; i < FA2I_PRODUCTS; i++)
+        out[i] = 1;
+    for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
+        const int product = (int)fa2i_fields[field].distance - FA2I_DISTANCE_NONE - 1;
+        if (product >= 0)
+            out[product] *= magnitude(problem, field);
+    }
+}
+
 double fa2i_problem_distance(const fa2_problem *a, const fa2_problem *b)
 {
-    double sum = 0;
-    for (int product = FA2I_DISTANCE_NONE + 1; product < FA2I_DISTANCE_COUNT; product++) {
-        double of_a = 1, of_b = 1;
-        for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
-            if ((int)fa2i_fields[field].distance == product) {
-                of_a *= magnitude(a, field);
-                of_b *= magnitude(b, field);
-            }
-        }
-        sum += log(of_a > of_b ? of_a / of_b : of_b / of_a);
-    }
+    double of_a[FA2I_PRODUCTS], of_b[FA2I_PRODUCTS], sum = 0;
+    fa2i_problem_products(a, of_a);
+    fa2i_problem_products(b, of_b);
+    for (int i = 0; i < FA2I_PRODUCTS; i++)
+        sum += log(of_a[i] > of_b[i] ? of_a[i] / of_b[i] : of_b[i] / of_a[i]);
     return sum;
 }

@@ -87,11 +87,15 @@ void fa2i_problem_class(const fa2_problem *problem, char out[FA2I_CLASS_CHARS]);
 /* Whether the texts of two problems' classes are equal. */
 bool fa2i_problem_same_class(const fa2_problem *a, const fa2_problem *b);
 
-/* The problem that the cost model is asked about in the place of this one: sizes rounded up to three
+/* The problem that the cost model is asked about in the place of this one: sizes rounded up to four
  * significant bits, so that growing lengths ask few questions. By the model, over 500 random problems
- * on four SMs, the kernel so chosen is 0.9 % slower than the best one (geometric mean), at most 29 %:
+ * on four SMs, the kernel so chosen is 0.3 % slower than the best one (geometric mean), at most 12 %:
  * tests/bench/rounding.lua. */
 fa2_problem fa2i_problem_rounded(const fa2_problem *problem);
+
+/* The products over which problems are compared, in the order of fa2i_field_distance: each at least 1. */
+enum { FA2I_PRODUCTS = FA2I_DISTANCE_COUNT - FA2I_DISTANCE_NONE - 1 };
+void fa2i_problem_products(const fa2_problem *problem, double out[FA2I_PRODUCTS]);
 
 /* |ln| of the ratios of Sq, Sk, B * Hq and the window, summed: 0 for equal sizes, ln 2 when one of
  * them doubles. Both of one class. */

@@ -397,3 +397,11 @@ fa2_status fa2i_recipe_parse(const char *text, fa2i_recipe *ret_recipe)
     *ret_recipe = recipe;
     return FA2_OK;
 }
+
+int fa2i_recipe_most_smem(const fa2i_recipe *recipe)
+{
+    int most = 0;
+    for (int i = 0; i < recipe->step_count; i++)
+        most = recipe->steps[i].smem_bytes > most ? recipe->steps[i].smem_bytes : most;
+    return most;
+}

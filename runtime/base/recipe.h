@@ -98,4 +98,7 @@ fa2_status fa2i_recipe_format(fa2i_recipe *recipe);
 const fa2i_step *fa2i_recipe_main(const fa2i_recipe *recipe);
 const fa2i_step *fa2i_recipe_step(const fa2i_recipe *recipe, fa2i_role role);
 
+/* The most dynamic shared memory that a block of any step has, in bytes. */
+int fa2i_recipe_most_smem(const fa2i_recipe *recipe);
+
 #endif

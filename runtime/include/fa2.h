@@ -215,13 +215,14 @@ FA2_API fa2_status fa2_context_create(const fa2_config *config, fa2_context **re
  * fine. */
 FA2_API void fa2_context_destroy(fa2_context *context);
 
-/* Choose and load the kernel for a problem, compiling it if nothing fits in the database. Takes
- * milliseconds with a tuned database, a second or so without; microseconds when only batch, seq_q
- * or seq_k are other than in an earlier problem whose kernel serves this one too. Later fa2_forward
- * or fa2_backward calls on the same problem only launch. Not inside stream capture.
+/* Choose and load the kernel for a problem, compiling it if nothing in the database is as good (see
+ * fa2_rule). Takes a millisecond when this very problem was tuned, tens of them when others of its kind
+ * were, a second or so when something must be compiled; microseconds when only batch, seq_q or seq_k are
+ * other than in an earlier problem, and round up to the same. Later fa2_forward or fa2_backward calls on
+ * the same problem only launch. Not inside stream capture.
  *
  * What is prepared by this function, by fa2_workspace_size or by fa2_explain stays so until the
- * context is destroyed, however many there are, in some 600 bytes each. */
+ * context is destroyed, however many there are, in some 900 bytes each. */
 FA2_API fa2_status fa2_prepare(fa2_context *context, const fa2_problem *problem);
 
 /* Bytes of device workspace that a launch needs for this problem. As fa2_prepare, so that the
@@ -235,7 +236,7 @@ FA2_API fa2_status fa2_workspace_size(fa2_context *context, const fa2_problem *p
  * and return without waiting. The stream belongs to the context's device. A problem that was not
  * prepared is prepared first, except while the stream is being captured: FA2_E_CAPTURE.
  *
- * It keeps what it prepares while fewer than 16384 problems are (some 10 MB). Beyond them a problem
+ * It keeps what it prepares while fewer than 16384 problems are (some 15 MB). Beyond them a problem
  * that was given to fa2_forward alone is prepared at each call. That takes microseconds, under a
  * lock; but once a second, for each head_dim, dtype, causal and set of features, the database is
  * asked whether it was written, which waits while another process has it locked. */
@@ -246,12 +247,16 @@ FA2_API fa2_status fa2_forward(fa2_context *context, const fa2_problem *problem,
 FA2_API fa2_status fa2_backward(fa2_context *context, const fa2_problem *problem,
                                 const fa2_backward_args *args, void *stream);
 
-/* By which rule a kernel was chosen, best first. */
+/* What a choice rests on, best first. Whatever it is, the kernel is the one that is estimated to be the
+ * fastest of all that are in the database for the problem's kind and that the cost model would try; what
+ * must be compiled has to be faster by more than a few per cent. So a database never makes a choice worse
+ * than none. */
 typedef enum fa2_rule {
-    FA2_RULE_EXACT = 0,   /* tuned on this device for this very problem */
-    FA2_RULE_NEAREST = 1, /* tuned on this device for the nearest problem */
-    FA2_RULE_ARCH = 2,    /* chosen for this SM, on another card or by the cost model offline */
-    FA2_RULE_DEFAULT = 3  /* nothing tuned: first choice of the cost model */
+    FA2_RULE_EXACT = 0, /* measured on this device for this very problem */
+    FA2_RULE_NEAREST =
+        1,             /* measured on this device for near problems; the cost model carries over */
+    FA2_RULE_ARCH = 2, /* the same, from another card of this SM, or ranked for one offline */
+    FA2_RULE_DEFAULT = 3 /* nothing near was measured: the cost model, corrected by what was */
 } fa2_rule;
 
 FA2_API const char *fa2_rule_string(fa2_rule rule); /* "exact", "nearest", "arch", "default" */
@@ -260,17 +265,22 @@ typedef struct fa2_explanation {
     size_t struct_bytes; /* set by the caller, to sizeof(fa2_explanation); not written. Members that
                           * were added after the program was built are then left out */
     fa2_rule rule;
-    int measured;              /* 1: chosen by measurement; 0: by the cost model */
-    fa2_problem tuned_problem; /* what it was chosen for. By the default rule: the problem with
-                                * batch, seq_q and seq_k rounded up to three significant bits */
-    double median_us;          /* its time on tuned_problem; 0 if not measured */
-    char device[128];          /* the card that was measured, or the model's */
-    char variant[256];         /* family and parameters, as the database prints them */
-    char target[16];           /* "sm_86", or "compute_86" for PTX that the driver compiles */
-    int registers;             /* per thread */
-    int spill_bytes;           /* per thread; 0 is what you want to see */
-    int smem_bytes;            /* dynamic shared memory per block */
-    char reason[512];          /* one sentence */
+    int measured; /* 1: the estimate rests on measurements of the kernel; 0: on the model */
+    fa2_problem
+        tuned_problem;   /* the nearest on which it was measured, or for which it was ranked. By
+                                * the default rule: the problem with batch, seq_q and seq_k rounded up,
+                                * about which the model was asked */
+    double median_us;    /* its time on tuned_problem; 0 if not measured */
+    char device[128];    /* the card that was measured, or the model's */
+    char variant[256];   /* family and parameters, as the database prints them */
+    char target[16];     /* "sm_86", or "compute_86" for PTX that the driver compiles */
+    int registers;       /* per thread */
+    int spill_bytes;     /* per thread; 0 is what you want to see */
+    int smem_bytes;      /* dynamic shared memory per block */
+    char reason[512];    /* one sentence */
+    double estimate_us;  /* of its time on the problem */
+    double runner_up_us; /* of the kernel that would be next; 0: there is none */
+    char runner_up[256]; /* that kernel; "": there is none */
 } fa2_explanation;
 
 /* Tell which kernel the problem gets and why. As fa2_prepare, so that it stays true. FA2_E_INVALID

@@ -3,7 +3,7 @@
  * pushes the arguments, calls the entry point in gen/init.lua and stores the results in the call.
  * The public function frees what the body left there, also when Lua jumped out of it (lua_host.h).
  */
-#include "runtime/lua/generator.h"
+#include "runtime/lua/generator_call.h"
 
 #include <math.h>
 #include <string.h>
@@ -11,15 +11,9 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/status.h"
 #include "runtime/base/text.h"
-#include "runtime/lua/lua_host.h"
 #include "runtime/lua/lua_values.h"
 
 enum { CANDIDATES_MAX = 1 << 20 };
-
-struct fa2i_generator {
-    fa2i_lua_host host;
-    char id[17];
-};
 
 typedef struct call {
     fa2i_generator *generator;
@@ -36,17 +30,23 @@ typedef struct call {
     fa2i_card ret_card;
 } call;
 
-static fa2_status run(call *c, lua_CFunction body)
+fa2_status fa2i_generator_run(fa2i_generator *generator, lua_CFunction body, void *argument,
+                              const fa2_status *status)
 {
-    fa2i_lua_host *host = &c->generator->host;
-    c->status = FA2_OK;
-    fa2_status st = fa2i_lua_host_run(host, body, c);
+    fa2i_lua_host *host = &generator->host;
+    fa2_status st = fa2i_lua_host_run(host, body, argument);
     if (st == FA2_OK)
-        st = c->status;
+        st = *status;
     /* Scripts may have caught the error, and made another one of it. */
     if (st != FA2_OK && host->out_of_memory)
         st = fa2i_fail(FA2_E_MEMORY, "out of memory while the generator ran");
     return st;
+}
+
+static fa2_status run(call *c, lua_CFunction body)
+{
+    c->status = FA2_OK;
+    return fa2i_generator_run(c->generator, body, c, &c->status);
 }
 
 fa2_status fa2i_generator_create(fa2i_generator **ret_generator)
@@ -81,17 +81,20 @@ const char *fa2i_generator_id(const fa2i_generator *generator)
     return generator->id;
 }
 
-/* Call the entry point below its arguments. true: its result is on top of the stack; false: it
- * returned nil and a message, which becomes the call's failure. */
-static bool answers(lua_State *L, call *c, int arguments, fa2_status refusal)
+bool fa2i_generator_answers(lua_State *L, int arguments, fa2_status refusal, fa2_status *ret_status)
 {
     lua_call(L, arguments, 2);
     if (lua_isnil(L, -2)) {
-        c->status = fa2i_fail(refusal, "%s", luaL_tolstring(L, -1, NULL));
+        *ret_status = fa2i_fail(refusal, "%s", luaL_tolstring(L, -1, NULL));
         return false;
     }
     lua_pop(L, 1);
     return true;
+}
+
+static bool answers(lua_State *L, call *c, int arguments, fa2_status refusal)
+{
+    return fa2i_generator_answers(L, arguments, refusal, &c->status);
 }
 
 /* The number on top of the stack as the cost of a variant; a Lua error unless it is a time. */
@@ -105,7 +108,7 @@ static double check_cost(lua_State *L, const char *text)
 
 /* ---- entry points ---- */
 
-static void get_candidate(lua_State *L, fa2i_variant *variant)
+void fa2i_generator_get_candidate(lua_State *L, fa2i_variant *variant)
 {
     fa2i_lua_get_variant(L, variant);
     lua_getfield(L, -1, "cost_us");
@@ -133,26 +136,30 @@ static int body_candidates(lua_State *L)
     }
     for (size_t i = 0; i < count; i++) {
         lua_geti(L, -1, (lua_Integer)i + 1);
-        get_candidate(L, &c->variants[i]);
+        fa2i_generator_get_candidate(L, &c->variants[i]);
         lua_pop(L, 1);
     }
     c->count = count;
     return 0;
 }
 
-/* Scripts that pass over what they do not know must not give kernels of one class for another. */
-static fa2_status check_classes(const call *c)
+fa2_status fa2i_generator_check_class(const fa2_problem *problem, const fa2i_variant *variant)
 {
     char class_key[FA2I_CLASS_CHARS];
-    fa2i_problem_class(c->problem, class_key);
-    for (size_t i = 0; i < c->count; i++) {
-        if (strcmp(c->variants[i].class_key, class_key) != 0)
-            return fa2i_fail(FA2_E_UNSUPPORTED,
-                             "the generator does not know all of %s: it answers with %s, which is "
-                             "for %s",
-                             class_key, c->variants[i].text, c->variants[i].class_key);
-    }
-    return FA2_OK;
+    fa2i_problem_class(problem, class_key);
+    if (strcmp(variant->class_key, class_key) == 0)
+        return FA2_OK;
+    return fa2i_fail(FA2_E_UNSUPPORTED,
+                     "the generator does not know all of %s: it answers with %s, which is for %s",
+                     class_key, variant->text, variant->class_key);
+}
+
+static fa2_status check_classes(const call *c)
+{
+    fa2_status st = FA2_OK;
+    for (size_t i = 0; i < c->count && st == FA2_OK; i++)
+        st = fa2i_generator_check_class(c->problem, &c->variants[i]);
+    return st;
 }
 
 fa2_status fa2i_generator_candidates(fa2i_generator *generator, const fa2_problem *problem,

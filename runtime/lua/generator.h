@@ -11,7 +11,7 @@
 #ifndef FA2I_GENERATOR_H
 #define FA2I_GENERATOR_H
 
-#include "runtime/base/record.h"
+#include "cache/evidence.h"
 
 typedef struct fa2i_generator fa2i_generator;
 
@@ -28,6 +28,42 @@ fa2_status fa2i_generator_candidates(fa2i_generator *generator, const fa2_proble
                                      const fa2i_card *card, fa2i_variant **ret_variants,
                                      size_t *ret_count);
 
+/* What an estimate rests on, best first. */
+typedef enum fa2i_rests {
+    FA2I_RESTS_MEASURED,  /* measured on this problem and this card */
+    FA2I_RESTS_NEARBY,    /* carried over from problems near to it, on this card */
+    FA2I_RESTS_ELSEWHERE, /* the same, from another card of the SM, or ranked for one offline */
+    FA2I_RESTS_MODEL      /* the cost model alone, or corrected by what was measured of others */
+} fa2i_rests;
+
+/* A kernel that could be taken for a problem. */
+typedef struct fa2i_option {
+    char text[FA2I_VARIANT_CHARS];
+    double us;       /* estimate of its time on the problem */
+    double model_us; /* by the cost model alone */
+    fa2i_rests rests;
+    bool compile;    /* its code is not there */
+    size_t kernel;   /* index of the evidence; FA2I_NONE: it is not in there, and is for the
+                      * problem's class as the generator knows it */
+    size_t set;      /* the nearest of the evidence that us rests on; FA2I_NONE: by the model */
+    double distance; /* of that */
+} fa2i_option;
+
+#define FA2I_NONE ((size_t)-1)
+
+/* From now on fa2i_generator_rank of that operation rests on this evidence, and on none that was given
+ * before. card: this one's measurements count as its own. The evidence is copied. */
+fa2_status fa2i_generator_learn(fa2i_generator *generator, fa2_op op, const fa2i_evidence *evidence,
+                                const fa2i_card *card);
+
+/* What could be taken for a problem on a card: the kernels of the evidence and the model's candidates,
+ * each text once, the best choice first. What must be compiled stands behind what is about as fast and
+ * need not. Candidates are left out where enough was measured nearby. Milliseconds for the first problem of
+ * a class, less for the others. *ret_options belongs to the caller (fa2i_free). Errors as of
+ * fa2i_generator_candidates. */
+fa2_status fa2i_generator_rank(fa2i_generator *generator, const fa2_problem *problem,
+                               const fa2i_card *card, fa2i_option **ret_options, size_t *ret_count);
+
 /* Lines "variant: why it is no candidate", for people. *ret_text belongs to the caller
  * (fa2i_free). */
 fa2_status fa2i_generator_rejected(fa2i_generator *generator, const fa2_problem *problem,
@@ -36,6 +72,10 @@ fa2_status fa2i_generator_rejected(fa2i_generator *generator, const fa2_problem 
 /* The variant of a canonical text with its launch numbers; its cost_us is 0. */
 fa2_status fa2i_generator_variant(fa2i_generator *generator, const char *variant_text,
                                   fa2i_variant *ret_variant);
+
+/* Is a variant that the generator gave for the problem's class? Scripts that pass over what they do not
+ * know must not give kernels of one class for another: FA2_E_UNSUPPORTED. */
+fa2_status fa2i_generator_check_class(const fa2_problem *problem, const fa2i_variant *variant);
 
 /* The CUDA text of a variant (fa2i_variant.text). *ret_source belongs to the caller (fa2i_free). */
 fa2_status fa2i_generator_source(fa2i_generator *generator, const char *variant_text,

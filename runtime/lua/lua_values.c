@@ -40,10 +40,21 @@ static void push_asked(lua_State *L, const fa2_problem *problem)
     }
 }
 
+static void push_products(lua_State *L, const fa2_problem *problem)
+{
+    double products[FA2I_PRODUCTS];
+    fa2i_problem_products(problem, products);
+    lua_createtable(L, FA2I_PRODUCTS, 0);
+    for (int i = 0; i < FA2I_PRODUCTS; i++) {
+        lua_pushnumber(L, products[i]);
+        lua_seti(L, -2, i + 1);
+    }
+}
+
 void fa2i_lua_push_problem(lua_State *L, const fa2_problem *problem)
 {
     char class_key[FA2I_CLASS_CHARS];
-    lua_createtable(L, 0, FA2I_FIELD_COUNT + 2);
+    lua_createtable(L, 0, FA2I_FIELD_COUNT + 3);
     for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
         const int32_t value = fa2i_field_get(problem, field);
         const char *word = fa2i_field_word(field, value);
@@ -56,6 +67,8 @@ void fa2i_lua_push_problem(lua_State *L, const fa2_problem *problem)
     set_string(L, "class", class_key);
     push_asked(L, problem);
     lua_setfield(L, -2, "asked");
+    push_products(L, problem);
+    lua_setfield(L, -2, "products");
 }
 
 void fa2i_lua_push_card(lua_State *L, const fa2i_card *card)

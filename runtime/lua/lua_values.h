@@ -9,8 +9,8 @@
 
 /* Every field of problem.def by its name, enumerations as words; class: fa2i_problem_class; asked: the
  * list of the names of the features that the problem asks for, which are the KIND fields that are not
- * 0, and that texts do not always show. A family that does not know one of these must refuse. The
- * problem is valid. */
+ * 0, and that texts do not always show. A family that does not know one of these must refuse. products:
+ * the list of fa2i_problem_products. The problem is valid. */
 void fa2i_lua_push_problem(lua_State *L, const fa2_problem *problem);
 
 /* The fields of the table at an index, unchecked; those that are missing are 0. */

@@ -1,75 +1,134 @@
 /*
- * Each choice that can serve the problem gets a rank (rule, distance, measured or modelled), and
- * the best rank wins.
- *
- * - The scan goes forward and replaces only by something better, so ties stay with the earlier
- *   choice; fa2i_cache_choices has a fixed order, so the decision is reproducible.
- * - Only a real device can be "this device": the card that stands for an SM in an offline build
- *   may carry the same numbers, and its winners are modelled.
+ * - Only a real device can be "this card": the one that stands for an SM in an offline build may carry
+ *   the same numbers, and its winners are modelled.
+ * - Rules are names for what an estimate rests on.
  */
 #include "runtime/plan/choose.h"
 
+#include <assert.h>
+#include <stdio.h>
 #include <string.h>
-#include "runtime/base/alloc.h"
-#include "runtime/base/status.h"
-#include "runtime/ops/op.h"
 
-static bool is_this_device(const fa2i_choice *choice, const fa2i_card *card)
+static bool is_this_card(const fa2i_choice *choice, const fa2i_card *card)
 {
     return choice->real && strcmp(choice->device, card->name) == 0 && choice->arch == card->arch &&
            choice->sm_count == card->sm_count &&
            choice->smem_block_bytes == card->smem_block_bytes && choice->l2_bytes == card->l2_bytes;
 }
 
-static fa2i_decision rank(const fa2i_choice *choice, const fa2i_card *card,
-                          const fa2_problem *problem)
+const fa2i_choice *fa2i_choose_exact(const fa2i_choice *choices, size_t count,
+                                     const fa2i_card *card, const fa2_problem *problem)
 {
-    fa2i_decision decision = {.rule = FA2_RULE_ARCH,
-                              .choice = *choice,
-                              .distance = fa2i_problem_distance(&choice->problem, problem)};
-    if (is_this_device(choice, card)) {
-        bool same = memcmp(&choice->problem, problem, sizeof(*problem)) == 0;
-        decision.rule = same ? FA2_RULE_EXACT : FA2_RULE_NEAREST;
-    }
-    return decision;
+    for (size_t i = 0; i < count; i++)
+        if (is_this_card(&choices[i], card) && choices[i].smem_bytes <= card->smem_block_bytes &&
+            memcmp(&choices[i].problem, problem, sizeof *problem) == 0)
+            return &choices[i];
+    return NULL;
 }
 
-static bool is_better(const fa2i_decision *a, const fa2i_decision *b)
+void fa2i_decide_exact(const fa2i_choice *choice, fa2i_decision *ret_decision)
 {
-    if (a->rule != b->rule)
-        return a->rule < b->rule;
-    if (a->distance < b->distance || a->distance > b->distance)
-        return a->distance < b->distance;
-    return a->choice.winner.measured && !b->choice.winner.measured;
+    const fa2i_winner *winner = &choice->winner;
+    fa2i_decision d = {.rule = FA2_RULE_EXACT,
+                       .problem = choice->problem,
+                       .real = choice->real,
+                       .measured = winner->measured,
+                       .median_us = winner->measured ? winner->median_us : 0,
+                       .estimate_us = winner->measured ? winner->median_us : winner->model_us};
+    memcpy(d.device, choice->device, sizeof d.device);
+    *ret_decision = d;
 }
 
-void fa2i_choose_among(const fa2i_choice *choices, size_t count, const fa2i_card *card,
-                       const fa2_problem *problem, fa2i_decision *ret_decision)
+fa2_status fa2i_choose_option(const fa2i_option *options, size_t count, fa2i_try_fn try_option,
+                              void *user, size_t *ret_chosen, size_t *ret_tried)
 {
-    fa2i_decision best = {.rule = FA2_RULE_DEFAULT};
+    size_t chosen = count, tried = 0;
+    int compiled = 0, spills = 0;
 
-    for (size_t i = 0; i < count; i++) {
-        if (choices[i].arch != card->arch || choices[i].smem_bytes > card->smem_block_bytes)
+    for (size_t i = 0; i < count && (chosen == count || spills > 0); i++) {
+        fa2i_trial trial = {.usable = false};
+        if (options[i].compile && compiled == FA2I_COMPILE_MOST)
             continue;
-        fa2i_decision decision = rank(&choices[i], card, problem);
-        if (is_better(&decision, &best))
-            best = decision;
+        compiled += options[i].compile;
+        tried++;
+        const fa2_status st = try_option(user, &options[i], &trial);
+        if (st != FA2_OK)
+            return st;
+        if (!trial.usable || (chosen < count && trial.spill_bytes >= spills))
+            continue;
+        chosen = i;
+        spills = options[i].rests == FA2I_RESTS_MODEL ? trial.spill_bytes : 0;
     }
-    *ret_decision = best;
+    *ret_chosen = chosen;
+    if (ret_tried != NULL)
+        *ret_tried = tried;
+    return FA2_OK;
 }
 
-fa2_status fa2i_choose(fa2i_cache *cache, const fa2i_card *card, const fa2_problem *problem,
-                       fa2i_decision *ret_decision)
+/* The kernel's time in a set. */
+static double time_in(const fa2i_evidence *evidence, const fa2i_known_set *set, size_t kernel)
 {
-    fa2_status st = FA2_OK;
-    fa2i_choice *choices = NULL;
-    size_t count = 0;
+    for (size_t i = set->first; i < set->first + set->count; i++)
+        if (evidence->times[i].kernel == kernel)
+            return evidence->times[i].us;
+    return 0;
+}
 
-    if (cache != NULL)
-        FA2_TRY(fa2i_cache_choices(cache, card->arch, problem, fa2i_op_of(problem)->abi, &choices,
-                                   &count));
-    fa2i_choose_among(choices, count, card, problem, ret_decision);
-done:
-    fa2i_free(choices);
-    return st;
+static fa2_rule rule_of(fa2i_rests rests)
+{
+    switch (rests) {
+    case FA2I_RESTS_MEASURED:
+        return FA2_RULE_EXACT;
+    case FA2I_RESTS_NEARBY:
+        return FA2_RULE_NEAREST;
+    case FA2I_RESTS_ELSEWHERE:
+        return FA2_RULE_ARCH;
+    case FA2I_RESTS_MODEL:
+        return FA2_RULE_DEFAULT;
+    }
+    assert(false && "unknown basis");
+    return FA2_RULE_DEFAULT;
+}
+
+void fa2i_decide_runner_up(const fa2i_option *options, size_t count, const char *text,
+                           fa2i_decision *decision)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(options[i].text, text) == 0)
+            continue;
+        memcpy(decision->runner_up, options[i].text, sizeof decision->runner_up);
+        decision->runner_up_us = options[i].us;
+        return;
+    }
+}
+
+void fa2i_decide_option(const fa2i_option *options, size_t count, size_t chosen,
+                        const fa2i_evidence *evidence, const fa2_problem *asked,
+                        const fa2i_card *card, fa2i_decision *ret_decision)
+{
+    const fa2i_option *option = &options[chosen];
+    fa2i_decision d = {.rule = rule_of(option->rests),
+                       .problem = *asked,
+                       .real = true,
+                       .distance = option->distance,
+                       .estimate_us = option->us};
+    snprintf(d.device, sizeof d.device, "%s", card->name);
+    if (option->set != FA2I_NONE) {
+        const fa2i_known_set *set = &evidence->sets[option->set];
+        d.problem = set->problem;
+        d.real = set->real;
+        d.measured = set->measured;
+        d.median_us = set->measured ? time_in(evidence, set, option->kernel) : 0;
+        snprintf(d.device, sizeof d.device, "%s", set->card.name);
+    }
+    fa2i_decide_runner_up(options, count, option->text, &d);
+    *ret_decision = d;
+}
+
+void fa2i_decide_for_other(const fa2_problem *problem, fa2i_decision *decision)
+{
+    if (decision->rule == FA2_RULE_EXACT)
+        decision->rule = FA2_RULE_NEAREST;
+    if (decision->rule != FA2_RULE_DEFAULT)
+        decision->distance = fa2i_problem_distance(&decision->problem, problem);
 }

@@ -1,26 +1,64 @@
 /*
- * Which kernel for this problem on this card: exact winner, nearest tuned problem on this device,
- * same SM, default by the cost model. Pure apart from reading the cache; no CUDA.
+ * Which kernel for this problem on this card: the winner of this very problem, else the best estimate
+ * (fa2i_generator_rank). Pure; no CUDA, no database: what it takes to use a kernel is the caller's, who is
+ * the runtime or `fa2-tune explain`, so that both decide alike.
  */
 #ifndef FA2I_CHOOSE_H
 #define FA2I_CHOOSE_H
 
 #include "cache/cache.h"
+#include "runtime/lua/generator.h"
 
+/* What a choice rests on. */
 typedef struct fa2i_decision {
     fa2_rule rule;
-    fa2i_choice choice; /* for FA2_RULE_DEFAULT zero; a plan then has its problem set (plan.h) */
-    double distance;    /* to choice.problem; 0 for exact */
+    fa2_problem
+        problem;        /* where it was measured or ranked; by default the one that the model saw */
+    char device[128];   /* the card of that */
+    bool real;          /* that card is a device's; else it stands for an SM */
+    bool measured;      /* else modelled */
+    double median_us;   /* the kernel's time there, if measured; else 0 */
+    double distance;    /* from there; 0 for exact */
+    double estimate_us; /* of its time on the problem; for exact what was measured */
+    char runner_up[FA2I_VARIANT_CHARS]; /* the next best; "": there is none, or it is not known */
+    double runner_up_us;                /* its estimate */
 } fa2i_decision;
 
-/* Decide among choices (fa2i_cache_choices). A choice is this device's when name, SM, SM count,
- * shared memory and L2 agree. Ties go to the earlier choice; measured goes before modelled at equal
- * rule and distance; a choice whose shared memory does not fit the card is passed over. */
-void fa2i_choose_among(const fa2i_choice *choices, size_t count, const fa2i_card *card,
-                       const fa2_problem *problem, fa2i_decision *ret_decision);
+/* This card's winner for this very problem among choices (fa2i_cache_choices); NULL: there is none. A
+ * choice is this card's when name, SM, SM count, shared memory and L2 agree, and it was a device. */
+const fa2i_choice *fa2i_choose_exact(const fa2i_choice *choices, size_t count,
+                                     const fa2i_card *card, const fa2_problem *problem);
 
-/* The same with the choices of a cache; cache == NULL decides FA2_RULE_DEFAULT. */
-fa2_status fa2i_choose(fa2i_cache *cache, const fa2i_card *card, const fa2_problem *problem,
-                       fa2i_decision *ret_decision);
+/* What a choice so made rests on; the runner-up is left out. */
+void fa2i_decide_exact(const fa2i_choice *choice, fa2i_decision *ret_decision);
+
+/* What came of trying to use a kernel. */
+typedef struct fa2i_trial {
+    bool usable;
+    int spill_bytes; /* per thread, of one that is */
+} fa2i_trial;
+
+/* Try an option. A status that is not FA2_OK ends the choice. */
+typedef fa2_status (*fa2i_try_fn)(void *user, const fa2i_option *option, fa2i_trial *ret_trial);
+
+/* The first option that can be used and does not spill, or was measured; else the one that spills
+ * least. FA2I_COMPILE_MOST options at most are tried that must be compiled. *ret_chosen: its index, count if
+ * none can be used; *ret_tried (may be NULL): how many were tried. */
+enum { FA2I_COMPILE_MOST = 4 /* each takes about a second, and a caller is waiting */ };
+fa2_status fa2i_choose_option(const fa2i_option *options, size_t count, fa2i_try_fn try_option,
+                              void *user, size_t *ret_chosen, size_t *ret_tried);
+
+/* What options[chosen] rests on. asked: the problem for which they were ranked, with this evidence, on
+ * this card. */
+void fa2i_decide_option(const fa2i_option *options, size_t count, size_t chosen,
+                        const fa2i_evidence *evidence, const fa2_problem *asked,
+                        const fa2i_card *card, fa2i_decision *ret_decision);
+
+/* Let a decision that was made for a rounded problem be that of one that rounds to it. */
+void fa2i_decide_for_other(const fa2_problem *problem, fa2i_decision *decision);
+
+/* The best option but the one of this text, as the runner-up of a decision. */
+void fa2i_decide_runner_up(const fa2i_option *options, size_t count, const char *text,
+                           fa2i_decision *decision);
 
 #endif

@@ -22,6 +22,7 @@
 #include "runtime/cuda/launch.h"
 #include "runtime/plan/capture.h"
 #include "runtime/plan/planner.h"
+#include "runtime/plan/planner_estimate.h"
 
 enum { PLANS_KEPT = 16384 }; /* fa2.h names it, and what they take */
 
@@ -200,6 +201,15 @@ done:
     return st;
 }
 
+static fa2_status find_runner_up(fa2_context *context, const fa2i_plan *plan,
+                                 fa2i_decision *decision)
+{
+    pthread_mutex_lock(&context->mutex);
+    const fa2_status st = fa2i_planner_find_runner_up(&context->planner, plan, decision);
+    pthread_mutex_unlock(&context->mutex);
+    return st == FA2_E_MEMORY ? st : FA2_OK; /* else it is not known */
+}
+
 fa2_status fa2_explain(fa2_context *context, const fa2_problem *problem,
                        fa2_explanation *ret_explanation)
 {
@@ -215,8 +225,11 @@ fa2_status fa2_explain(fa2_context *context, const fa2_problem *problem,
                          "the program was built with it",
                          ret_explanation->struct_bytes);
     FA2_TRY(get_plan(context, problem, &plan));
+    fa2i_decision decision = plan->decision;
+    if (decision.rule == FA2_RULE_EXACT) /* the others were not asked for before */
+        FA2_TRY(find_runner_up(context, plan, &decision));
     fa2_explanation whole;
-    fa2i_planner_explain(&context->planner, plan, &whole);
+    fa2i_planner_explain(&context->planner, plan, &decision, &whole);
     whole.struct_bytes = ret_explanation->struct_bytes;
     memcpy(ret_explanation, &whole,
            whole.struct_bytes < sizeof(whole) ? whole.struct_bytes : sizeof(whole));

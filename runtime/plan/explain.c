@@ -5,7 +5,6 @@
  */
 #include "runtime/plan/planner.h"
 
-#include <assert.h>
 #include <stdio.h>
 
 const char *fa2_rule_string(fa2_rule rule)
@@ -23,34 +22,24 @@ const char *fa2_rule_string(fa2_rule rule)
     return "unknown rule";
 }
 
-static void reason_tuned(const fa2i_decision *decision, int arch, char *out, size_t out_bytes)
+static void reason_tuned(const fa2i_decision *d, char *out, size_t out_bytes)
 {
-    const fa2i_choice *choice = &decision->choice;
-    const char *how = choice->winner.measured ? "measured" : "ranked by the cost model";
+    const char *how = d->measured ? "measured" : "ranked by the cost model";
     char tuned[FA2I_PROBLEM_CHARS];
 
-    assert(decision->rule != FA2_RULE_DEFAULT); /* which has no choice to tell of */
-    fa2i_problem_format(&choice->problem, tuned, sizeof(tuned));
-    switch (decision->rule) {
-    case FA2_RULE_EXACT:
-        snprintf(out, out_bytes, "the winner for this very problem, %s on this device", how);
-        break;
-    case FA2_RULE_NEAREST:
-        snprintf(out, out_bytes,
-                 "this problem is not tuned here; the nearest that is, %s on this device, is %s "
-                 "(distance %.2f)",
-                 how, tuned, decision->distance);
-        break;
-    case FA2_RULE_ARCH:
+    fa2i_problem_format(&d->problem, tuned, sizeof(tuned));
+    if (d->rule == FA2_RULE_EXACT)
+        snprintf(out, out_bytes, "the fastest for this very problem, %s on this device", how);
+    else
         snprintf(
             out, out_bytes,
-            "nothing fitting is tuned on this device; for sm_%d the nearest problem %s %s is %s "
-            "(distance %.2f)",
-            arch, how, choice->real ? "on another card" : "offline", tuned, decision->distance);
-        break;
-    case FA2_RULE_DEFAULT: /* excluded above */
-        break;
-    }
+            "this problem is not tuned here: the best of all estimates, about %.1f us, carried "
+            "over by the cost model from what was %s %s; the nearest is %s (distance %.2f)",
+            d->estimate_us, how,
+            d->rule == FA2_RULE_NEAREST ? "on this device"
+            : d->real                   ? "on another card"
+                                        : "offline",
+            tuned, d->distance);
 }
 
 static void reason_default(int card_arch, int wanted_arch, const fa2i_plan *plan, char *out,
@@ -70,33 +59,33 @@ static void reason_default(int card_arch, int wanted_arch, const fa2i_plan *plan
     if (wanted_arch != 0)
         snprintf(out, out_bytes, "kernels for sm_%d are asked for: %s%s", wanted_arch, which, ptx);
     else
-        snprintf(out, out_bytes, "nothing tuned for sm_%d can be used: %s%s", card_arch, which,
-                 ptx);
+        snprintf(out, out_bytes, "nothing tuned for sm_%d is near: %s%s, estimated at %.1f us",
+                 card_arch, which, ptx, plan->decision.estimate_us);
 }
 
 void fa2i_planner_explain(const fa2i_planner *planner, const fa2i_plan *plan,
-                          fa2_explanation *ret_explanation)
+                          const fa2i_decision *decision, fa2_explanation *ret_explanation)
 {
     const fa2i_card *card = &planner->device->card;
     const fa2i_slot *slot = plan->slot;
-    const fa2i_choice *choice = &plan->decision.choice;
-    const bool tuned = plan->decision.rule != FA2_RULE_DEFAULT;
+    const fa2i_decision *d = decision;
     fa2_explanation *e = ret_explanation;
 
-    *e =
-        (fa2_explanation){.rule = plan->decision.rule,
-                          .measured = choice->winner.measured,
-                          .tuned_problem = choice->problem,
-                          .registers = slot->loaded.registers,
-                          .spill_bytes = slot->spill_bytes,
-                          .smem_bytes = fa2i_recipe_main(&slot->loaded.variant.recipe)->smem_bytes};
-    if (e->measured)
-        e->median_us = choice->winner.median_us;
-    snprintf(e->device, sizeof(e->device), "%s", tuned ? choice->device : card->name);
+    *e = (fa2_explanation){.rule = d->rule,
+                           .measured = d->measured,
+                           .tuned_problem = d->problem,
+                           .median_us = d->median_us,
+                           .registers = slot->loaded.registers,
+                           .spill_bytes = slot->spill_bytes,
+                           .smem_bytes = fa2i_recipe_main(&slot->loaded.variant.recipe)->smem_bytes,
+                           .estimate_us = d->estimate_us,
+                           .runner_up_us = d->runner_up_us};
+    snprintf(e->device, sizeof(e->device), "%s", d->device);
     snprintf(e->variant, sizeof(e->variant), "%s", slot->loaded.variant.text);
     snprintf(e->target, sizeof(e->target), "%s", slot->target);
-    if (tuned)
-        reason_tuned(&plan->decision, card->arch, e->reason, sizeof(e->reason));
-    else
+    snprintf(e->runner_up, sizeof(e->runner_up), "%s", d->runner_up);
+    if (d->rule == FA2_RULE_DEFAULT)
         reason_default(card->arch, planner->arch, plan, e->reason, sizeof(e->reason));
+    else
+        reason_tuned(d, e->reason, sizeof(e->reason));
 }

@@ -17,8 +17,8 @@ typedef struct fa2i_plan {
     fa2_problem problem;   /* valid: only checked problems get a plan */
     const fa2i_slot *slot; /* loaded; belongs to the context's kernels, which outlive the plans */
     fa2i_grid grid;
-    fa2i_decision decision;  /* choice.problem: what the kernel was chosen for, by any rule */
-    size_t tried;            /* for FA2_RULE_DEFAULT: how many of the cost model's choices */
+    fa2i_decision decision;
+    size_t tried;            /* unless exact: how many kernels, in the order of their estimates */
     _Atomic(uint64_t) calls; /* that were counted: fa2i_plan_count */
 } fa2i_plan;
 

@@ -1,6 +1,6 @@
 /*
- * From a problem to a plan: choose a tuned kernel from the database, or else take the cost model's
- * first choice and compile it; load it; write down why.
+ * From a problem to a plan: choose the kernel that is estimated to be the fastest, take it from the
+ * database or compile it; load it; write down why.
  *
  * Threads. One at a time: the caller holds a lock, and the log is called with that lock held.
  * Errors. What belongs to one kernel (a damaged image, a driver that refuses it, a compiler error)
@@ -25,9 +25,9 @@ void fa2i_planner_done(fa2i_planner *planner); /* zeroed objects are fine */
 fa2_status fa2i_planner_make(fa2i_planner *planner, const fa2_problem *problem,
                              fa2i_plan *ret_plan);
 
-/* Say why a plan of this planner is as it is (explain.c). Needs no lock: it reads what does not
- * change. */
+/* Say why a plan of this planner is as it is (explain.c). decision: the plan's, perhaps with a runner-up
+ * that was found later. Needs no lock: it reads what does not change. */
 void fa2i_planner_explain(const fa2i_planner *planner, const fa2i_plan *plan,
-                          fa2_explanation *ret_explanation);
+                          const fa2i_decision *decision, fa2_explanation *ret_explanation);
 
 #endif

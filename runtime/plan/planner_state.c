@@ -28,6 +28,13 @@ void fa2i_planner_pass_over(const fa2i_planner *planner, fa2i_slot *slot, const 
     slot->told = true;
 }
 
+void fa2i_planner_unreadable(const fa2i_planner *planner, fa2i_class *of)
+{
+    if (!of->told_unreadable)
+        fa2i_planner_log(planner, "the database is passed over: %s", fa2_last_message());
+    of->told_unreadable = true;
+}
+
 /* Take the class of this key out of the list. */
 static fa2i_class *take(fa2i_planner *planner, const char *key)
 {
@@ -59,11 +66,11 @@ fa2i_class *fa2i_planner_class(fa2i_planner *planner, const fa2_problem *problem
     return of;
 }
 
-void fa2i_class_forget_defaults(fa2i_class *of)
+void fa2i_class_forget(fa2i_class *of)
 {
-    while (of->defaults != NULL) {
-        fa2i_default *answer = of->defaults;
-        of->defaults = answer->next;
+    while (of->answers != NULL) {
+        fa2i_answer *answer = of->answers;
+        of->answers = answer->next;
         fa2i_free(answer);
     }
 }
@@ -74,9 +81,11 @@ void fa2i_planner_state_done(fa2i_planner *planner)
         fa2i_class *of = planner->classes;
         planner->classes = of->next;
         fa2i_winners_done(&of->winners);
-        fa2i_class_forget_defaults(of);
+        fa2i_class_forget(of);
         fa2i_free(of);
     }
+    for (int op = 0; op < FA2I_OPS; op++)
+        fa2i_evidence_done(&planner->taught[op].evidence);
     fa2i_kernels_done(&planner->kernels);
     fa2i_generator_destroy(planner->generator);
     fa2i_cache_close(planner->cache);

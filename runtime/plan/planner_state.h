@@ -1,7 +1,7 @@
 /*
- * What a planner holds, and what its rules share: the classes of problems with what was found out for
- * them, and the log. The rules (planner.c for tuned kernels, planner_default.c for the cost model)
- * stand above it.
+ * What a planner holds, and what its files share: the classes of problems with what was found out for
+ * them, the evidence, and the log. The ways to a kernel (planner.c for the winner of a problem,
+ * planner_estimate.c for the best estimate, planner_compile.c for what must be compiled) stand above it.
  *
  * Not thread-safe: the planner's caller holds the lock. Ownership. Classes live, at one address, until
  * fa2i_planner_state_done.
@@ -14,24 +14,34 @@
 #include "runtime/plan/plan.h"
 #include "runtime/plan/winners.h"
 
-/* An answer of the default rule: what is taken for all problems that round to this one. */
-typedef struct fa2i_default {
+/* What is taken for all problems that round to this one. */
+typedef struct fa2i_answer {
     fa2_problem rounded;
     const fa2i_slot *slot;
+    fa2i_decision decision;
     size_t tried;
-    struct fa2i_default *next;
-} fa2i_default;
+    struct fa2i_answer *next;
+} fa2i_answer;
 
 /* What was found out for earlier problems of a class, so that another shape of it costs no SQLite
  * and no Lua. */
 typedef struct fa2i_class {
     char key[FA2I_CLASS_CHARS]; /* fa2i_problem_class */
     fa2i_winners winners;
-    fa2i_default *defaults; /* the newest first; owned */
-    bool told_default;      /* the log knows that nothing is tuned for the class */
-    bool told_unreadable;   /* and that the winners cannot be read */
+    fa2i_answer *answers; /* the newest first; owned */
+    bool told_default;    /* the log knows that nothing is tuned for the class */
+    bool told_unreadable; /* and that the winners cannot be read */
     struct fa2i_class *next;
 } fa2i_class;
+
+/* What the generator was taught of an operation. */
+typedef struct fa2i_taught {
+    bool is_taught;
+    int64_t version; /* fa2i_cache_data_version */
+    fa2i_evidence evidence;
+} fa2i_taught;
+
+enum { FA2I_OPS = FA2_OP_BACKWARD + 1 };
 
 typedef struct fa2i_planner {
     const fa2i_device *device; /* borrowed */
@@ -41,8 +51,10 @@ typedef struct fa2i_planner {
     char *database;            /* path, for messages; NULL: none is used */
     fa2i_cache *cache;         /* NULL: there is none, or none was used */
     bool read_only;            /* nothing is written to cache */
-    fa2i_generator *generator; /* created when a kernel must be compiled */
-    fa2i_target target;        /* what is compiled for; "" until then */
+    fa2i_generator *generator; /* created when a problem is not tuned itself */
+    fa2i_taught taught[FA2I_OPS];
+    bool no_compiler;   /* NVRTC was asked for, and is not here */
+    fa2i_target target; /* what is compiled for; "" until then */
     fa2i_kernels kernels;
     fa2i_class *classes; /* those of the problems so far, the last one that was asked for first */
 } fa2i_planner;
@@ -52,12 +64,16 @@ void fa2i_planner_state_done(fa2i_planner *planner); /* zeroed objects are fine 
 /* Find the class of a valid problem, or make it. NULL when out of memory, with a message. */
 fa2i_class *fa2i_planner_class(fa2i_planner *planner, const fa2_problem *problem);
 
-/* Forget the default rule's answers for a class: the database may have better ones by now. */
-void fa2i_class_forget_defaults(fa2i_class *of);
+/* Forget the answers for a class: the database may have better ones by now. */
+void fa2i_class_forget(fa2i_class *of);
 
 /* Tell the log, once, that a kernel ("a tuned kernel") is passed over for the reason in the last
  * message. */
 void fa2i_planner_pass_over(const fa2i_planner *planner, fa2i_slot *slot, const char *what);
+
+/* Tell the log, once in an outage, that the database cannot be read, for the reason in the last
+ * message. */
+void fa2i_planner_unreadable(const fa2i_planner *planner, fa2i_class *of);
 
 /* Send a sentence to the log, if there is one. */
 void fa2i_planner_log(const fa2i_planner *planner, const char *format, ...) FA2I_PRINTF(2, 3);

@@ -16,6 +16,7 @@
 #include <time.h>
 #include "gpu.h"
 #include "runtime/base/alloc.h"
+#include "runtime/base/status.h"
 #include "runtime/plan/choose.h"
 #include "runtime/cuda/launch.h"
 #include "tuner/input/shapes.h"
@@ -43,13 +44,20 @@ static void load_kernel(cost *c, const char *database)
 {
     fa2i_cache *cache = NULL;
     fa2i_kernel kernel = {0};
-    fa2i_decision decision;
+    fa2i_choice *choices = NULL;
+    size_t count = 0;
+    const fa2i_card *card = &c->device->card;
     const fa2_problem *problem = &c->call.problem;
+    const int abi = fa2i_op_of(problem)->abi;
     gpu_must_fa2(fa2i_cache_open(database, FA2I_CACHE_READ, NULL, NULL, &cache), database);
-    gpu_must_fa2(fa2i_choose(cache, &c->device->card, problem, &decision), "fa2i_choose");
-    gpu_must_fa2(fa2i_cache_get_kernel(cache, &decision.choice.winner.kernel,
-                                       fa2i_op_of(problem)->abi, true, &kernel),
-                 "the tuned kernel");
+    gpu_must_fa2(fa2i_cache_choices(cache, card->arch, problem, abi, &choices, &count), database);
+    const fa2i_choice *choice = fa2i_choose_exact(choices, count, card, problem);
+    if (choice == NULL)
+        gpu_must_fa2(fa2i_fail(FA2_E_NOT_FOUND, "this problem is not tuned"), database);
+    else
+        gpu_must_fa2(fa2i_cache_get_kernel(cache, &choice->winner.kernel, abi, true, &kernel),
+                     "the tuned kernel");
+    fa2i_free(choices);
     gpu_must_fa2(fa2i_load(c->device, &kernel, &c->loaded, NULL), "fa2i_load");
     gpu_must_fa2(
         fa2i_op_of(problem)->grid(&c->device->card, &c->loaded.variant.recipe, problem, &c->grid),

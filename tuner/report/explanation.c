@@ -1,7 +1,4 @@
 /*
- * How: the decision names a kernel by key, its record in the database gives variant and registers;
- * for the default rule the kernel is the cheapest candidate of the rounded problem.
- *
  * Rejections are many and alike: as text they are counted by reason, where reasons that differ in
  * their numbers only are one; each comes with an example.
  */
@@ -18,43 +15,18 @@ enum { CANDIDATES_SHOWN = 10, REASONS_MAX = 32 };
 
 void fa2i_explained_done(fa2i_explained *explained)
 {
-    fa2i_free(explained->candidates);
+    fa2i_foreseen_done(&explained->foreseen);
     fa2i_free(explained->rejected);
     *explained = (fa2i_explained){0};
-}
-
-/* Variant, registers and spills of the chosen kernel. */
-static fa2_status find_kernel(fa2i_cache *cache, fa2i_explained *e)
-{
-    if (e->decision.rule == FA2_RULE_DEFAULT) {
-        e->variant = e->candidates[0];
-        return FA2_OK;
-    }
-    fa2i_kernel kernel = {0};
-    const fa2_status st = fa2i_cache_get_kernel(cache, &e->decision.choice.winner.kernel,
-                                                fa2i_op_of(e->problem)->abi, false, &kernel);
-    if (st != FA2_OK)
-        return st;
-    e->variant = kernel.variant;
-    e->compiled = true;
-    e->registers = kernel.registers;
-    e->spill_bytes = kernel.spill_bytes;
-    fa2i_kernel_done(&kernel);
-    return FA2_OK;
 }
 
 fa2_status fa2i_explained_make(fa2i_generator *generator, fa2i_cache *cache, const fa2i_card *card,
                                const fa2_problem *problem, fa2i_explained *ret_explained)
 {
-    fa2i_explained e = {.problem = problem, .card = card, .asked = fa2i_problem_rounded(problem)};
+    fa2i_explained e = {.problem = problem, .card = card};
     fa2_status st = FA2_OK;
-    FA2_TRY(
-        fa2i_generator_candidates(generator, &e.asked, card, &e.candidates, &e.candidate_count));
-    FA2_TRY(fa2i_choose(cache, card, problem, &e.decision));
-    FA2_TRY(find_kernel(cache, &e));
-    FA2_TRY(fa2i_generator_cost(generator, e.variant.text, problem, card, e.registers,
-                                &e.variant.cost_us));
-    FA2_TRY(fa2i_generator_rejected(generator, &e.asked, card, &e.rejected));
+    FA2_TRY(fa2i_foresee(generator, cache, card, problem, &e.foreseen));
+    FA2_TRY(fa2i_generator_rejected(generator, &e.foreseen.asked, card, &e.rejected));
     *ret_explained = e;
     e = (fa2i_explained){0}; /* the caller's now */
 done:
@@ -71,72 +43,87 @@ static double tflops(const fa2_problem *problem, double us)
 
 static void print_rule(const fa2i_explained *e, FILE *out)
 {
-    const fa2i_choice *choice = &e->decision.choice;
+    const fa2i_decision *d = &e->foreseen.decision;
     static const char *const meanings[] = {
         [FA2_RULE_EXACT] = "tuned on this device for this very problem",
-        [FA2_RULE_NEAREST] = "tuned on this device for the nearest problem",
-        [FA2_RULE_ARCH] = "chosen for this SM, on another card or offline",
-        [FA2_RULE_DEFAULT] =
-            "nothing tuned fits: first choice of the cost model, compiled when needed",
+        [FA2_RULE_NEAREST] = "the best estimate, carried over from problems tuned on this device",
+        [FA2_RULE_ARCH] = "the best estimate, carried over from another card of this SM or offline",
+        [FA2_RULE_DEFAULT] = "the best estimate, by the cost model: nothing near was measured",
     };
-    fprintf(out, "rule      %s: %s\n", fa2_rule_string(e->decision.rule),
-            meanings[e->decision.rule]);
-    if (e->decision.rule == FA2_RULE_DEFAULT)
+    fprintf(out, "rule      %s: %s\n", fa2_rule_string(d->rule), meanings[d->rule]);
+    fprintf(out, "estimate  %.2f us, %.2f TFLOPS", d->estimate_us,
+            tflops(e->problem, d->estimate_us));
+    if (d->runner_up[0] != '\0')
+        fprintf(out, "; %.2f us for the next, %s", d->runner_up_us, d->runner_up);
+    fputc('\n', out);
+    if (d->rule == FA2_RULE_DEFAULT)
         return;
     char shape[FA2I_PROBLEM_CHARS];
-    fa2i_problem_format(&choice->problem, shape, sizeof shape);
-    fprintf(out, "tuned for %s on %s", shape, choice->device);
-    if (e->decision.rule != FA2_RULE_EXACT)
-        fprintf(out, " (distance %.2f)", e->decision.distance);
-    if (choice->winner.measured)
-        fprintf(out, "\nmeasured  %.2f us there, %.2f TFLOPS\n", choice->winner.median_us,
-                tflops(&choice->problem, choice->winner.median_us));
+    fa2i_problem_format(&d->problem, shape, sizeof shape);
+    fprintf(out, "tuned for %s on %s", shape, d->device);
+    if (d->rule != FA2_RULE_EXACT)
+        fprintf(out, " (distance %.2f)", d->distance);
+    if (d->measured)
+        fprintf(out, "\nmeasured  %.2f us there, %.2f TFLOPS\n", d->median_us,
+                tflops(&d->problem, d->median_us));
     else
-        fprintf(out, "\nmeasured  no: ranked by the cost model, %.2f us there\n",
-                choice->winner.model_us);
+        fprintf(out, "\nmeasured  no: ranked by the cost model, or on a software device\n");
 }
 
 static void print_kernel(const fa2i_explained *e, FILE *out)
 {
-    const fa2i_variant *v = &e->variant;
+    const fa2i_foreseen *f = &e->foreseen;
+    const fa2i_variant *v = &f->variant;
     const fa2i_step *step = fa2i_recipe_main(&v->recipe);
     fprintf(out, "kernel    %s\n", v->text);
     fprintf(out,
             "          %d threads per block, tiles of %d query rows x %d keys, %d bytes of shared "
             "memory",
             step->threads, v->recipe.rows, v->recipe.keys, step->smem_bytes);
-    if (e->compiled)
-        fprintf(out, ", %d registers, %d bytes spilled", e->registers, e->spill_bytes);
-    fprintf(out, "\nmodel     %.2f us, %.2f TFLOPS for this problem\n", v->cost_us,
+    if (f->compiled)
+        fprintf(out, ", %d registers, %d bytes spilled", f->registers, f->spill_bytes);
+    fprintf(out, "\ncode      %s\n",
+            f->compiled ? "in the database"
+            : f->lost   ? "lost: compiled again at the first call"
+                        : "compiled at the first call, and kept in the database");
+    fprintf(out, "model     %.2f us, %.2f TFLOPS for this problem\n", v->cost_us,
             tflops(e->problem, v->cost_us));
 }
 
-static fa2_status print_candidates(const fa2i_explained *e, FILE *out)
+static const char *rests_text(fa2i_rests rests)
 {
-    static const char *const titles[] = {"", "model us", "TFLOPS", "threads", "smem B", "variant"};
+    static const char *const texts[] = {[FA2I_RESTS_MEASURED] = "measured",
+                                        [FA2I_RESTS_NEARBY] = "nearby",
+                                        [FA2I_RESTS_ELSEWHERE] = "elsewhere",
+                                        [FA2I_RESTS_MODEL] = "model"};
+    return texts[rests];
+}
+
+static fa2_status print_options(const fa2i_explained *e, FILE *out)
+{
+    const fa2i_foreseen *f = &e->foreseen;
+    static const char *const titles[] = {"",         "us",   "TFLOPS", "rests on",
+                                         "model us", "code", "variant"};
     fa2i_table table;
-    fa2i_table_init(&table, "lrrrrl", titles);
-    for (size_t i = 0; i < e->candidate_count && i < CANDIDATES_SHOWN; i++) {
-        const fa2i_variant *v = &e->candidates[i];
-        const fa2i_step *step = fa2i_recipe_main(&v->recipe);
-        char us[32], rate[32], threads[16], smem[16], brief[FA2I_VARIANT_CHARS];
-        snprintf(us, sizeof us, "%.2f", v->cost_us);
-        snprintf(rate, sizeof rate, "%.2f", tflops(&e->asked, v->cost_us));
-        snprintf(threads, sizeof threads, "%d", step->threads);
-        snprintf(smem, sizeof smem, "%d", step->smem_bytes);
-        fa2i_variant_brief(v->text, brief, sizeof brief);
-        const char *mark = strcmp(v->text, e->variant.text) == 0 ? "*" : "";
-        fa2i_table_add(&table, (const char *[]){mark, us, rate, threads, smem, brief});
+    fa2i_table_init(&table, "lrrlrll", titles);
+    for (size_t i = 0; i < f->option_count && i < CANDIDATES_SHOWN; i++) {
+        const fa2i_option *o = &f->options[i];
+        char us[32], rate[32], model[32], brief[FA2I_VARIANT_CHARS];
+        snprintf(us, sizeof us, "%.2f", o->us);
+        snprintf(rate, sizeof rate, "%.2f", tflops(&f->asked, o->us));
+        snprintf(model, sizeof model, "%.2f", o->model_us);
+        fa2i_variant_brief(o->text, brief, sizeof brief);
+        const char *mark = strcmp(o->text, f->variant.text) == 0 ? "*" : "";
+        fa2i_table_add(&table, (const char *[]){mark, us, rate, rests_text(o->rests), model,
+                                                o->compile ? "" : "yes", brief});
     }
     char shape[FA2I_PROBLEM_CHARS];
-    fa2i_problem_format(&e->asked, shape, sizeof shape);
-    fprintf(
-        out,
-        "\ncandidates by the cost model before compiling, for %s (%zu; * is the kernel above)\n",
-        shape, e->candidate_count);
+    fa2i_problem_format(&f->asked, shape, sizeof shape);
+    fprintf(out, "\nkernels by their estimates for %s (%zu; * is the kernel above)\n", shape,
+            f->option_count);
     const fa2_status st = fa2i_table_print(&table, out);
-    if (st == FA2_OK && e->candidate_count > CANDIDATES_SHOWN)
-        fprintf(out, "... and %zu more\n", e->candidate_count - CANDIDATES_SHOWN);
+    if (st == FA2_OK && f->option_count > CANDIDATES_SHOWN)
+        fprintf(out, "... and %zu more\n", f->option_count - CANDIDATES_SHOWN);
     fa2i_table_done(&table);
     return st;
 }
@@ -216,7 +203,7 @@ fa2_status fa2i_explained_print(const fa2i_explained *explained, FILE *out)
             shape, card->name, card->arch, card->sm_count, card->smem_block_bytes);
     print_rule(explained, out);
     print_kernel(explained, out);
-    const fa2_status st = print_candidates(explained, out);
+    const fa2_status st = print_options(explained, out);
     if (st == FA2_OK)
         print_rejected(explained, out);
     return st;
@@ -233,16 +220,18 @@ static void print_text_json(FILE *out, const char *name, const char *text)
 
 static void print_decision_json(const fa2i_explained *e, FILE *out)
 {
-    const fa2i_choice *choice = &e->decision.choice;
-    const bool chosen = e->decision.rule != FA2_RULE_DEFAULT;
+    const fa2i_decision *d = &e->foreseen.decision;
+    const bool chosen = d->rule != FA2_RULE_DEFAULT;
     char shape[FA2I_PROBLEM_CHARS];
-    print_text_json(out, "rule", fa2_rule_string(e->decision.rule));
+    print_text_json(out, "rule", fa2_rule_string(d->rule));
     if (chosen)
-        fa2i_problem_format(&choice->problem, shape, sizeof shape);
+        fa2i_problem_format(&d->problem, shape, sizeof shape);
     print_text_json(out, "tuned_for", chosen ? shape : NULL);
-    print_text_json(out, "tuned_on", chosen ? choice->device : NULL);
-    fprintf(out, "\"distance\":%.6f,\"measured\":%s,\"median_us\":%.3f,", e->decision.distance,
-            choice->winner.measured ? "true" : "false", choice->winner.median_us);
+    print_text_json(out, "tuned_on", chosen ? d->device : NULL);
+    fprintf(out, "\"distance\":%.6f,\"measured\":%s,\"median_us\":%.3f,\"estimate_us\":%.3f,",
+            d->distance, d->measured ? "true" : "false", d->median_us, d->estimate_us);
+    print_text_json(out, "runner_up", d->runner_up[0] == '\0' ? NULL : d->runner_up);
+    fprintf(out, "\"runner_up_us\":%.3f,", d->runner_up_us);
 }
 
 static void print_rejected_json(const fa2i_explained *e, FILE *out)
@@ -258,10 +247,25 @@ static void print_rejected_json(const fa2i_explained *e, FILE *out)
     fputc(']', out);
 }
 
+static void print_options_json(const fa2i_foreseen *f, FILE *out)
+{
+    fputs("\"candidates\":[", out);
+    for (size_t i = 0; i < f->option_count; i++) {
+        const fa2i_option *o = &f->options[i];
+        fputs(i == 0 ? "\n{" : ",\n{", out);
+        print_text_json(out, "variant", o->text);
+        print_text_json(out, "rests_on", rests_text(o->rests));
+        fprintf(out, "\"estimate_us\":%.3f,\"model_us\":%.3f,\"code\":%s}", o->us, o->model_us,
+                o->compile ? "false" : "true");
+    }
+    fputs("],\n", out);
+}
+
 void fa2i_explained_print_json(const fa2i_explained *explained, FILE *out)
 {
     const fa2i_explained *e = explained;
-    const fa2i_step *step = fa2i_recipe_main(&e->variant.recipe);
+    const fa2i_foreseen *f = &e->foreseen;
+    const fa2i_step *step = fa2i_recipe_main(&f->variant.recipe);
     char shape[FA2I_PROBLEM_CHARS];
     fa2i_problem_format(e->problem, shape, sizeof shape);
     fputc('{', out);
@@ -269,18 +273,13 @@ void fa2i_explained_print_json(const fa2i_explained *explained, FILE *out)
     print_text_json(out, "device", e->card->name);
     fprintf(out, "\"sm\":%d,", e->card->arch);
     print_decision_json(e, out);
-    print_text_json(out, "variant", e->variant.text);
+    print_text_json(out, "variant", f->variant.text);
     fprintf(out,
-            "\"threads\":%d,\"smem_bytes\":%d,\"compiled\":%s,\"registers\":%d,"
-            "\"spill_bytes\":%d,\"model_us\":%.3f,\n\"candidates\":[",
-            step->threads, step->smem_bytes, e->compiled ? "true" : "false", e->registers,
-            e->spill_bytes, e->variant.cost_us);
-    for (size_t i = 0; i < e->candidate_count; i++) {
-        fputs(i == 0 ? "\n{" : ",\n{", out);
-        print_text_json(out, "variant", e->candidates[i].text);
-        fprintf(out, "\"model_us\":%.3f}", e->candidates[i].cost_us);
-    }
-    fputs("],\n", out);
+            "\"threads\":%d,\"smem_bytes\":%d,\"compiled\":%s,\"lost\":%s,\"registers\":%d,"
+            "\"spill_bytes\":%d,\"model_us\":%.3f,\n",
+            step->threads, step->smem_bytes, f->compiled ? "true" : "false",
+            f->lost ? "true" : "false", f->registers, f->spill_bytes, f->variant.cost_us);
+    print_options_json(f, out);
     print_rejected_json(e, out);
     fputc('}', out);
 }

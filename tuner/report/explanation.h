@@ -1,26 +1,19 @@
 /*
- * Why a problem gets its kernel on a card: the chooser's decision, what is known about the kernel,
- * how the cost model sees the candidates, and what it rejected. For people (text) and programs
+ * Why a problem gets its kernel on a card: what the runtime would decide, what is known about the kernel,
+ * how the others are estimated, and what the generator rejected. For people (text) and programs
  * (JSON). Times are microseconds, sizes bytes. Not thread-safe.
  */
 #ifndef FA2I_EXPLANATION_H
 #define FA2I_EXPLANATION_H
 
 #include <stdio.h>
-#include "runtime/plan/choose.h"
-#include "runtime/lua/generator.h"
+#include "tuner/report/foresee.h"
 
 typedef struct fa2i_explained {
     const fa2_problem *problem; /* borrowed, as is the card */
     const fa2i_card *card;
-    fa2i_decision decision;
-    fa2i_variant variant; /* the kernel; cost_us is the model's time for this problem */
-    bool compiled;        /* the database has a record of it: the next two are known */
-    int registers, spill_bytes;
-    fa2_problem asked;        /* what the model was asked about: fa2i_problem_rounded */
-    fa2i_variant *candidates; /* of that problem, cheapest first by the model; owned */
-    size_t candidate_count;
-    char *rejected; /* lines "variant: why"; owned */
+    fa2i_foreseen foreseen;
+    char *rejected; /* lines "variant: why", of the problem that was asked about; owned */
 } fa2i_explained;
 
 /* cache may be NULL. FA2_E_UNSUPPORTED when no family serves the problem on the card's SM. On

@@ -1,7 +1,4 @@
 /*
- * The default rule: nothing tuned can be used, so the cost model's candidates are compiled in its
- * order until one has no spills and loads.
- *
  * - An artifact that an earlier process compiled and stored is taken from the database by its
  *   key; the key holds source, options, target and compiler, so it is the same code.
  * - A kernel that the tuner found wrong, on this card or another, is never taken; one that is found
@@ -10,26 +7,26 @@
  * - The target is a cubin. It becomes PTX, for good, when the driver has no use for cubins of
  *   this SM, or NVRTC does not know the SM, or the caller asked for another SM; the log tells.
  * - Whatever is compiled and loads is stored, so that it is compiled once per machine.
- * - The cost model is asked about rounded problems (fa2i_problem_rounded), and its answers stay: a
- *   decode that grows by a token meets a new question only now and then. Rounding depends on the
- *   problem alone, so what came before decides how long a call takes, never which kernel it gets.
  */
-#include "runtime/plan/planner_default.h"
+#include "runtime/plan/planner_compile.h"
 
 #include <string.h>
 #include "runtime/base/alloc.h"
 
-enum {
-    MAX_TRIES = 4,   /* each takes about a second, and a caller is waiting */
-    LOG_CHARS = 400, /* of a compiler's log in a message */
-};
+enum { LOG_CHARS = 400 /* of a compiler's log in a message */ };
 
-/* A variant's fate. slot == NULL: it cannot be used; refusal says why, and so does the last
- * message. */
-typedef struct attempt {
-    fa2i_slot *slot;
-    fa2_status refusal;
-} attempt;
+fa2_status fa2i_planner_generator(fa2i_planner *planner)
+{
+    return planner->generator != NULL ? FA2_OK : fa2i_generator_create(&planner->generator);
+}
+
+fa2i_card fa2i_planner_card(const fa2i_planner *planner)
+{
+    fa2i_card card = planner->device->card;
+    if (planner->arch != 0)
+        card.arch = planner->arch;
+    return card;
+}
 
 static fa2_status no_nvrtc(const fa2i_planner *planner, const fa2_problem *problem)
 {
@@ -43,8 +40,9 @@ static fa2_status no_nvrtc(const fa2i_planner *planner, const fa2_problem *probl
                             planner->database);
 }
 
-static fa2_status find_target(fa2i_planner *planner, const fa2_problem *problem, int arch)
+static fa2_status find_target(fa2i_planner *planner, const fa2_problem *problem)
 {
+    const int arch = fa2i_planner_card(planner).arch;
     if (planner->target.name[0] != '\0')
         return FA2_OK;
     fa2_status st = fa2i_target_for(arch, planner->arch != 0, &planner->target);
@@ -113,7 +111,7 @@ static void store(fa2i_planner *planner, const fa2i_kernel *kernel)
 }
 
 static fa2_status load_artifact(fa2i_planner *planner, fa2i_slot *slot, const fa2i_variant *variant,
-                                const char *source, attempt *ret_attempt)
+                                const char *source, fa2i_attempt *ret_attempt)
 {
     fa2_status st = FA2_OK;
     fa2i_kernel kernel = {0};
@@ -144,7 +142,7 @@ done:
 }
 
 static fa2_status try_target(fa2i_planner *planner, const fa2i_variant *variant, const char *source,
-                             attempt *ret_attempt, fa2i_slot **ret_slot)
+                             fa2i_attempt *ret_attempt, fa2i_slot **ret_slot)
 {
     fa2i_key key;
     fa2_status st = fa2i_compile_key(variant, source, &planner->target, &key);
@@ -173,13 +171,13 @@ static bool has_no_binary(const fa2i_slot *slot)
 }
 
 static fa2_status try_variant(fa2i_planner *planner, const fa2i_variant *variant,
-                              attempt *ret_attempt)
+                              fa2i_attempt *ret_attempt)
 {
     fa2_status st = FA2_OK;
     char *source = NULL;
     fa2i_slot *slot = NULL;
 
-    *ret_attempt = (attempt){0};
+    *ret_attempt = (fa2i_attempt){0};
     FA2_TRY(fa2i_generator_source(planner->generator, variant->text, &source));
     FA2_TRY(try_target(planner, variant, source, ret_attempt, &slot));
     if (has_no_binary(slot) && !planner->target.ptx) {
@@ -193,115 +191,32 @@ done:
     return st;
 }
 
-/* The first of the variants that loads and does not spill, else the one that spills least. */
-static fa2_status pick_variant(fa2i_planner *planner, const fa2i_variant *variants, size_t count,
-                               attempt *ret_best, size_t *ret_tried)
+/* The variant of a text that the database or the generator gave. One that is none is refused. */
+static fa2_status find_variant(fa2i_planner *planner, const fa2_problem *problem, const char *text,
+                               fa2i_variant *ret_variant, fa2i_attempt *ret_attempt)
 {
-    attempt best = {0};
-    size_t tried = 0;
-
-    while (tried < count && tried < MAX_TRIES &&
-           (best.slot == NULL || best.slot->spill_bytes > 0)) {
-        attempt now;
-        fa2_status st = try_variant(planner, &variants[tried++], &now);
-        if (st != FA2_OK)
-            return st;
-        bool better = best.slot == NULL ||
-                      (now.slot != NULL && now.slot->spill_bytes < best.slot->spill_bytes);
-        if (better)
-            best = now;
-    }
-    *ret_best = best;
-    *ret_tried = tried;
+    fa2_status st = fa2i_generator_variant(planner->generator, text, ret_variant);
+    if (st == FA2_OK)
+        st = fa2i_generator_check_class(problem, ret_variant);
+    if (st == FA2_E_MEMORY)
+        return st;
+    ret_attempt->refusal = st;
     return FA2_OK;
 }
 
-/* Once per class: the cause is that nothing is tuned for the class, and shapes may be many. */
-static void tell(const fa2i_planner *planner, fa2i_class *of, const fa2_problem *problem,
-                 const fa2i_slot *slot)
-{
-    char text[FA2I_PROBLEM_CHARS];
-    if (of->told_default)
-        return;
-    of->told_default = true;
-    fa2i_problem_format(problem, text, sizeof(text));
-    fa2i_planner_log(planner,
-                     "nothing tuned for %s can be used: taking %s by the cost model (not repeated "
-                     "for other shapes with %s)",
-                     text, slot->loaded.variant.text, of->key);
-}
-
-/* Ask the cost model about the rounded problem. problem: for messages. */
-static fa2_status ask_model(fa2i_planner *planner, fa2i_class *of, const fa2_problem *problem,
-                            const fa2_problem *rounded, fa2i_default *answer)
+fa2_status fa2i_planner_compile(fa2i_planner *planner, const fa2_problem *problem, const char *text,
+                                fa2i_attempt *ret_attempt)
 {
     fa2_status st = FA2_OK;
-    fa2i_variant *variants = NULL;
-    size_t count = 0;
-    attempt best;
-    fa2i_card card = planner->device->card;
+    fa2i_variant variant;
 
-    if (planner->arch != 0)
-        card.arch = planner->arch;
-    if (planner->generator == NULL)
-        FA2_TRY(fa2i_generator_create(&planner->generator));
-    FA2_TRY(fa2i_generator_candidates(planner->generator, rounded, &card, &variants, &count));
-    FA2_TRY(find_target(planner, problem, card.arch));
-    FA2_TRY(pick_variant(planner, variants, count, &best, &answer->tried));
-    if (best.slot == NULL) {
-        char text[FA2I_PROBLEM_CHARS];
-        fa2i_problem_format(problem, text, sizeof(text));
-        st =
-            fa2i_fail_prefix(best.refusal, "no kernel for %s: the %zu best variants fail, the last",
-                             text, answer->tried);
+    *ret_attempt = (fa2i_attempt){0};
+    FA2_TRY(fa2i_planner_generator(planner));
+    FA2_TRY(find_variant(planner, problem, text, &variant, ret_attempt));
+    if (ret_attempt->refusal != FA2_OK)
         goto done;
-    }
-    tell(planner, of, problem, best.slot);
-    answer->rounded = *rounded;
-    answer->slot = best.slot;
+    FA2_TRY(find_target(planner, problem));
+    FA2_TRY(try_variant(planner, &variant, ret_attempt));
 done:
-    fa2i_free(variants);
     return st;
-}
-
-static fa2_status add_answer(fa2i_planner *planner, fa2i_class *of, const fa2_problem *problem,
-                             const fa2_problem *rounded)
-{
-    fa2_status st = FA2_OK;
-    fa2i_default *answer = fa2i_alloc(sizeof(*answer));
-
-    if (answer == NULL)
-        return fa2i_fail(FA2_E_MEMORY, "no memory for an answer of the cost model");
-    FA2_TRY(ask_model(planner, of, problem, rounded, answer));
-    answer->next = of->defaults;
-    of->defaults = answer;
-    answer = NULL; /* ownership has moved to the class */
-done:
-    fa2i_free(answer);
-    return st;
-}
-
-static const fa2i_default *find_answer(const fa2i_class *of, const fa2_problem *rounded)
-{
-    const fa2i_default *answer = of->defaults;
-    while (answer != NULL && memcmp(&answer->rounded, rounded, sizeof(*rounded)) != 0)
-        answer = answer->next;
-    return answer;
-}
-
-fa2_status fa2i_planner_pick_default(fa2i_planner *planner, fa2i_class *of, fa2i_plan *plan)
-{
-    const fa2_problem rounded = fa2i_problem_rounded(&plan->problem);
-    const fa2i_default *answer = find_answer(of, &rounded);
-
-    if (answer == NULL) {
-        fa2_status st = add_answer(planner, of, &plan->problem, &rounded);
-        if (st != FA2_OK)
-            return st;
-        answer = of->defaults;
-    }
-    plan->slot = answer->slot;
-    plan->tried = answer->tried;
-    plan->decision.choice.problem = rounded;
-    return FA2_OK;
 }

@@ -1,0 +1,251 @@
+/*
+ * Kernels first, then the times, set by set: rows come sorted by device and problem, and a kernel's
+ * index is found by its id, in a sorted list.
+ *
+ * - A time ties a kernel to a problem of its own class only, by the problem's fields.
+ * - A winner without a measurement of its own (imported, or ranked offline) counts as one.
+ */
+#include "cache/evidence.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "cache/columns.h"
+#include "runtime/base/alloc.h"
+
+/* Rows are appended; arrays grow by doubling. */
+typedef struct reading {
+    fa2i_cache *cache;
+    const fa2i_card *card;
+    fa2_op op;
+    int abi;
+    fa2i_evidence found;
+    int64_t *ids; /* of the kernels, ascending */
+    size_t kernel_room, id_room, set_room, time_room;
+} reading;
+
+static fa2_status make_room(void **array, size_t count, size_t *room, size_t item_bytes)
+{
+    if (count < *room)
+        return FA2_OK;
+    const size_t wanted = *room == 0 ? 64 : 2 * *room;
+    void *grown = fa2i_realloc(*array, wanted * item_bytes);
+    if (grown == NULL)
+        return fa2i_fail(FA2_E_MEMORY, "out of memory");
+    *array = grown;
+    *room = wanted;
+    return FA2_OK;
+}
+
+#define MAKE_ROOM(array, count, room) make_room((void **)&(array), count, room, sizeof *(array))
+
+void fa2i_evidence_done(fa2i_evidence *evidence)
+{
+    fa2i_free(evidence->kernels);
+    fa2i_free(evidence->sets);
+    fa2i_free(evidence->times);
+    *evidence = (fa2i_evidence){0};
+}
+
+/* ---- kernels ---- */
+
+/* Made for the SM, or measured on it. */
+static const char kernels_sql[] =
+    "SELECT k.id, k.key, k.variant, k.class, k.recipe, k.registers, k.outcome, "
+    "EXISTS (SELECT 1 FROM image i WHERE i.kernel = k.id) FROM kernel k "
+    "WHERE k.outcome IN ('ok', 'spilled') "
+    "AND (rtrim(k.target, 'abcdefghijklmnopqrstuvwxyz') IN ('sm_' || ?1, 'compute_' || ?1) "
+    "OR k.id IN (SELECT m.kernel FROM measurement m WHERE m.device IN "
+    "(SELECT id FROM device WHERE arch = ?1)) "
+    "OR k.id IN (SELECT w.kernel FROM winner w WHERE w.device IN "
+    "(SELECT id FROM device WHERE arch = ?1))) "
+    "AND k.id NOT IN (SELECT kernel FROM verification WHERE outcome <> 'ok') "
+    "AND k.id NOT IN (SELECT kernel FROM measurement "
+    "WHERE outcome IN ('wrong', 'fault', 'hang', 'launch_error')) ORDER BY k.id";
+
+/* The row's kernel, unless it is not for this. */
+static bool read_kernel(const reading *r, sqlite3_stmt *stmt, fa2i_known_kernel *ret_kernel)
+{
+    fa2i_known_kernel kernel = {.registers = sqlite3_column_int(stmt, 5),
+                                .has_code = sqlite3_column_int(stmt, 7) != 0};
+    fa2i_recipe recipe;
+    fa2i_outcome outcome;
+    const char *recipe_text = (const char *)sqlite3_column_text(stmt, 4);
+    const void *key = sqlite3_column_blob(stmt, 1);
+    if (key == NULL || sqlite3_column_bytes(stmt, 1) != FA2I_KEY_BYTES || recipe_text == NULL ||
+        fa2i_recipe_parse(recipe_text, &recipe) != FA2_OK || recipe.op != r->op ||
+        recipe.abi != r->abi || fa2i_recipe_most_smem(&recipe) > r->card->smem_block_bytes ||
+        fa2i_sql_column_outcome(r->cache, stmt, 6, &outcome) != FA2_OK)
+        return false;
+    memcpy(kernel.key.bytes, key, FA2I_KEY_BYTES);
+    fa2i_sql_column_text(stmt, 2, kernel.text, sizeof kernel.text);
+    fa2i_sql_column_text(stmt, 3, kernel.class_key, sizeof kernel.class_key);
+    kernel.spilled = outcome == FA2I_OUTCOME_SPILLED;
+    *ret_kernel = kernel;
+    return true;
+}
+
+static fa2_status add_kernel(reading *r, sqlite3_stmt *stmt)
+{
+    fa2i_evidence *found = &r->found;
+    fa2_status st = MAKE_ROOM(found->kernels, found->kernel_count, &r->kernel_room);
+    if (st == FA2_OK)
+        st = MAKE_ROOM(r->ids, found->kernel_count, &r->id_room);
+    if (st == FA2_OK && read_kernel(r, stmt, &found->kernels[found->kernel_count]))
+        r->ids[found->kernel_count++] = sqlite3_column_int64(stmt, 0);
+    return st;
+}
+
+/* The index of an id; false: it is none of the kernels. */
+static bool find_kernel(const reading *r, int64_t id, size_t *ret_index)
+{
+    size_t low = 0, high = r->found.kernel_count;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (r->ids[middle] < id)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    *ret_index = low;
+    return low < r->found.kernel_count && r->ids[low] == id;
+}
+
+/* ---- times ---- */
+
+/* A measurement of one launch is a probe that was not worth more; it counts, too. */
+static const char times_sql[] =
+    "WITH timed AS (SELECT m.device, m.problem, m.kernel, m.median_us AS us, "
+    "NOT s.modelled AS measured FROM measurement m JOIN session s ON s.id = m.session "
+    "WHERE m.outcome = 'ok' AND m.n > 0 UNION ALL "
+    "SELECT w.device, w.problem, w.kernel, iif(w.measured, w.median_us, w.model_us), w.measured "
+    "FROM winner w WHERE NOT EXISTS (SELECT 1 FROM measurement m WHERE m.device = w.device "
+    "AND m.problem = w.problem AND m.kernel = w.kernel AND m.outcome = 'ok' AND m.n > 0)) "
+    "SELECT t.device, t.problem, t.kernel, t.us, t.measured, d.name, d.arch, d.sm_count, "
+    "d.smem_block_bytes, d.smem_sm_bytes, d.l2_bytes, d.clock_khz, d.bandwidth_bytes, d.real"
+#define FA2I_FIELD(name, ...) ", p." #name
+#include "runtime/base/problem.def"
+#undef FA2I_FIELD
+    " FROM timed t JOIN device d ON d.id = t.device JOIN problem p ON p.id = t.problem "
+    "WHERE d.arch = ?1 AND p.op = ?2 AND t.us > 0 ORDER BY t.device, t.problem, t.kernel";
+
+static fa2i_known_set read_set(sqlite3_stmt *stmt, const fa2_problem *problem)
+{
+    fa2i_known_set set = {
+        .problem = *problem,
+        .card = {.arch = sqlite3_column_int(stmt, 6),
+                 .sm_count = sqlite3_column_int(stmt, 7),
+                 .smem_block_bytes = sqlite3_column_int(stmt, 8),
+                 .smem_sm_bytes = sqlite3_column_int(stmt, 9),
+                 .l2_bytes = sqlite3_column_int64(stmt, 10),
+                 .clock_khz = sqlite3_column_int(stmt, 11),
+                 .bandwidth_bytes = sqlite3_column_int64(stmt, 12)},
+        .measured = sqlite3_column_int(stmt, 4) != 0,
+        .real = sqlite3_column_int(stmt, 13) != 0,
+    };
+    fa2i_sql_column_text(stmt, 5, set.card.name, sizeof set.card.name);
+    return set;
+}
+
+/* The set of the row: the last one, or a new one. NULL with FA2_OK: the row is damaged. */
+static fa2_status find_set(reading *r, sqlite3_stmt *stmt, int64_t last[2],
+                           fa2i_known_set **ret_set)
+{
+    fa2i_evidence *found = &r->found;
+    fa2_problem problem;
+    const int64_t device = sqlite3_column_int64(stmt, 0), id = sqlite3_column_int64(stmt, 1);
+
+    *ret_set = NULL;
+    if (found->set_count == 0 || device != last[0] || id != last[1]) {
+        if (fa2i_columns_read(r->cache, stmt, 14, &problem) != FA2_OK)
+            return FA2_OK;
+        const fa2_status st = MAKE_ROOM(found->sets, found->set_count, &r->set_room);
+        if (st != FA2_OK)
+            return st;
+        found->sets[found->set_count] = read_set(stmt, &problem);
+        found->sets[found->set_count++].first = found->time_count;
+        last[0] = device;
+        last[1] = id;
+    }
+    *ret_set = &found->sets[found->set_count - 1];
+    return FA2_OK;
+}
+
+static fa2_status add_time(reading *r, sqlite3_stmt *stmt, int64_t last[2])
+{
+    fa2i_evidence *found = &r->found;
+    fa2i_known_set *set = NULL;
+    char class_key[FA2I_CLASS_CHARS];
+    size_t kernel = 0;
+
+    if (!find_kernel(r, sqlite3_column_int64(stmt, 2), &kernel))
+        return FA2_OK;
+    fa2_status st = find_set(r, stmt, last, &set);
+    if (st != FA2_OK || set == NULL)
+        return st;
+    fa2i_problem_class(&set->problem, class_key);
+    if (strcmp(class_key, found->kernels[kernel].class_key) != 0)
+        return FA2_OK;
+    st = MAKE_ROOM(found->times, found->time_count, &r->time_room);
+    if (st != FA2_OK)
+        return st;
+    found->times[found->time_count++] =
+        (fa2i_known_time){.kernel = kernel, .us = sqlite3_column_double(stmt, 3)};
+    set->count++;
+    return FA2_OK;
+}
+
+/* ---- all ---- */
+
+static fa2_status read_kernels(reading *r)
+{
+    sqlite3_stmt *stmt = NULL;
+    bool row = false;
+    const fa2i_sql_value values[] = {fa2i_sql_int(r->card->arch)};
+    fa2_status st = fa2i_sql_prepare(r->cache, kernels_sql, FA2I_SQL_VALUES(values), &stmt);
+    if (st == FA2_OK)
+        st = fa2i_sql_step(r->cache, stmt, &row);
+    while (st == FA2_OK && row) {
+        st = add_kernel(r, stmt);
+        if (st == FA2_OK)
+            st = fa2i_sql_step(r->cache, stmt, &row);
+    }
+    sqlite3_finalize(stmt);
+    return st;
+}
+
+static fa2_status read_times(reading *r)
+{
+    sqlite3_stmt *stmt = NULL;
+    bool row = false;
+    int64_t last[2] = {0};
+    const fa2i_sql_value values[] = {fa2i_sql_int(r->card->arch),
+                                     fa2i_sql_text(fa2i_field_word(FA2I_FIELD_op, (int32_t)r->op))};
+    fa2_status st = fa2i_sql_prepare(r->cache, times_sql, FA2I_SQL_VALUES(values), &stmt);
+    if (st == FA2_OK)
+        st = fa2i_sql_step(r->cache, stmt, &row);
+    while (st == FA2_OK && row) {
+        st = add_time(r, stmt, last);
+        if (st == FA2_OK)
+            st = fa2i_sql_step(r->cache, stmt, &row);
+    }
+    sqlite3_finalize(stmt);
+    return st;
+}
+
+fa2_status fa2i_cache_evidence(fa2i_cache *cache, const fa2i_card *card, fa2_op op, int abi,
+                               fa2i_evidence *ret_evidence)
+{
+    reading r = {.cache = cache, .card = card, .op = op, .abi = abi};
+    fa2_status st = fa2i_sql_begin(cache, FA2I_CACHE_READ);
+    if (st == FA2_OK)
+        st = read_kernels(&r);
+    if (st == FA2_OK)
+        st = read_times(&r);
+    st = fa2i_sql_end(cache, st);
+    fa2i_free(r.ids);
+    if (st == FA2_OK)
+        *ret_evidence = r.found;
+    else
+        fa2i_evidence_done(&r.found);
+    return st;
+}

@@ -1,0 +1,313 @@
+-- What time kernels take on a problem: as measured there, else by the cost model, corrected by what was
+-- measured nearby.
+--
+-- Evidence is what a database knows, of one operation on one SM (init.lua says how it comes):
+--   kernels  list of {text, class, registers, spilled, code}: spilled and code (it is there) are booleans
+--   sets     list of {problem, card, here, kernels, us}: on one problem and card, the times in us of
+--            kernels, by their index; here: the card is the one that is asked about
+--
+-- A set says by which factor the model is wrong there: for all its kernels together (level), and for
+-- each beyond that (own). Problems that are near, by distance, share these factors: a kernel's is the
+-- mean over the sets that have it, weighted by exp(-distance / reach), and drawn to the model by `prior`.
+-- So what was measured far away changes nothing, and a kernel that was measured nowhere near is judged
+-- by the model like the others. A kernel of another class counts for the one with the same tile and
+-- pipeline, at a distance that the classes add.
+local M = {}
+
+-- Fitted on an H200 (tests/bench/untuned.py, 180 random problems with all candidates timed).
+local fit = {
+   -- Distance (base.problem's, in units of ln) at which a measurement counts for 1/e.
+   reach = 1.0,
+   -- What the model counts for, in measurements of this very problem.
+   prior = 0.25,
+   -- Sets that are looked at, and the least weight of one.
+   most = 16,
+   least = 0.02,
+   -- Kernels of a set whose mean is its level: those of at most so many times the best time.
+   level = 1.6,
+   -- What a class is away: per unit of ln of the head dimension, and per other field that differs.
+   head_dim = 1.5,
+   field = 0.5,
+   -- Measured on another card of the SM, or ranked by the model alone.
+   elsewhere = 0.7,
+}
+
+-- What a kernel that must be compiled has to gain.
+M.compile = 1.02
+
+-- What a kernel that spills is worse by, where it was not measured; one that suits the problem badly; one
+-- of a family that does not serve it.
+local spilled, unsuited, unserved = 1.5, 1.05, 1.5
+
+local function words_of(class)
+   local words = {}
+   for key, value in class:gmatch("([^ =]+)=([^ ]+)") do
+      words[key] = value
+   end
+   return words
+end
+
+-- Distance between classes, given as words.
+local function class_distance(a, b)
+   local sum = 0
+   for key, value in pairs(a) do -- a sum: any order
+      if key == "D" then
+         sum = sum + fit.head_dim * math.abs(math.log(tonumber(value) / tonumber(b.D)))
+      elseif b[key] ~= value then
+         sum = sum + fit.field
+      end
+   end
+   for key in pairs(b) do
+      sum = sum + (a[key] and 0 or fit.field)
+   end
+   return sum
+end
+
+-- Distance between the sizes of problems: fa2i_problem_distance.
+local function size_distance(a, b)
+   local sum = 0
+   for i, product in ipairs(a.products) do
+      local other = b.products[i]
+      sum = sum + math.log(product > other and product / other or other / product)
+   end
+   return sum
+end
+
+-- Whether two problems are one and the same.
+local function is_same(a, b)
+   for field, value in pairs(a) do
+      if type(value) ~= "table" and b[field] ~= value then
+         return false
+      end
+   end
+   return true
+end
+
+-- Methods of what M.new returns.
+local methods = {}
+
+-- us of a kernel by the model; nil where no SM can hold it. text; registers: as the compiler said, or 0. One
+-- that another generator made, of which the model knows nothing, has the time of the best candidate.
+function methods.price(self, text, registers, problem, arch)
+   local parsed = self.parse(text)
+   local us = parsed and parsed.family.cost(parsed.v, problem, arch, registers)
+      or self.least_us(problem, arch)
+   return us < math.huge and us or nil
+end
+
+-- What stays the same of a kernel in other classes.
+local function likeness(self, text)
+   local parsed = self.parse(text)
+   return parsed and parsed.likeness or text
+end
+
+-- The factors of a set: level, own (by kernel), alike (by likeness), as logarithms; once.
+local function factors(self, set)
+   if set.own then
+      return
+   end
+   local arch = self.describe(set.card)
+   local best, sum, count = math.huge, 0, 0
+   set.own, set.alike = {}, {}
+   for _, us in ipairs(set.us) do
+      best = math.min(best, us)
+   end
+   for i, index in ipairs(set.kernels) do
+      local kernel = self.kernels[index]
+      local price = self:price(kernel.text, kernel.registers, set.problem, arch)
+      if price then
+         set.own[index] = math.log(set.us[i] / price)
+         if set.us[i] <= fit.level * best then
+            sum, count = sum + set.own[index], count + 1
+         end
+      end
+   end
+   set.level = count > 0 and sum / count or 0
+   for _, index in ipairs(set.kernels) do
+      if set.own[index] then
+         set.own[index] = set.own[index] - set.level
+         set.alike[likeness(self, self.kernels[index].text)] = set.own[index]
+      end
+   end
+end
+
+-- List of {set, index, distance, weight, same, exact} of the sets that count, the nearest first. same: it
+-- is of the problem's class; exact: it is the problem, on this card.
+function methods.near(self, problem)
+   local list, words = {}, words_of(problem.class)
+   for index, set in ipairs(self.sets) do
+      set.words = set.words or words_of(set.problem.class)
+      local distance = size_distance(set.problem, problem) + class_distance(set.words, words)
+      local weight = math.exp(-(distance + (set.here and 0 or fit.elsewhere)) / fit.reach)
+      if weight >= fit.least then
+         list[#list + 1] = {set = set, index = index, distance = distance, weight = weight,
+                            same = set.problem.class == problem.class,
+                            exact = set.here and is_same(set.problem, problem)}
+      end
+   end
+   table.sort(list, function(a, b)
+      if a.weight ~= b.weight then
+         return a.weight > b.weight
+      end
+      return a.index < b.index
+   end)
+   for i = #list, fit.most + 1, -1 do
+      list[i] = nil
+   end
+   for _, item in ipairs(list) do
+      factors(self, item.set)
+   end
+   return list
+end
+
+-- Whether a set has measured what is worth trying on a problem this near.
+function M.is_familiar(near)
+   for _, item in ipairs(near) do
+      if item.same and item.set.here and item.distance <= 0.7 and #item.set.kernels >= 8 then
+         return true
+      end
+   end
+   return false
+end
+
+-- By what the model is wrong for all kernels, as a logarithm.
+local function level(near)
+   local sum, weight = 0, fit.prior
+   for _, item in ipairs(near) do
+      if item.exact then
+         return item.set.level
+      end
+      sum, weight = sum + item.weight * item.set.level, weight + item.weight
+   end
+   return sum / weight
+end
+
+-- The time of a kernel (an index, or nil for one that is in no set) with this model's price: us, what it
+-- rests on ("measured", "nearby", "elsewhere", "model"), the nearest set of its class that has it.
+local function estimate(self, near, index, text, price, common)
+   local sum, weight, rests, from = 0, fit.prior, "model", nil
+   local like = likeness(self, text)
+   for _, item in ipairs(near) do
+      local set = item.set
+      local own = item.same and index and set.own[index]
+      if own and item.exact then
+         return price * math.exp(set.level + own), "measured", item
+      elseif own and not from then
+         rests, from = set.here and "nearby" or "elsewhere", item
+      end
+      own = own or set.alike[like]
+      if own then
+         sum, weight = sum + item.weight * own, weight + item.weight
+      end
+   end
+   return price * math.exp(common + sum / weight), rests, from
+end
+
+-- What is added to the order, beyond the estimate, as a factor.
+local function handicap(self, option, problem, arch)
+   local factor = option.compile and M.compile or 1
+   local parsed = self.parse(option.text)
+   if option.rests == "measured" or not parsed then
+      return factor
+   elseif option.spilled then
+      factor = factor * spilled
+   end
+   if not option.candidate then
+      if not parsed.family:serves(problem, arch) then
+         factor = factor * unserved
+      elseif not parsed.family.suits(parsed.v, problem, arch) then
+         factor = factor * unsuited
+      end
+   end
+   return factor
+end
+
+-- The stored kernels of a class and the candidates as options, each text once: {text, kernel (index),
+-- registers, spilled, compile, candidate}.
+local function gather(self, problem, candidates)
+   local list, by_text = {}, {}
+   for index, kernel in ipairs(self.kernels) do
+      if kernel.class == problem.class then
+         local known = by_text[kernel.text]
+         if not known then
+            known = {text = kernel.text, twins = {}}
+            list[#list + 1], by_text[kernel.text] = known, known
+         end
+         known.twins[#known.twins + 1] = index
+      end
+   end
+   for _, candidate in ipairs(candidates) do
+      local known = by_text[candidate.text]
+      if known then
+         known.candidate = candidate
+      else
+         list[#list + 1] = {text = candidate.text, candidate = candidate, twins = {}}
+      end
+   end
+   return list
+end
+
+-- Of the stored kernels with one text, which differ in what made them, the best one; and the estimate.
+local function settle(self, option, near, problem, arch, common)
+   local best
+   for _, index in ipairs(option.twins) do
+      local kernel = self.kernels[index]
+      local price = self:price(kernel.text, kernel.registers, problem, arch)
+      if price then
+         local us, rests, from = estimate(self, near, index, kernel.text, price, common)
+         local one = {kernel = index, us = us, rests = rests, from = from, model_us = price,
+                      compile = not kernel.code, spilled = kernel.spilled}
+         if not best or (one.compile and 1 or 0) < (best.compile and 1 or 0)
+            or (one.compile == best.compile and one.us < best.us) then
+            best = one
+         end
+      end
+   end
+   if not best and option.candidate then
+      local price = option.candidate.cost_us
+      local us = estimate(self, near, nil, option.text, price, common)
+      best = {us = us, rests = "model", model_us = price, compile = true}
+   end
+   if not best then
+      return nil
+   end
+   best.text, best.candidate = option.text, option.candidate
+   best.order = best.us * handicap(self, best, problem, arch)
+   return best
+end
+
+-- List of {text, kernel, us, model_us, rests, from, compile, order, candidate}, the best choice first.
+-- near: self:near(problem); candidates: list of {text, cost_us}.
+function methods.rank(self, problem, arch, near, candidates)
+   local list, common = {}, level(near)
+   for _, option in ipairs(gather(self, problem, candidates)) do
+      list[#list + 1] = settle(self, option, near, problem, arch, common)
+   end
+   table.sort(list, function(a, b)
+      local of_a, of_b = a.from and a.from.distance or math.huge, b.from and b.from.distance or math.huge
+      if a.order ~= b.order then
+         return a.order < b.order
+      elseif of_a ~= of_b then
+         return of_a < of_b
+      end
+      return a.text < b.text
+   end)
+   return list
+end
+
+-- evidence: as above. model: what the estimates are made with:
+--   parse(text)               {family, v, likeness}, or nil
+--   describe(card)            arch.lua's
+--   least_us(problem, arch)   of the candidates; math.huge if there are none
+function M.new(evidence, model)
+   local self = {kernels = evidence.kernels, sets = evidence.sets}
+   for name, value in pairs(model) do
+      self[name] = value
+   end
+   for name, method in pairs(methods) do
+      self[name] = method
+   end
+   return self
+end
+
+return M

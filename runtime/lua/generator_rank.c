@@ -1,0 +1,209 @@
+/*
+ * Evidence into Lua, and options out of it: gen/init.lua says what the tables hold.
+ */
+#include <lauxlib.h>
+#include <math.h>
+#include <string.h>
+#include "runtime/base/alloc.h"
+#include "runtime/base/status.h"
+#include "runtime/lua/generator_call.h"
+#include "runtime/lua/lua_values.h"
+
+enum { OPTIONS_MAX = 1 << 20 };
+
+typedef struct call {
+    fa2_status status;
+    fa2_op op;
+    const fa2i_evidence *evidence;
+    const fa2_problem *problem;
+    const fa2i_card *card;
+    fa2i_option *options; /* the result; owned by the public function */
+    size_t count;
+} call;
+
+/* ---- evidence ---- */
+
+static void set_text(lua_State *L, const char *field, const char *text)
+{
+    lua_pushstring(L, text);
+    lua_setfield(L, -2, field);
+}
+
+static void set_bool(lua_State *L, const char *field, bool value)
+{
+    lua_pushboolean(L, value);
+    lua_setfield(L, -2, field);
+}
+
+static void push_kernel(lua_State *L, const fa2i_known_kernel *kernel)
+{
+    lua_createtable(L, 0, 5);
+    set_text(L, "text", kernel->text);
+    set_text(L, "class", kernel->class_key);
+    lua_pushinteger(L, kernel->registers);
+    lua_setfield(L, -2, "registers");
+    set_bool(L, "spilled", kernel->spilled);
+    set_bool(L, "code", kernel->has_code);
+}
+
+static bool is_card(const fa2i_known_set *set, const fa2i_card *card)
+{
+    const fa2i_card *other = &set->card;
+    return set->real && strcmp(other->name, card->name) == 0 && other->arch == card->arch &&
+           other->sm_count == card->sm_count && other->smem_block_bytes == card->smem_block_bytes &&
+           other->l2_bytes == card->l2_bytes;
+}
+
+static void push_set(lua_State *L, const fa2i_evidence *evidence, const fa2i_known_set *set,
+                     const fa2i_card *card)
+{
+    lua_createtable(L, 0, 5);
+    fa2i_lua_push_problem(L, &set->problem);
+    lua_setfield(L, -2, "problem");
+    fa2i_lua_push_card(L, &set->card);
+    lua_setfield(L, -2, "card");
+    set_bool(L, "here", is_card(set, card));
+    lua_createtable(L, (int)set->count, 0);
+    lua_createtable(L, (int)set->count, 0);
+    for (size_t i = 0; i < set->count; i++) {
+        const fa2i_known_time *time = &evidence->times[set->first + i];
+        lua_pushinteger(L, (lua_Integer)time->kernel + 1);
+        lua_seti(L, -3, (lua_Integer)i + 1);
+        lua_pushnumber(L, time->us);
+        lua_seti(L, -2, (lua_Integer)i + 1);
+    }
+    lua_setfield(L, -3, "us");
+    lua_setfield(L, -2, "kernels");
+}
+
+static int body_learn(lua_State *L)
+{
+    call *c = lua_touserdata(L, 1);
+    const fa2i_evidence *evidence = c->evidence;
+    fa2i_lua_host_push_entry(L, "learn");
+    lua_pushstring(L, fa2i_field_word(FA2I_FIELD_op, (int32_t)c->op));
+    lua_createtable(L, 0, 2);
+    lua_createtable(L, (int)evidence->kernel_count, 0);
+    for (size_t i = 0; i < evidence->kernel_count; i++) {
+        push_kernel(L, &evidence->kernels[i]);
+        lua_seti(L, -2, (lua_Integer)i + 1);
+    }
+    lua_setfield(L, -2, "kernels");
+    lua_createtable(L, (int)evidence->set_count, 0);
+    for (size_t i = 0; i < evidence->set_count; i++) {
+        push_set(L, evidence, &evidence->sets[i], c->card);
+        lua_seti(L, -2, (lua_Integer)i + 1);
+    }
+    lua_setfield(L, -2, "sets");
+    (void)fa2i_generator_answers(L, 2, FA2_E_GENERATOR, &c->status);
+    return 0;
+}
+
+fa2_status fa2i_generator_learn(fa2i_generator *generator, fa2_op op, const fa2i_evidence *evidence,
+                                const fa2i_card *card)
+{
+    call c = {.op = op, .evidence = evidence, .card = card};
+    return fa2i_generator_run(generator, body_learn, &c, &c.status);
+}
+
+/* ---- options ---- */
+
+/* An index of Lua's, from 1; 0 is none. */
+static size_t get_index(lua_State *L, const char *field)
+{
+    lua_getfield(L, -1, field);
+    const lua_Integer index = luaL_checkinteger(L, -1);
+    lua_pop(L, 1);
+    if (index < 0)
+        luaL_error(L, "field '%s' is negative", field);
+    return index == 0 ? FA2I_NONE : (size_t)index - 1;
+}
+
+/* A number that is at least 0. */
+static double get_number(lua_State *L, const char *field)
+{
+    lua_getfield(L, -1, field);
+    const double number = luaL_checknumber(L, -1);
+    lua_pop(L, 1);
+    if (!isfinite(number) || number < 0)
+        luaL_error(L, "field '%s' is %f", field, number);
+    return number;
+}
+
+static fa2i_rests get_rests(lua_State *L)
+{
+    static const char *const words[] = {[FA2I_RESTS_MEASURED] = "measured",
+                                        [FA2I_RESTS_NEARBY] = "nearby",
+                                        [FA2I_RESTS_ELSEWHERE] = "elsewhere",
+                                        [FA2I_RESTS_MODEL] = "model",
+                                        NULL};
+    lua_getfield(L, -1, "rests");
+    const int rests = luaL_checkoption(L, -1, NULL, words);
+    lua_pop(L, 1);
+    return (fa2i_rests)rests;
+}
+
+/* The option in the table on top of the stack. */
+static void get_option(lua_State *L, call *c, fa2i_option *option)
+{
+    fa2i_variant candidate;
+    option->us = get_number(L, "us");
+    option->model_us = get_number(L, "cost_us");
+    option->rests = get_rests(L);
+    option->compile = get_number(L, "compile") > 0;
+    option->kernel = get_index(L, "kernel");
+    option->set = get_index(L, "set");
+    option->distance = get_number(L, "distance");
+    if (option->kernel == FA2I_NONE) {
+        fa2i_generator_get_candidate(L, &candidate);
+        if (c->status == FA2_OK)
+            c->status = fa2i_generator_check_class(c->problem, &candidate);
+    }
+    lua_getfield(L, -1, "text");
+    const char *text = luaL_checkstring(L, -1);
+    if (strlen(text) >= sizeof option->text)
+        luaL_error(L, "the variant '%s' is too long", text);
+    memcpy(option->text, text, strlen(text) + 1);
+    lua_pop(L, 1);
+}
+
+static int body_rank(lua_State *L)
+{
+    call *c = lua_touserdata(L, 1);
+    fa2i_lua_host_push_entry(L, "rank");
+    fa2i_lua_push_problem(L, c->problem);
+    fa2i_lua_push_card(L, c->card);
+    if (!fa2i_generator_answers(L, 2, FA2_E_UNSUPPORTED, &c->status))
+        return 0;
+    const lua_Integer length = luaL_len(L, -1);
+    if (length < 1 || length > OPTIONS_MAX)
+        return luaL_error(L, "there are %I options; there must be from 1 to %d", length,
+                          OPTIONS_MAX);
+    c->options = fa2i_alloc_array((size_t)length, sizeof *c->options);
+    if (c->options == NULL) {
+        c->status = fa2i_fail(FA2_E_MEMORY, "out of memory for %lld options", (long long)length);
+        return 0;
+    }
+    for (c->count = 0; c->count < (size_t)length; c->count++) {
+        lua_geti(L, -1, (lua_Integer)c->count + 1);
+        get_option(L, c, &c->options[c->count]);
+        lua_pop(L, 1);
+    }
+    return 0;
+}
+
+fa2_status fa2i_generator_rank(fa2i_generator *generator, const fa2_problem *problem,
+                               const fa2i_card *card, fa2i_option **ret_options, size_t *ret_count)
+{
+    call c = {.problem = problem, .card = card};
+    fa2_status st = fa2i_problem_check(problem);
+    if (st == FA2_OK)
+        st = fa2i_generator_run(generator, body_rank, &c, &c.status);
+    if (st == FA2_OK) {
+        *ret_options = c.options;
+        *ret_count = c.count;
+        return FA2_OK;
+    }
+    fa2i_free(c.options);
+    return st;
+}

@@ -1,0 +1,230 @@
+/*
+ * - Estimates are made for rounded problems (fa2i_problem_rounded), and the answers stay: a decode that
+ *   grows by a token meets a new question only now and then. They are forgotten when the database was
+ *   written: there may be more to rest on, and more kernels to take without compiling.
+ * - What the generator was taught of an operation is one reading of the database, and serves all classes.
+ * - With fa2_config.arch the database's kernels are not considered: they were made for the device's own
+ *   SM.
+ */
+#include "runtime/plan/planner_estimate.h"
+
+#include <string.h>
+#include "runtime/base/alloc.h"
+#include "runtime/ops/op.h"
+#include "runtime/plan/planner_compile.h"
+#include "runtime/plan/planner_stored.h"
+
+static bool uses_database(const fa2i_planner *planner)
+{
+    return planner->cache != NULL && planner->arch == 0;
+}
+
+/* Bring the generator's evidence to the version that the class's winners have. A database that cannot be
+ * read is told, and is no error. */
+static fa2_status teach(fa2i_planner *planner, fa2i_class *of, const fa2_problem *problem)
+{
+    const fa2i_card *card = &planner->device->card;
+    fa2i_taught *taught = &planner->taught[problem->op];
+    fa2i_evidence evidence = {0};
+    fa2_status st = FA2_OK;
+
+    if (!uses_database(planner) || (taught->is_taught && taught->version == of->winners.version))
+        return FA2_OK;
+    st =
+        fa2i_cache_evidence(planner->cache, card, problem->op, fa2i_op_of(problem)->abi, &evidence);
+    if (st != FA2_OK && st != FA2_E_MEMORY) {
+        fa2i_planner_unreadable(planner, of);
+        return FA2_OK;
+    }
+    if (st == FA2_OK)
+        st = fa2i_generator_learn(planner->generator, problem->op, &evidence, card);
+    if (st != FA2_OK) {
+        fa2i_evidence_done(&evidence);
+        return st;
+    }
+    fa2i_evidence_done(&taught->evidence);
+    *taught =
+        (fa2i_taught){.is_taught = true, .version = of->winners.version, .evidence = evidence};
+    return FA2_OK;
+}
+
+/* Once per class: the cause is that nothing is tuned for the class, and shapes may be many. */
+static void tell(const fa2i_planner *planner, fa2i_class *of, const fa2_problem *problem,
+                 const fa2i_slot *slot)
+{
+    char text[FA2I_PROBLEM_CHARS];
+    if (of->told_default)
+        return;
+    of->told_default = true;
+    fa2i_problem_format(problem, text, sizeof(text));
+    fa2i_planner_log(planner,
+                     "nothing tuned for %s can be used: taking %s by the cost model (not repeated "
+                     "for other shapes with %s)",
+                     text, slot->loaded.variant.text, of->key);
+}
+
+/* ---- trying options ---- */
+
+typedef struct trying {
+    fa2i_planner *planner;
+    fa2i_class *of;
+    const fa2_problem *problem;
+    const fa2i_slot **slots; /* per option: what it came to, if it is usable */
+    const fa2i_option *options;
+    fa2_status refusal; /* of the last variant that was compiled, or was to be */
+} trying;
+
+static fa2_status try_stored(trying *t, const fa2i_option *option, const fa2i_slot **ret_slot)
+{
+    bool for_now = false;
+    const fa2i_evidence *evidence = &t->planner->taught[t->problem->op].evidence;
+    const fa2_status st = fa2i_planner_use_stored(
+        t->planner, t->of, t->problem, &evidence->kernels[option->kernel].key, ret_slot, &for_now);
+    if (for_now)
+        t->of->winners.is_current = false; /* the answer is forgotten then */
+    return st;
+}
+
+static fa2_status try_compiling(trying *t, const fa2i_option *option, const fa2i_slot **ret_slot)
+{
+    fa2i_attempt attempt = {0};
+    if (t->planner->no_compiler && t->refusal == FA2_OK)
+        t->refusal = FA2_E_NO_NVRTC;
+    if (t->planner->no_compiler)
+        return FA2_OK;
+    fa2_status st = fa2i_planner_compile(t->planner, t->problem, option->text, &attempt);
+    t->planner->no_compiler = st == FA2_E_NO_NVRTC;
+    t->refusal = st == FA2_OK ? attempt.refusal : st;
+    *ret_slot = attempt.slot;
+    return st == FA2_E_NO_NVRTC ? FA2_OK : st;
+}
+
+static fa2_status try_option(void *user, const fa2i_option *option, fa2i_trial *ret_trial)
+{
+    trying *t = user;
+    const fa2i_slot *slot = NULL;
+    const fa2_status st = option->kernel != FA2I_NONE ? try_stored(t, option, &slot)
+                                                      : try_compiling(t, option, &slot);
+    if (st != FA2_OK || slot == NULL)
+        return st;
+    t->slots[option - t->options] = slot;
+    *ret_trial = (fa2i_trial){.usable = true, .spill_bytes = slot->spill_bytes};
+    return FA2_OK;
+}
+
+/* Nothing can be used. */
+static fa2_status fail(trying *t, const fa2i_option *options, size_t tried)
+{
+    char text[FA2I_PROBLEM_CHARS];
+    fa2i_attempt attempt = {0};
+    if (t->refusal == FA2_E_NO_NVRTC) /* once more, for its message */
+        return fa2i_planner_compile(t->planner, t->problem, options[0].text, &attempt);
+    fa2i_problem_format(t->problem, text, sizeof(text));
+    return fa2i_fail_prefix(t->refusal == FA2_OK ? FA2_E_NOT_FOUND : t->refusal,
+                            "no kernel for %s: the %zu best variants fail, the last", text, tried);
+}
+
+/* ---- answers ---- */
+
+static fa2_status rank(fa2i_planner *planner, fa2i_class *of, const fa2_problem *problem,
+                       fa2i_option **ret_options, size_t *ret_count)
+{
+    fa2_status st = FA2_OK;
+    const fa2i_card card = fa2i_planner_card(planner);
+    FA2_TRY(fa2i_planner_generator(planner));
+    FA2_TRY(teach(planner, of, problem));
+    FA2_TRY(fa2i_generator_rank(planner->generator, problem, &card, ret_options, ret_count));
+done:
+    return st;
+}
+
+/* Estimate for the rounded problem. problem: for messages. */
+static fa2_status estimate(fa2i_planner *planner, fa2i_class *of, const fa2_problem *problem,
+                           const fa2_problem *rounded, fa2i_answer *answer)
+{
+    fa2_status st = FA2_OK;
+    fa2i_option *options = NULL;
+    const fa2i_slot **slots = NULL;
+    size_t count = 0, chosen = 0;
+
+    FA2_TRY(rank(planner, of, rounded, &options, &count));
+    slots = fa2i_alloc_array(count, sizeof *slots);
+    if (slots == NULL)
+        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu kernels", count));
+    trying t = {
+        .planner = planner, .of = of, .problem = problem, .slots = slots, .options = options};
+    FA2_TRY(fa2i_choose_option(options, count, try_option, &t, &chosen, &answer->tried));
+    if (chosen == count)
+        FA2_TRY(fail(&t, options, answer->tried));
+    answer->rounded = *rounded;
+    answer->slot = slots[chosen];
+    fa2i_decide_option(options, count, chosen, &planner->taught[rounded->op].evidence, rounded,
+                       &planner->device->card, &answer->decision);
+    if (answer->decision.rule == FA2_RULE_DEFAULT)
+        tell(planner, of, problem, answer->slot);
+done:
+    fa2i_free(slots);
+    fa2i_free(options);
+    return st;
+}
+
+static fa2_status add_answer(fa2i_planner *planner, fa2i_class *of, const fa2_problem *problem,
+                             const fa2_problem *rounded)
+{
+    fa2_status st = FA2_OK;
+    fa2i_answer *answer = fa2i_alloc(sizeof(*answer));
+
+    if (answer == NULL)
+        return fa2i_fail(FA2_E_MEMORY, "no memory for an answer of the cost model");
+    FA2_TRY(estimate(planner, of, problem, rounded, answer));
+    answer->next = of->answers;
+    of->answers = answer;
+    answer = NULL; /* ownership has moved to the class */
+done:
+    fa2i_free(answer);
+    return st;
+}
+
+static const fa2i_answer *find_answer(const fa2i_class *of, const fa2_problem *rounded)
+{
+    const fa2i_answer *answer = of->answers;
+    while (answer != NULL && memcmp(&answer->rounded, rounded, sizeof(*rounded)) != 0)
+        answer = answer->next;
+    return answer;
+}
+
+fa2_status fa2i_planner_pick_estimate(fa2i_planner *planner, fa2i_class *of, bool was_tuned,
+                                      fa2i_plan *plan)
+{
+    const fa2_problem asked = was_tuned ? plan->problem : fa2i_problem_rounded(&plan->problem);
+    const fa2i_answer *answer = find_answer(of, &asked);
+
+    if (answer == NULL) {
+        fa2_status st = add_answer(planner, of, &plan->problem, &asked);
+        if (st != FA2_OK)
+            return st;
+        answer = of->answers;
+    }
+    plan->slot = answer->slot;
+    plan->tried = answer->tried;
+    plan->decision = answer->decision;
+    if (memcmp(&asked, &plan->problem, sizeof asked) != 0)
+        fa2i_decide_for_other(&plan->problem, &plan->decision);
+    return FA2_OK;
+}
+
+fa2_status fa2i_planner_find_runner_up(fa2i_planner *planner, const fa2i_plan *plan,
+                                       fa2i_decision *decision)
+{
+    fa2_status st = FA2_OK;
+    fa2i_option *options = NULL;
+    size_t count = 0;
+    fa2i_class *of = fa2i_planner_class(planner, &plan->problem);
+    if (of == NULL)
+        return FA2_E_MEMORY;
+    FA2_TRY(rank(planner, of, &plan->problem, &options, &count));
+    fa2i_decide_runner_up(options, count, plan->slot->loaded.variant.text, decision);
+done:
+    fa2i_free(options);
+    return st;
+}

@@ -1,0 +1,213 @@
+/*
+ * The order is the runtime's (runtime/plan/planner.c): the winner of the very problem, then the options of
+ * the rounded one. Where there is no NVRTC, and nothing in the database can be used, the first option is
+ * told: it is what a machine with NVRTC would take.
+ */
+#include "tuner/report/foresee.h"
+
+#include <string.h>
+#include "runtime/base/alloc.h"
+#include "runtime/base/status.h"
+#include "runtime/cuda/compile.h"
+#include "runtime/cuda/cuda_api.h"
+#include "runtime/ops/op.h"
+
+typedef struct seeing {
+    fa2i_generator *generator;
+    fa2i_cache *cache;
+    const fa2i_card *card;
+    fa2i_evidence evidence;
+    bool compiles;
+    fa2i_target target; /* if compiles */
+    fa2i_foreseen *out;
+} seeing;
+
+void fa2i_foreseen_done(fa2i_foreseen *foreseen)
+{
+    fa2i_free(foreseen->options);
+    *foreseen = (fa2i_foreseen){0};
+}
+
+/* FA2_OK, and *ret_known false: the database does not have the kernel, or not so that it can be used. */
+static fa2_status read_record(const seeing *s, const fa2_problem *problem, const fa2i_key *key,
+                              bool with_image, fa2i_kernel *ret_kernel, bool *ret_known)
+{
+    *ret_known = false;
+    if (s->cache == NULL)
+        return FA2_OK;
+    const fa2_status st =
+        fa2i_cache_get_kernel(s->cache, key, fa2i_op_of(problem)->abi, with_image, ret_kernel);
+    *ret_known = st == FA2_OK;
+    return st == FA2_E_NOT_FOUND ? FA2_OK : st;
+}
+
+static void take_record(seeing *s, const fa2i_kernel *kernel)
+{
+    s->out->variant = kernel->variant;
+    s->out->registers = kernel->registers;
+    s->out->spill_bytes = kernel->spill_bytes;
+}
+
+/* A kernel that must be compiled: can it be, and what is known of what comes out? */
+static fa2_status see_compiling(seeing *s, const fa2_problem *problem, const char *text,
+                                fa2i_trial *ret_trial)
+{
+    fa2_status st = FA2_OK;
+    char *source = NULL;
+    fa2i_key key;
+    fa2i_variant variant;
+    fa2i_kernel kernel = {0};
+    bool refuted = false, known = false;
+
+    if (!s->compiles || fa2i_generator_variant(s->generator, text, &variant) != FA2_OK ||
+        fa2i_generator_check_class(problem, &variant) != FA2_OK)
+        return FA2_OK;
+    FA2_TRY(fa2i_generator_source(s->generator, text, &source));
+    FA2_TRY(fa2i_compile_key(&variant, source, &s->target, &key));
+    if (s->cache != NULL)
+        FA2_TRY(fa2i_cache_is_refuted(s->cache, &key, &refuted));
+    FA2_TRY(read_record(s, problem, &key, false, &kernel, &known));
+    if (refuted || (known && kernel.outcome == FA2I_OUTCOME_COMPILE_ERROR))
+        goto done;
+    s->out->variant = variant;
+    if (known)
+        take_record(s, &kernel);
+    s->out->compiled = false;
+    *ret_trial = (fa2i_trial){.usable = true, .spill_bytes = known ? kernel.spill_bytes : 0};
+done:
+    fa2i_kernel_done(&kernel);
+    fa2i_free(source);
+    return st;
+}
+
+/* A kernel of the database: its code, else compiled again. */
+static fa2_status see_stored(seeing *s, const fa2_problem *problem, const fa2i_key *key,
+                             fa2i_trial *ret_trial)
+{
+    fa2i_kernel kernel = {0};
+    bool known = false;
+    fa2_status st = read_record(s, problem, key, true, &kernel, &known);
+    if (st == FA2_OK && known && fa2i_generator_check_class(problem, &kernel.variant) == FA2_OK) {
+        take_record(s, &kernel);
+        s->out->compiled = true;
+        *ret_trial = (fa2i_trial){.usable = true, .spill_bytes = kernel.spill_bytes};
+    }
+    fa2i_kernel_done(&kernel);
+    if (st != FA2_OK || known)
+        return st;
+    st = read_record(s, problem, key, false, &kernel, &known);
+    if (st == FA2_OK && known)
+        st = see_compiling(s, problem, kernel.variant.text, ret_trial);
+    s->out->lost = ret_trial->usable;
+    fa2i_kernel_done(&kernel);
+    return st;
+}
+
+static fa2_status try_option(void *user, const fa2i_option *option, fa2i_trial *ret_trial)
+{
+    seeing *s = user;
+    s->out->lost = false;
+    if (option->kernel != FA2I_NONE)
+        return see_stored(s, &s->out->asked, &s->evidence.kernels[option->kernel].key, ret_trial);
+    return see_compiling(s, &s->out->asked, option->text, ret_trial);
+}
+
+static fa2_status see_exact(seeing *s, const fa2_problem *problem, bool *ret_tuned, bool *ret_found)
+{
+    fa2_status st = FA2_OK;
+    fa2i_choice *choices = NULL;
+    size_t count = 0;
+    fa2i_trial trial = {.usable = false};
+
+    if (s->cache == NULL)
+        return FA2_OK;
+    FA2_TRY(fa2i_cache_choices(s->cache, s->card->arch, problem, fa2i_op_of(problem)->abi, &choices,
+                               &count));
+    const fa2i_choice *exact = fa2i_choose_exact(choices, count, s->card, problem);
+    if (exact == NULL)
+        goto done;
+    *ret_tuned = true;
+    FA2_TRY(see_stored(s, problem, &exact->winner.kernel, &trial));
+    *ret_found = trial.usable;
+    if (trial.usable)
+        fa2i_decide_exact(exact, &s->out->decision);
+done:
+    fa2i_free(choices);
+    return st;
+}
+
+/* Everything that could be taken for `asked`, the best first. */
+static fa2_status see_options(seeing *s)
+{
+    fa2_status st = FA2_OK;
+    fa2i_foreseen *out = s->out;
+    if (s->cache != NULL) {
+        FA2_TRY(fa2i_cache_evidence(s->cache, s->card, out->asked.op, fa2i_op_of(&out->asked)->abi,
+                                    &s->evidence));
+        FA2_TRY(fa2i_generator_learn(s->generator, out->asked.op, &s->evidence, s->card));
+    }
+    FA2_TRY(
+        fa2i_generator_rank(s->generator, &out->asked, s->card, &out->options, &out->option_count));
+done:
+    return st;
+}
+
+/* What is said of an option that cannot be used here: it is the model's. */
+static fa2_status take_first(seeing *s)
+{
+    s->out->compiled = s->out->lost = false;
+    s->out->registers = s->out->spill_bytes = 0;
+    return fa2i_generator_variant(s->generator, s->out->options[0].text, &s->out->variant);
+}
+
+static fa2_status see_estimate(seeing *s, const fa2_problem *problem)
+{
+    fa2_status st = FA2_OK;
+    fa2i_foreseen *out = s->out;
+    size_t chosen = 0;
+    FA2_TRY(fa2i_choose_option(out->options, out->option_count, try_option, s, &chosen, NULL));
+    if (chosen == out->option_count) {
+        chosen = 0;
+        FA2_TRY(take_first(s));
+    } else if (strcmp(out->variant.text, out->options[chosen].text) != 0) {
+        fa2i_trial again; /* a later one was tried, and is no better */
+        FA2_TRY(try_option(s, &out->options[chosen], &again));
+    }
+    fa2i_decide_option(out->options, out->option_count, chosen, &s->evidence, &out->asked, s->card,
+                       &out->decision);
+    if (memcmp(&out->asked, problem, sizeof *problem) != 0)
+        fa2i_decide_for_other(problem, &out->decision);
+done:
+    return st;
+}
+
+fa2_status fa2i_foresee(fa2i_generator *generator, fa2i_cache *cache, const fa2i_card *card,
+                        const fa2_problem *problem, fa2i_foreseen *ret_foreseen)
+{
+    fa2_status st = FA2_OK;
+    fa2i_foreseen out = {.asked = *problem};
+    seeing s = {.generator = generator, .cache = cache, .card = card, .out = &out};
+    const fa2i_cuda_table *cuda = NULL;
+    bool tuned = false, exact = false;
+    int sim_version = 0;
+
+    if (fa2i_cuda_get(&cuda) == FA2_OK && cuda->sim_version != NULL)
+        (void)cuda->sim_version(&sim_version); /* a software device takes PTX only */
+    s.compiles = fa2i_target_for(card->arch, sim_version > 0, &s.target) == FA2_OK;
+    FA2_TRY(see_exact(&s, problem, &tuned, &exact));
+    if (!tuned)
+        out.asked = fa2i_problem_rounded(problem);
+    FA2_TRY(see_options(&s));
+    if (exact)
+        fa2i_decide_runner_up(out.options, out.option_count, out.variant.text, &out.decision);
+    else
+        FA2_TRY(see_estimate(&s, problem));
+    FA2_TRY(fa2i_generator_cost(generator, out.variant.text, problem, card, out.registers,
+                                &out.variant.cost_us));
+    *ret_foreseen = out;
+    out = (fa2i_foreseen){0}; /* the caller's now */
+done:
+    fa2i_evidence_done(&s.evidence);
+    fa2i_foreseen_done(&out);
+    return st;
+}

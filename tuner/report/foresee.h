@@ -1,0 +1,32 @@
+/*
+ * What the runtime would decide for a problem on a card, without compiling, loading or launching: the same
+ * choice (runtime/plan/choose.h), where trying a kernel is to look whether its code is in the database and
+ * sound, or whether it can be compiled here. Not foreseen: a driver that refuses a kernel, and how a
+ * kernel turns out that was never compiled.
+ *
+ * Times in us. Errors: FA2_E_UNSUPPORTED when no family serves the problem on the card's SM; those of the
+ * database and the generator. Not thread-safe.
+ */
+#ifndef FA2I_FORESEE_H
+#define FA2I_FORESEE_H
+
+#include "runtime/plan/choose.h"
+
+typedef struct fa2i_foreseen {
+    fa2i_decision decision;
+    fa2_problem
+        asked; /* for which the kernels were ranked: the problem itself, or fa2i_problem_rounded */
+    fa2i_variant variant; /* the kernel; cost_us is the model's time for the problem */
+    bool compiled;        /* its code is in the database, and sound; else it would be compiled */
+    bool lost;            /* it is a kernel of the database, and that code is lost */
+    int registers, spill_bytes; /* if the database has a record of it; else 0 */
+    fa2i_option *options;       /* every kernel that was considered, the best first; owned */
+    size_t option_count;
+} fa2i_foreseen;
+
+/* cache may be NULL. On FA2_OK *ret_foreseen belongs to the caller (fa2i_foreseen_done). */
+fa2_status fa2i_foresee(fa2i_generator *generator, fa2i_cache *cache, const fa2i_card *card,
+                        const fa2_problem *problem, fa2i_foreseen *ret_foreseen);
+void fa2i_foreseen_done(fa2i_foreseen *foreseen); /* zeroed objects are fine */
+
+#endif
