@@ -6,7 +6,9 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include "check.h"
+#include "runtime/ops/dropout.h"
 #include "runtime/ops/op.h"
+#include "tuner/judge/feature_data.h"
 #include "tuner/judge/number.h"
 #include "tuner/judge/verify.h"
 
@@ -25,6 +27,8 @@ static fa2_forward_args good_args(void)
     args.softcap = 1;
     args.alibi = (fa2_alibi){(void *)0x6000004, 8};
     args.sinks = (void *)0x7000004;
+    args.dropout = (fa2_dropout){.p = 0.25f, .seed = 1, .offset = 2};
+    args.bias = (fa2_bias_tensor){(void *)0x8000004, 0, 200 * 100, 200, 1};
     return args;
 }
 
@@ -54,11 +58,33 @@ static const bad_value bad_values[] = {
     {FA2I_FIELD_alibi, 1, AT(alibi.slopes), 0x4000000, "o shares memory with alibi.slopes"},
     {FA2I_FIELD_alibi, 1, AT(alibi.slopes), 0x5000000 - 16, "lse shares memory with alibi.slopes"},
     {FA2I_FIELD_alibi, 1, AT(alibi.stride_batch), -1,
-     "alibi.stride_batch is -1; with a batch of 2 it must be from 0 to 288230376151711744"},
+     "alibi.stride_batch is -1; with an extent of 2 it must be from 0 to 36028797018963968"},
     {FA2I_FIELD_alibi, 1, AT(alibi.stride_batch), INT64_MAX, "alibi.stride_batch is 922337203685"},
     {FA2I_FIELD_sinks, 1, AT(sinks), 0, "sinks is NULL, but problem.sinks is 1"},
     {FA2I_FIELD_sinks, 1, AT(sinks), 0x7000001, "sinks is 0x7000001; it must be a multiple of 4"},
     {FA2I_FIELD_sinks, 1, AT(sinks), 0x4000010, "o shares memory with sinks"},
+    {FA2I_FIELD_bias, FA2_BIAS_BOOL, AT(bias.data), 0,
+     "bias.data is NULL, but problem.bias is bool"},
+    {FA2I_FIELD_bias, FA2_BIAS_FP16, AT(bias.data), 0x8000001, "it must be a multiple of 2 bytes"},
+    {FA2I_FIELD_bias, FA2_BIAS_FP32, AT(bias.data), 0x8000002, "it must be a multiple of 4 bytes"},
+    {FA2I_FIELD_bias, FA2_BIAS_BOOL, AT(bias.data), 0x4000fff, "o shares memory with bias"},
+    {FA2I_FIELD_bias, FA2_BIAS_BF16, AT(bias.data), 0x5000000 - 200 * 100,
+     "lse shares memory with bias"},
+    {FA2I_FIELD_bias, FA2_BIAS_FP32, AT(bias.stride_batch), -1,
+     "bias.stride_batch is -1; with an extent of 2 it must be from 0 to 36028797018963968"},
+    {FA2I_FIELD_bias, FA2_BIAS_FP32, AT(bias.stride_head), INT64_MAX, "bias.stride_head is 92233"},
+    {FA2I_FIELD_bias, FA2_BIAS_BOOL, AT(bias.stride_query), INT64_C(1) << 57, "bias.stride_query"},
+    {FA2I_FIELD_bias, FA2_BIAS_FP16, AT(bias.stride_key), -8, "bias.stride_key is -8"},
+    {FA2I_FIELD_dropout, 1, AT(dropout.p), 0x3f800000,
+     "dropout.p is 1; it must be at least 0 and less than 1"},
+    {FA2I_FIELD_dropout, 1, AT(dropout.p), 0xbe800000, "dropout.p is -0.25"},
+    {FA2I_FIELD_dropout, 1, AT(dropout.p), 0x7fc00000, "dropout.p is nan"},
+    {FA2I_FIELD_dropout, 1, AT(dropout.seed_at), 0x9000004,
+     "dropout.seed_at is 0x9000004; it must be a multiple of 8 bytes"},
+    {FA2I_FIELD_dropout, 1, AT(dropout.offset_at), 0x9000001, "dropout.offset_at is 0x9000001"},
+    {FA2I_FIELD_dropout, 1, AT(dropout.seed_at), 0x4000008, "o shares memory with dropout.seed_at"},
+    {FA2I_FIELD_dropout, 1, AT(dropout.offset_at), 0x5000008,
+     "lse shares memory with dropout.offset_at"},
 };
 
 static void check_bad(const fa2_problem *p, const fa2_forward_args *args, const char *said)
@@ -85,7 +111,8 @@ static void test_bad_values(void)
         const fa2_problem p = with(bad->field, bad->asked);
         fa2_forward_args args = good_args();
         check_good(&p, &args);
-        memcpy((char *)&args + bad->offset, &bad->value, sizeof bad->value);
+        const size_t bytes = bad->offset == AT(dropout.p) ? sizeof(float) : sizeof bad->value;
+        memcpy((char *)&args + bad->offset, &bad->value, bytes);
         check_bad(&p, &args, bad->said);
         check_good(&problem, &args);
     }
@@ -133,10 +160,137 @@ static void test_params(void)
     CHECK(got.sinks == 0x7000004 && got.alibi_slopes == 0);
 }
 
+/* Two neighbours at once: side by side, aligned, and so in every row. */
+static void test_pairs(void)
+{
+    static const struct {
+        fa2_bias type;
+        fa2_bias_tensor bias;
+        bool pairs;
+    } cases[] = {
+        {FA2_BIAS_FP16, {(void *)0x8000004, 0, 20000, 200, 1}, true},
+        {FA2_BIAS_FP16, {(void *)0x8000002, 0, 20000, 200, 1}, false},
+        {FA2_BIAS_FP32, {(void *)0x8000004, 0, 20000, 200, 1}, false},
+        {FA2_BIAS_FP32, {(void *)0x8000008, 0, 20000, 200, 1}, true},
+        {FA2_BIAS_BOOL, {(void *)0x8000002, 0, 0, 0, 1}, true},
+        {FA2_BIAS_BOOL, {(void *)0x8000001, 0, 0, 0, 1}, false},
+        {FA2_BIAS_BF16, {(void *)0x8000004, 1, 0, 200, 1}, false},
+        {FA2_BIAS_BF16, {(void *)0x8000004, 0, 3, 200, 1}, false},
+        {FA2_BIAS_BF16, {(void *)0x8000004, 0, 0, 201, 1}, false},
+        {FA2_BIAS_BF16, {(void *)0x8000004, 0, 0, 200, 2}, false},
+        {FA2_BIAS_BF16, {(void *)0x8000004, 0, 0, 200, 0}, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const fa2_problem p = with(FA2I_FIELD_bias, (int32_t)cases[i].type);
+        fa2_forward_args args = good_args();
+        args.bias = cases[i].bias;
+        check_good(&p, &args);
+        const fa2i_feature_params got = fill(&p, &args);
+        CHECK_EQ(got.bias_pairs, cases[i].pairs);
+        CHECK(got.bias_query == args.bias.stride_query && got.bias_key == args.bias.stride_key);
+    }
+    fa2_problem single = with(FA2I_FIELD_bias, FA2_BIAS_FP32);
+    fa2_forward_args args = good_args();
+    single.seq_q = 1; /* whose stride is not used */
+    args.bias = (fa2_bias_tensor){(void *)0x8000008, 0, 0, 7, 1};
+    CHECK_EQ(fill(&single, &args).bias_pairs, 1);
+}
+
+/* ---- dropout ---- */
+
+/* The known answers of Random123 for philox4x32. */
+static void test_philox(void)
+{
+    static const struct {
+        uint32_t counter[4], key[2];
+        int rounds;
+        uint32_t answer[4];
+    } known[] = {
+        {{0, 0, 0, 0}, {0, 0}, 7, {0x5f6fb709, 0x0d893f64, 0x4f121f81, 0x4f730a48}},
+        {{0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff},
+         {0xffffffff, 0xffffffff},
+         7,
+         {0x5207ddc2, 0x45165e59, 0x4d8ee751, 0x8c52f662}},
+        {{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344},
+         {0xa4093822, 0x299f31d0},
+         7,
+         {0x4dfccaba, 0x190a87f0, 0xc47362ba, 0xb6b5242a}},
+        {{0, 0, 0, 0}, {0, 0}, 10, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
+    };
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        uint32_t x[4];
+        memcpy(x, known[i].counter, sizeof x);
+        fa2i_philox(x, known[i].key[0], known[i].key[1], known[i].rounds);
+        CHECK_EQ(memcmp(x, known[i].answer, sizeof x), 0);
+    }
+}
+
+static void test_threshold(void)
+{
+    static const struct {
+        float p;
+        int threshold;
+    } cases[] = {{0, 0},      {0.0019f, 0}, {0.002f, 1},    {0.17f, 44},
+                 {0.5f, 128}, {0.9f, 230},  {0.9999f, 255}, {0.25f, 64}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        fa2_forward_args args = good_args();
+        const fa2_problem p = with(FA2I_FIELD_dropout, 1);
+        const int t = cases[i].threshold;
+        CHECK_EQ(fa2i_dropout_threshold(cases[i].p), t);
+        args.dropout.p = cases[i].p;
+        const fa2i_feature_params got = fill(&p, &args);
+        CHECK_EQ(got.drop_low, (t & 127) * 0x01010101);
+        CHECK_EQ(got.drop_high, t > 127 ? -1 : 0);
+        CHECK(fabs((double)got.keep_scale * (256 - t) - 256) < 1e-3);
+        CHECK(got.seed == 1 && got.offset == 2 && got.seed_at == 0);
+    }
+}
+
+/* The share that is kept, of the whole and of each row; every argument changes it. */
+static void test_mask(void)
+{
+    enum { N = 96, ALL = 2 * 3 * N * N };
+    const fa2_problem p = {
+        .batch = 2, .heads_q = 3, .heads_kv = 3, .seq_q = N, .seq_k = N, .head_dim = 64};
+    fa2_dropout d = {.p = 0.17f, .seed = 11, .offset = 5};
+    static uint8_t mask[ALL], other[ALL];
+    CHECK_EQ(fa2_dropout_mask(&p, &d, mask), FA2_OK);
+    size_t kept = 0, same_rows = 0;
+    for (size_t i = 0; i < ALL; i++)
+        kept += mask[i];
+    CHECK(fabs((double)kept / ALL - (1 - 44 / 256.0)) < 0.006);
+    for (size_t row = 1; row < ALL / N; row++)
+        same_rows += memcmp(mask + row * N, mask + (row - 1) * N, N) == 0;
+    CHECK_EQ(same_rows, 0);
+    for (int which = 0; which < 4; which++) {
+        fa2_dropout changed = d;
+        changed.seed += which == 0 ? 1 : which == 1 ? UINT64_C(1) << 40 : 0;
+        changed.offset += which == 2 ? 1 : which == 3 ? 1 << 20 : 0;
+        size_t equal = 0;
+        CHECK_EQ(fa2_dropout_mask(&p, &changed, other), FA2_OK);
+        for (size_t i = 0; i < ALL; i++)
+            equal += mask[i] == other[i];
+        CHECK(fabs((double)equal / ALL - (0.828 * 0.828 + 0.172 * 0.172)) < 0.01);
+    }
+    for (size_t head = 1; head < 6; head++)
+        CHECK(memcmp(mask, mask + head * N * N, N * N) != 0);
+    d.p = 0;
+    CHECK_EQ(fa2_dropout_mask(&p, &d, mask), FA2_OK);
+    CHECK(memchr(mask, 0, ALL) == NULL);
+    d.p = 1;
+    CHECK_EQ(fa2_dropout_mask(&p, &d, mask), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "dropout.p is 1");
+    d.p = 0.5f;
+    CHECK_EQ(fa2_dropout_mask(&p, &d, NULL), FA2_E_INVALID);
+    d.seed_at = &d.seed;
+    CHECK_EQ(fa2_dropout_mask(&p, &d, mask), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "for a mask on the host");
+}
+
 /* ---- what should come out ---- */
 
 /* The operands of forward cases, in their order. */
-enum { Q, K, V, O, LSE, SLOPES, SINKS, OPERANDS };
+enum { Q, K, V, O, LSE, SLOPES, SINKS, BIAS, SEEDS, OPERANDS };
 
 typedef struct data {
     fa2i_case c;
@@ -150,6 +304,27 @@ static double number(const data *d, int operand, int b, int h, int row, int colu
     if (e.elem_bytes == sizeof(float))
         return (double)((float *)d->blocks[operand])[at];
     return (double)fa2i_from_bits(d->c.problem.dtype, ((uint16_t *)d->blocks[operand])[at]);
+}
+
+/* In the case's own places, from which its strides were made. */
+static double bias_of(const data *d, int b, int h, int i, int j)
+{
+    const fa2i_bias_strides s = fa2i_case_bias(&d->c, BIAS);
+    const int64_t at = b * s.batch + h * s.head + i * s.query + j * s.key;
+    const void *bias = d->blocks[BIAS];
+    switch (d->c.problem.bias) {
+    case FA2_BIAS_FP16:
+    case FA2_BIAS_BF16:
+        return (double)fa2i_from_bits(d->c.problem.bias == FA2_BIAS_FP16 ? FA2_FP16 : FA2_BF16,
+                                      ((const uint16_t *)bias)[at]);
+    case FA2_BIAS_FP32:
+        return (double)((const float *)bias)[at];
+    case FA2_BIAS_BOOL:
+        return ((const unsigned char *)bias)[at] ? 0 : -INFINITY;
+    case FA2_BIAS_NONE:
+        break;
+    }
+    return 0;
 }
 
 /* A score as fa2.h words it; -INFINITY: the key is not seen. */
@@ -167,7 +342,7 @@ static double score_of(const data *d, int b, int h, int i, int j)
         score = (double)d->c.softcap * tanh(score / (double)d->c.softcap);
     if (p->alibi)
         score -= number(d, SLOPES, b, 0, 0, h) * abs(distance);
-    return score;
+    return score + bias_of(d, b, h, i, j);
 }
 
 static void check_row(const data *d, const fa2i_expected *e, size_t row)
@@ -175,19 +350,26 @@ static void check_row(const data *d, const fa2i_expected *e, size_t row)
     const fa2_problem *p = &d->c.problem;
     const fa2i_place *at = &e->outputs[0].places[row];
     const double sink = p->sinks ? number(d, SINKS, 0, 0, 0, at->head) : -INFINITY;
+    const fa2_dropout drop = fa2i_case_dropout_found(
+        &d->c, fa2i_case_operand_bytes(&d->c, SEEDS) > 0 ? d->blocks[SEEDS] : NULL);
+    const int threshold = fa2i_dropout_threshold(drop.p);
     double sum = exp(sink), o[64] = {0};
     bool none = true;
     for (int j = 0; j < p->seq_k; j++) {
         const double score = score_of(d, at->batch, at->head, at->row, j);
         none = none && isinf(score);
         sum += exp(score);
+        if (p->dropout && !fa2i_dropout_keeps(threshold, drop.seed, drop.offset,
+                                              at->batch * p->heads_q + at->head, at->row, j))
+            continue;
         for (int c = 0; c < p->head_dim; c++)
             o[c] +=
                 exp(score) * number(d, V, at->batch, at->head / (p->heads_q / p->heads_kv), j, c);
     }
     CHECK_EQ(e->outputs[0].exact[row], none);
     for (int c = 0; c < p->head_dim; c++) {
-        const double wanted = none ? 0 : o[c] / sum;
+        const double kept = p->dropout ? fa2i_dropout_scale(threshold) : 1;
+        const double wanted = none ? 0 : kept * o[c] / sum;
         CHECK(fabs(e->outputs[0].values[row * (size_t)p->head_dim + (size_t)c] - wanted) < 1e-11);
     }
     if (sum == 0)
@@ -234,10 +416,21 @@ int main(void)
         {.sinks = 1},
         {.sinks = 1, .causal = 1, .alibi = 1},
         {.sinks = 1, .softcap = 1},
+        {.bias = FA2_BIAS_FP16, .sinks = 1},
+        {.bias = FA2_BIAS_BF16, .causal = 1, .softcap = 1},
+        {.bias = FA2_BIAS_FP32, .alibi = 1},
+        {.bias = FA2_BIAS_BOOL},
+        {.bias = FA2_BIAS_BOOL, .causal = 1, .sinks = 1},
+        {.dropout = 1},
+        {.dropout = 1, .causal = 1, .softcap = 1, .sinks = 1},
     };
     test_bad_values();
     test_scale_and_stride();
     test_params();
+    test_pairs();
+    test_philox();
+    test_threshold();
+    test_mask();
     for (size_t i = 0; i < sizeof classes / sizeof *classes; i++)
         for (int layout = FA2I_LAYOUT_BSHD; layout <= FA2I_LAYOUT_SHARED; layout++)
             test_definition(&classes[i], (fa2i_layout)layout);

@@ -336,6 +336,9 @@ static void test_more_features(void)
     } features[] = {
         {{.alibi = 1}, " alibi=1 br=", 1.3},
         {{.sinks = 1}, " sinks=1 br=", 1},
+        {{.dropout = 1}, " dropout=1 br=", 1.6},
+        {{.bias = FA2_BIAS_FP16}, " bias=fp16 br=", 1.6},
+        {{.bias = FA2_BIAS_BOOL}, " bias=bool br=", 1.6},
     };
     fa2i_generator *generator = open_generator();
     for (size_t n = 0; n < 8 * sizeof features / sizeof *features; n++) {

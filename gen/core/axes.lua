@@ -12,7 +12,8 @@
 -- One that is a field of the problem is no matter of choice; of a point it has the problem's value:
 --   field    the name of that field. values may be nil: integers, which `when` decides about
 --   feature  true: 0, or 1 where a problem asks for it; texts show it only there, and templates see a
---            boolean
+--            boolean. With words for values the first one means that it is not asked for, and templates see
+--            false or the word
 local M = {}
 
 local function has_value(axis, value)
@@ -25,6 +26,11 @@ local function has_value(axis, value)
       end
    end
    return nil, axis.name .. " is none of " .. table.concat(axis.values, ", ")
+end
+
+-- Whether a point has a feature; one of a family without the axis has not.
+function M.has(axis, v)
+   return v[axis.name] ~= nil and v[axis.name] ~= axis.values[1]
 end
 
 -- true, or nil and why v[axis.name] is no value, or does not go with those before it.
@@ -75,7 +81,7 @@ function M.names(axes, v)
    local names = {}
    for _, axis in ipairs(axes) do
       if axis.feature then
-         names[axis.name] = v[axis.name] == 1
+         names[axis.name] = M.has(axis, v) and (v[axis.name] == 1 or v[axis.name])
       elseif axis.phase ~= "launch" then
          names[axis.name] = v[axis.name]
       end

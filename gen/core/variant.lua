@@ -7,7 +7,7 @@ function M.format(variant, axes)
    local words = {variant.family}
    for _, axis in ipairs(axes) do
       local value = variant[axis.name]
-      if not (axis.feature and value == 0) then
+      if not (axis.feature and value == axis.values[1]) then
          words[#words + 1] = axis.name .. "=" .. value
       end
    end
@@ -28,8 +28,10 @@ local function value_of(axis, word)
    local name, value = word:match("^([^=]*)=(.*)$")
    if name ~= axis.name then
       return nil, string.format("'%s' where '%s=' is expected", word, axis.name)
-   elseif axis.feature and value ~= "1" then
+   elseif axis.feature and not is_word(axis) and value ~= "1" then
       return nil, string.format("'%s' is not %s=1, which is left out otherwise", word, axis.name)
+   elseif axis.feature and value == axis.values[1] then
+      return nil, string.format("'%s' is left out", word)
    elseif not is_word(axis) then
       if not (value == "0" or value:find("^[1-9]%d?%d?%d?%d?$")) then
          return nil, string.format("'%s' is not a plain integer below 100000", word)
@@ -47,7 +49,7 @@ end
 -- What a text means that has no word for an axis; nil: it must have one.
 local function missing_value(axis, word)
    if axis.feature and (not word or word:match("^[^=]*") ~= axis.name) then
-      return 0
+      return axis.values[1]
    elseif not word then
       return axis.default
    end

@@ -3,6 +3,7 @@
 -- to their lengths (templates/features/shares.cu.in).
 local M = {}
 
+M.forward_only = true
 M.axis = {name = "seqused", field = "seqused", values = {0, 1}, feature = true}
 
 -- Whether sequences of a variant have lengths of their own.

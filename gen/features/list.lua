@@ -2,20 +2,36 @@
 --   axis                     core/axes.lua
 --   ex2_per_score, fp32_per_score(v)   optional: instructions that it adds for each score
 --   registers(row_tiles)     optional: those that it keeps alive
+--   bytes_per_score(v)       optional: what is read for each
+--   forward_only             optional: true: other operations do without it
 local M = {}
 
 local alibi = require("features.alibi")
+local axes_of = require("core.axes")
+local bias = require("features.bias")
+local dropout = require("features.dropout")
 local lengths = require("features.lengths")
 local sinks = require("features.sinks")
 
 -- In the order of texts.
-M.all = {alibi, sinks, lengths}
+M.all = {alibi, sinks, bias, dropout, lengths}
+
+-- Of the families of an operation.
+function M.axes(op)
+   local axes = {}
+   for _, feature in ipairs(M.all) do
+      if op == "forward" or not feature.forward_only then
+         axes[#axes + 1] = feature.axis
+      end
+   end
+   return axes
+end
 
 -- Sum over the features that a variant has of what `of` says of each.
 local function sum(v, of)
    local total = 0
    for _, feature in ipairs(M.all) do
-      if v[feature.axis.name] ~= 0 then
+      if axes_of.has(feature.axis, v) then
          total = total + of(feature)
       end
    end
@@ -34,16 +50,29 @@ function M.registers(v, row_tiles)
    end)
 end
 
+function M.bytes_per_score(v)
+   return sum(v, function(feature)
+      return feature.bytes_per_score and feature.bytes_per_score(v) or 0
+   end)
+end
+
 -- What templates see: whether kernels have parameters of features (templates/features/params.def); whether
--- terms are added to scores, and whether scores begin as these.
-function M.names(v)
-   local terms = v.alibi == 1
+-- terms are added to scores, whether scores begin as these, whether warps skip tiles by what these say;
+-- what O (forward) or dV (backward) is multiplied by behind dropout.
+function M.names(v, op)
+   local kept = op == "backward" and "1.0f" or ""
+   if v.dropout == 1 then
+      kept = op == "backward" and "p.features.keep_scale" or " * p.features.keep_scale"
+   end
+   local terms = axes_of.has(alibi.axis, v) or axes_of.has(bias.axis, v)
    return {
       features = sum(v, function()
          return 1
       end) > 0,
       terms = terms,
       terms_first = terms and v.softcap == 0,
+      kept = kept,
+      skips = v.bias == "bool" and v.softcap == 0,
    }
 end
 

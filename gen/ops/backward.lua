@@ -15,6 +15,7 @@
 -- A family is this scheme on a code path (paths/mma_sync.lua).
 local cost = require("ops.backward_cost")
 local families = require("core.family")
+local features = require("features.list")
 local kinds = require("ops.kinds")
 local softcap = require("features.softcap")
 local window = require("features.window")
@@ -95,6 +96,7 @@ local function live_registers(v, path)
    local sums = 16 * s.key_tiles * s.out_pairs
    local tiles = 2 + v.softcap -- S^T, dP^T and the cap's derivative
    local scores = 8 * tiles * s.key_tiles * s.query_steps + 4 * s.key_tiles + 4
+      + features.registers(v, 1) + v.dropout * 4 * s.query_steps
    local dq_parts, dq = 1, 0
    if v.dq ~= "apart" then
       while dq_parts < s.dq_row_tiles
@@ -125,6 +127,7 @@ local function facts_of(v, path, registers)
    facts.spilled = math.max(alive - most_alive, 0)
    facts.ex2_per_score = 1 + v.softcap * softcap.ex2_per_score
    facts.more_fp32_per_score = v.softcap * (softcap.fp32_per_score + softcap.slope_per_score)
+      + features.fp32_per_score(v)
    return facts
 end
 
@@ -172,8 +175,6 @@ local function may_gather(v, path)
 end
 
 local own_axes = {
-   softcap.axis,
-   window.axis,
    {name = "deterministic", field = "deterministic", values = {0, 1}, feature = true},
    {name = "br", values = {32, 64, 128}},
    {name = "bc", values = {16, 32, 64, 128}},
@@ -213,7 +214,10 @@ local own_axes = {
    {name = "layout", values = {"pad", "swizzle"}, default = "swizzle"},
 }
 
-local axes = table.move(own_axes, 1, #own_axes, #kinds + 1, table.move(kinds, 1, #kinds, 1, {}))
+local axes = {}
+for _, list in ipairs({kinds, {softcap.axis, window.axis}, features.axes("backward"), own_axes}) do
+   table.move(list, 1, #list, #axes + 1, axes)
+end
 
 local function fits(v, path, arch)
    local facts = facts_of(v, path, 0)
@@ -318,10 +322,15 @@ function M.family(name, path)
 
       names = function(v)
          local _, later, dq_parts = live_registers(v, path)
-         return {
+         local names = features.names(v, "backward")
+         for key, value in pairs({
             smem_bytes = smem_bytes(v), rwarps = row_warps(v), fill_later = later,
-            turns = takes_turns(v), dq_parts = dq_parts, prepare_threads = prepare_threads, convert_rows = convert_rows,
-         }
+            turns = takes_turns(v), dq_parts = dq_parts, prepare_threads = prepare_threads,
+            convert_rows = convert_rows,
+         }) do
+            names[key] = value
+         end
+         return names
       end,
    })
 end

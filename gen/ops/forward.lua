@@ -27,14 +27,6 @@ local M = {}
 -- Version of the parameter block, templates/forward/params.
 local abi = 2
 
-local function feature_axes()
-   local axes = {softcap.axis, window.axis}
-   for _, feature in ipairs(features.all) do
-      axes[#axes + 1] = feature.axis
-   end
-   return axes
-end
-
 -- How a pipeline works: barriers per tile, and for each wait, about how many tile times after their
 -- issue loads are waited for. (1, 1): V is loaded during QK, the next K during PV; what is loaded a
 -- tile ahead loses up to a QK of it where the fill waits for the end of QK. The cost model was fitted
@@ -114,6 +106,7 @@ local function facts_of(v, path, registers)
       teams = team_count(v), row_tiles = row_tiles(v), fill = v.fill or "whole",
       ex2_per_score = 1 + v.softcap * softcap.ex2_per_score,
       more_fp32_per_score = v.softcap * softcap.fp32_per_score + features.fp32_per_score(v),
+      bytes_per_score = features.bytes_per_score(v),
    }
 end
 
@@ -142,7 +135,8 @@ end
 function M.family(name, scheme, path)
    return families.new({
       name = name, op = "forward", template = "forward/" .. name .. ".cu.in", path = path,
-      axes = joined(kinds, feature_axes(), scheme.axes), selection = scheme.selection, fits = fits,
+      axes = joined(kinds, {softcap.axis, window.axis}, features.axes("forward"), scheme.axes),
+      selection = scheme.selection, fits = fits,
       is_worth = scheme.is_worth, suits = scheme.suits,
 
       typical = function(problem, arch)
@@ -170,7 +164,7 @@ function M.family(name, scheme, path)
             split = scheme.splits, d_pad = padded(v.d), smem_bytes = smem_bytes(v),
             threads = 32 * v.warps, fill = v.fill or "whole",
          }
-         for _, more in ipairs({features.names(v), lengths.names(v), scheme.names}) do
+         for _, more in ipairs({features.names(v, "forward"), lengths.names(v), scheme.names}) do
             for key, value in pairs(more) do
                names[key] = value
             end

@@ -181,16 +181,18 @@ local function visited_tiles(variant, problem)
 end
 
 -- us that the memory needs, however fast the SMs are, and that L2 needs.
-local function memory_us(variant, problem, arch, tiles)
+local function memory_us(variant, facts, problem, arch, tiles)
    local rows_q = 2 * problem.batch * problem.heads_q * problem.seq_q -- Q and O
    local rows_k = 2 * problem.batch * problem.heads_kv * window.seen_keys(problem) -- K and V
    local dram = 2 * problem.head_dim * (rows_q + rows_k)
    local l2 = 2 * problem.head_dim * (rows_q + 2 * variant.bc * tiles)
+      + facts.bytes_per_score * variant.br * variant.bc * tiles
    return dram / arch.dram, l2 / arch.l2
 end
 
 -- us for a problem. variant: br, bc, layout, q; facts: warps, teams, row_tiles, registers, spilled
--- (registers beyond those), d_pad, smem_bytes, k8, fill, barriers, ahead, ex2_per_score, more_fp32_per_score
+-- (registers beyond those), d_pad, smem_bytes, k8, fill, barriers, ahead, ex2_per_score, more_fp32_per_score,
+-- bytes_per_score
 -- (forward.lua explains them). math.huge when no SM can hold it.
 function M.forward(variant, facts, problem, arch)
    local resident = M.resident_blocks(facts, arch)
@@ -216,7 +218,7 @@ function M.forward(variant, facts, problem, arch)
    end
    local edges = fit.prologue * (waves + (last > 0 and 1 or 0))
    local sm_us = (busy + edges) / arch.clock * (facts.row_tiles > 1 and 1 + fit.pair or 1)
-   local dram_us, l2_us = memory_us(variant, problem, arch, sum * heads)
+   local dram_us, l2_us = memory_us(variant, facts, problem, arch, sum * heads)
    local p = fit.overlap
    local us = math.max((sm_us ^ p + dram_us ^ p) ^ (1 / p), l2_us)
    return M.launch_us + us * (1 + fit.footprint * facts.smem_bytes)

@@ -62,11 +62,12 @@ end
 
 -- us that the memory system needs: each row tile reads the K and V that it sees, `keys` of them, all
 -- but the first from L2.
-local function memory_us(problem, arch, tiles, keys)
+local function memory_us(v, facts, problem, arch, tiles, keys)
    local bytes_q = 4 * problem.head_dim * problem.batch * problem.heads_q * problem.seq_q
    local bytes_k = 4 * problem.head_dim
    local dram = bytes_q + bytes_k * window.seen_keys(problem) * problem.heads_kv * problem.batch
-   return math.max(dram / (fit.dram * arch.dram), (bytes_q + bytes_k * keys * tiles) / arch.l2)
+   local l2 = bytes_q + (bytes_k + facts.bytes_per_score * v.br) * keys * tiles
+   return math.max(dram / (fit.dram * arch.dram), l2 / arch.l2)
 end
 
 -- us of the combining kernel; the parts of O are written and read again in fp32.
@@ -106,7 +107,8 @@ function M.forward(v, facts, problem, arch)
    local sm = cost.busy_clocks(v, facts, arch, together) * visible_share(problem, keys)
    local chain_us, sm_us = rounds * steps * team / arch.clock, rounds * steps * sm / arch.clock
    local p = fit.overlap
-   local body_us = (chain_us ^ p + sm_us ^ p + memory_us(problem, arch, tiles, keys) ^ p) ^ (1 / p)
+   local memory = memory_us(v, facts, problem, arch, tiles, keys)
+   local body_us = (chain_us ^ p + sm_us ^ p + memory ^ p) ^ (1 / p)
    local edges_us = fit.edges + fit.merge * v.teams * v.br / arch.clock
    return cost.launch_us + rounds * edges_us + body_us + combine_us(problem, arch, splits)
 end

@@ -56,12 +56,18 @@ _Static_assert(sizeof(fa2_problem) == 128, "fa2_problem is part of the ABI");
 _Static_assert(sizeof(((fa2_problem *)0)->reserved) / sizeof(int32_t) + FA2I_FIELD_COUNT ==
                    sizeof(fa2_problem) / sizeof(int32_t),
                "every member but the reserved ones is a line of problem.def");
-_Static_assert(sizeof(fa2_op) == sizeof(int32_t) && sizeof(fa2_dtype) == sizeof(int32_t),
+_Static_assert(sizeof(fa2_op) == sizeof(int32_t) && sizeof(fa2_dtype) == sizeof(int32_t) &&
+                   sizeof(fa2_bias) == sizeof(int32_t),
                "fields are read as int32_t");
 
 static const char *const op_words[] = {
     [FA2_OP_FORWARD] = "forward", [FA2_OP_BACKWARD] = "backward"};
 static const char *const dtype_words[] = {[FA2_FP16] = "fp16", [FA2_BF16] = "bf16"};
+static const char *const bias_words[] = {[FA2_BIAS_NONE] = "none",
+                                         [FA2_BIAS_FP16] = "fp16",
+                                         [FA2_BIAS_BF16] = "bf16",
+                                         [FA2_BIAS_FP32] = "fp32",
+                                         [FA2_BIAS_BOOL] = "bool"};
 
 /* The words of an enumeration; NULL for numbers. */
 static const char *const *words_of(fa2i_field_type type)
@@ -71,6 +77,8 @@ static const char *const *words_of(fa2i_field_type type)
         return op_words;
     case FA2I_TYPE_DTYPE:
         return dtype_words;
+    case FA2I_TYPE_BIAS:
+        return bias_words;
     case FA2I_TYPE_INT:
         return NULL;
     }

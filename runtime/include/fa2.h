@@ -6,9 +6,11 @@
  *     S = softmax_scale * Q[b,:,h,:] K[b,:,kv,:]^T      (seq_q x seq_k)
  *     S = softcap * tanh(S / softcap)                   if scores are capped
  *     S[i,j] += -slope[b,h] * |i + seq_k - seq_q - j|   with ALiBi
- *     S = -infinity where a query does not see a key    (causal, window)
+ *     S[i,j] += bias[b,h,i,j]                           with a bias
+ *     S = -infinity where a query does not see a key    (causal, window, boolean mask)
  *     O[b,:,h,:] = softmax(S) V[b,:,kv,:]               LSE[b,h,:] = ln(sum(exp(S)))
  *
+ * With dropout each element of softmax(S) is 0 with probability p, else divided by 1 - p; LSE has nothing of it.
  * With sinks the softmax has a column more, of score sink[h] in every row, which has no value: it is in
  * the sum of the softmax, and so in LSE, and adds nothing to O. A row that sees no key has LSE = sink[h].
  *
@@ -21,6 +23,9 @@
  *     dV = P^T dO                      dS = P * (dO V^T - delta)
  *     dS = dS * (1 - (S / softcap)^2)                   if scores are capped: S is what was capped
  *     dQ = softmax_scale * dS K        dK = softmax_scale * dS^T Q
+ *
+ * With dropout dV is of what is left of P, and dO V^T is dropped and divided alike. With sinks their LSE has the sink,
+ * and dsink[h] = -sum over b, i of exp(sink[h] - LSE) * delta.
  *
  * Shapes and layout. Q, O, dO and dQ are [batch, seq_q, heads_q, head_dim], K, V, dK and dV are
  * [batch, seq_k, heads_kv, head_dim], in any order of the first three dimensions: each has its own
@@ -105,6 +110,15 @@ FA2_API const char *fa2_last_message(void);
 typedef enum fa2_op { FA2_OP_FORWARD = 0, FA2_OP_BACKWARD = 1 } fa2_op;
 typedef enum fa2_dtype { FA2_FP16 = 0, FA2_BF16 = 1 } fa2_dtype;
 
+/* What is added to scores: numbers of one of these types, or a mask, one byte each: 0 hides the key. */
+typedef enum fa2_bias {
+    FA2_BIAS_NONE = 0,
+    FA2_BIAS_FP16 = 1,
+    FA2_BIAS_BF16 = 2,
+    FA2_BIAS_FP32 = 3,
+    FA2_BIAS_BOOL = 4
+} fa2_bias;
+
 /* What is asked for: everything that decides which kernel is the best one. Zero-initialise it, so
  * that fields added later mean "off". */
 typedef struct fa2_problem {
@@ -123,11 +137,13 @@ typedef struct fa2_problem {
     int32_t window_right;  /* keys behind it, likewise; with causal none is seen */
     int32_t deterministic; /* backward. 1: every launch gives the same bits; 0: of dK and dV alone,
                             * as dQ may be summed in any order */
-    int32_t alibi;         /* forward. 1: with the slopes in the arguments; else 0 */
-    int32_t sinks;         /* forward. 1: with the sinks in the arguments; else 0 */
+    int32_t alibi;         /* 1: with the slopes in the arguments; else 0 */
+    int32_t sinks;         /* 1: with the sinks in the arguments; else 0 */
+    fa2_bias bias;         /* Other than NONE: there is one in the arguments */
+    int32_t dropout;       /* 1: by the probability and seed in the arguments; else 0 */
     int32_t seqused; /* forward. 1: how many keys each sequence has is in device memory; seq_k is
-                             * then the most. Else 0 */
-    int32_t reserved[15]; /* 0 */
+                            * then the most. Else 0 */
+    int32_t reserved[13]; /* 0 */
 } fa2_problem;
 
 /* A tensor on the device. Strides count elements, are multiples of 8 and not negative; that of a
@@ -146,6 +162,31 @@ typedef struct fa2_alibi {
     int64_t stride_batch; /* elements, not negative; 0: all batches have the same */
 } fa2_alibi;
 
+/* A bias or a mask, on the device: that of query i and key j of head h in batch b is at
+ * b * stride_batch + h * stride_head + i * stride_query + j * stride_key. Strides count elements and are not
+ * negative; 0: all have the same. Numbers are not NaN or infinity, but -infinity, which hides the key, as may
+ * any number below -1e30. Fastest where stride_key is 1, the other strides are even and data is aligned to
+ * two elements. */
+typedef struct fa2_bias_tensor {
+    const void *data; /* aligned to an element */
+    int64_t stride_batch;
+    int64_t stride_head;
+    int64_t stride_query;
+    int64_t stride_key;
+} fa2_bias_tensor;
+
+/* Dropout. Whether an element is dropped is a function of seed, offset, batch, head, row and column alone; offsets
+ * that differ by less than 2^32 draw anew. */
+typedef struct fa2_dropout {
+    float p; /* 0 <= p < 1; rounded to a multiple of 1/256, at most 255/256 */
+    uint64_t seed, offset;
+    const uint64_t
+        *seed_at; /* device, 8-byte aligned: the seed, in the place of that value; or NULL */
+    const uint64_t
+        *offset_at; /* device, 8-byte aligned: it is added to the offset; or NULL. So a captured
+                                * graph draws anew at each replay */
+} fa2_dropout;
+
 /* What is written (o, lse, gradients, and of the workspace what fa2_workspace_size says) shares no
  * byte with anything else here, and no row of a tensor with another one: that is FA2_E_INVALID. The
  * rows themselves count, not what lies between them, so Q, K, V and O may be slices of one packed
@@ -161,9 +202,12 @@ typedef struct fa2_forward_args {
     /* What follows is read only if the problem asks for it, so that programs built before it was
      * added go on working. */
     float softcap; /* problem.softcap: > 0, at most 2e38 */
-    /* problem.alibi; the scale of scores, which is the softcap if there is one, is then at least 1e-30 */
+    /* problem.alibi. Where something is added to scores, their scale (the softcap if there is one) is at
+     * least 1e-30 */
     fa2_alibi alibi;
-    const float *sinks; /* problem.sinks: fp32 [heads_q], 4-byte aligned; -infinity is no sink */
+    const float *sinks;   /* problem.sinks: fp32 [heads_q], 4-byte aligned; -infinity is no sink */
+    fa2_bias_tensor bias; /* problem.bias */
+    fa2_dropout dropout;  /* problem.dropout */
     /* problem.seqused: device, [batch]. A sequence has that many keys, the first ones of its seq_k; what
      * is less than 0 or more than seq_k counts as 0 or seq_k. It is read when the kernel runs, so that
      * a graph may be launched again with others. */
@@ -181,6 +225,12 @@ typedef struct fa2_backward_args {
     void *workspace;       /* as forward's */
     size_t workspace_bytes;
     float softcap; /* problem.softcap: as forward had it */
+    /* As forward had them; of what is added to scores and of the slopes there is no gradient. */
+    fa2_alibi alibi;      /* problem.alibi */
+    fa2_bias_tensor bias; /* problem.bias */
+    fa2_dropout dropout;  /* problem.dropout */
+    const float *sinks;   /* problem.sinks, and dsinks is wanted: read */
+    float *dsinks; /* problem.sinks: written, [heads_q] fp32, 4-byte aligned; NULL: not wanted */
 } fa2_backward_args;
 
 /* How a context is set up. Zero-initialise: every zero is the default. */
@@ -246,6 +296,11 @@ FA2_API fa2_status fa2_forward(fa2_context *context, const fa2_problem *problem,
 /* The same for the gradients: problem.op is FA2_OP_BACKWARD. */
 FA2_API fa2_status fa2_backward(fa2_context *context, const fa2_problem *problem,
                                 const fa2_backward_args *args, void *stream);
+
+/* For tests: what a call with this dropout keeps, 1, or drops, 0, to the host: [batch, heads_q, seq_q, seq_k].
+ * Computed on the CPU, without a device; seed_at and offset_at are NULL. */
+FA2_API fa2_status fa2_dropout_mask(const fa2_problem *problem, const fa2_dropout *dropout,
+                                    uint8_t *mask);
 
 /* What a choice rests on, best first. Whatever it is, the kernel is the one that is estimated to be the
  * fastest of all that are in the database for the problem's kind and that the cost model would try; what

@@ -7,7 +7,7 @@
 #include "runtime/ops/call.h"
 #include "runtime/ops/forward.h"
 
-_Static_assert(sizeof(fa2i_backward_params) == 336 &&
+_Static_assert(offsetof(fa2i_backward_params, features) == 336 &&
                    offsetof(fa2i_backward_params, softcap_rate) == 320 &&
                    offsetof(fa2i_backward_params, q_stride) == 88 &&
                    offsetof(fa2i_backward_params, scale) == 280,
@@ -45,6 +45,13 @@ void fa2i_backward_fill(const fa2i_grid *grid, const fa2_problem *problem, const
         params.window_left = fa2i_window_left(problem);
         params.window_right = fa2i_window_right(problem);
     }
+    if (fa2i_features_asked(problem)) {
+        const fa2i_feature_args features = fa2i_backward_features(a);
+        fa2i_features_fill(problem, &features, problem->softcap ? (double)a->softcap : scale,
+                           &params.features);
+    }
+    if (problem->dropout) /* dS is that of kept elements */
+        params.scale = (float)(scale * (double)params.features.keep_scale);
     if (grid->workspace_bytes > 0)
         params.rows = (uintptr_t)a->workspace;
     if (grid->workspace_bytes > grid->rows_bytes)

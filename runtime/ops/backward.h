@@ -5,13 +5,23 @@
 #define FA2I_OPS_BACKWARD_H
 
 #include "runtime/base/record.h"
+#include "runtime/ops/features.h"
 #include "runtime/ops/grid.h"
-#include "runtime/ops/param_kinds.h"
 
 /* The kernels' one parameter, by value; the templates make `struct Params` of the same list. */
 typedef struct fa2i_backward_params {
 #include "templates/backward/params.def"
+    fa2i_feature_params features;
 } fa2i_backward_params;
+
+/* Where a call has what features read. */
+static inline fa2i_feature_args fa2i_backward_features(const fa2_backward_args *args)
+{
+    return (fa2i_feature_args){.alibi = &args->alibi,
+                               .sinks = &args->sinks,
+                               .bias = &args->bias,
+                               .dropout = &args->dropout};
+}
 
 /* The functions of fa2i_op (op.h says what each does); args is a fa2_backward_args. A gradient that is
  * not wanted has no memory, whatever its strides are. */

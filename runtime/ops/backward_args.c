@@ -69,6 +69,18 @@ done:
     return st;
 }
 
+static fa2_status check_features(const fa2_problem *p, const fa2_backward_args *args,
+                                 const operands *m)
+{
+    const fa2i_feature_args features = fa2i_backward_features(args);
+    const fa2i_memory *outputs[OPERANDS];
+    const double scale =
+        p->softcap ? (double)args->softcap : fa2i_softmax_scale(p, args->softmax_scale);
+    for (int i = INPUTS; i < m->count; i++)
+        outputs[i - INPUTS] = &m->memory[i];
+    return fa2i_features_check(p, &features, scale, outputs, m->count - INPUTS);
+}
+
 fa2_status fa2i_backward_check_args(const fa2_problem *problem, const void *args,
                                     const fa2i_grid *grid)
 {
@@ -86,6 +98,8 @@ fa2_status fa2i_backward_check_args(const fa2_problem *problem, const void *args
                                       &m.memory[m.count]));
         FA2_TRY(check_apart(&m));
     }
+    if (fa2i_features_asked(problem))
+        FA2_TRY(check_features(problem, a, &m));
 done:
     return st;
 }

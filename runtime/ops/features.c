@@ -4,19 +4,22 @@
  */
 #include "runtime/ops/features.h"
 
+#include "runtime/base/problem.h"
 #include "runtime/base/status.h"
+#include "runtime/ops/dropout.h"
 
 /* Terms of scores are divided by the scale, and the quotient is to be a number. */
 #define SCALE_LEAST 1e-30
 
 bool fa2i_features_asked(const fa2_problem *problem)
 {
-    return problem->alibi || problem->sinks || problem->seqused;
+    return problem->alibi || problem->sinks || problem->bias != FA2_BIAS_NONE || problem->dropout ||
+           problem->seqused;
 }
 
 static bool has_terms(const fa2_problem *problem)
 {
-    return problem->alibi != 0;
+    return problem->alibi || problem->bias != FA2_BIAS_NONE;
 }
 
 static fa2_status check_scale(double scale)
@@ -30,11 +33,29 @@ static fa2_status check_scale(double scale)
         scale, SCALE_LEAST);
 }
 
-static fa2_status check_given(const char *name, const void *data, const char *field)
+static fa2_status check_given(const char *name, const void *data, int field, int32_t asked)
 {
+    const char *word = fa2i_field_word(field, asked);
     if (data != NULL)
         return FA2_OK;
-    return fa2i_fail(FA2_E_INVALID, "%s is NULL, but problem.%s is 1", name, field);
+    return fa2i_fail(FA2_E_INVALID, "%s is NULL, but problem.%s is %s", name,
+                     fa2i_fields[field].name, word != NULL ? word : "1");
+}
+
+/* Bytes from the first to the last of so many at this stride, which is anything where there is one. */
+static fa2_status find_reach(const char *name, int64_t stride, int32_t extent, size_t elem_bytes,
+                             int64_t *ret_reach)
+{
+    const int64_t most =
+        extent > 1 ? FA2I_ADDRESS_END / 8 / (int64_t)elem_bytes / (extent - 1) : INT64_MAX;
+    *ret_reach = 0;
+    if (extent > 1 && (stride < 0 || stride > most))
+        return fa2i_fail(FA2_E_INVALID,
+                         "%s is %lld; with an extent of %d it must be from 0 to %lld", name,
+                         (long long)stride, (int)extent, (long long)most);
+    if (extent > 1)
+        *ret_reach = stride * (int64_t)elem_bytes * (extent - 1);
+    return FA2_OK;
 }
 
 /* [batch, heads_q] */
@@ -42,18 +63,10 @@ static fa2_status locate_slopes(const fa2_problem *p, const fa2_alibi *alibi, fa
 {
     const char *name = "alibi.slopes";
     const int64_t row = (int64_t)p->heads_q * (int64_t)sizeof *alibi->slopes;
-    int64_t reach = 0;
+    int64_t reach;
     fa2_status st = FA2_OK;
-    FA2_TRY(check_given(name, alibi->slopes, "alibi"));
-    if (p->batch > 1 &&
-        (alibi->stride_batch < 0 ||
-         __builtin_mul_overflow(alibi->stride_batch, 4 * (int64_t)(p->batch - 1), &reach) ||
-         reach >= FA2I_ADDRESS_END))
-        FA2_TRY(
-            fa2i_fail(FA2_E_INVALID,
-                      "alibi.stride_batch is %lld; with a batch of %d it must be from 0 to %lld",
-                      (long long)alibi->stride_batch, (int)p->batch,
-                      (long long)(FA2I_ADDRESS_END / 4 / (p->batch - 1))));
+    FA2_TRY(check_given(name, alibi->slopes, FA2I_FIELD_alibi, p->alibi));
+    FA2_TRY(find_reach("alibi.stride_batch", alibi->stride_batch, p->batch, sizeof(float), &reach));
     FA2_TRY(fa2i_memory_of_array(name, alibi->slopes, (size_t)(row + reach), sizeof(float), m));
     m->row_bytes = row;
     m->strides[0] = p->batch > 1 ? 4 * alibi->stride_batch : 0;
@@ -64,16 +77,79 @@ done:
 
 static fa2_status locate_sinks(const fa2_problem *p, const float *sinks, fa2i_memory *m)
 {
-    const fa2_status st = check_given("sinks", sinks, "sinks");
+    const fa2_status st = check_given("sinks", sinks, FA2I_FIELD_sinks, p->sinks);
     if (st != FA2_OK)
         return st;
     return fa2i_memory_of_array("sinks", sinks, (size_t)p->heads_q * sizeof *sinks, sizeof *sinks,
                                 m);
 }
 
+static size_t bias_elem_bytes(const fa2_problem *problem)
+{
+    static const size_t bytes[] = {
+        [FA2_BIAS_FP16] = 2, [FA2_BIAS_BF16] = 2, [FA2_BIAS_FP32] = 4, [FA2_BIAS_BOOL] = 1};
+    return bytes[problem->bias];
+}
+
+/* The keys of a query are its row. Where they are apart, what lies between them counts, too. */
+static fa2_status locate_bias(const fa2_problem *p, const fa2_bias_tensor *bias, fa2i_memory *m)
+{
+    const size_t elem_bytes = bias_elem_bytes(p);
+    const struct {
+        const char *name;
+        int64_t stride;
+        int32_t extent;
+    } dims[] = {{"bias.stride_batch", bias->stride_batch, p->batch},
+                {"bias.stride_query", bias->stride_query, p->seq_q},
+                {"bias.stride_head", bias->stride_head, p->heads_q},
+                {"bias.stride_key", bias->stride_key, p->seq_k}};
+    int64_t reaches[4], end = (int64_t)elem_bytes;
+    fa2_status st = FA2_OK;
+    FA2_TRY(check_given("bias.data", bias->data, FA2I_FIELD_bias, (int32_t)p->bias));
+    for (int i = 0; i < 4; i++) {
+        FA2_TRY(find_reach(dims[i].name, dims[i].stride, dims[i].extent, elem_bytes, &reaches[i]));
+        end += reaches[i];
+    }
+    FA2_TRY(fa2i_memory_of_array("bias", bias->data, (size_t)end, elem_bytes, m));
+    m->row_bytes = reaches[3] + (int64_t)elem_bytes;
+    for (int i = 0; i < 3; i++) {
+        m->extents[i] = dims[i].extent;
+        m->strides[i] = dims[i].extent > 1 ? dims[i].stride * (int64_t)elem_bytes : 0;
+    }
+done:
+    return st;
+}
+
+/* Two neighbours of every row are side by side and aligned. A stride that is not used may be odd. */
+static bool has_pairs(const fa2_problem *p, const fa2_bias_tensor *bias)
+{
+    const bool odd = (p->batch > 1 && bias->stride_batch % 2 != 0) ||
+                     (p->heads_q > 1 && bias->stride_head % 2 != 0) ||
+                     (p->seq_q > 1 && bias->stride_query % 2 != 0);
+    return bias->stride_key == 1 && !odd && (uintptr_t)bias->data % (2 * bias_elem_bytes(p)) == 0;
+}
+
+static fa2_status locate_number(const char *name, const uint64_t *at, fa2i_memory *m)
+{
+    return fa2i_memory_of_array(name, at, at != NULL ? sizeof *at : 0, sizeof *at, m);
+}
+
+fa2_status fa2i_dropout_check(const fa2_dropout *dropout)
+{
+    fa2i_memory ignored;
+    fa2_status st = FA2_OK;
+    if (!(dropout->p >= 0 && dropout->p < 1)) /* nor for NaN */
+        return fa2i_fail(FA2_E_INVALID, "dropout.p is %g; it must be at least 0 and less than 1",
+                         (double)dropout->p);
+    FA2_TRY(locate_number("dropout.seed_at", dropout->seed_at, &ignored));
+    FA2_TRY(locate_number("dropout.offset_at", dropout->offset_at, &ignored));
+done:
+    return st;
+}
+
 static fa2_status locate_lengths(const fa2_problem *p, const int32_t *lengths, fa2i_memory *m)
 {
-    const fa2_status st = check_given("seqused_k", lengths, "seqused");
+    const fa2_status st = check_given("seqused_k", lengths, FA2I_FIELD_seqused, p->seqused);
     if (st != FA2_OK)
         return st;
     return fa2i_memory_of_array("seqused_k", lengths, (size_t)p->batch * sizeof *lengths,
@@ -105,12 +181,46 @@ fa2_status fa2i_features_check(const fa2_problem *problem, const fa2i_feature_ar
         FA2_TRY(locate_sinks(problem, *args->sinks, &m));
         FA2_TRY(check_apart(&m, outputs, output_count));
     }
+    if (problem->bias != FA2_BIAS_NONE) {
+        FA2_TRY(locate_bias(problem, args->bias, &m));
+        FA2_TRY(check_apart(&m, outputs, output_count));
+    }
+    if (problem->dropout) {
+        FA2_TRY(fa2i_dropout_check(args->dropout));
+        FA2_TRY(locate_number("dropout.seed_at", args->dropout->seed_at, &m));
+        FA2_TRY(check_apart(&m, outputs, output_count));
+        FA2_TRY(locate_number("dropout.offset_at", args->dropout->offset_at, &m));
+        FA2_TRY(check_apart(&m, outputs, output_count));
+    }
     if (problem->seqused) {
         FA2_TRY(locate_lengths(problem, *args->seqused_k, &m));
         FA2_TRY(check_apart(&m, outputs, output_count));
     }
 done:
     return st;
+}
+
+static void fill_dropout(const fa2_dropout *dropout, fa2i_feature_params *params)
+{
+    const int threshold = fa2i_dropout_threshold(dropout->p);
+    params->seed = (int64_t)dropout->seed;
+    params->offset = (int64_t)dropout->offset;
+    params->seed_at = (uintptr_t)dropout->seed_at;
+    params->offset_at = (uintptr_t)dropout->offset_at;
+    params->drop_low = threshold % 128 * 0x01010101;
+    params->drop_high = threshold >= 128 ? -1 : 0;
+    params->keep_scale = (float)fa2i_dropout_scale(threshold);
+}
+
+static void fill_bias(const fa2_problem *p, const fa2_bias_tensor *bias,
+                      fa2i_feature_params *params)
+{
+    params->bias = (uintptr_t)bias->data;
+    params->bias_pairs = has_pairs(p, bias);
+    params->bias_batch = p->batch > 1 ? bias->stride_batch : 0;
+    params->bias_head = p->heads_q > 1 ? bias->stride_head : 0;
+    params->bias_query = p->seq_q > 1 ? bias->stride_query : 0;
+    params->bias_key = p->seq_k > 1 ? bias->stride_key : 0;
 }
 
 void fa2i_features_fill(const fa2_problem *problem, const fa2i_feature_args *args, double scale,
@@ -125,6 +235,10 @@ void fa2i_features_fill(const fa2_problem *problem, const fa2i_feature_args *arg
     }
     if (problem->sinks)
         params.sinks = (uintptr_t)*args->sinks;
+    if (problem->bias != FA2_BIAS_NONE)
+        fill_bias(problem, args->bias, &params);
+    if (problem->dropout)
+        fill_dropout(args->dropout, &params);
     if (problem->seqused)
         params.seqused_k = (uintptr_t)*args->seqused_k;
     *ret_params = params;

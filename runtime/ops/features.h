@@ -1,6 +1,6 @@
 /*
- * What is read from device memory beside the tensors, for every operation that has it: ALiBi's slopes,
- * sinks, lengths. Their arguments, and what kernels are told of them.
+ * What is read from device memory beside the tensors or acts on P, for every operation that has it: ALiBi's
+ * slopes, sinks, a bias or mask, dropout, lengths. Their arguments, and what kernels are told of them.
  *
  * Pure; thread-safe. Errors: FA2_E_INVALID naming argument and limit.
  */
@@ -19,6 +19,8 @@ typedef struct fa2i_feature_params {
 typedef struct fa2i_feature_args {
     const fa2_alibi *alibi;
     const float *const *sinks;
+    const fa2_bias_tensor *bias;
+    const fa2_dropout *dropout;
     const int32_t *const *seqused_k;
 } fa2i_feature_args;
 
@@ -28,6 +30,9 @@ bool fa2i_features_asked(const fa2_problem *problem);
 /* scale: of scores in the exponent. What is read of memory shares no byte with these outputs. */
 fa2_status fa2i_features_check(const fa2_problem *problem, const fa2i_feature_args *args,
                                double scale, const fa2i_memory *const *outputs, int output_count);
+
+/* By itself: its probability, its pointers. */
+fa2_status fa2i_dropout_check(const fa2_dropout *dropout);
 
 /* Of arguments that were checked. */
 void fa2i_features_fill(const fa2_problem *problem, const fa2i_feature_args *args, double scale,

@@ -17,8 +17,11 @@ typedef struct fa2i_forward_params {
 /* Where a call has what features read. */
 static inline fa2i_feature_args fa2i_forward_features(const fa2_forward_args *args)
 {
-    return (fa2i_feature_args){
-        .alibi = &args->alibi, .sinks = &args->sinks, .seqused_k = &args->seqused_k};
+    return (fa2i_feature_args){.alibi = &args->alibi,
+                               .sinks = &args->sinks,
+                               .bias = &args->bias,
+                               .dropout = &args->dropout,
+                               .seqused_k = &args->seqused_k};
 }
 
 /* The functions of fa2i_op (op.h says what each does); args is a fa2_forward_args. */

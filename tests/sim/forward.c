@@ -160,7 +160,9 @@ static bool may_conflict(const fa2i_variant *v, int head_dim, int way)
  * fills, which are judged where there is one split. Arrays of features are read number by number. */
 static bool may_spread(const fa2i_case *c, const fa2i_grid *grid, int way)
 {
-    return way == SIM_ST_GLOBAL || (way == SIM_LD_GLOBAL && fa2i_features_asked(&c->problem)) ||
+    return way == SIM_ST_GLOBAL ||
+           (way == SIM_LD_GLOBAL &&
+            (c->problem.op == FA2_OP_BACKWARD || fa2i_features_asked(&c->problem))) ||
            c->problem.head_dim % 16 != 0 || c->layout == FA2I_LAYOUT_GAPPED ||
            (way == SIM_LD_GLOBAL && grid->splits > 1);
 }

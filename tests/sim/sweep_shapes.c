@@ -11,6 +11,8 @@ static fa2i_case case_of(const fa2_problem *class, int index)
     fa2i_case c = {.problem = *class,
                    .layout = (fa2i_layout)(index % 3),
                    .want_lse = index % 4 != 3,
+                   .pattern =
+                       class->op == FA2_OP_BACKWARD ? FA2I_PATTERN_FORWARD : FA2I_PATTERN_NONE,
                    .q_magnitude = index % 5 == 4 ? 8.0f : 1.0f,
                    .softcap = !class->softcap  ? 0.0f
                               : index % 3 == 0 ? 1.5f

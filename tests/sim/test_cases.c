@@ -266,6 +266,9 @@ static void run_right(bench *b)
         {.dtype = FA2_FP16, .head_dim = 256},
         {.dtype = FA2_FP16, .head_dim = 64, .causal = 1, .alibi = 1, .sinks = 1},
         {.dtype = FA2_FP16, .head_dim = 64, .softcap = 1, .alibi = 1},
+        {.dtype = FA2_FP16, .head_dim = 64, .bias = FA2_BIAS_BOOL},
+        {.dtype = FA2_FP16, .head_dim = 64, .dropout = 1},
+        {.dtype = FA2_FP16, .head_dim = 64, .causal = 1, .alibi = 1, .bias = FA2_BIAS_FP32},
         {.dtype = FA2_FP16, .head_dim = 64, .causal = 1, .seqused = 1},
         {.dtype = FA2_FP16, .head_dim = 64, .window = 1, .seqused = 1},
         {.dtype = FA2_BF16, .head_dim = 64, .causal = 1, .softcap = 1}};

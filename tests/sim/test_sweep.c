@@ -107,6 +107,8 @@ static fa2_problem dense(fa2_dtype dtype, int head_dim, int causal)
 /* Every pair of features, and every one without another, is in some line. */
 static const struct feature_set {
     int32_t softcap, window, alibi, sinks, seqused;
+    fa2_bias bias;
+    int32_t dropout;
 } feature_sets[] = {
     {.softcap = 1},
     {.window = 1},
@@ -116,6 +118,15 @@ static const struct feature_set {
     {.alibi = 1, .sinks = 1, .window = 1},
     {.softcap = 1, .alibi = 1},
     {.softcap = 1, .sinks = 1},
+    {.bias = FA2_BIAS_FP16},
+    {.bias = FA2_BIAS_BOOL},
+    {.bias = FA2_BIAS_BF16, .softcap = 1, .window = 1},
+    {.bias = FA2_BIAS_FP32, .alibi = 1, .sinks = 1},
+    {.bias = FA2_BIAS_BOOL, .alibi = 1, .window = 1},
+    {.dropout = 1},
+    {.dropout = 1, .softcap = 1, .alibi = 1},
+    {.dropout = 1, .window = 1, .sinks = 1},
+    {.dropout = 1, .bias = FA2_BIAS_FP16},
     {.seqused = 1},
     {.softcap = 1, .sinks = 1, .seqused = 1},
     {.window = 1, .alibi = 1, .seqused = 1},
@@ -131,6 +142,8 @@ static void add_features(sweep *s, fa2_dtype dtype, int head_dim, int causal,
     problem.window_left = 256 * set->window;
     problem.alibi = set->alibi;
     problem.sinks = set->sinks;
+    problem.bias = set->bias;
+    problem.dropout = set->dropout;
     problem.seqused = set->seqused;
     add_class(s, &problem, STEP_FEATURES);
 }

@@ -22,14 +22,17 @@
 #include <math.h>
 #include <string.h>
 #include "runtime/base/alloc.h"
+#include "runtime/base/problem.h"
 #include "runtime/base/status.h"
 #include "runtime/ops/call.h"
 #include "tuner/judge/attention.h"
+#include "tuner/judge/feature_data.h"
+#include "tuner/judge/features.h"
 #include "tuner/judge/judge.h"
 #include "tuner/judge/number.h"
 #include "tuner/judge/reference.h"
 
-enum { Q, K, V, O, DO, LSE, INPUTS, DQ = INPUTS, DK, DV, OPERANDS };
+enum { Q, K, V, O, DO, LSE, SLOPES, SINKS, BIAS, SEEDS, INPUTS, DQ = INPUTS, DK, DV, OPERANDS };
 
 static fa2_status fill(const fa2i_case *c, int operand, size_t count, void *out);
 
@@ -40,6 +43,10 @@ static const fa2i_operand operands[OPERANDS] = {
     [O] = {"O", FA2I_SHAPE_QUERIES, .patterned = true, .fill = fill},
     [DO] = {"dO", FA2I_SHAPE_QUERIES, .fill = fill},
     [LSE] = {"LSE", FA2I_SHAPE_STATISTICS, .patterned = true, .fill = fill},
+    [SLOPES] = {"slopes", FA2I_SHAPE_SLOPES, FA2I_FIELD_alibi, .fill = fa2i_fill_slopes},
+    [SINKS] = {"sinks", FA2I_SHAPE_SINKS, FA2I_FIELD_sinks, .fill = fa2i_fill_sinks},
+    [BIAS] = {"bias", FA2I_SHAPE_BIAS, FA2I_FIELD_bias, .fill = fa2i_fill_bias},
+    [SEEDS] = {"seeds", FA2I_SHAPE_SEEDS, FA2I_FIELD_dropout, .fill = fa2i_fill_seeds},
     [DQ] = {"dQ", FA2I_SHAPE_QUERIES, .output = true},
     [DK] = {"dK", FA2I_SHAPE_KEYS, .output = true},
     [DV] = {"dV", FA2I_SHAPE_KEYS, .output = true},
@@ -120,9 +127,11 @@ static float usual_lse(const fa2_problem *p)
 
 /* What forward computes of. */
 typedef struct forward {
-    uint16_t *blocks[O]; /* Q, K, V */
-    float *q, *k, *v;    /* [D], [Sk, D], [Sk, D] */
-    double *scores, *o;  /* [Sk], [D] */
+    uint16_t *blocks[O];          /* Q, K, V */
+    void *feature_blocks[INPUTS]; /* by operand, from SLOPES on */
+    fa2i_features features;
+    float *q, *k, *v;   /* [D], [Sk, D], [Sk, D] */
+    double *scores, *o; /* [Sk], [D] */
     fa2i_inputs inputs;
 } forward;
 
@@ -130,11 +139,38 @@ static void forward_done(forward *f)
 {
     for (int i = Q; i <= V; i++)
         fa2i_free(f->blocks[i]);
+    for (int i = SLOPES; i < INPUTS; i++)
+        fa2i_free(f->feature_blocks[i]);
     fa2i_free(f->q);
     fa2i_free(f->k);
     fa2i_free(f->v);
     fa2i_free(f->scores);
     fa2i_free(f->o);
+}
+
+static fa2i_features features_of(const fa2i_case *c, const fa2i_inputs *inputs)
+{
+    const fa2i_feature_operands operands_of = {SLOPES, SINKS, BIAS, SEEDS};
+    return fa2i_case_features(c, &operands_of, inputs);
+}
+
+/* What features of the case read. */
+static fa2_status forward_features(const fa2i_case *c, forward *f)
+{
+    fa2_status st = FA2_OK;
+    for (int i = SLOPES; st == FA2_OK && i < INPUTS; i++) {
+        const size_t period = fa2i_case_period(c, i);
+        if (period == 0)
+            continue;
+        f->feature_blocks[i] = fa2i_alloc(period * fa2i_case_extent(c, i).elem_bytes);
+        if (f->feature_blocks[i] == NULL)
+            return fa2i_fail(FA2_E_MEMORY, "no memory for test data");
+        f->inputs.data[i] = f->feature_blocks[i];
+        f->inputs.period[i] = period;
+        st = fa2i_case_fill(c, i, f->feature_blocks[i]);
+    }
+    f->features = features_of(c, &f->inputs);
+    return st;
 }
 
 static fa2_status forward_init(const fa2i_case *c, forward *f)
@@ -157,29 +193,34 @@ static fa2_status forward_init(const fa2i_case *c, forward *f)
         return fa2i_fail(FA2_E_MEMORY, "no memory for test data");
     for (int i = Q; st == FA2_OK && i <= V; i++)
         st = fa2i_case_fill(c, i, f->blocks[i]);
-    return st;
+    return st == FA2_OK ? forward_features(c, f) : st;
 }
 
 /* The LSE of the row that is in f->q; its O, unless not wanted, in f->o. */
-static double forward_row(const fa2_problem *p, double softcap, forward *f, int32_t row,
+static double forward_row(const fa2_problem *p, double softcap, forward *f, fa2i_row row,
                           bool with_o)
 {
-    const fa2i_keys keys = fa2i_keys_seen(p, row);
-    const double scale = fa2i_softmax_scale(p, 0);
-    double largest = -INFINITY, sum = 0;
+    const fa2i_keys keys = fa2i_keys_seen(p, row.row);
+    const double scale = fa2i_softmax_scale(p, 0),
+                 sink = fa2i_sink_score(p, &f->features, row.head);
+    double largest = sink;
     memset(f->o, 0, (size_t)p->head_dim * sizeof *f->o);
-    if (keys.first == keys.end)
-        return -INFINITY;
     for (int32_t j = keys.first; j < keys.end; j++) {
-        f->scores[j] = fa2i_score_capped(
-            scale * fa2i_dot(f->q, f->k + (int64_t)j * p->head_dim, p->head_dim), softcap);
+        f->scores[j] =
+            fa2i_score_capped(scale * fa2i_dot(f->q, f->k + (int64_t)j * p->head_dim, p->head_dim),
+                              softcap) +
+            fa2i_score_term(p, &f->features, row.batch, row.head, row.row, j);
         largest = fmax(largest, f->scores[j]);
     }
+    if (isinf(largest)) /* no key is seen */
+        return -INFINITY;
+    double sum = isinf(sink) ? 0 : exp(sink - largest);
     for (int32_t j = keys.first; j < keys.end; j++) {
         const double weight = exp(f->scores[j] - largest);
+        const double kept = fa2i_kept(p, &f->features, row.batch, row.head, row.row, j);
         sum += weight;
         for (int d = 0; with_o && d < p->head_dim; d++)
-            f->o[d] += weight * f->v[(int64_t)j * p->head_dim + d];
+            f->o[d] += weight * kept * f->v[(int64_t)j * p->head_dim + d];
     }
     for (int d = 0; d < p->head_dim; d++)
         f->o[d] /= sum;
@@ -208,7 +249,8 @@ static fa2_status fill_forward(const fa2i_case *c, int operand, void *out)
                 fa2i_host_row(&q, p->dtype,
                               b * q.stride_batch + h * q.stride_head + i * q.stride_seq,
                               p->head_dim, f.q);
-                const double lse = forward_row(p, (double)c->softcap, &f, i, operand == O);
+                const double lse =
+                    forward_row(p, (double)c->softcap, &f, (fa2i_row){b, h, i}, operand == O);
                 if (operand == LSE)
                     ((float *)out)[at] = (float)lse;
                 for (int d = 0; operand == O && d < p->head_dim; d++)
@@ -242,6 +284,7 @@ enum { GRADIENTS = OPERANDS - INPUTS }; /* dQ, dK, dV: indexes of outputs */
 typedef struct work {
     const fa2i_case *c;
     fa2i_host_tensor tensors[LSE]; /* by operand */
+    fa2i_features features;
     fa2i_extent lse_extent;
     const float *lse; /* element i is lse[i % lse_period] */
     size_t lse_period;
@@ -285,27 +328,34 @@ typedef struct weights {
     double p, ds, plain_p, plain_ds;
 } weights;
 
-static weights weigh(const work *w, const float *q, const float *d_o, const float *k,
-                     const float *v, double lse, double delta)
+/* at: the query, with its head and batch. */
+static weights weigh(const work *w, fa2i_row at, int32_t key, const float *q, const float *d_o,
+                     const float *k, const float *v, double lse, double delta)
 {
+    const fa2_problem *problem = &w->c->problem;
+    const double term = fa2i_score_term(problem, &w->features, at.batch, at.head, at.row, key);
+    const double kept = fa2i_kept(problem, &w->features, at.batch, at.head, at.row, key);
     const fa2_dtype dtype = w->c->problem.dtype;
     const int head_dim = w->c->problem.head_dim;
-    const double s = w->scale * fa2i_dot(q, k, head_dim), dp = fa2i_dot(d_o, v, head_dim);
+    const double s = w->scale * fa2i_dot(q, k, head_dim), dp = kept * fa2i_dot(d_o, v, head_dim);
     const double softcap = (double)w->c->softcap;
-    const double p = exp(fa2i_score_capped(s, softcap) - lse);
-    float plain_tanh;
-    const float plain_s = fa2i_plain_score(dtype, s, w->c->softcap, &plain_tanh);
+    /* A row that sees no key has an LSE of -infinity. */
+    const double p =
+        isinf(lse) || isinf(term) ? 0 : exp(fa2i_score_capped(s, softcap) + term - lse);
+    float plain_tanh, plain_s = fa2i_plain_score(dtype, s, w->c->softcap, &plain_tanh);
+    if (term != 0)
+        plain_s = fa2i_rounded(dtype, plain_s + fa2i_rounded(dtype, (float)term));
     const float plain_dp = fa2i_rounded(dtype, (float)dp);
-    const float plain_p = fa2i_rounded(dtype, expf(plain_s - (float)lse));
+    const float plain_p = p == 0 ? 0 : fa2i_rounded(dtype, expf(plain_s - (float)lse));
     float plain_ds = fa2i_rounded(dtype, plain_p * (plain_dp - (float)delta));
     double slope = 1;
     if (softcap > 0) {
         slope = 1 - pow(tanh(s / softcap), 2);
         plain_ds = fa2i_rounded(dtype, plain_ds * (1 - plain_tanh * plain_tanh));
     }
-    return (weights){.p = p,
+    return (weights){.p = p * kept,
                      .ds = p * (dp - delta) * slope * w->scale,
-                     .plain_p = (double)plain_p,
+                     .plain_p = (double)fa2i_rounded(dtype, plain_p * (float)kept),
                      .plain_ds = (double)plain_ds * w->scale};
 }
 
@@ -361,7 +411,8 @@ static void query_row(part *p, size_t index)
     for (int32_t j = keys.first; j < keys.end; j++) {
         const float *k = p->head[0] + (int64_t)j * head_dim;
         const float *v = p->head[1] + (int64_t)j * head_dim;
-        const weights x = weigh(w, p->row[0], p->row[1], k, v, lse, delta);
+        const weights x = weigh(w, (fa2i_row){at->batch, at->head, at->row}, j, p->row[0],
+                                p->row[1], k, v, lse, delta);
         add(exact, x.ds, k, head_dim);
         add(p->sums, x.plain_ds, k, head_dim);
     }
@@ -383,7 +434,7 @@ static void read_plane(part *p, int32_t batch, int32_t head)
 
 /* What the queries of one head add to a row of dK and dV; the plain sums are rounded. Returns whether
  * there are such queries. */
-static bool add_queries(part *p, int32_t key, double *dk, double *dv)
+static bool add_queries(part *p, int32_t batch, int32_t head, int32_t key, double *dk, double *dv)
 {
     const work *w = p->work;
     const fa2_problem *problem = &w->c->problem;
@@ -396,7 +447,8 @@ static bool add_queries(part *p, int32_t key, double *dk, double *dv)
         const float *d_o = p->head[1] + (int64_t)i * head_dim;
         if (!fa2i_key_is_seen(problem, i, key))
             continue;
-        const weights x = weigh(w, q, d_o, p->row[0], p->row[1], p->lse[i], p->delta[i]);
+        const weights x = weigh(w, (fa2i_row){batch, head, i}, key, q, d_o, p->row[0], p->row[1],
+                                p->lse[i], p->delta[i]);
         seen = true;
         add(dk, x.ds, q, head_dim);
         add(dv, x.p, d_o, head_dim);
@@ -420,8 +472,8 @@ static void key_row(part *p, size_t index)
     for (int32_t head = at->head * group; head < (at->head + 1) * group; head++) {
         read_rows(p, of_key, at->batch, at->head, at->row, of_query, head, problem->seq_q);
         read_plane(p, at->batch, head);
-        seen |=
-            add_queries(p, at->row, dk->values + index * head_dim, dv->values + index * head_dim);
+        seen |= add_queries(p, at->batch, head, at->row, dk->values + index * head_dim,
+                            dv->values + index * head_dim);
     }
     dk->exact[index] = dv->exact[index] = !seen;
     note_row(p, DK - INPUTS, dk->values + index * head_dim, p->sums);
@@ -518,6 +570,7 @@ static fa2_status compute(const fa2i_case *c, const fa2i_inputs *inputs, int thr
               .lse = inputs->data[LSE],
               .lse_period = inputs->period[LSE],
               .scale = fa2i_softmax_scale(&c->problem, 0),
+              .features = features_of(c, inputs),
               .outputs = outputs};
 
     for (int i = 0; i < LSE; i++)
@@ -542,6 +595,7 @@ static fa2i_arguments make_arguments(const fa2i_case *c,
                                      const uint64_t addresses[FA2I_OPERANDS_MAX],
                                      uint64_t workspace, size_t workspace_bytes)
 {
+    const fa2i_bias_strides bias = fa2i_case_bias(c, BIAS);
     return (fa2i_arguments){.backward = {.q = fa2i_case_tensor(c, addresses, Q),
                                          .k = fa2i_case_tensor(c, addresses, K),
                                          .v = fa2i_case_tensor(c, addresses, V),
@@ -553,7 +607,13 @@ static fa2i_arguments make_arguments(const fa2i_case *c,
                                          .lse = (float *)(uintptr_t)addresses[LSE],
                                          .workspace = (void *)(uintptr_t)workspace,
                                          .workspace_bytes = workspace_bytes,
-                                         .softcap = c->softcap}};
+                                         .softcap = c->softcap,
+                                         .alibi = {(const float *)(uintptr_t)addresses[SLOPES],
+                                                   fa2i_case_extent(c, SLOPES).stride_batch},
+                                         .bias = {(const void *)(uintptr_t)addresses[BIAS],
+                                                  bias.batch, bias.head, bias.query, bias.key},
+                                         .dropout = fa2i_case_dropout(c, addresses[SEEDS]),
+                                         .sinks = (const float *)(uintptr_t)addresses[SINKS]}};
 }
 
 const fa2i_judge fa2i_judge_backward = {.operands = operands,

@@ -75,6 +75,56 @@ static fa2i_extent extent_of_heads(const fa2i_case *c, bool batched)
                          .elem_bytes = sizeof(float)};
 }
 
+static size_t bias_bytes(fa2_bias bias)
+{
+    return bias == FA2_BIAS_FP32 ? sizeof(float) : bias == FA2_BIAS_BOOL ? 1 : sizeof(uint16_t);
+}
+
+/* A plane for each batch and head, or for several of them. */
+static fa2i_extent extent_of_bias(const fa2i_case *c)
+{
+    const fa2_problem *p = &c->problem;
+    const bool turned = c->layout == FA2I_LAYOUT_BHSD;
+    const bool batched = turned || c->layout == FA2I_LAYOUT_GAPPED;
+    const bool by_head = turned || c->layout == FA2I_LAYOUT_SHARED;
+    fa2i_extent e = {.batch = batched ? p->batch : 1,
+                     .seq = turned                            ? p->seq_k
+                            : c->layout == FA2I_LAYOUT_SHARED ? 1
+                                                              : p->seq_q,
+                     .heads = by_head ? p->heads_q : 1,
+                     .width = turned ? p->seq_q : p->seq_k,
+                     .elem_bytes = bias_bytes(p->bias)};
+    e.pitch = c->layout == FA2I_LAYOUT_GAPPED ? e.width | 1 : e.width;
+    e.stride_seq = e.pitch;
+    e.stride_head = by_head ? e.seq * e.pitch : 0;
+    e.stride_batch = batched ? e.heads * e.seq * e.pitch : 0;
+    e.elems = ((int64_t)e.batch * e.heads * e.seq - 1) * e.pitch + e.width;
+    return e;
+}
+
+fa2i_bias_strides fa2i_case_bias(const fa2i_case *c, int operand)
+{
+    const fa2i_extent e = fa2i_case_extent(c, operand);
+    const int64_t row = e.seq > 1 ? e.stride_seq : 0;
+    fa2i_bias_strides strides = {e.stride_batch, e.stride_head, row, 1};
+    if (c->layout == FA2I_LAYOUT_BHSD) {
+        strides.query = 1;
+        strides.key = row;
+    }
+    return strides;
+}
+
+static fa2i_extent extent_of_seeds(void)
+{
+    return (fa2i_extent){.batch = 1,
+                         .seq = 1,
+                         .heads = 1,
+                         .width = 2,
+                         .pitch = 2,
+                         .elems = 2,
+                         .elem_bytes = sizeof(uint64_t)};
+}
+
 /* A number per sequence. */
 static fa2i_extent extent_of_lengths(const fa2_problem *p)
 {
@@ -96,6 +146,10 @@ fa2i_extent fa2i_case_extent(const fa2i_case *c, int operand)
         return (fa2i_extent){0};
     if (o->shape == FA2I_SHAPE_STATISTICS)
         return extent_of_statistics(p);
+    if (o->shape == FA2I_SHAPE_BIAS)
+        return extent_of_bias(c);
+    if (o->shape == FA2I_SHAPE_SEEDS)
+        return c->layout == FA2I_LAYOUT_BSHD ? (fa2i_extent){0} : extent_of_seeds();
     if (o->shape == FA2I_SHAPE_SLOPES || o->shape == FA2I_SHAPE_SINKS)
         return extent_of_heads(c, o->shape == FA2I_SHAPE_SLOPES);
     if (o->shape == FA2I_SHAPE_LENGTHS)
@@ -152,7 +206,7 @@ fa2i_place fa2i_extent_place(const fa2i_extent *extent, fa2i_layout layout, int6
 /* Elements of a block without a pattern: an odd number of rows. */
 static int64_t block_elems(const fa2i_extent *e)
 {
-    return ((BLOCK_ELEMS / e->pitch - 1) | 1) * e->pitch;
+    return e->pitch < BLOCK_ELEMS ? ((BLOCK_ELEMS / e->pitch - 1) | 1) * e->pitch : e->pitch;
 }
 
 size_t fa2i_case_period(const fa2i_case *c, int operand)

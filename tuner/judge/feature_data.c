@@ -1,6 +1,8 @@
 #include "tuner/judge/feature_data.h"
 
 #include <math.h>
+#include <stdbool.h>
+#include "tuner/judge/number.h"
 
 fa2_status fa2i_fill_slopes(const fa2i_case *c, int operand, size_t count, void *out)
 {
@@ -20,4 +22,83 @@ fa2_status fa2i_fill_sinks(const fa2i_case *c, int operand, size_t count, void *
     for (size_t i = 0; i < count; i++)
         sinks[i] = values[(i + c->seed) % (sizeof values / sizeof *values)];
     return FA2_OK;
+}
+
+/* Every third field of 64 queries and 160 keys, which begin and end within tiles; some rows; and one number in
+ * seven. */
+static bool is_hidden(const fa2i_case *c, int64_t row, int64_t column, uint64_t random)
+{
+    const bool turned = c->layout == FA2I_LAYOUT_BHSD;
+    const int64_t query = turned ? column : row, key = turned ? row : column;
+    return (query / 64 + (key + 24) / 160) % 3 == 1 || query % 29 == 28 || random % 7 == 0;
+}
+
+static void put_bias(fa2_bias type, float value, bool hidden, size_t at, void *out)
+{
+    const float number = hidden ? -INFINITY : value;
+    if (type == FA2_BIAS_BOOL)
+        ((unsigned char *)out)[at] = hidden ? 0 : (unsigned char)(1 + at % 255);
+    else if (type == FA2_BIAS_FP32)
+        ((float *)out)[at] = number;
+    else
+        ((uint16_t *)out)[at] = fa2i_to_bits(type == FA2_BIAS_BF16 ? FA2_BF16 : FA2_FP16, number);
+}
+
+fa2_status fa2i_fill_bias(const fa2i_case *c, int operand, size_t count, void *out)
+{
+    const fa2i_extent e = fa2i_case_extent(c, operand);
+    uint64_t state = c->seed;
+    for (size_t i = 0; i < count; i++) {
+        const uint64_t random = fa2i_random(&state);
+        const int64_t row = (int64_t)i / e.pitch % e.seq, column = (int64_t)i % e.pitch;
+        const float value = (float)(int32_t)(random >> 32) * 0x1p-30f; /* -2 ... 2 */
+        put_bias(c->problem.bias, value, is_hidden(c, row, column, random), i, out);
+    }
+    return FA2_OK;
+}
+
+fa2_status fa2i_fill_seeds(const fa2i_case *c, int operand, size_t count, void *out)
+{
+    uint64_t *seeds = out, state = c->seed;
+    (void)operand;
+    for (size_t i = 0; i < count; i++)
+        seeds[i] = fa2i_random(&state);
+    return FA2_OK;
+}
+
+fa2_dropout fa2i_case_dropout(const fa2i_case *c, uint64_t seeds)
+{
+    static const float probabilities[] = {0.5f, 0.9f, 0.004f, 0.17f};
+    const uint64_t *at = (const uint64_t *)(uintptr_t)seeds;
+    return (fa2_dropout){.p = probabilities[c->seed % 4],
+                         .seed = c->seed * 0x9e3779b97f4a7c15u,
+                         .offset = c->seed * 0x100000001u,
+                         .seed_at = at,
+                         .offset_at = at != NULL ? at + 1 : NULL};
+}
+
+fa2_dropout fa2i_case_dropout_found(const fa2i_case *c, const uint64_t *seeds)
+{
+    fa2_dropout found = fa2i_case_dropout(c, 0);
+    if (seeds != NULL) {
+        found.seed = seeds[0];
+        found.offset += seeds[1];
+    }
+    return found;
+}
+
+fa2i_features fa2i_case_features(const fa2i_case *c, const fa2i_feature_operands *operands,
+                                 const fa2i_inputs *inputs)
+{
+    const fa2i_bias_strides bias = fa2i_case_bias(c, operands->bias);
+    return (fa2i_features){.slopes = inputs->data[operands->slopes],
+                           .slopes_stride = fa2i_case_extent(c, operands->slopes).stride_batch,
+                           .sinks = inputs->data[operands->sinks],
+                           .bias = inputs->data[operands->bias],
+                           .dropout = fa2i_case_dropout_found(c, inputs->data[operands->seeds]),
+                           .bias_period = (int64_t)inputs->period[operands->bias],
+                           .bias_batch = bias.batch,
+                           .bias_head = bias.head,
+                           .bias_query = bias.query,
+                           .bias_key = bias.key};
 }

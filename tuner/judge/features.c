@@ -1,6 +1,8 @@
 #include "tuner/judge/features.h"
 
 #include <math.h>
+#include "runtime/ops/dropout.h"
+#include "tuner/judge/number.h"
 
 static double alibi_term(const fa2_problem *p, const fa2i_features *f, int32_t batch, int32_t head,
                          int32_t query, int32_t key)
@@ -9,13 +11,53 @@ static double alibi_term(const fa2_problem *p, const fa2i_features *f, int32_t b
     return -(double)f->slopes[batch * f->slopes_stride + head] * fabs((double)distance);
 }
 
+static double bias_term(const fa2_problem *p, const fa2i_features *f, int32_t batch, int32_t head,
+                        int32_t query, int32_t key)
+{
+    int64_t at =
+        batch * f->bias_batch + head * f->bias_head + query * f->bias_query + key * f->bias_key;
+    if (f->bias_period > 0)
+        at %= f->bias_period;
+    switch (p->bias) {
+    case FA2_BIAS_FP16:
+        return (double)fa2i_from_bits(FA2_FP16, ((const uint16_t *)f->bias)[at]);
+    case FA2_BIAS_BF16:
+        return (double)fa2i_from_bits(FA2_BF16, ((const uint16_t *)f->bias)[at]);
+    case FA2_BIAS_FP32:
+        return (double)((const float *)f->bias)[at];
+    case FA2_BIAS_BOOL:
+        return ((const unsigned char *)f->bias)[at] != 0 ? 0 : -INFINITY;
+    case FA2_BIAS_NONE:
+        break;
+    }
+    return 0;
+}
+
 double fa2i_score_term(const fa2_problem *problem, const fa2i_features *features, int32_t batch,
                        int32_t head, int32_t query, int32_t key)
 {
-    return problem->alibi ? alibi_term(problem, features, batch, head, query, key) : 0;
+    double term = 0;
+    if (problem->alibi)
+        term += alibi_term(problem, features, batch, head, query, key);
+    if (problem->bias != FA2_BIAS_NONE)
+        term += bias_term(problem, features, batch, head, query, key);
+    return term;
 }
 
 double fa2i_sink_score(const fa2_problem *problem, const fa2i_features *features, int32_t head)
 {
     return problem->sinks ? (double)features->sinks[head] : -INFINITY;
+}
+
+double fa2i_kept(const fa2_problem *problem, const fa2i_features *features, int32_t batch,
+                 int32_t head, int32_t query, int32_t key)
+{
+    const fa2_dropout *d = &features->dropout;
+    if (!problem->dropout)
+        return 1;
+    const int threshold = fa2i_dropout_threshold(d->p);
+    const int64_t plane = (int64_t)batch * problem->heads_q + head;
+    return fa2i_dropout_keeps(threshold, d->seed, d->offset, plane, query, key)
+               ? fa2i_dropout_scale(threshold)
+               : 0;
 }

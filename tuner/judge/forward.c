@@ -18,7 +18,7 @@
 #include "tuner/judge/judge.h"
 #include "tuner/judge/reference.h"
 
-enum { Q, K, V, O, LSE, SLOPES, SINKS, SEQUSED, OPERANDS };
+enum { Q, K, V, O, LSE, SLOPES, SINKS, BIAS, SEEDS, SEQUSED, OPERANDS };
 
 static fa2_status fill(const fa2i_case *c, int operand, size_t count, void *out);
 static fa2_status fill_lengths(const fa2i_case *c, int operand, size_t count, void *out);
@@ -30,6 +30,8 @@ static const fa2i_operand operands[OPERANDS] = {
     [LSE] = {"LSE", FA2I_SHAPE_STATISTICS, .output = true, .optional = true},
     [SLOPES] = {"slopes", FA2I_SHAPE_SLOPES, FA2I_FIELD_alibi, .fill = fa2i_fill_slopes},
     [SINKS] = {"sinks", FA2I_SHAPE_SINKS, FA2I_FIELD_sinks, .fill = fa2i_fill_sinks},
+    [BIAS] = {"bias", FA2I_SHAPE_BIAS, FA2I_FIELD_bias, .fill = fa2i_fill_bias},
+    [SEEDS] = {"seeds", FA2I_SHAPE_SEEDS, FA2I_FIELD_dropout, .fill = fa2i_fill_seeds},
     [SEQUSED] = {"seqused_k", FA2I_SHAPE_LENGTHS, FA2I_FIELD_seqused, .fill = fill_lengths},
 };
 
@@ -237,13 +239,6 @@ static fa2_status mark_infinite(const fa2i_reference *reference, bool **ret_exac
     return FA2_OK;
 }
 
-static fa2i_features features_of(const fa2i_case *c, const fa2i_inputs *inputs)
-{
-    return (fa2i_features){.slopes = inputs->data[SLOPES],
-                           .slopes_stride = fa2i_case_extent(c, SLOPES).stride_batch,
-                           .sinks = inputs->data[SINKS]};
-}
-
 static fa2_status compute(const fa2i_case *c, const fa2i_inputs *inputs, int threads,
                           fa2i_wanted *outputs)
 {
@@ -258,9 +253,10 @@ static fa2_status compute(const fa2i_case *c, const fa2i_inputs *inputs, int thr
         const fa2i_place *place = &outputs[0].places[i];
         rows[i] = (fa2i_row){.batch = place->batch, .head = place->head, .row = place->row};
     }
+    const fa2i_feature_operands operands_of = {SLOPES, SINKS, BIAS, SEEDS};
     const fa2i_reference_request request = {.problem = c->problem,
                                             .softcap = c->softcap,
-                                            .features = features_of(c, inputs),
+                                            .features = fa2i_case_features(c, &operands_of, inputs),
                                             .q = fa2i_case_host_tensor(c, inputs, Q),
                                             .k = fa2i_case_host_tensor(c, inputs, K),
                                             .v = fa2i_case_host_tensor(c, inputs, V),
@@ -292,6 +288,7 @@ static fa2i_arguments make_arguments(const fa2i_case *c,
                                      const uint64_t addresses[FA2I_OPERANDS_MAX],
                                      uint64_t workspace, size_t workspace_bytes)
 {
+    const fa2i_bias_strides bias = fa2i_case_bias(c, BIAS);
     return (fa2i_arguments){
         .forward = {.q = fa2i_case_tensor(c, addresses, Q),
                     .k = fa2i_case_tensor(c, addresses, K),
@@ -304,6 +301,9 @@ static fa2i_arguments make_arguments(const fa2i_case *c,
                     .alibi = {(const float *)(uintptr_t)addresses[SLOPES],
                               fa2i_case_extent(c, SLOPES).stride_batch},
                     .sinks = (const float *)(uintptr_t)addresses[SINKS],
+                    .bias = {(const void *)(uintptr_t)addresses[BIAS], bias.batch, bias.head,
+                             bias.query, bias.key},
+                    .dropout = fa2i_case_dropout(c, addresses[SEEDS]),
                     .seqused_k = (const int32_t *)(uintptr_t)addresses[SEQUSED]}};
 }
 

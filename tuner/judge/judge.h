@@ -16,7 +16,9 @@ typedef enum fa2i_operand_shape {
     FA2I_SHAPE_KEYS,       /* [batch, seq_k, heads_kv, head_dim] of the dtype */
     FA2I_SHAPE_STATISTICS, /* [batch, heads_q, seq_q], fp32 */
     FA2I_SHAPE_SLOPES, /* rows of heads_q, fp32: one for each batch, or for all if batches share K and V */
-    FA2I_SHAPE_SINKS,  /* [heads_q], fp32 */
+    FA2I_SHAPE_SINKS, /* [heads_q], fp32 */
+    FA2I_SHAPE_BIAS, /* of the type of the problem's bias; which dimensions there are, and in which order: fa2i_case_bias */
+    FA2I_SHAPE_SEEDS, /* two 64-bit integers; not there in dense BSHD, where values take their place */
     FA2I_SHAPE_LENGTHS /* [batch], int32 */
 } fa2i_operand_shape;
 

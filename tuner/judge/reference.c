@@ -24,6 +24,7 @@ typedef struct part {
     double scale;
     float *q, *k, *v; /* [D], [Sk, D], [Sk, D] */
     double *scores;   /* [Sk] */
+    double *kept;     /* [Sk], what P is multiplied by */
     double *terms;    /* [Sk], added to capped scores */
     float *plain;     /* [Sk] scores, then P; behind them [D] O */
     double plain_error;
@@ -61,6 +62,8 @@ static void plain_row(part *p, fa2i_keys keys, double sink, const double *o)
     }
     for (int32_t j = keys.first; j < keys.end; j++) {
         float weight = fa2i_rounded(problem->dtype, p->plain[j] / sum);
+        if (problem->dropout)
+            weight = fa2i_rounded(problem->dtype, weight * (float)p->kept[j]);
         const float *v = p->v + (int64_t)j * head_dim;
         for (int d = 0; d < head_dim; d++)
             acc[d] += weight * v[d];
@@ -69,8 +72,9 @@ static void plain_row(part *p, fa2i_keys keys, double sink, const double *o)
         p->plain_error = fmax(p->plain_error, fabs(fa2i_rounded(problem->dtype, acc[d]) - o[d]));
 }
 
-/* Leaves the scores, not capped, in p->scores, and what is added to them in p->terms. */
-static void exact_row(part *p, const fa2_problem *sequence, fa2i_row row, fa2i_keys keys,
+/* Leaves the scores, not capped, in p->scores, what is added to them in p->terms, what P is multiplied by in
+ * p->kept. False: no key is seen, o is as it was. */
+static bool exact_row(part *p, const fa2_problem *sequence, fa2i_row row, fa2i_keys keys,
                       double sink, double *o, double *ret_lse)
 {
     const fa2i_reference_request *request = p->request;
@@ -81,19 +85,26 @@ static void exact_row(part *p, const fa2_problem *sequence, fa2i_row row, fa2i_k
         p->scores[j] = p->scale * fa2i_dot(p->q, p->k + (int64_t)j * head_dim, head_dim);
         p->terms[j] =
             fa2i_score_term(sequence, &request->features, row.batch, row.head, row.row, j);
+        p->kept[j] = fa2i_kept(sequence, &request->features, row.batch, row.head, row.row, j);
         largest = fmax(largest, fa2i_score_capped(p->scores[j], softcap) + p->terms[j]);
     }
-    double sum = isinf(sink) ? 0 : exp(sink - largest);
+    *ret_lse = largest;
+    if (isinf(largest))
+        return false;
+    double sum = isinf(sink) ? 0 : exp(sink - largest), weights = 0;
     for (int32_t j = keys.first; j < keys.end; j++) {
         double weight = exp(fa2i_score_capped(p->scores[j], softcap) + p->terms[j] - largest);
         const float *v = p->v + (int64_t)j * head_dim;
-        sum += weight;
+        weights += weight;
+        weight *= p->kept[j];
         for (int d = 0; d < head_dim; d++)
             o[d] += weight * v[d];
     }
+    sum += weights;
     for (int d = 0; d < head_dim; d++)
         o[d] /= sum;
     *ret_lse = largest + log(sum);
+    return weights > 0;
 }
 
 static void *run_part(void *argument)
@@ -109,9 +120,9 @@ static void *run_part(void *argument)
         const fa2_problem sequence = fa2i_sequence_of(problem, &request->said, row.batch);
         const fa2i_keys keys = fa2i_keys_seen(&sequence, row.row);
         const double sink = fa2i_sink_score(problem, &request->features, row.head);
-        p->reference->empty[i] = keys.first == keys.end;
-        if (p->reference->empty[i]) {
+        if (keys.first == keys.end) {
             p->reference->lse[i] = sink;
+            p->reference->empty[i] = true;
             continue;
         }
         fa2i_host_head(&request->k, problem->dtype, row.batch, row.head / group, problem->seq_k,
@@ -122,8 +133,10 @@ static void *run_part(void *argument)
                       row.batch * request->q.stride_batch + row.row * request->q.stride_seq +
                           row.head * request->q.stride_head,
                       problem->head_dim, p->q);
-        exact_row(p, &sequence, row, keys, sink, o, &p->reference->lse[i]);
-        plain_row(p, keys, sink, o);
+        p->reference->empty[i] =
+            !exact_row(p, &sequence, row, keys, sink, o, &p->reference->lse[i]);
+        if (!p->reference->empty[i])
+            plain_row(p, keys, sink, o);
     }
     return NULL;
 }
@@ -137,9 +150,10 @@ static fa2_status part_init(part *p)
     p->v = fa2i_alloc_array(keys * head_dim, sizeof(float));
     p->scores = fa2i_alloc_array(keys, sizeof(double));
     p->terms = fa2i_alloc_array(keys, sizeof(double));
+    p->kept = fa2i_alloc_array(keys, sizeof(double));
     p->plain = fa2i_alloc_array(keys + head_dim, sizeof(float));
     if (p->q == NULL || p->k == NULL || p->v == NULL || p->scores == NULL || p->terms == NULL ||
-        p->plain == NULL)
+        p->kept == NULL || p->plain == NULL)
         return fa2i_fail(FA2_E_MEMORY, "no memory for the reference of %zu keys", keys);
     return FA2_OK;
 }
@@ -151,6 +165,7 @@ static void part_done(part *p)
     fa2i_free(p->v);
     fa2i_free(p->scores);
     fa2i_free(p->terms);
+    fa2i_free(p->kept);
     fa2i_free(p->plain);
 }
 
@@ -158,7 +173,7 @@ static void part_done(part *p)
 static size_t part_bytes(const fa2_problem *problem)
 {
     const size_t keys = (size_t)problem->seq_k, head_dim = (size_t)problem->head_dim;
-    return keys * (2 * head_dim * sizeof(float) + 2 * sizeof(double) + sizeof(float));
+    return keys * (2 * head_dim * sizeof(float) + 3 * sizeof(double) + sizeof(float));
 }
 
 fa2_status fa2i_reference_compute(const fa2i_reference_request *request,

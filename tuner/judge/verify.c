@@ -87,6 +87,12 @@ static fa2_status list_outputs(fa2i_expected *e, uint64_t seed)
     return st;
 }
 
+/* Of an input's block, so that the next one is aligned. */
+static size_t block_bytes(const fa2i_case *c, int operand)
+{
+    return (fa2i_case_period(c, operand) * fa2i_case_extent(c, operand).elem_bytes + 15) / 16 * 16;
+}
+
 /* The blocks of all inputs; *ret_memory is the caller's. */
 static fa2_status make_inputs(const fa2i_case *c, void **ret_memory, fa2i_inputs *ret_inputs)
 {
@@ -96,7 +102,7 @@ static fa2_status make_inputs(const fa2i_case *c, void **ret_memory, fa2i_inputs
     size_t bytes = 0;
     for (int i = 0; i < judge->operand_count; i++)
         if (!judge->operands[i].output)
-            bytes += fa2i_case_period(c, i) * fa2i_case_extent(c, i).elem_bytes;
+            bytes += block_bytes(c, i);
     unsigned char *memory = fa2i_alloc(bytes);
     if (memory == NULL)
         return fa2i_fail(FA2_E_MEMORY, "no memory for test data");
@@ -107,7 +113,7 @@ static fa2_status make_inputs(const fa2i_case *c, void **ret_memory, fa2i_inputs
         inputs.data[i] = memory;
         inputs.period[i] = fa2i_case_period(c, i);
         FA2_TRY(fa2i_case_fill(c, i, memory));
-        memory += inputs.period[i] * fa2i_case_extent(c, i).elem_bytes;
+        memory += block_bytes(c, i);
     }
     *ret_inputs = inputs;
 done:

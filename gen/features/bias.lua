@@ -1,0 +1,25 @@
+-- bias: scores get a number for each query and key, or a mask hides keys (templates/features/bias.cu.in).
+local M = {}
+
+M.axis = {
+   name = "bias", field = "bias", values = {"none", "fp16", "bf16", "fp32", "bool"}, feature = true,
+}
+
+local bytes = {fp16 = 2, bf16 = 2, fp32 = 4, bool = 1}
+
+-- A conversion and a multiplication, or a choice; half a load and its address, for two neighbours; one more
+-- behind a cap.
+function M.fp32_per_score(v)
+   return 3 + v.softcap
+end
+
+-- Addresses of rows, for each row tile, and the stride of keys.
+function M.registers(row_tiles)
+   return 4 * row_tiles + 4
+end
+
+function M.bytes_per_score(v)
+   return bytes[v.bias]
+end
+
+return M

@@ -1,0 +1,67 @@
+#include "runtime/ops/dropout.h"
+
+#include <math.h>
+#include "runtime/base/problem.h"
+#include "runtime/base/status.h"
+#include "runtime/ops/features.h"
+
+enum { ROUNDS = 7 };
+
+int fa2i_dropout_threshold(float p)
+{
+    const long threshold = lround((double)p * 256);
+    return threshold > 255 ? 255 : (int)threshold;
+}
+
+double fa2i_dropout_scale(int threshold)
+{
+    return 256.0 / (256 - threshold);
+}
+
+void fa2i_philox(uint32_t counter[4], uint32_t key0, uint32_t key1, int rounds)
+{
+    uint32_t *x = counter;
+    for (int round = 0; round < rounds; round++) {
+        const uint64_t a = UINT64_C(0xd2511f53) * x[0], b = UINT64_C(0xcd9e8d57) * x[2];
+        x[0] = (uint32_t)(b >> 32) ^ x[1] ^ key0;
+        x[1] = (uint32_t)b;
+        x[2] = (uint32_t)(a >> 32) ^ x[3] ^ key1;
+        x[3] = (uint32_t)a;
+        key0 += 0x9e3779b9u;
+        key1 += 0xbb67ae85u;
+    }
+}
+
+bool fa2i_dropout_keeps(int threshold, uint64_t seed, uint64_t offset, int64_t plane, int32_t row,
+                        int32_t column)
+{
+    uint32_t x[4] = {(uint32_t)offset, (uint32_t)(offset >> 32) ^ (uint32_t)plane,
+                     (uint32_t)(row / 16 * 32 + row % 8 * 4 + column / 2 % 4),
+                     (uint32_t)(column / 32)};
+    fa2i_philox(x, (uint32_t)seed, (uint32_t)(seed >> 32), ROUNDS);
+    const uint32_t byte = x[column % 2 * 2 + row / 8 % 2] >> 8 * (column / 8 % 4) & 0xff;
+    return byte >= (uint32_t)threshold;
+}
+
+fa2_status fa2_dropout_mask(const fa2_problem *problem, const fa2_dropout *dropout, uint8_t *mask)
+{
+    fa2_status st = fa2i_problem_check(problem);
+    if (st == FA2_OK)
+        st = fa2i_dropout_check(dropout);
+    if (st != FA2_OK)
+        return st;
+    if (dropout->seed_at != NULL || dropout->offset_at != NULL || mask == NULL)
+        return fa2i_fail(
+            FA2_E_INVALID,
+            "seed_at is %p, offset_at is %p and mask is %p; for a mask on the host the "
+            "first two are NULL, the last one is not",
+            (const void *)dropout->seed_at, (const void *)dropout->offset_at, (void *)mask);
+    const int threshold = fa2i_dropout_threshold(dropout->p);
+    const int64_t planes = (int64_t)problem->batch * problem->heads_q;
+    for (int64_t plane = 0; plane < planes; plane++)
+        for (int32_t row = 0; row < problem->seq_q; row++)
+            for (int32_t column = 0; column < problem->seq_k; column++)
+                *mask++ = fa2i_dropout_keeps(threshold, dropout->seed, dropout->offset, plane, row,
+                                             column);
+    return FA2_OK;
+}
