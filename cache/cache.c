@@ -242,17 +242,18 @@ fa2_status fa2i_row_read_kernel(const fa2i_cache *cache, sqlite3_stmt *stmt,
         .compile_ms = sqlite3_column_double(stmt, 10),
     };
     const void *key = sqlite3_column_blob(stmt, 0);
-    if (key == NULL || sqlite3_column_bytes(stmt, 0) != FA2I_KEY_BYTES)
-        return fa2i_fail(FA2_E_DATABASE, "%s: holds a kernel with a damaged key", cache->path);
+    if (key == NULL || sqlite3_column_bytes(stmt, 0) != FA2I_KEY_BYTES ||
+        !fa2i_sql_column_outcome(stmt, 7, &kernel.outcome) || kernel.registers < 0 ||
+        kernel.spill_bytes < 0)
+        return fa2i_fail(FA2_E_NOT_FOUND, "%s: the kernel is damaged; see fa2-tune check",
+                         cache->path);
     memcpy(kernel.key.bytes, key, FA2I_KEY_BYTES);
     fa2i_sql_column_text(stmt, 1, kernel.variant.text, sizeof kernel.variant.text);
     fa2i_sql_column_text(stmt, 2, kernel.variant.class_key, sizeof kernel.variant.class_key);
     (void)fa2i_recipe_parse(recipe != NULL ? recipe : "", &kernel.variant.recipe); /* or empty */
     fa2i_sql_column_text(stmt, 4, kernel.target, sizeof kernel.target);
     fa2i_sql_column_text(stmt, 6, kernel.generator, sizeof kernel.generator);
-    fa2_status st = fa2i_sql_column_outcome(cache, stmt, 7, &kernel.outcome);
-    if (st == FA2_OK)
-        st = copy_text(stmt, 11, &kernel.log);
+    const fa2_status st = copy_text(stmt, 11, &kernel.log);
     if (st == FA2_OK)
         *ret_kernel = kernel;
     return st;
@@ -346,7 +347,10 @@ fa2_status fa2i_cache_get_kernel(fa2i_cache *cache, const fa2i_key *key, int abi
 
     FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_READ));
     FA2_TRY(select_kernel(cache, key, with_image, &stmt));
-    FA2_TRY(fa2i_row_read_kernel(cache, stmt, &kernel));
+    st = fa2i_row_read_kernel(cache, stmt, &kernel);
+    if (st != FA2_E_NOT_FOUND) /* else the row is damaged, and the kernel none */
+        FA2_TRY(st);
+    st = FA2_OK;
     damaged = !is_usable(&kernel, key);
     if (with_image && !damaged)
         FA2_TRY(read_image(stmt, &kernel, &damaged));

@@ -5,7 +5,8 @@
  *
  * Errors. FA2_E_DATABASE with file and cause; FA2_E_NOT_FOUND for a row that is not there. After an
  * error the database is as before the call: each write is one transaction. A database is a cache: a
- * damaged kernel is reported once through the log and is a miss, never a wrong kernel.
+ * damaged kernel is reported once through the log and is a miss, never a wrong kernel; a damaged
+ * verification, measurement or winner is a miss.
  * Trust. A cubin is code: files are created 0600, and one that others can write is refused.
  * Threads. A cache serialises its callers; several processes may use one file.
  * Never carry a cache across fork.
@@ -18,8 +19,9 @@
 typedef struct fa2i_cache fa2i_cache;
 
 typedef enum fa2i_cache_mode {
-    FA2I_CACHE_READ, /* must exist */
-    FA2I_CACHE_WRITE /* created, with its folders, when missing */
+    FA2I_CACHE_READ,  /* must exist */
+    FA2I_CACHE_WRITE, /* created, with its folders, when missing */
+    FA2I_CACHE_REPAIR /* for writing, must exist; tables that are missing are made anew */
 } fa2i_cache_mode;
 
 typedef void (*fa2i_log_fn)(void *user, const char *message);
@@ -28,7 +30,7 @@ typedef void (*fa2i_log_fn)(void *user, const char *message);
  * caller (fa2i_free). */
 fa2_status fa2i_cache_default_path(char **ret_path);
 
-/* Open, check and, in FA2I_CACHE_WRITE, migrate forward. FA2_E_NOT_FOUND: FA2I_CACHE_READ and no
+/* Open, check and, for writing, migrate forward. FA2_E_NOT_FOUND: FA2I_CACHE_READ and no
  * such file. FA2_E_DATABASE: not an fa2 database, made by a newer fa2, damaged, writable by others,
  * not readable or not writable; the message says which and what to do. log may be NULL. */
 fa2_status fa2i_cache_open(const char *path, fa2i_cache_mode mode, fa2i_log_fn log, void *log_user,

@@ -56,32 +56,53 @@ fa2_status fa2i_columns_read(const fa2i_cache *cache, sqlite3_stmt *stmt, int fi
     return FA2_OK;
 }
 
-static void misfiled_sql(sqlite3_context *context, int count, sqlite3_value **values)
+/* The problem of these values, one for each field; false, with a message, where they are none. */
+static bool read_values(sqlite3_value **values, fa2_problem *ret_problem)
 {
     fa2_problem problem = {.op = FA2_OP_FORWARD};
-    char class_key[FA2I_CLASS_CHARS];
-    const char *filed = (const char *)sqlite3_value_text(values[0]);
-    bool is_problem = filed != NULL;
-    for (int field = 0; is_problem && field < count - 1; field++) {
-        const int64_t number = sqlite3_value_int64(values[field + 1]);
+    for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
+        const int64_t number = sqlite3_value_int64(values[field]);
+        const char *text = (const char *)sqlite3_value_text(values[field]);
         int32_t value = 0;
-        is_problem =
-            parse_value(field, number, (const char *)sqlite3_value_text(values[field + 1]), &value);
+        if (!parse_value(field, number, text, &value)) {
+            fa2i_fail(FA2_E_INVALID, "%s is none of its values", fa2i_fields[field].name);
+            return false;
+        }
         fa2i_field_set(&problem, field, value);
     }
-    if (is_problem && fa2i_problem_check(&problem) == FA2_OK) {
+    *ret_problem = problem;
+    return fa2i_problem_check(&problem) == FA2_OK;
+}
+
+static void problem_fault_sql(sqlite3_context *context, int count, sqlite3_value **values)
+{
+    fa2_problem problem;
+    (void)count;
+    if (!read_values(values, &problem))
+        sqlite3_result_text(context, fa2_last_message(), -1, SQLITE_TRANSIENT);
+}
+
+static void misfiled_sql(sqlite3_context *context, int count, sqlite3_value **values)
+{
+    fa2_problem problem;
+    char class_key[FA2I_CLASS_CHARS] = "";
+    const char *filed = (const char *)sqlite3_value_text(values[0]);
+    const bool is_problem = filed != NULL && read_values(values + 1, &problem);
+    (void)count;
+    if (is_problem)
         fa2i_problem_class(&problem, class_key);
-        sqlite3_result_int(context, strcmp(class_key, filed) != 0);
-    } else {
-        sqlite3_result_int(context, 1);
-    }
+    sqlite3_result_int(context, !is_problem || strcmp(class_key, filed) != 0);
 }
 
 int fa2i_columns_register(sqlite3 *db)
 {
-    return sqlite3_create_function_v2(db, "fa2_misfiled", 1 + FA2I_FIELD_COUNT,
-                                      SQLITE_UTF8 | SQLITE_DETERMINISTIC | SQLITE_DIRECTONLY, NULL,
-                                      misfiled_sql, NULL, NULL, NULL);
+    const int flags = SQLITE_UTF8 | SQLITE_DETERMINISTIC | SQLITE_DIRECTONLY;
+    const int code = sqlite3_create_function_v2(db, "fa2_problem_fault", FA2I_FIELD_COUNT, flags,
+                                                NULL, problem_fault_sql, NULL, NULL, NULL);
+    return code != SQLITE_OK
+               ? code
+               : sqlite3_create_function_v2(db, "fa2_misfiled", 1 + FA2I_FIELD_COUNT, flags, NULL,
+                                            misfiled_sql, NULL, NULL, NULL);
 }
 
 /* ---- the table ---- */

@@ -24,8 +24,9 @@ void fa2i_columns_values(const fa2_problem *problem, fa2i_sql_value out[FA2I_FIE
 fa2_status fa2i_columns_read(const fa2i_cache *cache, sqlite3_stmt *stmt, int first,
                              fa2_problem *ret_problem);
 
-/* Make fa2_misfiled(class, field, ...) known to SQL, with all fields in the order of problem.def: 1 when
- * the class is not the fields', or they are no problem. SQLite's result code. */
+/* Make known to SQL, with all fields in the order of problem.def: fa2_problem_fault(field, ...), which is
+ * NULL, or why they are no problem; and fa2_misfiled(class, field, ...), 1 when they are none or the class
+ * is not theirs. SQLite's result code. */
 int fa2i_columns_register(sqlite3 *db);
 
 /* Are the table's columns the fields that this fa2 knows? FA2_E_DATABASE names the one that is not

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "cache/columns.h"
+#include "cache/rules.h"
 #include "runtime/base/alloc.h"
 
 /* Rows are appended; arrays grow by doubling. */
@@ -74,7 +75,7 @@ static bool read_kernel(const reading *r, sqlite3_stmt *stmt, fa2i_known_kernel 
     if (key == NULL || sqlite3_column_bytes(stmt, 1) != FA2I_KEY_BYTES || recipe_text == NULL ||
         fa2i_recipe_parse(recipe_text, &recipe) != FA2_OK || recipe.op != r->op ||
         recipe.abi != r->abi || fa2i_recipe_most_smem(&recipe) > r->card->smem_block_bytes ||
-        fa2i_sql_column_outcome(r->cache, stmt, 6, &outcome) != FA2_OK)
+        !fa2i_sql_column_outcome(stmt, 6, &outcome) || kernel.registers < 0)
         return false;
     memcpy(kernel.key.bytes, key, FA2I_KEY_BYTES);
     fa2i_sql_column_text(stmt, 2, kernel.text, sizeof kernel.text);
@@ -118,7 +119,8 @@ static const char times_sql[] =
     "NOT s.modelled AS measured FROM measurement m JOIN session s ON s.id = m.session "
     "WHERE m.outcome = 'ok' AND m.n > 0 UNION ALL "
     "SELECT w.device, w.problem, w.kernel, iif(w.measured, w.median_us, w.model_us), w.measured "
-    "FROM winner w WHERE NOT EXISTS (SELECT 1 FROM measurement m WHERE m.device = w.device "
+    "FROM winner w JOIN session s ON s.id = w.session WHERE NOT EXISTS (SELECT 1 FROM measurement "
+    "m WHERE m.device = w.device "
     "AND m.problem = w.problem AND m.kernel = w.kernel AND m.outcome = 'ok' AND m.n > 0)) "
     "SELECT t.device, t.problem, t.kernel, t.us, t.measured, d.name, d.arch, d.sm_count, "
     "d.smem_block_bytes, d.smem_sm_bytes, d.l2_bytes, d.clock_khz, d.bandwidth_bytes, d.real"
@@ -126,12 +128,12 @@ static const char times_sql[] =
 #include "runtime/base/problem.def"
 #undef FA2I_FIELD
     " FROM timed t JOIN device d ON d.id = t.device JOIN problem p ON p.id = t.problem "
-    "WHERE d.arch = ?1 AND p.op = ?2 AND t.us > 0 ORDER BY t.device, t.problem, t.kernel";
+    "WHERE d.arch = ?1 AND p.op = ?2 AND t.us > 0 AND t.us <= ?3 ORDER BY t.device, t.problem, "
+    "t.kernel";
 
-static fa2i_known_set read_set(sqlite3_stmt *stmt, const fa2_problem *problem)
+static fa2i_known_set read_set(sqlite3_stmt *stmt)
 {
     fa2i_known_set set = {
-        .problem = *problem,
         .card = {.arch = sqlite3_column_int(stmt, 6),
                  .sm_count = sqlite3_column_int(stmt, 7),
                  .smem_block_bytes = sqlite3_column_int(stmt, 8),
@@ -151,17 +153,18 @@ static fa2_status find_set(reading *r, sqlite3_stmt *stmt, int64_t last[2],
                            fa2i_known_set **ret_set)
 {
     fa2i_evidence *found = &r->found;
-    fa2_problem problem;
     const int64_t device = sqlite3_column_int64(stmt, 0), id = sqlite3_column_int64(stmt, 1);
 
     *ret_set = NULL;
     if (found->set_count == 0 || device != last[0] || id != last[1]) {
-        if (fa2i_columns_read(r->cache, stmt, 14, &problem) != FA2_OK)
+        fa2i_known_set set = read_set(stmt);
+        if (!fa2i_card_is_sound(&set.card) ||
+            fa2i_columns_read(r->cache, stmt, 14, &set.problem) != FA2_OK)
             return FA2_OK;
         const fa2_status st = MAKE_ROOM(found->sets, found->set_count, &r->set_room);
         if (st != FA2_OK)
             return st;
-        found->sets[found->set_count] = read_set(stmt, &problem);
+        found->sets[found->set_count] = set;
         found->sets[found->set_count++].first = found->time_count;
         last[0] = device;
         last[1] = id;
@@ -219,7 +222,8 @@ static fa2_status read_times(reading *r)
     bool row = false;
     int64_t last[2] = {0};
     const fa2i_sql_value values[] = {fa2i_sql_int(r->card->arch),
-                                     fa2i_sql_text(fa2i_field_word(FA2I_FIELD_op, (int32_t)r->op))};
+                                     fa2i_sql_text(fa2i_field_word(FA2I_FIELD_op, (int32_t)r->op)),
+                                     fa2i_sql_real(FA2I_US_MAX)};
     fa2_status st = fa2i_sql_prepare(r->cache, times_sql, FA2I_SQL_VALUES(values), &stmt);
     if (st == FA2_OK)
         st = fa2i_sql_step(r->cache, stmt, &row);

@@ -15,15 +15,16 @@
  *                                                         above this line
  *
  * A line refers only to lines above it. Names, units and meanings are those of the tables.
- * All lines are one snapshot, in a fixed order: the same database gives the same bytes. Format 1 had
- * other members in a kernel's line, and no line at the end.
+ * All lines are one snapshot, in a fixed order: the same database gives the same bytes. Rows that are not
+ * sound are left out: import would refuse the file for one of them. Format 1 had other members in a
+ * kernel's line, and no line at the end.
  */
 #include "cache/report.h"
 
 #include <errno.h>
 #include <sha2.h>
 #include <string.h>
-#include "cache/internal.h"
+#include "cache/sound.h"
 
 static const char header_query[] =
     "SELECT json_object('fa2_export', ?, 'schema', user_version) FROM pragma_user_version";
@@ -34,40 +35,44 @@ static const char *const queries[] = {
     "sm_count, "
     "'smem_block_bytes', smem_block_bytes, 'smem_sm_bytes', smem_sm_bytes, 'l2_bytes', l2_bytes, "
     "'clock_khz', clock_khz, 'bandwidth_bytes', bandwidth_bytes, 'real', real) "
-    "FROM device ORDER BY id",
+    "FROM device JOIN temp.sound_device USING (id) ORDER BY id",
 
     "SELECT json_object('type', 'problem', 'id', id"
 #define FA2I_FIELD(name, ...) ", '" #name "', " #name
 #include "runtime/base/problem.def"
 #undef FA2I_FIELD
-    ") FROM problem ORDER BY id",
+    ") FROM problem JOIN temp.sound_problem USING (id) ORDER BY id",
 
     "SELECT json_object('type', 'session', 'id', id, 'device', device, 'driver', driver, "
-    "'nvrtc', nvrtc, 'generator', generator, 'started_at', started_at, 'modelled', modelled) FROM "
-    "session ORDER BY id",
+    "'nvrtc', nvrtc, 'generator', generator, 'started_at', started_at, 'modelled', modelled) "
+    "FROM session JOIN temp.sound_session USING (id) ORDER BY id",
 
     "SELECT json_object('type', 'kernel', 'key', lower(hex(key)), 'variant', variant, "
     "'class', class, 'recipe', recipe, 'target', target, 'nvrtc', nvrtc, 'generator', generator, "
     "'outcome', outcome, 'registers', registers, 'spill_bytes', spill_bytes, "
-    "'compile_ms', compile_ms) FROM kernel ORDER BY id",
+    "'compile_ms', compile_ms) "
+    "FROM kernel JOIN temp.sound_kernel USING (id) ORDER BY id",
 
     "SELECT json_object('type', 'verification', 'device', v.device, 'kernel', lower(hex(k.key)), "
     "'outcome', v.outcome, 'max_error', v.max_error, 'detail', v.detail, "
     "'verified_at', v.verified_at) "
-    "FROM verification v JOIN kernel k ON k.id = v.kernel ORDER BY v.device, k.id",
+    "FROM verification v JOIN temp.sound_verification USING (device, kernel) "
+    "JOIN kernel k ON k.id = v.kernel ORDER BY v.device, k.id",
 
     "SELECT json_object('type', 'measurement', 'device', m.device, 'problem', m.problem, "
     "'session', m.session, 'kernel', lower(hex(k.key)), 'outcome', m.outcome, 'settled', "
     "m.settled, "
     "'n', m.n, 'min_us', m.min_us, 'q1_us', m.q1_us, 'median_us', m.median_us, 'q3_us', m.q3_us, "
     "'max_error', m.max_error, 'detail', m.detail, 'measured_at', m.measured_at) "
-    "FROM measurement m JOIN kernel k ON k.id = m.kernel ORDER BY m.device, m.problem, k.id",
+    "FROM measurement m JOIN temp.sound_measurement USING (device, problem, kernel) "
+    "JOIN kernel k ON k.id = m.kernel ORDER BY m.device, m.problem, k.id",
 
     "SELECT json_object('type', 'winner', 'device', w.device, 'problem', w.problem, "
     "'session', w.session, 'kernel', lower(hex(k.key)), 'measured', w.measured, "
     "'median_us', w.median_us, 'default_us', w.default_us, 'model_us', w.model_us, "
     "'tuned_at', w.tuned_at) "
-    "FROM winner w JOIN kernel k ON k.id = w.kernel ORDER BY w.device, w.problem",
+    "FROM winner w JOIN temp.sound_winner USING (device, problem) "
+    "JOIN kernel k ON k.id = w.kernel ORDER BY w.device, w.problem",
 };
 
 /* Where the lines go, and what the last one says of them. */
@@ -130,14 +135,31 @@ done:
     return st;
 }
 
-fa2_status fa2i_cache_export(fa2i_cache *cache, FILE *file, size_t *ret_rows)
+static fa2_status count_rows(fa2i_cache *cache, size_t *ret_rows)
 {
+    fa2_status st = FA2_OK;
+    *ret_rows = 0;
+    for (int i = 0; st == FA2_OK && i < FA2I_JUDGED_COUNT; i++) {
+        char sql[64];
+        int64_t rows = 0;
+        snprintf(sql, sizeof sql, "SELECT count(*) FROM %s", fa2i_judged_tables[i].table);
+        st = fa2i_sql_number(cache, sql, NULL, 0, &rows);
+        *ret_rows += (size_t)rows;
+    }
+    return st;
+}
+
+fa2_status fa2i_cache_export(fa2i_cache *cache, FILE *file, fa2i_export_counts *ret_counts)
+{
+    size_t all_rows = 0;
     fa2_status st;
     output out = {.file = file};
 
     SHA256Init(&out.sha);
     FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_READ));
     FA2_TRY(fa2i_sql_need_json(cache));
+    FA2_TRY(count_rows(cache, &all_rows));
+    FA2_TRY(fa2i_sound_begin(cache));
     FA2_TRY(write_header(cache, &out));
     for (size_t i = 0; i < sizeof queries / sizeof queries[0]; i++)
         FA2_TRY(write_rows(cache, queries[i], &out));
@@ -150,8 +172,9 @@ fa2_status fa2i_cache_export(fa2i_cache *cache, FILE *file, size_t *ret_rows)
                                                                  : "");
         goto done;
     }
-    if (ret_rows != NULL)
-        *ret_rows = out.rows;
+    FA2_TRY(fa2i_sound_end(cache));
+    if (ret_counts != NULL)
+        *ret_counts = (fa2i_export_counts){.rows = out.rows, .left_out = all_rows - out.rows};
 done:
     return fa2i_sql_end(cache, st);
 }

@@ -54,8 +54,8 @@ static fa2_status read_problems(fa2i_cache *cache, sqlite3_stmt *stmt, fa2_probl
                 FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu problems", capacity));
             *ret_problems = grown;
         }
-        FA2_TRY(fa2i_columns_read(cache, stmt, 0, &(*ret_problems)[*ret_count]));
-        (*ret_count)++;
+        st = fa2i_columns_read(cache, stmt, 0, &(*ret_problems)[*ret_count]);
+        *ret_count += st == FA2_OK; /* a damaged one is none */
         FA2_TRY(fa2i_sql_step(cache, stmt, &row));
     }
 done:

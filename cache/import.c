@@ -1,8 +1,8 @@
 /*
  * Reading what export.c wrote: JSON lines that may come from strangers.
  *
- * How: one write transaction. Each line is read into the record that it describes, every member in
- * a range, and stored by its type. Ids of the file are translated by a temporary table; a line may
+ * How: one write transaction. Each line is read into the record that it describes, every member by its
+ * rule (rules.def), and stored by its type. Ids of the file are translated by a temporary table; a line may
  * refer only to lines above it.
  *
  * Invariants:
@@ -19,6 +19,8 @@
 #include <sha2.h>
 #include <string.h>
 #include "cache/members.h"
+#include "cache/rules.h"
+#include "cache/sound.h"
 #include "cache/version_1.h"
 #include "runtime/base/alloc.h"
 
@@ -28,7 +30,7 @@ typedef struct import {
     fa2i_cache *cache;
     fa2i_members members;
     int64_t version;  /* of the file's format */
-    const char *type; /* of the current line */
+    const char *type; /* of the current line: a table */
     int64_t ours;     /* the row id here of what the current line describes; 0: it has none */
     SHA2_CTX sha;     /* of the lines above the current one */
     bool ended;
@@ -51,7 +53,7 @@ static const char id_table[] =
 static fa2_status remember_id(import *in)
 {
     int64_t theirs = 0;
-    fa2_status st = fa2i_members_int64(&in->members, "id", 0, INT64_MAX, &theirs);
+    fa2_status st = fa2i_members_number(&in->members, "id", 0, INT64_MAX, &theirs);
     if (st != FA2_OK)
         return st;
     const fa2i_sql_value values[] = {fa2i_sql_text(in->type), fa2i_sql_int(theirs),
@@ -68,7 +70,7 @@ static fa2_status remember_id(import *in)
 static fa2_status look_up_id(import *in, const char *type, int64_t *ret_ours)
 {
     int64_t theirs = 0;
-    fa2_status st = fa2i_members_int64(&in->members, type, 0, INT64_MAX, &theirs);
+    fa2_status st = fa2i_members_number(&in->members, type, 0, INT64_MAX, &theirs);
     if (st != FA2_OK)
         return st;
     const fa2i_sql_value values[] = {fa2i_sql_text(type), fa2i_sql_int(theirs)};
@@ -100,14 +102,13 @@ static fa2_status import_device(import *in)
     bool is_real = false;
 
     FA2_TRY(fa2i_members_text(&in->members, "name", card.name, sizeof card.name));
-    FA2_TRY(fa2i_members_int(&in->members, "arch", 10, 999, &card.arch));
-    FA2_TRY(fa2i_members_int(&in->members, "sm_count", 1, 100000, &card.sm_count));
-    FA2_TRY(fa2i_members_int(&in->members, "smem_block_bytes", 0, 1 << 30, &card.smem_block_bytes));
-    FA2_TRY(fa2i_members_int(&in->members, "smem_sm_bytes", 0, 1 << 30, &card.smem_sm_bytes));
-    FA2_TRY(fa2i_members_int64(&in->members, "l2_bytes", 0, INT64_C(1) << 40, &card.l2_bytes));
-    FA2_TRY(fa2i_members_int(&in->members, "clock_khz", 0, 100000000, &card.clock_khz));
-    FA2_TRY(fa2i_members_int64(&in->members, "bandwidth_bytes", 0, INT64_C(1) << 60,
-                               &card.bandwidth_bytes));
+    FA2_TRY(fa2i_members_int(&in->members, "arch", &card.arch));
+    FA2_TRY(fa2i_members_int(&in->members, "sm_count", &card.sm_count));
+    FA2_TRY(fa2i_members_int(&in->members, "smem_block_bytes", &card.smem_block_bytes));
+    FA2_TRY(fa2i_members_int(&in->members, "smem_sm_bytes", &card.smem_sm_bytes));
+    FA2_TRY(fa2i_members_int64(&in->members, "l2_bytes", &card.l2_bytes));
+    FA2_TRY(fa2i_members_int(&in->members, "clock_khz", &card.clock_khz));
+    FA2_TRY(fa2i_members_int64(&in->members, "bandwidth_bytes", &card.bandwidth_bytes));
     FA2_TRY(fa2i_members_bool(&in->members, "real", &is_real));
     FA2_TRY(fa2i_row_device(in->cache, &card, is_real, &in->ours));
 done:
@@ -146,6 +147,16 @@ static bool may_be_missing(int field)
     return f->needs >= 0 || !f->shown_always;
 }
 
+/* A member that is no column of its own. */
+static fa2_status read_int(import *in, const char *name, int min, int max, int *ret)
+{
+    int64_t value = 0;
+    const fa2_status st = fa2i_members_number(&in->members, name, min, max, &value);
+    if (st == FA2_OK)
+        *ret = (int)value;
+    return st;
+}
+
 static fa2_status read_field(import *in, fa2_problem *problem, int field)
 {
     const fa2i_field *f = &fa2i_fields[field];
@@ -155,9 +166,9 @@ static fa2_status read_field(import *in, fa2_problem *problem, int field)
     if (may_be_missing(field) && !fa2i_members_has(&in->members, f->name))
         return FA2_OK;
     if (f->type == FA2I_TYPE_INT) {
-        st = fa2i_members_int(&in->members, f->name, INT32_MIN, INT32_MAX, &value);
+        st = read_int(in, f->name, INT32_MIN, INT32_MAX, &value);
     } else {
-        st = fa2i_members_text(&in->members, f->name, word, sizeof word);
+        st = fa2i_members_word(&in->members, f->name, word, sizeof word);
         if (st == FA2_OK && !fa2i_field_parse_word(field, word, &value))
             st = fa2i_fail(FA2_E_INVALID, "'%s' is '%s', which this fa2 does not know", f->name,
                            word);
@@ -187,12 +198,10 @@ static fa2_status import_session(import *in)
     bool modelled = false; /* format 1 says it of each winner only */
 
     FA2_TRY(look_up_id(in, "device", &device));
-    FA2_TRY(fa2i_members_int(&in->members, "driver", 0, 1000000, &driver));
-    FA2_TRY(fa2i_members_int(&in->members, "nvrtc", 0, 1000000, &nvrtc));
-    FA2_TRY(fa2i_members_form(&in->members, "generator", "hhhhhhhhhhhhhhhh", generator,
-                              sizeof generator));
-    FA2_TRY(fa2i_members_form(&in->members, "started_at", "0000-00-00T00:00:00Z", started_at,
-                              sizeof started_at));
+    FA2_TRY(fa2i_members_int(&in->members, "driver", &driver));
+    FA2_TRY(fa2i_members_int(&in->members, "nvrtc", &nvrtc));
+    FA2_TRY(fa2i_members_text(&in->members, "generator", generator, sizeof generator));
+    FA2_TRY(fa2i_members_text(&in->members, "started_at", started_at, sizeof started_at));
     if (in->version > 1)
         FA2_TRY(fa2i_members_bool(&in->members, "modelled", &modelled));
     const fa2i_sql_value values[] = {fa2i_sql_int(device),      fa2i_sql_int(driver),
@@ -212,27 +221,6 @@ done:
     return st;
 }
 
-/* "fwd_sm80 d=64 ...": what the generator writes, and nothing that means something elsewhere. */
-static fa2_status read_variant(import *in, char *out, size_t out_bytes)
-{
-    static const char allowed[] = "abcdefghijklmnopqrstuvwxyz0123456789_= ";
-    fa2_status st = fa2i_members_text(&in->members, "variant", out, out_bytes);
-    if (st == FA2_OK && out[strspn(out, allowed)] != '\0')
-        return fa2i_fail(FA2_E_INVALID, "'variant' may only hold a-z, 0-9, '_', '=' and blanks");
-    return st;
-}
-
-/* "sm_86" or "compute_86", two or three digits. */
-static fa2_status read_target(import *in, char *out, size_t out_bytes)
-{
-    static const char *const patterns[] = {"sm_00", "sm_000", "compute_00", "compute_000"};
-    for (size_t i = 0; i < sizeof patterns / sizeof patterns[0]; i++) {
-        if (fa2i_members_form(&in->members, "target", patterns[i], out, out_bytes) == FA2_OK)
-            return FA2_OK;
-    }
-    return fa2i_fail(FA2_E_INVALID, "'target' must be like sm_86 or compute_86");
-}
-
 /* Class and recipe; format 1 had them in the variant's words and in numbers. */
 static fa2_status read_launch(import *in, fa2i_variant *variant)
 {
@@ -248,12 +236,12 @@ static fa2_status read_launch(import *in, fa2i_variant *variant)
         goto done;
     }
     FA2_TRY(fa2i_class_1(variant->text, variant->class_key));
-    FA2_TRY(fa2i_members_int(&in->members, "launch_abi", 1, 1000000, &launch.abi));
-    FA2_TRY(fa2i_members_int(&in->members, "threads", 32, 1024, &launch.threads));
-    FA2_TRY(fa2i_members_int(&in->members, "block_rows", 1, 65536, &launch.block_rows));
-    FA2_TRY(fa2i_members_int(&in->members, "smem_bytes", 0, 1 << 20, &launch.smem_bytes));
-    FA2_TRY(fa2i_members_int(&in->members, "key_step", 1, 65536, &launch.key_step));
-    FA2_TRY(fa2i_members_int(&in->members, "waves", 0, 64, &launch.waves));
+    FA2_TRY(read_int(in, "launch_abi", 1, 1000000, &launch.abi));
+    FA2_TRY(read_int(in, "threads", 32, 1024, &launch.threads));
+    FA2_TRY(read_int(in, "block_rows", 1, 65536, &launch.block_rows));
+    FA2_TRY(read_int(in, "smem_bytes", 0, 1 << 20, &launch.smem_bytes));
+    FA2_TRY(read_int(in, "key_step", 1, 65536, &launch.key_step));
+    FA2_TRY(read_int(in, "waves", 0, 64, &launch.waves));
     FA2_TRY(fa2i_recipe_1(variant->text, &launch, &variant->recipe));
 done:
     return st;
@@ -265,15 +253,15 @@ static fa2_status read_kernel(import *in, fa2i_kernel *kernel)
     fa2i_variant *variant = &kernel->variant;
 
     FA2_TRY(fa2i_members_key(&in->members, "key", &kernel->key));
-    FA2_TRY(read_variant(in, variant->text, sizeof variant->text));
+    FA2_TRY(fa2i_members_text(&in->members, "variant", variant->text, sizeof variant->text));
     FA2_TRY(read_launch(in, variant));
-    FA2_TRY(read_target(in, kernel->target, sizeof kernel->target));
-    FA2_TRY(fa2i_members_int(&in->members, "nvrtc", 0, 1000000, &kernel->nvrtc));
-    FA2_TRY(fa2i_members_form(&in->members, "generator", "hhhhhhhhhhhhhhhh", kernel->generator,
-                              sizeof kernel->generator));
+    FA2_TRY(fa2i_members_text(&in->members, "target", kernel->target, sizeof kernel->target));
+    FA2_TRY(fa2i_members_int(&in->members, "nvrtc", &kernel->nvrtc));
+    FA2_TRY(
+        fa2i_members_text(&in->members, "generator", kernel->generator, sizeof kernel->generator));
     FA2_TRY(fa2i_members_outcome(&in->members, "outcome", &kernel->outcome));
-    FA2_TRY(fa2i_members_int(&in->members, "registers", 0, 1024, &kernel->registers));
-    FA2_TRY(fa2i_members_int(&in->members, "spill_bytes", 0, 1 << 30, &kernel->spill_bytes));
+    FA2_TRY(fa2i_members_int(&in->members, "registers", &kernel->registers));
+    FA2_TRY(fa2i_members_int(&in->members, "spill_bytes", &kernel->spill_bytes));
     FA2_TRY(fa2i_members_real(&in->members, "compile_ms", &kernel->compile_ms));
 done:
     return st;
@@ -302,18 +290,17 @@ static fa2_status import_verification(import *in)
     FA2_TRY(look_up_id(in, "device", &id));
     FA2_TRY(look_up_kernel(in, &id));
     FA2_TRY(fa2i_members_outcome(&in->members, "outcome", &verification.outcome));
-    FA2_TRY(fa2i_members_error(&in->members, "max_error", &verification.max_error));
+    FA2_TRY(fa2i_members_real(&in->members, "max_error", &verification.max_error));
     FA2_TRY(fa2i_members_remark(&in->members, "detail", verification.detail,
                                 sizeof verification.detail));
-    FA2_TRY(fa2i_members_form(&in->members, "verified_at", "0000-00-00T00:00:00Z", verified_at,
-                              sizeof verified_at));
+    FA2_TRY(fa2i_members_text(&in->members, "verified_at", verified_at, sizeof verified_at));
 done:
     return st;
 }
 
-static const char fits_sql[] = "SELECT k.class = p.class AND s.device = ?4 "
-                               "FROM kernel k, problem p, session s "
-                               "WHERE k.id = ?1 AND p.id = ?2 AND s.id = ?3";
+static const char fits_sql[] = "SELECT k.class = p.class AND s.device = d.id AND " FA2I_TARGET_FITS
+                               " FROM kernel k, problem p, session s, device d "
+                               "WHERE k.id = ?1 AND p.id = ?2 AND s.id = ?3 AND d.id = ?4";
 
 /* The device, problem, session and kernel of a result, which must fit together. */
 static fa2_status read_references(import *in, references *ret)
@@ -331,13 +318,18 @@ static fa2_status read_references(import *in, references *ret)
     FA2_TRY(fa2i_sql_number(in->cache, fits_sql, FA2I_SQL_VALUES(values), &fits));
     if (fits == 0) {
         st = fa2i_fail(FA2_E_INVALID,
-                       "the kernel is of another class than the problem, or the session is of "
-                       "another device");
+                       "the kernel is of another class than the problem or for another SM than the "
+                       "device's, or the session is of another device");
         goto done;
     }
     *ret = refs;
 done:
     return st;
+}
+
+static fa2_status refuse_fault(const char *fault)
+{
+    return fault == NULL ? FA2_OK : fa2i_fail(FA2_E_INVALID, "%s", fault);
 }
 
 static fa2_status import_measurement(import *in)
@@ -350,15 +342,15 @@ static fa2_status import_measurement(import *in)
     FA2_TRY(read_references(in, &refs));
     FA2_TRY(fa2i_members_outcome(&in->members, "outcome", &m.outcome));
     FA2_TRY(fa2i_members_bool(&in->members, "settled", &m.settled)); /* checked, and not kept */
-    FA2_TRY(fa2i_members_int(&in->members, "n", 0, INT32_MAX, &m.n));
+    FA2_TRY(fa2i_members_int(&in->members, "n", &m.n));
     FA2_TRY(fa2i_members_real(&in->members, "min_us", &m.min_us));
     FA2_TRY(fa2i_members_real(&in->members, "q1_us", &m.q1_us));
     FA2_TRY(fa2i_members_real(&in->members, "median_us", &m.median_us));
     FA2_TRY(fa2i_members_real(&in->members, "q3_us", &m.q3_us));
-    FA2_TRY(fa2i_members_error(&in->members, "max_error", &m.max_error));
+    FA2_TRY(fa2i_members_real(&in->members, "max_error", &m.max_error));
     FA2_TRY(fa2i_members_remark(&in->members, "detail", m.detail, sizeof m.detail));
-    FA2_TRY(fa2i_members_form(&in->members, "measured_at", "0000-00-00T00:00:00Z", measured_at,
-                              sizeof measured_at));
+    FA2_TRY(fa2i_members_text(&in->members, "measured_at", measured_at, sizeof measured_at));
+    FA2_TRY(refuse_fault(fa2i_measurement_fault(&m)));
     const fa2i_sql_value values[] = {fa2i_sql_int(refs.device),
                                      fa2i_sql_int(refs.problem),
                                      fa2i_sql_int(refs.kernel),
@@ -395,8 +387,8 @@ static fa2_status import_winner(import *in)
     FA2_TRY(fa2i_members_real(&in->members, "median_us", &w.median_us));
     FA2_TRY(fa2i_members_real(&in->members, "default_us", &w.default_us));
     FA2_TRY(fa2i_members_real(&in->members, "model_us", &w.model_us));
-    FA2_TRY(fa2i_members_form(&in->members, "tuned_at", "0000-00-00T00:00:00Z", tuned_at,
-                              sizeof tuned_at));
+    FA2_TRY(fa2i_members_text(&in->members, "tuned_at", tuned_at, sizeof tuned_at));
+    FA2_TRY(refuse_fault(fa2i_winner_fault(&w)));
     const fa2i_sql_value values[] = {
         fa2i_sql_int(refs.device),   fa2i_sql_int(refs.problem), fa2i_sql_int(refs.kernel),
         fa2i_sql_int(refs.session),  fa2i_sql_int(w.measured),   fa2i_sql_real(w.median_us),
@@ -417,7 +409,7 @@ static fa2_status import_header(import *in)
 {
     if (!fa2i_members_has(&in->members, "fa2_export"))
         return fa2i_fail(FA2_E_INVALID, "this is no export of fa2: 'fa2_export' is missing");
-    fa2_status st = fa2i_members_int64(&in->members, "fa2_export", 1, INT64_MAX, &in->version);
+    fa2_status st = fa2i_members_number(&in->members, "fa2_export", 1, INT64_MAX, &in->version);
     if (st == FA2_OK && in->version > FA2I_EXPORT_VERSION)
         return fa2i_fail(
             FA2_E_INVALID,
@@ -436,7 +428,7 @@ static fa2_status import_end(import *in)
     fa2i_key theirs;
     fa2i_key ours;
 
-    FA2_TRY(fa2i_members_int64(&in->members, "rows", 0, INT64_MAX, &rows));
+    FA2_TRY(fa2i_members_number(&in->members, "rows", 0, INT64_MAX, &rows));
     FA2_TRY(fa2i_members_key(&in->members, "sha256", &theirs));
     if (rows != (int64_t)in->counts.rows) {
         st = fa2i_fail(FA2_E_INVALID, "'rows' is %lld, and above there are %zu: %s",
@@ -468,14 +460,14 @@ static fa2_status import_row(import *in)
         {"verification", import_verification},
     };
     char type[32];
-    fa2_status st = fa2i_members_text(&in->members, "type", type, sizeof type);
+    fa2_status st = fa2i_members_word(&in->members, "type", type, sizeof type);
     if (st == FA2_OK && in->version >= END_LINE_SINCE && strcmp(type, "end") == 0)
         return import_end(in);
     for (size_t i = 0; st == FA2_OK && i < sizeof types / sizeof types[0]; i++) {
         if (strcmp(types[i].type, type) != 0)
             continue;
         const int before = sqlite3_total_changes(in->cache->db);
-        in->type = types[i].type;
+        in->type = in->members.table = types[i].type;
         in->ours = 0;
         st = types[i].store(in);
         in->counts.rows++;

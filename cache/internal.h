@@ -60,13 +60,29 @@ fa2_status fa2i_path_check_writable(const char *name, const char *resolved);
 /* Can files be created in the folder of this file? */
 fa2_status fa2i_path_folder_writable(const char *resolved, bool *ret_writable);
 
-/* ---- open.c: versions ---- */
+/* ---- open.c ---- */
 
 /* Is this SQLite (sqlite3_libversion_number) new enough? */
 fa2_status fa2i_cache_library_check(int version);
 
 /* "WAL" only where its reset bug is fixed. */
 const char *fa2i_cache_journal_mode(int library_version);
+
+/* Open a file, by SQLite's name for it, in cache->db, and set that up. */
+fa2_status fa2i_cache_connect(fa2i_cache *cache, const char *name, int flags);
+
+/* ---- schema.c: versions, and what belongs to ours ---- */
+
+/* Is there nothing to bring forward, and every table there? FA2_E_DATABASE, with what to do;
+ * FA2_E_NOT_FOUND for an empty file. */
+fa2_status fa2i_schema_check(fa2i_cache *cache);
+
+/* Make the schema that of a new file, but for a table that is missing: that is FA2_E_DATABASE, unless
+ * repair, which makes it anew. */
+fa2_status fa2i_schema_bring_forward(fa2i_cache *cache, bool repair);
+
+/* Inside a transaction: what is not as in a new file, with what to do; "" when nothing is. */
+fa2_status fa2i_schema_examine(fa2i_cache *cache, char *sentence, size_t sentence_bytes);
 
 /* Bring the database forward: steps[n] leads from version n to n + 1, each in one transaction. A
  * newer version, or a file that is no fa2 database, is FA2_E_DATABASE. */
@@ -161,11 +177,11 @@ fa2_status fa2i_sql_script(fa2i_cache *cache, const char *script);
 /* FA2_E_DATABASE when this SQLite was built without its JSON functions. */
 fa2_status fa2i_sql_need_json(fa2i_cache *cache);
 
-/* Columns of the current row. Text is cut to fit; NULL is "". A NULL error is INFINITY. */
+/* Columns of the current row. Text is cut to fit; NULL is "". A NULL error is INFINITY. false: no
+ * outcome. */
 void fa2i_sql_column_text(sqlite3_stmt *stmt, int column, char *out, size_t out_bytes);
 double fa2i_sql_column_error(sqlite3_stmt *stmt, int column);
-fa2_status fa2i_sql_column_outcome(const fa2i_cache *cache, sqlite3_stmt *stmt, int column,
-                                   fa2i_outcome *ret_outcome);
+bool fa2i_sql_column_outcome(sqlite3_stmt *stmt, int column, fa2i_outcome *ret_outcome);
 
 /* ---- seal.c: what binds code to the record that says what it is for ---- */
 
@@ -181,7 +197,8 @@ int fa2i_seal_register(sqlite3 *db);
 #define FA2I_DAMAGED_IMAGES                                                                        \
     "SELECT i.kernel FROM image i CROSS JOIN kernel k ON k.id = i.kernel "                         \
     "LEFT JOIN code c ON c.id = i.code "                                                           \
-    "WHERE i.seal IS NOT fa2_seal(k.key, k.variant, k.class, k.recipe, k.target, c.data)"
+    "WHERE (c.hash IS NOT fa2_hash(c.data) "                                                       \
+    "OR i.seal IS NOT fa2_seal(k.key, k.variant, k.class, k.recipe, k.target, c.data))"
 
 /* ---- cache.c: rows, inside a transaction ---- */
 
@@ -199,7 +216,7 @@ fa2_status fa2i_row_put_image(fa2i_cache *cache, int64_t id, const fa2i_kernel *
 fa2_status fa2i_row_kernel_id(fa2i_cache *cache, const fa2i_key *key, int64_t *ret_id);
 
 /* Read a record selected by FA2I_KERNEL_COLUMNS; a recipe that is none is empty then, with no steps.
- * *ret_kernel belongs to the caller. */
+ * *ret_kernel belongs to the caller. FA2_E_NOT_FOUND, with a message: the row is damaged. */
 #define FA2I_KERNEL_COLUMNS                                                                        \
     "k.key, k.variant, k.class, k.recipe, k.target, k.nvrtc, k.generator, k.outcome, "             \
     "k.registers, k.spill_bytes, k.compile_ms, k.log"

@@ -7,8 +7,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-
-static const double REAL_MAX = FA2I_US_MAX;
+#include "cache/rules.h"
 
 fa2_status fa2i_members_open(fa2i_cache *cache, fa2i_members *ret_members)
 {
@@ -71,8 +70,8 @@ bool fa2i_members_has(fa2i_members *members, const char *name)
     return member(members, name, &type) == FA2_OK && type[0] != '\0';
 }
 
-fa2_status fa2i_members_int64(fa2i_members *members, const char *name, int64_t min, int64_t max,
-                              int64_t *ret)
+fa2_status fa2i_members_number(fa2i_members *members, const char *name, int64_t min, int64_t max,
+                               int64_t *ret)
 {
     const char *type = "";
     fa2_status st = member(members, name, &type);
@@ -88,110 +87,127 @@ fa2_status fa2i_members_int64(fa2i_members *members, const char *name, int64_t m
     return FA2_OK;
 }
 
-fa2_status fa2i_members_int(fa2i_members *members, const char *name, int min, int max, int *ret)
+/* ---- columns ---- */
+
+/* Step to the member of a column. *ret_text is NULL where it is no text. */
+static fa2_status column(fa2i_members *members, const char *name, const fa2i_rule **ret_rule,
+                         const char **ret_type, const char **ret_text, size_t *ret_bytes)
+{
+    *ret_rule = fa2i_rule_of(members->table, name);
+    const fa2_status st = member(members, name, ret_type);
+    if (st != FA2_OK)
+        return st;
+    const bool text = strcmp(*ret_type, "text") == 0;
+    *ret_text = text ? (const char *)sqlite3_column_text(members->member, 1) : NULL;
+    *ret_bytes = text ? (size_t)sqlite3_column_bytes(members->member, 1) : 0;
+    return FA2_OK;
+}
+
+static fa2_status refuse(const fa2i_rule *rule, const char *text)
+{
+    char sentence[FA2I_RULE_CHARS];
+    fa2i_rule_sentence(rule, text, sentence);
+    return fa2i_fail(FA2_E_INVALID, "%s", sentence);
+}
+
+fa2_status fa2i_members_int64(fa2i_members *members, const char *name, int64_t *ret)
+{
+    const fa2i_rule *rule = fa2i_rule_of(members->table, name);
+    return fa2i_members_number(members, name, rule->least, rule->most, ret);
+}
+
+fa2_status fa2i_members_int(fa2i_members *members, const char *name, int *ret)
 {
     int64_t value = 0;
-    fa2_status st = fa2i_members_int64(members, name, min, max, &value);
+    const fa2_status st = fa2i_members_int64(members, name, &value);
     if (st == FA2_OK)
-        *ret = (int)value;
+        *ret = (int)value; /* rules of columns that are int have limits that are */
     return st;
 }
 
 fa2_status fa2i_members_bool(fa2i_members *members, const char *name, bool *ret)
 {
     int value = 0;
-    fa2_status st = fa2i_members_int(members, name, 0, 1, &value);
+    fa2_status st = fa2i_members_int(members, name, &value);
     if (st == FA2_OK)
         *ret = value == 1;
     return st;
 }
 
-static fa2_status real(fa2i_members *members, const char *name, bool null_is_infinite, double *ret)
+fa2_status fa2i_members_real(fa2i_members *members, const char *name, double *ret)
 {
-    const char *type = "";
-    fa2_status st = member(members, name, &type);
+    const fa2i_rule *rule = NULL;
+    const char *type = "", *text = NULL;
+    size_t bytes = 0;
+    const fa2_status st = column(members, name, &rule, &type, &text, &bytes);
     if (st != FA2_OK)
         return st;
-    if (null_is_infinite && strcmp(type, "null") == 0) {
+    if (rule->kind == FA2I_RULE_FINITE && strcmp(type, "null") == 0) {
         *ret = INFINITY;
         return FA2_OK;
     }
     const bool number = strcmp(type, "integer") == 0 || strcmp(type, "real") == 0;
     const double value = sqlite3_column_double(members->member, 1);
-    if (!number || !(value >= 0 && value <= REAL_MAX))
-        return fa2i_fail(FA2_E_INVALID, "'%s' must be a number from 0 to %g%s", name, REAL_MAX,
-                         null_is_infinite ? ", or null" : "");
+    if (!number || !fa2i_rule_takes_real(rule, value))
+        return refuse(rule, NULL);
     *ret = value;
     return FA2_OK;
 }
 
-fa2_status fa2i_members_real(fa2i_members *members, const char *name, double *ret)
-{
-    return real(members, name, false, ret);
-}
-
-fa2_status fa2i_members_error(fa2i_members *members, const char *name, double *ret)
-{
-    return real(members, name, true, ret);
-}
-
-/* Length of the control character at text, 0 if there is none. A terminal obeys also those of
- * Latin-1 (0x80 to 0x9f), which are two bytes in UTF-8. */
-static size_t control(const char *text)
-{
-    const unsigned char first = (unsigned char)text[0];
-    const unsigned char second = first != 0 ? (unsigned char)text[1] : 0;
-    if (first < 0x20 || first == 0x7f)
-        return 1;
-    return first == 0xc2 && second >= 0x80 && second <= 0x9f ? 2 : 0;
-}
-
 fa2_status fa2i_members_text(fa2i_members *members, const char *name, char *out, size_t out_bytes)
 {
-    const char *type = "";
-    fa2_status st = member(members, name, &type);
+    const fa2i_rule *rule = NULL;
+    const char *type = "", *text = NULL;
+    size_t bytes = 0;
+    const fa2_status st = column(members, name, &rule, &type, &text, &bytes);
     if (st != FA2_OK)
         return st;
-    const char *text =
-        strcmp(type, "text") == 0 ? (const char *)sqlite3_column_text(members->member, 1) : NULL;
-    const size_t bytes = text != NULL ? (size_t)sqlite3_column_bytes(members->member, 1) : 0;
-    bool good = bytes >= 1 && bytes < out_bytes;
-    for (size_t i = 0; good && i < bytes; i++)
-        good = control(text + i) == 0;
-    if (!good)
-        return fa2i_fail(FA2_E_INVALID,
-                         "'%s' must be text of 1 to %zu bytes without control characters", name,
-                         out_bytes - 1);
+    if (text == NULL || bytes >= out_bytes || !fa2i_rule_takes_text(rule, text, bytes))
+        return refuse(rule, text);
     memcpy(out, text, bytes);
     out[bytes] = '\0';
     return FA2_OK;
 }
 
-fa2_status fa2i_members_remark(fa2i_members *members, const char *name, char *out, size_t out_bytes)
+fa2_status fa2i_members_word(fa2i_members *members, const char *name, char *out, size_t out_bytes)
 {
     const char *type = "";
-    fa2_status st = member(members, name, &type);
+    const fa2_status st = member(members, name, &type);
     if (st != FA2_OK)
         return st;
-    if (strcmp(type, "text") != 0)
-        return fa2i_fail(FA2_E_INVALID, "'%s' must be text", name);
-    fa2i_sql_column_text(members->member, 1, out, out_bytes);
-    for (char *c = out; *c != '\0'; c++) {
-        const size_t length = control(c);
-        memset(c, ' ', length);
-    }
+    const char *text =
+        strcmp(type, "text") == 0 ? (const char *)sqlite3_column_text(members->member, 1) : "";
+    if (text[0] == '\0' || strlen(text) >= out_bytes ||
+        text[strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789_")] != '\0')
+        return fa2i_fail(FA2_E_INVALID, "'%s' must be a word of up to %zu letters a-z and digits",
+                         name, out_bytes - 1);
+    memcpy(out, text, strlen(text) + 1);
+    return FA2_OK;
+}
+
+fa2_status fa2i_members_remark(fa2i_members *members, const char *name, char *out, size_t out_bytes)
+{
+    const fa2i_rule *rule = NULL;
+    const char *type = "", *text = NULL;
+    size_t bytes = 0;
+    const fa2_status st = column(members, name, &rule, &type, &text, &bytes);
+    if (st != FA2_OK)
+        return st;
+    if (text == NULL)
+        return refuse(rule, NULL);
+    snprintf(out, out_bytes, "%s", text);
+    for (char *c = out; *c != '\0'; c++)
+        memset(c, ' ', fa2i_text_control(c));
     return FA2_OK;
 }
 
 fa2_status fa2i_members_outcome(fa2i_members *members, const char *name, fa2i_outcome *ret)
 {
     char text[32];
-    fa2_status st = fa2i_members_text(members, name, text, sizeof text);
-    if (st != FA2_OK)
-        return st;
-    if (!fa2i_outcome_parse(text, ret))
-        return fa2i_fail(FA2_E_INVALID, "'%s' is the unknown outcome '%s'", name, text);
-    return FA2_OK;
+    const fa2_status st = fa2i_members_text(members, name, text, sizeof text);
+    if (st == FA2_OK)
+        (void)fa2i_outcome_parse(text, ret); /* it is one */
+    return st;
 }
 
 /* The value of a digit 0-9, a-f; -1 for all else. */
@@ -202,39 +218,14 @@ static int hex_digit(char c)
     return found != NULL ? (int)(found - digits) : -1;
 }
 
-static bool has_form(const char *text, const char *pattern)
-{
-    if (strlen(text) != strlen(pattern))
-        return false;
-    for (; *pattern != '\0'; text++, pattern++) {
-        const int digit = hex_digit(*text);
-        if (*pattern == '0' ? digit < 0 || digit > 9
-                            : (*pattern == 'h' ? digit < 0 : *text != *pattern))
-            return false;
-    }
-    return true;
-}
-
-fa2_status fa2i_members_form(fa2i_members *members, const char *name, const char *pattern,
-                             char *out, size_t out_bytes)
-{
-    char text[80];
-    fa2_status st = fa2i_members_text(members, name, text, sizeof text);
-    if (st != FA2_OK)
-        return st;
-    if (!has_form(text, pattern))
-        return fa2i_fail(FA2_E_INVALID, "'%s' must have the form %s (0: digit, h: hex digit)", name,
-                         pattern);
-    snprintf(out, out_bytes, "%s", text);
-    return FA2_OK;
-}
-
 fa2_status fa2i_members_key(fa2i_members *members, const char *name, fa2i_key *ret)
 {
-    char text[80];
-    fa2_status st = fa2i_members_text(members, name, text, sizeof text);
+    const char *type = "";
+    const fa2_status st = member(members, name, &type);
     if (st != FA2_OK)
         return st;
+    const char *text =
+        strcmp(type, "text") == 0 ? (const char *)sqlite3_column_text(members->member, 1) : "";
     bool good = strlen(text) == 2 * FA2I_KEY_BYTES;
     for (const char *c = text; *c != '\0'; c++)
         good = good && hex_digit(*c) >= 0;

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <string.h>
 #include "cache/columns.h"
+#include "cache/sound.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/text.h"
 
@@ -116,6 +117,22 @@ fa2_status fa2i_cache_list_winners(fa2i_cache *cache, const fa2i_filter *filter,
 {
     const query q = winners_query(filter);
     return list(cache, &q, NULL, 0, row, user);
+}
+
+fa2_status fa2i_cache_damaged_winners(fa2i_cache *cache, size_t *ret_count)
+{
+    fa2_status st;
+    int64_t count = 0;
+    FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_READ));
+    FA2_TRY(fa2i_sound_begin(cache));
+    FA2_TRY(fa2i_sql_number(cache,
+                            "SELECT count(*) FROM winner WHERE (device, problem) NOT IN "
+                            "(SELECT device, problem FROM temp.sound_winner)",
+                            NULL, 0, &count));
+    FA2_TRY(fa2i_sound_end(cache));
+    *ret_count = (size_t)count;
+done:
+    return fa2i_sql_end(cache, st);
 }
 
 fa2_status fa2i_cache_list_measurements(fa2i_cache *cache, const fa2_problem *problem,

@@ -16,6 +16,9 @@ typedef int (*fa2i_row_fn)(void *user, int columns, const char *const *names,
 fa2_status fa2i_cache_list_winners(fa2i_cache *cache, const fa2i_filter *filter, fa2i_row_fn row,
                                    void *user);
 
+/* How many of them are damaged, or refer to what is: those serve nobody. */
+fa2_status fa2i_cache_damaged_winners(fa2i_cache *cache, size_t *ret_count);
+
 /* The view `measurements` of one problem: every variant tried, fastest first, then the failures. */
 fa2_status fa2i_cache_list_measurements(fa2i_cache *cache, const fa2_problem *problem,
                                         const fa2i_filter *filter, fa2i_row_fn row, void *user);
@@ -25,9 +28,14 @@ fa2_status fa2i_cache_print_winners_json(fa2i_cache *cache, const fa2i_filter *f
 fa2_status fa2i_cache_print_measurements_json(fa2i_cache *cache, const fa2_problem *problem,
                                               const fa2i_filter *filter, FILE *out);
 
+typedef struct fa2i_export_counts {
+    size_t rows;     /* written */
+    size_t left_out; /* of the database: damaged, or referring to what is */
+} fa2i_export_counts;
+
 /* Devices, parameters, measurements and winners as JSON lines; no code. See the file format in
- * export.c. *ret_rows (may be NULL): the rows written. */
-fa2_status fa2i_cache_export(fa2i_cache *cache, FILE *file, size_t *ret_rows);
+ * export.c. What is written can be imported: damaged rows are left out. *ret_counts may be NULL. */
+fa2_status fa2i_cache_export(fa2i_cache *cache, FILE *file, fa2i_export_counts *ret_counts);
 
 /* Is there a variant of this text? FA2_E_INVALID with the reason, or another failure. It must not use
  * the cache: its mutex is held. */
@@ -65,27 +73,42 @@ fa2_status fa2i_cache_rebind_kernel(fa2i_cache *cache, const fa2i_key *old_key,
 typedef struct fa2i_cache_health {
     size_t kernels, images, measurements, winners;
     size_t damaged_images; /* not what was sealed */
+    size_t faults;         /* rows with a value that cannot be (rules.def) */
     size_t dangling;       /* foreign keys that point nowhere */
     size_t misfits;        /* winners and measurements of a kernel of another class than that of the
-                            * problem, and problems that are not of the class in their row */
+                            * problem, or for another SM than the device's, or of another device's
+                            * session; and problems that are not of the class in their row */
     size_t without_code;   /* winners whose kernel has no image, or a damaged one */
     bool intact;           /* SQLite's own check */
-    char first_problem[256];
+    bool schema;           /* tables, their columns, indexes, triggers and views are there */
+    char first_problem[600];
 } fa2i_cache_health;
 
 /* Read all of it. What is found is in *ret_health, not in the status: a damaged file is FA2_OK with
- * intact == false, and then the counts may be 0. */
+ * intact == false, and then the counts may be 0, as they are with schema == false. first_problem says
+ * what to do, too. */
 fa2_status fa2i_cache_check(fa2i_cache *cache, fa2i_cache_health *ret_health);
 
+/* Was nothing found? */
+bool fa2i_cache_is_healthy(const fa2i_cache_health *health);
+
 typedef struct fa2i_cache_cleanup {
-    size_t images;  /* that no winner used, or that were damaged */
-    size_t winners; /* whose kernel has no code, or is of another class */
-    size_t rows;    /* others that referred to nothing, or were misfits */
+    size_t images;  /* that were damaged, or losers' beyond the limit */
+    size_t winners; /* whose kernel has no code, or that were damaged */
+    size_t rows;    /* others that were damaged */
     int64_t bytes_freed;
 } fa2i_cache_cleanup;
 
-/* Drop what fa2i_cache_check finds wrong, and images that no winner uses; make the indexes anew, and
- * compact the file. Measurements stay, so that tuning again is quick. */
-fa2_status fa2i_cache_gc(fa2i_cache *cache, fa2i_cache_cleanup *ret_cleanup);
+/* What the code of kernels that win nowhere may take: it serves problems that were not tuned. */
+#define FA2I_SPARE_BYTES ((int64_t)256 << 20)
+
+/* Drop what fa2i_cache_check finds wrong, and the images of losers beyond spare_bytes, those first that
+ * were furthest from winning; make the indexes anew, and compact the file. Tables and views that were
+ * missing were made by opening it (FA2I_CACHE_REPAIR). Measurements stay, so that tuning again is
+ * quick. */
+fa2_status fa2i_cache_gc(fa2i_cache *cache, int64_t spare_bytes, fa2i_cache_cleanup *ret_cleanup);
+
+/* Only that of the losers. */
+fa2_status fa2i_cache_trim(fa2i_cache *cache, int64_t spare_bytes);
 
 #endif

@@ -5,6 +5,7 @@
 #include "cache/columns.h"
 
 #include <string.h>
+#include "cache/rules.h"
 #include "runtime/base/alloc.h"
 
 /* What decides which kernel runs is read from the rows themselves: an index that is damaged has no say.
@@ -34,6 +35,9 @@ done:
     return fa2i_sql_end(cache, st);
 }
 
+/* A row that is not what was stored is not there. */
+static const char damaged[] = "row that is sound; see fa2-tune check";
+
 static fa2_status not_found(const fa2i_cache *cache, fa2_status st, const char *what)
 {
     return st == FA2_E_NOT_FOUND ? fa2i_fail(st, "%s: there is no %s", cache->path, what) : st;
@@ -53,9 +57,10 @@ fa2_status fa2i_cache_get_verification(fa2i_cache *cache, int64_t device, const 
                       "JOIN kernel k ON k.id = v.kernel WHERE v.device = ? AND k.key = ?",
                       FA2I_SQL_VALUES(values), &stmt);
     FA2_TRY(not_found(cache, st, "verification of this kernel on this device"));
-    FA2_TRY(fa2i_sql_column_outcome(cache, stmt, 0, &found.outcome));
     found.max_error = fa2i_sql_column_error(stmt, 1);
     fa2i_sql_column_text(stmt, 2, found.detail, sizeof found.detail);
+    if (!fa2i_sql_column_outcome(stmt, 0, &found.outcome) || !(found.max_error >= 0))
+        st = not_found(cache, FA2_E_NOT_FOUND, damaged);
 done:
     sqlite3_finalize(stmt);
     st = fa2i_sql_end(cache, st);
@@ -87,8 +92,12 @@ fa2_status fa2i_cache_put_measurement(fa2i_cache *cache, int64_t session, int64_
                                       int64_t problem, const fa2i_key *kernel,
                                       const fa2i_measurement *measurement)
 {
-    fa2_status st;
+    fa2_status st = FA2_OK;
     int64_t id = 0;
+    const char *fault = fa2i_measurement_fault(measurement);
+    if (fault != NULL)
+        return fa2i_fail(FA2_E_INVALID, "a measurement of %d samples of %g us is not stored: %s",
+                         measurement->n, measurement->median_us, fault);
 
     FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_WRITE));
     FA2_TRY(fa2i_row_kernel_id(cache, kernel, &id));
@@ -133,7 +142,6 @@ fa2_status fa2i_cache_get_measurement(fa2i_cache *cache, int64_t device, int64_t
                       "WHERE m.device = ? AND m.problem = ? AND k.key = ?",
                       FA2I_SQL_VALUES(values), &stmt);
     FA2_TRY(not_found(cache, st, "measurement of this kernel on this problem"));
-    FA2_TRY(fa2i_sql_column_outcome(cache, stmt, 0, &found.outcome));
     found.settled = sqlite3_column_int(stmt, 1) != 0;
     found.n = sqlite3_column_int(stmt, 2);
     found.min_us = sqlite3_column_double(stmt, 3);
@@ -142,6 +150,8 @@ fa2_status fa2i_cache_get_measurement(fa2i_cache *cache, int64_t device, int64_t
     found.q3_us = sqlite3_column_double(stmt, 6);
     found.max_error = fa2i_sql_column_error(stmt, 7);
     fa2i_sql_column_text(stmt, 8, found.detail, sizeof found.detail);
+    if (!fa2i_sql_column_outcome(stmt, 0, &found.outcome) || fa2i_measurement_fault(&found) != NULL)
+        st = not_found(cache, FA2_E_NOT_FOUND, damaged);
 done:
     sqlite3_finalize(stmt);
     st = fa2i_sql_end(cache, st);
@@ -152,28 +162,16 @@ done:
 
 /* ---- winners ---- */
 
-/* Times as an export may hold them; the one that ranks the winner is there. */
-static fa2_status check_times(const fa2i_winner *w)
-{
-    const double us[] = {w->median_us, w->default_us, w->model_us};
-    const double rank_us = w->measured ? w->median_us : w->model_us;
-    bool good = rank_us > 0;
-    for (size_t i = 0; i < sizeof us / sizeof us[0]; i++)
-        good = good && us[i] >= 0 && us[i] <= FA2I_US_MAX; /* no NaN either */
-    return good ? FA2_OK
-                : fa2i_fail(FA2_E_INVALID,
-                            "a winner of %g us (default %g us, cost model %g us) is not stored: "
-                            "times are from 0 to %g us, and not 0 where they rank",
-                            w->median_us, w->default_us, w->model_us, FA2I_US_MAX);
-}
-
 fa2_status fa2i_cache_put_winner(fa2i_cache *cache, int64_t session, int64_t device,
                                  int64_t problem, const fa2i_winner *winner)
 {
     int64_t id = 0;
-    fa2_status st = check_times(winner);
-    if (st != FA2_OK)
-        return st;
+    fa2_status st = FA2_OK;
+    const char *fault = fa2i_winner_fault(winner);
+    if (fault != NULL)
+        return fa2i_fail(FA2_E_INVALID,
+                         "a winner of %g us (default %g us, cost model %g us) is not stored: %s",
+                         winner->median_us, winner->default_us, winner->model_us, fault);
 
     FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_WRITE));
     FA2_TRY(fa2i_row_kernel_id(cache, &winner->kernel, &id));
@@ -200,7 +198,8 @@ done:
 #define WINNER_COLUMNS "k.key, w.measured, w.median_us, w.default_us, w.model_us"
 enum { WINNER_COLUMN_COUNT = 5 };
 
-static void read_winner(sqlite3_stmt *stmt, fa2i_winner *ret_winner)
+/* false: a damaged row. */
+static bool read_winner(sqlite3_stmt *stmt, fa2i_winner *ret_winner)
 {
     fa2i_winner winner = {
         .measured = sqlite3_column_int(stmt, 1) != 0,
@@ -209,9 +208,11 @@ static void read_winner(sqlite3_stmt *stmt, fa2i_winner *ret_winner)
         .model_us = sqlite3_column_double(stmt, 4),
     };
     const void *key = sqlite3_column_blob(stmt, 0);
-    if (key != NULL && sqlite3_column_bytes(stmt, 0) == FA2I_KEY_BYTES)
-        memcpy(winner.kernel.bytes, key, FA2I_KEY_BYTES); /* else zeros, which no kernel has */
+    const bool has_key = key != NULL && sqlite3_column_bytes(stmt, 0) == FA2I_KEY_BYTES;
+    if (has_key)
+        memcpy(winner.kernel.bytes, key, FA2I_KEY_BYTES);
     *ret_winner = winner;
+    return has_key && fa2i_winner_fault(&winner) == NULL;
 }
 
 fa2_status fa2i_cache_get_winner(fa2i_cache *cache, int64_t device, int64_t problem,
@@ -228,7 +229,8 @@ fa2_status fa2i_cache_get_winner(fa2i_cache *cache, int64_t device, int64_t prob
                       "ON k.id = w.kernel WHERE w.device = ? AND w.problem = ?",
                       FA2I_SQL_VALUES(values), &stmt);
     FA2_TRY(not_found(cache, st, "winner for this problem on this device"));
-    read_winner(stmt, &found);
+    if (!read_winner(stmt, &found))
+        st = not_found(cache, FA2_E_NOT_FOUND, damaged);
 done:
     sqlite3_finalize(stmt);
     st = fa2i_sql_end(cache, st);
@@ -248,6 +250,7 @@ static const char choices_sql[] =
 #undef FA2I_FIELD
     " FROM " WINNER_ROWS " CROSS JOIN device d ON d.id = w.device "
     "CROSS JOIN problem p ON p.id = w.problem CROSS JOIN kernel k ON k.id = w.kernel "
+    "CROSS JOIN session s ON s.id = w.session AND s.device = w.device "
     "WHERE d.arch = ?1 AND p.class = ?2 AND k.outcome IN ('ok', 'spilled') "
     "AND k.id NOT IN (SELECT kernel FROM " VERIFICATION_ROWS " WHERE outcome <> 'ok')"
     " ORDER BY w.measured DESC, d.real DESC, d.name"
@@ -271,14 +274,14 @@ static fit read_choice(const fa2i_cache *cache, sqlite3_stmt *stmt, const char *
     char of_kernel[FA2I_CLASS_CHARS], of_problem[FA2I_CLASS_CHARS];
     fa2i_recipe recipe;
 
-    read_winner(stmt, &choice->winner);
+    const bool is_winner = read_winner(stmt, &choice->winner);
     fa2i_sql_column_text(stmt, c, choice->device, sizeof choice->device);
     choice->sm_count = sqlite3_column_int(stmt, c + 1);
     choice->smem_block_bytes = sqlite3_column_int64(stmt, c + 2);
     choice->l2_bytes = sqlite3_column_int64(stmt, c + 3);
     choice->real = sqlite3_column_int(stmt, c + 4) != 0;
     fa2i_sql_column_text(stmt, c + 5, of_kernel, sizeof of_kernel);
-    if (recipe_text == NULL || fa2i_recipe_parse(recipe_text, &recipe) != FA2_OK ||
+    if (!is_winner || recipe_text == NULL || fa2i_recipe_parse(recipe_text, &recipe) != FA2_OK ||
         fa2i_columns_read(cache, stmt, c + 7, &choice->problem) != FA2_OK)
         return DAMAGED;
     choice->smem_bytes = fa2i_recipe_most_smem(&recipe);

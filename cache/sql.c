@@ -27,6 +27,8 @@ static const char *advice(int code)
          ": make the file and its folder writable, or name another with --db or FA2_DB"},
         {SQLITE_NOTADB, ": move the file away, or name another with --db or FA2_DB"},
         {SQLITE_CORRUPT, ": the file is damaged; move it away and tune again"},
+        {SQLITE_ERROR,
+         ": its tables are not those of this fa2; `fa2-tune check --db FILE` says more"},
         {SQLITE_CANTOPEN, ": check the permissions of the file and of its folder"},
         {SQLITE_PERM, ": check the permissions of the file and of its folder"},
         {SQLITE_FULL, ": free some space and run this again; what was stored before is safe"},
@@ -181,12 +183,9 @@ double fa2i_sql_column_error(sqlite3_stmt *stmt, int column)
     return null ? INFINITY : sqlite3_column_double(stmt, column);
 }
 
-fa2_status fa2i_sql_column_outcome(const fa2i_cache *cache, sqlite3_stmt *stmt, int column,
-                                   fa2i_outcome *ret_outcome)
+bool fa2i_sql_column_outcome(sqlite3_stmt *stmt, int column, fa2i_outcome *ret_outcome)
 {
     char text[32];
     fa2i_sql_column_text(stmt, column, text, sizeof text);
-    if (fa2i_outcome_parse(text, ret_outcome))
-        return FA2_OK;
-    return fa2i_fail(FA2_E_DATABASE, "%s: holds the unknown outcome '%s'", cache->path, text);
+    return fa2i_outcome_parse(text, ret_outcome);
 }

@@ -26,7 +26,9 @@ local function visit_families(problem, arch, visit)
          reasons[#reasons + 1] = family.name .. ": " .. reason
       end
    end
-   if #reasons == #families then
+   if #families == 0 then
+      return nil, "there are no families"
+   elseif #reasons == #families then
       return nil, table.concat(reasons, "; ")
    end
    return reasons

@@ -184,4 +184,27 @@ static inline void store_result(fa2i_cache *cache, const ids *to, int number, do
         CHECK_EQ(fa2i_cache_put_winner(cache, to->session, to->device, to->problem, &won), FA2_OK);
 }
 
+/* What an export of the database has; the caller frees it. ret_counts may be NULL. */
+static inline char *exported(fa2i_cache *cache, fa2i_export_counts *ret_counts)
+{
+    static char *text; /* static: gcc takes what a stream writes through a pointer for a local's end */
+    static size_t bytes;
+    FILE *out = open_memstream(&text, &bytes);
+    CHECK(out != NULL);
+    CHECK_EQ(fa2i_cache_export(cache, out, ret_counts), FA2_OK);
+    fclose(out);
+    return text;
+}
+
+static inline fa2_status import_text(fa2i_cache *cache, const char *text, size_t bytes,
+                                     fa2i_import_counts *ret_counts)
+{
+    FILE *in = tmpfile();
+    CHECK(in != NULL && fwrite(text, 1, bytes, in) == bytes);
+    rewind(in);
+    const fa2_status st = fa2i_cache_import(cache, in, "shared.jsonl", NULL, NULL, ret_counts);
+    fclose(in);
+    return st;
+}
+
 #endif

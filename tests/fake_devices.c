@@ -3,6 +3,8 @@
  * which takes one for the other fails; the primary context of a device lives while it is retained.
  */
 #include <stdio.h>
+#include <string.h>
+#include <unistd.h>
 #include "fake_objects.h"
 
 enum { HANDLE_OFFSET = 100 };
@@ -100,6 +102,17 @@ CUresult fake_driver_device_get_name(char *out, int bytes, CUdevice handle)
     if (result == CUDA_SUCCESS)
         snprintf(out, (size_t)bytes, "%s", device->name);
     return fake_end(result);
+}
+
+/* Each process has devices of its own. */
+CUresult fake_driver_device_get_uuid(CUuuid *out, CUdevice handle)
+{
+    const fake_device *device = device_of(handle);
+    if (device == NULL)
+        return CUDA_ERROR_INVALID_DEVICE;
+    const long numbers[2] = {(long)getpid(), handle};
+    memcpy(out->bytes, numbers, sizeof out->bytes);
+    return CUDA_SUCCESS;
 }
 
 static int attribute_of(const fake_device *device, CUdevice_attribute attribute)

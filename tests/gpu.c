@@ -201,6 +201,15 @@ void gpu_tensor_put(const fa2i_device *device, gpu_tensor *tensor, const uint16_
              "cuMemcpyHtoD");
 }
 
+void gpu_tensor_poison(const fa2i_device *device, gpu_tensor *tensor, CUstream stream)
+{
+    /* strides are multiples of 8: the elements are an even number */
+    gpu_must(device,
+             device->cuda->memset_d32_async(tensor->memory, GPU_POISON_WORD,
+                                            tensor->image_elems / 2, stream),
+             "cuMemsetD32Async");
+}
+
 size_t gpu_tensor_get(const fa2i_device *device, gpu_tensor *tensor, uint16_t *dense)
 {
     size_t row_elems = (size_t)tensor->head_dim, strays = 0;
@@ -296,4 +305,60 @@ size_t gpu_call_get(gpu_call *call, uint16_t *o, float *lse)
 {
     size_t strays = gpu_tensor_get(call->device, &call->o, o);
     return call->lse_memory != 0 ? strays + get_lse(call, lse) : strays;
+}
+
+/* ---- gradients ---- */
+
+static void *ones(const fa2i_device *device, size_t bytes)
+{
+    CUdeviceptr memory = 0;
+    const unsigned word = 0x3c003c00u; /* in fp16 */
+    gpu_must(device, device->cuda->mem_alloc(&memory, bytes), "cuMemAlloc");
+    gpu_must(device, device->cuda->memset_d32_async(memory, word, bytes / 4, NULL),
+             "cuMemsetD32Async");
+    return (void *)(uintptr_t)memory;
+}
+
+static fa2_tensor tensor_of_ones(const fa2i_device *device, const fa2_problem *p, int32_t seq,
+                                 int32_t heads)
+{
+    const int64_t row = (int64_t)heads * p->head_dim, elems = (int64_t)p->batch * seq * row;
+    return (fa2_tensor){.data = ones(device, sizeof(uint16_t) * (size_t)elems),
+                        .stride_batch = seq * row,
+                        .stride_seq = row,
+                        .stride_head = p->head_dim};
+}
+
+fa2_status gpu_gradients_init(const fa2i_device *device, fa2_context *context,
+                              const fa2_problem *problem, gpu_gradients *ret_gradients)
+{
+    gpu_gradients g = {.device = device};
+    fa2_tensor *const of_queries[] = {&g.args.q, &g.args.o, &g.args.d_o, &g.args.dq};
+    fa2_tensor *const of_keys[] = {&g.args.k, &g.args.v, &g.args.dk, &g.args.dv};
+    const fa2_status st = fa2_workspace_size(context, problem, &g.args.workspace_bytes);
+    if (st != FA2_OK)
+        return st;
+    for (size_t i = 0; i < sizeof of_keys / sizeof *of_keys; i++) {
+        *of_queries[i] = tensor_of_ones(device, problem, problem->seq_q, problem->heads_q);
+        *of_keys[i] = tensor_of_ones(device, problem, problem->seq_k, problem->heads_kv);
+    }
+    g.args.lse = ones(device, sizeof(float) * gpu_lse_elems(problem));
+    if (g.args.workspace_bytes > 0)
+        g.args.workspace = ones(device, g.args.workspace_bytes);
+    gpu_must(device, device->cuda->ctx_synchronize(), "cuCtxSynchronize");
+    *ret_gradients = g;
+    return FA2_OK;
+}
+
+void gpu_gradients_done(gpu_gradients *gradients)
+{
+    const fa2_backward_args *a = &gradients->args;
+    const void *const memory[] = {a->q.data,  a->k.data,  a->v.data,  a->o.data, a->d_o.data,
+                                  a->dq.data, a->dk.data, a->dv.data, a->lse,    a->workspace};
+    for (size_t i = 0; i < sizeof memory / sizeof *memory; i++)
+        if (memory[i] != NULL)
+            gpu_must(gradients->device,
+                     gradients->device->cuda->mem_free((CUdeviceptr)(uintptr_t)memory[i]),
+                     "cuMemFree");
+    *gradients = (gpu_gradients){0};
 }

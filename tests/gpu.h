@@ -17,7 +17,7 @@
 #include "runtime/cuda/device.h"
 #include "tuner/judge/reference.h"
 
-enum { GPU_POISON = 0x7fa5 };
+enum { GPU_POISON = 0x7fa5, GPU_POISON_WORD = GPU_POISON << 16 | GPU_POISON };
 
 typedef enum gpu_layout {
     GPU_BSHD,   /* [batch, seq, heads, head_dim] */
@@ -71,6 +71,9 @@ void gpu_tensor_done(const fa2i_device *device, gpu_tensor *tensor);
 /* Upload; dense == NULL: poison everywhere. */
 void gpu_tensor_put(const fa2i_device *device, gpu_tensor *tensor, const uint16_t *dense);
 
+/* Poison all of it, in the stream. */
+void gpu_tensor_poison(const fa2i_device *device, gpu_tensor *tensor, CUstream stream);
+
 /* Download what lies in the tensor. Returns how many elements around it were changed. */
 size_t gpu_tensor_get(const fa2i_device *device, gpu_tensor *tensor, uint16_t *dense);
 
@@ -96,6 +99,16 @@ void gpu_call_put(gpu_call *call, const gpu_inputs *inputs);
 /* Download O (dense) and, where it was asked for, LSE. The launch is finished. Returns how many
  * elements outside of O and LSE were changed. */
 size_t gpu_call_get(gpu_call *call, uint16_t *o, float *lse);
+
+/* A call of fa2_backward whose numbers do not matter: ones, dense. Workspace as in gpu_call. */
+typedef struct gpu_gradients {
+    const fa2i_device *device; /* borrowed */
+    fa2_backward_args args;
+} gpu_gradients;
+
+fa2_status gpu_gradients_init(const fa2i_device *device, fa2_context *context,
+                              const fa2_problem *problem, gpu_gradients *ret_gradients);
+void gpu_gradients_done(gpu_gradients *gradients);
 
 size_t gpu_o_elems(const fa2_problem *problem);
 size_t gpu_lse_elems(const fa2_problem *problem);

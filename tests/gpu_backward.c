@@ -3,11 +3,11 @@
  * judges them while they are tuned. tests/gpu_grid.h has the options.
  *
  * The grid is dtype x causal x head_dim (the compile-time part) x shape x heads; the layouts take turns.
- * Q, K, V and dO are random; O and LSE are what fa2_forward gives of them. Each dtype and head_dim gets
+ * Q, K, V and dO are random; O and LSE are what a plain forward gives of them. Each dtype and head_dim gets
  * the deterministic kernels, too, on the shapes that are repeated.
  *
  * Right means, per launch: each gradient within the judge's bound on the rows compared (all of a small
- * problem, every 7th and the last of a large one); no poison left in them; no poison changed around
+ * problem, every 23rd, coprime to every tile, and the last of a large one); no poison left in them; no poison changed around
  * them. The workspace is poisoned as well. A gradient that is not wanted changes nothing in the others.
  * Repeats: dK and dV, and the dQ of deterministic kernels, are the same bits at every launch.
  */
@@ -16,10 +16,11 @@
 #include "runtime/base/alloc.h"
 #include "tests/check.h"
 #include "tests/gpu_grid.h"
+#include "tests/gpu_plain.h"
 #include "tuner/judge/judge.h"
 
 enum { Q, K, V, O, DO, LSE, INPUTS, DQ = INPUTS, DK, DV, OPERANDS, GRADIENTS = OPERANDS - INPUTS };
-enum { HEADS_Q = 4, REPEATS = 50, POISON_WORD = GPU_POISON << 16 | GPU_POISON };
+enum { HEADS_Q = 4, REPEATS = 50, ROW_STEP = 23, ALL_ROWS_LIMIT = 64 * 1024 };
 
 static const char *const names[OPERANDS] = {
     [Q] = "Q",     [K] = "K",   [V] = "V",   [O] = "O",  [DO] = "dO",
@@ -39,7 +40,7 @@ static const shape_case shapes[] = {
     {113, 203, 1, 1, 1, true, true},     {128, 217, 1, 1, 1, false, false},
     {113, 211, 1, 1, 1, false, false},   {108, 256, 1, 1, 1, true, false},
     {256, 512, 1, 1, 1, false, false},   {512, 256, 1, 1, 1, true, false},
-    {1024, 1024, 1, 1, 1, false, true},  {1023, 1024, 1, 1, 1, true, true},
+    {1024, 1024, 1, 1, 1, false, false}, {1023, 1024, 1, 1, 1, true, true},
     {1024, 1023, 1, 1, 1, false, false}, {2048, 2048, 1, 1, 1, false, false},
     {1, 1, 5, 3, 1, true, false},        {2, 2, 5, 3, 1, false, false},
     {5, 5, 5, 3, 1, false, false},       {17, 17, 5, 3, 1, true, false},
@@ -115,43 +116,19 @@ static void make_tensors(grid_point *point)
              "cuMemAlloc");
 }
 
-static CUdeviceptr workspace_of(const grid_point *point, const fa2_problem *problem,
-                                size_t *ret_bytes)
-{
-    const fa2i_device *device = point->own->grid->device;
-    CUdeviceptr workspace = 0;
-    gpu_must_fa2(fa2_workspace_size(point->own->context, problem, ret_bytes), "fa2_workspace_size");
-    if (*ret_bytes > 0)
-        gpu_must(device, device->cuda->mem_alloc(&workspace, *ret_bytes), "cuMemAlloc");
-    return workspace;
-}
-
 /* O and LSE, on the device and here. */
 static void run_forward(grid_point *point)
 {
-    const fa2i_device *device = point->own->grid->device;
-    fa2_problem problem = point->problem;
-    problem.op = FA2_OP_FORWARD;
-    problem.deterministic = 0;
-    fa2_forward_args args = {.q = point->tensors[Q].view,
-                             .k = point->tensors[K].view,
-                             .v = point->tensors[V].view,
-                             .o = point->tensors[O].view,
-                             .lse = (float *)(uintptr_t)point->lse_memory,
-                             .softmax_scale = point->softmax_scale,
-                             .softcap = point->softcap};
-    const CUdeviceptr workspace = workspace_of(point, &problem, &args.workspace_bytes);
-    args.workspace = (void *)(uintptr_t)workspace;
-    gpu_must_fa2(fa2_forward(point->own->context, &problem, &args, point->own->stream),
-                 "fa2_forward");
-    gpu_must(device, device->cuda->stream_synchronize(point->own->stream), "cuStreamSynchronize");
-    if (workspace != 0)
-        gpu_must(device, device->cuda->mem_free(workspace), "cuMemFree");
-    gpu_tensor_get(device, &point->tensors[O], point->bits[O]);
+    const gpu_launcher *own = point->own;
+    const fa2i_device *device = own->grid->device;
+    gpu_plain_forward(device, &point->problem, point->bits[Q], point->bits[K], point->bits[V],
+                      point->softmax_scale, point->softcap, own->stream, point->bits[O],
+                      point->lse);
+    gpu_tensor_put(device, &point->tensors[O], point->bits[O]);
     gpu_must(device,
-             device->cuda->memcpy_dtoh(point->lse, point->lse_memory,
+             device->cuda->memcpy_htod(point->lse_memory, point->lse,
                                        4 * gpu_lse_elems(&point->problem)),
-             "cuMemcpyDtoH");
+             "cuMemcpyHtoD");
 }
 
 static void set_arguments(grid_point *point)
@@ -166,8 +143,16 @@ static void set_arguments(grid_point *point)
                                       .dk = t[DK].view,
                                       .dv = t[DV].view,
                                       .lse = (float *)(uintptr_t)point->lse_memory,
-                                      .softmax_scale = point->softmax_scale};
-    point->workspace = workspace_of(point, &point->problem, &point->args.workspace_bytes);
+                                      .softmax_scale = point->softmax_scale,
+                                      .softcap = point->softcap};
+    gpu_must_fa2(
+        fa2_workspace_size(point->own->context, &point->problem, &point->args.workspace_bytes),
+        "fa2_workspace_size");
+    if (point->args.workspace_bytes > 0)
+        gpu_must(point->own->grid->device,
+                 point->own->grid->device->cuda->mem_alloc(&point->workspace,
+                                                           point->args.workspace_bytes),
+                 "cuMemAlloc");
     point->args.workspace = (void *)(uintptr_t)point->workspace;
 }
 
@@ -177,7 +162,8 @@ static void list_places(grid_point *point, int gradient)
 {
     const fa2_problem *p = &point->problem;
     const int operand = INPUTS + gradient;
-    const int32_t step = gpu_grid_row_step(p), seq = seq_of(p, operand);
+    const int32_t step = p->seq_q * p->seq_k <= ALL_ROWS_LIMIT ? 1 : ROW_STEP,
+                  seq = seq_of(p, operand);
     size_t count = 0;
     fa2i_place *places = gpu_host(elems_of(p, operand), sizeof *places);
     for (int32_t b = 0; b < p->batch; b++)
@@ -240,10 +226,10 @@ static fa2_status launch(grid_point *point, unsigned mask)
     args.dk.data = is_wanted(mask, DK) ? args.dk.data : NULL;
     args.dv.data = is_wanted(mask, DV) ? args.dv.data : NULL;
     for (int i = DQ; i < OPERANDS; i++)
-        gpu_tensor_put(device, &point->tensors[i], NULL);
+        gpu_tensor_poison(device, &point->tensors[i], own->stream);
     if (point->workspace != 0)
         gpu_must(device,
-                 device->cuda->memset_d32_async(point->workspace, POISON_WORD,
+                 device->cuda->memset_d32_async(point->workspace, GPU_POISON_WORD,
                                                 args.workspace_bytes / 4, own->stream),
                  "cuMemsetD32Async");
     const fa2_status st = fa2_backward(own->context, &point->problem, &args, own->stream);
@@ -352,11 +338,14 @@ static fa2_status point_init(const gpu_launcher *own, const gpu_part *part, cons
                            .seq_k = shape->seq_k,
                            .head_dim = part->head_dim,
                            .causal = part->causal,
+                           .softcap = part->softcap,
                            .deterministic = part->deterministic};
+    gpu_grid_window(part, number, &problem);
     *ret_point = (grid_point){
         .own = own,
         .problem = problem,
         .shape = shape,
+        .softcap = gpu_grid_softcap(part, number),
         .layout = (gpu_layout)((number + heads) % GPU_LAYOUTS),
         .softmax_scale = shape->scale == 1 ? 0 : shape->scale / sqrtf((float)part->head_dim)};
     const fa2_status st = fa2_prepare(own->context, &problem);
@@ -412,13 +401,15 @@ static void run_part(const gpu_launcher *own, const gpu_part *part)
     for (size_t s = 0; s < SHAPES; s++)
         for (size_t h = 0; h < HEADS; h++) {
             const bool wanted = (!options->small || shapes[s].small) &&
-                                (!part->deterministic || shapes[s].repeated);
+                                (!part->deterministic || shapes[s].repeated) &&
+                                ((!part->softcap && !part->window) || h == s % HEADS);
             if (wanted && points++ % options->every == 0)
                 run_point(own, part, s, h);
         }
 }
 
-/* With and without a causal mask; deterministic, with one of the two. */
+/* With and without a causal mask; deterministic, with one of the two; two combinations of features, each
+ * shape with one number of heads. */
 static void list_parts(gpu_grid *grid, fa2_dtype dtype, size_t dim_index, int32_t head_dim)
 {
     const int arch = grid->options.arch != 0 ? grid->options.arch : grid->device->card.arch;
@@ -429,6 +420,7 @@ static void list_parts(gpu_grid *grid, fa2_dtype dtype, size_t dim_index, int32_
     part.deterministic = 1;
     if (arch >= 80 || head_dim <= 240) /* what fa2.h promises */
         gpu_grid_add(grid, &part);
+    gpu_grid_add_features(grid, dtype, dim_index, head_dim);
 }
 
 int main(int argc, char **argv)

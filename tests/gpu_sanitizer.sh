@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # The kernels under NVIDIA's compute-sanitizer, over a sample of the numerics grid: memcheck, initcheck
 # and synccheck on what the runtime chooses, racecheck on the plain families. Those that split the keys
-# use named barriers, of which racecheck (2025.3.1) reports hazards that are none. Where it finds none in
-# tests/sim/record/named_barriers.c, a kernel of that form without a race, it gets all families.
+# use named barriers, of which racecheck (2025.3.1) reports hazards that are none, in some runs of a program
+# and not in others. Where it finds none in ten runs of tests/sim/record/named_barriers.c, a kernel of that
+# form without a race, it gets all families.
 # COMPUTE_SANITIZER names the tool. Exit status 77: no tool or no usable device here.
 #
 # tests/gpu_sanitizer.sh [FOLDER]     FOLDER: a finished build; default: build
@@ -56,11 +57,13 @@ run() {
 
 "$tool" --version | tail -n 1
 racecheck_families="all families"
-if ! watch "$folder/named.log" racecheck "$tests/sim/named_barriers"; then
-    echo "racecheck reports hazards in a kernel without a race:" \
+for round in 1 2 3 4 5 6 7 8 9 10; do
+    watch "$folder/named.log" racecheck "$tests/sim/named_barriers" && continue
+    echo "racecheck reports hazards in a kernel without a race, in run $round:" \
         "$(grep -o 'SUMMARY: .*' "$folder/named.log")"
     racecheck_families="the plain families"
-fi
+    break
+done
 for what in memcheck initcheck synccheck; do
     run "$what" &
 done

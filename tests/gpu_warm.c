@@ -59,51 +59,6 @@ static bool is_small(const fa2_problem *p)
     return elems * 2 < MAX_GIB * 1073741824.0;
 }
 
-static CUdeviceptr filled(const fa2i_device *device, size_t bytes)
-{
-    CUdeviceptr memory = 0;
-    gpu_must(device, device->cuda->mem_alloc(&memory, bytes), "cuMemAlloc");
-    gpu_must(device, device->cuda->memset_d32_async(memory, 0x3c003c00u, bytes / 4, NULL),
-             "cuMemsetD32Async"); /* ones in fp16 */
-    return memory;
-}
-
-static fa2_tensor dense_tensor(const fa2i_device *device, const fa2_problem *p, int32_t seq,
-                               int32_t heads)
-{
-    const size_t bytes = 2 * (size_t)p->batch * (size_t)seq * (size_t)heads * (size_t)p->head_dim;
-    return (fa2_tensor){.data = (void *)(uintptr_t)filled(device, bytes),
-                        .stride_batch = (int64_t)seq * heads * p->head_dim,
-                        .stride_seq = (int64_t)heads * p->head_dim,
-                        .stride_head = p->head_dim};
-}
-
-static void run_backward(const fa2i_device *device, fa2_context *context, const fa2_problem *p)
-{
-    fa2_backward_args args = {0};
-    fa2_tensor *const of_queries[] = {&args.q, &args.o, &args.d_o, &args.dq};
-    fa2_tensor *const of_keys[] = {&args.k, &args.v, &args.dk, &args.dv};
-    CHECK_EQ(fa2_workspace_size(context, p, &args.workspace_bytes), FA2_OK);
-    for (int i = 0; i < 4; i++) {
-        *of_queries[i] = dense_tensor(device, p, p->seq_q, p->heads_q);
-        *of_keys[i] = dense_tensor(device, p, p->seq_k, p->heads_kv);
-    }
-    const CUdeviceptr lse = filled(device, 4 * gpu_lse_elems(p));
-    const CUdeviceptr workspace =
-        args.workspace_bytes > 0 ? filled(device, args.workspace_bytes) : 0;
-    args.lse = (float *)(uintptr_t)lse;
-    args.workspace = (void *)(uintptr_t)workspace;
-    CHECK_EQ(fa2_backward(context, p, &args, NULL), FA2_OK);
-    gpu_must(device, device->cuda->ctx_synchronize(), "cuCtxSynchronize");
-    for (int i = 0; i < 4; i++) {
-        device->cuda->mem_free((CUdeviceptr)(uintptr_t)of_queries[i]->data);
-        device->cuda->mem_free((CUdeviceptr)(uintptr_t)of_keys[i]->data);
-    }
-    device->cuda->mem_free(lse);
-    if (workspace != 0)
-        device->cuda->mem_free(workspace);
-}
-
 static void run(const fa2i_device *device, fa2_context *context, const fa2_problem *problem)
 {
     fa2_explanation explanation = {.struct_bytes = sizeof explanation};
@@ -118,7 +73,11 @@ static void run(const fa2i_device *device, fa2_context *context, const fa2_probl
     if (!is_small(problem))
         return;
     if (problem->op == FA2_OP_BACKWARD) {
-        run_backward(device, context, problem);
+        gpu_gradients gradients;
+        CHECK_EQ(gpu_gradients_init(device, context, problem, &gradients), FA2_OK);
+        CHECK_EQ(fa2_backward(context, problem, &gradients.args, NULL), FA2_OK);
+        gpu_must(device, device->cuda->ctx_synchronize(), "cuCtxSynchronize");
+        gpu_gradients_done(&gradients);
         return;
     }
     CHECK_EQ(gpu_call_init(device, context, problem, GPU_BSHD, true, &call), FA2_OK);

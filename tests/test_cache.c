@@ -143,7 +143,8 @@ static void test_measurements(fa2i_cache *cache)
     const fa2i_measurement endless = {.median_us = (double)INFINITY};
     CHECK_EQ(
         fa2i_cache_put_measurement(cache, to.session, to.device, to.problem, &kernel.key, &endless),
-        FA2_E_DATABASE);
+        FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "is not stored: its times are not all from 0 to");
     CHECK_EQ(fa2i_cache_get_measurement(cache, to.device, to.problem, &kernel.key, &got), FA2_OK);
     CHECK_EQ(got.outcome, FA2I_OUTCOME_HANG); /* as before the call */
 }
@@ -458,7 +459,7 @@ static void test_shared_code(const char *path)
     fa2i_cache_close(cache);
 }
 
-/* An outcome that this fa2 does not know is an error, not a guess. */
+/* A kernel with an outcome that this fa2 does not know is a miss, not a guess. */
 static void test_unknown_outcome(const char *path)
 {
     fa2i_cache *cache = fixture_open(path);
@@ -466,8 +467,8 @@ static void test_unknown_outcome(const char *path)
     fa2i_kernel found = {0};
     CHECK_EQ(fa2i_cache_put_kernel(cache, &kernel), FA2_OK);
     CHECK_EQ(fa2i_sql_script(cache, "UPDATE kernel SET outcome = 'melted'"), FA2_OK);
-    CHECK_EQ(fa2i_cache_get_kernel(cache, &kernel.key, ABI, true, &found), FA2_E_DATABASE);
-    CHECK_CONTAINS(fa2_last_message(), "melted");
+    CHECK_EQ(fa2i_cache_get_kernel(cache, &kernel.key, ABI, true, &found), FA2_E_NOT_FOUND);
+    CHECK_CONTAINS(fa2_last_message(), "the kernel is damaged");
     fa2i_cache_close(cache);
 }
 

@@ -256,8 +256,8 @@ static void test_missing_column(fixture *f)
 static void test_unknown_column(fixture *f)
 {
     bring_forward(f->path);
-    run_sql(f->path, "ALTER TABLE problem ADD COLUMN sinks INTEGER NOT NULL DEFAULT 0");
-    check_refused(f->path, FA2I_CACHE_READ, FA2_E_DATABASE, "column 'sinks'");
+    run_sql(f->path, "ALTER TABLE problem ADD COLUMN colour INTEGER NOT NULL DEFAULT 0");
+    check_refused(f->path, FA2I_CACHE_READ, FA2_E_DATABASE, "column 'colour'");
     check_refused(f->path, FA2I_CACHE_WRITE, FA2_E_DATABASE, "newer fa2 that wrote it");
     CHECK_EQ(remove(f->path), 0);
     bring_forward(f->path);

@@ -402,12 +402,43 @@ static void test_data_version(fixture *f)
     CHECK_EQ(remove(link), 0);
 }
 
+/* Each part of a new file is missed when it is gone. */
+static void test_parts(fixture *f)
+{
+    static const char listed[] = "SELECT 'DROP ' || type || ' ' || name, name FROM sqlite_schema "
+                                 "WHERE name NOT LIKE 'sqlite_%'";
+    sqlite3_stmt *stmt = NULL;
+    bool row = false;
+    int parts = 0;
+    fa2i_cache *cache = fixture_open(f->path);
+    CHECK_EQ(fa2i_sql_prepare(cache, listed, NULL, 0, &stmt), FA2_OK);
+    while (fa2i_sql_step(cache, stmt, &row) == FA2_OK && row) {
+        char sentence[300], name[64];
+        snprintf(name, sizeof name, "'%s'", (const char *)sqlite3_column_text(stmt, 1));
+        fa2i_cache *other = NULL;
+        char path[120];
+        snprintf(path, sizeof path, "%s/other.db", f->folder);
+        other = fixture_open(path);
+        CHECK_EQ(fa2i_sql_script(other, "PRAGMA foreign_keys = OFF"), FA2_OK);
+        CHECK_EQ(fa2i_sql_script(other, (const char *)sqlite3_column_text(stmt, 0)), FA2_OK);
+        CHECK_EQ(fa2i_schema_examine(other, sentence, sizeof sentence), FA2_OK);
+        CHECK_CONTAINS(sentence, name);
+        fa2i_cache_close(other);
+        CHECK_EQ(remove(path), 0);
+        parts++;
+    }
+    CHECK(parts >= 19);
+    sqlite3_finalize(stmt);
+    fa2i_cache_close(cache);
+}
+
 int main(void)
 {
     static void (*const tests[])(fixture *) = {
         test_created,      test_settings,      test_trust,     test_empty_and_foreign,
         test_lost_version, test_newer_version, test_truncated, test_overwritten,
-        test_migrations,   test_permissions,   test_odd_name,  test_data_version};
+        test_migrations,   test_permissions,   test_odd_name,  test_data_version,
+        test_parts};
     test_default_path();
     for (size_t i = 0; i < sizeof tests / sizeof tests[0]; i++) {
         fixture f;

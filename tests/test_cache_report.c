@@ -263,7 +263,7 @@ static void test_gc(fa2i_cache *cache)
 {
     fa2i_cache_cleanup cleanup = {0};
     fa2i_cache_health health = {0};
-    CHECK_EQ(fa2i_cache_gc(cache, &cleanup), FA2_OK);
+    CHECK_EQ(fa2i_cache_gc(cache, 0, &cleanup), FA2_OK);
     CHECK_EQ(cleanup.images, 3);
     CHECK_EQ(cleanup.winners, 1);
     CHECK_EQ(cleanup.rows, 0);
@@ -275,7 +275,7 @@ static void test_gc(fa2i_cache *cache)
     CHECK_EQ(health.winners, 1);
     CHECK_EQ(health.without_code, 0);
     CHECK_STR(health.first_problem, "");
-    CHECK_EQ(fa2i_cache_gc(cache, &cleanup), FA2_OK);
+    CHECK_EQ(fa2i_cache_gc(cache, 0, &cleanup), FA2_OK);
     CHECK_EQ(cleanup.images + cleanup.winners + cleanup.rows, 0);
     CHECK_EQ(cleanup.bytes_freed, 0);
 }
@@ -301,7 +301,7 @@ static void check_mended(const char *damage, fa2i_cache_health expected, const c
     CHECK_EQ(health.without_code, expected.without_code);
     CHECK_CONTAINS(health.first_problem, sentence);
     CHECK_CONTAINS(health.first_problem, "fa2-tune gc");
-    CHECK_EQ(fa2i_cache_gc(cache, &cleanup), FA2_OK);
+    CHECK_EQ(fa2i_cache_gc(cache, 0, &cleanup), FA2_OK);
     CHECK_EQ(fa2i_cache_check(cache, &health), FA2_OK);
     CHECK(health.intact);
     CHECK_EQ(health.damaged_images + health.misfits + health.dangling + health.without_code, 0);
@@ -313,7 +313,7 @@ static void check_mended(const char *damage, fa2i_cache_health expected, const c
 static void test_mending(void)
 {
     check_mended("DELETE FROM image", (fa2i_cache_health){.without_code = 1},
-                 "which do not serve: 1");
+                 "winners without code, which is compiled again");
     check_mended("UPDATE code SET data = x'00'",
                  (fa2i_cache_health){.damaged_images = 2, .without_code = 1}, "code is damaged: 2");
     check_mended("DELETE FROM code",
@@ -329,9 +329,9 @@ static void test_mending(void)
                  (fa2i_cache_health){.misfits = 3}, "not its own");
     check_mended("UPDATE problem SET causal = 0", (fa2i_cache_health){.misfits = 4}, "not its own");
     check_mended("UPDATE problem SET dtype = 'fp17'", (fa2i_cache_health){.misfits = 4},
-                 "not its own");
+                 "(problem: dtype is none of its values)");
     check_mended("UPDATE problem SET heads_q = 7", (fa2i_cache_health){.misfits = 4},
-                 "not its own");
+                 "(problem: heads_q is 7; it must be a multiple of heads_kv (4))");
     check_mended("UPDATE kernel SET class = 'D=64 dtype=fp16 causal=0'",
                  (fa2i_cache_health){.misfits = 3, .damaged_images = 2, .without_code = 1},
                  "code is damaged: 2");
@@ -354,7 +354,7 @@ static void test_read_only(const char *path)
     fa2i_cache *cache = NULL;
     fa2i_cache_cleanup cleanup = {0};
     CHECK_EQ(fa2i_cache_open(path, FA2I_CACHE_READ, NULL, NULL, &cache), FA2_OK);
-    CHECK_EQ(fa2i_cache_gc(cache, &cleanup), FA2_E_DATABASE);
+    CHECK_EQ(fa2i_cache_gc(cache, 0, &cleanup), FA2_E_DATABASE);
     CHECK_CONTAINS(fa2_last_message(), "reading only");
     fa2i_cache_close(cache);
 }

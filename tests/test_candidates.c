@@ -7,7 +7,7 @@
  * All of them on all SMs take a quarter of an hour of a processor. That each is valid CUDA and
  * right is for the software device to show (sim/test_sweep.c); here it is the machine code that
  * counts. So on each SM: for each problem, the variant that the cost model puts first, which is the
- * one that runs untuned; and every SAMPLE-th of the others. FA2_TEST_ALL in the environment: all.
+ * one that runs untuned; and every SAMPLE-th of forward's others. FA2_TEST_ALL in the environment: all.
  *
  * Classes are (op, head_dim, dtype, causal); problems of one class share most candidates, so each
  * variant is compiled once per SM.
@@ -77,7 +77,8 @@ static void take_sample(void)
 {
     size_t kept = 0;
     for (size_t i = 0; i < all.count; i++) {
-        if (!all.candidates[i].first && i % SAMPLE != 0)
+        const bool backward = all.candidates[i].problem.op == FA2_OP_BACKWARD;
+        if (!all.candidates[i].first && (backward || i % SAMPLE != 0))
             continue;
         all.candidates[kept] = all.candidates[i];
         all.jobs[kept++] = all.jobs[i];

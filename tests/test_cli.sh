@@ -65,7 +65,12 @@ for command in tune build devices list show explain export import check gc forge
     run 0 help $command
     has out "fa2-tune $command"
     case $(cat out) in
-    *SHAPES*) has out "softcap, window, Wl (window_left), Wr (window_right)" ;;
+    *SHAPES*)
+        has out "B (batch) [1], Hq (heads_q), Hkv (heads_kv) [as Hq], Sq (seq_q), Sk (seq_k) [as Sq]"
+        has out "D (head_dim)"
+        has out "dtype [fp16], causal [0]"
+        has out "Wl (window_left) [-1], Wr (window_right) [-1]"
+        ;;
     esac
     run 2 $command --nonsense
     empty out
@@ -90,6 +95,16 @@ run 2 build --arch sm_86 --shapes bad.csv
 has err 'bad.csv:2:4: seq_q is "x"; it must be a whole number'
 run 2 build --arch sm_86 --shapes missing.csv
 has err "missing.csv: No such file or directory"
+mkfifo shapes.pipe
+run 2 build --arch sm_86 --shapes shapes.pipe
+has err "shapes.pipe: is no regular file; name one, or - for standard input"
+printf 'batch,heads_q,heads_kv,seq_q,seq_k,head_dim,dtype,causal,op,softcap\n' >bad.csv
+printf '1,8,3,512,512,64,fp16,0,,\n' >>bad.csv
+run 2 build --arch sm_86 --shapes bad.csv
+has err "bad.csv:2:2: heads_q is 8; it must be a multiple of heads_kv (3)"
+sed -i '2s/.*/1,65536,1,65536,512,64,fp16,0,,/' bad.csv
+run 2 build --arch sm_86 --shapes bad.csv
+has err "bad.csv:2:4: seq_q times heads_q / heads_kv is"
 run 2 build --arch sm_86 --shape hq=8,Sq=512,D=64
 has err 'unknown key "hq", did you mean Hq?'
 run 2 build --arch sm_86 --shape B=2147483647,Hq=65536,Sq=536870912,D=64 --db huge.db
@@ -102,6 +117,8 @@ has err "takes one shape"
 run 2 explain --shape Hq=8,Sq=512,D=64
 has err "needs one of --device N and --arch"
 run 2 explain --shape Hq=8,Sq=512,D=64 --device 0 --arch sm_86
+run 2 explain --shape Hq=8,Sq=512,D=64 --arch sm_80,sm_86
+has err "explain takes one architecture, and --arch names 2"
 run 2 explain --shape Hq=8,Sq=512,D=64,dtype=bf16 --arch sm_75
 has err "bf16 needs compute capability 8.0"
 run 2 export
@@ -228,7 +245,40 @@ if [ -c /dev/full ]; then
 else
     echo "skipped, there is no device /dev/full: exporting to a full disk" >&2
 fi
-rm -f fa2.db rows.jsonl
+rm -f rows.jsonl
+
+# ---- what is damaged: check, export and gc say so; all columns are in test_cache_faults ----
+if command -v sqlite3 >/dev/null; then
+    sqlite3 fa2.db 'update problem set gflop = -1'
+    run 1 check
+    has err "problem: 'gflop' must be a finite number from 0 on"
+    has err "fa2-tune gc drops them"
+    run 1 check --json
+    has out '"faults":1,'
+    run 0 export -
+    has err "left out: 1 damaged row; fa2-tune check says what is wrong"
+    run 0 gc
+    has out "1 other damaged row"
+    run 0 check
+    sqlite3 fa2.db 'drop view winners'
+    run 1 list
+    has err "fa2-tune check"
+    run 1 check
+    has err "its view 'winners' is not there; fa2-tune gc makes it anew"
+    run 0 gc
+    run 0 list
+    sqlite3 fa2.db 'drop table measurement'
+    for command in list check; do
+        run 1 $command
+        has err "its table 'measurement' is not there"
+        has err "fa2-tune gc --db"
+    done
+    run 0 gc
+    run 0 check
+else
+    echo "skipped, there is no sqlite3: damaged databases" >&2
+fi
+rm -f fa2.db
 
 # ---- a build, and the database it makes ----
 "$tune" devices --json >out 2>err
@@ -355,8 +405,14 @@ echo 'while true do end' >bad/gen/init.lua
 export FA2_GEN_PATH="$folder/bad"
 run 1 build --arch sm_86 --shape $shape
 has err "the scripts run without end"
-# Within one instruction no script can be stopped; one Ctrl-C ends the process.
 echo 'string.find(string.rep("a", 200), string.rep("a-", 40) .. "b")' >bad/gen/init.lua
+run 1 build --arch sm_86 --shape $shape
+has err "this call may take"
+# Scripts have more time than one who said Ctrl-C: once ends the process.
+cat >bad/gen/init.lua <<'END'
+local a, b = ("x"):rep(5e7) .. "a", ("x"):rep(5e7) .. "b"
+while a < b do end
+END
 "$tune" build --arch sm_86 --shape $shape >out 2>err &
 build=$!
 sleep 1
@@ -364,7 +420,7 @@ kill -TERM $build
 wait $build
 got=$?
 checks=$((checks + 1))
-ran="build with an endless pattern, then SIGTERM"
+ran="build with scripts that take long, then SIGTERM"
 [ "$got" -eq 130 ] || fail "$ran: exit status $got, expected 130"
 has err "did not come to an end by itself"
 unset FA2_GEN_PATH

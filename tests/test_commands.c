@@ -57,7 +57,7 @@ static void fill_database(void)
     fa2i_cache *cache = NULL;
     const fa2i_cuda_table *cuda = NULL;
     fa2i_card card;
-    fa2i_session session = {.origin = "tune", .driver = 13000};
+    fa2i_session session = {.generator = "0123456789abcdef", .origin = "tune", .driver = 13000};
     int64_t problem_id = 0, session_id = 0;
     const fa2_problem problem = {
         .batch = 1, .heads_q = 8, .heads_kv = 8, .seq_q = 512, .seq_k = 512, .head_dim = 64};

@@ -51,6 +51,9 @@ static void test_create_fails(void)
     config.device_plus_one = -1;
     CHECK_EQ(fa2_context_create(&config, &context), FA2_E_INVALID);
     CHECK_CONTAINS(fa2_last_message(), "device_plus_one is -1");
+    config = (fa2_config){.database = "", .read_only = 7};
+    CHECK_EQ(fa2_context_create(&config, &context), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "read_only is 7; it must be 0 or 1");
     config = (fa2_config){.database = "", .arch = -86};
     CHECK_EQ(fa2_context_create(&config, &context), FA2_E_INVALID);
     CHECK_CONTAINS(fa2_last_message(), "arch is -86");

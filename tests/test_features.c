@@ -160,25 +160,28 @@ static void test_params(void)
     CHECK(got.sinks == 0x7000004 && got.alibi_slopes == 0);
 }
 
-/* Two neighbours at once: side by side, aligned, and so in every row. */
-static void test_pairs(void)
+/* Neighbours at once: side by side, aligned, and so in every row. */
+static void test_side(void)
 {
     static const struct {
         fa2_bias type;
         fa2_bias_tensor bias;
-        bool pairs;
+        int side;
     } cases[] = {
-        {FA2_BIAS_FP16, {(void *)0x8000004, 0, 20000, 200, 1}, true},
-        {FA2_BIAS_FP16, {(void *)0x8000002, 0, 20000, 200, 1}, false},
-        {FA2_BIAS_FP32, {(void *)0x8000004, 0, 20000, 200, 1}, false},
-        {FA2_BIAS_FP32, {(void *)0x8000008, 0, 20000, 200, 1}, true},
-        {FA2_BIAS_BOOL, {(void *)0x8000002, 0, 0, 0, 1}, true},
-        {FA2_BIAS_BOOL, {(void *)0x8000001, 0, 0, 0, 1}, false},
-        {FA2_BIAS_BF16, {(void *)0x8000004, 1, 0, 200, 1}, false},
-        {FA2_BIAS_BF16, {(void *)0x8000004, 0, 3, 200, 1}, false},
-        {FA2_BIAS_BF16, {(void *)0x8000004, 0, 0, 201, 1}, false},
-        {FA2_BIAS_BF16, {(void *)0x8000004, 0, 0, 200, 2}, false},
-        {FA2_BIAS_BF16, {(void *)0x8000004, 0, 0, 200, 0}, false},
+        {FA2_BIAS_FP16, {(void *)0x8000010, 0, 20000, 200, 1}, 8},
+        {FA2_BIAS_FP16, {(void *)0x8000008, 0, 20000, 200, 1}, 2},
+        {FA2_BIAS_FP16, {(void *)0x8000002, 0, 20000, 200, 1}, 1},
+        {FA2_BIAS_FP32, {(void *)0x8000004, 0, 20000, 200, 1}, 1},
+        {FA2_BIAS_FP32, {(void *)0x8000008, 0, 20000, 200, 1}, 2},
+        {FA2_BIAS_FP32, {(void *)0x8000010, 0, 20000, 200, 1}, 8},
+        {FA2_BIAS_BOOL, {(void *)0x8000008, 0, 0, 0, 1}, 8},
+        {FA2_BIAS_BOOL, {(void *)0x8000002, 0, 0, 0, 1}, 2},
+        {FA2_BIAS_BOOL, {(void *)0x8000001, 0, 0, 0, 1}, 1},
+        {FA2_BIAS_BF16, {(void *)0x8000010, 4, 0, 200, 1}, 2},
+        {FA2_BIAS_BF16, {(void *)0x8000010, 0, 3, 200, 1}, 1},
+        {FA2_BIAS_BF16, {(void *)0x8000010, 0, 0, 202, 1}, 2},
+        {FA2_BIAS_BF16, {(void *)0x8000010, 0, 0, 200, 2}, 1},
+        {FA2_BIAS_BF16, {(void *)0x8000010, 0, 0, 200, 0}, 1},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const fa2_problem p = with(FA2I_FIELD_bias, (int32_t)cases[i].type);
@@ -186,14 +189,14 @@ static void test_pairs(void)
         args.bias = cases[i].bias;
         check_good(&p, &args);
         const fa2i_feature_params got = fill(&p, &args);
-        CHECK_EQ(got.bias_pairs, cases[i].pairs);
+        CHECK_EQ(got.bias_side, cases[i].side);
         CHECK(got.bias_query == args.bias.stride_query && got.bias_key == args.bias.stride_key);
     }
     fa2_problem single = with(FA2I_FIELD_bias, FA2_BIAS_FP32);
     fa2_forward_args args = good_args();
     single.seq_q = 1; /* whose stride is not used */
-    args.bias = (fa2_bias_tensor){(void *)0x8000008, 0, 0, 7, 1};
-    CHECK_EQ(fill(&single, &args).bias_pairs, 1);
+    args.bias = (fa2_bias_tensor){(void *)0x8000010, 0, 0, 7, 1};
+    CHECK_EQ(fill(&single, &args).bias_side, 8);
 }
 
 /* ---- dropout ---- */
@@ -427,7 +430,7 @@ int main(void)
     test_bad_values();
     test_scale_and_stride();
     test_params();
-    test_pairs();
+    test_side();
     test_philox();
     test_threshold();
     test_mask();

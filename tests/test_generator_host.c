@@ -1,11 +1,14 @@
 /* The host of the scripts: golden config blocks, determinism, overrides through FA2_GEN_PATH, and
  * answers that are wrong, running out of memory anywhere. FA2_UPDATE_GOLDEN=1 writes the golden files anew. */
+#include <lauxlib.h>
 #include <locale.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 #include "generator_fixture.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/status.h"
+#include "runtime/lua/lua_host.h"
 
 static const int archs[] = {75, 80, 86, 87, 89, 90};
 enum { ARCHS = sizeof archs / sizeof archs[0] };
@@ -258,11 +261,16 @@ static const char *inside(const char *name)
     return path;
 }
 
+static void write_file(const char *name, const char *text)
+{
+    FILE *file = fopen(inside(name), "w");
+    CHECK(file != NULL && fputs(text, file) >= 0 && fclose(file) == 0);
+}
+
 /* gen/init.lua of the folder becomes this. */
 static void write_init(const char *text)
 {
-    FILE *file = fopen(inside("gen/init.lua"), "w");
-    CHECK(file != NULL && fputs(text, file) >= 0 && fclose(file) == 0);
+    write_file("gen/init.lua", text);
 }
 
 /* Creating a generator, or asking it for candidates, fails with these words. */
@@ -299,6 +307,138 @@ static void test_without_end(void)
                   "there is no __gc here");
     check_stopped("return setmetatable({}, {__index = function(t, k) return t[k] end})",
                   "C stack overflow");
+}
+
+/* One call of a library function that would not come back, or not in a life: refused before it begins. */
+static void test_endless_calls(void)
+{
+    static const char *const calls[] = {
+        "string.find(('a'):rep(200), ('a-'):rep(40) .. 'b')",
+        "string.match(('a'):rep(200), '^' .. ('a?'):rep(60) .. ('a'):rep(60) .. 'b')",
+        "for x in string.gmatch(('a'):rep(5000), 'a*a*a*a*b') do end",
+        "string.gsub(('a '):rep(2000000), '(%s*)(.-)b', '')",
+        "string.find(('a'):rep(1 << 26), ('a'):rep(1 << 25) .. 'b', 1, true)",
+        "string.find(('('):rep(100000), ('%b()'):rep(3))",
+        "('a'):rep(200):find(('[ab]-'):rep(40) .. 'c')",
+        "string.rep('', 1 << 52)",
+        "table.move({}, 1, 1 << 50, 2)",
+        "table.move(setmetatable({}, {__index = rawlen}), 1, math.maxinteger - 1, 2)",
+        "table.concat(setmetatable({}, {__index = type}), '', 1, 1 << 50)",
+        "table.concat(setmetatable({}, {__index = type, __len = function() return 1 << 50 end}))",
+        "table.insert(setmetatable({}, {__len = function() return 1 << 50 end}), 1, 2)",
+        "table.remove(setmetatable({}, {__len = function() return 1 << 50 end}), 1)",
+        "table.sort(setmetatable({}, {__len = function() return 1 << 30 end}))",
+    };
+    char script[200];
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        snprintf(script, sizeof script, "%s return {}", calls[i]);
+        check_stopped(script, "this call may take");
+    }
+    check_stopped("return string.unpack", "the module returns no table");
+}
+
+/* What scripts of their own may do, none of it refused. */
+static void test_long_calls(void)
+{
+    static const char script[] =
+        "local text = ('the quick  brown fox\\n'):rep(2000)\n"
+        "assert(select(2, text:gsub('%s+', ' ')) == 8000)\n"
+        "local lines = 0 for line in text:gmatch('([^\\n]*)\\n') do lines = lines + 1 end\n"
+        "assert(lines == 2000 and text:find('fox', 1, true) == 18)\n"
+        "assert(('key = value'):match('^%s*(%w+)%s*=%s*(.-)%s*$') == 'key')\n"
+        "assert(('%d[]-x'):find('[%]%d]', 2) and ('f(a(b))'):match('%b()') == '(a(b))')\n"
+        "local list = {} for i = 1, 100000 do list[i] = -i end\n"
+        "table.sort(list) table.insert(list, 1, 0) table.remove(list, 2)\n"
+        "assert(list[1] == 0 and list[100000] == -1 and #table.concat(list, ',', 1, 2) == 8)\n"
+        "assert(#table.move(list, 1, 100000, 2) == 100001 and #('ab'):rep(1 << 20, '-') > "
+        "3000000)\n"
+        "return {}";
+    fa2i_generator *generator = NULL;
+    write_init(script);
+    const fa2_status st = fa2i_generator_create(&generator);
+    if (st != FA2_OK)
+        fprintf(stderr, "%s\n", fa2_last_message());
+    CHECK_EQ(st, FA2_OK);
+    fa2i_generator_destroy(generator);
+}
+
+static int run_script(lua_State *L)
+{
+    const char *script = lua_touserdata(L, 1);
+    if (luaL_loadstring(L, script) != LUA_OK)
+        return lua_error(L);
+    lua_call(L, 0, 0);
+    return 0;
+}
+
+/* Instructions of which each takes long, of which few are needed: the processor's time is what ends
+ * them, and a script that catches errors does not go on. */
+static void test_slow_steps(void)
+{
+    static const char *const scripts[] = {
+        "local s = '' while true do s = s .. 'eighteen more bytes' end",
+        "local a, b = ('x'):rep(1 << 25) .. 'a', ('x'):rep(1 << 25) .. 'b' while a < b do end",
+        "local t = {} for i = 1, 100 do t[i] = ('x'):rep(1 << 20) .. i % 3 end "
+        "while true do table.sort(t) end",
+        "local t = {} for i = 1, 1 << 20 do t[i] = i end for i = 1, 1 << 20 do t[i] = nil end "
+        "while true do next(t) end",
+        "local s = ('a'):rep(20000) while true do pcall(string.find, s, '.-b') end",
+    };
+    fa2i_lua_host host = {.lua = NULL};
+    write_init("return {}");
+    CHECK_EQ(fa2i_lua_host_open(&host), FA2_OK);
+    host.seconds_max = 0.3;
+    for (size_t i = 0; i < sizeof scripts / sizeof *scripts; i++) {
+        char script[200];
+        snprintf(script, sizeof script, "%s", scripts[i]);
+        CHECK_EQ(fa2i_lua_host_run(&host, run_script, script), FA2_E_GENERATOR);
+        CHECK_CONTAINS(fa2_last_message(), "stopped after 0.3 s of processor time");
+    }
+    char good_script[] = "local s = '' for i = 1, 1000 do s = s .. 'eighteen more bytes' end";
+    CHECK_EQ(fa2i_lua_host_run(&host, run_script, good_script), FA2_OK);
+    fa2i_lua_host_done(&host);
+}
+
+/* What a real run takes, of what it may take. */
+static void test_margins(void)
+{
+    fa2i_card card;
+    fa2i_variant *list = NULL;
+    size_t count = 0;
+    struct timespec before, after;
+    const fa2_problem problem = problem_of(128, FA2_FP16, 1, 4096);
+    fa2i_generator *generator = open_generator();
+    CHECK_EQ(fa2i_generator_card(generator, 90, &card), FA2_OK);
+    CHECK_EQ(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &before), 0);
+    CHECK_EQ(fa2i_generator_candidates(generator, &problem, &card, &list, &count), FA2_OK);
+    CHECK_EQ(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &after), 0);
+    const double seconds =
+        (double)(after.tv_sec - before.tv_sec) + 1e-9 * (double)(after.tv_nsec - before.tv_nsec);
+    fprintf(stderr, "candidates: %g s of %d s\n", seconds, FA2I_LUA_SECONDS_MAX);
+    CHECK(seconds < 0.3 * FA2I_LUA_SECONDS_MAX); /* under sanitizers, too */
+    fa2i_free(list);
+    fa2i_generator_destroy(generator);
+}
+
+static void test_messages(void)
+{
+    check_stopped("error({})", "an error that is no text but a table");
+    check_stopped("return {candidates = function() error() end}", "no text but a nil");
+    CHECK_EQ(mkdir(inside("gen/core"), 0700), 0);
+    write_file("gen/core/families.lua", "return {}");
+    CHECK_EQ(remove(inside("gen/init.lua")), 0);
+    fa2i_generator *generator = open_generator();
+    fa2i_variant *list = NULL;
+    size_t count = 0;
+    fa2i_card card;
+    const fa2_problem problem = problem_of(64, FA2_FP16, 0, 64);
+    CHECK_EQ(fa2i_generator_card(generator, 80, &card), FA2_OK);
+    CHECK_EQ(fa2i_generator_candidates(generator, &problem, &card, &list, &count),
+             FA2_E_UNSUPPORTED);
+    CHECK_STR(fa2_last_message(), "there are no families");
+    fa2i_generator_destroy(generator);
+    CHECK_EQ(remove(inside("gen/core/families.lua")), 0);
+    CHECK_EQ(rmdir(inside("gen/core")), 0);
 }
 
 /* A variant like any other but for what `change` does to it. */
@@ -368,10 +508,14 @@ static void test_hostile(void)
     CHECK_EQ(mkdir(inside("gen"), 0700), 0);
     setenv("FA2_GEN_PATH", root, 1);
     test_without_end();
+    test_endless_calls();
+    test_long_calls();
+    test_slow_steps();
     test_answers();
     test_no_files();
+    test_messages();
     generator_path(NULL);
-    CHECK_EQ(remove(inside("gen/init.lua")), 0);
+    test_margins();
     CHECK_EQ(rmdir(inside("gen")), 0);
     CHECK_EQ(rmdir(root), 0);
 }

@@ -192,6 +192,45 @@ static void test_lost_and_found(void)
     end(context);
 }
 
+/* A winner whose code is lost is compiled again, from its parameters: it stays the winner, with its time. The
+ * generator's kernel has another key, to which the rows move. */
+static void test_lost_code(void)
+{
+    static const char text[] = "fwd_sm80 d=64 dtype=fp16 causal=1 br=64 bc=32 warps=4 kstages=1 "
+                               "vstages=1 layout=swizzle q=smem fill=whole";
+    char sql[512];
+    begin();
+    tuned_put(&database, &(tuned_winner){.id = 1, .problem = tuned_problem(1, 512)});
+    snprintf(sql, sizeof sql, "UPDATE kernel SET variant = '%s'; DELETE FROM image", text);
+    tuned_sql(&database, sql);
+
+    fa2_config config = config_of();
+    fa2_context *context = NULL;
+    config.read_only = 1;
+    CHECK_EQ(fa2_context_create(&config, &context), FA2_OK);
+    CHECK_STR(explain(context, tuned_problem(1, 512)).variant, text);
+    CHECK_EQ(fake.compile_count, 1);
+    CHECK_EQ(tuned_number(&database, "SELECT count(*) FROM image"), 0);
+    fa2_context_destroy(context);
+
+    context = create();
+    const fa2_explanation e = explain(context, tuned_problem(1, 512));
+    CHECK_EQ(e.rule, FA2_RULE_EXACT);
+    CHECK_STR(e.variant, text);
+    CHECK(e.median_us > 12.4 && e.median_us < 12.6);
+    CHECK_EQ(fake.compile_count, 2);
+    CHECK_CONTAINS(log_of.text, "compiled again");
+    CHECK_EQ(tuned_number(&database, "SELECT count(*) FROM kernel"), 1);
+    CHECK_EQ(tuned_number(&database, "SELECT count(*) FROM winner JOIN image USING (kernel) "
+                                     "WHERE measured AND median_us = 12.5"),
+             1);
+    fa2_context_destroy(context);
+    context = create();
+    CHECK_EQ(explain(context, tuned_problem(1, 512)).rule, FA2_RULE_EXACT);
+    CHECK_EQ(fake.compile_count, 2);
+    end(context);
+}
+
 /* A recipe that would crash the launch path: the kernel is passed over. */
 static void test_bad_recipe(void)
 {
@@ -518,6 +557,7 @@ int main(void)
     test_passed_over();
     test_read_fails_for_a_while();
     test_lost_and_found();
+    test_lost_code();
     test_bad_recipe();
     test_wrong_kernels();
     test_damaged_indexes();

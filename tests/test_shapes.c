@@ -126,7 +126,7 @@ static void test_wrong_files(void)
     CHECK_CONTAINS(fa2_last_message(), "2:5: seq_k is \"5?2\"; it must be a whole number");
     CHECK_EQ(fa2i_shapes_add_file(&shapes, "/nonexistent/shapes.csv"), FA2_E_IO);
     CHECK_CONTAINS(fa2_last_message(), "/nonexistent/shapes.csv: ");
-    CHECK_EQ(fa2i_shapes_add_file(&shapes, "/"), FA2_E_IO);
+    CHECK_EQ(fa2i_shapes_add_file(&shapes, "/"), FA2_E_INVALID);
     fa2i_shapes_done(&shapes);
 }
 
@@ -186,10 +186,9 @@ static void test_too_many_blocks(void)
         "B=2147483647,Hq=65536,Sq=536870912,D=64",
         "2097152 query tiles x 65536 heads x 2147483647 batches are more blocks than "
         "one launch can have (2147483647)");
-    check_refused(
-        HEADER "1,8,8,512,512,64,fp16,0\n65536,65536,65536,1,512,64,fp16,0\n",
-        "3:2: 1 query tiles x 65536 heads x 65536 batches are more blocks than one launch "
-        "can have (2147483647)");
+    check_refused(HEADER "1,8,8,512,512,64,fp16,0\n65536,65536,65536,1,512,64,fp16,0\n",
+                  "3: 1 query tiles x 65536 heads x 65536 batches are more blocks than one launch "
+                  "can have (2147483647)");
     fa2i_shapes shapes = {0};
     CHECK_EQ(fa2i_shapes_add_text(&shapes, "B=32767,Hq=65536,Sq=256,D=64"), FA2_OK);
     CHECK_EQ(fa2i_shapes_add_text(&shapes, "B=65536,Hq=65536,Hkv=8,Sq=1,D=64"), FA2_OK);

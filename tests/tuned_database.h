@@ -84,7 +84,8 @@ static inline void tuned_put_kernel(fa2i_cache *cache, const tuned_winner *winne
 static inline void tuned_put(const tuned_database *database, const tuned_winner *winner)
 {
     fa2i_cache *cache = NULL;
-    fa2i_session session = {.driver = 13000, .nvrtc = 13000, .origin = "tune"};
+    fa2i_session session = {
+        .driver = 13000, .nvrtc = 13000, .generator = "0123456789abcdef", .origin = "tune"};
     int64_t session_id = 0, problem_id = 0;
     const fa2i_card card = winner->card == NULL ? tuned_card(0) : *winner->card;
     const fa2i_winner row = {.kernel = tuned_key(winner->id),

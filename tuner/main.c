@@ -9,12 +9,10 @@
 #define SHAPE_HELP                                                                                 \
     "  --preset NAME     seeds, paper, quick, llm, vision or diffusion; repeatable, as are\n"      \
     "                    --shapes and --shape\n"                                                   \
-    "  --shapes FILE     CSV: batch,heads_q,heads_kv,seq_q,seq_k,head_dim,dtype,causal; or "       \
-    "calls\n"                                                                                      \
-    "                    as well, of which many come first; \"-\" is standard input\n"             \
-    "  --shape TEXT      B=1,Hq=8,Hkv=8,Sq=512,Sk=512,D=64,dtype=fp16,causal=1; B, Hkv, Sk,\n"     \
-    "                    dtype and causal may be left out (1, Hq, Sq, fp16, 0)\n"                  \
-    "  --op OP           forward, backward or all: what the shapes are for; default: both for\n"    \
+    "  --shapes FILE     CSV with a header that names the columns (below), and calls, of which\n"  \
+    "                    many come first; \"-\" is standard input\n"                               \
+    "  --shape TEXT      KEY=VALUE,... (below), for example Hq=8,Sq=512,D=64,causal=1\n"           \
+    "  --op OP           forward, backward or all: what the shapes are for; default: both for\n"   \
     "                    presets, else forward, unless a shape says op=backward itself\n"
 #define FILTER_HELP                                                                                \
     "  --shape FIELDS    with these fields: D=64,causal=1\n"                                       \
@@ -41,10 +39,12 @@ static const struct command {
      "Without shapes: --preset seeds. With a program: runs it, and tunes what it called, most GPU\n"
      "time first. FA2_CAPTURE=FILE in the environment makes any program write such a shape "
      "file.\n\n"
-     "  --device N        the CUDA device, 0 for the first\n" SHAPE_HELP DB_HELP JOBS_HELP
+     "  --device N        the CUDA device, 0 for the first; all: every one, equal cards "
+     "together\n" SHAPE_HELP DB_HELP JOBS_HELP
      "  --budget SECONDS  stop then, wherever it is; the best so far win, a later run continues.\n"
      "                    A kernel that is being compiled or timed is finished first\n"
      "  --force           measure again what is tuned; its winners stay until then\n"
+     "  --share           beside another fa2-tune on the device: in turns, not when that one ends\n"
      "  --dry-run         say what there is to do, and about how long it takes\n" JSON_HELP},
     {"build", fa2i_cmd_build, "--arch sm_86[,sm_89...] [SHAPES] [--db FILE] [--jobs N] [--json]",
      "compile for SMs without a GPU; the cost model chooses",
@@ -92,10 +92,10 @@ static const struct command {
      "Migrates an older database, checks it and every kernel image in it. Exit status 1 when "
      "something\n"
      "is damaged.\n\n" DB_HELP JSON_HELP},
-    {"gc", fa2i_cmd_gc, "[--db FILE]", "drop kernels that no winner uses",
-     "Drops kernel images that no winner uses and damaged ones, and compacts the file. "
-     "Measurements\n"
-     "stay.\n\n" DB_HELP},
+    {"gc", fa2i_cmd_gc, "[--db FILE]", "drop what is damaged, and kernels that no winner uses",
+     "Drops rows that check finds damaged, and kernel images that no winner uses; makes tables, "
+     "views\n"
+     "and indexes anew that are not there; compacts the file. Measurements stay.\n\n" DB_HELP},
     {"forget", fa2i_cmd_forget,
      "[--shape FIELDS] [--op OP] [--device D] [--variant TEXT] [--failures] "
      "[--db FILE]",
@@ -136,21 +136,49 @@ static bool is_help(const char *arg)
     return strcmp(arg, "--help") == 0 || strcmp(arg, "-h") == 0;
 }
 
-/* The fields of a problem that texts leave out where they are 0: SHAPE_HELP has the others. */
-static void print_further_fields(void)
+/* "Hkv (heads_kv) [as Hq]" */
+static int describe_field(int field, char *out, size_t bytes)
 {
-    const char *separator = "";
-    printf("Further keys of --shape (columns of a CSV), which may be left out:\n  ");
+    const fa2i_field *f = &fa2i_fields[field];
+    const bool named = strcmp(f->key, f->name) != 0;
+    const bool same = f->missing == FA2I_MISSING_SAME_AS;
+    const char *word =
+        same ? fa2i_fields[f->missing_value].key : fa2i_field_word(field, f->missing_value);
+    char number[16];
+    snprintf(number, sizeof number, "%d", (int)f->missing_value);
+    const bool given = f->missing == FA2I_MISSING_REQUIRED;
+    return snprintf(out, bytes, "%s%s%s%s%s%s%s%s", f->key, named ? " (" : "", named ? f->name : "",
+                    named ? ")" : "", given ? "" : " [", same ? "as " : "",
+                    given          ? ""
+                    : word != NULL ? word
+                                   : number,
+                    given ? "" : "]");
+}
+
+/* always: the fields that texts always show. */
+static void print_fields(bool always)
+{
+    enum { WIDTH = 100 };
+    int column = 0; /* nothing yet */
     for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
         const fa2i_field *f = &fa2i_fields[field];
-        if (f->shown_always && f->needs < 0)
+        char text[80];
+        if ((f->shown_always && f->needs < 0) != always)
             continue;
-        printf("%s%s", separator, f->key);
-        if (strcmp(f->key, f->name) != 0)
-            printf(" (%s)", f->name);
-        separator = ", ";
+        const int length = describe_field(field, text, sizeof text);
+        const bool breaks = column == 0 || column + length + 3 > WIDTH;
+        printf("%s%s%s", column == 0 ? "" : ",", breaks ? "\n  " : " ", text);
+        column = breaks ? 2 + length : column + length + 2;
     }
     printf("\n");
+}
+
+static void print_shape_keys(void)
+{
+    printf("Keys of --shape (columns of a CSV) [what is meant where a text does not give them]:");
+    print_fields(true);
+    printf("Further keys, whose columns a header may leave out:");
+    print_fields(false);
 }
 
 static void print_help(const struct command *command)
@@ -159,7 +187,7 @@ static void print_help(const struct command *command)
     if (strstr(command->synopsis, "SHAPES") == NULL)
         return;
     printf("\nSHAPES: any of --preset, --shapes, --shape.\n");
-    print_further_fields();
+    print_shape_keys();
 }
 
 static int unknown_command(const char *name)

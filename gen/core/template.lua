@@ -94,8 +94,10 @@ directives["end"] = function(parser, node, rest)
 end
 
 directives["for"] = function(parser, node, rest)
-   node.variable, node.range = rest:match("^([%a_][%w_]*)%s*=%s*(.-)%s+do$")
-   if not node.variable then
+   local range
+   node.variable, range = rest:match("^([%a_][%w_]*)%s*=(.*)$")
+   node.range = range and range:match("^%s*(.-)%s+do$")
+   if not node.range then
       fail(node.where, "'for' is not 'for NAME = FROM, TO [, STEP] do'")
    end
    node.body = {}
@@ -108,15 +110,26 @@ directives["include"] = function(parser, node, rest)
    append(parser, node)
 end
 
+-- The keyword and the words behind it, of a line that begins with '@'; else nil.
+local function words_of(line)
+   local words = line:match("^%s*@(.*)$")
+   if words then
+      local keyword, rest = words:match("^%s*(%a*)(.*)$")
+      return keyword, rest:match("^%s*(.-)%s*$")
+   end
+end
+
 -- The nodes of a file, or an error naming its line.
 local function parse(file, text)
    local root = {body = {}}
    local parser = {stack = {root}}
-   local number = 0
-   for line in (text:gsub("\n$", "") .. "\n"):gmatch("(.-)\n") do
-      number = number + 1
+   local number, position = 0, 1
+   repeat
+      local stop = text:find("\n", position, true) or #text + 1
+      local line = text:sub(position, stop - 1)
+      number, position = number + 1, stop + 1
       local node = {line = number, where = where_of(file, number)}
-      local keyword, rest = line:match("^%s*@%s*(%a*)%s*(.-)%s*$")
+      local keyword, rest = words_of(line)
       if not keyword then
          node.type, node.pieces = "text", split_values(node.where, line)
          append(parser, node)
@@ -126,7 +139,7 @@ local function parse(file, text)
       else
          fail(node.where, "'@' is followed by none of if, elseif, else, end, for, include")
       end
-   end
+   until position > #text
    local open = top(parser).node
    if open then
       fail(open.where, "'" .. open.type .. "' without 'end'")

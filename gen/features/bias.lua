@@ -7,10 +7,10 @@ M.axis = {
 
 local bytes = {fp16 = 2, bf16 = 2, fp32 = 4, bool = 1}
 
--- A conversion and a multiplication, or a choice; half a load and its address, for two neighbours; one more
--- behind a cap.
+-- A conversion and a multiplication, or a choice; a load and its address, for two neighbours or for eight; one
+-- more behind a cap.
 function M.fp32_per_score(v)
-   return 3 + v.softcap
+   return (v.bc % 32 == 0 and v.dropout == 0 and 2.3 or 6) + v.softcap
 end
 
 -- Addresses of rows, for each row tile, and the stride of keys.

@@ -58,14 +58,20 @@ end
 
 -- What templates see: whether kernels have parameters of features (templates/features/params.def); whether
 -- terms are added to scores, whether scores begin as these, whether warps skip tiles by what these say;
--- what O (forward) or dV (backward) is multiplied by behind dropout.
+-- which keys of a tile a lane has: whether eight neighbours of 32, and the key of column tile n, counted from the
+-- lane's first one; what O (forward) or dV (backward) is multiplied by behind dropout.
 function M.names(v, op)
    local kept = op == "backward" and "1.0f" or ""
    if v.dropout == 1 then
       kept = op == "backward" and "p.features.keep_scale" or " * p.features.keep_scale"
    end
    local terms = axes_of.has(alibi.axis, v) or axes_of.has(bias.axis, v)
+   -- A lane has eight neighbouring keys, to read their bias at once; dropout wants two.
+   local wide = op == "forward" and v.bias ~= "none" and v.dropout == 0 and v.bc % 32 == 0
    return {
+      wide = wide,
+      lane_keys = wide and 8 or 2,
+      column = wide and "(n / 4 * 32 + n % 4 * 2)" or "n * 8",
       features = sum(v, function()
          return 1
       end) > 0,

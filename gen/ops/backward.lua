@@ -4,13 +4,11 @@
 -- over dQ, rows by columns, as reads the fewest fragments. parts: of a warp's queries in a tile, one of
 -- which is in registers. stages: tiles of Q and dO in shared memory. barriers: per tile; one needs a
 -- stage more. order: when dV is added to, before dP^T is computed (early) or behind (late).
--- dq: how dQ is gathered. red: by fp32 additions in memory, from registers; bulk: the same by the copy
--- engine (sm_90), from shared memory; apart: by blocks of its own, with tiles of dqbc keys, which
--- compute S and dP again and sum in one order, so that every launch gives the same bits. Where that is
--- asked for, red and bulk take turns at the tiles of dQ (turns.cu.in). rows: LSE and
--- delta of a row come from a preparing kernel (prepared), or each block computes them (computed: one
+-- dq: how dQ is gathered. red: by fp32 additions in memory; apart: by blocks of its own, with tiles of
+-- dqbc keys, which compute S and dP again and sum in one order, so that every launch gives the same bits.
+-- Where that is asked for, red takes turns at the tiles of dQ (turns.cu.in). rows: LSE and delta of a row come from a preparing kernel (prepared), or each block computes them (computed: one
 -- launch, no workspace). layout: rows of tiles are swizzled, or padded, which takes more memory and fewer
--- registers and instructions.
+-- registers: 1 to 3 % slower on an H200, but a way without spills on Turing, where fills take many.
 --
 -- A family is this scheme on a code path (paths/mma_sync.lua).
 local cost = require("ops.backward_cost")
@@ -69,9 +67,7 @@ local function smem_bytes(v)
    local shared_p = v.qwarps > 1 and v.br * v.bc or 0
    local scores = (v.barriers == 1 and 2 or 1) * (v.bc * (v.br + padding) + shared_p)
    local bytes = 2 * (2 * (v.bc + v.stages * v.br) * pitch + scores) + 8 * v.stages * v.br
-   if v.dq == "bulk" then
-      return bytes + 4 * v.br * padded(v)
-   elseif v.dq == "apart" then
+   if v.dq == "apart" then
       return math.max(bytes, 2 * (32 * v.warps + 4 * v.dqbc) * pitch + 128 * v.warps)
    end
    return bytes
@@ -79,6 +75,16 @@ end
 
 -- ptxas keeps about 40 registers beside those that are alive; it spills 0 to 20 bytes where 204 are.
 local other_registers, most_alive = 40, 208
+
+-- What spills below that limit, of 240 kernels for sm_75 and sm_90, D = 64, 128, 256: from so many alive on,
+-- those of few warps, whose threads copy much, and those where dQ takes many registers while scores are
+-- computed late; where tiles pass through registers, all that need more of them than others.
+local function spills_near_limit(v, path, alive, dq)
+   if path.register_staging then
+      return alive > 168 and v.bc > 16 and (v.warps < 4 or v.layout == "swizzle" or v.order == "late")
+   end
+   return alive > 196 and (v.warps < 4 or v.order == "late" and dq > 72)
+end
 
 -- Registers of a tile of rows on its way to shared memory.
 local function staged(v, path, rows)
@@ -110,6 +116,9 @@ local function live_registers(v, path)
    local alive = sums + math.max(scores, later and math.max(dq, way) or dq + 2 * way)
    if v.dq == "apart" then
       alive = math.max(alive, padded(v) // 2 + v.dqbc + 8 + 2 * staged(v, path, v.dqbc))
+   end
+   if spills_near_limit(v, path, alive, dq) then
+      alive = math.max(alive, most_alive + 1)
    end
    return alive, path.register_staging and later, dq_parts
 end
@@ -167,13 +176,6 @@ local function is_pipeline(v)
    return nil, "no such pair of stages and barriers"
 end
 
-local function may_gather(v, path)
-   if v.dq == "bulk" and path.register_staging then
-      return nil, "the copy engine adds from compute capability 9.0 on"
-   end
-   return true
-end
-
 local own_axes = {
    {name = "deterministic", field = "deterministic", values = {0, 1}, feature = true},
    {name = "br", values = {32, 64, 128}},
@@ -192,7 +194,7 @@ local own_axes = {
    {name = "stages", values = {1, 2, 3}},
    {name = "barriers", values = {1, 2}, when = is_pipeline},
    {name = "order", values = {"early", "late"}},
-   {name = "dq", values = {"red", "bulk", "apart"}, when = may_gather},
+   {name = "dq", values = {"red", "apart"}},
    {
       name = "dqbc", values = {0, 16, 32, 64},
       when = function(v)
@@ -207,11 +209,21 @@ local own_axes = {
       when = function(v)
          if v.rows == "computed" and v.dq ~= "apart" then
             return nil, "dQ that is added to must be prepared"
+         elseif v.rows == "computed" and v.sinks == 1 then
+            return nil, "the gradient of sinks is of prepared rows"
          end
          return true
       end,
    },
-   {name = "layout", values = {"pad", "swizzle"}, default = "swizzle"},
+   {
+      name = "layout", values = {"pad", "swizzle"}, default = "swizzle",
+      when = function(v, path)
+         if v.layout == "pad" and not path.register_staging and padded(v) % 64 == 0 then
+            return nil, "padded rows are for fills through registers, and rows that fill no banks"
+         end
+         return true
+      end,
+   },
 }
 
 local axes = {}
@@ -221,9 +233,7 @@ end
 
 local function fits(v, path, arch)
    local facts = facts_of(v, path, 0)
-   if v.dq == "bulk" and arch.family_sm < 90 then
-      return nil, "the copy engine adds from compute capability 9.0 on"
-   elseif facts.smem_bytes > arch.smem_block then
+   if facts.smem_bytes > arch.smem_block then
       return nil, string.format("%d bytes of shared memory, a block has %d", facts.smem_bytes,
                                 arch.smem_block)
    elseif facts.spilled > 0 then
@@ -279,12 +289,20 @@ local function takes_turns(v)
    return v.deterministic == 1 and v.dq ~= "apart"
 end
 
+-- Of a block of the kernel for the gradient of sinks.
+local sink_threads = 256
+
 local function recipe_of(name, v)
    local steps = {}
    if v.rows == "prepared" then
       steps[1] = {
          entry = name .. "_prepare", role = "prepare", threads = prepare_threads, smem = 0,
          blocks = "padded_rows/" .. prepare_threads // row_lanes(v.d),
+      }
+   end
+   if v.sinks == 1 then
+      steps[#steps + 1] = {
+         entry = name .. "_sinks", role = "sinks", threads = sink_threads, smem = 0, blocks = "heads",
       }
    end
    steps[#steps + 1] = {
@@ -326,7 +344,7 @@ function M.family(name, path)
          for key, value in pairs({
             smem_bytes = smem_bytes(v), rwarps = row_warps(v), fill_later = later,
             turns = takes_turns(v), dq_parts = dq_parts, prepare_threads = prepare_threads,
-            convert_rows = convert_rows,
+            convert_rows = convert_rows, sink_threads = sink_threads,
          }) do
             names[key] = value
          end

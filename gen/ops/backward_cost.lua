@@ -18,11 +18,10 @@ local fit = {
    chain = 7,
    -- fp32 instructions per score: scale, subtract, exponent, delta, product, two conversions.
    fp32_per_score = 7,
-   -- Clocks for the address of a fragment in a swizzled tile.
-   swizzle = 0.25,
-   -- Bytes per clock of additions to dQ, by an SM's warps and by its copy engine.
+   -- What padded rows take, times swizzled ones.
+   padded = 1.02,
+   -- Bytes per clock of an SM's additions to dQ.
    red_rate = 32,
-   bulk_rate = 64,
    -- Clocks to compute LSE and delta of a tile where it is needed: two loads, one behind the other.
    computed_rows = 1500,
    -- Clocks of a block before its first tile and after its last.
@@ -67,19 +66,17 @@ local function tile_clocks(v, f, arch, blocks)
    local sums = 4 * v.br * f.d_pad
    if v.dq == "red" then
       smem = smem + sums / fit.red_rate
-   elseif v.dq == "bulk" then
-      smem = smem + sums / fit.bulk_rate + sums / arch.smem_rate
    end
    local units = {
       tensor, smem, f.ex2_per_score * scores / arch.ex2,
-      scores * (fit.fp32_per_score + f.more_fp32_per_score) / arch.fp32
-         + (v.layout == "swizzle" and fit.swizzle * v.warps * fragments(v, f) or 0),
+      scores * (fit.fp32_per_score + f.more_fp32_per_score) / arch.fp32,
    }
    local busy = blocks * overlap(units, blocks * v.warps)
    local third = v.stages == 1 and v.qwarps > 1 and 1 or 0
    local barrier = fit.barrier * v.warps / 4 * (blocks == 1 and fit.alone or 1)
    local steps = v.parts * (2 * f.depth + 2 * f.query_steps * v.qwarps) + v.bc // 16
    local clocks = busy + blocks * barrier * (v.barriers + third) + fit.chain * steps
+   clocks = v.layout == "pad" and fit.padded * clocks or clocks
    return clocks + (v.rows == "computed" and fit.computed_rows or 0)
 end
 

@@ -195,12 +195,14 @@ static fa2_status check_field(const fa2_problem *problem, int field)
     return fa2i_field_check(field, value);
 }
 
-static fa2_status check_heads(const fa2_problem *problem)
+static fa2_status check_heads(const fa2_problem *problem, int *field)
 {
+    *field = FA2I_FIELD_heads_q;
     if (problem->heads_q % problem->heads_kv != 0)
         return fa2i_fail(FA2_E_INVALID, "heads_q is %d; it must be a multiple of heads_kv (%d)",
                          (int)problem->heads_q, (int)problem->heads_kv);
     const int64_t group_rows = (int64_t)problem->seq_q * (problem->heads_q / problem->heads_kv);
+    *field = FA2I_FIELD_seq_q;
     if (group_rows > GROUP_ROWS_MAX)
         return fa2i_fail(FA2_E_INVALID,
                          "seq_q times heads_q / heads_kv is %lld; it must be at most %d",
@@ -208,23 +210,39 @@ static fa2_status check_heads(const fa2_problem *problem)
     return FA2_OK;
 }
 
+static fa2_status check_reserved(const fa2_problem *problem)
+{
+    const size_t reserved = sizeof problem->reserved / sizeof *problem->reserved;
+    for (size_t i = 0; i < reserved; i++) {
+        if (problem->reserved[i] != 0)
+            return fa2i_fail(FA2_E_INVALID,
+                             "reserved[%zu] is %d; it must be 0: zero-initialise fa2_problem", i,
+                             (int)problem->reserved[i]);
+    }
+    return FA2_OK;
+}
+
+fa2_status fa2i_problem_find_fault(const fa2_problem *problem, int *ret_field)
+{
+    int field = FA2I_FIELD_op;
+    fa2_status st = fa2i_field_check(field, (int32_t)problem->op);
+    for (int i = 0; st == FA2_OK && i < FA2I_FIELD_COUNT; i++)
+        st = check_field(problem, field = i);
+    if (st == FA2_OK)
+        st = check_heads(problem, &field);
+    if (st == FA2_OK) {
+        field = -1;
+        st = check_reserved(problem);
+    }
+    *ret_field = field;
+    return st;
+}
+
 fa2_status fa2i_problem_check(const fa2_problem *problem)
 {
-    if (problem == NULL)
-        return fa2i_fail(FA2_E_INVALID, "problem is NULL");
-    fa2_status st = fa2i_field_check(FA2I_FIELD_op, (int32_t)problem->op);
-    for (int field = 0; st == FA2_OK && field < FA2I_FIELD_COUNT; field++)
-        st = check_field(problem, field);
-    if (st == FA2_OK)
-        st = check_heads(problem);
-    const size_t reserved = sizeof problem->reserved / sizeof *problem->reserved;
-    for (size_t i = 0; st == FA2_OK && i < reserved; i++) {
-        if (problem->reserved[i] != 0)
-            st = fa2i_fail(FA2_E_INVALID,
-                           "reserved[%zu] is %d; it must be 0: zero-initialise fa2_problem", i,
-                           (int)problem->reserved[i]);
-    }
-    return st;
+    int field = -1;
+    return problem == NULL ? fa2i_fail(FA2_E_INVALID, "problem is NULL")
+                           : fa2i_problem_find_fault(problem, &field);
 }
 
 /* Append "KEY=VALUE" for each shown field; of all roles, or of KIND alone. */

@@ -74,6 +74,9 @@ fa2_status fa2i_field_check(int field, int32_t value);
  * more (runtime/ops). */
 fa2_status fa2i_problem_check(const fa2_problem *problem);
 
+/* The same; *ret_field: the field that the message begins with, -1 when it is about none. */
+fa2_status fa2i_problem_find_fault(const fa2_problem *problem, int *ret_field);
+
 /* "B=1 Hq=8 Hkv=8 Sq=512 Sk=512 D=64 dtype=fp16 causal=1", as fa2-tune --shape takes it (commas
  * instead of spaces there). The problem is valid. */
 enum { FA2I_PROBLEM_CHARS = 352 };

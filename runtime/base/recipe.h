@@ -30,7 +30,8 @@
     X(FA2I_STEP_COMBINE,                                                                           \
       "combine") /* merges what several blocks found; only if there are several */                 \
     X(FA2I_STEP_PREPARE, "prepare") /* before the main step */                                     \
-    X(FA2I_STEP_CONVERT, "convert") /* behind it: results in the workspace become outputs */
+    X(FA2I_STEP_CONVERT, "convert") /* behind it: results in the workspace become outputs */       \
+    X(FA2I_STEP_SINKS, "sinks")     /* behind prepare: their gradient from prepared rows */
 
 /* What a block of a step stands for, of which operations. Padded rows: those of all heads and batches, of
  * each head as many as fill its tiles of `rows`. X(NAME, word, ops). */
@@ -41,7 +42,8 @@
     X(FA2I_BLOCKS_PADDED_ROWS, "padded_rows", BACKWARD) /* block_rows of them */                   \
     X(FA2I_BLOCKS_KEY_TILES, "key_tiles", BACKWARD)     /* `keys` keys of a key head */            \
     X(FA2I_BLOCKS_KEY_AND_QUERY_TILES, "key_and_query_tiles",                                      \
-      BACKWARD) /* these, and behind them block_rows rows of a query head */
+      BACKWARD) /* these, and behind them block_rows rows of a query head */                       \
+    X(FA2I_BLOCKS_HEADS, "heads", BACKWARD) /* a query head, in all batches */
 
 /* What the workspace holds, of which operations. X(NAME, word, ops). */
 #define FA2I_WORKSPACE_LIST(X)                                                                     \

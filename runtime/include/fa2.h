@@ -165,8 +165,8 @@ typedef struct fa2_alibi {
 /* A bias or a mask, on the device: that of query i and key j of head h in batch b is at
  * b * stride_batch + h * stride_head + i * stride_query + j * stride_key. Strides count elements and are not
  * negative; 0: all have the same. Numbers are not NaN or infinity, but -infinity, which hides the key, as may
- * any number below -1e30. Fastest where stride_key is 1, the other strides are even and data is aligned to
- * two elements. */
+ * any number below -1e30. Fastest where stride_key is 1, the other strides are multiples of
+ * 8 and data is aligned to 8 elements or 16 bytes. */
 typedef struct fa2_bias_tensor {
     const void *data; /* aligned to an element */
     int64_t stride_batch;
@@ -229,7 +229,7 @@ typedef struct fa2_backward_args {
     fa2_alibi alibi;      /* problem.alibi */
     fa2_bias_tensor bias; /* problem.bias */
     fa2_dropout dropout;  /* problem.dropout */
-    const float *sinks;   /* problem.sinks, and dsinks is wanted: read */
+    const float *sinks;   /* problem.sinks */
     float *dsinks; /* problem.sinks: written, [heads_q] fp32, 4-byte aligned; NULL: not wanted */
 } fa2_backward_args;
 

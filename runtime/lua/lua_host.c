@@ -4,14 +4,21 @@
  * - The stack is as high after a run as before it.
  * - A limit that was met stays met until the run ends: from then on every instruction fails, so that
  *   a script that catches errors cannot go on. Finalisers (__gc) run without hooks and are refused.
+ * - Between two looks at the limits no script runs for long: instructions are counted, large requests of
+ *   memory look, too, and one call of a library function takes seconds at most (lua_guard.c). An
+ *   instruction may take time in proportion to what Lua holds, so the more it holds the more often they
+ *   are looked at.
  */
 #include "runtime/lua/lua_host.h"
 
 #include <assert.h>
 #include <lauxlib.h>
 #include <lualib.h>
+#include <math.h>
+#include <time.h>
 #include "runtime/base/alloc.h"
 #include "runtime/base/status.h"
+#include "runtime/lua/lua_guard.h"
 #include "runtime/lua/lua_values.h"
 #include "runtime/ops/splits.h"
 
@@ -27,6 +34,22 @@ static void meet_limit(fa2i_lua_host *host, fa2i_lua_limit limit)
     lua_sethook(host->lua, on_tick, LUA_MASKCOUNT, 1);
 }
 
+enum { BYTES_LARGE = 1 << 16, STEPS_LARGE = 100000 };
+
+static double thread_seconds(void)
+{
+    struct timespec now = {0};
+    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static bool is_late(fa2i_lua_host *host)
+{
+    if (host->limit == FA2I_LUA_WITHIN && thread_seconds() > host->deadline)
+        meet_limit(host, FA2I_LUA_SECONDS);
+    return host->limit == FA2I_LUA_SECONDS;
+}
+
 static void *allocate(void *user, void *block, size_t old_bytes, size_t bytes)
 {
     fa2i_lua_host *host = user;
@@ -40,6 +63,8 @@ static void *allocate(void *user, void *block, size_t old_bytes, size_t bytes)
         meet_limit(host, FA2I_LUA_BYTES);
         return NULL;
     }
+    if (bytes > held && bytes >= BYTES_LARGE && is_late(host))
+        return NULL;
     void *grown = fa2i_realloc(block, bytes);
     host->out_of_memory = host->out_of_memory || grown == NULL;
     if (grown != NULL)
@@ -47,18 +72,38 @@ static void *allocate(void *user, void *block, size_t old_bytes, size_t bytes)
     return grown;
 }
 
-/* Lua calls it after every FA2I_LUA_TICK instructions, and after each behind a limit. */
-static void on_tick(lua_State *L, lua_Debug *event)
+static fa2i_lua_host *host_of(lua_State *L)
 {
     void *user = NULL;
-    (void)event;
     (void)lua_getallocf(L, &user);
-    fa2i_lua_host *host = user;
-    if (host->limit == FA2I_LUA_WITHIN && ++host->ticks < FA2I_LUA_TICKS_MAX)
-        return;
-    if (host->limit == FA2I_LUA_WITHIN)
-        meet_limit(host, FA2I_LUA_STEPS);
-    luaL_error(L, "the scripts met a limit");
+    return user;
+}
+
+/* Lua calls it after every host->tick instructions, and after each behind a limit. */
+static void on_tick(lua_State *L, lua_Debug *event)
+{
+    fa2i_lua_host *host = host_of(L);
+    (void)event;
+    if (host->limit == FA2I_LUA_WITHIN) {
+        const int tick = FA2I_LUA_TICK / (1 + (int)(host->bytes >> 24));
+        host->steps += host->tick;
+        if (host->steps >= FA2I_LUA_STEPS_MAX)
+            meet_limit(host, FA2I_LUA_STEPS);
+        else if (!is_late(host) && tick != host->tick)
+            lua_sethook(L, on_tick, LUA_MASKCOUNT, host->tick = tick);
+    }
+    if (host->limit != FA2I_LUA_WITHIN)
+        luaL_error(L, "the scripts met a limit");
+}
+
+void fa2i_lua_host_expect(lua_State *L, double steps)
+{
+    if (steps > FA2I_LUA_CALL_STEPS_MAX)
+        luaL_error(L,
+                   "this call may take %f million steps; one may take %f: do it in smaller parts",
+                   1e-6 * steps, 1e-6 * FA2I_LUA_CALL_STEPS_MAX);
+    if (steps > STEPS_LARGE && is_late(host_of(L)))
+        luaL_error(L, "the scripts met a limit");
 }
 
 /* setmetatable(table, metatable), without finalisers. Upvalue 1: Lua's own. */
@@ -184,7 +229,7 @@ static int body_setup(lua_State *L)
     static const char *const base[] = {"collectgarbage", "dofile", "loadfile",
                                        "print",          "warn",   NULL};
     static const char *const math[] = {"random", "randomseed", NULL};
-    static const char *const string[] = {"dump", NULL};
+    static const char *const string[] = {"dump", "pack", "packsize", "unpack", NULL};
     fa2i_lua_host *host = lua_touserdata(L, 1);
     for (size_t i = 0; i < sizeof libraries / sizeof libraries[0]; i++) {
         luaL_requiref(L, libraries[i].name, libraries[i].func, 1);
@@ -199,6 +244,7 @@ static int body_setup(lua_State *L)
     remove_fields(L, math);
     lua_getglobal(L, LUA_STRLIBNAME);
     remove_fields(L, string);
+    fa2i_lua_guard_libraries(L);
     lua_pushcfunction(L, host_load);
     lua_setglobal(L, "load");
     lua_newtable(L);
@@ -217,7 +263,11 @@ static int body_setup(lua_State *L)
 
 static int add_traceback(lua_State *L)
 {
-    luaL_traceback(L, L, luaL_tolstring(L, 1, NULL), 1);
+    if (!lua_isstring(L, 1)) { /* else its address would be said */
+        lua_pushfstring(L, "an error that is no text but a %s", luaL_typename(L, 1));
+        lua_replace(L, 1);
+    }
+    luaL_traceback(L, L, lua_tostring(L, 1), 1);
     return 1;
 }
 
@@ -226,7 +276,11 @@ static fa2_status over_limit(const fa2i_lua_host *host)
     if (host->limit == FA2I_LUA_STEPS)
         return fa2i_fail(FA2_E_GENERATOR,
                          "the scripts run without end: stopped after %.0f million instructions",
-                         1e-6 * FA2I_LUA_TICK * FA2I_LUA_TICKS_MAX);
+                         1e-6 * FA2I_LUA_STEPS_MAX);
+    if (host->limit == FA2I_LUA_SECONDS)
+        return fa2i_fail(FA2_E_GENERATOR,
+                         "the scripts run without end: stopped after %g s of processor time",
+                         host->seconds_max);
     return fa2i_fail(FA2_E_GENERATOR, "the scripts grow without end: stopped at %d MiB",
                      FA2I_LUA_BYTES_MAX >> 20);
 }
@@ -239,13 +293,16 @@ fa2_status fa2i_lua_host_run(fa2i_lua_host *host, lua_CFunction body, void *argu
     const locale_t outer = uselocale(host->c_locale);
     host->out_of_memory = false;
     host->limit = FA2I_LUA_WITHIN;
-    host->ticks = 0;
+    host->steps = 0;
+    host->tick = FA2I_LUA_TICK;
+    host->deadline = thread_seconds() + host->seconds_max;
     lua_sethook(L, on_tick, LUA_MASKCOUNT, FA2I_LUA_TICK);
     lua_pushcfunction(L, add_traceback);
     lua_pushcfunction(L, body);
     lua_pushlightuserdata(L, argument);
     const int result = lua_pcall(L, 1, 0, top + 1);
     lua_sethook(L, NULL, 0, 0);
+    host->deadline = HUGE_VAL;
     if (result != LUA_OK && host->limit != FA2I_LUA_WITHIN) {
         st = over_limit(host);
         lua_pop(L, 1);
@@ -263,6 +320,8 @@ fa2_status fa2i_lua_host_run(fa2i_lua_host *host, lua_CFunction body, void *argu
 fa2_status fa2i_lua_host_open(fa2i_lua_host *ret_host)
 {
     fa2_status st = FA2_OK;
+    ret_host->seconds_max = FA2I_LUA_SECONDS_MAX;
+    ret_host->deadline = HUGE_VAL;
     FA2_TRY(fa2i_generator_files_open(&ret_host->files));
     ret_host->c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
     if (ret_host->c_locale != (locale_t)0)

@@ -14,10 +14,24 @@
 #include <lua.h>
 #include "runtime/lua/generator_files.h"
 
-/* What a run may take: some thirty times what the dearest one does, and a few seconds. */
-enum { FA2I_LUA_TICK = 100000, FA2I_LUA_TICKS_MAX = 2500, FA2I_LUA_BYTES_MAX = 1 << 28 };
+/* What a run may take: some thirty times the instructions of the dearest one, and a hundred times its
+ * processor time, of which a loaded machine takes no more. */
+enum {
+    FA2I_LUA_TICK = 10000,
+    FA2I_LUA_STEPS_MAX = 250000000,
+    FA2I_LUA_SECONDS_MAX = 20,
+    FA2I_LUA_BYTES_MAX = 1 << 28
+};
 
-typedef enum fa2i_lua_limit { FA2I_LUA_WITHIN, FA2I_LUA_STEPS, FA2I_LUA_BYTES } fa2i_lua_limit;
+/* What one call of a library function may take: seconds. */
+#define FA2I_LUA_CALL_STEPS_MAX 4e9
+
+typedef enum fa2i_lua_limit {
+    FA2I_LUA_WITHIN,
+    FA2I_LUA_STEPS,
+    FA2I_LUA_SECONDS,
+    FA2I_LUA_BYTES
+} fa2i_lua_limit;
 
 typedef struct fa2i_lua_host {
     lua_State *lua;
@@ -25,7 +39,10 @@ typedef struct fa2i_lua_host {
     fa2i_generator_files files;
     bool out_of_memory;   /* a request failed in the current run, whatever a script made of it */
     size_t bytes;         /* that Lua holds */
-    long ticks;           /* of FA2I_LUA_TICK instructions, in the current run */
+    double seconds_max;   /* of processor time: FA2I_LUA_SECONDS_MAX; less in tests */
+    double deadline;      /* of the current run, on the thread's clock; HUGE_VAL: there is no run */
+    int tick;             /* instructions until the next look at the limits */
+    long steps;           /* instructions, in the current run */
     fa2i_lua_limit limit; /* that the current run met */
 } fa2i_lua_host;
 
@@ -38,6 +55,10 @@ void fa2i_lua_host_done(fa2i_lua_host *host); /* zeroed objects are fine */
 /* Call body(argument). FA2_E_GENERATOR with message and traceback when it raises a Lua error, or
  * with the limit that it met. */
 fa2_status fa2i_lua_host_run(fa2i_lua_host *host, lua_CFunction body, void *argument);
+
+/* For functions that scripts call: a Lua error if the call may take more than FA2I_LUA_CALL_STEPS_MAX
+ * steps, or if the run is over its time. */
+void fa2i_lua_host_expect(lua_State *L, double steps);
 
 /* For bodies: push the table of functions that scripts get by require("host"). */
 void fa2i_lua_host_push_functions(lua_State *L);

@@ -50,6 +50,8 @@ void fa2i_backward_fill(const fa2i_grid *grid, const fa2_problem *problem, const
         fa2i_features_fill(problem, &features, problem->softcap ? (double)a->softcap : scale,
                            &params.features);
     }
+    if (problem->sinks)
+        params.features.dsinks = (uintptr_t)a->dsinks;
     if (problem->dropout) /* dS is that of kept elements */
         params.scale = (float)(scale * (double)params.features.keep_scale);
     if (grid->workspace_bytes > 0)

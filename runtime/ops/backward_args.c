@@ -6,7 +6,7 @@
 #include "runtime/ops/backward.h"
 #include "runtime/ops/call.h"
 
-enum { Q, K, V, O, DO, LSE, INPUTS, DQ = INPUTS, DK, DV, WORKSPACE, OPERANDS };
+enum { Q, K, V, O, DO, LSE, INPUTS, DQ = INPUTS, DK, DV, DSINKS, WORKSPACE, OPERANDS };
 
 /* What the operands that are there take, in their order. */
 typedef struct operands {
@@ -60,6 +60,12 @@ static fa2_status locate_gradients(const fa2_problem *p, const fa2_backward_args
             continue;
         FA2_TRY(fa2i_memory_of_tensor(gradients[i].name, gradients[i].tensor, gradients[i].extents,
                                       p->head_dim, true, &m->memory[m->count]));
+        FA2_TRY(check_apart(m));
+    }
+    if (p->sinks && args->dsinks != NULL) {
+        FA2_TRY(fa2i_memory_of_array("dsinks", args->dsinks,
+                                     (size_t)p->heads_q * sizeof *args->dsinks,
+                                     sizeof *args->dsinks, &m->memory[m->count]));
         FA2_TRY(check_apart(m));
     }
     if (m->count == INPUTS)

@@ -30,6 +30,8 @@ static int64_t count_blocks(const fa2i_step *step, const fa2_problem *problem, i
         return ceil_div(padded_rows, step->block_rows);
     case FA2I_BLOCKS_KEY_AND_QUERY_TILES:
         return key_tiles + heads * ceil_div(problem->seq_q, step->block_rows);
+    case FA2I_BLOCKS_HEADS:
+        return problem->heads_q;
     default: /* parsing lets no other word through */
         return key_tiles;
     }

@@ -120,13 +120,14 @@ done:
     return st;
 }
 
-/* Two neighbours of every row are side by side and aligned. A stride that is not used may be odd. */
-static bool has_pairs(const fa2_problem *p, const fa2_bias_tensor *bias)
+/* Whether so many neighbours of every row are side by side, aligned. A stride that is not used may be any. */
+static bool are_side(const fa2_problem *p, const fa2_bias_tensor *bias, int neighbours)
 {
-    const bool odd = (p->batch > 1 && bias->stride_batch % 2 != 0) ||
-                     (p->heads_q > 1 && bias->stride_head % 2 != 0) ||
-                     (p->seq_q > 1 && bias->stride_query % 2 != 0);
-    return bias->stride_key == 1 && !odd && (uintptr_t)bias->data % (2 * bias_elem_bytes(p)) == 0;
+    const size_t align = (size_t)neighbours * bias_elem_bytes(p);
+    return bias->stride_key == 1 && (p->batch == 1 || bias->stride_batch % neighbours == 0) &&
+           (p->heads_q == 1 || bias->stride_head % neighbours == 0) &&
+           (p->seq_q == 1 || bias->stride_query % neighbours == 0) &&
+           (uintptr_t)bias->data % (align < 16 ? align : 16) == 0;
 }
 
 static fa2_status locate_number(const char *name, const uint64_t *at, fa2i_memory *m)
@@ -216,7 +217,7 @@ static void fill_bias(const fa2_problem *p, const fa2_bias_tensor *bias,
                       fa2i_feature_params *params)
 {
     params->bias = (uintptr_t)bias->data;
-    params->bias_pairs = has_pairs(p, bias);
+    params->bias_side = are_side(p, bias, 8) ? 8 : are_side(p, bias, 2) ? 2 : 1;
     params->bias_batch = p->batch > 1 ? bias->stride_batch : 0;
     params->bias_head = p->heads_q > 1 ? bias->stride_head : 0;
     params->bias_query = p->seq_q > 1 ? bias->stride_query : 0;

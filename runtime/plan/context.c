@@ -60,6 +60,9 @@ static fa2_status check_config(const fa2_config *config)
     if (config->device_plus_one < 0)
         return fa2i_fail(FA2_E_INVALID, "config.device_plus_one is %d; it must be 0 or more",
                          config->device_plus_one);
+    if (config->read_only != 0 && config->read_only != 1)
+        return fa2i_fail(FA2_E_INVALID, "config.read_only is %d; it must be 0 or 1",
+                         config->read_only);
     return check_arch(config->arch);
 }
 

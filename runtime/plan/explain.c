@@ -33,8 +33,8 @@ static void reason_tuned(const fa2i_decision *d, char *out, size_t out_bytes)
     else
         snprintf(
             out, out_bytes,
-            "this problem is not tuned here: the best of all estimates, about %.1f us, carried "
-            "over by the cost model from what was %s %s; the nearest is %.300s (distance %.2f)",
+            "this problem is not tuned here: the best of all estimates, about %.4g us, carried "
+            "over by the cost model from what was %s %s; the nearest is %.300s (distance %.3g)",
             d->estimate_us, how,
             d->rule == FA2_RULE_NEAREST ? "on this device"
             : d->real                   ? "on another card"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # fa2 against PyTorch's attention on this machine's GPU, in one command: build, tune every shape of
-# shapes.csv into a database of its own, compare. Writes bench.csv and bench.md into FOLDER/bench.
+# shapes.csv into a database of its own, compare forward, backward and both together. Writes bench.csv,
+# bench.md and bench.svg into FOLDER/bench.
 # Needs a python3 with PyTorch (PYTHON=... names another).
 #
 # tests/bench/bench.sh [FOLDER]     FOLDER: a finished build; without it build-release is built
@@ -23,7 +24,8 @@ fi
 
 mkdir -p "$folder/bench"
 say "tuning into $folder/bench/bench.db"
-"$folder/tuner/fa2-tune" tune --device 0 --shapes tests/bench/shapes.csv --db "$folder/bench/bench.db"
+"$folder/tuner/fa2-tune" tune --device 0 --shapes tests/bench/shapes.csv --op all \
+    --db "$folder/bench/bench.db"
 say "comparing"
 "$python" tests/bench/compare.py --library "$folder/runtime/libfa2.so" \
-    --db "$folder/bench/bench.db" --shapes tests/bench/shapes.csv --out "$folder/bench/bench"
+    --db "$folder/bench/bench.db" --shapes tests/bench/shapes.csv --peers flash,efficient,cudnn --out "$folder/bench/bench"

@@ -1,12 +1,12 @@
 /*
- * What fa2_forward costs on the host.
+ * What fa2_forward and fa2_backward cost on the host.
  *
- * Beyond the launch itself, for a prepared problem: two loops over the same kernel, grid and
- * parameters are timed in turn: bare cuLaunchKernel, and fa2_forward. Each sample is a burst short
+ * Beyond the launches themselves, for a prepared problem: two loops over the same kernels, grids and
+ * parameters are timed in turn: bare cuLaunchKernel, and the call. Each sample is a burst short
  * enough for the launch queue, followed by a wait that is not timed; the figures are medians over
  * many bursts.
  *
- * --growing: while seq_k grows from 1 to the shape's, as in decoding, the first call of each length
+ * --growing, of forward: while seq_k grows from 1 to the shape's, as in decoding, the first call of each length
  * and the second. DATABASE "" is an untuned one.
  *
  * Usage: host_cost [--growing] DATABASE [SHAPE], SHAPE as for fa2-tune --shape.
@@ -36,7 +36,9 @@ typedef struct cost {
     fa2_context *context;
     fa2i_loaded loaded;
     fa2i_grid grid;
-    gpu_call call;
+    fa2_problem problem;
+    gpu_call call;           /* of forward */
+    gpu_gradients gradients; /* of backward */
 } cost;
 
 /* The tuned kernel of the problem, loaded beside the context's own. */
@@ -47,7 +49,7 @@ static void load_kernel(cost *c, const char *database)
     fa2i_choice *choices = NULL;
     size_t count = 0;
     const fa2i_card *card = &c->device->card;
-    const fa2_problem *problem = &c->call.problem;
+    const fa2_problem *problem = &c->problem;
     const int abi = fa2i_op_of(problem)->abi;
     gpu_must_fa2(fa2i_cache_open(database, FA2I_CACHE_READ, NULL, NULL, &cache), database);
     gpu_must_fa2(fa2i_cache_choices(cache, card->arch, problem, abi, &choices, &count), database);
@@ -66,24 +68,41 @@ static void load_kernel(cost *c, const char *database)
     fa2i_cache_close(cache);
 }
 
-/* ns per call of a burst. The bare launch passes a zeroed parameter block: with no rows and no
- * blocks that see keys, its kernel ends at once, which the host does not notice. */
-static double burst_ns(cost *c, bool bare)
+static fa2_status call_fa2(const cost *c)
 {
-    fa2i_forward_params params = {.heads_q = 1, .group = 1, .q_tiles = 1, .splits = 1, .batch = 1};
-    void *arguments[] = {&params};
-    const fa2i_loaded_step *step = &c->loaded.steps[0];
-    double start = now_ns();
-    for (int i = 0; i < BURST; i++) {
-        if (bare)
+    return c->problem.op == FA2_OP_FORWARD
+               ? fa2_forward(c->context, &c->problem, &c->call.args, NULL)
+               : fa2_backward(c->context, &c->problem, &c->gradients.args, NULL);
+}
+
+/* The launches of a call, with its own parameters, and nothing else. */
+static void launch_steps(const cost *c, fa2i_params *params)
+{
+    void *arguments[] = {params};
+    for (int i = 0; i < c->loaded.variant.recipe.step_count; i++) {
+        const fa2i_loaded_step *step = &c->loaded.steps[i];
+        if (c->grid.blocks[i] > 0)
             gpu_must(c->device,
-                     c->device->cuda->launch_kernel(step->function, c->grid.blocks[0], 1, 1,
+                     c->device->cuda->launch_kernel(step->function, c->grid.blocks[i], 1, 1,
                                                     step->threads, 1, 1, step->smem_bytes, NULL,
                                                     arguments, NULL),
                      "cuLaunchKernel");
+    }
+}
+
+/* ns per call of a burst. */
+static double burst_ns(const cost *c, bool bare)
+{
+    fa2i_params params;
+    const void *args = c->problem.op == FA2_OP_FORWARD ? (const void *)&c->call.args
+                                                       : (const void *)&c->gradients.args;
+    fa2i_op_of(&c->problem)->fill(&c->grid, &c->problem, args, &params);
+    double start = now_ns();
+    for (int i = 0; i < BURST; i++) {
+        if (bare)
+            launch_steps(c, &params);
         else
-            gpu_must_fa2(fa2_forward(c->context, &c->call.problem, &c->call.args, NULL),
-                         "fa2_forward");
+            gpu_must_fa2(call_fa2(c), "fa2");
     }
     double spent = (now_ns() - start) / BURST;
     gpu_must(c->device, c->device->cuda->ctx_synchronize(), "cuCtxSynchronize");
@@ -101,10 +120,10 @@ static void measure(cost *c)
     const fa2i_statistics b = fa2i_statistics_of(bare, ROUNDS),
                           w = fa2i_statistics_of(whole, ROUNDS),
                           d = fa2i_statistics_of(beyond, ROUNDS);
-    printf(
-        "cuLaunchKernel %.0f ns (%.0f ... %.0f), fa2_forward %.0f ns (%.0f ... %.0f), beyond the "
-        "launch %.0f ns (%.0f ... %.0f)\n",
-        b.median, b.q1, b.q3, w.median, w.q1, w.q3, d.median, d.q1, d.q3);
+    printf("%d launches %.0f ns (%.0f ... %.0f), the call %.0f ns (%.0f ... %.0f), beyond the "
+           "launches %.0f ns (%.0f ... %.0f)\n",
+           c->loaded.variant.recipe.step_count, b.median, b.q1, b.q3, w.median, w.q1, w.q3,
+           d.median, d.q1, d.q3);
 }
 
 static double call_ns(cost *c)
@@ -184,17 +203,24 @@ int main(int argc, char **argv)
     if (status != 0)
         return status;
     gpu_must_fa2(fa2i_shapes_add_text(&shapes, argc > at + 1 ? argv[at + 1] : shape), "shape");
-    cost c = {.device = &device};
+    cost c = {.device = &device, .problem = shapes.items[0]};
+    if (growing && c.problem.op != FA2_OP_FORWARD)
+        return usage();
     fa2_config config = {.database = argv[at], .read_only = 1};
     gpu_must_fa2(fa2_context_create(&config, &c.context), "fa2_context_create");
-    gpu_must_fa2(gpu_call_init(&device, c.context, &shapes.items[0], GPU_BSHD, true, &c.call),
+    gpu_must_fa2(c.problem.op == FA2_OP_FORWARD
+                     ? gpu_call_init(&device, c.context, &c.problem, GPU_BSHD, true, &c.call)
+                     : gpu_gradients_init(&device, c.context, &c.problem, &c.gradients),
                  "tensors");
     if (growing)
         measure_growing(&c);
     else
         measure_prepared(&c, argv[at]);
 
-    gpu_call_done(&c.call);
+    if (c.problem.op == FA2_OP_FORWARD)
+        gpu_call_done(&c.call);
+    else
+        gpu_gradients_done(&c.gradients);
     fa2_context_destroy(c.context);
     fa2i_shapes_done(&shapes);
     fa2i_device_leave(&device);

@@ -45,6 +45,7 @@ class Result:
     differences: Dict[str, tuple] = field(default_factory=dict)
     rule: str = "exact"
     variant: str = "fwd_sm80"
+    workspace_bytes: int = 256
 
     def ratio(self, name):
         return self.times[name].median / self.times["fa2"].median if name in self.times else None
@@ -126,8 +127,8 @@ class Reports(unittest.TestCase):
             table.add(result)
         rows = list(csv.DictReader(io.StringIO(target.getvalue())))
         self.assertEqual(len(rows), 7)
-        self.assertEqual((rows[0]["implementation"], rows[0]["median_us"], rows[0]["max_abs_diff"], rows[0]["rule"]),
-                         ("fa2", "10.00", "0.001", "exact"))
+        self.assertEqual([rows[0][name] for name in ("implementation", "median_us", "max_abs_diff", "rule",
+                                                     "workspace_bytes")], ["fa2", "10.00", "0.001", "exact", "256"])
         self.assertEqual((rows[3]["pass"], rows[3]["q1_us"], rows[3]["rule"]), ("backward", "4.00", ""))
 
     def test_markdown(self):

@@ -315,12 +315,10 @@ static bool needs_sm80(const sim_row *row)
            strstr(row->opcode, "bf16") != NULL || strstr(row->opcode, "f16x2.f32") != NULL;
 }
 
-/* Vectors of numbers that are added in memory; the copy engine. */
+/* Vectors of numbers that are added in memory. */
 static bool needs_sm90(const sim_row *row)
 {
-    return strncmp(row->opcode, "red.global.add.v", 16) == 0 ||
-           strstr(row->opcode, ".async.bulk") != NULL ||
-           strncmp(row->opcode, "fence.proxy", 11) == 0;
+    return strncmp(row->opcode, "red.global.add.v", 16) == 0;
 }
 
 static bool decode_one(decoder *d, const ptx_instruction *instruction, sim_op *op, sim_shape *shape)

@@ -3,6 +3,9 @@
  */
 #include "driver.h"
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 enum { DRIVER_VERSION = 13000 };
 
@@ -104,6 +107,20 @@ SIM_API CUresult CUDAAPI cuDeviceGetName(char *name, int bytes, CUdevice handle)
     if (result == CUDA_SUCCESS)
         snprintf(name, (size_t)bytes, "%s (software device)", device->card->name);
     return sim_leave(result);
+}
+
+/* Each process has devices of its own, unless FA2_SIM_MACHINE names those of several. */
+SIM_API CUresult CUDAAPI cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice handle)
+{
+    const char *machine = getenv("FA2_SIM_MACHINE");
+    char text[64];
+    if (machine != NULL && machine[0] != '\0')
+        snprintf(text, sizeof text, "%d %.40s", (int)handle, machine);
+    else
+        snprintf(text, sizeof text, "%d of %ld", (int)handle, (long)getpid());
+    memset(uuid, 0, sizeof *uuid);
+    memcpy(uuid->bytes, text, strnlen(text, sizeof uuid->bytes));
+    return sim_device_of(handle) == NULL ? CUDA_ERROR_INVALID_DEVICE : CUDA_SUCCESS;
 }
 
 static bool attribute_of(const sim_card *card, CUdevice_attribute attribute, int *out)

@@ -1,11 +1,10 @@
 /*
- * Additions of fp32 in global memory: red.add, and the copy engine's; counters. Lanes add one after another; blocks on other host threads may add
+ * Additions of fp32 in global memory: red.add; counters. Lanes add one after another; blocks on other host threads may add
  * to the same word meanwhile, so each sum is exchanged atomically. The order is that of the host:
  * sums differ from run to run as on a device.
  *
  * info: numbers that lie side by side.
  */
-#include <string.h>
 #include "access.h"
 #include "lanes.h"
 #include "traffic.h"
@@ -34,34 +33,6 @@ static void add(const sim_op *op, sim_warp *w)
             return;
         for (unsigned i = 0; i < count; i++)
             add_to((uint32_t *)(void *)(at + 4 * i), sim_float(sim_source(w, op->src[1 + i])[l]));
-    }
-}
-
-/* cp.reduce.async.bulk: the numbers are read and added at once. What is missing between stores and the
- * copy, or between the copy and new stores, is not found. */
-static void add_bulk(const sim_op *op, sim_warp *w)
-{
-    const uint32_t *bytes = sim_source(w, op->src[2]);
-    uint64_t to[SIM_LANES], from[SIM_LANES];
-    sim_addresses(w, op, 0, 0, to);
-    sim_addresses(w, op, 1, 1, from);
-    LANES(l)
-    {
-        if (!sim_lane(w->mask, l))
-            continue;
-        if (bytes[l] % 16 != 0 || to[l] % 16 != 0 || from[l] % 16 != 0) {
-            sim_stop(w, l, CUDA_ERROR_MISALIGNED_ADDRESS, "misaligned copy of %u bytes", bytes[l]);
-            return;
-        }
-        for (uint32_t at = 0; at < bytes[l]; at += 4) {
-            const uint8_t *source = sim_shared_read_collective(w, l, from[l] + at, 4);
-            uint8_t *target = sim_global_at(w, l, to[l] + at, 4, SIM_ADD, false);
-            float x;
-            if (source == NULL || target == NULL)
-                return;
-            memcpy(&x, source, sizeof x);
-            add_to((uint32_t *)(void *)target, x);
-        }
     }
 }
 
@@ -105,22 +76,10 @@ static void read_counter(const sim_op *op, sim_warp *w)
     sim_put(w, op->dst[0], values);
 }
 
-static void nothing(const sim_op *op, sim_warp *w)
-{
-    (void)op;
-    (void)w;
-}
-
 static const sim_row rows[] = {
-    {"cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32", "a a s", add_bulk,
-     SIM_KIND_GLOBAL, 0},
-    {"cp.async.bulk.commit_group", "", nothing, SIM_KIND_CONTROL, 0},
     {"atom.global.add.u32", "r a s", count, SIM_KIND_GLOBAL, 1},
     {"red.relaxed.gpu.global.add.u32", "a s", count, SIM_KIND_GLOBAL, 0},
     {"ld.relaxed.gpu.global.u32", "r a", read_counter, SIM_KIND_GLOBAL, 0},
-    {"cp.async.bulk.wait_group", "i", nothing, SIM_KIND_CONTROL, 0},
-    {"cp.async.bulk.wait_group.read", "i", nothing, SIM_KIND_CONTROL, 0},
-    {"fence.proxy.async.shared::cta", "", nothing, SIM_KIND_CONTROL, 0},
     {"red.global.add.f32", "a s", add, SIM_KIND_GLOBAL, 1},
     {"red.global.add.v2.f32", "a 2s", add, SIM_KIND_GLOBAL, 2},
     {"red.global.add.v4.f32", "a 4s", add, SIM_KIND_GLOBAL, 4},

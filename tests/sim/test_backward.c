@@ -626,7 +626,7 @@ int main(int argc, char **argv)
     static const char *const variants[] = {
         /* Two barriers a tile, fragments exchanged; one barrier and parts of a tile; one stage. */
         "bwd_sm80 d=64 dtype=fp16 causal=1 br=32 bc=64 warps=4 qwarps=2 parts=1 stages=2 "
-        "barriers=2 order=early dq=red dqbc=0 rows=prepared layout=pad",
+        "barriers=2 order=early dq=red dqbc=0 rows=prepared",
         "bwd_sm80 d=64 dtype=fp16 causal=1 br=64 bc=128 warps=4 qwarps=1 parts=2 stages=2 "
         "barriers=1 order=late dq=red dqbc=0 rows=prepared",
         "bwd_sm80 d=128 dtype=bf16 causal=0 br=64 bc=64 warps=4 qwarps=2 parts=1 stages=1 "

@@ -54,6 +54,12 @@ typedef struct bug {
         "fwd_splitkv", " br=16 ", "teams=2"                                                        \
     }
 
+/* Backward in turns, with blocks that begin in the reverse of their order. */
+#define TURNS                                                                                      \
+    {                                                                                              \
+        " qwarps=2 ", "deterministic=1", "dq=red"                                                  \
+    }
+
 /* Backward: dQ is added to; warps exchange P and dS. */
 #define ADDED                                                                                      \
     {                                                                                              \
@@ -188,16 +194,23 @@ static const bug bugs[] = {
     {"none, bias", "rtx3060", JOINT, "", "", 1, "Sq=200,Sk=300,bias=fp16", NULL, NULL},
     {"a bias of the next query", "rtx3060", JOINT, "place.query(p, r) * p.features.bias_query",
      "(place.query(p, r) + 1) * p.features.bias_query", 1, "Sq=200,Sk=300,bias=fp32", "", NULL},
-    {"a bias that is read behind the keys", "t4", TURING, "column + 1 < columns",
-     "column + 1 <= columns", 1, "Sq=200,Sk=299,bias=bf16", "illegal address", "bias.cu.in"},
+    {"a bias that is read behind the keys", "t4", TURING, "column + i < columns",
+     "column + i <= columns", 1, "Sq=200,Sk=299,bias=bf16", "illegal address", "bias.cu.in"},
     {"a bias that is not divided by the scale", "rtx3060", JOINT,
-     "bias_number(x[e]) * inverse_scale", "bias_number(x[e])", 1, "Sq=200,Sk=300,bias=fp16",
+     "bias_number(x[i]) * inverse_scale", "bias_number(x[i])", 1, "Sq=200,Sk=300,bias=fp16",
      "x the bound", NULL},
     {"none, mask", "rtx3060", SEPARATE, "", "", 1, "Sq=200,Sk=300,bias=bool", NULL, NULL},
-    {"a tile that is skipped for its last keys", "rtx3060", JOINT, "seen |= x[0] | x[1];",
-     "seen = x[0] | x[1];", 1, "Sq=200,Sk=300,bias=bool", "x the bound", NULL},
-    {"a copy that skipping warps leave out", "rtx3060", JOINT, "issue_whole();\n                }",
-     "}", 1, "Sq=200,Sk=300,bias=bool", "", NULL},
+    {"a tile that is skipped for its last keys", "rtx3060", JOINT, "seen |= x[i];", "seen = x[i];",
+     1, "Sq=200,Sk=300,bias=bool", "x the bound", NULL},
+    {"a copy that skipping warps leave out",
+     "rtx3060",
+     {"kstages=2 vstages=2", " bc=64 ", "fill=whole"},
+     "issue_whole();\n                }",
+     "}",
+     1,
+     "Sq=200,Sk=300,bias=bool",
+     "",
+     NULL},
     {"none, dropout", "rtx3060", JOINT, "", "", 1, "Sq=200,Sk=300,dropout=1", NULL, NULL},
     {"a mask that depends on the tile", "rtx3060", JOINT, "tile * (kBc / 16) + step", "step", 1,
      "Sq=200,Sk=300,dropout=1", "x the bound", NULL},
@@ -227,8 +240,8 @@ static const bug bugs[] = {
     {"none, backward", "rtx3060", ADDED, "", "", 1, BACKWARD, NULL, NULL},
     {"none, backward on Turing", "t4", APART, "", "", 1, BACKWARD, NULL, NULL},
     {"a removed barrier behind P and dS", "rtx3060", ADDED,
-     "__syncthreads();\n            if constexpr (kBarriers == 1)", "if constexpr (kBarriers == 1)",
-     1, BACKWARD, "uninitialised", ".cu.in"},
+     "dS^T are read.\n            __syncthreads();", "dS^T are read.\n", 1, BACKWARD,
+     "uninitialised", ".cu.in"},
     {"a removed barrier before dK and dV", "rtx3060", ADDED, "__syncthreads();  // every warp",
      ";  // every warp", 1, BACKWARD, "race", ".cu.in"},
     {"a removed wait for Q and dO", "rtx3060", ADDED, "fill_wait<0>();", "", 1, BACKWARD, "early",
@@ -251,6 +264,12 @@ static const bug bugs[] = {
      "place.first_key + r <= p.seq_k)", 1, BACKWARD, "illegal address", "write.cu.in"},
     {"a row of dQ too many", "t4", APART, "chunk < kHeadDim / 8 && row < p.seq_q)",
      "chunk < kHeadDim / 8 && row <= p.seq_q)", 1, BACKWARD, "illegal address", "bwd_query.cu.in"},
+    {"none, turns, blocks in reverse order", "rtx3060", TURNS, "", "", 1,
+     BACKWARD ",deterministic=1", NULL, NULL},
+    {"turns by the number of a block", "rtx3060", TURNS, "block_ticket(p, smem)", "blockIdx.x", 1,
+     BACKWARD ",deterministic=1", "timeout", "turns.cu.in"},
+    {"a block that does not count itself", "rtx3060", TURNS, "count_up(counter);  // all",
+     ";  // all", 1, BACKWARD ",deterministic=1", "timeout", "turns.cu.in"},
     {"none, backward, window and cap", "rtx3060", ADDED, "", "", 1, CAPPED, NULL, NULL},
     {"none, backward on Turing, window and cap", "t4", APART, "", "", 1, CAPPED, NULL, NULL},
     {"a window that a query enters early", "rtx3060", ADDED, "at - p.window_right : kBr",
@@ -270,6 +289,22 @@ static const bug bugs[] = {
      "multiply_slopes(s, capped); pack_scores(frag, s);", 1, CAPPED, "x the bound", NULL},
     {"a derivative of the cap that dQ lacks", "t4", APART, "x *= cap_slope(s[0][n][e]);", "", 1,
      CAPPED, "x the bound", NULL},
+    {"none, backward, alibi and dropout", "rtx3060", ADDED, "", "", 1,
+     BACKWARD ",alibi=1,dropout=1", NULL, NULL},
+    {"none, backward, bias on Turing", "t4", APART, "", "", 1, BACKWARD ",bias=bf16,dropout=1",
+     NULL, NULL},
+    {"none, backward, sinks", "rtx3060", ADDED, "", "", 1, BACKWARD ",sinks=1,dropout=1", NULL,
+     NULL},
+    {"a gradient of sinks without some warps", "rtx3060", ADDED, "warp < kSinkThreads / 32; warp++",
+     "warp < 4; warp++", 1, BACKWARD ",sinks=1", "dsinks", NULL},
+    {"a mask of the other query", "rtx3060", ADDED, "keep[step][half][0] = odd ? theirs : mine;",
+     "keep[step][half][0] = odd ? mine : theirs;", 1, BACKWARD ",dropout=1", "x the bound", NULL},
+    {"dP that is not dropped", "rtx3060", ADDED, "dropout.mask(dp);", ";", 1, BACKWARD ",dropout=1",
+     "x the bound", NULL},
+    {"delta of what is kept", "rtx3060", ADDED, "return delta / p.features.keep_scale;",
+     "return delta;", 1, BACKWARD ",dropout=1", "x the bound", NULL},
+    {"a distance from the wrong side", "t4", APART, "-(n * 8 + e % 2), first_row + r",
+     "n * 8 + e % 2, first_row + r", 1, BACKWARD ",alibi=1", "x the bound", NULL},
     {"dS that is not scaled", "t4", APART, "pack2(dq[0][n][2 * h] * p.scale",
      "pack2(dq[0][n][2 * h]", 1, BACKWARD, "x the bound", NULL},
 };
@@ -454,6 +489,7 @@ static void try_bug(const bug *b)
     char why[FORWARD_WHY_BYTES] = "", place[PLACE_BYTES] = "";
     char *source = NULL;
     setenv("FA2_SIM_CARD", b->card, 1);
+    setenv("FA2_SIM_REVERSE", strstr(b->shape, "deterministic") != NULL ? "1" : "", 1);
     fa2_sim_reset();
     must(fa2i_generator_create(&t.generator), "the generator");
     must(fa2i_device_open(1, &t.device), "the device");

@@ -1,6 +1,6 @@
 #!/bin/sh
 # fa2-tune around other processes, on the software device with a few variants: programs that it runs to find out
-# what they call.
+# what they call, databases of which parts are forgotten, other tuners on the same device, several devices.
 # Usage: test_sharing.sh FA2_TUNE LIBFA2SIM CLIENT
 set -u
 [ $# -ge 3 ] || {
@@ -162,6 +162,79 @@ has out "kernels"
 run 0 "$tune" list
 has err "no winners"
 run 0 "$tune" check
+
+# ---- two tuners on one device ----
+# Software devices are each process's own, unless they are told that they are one machine's.
+export FA2_SIM_MACHINE="$folder"
+rm -f fa2.db
+shapes="--shape Hq=2,Sq=48,D=16 --shape Hq=2,Sq=40,D=16 --shape Hq=2,Sq=32,D=16 --shape Hq=2,Sq=24,D=16,causal=1"
+# shellcheck disable=SC2086 # several words
+two() { # two OPTIONS...: both at once; their words in 1.err and 2.err
+    "$tune" --device 0 $shapes "$@" >1.out 2>1.err &
+    first=$!
+    "$tune" --device 0 $shapes "$@" >2.out 2>2.err &
+    second=$!
+    wait $first
+    one=$?
+    wait $second
+    another=$?
+    ran="two tuners $*"
+    checks=$((checks + 1))
+    [ "$one$another" = 00 ] || fail "$ran: exit statuses $one and $another"
+    cat 1.err 2.err >err
+}
+two
+has err "another fa2-tune (process "
+has err "waiting for its end"
+has err "problems: 4 modelled, 0 tuned already"
+has err "problems: 0 modelled, 4 tuned already"
+checks=$((checks + 1))
+[ "$(sed -n 's/^variants: \([0-9]*\) compiled.*/\1/p' err | paste -sd+ | bc)" = 4 ] ||
+    fail "$ran: what one compiled the other did not reuse"
+rm -f fa2.db
+two --share
+lacks err "waiting for its end"
+checks=$((checks + 1))
+[ "$(sed -n 's/^problems: \([0-9]*\) modelled.*/\1/p' err | paste -sd+ | bc)" = 4 ] ||
+    fail "$ran: the problems were not shared"
+# A tuner that is killed is nobody's hindrance.
+rm -f fa2.db
+# shellcheck disable=SC2086
+FA2_SIM_FAULT=hang=1 "$tune" --device 0 $shapes >1.out 2>1.err &
+first=$!
+tries=0
+until grep -q verifying 1.err || [ $tries -gt 200 ]; do
+    sleep 0.05
+    tries=$((tries + 1))
+done
+kill -KILL $first
+wait $first 2>/dev/null
+# shellcheck disable=SC2086
+run 0 "$tune" --device 0 $shapes
+has err "problems: 4 modelled"
+
+# ---- all devices of a machine ----
+rm -f fa2.db
+export FA2_SIM_CARD=rtx3060,rtx3060,l4
+# shellcheck disable=SC2086
+run 0 "$tune" --device all $shapes
+has err "device 0: problems:"
+has err "device 2: problems: 4 modelled"
+checks=$((checks + 2))
+[ "$(sed -n 's/^device [01]: problems: \([0-9]*\) modelled.*/\1/p' err | paste -sd+ | bc)" = 4 ] ||
+    fail "$ran: the equal cards did not share the problems"
+[ "$(sed -n 's/^device [01]: variants: [0-9]* compiled, [0-9]* reused, \([0-9]*\) verified.*/\1/p' err |
+    paste -sd+ | bc)" = 4 ] || fail "$ran: the equal cards did not share the verification"
+run 0 "$tune" list --device l4
+has out "NVIDIA L4"
+lacks out "RTX 3060"
+# shellcheck disable=SC2086
+run 0 "$tune" --device all $shapes --json
+has out '{"devices":['
+has out '"state":"settled"'
+run 2 "$tune" --device all -- "$client" 1 2 48 16 1
+has err "--device all takes no program"
+run 2 "$tune" --device all --shape Hq=2,Sq=0,D=16
 
 printf '%d checks, %d failed\n' "$checks" "$failures"
 [ "$failures" -eq 0 ]

@@ -50,6 +50,8 @@ whole() {
     export FA2_SIM_CARD="$1" FA2_DB="$folder/$1.db"
     run 0 "$tune" devices
     has out "$2"
+    run 1 "$tune" --device 0 --shape $shape --budget 0.001
+    has err "nothing was measured, for the budget was spent before"
     run 0 "$tune" --device 0 --shape $shape
     has err "0 of them failed"
     has err "problems: 1 modelled, 0 tuned already"

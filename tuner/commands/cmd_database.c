@@ -12,7 +12,7 @@
 #include "tuner/report/table.h"
 
 /* Open for writing what is there already. */
-static fa2_status open_existing(const char *path, fa2i_cache **ret_cache)
+static fa2_status open_existing(const char *path, fa2i_cache_mode mode, fa2i_cache **ret_cache)
 {
     fa2i_cache *readable = NULL;
     const fa2_status st = fa2i_database_open(path, FA2I_CACHE_READ, &readable);
@@ -20,27 +20,22 @@ static fa2_status open_existing(const char *path, fa2i_cache **ret_cache)
     if (st == FA2_E_NOT_FOUND)
         return st;
     /* Another failure may be an older version, which opening for writing brings up to date. */
-    return fa2i_database_open(path, FA2I_CACHE_WRITE, ret_cache);
+    return fa2i_database_open(path, mode, ret_cache);
 }
 
 /* ---- check ---- */
-
-static bool is_healthy(const fa2i_cache_health *health)
-{
-    return health->intact && health->damaged_images == 0 && health->misfits == 0 &&
-           health->dangling == 0 && health->without_code == 0;
-}
 
 static void print_health(const char *path, const fa2i_cache_health *health)
 {
     printf("database      %s\n", path);
     printf("kernels       %zu, %zu with an image\n", health->kernels, health->images);
     printf("measurements  %zu\nwinners       %zu\n", health->measurements, health->winners);
-    printf("damage        images %zu, rows of another class %zu, rows that refer to nothing %zu, "
-           "winners without code %zu, file %s\n",
-           health->damaged_images, health->misfits, health->dangling, health->without_code,
+    printf("damage        images %zu, rows with impossible values %zu, rows of another class %zu, "
+           "rows that refer to nothing %zu, winners without code %zu, schema %s, file %s\n",
+           health->damaged_images, health->faults, health->misfits, health->dangling,
+           health->without_code, health->schema ? "complete" : "not complete",
            health->intact ? "intact" : "not intact");
-    if (!is_healthy(health))
+    if (!fa2i_cache_is_healthy(health))
         printf("first damage  %s\n", health->first_problem);
 }
 
@@ -49,12 +44,13 @@ static void print_health_json(const char *path, const fa2i_cache_health *health)
     fputs("{\"database\":", stdout);
     fa2i_json_string(stdout, path);
     printf(",\"kernels\":%zu,\"images\":%zu,\"measurements\":%zu,\"winners\":%zu,"
-           "\"damaged_images\":%zu,\"misfits\":%zu,\"dangling\":%zu,\"without_code\":%zu,"
-           "\"intact\":%s,\"first_damage\":",
+           "\"damaged_images\":%zu,\"faults\":%zu,\"misfits\":%zu,\"dangling\":%zu,"
+           "\"without_code\":%zu,\"schema\":%s,\"intact\":%s,\"first_damage\":",
            health->kernels, health->images, health->measurements, health->winners,
-           health->damaged_images, health->misfits, health->dangling, health->without_code,
+           health->damaged_images, health->faults, health->misfits, health->dangling,
+           health->without_code, health->schema ? "true" : "false",
            health->intact ? "true" : "false");
-    fa2i_json_string(stdout, is_healthy(health) ? NULL : health->first_problem);
+    fa2i_json_string(stdout, fa2i_cache_is_healthy(health) ? NULL : health->first_problem);
     fputs("}\n", stdout);
 }
 
@@ -68,14 +64,14 @@ int fa2i_cmd_check(int argc, char **argv)
     /* A sound database can be checked where it cannot be written. */
     st = fa2i_database_open(options.db, FA2I_CACHE_READ, &cache);
     if (st == FA2_E_DATABASE)
-        st = open_existing(options.db, &cache);
+        st = open_existing(options.db, FA2I_CACHE_WRITE, &cache);
     FA2_TRY(st);
     FA2_TRY(fa2i_cache_check(cache, &health));
     if (options.json)
         print_health_json(fa2i_cache_path(cache), &health);
     else
         print_health(fa2i_cache_path(cache), &health);
-    if (!is_healthy(&health))
+    if (!fa2i_cache_is_healthy(&health))
         fprintf(stderr, "fa2-tune: %s is damaged: %s\n", fa2i_cache_path(cache),
                 health.first_problem);
 done:
@@ -83,7 +79,7 @@ done:
     fa2i_options_done(&options);
     if (st != FA2_OK)
         return fa2i_report_failure(st);
-    return is_healthy(&health) ? FA2I_EXIT_OK : FA2I_EXIT_FAILED;
+    return fa2i_cache_is_healthy(&health) ? FA2I_EXIT_OK : FA2I_EXIT_FAILED;
 }
 
 /* ---- gc ---- */
@@ -95,8 +91,8 @@ int fa2i_cmd_gc(int argc, char **argv)
     fa2i_cache_cleanup cleanup = {0};
     fa2_status st = FA2_OK;
     FA2_TRY(fa2i_options_parse(argc, argv, FA2I_OPT_DB, &options));
-    FA2_TRY(open_existing(options.db, &cache));
-    FA2_TRY(fa2i_cache_gc(cache, &cleanup));
+    FA2_TRY(open_existing(options.db, FA2I_CACHE_REPAIR, &cache));
+    FA2_TRY(fa2i_cache_gc(cache, FA2I_SPARE_BYTES, &cleanup));
     printf("dropped %zu image%s, %zu winner%s that did not serve and %zu other damaged row%s; "
            "%s is %lld bytes smaller\n",
            cleanup.images, fa2i_plural(cleanup.images), cleanup.winners,
@@ -122,7 +118,7 @@ int fa2i_cmd_forget(int argc, char **argv)
         FA2_TRY(fa2i_fail(FA2_E_INVALID,
                           "forget needs --shape, --op, --device, --variant or --failures"));
     FA2_TRY(fa2i_filter_find_device(&options));
-    FA2_TRY(open_existing(options.db, &cache));
+    FA2_TRY(open_existing(options.db, FA2I_CACHE_WRITE, &cache));
     FA2_TRY(fa2i_cache_forget(cache, &options.filter, &gone));
     printf("forgot %zu measurement%s, %zu winner%s, %zu verification%s and %zu kernel%s\n",
            gone.measurements, fa2i_plural(gone.measurements), gone.winners,

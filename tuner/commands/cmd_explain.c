@@ -32,7 +32,11 @@ static fa2_status check_options(const fa2i_options *options)
     if (options->shapes.count == 0)
         return fa2i_fail(FA2_E_INVALID,
                          "explain needs --shape, for example --shape Hq=8,Sq=512,D=64");
-    if ((options->device >= 0) == (options->arch_count > 0) || options->arch_count > 1)
+    if (options->arch_count > 1)
+        return fa2i_fail(FA2_E_INVALID,
+                         "explain takes one architecture, and --arch names %zu; run it for each",
+                         options->arch_count);
+    if (options->device == FA2I_DEVICE_ALL || (options->device >= 0) == (options->arch_count > 0))
         return fa2i_fail(FA2_E_INVALID, "explain needs one of --device N and --arch sm_86");
     return FA2_OK;
 }

@@ -122,16 +122,16 @@ done:
 
 /* ---- writing ---- */
 
-static fa2_status write_stream(fa2i_cache *cache, const char *path, size_t *ret_rows)
+static fa2_status write_stream(fa2i_cache *cache, const char *path, fa2i_export_counts *ret_counts)
 {
     if (strcmp(path, "-") == 0) {
-        const fa2_status st = fa2i_cache_export(cache, stdout, ret_rows);
+        const fa2_status st = fa2i_cache_export(cache, stdout, ret_counts);
         return st == FA2_E_IO ? fa2i_fail_prefix(st, "standard output") : st;
     }
     FILE *out = fopen(path, "w");
     if (out == NULL)
         return fa2i_fail(FA2_E_IO, "%s: cannot be written (%s)", path, strerror(errno));
-    fa2_status st = fa2i_cache_export(cache, out, ret_rows);
+    fa2_status st = fa2i_cache_export(cache, out, ret_counts);
     if (st == FA2_E_IO)
         (void)fa2i_fail_prefix(st, "%s", path);
     if (fclose(out) != 0 && st == FA2_OK)
@@ -140,9 +140,9 @@ static fa2_status write_stream(fa2i_cache *cache, const char *path, size_t *ret_
 }
 
 /* Fill and close a file that has another name as yet. */
-static fa2_status fill(fa2i_cache *cache, FILE *out, const place *p, size_t *ret_rows)
+static fa2_status fill(fa2i_cache *cache, FILE *out, const place *p, fa2i_export_counts *ret_counts)
 {
-    fa2_status st = fa2i_cache_export(cache, out, ret_rows);
+    fa2_status st = fa2i_cache_export(cache, out, ret_counts);
     if (st == FA2_E_IO)
         (void)fa2i_fail_prefix(st, "%s", p->path);
     if (st == FA2_OK && p->replaces && fchmod(fileno(out), p->mode) != 0)
@@ -171,7 +171,7 @@ static void sync_folder_of(const char *path)
     fa2i_free(folder);
 }
 
-static fa2_status write_file(fa2i_cache *cache, const place *p, size_t *ret_rows)
+static fa2_status write_file(fa2i_cache *cache, const place *p, fa2i_export_counts *ret_counts)
 {
     fa2_status st = FA2_OK;
     char *temporary = NULL;
@@ -182,7 +182,7 @@ static fa2_status write_file(fa2i_cache *cache, const place *p, size_t *ret_rows
     FA2_TRY(fa2i_text_take(&name, &temporary));
     FILE *out = fopen(temporary, "wx"); /* x: what is there already is not ours */
     created = out != NULL;
-    FA2_TRY(created ? fill(cache, out, p, ret_rows) : cannot_write(p->path, errno));
+    FA2_TRY(created ? fill(cache, out, p, ret_counts) : cannot_write(p->path, errno));
     if (rename(temporary, p->path) != 0)
         st = cannot_write(p->path, errno);
     else
@@ -199,15 +199,20 @@ int fa2i_cmd_export(int argc, char **argv)
     fa2i_options options = {0};
     fa2i_cache *cache = NULL;
     place to = {0};
-    size_t rows = 0;
+    fa2i_export_counts counts = {0};
     fa2_status st = FA2_OK;
     FA2_TRY(fa2i_options_parse(argc, argv, FA2I_OPT_DB | FA2I_OPT_FILE, &options));
     FA2_TRY(look_at(options.positional, &to));
     FA2_TRY(fa2i_database_open(options.db, FA2I_CACHE_READ, &cache));
-    FA2_TRY(to.stream ? write_stream(cache, to.path, &rows) : write_file(cache, &to, &rows));
-    fprintf(stderr, "exported %zu row%s of %s%s%s%s\n", rows, fa2i_plural(rows),
+    FA2_TRY(to.stream ? write_stream(cache, to.path, &counts) : write_file(cache, &to, &counts));
+    fprintf(stderr, "exported %zu row%s of %s%s%s%s\n", counts.rows, fa2i_plural(counts.rows),
             fa2i_cache_path(cache), to.stream ? "" : " to ", to.stream ? "" : to.path,
             to.replaces ? ", in the place of the export that was there" : "");
+    if (counts.left_out > 0)
+        fprintf(stderr,
+                "left out: %zu damaged row%s; fa2-tune check says what is wrong, fa2-tune gc drops "
+                "what is\n",
+                counts.left_out, fa2i_plural(counts.left_out));
 done:
     fa2i_cache_close(cache);
     fa2i_options_done(&options);

@@ -230,11 +230,18 @@ int fa2i_cmd_list(int argc, char **argv)
     fa2i_options options = {0};
     fa2i_cache *cache = NULL;
     winner_listing w;
+    size_t damaged = 0;
     fa2_status st = FA2_OK;
     FA2_TRY(
         fa2i_options_parse(argc, argv, FA2I_OPT_FILTER | FA2I_OPT_DB | FA2I_OPT_JSON, &options));
     FA2_TRY(fa2i_filter_find_device(&options));
     FA2_TRY(fa2i_database_open(options.db, FA2I_CACHE_READ, &cache));
+    FA2_TRY(fa2i_cache_damaged_winners(cache, &damaged));
+    if (damaged > 0)
+        fprintf(stderr,
+                "fa2-tune: %zu winner%s damaged and serve%s nobody; fa2-tune check says what is "
+                "wrong\n",
+                damaged, damaged == 1 ? " is" : "s are", damaged == 1 ? "s" : "");
     if (options.json) {
         FA2_TRY(fa2i_cache_print_winners_json(cache, &options.filter, stdout));
         goto done;

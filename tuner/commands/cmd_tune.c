@@ -10,8 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "cache/report.h"
 #include "runtime/base/alloc.h"
 #include "runtime/cuda/device.h"
+#include "tuner/commands/all_devices.h"
 #include "tuner/commands/database.h"
 #include "tuner/commands/interrupt.h"
 #include "tuner/commands/program.h"
@@ -55,6 +57,8 @@ static fa2_status read_device(fa2i_tune *tune)
     FA2_TRY(fa2i_cuda_check(cuda, cuda->device_get(&handle, tune->options.device), "cuDeviceGet"));
     FA2_TRY(fa2i_cuda_check(cuda, cuda->device_total_mem(&tune->memory_bytes, handle),
                             "cuDeviceTotalMem"));
+    if (cuda->device_get_uuid != NULL)
+        tune->has_uuid = cuda->device_get_uuid((CUuuid *)tune->uuid, handle) == CUDA_SUCCESS;
     if (cuda->sim_version != NULL)
         FA2_TRY(fa2i_cuda_check(cuda, cuda->sim_version(&sim_version), "fa2_sim_version"));
     tune->modelled = sim_version > 0; /* a software device: PTX only */
@@ -100,7 +104,7 @@ static fa2_status open_database(fa2i_tune *tune)
     return FA2_OK;
 }
 
-static fa2_status open_tune(fa2i_tune *tune, int argc, char **argv)
+static fa2_status parse(fa2i_tune *tune, int argc, char **argv)
 {
     fa2_status st = FA2_OK;
     FA2_TRY(fa2i_options_parse(argc, argv,
@@ -108,8 +112,19 @@ static fa2_status open_tune(fa2i_tune *tune, int argc, char **argv)
                                    FA2I_OPT_BUDGET | FA2I_OPT_JSON | FA2I_OPT_PROGRAM |
                                    FA2I_OPT_TUNE,
                                &tune->options));
-    if (tune->options.device < 0)
-        FA2_TRY(fa2i_fail(FA2_E_INVALID, "tune needs --device N: `fa2-tune devices` lists them"));
+    if (tune->options.device == -1)
+        st = fa2i_fail(FA2_E_INVALID, "tune needs --device N: `fa2-tune devices` lists them");
+    if (tune->options.device == FA2I_DEVICE_ALL && tune->options.program != NULL)
+        st = fa2i_fail(FA2_E_INVALID,
+                       "--device all takes no program: run it with FA2_CAPTURE=FILE, and give "
+                       "--shapes FILE");
+done:
+    return st;
+}
+
+static fa2_status open_tune(fa2i_tune *tune)
+{
+    fa2_status st = FA2_OK;
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
     tune->threads = tune->options.jobs > 0 ? tune->options.jobs
                     : processors > 0       ? (int)processors
@@ -124,6 +139,8 @@ done:
 static void close_tune(fa2i_tune *tune)
 {
     fa2i_worker_destroy(tune->worker);
+    fa2i_turn_give_back(&tune->launches);
+    fa2i_turn_give_back(&tune->turn);
     for (size_t i = 0; i < tune->kernel_count; i++)
         fa2i_kernel_done(&tune->kernels[i].kernel);
     for (size_t i = 0; i < tune->problem_count; i++)
@@ -190,9 +207,13 @@ static fa2_status tune_open_problems(fa2i_tune *tune)
     fa2_status st = FA2_OK;
     FA2_TRY(begin_session(tune));
     FA2_TRY(run_phase(tune, FA2I_PHASE_COMPILE, fa2i_tune_compile));
+    fa2i_tune_begin_turn(tune);
+    for (size_t i = 0; i < tune->problem_count; i++)
+        FA2_TRY(fa2i_tune_look_again(tune, &tune->problems[i]));
     FA2_TRY(run_phase(tune, FA2I_PHASE_VERIFY, fa2i_tune_verify));
     FA2_TRY(run_phase(tune, FA2I_PHASE_TIME, fa2i_tune_time));
     FA2_TRY(fa2i_cache_session_end(tune->cache, tune->session));
+    FA2_TRY(fa2i_cache_trim(tune->cache, FA2I_SPARE_BYTES));
 done:
     return st;
 }
@@ -252,7 +273,12 @@ int fa2i_cmd_tune(int argc, char **argv)
     bool program_failed = false;
     fa2i_tune tune = {.stop = fa2i_interrupt_watch()};
 
-    FA2_TRY(open_tune(&tune, argc, argv));
+    FA2_TRY(parse(&tune, argc, argv));
+    if (tune.options.device == FA2I_DEVICE_ALL) {
+        st = fa2i_all_devices_tune(argc, argv, &tune.options, tune.stop, &status);
+        goto done;
+    }
+    FA2_TRY(open_tune(&tune));
     FA2_TRY(find_problems(&tune, &program_failed));
     FA2_TRY(run_phase(&tune, FA2I_PHASE_PLAN, fa2i_tune_plan));
     fa2i_tune_print_start(&tune);

@@ -19,19 +19,20 @@ enum {
     FA2I_EXIT_INTERRUPTED = 130 /* Ctrl-C or SIGTERM; what was done is kept (interrupt.h) */
 };
 
-enum { FA2I_ARCHS_MAX = 32 };
+enum { FA2I_ARCHS_MAX = 32, FA2I_DEVICE_ALL = -2 };
 
 /* Every option that a command can take; each command accepts a subset (fa2i_options_parse). */
 typedef struct fa2i_options {
     fa2i_shapes shapes; /* --preset, --shapes, --shape, in order; for the operations of --op */
     unsigned ops;       /* --op, bits 1 << fa2_op; 0: as the shapes say */
-    int device;         /* --device; -1: not given */
+    int device;         /* --device; -1: not given; FA2I_DEVICE_ALL */
     int archs[FA2I_ARCHS_MAX]; /* --arch sm_86,sm_89: 86, 89 */
     size_t arch_count;
     bool arch_all, arch_native; /* --arch all, --arch native: fa2i_archs_find */
     fa2i_filter filter; /* list, show, forget: --shape, --device, --op, --variant, --failures */
     char filter_device[128]; /* the name that filter.device points to, where a number was given */
     bool force;              /* --force */
+    bool share;              /* --share */
     bool dry_run;            /* --dry-run */
     const char *db;          /* --db; NULL: the default path */
     int jobs;                /* --jobs; 0: processors */

@@ -70,7 +70,11 @@ static fa2_status apply_op(const char *value, fa2i_options *options)
 
 static fa2_status apply_device(const char *value, fa2i_options *options)
 {
-    return parse_whole("--device", value, DEVICE_MAX, "a device number: 0, 1, ...",
+    if (strcmp(value, "all") == 0) {
+        options->device = FA2I_DEVICE_ALL;
+        return FA2_OK;
+    }
+    return parse_whole("--device", value, DEVICE_MAX, "a device number: 0, 1, ..., or all",
                        &options->device);
 }
 
@@ -208,6 +212,13 @@ static fa2_status apply_force(const char *value, fa2i_options *options)
     return FA2_OK;
 }
 
+static fa2_status apply_share(const char *value, fa2i_options *options)
+{
+    (void)value;
+    options->share = true;
+    return FA2_OK;
+}
+
 static fa2_status apply_dry_run(const char *value, fa2i_options *options)
 {
     (void)value;
@@ -265,6 +276,7 @@ static const struct option {
     {"--variant", FA2I_OPT_FORGET, "a part of a variant's text", apply_variant, true},
     {"--failures", FA2I_OPT_FORGET, NULL, apply_failures, false},
     {"--force", FA2I_OPT_TUNE, NULL, apply_force, false},
+    {"--share", FA2I_OPT_TUNE, NULL, apply_share, false},
     {"--dry-run", FA2I_OPT_TUNE, NULL, apply_dry_run, false},
     {"--device", FA2I_OPT_DEVICE, "a device number", apply_device, true},
     {"--arch", FA2I_OPT_ARCH, "architectures: sm_86; native, all", apply_arch, false},

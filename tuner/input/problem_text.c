@@ -131,8 +131,10 @@ static fa2_status fill(fa2_problem *problem, int field)
     return FA2_OK;
 }
 
-fa2_status fa2i_problem_text_finish(const fa2i_problem_text *text, fa2_problem *ret_problem)
+fa2_status fa2i_problem_text_finish(const fa2i_problem_text *text, fa2_problem *ret_problem,
+                                    int *ret_field)
 {
+    *ret_field = -1;
     fa2i_problem_text whole = *text;
     for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
         const int needs = fa2i_fields[field].needs;
@@ -146,7 +148,7 @@ fa2_status fa2i_problem_text_finish(const fa2i_problem_text *text, fa2_problem *
         if (st != FA2_OK)
             return st;
     }
-    const fa2_status st = fa2i_problem_check(&whole.problem);
+    const fa2_status st = fa2i_problem_find_fault(&whole.problem, ret_field);
     if (st == FA2_OK)
         *ret_problem = whole.problem;
     return st;

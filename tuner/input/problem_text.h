@@ -25,7 +25,9 @@ typedef struct fa2i_problem_text {
 /* Read one value and check it by itself. */
 fa2_status fa2i_problem_text_read(fa2i_problem_text *text, int field, fa2i_span value);
 
-/* Fill in what was not given, and check the whole. FA2_E_INVALID names what is missing. */
-fa2_status fa2i_problem_text_finish(const fa2i_problem_text *text, fa2_problem *ret_problem);
+/* Fill in what was not given, and check the whole. FA2_E_INVALID names what is missing. *ret_field: the
+ * field that a message is about, -1 when it is about none. */
+fa2_status fa2i_problem_text_finish(const fa2i_problem_text *text, fa2_problem *ret_problem,
+                                    int *ret_field);
 
 #endif

@@ -2,8 +2,8 @@
  * One list of fields (problem.def, through problem_text.h) serves shape files, presets and --shape.
  *
  * - A CSV is parsed line by line into spans of the text; nothing of it is kept.
- * - A value that is wrong by itself is reported at its column; what relates two fields is checked
- *   per row and reported at the first of them, heads_q.
+ * - A value that is wrong is reported at its column, also where it is wrong beside another; what is about
+ *   no field, at the row.
  * - A header names every field that texts always show; the columns of the others may be missing, and
  *   their cells empty.
  * - What is asked for twice is found by a hash: files may have hundreds of thousands of rows.
@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
 #include "gen/asset.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/text.h"
@@ -331,12 +332,14 @@ static fa2_status read_row(csv *file, fa2i_span line, fa2i_shapes *shapes)
         if (st != FA2_OK)
             return fa2i_fail_prefix(st, "%s:%zu:%zu", file->name, file->line, column);
     }
-    st = fa2i_problem_text_finish(&text, &problem);
+    int wrong = -1;
+    st = fa2i_problem_text_finish(&text, &problem, &wrong);
     if (st == FA2_OK)
         st = check_launch(&problem);
+    if (st != FA2_OK && wrong >= 0 && file->column_of[wrong] > 0)
+        return fa2i_fail_prefix(st, "%s:%zu:%zu", file->name, file->line, file->column_of[wrong]);
     if (st != FA2_OK)
-        return fa2i_fail_prefix(st, "%s:%zu:%zu", file->name, file->line,
-                                file->column_of[FA2I_FIELD_heads_q]);
+        return fa2i_fail_prefix(st, "%s:%zu", file->name, file->line);
     double calls = 0;
     st = read_calls(file, cells, &calls);
     if (st != FA2_OK)
@@ -377,7 +380,12 @@ done:
 static fa2_status read_file(const char *path, fa2i_text *text)
 {
     char buffer[4096];
+    struct stat info;
     const bool standard = strcmp(path, "-") == 0;
+    /* Opening a pipe waits for one who writes into it. */
+    if (!standard && stat(path, &info) == 0 && !S_ISREG(info.st_mode))
+        return fa2i_fail(FA2_E_INVALID, "%s: is no regular file; name one, or - for standard input",
+                         path);
     FILE *in = standard ? stdin : fopen(path, "rb");
     if (in == NULL)
         return fa2i_fail(FA2_E_IO, "%s: %s", path, strerror(errno));
@@ -482,9 +490,10 @@ static fa2_status parse_pairs(const char *text, fa2i_problem_text *problem)
 static fa2_status parse_text(const char *text, fa2_problem *ret_problem)
 {
     fa2i_problem_text problem = {0};
+    int wrong = -1;
     fa2_status st = parse_pairs(text, &problem);
     if (st == FA2_OK)
-        st = fa2i_problem_text_finish(&problem, ret_problem);
+        st = fa2i_problem_text_finish(&problem, ret_problem, &wrong);
     return st == FA2_OK ? check_launch(ret_problem) : st;
 }
 

@@ -32,7 +32,24 @@
 #include "tuner/judge/number.h"
 #include "tuner/judge/reference.h"
 
-enum { Q, K, V, O, DO, LSE, SLOPES, SINKS, BIAS, SEEDS, INPUTS, DQ = INPUTS, DK, DV, OPERANDS };
+enum {
+    Q,
+    K,
+    V,
+    O,
+    DO,
+    LSE,
+    SLOPES,
+    SINKS,
+    BIAS,
+    SEEDS,
+    INPUTS,
+    DQ = INPUTS,
+    DK,
+    DV,
+    DSINKS,
+    OPERANDS
+};
 
 static fa2_status fill(const fa2i_case *c, int operand, size_t count, void *out);
 
@@ -50,6 +67,7 @@ static const fa2i_operand operands[OPERANDS] = {
     [DQ] = {"dQ", FA2I_SHAPE_QUERIES, .output = true},
     [DK] = {"dK", FA2I_SHAPE_KEYS, .output = true},
     [DV] = {"dV", FA2I_SHAPE_KEYS, .output = true},
+    [DSINKS] = {"dsinks", FA2I_SHAPE_SINKS, FA2I_FIELD_sinks, .output = true},
 };
 
 /* ---- cases ---- */
@@ -279,7 +297,7 @@ static fa2_status fill(const fa2i_case *c, int operand, size_t count, void *out)
 
 /* ---- what should come out ---- */
 
-enum { GRADIENTS = OPERANDS - INPUTS }; /* dQ, dK, dV: indexes of outputs */
+enum { GRADIENTS = DSINKS - INPUTS }; /* dQ, dK, dV: indexes of outputs; dsinks is behind them */
 
 typedef struct work {
     const fa2i_case *c;
@@ -555,6 +573,47 @@ static fa2_status reserve_outputs(fa2i_wanted *outputs)
     return FA2_OK;
 }
 
+/* That of each head, and *ret_size: the sum of what was summed, without signs. p: with room for rows. */
+static double sink_gradient(part *p, int32_t head, double *ret_size)
+{
+    const work *w = p->work;
+    const fa2_problem *problem = &w->c->problem;
+    const double sink = fa2i_sink_score(problem, &w->features, head);
+    const fa2i_host_tensor *d_o = &w->tensors[DO];
+    double sum = 0, lse = 0, delta = 0;
+    for (int32_t b = 0; b < problem->batch; b++)
+        for (int32_t i = 0; i < problem->seq_q; i++) {
+            fa2i_host_row(d_o, problem->dtype, row_at(d_o, b, head, i), problem->head_dim,
+                          p->row[0]);
+            read_statistics(p, b, head, i, p->row[0], &lse, &delta);
+            const double term = isinf(lse) || isinf(sink) ? 0 : exp(sink - lse) * delta;
+            sum -= term;
+            *ret_size += fabs(term);
+        }
+    return sum;
+}
+
+/* Of fp32 sums, of terms that are off by what the exponent of their LSE is. */
+static fa2_status sink_gradients(part *p, fa2i_wanted *wanted)
+{
+    const int32_t heads = p->work->c->problem.heads_q;
+    double largest = 0;
+    wanted->values = fa2i_alloc_array(wanted->row_count * (size_t)heads, sizeof *wanted->values);
+    wanted->exact = fa2i_alloc_array(wanted->row_count, sizeof *wanted->exact);
+    if (wanted->values == NULL || wanted->exact == NULL)
+        return fa2i_fail(FA2_E_MEMORY, "no memory for %d sinks", (int)heads);
+    for (int32_t head = 0; head < heads; head++) {
+        double size = 0;
+        wanted->values[head] = sink_gradient(p, head, &size);
+        largest = fmax(largest, size);
+    }
+    for (size_t row = 1; row < wanted->row_count; row++)
+        memcpy(wanted->values + row * (size_t)heads, wanted->values,
+               (size_t)heads * sizeof *wanted->values);
+    wanted->bound = (fa2i_bound){.absolute = 1e-5 + 1e-4 * largest};
+    return FA2_OK;
+}
+
 static fa2_status compute(const fa2i_case *c, const fa2i_inputs *inputs, int threads,
                           fa2i_wanted *outputs)
 {
@@ -583,6 +642,8 @@ static fa2_status compute(const fa2i_case *c, const fa2i_inputs *inputs, int thr
     fa2i_run_parts(run_part, parts, sizeof *parts, count);
     for (int i = 0; i < GRADIENTS; i++)
         outputs[i].bound = bound_of(c->problem.dtype, parts, count, i);
+    if (c->problem.sinks)
+        FA2_TRY(sink_gradients(&parts[0], &outputs[GRADIENTS]));
 done:
     for (size_t i = 0; i < count; i++)
         part_done(&parts[i]);
@@ -613,7 +674,8 @@ static fa2i_arguments make_arguments(const fa2i_case *c,
                                          .bias = {(const void *)(uintptr_t)addresses[BIAS],
                                                   bias.batch, bias.head, bias.query, bias.key},
                                          .dropout = fa2i_case_dropout(c, addresses[SEEDS]),
-                                         .sinks = (const float *)(uintptr_t)addresses[SINKS]}};
+                                         .sinks = (const float *)(uintptr_t)addresses[SINKS],
+                                         .dsinks = (float *)(uintptr_t)addresses[DSINKS]}};
 }
 
 const fa2i_judge fa2i_judge_backward = {.operands = operands,

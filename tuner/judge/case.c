@@ -65,7 +65,7 @@ static fa2i_extent extent_of_heads(const fa2i_case *c, bool batched)
     const fa2_problem *p = &c->problem;
     const int64_t pitch = p->heads_q + (c->layout == FA2I_LAYOUT_GAPPED ? HEADS_GAP : 0);
     const int64_t rows = batched && c->layout != FA2I_LAYOUT_SHARED ? p->batch : 1;
-    return (fa2i_extent){.batch = p->batch,
+    return (fa2i_extent){.batch = batched ? p->batch : 1,
                          .seq = 1,
                          .heads = 1,
                          .width = p->heads_q,
@@ -94,7 +94,9 @@ static fa2i_extent extent_of_bias(const fa2i_case *c)
                      .heads = by_head ? p->heads_q : 1,
                      .width = turned ? p->seq_q : p->seq_k,
                      .elem_bytes = bias_bytes(p->bias)};
-    e.pitch = c->layout == FA2I_LAYOUT_GAPPED ? e.width | 1 : e.width;
+    e.pitch = c->layout == FA2I_LAYOUT_GAPPED ? e.width | 1
+              : c->layout == FA2I_LAYOUT_BSHD ? (e.width + 7) / 8 * 8
+                                              : e.width;
     e.stride_seq = e.pitch;
     e.stride_head = by_head ? e.seq * e.pitch : 0;
     e.stride_batch = batched ? e.heads * e.seq * e.pitch : 0;

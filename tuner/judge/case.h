@@ -76,8 +76,8 @@ typedef struct fa2i_extent {
 fa2i_extent fa2i_case_extent(const fa2i_case *c, int operand);
 size_t fa2i_case_operand_bytes(const fa2i_case *c, int operand); /* without guards */
 
-/* Where the bias of a query and a key is, in elements: by layout the same for all batches and heads; of each
- * batch and head, its keys in the place of rows; of each batch, odd rows; the same for all queries. */
+/* Where the bias of a query and a key is, in elements: by layout the same for all batches and heads, in
+ * aligned rows; of each batch and head, its keys in the place of rows; of each batch, odd rows; the same for all queries. */
 typedef struct fa2i_bias_strides {
     int64_t batch, head, query, key;
 } fa2i_bias_strides;

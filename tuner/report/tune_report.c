@@ -145,6 +145,9 @@ void fa2i_tune_print_summary(const fa2i_tune *tune)
             count_state(tune, FA2I_PROBLEM_MEASURED), state_name(tune, FA2I_PROBLEM_MEASURED),
             count_state(tune, FA2I_PROBLEM_SETTLED), count_state(tune, FA2I_PROBLEM_OPEN),
             count_state(tune, FA2I_PROBLEM_UNSERVED), count_state(tune, FA2I_PROBLEM_FAILED));
+    if (tune->by_others > 0)
+        fprintf(stderr, "of those tuned already, another fa2-tune measured %zu meanwhile\n",
+                tune->by_others);
     for (int op = 0; op <= fa2i_fields[FA2I_FIELD_op].most; op++)
         print_op(tune, (fa2_op)op);
     print_dropped(tune);

@@ -23,6 +23,7 @@
 #include "tuner/commands/commands.h"
 #include "tuner/report/progress.h"
 #include "tuner/judge/verify.h"
+#include "tuner/worker/turn.h"
 #include "tuner/worker/worker.h"
 
 typedef struct fa2i_tune_kernel {
@@ -78,6 +79,10 @@ typedef struct fa2i_tune {
     fa2i_target target;
     bool modelled; /* the device is software: its times are modelled */
     bool compiles; /* NVRTC is here; if not, target and nvrtc are those of the stored winners */
+    unsigned char uuid[16]; /* of the device */
+    bool has_uuid;
+    fa2i_turn turn, launches; /* tune_share.c */
+    bool shared;              /* another tuner was seen on the device */
     int driver, nvrtc;
     int threads; /* for compiling and for references */
     int64_t device, session;
@@ -92,6 +97,7 @@ typedef struct fa2i_tune {
     /* What was done, in kernels; outcomes also count what earlier runs found out about needed
      * ones. */
     size_t compiled, reused, verified;
+    size_t by_others;     /* problems that another tuner measured meanwhile */
     size_t timed, failed; /* per problem: contenders, and those that failed while being timed */
     size_t outcomes[FA2I_OUTCOME_LAUNCH_ERROR + 1];
 } fa2i_tune;
@@ -100,6 +106,22 @@ typedef struct fa2i_tune {
  * there is none and a problem is not settled. With a budget, or where calls are known, the problems that
  * take the most GPU time (calls x model_us) come first. */
 fa2_status fa2i_tune_plan(fa2i_tune *tune);
+
+/* Has another tuner settled an open problem meanwhile? Then it is SETTLED, and counted. */
+fa2_status fa2i_tune_look_again(fa2i_tune *tune, fa2i_tune_problem *problem);
+
+/* Claim a piece of work ("verify" a class, "measure" a problem) for this process; false: another has it. wait: for
+ * its end; false then when the budget ends before. */
+bool fa2i_tune_claim(const fa2i_tune *tune, const char *what, const fa2_problem *problem,
+                     bool wait);
+void fa2i_tune_unclaim(const fa2i_tune *tune, const char *what, const fa2_problem *problem);
+
+/* Wait until no other tuner has the device, and say so; not with --share. */
+void fa2i_tune_begin_turn(fa2i_tune *tune);
+
+/* Around launches that count: nobody else's run at the same time. */
+void fa2i_tune_begin_launches(fa2i_tune *tune);
+void fa2i_tune_end_launches(fa2i_tune *tune);
 
 /* Whether a kernel's code can run on this problem: it has code, does not spill (unless all of the
  * problem's candidates do), and passed its verification or was not verified yet. */

@@ -11,6 +11,7 @@
 #include "runtime/cuda/cuda_api.h"
 #include "runtime/ops/op.h"
 #include "runtime/plan/choose.h"
+#include "tuner/search/candidates.h"
 #include "tuner/search/tune.h"
 
 static fa2_status add_kernel(fa2i_tune *tune, const fa2i_variant *variant, size_t *ret_index)
@@ -47,15 +48,14 @@ static fa2_status find_or_add_kernel(fa2i_tune *tune, const fa2i_variant *varian
     return add_kernel(tune, variant, ret_index);
 }
 
-static fa2_status find_candidates(fa2i_tune *tune, fa2i_tune_problem *problem)
+static fa2_status find_candidates(fa2i_tune *tune, fa2i_tune_problem *problem,
+                                  const fa2i_candidates *list)
 {
     fa2_status st = FA2_OK;
-    fa2i_variant *variants = NULL;
+    const fa2i_variant *variants = NULL;
     size_t count = 0;
 
-    /* Asked like the runtime's default rule asks, so that the first to run is its choice. */
-    const fa2_problem rounded = fa2i_problem_rounded(&problem->problem);
-    FA2_TRY(fa2i_generator_candidates(tune->generator, &rounded, &tune->card, &variants, &count));
+    FA2_TRY(fa2i_candidates_get(list, &variants, &count));
     problem->candidates = fa2i_alloc_array(count, sizeof *problem->candidates);
     if (problem->candidates == NULL)
         FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu candidates", count));
@@ -64,7 +64,6 @@ static fa2_status find_candidates(fa2i_tune *tune, fa2i_tune_problem *problem)
     for (size_t i = 0; i < count; i++)
         FA2_TRY(find_or_add_kernel(tune, &variants[i], &problem->candidates[i]));
 done:
-    fa2i_free(variants);
     return st;
 }
 
@@ -109,6 +108,25 @@ static fa2_status find_settled(fa2i_tune *tune, fa2i_tune_problem *problem, bool
     return find_proven_winner(tune, problem, ret_settled);
 }
 
+fa2_status fa2i_tune_look_again(fa2i_tune *tune, fa2i_tune_problem *problem)
+{
+    bool settled = false;
+    const fa2i_winner before = problem->winner;
+    if (problem->state != FA2I_PROBLEM_OPEN || tune->options.force)
+        return FA2_OK;
+    const fa2_status st = find_settled(tune, problem, &settled);
+    /* One that was there already, and was not proven, was proven by this run: it is measured again. */
+    const bool fresh = memcmp(&before.kernel, &problem->winner.kernel, sizeof before.kernel) != 0 ||
+                       before.median_us < problem->winner.median_us ||
+                       before.median_us > problem->winner.median_us;
+    if (st == FA2_OK && settled && fresh) {
+        problem->state = FA2I_PROBLEM_SETTLED;
+        problem->complete = true;
+        tune->by_others++;
+    }
+    return st;
+}
+
 /* Known before anything is compiled: more than the device has. What is free is another matter. */
 static bool fits(const fa2i_tune *tune, fa2i_tune_problem *problem)
 {
@@ -123,12 +141,13 @@ static bool fits(const fa2i_tune *tune, fa2i_tune_problem *problem)
     return false;
 }
 
-static fa2_status plan_problem(fa2i_tune *tune, fa2i_tune_problem *problem)
+static fa2_status plan_problem(fa2i_tune *tune, fa2i_tune_problem *problem,
+                               const fa2i_candidates *list)
 {
     bool settled = false;
     if (!fits(tune, problem))
         return FA2_OK;
-    fa2_status st = find_candidates(tune, problem);
+    fa2_status st = find_candidates(tune, problem, list);
     if (st == FA2_E_UNSUPPORTED) {
         problem->state = FA2I_PROBLEM_UNSERVED;
         snprintf(problem->message, sizeof problem->message, "%s", fa2_last_message());
@@ -206,21 +225,25 @@ fa2_status fa2i_tune_plan(fa2i_tune *tune)
 {
     const fa2i_nvrtc_table *nvrtc = NULL;
     const fa2i_shapes *shapes = &tune->options.shapes;
+    fa2i_candidates *lists = NULL;
     tune->problems = fa2i_alloc_array(shapes->count, sizeof *tune->problems);
     if (tune->problems == NULL)
         return fa2i_fail(FA2_E_MEMORY, "no memory for %zu problems", shapes->count);
     tune->problem_count = shapes->count;
     fa2_status st = tune->compiles ? FA2_OK : borrow_compiler(tune);
+    if (st == FA2_OK)
+        st = fa2i_candidates_list(shapes->items, shapes->count, &tune->card, tune->threads, &lists);
     for (size_t i = 0; st == FA2_OK && i < shapes->count; i++) {
         tune->problems[i].problem = shapes->items[i];
         tune->problems[i].rank = i;
         tune->problems[i].calls = shapes->calls[i] > 0 ? shapes->calls[i] : 1;
-        st = plan_problem(tune, &tune->problems[i]);
+        st = plan_problem(tune, &tune->problems[i], &lists[i]);
         if (st == FA2_OK && !tune->compiles && tune->problems[i].state == FA2I_PROBLEM_OPEN)
             st = fa2i_nvrtc_get(&nvrtc); /* says what is missing */
     }
     if (st == FA2_OK)
         order_problems(tune);
+    fa2i_candidates_free(lists, shapes->count);
     return st;
 }
 

@@ -366,9 +366,11 @@ static fa2_status time_problem(fa2i_tune *tune, fa2i_tune_problem *problem)
     FA2_TRY(gather(&t, false, &open));
     if (open == 0) /* all settled, and yet no winner that could be used */
         FA2_TRY(gather(&t, true, &open));
+    fa2i_tune_begin_launches(tune);
     st = fa2i_worker_case(tune->worker, &t.c);
     if (st == FA2_OK)
         st = race(&t);
+    fa2i_tune_end_launches(tune);
     if (st == FA2_E_CUDA || st == FA2_E_MEMORY) /* too large for this machine, as it is now */
         st = fail_problem(&t, fa2_last_message());
 done:
@@ -376,27 +378,55 @@ done:
     return st;
 }
 
+/* Measure a problem, unless another tuner has done so; *ret_others: it is about to, and wait was not asked for. */
+static fa2_status measure(fa2i_tune *tune, fa2i_tune_problem *problem, bool wait, bool *ret_others)
+{
+    char shape[FA2I_PROBLEM_CHARS];
+    *ret_others = !fa2i_tune_claim(tune, "measure", &problem->problem, wait);
+    if (*ret_others)
+        return FA2_OK;
+    fa2_status st = fa2i_tune_look_again(tune, problem);
+    if (st == FA2_OK && problem->state == FA2I_PROBLEM_OPEN)
+        st = time_problem(tune, problem);
+    fa2i_tune_unclaim(tune, "measure", &problem->problem);
+    if (st != FA2_OK)
+        return st;
+    fa2i_problem_format(&problem->problem, shape, sizeof shape);
+    fa2i_progress_step(&tune->progress, shape);
+    if (problem->state != FA2I_PROBLEM_OPEN)
+        fa2i_tune_print_problem(tune, problem);
+    return FA2_OK;
+}
+
+/* All open problems; wait: also those that others have. */
+static fa2_status measure_open(fa2i_tune *tune, bool wait, size_t *ret_left)
+{
+    *ret_left = 0;
+    for (size_t i = 0; i < tune->problem_count && !fa2i_tune_spent(tune); i++) {
+        bool others = false;
+        if (tune->problems[i].state != FA2I_PROBLEM_OPEN)
+            continue;
+        const fa2_status st = measure(tune, &tune->problems[i], wait, &others);
+        if (st != FA2_OK)
+            return st;
+        *ret_left += others;
+    }
+    return FA2_OK;
+}
+
 fa2_status fa2i_tune_time(fa2i_tune *tune)
 {
     fa2_status st = FA2_OK;
-    size_t open = 0;
+    size_t open = 0, left = 0;
     for (size_t i = 0; i < tune->problem_count; i++)
         open += tune->problems[i].state == FA2I_PROBLEM_OPEN;
     if (open == 0)
         return FA2_OK;
     FA2_TRY(fa2i_tune_worker(tune));
     fa2i_progress_begin(&tune->progress, "timing", open);
-    for (size_t i = 0; i < tune->problem_count && !fa2i_tune_spent(tune); i++) {
-        fa2i_tune_problem *problem = &tune->problems[i];
-        if (problem->state != FA2I_PROBLEM_OPEN)
-            continue;
-        FA2_TRY(time_problem(tune, problem));
-        char shape[FA2I_PROBLEM_CHARS];
-        fa2i_problem_format(&problem->problem, shape, sizeof shape);
-        fa2i_progress_step(&tune->progress, shape);
-        if (problem->state != FA2I_PROBLEM_OPEN)
-            fa2i_tune_print_problem(tune, problem);
-    }
+    st = measure_open(tune, false, &left);
+    if (st == FA2_OK && left > 0)
+        st = measure_open(tune, true, &left);
     fa2i_progress_end(&tune->progress);
 done:
     return st;

@@ -13,8 +13,10 @@
 /* The kernels of one class that are still to be verified. */
 typedef struct group {
     const fa2_problem *problem; /* one of its problems */
+    size_t first;               /* its index */
     size_t *kernels;
     size_t count;
+    bool done;
 } group;
 
 static fa2_status store_verdict(fa2i_tune *tune, size_t index, const fa2i_verification *verdict)
@@ -130,7 +132,7 @@ done:
     return st;
 }
 
-static fa2_status verify_group(fa2i_tune *tune, group *g)
+static fa2_status verify_cases(fa2i_tune *tune, group *g)
 {
     fa2_status st = FA2_OK;
     fa2i_verify_case cases[FA2I_VERIFY_CASES_MAX];
@@ -175,6 +177,7 @@ static bool contains(const group *g, size_t index)
 static fa2_status make_group(fa2i_tune *tune, size_t first, group *g)
 {
     g->problem = &tune->problems[first].problem;
+    g->first = first;
     g->count = 0;
     for (size_t i = first; i < tune->problem_count; i++) {
         const fa2i_tune_problem *p = &tune->problems[i];
@@ -200,6 +203,42 @@ static bool first_of_class(const fa2i_tune *tune, size_t index)
             fa2i_problem_same_class(&tune->problems[i].problem, &p->problem))
             return false;
     return p->state == FA2I_PROBLEM_OPEN;
+}
+
+/* Verify a group, but for what another tuner has verified meanwhile. *ret_others: another one is at it, and wait was not
+ * asked for. */
+static fa2_status verify_group(fa2i_tune *tune, group *g, bool wait, bool *ret_others)
+{
+    fa2i_verify_case cases[FA2I_VERIFY_CASES_MAX];
+    const size_t count =
+        fa2i_judge_of(g->problem->op)->cases(g->problem, tune->card.sm_count, cases);
+    const size_t before = g->count;
+    *ret_others = !fa2i_tune_claim(tune, "verify", g->problem, wait);
+    if (*ret_others)
+        return FA2_OK;
+    fa2_status st = make_group(tune, g->first, g);
+    if (before > g->count)
+        fa2i_progress_drop(&tune->progress, (before - g->count) * count);
+    fa2i_tune_begin_launches(tune);
+    if (st == FA2_OK)
+        st = verify_cases(tune, g);
+    fa2i_tune_end_launches(tune);
+    fa2i_tune_unclaim(tune, "verify", g->problem);
+    return st;
+}
+
+/* First those that nobody else is at, then the others. */
+static fa2_status verify_groups(fa2i_tune *tune, group *groups, size_t count)
+{
+    fa2_status st = FA2_OK;
+    for (int wait = 0; wait < 2; wait++)
+        for (size_t i = 0; i < count && st == FA2_OK && !fa2i_tune_spent(tune); i++) {
+            bool others = false;
+            if (!groups[i].done)
+                st = verify_group(tune, &groups[i], wait != 0, &others);
+            groups[i].done = !others;
+        }
+    return st;
 }
 
 static void count_outcomes(fa2i_tune *tune)
@@ -236,8 +275,7 @@ fa2_status fa2i_tune_verify(fa2i_tune *tune)
     if (total > 0) {
         FA2_TRY(fa2i_tune_worker(tune));
         fa2i_progress_begin(&tune->progress, "verifying", total);
-        for (size_t i = 0; i < group_count && st == FA2_OK; i++)
-            st = verify_group(tune, &groups[i]);
+        st = verify_groups(tune, groups, group_count);
         fa2i_progress_end(&tune->progress);
     }
     count_outcomes(tune);

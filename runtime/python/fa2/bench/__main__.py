@@ -12,6 +12,7 @@ status is 1 when fa2 fails on a shape or its numbers are not the others'; 2 when
 import argparse
 import contextlib
 import datetime
+import gc
 import random
 import shlex
 import subprocess
@@ -121,6 +122,7 @@ def _run(args: argparse.Namespace, wanted: List[shapes.Shape], passes: List[str]
     from .measure import measure
 
     torch.manual_seed(SEED)
+    gc.freeze()  # each capture collects garbage: what is imported need not be looked at again
     order = random.Random(SEED)
     results: List[Any] = []
     failed = 0

@@ -137,6 +137,9 @@ class Context:
         self._check(self._lib.fa2_explain(self._context, byref(problem), byref(explanation)))
         return self._lib.fa2_rule_string(explanation.rule).decode(), explanation.variant.decode()
 
+    def workspace_bytes(self, shape: Shape, op: int) -> int:
+        return self._workspace(self._problem(shape, op))[1]
+
     def _workspace(self, problem: Problem) -> Tuple[torch.Tensor, int]:
         self._check(self._lib.fa2_prepare(self._context, byref(problem)))
         size = c_size_t()

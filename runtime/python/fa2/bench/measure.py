@@ -32,6 +32,7 @@ class Result:
     differences: Dict[str, Difference] = field(default_factory=dict)  # of ours from the first peer's
     rule: str = ""
     variant: str = ""
+    workspace_bytes: int = 0
 
     def ratio(self, name: str) -> Optional[float]:
         """Time of name over time of fa2; None unless both ran."""
@@ -131,8 +132,9 @@ class _Run:
     """The implementations of one shape and pass, as far as they are prepared."""
 
     def __init__(self, shape: Shape, which: str):
-        self.result, self.graphs = Result(shape, which), {}  # type: Result, Dict[str, Graph]
-        self.tensors, self.expected = _Tensors(shape), None
+        self.result, self.tensors = Result(shape, which), _Tensors(shape)
+        self.graphs: Dict[str, Graph] = {}
+        self.expected: Any = None
         self.kept: List[Callable[[], Any]] = []  # calls: they hold the tensors that the graphs read
 
     def _add(self, name: str, call: Callable[[], Any]) -> Any:
@@ -163,7 +165,9 @@ class _Run:
             if self.expected is not None:
                 r.differences[name] = compare(output, self.expected, limit)
             if name == "fa2":
-                r.rule, r.variant = context.explain(r.shape, FORWARD if r.which == "forward" else BACKWARD)
+                op = FORWARD if r.which == "forward" else BACKWARD
+                r.rule, r.variant = context.explain(r.shape, op)
+                r.workspace_bytes = context.workspace_bytes(r.shape, op)
         except RuntimeError as error:  # Fa2Error is one, torch.OutOfMemoryError too
             r.missing[name] = str(error)
 

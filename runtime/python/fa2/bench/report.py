@@ -9,13 +9,13 @@ from typing import Any, Iterable, Iterator, List, Sequence, TextIO
 from .shapes import COLUMNS, FIELDS
 
 CSV_HEADER = (*FIELDS, "pass", "implementation", "median_us", "q1_us", "q3_us", "tflops", "max_abs_diff", "rule",
-              "variant")
+              "variant", "workspace_bytes")
 
 
 def csv_rows(result: Any) -> Iterator[List[Any]]:
     for name, (median, q1, q3) in result.times.items():
         diff = f"{result.differences[name][0]:.3g}" if name in result.differences else ""
-        own = [result.rule, result.variant] if name == "fa2" else ["", ""]
+        own = [result.rule, result.variant, result.workspace_bytes] if name == "fa2" else ["", "", ""]
         yield [*astuple(result.shape), result.which, name, f"{median:.2f}", f"{q1:.2f}", f"{q3:.2f}",
                f"{result.shape.tflops(result.which, median):.1f}", diff, *own]
 

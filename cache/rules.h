@@ -1,0 +1,65 @@
+/*
+ * What columns may hold (rules.def), as data, as checks, and in SQL.
+ *
+ * Pure, but for the registration; thread-safe.
+ */
+#ifndef FA2I_CACHE_RULES_H
+#define FA2I_CACHE_RULES_H
+
+#include "cache/internal.h"
+#include "runtime/base/text.h"
+
+typedef enum fa2i_rule_kind {
+    FA2I_RULE_INT,
+    FA2I_RULE_REAL,
+    FA2I_RULE_FINITE,
+    FA2I_RULE_TEXT,
+    FA2I_RULE_REMARK,
+    FA2I_RULE_VARIANT,
+    FA2I_RULE_RECIPE,
+    FA2I_RULE_OUTCOME,
+    FA2I_RULE_ORIGIN,
+    FA2I_RULE_TARGET,
+    FA2I_RULE_HEX16,
+    FA2I_RULE_MOMENT,
+    FA2I_RULE_ENDED,
+    FA2I_RULE_KEY
+} fa2i_rule_kind;
+
+/* A line of rules.def, which explains the kinds. */
+typedef struct fa2i_rule {
+    const char *table, *column;
+    fa2i_rule_kind kind;
+    int64_t least, most;
+} fa2i_rule;
+
+/* The rule for a column; there is one. */
+const fa2i_rule *fa2i_rule_of(const char *table, const char *column);
+
+bool fa2i_rule_takes_int(const fa2i_rule *rule, int64_t value);
+bool fa2i_rule_takes_real(const fa2i_rule *rule, double value);
+bool fa2i_rule_takes_text(const fa2i_rule *rule, const char *text, size_t bytes);
+
+/* "'arch' must be a whole number from 10 to 999, and is '7'". value may be NULL: not shown; nor is one
+ * with control characters. */
+enum { FA2I_RULE_CHARS = 320 };
+void fa2i_rule_sentence(const fa2i_rule *rule, const char *value, char out[FA2I_RULE_CHARS]);
+
+/* Length of the control character at text, 0 if there is none. A terminal obeys also those of
+ * Latin-1 (0x80 to 0x9f), which are two bytes in UTF-8. */
+size_t fa2i_text_control(const char *text);
+
+/* What relates the columns of a result: NULL, or what is wrong. Readers ask it too: a row that is not
+ * what a tuner writes is a row that is not there. */
+const char *fa2i_winner_fault(const fa2i_winner *winner);
+bool fa2i_card_is_sound(const fa2i_card *card);
+const char *fa2i_measurement_fault(const fa2i_measurement *measurement);
+
+/* Make known to SQL what fa2i_rules_add_fault needs; SQLite's result code. */
+int fa2i_rules_register(sqlite3 *db);
+
+/* Add an SQL expression over the columns of a table: NULL, or the sentence about the first that holds
+ * what it may not. */
+void fa2i_rules_add_fault(fa2i_text *sql, const char *table);
+
+#endif

@@ -1,0 +1,326 @@
+/*
+ * The schema: versions, and what belongs to ours.
+ *
+ * How: application_id and user_version are compared with ours. What a file must have is what a new one has:
+ * where something is missing, a new one is made in memory, and its text taken.
+ *
+ * Invariants:
+ * - each step of a migration is one transaction that looks at the version again under the write lock: two
+ *   processes that open a new file at once do not do it twice;
+ * - most often nothing is missing, and then nothing is made and nothing locked for writing.
+ */
+#include "cache/columns.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+#include "gen/asset.h"
+#include "runtime/base/alloc.h"
+
+/* migrations[n] is the script from version n to n + 1. Append; never change one. */
+static const char *const migrations[] = {"cache/schema.sql", "cache/schema_2.sql"};
+enum { SCHEMA_VERSION = sizeof migrations / sizeof migrations[0] };
+
+/* The version, inside a transaction: a file that is just being made must not look half-made. */
+static fa2_status version_of(fa2i_cache *cache, int newest, int64_t *ret_version)
+{
+    fa2_status st;
+    int64_t id = 0;
+    int64_t version = 0;
+    int64_t objects = 0;
+
+    FA2_TRY(fa2i_sql_number(cache, "PRAGMA application_id", NULL, 0, &id));
+    FA2_TRY(fa2i_sql_number(cache, "PRAGMA user_version", NULL, 0, &version));
+    FA2_TRY(fa2i_sql_number(cache, "SELECT count(*) FROM sqlite_schema", NULL, 0, &objects));
+    if (id != FA2I_APPLICATION_ID && (id != 0 || version != 0 || objects != 0)) {
+        st = fa2i_fail(FA2_E_DATABASE,
+                       "%s: is an SQLite database, but not one of fa2; name another with --db or "
+                       "FA2_DB",
+                       cache->path);
+        goto done;
+    }
+    if (id == FA2I_APPLICATION_ID && version == 0 && objects != 0) {
+        st = fa2i_fail(FA2_E_DATABASE,
+                       "%s: is a damaged fa2 database: it holds tables, and its schema version is "
+                       "0; put a copy in its place, or move it away and tune again",
+                       cache->path);
+        goto done;
+    }
+    if (version < 0 || version > newest) {
+        st = fa2i_fail(
+            FA2_E_DATABASE,
+            "%s: has schema version %lld, this fa2 knows versions up to %d; use the newer "
+            "fa2 that wrote it, or name another with --db or FA2_DB",
+            cache->path, (long long)version, newest);
+        goto done;
+    }
+    *ret_version = version;
+done:
+    return st;
+}
+
+static fa2_status read_version(fa2i_cache *cache, int newest, int64_t *ret_version)
+{
+    fa2_status st = fa2i_sql_begin(cache, FA2I_CACHE_READ);
+    if (st == FA2_OK)
+        st = version_of(cache, newest, ret_version);
+    return fa2i_sql_end(cache, st);
+}
+
+fa2_status fa2i_cache_version_check(fa2i_cache *cache, int newest)
+{
+    int64_t version = 0;
+    fa2_status st = read_version(cache, newest, &version);
+    if (st != FA2_OK || version == newest)
+        return st;
+    if (version == 0)
+        return fa2i_fail(FA2_E_NOT_FOUND, "%s: is an empty file; nothing was tuned yet",
+                         cache->path);
+    return fa2i_fail(FA2_E_DATABASE,
+                     "%s: has schema version %lld and this fa2 reads %d; bring it forward with: "
+                     "fa2-tune check --db '%s'",
+                     cache->path, (long long)version, newest, cache->path);
+}
+
+/* A step that does not fit the tables: they are not those of the version that the file says. */
+static fa2_status run_step(fa2i_cache *cache, const char *step, int version)
+{
+    const fa2_status st = fa2i_sql_script(cache, step);
+    if (st != FA2_E_DATABASE || sqlite3_errcode(cache->db) != SQLITE_ERROR)
+        return st;
+    return fa2i_fail(
+        FA2_E_DATABASE,
+        "%s: is a damaged fa2 database: its tables are not those of schema version %d, "
+        "which it says that it has (%s); put a copy in its place, or move it away and "
+        "tune again",
+        cache->path, version, sqlite3_errmsg(cache->db));
+}
+
+/* One step forward under the write lock. *ret_version: the version before. */
+static fa2_status migrate_step(fa2i_cache *cache, const char *const *steps, int count,
+                               int64_t *ret_version)
+{
+    fa2_status st;
+    char pragma[64];
+
+    FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_WRITE));
+    FA2_TRY(version_of(cache, count, ret_version));
+    if (*ret_version < count) {
+        snprintf(pragma, sizeof pragma, "PRAGMA user_version = %d", (int)*ret_version + 1);
+        FA2_TRY(run_step(cache, steps[*ret_version], (int)*ret_version));
+        FA2_TRY(fa2i_sql_script(cache, pragma));
+    }
+done:
+    return fa2i_sql_end(cache, st);
+}
+
+/* A step may put another table in the place of one that rows refer to. */
+static fa2_status enforce_references(fa2i_cache *cache, bool enforced)
+{
+    const int code = sqlite3_db_config(cache->db, SQLITE_DBCONFIG_ENABLE_FKEY, (int)enforced, NULL);
+    return code == SQLITE_OK ? FA2_OK : fa2i_sql_fail(cache, code);
+}
+
+fa2_status fa2i_cache_migrate(fa2i_cache *cache, const char *const *steps, int count)
+{
+    int64_t version = 0;
+    fa2_status st = read_version(cache, count, &version); /* most often there is nothing to do */
+    if (st != FA2_OK || version == count)
+        return st;
+    st = enforce_references(cache, false);
+    while (st == FA2_OK && version < count)
+        st = migrate_step(cache, steps, count, &version);
+    const fa2_status enforced = enforce_references(cache, true);
+    return st != FA2_OK ? st : enforced;
+}
+
+static fa2_status bring_version_forward(fa2i_cache *cache)
+{
+    const char *steps[SCHEMA_VERSION];
+    for (size_t i = 0; i < SCHEMA_VERSION; i++) {
+        const fa2i_asset *asset = fa2i_asset_find(migrations[i]);
+        assert(asset != NULL);
+        steps[i] = asset->data;
+    }
+    return fa2i_cache_migrate(cache, steps, SCHEMA_VERSION);
+}
+
+/* ---- what belongs to it ---- */
+
+/* Tables, indexes, triggers and views of a new file that are not in this one, tables first; ?1: also those
+ * that columns.c makes. The test test_cache_open compares the list with a new file. */
+static const char missing_sql[] =
+    "SELECT column1, column2 FROM (VALUES ('table', 'device'), ('table', 'problem'), "
+    "('table', 'kernel'), ('table', 'code'), ('table', 'image'), ('table', 'session'), "
+    "('table', 'verification'), ('table', 'measurement'), ('table', 'winner'), "
+    "('index', 'verification_kernel'), ('index', 'measurement_kernel'), "
+    "('index', 'measurement_problem'), ('index', 'winner_kernel'), ('index', 'session_device'), "
+    "('index', 'image_code'), ('index', 'problem_fields'), ('trigger', 'image_deleted'), "
+    "('view', 'winners'), ('view', 'measurements')) "
+    "WHERE NOT EXISTS (SELECT 1 FROM sqlite_schema WHERE type = column1 AND name = column2) "
+    "AND (?1 OR column2 NOT IN ('problem_fields', 'winners', 'measurements'))";
+
+/* What a file can lack. */
+typedef struct part {
+    char type[8], name[32];
+} part;
+
+/* Inside a transaction. FA2_E_NOT_FOUND: nothing is missing. */
+static fa2_status find_missing(fa2i_cache *cache, bool all, part *ret_part)
+{
+    sqlite3_stmt *stmt = NULL;
+    const fa2i_sql_value values[] = {fa2i_sql_int(all)};
+    const fa2_status st = fa2i_sql_row(cache, missing_sql, FA2I_SQL_VALUES(values), &stmt);
+    if (st == FA2_OK) {
+        fa2i_sql_column_text(stmt, 0, ret_part->type, sizeof ret_part->type);
+        fa2i_sql_column_text(stmt, 1, ret_part->name, sizeof ret_part->name);
+    }
+    sqlite3_finalize(stmt);
+    return st;
+}
+
+static fa2_status read_missing(fa2i_cache *cache, part *ret_part)
+{
+    *ret_part = (part){.type = ""};
+    fa2_status st = fa2i_sql_begin(cache, FA2I_CACHE_READ);
+    if (st == FA2_OK)
+        st = find_missing(cache, false, ret_part);
+    return fa2i_sql_end(cache, st == FA2_E_NOT_FOUND ? FA2_OK : st);
+}
+
+/* Nothing can be read from a file that lacks a table; all else can wait for a writer. */
+static fa2_status refuse_table(const fa2i_cache *cache, const part *missing)
+{
+    if (strcmp(missing->type, "table") != 0)
+        return FA2_OK;
+    return fa2i_fail(
+        FA2_E_DATABASE,
+        "%s: is a damaged fa2 database: its table '%s' is not there; put a copy in its "
+        "place, or make the table anew, without rows: fa2-tune gc --db '%s'",
+        cache->path, missing->name, cache->path);
+}
+
+fa2_status fa2i_schema_check(fa2i_cache *cache)
+{
+    part missing;
+    fa2_status st = fa2i_cache_version_check(cache, SCHEMA_VERSION);
+    if (st == FA2_OK)
+        st = read_missing(cache, &missing);
+    if (st == FA2_OK)
+        st = refuse_table(cache, &missing);
+    return st == FA2_OK ? fa2i_columns_check(cache) : st;
+}
+
+/* A new, empty database in memory; it is the caller's (close_reference), also after a failure. */
+static fa2_status open_reference(fa2i_cache *ret_cache)
+{
+    static char path[] = "a new database";
+    *ret_cache = (fa2i_cache){.path = path, .writable = true};
+    pthread_mutex_init(&ret_cache->mutex, NULL);
+    fa2_status st =
+        fa2i_cache_connect(ret_cache, ":memory:", SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE);
+    if (st == FA2_OK)
+        st = bring_version_forward(ret_cache);
+    return st == FA2_OK ? fa2i_columns_bring_forward(ret_cache) : st;
+}
+
+static void close_reference(fa2i_cache *cache)
+{
+    sqlite3_close(cache->db);
+    pthread_mutex_destroy(&cache->mutex);
+}
+
+static fa2_status make_part(fa2i_cache *cache, fa2i_cache *reference, const part *missing)
+{
+    sqlite3_stmt *stmt = NULL;
+    const fa2i_sql_value values[] = {fa2i_sql_text(missing->type), fa2i_sql_text(missing->name)};
+    fa2_status st =
+        fa2i_sql_row(reference, "SELECT sql FROM sqlite_schema WHERE type = ? AND name = ?",
+                     FA2I_SQL_VALUES(values), &stmt);
+    if (st == FA2_OK)
+        st = fa2i_sql_script(cache, (const char *)sqlite3_column_text(stmt, 0));
+    sqlite3_finalize(stmt);
+    return st;
+}
+
+/* Make what is missing as a new file has it. */
+static fa2_status restore(fa2i_cache *cache)
+{
+    part missing;
+    fa2i_cache reference;
+    fa2_status st = open_reference(&reference);
+    if (st == FA2_OK) {
+        st = fa2i_sql_begin(cache, FA2I_CACHE_WRITE);
+        while (st == FA2_OK && (st = find_missing(cache, false, &missing)) == FA2_OK)
+            st = make_part(cache, &reference, &missing);
+        st = fa2i_sql_end(cache, st == FA2_E_NOT_FOUND ? FA2_OK : st);
+    }
+    close_reference(&reference);
+    return st;
+}
+
+fa2_status fa2i_schema_bring_forward(fa2i_cache *cache, bool repair)
+{
+    part missing;
+    fa2_status st = bring_version_forward(cache);
+    if (st == FA2_OK)
+        st = read_missing(cache, &missing);
+    if (st == FA2_OK && !repair)
+        st = refuse_table(cache, &missing);
+    if (st == FA2_OK && missing.type[0] != '\0')
+        st = restore(cache);
+    return st == FA2_OK ? fa2i_columns_bring_forward(cache) : st;
+}
+
+/* ---- examination ---- */
+
+static const char columns_sql[] =
+    "SELECT m.name, c.name FROM sqlite_schema m, pragma_table_info(m.name) c "
+    "WHERE m.type = 'table' AND m.name NOT LIKE 'sqlite%'";
+
+/* A column that a new file has and this one lacks; sentence stays empty when there is none. */
+static fa2_status find_lacking(fa2i_cache *cache, fa2i_cache *reference, char *sentence,
+                               size_t sentence_bytes)
+{
+    fa2_status st;
+    sqlite3_stmt *stmt = NULL;
+    bool row = false;
+    int64_t count = 1;
+
+    FA2_TRY(fa2i_sql_prepare(reference, columns_sql, NULL, 0, &stmt));
+    FA2_TRY(fa2i_sql_step(reference, stmt, &row));
+    while (row && count > 0) {
+        const char *table = (const char *)sqlite3_column_text(stmt, 0);
+        const char *name = (const char *)sqlite3_column_text(stmt, 1);
+        const fa2i_sql_value values[] = {fa2i_sql_text(table), fa2i_sql_text(name)};
+        FA2_TRY(fa2i_sql_number(cache, "SELECT count(*) FROM pragma_table_info(?) WHERE name = ?",
+                                FA2I_SQL_VALUES(values), &count));
+        if (count == 0)
+            snprintf(sentence, sentence_bytes,
+                     "its table '%s' lacks the column '%s'; put a copy in its place, or move it "
+                     "away and tune again",
+                     table, name);
+        FA2_TRY(fa2i_sql_step(reference, stmt, &row));
+    }
+done:
+    sqlite3_finalize(stmt);
+    return st;
+}
+
+fa2_status fa2i_schema_examine(fa2i_cache *cache, char *sentence, size_t sentence_bytes)
+{
+    fa2i_cache reference;
+    part missing;
+    sentence[0] = '\0';
+    fa2_status st = open_reference(&reference);
+    if (st == FA2_OK)
+        st = find_lacking(cache, &reference, sentence, sentence_bytes);
+    close_reference(&reference);
+    if (st != FA2_OK || sentence[0] != '\0')
+        return st;
+    st = find_missing(cache, true, &missing);
+    if (st == FA2_OK)
+        snprintf(sentence, sentence_bytes, "its %s '%s' is not there; fa2-tune gc makes it anew",
+                 missing.type, missing.name);
+    return st == FA2_E_NOT_FOUND ? FA2_OK : st;
+}

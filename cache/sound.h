@@ -1,0 +1,38 @@
+/*
+ * Which rows are sound: each column holds what it may (rules.def), and what they refer to is there, sound,
+ * and goes with them. Export writes sound rows, gc keeps them.
+ *
+ * Threads. Inside a transaction of the cache (fa2i_sql_begin), also one for reading.
+ */
+#ifndef FA2I_CACHE_SOUND_H
+#define FA2I_CACHE_SOUND_H
+
+#include "cache/internal.h"
+
+/* Of kernel k and device d: is the code for this device's SM? */
+#define FA2I_TARGET_FITS                                                                           \
+    "iif(substr(k.target, 1, 3) = 'sm_', CAST(substr(k.target, 4) AS INTEGER) = d.arch, "          \
+    "CAST(substr(k.target, 9) AS INTEGER) <= d.arch)"
+
+/* A table whose rows are judged. */
+typedef struct fa2i_judged {
+    const char *table;
+    const char *key;  /* the columns of its primary key */
+    const char *also; /* what must hold besides the rules, in SQL over the table t */
+} fa2i_judged;
+
+/* In an order in which each refers only to those before it. */
+enum { FA2I_JUDGED_COUNT = 7 };
+extern const fa2i_judged fa2i_judged_tables[FA2I_JUDGED_COUNT];
+
+/* Make the tables temp.sound_device, temp.sound_problem and so on, with the keys of the sound rows.
+ * They go with the transaction when it fails, else with fa2i_sound_end. */
+fa2_status fa2i_sound_begin(fa2i_cache *cache);
+fa2_status fa2i_sound_end(fa2i_cache *cache);
+
+/* How many rows of a table have a column that holds what it may not, and the sentence about one of
+ * them: "kernel: 'outcome' must be ...". Adds to *count; sentence is written while it is empty. */
+fa2_status fa2i_sound_count_faults(fa2i_cache *cache, const char *table, size_t *count,
+                                   char *sentence, size_t sentence_bytes);
+
+#endif

@@ -1,0 +1,190 @@
+/*
+ * - Each function is a closure over Lua's own, which it calls with the arguments it got.
+ * - How long matching takes at most: a pattern with r repetitions has as many ways through a subject of n
+ *   bytes as there are places for r marks in it, (n + r over r); where it is not anchored its beginning
+ *   is one mark more.
+ */
+#include "runtime/lua/lua_guard.h"
+
+#include <lauxlib.h>
+#include <lualib.h>
+#include <string.h>
+#include "runtime/lua/lua_host.h"
+
+/* ---- patterns ---- */
+
+/* What decides how long a pattern matches. */
+typedef struct effort {
+    int loops;      /* repetitions without an end, and what reads as far as it likes */
+    double options; /* ways through its optional parts */
+    size_t widest;  /* bytes of the longest set */
+} effort;
+
+/* Behind the set that begins at p, as far as it goes. */
+static const char *skip_set(const char *p, const char *end)
+{
+    p += 1;
+    if (p < end && *p == '^')
+        p++;
+    do { /* a ']' in the first place is itself */
+        if (p < end && *p == '%')
+            p++;
+        p++;
+    } while (p < end && *p != ']');
+    return p < end ? p + 1 : end;
+}
+
+/* Behind one item and what repeats it. */
+static const char *add_item(const char *p, const char *end, effort *e)
+{
+    const char *start = p;
+    const char second = p + 1 < end ? p[1] : '\0';
+    if (*p == '(' || *p == ')')
+        return p + 1;
+    if (*p == '%' && (second == 'b' || (second >= '0' && second <= '9'))) {
+        e->loops++;
+        return p + (second == 'b' ? 4 : 2);
+    }
+    if (*p == '%' && second == 'f')
+        return p + 2; /* a set follows */
+    p = *p == '[' ? skip_set(p, end) : p + (*p == '%' ? 2 : 1);
+    if (*start == '[' && (size_t)(p - start) > e->widest)
+        e->widest = (size_t)(p - start);
+    if (p < end && strchr("*+-", *p) != NULL)
+        e->loops++;
+    else if (p < end && *p == '?')
+        e->options *= 2;
+    else
+        return p;
+    return p + 1;
+}
+
+static double match_steps(const char *pattern, size_t length, double subject, bool may_anchor)
+{
+    const char *p = pattern, *end = pattern + length;
+    const bool anchored = may_anchor && length > 0 && *p == '^';
+    effort e = {.loops = anchored ? 0 : 1, .options = 1, .widest = 1};
+    double steps = 1;
+    if (anchored)
+        p++;
+    while (p < end)
+        p = add_item(p, end, &e);
+    for (int i = 1; i <= e.loops && steps < FA2I_LUA_CALL_STEPS_MAX; i++)
+        steps *= (subject + i) / i;
+    return steps * e.options * (double)e.widest;
+}
+
+/* ---- calls ---- */
+
+/* Call the function that upvalue 1 is with all arguments. */
+static int call_own(lua_State *L)
+{
+    lua_pushvalue(L, lua_upvalueindex(1));
+    lua_insert(L, 1);
+    lua_call(L, lua_gettop(L) - 1, LUA_MULTRET);
+    return lua_gettop(L);
+}
+
+/* gsub, gmatch (upvalue 2: may the pattern be anchored?), find, match. */
+static int guarded_pattern(lua_State *L)
+{
+    size_t subject = 0, length = 0;
+    (void)luaL_checklstring(L, 1, &subject);
+    const char *pattern = luaL_checklstring(L, 2, &length);
+    fa2i_lua_host_expect(
+        L, match_steps(pattern, length, (double)subject, lua_toboolean(L, lua_upvalueindex(2))));
+    return call_own(L);
+}
+
+/* find is plain where it is told to be; then it compares the pattern at each place. */
+static int guarded_find(lua_State *L)
+{
+    size_t subject = 0, length = 0;
+    if (!lua_toboolean(L, 4))
+        return guarded_pattern(L);
+    (void)luaL_checklstring(L, 1, &subject);
+    (void)luaL_checklstring(L, 2, &length);
+    fa2i_lua_host_expect(L, (double)subject * (double)(length + 1));
+    return call_own(L);
+}
+
+static int guarded_rep(lua_State *L)
+{
+    size_t length = 0, between = 0;
+    (void)luaL_checklstring(L, 1, &length);
+    (void)luaL_optlstring(L, 3, "", &between);
+    fa2i_lua_host_expect(L, (double)luaL_checkinteger(L, 2) * (double)(length + between + 1));
+    return call_own(L);
+}
+
+/* move(from, first, last, ...) */
+static int guarded_move(lua_State *L)
+{
+    fa2i_lua_host_expect(L, (double)luaL_checkinteger(L, 3) - (double)luaL_checkinteger(L, 2));
+    return call_own(L);
+}
+
+/* concat(list, between, first, last) */
+static int guarded_concat(lua_State *L)
+{
+    const lua_Integer first = luaL_optinteger(L, 3, 1);
+    const lua_Integer last = lua_isnoneornil(L, 4) ? luaL_len(L, 1) : luaL_checkinteger(L, 4);
+    fa2i_lua_host_expect(L, (double)last - (double)first);
+    return call_own(L);
+}
+
+/* insert(list, place, value), remove(list, place): all behind the place moves. */
+static int guarded_shift(lua_State *L)
+{
+    const int arguments = lua_gettop(L);
+    if (arguments > (lua_toboolean(L, lua_upvalueindex(2)) ? 2 : 1))
+        fa2i_lua_host_expect(L, (double)luaL_len(L, 1) - (double)luaL_checkinteger(L, 2));
+    return call_own(L);
+}
+
+/* sort(list, less): less is always a function of Lua's or the script's, so that its steps count.
+ * Upvalue 2: the one that compares by <. */
+static int guarded_sort(lua_State *L)
+{
+    fa2i_lua_host_expect(L, 32 * (double)luaL_len(L, 1));
+    if (lua_isnoneornil(L, 2)) {
+        lua_settop(L, 1);
+        lua_pushvalue(L, lua_upvalueindex(2));
+    }
+    return call_own(L);
+}
+
+/* The table of a library is on top of the stack, above it the second upvalue, which is taken. */
+static void guard(lua_State *L, const char *name, lua_CFunction function)
+{
+    lua_getfield(L, -2, name);
+    lua_insert(L, -2);
+    lua_pushcclosure(L, function, 2);
+    lua_setfield(L, -2, name);
+}
+
+static void guard_flag(lua_State *L, const char *name, lua_CFunction function, bool flag)
+{
+    lua_pushboolean(L, flag);
+    guard(L, name, function);
+}
+
+void fa2i_lua_guard_libraries(lua_State *L)
+{
+    lua_getglobal(L, LUA_STRLIBNAME);
+    guard_flag(L, "find", guarded_find, true);
+    guard_flag(L, "match", guarded_pattern, true);
+    guard_flag(L, "gsub", guarded_pattern, true);
+    guard_flag(L, "gmatch", guarded_pattern, false);
+    guard_flag(L, "rep", guarded_rep, false);
+    lua_pop(L, 1);
+    lua_getglobal(L, LUA_TABLIBNAME);
+    guard_flag(L, "move", guarded_move, false);
+    guard_flag(L, "concat", guarded_concat, false);
+    guard_flag(L, "insert", guarded_shift, true);
+    guard_flag(L, "remove", guarded_shift, false);
+    if (luaL_loadstring(L, "local a, b = ... return a < b") != LUA_OK)
+        lua_error(L);
+    guard(L, "sort", guarded_sort);
+    lua_pop(L, 1);
+}

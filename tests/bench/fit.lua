@@ -1,0 +1,122 @@
+-- Fits the constants of the forward cost models to measurements, by coordinate search. What is made small is, over
+-- the problems, the mean of what is lost by taking the model's first choices (weighted by how much they are preferred),
+-- and half of how much the model's errors differ among the kernels of a problem. Prints the constants; it changes no
+-- file.
+--
+--   model="build/tests/run_lua tests/bench/model.lua"; fit="build/tests/run_lua tests/bench/fit.lua"
+--   sqlite3 -csv fa2.db "$($model query)" | $fit [ROUNDS]
+--
+-- from the top of the source tree. Random problems with all candidates timed: tests/bench/untuned.py.
+local measured = dofile("tests/bench/measured.lua")
+local arch_of = require("core.arch")
+local variant_text = require("core.variant")
+
+local tables = {
+   {name = "plain", fit = require("ops.forward_plain_cost").fit},
+   {name = "splitkv", fit = require("ops.forward_splitkv_cost").fit},
+}
+local preference = 0.03 -- a kernel that the model puts behind by this share counts 1/e
+local slow, close = math.log(2), 0.4 -- kernels that are considered, and whose errors are, by the log of their factor
+
+local families = {}
+for _, family in ipairs(require("core.families")) do
+   families[family.name] = family
+end
+
+-- The rows of a problem that say something: {family, v, registers, lost}, lost being the log of us over the best.
+local function select_rows(entry)
+   local best, list = math.huge, {}
+   for _, row in ipairs(entry.rows) do
+      best = math.min(best, row.us)
+   end
+   for _, row in ipairs(entry.rows) do
+      local family = families[variant_text.family(row.variant)]
+      local lost = math.log(row.us / best)
+      if family.op == "forward" and lost < slow then
+         list[#list + 1] = {family = family, v = assert(variant_text.parse(row.variant, family.axes)),
+                            registers = row.registers, lost = lost}
+      end
+   end
+   return list
+end
+
+-- What is lost on a problem, and the variance of the model's errors.
+local function judge(entry)
+   local least, errors, count = math.huge, 0, 0
+   for _, row in ipairs(entry.rows) do
+      row.log = math.log(row.family.cost(row.v, entry.problem, entry.arch, row.registers))
+      least = math.min(least, row.log)
+      if row.lost < close then
+         errors, count = errors + row.lost - row.log, count + 1
+      end
+   end
+   local weights, lost, variance = 0, 0, 0
+   for _, row in ipairs(entry.rows) do
+      local weight = math.exp(-(row.log - least) / preference)
+      weights, lost = weights + weight, lost + weight * row.lost
+      if row.lost < close then
+         variance = variance + (row.lost - row.log - errors / count) ^ 2
+      end
+   end
+   return lost / weights, variance / count
+end
+
+local function loss(list)
+   local lost, variance = 0, 0
+   for _, entry in ipairs(list) do
+      local one, errors = judge(entry)
+      lost, variance = lost + one, variance + errors
+   end
+   return lost / #list + 0.5 * (variance / #list) ^ 0.5
+end
+
+-- Names of a table's numbers, sorted.
+local function names_of(fit)
+   local names = {}
+   for name, value in pairs(fit) do
+      names[#names + 1] = type(value) == "number" and name or nil
+   end
+   table.sort(names)
+   return names
+end
+
+local function improve(list, best, step)
+   for _, model in ipairs(tables) do
+      for _, name in ipairs(names_of(model.fit)) do
+         local old = model.fit[name]
+         for _, value in ipairs({old * (1 + step), old / (1 + step)}) do
+            model.fit[name] = value
+            local now = loss(list)
+            if now < best - 1e-6 then
+               best, old = now, value
+               break
+            end
+         end
+         model.fit[name] = old
+      end
+   end
+   return best
+end
+
+local function main()
+   local list = measured.read(require("init").cost)
+   for _, entry in ipairs(list) do
+      entry.arch = assert(arch_of.describe(entry.card))
+      entry.rows = select_rows(entry)
+   end
+   local best, step = loss(list), 0.3
+   print(("%d problems: %.5f"):format(#list, best))
+   for round = 1, tonumber(arg[1]) or 10 do
+      local before = best
+      best = improve(list, best, step)
+      print(("round %d: %.5f"):format(round, best))
+      step = before - best < 0.0005 and step / 2 or step
+   end
+   for _, model in ipairs(tables) do
+      for _, name in ipairs(names_of(model.fit)) do
+         print(("%s %s = %.4g"):format(model.name, name, model.fit[name]))
+      end
+   end
+end
+
+main()

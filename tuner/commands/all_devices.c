@@ -1,0 +1,232 @@
+/*
+ * One process per device: this program again, with the device's number in the place of `all` and its share of the
+ * threads. Two pipes from each; a line is passed on when it is whole.
+ */
+#include "tuner/commands/all_devices.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "runtime/base/alloc.h"
+#include "runtime/base/text.h"
+#include "runtime/cuda/cuda_api.h"
+
+extern char **environ;
+
+enum { POLL_MS = 200, DEVICES_MAX = 64, NUMBER_CHARS = 16 };
+
+typedef struct stream {
+    int from;       /* -1: at its end */
+    fa2i_text text; /* what is not passed on yet */
+} stream;
+
+typedef struct tuner {
+    int device;
+    pid_t pid;
+    stream out, err;
+    int status; /* as waitpid gives it */
+} tuner;
+
+/* ---- starting ---- */
+
+static bool make_pipe(int ends[2])
+{
+    if (pipe(ends) != 0)
+        return false;
+    fcntl(ends[0], F_SETFD, FD_CLOEXEC);
+    fcntl(ends[1], F_SETFD, FD_CLOEXEC);
+    return true;
+}
+
+static fa2_status spawn(char **argv, tuner *t)
+{
+    int out[2] = {-1, -1}, err[2] = {-1, -1};
+    int error = make_pipe(out) && make_pipe(err) ? 0 : errno;
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, out[1], STDOUT_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, err[1], STDERR_FILENO);
+    if (error == 0)
+        error = posix_spawn(&t->pid, "/proc/self/exe", &actions, NULL, argv, environ);
+    posix_spawn_file_actions_destroy(&actions);
+    close(out[1]);
+    close(err[1]);
+    t->out.from = out[0];
+    t->err.from = err[0];
+    return error == 0 ? FA2_OK
+                      : fa2i_fail(FA2_E_IO, "cannot start a tuner for device %d: %s", t->device,
+                                  strerror(error));
+}
+
+/* The arguments for one device. */
+static fa2_status start(int argc, char **argv, int threads, tuner *t)
+{
+    char name[] = "fa2-tune", command[] = "tune", jobs[] = "--jobs";
+    char device[NUMBER_CHARS], count[NUMBER_CHARS];
+    char **own = fa2i_alloc_array((size_t)argc + 5, sizeof *own);
+    int used = 0;
+    if (own == NULL)
+        return fa2i_fail(FA2_E_MEMORY, "no memory for arguments");
+    snprintf(device, sizeof device, "--device=%d", t->device);
+    snprintf(count, sizeof count, "%d", threads);
+    own[used++] = name;
+    own[used++] = command;
+    own[used++] = device;
+    own[used++] = jobs;
+    own[used++] = count;
+    for (int i = 1; i < argc; i++) {
+        const bool alone = strcmp(argv[i], "--device") == 0 || strcmp(argv[i], "--jobs") == 0;
+        i += alone; /* and its value */
+        if (!alone && strncmp(argv[i], "--device=", 9) != 0 && strncmp(argv[i], "--jobs=", 7) != 0)
+            own[used++] = argv[i];
+    }
+    const fa2_status st = spawn(own, t);
+    fa2i_free(own);
+    return st;
+}
+
+/* ---- passing on ---- */
+
+static void pass_on(const tuner *t, stream *s, FILE *to)
+{
+    char *line = s->text.data;
+    for (char *end; line != NULL && (end = strchr(line, '\n')) != NULL; line = end + 1)
+        fprintf(to, "device %d: %.*s\n", t->device, (int)(end - line), line);
+    if (line == NULL || line == s->text.data)
+        return;
+    fa2i_text rest = {0};
+    fa2i_text_add(&rest, "%s", line);
+    fa2i_text_done(&s->text);
+    s->text = rest;
+    fflush(to);
+}
+
+/* keep: until the end, whole. */
+static void read_some(const tuner *t, stream *s, FILE *to, bool keep)
+{
+    char bytes[4096];
+    const ssize_t count = read(s->from, bytes, sizeof bytes);
+    if (count < 0 && errno == EINTR)
+        return;
+    if (count > 0)
+        fa2i_text_add_bytes(&s->text, bytes, (size_t)count);
+    if (!keep)
+        pass_on(t, s, to);
+    if (count > 0)
+        return;
+    close(s->from);
+    s->from = -1;
+}
+
+static void pass_on_all(tuner *tuners, size_t count, bool json, const volatile sig_atomic_t *stop)
+{
+    struct pollfd files[2 * DEVICES_MAX];
+    bool told = false;
+    for (;;) {
+        size_t open = 0;
+        for (size_t i = 0; i < count; i++) {
+            files[2 * i] = (struct pollfd){.fd = tuners[i].out.from, .events = POLLIN};
+            files[2 * i + 1] = (struct pollfd){.fd = tuners[i].err.from, .events = POLLIN};
+            open += (size_t)(tuners[i].out.from >= 0) + (size_t)(tuners[i].err.from >= 0);
+        }
+        if (open == 0)
+            return;
+        for (size_t i = 0; *stop != 0 && !told && i < count; i++)
+            kill(tuners[i].pid, SIGTERM);
+        told = *stop != 0;
+        if (poll(files, (nfds_t)(2 * count), POLL_MS) <= 0)
+            continue;
+        for (size_t i = 0; i < count; i++) {
+            if (files[2 * i].revents != 0)
+                read_some(&tuners[i], &tuners[i].out, stdout, json);
+            if (files[2 * i + 1].revents != 0)
+                read_some(&tuners[i], &tuners[i].err, stderr, false);
+        }
+    }
+}
+
+/* ---- the end ---- */
+
+static int status_of(const tuner *t)
+{
+    return WIFEXITED(t->status) ? WEXITSTATUS(t->status) : FA2I_EXIT_FAILED;
+}
+
+/* Interrupted, else failed, else whatever is not 0. */
+static int worst(const tuner *tuners, size_t count)
+{
+    int status = FA2I_EXIT_OK;
+    for (size_t i = 0; i < count; i++) {
+        const int one = status_of(&tuners[i]);
+        if (one == FA2I_EXIT_INTERRUPTED || status == FA2I_EXIT_OK ||
+            (one == FA2I_EXIT_FAILED && status != FA2I_EXIT_INTERRUPTED))
+            status = one != FA2I_EXIT_OK ? one : status;
+    }
+    return status;
+}
+
+static void print_json(const tuner *tuners, size_t count)
+{
+    const char *separator = "";
+    fputs("{\"devices\":[", stdout);
+    for (size_t i = 0; i < count; i++) {
+        if (tuners[i].out.text.length == 0)
+            continue;
+        printf("%s\n%s", separator, tuners[i].out.text.data);
+        separator = ",";
+    }
+    fputs("]}\n", stdout);
+}
+
+static fa2_status count_devices(int *ret_count)
+{
+    const fa2i_cuda_table *cuda = NULL;
+    fa2_status st = fa2i_cuda_get(&cuda);
+    if (st == FA2_OK)
+        st = fa2i_cuda_check(cuda, cuda->device_get_count(ret_count), "cuDeviceGetCount");
+    if (st == FA2_OK && *ret_count == 0)
+        st = fa2i_fail(FA2_E_NO_DEVICE, "the CUDA driver sees no device");
+    if (*ret_count > DEVICES_MAX)
+        *ret_count = DEVICES_MAX;
+    return st;
+}
+
+static int threads_each(const fa2i_options *options, int devices)
+{
+    const long processors = sysconf(_SC_NPROCESSORS_ONLN);
+    const int all = options->jobs > 0 ? options->jobs : processors > 0 ? (int)processors : 1;
+    return all > devices ? all / devices : 1;
+}
+
+fa2_status fa2i_all_devices_tune(int argc, char **argv, const fa2i_options *options,
+                                 const volatile sig_atomic_t *stop, int *ret_status)
+{
+    tuner tuners[DEVICES_MAX] = {{0}};
+    int devices = 0;
+    size_t started = 0;
+    fa2_status st = count_devices(&devices);
+    const int threads = threads_each(options, devices);
+    for (; st == FA2_OK && started < (size_t)devices; started += st == FA2_OK) {
+        tuners[started].device = (int)started;
+        st = start(argc, argv, threads, &tuners[started]);
+    }
+    if (st != FA2_OK && started > 0)
+        fprintf(stderr, "fa2-tune: %s\n", fa2_last_message());
+    pass_on_all(tuners, started, options->json, stop);
+    for (size_t i = 0; i < started; i++)
+        while (waitpid(tuners[i].pid, &tuners[i].status, 0) < 0 && errno == EINTR)
+            continue;
+    if (options->json && started > 0)
+        print_json(tuners, started);
+    *ret_status = worst(tuners, started);
+    for (size_t i = 0; i < started; i++) {
+        fa2i_text_done(&tuners[i].out.text);
+        fa2i_text_done(&tuners[i].err.text);
+    }
+    return st;
+}

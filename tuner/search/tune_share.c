@@ -1,0 +1,98 @@
+/*
+ * Beside other tuners. What two of them must not do twice is claimed (cache/claims.h): a class's verification and a
+ * problem's measurement, each per device as the database knows it, so that equal cards share the work. What
+ * must not happen at once is a turn (tuner/worker/turn.h): one tuner has the device from its first launch to its
+ * last, unless it was told to share; and whoever launches, launches alone.
+ */
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include "cache/claims.h"
+#include "tuner/search/tune.h"
+
+enum { NAP_MS = 50 };
+
+static void nap(void)
+{
+    const struct timespec time = {0, NAP_MS * 1000000L};
+    nanosleep(&time, NULL);
+}
+
+/* ---- claims ---- */
+
+static fa2i_key key_of(const fa2i_tune *tune, const char *what, const fa2_problem *problem)
+{
+    fa2i_key key;
+    char text[64 + FA2I_PROBLEM_CHARS], of[FA2I_PROBLEM_CHARS];
+    if (strcmp(what, "verify") == 0)
+        fa2i_problem_class(problem, of);
+    else
+        fa2i_problem_format(problem, of, sizeof of);
+    snprintf(text, sizeof text, "%s %lld %s", what, (long long)tune->device, of);
+    const fa2i_part part = {text, strlen(text)};
+    fa2i_key_of(&part, 1, &key);
+    return key;
+}
+
+bool fa2i_tune_claim(const fa2i_tune *tune, const char *what, const fa2_problem *problem, bool wait)
+{
+    const fa2i_key key = key_of(tune, what, problem);
+    while (!fa2i_cache_claim(tune->cache, &key)) {
+        if (!wait || fa2i_tune_spent(tune))
+            return false;
+        nap();
+    }
+    return true;
+}
+
+void fa2i_tune_unclaim(const fa2i_tune *tune, const char *what, const fa2_problem *problem)
+{
+    const fa2i_key key = key_of(tune, what, problem);
+    fa2i_cache_unclaim(tune->cache, &key);
+}
+
+/* ---- turns ---- */
+
+static void name_of(const fa2i_tune *tune, const char *what, char out[FA2I_TURN_CHARS])
+{
+    int used = snprintf(out, FA2I_TURN_CHARS, "fa2-%s/", what);
+    for (size_t i = 0; i < sizeof tune->uuid; i++)
+        used += snprintf(out + used, FA2I_TURN_CHARS - (size_t)used, "%02x", tune->uuid[i]);
+}
+
+void fa2i_tune_begin_turn(fa2i_tune *tune)
+{
+    char name[FA2I_TURN_CHARS];
+    bool told = false;
+    if (!tune->has_uuid || tune->options.share)
+        return;
+    name_of(tune, "tuner", name);
+    while (!fa2i_turn_take(name, &tune->turn) && !fa2i_tune_spent(tune)) {
+        if (!told)
+            fa2i_note(&tune->progress,
+                      "fa2-tune: another fa2-tune (process %ld) is measuring on device %d; waiting "
+                      "for its end (--share: take turns with it)",
+                      (long)fa2i_turn_holder(name), tune->options.device);
+        told = true;
+        nap();
+    }
+}
+
+void fa2i_tune_begin_launches(fa2i_tune *tune)
+{
+    char name[FA2I_TURN_CHARS];
+    if (!tune->has_uuid)
+        return;
+    name_of(tune, "launch", name);
+    if (tune->shared) /* the other one is likely to wait */
+        nap(), nap();
+    while (!fa2i_turn_take(name, &tune->launches) && !fa2i_tune_stopped(tune)) {
+        tune->shared = true;
+        nap();
+    }
+}
+
+void fa2i_tune_end_launches(fa2i_tune *tune)
+{
+    fa2i_turn_give_back(&tune->launches);
+}
