@@ -72,7 +72,7 @@ class Tracing(unittest.TestCase):
             out, lse = fa2.attention(q, q, q, return_lse=True)
             self.assertFalse(lse.requires_grad)
             for tensors in ([q, q, q], [q, torch.stack([q, q], 2)], [torch.stack([q, q, q], 2).transpose(1, 3)]):
-                for wanted in ([True] * len(tensors), [False] * (len(tensors) - 1) + [True]):
+                for wanted in ([True] * len(tensors) + [False], [False] * (len(tensors) - 1) + [True, False]):
                     made = torch.ops.fa2.attention_backward(out, tensors, out, lse, wanted)
                     self.assertEqual([(tuple(t.shape), t.stride()) for t, w in zip(made, wanted) if w],
                                      [(tuple(t.shape), torch.empty_like(t).stride()) for t, w in zip(tensors, wanted) if w])
@@ -83,7 +83,7 @@ class Tracing(unittest.TestCase):
         for function in (fa2.attention, torch.ops.fa2.attention):
             with self.assertRaisesRegex(ValueError, "CUDA device"):
                 function(q, q, q)
-        for settings, text in (({"attn_mask": q}, "attn_mask"), ({"dropout_p": 0.1}, "dropout"), ({}, "device cpu"),
+        for settings, text in (({"attn_mask": q, "is_causal": True}, "attn_mask"), ({"dropout_p": 0.1}, "dropout"), ({}, "device cpu"),
                                ({"scale": -1.0}, "scale")):
             with self.assertRaisesRegex(NotImplementedError, text):
                 fa2.torch.sdpa(q, q, q, **settings)
@@ -178,7 +178,7 @@ class OnGpu(unittest.TestCase):
             torch.library.opcheck(torch.ops.fa2.attention_packed.default, (tensors, True))
         tensors = [t.detach() for t in (q, k, v)]
         out, lse = fa2.attention(*tensors, return_lse=True)
-        for wanted in ([True, True, True], [False, True, False]):
+        for wanted in ([True, True, True, False], [False, True, False, False]):
             torch.library.opcheck(torch.ops.fa2.attention_backward.default,
                                   (torch.randn_like(out), tensors, out, lse, wanted, False, -1, -1, 0.0, None, True))
 

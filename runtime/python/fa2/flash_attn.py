@@ -49,7 +49,7 @@ def _readable(tensor: Tensor) -> Tensor:
 @torch.compiler.allow_in_graph  # whose tracer knows no storage offsets
 def _attend(tensors: Sequence[Tensor], dropout_p: float, softmax_scale: Optional[float], causal: bool,
             window_size: _Window, softcap: float, alibi_slopes: Optional[Tensor], deterministic: bool,
-            return_attn_probs: bool, seqused_k: Optional[Tensor] = None) -> _Result:
+            return_attn_probs: bool, **lengths: Any) -> _Result:
     """tensors: (q, k, v), (q, kv) or (qkv,)."""
     _refuse(dropout_p=(dropout_p, "dropout"))
     width = tensors[0].shape[-1]
@@ -58,8 +58,7 @@ def _attend(tensors: Sequence[Tensor], dropout_p: float, softmax_scale: Optional
     if width % 8:
         tensors = [F.pad(tensor, (0, -width % 8)) for tensor in tensors]
     out, lse = attention_packed(*map(_readable, tensors), causal=causal, window=window_size, softcap=softcap,
-                                scale=softmax_scale, alibi_slopes=alibi_slopes, seqused_k=seqused_k, deterministic=deterministic,
-                                return_lse=True)
+                                scale=softmax_scale, alibi_slopes=alibi_slopes, deterministic=deterministic, return_lse=True, **lengths)
     if width % 8:
         out = out[..., :width]
     if not return_attn_probs:
@@ -188,7 +187,7 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Opti
         else:
             k_cache, v_cache = k_cache[:, :used], v_cache[:, :used]
         result = _attend((q, k_cache, v_cache), 0.0, softmax_scale, causal, window_size, softcap, alibi_slopes, False,
-                         return_softmax_lse, seqused_k)
+                         return_softmax_lse, seqused_k=seqused_k)
     return result[:2] if isinstance(result, tuple) else result
 
 

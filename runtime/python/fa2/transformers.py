@@ -101,14 +101,12 @@ def _mask(batch_size: int, q_length: int, kv_length: int, q_offset: Any = 0, kv_
 # ---- attention ----
 
 
-def _refusal(query: Tensor, mask: Optional[Tensor], dropout: float, position_bias: Any, cache: Any) -> Optional[str]:
+def _refusal(query: Tensor, dropout: float, position_bias: Any, cache: Any) -> Optional[str]:
     """What fa2 cannot do yet."""
-    if mask is not None:
-        return "the mask is not plain (padding, chunks, packed sequences)"
     if dropout:
         return "there is dropout"
     if position_bias is not None:
-        return "scores have a bias"
+        return "scores have a learned bias"
     if cache is not None:
         return "the cache is paged"
     if query.dtype not in (torch.float16, torch.bfloat16):
@@ -129,6 +127,27 @@ def _fallback(reason: str, *arguments: Any, softcap: Optional[float], s_aux: Opt
     return sdpa_attention_forward(*arguments, **keywords)
 
 
+def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Optional[Tensor], lengths: Optional[Tensor],
+            is_causal: bool, scaling: Optional[float], sliding_window: Optional[int], softcap: Optional[float],
+            s_aux: Optional[Tensor]) -> Tensor:
+    window = None
+    if mask is not None:
+        is_causal = False  # the mask has it all
+    elif sliding_window is not None and sliding_window < key.shape[2]:
+        window = (sliding_window - 1, -1 if is_causal else sliding_window - 1)
+    width, value_width = query.shape[-1], value.shape[-1]
+    whole = -(-max(width, value_width) // 8) * 8
+    if scaling is None:
+        scaling = width ** -0.5
+    query, key, value = (tensor if tensor.shape[-1] == whole else F.pad(tensor, (0, whole - tensor.shape[-1]))
+                         for tensor in (query, key, value))
+    # one query sees all keys behind it anyway; no kernel of its own is needed for that
+    out = attention(query, key, value, causal=is_causal and query.shape[2] > 1, window=window, softcap=softcap,
+                    scale=scaling, layout="bhsd", sinks=None if s_aux is None else s_aux.float(), seqused_k=lengths,
+                    bias=mask)
+    return out.transpose(1, 2)[..., :value_width]
+
+
 def _attention(module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Optional[Tensor],
                dropout: float = 0.0, scaling: Optional[float] = None, sliding_window: Optional[int] = None,
                softcap: Optional[float] = None, is_causal: Optional[bool] = None, s_aux: Optional[Tensor] = None,
@@ -142,25 +161,15 @@ def _attention(module: torch.nn.Module, query: Tensor, key: Tensor, value: Tenso
         key, value, attention_mask = key[:, :, :used], value[:, :, :used], None
     elif attention_mask is not None and attention_mask.dtype == torch.int32:
         lengths, attention_mask = attention_mask.flatten(), None
-    reason = _refusal(query, attention_mask, dropout, position_bias, cache)
-    if reason is not None:
-        if lengths is not None:
-            places = torch.arange(key.shape[2], device=lengths.device)
-            attention_mask = (places < lengths[:, None, None, None]).expand(-1, 1, query.shape[2], -1)
-        return _fallback(reason, module, query, key, value, attention_mask, softcap=softcap, s_aux=s_aux,
-                         dropout=dropout, scaling=scaling, is_causal=is_causal, position_bias=position_bias,
-                         cache=cache, **keywords)
-    window = None
-    if sliding_window is not None and sliding_window < key.shape[2]:
-        window = (sliding_window - 1, -1 if is_causal else sliding_window - 1)
-    width, value_width = query.shape[-1], value.shape[-1]
-    whole = -(-max(width, value_width) // 8) * 8
-    if scaling is None:
-        scaling = width ** -0.5
-    query, key, value = (tensor if tensor.shape[-1] == whole else F.pad(tensor, (0, whole - tensor.shape[-1]))
-                         for tensor in (query, key, value))
-    # one query sees all keys behind it anyway; no kernel of its own is needed for that
-    out = attention(query, key, value, causal=is_causal and query.shape[2] > 1, window=window, softcap=softcap,
-                    scale=scaling, layout="bhsd", sinks=None if s_aux is None else s_aux.float(),
-                    seqused_k=lengths)
-    return out.transpose(1, 2)[..., :value_width], None
+    reason = _refusal(query, dropout, position_bias, cache)
+    if reason is None:
+        try:
+            return _attend(query, key, value, attention_mask, lengths, is_causal, scaling, sliding_window, softcap,
+                           s_aux), None
+        except NotImplementedError as refusal:  # gradients with a mask, for instance
+            reason = str(refusal)
+    if lengths is not None:
+        places = torch.arange(key.shape[2], device=lengths.device)
+        attention_mask = (places < lengths[:, None, None, None]).expand(-1, 1, query.shape[2], -1)
+    return _fallback(reason, module, query, key, value, attention_mask, softcap=softcap, s_aux=s_aux, dropout=dropout,
+                     scaling=scaling, is_causal=is_causal, position_bias=position_bias, cache=cache, **keywords)

@@ -15,6 +15,7 @@ enum {
     DL_UINT = 1,
     DL_FLOAT = 2,
     DL_BFLOAT = 4,
+    DL_BOOL = 6,
     DL_READ_ONLY = 1
 };
 
