@@ -412,14 +412,12 @@ static void run_part(const gpu_launcher *own, const gpu_part *part)
  * shape with one number of heads. */
 static void list_parts(gpu_grid *grid, fa2_dtype dtype, size_t dim_index, int32_t head_dim)
 {
-    const int arch = grid->options.arch != 0 ? grid->options.arch : grid->device->card.arch;
     gpu_part part = {.dtype = dtype, .head_dim = head_dim};
     for (part.causal = 0; part.causal < 2; part.causal++)
         gpu_grid_add(grid, &part);
     part.causal = (int32_t)(dim_index + (size_t)dtype) % 2;
     part.deterministic = 1;
-    if (arch >= 80 || head_dim <= 240) /* what fa2.h promises */
-        gpu_grid_add(grid, &part);
+    gpu_grid_add(grid, &part);
     gpu_grid_add_features(grid, dtype, dim_index, head_dim);
 }
 

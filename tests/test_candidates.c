@@ -8,6 +8,7 @@
  * right is for the software device to show (sim/test_sweep.c); here it is the machine code that
  * counts. So on each SM: for each problem, the variant that the cost model puts first, which is the
  * one that runs untuned; and every SAMPLE-th of forward's others. FA2_TEST_ALL in the environment: all.
+ * Backward's are those of preset quick, which has the head dimensions of most models.
  *
  * Classes are (op, head_dim, dtype, causal); problems of one class share most candidates, so each
  * variant is compiled once per SM.
@@ -147,6 +148,7 @@ int main(void)
     fputs("target,variant,outcome,registers,spill_bytes,smem_bytes,compile_ms\n", all.record);
     CHECK_EQ(fa2i_shapes_add_preset(&shapes, "seeds"), FA2_OK);
     CHECK_EQ(fa2i_shapes_add_preset(&shapes, "paper"), FA2_OK);
+    CHECK_EQ(fa2i_shapes_for_ops(&shapes, 1u << FA2_OP_FORWARD), FA2_OK);
     CHECK_EQ(fa2i_shapes_add_preset(&shapes, "quick"), FA2_OK);
 
     find_jobs(&shapes);

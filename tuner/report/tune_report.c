@@ -88,10 +88,11 @@ void fa2i_tune_print_problem(fa2i_tune *tune, const fa2i_tune_problem *problem)
     fflush(stdout);
 }
 
-/* The problems of an operation and the variants that they have; nothing if there are none. */
+/* The problems of an operation and the variants that they have, as far as they are known in a run that had
+ * to know; nothing if there are none. */
 static void print_op(const fa2i_tune *tune, fa2_op op)
 {
-    size_t problems = 0, variants = 0, spilled = 0, usable = 0;
+    size_t problems = 0, variants = 0, known = 0, spilled = 0, usable = 0;
     for (size_t i = 0; i < tune->problem_count; i++)
         problems += tune->problems[i].problem.op == op;
     for (size_t i = 0; i < tune->kernel_count; i++) {
@@ -99,13 +100,17 @@ static void print_op(const fa2i_tune *tune, fa2_op op)
         if (k->kernel.variant.recipe.op != op)
             continue;
         variants++;
-        spilled += k->kernel.outcome == FA2I_OUTCOME_SPILLED;
+        known += k->known;
+        spilled += k->known && k->kernel.outcome == FA2I_OUTCOME_SPILLED;
         usable += k->known && k->kernel.outcome == FA2I_OUTCOME_OK;
     }
-    if (problems > 0)
-        fprintf(stderr, "%s: %zu problem%s, %zu variant%s, %zu of them usable, %zu spilled\n",
-                fa2i_field_word(FA2I_FIELD_op, (int32_t)op), problems, fa2i_plural(problems),
-                variants, fa2i_plural(variants), usable, spilled);
+    if (problems == 0)
+        return;
+    fprintf(stderr, "%s: %zu problem%s, %zu variant%s", fa2i_field_word(FA2I_FIELD_op, (int32_t)op),
+            problems, fa2i_plural(problems), variants, fa2i_plural(variants));
+    if (known > 0)
+        fprintf(stderr, ", %zu of them usable, %zu spilled", usable, spilled);
+    fputs("\n", stderr);
 }
 
 void fa2i_tune_print_work(const fa2i_tune *tune, const fa2i_tune_work *work)
