@@ -43,6 +43,9 @@ def _launch_backward(d_out: Tensor, tensors: Sequence[Tensor], out: Tensor, lse:
     """The gradients of the tensors, a packed one's as one tensor, and of the sinks, the last of `wanted`; None where
     none is wanted."""
     *needs, dsinks = wanted
+    if dsinks and not any(needs):  # the library wants one of the others
+        *_, only = _launch_backward(d_out, tensors, out, lse, (True, *needs[1:], True), keywords, deterministic)
+        return (*[None] * len(needs), only)
     deterministic = deterministic or _is_deterministic()
     if len(tensors) == 3:
         dq, dk, dv = needs
