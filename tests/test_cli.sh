@@ -383,7 +383,7 @@ untouched third.db other.db
 run 0 gc
 has out "dropped"
 run 0 check
-has out "1 with an image"
+has out "winners without code 0"
 
 # ---- without NVRTC ----
 export FA2_NVRTC_LIBRARY=/nonexistent/libnvrtc.so
