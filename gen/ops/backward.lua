@@ -7,8 +7,8 @@
 -- dq: how dQ is gathered. red: by fp32 additions in memory; apart: by blocks of its own, with tiles of
 -- dqbc keys, which compute S and dP again and sum in one order, so that every launch gives the same bits.
 -- Where that is asked for, red takes turns at the tiles of dQ (turns.cu.in). rows: LSE and delta of a row come
--- from a preparing kernel (prepared), or each block computes them (computed: one launch, no workspace). layout: rows of tiles are swizzled, or padded, which takes more memory and fewer
--- registers: 1 to 3 % slower on an H200, but a way without spills on Turing, where fills take many.
+-- from a preparing kernel (prepared), or each block computes them (computed: one launch, no workspace).
+-- layout: rows of tiles are swizzled, or padded, which takes more memory and fewer registers: 1 to 3 % slower on an H200, but a way without spills on Turing, where fills take many.
 --
 -- A family is this scheme on a code path (paths/mma_sync.lua).
 local cost = require("ops.backward_cost")
