@@ -1,9 +1,9 @@
 /*
- * Locks of the open file description (F_OFD_SETLK): those of POSIX would be lost whenever this process closed
- * any descriptor of the file, and threads would share them with other caches.
+ * Locks of the open file description (F_OFD_SETLK): those of POSIX would be lost whenever this
+ * process closed any descriptor of the file, and threads would share them with other caches.
  *
- * The file is removed by whoever holds a lock on all of it. So who opened it just before holds locks of a file
- * that no path leads to; that is seen by its link count, after the lock was got.
+ * The file is removed by whoever holds a lock on all of it. So who opened it just before holds
+ * locks of a file that no path leads to; that is seen by its link count, after the lock was got.
  */
 #define _GNU_SOURCE /* F_OFD_SETLK */
 #include "cache/claims.h"

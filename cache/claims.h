@@ -1,12 +1,12 @@
 /*
- * Claims: which process is at work on what, so that several that share a database do not do the same
- * work. They are locks of the operating system on single bytes of the file beside the database, PATH-claims,
- * whose place is the work's hash: a process that ends, however it ends, has none any more. The file is empty,
- * and goes with the last process that uses it.
+ * Claims: which process is at work on what, so that several that share a database do not do the
+ * same work. They are locks of the operating system on single bytes of the file beside the
+ * database, PATH-claims, whose place is the work's hash: a process that ends, however it ends, has
+ * none any more. The file is empty, and goes with the last process that uses it.
  *
- * A claim is advice. Where there can be none (no locks there, a folder that cannot be written) everyone has all
- * of them, and work is done twice, as it would be without. They reach as far as the file system's locks do.
- * Threads. Any; the threads of one cache are one owner.
+ * A claim is advice. Where there can be none (no locks there, a folder that cannot be written)
+ * everyone has all of them, and work is done twice, as it would be without. They reach as far as
+ * the file system's locks do. Threads. Any; the threads of one cache are one owner.
  */
 #ifndef FA2I_CACHE_CLAIMS_H
 #define FA2I_CACHE_CLAIMS_H

@@ -16,12 +16,13 @@ typedef struct fa2i_filter {
     fa2_problem problem; /* the fields that are given */
 } fa2i_filter;
 
-/* Append " AND ..." for a statement in which the device's name, the variant and the problem's fields are these
- * columns ("device", "variant", "p." in front of a field's name). */
+/* Append " AND ..." for a statement in which the device's name, the variant and the problem's
+ * fields are these columns ("device", "variant", "p." in front of a field's name). */
 void fa2i_filter_where(const fa2i_filter *filter, const char *device, const char *variant,
                        const char *fields, fa2i_text *sql);
 
-/* The problems of the view `measurements` that pass. *ret_problems belongs to the caller (fa2i_free). */
+/* The problems of the view `measurements` that pass. *ret_problems belongs to the caller
+ * (fa2i_free). */
 fa2_status fa2i_cache_measured_problems(fa2i_cache *cache, const fa2i_filter *filter,
                                         fa2_problem **ret_problems, size_t *ret_count);
 
@@ -29,14 +30,15 @@ typedef struct fa2i_forgotten {
     size_t measurements, winners, verifications, kernels;
 } fa2i_forgotten;
 
-/* Drop the measurements that pass, and the winners that rest on them; with a device alone, all that was found out on it,
- * its verifications too; with a variant or failures, also verifications and compiled kernels of those
- * variants, or with those outcomes. A problem that loses its winner is measured again as a whole by the
- * next tuning. One transaction. */
+/* Drop the measurements that pass, and the winners that rest on them; with a device alone, all
+ * that was found out on it, its verifications too; with a variant or failures, also verifications
+ * and compiled kernels of those variants, or with those outcomes. A problem that loses its winner
+ * is measured again as a whole by the next tuning. One transaction. */
 fa2_status fa2i_cache_forget(fa2i_cache *cache, const fa2i_filter *filter,
                              fa2i_forgotten *ret_forgotten);
 
-/* Let all that was measured for a problem on a device be measured again; its winner stays until then. */
+/* Let all that was measured for a problem on a device be measured again; its winner stays until
+ * then. */
 fa2_status fa2i_cache_unsettle(fa2i_cache *cache, int64_t device, int64_t problem);
 
 #endif

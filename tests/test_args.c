@@ -13,6 +13,7 @@
 #include <unistd.h>
 #include "check.h"
 #include "runtime/ops/memory.h"
+#include "runtime/base/problem.h"
 #include "runtime/ops/op.h"
 
 enum { SEED = 8, TENSOR_PAIRS = 20000, CALLS = 200000 };
@@ -161,6 +162,57 @@ static void test_lengths(void)
     args.lse = (float *)0x5000008;
     CHECK_EQ(check_args(&with, &args, &plain_grid), FA2_E_INVALID);
     CHECK_CONTAINS(fa2_last_message(), "lse shares memory with seqused_k");
+}
+
+/* Packed sequences: tensors of as many rows as the totals say, and bounds. */
+static void test_varlen(void)
+{
+    fa2_problem with = problem;
+    fa2_forward_args args = good_args();
+    with.varlen = 1;
+    with.total_q = 120;
+    with.total_k = 220;
+    CHECK_EQ(check_args(&with, &args, &plain_grid), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "cu_seqlens_q is NULL, but problem.varlen is 1");
+    args.cu_seqlens_q = (const int32_t *)0x5000000;
+    CHECK_EQ(check_args(&with, &args, &plain_grid), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "cu_seqlens_k is NULL, but problem.varlen is 1");
+    args.cu_seqlens_k = (const int32_t *)0x5001000;
+    args.q.stride_batch = args.o.stride_batch = -1; /* not there */
+    check_good(&with, &args);
+    args.o.data = (char *)args.q.data + args.q.stride_seq * 2 * 119;
+    CHECK_EQ(check_args(&with, &args, &plain_grid), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "o shares memory with q");
+    args.o.data = (char *)args.q.data + args.q.stride_seq * 2 * 120;
+    check_good(&with, &args);
+}
+
+/* Pages: a table, as many pages as are said, of a power of two of rows. */
+static void test_paged(void)
+{
+    fa2_problem with = problem;
+    fa2_forward_args args = good_args();
+    with.paged = 1;
+    with.page = 16;
+    args.k.stride_batch = args.v.stride_batch = 16 * args.k.stride_seq;
+    CHECK_EQ(check_args(&with, &args, &plain_grid), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "page_count is 0; it must be at least 1");
+    args.page_count = 40;
+    CHECK_EQ(check_args(&with, &args, &plain_grid), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "block_table is NULL, but problem.paged is 1");
+    args.block_table = (const int32_t *)0x5000000;
+    args.block_table_stride = 13;
+    check_good(&with, &args);
+    args.block_table_stride = -1;
+    CHECK_EQ(check_args(&with, &args, &plain_grid), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "block_table_stride is -1; with a batch of 2");
+    args.block_table_stride = 13;
+    args.o.data = (char *)args.k.data + args.k.stride_batch * 2 * 39; /* the last page */
+    CHECK_EQ(check_args(&with, &args, &plain_grid), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "o shares memory with k");
+    with.page = 24;
+    CHECK_EQ(fa2i_problem_check(&with), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "page is 24; it must be a power of two");
 }
 
 static void test_good_args(void)
@@ -466,6 +518,8 @@ int main(void)
     test_bad_scale();
     test_softcap();
     test_lengths();
+    test_varlen();
+    test_paged();
     test_good_args();
     test_far_strides();
     test_overlap();

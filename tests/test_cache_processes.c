@@ -127,7 +127,8 @@ static void test_killed_writer(fixture *f)
     CHECK(kernels > 0);
 }
 
-/* What a process claimed is another's when it is killed; the file of claims goes with the last one. */
+/* What a process claimed is another's when it is killed; the file of claims goes with the last
+ * one. */
 static void test_claims(fixture *f)
 {
     const struct timespec moment = {0, 10000000};

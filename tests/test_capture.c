@@ -1,6 +1,6 @@
 /*
- * FA2_CAPTURE on the fake driver: what is counted, by one context and by several processes at once, what a
- * killed one leaves, and what is said where the file is no good.
+ * FA2_CAPTURE on the fake driver: what is counted, by one context and by several processes at
+ * once, what a killed one leaves, and what is said where the file is no good.
  */
 #include <pthread.h>
 #include <signal.h>

@@ -1,6 +1,6 @@
 /*
- * Compiling in parallel, against an NVRTC of the test's own: every job once, equal code once, failures as
- * results, stopping early, no leak.
+ * Compiling in parallel, against an NVRTC of the test's own: every job once, equal code once,
+ * failures as results, stopping early, no leak.
  */
 #include <pthread.h>
 #include <stdlib.h>

@@ -58,6 +58,24 @@ static void test_lengths(void)
     CHECK_EQ(grid_of(&plain, problem).slots, 0);
 }
 
+/* Packed sequences: tiles by rows, one more for each sequence. */
+static void test_packed(void)
+{
+    fa2_problem problem = decode(64, 8, 2, 16384);
+    problem.seq_q = 16384;
+    problem.varlen = 1;
+    problem.total_q = problem.total_k = 16384 + 63 * 64;
+    fa2i_grid grid = grid_of(&plain, problem);
+    CHECK_EQ(grid.row_tiles, (16384 + 63 * 64) / plain.rows + 64);
+    CHECK_EQ(grid.blocks[0], 8 * grid.row_tiles);
+    grid = grid_of(&split, problem);
+    CHECK_EQ(grid.slots, (16384 + 63 * 64) * 4 / split.rows + 64 + 100 / 2);
+    CHECK_EQ(grid.blocks[0], 2 * grid.slots);
+    CHECK_EQ(grid.blocks[1], 8 * (16384 + 63 * 64) / 4);
+    problem.total_q = 0; /* all as long as the longest */
+    CHECK_EQ(grid_of(&plain, problem).row_tiles, 64 * 16384 / plain.rows + 64);
+}
+
 static void test_split(void)
 {
     /* 8 key heads of 4 rows each: 8 blocks, 100 SMs, so 12 splits of 64 steps: 6 steps each, 11
@@ -125,6 +143,7 @@ int main(void)
     test_plain();
     test_split();
     test_lengths();
+    test_packed();
     test_shares();
     test_workspace_is_not_monotone();
     test_limit();

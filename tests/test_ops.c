@@ -117,6 +117,24 @@ static void test_lengths_work(void)
     CHECK(fa2i_op_of(&p)->bytes(&p) == 2.0 * (2 * 2 * 100 * 8 + 2 * 2 * 150 * 2) * 64);
 }
 
+/* One sequence of the most rows, the others share the rest. */
+static void test_packed_work(void)
+{
+    fa2_problem p = problem, parts[2];
+    p.batch = 4;
+    p.varlen = 1;
+    p.total_q = 100 + 3 * 10;
+    p.total_k = 200 + 3 * 20;
+    CHECK_EQ(fa2i_forward_parts(&p, parts), 2);
+    CHECK_EQ(parts[1].batch, 3);
+    CHECK_EQ(parts[1].seq_q, 10);
+    CHECK_EQ(parts[1].seq_k, 20);
+    CHECK(fa2i_problem_flop(&p) == 4.0 * 8 * 64 * (100 * 200 + 3 * 10 * 20));
+    p.total_q = p.total_k = 0;
+    CHECK(fa2i_problem_flop(&p) == 4.0 * 8 * 64 * 4 * 100 * 200);
+    CHECK_EQ(fa2i_forward_total_q(&p), 400);
+}
+
 static void test_bytes(void)
 {
     fa2_problem p = problem;
@@ -177,6 +195,7 @@ int main(void)
     test_flop();
     test_bytes();
     test_lengths_work();
+    test_packed_work();
     test_work_by_counting();
     return check_done();
 }

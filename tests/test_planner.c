@@ -77,7 +77,7 @@ static void test_exact_and_nearest(void)
     CHECK_STR(e.variant, "fwd_sm80 d=64 id=1");
     CHECK_EQ(e.tuned_problem.seq_q, 512);
     CHECK_CONTAINS(e.reason, "Sq=512");
-    CHECK_CONTAINS(e.reason, "distance 0.45");
+    CHECK_CONTAINS(e.reason, "distance 0.446");
     CHECK_EQ(log_of.count, 0);
 
     fa2_problem other = tuned_problem(1, 512);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include "check.h"
 #include "tuner/judge/case.h"
+#include "tuner/search/learned.h"
 #include "tuner/search/search.h"
 
 enum { VARIANTS = 300, REPEATS = 40 };
@@ -184,7 +185,8 @@ static void test_failures(void)
         bench b;
         fa2i_search search;
         make_bench(&b, 4, 12, 100);
-        b.true_us[3] = 50; /* the best one by far */
+        b.true_us[3] = 50; /* the best, by little, so that all rounds are run */
+        b.true_us[5] = 50.1;
         b.failing = 3;
         b.fail_at_round = call;
         fa2i_contender *contenders = make_contenders(&b);
@@ -250,6 +252,59 @@ static fa2i_contender finished(const char *text, double median_us, int smem_byte
                                            .q3 = median_us * 1.005}};
 }
 
+/* One that is apart from the others is found with a part of the samples; near ties get all
+ * rounds. */
+static void test_decided_early(void)
+{
+    for (int apart = 0; apart < 2; apart++) {
+        bench b;
+        fa2i_search search;
+        make_bench(&b, 7, 30, 100);
+        b.noise = 0.002;
+        b.outliers = b.drift = 0;
+        for (size_t i = 0; i < b.count; i++)
+            b.true_us[i] = 100 + (double)i * 0.1;
+        b.true_us[17] = apart ? 90 : 99.9;
+        fa2i_contender *contenders = make_contenders(&b);
+        const size_t winner = search_once(&b, 7, contenders, &search);
+        CHECK(search.complete);
+        CHECK_EQ(search.early, apart);
+        CHECK(!apart || (winner == 17 && contenders[17].count == FA2I_SEARCH_FIRST_ROUND));
+        CHECK(apart || contenders[winner].count > 2 * FA2I_SEARCH_FIRST_ROUND);
+        free(contenders);
+    }
+}
+
+/* The kernels' own factors of two problems rank a third one, whatever the problems are off by. */
+static void test_learned(void)
+{
+    static const double factors[] = {1, 1.9, 0.8, 1.05}, problems[] = {3, 0.4};
+    static const double model_us[2][4] = {{10, 11, 12, 13}, {200, 180, 150, 170}};
+    fa2i_learned learned[4] = {{0, 0}};
+    fa2i_lesson lessons[4];
+    for (int p = 0; p < 2; p++) {
+        for (int i = 0; i < 4; i++)
+            lessons[i] = (fa2i_lesson){.learned = &learned[i], .model_us = model_us[p][i]};
+        CHECK_EQ(fa2i_learned_judge(lessons, 4), 0); /* one problem is not enough */
+        for (int i = 0; i < 4; i++)
+            lessons[i].measured_us = model_us[p][i] * factors[i] * problems[p];
+        fa2i_learned_add(lessons, 4);
+    }
+    for (int i = 0; i < 4; i++)
+        lessons[i] = (fa2i_lesson){.learned = &learned[i], .model_us = 50};
+    CHECK_EQ(fa2i_learned_judge(lessons, 4), 1);
+    CHECK(lessons[1].hopeless);
+    lessons[1].model_us = 25; /* on this one the model likes it better */
+    CHECK_EQ(fa2i_learned_judge(lessons, 4), 0);
+    learned[1].problems = 0; /* nothing is known of it */
+    lessons[1].model_us = 500;
+    CHECK_EQ(fa2i_learned_judge(lessons, 4), 0);
+    CHECK_EQ(learned[0].problems, 2);
+    lessons[0].measured_us = 7; /* alone, it teaches nothing */
+    fa2i_learned_add(lessons, 1);
+    CHECK_EQ(learned[0].problems, 2);
+}
+
 static void test_ties(void)
 {
     /* The default, slow, is no party to the ties of the first three checks. */
@@ -303,6 +358,8 @@ int main(void)
     test_failures();
     test_stop();
     test_spent();
+    test_decided_early();
+    test_learned();
     test_ties();
     return check_done();
 }

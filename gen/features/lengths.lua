@@ -1,14 +1,59 @@
 -- lengths: what device memory says of the sequences of a batch (templates/features/lengths.cu.in). seqused:
--- how many keys each of them has. Where keys are divided among blocks, sequences get blocks in proportion
--- to their lengths (templates/features/shares.cu.in).
+-- how many keys each of them has; varlen: where its rows begin and end in packed tensors. Where keys are
+-- divided among blocks, sequences get blocks in proportion to their lengths
+-- (templates/features/shares.cu.in).
 local M = {}
 
 M.forward_only = true
 M.axis = {name = "seqused", field = "seqused", values = {0, 1}, feature = true}
 
+-- Of packed sequences.
+M.packed = {forward_only = true, axis = {name = "varlen", field = "varlen", values = {0, 1}, feature = true}}
+
 -- Whether sequences of a variant have lengths of their own.
 function M.has(v)
-   return v.seqused == 1
+   return v.seqused == 1 or v.varlen == 1
+end
+
+local function with(problem, sizes)
+   local part = {}
+   for name, value in pairs(problem) do
+      part[name] = value
+   end
+   for name, value in pairs(sizes) do
+      part[name] = value
+   end
+   part.seqused, part.varlen, part.total_q, part.total_k = 0, 0, 0, 0
+   part.paged, part.page = 0, 0
+   return part
+end
+
+-- The longest of packed sequences, and the mean of the others.
+local function longest_and_mean(problem, seq, total)
+   local others = problem.batch - 1
+   total = total and total > 0 and total or problem.batch * seq
+   local longest = math.min(seq, total)
+   return longest, others > 0 and math.min(seq, (total - longest) // others) or 0
+end
+
+-- A problem as a list of problems without such lengths: those that are tuned for (fa2i_forward_parts of
+-- runtime/ops).
+function M.parts(problem)
+   if problem.varlen == 1 then
+      local q, mean_q = longest_and_mean(problem, problem.seq_q, problem.total_q)
+      local k, mean_k = longest_and_mean(problem, problem.seq_k, problem.total_k)
+      local list = {with(problem, {batch = 1, seq_q = q, seq_k = k})}
+      if mean_q > 0 and mean_k > 0 then
+         list[2] = with(problem, {batch = problem.batch - 1, seq_q = mean_q, seq_k = mean_k})
+      end
+      return list
+   elseif problem.seqused == 1 then
+      local mean = problem.seq_k * (problem.batch + 1) // 2 // problem.batch
+      return {with(problem, {seq_k = math.max(mean, 1)})}
+   elseif problem.paged == 1 then
+      return {with(problem, {})}
+   end
+   return {problem}
 end
 
 -- What templates read in the place of the problem's sizes.
@@ -16,7 +61,8 @@ function M.names(v)
    local lengths = M.has(v)
    return {
       lengths = lengths,
-      seq_q = "p.seq_q",
+      seq_q = v.varlen == 1 and "place.sequence.seq_q" or "p.seq_q",
+      sequence_q = v.varlen == 1 and "sequence.seq_q" or "p.seq_q",
       seq_k = lengths and "place.sequence.seq_k" or "p.seq_k",
       splits = lengths and "place.splits" or "p.splits",
       row_splits = lengths and "parts.splits" or "p.splits",

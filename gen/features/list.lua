@@ -11,10 +11,11 @@ local axes_of = require("core.axes")
 local bias = require("features.bias")
 local dropout = require("features.dropout")
 local lengths = require("features.lengths")
+local paged = require("features.paged")
 local sinks = require("features.sinks")
 
 -- In the order of texts.
-M.all = {alibi, sinks, bias, dropout, lengths}
+M.all = {alibi, sinks, bias, dropout, lengths, lengths.packed, paged}
 
 -- Of the families of an operation.
 function M.axes(op)

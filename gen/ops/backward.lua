@@ -6,9 +6,10 @@
 -- stage more. order: when dV is added to, before dP^T is computed (early) or behind (late).
 -- dq: how dQ is gathered. red: by fp32 additions in memory; apart: by blocks of its own, with tiles of
 -- dqbc keys, which compute S and dP again and sum in one order, so that every launch gives the same bits.
--- Where that is asked for, red takes turns at the tiles of dQ (turns.cu.in). rows: LSE and delta of a row come
--- from a preparing kernel (prepared), or each block computes them (computed: one launch, no workspace).
--- layout: rows of tiles are swizzled, or padded, which takes more memory and fewer registers: 1 to 3 % slower on an H200, but a way without spills on Turing, where fills take many.
+-- Where that is asked for, red takes turns at the tiles of dQ (turns.cu.in). rows: LSE and delta of a row
+-- come from a preparing kernel (prepared), or each block computes them (computed: one launch, no
+-- workspace). layout: rows of tiles are swizzled, or padded, which takes more memory and fewer registers:
+-- 1 to 3 % slower on an H200, but a way without spills on Turing, where fills take many.
 --
 -- A family is this scheme on a code path (paths/mma_sync.lua).
 local cost = require("ops.backward_cost")
@@ -77,13 +78,14 @@ end
 local other_registers, most_alive = 40, 208
 
 -- What spills below that limit, of 240 kernels for sm_75 and sm_90, D = 64, 128, 256: from so many alive on,
--- those of few warps, whose threads copy much, and those where dQ takes many registers while scores are
--- computed late; where tiles pass through registers, all that need more of them than others.
+-- those of few warps, whose threads copy much, of few queries, and those where dQ takes many registers
+-- while scores are computed late; where tiles pass through registers, all that need more than others.
 local function spills_near_limit(v, path, alive, dq)
    if path.register_staging then
-      return alive > 168 and v.bc > 16 and (v.warps < 4 or v.layout == "swizzle" or v.order == "late")
+      return alive > 168 and v.bc > 16
+         and (v.warps < 4 or v.layout == "swizzle" or v.order == "late" or v.bc >= 4 * v.br)
    end
-   return alive > 196 and (v.warps < 4 or v.order == "late" and dq > 72)
+   return alive > 196 and (v.warps < 4 or v.br < 64 or v.order == "late" and dq > 72)
 end
 
 -- Registers of a tile of rows on its way to shared memory.

@@ -19,6 +19,7 @@ local families = require("core.family")
 local features = require("features.list")
 local kinds = require("ops.kinds")
 local lengths = require("features.lengths")
+local paged = require("features.paged")
 local softcap = require("features.softcap")
 local window = require("features.window")
 
@@ -144,7 +145,11 @@ function M.family(name, scheme, path)
       end,
 
       cost = function(v, problem, arch, registers)
-         return scheme.cost(v, facts_of(v, path, registers), problem, arch)
+         local facts, us = facts_of(v, path, registers), 0
+         for _, part in ipairs(lengths.parts(problem)) do
+            us = us + scheme.cost(v, facts, part, arch)
+         end
+         return us
       end,
 
       recipe = function(v)
@@ -164,7 +169,8 @@ function M.family(name, scheme, path)
             split = scheme.splits, d_pad = padded(v.d), smem_bytes = smem_bytes(v),
             threads = 32 * v.warps, fill = v.fill or "whole",
          }
-         for _, more in ipairs({features.names(v, "forward"), lengths.names(v), scheme.names}) do
+         for _, more in ipairs({features.names(v, "forward"), lengths.names(v), paged.names(v),
+                                scheme.names}) do
             for key, value in pairs(more) do
                names[key] = value
             end

@@ -210,6 +210,47 @@ static fa2_status check_heads(const fa2_problem *problem, int *field)
     return FA2_OK;
 }
 
+/* Kernels count packed rows in int. */
+static fa2_status check_total(const char *name, int32_t batch, int32_t seq, int32_t total)
+{
+    if (total > 0 || (int64_t)batch * seq <= INT32_MAX / 4)
+        return FA2_OK;
+    return fa2i_fail(FA2_E_INVALID,
+                     "total_%s is 0, which means batch times seq_%s: %lld; it must be at most %d",
+                     name, name, (long long)batch * seq, (int)(INT32_MAX / 4));
+}
+
+/* What features on where rows lie need, and do not go with. */
+static fa2_status check_rows(const fa2_problem *problem, int *field)
+{
+    const fa2_problem *p = problem;
+    const char *where = p->varlen ? "varlen" : "paged";
+    fa2_status st = FA2_OK;
+    if (!p->varlen && !p->paged)
+        return FA2_OK;
+    *field = FA2I_FIELD_bias;
+    if (p->bias != FA2_BIAS_NONE)
+        return fa2i_fail(FA2_E_UNSUPPORTED, "bias is %s; it must be none where %s is 1",
+                         fa2i_field_word(FA2I_FIELD_bias, (int32_t)p->bias), where);
+    *field = FA2I_FIELD_dropout;
+    if (p->dropout)
+        return fa2i_fail(FA2_E_UNSUPPORTED, "dropout is 1; it must be 0 where %s is 1", where);
+    *field = FA2I_FIELD_total_q;
+    if (p->varlen)
+        st = check_total("q", p->batch, p->seq_q, p->total_q);
+    if (st != FA2_OK)
+        return st;
+    *field = FA2I_FIELD_total_k;
+    if (p->varlen)
+        st = check_total("k", p->batch, p->seq_k, p->total_k);
+    if (st != FA2_OK)
+        return st;
+    *field = FA2I_FIELD_page;
+    if ((p->page & (p->page - 1)) != 0)
+        return fa2i_fail(FA2_E_INVALID, "page is %d; it must be a power of two", (int)p->page);
+    return FA2_OK;
+}
+
 static fa2_status check_reserved(const fa2_problem *problem)
 {
     const size_t reserved = sizeof problem->reserved / sizeof *problem->reserved;
@@ -230,6 +271,8 @@ fa2_status fa2i_problem_find_fault(const fa2_problem *problem, int *ret_field)
         st = check_field(problem, field = i);
     if (st == FA2_OK)
         st = check_heads(problem, &field);
+    if (st == FA2_OK)
+        st = check_rows(problem, &field);
     if (st == FA2_OK) {
         field = -1;
         st = check_reserved(problem);

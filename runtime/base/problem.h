@@ -79,7 +79,7 @@ fa2_status fa2i_problem_find_fault(const fa2_problem *problem, int *ret_field);
 
 /* "B=1 Hq=8 Hkv=8 Sq=512 Sk=512 D=64 dtype=fp16 causal=1", as fa2-tune --shape takes it (commas
  * instead of spaces there). The problem is valid. */
-enum { FA2I_PROBLEM_CHARS = 352 };
+enum { FA2I_PROBLEM_CHARS = 320 };
 void fa2i_problem_format(const fa2_problem *problem, char *out, size_t out_bytes);
 
 /* The KIND fields alone, "D=64 dtype=fp16 causal=1": two problems may share a kernel if and only if

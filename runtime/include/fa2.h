@@ -143,7 +143,18 @@ typedef struct fa2_problem {
     int32_t dropout;       /* 1: by the probability and seed in the arguments; else 0 */
     int32_t seqused; /* forward. 1: how many keys each sequence has is in device memory; seq_k is
                             * then the most. Else 0 */
-    int32_t reserved[13]; /* 0 */
+    int32_t varlen;        /* forward. 1: sequences of different lengths, packed one behind the other;
+                            * where each begins is in device memory, seq_q and seq_k are the most that
+                            * one has. Q and O are [total_q, heads_q, head_dim], K and V
+                            * [total_k, heads_kv, head_dim], without a stride of the batch, LSE is
+                            * [heads_q, total_q]. Else 0, and so are the next two */
+    int32_t total_q;       /* 1 ... 2^29; 0: batch times seq_q */
+    int32_t total_k;       /* 1 ... 2^29; 0: batch times seq_k */
+    int32_t paged;         /* forward. 1: K and V lie in pages, [pages, page, heads_kv, head_dim], which a
+                            * table in device memory names for each sequence: stride_batch is from page
+                            * to page. Else 0, and so is the next one */
+    int32_t page;          /* rows of a page: a power of two, 1 ... 2^20; 0: 16 */
+    int32_t reserved[8];  /* 0 */
 } fa2_problem;
 
 /* A tensor on the device. Strides count elements, are multiples of 8 and not negative; that of a
@@ -212,6 +223,19 @@ typedef struct fa2_forward_args {
      * is less than 0 or more than seq_k counts as 0 or seq_k. It is read when the kernel runs, so that
      * a graph may be launched again with others. */
     const int32_t *seqused_k;
+    /* problem.varlen: device, [batch + 1], not falling. Sequence b has the rows cu_seqlens[b] ...
+     * cu_seqlens[b + 1] - 1, none where they are equal, and no more than seq_q or seq_k; what is less
+     * than 0 or beyond the tensor counts as its ends. Rows of O and LSE that are no sequence's are left
+     * alone. With seqused, a sequence has the first seqused_k[b] of its keys. */
+    const int32_t *cu_seqlens_q;
+    const int32_t *cu_seqlens_k;
+    /* problem.paged: device, [batch, seq_k / page, rounded up], its rows block_table_stride elements
+     * apart. Key j of sequence b is row j % page of page block_table[b][j / page]; a number that is none of
+     * 0 ... page_count - 1 counts as the last one. Behind a sequence's length the table is not read. With
+     * varlen, cu_seqlens_k says how many keys a sequence has, and nothing else. */
+    const int32_t *block_table;
+    int64_t block_table_stride;
+    int32_t page_count; /* at least 1 */
 } fa2_forward_args;
 
 /* A gradient whose data is NULL is not wanted; at least one is. */

@@ -7,6 +7,7 @@
 #include "runtime/base/problem.h"
 #include "runtime/base/status.h"
 #include "runtime/ops/dropout.h"
+#include "runtime/ops/forward.h"
 
 /* Terms of scores are divided by the scale, and the quotient is to be a number. */
 #define SCALE_LEAST 1e-30
@@ -14,7 +15,7 @@
 bool fa2i_features_asked(const fa2_problem *problem)
 {
     return problem->alibi || problem->sinks || problem->bias != FA2_BIAS_NONE || problem->dropout ||
-           problem->seqused;
+           problem->seqused || problem->varlen || problem->paged;
 }
 
 static bool has_terms(const fa2_problem *problem)
@@ -148,13 +149,32 @@ done:
     return st;
 }
 
-static fa2_status locate_lengths(const fa2_problem *p, const int32_t *lengths, fa2i_memory *m)
+/* An array of int32. */
+static fa2_status locate_numbers(const char *name, const int32_t *numbers, size_t count, int field,
+                                 fa2i_memory *m)
 {
-    const fa2_status st = check_given("seqused_k", lengths, FA2I_FIELD_seqused, p->seqused);
-    if (st != FA2_OK)
-        return st;
-    return fa2i_memory_of_array("seqused_k", lengths, (size_t)p->batch * sizeof *lengths,
-                                sizeof *lengths, m);
+    const fa2_status st = check_given(name, numbers, field, 1);
+    return st != FA2_OK
+               ? st
+               : fa2i_memory_of_array(name, numbers, count * sizeof *numbers, sizeof *numbers, m);
+}
+
+/* [batch, pages of a sequence] */
+static fa2_status locate_table(const fa2_problem *p, const fa2i_feature_args *args, fa2i_memory *m)
+{
+    const int64_t columns = ((int64_t)p->seq_k + fa2i_forward_page(p) - 1) / fa2i_forward_page(p);
+    const int64_t stride = *args->block_table_stride;
+    const int64_t most = FA2I_ADDRESS_END / 8 / p->batch;
+    if (*args->page_count < 1)
+        return fa2i_fail(FA2_E_INVALID, "page_count is %d; it must be at least 1",
+                         (int)*args->page_count);
+    if (p->batch > 1 && (stride < 0 || stride > most))
+        return fa2i_fail(FA2_E_INVALID,
+                         "block_table_stride is %lld; with a batch of %d it must be from 0 to %lld",
+                         (long long)stride, (int)p->batch, (long long)most);
+    const int64_t rows = p->batch > 1 ? stride * (p->batch - 1) : 0;
+    return locate_numbers("block_table", *args->block_table, (size_t)(rows + columns),
+                          FA2I_FIELD_paged, m);
 }
 
 static fa2_status check_apart(const fa2i_memory *input, const fa2i_memory *const *outputs,
@@ -170,6 +190,7 @@ done:
 fa2_status fa2i_features_check(const fa2_problem *problem, const fa2i_feature_args *args,
                                double scale, const fa2i_memory *const *outputs, int output_count)
 {
+    const size_t batch = (size_t)problem->batch;
     fa2i_memory m;
     fa2_status st = FA2_OK;
     if (has_terms(problem))
@@ -194,7 +215,19 @@ fa2_status fa2i_features_check(const fa2_problem *problem, const fa2i_feature_ar
         FA2_TRY(check_apart(&m, outputs, output_count));
     }
     if (problem->seqused) {
-        FA2_TRY(locate_lengths(problem, *args->seqused_k, &m));
+        FA2_TRY(locate_numbers("seqused_k", *args->seqused_k, batch, FA2I_FIELD_seqused, &m));
+        FA2_TRY(check_apart(&m, outputs, output_count));
+    }
+    if (problem->varlen) {
+        FA2_TRY(
+            locate_numbers("cu_seqlens_q", *args->cu_seqlens_q, batch + 1, FA2I_FIELD_varlen, &m));
+        FA2_TRY(check_apart(&m, outputs, output_count));
+        FA2_TRY(
+            locate_numbers("cu_seqlens_k", *args->cu_seqlens_k, batch + 1, FA2I_FIELD_varlen, &m));
+        FA2_TRY(check_apart(&m, outputs, output_count));
+    }
+    if (problem->paged) {
+        FA2_TRY(locate_table(problem, args, &m));
         FA2_TRY(check_apart(&m, outputs, output_count));
     }
 done:
@@ -242,5 +275,16 @@ void fa2i_features_fill(const fa2_problem *problem, const fa2i_feature_args *arg
         fill_dropout(args->dropout, &params);
     if (problem->seqused)
         params.seqused_k = (uintptr_t)*args->seqused_k;
+    if (problem->varlen) {
+        params.cu_seqlens_q = (uintptr_t)*args->cu_seqlens_q;
+        params.cu_seqlens_k = (uintptr_t)*args->cu_seqlens_k;
+    }
+    if (problem->paged) {
+        params.block_table = (uintptr_t)*args->block_table;
+        params.table_stride = problem->batch > 1 ? *args->block_table_stride : 0;
+        params.pages = *args->page_count;
+        while (1 << params.page_shift < fa2i_forward_page(problem))
+            params.page_shift++;
+    }
     *ret_params = params;
 }

@@ -22,6 +22,11 @@ typedef struct fa2i_feature_args {
     const fa2_bias_tensor *bias;
     const fa2_dropout *dropout;
     const int32_t *const *seqused_k;
+    const int32_t *const *cu_seqlens_q;
+    const int32_t *const *cu_seqlens_k;
+    const int32_t *const *block_table;
+    const int64_t *block_table_stride;
+    const int32_t *page_count;
 } fa2i_feature_args;
 
 /* Whether a problem asks for any of them. */

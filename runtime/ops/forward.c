@@ -55,6 +55,10 @@ void fa2i_forward_fill(const fa2i_grid *grid, const fa2_problem *problem, const 
         const fa2i_feature_args features = fa2i_forward_features(a);
         fa2i_features_fill(problem, &features, scale, &params.features);
         params.features.slots = grid->slots;
+        if (problem->varlen) {
+            params.features.total_q = fa2i_forward_total_q(problem);
+            params.features.total_k = fa2i_forward_total_k(problem);
+        }
     }
     fa2i_param_strides(&a->q, params.q_stride);
     fa2i_param_strides(&a->k, params.k_stride);
@@ -96,36 +100,82 @@ static double flop_of_pair(const fa2_problem *p)
     return 4.0 * p->batch * p->heads_q * p->head_dim;
 }
 
+int32_t fa2i_forward_total_q(const fa2_problem *problem)
+{
+    return problem->total_q > 0 ? problem->total_q : problem->batch * problem->seq_q;
+}
+
+int32_t fa2i_forward_total_k(const fa2_problem *problem)
+{
+    return problem->total_k > 0 ? problem->total_k : problem->batch * problem->seq_k;
+}
+
 int32_t fa2i_forward_length(const fa2_problem *problem, int32_t rank)
 {
     return (int32_t)((int64_t)problem->seq_k * (rank + 1) / problem->batch);
 }
 
-/* The problem with the mean of these lengths in the place of the most. */
-static fa2_problem with_mean_lengths(const fa2_problem *problem)
+int32_t fa2i_forward_packed_length(int32_t batch, int32_t seq, int32_t total, int32_t rank)
 {
-    fa2_problem mean = *problem;
-    if (problem->seqused)
-        mean.seq_k =
-            (int32_t)((int64_t)problem->seq_k * ((int64_t)problem->batch + 1) / 2 / problem->batch);
-    return mean;
+    const int32_t longest = total < seq ? total : seq;
+    if (rank == 0)
+        return longest;
+    const int32_t mean = (total - longest) / (batch - 1);
+    return mean < seq ? mean : seq;
+}
+
+int fa2i_forward_parts(const fa2_problem *problem, fa2_problem parts[2])
+{
+    const int32_t batch = problem->batch;
+    parts[0] = *problem;
+    if (!problem->varlen) {
+        if (problem->seqused)
+            parts[0].seq_k = (int32_t)((int64_t)problem->seq_k * ((int64_t)batch + 1) / 2 / batch);
+        return 1;
+    }
+    for (int rank = 0; rank < 2 && rank < batch; rank++) {
+        parts[rank] = *problem;
+        parts[rank].batch = rank == 0 ? 1 : batch - 1;
+        parts[rank].seq_q =
+            fa2i_forward_packed_length(batch, problem->seq_q, fa2i_forward_total_q(problem), rank);
+        parts[rank].seq_k =
+            fa2i_forward_packed_length(batch, problem->seq_k, fa2i_forward_total_k(problem), rank);
+    }
+    return batch > 1 ? 2 : 1;
+}
+
+static double sum_of_parts(const fa2_problem *problem, double (*of_part)(const fa2_problem *part))
+{
+    fa2_problem parts[2];
+    const int count = fa2i_forward_parts(problem, parts);
+    double sum = 0;
+    for (int i = 0; i < count; i++)
+        sum += of_part(&parts[i]);
+    return sum;
+}
+
+static double flop_unmasked(const fa2_problem *problem)
+{
+    return flop_of_pair(problem) * problem->seq_q * problem->seq_k;
 }
 
 double fa2i_forward_flop_unmasked(const fa2_problem *problem)
 {
-    const fa2_problem p = with_mean_lengths(problem);
-    return flop_of_pair(&p) * p.seq_q * p.seq_k;
+    return sum_of_parts(problem, flop_unmasked);
 }
 
 /* 4 B Hq Sq Sk D, half of it when causal, whatever Sq and Sk are: the convention of the
  * FlashAttention papers. With a window, 4 D for each pair of a query and a key that it sees. */
+static double flop(const fa2_problem *problem)
+{
+    if (problem->window)
+        return flop_of_pair(problem) * visible_pairs(problem);
+    return problem->causal ? flop_unmasked(problem) / 2 : flop_unmasked(problem);
+}
+
 double fa2i_forward_flop(const fa2_problem *problem)
 {
-    const fa2_problem p = with_mean_lengths(problem);
-    if (problem->window)
-        return flop_of_pair(&p) * visible_pairs(&p);
-    const double all = fa2i_forward_flop_unmasked(problem);
-    return problem->causal ? all / 2 : all;
+    return sum_of_parts(problem, flop);
 }
 
 int64_t fa2i_forward_seen_keys(const fa2_problem *problem)
@@ -135,10 +185,14 @@ int64_t fa2i_forward_seen_keys(const fa2_problem *problem)
 }
 
 /* Q, O, and the keys and values that any query sees. */
-double fa2i_forward_bytes(const fa2_problem *problem)
+static double bytes(const fa2_problem *p)
 {
-    const fa2_problem mean = with_mean_lengths(problem), *p = &mean;
     const double of_query = 2.0 * p->batch * p->heads_q * p->seq_q;
     const double of_key = 2.0 * p->batch * p->heads_kv * (double)fa2i_forward_seen_keys(p);
     return (of_query + of_key) * p->head_dim * sizeof(uint16_t);
+}
+
+double fa2i_forward_bytes(const fa2_problem *problem)
+{
+    return sum_of_parts(problem, bytes);
 }

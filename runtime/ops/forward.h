@@ -21,7 +21,12 @@ static inline fa2i_feature_args fa2i_forward_features(const fa2_forward_args *ar
                                .sinks = &args->sinks,
                                .bias = &args->bias,
                                .dropout = &args->dropout,
-                               .seqused_k = &args->seqused_k};
+                               .seqused_k = &args->seqused_k,
+                               .cu_seqlens_q = &args->cu_seqlens_q,
+                               .cu_seqlens_k = &args->cu_seqlens_k,
+                               .block_table = &args->block_table,
+                               .block_table_stride = &args->block_table_stride,
+                               .page_count = &args->page_count};
 }
 
 /* The functions of fa2i_op (op.h says what each does); args is a fa2_forward_args. */
@@ -34,9 +39,26 @@ fa2_status fa2i_forward_grid(const fa2i_card *card, const fa2i_recipe *recipe,
 void fa2i_forward_fill(const fa2i_grid *grid, const fa2_problem *problem, const void *args,
                        fa2i_forward_params *ret_params);
 
-/* Where lengths are in device memory, work is counted as if they were these, which are tuned for too: even
- * steps up to seq_k. rank: 0 ... batch - 1, the shortest first. */
+/* Rows of a page. */
+static inline int32_t fa2i_forward_page(const fa2_problem *problem)
+{
+    return problem->page > 0 ? problem->page : 16;
+}
+
+/* Rows of packed tensors. */
+int32_t fa2i_forward_total_q(const fa2_problem *problem);
+int32_t fa2i_forward_total_k(const fa2_problem *problem);
+
+/* Where lengths are in device memory, work is counted as if they were these, which are tuned for, too. With
+ * seqused, even steps up to seq_k; rank: 0 ... batch - 1, the shortest first. */
 int32_t fa2i_forward_length(const fa2_problem *problem, int32_t rank);
+
+/* Packed: one (rank 0) is as long as may be, the others share what is left. */
+int32_t fa2i_forward_packed_length(int32_t batch, int32_t seq, int32_t total, int32_t rank);
+
+/* The problem as one or two with lengths that are all equal: the longest, and the others. Returns how
+ * many. */
+int fa2i_forward_parts(const fa2_problem *problem, fa2_problem parts[2]);
 
 double fa2i_forward_flop(const fa2_problem *problem);
 double fa2i_forward_flop_unmasked(const fa2_problem *problem);

@@ -16,8 +16,16 @@ typedef struct operands {
 
 static fa2_status locate_tensors(const fa2_problem *p, const fa2_forward_args *args, operands *m)
 {
-    const int32_t of_query[] = {p->batch, p->seq_q, p->heads_q};
-    const int32_t of_key[] = {p->batch, p->seq_k, p->heads_kv};
+    const int32_t of_query[] = {p->varlen ? 1 : p->batch,
+                                p->varlen ? fa2i_forward_total_q(p) : p->seq_q, p->heads_q};
+    int32_t of_key[] = {p->batch, p->seq_k, p->heads_kv};
+    if (p->paged) {
+        of_key[0] = args->page_count > 0 ? args->page_count : 1; /* checked with the table */
+        of_key[1] = fa2i_forward_page(p);
+    } else if (p->varlen) {
+        of_key[0] = 1;
+        of_key[1] = fa2i_forward_total_k(p);
+    }
     fa2_status st = FA2_OK;
     FA2_TRY(fa2i_memory_of_tensor("q", &args->q, of_query, p->head_dim, false, &m->q));
     FA2_TRY(fa2i_memory_of_tensor("k", &args->k, of_key, p->head_dim, false, &m->k));
@@ -39,7 +47,9 @@ done:
 
 static fa2_status check_lse(const fa2_problem *p, const fa2_forward_args *args, operands *m)
 {
-    const size_t rows = (size_t)p->batch * (size_t)p->heads_q * (size_t)p->seq_q;
+    const size_t queries =
+        p->varlen ? (size_t)fa2i_forward_total_q(p) : (size_t)p->batch * (size_t)p->seq_q;
+    const size_t rows = queries * (size_t)p->heads_q;
     fa2_status st = FA2_OK;
     FA2_TRY(fa2i_memory_of_array("lse", args->lse, rows * sizeof *args->lse, sizeof *args->lse,
                                  &m->lse));

@@ -6,7 +6,9 @@
  *
  * Where sequences have lengths of their own, which the host does not know, that many shares are made
  * of the keys of all sequences together (templates/features/shares.cu.in): so many blocks at most, and
- * one more for each row tile, as its last share may be a short one.
+ * one more for each row tile, as its last share may be a short one. Row tiles of packed sequences are
+ * numbered so that a sequence begins at its first row / rows + its number
+ * (templates/forward/place.cu.in): there are total / rows + batch numbers at most.
  */
 #include <stdio.h>
 #include "runtime/base/status.h"
@@ -21,6 +23,8 @@ static int64_t ceil_div(int64_t a, int64_t b)
 
 static int64_t all_rows(const fa2_problem *problem)
 {
+    if (problem->varlen)
+        return (int64_t)problem->heads_q * fa2i_forward_total_q(problem);
     return (int64_t)problem->batch * problem->heads_q * problem->seq_q;
 }
 
@@ -41,7 +45,7 @@ static fa2_status too_many(const fa2_problem *problem, int64_t row_tiles, int32_
 static fa2_status divide_keys(const fa2i_card *card, const fa2i_recipe *recipe,
                               const fa2_problem *problem, int64_t row_tiles, fa2i_grid *grid)
 {
-    if (!problem->seqused) {
+    if (!problem->seqused && !problem->varlen) {
         grid->splits = fa2i_split_count(
             problem, card->sm_count,
             &(fa2i_splitting){recipe->rows, recipe->keys, recipe->waves, recipe->max_splits});
@@ -66,9 +70,10 @@ static fa2_status spread_main(const fa2i_recipe *recipe, const fa2_problem *prob
         *ret_partial_rows = *ret_blocks * recipe->rows;
         return FA2_OK;
     }
-    if (tiles * grid->splits > INT32_MAX || tiles * grid->splits * problem->batch > INT32_MAX)
+    const int64_t batches = problem->varlen ? 1 : problem->batch;
+    if (tiles * grid->splits > INT32_MAX || tiles * grid->splits * batches > INT32_MAX)
         return too_many(problem, grid->row_tiles, grid->splits);
-    *ret_blocks = tiles * grid->splits * problem->batch;
+    *ret_blocks = tiles * grid->splits * batches;
     *ret_partial_rows = all_rows(problem) * grid->splits;
     return FA2_OK;
 }
@@ -94,16 +99,19 @@ fa2_status fa2i_forward_grid(const fa2i_card *card, const fa2i_recipe *recipe,
 {
     const int64_t group = recipe->pack ? problem->heads_q / problem->heads_kv : 1;
     const int64_t rows = problem->seq_q * group; /* which kernels count in int */
-    const int64_t row_tiles = ceil_div(rows, recipe->rows);
+    const int64_t row_tiles =                    /* of a head; packed ones of all batches */
+        problem->varlen ? fa2i_forward_total_q(problem) * group / recipe->rows + problem->batch
+                        : ceil_div(rows, recipe->rows);
     const int64_t tiles = row_tiles * (problem->heads_q / group); /* of a batch; < 2^46 */
     int64_t blocks = 0, partial_rows = 0;
     fa2i_grid grid = {.row_tiles = (int32_t)row_tiles, .splits = 1};
     fa2_status st = FA2_OK;
 
-    if (rows > INT32_MAX)
+    if (rows > INT32_MAX || row_tiles > INT32_MAX)
         return too_many(problem, row_tiles, 1);
     if (recipe->waves > 0)
-        FA2_TRY(divide_keys(card, recipe, problem, row_tiles * problem->batch, &grid));
+        FA2_TRY(divide_keys(card, recipe, problem,
+                            problem->varlen ? row_tiles : row_tiles * problem->batch, &grid));
     FA2_TRY(spread_main(recipe, problem, tiles, &grid, &blocks, &partial_rows));
     FA2_TRY(count_blocks(recipe, problem, blocks, &grid));
     if (grid.splits > 1) {

@@ -1,11 +1,12 @@
 /*
- * - Counts go from the plans, whose counters are set to 0 as they are read, to `pending`, and from there into the
- *   file; they leave `pending` when they are in it.
- * - The thread and the end write alike, under `mutex`. The thread blocks all signals: they are the program's.
- * - Many programs end without destroying their contexts. So the captures of a process are in a list, the only
- *   state that belongs to no context, and the end of the process (or of the library, when it is unloaded) closes
- *   what is left in it. A forked process starts with an empty list: it has no such thread, and the counts that it
- *   sees are its parent's to write.
+ * - Counts go from the plans, whose counters are set to 0 as they are read, to `pending`, and from
+ *   there into the file; they leave `pending` when they are in it.
+ * - The thread and the end write alike, under `mutex`. The thread blocks all signals: they are the
+ *   program's.
+ * - Many programs end without destroying their contexts. So the captures of a process are in a
+ *   list, the only state that belongs to no context, and the end of the process (or of the
+ *   library, when it is unloaded) closes what is left in it. A forked process starts with an empty
+ *   list: it has no such thread, and the counts that it sees are its parent's to write.
  */
 #define _XOPEN_SOURCE 700 /* realpath */
 #include "runtime/plan/capture.h"

@@ -1,18 +1,20 @@
 /*
- * FA2_CAPTURE=FILE: which problems a program calls, and how often, for tuning them later (`fa2-tune -- PROGRAM`
- * does both). The file is a shape file with one more column, calls; several processes may share it.
+ * FA2_CAPTURE=FILE: which problems a program calls, and how often, for tuning them later
+ * (`fa2-tune -- PROGRAM` does both). The file is a shape file with one more column, calls; several
+ * processes may share it.
  *
- * What a launch does for it is to count in its plan. A thread of its own writes every two seconds, and the context
- * at its end, or at the process's. A write adds what was counted since the last one to what the file says, under a
- * lock of the file, and replaces the file at once: whenever a process ends, the file is whole, and what is missing
- * is what was counted since the last write.
+ * What a launch does for it is to count in its plan. A thread of its own writes every two seconds,
+ * and the context at its end, or at the process's. A write adds what was counted since the last
+ * one to what the file says, under a lock of the file, and replaces the file at once: whenever a
+ * process ends, the file is whole, and what is missing is what was counted since the last write.
  *
- * Calls that a CUDA graph repeats are counted once, when they are captured. A process that was forked counts for
- * itself, in the contexts that it makes; what the one before it had counted is left to that one.
+ * Calls that a CUDA graph repeats are counted once, when they are captured. A process that was
+ * forked counts for itself, in the contexts that it makes; what the one before it had counted is
+ * left to that one.
  *
- * Errors: FA2_E_IO with the file and the cause, FA2_E_MEMORY. A file that cannot be written later (a full
- * disk) is told by fa2i_capture_trouble, the counts are kept, and the next write tries again.
- * Threads: any, but for fa2i_capture_close.
+ * Errors: FA2_E_IO with the file and the cause, FA2_E_MEMORY. A file that cannot be written later
+ * (a full disk) is told by fa2i_capture_trouble, the counts are kept, and the next write tries
+ * again. Threads: any, but for fa2i_capture_close.
  */
 #ifndef FA2I_CAPTURE_H
 #define FA2I_CAPTURE_H
@@ -21,11 +23,12 @@
 
 typedef struct fa2i_capture fa2i_capture;
 
-/* *ret_capture is NULL where FA2_CAPTURE is not set, else the caller's. The file is created, and what is no capture of
- * this fa2 is refused. plans: borrowed, read until fa2i_capture_close. */
+/* *ret_capture is NULL where FA2_CAPTURE is not set, else the caller's. The file is created, and
+ * what is no capture of this fa2 is refused. plans: borrowed, read until fa2i_capture_close. */
 fa2_status fa2i_capture_open(const fa2i_plans *plans, fa2i_capture **ret_capture);
 
-/* Write for the last time, and stop. FA2_E_IO: what was counted since the last write is lost. NULL is fine. */
+/* Write for the last time, and stop. FA2_E_IO: what was counted since the last write is lost. NULL
+ * is fine. */
 fa2_status fa2i_capture_close(fa2i_capture *capture);
 
 /* A call of a problem whose plan is not kept. */

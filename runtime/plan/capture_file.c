@@ -1,7 +1,8 @@
 /*
- * - The lock is on the file itself, so another one may have replaced it between opening and locking: then it is
- *   opened again.
- * - PATH.new belongs to whoever has the lock. One that is left by a killed process is in nobody's way.
+ * - The lock is on the file itself, so another one may have replaced it between opening and
+ *   locking: then it is opened again.
+ * - PATH.new belongs to whoever has the lock. One that is left by a killed process is in nobody's
+ *   way.
  * - Counts are merged by sorting: problems are few beside calls.
  */
 #include "runtime/plan/capture_file.h"

@@ -11,7 +11,8 @@ from ctypes import CFUNCTYPE, POINTER, Structure, byref, c_char_p, c_int, c_int3
 from ctypes import c_uint16, c_uint32, c_uint64, c_void_p, cast, py_object
 
 CUDA, CPU = 2, 1
-DTYPES = {"fp16": (2, 16), "bf16": (4, 16), "fp32": (2, 32), "uint8": (1, 8), "int32": (0, 32)}
+DTYPES = {"fp16": (2, 16), "bf16": (4, 16), "fp32": (2, 32), "uint8": (1, 8), "int32": (0, 32),
+          "bool": (6, 8)}
 
 driver = ctypes.CDLL(os.environ["FA2_CUDA_LIBRARY"])
 
@@ -125,6 +126,13 @@ class Tensor:
         del shape[dimension], strides[dimension]
         return type(self)(shape, self.dtype, self.device, self.memory, strides,
                           self.offset + index * self.strides[dimension])
+
+    def part(self, dimension, first, last):
+        """A view of a range of a dimension."""
+        shape = list(self.shape)
+        shape[dimension] = last - first
+        return type(self)(shape, self.dtype, self.device, self.memory, self.strides,
+                          self.offset + first * self.strides[dimension])
 
     def as_type(self, kind):
         return kind(self.shape, self.dtype, self.device, self.memory, self.strides, self.offset)
@@ -278,6 +286,8 @@ class NewerTensor(ExchangeTensor):
 
 
 def encode(value, dtype):
+    if dtype in ("int32", "bool"):
+        return struct.pack("<i" if dtype == "int32" else "<?", value)
     if dtype == "fp16":
         return struct.pack("<e", value)
     raw = struct.pack("<f", value)
@@ -285,6 +295,8 @@ def encode(value, dtype):
 
 
 def decode(raw, dtype):
+    if dtype in ("int32", "bool"):
+        return struct.unpack("<i" if dtype == "int32" else "<?", raw)[0]
     if dtype == "fp16":
         return struct.unpack("<e", raw)[0]
     return struct.unpack("<f", raw if dtype == "fp32" else b"\0\0" + raw)[0]

@@ -19,14 +19,16 @@ def tensors(batch=1, heads_q=2, heads_kv=None, seq_q=40, seq_k=None, head_dim=16
     return make(seq_q, heads_q), make(seq_k, heads_kv), make(seq_k, heads_kv)
 
 
-def attention(q, k, v, causal=False, window=(-1, -1), softcap=0.0, scale=None, alibi_slopes=None, sinks=None):
-    """(out, lse) as flat lists of [B, S, H, D] and [B, H, S]. alibi_slopes, sinks: tensors."""
+def attention(q, k, v, causal=False, window=(-1, -1), softcap=0.0, scale=None, alibi_slopes=None, sinks=None,
+              bias=None):
+    """(out, lse) as flat lists of [B, S, H, D] and [B, H, S]. alibi_slopes, sinks, bias: tensors; bias of full shape."""
     batch, seq_q, heads_q, dim = q.shape
     _, seq_k, heads_kv, _ = k.shape
     scale = scale or 1 / math.sqrt(dim)
     qs, ks, vs = q.get(), k.get(), v.get()
     slopes = alibi_slopes.get() if alibi_slopes else [0.0]
     sink_of = sinks.get() if sinks else [-math.inf] * heads_q
+    biases = bias.get() if bias else []
 
     def rows(values, b, h, seq, heads):
         return [values[((b * seq + i) * heads + h) * dim:][:dim] for i in range(seq)]
@@ -45,7 +47,8 @@ def attention(q, k, v, causal=False, window=(-1, -1), softcap=0.0, scale=None, a
                 if softcap:
                     scores = [softcap * math.tanh(score / softcap) for score in scores]
                 slope = slopes[(b * heads_q + h) % len(slopes)]
-                scores = [score - slope * abs(place - j) for score, j in zip(scores, seen)]
+                added = biases[((b * heads_q + h) * seq_q + i) * seq_k:] if bias else [0.0] * seq_k
+                scores = [score - slope * abs(place - j) + added[j] for score, j in zip(scores, seen)]
                 most = max([*scores, sink_of[h]]) if scores or sinks else 0.0
                 weights = [math.exp(score - most) for score in scores]
                 total = sum(weights) + math.exp(sink_of[h] - most)
@@ -56,14 +59,17 @@ def attention(q, k, v, causal=False, window=(-1, -1), softcap=0.0, scale=None, a
     return out, lse
 
 
-def gradients(d_out, q, k, v, causal=False, window=(-1, -1), softcap=0.0, scale=None):
-    """(dq, dk, dv) as flat lists."""
+def gradients(d_out, q, k, v, causal=False, window=(-1, -1), softcap=0.0, scale=None, alibi_slopes=None, sinks=None,
+              bias=None):
+    """(dq, dk, dv, dsinks) as flat lists."""
     batch, seq_q, heads_q, dim = q.shape
     _, seq_k, heads_kv, _ = k.shape
     scale = scale or 1 / math.sqrt(dim)
     qs, ks, vs, dos = q.get(), k.get(), v.get(), d_out.get()
     dqs, dks, dvs = [0.0] * len(qs), [0.0] * len(ks), [0.0] * len(vs)
-    out, lse = attention(q, k, v, causal, window, softcap, scale)
+    out, lse = attention(q, k, v, causal, window, softcap, scale, alibi_slopes, sinks, bias)
+    slopes, biases = alibi_slopes.get() if alibi_slopes else [0.0], bias.get() if bias else []
+    sink_of, dsinks = sinks.get() if sinks else [-math.inf] * heads_q, [0.0] * heads_q
     for b in range(batch):
         for h in range(heads_q):
             kv = h * heads_kv // heads_q
@@ -72,19 +78,23 @@ def gradients(d_out, q, k, v, causal=False, window=(-1, -1), softcap=0.0, scale=
                 first = 0 if window[0] < 0 else max(0, place - window[0])
                 last = place if causal else seq_k - 1 if window[1] < 0 else place + window[1]
                 delta = sum(x * y for x, y in zip(dos[at:at + dim], out[at:at + dim]))
+                row_lse = lse[(b * heads_q + h) * seq_q + i]
+                dsinks[h] -= math.exp(sink_of[h] - row_lse) * delta if sinks else 0.0
                 for j in range(first, min(last, seq_k - 1) + 1):
                     key = ((b * seq_k + j) * heads_kv + kv) * dim
                     score, slope = scale * sum(x * y for x, y in zip(qs[at:at + dim], ks[key:key + dim])), 1.0
                     if softcap:
                         score = softcap * math.tanh(score / softcap)
                         slope = 1 - (score / softcap) ** 2
-                    p = math.exp(score - lse[(b * heads_q + h) * seq_q + i])
+                    score -= slopes[(b * heads_q + h) % len(slopes)] * abs(place - j)
+                    score += biases[((b * heads_q + h) * seq_q + i) * seq_k + j] if bias else 0.0
+                    p = math.exp(score - row_lse)
                     ds = p * (sum(x * y for x, y in zip(dos[at:at + dim], vs[key:key + dim])) - delta) * slope * scale
                     for d in range(dim):
                         dvs[key + d] += p * dos[at + d]
                         dqs[at + d] += ds * ks[key + d]
                         dks[key + d] += ds * qs[at + d]
-    return dqs, dks, dvs
+    return dqs, dks, dvs, dsinks
 
 
 def worst(got, wanted):

@@ -2,6 +2,7 @@
 
 import ctypes
 import gc
+import math
 import sys
 import unittest
 
@@ -65,6 +66,16 @@ class Numbers(unittest.TestCase):
             with self.subTest(**settings):
                 self.compare(q, k, v, **settings)
 
+    def test_lengths_on_the_device(self):
+        q, k, v = reference.tensors(batch=2, seq_q=4, seq_k=40)
+        lengths, out = Tensor((2,), "int32").set([31, 2]), Tensor(q.shape)
+        fa2.attention(q, k, v, causal=True, seqused_k=lengths, out=out)
+        device.synchronize()
+        for b, length in enumerate(lengths.get()):
+            one = [tensor.part(0, b, b + 1) for tensor in (q, k, v, out)]
+            wanted, _ = reference.attention(one[0], one[1].part(1, 0, length), one[2].part(1, 0, length), causal=True)
+            self.assertLess(reference.worst(one[3].get(), wanted), reference.TOLERANCE["fp16"])
+
     def test_features_with_tensors(self):
         q, k, v = reference.tensors(batch=2, seq_q=20, seq_k=40)
         padded = Tensor((2, 5), "fp32").set([float(i) for i in range(10)])
@@ -73,6 +84,24 @@ class Numbers(unittest.TestCase):
                          {"sinks": Tensor((2,), "fp32").set([1.0, -0.5])}):
             with self.subTest(**settings):
                 self.compare(q, k, v, **settings)
+
+    def test_bias(self):
+        q, k, v = reference.tensors(batch=2, seq_q=20, seq_k=40)
+        one = [((i * 7) % 11 - 5) / 8 for i in range(20 * 40)]
+        full = Tensor((2, 2, 20, 40), "fp32").set(one * 4)
+        for dtype in ("fp32", "fp16", "bf16"):
+            spread, out = Tensor((1, 1, 20, 40), dtype).set(one), Tensor(q.shape)
+            fa2.attention(q, k, v, bias=spread, out=out)
+            device.synchronize()
+            wanted, _ = reference.attention(q, k, v, bias=full)
+            self.assertLess(reference.worst(out.get(), wanted), reference.TOLERANCE["fp16"])
+        mask = Tensor((2, 1, 1, 40), "bool").set([j % 3 != b for b in range(2) for j in range(40)])
+        hidden = Tensor((2, 2, 20, 40), "fp32").set(
+            [0.0 if j % 3 != b else -math.inf for b in range(2) for _ in range(40) for j in range(40)])
+        fa2.attention(q, k, v, bias=mask, out=out)
+        device.synchronize()
+        wanted, _ = reference.attention(q, k, v, bias=hidden)
+        self.assertLess(reference.worst(out.get(), wanted), reference.TOLERANCE["fp16"])
 
 
 class Exchanges(unittest.TestCase):
@@ -117,9 +146,9 @@ class Exchanges(unittest.TestCase):
 
     def test_workspace(self):
         # one query row and many keys: blocks share the keys, and need memory to combine
-        q, k, v = reference.tensors(heads_q=1, seq_q=1, seq_k=1500)
+        q, k, v = reference.tensors(heads_q=1, seq_q=1, seq_k=6000)
         problem = fa2.problem(q, k, v)
-        self.assertEqual(problem["seq_k"], 1500)
+        self.assertEqual(problem["seq_k"], 6000)
         with fa2.Context() as context:
             self.assertGreater(context.workspace_size(problem), 0)
             wanted, _ = reference.attention(q, k, v)

@@ -22,7 +22,7 @@ class Gradients(unittest.TestCase):
     TOLERANCE = {"fp16": 0.02, "bf16": 0.15}
 
     def assert_right(self, got, wanted, dtype="fp16"):
-        for name, gradient, values in zip(("dq", "dk", "dv"), got, wanted):
+        for name, gradient, values in zip(("dq", "dk", "dv", "dsinks"), got, wanted):
             self.assertLess(reference.worst(gradient.get(), values), self.TOLERANCE[dtype], name)
 
     def compare(self, q, k, v, **settings):
@@ -94,6 +94,26 @@ class Gradients(unittest.TestCase):
         for settings in ({"window": (7, 3)}, {"window": (5, -1), "causal": True}, {"softcap": 2.0}):
             with self.subTest(**settings):
                 self.compare(q, k, v, **settings)
+
+    def test_features_with_tensors(self):
+        q, k, v = reference.tensors(heads_q=2, seq_q=20, seq_k=40, kind=ExchangeTensor)
+        values = [((i * 7) % 11 - 5) / 8 for i in range(2 * 20 * 40)]
+        for settings in ({"alibi_slopes": Tensor((2,), "fp32").set([0.5, 0.125]), "causal": True},
+                         {"bias": Tensor((1, 2, 20, 40), "fp32").set(values)}):
+            with self.subTest(**settings):
+                self.compare(q, k, v, **settings)
+
+    def test_sinks(self):
+        q, k, v = reference.tensors(heads_q=2, seq_q=20, seq_k=40, kind=ExchangeTensor)
+        sinks = Tensor((2,), "fp32").set([1.0, -0.5])
+        out, lse, d_out = forward(q, k, v, sinks=sinks)
+        got = fa2.attention_backward(d_out, q, k, v, out, lse, sinks=sinks, dsinks=True)
+        device.synchronize()
+        self.assertEqual((len(got), got[3].shape, got[3].dtype), (4, (2,), "fp32"))
+        self.assert_right(got, reference.gradients(d_out, q, k, v, sinks=sinks))
+        self.assertEqual(len(fa2.attention_backward(d_out, q, k, v, out, lse, sinks=sinks)), 3)
+        with self.assertRaisesRegex(ValueError, "dsinks is wanted, and there are no sinks"):
+            fa2.attention_backward(d_out, q, k, v, out, lse, dsinks=True)
 
     def test_workspace_is_lent(self):
         q, k, v = reference.tensors(kind=ExchangeTensor, heads_q=1, head_dim=64)  # dQ is summed in fp32

@@ -1,6 +1,7 @@
 """fa2.bench: shapes, reports and the picture; the measurement itself where PyTorch and a GPU are."""
 
 import csv
+import ctypes
 import io
 import os
 import subprocess
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Dict, NamedTuple
 
+import fa2
 from fa2.bench import picture, report, shapes
 
 try:
@@ -85,6 +87,9 @@ class Shapes(unittest.TestCase):
             path.write_text("heads_q,seq_q,head_dim\n8,64,32\n8,y,32\n")
             with self.assertRaisesRegex(ValueError, "line 3: seq_q is 'y'"):
                 shapes.of_file(path)
+            path.write_text("heads_q,seq_q,head_dim,alibi,op\n8,64,32,0,backward\n8,64,32,1,forward\n")
+            with self.assertRaisesRegex(ValueError, "line 3: alibi is 1; fa2.bench does not measure that"):
+                shapes.of_file(path)
 
     def test_presets_are_those_of_fa2_tune(self):
         self.assertEqual(len(shapes.of_preset("quick")), 6)
@@ -149,6 +154,11 @@ class Reports(unittest.TestCase):
 
 
 class Command(unittest.TestCase):
+    def test_the_package_exports_the_library(self):
+        library = ctypes.CDLL(fa2._native.__file__)  # what fa2.bench calls where no other is given
+        for name in ("fa2_context_create", "fa2_forward", "fa2_backward", "fa2_explain"):
+            self.assertTrue(hasattr(library, name), name)
+
     def test_wrong_arguments(self):
         for arguments, said in ((("--preset", "nope"), "there is no such preset"),
                                 (("--passes", "forward,sideways"), "there is no 'sideways'"),

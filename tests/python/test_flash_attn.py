@@ -155,6 +155,33 @@ class OnGpu(unittest.TestCase):
         self.assertTrue(torch.equal(k_cache[:, 40:43], k) and torch.equal(v_cache[:, 40:43], v))
         self.assert_close(out, self.reference(q, k_cache[:, :43], v_cache[:, :43], True)[0])
 
+    def test_cache_with_lengths_on_the_device(self):
+        q, k, v, k_cache, v_cache = self.tensors((2, 2, 4, 64), *2 * [(2, 2, 2, 64)], *2 * [(2, 90, 2, 64)])
+        lengths = torch.tensor([40, 7], dtype=torch.int32, device="cuda")
+        angles = torch.outer(torch.arange(90.0), 1 / 100 ** torch.linspace(0, 1, 16)).cuda()
+        for interleaved in (True, False):
+            caches = [cache.clone() for cache in (k_cache, v_cache)]
+            out, lse = flash_attn.flash_attn_with_kvcache(
+                q, *caches, k, v, rotary_cos=angles.cos(), rotary_sin=angles.sin(), cache_seqlens=lengths, causal=True,
+                rotary_interleaved=interleaved, return_softmax_lse=True)
+            for b, length in enumerate(lengths.tolist()):
+                turned_q, turned_k = (self.turn(x[b:b + 1], angles[length:length + 2], interleaved) for x in (q, k))
+                self.assert_close(caches[0][b:b + 1, length:length + 2], turned_k)
+                self.assertTrue(torch.equal(caches[1][b, length:length + 2], v[b]))
+                used = [cache[b:b + 1, :length + 2] for cache in caches]
+                wanted, wanted_lse = self.reference(turned_q.half(), *used, True)
+                self.assert_close(out[b:b + 1], wanted)
+                self.assert_close(lse[b:b + 1], wanted_lse)
+
+    def turn(self, x, angles, interleaved):
+        """By complex numbers; 32 of the dimensions."""
+        x = x.double()
+        pairs = x[..., :32].unflatten(-1, (16, 2) if interleaved else (2, 16))
+        pairs = pairs if interleaved else pairs.transpose(-1, -2)
+        turned = torch.view_as_real(torch.view_as_complex(pairs.contiguous()) * torch.exp(1j * angles.double())[:, None])
+        turned = turned if interleaved else turned.transpose(-1, -2)
+        return torch.cat((turned.flatten(-2), x[..., 32:]), -1)
+
     def test_compiled(self):
         q, k, v = self.tensors(*3 * [(1, 40, 2, 60)])
 

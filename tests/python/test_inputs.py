@@ -92,6 +92,15 @@ class Refusals(unittest.TestCase):
             self.refused(ValueError, f"{name} is not on a CUDA device", **{name: Tensor((2,), "fp32").as_type(OnHost)})
             self.refused(TypeError, f"{name} is a .*float", **{name: 0.5})
 
+    def test_bias(self):
+        for wrong in (Tensor((1, 2, 40, 41), "fp32"), Tensor((40, 40), "fp32"), Tensor((1, 1, 40, 40), "int32"),
+                      Tensor((2, 1, 40, 40), "fp32"), Tensor((1, 1, 40, 1), "fp32")):
+            self.refused(ValueError, r"bias must be .*, here \[1, 2, 40, 40\]", bias=wrong)
+
+    def test_lengths(self):
+        for wrong in (Tensor((2,), "int32"), Tensor((1,), "fp32"), Tensor((1, 1), "int32")):
+            self.refused(ValueError, r"seqused_k must be int32 \[batch\], with 1 sequences", seqused_k=wrong)
+
     def test_outputs(self):
         self.refused(ValueError, "out is read-only", out=self.out.as_type(ReadOnly))
         with self.assertRaisesRegex(ValueError, "give out="):

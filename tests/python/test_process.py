@@ -109,6 +109,8 @@ class Contexts(unittest.TestCase):
         self.assertEqual((why["rule"], why["measured"]), ("default", False))
         self.assertEqual(why["tuned_problem"]["heads_kv"], 2)
         self.assertIn("d=16", why["variant"])
+        self.assertGreater(why["estimate_us"], 0)
+        self.assertGreaterEqual(why["runner_up_us"], why["estimate_us"] if why["runner_up"] else 0)
 
     def test_default(self):
         q, k, v = reference.tensors()

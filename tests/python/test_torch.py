@@ -72,7 +72,7 @@ class Tracing(unittest.TestCase):
             out, lse = fa2.attention(q, q, q, return_lse=True)
             self.assertFalse(lse.requires_grad)
             for tensors in ([q, q, q], [q, torch.stack([q, q], 2)], [torch.stack([q, q, q], 2).transpose(1, 3)]):
-                for wanted in ([True] * len(tensors), [False] * (len(tensors) - 1) + [True]):
+                for wanted in ([True] * len(tensors) + [False], [False] * (len(tensors) - 1) + [True, False]):
                     made = torch.ops.fa2.attention_backward(out, tensors, out, lse, wanted)
                     self.assertEqual([(tuple(t.shape), t.stride()) for t, w in zip(made, wanted) if w],
                                      [(tuple(t.shape), torch.empty_like(t).stride()) for t, w in zip(tensors, wanted) if w])
@@ -83,7 +83,7 @@ class Tracing(unittest.TestCase):
         for function in (fa2.attention, torch.ops.fa2.attention):
             with self.assertRaisesRegex(ValueError, "CUDA device"):
                 function(q, q, q)
-        for settings, text in (({"attn_mask": q}, "attn_mask"), ({"dropout_p": 0.1}, "dropout"), ({}, "device cpu"),
+        for settings, text in (({"attn_mask": q, "is_causal": True}, "attn_mask"), ({"dropout_p": 0.1}, "dropout"), ({}, "device cpu"),
                                ({"scale": -1.0}, "scale")):
             with self.assertRaisesRegex(NotImplementedError, text):
                 fa2.torch.sdpa(q, q, q, **settings)
@@ -145,6 +145,42 @@ class OnGpu(unittest.TestCase):
                     with self.subTest(dtype=dtype, heads_kv=heads_kv, length=length, dim=dim, causal=causal):
                         self.assert_right(fa2.torch.sdpa(q, k, v, **settings), q, k, v, **settings)
 
+    def test_masks(self):
+        q, k, v = self.tensors((2, 4, 50, 64), *2 * [(2, 4, 70, 64)])
+        hidden = torch.rand((2, 1, 50, 70), device="cuda") < 0.3
+        for mask in (~hidden, (~hidden)[:, :, :1], torch.randn((50, 70), device="cuda").half(),
+                     torch.randn((1, 4, 50, 1), device="cuda")):
+            with self.subTest(mask.shape, dtype=mask.dtype):
+                wide = mask if mask.dtype == torch.bool else mask.half()
+                exact = F.scaled_dot_product_attention(
+                    q.double(), k.double(), v.double(), attn_mask=wide if mask.dtype == torch.bool else mask.double())
+                plain = F.scaled_dot_product_attention(q, k, v, attn_mask=wide)
+                bound = 2 * (plain.double() - exact).abs().max().item() + 1e-5
+                out = fa2.torch.sdpa(q, k, v, attn_mask=mask)
+                self.assertLessEqual((out.double() - exact).abs().max().item(), bound)
+
+    def test_gradients_of_sinks(self):
+        q, k, v, d_out = self.tensors((2, 50, 4, 64), *2 * [(2, 70, 2, 64)], (2, 50, 4, 64))
+        sinks = torch.tensor([1.0, -0.5, 0.0, 2.0], device="cuda", requires_grad=True)
+        q.requires_grad_()
+
+        def exact(q, sinks):
+            heads = [t.double().transpose(1, 2) for t in (q, k, v)]
+            keys, values = (t.repeat_interleave(2, 1) for t in heads[1:])
+            scores = heads[0] @ keys.transpose(-1, -2) / 8
+            column = sinks.double()[None, :, None, None].expand(2, 4, 50, 1)
+            return (torch.cat((scores, column), -1).softmax(-1)[..., :-1] @ values).transpose(1, 2)
+
+        wanted = torch.autograd.grad(exact(q, sinks), (q, sinks), d_out.double())
+        for function in (lambda: fa2.attention(q, k, v, sinks=sinks),
+                         lambda: torch.ops.fa2.attention(q, k, v, sinks=sinks)[0],
+                         lambda: fa2.torch.attention_packed(q, torch.stack((k, v), 2), sinks=sinks)):
+            dq, dsinks = torch.autograd.grad(function(), (q, sinks), d_out)
+            self.assertLess((dq - wanted[0]).abs().max().item(), 5e-3)
+            self.assertLess((dsinks - wanted[1]).abs().max().item(), 2e-2)
+        only, = torch.autograd.grad(fa2.attention(q.detach(), k, v, sinks=sinks), sinks, d_out)
+        self.assertLess((only - wanted[1]).abs().max().item(), 2e-2)
+
     def test_packed_views_and_layouts(self):
         qkv, = self.tensors((2, 100, 3, 4, 64))
         q, k, v = qkv.unbind(2)
@@ -178,7 +214,7 @@ class OnGpu(unittest.TestCase):
             torch.library.opcheck(torch.ops.fa2.attention_packed.default, (tensors, True))
         tensors = [t.detach() for t in (q, k, v)]
         out, lse = fa2.attention(*tensors, return_lse=True)
-        for wanted in ([True, True, True], [False, True, False]):
+        for wanted in ([True, True, True, False], [False, True, False, False]):
             torch.library.opcheck(torch.ops.fa2.attention_backward.default,
                                   (torch.randn_like(out), tensors, out, lse, wanted, False, -1, -1, 0.0, None, True))
 

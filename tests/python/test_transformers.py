@@ -112,7 +112,7 @@ class Models(unittest.TestCase):
             eager, own = (make(kind, config, torch.float16, way, weights) for way in ("eager", "fa2"))
             for settings in ({}, {"cache_implementation": "static", "disable_compile": True}):
                 with self.subTest(name, **settings):
-                    tokens = [model.generate(**inputs, max_new_tokens=40, do_sample=False, pad_token_id=0,
+                    tokens = [model.generate(**inputs, max_new_tokens=24, do_sample=False, pad_token_id=0,
                                              eos_token_id=None, **settings) for model in (eager, own)]
                     self.assertTrue(torch.equal(*tokens))
 

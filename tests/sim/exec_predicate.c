@@ -100,6 +100,11 @@ static void move(const sim_op *op, sim_warp *w)
     sim_put_predicate(w, op->dst[0], op->info ? ~a : a);
 }
 
+static void move_constant(const sim_op *op, sim_warp *w)
+{
+    sim_put_predicate(w, op->dst[0], op->immediate != 0 ? UINT32_MAX : 0);
+}
+
 static void selp(const sim_op *op, sim_warp *w)
 {
     const uint32_t *a = sim_source(w, op->src[0]), *b = sim_source(w, op->src[1]);
@@ -165,6 +170,7 @@ static const sim_row rows[] = {
     ROW("xor.pred", "q Q Q", logic, XOR),
     ROW("not.pred", "q Q", move, 1),
     ROW("mov.pred", "q Q", move, 0),
+    ROW("mov.pred", "q i", move_constant, 0),
     ROW("selp.b32", "r s s Q", selp, 0),
     ROW("selp.u32", "r s s Q", selp, 0),
     ROW("selp.s32", "r s s Q", selp, 0),

@@ -98,10 +98,16 @@ fa2i_case sweep_shape(const fa2_problem *class, const fa2i_variant *variant, int
     fa2i_case c = variant->recipe.waves == 0
                       ? shape_of(class, variant, bc, index)
                       : split_shape_of(class, variant, bc, sm_count / 3 + 1, index);
-    if (class->seqused)
+    if (class->seqused || class->varlen)
         c.problem.batch = 2 + index * 3 % 7;
     if (class->window)
         put_window(variant, bc, index, &c.problem);
+    if (class->paged)
+        c.problem.page = 1 << index * 4 % 9;
+    if (class->varlen) { /* more than the sequences take, or less */
+        c.problem.total_q = 1 + c.problem.batch * c.problem.seq_q * (2 + index % 3) / 3;
+        c.problem.total_k = 1 + c.problem.batch * c.problem.seq_k * (2 + index % 2) / 3;
+    }
     return c;
 }
 

@@ -95,6 +95,7 @@ static const vector vectors[] = {
     {"setp.eq.s32 %p2, %r1, 5; setp.gt.and.s32 %p1, %r2, 0, !%p2;" SELECT, 5, 1, 0, 0},
     {"setp.eq.s32 %p3|%p1, %r1, %r2;" SELECT, 4, 4, 0, 0},
     {"setp.eq.s32 %p1, %r1, 1; not.pred %p1, %p1;" SELECT, 1, 0, 0, 0},
+    {"setp.eq.s32 %p1, %r1, 1; mov.pred %p1, 0;" SELECT, 1, 0, 0, 0},
     {"setp.eq.s32 %p1, %r1, 1; @!%p1 mov.u32 %r10, 77;", 2, 0, 0, 77},
     {FLOAT_2 "cvt.rn.f16x2.f32 %r10, %f1, %f2;", 0x3f800000, 0xc0000000, 0, 0x3c00c000},
     {FLOAT_2 "cvt.rn.f16x2.f32 %r10, %f1, %f2;", 0x477ff000, 0x477fefff, 0, 0x7c007bff},

@@ -112,7 +112,7 @@ static fa2_problem dense(fa2_dtype dtype, int head_dim, int causal)
 
 /* Every pair of features, and every one without another, is in some line. */
 static const struct feature_set {
-    int32_t softcap, window, alibi, sinks, seqused;
+    int32_t softcap, window, alibi, sinks, seqused, varlen, paged;
     fa2_bias bias;
     int32_t dropout;
 } feature_sets[] = {
@@ -136,6 +136,13 @@ static const struct feature_set {
     {.seqused = 1},
     {.softcap = 1, .sinks = 1, .seqused = 1},
     {.window = 1, .alibi = 1, .seqused = 1},
+    {.varlen = 1},
+    {.softcap = 1, .alibi = 1, .varlen = 1},
+    {.window = 1, .sinks = 1, .varlen = 1},
+    {.varlen = 1, .seqused = 1},
+    {.paged = 1},
+    {.softcap = 1, .alibi = 1, .seqused = 1, .paged = 1},
+    {.window = 1, .sinks = 1, .varlen = 1, .paged = 1},
 };
 enum { FEATURE_SETS = sizeof feature_sets / sizeof *feature_sets };
 
@@ -152,6 +159,9 @@ static void add_features(sweep *s, fa2_op op, fa2_dtype dtype, const int kind[2]
     problem.bias = set->bias;
     problem.dropout = set->dropout;
     problem.seqused = set->seqused;
+    problem.varlen = set->varlen;
+    problem.paged = set->paged;
+    problem.page = set->paged ? 16 : 0;
     add_class(s, &problem, op == FA2_OP_FORWARD ? STEP_FEATURES : STEP_BACKWARD);
 }
 

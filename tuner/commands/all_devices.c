@@ -1,6 +1,6 @@
 /*
- * One process per device: this program again, with the device's number in the place of `all` and its share of the
- * threads. Two pipes from each; a line is passed on when it is whole.
+ * One process per device: this program again, with the device's number in the place of `all` and
+ * its share of the threads. Two pipes from each; a line is passed on when it is whole.
  */
 #include "tuner/commands/all_devices.h"
 

@@ -1,6 +1,7 @@
 /*
- * `fa2-tune --device all`: a tuner for each device of the machine, all at once. What they share (compiling; of equal
- * cards verification and problems too) they claim in the database: cache/claims.h.
+ * `fa2-tune --device all`: a tuner for each device of the machine, all at once. What they share
+ * (compiling; of equal cards verification and problems too) they claim in the database:
+ * cache/claims.h.
  */
 #ifndef FA2I_ALL_DEVICES_H
 #define FA2I_ALL_DEVICES_H
@@ -8,9 +9,10 @@
 #include <signal.h>
 #include "tuner/commands/commands.h"
 
-/* argv: of the command tune, with --device all in it; options: what it says. What the tuners print is passed on line by
- * line, with the device in front; with --json, as one object {"devices":[...]}. *ret_status: the
- * worst of theirs. FA2_E_NO_DRIVER, FA2_E_NO_DEVICE, FA2_E_IO, FA2_E_MEMORY: none was started. */
+/* argv: of the command tune, with --device all in it; options: what it says. What the tuners print
+ * is passed on line by line, with the device in front; with --json, as one object
+ * {"devices":[...]}. *ret_status: the worst of theirs. FA2_E_NO_DRIVER, FA2_E_NO_DEVICE, FA2_E_IO,
+ * FA2_E_MEMORY: none was started. */
 fa2_status fa2i_all_devices_tune(int argc, char **argv, const fa2i_options *options,
                                  const volatile sig_atomic_t *stop, int *ret_status);
 

@@ -1,6 +1,7 @@
 /*
- * --arch native and --arch all. What the compiler cannot do, and what no card stands for, all leaves
- * out; native names every SM that is here, so that one which cannot be built for is refused by name.
+ * --arch native and --arch all. What the compiler cannot do, and what no card stands for, all
+ * leaves out; native names every SM that is here, so that one which cannot be built for is refused
+ * by name.
  */
 #include "runtime/cuda/cuda_api.h"
 #include "runtime/cuda/device.h"

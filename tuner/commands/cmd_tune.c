@@ -143,8 +143,10 @@ static void close_tune(fa2i_tune *tune)
     fa2i_turn_give_back(&tune->turn);
     for (size_t i = 0; i < tune->kernel_count; i++)
         fa2i_kernel_done(&tune->kernels[i].kernel);
-    for (size_t i = 0; i < tune->problem_count; i++)
+    for (size_t i = 0; i < tune->problem_count; i++) {
         fa2i_free(tune->problems[i].candidates);
+        fa2i_free(tune->problems[i].model_us_of);
+    }
     fa2i_free(tune->kernels);
     fa2i_free(tune->problems);
     fa2i_generator_destroy(tune->generator);
@@ -155,7 +157,8 @@ static void close_tune(fa2i_tune *tune)
     fa2i_options_done(&tune->options);
 }
 
-/* Run the program, if there is one, and take what it asks for; put together what is nearly the same. */
+/* Run the program, if there is one, and take what it asks for; put together what is nearly the
+ * same. */
 static fa2_status find_problems(fa2i_tune *tune, bool *ret_program_failed)
 {
     fa2i_options *options = &tune->options;

@@ -1,7 +1,7 @@
 /*
- * The commands of fa2-tune. Each takes its own arguments (argv[0] is the command's name) and returns the
- * exit status: 0 done; 1 something failed while working; 2 what the caller gave is wrong; 3 no usable
- * device. Results go to stdout, everything else to stderr.
+ * The commands of fa2-tune. Each takes its own arguments (argv[0] is the command's name) and
+ * returns the exit status: 0 done; 1 something failed while working; 2 what the caller gave is
+ * wrong; 3 no usable device. Results go to stdout, everything else to stderr.
  */
 #ifndef FA2I_COMMANDS_H
 #define FA2I_COMMANDS_H
@@ -60,23 +60,24 @@ enum {
     FA2I_OPT_TUNE = 4096 /* --force, --dry-run */
 };
 
-/* FA2_E_INVALID names the option, the value and what is accepted. Strings are borrowed from argv. The
- * commands that work through problems (FA2I_OPT_SHAPES and FA2I_OPT_JOBS) get the preset "seeds" when
- * neither shape nor program is given. */
+/* FA2_E_INVALID names the option, the value and what is accepted. Strings are borrowed from argv.
+ * The commands that work through problems (FA2I_OPT_SHAPES and FA2I_OPT_JOBS) get the preset
+ * "seeds" when neither shape nor program is given. */
 fa2_status fa2i_options_parse(int argc, char **argv, int accepted, fa2i_options *ret_options);
 void fa2i_options_done(fa2i_options *options);
 
 /* Whether a filter says anything. */
 bool fa2i_filter_is_given(const fa2i_filter *filter);
 
-/* A device that the filter names by its number becomes its name. FA2_E_NO_DRIVER, FA2_E_NO_DEVICE. */
+/* A device that the filter names by its number becomes its name. FA2_E_NO_DRIVER,
+ * FA2_E_NO_DEVICE. */
 fa2_status fa2i_filter_find_device(fa2i_options *options);
 
 /* Add an SM, once. FA2_E_INVALID beyond FA2I_ARCHS_MAX. */
 fa2_status fa2i_archs_add(fa2i_options *options, int arch);
 
-/* Put the SMs of --arch all (those that this NVRTC compiles for and a card stands for) and --arch native
- * (of the devices here) behind those that were named. FA2_E_NO_NVRTC, FA2_E_NO_DRIVER,
+/* Put the SMs of --arch all (those that this NVRTC compiles for and a card stands for) and --arch
+ * native (of the devices here) behind those that were named. FA2_E_NO_NVRTC, FA2_E_NO_DRIVER,
  * FA2_E_NO_DEVICE. */
 fa2_status fa2i_archs_find(fa2i_generator *generator, fa2i_options *options);
 

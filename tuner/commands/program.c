@@ -1,6 +1,6 @@
 /*
- * The program is asked after twenty times a second: a signal that this process catches must not end the waiting
- * for it, and must not be missed either.
+ * The program is asked after twenty times a second: a signal that this process catches must not
+ * end the waiting for it, and must not be missed either.
  */
 #define _XOPEN_SOURCE 700 /* mkstemp */
 #include "tuner/commands/program.h"

@@ -1,6 +1,7 @@
 /*
- * Problems of a program whose sizes differ a little are one for the tuner, which asks the cost model about rounded
- * sizes anyhow: a decode that grows calls thousands of lengths a few times each.
+ * Problems of a program whose sizes differ a little are one for the tuner, which asks the cost
+ * model about rounded sizes anyhow: a decode that grows calls thousands of lengths a few times
+ * each.
  */
 #include <stdlib.h>
 #include <string.h>

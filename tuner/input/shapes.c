@@ -2,10 +2,10 @@
  * One list of fields (problem.def, through problem_text.h) serves shape files, presets and --shape.
  *
  * - A CSV is parsed line by line into spans of the text; nothing of it is kept.
- * - A value that is wrong is reported at its column, also where it is wrong beside another; what is about
- *   no field, at the row.
- * - A header names every field that texts always show; the columns of the others may be missing, and
- *   their cells empty.
+ * - A value that is wrong is reported at its column, also where it is wrong beside another; what
+ *   is about no field, at the row.
+ * - A header names every field that texts always show; the columns of the others may be missing,
+ *   and their cells empty.
  * - What is asked for twice is found by a hash: files may have hundreds of thousands of rows.
  * - The presets are one embedded CSV with one more column, `preset`; rows of other presets are
  *   passed over. In a user's file that column is unknown, and unknown columns are ignored.
@@ -268,7 +268,8 @@ static bool wanted(csv *file, const fa2i_span *cells)
     return false;
 }
 
-/* Queries that continue keys in a cache: decoding, chunks of a prompt. Nobody differentiates them. */
+/* Queries that continue keys in a cache: decoding, chunks of a prompt. Nobody differentiates
+ * them. */
 static bool is_inference(const fa2_problem *problem)
 {
     return problem->seq_q == 1 || (problem->causal && problem->seq_q < problem->seq_k);

@@ -1,7 +1,7 @@
 /*
- * The problems to work on: presets, shape files, --shape texts; each problem once, in the order given.
- * Errors: FA2_E_INVALID naming option or file, line and column, and what is accepted, also for sizes
- * that no launch can have; FA2_E_IO.
+ * The problems to work on: presets, shape files, --shape texts; each problem once, in the order
+ * given. Errors: FA2_E_INVALID naming option or file, line and column, and what is accepted, also
+ * for sizes that no launch can have; FA2_E_IO.
  */
 #ifndef FA2I_SHAPES_H
 #define FA2I_SHAPES_H
@@ -20,33 +20,34 @@ typedef struct fa2i_shapes {
     size_t slot_count;
 } fa2i_shapes;
 
-/* "seeds", "paper", "quick"; an unknown name lists the known ones. Each row is for forward and for backward,
- * but for those that continue keys in a cache (one query; causal and seq_q < seq_k), which are for forward. */
+/* "seeds", "paper", "quick"; an unknown name lists the known ones. Each row is for forward and for
+ * backward, but for those that continue keys in a cache (one query; causal and seq_q < seq_k),
+ * which are for forward. */
 fa2_status fa2i_shapes_add_preset(fa2i_shapes *shapes, const char *name);
 
-/* CSV whose header names the fields of problem.def that texts always show, and any others. The column
- * `calls` says how often a program asks for the problem (FA2_CAPTURE); others that are no field are
- * ignored; '#' lines and empty lines are skipped. "-" is standard input. */
+/* CSV whose header names the fields of problem.def that texts always show, and any others. The
+ * column `calls` says how often a program asks for the problem (FA2_CAPTURE); others that are no
+ * field are ignored; '#' lines and empty lines are skipped. "-" is standard input. */
 fa2_status fa2i_shapes_add_file(fa2i_shapes *shapes, const char *path);
 
-/* "B=1,Hq=8,Hkv=8,Sq=512,Sk=512,D=64,dtype=fp16,causal=1": keys of problem.def, which also says what
- * is meant where one is left out. */
+/* "B=1,Hq=8,Hkv=8,Sq=512,Sk=512,D=64,dtype=fp16,causal=1": keys of problem.def, which also says
+ * what is meant where one is left out. */
 fa2_status fa2i_shapes_add_text(fa2i_shapes *shapes, const char *text);
 
 /* The keys of such a text alone: what is given, checked field by field. */
 fa2_status fa2i_shape_fields(const char *text, fa2i_problem_text *ret_fields);
 
-/* Put in the place of each problem the same one for each of these operations (bits 1 << fa2_op), whichever
- * it is for. FA2_E_INVALID names the problem and what of it an operation does not have; the list is
- * untouched then. */
+/* Put in the place of each problem the same one for each of these operations (bits 1 << fa2_op),
+ * whichever it is for. FA2_E_INVALID names the problem and what of it an operation does not have;
+ * the list is untouched then. */
 fa2_status fa2i_shapes_for_ops(fa2i_shapes *shapes, unsigned ops);
 
 /* Add a valid problem, or these calls to it. */
 fa2_status fa2i_shapes_add(fa2i_shapes *shapes, const fa2_problem *problem, double calls);
 
-/* Of problems that calls are known of, and that round to the same one (fa2i_problem_rounded), keep the
- * most called one, to which the others' calls go, and those that have an eighth of the calls. The order
- * stays. */
+/* Of problems that calls are known of, and that round to the same one (fa2i_problem_rounded), keep
+ * the most called one, to which the others' calls go, and those that have an eighth of the calls.
+ * The order stays. */
 fa2_status fa2i_shapes_condense(fa2i_shapes *shapes, size_t *ret_dropped);
 
 void fa2i_shapes_done(fa2i_shapes *shapes);

@@ -8,23 +8,75 @@
 
 #include <math.h>
 #include <stdbool.h>
-#include "fa2.h"
+#include "runtime/ops/forward.h"
 
 /* What is said of sequences on the device, as host copies; NULL: not said. Borrowed. */
 typedef struct fa2i_said {
-    const int32_t *seqused_k; /* [batch] */
+    const int32_t *seqused_k;                   /* [batch] */
+    const int32_t *cu_seqlens_q, *cu_seqlens_k; /* [batch + 1] */
+    const int32_t *block_table;                 /* [batch, columns], contiguous */
+    int32_t columns, pages;
 } fa2i_said;
 
-/* A sequence as a problem of its own. */
-static inline fa2_problem fa2i_sequence_of(const fa2_problem *problem, const fa2i_said *said,
-                                           int32_t batch)
+/* A sequence as a problem of its own: its lengths, and where its rows begin in the tensors. */
+typedef struct fa2i_sequence {
+    fa2_problem problem;
+    int32_t index;                   /* in the batch */
+    int32_t batch, first_q, first_k; /* of tensors, where packed sequences are one batch */
+} fa2i_sequence;
+
+static inline int32_t fa2i_between(int32_t least, int32_t x, int32_t most)
 {
-    fa2_problem sequence = *problem;
-    if (problem->seqused) {
-        const int32_t used = said->seqused_k[batch];
-        sequence.seq_k = used < 0 ? 0 : used < problem->seq_k ? used : problem->seq_k;
+    return x < least ? least : x > most ? most : x;
+}
+
+/* From begin to end of a sequence of packed rows. */
+static inline int32_t fa2i_packed_length(int32_t begin, int32_t end, int32_t total, int32_t most)
+{
+    end = end < total ? end : total;
+    return end <= begin ? 0 : end - begin < most ? end - begin : most;
+}
+
+static inline fa2i_sequence fa2i_sequence_of(const fa2_problem *problem, const fa2i_said *said,
+                                             int32_t batch)
+{
+    fa2i_sequence s = {.problem = *problem, .index = batch, .batch = batch};
+    if (problem->varlen) {
+        const int32_t *q = said->cu_seqlens_q + batch, *k = said->cu_seqlens_k + batch;
+        const int32_t total_q = fa2i_forward_total_q(problem);
+        const int32_t total_k = fa2i_forward_total_k(problem);
+        s.batch = 0;
+        s.first_q = fa2i_between(0, q[0], total_q);
+        s.first_k = fa2i_between(0, k[0], total_k);
+        s.problem.seq_q = fa2i_packed_length(s.first_q, q[1], total_q, problem->seq_q);
+        s.problem.seq_k = fa2i_packed_length(s.first_k, k[1], total_k, problem->seq_k);
     }
-    return sequence;
+    if (problem->seqused)
+        s.problem.seq_k = fa2i_between(0, said->seqused_k[batch], s.problem.seq_k);
+    return s;
+}
+
+/* The page in which a key of a sequence lies. */
+static inline int32_t fa2i_page_of(const fa2_problem *problem, const fa2i_said *said, int32_t batch,
+                                   int32_t key)
+{
+    const int32_t page =
+        said->block_table[(int64_t)batch * said->columns + key / fa2i_forward_page(problem)];
+    return page < 0 || page >= said->pages ? said->pages - 1 : page;
+}
+
+/* The sequence of a row of the tensors; first_q is -1 where the row is nobody's. */
+static inline fa2i_sequence fa2i_sequence_at(const fa2_problem *problem, const fa2i_said *said,
+                                             int32_t batch, int32_t row)
+{
+    if (!problem->varlen)
+        return fa2i_sequence_of(problem, said, batch);
+    for (int32_t b = 0; b < problem->batch; b++) {
+        const fa2i_sequence s = fa2i_sequence_of(problem, said, b);
+        if (row >= s.first_q && row - s.first_q < s.problem.seq_q)
+            return s;
+    }
+    return (fa2i_sequence){.problem = *problem, .first_q = -1};
 }
 
 /* Keys first ... end - 1; first == end: none. */

@@ -260,8 +260,8 @@ static fa2_status fill_forward(const fa2i_case *c, int operand, void *out)
     const fa2i_host_tensor v = fa2i_case_host_tensor(c, &f.inputs, V);
     for (int32_t b = 0; b < p->batch; b++)
         for (int32_t h = 0; h < p->heads_q; h++) {
-            fa2i_host_head(&k, p->dtype, b, h / group, p->seq_k, p->head_dim, f.k, &k_at);
-            fa2i_host_head(&v, p->dtype, b, h / group, p->seq_k, p->head_dim, f.v, &v_at);
+            fa2i_host_head(&k, p->dtype, b, h / group, 0, p->seq_k, p->head_dim, f.k, &k_at);
+            fa2i_host_head(&v, p->dtype, b, h / group, 0, p->seq_k, p->head_dim, f.v, &v_at);
             for (int32_t i = 0; i < p->seq_q; i++) {
                 const int64_t at = fa2i_extent_at(&e, b, h, i);
                 fa2i_host_row(&q, p->dtype,
@@ -404,8 +404,8 @@ static void read_rows(part *p, const int rows[2], int32_t batch, int32_t row_hea
         const fa2i_host_tensor *tensor = &w->tensors[rows[i]];
         fa2i_host_row(tensor, problem->dtype, row_at(tensor, batch, row_head, row),
                       problem->head_dim, p->row[i]);
-        fa2i_host_head(&w->tensors[heads[i]], problem->dtype, batch, head, count, problem->head_dim,
-                       p->head[i], &p->at[i]);
+        fa2i_host_head(&w->tensors[heads[i]], problem->dtype, batch, head, 0, count,
+                       problem->head_dim, p->head[i], &p->at[i]);
     }
 }
 

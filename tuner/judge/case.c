@@ -5,6 +5,7 @@
 
 #include <assert.h>
 #include "runtime/base/problem.h"
+#include "runtime/ops/forward.h"
 #include "tuner/judge/judge.h"
 #include "tuner/judge/number.h"
 
@@ -127,22 +128,45 @@ static fa2i_extent extent_of_seeds(void)
                          .elem_bytes = sizeof(uint64_t)};
 }
 
-/* A number per sequence. */
-static fa2i_extent extent_of_lengths(const fa2_problem *p)
+/* Numbers of sequences, on the device. */
+static fa2i_extent extent_of_numbers(int32_t count)
 {
-    return (fa2i_extent){.batch = p->batch,
+    return (fa2i_extent){.batch = count,
                          .seq = 1,
                          .heads = 1,
                          .width = 1,
                          .pitch = 1,
                          .stride_batch = 1,
-                         .elems = p->batch,
+                         .elems = count,
                          .elem_bytes = sizeof(int32_t)};
+}
+
+int32_t fa2i_case_columns(const fa2_problem *problem)
+{
+    return (int32_t)(((int64_t)problem->seq_k + fa2i_forward_page(problem) - 1) /
+                     fa2i_forward_page(problem));
+}
+
+int32_t fa2i_case_pages(const fa2_problem *problem)
+{
+    return problem->batch * fa2i_case_columns(problem) + 3;
+}
+
+/* The problem whose tensors, without lengths, lie alike: packed sequences are one. */
+static fa2_problem tensors_of(const fa2_problem *problem)
+{
+    fa2_problem whole = *problem;
+    if (problem->varlen) {
+        whole.batch = 1;
+        whole.seq_q = fa2i_forward_total_q(problem);
+        whole.seq_k = fa2i_forward_total_k(problem);
+    }
+    return whole;
 }
 
 fa2i_extent fa2i_case_extent(const fa2i_case *c, int operand)
 {
-    const fa2_problem *p = &c->problem;
+    const fa2_problem tensors = tensors_of(&c->problem), *p = &tensors;
     const fa2i_operand *o = operand_of(c, operand);
     if ((o->optional && !c->want_lse) || (o->field > 0 && fa2i_field_get(p, o->field) == 0))
         return (fa2i_extent){0};
@@ -155,19 +179,26 @@ fa2i_extent fa2i_case_extent(const fa2i_case *c, int operand)
     if (o->shape == FA2I_SHAPE_SLOPES || o->shape == FA2I_SHAPE_SINKS)
         return extent_of_heads(c, o->shape == FA2I_SHAPE_SLOPES);
     if (o->shape == FA2I_SHAPE_LENGTHS)
-        return extent_of_lengths(p);
+        return extent_of_numbers(c->problem.batch);
+    if (o->shape == FA2I_SHAPE_BOUNDS)
+        return extent_of_numbers(c->problem.batch + 1);
+    if (o->shape == FA2I_SHAPE_TABLE)
+        return extent_of_numbers(c->problem.batch * fa2i_case_columns(&c->problem));
     const bool of_keys = o->shape == FA2I_SHAPE_KEYS;
     const bool shared = c->layout == FA2I_LAYOUT_SHARED && of_keys && !o->output;
     const int64_t row = p->head_dim + (c->layout == FA2I_LAYOUT_GAPPED ? GAP_ELEMS : 0);
-    fa2i_extent e = {.batch = p->batch,
-                     .seq = of_keys ? p->seq_k : p->seq_q,
+    const bool in_pages = of_keys && p->paged;
+    fa2i_extent e = {.batch = in_pages ? fa2i_case_pages(&c->problem) : p->batch,
+                     .seq = in_pages  ? fa2i_forward_page(p)
+                            : of_keys ? p->seq_k
+                                      : p->seq_q,
                      .heads = of_keys ? p->heads_kv : p->heads_q,
                      .width = p->head_dim,
                      .pitch = row,
                      .elem_bytes = sizeof(uint16_t)};
     const int64_t plane = (int64_t)e.seq * e.heads * row;
     e.stride_batch = shared ? 0 : plane;
-    e.elems = shared ? plane : p->batch * plane;
+    e.elems = shared ? plane : e.batch * plane;
     if (c->layout == FA2I_LAYOUT_BHSD) {
         e.stride_seq = row;
         e.stride_head = e.seq * row;
@@ -215,8 +246,9 @@ size_t fa2i_case_period(const fa2i_case *c, int operand)
 {
     const fa2i_extent e = fa2i_case_extent(c, operand);
     const fa2i_operand *o = operand_of(c, operand);
-    const bool whole =
-        o->shape == FA2I_SHAPE_LENGTHS || (c->pattern != FA2I_PATTERN_NONE && o->patterned);
+    const bool whole = o->shape == FA2I_SHAPE_LENGTHS || o->shape == FA2I_SHAPE_BOUNDS ||
+                       o->shape == FA2I_SHAPE_TABLE ||
+                       (c->pattern != FA2I_PATTERN_NONE && o->patterned);
     if (whole || e.elems == 0)
         return (size_t)e.elems;
     const int64_t block = block_elems(&e);

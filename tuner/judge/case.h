@@ -46,7 +46,7 @@ typedef enum fa2i_pattern {
 
 /* Of sequences that have lengths. */
 typedef enum fa2i_lengths {
-    FA2I_LENGTHS_SPREAD = 0, /* fa2i_forward_length, out of order: those that are tuned for */
+    FA2I_LENGTHS_SPREAD = 0, /* of runtime/ops/forward.h, out of order: those that are tuned for */
     FA2I_LENGTHS_WILD = 1    /* none, one, all; less than none and more than there are */
 } fa2i_lengths;
 
@@ -63,6 +63,10 @@ typedef struct fa2i_case {
 
 /* A problem as it is tuned: dense, ordinary numbers, without optional outputs. */
 fa2i_case fa2i_case_of(const fa2_problem *problem, uint64_t seed);
+
+/* Of a problem with pages: how many a sequence has in the table; how many there are, a few more than that. */
+int32_t fa2i_case_columns(const fa2_problem *problem);
+int32_t fa2i_case_pages(const fa2_problem *problem);
 
 /* Where the elements of an operand are; elems is 0 if the case does without it. */
 typedef struct fa2i_extent {

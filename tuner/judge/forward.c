@@ -18,10 +18,12 @@
 #include "tuner/judge/judge.h"
 #include "tuner/judge/reference.h"
 
-enum { Q, K, V, O, LSE, SLOPES, SINKS, BIAS, SEEDS, SEQUSED, OPERANDS };
+enum { Q, K, V, O, LSE, SLOPES, SINKS, BIAS, SEEDS, SEQUSED, CU_Q, CU_K, TABLE, OPERANDS };
 
 static fa2_status fill(const fa2i_case *c, int operand, size_t count, void *out);
 static fa2_status fill_lengths(const fa2i_case *c, int operand, size_t count, void *out);
+static fa2_status fill_bounds(const fa2i_case *c, int operand, size_t count, void *out);
+static fa2_status fill_table(const fa2i_case *c, int operand, size_t count, void *out);
 static const fa2i_operand operands[OPERANDS] = {
     [Q] = {"Q", FA2I_SHAPE_QUERIES, .patterned = true, .fill = fill},
     [K] = {"K", FA2I_SHAPE_KEYS, .patterned = true, .fill = fill},
@@ -33,6 +35,9 @@ static const fa2i_operand operands[OPERANDS] = {
     [BIAS] = {"bias", FA2I_SHAPE_BIAS, FA2I_FIELD_bias, .fill = fa2i_fill_bias},
     [SEEDS] = {"seeds", FA2I_SHAPE_SEEDS, FA2I_FIELD_dropout, .fill = fa2i_fill_seeds},
     [SEQUSED] = {"seqused_k", FA2I_SHAPE_LENGTHS, FA2I_FIELD_seqused, .fill = fill_lengths},
+    [CU_Q] = {"cu_seqlens_q", FA2I_SHAPE_BOUNDS, FA2I_FIELD_varlen, .fill = fill_bounds},
+    [CU_K] = {"cu_seqlens_k", FA2I_SHAPE_BOUNDS, FA2I_FIELD_varlen, .fill = fill_bounds},
+    [TABLE] = {"block_table", FA2I_SHAPE_TABLE, FA2I_FIELD_paged, .fill = fill_table},
 };
 
 /* ---- cases ---- */
@@ -103,7 +108,16 @@ static bool is_of_class(const struct plan *plan, const fa2_problem *class)
 {
     return plan->class == ANY || (plan->class == WITH_WINDOW && class->window) ||
            (plan->class == WITH_SOFTCAP && class->softcap) ||
-           (plan->class == WITH_LENGTHS && class->seqused);
+           (plan->class == WITH_LENGTHS && (class->seqused || class->varlen || class->paged));
+}
+
+/* More sequences than one, of which all but the longest have half the rows. */
+static void pack(const struct plan *plan, fa2_problem *p)
+{
+    if (plan->pattern == FA2I_PATTERN_NONE)
+        p->batch += 2;
+    p->total_q = p->seq_q + (p->batch - 1) * ((p->seq_q + 1) / 2);
+    p->total_k = p->seq_k + (p->batch - 1) * ((p->seq_k + 1) / 2);
 }
 
 static size_t list_cases(const fa2_problem *class, int sm_count,
@@ -112,7 +126,9 @@ static size_t list_cases(const fa2_problem *class, int sm_count,
     size_t count = 0;
     for (size_t i = 0; i < sizeof plans / sizeof *plans; i++) {
         const struct plan *plan = &plans[i];
-        if (!is_of_class(plan, class))
+        /* patterns are by rows of the tensors, which are a sequence's */
+        if (!is_of_class(plan, class) || (class->varlen && plan->pattern == FA2I_PATTERN_LATE) ||
+            (class->paged && plan->pattern != FA2I_PATTERN_NONE))
             continue;
         fa2i_case c = {.problem = *class,
                        .layout = plan->layout,
@@ -130,6 +146,9 @@ static size_t list_cases(const fa2_problem *class, int sm_count,
         p->seq_k = plan->seq_k;
         p->window_left = class->window ? plan->window_left : 0;
         p->window_right = class->window ? plan->window_right : 0;
+        if (class->varlen)
+            pack(plan, p);
+        p->page = class->paged ? 1 << (int)(i * 4 % 9) : 0;
         cases[count++] = (fa2i_verify_case){.name = plan->name, .divided = plan->divided, .c = c};
     }
     return count;
@@ -225,6 +244,42 @@ static fa2_status fill_lengths(const fa2i_case *c, int operand, size_t count, vo
     return FA2_OK;
 }
 
+/* Every page once, in no order; wild ones are none, or behind all of them, here and there. */
+static fa2_status fill_table(const fa2i_case *c, int operand, size_t count, void *out)
+{
+    const int64_t pages = fa2i_case_pages(&c->problem), step = pages % 7919 != 0 ? 7919 : 1;
+    int32_t *table = out;
+    (void)operand;
+    for (size_t i = 0; i < count; i++) {
+        table[i] = (int32_t)((int64_t)i * step % pages);
+        if (c->lengths == FA2I_LENGTHS_WILD && i % 5 == 4)
+            table[i] = i % 2 == 0 ? -1 : INT32_MAX;
+    }
+    return FA2_OK;
+}
+
+/* The longest sequence is in the middle. Wild ones begin behind the first row, are too long, and go on behind
+ * the last row; of keys, they overlap. */
+static fa2_status fill_bounds(const fa2i_case *c, int operand, size_t count, void *out)
+{
+    const fa2_problem *p = &c->problem;
+    const int32_t seq = operand == CU_Q ? p->seq_q : p->seq_k;
+    const int32_t total = operand == CU_Q ? fa2i_forward_total_q(p) : fa2i_forward_total_k(p);
+    const int32_t wild[] = {0, seq, 1, seq + 7, seq / 2};
+    int32_t *bounds = out, at = c->lengths == FA2I_LENGTHS_WILD;
+    for (size_t i = 0; i < count; i++) {
+        const int32_t rank = (int32_t)i == p->batch / 2 ? 0 : 1;
+        const bool overlaps = c->lengths == FA2I_LENGTHS_WILD && operand == CU_K && i % 4 == 3;
+        bounds[i] = overlaps ? at - 2 : at;
+        if (i + 1 == count)
+            break;
+        at += c->lengths == FA2I_LENGTHS_WILD
+                  ? wild[i % (sizeof wild / sizeof *wild)]
+                  : fa2i_forward_packed_length(p->batch, seq, total, p->batch > 1 ? rank : 0);
+    }
+    return FA2_OK;
+}
+
 /* ---- what should come out ---- */
 
 /* The rows whose LSE is -infinity. */
@@ -254,16 +309,22 @@ static fa2_status compute(const fa2i_case *c, const fa2i_inputs *inputs, int thr
         rows[i] = (fa2i_row){.batch = place->batch, .head = place->head, .row = place->row};
     }
     const fa2i_feature_operands operands_of = {SLOPES, SINKS, BIAS, SEEDS};
-    const fa2i_reference_request request = {.problem = c->problem,
-                                            .softcap = c->softcap,
-                                            .features = fa2i_case_features(c, &operands_of, inputs),
-                                            .q = fa2i_case_host_tensor(c, inputs, Q),
-                                            .k = fa2i_case_host_tensor(c, inputs, K),
-                                            .v = fa2i_case_host_tensor(c, inputs, V),
-                                            .said = {.seqused_k = inputs->data[SEQUSED]},
-                                            .rows = rows,
-                                            .row_count = count,
-                                            .threads = threads};
+    const fa2i_reference_request request = {
+        .problem = c->problem,
+        .softcap = c->softcap,
+        .features = fa2i_case_features(c, &operands_of, inputs),
+        .q = fa2i_case_host_tensor(c, inputs, Q),
+        .k = fa2i_case_host_tensor(c, inputs, K),
+        .v = fa2i_case_host_tensor(c, inputs, V),
+        .said = {.seqused_k = inputs->data[SEQUSED],
+                 .cu_seqlens_q = inputs->data[CU_Q],
+                 .cu_seqlens_k = inputs->data[CU_K],
+                 .block_table = inputs->data[TABLE],
+                 .columns = c->problem.paged ? fa2i_case_columns(&c->problem) : 0,
+                 .pages = c->problem.paged ? fa2i_case_pages(&c->problem) : 0},
+        .rows = rows,
+        .row_count = count,
+        .threads = threads};
     FA2_TRY(fa2i_reference_compute(&request, &reference));
     outputs[0].bound = fa2i_reference_bound(&reference);
     outputs[0].values = reference.o;
@@ -304,7 +365,12 @@ static fa2i_arguments make_arguments(const fa2i_case *c,
                     .bias = {(const void *)(uintptr_t)addresses[BIAS], bias.batch, bias.head,
                              bias.query, bias.key},
                     .dropout = fa2i_case_dropout(c, addresses[SEEDS]),
-                    .seqused_k = (const int32_t *)(uintptr_t)addresses[SEQUSED]}};
+                    .seqused_k = (const int32_t *)(uintptr_t)addresses[SEQUSED],
+                    .cu_seqlens_q = (const int32_t *)(uintptr_t)addresses[CU_Q],
+                    .cu_seqlens_k = (const int32_t *)(uintptr_t)addresses[CU_K],
+                    .block_table = (const int32_t *)(uintptr_t)addresses[TABLE],
+                    .block_table_stride = c->problem.paged ? fa2i_case_columns(&c->problem) : 0,
+                    .page_count = c->problem.paged ? fa2i_case_pages(&c->problem) : 0}};
 }
 
 const fa2i_judge fa2i_judge_forward = {.operands = operands,

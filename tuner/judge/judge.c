@@ -44,6 +44,8 @@ void fa2i_wanted_done(fa2i_wanted *wanted)
 
 double fa2i_error_of(double value, double expected, fa2i_bound bound, bool exact)
 {
+    if (isnan(expected))
+        return isnan(value) ? 0 : FA2I_ERROR_NOT_FINITE;
     if (exact)
         return value == expected ? 0 : FA2I_ERROR_NOT_FINITE;
     const double error =

@@ -19,7 +19,9 @@ typedef enum fa2i_operand_shape {
     FA2I_SHAPE_SINKS, /* [heads_q], fp32 */
     FA2I_SHAPE_BIAS, /* of the type of the problem's bias; which dimensions there are, and in which order: fa2i_case_bias */
     FA2I_SHAPE_SEEDS, /* two 64-bit integers; not there in dense BSHD, where values take their place */
-    FA2I_SHAPE_LENGTHS /* [batch], int32 */
+    FA2I_SHAPE_LENGTHS, /* [batch], int32 */
+    FA2I_SHAPE_BOUNDS,  /* [batch + 1], int32 */
+    FA2I_SHAPE_TABLE    /* [batch, pages of a sequence], int32 */
 } fa2i_operand_shape;
 
 typedef struct fa2i_operand {
@@ -99,7 +101,7 @@ fa2_tensor fa2i_case_tensor(const fa2i_case *c, const uint64_t addresses[FA2I_OP
  * survives JSON and SQL. */
 #define FA2I_ERROR_NOT_FINITE 1e30
 
-/* The error of one number over its bound: <= 1 is right. */
+/* The error of one number over its bound: <= 1 is right. What is expected to be NaN is not written. */
 double fa2i_error_of(double value, double expected, fa2i_bound bound, bool exact);
 
 #endif

@@ -107,6 +107,38 @@ static bool exact_row(part *p, const fa2_problem *sequence, fa2i_row row, fa2i_k
     return weights > 0;
 }
 
+/* A row that is not written. */
+static void put_nobody(part *p, size_t i)
+{
+    const size_t head_dim = (size_t)p->request->problem.head_dim;
+    for (size_t d = 0; d < head_dim; d++)
+        p->reference->o[i * head_dim + d] = NAN;
+    p->reference->lse[i] = NAN;
+    p->reference->empty[i] = false;
+}
+
+/* Keys or values of a head of a sequence, unless they are there already. */
+static void load_keys(const fa2i_reference_request *request, const fa2i_host_tensor *tensor,
+                      const fa2i_sequence *s, int head, float *out, int64_t *at)
+{
+    const fa2_problem *p = &request->problem;
+    const int64_t own = (int64_t)s->index * p->heads_kv + head;
+    if (!p->paged) {
+        fa2i_host_head(tensor, p->dtype, s->batch, head, s->first_k, s->problem.seq_k, p->head_dim,
+                       out, at);
+        return;
+    }
+    if (own == *at)
+        return;
+    *at = own;
+    for (int32_t j = 0; j < s->problem.seq_k; j++)
+        fa2i_host_row(tensor, p->dtype,
+                      fa2i_page_of(p, &request->said, s->index, j) * tensor->stride_batch +
+                          j % fa2i_forward_page(p) * tensor->stride_seq +
+                          head * tensor->stride_head,
+                      p->head_dim, out + (int64_t)j * p->head_dim);
+}
+
 static void *run_part(void *argument)
 {
     part *p = argument;
@@ -117,24 +149,27 @@ static void *run_part(void *argument)
     for (size_t i = p->begin; i < p->end; i++) {
         fa2i_row row = request->rows[i];
         double *o = p->reference->o + i * (size_t)problem->head_dim; /* zero so far */
-        const fa2_problem sequence = fa2i_sequence_of(problem, &request->said, row.batch);
-        const fa2i_keys keys = fa2i_keys_seen(&sequence, row.row);
+        const fa2i_sequence s = fa2i_sequence_at(problem, &request->said, row.batch, row.row);
+        if (s.first_q < 0) {
+            put_nobody(p, i);
+            continue;
+        }
+        const fa2i_row own = {.batch = s.index, .head = row.head, .row = row.row - s.first_q};
+        const fa2i_keys keys = fa2i_keys_seen(&s.problem, own.row);
         const double sink = fa2i_sink_score(problem, &request->features, row.head);
         if (keys.first == keys.end) {
             p->reference->lse[i] = sink;
             p->reference->empty[i] = true;
             continue;
         }
-        fa2i_host_head(&request->k, problem->dtype, row.batch, row.head / group, problem->seq_k,
-                       problem->head_dim, p->k, &k_at);
-        fa2i_host_head(&request->v, problem->dtype, row.batch, row.head / group, problem->seq_k,
-                       problem->head_dim, p->v, &v_at);
+        load_keys(request, &request->k, &s, row.head / group, p->k, &k_at);
+        load_keys(request, &request->v, &s, row.head / group, p->v, &v_at);
         fa2i_host_row(&request->q, problem->dtype,
                       row.batch * request->q.stride_batch + row.row * request->q.stride_seq +
                           row.head * request->q.stride_head,
                       problem->head_dim, p->q);
         p->reference->empty[i] =
-            !exact_row(p, &sequence, row, keys, sink, o, &p->reference->lse[i]);
+            !exact_row(p, &s.problem, own, keys, sink, o, &p->reference->lse[i]);
         if (!p->reference->empty[i])
             plain_row(p, keys, sink, o);
     }

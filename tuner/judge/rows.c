@@ -25,9 +25,10 @@ void fa2i_host_row(const fa2i_host_tensor *tensor, fa2_dtype dtype, int64_t offs
 }
 
 void fa2i_host_head(const fa2i_host_tensor *tensor, fa2_dtype dtype, int batch, int head,
-                    int32_t count, int head_dim, float *out, int64_t *at)
+                    int32_t first, int32_t count, int head_dim, float *out, int64_t *at)
 {
-    const int64_t base = batch * tensor->stride_batch + head * tensor->stride_head;
+    const int64_t base =
+        batch * tensor->stride_batch + head * tensor->stride_head + first * tensor->stride_seq;
     if (base == *at)
         return;
     *at = base;

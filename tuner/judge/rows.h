@@ -20,10 +20,10 @@ typedef struct fa2i_host_tensor {
 void fa2i_host_row(const fa2i_host_tensor *tensor, fa2_dtype dtype, int64_t offset, int head_dim,
                    float *out);
 
-/* `count` rows of a head, one behind the other, unless they are there already: *at is where they begin,
+/* `count` rows of a head from the first one on, one behind the other, unless they are there already: *at is where they begin,
  * -1 while there are none. */
 void fa2i_host_head(const fa2i_host_tensor *tensor, fa2_dtype dtype, int batch, int head,
-                    int32_t count, int head_dim, float *out, int64_t *at);
+                    int32_t first, int32_t count, int head_dim, float *out, int64_t *at);
 
 /* Products of two fp16 or bf16 numbers are exact in fp64. count is a multiple of 8. */
 double fa2i_dot(const float *a, const float *b, int count);

@@ -139,7 +139,12 @@ static void print_dropped(const fa2i_tune *tune)
     for (size_t i = FA2I_OUTCOME_OK + 1; i <= FA2I_OUTCOME_LAUNCH_ERROR; i++)
         if (tune->outcomes[i] > 0)
             fprintf(stderr, ", %zu %s", tune->outcomes[i], fa2i_outcome_string((fa2i_outcome)i));
-    fprintf(stderr, "\nmeasurements: %zu taken, %zu of them failed\n", tune->timed, tune->failed);
+    fprintf(stderr, "\nmeasurements: %zu taken, %zu of them failed", tune->timed, tune->failed);
+    if (tune->spared > 0 || tune->early > 0)
+        fprintf(stderr,
+                "; %zu left out by what earlier problems taught, %zu problem%s decided early",
+                tune->spared, tune->early, fa2i_plural(tune->early));
+    fputc('\n', stderr);
 }
 
 void fa2i_tune_print_summary(const fa2i_tune *tune)
@@ -190,8 +195,9 @@ void fa2i_tune_print_json(const fa2i_tune *tune)
            tune->card.arch, tune->card.sm_count, tune->driver, tune->nvrtc);
     fa2i_json_string(stdout, fa2i_cache_path(tune->cache));
     printf(",\"seed\":%d,\"compiled\":%zu,\"reused\":%zu,\"verified\":%zu,\"timed\":%zu,"
-           "\"failed_while_timed\":%zu,\"outcomes\":{",
-           FA2I_TUNE_SEED, tune->compiled, tune->reused, tune->verified, tune->timed, tune->failed);
+           "\"failed_while_timed\":%zu,\"left_out\":%zu,\"decided_early\":%zu,\"outcomes\":{",
+           FA2I_TUNE_SEED, tune->compiled, tune->reused, tune->verified, tune->timed, tune->failed,
+           tune->spared, tune->early);
     for (size_t i = 0; i <= FA2I_OUTCOME_LAUNCH_ERROR; i++)
         printf("%s\"%s\":%zu", i == 0 ? "" : ",", fa2i_outcome_string((fa2i_outcome)i),
                tune->outcomes[i]);

@@ -4,9 +4,10 @@
  *
  * - Jobs of the same code form a chain. Its first is compiled; the others get copies of the record,
  *   with their own variant and key, and share the image for the length of the callback.
- * - Jobs are handed out in order, none after `quit` or the caller's stop flag is set; behind them those
- *   that were put off, in turn. Who waits for another process holds no claim that it would need, so no two
- *   wait for each other. A claim is given back when the callback has stored the kernel.
+ * - Jobs are handed out in order, none after `quit` or the caller's stop flag is set; behind them
+ *   those that were put off, in turn. Who waits for another process holds no claim that it would
+ *   need, so no two wait for each other. A claim is given back when the callback has stored the
+ *   kernel.
  * - What was compiled before a stop is still delivered; after a failure it is dropped.
  * - `active` counts the threads that may still add to the ring: 0 and an empty ring is the end.
  * - Messages are per thread, so a thread that fails leaves a copy of its own for the caller.

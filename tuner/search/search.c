@@ -164,6 +164,18 @@ static fa2_status run_round(run *r, size_t samples_each)
     return FA2_OK;
 }
 
+/* Is the best, of those that are sorted by median, apart from the others? */
+static bool is_decided(const run *r)
+{
+    const fa2i_statistics *best = &r->contenders[r->alive[0]].statistics;
+    for (size_t i = 1; i < r->alive_count; i++) {
+        const fa2i_statistics *other = &r->contenders[r->alive[i]].statistics;
+        if (other->min <= best->q3 || other->median < FA2I_SEARCH_APART * best->median)
+            return false;
+    }
+    return r->alive_count > 0;
+}
+
 static fa2_status run_rounds(run *r)
 {
     fa2i_search *search = r->search;
@@ -173,8 +185,12 @@ static fa2_status run_rounds(run *r)
         fa2_status st = run_round(r, each);
         if (st != FA2_OK || search->stopped)
             return st;
-        if (each < FA2I_SEARCH_LAST_ROUND)
-            keep_best_third(r);
+        if (each == FA2I_SEARCH_LAST_ROUND)
+            break;
+        keep_best_third(r);
+        search->early = is_decided(r);
+        if (search->early)
+            break;
     }
     search->complete = true;
     return FA2_OK;
@@ -203,7 +219,7 @@ fa2_status fa2i_search_run(fa2i_search *search, fa2i_contender *contenders, size
 {
     fa2_status st = FA2_OK;
     run r = {.search = search, .contenders = contenders, .count = count, .random = search->seed};
-    search->stopped = search->complete = false;
+    search->stopped = search->complete = search->early = false;
     search->launches = 1;
     search->best_us = 0;
     r.alive = fa2i_alloc_array(count, sizeof *r.alive);

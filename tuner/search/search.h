@@ -8,13 +8,14 @@
  * 2. Rounds of 4, 8, 16, 32 samples of each survivor. A round is made of sweeps over all survivors,
  * each in a fresh random order, so that clock drift and temperature hit all alike. After each round
  * the best third by the median of all samples survives, never fewer than two, and always the
- * default.
+ * default. When the best is apart from all others that are left (its upper quartile below their
+ * least sample, by medians by FA2I_SEARCH_APART) no more rounds are needed.
  * 3. Winner (fa2i_search_pick): least median. Those within 0.5 % of it whose [min, q3] overlaps its
  * own are tied; ties go to lower shared memory, then fewer registers, then text order. Nothing
  * slower than the default by median wins over it.
  *
- * Exact times (a software device's) need none of that: one launch each says all, and the best third, as
- * above, are the finalists.
+ * Exact times (a software device's) need none of that: one launch each says all, and the best
+ * third, as above, are the finalists.
  *
  * Pure apart from the sampler callback, so that it is tested by simulation. Deterministic for a
  * seed and the samples. Errors: FA2_E_MEMORY, and whatever the sampler returns. Not thread-safe.
@@ -29,6 +30,7 @@ enum { FA2I_SEARCH_BATCH = 20, FA2I_SEARCH_FIRST_ROUND = 4, FA2I_SEARCH_LAST_ROU
 #define FA2I_SEARCH_SHORT_US   20.0
 #define FA2I_SEARCH_PROBE_KEEP 1.25
 #define FA2I_SEARCH_TIE        1.005
+#define FA2I_SEARCH_APART      1.02
 
 /* Samples that a contender can collect: all rounds. */
 enum { FA2I_SEARCH_SAMPLES_MAX = 2 * FA2I_SEARCH_LAST_ROUND };
@@ -66,7 +68,8 @@ typedef struct fa2i_search {
     bool exact;           /* every launch takes the same time */
     /* Results. */
     bool stopped;   /* the sampler stopped */
-    bool complete;  /* all rounds were run */
+    bool complete;  /* all rounds were run, or no more were needed */
+    bool early;     /* the latter */
     int launches;   /* per sample: 1, or FA2I_SEARCH_BATCH */
     double best_us; /* least median so far */
 } fa2i_search;

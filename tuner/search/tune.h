@@ -23,14 +23,16 @@
 #include "tuner/commands/commands.h"
 #include "tuner/report/progress.h"
 #include "tuner/judge/verify.h"
+#include "tuner/search/learned.h"
 #include "tuner/worker/turn.h"
 #include "tuner/worker/worker.h"
 
 typedef struct fa2i_tune_kernel {
-    fa2i_kernel kernel; /* owned; with its image once it is known to be needed */
-    bool needed;        /* by a problem that is not settled */
-    bool known;         /* compiled, or found in the database: kernel.outcome counts */
-    bool verified;      /* verification counts */
+    fa2i_kernel kernel;   /* owned; with its image once it is known to be needed */
+    bool needed;          /* by a problem that is not settled */
+    bool known;           /* compiled, or found in the database: kernel.outcome counts */
+    bool verified;        /* verification counts */
+    fa2i_learned learned; /* by the problems of this run */
     fa2i_verification verification;
 } fa2i_tune_kernel;
 
@@ -46,10 +48,11 @@ typedef struct fa2i_tune_problem {
     fa2_problem problem;
     fa2i_problem_state state;
     int64_t id;
-    size_t rank;        /* in options.shapes */
-    double calls;       /* that a program makes; 1 where nothing is known */
-    double model_us;    /* of the cheapest candidate */
-    size_t *candidates; /* kernel indexes, cheapest first by the cost model; owned */
+    size_t rank;         /* in options.shapes */
+    double calls;        /* that a program makes; 1 where nothing is known */
+    double model_us;     /* of the cheapest candidate */
+    size_t *candidates;  /* kernel indexes, cheapest first by the cost model; owned */
+    double *model_us_of; /* of each candidate; owned */
     size_t count;
     char message[256]; /* why it is UNSERVED or FAILED */
     /* SETTLED and MEASURED: */
@@ -97,21 +100,23 @@ typedef struct fa2i_tune {
     /* What was done, in kernels; outcomes also count what earlier runs found out about needed
      * ones. */
     size_t compiled, reused, verified;
-    size_t by_others;     /* problems that another tuner measured meanwhile */
+    size_t spared,
+        early;        /* measurements left out as hopeless; searches that ended before all rounds */
+    size_t by_others; /* problems that another tuner measured meanwhile */
     size_t timed, failed; /* per problem: contenders, and those that failed while being timed */
     size_t outcomes[FA2I_OUTCOME_LAUNCH_ERROR + 1];
 } fa2i_tune;
 
 /* Candidates and keys of all problems, and which of the problems are settled. FA2_E_NO_NVRTC when
- * there is none and a problem is not settled. With a budget, or where calls are known, the problems that
- * take the most GPU time (calls x model_us) come first. */
+ * there is none and a problem is not settled. With a budget, or where calls are known, the
+ * problems that take the most GPU time (calls x model_us) come first. */
 fa2_status fa2i_tune_plan(fa2i_tune *tune);
 
 /* Has another tuner settled an open problem meanwhile? Then it is SETTLED, and counted. */
 fa2_status fa2i_tune_look_again(fa2i_tune *tune, fa2i_tune_problem *problem);
 
-/* Claim a piece of work ("verify" a class, "measure" a problem) for this process; false: another has it. wait: for
- * its end; false then when the budget ends before. */
+/* Claim a piece of work ("verify" a class, "measure" a problem) for this process; false: another
+ * has it. wait: for its end; false then when the budget ends before. */
 bool fa2i_tune_claim(const fa2i_tune *tune, const char *what, const fa2_problem *problem,
                      bool wait);
 void fa2i_tune_unclaim(const fa2i_tune *tune, const char *what, const fa2_problem *problem);

@@ -57,12 +57,15 @@ static fa2_status find_candidates(fa2i_tune *tune, fa2i_tune_problem *problem,
 
     FA2_TRY(fa2i_candidates_get(list, &variants, &count));
     problem->candidates = fa2i_alloc_array(count, sizeof *problem->candidates);
-    if (problem->candidates == NULL)
+    problem->model_us_of = fa2i_alloc_array(count, sizeof *problem->model_us_of);
+    if (problem->candidates == NULL || problem->model_us_of == NULL)
         FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu candidates", count));
     problem->count = count;
     problem->model_us = variants[0].cost_us;
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
+        problem->model_us_of[i] = variants[i].cost_us;
         FA2_TRY(find_or_add_kernel(tune, &variants[i], &problem->candidates[i]));
+    }
 done:
     return st;
 }
@@ -115,7 +118,8 @@ fa2_status fa2i_tune_look_again(fa2i_tune *tune, fa2i_tune_problem *problem)
     if (problem->state != FA2I_PROBLEM_OPEN || tune->options.force)
         return FA2_OK;
     const fa2_status st = find_settled(tune, problem, &settled);
-    /* One that was there already, and was not proven, was proven by this run: it is measured again. */
+    /* One that was there already, and was not proven, was proven by this run: it is measured
+     * again. */
     const bool fresh = memcmp(&before.kernel, &problem->winner.kernel, sizeof before.kernel) != 0 ||
                        before.median_us < problem->winner.median_us ||
                        before.median_us > problem->winner.median_us;
@@ -261,8 +265,9 @@ bool fa2i_tune_usable(const fa2i_tune *tune, const fa2i_tune_problem *problem, s
 
 /* ---- --dry-run ---- */
 
-/* Seconds of one thread for a kernel's code; for a kernel's verification; for a problem's measurements. From
- * an H200 and 16 threads: presets seeds and quick take within a factor of two of the sum. */
+/* Seconds of one thread for a kernel's code; for a kernel's verification; for a problem's
+ * measurements. From an H200 and 16 threads: presets seeds and quick take within a factor of two
+ * of the sum. */
 #define COMPILE_S 0.75
 #define VERIFY_S  0.03
 #define MEASURE_S 0.2

@@ -1,8 +1,9 @@
 /*
- * Beside other tuners. What two of them must not do twice is claimed (cache/claims.h): a class's verification and a
- * problem's measurement, each per device as the database knows it, so that equal cards share the work. What
- * must not happen at once is a turn (tuner/worker/turn.h): one tuner has the device from its first launch to its
- * last, unless it was told to share; and whoever launches, launches alone.
+ * Beside other tuners. What two of them must not do twice is claimed (cache/claims.h): a class's
+ * verification and a problem's measurement, each per device as the database knows it, so that
+ * equal cards share the work. What must not happen at once is a turn (tuner/worker/turn.h): one
+ * tuner has the device from its first launch to its last, unless it was told to share; and whoever
+ * launches, launches alone.
  */
 #include <stdio.h>
 #include <string.h>

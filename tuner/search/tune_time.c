@@ -20,6 +20,7 @@
 /* One contender more than the search knows of it. */
 typedef struct entry {
     size_t kernel;
+    double model_us;
     bool recorded; /* its failure is in the database */
     bool checked;  /* right on the problem's own tensors */
     double max_error;
@@ -106,14 +107,16 @@ static fa2_status put_failure(timing *t, size_t i)
 
 /* ---- who takes part ---- */
 
-static void add_contender(timing *t, size_t kernel)
+static void add_contender(timing *t, size_t candidate)
 {
+    const size_t kernel = t->problem->candidates[candidate];
     const fa2i_kernel *k = &t->tune->kernels[kernel].kernel;
     t->contenders[t->count] =
         (fa2i_contender){.text = k->variant.text,
                          .smem_bytes = fa2i_recipe_main(&k->variant.recipe)->smem_bytes,
                          .registers = k->registers};
-    t->entries[t->count] = (entry){.kernel = kernel};
+    t->entries[t->count] =
+        (entry){.kernel = kernel, .model_us = t->problem->model_us_of[candidate]};
     t->ids[t->count++] = (uint32_t)kernel;
 }
 
@@ -149,10 +152,63 @@ static fa2_status gather(timing *t, bool again, size_t *ret_open)
         *ret_open += !settled;
         /* The first that can run is the default: candidates come in the order of the cost model. */
         if (!settled || again || !has_default || is_winner_so_far(t, kernel))
-            add_contender(t, kernel);
+            add_contender(t, i);
         has_default = true;
     }
     return FA2_OK;
+}
+
+/* ---- what earlier problems taught ---- */
+
+/* One per contender; the caller frees them. */
+static fa2i_lesson *make_lessons(const timing *t)
+{
+    fa2i_lesson *lessons = fa2i_alloc_array(t->count, sizeof *lessons);
+    for (size_t i = 0; lessons != NULL && i < t->count; i++)
+        lessons[i] = (fa2i_lesson){.learned = &t->tune->kernels[t->entries[i].kernel].learned,
+                                   .model_us = t->entries[i].model_us,
+                                   .measured_us = t->contenders[i].outcome == FA2I_OUTCOME_OK
+                                                      ? t->contenders[i].statistics.median
+                                                      : 0};
+    return lessons;
+}
+
+/* Take those that cannot win out of the race, but for the default and the winner so far. Settled
+ * without a sample. */
+static fa2_status spare_hopeless(timing *t)
+{
+    static const char detail[] =
+        "left out: far behind by the cost model as earlier problems correct it";
+    fa2i_measurement row = {.outcome = FA2I_OUTCOME_OK, .settled = true};
+    fa2_status st = FA2_OK;
+    size_t kept = 0;
+    fa2i_lesson *lessons = make_lessons(t);
+    if (lessons == NULL)
+        return fa2i_fail(FA2_E_MEMORY, "no memory for %zu candidates", t->count);
+    memcpy(row.detail, detail, sizeof detail);
+    (void)fa2i_learned_judge(lessons, t->count);
+    for (size_t i = 0; st == FA2_OK && i < t->count; i++) {
+        const size_t kernel = t->entries[i].kernel;
+        if (lessons[i].hopeless && i > 0 && !is_winner_so_far(t, kernel)) {
+            st = put_row(t, kernel, &row);
+            t->tune->spared++;
+            continue;
+        }
+        t->contenders[kept] = t->contenders[i];
+        t->entries[kept] = t->entries[i];
+        t->ids[kept++] = t->ids[i];
+    }
+    t->count = kept;
+    fa2i_free(lessons);
+    return st;
+}
+
+static void learn(const timing *t)
+{
+    fa2i_lesson *lessons = make_lessons(t);
+    if (lessons != NULL) /* no memory: nothing is learned */
+        fa2i_learned_add(lessons, t->count);
+    fa2i_free(lessons);
 }
 
 static fa2_status alloc_timing(timing *t)
@@ -343,6 +399,8 @@ static fa2_status race(timing *t)
                               .default_index = 0,
                               .exact = t->tune->modelled};
     FA2_TRY(fa2i_search_run(&t->search, t->contenders, t->count));
+    t->tune->early += t->search.early;
+    learn(t);
     if (t->search.stopped)
         return put_losers(t, t->count, false);
     FA2_TRY(find_winner(t, &winner));
@@ -366,6 +424,8 @@ static fa2_status time_problem(fa2i_tune *tune, fa2i_tune_problem *problem)
     FA2_TRY(gather(&t, false, &open));
     if (open == 0) /* all settled, and yet no winner that could be used */
         FA2_TRY(gather(&t, true, &open));
+    else if (!tune->options.force)
+        FA2_TRY(spare_hopeless(&t));
     fa2i_tune_begin_launches(tune);
     st = fa2i_worker_case(tune->worker, &t.c);
     if (st == FA2_OK)
@@ -378,7 +438,8 @@ done:
     return st;
 }
 
-/* Measure a problem, unless another tuner has done so; *ret_others: it is about to, and wait was not asked for. */
+/* Measure a problem, unless another tuner has done so; *ret_others: it is about to, and wait was
+ * not asked for. */
 static fa2_status measure(fa2i_tune *tune, fa2i_tune_problem *problem, bool wait, bool *ret_others)
 {
     char shape[FA2I_PROBLEM_CHARS];

@@ -1,7 +1,7 @@
 /*
- * Verification on the device: per class of problems, case by case, every kernel of the class that has
- * no verdict yet. Case by case, because the tensors and the reference of a case are dear and a launch
- * is not.
+ * Verification on the device: per class of problems, case by case, every kernel of the class that
+ * has no verdict yet. Case by case, because the tensors and the reference of a case are dear and a
+ * launch is not.
  *
  * A kernel that fails is out at once and its verdict is stored at once; those that pass are stored
  * when the last case is done.
@@ -59,8 +59,8 @@ static bool is_for(const fa2i_verify_case *c, const fa2i_tune *tune, size_t kern
 }
 
 /* Run all kernels of the group on the present case; those that fail leave it, and with it the cases
- * that are left. One whose image the driver refuses stays until the driver has taken another's: then
- * the next case tells. A driver that takes none is to blame itself. */
+ * that are left. One whose image the driver refuses stays until the driver has taken another's:
+ * then the next case tells. A driver that takes none is to blame itself. */
 static fa2_status verify_all(fa2i_tune *tune, group *g, const fa2i_verify_case *c,
                              const fa2i_expected *expected, size_t left, void *output,
                              fa2i_verification *worst)
@@ -104,8 +104,8 @@ static fa2_status verify_all(fa2i_tune *tune, group *g, const fa2i_verify_case *
     return FA2_OK;
 }
 
-/* One case for those kernels of the group that it is for. left: the cases behind it. worst: per kernel
- * of tune. */
+/* One case for those kernels of the group that it is for. left: the cases behind it. worst: per
+ * kernel of tune. */
 static fa2_status verify_case(fa2i_tune *tune, group *g, const fa2i_verify_case *c, size_t left,
                               fa2i_verification *worst)
 {
@@ -205,8 +205,8 @@ static bool first_of_class(const fa2i_tune *tune, size_t index)
     return p->state == FA2I_PROBLEM_OPEN;
 }
 
-/* Verify a group, but for what another tuner has verified meanwhile. *ret_others: another one is at it, and wait was not
- * asked for. */
+/* Verify a group, but for what another tuner has verified meanwhile. *ret_others: another one is
+ * at it, and wait was not asked for. */
 static fa2_status verify_group(fa2i_tune *tune, group *g, bool wait, bool *ret_others)
 {
     fa2i_verify_case cases[FA2I_VERIFY_CASES_MAX];

@@ -1,5 +1,6 @@
 /*
- * The holder listens: whoever connects learns its process from the system. Nobody accepts or reads anything.
+ * The holder listens: whoever connects learns its process from the system. Nobody accepts or reads
+ * anything.
  */
 #define _GNU_SOURCE /* struct ucred */
 #include "tuner/worker/turn.h"

@@ -1,8 +1,9 @@
 /*
- * Turns on a device: which process of this machine measures on it. A turn is a name in the system's abstract
- * namespace of sockets (Linux), so one process has it, it ends with the process however that ends, and nothing lies
- * around. It reaches as far as the network namespace: containers do not see each other's. Where there are no
- * such names everyone has every turn. Not thread-safe.
+ * Turns on a device: which process of this machine measures on it. A turn is a name in the
+ * system's abstract namespace of sockets (Linux), so one process has it, it ends with the process
+ * however that ends, and nothing lies around. It reaches as far as the network namespace:
+ * containers do not see each other's. Where there are no such names everyone has every turn. Not
+ * thread-safe.
  */
 #ifndef FA2I_TURN_H
 #define FA2I_TURN_H

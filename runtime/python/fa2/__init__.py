@@ -52,8 +52,9 @@ def explain(*tensors: Any, context: Optional[Context] = None, device: Optional[i
             arch: Union[str, int, None] = None, database: Optional[str] = None, **fields: Any) -> Dict[str, Any]:
     """Which kernel a problem gets, by which rule, and what time is expected: a dict.
 
-    Arguments as of prepare. rule is "exact", "nearest", "arch" or "default"; variant names the kernel;
-    median_us is what was measured on tuned_problem, 0 if nothing was.
+    Arguments as of prepare. rule is "exact", "nearest", "arch" or "default"; variant names the kernel, estimate_us
+    is the time that it is expected to take; median_us is what was measured on tuned_problem, 0 if nothing was;
+    runner_up and runner_up_us tell what would be next, "" if nothing.
 
     arch="sm_86" answers for the card that stands for that SM, without a GPU: what the tuning database
     has, else the cost model's choice, with its estimate in model_us and the candidates.

@@ -29,22 +29,22 @@ class Context:
 @overload
 def attention(q: _Tensor, k: Any, v: Any, *, causal: bool = False, window: _Window = None,
               softcap: Optional[float] = None, scale: Optional[float] = None, layout: _Layout = "bshd",
-              alibi_slopes: Any = None, sinks: Any = None, out: Optional[_Tensor] = None, return_lse: Literal[False] = False,
+              alibi_slopes: Any = None, sinks: Any = None, seqused_k: Any = None, bias: Any = None, out: Optional[_Tensor] = None, return_lse: Literal[False] = False,
               context: Optional[Context] = None, stream: Any = None) -> _Tensor: ...
 @overload
 def attention(q: _Tensor, k: Any, v: Any, *, causal: bool = False, window: _Window = None,
               softcap: Optional[float] = None, scale: Optional[float] = None, layout: _Layout = "bshd",
-              alibi_slopes: Any = None, sinks: Any = None, out: Optional[_Tensor] = None, return_lse: Literal[True],
+              alibi_slopes: Any = None, sinks: Any = None, seqused_k: Any = None, bias: Any = None, out: Optional[_Tensor] = None, return_lse: Literal[True],
               context: Optional[Context] = None, stream: Any = None) -> Tuple[_Tensor, _Tensor]: ...
 def attention_backward(d_out: _Tensor, q: _Tensor, k: Any, v: Any, out: Any, lse: Any, *, causal: bool = False,
                        window: _Window = None, softcap: Optional[float] = None, scale: Optional[float] = None,
-                       layout: _Layout = "bshd", alibi_slopes: Any = None, sinks: Any = None,
+                       layout: _Layout = "bshd", alibi_slopes: Any = None, sinks: Any = None, seqused_k: Any = None, bias: Any = None,
                        context: Optional[Context] = None, stream: Any = None, deterministic: bool = False, dq: Any = None, dk: Any = None,
-                       dv: Any = None) -> Tuple[Any, Any, Any]: ...
+                       dv: Any = None, dsinks: bool = False) -> Tuple[Any, ...]: ...
 def launch(q: Any, k: Any, v: Any, **keywords: Any) -> Any: ...
 def problem(q: Any, k: Any, v: Any, *, causal: bool = False, window: _Window = None,
             softcap: Optional[float] = None, scale: Optional[float] = None,
-            layout: _Layout = "bshd", alibi_slopes: Any = None, sinks: Any = None, op: Literal["forward", "backward"] = "forward",
+            layout: _Layout = "bshd", alibi_slopes: Any = None, sinks: Any = None, seqused_k: Any = None, bias: Any = None, op: Literal["forward", "backward"] = "forward",
             deterministic: bool = False) -> Dict[str, Any]: ...
 def check_differentiable(problem: Dict[str, Any], /) -> None: ...
 def problem_text(problem: Dict[str, Any], /) -> str: ...

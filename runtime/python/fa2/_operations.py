@@ -4,7 +4,7 @@ torch.ops.fa2.attention(q, k, v, ...) -> (out, lse)          [B, S, H, D]; lse [
 torch.ops.fa2.attention_packed(tensors, ...) -> (out, lse)   tensors: [qkv] with qkv [B, S, 3, H, D], or [q, kv]
                                                              with kv [B, S, 2, H, D]
 torch.ops.fa2.attention_backward(d_out, tensors, out, lse, wanted, ...) -> gradients of the tensors, in their
-                                                             shapes; of those not wanted: empty
+                                                             shapes, and of the sinks; of those not wanted: empty
 
 The operations are what torch.compile, export, functorch and modes see. Eager calls that only autograd looks
 on go by _Attention, a fifth of the time. Both save the same and launch the same kernels.
@@ -21,7 +21,9 @@ _NO_SECOND = ("fa2 has no second derivatives of attention: the gradients of this
               "(create_graph=True, torch.func.hessian); use another attention where they are needed")
 
 # The tensors that features take, as attention's keywords, and the problem's fields that ask for them.
-_FEATURES = {"alibi_slopes": "alibi", "sinks": "sinks"}
+_FEATURES = {"alibi_slopes": "alibi", "sinks": "sinks", "seqused_k": "seqused", "bias": "bias"}
+
+_BIAS_WORDS = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32", torch.bool: "bool"}
 
 # ---- kernels ----
 
@@ -38,18 +40,25 @@ def _unpacked(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
 
 def _launch_backward(d_out: Tensor, tensors: Sequence[Tensor], out: Tensor, lse: Tensor, wanted: Sequence[bool],
                      keywords: Dict[str, Any], deterministic: bool) -> Sequence[Optional[Tensor]]:
-    """The gradients of the tensors, a packed one's as one tensor; None where none is wanted."""
+    """The gradients of the tensors, a packed one's as one tensor, and of the sinks, the last of `wanted`; None where
+    none is wanted."""
+    *needs, dsinks = wanted
+    if dsinks and not any(needs):  # the library wants one of the others
+        *_, only = _launch_backward(d_out, tensors, out, lse, (True, *needs[1:], True), keywords, deterministic)
+        return (*[None] * len(needs), only)
     deterministic = deterministic or _is_deterministic()
     if len(tensors) == 3:
-        dq, dk, dv = wanted
-        return _native.attention_backward(d_out, *tensors, out, lse, dq=dq, dk=dk, dv=dv,
+        dq, dk, dv = needs
+        made = _native.attention_backward(d_out, *tensors, out, lse, dq=dq, dk=dk, dv=dv, dsinks=dsinks,
                                           deterministic=deterministic, **keywords)
-    made = [torch.empty_like(tensor) if needed else None for tensor, needed in zip(tensors, wanted)]
+        return made if dsinks else (*made, None)
+    made = [torch.empty_like(tensor) if needed else None for tensor, needed in zip(tensors, needs)]
     dq = () if len(tensors) == 1 else (False if made[0] is None else made[0],)
     parts = (False,) * (4 - len(tensors)) if made[-1] is None else made[-1].unbind(-3)
-    _native.attention_backward(d_out, *_unpacked(tensors), out, lse, **dict(zip(("dq", "dk", "dv"), (*dq, *parts))),
-                               deterministic=deterministic, **keywords)
-    return made
+    every = _native.attention_backward(d_out, *_unpacked(tensors), out, lse, dsinks=dsinks,
+                                       **dict(zip(("dq", "dk", "dv"), (*dq, *parts))), deterministic=deterministic,
+                                       **keywords)
+    return (*made, every[3] if dsinks else None)
 
 
 # ---- operations ----
@@ -69,6 +78,7 @@ library.define("attention_backward(Tensor d_out, Tensor[] tensors, Tensor out, T
 
 
 _SCALARS = ("causal", "window_left", "window_right", "softcap", "scale", "deterministic")
+_SINKS = len(_SCALARS) + list(_FEATURES).index("sinks")  # among the settings
 _DEFAULTS = (False, -1, -1, 0.0, None, False, *[None] * len(_FEATURES))
 
 
@@ -90,7 +100,7 @@ def _cuda_packed(tensors: List[Tensor], *settings: Any) -> Tuple[Tensor, Tensor]
 def _cuda_backward(d_out: Tensor, tensors: List[Tensor], out: Tensor, lse: Tensor, wanted: List[bool],
                    *settings: Any) -> List[Tensor]:
     gradients = _launch_backward(d_out, tensors, out, lse, wanted, *_keywords(*settings))
-    return [tensor.new_empty((0,)) if gradient is None else gradient for tensor, gradient in zip(tensors, gradients)]
+    return [d_out.new_empty((0,)) if gradient is None else gradient for gradient in gradients]
 
 
 def _elsewhere(tensors: Any, *unused: Any) -> Any:
@@ -112,7 +122,9 @@ def _fake_packed(tensors: List[Tensor], *settings: Any) -> Tuple[Tensor, Tensor]
 
 def _fake_backward(d_out: Tensor, tensors: List[Tensor], out: Tensor, lse: Tensor, wanted: List[bool],
                    *settings: Any) -> List[Tensor]:
-    return [torch.empty_like(tensor) if needed else tensor.new_empty((0,)) for tensor, needed in zip(tensors, wanted)]
+    *needs, dsinks = wanted
+    made = [torch.empty_like(tensor) if needed else tensor.new_empty((0,)) for tensor, needed in zip(tensors, needs)]
+    return [*made, lse.new_empty(lse.shape[1:2]) if dsinks else d_out.new_empty((0,))]
 
 
 def _below_autocast() -> Any:
@@ -137,13 +149,22 @@ def _autocast_packed(tensors: List[Tensor], *settings: Any) -> Tuple[Tensor, Ten
 def _check_differentiable(*settings: Any) -> None:
     """NotImplementedError where the library has no gradient for a call with these settings, whatever its sizes."""
     keywords, _ = _keywords(*settings)
+    _check_leaves(keywords["alibi_slopes"], keywords["bias"])
     fields = {"heads_q": 1, "seq_q": 1, "head_dim": 8, "causal": keywords["causal"],
               "softcap": keywords["softcap"] != 0,
               **{field: keywords[name] is not None for name, field in _FEATURES.items()}}
+    if keywords["bias"] is not None:
+        fields["bias"] = _BIAS_WORDS[keywords["bias"].dtype]
     left, right = keywords["window"]
     if left >= 0 or right >= 0:
         fields.update(window_left=left, window_right=right)
     _native.check_differentiable(fields)
+
+
+def _check_leaves(alibi_slopes: Optional[Tensor], bias: Optional[Tensor]) -> None:
+    for name, tensor in (("alibi_slopes", alibi_slopes), ("bias", bias)):
+        if tensor is not None and tensor.requires_grad:
+            raise NotImplementedError(f"{name} requires a gradient, and fa2 has none for it: detach it")
 
 
 def _save(ctx: Any, tensors: Sequence[Tensor], settings: Tuple[Any, ...], output: Tuple[Tensor, Tensor]) -> None:
@@ -171,19 +192,32 @@ def _setup_packed(ctx: Any, inputs: Tuple[Any, ...], output: Tuple[Tensor, Tenso
 def _gradients(ctx: Any, d_out: Optional[Tensor], wanted: Sequence[bool]) -> List[Optional[Tensor]]:
     out, lse, features, tensors = _saved(ctx)
     if d_out is None:
-        return [None] * len(tensors)
+        return [None] * len(wanted)
     gradients = torch.ops.fa2.attention_backward(d_out, tensors, out, lse, list(wanted), *ctx.settings, *features)
     return [gradient if needed else None for gradient, needed in zip(gradients, wanted)]
 
 
+def _behind(ctx: Any, first: int, dsinks: Optional[Tensor]) -> List[Optional[Tensor]]:
+    """The gradients of the settings, from input `first` on, as many as were given: that of the sinks."""
+    given = [None] * len(ctx.needs_input_grad[first:])
+    if dsinks is not None:
+        given[_SINKS] = dsinks
+    return given
+
+
+def _wants_sinks(ctx: Any, first: int) -> bool:
+    needs = ctx.needs_input_grad[first:]
+    return len(needs) > _SINKS and bool(needs[_SINKS])
+
+
 def _backward(ctx: Any, d_out: Optional[Tensor], d_lse: Any) -> Tuple[Any, ...]:
-    needs = ctx.needs_input_grad  # as long as the arguments that were given
-    return (*_gradients(ctx, d_out, needs[:3]), *[None] * len(needs[3:]))
+    *gradients, dsinks = _gradients(ctx, d_out, (*ctx.needs_input_grad[:3], _wants_sinks(ctx, 3)))
+    return (*gradients, *_behind(ctx, 3, dsinks))
 
 
 def _backward_packed(ctx: Any, d_out: Optional[Tensor], d_lse: Any) -> Tuple[Any, ...]:
-    needs = ctx.needs_input_grad
-    return (_gradients(ctx, d_out, needs[0]), *[None] * len(needs[1:]))
+    *gradients, dsinks = _gradients(ctx, d_out, (*ctx.needs_input_grad[0], _wants_sinks(ctx, 1)))
+    return (gradients, *_behind(ctx, 1, dsinks))
 
 
 def _refuse_second(*unused: Any) -> None:
@@ -206,6 +240,7 @@ torch.library.register_autograd("fa2::attention_backward", _refuse_second, lib=l
 
 
 _BEFORE = 3 + len(_FEATURES)  # arguments before the tensors
+_APPLIED_SINKS = 3 + list(_FEATURES).index("sinks")
 
 
 class _Attention(torch.autograd.Function):
@@ -214,8 +249,10 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, keywords: Dict[str, Any], deterministic: bool, return_lse: bool,
                 *tensors: Optional[Tensor]) -> Any:
+        named = dict(zip(_FEATURES, tensors))
+        _check_leaves(named["alibi_slopes"], named["bias"])
         out, lse = _native.launch(*_unpacked(tensors[len(_FEATURES):]), return_lse=True, differentiable=True, **keywords,
-                                  **dict(zip(_FEATURES, tensors)))
+                                  **named)
         ctx.save_for_backward(out, lse, *tensors)
         ctx.call = keywords, deterministic
         if not return_lse:
@@ -232,8 +269,12 @@ class _Attention(torch.autograd.Function):
         # create_graph: the operation, which refuses when it is differentiated
         launch = _recorded if torch.is_grad_enabled() else _launch_backward
         keywords, deterministic = ctx.call
-        return (*_BEFORE * (None,), *launch(d_out, tensors, out, lse, ctx.needs_input_grad[_BEFORE:],
-                                            {**keywords, **dict(zip(_FEATURES, features))}, deterministic))
+        needs = ctx.needs_input_grad
+        *gradients, dsinks = launch(d_out, tensors, out, lse, (*needs[_BEFORE:], needs[_APPLIED_SINKS]),
+                                    {**keywords, **dict(zip(_FEATURES, features))}, deterministic)
+        before: List[Optional[Tensor]] = [None] * _BEFORE
+        before[_APPLIED_SINKS] = dsinks
+        return (*before, *gradients)
 
 
 def _recorded(d_out: Tensor, tensors: List[Tensor], out: Tensor, lse: Tensor, wanted: Sequence[bool],
@@ -243,8 +284,8 @@ def _recorded(d_out: Tensor, tensors: List[Tensor], out: Tensor, lse: Tensor, wa
         d_out, out, *tensors = (tensor.transpose(1, 2) for tensor in (d_out, out, *tensors))
     settings = _settings(deterministic=deterministic, **keywords)
     gradients = torch.ops.fa2.attention_backward(d_out, tensors, out, lse, list(wanted), *settings)
-    return [(gradient.transpose(1, 2) if heads_first else gradient) if needed else None
-            for gradient, needed in zip(gradients, wanted)]
+    *made, dsinks = (gradient if needed else None for gradient, needed in zip(gradients, wanted))
+    return [*(gradient.transpose(1, 2) if heads_first and gradient is not None else gradient for gradient in made), dsinks]
 
 
 # Function.apply looks for functorch first, which the caller has done.
@@ -345,7 +386,7 @@ def attention_packed(*tensors: Tensor, causal: bool = False, window: Any = None,
 
     A packed tensor's gradient is one tensor of its shape, into which the kernel writes; nothing is copied.
     deterministic: dq is the same bits at every call (as torch.use_deterministic_algorithms makes it).
-    features: alibi_slopes, sinks, as fa2.attention takes them.
+    features: alibi_slopes, sinks, seqused_k, bias, as fa2.attention takes them.
     """
     unknown = next((name for name in features if name not in _FEATURES), None)
     if unknown is not None:

@@ -49,7 +49,7 @@ def _readable(tensor: Tensor) -> Tensor:
 @torch.compiler.allow_in_graph  # whose tracer knows no storage offsets
 def _attend(tensors: Sequence[Tensor], dropout_p: float, softmax_scale: Optional[float], causal: bool,
             window_size: _Window, softcap: float, alibi_slopes: Optional[Tensor], deterministic: bool,
-            return_attn_probs: bool) -> _Result:
+            return_attn_probs: bool, **lengths: Any) -> _Result:
     """tensors: (q, k, v), (q, kv) or (qkv,)."""
     _refuse(dropout_p=(dropout_p, "dropout"))
     width = tensors[0].shape[-1]
@@ -58,7 +58,7 @@ def _attend(tensors: Sequence[Tensor], dropout_p: float, softmax_scale: Optional
     if width % 8:
         tensors = [F.pad(tensor, (0, -width % 8)) for tensor in tensors]
     out, lse = attention_packed(*map(_readable, tensors), causal=causal, window=window_size, softcap=softcap,
-                                scale=softmax_scale, alibi_slopes=alibi_slopes, deterministic=deterministic, return_lse=True)
+                                scale=softmax_scale, alibi_slopes=alibi_slopes, deterministic=deterministic, return_lse=True, **lengths)
     if width % 8:
         out = out[..., :width]
     if not return_attn_probs:
@@ -155,29 +155,67 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Opti
                             return_softmax_lse: bool = False) -> Union[Tensor, Tuple[Tensor, Tensor]]:
     """Attention to keys in a cache, for decoding; no gradients.
 
-    q: [B, Sq, H, D]; k_cache, v_cache: [B, Sc, Hkv, D]. cache_seqlens: how many keys are in the cache, an int for
-    all sequences or int32 [B]; None: all Sc. k, v: [B, Sn, Hkv, D], written into the cache behind those, and seen.
-    num_splits: ignored, since the kernel is chosen by what it takes. The rest as FlashAttention has it.
+    q: [B, Sq, H, D]; k_cache, v_cache: [B, Sc, Hkv, D].
+    cache_seqlens: how many keys are in the cache: an int for all sequences, or int32 [B]; None: all Sc.
+    k, v: [B, Sn, Hkv, D], written into the cache behind those, and seen.
+    rotary_cos, rotary_sin: [positions, R / 2]: the first R dimensions of k are turned by its position, and those of q by
+    its own if causal or windowed, else by that of the first new key. rotary_interleaved: pairs are (0, 1), (2, 3), ...;
+    else (0, R / 2), (1, R / 2 + 1), ...
+    num_splits: ignored: how the keys are divided belongs to the kernel that is chosen.
     Returns out [B, Sq, H, D], or with return_softmax_lse (out, lse [B, H, Sq]).
+
+    Writing and turning are PyTorch's operations, before the kernel.
     """
-    _refuse(rotary_cos=(rotary_cos is not None, "rotary embedding"),
-            cache_seqlens=(isinstance(cache_seqlens, Tensor), "lengths on the device (give an int)"),
-            cache_batch_idx=(cache_batch_idx is not None, "indirect cache rows"),
+    _refuse(cache_batch_idx=(cache_batch_idx is not None, "indirect cache rows"),
             cache_leftpad=(cache_leftpad is not None, "left padding"),
             block_table=(block_table is not None, "paged keys"))
     used = k_cache.shape[1] if cache_seqlens is None else cache_seqlens
     with torch.no_grad():
+        if rotary_cos is not None:
+            if k is None or rotary_sin is None:
+                raise ValueError("rotary embedding is of new keys: give k, v and rotary_sin too")
+            moves = causal or tuple(window_size) != (-1, -1)
+            q = _turned(q, rotary_cos, rotary_sin, used, rotary_interleaved, moves)
+            k = _turned(k, rotary_cos, rotary_sin, used, rotary_interleaved, True)
         if k is not None:
             if v is None or cache_seqlens is None:
                 raise ValueError("k is written behind the keys that are in the cache: give v and cache_seqlens too")
-            end = used + k.shape[1]
-            if end > k_cache.shape[1]:
-                raise ValueError(f"the cache has room for {k_cache.shape[1]} keys; {used} and {k.shape[1]} are more")
-            k_cache[:, used:end], v_cache[:, used:end] = k, v
-            used = end
-        result = _attend((q, k_cache[:, :used], v_cache[:, :used]), 0.0, softmax_scale, causal, window_size, softcap,
-                         alibi_slopes, False, return_softmax_lse)
+            used = _append(k_cache, v_cache, k, v, used)
+        seqused_k = None
+        if isinstance(used, Tensor):
+            seqused_k = used.to(torch.int32).contiguous()
+        else:
+            k_cache, v_cache = k_cache[:, :used], v_cache[:, :used]
+        result = _attend((q, k_cache, v_cache), 0.0, softmax_scale, causal, window_size, softcap, alibi_slopes, False,
+                         return_softmax_lse, seqused_k=seqused_k)
     return result[:2] if isinstance(result, tuple) else result
+
+
+def _append(k_cache: Tensor, v_cache: Tensor, k: Tensor, v: Tensor, used: Union[int, Tensor]) -> Union[int, Tensor]:
+    """Write k and v behind the keys in use; how many there are then."""
+    count = k.shape[1]
+    if isinstance(used, Tensor):
+        rows = torch.arange(k.shape[0], device=k.device)[:, None]
+        places = used[:, None].long() + torch.arange(count, device=k.device)
+        k_cache[rows, places], v_cache[rows, places] = k, v
+        return used + count
+    if used + count > k_cache.shape[1]:
+        raise ValueError(f"the cache has room for {k_cache.shape[1]} keys; {used} and {count} are more")
+    k_cache[:, used:used + count], v_cache[:, used:used + count] = k, v
+    return used + count
+
+
+def _turned(x: Tensor, cos: Tensor, sin: Tensor, used: Union[int, Tensor], interleaved: bool, moves: bool) -> Tensor:
+    """x [B, S, H, D] with rotary embedding, from position `used` on if it moves, else all at that position."""
+    steps = torch.arange(x.shape[1], device=x.device) * int(moves)
+    places = steps + (used[:, None].long() if isinstance(used, Tensor) else used)
+    cos, sin = (table[places].unsqueeze(-2).to(x.dtype) for table in (cos, sin))  # [B or none, S, 1, R / 2]
+    half = cos.shape[-1]
+    turned, rest = x[..., :2 * half], x[..., 2 * half:]
+    a, b = (turned[..., ::2], turned[..., 1::2]) if interleaved else (turned[..., :half], turned[..., half:])
+    pair = (a * cos - b * sin, a * sin + b * cos)
+    turned = torch.stack(pair, -1).flatten(-2) if interleaved else torch.cat(pair, -1)
+    return torch.cat((turned, rest), -1)
 
 
 # ---- in the place of flash-attn ----

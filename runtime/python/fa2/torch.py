@@ -31,9 +31,10 @@ attention = _native.attention
 # ---- scaled_dot_product_attention ----
 
 
-def _refusal(query, key, value, attn_mask, dropout_p, scale) -> Optional[str]:
-    if attn_mask is not None:
-        return "attn_mask: fa2 has no masks or bias yet"
+def _refusal(query, key, value, attn_mask, dropout_p, is_causal, scale) -> Optional[str]:
+    if attn_mask is not None and (is_causal or query.dim() > 4 or attn_mask.requires_grad or attn_mask.dtype not in _MASKS):
+        return ("attn_mask is a boolean, float16, bfloat16 or float32 tensor without a gradient, beside is_causal=False "
+                "and tensors of at most 4 dimensions")
     if dropout_p:
         return "dropout_p: fa2 has no dropout yet"
     if scale is not None and scale <= 0:
@@ -56,12 +57,26 @@ def _four(tensor):
     return tensor.unsqueeze(1) if tensor.dim() == 3 else tensor.flatten(0, -4)
 
 
+_MASKS = (torch.bool, torch.float16, torch.bfloat16, torch.float32)
+
+
+def _four_mask(mask, query, key):
+    """[B or 1, H or 1, Sq or 1, Sk] of a mask that can be spread over that."""
+    if mask.dim() == query.dim() == 3:
+        mask = mask.unsqueeze(1)
+    while mask.dim() < 4:
+        mask = mask.unsqueeze(0)
+    return mask.expand(*mask.shape[:3], key.shape[-2])
+
+
 def _sdpa(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa):
     """What sdpa does where the straight way to the kernel is not open."""
-    reason = _refusal(query, key, value, attn_mask, dropout_p, scale)
+    reason = _refusal(query, key, value, attn_mask, dropout_p, is_causal, scale)
     if reason is not None:
         raise NotImplementedError(reason)
     shape = query.shape
+    if attn_mask is not None:
+        attn_mask = _four_mask(attn_mask, query, key)
     if query.dim() != 4:
         query, key, value = _four(query), _four(key), _four(value)
     if query.shape[1] != key.shape[1] and not enable_gqa:
@@ -77,7 +92,7 @@ def _sdpa(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     if width % 8 != 0:
         scale = width ** -0.5 if scale is None else scale
         query, key, value = (F.pad(tensor, (0, -width % 8)) for tensor in (query, key, value))
-    out = attention(query, key, value, causal=is_causal, window=window, scale=scale, layout="bhsd")
+    out = attention(query, key, value, causal=is_causal, window=window, scale=scale, layout="bhsd", bias=attn_mask)
     return out[..., :width].reshape(shape) if out.shape != shape else out
 
 

@@ -33,19 +33,31 @@ def register(name: str = "fa2") -> None:
 # ---- masks ----
 #
 # A model asks for a mask once for all layers of a kind, and hands it to each. Ours is
-#   None                     what is_causal and sliding_window say, aligned bottom-right
-#   int64 [1, 1, 1, 1], host the same, on that many keys; behind them the cache is empty
-#   bool [B, 1, Sq, Sk]      just this
+#   None                  what is_causal and sliding_window say, aligned bottom-right
+#   int64 [1, 1, 1, 1]    on the host: the same, on that many keys; behind them the cache is empty
+#   int32 [B, 1, 1, 1]    on the device: the same, on that many keys of each sequence
+#   bool [B, 1, Sq, Sk]   just this
 # (transformers passes on as they are what has four dimensions.)
 
 
-def _is_full(padding: Optional[Tensor], first: int, last: int) -> bool:
-    """Whether no key from first to last is padding. Reads the mask, which waits for the device."""
+def _is_full(padding: Optional[Tensor], first: int, last: Optional[int] = None) -> bool:
+    """Whether no key from first to last (as far as the mask goes) is padding. Reads it, which waits for the device."""
     if padding is None:
         return True
-    if torch.compiler.is_compiling() or padding.shape[1] < last:
+    if torch.compiler.is_compiling() or padding.shape[1] < (last or 0):
         return False
     return bool(padding[:, first:last].all())
+
+
+def _padding_behind(padding: Tensor, first: int, count: int) -> Optional[Tensor]:
+    """The lengths of sequences whose padding is behind them; None if it is elsewhere, or gradients are wanted, which
+    fa2 has not with lengths."""
+    if torch.compiler.is_compiling() or torch.is_grad_enabled() or padding.shape[1] < first + count:
+        return None
+    padding = padding[:, first:first + count].bool()
+    if bool((padding[:, 1:] > padding[:, :-1]).any()):
+        return None
+    return padding.sum(1, dtype=torch.int32).reshape(-1, 1, 1, 1)
 
 
 def _is_plain_causal(function: Callable[..., Any], window: Optional[int]) -> bool:
@@ -68,11 +80,18 @@ def _mask(batch_size: int, q_length: int, kv_length: int, q_offset: Any = 0, kv_
     if allow_is_bidirectional_skip and (local_size in (None, window) or kv_length <= local_size):
         if _is_full(attention_mask, kv_offset, kv_offset + kv_length):
             return None
-    elif _is_plain_causal(mask_function, window) and not (torch.compiler.is_compiling() and isinstance(q_offset, Tensor)):
-        end = int(q_offset) + q_length - kv_offset  # behind the key that the last query stands at
-        end = min(end, kv_length) if q_length == 1 else end  # a window's cache rolls
-        if end <= kv_length and _is_full(attention_mask, kv_offset, kv_offset + end):
-            return None if end == kv_length else torch.tensor([[[[end]]]])
+        lengths = _padding_behind(attention_mask, kv_offset, kv_length)
+        if lengths is not None:
+            return lengths
+    elif _is_plain_causal(mask_function, window):
+        end = q_offset + q_length - kv_offset  # behind the key that the last query stands at
+        if isinstance(end, Tensor) and q_length == 1 and _is_full(attention_mask, kv_offset):
+            end = end.clamp(max=kv_length)  # a window's cache rolls
+            return end.to(torch.int32).expand(batch_size).reshape(batch_size, 1, 1, 1).contiguous()
+        if not (torch.compiler.is_compiling() and isinstance(end, Tensor)):
+            end = min(int(end), kv_length) if q_length == 1 else int(end)
+            if end <= kv_length and _is_full(attention_mask, kv_offset, kv_offset + end):
+                return None if end == kv_length else torch.tensor([[[[end]]]])
     return sdpa_mask(batch_size=batch_size, q_length=q_length, kv_length=kv_length, q_offset=q_offset,
                      kv_offset=kv_offset, mask_function=mask_function, attention_mask=attention_mask,
                      local_size=local_size, allow_is_causal_skip=False, allow_is_bidirectional_skip=False,
@@ -82,14 +101,12 @@ def _mask(batch_size: int, q_length: int, kv_length: int, q_offset: Any = 0, kv_
 # ---- attention ----
 
 
-def _refusal(query: Tensor, mask: Optional[Tensor], dropout: float, position_bias: Any, cache: Any) -> Optional[str]:
+def _refusal(query: Tensor, dropout: float, position_bias: Any, cache: Any) -> Optional[str]:
     """What fa2 cannot do yet."""
-    if mask is not None:
-        return "the mask is not plain (padding, chunks, packed sequences)"
     if dropout:
         return "there is dropout"
     if position_bias is not None:
-        return "scores have a bias"
+        return "scores have a learned bias"
     if cache is not None:
         return "the cache is paged"
     if query.dtype not in (torch.float16, torch.bfloat16):
@@ -110,23 +127,13 @@ def _fallback(reason: str, *arguments: Any, softcap: Optional[float], s_aux: Opt
     return sdpa_attention_forward(*arguments, **keywords)
 
 
-def _attention(module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Optional[Tensor],
-               dropout: float = 0.0, scaling: Optional[float] = None, sliding_window: Optional[int] = None,
-               softcap: Optional[float] = None, is_causal: Optional[bool] = None, s_aux: Optional[Tensor] = None,
-               position_bias: Optional[Tensor] = None, cache: Any = None, **keywords: Any) -> Tuple[Tensor, None]:
-    """transformers' AttentionInterface. query [B, H, Sq, D]; key, value [B, Hkv, Sk, D]; returns [B, Sq, H, D]."""
-    if is_causal is None:
-        is_causal = getattr(module, "is_causal", True)
-    if attention_mask is not None and attention_mask.dtype == torch.int64:
-        used = int(attention_mask)
-        key, value, attention_mask = key[:, :, :used], value[:, :, :used], None
-    reason = _refusal(query, attention_mask, dropout, position_bias, cache)
-    if reason is not None:
-        return _fallback(reason, module, query, key, value, attention_mask, softcap=softcap, s_aux=s_aux,
-                         dropout=dropout, scaling=scaling, is_causal=is_causal, position_bias=position_bias,
-                         cache=cache, **keywords)
+def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Optional[Tensor], lengths: Optional[Tensor],
+            is_causal: bool, scaling: Optional[float], sliding_window: Optional[int], softcap: Optional[float],
+            s_aux: Optional[Tensor]) -> Tensor:
     window = None
-    if sliding_window is not None and sliding_window < key.shape[2]:
+    if mask is not None:
+        is_causal = False  # the mask has it all
+    elif sliding_window is not None and sliding_window < key.shape[2]:
         window = (sliding_window - 1, -1 if is_causal else sliding_window - 1)
     width, value_width = query.shape[-1], value.shape[-1]
     whole = -(-max(width, value_width) // 8) * 8
@@ -136,5 +143,33 @@ def _attention(module: torch.nn.Module, query: Tensor, key: Tensor, value: Tenso
                          for tensor in (query, key, value))
     # one query sees all keys behind it anyway; no kernel of its own is needed for that
     out = attention(query, key, value, causal=is_causal and query.shape[2] > 1, window=window, softcap=softcap,
-                    scale=scaling, layout="bhsd", sinks=None if s_aux is None else s_aux.float())
-    return out.transpose(1, 2)[..., :value_width], None
+                    scale=scaling, layout="bhsd", sinks=None if s_aux is None else s_aux.float(), seqused_k=lengths,
+                    bias=mask)
+    return out.transpose(1, 2)[..., :value_width]
+
+
+def _attention(module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Optional[Tensor],
+               dropout: float = 0.0, scaling: Optional[float] = None, sliding_window: Optional[int] = None,
+               softcap: Optional[float] = None, is_causal: Optional[bool] = None, s_aux: Optional[Tensor] = None,
+               position_bias: Optional[Tensor] = None, cache: Any = None, **keywords: Any) -> Tuple[Tensor, None]:
+    """transformers' AttentionInterface. query [B, H, Sq, D]; key, value [B, Hkv, Sk, D]; returns [B, Sq, H, D]."""
+    if is_causal is None:
+        is_causal = getattr(module, "is_causal", True)
+    lengths = None
+    if attention_mask is not None and attention_mask.dtype == torch.int64:
+        used = int(attention_mask)
+        key, value, attention_mask = key[:, :, :used], value[:, :, :used], None
+    elif attention_mask is not None and attention_mask.dtype == torch.int32:
+        lengths, attention_mask = attention_mask.flatten(), None
+    reason = _refusal(query, dropout, position_bias, cache)
+    if reason is None:
+        try:
+            return _attend(query, key, value, attention_mask, lengths, is_causal, scaling, sliding_window, softcap,
+                           s_aux), None
+        except NotImplementedError as refusal:  # gradients with a mask, for instance
+            reason = str(refusal)
+    if lengths is not None:
+        places = torch.arange(key.shape[2], device=lengths.device)
+        attention_mask = (places < lengths[:, None, None, None]).expand(-1, 1, query.shape[2], -1)
+    return _fallback(reason, module, query, key, value, attention_mask, softcap=softcap, s_aux=s_aux, dropout=dropout,
+                     scaling=scaling, is_causal=is_causal, position_bias=position_bias, cache=cache, **keywords)

@@ -58,7 +58,7 @@ PyObject *fa2py_run(const fa2py_call *call)
                                                  .k = fa2py_tensor_of(call, &o[K]),
                                                  .v = fa2py_tensor_of(call, &o[V]),
                                                  .o = fa2py_tensor_of(call, &o[OUT]),
-                                                 .lse = fa2py_lse_of(&o[LSE]),
+                                                 .lse = fa2py_floats_of(&o[LSE]),
                                                  .softmax_scale = call->scale,
                                                  .softcap = call->softcap};
         fa2py_features_forward(&features, &launch.args.forward);
@@ -118,9 +118,12 @@ PyObject *fa2py_attention(PyObject *module, PyObject *const *args, Py_ssize_t co
     (void)module;
     if (!fa2py_arguments(&attention_signature, args, count, names, values))
         return NULL;
-    PyObject *const tensors[] = {values[Q], values[K], values[V],
+    PyObject *const tensors[] = {values[Q],
+                                 values[K],
+                                 values[V],
                                  values[ARG_CAUSAL + FA2PY_SET_ALIBI_SLOPES],
-                                 values[ARG_CAUSAL + FA2PY_SET_SINKS]};
+                                 values[ARG_CAUSAL + FA2PY_SET_SINKS],
+                                 values[ARG_CAUSAL + FA2PY_SET_BIAS]};
     const fa2py_way way = fa2py_torch_way(tensors, sizeof tensors / sizeof *tensors);
     if (way == FA2PY_WAY_ERROR)
         return NULL;

@@ -3,7 +3,7 @@
  */
 #include "native.h"
 
-enum { Q, K, V, OUT, D_OUT, LSE, DQ, DK, DV, OPERANDS };
+enum { Q, K, V, OUT, D_OUT, LSE, DQ, DK, DV, DSINKS, OPERANDS };
 
 enum {
     ARG_D_OUT,
@@ -17,11 +17,13 @@ enum {
     ARG_DQ,
     ARG_DK,
     ARG_DV,
+    ARG_DSINKS,
     ARGS
 };
 
 static const char *const words[] = {
-    "d_out", "q", "k", "v", "out", "lse", FA2PY_SETTING_WORDS, "deterministic", "dq", "dk", "dv"};
+    "d_out",         "q",  "k",  "v",  "out",   "lse", FA2PY_SETTING_WORDS,
+    "deterministic", "dq", "dk", "dv", "dsinks"};
 static PyObject *interned[ARGS];
 static const fa2py_signature signature = {"attention_backward", ARGS, 6, 6, words, interned};
 
@@ -55,12 +57,29 @@ static bool open_all(const fa2py_call *call, PyObject *const *values, fa2_proble
     return true;
 }
 
+/* float32 [heads], new. */
+static bool open_dsinks(const fa2_problem *problem, void *stream, fa2py_operand *o)
+{
+    const int64_t shape[1] = {problem->heads_q};
+    if (!problem->sinks) {
+        PyErr_SetString(PyExc_ValueError, "dsinks is wanted, and there are no sinks");
+        return false;
+    }
+    PyObject *made = fa2py_empty(o[Q].framework, o[Q].object, &o[Q].view.tensor, 1, shape,
+                                 "dsinks=False, or tensors of a library that fa2 knows");
+    const bool ok = made != NULL && fa2py_open_any(&o[Q], "dsinks", made, stream, &o[DSINKS]);
+    Py_XDECREF(made);
+    return ok;
+}
+
 static PyObject *gradients_of(const fa2py_operand *o)
 {
     PyObject *objects[3];
     for (int i = 0; i < 3; i++)
         objects[i] = o[DQ + i].object != NULL ? o[DQ + i].object : Py_None;
-    return PyTuple_Pack(3, objects[0], objects[1], objects[2]);
+    return o[DSINKS].object == NULL
+               ? PyTuple_Pack(3, objects[0], objects[1], objects[2])
+               : PyTuple_Pack(4, objects[0], objects[1], objects[2], o[DSINKS].object);
 }
 
 PyObject *fa2py_attention_backward(PyObject *module, PyObject *const *args, Py_ssize_t count,
@@ -76,11 +95,14 @@ PyObject *fa2py_attention_backward(PyObject *module, PyObject *const *args, Py_s
         return NULL;
     for (int i = ARG_DQ; i <= ARG_DV; i++)
         values[i] = values[i] != NULL ? values[i] : Py_None;
+    bool want_dsinks = false;
     fa2py_call call = {.op = FA2_OP_BACKWARD,
                        .tensors = {values[ARG_Q], values[ARG_K], values[ARG_V]}};
     if (fa2py_parse_settings(values + ARG_CAUSAL, &call) &&
         fa2py_parse_truth(values[ARG_DETERMINISTIC], &call.deterministic) &&
-        open_all(&call, values, &problem, &launch, o, &features)) {
+        fa2py_parse_truth(values[ARG_DSINKS], &want_dsinks) &&
+        open_all(&call, values, &problem, &launch, o, &features) &&
+        (!want_dsinks || open_dsinks(&problem, launch.stream, o))) {
         launch.args.backward = (fa2_backward_args){.q = fa2py_tensor_of(&call, &o[Q]),
                                                    .k = fa2py_tensor_of(&call, &o[K]),
                                                    .v = fa2py_tensor_of(&call, &o[V]),
@@ -89,9 +111,11 @@ PyObject *fa2py_attention_backward(PyObject *module, PyObject *const *args, Py_s
                                                    .dq = fa2py_tensor_of(&call, &o[DQ]),
                                                    .dk = fa2py_tensor_of(&call, &o[DK]),
                                                    .dv = fa2py_tensor_of(&call, &o[DV]),
-                                                   .lse = fa2py_lse_of(&o[LSE]),
+                                                   .lse = fa2py_floats_of(&o[LSE]),
                                                    .softmax_scale = call.scale,
                                                    .softcap = call.softcap};
+        fa2py_features_backward(&features, &launch.args.backward);
+        launch.args.backward.dsinks = fa2py_floats_of(&o[DSINKS]);
         if (fa2py_launch_on(&call, &o[Q], &launch))
             result = gradients_of(o);
     }

@@ -194,6 +194,10 @@ static bool parse_features(PyObject *const *values, fa2py_call *call)
         call->alibi_slopes = values[FA2PY_SET_ALIBI_SLOPES];
     if (is_given(values[FA2PY_SET_SINKS]))
         call->sinks = values[FA2PY_SET_SINKS];
+    if (is_given(values[FA2PY_SET_SEQUSED_K]))
+        call->seqused_k = values[FA2PY_SET_SEQUSED_K];
+    if (is_given(values[FA2PY_SET_BIAS]))
+        call->bias = values[FA2PY_SET_BIAS];
     return true;
 }
 

@@ -439,12 +439,13 @@ static PyObject *explanation_dict(const fa2_explanation *e)
     PyObject *tuned = fa2py_problem_dict(&e->tuned_problem);
     if (tuned == NULL)
         return NULL;
-    return Py_BuildValue("{s:s,s:O,s:N,s:d,s:s,s:s,s:s,s:i,s:i,s:i,s:s}", "rule",
+    return Py_BuildValue("{s:s,s:O,s:N,s:d,s:d,s:s,s:s,s:s,s:i,s:i,s:i,s:s,s:d,s:s}", "rule",
                          fa2_rule_string(e->rule), "measured", e->measured ? Py_True : Py_False,
-                         "tuned_problem", tuned, "median_us", e->median_us, "device", e->device,
-                         "variant", e->variant, "target", e->target, "registers", e->registers,
-                         "spill_bytes", e->spill_bytes, "smem_bytes", e->smem_bytes, "reason",
-                         e->reason);
+                         "tuned_problem", tuned, "median_us", e->median_us, "estimate_us",
+                         e->estimate_us, "device", e->device, "variant", e->variant, "target",
+                         e->target, "registers", e->registers, "spill_bytes", e->spill_bytes,
+                         "smem_bytes", e->smem_bytes, "reason", e->reason, "runner_up_us",
+                         e->runner_up_us, "runner_up", e->runner_up);
 }
 
 static PyObject *context_explain(PyObject *self, PyObject *fields)

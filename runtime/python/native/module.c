@@ -7,7 +7,8 @@
 
 static const char attention_doc[] =
     "attention(q, k, v, *, causal=False, window=None, softcap=None, scale=None, layout='bshd', "
-    "alibi_slopes=None, sinks=None, context=None, stream=None, out=None, "
+    "alibi_slopes=None, sinks=None, seqused_k=None, bias=None, "
+    " context=None, stream=None, out=None, "
     "return_lse=False)\n--\n\n"
     "softmax(scale * q k^T) v, by the kernel that is best for these shapes on this device.\n\n"
     "q: [B, Sq, Hq, D]; k, v: [B, Sk, Hkv, D] with Hq a multiple of Hkv: tensors of any library "
@@ -23,6 +24,11 @@ static const char attention_doc[] =
     "layout: 'bshd', or 'bhsd' for [B, H, S, D].\n"
     "alibi_slopes: float32 [Hq] or [B, Hq]: scores get -slope * |i + Sk - Sq - j|.\n"
     "sinks: float32 [Hq]: a column more in the softmax, without a value.\n"
+    "seqused_k: int32 [B]: how many keys each sequence has, the first ones of Sk; masks are "
+    "aligned "
+    "to them.\n"
+    "bias: [B or 1, Hq or 1, Sq or 1, Sk], added to scores (float16, bfloat16, float32), or bool: "
+    "False hides the\nkey.\n"
     "out: written to and returned: of q's shape and dtype, no part of q, k or v. Default: a new "
     "tensor of\n"
     "q's library.\n"
@@ -38,9 +44,11 @@ static const char attention_doc[] =
 
 static const char backward_doc[] =
     "attention_backward(d_out, q, k, v, out, lse, *, causal=False, window=None, softcap=None, "
-    "scale=None, layout='bshd', alibi_slopes=None, sinks=None, context=None, stream=None, "
+    "scale=None, layout='bshd', alibi_slopes=None, sinks=None, seqused_k=None, bias=None, "
+    "context=None, "
+    "stream=None, "
     "deterministic=False, dq=None, dk=None, "
-    "dv=None)\n--\n\n"
+    "dv=None, dsinks=False)\n--\n\n"
     "The gradients (dq, dk, dv) of a loss for q, k and v, from its gradient d_out for out: the "
     "kernel, without\nautograd.\n\n"
     "q, k, v and the settings: as attention had them; out, lse: what attention(..., "
@@ -50,7 +58,10 @@ static const char backward_doc[] =
     "deterministic: the same bits at every call; without it only dk and dv are.\n"
     "dq, dk, dv: written to and returned: of the shape of q, k and v, of any strides (parts of one "
     "packed\ntensor, for instance). None: a new tensor of q's library. False: not wanted, and "
-    "None is returned.\n\n"
+    "None is returned.\n"
+    "dsinks: return (dq, dk, dv, dsinks): float32 [Hq], the gradient for the sinks. There is none "
+    "for "
+    "slopes and bias.\n\n"
     "Raises as attention.";
 
 static PyMethodDef methods[] = {
@@ -61,7 +72,9 @@ static PyMethodDef methods[] = {
      "dispatcher whatever is asked of it. differentiable: refuse\nwhat has no gradient."},
     {"problem", FAST(fa2py_problem),
      "problem(q, k, v, *, causal=False, window=None, softcap=None, scale=None, layout='bshd', "
-     "alibi_slopes=None, sinks=None, op='forward', deterministic=False)\n--\n\n"
+     "alibi_slopes=None, sinks=None, seqused_k=None, bias=None, "
+     " op='forward', "
+     "deterministic=False)\n--\n\n"
      "What attention, or with op='backward' attention_backward, would be asked on these tensors: a "
      "dict of\nsizes, dtype and features."},
     {"check_differentiable", fa2py_check_differentiable, METH_O,

@@ -173,13 +173,15 @@ enum {
     FA2PY_SET_LAYOUT,
     FA2PY_SET_ALIBI_SLOPES,
     FA2PY_SET_SINKS,
+    FA2PY_SET_SEQUSED_K,
+    FA2PY_SET_BIAS,
     FA2PY_SETTINGS_OF_PROBLEM,
     FA2PY_SET_CONTEXT = FA2PY_SETTINGS_OF_PROBLEM,
     FA2PY_SET_STREAM,
     FA2PY_SETTINGS
 };
 #define FA2PY_PROBLEM_WORDS                                                                        \
-    "causal", "window", "softcap", "scale", "layout", "alibi_slopes", "sinks"
+    "causal", "window", "softcap", "scale", "layout", "alibi_slopes", "sinks", "seqused_k", "bias"
 #define FA2PY_SETTING_WORDS FA2PY_PROBLEM_WORDS, "context", "stream"
 
 /* A call as it was asked for. Objects are borrowed. */
@@ -187,10 +189,10 @@ typedef struct fa2py_call {
     fa2_op op;
     PyObject *tensors[3]; /* q, k, v */
     bool causal, heads_first;
-    int32_t window_left, window_right; /* -1: unbounded */
-    float softcap, scale;              /* 0: none, the default */
-    PyObject *alibi_slopes, *sinks;    /* NULL: none */
-    fa2py_context *context;            /* NULL: the default one */
+    int32_t window_left, window_right;                 /* -1: unbounded */
+    float softcap, scale;                              /* 0: none, the default */
+    PyObject *alibi_slopes, *sinks, *seqused_k, *bias; /* NULL: none */
+    fa2py_context *context;                            /* NULL: the default one */
     bool has_stream;
     void *stream;
     bool want_lse, differentiable; /* forward; the latter: a gradient will be wanted */
@@ -221,7 +223,7 @@ void fa2py_operands_done(fa2py_operand *operands, int count);
 
 /* The tensors that a call gives beside q, k and v. Zeroed: none. */
 typedef struct fa2py_features {
-    fa2py_operand alibi_slopes, sinks;
+    fa2py_operand alibi_slopes, sinks, seqused_k, bias;
 } fa2py_features;
 
 bool fa2py_features_open(const fa2py_call *call, const fa2py_operand *q, void *stream,
@@ -231,6 +233,7 @@ void fa2py_features_done(fa2py_features *features);
 void fa2py_features_ask(const fa2py_features *features, fa2_problem *problem);
 bool fa2py_features_check(const fa2py_features *features, const fa2_problem *problem);
 void fa2py_features_forward(const fa2py_features *features, fa2_forward_args *args);
+void fa2py_features_backward(const fa2py_features *features, fa2_backward_args *args);
 
 /* ---- a call's tensors, together (operands.c) ---- */
 
@@ -262,7 +265,7 @@ bool fa2py_check_shape(const fa2py_operand *operand, const fa2py_operand *like);
 
 /* As the library takes them; of no operand: NULL. */
 fa2_tensor fa2py_tensor_of(const fa2py_call *call, const fa2py_operand *operand);
-float *fa2py_lse_of(const fa2py_operand *lse);
+float *fa2py_floats_of(const fa2py_operand *operand);
 
 /* Launch on the call's context, or the default one of q's device. */
 bool fa2py_launch_on(const fa2py_call *call, const fa2py_operand *q, fa2py_launch *launch);

@@ -216,10 +216,9 @@ bool fa2py_open_output(const fa2py_call *call, const fa2py_operand *q, const fa2
 }
 
 /* The LSE is [batch, heads, seq], row by row. */
-static bool check_lse(const fa2py_operand *lse, const fa2_problem *problem)
+static bool check_lse(const fa2py_operand *lse, const int64_t wanted[3])
 {
     const dl_tensor *tensor = &lse->view.tensor;
-    const int64_t wanted[3] = {problem->batch, problem->heads_q, problem->seq_q};
     int64_t row_major = 1;
     bool fits = tensor->ndim == 3 && tensor->dtype.code == DL_FLOAT && tensor->dtype.bits == 32 &&
                 tensor->dtype.lanes == 1;
@@ -240,7 +239,7 @@ bool fa2py_open_lse(const fa2py_operand *q, const fa2_problem *problem, PyObject
 {
     const int64_t shape[3] = {problem->batch, problem->heads_q, problem->seq_q};
     if (given != NULL)
-        return fa2py_open_any(q, "lse", given, stream, operand) && check_lse(operand, problem);
+        return fa2py_open_any(q, "lse", given, stream, operand) && check_lse(operand, shape);
     PyObject *made =
         fa2py_empty(q->framework, q->object, &q->view.tensor, 3, shape,
                     "return_lse=False, or tensors of a library that fa2 knows, or out=");
@@ -308,11 +307,11 @@ fa2_tensor fa2py_tensor_of(const fa2py_call *call, const fa2py_operand *operand)
                         strides[head]};
 }
 
-float *fa2py_lse_of(const fa2py_operand *lse)
+float *fa2py_floats_of(const fa2py_operand *operand)
 {
-    const dl_tensor *tensor = &lse->view.tensor;
-    return lse->object == NULL ? NULL
-                               : (float *)(void *)((char *)tensor->data + tensor->byte_offset);
+    const dl_tensor *tensor = &operand->view.tensor;
+    return operand->object == NULL ? NULL
+                                   : (float *)(void *)((char *)tensor->data + tensor->byte_offset);
 }
 
 bool fa2py_make_problem(const fa2py_call *call, const fa2py_operand operands[3],

@@ -15,6 +15,7 @@ _KEYS = {"B": "batch", "Hq": "heads_q", "Hkv": "heads_kv", "Sq": "seq_q", "Sk": 
          "Wr": "window_right"}
 _REQUIRED = ("heads_q", "seq_q", "head_dim")
 DTYPES = ("fp16", "bf16")
+_NOT_FEATURES = ("op", "deterministic", "calls")  # of shape files: asked for in other ways here, or no matter
 
 
 @dataclass(frozen=True)
@@ -165,8 +166,16 @@ def _rows(path: Path) -> Iterator[Tuple[int, Dict[str, str]]]:
         yield number, {key: value for key, value in row.items() if isinstance(key, str) and isinstance(value, str)}
 
 
+def _refuse_features(row: Dict[str, str]) -> None:
+    """What a shape asks for beyond FIELDS would be left out of what is timed. Labels are no features."""
+    for name, value in row.items():
+        if name not in (*FIELDS, *_NOT_FEATURES) and value.strip().isdigit() and int(value) != 0:
+            raise ValueError(f"{name} is {value.strip()}; fa2.bench does not measure that")
+
+
 def _of_row(path: Path, number: int, row: Dict[str, str]) -> Shape:
     try:
+        _refuse_features(row)
         if row.get("window", "").strip() == "0":  # its bounds mean nothing
             row = {key: value for key, value in row.items() if not key.startswith("window")}
         return _of_words(row)
@@ -175,7 +184,7 @@ def _of_row(path: Path, number: int, row: Dict[str, str]) -> Shape:
 
 
 def of_file(path: Path) -> List[Shape]:
-    """The rows of a shape file, as `fa2-tune --shapes` reads it; columns that are no field are ignored."""
+    """The rows of a shape file, as `fa2-tune --shapes` reads it; columns with labels are ignored."""
     return [_of_row(path, number, row) for number, row in _rows(path)]
 
 
