@@ -71,7 +71,7 @@ if(NOT shown STREQUAL "-I${prefix}/include;-L${prefix}/${LIBDIR};-lfa2")
 endif()
 ask_pkg_config(libdir --variable=libdir)
 set(rpath "-Wl,-rpath,${libdir}")
-set(sources ${example}/attention.c ${example}/driver.c ${example}/reference.c)
+set(sources ${example}/attention.c ${example}/arguments.c ${example}/driver.c ${example}/reference.c)
 run(${COMPILER} ${FLAGS} -I${CUDA_INCLUDE} ${sources} -o ${work}/attention ${flags} ${rpath} -ldl -lm)
 check_example(${work}/attention)
 

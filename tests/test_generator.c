@@ -84,6 +84,13 @@ static void check_class(fa2i_generator *generator, const fa2i_card *card,
     fa2i_free(list);
 }
 
+/* bf16 has the tiles of fp16, and cards beyond sm_90 have those of sm_90: a part of them is enough. */
+static bool is_sampled(size_t arch, size_t d, int kind)
+{
+    const bool first_of_its_tiles = kind / 2 == FA2_FP16 && archs[arch] <= 90;
+    return first_of_its_tiles || (d + arch + (size_t)kind) % 4 == 0;
+}
+
 /* Each class with a problem that fills any card, and with decoding, which fills none. */
 static void test_every_class(void)
 {
@@ -94,7 +101,7 @@ static void test_every_class(void)
         CHECK_EQ(card.arch, archs[a]);
         for (size_t d = 0; d < HEAD_DIMS; d++)
             for (int kind = 0; kind < 4; kind++) {
-                if (card.arch == 75 && kind / 2 == FA2_BF16)
+                if ((card.arch == 75 && kind / 2 == FA2_BF16) || !is_sampled(a, d, kind))
                     continue;
                 fa2_problem problem =
                     problem_of(head_dims[d], (fa2_dtype)(kind / 2), kind % 2, 4096);

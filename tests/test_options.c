@@ -173,7 +173,7 @@ static void test_wrong_numbers(void)
                   "--device is given twice; it takes one value");
     check_refused("--db a.db --db b.db", FA2I_OPT_DB, "--db is given twice; it takes one value");
     check_refused("--device -1", FA2I_OPT_DEVICE,
-                  "--device \"-1\": expected a device number: 0, 1, ...");
+                  "--device \"-1\": expected a device number: 0, 1, ..., or all");
 }
 
 static void test_too_many_archs(void)
