@@ -130,8 +130,9 @@ static void test_wrong(void)
     check_refused("stray", build, "build takes options only; \"stray\" is none");
     check_refused("", FA2I_OPT_FILE, "build needs a file (\"-\" is the standard stream)");
     check_refused("a b", FA2I_OPT_FILE, "build takes one file; \"b\" is a second one");
-    check_refused("--preset nope", FA2I_OPT_SHAPES,
-                  "there is no preset \"nope\"; known: seeds, paper, quick, llm, vision, diffusion");
+    check_refused(
+        "--preset nope", FA2I_OPT_SHAPES,
+        "there is no preset \"nope\"; known: seeds, paper, quick, llm, vision, diffusion");
     check_refused("--op sideways", FA2I_OPT_SHAPES,
                   "--op \"sideways\": expected forward, backward or all");
     check_refused("--op all --shape Hq=1,Sq=8,D=8,op=backward,deterministic=1", FA2I_OPT_SHAPES,
@@ -147,7 +148,8 @@ static void test_wrong(void)
 static void test_wrong_numbers(void)
 {
     static const char threads[] = "expected a number of threads, 0 (all processors) to 1024";
-    static const char archs[] = "expected architectures such as sm_86 or sm_80,sm_86, native or all";
+    static const char archs[] =
+        "expected architectures such as sm_86 or sm_80,sm_86, native or all";
     static const char *const wrong_archs[] = {"86",     "sm_",     "sm_8",  "sm_86,",     ",sm_86",
                                               "sm_86a", "sm_1234", "SM_86", "sm_86;sm_89"};
     static const char *const wrong_jobs[] = {"-1", "2x", "1025", "99999999999999999999", "1.5"};
