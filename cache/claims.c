@@ -60,7 +60,7 @@ static bool is_removed(int file)
 /* Under the mutex. */
 static bool claim(fa2i_cache *cache, off_t place)
 {
-    enum { TRIES = 8 }; /* it is removed only when a process ends */
+    enum { TRIES = 8 }; /* it is removed only when a cache is closed */
     for (int i = 0; i < TRIES; i++) {
         if (cache->claims == 0) {
             const int file = open_file(cache);

@@ -166,6 +166,7 @@ function M.learn(op, evidence)
             local family, v = parse(text)
             parsed[text] = family and {
                family = family, v = v, likeness = family.name .. axes_of.likeness(family.axes, v),
+               kind = axes_of.kind(family.axes, v),
             } or false
          end
          return parsed[text] or nil
@@ -196,12 +197,17 @@ function M.rank(problem, card)
    end
    local model = known[problem.op]
    local near = model:near(problem)
-   local candidates, reason = {}, nil
-   if not estimate.is_familiar(near) then
+   local options, reason = {}, nil
+   if model:is_familiar(near) then
+      options = model:rank(problem, arch, near, {})
+   end
+   if #options == 0 then
+      local candidates
       candidates, reason = M.candidates(problem, card)
+      options = model:rank(problem, arch, near, candidates or {})
    end
    local list = {}
-   for _, option in ipairs(model:rank(problem, arch, near, candidates or {})) do
+   for _, option in ipairs(options) do
       local new = not option.kernel and option.candidate or {}
       list[#list + 1] = {
          text = option.text, us = option.us, rests = option.rests, kernel = option.kernel or 0,

@@ -63,16 +63,16 @@ local cards = {
            bandwidth_bytes = 300000000000},
    [90] = {name = "NVIDIA H200", sm_count = 132, l2_bytes = 62914560, clock_khz = 1980000,
            bandwidth_bytes = 4800000000000},
-   -- As its driver reports it, in github.com/pytorch/ao pull request 4002; clock [paper].
+   -- As its driver reports it; clock [paper].
    [100] = {name = "NVIDIA B200", sm_count = 148, l2_bytes = 132644864, clock_khz = 1965000,
             bandwidth_bytes = 7672000000000},
    -- Dense fp16 rate, so SMs and clock, as the B200; memory [paper]; L2 as the B200 [derived].
    [103] = {name = "NVIDIA B300", sm_count = 148, l2_bytes = 132644864, clock_khz = 1965000,
             bandwidth_bytes = 8000000000000},
-   -- As its driver reports it, in forums.developer.nvidia.com topic 356355; clock, memory [paper].
+   -- As its driver reports it; clock, memory [paper].
    [110] = {name = "NVIDIA Thor", sm_count = 20, l2_bytes = 33554432, clock_khz = 1575000,
             bandwidth_bytes = 273000000000},
-   -- As its driver reports it, in github.com/NVIDIA/nccl issue 1637; clock, memory [paper].
+   -- As its driver reports it; clock, memory [paper].
    [120] = {name = "NVIDIA GeForce RTX 5090", sm_count = 170, l2_bytes = 100663296,
             clock_khz = 2407000, bandwidth_bytes = 1792000000000},
    -- 6144 fp32 lanes, 31 TFLOPS, 24 MB of L2, 273 GB/s [paper].

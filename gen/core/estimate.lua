@@ -160,10 +160,19 @@ function methods.near(self, problem)
    return list
 end
 
+-- How many kernels of a set this generator could make.
+local function count_made(self, set)
+   local count = 0
+   for _, index in ipairs(set.kernels) do
+      count = count + (self.parse(self.kernels[index].text) and 1 or 0)
+   end
+   return count
+end
+
 -- Whether a set has measured what is worth trying on a problem this near.
-function M.is_familiar(near)
+function methods.is_familiar(self, near)
    for _, item in ipairs(near) do
-      if item.same and item.set.here and item.distance <= 0.7 and #item.set.kernels >= 8 then
+      if item.same and item.set.here and item.distance <= 0.7 and count_made(self, item.set) >= 8 then
          return true
       end
    end
@@ -222,12 +231,27 @@ local function handicap(self, option, problem, arch)
    return factor
 end
 
+-- Whether a stored kernel can be had for a problem. One that another generator made can only be loaded; and
+-- what a kernel says of itself has to be what it is stored as.
+local function can_serve(self, kernel, problem)
+   local parsed = self.parse(kernel.text)
+   if not parsed then
+      return kernel.code
+   end
+   for field, value in pairs(parsed.kind) do
+      if problem[field] ~= value then
+         return false
+      end
+   end
+   return true
+end
+
 -- The stored kernels of a class and the candidates as options, each text once: {text, kernel (index),
 -- registers, spilled, compile, candidate}.
 local function gather(self, problem, candidates)
    local list, by_text = {}, {}
    for index, kernel in ipairs(self.kernels) do
-      if kernel.class == problem.class then
+      if kernel.class == problem.class and can_serve(self, kernel, problem) then
          local known = by_text[kernel.text]
          if not known then
             known = {text = kernel.text, twins = {}}
@@ -296,7 +320,7 @@ function methods.rank(self, problem, arch, near, candidates)
 end
 
 -- evidence: as above. model: what the estimates are made with:
---   parse(text)               {family, v, likeness}, or nil
+--   parse(text)               {family, v, likeness, kind}, or nil
 --   describe(card)            arch.lua's
 --   least_us(problem, arch)   of the candidates; math.huge if there are none
 function M.new(evidence, model)

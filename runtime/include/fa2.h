@@ -328,7 +328,7 @@ FA2_API fa2_status fa2_dropout_mask(const fa2_problem *problem, const fa2_dropou
 
 /* What a choice rests on, best first. Whatever it is, the kernel is the one that is estimated to be the
  * fastest of all that are in the database for the problem's kind and that the cost model would try; what
- * must be compiled has to be faster by more than a few per cent. So a database never makes a choice worse
+ * must be compiled has to be faster by more than 2 per cent. So a database never makes a choice worse
  * than none. */
 typedef enum fa2_rule {
     FA2_RULE_EXACT = 0, /* measured on this device for this very problem */

@@ -48,8 +48,8 @@ typedef struct bug {
         "fwd_splitkv", " br=32 ", "warps=4 teams=2"                                                \
     }
 
-/* The same where a window leaves few keys: a warp each. */
-#define WINDOW_TEAMS                                                                               \
+/* The same where a window leaves few keys, or a key costs more: a warp each. */
+#define NARROW_TEAMS                                                                               \
     {                                                                                              \
         "fwd_splitkv", " br=16 ", "teams=2"                                                        \
     }
@@ -168,9 +168,9 @@ static const bug bugs[] = {
      "has_next = next >= 0;", 1, "Sq=100,Sk=400,Wl=70,Wr=5", "illegal address", "fill_sm80.cu.in"},
     {"a tile too many without a mask", "rtx3060", JOINT, "(keys.begin_of_all + kBc - 1) / kBc",
      "keys.begin_of_all / kBc", 1, "Sq=200,Sk=600,Wl=300,Wr=0", "x the bound", NULL},
-    {"none, window, split", "rtx3060", WINDOW_TEAMS, "", "", 1, "Sq=3,Sk=1500,causal=1,Wl=900,Wr=0",
+    {"none, window, split", "rtx3060", NARROW_TEAMS, "", "", 1, "Sq=3,Sk=1500,causal=1,Wl=900,Wr=0",
      NULL, NULL},
-    {"splits that begin before the window", "rtx3060", WINDOW_TEAMS,
+    {"splits that begin before the window", "rtx3060", NARROW_TEAMS,
      "min(first + place.split * share", "min(place.split * share", 1,
      "Sq=3,Sk=1500,causal=1,Wl=900,Wr=0", "illegal address", "fill_sm80.cu.in"},
     {"none, softcap", "rtx3060", JOINT, "", "", 1, "Sq=200,causal=1,softcap=1", NULL, NULL},
@@ -221,8 +221,9 @@ static const bug bugs[] = {
     {"dropped elements that are missing in the sum", "rtx3060", JOINT,
      "const float inverse = row_inverse(sum) * p.features.keep_scale;",
      "const float inverse = row_inverse(sum);", 1, "Sq=200,dropout=1", "x the bound", NULL},
-    {"none, dropout, split", "rtx3060", TEAMS, "", "", 1, "Sq=3,Sk=1500,dropout=1", NULL, NULL},
-    {"a mask by rows of the tile instead of queries", "rtx3060", TEAMS,
+    {"none, dropout, split", "rtx3060", NARROW_TEAMS, "", "", 1, "Sq=3,Sk=1500,dropout=1", NULL,
+     NULL},
+    {"a mask by rows of the tile instead of queries", "rtx3060", NARROW_TEAMS,
      "query = place.query(p, row);", "query = row;", 1, "Sq=3,Sk=1500,dropout=1", "x the bound",
      NULL},
     {"none, lengths, split", "rtx3060", TEAMS, "", "", 1, "B=5,Sq=3,Sk=1500,causal=1,seqused=1",

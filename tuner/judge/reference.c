@@ -123,14 +123,15 @@ static void load_keys(const fa2i_reference_request *request, const fa2i_host_ten
 {
     const fa2_problem *p = &request->problem;
     const int64_t own = (int64_t)s->index * p->heads_kv + head;
-    if (!p->paged) {
-        fa2i_host_head(tensor, p->dtype, s->batch, head, s->first_k, s->problem.seq_k, p->head_dim,
-                       out, at);
-        return;
-    }
-    if (own == *at)
+    if (own == *at) /* not by its place: sequences that share memory may have other lengths */
         return;
     *at = own;
+    if (!p->paged) {
+        int64_t elsewhere = -1;
+        fa2i_host_head(tensor, p->dtype, s->batch, head, s->first_k, s->problem.seq_k, p->head_dim,
+                       out, &elsewhere);
+        return;
+    }
     for (int32_t j = 0; j < s->problem.seq_k; j++)
         fa2i_host_row(tensor, p->dtype,
                       fa2i_page_of(p, &request->said, s->index, j) * tensor->stride_batch +

@@ -130,9 +130,10 @@ static bool parse_database(PyObject *value, PyObject **ret_bytes)
 
 static PyObject *default_log(void)
 {
-    PyObject *helpers = PyImport_ImportModule("fa2._frameworks");
-    PyObject *log = helpers != NULL ? PyObject_GetAttrString(helpers, "log") : NULL;
-    Py_XDECREF(helpers);
+    PyObject *frameworks_module = PyImport_ImportModule("fa2._frameworks");
+    PyObject *log =
+        frameworks_module != NULL ? PyObject_GetAttrString(frameworks_module, "log") : NULL;
+    Py_XDECREF(frameworks_module);
     return log;
 }
 

@@ -38,11 +38,11 @@ static PyObject *optional(PyObject *answer, int index)
 /* Ask fa2/_frameworks.py about the type. */
 static bool describe(PyTypeObject *type, fa2py_framework *framework)
 {
-    PyObject *helpers = PyImport_ImportModule("fa2._frameworks");
+    PyObject *frameworks_module = PyImport_ImportModule("fa2._frameworks");
     PyObject *answer = NULL;
-    if (helpers != NULL)
-        answer = PyObject_CallMethod(helpers, "describe", "O", (PyObject *)type);
-    Py_XDECREF(helpers);
+    if (frameworks_module != NULL)
+        answer = PyObject_CallMethod(frameworks_module, "describe", "O", (PyObject *)type);
+    Py_XDECREF(frameworks_module);
     if (answer == NULL)
         return false;
     if (!PyTuple_Check(answer) || PyTuple_Size(answer) != 6) {
@@ -305,7 +305,7 @@ PyObject *fa2py_empty_like(const fa2py_framework *framework, PyObject *like, con
     return no_allocator(like, argument);
 }
 
-/* empty(like, shape, dtype) of the Python helper. */
+/* empty(like, shape, dtype) of fa2/_frameworks.py. */
 static PyObject *helper_empty(const fa2py_framework *framework, PyObject *like, int ndim,
                               const int64_t *shape, const char *dtype)
 {
