@@ -169,6 +169,14 @@ static fa2_status create(const char *path, fa2i_cache_mode mode, fa2i_log_fn log
     return FA2_OK;
 }
 
+/* The file that this opening created and could put nothing into. */
+static void remove_if_bare(const char *path)
+{
+    struct stat info;
+    if (stat(path, &info) == 0 && info.st_size == 0)
+        unlink(path);
+}
+
 fa2_status fa2i_cache_open(const char *path, fa2i_cache_mode mode, fa2i_log_fn log, void *log_user,
                            fa2i_cache **ret_cache)
 {
@@ -189,6 +197,8 @@ fa2_status fa2i_cache_open(const char *path, fa2i_cache_mode mode, fa2i_log_fn l
     cache = NULL;
 done:
     fa2i_cache_close(cache);
+    if (st != FA2_OK && created && resolved != NULL)
+        remove_if_bare(resolved);
     fa2i_free(resolved);
     return st;
 }

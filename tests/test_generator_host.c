@@ -499,6 +499,11 @@ static void test_no_files(void)
     CHECK_EQ(fa2i_generator_create(&generator), FA2_E_GENERATOR);
     CHECK_CONTAINS(fa2_last_message(), "gen/zero.lua is no regular file");
     CHECK_EQ(remove(inside("gen/zero.lua")), 0);
+    FILE *file = fopen(inside("gen/long.lua"), "w");
+    CHECK(file != NULL && ftruncate(fileno(file), (1 << 20) + 1) == 0 && fclose(file) == 0);
+    CHECK_EQ(fa2i_generator_create(&generator), FA2_E_GENERATOR);
+    CHECK_CONTAINS(fa2_last_message(), "gen/long.lua has 1048577 bytes; at most 1048576 are read");
+    CHECK_EQ(remove(inside("gen/long.lua")), 0);
     CHECK(generator == NULL);
 }
 

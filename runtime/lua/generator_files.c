@@ -23,7 +23,8 @@ static const struct {
 } kinds[] = {{"gen", ".lua"}, {"templates", ".cu.in"}, {"templates", ".def"}};
 enum {
     KINDS = sizeof kinds / sizeof kinds[0],
-    DEPTH_MAX = 8, /* of folders in them: a link may lead in a circle */
+    DEPTH_MAX = 8,      /* of folders in them: a link may lead in a circle */
+    FILE_MAX = 1 << 20, /* bytes; those that come with fa2 have less than 32 KiB */
 };
 
 static bool ends_with(const char *name, const char *suffix)
@@ -137,9 +138,13 @@ static fa2_status add_entry(fa2i_generator_files *files, const char *root, const
         else
             st = add_folder(files, root, name, suffix, depth + 1, &found);
     } else if (ends_with(name, suffix) && !has(files, name)) {
-        st = S_ISREG(info.st_mode)
-                 ? add_file(files, root, name)
-                 : fa2i_fail(FA2_E_GENERATOR, "FA2_GEN_PATH: %s is no regular file", path);
+        if (!S_ISREG(info.st_mode))
+            st = fa2i_fail(FA2_E_GENERATOR, "FA2_GEN_PATH: %s is no regular file", path);
+        else if (info.st_size > FILE_MAX)
+            st = fa2i_fail(FA2_E_GENERATOR, "FA2_GEN_PATH: %s has %lld bytes; at most %d are read",
+                           path, (long long)info.st_size, FILE_MAX);
+        else
+            st = add_file(files, root, name);
     }
 done:
     fa2i_free(path);
