@@ -56,6 +56,11 @@ static fa2_status spawn(char **argv, tuner *t)
     posix_spawn_file_actions_destroy(&actions);
     close(out[1]);
     close(err[1]);
+    if (error != 0) {
+        close(out[0]);
+        close(err[0]);
+        out[0] = err[0] = -1;
+    }
     t->out.from = out[0];
     t->err.from = err[0];
     return error == 0 ? FA2_OK
@@ -106,6 +111,16 @@ static void pass_on(const tuner *t, stream *s, FILE *to)
     fflush(to);
 }
 
+/* The last line, where it has no end. */
+static void pass_on_rest(const tuner *t, stream *s, FILE *to)
+{
+    if (s->text.length > 0) {
+        fprintf(to, "device %d: %s\n", t->device, s->text.data);
+        fflush(to);
+    }
+    fa2i_text_done(&s->text);
+}
+
 /* keep: until the end, whole. */
 static void read_some(const tuner *t, stream *s, FILE *to, bool keep)
 {
@@ -119,6 +134,8 @@ static void read_some(const tuner *t, stream *s, FILE *to, bool keep)
         pass_on(t, s, to);
     if (count > 0)
         return;
+    if (!keep)
+        pass_on_rest(t, s, to);
     close(s->from);
     s->from = -1;
 }
@@ -200,7 +217,7 @@ static int threads_each(const fa2i_options *options, int devices)
 {
     const long processors = sysconf(_SC_NPROCESSORS_ONLN);
     const int all = options->jobs > 0 ? options->jobs : processors > 0 ? (int)processors : 1;
-    return all > devices ? all / devices : 1;
+    return devices > 0 && all > devices ? all / devices : 1;
 }
 
 fa2_status fa2i_all_devices_tune(int argc, char **argv, const fa2i_options *options,

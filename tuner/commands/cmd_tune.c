@@ -12,6 +12,7 @@
 #include <unistd.h>
 #include "cache/report.h"
 #include "runtime/base/alloc.h"
+#include "runtime/base/text.h"
 #include "runtime/cuda/device.h"
 #include "tuner/commands/all_devices.h"
 #include "tuner/commands/database.h"
@@ -77,16 +78,26 @@ done:
 /* For reading what there is; where there is nothing, an empty one that is removed again. */
 static fa2_status open_for_dry_run(fa2i_tune *tune)
 {
+    char *folder = NULL, *name = NULL;
     fa2_status st = fa2i_database_open(tune->options.db, FA2I_CACHE_READ, &tune->cache);
     if (st != FA2_E_NOT_FOUND)
         return st;
-    char path[] = "/tmp/fa2-dry-run-XXXXXX", file[sizeof path + 8];
-    if (mkdtemp(path) == NULL)
-        return fa2i_fail(FA2_E_IO, "%s: %s", path, strerror(errno));
-    snprintf(file, sizeof file, "%s/fa2.db", path);
-    tune->folder = fa2i_strdup(path);
-    st = fa2i_cache_open(file, FA2I_CACHE_WRITE, NULL, NULL, &tune->cache);
-    unlink(file); /* it goes when it is closed */
+    const char *given = getenv("TMPDIR");
+    fa2i_text path = {0}, file = {0};
+    fa2i_text_add(&path, "%s/fa2-dry-run-XXXXXX",
+                  given != NULL && given[0] != '\0' ? given : "/tmp");
+    FA2_TRY(fa2i_text_take(&path, &folder));
+    if (mkdtemp(folder) == NULL)
+        FA2_TRY(fa2i_fail(FA2_E_IO, "%s: %s; TMPDIR can name a folder", folder, strerror(errno)));
+    tune->folder = folder;
+    folder = NULL;
+    fa2i_text_add(&file, "%s/fa2.db", tune->folder);
+    FA2_TRY(fa2i_text_take(&file, &name));
+    st = fa2i_cache_open(name, FA2I_CACHE_WRITE, NULL, NULL, &tune->cache);
+    unlink(name); /* it goes when it is closed */
+done:
+    fa2i_free(name);
+    fa2i_free(folder);
     return st;
 }
 
@@ -118,6 +129,9 @@ static fa2_status parse(fa2i_tune *tune, int argc, char **argv)
         st = fa2i_fail(FA2_E_INVALID,
                        "--device all takes no program: run it with FA2_CAPTURE=FILE, and give "
                        "--shapes FILE");
+    else if (tune->options.device == FA2I_DEVICE_ALL && tune->options.reads_stdin)
+        st = fa2i_fail(FA2_E_INVALID,
+                       "--device all cannot read shapes from standard input: name a file");
 done:
     return st;
 }

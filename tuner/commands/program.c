@@ -26,7 +26,7 @@ enum { NAP_MS = 50 };
 
 typedef struct capture_file {
     char *path;
-    bool own; /* ours, and removed */
+    bool own; /* ours, and removed, with PATH.new of a program that was killed as it wrote */
 } capture_file;
 
 static fa2_status make_file(capture_file *file)
@@ -56,8 +56,14 @@ static fa2_status make_file(capture_file *file)
 
 static void file_done(capture_file *file)
 {
-    if (file->own)
+    fa2i_text fresh = {0};
+    if (file->own && file->path != NULL) {
         unlink(file->path);
+        fa2i_text_add(&fresh, "%s.new", file->path);
+        if (!fresh.failed)
+            unlink(fresh.data);
+        fa2i_text_done(&fresh);
+    }
     fa2i_free(file->path);
 }
 

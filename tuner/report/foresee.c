@@ -170,7 +170,7 @@ static fa2_status see_estimate(seeing *s, const fa2_problem *problem)
         chosen = 0;
         FA2_TRY(take_first(s));
     } else if (strcmp(out->variant.text, out->options[chosen].text) != 0) {
-        fa2i_trial again; /* a later one was tried, and is no better */
+        fa2i_trial again = {.usable = false}; /* a later one was tried, and is no better */
         FA2_TRY(try_option(s, &out->options[chosen], &again));
     }
     fa2i_decide_option(out->options, out->option_count, chosen, &s->evidence, &out->asked, s->card,

@@ -19,19 +19,15 @@ static bool is_sure(const fa2i_lesson *lesson)
     return lesson->learned->problems >= FA2I_LEARNED_PROBLEMS;
 }
 
-size_t fa2i_learned_judge(fa2i_lesson *lessons, size_t count)
+void fa2i_learned_judge(fa2i_lesson *lessons, size_t count)
 {
     double best = INFINITY;
-    size_t hopeless = 0;
     for (size_t i = 0; i < count; i++)
         if (is_sure(&lessons[i]))
             best = fmin(best, predicted_us(&lessons[i]));
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         lessons[i].hopeless =
             is_sure(&lessons[i]) && predicted_us(&lessons[i]) > FA2I_LEARNED_BEHIND * best;
-        hopeless += lessons[i].hopeless;
-    }
-    return hopeless;
 }
 
 void fa2i_learned_add(fa2i_lesson *lessons, size_t count)

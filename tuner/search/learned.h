@@ -32,8 +32,8 @@ typedef struct fa2i_lesson {
 #define FA2I_LEARNED_BEHIND 1.4
 enum { FA2I_LEARNED_PROBLEMS = 2 };
 
-/* Which kernels are hopeless; returns how many. */
-size_t fa2i_learned_judge(fa2i_lesson *lessons, size_t count);
+/* Which kernels are hopeless. */
+void fa2i_learned_judge(fa2i_lesson *lessons, size_t count);
 
 /* Take in a problem's measurements: two at least, or nothing is learned. */
 void fa2i_learned_add(fa2i_lesson *lessons, size_t count);

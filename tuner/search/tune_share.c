@@ -63,17 +63,21 @@ static void name_of(const fa2i_tune *tune, const char *what, char out[FA2I_TURN_
 
 void fa2i_tune_begin_turn(fa2i_tune *tune)
 {
-    char name[FA2I_TURN_CHARS];
+    char name[FA2I_TURN_CHARS], process[32] = "";
     bool told = false;
     if (!tune->has_uuid || tune->options.share)
         return;
     name_of(tune, "tuner", name);
     while (!fa2i_turn_take(name, &tune->turn) && !fa2i_tune_spent(tune)) {
-        if (!told)
+        if (!told) {
+            const pid_t holder = fa2i_turn_holder(name);
+            if (holder > 0)
+                snprintf(process, sizeof process, " (process %ld)", (long)holder);
             fa2i_note(&tune->progress,
-                      "fa2-tune: another fa2-tune (process %ld) is measuring on device %d; waiting "
-                      "for its end (--share: take turns with it)",
-                      (long)fa2i_turn_holder(name), tune->options.device);
+                      "fa2-tune: another fa2-tune%s is measuring on device %d; waiting for its end "
+                      "(--share: take turns with it)",
+                      process, tune->options.device);
+        }
         told = true;
         nap();
     }
@@ -85,8 +89,10 @@ void fa2i_tune_begin_launches(fa2i_tune *tune)
     if (!tune->has_uuid)
         return;
     name_of(tune, "launch", name);
-    if (tune->shared) /* the other one is likely to wait */
-        nap(), nap();
+    if (tune->shared) { /* the other one is likely to wait */
+        nap();
+        nap();
+    }
     while (!fa2i_turn_take(name, &tune->launches) && !fa2i_tune_stopped(tune)) {
         tune->shared = true;
         nap();

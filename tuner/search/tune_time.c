@@ -186,7 +186,7 @@ static fa2_status spare_hopeless(timing *t)
     if (lessons == NULL)
         return fa2i_fail(FA2_E_MEMORY, "no memory for %zu candidates", t->count);
     memcpy(row.detail, detail, sizeof detail);
-    (void)fa2i_learned_judge(lessons, t->count);
+    fa2i_learned_judge(lessons, t->count);
     for (size_t i = 0; st == FA2_OK && i < t->count; i++) {
         const size_t kernel = t->entries[i].kernel;
         if (lessons[i].hopeless && i > 0 && !is_winner_so_far(t, kernel)) {

@@ -219,10 +219,11 @@ static fa2_status verify_group(fa2i_tune *tune, group *g, bool wait, bool *ret_o
     fa2_status st = make_group(tune, g->first, g);
     if (before > g->count)
         fa2i_progress_drop(&tune->progress, (before - g->count) * count);
-    fa2i_tune_begin_launches(tune);
-    if (st == FA2_OK)
+    if (st == FA2_OK && g->count > 0) {
+        fa2i_tune_begin_launches(tune);
         st = verify_cases(tune, g);
-    fa2i_tune_end_launches(tune);
+        fa2i_tune_end_launches(tune);
+    }
     fa2i_tune_unclaim(tune, "verify", g->problem);
     return st;
 }

@@ -35,7 +35,7 @@ bool fa2i_turn_take(const char *name, fa2i_turn *ret_turn)
         close(file);
         return !taken;
     }
-    (void)listen(file, 16);
+    (void)listen(file, SOMAXCONN);
     ret_turn->socket = file + 1;
     return true;
 }
