@@ -35,7 +35,7 @@ enum { CARDS_MAX = 8, CLASSES_MAX = 128, CANDIDATES_MAX = 1024, EXPECTED_MAX = 4
 enum {
     FAILURES_SHOWN = 20,
     STEP_BEYOND_PRESETS = 4,
-    STEP_FEATURES = 12,
+    STEP_FEATURES = 24,
     STEP_BACKWARD = 40,
     STEP_OTHER_TARGETS = 24
 };
@@ -184,10 +184,10 @@ static void find_classes(sweep *s, fa2_dtype dtype)
         const fa2_problem p = dense(dtype, kinds[i][0], kinds[i][1]);
         add_class(s, &p, STEP_BEYOND_PRESETS);
     }
-    /* Each set with two of them, or with all. */
+    /* Each set with one of them, or with all. */
     for (size_t n = 0; n < FEATURE_SETS; n++)
-        for (size_t i = 0; i < (s->all ? KINDS : 2); i++) {
-            const int *kind = kinds[(2 * n + i) % KINDS];
+        for (size_t i = 0; i < (s->all ? KINDS : 1); i++) {
+            const int *kind = kinds[(n + i) % KINDS];
             add_features(s, FA2_OP_FORWARD, dtype, kind, &feature_sets[n]);
         }
     /* Backward has a sweep of its own for caps and windows alone. */
