@@ -1,6 +1,8 @@
-"""fa2.transformers: unmodified models with random weights against transformers' eager attention. Needs a GPU."""
+"""fa2.transformers: unmodified models with random weights against transformers' eager attention, on a GPU; and
+what goes to sdpa, without one."""
 
 import copy
+import itertools
 import unittest
 import warnings
 
@@ -8,9 +10,9 @@ try:
     import torch
     import transformers
     import fa2.transformers
-    HAS_GPU = torch.cuda.is_available()
+    HAS_TRANSFORMERS, HAS_GPU = True, torch.cuda.is_available()
 except ImportError:
-    HAS_GPU = False
+    HAS_TRANSFORMERS = HAS_GPU = False
 
 TEXT = {"vocab_size": 500, "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 3,
         "num_attention_heads": 4, "max_position_embeddings": 512}
@@ -47,14 +49,14 @@ def models():
            {"input_ids": ids}, True)
 
 
-def make(kind, config, dtype, attention, weights=None):
+def make(kind, config, dtype, attention, weights=None, device="cuda"):
     torch.manual_seed(0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = kind._from_config(copy.deepcopy(config), attn_implementation=attention)
     if weights is not None:
         model.load_state_dict(weights)
-    return model.eval().to("cuda", dtype)
+    return model.eval().to(device, dtype)
 
 
 def answers(model, inputs, gradients):
@@ -127,6 +129,68 @@ class Models(unittest.TestCase):
             for _ in range(2):
                 own(**inputs, attention_mask=padding)
         self.assertLessEqual(len([one for one in said if "fa2" in str(one.message)]), 1)
+
+
+@unittest.skipUnless(HAS_TRANSFORMERS, "transformers and PyTorch are needed")
+class Fallback(unittest.TestCase):
+    """What fa2 does not do is right nevertheless. Without a GPU: on the host everything goes to sdpa."""
+
+    def setUp(self):
+        fa2.transformers.register()
+        self.ids = torch.randint(3, 500, (2, 90), generator=torch.Generator().manual_seed(1))
+
+    def pair(self, kind, config):
+        eager = make(kind, config, torch.float32, "eager", device="cpu")
+        return eager, make(kind, config, torch.float32, "fa2", eager.state_dict(), "cpu")
+
+    def same(self, a, b):
+        self.assertLess((a - b).abs().max().item(), 1e-4)
+
+    def test_windows(self):
+        """At once, and the last 30 tokens onto a cache, where there are fewer queries than keys."""
+        t = transformers
+        for name, kind, config in (
+                ("llama", t.LlamaForCausalLM, t.LlamaConfig(**GROUPED)),
+                ("mistral", t.MistralForCausalLM, t.MistralConfig(**GROUPED, sliding_window=24))):
+            models = self.pair(kind, config)
+            with self.subTest(name), torch.no_grad():
+                self.same(*(model(self.ids, use_cache=False).logits for model in models))
+                parts = []
+                for model in models:
+                    cache = model(self.ids[:, :60], use_cache=True).past_key_values
+                    parts.append(model(self.ids[:, 60:], past_key_values=cache).logits)
+                self.same(*parts)
+            for settings in ({}, {"cache_implementation": "static", "disable_compile": True}):
+                with self.subTest(name, **settings):
+                    self.assertTrue(torch.equal(*(
+                        model.generate(input_ids=self.ids, max_new_tokens=8, do_sample=False, pad_token_id=0,
+                                       eos_token_id=None, **settings) for model in models)))
+
+    def test_padding(self):
+        t = transformers
+        padding = torch.ones_like(self.ids)
+        padding[1, 60:] = 0
+        for name, kind, config in (
+                ("bert", t.BertModel, t.BertConfig(**TEXT)),
+                ("modernbert, windows", t.ModernBertModel,
+                 t.ModernBertConfig(**TEXT, local_attention=24, pad_token_id=0))):
+            models = self.pair(kind, config)
+            for mask in (None, padding):
+                with self.subTest(name, padding=mask is not None), torch.no_grad():
+                    self.same(*(model(self.ids, attention_mask=mask).last_hidden_state * padding[..., None]
+                                for model in models))
+
+    def test_masks(self):
+        """The mask that is handed on, element by element."""
+        for queries, keys, lengths, is_causal, window in itertools.product(
+                (1, 5, 9), (9,), (None, (9, 4)), (False, True), (None, 3)):
+            own = [keys if lengths is None else length for length in lengths or (keys, keys)]
+            wanted = [[[[j < used and (not is_causal or j <= i + used - queries)
+                         and (window is None or abs(i + used - queries - j) < window)
+                         for j in range(keys)] for i in range(queries)]] for used in own]
+            got = fa2.transformers._mask_of_all(torch.empty(2, 1, queries, 8), torch.empty(2, 1, keys, 8),
+                                                None if lengths is None else torch.tensor(lengths), is_causal, window)
+            self.assertEqual(got.expand(2, -1, -1, -1).tolist(), wanted)
 
 
 if __name__ == "__main__":

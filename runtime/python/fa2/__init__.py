@@ -8,8 +8,10 @@ autograd's and torch.compile's sight of it, and scaled_dot_product_attention.
 
 A *problem* is a dict of what decides which kernel is the best one: op ("forward" or "backward"), batch,
 heads_q, heads_kv, seq_q, seq_k, head_dim, dtype ("fp16" or "bf16"), causal, softcap (1 if scores are
-capped), window_left and window_right, deterministic. Those that are left out mean forward, 1 batch,
-heads_kv = heads_q, seq_k = seq_q, fp16, and 0.
+capped), window_left and window_right, deterministic, alibi, sinks and dropout (1 if there are such), bias
+("fp16", "bf16", "fp32", "bool" or "none"), seqused (1 if how many keys are used is on the device), varlen
+(1 if sequences are packed) with total_q and total_k, paged (1 if keys lie in pages) with page. Those that
+are left out mean forward, 1 batch, heads_kv = heads_q, seq_k = seq_q, fp16, pages of 16, and 0.
 """
 
 from typing import Any, Dict, Optional, Union
@@ -43,7 +45,8 @@ def prepare(*tensors: Any, context: Optional[Context] = None, device: Optional[i
 
     prepare(q, k, v, causal=True), with attention's keywords, on tensors of the shapes to come; or
     prepare(batch=1, heads_q=8, seq_q=512, head_dim=64, causal=1), with a problem's fields; or with such a
-    dict. op="backward" asks for the kernel of the gradients. Needed before a CUDA graph is captured. Compiles, for a second or so, if nothing was tuned.
+    dict. op="backward" asks for the kernel of the gradients. Needed before a CUDA graph is captured. Compiles, for
+    a second or so, if nothing was tuned.
     """
     _context(tensors, context, device).prepare(_problem_of(tensors, fields))
 

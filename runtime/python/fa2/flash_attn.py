@@ -8,7 +8,7 @@
 
 float16 and bfloat16 on CUDA devices, D up to 256; a D that is no multiple of 8 is padded, and the result cut
 back. Masks are aligned bottom-right: query i stands at key i + Sk - Sq. Rows that see no key give 0, and +inf as
-their log-sum-exp. What fa2 cannot do yet raises NotImplementedError naming the argument.
+their log-sum-exp. What this interface does not pass on yet raises NotImplementedError naming the argument.
 """
 
 import importlib.machinery
@@ -31,11 +31,15 @@ _Result = Union[Tensor, Tuple[Tensor, Tensor, Optional[Tensor]]]
 _Window = Tuple[int, int]
 
 
+def _missing(argument: str, what: str) -> NotImplementedError:
+    return NotImplementedError(f"{argument}: this interface does not pass {what} on yet")
+
+
 def _refuse(**asked: Any) -> None:
     """What is asked for and not there: argument=(whether it is, what it would be)."""
     for argument, (is_asked, what) in asked.items():
         if is_asked:
-            raise NotImplementedError(f"{argument}: fa2 has no {what} yet")
+            raise _missing(argument, what)
 
 
 def _readable(tensor: Tensor) -> Tensor:
@@ -58,7 +62,8 @@ def _attend(tensors: Sequence[Tensor], dropout_p: float, softmax_scale: Optional
     if width % 8:
         tensors = [F.pad(tensor, (0, -width % 8)) for tensor in tensors]
     out, lse = attention_packed(*map(_readable, tensors), causal=causal, window=window_size, softcap=softcap,
-                                scale=softmax_scale, alibi_slopes=alibi_slopes, deterministic=deterministic, return_lse=True, **lengths)
+                                scale=softmax_scale, alibi_slopes=alibi_slopes, deterministic=deterministic,
+                                return_lse=True, **lengths)
     if width % 8:
         out = out[..., :width]
     if not return_attn_probs:
@@ -103,8 +108,7 @@ def _attend_varlen(tensors: Sequence[Tensor], cu_seqlens_q: Tensor, cu_seqlens_k
                    max_seqlen_k: int, dropout_p: float, softmax_scale: Optional[float], causal: bool,
                    window_size: _Window, softcap: float, alibi_slopes: Optional[Tensor], deterministic: bool,
                    return_attn_probs: bool, block_table: Optional[Tensor] = None) -> _Result:
-    _refuse(cu_seqlens_q=(True, "sequences of several lengths"), block_table=(block_table is not None, "paged keys"))
-    raise AssertionError("not reached")
+    raise _missing("cu_seqlens_q", "sequences of several lengths")
 
 
 def flash_attn_varlen_func(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor,

@@ -36,7 +36,7 @@ def _refusal(query, key, value, attn_mask, dropout_p, is_causal, scale) -> Optio
         return ("attn_mask is a boolean, float16, bfloat16 or float32 tensor without a gradient, beside is_causal=False "
                 "and tensors of at most 4 dimensions")
     if dropout_p:
-        return "dropout_p: fa2 has no dropout yet"
+        return "dropout_p: this interface does not pass dropout on yet"
     if scale is not None and scale <= 0:
         return f"scale is {scale}; fa2 wants it more than 0"
     if type(query).__name__ == "NestedTensor" or query.is_nested:

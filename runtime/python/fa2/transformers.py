@@ -3,8 +3,9 @@
     import fa2.transformers; fa2.transformers.register()
     model = AutoModelForCausalLM.from_pretrained(..., attn_implementation="fa2")
 
-Causal, bidirectional and cross-attention, grouped heads, sliding windows, softcap, dynamic and static caches. What
-fa2 cannot do yet goes to transformers' sdpa, which a warning says, once for each reason.
+Causal, bidirectional and cross-attention, grouped heads, sliding windows, softcap, sinks, padding and other masks,
+dynamic and static caches. What fa2 cannot do yet goes to transformers' sdpa, which a warning says, once for each
+reason.
 """
 
 import warnings
@@ -80,9 +81,10 @@ def _mask(batch_size: int, q_length: int, kv_length: int, q_offset: Any = 0, kv_
     if allow_is_bidirectional_skip and (local_size in (None, window) or kv_length <= local_size):
         if _is_full(attention_mask, kv_offset, kv_offset + kv_length):
             return None
-        lengths = _padding_behind(attention_mask, kv_offset, kv_length)
-        if lengths is not None:
-            return lengths
+        if local_size is None or kv_length <= local_size:  # a window would be aligned to the lengths
+            lengths = _padding_behind(attention_mask, kv_offset, kv_length)
+            if lengths is not None:
+                return lengths
     elif _is_plain_causal(mask_function, window):
         end = q_offset + q_length - kv_offset  # behind the key that the last query stands at
         if isinstance(end, Tensor) and q_length == 1 and _is_full(attention_mask, kv_offset):
@@ -114,6 +116,18 @@ def _refusal(query: Tensor, dropout: float, position_bias: Any, cache: Any) -> O
     if not query.is_cuda:
         return f"the tensors are on device {query.device}"
     return None
+
+
+def _mask_of_all(query: Tensor, key: Tensor, lengths: Optional[Tensor], is_causal: bool,
+                 window: Optional[int]) -> Tensor:
+    """What is_causal, window and lengths say, as bool [B or 1, 1, Sq, Sk]."""
+    keys = torch.arange(key.shape[2], device=query.device)
+    used: Any = key.shape[2] if lengths is None else lengths[:, None, None, None]
+    own = torch.arange(query.shape[2], device=query.device)[:, None] + used - query.shape[2]
+    seen = (keys < used) & (keys <= own) if is_causal else (keys < used).expand(own.shape[:-1] + keys.shape)
+    if window is not None:
+        seen = seen & (keys > own - window) & (keys < own + window)
+    return seen if seen.dim() == 4 else seen[None, None]
 
 
 def _fallback(reason: str, *arguments: Any, softcap: Optional[float], s_aux: Optional[Tensor],
@@ -168,8 +182,11 @@ def _attention(module: torch.nn.Module, query: Tensor, key: Tensor, value: Tenso
                            s_aux), None
         except NotImplementedError as refusal:  # gradients with a mask, for instance
             reason = str(refusal)
-    if lengths is not None:
-        places = torch.arange(key.shape[2], device=lengths.device)
-        attention_mask = (places < lengths[:, None, None, None]).expand(-1, 1, query.shape[2], -1)
+    queries, keys = query.shape[2], key.shape[2]
+    if lengths is not None or (attention_mask is None and cache is None and (
+            (sliding_window is not None and sliding_window < keys)
+            or (is_causal and queries != keys and (queries > 1 or position_bias is not None)))):
+        # sdpa knows no windows, and aligns causal masks top-left
+        attention_mask = _mask_of_all(query, key, lengths, is_causal, sliding_window)
     return _fallback(reason, module, query, key, value, attention_mask, softcap=softcap, s_aux=s_aux, dropout=dropout,
                      scaling=scaling, is_causal=is_causal, position_bias=position_bias, cache=cache, **keywords)
