@@ -233,7 +233,7 @@ static const bug bugs[] = {
      "p.features.seqused_k + (batch + 1) % p.batch", 1, "B=5,Sq=200,seqused=1", "x the bound",
      NULL},
     {"a length that is not bounded", "rtx3060", JOINT,
-     "max(0, min(p.seq_k, __ldg(p.features.seqused_k + batch)))",
+     "between(0, __ldg(p.features.seqused_k + batch), p.seq_k)",
      "__ldg(p.features.seqused_k + batch) + 50", 1, "B=2,Sq=200,seqused=1", "illegal address",
      "fill_sm80.cu.in"},
     {"a slot too far", "rtx3060", TEAMS, "__shfl_sync(0xffffffffu, end - own, at)",
