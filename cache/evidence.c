@@ -1,13 +1,12 @@
 /*
- * Kernels first, then the times, set by set: rows come sorted by device and problem, and a kernel's
- * index is found by its id, in a sorted list.
+ * Kernels first, then the times, set by set: rows come sorted by device and problem, measured ones
+ * before modelled ones, and a kernel's index is found by its id, in a sorted list.
  *
  * - A time ties a kernel to a problem of its own class only, by the problem's fields.
  * - A winner without a measurement of its own (imported, or ranked offline) counts as one.
  */
 #include "cache/evidence.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include "cache/columns.h"
 #include "cache/rules.h"
@@ -24,20 +23,24 @@ typedef struct reading {
     size_t kernel_room, id_room, set_room, time_room;
 } reading;
 
-static fa2_status make_room(void **array, size_t count, size_t *room, size_t item_bytes)
+/* The array, grown if it is full; where that fails, *st is set and the array is as it was. */
+static void *make_room(void *array, size_t count, size_t *room, size_t item_bytes, fa2_status *st)
 {
+    *st = FA2_OK;
     if (count < *room)
-        return FA2_OK;
+        return array;
     const size_t wanted = *room == 0 ? 64 : 2 * *room;
-    void *grown = fa2i_realloc(*array, wanted * item_bytes);
-    if (grown == NULL)
-        return fa2i_fail(FA2_E_MEMORY, "out of memory");
-    *array = grown;
+    void *grown = fa2i_realloc(array, wanted * item_bytes);
+    if (grown == NULL) {
+        *st = fa2i_fail(FA2_E_MEMORY, "out of memory");
+        return array;
+    }
     *room = wanted;
-    return FA2_OK;
+    return grown;
 }
 
-#define MAKE_ROOM(array, count, room) make_room((void **)&(array), count, room, sizeof *(array))
+#define MAKE_ROOM(array, count, room, st)                                                          \
+    ((array) = make_room(array, count, room, sizeof *(array), st))
 
 void fa2i_evidence_done(fa2i_evidence *evidence)
 {
@@ -88,9 +91,10 @@ static bool read_kernel(const reading *r, sqlite3_stmt *stmt, fa2i_known_kernel 
 static fa2_status add_kernel(reading *r, sqlite3_stmt *stmt)
 {
     fa2i_evidence *found = &r->found;
-    fa2_status st = MAKE_ROOM(found->kernels, found->kernel_count, &r->kernel_room);
+    fa2_status st = FA2_OK;
+    MAKE_ROOM(found->kernels, found->kernel_count, &r->kernel_room, &st);
     if (st == FA2_OK)
-        st = MAKE_ROOM(r->ids, found->kernel_count, &r->id_room);
+        MAKE_ROOM(r->ids, found->kernel_count, &r->id_room, &st);
     if (st == FA2_OK && read_kernel(r, stmt, &found->kernels[found->kernel_count]))
         r->ids[found->kernel_count++] = sqlite3_column_int64(stmt, 0);
     return st;
@@ -129,7 +133,7 @@ static const char times_sql[] =
 #undef FA2I_FIELD
     " FROM timed t JOIN device d ON d.id = t.device JOIN problem p ON p.id = t.problem "
     "WHERE d.arch = ?1 AND p.op = ?2 AND t.us > 0 AND t.us <= ?3 ORDER BY t.device, t.problem, "
-    "t.kernel";
+    "t.measured DESC, t.kernel";
 
 static fa2i_known_set read_set(sqlite3_stmt *stmt)
 {
@@ -149,31 +153,34 @@ static fa2i_known_set read_set(sqlite3_stmt *stmt)
 }
 
 /* The set of the row: the last one, or a new one. NULL with FA2_OK: the row is damaged. */
-static fa2_status find_set(reading *r, sqlite3_stmt *stmt, int64_t last[2],
+static fa2_status find_set(reading *r, sqlite3_stmt *stmt, int64_t last[3],
                            fa2i_known_set **ret_set)
 {
     fa2i_evidence *found = &r->found;
-    const int64_t device = sqlite3_column_int64(stmt, 0), id = sqlite3_column_int64(stmt, 1);
+    const int64_t device = sqlite3_column_int64(stmt, 0), id = sqlite3_column_int64(stmt, 1),
+                  measured = sqlite3_column_int(stmt, 4) != 0;
 
     *ret_set = NULL;
-    if (found->set_count == 0 || device != last[0] || id != last[1]) {
+    if (found->set_count == 0 || device != last[0] || id != last[1] || measured != last[2]) {
         fa2i_known_set set = read_set(stmt);
         if (!fa2i_card_is_sound(&set.card) ||
             fa2i_columns_read(r->cache, stmt, 14, &set.problem) != FA2_OK)
             return FA2_OK;
-        const fa2_status st = MAKE_ROOM(found->sets, found->set_count, &r->set_room);
+        fa2_status st = FA2_OK;
+        MAKE_ROOM(found->sets, found->set_count, &r->set_room, &st);
         if (st != FA2_OK)
             return st;
         found->sets[found->set_count] = set;
         found->sets[found->set_count++].first = found->time_count;
         last[0] = device;
         last[1] = id;
+        last[2] = measured;
     }
     *ret_set = &found->sets[found->set_count - 1];
     return FA2_OK;
 }
 
-static fa2_status add_time(reading *r, sqlite3_stmt *stmt, int64_t last[2])
+static fa2_status add_time(reading *r, sqlite3_stmt *stmt, int64_t last[3])
 {
     fa2i_evidence *found = &r->found;
     fa2i_known_set *set = NULL;
@@ -188,7 +195,7 @@ static fa2_status add_time(reading *r, sqlite3_stmt *stmt, int64_t last[2])
     fa2i_problem_class(&set->problem, class_key);
     if (strcmp(class_key, found->kernels[kernel].class_key) != 0)
         return FA2_OK;
-    st = MAKE_ROOM(found->times, found->time_count, &r->time_room);
+    MAKE_ROOM(found->times, found->time_count, &r->time_room, &st);
     if (st != FA2_OK)
         return st;
     found->times[found->time_count++] =
@@ -220,7 +227,7 @@ static fa2_status read_times(reading *r)
 {
     sqlite3_stmt *stmt = NULL;
     bool row = false;
-    int64_t last[2] = {0};
+    int64_t last[3] = {0};
     const fa2i_sql_value values[] = {fa2i_sql_int(r->card->arch),
                                      fa2i_sql_text(fa2i_field_word(FA2I_FIELD_op, (int32_t)r->op)),
                                      fa2i_sql_real(FA2I_US_MAX)};

@@ -21,7 +21,7 @@ typedef struct fa2i_known_kernel {
     bool has_code; /* there are bytes; whether they are sound is seen on loading */
 } fa2i_known_kernel;
 
-/* The times of kernels on one problem and one card. */
+/* The times of kernels on one problem and one card, measured ones and modelled ones apart. */
 typedef struct fa2i_known_set {
     fa2_problem problem;
     fa2i_card card;

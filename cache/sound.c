@@ -1,3 +1,7 @@
+/*
+ * Each table's judgement is a query over rules.def and over the temporary tables of what was judged
+ * before it.
+ */
 #include "cache/sound.h"
 
 #include <stdio.h>

@@ -222,6 +222,61 @@ static void put(const char *content)
     CHECK(file != NULL && fputs(content, file) >= 0 && fclose(file) == 0);
 }
 
+static void test_links(void)
+{
+    char real[80];
+    struct stat status;
+    snprintf(real, sizeof real, "%s/real.csv", folder);
+    CHECK_EQ(symlink("real.csv", path), 0);
+    fa2_context *context = create();
+    calls(context, 1, 2);
+    fa2_context_destroy(context);
+    CHECK(lstat(path, &status) == 0 && S_ISLNK(status.st_mode));
+    CHECK(strncmp(lines(), "2,forward,1,", 12) == 0);
+    CHECK_EQ(unlink(path), 0);
+    CHECK_EQ(unlink(real), 0);
+}
+
+/* Lines that no fa2 wrote; nothing of the file may get lost. */
+static void test_bad_lines(void)
+{
+    static const struct {
+        const char *line;
+        size_t bytes;
+    } bad[] = {{"-5,forward\n", 11},
+               {" 5,forward\n", 11},
+               {"5\n", 2},
+               {"99999999999999999999,forward\n", 29},
+               {"\0005,forward\n", 11}};
+    fa2_context *context = create();
+    fa2_context_destroy(context);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        FILE *file = fopen(path, "a");
+        struct stat before, after;
+        CHECK(file != NULL && fwrite(bad[i].line, 1, bad[i].bytes, file) == bad[i].bytes &&
+              fclose(file) == 0);
+        CHECK_EQ(stat(path, &before), 0);
+        check_refused("no capture of this fa2");
+        CHECK(stat(path, &after) == 0 && after.st_ino == before.st_ino &&
+              after.st_size == before.st_size);
+        CHECK_EQ(truncate(path, before.st_size - (off_t)bad[i].bytes), 0);
+    }
+    CHECK_EQ(unlink(path), 0);
+}
+
+/* Counts that have no room stay the highest there is. */
+static void test_highest(void)
+{
+    const fa2_problem problem = tuned_problem(1, 512);
+    fa2i_call_counts counts = {0};
+    CHECK_EQ(fa2i_call_counts_add(&counts, &problem, UINT64_MAX), FA2_OK);
+    CHECK_EQ(fa2i_capture_file_add(path, &counts), FA2_OK);
+    CHECK_EQ(fa2i_capture_file_add(path, &counts), FA2_OK);
+    fa2i_call_counts_done(&counts);
+    CHECK(strncmp(lines(), "18446744073709551615,forward,1,", 31) == 0);
+    CHECK_EQ(unlink(path), 0);
+}
+
 static void test_no_good(void)
 {
     setenv("FA2_CAPTURE", "/nonexistent/calls.csv", 1);
@@ -292,6 +347,9 @@ int main(void)
     test_unkept();
     test_processes();
     test_fork();
+    test_links();
+    test_bad_lines();
+    test_highest();
     test_no_good();
     test_trouble_later();
     fake_uninstall();

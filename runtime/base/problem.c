@@ -210,14 +210,16 @@ static fa2_status check_heads(const fa2_problem *problem, int *field)
     return FA2_OK;
 }
 
+enum { TOTAL_MAX = INT32_MAX / 4 };
+
 /* Kernels count packed rows in int. */
 static fa2_status check_total(const char *name, int32_t batch, int32_t seq, int32_t total)
 {
-    if (total > 0 || (int64_t)batch * seq <= INT32_MAX / 4)
+    if (total > 0 || (int64_t)batch * seq <= TOTAL_MAX)
         return FA2_OK;
     return fa2i_fail(FA2_E_INVALID,
                      "total_%s is 0, which means batch times seq_%s: %lld; it must be at most %d",
-                     name, name, (long long)batch * seq, (int)(INT32_MAX / 4));
+                     name, name, (long long)batch * seq, TOTAL_MAX);
 }
 
 /* What features on where rows lie need, and do not go with. */

@@ -1,3 +1,6 @@
+/*
+ * Numbers are read in full or refused; whether fa2 takes them is fa2's to say.
+ */
 #include "arguments.h"
 
 #include <stdlib.h>

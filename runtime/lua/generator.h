@@ -15,6 +15,8 @@
 
 typedef struct fa2i_generator fa2i_generator;
 
+enum { FA2I_OPS = FA2_OP_BACKWARD + 1 };
+
 /* On FA2_OK *ret_generator belongs to the caller. Takes about a millisecond. */
 fa2_status fa2i_generator_create(fa2i_generator **ret_generator);
 void fa2i_generator_destroy(fa2i_generator *generator);

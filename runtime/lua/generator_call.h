@@ -11,6 +11,7 @@
 struct fa2i_generator {
     fa2i_lua_host host;
     char id[17];
+    size_t kernel_count[FA2I_OPS], set_count[FA2I_OPS]; /* of what was learned last */
 };
 
 /* Run body(argument); then *status, which the body may set, counts. */

@@ -17,7 +17,8 @@ typedef struct call {
     const fa2i_evidence *evidence;
     const fa2_problem *problem;
     const fa2i_card *card;
-    fa2i_option *options; /* the result; owned by the public function */
+    size_t kernel_count, set_count; /* of the evidence that options refer to */
+    fa2i_option *options;           /* the result; owned by the public function */
     size_t count;
 } call;
 
@@ -103,19 +104,26 @@ fa2_status fa2i_generator_learn(fa2i_generator *generator, fa2_op op, const fa2i
                                 const fa2i_card *card)
 {
     call c = {.op = op, .evidence = evidence, .card = card};
-    return fa2i_generator_run(generator, body_learn, &c, &c.status);
+    const fa2_status st = fa2i_generator_run(generator, body_learn, &c, &c.status);
+    if (st == FA2_OK) {
+        generator->kernel_count[op] = evidence->kernel_count;
+        generator->set_count[op] = evidence->set_count;
+    }
+    return st;
 }
 
 /* ---- options ---- */
 
-/* An index of Lua's, from 1; 0 is none. */
-static size_t get_index(lua_State *L, const char *field)
+/* An index of Lua's, from 1 to count; 0 is none. */
+static size_t get_index(lua_State *L, const char *field, size_t count)
 {
     lua_getfield(L, -1, field);
     const lua_Integer index = luaL_checkinteger(L, -1);
     lua_pop(L, 1);
     if (index < 0)
         luaL_error(L, "field '%s' is negative", field);
+    if ((lua_Unsigned)index > count)
+        luaL_error(L, "field '%s' is %I; there are %I", field, index, (lua_Integer)count);
     return index == 0 ? FA2I_NONE : (size_t)index - 1;
 }
 
@@ -151,8 +159,8 @@ static void get_option(lua_State *L, call *c, fa2i_option *option)
     option->model_us = get_number(L, "cost_us");
     option->rests = get_rests(L);
     option->compile = get_number(L, "compile") > 0;
-    option->kernel = get_index(L, "kernel");
-    option->set = get_index(L, "set");
+    option->kernel = get_index(L, "kernel", c->kernel_count);
+    option->set = get_index(L, "set", c->set_count);
     option->distance = get_number(L, "distance");
     if (option->kernel == FA2I_NONE) {
         fa2i_generator_get_candidate(L, &candidate);
@@ -197,8 +205,11 @@ fa2_status fa2i_generator_rank(fa2i_generator *generator, const fa2_problem *pro
 {
     call c = {.problem = problem, .card = card};
     fa2_status st = fa2i_problem_check(problem);
-    if (st == FA2_OK)
+    if (st == FA2_OK) {
+        c.kernel_count = generator->kernel_count[problem->op];
+        c.set_count = generator->set_count[problem->op];
         st = fa2i_generator_run(generator, body_rank, &c, &c.status);
+    }
     if (st == FA2_OK) {
         *ret_options = c.options;
         *ret_count = c.count;

@@ -1,3 +1,7 @@
+/*
+ * Philox4x32 with 7 rounds (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011), whence
+ * its constants. A call of it gives 16 bytes, one per element of P; kernels compute the same.
+ */
 #include "runtime/ops/dropout.h"
 
 #include <math.h>

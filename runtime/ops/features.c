@@ -70,7 +70,7 @@ static fa2_status locate_slopes(const fa2_problem *p, const fa2_alibi *alibi, fa
     FA2_TRY(find_reach("alibi.stride_batch", alibi->stride_batch, p->batch, sizeof(float), &reach));
     FA2_TRY(fa2i_memory_of_array(name, alibi->slopes, (size_t)(row + reach), sizeof(float), m));
     m->row_bytes = row;
-    m->strides[0] = p->batch > 1 ? 4 * alibi->stride_batch : 0;
+    m->strides[0] = p->batch > 1 ? (int64_t)sizeof *alibi->slopes * alibi->stride_batch : 0;
     m->extents[0] = p->batch;
 done:
     return st;

@@ -1,8 +1,8 @@
 /*
- * - Counts go from the plans, whose counters are set to 0 as they are read, to `pending`, and from
- *   there into the file; they leave `pending` when they are in it.
- * - The thread and the end write alike, under `mutex`. The thread blocks all signals: they are the
- *   program's.
+ * - Counts go from the plans, whose counters are set to 0 as they are read, and from `pending` to
+ *   `writing`, and from there into the file; they leave `writing` when they are in it.
+ * - The thread and the end, which waits for it, write alike, without `mutex`: calls do not wait for
+ *   a file. The thread blocks all signals: they are the program's.
  * - Many programs end without destroying their contexts. So the captures of a process are in a
  *   list, the only state that belongs to no context, and the end of the process (or of the
  *   library, when it is unloaded) closes what is left in it. A forked process starts with an empty
@@ -12,9 +12,9 @@
 #include "runtime/plan/capture.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,7 +35,8 @@ struct fa2i_capture {
     bool stopped;
     bool has_thread;
     pthread_t thread;
-    fa2i_call_counts pending;
+    fa2i_call_counts writing; /* only of who writes; all below is under the mutex */
+    fa2i_call_counts pending; /* calls without a plan */
     bool failed, told;
     char message[FA2I_MESSAGE_BYTES]; /* of the last failure */
     fa2i_capture *next;
@@ -51,23 +52,28 @@ static void gather(void *user, const fa2i_plan *plan)
 {
     fa2i_capture *capture = user;
     const uint64_t calls = fa2i_plan_take_calls(plan);
-    if (calls > 0 && fa2i_call_counts_add(&capture->pending, &plan->problem, calls) != FA2_OK)
+    if (calls > 0 && fa2i_call_counts_add(&capture->writing, &plan->problem, calls) != FA2_OK)
         fa2i_plan_count(plan, calls); /* no memory: next time, maybe */
 }
 
-/* Under the mutex. */
-static fa2_status write_pending(fa2i_capture *capture)
+/* One at a time, and not under the mutex. */
+static fa2_status write_counts(fa2i_capture *capture)
 {
     fa2i_plans_each(capture->plans, gather, capture);
-    if (capture->pending.count == 0)
+    pthread_mutex_lock(&capture->mutex);
+    (void)fa2i_call_counts_move(&capture->pending, &capture->writing); /* no memory: next time */
+    pthread_mutex_unlock(&capture->mutex);
+    if (capture->writing.count == 0)
         return FA2_OK;
-    const fa2_status st = fa2i_capture_file_add(capture->path, &capture->pending);
+    const fa2_status st = fa2i_capture_file_add(capture->path, &capture->writing);
     if (st == FA2_OK)
-        fa2i_call_counts_done(&capture->pending);
-    else
+        fa2i_call_counts_done(&capture->writing);
+    pthread_mutex_lock(&capture->mutex);
+    if (st != FA2_OK)
         snprintf(capture->message, sizeof capture->message, "%s", fa2_last_message());
     capture->failed = st != FA2_OK;
     capture->told = capture->told && capture->failed;
+    pthread_mutex_unlock(&capture->mutex);
     return st;
 }
 
@@ -82,8 +88,11 @@ static void *write_at_times(void *user)
         while (!capture->stopped &&
                pthread_cond_timedwait(&capture->stopping, &capture->mutex, &next) != ETIMEDOUT)
             continue;
-        if (!capture->stopped)
-            (void)write_pending(capture);
+        if (!capture->stopped) {
+            pthread_mutex_unlock(&capture->mutex);
+            (void)write_counts(capture);
+            pthread_mutex_lock(&capture->mutex);
+        }
         clock_gettime(CLOCK_MONOTONIC, &next);
     }
     pthread_mutex_unlock(&capture->mutex);
@@ -110,10 +119,7 @@ static fa2_status stop(fa2i_capture *capture)
     pthread_mutex_unlock(&capture->mutex);
     if (join)
         pthread_join(capture->thread, NULL);
-    pthread_mutex_lock(&capture->mutex);
-    const fa2_status st = write_pending(capture);
-    pthread_mutex_unlock(&capture->mutex);
-    return st;
+    return write_counts(capture);
 }
 
 /* ---- the end of the process ---- */
@@ -164,9 +170,23 @@ static void free_capture(fa2i_capture *capture)
 {
     pthread_cond_destroy(&capture->stopping);
     pthread_mutex_destroy(&capture->mutex);
+    fa2i_call_counts_done(&capture->writing);
     fa2i_call_counts_done(&capture->pending);
     free(capture->path); /* realpath's */
     fa2i_free(capture);
+}
+
+/* Where the file is, which is created if it is missing: behind links, which stay. *ret_real: free(). */
+static fa2_status find_file(const char *path, char **ret_real)
+{
+    const int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666);
+    if (file >= 0) {
+        close(file);
+        *ret_real = realpath(path, NULL);
+    }
+    return *ret_real != NULL ? FA2_OK
+                             : fa2i_fail(FA2_E_IO, "FA2_CAPTURE=%s: it cannot be written (%s)",
+                                         path, strerror(errno));
 }
 
 fa2_status fa2i_capture_open(const fa2i_plans *plans, fa2i_capture **ret_capture)
@@ -174,16 +194,20 @@ fa2_status fa2i_capture_open(const fa2i_plans *plans, fa2i_capture **ret_capture
     fa2_status st = FA2_OK;
     const char *path = getenv("FA2_CAPTURE");
     const fa2i_call_counts none = {0};
+    char *real = NULL;
     pthread_condattr_t attributes;
 
     *ret_capture = NULL;
     if (path == NULL || path[0] == '\0')
         return FA2_OK;
+    FA2_TRY(find_file(path, &real));
     FA2_TRY(
-        fa2i_capture_file_add(path, &none)); /* tells what is wrong with it before it is needed */
+        fa2i_capture_file_add(real, &none)); /* tells what is wrong with it before it is needed */
     fa2i_capture *capture = fa2i_alloc(sizeof *capture);
     if (capture == NULL)
-        return fa2i_fail(FA2_E_MEMORY, "no memory for a capture");
+        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for a capture"));
+    capture->path = real;
+    real = NULL; /* ownership has moved to the capture */
     capture->plans = plans;
     capture->process = getpid();
     pthread_mutex_init(&capture->mutex, NULL);
@@ -191,21 +215,18 @@ fa2_status fa2i_capture_open(const fa2i_plans *plans, fa2i_capture **ret_capture
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_cond_init(&capture->stopping, &attributes);
     pthread_condattr_destroy(&attributes);
-    capture->path = realpath(path, NULL);
-    if (capture->path == NULL) {
-        st = fa2i_fail(FA2_E_IO, "FA2_CAPTURE=%s: %s", path, strerror(errno));
-        free_capture(capture);
-        return st;
-    }
     start_thread(capture);
     enlist(capture);
     *ret_capture = capture;
 done:
+    free(real);
     return st;
 }
 
 void fa2i_capture_add(fa2i_capture *capture, const fa2_problem *problem)
 {
+    if (capture->process != getpid()) /* a forked process: the lock may be held for ever */
+        return;
     pthread_mutex_lock(&capture->mutex);
     (void)fa2i_call_counts_add(&capture->pending, problem, 1); /* no memory: not counted */
     pthread_mutex_unlock(&capture->mutex);

@@ -63,7 +63,8 @@ static void merge(fa2i_call_counts *counts)
     for (size_t i = 1; i < counts->count; i++) {
         fa2i_call_count *last = &counts->items[kept], *item = &counts->items[i];
         if (strcmp(last->text, item->text) == 0) {
-            last->calls += item->calls;
+            last->calls =
+                item->calls > UINT64_MAX - last->calls ? UINT64_MAX : last->calls + item->calls;
             fa2i_free(item->text);
         } else {
             counts->items[++kept] = *item;
@@ -72,8 +73,8 @@ static void merge(fa2i_call_counts *counts)
     counts->count = kept + 1;
 }
 
-/* Takes the text, also when it fails. */
-static fa2_status add_text(fa2i_call_counts *counts, char *text, uint64_t calls)
+/* For one more. */
+static fa2_status make_room(fa2i_call_counts *counts)
 {
     const bool full = counts->count == counts->capacity;
     if (full)
@@ -81,12 +82,21 @@ static fa2_status add_text(fa2i_call_counts *counts, char *text, uint64_t calls)
     if (full && counts->count >= counts->capacity / 2) { /* else there is room for a while */
         const size_t capacity = 2 * counts->capacity + 64;
         fa2i_call_count *grown = fa2i_realloc(counts->items, capacity * sizeof *grown);
-        if (grown == NULL) {
-            fa2i_free(text);
+        if (grown == NULL)
             return fa2i_fail(FA2_E_MEMORY, "no memory for the counts of %zu problems", capacity);
-        }
         counts->items = grown;
         counts->capacity = capacity;
+    }
+    return FA2_OK;
+}
+
+/* Takes the text, also when it fails. */
+static fa2_status add_text(fa2i_call_counts *counts, char *text, uint64_t calls)
+{
+    const fa2_status st = make_room(counts);
+    if (st != FA2_OK) {
+        fa2i_free(text);
+        return st;
     }
     counts->items[counts->count++] = (fa2i_call_count){text, calls};
     return FA2_OK;
@@ -107,6 +117,18 @@ fa2_status fa2i_call_counts_add(fa2i_call_counts *counts, const fa2_problem *pro
     }
     const fa2_status st = fa2i_text_take(&text, &row);
     return st == FA2_OK ? add_text(counts, row, calls) : st;
+}
+
+fa2_status fa2i_call_counts_move(fa2i_call_counts *from, fa2i_call_counts *to)
+{
+    for (; from->count > 0; from->count--) {
+        const fa2_status st = make_room(to);
+        if (st != FA2_OK)
+            return st;
+        to->items[to->count++] = from->items[from->count - 1];
+    }
+    fa2i_call_counts_done(from);
+    return FA2_OK;
 }
 
 /* ---- what the file has ---- */
@@ -133,11 +155,13 @@ static fa2_status read_lines(const char *path, const fa2i_text *content, fa2i_ca
         return FA2_OK;
     if (strncmp(line, header, length) != 0 || line[length] != '\n')
         return not_a_capture(path);
-    for (line += length + 1; *line != '\0';) {
+    for (line += length + 1; line < content->data + content->length;) {
         char *behind = NULL;
         const size_t bytes = strcspn(line, "\n");
+        errno = 0;
         const uint64_t calls = strtoull(line, &behind, 10);
-        if (behind == line || *behind != ',' || line[bytes] != '\n')
+        if (line[0] < '0' || line[0] > '9' || errno == ERANGE || *behind != ',' ||
+            line[bytes] != '\n')
             return not_a_capture(path);
         behind++;
         char *text = fa2i_alloc((size_t)(line + bytes - behind) + 1);

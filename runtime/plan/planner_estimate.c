@@ -71,7 +71,8 @@ typedef struct trying {
     const fa2_problem *problem;
     const fa2i_slot **slots; /* per option: what it came to, if it is usable */
     const fa2i_option *options;
-    fa2_status refusal; /* of the last variant that was compiled, or was to be */
+    fa2_status refusal;         /* of the last variant that was compiled, or was to be */
+    const fa2i_option *refused; /* that variant */
 } trying;
 
 static fa2_status try_stored(trying *t, const fa2i_option *option, const fa2i_slot **ret_slot)
@@ -88,6 +89,7 @@ static fa2_status try_stored(trying *t, const fa2i_option *option, const fa2i_sl
 static fa2_status try_compiling(trying *t, const fa2i_option *option, const fa2i_slot **ret_slot)
 {
     fa2i_attempt attempt = {0};
+    t->refused = option;
     if (t->planner->no_compiler && t->refusal == FA2_OK)
         t->refusal = FA2_E_NO_NVRTC;
     if (t->planner->no_compiler)
@@ -113,12 +115,16 @@ static fa2_status try_option(void *user, const fa2i_option *option, fa2i_trial *
 }
 
 /* Nothing can be used. */
-static fa2_status fail(trying *t, const fa2i_option *options, size_t tried)
+static fa2_status fail(const trying *t, size_t tried)
 {
     char text[FA2I_PROBLEM_CHARS];
     fa2i_attempt attempt = {0};
-    if (t->refusal == FA2_E_NO_NVRTC) /* once more, for its message */
-        return fa2i_planner_compile(t->planner, t->problem, options[0].text, &attempt);
+    if (t->refusal == FA2_E_NO_NVRTC) { /* once more, for its message */
+        const fa2_status st =
+            fa2i_planner_compile(t->planner, t->problem, t->refused->text, &attempt);
+        if (st != FA2_OK)
+            return st;
+    }
     fa2i_problem_format(t->problem, text, sizeof(text));
     return fa2i_fail_prefix(t->refusal == FA2_OK ? FA2_E_NOT_FOUND : t->refusal,
                             "no kernel for %s: the %zu best variants fail, the last", text, tried);
@@ -155,7 +161,7 @@ static fa2_status estimate(fa2i_planner *planner, fa2i_class *of, const fa2_prob
         .planner = planner, .of = of, .problem = problem, .slots = slots, .options = options};
     FA2_TRY(fa2i_choose_option(options, count, try_option, &t, &chosen, &answer->tried));
     if (chosen == count)
-        FA2_TRY(fail(&t, options, answer->tried));
+        FA2_TRY(fail(&t, answer->tried));
     answer->rounded = *rounded;
     answer->slot = slots[chosen];
     fa2i_decide_option(options, count, chosen, &planner->taught[rounded->op].evidence, rounded,

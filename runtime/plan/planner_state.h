@@ -41,8 +41,6 @@ typedef struct fa2i_taught {
     fa2i_evidence evidence;
 } fa2i_taught;
 
-enum { FA2I_OPS = FA2_OP_BACKWARD + 1 };
-
 typedef struct fa2i_planner {
     const fa2i_device *device; /* borrowed */
     int arch;                  /* fa2_config.arch; 0: the device's own */

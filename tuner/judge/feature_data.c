@@ -1,3 +1,6 @@
+/*
+ * Values are such that a kernel that leaves out, misplaces or rounds an operand gives other results.
+ */
 #include "tuner/judge/feature_data.h"
 
 #include <math.h>

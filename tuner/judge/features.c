@@ -1,3 +1,6 @@
+/*
+ * Each term on its own, element by element: slow, and easily compared with what fa2.h says.
+ */
 #include "tuner/judge/features.h"
 
 #include <math.h>
