@@ -127,7 +127,8 @@ fa2_status fa2i_cache_damaged_winners(fa2i_cache *cache, size_t *ret_count)
     FA2_TRY(fa2i_sound_begin(cache));
     FA2_TRY(fa2i_sql_number(cache,
                             "SELECT count(*) FROM winner WHERE (device, problem) NOT IN "
-                            "(SELECT device, problem FROM temp.sound_winner)",
+                            "(SELECT device, problem FROM temp.sound_winner) "
+                            "OR kernel IN (" FA2I_DAMAGED_IMAGES ")",
                             NULL, 0, &count));
     FA2_TRY(fa2i_sound_end(cache));
     *ret_count = (size_t)count;

@@ -16,7 +16,7 @@ typedef int (*fa2i_row_fn)(void *user, int columns, const char *const *names,
 fa2_status fa2i_cache_list_winners(fa2i_cache *cache, const fa2i_filter *filter, fa2i_row_fn row,
                                    void *user);
 
-/* How many of them are damaged, or refer to what is: those serve nobody. */
+/* How many of them are damaged, or refer to what is, the code among it. */
 fa2_status fa2i_cache_damaged_winners(fa2i_cache *cache, size_t *ret_count);
 
 /* The view `measurements` of one problem: every variant tried, fastest first, then the failures. */

@@ -181,13 +181,27 @@ static void test_other_view(void)
 }
 
 /* A winner that lost its code is marked, and check and gc do what they say. */
+/* What `list` says on stderr. */
+static size_t damaged_winners(void)
+{
+    fa2i_cache *cache = NULL;
+    size_t damaged = 0;
+    CHECK_EQ(fa2i_cache_open(db, FA2I_CACHE_READ, NULL, NULL, &cache), FA2_OK);
+    CHECK_EQ(fa2i_cache_damaged_winners(cache, &damaged), FA2_OK);
+    fa2i_cache_close(cache);
+    return damaged;
+}
+
 static void test_lost_code(void)
 {
     char *list[] = {"list", "--db", db, NULL}, *check[] = {"check", "--db", db, NULL},
          *gc[] = {"gc", "--db", db, NULL};
     CHECK_EQ(run(fa2i_cmd_list, 3, list), FA2I_EXIT_OK);
     CHECK(strstr(output, "code") == NULL);
+    CHECK_EQ(damaged_winners(), 0);
     CHECK_EQ(run(fa2i_cmd_check, 3, check), FA2I_EXIT_OK);
+    run_sql("UPDATE code SET data = zeroblob(length(data))");
+    CHECK_EQ(damaged_winners(), 1);
     run_sql("DELETE FROM image");
     CHECK_EQ(run(fa2i_cmd_list, 3, list), FA2I_EXIT_OK);
     CHECK_CONTAINS(output, "source    code     variant");

@@ -239,9 +239,9 @@ int fa2i_cmd_list(int argc, char **argv)
     FA2_TRY(fa2i_cache_damaged_winners(cache, &damaged));
     if (damaged > 0)
         fprintf(stderr,
-                "fa2-tune: %zu winner%s damaged and serve%s nobody; fa2-tune check says what is "
-                "wrong\n",
-                damaged, damaged == 1 ? " is" : "s are", damaged == 1 ? "s" : "");
+                "fa2-tune: %zu winner%s damaged, in the record or in the code; fa2-tune check says "
+                "what is wrong, and what mends it\n",
+                damaged, damaged == 1 ? " is" : "s are");
     if (options.json) {
         FA2_TRY(fa2i_cache_print_winners_json(cache, &options.filter, stdout));
         goto done;
