@@ -5,6 +5,8 @@
 #include <sqlite3.h>
 #include <stdlib.h>
 #include <unistd.h>
+#include "cache/cache.h"
+#include "cache/report.h"
 #include "check.h"
 #include "fake_cuda.h"
 #include "recipe_fixture.h"
