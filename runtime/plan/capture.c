@@ -35,7 +35,7 @@ struct fa2i_capture {
     bool stopped;
     bool has_thread;
     pthread_t thread;
-    fa2i_call_counts writing; /* only of who writes; all below is under the mutex */
+    fa2i_call_counts writing; /* of who writes, not under the mutex */
     fa2i_call_counts pending; /* calls without a plan */
     bool failed, told;
     char message[FA2I_MESSAGE_BYTES]; /* of the last failure */
