@@ -143,6 +143,7 @@ static const struct {
      * if they all lie in one row. Families that split read O from a layout of its own. */
     {"fwd_sm", "layout=pad", 64, FILLS | LAST_READS},
     {"fwd_splitkv_", "layout=pad", 64, FILLS},
+    {"bwd_sm", "layout=pad", 64, FILLS | LAST_READS},
 };
 
 static bool may_conflict(const fa2i_variant *v, int head_dim, int way)
