@@ -9,32 +9,20 @@ set -u
 }
 tune=$1
 source=$2
-folder=$(mktemp -d) || exit 1
-trap 'rm -rf "$folder"' EXIT
-cd "$folder" || exit 1
+# shellcheck source=tests/expect.sh
+. "$(dirname "$0")/expect.sh"
 unset FA2_GEN_PATH FA2_DB
-checks=0
-failures=0
 
 "$tune" devices >found 2>&1 || {
     cat found >&2
     exit 77
 }
 
-fail() {
-    failures=$((failures + 1))
-    printf 'FAILED: %s\n--- stdout\n%s\n--- stderr\n%s\n' "$1" "$(cat out)" "$(cat err)" >&2
-}
-
-# run STATUS ARGUMENT...: tune device 0 with --json; its output is in the files out and err.
+# run STATUS ARGUMENT...: tune device 0 with --json.
 run() {
-    wanted=$1
+    status=$1
     shift
-    ran="tune $*"
-    checks=$((checks + 1))
-    "$tune" tune --device 0 --json "$@" >out 2>err </dev/null
-    got=$?
-    [ "$got" -eq "$wanted" ] || fail "$ran: exit status $got, expected $wanted"
+    expect_status "$status" "tune $*" "$tune" tune --device 0 --json "$@"
 }
 
 # number NAME: from the summary. states STATE: how many problems are in it.
@@ -113,5 +101,4 @@ expect "the hang is recorded" "$(number hang)" -eq 1
 run 0 --shape B=2,Hq=4,Sq=512,D=64 --db families.db
 expect "settled, failures included" "$(states settled)" -eq 1
 
-echo "$checks checks, $failures failed" >&2
-[ "$failures" -eq 0 ]
+summary

@@ -9,42 +9,16 @@ set -u
 }
 tune=$1
 few=$(realpath "$(dirname "$0")/sim/few")
-folder=$(mktemp -d) || exit 1
-trap 'rm -rf "$folder"' EXIT
-cd "$folder" || exit 1
+# shellcheck source=tests/expect.sh
+. "$(dirname "$0")/expect.sh"
 export FA2_DB="$folder/fa2.db" FA2_CUDA_LIBRARY=/nonexistent/libcuda.so.1
 unset FA2_GEN_PATH
-checks=0
-failures=0
 
-fail() {
-    failures=$((failures + 1))
-    printf 'FAILED: %s\n--- stdout\n%s\n--- stderr\n%s\n' "$1" "$(cat out)" "$(cat err)" >&2
-}
-
-# run STATUS ARGUMENT...: run fa2-tune, keep its output in the files out and err.
+# run STATUS ARGUMENT...: fa2-tune.
 run() {
-    wanted=$1
+    status=$1
     shift
-    ran="fa2-tune $*"
-    checks=$((checks + 1))
-    "$tune" "$@" >out 2>err </dev/null
-    got=$?
-    [ "$got" -eq "$wanted" ] || fail "$ran: exit status $got, expected $wanted"
-}
-
-# has FILE TEXT, lacks FILE TEXT: what the last run wrote.
-has() {
-    checks=$((checks + 1))
-    grep -qF -e "$2" "$1" || fail "$ran: no \"$2\" in $1"
-}
-lacks() {
-    checks=$((checks + 1))
-    ! grep -qF -e "$2" "$1" || fail "$ran: \"$2\" in $1"
-}
-empty() {
-    checks=$((checks + 1))
-    [ ! -s "$1" ] || fail "$ran: $1 is not empty"
+    expect_status "$status" "fa2-tune $*" "$tune" "$@"
 }
 
 # ---- help and names ----
@@ -457,5 +431,4 @@ has err "interrupted"
 run 0 check
 lacks out "kernels       0,"
 
-echo "$checks checks, $failures failed" >&2
-[ "$failures" -eq 0 ]
+summary

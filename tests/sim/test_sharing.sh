@@ -10,40 +10,18 @@ set -u
 self=$(realpath "$0")
 tune=$1
 client=$3
-folder=$(mktemp -d) || exit 1
-trap 'rm -rf "$folder"' EXIT
-cd "$folder" || exit 1
+# shellcheck source=tests/expect.sh
+. "$(dirname "$self")/../expect.sh"
 export FA2_CUDA_LIBRARY="$2" FA2_SIM_CARD=rtx3060 FA2_DB="$folder/fa2.db" TMPDIR="$folder"
 FA2_GEN_PATH=$(dirname "$self")/few
 export FA2_GEN_PATH
 unset FA2_CAPTURE
-checks=0
-failures=0
 
-fail() {
-    failures=$((failures + 1))
-    printf 'FAILED: %s\n--- stdout\n%s\n--- stderr\n%s\n' "$1" "$(cat out)" "$(tail -30 err)" >&2
-}
-
-# run STATUS COMMAND ARGUMENT...: keeps its output in the files out and err.
+# run STATUS COMMAND ARGUMENT...
 run() {
-    wanted=$1
+    status=$1
     shift
-    ran="$*"
-    checks=$((checks + 1))
-    timeout 300 "$@" >out 2>err </dev/null
-    got=$?
-    [ "$got" -eq "$wanted" ] || fail "$ran: exit status $got, expected $wanted"
-}
-
-# has FILE TEXT, lacks FILE TEXT: what the last run wrote.
-has() {
-    checks=$((checks + 1))
-    grep -qF -e "$2" "$1" || fail "$ran: no \"$2\" in $1"
-}
-lacks() {
-    checks=$((checks + 1))
-    ! grep -qF -e "$2" "$1" || fail "$ran: \"$2\" in $1"
+    expect_status "$status" "$*" "$@"
 }
 
 # ---- programs ----
@@ -236,5 +214,4 @@ run 2 "$tune" --device all -- "$client" 1 2 48 16 1
 has err "--device all takes no program"
 run 2 "$tune" --device all --shape Hq=2,Sq=0,D=16
 
-printf '%d checks, %d failed\n' "$checks" "$failures"
-[ "$failures" -eq 0 ]
+summary

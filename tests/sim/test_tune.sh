@@ -16,33 +16,15 @@ self=$(realpath "$0")
 tune=$1
 export FA2_CUDA_LIBRARY="$2"
 client=$3
-folder=$(mktemp -d) || exit 1
-trap 'rm -rf "$folder"' EXIT
-cd "$folder" || exit 1
+# shellcheck source=tests/expect.sh
+. "$(dirname "$self")/../expect.sh"
 shape=B=1,Hq=2,Hkv=1,Sq=48,Sk=80,D=16,causal=1
-checks=0
-failures=0
 
-fail() {
-    failures=$((failures + 1))
-    printf 'FAILED: %s\n--- stdout\n%s\n--- stderr\n%s\n' "$1" "$(cat out)" "$(tail -30 err)" >&2
-}
-
-# run STATUS COMMAND ARGUMENT...: keeps its output in the files out and err.
+# run STATUS COMMAND ARGUMENT...
 run() {
-    wanted=$1
+    status=$1
     shift
-    ran="$FA2_SIM_CARD: $*"
-    checks=$((checks + 1))
-    timeout 300 "$@" >out 2>err </dev/null
-    got=$?
-    [ "$got" -eq "$wanted" ] || fail "$ran: exit status $got, expected $wanted"
-}
-
-# has FILE TEXT: what the last run wrote.
-has() {
-    checks=$((checks + 1))
-    grep -qF -e "$2" "$1" || fail "$ran: no \"$2\" in $1"
+    expect_status "$status" "$FA2_SIM_CARD: $*" "$@"
 }
 
 # One card, the whole way.
@@ -175,5 +157,4 @@ checks=$((checks + 1))
 ! tune_faulty memory=1000000 || fail "$ran: exit status 0"
 has err "CUDA_ERROR_OUT_OF_MEMORY"
 run 0 "$tune" check
-printf '%d checks, %d failed\n' "$checks" "$failures"
-[ "$failures" -eq 0 ]
+summary

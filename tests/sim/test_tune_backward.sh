@@ -10,31 +10,16 @@ set -u
 tune=$1
 client=$2
 export FA2_SIM_CARD="$3"
-folder=$(mktemp -d) || exit 1
-trap 'rm -rf "$folder"' EXIT
-cd "$folder" || exit 1
+# shellcheck source=tests/expect.sh
+. "$(dirname "$0")/../expect.sh"
 export FA2_DB="$folder/$3.db"
 shape=B=1,Hq=2,Hkv=1,Sq=48,Sk=80,D=16,causal=1
-failures=0
 
-fail() {
-    failures=$((failures + 1))
-    printf 'FAILED: %s\n--- stdout\n%s\n--- stderr\n%s\n' "$1" "$(cat out)" "$(tail -30 err)" >&2
-}
-
-# run STATUS COMMAND ARGUMENT...: keeps its output in the files out and err.
+# run STATUS COMMAND ARGUMENT...
 run() {
-    wanted=$1
+    status=$1
     shift
-    ran="$FA2_SIM_CARD: $*"
-    timeout 900 "$@" >out 2>err </dev/null
-    got=$?
-    [ "$got" -eq "$wanted" ] || fail "$ran: exit status $got, expected $wanted"
-}
-
-# has FILE TEXT: what the last run wrote.
-has() {
-    grep -qF -e "$2" "$1" || fail "$ran: no \"$2\" in $1"
+    expect_status "$status" "$FA2_SIM_CARD: $*" "$@"
 }
 
 run 0 "$tune" --device 0 --op backward --shape $shape
@@ -59,5 +44,4 @@ has out "nearest: bwd_sm"
 run 0 "$client" "$FA2_DB" 2 2 2 40 70 16 0 1
 has out "default: bwd_sm"
 has out "dq=apart"
-printf '%s: %d failed\n' "$3" "$failures"
-[ "$failures" -eq 0 ]
+summary
