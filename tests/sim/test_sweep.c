@@ -38,7 +38,7 @@ enum {
     STEP_BEYOND_PRESETS = 4,
     STEP_FEATURES = 24,
     STEP_BACKWARD = 40,
-    STEP_COMPARE_TARGETS = 24
+    STEP_COMPARE_TARGETS = 12
 };
 
 /* (D, causal, features) of the dtype, as a problem. */
