@@ -73,9 +73,8 @@ class Interface(unittest.TestCase):
             q = torch.empty((1, 8, 2, 64), dtype=torch.float16, device="cuda")
             lengths = torch.empty((2,), dtype=torch.int32, device="cuda")
             for argument, call in (
-                    ("dropout_p", lambda: flash_attn.flash_attn_func(q, q, q, 0.1)),
-                    ("cu_seqlens_q", lambda: flash_attn.flash_attn_varlen_func(q[0], q[0], q[0], lengths, lengths, 8, 8)),
-                    ("block_table", lambda: flash_attn.flash_attn_with_kvcache(q, q, q, block_table=lengths))):
+                    ("cache_batch_idx", lambda: flash_attn.flash_attn_with_kvcache(q, q, q, cache_batch_idx=lengths)),
+                    ("cache_leftpad", lambda: flash_attn.flash_attn_with_kvcache(q, q, q, cache_leftpad=lengths))):
                 with self.assertRaisesRegex(NotImplementedError, f"^{argument}: this interface does not pass .* on"):
                     call()
             with self.assertRaisesRegex(ValueError, "give v and cache_seqlens"):
