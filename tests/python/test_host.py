@@ -8,6 +8,7 @@ try:
     import torch.utils.checkpoint
     import fa2.torch
     from fa2 import flash_attn
+    import gradients as grid
     import host
 except ImportError:
     torch = None
@@ -87,6 +88,13 @@ class Dropout(OnHost):
         state = torch.get_rng_state()
         fa2.torch.attention_packed(q, k, v, dropout_p=0.0)
         self.assertTrue(torch.equal(torch.get_rng_state(), state))
+
+    def test_mask_of_the_grid(self):
+        """gradients.py computes it by itself."""
+        seed, dropped = (123 << 40) + 99, 44
+        problem = {"batch": 2, "heads_q": 3, "seq_q": 37, "seq_k": 75, "head_dim": 8, "dropout": 1}
+        wanted = torch.frombuffer(fa2.dropout_mask(problem, dropped / 256, seed), dtype=torch.bool)
+        self.assertTrue(torch.equal(grid.kept(2, 3, 37, 75, seed, dropped, "cpu").flatten(), wanted))
 
     def test_probabilities(self):
         """Of the softmax that is returned comes the output that is."""

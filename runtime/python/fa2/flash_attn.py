@@ -16,19 +16,20 @@ import importlib.machinery
 import importlib.util
 import sys
 import types
-from typing import Any, Optional, Sequence, Tuple, Union
+from typing import Any, Mapping, Optional, Sequence, Tuple, Union
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from . import _native
+from . import _native, bert_padding
 from ._operations import _unpacked, seed_of
 from .torch import attention_packed
 
 __version__ = "2.8.4"  # the interface's
-__all__ = ["flash_attn_func", "flash_attn_kvpacked_func", "flash_attn_qkvpacked_func", "flash_attn_varlen_func",
-           "flash_attn_varlen_kvpacked_func", "flash_attn_varlen_qkvpacked_func", "flash_attn_with_kvcache", "install"]
+_FUNCTIONS = ["flash_attn_func", "flash_attn_kvpacked_func", "flash_attn_qkvpacked_func", "flash_attn_varlen_func",
+              "flash_attn_varlen_kvpacked_func", "flash_attn_varlen_qkvpacked_func", "flash_attn_with_kvcache"]
+__all__ = [*_FUNCTIONS, "bert_padding", "install"]
 
 _Result = Union[Tensor, Tuple[Tensor, Tensor, Optional[Tensor]]]
 _Window = Tuple[int, int]
@@ -259,7 +260,7 @@ def _turned(x: Tensor, cos: Tensor, sin: Tensor, used: Union[int, Tensor], inter
 
 
 def install(*, replace: bool = False) -> None:
-    """Make `import flash_attn` and `import flash_attn.flash_attn_interface` find these functions.
+    """Make `import flash_attn` find these functions, and flash_attn.flash_attn_interface and flash_attn.bert_padding.
 
     RuntimeError where flash-attn itself is installed or imported, unless replace=True.
     """
@@ -268,19 +269,23 @@ def install(*, replace: bool = False) -> None:
         return
     if not replace and (present is not None or importlib.util.find_spec("flash_attn") is not None):
         raise RuntimeError("flash-attn is installed here: fa2 takes its place only by install(replace=True)")
-    package, interface = (_module(name) for name in ("flash_attn", "flash_attn.flash_attn_interface"))
+    package = _module("flash_attn", [*_FUNCTIONS, "__version__"], globals())
     package.__path__ = []
-    package.flash_attn_interface = interface
     for name in [name for name in sys.modules if name.startswith("flash_attn.")]:
         del sys.modules[name]
-    sys.modules[package.__name__], sys.modules[interface.__name__] = package, interface
+    sys.modules["flash_attn"] = package
+    for name, names, source in (("flash_attn_interface", _FUNCTIONS, globals()),
+                                ("bert_padding", bert_padding.__all__, vars(bert_padding))):
+        module = _module(f"flash_attn.{name}", names, source)
+        sys.modules[module.__name__] = module
+        setattr(package, name, module)
 
 
-def _module(name: str) -> Any:
-    """A module of that name with this one's functions."""
-    module = types.ModuleType(name, __doc__)
+def _module(name: str, names: Sequence[str], source: Mapping[str, Any]) -> Any:
+    """A module of that name with functions of one of ours."""
+    module: Any = types.ModuleType(name, __doc__)
     module.__spec__ = importlib.machinery.ModuleSpec(name, None, origin=__file__)
-    for known in (*__all__[:-1], "__version__"):
-        setattr(module, known, globals()[known])
+    for known in names:
+        setattr(module, known, source[known])
     module.__fa2__ = True
     return module
