@@ -211,24 +211,7 @@ fa2_status fa2i_schema_check(fa2i_cache *cache)
     return st == FA2_OK ? fa2i_columns_check(cache) : st;
 }
 
-/* A new, empty database in memory; it is the caller's (close_reference), also after a failure. */
-static fa2_status open_reference(fa2i_cache *ret_cache)
-{
-    static char path[] = "a new database";
-    *ret_cache = (fa2i_cache){.path = path, .writable = true};
-    pthread_mutex_init(&ret_cache->mutex, NULL);
-    fa2_status st =
-        fa2i_cache_connect(ret_cache, ":memory:", SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE);
-    if (st == FA2_OK)
-        st = bring_version_forward(ret_cache);
-    return st == FA2_OK ? fa2i_columns_bring_forward(ret_cache) : st;
-}
-
-static void close_reference(fa2i_cache *cache)
-{
-    sqlite3_close(cache->db);
-    pthread_mutex_destroy(&cache->mutex);
-}
+static const char new_database[] = "a new database"; /* that shows what belongs to one */
 
 static fa2_status make_part(fa2i_cache *cache, fa2i_cache *reference, const part *missing)
 {
@@ -304,15 +287,15 @@ done:
 /* Make what is missing, and what was changed if that is asked for, as a new file has it. */
 static fa2_status restore(fa2i_cache *cache, bool changed)
 {
-    fa2i_cache reference;
-    fa2_status st = open_reference(&reference);
+    fa2i_cache *reference = NULL;
+    fa2_status st = fa2i_cache_open_empty(new_database, &reference);
     if (st == FA2_OK) {
         st = fa2i_sql_begin(cache, FA2I_CACHE_WRITE);
         if (st == FA2_OK)
-            st = make_parts(cache, &reference, changed);
+            st = make_parts(cache, reference, changed);
         st = fa2i_sql_end(cache, st);
     }
-    close_reference(&reference);
+    fa2i_cache_close(reference);
     return st;
 }
 
@@ -385,16 +368,16 @@ static fa2_status find_other(fa2i_cache *cache, fa2i_cache *reference, char *sen
 fa2_status fa2i_schema_examine(fa2i_cache *cache, char *sentence, size_t sentence_bytes,
                                bool *ret_readable)
 {
-    fa2i_cache reference;
+    fa2i_cache *reference = NULL;
     sentence[0] = '\0';
     *ret_readable = false;
-    fa2_status st = open_reference(&reference);
+    fa2_status st = fa2i_cache_open_empty(new_database, &reference);
     if (st == FA2_OK)
-        st = find_lacking(cache, &reference, sentence, sentence_bytes);
+        st = find_lacking(cache, reference, sentence, sentence_bytes);
     if (st == FA2_OK && sentence[0] == '\0') {
         *ret_readable = true;
-        st = find_other(cache, &reference, sentence, sentence_bytes);
+        st = find_other(cache, reference, sentence, sentence_bytes);
     }
-    close_reference(&reference);
+    fa2i_cache_close(reference);
     return st;
 }
