@@ -15,7 +15,7 @@ M.packed.own_registers = 10
 
 -- Whether sequences of a variant have lengths of their own.
 function M.has(v)
-   return v.seqused == 1 or v.varlen == 1
+   return v.seqused == 1 or v.varlen == 1 or v.leftpad == 1
 end
 
 local function with(problem, sizes)
@@ -27,7 +27,7 @@ local function with(problem, sizes)
       part[name] = value
    end
    part.seqused, part.varlen, part.total_q, part.total_k = 0, 0, 0, 0
-   part.paged, part.page = 0, 0
+   part.paged, part.page, part.leftpad = 0, 0, 0
    return part
 end
 
