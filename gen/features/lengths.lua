@@ -60,8 +60,8 @@ function M.parts(problem)
 end
 
 -- What templates of backward read in the place of the problem's: names of parameters of all sequences, and of
--- the own one's alone; tiles of queries, of the workspace, of rows that are prepared; rows of LSE, and of a
--- plane of prepared ones.
+-- the own one's alone; the sequence's number, and its plane for dropout; tiles of queries, of the workspace, of
+-- rows that are prepared; rows of LSE, and of a plane of prepared ones.
 function M.backward_names(v)
    local packed = v.varlen == 1
    local from_first = packed and " + place.first_q_tile" or ""
@@ -69,6 +69,8 @@ function M.backward_names(v)
       seqused = false,
       params = packed and "all" or "p",
       own = packed and "own" or "p",
+      sequence = packed and "place.own.index" or "place.batch",
+      dropped_plane = packed and "own.index * p.heads_q + head" or "plane",
       batches = packed and "1" or "p.batch",
       q_tiles = packed and "place.q_tiles" or "p.q_tiles",
       q_tile = from_first,

@@ -237,17 +237,16 @@ static fa2_status check_cache(const fa2_problem *p, int *field)
 static fa2_status check_rows(const fa2_problem *problem, int *field)
 {
     const fa2_problem *p = problem;
-    const char *where = p->varlen ? "varlen" : p->paged ? "paged" : "leftpad";
     fa2_status st = check_cache(p, field);
     if (st != FA2_OK || (!p->varlen && !p->paged && !p->leftpad))
         return st;
     *field = FA2I_FIELD_bias;
-    if (p->bias != FA2_BIAS_NONE)
-        return fa2i_fail(FA2_E_UNSUPPORTED, "bias is %s; it must be none where %s is 1",
-                         fa2i_field_word(FA2I_FIELD_bias, (int32_t)p->bias), where);
+    if (p->leftpad && p->bias != FA2_BIAS_NONE)
+        return fa2i_fail(FA2_E_UNSUPPORTED, "bias is %s; it must be none where leftpad is 1",
+                         fa2i_field_word(FA2I_FIELD_bias, (int32_t)p->bias));
     *field = FA2I_FIELD_dropout;
-    if (p->dropout)
-        return fa2i_fail(FA2_E_UNSUPPORTED, "dropout is 1; it must be 0 where %s is 1", where);
+    if (p->leftpad && p->dropout)
+        return fa2i_fail(FA2_E_UNSUPPORTED, "dropout is 1; it must be 0 where leftpad is 1");
     *field = FA2I_FIELD_total_q;
     if (p->varlen)
         st = check_total("q", p->batch, p->seq_q, p->total_q);

@@ -180,7 +180,8 @@ typedef struct fa2_alibi {
 /* A bias or a mask, on the device: that of query i and key j of head h in batch b is at
  * b * stride_batch + h * stride_head + i * stride_query + j * stride_key. Strides count elements and are not
  * negative; 0: all have the same. Numbers are not NaN or infinity, but -infinity, which hides the key, as may
- * any number below -1e30. Fastest where stride_key is 1, the other strides are multiples of
+ * any number below -1e30. Of packed sequences, i and j count from where a sequence begins, and b is its number.
+ * Fastest where stride_key is 1, the other strides are multiples of
  * 8 and data is aligned to 8 elements or 16 bytes. */
 typedef struct fa2_bias_tensor {
     const void *data; /* aligned to an element */
@@ -191,7 +192,8 @@ typedef struct fa2_bias_tensor {
 } fa2_bias_tensor;
 
 /* Dropout. Whether an element is dropped is a function of seed, offset, batch, head, row and column alone; offsets
- * that differ by less than 2^32 draw anew. */
+ * that differ by less than 2^32 draw anew. Of packed sequences the batch is the sequence's number, and rows and
+ * columns count from where it begins. */
 typedef struct fa2_dropout {
     float p; /* 0 <= p < 1; rounded to a multiple of 1/256, at most 255/256 */
     uint64_t seed, offset;

@@ -109,8 +109,8 @@ class Refusals(unittest.TestCase):
         refused(r"cu_seqlens_q must be int32", cu_seqlens_q=Tensor((2,), "int64"))
         refused("q has no rows", Tensor((0, 2, 16)), *rows[1:], out=Tensor((0, 2, 16)))
         refused("k has no rows", rows[0], Tensor((0, 2, 16)), Tensor((0, 2, 16)))
-        refused("bias is fp32; it must be none where varlen is 1", kind=NotImplementedError,
-                bias=Tensor((1, 1, 1, 40), "fp32"))
+        refused("bias must be float16, bfloat16, float32 or bool",
+                bias=Tensor((1, 1, 1, 39), "fp32"))
 
     def test_pages(self):
         pages = [Tensor((4, 16, 2, 16)) for _ in range(2)]
