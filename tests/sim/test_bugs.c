@@ -338,8 +338,6 @@ static const bug bugs[] = {
      NULL},
     {"packed sequences that drop alike, by queries", "t4", APART, "own.index * p.heads_q + head",
      "head", 1, PACKED ",dropout=1", "x the bound", NULL},
-    {"packed sequences that share a bias", "t4", APART, "max(index, 0) * p.features.bias_batch",
-     "0 * p.features.bias_batch", 1, PACKED ",bias=fp16", "x the bound", NULL},
     {"dQ of a neighbour", "t4", APART, "p.dq += query *", "p.dq += (query + 1) *", 1, PACKED, "",
      NULL},
     {"none, turns, blocks in reverse order", "rtx3060", TURNS, "", "", 1,
