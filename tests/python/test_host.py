@@ -173,6 +173,28 @@ class Sequences(OnHost):
             q, *caches, cache_seqlens=lengths, causal=True))
 
 
+    def test_cache_rows_and_padding(self):
+        q, k, v, k_cache, v_cache = randn((2, 3, 4, 16), *2 * [(2, 3, 2, 16)], *2 * [(4, 48, 2, 16)])
+        rows, padding = torch.tensor([3, 1], dtype=torch.int32), torch.tensor([5, 0], dtype=torch.int32)
+        lengths = torch.tensor([40, 7], dtype=torch.int32)
+        for used in (lengths, 30):
+            for new in ((), (k, v)):
+                caches = [cache.clone() for cache in (k_cache, v_cache)]
+                own = [cache[rows.long()] for cache in caches]
+                out, lse = flash_attn.flash_attn_with_kvcache(
+                    q, *caches, *new, cache_seqlens=used, cache_batch_idx=rows, cache_leftpad=padding, causal=True,
+                    return_softmax_lse=True)
+                for b, pad in enumerate(padding.tolist()):
+                    length = used if isinstance(used, int) else int(used[b])
+                    wanted, wanted_lse = flash_attn.flash_attn_with_kvcache(
+                        q[b:b + 1], *(cache[b:b + 1, pad:] for cache in own), *(x[b:b + 1] for x in new),
+                        cache_seqlens=length - pad, causal=True, return_softmax_lse=True)
+                    self.assert_close(out[b], wanted[0])
+                    self.assert_close(lse[b], wanted_lse[0])
+                for cache, one in zip(caches, own):
+                    self.assertTrue(torch.equal(cache[rows.long()], one))
+
+
 class Operations(OnHost):
     def test_opcheck(self):
         q, k, v = randn((2, 12, 4, 16), *2 * [(2, 20, 2, 16)])

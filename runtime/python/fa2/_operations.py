@@ -22,7 +22,8 @@ _NO_SECOND = ("fa2 has no second derivatives of attention: the gradients of this
 
 # The tensors that features take, as attention's keywords, and the problem's fields that ask for them.
 _FEATURES = {"alibi_slopes": "alibi", "sinks": "sinks", "seqused_k": "seqused", "bias": "bias",
-             "dropout_seed": "dropout", "cu_seqlens_q": "varlen", "cu_seqlens_k": "varlen", "block_table": "paged"}
+             "dropout_seed": "dropout", "cu_seqlens_q": "varlen", "cu_seqlens_k": "varlen", "block_table": "paged",
+             "leftpad": "leftpad", "cache_rows": "cache_rows"}
 # Further keywords of attention, with the operations' word for them; 0: not given.
 _NUMBERS = {"dropout_p": "float", "max_seqlen_q": "SymInt", "max_seqlen_k": "SymInt"}
 
@@ -424,7 +425,7 @@ def attention_packed(*tensors: Tensor, causal: bool = False, window: Any = None,
     A packed tensor's gradient is one tensor of its shape, into which the kernel writes; nothing is copied.
     deterministic: dq is the same bits at every call (as torch.use_deterministic_algorithms makes it).
     others: alibi_slopes, sinks, seqused_k, bias, dropout_p, dropout_seed, cu_seqlens_q, cu_seqlens_k, max_seqlen_q,
-    max_seqlen_k, block_table, as fa2.attention takes them; with cu_seqlens the tensors have no B.
+    max_seqlen_k, block_table, leftpad, cache_rows, as fa2.attention takes them; with cu_seqlens the tensors have no B.
     """
     unknown = next((name for name in others if name not in _FEATURES and name not in _NUMBERS), None)
     if unknown is not None:
