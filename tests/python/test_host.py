@@ -29,6 +29,7 @@ def gradients(function, *tensors):
 class OnHost(unittest.TestCase):
     def setUp(self):
         host.install()
+        self.addCleanup(host.remove)
         torch.manual_seed(1)
 
     def assert_equal(self, got, wanted):

@@ -185,8 +185,8 @@ class Fallback(unittest.TestCase):
     def test_masks(self):
         """The mask that is handed on, element by element."""
         for queries, keys, bounds, is_causal, window in itertools.product(
-                (1, 5, 9), (9,), (None, ((0, 9), (0, 4)), ((3, 9), (0, 9))), (False, True), (None, 3)):
-            own = [(0, keys)] * 2 if bounds is None else bounds
+                (1, 5, 9), (9,), (None, ((9,), (4,)), ((3, 9), (0, 9))), (False, True), (None, 3)):
+            own = [(0, keys)] * 2 if bounds is None else [(0, *bound)[-2:] for bound in bounds]
             wanted = [[[[first <= j < last and (not is_causal or j <= i + last - queries)
                          and (window is None or abs(i + last - queries - j) < window)
                          for j in range(keys)] for i in range(queries)]] for first, last in own]
@@ -197,10 +197,10 @@ class Fallback(unittest.TestCase):
     def test_padding_is_looked_at(self):
         def look(*rows, first=0, count=4):
             found = fa2.transformers._look_at(torch.tensor(rows), first, count)
-            return found and (found.is_before, found.is_behind, found.bounds.flatten(1).tolist())
+            return found and (found.is_before, found.is_behind, found.bounds.flatten(0, 2).tolist())
 
-        self.assertEqual(look([1, 1, 1, 1], [1, 1, 1, 1]), (True, True, [[0, 4], [0, 4]]))
-        self.assertEqual(look([1, 1, 1, 1], [1, 1, 0, 0]), (False, True, [[0, 4], [0, 2]]))
+        self.assertEqual(look([1, 1, 1, 1], [1, 1, 1, 1]), (True, True, [[4], [4]]))
+        self.assertEqual(look([1, 1, 1, 1], [1, 1, 0, 0]), (False, True, [[4], [2]]))
         self.assertEqual(look([0, 1, 1, 1], [0, 0, 0, 1]), (True, False, [[1, 4], [3, 4]]))
         self.assertEqual(look([0, 1, 1, 0], [0, 0, 0, 0]), (False, False, [[1, 3], [0, 0]]))
         self.assertIsNone(look([1, 1, 0, 1], [1, 1, 1, 1]))
@@ -235,6 +235,7 @@ class OnHost(unittest.TestCase):
 
     def setUp(self):
         host.install()
+        self.addCleanup(host.remove)
         self.said = []
 
         def refusal(query, position_bias, cache):

@@ -14,7 +14,7 @@ capped), window_left and window_right, deterministic, alibi, sinks and dropout (
 cache_rows (1 if there are such). Those that are left out mean forward, 1 batch, heads_kv = heads_q, seq_k = seq_q, fp16, pages of 16, and 0.
 """
 
-from typing import Any, Dict, Optional, Union
+from typing import Any, Dict, Optional, Tuple, Union
 
 from . import _native, _tuner
 from ._native import (Context, Error, attention, attention_backward, dropout_mask, problem,
@@ -26,7 +26,7 @@ __all__ = ["Context", "Error", "attention", "attention_backward", "dropout_mask"
            "problem", "set_default_context", "tune", "winners"]
 
 
-def _problem_of(tensors: tuple, fields: Dict[str, Any]) -> Dict[str, Any]:
+def _problem_of(tensors: Tuple[Any, ...], fields: Dict[str, Any]) -> Dict[str, Any]:
     if not tensors:
         return fields
     if len(tensors) == 1 and isinstance(tensors[0], dict):
@@ -34,7 +34,7 @@ def _problem_of(tensors: tuple, fields: Dict[str, Any]) -> Dict[str, Any]:
     return problem(*tensors, **fields)
 
 
-def _device_of(tensors: tuple) -> int:
+def _device_of(tensors: Tuple[Any, ...]) -> int:
     if tensors and not isinstance(tensors[0], dict):
         return int(tensors[0].__dlpack_device__()[1])
     return 0
@@ -76,7 +76,7 @@ def explain(*tensors: Any, context: Optional[Context] = None, device: Optional[i
         raise
 
 
-def _context(tensors: tuple, context: Optional[Context], device: Optional[int]) -> Context:
+def _context(tensors: Tuple[Any, ...], context: Optional[Context], device: Optional[int]) -> Context:
     if context is not None:
         return context
     return _native.default_context(_device_of(tensors) if device is None else device)

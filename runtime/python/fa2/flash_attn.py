@@ -16,7 +16,7 @@ import importlib.machinery
 import importlib.util
 import sys
 import types
-from typing import Any, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Mapping, Optional, Sequence, Tuple, Union
 
 import torch
 import torch.nn.functional as F
@@ -43,7 +43,6 @@ def _readable(tensor: Tensor) -> Tensor:
     return tensor.clone(memory_format=torch.contiguous_format)
 
 
-@torch.compiler.allow_in_graph  # whose tracer knows no storage offsets
 def _attend(tensors: Sequence[Tensor], dropout_p: float, softmax_scale: Optional[float], causal: bool,
             window_size: _Window, softcap: float, alibi_slopes: Optional[Tensor], deterministic: bool,
             return_attn_probs: bool, **lengths: Any) -> _Result:
@@ -53,18 +52,24 @@ def _attend(tensors: Sequence[Tensor], dropout_p: float, softmax_scale: Optional
         softmax_scale = width ** -0.5
     if width % 8:
         tensors = [F.pad(tensor, (0, -width % 8)) for tensor in tensors]
-    settings = {"causal": causal, "window": window_size, "softcap": softcap, "scale": softmax_scale,
-                "alibi_slopes": alibi_slopes}
+    settings: Dict[str, Any] = {"causal": causal, "window": window_size, "softcap": softcap, "scale": softmax_scale,
+                                "alibi_slopes": alibi_slopes}
     seed = seed_of(tensors[0]) if dropout_p else None
     out, lse = attention_packed(*map(_readable, tensors), **settings, deterministic=deterministic, return_lse=True,
                                 dropout_p=dropout_p, dropout_seed=seed, **lengths)
     if width % 8:
         out = out[..., :width]
     if not return_attn_probs:
-        return out
-    probabilities = None if seed is None else _probabilities(*_unpacked(tensors)[:2], **settings, dropout_p=dropout_p,
-                                                             seed=seed)
+        only: Tensor = out
+        return only
+    probabilities = None
+    if seed is not None:
+        q, k, _ = _unpacked(tensors)
+        probabilities = _probabilities(q, k, dropout_p=dropout_p, seed=seed, **settings)
     return out, lse.masked_fill(lse == -torch.inf, torch.inf), probabilities
+
+
+torch.compiler.allow_in_graph(_attend)  # the compiler's tracer knows no storage offsets
 
 
 @torch.no_grad()

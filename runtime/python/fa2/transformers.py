@@ -36,7 +36,8 @@ def register(name: str = "fa2") -> None:
 # A model asks for a mask once for all layers of a kind, and hands it to each. Ours is
 #   None                  what is_causal and sliding_window say, aligned bottom-right
 #   int64 [1, 1, 1, 1]    on the host: the same, on that many keys; behind them the cache is empty
-#   int32 [B, 1, 1, 2]    on the device: the same, on the keys of each sequence from the first number up to the second
+#   int32 [B, 1, 1, 1]    on the device: the same, on that many keys of each sequence
+#   int32 [B, 1, 1, 2]    likewise, on the keys from the first number up to the second
 #   bool [B, 1, Sq, Sk]   just this
 # (transformers passes on as they are what has four dimensions.)
 
@@ -45,7 +46,7 @@ class _Padding(NamedTuple):
     """What is known of a padding mask, whose sequences are one run of keys each."""
     is_before: bool  # all end with the last key
     is_behind: bool  # all begin with the first key
-    bounds: Tensor  # int32 [B, 1, 1, 2]: where each begins and ends
+    bounds: Tensor  # what _mask gives for it: where each begins, unless is_behind, and ends
 
 
 def _is_full(padding: Optional[Tensor], first: int, last: Optional[int] = None) -> bool:
@@ -69,7 +70,8 @@ def _look_at(padding: Tensor, first: int, count: int) -> Optional[_Padding]:
     is_run, is_before, is_behind = torch.stack((runs.all(), (ends == count).all(), (begins == 0).all())).tolist()
     if not is_run:
         return None
-    return _Padding(is_before, is_behind, torch.stack((begins, ends), 1).to(torch.int32).reshape(-1, 1, 1, 2))
+    bounds = torch.stack((ends,) if is_behind else (begins, ends), 1)
+    return _Padding(is_before, is_behind, bounds.to(torch.int32)[:, None, None])
 
 
 def _is_plain_causal(function: Callable[..., Any], window: Optional[int]) -> bool:
@@ -90,7 +92,7 @@ def _mask(batch_size: int, q_length: int, kv_length: int, q_offset: Any = 0, kv_
     """transformers' AttentionMaskInterface."""
     window = getattr(config, "sliding_window", None)
     if allow_is_bidirectional_skip and (local_size in (None, window) or kv_length <= local_size):
-        if _is_full(attention_mask, kv_offset, kv_offset + kv_length):
+        if attention_mask is None or _is_full(attention_mask, kv_offset, kv_offset + kv_length):
             return None
         padding = _look_at(attention_mask, kv_offset, kv_length)
         is_aligned = local_size is None or kv_length <= local_size  # a window is aligned to where keys end
@@ -100,7 +102,7 @@ def _mask(batch_size: int, q_length: int, kv_length: int, q_offset: Any = 0, kv_
         end = q_offset + q_length - kv_offset  # behind the key that the last query stands at
         if isinstance(end, Tensor) and q_length == 1 and _is_full(attention_mask, kv_offset):
             end = end.clamp(max=kv_length)  # a window's cache rolls
-            return F.pad(end.to(torch.int32).expand(batch_size).reshape(batch_size, 1, 1, 1), (1, 0))
+            return end.to(torch.int32).expand(batch_size).reshape(batch_size, 1, 1, 1).contiguous()
         if not (torch.compiler.is_compiling() and isinstance(end, Tensor)):
             end = min(int(end), kv_length) if q_length == 1 else int(end)
             padding = None if attention_mask is None or end > kv_length else _look_at(attention_mask, kv_offset, end)
@@ -111,10 +113,11 @@ def _mask(batch_size: int, q_length: int, kv_length: int, q_offset: Any = 0, kv_
                 return None if end == kv_length else torch.tensor([[[[end]]]])
             if padding is not None and padding.is_before and not torch.is_grad_enabled():
                 return padding.bounds
-    return sdpa_mask(batch_size=batch_size, q_length=q_length, kv_length=kv_length, q_offset=q_offset,
-                     kv_offset=kv_offset, mask_function=mask_function, attention_mask=attention_mask,
-                     local_size=local_size, allow_is_causal_skip=False, allow_is_bidirectional_skip=False,
-                     **others)
+    made: Optional[Tensor] = sdpa_mask(batch_size=batch_size, q_length=q_length, kv_length=kv_length, q_offset=q_offset,
+                                       kv_offset=kv_offset, mask_function=mask_function, attention_mask=attention_mask,
+                                       local_size=local_size, allow_is_causal_skip=False,
+                                       allow_is_bidirectional_skip=False, **others)
+    return made
 
 
 # ---- attention ----
@@ -133,20 +136,24 @@ def _refusal(query: Tensor, position_bias: Any, cache: Any) -> Optional[str]:
     return None
 
 
+def _begins_and_ends(bounds: Tensor) -> Tuple[Any, Tensor]:
+    """Of bounds [B, 1 or 2, ...]: where keys begin, None if with the first, and where they end."""
+    *begins, ends = bounds.transpose(0, 1).contiguous().unbind()
+    return begins[0] if begins else None, ends
+
+
 def _mask_of_all(query: Tensor, key: Tensor, bounds: Optional[Tensor], is_causal: bool,
                  window: Optional[int]) -> Tensor:
-    """What is_causal, window and bounds [B, 2] say, as bool [B or 1, 1, Sq, Sk]."""
+    """What is_causal, window and bounds [B, 1 or 2] say, as bool [B or 1, 1, Sq, Sk]."""
     keys = torch.arange(key.shape[2], device=query.device)
-    begins: Any = 0
-    ends: Any = key.shape[2]
-    if bounds is not None:
-        begins, ends = bounds[:, :, None, None, None].unbind(1)
+    begins, ends = (None, key.shape[2]) if bounds is None else _begins_and_ends(bounds[..., None, None, None])
     own = torch.arange(query.shape[2], device=query.device)[:, None] + ends - query.shape[2]
-    seen = (keys >= begins) & (keys < ends)
+    seen = keys < ends if begins is None else (keys >= begins) & (keys < ends)
     seen = seen & (keys <= own) if is_causal else seen.expand(own.shape[:-1] + keys.shape)
     if window is not None:
         seen = seen & (keys > own - window) & (keys < own + window)
-    return seen if seen.dim() == 4 else seen[None, None]
+    every: Tensor = seen if seen.dim() == 4 else seen[None, None]
+    return every
 
 
 def _fallback(reason: str, *arguments: Any, softcap: Optional[float], s_aux: Optional[Tensor],
@@ -157,12 +164,13 @@ def _fallback(reason: str, *arguments: Any, softcap: Optional[float], s_aux: Opt
     if reason not in _said:
         _said.add(reason)
         warnings.warn(f"fa2: transformers' sdpa is used where {reason}", stacklevel=3)
-    return sdpa_attention_forward(*arguments, **keywords)
+    made: Tuple[Tensor, None] = sdpa_attention_forward(*arguments, **keywords)
+    return made
 
 
 def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Optional[Tensor], bounds: Optional[Tensor],
-            packed: Dict[str, Any], is_causal: bool, scaling: Optional[float], sliding_window: Optional[int], softcap: Optional[float],
-            s_aux: Optional[Tensor], dropout: float) -> Tensor:
+            packed: Dict[str, Any], is_causal: bool, scaling: Optional[float], sliding_window: Optional[int],
+            softcap: Optional[float], s_aux: Optional[Tensor], dropout: float) -> Tensor:
     window = None
     if mask is not None:
         is_causal = False  # the mask has it all
@@ -176,14 +184,13 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Optional[Tensor], b
                          for tensor in (query, key, value))
     if packed:
         query, key, value = query[0], key[0], value[0]
-    begins, ends = (None, None) if bounds is None else bounds.t().contiguous().unbind()
+    begins, ends = (None, None) if bounds is None else _begins_and_ends(bounds)
     # one query sees all keys behind it anyway; no kernel of its own is needed for that
     out = attention(query, key, value, causal=is_causal and query.shape[-2] > 1, window=window, softcap=softcap,
                     scale=scaling, layout="bhsd", sinks=None if s_aux is None else s_aux.float(), seqused_k=ends,
                     leftpad=begins, bias=mask, dropout_p=dropout, **packed)
-    if packed:
-        out = out[None]
-    return out.transpose(1, 2)[..., :value_width]
+    rows: Tensor = out[None] if packed else out
+    return rows.transpose(1, 2)[..., :value_width]
 
 
 def _packed_sequences(query: Tensor, keywords: Dict[str, Any]) -> Dict[str, Any]:
