@@ -143,6 +143,38 @@ class Sequences(OnHost):
         self.assertTrue(torch.equal(out, flash_attn.flash_attn_varlen_func(
             *qkv.unbind(1), cu_k, cu_k, most_k, most_k, causal=True)))
 
+    def test_gradients_of_packed_sequences(self):
+        """Those of each sequence by itself; through bert_padding; packed tensors."""
+        mask = torch.ones(3, 24, dtype=torch.bool)
+        mask[0, 9:] = mask[2, 20:] = False
+        hidden, = randn((3, 24, 3, 2, 16))
+
+        def unpadded(hidden):
+            rows, indices, starts, longest, _ = flash_attn.bert_padding.unpad_input(hidden, mask)
+            out = flash_attn.flash_attn_varlen_qkvpacked_func(rows, starts, longest, causal=True, deterministic=True)
+            return flash_attn.bert_padding.pad_input(out, indices, 3, 24)
+
+        def one_by_one(hidden):
+            parts = [flash_attn.flash_attn_qkvpacked_func(row[None, :length], causal=True, deterministic=True)
+                     for row, length in zip(hidden, mask.sum(1).tolist())]
+            return torch.cat([torch.nn.functional.pad(part, (0, 0, 0, 0, 0, 24 - part.shape[1])) for part in parts])
+
+        got, wanted = gradients(unpadded, hidden), gradients(one_by_one, hidden)
+        for a, b in zip(got, wanted):
+            self.assert_close(a, b)
+        rows, _, starts, longest, _ = flash_attn.bert_padding.unpad_input(hidden, mask)
+        arguments = (starts, starts, longest, longest)
+        settings = {"cu_seqlens_q": starts, "cu_seqlens_k": starts, "max_seqlen_q": longest, "max_seqlen_k": longest}
+        wanted = gradients(lambda *t: flash_attn.flash_attn_varlen_func(*t, *arguments, deterministic=True), *rows.unbind(1))
+        for function in (
+                lambda *t: torch.ops.fa2.attention(*t, deterministic=True, **settings)[0],
+                lambda q, k, v: flash_attn.flash_attn_varlen_kvpacked_func(q, torch.stack((k, v), 1), *arguments,
+                                                                           deterministic=True),
+                lambda *t: torch.utils.checkpoint.checkpoint(
+                    lambda *u: fa2.torch.attention_packed(*u, deterministic=True, **settings), *t, use_reentrant=False)):
+            self.assert_equal(gradients(function, *rows.unbind(1)), wanted)
+        fa2.torch.attention_packed(rows.detach().requires_grad_(), **settings).sum().backward()
+
     def pages(self, cache, table, page):
         """The rows of a cache in pages."""
         made = torch.full((int(table.max()) + 1, page, *cache.shape[2:]), torch.nan, dtype=cache.dtype)
@@ -211,6 +243,9 @@ class Operations(OnHost):
                                   ((q[0], k[0, :12], v[0, :12]), varlen)):
             with self.subTest(sorted(settings)):
                 torch.library.opcheck(torch.ops.fa2.attention.default, tensors, settings)
+        rows, = randn((12, 3, 2, 16))
+        torch.library.opcheck(torch.ops.fa2.attention_packed.default, ([rows.requires_grad_()],),
+                              {**varlen, "deterministic": True})
         for tensor in (q, k, v):
             tensor.requires_grad_()
         torch.library.opcheck(torch.ops.fa2.attention.default, (q, k, v), {**dropout, "deterministic": True})

@@ -231,6 +231,8 @@ void fa2py_features_backward(const fa2py_call *call, const fa2py_features *featu
     args->bias = bias_of(&of[FA2PY_BIAS]);
     args->sinks = data_of(&of[FA2PY_SINKS]);
     args->dropout = dropout_of(call, &of[FA2PY_DROPOUT_SEED]);
+    args->cu_seqlens_q = data_of(&of[FA2PY_CU_SEQLENS_Q]);
+    args->cu_seqlens_k = data_of(&of[FA2PY_CU_SEQLENS_K]);
 }
 
 /* ---- dropout's mask ---- */
