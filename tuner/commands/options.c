@@ -258,6 +258,30 @@ static fa2_status apply_json(const char *value, fa2i_options *options)
     return FA2_OK;
 }
 
+/* A file, by an option's name. */
+static fa2_status take_path(const char *option, const char *value, const char **ret_path)
+{
+    if (*value == '\0')
+        return invalid(option, value, "the path of a file");
+    *ret_path = value;
+    return FA2_OK;
+}
+
+static fa2_status apply_html(const char *value, fa2i_options *options)
+{
+    return take_path("--html", value, &options->html);
+}
+
+static fa2_status apply_markdown(const char *value, fa2i_options *options)
+{
+    return take_path("--markdown", value, &options->markdown);
+}
+
+static fa2_status apply_against(const char *value, fa2i_options *options)
+{
+    return take_path("--against", value, &options->against);
+}
+
 static const struct option {
     const char *name;
     int bit;
@@ -284,6 +308,9 @@ static const struct option {
     {"--db", FA2I_OPT_DB, "a database file", apply_db, true},
     {"--jobs", FA2I_OPT_JOBS, "a number of threads", apply_jobs, true},
     {"--budget", FA2I_OPT_BUDGET, "seconds", apply_budget, true},
+    {"--html", FA2I_OPT_REPORT, "a file to write", apply_html, true},
+    {"--markdown", FA2I_OPT_REPORT, "a file to write", apply_markdown, true},
+    {"--against", FA2I_OPT_REPORT, "a database file", apply_against, true},
     {"--json", FA2I_OPT_JSON, NULL, apply_json, false},
 };
 
