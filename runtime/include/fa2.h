@@ -143,9 +143,9 @@ typedef struct fa2_problem {
     int32_t dropout;       /* 1: by the probability and seed in the arguments; else 0 */
     int32_t seqused; /* forward. 1: how many keys each sequence has is in device memory; seq_k is
                             * then the most. Else 0 */
-    int32_t varlen;        /* forward. 1: sequences of different lengths, packed one behind the other;
-                            * where each begins is in device memory, seq_q and seq_k are the most that
-                            * one has. Q and O are [total_q, heads_q, head_dim], K and V
+    int32_t varlen;        /* 1: sequences of different lengths, packed one behind the other; where
+                            * each begins is in device memory, seq_q and seq_k are the most that one
+                            * has. Q, O, dO and dQ are [total_q, heads_q, head_dim], K, V, dK and dV
                             * [total_k, heads_kv, head_dim], without a stride of the batch, LSE is
                             * [heads_q, total_q]. Else 0, and so are the next two */
     int32_t total_q;       /* 1 ... 2^29; 0: batch times seq_q */
@@ -154,7 +154,11 @@ typedef struct fa2_problem {
                             * table in device memory names for each sequence: stride_batch is from page
                             * to page. Else 0, and so is the next one */
     int32_t page;          /* rows of a page: a power of two, 1 ... 2^20; 0: 16 */
-    int32_t reserved[8];  /* 0 */
+    int32_t leftpad;    /* forward, not with varlen or paged. 1: the first keys of each sequence are
+                         * padding; how many is in device memory. Else 0 */
+    int32_t cache_rows; /* forward, not with varlen or paged. 1: K and V are [cache_row_count, seq_k,
+                         * heads_kv, head_dim]; which row is a sequence's is in device memory. Else 0 */
+    int32_t reserved[6];  /* 0 */
 } fa2_problem;
 
 /* A tensor on the device. Strides count elements, are multiples of 8 and not negative; that of a
@@ -236,6 +240,14 @@ typedef struct fa2_forward_args {
     const int32_t *block_table;
     int64_t block_table_stride;
     int32_t page_count; /* at least 1 */
+    /* problem.leftpad: device, [batch]. The keys of sequence b begin with number leftpad[b] of its seq_k, and
+     * end as seqused_k says, which counts the padding, too. What is less than 0 or more than seq_k counts as
+     * 0 or seq_k. Queries end where keys end, as always. */
+    const int32_t *leftpad;
+    /* problem.cache_rows: device, [batch]: the row of K and V that is sequence b's; a number that is none of
+     * 0 ... cache_row_count - 1 counts as the last one. Sequences may share a row. */
+    const int32_t *cache_rows;
+    int32_t cache_row_count; /* at least 1 */
 } fa2_forward_args;
 
 /* A gradient whose data is NULL is not wanted; at least one is. */
@@ -255,6 +267,11 @@ typedef struct fa2_backward_args {
     fa2_dropout dropout;  /* problem.dropout */
     const float *sinks;   /* problem.sinks */
     float *dsinks; /* problem.sinks: written, [heads_q] fp32, 4-byte aligned; NULL: not wanted */
+    /* problem.varlen: as forward had them. Rows of gradients that are no sequence's are left alone; a row
+     * whose sequence has nothing on the other side is 0. The size of the workspace depends on batch and
+     * totals, not on what stands here, so a graph may be launched again with other lengths. */
+    const int32_t *cu_seqlens_q;
+    const int32_t *cu_seqlens_k;
 } fa2_backward_args;
 
 /* How a context is set up. Zero-initialise: every zero is the default. */

@@ -26,7 +26,10 @@ static inline fa2i_feature_args fa2i_forward_features(const fa2_forward_args *ar
                                .cu_seqlens_k = &args->cu_seqlens_k,
                                .block_table = &args->block_table,
                                .block_table_stride = &args->block_table_stride,
-                               .page_count = &args->page_count};
+                               .page_count = &args->page_count,
+                               .leftpad = &args->leftpad,
+                               .cache_rows = &args->cache_rows,
+                               .cache_row_count = &args->cache_row_count};
 }
 
 /* The functions of fa2i_op (op.h says what each does); args is a fa2_forward_args. */
@@ -45,6 +48,12 @@ static inline int32_t fa2i_forward_page(const fa2_problem *problem)
     return problem->page > 0 ? problem->page : 16;
 }
 
+/* Whether device memory says how many keys a sequence has. */
+static inline bool fa2i_forward_has_lengths(const fa2_problem *problem)
+{
+    return problem->seqused || problem->varlen || problem->leftpad;
+}
+
 /* Rows of packed tensors. */
 int32_t fa2i_forward_total_q(const fa2_problem *problem);
 int32_t fa2i_forward_total_k(const fa2_problem *problem);
@@ -59,6 +68,9 @@ int32_t fa2i_forward_packed_length(int32_t batch, int32_t seq, int32_t total, in
 /* The problem as one or two with lengths that are all equal: the longest, and the others. Returns how
  * many. */
 int fa2i_forward_parts(const fa2_problem *problem, fa2_problem parts[2]);
+
+/* What of_part says of each of them, summed. */
+double fa2i_forward_sum(const fa2_problem *problem, double (*of_part)(const fa2_problem *part));
 
 double fa2i_forward_flop(const fa2_problem *problem);
 double fa2i_forward_flop_unmasked(const fa2_problem *problem);

@@ -15,6 +15,7 @@
 #include "runtime/base/text.h"
 #include "runtime/cuda/device.h"
 #include "tuner/commands/commands.h"
+#include "tuner/commands/interrupt.h"
 
 enum { JOBS_MAX = 1024, DEVICE_MAX = 1023 };
 
@@ -282,6 +283,29 @@ static fa2_status apply_against(const char *value, fa2i_options *options)
     return take_path("--against", value, &options->against);
 }
 
+static fa2_status apply_runs(const char *value, fa2i_options *options)
+{
+    static const char accepted[] = "a number of timed runs, 10 to 100000";
+    const fa2_status st = parse_whole("--runs", value, 100000, accepted, &options->runs);
+    return st == FA2_OK && options->runs < 10 ? invalid("--runs", value, accepted) : st;
+}
+
+static fa2_status apply_cold(const char *value, fa2i_options *options)
+{
+    (void)value;
+    options->cold = true;
+    return FA2_OK;
+}
+
+static fa2_status apply_format(const char *value, fa2i_options *options)
+{
+    options->csv = strcmp(value, "csv") == 0;
+    options->json = strcmp(value, "json") == 0;
+    return options->csv || options->json || strcmp(value, "text") == 0
+               ? FA2_OK
+               : invalid("--format", value, "text, csv or json");
+}
+
 static const struct option {
     const char *name;
     int bit;
@@ -311,6 +335,9 @@ static const struct option {
     {"--html", FA2I_OPT_REPORT, "a file to write", apply_html, true},
     {"--markdown", FA2I_OPT_REPORT, "a file to write", apply_markdown, true},
     {"--against", FA2I_OPT_REPORT, "a database file", apply_against, true},
+    {"--runs", FA2I_OPT_BENCH, "a number of timed runs", apply_runs, true},
+    {"--cold", FA2I_OPT_BENCH, NULL, apply_cold, false},
+    {"--format", FA2I_OPT_BENCH, "text, csv or json", apply_format, true},
     {"--json", FA2I_OPT_JSON, NULL, apply_json, false},
 };
 
@@ -413,6 +440,8 @@ void fa2i_options_done(fa2i_options *options)
 int fa2i_report_failure(fa2_status status)
 {
     fprintf(stderr, "fa2-tune: %s\n", fa2_last_message());
+    if (fa2i_interrupted())
+        return FA2I_EXIT_INTERRUPTED;
     switch (status) {
     case FA2_E_INVALID:
     case FA2_E_UNSUPPORTED:

@@ -73,12 +73,44 @@ static fa2_status refuse_link(const char *path, bool dangling)
         target, dangling ? ", which is not there" : "");
 }
 
+/* What SQLite and this fa2 keep beside a database goes by the database's name: a file of the user's there would be
+ * taken for it. */
+static fa2_status check_no_side_file(const char *path)
+{
+    static const char *const suffixes[] = {"-journal", "-wal", "-shm", "-claims"};
+    const size_t length = strlen(path);
+    for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++) {
+        const size_t tail = strlen(suffixes[i]);
+        struct stat info;
+        if (length <= tail || strcmp(path + length - tail, suffixes[i]) != 0)
+            continue;
+        char *database = fa2i_strdup(path);
+        if (database == NULL)
+            return fa2i_fail(FA2_E_MEMORY, "out of memory");
+        database[length - tail] = '\0';
+        const bool there = stat(database, &info) == 0 && S_ISREG(info.st_mode);
+        fa2_status st = FA2_OK;
+        if (there)
+            st =
+                fa2i_fail(FA2_E_INVALID,
+                          "%s: is the name of a file that belongs to the database %s; name another "
+                          "file",
+                          path, database);
+        fa2i_free(database);
+        return st;
+    }
+    return FA2_OK;
+}
+
 fa2_status fa2i_place_look(const char *path, const fa2i_place_kind *kind, fa2i_place *ret_place)
 {
     struct stat info;
     fa2i_place found = {.path = path, .stream = true};
     if (strcmp(path, "-") == 0)
         goto done;
+    const fa2_status beside = check_no_side_file(path);
+    if (beside != FA2_OK)
+        return beside;
     if (lstat(path, &info) != 0) {
         if (errno != ENOENT)
             return cannot_write(path, errno);

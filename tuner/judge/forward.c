@@ -18,12 +18,30 @@
 #include "tuner/judge/judge.h"
 #include "tuner/judge/reference.h"
 
-enum { Q, K, V, O, LSE, SLOPES, SINKS, BIAS, SEEDS, SEQUSED, CU_Q, CU_K, TABLE, OPERANDS };
+enum {
+    Q,
+    K,
+    V,
+    O,
+    LSE,
+    SLOPES,
+    SINKS,
+    BIAS,
+    SEEDS,
+    SEQUSED,
+    CU_Q,
+    CU_K,
+    TABLE,
+    LEFTPAD,
+    CACHE_ROWS,
+    OPERANDS
+};
 
 static fa2_status fill(const fa2i_case *c, int operand, size_t count, void *out);
 static fa2_status fill_lengths(const fa2i_case *c, int operand, size_t count, void *out);
-static fa2_status fill_bounds(const fa2i_case *c, int operand, size_t count, void *out);
 static fa2_status fill_table(const fa2i_case *c, int operand, size_t count, void *out);
+static fa2_status fill_leftpad(const fa2i_case *c, int operand, size_t count, void *out);
+static fa2_status fill_cache_rows(const fa2i_case *c, int operand, size_t count, void *out);
 static const fa2i_operand operands[OPERANDS] = {
     [Q] = {"Q", FA2I_SHAPE_QUERIES, .patterned = true, .fill = fill},
     [K] = {"K", FA2I_SHAPE_KEYS, .patterned = true, .fill = fill},
@@ -35,9 +53,12 @@ static const fa2i_operand operands[OPERANDS] = {
     [BIAS] = {"bias", FA2I_SHAPE_BIAS, FA2I_FIELD_bias, .fill = fa2i_fill_bias},
     [SEEDS] = {"seeds", FA2I_SHAPE_SEEDS, FA2I_FIELD_dropout, .fill = fa2i_fill_seeds},
     [SEQUSED] = {"seqused_k", FA2I_SHAPE_LENGTHS, FA2I_FIELD_seqused, .fill = fill_lengths},
-    [CU_Q] = {"cu_seqlens_q", FA2I_SHAPE_BOUNDS, FA2I_FIELD_varlen, .fill = fill_bounds},
-    [CU_K] = {"cu_seqlens_k", FA2I_SHAPE_BOUNDS, FA2I_FIELD_varlen, .fill = fill_bounds},
+    [CU_Q] = {"cu_seqlens_q", FA2I_SHAPE_BOUNDS, FA2I_FIELD_varlen, .fill = fa2i_fill_bounds_q},
+    [CU_K] = {"cu_seqlens_k", FA2I_SHAPE_BOUNDS, FA2I_FIELD_varlen, .fill = fa2i_fill_bounds_k},
     [TABLE] = {"block_table", FA2I_SHAPE_TABLE, FA2I_FIELD_paged, .fill = fill_table},
+    [LEFTPAD] = {"leftpad", FA2I_SHAPE_LENGTHS, FA2I_FIELD_leftpad, .fill = fill_leftpad},
+    [CACHE_ROWS] = {"cache_rows", FA2I_SHAPE_LENGTHS, FA2I_FIELD_cache_rows,
+                    .fill = fill_cache_rows},
 };
 
 /* ---- cases ---- */
@@ -108,16 +129,8 @@ static bool is_of_class(const struct plan *plan, const fa2_problem *class)
 {
     return plan->class == ANY || (plan->class == WITH_WINDOW && class->window) ||
            (plan->class == WITH_SOFTCAP && class->softcap) ||
-           (plan->class == WITH_LENGTHS && (class->seqused || class->varlen || class->paged));
-}
-
-/* More sequences than one, of which all but the longest have half the rows. */
-static void pack(const struct plan *plan, fa2_problem *p)
-{
-    if (plan->pattern == FA2I_PATTERN_NONE)
-        p->batch += 2;
-    p->total_q = p->seq_q + (p->batch - 1) * ((p->seq_q + 1) / 2);
-    p->total_k = p->seq_k + (p->batch - 1) * ((p->seq_k + 1) / 2);
+           (plan->class == WITH_LENGTHS &&
+            (fa2i_forward_has_lengths(class) || class->paged || class->cache_rows));
 }
 
 static size_t list_cases(const fa2_problem *class, int sm_count,
@@ -147,7 +160,7 @@ static size_t list_cases(const fa2_problem *class, int sm_count,
         p->window_left = class->window ? plan->window_left : 0;
         p->window_right = class->window ? plan->window_right : 0;
         if (class->varlen)
-            pack(plan, p);
+            fa2i_case_pack(&c, plan->pattern == FA2I_PATTERN_NONE ? 2 : 0);
         p->page = class->paged ? 1 << (int)(i * 4 % 9) : 0;
         cases[count++] = (fa2i_verify_case){.name = plan->name, .divided = plan->divided, .c = c};
     }
@@ -258,24 +271,30 @@ static fa2_status fill_table(const fa2i_case *c, int operand, size_t count, void
     return FA2_OK;
 }
 
-/* The longest sequence is in the middle. Wild ones begin behind the first row, are too long, and go on behind
- * the last row; of keys, they overlap. */
-static fa2_status fill_bounds(const fa2i_case *c, int operand, size_t count, void *out)
+/* Less than a sequence has, unless that is nothing; wild ones are less than none, more than there are, all. */
+static fa2_status fill_leftpad(const fa2i_case *c, int operand, size_t count, void *out)
 {
-    const fa2_problem *p = &c->problem;
-    const int32_t seq = operand == CU_Q ? p->seq_q : p->seq_k;
-    const int32_t total = operand == CU_Q ? fa2i_forward_total_q(p) : fa2i_forward_total_k(p);
-    const int32_t wild[] = {0, seq, 1, seq + 7, seq / 2};
-    int32_t *bounds = out, at = c->lengths == FA2I_LENGTHS_WILD;
+    const int32_t wild[] = {-1, INT32_MAX, c->problem.seq_k, 1, INT32_MIN};
+    int32_t *pads = out;
+    (void)operand;
     for (size_t i = 0; i < count; i++) {
-        const int32_t rank = (int32_t)i == p->batch / 2 ? 0 : 1;
-        const bool overlaps = c->lengths == FA2I_LENGTHS_WILD && operand == CU_K && i % 4 == 3;
-        bounds[i] = overlaps ? at - 2 : at;
-        if (i + 1 == count)
-            break;
-        at += c->lengths == FA2I_LENGTHS_WILD
-                  ? wild[i % (sizeof wild / sizeof *wild)]
-                  : fa2i_forward_packed_length(p->batch, seq, total, p->batch > 1 ? rank : 0);
+        const int32_t length = c->problem.seqused ? length_of(c, (int32_t)i) : c->problem.seq_k;
+        pads[i] = length / 3 * (i % 3 != 1);
+        if (c->lengths == FA2I_LENGTHS_WILD && i % 4 == 3)
+            pads[i] = wild[i / 4 % (sizeof wild / sizeof *wild)];
+    }
+    return FA2_OK;
+}
+
+/* Each row once, the last one first; wild ones are none, or behind all of them, here and there. */
+static fa2_status fill_cache_rows(const fa2i_case *c, int operand, size_t count, void *out)
+{
+    int32_t *rows = out;
+    (void)operand;
+    for (size_t i = 0; i < count; i++) {
+        rows[i] = fa2i_case_cache_rows(&c->problem) - 1 - (int32_t)i;
+        if (c->lengths == FA2I_LENGTHS_WILD && i % 5 == 2)
+            rows[i] = i % 2 == 0 ? INT32_MIN : fa2i_case_cache_rows(&c->problem);
     }
     return FA2_OK;
 }
@@ -321,7 +340,10 @@ static fa2_status compute(const fa2i_case *c, const fa2i_inputs *inputs, int thr
                  .cu_seqlens_k = inputs->data[CU_K],
                  .block_table = inputs->data[TABLE],
                  .columns = c->problem.paged ? fa2i_case_columns(&c->problem) : 0,
-                 .pages = c->problem.paged ? fa2i_case_pages(&c->problem) : 0},
+                 .pages = c->problem.paged ? fa2i_case_pages(&c->problem) : 0,
+                 .leftpad = inputs->data[LEFTPAD],
+                 .cache_rows = inputs->data[CACHE_ROWS],
+                 .cache_row_count = c->problem.cache_rows ? fa2i_case_cache_rows(&c->problem) : 0},
         .rows = rows,
         .row_count = count,
         .threads = threads};
@@ -370,7 +392,11 @@ static fa2i_arguments make_arguments(const fa2i_case *c,
                     .cu_seqlens_k = (const int32_t *)(uintptr_t)addresses[CU_K],
                     .block_table = (const int32_t *)(uintptr_t)addresses[TABLE],
                     .block_table_stride = c->problem.paged ? fa2i_case_columns(&c->problem) : 0,
-                    .page_count = c->problem.paged ? fa2i_case_pages(&c->problem) : 0}};
+                    .page_count = c->problem.paged ? fa2i_case_pages(&c->problem) : 0,
+                    .leftpad = (const int32_t *)(uintptr_t)addresses[LEFTPAD],
+                    .cache_rows = (const int32_t *)(uintptr_t)addresses[CACHE_ROWS],
+                    .cache_row_count =
+                        c->problem.cache_rows ? fa2i_case_cache_rows(&c->problem) : 0}};
 }
 
 const fa2i_judge fa2i_judge_forward = {.operands = operands,

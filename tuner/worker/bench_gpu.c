@@ -2,10 +2,12 @@
  * Kernels, launches and clocks of the worker process. Everything runs on one stream, which also waits
  * for the copies of the NULL stream.
  */
+#include <stdio.h>
 #include <string.h>
 #include "runtime/base/alloc.h"
 #include "runtime/base/status.h"
 #include "tuner/worker/bench_internal.h"
+#include "tuner/worker/nvtx.h"
 
 fa2_status fa2i_bench_check(fa2i_bench *bench, CUresult result, const char *what)
 {
@@ -59,6 +61,7 @@ void fa2i_bench_done(fa2i_bench *bench)
     const fa2i_cuda_table *cuda = bench->device.cuda;
     if (bench->entered) {
         fa2i_bench_drop_case(bench);
+        fa2i_bench_drop_probe(bench);
         for (size_t i = 0; i < bench->slot_count; i++)
             drop_slot(bench, &bench->slots[i]);
         if (bench->flush != 0)
@@ -155,6 +158,9 @@ static fa2_status make_graph(fa2i_bench *bench, fa2i_bench_slot *slot, int launc
     const fa2i_cuda_table *cuda = bench->device.cuda;
     CUgraph graph = NULL;
 
+    if (slot->graph != NULL) /* of another number of launches */
+        (void)cuda->graph_exec_destroy(slot->graph);
+    slot->graph = NULL;
     FA2_TRY(fa2i_bench_check(
         bench, cuda->stream_begin_capture(bench->stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
         "cuStreamBeginCapture"));
@@ -177,17 +183,18 @@ done:
     return st;
 }
 
-fa2_status fa2i_bench_sample(fa2i_bench *bench, uint32_t id, int launches, double *ret_us)
+static fa2_status sample(fa2i_bench *bench, uint32_t id, int launches, bool warm, double *ret_us)
 {
     fa2_status st = FA2_OK;
     const fa2i_cuda_table *cuda = bench->device.cuda;
     fa2i_bench_slot *slot = NULL;
+    const bool cold = launches == 1 && !warm;
     float elapsed_ms = 0;
 
     FA2_TRY(ready_slot(bench, id, &slot));
-    if (launches > 1 && (slot->graph == NULL || slot->graph_launches != launches))
+    if (!cold && (slot->graph == NULL || slot->graph_launches != launches))
         FA2_TRY(make_graph(bench, slot, launches));
-    if (launches == 1)
+    if (cold)
         FA2_TRY(fa2i_bench_check(bench,
                                  cuda->memset_d32_async(bench->flush, 0,
                                                         bench->flush_bytes / sizeof(uint32_t),
@@ -195,7 +202,7 @@ fa2_status fa2i_bench_sample(fa2i_bench *bench, uint32_t id, int launches, doubl
                                  "cuMemsetD32Async"));
     FA2_TRY(
         fa2i_bench_check(bench, cuda->event_record(bench->begin, bench->stream), "cuEventRecord"));
-    if (launches == 1)
+    if (cold)
         FA2_TRY(launch(bench, slot));
     else
         FA2_TRY(fa2i_bench_check(bench, cuda->graph_launch(slot->graph, bench->stream),
@@ -207,6 +214,28 @@ fa2_status fa2i_bench_sample(fa2i_bench *bench, uint32_t id, int launches, doubl
                              "cuEventElapsedTime"));
     *ret_us = (double)elapsed_ms * 1e3 / launches;
 done:
+    return st;
+}
+
+/* The range that a profiler shows: the problem, and the kernel. */
+static void name_range(const fa2i_bench *bench, uint32_t id, char *out, size_t out_bytes)
+{
+    char shape[FA2I_PROBLEM_CHARS] = "";
+    if (bench->judge != NULL)
+        fa2i_problem_format(&bench->current.problem, shape, sizeof shape);
+    snprintf(out, out_bytes, "fa2 %s | %s", shape,
+             id < bench->slot_count && bench->slots[id].ready ? bench->slots[id].loaded.variant.text
+                                                              : "");
+}
+
+fa2_status fa2i_bench_sample(fa2i_bench *bench, uint32_t id, int launches, bool warm,
+                             double *ret_us)
+{
+    char range[FA2I_PROBLEM_CHARS + FA2I_VARIANT_CHARS + 16];
+    name_range(bench, id, range, sizeof range);
+    fa2i_nvtx_begin(range);
+    const fa2_status st = sample(bench, id, launches, warm, ret_us);
+    fa2i_nvtx_end();
     return st;
 }
 

@@ -5,7 +5,8 @@
  * Launches go through runtime/cuda/launch.h, so what is measured is what will run. A sample of one
  * launch is cold: the L2 cache is flushed before it by writing more than twice its size. A sample
  * of many launches is one CUDA graph of them, timed as a whole, so that neither launch gaps nor the
- * resolution of events (about 0.5 us) count; it is warm by nature.
+ * resolution of events (about 0.5 us) count; it is warm by nature. A warm sample of one launch is
+ * such a graph, too.
  *
  * Errors: FA2_E_CUDA with the driver's words, and the driver's code in fa2i_bench.result. After a
  * sticky error everything fails: fa2i_bench_broken tells, and the process should end. Not
@@ -16,6 +17,7 @@
 
 #include "runtime/cuda/launch.h"
 #include "tuner/judge/judge.h"
+#include "tuner/worker/protocol.h"
 
 typedef struct fa2i_bench_slot {
     fa2i_loaded loaded;
@@ -37,6 +39,8 @@ typedef struct fa2i_bench {
     CUdeviceptr operands[FA2I_OPERANDS_MAX]; /* outputs with guards around them; 0: not there */
     CUdeviceptr workspace;                   /* with a guard behind it */
     size_t workspace_bytes;
+    CUdeviceptr probe; /* both areas of the last probe; 0: none */
+    int64_t probe_bytes;
     fa2i_bench_slot *slots; /* by kernel id */
     size_t slot_count;
     CUresult result; /* of the last call of the driver that failed; the caller resets it. A refused
@@ -62,8 +66,15 @@ fa2_status fa2i_bench_launch(fa2i_bench *bench, uint32_t id, uint32_t *ret_overw
 size_t fa2i_bench_output_bytes(const fa2i_bench *bench, const fa2i_place *places, size_t count);
 fa2_status fa2i_bench_output(fa2i_bench *bench, const fa2i_place *places, size_t count, void *out);
 
-/* One time sample, in us per launch. */
-fa2_status fa2i_bench_sample(fa2i_bench *bench, uint32_t id, int launches, double *ret_us);
+/* One time sample, in us per launch. warm: without a flush, also of one launch. */
+fa2_status fa2i_bench_sample(fa2i_bench *bench, uint32_t id, int launches, bool warm,
+                             double *ret_us);
+
+/* Launch a kernel that measures the card, once untimed and once timed (probe.c). The last launch's memory is
+ * kept for the next one; fa2i_bench_drop_probe, and a case, release it. */
+fa2_status fa2i_bench_probe(fa2i_bench *bench, uint32_t id, const fa2i_probe *probe, double *ret_us,
+                            uint32_t *ret_blocks);
+void fa2i_bench_drop_probe(fa2i_bench *bench);
 
 /* Does the context refuse all work, as it does after a sticky error? Waits for the device. */
 bool fa2i_bench_broken(const fa2i_bench *bench);

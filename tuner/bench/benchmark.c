@@ -1,0 +1,393 @@
+/*
+ * Kernels are numbered as they are met; the number is also the id in the worker, which asks for their
+ * images again when it had to be started anew. So they live as long as the worker.
+ */
+#include "tuner/bench/benchmark.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include "runtime/base/alloc.h"
+#include "runtime/ops/op.h"
+#include "tuner/judge/verify.h"
+#include "tuner/report/foresee.h"
+#include "tuner/search/tune.h"
+
+enum { LAUNCHES_MAX = 256, PILOTS = 3, ROUNDS_AT_ONCE = 10 };
+
+/* A problem under work. */
+typedef struct work {
+    fa2i_benchmarks *all;
+    fa2i_benchmark *out;
+    uint32_t ids[FA2I_BENCHMARK_KERNELS_MAX];
+    fa2i_failure failures[FA2I_BENCHMARK_KERNELS_MAX];
+    double *samples[FA2I_BENCHMARK_KERNELS_MAX]; /* owned */
+    size_t sample_count[FA2I_BENCHMARK_KERNELS_MAX];
+    size_t every[FA2I_BENCHMARK_KERNELS_MAX]; /* in which rounds it takes part; 0: in all */
+    size_t rounds;                            /* so far */
+    uint64_t random;
+} work;
+
+/* ---- what all problems share ---- */
+
+fa2_status fa2i_benchmarks_open(fa2i_benchmarks *all)
+{
+    fa2_status st = FA2_OK;
+    if (all->gpu.has_uuid && !all->gpu.modelled)
+        fa2i_nvml_open(all->gpu.uuid, &all->nvml);
+    FA2_TRY(fa2i_worker_create(all->gpu.ordinal, all->gpu.modelled, fa2i_kernel_list_get,
+                               &all->kernels, all->stop, &all->worker));
+    fa2i_worker_keep_warm(all->worker, !all->cold);
+    FA2_TRY(fa2i_ceilings_measure(&all->kernels, all->worker, all->stop, all->ceilings));
+done:
+    return st;
+}
+
+void fa2i_benchmarks_done(fa2i_benchmarks *all)
+{
+    fa2i_worker_destroy(all->worker);
+    all->worker = NULL;
+    fa2i_kernel_list_done(&all->kernels);
+    fa2i_nvml_close(&all->nvml);
+}
+
+/* ---- who takes part ---- */
+
+/* It has no time, for this reason. */
+static void leave_out(fa2i_timed *t, fa2i_outcome outcome, const char *why)
+{
+    t->outcome = outcome;
+    snprintf(t->detail, sizeof t->detail, "%s", why == NULL ? "" : why);
+}
+
+/* More than the device has? S x S of a naive kernel may be. */
+static void check_memory(const fa2i_benchmarks *all, const fa2i_benchmark *b, fa2i_timed *t)
+{
+    const double needed = b->tensor_bytes + (double)t->workspace_bytes;
+    char why[128];
+    if (needed < 0.9 * (double)all->gpu.memory_bytes)
+        return;
+    snprintf(why, sizeof why, "needs %.1f GiB of device memory; there are %.1f", needed / 0x1p30,
+             (double)all->gpu.memory_bytes / 0x1p30);
+    leave_out(t, FA2I_OUTCOME_LAUNCH_ERROR, why);
+}
+
+/* Let a variant take part. One that does not compile, or cannot be compiled here, is a result. */
+static fa2_status enter(work *w, const char *role, fa2_rule rule, const fa2i_variant *variant,
+                        const fa2i_key *key)
+{
+    fa2i_benchmark *out = w->out;
+    fa2i_timed *t = &out->timed[out->count];
+    fa2i_grid grid = {0};
+    *t = (fa2i_timed){.role = role, .rule = rule};
+    memcpy(t->variant, variant->text, sizeof t->variant);
+    fa2_status st = fa2i_kernel_list_find(&w->all->kernels, variant, key, &w->ids[out->count]);
+    if (st == FA2_E_NO_NVRTC) {
+        leave_out(t, FA2I_OUTCOME_COMPILE_ERROR, fa2_last_message());
+        out->count++;
+        return FA2_OK;
+    }
+    if (st != FA2_OK)
+        return st;
+    const fa2i_kernel *kernel = fa2i_kernel_list_get(&w->all->kernels, w->ids[out->count]);
+    if (kernel->outcome == FA2I_OUTCOME_COMPILE_ERROR)
+        leave_out(t, kernel->outcome, kernel->log);
+    st = fa2i_op_of(&out->problem)
+             ->grid(&w->all->gpu.card, &kernel->variant.recipe, &out->problem, &grid);
+    if (st != FA2_OK)
+        return st;
+    t->workspace_bytes = grid.workspace_bytes;
+    check_memory(w->all, out, t);
+    out->count++;
+    return FA2_OK;
+}
+
+static const char *role_of(fa2_rule rule)
+{
+    return rule == FA2_RULE_EXACT ? "tuned" : rule == FA2_RULE_DEFAULT ? "default" : "chosen";
+}
+
+/* What the runtime takes with the database, and without. */
+static fa2_status enter_choices(work *w)
+{
+    fa2_status st = FA2_OK;
+    const fa2i_kernel_list *list = &w->all->kernels;
+    const fa2i_card *card = &w->all->gpu.card;
+    const fa2_problem *problem = &w->out->problem;
+    fa2i_foreseen with = {0}, without = {0};
+    FA2_TRY(fa2i_foresee(list->generator, NULL, card, problem, &without));
+    if (list->cache != NULL) {
+        FA2_TRY(fa2i_foresee(list->generator, list->cache, card, problem, &with));
+        w->out->same = strcmp(with.variant.text, without.variant.text) == 0;
+        FA2_TRY(
+            enter(w, role_of(with.decision.rule), with.decision.rule, &with.variant, &with.key));
+    }
+    if (!w->out->same)
+        FA2_TRY(enter(w, "default", FA2_RULE_DEFAULT, &without.variant, &without.key));
+done:
+    fa2i_foreseen_done(&with);
+    fa2i_foreseen_done(&without);
+    return st;
+}
+
+/* Attention as it is written down, where it knows the problem: it has no features and no backward. */
+static fa2_status enter_naive(work *w)
+{
+    fa2i_variant variant;
+    const fa2_problem *problem = &w->out->problem;
+    char text[FA2I_VARIANT_CHARS];
+    snprintf(text, sizeof text, "naive d=%d dtype=%s causal=%d", (int)problem->head_dim,
+             fa2i_dtype_string(problem->dtype), (int)problem->causal);
+    fa2_status st = fa2i_generator_variant(w->all->kernels.generator, text, &variant);
+    if (st == FA2_OK)
+        st = fa2i_generator_check_class(problem, &variant);
+    if (st != FA2_OK)
+        return st == FA2_E_UNSUPPORTED || st == FA2_E_GENERATOR ? FA2_OK : st;
+    return enter(w, "naive", FA2_RULE_DEFAULT, &variant, NULL);
+}
+
+/* ---- check ---- */
+
+static void fail(work *w, size_t i)
+{
+    fa2i_timed *t = &w->out->timed[i];
+    t->outcome = w->failures[i].outcome;
+    memcpy(t->detail, w->failures[i].detail, sizeof t->detail);
+}
+
+static fa2_status check_kernel(work *w, size_t i, const fa2i_expected *expected, void *output)
+{
+    uint32_t overwritten = 0;
+    fa2i_verification verdict = {0};
+    fa2i_failure *failure = &w->failures[i];
+    const fa2_status st =
+        fa2i_worker_check(w->all->worker, w->ids[i], expected->places, expected->place_count,
+                          output, expected->output_bytes, &overwritten, failure);
+    if (st != FA2_OK)
+        return st;
+    if (failure->outcome != FA2I_OUTCOME_OK && failure->blame == FA2I_BLAME_IMAGE)
+        return fa2i_worker_misfit(failure->detail);
+    if (failure->outcome == FA2I_OUTCOME_OK) {
+        fa2i_expected_judge(expected, "this problem", output, overwritten, &verdict);
+        w->out->timed[i].errors = fa2i_expected_errors(expected, output);
+        failure->outcome = verdict.outcome;
+        memcpy(failure->detail, verdict.detail, sizeof failure->detail);
+    }
+    fail(w, i);
+    return FA2_OK;
+}
+
+static bool stopped(const work *w)
+{
+    return w->all->stop != NULL && *w->all->stop != 0;
+}
+
+static bool takes_part(const work *w, size_t i)
+{
+    return w->out->timed[i].outcome == FA2I_OUTCOME_OK;
+}
+
+/* Each kernel once, sampled rows against the reference. */
+static fa2_status check_all(work *w, const fa2i_case *c)
+{
+    fa2_status st = FA2_OK;
+    fa2i_expected expected = {0};
+    void *output = NULL;
+    FA2_TRY(fa2i_expected_sampled(c, FA2I_BENCHMARK_SEED + 1, w->all->threads, &expected));
+    output = fa2i_alloc(expected.output_bytes);
+    if (output == NULL)
+        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for sampled rows"));
+    for (size_t i = 0; i < w->out->count && !stopped(w); i++)
+        if (takes_part(w, i))
+            FA2_TRY(check_kernel(w, i, &expected, output));
+done:
+    fa2i_free(output);
+    fa2i_expected_done(&expected);
+    return st;
+}
+
+/* ---- time ---- */
+
+/* Each kernel's turn, and whether it counts. */
+static size_t make_round(work *w, bool timed, fa2i_sample *samples, bool *counts)
+{
+    size_t order[FA2I_BENCHMARK_KERNELS_MAX], count = 0, made = 0;
+    for (size_t i = 0; i < w->out->count; i++)
+        if (takes_part(w, i) && (w->every[i] == 0 || w->rounds % w->every[i] == 0))
+            order[count++] = i;
+    w->rounds++;
+    for (size_t i = count; i > 1; i--) {
+        const size_t j = (size_t)(fa2i_random(&w->random) % i), last = order[i - 1];
+        order[i - 1] = order[j];
+        order[j] = last;
+    }
+    for (size_t i = 0; i < count; i++) {
+        /* The run before warms L2 and clocks, which another kernel had. */
+        for (int run = w->all->cold || !timed || w->all->gpu.modelled; run < 2; run++) {
+            counts[made] = timed && run == 1;
+            samples[made++] = (fa2i_sample){.contender = (uint32_t)order[i]};
+        }
+    }
+    return made;
+}
+
+/* Take these samples, keep those that count. */
+static fa2_status take(work *w, fa2i_sample *samples, const bool *counts, size_t count,
+                       int launches, double best_us)
+{
+    const fa2_status st =
+        fa2i_worker_sample(w->all->worker, samples, count, w->ids, launches, best_us, w->failures);
+    for (size_t i = 0; st == FA2_OK && i < w->out->count; i++)
+        if (takes_part(w, i) && w->failures[i].outcome != FA2I_OUTCOME_OK)
+            fail(w, i);
+    for (size_t i = 0; st == FA2_OK && i < count; i++) {
+        const fa2i_sample *s = &samples[i];
+        if (counts[i] && s->taken && s->outcome == FA2I_OUTCOME_OK)
+            w->samples[s->contender][w->sample_count[s->contender]++] = s->us;
+    }
+    return st;
+}
+
+static fa2_status run_rounds(work *w, size_t rounds, bool timed, int launches, double best_us)
+{
+    fa2_status st = FA2_OK;
+    while (rounds > 0 && st == FA2_OK && !stopped(w)) {
+        fa2i_sample samples[ROUNDS_AT_ONCE * FA2I_BENCHMARK_KERNELS_MAX * 2];
+        bool counts[sizeof samples / sizeof *samples];
+        size_t count = 0, now = rounds < ROUNDS_AT_ONCE ? rounds : ROUNDS_AT_ONCE;
+        rounds -= now;
+        for (; now > 0; now--)
+            count += make_round(w, timed, samples + count, counts + count);
+        if (count > 0)
+            st = take(w, samples, counts, count, launches, best_us);
+        fa2i_nvml_look(&w->all->nvml, &w->out->conditions);
+    }
+    return st;
+}
+
+static double least_sample(const work *w, size_t i)
+{
+    double least = INFINITY;
+    for (size_t j = 0; j < w->sample_count[i]; j++)
+        least = fmin(least, w->samples[i][j]);
+    return least;
+}
+
+/* How many launches make a run, by the fastest kernel; *ret_us: its time. And which kernels are so slow that
+ * they sit rounds out. */
+static fa2_status choose_launches(work *w, int *ret_launches, double *ret_us)
+{
+    double us[FA2I_BENCHMARK_KERNELS_MAX], least = INFINITY;
+    const fa2_status st = run_rounds(w, PILOTS, true, 1, 0);
+    for (size_t i = 0; i < w->out->count; i++) {
+        us[i] = least_sample(w, i);
+        least = fmin(least, us[i]);
+        w->sample_count[i] = 0;
+    }
+    *ret_us = isfinite(least) ? least : 0;
+    *ret_launches =
+        w->all->cold || !isfinite(least)
+            ? 1
+            : (int)fmax(1, fmin(LAUNCHES_MAX, ceil(FA2I_BENCHMARK_SAMPLE_US / fmax(least, 1e-3))));
+    for (size_t i = 0; i < w->out->count; i++)
+        if (isfinite(us[i]))
+            w->every[i] = (size_t)fmin((double)w->out->runs / FA2I_BENCHMARK_RUNS_LEAST,
+                                       us[i] * *ret_launches / FA2I_BENCHMARK_SLOW_US);
+    w->rounds = 0;
+    return st;
+}
+
+/* Energy of launches one behind the other, of each kernel by itself. */
+static fa2_status count_energy(work *w)
+{
+    fa2_status st = FA2_OK;
+    const int launches = w->out->launches;
+    for (size_t i = 0; i < w->out->count && st == FA2_OK && !stopped(w); i++) {
+        uint64_t before = 0, after = 0;
+        const double us = w->out->timed[i].us.order.median * launches;
+        if (!takes_part(w, i) || us <= 0 || !fa2i_nvml_energy(&w->all->nvml, &before))
+            continue;
+        const size_t count = (size_t)fmin(1 << 16, ceil(FA2I_BENCHMARK_ENERGY_US / us));
+        fa2i_sample *samples = fa2i_alloc_array(count, sizeof *samples);
+        if (samples == NULL)
+            return fa2i_fail(FA2_E_MEMORY, "no memory for %zu samples", count);
+        for (size_t j = 0; j < count; j++)
+            samples[j].contender = (uint32_t)i;
+        st = fa2i_worker_sample(w->all->worker, samples, count, w->ids, launches,
+                                w->out->timed[i].us.order.median, w->failures);
+        if (st == FA2_OK && w->failures[i].outcome == FA2I_OUTCOME_OK && samples[count - 1].taken &&
+            fa2i_nvml_energy(&w->all->nvml, &after))
+            w->out->timed[i].mj = (double)(after - before) / ((double)count * launches);
+        fa2i_free(samples);
+    }
+    return st;
+}
+
+static fa2_status time_all(work *w)
+{
+    fa2_status st = FA2_OK;
+    fa2i_benchmark *out = w->out;
+    double best_us = 0;
+    out->runs = w->all->gpu.modelled ? 1 : w->all->runs;
+    out->launches = 1;
+    for (size_t i = 0; i < out->count; i++) {
+        w->samples[i] = fa2i_alloc_array(out->runs + PILOTS, sizeof *w->samples[i]);
+        if (w->samples[i] == NULL)
+            return fa2i_fail(FA2_E_MEMORY, "no memory for %zu samples", out->runs);
+    }
+    if (!w->all->gpu.modelled) {
+        FA2_TRY(choose_launches(w, &out->launches, &best_us));
+        FA2_TRY(run_rounds(w, FA2I_BENCHMARK_WARMUP, false, out->launches, best_us));
+    }
+    FA2_TRY(run_rounds(w, out->runs, true, out->launches, best_us));
+    for (size_t i = 0; i < out->count; i++)
+        out->timed[i].us = fa2i_summary_of(w->samples[i], w->sample_count[i]);
+    if (!w->all->cold) /* the flush takes energy, too */
+        FA2_TRY(count_energy(w));
+done:
+    return st;
+}
+
+/* ---- a problem ---- */
+
+static void describe(const fa2_problem *problem, fa2i_benchmark *out)
+{
+    const fa2i_op *op = fa2i_op_of(problem);
+    const fa2i_case c = fa2i_tune_case(problem);
+    const fa2i_judge *judge = fa2i_judge_of(problem->op);
+    *out = (fa2i_benchmark){
+        .problem = *problem, .flop = op->flop(problem), .bytes = op->bytes(problem)};
+    for (int i = 0; i < judge->operand_count; i++)
+        out->tensor_bytes += (double)fa2i_case_operand_bytes(&c, i);
+    /* Two bytes of each pair of a query and a key, masked or not; of which forward computes 4 D. */
+    out->square_bytes = 2 * fa2i_forward_flop_unmasked(problem) / (4.0 * problem->head_dim);
+}
+
+/* Statuses that are about this problem alone. */
+static bool is_of_problem(fa2_status status)
+{
+    return status == FA2_E_UNSUPPORTED || status == FA2_E_CUDA;
+}
+
+fa2_status fa2i_benchmark_run(fa2i_benchmarks *all, const fa2_problem *problem,
+                              fa2i_benchmark *ret_benchmark)
+{
+    fa2_status st = FA2_OK;
+    work w = {.all = all, .out = ret_benchmark, .random = FA2I_BENCHMARK_SEED};
+    const fa2i_case c = fa2i_tune_case(problem);
+
+    describe(problem, ret_benchmark);
+    FA2_TRY(enter_choices(&w));
+    FA2_TRY(enter_naive(&w));
+    FA2_TRY(fa2i_worker_case(all->worker, &c));
+    FA2_TRY(check_all(&w, &c));
+    FA2_TRY(time_all(&w));
+done:
+    for (size_t i = 0; i < FA2I_BENCHMARK_KERNELS_MAX; i++)
+        fa2i_free(w.samples[i]);
+    if (!is_of_problem(st))
+        return st;
+    ret_benchmark->count = 0;
+    snprintf(ret_benchmark->message, sizeof ret_benchmark->message, "%s", fa2_last_message());
+    return FA2_OK;
+}
