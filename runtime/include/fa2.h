@@ -29,7 +29,7 @@
  *
  * Shapes and layout. Q, O, dO and dQ are [batch, seq_q, heads_q, head_dim], K, V, dK and dV are
  * [batch, seq_k, heads_kv, head_dim], in any order of the first three dimensions: each has its own
- * stride, in elements. head_dim is contiguous. Rows are 16-byte aligned: the base pointer is a
+ * stride, in elements. head_dim is contiguous; of V and O it is head_dim_v where the problem says so. Rows are 16-byte aligned: the base pointer is a
  * multiple of 16 bytes and every stride a multiple of 8 elements. LSE is [batch, heads_q, seq_q]
  * fp32, contiguous, natural logarithm.
  *
@@ -129,7 +129,7 @@ typedef struct fa2_problem {
     int32_t heads_kv; /* >= 1 */
     int32_t seq_q;    /* 1 ... 2^29; times heads_q / heads_kv: at most 2^30 */
     int32_t seq_k;    /* 1 ... 2^29 */
-    int32_t head_dim; /* a multiple of 8, 8 ... 256 */
+    int32_t head_dim; /* a multiple of 8; forward 8 ... 576, backward 8 ... 256 */
     int32_t causal;   /* 0 or 1 */
     int32_t softcap;  /* 1: scores are capped, by the value in the arguments; else 0 */
     int32_t window;   /* 1: a query sees a window of keys only; else 0, and so are the next two */
@@ -154,7 +154,9 @@ typedef struct fa2_problem {
                             * table in device memory names for each sequence: stride_batch is from page
                             * to page. Else 0, and so is the next one */
     int32_t page;          /* rows of a page: a power of two, 1 ... 2^20; 0: 16 */
-    int32_t reserved[8];  /* 0 */
+    int32_t head_dim_v;   /* forward. Columns of V and O, a multiple of 8 below head_dim; 0: as many as
+                            * Q and K have. V may be the first columns of K, in the same memory */
+    int32_t reserved[7];  /* 0 */
 } fa2_problem;
 
 /* A tensor on the device. Strides count elements, are multiples of 8 and not negative; that of a

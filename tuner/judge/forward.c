@@ -27,8 +27,8 @@ static fa2_status fill_table(const fa2i_case *c, int operand, size_t count, void
 static const fa2i_operand operands[OPERANDS] = {
     [Q] = {"Q", FA2I_SHAPE_QUERIES, .patterned = true, .fill = fill},
     [K] = {"K", FA2I_SHAPE_KEYS, .patterned = true, .fill = fill},
-    [V] = {"V", FA2I_SHAPE_KEYS, .fill = fill},
-    [O] = {"O", FA2I_SHAPE_QUERIES, .output = true},
+    [V] = {"V", FA2I_SHAPE_VALUES, .fill = fill},
+    [O] = {"O", FA2I_SHAPE_OUTPUTS, .output = true},
     [LSE] = {"LSE", FA2I_SHAPE_STATISTICS, .output = true, .optional = true},
     [SLOPES] = {"slopes", FA2I_SHAPE_SLOPES, FA2I_FIELD_alibi, .fill = fa2i_fill_slopes},
     [SINKS] = {"sinks", FA2I_SHAPE_SINKS, FA2I_FIELD_sinks, .fill = fa2i_fill_sinks},
