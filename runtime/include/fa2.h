@@ -29,9 +29,9 @@
  *
  * Shapes and layout. Q, O, dO and dQ are [batch, seq_q, heads_q, head_dim], K, V, dK and dV are
  * [batch, seq_k, heads_kv, head_dim], in any order of the first three dimensions: each has its own
- * stride, in elements. head_dim is contiguous; of V and O it is head_dim_v where the problem says so. Rows are 16-byte aligned: the base pointer is a
- * multiple of 16 bytes and every stride a multiple of 8 elements. LSE is [batch, heads_q, seq_q]
- * fp32, contiguous, natural logarithm.
+ * stride, in elements. head_dim is contiguous; forward's V and O may have head_dim_v columns. Rows are
+ * 16-byte aligned: the base pointer is a multiple of 16 bytes and every stride a multiple of 8 elements.
+ * LSE is [batch, heads_q, seq_q] fp32, contiguous, natural logarithm.
  *
  * Masks are aligned bottom-right: query i stands at key p = i + seq_k - seq_q, where seq_k is the
  * sequence's own if sequences have lengths. When causal it sees
@@ -154,9 +154,13 @@ typedef struct fa2_problem {
                             * table in device memory names for each sequence: stride_batch is from page
                             * to page. Else 0, and so is the next one */
     int32_t page;          /* rows of a page: a power of two, 1 ... 2^20; 0: 16 */
+    int32_t leftpad;    /* forward, not with varlen or paged. 1: the first keys of each sequence are
+                         * padding; how many is in device memory. Else 0 */
+    int32_t cache_rows; /* forward, not with varlen or paged. 1: K and V are [cache_row_count, seq_k,
+                         * heads_kv, head_dim]; which row is a sequence's is in device memory. Else 0 */
     int32_t head_dim_v;   /* forward. Columns of V and O, a multiple of 8 below head_dim; 0: as many as
                             * Q and K have. V may be the first columns of K, in the same memory */
-    int32_t reserved[7];  /* 0 */
+    int32_t reserved[5];  /* 0 */
 } fa2_problem;
 
 /* A tensor on the device. Strides count elements, are multiples of 8 and not negative; that of a
@@ -238,6 +242,14 @@ typedef struct fa2_forward_args {
     const int32_t *block_table;
     int64_t block_table_stride;
     int32_t page_count; /* at least 1 */
+    /* problem.leftpad: device, [batch]. The keys of sequence b begin with number leftpad[b] of its seq_k, and
+     * end as seqused_k says, which counts the padding, too. What is less than 0 or more than seq_k counts as
+     * 0 or seq_k. Queries end where keys end, as always. */
+    const int32_t *leftpad;
+    /* problem.cache_rows: device, [batch]: the row of K and V that is sequence b's; a number that is none of
+     * 0 ... cache_row_count - 1 counts as the last one. Sequences may share a row. */
+    const int32_t *cache_rows;
+    int32_t cache_row_count; /* at least 1 */
 } fa2_forward_args;
 
 /* A gradient whose data is NULL is not wanted; at least one is. */
