@@ -8,13 +8,14 @@
 -- A family is a scheme, by which work is divided among blocks (forward_plain.lua, forward_splitkv.lua),
 -- on a code path (paths/mma_sync.lua). A scheme has
 --   splits      whether blocks divide the keys: variants have teams and waves
---   axes        behind the fields of the problem: axes.lua; parts (features/value.lua), br, bc, warps, kstages,
+--   axes        behind the fields of the problem: axes.lua; parts (features/columns.lua), br, bc, warps, kstages,
 --               vstages, layout, q, and perhaps fill and teams
 --   selection, typical(arch), is_worth, suits   family.lua
 --   cost(v, facts, problem, arch)               us
 --   recipe(recipe, v)                           adds what is its own to a recipe
 --   names                                       what its templates see
 local cache = require("features.cache")
+local columns = require("features.columns")
 local cost = require("ops.forward_plain_cost")
 local families = require("core.family")
 local features = require("features.list")
@@ -22,7 +23,6 @@ local kinds = require("ops.kinds")
 local lengths = require("features.lengths")
 local paged = require("features.paged")
 local softcap = require("features.softcap")
-local value = require("features.value")
 local window = require("features.window")
 
 local M = {}
@@ -53,7 +53,7 @@ end
 
 -- Columns of rows of Q and K, and of V, in shared memory.
 local function padded(v)
-   return value.padded(v.d, v), value.padded(value.columns(v), v)
+   return columns.padded(v.d, v), columns.padded(columns.of(v), v)
 end
 
 -- Bytes; the templates assert the same sum. With q=reg, Q passes through the V tiles once. Where warps divide
@@ -66,14 +66,14 @@ local function smem_bytes(v)
    local values = team_count(v) * v.vstages * v.bc * (dv_pad + padding)
    local tiles = 2 * (v.q == "reg" and k + math.max(values, q) or q + k + values)
    local sums = v.parts > 1 and 4 * team_count(v) * v.parts * v.br * v.bc or 0
-   local columns = value.columns(v)
-   local merged_row = columns * 4 + (160 - columns * 4 % 128) % 128 + 8
+   local o_bytes = 4 * columns.of(v)
+   local merged_row = o_bytes + (160 - o_bytes % 128) % 128 + 8
    return math.max(tiles + sums, v.teams and v.teams * v.br * merged_row or 0)
 end
 
 -- Registers of a thread for a tile of K or V on its way: 16 bytes in each pass.
-local function staged_registers(v, columns)
-   local chunks, threads = columns // 8, 32 * v.warps // team_count(v)
+local function staged_registers(v, row_columns)
+   local chunks, threads = row_columns // 8, 32 * v.warps // team_count(v)
    if v.parts > 1 then
       return (v.bc + threads // chunks - 1) // (threads // chunks) * 4
    end
@@ -126,7 +126,7 @@ end
 
 local function fits(v, path, arch)
    local threads = 32 * v.warps // team_count(v)
-   if threads < value.padded(v.d, v) // 8 then
+   if threads < columns.padded(v.d, v) // 8 then
       return nil, string.format("%d threads cannot copy a row at once", threads)
    end
    local facts = facts_of(v, path, 0)
@@ -153,8 +153,8 @@ end
 function M.family(name, scheme, path)
    return families.new({
       name = name, op = "forward", template = "forward/" .. name .. ".cu.in", path = path,
-      axes = joined(kinds.axes(576), {value.axis, softcap.axis, window.axis}, features.axes("forward"),
-                    {value.parts}, scheme.axes),
+      axes = joined(kinds.axes(576), {columns.axis, softcap.axis, window.axis},
+                    features.axes("forward"), {columns.parts}, scheme.axes),
       selection = scheme.selection, fits = fits,
       is_worth = scheme.is_worth, suits = scheme.suits,
 
@@ -188,7 +188,7 @@ function M.family(name, scheme, path)
             threads = 32 * v.warps, fill = v.fill or "whole",
          }
          for _, more in ipairs({features.names(v, "forward"), lengths.names(v), paged.names(v),
-                                 cache.names(v), value.names(v), scheme.names}) do
+                                 cache.names(v), columns.names(v), scheme.names}) do
             for key, value in pairs(more) do
                names[key] = value
             end

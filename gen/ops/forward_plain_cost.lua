@@ -10,7 +10,7 @@
 -- 65536; tests/bench/fit.lua): of what was measured, its first choice takes 1.03 times the fastest's time
 -- in the geometric mean, at most 1.08 times on nine of ten problems. On other SMs it is arithmetic from the
 -- rates in arch.lua.
-local value = require("features.value")
+local columns = require("features.columns")
 local window = require("features.window")
 
 local M = {}
@@ -130,8 +130,8 @@ end
 
 -- Clocks of a warp that issues its copies of a tile with rows of so many columns: a thread copies one chunk of 16
 -- bytes of every n-th row.
-local function copy_clocks(variant, facts, columns)
-   local chunks, threads = columns // 8, 32 * facts.warps // facts.teams
+local function copy_clocks(variant, facts, row_columns)
+   local chunks, threads = row_columns // 8, 32 * facts.warps // facts.teams
    local rows = math.max(threads // chunks, 1)
    local each = facts.fill == "spread" and fit.issue_spread or fit.issue_whole
    if rows * chunks ~= threads or variant.bc % rows ~= 0 then
@@ -194,17 +194,16 @@ end
 local function memory_us(variant, facts, problem, arch, tiles)
    local rows_q = 2 * problem.batch * problem.heads_q * problem.seq_q -- Q and O
    local rows_k = 2 * problem.batch * problem.heads_kv * window.seen_keys(problem) -- K and V
-   local columns = problem.head_dim + value.columns_of(problem)
-   local dram = columns * (rows_q + rows_k)
-   local l2 = columns * (rows_q + 2 * variant.bc * tiles)
+   local both = problem.head_dim + columns.of_problem(problem)
+   local dram = both * (rows_q + rows_k)
+   local l2 = both * (rows_q + 2 * variant.bc * tiles)
       + facts.bytes_per_score * variant.br * variant.bc * tiles
    return dram / arch.dram, l2 / arch.l2
 end
 
 -- us for a problem. variant: br, bc, layout, q; facts: warps, teams, row_tiles, registers, spilled
--- (registers beyond those), d_pad, dv_pad, parts, smem_bytes, k8, fill, barriers, ahead, ex2_per_score, more_fp32_per_score,
--- bytes_per_score
--- (forward.lua explains them). math.huge when no SM can hold it.
+-- (registers beyond those), d_pad, dv_pad, parts, smem_bytes, k8, fill, barriers, ahead, ex2_per_score,
+-- more_fp32_per_score, bytes_per_score (forward.lua explains them). math.huge when no SM can hold it.
 function M.forward(variant, facts, problem, arch)
    local resident = M.resident_blocks(facts, arch)
    if resident < 1 then

@@ -218,7 +218,8 @@ static fa2_status check_columns(const fa2_problem *problem, int *field)
         return fa2i_fail(FA2_E_INVALID, "head_dim_v is %d, which is head_dim; it must be 0 then",
                          (int)problem->head_dim_v);
     if (problem->head_dim_v > problem->head_dim)
-        return fa2i_fail(FA2_E_UNSUPPORTED, "head_dim_v is %d; it must be below head_dim (%d), or 0",
+        return fa2i_fail(FA2_E_UNSUPPORTED,
+                         "head_dim_v is %d; it must be below head_dim (%d), or 0",
                          (int)problem->head_dim_v, (int)problem->head_dim);
     return FA2_OK;
 }

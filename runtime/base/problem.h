@@ -19,7 +19,12 @@ typedef enum fa2i_field_id {
 } fa2i_field_id;
 
 typedef enum fa2i_field_role { FA2I_ROLE_KIND, FA2I_ROLE_SIZE } fa2i_field_role;
-typedef enum fa2i_field_type { FA2I_TYPE_INT, FA2I_TYPE_OP, FA2I_TYPE_DTYPE, FA2I_TYPE_BIAS } fa2i_field_type;
+typedef enum fa2i_field_type {
+    FA2I_TYPE_INT,
+    FA2I_TYPE_OP,
+    FA2I_TYPE_DTYPE,
+    FA2I_TYPE_BIAS
+} fa2i_field_type;
 
 /* What a text that does not give the field means. */
 typedef enum fa2i_field_missing {

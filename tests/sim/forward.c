@@ -166,8 +166,7 @@ static bool may_spread(const fa2i_case *c, const fa2i_grid *grid, int way)
            (way == SIM_LD_GLOBAL &&
             (c->problem.op == FA2_OP_BACKWARD || fa2i_features_asked(&c->problem))) ||
            c->problem.head_dim % 16 != 0 || c->problem.head_dim_v % 16 != 0 ||
-           c->layout == FA2I_LAYOUT_GAPPED ||
-           (way == SIM_LD_GLOBAL && grid->splits > 1);
+           c->layout == FA2I_LAYOUT_GAPPED || (way == SIM_LD_GLOBAL && grid->splits > 1);
 }
 
 static bool traffic_is_ideal(const fa2i_variant *v, const fa2i_case *c, const fa2i_grid *grid,

@@ -425,12 +425,13 @@ static void open_cards(sweep *s)
 /* Lines that begin with "swept" are added up over the processes by tests/run.sh. */
 static void close_card(const sweep *s, sweep_card *card, const char *dtype)
 {
-    printf("swept sm_%d %s: %ld variants x %d shapes, %ld launches, %ld failed (%ld variants split "
-           "the keys, %ld of them among teams; %ld launches with several splits; %ld of %ld compared "
-           "had PTX of their own)\n",
-           card->device.card.arch, dtype, card->variants, SWEEP_SHAPES, card->launches,
-           card->failures, card->split_variants, card->team_variants, card->split_launches,
-           card->differing, card->compared);
+    printf(
+        "swept sm_%d %s: %ld variants x %d shapes, %ld launches, %ld failed (%ld variants split "
+        "the keys, %ld of them among teams; %ld launches with several splits; %ld of %ld compared "
+        "had PTX of their own)\n",
+        card->device.card.arch, dtype, card->variants, SWEEP_SHAPES, card->launches, card->failures,
+        card->split_variants, card->team_variants, card->split_launches, card->differing,
+        card->compared);
     CHECK(card->variants > 0);
     CHECK(card->differing * 4 <= card->compared);
     if (s->step == 1) { /* thinner samples may miss a kind */

@@ -129,8 +129,8 @@ static void load_keys(const fa2i_reference_request *request, const fa2i_host_ten
     *at = own;
     if (!p->paged) {
         int64_t elsewhere = -1;
-        fa2i_host_head(tensor, p->dtype, s->batch, head, s->first_k, s->problem.seq_k, columns,
-                       out, &elsewhere);
+        fa2i_host_head(tensor, p->dtype, s->batch, head, s->first_k, s->problem.seq_k, columns, out,
+                       &elsewhere);
         return;
     }
     for (int32_t j = 0; j < s->problem.seq_k; j++)

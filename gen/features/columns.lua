@@ -1,4 +1,4 @@
--- value: V and O have fewer columns than Q and K, or all of them have so many that warps divide them.
+-- columns: V and O have fewer columns than Q and K, or all of them have so many that warps divide them.
 --
 -- Where a row has more than 256 columns, `parts` warps share rows (templates/forward/parts.cu.in): each multiplies
 -- every parts-th 16 columns of Q and K, all add up what they have of S, and each computes every parts-th 16 columns
@@ -26,16 +26,16 @@ M.parts = {
       if (v.parts > 1) == (v.d > most_undivided) then
          return true
       end
-      return nil, "warps divide columns where there are more than " .. most_undivided .. ", and only there"
+      return nil, "warps divide rows of more than " .. most_undivided .. " columns, and no others"
    end,
 }
 
 -- Columns of V and O, of a variant and of a problem.
-function M.columns(v)
+function M.of(v)
    return v.dv > 0 and v.dv or v.d
 end
 
-function M.columns_of(problem)
+function M.of_problem(problem)
    return problem.head_dim_v > 0 and problem.head_dim_v or problem.head_dim
 end
 
@@ -45,14 +45,14 @@ function M.padded(columns, v)
    return (columns + unit - 1) // unit * unit
 end
 
--- What the forward templates see: whether V and O have a form of their own, and how this is written; where warps divide columns,
--- of which of them a step is.
+-- What the forward templates see: whether V and O have a form of their own; whether warps divide columns; and how
+-- that is written.
 function M.names(v)
    local own, divided = v.dv > 0 or v.parts > 1, v.parts > 1
    return {
       values = own,
       divided = divided,
-      columns = M.columns(v),
+      columns = M.of(v),
       o_columns = own and "kHeadDimV" or "kHeadDim",
       o_chunks = divided and "kHeadDimV / 8" or "kOutTiles",
       v_form = own and "ValueTile::" or "",
