@@ -214,15 +214,16 @@ void fa2i_foresight_done(fa2i_foresight *f)
     *f = (fa2i_foresight){0};
 }
 
-/* Read what the database knows of the operation, once. */
+/* Read what the database knows of the operation, once; without one the generator is to know nothing. */
 static fa2_status learn(fa2i_foresight *f, const fa2_problem *problem)
 {
     fa2_status st = FA2_OK;
     fa2i_evidence *evidence = &f->evidence[problem->op];
-    if (f->cache == NULL || f->learnt[problem->op])
+    if (f->learnt[problem->op])
         return FA2_OK;
     fa2i_evidence_done(evidence); /* of a time that failed */
-    FA2_TRY(
+    if (f->cache != NULL)
+        FA2_TRY(
         fa2i_cache_evidence(f->cache, &f->card, problem->op, fa2i_op_of(problem)->abi, evidence));
     FA2_TRY(fa2i_generator_learn(f->generator, problem->op, evidence, &f->card));
     f->learnt[problem->op] = true;

@@ -29,7 +29,7 @@ typedef struct fa2i_foreseen {
 } fa2i_foreseen;
 
 /* For problems on a card: what the database knows of an operation is read once. The generator learns it, and
- * must not be used for another card meanwhile. */
+ * must not learn from another database, or for another card, meanwhile. */
 typedef struct fa2i_foresight {
     fa2i_generator *generator; /* borrowed */
     fa2i_cache *cache;         /* borrowed; NULL: there is no database */
