@@ -28,9 +28,9 @@ local function value_of(axis, word)
    local name, value = word:match("^([^=]*)=(.*)$")
    if name ~= axis.name then
       return nil, string.format("'%s' where '%s=' is expected", word, axis.name)
-   elseif axis.feature and not is_word(axis) and value ~= "1" then
+   elseif axis.feature and not is_word(axis) and #axis.values == 2 and value ~= "1" then
       return nil, string.format("'%s' is not %s=1, which is left out otherwise", word, axis.name)
-   elseif axis.feature and value == axis.values[1] then
+   elseif axis.feature and value == tostring(axis.values[1]) then
       return nil, string.format("'%s' is left out", word)
    elseif not is_word(axis) then
       if not (value == "0" or value:find("^[1-9]%d?%d?%d?%d?$")) then

@@ -170,7 +170,7 @@ function M.family(name, scheme, path)
             split = scheme.splits, d_pad = padded(v.d), smem_bytes = smem_bytes(v),
             threads = 32 * v.warps, fill = v.fill or "whole",
          }
-         for _, more in ipairs({features.names(v, "forward"), lengths.names(v), paged.names(v),
+         for _, more in ipairs({features.names(v, "forward"), lengths.names(v), paged.names(v), window.names(v),
                                 cache.names(v), scheme.names}) do
             for key, value in pairs(more) do
                names[key] = value
