@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include "check.h"
+#include "runtime/base/problem.h"
 #include "runtime/ops/op.h"
 
 enum { SEED = 88, PROBLEMS = 3000 };
@@ -149,6 +150,19 @@ static void test_bytes(void)
     CHECK(op->bytes(&p) == 2.0 * (2 * 2 * 100 * 8 + 2 * 2 * 120 * 2) * 64);
 }
 
+/* Whether a query at this position sees the key. */
+static bool sees(const fa2_problem *p, int at, int j)
+{
+    if (p->window == FA2_WINDOW_PREFIX)
+        return j <= at || j < p->window_left;
+    if (p->causal && j > at)
+        return false;
+    if (p->window == FA2_WINDOW_CHUNK)
+        return at >= 0 && j / p->window_left == at / p->window_left;
+    return (p->window_left < 0 || j >= at - p->window_left) &&
+           (p->window_right < 0 || j <= at + p->window_right);
+}
+
 /* Pairs that see each other, and keys that are seen at all, one by one. */
 static void count(const fa2_problem *p, long *ret_pairs, long *ret_keys)
 {
@@ -156,10 +170,7 @@ static void count(const fa2_problem *p, long *ret_pairs, long *ret_keys)
     for (int j = 0; j < p->seq_k; j++) {
         const long before = *ret_pairs;
         for (int i = 0; i < p->seq_q; i++) {
-            const int at = i + p->seq_k - p->seq_q;
-            *ret_pairs += (p->window_left < 0 || j >= at - p->window_left) &&
-                          (p->window_right < 0 || j <= at + p->window_right) &&
-                          (!p->causal || j <= at);
+            *ret_pairs += sees(p, i + p->seq_k - p->seq_q, j);
         }
         *ret_keys += *ret_pairs > before;
     }
@@ -170,18 +181,21 @@ static void test_work_by_counting(void)
     int wrong = 0;
     srand(SEED);
     for (int n = 0; n < PROBLEMS; n++) {
+        const int window = 1 + rand() % 3;
+        const bool sliding = window == FA2_WINDOW_SLIDING;
         const fa2_problem p = {.batch = 1,
                                .heads_q = 1,
                                .heads_kv = 1,
                                .seq_q = 1 + rand() % 40,
                                .seq_k = 1 + rand() % 40,
                                .head_dim = 8,
-                               .causal = rand() % 2,
-                               .window = 1,
-                               .window_left = rand() % 50 - 1,
-                               .window_right = rand() % 50 - 1};
+                               .causal = rand() % 2 || window == FA2_WINDOW_PREFIX,
+                               .window = window,
+                               .window_left = rand() % 50 + (sliding ? -1 : 1),
+                               .window_right = sliding ? rand() % 50 - 1 : -1};
         long pairs, keys;
         count(&p, &pairs, &keys);
+        CHECK_EQ(fa2i_problem_check(&p), FA2_OK);
         wrong += fa2i_problem_flop(&p) != 4.0 * 8 * (double)pairs;
         wrong += fa2i_op_of(&p)->bytes(&p) != 2.0 * 8 * 2 * (double)(p.seq_q + keys);
     }

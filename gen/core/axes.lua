@@ -12,8 +12,8 @@
 -- One that is a field of the problem is no matter of choice; of a point it has the problem's value:
 --   field    the name of that field. values may be nil: integers, which `when` decides about
 --   feature  true: 0, or 1 where a problem asks for it; texts show it only there, and templates see a
---            boolean. With words for values the first one means that it is not asked for, and templates see
---            false or the word; without values 0 does, and they see false or the integer
+--            boolean. With more values, or words, the first one means that it is not asked for, and templates see
+--            false or the value, true for 1; without values 0 does, and they see false or the integer
 -- One that is a matter of choice may have
 --   quiet    true: texts show it only where it has not its first value
 local M = {}

@@ -30,7 +30,7 @@ local function value_of(axis, word)
    local name, value = word:match("^([^=]*)=(.*)$")
    if name ~= axis.name then
       return nil, string.format("'%s' where '%s=' is expected", word, axis.name)
-   elseif axis.feature and axis.values and not is_word(axis) and value ~= "1" then
+   elseif axis.feature and axis.values and #axis.values == 2 and not is_word(axis) and value ~= "1" then
       return nil, string.format("'%s' is not %s=1, which is left out otherwise", word, axis.name)
    elseif value == tostring(axes_of.silent_value(axis)) then
       return nil, string.format("'%s' is left out", word)

@@ -352,7 +352,7 @@ function M.family(name, path)
             turns = takes_turns(v), dq_parts = dq_parts, prepare_threads = prepare_threads,
             convert_rows = convert_rows, sink_threads = sink_threads, values = false,
          }
-         for _, more in ipairs({features.names(v, "backward"), lengths.backward_names(v)}) do
+         for _, more in ipairs({features.names(v, "backward"), lengths.backward_names(v), window.names(v)}) do
             for key, value in pairs(more) do
                names[key] = value
             end

@@ -187,7 +187,7 @@ function M.family(name, scheme, path)
             split = scheme.splits, smem_bytes = smem_bytes(v),
             threads = 32 * v.warps, fill = v.fill or "whole",
          }
-         for _, more in ipairs({features.names(v, "forward"), lengths.names(v), paged.names(v),
+         for _, more in ipairs({features.names(v, "forward"), lengths.names(v), paged.names(v), window.names(v),
                                  cache.names(v), columns.names(v), scheme.names}) do
             for key, value in pairs(more) do
                names[key] = value

@@ -224,6 +224,28 @@ static fa2_status check_columns(const fa2_problem *problem, int *field)
     return FA2_OK;
 }
 
+/* A prefix, or chunks, have one length. */
+static fa2_status check_window(const fa2_problem *p, int *field)
+{
+    const int32_t least = p->window == FA2_WINDOW_CHUNK;
+    *field = FA2I_FIELD_window;
+    if (p->window <= FA2_WINDOW_SLIDING)
+        return FA2_OK;
+    if (p->window == FA2_WINDOW_PREFIX && !p->causal)
+        return fa2i_fail(FA2_E_INVALID, "window is %d, a prefix; causal must be 1 with it",
+                         (int)p->window);
+    *field = FA2I_FIELD_window_left;
+    if (p->window_left < least)
+        return fa2i_fail(FA2_E_INVALID,
+                         "window_left is %d; it must be at least %d where window is %d",
+                         (int)p->window_left, (int)least, (int)p->window);
+    *field = FA2I_FIELD_window_right;
+    if (p->window_right != -1)
+        return fa2i_fail(FA2_E_INVALID, "window_right is %d; it must be -1 where window is %d",
+                         (int)p->window_right, (int)p->window);
+    return FA2_OK;
+}
+
 enum { TOTAL_MAX = INT32_MAX / 4 };
 
 /* Kernels count packed rows in int. */
@@ -301,6 +323,8 @@ fa2_status fa2i_problem_find_fault(const fa2_problem *problem, int *ret_field)
         st = check_columns(problem, &field);
     if (st == FA2_OK)
         st = check_rows(problem, &field);
+    if (st == FA2_OK)
+        st = check_window(problem, &field);
     if (st == FA2_OK) {
         field = -1;
         st = check_reserved(problem);

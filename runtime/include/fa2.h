@@ -35,7 +35,8 @@
  *
  * Masks are aligned bottom-right: query i stands at key p = i + seq_k - seq_q, where seq_k is the
  * sequence's own if sequences have lengths. When causal it sees
- * keys j <= p; with a window p - window_left <= j <= p + window_right, both inclusive. A row that
+ * keys j <= p; with a window p - window_left <= j <= p + window_right, both inclusive; a prefix and chunks:
+ * fa2_window. A row that
  * sees no key gives O = 0 and LSE = -infinity, and its dQ is 0; so are dK and dV of a key that no row
  * sees.
  *
@@ -119,6 +120,15 @@ typedef enum fa2_bias {
     FA2_BIAS_BOOL = 4
 } fa2_bias;
 
+/* Which keys a query at position p sees; n: window_left. */
+typedef enum fa2_window {
+    FA2_WINDOW_NONE = 0,    /* all, or when causal those up to p */
+    FA2_WINDOW_SLIDING = 1, /* p - window_left ... p + window_right */
+    FA2_WINDOW_PREFIX = 2,  /* of a causal problem: those up to p, and the first n */
+    FA2_WINDOW_CHUNK = 3    /* those of its own chunk: n * c ... n * c + n - 1, of which p is one. When
+                             * causal, those up to p */
+} fa2_window;
+
 /* What is asked for: everything that decides which kernel is the best one. Zero-initialise it, so
  * that fields added later mean "off". */
 typedef struct fa2_problem {
@@ -132,9 +142,10 @@ typedef struct fa2_problem {
     int32_t head_dim; /* a multiple of 8; forward 8 ... 576, backward 8 ... 256 */
     int32_t causal;   /* 0 or 1 */
     int32_t softcap;  /* 1: scores are capped, by the value in the arguments; else 0 */
-    int32_t window;   /* 1: a query sees a window of keys only; else 0, and so are the next two */
-    int32_t window_left;   /* keys before the query's own position, 0 ... 2^29; -1: all of them */
-    int32_t window_right;  /* keys behind it, likewise; with causal none is seen */
+    int32_t window;   /* a fa2_window; if that is NONE, the next two are 0 */
+    int32_t window_left;   /* keys before the query's own position, 0 ... 2^29; -1: all of them. PREFIX:
+                            * keys that all queries see, 0 ... 2^29; CHUNK: keys of a chunk, 1 ... 2^29 */
+    int32_t window_right;  /* keys behind it, likewise; with causal none is seen. PREFIX, CHUNK: -1 */
     int32_t deterministic; /* backward. 1: every launch gives the same bits; 0: of dK and dV alone,
                             * as dQ may be summed in any order */
     int32_t alibi;         /* 1: with the slopes in the arguments; else 0 */

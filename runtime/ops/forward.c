@@ -80,10 +80,30 @@ static double clamped_sum(int64_t first, int64_t count, int64_t most)
            (double)flat * (double)most;
 }
 
+/* What queries at positions 0 ... count - 1 see of their chunks. */
+static double chunk_pairs(const fa2_problem *p, int64_t count)
+{
+    const int64_t chunk = p->window_left,
+                  whole = p->seq_k / chunk * chunk; /* keys of whole chunks */
+    const int64_t chunks = count / chunk, rest = count % chunk;
+    if (p->causal)
+        return (double)chunks * ((double)chunk * (double)(chunk + 1) / 2) +
+               (double)rest * (double)(rest + 1) / 2;
+    const int64_t last = count - clamp(count, 0, whole); /* in the last chunk, which is not whole */
+    return (double)(count - last) * (double)chunk + (double)last * (double)(p->seq_k - whole);
+}
+
 /* Pairs of a query and a key that it sees, of one head. */
 static double visible_pairs(const fa2_problem *p)
 {
     const int64_t position = (int64_t)p->seq_k - p->seq_q; /* of query 0 */
+    if (p->window == FA2_WINDOW_CHUNK)
+        return chunk_pairs(p, p->seq_k) - chunk_pairs(p, clamp(position, 0, p->seq_k));
+    if (p->window == FA2_WINDOW_PREFIX) {
+        const int64_t prefix = clamp(p->window_left, 0, p->seq_k);
+        return (double)p->seq_q * (double)prefix +
+               clamped_sum(position + 1 - prefix, p->seq_q, p->seq_k - prefix);
+    }
     const double ahead = clamped_sum(position + fa2i_window_right(p) + 1, p->seq_q, p->seq_k);
     const double behind = clamped_sum(position - fa2i_window_left(p), p->seq_q, p->seq_k);
     return ahead - behind;
@@ -183,6 +203,11 @@ double fa2i_forward_flop(const fa2_problem *problem)
 int64_t fa2i_forward_seen_keys(const fa2_problem *problem)
 {
     const int64_t position = (int64_t)problem->seq_k - problem->seq_q; /* of query 0 */
+    if (problem->window == FA2_WINDOW_PREFIX)
+        return problem->seq_k;
+    if (problem->window == FA2_WINDOW_CHUNK)
+        return problem->seq_k -
+               clamp(position, 0, problem->seq_k) / problem->window_left * problem->window_left;
     return problem->seq_k - clamp(position - fa2i_window_left(problem), 0, problem->seq_k);
 }
 

@@ -20,8 +20,10 @@ int64_t fa2i_row_tile_keys(const fa2_problem *problem, int rows)
     /* a row tile may begin with the last head of a query, and end with the first one of another */
     const int64_t queries = least_of(problem->seq_q, (rows + group - 2) / group + 1);
     const int64_t right = problem->causal ? 0 : problem->window_right;
-    if (!problem->window || problem->window_left < 0)
+    if (!problem->window || problem->window_left < 0 || problem->window == FA2_WINDOW_PREFIX)
         return problem->seq_k;
+    if (problem->window == FA2_WINDOW_CHUNK) /* it may begin amid one, and end amid one */
+        return least_of(problem->seq_k, queries + 2 * (int64_t)problem->window_left);
     /* from the first query's position on: to the last one's and `right` further, or to the last key */
     const int64_t ahead = right < 0 ? problem->seq_q : least_of(problem->seq_q, queries + right);
     return least_of(problem->seq_k, ahead + problem->window_left);

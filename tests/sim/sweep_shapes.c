@@ -85,8 +85,7 @@ static void put_window(const fa2i_variant *variant, int bc, int index, fa2_probl
     const int windows[][2] = {{bc, 0}, {br + 2 * bc, 1},      {0, 0}, {bc + 1, bc - 1},
                               {-1, 3}, {br + 3 * bc - 1, bc}, {3, -1}};
     const int *window = windows[(size_t)index % (sizeof windows / sizeof *windows)];
-    problem->window_left = window[0];
-    problem->window_right = window[1];
+    fa2i_case_window(problem, window[0], window[1]);
     if (window[0] > br)
         problem->seq_k += window[0] + bc;
 }

@@ -144,6 +144,8 @@ static const struct feature_set {
     {.window = 1, .sinks = 1, .varlen = 1},
     {.varlen = 1, .seqused = 1},
     {.dropout = 1, .varlen = 1},
+    {.window = FA2_WINDOW_PREFIX, .alibi = 1},
+    {.window = FA2_WINDOW_CHUNK},
     {.bias = FA2_BIAS_FP16, .varlen = 1},
     {.bias = FA2_BIAS_BOOL, .dropout = 1, .paged = 1},
     {.paged = 1},
@@ -176,9 +178,10 @@ static void add_features(sweep *s, fa2_op op, fa2_dtype dtype, const int kind[3]
     fa2_problem problem = dense(dtype, kind[0], kind[1]);
     problem.op = op;
     problem.head_dim_v = kind[2];
+    problem.causal |= set->window == FA2_WINDOW_PREFIX;
     problem.softcap = set->softcap;
     problem.window = set->window;
-    problem.window_left = 256 * set->window;
+    fa2i_case_window(&problem, 256, 0);
     problem.alibi = set->alibi;
     problem.sinks = set->sinks;
     problem.bias = set->bias;

@@ -105,9 +105,21 @@ static inline fa2i_keys fa2i_keys_seen(const fa2_problem *problem, int32_t query
     int64_t first = 0, end = problem->seq_k;
     if (problem->causal && place + 1 < end)
         end = place + 1;
-    if (problem->window && problem->window_left >= 0 && place - problem->window_left > first)
+    if (problem->window == FA2_WINDOW_PREFIX)
+        end = place + 1 > problem->window_left        ? end
+              : problem->window_left < problem->seq_k ? problem->window_left
+                                                      : problem->seq_k;
+    if (problem->window == FA2_WINDOW_CHUNK && place < 0)
+        end = 0;
+    if (problem->window == FA2_WINDOW_CHUNK && place >= 0) {
+        first = place / problem->window_left * problem->window_left;
+        end = end < first + problem->window_left ? end : first + problem->window_left;
+    }
+    if (problem->window == FA2_WINDOW_SLIDING && problem->window_left >= 0 &&
+        place - problem->window_left > first)
         first = place - problem->window_left;
-    if (problem->window && problem->window_right >= 0 && place + problem->window_right + 1 < end)
+    if (problem->window == FA2_WINDOW_SLIDING && problem->window_right >= 0 &&
+        place + problem->window_right + 1 < end)
         end = place + problem->window_right + 1;
     if (end <= first)
         return (fa2i_keys){0, 0};

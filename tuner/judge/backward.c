@@ -136,8 +136,7 @@ static size_t list_cases(const fa2_problem *class, int sm_count,
         c.problem.heads_kv = plan->heads_kv;
         c.problem.seq_q = plan->seq_q;
         c.problem.seq_k = plan->seq_k;
-        c.problem.window_left = class->window ? plan->window_left : 0;
-        c.problem.window_right = class->window ? plan->window_right : 0;
+        fa2i_case_window(&c.problem, plan->window_left, plan->window_right);
         if (class->varlen)
             fa2i_case_pack(&c, 2);
         cases[count++] = (fa2i_verify_case){.name = plan->name, .c = c};

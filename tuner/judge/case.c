@@ -141,6 +141,13 @@ static fa2i_extent extent_of_numbers(int32_t count)
                          .elem_bytes = sizeof(int32_t)};
 }
 
+void fa2i_case_window(fa2_problem *problem, int32_t left, int32_t right)
+{
+    const bool has_length = problem->window > FA2_WINDOW_SLIDING;
+    problem->window_left = !problem->window ? 0 : has_length && left < 1 ? 37 : left;
+    problem->window_right = !problem->window ? 0 : has_length ? -1 : right;
+}
+
 int32_t fa2i_case_columns(const fa2_problem *problem)
 {
     return (int32_t)(((int64_t)problem->seq_k + fa2i_forward_page(problem) - 1) /

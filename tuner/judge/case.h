@@ -64,6 +64,9 @@ typedef struct fa2i_case {
 /* A problem as it is tuned: dense, ordinary numbers, without optional outputs. */
 fa2i_case fa2i_case_of(const fa2_problem *problem, uint64_t seed);
 
+/* Give the problem this window, if it has one; a prefix, or chunks, of as many keys as is left, or of some. */
+void fa2i_case_window(fa2_problem *problem, int32_t left, int32_t right);
+
 /* Of a problem with pages: how many a sequence has in the table; how many there are, a few more than that. */
 int32_t fa2i_case_columns(const fa2_problem *problem);
 int32_t fa2i_case_pages(const fa2_problem *problem);

@@ -157,8 +157,7 @@ static size_t list_cases(const fa2_problem *class, int sm_count,
         p->heads_kv = plan->heads_kv;
         p->seq_q = plan->seq_q;
         p->seq_k = plan->seq_k;
-        p->window_left = class->window ? plan->window_left : 0;
-        p->window_right = class->window ? plan->window_right : 0;
+        fa2i_case_window(p, plan->window_left, plan->window_right);
         if (class->varlen)
             fa2i_case_pack(&c, plan->pattern == FA2I_PATTERN_NONE ? 2 : 0);
         p->page = class->paged ? 1 << (int)(i * 4 % 9) : 0;
