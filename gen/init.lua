@@ -177,6 +177,32 @@ function M.learn(op, evidence)
    return true
 end
 
+-- More of it: what was measured since.
+function M.learn_more(op, evidence)
+   if not known[op] then
+      return M.learn(op, evidence)
+   end
+   known[op]:add(evidence)
+   return true
+end
+
+-- List of {us, doubt, known} of kernels of the problem's class, by their texts: estimate.lua's judge. One that no SM
+-- can hold has us = 0.
+function M.judge(problem, card, texts)
+   local arch, message = arch_of.describe(card)
+   if not arch then
+      return nil, message
+   end
+   if not known[problem.op] then
+      M.learn(problem.op, {kernels = {}, sets = {}})
+   end
+   local list = known[problem.op]:judge(problem, arch, texts)
+   for i, one in ipairs(list) do
+      list[i] = one or {us = 0, doubt = 0, known = 0}
+   end
+   return list
+end
+
 -- What the runtime can take for a problem, the best choice first: the kernels that were learnt, of the
 -- problem's class, and the model's candidates. List of
 --   text, us      the kernel, and the time that it is estimated to take

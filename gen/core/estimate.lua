@@ -30,6 +30,10 @@ local fit = {
    field = 0.5,
    -- Measured on another card of the SM, or ranked by the model alone.
    elsewhere = 0.7,
+   -- Standard deviation of the logarithm of an estimate, beyond what all kernels of a problem share: what
+   -- measurements nearby leave of it, and what the model alone has more.
+   doubt = 0.045,
+   model_doubt = 0.045,
 }
 
 -- What a kernel that must be compiled has to gain.
@@ -192,7 +196,8 @@ local function level(near)
 end
 
 -- The time of a kernel (an index, or nil for one that is in no set) with this model's price: us, what it
--- rests on ("measured", "nearby", "elsewhere", "model"), the nearest set of its class that has it.
+-- rests on ("measured", "nearby", "elsewhere", "model"), the nearest set of its class that has it, and the weight of
+-- all that it rests on, the model's included.
 local function estimate(self, near, index, text, price, common)
    local sum, weight, rests, from = 0, fit.prior, "model", nil
    local like = likeness(self, text)
@@ -200,7 +205,7 @@ local function estimate(self, near, index, text, price, common)
       local set = item.set
       local own = item.same and index and set.own[index]
       if own and item.exact then
-         return price * math.exp(set.level + own), "measured", item
+         return price * math.exp(set.level + own), "measured", item, 1 + fit.prior
       elseif own and not from then
          rests, from = set.here and "nearby" or "elsewhere", item
       end
@@ -209,7 +214,24 @@ local function estimate(self, near, index, text, price, common)
          sum, weight = sum + item.weight * own, weight + item.weight
       end
    end
-   return price * math.exp(common + sum / weight), rests, from
+   return price * math.exp(common + sum / weight), rests, from, weight
+end
+
+-- Of each of these kernels, by their texts: {us, doubt, known}; false where no SM can hold it. doubt: how far us
+-- may be off, but for what it has in common with the others, as the standard deviation of a logarithm; known:
+-- how many measurements of this very problem those that were taken are worth.
+function methods.judge(self, problem, arch, texts)
+   local near, list = self:near(problem), {}
+   local common = level(near)
+   for i, text in ipairs(texts) do
+      local price = self:price(text, 0, problem, arch)
+      list[i] = false
+      if price then
+         local us, _, _, weight = estimate(self, near, nil, text, price, common)
+         list[i] = {us = us, doubt = fit.doubt + fit.model_doubt * fit.prior / weight, known = weight - fit.prior}
+      end
+   end
+   return list
 end
 
 -- What is added to the order, beyond the estimate, as a factor.
@@ -317,6 +339,18 @@ function methods.rank(self, problem, arch, near, candidates)
       return a.text < b.text
    end)
    return list
+end
+
+-- More evidence, whose kernels are counted from 1.
+function methods.add(self, evidence)
+   local before = #self.kernels
+   table.move(evidence.kernels, 1, #evidence.kernels, before + 1, self.kernels)
+   for _, set in ipairs(evidence.sets) do
+      for i, index in ipairs(set.kernels) do
+         set.kernels[i] = before + index
+      end
+      self.sets[#self.sets + 1] = set
+   end
 end
 
 -- evidence: as above. model: what the estimates are made with:
