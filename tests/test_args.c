@@ -164,6 +164,45 @@ static void test_lengths(void)
     CHECK_CONTAINS(fa2_last_message(), "lse shares memory with seqused_k");
 }
 
+/* A padded cache: whose rows are those that are counted, and of which nothing is written. */
+static void test_cache(void)
+{
+    fa2_problem with = problem;
+    fa2_forward_args args = good_args();
+    with.leftpad = 1;
+    CHECK_EQ(check_args(&with, &args, &plain_grid), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "leftpad is NULL, but problem.leftpad is 1");
+    args.leftpad = (const int32_t *)0x5000002;
+    check_good(&problem, &args);
+    CHECK_EQ(check_args(&with, &args, &plain_grid), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "leftpad is 0x5000002; it must be a multiple of 4");
+    args.leftpad = (const int32_t *)0x5000000;
+    check_good(&with, &args);
+    with.cache_rows = 1;
+    CHECK_EQ(check_args(&with, &args, &plain_grid), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "cache_row_count is 0; it must be at least 1");
+    args.cache_row_count = 5;
+    CHECK_EQ(check_args(&with, &args, &plain_grid), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "cache_rows is NULL, but problem.cache_rows is 1");
+    args.cache_rows = (const int32_t *)0x5001000;
+    check_good(&with, &args);
+    args.o.data = (char *)args.k.data + args.k.stride_batch * 2 * 4; /* the last row */
+    CHECK_EQ(check_args(&with, &args, &plain_grid), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "o shares memory with k");
+    with.paged = 1;
+    CHECK_EQ(fa2i_problem_check(&with), FA2_E_UNSUPPORTED);
+    CHECK_CONTAINS(fa2_last_message(), "leftpad is 1; it must be 0 where paged is 1");
+    with.paged = with.leftpad = 0;
+    with.varlen = 1;
+    CHECK_EQ(fa2i_problem_check(&with), FA2_E_UNSUPPORTED);
+    CHECK_CONTAINS(fa2_last_message(), "cache_rows is 1; it must be 0 where varlen is 1");
+    with = problem;
+    with.leftpad = 1;
+    with.dropout = 1;
+    CHECK_EQ(fa2i_problem_check(&with), FA2_E_UNSUPPORTED);
+    CHECK_CONTAINS(fa2_last_message(), "dropout is 1; it must be 0 where leftpad is 1");
+}
+
 /* Packed sequences: tensors of as many rows as the totals say, and bounds. */
 static void test_varlen(void)
 {
@@ -520,6 +559,7 @@ int main(void)
     test_lengths();
     test_varlen();
     test_paged();
+    test_cache();
     test_good_args();
     test_far_strides();
     test_overlap();

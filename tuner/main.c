@@ -55,6 +55,18 @@ static const struct command {
      "  --arch LIST       sm_75, sm_80, sm_86 ...; several with commas; native: the devices here;\n"
      "                    all: whatever this NVRTC compiles for\n" SHAPE_HELP DB_HELP JOBS_HELP
          JSON_HELP},
+    {"bench", fa2i_cmd_bench,
+     "--device N [SHAPES] [--runs N] [--cold] [--db FILE] [--format text|csv|json]",
+     "time what the runtime takes, by one protocol, beside the default",
+     "Times the kernel that the runtime would take for each shape, beside the one that it would "
+     "take\n"
+     "untuned, in interleaved rounds of CUDA graphs, after a check against the CPU reference. "
+     "Writes\n"
+     "nothing into the database. Without shapes: --preset seeds.\n\n"
+     "  --device N        the CUDA device, 0 for the first\n" SHAPE_HELP
+     "  --runs N          timed runs of each kernel, 10 at least; default 100\n"
+     "  --cold            one launch a run, the L2 cache flushed before\n" DB_HELP
+     "  --format F        text, csv (a row for each kernel and shape) or json\n" JSON_HELP},
     {"devices", fa2i_cmd_devices, "[--json]", "what is here, and what is missing",
      "Shows the driver, NVRTC and the devices. Exit status 0 when a usable device is here, else "
      "3.\n\n" JSON_HELP},

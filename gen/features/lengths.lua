@@ -12,7 +12,7 @@ M.packed = {forward_only = true, axis = {name = "varlen", field = "varlen", valu
 
 -- Whether sequences of a variant have lengths of their own.
 function M.has(v)
-   return v.seqused == 1 or v.varlen == 1
+   return v.seqused == 1 or v.varlen == 1 or v.leftpad == 1
 end
 
 local function with(problem, sizes)
@@ -24,7 +24,7 @@ local function with(problem, sizes)
       part[name] = value
    end
    part.seqused, part.varlen, part.total_q, part.total_k = 0, 0, 0, 0
-   part.paged, part.page = 0, 0
+   part.paged, part.page, part.leftpad = 0, 0, 0
    return part
 end
 

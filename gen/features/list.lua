@@ -9,13 +9,14 @@ local M = {}
 local alibi = require("features.alibi")
 local axes_of = require("core.axes")
 local bias = require("features.bias")
+local cache = require("features.cache")
 local dropout = require("features.dropout")
 local lengths = require("features.lengths")
 local paged = require("features.paged")
 local sinks = require("features.sinks")
 
 -- In the order of texts.
-M.all = {alibi, sinks, bias, dropout, lengths, lengths.packed, paged}
+M.all = {alibi, sinks, bias, dropout, lengths, lengths.packed, paged, cache, cache.rows}
 
 -- Of the families of an operation.
 function M.axes(op)

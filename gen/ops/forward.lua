@@ -14,6 +14,7 @@
 --   cost(v, facts, problem, arch)               us
 --   recipe(recipe, v)                           adds what is its own to a recipe
 --   names                                       what its templates see
+local cache = require("features.cache")
 local cost = require("ops.forward_plain_cost")
 local families = require("core.family")
 local features = require("features.list")
@@ -170,7 +171,7 @@ function M.family(name, scheme, path)
             threads = 32 * v.warps, fill = v.fill or "whole",
          }
          for _, more in ipairs({features.names(v, "forward"), lengths.names(v), paged.names(v),
-                                scheme.names}) do
+                                cache.names(v), scheme.names}) do
             for key, value in pairs(more) do
                names[key] = value
             end

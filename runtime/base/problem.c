@@ -222,14 +222,25 @@ static fa2_status check_total(const char *name, int32_t batch, int32_t seq, int3
                      name, name, (long long)batch * seq, TOTAL_MAX);
 }
 
+/* A padded cache has one row for each sequence. */
+static fa2_status check_cache(const fa2_problem *p, int *field)
+{
+    const char *where = p->varlen ? "varlen" : "paged";
+    *field = p->leftpad ? FA2I_FIELD_leftpad : FA2I_FIELD_cache_rows;
+    if ((p->varlen || p->paged) && (p->leftpad || p->cache_rows))
+        return fa2i_fail(FA2_E_UNSUPPORTED, "%s is 1; it must be 0 where %s is 1",
+                         fa2i_fields[*field].name, where);
+    return FA2_OK;
+}
+
 /* What features on where rows lie need, and do not go with. */
 static fa2_status check_rows(const fa2_problem *problem, int *field)
 {
     const fa2_problem *p = problem;
-    const char *where = p->varlen ? "varlen" : "paged";
-    fa2_status st = FA2_OK;
-    if (!p->varlen && !p->paged)
-        return FA2_OK;
+    const char *where = p->varlen ? "varlen" : p->paged ? "paged" : "leftpad";
+    fa2_status st = check_cache(p, field);
+    if (st != FA2_OK || (!p->varlen && !p->paged && !p->leftpad))
+        return st;
     *field = FA2I_FIELD_bias;
     if (p->bias != FA2_BIAS_NONE)
         return fa2i_fail(FA2_E_UNSUPPORTED, "bias is %s; it must be none where %s is 1",

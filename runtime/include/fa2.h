@@ -154,7 +154,11 @@ typedef struct fa2_problem {
                             * table in device memory names for each sequence: stride_batch is from page
                             * to page. Else 0, and so is the next one */
     int32_t page;          /* rows of a page: a power of two, 1 ... 2^20; 0: 16 */
-    int32_t reserved[8];  /* 0 */
+    int32_t leftpad;    /* forward, not with varlen or paged. 1: the first keys of each sequence are
+                         * padding; how many is in device memory. Else 0 */
+    int32_t cache_rows; /* forward, not with varlen or paged. 1: K and V are [cache_row_count, seq_k,
+                         * heads_kv, head_dim]; which row is a sequence's is in device memory. Else 0 */
+    int32_t reserved[6];  /* 0 */
 } fa2_problem;
 
 /* A tensor on the device. Strides count elements, are multiples of 8 and not negative; that of a
@@ -236,6 +240,14 @@ typedef struct fa2_forward_args {
     const int32_t *block_table;
     int64_t block_table_stride;
     int32_t page_count; /* at least 1 */
+    /* problem.leftpad: device, [batch]. The keys of sequence b begin with number leftpad[b] of its seq_k, and
+     * end as seqused_k says, which counts the padding, too. What is less than 0 or more than seq_k counts as
+     * 0 or seq_k. Queries end where keys end, as always. */
+    const int32_t *leftpad;
+    /* problem.cache_rows: device, [batch]: the row of K and V that is sequence b's; a number that is none of
+     * 0 ... cache_row_count - 1 counts as the last one. Sequences may share a row. */
+    const int32_t *cache_rows;
+    int32_t cache_row_count; /* at least 1 */
 } fa2_forward_args;
 
 /* A gradient whose data is NULL is not wanted; at least one is. */

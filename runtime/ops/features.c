@@ -15,7 +15,8 @@
 bool fa2i_features_asked(const fa2_problem *problem)
 {
     return problem->alibi || problem->sinks || problem->bias != FA2_BIAS_NONE || problem->dropout ||
-           problem->seqused || problem->varlen || problem->paged;
+           problem->seqused || problem->varlen || problem->paged || problem->leftpad ||
+           problem->cache_rows;
 }
 
 static bool has_terms(const fa2_problem *problem)
@@ -177,6 +178,16 @@ static fa2_status locate_table(const fa2_problem *p, const fa2i_feature_args *ar
                           FA2I_FIELD_paged, m);
 }
 
+static fa2_status locate_cache_rows(const fa2_problem *p, const fa2i_feature_args *args,
+                                    fa2i_memory *m)
+{
+    if (*args->cache_row_count < 1)
+        return fa2i_fail(FA2_E_INVALID, "cache_row_count is %d; it must be at least 1",
+                         (int)*args->cache_row_count);
+    return locate_numbers("cache_rows", *args->cache_rows, (size_t)p->batch, FA2I_FIELD_cache_rows,
+                          m);
+}
+
 static fa2_status check_apart(const fa2i_memory *input, const fa2i_memory *const *outputs,
                               int output_count)
 {
@@ -228,6 +239,14 @@ fa2_status fa2i_features_check(const fa2_problem *problem, const fa2i_feature_ar
     }
     if (problem->paged) {
         FA2_TRY(locate_table(problem, args, &m));
+        FA2_TRY(check_apart(&m, outputs, output_count));
+    }
+    if (problem->leftpad) {
+        FA2_TRY(locate_numbers("leftpad", *args->leftpad, batch, FA2I_FIELD_leftpad, &m));
+        FA2_TRY(check_apart(&m, outputs, output_count));
+    }
+    if (problem->cache_rows) {
+        FA2_TRY(locate_cache_rows(problem, args, &m));
         FA2_TRY(check_apart(&m, outputs, output_count));
     }
 done:
@@ -285,6 +304,12 @@ void fa2i_features_fill(const fa2_problem *problem, const fa2i_feature_args *arg
         params.pages = *args->page_count;
         while (1 << params.page_shift < fa2i_forward_page(problem))
             params.page_shift++;
+    }
+    if (problem->leftpad)
+        params.leftpad = (uintptr_t)*args->leftpad;
+    if (problem->cache_rows) {
+        params.cache_rows = (uintptr_t)*args->cache_rows;
+        params.cache_row_count = *args->cache_row_count;
     }
     *ret_params = params;
 }

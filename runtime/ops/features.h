@@ -27,6 +27,9 @@ typedef struct fa2i_feature_args {
     const int32_t *const *block_table;
     const int64_t *block_table_stride;
     const int32_t *page_count;
+    const int32_t *const *leftpad;
+    const int32_t *const *cache_rows;
+    const int32_t *cache_row_count;
 } fa2i_feature_args;
 
 /* Whether a problem asks for any of them. */

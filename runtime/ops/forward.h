@@ -26,7 +26,10 @@ static inline fa2i_feature_args fa2i_forward_features(const fa2_forward_args *ar
                                .cu_seqlens_k = &args->cu_seqlens_k,
                                .block_table = &args->block_table,
                                .block_table_stride = &args->block_table_stride,
-                               .page_count = &args->page_count};
+                               .page_count = &args->page_count,
+                               .leftpad = &args->leftpad,
+                               .cache_rows = &args->cache_rows,
+                               .cache_row_count = &args->cache_row_count};
 }
 
 /* The functions of fa2i_op (op.h says what each does); args is a fa2_forward_args. */
@@ -43,6 +46,12 @@ void fa2i_forward_fill(const fa2i_grid *grid, const fa2_problem *problem, const 
 static inline int32_t fa2i_forward_page(const fa2_problem *problem)
 {
     return problem->page > 0 ? problem->page : 16;
+}
+
+/* Whether device memory says how many keys a sequence has. */
+static inline bool fa2i_forward_has_lengths(const fa2_problem *problem)
+{
+    return problem->seqused || problem->varlen || problem->leftpad;
 }
 
 /* Rows of packed tensors. */

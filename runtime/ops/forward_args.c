@@ -25,6 +25,8 @@ static fa2_status locate_tensors(const fa2_problem *p, const fa2_forward_args *a
     } else if (p->varlen) {
         of_key[0] = 1;
         of_key[1] = fa2i_forward_total_k(p);
+    } else if (p->cache_rows) {
+        of_key[0] = args->cache_row_count > 0 ? args->cache_row_count : 1; /* likewise */
     }
     fa2_status st = FA2_OK;
     FA2_TRY(fa2i_memory_of_tensor("q", &args->q, of_query, p->head_dim, false, &m->q));

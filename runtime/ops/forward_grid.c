@@ -45,7 +45,7 @@ static fa2_status too_many(const fa2_problem *problem, int64_t row_tiles, int32_
 static fa2_status divide_keys(const fa2i_card *card, const fa2i_recipe *recipe,
                               const fa2_problem *problem, int64_t row_tiles, fa2i_grid *grid)
 {
-    if (!problem->seqused && !problem->varlen) {
+    if (!fa2i_forward_has_lengths(problem)) {
         grid->splits = fa2i_split_count(
             problem, card->sm_count,
             &(fa2i_splitting){recipe->rows, recipe->keys, recipe->waves, recipe->max_splits});

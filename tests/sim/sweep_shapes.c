@@ -98,7 +98,7 @@ fa2i_case sweep_shape(const fa2_problem *class, const fa2i_variant *variant, int
     fa2i_case c = variant->recipe.waves == 0
                       ? shape_of(class, variant, bc, index)
                       : split_shape_of(class, variant, bc, sm_count / 3 + 1, index);
-    if (class->seqused || class->varlen)
+    if (fa2i_forward_has_lengths(class) || class->cache_rows)
         c.problem.batch = 2 + index * 3 % 7;
     if (class->window)
         put_window(variant, bc, index, &c.problem);

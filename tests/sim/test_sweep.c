@@ -114,7 +114,7 @@ static fa2_problem dense(fa2_dtype dtype, int head_dim, int causal)
 
 /* Every pair of features, and every one without another, is in some line. */
 static const struct feature_set {
-    int32_t softcap, window, alibi, sinks, seqused, varlen, paged;
+    int32_t softcap, window, alibi, sinks, seqused, varlen, paged, leftpad, cache_rows;
     fa2_bias bias;
     int32_t dropout;
 } feature_sets[] = {
@@ -145,6 +145,9 @@ static const struct feature_set {
     {.paged = 1},
     {.softcap = 1, .alibi = 1, .seqused = 1, .paged = 1},
     {.window = 1, .sinks = 1, .varlen = 1, .paged = 1},
+    {.softcap = 1, .window = 1, .seqused = 1, .leftpad = 1, .cache_rows = 1},
+    {.alibi = 1, .sinks = 1, .leftpad = 1},
+    {.bias = FA2_BIAS_BOOL, .dropout = 1, .cache_rows = 1},
 };
 enum { FEATURE_SETS = sizeof feature_sets / sizeof *feature_sets };
 
@@ -164,6 +167,8 @@ static void add_features(sweep *s, fa2_op op, fa2_dtype dtype, const int kind[2]
     problem.varlen = set->varlen;
     problem.paged = set->paged;
     problem.page = set->paged ? 16 : 0;
+    problem.leftpad = set->leftpad;
+    problem.cache_rows = set->cache_rows;
     add_class(s, &problem, op == FA2_OP_FORWARD ? STEP_FEATURES : STEP_BACKWARD);
 }
 
@@ -195,7 +200,7 @@ static void find_classes(sweep *s, fa2_dtype dtype)
     /* Backward has a sweep of its own for caps and windows alone. */
     for (size_t n = 0; n < FEATURE_SETS; n++)
         if (!feature_sets[n].softcap && !feature_sets[n].seqused && !feature_sets[n].varlen &&
-            !feature_sets[n].paged)
+            !feature_sets[n].paged && !feature_sets[n].leftpad && !feature_sets[n].cache_rows)
             add_features(s, FA2_OP_BACKWARD, dtype, kinds[n % KINDS], &feature_sets[n]);
 }
 

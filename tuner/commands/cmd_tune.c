@@ -13,12 +13,12 @@
 #include "cache/report.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/text.h"
-#include "runtime/cuda/device.h"
 #include "tuner/commands/all_devices.h"
 #include "tuner/commands/database.h"
 #include "tuner/commands/interrupt.h"
 #include "tuner/commands/program.h"
 #include "tuner/search/tune.h"
+#include "tuner/worker/gpu.h"
 
 bool fa2i_tune_stopped(const fa2i_tune *tune)
 {
@@ -46,33 +46,20 @@ fa2_status fa2i_tune_worker(fa2i_tune *tune)
 
 static fa2_status read_device(fa2i_tune *tune)
 {
-    fa2_status st = FA2_OK;
-    const fa2i_cuda_table *cuda = NULL;
-    const fa2i_nvrtc_table *nvrtc = NULL;
-    CUdevice handle = 0;
-    int major = 0, minor = 0, sim_version = 0;
-
-    FA2_TRY(fa2i_cuda_get(&cuda));
-    FA2_TRY(fa2i_device_card(cuda, tune->options.device, &tune->card));
-    FA2_TRY(fa2i_cuda_check(cuda, cuda->driver_get_version(&tune->driver), "cuDriverGetVersion"));
-    FA2_TRY(fa2i_cuda_check(cuda, cuda->device_get(&handle, tune->options.device), "cuDeviceGet"));
-    FA2_TRY(fa2i_cuda_check(cuda, cuda->device_total_mem(&tune->memory_bytes, handle),
-                            "cuDeviceTotalMem"));
-    if (cuda->device_get_uuid != NULL)
-        tune->has_uuid = cuda->device_get_uuid((CUuuid *)tune->uuid, handle) == CUDA_SUCCESS;
-    if (cuda->sim_version != NULL)
-        FA2_TRY(fa2i_cuda_check(cuda, cuda->sim_version(&sim_version), "fa2_sim_version"));
-    tune->modelled = sim_version > 0; /* a software device: PTX only */
-    st = fa2i_nvrtc_get(&nvrtc);
-    tune->compiles = st == FA2_OK;
-    if (st == FA2_E_NO_NVRTC) /* what is tuned needs none: fa2i_tune_plan */
-        return FA2_OK;
-    FA2_TRY(st);
-    if (nvrtc->version(&major, &minor) == NVRTC_SUCCESS)
-        tune->nvrtc = 1000 * major + 10 * minor;
-    FA2_TRY(fa2i_target_for(tune->card.arch, tune->modelled, &tune->target));
-done:
-    return st;
+    fa2i_gpu gpu;
+    const fa2_status st = fa2i_gpu_read(tune->options.device, &gpu);
+    if (st != FA2_OK)
+        return st;
+    tune->card = gpu.card;
+    tune->driver = gpu.driver;
+    tune->memory_bytes = gpu.memory_bytes;
+    memcpy(tune->uuid, gpu.uuid, sizeof tune->uuid);
+    tune->has_uuid = gpu.has_uuid;
+    tune->modelled = gpu.modelled;
+    tune->compiles = gpu.compiles; /* what is tuned needs no NVRTC: fa2i_tune_plan */
+    tune->nvrtc = gpu.nvrtc;
+    tune->target = gpu.target;
+    return FA2_OK;
 }
 
 /* For reading what there is; where there is nothing, an empty one that is removed again. */

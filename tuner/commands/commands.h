@@ -38,7 +38,10 @@ typedef struct fa2i_options {
     const char *db;          /* --db; NULL: the default path */
     int jobs;                /* --jobs; 0: processors */
     double budget_s;         /* --budget; 0: none */
-    bool json;               /* --json */
+    bool json;               /* --json, --format json */
+    bool csv;                /* --format csv */
+    int runs;                /* --runs; 0: not given */
+    bool cold;               /* --cold */
     char **program;          /* behind "--", NULL at its end; NULL: none */
     const char *positional;  /* the FILE of export and import */
 } fa2i_options;
@@ -58,7 +61,8 @@ enum {
     FA2I_OPT_FILTER_SHOWN =
         1024, /* a --shape with all that it must say is a problem, else a filter */
     FA2I_OPT_FORGET = 2048,
-    FA2I_OPT_TUNE = 4096 /* --force, --dry-run */
+    FA2I_OPT_TUNE = 4096, /* --force, --dry-run */
+    FA2I_OPT_BENCH = 8192 /* --runs, --cold, --format */
 };
 
 /* FA2_E_INVALID names the option, the value and what is accepted. Strings are borrowed from argv.
@@ -86,6 +90,7 @@ fa2_status fa2i_archs_find(fa2i_generator *generator, fa2i_options *options);
 int fa2i_report_failure(fa2_status status);
 
 int fa2i_cmd_tune(int argc, char **argv);
+int fa2i_cmd_bench(int argc, char **argv);
 int fa2i_cmd_build(int argc, char **argv);
 int fa2i_cmd_devices(int argc, char **argv);
 int fa2i_cmd_list(int argc, char **argv);

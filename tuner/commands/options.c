@@ -258,6 +258,29 @@ static fa2_status apply_json(const char *value, fa2i_options *options)
     return FA2_OK;
 }
 
+static fa2_status apply_runs(const char *value, fa2i_options *options)
+{
+    static const char accepted[] = "a number of timed runs, 10 to 100000";
+    const fa2_status st = parse_whole("--runs", value, 100000, accepted, &options->runs);
+    return st == FA2_OK && options->runs < 10 ? invalid("--runs", value, accepted) : st;
+}
+
+static fa2_status apply_cold(const char *value, fa2i_options *options)
+{
+    (void)value;
+    options->cold = true;
+    return FA2_OK;
+}
+
+static fa2_status apply_format(const char *value, fa2i_options *options)
+{
+    options->csv = strcmp(value, "csv") == 0;
+    options->json = strcmp(value, "json") == 0;
+    return options->csv || options->json || strcmp(value, "text") == 0
+               ? FA2_OK
+               : invalid("--format", value, "text, csv or json");
+}
+
 static const struct option {
     const char *name;
     int bit;
@@ -284,6 +307,9 @@ static const struct option {
     {"--db", FA2I_OPT_DB, "a database file", apply_db, true},
     {"--jobs", FA2I_OPT_JOBS, "a number of threads", apply_jobs, true},
     {"--budget", FA2I_OPT_BUDGET, "seconds", apply_budget, true},
+    {"--runs", FA2I_OPT_BENCH, "a number of timed runs", apply_runs, true},
+    {"--cold", FA2I_OPT_BENCH, NULL, apply_cold, false},
+    {"--format", FA2I_OPT_BENCH, "text, csv or json", apply_format, true},
     {"--json", FA2I_OPT_JSON, NULL, apply_json, false},
 };
 

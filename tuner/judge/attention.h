@@ -16,13 +16,18 @@ typedef struct fa2i_said {
     const int32_t *cu_seqlens_q, *cu_seqlens_k; /* [batch + 1] */
     const int32_t *block_table;                 /* [batch, columns], contiguous */
     int32_t columns, pages;
+    const int32_t *leftpad;    /* [batch] */
+    const int32_t *cache_rows; /* [batch] */
+    int32_t cache_row_count;
 } fa2i_said;
 
 /* A sequence as a problem of its own: its lengths, and where its rows begin in the tensors. */
 typedef struct fa2i_sequence {
     fa2_problem problem;
-    int32_t index;                   /* in the batch */
-    int32_t batch, first_q, first_k; /* of tensors, where packed sequences are one batch */
+    int32_t index; /* in the batch */
+    int32_t batch, first_q,
+        first_k; /* of tensors, where packed sequences are one batch, and that of K and V
+                                      * may be a row of a cache */
 } fa2i_sequence;
 
 static inline int32_t fa2i_between(int32_t least, int32_t x, int32_t most)
@@ -53,6 +58,14 @@ static inline fa2i_sequence fa2i_sequence_of(const fa2_problem *problem, const f
     }
     if (problem->seqused)
         s.problem.seq_k = fa2i_between(0, said->seqused_k[batch], s.problem.seq_k);
+    if (problem->leftpad) {
+        s.first_k = fa2i_between(0, said->leftpad[batch], problem->seq_k);
+        s.problem.seq_k = s.problem.seq_k > s.first_k ? s.problem.seq_k - s.first_k : 0;
+    }
+    if (problem->cache_rows) {
+        const int32_t row = said->cache_rows[batch];
+        s.batch = row < 0 || row >= said->cache_row_count ? said->cache_row_count - 1 : row;
+    }
     return s;
 }
 

@@ -152,6 +152,11 @@ int32_t fa2i_case_pages(const fa2_problem *problem)
     return problem->batch * fa2i_case_columns(problem) + 3;
 }
 
+int32_t fa2i_case_cache_rows(const fa2_problem *problem)
+{
+    return problem->batch + 2;
+}
+
 /* The problem whose tensors, without lengths, lie alike: packed sequences are one. */
 static fa2_problem tensors_of(const fa2_problem *problem)
 {
@@ -188,7 +193,9 @@ fa2i_extent fa2i_case_extent(const fa2i_case *c, int operand)
     const bool shared = c->layout == FA2I_LAYOUT_SHARED && of_keys && !o->output;
     const int64_t row = p->head_dim + (c->layout == FA2I_LAYOUT_GAPPED ? GAP_ELEMS : 0);
     const bool in_pages = of_keys && p->paged;
-    fa2i_extent e = {.batch = in_pages ? fa2i_case_pages(&c->problem) : p->batch,
+    fa2i_extent e = {.batch = in_pages                   ? fa2i_case_pages(&c->problem)
+                              : of_keys && p->cache_rows ? fa2i_case_cache_rows(&c->problem)
+                                                         : p->batch,
                      .seq = in_pages  ? fa2i_forward_page(p)
                             : of_keys ? p->seq_k
                                       : p->seq_q,

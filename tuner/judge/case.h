@@ -22,7 +22,7 @@
 
 #include "runtime/base/record.h"
 
-enum { FA2I_OPERANDS_MAX = 16, FA2I_GUARD_BYTES = 65536 };
+enum { FA2I_OPERANDS_MAX = 24, FA2I_GUARD_BYTES = 65536 };
 #define FA2I_POISON 0xffffffffu
 
 typedef enum fa2i_layout {
@@ -67,6 +67,9 @@ fa2i_case fa2i_case_of(const fa2_problem *problem, uint64_t seed);
 /* Of a problem with pages: how many a sequence has in the table; how many there are, a few more than that. */
 int32_t fa2i_case_columns(const fa2_problem *problem);
 int32_t fa2i_case_pages(const fa2_problem *problem);
+
+/* Of a problem with cache rows: how many there are, a few more than sequences. */
+int32_t fa2i_case_cache_rows(const fa2_problem *problem);
 
 /* Where the elements of an operand are; elems is 0 if the case does without it. */
 typedef struct fa2i_extent {

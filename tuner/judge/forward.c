@@ -18,12 +18,31 @@
 #include "tuner/judge/judge.h"
 #include "tuner/judge/reference.h"
 
-enum { Q, K, V, O, LSE, SLOPES, SINKS, BIAS, SEEDS, SEQUSED, CU_Q, CU_K, TABLE, OPERANDS };
+enum {
+    Q,
+    K,
+    V,
+    O,
+    LSE,
+    SLOPES,
+    SINKS,
+    BIAS,
+    SEEDS,
+    SEQUSED,
+    CU_Q,
+    CU_K,
+    TABLE,
+    LEFTPAD,
+    CACHE_ROWS,
+    OPERANDS
+};
 
 static fa2_status fill(const fa2i_case *c, int operand, size_t count, void *out);
 static fa2_status fill_lengths(const fa2i_case *c, int operand, size_t count, void *out);
 static fa2_status fill_bounds(const fa2i_case *c, int operand, size_t count, void *out);
 static fa2_status fill_table(const fa2i_case *c, int operand, size_t count, void *out);
+static fa2_status fill_leftpad(const fa2i_case *c, int operand, size_t count, void *out);
+static fa2_status fill_cache_rows(const fa2i_case *c, int operand, size_t count, void *out);
 static const fa2i_operand operands[OPERANDS] = {
     [Q] = {"Q", FA2I_SHAPE_QUERIES, .patterned = true, .fill = fill},
     [K] = {"K", FA2I_SHAPE_KEYS, .patterned = true, .fill = fill},
@@ -38,6 +57,9 @@ static const fa2i_operand operands[OPERANDS] = {
     [CU_Q] = {"cu_seqlens_q", FA2I_SHAPE_BOUNDS, FA2I_FIELD_varlen, .fill = fill_bounds},
     [CU_K] = {"cu_seqlens_k", FA2I_SHAPE_BOUNDS, FA2I_FIELD_varlen, .fill = fill_bounds},
     [TABLE] = {"block_table", FA2I_SHAPE_TABLE, FA2I_FIELD_paged, .fill = fill_table},
+    [LEFTPAD] = {"leftpad", FA2I_SHAPE_LENGTHS, FA2I_FIELD_leftpad, .fill = fill_leftpad},
+    [CACHE_ROWS] = {"cache_rows", FA2I_SHAPE_LENGTHS, FA2I_FIELD_cache_rows,
+                    .fill = fill_cache_rows},
 };
 
 /* ---- cases ---- */
@@ -108,7 +130,8 @@ static bool is_of_class(const struct plan *plan, const fa2_problem *class)
 {
     return plan->class == ANY || (plan->class == WITH_WINDOW && class->window) ||
            (plan->class == WITH_SOFTCAP && class->softcap) ||
-           (plan->class == WITH_LENGTHS && (class->seqused || class->varlen || class->paged));
+           (plan->class == WITH_LENGTHS &&
+            (fa2i_forward_has_lengths(class) || class->paged || class->cache_rows));
 }
 
 /* More sequences than one, of which all but the longest have half the rows. */
@@ -258,6 +281,34 @@ static fa2_status fill_table(const fa2i_case *c, int operand, size_t count, void
     return FA2_OK;
 }
 
+/* Less than a sequence has, unless that is nothing; wild ones are less than none, more than there are, all. */
+static fa2_status fill_leftpad(const fa2i_case *c, int operand, size_t count, void *out)
+{
+    const int32_t wild[] = {-1, INT32_MAX, c->problem.seq_k, 1, INT32_MIN};
+    int32_t *pads = out;
+    (void)operand;
+    for (size_t i = 0; i < count; i++) {
+        const int32_t length = c->problem.seqused ? length_of(c, (int32_t)i) : c->problem.seq_k;
+        pads[i] = length / 3 * (i % 3 != 1);
+        if (c->lengths == FA2I_LENGTHS_WILD && i % 4 == 3)
+            pads[i] = wild[i / 4 % (sizeof wild / sizeof *wild)];
+    }
+    return FA2_OK;
+}
+
+/* Each row once, the last one first; wild ones are none, or behind all of them, here and there. */
+static fa2_status fill_cache_rows(const fa2i_case *c, int operand, size_t count, void *out)
+{
+    int32_t *rows = out;
+    (void)operand;
+    for (size_t i = 0; i < count; i++) {
+        rows[i] = fa2i_case_cache_rows(&c->problem) - 1 - (int32_t)i;
+        if (c->lengths == FA2I_LENGTHS_WILD && i % 5 == 2)
+            rows[i] = i % 2 == 0 ? INT32_MIN : fa2i_case_cache_rows(&c->problem);
+    }
+    return FA2_OK;
+}
+
 /* The longest sequence is in the middle. Wild ones begin behind the first row, are too long, and go on behind
  * the last row; of keys, they overlap. */
 static fa2_status fill_bounds(const fa2i_case *c, int operand, size_t count, void *out)
@@ -321,7 +372,10 @@ static fa2_status compute(const fa2i_case *c, const fa2i_inputs *inputs, int thr
                  .cu_seqlens_k = inputs->data[CU_K],
                  .block_table = inputs->data[TABLE],
                  .columns = c->problem.paged ? fa2i_case_columns(&c->problem) : 0,
-                 .pages = c->problem.paged ? fa2i_case_pages(&c->problem) : 0},
+                 .pages = c->problem.paged ? fa2i_case_pages(&c->problem) : 0,
+                 .leftpad = inputs->data[LEFTPAD],
+                 .cache_rows = inputs->data[CACHE_ROWS],
+                 .cache_row_count = c->problem.cache_rows ? fa2i_case_cache_rows(&c->problem) : 0},
         .rows = rows,
         .row_count = count,
         .threads = threads};
@@ -370,7 +424,11 @@ static fa2i_arguments make_arguments(const fa2i_case *c,
                     .cu_seqlens_k = (const int32_t *)(uintptr_t)addresses[CU_K],
                     .block_table = (const int32_t *)(uintptr_t)addresses[TABLE],
                     .block_table_stride = c->problem.paged ? fa2i_case_columns(&c->problem) : 0,
-                    .page_count = c->problem.paged ? fa2i_case_pages(&c->problem) : 0}};
+                    .page_count = c->problem.paged ? fa2i_case_pages(&c->problem) : 0,
+                    .leftpad = (const int32_t *)(uintptr_t)addresses[LEFTPAD],
+                    .cache_rows = (const int32_t *)(uintptr_t)addresses[CACHE_ROWS],
+                    .cache_row_count =
+                        c->problem.cache_rows ? fa2i_case_cache_rows(&c->problem) : 0}};
 }
 
 const fa2i_judge fa2i_judge_forward = {.operands = operands,

@@ -6,6 +6,7 @@
  */
 #include "tuner/judge/verify.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include "runtime/base/alloc.h"
@@ -195,13 +196,26 @@ typedef struct worst {
     fa2i_place place;
 } worst;
 
+/* The first element of the i-th row that is wanted. */
+static int64_t place_of(const fa2i_wanted *wanted, const view *v, bool packed, size_t i)
+{
+    const fa2i_place *place = &wanted->places[i];
+    return packed ? (int64_t)i * wanted->width
+                  : fa2i_extent_at(&v->extent, place->batch, place->head, place->row);
+}
+
+/* How many bytes an output takes in what a kernel gave. */
+static size_t output_bytes(const fa2i_expected *e, const fa2i_wanted *wanted, const view *v)
+{
+    return e->all ? fa2i_case_operand_bytes(&e->c, wanted->places[0].operand)
+                  : wanted->row_count * (size_t)wanted->width * v->extent.elem_bytes;
+}
+
 static void compare(const fa2i_wanted *wanted, const view *v, bool packed, worst *worst_so_far)
 {
     for (size_t i = 0; i < wanted->row_count; i++) {
         const fa2i_place *place = &wanted->places[i];
-        const int64_t at = packed
-                               ? (int64_t)i * wanted->width
-                               : fa2i_extent_at(&v->extent, place->batch, place->head, place->row);
+        const int64_t at = place_of(wanted, v, packed, i);
         for (int d = 0; d < wanted->width; d++) {
             const double value = element(v, at + d);
             const double expected = wanted->values[i * (size_t)wanted->width + (size_t)d];
@@ -238,8 +252,7 @@ void fa2i_expected_judge(const fa2i_expected *expected, const char *name, const 
         const view v = {data, fa2i_case_extent(&e->c, operand), e->c.problem.dtype};
         gap_writes += e->all ? count_gap_writes(&v) : 0;
         compare(wanted, &v, !e->all, &w);
-        data += e->all ? fa2i_case_operand_bytes(&e->c, operand)
-                       : wanted->row_count * (size_t)wanted->width * v.extent.elem_bytes;
+        data += output_bytes(e, wanted, &v);
     }
     if (overwritten > 0 || gap_writes > 0)
         snprintf(
@@ -249,4 +262,31 @@ void fa2i_expected_judge(const fa2i_expected *expected, const char *name, const 
     else
         describe(e, name, &w, &verdict);
     *ret_verdict = verdict;
+}
+
+fa2i_errors fa2i_expected_errors(const fa2i_expected *expected, const void *output)
+{
+    const fa2i_expected *e = expected;
+    const unsigned char *data = output;
+    fa2i_errors errors = {0};
+    double sum = 0;
+    size_t count = 0;
+    for (int i = 0; i < e->output_count; i++) {
+        const fa2i_wanted *w = &e->outputs[i];
+        const view v = {data, fa2i_case_extent(&e->c, w->places[0].operand), e->c.problem.dtype};
+        for (size_t j = 0; j < w->row_count * (size_t)w->width; j++) {
+            const int64_t at =
+                place_of(w, &v, !e->all, j / (size_t)w->width) + (int64_t)(j % (size_t)w->width);
+            if (!isfinite(w->values[j]))
+                continue;
+            const double error = fabs(element(&v, at) - w->values[j]);
+            const double counted = isfinite(error) ? error : FA2I_ERROR_NOT_FINITE;
+            errors.max = fmax(errors.max, counted);
+            sum += counted;
+            count++;
+        }
+        data += output_bytes(e, w, &v);
+    }
+    errors.mean = count > 0 ? sum / (double)count : 0;
+    return errors;
 }

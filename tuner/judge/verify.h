@@ -45,4 +45,11 @@ static inline size_t fa2i_expected_asked(const fa2i_expected *expected)
 void fa2i_expected_judge(const fa2i_expected *expected, const char *name, const void *output,
                          uint32_t overwritten, fa2i_verification *ret_verdict);
 
+/* How far what a kernel gave is from what is expected, over all numbers of all outputs that are finite
+ * there. One that is not finite where it should be counts as FA2I_ERROR_NOT_FINITE. */
+typedef struct fa2i_errors {
+    double max, mean; /* of |value - expected| */
+} fa2i_errors;
+fa2i_errors fa2i_expected_errors(const fa2i_expected *expected, const void *output);
+
 #endif

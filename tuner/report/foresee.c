@@ -44,6 +44,7 @@ static fa2_status read_record(const seeing *s, const fa2_problem *problem, const
 static void take_record(seeing *s, const fa2i_kernel *kernel)
 {
     s->out->variant = kernel->variant;
+    s->out->key = kernel->key;
     s->out->registers = kernel->registers;
     s->out->spill_bytes = kernel->spill_bytes;
 }
@@ -70,6 +71,7 @@ static fa2_status see_compiling(seeing *s, const fa2_problem *problem, const cha
     if (refuted || (known && kernel.outcome == FA2I_OUTCOME_COMPILE_ERROR))
         goto done;
     s->out->variant = variant;
+    s->out->key = (fa2i_key){0};
     if (known)
         take_record(s, &kernel);
     s->out->compiled = false;
@@ -157,6 +159,7 @@ static fa2_status take_first(seeing *s)
 {
     s->out->compiled = s->out->lost = false;
     s->out->registers = s->out->spill_bytes = 0;
+    s->out->key = (fa2i_key){0};
     return fa2i_generator_variant(s->generator, s->out->options[0].text, &s->out->variant);
 }
 

@@ -155,6 +155,9 @@ static fa2_status make_graph(fa2i_bench *bench, fa2i_bench_slot *slot, int launc
     const fa2i_cuda_table *cuda = bench->device.cuda;
     CUgraph graph = NULL;
 
+    if (slot->graph != NULL) /* of another number of launches */
+        (void)cuda->graph_exec_destroy(slot->graph);
+    slot->graph = NULL;
     FA2_TRY(fa2i_bench_check(
         bench, cuda->stream_begin_capture(bench->stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
         "cuStreamBeginCapture"));
@@ -177,17 +180,19 @@ done:
     return st;
 }
 
-fa2_status fa2i_bench_sample(fa2i_bench *bench, uint32_t id, int launches, double *ret_us)
+fa2_status fa2i_bench_sample(fa2i_bench *bench, uint32_t id, int launches, bool warm,
+                             double *ret_us)
 {
     fa2_status st = FA2_OK;
     const fa2i_cuda_table *cuda = bench->device.cuda;
     fa2i_bench_slot *slot = NULL;
+    const bool cold = launches == 1 && !warm;
     float elapsed_ms = 0;
 
     FA2_TRY(ready_slot(bench, id, &slot));
-    if (launches > 1 && (slot->graph == NULL || slot->graph_launches != launches))
+    if (!cold && (slot->graph == NULL || slot->graph_launches != launches))
         FA2_TRY(make_graph(bench, slot, launches));
-    if (launches == 1)
+    if (cold)
         FA2_TRY(fa2i_bench_check(bench,
                                  cuda->memset_d32_async(bench->flush, 0,
                                                         bench->flush_bytes / sizeof(uint32_t),
@@ -195,7 +200,7 @@ fa2_status fa2i_bench_sample(fa2i_bench *bench, uint32_t id, int launches, doubl
                                  "cuMemsetD32Async"));
     FA2_TRY(
         fa2i_bench_check(bench, cuda->event_record(bench->begin, bench->stream), "cuEventRecord"));
-    if (launches == 1)
+    if (cold)
         FA2_TRY(launch(bench, slot));
     else
         FA2_TRY(fa2i_bench_check(bench, cuda->graph_launch(slot->graph, bench->stream),

@@ -5,7 +5,8 @@
  * Launches go through runtime/cuda/launch.h, so what is measured is what will run. A sample of one
  * launch is cold: the L2 cache is flushed before it by writing more than twice its size. A sample
  * of many launches is one CUDA graph of them, timed as a whole, so that neither launch gaps nor the
- * resolution of events (about 0.5 us) count; it is warm by nature.
+ * resolution of events (about 0.5 us) count; it is warm by nature. A warm sample of one launch is
+ * such a graph, too.
  *
  * Errors: FA2_E_CUDA with the driver's words, and the driver's code in fa2i_bench.result. After a
  * sticky error everything fails: fa2i_bench_broken tells, and the process should end. Not
@@ -62,8 +63,9 @@ fa2_status fa2i_bench_launch(fa2i_bench *bench, uint32_t id, uint32_t *ret_overw
 size_t fa2i_bench_output_bytes(const fa2i_bench *bench, const fa2i_place *places, size_t count);
 fa2_status fa2i_bench_output(fa2i_bench *bench, const fa2i_place *places, size_t count, void *out);
 
-/* One time sample, in us per launch. */
-fa2_status fa2i_bench_sample(fa2i_bench *bench, uint32_t id, int launches, double *ret_us);
+/* One time sample, in us per launch. warm: without a flush, also of one launch. */
+fa2_status fa2i_bench_sample(fa2i_bench *bench, uint32_t id, int launches, bool warm,
+                             double *ret_us);
 
 /* Does the context refuse all work, as it does after a sticky error? Waits for the device. */
 bool fa2i_bench_broken(const fa2i_bench *bench);

@@ -9,7 +9,8 @@
  *   LOAD      id                 fa2i_kernel_head, image          -
  *   CASE      -                  fa2i_case                        -
  *   CHECK     id, count          count places (0: whole outputs)  the outputs
- *   SAMPLE    count, launches    count ids (uint32_t)             -  (us per launch)
+ *   SAMPLE    id = 1: warm,      count ids (uint32_t)             -  (us per launch)
+ *             count, launches
  *
  * An answer whose state is not FA2I_ANSWER_OK has a sentence as its payload, and says in status and
  * result what kind of failure it is: whose fault that is, the parent decides. The outputs of CHECK

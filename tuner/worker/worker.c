@@ -202,6 +202,11 @@ fa2_status fa2i_worker_case(fa2i_worker *worker, const fa2i_case *c)
     return st;
 }
 
+void fa2i_worker_keep_warm(fa2i_worker *worker, bool warm)
+{
+    worker->warm = warm;
+}
+
 double fa2i_worker_patience_s(const fa2i_worker *worker, double least_s, int launches)
 {
     const fa2_problem *problem = &worker->current.problem;

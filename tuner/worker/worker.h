@@ -72,6 +72,9 @@ fa2_status fa2i_worker_sample(fa2i_worker *worker, fa2i_sample *samples, size_t 
                               const uint32_t *ids, int launches, double best_us,
                               fa2i_failure *failures);
 
+/* From now on samples of one launch are taken warm, or cold, as they are at first (bench_gpu.h). */
+void fa2i_worker_keep_warm(fa2i_worker *worker, bool warm);
+
 /* Set the message that driver and NVRTC do not fit, as detail shows, and return FA2_E_CUDA. */
 fa2_status fa2i_worker_misfit(const char *detail);
 

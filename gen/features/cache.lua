@@ -1,0 +1,16 @@
+-- cache: what device memory says of a cache of K and V that is padded (templates/features/cache.cu.in).
+-- leftpad: how many of a sequence's first keys are padding; cache_rows: which row of K and V it has.
+local M = {}
+
+M.forward_only = true
+M.axis = {name = "leftpad", field = "leftpad", values = {0, 1}, feature = true}
+
+-- Of sequences.
+M.rows = {forward_only = true, axis = {name = "cache_rows", field = "cache_rows", values = {0, 1}, feature = true}}
+
+-- Which batch of K and V a block reads.
+function M.names(v)
+   return {key_batch = v.cache_rows == 1 and "place.cache_row" or "place.batch"}
+end
+
+return M

@@ -1,0 +1,101 @@
+#!/bin/sh
+# fa2-tune bench on the software device with a few variants: what it says in each format, that it says that times
+# are modelled, and what it does about kernels that fail. Usage: test_bench.sh FA2_TUNE LIBFA2SIM
+set -u
+[ $# -ge 2 ] || {
+    echo "usage: test_bench.sh FA2_TUNE LIBFA2SIM" >&2
+    exit 2
+}
+self=$(realpath "$0")
+tune=$1
+# shellcheck source=tests/expect.sh
+. "$(dirname "$self")/../expect.sh"
+export FA2_CUDA_LIBRARY="$2" FA2_SIM_CARD=rtx3060 FA2_DB="$folder/fa2.db"
+FA2_GEN_PATH=$(dirname "$self")/few
+export FA2_GEN_PATH
+shape=Hq=2,Sq=48,D=16,causal=1
+
+# run STATUS ARGUMENT...: fa2-tune.
+run() {
+    status=$1
+    shift
+    expect_status "$status" "fa2-tune $*" "$tune" "$@"
+}
+
+# field NAME: of the first row of the CSV that the last run wrote.
+field() {
+    python3 -c 'import csv, sys; print(next(csv.DictReader(open("out")))[sys.argv[1]])' "$1"
+}
+is() {
+    checks=$((checks + 1))
+    [ "$(field "$1")" = "$2" ] || fail "$ran: $1 is $(field "$1"), not $2"
+}
+
+# ---- what the caller can get wrong ----
+run 2 bench
+has err "bench needs --device N"
+run 2 bench --device 0 --runs 9
+has err '--runs "9": expected a number of timed runs, 10 to 100000'
+run 2 bench --device 0 --format xml
+has err '--format "xml": expected text, csv or json'
+
+# ---- nothing is tuned, and nothing is written ----
+run 0 bench --device 0 --shape $shape
+has err "nothing is tuned"
+has out "NVIDIA GeForce RTX 3060"
+has out "This device is software: times are modelled, not measured"
+has out "B=1 Hq=2 Hkv=2 Sq=48 Sk=48 D=16 dtype=fp16 causal=1"
+has out "(default)"
+lacks out "tuned:"
+lacks out "spread too wide"
+checks=$((checks + 1))
+[ ! -e fa2.db ] || fail "$ran: it made a database"
+
+# ---- what is tuned stands beside the default ----
+run 0 --device 0 --shape $shape
+cp fa2.db before.db
+run 0 bench --device 0 --shape $shape
+has out "(exact)"
+run 0 bench --device 0 --shape $shape --format csv
+is kernel tuned
+is rule exact
+is outcome ok
+is modelled 1
+is runs 1
+is wide 0
+is flop 147456 # 4 B H S S D / 2
+is square_bytes 9216
+is bytes 12288
+median=$(field median_us)
+run 0 list --json
+checks=$((checks + 1))
+python3 - "$median" <<'END' || fail "$ran: it is not the bench's median of $median us"
+import json, sys
+with open("out") as file:
+    assert abs(json.load(file)[0]["model_us"] - float(sys.argv[1])) < 1e-2
+END
+run 0 bench --device 0 --shape $shape,op=backward --json
+checks=$((checks + 1))
+python3 - <<'END' || fail "$ran: its JSON"
+import json
+with open("out") as file:
+    bench = json.load(file)
+assert bench["modelled"] and bench["runs"] == 1
+(problem,) = bench["problems"]
+assert problem["op"] == "backward" and problem["flop"] == 2.5 * 147456
+for kernel in problem["kernels"]:
+    assert kernel["outcome"] == "ok" and 0 < kernel["max_error"] < 0.01 and kernel["sd_us"] == 0
+END
+run 0 bench --device 0 --shape $shape --cold
+checks=$((checks + 1))
+cmp -s fa2.db before.db || fail "$ran: it wrote into the database"
+
+# ---- kernels that fail, and problems that no family serves ----
+export FA2_SIM_FAULT=fault=1
+run 1 bench --device 0 --shape $shape
+has out "not timed: fault"
+unset FA2_SIM_FAULT
+export FA2_SIM_CARD=t4
+run 1 bench --device 0 --shape $shape,dtype=bf16
+has out "not measured:"
+summary

@@ -1,0 +1,83 @@
+/*
+ * A benchmark of problems on one device: what the runtime would take for each, beside what it would take
+ * untuned, checked against the reference and timed by one protocol.
+ *
+ * Protocol. All kernels of a problem are timed in the same rounds, in a new random order each, so that
+ * drifts of clock and temperature hit them alike. A run is one CUDA graph of as many launches as take
+ * about FA2I_BENCHMARK_SAMPLE_US, timed by events as a whole; before it the same graph runs once
+ * untimed, so the L2 is as warm as consecutive calls leave it. With cold, a run is one launch behind a
+ * flush of the L2. On a software device, whose times are modelled and always the same, one run of one
+ * launch is all.
+ *
+ * Nothing is written: the database is read where there is one. Times are us, sizes bytes. Errors: what a
+ * kernel does wrong is in its record; a status means that nothing can go on. Not thread-safe.
+ */
+#ifndef FA2I_BENCHMARK_H
+#define FA2I_BENCHMARK_H
+
+#include <signal.h>
+#include "cache/cache.h"
+#include "runtime/lua/generator.h"
+#include "tuner/bench/summary.h"
+#include "tuner/judge/verify.h"
+#include "tuner/worker/gpu.h"
+#include "tuner/worker/worker.h"
+
+#define FA2I_BENCHMARK_SAMPLE_US 1000.0
+enum {
+    FA2I_BENCHMARK_RUNS = 100,
+    FA2I_BENCHMARK_RUNS_LEAST = 10,
+    FA2I_BENCHMARK_WARMUP = 10, /* untimed rounds before the first run */
+    FA2I_BENCHMARK_KERNELS_MAX = 4,
+    FA2I_BENCHMARK_SEED = 0xfa2
+};
+
+/* One kernel on one problem. */
+typedef struct fa2i_timed {
+    const char *role; /* "tuned", "chosen" (tuned for problems near), "default" (untuned) */
+    fa2_rule rule;
+    char variant[FA2I_VARIANT_CHARS];
+    fa2i_outcome outcome; /* not OK: detail says why, and there is no time */
+    char detail[FA2I_DETAIL_BYTES];
+    size_t workspace_bytes;
+    fa2i_errors errors;
+    fa2i_summary us;
+} fa2i_timed;
+
+typedef struct fa2i_benchmark {
+    fa2_problem problem;
+    char message[FA2I_DETAIL_BYTES]; /* why nothing was measured; "" */
+    double flop;                     /* by the count of the FlashAttention papers */
+    double bytes;                    /* that must be read and written at least */
+    double tensor_bytes;             /* memory of inputs and outputs */
+    double square_bytes;             /* of one S x S matrix of the dtype in all heads and batches */
+    size_t runs;
+    int launches; /* per run */
+    bool same;    /* untuned it would be the same kernel, which is timed once */
+    fa2i_timed timed[FA2I_BENCHMARK_KERNELS_MAX];
+    size_t count;
+} fa2i_benchmark;
+
+/* What all problems share. Filled in by the caller, zeros where not said. */
+typedef struct fa2i_benchmarks {
+    fa2i_gpu gpu;
+    fa2i_generator *generator; /* borrowed, as is the next one */
+    fa2i_cache *cache;         /* NULL: there is no database */
+    const volatile sig_atomic_t *stop;
+    size_t runs; /* 0: FA2I_BENCHMARK_RUNS */
+    bool cold;
+    int threads; /* for references */
+    /* The rest is of fa2i_benchmark_*. */
+    fa2i_worker *worker;
+    fa2i_kernel *kernels;
+    size_t kernel_count;
+} fa2i_benchmarks;
+
+/* Measure one problem. A problem that cannot be measured is FA2_OK with a message in *ret_benchmark. */
+fa2_status fa2i_benchmark_run(fa2i_benchmarks *all, const fa2_problem *problem,
+                              fa2i_benchmark *ret_benchmark);
+
+/* Release worker and kernels; what was borrowed stays. */
+void fa2i_benchmarks_done(fa2i_benchmarks *all);
+
+#endif

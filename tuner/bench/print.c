@@ -1,0 +1,312 @@
+#include "tuner/bench/print.h"
+
+#include <string.h>
+#include "runtime/base/status.h"
+#include "tuner/commands/database.h"
+#include "tuner/report/table.h"
+
+/* Of a time in us. */
+static double tflops(const fa2i_benchmark *b, double us)
+{
+    return b->flop / us * 1e-6;
+}
+
+static double gigabytes_per_s(const fa2i_benchmark *b, double us)
+{
+    return b->bytes / us * 1e-3;
+}
+
+/* Bytes on the device that a kernel needs, operands and workspace. */
+static double memory_bytes(const fa2i_benchmark *b, const fa2i_timed *t)
+{
+    return b->tensor_bytes + (double)t->workspace_bytes;
+}
+
+static bool is_timed(const fa2i_timed *t)
+{
+    return t->outcome == FA2I_OUTCOME_OK && t->us.n > 0;
+}
+
+/* ---- text ---- */
+
+static void print_size(double bytes, FILE *out)
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    size_t unit = 0;
+    for (; bytes >= 1024 && unit + 1 < sizeof units / sizeof *units; unit++)
+        bytes /= 1024;
+    fprintf(out, unit == 0 ? "%.0f %s" : "%.1f %s", bytes, units[unit]);
+}
+
+static void print_head(const fa2i_benchmark *b, FILE *out)
+{
+    char shape[FA2I_PROBLEM_CHARS];
+    fa2i_problem_format(&b->problem, shape, sizeof shape);
+    fprintf(out, "\n%s\n  %.4g GFLOP, ", shape, b->flop * 1e-9);
+    print_size(b->bytes, out);
+    fprintf(out, " to move at least: %.1f FLOP per byte; an S x S matrix has ", b->flop / b->bytes);
+    print_size(b->square_bytes, out);
+    fputc('\n', out);
+}
+
+static fa2_status print_times(const fa2i_benchmark *b, FILE *out)
+{
+    static const char *const titles[] = {"",   "mean us", "sd",     "95 % CI", "median",
+                                         "q1", "q3",      "TFLOPS", "GB/s",    "x first"};
+    fa2i_table table;
+    fa2i_table_init(&table, "lrrrrrrrrr", titles);
+    for (size_t i = 0; i < b->count; i++) {
+        const fa2i_timed *t = &b->timed[i];
+        char cells[9][32];
+        const char *row[10] = {t->role};
+        if (!is_timed(t)) {
+            fa2i_table_add(&table, row);
+            continue;
+        }
+        const fa2i_summary *s = &t->us;
+        const double numbers[] = {s->mean,         s->sd,       s->ci95,
+                                  s->order.median, s->order.q1, s->order.q3};
+        for (int j = 0; j < 6; j++)
+            snprintf(cells[j], sizeof cells[j], j == 2 ? "+-%.3f" : "%.3f", numbers[j]);
+        snprintf(cells[6], sizeof cells[6], "%.2f", tflops(b, s->order.median));
+        snprintf(cells[7], sizeof cells[7], "%.1f", gigabytes_per_s(b, s->order.median));
+        snprintf(cells[8], sizeof cells[8], "%.2f",
+                 is_timed(&b->timed[0]) ? s->order.median / b->timed[0].us.order.median : 1.0);
+        for (int j = 0; j < 9; j++)
+            row[j + 1] = cells[j];
+        fa2i_table_add(&table, row);
+    }
+    const fa2_status st = fa2i_table_print(&table, out);
+    fa2i_table_done(&table);
+    return st;
+}
+
+static void print_kernel(const fa2i_benchmark *b, const fa2i_timed *t, FILE *out)
+{
+    char brief[FA2I_VARIANT_CHARS];
+    fa2i_variant_brief(t->variant, brief, sizeof brief);
+    fprintf(out, "%s: %s (%s)\n", t->role, brief, fa2_rule_string(t->rule));
+    if (!is_timed(t)) {
+        fprintf(out, "  not timed: %s: %s\n", fa2i_outcome_string(t->outcome), t->detail);
+        return;
+    }
+    fputs("  memory ", out);
+    print_size(memory_bytes(b, t), out);
+    fprintf(out, ", %.1f %% of tensors and one S x S matrix; ",
+            100 * memory_bytes(b, t) / (b->tensor_bytes + b->square_bytes));
+    fprintf(out, "error %.3g at most, %.3g in the mean\n", t->errors.max, t->errors.mean);
+    if (fa2i_summary_is_wide(&t->us))
+        fprintf(out,
+                "  spread too wide to be quoted: %.1f %% between the quartiles, the mean unsure by "
+                "%.1f %%; is the device in use, or its clock held back?\n",
+                100 * (t->us.order.q3 - t->us.order.q1) / t->us.order.median,
+                100 * t->us.ci95 / t->us.mean);
+}
+
+static fa2_status print_text(const fa2i_benchmark *b, FILE *out)
+{
+    fa2_status st = FA2_OK;
+    print_head(b, out);
+    if (b->message[0] != '\0') {
+        fprintf(out, "  not measured: %s\n", b->message);
+        return FA2_OK;
+    }
+    FA2_TRY(print_times(b, out));
+    for (size_t i = 0; i < b->count; i++)
+        print_kernel(b, &b->timed[i], out);
+    if (b->same)
+        fputs("Untuned it would be the same kernel.\n", out);
+done:
+    return st;
+}
+
+/* How times were taken. */
+static void print_protocol(const fa2i_benchmarks *all, FILE *out)
+{
+    const fa2i_card *card = &all->gpu.card;
+    fprintf(out, "%s (sm_%d, %d SMs), driver for CUDA %d.%d\n", card->name, card->arch,
+            card->sm_count, all->gpu.driver / 1000, all->gpu.driver % 1000 / 10);
+    if (all->gpu.modelled)
+        fputs("This device is software: times are modelled, not measured, and always the same.\n",
+              out);
+    else if (all->cold)
+        fprintf(out, "%zu runs of one launch each, L2 flushed before; us per launch\n", all->runs);
+    else
+        fprintf(
+            out,
+            "%zu runs of a CUDA graph of launches, about %.0f us each, L2 warm; us per launch\n",
+            all->runs, FA2I_BENCHMARK_SAMPLE_US);
+}
+
+/* ---- CSV ---- */
+
+/* A field with commas, quotes or line ends goes into quotes. */
+static void print_csv_text(const char *text, FILE *out)
+{
+    if (strpbrk(text, ",\"\r\n") == NULL) {
+        fputs(text, out);
+        return;
+    }
+    fputc('"', out);
+    for (; *text != '\0'; text++) {
+        if (*text == '"')
+            fputc('"', out);
+        fputc(*text, out);
+    }
+    fputc('"', out);
+}
+
+static void print_csv_head(FILE *out)
+{
+    for (int field = 0; field < FA2I_FIELD_COUNT; field++)
+        fprintf(out, "%s,", fa2i_fields[field].name);
+    fputs("kernel,rule,variant,outcome,detail,modelled,runs,launches,mean_us,sd_us,ci95_us,min_us,"
+          "q1_us,median_us,q3_us,max_us,wide,tflops,gb_per_s,flop,bytes,memory_bytes,square_bytes,"
+          "max_error,mean_error\n",
+          out);
+}
+
+static void print_csv_problem(const fa2i_benchmark *b, FILE *out)
+{
+    for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
+        const int32_t value = fa2i_field_get(&b->problem, field);
+        const char *word = fa2i_field_word(field, value);
+        if (word != NULL)
+            fprintf(out, "%s,", word);
+        else
+            fprintf(out, "%d,", (int)value);
+    }
+}
+
+static void print_csv_times(const fa2i_benchmark *b, const fa2i_timed *t, FILE *out)
+{
+    const fa2i_summary *s = &t->us;
+    if (!is_timed(t)) {
+        fputs(",,,,,,,,,,,", out);
+        return;
+    }
+    fprintf(out, ",%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%d,%.6g,%.6g", s->mean, s->sd, s->ci95,
+            s->order.min, s->order.q1, s->order.median, s->order.q3, s->max,
+            fa2i_summary_is_wide(s), tflops(b, s->order.median),
+            gigabytes_per_s(b, s->order.median));
+}
+
+static void print_csv(const fa2i_benchmarks *all, const fa2i_benchmark *b, FILE *out)
+{
+    for (size_t i = 0; i < b->count; i++) {
+        const fa2i_timed *t = &b->timed[i];
+        print_csv_problem(b, out);
+        fprintf(out, "%s,%s,", t->role, fa2_rule_string(t->rule));
+        print_csv_text(t->variant, out);
+        fprintf(out, ",%s,", fa2i_outcome_string(t->outcome));
+        print_csv_text(is_timed(t) ? "" : t->detail, out);
+        fprintf(out, ",%d,%zu,%d", all->gpu.modelled, b->runs, b->launches);
+        print_csv_times(b, t, out);
+        fprintf(out, ",%.0f,%.0f,%.0f,%.0f,%.6g,%.6g\n", b->flop, b->bytes, memory_bytes(b, t),
+                b->square_bytes, t->errors.max, t->errors.mean);
+    }
+}
+
+/* ---- JSON ---- */
+
+static void print_json_begin(const fa2i_benchmarks *all, FILE *out)
+{
+    const fa2i_card *card = &all->gpu.card;
+    fputs("{\"device\":", out);
+    fa2i_json_string(out, card->name);
+    fprintf(out,
+            ",\"arch\":\"sm_%d\",\"sm_count\":%d,\"driver\":%d,\"modelled\":%s,\"l2\":\"%s\","
+            "\"runs\":%zu,\"problems\":[",
+            card->arch, card->sm_count, all->gpu.driver, all->gpu.modelled ? "true" : "false",
+            all->cold ? "cold" : "warm", all->runs);
+}
+
+static void print_json_problem(const fa2i_benchmark *b, FILE *out)
+{
+    char shape[FA2I_PROBLEM_CHARS];
+    fa2i_problem_format(&b->problem, shape, sizeof shape);
+    fputs("{\"problem\":", out);
+    fa2i_json_string(out, shape);
+    for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
+        const int32_t value = fa2i_field_get(&b->problem, field);
+        const char *word = fa2i_field_word(field, value);
+        if (!fa2i_field_is_shown(&b->problem, field))
+            continue;
+        if (word != NULL)
+            fprintf(out, ",\"%s\":\"%s\"", fa2i_fields[field].name, word);
+        else
+            fprintf(out, ",\"%s\":%d", fa2i_fields[field].name, (int)value);
+    }
+    fprintf(out, ",\"flop\":%.0f,\"bytes\":%.0f,\"tensor_bytes\":%.0f,\"square_bytes\":%.0f",
+            b->flop, b->bytes, b->tensor_bytes, b->square_bytes);
+}
+
+static void print_json_kernel(const fa2i_benchmark *b, const fa2i_timed *t, FILE *out)
+{
+    const fa2i_summary *s = &t->us;
+    fprintf(out, "{\"kernel\":\"%s\",\"rule\":\"%s\",\"variant\":", t->role,
+            fa2_rule_string(t->rule));
+    fa2i_json_string(out, t->variant);
+    fprintf(out, ",\"outcome\":\"%s\",\"memory_bytes\":%.0f", fa2i_outcome_string(t->outcome),
+            memory_bytes(b, t));
+    if (!is_timed(t)) {
+        fputs(",\"detail\":", out);
+        fa2i_json_string(out, t->detail);
+        fputc('}', out);
+        return;
+    }
+    fprintf(out,
+            ",\"n\":%zu,\"mean_us\":%.6g,\"sd_us\":%.6g,\"ci95_us\":%.6g,\"min_us\":%.6g,"
+            "\"q1_us\":%.6g,\"median_us\":%.6g,\"q3_us\":%.6g,\"max_us\":%.6g,\"wide\":%s,"
+            "\"tflops\":%.6g,\"gb_per_s\":%.6g,\"max_error\":%.6g,\"mean_error\":%.6g}",
+            s->n, s->mean, s->sd, s->ci95, s->order.min, s->order.q1, s->order.median, s->order.q3,
+            s->max, fa2i_summary_is_wide(s) ? "true" : "false", tflops(b, s->order.median),
+            gigabytes_per_s(b, s->order.median), t->errors.max, t->errors.mean);
+}
+
+static void print_json(const fa2i_benchmark *b, size_t index, FILE *out)
+{
+    fputs(index == 0 ? "\n" : ",\n", out);
+    print_json_problem(b, out);
+    if (b->message[0] != '\0') {
+        fputs(",\"message\":", out);
+        fa2i_json_string(out, b->message);
+    }
+    fprintf(out, ",\"runs\":%zu,\"launches\":%d,\"same_untuned\":%s,\"kernels\":[", b->runs,
+            b->launches, b->same ? "true" : "false");
+    for (size_t i = 0; i < b->count; i++) {
+        fputs(i == 0 ? "" : ",", out);
+        print_json_kernel(b, &b->timed[i], out);
+    }
+    fputs("]}", out);
+}
+
+/* ---- all of it ---- */
+
+void fa2i_bench_print_begin(const fa2i_benchmarks *all, fa2i_format format, FILE *out)
+{
+    if (format == FA2I_FORMAT_TEXT)
+        print_protocol(all, out);
+    else if (format == FA2I_FORMAT_CSV)
+        print_csv_head(out);
+    else
+        print_json_begin(all, out);
+}
+
+fa2_status fa2i_bench_print(const fa2i_benchmarks *all, const fa2i_benchmark *b, size_t index,
+                            fa2i_format format, FILE *out)
+{
+    if (format == FA2I_FORMAT_TEXT)
+        return print_text(b, out);
+    if (format == FA2I_FORMAT_CSV)
+        print_csv(all, b, out);
+    else
+        print_json(b, index, out);
+    return FA2_OK;
+}
+
+void fa2i_bench_print_end(fa2i_format format, FILE *out)
+{
+    if (format == FA2I_FORMAT_JSON)
+        fputs("]}\n", out);
+}

@@ -1,0 +1,111 @@
+/*
+ * fa2-tune bench: times for people to quote. Writes no database; kernels run in the worker process.
+ */
+#include <unistd.h>
+#include "runtime/base/status.h"
+#include "tuner/bench/print.h"
+#include "tuner/commands/commands.h"
+#include "tuner/commands/database.h"
+#include "tuner/commands/interrupt.h"
+
+typedef struct session {
+    fa2i_options options;
+    fa2i_benchmarks all;
+    fa2i_generator *generator;
+    fa2i_cache *cache; /* NULL: there is no database */
+    fa2i_format format;
+    size_t measured, failed; /* problems */
+} session;
+
+static void session_done(session *s)
+{
+    fa2i_benchmarks_done(&s->all);
+    fa2i_cache_close(s->cache);
+    fa2i_generator_destroy(s->generator);
+    fa2i_options_done(&s->options);
+}
+
+static fa2_status open_database(session *s)
+{
+    const fa2_status st = fa2i_database_open(s->options.db, FA2I_CACHE_READ, &s->cache);
+    if (st != FA2_E_NOT_FOUND)
+        return st;
+    fprintf(stderr, "fa2-tune: %s; nothing is tuned\n", fa2_last_message());
+    return FA2_OK;
+}
+
+static fa2_status open_session(session *s, int argc, char **argv)
+{
+    fa2_status st = FA2_OK;
+    const long processors = sysconf(_SC_NPROCESSORS_ONLN);
+    FA2_TRY(fa2i_options_parse(argc, argv,
+                               FA2I_OPT_SHAPES | FA2I_OPT_DEVICE | FA2I_OPT_DB | FA2I_OPT_BENCH |
+                                   FA2I_OPT_JSON,
+                               &s->options));
+    if (s->options.device < 0)
+        FA2_TRY(fa2i_fail(FA2_E_INVALID,
+                          "bench needs --device N, one device: `fa2-tune devices` lists them"));
+    if (s->options.shapes.count == 0)
+        FA2_TRY(fa2i_shapes_add_preset(&s->options.shapes, "seeds"));
+    s->format = s->options.csv    ? FA2I_FORMAT_CSV
+                : s->options.json ? FA2I_FORMAT_JSON
+                                  : FA2I_FORMAT_TEXT;
+    FA2_TRY(fa2i_gpu_read(s->options.device, &s->all.gpu));
+    FA2_TRY(fa2i_generator_create(&s->generator));
+    FA2_TRY(open_database(s));
+    s->all.generator = s->generator;
+    s->all.cache = s->cache;
+    s->all.runs = s->all.gpu.modelled   ? 1
+                  : s->options.runs > 0 ? (size_t)s->options.runs
+                                        : FA2I_BENCHMARK_RUNS;
+    s->all.cold = s->options.cold;
+    s->all.threads = processors > 0 ? (int)processors : 1;
+done:
+    return st;
+}
+
+static bool is_whole(const fa2i_benchmark *b)
+{
+    bool whole = b->count > 0;
+    for (size_t i = 0; i < b->count; i++)
+        whole = whole && b->timed[i].outcome == FA2I_OUTCOME_OK;
+    return whole;
+}
+
+static fa2_status run(session *s)
+{
+    fa2_status st = FA2_OK;
+    fa2i_benchmark b;
+    fa2i_bench_print_begin(&s->all, s->format, stdout);
+    for (size_t i = 0; i < s->options.shapes.count && *s->all.stop == 0; i++) {
+        FA2_TRY(fa2i_benchmark_run(&s->all, &s->options.shapes.items[i], &b));
+        if (*s->all.stop != 0)
+            break;
+        FA2_TRY(fa2i_bench_print(&s->all, &b, i, s->format, stdout));
+        fflush(stdout);
+        s->measured++;
+        s->failed += !is_whole(&b);
+    }
+    fa2i_bench_print_end(s->format, stdout);
+done:
+    return st;
+}
+
+static int exit_status(const session *s)
+{
+    if (*s->all.stop != 0)
+        return FA2I_EXIT_INTERRUPTED;
+    return s->failed > 0 ? FA2I_EXIT_FAILED : FA2I_EXIT_OK;
+}
+
+int fa2i_cmd_bench(int argc, char **argv)
+{
+    session s = {.all = {.stop = fa2i_interrupt_watch()}};
+    fa2_status st = FA2_OK;
+    FA2_TRY(open_session(&s, argc, argv));
+    FA2_TRY(run(&s));
+done:;
+    const int status = st == FA2_OK ? exit_status(&s) : fa2i_report_failure(st);
+    session_done(&s);
+    return status;
+}
