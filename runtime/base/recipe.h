@@ -49,6 +49,7 @@
 #define FA2I_WORKSPACE_LIST(X)                                                                     \
     X(FA2I_WORKSPACE_NONE, "none", FORWARD | BACKWARD)                                             \
     X(FA2I_WORKSPACE_PARTIALS, "partials", FORWARD) /* O and LSE of each split, fp32 */            \
+    X(FA2I_WORKSPACE_SCORES, "scores", FORWARD)     /* S of all heads and batches, of the dtype */ \
     X(FA2I_WORKSPACE_ROWS, "rows", BACKWARD)        /* LSE and delta of padded rows, fp32 */       \
     X(FA2I_WORKSPACE_ROWS_AND_DQ, "rows_and_dq",                                                   \
       BACKWARD) /* these, and `columns` numbers of each row, fp32 */                               \

@@ -47,7 +47,7 @@ void fa2i_forward_fill(const fa2i_grid *grid, const fa2_problem *problem, const 
         params.window_left = fa2i_window_left(problem);
         params.window_right = fa2i_window_right(problem);
     }
-    if (grid->splits > 1) {
+    if (grid->workspace_bytes > 0) {
         params.partial = (uintptr_t)a->workspace;
         params.partial_lse = params.partial + grid->partial_bytes;
     }

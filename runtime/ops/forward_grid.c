@@ -118,6 +118,14 @@ fa2_status fa2i_forward_grid(const fa2i_card *card, const fa2i_recipe *recipe,
         grid.partial_bytes = (size_t)partial_rows * (size_t)problem->head_dim * sizeof(float);
         grid.workspace_bytes = grid.partial_bytes + (size_t)partial_rows * sizeof(float);
     }
+    if (recipe->workspace == FA2I_WORKSPACE_SCORES) {
+        if (all_rows(problem) > INT64_MAX / 2 / problem->seq_k)
+            FA2_TRY(fa2i_fail(FA2_E_UNSUPPORTED,
+                              "the scores of %lld rows and %d keys are more bytes "
+                              "than can be counted",
+                              (long long)all_rows(problem), (int)problem->seq_k));
+        grid.workspace_bytes = (size_t)all_rows(problem) * (size_t)problem->seq_k * 2;
+    }
     *ret_grid = grid;
 done:
     return st;
