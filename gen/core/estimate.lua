@@ -25,8 +25,10 @@ local fit = {
    least = 0.02,
    -- Kernels of a set whose mean is its level: those of at most so many times the best time.
    level = 1.6,
-   -- What a class is away: per unit of ln of the head dimension, and per other field that differs.
+   -- What a class is away: per unit of ln of the head dimension, where only one of the two divides evenly among
+   -- threads, and per other field that differs.
    head_dim = 1.5,
+   uneven = 1.0,
    field = 0.5,
    -- Measured on another card of the SM, or ranked by the model alone.
    elsewhere = 0.7,
@@ -51,12 +53,19 @@ local function words_of(class)
    return words
 end
 
+-- Whether threads divide rows of so many elements evenly: copies cost more where they do not.
+local function is_even(head_dim)
+   return head_dim & (head_dim - 1) == 0
+end
+
 -- Distance between classes, given as words.
 local function class_distance(a, b)
    local sum = 0
    for key, value in pairs(a) do -- a sum: any order
       if key == "D" then
-         sum = sum + fit.head_dim * math.abs(math.log(tonumber(value) / tonumber(b.D)))
+         local one, other = math.tointeger(value), math.tointeger(b.D)
+         sum = sum + fit.head_dim * math.abs(math.log(one / other))
+            + (is_even(one) == is_even(other) and 0 or fit.uneven)
       elseif b[key] ~= value then
          sum = sum + fit.field
       end
