@@ -1,11 +1,12 @@
--- How good the choice for problems that were not tuned is, by measurements of all candidates of many: for each problem the
--- time of the kernel that the runtime's estimate puts first among those that were measured, over the least; with nothing
--- known, with everything known of the other problems, and with one problem known at a time.
+-- How good the choice for problems that were not tuned is, by measurements of all candidates of many: for each
+-- problem the time of the kernel that the runtime's estimate puts first among those that were measured, over the
+-- least; with nothing tuned, with half of the others tuned, and with one problem tuned at a time.
 --
 --   model="build/tests/run_lua tests/bench/model.lua"
 --   sqlite3 -csv fa2.db "$($model query)" | build/tests/run_lua tests/bench/replay.lua [SHOWN]
 --
--- from the top of the source tree; SHOWN: how many of the worst are named. No GPU: it repeats choices, not measurements.
+-- from the top of the source tree; SHOWN: how many of the worst are named. No GPU: it repeats choices, not
+-- measurements.
 local generator = require("init")
 local measured = dofile("tests/bench/measured.lua")
 
