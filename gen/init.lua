@@ -212,6 +212,7 @@ end
 --   rests         what that rests on: "measured" on this problem; "nearby", "elsewhere" (on another card, or
 --                 ranked for one): carried over; "model"
 --   set, distance the nearest measurement that it rests on, an index, and how far that is; set: 0 if none
+--   kin           the nearest of another class by which the model is corrected, or 0
 --   kernel        index of what was learnt; 0: it was not
 --   compile       1: its code is not there; else 0
 --   recipe, kind, cost_us  as of a candidate, if kernel is 0
@@ -241,7 +242,7 @@ function M.rank(problem, card)
       list[#list + 1] = {
          text = option.text, us = option.us, rests = option.rests, kernel = option.kernel or 0,
          set = option.from and option.from.index or 0,
-         distance = option.from and option.from.distance or 0,
+         distance = option.from and option.from.distance or 0, kin = option.kin and option.kin.index or 0,
          compile = option.compile and 1 or 0, recipe = new.recipe, kind = new.kind,
          cost_us = option.model_us,
       }

@@ -205,10 +205,10 @@ local function level(near)
 end
 
 -- The time of a kernel (an index, or nil for one that is in no set) with this model's price: us, what it
--- rests on ("measured", "nearby", "elsewhere", "model"), the nearest set of its class that has it, and the weight of
--- all that it rests on, the model's included.
+-- rests on ("measured", "nearby", "elsewhere", "model"), the nearest set of its class that has it, the weight of
+-- all that it rests on, the model's included, and the nearest set of another class that corrects it.
 local function estimate(self, near, index, text, price, common)
-   local sum, weight, rests, from = 0, fit.prior, "model", nil
+   local sum, weight, rests, from, kin = 0, fit.prior, "model", nil, nil
    local like = likeness(self, text)
    for _, item in ipairs(near) do
       local set = item.set
@@ -220,10 +220,11 @@ local function estimate(self, near, index, text, price, common)
       end
       own = own or set.alike[like]
       if own then
+         kin = kin or not item.same and item or nil
          sum, weight = sum + item.weight * own, weight + item.weight
       end
    end
-   return price * math.exp(common + sum / weight), rests, from, weight
+   return price * math.exp(common + sum / weight), rests, from, weight, kin
 end
 
 -- Of each of these kernels, by their texts: {us, doubt, known}; false where no SM can hold it. doubt: how far us
@@ -309,8 +310,8 @@ local function settle(self, option, near, problem, arch, common)
       local kernel = self.kernels[index]
       local price = self:price(kernel.text, kernel.registers, problem, arch)
       if price then
-         local us, rests, from = estimate(self, near, index, kernel.text, price, common)
-         local one = {kernel = index, us = us, rests = rests, from = from, model_us = price,
+         local us, rests, from, _, kin = estimate(self, near, index, kernel.text, price, common)
+         local one = {kernel = index, us = us, rests = rests, from = from, kin = kin, model_us = price,
                       compile = not kernel.code, spilled = kernel.spilled}
          if not best or (one.compile and 1 or 0) < (best.compile and 1 or 0)
             or (one.compile == best.compile and one.us < best.us) then
@@ -320,8 +321,8 @@ local function settle(self, option, near, problem, arch, common)
    end
    if not best and option.candidate then
       local price = option.candidate.cost_us
-      local us = estimate(self, near, nil, option.text, price, common)
-      best = {us = us, rests = "model", model_us = price, compile = true}
+      local us, _, _, _, kin = estimate(self, near, nil, option.text, price, common)
+      best = {us = us, rests = "model", kin = kin, model_us = price, compile = true}
    end
    if not best then
       return nil
@@ -331,7 +332,7 @@ local function settle(self, option, near, problem, arch, common)
    return best
 end
 
--- List of {text, kernel, us, model_us, rests, from, compile, order, candidate}, the best choice first.
+-- List of {text, kernel, us, model_us, rests, from, kin, compile, order, candidate}, the best choice first.
 -- near: self:near(problem); candidates: list of {text, cost_us}.
 function methods.rank(self, problem, arch, near, candidates)
    local list, common = {}, level(near)

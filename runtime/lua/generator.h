@@ -54,6 +54,8 @@ typedef struct fa2i_option {
                       * problem's class as the generator knows it */
     size_t set;      /* the nearest of the evidence that us rests on; FA2I_NONE: by the model */
     double distance; /* of that */
+    size_t
+        kin; /* the nearest set of another class that corrects the model; FA2I_NONE: there is none */
 } fa2i_option;
 
 #define FA2I_NONE ((size_t)-1)
