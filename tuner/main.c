@@ -108,6 +108,18 @@ static const struct command {
      "Drops rows that check finds damaged, and kernel images that no winner uses; makes tables, "
      "views\n"
      "and indexes anew that are not there; compacts the file. Measurements stay.\n\n" DB_HELP},
+    {"field-report", fa2i_cmd_field_report,
+     "FILE (--device N [--budget SECONDS] [--jobs N] | --check)",
+     "one file about a card: for those who cannot touch it",
+     "Tunes a small preset and twenty random problems, verifies every candidate on the way, "
+     "measures\n"
+     "what the card can do, and writes all of it, with how well the cost model and the choice of\n"
+     "kernels did, as JSON lines; fa2-tune import takes the measurements. Minutes; the same "
+     "command\n"
+     "goes on where it was stopped. It says what is in the file: nothing personal.\n\n"
+     "  --device N        the CUDA device, 0 for the first\n"
+     "  --budget SECONDS  of tuning; default 480\n" JOBS_HELP
+     "  --check           instead: do the measurements in FILE give the figures that it states?\n"},
     {"forget", fa2i_cmd_forget,
      "[--shape FIELDS] [--op OP] [--device D] [--variant TEXT] [--failures] "
      "[--db FILE]",
@@ -128,7 +140,7 @@ static void print_usage(FILE *out)
           "  fa2-tune COMMAND [OPTIONS]\n\n",
           out);
     for (int i = 0; i < COMMAND_COUNT; i++)
-        fprintf(out, "  %-9s %s\n", commands[i].name, commands[i].summary);
+        fprintf(out, "  %-12s %s\n", commands[i].name, commands[i].summary);
     fputs("\nfa2-tune COMMAND --help tells more; --version prints the version.\n"
           "Exit status: 0 done; 1 something failed; 2 wrong arguments; 3 no usable device.\n",
           out);

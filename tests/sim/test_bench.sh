@@ -112,4 +112,42 @@ unset FA2_SIM_FAULT
 export FA2_SIM_CARD=t4
 run 1 bench --device 0 --shape $shape,dtype=bf16
 has out "not measured:"
+export FA2_SIM_CARD=rtx3060
+
+# ---- field reports: made, continued, checked elsewhere, imported ----
+run 2 field-report report.jsonl
+has err "field-report needs --device N"
+run 2 field-report - --device 0
+has err "field-report needs a file"
+echo letters >letters.txt
+run 2 field-report letters.txt --device 0
+has err "not an export, and is not overwritten"
+run 0 field-report report.jsonl --device 0
+has err "3 problems, 0 tuned already"
+has out "No name of a person or machine, no path, no address"
+for words in 'about","fa2":"0.' 'ceiling","name":"ex2","unit":"G/s","rate":7' 'problem","problem":"B=1 Hq=2' \
+    'summary","op":"forward","problems":2'; do
+    has report.jsonl "{\"fa2_report\":\"$words"
+done
+lacks report.jsonl "$folder"
+lacks report.jsonl "$(uname -n)"
+cp report.jsonl first.jsonl
+run 0 field-report report.jsonl --device 0
+has err "3 tuned already"
+checks=$((checks + 1))
+cmp -s report.jsonl first.jsonl || fail "$ran: another report of the same measurements"
+FA2_CUDA_LIBRARY=/nonexistent/libcuda.so.1
+run 0 field-report report.jsonl --check
+has out "the same figures here"
+run 0 import report.jsonl --db imported.db
+has out "new rows into imported.db"
+sed 's/"rank_correlation_median":[^,]*,/"rank_correlation_median":0.1234,/' report.jsonl >other.jsonl
+run 1 field-report other.jsonl --check
+has out "other figures here"
+sed '/fa2_report/d' report.jsonl >plain.jsonl
+run 2 field-report plain.jsonl --check
+has err "it is no field report"
+echo '{"type":"device"}' >>report.jsonl
+run 2 import report.jsonl --db imported.db
+has err "there is a line behind the last one"
 summary

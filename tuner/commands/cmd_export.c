@@ -149,6 +149,13 @@ done:
     return FA2_OK;
 }
 
+fa2_status fa2i_export_check_place(const char *path)
+{
+    place found;
+    const fa2_status st = check_no_side_file(path);
+    return st == FA2_OK ? look_at(path, &found) : st;
+}
+
 /* ---- writing ---- */
 
 static fa2_status write_stream(fa2i_cache *cache, const char *path, fa2i_export_counts *ret_counts)

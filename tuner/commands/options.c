@@ -273,6 +273,13 @@ static fa2_status apply_cold(const char *value, fa2i_options *options)
     return FA2_OK;
 }
 
+static fa2_status apply_check(const char *value, fa2i_options *options)
+{
+    (void)value;
+    options->check = true;
+    return FA2_OK;
+}
+
 static fa2_status apply_format(const char *value, fa2i_options *options)
 {
     options->csv = strcmp(value, "csv") == 0;
@@ -309,6 +316,7 @@ static const struct option {
     {"--jobs", FA2I_OPT_JOBS, "a number of threads", apply_jobs, true},
     {"--budget", FA2I_OPT_BUDGET, "seconds", apply_budget, true},
     {"--runs", FA2I_OPT_BENCH, "a number of timed runs", apply_runs, true},
+    {"--check", FA2I_OPT_CHECK, NULL, apply_check, false},
     {"--cold", FA2I_OPT_BENCH, NULL, apply_cold, false},
     {"--format", FA2I_OPT_BENCH, "text, csv or json", apply_format, true},
     {"--json", FA2I_OPT_JSON, NULL, apply_json, false},
