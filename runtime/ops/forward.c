@@ -55,10 +55,6 @@ void fa2i_forward_fill(const fa2i_grid *grid, const fa2_problem *problem, const 
         const fa2i_feature_args features = fa2i_forward_features(a);
         fa2i_features_fill(problem, &features, scale, &params.features);
         params.features.slots = grid->slots;
-        if (problem->varlen) {
-            params.features.total_q = fa2i_forward_total_q(problem);
-            params.features.total_k = fa2i_forward_total_k(problem);
-        }
     }
     fa2i_param_strides(&a->q, params.q_stride);
     fa2i_param_strides(&a->k, params.k_stride);
@@ -93,11 +89,17 @@ static double visible_pairs(const fa2_problem *p)
     return ahead - behind;
 }
 
+/* Columns of Q and K, and of V and O. */
+static double columns(const fa2_problem *p)
+{
+    return (double)p->head_dim + fa2i_head_dim_v(p);
+}
+
 /* Of a query and a key in all heads and batches: two products, of each element a multiplication and an
  * addition. */
 static double flop_of_pair(const fa2_problem *p)
 {
-    return 4.0 * p->batch * p->heads_q * p->head_dim;
+    return 2.0 * p->batch * p->heads_q * columns(p);
 }
 
 int32_t fa2i_forward_total_q(const fa2_problem *problem)
@@ -144,7 +146,7 @@ int fa2i_forward_parts(const fa2_problem *problem, fa2_problem parts[2])
     return batch > 1 ? 2 : 1;
 }
 
-static double sum_of_parts(const fa2_problem *problem, double (*of_part)(const fa2_problem *part))
+double fa2i_forward_sum(const fa2_problem *problem, double (*of_part)(const fa2_problem *part))
 {
     fa2_problem parts[2];
     const int count = fa2i_forward_parts(problem, parts);
@@ -161,11 +163,11 @@ static double flop_unmasked(const fa2_problem *problem)
 
 double fa2i_forward_flop_unmasked(const fa2_problem *problem)
 {
-    return sum_of_parts(problem, flop_unmasked);
+    return fa2i_forward_sum(problem, flop_unmasked);
 }
 
-/* 4 B Hq Sq Sk D, half of it when causal, whatever Sq and Sk are: the convention of the
- * FlashAttention papers. With a window, 4 D for each pair of a query and a key that it sees. */
+/* 2 B Hq Sq Sk (D + Dv), half of it when causal, whatever Sq and Sk are: the convention of the
+ * FlashAttention papers. With a window, 2 (D + Dv) for each pair of a query and a key that it sees. */
 static double flop(const fa2_problem *problem)
 {
     if (problem->window)
@@ -175,7 +177,7 @@ static double flop(const fa2_problem *problem)
 
 double fa2i_forward_flop(const fa2_problem *problem)
 {
-    return sum_of_parts(problem, flop);
+    return fa2i_forward_sum(problem, flop);
 }
 
 int64_t fa2i_forward_seen_keys(const fa2_problem *problem)
@@ -187,12 +189,12 @@ int64_t fa2i_forward_seen_keys(const fa2_problem *problem)
 /* Q, O, and the keys and values that any query sees. */
 static double bytes(const fa2_problem *p)
 {
-    const double of_query = 2.0 * p->batch * p->heads_q * p->seq_q;
-    const double of_key = 2.0 * p->batch * p->heads_kv * (double)fa2i_forward_seen_keys(p);
-    return (of_query + of_key) * p->head_dim * sizeof(uint16_t);
+    const double queries = (double)p->batch * p->heads_q * p->seq_q;
+    const double keys = (double)p->batch * p->heads_kv * (double)fa2i_forward_seen_keys(p);
+    return (queries + keys) * columns(p) * sizeof(uint16_t);
 }
 
 double fa2i_forward_bytes(const fa2_problem *problem)
 {
-    return sum_of_parts(problem, bytes);
+    return fa2i_forward_sum(problem, bytes);
 }

@@ -36,6 +36,8 @@ run 2 bench
 has err "bench needs --device N"
 run 2 bench --device 0 --runs 9
 has err '--runs "9": expected a number of timed runs, 10 to 100000'
+run 2 bench --device 0 --scale H
+has err '--scale "H": expected S, B or D'
 run 2 bench --device 0 --format xml
 has err '--format "xml": expected text, csv or json'
 
@@ -60,6 +62,11 @@ awk '$1 == "tensor_fp16" { found = $2 > 24 && $2 < 26 } END { exit !found }' out
     fail "$ran: tensor_fp16 is not the 25.5 TFLOPS of the card"
 checks=$((checks + 1))
 [ ! -e fa2.db ] || fail "$ran: it made a database"
+
+run 0 bench --device 0 --shape Hq=1,Sq=16,D=16 --scale S
+has out "by S: B=1 Hq=1 Hkv=1 Sq=4 Sk=4 D=16 dtype=fp16 causal=0, and others"
+checks=$((checks + 1))
+[ "$(sed -n '/^by S/,$p' out | grep -cE '^ *(4|8|16|32|64) +[0-9.]+ ')" -eq 5 ] || fail "$ran: the table by S"
 
 # ---- what is tuned stands beside the default ----
 run 0 --device 0 --shape $shape

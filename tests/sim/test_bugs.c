@@ -18,6 +18,7 @@
 enum { PLACE_BYTES = 64 };
 static const float softcap = 2.0f; /* of shapes that have one */
 #define BACKWARD "op=backward,Sq=200,causal=1"
+#define PACKED   "op=backward,B=5,Sq=150,Tq=500,Tk=430,causal=1"
 #define CAPPED   "op=backward,Sq=300,softcap=1,Wl=70,Wr=5"
 
 typedef struct bug {
@@ -25,7 +26,7 @@ typedef struct bug {
     const char *needles[3];   /* that the candidate's text has; NULL: no more */
     const char *from, *to;    /* in the source */
     int occurrence;           /* of from, counted from 1 */
-    const char *shape;        /* as --shape; two query heads for a key head, D=64 */
+    const char *shape;        /* as --shape; two query heads for a key head, else D=64 */
     const char *said, *where; /* parts of the report */
 } bug;
 
@@ -52,6 +53,20 @@ typedef struct bug {
 #define NARROW_TEAMS                                                                               \
     {                                                                                              \
         "fwd_splitkv", " br=16 ", "teams=2"                                                        \
+    }
+
+/* Fewer columns of V; four warps that divide columns, for few queries and for many. */
+#define FEWER_VALUES                                                                               \
+    {                                                                                              \
+        "fwd_sm80", " dv=128 "                                                                     \
+    }
+#define DIVIDED                                                                                    \
+    {                                                                                              \
+        "fwd_splitkv", " parts=4 ", " teams=1 "                                                    \
+    }
+#define DIVIDED_ROWS                                                                               \
+    {                                                                                              \
+        "fwd_sm", " parts=4 "                                                                      \
     }
 
 /* Backward in turns, with blocks that begin in the reverse of their order. */
@@ -250,11 +265,26 @@ static const bug bugs[] = {
      "min(__ldg(p.features.cu_seqlens_q + batch + 1), p.features.total_q) - first_q",
      "__ldg(p.features.cu_seqlens_q + batch + 1) + 9 - first_q", 1, "B=3,Sq=200,Tq=400,Tk=400",
      "race", "fwd.cu.in"},
-    {"the tiles of packed sequences overlap", "rtx3060", JOINT,
-     "p.features.total_q) / kBr + batch;", "p.features.total_q) / kBr;", 1,
-     "B=5,Sq=200,Tq=600,Tk=700", "x the bound", NULL},
+    {"the tiles of packed sequences overlap", "rtx3060", JOINT, "total) / rows + batch;",
+     "total) / rows;", 1, "B=5,Sq=200,Tq=600,Tk=700", "x the bound", NULL},
     {"keys of the sequence before", "rtx3060", TEAMS, "place.sequence.first_k * stride.seq",
      "(place.sequence.first_k - 1) * stride.seq", 1, "B=5,Sq=3,Sk=1500,Tq=7,Tk=4000", "", NULL},
+    {"none, fewer columns of V", "rtx3060", FEWER_VALUES, "", "", 1, "Sq=200,D=192,Dv=128", NULL,
+     NULL},
+    {"rows of V as long as those of K", "rtx3060", FEWER_VALUES, "step * 16 * ValueTile::kPitch",
+     "step * 16 * kPitch", 1, "Sq=200,D=192,Dv=128", "", NULL},
+    {"none, columns divided", "rtx3060", DIVIDED, "", "", 1, "Sq=3,Sk=300,D=320,Dv=264", NULL,
+     NULL},
+    {"none, columns divided on Turing", "t4", DIVIDED_ROWS, "", "", 1, "Sq=70,D=288,causal=1", NULL,
+     NULL},
+    {"S that is added up too early", "rtx3060", DIVIDED, "team_sync();  // all of S", "// all of S",
+     1, "Sq=3,Sk=300,D=320", "uninitialised", "parts.cu.in"},
+    {"a warp's share of S that is left out", "rtx3060", DIVIDED, "+= y.x + z.x;", "+= y.x;", 1,
+     "Sq=3,Sk=300,D=320", "x the bound", NULL},
+    {"columns of O side by side", "t4", DIVIDED_ROWS, "(n / 2 * kParts + own_part()) * 2",
+     "(n / 2 + own_part() * (kOutTiles / 2)) * 2", 1, "Sq=70,D=320", "x the bound", NULL},
+    {"an LSE that all warps of a row write", "t4", DIVIDED_ROWS,
+     "quad_lane == 0 && own_part() == 0", "quad_lane == 0", 1, "Sq=70,D=320", "race", "fwd.cu.in"},
     {"none, pages", "rtx3060", JOINT, "", "", 1, "B=3,Sq=200,causal=1,seqused=1,page=16", NULL,
      NULL},
     {"a page that is looked up one early", "rtx3060", JOINT, "table + (key >> shift)",
@@ -316,6 +346,23 @@ static const bug bugs[] = {
      "place.first_key + r <= p.seq_k)", 1, BACKWARD, "illegal address", "write.cu.in"},
     {"a row of dQ too many", "t4", APART, "chunk < kHeadDim / 8 && row < p.seq_q)",
      "chunk < kHeadDim / 8 && row <= p.seq_q)", 1, BACKWARD, "illegal address", "bwd_query.cu.in"},
+    {"none, packed, backward", "rtx3060", ADDED, "", "", 1, PACKED ",sinks=1", NULL, NULL},
+    {"none, packed, turns in reverse order", "rtx3060", TURNS, "", "", 1, PACKED ",deterministic=1",
+     NULL, NULL},
+    {"none, packed, backward on Turing", "t4", APART, "", "", 1, PACKED ",alibi=1", NULL, NULL},
+    {"the tiles of packed sequences overlap, backward", "rtx3060", ADDED, "total) / rows + batch;",
+     "total) / rows;", 1, PACKED, "", NULL},
+    {"the queries of a neighbour", "rtx3060", ADDED, "p.q += query *", "p.q += (query + 1) *", 1,
+     PACKED, "", NULL},
+    {"keys behind the sequence", "rtx3060", ADDED, "p.seq_k = sequence.seq_k;",
+     "p.seq_k = sequence.seq_k + 1;", 1, PACKED, "", NULL},
+    {"sums of the first tile of all sequences", "rtx3060", ADDED,
+     "at.tile + place.first_q_tile) * kDqTile", "at.tile) * kDqTile", 1, PACKED, "x the bound",
+     NULL},
+    {"an LSE that is not packed", "t4", APART, "plane * p.features.total_q + row",
+     "plane * p.seq_q + row", 1, PACKED, "x the bound", NULL},
+    {"dQ of a neighbour", "t4", APART, "p.dq += query *", "p.dq += (query + 1) *", 1, PACKED, "",
+     NULL},
     {"none, turns, blocks in reverse order", "rtx3060", TURNS, "", "", 1,
      BACKWARD ",deterministic=1", NULL, NULL},
     {"turns by the number of a block", "rtx3060", TURNS, "block_ticket(p, smem)", "blockIdx.x", 1,
@@ -378,7 +425,8 @@ static fa2_problem problem_of(const bug *b)
 {
     char text[128];
     fa2i_shapes shapes = {0};
-    snprintf(text, sizeof text, "Hq=2,Hkv=1,D=64,%s", b->shape);
+    const char *columns = strstr(b->shape, ",D=") != NULL ? "" : "D=64,";
+    snprintf(text, sizeof text, "Hq=2,Hkv=1,%s%s", columns, b->shape);
     must(fa2i_shapes_add_text(&shapes, text), b->name);
     const fa2_problem problem = shapes.items[0];
     fa2i_shapes_done(&shapes);

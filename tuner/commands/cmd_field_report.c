@@ -3,7 +3,7 @@
  *
  * How: the command tune fills a database beside the file (FILE.db), a small preset and random problems; it
  * goes on where an earlier run stopped. What comes behind that takes seconds, and is done anew each time. The
- * report is written when all is there, under a name of its own first.
+ * report is written when all is there.
  */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include <errno.h>
@@ -18,6 +18,7 @@
 #include "tuner/commands/commands.h"
 #include "tuner/commands/database.h"
 #include "tuner/commands/interrupt.h"
+#include "tuner/commands/place.h"
 #include "tuner/report/progress.h"
 
 enum { BUDGET_S = 480, OPS = FA2_OP_BACKWARD + 1 };
@@ -38,6 +39,7 @@ typedef struct report {
     fa2i_accuracy *problems[OPS]; /* owned */
     size_t counts[OPS];
     fa2i_field_summary summaries[OPS];
+    fa2i_export_counts exported;
 } report;
 
 static void report_done(report *r)
@@ -163,39 +165,18 @@ static void print_report(const report *r, FILE *out)
             fa2i_field_print_summary(&r->summaries[op], out);
 }
 
-static fa2_status write_report(const report *r, size_t *ret_rows)
+/* A fa2i_place_fill_fn. */
+static fa2_status fill(void *user, FILE *out)
 {
-    fa2_status st = FA2_OK;
-    char *name = NULL;
-    fa2i_export_counts counts = {0};
-    FILE *out = NULL;
-    FA2_TRY(join(r->path, ".new", &name));
-    out = fopen(name, "w");
-    if (out == NULL)
-        FA2_TRY(fa2i_fail(FA2_E_IO, "%s: %s", name, strerror(errno)));
-    FA2_TRY(fa2i_cache_export(r->cache, out, &counts));
-    print_report(r, out);
-    const bool whole = fflush(out) == 0 && ferror(out) == 0;
-    const int cause = errno;
-    if (fclose(out) != 0 || !whole) {
-        out = NULL;
-        FA2_TRY(fa2i_fail(FA2_E_IO, "%s: %s", name, strerror(cause)));
-    }
-    out = NULL;
-    if (rename(name, r->path) != 0)
-        FA2_TRY(fa2i_fail(FA2_E_IO, "%s: %s", r->path, strerror(errno)));
-    *ret_rows = counts.rows;
-done:
-    if (out != NULL)
-        fclose(out);
-    if (st != FA2_OK && name != NULL)
-        remove(name);
-    fa2i_free(name);
+    report *r = user;
+    const fa2_status st = fa2i_cache_export(r->cache, out, &r->exported);
+    if (st == FA2_OK)
+        print_report(r, out);
     return st;
 }
 
 /* What is in the file, for whoever sends it. */
-static void list_contents(const report *r, size_t rows)
+static void list_contents(const report *r)
 {
     printf(
         "%s: %zu rows of the database: devices, problems, sessions (driver, NVRTC, times of day),\n"
@@ -203,15 +184,16 @@ static void list_contents(const report *r, size_t rows)
         "report: fa2's version, card, driver, clocks, %d ceilings, %zu problems, summaries.\n"
         "No name of a person or machine, no path, no address. The database is %s; it is not\n"
         "needed any more.\n",
-        r->path, rows, (int)FA2I_CEILINGS, r->counts[0] + r->counts[1], r->database);
+        r->path, r->exported.rows, (int)FA2I_CEILINGS, r->counts[0] + r->counts[1], r->database);
 }
 
 static fa2_status make_report(report *r, int *ret_status)
 {
     fa2_status st = FA2_OK;
-    size_t rows = 0;
+    static const fa2i_place_kind kind = {"an export", "{\"fa2_export\":"};
+    fa2i_destination to = {0};
     int tuned = 0;
-    FA2_TRY(fa2i_export_check_place(r->path));
+    FA2_TRY(fa2i_place_look(r->path, &kind, &to));
     FA2_TRY(fa2i_gpu_read(r->options.device, &r->gpu));
     FA2_TRY(join(r->path, ".db", &r->database));
     FA2_TRY(tune(r, &tuned));
@@ -222,8 +204,8 @@ static fa2_status make_report(report *r, int *ret_status)
     FA2_TRY(fa2i_database_open(r->database, FA2I_CACHE_READ, &r->cache));
     FA2_TRY(measure_ceilings(r));
     FA2_TRY(find_accuracy(r));
-    FA2_TRY(write_report(r, &rows));
-    list_contents(r, rows);
+    FA2_TRY(fa2i_place_write(&to, fill, r));
+    list_contents(r);
     for (int op = 0; op < OPS; op++)
         if (r->counts[op] > 0)
             fa2i_field_print_summary(&r->summaries[op], stdout);

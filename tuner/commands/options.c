@@ -14,6 +14,7 @@
 #include "runtime/base/problem.h"
 #include "runtime/base/text.h"
 #include "runtime/cuda/device.h"
+#include "tuner/bench/scaling.h"
 #include "tuner/commands/commands.h"
 #include "tuner/commands/interrupt.h"
 
@@ -259,6 +260,30 @@ static fa2_status apply_json(const char *value, fa2i_options *options)
     return FA2_OK;
 }
 
+/* A file, by an option's name. */
+static fa2_status take_path(const char *option, const char *value, const char **ret_path)
+{
+    if (*value == '\0')
+        return invalid(option, value, "the path of a file");
+    *ret_path = value;
+    return FA2_OK;
+}
+
+static fa2_status apply_html(const char *value, fa2i_options *options)
+{
+    return take_path("--html", value, &options->html);
+}
+
+static fa2_status apply_markdown(const char *value, fa2i_options *options)
+{
+    return take_path("--markdown", value, &options->markdown);
+}
+
+static fa2_status apply_against(const char *value, fa2i_options *options)
+{
+    return take_path("--against", value, &options->against);
+}
+
 static fa2_status apply_runs(const char *value, fa2i_options *options)
 {
     static const char accepted[] = "a number of timed runs, 10 to 100000";
@@ -270,6 +295,15 @@ static fa2_status apply_cold(const char *value, fa2i_options *options)
 {
     (void)value;
     options->cold = true;
+    return FA2_OK;
+}
+
+static fa2_status apply_scale(const char *value, fa2i_options *options)
+{
+    fa2i_scale scale = FA2I_SCALE_S;
+    if (!fa2i_scale_parse(value, &scale))
+        return invalid("--scale", value, "S, B or D");
+    options->scales |= 1u << scale;
     return FA2_OK;
 }
 
@@ -315,8 +349,12 @@ static const struct option {
     {"--db", FA2I_OPT_DB, "a database file", apply_db, true},
     {"--jobs", FA2I_OPT_JOBS, "a number of threads", apply_jobs, true},
     {"--budget", FA2I_OPT_BUDGET, "seconds", apply_budget, true},
+    {"--html", FA2I_OPT_REPORT, "a file to write", apply_html, true},
+    {"--markdown", FA2I_OPT_REPORT, "a file to write", apply_markdown, true},
+    {"--against", FA2I_OPT_REPORT, "a database file", apply_against, true},
     {"--runs", FA2I_OPT_BENCH, "a number of timed runs", apply_runs, true},
     {"--check", FA2I_OPT_CHECK, NULL, apply_check, false},
+    {"--scale", FA2I_OPT_BENCH, "S, B or D", apply_scale, false},
     {"--cold", FA2I_OPT_BENCH, NULL, apply_cold, false},
     {"--format", FA2I_OPT_BENCH, "text, csv or json", apply_format, true},
     {"--json", FA2I_OPT_JSON, NULL, apply_json, false},
