@@ -156,7 +156,7 @@ static void print_usage(FILE *out)
           "  fa2-tune COMMAND [OPTIONS]\n\n",
           out);
     for (int i = 0; i < COMMAND_COUNT; i++)
-        fprintf(out, "  %-12s %s\n", commands[i].name, commands[i].summary);
+        fprintf(out, "  %-9s %s\n", commands[i].name, commands[i].summary);
     fputs("\nfa2-tune COMMAND --help tells more; --version prints the version.\n"
           "Exit status: 0 done; 1 something failed; 2 wrong arguments; 3 no usable device.\n",
           out);
