@@ -53,6 +53,15 @@ class Tracing(unittest.TestCase):
             for tensor in (x, x[0], x[0, 0], x[None]):
                 self.assertEqual(fa2.torch.sdpa(tensor, tensor, tensor).shape, tensor.shape)
 
+    def test_columns_of_value(self):
+        """Their own number of them, as it is; with a gradient, with columns of 0."""
+        with FakeTensorMode():
+            q, v = (torch.empty((2, 3, 10, width), dtype=torch.float16, device="cuda") for width in (96, 64))
+            for tensors in ((q, q, v), (v, v, q), (q.requires_grad_(), q, v)):
+                self.assertEqual(fa2.torch.sdpa(*tensors).shape, (2, 3, 10, tensors[2].shape[-1]))
+        names = {name for name, _ in calls_of(lambda q, v: fa2.torch.sdpa(q, q, v), (2, 3, 10, 96), (2, 3, 10, 64))}
+        self.assertEqual(names, {"aten.transpose.int", "fa2.attention.default", "<built-in function getitem>"})
+
     def test_outputs_of_the_operation(self):
         with FakeTensorMode():
             q = torch.empty((2, 4, 30, 16), dtype=torch.bfloat16, device="cuda").transpose(1, 2)
