@@ -43,7 +43,7 @@ for command in tune build bench devices list show explain report export import c
         has out "B (batch) [1], Hq (heads_q), Hkv (heads_kv) [as Hq], Sq (seq_q), Sk (seq_k) [as Sq]"
         has out "D (head_dim)"
         has out "dtype [fp16], causal [0]"
-        has out "Wl (window_left) [-1], Wr (window_right) [-1]"
+        has out "Wl (window_left) [-1]"
         ;;
     esac
     run 2 $command --nonsense
