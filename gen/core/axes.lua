@@ -12,8 +12,8 @@
 -- One that is a field of the problem is no matter of choice; of a point it has the problem's value:
 --   field    the name of that field. values may be nil: integers, which `when` decides about
 --   feature  true: 0, or 1 where a problem asks for it; texts show it only there, and templates see a
---            boolean. With words for values the first one means that it is not asked for, and templates see
---            false or the word
+--            boolean. With words or other numbers for values the first one means that it is not asked for, and
+--            templates see false or the value
 local M = {}
 
 local function has_value(axis, value)

@@ -23,14 +23,19 @@ local function is_word(axis)
    return axis.values and type(axis.values[1]) == "string"
 end
 
+-- Whether a feature is there or not, and nothing else.
+local function is_switch(axis)
+   return axis.feature and not is_word(axis) and #axis.values == 2
+end
+
 -- The value in "NAME=VALUE"; nil and what is wrong.
 local function value_of(axis, word)
    local name, value = word:match("^([^=]*)=(.*)$")
    if name ~= axis.name then
       return nil, string.format("'%s' where '%s=' is expected", word, axis.name)
-   elseif axis.feature and not is_word(axis) and value ~= "1" then
+   elseif is_switch(axis) and value ~= "1" then
       return nil, string.format("'%s' is not %s=1, which is left out otherwise", word, axis.name)
-   elseif axis.feature and value == axis.values[1] then
+   elseif axis.feature and value == tostring(axis.values[1]) then
       return nil, string.format("'%s' is left out", word)
    elseif not is_word(axis) then
       if not (value == "0" or value:find("^[1-9]%d?%d?%d?%d?$")) then
