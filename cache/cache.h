@@ -37,6 +37,9 @@ fa2_status fa2i_cache_open(const char *path, fa2i_cache_mode mode, fa2i_log_fn l
                            fa2i_cache **ret_cache);
 void fa2i_cache_close(fa2i_cache *cache);
 
+/* An empty database that is in memory only, for reading what is not there. path: for messages. */
+fa2_status fa2i_cache_open_empty(const char *path, fa2i_cache **ret_cache);
+
 /* Close, after a failure that is reported already: a file that this opening created, and that holds no
  * row, is removed again. The thread's message may be another afterwards. */
 void fa2i_cache_abandon(fa2i_cache *cache);

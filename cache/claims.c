@@ -35,6 +35,8 @@ static off_t place_of(const fa2i_key *work)
 static char *path_of(fa2i_cache *cache)
 {
     const char *database = sqlite3_db_filename(cache->db, "main");
+    if (database == NULL || database[0] == '\0') /* no file: nobody else works on it */
+        return NULL;
     const size_t bytes = strlen(database) + sizeof "-claims";
     char *path = fa2i_alloc(bytes);
     if (path != NULL)

@@ -335,3 +335,21 @@ fa2_status fa2i_columns_bring_forward(fa2i_cache *cache)
         st = bring_all(cache, true, &is_done);
     return fa2i_sql_end(cache, st);
 }
+
+fa2_status fa2i_columns_find_changed(fa2i_cache *cache, char *type, size_t type_bytes, char *name,
+                                     size_t name_bytes)
+{
+    columns found = {.count = 0};
+    bool is_there = true;
+    fa2_status st = read_columns(cache, &found);
+    type[0] = name[0] = '\0';
+    for (size_t i = 0; st == FA2_OK && i < sizeof objects / sizeof objects[0]; i++) {
+        st = bring_object(cache, &objects[i], &found, false, &is_there);
+        if (st == FA2_OK && !is_there) {
+            snprintf(type, type_bytes, "%s", objects[i].type);
+            snprintf(name, name_bytes, "%s", objects[i].name);
+            break;
+        }
+    }
+    return st;
+}

@@ -190,22 +190,13 @@ static const char drop_tables[] =
 
 static fa2_status count_rows(fa2i_cache *cache, fa2i_forgotten *ret_counts)
 {
-    const struct {
-        const char *sql;
-        size_t *ret_count;
-    } counts[] = {
+    const fa2i_sql_count counts[] = {
         {"SELECT count(*) FROM measurement", &ret_counts->measurements},
         {"SELECT count(*) FROM winner", &ret_counts->winners},
         {"SELECT count(*) FROM verification", &ret_counts->verifications},
         {"SELECT count(*) FROM kernel", &ret_counts->kernels},
     };
-    fa2_status st = FA2_OK;
-    for (size_t i = 0; st == FA2_OK && i < sizeof counts / sizeof counts[0]; i++) {
-        int64_t count = 0;
-        st = fa2i_sql_number(cache, counts[i].sql, NULL, 0, &count);
-        *counts[i].ret_count = (size_t)count;
-    }
-    return st;
+    return fa2i_sql_counts(cache, counts, sizeof counts / sizeof counts[0]);
 }
 
 fa2_status fa2i_cache_forget(fa2i_cache *cache, const fa2i_filter *filter,

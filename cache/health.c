@@ -8,15 +8,6 @@
 #include <string.h>
 #include "cache/sound.h"
 
-static fa2_status count_rows(fa2i_cache *cache, const char *sql, size_t *ret_count)
-{
-    int64_t count = 0;
-    fa2_status st = fa2i_sql_number(cache, sql, NULL, 0, &count);
-    if (st == FA2_OK)
-        *ret_count = (size_t)count;
-    return st;
-}
-
 /* SQLite's own check. */
 static fa2_status examine_file(fa2i_cache *cache, fa2i_cache_health *health)
 {
@@ -56,10 +47,7 @@ static const char misfiled_table[] =
 static fa2_status examine_rows(fa2i_cache *cache, fa2i_cache_health *health, char *fault,
                                size_t fault_bytes)
 {
-    const struct {
-        const char *sql;
-        size_t *ret_count;
-    } counts[] = {
+    const fa2i_sql_count counts[] = {
         {"SELECT count(*) FROM kernel", &health->kernels},
         {"SELECT count(*) FROM image", &health->images},
         {"SELECT count(*) FROM measurement", &health->measurements},
@@ -74,8 +62,8 @@ static fa2_status examine_rows(fa2i_cache *cache, fa2i_cache_health *health, cha
          &health->without_code},
     };
     fa2_status st = fa2i_sql_script(cache, misfiled_table);
-    for (size_t i = 0; st == FA2_OK && i < sizeof counts / sizeof counts[0]; i++)
-        st = count_rows(cache, counts[i].sql, counts[i].ret_count);
+    if (st == FA2_OK)
+        st = fa2i_sql_counts(cache, counts, sizeof counts / sizeof counts[0]);
     for (int i = 0; st == FA2_OK && i < FA2I_JUDGED_COUNT; i++)
         st = fa2i_sound_count_faults(cache, fa2i_judged_tables[i].table, &health->faults, fault,
                                      fault_bytes);
@@ -112,23 +100,23 @@ static void describe_rows(fa2i_cache_health *health, const char *fault)
                  health->without_code);
 }
 
-/* The schema first: without it the rows cannot be read. */
+/* The schema first: without their columns the rows cannot be read. */
 static fa2_status examine(fa2i_cache *cache, fa2i_cache_health *health)
 {
     char schema[300], fault[400] = "";
-    fa2_status st = fa2i_schema_examine(cache, schema, sizeof schema);
+    bool readable = false;
+    fa2_status st = fa2i_schema_examine(cache, schema, sizeof schema, &readable);
     if (st == FA2_OK)
         st = examine_file(cache, health);
+    if (st == FA2_OK && readable)
+        st = examine_rows(cache, health, fault, sizeof fault);
     if (st != FA2_OK)
         return st;
     health->schema = schema[0] == '\0';
-    if (!health->schema) {
-        snprintf(health->first_problem, sizeof health->first_problem, "%s", schema);
-        return FA2_OK;
-    }
-    st = examine_rows(cache, health, fault, sizeof fault);
     /* SQLite's check stumbles over values, too: what is wrong with them is said better here. */
-    if (st == FA2_OK && (health->intact || health->faults > 0))
+    if (!health->schema)
+        snprintf(health->first_problem, sizeof health->first_problem, "%s", schema);
+    else if (health->intact || health->faults > 0)
         describe_rows(health, fault);
     return st;
 }

@@ -78,11 +78,13 @@ fa2_status fa2i_cache_connect(fa2i_cache *cache, const char *name, int flags);
 fa2_status fa2i_schema_check(fa2i_cache *cache);
 
 /* Make the schema that of a new file, but for a table that is missing: that is FA2_E_DATABASE, unless
- * repair, which makes it anew. */
+ * repair, which makes it anew, as it does an index or a trigger that was changed. */
 fa2_status fa2i_schema_bring_forward(fa2i_cache *cache, bool repair);
 
-/* Inside a transaction: what is not as in a new file, with what to do; "" when nothing is. */
-fa2_status fa2i_schema_examine(fa2i_cache *cache, char *sentence, size_t sentence_bytes);
+/* Inside a transaction: what is not as in a new file, with what to do; "" when nothing is. *ret_readable:
+ * every table has its columns. */
+fa2_status fa2i_schema_examine(fa2i_cache *cache, char *sentence, size_t sentence_bytes,
+                               bool *ret_readable);
 
 /* Bring the database forward: steps[n] leads from version n to n + 1, each in one transaction. A
  * newer version, or a file that is no fa2 database, is FA2_E_DATABASE. */
@@ -170,6 +172,14 @@ fa2_status fa2i_sql_run(fa2i_cache *cache, const char *sql, const fa2i_sql_value
 /* The first column of the first row; FA2_E_NOT_FOUND, without a message, when there is none. */
 fa2_status fa2i_sql_number(fa2i_cache *cache, const char *sql, const fa2i_sql_value *values,
                            size_t count, int64_t *ret_number);
+
+/* A statement that counts, and where its number goes. */
+typedef struct fa2i_sql_count {
+    const char *sql;
+    size_t *ret_count;
+} fa2i_sql_count;
+
+fa2_status fa2i_sql_counts(fa2i_cache *cache, const fa2i_sql_count *counts, size_t count);
 
 /* Several statements, without parameters. */
 fa2_status fa2i_sql_script(fa2i_cache *cache, const char *script);

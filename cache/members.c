@@ -28,6 +28,18 @@ void fa2i_members_done(fa2i_members *members)
     *members = (fa2i_members){0};
 }
 
+/* SQLite cuts a text at an escaped NUL. */
+static bool has_escaped_nul(const char *line)
+{
+    for (const char *c = strchr(line, '\\'); c != NULL; c = strchr(c + 2, '\\')) {
+        if (strncmp(c, "\\u0000", 6) == 0)
+            return true;
+        if (c[1] == '\0')
+            return false;
+    }
+    return false;
+}
+
 fa2_status fa2i_members_set(fa2i_members *members, const char *line)
 {
     const fa2i_sql_value values[] = {fa2i_sql_text(line)};
@@ -39,6 +51,8 @@ fa2_status fa2i_members_set(fa2i_members *members, const char *line)
         return st;
     if (!object)
         return fa2i_fail(FA2_E_INVALID, "this is not a JSON object");
+    if (has_escaped_nul(line))
+        return fa2i_fail(FA2_E_INVALID, "the line has a NUL byte (\\u0000)");
     members->line = line;
     return FA2_OK;
 }

@@ -203,6 +203,20 @@ done:
     return st;
 }
 
+fa2_status fa2i_cache_open_empty(const char *path, fa2i_cache **ret_cache)
+{
+    fa2_status st;
+    fa2i_cache *cache = NULL;
+    FA2_TRY(create(path, FA2I_CACHE_WRITE, NULL, NULL, &cache));
+    FA2_TRY(fa2i_cache_connect(cache, ":memory:", SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE));
+    FA2_TRY(fa2i_schema_bring_forward(cache, false));
+    *ret_cache = cache;
+    cache = NULL;
+done:
+    fa2i_cache_close(cache);
+    return st;
+}
+
 void fa2i_cache_close(fa2i_cache *cache)
 {
     if (cache == NULL)

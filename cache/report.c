@@ -41,6 +41,42 @@ static const char measurements_from[] = " FROM measurements WHERE true"
 static const char measurements_order[] =
     " ORDER BY device, arch, outcome <> 'ok', median_us IS NULL, median_us, outcome, variant, key";
 
+/* ---- damage ---- */
+
+/* Winners that are damaged, or whose code is, with what tells a row of the view from others. */
+static const char damaged_table[] =
+    "CREATE TEMP TABLE damaged AS SELECT d.name AS device, d.arch, w.tuned_at, "
+    "lower(hex(k.key)) AS key"
+#define FA2I_FIELD(name, ...) ", p." #name
+#include "runtime/base/problem.def"
+#undef FA2I_FIELD
+    " FROM winner w LEFT JOIN device d ON d.id = w.device LEFT JOIN problem p ON p.id = w.problem "
+    "LEFT JOIN kernel k ON k.id = w.kernel WHERE (w.device, w.problem) NOT IN "
+    "(SELECT device, problem FROM temp.sound_winner) "
+    "OR w.kernel IN (" FA2I_DAMAGED_IMAGES " AND i.kernel IN (SELECT kernel FROM winner))";
+
+static const char drop_damaged[] = "DROP TABLE temp.damaged";
+
+/* Of a row of the view: is it among them? */
+static const char damaged_column[] =
+    "EXISTS (SELECT 1 FROM temp.damaged x WHERE x.device IS winners.device "
+    "AND x.arch IS winners.arch AND x.tuned_at IS winners.tuned_at AND x.key IS winners.key"
+#define FA2I_FIELD(name, ...) " AND x." #name " IS winners." #name
+#include "runtime/base/problem.def"
+#undef FA2I_FIELD
+    ")";
+
+/* Inside a transaction; the table goes with it when it fails, else by drop_damaged. */
+static fa2_status begin_damaged(fa2i_cache *cache)
+{
+    fa2_status st;
+    FA2_TRY(fa2i_sound_begin(cache));
+    FA2_TRY(fa2i_sql_script(cache, damaged_table));
+    FA2_TRY(fa2i_sound_end(cache));
+done:
+    return st;
+}
+
 /* ---- rows ---- */
 
 static fa2_status send_rows(fa2i_cache *cache, sqlite3_stmt *stmt, fa2i_row_fn row_fn, void *user)
@@ -68,9 +104,9 @@ static fa2_status send_rows(fa2i_cache *cache, sqlite3_stmt *stmt, fa2i_row_fn r
     return st;
 }
 
-/* What is read: a view, how its rows are chosen and ordered. */
+/* What is read: a view, what is added to its columns, how its rows are chosen and ordered. */
 typedef struct query {
-    const char *view, *from, *order;
+    const char *view, *also, *from, *order;
     const fa2i_filter *filter;
 } query;
 
@@ -83,12 +119,12 @@ static void add_query(fa2i_text *sql, const query *q)
 
 static query winners_query(const fa2i_filter *filter)
 {
-    return (query){"winners", winners_from, winners_order, filter};
+    return (query){"winners", damaged_column, winners_from, winners_order, filter};
 }
 
 static query measurements_query(const fa2i_filter *filter)
 {
-    return (query){"measurements", measurements_from, measurements_order, filter};
+    return (query){"measurements", "", measurements_from, measurements_order, filter};
 }
 
 static fa2_status list(fa2i_cache *cache, const query *q, const fa2i_sql_value *values,
@@ -100,8 +136,9 @@ static fa2_status list(fa2i_cache *cache, const query *q, const fa2i_sql_value *
     fa2i_text text = {0};
 
     fa2i_text_add(&text, "SELECT *");
+    if (q->also[0] != '\0')
+        fa2i_text_add(&text, ", %s AS damaged", q->also);
     add_query(&text, q);
-    FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_READ));
     FA2_TRY(fa2i_text_take(&text, &sql));
     FA2_TRY(fa2i_sql_prepare(cache, sql, values, count, &stmt));
     FA2_TRY(send_rows(cache, stmt, row, user));
@@ -109,14 +146,20 @@ done:
     sqlite3_finalize(stmt);
     fa2i_text_done(&text);
     fa2i_free(sql);
-    return fa2i_sql_end(cache, st);
+    return st;
 }
 
 fa2_status fa2i_cache_list_winners(fa2i_cache *cache, const fa2i_filter *filter, fa2i_row_fn row,
                                    void *user)
 {
     const query q = winners_query(filter);
-    return list(cache, &q, NULL, 0, row, user);
+    fa2_status st;
+    FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_READ));
+    FA2_TRY(begin_damaged(cache));
+    FA2_TRY(list(cache, &q, NULL, 0, row, user));
+    FA2_TRY(fa2i_sql_script(cache, drop_damaged));
+done:
+    return fa2i_sql_end(cache, st);
 }
 
 fa2_status fa2i_cache_damaged_winners(fa2i_cache *cache, size_t *ret_count)
@@ -124,13 +167,9 @@ fa2_status fa2i_cache_damaged_winners(fa2i_cache *cache, size_t *ret_count)
     fa2_status st;
     int64_t count = 0;
     FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_READ));
-    FA2_TRY(fa2i_sound_begin(cache));
-    FA2_TRY(fa2i_sql_number(cache,
-                            "SELECT count(*) FROM winner WHERE (device, problem) NOT IN "
-                            "(SELECT device, problem FROM temp.sound_winner) "
-                            "OR kernel IN (" FA2I_DAMAGED_IMAGES ")",
-                            NULL, 0, &count));
-    FA2_TRY(fa2i_sound_end(cache));
+    FA2_TRY(begin_damaged(cache));
+    FA2_TRY(fa2i_sql_number(cache, "SELECT count(*) FROM temp.damaged", NULL, 0, &count));
+    FA2_TRY(fa2i_sql_script(cache, drop_damaged));
     *ret_count = (size_t)count;
 done:
     return fa2i_sql_end(cache, st);
@@ -145,7 +184,10 @@ fa2_status fa2i_cache_list_measurements(fa2i_cache *cache, const fa2_problem *pr
     if (st != FA2_OK)
         return st;
     fa2i_columns_values(problem, values);
-    return list(cache, &q, FA2I_SQL_VALUES(values), row, user);
+    st = fa2i_sql_begin(cache, FA2I_CACHE_READ);
+    if (st == FA2_OK)
+        st = list(cache, &q, FA2I_SQL_VALUES(values), row, user);
+    return fa2i_sql_end(cache, st);
 }
 
 /* ---- JSON ---- */
@@ -162,7 +204,10 @@ static fa2_status json_query(fa2i_cache *cache, const query *q, char **ret_sql)
                          "SELECT group_concat(printf('''%q'', \"%w\"', name, name), ', ') "
                          "FROM (SELECT name FROM pragma_table_info(?) ORDER BY cid)",
                          FA2I_SQL_VALUES(values), &stmt));
-    fa2i_text_add(&sql, "SELECT json_object(%s)", (const char *)sqlite3_column_text(stmt, 0));
+    fa2i_text_add(&sql, "SELECT json_object(%s", (const char *)sqlite3_column_text(stmt, 0));
+    if (q->also[0] != '\0')
+        fa2i_text_add(&sql, ", 'damaged', %s", q->also);
+    fa2i_text_add(&sql, ")");
     add_query(&sql, q);
     FA2_TRY(fa2i_text_take(&sql, ret_sql));
 done:
@@ -197,7 +242,6 @@ static fa2_status print_json(fa2i_cache *cache, const query *q, const fa2i_sql_v
     char *sql = NULL;
     sqlite3_stmt *stmt = NULL;
 
-    FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_READ));
     FA2_TRY(fa2i_sql_need_json(cache));
     FA2_TRY(json_query(cache, q, &sql));
     FA2_TRY(fa2i_sql_prepare(cache, sql, values, count, &stmt));
@@ -205,13 +249,19 @@ static fa2_status print_json(fa2i_cache *cache, const query *q, const fa2i_sql_v
 done:
     sqlite3_finalize(stmt);
     fa2i_free(sql);
-    return fa2i_sql_end(cache, st);
+    return st;
 }
 
 fa2_status fa2i_cache_print_winners_json(fa2i_cache *cache, const fa2i_filter *filter, FILE *out)
 {
     const query q = winners_query(filter);
-    return print_json(cache, &q, NULL, 0, out);
+    fa2_status st;
+    FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_READ));
+    FA2_TRY(begin_damaged(cache));
+    FA2_TRY(print_json(cache, &q, NULL, 0, out));
+    FA2_TRY(fa2i_sql_script(cache, drop_damaged));
+done:
+    return fa2i_sql_end(cache, st);
 }
 
 fa2_status fa2i_cache_print_measurements_json(fa2i_cache *cache, const fa2_problem *problem,
@@ -223,5 +273,8 @@ fa2_status fa2i_cache_print_measurements_json(fa2i_cache *cache, const fa2_probl
     if (st != FA2_OK)
         return st;
     fa2i_columns_values(problem, values);
-    return print_json(cache, &q, FA2I_SQL_VALUES(values), out);
+    st = fa2i_sql_begin(cache, FA2I_CACHE_READ);
+    if (st == FA2_OK)
+        st = print_json(cache, &q, FA2I_SQL_VALUES(values), out);
+    return fa2i_sql_end(cache, st);
 }

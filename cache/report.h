@@ -12,11 +12,12 @@
 typedef int (*fa2i_row_fn)(void *user, int columns, const char *const *names,
                            const char *const *values);
 
-/* The view `winners`, ordered by device and problem. filter: what of it; NULL: all, here and below. */
+/* The view `winners`, ordered by device and problem, and the column `damaged`: 1 where the winner is damaged,
+ * or refers to what is, the code among it; here and below. filter: what of it; NULL: all. */
 fa2_status fa2i_cache_list_winners(fa2i_cache *cache, const fa2i_filter *filter, fa2i_row_fn row,
                                    void *user);
 
-/* How many of them are damaged, or refer to what is, the code among it. */
+/* How many of all winners are damaged so; the views leave out those that refer to nothing. */
 fa2_status fa2i_cache_damaged_winners(fa2i_cache *cache, size_t *ret_count);
 
 /* The view `measurements` of one problem: every variant tried, fastest first, then the failures. */
@@ -80,12 +81,12 @@ typedef struct fa2i_cache_health {
                             * session; and problems that are not of the class in their row */
     size_t without_code;   /* winners whose kernel has no image, or a damaged one */
     bool intact;           /* SQLite's own check */
-    bool schema;           /* tables, their columns, indexes, triggers and views are there */
+    bool schema; /* it has what a new file has, and no index, trigger or view was changed */
     char first_problem[600];
 } fa2i_cache_health;
 
 /* Read all of it. What is found is in *ret_health, not in the status: a damaged file is FA2_OK with
- * intact == false, and then the counts may be 0, as they are with schema == false. first_problem says
+ * intact == false, and then the counts may be 0, as they are where a column is missing. first_problem says
  * what to do, too. */
 fa2_status fa2i_cache_check(fa2i_cache *cache, fa2i_cache_health *ret_health);
 

@@ -211,24 +211,7 @@ fa2_status fa2i_schema_check(fa2i_cache *cache)
     return st == FA2_OK ? fa2i_columns_check(cache) : st;
 }
 
-/* A new, empty database in memory; it is the caller's (close_reference), also after a failure. */
-static fa2_status open_reference(fa2i_cache *ret_cache)
-{
-    static char path[] = "a new database";
-    *ret_cache = (fa2i_cache){.path = path, .writable = true};
-    pthread_mutex_init(&ret_cache->mutex, NULL);
-    fa2_status st =
-        fa2i_cache_connect(ret_cache, ":memory:", SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE);
-    if (st == FA2_OK)
-        st = bring_version_forward(ret_cache);
-    return st == FA2_OK ? fa2i_columns_bring_forward(ret_cache) : st;
-}
-
-static void close_reference(fa2i_cache *cache)
-{
-    sqlite3_close(cache->db);
-    pthread_mutex_destroy(&cache->mutex);
-}
+static const char new_database[] = "a new database"; /* that shows what belongs to one */
 
 static fa2_status make_part(fa2i_cache *cache, fa2i_cache *reference, const part *missing)
 {
@@ -243,19 +226,76 @@ static fa2_status make_part(fa2i_cache *cache, fa2i_cache *reference, const part
     return st;
 }
 
-/* Make what is missing as a new file has it. */
-static fa2_status restore(fa2i_cache *cache)
+/* An index or a trigger that does something else than that of a new file; type "": there is none. The
+ * texts of tables are others where columns were added, those that columns.c makes are its matter. */
+static fa2_status find_changed(fa2i_cache *cache, fa2i_cache *reference, part *ret_changed)
 {
-    part missing;
-    fa2i_cache reference;
-    fa2_status st = open_reference(&reference);
+    static const char parts[] =
+        "SELECT type, name, sql FROM sqlite_schema WHERE type IN ('index', 'trigger') "
+        "AND sql IS NOT NULL AND name <> 'problem_fields'";
+    fa2_status st;
+    sqlite3_stmt *stmt = NULL;
+    bool row = false;
+    part found = {.type = ""};
+    int64_t same = 1;
+
+    FA2_TRY(fa2i_sql_prepare(reference, parts, NULL, 0, &stmt));
+    FA2_TRY(fa2i_sql_step(reference, stmt, &row));
+    while (row && same > 0) {
+        fa2i_sql_column_text(stmt, 0, found.type, sizeof found.type);
+        fa2i_sql_column_text(stmt, 1, found.name, sizeof found.name);
+        const fa2i_sql_value values[] = {fa2i_sql_text(found.type), fa2i_sql_text(found.name),
+                                         fa2i_sql_text((const char *)sqlite3_column_text(stmt, 2))};
+        FA2_TRY(fa2i_sql_number(cache,
+                                "SELECT count(*) FROM sqlite_schema WHERE type = ? AND name = ? "
+                                "AND sql = ?",
+                                FA2I_SQL_VALUES(values), &same));
+        FA2_TRY(fa2i_sql_step(reference, stmt, &row));
+    }
+    *ret_changed = same > 0 ? (part){.type = ""} : found;
+done:
+    sqlite3_finalize(stmt);
+    return st;
+}
+
+static fa2_status drop_part(fa2i_cache *cache, const part *changed)
+{
+    char sql[64];
+    snprintf(sql, sizeof sql, "DROP %s %s", changed->type, changed->name);
+    return fa2i_sql_script(cache, sql);
+}
+
+/* Under the write lock. */
+static fa2_status make_parts(fa2i_cache *cache, fa2i_cache *reference, bool changed)
+{
+    part other;
+    fa2_status st;
+    while ((st = find_missing(cache, false, &other)) == FA2_OK)
+        FA2_TRY(make_part(cache, reference, &other));
+    st = st == FA2_E_NOT_FOUND ? FA2_OK : st;
+    while (st == FA2_OK && changed) {
+        FA2_TRY(find_changed(cache, reference, &other));
+        if (other.type[0] == '\0')
+            break;
+        FA2_TRY(drop_part(cache, &other));
+        FA2_TRY(make_part(cache, reference, &other));
+    }
+done:
+    return st;
+}
+
+/* Make what is missing, and what was changed if that is asked for, as a new file has it. */
+static fa2_status restore(fa2i_cache *cache, bool changed)
+{
+    fa2i_cache *reference = NULL;
+    fa2_status st = fa2i_cache_open_empty(new_database, &reference);
     if (st == FA2_OK) {
         st = fa2i_sql_begin(cache, FA2I_CACHE_WRITE);
-        while (st == FA2_OK && (st = find_missing(cache, false, &missing)) == FA2_OK)
-            st = make_part(cache, &reference, &missing);
-        st = fa2i_sql_end(cache, st == FA2_E_NOT_FOUND ? FA2_OK : st);
+        if (st == FA2_OK)
+            st = make_parts(cache, reference, changed);
+        st = fa2i_sql_end(cache, st);
     }
-    close_reference(&reference);
+    fa2i_cache_close(reference);
     return st;
 }
 
@@ -267,8 +307,8 @@ fa2_status fa2i_schema_bring_forward(fa2i_cache *cache, bool repair)
         st = read_missing(cache, &missing);
     if (st == FA2_OK && !repair)
         st = refuse_table(cache, &missing);
-    if (st == FA2_OK && missing.type[0] != '\0')
-        st = restore(cache);
+    if (st == FA2_OK && (repair || missing.type[0] != '\0'))
+        st = restore(cache, repair);
     return st == FA2_OK ? fa2i_columns_bring_forward(cache) : st;
 }
 
@@ -307,20 +347,37 @@ done:
     return st;
 }
 
-fa2_status fa2i_schema_examine(fa2i_cache *cache, char *sentence, size_t sentence_bytes)
+/* What gc makes anew, with the columns complete. */
+static fa2_status find_other(fa2i_cache *cache, fa2i_cache *reference, char *sentence,
+                             size_t sentence_bytes)
 {
-    fa2i_cache reference;
-    part missing;
+    part other;
+    fa2_status st = find_missing(cache, true, &other);
+    const bool missing = st == FA2_OK;
+    if (st == FA2_E_NOT_FOUND)
+        st = find_changed(cache, reference, &other);
+    if (st == FA2_OK && other.type[0] == '\0')
+        st = fa2i_columns_find_changed(cache, other.type, sizeof other.type, other.name,
+                                       sizeof other.name);
+    if (st == FA2_OK && other.type[0] != '\0')
+        snprintf(sentence, sentence_bytes, "its %s '%s' is %s; fa2-tune gc makes it anew",
+                 other.type, other.name, missing ? "not there" : "not the one that this fa2 makes");
+    return st;
+}
+
+fa2_status fa2i_schema_examine(fa2i_cache *cache, char *sentence, size_t sentence_bytes,
+                               bool *ret_readable)
+{
+    fa2i_cache *reference = NULL;
     sentence[0] = '\0';
-    fa2_status st = open_reference(&reference);
+    *ret_readable = false;
+    fa2_status st = fa2i_cache_open_empty(new_database, &reference);
     if (st == FA2_OK)
-        st = find_lacking(cache, &reference, sentence, sentence_bytes);
-    close_reference(&reference);
-    if (st != FA2_OK || sentence[0] != '\0')
-        return st;
-    st = find_missing(cache, true, &missing);
-    if (st == FA2_OK)
-        snprintf(sentence, sentence_bytes, "its %s '%s' is not there; fa2-tune gc makes it anew",
-                 missing.type, missing.name);
-    return st == FA2_E_NOT_FOUND ? FA2_OK : st;
+        st = find_lacking(cache, reference, sentence, sentence_bytes);
+    if (st == FA2_OK && sentence[0] == '\0') {
+        *ret_readable = true;
+        st = find_other(cache, reference, sentence, sentence_bytes);
+    }
+    fa2i_cache_close(reference);
+    return st;
 }

@@ -137,6 +137,17 @@ fa2_status fa2i_sql_number(fa2i_cache *cache, const char *sql, const fa2i_sql_va
     return st;
 }
 
+fa2_status fa2i_sql_counts(fa2i_cache *cache, const fa2i_sql_count *counts, size_t count)
+{
+    fa2_status st = FA2_OK;
+    for (size_t i = 0; st == FA2_OK && i < count; i++) {
+        int64_t number = 0;
+        st = fa2i_sql_number(cache, counts[i].sql, NULL, 0, &number);
+        *counts[i].ret_count = (size_t)number;
+    }
+    return st;
+}
+
 fa2_status fa2i_sql_script(fa2i_cache *cache, const char *script)
 {
     int code = sqlite3_exec(cache->db, script, NULL, NULL, NULL);

@@ -265,6 +265,8 @@ static const struct bad {
     {"\"name\":\"Sample RTX\"", "\"name\":\"\"", "2", "'name'"},
     {"\"name\":\"Sample RTX\"", "\"name\":\"\\u001b[2J\"", "2", "'name'"},
     {"\"name\":\"Sample RTX\"", "\"name\":\"\\u009b2J\"", "2", "'name'"},
+    {"\"name\":\"Sample RTX\"", "\"name\":\"Sample\\u0000RTX\"", "2", "NUL byte"},
+    {"\"name\":\"Sample RTX\"", "\"name\":\"Sample\\\\\\u0000\"", "2", "NUL byte"},
     {"\"name\":\"Sample RTX\"", "\"name\":7", "2", "'name'"},
     {"\"arch\":86", "\"arch\":8.6", "2", "'arch'"},
     {"\"arch\":86", "\"arch\":\"86\"", "2", "'arch'"},

@@ -42,7 +42,7 @@ int main(void)
         CHECK_EQ(fa2i_shapes_add_text(&shapes, texts[i]), FA2_OK);
     for (int threads = 1; threads <= 3; threads += 2) {
         fa2i_candidates *lists = NULL;
-        CHECK_EQ(fa2i_candidates_list(shapes.items, COUNT, &card, threads, &lists), FA2_OK);
+        CHECK_EQ(fa2i_candidates_list(shapes.items, COUNT, &card, threads, NULL, &lists), FA2_OK);
         for (int i = 0; i < COUNT; i++)
             check_like(generator, &card, &shapes.items[i], &lists[i]);
         CHECK_EQ(lists[0].status, FA2_OK);

@@ -197,6 +197,14 @@ run 2 list --db dangling
 has err "symbolic link to nowhere.jsonl, which is not there"
 echo "something else" >notes.txt
 cp notes.txt copy.txt
+for suffix in journal wal shm claims; do
+    run 2 export fa2.db-$suffix
+    has err "fa2.db-$suffix: is the name of a file that belongs to the database fa2.db"
+    checks=$((checks + 1))
+    [ ! -e fa2.db-$suffix ] || [ $suffix = claims ] || fail "$ran: it is there"
+done
+run 0 export nothing.db-wal # belongs to nothing
+rm nothing.db-wal
 run 2 export notes.txt
 has err "notes.txt: is a file of another kind, not an export"
 untouched notes.txt copy.txt
@@ -313,6 +321,17 @@ run 0 explain --shape $shape --arch sm_86
 has out "ranked by the cost model"
 has out "registers"
 lacks out "rule      default:"
+if command -v sqlite3 >/dev/null; then
+    lacks out "lost "
+    cp fa2.db lost.db
+    sqlite3 lost.db 'delete from image where kernel in (select kernel from winner)'
+    run 0 explain --shape $shape --arch sm_86 --db lost.db
+    has out "lost      the code of the problem's winner, fwd_sm80"
+    run 0 explain --shape $shape --arch sm_86 --db lost.db --json
+    has out '"lost_winner":"fwd_sm80'
+else
+    echo "skipped, there is no sqlite3: explaining what lost its code" >&2
+fi
 run 0 check
 has out "file intact"
 run 0 check --json
@@ -395,21 +414,26 @@ has err "the scripts run without end"
 echo 'string.find(string.rep("a", 200), string.rep("a-", 40) .. "b")' >bad/gen/init.lua
 run 1 build --arch sm_86 --shape $shape
 has err "this call may take"
-# Scripts have more time than one who said Ctrl-C: once ends the process.
-cat >bad/gen/init.lua <<'END'
-local a, b = ("x"):rep(5e7) .. "a", ("x"):rep(5e7) .. "b"
-while a < b do end
-END
-"$tune" build --arch sm_86 --shape $shape >out 2>err &
-build=$!
-sleep 1
-kill -TERM $build
-wait $build
-got=$?
-checks=$((checks + 1))
-ran="build with scripts that take long, then SIGTERM"
-[ "$got" -eq 130 ] || fail "$ran: exit status $got, expected 130"
-has err "did not come to an end by itself"
+# Scripts have more time than one who said Ctrl-C: once ends them.
+for script in 'while true do end' \
+    'local a, b = ("x"):rep(5e7) .. "a", ("x"):rep(5e7) .. "b" while a < b do end'; do
+    echo "$script" >bad/gen/init.lua
+    "$tune" build --arch sm_86 --shape $shape >out 2>err &
+    build=$!
+    sleep 0.5
+    kill -TERM $build
+    wait $build
+    got=$?
+    checks=$((checks + 1))
+    ran="build with the script $script, then SIGTERM"
+    [ "$got" -eq 130 ] || fail "$ran: exit status $got, expected 130"
+    has err "interrupted while the scripts ran"
+done
+# A folder in the place of a script is none.
+rm bad/gen/init.lua
+mkdir bad/gen/init.lua
+run 1 build --arch sm_86 --shape $shape
+has err "gen/init.lua is no regular file"
 unset FA2_GEN_PATH
 
 # ---- Ctrl-C: what was compiled stays, the next run goes on ----

@@ -2,7 +2,9 @@
  * answers that are wrong, running out of memory anywhere. FA2_UPDATE_GOLDEN=1 writes the golden files anew. */
 #include <lauxlib.h>
 #include <locale.h>
+#include <signal.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
 #include "generator_fixture.h"
@@ -399,6 +401,51 @@ static void test_slow_steps(void)
     fa2i_lua_host_done(&host);
 }
 
+static volatile sig_atomic_t stop;
+
+static void on_alarm(int number)
+{
+    (void)number;
+    stop = 1;
+}
+
+/* A flag ends scripts, whatever they are at, and those that are begun behind it. */
+static void test_stop(void)
+{
+    static const char *const scripts[] = {
+        "while true do end",
+        "while true do pcall(function() while true do end end) end",
+        "local a, b = ('x'):rep(5e7) .. 'a', ('x'):rep(5e7) .. 'b' while a < b do end",
+        "local s = ('a'):rep(20000) while true do pcall(string.find, s, '.-b') end",
+        "local s = 'x' while true do s = ('x'):rep(1000000) end",
+    };
+    const struct itimerval soon = {.it_value.tv_usec = 100000};
+    const struct sigaction watched = {.sa_handler = on_alarm, .sa_flags = (int)SA_RESTART};
+    struct sigaction before_it;
+    fa2i_lua_host host = {.stop = &stop};
+    fa2i_generator *generator = NULL;
+    write_init("return {}");
+    CHECK_EQ(fa2i_lua_host_open(&host), FA2_OK);
+    CHECK_EQ(sigaction(SIGALRM, &watched, &before_it), 0);
+    for (size_t i = 0; i < sizeof scripts / sizeof *scripts; i++) {
+        char script[200];
+        struct timespec before, after;
+        snprintf(script, sizeof script, "%s", scripts[i]);
+        stop = 0;
+        CHECK_EQ(setitimer(ITIMER_REAL, &soon, NULL), 0);
+        CHECK_EQ(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &before), 0);
+        CHECK_EQ(fa2i_lua_host_run(&host, run_script, script), FA2_E_GENERATOR);
+        CHECK_EQ(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &after), 0);
+        CHECK(after.tv_sec - before.tv_sec < 10); /* a second, and more under sanitizers */
+        CHECK_STR(fa2_last_message(), "interrupted while the scripts ran");
+    }
+    fa2i_lua_host_done(&host);
+    write_init("while true do end");
+    CHECK_EQ(fa2i_generator_create_stoppable(&stop, &generator), FA2_E_GENERATOR);
+    CHECK_STR(fa2_last_message(), "interrupted while the scripts ran");
+    CHECK_EQ(sigaction(SIGALRM, &before_it, NULL), 0);
+}
+
 /* What a real run takes, of what it may take. */
 static void test_margins(void)
 {
@@ -516,6 +563,7 @@ static void test_hostile(void)
     test_endless_calls();
     test_long_calls();
     test_slow_steps();
+    test_stop();
     test_answers();
     test_no_files();
     test_messages();

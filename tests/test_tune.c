@@ -250,6 +250,10 @@ static void test_memory(void)
     tuned_database database;
     run r;
     tuned_begin(&database);
+    tune(&database, large, NULL, &r);
+    CHECK_EQ(r.status, FA2I_EXIT_FAILED);
+    CHECK_CONTAINS(r.json, database.path);
+    CHECK(access(database.path, F_OK) != 0); /* there was nothing to put into it */
     tune(&database, shapes, NULL, &r);
     CHECK_EQ(r.status, FA2I_EXIT_FAILED);
     CHECK_EQ(states(&r, "failed"), 1);

@@ -11,14 +11,19 @@
 #ifndef FA2I_GENERATOR_H
 #define FA2I_GENERATOR_H
 
+#include <signal.h>
 #include "cache/evidence.h"
 
 typedef struct fa2i_generator fa2i_generator;
 
 enum { FA2I_OPS = FA2_OP_BACKWARD + 1 };
 
-/* On FA2_OK *ret_generator belongs to the caller. Takes about a millisecond. */
+/* On FA2_OK *ret_generator belongs to the caller. Takes about a millisecond. stop (borrowed): scripts that run
+ * when it becomes nonzero, also those that create it, end with FA2_E_GENERATOR; within a second, where no call of
+ * Lua's own library takes longer. */
 fa2_status fa2i_generator_create(fa2i_generator **ret_generator);
+fa2_status fa2i_generator_create_stoppable(const volatile sig_atomic_t *stop,
+                                           fa2i_generator **ret_generator);
 void fa2i_generator_destroy(fa2i_generator *generator);
 
 /* Hash of all scripts and templates as this generator reads them: 16 hex digits. Borrowed. */

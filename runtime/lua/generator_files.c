@@ -131,7 +131,7 @@ static fa2_status add_entry(fa2i_generator_files *files, const char *root, const
         st = fa2i_fail(FA2_E_IO, "%s: %s", path, strerror(errno));
         goto done;
     }
-    if (S_ISDIR(info.st_mode)) {
+    if (S_ISDIR(info.st_mode) && !ends_with(name, suffix)) {
         if (depth == DEPTH_MAX)
             st = fa2i_fail(FA2_E_GENERATOR, "FA2_GEN_PATH: %s lies deeper than %d folders", path,
                            DEPTH_MAX);

@@ -43,11 +43,16 @@ static double thread_seconds(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
+/* In a run: was its time up, or is it to stop? */
 static bool is_late(fa2i_lua_host *host)
 {
-    if (host->limit == FA2I_LUA_WITHIN && thread_seconds() > host->deadline)
-        meet_limit(host, FA2I_LUA_SECONDS);
-    return host->limit == FA2I_LUA_SECONDS;
+    if (host->limit == FA2I_LUA_WITHIN && isfinite(host->deadline)) {
+        if (host->stop != NULL && *host->stop != 0)
+            meet_limit(host, FA2I_LUA_STOPPED);
+        else if (thread_seconds() > host->deadline)
+            meet_limit(host, FA2I_LUA_SECONDS);
+    }
+    return host->limit == FA2I_LUA_SECONDS || host->limit == FA2I_LUA_STOPPED;
 }
 
 static void *allocate(void *user, void *block, size_t old_bytes, size_t bytes)
@@ -85,7 +90,8 @@ static void on_tick(lua_State *L, lua_Debug *event)
     fa2i_lua_host *host = host_of(L);
     (void)event;
     if (host->limit == FA2I_LUA_WITHIN) {
-        const int tick = FA2I_LUA_TICK / (1 + (int)(host->bytes >> 24));
+        const size_t within = FA2I_LUA_TICK_BYTES / (host->bytes + 1);
+        const int tick = within < FA2I_LUA_TICK ? (int)within : FA2I_LUA_TICK;
         host->steps += host->tick;
         if (host->steps >= FA2I_LUA_STEPS_MAX)
             meet_limit(host, FA2I_LUA_STEPS);
@@ -277,6 +283,8 @@ static fa2_status over_limit(const fa2i_lua_host *host)
         return fa2i_fail(FA2_E_GENERATOR,
                          "the scripts run without end: stopped after %.0f million instructions",
                          1e-6 * FA2I_LUA_STEPS_MAX);
+    if (host->limit == FA2I_LUA_STOPPED)
+        return fa2i_fail(FA2_E_GENERATOR, "interrupted while the scripts ran");
     if (host->limit == FA2I_LUA_SECONDS)
         return fa2i_fail(FA2_E_GENERATOR,
                          "the scripts run without end: stopped after %g s of processor time",

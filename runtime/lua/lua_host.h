@@ -12,6 +12,7 @@
 
 #include <locale.h>
 #include <lua.h>
+#include <signal.h>
 #include "runtime/lua/generator_files.h"
 
 /* What a run may take: some thirty times the instructions of the dearest one, and a hundred times its
@@ -23,6 +24,10 @@ enum {
     FA2I_LUA_BYTES_MAX = 1 << 28
 };
 
+/* Between two looks at the limits: instructions times the bytes that Lua holds. An instruction may read them all,
+ * so this is a second. */
+#define FA2I_LUA_TICK_BYTES ((size_t)1 << 33)
+
 /* What one call of a library function may take: seconds. */
 #define FA2I_LUA_CALL_STEPS_MAX 4e9
 
@@ -30,10 +35,12 @@ typedef enum fa2i_lua_limit {
     FA2I_LUA_WITHIN,
     FA2I_LUA_STEPS,
     FA2I_LUA_SECONDS,
-    FA2I_LUA_BYTES
+    FA2I_LUA_BYTES,
+    FA2I_LUA_STOPPED
 } fa2i_lua_limit;
 
 typedef struct fa2i_lua_host {
+    const volatile sig_atomic_t *stop; /* ends the scripts when it is nonzero; NULL: nothing does */
     lua_State *lua;
     locale_t c_locale;
     fa2i_generator_files files;
@@ -46,7 +53,7 @@ typedef struct fa2i_lua_host {
     fa2i_lua_limit limit; /* that the current run met */
 } fa2i_lua_host;
 
-/* Read the files, open the state, load gen/init.lua. *ret_host must be zeroed and must not move
+/* Read the files, open the state, load gen/init.lua. *ret_host must be zeroed but for stop, and must not move
  * afterwards; it is the caller's (fa2i_lua_host_done), also after an error. FA2_E_GENERATOR with
  * Lua's message and traceback; FA2_E_IO; FA2_E_MEMORY. */
 fa2_status fa2i_lua_host_open(fa2i_lua_host *ret_host);

@@ -12,7 +12,8 @@ from ctypes import c_uint16, c_uint32, c_uint64, c_void_p, cast, py_object
 
 CUDA, CPU = 2, 1
 DTYPES = {"fp16": (2, 16), "bf16": (4, 16), "fp32": (2, 32), "uint8": (1, 8), "int32": (0, 32),
-          "bool": (6, 8)}
+          "int64": (0, 64), "bool": (6, 8)}
+_WHOLE = {"int32": "<i", "int64": "<q", "bool": "<?"}
 
 driver = ctypes.CDLL(os.environ["FA2_CUDA_LIBRARY"])
 
@@ -286,8 +287,8 @@ class NewerTensor(ExchangeTensor):
 
 
 def encode(value, dtype):
-    if dtype in ("int32", "bool"):
-        return struct.pack("<i" if dtype == "int32" else "<?", value)
+    if dtype in _WHOLE:
+        return struct.pack(_WHOLE[dtype], value)
     if dtype == "fp16":
         return struct.pack("<e", value)
     raw = struct.pack("<f", value)
@@ -295,8 +296,8 @@ def encode(value, dtype):
 
 
 def decode(raw, dtype):
-    if dtype in ("int32", "bool"):
-        return struct.unpack("<i" if dtype == "int32" else "<?", raw)[0]
+    if dtype in _WHOLE:
+        return struct.unpack(_WHOLE[dtype], raw)[0]
     if dtype == "fp16":
         return struct.unpack("<e", raw)[0]
     return struct.unpack("<f", raw if dtype == "fp32" else b"\0\0" + raw)[0]

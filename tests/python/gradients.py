@@ -1,11 +1,14 @@
 """Outputs and gradients through autograd over a random sample of FlashAttention's test grid.
 
-    python tests/python/gradients.py [--cases 2000] [--seed 1] [--threads 16] [--seconds 600]
+    python tests/python/gradients.py [--cases 2400] [--seed 1] [--threads 16] [--seconds 900]
+
+Needs a GPU and PyTorch; exits with 77 without. On a card where nothing was compiled yet most of the time goes into some
+800 kernels: allow half an hour of 16 cores, and give FA2_DB a file to keep them.
 
 The rule is FlashAttention's own: the error against an fp32 computation is at most twice (gradients: three
 times) that of the same maths in the tensors' own precision, plus 1e-5. Kernels are compiled beforehand, by
 threads. Prints the worst quotient of error and bound for each result, and exits with 1 if one is above 1 or if
-the time was too short for all cases.
+the time was too short for all cases. Deterministic cases are run twice and compared bit by bit.
 """
 
 import argparse
@@ -17,43 +20,86 @@ import sys
 import time
 
 import torch
+import torch.nn.functional as F
 
 import fa2
 import fa2.torch
 
 DTYPES = (torch.float16, torch.bfloat16)
 DIMS = (32, 64, 96, 128, 192, 256)
-MASKED_DIMS = (64, 128)  # for windows and softcap, which are compiled into kernels of their own
+FEATURED_DIMS = (64, 128)  # for features, which are compiled into kernels of their own
 LENGTHS = ((113, 203), (128, 217), (113, 211), (108, 256), (256, 512), (512, 256), (1024, 1024), (1023, 1024),
            (1024, 1023), (1, 239), (3, 799), (97, 97), (128, 128), (200, 200), (384, 384), (768, 768))
 HEADS = ((6, 6), (6, 2), (4, 1))
 SIZES = 6  # for each class
-WAYS = ("attention", "attention, bhsd", "operation", "kv packed", "qkv packed", "views")
-# causal, window (0: any bound), softcap
-MASKS = ((False, None, None), (True, None, None), (False, (0, 0), None), (True, (0, -1), None), (True, None, 5.0))
-Case = collections.namedtuple("Case", "way dtype dim heads heads_kv seq_q seq_k causal window softcap scale batch seed")
+WAYS = ("attention", "attention, bhsd", "operation", "packed sequences", "kv packed", "qkv packed", "views")
+DROPPED = 44  # of 256
+# What is asked for; a window's bound 0: any. The first two with all dimensions.
+KINDS = ({}, {"causal": True}, {"window": (0, 0)}, {"causal": True, "window": (0, -1)}, {"causal": True, "softcap": 5.0},
+         {"alibi": True}, {"causal": True, "alibi": True}, {"dropout": True}, {"causal": True, "dropout": True},
+         {"causal": True, "alibi": True, "dropout": True}, {"causal": True, "sinks": True},
+         {"causal": True, "deterministic": True})
+Case = collections.namedtuple("Case", "way dtype dim heads heads_kv seq_q seq_k causal window softcap alibi dropout sinks "
+                                      "deterministic scale batch seed")
 
 
 def shapes(rng):
     """What kernels are made for: some sizes for each class."""
-    for causal, window, softcap in MASKS:
-        for dim, dtype in itertools.product(MASKED_DIMS if window or softcap else DIMS, DTYPES):
+    for number, kind in enumerate(KINDS):
+        for dim, dtype in itertools.product(DIMS if number < 2 else FEATURED_DIMS, DTYPES):
             for seq_q, seq_k in rng.sample(LENGTHS, SIZES):
                 heads, heads_kv = rng.choice(HEADS)
                 if seq_q == seq_k and rng.random() < 0.5:
                     heads_kv = heads  # for packed tensors
-                bounds = window and tuple(bound if bound < 0 else rng.randrange(seq_k) for bound in window)
-                yield {"dtype": dtype, "dim": dim, "heads": heads, "heads_kv": heads_kv, "seq_q": seq_q, "seq_k": seq_k,
-                       "causal": causal, "window": bounds, "softcap": softcap, "batch": rng.choice((1, 2, 3))}
+                shape = {"dtype": dtype, "dim": dim, "heads": heads, "heads_kv": heads_kv, "seq_q": seq_q,
+                         "seq_k": seq_k, "causal": False, "window": None, "softcap": None, "alibi": False,
+                         "dropout": False, "sinks": False, "deterministic": False, "batch": rng.choice((1, 2, 3)), **kind}
+                if shape["window"]:
+                    shape["window"] = tuple(bound if bound < 0 else rng.randrange(seq_k) for bound in shape["window"])
+                yield shape
+
+
+def has_packed_gradients(dropout):
+    """Whether the library has gradients of packed sequences."""
+    try:
+        fa2._native.check_differentiable({"heads_q": 1, "seq_q": 1, "head_dim": 8, "varlen": 1, "dropout": int(dropout)})
+    except NotImplementedError:
+        return False
+    return True
 
 
 def sample(count, seed):
     rng = random.Random(seed)
     known = list(shapes(rng))
+    packs_sequences = [has_packed_gradients(dropout) for dropout in (False, True)]
     for number in range(count):
         shape = known[number] if number < len(known) else rng.choice(known)
         packs = shape["seq_q"] == shape["seq_k"] and shape["heads"] == shape["heads_kv"]
-        yield Case(way=rng.choice(WAYS if packs else WAYS[:4]), scale=rng.choice((None, None, 0.2)), seed=number, **shape)
+        ways = [way for way in (WAYS if packs else WAYS[:5])
+                if way != "packed sequences" or packs_sequences[shape["dropout"]]]
+        yield Case(way=rng.choice(ways), scale=rng.choice((None, None, 0.2)), seed=number, **shape)
+
+
+# ---- dropout ----
+
+
+def kept(batch, heads, seq_q, seq_k, seed, dropped, device):
+    """What fa2.dropout_mask says, bool [B, H, Sq, Sk], by the device: dropped of 256 are not kept."""
+    low = 0xffffffff
+    plane, row, column = torch.meshgrid(*(torch.arange(n, device=device) for n in (batch * heads, seq_q, seq_k)),
+                                        indexing="ij")
+    x = [torch.zeros_like(plane), plane, row // 16 * 32 + row % 8 * 4 + column // 2 % 4, column // 32]
+    keys = [seed & low, seed >> 32 & low]
+    for _ in range(7):
+        a, b = 0xd2511f53 * x[0], 0xcd9e8d57 * x[2]
+        x = [(b >> 32 & low) ^ x[1] ^ keys[0], b & low, (a >> 32 & low) ^ x[3] ^ keys[1], a & low]
+        keys = [keys[0] + 0x9e3779b9 & low, keys[1] + 0xbb67ae85 & low]
+    odd, lower = column % 2 == 1, row // 8 % 2 == 1
+    word = torch.where(odd, torch.where(lower, x[3], x[2]), torch.where(lower, x[1], x[0]))
+    return ((word >> 8 * (column // 8 % 4) & 0xff) >= dropped).reshape(batch, heads, seq_q, seq_k)
+
+
+# ---- the same maths ----
 
 
 def hidden(seq_q, seq_k, causal, window, device):
@@ -71,18 +117,59 @@ def hidden(seq_q, seq_k, causal, window, device):
     return unseen
 
 
-def plain(q, k, v, case):
+def extras(case):
+    """Slopes, sinks and the dropout's mask of a case; None for those that it has not."""
+    generator = torch.Generator("cuda").manual_seed(case.seed + 1000000)
+    slopes = 0.3 * torch.rand((case.batch, case.heads), device="cuda", generator=generator) if case.alibi else None
+    sinks = torch.randn(case.heads, device="cuda", generator=generator) if case.sinks else None
+    mask = kept(case.batch, case.heads, case.seq_q, case.seq_k, case.seed, DROPPED, "cuda") if case.dropout else None
+    return slopes, sinks, mask
+
+
+def plain(q, k, v, case, slopes, sinks, mask):
     """The same maths, in the tensors' own precision."""
     heads = q.shape[2] // k.shape[2]
     q, k, v = q.transpose(1, 2), *(t.transpose(1, 2).repeat_interleave(heads, 1) for t in (k, v))
     scores = q @ k.transpose(-1, -2) * (case.scale or q.shape[-1] ** -0.5)
     if case.softcap:
         scores = case.softcap * torch.tanh(scores / case.softcap)
-    if not case.causal and not case.window:
-        return (scores.softmax(-1) @ v).transpose(1, 2)
+    if slopes is not None:
+        places = torch.arange(q.shape[2], device=q.device)[:, None] + k.shape[2] - q.shape[2]
+        away = (places - torch.arange(k.shape[2], device=q.device)).abs()
+        scores = scores - (slopes[:, :, None, None] * away).to(scores.dtype)
     unseen = hidden(q.shape[2], k.shape[2], case.causal, case.window, q.device)
-    weights = scores.masked_fill(unseen, -torch.inf).softmax(-1).masked_fill(unseen.all(-1, keepdim=True), 0)
+    scores = scores.masked_fill(unseen, -torch.inf)
+    if sinks is not None:
+        column = sinks.to(scores.dtype)[None, :, None, None].expand(*scores.shape[:3], 1)
+        scores = torch.cat((scores, column), -1)
+        unseen = F.pad(unseen, (0, 1))
+    weights = scores.softmax(-1).masked_fill(unseen.all(-1, keepdim=True), 0)[..., :k.shape[2]]
+    if mask is not None:
+        weights = weights.masked_fill(~mask, 0) / (1 - DROPPED / 256)
     return (weights @ v).transpose(1, 2)
+
+
+# ---- packed sequences ----
+
+
+def lengths_of(case):
+    """(queries, keys) of each sequence of a batch whose longest ones the case names."""
+    rng = random.Random(case.seed)
+    pairs = [(rng.randint(1, case.seq_q), rng.randint(1, case.seq_k)) for _ in range(case.batch - 1)]
+    return [(case.seq_q, case.seq_k), *pairs]
+
+
+def starts_of(lengths):
+    return torch.tensor([0, *itertools.accumulate(lengths)], dtype=torch.int32, device="cuda")
+
+
+def plain_packed(q, k, v, case, slopes, sinks, mask):
+    """Sequence by sequence, of [T, H, D]."""
+    queries, keys = zip(*lengths_of(case))
+    parts = [tensor.split(lengths) for tensor, lengths in ((q, queries), (k, keys), (v, keys))]
+    return torch.cat([plain(*(part[None] for part in one), case, None if slopes is None else slopes[b:b + 1], sinks,
+                            None if mask is None else mask[b:b + 1, :, :one[0].shape[0], :one[1].shape[0]])[0]
+                      for b, one in enumerate(zip(*parts))])
 
 
 def inputs(case):
@@ -92,23 +179,32 @@ def inputs(case):
     def make(*shape):
         return torch.randn(shape, device="cuda", dtype=case.dtype, generator=generator).requires_grad_()
 
-    queries = (case.batch, case.seq_q, case.heads, case.dim)
+    queries, keys = (case.batch, case.seq_q, case.heads, case.dim), (case.batch, case.seq_k, case.heads_kv, case.dim)
+    if case.way == "packed sequences":
+        queries, keys = ((sum(lengths), *shape[2:]) for lengths, shape in zip(zip(*lengths_of(case)), (queries, keys)))
     if case.way in ("qkv packed", "views"):
         return [make(case.batch, case.seq_q, 3, case.heads, case.dim)], lambda qkv: qkv.unbind(2)
     if case.way == "kv packed":
         return ([make(*queries), make(case.batch, case.seq_k, 2, case.heads_kv, case.dim)],
                 lambda q, kv: (q, *kv.unbind(2)))
-    keys = (case.batch, case.seq_k, case.heads_kv, case.dim)
     return [make(*queries), make(*keys), make(*keys)], lambda *qkv: qkv
 
 
-def ours(case, leaves, split):
-    settings = {"causal": case.causal, "window": case.window, "softcap": case.softcap, "scale": case.scale}
-    if case.way.endswith(" packed"):
-        return fa2.torch.attention_packed(*leaves, **settings)
+def ours(case, leaves, split, slopes, sinks):
+    settings = {"causal": case.causal, "softcap": case.softcap or 0.0, "scale": case.scale, "alibi_slopes": slopes,
+                "sinks": sinks}
+    if case.dropout:
+        settings.update(dropout_p=DROPPED / 256, dropout_seed=torch.tensor([case.seed], device="cuda"))
     q, k, v = split(*leaves)
     if case.way == "operation":
-        return torch.ops.fa2.attention(q, k, v, case.causal, *(case.window or (-1, -1)), case.softcap or 0.0, case.scale)[0]
+        left, right = case.window or (-1, -1)
+        return torch.ops.fa2.attention(q, k, v, window_left=left, window_right=right, **settings)[0]
+    settings["window"] = case.window
+    if case.way == "packed sequences":
+        starts = map(starts_of, zip(*lengths_of(case)))
+        settings.update(zip(("cu_seqlens_q", "cu_seqlens_k"), starts), max_seqlen_q=case.seq_q, max_seqlen_k=case.seq_k)
+    if case.way.endswith(" packed"):
+        return fa2.torch.attention_packed(*leaves, **settings)
     if case.way == "attention, bhsd":
         heads_first = [tensor.transpose(1, 2) for tensor in (q, k, v)]
         return fa2.attention(*heads_first, layout="bhsd", **settings).transpose(1, 2)
@@ -120,35 +216,52 @@ def with_gradients(out, leaves, d_out):
 
 
 def quotients(case):
-    """By result: error over bound."""
+    """By result: error over bound; infinite where the bits of a deterministic case change."""
     leaves, split = inputs(case)
-    d_out = torch.randn((case.batch, case.seq_q, case.heads, case.dim), device="cuda", dtype=case.dtype,
-                        generator=torch.Generator("cuda").manual_seed(-1 - case.seed))
-    got = with_gradients(ours(case, leaves, split), leaves, d_out)
-    own = with_gradients(plain(*split(*leaves), case), leaves, d_out)
+    slopes, sinks, mask = extras(case)
+    torch.use_deterministic_algorithms(case.deterministic)
+    try:
+        out = ours(case, leaves, split, slopes, sinks)
+        d_out = torch.randn(out.shape, device="cuda", dtype=case.dtype,
+                            generator=torch.Generator("cuda").manual_seed(-1 - case.seed))
+        got = with_gradients(out, leaves, d_out)
+        again = with_gradients(ours(case, leaves, split, slopes, sinks), leaves, d_out) if case.deterministic else got
+    finally:
+        torch.use_deterministic_algorithms(False)
+    maths = plain_packed if case.way == "packed sequences" else plain
+    own = with_gradients(maths(*split(*leaves), case, slopes, sinks, mask), leaves, d_out)
     exact_leaves = [leaf.detach().float().requires_grad_() for leaf in leaves]
-    exact = with_gradients(plain(*split(*exact_leaves), case), exact_leaves, d_out.float())
+    exact = with_gradients(maths(*split(*exact_leaves), case, slopes, sinks, mask), exact_leaves, d_out.float())
     names = ("out", *(("d_qkv",), ("dq", "d_kv"), ("dq", "dk", "dv"))[len(leaves) - 1])
     found = []
     for name, a, b, c in zip(names, got, own, exact):
         bound = (2 if name == "out" else 3) * (b.float() - c).abs().max() + 1e-5
         found.append((name, (a.float() - c).abs().max() / bound))
     values = torch.stack([value for _, value in found]).tolist()
-    return dict(zip(names, (float("inf") if value != value else value for value in values)))
+    same = all(torch.equal(a, b) for a, b in zip(got, again))
+    return dict(zip(names, (float("inf") if value != value or not same else value for value in values)))
+
+
+def problem_of(case):
+    fields = {"batch": case.batch, "heads_q": case.heads, "heads_kv": case.heads_kv, "seq_q": case.seq_q,
+              "seq_k": case.seq_k, "head_dim": case.dim, "causal": int(case.causal),
+              "dtype": "fp16" if case.dtype == torch.float16 else "bf16", "softcap": int(bool(case.softcap)),
+              "alibi": int(case.alibi), "dropout": int(case.dropout), "sinks": int(case.sinks)}
+    if case.window:
+        fields.update(window_left=case.window[0], window_right=-1 if case.causal else case.window[1])
+    if case.way == "packed sequences":
+        total_q, total_k = map(sum, zip(*lengths_of(case)))
+        fields.update(varlen=1, total_q=total_q, total_k=total_k)
+    return fields
 
 
 def prepare(cases, threads):
     """Load the kernels of all cases; returns how many problems that were."""
     problems = {}
     for case in cases:
-        fields = {"batch": case.batch, "heads_q": case.heads, "heads_kv": case.heads_kv, "seq_q": case.seq_q,
-                  "seq_k": case.seq_k, "head_dim": case.dim, "causal": int(case.causal),
-                  "dtype": "fp16" if case.dtype == torch.float16 else "bf16", "softcap": int(bool(case.softcap)),
-                  "window": int(bool(case.window))}
-        if case.window:
-            fields.update(window_left=case.window[0], window_right=-1 if case.causal else case.window[1])
-        for op in ("forward", "backward"):
-            problems[(op, *fields.values())] = {"op": op, **fields}
+        fields = problem_of(case)
+        for more in ({"op": "forward"}, {"op": "backward", "deterministic": int(case.deterministic)}):
+            problems[(*fields.items(), *more.items())] = {**fields, **more}
     with concurrent.futures.ThreadPoolExecutor(threads) as pool:
         list(pool.map(compile_for, [list(problems.values())[i::threads] for i in range(threads)]))
     for problem in problems.values():
@@ -165,11 +278,14 @@ def compile_for(problems):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--cases", type=int, default=2000)
+    parser.add_argument("--cases", type=int, default=2400)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--threads", type=int, default=16)
-    parser.add_argument("--seconds", type=float, default=600)
+    parser.add_argument("--seconds", type=float, default=900)
     arguments = parser.parse_args()
+    if not torch.cuda.is_available():
+        print("skipped: PyTorch has no GPU here")
+        sys.exit(77)
     end = time.time() + arguments.seconds
     cases = list(sample(arguments.cases, arguments.seed))
     begin = time.time()

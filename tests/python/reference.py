@@ -3,6 +3,7 @@
 import math
 import random
 
+import fa2
 from device import Tensor
 
 
@@ -20,8 +21,9 @@ def tensors(batch=1, heads_q=2, heads_kv=None, seq_q=40, seq_k=None, head_dim=16
 
 
 def attention(q, k, v, causal=False, window=(-1, -1), softcap=0.0, scale=None, alibi_slopes=None, sinks=None,
-              bias=None):
-    """(out, lse) as flat lists of [B, S, H, D] and [B, H, S]. alibi_slopes, sinks, bias: tensors; bias of full shape."""
+              bias=None, factors=None):
+    """(out, lse) as flat lists of [B, S, H, D] and [B, H, S]. alibi_slopes, sinks, bias: tensors; bias of full shape.
+    factors: of the softmax's elements, [B, H, Sq, Sk]: what dropout makes of them."""
     batch, seq_q, heads_q, dim = q.shape
     _, seq_k, heads_kv, _ = k.shape
     scale = scale or 1 / math.sqrt(dim)
@@ -53,6 +55,9 @@ def attention(q, k, v, causal=False, window=(-1, -1), softcap=0.0, scale=None, a
                 weights = [math.exp(score - most) for score in scores]
                 total = sum(weights) + math.exp(sink_of[h] - most)
                 lse.append(most + math.log(total) if total else -math.inf)
+                if factors:
+                    row = ((b * heads_q + h) * seq_q + i) * seq_k
+                    weights = [weight * factors[row + j] for weight, j in zip(weights, seen)]
                 at = ((b * seq_q + i) * heads_q + h) * dim
                 for d in range(dim if total else 0):
                     out[at + d] = sum(w * values[j][d] for w, j in zip(weights, seen)) / total
@@ -60,14 +65,14 @@ def attention(q, k, v, causal=False, window=(-1, -1), softcap=0.0, scale=None, a
 
 
 def gradients(d_out, q, k, v, causal=False, window=(-1, -1), softcap=0.0, scale=None, alibi_slopes=None, sinks=None,
-              bias=None):
+              bias=None, factors=None):
     """(dq, dk, dv, dsinks) as flat lists."""
     batch, seq_q, heads_q, dim = q.shape
     _, seq_k, heads_kv, _ = k.shape
     scale = scale or 1 / math.sqrt(dim)
     qs, ks, vs, dos = q.get(), k.get(), v.get(), d_out.get()
     dqs, dks, dvs = [0.0] * len(qs), [0.0] * len(ks), [0.0] * len(vs)
-    out, lse = attention(q, k, v, causal, window, softcap, scale, alibi_slopes, sinks, bias)
+    out, lse = attention(q, k, v, causal, window, softcap, scale, alibi_slopes, sinks, bias, factors)
     slopes, biases = alibi_slopes.get() if alibi_slopes else [0.0], bias.get() if bias else []
     sink_of, dsinks = sinks.get() if sinks else [-math.inf] * heads_q, [0.0] * heads_q
     for b in range(batch):
@@ -89,12 +94,20 @@ def gradients(d_out, q, k, v, causal=False, window=(-1, -1), softcap=0.0, scale=
                     score -= slopes[(b * heads_q + h) % len(slopes)] * abs(place - j)
                     score += biases[((b * heads_q + h) * seq_q + i) * seq_k + j] if bias else 0.0
                     p = math.exp(score - row_lse)
-                    ds = p * (sum(x * y for x, y in zip(dos[at:at + dim], vs[key:key + dim])) - delta) * slope * scale
+                    factor = factors[((b * heads_q + h) * seq_q + i) * seq_k + j] if factors else 1.0
+                    d_p = factor * sum(x * y for x, y in zip(dos[at:at + dim], vs[key:key + dim]))
+                    ds = p * (d_p - delta) * slope * scale
                     for d in range(dim):
-                        dvs[key + d] += p * dos[at + d]
+                        dvs[key + d] += p * factor * dos[at + d]
                         dqs[at + d] += ds * ks[key + d]
                         dks[key + d] += ds * qs[at + d]
     return dqs, dks, dvs, dsinks
+
+
+def dropped(q, k, p, seed, offset=0):
+    """factors of a dropout whose probability is a multiple of 1/256."""
+    kept = fa2.dropout_mask(fa2.problem(q, k, k, dropout_p=p), p, seed, offset)
+    return [one / (1 - p) for one in kept]
 
 
 def worst(got, wanted):

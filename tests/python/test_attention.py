@@ -104,6 +104,83 @@ class Numbers(unittest.TestCase):
         self.assertLess(reference.worst(out.get(), wanted), reference.TOLERANCE["fp16"])
 
 
+    def test_dropout(self):
+        q, k, v = reference.tensors(batch=2, seq_q=20, seq_k=40, kind=ExchangeTensor)
+        factors = reference.dropped(q, k, 0.25, 11, 3)
+        share = factors.count(0.0) / len(factors)
+        self.assertLess(abs(share - 0.25), 0.03)
+        wanted, wanted_lse = reference.attention(q, k, v, causal=True, factors=factors)
+        seed = Tensor((2,), "int64").set([11, 3])
+        out, lse = fa2.attention(q, k, v, causal=True, dropout_p=0.25, dropout_seed=seed, return_lse=True)
+        device.synchronize()
+        self.assertLess(reference.worst(out.get(), wanted), 2 * reference.TOLERANCE["fp16"])
+        self.assertLess(reference.worst(lse.get(), wanted_lse), 1e-3)
+        first = fa2.attention(q, k, v, dropout_p=0.25, dropout_seed=-1)
+        for other in (2 ** 64 - 1, Tensor((1,), "int64").set([-1])):
+            again = fa2.attention(q, k, v, dropout_p=0.25, dropout_seed=other)
+            device.synchronize()
+            self.assertEqual(first.get(), again.get())
+        self.assertNotEqual(first.get(), fa2.attention(q, k, v, dropout_p=0.25, dropout_seed=12).get())
+        self.assertEqual(fa2.attention(q, k, v).get(), fa2.attention(q, k, v, dropout_p=0.0).get())
+
+    def packed(self, lengths_q, lengths_k, **settings):
+        """q, k, v [T, H, D], where sequences begin, and per sequence (out, lse) as they should be."""
+        q, _, _ = reference.tensors(seq_q=sum(lengths_q), kind=ExchangeTensor)
+        _, k, v = reference.tensors(seq_q=sum(lengths_k), kind=ExchangeTensor, seed=2)
+        starts = [[sum(lengths[:i]) for i in range(len(lengths) + 1)] for lengths in (lengths_q, lengths_k)]
+        wanted = [reference.attention(q.part(1, a, b), k.part(1, c, d), v.part(1, c, d), **settings)
+                  for a, b, c, d in zip(starts[0], starts[0][1:], starts[1], starts[1][1:]) if b > a and d > c]
+        cu_seqlens = [Tensor((len(s),), "int32").set(s) for s in starts]
+        return (*(tensor.selected(0, 0) for tensor in (q, k, v)), *cu_seqlens, wanted)
+
+    def test_packed_sequences(self):
+        for lengths_q, lengths_k in (((5, 0, 30), (9, 0, 33)), ((17,), (40,)), ((1, 1, 1), (20, 3, 1))):
+            q, k, v, cu_q, cu_k, wanted = self.packed(lengths_q, lengths_k, causal=True)
+            lengths = {"cu_seqlens_q": cu_q, "cu_seqlens_k": cu_k, "max_seqlen_q": max(lengths_q),
+                       "max_seqlen_k": max(lengths_k)}
+            problem = fa2.problem(q, k, v, causal=True, **lengths)
+            self.assertEqual([problem[name] for name in ("batch", "seq_q", "seq_k", "varlen", "total_q", "total_k")],
+                             [len(lengths_q), max(lengths_q), max(lengths_k), 1, sum(lengths_q), sum(lengths_k)])
+            for order in ((0, 1, 2), (1, 0, 2)):
+                own = [tensor.permuted(*order) for tensor in (q, k, v)]
+                out, lse = fa2.attention(*own, causal=True, return_lse=True, **lengths,
+                                         layout="bshd" if order[0] == 0 else "bhsd")
+                device.synchronize()
+                self.assertEqual((out.shape, lse.shape), (own[0].shape, (2, sum(lengths_q))))
+                rows = out.permuted(*order)
+                self.assertLess(reference.worst(rows.get(), [x for one, _ in wanted for x in one]),
+                                reference.TOLERANCE["fp16"])
+                of_heads = [x for h in range(2) for _, one in wanted for x in one[h * len(one) // 2:][:len(one) // 2]]
+                self.assertLess(reference.worst(lse.get(), of_heads), 1e-3)
+
+    def test_pages(self):
+        q, k, v = reference.tensors(batch=2, seq_q=3, seq_k=40, kind=ExchangeTensor)
+        table = [[3, 0, 5], [1, 4, 2]]
+        pages = [ExchangeTensor((6, 16, 2, 16)) for _ in range(2)]
+        for tensor, paged in zip((k, v), pages):
+            for b in range(2):
+                for i, page in enumerate(table[b]):
+                    last = min(40, 16 * (i + 1))
+                    paged.part(0, page, page + 1).part(1, 0, last - 16 * i).set(
+                        tensor.part(0, b, b + 1).part(1, 16 * i, last).get())
+        numbers = Tensor((2, 3), "int32", strides=(5, 1)).set([page for row in table for page in row])
+        lengths = Tensor((2,), "int32").set([40, 17])
+        wanted = [reference.attention(*(t.part(0, b, b + 1).part(1, 0, length) for t, length in
+                                        ((q, 3), (k, lengths.get()[b]), (v, lengths.get()[b]))), causal=True)[0]
+                  for b in range(2)]
+        for most in (None, 40):
+            self.assertEqual(fa2.problem(q, *pages, block_table=numbers, max_seqlen_k=most)["seq_k"], most or 48)
+            out = fa2.attention(q, *pages, causal=True, block_table=numbers, seqused_k=lengths, max_seqlen_k=most)
+            device.synchronize()
+            self.assertLess(reference.worst(out.get(), wanted[0] + wanted[1]), reference.TOLERANCE["fp16"])
+        packed = q.part(0, 1, 2).selected(0, 0)  # queries of the second sequence alone, packed
+        out = fa2.attention(packed, *pages, causal=True, block_table=numbers.part(0, 1, 2), max_seqlen_q=3,
+                            max_seqlen_k=17, cu_seqlens_q=Tensor((2,), "int32").set([0, 3]),
+                            cu_seqlens_k=Tensor((2,), "int32").set([0, 17]))
+        device.synchronize()
+        self.assertLess(reference.worst(out.get(), wanted[1]), reference.TOLERANCE["fp16"])
+
+
 class Exchanges(unittest.TestCase):
     def test_all_ways_give_the_same(self):
         q, k, v = reference.tensors()

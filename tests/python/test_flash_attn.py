@@ -73,9 +73,8 @@ class Interface(unittest.TestCase):
             q = torch.empty((1, 8, 2, 64), dtype=torch.float16, device="cuda")
             lengths = torch.empty((2,), dtype=torch.int32, device="cuda")
             for argument, call in (
-                    ("dropout_p", lambda: flash_attn.flash_attn_func(q, q, q, 0.1)),
-                    ("cu_seqlens_q", lambda: flash_attn.flash_attn_varlen_func(q[0], q[0], q[0], lengths, lengths, 8, 8)),
-                    ("block_table", lambda: flash_attn.flash_attn_with_kvcache(q, q, q, block_table=lengths))):
+                    ("cache_batch_idx", lambda: flash_attn.flash_attn_with_kvcache(q, q, q, cache_batch_idx=lengths)),
+                    ("cache_leftpad", lambda: flash_attn.flash_attn_with_kvcache(q, q, q, cache_leftpad=lengths))):
                 with self.assertRaisesRegex(NotImplementedError, f"^{argument}: this interface does not pass .* on"):
                     call()
             with self.assertRaisesRegex(ValueError, "give v and cache_seqlens"):
@@ -83,12 +82,37 @@ class Interface(unittest.TestCase):
             with self.assertRaisesRegex(ValueError, "room for 8 keys; 5 and 8"):
                 flash_attn.flash_attn_with_kvcache(q, q, q, k=q, v=q, cache_seqlens=5)
 
+    def test_padding(self):
+        """There and back, with gradients."""
+        padding = flash_attn.bert_padding
+        hidden = torch.arange(2 * 4 * 3.0).reshape(2, 4, 3).requires_grad_()
+        mask, unused = torch.tensor([[1, 1, 0, 0], [0, 1, 1, 1]]), torch.tensor([[0, 0, 1, 0], [0, 0, 0, 0]])
+        rows, indices, starts, longest, used = padding.unpad_input(hidden, mask)
+        self.assertTrue(torch.equal(rows, hidden[mask.bool()]))
+        self.assertEqual((indices.tolist(), starts.tolist(), longest, used.tolist()), ([0, 1, 5, 6, 7], [0, 2, 5], 3, [2, 3]))
+        self.assertEqual((starts.dtype, used.dtype), (torch.int32, torch.int32))
+        padded = padding.pad_input(rows, indices, 2, 4)
+        self.assertTrue(torch.equal(padded, hidden * mask[..., None]))
+        weights = torch.randn(2, 4, 3)
+        gradient, = torch.autograd.grad((padded * weights).sum(), hidden)
+        self.assertTrue(torch.equal(gradient, weights * mask[..., None]))
+        rows, indices, starts, longest, used = padding.unpad_input(hidden, mask, unused)
+        self.assertEqual((indices.tolist(), starts.tolist(), used.tolist()), ([0, 1, 2, 5, 6, 7], [0, 3, 6], [2, 3]))
+        rows, indices, starts, longest = padding.unpad_input_for_concatenated_sequences(
+            hidden, torch.tensor([[2, 1, 0, 0], [4, 0, 0, 0]]))
+        self.assertEqual((indices.tolist(), starts.tolist(), longest), ([0, 1, 2, 4, 5, 6, 7], [0, 2, 3, 7], 4))
+        taken, residual = padding.index_first_axis_residual(hidden.flatten(0, 1), indices)
+        self.assertTrue(torch.equal(taken, rows) and not residual.requires_grad)
+        self.assertTrue(torch.autograd.gradgradcheck(
+            lambda x: padding.index_first_axis(x, indices) ** 3, hidden.detach().double().flatten(0, 1).requires_grad_()))
+
     def test_install(self):
         """In programs of their own: it changes what they can import."""
         status, said = python("import fa2.flash_attn as own; own.install(); own.install()\n"
                               "import flash_attn, importlib.util\n"
                               "from flash_attn import flash_attn_func\n"
                               "from flash_attn.flash_attn_interface import flash_attn_with_kvcache\n"
+                              "from flash_attn.bert_padding import pad_input, unpad_input\n"
                               "assert flash_attn_func is own.flash_attn_func and importlib.util.find_spec('flash_attn')\n"
                               "print(flash_attn.__version__)")
         self.assertEqual((status, said), (0, flash_attn.__version__ + "\n"))

@@ -84,6 +84,47 @@ class Refusals(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "takes 3 positional arguments but 4 were given"):
             fa2.attention(self.q, self.k, self.v, True)
 
+    def test_dropout(self):
+        self.refused(ValueError, "dropout_p is given without dropout_seed", dropout_p=0.5)
+        for wrong in (-0.1, 1.0, float("nan")):
+            self.refused(ValueError, "dropout_p is .*; it must be at least 0 and less than 1", dropout_p=wrong)
+        for wrong in (Tensor((3,), "int64"), Tensor((1,), "int32"), Tensor((1, 1), "int64"), Tensor((2,), "int64", strides=(2,))):
+            self.refused(ValueError, "dropout_seed must be an int, or int64", dropout_p=0.5, dropout_seed=wrong)
+        self.refused(TypeError, "dropout_seed is a .*str", dropout_p=0.5, dropout_seed="x")
+
+    def test_packed_sequences(self):
+        rows = [tensor.selected(0, 0) for tensor in (self.q, self.k, self.v)]
+        starts = Tensor((2,), "int32").set([0, 40])
+        given = {"cu_seqlens_q": starts, "cu_seqlens_k": starts, "max_seqlen_q": 40, "max_seqlen_k": 40}
+
+        def refused(text, *tensors, kind=ValueError, **changed):
+            self.refused(kind, text, *(tensors or rows), **{**given, "out": self.out.selected(0, 0), **changed})
+
+        refused("cu_seqlens_q and cu_seqlens_k are given together", cu_seqlens_k=None)
+        refused("max_seqlen_q and max_seqlen_k must be given", max_seqlen_q=None)
+        refused("max_seqlen_q is -1; it must be from 1", max_seqlen_q=-1)
+        refused("cu_seqlens_q is missing", cu_seqlens_q=None, cu_seqlens_k=None)
+        refused(r"q has 4 dimensions; it must have 3: \[seq, heads, head_dim\], as sequences are packed", self.q, *rows[1:])
+        refused(r"cu_seqlens_k must be int32 \[batch \+ 1\], with 1 sequences", cu_seqlens_k=Tensor((3,), "int32"))
+        refused(r"cu_seqlens_q must be int32", cu_seqlens_q=Tensor((2,), "int64"))
+        refused("q has no rows", Tensor((0, 2, 16)), *rows[1:], out=Tensor((0, 2, 16)))
+        refused("k has no rows", rows[0], Tensor((0, 2, 16)), Tensor((0, 2, 16)))
+        refused("bias is fp32; it must be none where varlen is 1", kind=NotImplementedError,
+                bias=Tensor((1, 1, 1, 40), "fp32"))
+
+    def test_pages(self):
+        pages = [Tensor((4, 16, 2, 16)) for _ in range(2)]
+        table = Tensor((1, 3), "int32")
+        for wrong in (Tensor((3,), "int32"), Tensor((2, 3), "int32"), Tensor((1, 3), "int64"),
+                      Tensor((1, 3), "int32", strides=(6, 2))):
+            self.refused(ValueError, r"block_table must be int32 \[batch, pages\], with 1 sequences", self.q, *pages,
+                         block_table=wrong)
+        self.refused(ValueError, "block_table has 3 pages of 16 keys for a sequence, and max_seqlen_k is 49", self.q,
+                     *pages, block_table=table, max_seqlen_k=49)
+        self.refused(ValueError, "page is 15; it must be a power of two", self.q, *2 * [Tensor((4, 15, 2, 16))],
+                     block_table=table)
+        self.refused(ValueError, "v has pages 5 and k has 4", self.q, pages[0], Tensor((5, 16, 2, 16)), block_table=table)
+
     def test_features(self):
         for name, right in (("alibi_slopes", r"\[heads\] or \[batch, heads\]"), ("sinks", r"\[heads\]")):
             for wrong in (Tensor((3,), "fp32"), Tensor((2,)), Tensor((1, 1, 2), "fp32"), Tensor((2, 2), "fp32"),

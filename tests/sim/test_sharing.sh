@@ -85,6 +85,7 @@ shape=B=1,Hq=2,Sq=48,D=16
 rm -f fa2.db
 run 0 "$tune" --device 0 --shape $shape --dry-run
 has out "to compile: 2, to verify: 2, problems to measure: 1"
+has err "database $FA2_DB, seed"
 checks=$((checks + 1))
 [ ! -e fa2.db ] || fail "$ran: it made a database"
 run 0 "$tune" --device 0 --shape $shape --shape op=backward,Hq=2,Sq=48,D=16

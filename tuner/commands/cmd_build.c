@@ -41,7 +41,7 @@ static fa2_status open_session(session *s, int argc, char **argv)
         &s->options));
     if (s->options.arch_count == 0 && !s->options.arch_all && !s->options.arch_native)
         FA2_TRY(fa2i_fail(FA2_E_INVALID, "build needs --arch, for example --arch sm_86"));
-    FA2_TRY(fa2i_generator_create(&s->generator));
+    FA2_TRY(fa2i_generator_create_stoppable(s->stop, &s->generator));
     FA2_TRY(fa2i_archs_find(s->generator, &s->options));
     for (size_t i = 0; i < s->options.arch_count; i++)
         FA2_TRY(fa2i_generator_card(s->generator, s->options.archs[i], &s->cards[i]));

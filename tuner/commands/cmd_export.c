@@ -88,6 +88,35 @@ static fa2_status refuse_link(const char *path, bool dangling)
         target, dangling ? ", which is not there" : "");
 }
 
+/* What SQLite and this fa2 keep beside a database goes by the database's name: an export there would be
+ * taken for it. */
+static fa2_status check_no_side_file(const char *path)
+{
+    static const char *const suffixes[] = {"-journal", "-wal", "-shm", "-claims"};
+    const size_t length = strlen(path);
+    for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++) {
+        const size_t tail = strlen(suffixes[i]);
+        struct stat info;
+        if (length <= tail || strcmp(path + length - tail, suffixes[i]) != 0)
+            continue;
+        char *database = fa2i_strdup(path);
+        if (database == NULL)
+            return fa2i_fail(FA2_E_MEMORY, "out of memory");
+        database[length - tail] = '\0';
+        const bool there = stat(database, &info) == 0 && S_ISREG(info.st_mode);
+        fa2_status st = FA2_OK;
+        if (there)
+            st =
+                fa2i_fail(FA2_E_INVALID,
+                          "%s: is the name of a file that belongs to the database %s; name another "
+                          "file",
+                          path, database);
+        fa2i_free(database);
+        return st;
+    }
+    return FA2_OK;
+}
+
 static fa2_status look_at(const char *path, place *ret_place)
 {
     struct stat info;
@@ -202,6 +231,7 @@ int fa2i_cmd_export(int argc, char **argv)
     fa2i_export_counts counts = {0};
     fa2_status st = FA2_OK;
     FA2_TRY(fa2i_options_parse(argc, argv, FA2I_OPT_DB | FA2I_OPT_FILE, &options));
+    FA2_TRY(check_no_side_file(options.positional));
     FA2_TRY(look_at(options.positional, &to));
     FA2_TRY(fa2i_database_open(options.db, FA2I_CACHE_READ, &cache));
     FA2_TRY(to.stream ? write_stream(cache, to.path, &counts) : write_file(cache, &to, &counts));

@@ -184,7 +184,7 @@ int fa2i_cmd_import(int argc, char **argv)
     fa2_status st = FA2_OK;
     FA2_TRY(fa2i_options_parse(argc, argv, FA2I_OPT_DB | FA2I_OPT_JOBS | FA2I_OPT_FILE, &options));
     FA2_TRY(open_export(options.positional, &in));
-    FA2_TRY(fa2i_generator_create(&w.generator));
+    FA2_TRY(fa2i_generator_create_stoppable(stop, &w.generator));
     FA2_TRY(fa2i_database_open(options.db, FA2I_CACHE_WRITE, &cache));
     FA2_TRY(fa2i_cache_import(cache, in, in == stdin ? "standard input" : options.positional,
                               know_variant, w.generator, &counts));

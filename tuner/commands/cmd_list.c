@@ -15,7 +15,13 @@
 #include "tuner/report/table.h"
 
 /* How a value is shown. */
-enum { AS_IS = -1, AS_MARK = -2, AS_MISSING = -3, AS_VARIANT = -4 }; /* else: decimals */
+enum { /* else: decimals */
+       AS_IS = -1,
+       AS_MARK = -2,
+       AS_MISSING = -3,
+       AS_VARIANT = -4,
+       AS_DAMAGED = -5
+};
 
 typedef struct shown {
     const char *column, *title;
@@ -26,13 +32,10 @@ typedef struct shown {
 
 /* Behind the problem's fields. */
 static const shown winner_columns[] = {
-    {"median_us", "median us", 'r', 2, NULL},
-    {"model_us", "model us", 'r', 2, NULL},
-    {"tflops", "TFLOPS", 'r', 2, NULL},
-    {"speedup_vs_default", "vs default", 'r', 3, NULL},
-    {"source", "source", 'l', AS_IS, NULL},
-    {"has_image", "code", 'l', AS_MISSING, "1"},
-    {"variant", "variant", 'l', AS_VARIANT, NULL},
+    {"median_us", "median us", 'r', 2, NULL},   {"model_us", "model us", 'r', 2, NULL},
+    {"tflops", "TFLOPS", 'r', 2, NULL},         {"speedup_vs_default", "vs default", 'r', 3, NULL},
+    {"source", "source", 'l', AS_IS, NULL},     {"has_image", "code", 'l', AS_MISSING, "1"},
+    {"damaged", "state", 'l', AS_DAMAGED, "0"}, {"variant", "variant", 'l', AS_VARIANT, NULL},
 };
 enum { WINNER_COLUMNS = sizeof winner_columns / sizeof *winner_columns };
 
@@ -117,6 +120,8 @@ static const char *cell_of(const shown *column, const char *value, char text[FA2
         return strcmp(value, "0") == 0 ? "" : "*";
     if (column->how == AS_MISSING)
         return strcmp(value, "0") == 0 ? "missing" : "";
+    if (column->how == AS_DAMAGED)
+        return strcmp(value, "0") == 0 ? "" : "damaged";
     if (column->how == AS_VARIANT)
         fa2i_variant_brief(value, text, FA2I_VARIANT_CHARS);
     else

@@ -4,15 +4,12 @@
  * This process reads the device's attributes and nothing more; kernels run in the worker process
  * (tuner/worker/worker.h). Only this process writes to the database.
  */
-#define _XOPEN_SOURCE 700 /* mkdtemp */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include "cache/report.h"
 #include "runtime/base/alloc.h"
-#include "runtime/base/text.h"
 #include "tuner/commands/all_devices.h"
 #include "tuner/commands/database.h"
 #include "tuner/commands/interrupt.h"
@@ -62,44 +59,70 @@ static fa2_status read_device(fa2i_tune *tune)
     return FA2_OK;
 }
 
-/* For reading what there is; where there is nothing, an empty one that is removed again. */
-static fa2_status open_for_dry_run(fa2i_tune *tune)
+static bool has_open_problem(const fa2i_tune *tune)
 {
-    char *folder = NULL, *name = NULL;
+    for (size_t i = 0; i < tune->problem_count; i++)
+        if (tune->problems[i].state == FA2I_PROBLEM_OPEN)
+            return true;
+    return false;
+}
+
+/* Open for writing; made where it is not there. */
+static fa2_status open_for_writing(fa2i_tune *tune)
+{
+    const fa2_status st = fa2i_database_open(tune->options.db, FA2I_CACHE_WRITE, &tune->cache);
+    return st == FA2_OK ? fa2i_cache_device(tune->cache, &tune->card, true, &tune->device) : st;
+}
+
+/* For reading what there is; where there is nothing, an empty one that is no file. */
+static fa2_status open_for_reading(fa2i_tune *tune)
+{
+    char *path = NULL;
     fa2_status st = fa2i_database_open(tune->options.db, FA2I_CACHE_READ, &tune->cache);
-    if (st != FA2_E_NOT_FOUND)
-        return st;
-    const char *given = getenv("TMPDIR");
-    fa2i_text path = {0}, file = {0};
-    fa2i_text_add(&path, "%s/fa2-dry-run-XXXXXX",
-                  given != NULL && given[0] != '\0' ? given : "/tmp");
-    FA2_TRY(fa2i_text_take(&path, &folder));
-    if (mkdtemp(folder) == NULL)
-        FA2_TRY(fa2i_fail(FA2_E_IO, "%s: %s; TMPDIR can name a folder", folder, strerror(errno)));
-    tune->folder = folder;
-    folder = NULL;
-    fa2i_text_add(&file, "%s/fa2.db", tune->folder);
-    FA2_TRY(fa2i_text_take(&file, &name));
-    st = fa2i_cache_open(name, FA2I_CACHE_WRITE, NULL, NULL, &tune->cache);
-    unlink(name); /* it goes when it is closed */
-done:
-    fa2i_free(name);
-    fa2i_free(folder);
+    if (st == FA2_E_NOT_FOUND) {
+        tune->absent = true;
+        st = tune->options.db == NULL ? fa2i_cache_default_path(&path) : FA2_OK;
+        if (st == FA2_OK)
+            st = fa2i_cache_open_empty(path == NULL ? tune->options.db : path, &tune->cache);
+        fa2i_free(path);
+    }
+    if (st == FA2_OK && fa2i_cache_device(tune->cache, &tune->card, true, &tune->device) != FA2_OK)
+        tune->device = -1; /* it is not there, and nothing is written */
     return st;
 }
 
+static bool is_there(const char *path)
+{
+    char *default_path = NULL;
+    if (path == NULL && fa2i_cache_default_path(&default_path) != FA2_OK)
+        return false;
+    const bool there = access(path == NULL ? default_path : path, F_OK) == 0;
+    fa2i_free(default_path);
+    return there;
+}
+
+/* A database is made when there is something to put into it; but a program must not run for an hour before it is
+ * found that none can be. */
 static fa2_status open_database(fa2i_tune *tune)
 {
-    fa2_status st = tune->options.dry_run
-                        ? open_for_dry_run(tune)
-                        : fa2i_database_open(tune->options.db, FA2I_CACHE_WRITE, &tune->cache);
-    if (st != FA2_OK)
-        return st;
-    st = fa2i_cache_device(tune->cache, &tune->card, true, &tune->device);
-    if (st == FA2_OK || !tune->options.dry_run)
-        return st;
-    tune->device = -1; /* it is not there, and nothing is written */
-    return FA2_OK;
+    const fa2i_options *options = &tune->options;
+    if (options->dry_run || (options->program == NULL && !is_there(options->db)))
+        return open_for_reading(tune);
+    return open_for_writing(tune);
+}
+
+/* After planning: the file, where there was none and something is to be tuned. */
+static fa2_status make_database(fa2i_tune *tune)
+{
+    if (!tune->absent || tune->options.dry_run || !has_open_problem(tune))
+        return FA2_OK;
+    fa2i_cache_close(tune->cache);
+    tune->cache = NULL;
+    fa2_status st = open_for_writing(tune);
+    for (size_t i = 0; st == FA2_OK && i < tune->problem_count; i++)
+        if (tune->problems[i].state == FA2I_PROBLEM_OPEN)
+            st = fa2i_cache_problem(tune->cache, &tune->problems[i].problem, &tune->problems[i].id);
+    return st;
 }
 
 static fa2_status parse(fa2i_tune *tune, int argc, char **argv)
@@ -131,7 +154,7 @@ static fa2_status open_tune(fa2i_tune *tune)
                     : processors > 0       ? (int)processors
                                            : 1;
     FA2_TRY(read_device(tune));
-    FA2_TRY(fa2i_generator_create(&tune->generator));
+    FA2_TRY(fa2i_generator_create_stoppable(tune->stop, &tune->generator));
     FA2_TRY(open_database(tune));
 done:
     return st;
@@ -152,9 +175,6 @@ static void close_tune(fa2i_tune *tune)
     fa2i_free(tune->problems);
     fa2i_generator_destroy(tune->generator);
     fa2i_cache_close(tune->cache);
-    if (tune->folder != NULL)
-        rmdir(tune->folder);
-    fa2i_free(tune->folder);
     fa2i_options_done(&tune->options);
 }
 
@@ -196,14 +216,6 @@ static fa2_status begin_session(fa2i_tune *tune)
                             .modelled = tune->modelled};
     snprintf(session.generator, sizeof session.generator, "%s", fa2i_generator_id(tune->generator));
     return fa2i_cache_session_begin(tune->cache, &session, &tune->session);
-}
-
-static bool has_open_problem(const fa2i_tune *tune)
-{
-    for (size_t i = 0; i < tune->problem_count; i++)
-        if (tune->problems[i].state == FA2I_PROBLEM_OPEN)
-            return true;
-    return false;
 }
 
 static fa2_status tune_open_problems(fa2i_tune *tune)
@@ -285,6 +297,7 @@ int fa2i_cmd_tune(int argc, char **argv)
     FA2_TRY(open_tune(&tune));
     FA2_TRY(find_problems(&tune, &program_failed));
     FA2_TRY(run_phase(&tune, FA2I_PHASE_PLAN, fa2i_tune_plan));
+    FA2_TRY(make_database(&tune));
     fa2i_tune_print_start(&tune);
     for (size_t i = 0; i < tune.problem_count; i++)
         if (tune.problems[i].state != FA2I_PROBLEM_OPEN)

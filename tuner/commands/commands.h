@@ -86,7 +86,8 @@ fa2_status fa2i_archs_add(fa2i_options *options, int arch);
  * FA2_E_NO_DEVICE. */
 fa2_status fa2i_archs_find(fa2i_generator *generator, fa2i_options *options);
 
-/* Print "fa2-tune: message" for this thread's last message and give the exit status for it. */
+/* Print "fa2-tune: message" for this thread's last message and give the exit status for it: that of an
+ * interruption, if there was one, whatever failed of it. */
 int fa2i_report_failure(fa2_status status);
 
 int fa2i_cmd_tune(int argc, char **argv);

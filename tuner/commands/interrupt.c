@@ -63,6 +63,11 @@ const volatile sig_atomic_t *fa2i_interrupt_watch(void)
     return &interrupted;
 }
 
+bool fa2i_interrupted(void)
+{
+    return interrupted != 0;
+}
+
 const volatile sig_atomic_t *fa2i_interrupt_deadline(double seconds)
 {
     const struct itimerval none = {.it_value.tv_sec = 0};

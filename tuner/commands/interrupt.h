@@ -8,10 +8,14 @@
 #define FA2I_INTERRUPT_H
 
 #include <signal.h>
+#include <stdbool.h>
 
 /* Start to watch, once per process; the flag becomes nonzero at the first signal. Borrowed for
  * ever. */
 const volatile sig_atomic_t *fa2i_interrupt_watch(void);
+
+/* Was there a signal? false where nobody watches. */
+bool fa2i_interrupted(void);
 
 /* Another flag: it becomes nonzero after this time (0: never) or at the first signal. It is the
  * same for the whole process, and each call starts it anew. Borrowed for ever. */

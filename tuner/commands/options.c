@@ -15,6 +15,7 @@
 #include "runtime/base/text.h"
 #include "runtime/cuda/device.h"
 #include "tuner/commands/commands.h"
+#include "tuner/commands/interrupt.h"
 
 enum { JOBS_MAX = 1024, DEVICE_MAX = 1023 };
 
@@ -412,6 +413,8 @@ void fa2i_options_done(fa2i_options *options)
 int fa2i_report_failure(fa2_status status)
 {
     fprintf(stderr, "fa2-tune: %s\n", fa2_last_message());
+    if (fa2i_interrupted())
+        return FA2I_EXIT_INTERRUPTED;
     switch (status) {
     case FA2_E_INVALID:
     case FA2_E_UNSUPPORTED:

@@ -86,6 +86,12 @@ static void print_kernel(const fa2i_explained *e, FILE *out)
             f->compiled ? "in the database"
             : f->lost   ? "lost: compiled again at the first call"
                         : "compiled at the first call, and kept in the database");
+    if (f->lost_winner[0] != '\0')
+        fprintf(
+            out,
+            "lost      the code of the problem's winner, %s; fa2-tune check says more, tune and "
+            "build compile it\n",
+            f->lost_winner);
     fprintf(out, "model     %.2f us, %.2f TFLOPS for this problem\n", v->cost_us,
             tflops(e->problem, v->cost_us));
 }
@@ -279,6 +285,7 @@ void fa2i_explained_print_json(const fa2i_explained *explained, FILE *out)
             "\"spill_bytes\":%d,\"model_us\":%.3f,\n",
             step->threads, step->smem_bytes, f->compiled ? "true" : "false",
             f->lost ? "true" : "false", f->registers, f->spill_bytes, f->variant.cost_us);
+    print_text_json(out, "lost_winner", f->lost_winner[0] == '\0' ? NULL : f->lost_winner);
     print_options_json(f, out);
     print_rejected_json(e, out);
     fputc('}', out);

@@ -114,6 +114,30 @@ static fa2_status try_option(void *user, const fa2i_option *option, fa2i_trial *
     return see_compiling(s, &s->out->asked, option->text, ret_trial);
 }
 
+/* The first winner of this very problem that has no sound code: of the card, else of another or offline. */
+static fa2_status see_lost(seeing *s, const fa2_problem *problem, const fa2i_choice *exact,
+                           const fa2i_choice *choices, size_t count)
+{
+    const int abi = fa2i_op_of(problem)->abi;
+    fa2_status st = FA2_OK;
+    for (size_t i = 0; st == FA2_OK && i < count && s->out->lost_winner[0] == '\0'; i++) {
+        const fa2i_choice *choice = exact != NULL ? exact : &choices[i];
+        fa2i_kernel kernel = {0};
+        if (memcmp(&choice->problem, problem, sizeof *problem) != 0)
+            continue;
+        st = fa2i_cache_get_kernel(s->cache, &choice->winner.kernel, abi, true, &kernel);
+        if (st == FA2_E_NOT_FOUND) {
+            fa2i_kernel_done(&kernel);
+            st = fa2i_cache_get_kernel(s->cache, &choice->winner.kernel, abi, false, &kernel);
+            if (st == FA2_OK)
+                memcpy(s->out->lost_winner, kernel.variant.text, sizeof s->out->lost_winner);
+            st = st == FA2_E_NOT_FOUND ? FA2_OK : st;
+        }
+        fa2i_kernel_done(&kernel);
+    }
+    return st;
+}
+
 static fa2_status see_exact(seeing *s, const fa2_problem *problem, bool *ret_tuned, bool *ret_found)
 {
     fa2_status st = FA2_OK;
@@ -126,6 +150,7 @@ static fa2_status see_exact(seeing *s, const fa2_problem *problem, bool *ret_tun
     FA2_TRY(fa2i_cache_choices(s->cache, s->card->arch, problem, fa2i_op_of(problem)->abi, &choices,
                                &count));
     const fa2i_choice *exact = fa2i_choose_exact(choices, count, s->card, problem);
+    FA2_TRY(see_lost(s, problem, exact, choices, count));
     if (exact == NULL)
         goto done;
     *ret_tuned = true;
@@ -205,6 +230,8 @@ fa2_status fa2i_foresee(fa2i_generator *generator, fa2i_cache *cache, const fa2i
         fa2i_decide_runner_up(out.options, out.option_count, out.variant.text, &out.decision);
     else
         FA2_TRY(see_estimate(&s, problem));
+    if (strcmp(out.lost_winner, out.variant.text) == 0)
+        out.lost_winner[0] = '\0';
     FA2_TRY(fa2i_generator_cost(generator, out.variant.text, problem, card, out.registers,
                                 &out.variant.cost_us));
     *ret_foreseen = out;

@@ -20,6 +20,9 @@ typedef struct fa2i_foreseen {
     fa2i_key key;         /* of that record; zeros if it is not in the database */
     bool compiled;        /* its code is in the database, and sound; else it would be compiled */
     bool lost;            /* it is a kernel of the database, and that code is lost */
+    char lost_winner
+        [FA2I_VARIANT_CHARS]; /* the problem's on this SM, this card's before others, whose code is
+                                           * lost or damaged; "": none, or it is the kernel */
     int registers, spill_bytes; /* if the database has a record of it; else 0 */
     fa2i_option *options;       /* every kernel that was considered, the best first; owned */
     size_t option_count;

@@ -34,7 +34,8 @@ static void *list_share(void *argument)
 }
 
 fa2_status fa2i_candidates_list(const fa2_problem *problems, size_t count, const fa2i_card *card,
-                                int threads, fa2i_candidates **ret_lists)
+                                int threads, const volatile sig_atomic_t *stop,
+                                fa2i_candidates **ret_lists)
 {
     fa2_status st = FA2_OK;
     share shares[FA2I_PARTS_MAX] = {{0}};
@@ -48,7 +49,7 @@ fa2_status fa2i_candidates_list(const fa2_problem *problems, size_t count, const
         lists[i].problem = fa2i_problem_rounded(&problems[i]);
     for (size_t i = 0; i < part_count; i++) {
         shares[i] = (share){.card = card, .lists = lists, .count = count, .next = &next};
-        FA2_TRY(fa2i_generator_create(&shares[i].generator));
+        FA2_TRY(fa2i_generator_create_stoppable(stop, &shares[i].generator));
     }
     fa2i_run_parts(list_share, shares, sizeof *shares, part_count);
     *ret_lists = lists;

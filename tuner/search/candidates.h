@@ -7,6 +7,7 @@
 #ifndef FA2I_CANDIDATES_H
 #define FA2I_CANDIDATES_H
 
+#include <signal.h>
 #include "runtime/base/record.h"
 
 typedef struct fa2i_candidates {
@@ -18,9 +19,10 @@ typedef struct fa2i_candidates {
 } fa2i_candidates;
 
 /* *ret_lists, one for each problem in their order, belongs to the caller (fa2i_candidates_free). A
- * status other than FA2_OK: no generator, no memory. */
+ * status other than FA2_OK: no generator, no memory. stop: as of fa2i_generator_create_stoppable. */
 fa2_status fa2i_candidates_list(const fa2_problem *problems, size_t count, const fa2i_card *card,
-                                int threads, fa2i_candidates **ret_lists);
+                                int threads, const volatile sig_atomic_t *stop,
+                                fa2i_candidates **ret_lists);
 void fa2i_candidates_free(fa2i_candidates *lists, size_t count); /* NULL is fine */
 
 /* The same as fa2i_generator_candidates gave; *ret_variants is borrowed from the list. */

@@ -75,7 +75,7 @@ typedef struct fa2i_tune {
     const volatile sig_atomic_t *spent; /* the budget; or stopped */
     fa2i_cache *cache;
     fa2i_generator *generator;
-    char *folder;        /* --dry-run without a database: of one that is removed again */
+    bool absent; /* there was no such database: it is empty, and no file, until it is needed */
     fa2i_worker *worker; /* NULL until something has to run on the GPU */
     fa2i_card card;
     size_t memory_bytes; /* of the device */

@@ -236,7 +236,8 @@ fa2_status fa2i_tune_plan(fa2i_tune *tune)
     tune->problem_count = shapes->count;
     fa2_status st = tune->compiles ? FA2_OK : borrow_compiler(tune);
     if (st == FA2_OK)
-        st = fa2i_candidates_list(shapes->items, shapes->count, &tune->card, tune->threads, &lists);
+        st = fa2i_candidates_list(shapes->items, shapes->count, &tune->card, tune->threads,
+                                  tune->stop, &lists);
     for (size_t i = 0; st == FA2_OK && i < shapes->count; i++) {
         tune->problems[i].problem = shapes->items[i];
         tune->problems[i].rank = i;

@@ -17,12 +17,13 @@ are left out mean forward, 1 batch, heads_kv = heads_q, seq_k = seq_q, fp16, pag
 from typing import Any, Dict, Optional, Union
 
 from . import _native, _tuner
-from ._native import Context, Error, attention, attention_backward, problem, set_default_context
+from ._native import (Context, Error, attention, attention_backward, dropout_mask, problem,
+                      set_default_context)
 from ._tuner import tune, winners
 
 __version__: str = _native.__version__
-__all__ = ["Context", "Error", "attention", "attention_backward", "explain", "prepare", "problem",
-           "set_default_context", "tune", "winners"]
+__all__ = ["Context", "Error", "attention", "attention_backward", "dropout_mask", "explain", "prepare",
+           "problem", "set_default_context", "tune", "winners"]
 
 
 def _problem_of(tensors: tuple, fields: Dict[str, Any]) -> Dict[str, Any]:

@@ -21,7 +21,10 @@ _NO_SECOND = ("fa2 has no second derivatives of attention: the gradients of this
               "(create_graph=True, torch.func.hessian); use another attention where they are needed")
 
 # The tensors that features take, as attention's keywords, and the problem's fields that ask for them.
-_FEATURES = {"alibi_slopes": "alibi", "sinks": "sinks", "seqused_k": "seqused", "bias": "bias"}
+_FEATURES = {"alibi_slopes": "alibi", "sinks": "sinks", "seqused_k": "seqused", "bias": "bias",
+             "dropout_seed": "dropout", "cu_seqlens_q": "varlen", "cu_seqlens_k": "varlen", "block_table": "paged"}
+# Further keywords of attention, with the operations' word for them; 0: not given.
+_NUMBERS = {"dropout_p": "float", "max_seqlen_q": "SymInt", "max_seqlen_k": "SymInt"}
 
 _BIAS_WORDS = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32", torch.bool: "bool"}
 
@@ -70,23 +73,24 @@ library = torch.library.Library("fa2", "FRAGMENT")
 # The compiler must not choose strides: D is to stay contiguous, and views are to stay views.
 _TAGS = (torch.Tag.pt2_compliant_tag, getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order))
 _SETTINGS = ("bool causal=False, int window_left=-1, int window_right=-1, float softcap=0.0, float? scale=None, "
-             "bool deterministic=False, " + ", ".join(f"Tensor? {name}=None" for name in _FEATURES))
+             "bool deterministic=False, " + ", ".join([f"{kind} {name}=0" for name, kind in _NUMBERS.items()]
+                                                      + [f"Tensor? {name}=None" for name in _FEATURES]))
 library.define(f"attention(Tensor q, Tensor k, Tensor v, {_SETTINGS}) -> (Tensor, Tensor)", tags=_TAGS)
 library.define(f"attention_packed(Tensor[] tensors, {_SETTINGS}) -> (Tensor, Tensor)", tags=_TAGS)
 library.define("attention_backward(Tensor d_out, Tensor[] tensors, Tensor out, Tensor lse, bool[] wanted, "
                f"{_SETTINGS}) -> Tensor[]", tags=_TAGS)
 
 
-_SCALARS = ("causal", "window_left", "window_right", "softcap", "scale", "deterministic")
+_SCALARS = ("causal", "window_left", "window_right", "softcap", "scale", "deterministic", *_NUMBERS)
 _SINKS = len(_SCALARS) + list(_FEATURES).index("sinks")  # among the settings
-_DEFAULTS = (False, -1, -1, 0.0, None, False, *[None] * len(_FEATURES))
+_DEFAULTS = (False, -1, -1, 0.0, None, False, 0.0, 0, 0, *[None] * len(_FEATURES))
 
 
 def _keywords(*settings: Any) -> Tuple[Dict[str, Any], bool]:
     """An operation's settings as the extension module takes them, and whether to be deterministic."""
-    causal, left, right, softcap, scale, deterministic, *features = (*settings, *_DEFAULTS[len(settings):])
+    causal, left, right, softcap, scale, deterministic, *others = (*settings, *_DEFAULTS[len(settings):])
     return {"causal": causal, "window": (left, right), "softcap": softcap, "scale": scale,
-            **dict(zip(_FEATURES, features))}, deterministic
+            **dict(zip((*_NUMBERS, *_FEATURES), others))}, deterministic
 
 
 def _cuda(q: Tensor, k: Tensor, v: Tensor, *settings: Any) -> Tuple[Tensor, Tensor]:
@@ -109,11 +113,13 @@ def _elsewhere(tensors: Any, *unused: Any) -> Any:
 
 
 def _fake(q: Tensor, k: Tensor, v: Tensor, *settings: Any) -> Tuple[Tensor, Tensor]:
-    torch._check(q.dim() == 4 and k.dim() == 4 and v.dim() == 4, lambda: "q, k and v must have 4 dimensions")
+    packed = _keywords(*settings)[0]["cu_seqlens_q"] is not None
+    rank = 3 if packed else 4
+    torch._check(q.dim() == rank, lambda: f"q has {q.dim()} dimensions; it must have {rank}")
     torch._check(k.shape == v.shape, lambda: f"k is {tuple(k.shape)} and v {tuple(v.shape)}; they must be equal")
     torch._check(q.dtype == k.dtype == v.dtype, lambda: "q, k and v must be of one type")
-    batch, length, heads, _ = q.shape
-    return torch.empty_like(q), q.new_empty((batch, heads, length), dtype=torch.float32)
+    *batch, length, heads, _ = q.shape
+    return torch.empty_like(q), q.new_empty((*batch, heads, length), dtype=torch.float32)
 
 
 def _fake_packed(tensors: List[Tensor], *settings: Any) -> Tuple[Tensor, Tensor]:
@@ -124,7 +130,7 @@ def _fake_backward(d_out: Tensor, tensors: List[Tensor], out: Tensor, lse: Tenso
                    *settings: Any) -> List[Tensor]:
     *needs, dsinks = wanted
     made = [torch.empty_like(tensor) if needed else tensor.new_empty((0,)) for tensor, needed in zip(tensors, needs)]
-    return [*made, lse.new_empty(lse.shape[1:2]) if dsinks else d_out.new_empty((0,))]
+    return [*made, lse.new_empty(lse.shape[-2:-1]) if dsinks else d_out.new_empty((0,))]
 
 
 def _below_autocast() -> Any:
@@ -152,7 +158,8 @@ def _check_differentiable(*settings: Any) -> None:
     _check_leaves(keywords["alibi_slopes"], keywords["bias"])
     fields = {"heads_q": 1, "seq_q": 1, "head_dim": 8, "causal": keywords["causal"],
               "softcap": keywords["softcap"] != 0,
-              **{field: keywords[name] is not None for name, field in _FEATURES.items()}}
+              "dropout": keywords["dropout_p"] > 0,
+              **{field: keywords[name] is not None for name, field in _FEATURES.items() if field != "dropout"}}
     if keywords["bias"] is not None:
         fields["bias"] = _BIAS_WORDS[keywords["bias"].dtype]
     left, right = keywords["window"]
@@ -281,11 +288,11 @@ def _recorded(d_out: Tensor, tensors: List[Tensor], out: Tensor, lse: Tensor, wa
               keywords: Dict[str, Any], deterministic: bool) -> List[Optional[Tensor]]:
     heads_first = keywords["layout"] == "bhsd"
     if heads_first:
-        d_out, out, *tensors = (tensor.transpose(1, 2) for tensor in (d_out, out, *tensors))
+        d_out, out, *tensors = (_seq_first(tensor) for tensor in (d_out, out, *tensors))
     settings = _settings(deterministic=deterministic, **keywords)
     gradients = torch.ops.fa2.attention_backward(d_out, tensors, out, lse, list(wanted), *settings)
     *made, dsinks = (gradient if needed else None for gradient, needed in zip(gradients, wanted))
-    return [*(gradient.transpose(1, 2) if heads_first and gradient is not None else gradient for gradient in made), dsinks]
+    return [*(_seq_first(gradient) if heads_first and gradient is not None else gradient for gradient in made), dsinks]
 
 
 # Function.apply looks for functorch first, which the caller has done.
@@ -295,12 +302,32 @@ _apply = super(torch.autograd.Function, _Attention).apply
 def differentiable(q: Tensor, k: Tensor, v: Tensor, causal: Any, window: Any, softcap: Any, scale: Any, layout: Any,
                    *others: Any) -> Any:
     """fa2.attention where a tensor requires a gradient and nobody but autograd looks on. others: the features'
-    tensors, context, stream, out, return_lse."""
-    *features, context, stream, out, return_lse = others
+    tensors, dropout_p, max_seqlen_q, max_seqlen_k, context, stream, out, return_lse."""
+    *features, dropout_p, longest_q, longest_k, context, stream, out, return_lse = others
     if out is not None or stream is not None:
         _refuse_place(out=out, stream=stream)
-    return _apply({"causal": causal, "window": window, "softcap": softcap, "scale": scale, "layout": layout,
-                   "context": context}, False, bool(return_lse), *features, q, k, v)
+    keywords = {"causal": causal, "window": window, "softcap": softcap, "scale": scale, "layout": layout,
+                "context": context}
+    if dropout_p:
+        keywords["dropout_p"] = dropout_p
+        features[_SEED] = seed_of(q, features[_SEED])
+    if longest_q or longest_k:
+        keywords.update(max_seqlen_q=longest_q, max_seqlen_k=longest_k)
+    return _apply(keywords, False, bool(return_lse), *features, q, k, v)
+
+
+_SEED = list(_FEATURES).index("dropout_seed")
+_SEEDS = 2 ** 62  # as many as every way of drawing numbers can choose from
+
+
+def seed_of(like: Tensor, given: Any = None) -> Tensor:
+    """A call's seed for dropout, int64 [1] on the device. One that is not given is drawn from the device's generator,
+    by an operation of PyTorch's own: so checkpoints draw it again, CUDA graphs at each replay, compilers see it."""
+    if given is None:
+        return torch.randint(_SEEDS, (1,), dtype=torch.int64, device=like.device)
+    if isinstance(given, Tensor):
+        return given
+    return torch.full((1,), (int(given) + 2 ** 63) % 2 ** 64 - 2 ** 63, dtype=torch.int64, device=like.device)
 
 
 def _refuse_place(**given: Any) -> None:
@@ -339,36 +366,46 @@ def _bounds(window: Any) -> Tuple[int, int]:
 
 
 def _settings(causal: Any, window: Any, softcap: Any, scale: Any, deterministic: bool = False, layout: Any = None,
-              context: Any = None, **features: Optional[Tensor]) -> Tuple[Any, ...]:
-    """The extension module's keywords as an operation's settings."""
+              context: Any = None, **others: Any) -> Tuple[Any, ...]:
+    """The extension module's keywords as an operation's settings. others: numbers and the features' tensors."""
     if context is not None:
         _refuse_place(context=context)
-    return (bool(causal), *_bounds(window), softcap or 0.0, scale, deterministic, *map(features.get, _FEATURES))
+    return (bool(causal), *_bounds(window), softcap or 0.0, scale, deterministic,
+            *(others.get(name) or 0 for name in _NUMBERS), *map(others.get, _FEATURES))
 
 
 def dispatch(q: Tensor, k: Tensor, v: Tensor, causal: Any, window: Any, softcap: Any, scale: Any, layout: Any,
              *others: Any) -> Any:
     """fa2.attention by way of PyTorch's dispatcher; others as of differentiable. None for what was not given."""
-    *features, context, stream, out, return_lse = others
-    _refuse_place(out=out, stream=stream)
+    *features, dropout_p, longest_q, longest_k, context, stream, out, return_lse = others
+    _refuse_place(stream=stream)
     if layout not in (None, "bshd", "bhsd"):
         raise ValueError(f'layout is {layout!r}; it must be "bshd" or "bhsd"')
-    keywords = {"causal": causal, "window": window, "softcap": softcap, "scale": scale}
+    if dropout_p:
+        features[_SEED] = seed_of(q, features[_SEED])
+    keywords = {"causal": causal, "window": window, "softcap": softcap, "scale": scale, "dropout_p": dropout_p,
+                "max_seqlen_q": longest_q, "max_seqlen_k": longest_k}
     named = dict(zip(_FEATURES, features))
-    if is_unwatched(q, k, v, *features):  # so it is autocast
+    if is_unwatched(q, k, v, *features):  # so it is autocast, or a seed was to be drawn
         q, k, v = _cast(q, k, v)
         keywords.update(layout=layout, context=context)
         if needs_gradient(q, k, v, *features):
+            _refuse_place(out=out)
             return _apply(keywords, False, bool(return_lse), *features, q, k, v)
-        return _native.launch(q, k, v, return_lse=return_lse, **keywords, **named)
+        return _native.launch(q, k, v, return_lse=return_lse, out=out, **keywords, **named)
+    _refuse_place(out=out)
     settings = _settings(**keywords, **named, context=context)
-    heads_first = layout == "bhsd"
-    if heads_first:
-        q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
-    result, lse = torch.ops.fa2.attention(q, k, v, *settings)
-    if heads_first:
-        result = result.transpose(1, 2)
+    if layout == "bhsd":
+        result, lse = torch.ops.fa2.attention(*(_seq_first(tensor) for tensor in (q, k, v)), *settings)
+        result = _seq_first(result)
+    else:
+        result, lse = torch.ops.fa2.attention(q, k, v, *settings)
     return (result, lse) if return_lse else result
+
+
+def _seq_first(tensor: Tensor) -> Tensor:
+    """[B, S, H, D] of [B, H, S, D], or [T, H, D] of [H, T, D], and back."""
+    return tensor.transpose(-3, -2)
 
 
 def _cast(*tensors: Tensor) -> List[Tensor]:
@@ -381,24 +418,28 @@ def _cast(*tensors: Tensor) -> List[Tensor]:
 
 def attention_packed(*tensors: Tensor, causal: bool = False, window: Any = None, softcap: Optional[float] = None,
                      scale: Optional[float] = None, deterministic: bool = False, return_lse: bool = False,
-                     **features: Optional[Tensor]) -> Any:
+                     **others: Any) -> Any:
     """fa2.attention on (qkv,) with qkv [B, S, 3, H, D], on (q, kv) with kv [B, Sk, 2, Hkv, D], or on (q, k, v).
 
     A packed tensor's gradient is one tensor of its shape, into which the kernel writes; nothing is copied.
     deterministic: dq is the same bits at every call (as torch.use_deterministic_algorithms makes it).
-    features: alibi_slopes, sinks, seqused_k, bias, as fa2.attention takes them.
+    others: alibi_slopes, sinks, seqused_k, bias, dropout_p, dropout_seed, cu_seqlens_q, cu_seqlens_k, max_seqlen_q,
+    max_seqlen_k, block_table, as fa2.attention takes them; with cu_seqlens the tensors have no B.
     """
-    unknown = next((name for name in features if name not in _FEATURES), None)
+    unknown = next((name for name in others if name not in _FEATURES and name not in _NUMBERS), None)
     if unknown is not None:
         raise TypeError(f"attention_packed() got an unexpected keyword argument '{unknown}'")
-    keywords = {"causal": causal, "window": window, "softcap": softcap, "scale": scale}
-    given = [features.get(name) for name in _FEATURES]
-    if is_unwatched(*tensors, *given):
+    if others.get("dropout_p"):
+        others["dropout_seed"] = seed_of(tensors[0], others.get("dropout_seed"))
+    keywords = {"causal": causal, "window": window, "softcap": softcap, "scale": scale,
+                **{name: others[name] for name in _NUMBERS if others.get(name)}}
+    features = [others.get(name) for name in _FEATURES]
+    if is_unwatched(*tensors, *features):
         tensors = tuple(_cast(*tensors))
-        if needs_gradient(*tensors, *given):
-            return _apply({**keywords, "layout": None, "context": None}, deterministic, return_lse, *given, *tensors)
-        return _native.launch(*_unpacked(tensors), return_lse=return_lse, **keywords, **features)
-    settings = _settings(**keywords, deterministic=deterministic, **features)
+        if needs_gradient(*tensors, *features):
+            return _apply({**keywords, "layout": None, "context": None}, deterministic, return_lse, *features, *tensors)
+        return _native.launch(*_unpacked(tensors), return_lse=return_lse, **keywords, **dict(zip(_FEATURES, features)))
+    settings = _settings(**keywords, deterministic=deterministic, **dict(zip(_FEATURES, features)))
     if len(tensors) == 3:
         out, lse = torch.ops.fa2.attention(*tensors, *settings)
     else:

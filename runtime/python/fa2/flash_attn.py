@@ -8,38 +8,38 @@
 
 float16 and bfloat16 on CUDA devices, D up to 256; a D that is no multiple of 8 is padded, and the result cut
 back. Masks are aligned bottom-right: query i stands at key i + Sk - Sq. Rows that see no key give 0, and +inf as
-their log-sum-exp. What this interface does not pass on yet raises NotImplementedError naming the argument.
+their log-sum-exp. Dropout draws its seed from PyTorch's generator. What fa2 cannot do yet raises NotImplementedError
+naming it.
 """
 
 import importlib.machinery
 import importlib.util
 import sys
 import types
-from typing import Any, Optional, Sequence, Tuple, Union
+from typing import Any, Mapping, Optional, Sequence, Tuple, Union
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from . import _native, bert_padding
+from ._operations import _unpacked, seed_of
 from .torch import attention_packed
 
 __version__ = "2.8.4"  # the interface's
-__all__ = ["flash_attn_func", "flash_attn_kvpacked_func", "flash_attn_qkvpacked_func", "flash_attn_varlen_func",
-           "flash_attn_varlen_kvpacked_func", "flash_attn_varlen_qkvpacked_func", "flash_attn_with_kvcache", "install"]
+_FUNCTIONS = ["flash_attn_func", "flash_attn_kvpacked_func", "flash_attn_qkvpacked_func", "flash_attn_varlen_func",
+              "flash_attn_varlen_kvpacked_func", "flash_attn_varlen_qkvpacked_func", "flash_attn_with_kvcache"]
+__all__ = [*_FUNCTIONS, "bert_padding", "install"]
 
 _Result = Union[Tensor, Tuple[Tensor, Tensor, Optional[Tensor]]]
 _Window = Tuple[int, int]
-
-
-def _missing(argument: str, what: str) -> NotImplementedError:
-    return NotImplementedError(f"{argument}: this interface does not pass {what} on yet")
 
 
 def _refuse(**asked: Any) -> None:
     """What is asked for and not there: argument=(whether it is, what it would be)."""
     for argument, (is_asked, what) in asked.items():
         if is_asked:
-            raise _missing(argument, what)
+            raise NotImplementedError(f"{argument}: this interface does not pass {what} on yet")
 
 
 def _readable(tensor: Tensor) -> Tensor:
@@ -55,20 +55,44 @@ def _attend(tensors: Sequence[Tensor], dropout_p: float, softmax_scale: Optional
             window_size: _Window, softcap: float, alibi_slopes: Optional[Tensor], deterministic: bool,
             return_attn_probs: bool, **lengths: Any) -> _Result:
     """tensors: (q, k, v), (q, kv) or (qkv,)."""
-    _refuse(dropout_p=(dropout_p, "dropout"))
     width = tensors[0].shape[-1]
     if softmax_scale is None:
         softmax_scale = width ** -0.5
     if width % 8:
         tensors = [F.pad(tensor, (0, -width % 8)) for tensor in tensors]
-    out, lse = attention_packed(*map(_readable, tensors), causal=causal, window=window_size, softcap=softcap,
-                                scale=softmax_scale, alibi_slopes=alibi_slopes, deterministic=deterministic,
-                                return_lse=True, **lengths)
+    settings = {"causal": causal, "window": window_size, "softcap": softcap, "scale": softmax_scale,
+                "alibi_slopes": alibi_slopes}
+    seed = seed_of(tensors[0]) if dropout_p else None
+    out, lse = attention_packed(*map(_readable, tensors), **settings, deterministic=deterministic, return_lse=True,
+                                dropout_p=dropout_p, dropout_seed=seed, **lengths)
     if width % 8:
         out = out[..., :width]
     if not return_attn_probs:
         return out
-    return out, lse.masked_fill(lse == -torch.inf, torch.inf), None
+    probabilities = None if seed is None else _probabilities(*_unpacked(tensors)[:2], **settings, dropout_p=dropout_p,
+                                                             seed=seed)
+    return out, lse.masked_fill(lse == -torch.inf, torch.inf), probabilities
+
+
+@torch.no_grad()
+def _probabilities(q: Tensor, k: Tensor, causal: bool, window: _Window, softcap: float, scale: float,
+                   alibi_slopes: Optional[Tensor], dropout_p: float, seed: Tensor) -> Tensor:
+    """The softmax [B, H, Sq, Sk] in the tensors' type, the sign bit set where an element was dropped; padded with 0 to
+    multiples of 128. For tests: it is computed without a kernel, and waits for the device."""
+    length, keys = q.shape[1], k.shape[1]
+    scores = scale * torch.einsum("bihd,bjhd->bhij", q.float(), k.float().repeat_interleave(q.shape[2] // k.shape[2], 2))
+    if softcap:
+        scores = softcap * torch.tanh(scores / softcap)
+    ahead = (torch.arange(keys, device=q.device) - torch.arange(length, device=q.device)[:, None] - (keys - length))
+    if alibi_slopes is not None:
+        scores = scores - alibi_slopes.reshape(-1, q.shape[2], 1, 1) * ahead.abs()
+    left, right = window[0], 0 if causal else window[1]
+    hidden = ((ahead > right) & (right >= 0)) | ((ahead < -left) & (left >= 0))
+    weights = scores.masked_fill(hidden, -torch.inf).softmax(-1).masked_fill(hidden, 0).to(q.dtype)
+    problem = {"batch": q.shape[0], "heads_q": q.shape[2], "seq_q": length, "seq_k": keys, "head_dim": 8, "dropout": 1}
+    kept = torch.frombuffer(_native.dropout_mask(problem, dropout_p, int(seed)), dtype=torch.bool)
+    weights = torch.where(kept.to(q.device).reshape(weights.shape), weights, -weights)
+    return F.pad(weights, (0, -keys % 128, 0, -length % 128))
 
 
 def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, dropout_p: float = 0.0, softmax_scale: Optional[float] = None,
@@ -80,7 +104,8 @@ def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, dropout_p: float = 0.0, sof
     q: [B, Sq, H, D]; k, v: [B, Sk, Hkv, D], H a multiple of Hkv.
     window_size: (left, right): keys before and behind the query's own position; -1: all.
     alibi_slopes: float32 [H] or [B, H]: scores get -slope * |i + Sk - Sq - j|.
-    Returns out [B, Sq, H, D], or with return_attn_probs (out, lse [B, H, Sq] float32, None).
+    Returns out [B, Sq, H, D], or with return_attn_probs (out, lse [B, H, Sq] float32, probabilities), which are None
+    without dropout; with it the softmax, negative where an element was dropped, for tests.
     """
     return _attend((q, k, v), dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
                    return_attn_probs)
@@ -108,7 +133,11 @@ def _attend_varlen(tensors: Sequence[Tensor], cu_seqlens_q: Tensor, cu_seqlens_k
                    max_seqlen_k: int, dropout_p: float, softmax_scale: Optional[float], causal: bool,
                    window_size: _Window, softcap: float, alibi_slopes: Optional[Tensor], deterministic: bool,
                    return_attn_probs: bool, block_table: Optional[Tensor] = None) -> _Result:
-    raise _missing("cu_seqlens_q", "sequences of several lengths")
+    if dropout_p and return_attn_probs:
+        raise NotImplementedError("return_attn_probs: probabilities are not made of sequences of several lengths")
+    return _attend(tensors, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
+                   return_attn_probs, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, max_seqlen_q=max_seqlen_q,
+                   max_seqlen_k=max_seqlen_k, block_table=block_table)
 
 
 def flash_attn_varlen_func(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor,
@@ -159,7 +188,8 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Opti
                             return_softmax_lse: bool = False) -> Union[Tensor, Tuple[Tensor, Tensor]]:
     """Attention to keys in a cache, for decoding; no gradients.
 
-    q: [B, Sq, H, D]; k_cache, v_cache: [B, Sc, Hkv, D].
+    q: [B, Sq, H, D]; k_cache, v_cache: [B, Sc, Hkv, D], or with block_table (int32 [B, pages of a sequence]) pages
+    [n, page, Hkv, D], page a power of two.
     cache_seqlens: how many keys are in the cache: an int for all sequences, or int32 [B]; None: all Sc.
     k, v: [B, Sn, Hkv, D], written into the cache behind those, and seen.
     rotary_cos, rotary_sin: [positions, R / 2]: the first R dimensions of k are turned by its position, and those of q by
@@ -171,9 +201,9 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Opti
     Writing and turning are PyTorch's operations, before the kernel.
     """
     _refuse(cache_batch_idx=(cache_batch_idx is not None, "indirect cache rows"),
-            cache_leftpad=(cache_leftpad is not None, "left padding"),
-            block_table=(block_table is not None, "paged keys"))
-    used = k_cache.shape[1] if cache_seqlens is None else cache_seqlens
+            cache_leftpad=(cache_leftpad is not None, "left padding"))
+    room = k_cache.shape[1] * (1 if block_table is None else block_table.shape[1])
+    used = room if cache_seqlens is None else cache_seqlens
     with torch.no_grad():
         if rotary_cos is not None:
             if k is None or rotary_sin is None:
@@ -184,29 +214,33 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Opti
         if k is not None:
             if v is None or cache_seqlens is None:
                 raise ValueError("k is written behind the keys that are in the cache: give v and cache_seqlens too")
-            used = _append(k_cache, v_cache, k, v, used)
+            if not isinstance(used, Tensor) and used + k.shape[1] > room:
+                raise ValueError(f"the cache has room for {room} keys; {used} and {k.shape[1]} are more")
+            _append(k_cache, v_cache, k, v, used, block_table)
+            used = used + k.shape[1]
         seqused_k = None
         if isinstance(used, Tensor):
             seqused_k = used.to(torch.int32).contiguous()
-        else:
+        elif block_table is None:
             k_cache, v_cache = k_cache[:, :used], v_cache[:, :used]
+        else:
+            seqused_k = torch.full((q.shape[0],), used, dtype=torch.int32, device=q.device)
         result = _attend((q, k_cache, v_cache), 0.0, softmax_scale, causal, window_size, softcap, alibi_slopes, False,
-                         return_softmax_lse, seqused_k=seqused_k)
+                         return_softmax_lse, seqused_k=seqused_k, block_table=block_table)
     return result[:2] if isinstance(result, tuple) else result
 
 
-def _append(k_cache: Tensor, v_cache: Tensor, k: Tensor, v: Tensor, used: Union[int, Tensor]) -> Union[int, Tensor]:
-    """Write k and v behind the keys in use; how many there are then."""
-    count = k.shape[1]
-    if isinstance(used, Tensor):
-        rows = torch.arange(k.shape[0], device=k.device)[:, None]
-        places = used[:, None].long() + torch.arange(count, device=k.device)
-        k_cache[rows, places], v_cache[rows, places] = k, v
-        return used + count
-    if used + count > k_cache.shape[1]:
-        raise ValueError(f"the cache has room for {k_cache.shape[1]} keys; {used} and {count} are more")
-    k_cache[:, used:used + count], v_cache[:, used:used + count] = k, v
-    return used + count
+def _append(k_cache: Tensor, v_cache: Tensor, k: Tensor, v: Tensor, used: Union[int, Tensor],
+            block_table: Optional[Tensor]) -> None:
+    """Write k and v behind the keys in use."""
+    if block_table is None and not isinstance(used, Tensor):
+        k_cache[:, used:used + k.shape[1]], v_cache[:, used:used + k.shape[1]] = k, v
+        return
+    rows = torch.arange(k.shape[0], device=k.device)[:, None]
+    places = (used[:, None].long() if isinstance(used, Tensor) else used) + torch.arange(k.shape[1], device=k.device)
+    if block_table is not None:
+        rows, places = block_table[rows, places // k_cache.shape[1]].long(), places % k_cache.shape[1]
+    k_cache[rows, places], v_cache[rows, places] = k, v
 
 
 def _turned(x: Tensor, cos: Tensor, sin: Tensor, used: Union[int, Tensor], interleaved: bool, moves: bool) -> Tensor:
@@ -226,7 +260,7 @@ def _turned(x: Tensor, cos: Tensor, sin: Tensor, used: Union[int, Tensor], inter
 
 
 def install(*, replace: bool = False) -> None:
-    """Make `import flash_attn` and `import flash_attn.flash_attn_interface` find these functions.
+    """Make `import flash_attn` find these functions, and flash_attn.flash_attn_interface and flash_attn.bert_padding.
 
     RuntimeError where flash-attn itself is installed or imported, unless replace=True.
     """
@@ -235,19 +269,23 @@ def install(*, replace: bool = False) -> None:
         return
     if not replace and (present is not None or importlib.util.find_spec("flash_attn") is not None):
         raise RuntimeError("flash-attn is installed here: fa2 takes its place only by install(replace=True)")
-    package, interface = (_module(name) for name in ("flash_attn", "flash_attn.flash_attn_interface"))
+    package = _module("flash_attn", [*_FUNCTIONS, "__version__"], globals())
     package.__path__ = []
-    package.flash_attn_interface = interface
     for name in [name for name in sys.modules if name.startswith("flash_attn.")]:
         del sys.modules[name]
-    sys.modules[package.__name__], sys.modules[interface.__name__] = package, interface
+    sys.modules["flash_attn"] = package
+    for name, names, source in (("flash_attn_interface", _FUNCTIONS, globals()),
+                                ("bert_padding", bert_padding.__all__, vars(bert_padding))):
+        module = _module(f"flash_attn.{name}", names, source)
+        sys.modules[module.__name__] = module
+        setattr(package, name, module)
 
 
-def _module(name: str) -> Any:
-    """A module of that name with this one's functions."""
-    module = types.ModuleType(name, __doc__)
+def _module(name: str, names: Sequence[str], source: Mapping[str, Any]) -> Any:
+    """A module of that name with functions of one of ours."""
+    module: Any = types.ModuleType(name, __doc__)
     module.__spec__ = importlib.machinery.ModuleSpec(name, None, origin=__file__)
-    for known in (*__all__[:-1], "__version__"):
-        setattr(module, known, globals()[known])
+    for known in names:
+        setattr(module, known, source[known])
     module.__fa2__ = True
     return module

@@ -31,12 +31,10 @@ attention = _native.attention
 # ---- scaled_dot_product_attention ----
 
 
-def _refusal(query, key, value, attn_mask, dropout_p, is_causal, scale) -> Optional[str]:
+def _refusal(query, key, value, attn_mask, is_causal, scale) -> Optional[str]:
     if attn_mask is not None and (is_causal or query.dim() > 4 or attn_mask.requires_grad or attn_mask.dtype not in _MASKS):
         return ("attn_mask is a boolean, float16, bfloat16 or float32 tensor without a gradient, beside is_causal=False "
                 "and tensors of at most 4 dimensions")
-    if dropout_p:
-        return "dropout_p: this interface does not pass dropout on yet"
     if scale is not None and scale <= 0:
         return f"scale is {scale}; fa2 wants it more than 0"
     if type(query).__name__ == "NestedTensor" or query.is_nested:
@@ -71,7 +69,7 @@ def _four_mask(mask, query, key):
 
 def _sdpa(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa):
     """What sdpa does where the straight way to the kernel is not open."""
-    reason = _refusal(query, key, value, attn_mask, dropout_p, is_causal, scale)
+    reason = _refusal(query, key, value, attn_mask, is_causal, scale)
     if reason is not None:
         raise NotImplementedError(reason)
     shape = query.shape
@@ -92,7 +90,8 @@ def _sdpa(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     if width % 8 != 0:
         scale = width ** -0.5 if scale is None else scale
         query, key, value = (F.pad(tensor, (0, -width % 8)) for tensor in (query, key, value))
-    out = attention(query, key, value, causal=is_causal, window=window, scale=scale, layout="bhsd", bias=attn_mask)
+    out = attention(query, key, value, causal=is_causal, window=window, scale=scale, layout="bhsd", bias=attn_mask,
+                    dropout_p=dropout_p)
     return out[..., :width].reshape(shape) if out.shape != shape else out
 
 

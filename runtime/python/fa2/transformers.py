@@ -103,10 +103,8 @@ def _mask(batch_size: int, q_length: int, kv_length: int, q_offset: Any = 0, kv_
 # ---- attention ----
 
 
-def _refusal(query: Tensor, dropout: float, position_bias: Any, cache: Any) -> Optional[str]:
+def _refusal(query: Tensor, position_bias: Any, cache: Any) -> Optional[str]:
     """What fa2 cannot do yet."""
-    if dropout:
-        return "there is dropout"
     if position_bias is not None:
         return "scores have a learned bias"
     if cache is not None:
@@ -143,7 +141,7 @@ def _fallback(reason: str, *arguments: Any, softcap: Optional[float], s_aux: Opt
 
 def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Optional[Tensor], lengths: Optional[Tensor],
             is_causal: bool, scaling: Optional[float], sliding_window: Optional[int], softcap: Optional[float],
-            s_aux: Optional[Tensor]) -> Tensor:
+            s_aux: Optional[Tensor], dropout: float) -> Tensor:
     window = None
     if mask is not None:
         is_causal = False  # the mask has it all
@@ -158,7 +156,7 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Optional[Tensor], l
     # one query sees all keys behind it anyway; no kernel of its own is needed for that
     out = attention(query, key, value, causal=is_causal and query.shape[2] > 1, window=window, softcap=softcap,
                     scale=scaling, layout="bhsd", sinks=None if s_aux is None else s_aux.float(), seqused_k=lengths,
-                    bias=mask)
+                    bias=mask, dropout_p=dropout)
     return out.transpose(1, 2)[..., :value_width]
 
 
@@ -175,11 +173,11 @@ def _attention(module: torch.nn.Module, query: Tensor, key: Tensor, value: Tenso
         key, value, attention_mask = key[:, :, :used], value[:, :, :used], None
     elif attention_mask is not None and attention_mask.dtype == torch.int32:
         lengths, attention_mask = attention_mask.flatten(), None
-    reason = _refusal(query, dropout, position_bias, cache)
+    reason = _refusal(query, position_bias, cache)
     if reason is None:
         try:
             return _attend(query, key, value, attention_mask, lengths, is_causal, scaling, sliding_window, softcap,
-                           s_aux), None
+                           s_aux, dropout), None
         except NotImplementedError as refusal:  # gradients with a mask, for instance
             reason = str(refusal)
     queries, keys = query.shape[2], key.shape[2]

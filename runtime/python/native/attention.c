@@ -44,7 +44,7 @@ PyObject *fa2py_check_differentiable(PyObject *module, PyObject *fields)
 PyObject *fa2py_run(const fa2py_call *call)
 {
     fa2py_operand o[OPERANDS] = {{.name = NULL}};
-    fa2py_features features = {.sinks = {.name = NULL}};
+    fa2py_features features = {.of = {{.name = NULL}}};
     fa2_problem problem;
     fa2py_launch launch = {.problem = &problem};
     PyObject *result = NULL;
@@ -61,7 +61,7 @@ PyObject *fa2py_run(const fa2py_call *call)
                                                  .lse = fa2py_floats_of(&o[LSE]),
                                                  .softmax_scale = call->scale,
                                                  .softcap = call->softcap};
-        fa2py_features_forward(&features, &launch.args.forward);
+        fa2py_features_forward(call, &o[K], &features, &launch.args.forward);
         if (fa2py_launch_on(call, &o[Q], &launch)) {
             result = call->want_lse ? PyTuple_Pack(2, o[OUT].object, o[LSE].object) : o[OUT].object;
             if (!call->want_lse)
@@ -110,6 +110,33 @@ PyObject *fa2py_launch_function(PyObject *module, PyObject *const *args, Py_ssiz
     return fa2py_run(&call);
 }
 
+static bool is_given(PyObject *value)
+{
+    return value != NULL && value != Py_None;
+}
+
+/* How a call goes. A seed that is left open is drawn by PyTorch. */
+static fa2py_way find_way(PyObject *const *values)
+{
+    PyObject *const *settings = values + ARG_CAUSAL;
+    PyObject *const *features = settings + FA2PY_SET_FEATURES;
+    PyObject *const tensors[] = {values[Q],
+                                 values[K],
+                                 values[V],
+                                 features[FA2PY_ALIBI_SLOPES],
+                                 features[FA2PY_SINKS],
+                                 features[FA2PY_BIAS]};
+    const fa2py_way way = fa2py_torch_way(tensors, sizeof tensors / sizeof *tensors);
+    if (way == FA2PY_WAY_PLAIN && is_given(settings[FA2PY_SET_DROPOUT_P]) &&
+        !is_given(features[FA2PY_DROPOUT_SEED])) {
+        const fa2py_framework *framework = fa2py_framework_of(values[Q]);
+        if (framework == NULL)
+            return FA2PY_WAY_ERROR;
+        return framework->kind == FA2PY_TORCH ? FA2PY_WAY_DISPATCHER : way;
+    }
+    return way;
+}
+
 PyObject *fa2py_attention(PyObject *module, PyObject *const *args, Py_ssize_t count,
                           PyObject *names)
 {
@@ -118,13 +145,7 @@ PyObject *fa2py_attention(PyObject *module, PyObject *const *args, Py_ssize_t co
     (void)module;
     if (!fa2py_arguments(&attention_signature, args, count, names, values))
         return NULL;
-    PyObject *const tensors[] = {values[Q],
-                                 values[K],
-                                 values[V],
-                                 values[ARG_CAUSAL + FA2PY_SET_ALIBI_SLOPES],
-                                 values[ARG_CAUSAL + FA2PY_SET_SINKS],
-                                 values[ARG_CAUSAL + FA2PY_SET_BIAS]};
-    const fa2py_way way = fa2py_torch_way(tensors, sizeof tensors / sizeof *tensors);
+    const fa2py_way way = find_way(values);
     if (way == FA2PY_WAY_ERROR)
         return NULL;
     if (way != FA2PY_WAY_PLAIN)
@@ -162,7 +183,7 @@ PyObject *fa2py_problem(PyObject *module, PyObject *const *args, Py_ssize_t coun
 {
     PyObject *values[FA2PY_PARAMETERS_MAX], *settings[FA2PY_SETTINGS] = {NULL}, *result = NULL;
     fa2py_operand o[OPERANDS] = {{.name = NULL}};
-    fa2py_features features = {.sinks = {.name = NULL}};
+    fa2py_features features = {.of = {{.name = NULL}}};
     const fa2py_framework *lender = NULL;
     fa2_problem problem;
     void *stream = NULL;

@@ -87,7 +87,7 @@ PyObject *fa2py_attention_backward(PyObject *module, PyObject *const *args, Py_s
 {
     PyObject *values[FA2PY_PARAMETERS_MAX], *result = NULL;
     fa2py_operand o[OPERANDS] = {{.name = NULL}};
-    fa2py_features features = {.sinks = {.name = NULL}};
+    fa2py_features features = {.of = {{.name = NULL}}};
     fa2_problem problem;
     fa2py_launch launch = {.problem = &problem};
     (void)module;
@@ -114,7 +114,7 @@ PyObject *fa2py_attention_backward(PyObject *module, PyObject *const *args, Py_s
                                                    .lse = fa2py_floats_of(&o[LSE]),
                                                    .softmax_scale = call.scale,
                                                    .softcap = call.softcap};
-        fa2py_features_backward(&features, &launch.args.backward);
+        fa2py_features_backward(&call, &features, &launch.args.backward);
         launch.args.backward.dsinks = fa2py_floats_of(&o[DSINKS]);
         if (fa2py_launch_on(&call, &o[Q], &launch))
             result = gradients_of(o);

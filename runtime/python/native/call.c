@@ -188,17 +188,63 @@ static bool parse_context(PyObject *value, fa2py_call *call)
     return true;
 }
 
+/* The tensors, and a seed that is a number. */
 static bool parse_features(PyObject *const *values, fa2py_call *call)
 {
-    if (is_given(values[FA2PY_SET_ALIBI_SLOPES]))
-        call->alibi_slopes = values[FA2PY_SET_ALIBI_SLOPES];
-    if (is_given(values[FA2PY_SET_SINKS]))
-        call->sinks = values[FA2PY_SET_SINKS];
-    if (is_given(values[FA2PY_SET_SEQUSED_K]))
-        call->seqused_k = values[FA2PY_SET_SEQUSED_K];
-    if (is_given(values[FA2PY_SET_BIAS]))
-        call->bias = values[FA2PY_SET_BIAS];
-    return true;
+    for (int i = 0; i < FA2PY_FEATURES; i++)
+        if (is_given(values[i]))
+            call->features[i] = values[i];
+    PyObject *seed = call->features[FA2PY_DROPOUT_SEED];
+    if (seed == NULL || !PyLong_Check(seed))
+        return true;
+    call->features[FA2PY_DROPOUT_SEED] = NULL;
+    call->has_seed = true;
+    call->seed = PyLong_AsUnsignedLongLongMask(seed);
+    return !PyErr_Occurred();
+}
+
+static bool parse_probability(PyObject *value, float *ret_p)
+{
+    const double p = is_given(value) ? PyFloat_AsDouble(value) : 0;
+    *ret_p = (float)p;
+    if (PyErr_Occurred())
+        return false;
+    if (p >= 0 && p < 1)
+        return true;
+    PyErr_Format(PyExc_ValueError, "dropout_p is %R; it must be at least 0 and less than 1", value);
+    return false;
+}
+
+static bool parse_length(PyObject *value, const char *name, int32_t *ret_length)
+{
+    PyObject *number = is_given(value) ? PyNumber_Index(value) : NULL;
+    const long long wide = number != NULL ? PyLong_AsLongLong(number) : 0;
+    Py_XDECREF(number);
+    if (PyErr_Occurred())
+        return false;
+    *ret_length = (int32_t)wide;
+    if (wide >= 0 && wide <= INT32_MAX)
+        return true;
+    PyErr_Format(PyExc_ValueError, "%s is %lld; it must be from 1 to %d", name, wide, INT32_MAX);
+    return false;
+}
+
+/* Lengths of packed sequences come together. */
+static bool check_packed(const fa2py_call *call)
+{
+    const bool q = call->features[FA2PY_CU_SEQLENS_Q] != NULL,
+               k = call->features[FA2PY_CU_SEQLENS_K] != NULL,
+               paged = call->features[FA2PY_BLOCK_TABLE] != NULL;
+    const char *wrong = NULL;
+    if (q != k)
+        wrong = "cu_seqlens_q and cu_seqlens_k are given together";
+    else if (q && (call->max_seqlen_q == 0 || call->max_seqlen_k == 0))
+        wrong = "max_seqlen_q and max_seqlen_k must be given beside cu_seqlens_q, at least 1";
+    else if (!q && (call->max_seqlen_q != 0 || (call->max_seqlen_k != 0 && !paged)))
+        wrong = "max_seqlen_q and max_seqlen_k are for packed sequences: cu_seqlens_q is missing";
+    if (wrong != NULL)
+        PyErr_SetString(PyExc_ValueError, wrong);
+    return wrong == NULL;
 }
 
 bool fa2py_parse_settings(PyObject *const *values, fa2py_call *call)
@@ -208,6 +254,10 @@ bool fa2py_parse_settings(PyObject *const *values, fa2py_call *call)
            parse_factor(values[FA2PY_SET_SOFTCAP], "softcap", true, &call->softcap) &&
            parse_factor(values[FA2PY_SET_SCALE], "scale", false, &call->scale) &&
            parse_layout(values[FA2PY_SET_LAYOUT], &call->heads_first) &&
-           parse_features(values, call) && parse_context(values[FA2PY_SET_CONTEXT], call) &&
+           parse_features(values + FA2PY_SET_FEATURES, call) &&
+           parse_probability(values[FA2PY_SET_DROPOUT_P], &call->dropout_p) &&
+           parse_length(values[FA2PY_SET_MAX_SEQLEN_Q], "max_seqlen_q", &call->max_seqlen_q) &&
+           parse_length(values[FA2PY_SET_MAX_SEQLEN_K], "max_seqlen_k", &call->max_seqlen_k) &&
+           check_packed(call) && parse_context(values[FA2PY_SET_CONTEXT], call) &&
            (!is_given(values[FA2PY_SET_STREAM]) || parse_stream(values[FA2PY_SET_STREAM], call));
 }

@@ -45,16 +45,53 @@ static bool check_per_head(const fa2_problem *problem, bool with_batch,
     return fits;
 }
 
-/* int32 [batch], contiguous. */
-static bool check_per_sequence(const fa2_problem *problem, const fa2py_operand *operand)
+/* int32 [batch] or, of where sequences begin, [batch + 1], contiguous. */
+static bool check_per_sequence(const fa2_problem *problem, int more, const fa2py_operand *operand)
 {
     const dl_tensor *tensor = &operand->view.tensor;
+    const int32_t wanted = problem->batch + more;
     if (operand->object == NULL ||
-        (tensor->ndim == 1 && is_type(tensor, DL_INT, 32) && tensor->shape[0] == problem->batch &&
-         (stride_of(tensor, 0) == 1 || problem->batch == 1)))
+        (tensor->ndim == 1 && is_type(tensor, DL_INT, 32) && tensor->shape[0] == wanted &&
+         (stride_of(tensor, 0) == 1 || wanted == 1)))
         return true;
-    PyErr_Format(PyExc_ValueError, "%s must be int32 [batch], with %d sequences, contiguous",
-                 operand->name, (int)problem->batch);
+    PyErr_Format(PyExc_ValueError, "%s must be int32 [batch%s], with %d sequences, contiguous",
+                 operand->name, more ? " + 1" : "", (int)problem->batch);
+    return false;
+}
+
+/* int64 [1], the seed, or [2], seed and offset. */
+static bool check_seed(const fa2py_operand *seed)
+{
+    const dl_tensor *tensor = &seed->view.tensor;
+    if (seed->object == NULL ||
+        ((is_type(tensor, DL_INT, 64) || is_type(tensor, DL_UINT, 64)) && tensor->ndim == 1 &&
+         (tensor->shape[0] == 1 || (tensor->shape[0] == 2 && stride_of(tensor, 0) == 1))))
+        return true;
+    PyErr_SetString(PyExc_ValueError,
+                    "dropout_seed must be an int, or int64 [1], the seed, or [2], seed and offset");
+    return false;
+}
+
+/* int32 [batch, pages], pages contiguous. */
+static bool check_table(const fa2_problem *problem, const fa2py_operand *table)
+{
+    const dl_tensor *tensor = &table->view.tensor;
+    if (table->object == NULL)
+        return true;
+    if (tensor->ndim != 2 || !is_type(tensor, DL_INT, 32) || tensor->shape[0] != problem->batch ||
+        (tensor->shape[1] > 1 && stride_of(tensor, 1) != 1)) {
+        PyErr_Format(PyExc_ValueError,
+                     "block_table must be int32 [batch, pages], with %d sequences, contiguous "
+                     "in the last dimension",
+                     (int)problem->batch);
+        return false;
+    }
+    const int64_t keys = tensor->shape[1] * problem->page;
+    if (keys >= problem->seq_k)
+        return true;
+    PyErr_Format(PyExc_ValueError,
+                 "block_table has %lld pages of %d keys for a sequence, and max_seqlen_k is %d",
+                 (long long)tensor->shape[1], (int)problem->page, (int)problem->seq_k);
     return false;
 }
 
@@ -92,44 +129,47 @@ static bool check_bias(const fa2_problem *problem, const fa2py_operand *bias)
     return fits;
 }
 
-static bool open_one(const fa2py_operand *q, const char *name, PyObject *object, void *stream,
-                     fa2py_operand *operand)
-{
-    return object == NULL || fa2py_open_any(q, name, object, stream, operand);
-}
-
 bool fa2py_features_open(const fa2py_call *call, const fa2py_operand *q, void *stream,
                          fa2py_features *features)
 {
-    return open_one(q, "alibi_slopes", call->alibi_slopes, stream, &features->alibi_slopes) &&
-           open_one(q, "sinks", call->sinks, stream, &features->sinks) &&
-           open_one(q, "seqused_k", call->seqused_k, stream, &features->seqused_k) &&
-           open_one(q, "bias", call->bias, stream, &features->bias);
+    static const char *const names[FA2PY_FEATURES] = {FA2PY_FEATURE_WORDS};
+    for (int i = 0; i < FA2PY_FEATURES; i++)
+        if (call->features[i] != NULL &&
+            !fa2py_open_any(q, names[i], call->features[i], stream, &features->of[i]))
+            return false;
+    return true;
 }
 
-void fa2py_features_ask(const fa2py_features *features, fa2_problem *problem)
+void fa2py_features_ask(const fa2py_call *call, const fa2py_features *features,
+                        fa2_problem *problem)
 {
-    problem->alibi = features->alibi_slopes.object != NULL;
-    problem->sinks = features->sinks.object != NULL;
-    problem->seqused = features->seqused_k.object != NULL;
-    problem->bias = bias_type(&features->bias);
+    problem->alibi = call->features[FA2PY_ALIBI_SLOPES] != NULL;
+    problem->sinks = call->features[FA2PY_SINKS] != NULL;
+    problem->seqused = call->features[FA2PY_SEQUSED_K] != NULL;
+    problem->bias = bias_type(&features->of[FA2PY_BIAS]);
+    problem->dropout = call->dropout_p > 0;
+    problem->varlen = call->features[FA2PY_CU_SEQLENS_Q] != NULL;
+    problem->paged = call->features[FA2PY_BLOCK_TABLE] != NULL;
 }
 
 bool fa2py_features_check(const fa2py_features *features, const fa2_problem *problem)
 {
-    return check_per_head(problem, true, &features->alibi_slopes) &&
-           check_per_head(problem, false, &features->sinks) &&
-           check_per_sequence(problem, &features->seqused_k) &&
-           check_bias(problem, &features->bias);
+    const fa2py_operand *of = features->of;
+    return check_per_sequence(problem, 1, &of[FA2PY_CU_SEQLENS_Q]) &&
+           check_per_sequence(problem, 1, &of[FA2PY_CU_SEQLENS_K]) &&
+           check_per_head(problem, true, &of[FA2PY_ALIBI_SLOPES]) &&
+           check_per_head(problem, false, &of[FA2PY_SINKS]) &&
+           check_per_sequence(problem, 0, &of[FA2PY_SEQUSED_K]) &&
+           check_bias(problem, &of[FA2PY_BIAS]) && check_seed(&of[FA2PY_DROPOUT_SEED]) &&
+           check_table(problem, &of[FA2PY_BLOCK_TABLE]);
 }
 
 void fa2py_features_done(fa2py_features *features)
 {
-    fa2py_operands_done(&features->alibi_slopes, 1);
-    fa2py_operands_done(&features->sinks, 1);
-    fa2py_operands_done(&features->seqused_k, 1);
-    fa2py_operands_done(&features->bias, 1);
+    fa2py_operands_done(features->of, FA2PY_FEATURES);
 }
+
+/* ---- handing over ---- */
 
 static fa2_alibi alibi_of(const fa2py_operand *slopes)
 {
@@ -148,17 +188,72 @@ static fa2_bias_tensor bias_of(const fa2py_operand *bias)
                              stride_of(tensor, 2), stride_of(tensor, 3)};
 }
 
-void fa2py_features_forward(const fa2py_features *features, fa2_forward_args *args)
+static fa2_dropout dropout_of(const fa2py_call *call, const fa2py_operand *seed)
 {
-    args->alibi = alibi_of(&features->alibi_slopes);
-    args->sinks = data_of(&features->sinks);
-    args->seqused_k = data_of(&features->seqused_k);
-    args->bias = bias_of(&features->bias);
+    const uint64_t *at = data_of(seed);
+    const bool has_offset = at != NULL && seed->view.tensor.shape[0] == 2;
+    return (fa2_dropout){.p = call->dropout_p,
+                         .seed = call->seed,
+                         .seed_at = at,
+                         .offset_at = has_offset ? at + 1 : NULL};
 }
 
-void fa2py_features_backward(const fa2py_features *features, fa2_backward_args *args)
+void fa2py_features_forward(const fa2py_call *call, const fa2py_operand *k,
+                            const fa2py_features *features, fa2_forward_args *args)
 {
-    args->alibi = alibi_of(&features->alibi_slopes);
-    args->bias = bias_of(&features->bias);
-    args->sinks = data_of(&features->sinks);
+    const fa2py_operand *of = features->of;
+    args->alibi = alibi_of(&of[FA2PY_ALIBI_SLOPES]);
+    args->sinks = data_of(&of[FA2PY_SINKS]);
+    args->bias = bias_of(&of[FA2PY_BIAS]);
+    args->dropout = dropout_of(call, &of[FA2PY_DROPOUT_SEED]);
+    args->seqused_k = data_of(&of[FA2PY_SEQUSED_K]);
+    args->cu_seqlens_q = data_of(&of[FA2PY_CU_SEQLENS_Q]);
+    args->cu_seqlens_k = data_of(&of[FA2PY_CU_SEQLENS_K]);
+    args->block_table = data_of(&of[FA2PY_BLOCK_TABLE]);
+    if (args->block_table != NULL) {
+        args->block_table_stride = stride_of(&of[FA2PY_BLOCK_TABLE].view.tensor, 0);
+        args->page_count = (int32_t)k->shape[0];
+    }
+}
+
+void fa2py_features_backward(const fa2py_call *call, const fa2py_features *features,
+                             fa2_backward_args *args)
+{
+    const fa2py_operand *of = features->of;
+    args->alibi = alibi_of(&of[FA2PY_ALIBI_SLOPES]);
+    args->bias = bias_of(&of[FA2PY_BIAS]);
+    args->sinks = data_of(&of[FA2PY_SINKS]);
+    args->dropout = dropout_of(call, &of[FA2PY_DROPOUT_SEED]);
+}
+
+/* ---- dropout's mask ---- */
+
+PyObject *fa2py_dropout_mask(PyObject *module, PyObject *args)
+{
+    PyObject *fields = NULL, *seed = NULL, *mask = NULL;
+    unsigned long long offset = 0;
+    fa2_problem problem;
+    fa2_dropout dropout = {.p = 0};
+    fa2_status st = FA2_OK;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "OfO!|K:dropout_mask", &fields, &dropout.p, &PyLong_Type, &seed,
+                          &offset) ||
+        !fa2py_problem_parse(fields, &problem))
+        return NULL;
+    dropout.seed = PyLong_AsUnsignedLongLongMask(seed);
+    dropout.offset = offset;
+    const int64_t rows = (int64_t)problem.batch * problem.heads_q * problem.seq_q;
+    if (rows > PY_SSIZE_T_MAX / problem.seq_k)
+        return PyErr_NoMemory();
+    const Py_ssize_t count = (Py_ssize_t)(rows * problem.seq_k);
+    if ((mask = PyByteArray_FromStringAndSize(NULL, count)) == NULL)
+        return NULL;
+    uint8_t *kept = (uint8_t *)PyByteArray_AsString(mask);
+    Py_BEGIN_ALLOW_THREADS st = fa2_dropout_mask(&problem, &dropout, kept);
+    Py_END_ALLOW_THREADS if (st != FA2_OK)
+    {
+        fa2py_raise(st);
+        Py_CLEAR(mask);
+    }
+    return mask;
 }

@@ -5,10 +5,13 @@
 
 #define FAST(function) (PyCFunction)(void (*)(void)) function, METH_FASTCALL | METH_KEYWORDS
 
+#define SETTINGS                                                                                   \
+    "causal=False, window=None, softcap=None, scale=None, layout='bshd', alibi_slopes=None, "      \
+    "sinks=None, seqused_k=None, bias=None, dropout_seed=None, cu_seqlens_q=None, "                \
+    "cu_seqlens_k=None, block_table=None, dropout_p=0.0, max_seqlen_q=None, max_seqlen_k=None, "
+
 static const char attention_doc[] =
-    "attention(q, k, v, *, causal=False, window=None, softcap=None, scale=None, layout='bshd', "
-    "alibi_slopes=None, sinks=None, seqused_k=None, bias=None, "
-    " context=None, stream=None, out=None, "
+    "attention(q, k, v, *, " SETTINGS "context=None, stream=None, out=None, "
     "return_lse=False)\n--\n\n"
     "softmax(scale * q k^T) v, by the kernel that is best for these shapes on this device.\n\n"
     "q: [B, Sq, Hq, D]; k, v: [B, Sk, Hkv, D] with Hq a multiple of Hkv: tensors of any library "
@@ -29,6 +32,16 @@ static const char attention_doc[] =
     "to them.\n"
     "bias: [B or 1, Hq or 1, Sq or 1, Sk], added to scores (float16, bfloat16, float32), or bool: "
     "False hides the\nkey.\n"
+    "dropout_p: with that probability an element of the softmax is 0, else it is divided by "
+    "1 - dropout_p.\n"
+    "dropout_seed: which ones: an int, or on the device int64 [1], or [2]: the seed, and an "
+    "offset. PyTorch's\ntensors: None draws one from the device's generator.\n"
+    "cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k: packed sequences: q is [Tq, Hq, D], "
+    "k and v are\n[Tk, Hkv, D], int32 [B + 1] says where each sequence begins, and the end; "
+    "max_seqlen_*: the longest. lse is\n[Hq, Tq].\n"
+    "block_table: int32 [B, pages of a sequence]: k and v are pages, [pages, page, Hkv, D], page "
+    "a power of two.\nSeq_k is then what the table holds, or max_seqlen_k; lengths are told by "
+    "seqused_k, or of packed queries by\ncu_seqlens_k.\n"
     "out: written to and returned: of q's shape and dtype, no part of q, k or v. Default: a new "
     "tensor of\n"
     "q's library.\n"
@@ -43,10 +56,7 @@ static const char attention_doc[] =
     "fa2.Error.";
 
 static const char backward_doc[] =
-    "attention_backward(d_out, q, k, v, out, lse, *, causal=False, window=None, softcap=None, "
-    "scale=None, layout='bshd', alibi_slopes=None, sinks=None, seqused_k=None, bias=None, "
-    "context=None, "
-    "stream=None, "
+    "attention_backward(d_out, q, k, v, out, lse, *, " SETTINGS "context=None, stream=None, "
     "deterministic=False, dq=None, dk=None, "
     "dv=None, dsinks=False)\n--\n\n"
     "The gradients (dq, dk, dv) of a loss for q, k and v, from its gradient d_out for out: the "
@@ -71,15 +81,15 @@ static PyMethodDef methods[] = {
      "launch(q, k, v, *, differentiable=False, **keywords)\n--\n\nattention, past PyTorch's "
      "dispatcher whatever is asked of it. differentiable: refuse\nwhat has no gradient."},
     {"problem", FAST(fa2py_problem),
-     "problem(q, k, v, *, causal=False, window=None, softcap=None, scale=None, layout='bshd', "
-     "alibi_slopes=None, sinks=None, seqused_k=None, bias=None, "
-     " op='forward', "
-     "deterministic=False)\n--\n\n"
+     "problem(q, k, v, *, " SETTINGS "op='forward', deterministic=False)\n--\n\n"
      "What attention, or with op='backward' attention_backward, would be asked on these tensors: a "
      "dict of\nsizes, dtype and features."},
     {"check_differentiable", fa2py_check_differentiable, METH_O,
      "check_differentiable(problem, /)\n--\n\nRaises NotImplementedError where fa2 has no gradient "
      "for a problem of the forward operation."},
+    {"dropout_mask", fa2py_dropout_mask, METH_VARARGS,
+     "dropout_mask(problem, dropout_p, dropout_seed, offset=0, /)\n--\n\nWhat a call on the problem "
+     "keeps, 1, or drops, 0: a bytearray of [B, Hq, Sq, Sk], computed on the\nhost. For tests."},
     {"problem_text", fa2py_problem_text, METH_O,
      "problem_text(problem, /)\n--\n\nThe problem as fa2-tune --shape takes it. Raises ValueError "
      "for one "

@@ -158,11 +158,27 @@ typedef struct fa2py_signature {
     PyObject **interned;      /* the same, filled by the first call */
 } fa2py_signature;
 
-enum { FA2PY_PARAMETERS_MAX = 32 };
+enum { FA2PY_PARAMETERS_MAX = 48 };
 
 /* Borrowed references in the parameters' order; NULL: not given. */
 bool fa2py_arguments(const fa2py_signature *signature, PyObject *const *args, Py_ssize_t count,
                      PyObject *names, PyObject *values[FA2PY_PARAMETERS_MAX]);
+
+/* The tensors that features take beside q, k and v. */
+typedef enum fa2py_feature {
+    FA2PY_ALIBI_SLOPES,
+    FA2PY_SINKS,
+    FA2PY_SEQUSED_K,
+    FA2PY_BIAS,
+    FA2PY_DROPOUT_SEED,
+    FA2PY_CU_SEQLENS_Q,
+    FA2PY_CU_SEQLENS_K,
+    FA2PY_BLOCK_TABLE,
+    FA2PY_FEATURES
+} fa2py_feature;
+#define FA2PY_FEATURE_WORDS                                                                        \
+    "alibi_slopes", "sinks", "seqused_k", "bias", "dropout_seed", "cu_seqlens_q", "cu_seqlens_k",  \
+        "block_table"
 
 /* What every operation takes after its tensors. A problem has the first ones. */
 enum {
@@ -171,17 +187,18 @@ enum {
     FA2PY_SET_SOFTCAP,
     FA2PY_SET_SCALE,
     FA2PY_SET_LAYOUT,
-    FA2PY_SET_ALIBI_SLOPES,
-    FA2PY_SET_SINKS,
-    FA2PY_SET_SEQUSED_K,
-    FA2PY_SET_BIAS,
+    FA2PY_SET_FEATURES,
+    FA2PY_SET_DROPOUT_P = FA2PY_SET_FEATURES + FA2PY_FEATURES,
+    FA2PY_SET_MAX_SEQLEN_Q,
+    FA2PY_SET_MAX_SEQLEN_K,
     FA2PY_SETTINGS_OF_PROBLEM,
     FA2PY_SET_CONTEXT = FA2PY_SETTINGS_OF_PROBLEM,
     FA2PY_SET_STREAM,
     FA2PY_SETTINGS
 };
 #define FA2PY_PROBLEM_WORDS                                                                        \
-    "causal", "window", "softcap", "scale", "layout", "alibi_slopes", "sinks", "seqused_k", "bias"
+    "causal", "window", "softcap", "scale", "layout", FA2PY_FEATURE_WORDS, "dropout_p",            \
+        "max_seqlen_q", "max_seqlen_k"
 #define FA2PY_SETTING_WORDS FA2PY_PROBLEM_WORDS, "context", "stream"
 
 /* A call as it was asked for. Objects are borrowed. */
@@ -189,10 +206,14 @@ typedef struct fa2py_call {
     fa2_op op;
     PyObject *tensors[3]; /* q, k, v */
     bool causal, heads_first;
-    int32_t window_left, window_right;                 /* -1: unbounded */
-    float softcap, scale;                              /* 0: none, the default */
-    PyObject *alibi_slopes, *sinks, *seqused_k, *bias; /* NULL: none */
-    fa2py_context *context;                            /* NULL: the default one */
+    int32_t window_left, window_right;  /* -1: unbounded */
+    float softcap, scale;               /* 0: none, the default */
+    PyObject *features[FA2PY_FEATURES]; /* NULL: none */
+    float dropout_p;                    /* 0: none */
+    bool has_seed;                      /* dropout_seed was a number */
+    uint64_t seed;
+    int32_t max_seqlen_q, max_seqlen_k; /* 0: not given */
+    fa2py_context *context;             /* NULL: the default one */
     bool has_stream;
     void *stream;
     bool want_lse, differentiable; /* forward; the latter: a gradient will be wanted */
@@ -215,6 +236,7 @@ typedef struct fa2py_operand {
     PyObject *object; /* strong */
     const fa2py_framework *framework;
     fa2py_view view;
+    int64_t shape[4], strides[4]; /* by fa2py_open: as four dimensions; packed rows are one batch */
 } fa2py_operand;
 
 void fa2py_operands_done(fa2py_operand *operands, int count);
@@ -223,17 +245,22 @@ void fa2py_operands_done(fa2py_operand *operands, int count);
 
 /* The tensors that a call gives beside q, k and v. Zeroed: none. */
 typedef struct fa2py_features {
-    fa2py_operand alibi_slopes, sinks, seqused_k, bias;
+    fa2py_operand of[FA2PY_FEATURES];
 } fa2py_features;
 
 bool fa2py_features_open(const fa2py_call *call, const fa2py_operand *q, void *stream,
                          fa2py_features *features);
 void fa2py_features_done(fa2py_features *features);
-/* Set what they ask for; whether they have the problem's shapes; hand them over. */
-void fa2py_features_ask(const fa2py_features *features, fa2_problem *problem);
+/* Set what they ask for, but sizes; whether they have the problem's shapes; hand them over. */
+void fa2py_features_ask(const fa2py_call *call, const fa2py_features *features,
+                        fa2_problem *problem);
 bool fa2py_features_check(const fa2py_features *features, const fa2_problem *problem);
-void fa2py_features_forward(const fa2py_features *features, fa2_forward_args *args);
-void fa2py_features_backward(const fa2py_features *features, fa2_backward_args *args);
+void fa2py_features_forward(const fa2py_call *call, const fa2py_operand *k,
+                            const fa2py_features *features, fa2_forward_args *args);
+void fa2py_features_backward(const fa2py_call *call, const fa2py_features *features,
+                             fa2_backward_args *args);
+/* dropout_mask(problem, dropout_p, seed, offset=0) */
+PyObject *fa2py_dropout_mask(PyObject *module, PyObject *args);
 
 /* ---- a call's tensors, together (operands.c) ---- */
 
@@ -248,8 +275,8 @@ bool fa2py_make_problem(const fa2py_call *call, const fa2py_operand operands[3],
 /* A further tensor of q's device. */
 bool fa2py_open_any(const fa2py_operand *q, const char *name, PyObject *object, void *stream,
                     fa2py_operand *operand);
-/* One of four dimensions, of q's device and dtype; _copied: where the kernel could not read
- * it, a copy of it, if its library has a way to make one. */
+/* One of four dimensions, where sequences are packed of three, of q's device and dtype; _copied: where the
+ * kernel could not read it, a copy of it, if its library has a way to make one. */
 bool fa2py_open(const fa2py_call *call, const fa2py_operand *q, const char *name, PyObject *object,
                 void *stream, fa2py_operand *operand);
 bool fa2py_open_copied(const fa2py_call *call, const fa2py_operand *q, const char *name,
@@ -258,7 +285,7 @@ bool fa2py_open_copied(const fa2py_call *call, const fa2py_operand *q, const cha
 bool fa2py_open_output(const fa2py_call *call, const fa2py_operand *q, const fa2py_operand *like,
                        const char *name, const char *argument, PyObject *given, void *stream,
                        fa2py_operand *operand);
-/* [batch, heads, seq]: the given one, or a new one. */
+/* [batch, heads, seq], of packed sequences [heads, rows]: the given one, or a new one. */
 bool fa2py_open_lse(const fa2py_operand *q, const fa2_problem *problem, PyObject *given,
                     void *stream, fa2py_operand *operand);
 bool fa2py_check_shape(const fa2py_operand *operand, const fa2py_operand *like);

@@ -43,12 +43,18 @@ static const char *dtype_word(dl_dtype dtype)
     return "of another type";
 }
 
-/* The tensor's strides, made up where DLPack before 1.2 leaves them out. */
-static void get_strides(const dl_tensor *tensor, int64_t strides[RANK])
+/* Shape and strides of a tensor of three or four dimensions; strides are made up where DLPack before
+ * 1.2 leaves them out. */
+static void set_dimensions(fa2py_operand *operand)
 {
+    const dl_tensor *tensor = &operand->view.tensor;
+    const int lead = RANK - tensor->ndim;
     int64_t row_major = 1;
-    for (int i = RANK - 1; i >= 0; i--) {
-        strides[i] = tensor->strides != NULL ? tensor->strides[i] : row_major;
+    operand->shape[0] = 1;
+    operand->strides[0] = 0;
+    for (int i = tensor->ndim - 1; i >= 0; i--) {
+        operand->shape[lead + i] = tensor->shape[i];
+        operand->strides[lead + i] = tensor->strides != NULL ? tensor->strides[i] : row_major;
         row_major *= tensor->shape[i];
     }
 }
@@ -64,38 +70,42 @@ static bool check_place(const char *name, const dl_tensor *tensor, const dl_tens
     return false;
 }
 
-static bool check_tensor(const char *name, const dl_tensor *tensor, const dl_tensor *q,
-                         bool heads_first)
+static bool check_rank(const fa2py_call *call, const fa2py_operand *operand, int rank)
 {
-    int64_t strides[RANK];
-    if (!check_device(name, tensor->device))
-        return false;
-    if (tensor->ndim != RANK) {
-        PyErr_Format(
-            PyExc_ValueError, "%s has %d dimensions; it must have 4: %s", name, (int)tensor->ndim,
-            heads_first ? "[batch, heads, seq, head_dim]" : "[batch, seq, heads, head_dim]");
-        return false;
-    }
-    if (!check_place(name, tensor, q))
+    static const char *const orders[][2] = {
+        {"[seq, heads, head_dim]", "[heads, seq, head_dim]"},
+        {"[batch, seq, heads, head_dim]", "[batch, heads, seq, head_dim]"}};
+    if (operand->view.tensor.ndim == rank)
+        return true;
+    PyErr_Format(PyExc_ValueError, "%s has %d dimensions; it must have %d: %s%s", operand->name,
+                 (int)operand->view.tensor.ndim, rank, orders[rank == RANK][call->heads_first],
+                 rank == RANK ? "" : ", as sequences are packed");
+    return false;
+}
+
+/* Of a tensor that has its rank. */
+static bool check_tensor(const fa2py_operand *operand, const dl_tensor *q)
+{
+    const dl_tensor *tensor = &operand->view.tensor;
+    if (!check_place(operand->name, tensor, q))
         return false;
     if (memcmp(&tensor->dtype, &q->dtype, sizeof q->dtype) != 0) {
-        PyErr_Format(PyExc_ValueError, "%s is %s and q %s; they must be of one type", name,
+        PyErr_Format(PyExc_ValueError, "%s is %s and q %s; they must be of one type", operand->name,
                      dtype_word(tensor->dtype), dtype_word(q->dtype));
         return false;
     }
     for (int i = 0; i < RANK; i++) {
-        if (tensor->shape[i] > INT32_MAX) {
+        if (operand->shape[i] > INT32_MAX) {
             PyErr_Format(PyExc_ValueError,
-                         "%s has %lld elements in dimension %d, which is too many", name,
-                         (long long)tensor->shape[i], i);
+                         "%s has %lld elements in dimension %d, which is too many", operand->name,
+                         (long long)operand->shape[i], i - (RANK - tensor->ndim));
             return false;
         }
     }
-    get_strides(tensor, strides);
-    if (strides[DIM] != 1 && tensor->shape[DIM] != 1) {
+    if (operand->strides[DIM] != 1 && operand->shape[DIM] != 1) {
         PyErr_Format(PyExc_ValueError,
-                     "the last dimension of %s has stride %lld; it must be 1 (contiguous)", name,
-                     (long long)strides[DIM]);
+                     "the last dimension of %s has stride %lld; it must be 1 (contiguous)",
+                     operand->name, (long long)operand->strides[DIM]);
         return false;
     }
     return true;
@@ -132,8 +142,8 @@ bool fa2py_check_shape(const fa2py_operand *operand, const fa2py_operand *like)
     static const char *const dimensions[RANK] = {"in dimension 0", "in dimension 1",
                                                  "in dimension 2", "in dimension 3"};
     for (int i = 0; i < RANK; i++)
-        if (!check_same(operand->name, operand->view.tensor.shape[i], like->name,
-                        like->view.tensor.shape[i], dimensions[i]))
+        if (!check_same(operand->name, operand->shape[i], like->name, like->shape[i],
+                        dimensions[i]))
             return false;
     return true;
 }
@@ -157,43 +167,55 @@ bool fa2py_open_any(const fa2py_operand *q, const char *name, PyObject *object, 
            check_place(name, &operand->view.tensor, &q->view.tensor);
 }
 
+static bool is_packed(const fa2py_call *call)
+{
+    return call->features[FA2PY_CU_SEQLENS_Q] != NULL;
+}
+
+static bool open_rows(const fa2py_call *call, const char *name, PyObject *object, int rank,
+                      void *stream, fa2py_operand *operand)
+{
+    if (!open_view(operand, name, object, stream) ||
+        !check_device(name, operand->view.tensor.device) || !check_rank(call, operand, rank))
+        return false;
+    set_dimensions(operand);
+    return true;
+}
+
 bool fa2py_open(const fa2py_call *call, const fa2py_operand *q, const char *name, PyObject *object,
                 void *stream, fa2py_operand *operand)
 {
-    return open_view(operand, name, object, stream) &&
-           check_tensor(name, &operand->view.tensor, &q->view.tensor, call->heads_first);
+    return open_rows(call, name, object, is_packed(call) ? RANK - 1 : RANK, stream, operand) &&
+           check_tensor(operand, &q->view.tensor);
 }
 
 /* Whether the kernel can read the tensor's rows where they are. */
-static bool is_readable(const dl_tensor *tensor)
+static bool is_readable(const fa2py_operand *operand)
 {
-    int64_t strides[RANK];
-    if (tensor->ndim != RANK)
-        return true; /* which is refused by its name */
-    get_strides(tensor, strides);
-    bool readable =
-        strides[DIM] == 1 && ((uintptr_t)tensor->data + tensor->byte_offset) % FA2PY_ROW_ALIGN == 0;
+    const dl_tensor *tensor = &operand->view.tensor;
+    bool readable = operand->strides[DIM] == 1 &&
+                    ((uintptr_t)tensor->data + tensor->byte_offset) % FA2PY_ROW_ALIGN == 0;
     for (int i = 0; i < DIM; i++)
-        readable = readable && (tensor->shape[i] == 1 || strides[i] % FA2PY_STRIDE_STEP == 0);
+        readable =
+            readable && (operand->shape[i] == 1 || operand->strides[i] % FA2PY_STRIDE_STEP == 0);
     return readable;
 }
 
 bool fa2py_open_copied(const fa2py_call *call, const fa2py_operand *q, const char *name,
                        PyObject *object, void *stream, fa2py_operand *operand)
 {
-    if (!open_view(operand, name, object, stream))
+    if (!open_rows(call, name, object, is_packed(call) ? RANK - 1 : RANK, stream, operand))
         return false;
-    if (operand->framework->copy != NULL && !is_readable(&operand->view.tensor)) {
+    if (operand->framework->copy != NULL && !is_readable(operand)) {
         PyObject *copy = PyObject_CallFunctionObjArgs(operand->framework->copy, object, NULL);
         fa2py_operands_done(operand, 1);
         if (copy == NULL)
             return false;
-        const bool ok = open_view(operand, name, copy, stream);
+        const bool ok = fa2py_open(call, q, name, copy, stream, operand);
         Py_DECREF(copy);
-        if (!ok)
-            return false;
+        return ok;
     }
-    return check_tensor(name, &operand->view.tensor, &q->view.tensor, call->heads_first);
+    return check_tensor(operand, &q->view.tensor);
 }
 
 bool fa2py_open_output(const fa2py_call *call, const fa2py_operand *q, const fa2py_operand *like,
@@ -215,33 +237,48 @@ bool fa2py_open_output(const fa2py_call *call, const fa2py_operand *q, const fa2
     return false;
 }
 
-/* The LSE is [batch, heads, seq], row by row. */
-static bool check_lse(const fa2py_operand *lse, const int64_t wanted[3])
+/* The LSE is [batch, heads, seq], of packed sequences [heads, rows], row by row. Returns its rank. */
+static int lse_shape(const fa2_problem *problem, int64_t shape[3])
+{
+    int rank = 0;
+    if (!problem->varlen)
+        shape[rank++] = problem->batch;
+    shape[rank++] = problem->heads_q;
+    shape[rank++] = problem->varlen ? problem->total_q : problem->seq_q;
+    return rank;
+}
+
+static bool check_lse(const fa2py_operand *lse, int rank, const int64_t *wanted)
 {
     const dl_tensor *tensor = &lse->view.tensor;
     int64_t row_major = 1;
-    bool fits = tensor->ndim == 3 && tensor->dtype.code == DL_FLOAT && tensor->dtype.bits == 32 &&
-                tensor->dtype.lanes == 1;
-    for (int i = 2; fits && i >= 0; i--) {
+    bool fits = tensor->ndim == rank && tensor->dtype.code == DL_FLOAT &&
+                tensor->dtype.bits == 32 && tensor->dtype.lanes == 1;
+    for (int i = rank - 1; fits && i >= 0; i--) {
         fits = tensor->shape[i] == wanted[i] &&
                (wanted[i] == 1 || tensor->strides == NULL || tensor->strides[i] == row_major);
         row_major *= wanted[i];
     }
-    if (!fits)
+    if (!fits && rank == 3)
         PyErr_Format(PyExc_ValueError,
                      "lse must be [%d, %d, %d] float32, contiguous, as forward gives it",
                      (int)wanted[0], (int)wanted[1], (int)wanted[2]);
+    else if (!fits)
+        PyErr_Format(PyExc_ValueError,
+                     "lse must be [%d, %d] float32, contiguous, as forward gives it",
+                     (int)wanted[0], (int)wanted[1]);
     return fits;
 }
 
 bool fa2py_open_lse(const fa2py_operand *q, const fa2_problem *problem, PyObject *given,
                     void *stream, fa2py_operand *operand)
 {
-    const int64_t shape[3] = {problem->batch, problem->heads_q, problem->seq_q};
+    int64_t shape[3];
+    const int rank = lse_shape(problem, shape);
     if (given != NULL)
-        return fa2py_open_any(q, "lse", given, stream, operand) && check_lse(operand, shape);
+        return fa2py_open_any(q, "lse", given, stream, operand) && check_lse(operand, rank, shape);
     PyObject *made =
-        fa2py_empty(q->framework, q->object, &q->view.tensor, 3, shape,
+        fa2py_empty(q->framework, q->object, &q->view.tensor, rank, shape,
                     "return_lse=False, or tensors of a library that fa2 knows, or out=");
     const bool ok = made != NULL && open_view(operand, "lse", made, stream);
     Py_XDECREF(made);
@@ -280,9 +317,13 @@ bool fa2py_begin(const fa2py_call *call, fa2py_operand operands[3], fa2py_featur
         return false;
     *ret_stream = call->has_stream ? call->stream : current;
     *ret_lender = *ret_stream == current ? framework : NULL;
-    for (int i = q->object != NULL; i < 3; i++)
-        if (!fa2py_open(call, q, names[i], call->tensors[i], *ret_stream, &operands[i]))
+    const bool paged = call->features[FA2PY_BLOCK_TABLE] != NULL;
+    for (int i = q->object != NULL; i < 3; i++) {
+        const int rank = is_packed(call) && !(paged && i > 0) ? RANK - 1 : RANK;
+        if (!open_rows(call, names[i], call->tensors[i], rank, *ret_stream, &operands[i]) ||
+            !check_tensor(&operands[i], &q->view.tensor))
             return false;
+    }
     return fa2py_features_open(call, q, *ret_stream, features);
 }
 
@@ -299,10 +340,8 @@ fa2_tensor fa2py_tensor_of(const fa2py_call *call, const fa2py_operand *operand)
     const int seq = seq_axis(call), head = 3 - seq;
     if (operand->object == NULL)
         return (fa2_tensor){.data = NULL};
-    get_strides(tensor, strides);
-    for (int i = 0; i < DIM; i++)
-        if (tensor->shape[i] == 1)
-            strides[i] = 0;
+    for (int i = 0; i < RANK; i++)
+        strides[i] = operand->shape[i] == 1 ? 0 : operand->strides[i];
     return (fa2_tensor){(char *)tensor->data + tensor->byte_offset, strides[0], strides[seq],
                         strides[head]};
 }
@@ -314,36 +353,73 @@ float *fa2py_floats_of(const fa2py_operand *operand)
                                    : (float *)(void *)((char *)tensor->data + tensor->byte_offset);
 }
 
+static bool check_operands(const fa2py_call *call, const fa2py_operand operands[3], bool paged)
+{
+    const int64_t *q = operands[0].shape, *k = operands[1].shape, *v = operands[2].shape;
+    const int seq = seq_axis(call), head = 3 - seq;
+    if ((!paged && !check_same("k", k[0], "q", q[0], "batch")) ||
+        !check_same("v", v[0], "k", k[0], paged ? "pages" : "batch") ||
+        !check_same("v", v[seq], "k", k[seq], paged ? "page" : "seq") ||
+        !check_same("v", v[head], "k", k[head], "heads") ||
+        !check_same("k", k[DIM], "q", q[DIM], "head_dim"))
+        return false;
+    if (v[DIM] == q[DIM])
+        return true;
+    PyErr_Format(PyExc_NotImplementedError,
+                 "v has head_dim %lld and q has %lld; fa2 has no kernel for that yet",
+                 (long long)v[DIM], (long long)q[DIM]);
+    return false;
+}
+
+/* Lengths of sequences that are packed: one behind the other in one row of a batch. */
+static bool set_packed(const fa2py_call *call, const dl_tensor *starts, fa2_problem *problem)
+{
+    problem->total_q = problem->seq_q;
+    problem->total_k = problem->paged ? 0 : problem->seq_k;
+    if (problem->total_q == 0 || (!problem->paged && problem->total_k == 0)) {
+        PyErr_Format(PyExc_ValueError, "%s has no rows", problem->total_q == 0 ? "q" : "k");
+        return false;
+    }
+    problem->batch = starts->ndim == 1 ? (int32_t)starts->shape[0] - 1 : 0;
+    problem->seq_q = call->max_seqlen_q;
+    return true;
+}
+
+/* Keys in pages: the table says how many there may be. */
+static void set_paged(const fa2py_call *call, const dl_tensor *table, fa2_problem *problem)
+{
+    const int64_t most = table->ndim == 2 ? table->shape[1] * problem->seq_k : 0;
+    problem->page = problem->seq_k;
+    if (call->max_seqlen_k == 0)
+        problem->seq_k = most <= INT32_MAX ? (int32_t)most : INT32_MAX;
+}
+
 bool fa2py_make_problem(const fa2py_call *call, const fa2py_operand operands[3],
                         const fa2py_features *features, fa2_problem *ret_problem)
 {
-    const dl_tensor *q = &operands[0].view.tensor, *k = &operands[1].view.tensor,
-                    *v = &operands[2].view.tensor;
+    const int64_t *q = operands[0].shape, *k = operands[1].shape;
     const int seq = seq_axis(call), head = 3 - seq;
     fa2_problem problem = {.op = call->op};
-    if (!check_dtype(q, &problem.dtype) ||
-        !check_same("k", k->shape[0], "q", q->shape[0], "batch") ||
-        !check_same("v", v->shape[0], "q", q->shape[0], "batch") ||
-        !check_same("v", v->shape[seq], "k", k->shape[seq], "seq") ||
-        !check_same("v", v->shape[head], "k", k->shape[head], "heads") ||
-        !check_same("k", k->shape[DIM], "q", q->shape[DIM], "head_dim"))
+    fa2py_features_ask(call, features, &problem);
+    if (!check_dtype(&operands[0].view.tensor, &problem.dtype) ||
+        !check_operands(call, operands, problem.paged))
         return false;
-    if (v->shape[DIM] != q->shape[DIM]) {
-        PyErr_Format(PyExc_NotImplementedError,
-                     "v has head_dim %lld and q has %lld; fa2 has no kernel for that yet",
-                     (long long)v->shape[DIM], (long long)q->shape[DIM]);
-        return false;
-    }
-    problem.batch = (int32_t)q->shape[0];
-    problem.heads_q = (int32_t)q->shape[head];
-    problem.heads_kv = (int32_t)k->shape[head];
-    problem.seq_q = (int32_t)q->shape[seq];
-    problem.seq_k = (int32_t)k->shape[seq];
-    problem.head_dim = (int32_t)q->shape[DIM];
+    problem.batch = (int32_t)q[0];
+    problem.heads_q = (int32_t)q[head];
+    problem.heads_kv = (int32_t)k[head];
+    problem.seq_q = (int32_t)q[seq];
+    problem.seq_k = (int32_t)k[seq];
+    problem.head_dim = (int32_t)q[DIM];
     problem.causal = call->causal;
     problem.softcap = call->softcap != 0;
     problem.deterministic = call->deterministic;
-    fa2py_features_ask(features, &problem);
+    if (problem.varlen &&
+        !set_packed(call, &features->of[FA2PY_CU_SEQLENS_Q].view.tensor, &problem))
+        return false;
+    if (problem.paged)
+        set_paged(call, &features->of[FA2PY_BLOCK_TABLE].view.tensor, &problem);
+    if (call->max_seqlen_k != 0)
+        problem.seq_k = call->max_seqlen_k;
     /* A right bound says nothing beside causal, and one way of saying it makes one problem. */
     const int32_t right = call->causal ? -1 : call->window_right;
     if (call->window_left >= 0 || right >= 0) {
@@ -361,6 +437,11 @@ bool fa2py_launch_on(const fa2py_call *call, const fa2py_operand *q, fa2py_launc
 {
     const int device = q->view.tensor.device.id;
     fa2py_context *context = call->context;
+    if (launch->problem->dropout && !call->has_seed && call->features[FA2PY_DROPOUT_SEED] == NULL) {
+        PyErr_SetString(PyExc_ValueError,
+                        "dropout_p is given without dropout_seed: an int, or int64 on the device");
+        return false;
+    }
     if (context == NULL) {
         context = fa2py_default_context(device);
     } else if (fa2py_context_device(context) != device) {

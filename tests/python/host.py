@@ -1,0 +1,91 @@
+"""PyTorch's tensors on the host, and fa2's operations on them by kernels of the software device.
+
+What fa2.torch and what lies above it do with a tensor they do wherever it is; only the kernels want a device. install()
+puts in the extension module's place functions that copy the storages to the device, launch there, and copy back what was
+written: so everything between a program and the kernels is tried without a GPU.
+"""
+
+import ctypes
+import warnings
+
+import torch
+
+import device
+from device import ExchangeTensor
+from fa2 import _native, _operations
+
+DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32", torch.int32: "int32",
+          torch.int64: "int64", torch.bool: "bool"}
+
+_launch, _backward = _native.launch, _native.attention_backward
+
+
+class Lender:
+    """Tensors as they lie, views of one storage as views of one."""
+
+    def __init__(self):
+        self.memories = {}
+
+    def lend(self, value):
+        if not isinstance(value, torch.Tensor):
+            return value
+        storage = value.untyped_storage()
+        memory = self.memories.get(storage.data_ptr())
+        if memory is None:
+            memory = self.memories[storage.data_ptr()] = device.Memory(0, storage.nbytes())
+            device.check(device.driver.cuMemcpyHtoD_v2(memory.address, ctypes.c_void_p(storage.data_ptr()),
+                                                       ctypes.c_size_t(storage.nbytes())))
+        return ExchangeTensor(value.shape, DTYPES[value.dtype], 0, memory, value.stride() or (1,), value.storage_offset())
+
+    def fetch(self, *tensors):
+        """What was written into them."""
+        device.synchronize()
+        for tensor in tensors:
+            storage = tensor.untyped_storage()
+            device.check(device.driver.cuMemcpyDtoH_v2(
+                ctypes.c_void_p(storage.data_ptr()), self.memories[storage.data_ptr()].address,
+                ctypes.c_size_t(storage.nbytes())))
+
+
+def _of_device(tensor):
+    """A new tensor with a device's float32 values."""
+    made = torch.empty(tensor.shape, dtype=torch.float32)
+    device.enter(0)
+    device.check(device.driver.cuMemcpyDtoH_v2(ctypes.c_void_p(made.data_ptr()), tensor.memory.address,
+                                               ctypes.c_size_t(tensor.memory.size)))
+    return made
+
+
+def launch(q, k, v, out=None, return_lse=False, **keywords):
+    lender, out = Lender(), torch.empty_like(q) if out is None else out
+    got = _launch(*map(lender.lend, (q, k, v)), out=lender.lend(out), return_lse=return_lse,
+                  **{name: lender.lend(value) for name, value in keywords.items()})
+    lender.fetch(out)
+    return (out, _of_device(got[1])) if return_lse else out
+
+
+def attention_backward(d_out, q, k, v, out, lse, dq=None, dk=None, dv=None, dsinks=False, **keywords):
+    lender = Lender()
+    made = [None if given is False else given if isinstance(given, torch.Tensor) else torch.empty_like(like)
+            for given, like in zip((dq, dk, dv), (q, k, v))]
+    named = {name: False if tensor is None else lender.lend(tensor) for name, tensor in zip(("dq", "dk", "dv"), made)}
+    got = _backward(*map(lender.lend, (d_out.contiguous(), q, k, v, out, lse)), **named, dsinks=dsinks,
+                    **{name: lender.lend(value) for name, value in keywords.items()})
+    lender.fetch(*(tensor for tensor in made if tensor is not None))
+    return (*made, _of_device(got[3])) if dsinks else tuple(made)
+
+
+_installed = []
+
+
+def install():
+    """From now on, in this process."""
+    if _installed:
+        return
+    _native.launch, _native.attention_backward = launch, attention_backward
+    library = torch.library.Library("fa2", "IMPL", "CPU")
+    warnings.filterwarnings("ignore", "(?s).*Overriding a previously registered kernel")  # once in a process
+    for name, kernel in (("attention", _operations._cuda), ("attention_packed", _operations._cuda_packed),
+                         ("attention_backward", _operations._cuda_backward)):
+        library.impl(name, kernel, allow_override=True)
+    _installed.append(library)

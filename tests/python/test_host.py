@@ -1,0 +1,205 @@
+"""fa2.torch and fa2.flash_attn with PyTorch's tensors on the host and kernels of the software device: what a GPU would
+be asked for, small. Skipped without PyTorch."""
+
+import unittest
+
+try:
+    import torch
+    import torch.utils.checkpoint
+    import fa2.torch
+    from fa2 import flash_attn
+    import gradients as grid
+    import host
+except ImportError:
+    torch = None
+
+
+def randn(*shapes, dtype=None):
+    return [torch.randn(shape, dtype=torch.float32).to(dtype or torch.float16) for shape in shapes]
+
+
+def gradients(function, *tensors):
+    leaves = [tensor.detach().requires_grad_() for tensor in tensors]
+    out = function(*leaves)
+    d_out = torch.linspace(-1, 1, out.numel()).reshape(out.shape).to(out.dtype)
+    return [out.detach(), *torch.autograd.grad(out, leaves, d_out)]
+
+
+@unittest.skipIf(torch is None, "PyTorch is not installed")
+class OnHost(unittest.TestCase):
+    def setUp(self):
+        host.install()
+        torch.manual_seed(1)
+
+    def assert_equal(self, got, wanted):
+        self.assertEqual(len(got), len(wanted))
+        for a, b in zip(got, wanted):
+            self.assertTrue(torch.equal(a, b))
+
+    def assert_close(self, got, wanted, most=4e-3):
+        self.assertLess((got.double() - wanted.double()).abs().max().item(), most)
+
+
+class Dropout(OnHost):
+    def test_the_ways_draw_alike(self):
+        """From one state of the generator; recomputation draws what was drawn."""
+        tensors = randn(*3 * [(1, 20, 2, 16)])
+        settings = {"causal": True, "dropout_p": 0.3}
+
+        def packed(*t):
+            return fa2.torch.attention_packed(*t, **settings, deterministic=True)
+
+        def attention(*t):
+            return fa2.attention(*t, **settings)
+
+        def operation(*t):
+            seed = torch.randint(2 ** 62, (1,))
+            return torch.ops.fa2.attention(*t, True, deterministic=True, dropout_p=0.3, dropout_seed=seed)[0]
+
+        def checkpointed(*t):
+            return torch.utils.checkpoint.checkpoint(packed, *t, use_reentrant=False)
+
+        def compiled(*t):
+            return torch.compile(packed, backend="aot_eager", fullgraph=True)(*t)
+
+        torch.use_deterministic_algorithms(True)
+        try:
+            torch.manual_seed(7)
+            wanted = gradients(packed, *tensors)
+            another = gradients(packed, *tensors)
+            self.assertFalse(torch.equal(wanted[0], another[0]))
+            for function in (attention, operation, checkpointed, compiled):
+                with self.subTest(function.__name__):
+                    torch.manual_seed(7)
+                    self.assert_equal(gradients(function, *tensors), wanted)
+        finally:
+            torch.use_deterministic_algorithms(False)
+        with torch.no_grad():
+            torch.manual_seed(7)
+            self.assertTrue(torch.equal(packed(*tensors), wanted[0]))
+
+    def test_seeds(self):
+        q, k, v = randn(*3 * [(1, 20, 2, 16)])
+        outs = [fa2.torch.attention_packed(q, k, v, dropout_p=0.3, dropout_seed=seed)
+                for seed in (5, torch.tensor([5]), 5 + 2 ** 64)]
+        self.assert_equal(outs, [outs[0]] * 3)
+        plain = fa2.torch.attention_packed(q, k, v)
+        self.assertTrue(torch.equal(fa2.torch.attention_packed(q, k, v, dropout_p=0.0), plain))
+        state = torch.get_rng_state()
+        fa2.torch.attention_packed(q, k, v, dropout_p=0.0)
+        self.assertTrue(torch.equal(torch.get_rng_state(), state))
+
+    def test_mask_of_the_grid(self):
+        """gradients.py computes it by itself."""
+        seed, dropped = (123 << 40) + 99, 44
+        problem = {"batch": 2, "heads_q": 3, "seq_q": 37, "seq_k": 75, "head_dim": 8, "dropout": 1}
+        wanted = torch.frombuffer(fa2.dropout_mask(problem, dropped / 256, seed), dtype=torch.bool)
+        self.assertTrue(torch.equal(grid.kept(2, 3, 37, 75, seed, dropped, "cpu").flatten(), wanted))
+
+    def test_probabilities(self):
+        """Of the softmax that is returned comes the output that is."""
+        q, k, v = randn((2, 20, 4, 16), *2 * [(2, 30, 2, 16)])
+        for settings in ({}, {"causal": True}, {"window_size": (3, 2), "softcap": 3.0},
+                         {"alibi_slopes": torch.tensor([0.5, 0.25, 0.1, 0.0])}):
+            out, lse, weights = flash_attn.flash_attn_func(q, k, v, 0.25, return_attn_probs=True, **settings)
+            self.assertEqual((weights.shape, weights.dtype), ((2, 4, 128, 128), torch.float16))
+            inner = weights[:, :, :20, :30]
+            self.assertEqual(weights.count_nonzero(), inner.count_nonzero())
+            kept = inner.masked_fill(torch.signbit(inner), 0).float() / 0.75
+            values = v.float().repeat_interleave(2, 2)
+            self.assert_close(out, torch.einsum("bhij,bjhd->bihd", kept, values), 8e-3)
+            self.assert_close(inner.float().abs().sum(-1), torch.ones(()), 4e-3)
+            self.assertEqual(lse.shape, (2, 4, 20))
+        self.assertIsNone(flash_attn.flash_attn_func(q, k, v, return_attn_probs=True)[2])
+
+
+class Sequences(OnHost):
+    def packed(self, lengths):
+        starts = torch.tensor([0, *torch.tensor(lengths).cumsum(0).tolist()], dtype=torch.int32)
+        return starts, sum(lengths), max(lengths)
+
+    def test_packed_sequences(self):
+        lengths_q, lengths_k = (5, 0, 30), (9, 12, 33)
+        (cu_q, total_q, most_q), (cu_k, total_k, most_k) = self.packed(lengths_q), self.packed(lengths_k)
+        for width in (16, 12):
+            q, kv = randn((total_q, 4, width), (total_k, 2, 2, width))
+            k, v = kv.unbind(1)
+            for settings in ({}, {"causal": True}, {"window_size": (4, 2)}, {"softcap": 2.0}):
+                with self.subTest(width=width, **settings):
+                    arguments = (cu_q, cu_k, most_q, most_k)
+                    out, lse, _ = flash_attn.flash_attn_varlen_func(q, k, v, *arguments, return_attn_probs=True, **settings)
+                    self.assertEqual((out.shape, lse.shape), ((total_q, 4, width), (4, total_q)))
+                    for b in (0, 2):
+                        rows, keys = slice(cu_q[b], cu_q[b + 1]), slice(cu_k[b], cu_k[b + 1])
+                        wanted, wanted_lse, _ = flash_attn.flash_attn_func(
+                            q[None, rows], k[None, keys], v[None, keys], return_attn_probs=True, **settings)
+                        self.assert_close(out[rows], wanted[0])
+                        self.assert_close(lse[:, rows], wanted_lse[0])
+                    self.assertTrue(torch.equal(
+                        flash_attn.flash_attn_varlen_kvpacked_func(q, kv, *arguments, **settings), out))
+        qkv, = randn((total_k, 3, 2, 16))
+        out = flash_attn.flash_attn_varlen_qkvpacked_func(qkv, cu_k, most_k, causal=True)
+        self.assertTrue(torch.equal(out, flash_attn.flash_attn_varlen_func(
+            *qkv.unbind(1), cu_k, cu_k, most_k, most_k, causal=True)))
+
+    def pages(self, cache, table, page):
+        """The rows of a cache in pages."""
+        made = torch.full((int(table.max()) + 1, page, *cache.shape[2:]), torch.nan, dtype=cache.dtype)
+        for b, numbers in enumerate(table.tolist()):
+            for i, number in enumerate(numbers):
+                made[number] = cache[b, i * page:(i + 1) * page]
+        return made
+
+    def test_pages(self):
+        q, k, v, k_cache, v_cache = randn((2, 3, 4, 16), *2 * [(2, 3, 2, 16)], *2 * [(2, 48, 2, 16)])
+        table = torch.tensor([[3, 0, 5], [1, 4, 2]], dtype=torch.int32)
+        lengths = torch.tensor([40, 7], dtype=torch.int32)
+        for used in (None, lengths, 30):
+            for new in ((), (k, v)) if used is not None else ((),):
+                caches = [cache.clone() for cache in (k_cache, v_cache)]
+                paged = [self.pages(cache, table, 16) for cache in caches]
+                wanted = flash_attn.flash_attn_with_kvcache(q, *caches, *new, cache_seqlens=used, causal=True)
+                got = flash_attn.flash_attn_with_kvcache(q, *paged, *new, cache_seqlens=used, causal=True,
+                                                         block_table=table)
+                self.assert_close(got, wanted)
+                for pages, cache in zip(paged, caches):
+                    self.assertTrue(torch.equal(pages, self.pages(cache, table, 16)))
+        with self.assertRaisesRegex(ValueError, "room for 48 keys; 46 and 3 are more"):
+            flash_attn.flash_attn_with_kvcache(q, *paged, k, v, cache_seqlens=46, block_table=table)
+        packed = q.flatten(0, 1)
+        cu_q, cu_k = torch.tensor([0, 3, 6], dtype=torch.int32), torch.tensor([0, 40, 47], dtype=torch.int32)
+        got = flash_attn.flash_attn_varlen_func(packed, *paged, cu_q, cu_k, 3, 40, causal=True, block_table=table)
+        self.assert_close(got.unflatten(0, (2, 3)), flash_attn.flash_attn_with_kvcache(
+            q, *caches, cache_seqlens=lengths, causal=True))
+
+
+class Operations(OnHost):
+    def test_opcheck(self):
+        q, k, v = randn((2, 12, 4, 16), *2 * [(2, 20, 2, 16)])
+        seed, lengths = torch.tensor([3]), torch.tensor([20, 5], dtype=torch.int32)
+        table = torch.tensor([[1, 0], [0, 1]], dtype=torch.int32)
+        pages = randn(*2 * [(2, 16, 2, 16)])
+        starts = torch.tensor([0, 5, 12], dtype=torch.int32)
+        dropout = {"dropout_p": 0.25, "dropout_seed": seed}
+        varlen = {"cu_seqlens_q": starts, "cu_seqlens_k": starts, "max_seqlen_q": 7, "max_seqlen_k": 7}
+        for tensors, settings in (((q, k, v), {}), ((q, k, v), {"causal": True, **dropout}),
+                                  ((q, k, v), {"seqused_k": lengths}),
+                                  ((q, *pages), {"block_table": table, "seqused_k": lengths}),
+                                  ((q[0], k[0, :12], v[0, :12]), varlen)):
+            with self.subTest(sorted(settings)):
+                torch.library.opcheck(torch.ops.fa2.attention.default, tensors, settings)
+        for tensor in (q, k, v):
+            tensor.requires_grad_()
+        torch.library.opcheck(torch.ops.fa2.attention.default, (q, k, v), {**dropout, "deterministic": True})
+        qkv, = randn((2, 12, 3, 2, 16))
+        torch.library.opcheck(torch.ops.fa2.attention_packed.default, ([qkv.requires_grad_()],),
+                              {**dropout, "deterministic": True})
+        tensors = [tensor.detach() for tensor in (q, k, v)]
+        out, lse = torch.ops.fa2.attention(*tensors, **dropout)
+        torch.library.opcheck(torch.ops.fa2.attention_backward.default,
+                              (torch.ones_like(out), tensors, out, lse, [True, False, True, False]),
+                              {**dropout, "deterministic": True})
+
+
+if __name__ == "__main__":
+    unittest.main()
