@@ -7,6 +7,7 @@
 --          bandwidth_bytes (runtime/base/record.h).
 local arch_of = require("core.arch")
 local axes_of = require("core.axes")
+local baselines = require("core.baselines")
 local estimate = require("core.estimate")
 local families = require("core.families")
 local template = require("core.template")
@@ -98,17 +99,19 @@ end
 -- The family and the variant of a canonical text; nil and what is wrong with it.
 local function parse(text)
    local name = variant_text.family(text)
-   for _, family in ipairs(families) do
-      if family.name == name then
-         local v, message = variant_text.parse(text, family.axes)
-         if not v then
-            return nil, message
+   for _, list in ipairs({families, baselines}) do
+      for _, family in ipairs(list) do
+         if family.name == name then
+            local v, message = variant_text.parse(text, family.axes)
+            if not v then
+               return nil, message
+            end
+            local ok, reason = family:check(v)
+            if not ok then
+               return nil, "'" .. text .. "': " .. reason
+            end
+            return family, v
          end
-         local ok, reason = family:check(v)
-         if not ok then
-            return nil, "'" .. text .. "': " .. reason
-         end
-         return family, v
       end
    end
    return nil, "'" .. text .. "': there is no family '" .. name .. "'"

@@ -168,6 +168,46 @@ static void test_grid(void)
     CHECK(grid.blocks[0] == 28 + 16 * 2 && grid.workspace_bytes == 0);
 }
 
+/* Packed sequences: tiles by rows of all of them, one more for each sequence. */
+static void test_packed(void)
+{
+    fa2_problem packed = problem;
+    packed.batch = 5;
+    packed.varlen = 1;
+    packed.total_q = 230;
+    packed.total_k = 330;
+    const int q_tiles = 230 / 64 + 5, k_tiles = 330 / 32 + 5;
+    fa2i_grid grid = grid_of(added_recipe, &packed);
+    CHECK(grid.row_tiles == q_tiles && grid.key_tiles == k_tiles);
+    CHECK(grid.blocks[0] == 8 * q_tiles * 2 && grid.blocks[1] == 2 * k_tiles);
+    CHECK_EQ(grid.workspace_bytes, (8 + 4 * 64) * 8 * q_tiles * 64);
+    CHECK_EQ(grid_of(alone_recipe, &packed).blocks[0], 2 * k_tiles + 8 * q_tiles);
+    fa2_backward_args args = good_args();
+    const fa2i_op *op = fa2i_op_of(&packed);
+    CHECK_EQ(op->check_args(&packed, &args, NULL), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "cu_seqlens_q is NULL, but problem.varlen is 1");
+    args.cu_seqlens_q = (const int32_t *)0xa000000;
+    args.cu_seqlens_k = (const int32_t *)args.dk.data;
+    CHECK_EQ(op->check_args(&packed, &args, NULL), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "dk shares memory with cu_seqlens_k");
+    args.cu_seqlens_k = (const int32_t *)0xa001000;
+    args.q.stride_batch = args.dk.stride_batch = -1; /* not there */
+    CHECK_EQ(op->check_args(&packed, &args, NULL), FA2_OK);
+    args.dq.data = (char *)args.q.data + args.q.stride_seq * 2 * 229;
+    CHECK_EQ(op->check_args(&packed, &args, NULL), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "dq shares memory with q");
+    fa2_problem alike = problem; /* five sequences of the most rows */
+    alike.batch = 5;
+    packed.total_q = packed.total_k = 0;
+    CHECK(op->bytes(&packed) == op->bytes(&alike) && op->flop(&packed) == op->flop(&alike));
+    packed.batch = 1 << 20;
+    packed.total_q = packed.total_k = 1 << 29;
+    fa2i_recipe recipe;
+    CHECK_EQ(fa2i_recipe_parse(added_recipe, &recipe), FA2_OK);
+    packed.heads_q = packed.heads_kv = 1 << 16;
+    CHECK_EQ(op->grid(&card, &recipe, &packed, &grid), FA2_E_UNSUPPORTED);
+}
+
 static void test_too_large(void)
 {
     fa2i_recipe recipe;
@@ -229,6 +269,7 @@ int main(void)
     test_unwanted();
     test_workspace();
     test_grid();
+    test_packed();
     test_too_large();
     test_params();
     test_work();

@@ -8,7 +8,10 @@ M.forward_only = true
 M.axis = {name = "seqused", field = "seqused", values = {0, 1}, feature = true}
 
 -- Of packed sequences.
-M.packed = {forward_only = true, axis = {name = "varlen", field = "varlen", values = {0, 1}, feature = true}}
+M.packed = {axis = {name = "varlen", field = "varlen", values = {0, 1}, feature = true}}
+
+-- Backward: where the sequence's tensors begin, and its lengths.
+M.packed.own_registers = 10
 
 -- Whether sequences of a variant have lengths of their own.
 function M.has(v)
@@ -56,7 +59,27 @@ function M.parts(problem)
    return {problem}
 end
 
--- What templates read in the place of the problem's sizes.
+-- What templates of backward read in the place of the problem's: names of parameters of all sequences, and of
+-- the own one's alone; tiles of queries, of the workspace, of rows that are prepared; rows of LSE, and of a
+-- plane of prepared ones.
+function M.backward_names(v)
+   local packed = v.varlen == 1
+   local from_first = packed and " + place.first_q_tile" or ""
+   return {
+      seqused = false, append = false,
+      params = packed and "all" or "p",
+      own = packed and "own" or "p",
+      batches = packed and "1" or "p.batch",
+      q_tiles = packed and "place.q_tiles" or "p.q_tiles",
+      q_tile = from_first,
+      row_tile = v.rows == "prepared" and from_first or "",
+      own_tile = packed and "packed.tile" or "tile % p.q_tiles",
+      lse_rows = packed and "p.features.total_q" or "p.seq_q",
+      plane_queries = packed and "plane_rows" or "p.seq_q",
+   }
+end
+
+-- What templates of forward read in the place of the problem's sizes.
 function M.names(v)
    local lengths = M.has(v)
    return {

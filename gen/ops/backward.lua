@@ -16,6 +16,7 @@ local cost = require("ops.backward_cost")
 local families = require("core.family")
 local features = require("features.list")
 local kinds = require("ops.kinds")
+local lengths = require("features.lengths")
 local softcap = require("features.softcap")
 local window = require("features.window")
 
@@ -104,7 +105,7 @@ local function live_registers(v, path)
    local sums = 16 * s.key_tiles * s.out_pairs
    local tiles = 2 + v.softcap -- S^T, dP^T and the cap's derivative
    local scores = 8 * tiles * s.key_tiles * s.query_steps + 4 * s.key_tiles + 4
-      + features.registers(v, 1) + v.dropout * 4 * s.query_steps
+      + features.registers(v, 1) + v.dropout * 4 * s.query_steps + v.varlen * lengths.packed.own_registers
    local dq_parts, dq = 1, 0
    if v.dq ~= "apart" then
       while dq_parts < s.dq_row_tiles
@@ -333,7 +334,11 @@ function M.family(name, path)
       suits = always,
 
       cost = function(v, problem, arch, registers)
-         return cost.backward(v, facts_of(v, path, registers), problem, arch)
+         local facts, us = facts_of(v, path, registers), 0
+         for _, part in ipairs(lengths.parts(problem)) do
+            us = us + cost.backward(v, facts, part, arch)
+         end
+         return us
       end,
 
       recipe = function(v)
@@ -342,13 +347,15 @@ function M.family(name, path)
 
       names = function(v)
          local _, later, dq_parts = live_registers(v, path)
-         local names = features.names(v, "backward")
-         for key, value in pairs({
+         local names = {
             smem_bytes = smem_bytes(v), rwarps = row_warps(v), fill_later = later,
             turns = takes_turns(v), dq_parts = dq_parts, prepare_threads = prepare_threads,
             convert_rows = convert_rows, sink_threads = sink_threads,
-         }) do
-            names[key] = value
+         }
+         for _, more in ipairs({features.names(v, "backward"), lengths.backward_names(v)}) do
+            for key, value in pairs(more) do
+               names[key] = value
+            end
          end
          return names
       end,

@@ -54,7 +54,8 @@
     X(FA2I_WORKSPACE_PARTIALS, "partials", FORWARD) /* O and LSE of each split, fp32 */            \
     X(FA2I_WORKSPACE_QUERIES, "queries", FORWARD)   /* Q, rotated */                               \
     X(FA2I_WORKSPACE_PARTIALS_AND_QUERIES, "partials_and_queries", FORWARD) /* both */             \
-    X(FA2I_WORKSPACE_ROWS, "rows", BACKWARD)        /* LSE and delta of padded rows, fp32 */       \
+    X(FA2I_WORKSPACE_SCORES, "scores", FORWARD) /* S of all heads and batches, of the dtype */     \
+    X(FA2I_WORKSPACE_ROWS, "rows", BACKWARD)    /* LSE and delta of padded rows, fp32 */           \
     X(FA2I_WORKSPACE_ROWS_AND_DQ, "rows_and_dq",                                                   \
       BACKWARD) /* these, and `columns` numbers of each row, fp32 */                               \
     X(FA2I_WORKSPACE_ROWS_DQ_AND_TURNS, "rows_dq_and_turns",                                       \

@@ -151,9 +151,9 @@ typedef struct fa2_problem {
     int32_t dropout;       /* 1: by the probability and seed in the arguments; else 0 */
     int32_t seqused; /* forward. 1: how many keys each sequence has is in device memory; seq_k is
                             * then the most. Else 0 */
-    int32_t varlen;        /* forward. 1: sequences of different lengths, packed one behind the other;
-                            * where each begins is in device memory, seq_q and seq_k are the most that
-                            * one has. Q and O are [total_q, heads_q, head_dim], K and V
+    int32_t varlen;        /* 1: sequences of different lengths, packed one behind the other; where
+                            * each begins is in device memory, seq_q and seq_k are the most that one
+                            * has. Q, O, dO and dQ are [total_q, heads_q, head_dim], K, V, dK and dV
                             * [total_k, heads_kv, head_dim], without a stride of the batch, LSE is
                             * [heads_q, total_q]. Else 0, and so are the next two */
     int32_t total_q;       /* 1 ... 2^29; 0: batch times seq_q */
@@ -303,6 +303,11 @@ typedef struct fa2_backward_args {
     fa2_dropout dropout;  /* problem.dropout */
     const float *sinks;   /* problem.sinks */
     float *dsinks; /* problem.sinks: written, [heads_q] fp32, 4-byte aligned; NULL: not wanted */
+    /* problem.varlen: as forward had them. Rows of gradients that are no sequence's are left alone; a row
+     * whose sequence has nothing on the other side is 0. The size of the workspace depends on batch and
+     * totals, not on what stands here, so a graph may be launched again with other lengths. */
+    const int32_t *cu_seqlens_q;
+    const int32_t *cu_seqlens_k;
 } fa2_backward_args;
 
 /* How a context is set up. Zero-initialise: every zero is the default. */

@@ -89,11 +89,15 @@ double fa2i_backward_flop_unmasked(const fa2_problem *problem)
 }
 
 /* Q, O, dO and dQ; K and V that any query sees, dK and dV; LSE. */
-double fa2i_backward_bytes(const fa2_problem *problem)
+static double bytes(const fa2_problem *p)
 {
-    const fa2_problem *p = problem;
     const double queries = (double)p->batch * p->heads_q * p->seq_q;
     const double keys =
         (double)p->batch * p->heads_kv * (double)(p->seq_k + fa2i_forward_seen_keys(p)) / 2;
     return 4 * (queries + keys) * p->head_dim * sizeof(uint16_t) + queries * sizeof(float);
+}
+
+double fa2i_backward_bytes(const fa2_problem *problem)
+{
+    return fa2i_forward_sum(problem, bytes);
 }

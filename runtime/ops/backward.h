@@ -20,7 +20,9 @@ static inline fa2i_feature_args fa2i_backward_features(const fa2_backward_args *
     return (fa2i_feature_args){.alibi = &args->alibi,
                                .sinks = &args->sinks,
                                .bias = &args->bias,
-                               .dropout = &args->dropout};
+                               .dropout = &args->dropout,
+                               .cu_seqlens_q = &args->cu_seqlens_q,
+                               .cu_seqlens_k = &args->cu_seqlens_k};
 }
 
 /* The functions of fa2i_op (op.h says what each does); args is a fa2_backward_args. A gradient that is

@@ -5,6 +5,7 @@
 #include "runtime/base/status.h"
 #include "runtime/ops/backward.h"
 #include "runtime/ops/call.h"
+#include "runtime/ops/forward.h"
 
 enum { Q, K, V, O, DO, LSE, INPUTS, DQ = INPUTS, DK, DV, DSINKS, WORKSPACE, OPERANDS };
 
@@ -24,11 +25,24 @@ static fa2_status check_apart(operands *m)
     return st;
 }
 
+/* Batch, seq, heads of the tensors of queries and of keys. */
+typedef struct extents {
+    int32_t of_query[3], of_key[3];
+} extents;
+
+static extents extents_of(const fa2_problem *p)
+{
+    if (p->varlen)
+        return (extents){{1, fa2i_forward_total_q(p), p->heads_q},
+                         {1, fa2i_forward_total_k(p), p->heads_kv}};
+    return (extents){{p->batch, p->seq_q, p->heads_q}, {p->batch, p->seq_k, p->heads_kv}};
+}
+
 static fa2_status locate_inputs(const fa2_problem *p, const fa2_backward_args *args, operands *m)
 {
-    const int32_t of_query[] = {p->batch, p->seq_q, p->heads_q};
-    const int32_t of_key[] = {p->batch, p->seq_k, p->heads_kv};
-    const size_t rows = (size_t)p->batch * (size_t)p->heads_q * (size_t)p->seq_q;
+    const extents e = extents_of(p);
+    const int32_t *of_query = e.of_query, *of_key = e.of_key;
+    const size_t rows = (size_t)of_query[0] * (size_t)of_query[1] * (size_t)of_query[2];
     fa2_status st = FA2_OK;
     FA2_TRY(fa2i_memory_of_tensor("q", &args->q, of_query, p->head_dim, false, &m->memory[Q]));
     FA2_TRY(fa2i_memory_of_tensor("k", &args->k, of_key, p->head_dim, false, &m->memory[K]));
@@ -46,14 +60,13 @@ done:
 
 static fa2_status locate_gradients(const fa2_problem *p, const fa2_backward_args *args, operands *m)
 {
-    const int32_t of_query[] = {p->batch, p->seq_q, p->heads_q};
-    const int32_t of_key[] = {p->batch, p->seq_k, p->heads_kv};
+    const extents e = extents_of(p);
     const struct {
         const char *name;
         const fa2_tensor *tensor;
         const int32_t *extents;
     } gradients[] = {
-        {"dq", &args->dq, of_query}, {"dk", &args->dk, of_key}, {"dv", &args->dv, of_key}};
+        {"dq", &args->dq, e.of_query}, {"dk", &args->dk, e.of_key}, {"dv", &args->dv, e.of_key}};
     fa2_status st = FA2_OK;
     for (size_t i = 0; i < sizeof gradients / sizeof *gradients; i++) {
         if (gradients[i].tensor->data == NULL)

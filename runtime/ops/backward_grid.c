@@ -1,10 +1,14 @@
 /*
  * A block of the main step owns a tile of keys, or, behind all of those, rows of dQ. Steps before and
  * behind it work on padded rows: whole tiles of each head.
+ *
+ * Tiles of packed sequences are numbered so that a sequence begins at its first row / rows + its number
+ * (templates/features/lengths.cu.in): there are total / rows + batch numbers at most, of a head.
  */
 #include "runtime/base/status.h"
 #include "runtime/ops/backward.h"
 #include "runtime/ops/call.h"
+#include "runtime/ops/forward.h"
 
 static int64_t ceil_div(int64_t a, int64_t b)
 {
@@ -20,16 +24,29 @@ static fa2_status too_many(const fa2_problem *problem, const char *what, int64_t
                      (int)INT32_MAX);
 }
 
+/* Of so many rows of queries, or of keys; packed: of all sequences together. */
+static int64_t query_tiles(const fa2_problem *problem, int rows)
+{
+    return problem->varlen ? fa2i_forward_total_q(problem) / rows + problem->batch
+                           : ceil_div(problem->seq_q, rows);
+}
+
+static int64_t tiles_of_keys(const fa2_problem *problem, int rows)
+{
+    return problem->varlen ? fa2i_forward_total_k(problem) / rows + problem->batch
+                           : ceil_div(problem->seq_k, rows);
+}
+
 /* Blocks of a step; 64 bits hold each, as no factor that has been checked is left. */
 static int64_t count_blocks(const fa2i_step *step, const fa2_problem *problem, int64_t padded_rows,
                             int64_t key_tiles)
 {
-    const int64_t heads = (int64_t)problem->batch * problem->heads_q;
+    const int64_t heads = (problem->varlen ? 1 : (int64_t)problem->batch) * problem->heads_q;
     switch (step->blocks) {
     case FA2I_BLOCKS_PADDED_ROWS:
         return ceil_div(padded_rows, step->block_rows);
     case FA2I_BLOCKS_KEY_AND_QUERY_TILES:
-        return key_tiles + heads * ceil_div(problem->seq_q, step->block_rows);
+        return key_tiles + heads * query_tiles(problem, step->block_rows);
     case FA2I_BLOCKS_HEADS:
         return problem->heads_q;
     default: /* parsing lets no other word through */
@@ -41,28 +58,30 @@ fa2_status fa2i_backward_grid(const fa2i_card *card, const fa2i_recipe *recipe,
                               const fa2_problem *problem, fa2i_grid *ret_grid)
 {
     (void)card;
-    const int64_t heads = (int64_t)problem->batch * problem->heads_q;
-    const int64_t kv_heads = (int64_t)problem->batch * problem->heads_kv;
-    fa2i_grid grid = {.row_tiles = (int32_t)ceil_div(problem->seq_q, recipe->rows),
-                      .key_tiles = (int32_t)ceil_div(problem->seq_k, recipe->keys),
-                      .splits = 1};
+    const int64_t batches = problem->varlen ? 1 : problem->batch;
+    const int64_t heads = batches * problem->heads_q, kv_heads = batches * problem->heads_kv;
+    const int64_t row_tiles = query_tiles(problem, recipe->rows);
+    const int64_t key_tiles = tiles_of_keys(problem, recipe->keys);
+    fa2i_grid grid = {
+        .row_tiles = (int32_t)row_tiles, .key_tiles = (int32_t)key_tiles, .splits = 1};
 
     if (recipe->columns > 0 && recipe->columns < problem->head_dim)
         return fa2i_fail(FA2_E_UNSUPPORTED, "columns is %d in the recipe; head_dim is %d",
                          recipe->columns, (int)problem->head_dim);
-    if (heads > INT32_MAX || kv_heads * grid.key_tiles > INT32_MAX)
-        return too_many(problem, "key tiles", grid.key_tiles);
-    const int64_t padded_rows = heads * grid.row_tiles * recipe->rows; /* < 2^62 */
+    if (heads > INT32_MAX || kv_heads * key_tiles > INT32_MAX)
+        return too_many(problem, "key tiles", key_tiles);
+    if (row_tiles > INT32_MAX / heads)
+        return too_many(problem, "query tiles", row_tiles);
+    const int64_t padded_rows = heads * row_tiles * recipe->rows; /* < 2^47 */
     for (int i = 0; i < recipe->step_count; i++) {
         const int64_t blocks =
-            count_blocks(&recipe->steps[i], problem, padded_rows, kv_heads * grid.key_tiles);
+            count_blocks(&recipe->steps[i], problem, padded_rows, kv_heads * key_tiles);
         if (blocks > INT32_MAX)
             return too_many(problem, "query tiles",
-                            ceil_div(problem->seq_q, recipe->steps[i].block_rows));
+                            query_tiles(problem, recipe->steps[i].block_rows));
         grid.blocks[i] = (unsigned)blocks;
     }
-    if (recipe->workspace !=
-        FA2I_WORKSPACE_NONE) { /* then there is a step per padded rows: < 2^47 */
+    if (recipe->workspace != FA2I_WORKSPACE_NONE) {
         grid.rows_bytes = 2 * sizeof(float) * (size_t)padded_rows;
         grid.workspace_bytes =
             grid.rows_bytes + (size_t)padded_rows * (size_t)recipe->columns * sizeof(float);

@@ -352,6 +352,8 @@ void fa2i_features_fill(const fa2_problem *problem, const fa2i_feature_args *arg
     if (problem->varlen) {
         params.cu_seqlens_q = (uintptr_t)*args->cu_seqlens_q;
         params.cu_seqlens_k = (uintptr_t)*args->cu_seqlens_k;
+        params.total_q = fa2i_forward_total_q(problem);
+        params.total_k = fa2i_forward_total_k(problem);
     }
     if (problem->paged) {
         params.block_table = (uintptr_t)*args->block_table;

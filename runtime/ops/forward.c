@@ -60,7 +60,7 @@ void fa2i_forward_fill(const fa2i_grid *grid, const fa2_problem *problem, const 
         params.window_left = fa2i_window_left(problem);
         params.window_right = fa2i_window_right(problem);
     }
-    if (grid->splits > 1) {
+    if (grid->workspace_bytes > 0) {
         params.partial = (uintptr_t)a->workspace;
         params.partial_lse = params.partial + grid->partial_bytes;
     }
@@ -68,10 +68,6 @@ void fa2i_forward_fill(const fa2i_grid *grid, const fa2_problem *problem, const 
         const fa2i_feature_args features = fa2i_forward_features(a);
         fa2i_features_fill(problem, &features, scale, &params.features);
         params.features.slots = grid->slots;
-        if (problem->varlen) {
-            params.features.total_q = fa2i_forward_total_q(problem);
-            params.features.total_k = fa2i_forward_total_k(problem);
-        }
     }
     fa2i_param_strides(&a->q, params.q_stride);
     fa2i_param_strides(&a->k, params.k_stride);
@@ -159,7 +155,7 @@ int fa2i_forward_parts(const fa2_problem *problem, fa2_problem parts[2])
     return batch > 1 ? 2 : 1;
 }
 
-static double sum_of_parts(const fa2_problem *problem, double (*of_part)(const fa2_problem *part))
+double fa2i_forward_sum(const fa2_problem *problem, double (*of_part)(const fa2_problem *part))
 {
     fa2_problem parts[2];
     const int count = fa2i_forward_parts(problem, parts);
@@ -176,7 +172,7 @@ static double flop_unmasked(const fa2_problem *problem)
 
 double fa2i_forward_flop_unmasked(const fa2_problem *problem)
 {
-    return sum_of_parts(problem, flop_unmasked);
+    return fa2i_forward_sum(problem, flop_unmasked);
 }
 
 /* 4 B Hq Sq Sk D, half of it when causal, whatever Sq and Sk are: the convention of the
@@ -190,7 +186,7 @@ static double flop(const fa2_problem *problem)
 
 double fa2i_forward_flop(const fa2_problem *problem)
 {
-    return sum_of_parts(problem, flop);
+    return fa2i_forward_sum(problem, flop);
 }
 
 int64_t fa2i_forward_seen_keys(const fa2_problem *problem)
@@ -209,5 +205,5 @@ static double bytes(const fa2_problem *p)
 
 double fa2i_forward_bytes(const fa2_problem *problem)
 {
-    return sum_of_parts(problem, bytes);
+    return fa2i_forward_sum(problem, bytes);
 }

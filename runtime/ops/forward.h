@@ -71,6 +71,9 @@ int32_t fa2i_forward_packed_length(int32_t batch, int32_t seq, int32_t total, in
  * many. */
 int fa2i_forward_parts(const fa2_problem *problem, fa2_problem parts[2]);
 
+/* What of_part says of each of them, summed. */
+double fa2i_forward_sum(const fa2_problem *problem, double (*of_part)(const fa2_problem *part));
+
 double fa2i_forward_flop(const fa2_problem *problem);
 double fa2i_forward_flop_unmasked(const fa2_problem *problem);
 double fa2i_forward_bytes(const fa2_problem *problem);

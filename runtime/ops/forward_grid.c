@@ -134,6 +134,14 @@ fa2_status fa2i_forward_grid(const fa2i_card *card, const fa2i_recipe *recipe,
         grid.workspace_bytes = grid.queries_at + (size_t)all_rows(problem) *
                                                      (size_t)problem->head_dim * sizeof(uint16_t);
     }
+    if (recipe->workspace == FA2I_WORKSPACE_SCORES) {
+        if (all_rows(problem) > INT64_MAX / 2 / problem->seq_k)
+            FA2_TRY(fa2i_fail(FA2_E_UNSUPPORTED,
+                              "the scores of %lld rows and %d keys are more bytes "
+                              "than can be counted",
+                              (long long)all_rows(problem), (int)problem->seq_k));
+        grid.workspace_bytes = (size_t)all_rows(problem) * (size_t)problem->seq_k * 2;
+    }
     *ret_grid = grid;
 done:
     return st;

@@ -77,6 +77,8 @@ SIM_UNARY(clz, uint32_t, x == 0 ? 32 : __builtin_clz(x))
 SIM_BINARY(add_16, uint32_t, (x + y) & 0xffff)
 SIM_BINARY(sub_16, uint32_t, (x - y) & 0xffff)
 SIM_BINARY(mul_lo_16, uint32_t, (x * y) & 0xffff)
+SIM_BINARY(mul_wide_u16, uint32_t, (x & 0xffff) * (y & 0xffff))
+SIM_BINARY(mul_wide_s16, uint32_t, (uint32_t)((int16_t)x * (int16_t)y))
 SIM_BINARY(shl_16, uint32_t, shift_left(x, y) & 0xffff)
 SIM_BINARY(shr_u16, uint32_t, shift_right(x & 0xffff, y))
 SIM_UNARY(not_16, uint32_t, ~x & 0xffff)
@@ -202,6 +204,8 @@ static const sim_row rows[] = {
     ROW("sub.u16", "r s s", sub_16),
     ROW("mul.lo.s16", "r s s", mul_lo_16),
     ROW("mul.lo.u16", "r s s", mul_lo_16),
+    ROW("mul.wide.u16", "r s s", mul_wide_u16),
+    ROW("mul.wide.s16", "r s s", mul_wide_s16),
     ROW("and.b16", "r s s", and_bits),
     ROW("or.b16", "r s s", or_bits),
     ROW("xor.b16", "r s s", xor_bits),

@@ -228,6 +228,7 @@ static const sim_row rows[] = {
     LOADS("shared.", SIM_KIND_SHARED, PTX_SPACE_SHARED),
     LOADS("volatile.shared.", SIM_KIND_SHARED, PTX_SPACE_SHARED),
     LOADS("global.", SIM_KIND_GLOBAL, PTX_SPACE_GLOBAL),
+    LOADS("global.cg.", SIM_KIND_GLOBAL, PTX_SPACE_GLOBAL),
     LOADS("global.nc.", SIM_KIND_GLOBAL, PTX_SPACE_GLOBAL),
     LOADS("volatile.global.", SIM_KIND_GLOBAL, PTX_SPACE_GLOBAL),
     LOADS("local.", SIM_KIND_GLOBAL, PTX_SPACE_LOCAL),

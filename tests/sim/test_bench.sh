@@ -48,14 +48,22 @@ has out "B=1 Hq=2 Hkv=2 Sq=48 Sk=48 D=16 dtype=fp16 causal=1"
 has out "(default)"
 lacks out "tuned:"
 lacks out "spread too wide"
+has out "naive: three kernels with S x S in memory"
+# The software device knows no sums in fp16; all other ceilings are those of the card that it plays.
+has out "tensor_fp16_fp16  not measured: loading"
+for ceiling in tensor_fp16 tensor_fp16_k8 tensor_bf16 ex2 shared l2 read copy; do
+    checks=$((checks + 1))
+    grep -qE "^  $ceiling +[1-9][0-9.]* (TFLOPS|G/s|GB/s)" out || fail "$ran: no rate of $ceiling"
+done
+checks=$((checks + 1))
+awk '$1 == "tensor_fp16" { found = $2 > 24 && $2 < 26 } END { exit !found }' out ||
+    fail "$ran: tensor_fp16 is not the 25.5 TFLOPS of the card"
 checks=$((checks + 1))
 [ ! -e fa2.db ] || fail "$ran: it made a database"
 
 # ---- what is tuned stands beside the default ----
 run 0 --device 0 --shape $shape
 cp fa2.db before.db
-run 0 bench --device 0 --shape $shape
-has out "(exact)"
 run 0 bench --device 0 --shape $shape --format csv
 is kernel tuned
 is rule exact
@@ -74,19 +82,25 @@ import json, sys
 with open("out") as file:
     assert abs(json.load(file)[0]["model_us"] - float(sys.argv[1])) < 1e-2
 END
-run 0 bench --device 0 --shape $shape,op=backward --json
+run 0 bench --device 0 --shape $shape,op=backward --json --cold
 checks=$((checks + 1))
 python3 - <<'END' || fail "$ran: its JSON"
 import json
 with open("out") as file:
     bench = json.load(file)
-assert bench["modelled"] and bench["runs"] == 1
+assert bench["modelled"] and bench["runs"] == 1 and bench["l2"] == "cold"
 (problem,) = bench["problems"]
 assert problem["op"] == "backward" and problem["flop"] == 2.5 * 147456
+assert [c["name"] for c in bench["ceilings"] if c["rate"] is None] == ["tensor_fp16_fp16"]
+assert "naive" not in [k["kernel"] for k in problem["kernels"]]
 for kernel in problem["kernels"]:
     assert kernel["outcome"] == "ok" and 0 < kernel["max_error"] < 0.01 and kernel["sd_us"] == 0
 END
-run 0 bench --device 0 --shape $shape --cold
+# The naive kernels are right, too, at tails, with grouped heads, where rows see no key.
+run 0 bench --device 0 --format csv --shape Hq=4,Hkv=2,Sq=67,Sk=50,D=24,dtype=bf16,causal=1 \
+    --shape B=2,Hq=1,Sq=3,Sk=130,D=72 --shape $shape,softcap=1
+checks=$((checks + 1))
+[ "$(grep -c ',naive,default,naive d=.*,ok,' out)" -eq 2 ] || fail "$ran: the naive kernels"
 checks=$((checks + 1))
 cmp -s fa2.db before.db || fail "$ran: it wrote into the database"
 

@@ -18,6 +18,7 @@
 enum { PLACE_BYTES = 64 };
 static const float softcap = 2.0f; /* of shapes that have one */
 #define BACKWARD "op=backward,Sq=200,causal=1"
+#define PACKED   "op=backward,B=5,Sq=150,Tq=500,Tk=430,causal=1"
 #define CAPPED   "op=backward,Sq=300,softcap=1,Wl=70,Wr=5"
 
 typedef struct bug {
@@ -250,9 +251,8 @@ static const bug bugs[] = {
      "min(__ldg(p.features.cu_seqlens_q + batch + 1), p.features.total_q) - first_q",
      "__ldg(p.features.cu_seqlens_q + batch + 1) + 9 - first_q", 1, "B=3,Sq=200,Tq=400,Tk=400",
      "race", "fwd.cu.in"},
-    {"the tiles of packed sequences overlap", "rtx3060", JOINT,
-     "p.features.total_q) / kBr + batch;", "p.features.total_q) / kBr;", 1,
-     "B=5,Sq=200,Tq=600,Tk=700", "x the bound", NULL},
+    {"the tiles of packed sequences overlap", "rtx3060", JOINT, "total) / rows + batch;",
+     "total) / rows;", 1, "B=5,Sq=200,Tq=600,Tk=700", "x the bound", NULL},
     {"keys of the sequence before", "rtx3060", TEAMS, "place.sequence.first_k * stride.seq",
      "(place.sequence.first_k - 1) * stride.seq", 1, "B=5,Sq=3,Sk=1500,Tq=7,Tk=4000", "", NULL},
     {"none, pages", "rtx3060", JOINT, "", "", 1, "B=3,Sq=200,causal=1,seqused=1,page=16", NULL,
@@ -352,6 +352,23 @@ static const bug bugs[] = {
      "place.first_key + r <= p.seq_k)", 1, BACKWARD, "illegal address", "write.cu.in"},
     {"a row of dQ too many", "t4", APART, "chunk < kHeadDim / 8 && row < p.seq_q)",
      "chunk < kHeadDim / 8 && row <= p.seq_q)", 1, BACKWARD, "illegal address", "bwd_query.cu.in"},
+    {"none, packed, backward", "rtx3060", ADDED, "", "", 1, PACKED ",sinks=1", NULL, NULL},
+    {"none, packed, turns in reverse order", "rtx3060", TURNS, "", "", 1, PACKED ",deterministic=1",
+     NULL, NULL},
+    {"none, packed, backward on Turing", "t4", APART, "", "", 1, PACKED ",alibi=1", NULL, NULL},
+    {"the tiles of packed sequences overlap, backward", "rtx3060", ADDED, "total) / rows + batch;",
+     "total) / rows;", 1, PACKED, "", NULL},
+    {"the queries of a neighbour", "rtx3060", ADDED, "p.q += query *", "p.q += (query + 1) *", 1,
+     PACKED, "", NULL},
+    {"keys behind the sequence", "rtx3060", ADDED, "p.seq_k = sequence.seq_k;",
+     "p.seq_k = sequence.seq_k + 1;", 1, PACKED, "", NULL},
+    {"sums of the first tile of all sequences", "rtx3060", ADDED,
+     "at.tile + place.first_q_tile) * kDqTile", "at.tile) * kDqTile", 1, PACKED, "x the bound",
+     NULL},
+    {"an LSE that is not packed", "t4", APART, "plane * p.features.total_q + row",
+     "plane * p.seq_q + row", 1, PACKED, "x the bound", NULL},
+    {"dQ of a neighbour", "t4", APART, "p.dq += query *", "p.dq += (query + 1) *", 1, PACKED, "",
+     NULL},
     {"none, turns, blocks in reverse order", "rtx3060", TURNS, "", "", 1,
      BACKWARD ",deterministic=1", NULL, NULL},
     {"turns by the number of a block", "rtx3060", TURNS, "block_ticket(p, smem)", "blockIdx.x", 1,

@@ -209,9 +209,8 @@ static void find_classes(sweep *s, fa2_dtype dtype)
         }
     /* Backward has a sweep of its own for caps and windows alone. */
     for (size_t n = 0; n < FEATURE_SETS; n++)
-        if (!feature_sets[n].softcap && !feature_sets[n].seqused && !feature_sets[n].varlen &&
-            !feature_sets[n].paged && !feature_sets[n].leftpad && !feature_sets[n].cache_rows &&
-            !feature_sets[n].append)
+        if (!feature_sets[n].softcap && !feature_sets[n].seqused && !feature_sets[n].paged &&
+            !feature_sets[n].leftpad && !feature_sets[n].cache_rows && !feature_sets[n].append)
             add_features(s, FA2_OP_BACKWARD, dtype, kinds[n % KINDS], &feature_sets[n]);
 }
 

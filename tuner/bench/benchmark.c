@@ -23,111 +23,83 @@ typedef struct work {
     fa2i_failure failures[FA2I_BENCHMARK_KERNELS_MAX];
     double *samples[FA2I_BENCHMARK_KERNELS_MAX]; /* owned */
     size_t sample_count[FA2I_BENCHMARK_KERNELS_MAX];
+    size_t every[FA2I_BENCHMARK_KERNELS_MAX]; /* in which rounds it takes part; 0: in all */
+    size_t rounds;                            /* so far */
     uint64_t random;
 } work;
 
-/* ---- kernels ---- */
+/* ---- what all problems share ---- */
 
-static const fa2i_kernel *kernel_of(void *user, uint32_t id)
+fa2_status fa2i_benchmarks_open(fa2i_benchmarks *all)
 {
-    const fa2i_benchmarks *all = user;
-    return &all->kernels[id];
-}
-
-static fa2_status ensure_worker(fa2i_benchmarks *all)
-{
-    if (all->worker != NULL)
-        return FA2_OK;
-    fa2_status st = fa2i_worker_create(all->gpu.ordinal, all->gpu.modelled, kernel_of, all,
-                                       all->stop, &all->worker);
-    if (st == FA2_OK)
-        fa2i_worker_keep_warm(all->worker, !all->cold);
+    fa2_status st = FA2_OK;
+    if (all->gpu.has_uuid && !all->gpu.modelled)
+        fa2i_nvml_open(all->gpu.uuid, &all->nvml);
+    FA2_TRY(fa2i_worker_create(all->gpu.ordinal, all->gpu.modelled, fa2i_kernel_list_get,
+                               &all->kernels, all->stop, &all->worker));
+    fa2i_worker_keep_warm(all->worker, !all->cold);
+    FA2_TRY(fa2i_ceilings_measure(&all->kernels, all->worker, all->stop, all->ceilings));
+done:
     return st;
 }
 
 void fa2i_benchmarks_done(fa2i_benchmarks *all)
 {
     fa2i_worker_destroy(all->worker);
-    for (size_t i = 0; i < all->kernel_count; i++)
-        fa2i_kernel_done(&all->kernels[i]);
-    fa2i_free(all->kernels);
     all->worker = NULL;
-    all->kernels = NULL;
-    all->kernel_count = 0;
-}
-
-/* From the database by its key, if it is there; else compiled. */
-static fa2_status get_kernel(fa2i_benchmarks *all, const fa2i_variant *variant, const fa2i_key *key,
-                             fa2i_kernel *ret_kernel)
-{
-    static const fa2i_key none;
-    char *source = NULL;
-    fa2_status st = FA2_OK;
-    if (all->cache != NULL && memcmp(key, &none, sizeof none) != 0) {
-        st = fa2i_cache_get_kernel(all->cache, key, variant->recipe.abi, true, ret_kernel);
-        if (st != FA2_E_NOT_FOUND)
-            return st;
-    }
-    if (!all->gpu.compiles)
-        return fa2i_fail(FA2_E_NO_NVRTC, "%s must be compiled, and there is no NVRTC",
-                         variant->text);
-    FA2_TRY(fa2i_generator_source(all->generator, variant->text, &source));
-    FA2_TRY(fa2i_compile(variant, source, &all->gpu.target, fa2i_generator_id(all->generator),
-                         ret_kernel));
-done:
-    fa2i_free(source);
-    return st;
-}
-
-/* The number of a variant's kernel. */
-static fa2_status find_kernel(fa2i_benchmarks *all, const fa2i_variant *variant,
-                              const fa2i_key *key, uint32_t *ret_id)
-{
-    for (size_t i = 0; i < all->kernel_count; i++) {
-        if (strcmp(all->kernels[i].variant.text, variant->text) == 0) {
-            *ret_id = (uint32_t)i;
-            return FA2_OK;
-        }
-    }
-    fa2i_kernel *kernels =
-        fa2i_realloc(all->kernels, (all->kernel_count + 1) * sizeof *all->kernels);
-    if (kernels == NULL)
-        return fa2i_fail(FA2_E_MEMORY, "no memory for %zu kernels", all->kernel_count + 1);
-    all->kernels = kernels;
-    fa2i_kernel kernel = {0};
-    const fa2_status st = get_kernel(all, variant, key, &kernel);
-    if (st != FA2_OK)
-        return st;
-    *ret_id = (uint32_t)all->kernel_count;
-    all->kernels[all->kernel_count++] = kernel;
-    return FA2_OK;
+    fa2i_kernel_list_done(&all->kernels);
+    fa2i_nvml_close(&all->nvml);
 }
 
 /* ---- who takes part ---- */
 
-/* Let a variant take part. One that does not compile is a result. */
+/* It has no time, for this reason. */
+static void leave_out(fa2i_timed *t, fa2i_outcome outcome, const char *why)
+{
+    t->outcome = outcome;
+    snprintf(t->detail, sizeof t->detail, "%s", why == NULL ? "" : why);
+}
+
+/* More than the device has? S x S of a naive kernel may be. */
+static void check_memory(const fa2i_benchmarks *all, const fa2i_benchmark *b, fa2i_timed *t)
+{
+    const double needed = b->tensor_bytes + (double)t->workspace_bytes;
+    char why[128];
+    if (needed < 0.9 * (double)all->gpu.memory_bytes)
+        return;
+    snprintf(why, sizeof why, "needs %.1f GiB of device memory; there are %.1f", needed / 0x1p30,
+             (double)all->gpu.memory_bytes / 0x1p30);
+    leave_out(t, FA2I_OUTCOME_LAUNCH_ERROR, why);
+}
+
+/* Let a variant take part. One that does not compile, or cannot be compiled here, is a result. */
 static fa2_status enter(work *w, const char *role, fa2_rule rule, const fa2i_variant *variant,
                         const fa2i_key *key)
 {
-    fa2_status st = FA2_OK;
     fa2i_benchmark *out = w->out;
     fa2i_timed *t = &out->timed[out->count];
     fa2i_grid grid = {0};
     *t = (fa2i_timed){.role = role, .rule = rule};
     memcpy(t->variant, variant->text, sizeof t->variant);
-    FA2_TRY(find_kernel(w->all, variant, key, &w->ids[out->count]));
-    const fa2i_kernel *kernel = &w->all->kernels[w->ids[out->count]];
-    if (kernel->outcome == FA2I_OUTCOME_COMPILE_ERROR) {
-        t->outcome = kernel->outcome;
-        snprintf(t->detail, sizeof t->detail, "%.*s", (int)sizeof t->detail - 1,
-                 kernel->log == NULL ? "" : kernel->log);
+    fa2_status st = fa2i_kernel_list_find(&w->all->kernels, variant, key, &w->ids[out->count]);
+    if (st == FA2_E_NO_NVRTC) {
+        leave_out(t, FA2I_OUTCOME_COMPILE_ERROR, fa2_last_message());
+        out->count++;
+        return FA2_OK;
     }
-    FA2_TRY(fa2i_op_of(&out->problem)
-                ->grid(&w->all->gpu.card, &kernel->variant.recipe, &out->problem, &grid));
+    if (st != FA2_OK)
+        return st;
+    const fa2i_kernel *kernel = fa2i_kernel_list_get(&w->all->kernels, w->ids[out->count]);
+    if (kernel->outcome == FA2I_OUTCOME_COMPILE_ERROR)
+        leave_out(t, kernel->outcome, kernel->log);
+    st = fa2i_op_of(&out->problem)
+             ->grid(&w->all->gpu.card, &kernel->variant.recipe, &out->problem, &grid);
+    if (st != FA2_OK)
+        return st;
     t->workspace_bytes = grid.workspace_bytes;
+    check_memory(w->all, out, t);
     out->count++;
-done:
-    return st;
+    return FA2_OK;
 }
 
 static const char *role_of(fa2_rule rule)
@@ -139,12 +111,13 @@ static const char *role_of(fa2_rule rule)
 static fa2_status enter_choices(work *w)
 {
     fa2_status st = FA2_OK;
-    const fa2i_benchmarks *all = w->all;
+    const fa2i_kernel_list *list = &w->all->kernels;
+    const fa2i_card *card = &w->all->gpu.card;
     const fa2_problem *problem = &w->out->problem;
     fa2i_foreseen with = {0}, without = {0};
-    FA2_TRY(fa2i_foresee(all->generator, NULL, &all->gpu.card, problem, &without));
-    if (all->cache != NULL) {
-        FA2_TRY(fa2i_foresee(all->generator, all->cache, &all->gpu.card, problem, &with));
+    FA2_TRY(fa2i_foresee(list->generator, NULL, card, problem, &without));
+    if (list->cache != NULL) {
+        FA2_TRY(fa2i_foresee(list->generator, list->cache, card, problem, &with));
         w->out->same = strcmp(with.variant.text, without.variant.text) == 0;
         FA2_TRY(
             enter(w, role_of(with.decision.rule), with.decision.rule, &with.variant, &with.key));
@@ -155,6 +128,22 @@ done:
     fa2i_foreseen_done(&with);
     fa2i_foreseen_done(&without);
     return st;
+}
+
+/* Attention as it is written down, where it knows the problem: it has no features and no backward. */
+static fa2_status enter_naive(work *w)
+{
+    fa2i_variant variant;
+    const fa2_problem *problem = &w->out->problem;
+    char text[FA2I_VARIANT_CHARS];
+    snprintf(text, sizeof text, "naive d=%d dtype=%s causal=%d", (int)problem->head_dim,
+             fa2i_dtype_string(problem->dtype), (int)problem->causal);
+    fa2_status st = fa2i_generator_variant(w->all->kernels.generator, text, &variant);
+    if (st == FA2_OK)
+        st = fa2i_generator_check_class(problem, &variant);
+    if (st != FA2_OK)
+        return st == FA2_E_UNSUPPORTED || st == FA2_E_GENERATOR ? FA2_OK : st;
+    return enter(w, "naive", FA2_RULE_DEFAULT, &variant, NULL);
 }
 
 /* ---- check ---- */
@@ -224,8 +213,9 @@ static size_t make_round(work *w, bool timed, fa2i_sample *samples, bool *counts
 {
     size_t order[FA2I_BENCHMARK_KERNELS_MAX], count = 0, made = 0;
     for (size_t i = 0; i < w->out->count; i++)
-        if (takes_part(w, i))
+        if (takes_part(w, i) && (w->every[i] == 0 || w->rounds % w->every[i] == 0))
             order[count++] = i;
+    w->rounds++;
     for (size_t i = count; i > 1; i--) {
         const size_t j = (size_t)(fa2i_random(&w->random) % i), last = order[i - 1];
         order[i - 1] = order[j];
@@ -270,24 +260,66 @@ static fa2_status run_rounds(work *w, size_t rounds, bool timed, int launches, d
             count += make_round(w, timed, samples + count, counts + count);
         if (count > 0)
             st = take(w, samples, counts, count, launches, best_us);
+        fa2i_nvml_look(&w->all->nvml, &w->out->conditions);
     }
     return st;
 }
 
-/* How many launches make a run, by the fastest kernel; *ret_us: its time. */
-static fa2_status choose_launches(work *w, int *ret_launches, double *ret_us)
+static double least_sample(const work *w, size_t i)
 {
     double least = INFINITY;
+    for (size_t j = 0; j < w->sample_count[i]; j++)
+        least = fmin(least, w->samples[i][j]);
+    return least;
+}
+
+/* How many launches make a run, by the fastest kernel; *ret_us: its time. And which kernels are so slow that
+ * they sit rounds out. */
+static fa2_status choose_launches(work *w, int *ret_launches, double *ret_us)
+{
+    double us[FA2I_BENCHMARK_KERNELS_MAX], least = INFINITY;
     const fa2_status st = run_rounds(w, PILOTS, true, 1, 0);
     for (size_t i = 0; i < w->out->count; i++) {
-        for (size_t j = 0; j < w->sample_count[i]; j++)
-            least = fmin(least, w->samples[i][j]);
+        us[i] = least_sample(w, i);
+        least = fmin(least, us[i]);
         w->sample_count[i] = 0;
     }
-    const double wanted = FA2I_BENCHMARK_SAMPLE_US / fmax(least, 1e-3);
-    *ret_launches =
-        w->all->cold || !isfinite(least) ? 1 : (int)fmax(1, fmin(LAUNCHES_MAX, ceil(wanted)));
     *ret_us = isfinite(least) ? least : 0;
+    *ret_launches =
+        w->all->cold || !isfinite(least)
+            ? 1
+            : (int)fmax(1, fmin(LAUNCHES_MAX, ceil(FA2I_BENCHMARK_SAMPLE_US / fmax(least, 1e-3))));
+    for (size_t i = 0; i < w->out->count; i++)
+        if (isfinite(us[i]))
+            w->every[i] = (size_t)fmin((double)w->out->runs / FA2I_BENCHMARK_RUNS_LEAST,
+                                       us[i] * *ret_launches / FA2I_BENCHMARK_SLOW_US);
+    w->rounds = 0;
+    return st;
+}
+
+/* Energy of launches one behind the other, of each kernel by itself. */
+static fa2_status count_energy(work *w)
+{
+    fa2_status st = FA2_OK;
+    const int launches = w->out->launches;
+    for (size_t i = 0; i < w->out->count && st == FA2_OK && !stopped(w); i++) {
+        uint64_t before = 0, after = 0;
+        const double us = w->out->timed[i].us.order.median * launches;
+        if (!takes_part(w, i) || us <= 0 || !fa2i_nvml_energy(&w->all->nvml, &before))
+            continue;
+        const size_t count = (size_t)fmin(1 << 16, ceil(FA2I_BENCHMARK_ENERGY_US / us));
+        fa2i_sample *samples = fa2i_alloc_array(count, sizeof *samples);
+        if (samples == NULL)
+            return fa2i_fail(FA2_E_MEMORY, "no memory for %zu samples", count);
+        for (size_t j = 0; j < count; j++)
+            samples[j].contender = (uint32_t)i;
+        st = fa2i_worker_sample(w->all->worker, samples, count, w->ids, launches,
+                                w->out->timed[i].us.order.median, w->failures);
+        if (st == FA2_OK && w->failures[i].outcome == FA2I_OUTCOME_OK && samples[count - 1].taken &&
+            fa2i_nvml_energy(&w->all->nvml, &after))
+            w->out->timed[i].mj = (double)(after - before) / ((double)count * launches);
+        fa2i_free(samples);
+    }
     return st;
 }
 
@@ -296,7 +328,7 @@ static fa2_status time_all(work *w)
     fa2_status st = FA2_OK;
     fa2i_benchmark *out = w->out;
     double best_us = 0;
-    out->runs = w->all->gpu.modelled ? 1 : w->all->runs > 0 ? w->all->runs : FA2I_BENCHMARK_RUNS;
+    out->runs = w->all->gpu.modelled ? 1 : w->all->runs;
     out->launches = 1;
     for (size_t i = 0; i < out->count; i++) {
         w->samples[i] = fa2i_alloc_array(out->runs + PILOTS, sizeof *w->samples[i]);
@@ -310,6 +342,8 @@ static fa2_status time_all(work *w)
     FA2_TRY(run_rounds(w, out->runs, true, out->launches, best_us));
     for (size_t i = 0; i < out->count; i++)
         out->timed[i].us = fa2i_summary_of(w->samples[i], w->sample_count[i]);
+    if (!w->all->cold) /* the flush takes energy, too */
+        FA2_TRY(count_energy(w));
 done:
     return st;
 }
@@ -343,15 +377,15 @@ fa2_status fa2i_benchmark_run(fa2i_benchmarks *all, const fa2_problem *problem,
     const fa2i_case c = fa2i_tune_case(problem);
 
     describe(problem, ret_benchmark);
-    FA2_TRY(ensure_worker(all));
     FA2_TRY(enter_choices(&w));
+    FA2_TRY(enter_naive(&w));
     FA2_TRY(fa2i_worker_case(all->worker, &c));
     FA2_TRY(check_all(&w, &c));
     FA2_TRY(time_all(&w));
 done:
     for (size_t i = 0; i < FA2I_BENCHMARK_KERNELS_MAX; i++)
         fa2i_free(w.samples[i]);
-    if (!is_of_problem(st) || all->worker == NULL)
+    if (!is_of_problem(st))
         return st;
     ret_benchmark->count = 0;
     snprintf(ret_benchmark->message, sizeof ret_benchmark->message, "%s", fa2_last_message());

@@ -27,6 +27,19 @@ static bool is_timed(const fa2i_timed *t)
     return t->outcome == FA2I_OUTCOME_OK && t->us.n > 0;
 }
 
+/* Shares of the card's ceilings that a time stands for; 0 where the ceiling was not measured. */
+static double tensor_share(const fa2i_benchmarks *all, const fa2i_benchmark *b, double us)
+{
+    const double most = all->ceilings[fa2i_ceiling_of(b->problem.dtype, all->gpu.card.arch)].rate;
+    return most > 0 ? tflops(b, us) / most : 0;
+}
+
+static double copy_share(const fa2i_benchmarks *all, const fa2i_benchmark *b, double us)
+{
+    const double most = all->ceilings[FA2I_CEILING_COPY].rate;
+    return most > 0 ? gigabytes_per_s(b, us) / most : 0;
+}
+
 /* ---- text ---- */
 
 static void print_size(double bytes, FILE *out)
@@ -49,16 +62,24 @@ static void print_head(const fa2i_benchmark *b, FILE *out)
     fputc('\n', out);
 }
 
-static fa2_status print_times(const fa2i_benchmark *b, FILE *out)
+/* "61 %" */
+static void format_share(double share, char *out, size_t out_bytes)
 {
-    static const char *const titles[] = {"",   "mean us", "sd",     "95 % CI", "median",
-                                         "q1", "q3",      "TFLOPS", "GB/s",    "x first"};
+    snprintf(out, out_bytes, share > 0 ? "%.1f %%" : "-", 100 * share);
+}
+
+static fa2_status print_times(const fa2i_benchmarks *all, const fa2i_benchmark *b, FILE *out)
+{
+    enum { COLUMNS = 12 };
+    static const char *const titles[COLUMNS] = {"",        "mean us", "sd",      "95 % CI",
+                                                "median",  "q1",      "q3",      "TFLOPS",
+                                                "of most", "GB/s",    "of copy", "x first"};
     fa2i_table table;
-    fa2i_table_init(&table, "lrrrrrrrrr", titles);
+    fa2i_table_init(&table, "lrrrrrrrrrrr", titles);
     for (size_t i = 0; i < b->count; i++) {
         const fa2i_timed *t = &b->timed[i];
-        char cells[9][32];
-        const char *row[10] = {t->role};
+        char cells[COLUMNS - 1][32];
+        const char *row[COLUMNS] = {t->role};
         if (!is_timed(t)) {
             fa2i_table_add(&table, row);
             continue;
@@ -69,10 +90,12 @@ static fa2_status print_times(const fa2i_benchmark *b, FILE *out)
         for (int j = 0; j < 6; j++)
             snprintf(cells[j], sizeof cells[j], j == 2 ? "+-%.3f" : "%.3f", numbers[j]);
         snprintf(cells[6], sizeof cells[6], "%.2f", tflops(b, s->order.median));
-        snprintf(cells[7], sizeof cells[7], "%.1f", gigabytes_per_s(b, s->order.median));
-        snprintf(cells[8], sizeof cells[8], "%.2f",
+        format_share(tensor_share(all, b, s->order.median), cells[7], sizeof cells[7]);
+        snprintf(cells[8], sizeof cells[8], "%.1f", gigabytes_per_s(b, s->order.median));
+        format_share(copy_share(all, b, s->order.median), cells[9], sizeof cells[9]);
+        snprintf(cells[10], sizeof cells[10], "%.2f",
                  is_timed(&b->timed[0]) ? s->order.median / b->timed[0].us.order.median : 1.0);
-        for (int j = 0; j < 9; j++)
+        for (int j = 0; j < COLUMNS - 1; j++)
             row[j + 1] = cells[j];
         fa2i_table_add(&table, row);
     }
@@ -81,11 +104,20 @@ static fa2_status print_times(const fa2i_benchmark *b, FILE *out)
     return st;
 }
 
+static bool is_naive(const fa2i_timed *t)
+{
+    return strcmp(t->role, "naive") == 0;
+}
+
 static void print_kernel(const fa2i_benchmark *b, const fa2i_timed *t, FILE *out)
 {
     char brief[FA2I_VARIANT_CHARS];
     fa2i_variant_brief(t->variant, brief, sizeof brief);
-    fprintf(out, "%s: %s (%s)\n", t->role, brief, fa2_rule_string(t->rule));
+    if (is_naive(t))
+        fputs("naive: three kernels with S x S in memory, fp32 products without tensor cores\n",
+              out);
+    else
+        fprintf(out, "%s: %s (%s)\n", t->role, brief, fa2_rule_string(t->rule));
     if (!is_timed(t)) {
         fprintf(out, "  not timed: %s: %s\n", fa2i_outcome_string(t->outcome), t->detail);
         return;
@@ -94,7 +126,10 @@ static void print_kernel(const fa2i_benchmark *b, const fa2i_timed *t, FILE *out
     print_size(memory_bytes(b, t), out);
     fprintf(out, ", %.1f %% of tensors and one S x S matrix; ",
             100 * memory_bytes(b, t) / (b->tensor_bytes + b->square_bytes));
-    fprintf(out, "error %.3g at most, %.3g in the mean\n", t->errors.max, t->errors.mean);
+    fprintf(out, "error %.3g at most, %.3g in the mean", t->errors.max, t->errors.mean);
+    if (t->mj > 0)
+        fprintf(out, "; %.3g mJ, %.3g GFLOP per J", t->mj, b->flop / t->mj * 1e-6);
+    fputc('\n', out);
     if (fa2i_summary_is_wide(&t->us))
         fprintf(out,
                 "  spread too wide to be quoted: %.1f %% between the quartiles, the mean unsure by "
@@ -103,7 +138,18 @@ static void print_kernel(const fa2i_benchmark *b, const fa2i_timed *t, FILE *out
                 100 * t->us.ci95 / t->us.mean);
 }
 
-static fa2_status print_text(const fa2i_benchmark *b, FILE *out)
+static void print_conditions(const fa2i_conditions *c, FILE *out)
+{
+    char reasons[160];
+    if (c->looks == 0)
+        return;
+    fa2i_held_back_text(c->held_back, reasons, sizeof reasons);
+    fprintf(out, "clock %u to %u MHz, memory %u MHz, %u to %u degrees; held back: %s\n",
+            c->sm_mhz_least, c->sm_mhz_most, c->memory_mhz, c->celsius_least, c->celsius_most,
+            reasons[0] == '\0' ? "by nothing" : reasons);
+}
+
+static fa2_status print_text(const fa2i_benchmarks *all, const fa2i_benchmark *b, FILE *out)
 {
     fa2_status st = FA2_OK;
     print_head(b, out);
@@ -111,13 +157,27 @@ static fa2_status print_text(const fa2i_benchmark *b, FILE *out)
         fprintf(out, "  not measured: %s\n", b->message);
         return FA2_OK;
     }
-    FA2_TRY(print_times(b, out));
+    FA2_TRY(print_times(all, b, out));
     for (size_t i = 0; i < b->count; i++)
         print_kernel(b, &b->timed[i], out);
     if (b->same)
         fputs("Untuned it would be the same kernel.\n", out);
+    print_conditions(&b->conditions, out);
 done:
     return st;
+}
+
+static void print_ceilings(const fa2i_benchmarks *all, FILE *out)
+{
+    fprintf(out, "\nwhat the card can do%s:\n", all->gpu.modelled ? ", modelled" : "");
+    for (int i = 0; i < FA2I_CEILINGS; i++) {
+        const fa2i_ceiling *c = &all->ceilings[i];
+        if (c->rate > 0)
+            fprintf(out, "  %-17s %9.1f %-6s  %s\n", c->name, c->rate, c->unit, c->what);
+        else
+            fprintf(out, "  %-17s not measured: %.*s\n", c->name, (int)strcspn(c->why, "\n"),
+                    c->why);
+    }
 }
 
 /* How times were taken. */
@@ -136,6 +196,9 @@ static void print_protocol(const fa2i_benchmarks *all, FILE *out)
             out,
             "%zu runs of a CUDA graph of launches, about %.0f us each, L2 warm; us per launch\n",
             all->runs, FA2I_BENCHMARK_SAMPLE_US);
+    if (!all->gpu.modelled && all->nvml.device == NULL)
+        fprintf(out, "clocks, temperature and energy are not known: %s\n", all->nvml.why);
+    print_ceilings(all, out);
 }
 
 /* ---- CSV ---- */
@@ -161,8 +224,8 @@ static void print_csv_head(FILE *out)
     for (int field = 0; field < FA2I_FIELD_COUNT; field++)
         fprintf(out, "%s,", fa2i_fields[field].name);
     fputs("kernel,rule,variant,outcome,detail,modelled,runs,launches,mean_us,sd_us,ci95_us,min_us,"
-          "q1_us,median_us,q3_us,max_us,wide,tflops,gb_per_s,flop,bytes,memory_bytes,square_bytes,"
-          "max_error,mean_error\n",
+          "q1_us,median_us,q3_us,max_us,wide,tflops,tensor_share,gb_per_s,copy_share,flop,bytes,"
+          "memory_bytes,square_bytes,max_error,mean_error,mj\n",
           out);
 }
 
@@ -178,17 +241,19 @@ static void print_csv_problem(const fa2i_benchmark *b, FILE *out)
     }
 }
 
-static void print_csv_times(const fa2i_benchmark *b, const fa2i_timed *t, FILE *out)
+static void print_csv_times(const fa2i_benchmarks *all, const fa2i_benchmark *b,
+                            const fa2i_timed *t, FILE *out)
 {
     const fa2i_summary *s = &t->us;
     if (!is_timed(t)) {
-        fputs(",,,,,,,,,,,", out);
+        fputs(",,,,,,,,,,,,,", out);
         return;
     }
-    fprintf(out, ",%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%d,%.6g,%.6g", s->mean, s->sd, s->ci95,
-            s->order.min, s->order.q1, s->order.median, s->order.q3, s->max,
+    fprintf(out, ",%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%d,%.6g,%.4g,%.6g,%.4g", s->mean, s->sd,
+            s->ci95, s->order.min, s->order.q1, s->order.median, s->order.q3, s->max,
             fa2i_summary_is_wide(s), tflops(b, s->order.median),
-            gigabytes_per_s(b, s->order.median));
+            tensor_share(all, b, s->order.median), gigabytes_per_s(b, s->order.median),
+            copy_share(all, b, s->order.median));
 }
 
 static void print_csv(const fa2i_benchmarks *all, const fa2i_benchmark *b, FILE *out)
@@ -201,9 +266,9 @@ static void print_csv(const fa2i_benchmarks *all, const fa2i_benchmark *b, FILE 
         fprintf(out, ",%s,", fa2i_outcome_string(t->outcome));
         print_csv_text(is_timed(t) ? "" : t->detail, out);
         fprintf(out, ",%d,%zu,%d", all->gpu.modelled, b->runs, b->launches);
-        print_csv_times(b, t, out);
-        fprintf(out, ",%.0f,%.0f,%.0f,%.0f,%.6g,%.6g\n", b->flop, b->bytes, memory_bytes(b, t),
-                b->square_bytes, t->errors.max, t->errors.mean);
+        print_csv_times(all, b, t, out);
+        fprintf(out, ",%.0f,%.0f,%.0f,%.0f,%.6g,%.6g,%.6g\n", b->flop, b->bytes, memory_bytes(b, t),
+                b->square_bytes, t->errors.max, t->errors.mean, t->mj);
     }
 }
 
@@ -216,9 +281,24 @@ static void print_json_begin(const fa2i_benchmarks *all, FILE *out)
     fa2i_json_string(out, card->name);
     fprintf(out,
             ",\"arch\":\"sm_%d\",\"sm_count\":%d,\"driver\":%d,\"modelled\":%s,\"l2\":\"%s\","
-            "\"runs\":%zu,\"problems\":[",
+            "\"runs\":%zu,\"driver_version\":",
             card->arch, card->sm_count, all->gpu.driver, all->gpu.modelled ? "true" : "false",
             all->cold ? "cold" : "warm", all->runs);
+    fa2i_json_string(out, all->nvml.driver[0] == '\0' ? NULL : all->nvml.driver);
+    fputs(",\"ceilings\":[", out);
+    for (int i = 0; i < FA2I_CEILINGS; i++) {
+        const fa2i_ceiling *c = &all->ceilings[i];
+        fprintf(out, "%s{\"name\":\"%s\",\"unit\":\"%s\",\"rate\":", i == 0 ? "" : ",", c->name,
+                c->unit);
+        if (c->rate > 0)
+            fprintf(out, "%.6g}", c->rate);
+        else {
+            fputs("null,\"why\":", out);
+            fa2i_json_string(out, c->why);
+            fputc('}', out);
+        }
+    }
+    fputs("],\"problems\":[", out);
 }
 
 static void print_json_problem(const fa2i_benchmark *b, FILE *out)
@@ -241,7 +321,17 @@ static void print_json_problem(const fa2i_benchmark *b, FILE *out)
             b->flop, b->bytes, b->tensor_bytes, b->square_bytes);
 }
 
-static void print_json_kernel(const fa2i_benchmark *b, const fa2i_timed *t, FILE *out)
+static void print_json_conditions(const fa2i_conditions *c, FILE *out)
+{
+    char reasons[160];
+    fa2i_held_back_text(c->held_back, reasons, sizeof reasons);
+    fprintf(out, ",\"sm_mhz\":[%u,%u],\"memory_mhz\":%u,\"celsius\":[%u,%u],\"held_back\":\"%s\"",
+            c->sm_mhz_least, c->sm_mhz_most, c->memory_mhz, c->celsius_least, c->celsius_most,
+            reasons);
+}
+
+static void print_json_kernel(const fa2i_benchmarks *all, const fa2i_benchmark *b,
+                              const fa2i_timed *t, FILE *out)
 {
     const fa2i_summary *s = &t->us;
     fprintf(out, "{\"kernel\":\"%s\",\"rule\":\"%s\",\"variant\":", t->role,
@@ -258,13 +348,15 @@ static void print_json_kernel(const fa2i_benchmark *b, const fa2i_timed *t, FILE
     fprintf(out,
             ",\"n\":%zu,\"mean_us\":%.6g,\"sd_us\":%.6g,\"ci95_us\":%.6g,\"min_us\":%.6g,"
             "\"q1_us\":%.6g,\"median_us\":%.6g,\"q3_us\":%.6g,\"max_us\":%.6g,\"wide\":%s,"
-            "\"tflops\":%.6g,\"gb_per_s\":%.6g,\"max_error\":%.6g,\"mean_error\":%.6g}",
+            "\"tflops\":%.6g,\"tensor_share\":%.4g,\"gb_per_s\":%.6g,\"copy_share\":%.4g,"
+            "\"max_error\":%.6g,\"mean_error\":%.6g,\"mj\":%.6g}",
             s->n, s->mean, s->sd, s->ci95, s->order.min, s->order.q1, s->order.median, s->order.q3,
             s->max, fa2i_summary_is_wide(s) ? "true" : "false", tflops(b, s->order.median),
-            gigabytes_per_s(b, s->order.median), t->errors.max, t->errors.mean);
+            tensor_share(all, b, s->order.median), gigabytes_per_s(b, s->order.median),
+            copy_share(all, b, s->order.median), t->errors.max, t->errors.mean, t->mj);
 }
 
-static void print_json(const fa2i_benchmark *b, size_t index, FILE *out)
+static void print_json(const fa2i_benchmarks *all, const fa2i_benchmark *b, size_t index, FILE *out)
 {
     fputs(index == 0 ? "\n" : ",\n", out);
     print_json_problem(b, out);
@@ -272,11 +364,13 @@ static void print_json(const fa2i_benchmark *b, size_t index, FILE *out)
         fputs(",\"message\":", out);
         fa2i_json_string(out, b->message);
     }
+    if (b->conditions.looks > 0)
+        print_json_conditions(&b->conditions, out);
     fprintf(out, ",\"runs\":%zu,\"launches\":%d,\"same_untuned\":%s,\"kernels\":[", b->runs,
             b->launches, b->same ? "true" : "false");
     for (size_t i = 0; i < b->count; i++) {
         fputs(i == 0 ? "" : ",", out);
-        print_json_kernel(b, &b->timed[i], out);
+        print_json_kernel(all, b, &b->timed[i], out);
     }
     fputs("]}", out);
 }
@@ -297,11 +391,11 @@ fa2_status fa2i_bench_print(const fa2i_benchmarks *all, const fa2i_benchmark *b,
                             fa2i_format format, FILE *out)
 {
     if (format == FA2I_FORMAT_TEXT)
-        return print_text(b, out);
+        return print_text(all, b, out);
     if (format == FA2I_FORMAT_CSV)
         print_csv(all, b, out);
     else
-        print_json(b, index, out);
+        print_json(all, b, index, out);
     return FA2_OK;
 }
 

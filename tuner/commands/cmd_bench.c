@@ -53,13 +53,14 @@ static fa2_status open_session(session *s, int argc, char **argv)
     FA2_TRY(fa2i_gpu_read(s->options.device, &s->all.gpu));
     FA2_TRY(fa2i_generator_create(&s->generator));
     FA2_TRY(open_database(s));
-    s->all.generator = s->generator;
-    s->all.cache = s->cache;
+    s->all.kernels =
+        (fa2i_kernel_list){.gpu = &s->all.gpu, .generator = s->generator, .cache = s->cache};
     s->all.runs = s->all.gpu.modelled   ? 1
                   : s->options.runs > 0 ? (size_t)s->options.runs
                                         : FA2I_BENCHMARK_RUNS;
     s->all.cold = s->options.cold;
     s->all.threads = processors > 0 ? (int)processors : 1;
+    FA2_TRY(fa2i_benchmarks_open(&s->all));
 done:
     return st;
 }

@@ -113,12 +113,21 @@ static bool serve_samples(fa2i_bench *bench, exchange *e)
         e->answer = (fa2i_message){0};
         e->request.id = ids[i];
         bench->result = CUDA_SUCCESS;
-        fa2_status st = fa2i_bench_sample(bench, ids[i], (int)e->request.launches, warm,
-                                          &e->answer.us);
+        fa2_status st =
+            fa2i_bench_sample(bench, ids[i], (int)e->request.launches, warm, &e->answer.us);
         if (!answer(bench, e, st))
             return false;
     }
     return true;
+}
+
+static fa2_status serve_probe(fa2i_bench *bench, exchange *e)
+{
+    fa2i_probe probe;
+    if (e->request.bytes != sizeof probe)
+        return fa2i_fail(FA2_E_INVALID, "a PROBE request of the wrong size");
+    memcpy(&probe, e->payload, sizeof probe);
+    return fa2i_bench_probe(bench, e->request.id, &probe, &e->answer.us, &e->answer.count);
 }
 
 static bool serve(fa2i_bench *bench, exchange *e)
@@ -135,6 +144,8 @@ static bool serve(fa2i_bench *bench, exchange *e)
         return answer(bench, e, serve_check(bench, e));
     case FA2I_REQUEST_SAMPLE:
         return serve_samples(bench, e);
+    case FA2I_REQUEST_PROBE:
+        return answer(bench, e, serve_probe(bench, e));
     }
     return false;
 }

@@ -115,15 +115,16 @@ static inline int32_t fa2i_query_position(const fa2_problem *problem, int32_t fi
     return problem->causal || problem->window ? first_new + query : first_new;
 }
 
-/* The sequence of a row of the tensors; first_q is -1 where the row is nobody's. */
+/* The sequence of a row of the tensors of queries, or of keys; first_q is -1 where the row is nobody's. */
 static inline fa2i_sequence fa2i_sequence_at(const fa2_problem *problem, const fa2i_said *said,
-                                             int32_t batch, int32_t row)
+                                             int32_t batch, int32_t row, bool of_keys)
 {
     if (!problem->varlen)
         return fa2i_sequence_of(problem, said, batch);
     for (int32_t b = 0; b < problem->batch; b++) {
         const fa2i_sequence s = fa2i_sequence_of(problem, said, b);
-        if (row >= s.first_q && row - s.first_q < s.problem.seq_q)
+        const int32_t own = row - (of_keys ? s.first_k : s.first_q);
+        if (own >= 0 && own < (of_keys ? s.problem.seq_k : s.problem.seq_q))
             return s;
     }
     return (fa2i_sequence){.problem = *problem, .first_q = -1};

@@ -43,6 +43,8 @@ enum {
     SINKS,
     BIAS,
     SEEDS,
+    CU_Q,
+    CU_K,
     INPUTS,
     DQ = INPUTS,
     DK,
@@ -64,6 +66,8 @@ static const fa2i_operand operands[OPERANDS] = {
     [SINKS] = {"sinks", FA2I_SHAPE_SINKS, FA2I_FIELD_sinks, .fill = fa2i_fill_sinks},
     [BIAS] = {"bias", FA2I_SHAPE_BIAS, FA2I_FIELD_bias, .fill = fa2i_fill_bias},
     [SEEDS] = {"seeds", FA2I_SHAPE_SEEDS, FA2I_FIELD_dropout, .fill = fa2i_fill_seeds},
+    [CU_Q] = {"cu_seqlens_q", FA2I_SHAPE_BOUNDS, FA2I_FIELD_varlen, .fill = fa2i_fill_bounds_q},
+    [CU_K] = {"cu_seqlens_k", FA2I_SHAPE_BOUNDS, FA2I_FIELD_varlen, .fill = fa2i_fill_bounds_k},
     [DQ] = {"dQ", FA2I_SHAPE_QUERIES, .output = true},
     [DK] = {"dK", FA2I_SHAPE_KEYS, .output = true},
     [DV] = {"dV", FA2I_SHAPE_KEYS, .output = true},
@@ -81,6 +85,7 @@ static const struct plan {
     int32_t window_left, window_right; /* of classes with a window */
     float softcap;                     /* of classes with one */
     bool windowed;                     /* for classes with a window only */
+    fa2i_lengths lengths;              /* WILD: for classes whose sequences have lengths only */
 } plans[] = {
     {"whole tiles", 1, 2, 2, 256, 256, FA2I_LAYOUT_BSHD, 1, 63, 0, .softcap = 30},
     {"S no multiple of a tile", 2, 2, 2, 197, 197, FA2I_LAYOUT_BHSD, 1, 0, 0, .softcap = 3},
@@ -103,6 +108,8 @@ static const struct plan {
      .softcap = 3, .windowed = true},
     {"a window wider than S", 1, 2, 1, 200, 173, FA2I_LAYOUT_BSHD, 1, 1000, 1000, .softcap = 3,
      .windowed = true},
+    {"lengths of all kinds", 11, 4, 2, 70, 150, FA2I_LAYOUT_BHSD, 1, 60, 10, .softcap = 3,
+     .lengths = FA2I_LENGTHS_WILD},
 };
 
 _Static_assert(sizeof plans / sizeof *plans <= FA2I_VERIFY_CASES_MAX, "room for every case");
@@ -114,11 +121,13 @@ static size_t list_cases(const fa2_problem *class, int sm_count,
     (void)sm_count; /* no kernel divides its work by it */
     for (size_t i = 0; i < sizeof plans / sizeof *plans; i++) {
         const struct plan *plan = &plans[i];
-        if (plan->windowed && !class->window)
+        if ((plan->windowed && !class->window) ||
+            (plan->lengths == FA2I_LENGTHS_WILD && !class->varlen))
             continue;
         fa2i_case c = {.problem = *class,
                        .layout = plan->layout,
                        .pattern = FA2I_PATTERN_FORWARD,
+                       .lengths = plan->lengths,
                        .q_magnitude = plan->q_magnitude,
                        .softcap = class->softcap ? plan->softcap : 0,
                        .seed = 2000 + i};
@@ -129,6 +138,8 @@ static size_t list_cases(const fa2_problem *class, int sm_count,
         c.problem.seq_k = plan->seq_k;
         c.problem.window_left = class->window ? plan->window_left : 0;
         c.problem.window_right = class->window ? plan->window_right : 0;
+        if (class->varlen)
+            fa2i_case_pack(&c, 2);
         cases[count++] = (fa2i_verify_case){.name = plan->name, .c = c};
     }
     return count;
@@ -141,6 +152,21 @@ static float usual_lse(const fa2_problem *p)
 {
     const fa2i_keys keys = fa2i_keys_seen(p, p->seq_q - 1);
     return (float)(log(fmax(keys.end - keys.first, 1)) + 0.5);
+}
+
+static int64_t row_at(const fa2i_host_tensor *tensor, int32_t batch, int32_t head, int32_t row)
+{
+    return batch * tensor->stride_batch + head * tensor->stride_head + row * tensor->stride_seq;
+}
+
+/* Rows of a head of a sequence, unless they are there. An empty one leaves what is there: the next one may
+ * begin where it does. */
+static void read_head(const fa2i_host_tensor *tensor, const fa2i_sequence *s, int32_t head,
+                      int32_t first, int32_t count, float *out, int64_t *at)
+{
+    if (count > 0)
+        fa2i_host_head(tensor, s->problem.dtype, s->batch, head, first, count, s->problem.head_dim,
+                       out, at);
 }
 
 /* What forward computes of. */
@@ -164,6 +190,11 @@ static void forward_done(forward *f)
     fa2i_free(f->v);
     fa2i_free(f->scores);
     fa2i_free(f->o);
+}
+
+static fa2i_said said_of(const fa2i_inputs *inputs)
+{
+    return (fa2i_said){.cu_seqlens_q = inputs->data[CU_Q], .cu_seqlens_k = inputs->data[CU_K]};
 }
 
 static fa2i_features features_of(const fa2i_case *c, const fa2i_inputs *inputs)
@@ -258,23 +289,25 @@ static fa2_status fill_forward(const fa2i_case *c, int operand, void *out)
     const fa2i_host_tensor q = fa2i_case_host_tensor(c, &f.inputs, Q);
     const fa2i_host_tensor k = fa2i_case_host_tensor(c, &f.inputs, K);
     const fa2i_host_tensor v = fa2i_case_host_tensor(c, &f.inputs, V);
-    for (int32_t b = 0; b < p->batch; b++)
-        for (int32_t h = 0; h < p->heads_q; h++) {
-            fa2i_host_head(&k, p->dtype, b, h / group, 0, p->seq_k, p->head_dim, f.k, &k_at);
-            fa2i_host_head(&v, p->dtype, b, h / group, 0, p->seq_k, p->head_dim, f.v, &v_at);
-            for (int32_t i = 0; i < p->seq_q; i++) {
-                const int64_t at = fa2i_extent_at(&e, b, h, i);
-                fa2i_host_row(&q, p->dtype,
-                              b * q.stride_batch + h * q.stride_head + i * q.stride_seq,
-                              p->head_dim, f.q);
-                const double lse =
-                    forward_row(p, (double)c->softcap, &f, (fa2i_row){b, h, i}, operand == O);
+    const fa2i_said said = said_of(&f.inputs);
+    for (int32_t b = 0; b < p->batch; b++) {
+        const fa2i_sequence s = fa2i_sequence_of(p, &said, b);
+        for (int32_t h = 0; s.problem.seq_q > 0 && h < p->heads_q; h++) {
+            read_head(&k, &s, h / group, s.first_k, s.problem.seq_k, f.k, &k_at);
+            read_head(&v, &s, h / group, s.first_k, s.problem.seq_k, f.v, &v_at);
+            for (int32_t i = 0; i < s.problem.seq_q; i++) {
+                const int64_t at = fa2i_extent_at(&e, s.batch, h, s.first_q + i);
+                fa2i_host_row(&q, p->dtype, row_at(&q, s.batch, h, s.first_q + i), p->head_dim,
+                              f.q);
+                const double lse = forward_row(&s.problem, (double)c->softcap, &f,
+                                               (fa2i_row){b, h, i}, operand == O);
                 if (operand == LSE)
                     ((float *)out)[at] = (float)lse;
                 for (int d = 0; operand == O && d < p->head_dim; d++)
                     ((uint16_t *)out)[at + d] = fa2i_to_bits(p->dtype, (float)f.o[d]);
             }
         }
+    }
 done:
     forward_done(&f);
     return st;
@@ -303,6 +336,7 @@ typedef struct work {
     const fa2i_case *c;
     fa2i_host_tensor tensors[LSE]; /* by operand */
     fa2i_features features;
+    fa2i_said said;
     fa2i_extent lse_extent;
     const float *lse; /* element i is lse[i % lse_period] */
     size_t lse_period;
@@ -314,6 +348,7 @@ typedef struct work {
 typedef struct part {
     const work *work;
     size_t index, count;     /* of the parts */
+    fa2i_sequence sequence;  /* whose rows are looked at */
     float *row[2], *head[2]; /* [D] and [S, D]: q, dO and k, v, or the other way round */
     int64_t at[2],
         stats_at;        /* what is in head[]; the plane whose statistics are there; -1: nothing */
@@ -322,11 +357,6 @@ typedef struct part {
     double *sums;        /* [4, D], plain: dK and dV, and those of one query head */
     double plain_error[GRADIENTS], largest[GRADIENTS];
 } part;
-
-static int64_t row_at(const fa2i_host_tensor *tensor, int32_t batch, int32_t head, int32_t row)
-{
-    return batch * tensor->stride_batch + head * tensor->stride_head + row * tensor->stride_seq;
-}
 
 /* LSE and delta of a row; d_o: its dO. */
 static void read_statistics(part *p, int32_t batch, int32_t head, int32_t row, const float *d_o,
@@ -347,10 +377,11 @@ typedef struct weights {
 } weights;
 
 /* at: the query, with its head and batch. */
-static weights weigh(const work *w, fa2i_row at, int32_t key, const float *q, const float *d_o,
+static weights weigh(const part *of, fa2i_row at, int32_t key, const float *q, const float *d_o,
                      const float *k, const float *v, double lse, double delta)
 {
-    const fa2_problem *problem = &w->c->problem;
+    const work *w = of->work;
+    const fa2_problem *problem = &of->sequence.problem;
     const double term = fa2i_score_term(problem, &w->features, at.batch, at.head, at.row, key);
     const double kept = fa2i_kept(problem, &w->features, at.batch, at.head, at.row, key);
     const fa2_dtype dtype = w->c->problem.dtype;
@@ -394,19 +425,27 @@ static void note_row(part *p, int gradient, const double *exact, const double *p
     }
 }
 
-/* Rows of the two tensors into p->row, heads of the others, of `count` rows, into p->head. */
-static void read_rows(part *p, const int rows[2], int32_t batch, int32_t row_head, int32_t row,
-                      const int heads[2], int32_t head, int32_t count)
+/* A row of the two tensors into p->row; heads of the others, of the sequence, into p->head. */
+static void read_rows(part *p, const int rows[2], int32_t row_head, int32_t row, const int heads[2],
+                      int32_t head)
 {
     const work *w = p->work;
-    const fa2_problem *problem = &w->c->problem;
+    const fa2i_sequence *s = &p->sequence;
+    const bool of_keys = heads[0] == K;
     for (int i = 0; i < 2; i++) {
         const fa2i_host_tensor *tensor = &w->tensors[rows[i]];
-        fa2i_host_row(tensor, problem->dtype, row_at(tensor, batch, row_head, row),
-                      problem->head_dim, p->row[i]);
-        fa2i_host_head(&w->tensors[heads[i]], problem->dtype, batch, head, 0, count,
-                       problem->head_dim, p->head[i], &p->at[i]);
+        fa2i_host_row(tensor, s->problem.dtype, row_at(tensor, s->batch, row_head, row),
+                      s->problem.head_dim, p->row[i]);
+        read_head(&w->tensors[heads[i]], s, head, of_keys ? s->first_k : s->first_q,
+                  of_keys ? s->problem.seq_k : s->problem.seq_q, p->head[i], &p->at[i]);
     }
+}
+
+/* A row that is not written. */
+static void put_nobody(const fa2i_wanted *wanted, size_t index)
+{
+    for (int d = 0; d < wanted->width; d++)
+        wanted->values[index * (size_t)wanted->width + (size_t)d] = NAN;
 }
 
 static const int of_query[] = {Q, DO}, of_key[] = {K, V};
@@ -414,23 +453,28 @@ static const int of_query[] = {Q, DO}, of_key[] = {K, V};
 static void query_row(part *p, size_t index)
 {
     const work *w = p->work;
-    const fa2_problem *problem = &w->c->problem;
     const fa2i_wanted *wanted = &w->outputs[DQ - INPUTS];
     const fa2i_place *at = &wanted->places[index];
+    p->sequence = fa2i_sequence_at(&w->c->problem, &w->said, at->batch, at->row, false);
+    if (p->sequence.first_q < 0) {
+        put_nobody(wanted, index);
+        return;
+    }
+    const fa2_problem *problem = &p->sequence.problem;
+    const fa2i_row own = {p->sequence.index, at->head, at->row - p->sequence.first_q};
     const int head_dim = problem->head_dim;
     const int32_t kv_head = at->head / (problem->heads_q / problem->heads_kv);
-    const fa2i_keys keys = fa2i_keys_seen(problem, at->row);
+    const fa2i_keys keys = fa2i_keys_seen(problem, own.row);
     double *exact = wanted->values + index * (size_t)head_dim; /* zero so far */
     double lse = 0, delta = 0;
     wanted->exact[index] = keys.first == keys.end;
     memset(p->sums, 0, (size_t)head_dim * sizeof *p->sums);
-    read_rows(p, of_query, at->batch, at->head, at->row, of_key, kv_head, problem->seq_k);
+    read_rows(p, of_query, at->head, at->row, of_key, kv_head);
     read_statistics(p, at->batch, at->head, at->row, p->row[1], &lse, &delta);
     for (int32_t j = keys.first; j < keys.end; j++) {
         const float *k = p->head[0] + (int64_t)j * head_dim;
         const float *v = p->head[1] + (int64_t)j * head_dim;
-        const weights x = weigh(w, (fa2i_row){at->batch, at->head, at->row}, j, p->row[0],
-                                p->row[1], k, v, lse, delta);
+        const weights x = weigh(p, own, j, p->row[0], p->row[1], k, v, lse, delta);
         add(exact, x.ds, k, head_dim);
         add(p->sums, x.plain_ds, k, head_dim);
     }
@@ -438,24 +482,24 @@ static void query_row(part *p, size_t index)
 }
 
 /* LSE and delta of all rows of a plane whose dO is in p->head[1], unless they are there. */
-static void read_plane(part *p, int32_t batch, int32_t head)
+static void read_plane(part *p, int32_t head)
 {
-    const fa2_problem *problem = &p->work->c->problem;
-    const int64_t plane = (int64_t)batch * problem->heads_q + head;
+    const fa2i_sequence *s = &p->sequence;
+    const fa2_problem *problem = &s->problem;
+    const int64_t plane = (int64_t)s->index * problem->heads_q + head;
     if (p->stats_at == plane)
         return;
     p->stats_at = plane;
     for (int32_t i = 0; i < problem->seq_q; i++)
-        read_statistics(p, batch, head, i, p->head[1] + (int64_t)i * problem->head_dim, &p->lse[i],
-                        &p->delta[i]);
+        read_statistics(p, s->batch, head, s->first_q + i,
+                        p->head[1] + (int64_t)i * problem->head_dim, &p->lse[i], &p->delta[i]);
 }
 
 /* What the queries of one head add to a row of dK and dV; the plain sums are rounded. Returns whether
  * there are such queries. */
-static bool add_queries(part *p, int32_t batch, int32_t head, int32_t key, double *dk, double *dv)
+static bool add_queries(part *p, int32_t head, int32_t key, double *dk, double *dv)
 {
-    const work *w = p->work;
-    const fa2_problem *problem = &w->c->problem;
+    const fa2_problem *problem = &p->sequence.problem;
     const int head_dim = problem->head_dim;
     double *of_head = p->sums + 2 * (size_t)head_dim;
     bool seen = false;
@@ -465,8 +509,8 @@ static bool add_queries(part *p, int32_t batch, int32_t head, int32_t key, doubl
         const float *d_o = p->head[1] + (int64_t)i * head_dim;
         if (!fa2i_key_is_seen(problem, i, key))
             continue;
-        const weights x = weigh(w, (fa2i_row){batch, head, i}, key, q, d_o, p->row[0], p->row[1],
-                                p->lse[i], p->delta[i]);
+        const weights x = weigh(p, (fa2i_row){p->sequence.index, head, i}, key, q, d_o, p->row[0],
+                                p->row[1], p->lse[i], p->delta[i]);
         seen = true;
         add(dk, x.ds, q, head_dim);
         add(dv, x.p, d_o, head_dim);
@@ -480,17 +524,24 @@ static bool add_queries(part *p, int32_t batch, int32_t head, int32_t key, doubl
 
 static void key_row(part *p, size_t index)
 {
-    const fa2_problem *problem = &p->work->c->problem;
-    const fa2i_wanted *dk = &p->work->outputs[DK - INPUTS], *dv = &p->work->outputs[DV - INPUTS];
+    const work *w = p->work;
+    const fa2_problem *problem = &w->c->problem;
+    const fa2i_wanted *dk = &w->outputs[DK - INPUTS], *dv = &w->outputs[DV - INPUTS];
     const fa2i_place *at = &dk->places[index]; /* equal extents have equal places */
+    p->sequence = fa2i_sequence_at(problem, &w->said, at->batch, at->row, true);
+    if (p->sequence.first_q < 0) {
+        put_nobody(dk, index);
+        put_nobody(dv, index);
+        return;
+    }
     const int32_t group = problem->heads_q / problem->heads_kv;
     const size_t head_dim = (size_t)problem->head_dim;
     bool seen = false;
     memset(p->sums, 0, 2 * head_dim * sizeof *p->sums);
     for (int32_t head = at->head * group; head < (at->head + 1) * group; head++) {
-        read_rows(p, of_key, at->batch, at->head, at->row, of_query, head, problem->seq_q);
-        read_plane(p, at->batch, head);
-        seen |= add_queries(p, at->batch, head, at->row, dk->values + index * head_dim,
+        read_rows(p, of_key, at->head, at->row, of_query, head);
+        read_plane(p, head);
+        seen |= add_queries(p, head, at->row - p->sequence.first_k, dk->values + index * head_dim,
                             dv->values + index * head_dim);
     }
     dk->exact[index] = dv->exact[index] = !seen;
@@ -581,15 +632,17 @@ static double sink_gradient(part *p, int32_t head, double *ret_size)
     const double sink = fa2i_sink_score(problem, &w->features, head);
     const fa2i_host_tensor *d_o = &w->tensors[DO];
     double sum = 0, lse = 0, delta = 0;
-    for (int32_t b = 0; b < problem->batch; b++)
-        for (int32_t i = 0; i < problem->seq_q; i++) {
-            fa2i_host_row(d_o, problem->dtype, row_at(d_o, b, head, i), problem->head_dim,
+    for (int32_t b = 0; b < problem->batch; b++) {
+        const fa2i_sequence s = fa2i_sequence_of(problem, &w->said, b);
+        for (int32_t i = s.first_q; i < s.first_q + s.problem.seq_q; i++) {
+            fa2i_host_row(d_o, problem->dtype, row_at(d_o, s.batch, head, i), problem->head_dim,
                           p->row[0]);
-            read_statistics(p, b, head, i, p->row[0], &lse, &delta);
+            read_statistics(p, s.batch, head, i, p->row[0], &lse, &delta);
             const double term = isinf(lse) || isinf(sink) ? 0 : exp(sink - lse) * delta;
             sum -= term;
             *ret_size += fabs(term);
         }
+    }
     return sum;
 }
 
@@ -630,6 +683,7 @@ static fa2_status compute(const fa2i_case *c, const fa2i_inputs *inputs, int thr
               .lse_period = inputs->period[LSE],
               .scale = fa2i_softmax_scale(&c->problem, 0),
               .features = features_of(c, inputs),
+              .said = said_of(inputs),
               .outputs = outputs};
 
     for (int i = 0; i < LSE; i++)
@@ -657,25 +711,28 @@ static fa2i_arguments make_arguments(const fa2i_case *c,
                                      uint64_t workspace, size_t workspace_bytes)
 {
     const fa2i_bias_strides bias = fa2i_case_bias(c, BIAS);
-    return (fa2i_arguments){.backward = {.q = fa2i_case_tensor(c, addresses, Q),
-                                         .k = fa2i_case_tensor(c, addresses, K),
-                                         .v = fa2i_case_tensor(c, addresses, V),
-                                         .o = fa2i_case_tensor(c, addresses, O),
-                                         .d_o = fa2i_case_tensor(c, addresses, DO),
-                                         .dq = fa2i_case_tensor(c, addresses, DQ),
-                                         .dk = fa2i_case_tensor(c, addresses, DK),
-                                         .dv = fa2i_case_tensor(c, addresses, DV),
-                                         .lse = (float *)(uintptr_t)addresses[LSE],
-                                         .workspace = (void *)(uintptr_t)workspace,
-                                         .workspace_bytes = workspace_bytes,
-                                         .softcap = c->softcap,
-                                         .alibi = {(const float *)(uintptr_t)addresses[SLOPES],
-                                                   fa2i_case_extent(c, SLOPES).stride_batch},
-                                         .bias = {(const void *)(uintptr_t)addresses[BIAS],
-                                                  bias.batch, bias.head, bias.query, bias.key},
-                                         .dropout = fa2i_case_dropout(c, addresses[SEEDS]),
-                                         .sinks = (const float *)(uintptr_t)addresses[SINKS],
-                                         .dsinks = (float *)(uintptr_t)addresses[DSINKS]}};
+    return (fa2i_arguments){
+        .backward = {.q = fa2i_case_tensor(c, addresses, Q),
+                     .k = fa2i_case_tensor(c, addresses, K),
+                     .v = fa2i_case_tensor(c, addresses, V),
+                     .o = fa2i_case_tensor(c, addresses, O),
+                     .d_o = fa2i_case_tensor(c, addresses, DO),
+                     .dq = fa2i_case_tensor(c, addresses, DQ),
+                     .dk = fa2i_case_tensor(c, addresses, DK),
+                     .dv = fa2i_case_tensor(c, addresses, DV),
+                     .lse = (float *)(uintptr_t)addresses[LSE],
+                     .workspace = (void *)(uintptr_t)workspace,
+                     .workspace_bytes = workspace_bytes,
+                     .softcap = c->softcap,
+                     .alibi = {(const float *)(uintptr_t)addresses[SLOPES],
+                               fa2i_case_extent(c, SLOPES).stride_batch},
+                     .bias = {(const void *)(uintptr_t)addresses[BIAS], bias.batch, bias.head,
+                              bias.query, bias.key},
+                     .dropout = fa2i_case_dropout(c, addresses[SEEDS]),
+                     .sinks = (const float *)(uintptr_t)addresses[SINKS],
+                     .dsinks = (float *)(uintptr_t)addresses[DSINKS],
+                     .cu_seqlens_q = (const int32_t *)(uintptr_t)addresses[CU_Q],
+                     .cu_seqlens_k = (const int32_t *)(uintptr_t)addresses[CU_K]}};
 }
 
 const fa2i_judge fa2i_judge_backward = {.operands = operands,

@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <stdbool.h>
+#include "runtime/ops/forward.h"
 #include "tuner/judge/number.h"
 
 fa2_status fa2i_fill_slopes(const fa2i_case *c, int operand, size_t count, void *out)
@@ -67,6 +68,45 @@ fa2_status fa2i_fill_seeds(const fa2i_case *c, int operand, size_t count, void *
     for (size_t i = 0; i < count; i++)
         seeds[i] = fa2i_random(&state);
     return FA2_OK;
+}
+
+/* The longest sequence is in the middle. */
+static void fill_bounds(const fa2i_case *c, int32_t seq, int32_t total, bool overlap, size_t count,
+                        int32_t *bounds)
+{
+    const int32_t batch = c->problem.batch, wild[] = {0, seq, 1, seq + 7, seq / 2};
+    const bool is_wild = c->lengths == FA2I_LENGTHS_WILD;
+    int32_t at = is_wild;
+    for (size_t i = 0; i < count; i++) {
+        const int32_t rank = batch > 1 && (int32_t)i != batch / 2;
+        bounds[i] = is_wild && overlap && i % 4 == 3 ? at - 2 : at;
+        if (i + 1 < count)
+            at += is_wild ? wild[i % (sizeof wild / sizeof *wild)]
+                          : fa2i_forward_packed_length(batch, seq, total, rank);
+    }
+}
+
+fa2_status fa2i_fill_bounds_q(const fa2i_case *c, int operand, size_t count, void *out)
+{
+    (void)operand;
+    fill_bounds(c, c->problem.seq_q, fa2i_forward_total_q(&c->problem), false, count, out);
+    return FA2_OK;
+}
+
+fa2_status fa2i_fill_bounds_k(const fa2i_case *c, int operand, size_t count, void *out)
+{
+    (void)operand;
+    fill_bounds(c, c->problem.seq_k, fa2i_forward_total_k(&c->problem),
+                c->problem.op == FA2_OP_FORWARD, count, out);
+    return FA2_OK;
+}
+
+void fa2i_case_pack(fa2i_case *c, int more)
+{
+    fa2_problem *p = &c->problem;
+    p->batch += more;
+    p->total_q = p->seq_q + (p->batch - 1) * ((p->seq_q + 1) / 2);
+    p->total_k = p->seq_k + (p->batch - 1) * ((p->seq_k + 1) / 2);
 }
 
 fa2_dropout fa2i_case_dropout(const fa2i_case *c, uint64_t seeds)

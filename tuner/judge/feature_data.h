@@ -19,6 +19,14 @@ fa2_status fa2i_fill_bias(const fa2i_case *c, int operand, size_t count, void *o
 /* Seed and offset on the device. */
 fa2_status fa2i_fill_seeds(const fa2i_case *c, int operand, size_t count, void *out);
 
+/* Where packed sequences begin, of queries and of keys. Wild ones begin behind the first row, are too long or
+ * empty, and go on behind the last row; keys overlap, where nothing is written for them. */
+fa2_status fa2i_fill_bounds_q(const fa2i_case *c, int operand, size_t count, void *out);
+fa2_status fa2i_fill_bounds_k(const fa2i_case *c, int operand, size_t count, void *out);
+
+/* Pack the sequences of a case, with so many more: all but the longest have half the rows. */
+void fa2i_case_pack(fa2i_case *c, int more);
+
 /* The dropout of a case: that of its call, seeds: address of the operand of seeds or 0; and that which a launch
  * finds, seeds: that operand on the host or NULL. */
 fa2_dropout fa2i_case_dropout(const fa2i_case *c, uint64_t seeds);

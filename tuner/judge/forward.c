@@ -43,7 +43,6 @@ enum {
 
 static fa2_status fill(const fa2i_case *c, int operand, size_t count, void *out);
 static fa2_status fill_lengths(const fa2i_case *c, int operand, size_t count, void *out);
-static fa2_status fill_bounds(const fa2i_case *c, int operand, size_t count, void *out);
 static fa2_status fill_table(const fa2i_case *c, int operand, size_t count, void *out);
 static fa2_status fill_leftpad(const fa2i_case *c, int operand, size_t count, void *out);
 static fa2_status fill_cache_rows(const fa2i_case *c, int operand, size_t count, void *out);
@@ -59,8 +58,8 @@ static const fa2i_operand operands[OPERANDS] = {
     [BIAS] = {"bias", FA2I_SHAPE_BIAS, FA2I_FIELD_bias, .fill = fa2i_fill_bias},
     [SEEDS] = {"seeds", FA2I_SHAPE_SEEDS, FA2I_FIELD_dropout, .fill = fa2i_fill_seeds},
     [SEQUSED] = {"seqused_k", FA2I_SHAPE_LENGTHS, FA2I_FIELD_seqused, .fill = fill_lengths},
-    [CU_Q] = {"cu_seqlens_q", FA2I_SHAPE_BOUNDS, FA2I_FIELD_varlen, .fill = fill_bounds},
-    [CU_K] = {"cu_seqlens_k", FA2I_SHAPE_BOUNDS, FA2I_FIELD_varlen, .fill = fill_bounds},
+    [CU_Q] = {"cu_seqlens_q", FA2I_SHAPE_BOUNDS, FA2I_FIELD_varlen, .fill = fa2i_fill_bounds_q},
+    [CU_K] = {"cu_seqlens_k", FA2I_SHAPE_BOUNDS, FA2I_FIELD_varlen, .fill = fa2i_fill_bounds_k},
     [TABLE] = {"block_table", FA2I_SHAPE_TABLE, FA2I_FIELD_paged, .fill = fill_table},
     [LEFTPAD] = {"leftpad", FA2I_SHAPE_LENGTHS, FA2I_FIELD_leftpad, .fill = fill_leftpad},
     [CACHE_ROWS] = {"cache_rows", FA2I_SHAPE_LENGTHS, FA2I_FIELD_cache_rows,
@@ -143,15 +142,6 @@ static bool is_of_class(const struct plan *plan, const fa2_problem *class)
                                             class->cache_rows || class->append));
 }
 
-/* More sequences than one, of which all but the longest have half the rows. */
-static void pack(const struct plan *plan, fa2_problem *p)
-{
-    if (plan->pattern == FA2I_PATTERN_NONE)
-        p->batch += 2;
-    p->total_q = p->seq_q + (p->batch - 1) * ((p->seq_q + 1) / 2);
-    p->total_k = p->seq_k + (p->batch - 1) * ((p->seq_k + 1) / 2);
-}
-
 static size_t list_cases(const fa2_problem *class, int sm_count,
                          fa2i_verify_case cases[FA2I_VERIFY_CASES_MAX])
 {
@@ -181,7 +171,7 @@ static size_t list_cases(const fa2_problem *class, int sm_count,
         p->window_left = class->window ? plan->window_left : 0;
         p->window_right = class->window ? plan->window_right : 0;
         if (class->varlen)
-            pack(plan, p);
+            fa2i_case_pack(&c, plan->pattern == FA2I_PATTERN_NONE ? 2 : 0);
         p->page = class->paged ? 1 << (int)(i * 4 % 9) : 0;
         cases[count++] = (fa2i_verify_case){.name = plan->name, .divided = plan->divided, .c = c};
     }
@@ -331,28 +321,6 @@ static fa2_status fill_angles(const fa2i_case *c, int operand, size_t count, voi
         const double frequency = pow(10000, -(double)(i % pairs) / (double)pairs);
         const double angle = (double)(i / pairs) * frequency;
         bits[i] = fa2i_to_bits(c->problem.dtype, (float)(operand == COS ? cos(angle) : sin(angle)));
-    }
-    return FA2_OK;
-}
-
-/* The longest sequence is in the middle. Wild ones begin behind the first row, are too long, and go on behind
- * the last row; of keys, they overlap. */
-static fa2_status fill_bounds(const fa2i_case *c, int operand, size_t count, void *out)
-{
-    const fa2_problem *p = &c->problem;
-    const int32_t seq = operand == CU_Q ? p->seq_q : p->seq_k;
-    const int32_t total = operand == CU_Q ? fa2i_forward_total_q(p) : fa2i_forward_total_k(p);
-    const int32_t wild[] = {0, seq, 1, seq + 7, seq / 2};
-    int32_t *bounds = out, at = c->lengths == FA2I_LENGTHS_WILD;
-    for (size_t i = 0; i < count; i++) {
-        const int32_t rank = (int32_t)i == p->batch / 2 ? 0 : 1;
-        const bool overlaps = c->lengths == FA2I_LENGTHS_WILD && operand == CU_K && i % 4 == 3;
-        bounds[i] = overlaps ? at - 2 : at;
-        if (i + 1 == count)
-            break;
-        at += c->lengths == FA2I_LENGTHS_WILD
-                  ? wild[i % (sizeof wild / sizeof *wild)]
-                  : fa2i_forward_packed_length(p->batch, seq, total, p->batch > 1 ? rank : 0);
     }
     return FA2_OK;
 }

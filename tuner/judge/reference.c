@@ -179,7 +179,7 @@ static void *run_part(void *argument)
     for (size_t i = p->begin; i < p->end; i++) {
         fa2i_row row = request->rows[i];
         double *o = p->reference->o + i * (size_t)problem->head_dim; /* zero so far */
-        const fa2i_sequence s = fa2i_sequence_at(problem, &request->said, row.batch, row.row);
+        const fa2i_sequence s = fa2i_sequence_at(problem, &request->said, row.batch, row.row, false);
         if (s.first_q < 0) {
             put_nobody(p, i);
             continue;

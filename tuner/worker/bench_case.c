@@ -125,6 +125,7 @@ fa2_status fa2i_bench_case(fa2i_bench *bench, const fa2i_case *c)
 {
     fa2_status st = FA2_OK;
     fa2i_bench_drop_case(bench);
+    fa2i_bench_drop_probe(bench);
     bench->current = *c;
     bench->judge = fa2i_judge_of(c->problem.op);
     FA2_TRY(allocate(bench));

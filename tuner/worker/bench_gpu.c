@@ -2,10 +2,12 @@
  * Kernels, launches and clocks of the worker process. Everything runs on one stream, which also waits
  * for the copies of the NULL stream.
  */
+#include <stdio.h>
 #include <string.h>
 #include "runtime/base/alloc.h"
 #include "runtime/base/status.h"
 #include "tuner/worker/bench_internal.h"
+#include "tuner/worker/nvtx.h"
 
 fa2_status fa2i_bench_check(fa2i_bench *bench, CUresult result, const char *what)
 {
@@ -59,6 +61,7 @@ void fa2i_bench_done(fa2i_bench *bench)
     const fa2i_cuda_table *cuda = bench->device.cuda;
     if (bench->entered) {
         fa2i_bench_drop_case(bench);
+        fa2i_bench_drop_probe(bench);
         for (size_t i = 0; i < bench->slot_count; i++)
             drop_slot(bench, &bench->slots[i]);
         if (bench->flush != 0)
@@ -180,8 +183,7 @@ done:
     return st;
 }
 
-fa2_status fa2i_bench_sample(fa2i_bench *bench, uint32_t id, int launches, bool warm,
-                             double *ret_us)
+static fa2_status sample(fa2i_bench *bench, uint32_t id, int launches, bool warm, double *ret_us)
 {
     fa2_status st = FA2_OK;
     const fa2i_cuda_table *cuda = bench->device.cuda;
@@ -212,6 +214,28 @@ fa2_status fa2i_bench_sample(fa2i_bench *bench, uint32_t id, int launches, bool 
                              "cuEventElapsedTime"));
     *ret_us = (double)elapsed_ms * 1e3 / launches;
 done:
+    return st;
+}
+
+/* The range that a profiler shows: the problem, and the kernel. */
+static void name_range(const fa2i_bench *bench, uint32_t id, char *out, size_t out_bytes)
+{
+    char shape[FA2I_PROBLEM_CHARS] = "";
+    if (bench->judge != NULL)
+        fa2i_problem_format(&bench->current.problem, shape, sizeof shape);
+    snprintf(out, out_bytes, "fa2 %s | %s", shape,
+             id < bench->slot_count && bench->slots[id].ready ? bench->slots[id].loaded.variant.text
+                                                              : "");
+}
+
+fa2_status fa2i_bench_sample(fa2i_bench *bench, uint32_t id, int launches, bool warm,
+                             double *ret_us)
+{
+    char range[FA2I_PROBLEM_CHARS + FA2I_VARIANT_CHARS + 16];
+    name_range(bench, id, range, sizeof range);
+    fa2i_nvtx_begin(range);
+    const fa2_status st = sample(bench, id, launches, warm, ret_us);
+    fa2i_nvtx_end();
     return st;
 }
 

@@ -17,6 +17,7 @@
 
 #include "runtime/cuda/launch.h"
 #include "tuner/judge/judge.h"
+#include "tuner/worker/protocol.h"
 
 typedef struct fa2i_bench_slot {
     fa2i_loaded loaded;
@@ -38,6 +39,8 @@ typedef struct fa2i_bench {
     CUdeviceptr operands[FA2I_OPERANDS_MAX]; /* outputs with guards around them; 0: not there */
     CUdeviceptr workspace;                   /* with a guard behind it */
     size_t workspace_bytes;
+    CUdeviceptr probe; /* both areas of the last probe; 0: none */
+    int64_t probe_bytes;
     fa2i_bench_slot *slots; /* by kernel id */
     size_t slot_count;
     CUresult result; /* of the last call of the driver that failed; the caller resets it. A refused
@@ -66,6 +69,12 @@ fa2_status fa2i_bench_output(fa2i_bench *bench, const fa2i_place *places, size_t
 /* One time sample, in us per launch. warm: without a flush, also of one launch. */
 fa2_status fa2i_bench_sample(fa2i_bench *bench, uint32_t id, int launches, bool warm,
                              double *ret_us);
+
+/* Launch a kernel that measures the card, once untimed and once timed (probe.c). The last launch's memory is
+ * kept for the next one; fa2i_bench_drop_probe, and a case, release it. */
+fa2_status fa2i_bench_probe(fa2i_bench *bench, uint32_t id, const fa2i_probe *probe, double *ret_us,
+                            uint32_t *ret_blocks);
+void fa2i_bench_drop_probe(fa2i_bench *bench);
 
 /* Does the context refuse all work, as it does after a sticky error? Waits for the device. */
 bool fa2i_bench_broken(const fa2i_bench *bench);

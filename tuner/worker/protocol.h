@@ -11,6 +11,7 @@
  *   CHECK     id, count          count places (0: whole outputs)  the outputs
  *   SAMPLE    id = 1: warm,      count ids (uint32_t)             -  (us per launch)
  *             count, launches
+ *   PROBE     id                 fa2i_probe                       -  (us; count: blocks)
  *
  * An answer whose state is not FA2I_ANSWER_OK has a sentence as its payload, and says in status and
  * result what kind of failure it is: whose fault that is, the parent decides. The outputs of CHECK
@@ -29,7 +30,8 @@ typedef enum fa2i_request {
     FA2I_REQUEST_LOAD,
     FA2I_REQUEST_CASE,
     FA2I_REQUEST_CHECK,
-    FA2I_REQUEST_SAMPLE
+    FA2I_REQUEST_SAMPLE,
+    FA2I_REQUEST_PROBE
 } fa2i_request;
 
 typedef enum fa2i_answer {
@@ -43,7 +45,7 @@ typedef struct fa2i_message {
     uint32_t request; /* fa2i_request; an answer repeats it */
     uint32_t state;   /* fa2i_answer */
     uint32_t id;
-    uint32_t count; /* CHECK's answer: words of the guards that were overwritten */
+    uint32_t count; /* CHECK's answer: words of the guards that were overwritten; PROBE's: blocks */
     uint32_t launches;
     uint32_t status; /* of a failure: fa2_status */
     int32_t result;  /* of a failure: the CUresult; CUDA_SUCCESS if it is not known */
@@ -56,6 +58,15 @@ typedef struct fa2i_kernel_head {
     fa2i_variant variant;
     char target[16];
 } fa2i_kernel_head;
+
+/* One launch of a kernel that measures the card (templates/bench/params.cu.in), on as many blocks as the
+ * card holds at once; on a software device, on one for each SM. */
+typedef struct fa2i_probe {
+    int64_t
+        bytes; /* of each of two areas of memory, 1 at least: about, and 16 for each thread at least */
+    int32_t iterations;
+    int32_t reserved;
+} fa2i_probe;
 
 typedef enum fa2i_pipe {
     FA2I_PIPE_OK,

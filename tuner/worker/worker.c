@@ -20,6 +20,7 @@
 #define CASE_S         60.0
 #define LOAD_S         30.0
 #define CHECK_S        5.0
+#define PROBE_S        60.0 /* on a software device; a GPU takes milliseconds */
 #define SLOW_FLOPS     1e12 /* no kernel worth waiting for is slower */
 #define SLOW_SIM_FLOPS 3e6  /* nor is a software device, on a busy machine */
 
@@ -247,4 +248,22 @@ fa2_status fa2i_worker_check(fa2i_worker *worker, uint32_t id, const fa2i_place 
     else if (failure->blame == FA2I_BLAME_LOST)
         failure->blame = FA2I_BLAME_KERNEL;
     return fa2i_failure_status(failure);
+}
+
+fa2_status fa2i_worker_probe(fa2i_worker *worker, uint32_t id, const fa2i_probe *probe,
+                             double *ret_us, uint32_t *ret_blocks, fa2i_failure *failure)
+{
+    fa2i_message answer;
+    fa2i_message request = {.request = FA2I_REQUEST_PROBE, .id = id, .bytes = sizeof *probe};
+    fa2_status st = fa2i_worker_ensure_loaded(worker, id, failure);
+    if (st != FA2_OK || failure->outcome != FA2I_OUTCOME_OK)
+        return st;
+    fa2i_pipe_send(worker->process.to, &request, probe);
+    if (fa2i_worker_next_answer(worker, PROBE_S, &answer, NULL, 0, failure)) {
+        *ret_us = answer.us;
+        *ret_blocks = answer.count;
+    }
+    if (failure->blame == FA2I_BLAME_LOST)
+        failure->blame = FA2I_BLAME_KERNEL;
+    return FA2_OK;
 }

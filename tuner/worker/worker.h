@@ -21,6 +21,7 @@
 #include <signal.h>
 #include "tuner/judge/case.h"
 #include "tuner/search/search.h"
+#include "tuner/worker/protocol.h"
 
 typedef struct fa2i_worker fa2i_worker;
 
@@ -74,6 +75,11 @@ fa2_status fa2i_worker_sample(fa2i_worker *worker, fa2i_sample *samples, size_t 
 
 /* From now on samples of one launch are taken warm, or cold, as they are at first (bench_gpu.h). */
 void fa2i_worker_keep_warm(fa2i_worker *worker, bool warm);
+
+/* Launch a kernel that measures the card (protocol.h): us of one launch, and its blocks. A failure is the
+ * kernel's, as of fa2i_worker_check. */
+fa2_status fa2i_worker_probe(fa2i_worker *worker, uint32_t id, const fa2i_probe *probe,
+                             double *ret_us, uint32_t *ret_blocks, fa2i_failure *failure);
 
 /* Set the message that driver and NVRTC do not fit, as detail shows, and return FA2_E_CUDA. */
 fa2_status fa2i_worker_misfit(const char *detail);

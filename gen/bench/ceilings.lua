@@ -1,0 +1,55 @@
+-- Kernels that measure what a card can do: the rates that a benchmark holds attention against. Each is a
+-- family without problems, for its text, recipe and source alone (core/family.lua); tuner/bench/ceilings.c
+-- says which are run, and how much work a thread does in an iteration.
+local families = require("core.family")
+
+local nowhere = {
+   serves_sm = function()
+      return nil, "it measures the card"
+   end,
+}
+
+local function family(name, axes)
+   local made = families.new({
+      name = name, op = "forward", template = "bench/" .. name .. ".cu.in", path = nowhere, axes = axes,
+
+      -- No operation has this ABI, so that nobody takes one of them for attention. The worker fills the card
+      -- with blocks.
+      recipe = function()
+         return {
+            op = "forward", abi = 1000000, rows = 1, keys = 1,
+            steps = {{entry = name, role = "main", threads = 256, smem = 0, blocks = "rows"}},
+         }
+      end,
+
+      names = function()
+         return {threads = 256}
+      end,
+   })
+   local launch = made.launch
+   -- A class has a head dimension; what is an axis here is no field of it.
+   function made.launch(self, v)
+      return (launch(self, v)), {op = "forward", head_dim = 8}
+   end
+   return made
+end
+
+-- Of mma.sync: k of m16n8, what is multiplied, what is summed in.
+local function is_instruction(v)
+   if v.dtype == "bf16" and v.sum == "fp16" then
+      return nil, "bf16 products are summed in fp32"
+   end
+   return true
+end
+
+return {
+   family("ceiling_tensor", {
+      {name = "k", values = {8, 16}},
+      {name = "dtype", values = {"fp16", "bf16"}},
+      {name = "sum", values = {"fp32", "fp16"}, when = is_instruction},
+   }),
+   family("ceiling_shared", {}),
+   family("ceiling_ex2", {}),
+   family("ceiling_read", {}),
+   family("ceiling_copy", {}),
+}

@@ -1,0 +1,38 @@
+-- Attention as it is written down, for comparison: scores, softmax and product are three kernels, S x S lies in
+-- memory between them, and products are fp32 multiplications without tensor cores. It knows no features.
+local families = require("core.family")
+local kinds = require("ops.kinds")
+
+-- Query rows of a block, and rows of a block of the softmax, one warp each.
+local rows, softmax_rows = 64, 4
+
+-- Whatever compiles it serves; bf16 does not below SM 8.0.
+local anywhere = {
+   serves_sm = function()
+      return nil, "it is there to be compared with"
+   end,
+   bf16 = true,
+}
+
+local function step(entry, role, threads, blocks)
+   return {entry = entry, role = role, threads = threads, smem = 0, blocks = blocks}
+end
+
+return families.new({
+   name = "naive", op = "forward", template = "bench/naive.cu.in", path = anywhere, axes = kinds,
+
+   recipe = function()
+      return {
+         op = "forward", abi = 2, rows = rows, keys = 64, workspace = "scores",
+         steps = {
+            step("naive_scores", "prepare", 256, "row_tiles"),
+            step("naive_softmax", "prepare", 32 * softmax_rows, "rows/" .. softmax_rows),
+            step("naive_product", "main", 256, "row_tiles"),
+         },
+      }
+   end,
+
+   names = function()
+      return {rows = rows, softmax_rows = softmax_rows, softcap = false, window = false, features = false}
+   end,
+})

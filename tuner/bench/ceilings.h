@@ -1,0 +1,44 @@
+/*
+ * What a card can do at most, measured on it by kernels of their own (templates/bench/ceiling_*): the rates
+ * that a benchmark holds attention against.
+ *
+ * A rate is the best of FA2I_CEILING_RUNS launches of about a millisecond each, on as many blocks as the
+ * card holds at once. On a software device it is modelled: what another iteration would add. Errors: what
+ * one ceiling fails by is in its record; a status means that nothing can go on. Not thread-safe.
+ */
+#ifndef FA2I_CEILINGS_H
+#define FA2I_CEILINGS_H
+
+#include "tuner/bench/kernels.h"
+#include "tuner/worker/worker.h"
+
+typedef enum fa2i_ceiling_id {
+    FA2I_CEILING_FP16,      /* tensor rate: fp16 products summed in fp32, TFLOPS */
+    FA2I_CEILING_FP16_K8,   /* the same by m16n8k8 */
+    FA2I_CEILING_FP16_FP16, /* fp16 products summed in fp16 */
+    FA2I_CEILING_BF16,      /* bf16 products summed in fp32 */
+    FA2I_CEILING_EX2,       /* ex2.approx, 1e9 per second */
+    FA2I_CEILING_SHARED,    /* reading shared memory, GB/s */
+    FA2I_CEILING_L2,        /* reading what the L2 holds, GB/s */
+    FA2I_CEILING_READ,      /* reading device memory, GB/s */
+    FA2I_CEILING_COPY,      /* copying device memory: bytes read and written, GB/s */
+    FA2I_CEILINGS
+} fa2i_ceiling_id;
+
+enum { FA2I_CEILING_RUNS = 9 };
+
+typedef struct fa2i_ceiling {
+    const char *name, *what, *unit; /* static */
+    double rate; /* in the unit; 0: it was not measured, and why says the reason */
+    char why[FA2I_DETAIL_BYTES];
+} fa2i_ceiling;
+
+/* Measure all of them. worker: of the kernels' list. *stop (may be NULL) nonzero ends it early. */
+fa2_status fa2i_ceilings_measure(fa2i_kernel_list *kernels, fa2i_worker *worker,
+                                 const volatile sig_atomic_t *stop,
+                                 fa2i_ceiling ceilings[FA2I_CEILINGS]);
+
+/* That of the products of a problem's dtype, as its kernels make them on that SM. */
+fa2i_ceiling_id fa2i_ceiling_of(fa2_dtype dtype, int arch);
+
+#endif

@@ -1,0 +1,11 @@
+/*
+ * Ranges for Nsight Systems: what a stretch of time was spent on. libnvToolsExt is loaded when the first
+ * range begins (FA2_NVTX_LIBRARY can name it); without it these do nothing. Not thread-safe.
+ */
+#ifndef FA2I_NVTX_H
+#define FA2I_NVTX_H
+
+void fa2i_nvtx_begin(const char *name); /* copied */
+void fa2i_nvtx_end(void);
+
+#endif

@@ -1,0 +1,93 @@
+/*
+ * Kernels that measure the card: what they are launched on, and for how long.
+ */
+#include "runtime/base/status.h"
+#include "tuner/worker/bench_internal.h"
+
+/* templates/bench/params.cu.in */
+typedef struct probe_params {
+    uint64_t read, write;
+    int64_t bytes;
+    int32_t iterations, reserved;
+} probe_params;
+_Static_assert(sizeof(probe_params) == 32, "the kernels read their parameters at these places");
+
+void fa2i_bench_drop_probe(fa2i_bench *bench)
+{
+    if (bench->probe != 0)
+        bench->device.cuda->mem_free(bench->probe);
+    bench->probe = 0;
+    bench->probe_bytes = 0;
+}
+
+static fa2_status give_memory(fa2i_bench *bench, int64_t bytes)
+{
+    const fa2i_cuda_table *cuda = bench->device.cuda;
+    if (bench->probe_bytes == bytes)
+        return FA2_OK;
+    fa2i_bench_drop_case(bench); /* it may need the room */
+    fa2i_bench_drop_probe(bench);
+    fa2_status st = fa2i_bench_check(bench, cuda->mem_alloc(&bench->probe, 2 * (size_t)bytes),
+                                     "allocating memory to read and write");
+    if (st != FA2_OK)
+        return st;
+    bench->probe_bytes = bytes;
+    return fa2i_bench_check(bench,
+                            cuda->memset_d32_async(bench->probe, 0x3c5aa5c3u,
+                                                   2 * (size_t)bytes / sizeof(uint32_t),
+                                                   bench->stream),
+                            "cuMemsetD32Async");
+}
+
+/* Blocks that the card holds at once. The model of a software device needs fewer to be fully busy. */
+static unsigned count_blocks(const fa2i_bench *bench, const fa2i_loaded *loaded)
+{
+    const bool software = bench->device.cuda->sim_version != NULL;
+    return (unsigned)(bench->device.card.sm_count * (software ? 1 : loaded->blocks_per_sm));
+}
+
+static fa2_status launch(fa2i_bench *bench, const fa2i_loaded *loaded, unsigned blocks,
+                         int32_t iterations)
+{
+    const fa2i_loaded_step *step = &loaded->steps[0];
+    probe_params params = {.read = bench->probe,
+                           .write = bench->probe + (uint64_t)bench->probe_bytes,
+                           .bytes = bench->probe_bytes,
+                           .iterations = iterations};
+    void *arguments[] = {&params};
+    return fa2i_bench_check(bench,
+                            bench->device.cuda->launch_kernel(step->function, blocks, 1, 1,
+                                                              step->threads, 1, 1, step->smem_bytes,
+                                                              bench->stream, arguments, NULL),
+                            "cuLaunchKernel");
+}
+
+fa2_status fa2i_bench_probe(fa2i_bench *bench, uint32_t id, const fa2i_probe *probe, double *ret_us,
+                            uint32_t *ret_blocks)
+{
+    fa2_status st = FA2_OK;
+    const fa2i_cuda_table *cuda = bench->device.cuda;
+    float elapsed_ms = 0;
+    if (id >= bench->slot_count || !bench->slots[id].ready)
+        return fa2i_fail(FA2_E_INVALID, "kernel %u is not loaded", id);
+    if (probe->bytes < 1 || probe->iterations < 1)
+        return fa2i_fail(FA2_E_INVALID, "a probe of %lld bytes and %d iterations",
+                         (long long)probe->bytes, (int)probe->iterations);
+    const fa2i_loaded *loaded = &bench->slots[id].loaded;
+    const unsigned blocks = count_blocks(bench, loaded);
+    const int64_t step = (int64_t)blocks * loaded->steps[0].threads * 16;
+    FA2_TRY(give_memory(bench, (probe->bytes + step - 1) / step * step));
+    FA2_TRY(launch(bench, loaded, blocks, probe->iterations));
+    FA2_TRY(
+        fa2i_bench_check(bench, cuda->event_record(bench->begin, bench->stream), "cuEventRecord"));
+    FA2_TRY(launch(bench, loaded, blocks, probe->iterations));
+    FA2_TRY(
+        fa2i_bench_check(bench, cuda->event_record(bench->end, bench->stream), "cuEventRecord"));
+    FA2_TRY(fa2i_bench_check(bench, cuda->event_synchronize(bench->end), "the kernel"));
+    FA2_TRY(fa2i_bench_check(bench, cuda->event_elapsed_time(&elapsed_ms, bench->begin, bench->end),
+                             "cuEventElapsedTime"));
+    *ret_us = (double)elapsed_ms * 1e3;
+    *ret_blocks = blocks;
+done:
+    return st;
+}
