@@ -344,6 +344,34 @@ static void test_paged(void)
     CHECK_CONTAINS(fa2_last_message(), "page is 24; it must be a power of two");
 }
 
+/* Rows of V and O are shorter than those of K; V may be the beginning of K's rows. */
+static void test_fewer_values(void)
+{
+    fa2_problem with = problem;
+    fa2_forward_args args = good_args();
+    with.head_dim_v = 40;
+    args.v.data = args.k.data;
+    check_good(&with, &args);
+    args.v.stride_seq = args.o.stride_head = 40;
+    args.o.stride_seq = 40 * problem.heads_q;
+    check_good(&with, &args);
+    args.v.stride_seq = 32;
+    CHECK_EQ(check_args(&with, &args, &plain_grid), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "v.stride_seq is 32; it must be at least 40");
+    args = good_args();
+    args.o.stride_head = 32;
+    args.o.stride_seq = 32 * problem.heads_q;
+    CHECK_EQ(check_args(&with, &args, &plain_grid), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "o.stride_head is 32; it must be at least 40");
+    args = good_args();
+    args.o.data = (char *)args.k.data + 2 * 40; /* behind V, but in K's rows */
+    CHECK_EQ(check_args(&with, &args, &plain_grid), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "o shares memory with k");
+    with.head_dim_v = 72;
+    CHECK_EQ(fa2i_problem_check(&with), FA2_E_UNSUPPORTED);
+    CHECK_CONTAINS(fa2_last_message(), "head_dim_v is 72; it must be below head_dim (64), or 0");
+}
+
 static void test_good_args(void)
 {
     fa2_forward_args args = good_args();
@@ -649,6 +677,7 @@ int main(void)
     test_lengths();
     test_varlen();
     test_paged();
+    test_fewer_values();
     test_cache();
     test_append();
     test_rotary();

@@ -164,7 +164,11 @@ static void test_problem_check(void)
         {offsetof(fa2_problem, seq_k), INT32_MIN, "seq_k is -2147483648"},
         {offsetof(fa2_problem, head_dim), 0, "head_dim is 0; it must be a multiple of 8 from 8"},
         {offsetof(fa2_problem, head_dim), 60, "head_dim is 60"},
-        {offsetof(fa2_problem, head_dim), 264, "from 8 to 256"},
+        {offsetof(fa2_problem, head_dim), 584, "from 8 to 576"},
+        {offsetof(fa2_problem, head_dim_v), 4,
+         "head_dim_v is 4; it must be a multiple of 8 from 0"},
+        {offsetof(fa2_problem, head_dim_v), 64,
+         "head_dim_v is 64, which is head_dim; it must be 0"},
         {offsetof(fa2_problem, causal), 2, "causal is 2; it must be 0 or 1"},
         {offsetof(fa2_problem, reserved[2]), 1, "reserved[2] is 1"},
     };

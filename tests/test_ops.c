@@ -89,6 +89,9 @@ static void test_flop(void)
 {
     fa2_problem p = problem;
     CHECK(fa2i_problem_flop(&p) == 4.0 * 2 * 8 * 100 * 200 * 64);
+    p.head_dim_v = 40;
+    CHECK(fa2i_problem_flop(&p) == 2.0 * 2 * 8 * 100 * 200 * (64 + 40));
+    p.head_dim_v = 0;
     p.causal = 1;
     CHECK(fa2i_problem_flop(&p) == 2.0 * 2 * 8 * 100 * 200 * 64);
     p.window = 1; /* now the pairs are counted: 101 ... 200 keys */

@@ -103,7 +103,7 @@ static void test_wrong_rows(void)
     check_refused(HEADER "1,8,3,512,512,64,fp16,0\n",
                   "2:2: heads_q is 8; it must be a multiple of heads_kv (3)");
     check_refused(HEADER "1,8,8,512,512,60,fp16,0\n",
-                  "2:6: head_dim is 60; it must be a multiple of 8 from 8 to 256");
+                  "2:6: head_dim is 60; it must be a multiple of 8 from 8 to 576");
     check_refused(HEADER "1,8,8,512,512,64,fp32,0\n",
                   "2:7: dtype is \"fp32\"; it must be fp16 or bf16");
     check_refused(HEADER "1,8,8,512,512,64,fp16,2\n", "2:8: causal is 2; it must be 0 or 1");
@@ -159,7 +159,7 @@ static void check_text_refused(const char *text, const char *message)
 static void test_wrong_text(void)
 {
     static const char keys[] =
-        "the keys are op, B, Hq, Hkv, Sq, Sk, D, dtype, causal, softcap, window, Wl, Wr, "
+        "the keys are op, B, Hq, Hkv, Sq, Sk, D, Dv, dtype, causal, softcap, window, Wl, Wr, "
         "deterministic, alibi, sinks, bias, dropout, seqused, varlen, Tq, Tk, paged, page, "
         "leftpad, cache_rows, append, rotary, rotary_dim";
     char expected[256];
@@ -174,8 +174,8 @@ static void test_wrong_text(void)
     check_text_refused("", "Hq is missing; Hq, Sq and D must be given");
     check_text_refused("Hq=8,Hq=8,Sq=512,D=64", "Hq is given twice");
     check_text_refused("Hq=8,Sq=,D=64", "seq_q is \"\"; it must be a whole number");
-    check_text_refused("Hq=8,Sq=512,D=264",
-                       "head_dim is 264; it must be a multiple of 8 from 8 to 256");
+    check_text_refused("Hq=8,Sq=512,D=584",
+                       "head_dim is 584; it must be a multiple of 8 from 8 to 576");
     check_text_refused("Hq=8,Hkv=16,Sq=512,D=64",
                        "heads_q is 8; it must be a multiple of heads_kv (16)");
 }

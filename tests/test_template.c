@@ -56,7 +56,7 @@ static void fails(const char *text, const char *place, const char *message)
 
 static void test_values(void)
 {
-    gives("a $(d) $(d_pad) b\n", LINE(1) "a 40 48 b\n");
+    gives("a $(d) $(threads) b\n", LINE(1) "a 40 128 b\n");
     gives("$(dtype)$(layout)", LINE(1) "fp16pad\n");
     gives("$(br // warps) $((br + bc) * 2)\n", LINE(1) "16 192\n");
     gives("$(br / 128) $(br / 64)\n", LINE(1) "0.5 1\n");

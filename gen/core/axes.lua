@@ -12,8 +12,10 @@
 -- One that is a field of the problem is no matter of choice; of a point it has the problem's value:
 --   field    the name of that field. values may be nil: integers, which `when` decides about
 --   feature  true: 0, or 1 where a problem asks for it; texts show it only there, and templates see a
---            boolean. With words or other numbers for values the first one means that it is not asked for, and
---            templates see false or the value
+--            boolean. With words for values the first one means that it is not asked for, and templates see
+--            false or the word; without values 0 does, and they see false or the integer
+-- One that is a matter of choice may have
+--   quiet    true: texts show it only where it has not its first value
 local M = {}
 
 local function has_value(axis, value)
@@ -28,9 +30,17 @@ local function has_value(axis, value)
    return nil, axis.name .. " is none of " .. table.concat(axis.values, ", ")
 end
 
+-- The value that texts do not show; nil: they show all.
+function M.silent_value(axis)
+   if axis.feature or axis.quiet then
+      return axis.values and axis.values[1] or 0
+   end
+   return nil
+end
+
 -- Whether a point has a feature; one of a family without the axis has not.
 function M.has(axis, v)
-   return v[axis.name] ~= nil and v[axis.name] ~= axis.values[1]
+   return v[axis.name] ~= nil and v[axis.name] ~= M.silent_value(axis)
 end
 
 -- true, or nil and why v[axis.name] is no value, or does not go with those before it.

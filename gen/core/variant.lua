@@ -1,13 +1,15 @@
 -- Variants as tables and as canonical text: "FAMILY KEY=VALUE KEY=VALUE ...", one space between the
 -- words, the keys in the order of the family's axes (axes.lua), integers without leading zeros, features
 -- only where they are asked for.
+local axes_of = require("core.axes")
+
 local M = {}
 
 function M.format(variant, axes)
    local words = {variant.family}
    for _, axis in ipairs(axes) do
       local value = variant[axis.name]
-      if not (axis.feature and value == axis.values[1]) then
+      if value ~= axes_of.silent_value(axis) then
          words[#words + 1] = axis.name .. "=" .. value
       end
    end
@@ -23,19 +25,14 @@ local function is_word(axis)
    return axis.values and type(axis.values[1]) == "string"
 end
 
--- Whether a feature is there or not, and nothing else.
-local function is_switch(axis)
-   return axis.feature and not is_word(axis) and #axis.values == 2
-end
-
 -- The value in "NAME=VALUE"; nil and what is wrong.
 local function value_of(axis, word)
    local name, value = word:match("^([^=]*)=(.*)$")
    if name ~= axis.name then
       return nil, string.format("'%s' where '%s=' is expected", word, axis.name)
-   elseif is_switch(axis) and value ~= "1" then
+   elseif axis.feature and axis.values and not is_word(axis) and value ~= "1" then
       return nil, string.format("'%s' is not %s=1, which is left out otherwise", word, axis.name)
-   elseif axis.feature and value == tostring(axis.values[1]) then
+   elseif value == tostring(axes_of.silent_value(axis)) then
       return nil, string.format("'%s' is left out", word)
    elseif not is_word(axis) then
       if not (value == "0" or value:find("^[1-9]%d?%d?%d?%d?$")) then
@@ -53,8 +50,9 @@ end
 
 -- What a text means that has no word for an axis; nil: it must have one.
 local function missing_value(axis, word)
-   if axis.feature and (not word or word:match("^[^=]*") ~= axis.name) then
-      return axis.values[1]
+   local silent = axes_of.silent_value(axis)
+   if silent ~= nil and (not word or word:match("^[^=]*") ~= axis.name) then
+      return silent
    elseif not word then
       return axis.default
    end

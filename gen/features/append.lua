@@ -12,14 +12,7 @@ M.rotary = {
 }
 
 -- Columns that are rotated.
-local widths = {0}
-for width = 16, 256, 16 do
-   widths[#widths + 1] = width
-end
-M.rotary_dim = {
-   forward_only = true,
-   axis = {name = "rotary_dim", field = "rotary_dim", values = widths, feature = true},
-}
+M.rotary_dim = {forward_only = true, axis = {name = "rotary_dim", field = "rotary_dim", feature = true}}
 
 -- Of a block of the step.
 local threads = 256

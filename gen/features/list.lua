@@ -73,6 +73,7 @@ function M.names(v, op)
    end
    local terms = axes_of.has(alibi.axis, v) or axes_of.has(bias.axis, v)
    -- A lane has eight neighbouring keys, to read their bias at once; dropout wants two.
+   local divided = op == "forward" and v.parts > 1 -- each of the warps that share rows would add them
    local wide = op == "forward" and v.bias ~= "none" and v.dropout == 0 and v.bc % 32 == 0
    return {
       wide = wide,
@@ -82,9 +83,9 @@ function M.names(v, op)
          return 1
       end) > 0,
       terms = terms,
-      terms_first = terms and v.softcap == 0,
+      terms_first = terms and v.softcap == 0 and not divided,
       kept = kept,
-      skips = v.bias == "bool" and v.softcap == 0,
+      skips = v.bias == "bool" and v.softcap == 0 and not divided,
    }
 end
 

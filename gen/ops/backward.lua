@@ -230,7 +230,7 @@ local own_axes = {
 }
 
 local axes = {}
-for _, list in ipairs({kinds, {softcap.axis, window.axis}, features.axes("backward"), own_axes}) do
+for _, list in ipairs({kinds.axes(256), {softcap.axis, window.axis}, features.axes("backward"), own_axes}) do
    table.move(list, 1, #list, #axes + 1, axes)
 end
 
@@ -350,7 +350,7 @@ function M.family(name, path)
          local names = {
             smem_bytes = smem_bytes(v), rwarps = row_warps(v), fill_later = later,
             turns = takes_turns(v), dq_parts = dq_parts, prepare_threads = prepare_threads,
-            convert_rows = convert_rows, sink_threads = sink_threads,
+            convert_rows = convert_rows, sink_threads = sink_threads, values = false,
          }
          for _, more in ipairs({features.names(v, "backward"), lengths.backward_names(v)}) do
             for key, value in pairs(more) do

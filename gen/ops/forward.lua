@@ -8,14 +8,15 @@
 -- A family is a scheme, by which work is divided among blocks (forward_plain.lua, forward_splitkv.lua),
 -- on a code path (paths/mma_sync.lua). A scheme has
 --   splits      whether blocks divide the keys: variants have teams and waves
---   axes        behind the fields of the problem: axes.lua; br, bc, warps, kstages, vstages, layout, q, and
---               perhaps fill and teams
+--   axes        behind the fields of the problem: axes.lua; parts (features/columns.lua), br, bc, warps, kstages,
+--               vstages, layout, q, and perhaps fill and teams
 --   selection, typical(arch), is_worth, suits   family.lua
 --   cost(v, facts, problem, arch)               us
 --   recipe(recipe, v)                           adds what is its own to a recipe
 --   names                                       what its templates see
 local append = require("features.append")
 local cache = require("features.cache")
+local columns = require("features.columns")
 local cost = require("ops.forward_plain_cost")
 local families = require("core.family")
 local features = require("features.list")
@@ -41,11 +42,6 @@ local pipelines = {
    ["3,3"] = {barriers = 1, ahead = {2}},
 }
 
--- 16-byte chunks of a row, rounded up to whole m16n8k16 steps.
-local function padded(d)
-   return (d + 15) // 16 * 16
-end
-
 -- A plain block is one team.
 local function team_count(v)
    return v.teams or 1
@@ -53,18 +49,36 @@ end
 
 -- m16 row tiles of a warp.
 local function row_tiles(v)
-   return v.br * team_count(v) // (16 * v.warps)
+   return v.br * team_count(v) * v.parts // (16 * v.warps)
 end
 
--- Bytes; the templates assert the same sum. With q=reg, Q passes through the V tiles once. Where
--- keys are divided, the teams' rows of O come into the tiles' place, with a pitch of 32 bytes
--- modulo 128, and a maximum and a sum for each.
+-- Columns of rows of Q and K, and of V, in shared memory.
+local function padded(v)
+   return columns.padded(v.d, v), columns.padded(columns.of(v), v)
+end
+
+-- Bytes; the templates assert the same sum. With q=reg, Q passes through the V tiles once. Where warps divide
+-- columns, each has a place for its S. Where keys are divided, the teams' rows of O come into the tiles' place,
+-- with a pitch of 32 bytes modulo 128, and a maximum and a sum for each.
 local function smem_bytes(v)
-   local pitch = padded(v.d) + (v.layout == "pad" and 8 or 0)
-   local k_rows, v_rows = team_count(v) * v.kstages * v.bc, team_count(v) * v.vstages * v.bc
-   local rows = v.q == "reg" and k_rows + math.max(v_rows, v.br) or v.br + k_rows + v_rows
-   local merged_row = v.d * 4 + (160 - v.d * 4 % 128) % 128 + 8
-   return math.max(2 * pitch * rows, v.teams and v.teams * v.br * merged_row or 0)
+   local d_pad, dv_pad = padded(v)
+   local padding = v.layout == "pad" and 8 or 0
+   local q, k = v.br * (d_pad + padding), team_count(v) * v.kstages * v.bc * (d_pad + padding)
+   local values = team_count(v) * v.vstages * v.bc * (dv_pad + padding)
+   local tiles = 2 * (v.q == "reg" and k + math.max(values, q) or q + k + values)
+   local sums = v.parts > 1 and 4 * team_count(v) * v.parts * v.br * v.bc or 0
+   local o_bytes = 4 * columns.of(v)
+   local merged_row = o_bytes + (160 - o_bytes % 128) % 128 + 8
+   return math.max(tiles + sums, v.teams and v.teams * v.br * merged_row or 0)
+end
+
+-- Registers of a thread for a tile of K or V on its way: 16 bytes in each pass.
+local function staged_registers(v, row_columns)
+   local chunks, threads = row_columns // 8, 32 * v.warps // team_count(v)
+   if v.parts > 1 then
+      return (v.bc + threads // chunks - 1) // (threads // chunks) * 4
+   end
+   return (v.bc * chunks + threads - 1) // threads * 4
 end
 
 -- Registers per thread that are alive at once: O, S, Q fragments, row statistics, K or V fragments
@@ -73,16 +87,14 @@ end
 -- is spread over Q K^T keeps its addresses meanwhile.
 local function live_registers(v, path)
    local wm = row_tiles(v)
-   local d_pad = padded(v.d)
-   local q = v.q == "reg" and wm * d_pad // 4 or 4 * wm
+   local d_pad, dv_pad = padded(v)
+   local q = v.q == "reg" and wm * d_pad // (4 * v.parts) or 4 * wm
    local staged = 0
    if path.register_staging then
-      local chunks = v.bc * d_pad // 8
-      local threads = 32 * v.warps // team_count(v)
-      staged = (chunks + threads - 1) // threads * 8
+      staged = staged_registers(v, d_pad) + staged_registers(v, dv_pad)
    end
    local addresses = v.fill == "spread" and 8 or 0
-   return wm * d_pad // 2 + wm * v.bc // 2 + q + 4 * wm + 8 + 28 + staged + addresses
+   return wm * dv_pad // (2 * v.parts) + wm * v.bc // 2 + q + 4 * wm + 8 + 28 + staged + addresses
       + features.registers(v, wm)
 end
 
@@ -97,12 +109,12 @@ local spare_registers, tolerated_spill = 228, 18
 local function facts_of(v, path, registers)
    local live = live_registers(v, path)
    local pipeline = pipelines[v.kstages .. "," .. v.vstages]
-   local d_pad = padded(v.d)
+   local d_pad, dv_pad = padded(v)
    -- A block of more than eight warps cannot have 255.
    local most = math.min(255, 65536 // (32 * v.warps))
    local may_spill = registers == 0 or registers >= most
    return {
-      warps = v.warps, d_pad = d_pad, smem_bytes = smem_bytes(v), k8 = path.k8,
+      warps = v.warps, d_pad = d_pad, dv_pad = dv_pad, parts = v.parts, smem_bytes = smem_bytes(v), k8 = path.k8,
       registers = registers > 0 and registers or math.min(live + free_registers, most),
       spilled = may_spill and math.max(live - math.min(spare_registers, most), 0) or 0,
       barriers = pipeline.barriers, ahead = pipeline.ahead,
@@ -114,6 +126,10 @@ local function facts_of(v, path, registers)
 end
 
 local function fits(v, path, arch)
+   local threads = 32 * v.warps // team_count(v)
+   if threads < columns.padded(v.d, v) // 8 then
+      return nil, string.format("%d threads cannot copy a row at once", threads)
+   end
    local facts = facts_of(v, path, 0)
    if facts.smem_bytes > arch.smem_block then
       return nil, string.format("%d bytes of shared memory, a block has %d", facts.smem_bytes,
@@ -138,7 +154,8 @@ end
 function M.family(name, scheme, path)
    return families.new({
       name = name, op = "forward", template = "forward/" .. name .. ".cu.in", path = path,
-      axes = joined(kinds, {softcap.axis, window.axis}, features.axes("forward"), scheme.axes),
+      axes = joined(kinds.axes(576), {columns.axis, softcap.axis, window.axis},
+                    features.axes("forward"), {columns.parts}, scheme.axes),
       selection = scheme.selection, fits = fits,
       is_worth = scheme.is_worth, suits = scheme.suits,
 
@@ -169,11 +186,11 @@ function M.family(name, scheme, path)
 
       names = function(v)
          local names = {
-            split = scheme.splits, d_pad = padded(v.d), smem_bytes = smem_bytes(v),
+            split = scheme.splits, smem_bytes = smem_bytes(v),
             threads = 32 * v.warps, fill = v.fill or "whole",
          }
          for _, more in ipairs({features.names(v, "forward"), lengths.names(v), paged.names(v),
-                                cache.names(v), append.names(), scheme.names}) do
+                                cache.names(v), append.names(), columns.names(v), scheme.names}) do
             for key, value in pairs(more) do
                names[key] = value
             end

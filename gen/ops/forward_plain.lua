@@ -4,11 +4,15 @@ local cost = require("ops.forward_plain_cost")
 
 local M = {splits = false, names = {}}
 
--- Br with the warps that it is split among: one or two m16 row tiles each.
-local blocks = {{32, 2}, {64, 4}, {64, 2}, {128, 8}, {128, 4}, {256, 8}}
+-- Br with the warps that it is split among, one or two m16 row tiles each; by parts.
+local blocks = {
+   {{32, 2}, {64, 4}, {64, 2}, {128, 8}, {128, 4}, {256, 8}},
+   [2] = {{32, 4}, {64, 8}},
+   [4] = {{32, 8}, {64, 8}},
+}
 
 local function is_block(v)
-   for _, block in ipairs(blocks) do
+   for _, block in ipairs(blocks[v.parts]) do
       if block[1] == v.br and block[2] == v.warps then
          return true
       end

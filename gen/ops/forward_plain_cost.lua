@@ -10,6 +10,7 @@
 -- 65536; tests/bench/fit.lua): of what was measured, its first choice takes 1.03 times the fastest's time
 -- in the geometric mean, at most 1.08 times on nine of ten problems. On other SMs it is arithmetic from the
 -- rates in arch.lua.
+local columns = require("features.columns")
 local window = require("features.window")
 
 local M = {}
@@ -87,20 +88,24 @@ end
 
 -- Busy clocks of each unit of an SM for one tile of each team of one block.
 local function unit_clocks(variant, facts, arch)
-   local bc, d = variant.bc, facts.d_pad
+   local bc, d, dv, parts = variant.bc, facts.d_pad, facts.dv_pad, facts.parts
    local rows = variant.br * facts.teams
-   local scores, row_bytes = rows * bc, 2 * d
-   -- Each warp reads its team's K and V; Q again for each tile unless it stays in registers.
-   local smem = 2 * bc * row_bytes * (facts.warps + fit.fill * facts.teams * fill_ways(variant, facts))
+   local scores, row_bytes = rows * bc, 2 * (d + dv)
+   -- Each warp reads its team's K and V, of which it may have a part of the columns; Q again for each tile
+   -- unless it stays in registers.
+   local smem = bc * row_bytes * (facts.warps / parts + fit.fill * facts.teams * fill_ways(variant, facts))
    if variant.q == "smem" then
-      smem = smem + rows * row_bytes
+      smem = smem + rows * 2 * d
+   end
+   if parts > 1 then -- each writes its S, reads those of the others, and computes P of all
+      smem = smem + 4 * scores * parts * parts
    end
    local fp32_per_score = fit.fp32_per_score + facts.more_fp32_per_score
-   local fp32 = scores * fp32_per_score + fit.rescaled * rows * d
+   local fp32 = scores * parts * fp32_per_score + fit.rescaled * rows * dv
    return {
-      4 * scores * d / (facts.k8 and arch.tensor_k8 or arch.tensor),
+      2 * scores * (d + dv) / (facts.k8 and arch.tensor_k8 or arch.tensor),
       smem / arch.smem_rate,
-      facts.ex2_per_score * scores / arch.ex2,
+      facts.ex2_per_score * scores * parts / arch.ex2,
       fp32 / arch.fp32,
    }
 end
@@ -123,10 +128,10 @@ function M.busy_clocks(variant, facts, arch, blocks)
    return clocks * (1 + fit.spill * facts.spilled)
 end
 
--- Clocks of a warp that issues its copies of a tile of K and of V: a thread copies one chunk of 16 bytes of
--- every n-th row.
-function M.copy_clocks(variant, facts)
-   local chunks, threads = facts.d_pad // 8, 32 * facts.warps // facts.teams
+-- Clocks of a warp that issues its copies of a tile with rows of so many columns: a thread copies one chunk of 16
+-- bytes of every n-th row.
+local function copy_clocks(variant, facts, row_columns)
+   local chunks, threads = row_columns // 8, 32 * facts.warps // facts.teams
    local rows = math.max(threads // chunks, 1)
    local each = facts.fill == "spread" and fit.issue_spread or fit.issue_whole
    if rows * chunks ~= threads or variant.bc % rows ~= 0 then
@@ -135,7 +140,12 @@ function M.copy_clocks(variant, facts)
    if variant.layout == "swizzle" and rows % 8 ~= 0 then
       each = each + fit.address
    end
-   return 2 * each * ((variant.bc + rows - 1) // rows)
+   return each * ((variant.bc + rows - 1) // rows)
+end
+
+-- Of a tile of K and of V.
+function M.copy_clocks(variant, facts)
+   return copy_clocks(variant, facts, facts.d_pad) + copy_clocks(variant, facts, facts.dv_pad)
 end
 
 -- Clocks in which `blocks` co-resident blocks do one tile each.
@@ -184,16 +194,16 @@ end
 local function memory_us(variant, facts, problem, arch, tiles)
    local rows_q = 2 * problem.batch * problem.heads_q * problem.seq_q -- Q and O
    local rows_k = 2 * problem.batch * problem.heads_kv * window.seen_keys(problem) -- K and V
-   local dram = 2 * problem.head_dim * (rows_q + rows_k)
-   local l2 = 2 * problem.head_dim * (rows_q + 2 * variant.bc * tiles)
+   local both = problem.head_dim + columns.of_problem(problem)
+   local dram = both * (rows_q + rows_k)
+   local l2 = both * (rows_q + 2 * variant.bc * tiles)
       + facts.bytes_per_score * variant.br * variant.bc * tiles
    return dram / arch.dram, l2 / arch.l2
 end
 
 -- us for a problem. variant: br, bc, layout, q; facts: warps, teams, row_tiles, registers, spilled
--- (registers beyond those), d_pad, smem_bytes, k8, fill, barriers, ahead, ex2_per_score, more_fp32_per_score,
--- bytes_per_score
--- (forward.lua explains them). math.huge when no SM can hold it.
+-- (registers beyond those), d_pad, dv_pad, parts, smem_bytes, k8, fill, barriers, ahead, ex2_per_score,
+-- more_fp32_per_score, bytes_per_score (forward.lua explains them). math.huge when no SM can hold it.
 function M.forward(variant, facts, problem, arch)
    local resident = M.resident_blocks(facts, arch)
    if resident < 1 then

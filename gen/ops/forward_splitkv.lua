@@ -17,7 +17,7 @@ local waves_of_equals = 4
 
 local function is_block(v)
    for _, tiles in ipairs(warp_tiles[v.br]) do
-      if v.br * v.teams == 16 * v.warps * tiles then
+      if v.br * v.teams * v.parts == 16 * v.warps * tiles then
          return true
       end
    end
@@ -86,10 +86,11 @@ local function row_count(problem)
    return problem.seq_q * (problem.heads_q // problem.heads_kv)
 end
 
--- Few rows: packing heads reads K and V once. Few blocks: the plain families leave SMs idle.
+-- Few rows: packing heads reads K and V once. Few queries of many heads: the rows of plain blocks would be
+-- empty. Few blocks: the plain families leave SMs idle.
 function M.is_worth(problem, arch)
    local plain_blocks = (problem.seq_q + 63) // 64 * problem.heads_q * problem.batch
-   if row_count(problem) <= 64 or plain_blocks < 2 * arch.sm_count then
+   if row_count(problem) <= 64 or problem.seq_q <= 8 or plain_blocks < 2 * arch.sm_count then
       return true
    end
    return nil, "the card has enough blocks without splitting keys"

@@ -2,6 +2,7 @@
 -- overlap: what a team needs for its tiles, one after the other; what an SM needs for those of all
 -- its teams; what the memory needs. Teams run apart, so none of the three has to wait for another
 -- for long. On top come the edges of a block, its teams' merge and the combining kernel.
+local columns = require("features.columns")
 local cost = require("ops.forward_plain_cost")
 local host = require("host")
 local window = require("features.window")
@@ -54,7 +55,8 @@ end
 -- Clocks of a team for one tile. Two waits if K and V are loaded apart; the deeper the pipeline,
 -- the less is left of one.
 local function team_clocks(v, facts, latency)
-   local clocks = fit.tile * v.bc * facts.d_pad / 2048 * (1 + fit.row_tile * (facts.row_tiles - 1))
+   local of_warp = (facts.d_pad + facts.dv_pad) / (2 * facts.parts)
+   local clocks = fit.tile * v.bc * of_warp / 2048 * (1 + fit.row_tile * (facts.row_tiles - 1))
    clocks = clocks + fit.copies * cost.copy_clocks(v, facts)
    local waits = v.kstages == 1 and 2 or 1 / (v.kstages - 1)
    return clocks + waits * latency
@@ -63,8 +65,8 @@ end
 -- us that the memory system needs: each row tile reads the K and V that it sees, `keys` of them, all
 -- but the first from L2.
 local function memory_us(v, facts, problem, arch, tiles, keys)
-   local bytes_q = 4 * problem.head_dim * problem.batch * problem.heads_q * problem.seq_q
-   local bytes_k = 4 * problem.head_dim
+   local bytes_k = 2 * (problem.head_dim + columns.of_problem(problem))
+   local bytes_q = bytes_k * problem.batch * problem.heads_q * problem.seq_q
    local dram = bytes_q + bytes_k * window.seen_keys(problem) * problem.heads_kv * problem.batch
    local l2 = bytes_q + (bytes_k + facts.bytes_per_score * v.br) * keys * tiles
    return math.max(dram / (fit.dram * arch.dram), l2 / arch.l2)
@@ -76,7 +78,7 @@ local function combine_us(problem, arch, splits)
       return 0
    end
    local rows = splits * problem.batch * problem.heads_q * problem.seq_q
-   return fit.combine + fit.combine_split * splits + 8 * rows * problem.head_dim / arch.dram
+   return fit.combine + fit.combine_split * splits + 8 * rows * columns.of_problem(problem) / arch.dram
 end
 
 -- Share that the mean row sees of the keys that its row tile sees. The last row tile sees all keys,

@@ -1,23 +1,29 @@
--- The fields of the problem that every operation's families have as their first axes (core/axes.lua):
--- list of axes.
-return {
-   {
-      name = "d", field = "head_dim",
-      when = function(v)
-         if v.d < 8 or v.d > 256 or v.d % 8 ~= 0 then
-            return nil, "d is not a multiple of 8 from 8 to 256"
-         end
-         return true
-      end,
-   },
-   {
-      name = "dtype", field = "dtype", values = {"fp16", "bf16"},
-      when = function(v, path)
-         if v.dtype == "bf16" and not path.bf16 then
-            return nil, "bf16 needs compute capability 8.0"
-         end
-         return true
-      end,
-   },
-   {name = "causal", field = "causal", values = {0, 1}},
-}
+-- The fields of the problem that every operation's families have as their first axes (core/axes.lua): list of
+-- axes. most: columns of Q and K.
+local M = {}
+
+function M.axes(most)
+   return {
+      {
+         name = "d", field = "head_dim",
+         when = function(v)
+            if v.d < 8 or v.d > most or v.d % 8 ~= 0 then
+               return nil, "d is not a multiple of 8 from 8 to " .. most
+            end
+            return true
+         end,
+      },
+      {
+         name = "dtype", field = "dtype", values = {"fp16", "bf16"},
+         when = function(v, path)
+            if v.dtype == "bf16" and not path.bf16 then
+               return nil, "bf16 needs compute capability 8.0"
+            end
+            return true
+         end,
+      },
+      {name = "causal", field = "causal", values = {0, 1}},
+   }
+end
+
+return M

@@ -214,6 +214,20 @@ static fa2_status check_heads(const fa2_problem *problem, int *field)
     return FA2_OK;
 }
 
+/* One meaning, one class. */
+static fa2_status check_columns(const fa2_problem *problem, int *field)
+{
+    *field = FA2I_FIELD_head_dim_v;
+    if (problem->head_dim_v > 0 && problem->head_dim_v == problem->head_dim)
+        return fa2i_fail(FA2_E_INVALID, "head_dim_v is %d, which is head_dim; it must be 0 then",
+                         (int)problem->head_dim_v);
+    if (problem->head_dim_v > problem->head_dim)
+        return fa2i_fail(FA2_E_UNSUPPORTED,
+                         "head_dim_v is %d; it must be below head_dim (%d), or 0",
+                         (int)problem->head_dim_v, (int)problem->head_dim);
+    return FA2_OK;
+}
+
 enum { TOTAL_MAX = INT32_MAX / 4 };
 
 /* Kernels count packed rows in int. */
@@ -295,6 +309,8 @@ fa2_status fa2i_problem_find_fault(const fa2_problem *problem, int *ret_field)
         st = fa2i_field_check_of(problem, field = i);
     if (st == FA2_OK)
         st = check_heads(problem, &field);
+    if (st == FA2_OK)
+        st = check_columns(problem, &field);
     if (st == FA2_OK)
         st = check_rows(problem, &field);
     if (st == FA2_OK) {

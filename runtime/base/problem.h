@@ -19,7 +19,13 @@ typedef enum fa2i_field_id {
 } fa2i_field_id;
 
 typedef enum fa2i_field_role { FA2I_ROLE_KIND, FA2I_ROLE_SIZE } fa2i_field_role;
-typedef enum fa2i_field_type { FA2I_TYPE_INT, FA2I_TYPE_OP, FA2I_TYPE_DTYPE, FA2I_TYPE_BIAS, FA2I_TYPE_ROTARY } fa2i_field_type;
+typedef enum fa2i_field_type {
+    FA2I_TYPE_INT,
+    FA2I_TYPE_OP,
+    FA2I_TYPE_DTYPE,
+    FA2I_TYPE_BIAS,
+    FA2I_TYPE_ROTARY
+} fa2i_field_type;
 
 /* What a text that does not give the field means. */
 typedef enum fa2i_field_missing {
@@ -66,6 +72,12 @@ bool fa2i_field_parse_word(int field, const char *word, int32_t *ret_value);
 
 /* Whether texts show the field of this problem. */
 bool fa2i_field_is_shown(const fa2_problem *problem, int field);
+
+/* Columns of V and O. */
+static inline int32_t fa2i_head_dim_v(const fa2_problem *problem)
+{
+    return problem->head_dim_v > 0 ? problem->head_dim_v : problem->head_dim;
+}
 
 /* Check one value by itself: limits and step. */
 fa2_status fa2i_field_check(int field, int32_t value);

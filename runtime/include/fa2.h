@@ -29,9 +29,9 @@
  *
  * Shapes and layout. Q, O, dO and dQ are [batch, seq_q, heads_q, head_dim], K, V, dK and dV are
  * [batch, seq_k, heads_kv, head_dim], in any order of the first three dimensions: each has its own
- * stride, in elements. head_dim is contiguous. Rows are 16-byte aligned: the base pointer is a
- * multiple of 16 bytes and every stride a multiple of 8 elements. LSE is [batch, heads_q, seq_q]
- * fp32, contiguous, natural logarithm.
+ * stride, in elements. head_dim is contiguous; forward's V and O may have head_dim_v columns. Rows are
+ * 16-byte aligned: the base pointer is a multiple of 16 bytes and every stride a multiple of 8 elements.
+ * LSE is [batch, heads_q, seq_q] fp32, contiguous, natural logarithm.
  *
  * Masks are aligned bottom-right: query i stands at key p = i + seq_k - seq_q, where seq_k is the
  * sequence's own if sequences have lengths. When causal it sees
@@ -137,7 +137,7 @@ typedef struct fa2_problem {
     int32_t heads_kv; /* >= 1 */
     int32_t seq_q;    /* 1 ... 2^29; times heads_q / heads_kv: at most 2^30 */
     int32_t seq_k;    /* 1 ... 2^29 */
-    int32_t head_dim; /* a multiple of 8, 8 ... 256 */
+    int32_t head_dim; /* a multiple of 8; forward 8 ... 576, backward 8 ... 256 */
     int32_t causal;   /* 0 or 1 */
     int32_t softcap;  /* 1: scores are capped, by the value in the arguments; else 0 */
     int32_t window;   /* 1: a query sees a window of keys only; else 0, and so are the next two */
@@ -166,13 +166,15 @@ typedef struct fa2_problem {
                          * padding; how many is in device memory. Else 0 */
     int32_t cache_rows; /* forward, not with varlen or paged. 1: K and V are [cache_row_count, seq_k,
                          * heads_kv, head_dim]; which row is a sequence's is in device memory. Else 0 */
+    int32_t head_dim_v;   /* forward. Columns of V and O, a multiple of 8 below head_dim; 0: as many as
+                            * Q and K have. V may be the first columns of K, in the same memory */
     int32_t append;     /* forward, not with varlen. 1: new keys and values, in the arguments, are written
                          * into K and V first, behind the keys that a sequence has, and seen. Else 0, and so
                          * are the next two */
     fa2_rotary rotary;  /* Other than NONE: new keys and Q are rotated, by the tables in the arguments. Else
                          * the next one is 0 */
     int32_t rotary_dim; /* columns that are rotated, the first ones: a multiple of 16, 16 ... head_dim */
-    int32_t reserved[3];  /* 0 */
+    int32_t reserved[2];  /* 0 */
 } fa2_problem;
 
 /* A tensor on the device. Strides count elements, are multiples of 8 and not negative; that of a
@@ -218,7 +220,7 @@ typedef struct fa2_dropout {
 
 /* New keys and values, on the device. */
 typedef struct fa2_append {
-    fa2_tensor k, v; /* read, [batch, seq, heads_kv, head_dim] */
+    fa2_tensor k, v; /* read, [batch, seq, heads_kv, head_dim], of v head_dim_v columns if these are fewer */
     int32_t seq;     /* of each sequence: 1 ... seq_k; seq_q of them are fastest */
 } fa2_append;
 

@@ -190,10 +190,10 @@ static fa2_status locate_cache_rows(const fa2_problem *p, const fa2i_feature_arg
 
 /* [batch, seq, heads_kv, head_dim] */
 static fa2_status locate_new(const fa2_problem *p, const char *name, const fa2_tensor *tensor,
-                             int32_t seq, fa2i_memory *m)
+                             int32_t seq, int32_t columns, fa2i_memory *m)
 {
     const int32_t extents[] = {p->batch, seq, p->heads_kv};
-    return fa2i_memory_of_tensor(name, tensor, extents, p->head_dim, false, m);
+    return fa2i_memory_of_tensor(name, tensor, extents, columns, false, m);
 }
 
 /* [rows, rotary_dim / 2] */
@@ -225,9 +225,9 @@ static fa2_status check_append(const fa2_problem *p, const fa2_append *append,
     if (append->seq < 1 || append->seq > p->seq_k)
         return fa2i_fail(FA2_E_INVALID, "append.seq is %d; it must be from 1 to seq_k (%d)",
                          (int)append->seq, (int)p->seq_k);
-    FA2_TRY(locate_new(p, "append.k", &append->k, append->seq, &m));
+    FA2_TRY(locate_new(p, "append.k", &append->k, append->seq, p->head_dim, &m));
     FA2_TRY(check_apart(&m, outputs, output_count));
-    FA2_TRY(locate_new(p, "append.v", &append->v, append->seq, &m));
+    FA2_TRY(locate_new(p, "append.v", &append->v, append->seq, fa2i_head_dim_v(p), &m));
     FA2_TRY(check_apart(&m, outputs, output_count));
 done:
     return st;

@@ -104,11 +104,17 @@ static double visible_pairs(const fa2_problem *p)
     return ahead - behind;
 }
 
+/* Columns of Q and K, and of V and O. */
+static double columns(const fa2_problem *p)
+{
+    return (double)p->head_dim + fa2i_head_dim_v(p);
+}
+
 /* Of a query and a key in all heads and batches: two products, of each element a multiplication and an
  * addition. */
 static double flop_of_pair(const fa2_problem *p)
 {
-    return 4.0 * p->batch * p->heads_q * p->head_dim;
+    return 2.0 * p->batch * p->heads_q * columns(p);
 }
 
 int32_t fa2i_forward_total_q(const fa2_problem *problem)
@@ -175,8 +181,8 @@ double fa2i_forward_flop_unmasked(const fa2_problem *problem)
     return fa2i_forward_sum(problem, flop_unmasked);
 }
 
-/* 4 B Hq Sq Sk D, half of it when causal, whatever Sq and Sk are: the convention of the
- * FlashAttention papers. With a window, 4 D for each pair of a query and a key that it sees. */
+/* 2 B Hq Sq Sk (D + Dv), half of it when causal, whatever Sq and Sk are: the convention of the
+ * FlashAttention papers. With a window, 2 (D + Dv) for each pair of a query and a key that it sees. */
 static double flop(const fa2_problem *problem)
 {
     if (problem->window)
@@ -198,9 +204,9 @@ int64_t fa2i_forward_seen_keys(const fa2_problem *problem)
 /* Q, O, and the keys and values that any query sees. */
 static double bytes(const fa2_problem *p)
 {
-    const double of_query = 2.0 * p->batch * p->heads_q * p->seq_q;
-    const double of_key = 2.0 * p->batch * p->heads_kv * (double)fa2i_forward_seen_keys(p);
-    return (of_query + of_key) * p->head_dim * sizeof(uint16_t);
+    const double queries = (double)p->batch * p->heads_q * p->seq_q;
+    const double keys = (double)p->batch * p->heads_kv * (double)fa2i_forward_seen_keys(p);
+    return (queries + keys) * columns(p) * sizeof(uint16_t);
 }
 
 double fa2i_forward_bytes(const fa2_problem *problem)

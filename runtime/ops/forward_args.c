@@ -31,8 +31,8 @@ static fa2_status locate_tensors(const fa2_problem *p, const fa2_forward_args *a
     fa2_status st = FA2_OK;
     FA2_TRY(fa2i_memory_of_tensor("q", &args->q, of_query, p->head_dim, false, &m->q));
     FA2_TRY(fa2i_memory_of_tensor("k", &args->k, of_key, p->head_dim, p->append, &m->k));
-    FA2_TRY(fa2i_memory_of_tensor("v", &args->v, of_key, p->head_dim, p->append, &m->v));
-    FA2_TRY(fa2i_memory_of_tensor("o", &args->o, of_query, p->head_dim, true, &m->o));
+    FA2_TRY(fa2i_memory_of_tensor("v", &args->v, of_key, fa2i_head_dim_v(p), p->append, &m->v));
+    FA2_TRY(fa2i_memory_of_tensor("o", &args->o, of_query, fa2i_head_dim_v(p), true, &m->o));
 done:
     return st;
 }
@@ -171,11 +171,13 @@ static bool is_right_at_a_glance(const fa2_problem *p, const fa2_forward_args *a
                             (uint64_t)p->heads_q - 1, (uint64_t)p->head_dim};
     const shape of_key = {(uint64_t)p->batch - 1, (uint64_t)p->seq_k - 1, (uint64_t)p->heads_kv - 1,
                           (uint64_t)p->head_dim};
+    shape of_output = of_query, of_value = of_key;
+    of_output.head_dim = of_value.head_dim = (uint64_t)fa2i_head_dim_v(p);
     seen all = {0};
     const range q = look_at(&a->q, &of_query, false, &all);
     const range k = look_at(&a->k, &of_key, false, &all);
-    const range v = look_at(&a->v, &of_key, false, &all);
-    const range o = look_at(&a->o, &of_query, true, &all);
+    const range v = look_at(&a->v, &of_value, false, &all);
+    const range o = look_at(&a->o, &of_output, true, &all);
     const range tensors[] = {q, k, v, o};
     bool wrong = all.wrong || touch(o, q) || touch(o, k) || touch(o, v);
 

@@ -125,7 +125,8 @@ fa2_status fa2i_forward_grid(const fa2i_card *card, const fa2i_recipe *recipe,
     FA2_TRY(spread_main(recipe, problem, tiles, &grid, &blocks, &partial_rows));
     FA2_TRY(count_blocks(recipe, problem, blocks, &grid));
     if (grid.splits > 1) {
-        grid.partial_bytes = (size_t)partial_rows * (size_t)problem->head_dim * sizeof(float);
+        grid.partial_bytes =
+            (size_t)partial_rows * (size_t)fa2i_head_dim_v(problem) * sizeof(float);
         grid.workspace_bytes = grid.partial_bytes + (size_t)partial_rows * sizeof(float);
     }
     if (fa2i_recipe_has_queries(recipe)) {

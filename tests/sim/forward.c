@@ -165,8 +165,8 @@ static bool may_spread(const fa2i_case *c, const fa2i_grid *grid, int way)
     return way == SIM_ST_GLOBAL ||
            (way == SIM_LD_GLOBAL &&
             (c->problem.op == FA2_OP_BACKWARD || fa2i_features_asked(&c->problem))) ||
-           c->problem.head_dim % 16 != 0 || c->layout == FA2I_LAYOUT_GAPPED ||
-           (way == SIM_LD_GLOBAL && grid->splits > 1);
+           c->problem.head_dim % 16 != 0 || c->problem.head_dim_v % 16 != 0 ||
+           c->layout == FA2I_LAYOUT_GAPPED || (way == SIM_LD_GLOBAL && grid->splits > 1);
 }
 
 static bool traffic_is_ideal(const fa2i_variant *v, const fa2i_case *c, const fa2i_grid *grid,
@@ -179,7 +179,9 @@ static bool traffic_is_ideal(const fa2i_variant *v, const fa2i_case *c, const fa
         const bool shared = way < SIM_LD_GLOBAL;
         const sim_traffic *traffic = &t.traffic[way];
         if (traffic->moved == traffic->ideal ||
-            (shared ? may_conflict(v, c->problem.head_dim, way) : may_spread(c, grid, way)))
+            (shared ? may_conflict(v, c->problem.head_dim, way) ||
+                          may_conflict(v, fa2i_head_dim_v(&c->problem), way)
+                    : may_spread(c, grid, way)))
             continue;
         snprintf(why, why_bytes, "%llu %s too many, most of them at %s",
                  (unsigned long long)(traffic->moved - traffic->ideal),

@@ -26,7 +26,7 @@ typedef struct bug {
     const char *needles[3];   /* that the candidate's text has; NULL: no more */
     const char *from, *to;    /* in the source */
     int occurrence;           /* of from, counted from 1 */
-    const char *shape;        /* as --shape; two query heads for a key head, D=64 */
+    const char *shape;        /* as --shape; two query heads for a key head, else D=64 */
     const char *said, *where; /* parts of the report */
 } bug;
 
@@ -53,6 +53,20 @@ typedef struct bug {
 #define NARROW_TEAMS                                                                               \
     {                                                                                              \
         "fwd_splitkv", " br=16 ", "teams=2"                                                        \
+    }
+
+/* Fewer columns of V; four warps that divide columns, for few queries and for many. */
+#define FEWER_VALUES                                                                               \
+    {                                                                                              \
+        "fwd_sm80", " dv=128 "                                                                     \
+    }
+#define DIVIDED                                                                                    \
+    {                                                                                              \
+        "fwd_splitkv", " parts=4 ", " teams=1 "                                                    \
+    }
+#define DIVIDED_ROWS                                                                               \
+    {                                                                                              \
+        "fwd_sm", " parts=4 "                                                                      \
     }
 
 /* Backward in turns, with blocks that begin in the reverse of their order. */
@@ -255,6 +269,22 @@ static const bug bugs[] = {
      "total) / rows;", 1, "B=5,Sq=200,Tq=600,Tk=700", "x the bound", NULL},
     {"keys of the sequence before", "rtx3060", TEAMS, "place.sequence.first_k * stride.seq",
      "(place.sequence.first_k - 1) * stride.seq", 1, "B=5,Sq=3,Sk=1500,Tq=7,Tk=4000", "", NULL},
+    {"none, fewer columns of V", "rtx3060", FEWER_VALUES, "", "", 1, "Sq=200,D=192,Dv=128", NULL,
+     NULL},
+    {"rows of V as long as those of K", "rtx3060", FEWER_VALUES, "step * 16 * ValueTile::kPitch",
+     "step * 16 * kPitch", 1, "Sq=200,D=192,Dv=128", "", NULL},
+    {"none, columns divided", "rtx3060", DIVIDED, "", "", 1, "Sq=3,Sk=300,D=320,Dv=264", NULL,
+     NULL},
+    {"none, columns divided on Turing", "t4", DIVIDED_ROWS, "", "", 1, "Sq=70,D=288,causal=1", NULL,
+     NULL},
+    {"S that is added up too early", "rtx3060", DIVIDED, "team_sync();  // all of S", "// all of S",
+     1, "Sq=3,Sk=300,D=320", "uninitialised", "parts.cu.in"},
+    {"a warp's share of S that is left out", "rtx3060", DIVIDED, "+= y.x + z.x;", "+= y.x;", 1,
+     "Sq=3,Sk=300,D=320", "x the bound", NULL},
+    {"columns of O side by side", "t4", DIVIDED_ROWS, "(n / 2 * kParts + own_part()) * 2",
+     "(n / 2 + own_part() * (kOutTiles / 2)) * 2", 1, "Sq=70,D=320", "x the bound", NULL},
+    {"an LSE that all warps of a row write", "t4", DIVIDED_ROWS,
+     "quad_lane == 0 && own_part() == 0", "quad_lane == 0", 1, "Sq=70,D=320", "race", "fwd.cu.in"},
     {"none, pages", "rtx3060", JOINT, "", "", 1, "B=3,Sq=200,causal=1,seqused=1,page=16", NULL,
      NULL},
     {"a page that is looked up one early", "rtx3060", JOINT, "table + (key >> shift)",
@@ -296,8 +326,8 @@ static const bug bugs[] = {
     {"an append that is a row late", "rtx3060", JOINT, "keys_before(p, batch) + i;",
      "keys_before(p, batch) + i + 1;", 1, "B=3,Sq=70,Sk=300,seqused=1,append=1", "x the bound",
      NULL},
-    {"a last new key that is left out", "rtx3060", JOINT, "if (position >= p.seq_k)",
-     "if (position >= p.seq_k - 1)", 1, "B=1,Sq=70,Sk=300,append=1", "x the bound", NULL},
+    {"a last new key that is left out", "rtx3060", JOINT, "if (position >= p.seq_k ||",
+     "if (position >= p.seq_k - 1 ||", 1, "B=1,Sq=70,Sk=300,append=1", "x the bound", NULL},
     {"values that are appended as keys", "t4", TURING, "is_key ? cache_at(p, p.k, p.k_stride",
      "true ? cache_at(p, p.k, p.k_stride", 1, "B=2,Sq=70,Sk=300,append=1", "race",
      "append.cu.in"},
@@ -431,7 +461,8 @@ static fa2_problem problem_of(const bug *b)
 {
     char text[128];
     fa2i_shapes shapes = {0};
-    snprintf(text, sizeof text, "Hq=2,Hkv=1,D=64,%s", b->shape);
+    const char *columns = strstr(b->shape, ",D=") != NULL ? "" : "D=64,";
+    snprintf(text, sizeof text, "Hq=2,Hkv=1,%s%s", columns, b->shape);
     must(fa2i_shapes_add_text(&shapes, text), b->name);
     const fa2_problem problem = shapes.items[0];
     fa2i_shapes_done(&shapes);

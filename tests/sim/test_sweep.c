@@ -37,6 +37,7 @@ enum {
     FAILURES_SHOWN = 20,
     STEP_BEYOND_PRESETS = 4,
     STEP_FEATURES = 24,
+    STEP_VALUES = 9,
     STEP_BACKWARD = 40,
     STEP_COMPARE_TARGETS = 12
 };
@@ -156,11 +157,27 @@ static const struct feature_set {
 };
 enum { FEATURE_SETS = sizeof feature_sets / sizeof *feature_sets };
 
-static void add_features(sweep *s, fa2_op op, fa2_dtype dtype, const int kind[2],
-                         const struct feature_set *set)
+/* Fewer columns of V than of K, and columns that warps divide; with features that have a say in how. */
+static const struct {
+    int head_dim, head_dim_v, causal;
+    struct feature_set features;
+} value_sets[] = {
+    {192, 128, 1, {0}},
+    {128, 72, 0, {.bias = FA2_BIAS_FP16, .window = 1}},
+    {192, 128, 0, {.dropout = 1, .seqused = 1}},
+    {512, 0, 1, {0}},
+    {320, 312, 0, {.softcap = 1, .alibi = 1}},
+    {576, 512, 0, {.seqused = 1, .paged = 1}},
+    {384, 64, 1, {.bias = FA2_BIAS_BOOL, .dropout = 1, .sinks = 1}},
+};
+enum { VALUE_SETS = sizeof value_sets / sizeof *value_sets };
+
+static void add_features(sweep *s, fa2_op op, fa2_dtype dtype, const int kind[3],
+                         const struct feature_set *set, int step)
 {
     fa2_problem problem = dense(dtype, kind[0], kind[1]);
     problem.op = op;
+    problem.head_dim_v = kind[2];
     problem.softcap = set->softcap;
     problem.window = set->window;
     problem.window_left = 256 * set->window;
@@ -179,7 +196,7 @@ static void add_features(sweep *s, fa2_op op, fa2_dtype dtype, const int kind[2]
     problem.rotary_dim = set->rotary == FA2_ROTARY_NONE     ? 0
                          : set->rotary == FA2_ROTARY_HALVES ? 32
                                                             : kind[0] / 16 * 16;
-    add_class(s, &problem, op == FA2_OP_FORWARD ? STEP_FEATURES : STEP_BACKWARD);
+    add_class(s, &problem, step);
 }
 
 static void find_classes(sweep *s, fa2_dtype dtype)
@@ -195,7 +212,7 @@ static void find_classes(sweep *s, fa2_dtype dtype)
     }
     fa2i_shapes_done(&shapes);
     /* 40: not a multiple of 16, padding in D */
-    static const int kinds[][2] = {{64, 0}, {128, 1}, {64, 1}, {40, 1}, {128, 0}};
+    static const int kinds[][3] = {{64, 0}, {128, 1}, {64, 1}, {40, 1}, {128, 0}};
     enum { KINDS = sizeof kinds / sizeof *kinds };
     for (size_t i = 0; i < KINDS; i++) {
         const fa2_problem p = dense(dtype, kinds[i][0], kinds[i][1]);
@@ -205,13 +222,18 @@ static void find_classes(sweep *s, fa2_dtype dtype)
     for (size_t n = 0; n < FEATURE_SETS; n++)
         for (size_t i = 0; i < (s->all ? KINDS : 1); i++) {
             const int *kind = kinds[(n + i) % KINDS];
-            add_features(s, FA2_OP_FORWARD, dtype, kind, &feature_sets[n]);
+            add_features(s, FA2_OP_FORWARD, dtype, kind, &feature_sets[n], STEP_FEATURES);
         }
+    for (size_t n = 0; n < VALUE_SETS; n++) {
+        const int kind[] = {value_sets[n].head_dim, value_sets[n].causal, value_sets[n].head_dim_v};
+        add_features(s, FA2_OP_FORWARD, dtype, kind, &value_sets[n].features, STEP_VALUES);
+    }
     /* Backward has a sweep of its own for caps and windows alone. */
     for (size_t n = 0; n < FEATURE_SETS; n++)
         if (!feature_sets[n].softcap && !feature_sets[n].seqused && !feature_sets[n].paged &&
             !feature_sets[n].leftpad && !feature_sets[n].cache_rows && !feature_sets[n].append)
-            add_features(s, FA2_OP_BACKWARD, dtype, kinds[n % KINDS], &feature_sets[n]);
+            add_features(s, FA2_OP_BACKWARD, dtype, kinds[n % KINDS], &feature_sets[n],
+                         STEP_BACKWARD);
 }
 
 /* ---- candidates ---- */
@@ -413,12 +435,13 @@ static void open_cards(sweep *s)
 /* Lines that begin with "swept" are added up over the processes by tests/run.sh. */
 static void close_card(const sweep *s, sweep_card *card, const char *dtype)
 {
-    printf("swept sm_%d %s: %ld variants x %d shapes, %ld launches, %ld failed (%ld variants split "
-           "the keys, %ld of them among teams; %ld launches with several splits; %ld of %ld compared "
-           "had PTX of their own)\n",
-           card->device.card.arch, dtype, card->variants, SWEEP_SHAPES, card->launches,
-           card->failures, card->split_variants, card->team_variants, card->split_launches,
-           card->differing, card->compared);
+    printf(
+        "swept sm_%d %s: %ld variants x %d shapes, %ld launches, %ld failed (%ld variants split "
+        "the keys, %ld of them among teams; %ld launches with several splits; %ld of %ld compared "
+        "had PTX of their own)\n",
+        card->device.card.arch, dtype, card->variants, SWEEP_SHAPES, card->launches, card->failures,
+        card->split_variants, card->team_variants, card->split_launches, card->differing,
+        card->compared);
     CHECK(card->variants > 0);
     CHECK(card->differing * 4 <= card->compared);
     if (s->step == 1) { /* thinner samples may miss a kind */

@@ -360,7 +360,8 @@ static void describe(const fa2_problem *problem, fa2i_benchmark *out)
     for (int i = 0; i < judge->operand_count; i++)
         out->tensor_bytes += (double)fa2i_case_operand_bytes(&c, i);
     /* Two bytes of each pair of a query and a key, masked or not; of which forward computes 4 D. */
-    out->square_bytes = 2 * fa2i_forward_flop_unmasked(problem) / (4.0 * problem->head_dim);
+    out->square_bytes = 2 * fa2i_forward_flop_unmasked(problem) /
+                        (2.0 * (problem->head_dim + fa2i_head_dim_v(problem)));
 }
 
 /* Statuses that are about this problem alone. */

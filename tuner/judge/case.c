@@ -223,9 +223,13 @@ fa2i_extent fa2i_case_extent(const fa2i_case *c, int operand)
         return extent_of_numbers(c->problem.batch * fa2i_case_columns(&c->problem));
     if (o->shape == FA2I_SHAPE_ANGLES)
         return extent_of_angles(p);
-    const bool is_new = o->shape == FA2I_SHAPE_NEW, of_keys = o->shape == FA2I_SHAPE_KEYS;
+    const bool is_new = o->shape == FA2I_SHAPE_NEW_KEYS || o->shape == FA2I_SHAPE_NEW_VALUES;
+    const bool of_keys = o->shape == FA2I_SHAPE_KEYS || o->shape == FA2I_SHAPE_VALUES;
+    const bool of_values = o->shape == FA2I_SHAPE_OUTPUTS || o->shape == FA2I_SHAPE_VALUES ||
+                           o->shape == FA2I_SHAPE_NEW_VALUES;
+    const int32_t columns = of_values ? fa2i_head_dim_v(p) : p->head_dim;
     const bool shared = c->layout == FA2I_LAYOUT_SHARED && of_keys && !o->output;
-    const int64_t row = p->head_dim + (c->layout == FA2I_LAYOUT_GAPPED ? GAP_ELEMS : 0);
+    const int64_t row = columns + (c->layout == FA2I_LAYOUT_GAPPED ? GAP_ELEMS : 0);
     const bool in_pages = of_keys && p->paged;
     fa2i_extent e = {.batch = in_pages                   ? fa2i_case_pages(&c->problem)
                               : of_keys && p->cache_rows ? fa2i_case_cache_rows(&c->problem)
@@ -235,7 +239,7 @@ fa2i_extent fa2i_case_extent(const fa2i_case *c, int operand)
                             : is_new  ? fa2i_case_new_keys(c)
                                       : p->seq_q,
                      .heads = of_keys || is_new ? p->heads_kv : p->heads_q,
-                     .width = p->head_dim,
+                     .width = columns,
                      .pitch = row,
                      .elem_bytes = sizeof(uint16_t)};
     const int64_t plane = (int64_t)e.seq * e.heads * row;

@@ -50,8 +50,8 @@ static fa2_status fill_angles(const fa2i_case *c, int operand, size_t count, voi
 static const fa2i_operand operands[OPERANDS] = {
     [Q] = {"Q", FA2I_SHAPE_QUERIES, .patterned = true, .fill = fill},
     [K] = {"K", FA2I_SHAPE_KEYS, .patterned = true, .changed_by = FA2I_FIELD_append, .fill = fill},
-    [V] = {"V", FA2I_SHAPE_KEYS, .changed_by = FA2I_FIELD_append, .fill = fill},
-    [O] = {"O", FA2I_SHAPE_QUERIES, .output = true},
+    [V] = {"V", FA2I_SHAPE_VALUES, .changed_by = FA2I_FIELD_append, .fill = fill},
+    [O] = {"O", FA2I_SHAPE_OUTPUTS, .output = true},
     [LSE] = {"LSE", FA2I_SHAPE_STATISTICS, .output = true, .optional = true},
     [SLOPES] = {"slopes", FA2I_SHAPE_SLOPES, FA2I_FIELD_alibi, .fill = fa2i_fill_slopes},
     [SINKS] = {"sinks", FA2I_SHAPE_SINKS, FA2I_FIELD_sinks, .fill = fa2i_fill_sinks},
@@ -64,8 +64,8 @@ static const fa2i_operand operands[OPERANDS] = {
     [LEFTPAD] = {"leftpad", FA2I_SHAPE_LENGTHS, FA2I_FIELD_leftpad, .fill = fill_leftpad},
     [CACHE_ROWS] = {"cache_rows", FA2I_SHAPE_LENGTHS, FA2I_FIELD_cache_rows,
                     .fill = fill_cache_rows},
-    [NEW_K] = {"new K", FA2I_SHAPE_NEW, FA2I_FIELD_append, .fill = fill},
-    [NEW_V] = {"new V", FA2I_SHAPE_NEW, FA2I_FIELD_append, .fill = fill},
+    [NEW_K] = {"new K", FA2I_SHAPE_NEW_KEYS, FA2I_FIELD_append, .fill = fill},
+    [NEW_V] = {"new V", FA2I_SHAPE_NEW_VALUES, FA2I_FIELD_append, .fill = fill},
     [COS] = {"cosines", FA2I_SHAPE_ANGLES, FA2I_FIELD_rotary, .fill = fill_angles},
     [SIN] = {"sines", FA2I_SHAPE_ANGLES, FA2I_FIELD_rotary, .fill = fill_angles},
 };

@@ -14,6 +14,8 @@
 typedef enum fa2i_operand_shape {
     FA2I_SHAPE_QUERIES,    /* [batch, seq_q, heads_q, head_dim] of the dtype */
     FA2I_SHAPE_KEYS,       /* [batch, seq_k, heads_kv, head_dim] of the dtype */
+    FA2I_SHAPE_OUTPUTS,    /* [batch, seq_q, heads_q, head_dim_v] of the dtype */
+    FA2I_SHAPE_VALUES,     /* [batch, seq_k, heads_kv, head_dim_v] of the dtype */
     FA2I_SHAPE_STATISTICS, /* [batch, heads_q, seq_q], fp32 */
     FA2I_SHAPE_SLOPES, /* rows of heads_q, fp32: one for each batch, or for all if batches share K and V */
     FA2I_SHAPE_SINKS, /* [heads_q], fp32 */
@@ -22,7 +24,8 @@ typedef enum fa2i_operand_shape {
     FA2I_SHAPE_LENGTHS, /* [batch], int32 */
     FA2I_SHAPE_BOUNDS,  /* [batch + 1], int32 */
     FA2I_SHAPE_TABLE,   /* [batch, pages of a sequence], int32 */
-    FA2I_SHAPE_NEW,     /* [batch, new keys, heads_kv, head_dim] of the dtype */
+    FA2I_SHAPE_NEW_KEYS,   /* [batch, new keys, heads_kv, head_dim] of the dtype */
+    FA2I_SHAPE_NEW_VALUES, /* the same, of head_dim_v columns */
     FA2I_SHAPE_ANGLES   /* [positions, rotary_dim / 2] of the dtype */
 } fa2i_operand_shape;
 

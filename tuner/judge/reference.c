@@ -11,6 +11,7 @@
 #include <math.h>
 #include <string.h>
 #include "runtime/base/alloc.h"
+#include "runtime/base/problem.h"
 #include "runtime/base/status.h"
 #include "tuner/judge/attention.h"
 #include "tuner/judge/judge.h"
@@ -22,11 +23,11 @@ typedef struct part {
     fa2i_reference *reference;
     size_t begin, end;
     double scale;
-    float *q, *k, *v; /* [D], [Sk, D], [Sk, D] */
+    float *q, *k, *v; /* [D], [Sk, D], [Sk, Dv] */
     double *scores;   /* [Sk] */
     double *kept;     /* [Sk], what P is multiplied by */
     double *terms;    /* [Sk], added to capped scores */
-    float *plain;     /* [Sk] scores, then P; behind them [D] O */
+    float *plain;     /* [Sk] scores, then P; behind them [Dv] O */
     double plain_error;
 } part;
 
@@ -44,10 +45,10 @@ float fa2i_plain_score(fa2_dtype dtype, double score, float softcap, float *ret_
 static void plain_row(part *p, fa2i_keys keys, double sink, const double *o)
 {
     const fa2_problem *problem = &p->request->problem;
-    int head_dim = problem->head_dim;
+    const int columns = fa2i_head_dim_v(problem);
     float *acc = p->plain + problem->seq_k;
     float largest = (float)sink, capped;
-    memset(acc, 0, (size_t)head_dim * sizeof *acc);
+    memset(acc, 0, (size_t)columns * sizeof *acc);
     for (int32_t j = keys.first; j < keys.end; j++) {
         p->plain[j] = fa2i_plain_score(problem->dtype, p->scores[j], p->request->softcap, &capped);
         if (p->terms[j] != 0)
@@ -64,11 +65,11 @@ static void plain_row(part *p, fa2i_keys keys, double sink, const double *o)
         float weight = fa2i_rounded(problem->dtype, p->plain[j] / sum);
         if (problem->dropout)
             weight = fa2i_rounded(problem->dtype, weight * (float)p->kept[j]);
-        const float *v = p->v + (int64_t)j * head_dim;
-        for (int d = 0; d < head_dim; d++)
+        const float *v = p->v + (int64_t)j * columns;
+        for (int d = 0; d < columns; d++)
             acc[d] += weight * v[d];
     }
-    for (int d = 0; d < head_dim; d++)
+    for (int d = 0; d < columns; d++)
         p->plain_error = fmax(p->plain_error, fabs(fa2i_rounded(problem->dtype, acc[d]) - o[d]));
 }
 
@@ -78,7 +79,7 @@ static bool exact_row(part *p, const fa2_problem *sequence, fa2i_row row, fa2i_k
                       double sink, double *o, double *ret_lse)
 {
     const fa2i_reference_request *request = p->request;
-    int head_dim = request->problem.head_dim;
+    const int head_dim = request->problem.head_dim, columns = fa2i_head_dim_v(&request->problem);
     double softcap = (double)request->softcap;
     double largest = sink;
     for (int32_t j = keys.first; j < keys.end; j++) {
@@ -94,14 +95,14 @@ static bool exact_row(part *p, const fa2_problem *sequence, fa2i_row row, fa2i_k
     double sum = isinf(sink) ? 0 : exp(sink - largest), weights = 0;
     for (int32_t j = keys.first; j < keys.end; j++) {
         double weight = exp(fa2i_score_capped(p->scores[j], softcap) + p->terms[j] - largest);
-        const float *v = p->v + (int64_t)j * head_dim;
+        const float *v = p->v + (int64_t)j * columns;
         weights += weight;
         weight *= p->kept[j];
-        for (int d = 0; d < head_dim; d++)
+        for (int d = 0; d < columns; d++)
             o[d] += weight * v[d];
     }
     sum += weights;
-    for (int d = 0; d < head_dim; d++)
+    for (int d = 0; d < columns; d++)
         o[d] /= sum;
     *ret_lse = largest + log(sum);
     return weights > 0;
@@ -110,54 +111,56 @@ static bool exact_row(part *p, const fa2_problem *sequence, fa2i_row row, fa2i_k
 /* A row that is not written. */
 static void put_nobody(part *p, size_t i)
 {
-    const size_t head_dim = (size_t)p->request->problem.head_dim;
-    for (size_t d = 0; d < head_dim; d++)
-        p->reference->o[i * head_dim + d] = NAN;
+    const size_t columns = (size_t)fa2i_head_dim_v(&p->request->problem);
+    for (size_t d = 0; d < columns; d++)
+        p->reference->o[i * columns + d] = NAN;
     p->reference->lse[i] = NAN;
     p->reference->empty[i] = false;
 }
 
 /* A row of K or V that the cache has. */
 static void load_cached(const fa2i_reference_request *request, const fa2i_host_tensor *tensor,
-                        const fa2i_sequence *s, int head, int32_t row, float *out)
+                        const fa2i_sequence *s, int head, int columns, int32_t row,
+                        float *out)
 {
     const fa2_problem *p = &request->problem;
     int64_t at = s->batch * tensor->stride_batch + row * tensor->stride_seq;
     if (p->paged)
         at = fa2i_page_of(p, &request->said, s->index, row) * tensor->stride_batch +
              row % fa2i_forward_page(p) * tensor->stride_seq;
-    fa2i_host_row(tensor, p->dtype, at + head * tensor->stride_head, p->head_dim, out);
+    fa2i_host_row(tensor, p->dtype, at + head * tensor->stride_head, columns, out);
 }
 
 /* One that comes in this call. */
 static void load_new(const fa2i_reference_request *request, bool is_key, const fa2i_sequence *s,
-                     int head, int32_t row, float *out)
+                     int head, int columns, int32_t row,
+                        float *out)
 {
     const fa2_problem *p = &request->problem;
     const fa2i_host_tensor *tensor = is_key ? &request->new_k : &request->new_v;
     fa2i_host_row(tensor, p->dtype,
                   s->index * tensor->stride_batch + (row - s->first_new) * tensor->stride_seq +
                       head * tensor->stride_head,
-                  p->head_dim, out);
+                  columns, out);
     if (is_key && p->rotary != FA2_ROTARY_NONE)
         fa2i_rotate(p, &request->angles, row, out);
 }
 
-/* Keys or values of a head of a sequence, unless they are there already. */
+/* Keys or values of a head of a sequence, rows of so many columns, unless they are there already. */
 static void load_keys(const fa2i_reference_request *request, bool is_key, const fa2i_sequence *s,
-                      int head, float *out, int64_t *at)
+                      int head, int columns, float *out, int64_t *at)
 {
     const fa2_problem *p = &request->problem;
     const int64_t own = (int64_t)s->index * p->heads_kv + head;
     if (own == *at) /* not by its place: sequences that share memory may have other lengths */
         return;
     *at = own;
-    for (int32_t j = 0; j < s->problem.seq_k; j++, out += p->head_dim) {
+    for (int32_t j = 0; j < s->problem.seq_k; j++, out += columns) {
         const int32_t row = s->first_k + j;
         if (p->append && fa2i_key_is_new(p, &request->said, s, row))
-            load_new(request, is_key, s, head, row, out);
+            load_new(request, is_key, s, head, columns, row, out);
         else
-            load_cached(request, is_key ? &request->k : &request->v, s, head, row, out);
+            load_cached(request, is_key ? &request->k : &request->v, s, head, columns, row, out);
     }
 }
 
@@ -174,12 +177,13 @@ static void *run_part(void *argument)
     part *p = argument;
     const fa2i_reference_request *request = p->request;
     const fa2_problem *problem = &request->problem;
-    int group = problem->heads_q / problem->heads_kv;
+    const int group = problem->heads_q / problem->heads_kv, columns = fa2i_head_dim_v(problem);
     int64_t k_at = -1, v_at = -1; /* where what is in p->k and p->v lies */
     for (size_t i = p->begin; i < p->end; i++) {
         fa2i_row row = request->rows[i];
-        double *o = p->reference->o + i * (size_t)problem->head_dim; /* zero so far */
-        const fa2i_sequence s = fa2i_sequence_at(problem, &request->said, row.batch, row.row, false);
+        double *o = p->reference->o + i * (size_t)columns; /* zero so far */
+        const fa2i_sequence s =
+            fa2i_sequence_at(problem, &request->said, row.batch, row.row, false);
         if (s.first_q < 0) {
             put_nobody(p, i);
             continue;
@@ -192,8 +196,8 @@ static void *run_part(void *argument)
             p->reference->empty[i] = true;
             continue;
         }
-        load_keys(request, true, &s, row.head / group, p->k, &k_at);
-        load_keys(request, false, &s, row.head / group, p->v, &v_at);
+        load_keys(request, true, &s, row.head / group, problem->head_dim, p->k, &k_at);
+        load_keys(request, false, &s, row.head / group, columns, p->v, &v_at);
         fa2i_host_row(&request->q, problem->dtype,
                       row.batch * request->q.stride_batch + row.row * request->q.stride_seq +
                           row.head * request->q.stride_head,
@@ -211,15 +215,16 @@ static void *run_part(void *argument)
 
 static fa2_status part_init(part *p)
 {
-    size_t head_dim = (size_t)p->request->problem.head_dim;
-    size_t keys = (size_t)p->request->problem.seq_k;
+    const size_t head_dim = (size_t)p->request->problem.head_dim;
+    const size_t columns = (size_t)fa2i_head_dim_v(&p->request->problem);
+    const size_t keys = (size_t)p->request->problem.seq_k;
     p->q = fa2i_alloc_array(head_dim, sizeof(float));
     p->k = fa2i_alloc_array(keys * head_dim, sizeof(float));
-    p->v = fa2i_alloc_array(keys * head_dim, sizeof(float));
+    p->v = fa2i_alloc_array(keys * columns, sizeof(float));
     p->scores = fa2i_alloc_array(keys, sizeof(double));
     p->terms = fa2i_alloc_array(keys, sizeof(double));
     p->kept = fa2i_alloc_array(keys, sizeof(double));
-    p->plain = fa2i_alloc_array(keys + head_dim, sizeof(float));
+    p->plain = fa2i_alloc_array(keys + columns, sizeof(float));
     if (p->q == NULL || p->k == NULL || p->v == NULL || p->scores == NULL || p->terms == NULL ||
         p->kept == NULL || p->plain == NULL)
         return fa2i_fail(FA2_E_MEMORY, "no memory for the reference of %zu keys", keys);
@@ -240,8 +245,9 @@ static void part_done(part *p)
 /* Of the keys of a head. */
 static size_t part_bytes(const fa2_problem *problem)
 {
-    const size_t keys = (size_t)problem->seq_k, head_dim = (size_t)problem->head_dim;
-    return keys * (2 * head_dim * sizeof(float) + 3 * sizeof(double) + sizeof(float));
+    const size_t keys = (size_t)problem->seq_k;
+    const size_t columns = (size_t)problem->head_dim + (size_t)fa2i_head_dim_v(problem);
+    return keys * (columns * sizeof(float) + 3 * sizeof(double) + sizeof(float));
 }
 
 fa2_status fa2i_reference_compute(const fa2i_reference_request *request,
@@ -250,14 +256,15 @@ fa2_status fa2i_reference_compute(const fa2i_reference_request *request,
     fa2_status st = FA2_OK;
     const fa2_problem *problem = &request->problem;
     fa2i_reference reference = {.row_count = request->row_count,
-                                .head_dim = problem->head_dim,
+                                .head_dim_v = fa2i_head_dim_v(problem),
                                 .softcap = request->softcap};
     part parts[FA2I_PARTS_MAX] = {{0}};
     size_t count = fa2i_count_parts(request->threads, request->row_count, part_bytes(problem));
     double scale = request->softmax_scale != 0 ? (double)request->softmax_scale
                                                : 1 / sqrt((double)problem->head_dim);
 
-    reference.o = fa2i_alloc_array(request->row_count * (size_t)problem->head_dim, sizeof(double));
+    reference.o =
+        fa2i_alloc_array(request->row_count * (size_t)reference.head_dim_v, sizeof(double));
     reference.lse = fa2i_alloc_array(request->row_count, sizeof(double));
     reference.empty = fa2i_alloc_array(request->row_count, sizeof *reference.empty);
     if (reference.o == NULL || reference.lse == NULL || reference.empty == NULL)
@@ -318,11 +325,11 @@ void fa2i_reference_compare(const fa2i_reference *reference, fa2_dtype dtype, co
     fa2i_comparison comparison = {0};
     const fa2i_bound bound = fa2i_reference_bound(reference);
     const fa2i_bound lse_bound = fa2i_lse_bound(reference->softcap);
-    size_t head_dim = (size_t)reference->head_dim;
+    const size_t columns = (size_t)reference->head_dim_v;
     for (size_t i = 0; i < reference->row_count; i++) {
-        for (size_t d = 0; d < head_dim; d++) {
-            double value = fa2i_from_bits(dtype, o[i * head_dim + d]);
-            double expected = reference->o[i * head_dim + d];
+        for (size_t d = 0; d < columns; d++) {
+            double value = fa2i_from_bits(dtype, o[i * columns + d]);
+            double expected = reference->o[i * columns + d];
             note_error(&comparison, i, false, value, expected,
                        fa2i_error_of(value, expected, bound, reference->empty[i]));
         }

@@ -45,16 +45,17 @@ typedef struct fa2i_reference_request {
 
 typedef struct fa2i_reference {
     size_t row_count;
-    int head_dim;
+    int head_dim_v;
     float softcap;      /* 0: none */
-    double *o;          /* [row_count, head_dim] */
+    double *o;          /* [row_count, head_dim_v] */
     double *lse;        /* [row_count], natural logarithm */
     bool *empty;        /* [row_count]: it sees no key */
     double plain_error; /* the plain implementation's largest error in O */
 } fa2i_reference;
 
 /* On FA2_OK *ret_reference belongs to the caller (fa2i_reference_done). Costs about
- * 4 * row_count * seq_k * head_dim multiplications, and 8 * seq_k * head_dim bytes per thread: as
+ * 2 * row_count * seq_k * (head_dim + head_dim_v) multiplications, and 4 * seq_k * (head_dim + head_dim_v) bytes
+ * per thread: as
  * many threads as fit into 1 GiB, at least one. */
 fa2_status fa2i_reference_compute(const fa2i_reference_request *request,
                                   fa2i_reference *ret_reference);
@@ -79,7 +80,7 @@ typedef struct fa2i_comparison {
     double worst_value, worst_expected;
 } fa2i_comparison;
 
-/* Compare O ([row_count, head_dim] bits, rows in the order of the request) and LSE ([row_count],
+/* Compare O ([row_count, head_dim_v] bits, rows in the order of the request) and LSE ([row_count],
  * NULL: not computed) with the reference. */
 void fa2i_reference_compare(const fa2i_reference *reference, fa2_dtype dtype, const uint16_t *o,
                             const float *lse, fa2i_comparison *ret_comparison);

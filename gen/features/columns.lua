@@ -1,0 +1,70 @@
+-- columns: V and O have fewer columns than Q and K, or all of them have so many that warps divide them.
+--
+-- Where a row has more than 256 columns, `parts` warps share rows (templates/forward/parts.cu.in): each multiplies
+-- every parts-th 16 columns of Q and K, all add up what they have of S, and each computes every parts-th 16 columns
+-- of O.
+local M = {}
+
+-- The most columns that one warp takes.
+local most_undivided = 256
+
+M.axis = {
+   name = "dv", field = "head_dim_v", feature = true,
+   when = function(v)
+      if v.dv % 8 ~= 0 or v.dv < 0 then
+         return nil, "dv is not a multiple of 8"
+      elseif v.dv >= v.d then
+         return nil, "head_dim_v is not below head_dim"
+      end
+      return true
+   end,
+}
+
+M.parts = {
+   name = "parts", values = {1, 2, 4}, quiet = true,
+   when = function(v)
+      if (v.parts > 1) == (v.d > most_undivided) then
+         return true
+      end
+      return nil, "warps divide rows of more than " .. most_undivided .. " columns, and no others"
+   end,
+}
+
+-- Columns of V and O, of a variant and of a problem.
+function M.of(v)
+   return v.dv > 0 and v.dv or v.d
+end
+
+function M.of_problem(problem)
+   return problem.head_dim_v > 0 and problem.head_dim_v or problem.head_dim
+end
+
+-- Columns in shared memory: whole k16 steps, as many for each of the warps that divide them.
+function M.padded(columns, v)
+   local unit = 16 * v.parts
+   return (columns + unit - 1) // unit * unit
+end
+
+-- What the forward templates see: whether V and O have a form of their own; whether warps divide columns; and how
+-- that is written.
+function M.names(v)
+   local own, divided = v.dv > 0 or v.parts > 1, v.parts > 1
+   return {
+      values = own,
+      divided = divided,
+      columns = M.of(v),
+      o_columns = own and "kHeadDimV" or "kHeadDim",
+      o_chunks = divided and "kHeadDimV / 8" or "kOutTiles",
+      v_form = own and "ValueTile::" or "",
+      v_tile_bytes = own and "kVTileBytes" or "kKvTileBytes",
+      v_plan = own and "FillPlan<kBc, kTeamThreads, kHeadDimV>()" or "plan",
+      v_lane = own and "lane_values" or "lane_rows",
+      k_pair = divided and "step * kParts" or "step",
+      o_pair = divided and "n / 2 * kParts" or "n / 2",
+      o_chunk = divided and "own_chunk(n)" or "n",
+      tiles_end = divided and "kSumArea" or "kTileBytes",
+      one_part = divided and " && own_part() == 0" or "",
+   }
+end
+
+return M
