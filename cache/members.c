@@ -101,6 +101,17 @@ fa2_status fa2i_members_number(fa2i_members *members, const char *name, int64_t 
     return FA2_OK;
 }
 
+/* Step to a member: its text, "" where it is none. */
+static fa2_status plain_text(fa2i_members *members, const char *name, const char **ret_text)
+{
+    const char *type = "";
+    const fa2_status st = member(members, name, &type);
+    *ret_text = st == FA2_OK && strcmp(type, "text") == 0
+                    ? (const char *)sqlite3_column_text(members->member, 1)
+                    : "";
+    return st;
+}
+
 /* ---- columns ---- */
 
 /* Step to the member of a column. *ret_text is NULL where it is no text. */
@@ -185,12 +196,10 @@ fa2_status fa2i_members_text(fa2i_members *members, const char *name, char *out,
 
 fa2_status fa2i_members_word(fa2i_members *members, const char *name, char *out, size_t out_bytes)
 {
-    const char *type = "";
-    const fa2_status st = member(members, name, &type);
+    const char *text = "";
+    const fa2_status st = plain_text(members, name, &text);
     if (st != FA2_OK)
         return st;
-    const char *text =
-        strcmp(type, "text") == 0 ? (const char *)sqlite3_column_text(members->member, 1) : "";
     if (text[0] == '\0' || strlen(text) >= out_bytes ||
         text[strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789_")] != '\0')
         return fa2i_fail(FA2_E_INVALID, "'%s' must be a word of up to %zu letters a-z and digits",
@@ -234,12 +243,10 @@ static int hex_digit(char c)
 
 fa2_status fa2i_members_key(fa2i_members *members, const char *name, fa2i_key *ret)
 {
-    const char *type = "";
-    const fa2_status st = member(members, name, &type);
+    const char *text = "";
+    const fa2_status st = plain_text(members, name, &text);
     if (st != FA2_OK)
         return st;
-    const char *text =
-        strcmp(type, "text") == 0 ? (const char *)sqlite3_column_text(members->member, 1) : "";
     bool good = strlen(text) == 2 * FA2I_KEY_BYTES;
     for (const char *c = text; *c != '\0'; c++)
         good = good && hex_digit(*c) >= 0;

@@ -31,15 +31,24 @@ static const char winners_order[] = " ORDER BY device, arch"
 #undef FA2I_FIELD
                                     ", source";
 
+static const char measurements_from[] = " FROM measurements WHERE true";
+
 /* Times are NULL in the view for what was not timed; those go last. */
-static const char measurements_from[] = " FROM measurements WHERE true"
+static const char measurements_of_problem[] = " FROM measurements WHERE true"
 #define FA2I_FIELD(name, ...) " AND " #name " = ?"
 #include "runtime/base/problem.def"
 #undef FA2I_FIELD
     ;
 
 static const char measurements_order[] =
-    " ORDER BY device, arch, outcome <> 'ok', median_us IS NULL, median_us, outcome, variant, key";
+    " ORDER BY device, arch"
+#define FA2I_FIELD(name, key, type, role, ...) ORDER_IF_KIND_##role(name)
+#include "runtime/base/problem.def"
+#undef FA2I_FIELD
+#define FA2I_FIELD(name, key, type, role, ...) ORDER_IF_SIZE_##role(name)
+#include "runtime/base/problem.def"
+#undef FA2I_FIELD
+    ", outcome <> 'ok', median_us IS NULL, median_us, outcome, variant, key";
 
 /* ---- damage ---- */
 
@@ -124,7 +133,7 @@ static query winners_query(const fa2i_filter *filter)
 
 static query measurements_query(const fa2i_filter *filter)
 {
-    return (query){"measurements", "", measurements_from, measurements_order, filter};
+    return (query){"measurements", "", measurements_of_problem, measurements_order, filter};
 }
 
 static fa2_status list(fa2i_cache *cache, const query *q, const fa2i_sql_value *values,
@@ -188,6 +197,40 @@ fa2_status fa2i_cache_list_measurements(fa2i_cache *cache, const fa2_problem *pr
     if (st == FA2_OK)
         st = list(cache, &q, FA2I_SQL_VALUES(values), row, user);
     return fa2i_sql_end(cache, st);
+}
+
+/* In a transaction of its own, without values. */
+static fa2_status list_alone(fa2i_cache *cache, const query *q, fa2i_row_fn row, void *user)
+{
+    fa2_status st = fa2i_sql_begin(cache, FA2I_CACHE_READ);
+    if (st == FA2_OK)
+        st = list(cache, q, NULL, 0, row, user);
+    return fa2i_sql_end(cache, st);
+}
+
+fa2_status fa2i_cache_list_all_measurements(fa2i_cache *cache, const fa2i_filter *filter,
+                                            fa2i_row_fn row, void *user)
+{
+    const query q = {"measurements", "", measurements_from, measurements_order, filter};
+    return list_alone(cache, &q, row, user);
+}
+
+fa2_status fa2i_cache_list_devices(fa2i_cache *cache, fa2i_row_fn row, void *user)
+{
+    const query q = {"device", "", " FROM device WHERE true", " ORDER BY name, arch, real, id",
+                     NULL};
+    return list_alone(cache, &q, row, user);
+}
+
+fa2_status fa2i_cache_list_sessions(fa2i_cache *cache, fa2i_row_fn row, void *user)
+{
+    static const char from[] =
+        " FROM (SELECT d.name AS device, d.arch, s.origin, s.started_at, s.ended_at, s.modelled,"
+        " s.driver, s.nvrtc, s.generator, coalesce(m.count, 0) AS measurements, s.id"
+        " FROM session s JOIN device d ON d.id = s.device LEFT JOIN (SELECT session,"
+        " count(*) AS count FROM measurement GROUP BY session) m ON m.session = s.id) WHERE true";
+    const query q = {"session", "", from, " ORDER BY started_at, id", NULL};
+    return list_alone(cache, &q, row, user);
 }
 
 /* ---- JSON ---- */

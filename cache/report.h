@@ -24,7 +24,16 @@ fa2_status fa2i_cache_damaged_winners(fa2i_cache *cache, size_t *ret_count);
 fa2_status fa2i_cache_list_measurements(fa2i_cache *cache, const fa2_problem *problem,
                                         const fa2i_filter *filter, fa2i_row_fn row, void *user);
 
-/* The same two as one JSON array of objects, one object per line, numbers as numbers. */
+/* The same view whole, ordered by device and problem, and within a problem as above. */
+fa2_status fa2i_cache_list_all_measurements(fa2i_cache *cache, const fa2i_filter *filter,
+                                            fa2i_row_fn row, void *user);
+
+/* The tables device (schema.sql), and session with its device's name and SM and how many measurements are
+ * from it, the oldest first. */
+fa2_status fa2i_cache_list_devices(fa2i_cache *cache, fa2i_row_fn row, void *user);
+fa2_status fa2i_cache_list_sessions(fa2i_cache *cache, fa2i_row_fn row, void *user);
+
+/* The winners, and the measurements of a problem, as one JSON array of objects, one object per line, numbers as numbers. */
 fa2_status fa2i_cache_print_winners_json(fa2i_cache *cache, const fa2i_filter *filter, FILE *out);
 fa2_status fa2i_cache_print_measurements_json(fa2i_cache *cache, const fa2_problem *problem,
                                               const fa2i_filter *filter, FILE *out);

@@ -226,6 +226,20 @@ function M.rank(problem, card)
    return list
 end
 
+-- The text of a report (report/page.lua). Modules of reports are read only when one is made.
+function M.report(format, host, tuned, other)
+   local parsed = {}
+   local function cost(text, problem, card, registers)
+      if parsed[text] == nil then
+         local family, v = parse(text)
+         parsed[text] = family and {family = family, v = v} or false
+      end
+      local arch = parsed[text] and arch_of.describe(card)
+      return arch and parsed[text].family.cost(parsed[text].v, problem, arch, registers)
+   end
+   return require("report.page").write(format, {host = host, cost = cost}, tuned, other)
+end
+
 M.card = arch_of.reference_card
 
 return M

@@ -2,7 +2,10 @@
  * The backward kernels' numerics on a GPU, through the public API, against the fp64 reference that
  * judges them while they are tuned. tests/gpu_grid.h has the options.
  *
- * The grid is dtype x causal x head_dim (the compile-time part) x shape x heads; the layouts take turns.
+ * The grid is dtype x causal x head_dim (the compile-time part) x shape x heads; the layouts take turns. With
+ * --whole all of it runs; without, each shape has one of the numbers of heads, another with another
+ * compile-time part, and most head_dims have the shapes of the small grid: a third of the references, half of the
+ * kernels.
  * Q, K, V and dO are random; O and LSE are what a plain forward gives of them. Each dtype and head_dim gets
  * the deterministic kernels, too, on the shapes that are repeated.
  *
@@ -376,6 +379,24 @@ static void point_done(grid_point *point)
         gpu_must(device, device->cuda->mem_free(point->workspace), "cuMemFree");
 }
 
+/* The number of heads for a shape where it has one. */
+static size_t heads_in_turn(const gpu_part *part, size_t number)
+{
+    return (number + (size_t)(part->causal + (int32_t)part->dtype + part->head_dim / 8)) % HEADS;
+}
+
+/* Is it a point of the grid that the options ask for? */
+static bool is_asked(const gpu_grid_options *options, const gpu_part *part, size_t number,
+                     size_t heads)
+{
+    const bool sampled = !options->small && !options->whole;
+    const bool one_number = part->softcap || part->window || sampled;
+    const bool few_shapes = options->small || (sampled && !gpu_grid_is_small_dim(part->head_dim));
+    return (!few_shapes || shapes[number].small) &&
+           (!part->deterministic || shapes[number].repeated) &&
+           (!one_number || heads == heads_in_turn(part, number));
+}
+
 static void run_point(const gpu_launcher *own, const gpu_part *part, size_t number, size_t heads)
 {
     grid_point point;
@@ -389,7 +410,7 @@ static void run_point(const gpu_launcher *own, const gpu_part *part, size_t numb
         run_launch(&point, ONLY_DKV);
     }
     run_launch(&point, ALL_GRADIENTS);
-    if (shapes[number].repeated && heads == number % HEADS)
+    if (shapes[number].repeated && heads == heads_in_turn(part, number))
         run_repeats(&point);
     point_done(&point);
 }
@@ -400,10 +421,7 @@ static void run_part(const gpu_launcher *own, const gpu_part *part)
     int points = 0;
     for (size_t s = 0; s < SHAPES; s++)
         for (size_t h = 0; h < HEADS; h++) {
-            const bool wanted = (!options->small || shapes[s].small) &&
-                                (!part->deterministic || shapes[s].repeated) &&
-                                ((!part->softcap && !part->window) || h == s % HEADS);
-            if (wanted && points++ % options->every == 0)
+            if (is_asked(options, part, s, h) && points++ % options->every == 0)
                 run_point(own, part, s, h);
         }
 }

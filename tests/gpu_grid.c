@@ -7,8 +7,15 @@
 #include <unistd.h>
 #include "runtime/base/problem.h"
 #include "tests/check.h"
+#include "tuner/report/progress.h"
 
-enum { MAX_THREADS = 16, ROW_STEP = 7, ALL_ROWS_LIMIT = 128 * 1024, COMBINATIONS_EACH = 2 };
+enum {
+    MAX_THREADS = 16,
+    ROW_STEP = 7,
+    ALL_ROWS_LIMIT = 128 * 1024,
+    COMBINATIONS_EACH = 2,
+    TELL_EVERY_S = 5
+};
 
 /* {causal, softcap, window}; two neighbours, around the end, for a dtype and head_dim. */
 static const int32_t features[][3] = {{0, 1, 0}, {1, 0, 1}, {1, 1, 0},
@@ -44,6 +51,14 @@ void gpu_grid_add_features(gpu_grid *grid, fa2_dtype dtype, size_t dim_index, in
             .dtype = dtype, .head_dim = head_dim, .causal = f[0], .softcap = f[1], .window = f[2]};
         gpu_grid_add(grid, &part);
     }
+}
+
+bool gpu_grid_is_small_dim(int32_t head_dim)
+{
+    for (size_t i = 0; i < SMALL_DIMS; i++)
+        if (small_dims[i] == head_dim)
+            return true;
+    return false;
 }
 
 void gpu_grid_window(const gpu_part *part, size_t number, fa2_problem *problem)
@@ -97,6 +112,21 @@ static const gpu_part *take_part(gpu_grid *grid)
     return part;
 }
 
+/* A part is done; every few seconds how far all is. */
+static void note_part(gpu_grid *grid)
+{
+    pthread_mutex_lock(&grid->mutex);
+    const double now = fa2i_now_s();
+    grid->done_parts++;
+    if (now - grid->told_s >= TELL_EVERY_S) {
+        fprintf(stderr, "%zu of %zu parts, %zu launches, %zu wrong, %.0f s\n", grid->done_parts,
+                grid->part_count, grid->tallies[0].launches + grid->tallies[1].launches,
+                grid->tallies[0].failures + grid->tallies[1].failures, now - grid->started_s);
+        grid->told_s = now;
+    }
+    pthread_mutex_unlock(&grid->mutex);
+}
+
 static void *run_thread(void *argument)
 {
     gpu_grid *grid = argument;
@@ -106,8 +136,10 @@ static void *run_thread(void *argument)
     gpu_must_fa2(fa2_context_create(&config, &own.context), "fa2_context_create");
     gpu_must(grid->device, grid->device->cuda->stream_create(&own.stream, CU_STREAM_NON_BLOCKING),
              "cuStreamCreate");
-    for (const gpu_part *part = take_part(grid); part != NULL; part = take_part(grid))
+    for (const gpu_part *part = take_part(grid); part != NULL; part = take_part(grid)) {
         grid->test->run_part(&own, part);
+        note_part(grid);
+    }
     fa2_context_destroy(own.context);
     gpu_must(grid->device, grid->device->cuda->stream_destroy(own.stream), "cuStreamDestroy");
     fa2i_device_leave(grid->device);
@@ -165,6 +197,10 @@ static bool parse(int argc, char **argv, gpu_grid_options *ret_options)
             ret_options->small = true;
             continue;
         }
+        if (strcmp(argv[i], "--whole") == 0) {
+            ret_options->whole = true;
+            continue;
+        }
         if (strcmp(argv[i], "--arch") == 0 && atoi(value) > 0)
             ret_options->arch = atoi(value);
         else if (strcmp(argv[i], "--dim") == 0 && atoi(value) > 0)
@@ -185,9 +221,10 @@ int gpu_grid_main(int argc, char **argv, const gpu_grid_test *test)
     fa2i_device device = {0};
     static gpu_grid grid = {.mutex = PTHREAD_MUTEX_INITIALIZER};
     if (!parse(argc, argv, &grid.options)) {
-        fprintf(stderr,
-                "usage: %s [--arch SM] [--small] [--dtype fp16|bf16] [--dim D] [--every N]\n",
-                test->name);
+        fprintf(
+            stderr,
+            "usage: %s [--arch SM] [--small|--whole] [--dtype fp16|bf16] [--dim D] [--every N]\n",
+            test->name);
         return 2;
     }
     int opened = gpu_open(&device);
@@ -204,6 +241,8 @@ int gpu_grid_main(int argc, char **argv, const gpu_grid_test *test)
     list_parts(&grid, arch);
     printf("%s, kernels for SM %d, %zu parts, seed %d\n", device.card.name, arch, grid.part_count,
            GPU_GRID_SEED);
+    fflush(stdout);
+    grid.started_s = grid.told_s = fa2i_now_s();
     run_threads(&grid);
     print_tallies(&grid);
     CHECK_EQ(grid.tallies[FA2_FP16].failures + grid.tallies[FA2_BF16].failures, 0);

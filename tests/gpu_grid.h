@@ -2,11 +2,12 @@
  * What the grids of numerics on a GPU share: dtype x head_dim x masks and features, which is what is
  * compiled, worked through by threads; options; who failed and what came nearest to its bound.
  *
- *     TEST [--arch 75] [--small] [--dtype fp16] [--dim 64] [--every 5]
+ *     TEST [--arch 75] [--small | --whole] [--dtype fp16] [--dim 64] [--every 5]
  *
  * One thread works through one compile-time part at a time with a fa2 context of its own, so that
  * compilations and references run side by side.
- * --arch: kernels made for that SM, as PTX. --small: the grid for such a cross check. --dtype and
+ * --arch: kernels made for that SM, as PTX. --small: the grid for such a cross check. --whole: all of the grid,
+ * where a test takes a sample of it, as backward does: most of its time goes into compiling. --dtype and
  * --dim: only those. --every: each so many-th point of a compile-time part, for tools that make a launch
  * take a second.
  */
@@ -20,7 +21,7 @@ enum { GPU_GRID_SEED = 1, GPU_GRID_PARTS_MAX = 256 };
 
 typedef struct gpu_grid_options {
     int arch;
-    bool small;
+    bool small, whole;
     int dtype; /* -1: both */
     int dim;   /* 0: all */
     int every; /* at least 1 */
@@ -49,16 +50,21 @@ typedef struct gpu_grid_test {
     void (*list_parts)(gpu_grid *grid, fa2_dtype dtype, size_t dim_index, int32_t head_dim);
 } gpu_grid_test;
 
-/* Everything that the threads share; the mutex guards next_part and tallies. */
+/* Everything that the threads share; the mutex guards what changes. */
 struct gpu_grid {
     pthread_mutex_t mutex;
     const gpu_grid_test *test;
     const fa2i_device *device;
     gpu_grid_options options;
     gpu_part parts[GPU_GRID_PARTS_MAX];
-    size_t part_count, next_part;
+    size_t part_count, next_part, done_parts;
+    double started_s,
+        told_s;           /* on fa2i_now_s's clock: when it began, and said last how far it is */
     gpu_tally tallies[2]; /* by dtype */
 };
+
+/* Is it one of the few head_dims of --small? */
+bool gpu_grid_is_small_dim(int32_t head_dim);
 
 /* One thread's means to launch. */
 struct gpu_launcher {

@@ -32,7 +32,7 @@ for args in --help -h help; do
 done
 run 0 --version
 has out "fa2-tune 0."
-for command in tune build bench devices list show explain export import check gc forget; do
+for command in tune build bench devices list show explain report export import check gc forget; do
     run 0 $command --help
     empty err
     has out "fa2-tune $command"
@@ -51,7 +51,7 @@ for command in tune build bench devices list show explain export import check gc
     has err "$command has no option \"--nonsense\"; it takes --help"
 done
 run 2 tuen
-has err 'there is no command "tuen"; known: tune build bench devices list show explain export import check gc forget'
+has err 'there is no command "tuen"; known: tune build bench devices list show explain report export import check gc forget'
 run 2 help tuen
 has err 'there is no command "tuen"'
 run 2 --nonsense

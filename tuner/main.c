@@ -90,6 +90,20 @@ static const struct command {
      "  --device N        decide for this device\n"
      "  --arch SM         decide for the card that stands for this SM\n" SHAPE_HELP DB_HELP
          JSON_HELP},
+    {"report", fa2i_cmd_report,
+     "[--html FILE] [--markdown FILE] [--against OTHER] [--shape FIELDS] [--op OP] [--device D] "
+     "[--db FILE]",
+     "the database as one page, to look at and to pass on",
+     "Writes what tuning found as a page that needs nothing besides itself: cards, winners, every "
+     "variant,\n"
+     "the model against the measurements, failures, and how to do it again. \"-\" is standard "
+     "output;\n"
+     "without a file the markdown goes there. A report of that name is replaced when the new one is\n"
+     "complete; no other file is.\n\n"
+     "  --html FILE       write the page\n"
+     "  --markdown FILE   write a shorter text\n"
+     "  --against OTHER   compare with another database: another card, another version\n" FILTER_HELP
+         DB_HELP},
     {"export", fa2i_cmd_export, "FILE [--db FILE]", "write measurements and winners, no code",
      "Writes the database as JSON lines; \"-\" is standard output. Kernels are not among them: "
      "who\n"

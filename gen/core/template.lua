@@ -9,7 +9,7 @@
 -- are Lua and see only the parameters and the loop variables. Each file is parsed into nodes first,
 -- so that blocks are known to balance, and then walked; expressions are compiled one by one, which
 -- is why every error can name its line. #line is emitted wherever the next line of output is not
--- the next line of the file, so compilers report places in the templates.
+-- the next line of the file, so compilers report places in the templates; not where a style is given.
 local M = {}
 
 -- Faults of the template or its parameters travel as tables; strings are faults of this module.
@@ -147,15 +147,22 @@ local function parse(file, text)
    return root.body
 end
 
--- The values of an expression list. Lua's own messages begin with the chunk's name, which is ours.
-local function evaluate(state, where, expression)
+-- The values of an expression list, at most four. Lua's own messages begin with the chunk's name, which is
+-- ours. holder: a table of the parsed file, which keeps the chunk for the next time.
+local function evaluate(state, where, expression, holder)
+   local message
    state.where = where
-   local chunk, message = load("return " .. expression, "=" .. where, "t", state.environment)
-   local results = chunk and table.pack(pcall(chunk))
-   if chunk and results[1] then
-      return table.unpack(results, 2, results.n)
+   if not holder.chunk then
+      holder.chunk, message = load("local _ENV = ... return " .. expression, "=" .. where, "t", {})
    end
-   message = message or results[2]
+   local ok, first, second, third, extra
+   if holder.chunk then
+      ok, first, second, third, extra = pcall(holder.chunk, state.environment)
+   end
+   if ok then
+      return first, second, third, extra
+   end
+   message = message or first
    if type(message) == "table" then
       error(message, 0)
    end
@@ -175,27 +182,38 @@ local function to_text(where, expression, value)
    fail(where, "'" .. expression .. "' is " .. what)
 end
 
+-- What stands for a value: of kernels its text; else what the style makes of it.
+local function text_of(state, where, piece)
+   local value = evaluate(state, where, piece[1], piece)
+   if not state.style then
+      return to_text(where, piece[1], value)
+   elseif type(value) == "table" and value.markup then
+      return value.markup
+   end
+   return state.style(to_text(where, piece[1], value))
+end
+
 local walk
 
 local render = {}
 
 function render.text(state, node)
-   if state.file ~= state.output_file or node.line ~= state.output_line then
+   if not state.style and (state.file ~= state.output_file or node.line ~= state.output_line) then
       table.insert(state.output, string.format('#line %d "%s"\n', node.line, state.file))
    end
    for _, piece in ipairs(node.pieces) do
       if type(piece) == "table" then
-         piece = to_text(node.where, piece[1], evaluate(state, node.where, piece[1]))
+         piece = text_of(state, node.where, piece)
       end
-      table.insert(state.output, piece)
+      state.output[#state.output + 1] = piece
    end
-   table.insert(state.output, "\n")
+   state.output[#state.output + 1] = "\n"
    state.output_file, state.output_line = state.file, node.line + 1
 end
 
 render["if"] = function(state, node)
    for _, arm in ipairs(node.arms) do
-      local value = evaluate(state, arm.where, arm.condition)
+      local value = evaluate(state, arm.where, arm.condition, arm)
       if value == nil then
          fail(arm.where, "'" .. arm.condition .. "' is nil")
       elseif value then
@@ -206,18 +224,30 @@ render["if"] = function(state, node)
 end
 
 render["for"] = function(state, node)
-   local from, to, step, extra = evaluate(state, node.where, node.range)
+   local from, to, step, extra = evaluate(state, node.where, node.range, node)
    step = step == nil and 1 or step
    local numbers = math.type(from) and math.type(to) and math.type(step)
    if not numbers or step == 0 or extra ~= nil then
       fail(node.where, "'" .. node.range .. "' is not two or three numbers, the step not 0")
    end
-   local outer = state.values[node.variable]
+   local outer = rawget(state.values, node.variable)
    for value = from, to, step do
       state.values[node.variable] = value
       walk(state, node.body)
    end
    state.values[node.variable] = outer
+end
+
+-- file -> its text and nodes, of the files that styles are for: those are expanded many times.
+local parsed = {}
+
+local function nodes_of(state, file, text)
+   if not state.style then
+      return parse(file, text)
+   elseif not parsed[file] or parsed[file].text ~= text then
+      parsed[file] = {text = text, nodes = parse(file, text)}
+   end
+   return parsed[file].nodes
 end
 
 local function enter(state, file, where)
@@ -229,7 +259,7 @@ local function enter(state, file, where)
    end
    local outer = state.file
    state.file, state.open[file] = "templates/" .. file, true
-   walk(state, parse(state.file, text))
+   walk(state, nodes_of(state, state.file, text))
    state.file, state.open[file] = outer, nil
 end
 
@@ -243,15 +273,13 @@ function walk(state, nodes)
    end
 end
 
+-- What expressions see. Names that there are come from the table itself; the functions are for the others.
 local function strict(state)
+   setmetatable(state.values, {__index = function(_, name)
+      fail(state.where, "undefined name '" .. name .. "'")
+   end})
    return setmetatable({}, {
-      __index = function(_, name)
-         local value = state.values[name]
-         if value == nil then
-            fail(state.where, "undefined name '" .. name .. "'")
-         end
-         return value
-      end,
+      __index = state.values,
       __newindex = function(_, name)
          fail(state.where, "assignment to '" .. name .. "'")
       end,
@@ -260,9 +288,10 @@ end
 
 -- Expand the template `file` (relative to templates/). parameters: name -> number, string, boolean
 -- or function. read(file): the text of a template, or nil. Returns the text, or nil and
--- "templates/FILE:LINE: what is wrong".
-function M.expand(file, parameters, read)
-   local state = {read = read, open = {}, output = {}, values = {}}
+-- "templates/FILE:LINE: what is wrong". style: for what is no kernel: what a value's text becomes, so that
+-- no value is taken for markup; a value {markup = text} stands as it is.
+function M.expand(file, parameters, read, style)
+   local state = {read = read, style = style, open = {}, output = {}, values = {}}
    for name, value in pairs(parameters) do
       state.values[name] = value
    end

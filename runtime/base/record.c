@@ -47,6 +47,12 @@ bool fa2i_outcome_parse(const char *text, fa2i_outcome *ret_outcome)
     return true;
 }
 
+bool fa2i_card_is_same(const fa2i_card *a, const fa2i_card *b)
+{
+    return strcmp(a->name, b->name) == 0 && a->arch == b->arch && a->sm_count == b->sm_count &&
+           a->smem_block_bytes == b->smem_block_bytes && a->l2_bytes == b->l2_bytes;
+}
+
 void fa2i_blob_done(fa2i_blob *blob)
 {
     fa2i_free(blob->data);

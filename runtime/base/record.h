@@ -37,6 +37,9 @@ typedef struct fa2i_card {
     int64_t bandwidth_bytes; /* device memory, per second */
 } fa2i_card;
 
+/* Are they one device to the database? Cards of one SM can differ, and clocks change. */
+bool fa2i_card_is_same(const fa2i_card *a, const fa2i_card *b);
+
 /* One point of a family's tuning space. text is canonical, and the generator's only input:
  * "fwd_sm80 d=64 dtype=fp16 causal=0 br=128 bc=64 ...". */
 typedef struct fa2i_variant {

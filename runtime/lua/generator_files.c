@@ -20,7 +20,9 @@
  * .def is a list that both C and templates include. */
 static const struct {
     const char *folder, *suffix;
-} kinds[] = {{"gen", ".lua"}, {"templates", ".cu.in"}, {"templates", ".def"}};
+} kinds[] = {{"gen", ".lua"},        {"templates", ".cu.in"},  {"templates", ".def"},
+             {"templates", ".html.in"}, {"templates", ".svg.in"}, {"templates", ".md.in"},
+             {"templates", ".css"},    {"templates", ".js"}};
 enum {
     KINDS = sizeof kinds / sizeof kinds[0],
     DEPTH_MAX = 8,      /* of folders in them: a link may lead in a circle */
@@ -262,17 +264,28 @@ const fa2i_generator_file *fa2i_generator_files_find(const fa2i_generator_files 
     return bsearch(name, files->items, files->count, sizeof *files->items, compare_to_name);
 }
 
+/* What only writes reports makes no kernel another one. */
+static bool is_of_report(const char *name)
+{
+    static const char scripts[] = "gen/report/", templates[] = "templates/report/";
+    return strncmp(name, scripts, sizeof scripts - 1) == 0 ||
+           strncmp(name, templates, sizeof templates - 1) == 0;
+}
+
 fa2_status fa2i_generator_files_key(const fa2i_generator_files *files, fa2i_key *ret_key)
 {
     fa2i_part *parts = fa2i_alloc_array(2 * files->count, sizeof *parts);
     if (parts == NULL)
         return fa2i_fail(FA2_E_MEMORY, "out of memory for the generator's files");
+    size_t count = 0;
     for (size_t i = 0; i < files->count; i++) {
         const fa2i_generator_file *file = &files->items[i];
-        parts[2 * i] = (fa2i_part){file->name, strlen(file->name)};
-        parts[2 * i + 1] = (fa2i_part){file->data, file->bytes};
+        if (is_of_report(file->name))
+            continue;
+        parts[count++] = (fa2i_part){file->name, strlen(file->name)};
+        parts[count++] = (fa2i_part){file->data, file->bytes};
     }
-    fa2i_key_of(parts, 2 * files->count, ret_key);
+    fa2i_key_of(parts, count, ret_key);
     fa2i_free(parts);
     return FA2_OK;
 }

@@ -1,8 +1,8 @@
 /*
  * The scripts and templates of one generator: those embedded in the library, each replaced by the
  * file of the same name in the first folder of $FA2_GEN_PATH that has one, plus the files that only
- * those folders have. A folder is laid out like the source tree: gen/NAME.lua, templates/NAME.cu.in
- * and templates/NAME.def, also in folders below.
+ * those folders have. A folder is laid out like the source tree: gen/NAME.lua, templates/NAME.cu.in,
+ * templates/NAME.def and what reports are made of, also in folders below.
  *
  * All is read at once, so a generator never sees a file change under it, and its id is the hash of
  * what it really uses. Immutable after open: safe from any thread.
@@ -34,7 +34,7 @@ void fa2i_generator_files_done(fa2i_generator_files *files); /* zeroed objects a
 const fa2i_generator_file *fa2i_generator_files_find(const fa2i_generator_files *files,
                                                      const char *name);
 
-/* Hash of all names and contents. */
+/* Hash of all names and contents, but for gen/report/ and templates/report/. */
 fa2_status fa2i_generator_files_key(const fa2i_generator_files *files, fa2i_key *ret_key);
 
 #endif

@@ -47,14 +47,6 @@ static void push_kernel(lua_State *L, const fa2i_known_kernel *kernel)
     set_bool(L, "code", kernel->has_code);
 }
 
-static bool is_card(const fa2i_known_set *set, const fa2i_card *card)
-{
-    const fa2i_card *other = &set->card;
-    return set->real && strcmp(other->name, card->name) == 0 && other->arch == card->arch &&
-           other->sm_count == card->sm_count && other->smem_block_bytes == card->smem_block_bytes &&
-           other->l2_bytes == card->l2_bytes;
-}
-
 static void push_set(lua_State *L, const fa2i_evidence *evidence, const fa2i_known_set *set,
                      const fa2i_card *card)
 {
@@ -63,7 +55,7 @@ static void push_set(lua_State *L, const fa2i_evidence *evidence, const fa2i_kno
     lua_setfield(L, -2, "problem");
     fa2i_lua_push_card(L, &set->card);
     lua_setfield(L, -2, "card");
-    set_bool(L, "here", is_card(set, card));
+    set_bool(L, "here", set->real && fa2i_card_is_same(&set->card, card));
     lua_createtable(L, (int)set->count, 0);
     lua_createtable(L, (int)set->count, 0);
     for (size_t i = 0; i < set->count; i++) {

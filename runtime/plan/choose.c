@@ -11,9 +11,13 @@
 
 static bool is_this_card(const fa2i_choice *choice, const fa2i_card *card)
 {
-    return choice->real && strcmp(choice->device, card->name) == 0 && choice->arch == card->arch &&
-           choice->sm_count == card->sm_count &&
-           choice->smem_block_bytes == card->smem_block_bytes && choice->l2_bytes == card->l2_bytes;
+    fa2i_card of_choice = {.arch = choice->arch,
+                           .sm_count = choice->sm_count,
+                           .smem_block_bytes = (int)choice->smem_block_bytes,
+                           .l2_bytes = choice->l2_bytes};
+    memcpy(of_choice.name, choice->device, sizeof of_choice.name);
+    return choice->real && choice->smem_block_bytes == of_choice.smem_block_bytes &&
+           fa2i_card_is_same(&of_choice, card);
 }
 
 const fa2i_choice *fa2i_choose_exact(const fa2i_choice *choices, size_t count,

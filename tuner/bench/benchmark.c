@@ -115,9 +115,12 @@ static fa2_status enter_choices(work *w)
     const fa2i_card *card = &w->all->gpu.card;
     const fa2_problem *problem = &w->out->problem;
     fa2i_foreseen with = {0}, without = {0};
-    FA2_TRY(fa2i_foresee(list->generator, NULL, card, problem, &without));
+    fa2i_foresight tuned = {0}, untuned = {0};
+    fa2i_foresight_init(&untuned, list->generator, NULL, card);
+    FA2_TRY(fa2i_foresee(&untuned, problem, &without));
     if (list->cache != NULL) {
-        FA2_TRY(fa2i_foresee(list->generator, list->cache, card, problem, &with));
+        fa2i_foresight_init(&tuned, list->generator, list->cache, card);
+        FA2_TRY(fa2i_foresee(&tuned, problem, &with));
         w->out->same = strcmp(with.variant.text, without.variant.text) == 0;
         FA2_TRY(
             enter(w, role_of(with.decision.rule), with.decision.rule, &with.variant, &with.key));
@@ -125,6 +128,8 @@ static fa2_status enter_choices(work *w)
     if (!w->out->same)
         FA2_TRY(enter(w, "default", FA2_RULE_DEFAULT, &without.variant, &without.key));
 done:
+    fa2i_foresight_done(&tuned);
+    fa2i_foresight_done(&untuned);
     fa2i_foreseen_done(&with);
     fa2i_foreseen_done(&without);
     return st;

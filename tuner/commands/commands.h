@@ -44,6 +44,8 @@ typedef struct fa2i_options {
     bool cold;               /* --cold */
     char **program;          /* behind "--", NULL at its end; NULL: none */
     const char *positional;  /* the FILE of export and import */
+    const char *html, *markdown; /* files that report writes; NULL: not asked for */
+    const char *against;         /* --against: a second database; NULL: none */
 } fa2i_options;
 
 /* Which options a command takes. */
@@ -62,7 +64,8 @@ enum {
         1024, /* a --shape with all that it must say is a problem, else a filter */
     FA2I_OPT_FORGET = 2048,
     FA2I_OPT_TUNE = 4096, /* --force, --dry-run */
-    FA2I_OPT_BENCH = 8192 /* --runs, --cold, --format */
+    FA2I_OPT_BENCH = 8192, /* --runs, --cold, --format */
+    FA2I_OPT_REPORT = 16384 /* --html, --markdown, --against */
 };
 
 /* FA2_E_INVALID names the option, the value and what is accepted. Strings are borrowed from argv.
@@ -97,6 +100,7 @@ int fa2i_cmd_devices(int argc, char **argv);
 int fa2i_cmd_list(int argc, char **argv);
 int fa2i_cmd_show(int argc, char **argv);
 int fa2i_cmd_explain(int argc, char **argv);
+int fa2i_cmd_report(int argc, char **argv);
 int fa2i_cmd_export(int argc, char **argv);
 int fa2i_cmd_import(int argc, char **argv);
 int fa2i_cmd_check(int argc, char **argv);

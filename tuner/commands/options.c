@@ -259,6 +259,30 @@ static fa2_status apply_json(const char *value, fa2i_options *options)
     return FA2_OK;
 }
 
+/* A file, by an option's name. */
+static fa2_status take_path(const char *option, const char *value, const char **ret_path)
+{
+    if (*value == '\0')
+        return invalid(option, value, "the path of a file");
+    *ret_path = value;
+    return FA2_OK;
+}
+
+static fa2_status apply_html(const char *value, fa2i_options *options)
+{
+    return take_path("--html", value, &options->html);
+}
+
+static fa2_status apply_markdown(const char *value, fa2i_options *options)
+{
+    return take_path("--markdown", value, &options->markdown);
+}
+
+static fa2_status apply_against(const char *value, fa2i_options *options)
+{
+    return take_path("--against", value, &options->against);
+}
+
 static fa2_status apply_runs(const char *value, fa2i_options *options)
 {
     static const char accepted[] = "a number of timed runs, 10 to 100000";
@@ -308,6 +332,9 @@ static const struct option {
     {"--db", FA2I_OPT_DB, "a database file", apply_db, true},
     {"--jobs", FA2I_OPT_JOBS, "a number of threads", apply_jobs, true},
     {"--budget", FA2I_OPT_BUDGET, "seconds", apply_budget, true},
+    {"--html", FA2I_OPT_REPORT, "a file to write", apply_html, true},
+    {"--markdown", FA2I_OPT_REPORT, "a file to write", apply_markdown, true},
+    {"--against", FA2I_OPT_REPORT, "a database file", apply_against, true},
     {"--runs", FA2I_OPT_BENCH, "a number of timed runs", apply_runs, true},
     {"--cold", FA2I_OPT_BENCH, NULL, apply_cold, false},
     {"--format", FA2I_OPT_BENCH, "text, csv or json", apply_format, true},

@@ -11,16 +11,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 #include "runtime/base/alloc.h"
 #include "runtime/base/status.h"
 #include "runtime/base/text.h"
 #include "tuner/commands/interrupt.h"
+#include "tuner/report/progress.h"
 
 extern char **environ;
-
-enum { NAP_MS = 50 };
 
 /* ---- the file ---- */
 
@@ -124,7 +122,6 @@ static fa2_status start(char **argv, bool to_stderr, pid_t *ret_pid)
 
 static int wait_for(pid_t pid, const volatile sig_atomic_t *stop)
 {
-    const struct timespec nap = {0, NAP_MS * 1000000L};
     bool told = false;
     int status = 0;
     for (;;) {
@@ -135,7 +132,7 @@ static int wait_for(pid_t pid, const volatile sig_atomic_t *stop)
             return 0; /* somebody else has waited for it */
         if (*stop != 0 && !told)
             told = kill(pid, SIGTERM) == 0;
-        nanosleep(&nap, NULL);
+        fa2i_nap();
     }
 }
 

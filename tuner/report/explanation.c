@@ -24,12 +24,15 @@ fa2_status fa2i_explained_make(fa2i_generator *generator, fa2i_cache *cache, con
                                const fa2_problem *problem, fa2i_explained *ret_explained)
 {
     fa2i_explained e = {.problem = problem, .card = card};
+    fa2i_foresight foresight = {0};
     fa2_status st = FA2_OK;
-    FA2_TRY(fa2i_foresee(generator, cache, card, problem, &e.foreseen));
+    fa2i_foresight_init(&foresight, generator, cache, card);
+    FA2_TRY(fa2i_foresee(&foresight, problem, &e.foreseen));
     FA2_TRY(fa2i_generator_rejected(generator, &e.foreseen.asked, card, &e.rejected));
     *ret_explained = e;
     e = (fa2i_explained){0}; /* the caller's now */
 done:
+    fa2i_foresight_done(&foresight);
     fa2i_explained_done(&e);
     return st;
 }

@@ -16,7 +16,7 @@ typedef struct seeing {
     fa2i_generator *generator;
     fa2i_cache *cache;
     const fa2i_card *card;
-    fa2i_evidence evidence;
+    const fa2i_evidence *evidence;
     bool compiles;
     fa2i_target target; /* if compiles */
     fa2i_foreseen *out;
@@ -110,7 +110,7 @@ static fa2_status try_option(void *user, const fa2i_option *option, fa2i_trial *
     seeing *s = user;
     s->out->lost = false;
     if (option->kernel != FA2I_NONE)
-        return see_stored(s, &s->out->asked, &s->evidence.kernels[option->kernel].key, ret_trial);
+        return see_stored(s, &s->out->asked, &s->evidence->kernels[option->kernel].key, ret_trial);
     return see_compiling(s, &s->out->asked, option->text, ret_trial);
 }
 
@@ -166,17 +166,9 @@ done:
 /* Everything that could be taken for `asked`, the best first. */
 static fa2_status see_options(seeing *s)
 {
-    fa2_status st = FA2_OK;
     fa2i_foreseen *out = s->out;
-    if (s->cache != NULL) {
-        FA2_TRY(fa2i_cache_evidence(s->cache, s->card, out->asked.op, fa2i_op_of(&out->asked)->abi,
-                                    &s->evidence));
-        FA2_TRY(fa2i_generator_learn(s->generator, out->asked.op, &s->evidence, s->card));
-    }
-    FA2_TRY(
-        fa2i_generator_rank(s->generator, &out->asked, s->card, &out->options, &out->option_count));
-done:
-    return st;
+    return fa2i_generator_rank(s->generator, &out->asked, s->card, &out->options,
+                               &out->option_count);
 }
 
 /* What is said of an option that cannot be used here: it is the model's. */
@@ -201,7 +193,7 @@ static fa2_status see_estimate(seeing *s, const fa2_problem *problem)
         fa2i_trial again = {.usable = false}; /* a later one was tried, and is no better */
         FA2_TRY(try_option(s, &out->options[chosen], &again));
     }
-    fa2i_decide_option(out->options, out->option_count, chosen, &s->evidence, &out->asked, s->card,
+    fa2i_decide_option(out->options, out->option_count, chosen, s->evidence, &out->asked, s->card,
                        &out->decision);
     if (memcmp(&out->asked, problem, sizeof *problem) != 0)
         fa2i_decide_for_other(problem, &out->decision);
@@ -209,22 +201,56 @@ done:
     return st;
 }
 
-fa2_status fa2i_foresee(fa2i_generator *generator, fa2i_cache *cache, const fa2i_card *card,
-                        const fa2_problem *problem, fa2i_foreseen *ret_foreseen)
+void fa2i_foresight_init(fa2i_foresight *f, fa2i_generator *generator, fa2i_cache *cache,
+                         const fa2i_card *card)
+{
+    *f = (fa2i_foresight){.generator = generator, .cache = cache, .card = *card};
+}
+
+void fa2i_foresight_done(fa2i_foresight *f)
+{
+    for (int op = 0; op < FA2I_OPS; op++)
+        fa2i_evidence_done(&f->evidence[op]);
+    *f = (fa2i_foresight){0};
+}
+
+/* Read what the database knows of the operation, once; without one the generator is to know nothing. */
+static fa2_status learn(fa2i_foresight *f, const fa2_problem *problem)
+{
+    fa2_status st = FA2_OK;
+    fa2i_evidence *evidence = &f->evidence[problem->op];
+    if (f->learnt[problem->op])
+        return FA2_OK;
+    fa2i_evidence_done(evidence); /* of a time that failed */
+    if (f->cache != NULL)
+        FA2_TRY(
+        fa2i_cache_evidence(f->cache, &f->card, problem->op, fa2i_op_of(problem)->abi, evidence));
+    FA2_TRY(fa2i_generator_learn(f->generator, problem->op, evidence, &f->card));
+    f->learnt[problem->op] = true;
+done:
+    return st;
+}
+
+fa2_status fa2i_foresee(fa2i_foresight *f, const fa2_problem *problem, fa2i_foreseen *ret_foreseen)
 {
     fa2_status st = FA2_OK;
     fa2i_foreseen out = {.asked = *problem};
-    seeing s = {.generator = generator, .cache = cache, .card = card, .out = &out};
+    seeing s = {.generator = f->generator,
+                .cache = f->cache,
+                .card = &f->card,
+                .evidence = &f->evidence[problem->op],
+                .out = &out};
     const fa2i_cuda_table *cuda = NULL;
     bool tuned = false, exact = false;
     int sim_version = 0;
 
     if (fa2i_cuda_get(&cuda) == FA2_OK && cuda->sim_version != NULL)
         (void)cuda->sim_version(&sim_version); /* a software device takes PTX only */
-    s.compiles = fa2i_target_for(card->arch, sim_version > 0, &s.target) == FA2_OK;
+    s.compiles = fa2i_target_for(f->card.arch, sim_version > 0, &s.target) == FA2_OK;
     FA2_TRY(see_exact(&s, problem, &tuned, &exact));
     if (!tuned)
         out.asked = fa2i_problem_rounded(problem);
+    FA2_TRY(learn(f, problem));
     FA2_TRY(see_options(&s));
     if (exact)
         fa2i_decide_runner_up(out.options, out.option_count, out.variant.text, &out.decision);
@@ -232,12 +258,11 @@ fa2_status fa2i_foresee(fa2i_generator *generator, fa2i_cache *cache, const fa2i
         FA2_TRY(see_estimate(&s, problem));
     if (strcmp(out.lost_winner, out.variant.text) == 0)
         out.lost_winner[0] = '\0';
-    FA2_TRY(fa2i_generator_cost(generator, out.variant.text, problem, card, out.registers,
+    FA2_TRY(fa2i_generator_cost(f->generator, out.variant.text, problem, &f->card, out.registers,
                                 &out.variant.cost_us));
     *ret_foreseen = out;
     out = (fa2i_foreseen){0}; /* the caller's now */
 done:
-    fa2i_evidence_done(&s.evidence);
     fa2i_foreseen_done(&out);
     return st;
 }

@@ -28,9 +28,23 @@ typedef struct fa2i_foreseen {
     size_t option_count;
 } fa2i_foreseen;
 
-/* cache may be NULL. On FA2_OK *ret_foreseen belongs to the caller (fa2i_foreseen_done). */
-fa2_status fa2i_foresee(fa2i_generator *generator, fa2i_cache *cache, const fa2i_card *card,
-                        const fa2_problem *problem, fa2i_foreseen *ret_foreseen);
+/* For problems on a card: what the database knows of an operation is read once. The generator learns it, and
+ * must not learn from another database, or for another card, meanwhile. */
+typedef struct fa2i_foresight {
+    fa2i_generator *generator; /* borrowed */
+    fa2i_cache *cache;         /* borrowed; NULL: there is no database */
+    fa2i_card card;
+    bool learnt[FA2I_OPS];
+    fa2i_evidence evidence[FA2I_OPS]; /* owned */
+} fa2i_foresight;
+
+void fa2i_foresight_init(fa2i_foresight *foresight, fa2i_generator *generator, fa2i_cache *cache,
+                         const fa2i_card *card);
+void fa2i_foresight_done(fa2i_foresight *foresight); /* zeroed objects are fine */
+
+/* On FA2_OK *ret_foreseen belongs to the caller (fa2i_foreseen_done). */
+fa2_status fa2i_foresee(fa2i_foresight *foresight, const fa2_problem *problem,
+                        fa2i_foreseen *ret_foreseen);
 void fa2i_foreseen_done(fa2i_foreseen *foreseen); /* zeroed objects are fine */
 
 #endif

@@ -28,6 +28,12 @@ double fa2i_now_s(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
+void fa2i_nap(void)
+{
+    const struct timespec time = {.tv_nsec = 50000000};
+    nanosleep(&time, NULL);
+}
+
 static size_t terminal_columns(void)
 {
     struct winsize size;

@@ -21,6 +21,9 @@ typedef struct fa2i_progress {
 
 double fa2i_now_s(void); /* monotonic seconds */
 
+/* Between two looks at what others do: long against a look, short against what a person notices. */
+void fa2i_nap(void);
+
 void fa2i_progress_begin(fa2i_progress *progress, const char *what, size_t total);
 /* One more item is finished; detail (may be NULL) is shown behind the counts. */
 void fa2i_progress_step(fa2i_progress *progress, const char *detail);

@@ -17,7 +17,6 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 #include "cache/claims.h"
 #include "runtime/base/alloc.h"
@@ -25,7 +24,7 @@
 #include "tuner/report/progress.h"
 #include "tuner/search/compile_all.h"
 
-enum { RING_SIZE = 16, THREADS_MAX = 256, NAP_MS = 50 };
+enum { RING_SIZE = 16, THREADS_MAX = 256 };
 #define PATIENCE_S 120.0
 
 typedef struct result {
@@ -136,14 +135,13 @@ static fa2_status do_job(const pool *p, result *done, bool *ret_others)
 /* Put a job off; rest when there is nothing else to do. The lock is held on entry and exit. */
 static void put_off(pool *p, size_t index)
 {
-    const struct timespec nap = {0, NAP_MS * 1000000L};
     if (p->codes[index].since_s <= 0)
         p->codes[index].since_s = fa2i_now_s();
     p->put_off[p->put_off_count++] = index;
     if (p->next < p->count)
         return;
     pthread_mutex_unlock(&p->lock);
-    nanosleep(&nap, NULL);
+    fa2i_nap();
     pthread_mutex_lock(&p->lock);
 }
 

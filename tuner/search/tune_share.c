@@ -7,17 +7,8 @@
  */
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include "cache/claims.h"
 #include "tuner/search/tune.h"
-
-enum { NAP_MS = 50 };
-
-static void nap(void)
-{
-    const struct timespec time = {0, NAP_MS * 1000000L};
-    nanosleep(&time, NULL);
-}
 
 /* ---- claims ---- */
 
@@ -41,7 +32,7 @@ bool fa2i_tune_claim(const fa2i_tune *tune, const char *what, const fa2_problem 
     while (!fa2i_cache_claim(tune->cache, &key)) {
         if (!wait || fa2i_tune_spent(tune))
             return false;
-        nap();
+        fa2i_nap();
     }
     return true;
 }
@@ -79,7 +70,7 @@ void fa2i_tune_begin_turn(fa2i_tune *tune)
                       process, tune->options.device);
         }
         told = true;
-        nap();
+        fa2i_nap();
     }
 }
 
@@ -90,12 +81,12 @@ void fa2i_tune_begin_launches(fa2i_tune *tune)
         return;
     name_of(tune, "launch", name);
     if (tune->shared) { /* the other one is likely to wait */
-        nap();
-        nap();
+        fa2i_nap();
+        fa2i_nap();
     }
     while (!fa2i_turn_take(name, &tune->launches) && !fa2i_tune_stopped(tune)) {
         tune->shared = true;
-        nap();
+        fa2i_nap();
     }
 }
 

@@ -1,0 +1,165 @@
+-- What a database says, ordered for a page: rows of texts become numbers, measurements are grouped by problem.
+--
+-- A row that makes no sense (a damaged database) is left out, and counted.
+local statistics = require("report.statistics")
+
+local M = {}
+
+local function key_of(row, shape)
+   return (row.device or "") .. "\0" .. (row.arch or "") .. "\0" .. shape
+end
+
+local function set_numbers(row, names)
+   for name in names:gmatch("%S+") do
+      row[name] = tonumber(row[name])
+   end
+end
+
+local card_numbers = "arch sm_count smem_block_bytes smem_sm_bytes l2_bytes clock_khz bandwidth_bytes real"
+
+-- Devices by name and SM; the first of those that only differ otherwise stands for them.
+local function read_devices(rows)
+   local by_key, list = {}, {}
+   for _, row in ipairs(rows) do
+      row.device = row.name
+      local key = key_of(row, "")
+      set_numbers(row, card_numbers)
+      for name in card_numbers:gmatch("%S+") do
+         row[name] = math.tointeger(row[name])
+      end
+      row.key, row.problems = key, {}
+      list[#list + 1] = row
+      by_key[key] = by_key[key] or row
+   end
+   return list, by_key
+end
+
+-- {family, axes: list of {name, value}, by name} of a variant's text.
+local function parse_variant(text)
+   local family, rest = text:match("^(%S+)%s*(.*)$")
+   local axes = {}
+   for name, value in rest:gmatch("(%S-)=(%S+)") do
+      axes[#axes + 1] = name
+      axes[name] = value
+   end
+   return {family = family or text, axes = axes}
+end
+
+-- A variant's text without what the problem says.
+local function brief(variant, problem)
+   local words = {variant.family}
+   for _, name in ipairs(variant.axes) do
+      if name ~= "d" and name ~= "dv" and problem[name] == nil then
+         words[#words + 1] = name .. "=" .. variant.axes[name]
+      end
+   end
+   return table.concat(words, " ")
+end
+
+-- The group of a row's problem on its device, made at its first row; nil if it is none.
+local function group_of(facts, row)
+   local ok, shape = pcall(facts.host.shape, row)
+   if not ok or not shape then
+      facts.left_out = facts.left_out + 1
+      return nil
+   end
+   local key = key_of(row, shape)
+   local group = facts.by_key[key]
+   if not group then
+      local device = facts.device_by_key[key_of(row, "")]
+      if not device then
+         facts.left_out = facts.left_out + 1
+         return nil
+      end
+      group = {device = device, problem = facts.host.describe(row), fields = row, shape = shape, rows = {}, ok = {},
+               failed = {}}
+      group.problem.shape = shape
+      facts.by_key[key] = group
+      facts.groups[#facts.groups + 1] = group
+      device.problems[#device.problems + 1] = group
+   end
+   return group
+end
+
+local measured_numbers = "n min_us q1_us median_us q3_us tflops max_error registers spill_bytes smem_bytes threads"
+
+local function add_measurement(facts, row)
+   local group = group_of(facts, row)
+   if not group then
+      return
+   end
+   set_numbers(row, measured_numbers)
+   local variant = facts.variants[row.variant]
+   if not variant then
+      variant = parse_variant(row.variant or "")
+      facts.variants[row.variant or ""] = variant
+   end
+   row.family, row.axes = variant.family, variant.axes
+   row.best = row.winner == "1"
+   group.rows[#group.rows + 1] = row
+   local list = row.outcome == "ok" and (row.median_us or 0) > 0 and group.ok or group.failed
+   if row.outcome ~= "ok" or (row.median_us or 0) > 0 then
+      list[#list + 1] = row
+   end
+end
+
+local winner_numbers = "median_us model_us tflops speedup_vs_default default_us registers smem_bytes threads"
+
+local function add_winner(facts, row)
+   local group = group_of(facts, row)
+   if not group then
+      return
+   end
+   set_numbers(row, winner_numbers)
+   row.group, group.winner = group, row
+   row.brief = brief(parse_variant(row.variant or ""), group.problem)
+   facts.winners[#facts.winners + 1] = row
+end
+
+-- The model's times of a group's variants, their rank correlation with the measured ones, and as which one by
+-- the model the fastest stands.
+local function add_model(group, cost)
+   local measured, modelled = {}, {}
+   for _, row in ipairs(group.ok) do
+      local ok, us = pcall(cost, row.variant, group.problem, group.device, row.registers or 0)
+      row.model_us = ok and us or nil
+      if row.model_us then
+         measured[#measured + 1], modelled[#modelled + 1] = row.median_us, row.model_us
+      end
+   end
+   group.modelled = #modelled
+   group.correlation = statistics.rank_correlation(measured, modelled)
+   local fastest = group.ok[1]
+   if fastest and fastest.model_us then
+      group.fastest_rank = 1
+      for _, us in ipairs(modelled) do
+         group.fastest_rank = group.fastest_rank + (us < fastest.model_us and 1 or 0)
+      end
+   end
+end
+
+-- host: shape, describe (tuner/report/page.c); cost: the model's time, or nil. Fields:
+--   path, devices, sessions, winners (rows, with group and brief), left_out (how many rows)
+--   groups   per device and problem: device, problem, shape, winner (may be nil); rows, of which ok (timed) and
+--            failed, the fastest first; correlation, fastest_rank, modelled (how many have a model's time)
+function M.read(tools, data)
+   local facts = {host = tools.host, path = data.path, sessions = data.sessions, winners = {}, groups = {},
+                  by_key = {}, variants = {}, left_out = 0, measurements = #data.measurements}
+   facts.devices, facts.device_by_key = read_devices(data.devices)
+   for _, row in ipairs(data.winners) do
+      add_winner(facts, row)
+   end
+   for _, row in ipairs(data.measurements) do
+      add_measurement(facts, row)
+   end
+   for index, group in ipairs(facts.groups) do
+      group.index = index
+      table.sort(group.ok, function(a, b)
+         return a.median_us < b.median_us or a.median_us == b.median_us and a.variant < b.variant
+      end)
+      add_model(group, tools.cost)
+   end
+   return facts
+end
+
+return M

@@ -1,0 +1,358 @@
+-- Figures of a page, as SVG: coordinates here, the drawing in templates/report/*.svg.in. Each function returns
+-- markup for a template, or nil where there is nothing to draw.
+local format = require("report.format")
+local scale = require("report.scale")
+local template = require("core.template")
+
+local M = {}
+
+-- host.read gives the templates.
+local function draw(host, file, values)
+   values.f, values.pixel = format.place, format.pixel
+   local text, message = template.expand("report/" .. file, values, host.read, format.html)
+   return format.markup(text or error(message, 0))
+end
+
+-- Points as one path: "M12 30h0M..."; drawn with round ends.
+local function points(list, x, y)
+   local pieces = {}
+   for _, point in ipairs(list) do
+      pieces[#pieces + 1] = "M" .. format.place(x(point[1])) .. " " .. format.place(y(point[2])) .. "h0"
+   end
+   return table.concat(pieces)
+end
+
+local function range(list, index)
+   local least, most = math.huge, -math.huge
+   for _, point in ipairs(list) do
+      least, most = math.min(least, point[index]), math.max(most, point[index])
+   end
+   return least, most
+end
+
+-- What a plot's template needs of its axes: {least, most, ticks with text and at}.
+local function axis(least, most, from, to, logarithmic)
+   local ticks
+   if logarithmic then
+      least, most, ticks = scale.decades(least, most)
+   else
+      least, most, ticks = scale.linear(least, most, 5)
+   end
+   local place = scale.new(least, most, from, to, logarithmic)
+   for _, tick in ipairs(ticks) do
+      tick.at = place(tick.value)
+   end
+   return place, ticks, least, most
+end
+
+local plot = {left = 52, right = 468, top = 14, bottom = 276}
+
+-- sets: list of {name, class, points: {x, y}}; lines: list of {name, class, {x, y}, {x, y}}, cut at the frame.
+local function scatter(host, values, sets, lines, logarithmic_x, logarithmic_y)
+   local all = {}
+   for _, set in ipairs(sets) do
+      table.move(set.points, 1, #set.points, #all + 1, all)
+   end
+   for _, point in ipairs(values.extent or {}) do
+      all[#all + 1] = point
+   end
+   if #all == 0 then
+      return nil
+   end
+   local x_least, x_most = range(all, 1)
+   local y_least, y_most = range(all, 2)
+   local x, y, least_x, most_x
+   x, values.x_ticks, least_x, most_x = axis(x_least, x_most, plot.left, plot.right, logarithmic_x)
+   y, values.y_ticks = axis(y_least, y_most, plot.bottom, plot.top, logarithmic_y)
+   for _, set in ipairs(sets) do
+      set.path = points(set.points, x, y)
+   end
+   for _, line in ipairs(lines) do
+      local pieces = {}
+      for i, point in ipairs(line.through(least_x, most_x)) do
+         pieces[#pieces + 1] = (i == 1 and "M" or "L") .. format.place(x(point[1])) .. " " ..
+                               format.place(y(point[2]))
+      end
+      line.path = table.concat(pieces)
+   end
+   values.sets, values.lines, values.plot = sets, lines, plot
+   return draw(host, "scatter.svg.in", values)
+end
+
+-- Model against measurement, all variants of the groups.
+function M.model(host, groups)
+   local list = {}
+   for _, group in ipairs(groups) do
+      for _, row in ipairs(group.ok) do
+         if row.model_us then
+            list[#list + 1] = {row.median_us, row.model_us}
+         end
+      end
+   end
+   local diagonal = {name = "equal", class = "guide", through = function(least, most)
+      return {{least, least}, {most, most}}
+   end}
+   local extent = {}
+   for _, point in ipairs(list) do
+      extent[#extent + 1] = {point[2], point[1]} -- both axes alike, so that the diagonal is one
+   end
+   return scatter(host, {
+      title = "The model's time over the measured time of " .. format.plural(#list, "variant"),
+      x_title = "measured \u{B5}s", y_title = "model \u{B5}s", extent = extent, key = false,
+   }, {{name = "variants", class = "cloud", points = list}}, {diagonal}, true, true)
+end
+
+-- Winners over arithmetic intensity; roofs: list of {name, measured, tflops or gbps}.
+function M.roofline(host, winners, roofs)
+   local list, lines, extent, peak, slope = {}, {}, {}, nil, nil
+   for _, row in ipairs(winners) do
+      local problem = row.group.problem
+      local us = row.median_us or row.model_us
+      if us and us > 0 and problem.flop > 0 and problem.bytes > 0 then
+         list[#list + 1] = {problem.flop / problem.bytes, problem.flop / us * 1e-6}
+      end
+   end
+   if #list == 0 then
+      return nil
+   end
+   for _, roof in ipairs(roofs) do
+      peak = math.max(peak or 0, roof.tflops or 0)
+      slope = math.max(slope or 0, roof.gbps or 0)
+   end
+   local least, most = range(list, 1)
+   for _, roof in ipairs(roofs) do
+      local class = roof.measured and "roof" or "roof given"
+      if roof.tflops then
+         extent[#extent + 1] = {most, roof.tflops}
+         lines[#lines + 1] = {name = roof.name, class = class, through = function(_, last)
+            local from = slope and slope > 0 and roof.tflops * 1e3 / slope or least
+            return {{math.max(from, 10.0 ^ math.floor(math.log(least, 10))), roof.tflops}, {last, roof.tflops}}
+         end}
+      elseif roof.gbps then
+         lines[#lines + 1] = {name = roof.name, class = class, through = function(first, last)
+            local to = peak and peak > 0 and math.min(last, peak * 1e3 / roof.gbps) or last
+            local low = 10.0 ^ math.floor(math.log((range(list, 2)), 10))
+            local from = math.max(first, low * 1e3 / roof.gbps)
+            return {{from, from * roof.gbps * 1e-3}, {to, to * roof.gbps * 1e-3}}
+         end}
+      end
+   end
+   return scatter(host, {
+      title = "TFLOPS over arithmetic intensity of " .. format.plural(#list, "winner"), extent = extent,
+      x_title = "FLOP per byte that must be moved", y_title = "TFLOPS", key = true,
+   }, {{name = "winners", class = "cloud", points = list}}, lines, true, true)
+end
+
+-- Times of the default over those of the winner, the greatest first.
+function M.gains(host, values, title)
+   if #values == 0 then
+      return nil
+   end
+   local sorted = table.move(values, 1, #values, 1, {})
+   table.sort(sorted, function(a, b) return a > b end)
+   local least, most = math.min(1, sorted[#sorted]), math.max(1.05, sorted[1])
+   local y, ticks = axis(least, most, plot.bottom, plot.top, false)
+   local x = scale.new(0.5, #sorted + 0.5, plot.left, plot.right)
+   local stems = {}
+   for i, value in ipairs(sorted) do
+      stems[i] = "M" .. format.place(x(i)) .. " " .. format.place(y(1)) .. "V" .. format.place(y(value))
+   end
+   return draw(host, "gains.svg.in", {
+      title = title, y_ticks = ticks, one = y(1), stems = table.concat(stems), plot = plot,
+      width = math.max(1, math.min(8, (plot.right - plot.left) / #sorted * 0.62)), count = #sorted,
+   })
+end
+
+-- How many problems have a rank correlation in each tenth.
+function M.correlations(host, values)
+   if #values == 0 then
+      return nil
+   end
+   local bins, most, least_bin = {}, 0, 10
+   for i = 1, 10 do
+      bins[i] = {count = 0}
+   end
+   for _, value in ipairs(values) do
+      local bin = math.max(1, math.min(10, math.floor(value * 10) + 1))
+      bins[bin].count = bins[bin].count + 1
+      most, least_bin = math.max(most, bins[bin].count), math.min(least_bin, bin)
+   end
+   local y, ticks = axis(0, most, plot.bottom, plot.top, false)
+   local x = scale.new(0, 10, plot.left, plot.right)
+   for i, bin in ipairs(bins) do
+      bin.x, bin.width, bin.y, bin.height = x(i - 1) + 1.5, x(i) - x(i - 1) - 3, y(bin.count), y(0) - y(bin.count)
+   end
+   local x_ticks = {}
+   for i = 0, 10, 2 do
+      x_ticks[#x_ticks + 1] = {at = x(i), text = i == 0 and "\u{2264} 0" or string.format("%.1f", i / 10)}
+   end
+   return draw(host, "bars.svg.in", {
+      title = "Rank correlation of model and measurement, by problem", bins = bins, x_ticks = x_ticks,
+      y_ticks = ticks, plot = plot, x_title = "rank correlation", y_title = "problems",
+   })
+end
+
+-- ---- of one problem ----
+
+-- Rows by a function of them, the keys in order.
+local function split(rows, key)
+   local by, keys = {}, {}
+   for _, row in ipairs(rows) do
+      local k = key(row)
+      if k and not by[k] then
+         by[k], keys[#keys + 1] = {}, k
+      end
+      if k then
+         table.insert(by[k], row)
+      end
+   end
+   table.sort(keys, function(a, b)
+      local x, y = tonumber(a), tonumber(b)
+      if x and y then
+         return x < y
+      end
+      return tostring(a) < tostring(b)
+   end)
+   return by, keys
+end
+
+local strip = {left = 112, right = 384, row = 18}
+
+-- All variants by family: a stroke each, where 1 is the fastest; more than four times that is at the end.
+function M.distribution(host, group)
+   if #group.ok < 2 then
+      return nil
+   end
+   local best = group.ok[1].median_us
+   local most = math.min(4, group.ok[#group.ok].median_us / best)
+   local x = scale.new(1, math.max(most, 1.02), strip.left, strip.right, true)
+   local by, keys = split(group.ok, function(row) return row.family end)
+   local lines, strokes, marks, grid = {}, {}, {}, {}
+   for i, family in ipairs(keys) do
+      local last
+      for _, row in ipairs(by[family]) do
+         local list = row.best and marks or strokes
+         local stroke = "M" .. format.pixel(x(math.min(row.median_us / best, 4))) .. " " .. 10 + strip.row * (i - 1) ..
+                        "v12"
+         if row.best or stroke ~= last then -- one upon the other is one
+            list[#list + 1], last = stroke, stroke
+         end
+      end
+      lines[i] = {name = family, y = 20 + strip.row * (i - 1)}
+   end
+   local ticks = {}
+   for _, value in ipairs({1, 1.1, 1.25, 1.5, 2, 3, 4}) do
+      if value <= math.max(most, 1.02) * 1.001 then
+         ticks[#ticks + 1] = {at = x(value), text = string.format("%g\u{D7}", value)}
+         grid[#grid + 1] = "M" .. format.pixel(x(value)) .. " 4V" .. 14 + strip.row * #keys
+      end
+   end
+   return draw(host, "strip.svg.in", {lines = lines, ticks = ticks, strip = strip, height = 30 + strip.row * #keys,
+                                      grid = table.concat(grid), strokes = table.concat(strokes),
+                                      marks = table.concat(marks),
+                                      title = format.plural(#group.ok, "variant") .. " by time over the fastest"})
+end
+
+-- The axes that a group's timed variants differ in, in the order of their texts.
+function M.varied_axes(rows)
+   local first, varied, list = {}, {}, {}
+   for _, row in ipairs(rows) do
+      for _, name in ipairs(row.axes) do
+         if first[name] == nil then
+            first[name], list[#list + 1] = row.axes[name], name
+         elseif first[name] ~= row.axes[name] then
+            varied[name] = true
+         end
+      end
+   end
+   local names = {}
+   for _, name in ipairs(list) do
+      names[#names + 1] = varied[name] and name or nil
+   end
+   return names
+end
+
+-- For each value of each axis, the fastest, the median and the slowest variant with it.
+function M.by_axis(host, group)
+   local names = M.varied_axes(group.ok)
+   if #names == 0 then
+      return nil
+   end
+   local best = group.ok[1].median_us
+   local most = math.max(1.02, math.min(4, group.ok[#group.ok].median_us / best))
+   local x = scale.new(1, most, strip.left, strip.right, true)
+   local lines, spans, middles, dots, bests, y = {}, {}, {}, {}, {}, 4
+   for _, name in ipairs(names) do
+      local by, keys = split(group.ok, function(row) return row.axes[name] end)
+      y = y + 6
+      for i, value in ipairs(keys) do
+         local rows = by[value]
+         local middle = rows[(#rows + 1) // 2].median_us
+         local at, from = " " .. format.pixel(y + 8), format.pixel(x(math.min(rows[1].median_us / best, most)))
+         lines[#lines + 1] = {name = i == 1 and name or "", value = value, y = y + 12}
+         spans[#spans + 1] = "M" .. from .. at .. "H" .. format.pixel(x(math.min(rows[#rows].median_us / best, most)))
+         middles[#middles + 1] = "M" .. format.pixel(x(math.min(middle / best, most))) .. " " ..
+                                 format.pixel(y + 4) .. "v8"
+         local list = rows[1] == group.ok[1] and bests or dots
+         list[#list + 1] = "M" .. from .. at .. "h0"
+         y = y + 15
+      end
+   end
+   return draw(host, "axes.svg.in", {lines = lines, strip = strip, height = y + 6, spans = table.concat(spans),
+                                     middles = table.concat(middles), dots = table.concat(dots),
+                                     bests = table.concat(bests),
+                                     title = "Time over the fastest, by value of each axis"})
+end
+
+local tile = {left = 44, top = 24, across = 46, down = 26, width = 44, height = 24}
+
+-- The fastest of the rows with a Br and a Bc; rows are in order.
+local function fastest_tile(rows, br, bc)
+   for _, row in ipairs(rows) do
+      if row.axes.br == br and row.axes.bc == bc then
+         return row
+      end
+   end
+end
+
+-- The fastest variant with each Br and Bc, of a family: cells by shade, of which 8 is the fastest.
+local function heat_map(host, rows, family)
+   local _, down = split(rows, function(row) return row.axes.br end)
+   local _, across = split(rows, function(row) return row.axes.bc end)
+   if #down * #across < 2 then
+      return nil
+   end
+   local cells, shades = {}, {}
+   for r, br in ipairs(down) do
+      for c, bc in ipairs(across) do
+         local row = fastest_tile(rows, br, bc)
+         if row then
+            local ratio = row.median_us / rows[1].median_us
+            local shade = math.max(0, math.min(8, math.ceil((2 - ratio) * 8)))
+            local x, y = tile.left + tile.across * (c - 1), tile.top + tile.down * (r - 1)
+            cells[#cells + 1] = {x = x + 22, y = y + 16, text = string.format("%.2f", ratio), dark = shade > 5}
+            shades[shade] = (shades[shade] or "") .. "M" .. x .. " " .. y .. "h44v24h-44z"
+         end
+      end
+   end
+   local paths = {}
+   for shade = 0, 8 do
+      paths[#paths + 1] = shades[shade] and {shade = shade, path = shades[shade]}
+   end
+   return draw(host, "heat.svg.in", {
+      down = down, across = across, cells = cells, paths = paths, tile = tile, width = 52 + tile.across * #across,
+      height = 30 + tile.down * #down, title = "Fastest by tile, " .. family .. ": Br down, Bc across",
+   })
+end
+
+function M.heat_maps(host, group)
+   local by, keys = split(group.ok, function(row) return row.family end)
+   local maps = {}
+   for _, family in ipairs(keys) do
+      local map = heat_map(host, by[family], family)
+      maps[#maps + 1] = map and {map = map, family = family}
+   end
+   return maps
+end
+
+return M

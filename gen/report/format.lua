@@ -1,0 +1,91 @@
+-- Numbers and texts as a page shows them, and what keeps a text from being taken for markup.
+local M = {}
+
+local entities = {["&"] = "&amp;", ["<"] = "&lt;", [">"] = "&gt;", ['"'] = "&quot;", ["'"] = "&#39;"}
+
+-- Whether a text is UTF-8: nothing is left of it but what is behind the sequences that there are.
+local function is_utf8(text)
+   local rest = text:gsub("[\194-\223][\128-\191]", " "):gsub("\224[\160-\191][\128-\191]", " ")
+   rest = rest:gsub("[\225-\236\238\239][\128-\191][\128-\191]", " "):gsub("\237[\128-\159][\128-\191]", " ")
+   rest = rest:gsub("[\240-\244][\128-\191][\128-\191][\128-\191]", " ")
+   return not rest:find("[\128-\255]")
+end
+
+-- Control characters, and bytes that are no UTF-8, are shown as U+FFFD.
+local function clean(text)
+   text = text:gsub("[%z\1-\8\11-\31\127]", "\u{FFFD}")
+   if is_utf8(text) then
+      return (text:gsub("\194[\128-\159]", "\u{FFFD}"))
+   end
+   return (text:gsub("[\128-\255]", "\u{FFFD}"))
+end
+
+-- For HTML and SVG, in text and in attributes with quotes.
+function M.html(text)
+   if not text:find("[^%w%s_=.,:;/()%-+]") then
+      return text
+   end
+   return (clean(text):gsub("[&<>\"']", entities))
+end
+
+-- For markdown, also in cells of tables.
+function M.markdown(text)
+   text = clean(text):gsub("%s+", " ")
+   return (text:gsub("[\\`*_{}%[%]<>#|~&]", function(c)
+      return c == "<" and "&lt;" or c == "&" and "&amp;" or "\\" .. c
+   end))
+end
+
+-- What stands as it is in a template (core/template.lua).
+function M.markup(text)
+   return {markup = text}
+end
+
+-- 1234567 -> "1 234 567", with narrow spaces that do not break.
+function M.count(value)
+   local digits = string.format("%.0f", value)
+   local grouped = digits:reverse():gsub("(%d%d%d)", "%1 "):reverse()
+   return (grouped:gsub("^ ", ""):gsub(" ", "\u{202F}"))
+end
+
+-- "1 problem", "3 problems"
+function M.plural(count, word)
+   return M.count(count) .. " " .. word .. (count == 1 and "" or "s")
+end
+
+-- nil: an en dash
+function M.fixed(value, decimals)
+   return value and string.format("%." .. decimals .. "f", value) or "\u{2013}"
+end
+
+-- Of coordinates: as few letters as say it.
+function M.place(value)
+   local text = string.format("%.1f", value):gsub("%.0$", "")
+   return text == "-0" and "0" or text
+end
+
+-- The same of small figures, of which there are many.
+function M.pixel(value)
+   return string.format("%.0f", value)
+end
+
+-- 2.5e9 -> "2.50 G"
+function M.scaled(value, base)
+   local units, unit = {"", "k", "M", "G", "T", "P"}, 1
+   if base == 1024 then
+      units = {"", "Ki", "Mi", "Gi", "Ti", "Pi"}
+   end
+   while value >= base and unit < #units do
+      value, unit = value / base, unit + 1
+   end
+   return string.format(value < 10 and unit > 1 and "%.2f %s" or value < 100 and "%.3g %s" or "%.0f %s", value,
+                        units[unit])
+end
+
+-- "2026-11-21T17:45:00Z" -> "2026-11-21 17:45"
+function M.moment(text)
+   local day, clock = (text or ""):match("^(%d%d%d%d%-%d%d%-%d%d)T(%d%d:%d%d)")
+   return day and day .. " " .. clock or "\u{2013}"
+end
+
+return M

@@ -1,0 +1,308 @@
+-- A report: the facts of one database, or of two, through the templates in templates/report/.
+--
+-- Values go through an escape in the templates; what is markup already is made by figures.lua and by cells().
+local compare = require("report.compare")
+local facts_of = require("report.facts")
+local figures = require("report.figures")
+local format = require("report.format")
+local statistics = require("report.statistics")
+local template = require("core.template")
+local arch_of = require("core.arch")
+
+local M = {}
+
+local BETWEEN_MAX = 24 -- problems that were not tuned, of which it is said what they would get
+
+-- Of lists: what a function gives for each, without those for which it is nil.
+local function collect(list, get)
+   local out = {}
+   for _, item in ipairs(list) do
+      out[#out + 1] = get(item)
+   end
+   return out
+end
+
+-- ---- winners ----
+
+-- A column of the table of winners: title, how a winner's cell reads, and whether it is a number.
+local function field(title, name)
+   return {title = title, number = true, get = function(row) return row[name] end}
+end
+
+-- What a problem asks for besides sizes, in words.
+local function features(row)
+   local problem, words = row.group.problem, {}
+   if problem.causal == 1 then
+      words[1] = "causal"
+   end
+   for _, name in ipairs(problem.asked) do
+      local value = problem[name]
+      words[#words + 1] = math.type(value) and name or name .. " " .. value
+   end
+   if problem.window == 1 then
+      words[#words + 1] = problem.window_left .. "/" .. problem.window_right
+   end
+   return table.concat(words, ", ")
+end
+
+local winner_columns = {
+   {title = "device", get = function(row) return row.device end},
+   {title = "op", get = function(row) return row.op end},
+   {title = "dtype", get = function(row) return row.dtype end},
+   field("D", "head_dim"), field("B", "batch"), field("Hq", "heads_q"), field("Hkv", "heads_kv"), field("Sq", "seq_q"),
+   field("Sk", "seq_k"),
+   {title = "mask and features", get = features},
+   {title = "\u{B5}s", number = true, kept = true, get = function(row)
+      return row.median_us and format.fixed(row.median_us, 2)
+   end},
+   {title = "TFLOPS", number = true, kept = true, get = function(row)
+      return row.tflops and format.fixed(row.tflops, 2)
+   end},
+   {title = "vs default", number = true, kept = true, get = function(row)
+      return row.speedup_vs_default and format.fixed(row.speedup_vs_default, 3)
+   end},
+   {title = "model \u{B5}s", number = true, kept = true, get = function(row)
+      return row.model_us and format.fixed(row.model_us, 2)
+   end},
+   {title = "source", get = function(row) return row.source end},
+   {title = "variant", kept = true, code = true, get = function(row) return row.brief end},
+}
+
+-- The columns that say something, and a sentence about those that are equal in all rows.
+local function choose_columns(columns, rows)
+   local shown, equal = {}, {}
+   for _, column in ipairs(columns) do
+      local first, varied = nil, column.kept
+      for i, row in ipairs(rows) do
+         local value = column.get(row) or ""
+         first = i == 1 and value or first
+         varied = varied or value ~= first
+      end
+      if varied then
+         shown[#shown + 1] = column
+      elseif first and first ~= "" then
+         equal[#equal + 1] = column.title .. " " .. first
+      end
+   end
+   return shown, table.concat(equal, ", ")
+end
+
+-- ---- problems ----
+
+-- The rows of a problem's table: cells as markup, since there are ten thousand of them.
+local function variant_rows(group, axes, families)
+   local lines = {}
+   local best = group.ok[1] and group.ok[1].median_us
+   local function cell(text)
+      return "<td>" .. (text and format.html(tostring(text)) or "")
+   end
+   local function add(row, time)
+      local cells = {row.best and "<tr class=w>" or "<tr>", time}
+      cells[#cells + 1] = cell(row.max_error and row.max_error > 0 and format.fixed(row.max_error, 2))
+      cells[#cells + 1] = cell(row.registers and row.registers > 0 and format.fixed(row.registers, 0))
+      cells[#cells + 1] = cell(row.smem_bytes and format.place(row.smem_bytes / 1024))
+      if families > 1 then
+         cells[#cells + 1] = cell(row.family)
+      end
+      for _, name in ipairs(axes) do
+         cells[#cells + 1] = cell(row.axes[name])
+      end
+      lines[#lines + 1] = table.concat(cells)
+   end
+   for _, row in ipairs(group.ok) do
+      add(row, cell(format.fixed(row.median_us, 2)) .. cell(format.fixed(row.median_us / best, 2)) ..
+               cell(row.q1_us and row.q3_us and format.fixed(row.q3_us - row.q1_us, 2)) ..
+               cell(row.model_us and format.fixed(row.model_us, row.model_us < 100 and 2 or 0)))
+   end
+   for _, row in ipairs(group.failed) do
+      add(row, "<td class=f colspan=4>" .. format.html(row.outcome or ""))
+   end
+   return format.markup(table.concat(lines))
+end
+
+local function union_of_axes(group)
+   local all = table.move(group.failed, 1, #group.failed, #group.ok + 1, table.move(group.ok, 1, #group.ok, 1, {}))
+   return figures.varied_axes(all)
+end
+
+-- What the page says of a problem, made when its turn comes.
+local function problem_section(host, group)
+   local axes, families = union_of_axes(group), {}
+   for _, row in ipairs(group.rows) do
+      if not families[row.family] then
+         families[row.family], families[#families + 1] = true, row.family
+      end
+   end
+   local text, message = template.expand("report/problem.html.in", {
+      id = "p" .. group.index, shape = group.shape, device = group.device,
+      count = #group.ok + #group.failed, failed = #group.failed, fastest = group.ok[1] or false, families = families,
+      fixed = format.fixed, plural = format.plural,
+      gain = group.winner and group.winner.speedup_vs_default or false,
+      tflops = group.winner and group.winner.tflops or false, several = false,
+      correlation = group.correlation or false, fastest_rank = group.fastest_rank or false, modelled = group.modelled,
+      axes = axes, rows = variant_rows(group, axes, #families), strip = figures.distribution(host, group) or false,
+      by_axis = figures.by_axis(host, group) or false, heat = figures.heat_maps(host, group),
+   }, host.read, format.html)
+   return format.markup(text or error(message, 0))
+end
+
+-- ---- failures ----
+
+-- Of failed variants: outcome and reason, where reasons that differ in their numbers only are one.
+local function failures_of(groups)
+   local by, list = {}, {}
+   for _, group in ipairs(groups) do
+      for _, row in ipairs(group.failed) do
+         local reason = (row.detail or ""):gsub("%d+%.?%d*", "\u{2026}")
+         local key = (row.outcome or "") .. "\0" .. reason
+         if not by[key] then
+            by[key] = {outcome = row.outcome or "", reason = row.detail or "", count = 0, variant = row.variant or "",
+                       shape = group.shape}
+            list[#list + 1] = by[key]
+         end
+         by[key].count = by[key].count + 1
+      end
+   end
+   table.sort(list, function(a, b)
+      return a.count > b.count or a.count == b.count and a.outcome .. a.reason < b.outcome .. b.reason
+   end)
+   return list
+end
+
+-- ---- what the runtime would do ----
+
+-- Pairs of winners that differ in Sq and Sk only, neighbours: the geometric mean of both is a problem between.
+local function between_pairs(winners)
+   local series, order = {}, {}
+   for _, row in ipairs(winners) do
+      local p = row.group.problem
+      if p.varlen ~= 1 then
+         local key = table.concat({row.device, row.arch, p.class, p.batch, p.heads_q, p.heads_kv,
+                                   tostring(p.seq_q == p.seq_k), p.seq_q == p.seq_k and 0 or p.seq_q,
+                                   p.window_left or 0, p.window_right or 0, p.page or 0}, " ")
+         if not series[key] then
+            series[key], order[#order + 1] = {}, key
+         end
+         table.insert(series[key], row)
+      end
+   end
+   local pairs_found = {}
+   for _, key in ipairs(order) do
+      for i = 2, #series[key] do
+         pairs_found[#pairs_found + 1] = {series[key][i - 1], series[key][i]}
+      end
+   end
+   return pairs_found
+end
+
+local function middle(a, b)
+   return math.floor(math.sqrt(a * b) + 0.5)
+end
+
+local function between(host, winners)
+   local found, list = between_pairs(winners), {}
+   local step = math.max(1, math.ceil(#found / BETWEEN_MAX))
+   for i = 1, #found, step do
+      local low, high = found[i][1], found[i][2]
+      local p, fields = low.group.problem, {}
+      for name, value in pairs(p) do -- a copy, whose order is of no matter
+         fields[name] = value
+      end
+      fields.seq_q = middle(p.seq_q, high.group.problem.seq_q)
+      fields.seq_k = middle(p.seq_k, high.group.problem.seq_k)
+      local ok, choice = pcall(host.foresee, fields, low.group.device)
+      local shaped, shape = pcall(host.shape, fields)
+      if ok and choice and shaped and shape then
+         local described = host.describe(fields)
+         choice.shape, choice.device, choice.tflops = shape, low.device, described.flop / choice.us * 1e-6
+         list[#list + 1] = choice
+      end
+   end
+   return list
+end
+
+-- ---- cards ----
+
+local function roofs_of(device)
+   local roofs, arch = {}, arch_of.describe(device)
+   if arch then
+      roofs[1] = {name = "tensor cores, by the card's figures", measured = false,
+                  tflops = arch.tensor * arch.sm_count * arch.clock * 1e-6}
+      roofs[2] = {name = "device memory, by the card's figures", gbps = arch.dram * 1e-3, measured = false}
+   end
+   return roofs
+end
+
+local function card_view(host, device, winners)
+   local own = collect(winners, function(row) return row.group.device == device and row or nil end)
+   local roofs = roofs_of(device)
+   return {
+      name = device.name or "", arch = device.arch, real = device.real == 1, sm_count = device.sm_count,
+      problems = #own, clock = device.clock_khz and string.format("%.2f GHz", device.clock_khz * 1e-6),
+      l2 = format.scaled(device.l2_bytes or 0, 1024) .. "B",
+      smem = format.scaled(device.smem_block_bytes or 0, 1024) .. "B",
+      bandwidth = format.scaled(device.bandwidth_bytes or 0, 1000) .. "B/s", roofs = roofs,
+      roofline = figures.roofline(host, own, roofs) or false,
+   }
+end
+
+-- ---- the page ----
+
+local function span_of(sessions, winners)
+   local first, last
+   for _, list in ipairs({collect(sessions, function(row) return row.started_at end),
+                          collect(winners, function(row) return row.tuned_at end)}) do
+      for _, moment in ipairs(list) do
+         first = (not first or moment < first) and moment or first
+         last = (not last or moment > last) and moment or last
+      end
+   end
+   return format.moment(first):sub(1, 10), format.moment(last):sub(1, 10)
+end
+
+local function count_failed(groups)
+   local count = 0
+   for _, group in ipairs(groups) do
+      count = count + #group.failed
+   end
+   return count
+end
+
+-- What templates see.
+local function view_of(tools, facts, other)
+   local host, winners = tools.host, facts.winners
+   local gains = collect(winners, function(row) return row.speedup_vs_default end)
+   local correlations = collect(facts.groups, function(group) return group.correlation end)
+   local columns, equal = choose_columns(winner_columns, winners)
+   local first_day, last_day = span_of(facts.sessions, winners)
+   local used = collect(facts.devices, function(device) return #device.problems > 0 and device or nil end)
+   local ranks = collect(facts.groups, function(group) return group.fastest_rank end)
+   return {
+      start = format.markup(host.start), version = host.version, made_at = host.made_at, path = facts.path,
+      facts = facts, winners = winners, columns = columns, equal = equal, first_day = first_day, last_day = last_day,
+      cards = collect(used, function(device) return card_view(host, device, winners) end),
+      sessions = facts.sessions, failures = failures_of(facts.groups), failed = count_failed(facts.groups),
+      gain = statistics.geometric_mean(gains) or false,
+      gains = figures.gains(host, gains, "Gain of tuning over the untuned default, by problem") or false,
+      correlation = statistics.median(correlations) or false,
+      correlations = figures.correlations(host, correlations) or false,
+      model = figures.model(host, facts.groups) or false,
+      ranked = #ranks, first_twelve = #collect(ranks, function(rank) return rank <= 12 and rank or nil end),
+      between = between(host, winners), other = other and compare.view(host, facts, other) or false,
+      groups = facts.groups, problem = function(i) return problem_section(host, facts.groups[i]) end,
+      markup = format.markup, read = host.read, fixed = format.fixed, count = format.count, plural = format.plural,
+      moment = format.moment, scaled = format.scaled, string = string,
+   }
+end
+
+local files = {html = "report/page.html.in", markdown = "report/page.md.in"}
+
+-- format_name: html or markdown. tools: host (tuner/report/page.c), cost(text, problem, card, registers). tuned,
+-- other: path, and rows of devices, sessions, winners and measurements; other may be nil. The text.
+function M.write(format_name, tools, tuned, other)
+   local facts = facts_of.read(tools, tuned)
+   local view = view_of(tools, facts, other and facts_of.read(tools, other))
+   return template.expand(files[format_name], view, tools.host.read, format[format_name])
+end
+
+return M

@@ -1,0 +1,94 @@
+#!/bin/sh
+# fa2-tune report from the outside: pages of databases that report_database makes. Usage: test_report.sh
+# FA2_TUNE REPORT_DATABASE
+set -u
+[ $# -ge 2 ] || {
+    echo "usage: test_report.sh FA2_TUNE REPORT_DATABASE" >&2
+    exit 2
+}
+tune=$1
+make_database=$2
+check_page=$(realpath "$(dirname "$0")/report_page.py")
+# shellcheck source=tests/expect.sh
+. "$(dirname "$0")/expect.sh"
+export FA2_CUDA_LIBRARY=/nonexistent/libcuda.so.1
+unset FA2_GEN_PATH
+
+# run STATUS ARGUMENT...: fa2-tune.
+run() {
+    status=$1
+    shift
+    expect_status "$status" "fa2-tune $*" "$tune" "$@"
+}
+
+# Errors alone: what may be left out in HTML it takes for a warning, and says so with 1.
+check_html() {
+    expect_status 0 "tidy $1" sh -c 'tidy -quiet -errors --show-warnings no "$1"; [ $? -le 1 ]' sh "$1"
+}
+
+"$make_database" few.db 600 || fail "report_database"
+"$make_database" other.db 600 1.5 || fail "report_database"
+
+# ---- the page ----
+run 0 report --db few.db --html few.html
+empty out
+has err "wrote few.html"
+expect_status 0 "the page" python3 "$check_page" few.html few.db
+lacks few.html "<script>alert"
+has few.html "H&lt;script&gt;alert(1)&lt;/script&gt; &amp; &quot;200&quot; | \`x\`"
+check_html few.html
+
+# ---- markdown, and what goes to standard output ----
+run 0 report --db few.db --markdown few.md
+has few.md "H&lt;script\>alert(1)&lt;/script\> &amp; \"200\" \| \\\`x\\\`"
+lacks few.md "<script"
+run 0 report --db few.db
+empty err
+has out "# fa2 tuning report"
+run 0 report --db few.db --html -
+empty err
+has out "<h1>"
+
+# ---- files ----
+run 0 report --db few.db --html few.html
+has err "in the place of the report that was there"
+echo "my page" >mine.html
+run 2 report --db few.db --html mine.html
+has err "mine.html: is a file of another kind, not a report, and is not overwritten; name another file"
+has mine.html "my page"
+run 2 report --db few.db --html few.db
+has err "few.db: is a database, not a report"
+run 2 report --db few.db --html ""
+has err '--html "": expected the path of a file'
+run 1 report --db few.db --html nowhere/few.html
+has err "nowhere/few.html: its folder is not there"
+run 2 report --db missing.db --html missing.html
+has err "missing.db"
+checks=$((checks + 1))
+[ ! -e missing.html ] || fail "a page of no database"
+
+# ---- a part; nothing; two databases ----
+run 0 report --db few.db --shape D=64 --html part.html
+has part.html "D=64"
+lacks part.html "D=128"
+run 0 report --db few.db --shape D=8 --html none.html
+has none.html "Nothing tuned yet"
+check_html none.html
+run 0 report --db few.db --against other.db --html both.html
+has both.html "Against the other database"
+has both.html "<dd>1.500<small>"
+expect_status 0 "the page" python3 "$check_page" both.html few.db
+check_html both.html
+run 0 report --db few.db --against other.db
+has out "## Against other.db"
+run 2 report --db few.db --against missing.db
+has err "missing.db"
+
+# ---- ten thousand measurements ----
+"$make_database" many.db 10000 || fail "report_database"
+run 0 report --db many.db --html many.html
+expect_status 0 "the page" python3 "$check_page" many.html many.db
+bytes=$(wc -c <many.html)
+checks=$((checks + 1))
+[ "$bytes" -le 3000000 ] || fail "a page of 10000 measurements has $bytes bytes"
+summary

@@ -1,0 +1,217 @@
+/*
+ * How: what lies at the file's name is looked at first; then a new file is written beside it, which takes
+ * its place when it is complete and on the disk.
+ */
+#define _XOPEN_SOURCE 700 /* fsync, lstat, readlink */
+#include "tuner/commands/place.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <string.h>
+#include <unistd.h>
+#include "runtime/base/alloc.h"
+#include "runtime/base/text.h"
+
+/* A file or its folder refuses, for this errno. */
+static fa2_status cannot_write(const char *path, int cause)
+{
+    switch (cause) {
+    case EACCES:
+    case EPERM:
+        return fa2i_fail(FA2_E_IO, "%s: its folder is not writable for you; name a file elsewhere",
+                         path);
+    case EROFS:
+        return fa2i_fail(FA2_E_IO, "%s: is on a read-only file system; name a file elsewhere",
+                         path);
+    case ENOENT:
+        return fa2i_fail(FA2_E_IO, "%s: its folder is not there; make it, or name a file elsewhere",
+                         path);
+    case ENOSPC:
+    case EDQUOT:
+        return fa2i_fail(FA2_E_IO,
+                         "%s: the disk is full; make room there, or name a file elsewhere", path);
+    default:
+        return fa2i_fail(FA2_E_IO, "%s: cannot be written (%s)", path, strerror(cause));
+    }
+}
+
+/* ---- what is there ---- */
+
+static fa2_status check_kind(const char *path, const fa2i_place_kind *kind)
+{
+    static const char database_start[] = "SQLite format 3";
+    char start[FA2I_PLACE_START_MAX] = "";
+    const size_t length = strlen(kind->start);
+    assert(length <= sizeof start);
+    FILE *file = fopen(path, "r");
+    if (file == NULL)
+        return fa2i_fail(FA2_E_IO,
+                         "%s: cannot be read (%s), and only what is %s is replaced; name "
+                         "another file",
+                         path, strerror(errno), kind->name);
+    const size_t bytes = fread(start, 1, sizeof start, file);
+    fclose(file);
+    if (bytes >= length && memcmp(start, kind->start, length) == 0)
+        return FA2_OK;
+    return fa2i_fail(
+        FA2_E_INVALID, "%s: is %s, not %s, and is not overwritten; name another file", path,
+        memcmp(start, database_start, sizeof database_start) == 0 ? "a database"
+                                                                  : "a file of another kind",
+        kind->name);
+}
+
+static fa2_status refuse_link(const char *path, bool dangling)
+{
+    char target[PATH_MAX];
+    const ssize_t bytes = readlink(path, target, sizeof target - 1);
+    target[bytes > 0 ? bytes : 0] = '\0';
+    return fa2i_fail(
+        FA2_E_INVALID,
+        "%s: is a symbolic link to %s%s; name the file itself, or - for standard output", path,
+        target, dangling ? ", which is not there" : "");
+}
+
+/* What SQLite and this fa2 keep beside a database goes by the database's name: a file of the user's there would be
+ * taken for it. */
+static fa2_status check_no_side_file(const char *path)
+{
+    static const char *const suffixes[] = {"-journal", "-wal", "-shm", "-claims"};
+    const size_t length = strlen(path);
+    for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++) {
+        const size_t tail = strlen(suffixes[i]);
+        struct stat info;
+        if (length <= tail || strcmp(path + length - tail, suffixes[i]) != 0)
+            continue;
+        char *database = fa2i_strdup(path);
+        if (database == NULL)
+            return fa2i_fail(FA2_E_MEMORY, "out of memory");
+        database[length - tail] = '\0';
+        const bool there = stat(database, &info) == 0 && S_ISREG(info.st_mode);
+        fa2_status st = FA2_OK;
+        if (there)
+            st =
+                fa2i_fail(FA2_E_INVALID,
+                          "%s: is the name of a file that belongs to the database %s; name another "
+                          "file",
+                          path, database);
+        fa2i_free(database);
+        return st;
+    }
+    return FA2_OK;
+}
+
+fa2_status fa2i_place_look(const char *path, const fa2i_place_kind *kind, fa2i_place *ret_place)
+{
+    struct stat info;
+    fa2i_place found = {.path = path, .stream = true};
+    if (strcmp(path, "-") == 0)
+        goto done;
+    const fa2_status beside = check_no_side_file(path);
+    if (beside != FA2_OK)
+        return beside;
+    if (lstat(path, &info) != 0) {
+        if (errno != ENOENT)
+            return cannot_write(path, errno);
+        found.stream = false;
+        goto done;
+    }
+    if (S_ISLNK(info.st_mode)) {
+        const bool dangling = stat(path, &info) != 0;
+        if (dangling || S_ISREG(info.st_mode))
+            return refuse_link(path, dangling);
+    }
+    if (S_ISDIR(info.st_mode))
+        return fa2i_fail(FA2_E_INVALID, "%s: is a folder; name a file in it", path);
+    if (S_ISREG(info.st_mode)) {
+        const fa2_status st = check_kind(path, kind);
+        if (st != FA2_OK)
+            return st;
+        found.stream = false;
+        found.replaces = true;
+        found.mode = info.st_mode & 0777;
+    }
+done:
+    *ret_place = found;
+    return FA2_OK;
+}
+
+/* ---- writing ---- */
+
+static fa2_status write_stream(const char *path, fa2i_place_fill_fn write, void *user)
+{
+    if (strcmp(path, "-") == 0) {
+        const fa2_status st = write(user, stdout);
+        return st == FA2_E_IO ? fa2i_fail_prefix(st, "standard output") : st;
+    }
+    FILE *out = fopen(path, "w");
+    if (out == NULL)
+        return fa2i_fail(FA2_E_IO, "%s: cannot be written (%s)", path, strerror(errno));
+    fa2_status st = write(user, out);
+    if (st == FA2_E_IO)
+        (void)fa2i_fail_prefix(st, "%s", path);
+    if (fclose(out) != 0 && st == FA2_OK)
+        st = cannot_write(path, errno);
+    return st;
+}
+
+/* Fill and close a file that has another name as yet. */
+static fa2_status fill(FILE *out, const fa2i_place *p, fa2i_place_fill_fn write, void *user)
+{
+    fa2_status st = write(user, out);
+    if (st == FA2_E_IO)
+        (void)fa2i_fail_prefix(st, "%s", p->path);
+    if (st == FA2_OK && p->replaces && fchmod(fileno(out), p->mode) != 0)
+        st = cannot_write(p->path, errno);
+    if (st == FA2_OK && fsync(fileno(out)) != 0)
+        st = cannot_write(p->path, errno);
+    if (fclose(out) != 0 && st == FA2_OK)
+        st = cannot_write(p->path, errno);
+    return st;
+}
+
+/* Put the new name on the disk, too; without that it is there all the same until the power goes. */
+static void sync_folder_of(const char *path)
+{
+    char *folder = fa2i_strdup(path);
+    if (folder == NULL)
+        return;
+    char *slash = strrchr(folder, '/');
+    if (slash != NULL)
+        slash[slash == folder ? 1 : 0] = '\0';
+    const int descriptor = open(slash != NULL ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (descriptor >= 0) {
+        (void)fsync(descriptor);
+        close(descriptor);
+    }
+    fa2i_free(folder);
+}
+
+static fa2_status write_file(const fa2i_place *p, fa2i_place_fill_fn write, void *user)
+{
+    fa2_status st = FA2_OK;
+    char *temporary = NULL;
+    bool created = false;
+    fa2i_text name = {0};
+
+    fa2i_text_add(&name, "%s.%ld.tmp", p->path, (long)getpid());
+    FA2_TRY(fa2i_text_take(&name, &temporary));
+    FILE *out = fopen(temporary, "wx"); /* x: what is there already is not ours */
+    created = out != NULL;
+    FA2_TRY(created ? fill(out, p, write, user) : cannot_write(p->path, errno));
+    if (rename(temporary, p->path) != 0)
+        st = cannot_write(p->path, errno);
+    else
+        sync_folder_of(p->path);
+done:
+    if (st != FA2_OK && created)
+        remove(temporary);
+    fa2i_free(temporary);
+    return st;
+}
+
+fa2_status fa2i_place_write(const fa2i_place *place, fa2i_place_fill_fn write, void *user)
+{
+    return place->stream ? write_stream(place->path, write, user) : write_file(place, write, user);
+}

@@ -1,0 +1,41 @@
+/*
+ * Where a command writes a file for its user.
+ *
+ * - Only a file of the command's own kind is ever replaced, and never by half of another;
+ * - a device or a pipe is written to as it is, and stays, also behind a link.
+ *
+ * Errors: FA2_E_IO, FA2_E_INVALID, naming the file and what to do. Not thread-safe.
+ */
+#ifndef FA2I_PLACE_H
+#define FA2I_PLACE_H
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include "runtime/base/status.h"
+
+enum { FA2I_PLACE_START_MAX = 64 };
+
+/* A kind of file. */
+typedef struct fa2i_place_kind {
+    const char *name;  /* "an export" */
+    const char *start; /* what such a file begins with: at most FA2I_PLACE_START_MAX bytes */
+} fa2i_place_kind;
+
+typedef struct fa2i_place {
+    const char *path; /* borrowed; "-" is standard output */
+    bool stream;      /* written to as it is */
+    bool replaces;    /* a file of that kind */
+    mode_t mode;      /* of what is replaced */
+} fa2i_place;
+
+/* What is at the path, and may it be written? To be asked while no database is open: closing a file drops the
+ * locks that SQLite holds on it. */
+fa2_status fa2i_place_look(const char *path, const fa2i_place_kind *kind, fa2i_place *ret_place);
+
+/* Writes the whole file; FA2_E_IO without the file's name. */
+typedef fa2_status (*fa2i_place_fill_fn)(void *user, FILE *out);
+
+fa2_status fa2i_place_write(const fa2i_place *place, fa2i_place_fill_fn write, void *user);
+
+#endif

@@ -1,0 +1,223 @@
+/*
+ * How: the rows become Lua tables of texts; what Lua cannot know (a problem's operations and bytes, what
+ * the runtime would take) it asks through functions. The runtime's choice is asked from a second
+ * generator, since the first is at work then.
+ */
+#include "tuner/report/page.h"
+
+#include <lauxlib.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include "runtime/base/alloc.h"
+#include "runtime/lua/generator_call.h"
+#include "runtime/lua/lua_values.h"
+#include "runtime/ops/op.h"
+#include "tuner/report/foresee.h"
+
+/* What a body works on. */
+typedef struct making {
+    const fa2i_page *page;
+    fa2i_generator *generator, *chooser;
+    fa2i_foresight foresight; /* of the card that was asked about last; zeroed: none */
+    fa2i_foreseen foreseen;   /* here, and not on the stack: Lua may jump */
+    fa2i_text out;
+    fa2_status status;
+} making;
+
+static const char *const format_names[] = {
+    [FA2I_PAGE_HTML] = "html", [FA2I_PAGE_MARKDOWN] = "markdown"};
+
+const char *fa2i_page_start(fa2i_page_format format)
+{
+    static const char *const starts[] = {[FA2I_PAGE_HTML] =
+                                             "<!DOCTYPE html>\n<!-- fa2-tune report -->\n",
+                                         [FA2I_PAGE_MARKDOWN] = "<!-- fa2-tune report -->\n"};
+    return starts[format];
+}
+
+static void set_text(lua_State *L, const char *field, const char *text)
+{
+    lua_pushstring(L, text);
+    lua_setfield(L, -2, field);
+}
+
+static void push_rows(lua_State *L, const fa2i_rows *rows)
+{
+    const size_t count = fa2i_rows_count(rows);
+    lua_createtable(L, (int)count, 0);
+    for (size_t row = 0; row < count; row++) {
+        lua_createtable(L, 0, (int)rows->columns);
+        for (size_t column = 0; column < rows->columns; column++) {
+            const char *value = fa2i_rows_cell(rows, row, column);
+            if (value != NULL)
+                set_text(L, fa2i_rows_name(rows, column), value);
+        }
+        lua_seti(L, -2, (lua_Integer)row + 1);
+    }
+}
+
+static void push_gathered(lua_State *L, const fa2i_gathered *gathered)
+{
+    lua_createtable(L, 0, 5);
+    set_text(L, "path", gathered->path);
+    push_rows(L, &gathered->devices);
+    lua_setfield(L, -2, "devices");
+    push_rows(L, &gathered->sessions);
+    lua_setfield(L, -2, "sessions");
+    push_rows(L, &gathered->winners);
+    lua_setfield(L, -2, "winners");
+    push_rows(L, &gathered->measurements);
+    lua_setfield(L, -2, "measurements");
+}
+
+/* The valid problem in the fields of argument 1; else false, with nil and a message on the stack. */
+static bool read_problem(lua_State *L, fa2_problem *ret_problem)
+{
+    fa2i_lua_get_problem(L, 1, ret_problem);
+    if (fa2i_problem_check(ret_problem) == FA2_OK)
+        return true;
+    lua_pushnil(L);
+    lua_pushstring(L, fa2_last_message());
+    return false;
+}
+
+/* shape(row): the problem's text. nil and a message. */
+static int host_shape(lua_State *L)
+{
+    fa2_problem problem;
+    char shape[FA2I_PROBLEM_CHARS];
+    if (!read_problem(L, &problem))
+        return 2;
+    fa2i_problem_format(&problem, shape, sizeof shape);
+    lua_pushstring(L, shape);
+    return 1;
+}
+
+/* describe(row): what gen/init.lua calls a problem; and its flop and bytes. nil and a message. */
+static int host_describe(lua_State *L)
+{
+    fa2_problem problem;
+    if (!read_problem(L, &problem))
+        return 2;
+    fa2i_lua_push_problem(L, &problem);
+    lua_pushnumber(L, fa2i_problem_flop(&problem));
+    lua_setfield(L, -2, "flop");
+    lua_pushnumber(L, fa2i_op_of(&problem)->bytes(&problem));
+    lua_setfield(L, -2, "bytes");
+    return 1;
+}
+
+static void push_choice(lua_State *L, const fa2i_foreseen *foreseen)
+{
+    const fa2i_decision *d = &foreseen->decision;
+    char shape[FA2I_PROBLEM_CHARS] = "";
+    if (d->rule != FA2_RULE_DEFAULT)
+        fa2i_problem_format(&d->problem, shape, sizeof shape);
+    lua_createtable(L, 0, 6);
+    set_text(L, "rule", fa2_rule_string(d->rule));
+    set_text(L, "variant", foreseen->variant.text);
+    set_text(L, "from", shape);
+    lua_pushnumber(L, d->estimate_us);
+    lua_setfield(L, -2, "us");
+    lua_pushnumber(L, d->distance);
+    lua_setfield(L, -2, "distance");
+    lua_pushboolean(L, foreseen->compiled);
+    lua_setfield(L, -2, "compiled");
+}
+
+static bool is_same_card(const fa2i_card *a, const fa2i_card *b)
+{
+    return strcmp(a->name, b->name) == 0 && a->arch == b->arch && a->sm_count == b->sm_count &&
+           a->smem_block_bytes == b->smem_block_bytes && a->l2_bytes == b->l2_bytes;
+}
+
+/* foresee(row, card): what the runtime would take; nil and a message. */
+static int host_foresee(lua_State *L)
+{
+    making *m = lua_touserdata(L, lua_upvalueindex(1));
+    fa2_problem problem;
+    fa2i_card card;
+    if (!read_problem(L, &problem))
+        return 2;
+    lua_settop(L, 2);
+    fa2i_lua_get_card(L, &card);
+    if (m->foresight.generator == NULL || !is_same_card(&m->foresight.card, &card)) {
+        fa2i_foresight_done(&m->foresight);
+        fa2i_foresight_init(&m->foresight, m->chooser, m->page->cache, &card);
+    }
+    fa2i_foreseen_done(&m->foreseen);
+    if (fa2i_foresee(&m->foresight, &problem, &m->foreseen) != FA2_OK) {
+        lua_pushnil(L);
+        lua_pushstring(L, fa2_last_message());
+        return 2;
+    }
+    push_choice(L, &m->foreseen);
+    return 1;
+}
+
+static void set_moment(lua_State *L)
+{
+    char text[32] = "";
+    const time_t now = time(NULL);
+    struct tm utc;
+    if (gmtime_r(&now, &utc) != NULL)
+        strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
+    set_text(L, "made_at", text);
+}
+
+static void push_host(lua_State *L, making *m)
+{
+    char version[32];
+    snprintf(version, sizeof version, "%d.%d.%d", FA2_VERSION_MAJOR, FA2_VERSION_MINOR,
+             FA2_VERSION_PATCH);
+    lua_createtable(L, 0, 6);
+    set_text(L, "version", version);
+    set_text(L, "start", fa2i_page_start(m->page->format));
+    set_moment(L);
+    lua_pushcfunction(L, host_shape);
+    lua_setfield(L, -2, "shape");
+    lua_pushcfunction(L, host_describe);
+    lua_setfield(L, -2, "describe");
+    lua_pushlightuserdata(L, m);
+    lua_pushcclosure(L, host_foresee, 1);
+    lua_setfield(L, -2, "foresee");
+    fa2i_lua_host_push_read(L, &m->generator->host);
+    lua_setfield(L, -2, "read");
+}
+
+static int body_page(lua_State *L)
+{
+    making *m = lua_touserdata(L, 1);
+    size_t bytes = 0;
+    fa2i_lua_host_push_entry(L, "report");
+    lua_pushstring(L, format_names[m->page->format]);
+    push_host(L, m);
+    push_gathered(L, m->page->tuned);
+    if (m->page->other != NULL)
+        push_gathered(L, m->page->other);
+    else
+        lua_pushnil(L);
+    if (!fa2i_generator_answers(L, 4, FA2_E_GENERATOR, &m->status))
+        return 0;
+    const char *text = lua_tolstring(L, -1, &bytes);
+    fa2i_text_add_bytes(&m->out, text, bytes);
+    return 0;
+}
+
+fa2_status fa2i_page_make(fa2i_generator *generator, const fa2i_page *page, char **ret_text,
+                          size_t *ret_bytes)
+{
+    making m = {.page = page, .generator = generator};
+    fa2_status st = FA2_OK;
+    FA2_TRY(fa2i_generator_create(&m.chooser));
+    FA2_TRY(fa2i_generator_run(generator, body_page, &m, &m.status));
+    *ret_bytes = m.out.length;
+    FA2_TRY(fa2i_text_take(&m.out, ret_text));
+done:
+    fa2i_foreseen_done(&m.foreseen);
+    fa2i_foresight_done(&m.foresight);
+    fa2i_generator_destroy(m.chooser);
+    fa2i_text_done(&m.out);
+    return st;
+}
