@@ -6,7 +6,7 @@
  * Between replays only device memory changes: lengths, new keys and values, Q. Behind each the caches are, to the
  * bit, what the host makes of them, every other byte included, and O is what fp64 attention gives on those caches
  * for the rotated Q, with a problem that appends nothing. Some sequences run out of room. And a second launch of
- * the same changes nothing.
+ * the same changes nothing. Where K and V are in pages, V has fewer columns.
  */
 #include <cuda.h>
 #include <stdlib.h>
@@ -27,6 +27,7 @@ typedef struct mirror { /* of device memory */
 } mirror;
 
 static bool paged;
+static int dv; /* columns of V and O */
 static mirror q, k, v, o, lse, new_k, new_v, cosines, sines, lengths, pads, rows, table;
 static uint64_t state = 7;
 
@@ -72,6 +73,7 @@ static fa2_problem problem_of(void)
                          .seq_q = SQ,
                          .seq_k = SK,
                          .head_dim = D,
+                         .head_dim_v = dv < D ? dv : 0,
                          .causal = 1,
                          .seqused = 1,
                          .append = 1,
@@ -83,38 +85,38 @@ static fa2_problem problem_of(void)
                          .cache_rows = !paged};
 }
 
-static fa2_tensor tensor(const mirror *m, int64_t seq, int64_t heads)
+static fa2_tensor tensor(const mirror *m, int64_t seq, int64_t heads, int64_t columns)
 {
-    return (fa2_tensor){(void *)m->at, seq * heads * D, heads * D, D};
+    return (fa2_tensor){(void *)m->at, seq * heads * columns, heads * columns, columns};
 }
 
 static fa2_forward_args args_of(const mirror *workspace)
 {
-    return (fa2_forward_args){.q = tensor(&q, SQ, HQ),
-                              .k = tensor(&k, paged ? PAGE : SK, HKV),
-                              .v = tensor(&v, paged ? PAGE : SK, HKV),
-                              .o = tensor(&o, SQ, HQ),
-                              .lse = (float *)lse.at,
-                              .workspace = (void *)workspace->at,
-                              .workspace_bytes = workspace->bytes,
-                              .seqused_k = (const int32_t *)lengths.at,
-                              .block_table = (const int32_t *)table.at,
-                              .block_table_stride = COLUMNS,
-                              .page_count = PAGES,
-                              .leftpad = (const int32_t *)pads.at,
-                              .cache_rows = (const int32_t *)rows.at,
-                              .cache_row_count = ROWS,
-                              .append = {tensor(&new_k, NEW, HKV), tensor(&new_v, NEW, HKV), NEW},
-                              .rotary = {(const void *)cosines.at, (const void *)sines.at, SK}};
+    return (fa2_forward_args){
+        .q = tensor(&q, SQ, HQ, D),
+        .k = tensor(&k, paged ? PAGE : SK, HKV, D),
+        .v = tensor(&v, paged ? PAGE : SK, HKV, dv),
+        .o = tensor(&o, SQ, HQ, dv),
+        .lse = (float *)lse.at,
+        .workspace = (void *)workspace->at,
+        .workspace_bytes = workspace->bytes,
+        .seqused_k = (const int32_t *)lengths.at,
+        .block_table = (const int32_t *)table.at,
+        .block_table_stride = COLUMNS,
+        .page_count = PAGES,
+        .leftpad = (const int32_t *)pads.at,
+        .cache_rows = (const int32_t *)rows.at,
+        .cache_row_count = ROWS,
+        .append = {tensor(&new_k, NEW, HKV, D), tensor(&new_v, NEW, HKV, dv), NEW},
+        .rotary = {(const void *)cosines.at, (const void *)sines.at, SK}};
 }
 
-/* Where a key of a sequence is in the caches, in elements. */
+/* Where a key of a sequence is in the caches, in rows of all heads. */
 static int64_t place_of(int b, int key)
 {
     const int32_t *pages = table.host, *own = rows.host;
-    return (paged ? (int64_t)pages[b * COLUMNS + key / PAGE] * PAGE + key % PAGE
-                  : (int64_t)own[b] * SK + key) *
-           PLANE;
+    return paged ? (int64_t)pages[b * COLUMNS + key / PAGE] * PAGE + key % PAGE
+                 : (int64_t)own[b] * SK + key;
 }
 
 static void rotate(int position, uint16_t *bits)
@@ -136,12 +138,13 @@ static void follow(void)
     for (int b = 0; b < B; b++) {
         for (int i = 0; i < NEW && used[b] + i < SK; i++)
             for (int h = 0; h < HKV; h++) {
-                const int64_t from = ((int64_t)b * NEW + i) * PLANE + h * D,
-                              to = place_of(b, used[b] + i) + h * D;
-                uint16_t *key = (uint16_t *)k.host + to;
-                memcpy(key, (uint16_t *)new_k.host + from, D * sizeof *key);
+                const int64_t from = ((int64_t)b * NEW + i) * HKV + h,
+                              to = place_of(b, used[b] + i) * HKV + h;
+                uint16_t *key = (uint16_t *)k.host + to * D;
+                memcpy(key, (uint16_t *)new_k.host + from * D, D * sizeof *key);
                 rotate(used[b] + i, key);
-                memcpy((uint16_t *)v.host + to, (uint16_t *)new_v.host + from, D * sizeof *key);
+                memcpy((uint16_t *)v.host + to * dv, (uint16_t *)new_v.host + from * dv,
+                       (size_t)dv * sizeof *key);
             }
         for (int i = 0; i < SQ * HQ; i++)
             rotate(used[b] + i / HQ, (uint16_t *)q.host + ((int64_t)b * SQ * HQ + i) * D);
@@ -163,19 +166,20 @@ static void check_outputs(void)
     fa2i_row wanted[B * HQ * SQ];
     fa2i_reference reference = {0};
     fa2i_comparison comparison = {0};
-    fa2i_reference_request request = {.problem = problem_of(),
-                                      .q = {q.host, SQ * HQ * D, HQ * D, D, 0},
-                                      .k = {k.host, (paged ? PAGE : SK) * PLANE, PLANE, D, 0},
-                                      .v = {v.host, (paged ? PAGE : SK) * PLANE, PLANE, D, 0},
-                                      .said = {.seqused_k = lengths.host,
-                                               .block_table = table.host,
-                                               .columns = COLUMNS,
-                                               .pages = PAGES,
-                                               .leftpad = pads.host,
-                                               .cache_rows = rows.host,
-                                               .cache_row_count = ROWS},
-                                      .rows = wanted,
-                                      .row_count = B * HQ * SQ};
+    fa2i_reference_request request = {
+        .problem = problem_of(),
+        .q = {q.host, SQ * HQ * D, HQ * D, D, 0},
+        .k = {k.host, (paged ? PAGE : SK) * PLANE, PLANE, D, 0},
+        .v = {v.host, (paged ? PAGE : SK) * HKV * dv, HKV * dv, dv, 0},
+        .said = {.seqused_k = lengths.host,
+                 .block_table = table.host,
+                 .columns = COLUMNS,
+                 .pages = PAGES,
+                 .leftpad = pads.host,
+                 .cache_rows = rows.host,
+                 .cache_row_count = ROWS},
+        .rows = wanted,
+        .row_count = B * HQ * SQ};
     request.problem.append = request.problem.rotary_dim = 0;
     request.problem.rotary = FA2_ROTARY_NONE;
     for (int i = 0; i < B * HQ * SQ; i++)
@@ -186,10 +190,10 @@ static void check_outputs(void)
     uint16_t *in_order = malloc(o.bytes);
     must(in_order != NULL, "memory");
     for (int i = 0; i < B * HQ * SQ; i++)
-        memcpy(in_order + i * D,
+        memcpy(in_order + i * dv,
                (uint16_t *)o.host +
-                   (((int64_t)wanted[i].batch * SQ + wanted[i].row) * HQ + wanted[i].head) * D,
-               D * sizeof *in_order);
+                   (((int64_t)wanted[i].batch * SQ + wanted[i].row) * HQ + wanted[i].head) * dv,
+               (size_t)dv * sizeof *in_order);
     fa2i_reference_compare(&reference, FA2_FP16, in_order, lse.host, &comparison);
     if (comparison.error > 1)
         fprintf(stderr, "row %zu: %g, not %g\n", comparison.worst_row, comparison.worst_value,
@@ -239,6 +243,7 @@ int main(int argc, char **argv)
     CUdevice device = 0;
     size_t bytes = 0;
     paged = argc > 1 && strcmp(argv[1], "paged") == 0;
+    dv = paged ? D / 2 : D;
     must(cuInit(0) == CUDA_SUCCESS && cuDeviceGet(&device, 0) == CUDA_SUCCESS &&
              cuDevicePrimaryCtxRetain(&current, device) == CUDA_SUCCESS &&
              cuCtxPushCurrent(current) == CUDA_SUCCESS &&
