@@ -178,8 +178,7 @@ static void set_kind(lua_State *L, fa2_problem *kind, const char *name)
 static void check_kind(lua_State *L, const fa2_problem *kind)
 {
     for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
-        if (fa2i_fields[field].role == FA2I_ROLE_KIND &&
-            fa2i_field_check_of(kind, field) != FA2_OK)
+        if (fa2i_fields[field].role == FA2I_ROLE_KIND && fa2i_field_check_of(kind, field) != FA2_OK)
             luaL_error(L, "%s", fa2_last_message());
     }
 }

@@ -120,8 +120,7 @@ static void put_nobody(part *p, size_t i)
 
 /* A row of K or V that the cache has. */
 static void load_cached(const fa2i_reference_request *request, const fa2i_host_tensor *tensor,
-                        const fa2i_sequence *s, int head, int columns, int32_t row,
-                        float *out)
+                        const fa2i_sequence *s, int head, int columns, int32_t row, float *out)
 {
     const fa2_problem *p = &request->problem;
     int64_t at = s->batch * tensor->stride_batch + row * tensor->stride_seq;
@@ -133,8 +132,7 @@ static void load_cached(const fa2i_reference_request *request, const fa2i_host_t
 
 /* One that comes in this call. */
 static void load_new(const fa2i_reference_request *request, bool is_key, const fa2i_sequence *s,
-                     int head, int columns, int32_t row,
-                        float *out)
+                     int head, int columns, int32_t row, float *out)
 {
     const fa2_problem *p = &request->problem;
     const fa2i_host_tensor *tensor = is_key ? &request->new_k : &request->new_v;
