@@ -2,7 +2,7 @@
 
 What fa2.torch and what lies above it do with a tensor they do wherever it is; only the kernels want a device. install()
 puts in the extension module's place functions that copy the storages to the device, launch there, and copy back what was
-written: so everything between a program and the kernels is tried without a GPU.
+written, until remove() is called: so everything between a program and the kernels is tried without a GPU.
 """
 
 import ctypes
@@ -79,9 +79,7 @@ _installed = []
 
 
 def install():
-    """From now on, in this process."""
-    if _installed:
-        return
+    """From now on, in this process, until remove() is called."""
     _native.launch, _native.attention_backward = launch, attention_backward
     library = torch.library.Library("fa2", "IMPL", "CPU")
     warnings.filterwarnings("ignore", "(?s).*Overriding a previously registered kernel")  # once in a process
@@ -89,3 +87,8 @@ def install():
                          ("attention_backward", _operations._cuda_backward)):
         library.impl(name, kernel, allow_override=True)
     _installed.append(library)
+
+
+def remove():
+    _native.launch, _native.attention_backward = _launch, _backward
+    _installed.pop()._destroy()

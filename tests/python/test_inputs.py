@@ -125,6 +125,14 @@ class Refusals(unittest.TestCase):
                      block_table=table)
         self.refused(ValueError, "v has pages 5 and k has 4", self.q, pages[0], Tensor((5, 16, 2, 16)), block_table=table)
 
+    def test_caches(self):
+        numbers = Tensor((1,), "int32").set([0])
+        for name in ("leftpad", "cache_rows"):
+            self.refused(ValueError, rf"{name} must be int32 \[batch\], with 1 sequences", **{name: Tensor((2,), "int32")})
+            self.refused(NotImplementedError, f"{name} is 1; it must be 0 where paged is 1", self.q,
+                         *2 * [Tensor((4, 16, 2, 16))], block_table=Tensor((1, 3), "int32"), **{name: numbers})
+        self.refused(ValueError, "k has batch 3 and q has 1", self.q, *2 * [Tensor((3, 40, 2, 16))], leftpad=numbers)
+
     def test_features(self):
         for name, right in (("alibi_slopes", r"\[heads\] or \[batch, heads\]"), ("sinks", r"\[heads\]")):
             for wrong in (Tensor((3,), "fp32"), Tensor((2,)), Tensor((1, 1, 2), "fp32"), Tensor((2, 2), "fp32"),

@@ -174,11 +174,13 @@ typedef enum fa2py_feature {
     FA2PY_CU_SEQLENS_Q,
     FA2PY_CU_SEQLENS_K,
     FA2PY_BLOCK_TABLE,
+    FA2PY_LEFTPAD,
+    FA2PY_CACHE_ROWS,
     FA2PY_FEATURES
 } fa2py_feature;
 #define FA2PY_FEATURE_WORDS                                                                        \
     "alibi_slopes", "sinks", "seqused_k", "bias", "dropout_seed", "cu_seqlens_q", "cu_seqlens_k",  \
-        "block_table"
+        "block_table", "leftpad", "cache_rows"
 
 /* What every operation takes after its tensors. A problem has the first ones. */
 enum {

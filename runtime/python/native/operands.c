@@ -353,11 +353,13 @@ float *fa2py_floats_of(const fa2py_operand *operand)
                                    : (float *)(void *)((char *)tensor->data + tensor->byte_offset);
 }
 
-static bool check_operands(const fa2py_call *call, const fa2py_operand operands[3], bool paged)
+static bool check_operands(const fa2py_call *call, const fa2py_operand operands[3])
 {
+    const bool paged = call->features[FA2PY_BLOCK_TABLE] != NULL,
+               own_rows = !paged && call->features[FA2PY_CACHE_ROWS] == NULL;
     const int64_t *q = operands[0].shape, *k = operands[1].shape, *v = operands[2].shape;
     const int seq = seq_axis(call), head = 3 - seq;
-    if ((!paged && !check_same("k", k[0], "q", q[0], "batch")) ||
+    if ((own_rows && !check_same("k", k[0], "q", q[0], "batch")) ||
         !check_same("v", v[0], "k", k[0], paged ? "pages" : "batch") ||
         !check_same("v", v[seq], "k", k[seq], paged ? "page" : "seq") ||
         !check_same("v", v[head], "k", k[head], "heads") ||
@@ -401,8 +403,7 @@ bool fa2py_make_problem(const fa2py_call *call, const fa2py_operand operands[3],
     const int seq = seq_axis(call), head = 3 - seq;
     fa2_problem problem = {.op = call->op};
     fa2py_features_ask(call, features, &problem);
-    if (!check_dtype(&operands[0].view.tensor, &problem.dtype) ||
-        !check_operands(call, operands, problem.paged))
+    if (!check_dtype(&operands[0].view.tensor, &problem.dtype) || !check_operands(call, operands))
         return false;
     problem.batch = (int32_t)q[0];
     problem.heads_q = (int32_t)q[head];
