@@ -231,6 +231,15 @@ static void test_append(void)
     check_refused(&with, &args, "append.seq is 0; it must be from 1 to seq_k");
     args.append.seq = problem.seq_k + 1;
     check_refused(&with, &args, "append.seq is ");
+    fa2_problem many = with;
+    many.batch = 1 << 14;
+    many.seq_k = args.append.seq = 1 << 17;
+    args.q.data = (void *)(UINT64_C(1) << 50);
+    args.o.data = (void *)(UINT64_C(1) << 51);
+    args.k.data = (void *)(UINT64_C(1) << 52);
+    args.v.data = (void *)(UINT64_C(1) << 53);
+    args.k.stride_batch = args.v.stride_batch = args.k.stride_seq << 17;
+    check_refused(&many, &args, "more than 4294967295 rows to write");
     args = appending_args();
     args.append.v.data = NULL;
     check_refused(&with, &args, "append.v.data is NULL");

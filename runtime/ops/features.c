@@ -217,6 +217,9 @@ done:
     return st;
 }
 
+/* What the appending step counts rows in. */
+#define ROWS_MAX ((int64_t)UINT32_MAX)
+
 static fa2_status check_append(const fa2_problem *p, const fa2_append *append,
                                const fa2i_memory *const *outputs, int output_count)
 {
@@ -225,6 +228,16 @@ static fa2_status check_append(const fa2_problem *p, const fa2_append *append,
     if (append->seq < 1 || append->seq > p->seq_k)
         return fa2i_fail(FA2_E_INVALID, "append.seq is %d; it must be from 1 to seq_k (%d)",
                          (int)append->seq, (int)p->seq_k);
+    const int64_t heads = p->rotary != FA2_ROTARY_NONE ? p->heads_q : 0;
+    const int64_t batch = p->batch, new_rows = batch * append->seq; /* < 2^60 */
+    if (new_rows > ROWS_MAX / 2 / p->heads_kv ||
+        (heads > 0 && batch * p->seq_q > (ROWS_MAX - 2 * new_rows * p->heads_kv) / heads))
+        return fa2i_fail(
+            FA2_E_INVALID,
+            "append.seq is %d; with %d batches of %d heads and %lld x %d rotated rows of "
+            "Q there would be more than %lld rows to write",
+            (int)append->seq, (int)p->batch, (int)p->heads_kv, (long long)heads, (int)p->seq_q,
+            (long long)ROWS_MAX);
     FA2_TRY(locate_new(p, "append.k", &append->k, append->seq, p->head_dim, &m));
     FA2_TRY(check_apart(&m, outputs, output_count));
     FA2_TRY(locate_new(p, "append.v", &append->v, append->seq, fa2i_head_dim_v(p), &m));
