@@ -57,7 +57,9 @@ def _of_device(tensor):
 
 
 def launch(q, k, v, out=None, return_lse=False, **keywords):
-    lender, out = Lender(), torch.empty_like(q) if out is None else out
+    lender = Lender()
+    if out is None:
+        out = torch.empty_like(q) if v.shape[-1] == q.shape[-1] else q.new_empty((*q.shape[:-1], v.shape[-1]))
     got = _launch(*map(lender.lend, (q, k, v)), out=lender.lend(out), return_lse=return_lse,
                   **{name: lender.lend(value) for name, value in keywords.items()})
     lender.fetch(out)

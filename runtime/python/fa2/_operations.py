@@ -13,6 +13,7 @@ on go by _Attention, a fifth of the time. Both save the same and launch the same
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from . import _native
@@ -121,10 +122,11 @@ def _fake(q: Tensor, k: Tensor, v: Tensor, *settings: Any) -> Tuple[Tensor, Tens
     packed = _keywords(*settings)[0]["cu_seqlens_q"] is not None
     rank = 3 if packed else 4
     torch._check(q.dim() == rank, lambda: f"q has {q.dim()} dimensions; it must have {rank}")
-    torch._check(k.shape == v.shape, lambda: f"k is {tuple(k.shape)} and v {tuple(v.shape)}; they must be equal")
+    torch._check(k.shape[:-1] == v.shape[:-1], lambda: f"k is {tuple(k.shape)} and v {tuple(v.shape)}; they must be equal")
     torch._check(q.dtype == k.dtype == v.dtype, lambda: "q, k and v must be of one type")
-    *batch, length, heads, _ = q.shape
-    return torch.empty_like(q), q.new_empty((*batch, heads, length), dtype=torch.float32)
+    *batch, length, heads, columns = q.shape
+    out = torch.empty_like(q) if v.shape[-1] == columns else q.new_empty((*q.shape[:-1], v.shape[-1]))
+    return out, q.new_empty((*batch, heads, length), dtype=torch.float32)
 
 
 def _fake_packed(tensors: List[Tensor], *settings: Any) -> Tuple[Tensor, Tensor]:
@@ -159,11 +161,11 @@ def _autocast_packed(tensors: List[Tensor], *settings: Any) -> Tuple[Tensor, Ten
 # ---- autograd of the operations ----
 
 
-def _check_differentiable(*settings: Any) -> None:
+def _check_differentiable(columns: int, columns_v: int, *settings: Any) -> None:
     """NotImplementedError where the library has no gradient for a call with these settings, whatever its sizes."""
     keywords, _ = _keywords(*settings)
     _check_leaves(keywords["alibi_slopes"], keywords["bias"])
-    fields = {"heads_q": 1, "seq_q": 1, "head_dim": 8, "causal": keywords["causal"],
+    fields = {"heads_q": 1, "seq_q": 1, "head_dim": columns, "head_dim_v": columns_v if columns_v != columns else 0, "causal": keywords["causal"],
               "softcap": keywords["softcap"] != 0,
               "dropout": keywords["dropout_p"] > 0,
               **{field: keywords[name] is not None for name, field in _FEATURES.items() if field != "dropout"}}
@@ -182,7 +184,8 @@ def _check_leaves(alibi_slopes: Optional[Tensor], bias: Optional[Tensor]) -> Non
 
 
 def _save(ctx: Any, tensors: Sequence[Tensor], settings: Tuple[Any, ...], output: Tuple[Tensor, Tensor]) -> None:
-    _check_differentiable(*settings)
+    q, _, v = _unpacked(tensors)
+    _check_differentiable(q.shape[-1], v.shape[-1], *settings)
     ctx.save_for_backward(*output, *settings[len(_SCALARS):], *tensors)
     ctx.settings = settings[:len(_SCALARS)]
     ctx.mark_non_differentiable(output[1])
@@ -367,6 +370,16 @@ def is_unwatched(*tensors: Any) -> bool:
 
 def needs_gradient(*tensors: Optional[Tensor]) -> bool:
     return torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors)
+
+
+def padded(query: Tensor, key: Tensor, value: Tensor) -> List[Tensor]:
+    """The tensors with columns of 0, up to what kernels take: a multiple of 8, and no more for value than for query; as
+    many where a gradient is wanted."""
+    columns = max(query.shape[-1], value.shape[-1])
+    fewer = columns if needs_gradient(query, key, value) else value.shape[-1]
+    widths = (-(-width // 8) * 8 for width in (columns, columns, fewer))
+    return [tensor if tensor.shape[-1] == width else F.pad(tensor, (0, width - tensor.shape[-1]))
+            for tensor, width in zip((query, key, value), widths)]
 
 
 def _bounds(window: Any) -> Tuple[int, int]:

@@ -23,7 +23,7 @@ if not hasattr(torch.library, "register_fake"):
     raise ImportError(f"fa2.torch needs PyTorch 2.4 or newer; this is {torch.__version__}")
 
 from . import _native
-from ._operations import attention_packed
+from ._operations import attention_packed, padded
 
 __all__ = ["attention", "attention_packed", "replace_sdpa", "sdpa"]
 
@@ -43,8 +43,6 @@ def _refusal(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tens
         return "fa2 has no nested tensors yet"
     if not 2 <= query.dim() == key.dim() == value.dim():
         return "query, key and value differ in rank"
-    if value.shape[-1] != query.shape[-1]:
-        return "value's head dimension is not query's"
     if not query.is_cuda:
         return f"the tensors are on device {query.device}"
     return None
@@ -89,13 +87,14 @@ def _sdpa(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor]
             key, value = key[:, :, :query.shape[2]], value[:, :, :query.shape[2]]
         else:
             is_causal, window = False, (-1, query.shape[2] - key.shape[2])
-    width = shape[-1]
-    if width % 8 != 0:
+    width, columns = shape[-1], value.shape[-1]
+    if width % 8 != 0 or columns != width:
         scale = width ** -0.5 if scale is None else scale
-        query, key, value = (F.pad(tensor, (0, -width % 8)) for tensor in (query, key, value))
+        query, key, value = padded(query, key, value)
     out = attention(query, key, value, causal=is_causal, window=window, scale=scale, layout="bhsd", bias=attn_mask,
                     dropout_p=dropout_p)
-    return out[..., :width].reshape(shape) if out.shape != shape else out
+    wanted = (*shape[:-1], columns)
+    return out[..., :columns].reshape(wanted) if out.shape != wanted else out
 
 
 sdpa: Any = _native.make_sdpa(_sdpa, __name__)

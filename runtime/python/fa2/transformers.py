@@ -12,12 +12,12 @@ import warnings
 from typing import Any, Callable, Dict, NamedTuple, Optional, Set, Tuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import causal_mask_function, sdpa_mask
 
+from ._operations import padded
 from .torch import attention
 
 __all__ = ["register"]
@@ -177,11 +177,9 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Optional[Tensor], b
     elif sliding_window is not None and sliding_window < key.shape[2]:
         window = (sliding_window - 1, -1 if is_causal else sliding_window - 1)
     width, value_width = query.shape[-1], value.shape[-1]
-    whole = -(-max(width, value_width) // 8) * 8
     if scaling is None:
         scaling = width ** -0.5
-    query, key, value = (tensor if tensor.shape[-1] == whole else F.pad(tensor, (0, whole - tensor.shape[-1]))
-                         for tensor in (query, key, value))
+    query, key, value = padded(query, key, value)
     if packed:
         query, key, value = query[0], key[0], value[0]
     begins, ends = (None, None) if bounds is None else _begins_and_ends(bounds)
