@@ -468,7 +468,9 @@ static void test_bad_texts(void)
          "'softcap=0' is not softcap=1, which is left out otherwise"},
         {"fwd_sm80 d=64 dtype=fp16 causal=0 window=1 softcap=1 br=128",
          "'softcap=1' where 'br=' is expected"},
-        {"fwd_sm80 d=64 dtype=fp16 causal=0 window=yes br=128", "'window=yes' is not window=1"},
+        {"fwd_sm80 d=64 dtype=fp16 causal=0 softcap=yes br=128", "'softcap=yes' is not softcap=1"},
+        {"fwd_sm80 d=64 dtype=fp16 causal=0 window=yes br=128",
+         "'window=yes' is not a plain integer below 100000"},
         {"fwd_sm80 d=64 dtype=fp32", "'dtype=fp32' is not one of fp16, bf16"},
         {"fwd_sm80 d=64 dtype=fp16 causal=0 br=128 bc=64 warps=4 kstages=2 vstages=2 "
          "layout=swizzle q=smem fill=whole ",
