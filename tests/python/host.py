@@ -2,7 +2,7 @@
 
 What fa2.torch and what lies above it do with a tensor they do wherever it is; only the kernels want a device. install()
 puts in the extension module's place functions that copy the storages to the device, launch there, and copy back what was
-written: so everything between a program and the kernels is tried without a GPU.
+written, until remove() is called: so everything between a program and the kernels is tried without a GPU.
 """
 
 import ctypes
@@ -57,7 +57,9 @@ def _of_device(tensor):
 
 
 def launch(q, k, v, out=None, return_lse=False, **keywords):
-    lender, out = Lender(), torch.empty_like(q) if out is None else out
+    lender = Lender()
+    if out is None:
+        out = torch.empty_like(q) if v.shape[-1] == q.shape[-1] else q.new_empty((*q.shape[:-1], v.shape[-1]))
     got = _launch(*map(lender.lend, (q, k, v)), out=lender.lend(out), return_lse=return_lse,
                   **{name: lender.lend(value) for name, value in keywords.items()})
     lender.fetch(out)
@@ -79,9 +81,7 @@ _installed = []
 
 
 def install():
-    """From now on, in this process."""
-    if _installed:
-        return
+    """From now on, in this process, until remove() is called."""
     _native.launch, _native.attention_backward = launch, attention_backward
     library = torch.library.Library("fa2", "IMPL", "CPU")
     warnings.filterwarnings("ignore", "(?s).*Overriding a previously registered kernel")  # once in a process
@@ -89,3 +89,8 @@ def install():
                          ("attention_backward", _operations._cuda_backward)):
         library.impl(name, kernel, allow_override=True)
     _installed.append(library)
+
+
+def remove():
+    _native.launch, _native.attention_backward = _launch, _backward
+    _installed.pop()._destroy()

@@ -153,6 +153,22 @@ class Numbers(unittest.TestCase):
                 of_heads = [x for h in range(2) for _, one in wanted for x in one[h * len(one) // 2:][:len(one) // 2]]
                 self.assertLess(reference.worst(lse.get(), of_heads), 1e-3)
 
+    def test_fewer_columns_of_v(self):
+        q, k, v = reference.tensors(seq_q=20, seq_k=30, head_dim=24, kind=ExchangeTensor)
+        wanted, _ = reference.attention(q, k, v, causal=True)
+        narrow = v.part(3, 0, 16)
+        for given in (None, Tensor((1, 20, 2, 16))):
+            out = fa2.attention(q, k, narrow, causal=True, out=given)
+            device.synchronize()
+            self.assertEqual((out.shape, out.dtype), ((1, 20, 2, 16), "fp16"))
+            cut = [x for row in range(40) for x in wanted[24 * row:24 * row + 16]]
+            self.assertLess(reference.worst(out.get(), cut), reference.TOLERANCE["fp16"])
+        shared = fa2.attention(q, k, k.part(3, 0, 16))  # the same memory
+        device.synchronize()
+        wanted, _ = reference.attention(q, k, k)
+        self.assertLess(reference.worst(shared.get(), [x for row in range(40) for x in wanted[24 * row:24 * row + 16]]),
+                        reference.TOLERANCE["fp16"])
+
     def test_pages(self):
         q, k, v = reference.tensors(batch=2, seq_q=3, seq_k=40, kind=ExchangeTensor)
         table = [[3, 0, 5], [1, 4, 2]]

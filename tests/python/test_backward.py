@@ -114,6 +114,33 @@ class Gradients(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "dropout_p is given without dropout_seed"):
             fa2.attention_backward(d_out, q, k, v, out, lse, dropout_p=0.25)
 
+    def test_packed_sequences(self):
+        lengths_q, lengths_k = (5, 0, 21), (9, 4, 24)
+        q, _, _ = reference.tensors(seq_q=26, kind=ExchangeTensor)
+        d_out, _, _ = reference.tensors(seq_q=26, kind=ExchangeTensor, seed=3)
+        _, k, v = reference.tensors(seq_q=37, kind=ExchangeTensor, seed=2)
+        starts = [[sum(lengths[:i]) for i in range(4)] for lengths in (lengths_q, lengths_k)]
+        cu_seqlens = [Tensor((4,), "int32").set(one) for one in starts]
+        settings = {"causal": True, "cu_seqlens_q": cu_seqlens[0], "cu_seqlens_k": cu_seqlens[1], "max_seqlen_q": 21,
+                    "max_seqlen_k": 24}
+        wanted = [[], [], []]
+        for a, b, c, d in zip(starts[0], starts[0][1:], starts[1], starts[1][1:]):
+            one = (tensor.part(1, a, b) for tensor in (d_out, q)), (tensor.part(1, c, d) for tensor in (k, v))
+            found = (reference.gradients(*one[0], *one[1], causal=True) if b > a
+                     else ([], *2 * [[0.0] * (d - c) * 32]))
+            for every, values in zip(wanted, found):
+                every += values
+        rows = [tensor.selected(0, 0) for tensor in (d_out, q, k, v)]
+        out, lse = fa2.attention(*rows[1:], return_lse=True, **settings)
+        got = fa2.attention_backward(*rows, out, lse, **settings)
+        device.synchronize()
+        self.assertEqual([tensor.shape for tensor in got], [tensor.shape for tensor in rows[1:]])
+        self.assert_right(got, wanted)
+        heads_first = [tensor.permuted(1, 0, 2) for tensor in (*rows, out)]
+        got = fa2.attention_backward(*heads_first, lse, layout="bhsd", **settings)
+        device.synchronize()
+        self.assert_right([tensor.permuted(1, 0, 2) for tensor in got], wanted)
+
     def test_sinks(self):
         q, k, v = reference.tensors(heads_q=2, seq_q=20, seq_k=40, kind=ExchangeTensor)
         sinks = Tensor((2,), "fp32").set([1.0, -0.5])

@@ -29,6 +29,7 @@ def gradients(function, *tensors):
 class OnHost(unittest.TestCase):
     def setUp(self):
         host.install()
+        self.addCleanup(host.remove)
         torch.manual_seed(1)
 
     def assert_equal(self, got, wanted):
@@ -142,6 +143,38 @@ class Sequences(OnHost):
         self.assertTrue(torch.equal(out, flash_attn.flash_attn_varlen_func(
             *qkv.unbind(1), cu_k, cu_k, most_k, most_k, causal=True)))
 
+    def test_gradients_of_packed_sequences(self):
+        """Those of each sequence by itself; through bert_padding; packed tensors."""
+        mask = torch.ones(3, 24, dtype=torch.bool)
+        mask[0, 9:] = mask[2, 20:] = False
+        hidden, = randn((3, 24, 3, 2, 16))
+
+        def unpadded(hidden):
+            rows, indices, starts, longest, _ = flash_attn.bert_padding.unpad_input(hidden, mask)
+            out = flash_attn.flash_attn_varlen_qkvpacked_func(rows, starts, longest, causal=True, deterministic=True)
+            return flash_attn.bert_padding.pad_input(out, indices, 3, 24)
+
+        def one_by_one(hidden):
+            parts = [flash_attn.flash_attn_qkvpacked_func(row[None, :length], causal=True, deterministic=True)
+                     for row, length in zip(hidden, mask.sum(1).tolist())]
+            return torch.cat([torch.nn.functional.pad(part, (0, 0, 0, 0, 0, 24 - part.shape[1])) for part in parts])
+
+        got, wanted = gradients(unpadded, hidden), gradients(one_by_one, hidden)
+        for a, b in zip(got, wanted):
+            self.assert_close(a, b)
+        rows, _, starts, longest, _ = flash_attn.bert_padding.unpad_input(hidden, mask)
+        arguments = (starts, starts, longest, longest)
+        settings = {"cu_seqlens_q": starts, "cu_seqlens_k": starts, "max_seqlen_q": longest, "max_seqlen_k": longest}
+        wanted = gradients(lambda *t: flash_attn.flash_attn_varlen_func(*t, *arguments, deterministic=True), *rows.unbind(1))
+        for function in (
+                lambda *t: torch.ops.fa2.attention(*t, deterministic=True, **settings)[0],
+                lambda q, k, v: flash_attn.flash_attn_varlen_kvpacked_func(q, torch.stack((k, v), 1), *arguments,
+                                                                           deterministic=True),
+                lambda *t: torch.utils.checkpoint.checkpoint(
+                    lambda *u: fa2.torch.attention_packed(*u, deterministic=True, **settings), *t, use_reentrant=False)):
+            self.assert_equal(gradients(function, *rows.unbind(1)), wanted)
+        fa2.torch.attention_packed(rows.detach().requires_grad_(), **settings).sum().backward()
+
     def pages(self, cache, table, page):
         """The rows of a cache in pages."""
         made = torch.full((int(table.max()) + 1, page, *cache.shape[2:]), torch.nan, dtype=cache.dtype)
@@ -173,6 +206,28 @@ class Sequences(OnHost):
             q, *caches, cache_seqlens=lengths, causal=True))
 
 
+    def test_cache_rows_and_padding(self):
+        q, k, v, k_cache, v_cache = randn((2, 3, 4, 16), *2 * [(2, 3, 2, 16)], *2 * [(4, 48, 2, 16)])
+        rows, padding = torch.tensor([3, 1], dtype=torch.int32), torch.tensor([5, 0], dtype=torch.int32)
+        lengths = torch.tensor([40, 7], dtype=torch.int32)
+        for used in (lengths, 30):
+            for new in ((), (k, v)):
+                caches = [cache.clone() for cache in (k_cache, v_cache)]
+                own = [cache[rows.long()] for cache in caches]
+                out, lse = flash_attn.flash_attn_with_kvcache(
+                    q, *caches, *new, cache_seqlens=used, cache_batch_idx=rows, cache_leftpad=padding, causal=True,
+                    return_softmax_lse=True)
+                for b, pad in enumerate(padding.tolist()):
+                    length = used if isinstance(used, int) else int(used[b])
+                    wanted, wanted_lse = flash_attn.flash_attn_with_kvcache(
+                        q[b:b + 1], *(cache[b:b + 1, pad:] for cache in own), *(x[b:b + 1] for x in new),
+                        cache_seqlens=length - pad, causal=True, return_softmax_lse=True)
+                    self.assert_close(out[b], wanted[0])
+                    self.assert_close(lse[b], wanted_lse[0])
+                for cache, one in zip(caches, own):
+                    self.assertTrue(torch.equal(cache[rows.long()], one))
+
+
 class Operations(OnHost):
     def test_opcheck(self):
         q, k, v = randn((2, 12, 4, 16), *2 * [(2, 20, 2, 16)])
@@ -188,6 +243,12 @@ class Operations(OnHost):
                                   ((q[0], k[0, :12], v[0, :12]), varlen)):
             with self.subTest(sorted(settings)):
                 torch.library.opcheck(torch.ops.fa2.attention.default, tensors, settings)
+        torch.library.opcheck(torch.ops.fa2.attention.default, (q, k, v[..., :8]))
+        with self.assertRaisesRegex(NotImplementedError, "no.*head_dim_v"):
+            torch.ops.fa2.attention(q.detach().requires_grad_(), k, v[..., :8])
+        rows, = randn((12, 3, 2, 16))
+        torch.library.opcheck(torch.ops.fa2.attention_packed.default, ([rows.requires_grad_()],),
+                              {**varlen, "deterministic": True})
         for tensor in (q, k, v):
             tensor.requires_grad_()
         torch.library.opcheck(torch.ops.fa2.attention.default, (q, k, v), {**dropout, "deterministic": True})

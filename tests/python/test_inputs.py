@@ -54,7 +54,9 @@ class Refusals(unittest.TestCase):
         self.refused(ValueError, "v has seq 41 and k has 40", self.q, self.k, Tensor((1, 41, 2, 16)))
         self.refused(ValueError, "k has batch 2 and q has 1", self.q, *2 * [Tensor((2, 40, 2, 16))])
         self.refused(ValueError, "k has head_dim 24 and q has 16", self.q, *2 * [Tensor((1, 40, 2, 24))])
-        self.refused(NotImplementedError, "v has head_dim 8 and q has 16", self.q, self.k, Tensor((1, 40, 2, 8)))
+        self.refused(ValueError, "out has in dimension 3 16 and q has 8", self.q, self.k, Tensor((1, 40, 2, 8)))
+        self.refused(NotImplementedError, "head_dim_v is 24; it must be below head_dim", self.q, self.k,
+                     Tensor((1, 40, 2, 24)), out=Tensor((1, 40, 2, 24)))
         self.refused(ValueError, "out has in dimension 1 41", out=Tensor((1, 41, 2, 16)))
         self.refused(ValueError, "heads_q is 3; it must be a multiple of heads_kv", Tensor((1, 40, 3, 16)), self.k, self.v,
                      out=Tensor((1, 40, 3, 16)))
@@ -109,8 +111,6 @@ class Refusals(unittest.TestCase):
         refused(r"cu_seqlens_q must be int32", cu_seqlens_q=Tensor((2,), "int64"))
         refused("q has no rows", Tensor((0, 2, 16)), *rows[1:], out=Tensor((0, 2, 16)))
         refused("k has no rows", rows[0], Tensor((0, 2, 16)), Tensor((0, 2, 16)))
-        refused("bias is fp32; it must be none where varlen is 1", kind=NotImplementedError,
-                bias=Tensor((1, 1, 1, 40), "fp32"))
 
     def test_pages(self):
         pages = [Tensor((4, 16, 2, 16)) for _ in range(2)]
@@ -124,6 +124,14 @@ class Refusals(unittest.TestCase):
         self.refused(ValueError, "page is 15; it must be a power of two", self.q, *2 * [Tensor((4, 15, 2, 16))],
                      block_table=table)
         self.refused(ValueError, "v has pages 5 and k has 4", self.q, pages[0], Tensor((5, 16, 2, 16)), block_table=table)
+
+    def test_caches(self):
+        numbers = Tensor((1,), "int32").set([0])
+        for name in ("leftpad", "cache_rows"):
+            self.refused(ValueError, rf"{name} must be int32 \[batch\], with 1 sequences", **{name: Tensor((2,), "int32")})
+            self.refused(NotImplementedError, f"{name} is 1; it must be 0 where paged is 1", self.q,
+                         *2 * [Tensor((4, 16, 2, 16))], block_table=Tensor((1, 3), "int32"), **{name: numbers})
+        self.refused(ValueError, "k has batch 3 and q has 1", self.q, *2 * [Tensor((3, 40, 2, 16))], leftpad=numbers)
 
     def test_features(self):
         for name, right in (("alibi_slopes", r"\[heads\] or \[batch, heads\]"), ("sinks", r"\[heads\]")):

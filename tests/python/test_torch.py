@@ -53,6 +53,15 @@ class Tracing(unittest.TestCase):
             for tensor in (x, x[0], x[0, 0], x[None]):
                 self.assertEqual(fa2.torch.sdpa(tensor, tensor, tensor).shape, tensor.shape)
 
+    def test_columns_of_value(self):
+        """Their own number of them, as it is; with a gradient, with columns of 0."""
+        with FakeTensorMode():
+            q, v = (torch.empty((2, 3, 10, width), dtype=torch.float16, device="cuda") for width in (96, 64))
+            for tensors in ((q, q, v), (v, v, q), (q.requires_grad_(), q, v)):
+                self.assertEqual(fa2.torch.sdpa(*tensors).shape, (2, 3, 10, tensors[2].shape[-1]))
+        names = {name for name, _ in calls_of(lambda q, v: fa2.torch.sdpa(q, q, v), (2, 3, 10, 96), (2, 3, 10, 64))}
+        self.assertEqual(names, {"aten.transpose.int", "fa2.attention.default", "<built-in function getitem>"})
+
     def test_outputs_of_the_operation(self):
         with FakeTensorMode():
             q = torch.empty((2, 4, 30, 16), dtype=torch.bfloat16, device="cuda").transpose(1, 2)
@@ -233,6 +242,63 @@ class OnGpu(unittest.TestCase):
         other = torch.zeros((1, 4, 70, 200), device="cuda", dtype=torch.float16)
         with self.assertRaisesRegex(fa2.Error, "not prepared"), torch.cuda.graph(torch.cuda.CUDAGraph()):
             fa2.torch.sdpa(other, other, other)
+
+    def test_dropout(self):
+        """Of equal weights of unit vectors the output shows what was kept: each way draws, at each call and replay."""
+        q = torch.zeros((2, 4, 128, 128), device="cuda", dtype=torch.float16)
+        v = torch.eye(128, device="cuda", dtype=torch.float16).expand(2, 4, 128, 128).contiguous()
+
+        def ours(q, v):
+            return fa2.torch.sdpa(q, q, v, dropout_p=0.25)
+
+        graph = torch.cuda.CUDAGraph()
+        ours(q, v)
+        with torch.cuda.graph(graph):
+            captured = ours(q, v)
+
+        def replayed(q, v):
+            graph.replay()
+            return captured.clone()
+
+        def trained(q, v):
+            return ours(q.detach().requires_grad_(), v).detach()
+
+        def cast(q, v):
+            with torch.autocast("cuda", dtype=torch.float16):
+                return ours(q.float(), v.float())
+
+        for name, function in (("eager", ours), ("graph", replayed), ("autograd", trained), ("autocast", cast),
+                               ("compiled", torch.compile(ours, fullgraph=True))):
+            with self.subTest(name):
+                one, other = function(q, v), function(q, v)
+                for out in (one, other):
+                    kept = out != 0
+                    self.assertLess(abs(kept.float().mean().item() - 0.75), 0.01)
+                    self.assertLess((out[kept] * 128 * 0.75 - 1).abs().max().item(), 2e-3)
+                self.assertLess(abs((one == other).float().mean().item() - 0.625), 0.01)
+
+    def test_dropout_is_drawn_again(self):
+        """By checkpoints and by graphs of both passes."""
+        tensors = self.tensors(*3 * [(2, 4, 96, 64)])
+
+        def ours(*t):
+            return fa2.torch.sdpa(*t, is_causal=True, dropout_p=0.3)
+
+        torch.use_deterministic_algorithms(True)
+        try:
+            torch.manual_seed(5)
+            wanted = self.gradients(ours, *tensors)
+            torch.manual_seed(5)
+            self.assert_equal(self.gradients(
+                lambda *t: torch.utils.checkpoint.checkpoint(ours, *t, use_reentrant=False), *tensors), wanted)
+        finally:
+            torch.use_deterministic_algorithms(False)
+        leaves = [tensor.detach().requires_grad_() for tensor in tensors]
+        graphed = torch.cuda.make_graphed_callables(ours, tuple(leaves))
+        outs = [graphed(*leaves).detach().clone() for _ in range(2)]
+        self.assertFalse(torch.equal(*outs))
+        graphed(*leaves).sum().backward()
+        self.assertTrue(all(leaf.grad.isfinite().all() for leaf in leaves))
 
     def gradients(self, function, *tensors):
         leaves = [tensor.detach().requires_grad_() for tensor in tensors]

@@ -4,12 +4,14 @@ what goes to sdpa, without one."""
 import copy
 import itertools
 import unittest
+import unittest.mock
 import warnings
 
 try:
     import torch
     import transformers
     import fa2.transformers
+    import host
     HAS_TRANSFORMERS, HAS_GPU = True, torch.cuda.is_available()
 except ImportError:
     HAS_TRANSFORMERS = HAS_GPU = False
@@ -182,15 +184,116 @@ class Fallback(unittest.TestCase):
 
     def test_masks(self):
         """The mask that is handed on, element by element."""
-        for queries, keys, lengths, is_causal, window in itertools.product(
-                (1, 5, 9), (9,), (None, (9, 4)), (False, True), (None, 3)):
-            own = [keys if lengths is None else length for length in lengths or (keys, keys)]
-            wanted = [[[[j < used and (not is_causal or j <= i + used - queries)
-                         and (window is None or abs(i + used - queries - j) < window)
-                         for j in range(keys)] for i in range(queries)]] for used in own]
+        for queries, keys, bounds, is_causal, window in itertools.product(
+                (1, 5, 9), (9,), (None, ((9,), (4,)), ((3, 9), (0, 9))), (False, True), (None, 3)):
+            own = [(0, keys)] * 2 if bounds is None else [(0, *bound)[-2:] for bound in bounds]
+            wanted = [[[[first <= j < last and (not is_causal or j <= i + last - queries)
+                         and (window is None or abs(i + last - queries - j) < window)
+                         for j in range(keys)] for i in range(queries)]] for first, last in own]
             got = fa2.transformers._mask_of_all(torch.empty(2, 1, queries, 8), torch.empty(2, 1, keys, 8),
-                                                None if lengths is None else torch.tensor(lengths), is_causal, window)
+                                                None if bounds is None else torch.tensor(bounds), is_causal, window)
             self.assertEqual(got.expand(2, -1, -1, -1).tolist(), wanted)
+
+    def test_padding_is_looked_at(self):
+        def look(*rows, first=0, count=4):
+            found = fa2.transformers._look_at(torch.tensor(rows), first, count)
+            return found and (found.is_before, found.is_behind, found.bounds.flatten(0, 2).tolist())
+
+        self.assertEqual(look([1, 1, 1, 1], [1, 1, 1, 1]), (True, True, [[4], [4]]))
+        self.assertEqual(look([1, 1, 1, 1], [1, 1, 0, 0]), (False, True, [[4], [2]]))
+        self.assertEqual(look([0, 1, 1, 1], [0, 0, 0, 1]), (True, False, [[1, 4], [3, 4]]))
+        self.assertEqual(look([0, 1, 1, 0], [0, 0, 0, 0]), (False, False, [[1, 3], [0, 0]]))
+        self.assertIsNone(look([1, 1, 0, 1], [1, 1, 1, 1]))
+        self.assertIsNone(look([1, 1, 1, 1], first=1))
+        self.assertEqual(look([0, 0, 1, 1, 1], first=1), (True, False, [[1, 4]]))
+
+    def test_padding_of_causal_models(self):
+        """Before and behind, at once and onto a cache: where a query is no padding, it is as eager has it."""
+        t = transformers
+        for name, kind, config in (
+                ("llama", t.LlamaForCausalLM, t.LlamaConfig(**GROUPED)),
+                ("mistral", t.MistralForCausalLM, t.MistralConfig(**GROUPED, sliding_window=24))):
+            models = self.pair(kind, config)
+            for first, last in ((0, 60), (30, 90)):
+                padding = torch.ones_like(self.ids)
+                padding[1] = 0
+                padding[1, first:last] = 1
+                for gradients in (False, True):
+                    with self.subTest(name, first=first, gradients=gradients), torch.set_grad_enabled(gradients):
+                        self.same(*(model(self.ids, attention_mask=padding, use_cache=False).logits * padding[..., None]
+                                    for model in models))
+                if last < 90:
+                    continue  # what follows a padding is nobody's text
+                tokens = [model.generate(input_ids=self.ids, attention_mask=padding, max_new_tokens=6, do_sample=False,
+                                         pad_token_id=0, eos_token_id=None) for model in models]
+                self.assertTrue(torch.equal(*tokens))
+
+
+@unittest.skipUnless(HAS_TRANSFORMERS, "transformers and PyTorch are needed")
+class OnHost(unittest.TestCase):
+    """The way to fa2's attention, not sdpa's, with kernels of the software device."""
+
+    def setUp(self):
+        host.install()
+        self.addCleanup(host.remove)
+        self.said = []
+
+        def refusal(query, position_bias, cache):
+            return None
+
+        def fallback(reason, *unused, **others):
+            self.said.append(reason)
+            raise AssertionError(reason)
+
+        def attention(q, k, v, layout, **settings):
+            out = fa2.torch.attention_packed(*(x.transpose(-3, -2) for x in (q, k, v)), **settings)
+            return out.transpose(-3, -2)
+
+        for name, function in (("_refusal", refusal), ("_fallback", fallback), ("attention", attention)):
+            patch = unittest.mock.patch.object(fa2.transformers, name, function)
+            patch.start()
+            self.addCleanup(patch.stop)
+        fa2.transformers.register()
+        self.ids = torch.randint(3, 500, (2, 20), generator=torch.Generator().manual_seed(1))
+
+    def compare(self, kind, config, inputs, seen, most=2e-2):
+        eager = make(kind, config, torch.float16, "eager", device="cpu")
+        own = make(kind, config, torch.float16, "fa2", eager.state_dict(), "cpu")
+        with torch.no_grad():
+            a, b = (getattr(model(**inputs), "logits", None) for model in (eager, own))
+            if a is None:
+                a, b = (model(**inputs).last_hidden_state for model in (eager, own))
+        self.assertLess(((a - b).abs() * seen[..., None]).max().item(), most)
+
+    def test_padding(self):
+        t = transformers
+        small = {**TEXT, "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+        for first, last in ((0, 20), (0, 13), (9, 20), (4, 15)):
+            padding = torch.ones_like(self.ids)
+            padding[1] = 0
+            padding[1, first:last] = 1
+            inputs = {"input_ids": self.ids, "attention_mask": padding}
+            for name, kind, config in (("bert", t.BertModel, t.BertConfig(**small)),
+                                       ("llama", t.LlamaForCausalLM, t.LlamaConfig(**small)),
+                                       ("mistral", t.MistralForCausalLM, t.MistralConfig(**small, num_key_value_heads=1,
+                                                                                         sliding_window=6))):
+                with self.subTest(name, first=first, last=last):
+                    self.compare(kind, config, inputs, padding)
+
+    def test_packed_sequences(self):
+        t = transformers
+        small = {**TEXT, "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+        ids = self.ids.reshape(1, -1)
+        starts = torch.tensor([0, 7, 25, 40], dtype=torch.int32)
+        places = torch.cat([torch.arange(b - a) for a, b in zip(starts, starts[1:])])[None]
+        eager = make(t.LlamaForCausalLM, t.LlamaConfig(**small), torch.float16, "eager", device="cpu")
+        own = make(t.LlamaForCausalLM, t.LlamaConfig(**small), torch.float16, "fa2", eager.state_dict(), "cpu")
+        with torch.no_grad():
+            got = own(input_ids=ids, position_ids=places, cu_seq_lens_q=starts, cu_seq_lens_k=starts, max_length_q=18,
+                      max_length_k=18, use_cache=False).logits
+            for a, b in zip(starts.tolist(), starts.tolist()[1:]):
+                wanted = eager(input_ids=ids[:, a:b], use_cache=False).logits
+                self.assertLess((got[:, a:b] - wanted).abs().max().item(), 2e-2)
 
 
 if __name__ == "__main__":

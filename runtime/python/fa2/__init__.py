@@ -7,14 +7,14 @@ Tensors are those of any library that speaks DLPack; `fa2.torch` has what PyTorc
 autograd's and torch.compile's sight of it, and scaled_dot_product_attention.
 
 A *problem* is a dict of what decides which kernel is the best one: op ("forward" or "backward"), batch,
-heads_q, heads_kv, seq_q, seq_k, head_dim, dtype ("fp16" or "bf16"), causal, softcap (1 if scores are
+heads_q, heads_kv, seq_q, seq_k, head_dim, head_dim_v (columns of v where they are fewer), dtype ("fp16" or "bf16"), causal, softcap (1 if scores are
 capped), window_left and window_right, deterministic, alibi, sinks and dropout (1 if there are such), bias
 ("fp16", "bf16", "fp32", "bool" or "none"), seqused (1 if how many keys are used is on the device), varlen
-(1 if sequences are packed) with total_q and total_k, paged (1 if keys lie in pages) with page. Those that
-are left out mean forward, 1 batch, heads_kv = heads_q, seq_k = seq_q, fp16, pages of 16, and 0.
+(1 if sequences are packed) with total_q and total_k, paged (1 if keys lie in pages) with page, leftpad and
+cache_rows (1 if there are such). Those that are left out mean forward, 1 batch, heads_kv = heads_q, seq_k = seq_q, fp16, pages of 16, and 0.
 """
 
-from typing import Any, Dict, Optional, Union
+from typing import Any, Dict, Optional, Tuple, Union
 
 from . import _native, _tuner
 from ._native import (Context, Error, attention, attention_backward, dropout_mask, problem,
@@ -26,7 +26,7 @@ __all__ = ["Context", "Error", "attention", "attention_backward", "dropout_mask"
            "problem", "set_default_context", "tune", "winners"]
 
 
-def _problem_of(tensors: tuple, fields: Dict[str, Any]) -> Dict[str, Any]:
+def _problem_of(tensors: Tuple[Any, ...], fields: Dict[str, Any]) -> Dict[str, Any]:
     if not tensors:
         return fields
     if len(tensors) == 1 and isinstance(tensors[0], dict):
@@ -34,7 +34,7 @@ def _problem_of(tensors: tuple, fields: Dict[str, Any]) -> Dict[str, Any]:
     return problem(*tensors, **fields)
 
 
-def _device_of(tensors: tuple) -> int:
+def _device_of(tensors: Tuple[Any, ...]) -> int:
     if tensors and not isinstance(tensors[0], dict):
         return int(tensors[0].__dlpack_device__()[1])
     return 0
@@ -76,7 +76,7 @@ def explain(*tensors: Any, context: Optional[Context] = None, device: Optional[i
         raise
 
 
-def _context(tensors: tuple, context: Optional[Context], device: Optional[int]) -> Context:
+def _context(tensors: Tuple[Any, ...], context: Optional[Context], device: Optional[int]) -> Context:
     if context is not None:
         return context
     return _native.default_context(_device_of(tensors) if device is None else device)

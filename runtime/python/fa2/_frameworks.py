@@ -6,13 +6,17 @@ import logging
 import os
 import sys
 from pathlib import Path
+from typing import Any, Callable, Optional, Tuple
 
 log = logging.getLogger("fa2").warning
+
+_Description = Tuple[int, Optional[Callable[..., Any]], Optional[Callable[..., Any]], Optional[Callable[..., Any]],
+                     Optional[Callable[..., Any]], Optional[Callable[..., Any]]]
 
 _ANY, _TORCH, _TORCH_SUBTYPE = range(3)  # fa2py_kind
 
 
-def describe(kind):
+def describe(kind: type) -> _Description:
     """(kind, empty_like, empty, stream, plain, copy) of a type: see fa2py_framework."""
     library = sys.modules.get(kind.__module__.partition(".")[0])
     torch = sys.modules.get("torch")
@@ -23,16 +27,16 @@ def describe(kind):
     return _ANY, None, None, None, None, None
 
 
-def _torch(torch, kind):
+def _torch(torch: Any, kind: type) -> _Description:
     importlib.import_module("fa2.torch")  # tells the extension module of PyTorch's dispatcher
 
-    def empty(like, shape, dtype):
+    def empty(like: Any, shape: Tuple[int, ...], dtype: str) -> Any:
         return torch.empty(shape, dtype=getattr(torch, dtype), device=like.device)
 
-    def stream(device):
+    def stream(device: int) -> Any:
         return torch.cuda.current_stream(device).cuda_stream
 
-    def copy(tensor):
+    def copy(tensor: Any) -> Any:
         return tensor.clone(memory_format=torch.contiguous_format)
 
     exact = kind in (torch.Tensor, torch.nn.Parameter)
@@ -40,27 +44,27 @@ def _torch(torch, kind):
     return _TORCH if exact else _TORCH_SUBTYPE, torch.empty_like, empty, stream, torch.Tensor.detach, copy
 
 
-def _cupy(cupy):
-    def empty(like, shape, dtype):
+def _cupy(cupy: Any) -> _Description:
+    def empty(like: Any, shape: Tuple[int, ...], dtype: str) -> Any:
         with like.device:
             return cupy.empty(shape, dtype)
 
-    def empty_like(like):
+    def empty_like(like: Any) -> Any:
         with like.device:
             return cupy.empty_like(like)
 
-    def stream(device):
+    def stream(device: int) -> Any:
         with cupy.cuda.Device(device):
             return cupy.cuda.get_current_stream().ptr
 
-    def copy(array):
+    def copy(array: Any) -> Any:
         with array.device:
             return array.copy()
 
     return _ANY, empty_like, empty, stream, None, copy
 
 
-def _driver_cuda():
+def _driver_cuda() -> int:
     """The major version of CUDA that the driver serves; 0 without one."""
     version = ctypes.c_int()
     for name in filter(None, (os.environ.get("FA2_CUDA_LIBRARY"), "libcuda.so.1", "/usr/lib/wsl/lib/libcuda.so.1")):
@@ -72,7 +76,7 @@ def _driver_cuda():
     return 0
 
 
-def nvrtc():
+def nvrtc() -> Optional[str]:
     """NVRTC of NVIDIA's Python packages beside us, the newest that the driver can serve; or None."""
     newest = _driver_cuda() or 13
     for major, folder in ((13, "cu13"), (12, "cuda_nvrtc")):
@@ -83,7 +87,7 @@ def nvrtc():
     return None
 
 
-def find_nvrtc():
+def find_nvrtc() -> None:
     """Before a device is opened: name NVRTC to the library, unless the user did."""
     if not os.environ.get("FA2_NVRTC_LIBRARY"):
         found = nvrtc()

@@ -30,7 +30,7 @@ class Context:
 def attention(q: _Tensor, k: Any, v: Any, *, causal: bool = False, window: _Window = None, softcap: Optional[float] = None,
               scale: Optional[float] = None, layout: _Layout = "bshd", alibi_slopes: Any = None, sinks: Any = None,
               seqused_k: Any = None, bias: Any = None, dropout_seed: Any = None, cu_seqlens_q: Any = None,
-              cu_seqlens_k: Any = None, block_table: Any = None, dropout_p: Optional[float] = 0.0,
+              cu_seqlens_k: Any = None, block_table: Any = None, leftpad: Any = None, cache_rows: Any = None, dropout_p: Optional[float] = 0.0,
               max_seqlen_q: Optional[int] = None, max_seqlen_k: Optional[int] = None, out: Optional[_Tensor] = None,
               return_lse: Literal[False] = False, context: Optional[Context] = None,
               stream: Any = None) -> _Tensor: ...
@@ -38,7 +38,7 @@ def attention(q: _Tensor, k: Any, v: Any, *, causal: bool = False, window: _Wind
 def attention(q: _Tensor, k: Any, v: Any, *, causal: bool = False, window: _Window = None, softcap: Optional[float] = None,
               scale: Optional[float] = None, layout: _Layout = "bshd", alibi_slopes: Any = None, sinks: Any = None,
               seqused_k: Any = None, bias: Any = None, dropout_seed: Any = None, cu_seqlens_q: Any = None,
-              cu_seqlens_k: Any = None, block_table: Any = None, dropout_p: Optional[float] = 0.0,
+              cu_seqlens_k: Any = None, block_table: Any = None, leftpad: Any = None, cache_rows: Any = None, dropout_p: Optional[float] = 0.0,
               max_seqlen_q: Optional[int] = None, max_seqlen_k: Optional[int] = None, out: Optional[_Tensor] = None,
               return_lse: Literal[True], context: Optional[Context] = None,
               stream: Any = None) -> Tuple[_Tensor, _Tensor]: ...
@@ -46,7 +46,7 @@ def attention_backward(d_out: _Tensor, q: _Tensor, k: Any, v: Any, out: Any, lse
                        causal: bool = False, window: _Window = None, softcap: Optional[float] = None,
                        scale: Optional[float] = None, layout: _Layout = "bshd", alibi_slopes: Any = None, sinks: Any = None,
                        seqused_k: Any = None, bias: Any = None, dropout_seed: Any = None, cu_seqlens_q: Any = None,
-                       cu_seqlens_k: Any = None, block_table: Any = None, dropout_p: Optional[float] = 0.0,
+                       cu_seqlens_k: Any = None, block_table: Any = None, leftpad: Any = None, cache_rows: Any = None, dropout_p: Optional[float] = 0.0,
                        max_seqlen_q: Optional[int] = None, max_seqlen_k: Optional[int] = None, context: Optional[Context] = None,
                        stream: Any = None, deterministic: bool = False, dq: Any = None, dk: Any = None,
                        dv: Any = None, dsinks: bool = False) -> Tuple[Any, ...]: ...
@@ -54,7 +54,7 @@ def launch(q: Any, k: Any, v: Any, **keywords: Any) -> Any: ...
 def problem(q: Any, k: Any, v: Any, *, causal: bool = False, window: _Window = None, softcap: Optional[float] = None,
             scale: Optional[float] = None, layout: _Layout = "bshd", alibi_slopes: Any = None, sinks: Any = None,
             seqused_k: Any = None, bias: Any = None, dropout_seed: Any = None, cu_seqlens_q: Any = None,
-            cu_seqlens_k: Any = None, block_table: Any = None, dropout_p: Optional[float] = 0.0,
+            cu_seqlens_k: Any = None, block_table: Any = None, leftpad: Any = None, cache_rows: Any = None, dropout_p: Optional[float] = 0.0,
             max_seqlen_q: Optional[int] = None, max_seqlen_k: Optional[int] = None, op: Literal["forward", "backward"] = "forward",
             deterministic: bool = False) -> Dict[str, Any]: ...
 def dropout_mask(problem: Dict[str, Any], dropout_p: float, dropout_seed: int, offset: int = 0, /) -> bytearray: ...

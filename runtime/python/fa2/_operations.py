@@ -10,19 +10,23 @@ The operations are what torch.compile, export, functorch and modes see. Eager ca
 on go by _Attention, a fifth of the time. Both save the same and launch the same kernels.
 """
 
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from . import _native
+
+_kernels: Any = _native  # called here with lists of tensors
 
 _NO_SECOND = ("fa2 has no second derivatives of attention: the gradients of this call were differentiated "
               "(create_graph=True, torch.func.hessian); use another attention where they are needed")
 
 # The tensors that features take, as attention's keywords, and the problem's fields that ask for them.
 _FEATURES = {"alibi_slopes": "alibi", "sinks": "sinks", "seqused_k": "seqused", "bias": "bias",
-             "dropout_seed": "dropout", "cu_seqlens_q": "varlen", "cu_seqlens_k": "varlen", "block_table": "paged"}
+             "dropout_seed": "dropout", "cu_seqlens_q": "varlen", "cu_seqlens_k": "varlen", "block_table": "paged",
+             "leftpad": "leftpad", "cache_rows": "cache_rows"}
 # Further keywords of attention, with the operations' word for them; 0: not given.
 _NUMBERS = {"dropout_p": "float", "max_seqlen_q": "SymInt", "max_seqlen_k": "SymInt"}
 
@@ -52,24 +56,24 @@ def _launch_backward(d_out: Tensor, tensors: Sequence[Tensor], out: Tensor, lse:
     deterministic = deterministic or _is_deterministic()
     if len(tensors) == 3:
         dq, dk, dv = needs
-        made = _native.attention_backward(d_out, *tensors, out, lse, dq=dq, dk=dk, dv=dv, dsinks=dsinks,
+        made = _kernels.attention_backward(d_out, *tensors, out, lse, dq=dq, dk=dk, dv=dv, dsinks=dsinks,
                                           deterministic=deterministic, **keywords)
-        return made if dsinks else (*made, None)
-    made = [torch.empty_like(tensor) if needed else None for tensor, needed in zip(tensors, needs)]
-    dq = () if len(tensors) == 1 else (False if made[0] is None else made[0],)
-    parts = (False,) * (4 - len(tensors)) if made[-1] is None else made[-1].unbind(-3)
-    every = _native.attention_backward(d_out, *_unpacked(tensors), out, lse, dsinks=dsinks,
-                                       **dict(zip(("dq", "dk", "dv"), (*dq, *parts))), deterministic=deterministic,
+        return tuple(made) if dsinks else (*made, None)
+    packed = [torch.empty_like(tensor) if needed else None for tensor, needed in zip(tensors, needs)]
+    places: List[Any] = [] if len(tensors) == 1 else [False if packed[0] is None else packed[0]]
+    places += [False] * (4 - len(tensors)) if packed[-1] is None else packed[-1].unbind(-3)
+    every = _kernels.attention_backward(d_out, *_unpacked(tensors), out, lse, dsinks=dsinks,
+                                       **dict(zip(("dq", "dk", "dv"), places)), deterministic=deterministic,
                                        **keywords)
-    return (*made, every[3] if dsinks else None)
+    return (*packed, every[3] if dsinks else None)
 
 
 # ---- operations ----
 
-_old = globals().get("library")
+_old: Any = globals().get("library")
 if _old is not None:  # the module is loaded again
     _old._destroy()
-library = torch.library.Library("fa2", "FRAGMENT")
+library: Any = torch.library.Library("fa2", "FRAGMENT")
 # The compiler must not choose strides: D is to stay contiguous, and views are to stay views.
 _TAGS = (torch.Tag.pt2_compliant_tag, getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order))
 _SETTINGS = ("bool causal=False, int window_left=-1, int window_right=-1, float softcap=0.0, float? scale=None, "
@@ -88,13 +92,15 @@ _DEFAULTS = (False, -1, -1, 0.0, None, False, 0.0, 0, 0, *[None] * len(_FEATURES
 
 def _keywords(*settings: Any) -> Tuple[Dict[str, Any], bool]:
     """An operation's settings as the extension module takes them, and whether to be deterministic."""
-    causal, left, right, softcap, scale, deterministic, *others = (*settings, *_DEFAULTS[len(settings):])
+    every: List[Any] = [*settings, *_DEFAULTS[len(settings):]]
+    causal, left, right, softcap, scale, deterministic, *others = every
     return {"causal": causal, "window": (left, right), "softcap": softcap, "scale": scale,
             **dict(zip((*_NUMBERS, *_FEATURES), others))}, deterministic
 
 
 def _cuda(q: Tensor, k: Tensor, v: Tensor, *settings: Any) -> Tuple[Tensor, Tensor]:
-    return _native.launch(q, k, v, return_lse=True, **_keywords(*settings)[0])
+    made: Tuple[Tensor, Tensor] = _kernels.launch(q, k, v, return_lse=True, **_keywords(*settings)[0])
+    return made
 
 
 def _cuda_packed(tensors: List[Tensor], *settings: Any) -> Tuple[Tensor, Tensor]:
@@ -116,10 +122,11 @@ def _fake(q: Tensor, k: Tensor, v: Tensor, *settings: Any) -> Tuple[Tensor, Tens
     packed = _keywords(*settings)[0]["cu_seqlens_q"] is not None
     rank = 3 if packed else 4
     torch._check(q.dim() == rank, lambda: f"q has {q.dim()} dimensions; it must have {rank}")
-    torch._check(k.shape == v.shape, lambda: f"k is {tuple(k.shape)} and v {tuple(v.shape)}; they must be equal")
+    torch._check(k.shape[:-1] == v.shape[:-1], lambda: f"k is {tuple(k.shape)} and v {tuple(v.shape)}; they must be equal")
     torch._check(q.dtype == k.dtype == v.dtype, lambda: "q, k and v must be of one type")
-    *batch, length, heads, _ = q.shape
-    return torch.empty_like(q), q.new_empty((*batch, heads, length), dtype=torch.float32)
+    *batch, length, heads, columns = q.shape
+    out = torch.empty_like(q) if v.shape[-1] == columns else q.new_empty((*q.shape[:-1], v.shape[-1]))
+    return out, q.new_empty((*batch, heads, length), dtype=torch.float32)
 
 
 def _fake_packed(tensors: List[Tensor], *settings: Any) -> Tuple[Tensor, Tensor]:
@@ -140,23 +147,25 @@ def _below_autocast() -> Any:
 def _autocast(q: Tensor, k: Tensor, v: Tensor, *settings: Any) -> Tuple[Tensor, Tensor]:
     wanted = torch.get_autocast_dtype("cuda")
     with _below_autocast():
-        return torch.ops.fa2.attention(q.to(wanted), k.to(wanted), v.to(wanted), *settings)
+        made: Tuple[Tensor, Tensor] = torch.ops.fa2.attention(q.to(wanted), k.to(wanted), v.to(wanted), *settings)
+    return made
 
 
 def _autocast_packed(tensors: List[Tensor], *settings: Any) -> Tuple[Tensor, Tensor]:
     wanted = torch.get_autocast_dtype("cuda")
     with _below_autocast():
-        return torch.ops.fa2.attention_packed([tensor.to(wanted) for tensor in tensors], *settings)
+        made: Tuple[Tensor, Tensor] = torch.ops.fa2.attention_packed([tensor.to(wanted) for tensor in tensors], *settings)
+    return made
 
 
 # ---- autograd of the operations ----
 
 
-def _check_differentiable(*settings: Any) -> None:
+def _check_differentiable(columns: int, columns_v: int, *settings: Any) -> None:
     """NotImplementedError where the library has no gradient for a call with these settings, whatever its sizes."""
     keywords, _ = _keywords(*settings)
     _check_leaves(keywords["alibi_slopes"], keywords["bias"])
-    fields = {"heads_q": 1, "seq_q": 1, "head_dim": 8, "causal": keywords["causal"],
+    fields = {"heads_q": 1, "seq_q": 1, "head_dim": columns, "head_dim_v": columns_v if columns_v != columns else 0, "causal": keywords["causal"],
               "softcap": keywords["softcap"] != 0,
               "dropout": keywords["dropout_p"] > 0,
               **{field: keywords[name] is not None for name, field in _FEATURES.items() if field != "dropout"}}
@@ -175,7 +184,8 @@ def _check_leaves(alibi_slopes: Optional[Tensor], bias: Optional[Tensor]) -> Non
 
 
 def _save(ctx: Any, tensors: Sequence[Tensor], settings: Tuple[Any, ...], output: Tuple[Tensor, Tensor]) -> None:
-    _check_differentiable(*settings)
+    q, _, v = _unpacked(tensors)
+    _check_differentiable(q.shape[-1], v.shape[-1], *settings)
     ctx.save_for_backward(*output, *settings[len(_SCALARS):], *tensors)
     ctx.settings = settings[:len(_SCALARS)]
     ctx.mark_non_differentiable(output[1])
@@ -206,7 +216,7 @@ def _gradients(ctx: Any, d_out: Optional[Tensor], wanted: Sequence[bool]) -> Lis
 
 def _behind(ctx: Any, first: int, dsinks: Optional[Tensor]) -> List[Optional[Tensor]]:
     """The gradients of the settings, from input `first` on, as many as were given: that of the sinks."""
-    given = [None] * len(ctx.needs_input_grad[first:])
+    given: List[Optional[Tensor]] = [None] * len(ctx.needs_input_grad[first:])
     if dsinks is not None:
         given[_SINKS] = dsinks
     return given
@@ -231,13 +241,15 @@ def _refuse_second(*unused: Any) -> None:
     raise NotImplementedError(_NO_SECOND)
 
 
-for _name, _kernel, _shapes, _cast in (("attention", _cuda, _fake, _autocast),
-                                       ("attention_packed", _cuda_packed, _fake_packed, _autocast_packed),
-                                       ("attention_backward", _cuda_backward, _fake_backward, None)):
+_OPERATIONS: Tuple[Tuple[str, Callable[..., Any], Callable[..., Any], Optional[Callable[..., Any]]], ...] = (
+    ("attention", _cuda, _fake, _autocast),
+    ("attention_packed", _cuda_packed, _fake_packed, _autocast_packed),
+    ("attention_backward", _cuda_backward, _fake_backward, None))
+for _name, _kernel, _shapes, _casting in _OPERATIONS:
     library.impl(_name, _kernel, "CUDA")
     library.impl(_name, _elsewhere, "CPU")
-    if _cast is not None:
-        library.impl(_name, _cast, "AutocastCUDA")
+    if _casting is not None:
+        library.impl(_name, _casting, "AutocastCUDA")
     torch.library.register_fake(f"fa2::{_name}", _shapes, lib=library)
 torch.library.register_autograd("fa2::attention", _backward, setup_context=_setup, lib=library)
 torch.library.register_autograd("fa2::attention_packed", _backward_packed, setup_context=_setup_packed, lib=library)
@@ -255,10 +267,10 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, keywords: Dict[str, Any], deterministic: bool, return_lse: bool,
-                *tensors: Optional[Tensor]) -> Any:
+                *tensors: Any) -> Any:
         named = dict(zip(_FEATURES, tensors))
         _check_leaves(named["alibi_slopes"], named["bias"])
-        out, lse = _native.launch(*_unpacked(tensors[len(_FEATURES):]), return_lse=True, differentiable=True, **keywords,
+        out, lse = _kernels.launch(*_unpacked(tensors[len(_FEATURES):]), return_lse=True, differentiable=True, **keywords,
                                   **named)
         ctx.save_for_backward(out, lse, *tensors)
         ctx.call = keywords, deterministic
@@ -296,7 +308,7 @@ def _recorded(d_out: Tensor, tensors: List[Tensor], out: Tensor, lse: Tensor, wa
 
 
 # Function.apply looks for functorch first, which the caller has done.
-_apply = super(torch.autograd.Function, _Attention).apply
+_apply: Any = super(torch.autograd.Function, _Attention).apply
 
 
 def differentiable(q: Tensor, k: Tensor, v: Tensor, causal: Any, window: Any, softcap: Any, scale: Any, layout: Any,
@@ -360,6 +372,16 @@ def needs_gradient(*tensors: Optional[Tensor]) -> bool:
     return torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors)
 
 
+def padded(query: Tensor, key: Tensor, value: Tensor) -> List[Tensor]:
+    """The tensors with columns of 0, up to what kernels take: a multiple of 8, and no more for value than for query; as
+    many where a gradient is wanted."""
+    columns = max(query.shape[-1], value.shape[-1])
+    fewer = columns if needs_gradient(query, key, value) else value.shape[-1]
+    widths = (-(-width // 8) * 8 for width in (columns, columns, fewer))
+    return [tensor if tensor.shape[-1] == width else F.pad(tensor, (0, width - tensor.shape[-1]))
+            for tensor, width in zip((query, key, value), widths)]
+
+
 def _bounds(window: Any) -> Tuple[int, int]:
     left, right = (-1 if bound is None else bound for bound in (window or (-1, -1)))
     return left, right
@@ -392,7 +414,7 @@ def dispatch(q: Tensor, k: Tensor, v: Tensor, causal: Any, window: Any, softcap:
         if needs_gradient(q, k, v, *features):
             _refuse_place(out=out)
             return _apply(keywords, False, bool(return_lse), *features, q, k, v)
-        return _native.launch(q, k, v, return_lse=return_lse, out=out, **keywords, **named)
+        return _kernels.launch(q, k, v, return_lse=return_lse, out=out, **keywords, **named)
     _refuse_place(out=out)
     settings = _settings(**keywords, **named, context=context)
     if layout == "bhsd":
@@ -424,7 +446,7 @@ def attention_packed(*tensors: Tensor, causal: bool = False, window: Any = None,
     A packed tensor's gradient is one tensor of its shape, into which the kernel writes; nothing is copied.
     deterministic: dq is the same bits at every call (as torch.use_deterministic_algorithms makes it).
     others: alibi_slopes, sinks, seqused_k, bias, dropout_p, dropout_seed, cu_seqlens_q, cu_seqlens_k, max_seqlen_q,
-    max_seqlen_k, block_table, as fa2.attention takes them; with cu_seqlens the tensors have no B.
+    max_seqlen_k, block_table, leftpad, cache_rows, as fa2.attention takes them; with cu_seqlens the tensors have no B.
     """
     unknown = next((name for name in others if name not in _FEATURES and name not in _NUMBERS), None)
     if unknown is not None:
@@ -438,7 +460,7 @@ def attention_packed(*tensors: Tensor, causal: bool = False, window: Any = None,
         tensors = tuple(_cast(*tensors))
         if needs_gradient(*tensors, *features):
             return _apply({**keywords, "layout": None, "context": None}, deterministic, return_lse, *features, *tensors)
-        return _native.launch(*_unpacked(tensors), return_lse=return_lse, **keywords, **dict(zip(_FEATURES, features)))
+        return _kernels.launch(*_unpacked(tensors), return_lse=return_lse, **keywords, **dict(zip(_FEATURES, features)))
     settings = _settings(**keywords, deterministic=deterministic, **dict(zip(_FEATURES, features)))
     if len(tensors) == 3:
         out, lse = torch.ops.fa2.attention(*tensors, *settings)

@@ -53,13 +53,15 @@ def winners(database: Union[str, "os.PathLike[str]", None] = None) -> List[Dict[
 
     database: a path; None: the default one.
     """
-    return _ask("list", *_database(database))
+    found: List[Dict[str, Any]] = _ask("list", *_database(database))
+    return found
 
 
 def explain_offline(problem: Mapping[str, Any], arch: Union[str, int],
                     database: Union[str, "os.PathLike[str]", None] = None) -> Dict[str, Any]:
     name = arch if isinstance(arch, str) else f"sm_{arch}"
-    return _ask("explain", "--arch", name, "--shape", _shape(problem), *_database(database))[0]
+    answer: Dict[str, Any] = _ask("explain", "--arch", name, "--shape", _shape(problem), *_database(database))[0]
+    return answer
 
 
 def tune(problems: Union[Problem, Iterable[Problem]] = (), *, preset: Union[str, Iterable[str]] = (),

@@ -42,15 +42,19 @@ class _Put(torch.autograd.Function):
         return index_first_axis(d_put, ctx.saved_tensors[0]), None, None
 
 
+_take: Any = _Take.apply
+_put: Any = _Put.apply
+
+
 def index_first_axis(input: Tensor, indices: Tensor) -> Tensor:
     """The rows of input [N, ...] that indices [T] names, none of them twice: [T, ...]."""
-    taken: Tensor = _Take.apply(input, indices)
+    taken: Tensor = _take(input, indices)
     return taken
 
 
 def index_put_first_axis(values: Tensor, indices: Tensor, first_axis_dim: int) -> Tensor:
     """[first_axis_dim, ...] with values [T, ...] at the rows that indices [T] names, and 0 elsewhere."""
-    put: Tensor = _Put.apply(values, indices, first_axis_dim)
+    put: Tensor = _put(values, indices, first_axis_dim)
     return put
 
 
@@ -95,4 +99,5 @@ def unpad_input_for_concatenated_sequences(hidden_states: Tensor, attention_mask
 
 def pad_input(hidden_states: Tensor, indices: Tensor, batch: int, seqlen: int) -> Tensor:
     """[batch, seqlen, ...] of rows [T, ...] and their numbers, 0 elsewhere: unpad_input undone."""
-    return index_put_first_axis(hidden_states, indices, batch * seqlen).unflatten(0, (batch, seqlen))
+    padded: Tensor = index_put_first_axis(hidden_states, indices, batch * seqlen).unflatten(0, (batch, seqlen))
+    return padded

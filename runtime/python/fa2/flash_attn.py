@@ -8,15 +8,15 @@
 
 float16 and bfloat16 on CUDA devices, D up to 256; a D that is no multiple of 8 is padded, and the result cut
 back. Masks are aligned bottom-right: query i stands at key i + Sk - Sq. Rows that see no key give 0, and +inf as
-their log-sum-exp. Dropout draws its seed from PyTorch's generator. What fa2 cannot do yet raises NotImplementedError
-naming it.
+their log-sum-exp. Dropout draws its seed from PyTorch's generator. What fa2 cannot do yet (gradients
+of some features, for instance) raises NotImplementedError naming it.
 """
 
 import importlib.machinery
 import importlib.util
 import sys
 import types
-from typing import Any, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Mapping, Optional, Sequence, Tuple, Union
 
 import torch
 import torch.nn.functional as F
@@ -35,13 +35,6 @@ _Result = Union[Tensor, Tuple[Tensor, Tensor, Optional[Tensor]]]
 _Window = Tuple[int, int]
 
 
-def _refuse(**asked: Any) -> None:
-    """What is asked for and not there: argument=(whether it is, what it would be)."""
-    for argument, (is_asked, what) in asked.items():
-        if is_asked:
-            raise NotImplementedError(f"{argument}: this interface does not pass {what} on yet")
-
-
 def _readable(tensor: Tensor) -> Tensor:
     """The tensor, or a copy whose rows are where the kernel can read them."""
     *outer, last = tensor.stride()
@@ -50,7 +43,6 @@ def _readable(tensor: Tensor) -> Tensor:
     return tensor.clone(memory_format=torch.contiguous_format)
 
 
-@torch.compiler.allow_in_graph  # whose tracer knows no storage offsets
 def _attend(tensors: Sequence[Tensor], dropout_p: float, softmax_scale: Optional[float], causal: bool,
             window_size: _Window, softcap: float, alibi_slopes: Optional[Tensor], deterministic: bool,
             return_attn_probs: bool, **lengths: Any) -> _Result:
@@ -60,18 +52,24 @@ def _attend(tensors: Sequence[Tensor], dropout_p: float, softmax_scale: Optional
         softmax_scale = width ** -0.5
     if width % 8:
         tensors = [F.pad(tensor, (0, -width % 8)) for tensor in tensors]
-    settings = {"causal": causal, "window": window_size, "softcap": softcap, "scale": softmax_scale,
-                "alibi_slopes": alibi_slopes}
+    settings: Dict[str, Any] = {"causal": causal, "window": window_size, "softcap": softcap, "scale": softmax_scale,
+                                "alibi_slopes": alibi_slopes}
     seed = seed_of(tensors[0]) if dropout_p else None
     out, lse = attention_packed(*map(_readable, tensors), **settings, deterministic=deterministic, return_lse=True,
                                 dropout_p=dropout_p, dropout_seed=seed, **lengths)
     if width % 8:
         out = out[..., :width]
     if not return_attn_probs:
-        return out
-    probabilities = None if seed is None else _probabilities(*_unpacked(tensors)[:2], **settings, dropout_p=dropout_p,
-                                                             seed=seed)
+        only: Tensor = out
+        return only
+    probabilities = None
+    if seed is not None:
+        q, k, _ = _unpacked(tensors)
+        probabilities = _probabilities(q, k, dropout_p=dropout_p, seed=seed, **settings)
     return out, lse.masked_fill(lse == -torch.inf, torch.inf), probabilities
+
+
+torch.compiler.allow_in_graph(_attend)  # the compiler's tracer knows no storage offsets
 
 
 @torch.no_grad()
@@ -188,9 +186,11 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Opti
                             return_softmax_lse: bool = False) -> Union[Tensor, Tuple[Tensor, Tensor]]:
     """Attention to keys in a cache, for decoding; no gradients.
 
-    q: [B, Sq, H, D]; k_cache, v_cache: [B, Sc, Hkv, D], or with block_table (int32 [B, pages of a sequence]) pages
+    q: [B, Sq, H, D]; k_cache, v_cache: [B, Sc, Hkv, D], or [rows, Sc, Hkv, D] with cache_batch_idx (int32 [B]: which row
+    is a sequence's), or with block_table (int32 [B, pages of a sequence]) pages
     [n, page, Hkv, D], page a power of two.
     cache_seqlens: how many keys are in the cache: an int for all sequences, or int32 [B]; None: all Sc.
+    cache_leftpad: int32 [B]: how many keys at the beginning are padding; cache_seqlens counts them, too.
     k, v: [B, Sn, Hkv, D], written into the cache behind those, and seen.
     rotary_cos, rotary_sin: [positions, R / 2]: the first R dimensions of k are turned by its position, and those of q by
     its own if causal or windowed, else by that of the first new key. rotary_interleaved: pairs are (0, 1), (2, 3), ...;
@@ -200,8 +200,6 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Opti
 
     Writing and turning are PyTorch's operations, before the kernel.
     """
-    _refuse(cache_batch_idx=(cache_batch_idx is not None, "indirect cache rows"),
-            cache_leftpad=(cache_leftpad is not None, "left padding"))
     room = k_cache.shape[1] * (1 if block_table is None else block_table.shape[1])
     used = room if cache_seqlens is None else cache_seqlens
     with torch.no_grad():
@@ -216,7 +214,7 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Opti
                 raise ValueError("k is written behind the keys that are in the cache: give v and cache_seqlens too")
             if not isinstance(used, Tensor) and used + k.shape[1] > room:
                 raise ValueError(f"the cache has room for {room} keys; {used} and {k.shape[1]} are more")
-            _append(k_cache, v_cache, k, v, used, block_table)
+            _append(k_cache, v_cache, k, v, used, block_table, cache_batch_idx)
             used = used + k.shape[1]
         seqused_k = None
         if isinstance(used, Tensor):
@@ -226,17 +224,18 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Opti
         else:
             seqused_k = torch.full((q.shape[0],), used, dtype=torch.int32, device=q.device)
         result = _attend((q, k_cache, v_cache), 0.0, softmax_scale, causal, window_size, softcap, alibi_slopes, False,
-                         return_softmax_lse, seqused_k=seqused_k, block_table=block_table)
+                         return_softmax_lse, seqused_k=seqused_k, block_table=block_table, leftpad=cache_leftpad,
+                         cache_rows=cache_batch_idx)
     return result[:2] if isinstance(result, tuple) else result
 
 
 def _append(k_cache: Tensor, v_cache: Tensor, k: Tensor, v: Tensor, used: Union[int, Tensor],
-            block_table: Optional[Tensor]) -> None:
+            block_table: Optional[Tensor], cache_rows: Optional[Tensor]) -> None:
     """Write k and v behind the keys in use."""
-    if block_table is None and not isinstance(used, Tensor):
+    if block_table is None and cache_rows is None and not isinstance(used, Tensor):
         k_cache[:, used:used + k.shape[1]], v_cache[:, used:used + k.shape[1]] = k, v
         return
-    rows = torch.arange(k.shape[0], device=k.device)[:, None]
+    rows = (torch.arange(k.shape[0], device=k.device) if cache_rows is None else cache_rows.long())[:, None]
     places = (used[:, None].long() if isinstance(used, Tensor) else used) + torch.arange(k.shape[1], device=k.device)
     if block_table is not None:
         rows, places = block_table[rows, places // k_cache.shape[1]].long(), places % k_cache.shape[1]

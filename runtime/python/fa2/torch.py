@@ -17,12 +17,13 @@ from typing import Any, Iterator, Optional, Set
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 if not hasattr(torch.library, "register_fake"):
     raise ImportError(f"fa2.torch needs PyTorch 2.4 or newer; this is {torch.__version__}")
 
 from . import _native
-from ._operations import attention_packed
+from ._operations import attention_packed, padded
 
 __all__ = ["attention", "attention_packed", "replace_sdpa", "sdpa"]
 
@@ -31,7 +32,8 @@ attention = _native.attention
 # ---- scaled_dot_product_attention ----
 
 
-def _refusal(query, key, value, attn_mask, is_causal, scale) -> Optional[str]:
+def _refusal(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor], is_causal: bool,
+             scale: Optional[float]) -> Optional[str]:
     if attn_mask is not None and (is_causal or query.dim() > 4 or attn_mask.requires_grad or attn_mask.dtype not in _MASKS):
         return ("attn_mask is a boolean, float16, bfloat16 or float32 tensor without a gradient, beside is_causal=False "
                 "and tensors of at most 4 dimensions")
@@ -41,14 +43,12 @@ def _refusal(query, key, value, attn_mask, is_causal, scale) -> Optional[str]:
         return "fa2 has no nested tensors yet"
     if not 2 <= query.dim() == key.dim() == value.dim():
         return "query, key and value differ in rank"
-    if value.shape[-1] != query.shape[-1]:
-        return "value's head dimension is not query's"
     if not query.is_cuda:
         return f"the tensors are on device {query.device}"
     return None
 
 
-def _four(tensor):
+def _four(tensor: Tensor) -> Tensor:
     """[B, H, S, D] of a tensor with other than two leading dimensions."""
     while tensor.dim() < 3:
         tensor = tensor.unsqueeze(0)
@@ -58,7 +58,7 @@ def _four(tensor):
 _MASKS = (torch.bool, torch.float16, torch.bfloat16, torch.float32)
 
 
-def _four_mask(mask, query, key):
+def _four_mask(mask: Tensor, query: Tensor, key: Tensor) -> Tensor:
     """[B or 1, H or 1, Sq or 1, Sk] of a mask that can be spread over that."""
     if mask.dim() == query.dim() == 3:
         mask = mask.unsqueeze(1)
@@ -67,7 +67,8 @@ def _four_mask(mask, query, key):
     return mask.expand(*mask.shape[:3], key.shape[-2])
 
 
-def _sdpa(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa):
+def _sdpa(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor], dropout_p: Optional[float],
+          is_causal: bool, scale: Optional[float], enable_gqa: bool) -> Tensor:
     """What sdpa does where the straight way to the kernel is not open."""
     reason = _refusal(query, key, value, attn_mask, is_causal, scale)
     if reason is not None:
@@ -86,16 +87,17 @@ def _sdpa(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
             key, value = key[:, :, :query.shape[2]], value[:, :, :query.shape[2]]
         else:
             is_causal, window = False, (-1, query.shape[2] - key.shape[2])
-    width = shape[-1]
-    if width % 8 != 0:
+    width, columns = shape[-1], value.shape[-1]
+    if width % 8 != 0 or columns != width:
         scale = width ** -0.5 if scale is None else scale
-        query, key, value = (F.pad(tensor, (0, -width % 8)) for tensor in (query, key, value))
+        query, key, value = padded(query, key, value)
     out = attention(query, key, value, causal=is_causal, window=window, scale=scale, layout="bhsd", bias=attn_mask,
                     dropout_p=dropout_p)
-    return out[..., :width].reshape(shape) if out.shape != shape else out
+    wanted = (*shape[:-1], columns)
+    return out[..., :columns].reshape(wanted) if out.shape != wanted else out
 
 
-sdpa = _native.make_sdpa(_sdpa, __name__)
+sdpa: Any = _native.make_sdpa(_sdpa, __name__)
 
 _torch_sdpa = F.scaled_dot_product_attention
 _said: Set[str] = set()
@@ -109,7 +111,8 @@ def _say_once(reason: str) -> None:
         warnings.warn(f"fa2: PyTorch's own scaled_dot_product_attention is used where {reason}", stacklevel=3)
 
 
-def _sdpa_or_torch(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa):
+def _sdpa_or_torch(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor], dropout_p: Optional[float],
+                   is_causal: bool, scale: Optional[float], enable_gqa: bool) -> Tensor:
     try:
         return _sdpa(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     except (NotImplementedError, ValueError, _native.Error) as reason:
@@ -118,7 +121,7 @@ def _sdpa_or_torch(query, key, value, attn_mask, dropout_p, is_causal, scale, en
                        scale=scale, enable_gqa=enable_gqa)
 
 
-_patched_sdpa = _native.make_sdpa(_sdpa_or_torch, __name__)
+_patched_sdpa: Any = _native.make_sdpa(_sdpa_or_torch, __name__)
 
 # torch.compile takes them into its graph as they are; there they see its tensors, and become the operation.
 for _function in (attention, attention_packed, sdpa, _patched_sdpa):

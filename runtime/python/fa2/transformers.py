@@ -9,15 +9,15 @@ reason.
 """
 
 import warnings
-from typing import Any, Callable, Optional, Set, Tuple
+from typing import Any, Callable, Dict, NamedTuple, Optional, Set, Tuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import causal_mask_function, sdpa_mask
 
+from ._operations import padded
 from .torch import attention
 
 __all__ = ["register"]
@@ -37,8 +37,16 @@ def register(name: str = "fa2") -> None:
 #   None                  what is_causal and sliding_window say, aligned bottom-right
 #   int64 [1, 1, 1, 1]    on the host: the same, on that many keys; behind them the cache is empty
 #   int32 [B, 1, 1, 1]    on the device: the same, on that many keys of each sequence
+#   int32 [B, 1, 1, 2]    likewise, on the keys from the first number up to the second
 #   bool [B, 1, Sq, Sk]   just this
 # (transformers passes on as they are what has four dimensions.)
+
+
+class _Padding(NamedTuple):
+    """What is known of a padding mask, whose sequences are one run of keys each."""
+    is_before: bool  # all end with the last key
+    is_behind: bool  # all begin with the first key
+    bounds: Tensor  # what _mask gives for it: where each begins, unless is_behind, and ends
 
 
 def _is_full(padding: Optional[Tensor], first: int, last: Optional[int] = None) -> bool:
@@ -50,15 +58,20 @@ def _is_full(padding: Optional[Tensor], first: int, last: Optional[int] = None) 
     return bool(padding[:, first:last].all())
 
 
-def _padding_behind(padding: Tensor, first: int, count: int) -> Optional[Tensor]:
-    """The lengths of sequences whose padding is behind them; None if it is elsewhere, or gradients are wanted, which
-    fa2 has not with lengths."""
-    if torch.compiler.is_compiling() or torch.is_grad_enabled() or padding.shape[1] < first + count:
+def _look_at(padding: Tensor, first: int, count: int) -> Optional[_Padding]:
+    """None where sequences are several runs, or where one cannot look. Reads the mask, which waits for the device."""
+    if torch.compiler.is_compiling() or padding.shape[1] < first + count:
         return None
-    padding = padding[:, first:first + count].bool()
-    if bool((padding[:, 1:] > padding[:, :-1]).any()):
+    seen = padding[:, first:first + count].bool()
+    begins = seen.int().argmax(1)
+    ends = begins + seen.sum(1)
+    places = torch.arange(count, device=seen.device)
+    runs = seen == ((places >= begins[:, None]) & (places < ends[:, None]))
+    is_run, is_before, is_behind = torch.stack((runs.all(), (ends == count).all(), (begins == 0).all())).tolist()
+    if not is_run:
         return None
-    return padding.sum(1, dtype=torch.int32).reshape(-1, 1, 1, 1)
+    bounds = torch.stack((ends,) if is_behind else (begins, ends), 1)
+    return _Padding(is_before, is_behind, bounds.to(torch.int32)[:, None, None])
 
 
 def _is_plain_causal(function: Callable[..., Any], window: Optional[int]) -> bool:
@@ -79,12 +92,12 @@ def _mask(batch_size: int, q_length: int, kv_length: int, q_offset: Any = 0, kv_
     """transformers' AttentionMaskInterface."""
     window = getattr(config, "sliding_window", None)
     if allow_is_bidirectional_skip and (local_size in (None, window) or kv_length <= local_size):
-        if _is_full(attention_mask, kv_offset, kv_offset + kv_length):
+        if attention_mask is None or _is_full(attention_mask, kv_offset, kv_offset + kv_length):
             return None
-        if local_size is None or kv_length <= local_size:  # a window would be aligned to the lengths
-            lengths = _padding_behind(attention_mask, kv_offset, kv_length)
-            if lengths is not None:
-                return lengths
+        padding = _look_at(attention_mask, kv_offset, kv_length)
+        is_aligned = local_size is None or kv_length <= local_size  # a window is aligned to where keys end
+        if padding is not None and not torch.is_grad_enabled() and (is_aligned or padding.is_before):
+            return padding.bounds
     elif _is_plain_causal(mask_function, window):
         end = q_offset + q_length - kv_offset  # behind the key that the last query stands at
         if isinstance(end, Tensor) and q_length == 1 and _is_full(attention_mask, kv_offset):
@@ -92,12 +105,19 @@ def _mask(batch_size: int, q_length: int, kv_length: int, q_offset: Any = 0, kv_
             return end.to(torch.int32).expand(batch_size).reshape(batch_size, 1, 1, 1).contiguous()
         if not (torch.compiler.is_compiling() and isinstance(end, Tensor)):
             end = min(int(end), kv_length) if q_length == 1 else int(end)
-            if end <= kv_length and _is_full(attention_mask, kv_offset, kv_offset + end):
+            padding = None if attention_mask is None or end > kv_length else _look_at(attention_mask, kv_offset, end)
+            is_plain = attention_mask is None or (padding is not None and padding.is_before and padding.is_behind)
+            # Causal queries see nothing of padding behind them. Those that are padding do; of them a loss makes
+            # nothing, but generate takes what the last one says.
+            if end <= kv_length and (is_plain or (padding is not None and padding.is_behind and torch.is_grad_enabled())):
                 return None if end == kv_length else torch.tensor([[[[end]]]])
-    return sdpa_mask(batch_size=batch_size, q_length=q_length, kv_length=kv_length, q_offset=q_offset,
-                     kv_offset=kv_offset, mask_function=mask_function, attention_mask=attention_mask,
-                     local_size=local_size, allow_is_causal_skip=False, allow_is_bidirectional_skip=False,
-                     **others)
+            if padding is not None and padding.is_before and not torch.is_grad_enabled():
+                return padding.bounds
+    made: Optional[Tensor] = sdpa_mask(batch_size=batch_size, q_length=q_length, kv_length=kv_length, q_offset=q_offset,
+                                       kv_offset=kv_offset, mask_function=mask_function, attention_mask=attention_mask,
+                                       local_size=local_size, allow_is_causal_skip=False,
+                                       allow_is_bidirectional_skip=False, **others)
+    return made
 
 
 # ---- attention ----
@@ -116,16 +136,24 @@ def _refusal(query: Tensor, position_bias: Any, cache: Any) -> Optional[str]:
     return None
 
 
-def _mask_of_all(query: Tensor, key: Tensor, lengths: Optional[Tensor], is_causal: bool,
+def _begins_and_ends(bounds: Tensor) -> Tuple[Any, Tensor]:
+    """Of bounds [B, 1 or 2, ...]: where keys begin, None if with the first, and where they end."""
+    *begins, ends = bounds.transpose(0, 1).contiguous().unbind()
+    return begins[0] if begins else None, ends
+
+
+def _mask_of_all(query: Tensor, key: Tensor, bounds: Optional[Tensor], is_causal: bool,
                  window: Optional[int]) -> Tensor:
-    """What is_causal, window and lengths say, as bool [B or 1, 1, Sq, Sk]."""
+    """What is_causal, window and bounds [B, 1 or 2] say, as bool [B or 1, 1, Sq, Sk]."""
     keys = torch.arange(key.shape[2], device=query.device)
-    used: Any = key.shape[2] if lengths is None else lengths[:, None, None, None]
-    own = torch.arange(query.shape[2], device=query.device)[:, None] + used - query.shape[2]
-    seen = (keys < used) & (keys <= own) if is_causal else (keys < used).expand(own.shape[:-1] + keys.shape)
+    begins, ends = (None, key.shape[2]) if bounds is None else _begins_and_ends(bounds[..., None, None, None])
+    own = torch.arange(query.shape[2], device=query.device)[:, None] + ends - query.shape[2]
+    seen = keys < ends if begins is None else (keys >= begins) & (keys < ends)
+    seen = seen & (keys <= own) if is_causal else seen.expand(own.shape[:-1] + keys.shape)
     if window is not None:
         seen = seen & (keys > own - window) & (keys < own + window)
-    return seen if seen.dim() == 4 else seen[None, None]
+    every: Tensor = seen if seen.dim() == 4 else seen[None, None]
+    return every
 
 
 def _fallback(reason: str, *arguments: Any, softcap: Optional[float], s_aux: Optional[Tensor],
@@ -136,28 +164,39 @@ def _fallback(reason: str, *arguments: Any, softcap: Optional[float], s_aux: Opt
     if reason not in _said:
         _said.add(reason)
         warnings.warn(f"fa2: transformers' sdpa is used where {reason}", stacklevel=3)
-    return sdpa_attention_forward(*arguments, **keywords)
+    made: Tuple[Tensor, None] = sdpa_attention_forward(*arguments, **keywords)
+    return made
 
 
-def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Optional[Tensor], lengths: Optional[Tensor],
-            is_causal: bool, scaling: Optional[float], sliding_window: Optional[int], softcap: Optional[float],
-            s_aux: Optional[Tensor], dropout: float) -> Tensor:
+def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Optional[Tensor], bounds: Optional[Tensor],
+            packed: Dict[str, Any], is_causal: bool, scaling: Optional[float], sliding_window: Optional[int],
+            softcap: Optional[float], s_aux: Optional[Tensor], dropout: float) -> Tensor:
     window = None
     if mask is not None:
         is_causal = False  # the mask has it all
     elif sliding_window is not None and sliding_window < key.shape[2]:
         window = (sliding_window - 1, -1 if is_causal else sliding_window - 1)
     width, value_width = query.shape[-1], value.shape[-1]
-    whole = -(-max(width, value_width) // 8) * 8
     if scaling is None:
         scaling = width ** -0.5
-    query, key, value = (tensor if tensor.shape[-1] == whole else F.pad(tensor, (0, whole - tensor.shape[-1]))
-                         for tensor in (query, key, value))
+    query, key, value = padded(query, key, value)
+    if packed:
+        query, key, value = query[0], key[0], value[0]
+    begins, ends = (None, None) if bounds is None else _begins_and_ends(bounds)
     # one query sees all keys behind it anyway; no kernel of its own is needed for that
-    out = attention(query, key, value, causal=is_causal and query.shape[2] > 1, window=window, softcap=softcap,
-                    scale=scaling, layout="bhsd", sinks=None if s_aux is None else s_aux.float(), seqused_k=lengths,
-                    bias=mask, dropout_p=dropout)
-    return out.transpose(1, 2)[..., :value_width]
+    out = attention(query, key, value, causal=is_causal and query.shape[-2] > 1, window=window, softcap=softcap,
+                    scale=scaling, layout="bhsd", sinks=None if s_aux is None else s_aux.float(), seqused_k=ends,
+                    leftpad=begins, bias=mask, dropout_p=dropout, **packed)
+    rows: Tensor = out[None] if packed else out
+    return rows.transpose(1, 2)[..., :value_width]
+
+
+def _packed_sequences(query: Tensor, keywords: Dict[str, Any]) -> Dict[str, Any]:
+    """What a collator says of sequences that it packed into one row, as fa2.attention takes it."""
+    if keywords.get("cu_seq_lens_q") is None or keywords.get("cu_seq_lens_k") is None or query.shape[0] != 1:
+        return {}
+    return {"cu_seqlens_q": keywords["cu_seq_lens_q"].to(torch.int32), "max_seqlen_q": int(keywords["max_length_q"]),
+            "cu_seqlens_k": keywords["cu_seq_lens_k"].to(torch.int32), "max_seqlen_k": int(keywords["max_length_k"])}
 
 
 def _attention(module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Optional[Tensor],
@@ -167,24 +206,26 @@ def _attention(module: torch.nn.Module, query: Tensor, key: Tensor, value: Tenso
     """transformers' AttentionInterface. query [B, H, Sq, D]; key, value [B, Hkv, Sk, D]; returns [B, Sq, H, D]."""
     if is_causal is None:
         is_causal = getattr(module, "is_causal", True)
-    lengths = None
+    bounds = None
     if attention_mask is not None and attention_mask.dtype == torch.int64:
         used = int(attention_mask)
         key, value, attention_mask = key[:, :, :used], value[:, :, :used], None
     elif attention_mask is not None and attention_mask.dtype == torch.int32:
-        lengths, attention_mask = attention_mask.flatten(), None
+        bounds, attention_mask = attention_mask.flatten(0, 2), None
+    packed = _packed_sequences(query, keywords)
     reason = _refusal(query, position_bias, cache)
     if reason is None:
         try:
-            return _attend(query, key, value, attention_mask, lengths, is_causal, scaling, sliding_window, softcap,
-                           s_aux, dropout), None
+            # the mask of packed sequences says what their lengths do
+            return _attend(query, key, value, None if packed else attention_mask, bounds, packed, is_causal, scaling,
+                           sliding_window, softcap, s_aux, dropout), None
         except NotImplementedError as refusal:  # gradients with a mask, for instance
             reason = str(refusal)
     queries, keys = query.shape[2], key.shape[2]
-    if lengths is not None or (attention_mask is None and cache is None and (
+    if bounds is not None or (attention_mask is None and cache is None and (
             (sliding_window is not None and sliding_window < keys)
             or (is_causal and queries != keys and (queries > 1 or position_bias is not None)))):
         # sdpa knows no windows, and aligns causal masks top-left
-        attention_mask = _mask_of_all(query, key, lengths, is_causal, sliding_window)
+        attention_mask = _mask_of_all(query, key, bounds, is_causal, sliding_window)
     return _fallback(reason, module, query, key, value, attention_mask, softcap=softcap, s_aux=s_aux, dropout=dropout,
                      scaling=scaling, is_causal=is_causal, position_bias=position_bias, cache=cache, **keywords)

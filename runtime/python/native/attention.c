@@ -52,7 +52,7 @@ PyObject *fa2py_run(const fa2py_call *call)
     if (fa2py_begin(call, o, &features, &launch.stream, &launch.lender) &&
         fa2py_make_problem(call, o, &features, &problem) &&
         (!call->differentiable || check_differentiable(&problem)) &&
-        fa2py_open_output(call, &o[Q], &o[Q], "out", "out=", call->out, launch.stream, &o[OUT]) &&
+        fa2py_open_out(call, &o[Q], &o[V], call->out, launch.stream, &o[OUT]) &&
         (!call->want_lse || fa2py_open_lse(&o[Q], &problem, NULL, launch.stream, &o[LSE]))) {
         launch.args.forward = (fa2_forward_args){.q = fa2py_tensor_of(call, &o[Q]),
                                                  .k = fa2py_tensor_of(call, &o[K]),

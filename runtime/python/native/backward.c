@@ -65,8 +65,9 @@ static bool open_dsinks(const fa2_problem *problem, void *stream, fa2py_operand 
         PyErr_SetString(PyExc_ValueError, "dsinks is wanted, and there are no sinks");
         return false;
     }
-    PyObject *made = fa2py_empty(o[Q].framework, o[Q].object, &o[Q].view.tensor, 1, shape,
-                                 "dsinks=False, or tensors of a library that fa2 knows");
+    PyObject *made =
+        fa2py_empty(o[Q].framework, o[Q].object, &o[Q].view.tensor, (dl_dtype){DL_FLOAT, 32, 1}, 1,
+                    shape, "dsinks=False, or tensors of a library that fa2 knows");
     const bool ok = made != NULL && fa2py_open_any(&o[Q], "dsinks", made, stream, &o[DSINKS]);
     Py_XDECREF(made);
     return ok;

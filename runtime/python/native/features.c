@@ -150,6 +150,8 @@ void fa2py_features_ask(const fa2py_call *call, const fa2py_features *features,
     problem->dropout = call->dropout_p > 0;
     problem->varlen = call->features[FA2PY_CU_SEQLENS_Q] != NULL;
     problem->paged = call->features[FA2PY_BLOCK_TABLE] != NULL;
+    problem->leftpad = call->features[FA2PY_LEFTPAD] != NULL;
+    problem->cache_rows = call->features[FA2PY_CACHE_ROWS] != NULL;
 }
 
 bool fa2py_features_check(const fa2py_features *features, const fa2_problem *problem)
@@ -160,6 +162,8 @@ bool fa2py_features_check(const fa2py_features *features, const fa2_problem *pro
            check_per_head(problem, true, &of[FA2PY_ALIBI_SLOPES]) &&
            check_per_head(problem, false, &of[FA2PY_SINKS]) &&
            check_per_sequence(problem, 0, &of[FA2PY_SEQUSED_K]) &&
+           check_per_sequence(problem, 0, &of[FA2PY_LEFTPAD]) &&
+           check_per_sequence(problem, 0, &of[FA2PY_CACHE_ROWS]) &&
            check_bias(problem, &of[FA2PY_BIAS]) && check_seed(&of[FA2PY_DROPOUT_SEED]) &&
            check_table(problem, &of[FA2PY_BLOCK_TABLE]);
 }
@@ -214,6 +218,9 @@ void fa2py_features_forward(const fa2py_call *call, const fa2py_operand *k,
         args->block_table_stride = stride_of(&of[FA2PY_BLOCK_TABLE].view.tensor, 0);
         args->page_count = (int32_t)k->shape[0];
     }
+    args->leftpad = data_of(&of[FA2PY_LEFTPAD]);
+    args->cache_rows = data_of(&of[FA2PY_CACHE_ROWS]);
+    args->cache_row_count = (int32_t)k->shape[0];
 }
 
 void fa2py_features_backward(const fa2py_call *call, const fa2py_features *features,
@@ -224,6 +231,8 @@ void fa2py_features_backward(const fa2py_call *call, const fa2py_features *featu
     args->bias = bias_of(&of[FA2PY_BIAS]);
     args->sinks = data_of(&of[FA2PY_SINKS]);
     args->dropout = dropout_of(call, &of[FA2PY_DROPOUT_SEED]);
+    args->cu_seqlens_q = data_of(&of[FA2PY_CU_SEQLENS_Q]);
+    args->cu_seqlens_k = data_of(&of[FA2PY_CU_SEQLENS_K]);
 }
 
 /* ---- dropout's mask ---- */

@@ -320,13 +320,15 @@ static PyObject *helper_empty(const fa2py_framework *framework, PyObject *like, 
 }
 
 PyObject *fa2py_empty(const fa2py_framework *framework, PyObject *like, const dl_tensor *view,
-                      int ndim, const int64_t *shape, const char *argument)
+                      dl_dtype dtype, int ndim, const int64_t *shape, const char *argument)
 {
     if (framework->exchange != NULL)
-        return exchange_new(framework->exchange, view->device, (dl_dtype){DL_FLOAT, 32, 1}, ndim,
-                            shape);
+        return exchange_new(framework->exchange, view->device, dtype, ndim, shape);
     if (framework->empty != NULL)
-        return helper_empty(framework, like, ndim, shape, "float32");
+        return helper_empty(framework, like, ndim, shape,
+                            dtype.bits == 32          ? "float32"
+                            : dtype.code == DL_BFLOAT ? "bfloat16"
+                                                      : "float16");
     return no_allocator(like, argument);
 }
 

@@ -8,13 +8,16 @@
 #define SETTINGS                                                                                   \
     "causal=False, window=None, softcap=None, scale=None, layout='bshd', alibi_slopes=None, "      \
     "sinks=None, seqused_k=None, bias=None, dropout_seed=None, cu_seqlens_q=None, "                \
-    "cu_seqlens_k=None, block_table=None, dropout_p=0.0, max_seqlen_q=None, max_seqlen_k=None, "
+    "cu_seqlens_k=None, block_table=None, leftpad=None, cache_rows=None, dropout_p=0.0, "          \
+    "max_seqlen_q=None, max_seqlen_k=None, "
 
 static const char attention_doc[] =
     "attention(q, k, v, *, " SETTINGS "context=None, stream=None, out=None, "
     "return_lse=False)\n--\n\n"
     "softmax(scale * q k^T) v, by the kernel that is best for these shapes on this device.\n\n"
-    "q: [B, Sq, Hq, D]; k, v: [B, Sk, Hkv, D] with Hq a multiple of Hkv: tensors of any library "
+    "q: [B, Sq, Hq, D]; k, v: [B, Sk, Hkv, D] with Hq a multiple of Hkv (v may have fewer columns, "
+    "and then "
+    "so has\nout): tensors of any library "
     "that\n"
     "speaks DLPack, float16 or bfloat16, on one CUDA device. Any strides; D is contiguous, and "
     "rows begin\n"
@@ -42,6 +45,10 @@ static const char attention_doc[] =
     "block_table: int32 [B, pages of a sequence]: k and v are pages, [pages, page, Hkv, D], page "
     "a power of two.\nSeq_k is then what the table holds, or max_seqlen_k; lengths are told by "
     "seqused_k, or of packed queries by\ncu_seqlens_k.\n"
+    "leftpad: int32 [B]: how many keys at the beginning of each sequence are padding; seqused_k "
+    "counts them, too.\n"
+    "cache_rows: int32 [B]: k and v are [rows, Sk, Hkv, D], and this says which row is a "
+    "sequence's.\n"
     "out: written to and returned: of q's shape and dtype, no part of q, k or v. Default: a new "
     "tensor of\n"
     "q's library.\n"
@@ -88,7 +95,8 @@ static PyMethodDef methods[] = {
      "check_differentiable(problem, /)\n--\n\nRaises NotImplementedError where fa2 has no gradient "
      "for a problem of the forward operation."},
     {"dropout_mask", fa2py_dropout_mask, METH_VARARGS,
-     "dropout_mask(problem, dropout_p, dropout_seed, offset=0, /)\n--\n\nWhat a call on the problem "
+     "dropout_mask(problem, dropout_p, dropout_seed, offset=0, /)\n--\n\nWhat a call on the "
+     "problem "
      "keeps, 1, or drops, 0: a bytearray of [B, Hq, Sq, Sk], computed on the\nhost. For tests."},
     {"problem_text", fa2py_problem_text, METH_O,
      "problem_text(problem, /)\n--\n\nThe problem as fa2-tune --shape takes it. Raises ValueError "

@@ -58,7 +58,7 @@ typedef struct fa2py_framework {
     fa2py_kind kind;
     const dl_exchange *exchange; /* NULL: by __dlpack__ */
     PyObject *empty_like;        /* (tensor) -> tensor of its shape, dtype, device and layout */
-    PyObject *empty;             /* (tensor, shape, "float32" | "uint8") -> tensor on its device */
+    PyObject *empty;             /* (tensor, shape, word of a dtype) -> tensor on its device */
     PyObject *stream;            /* (device) -> the current stream, a number */
     PyObject *plain;             /* (tensor) -> one without what hinders __dlpack__ */
     PyObject *copy;              /* (tensor) -> its values in a new tensor, row by row */
@@ -89,7 +89,7 @@ void fa2py_view_done(fa2py_view *view); /* a zeroed one is fine */
 PyObject *fa2py_empty_like(const fa2py_framework *framework, PyObject *like, const dl_tensor *view,
                            const char *argument);
 PyObject *fa2py_empty(const fa2py_framework *framework, PyObject *like, const dl_tensor *view,
-                      int ndim, const int64_t *shape, const char *argument); /* float32 */
+                      dl_dtype dtype, int ndim, const int64_t *shape, const char *argument);
 
 /* Bytes on the tensor's device, released by fa2py_view_done. False without an exception: the framework
  * offers no way. */
@@ -174,11 +174,13 @@ typedef enum fa2py_feature {
     FA2PY_CU_SEQLENS_Q,
     FA2PY_CU_SEQLENS_K,
     FA2PY_BLOCK_TABLE,
+    FA2PY_LEFTPAD,
+    FA2PY_CACHE_ROWS,
     FA2PY_FEATURES
 } fa2py_feature;
 #define FA2PY_FEATURE_WORDS                                                                        \
     "alibi_slopes", "sinks", "seqused_k", "bias", "dropout_seed", "cu_seqlens_q", "cu_seqlens_k",  \
-        "block_table"
+        "block_table", "leftpad", "cache_rows"
 
 /* What every operation takes after its tensors. A problem has the first ones. */
 enum {
@@ -289,6 +291,9 @@ bool fa2py_open_output(const fa2py_call *call, const fa2py_operand *q, const fa2
 bool fa2py_open_lse(const fa2py_operand *q, const fa2_problem *problem, PyObject *given,
                     void *stream, fa2py_operand *operand);
 bool fa2py_check_shape(const fa2py_operand *operand, const fa2py_operand *like);
+/* Forward's output: of q's shape with the columns of v. */
+bool fa2py_open_out(const fa2py_call *call, const fa2py_operand *q, const fa2py_operand *v,
+                    PyObject *given, void *stream, fa2py_operand *operand);
 
 /* As the library takes them; of no operand: NULL. */
 fa2_tensor fa2py_tensor_of(const fa2py_call *call, const fa2py_operand *operand);

@@ -237,6 +237,22 @@ bool fa2py_open_output(const fa2py_call *call, const fa2py_operand *q, const fa2
     return false;
 }
 
+bool fa2py_open_out(const fa2py_call *call, const fa2py_operand *q, const fa2py_operand *v,
+                    PyObject *given, void *stream, fa2py_operand *operand)
+{
+    const dl_tensor *view = &q->view.tensor;
+    fa2py_operand like = *q; /* borrowed */
+    like.shape[DIM] = v->shape[DIM];
+    if (given != NULL || v->shape[DIM] == q->shape[DIM])
+        return fa2py_open_output(call, q, &like, "out", "out=", given, stream, operand);
+    PyObject *made = fa2py_empty(q->framework, q->object, view, view->dtype, view->ndim,
+                                 like.shape + RANK - view->ndim, "out=");
+    const bool ok =
+        made != NULL && fa2py_open_output(call, q, &like, "out", "out=", made, stream, operand);
+    Py_XDECREF(made);
+    return ok;
+}
+
 /* The LSE is [batch, heads, seq], of packed sequences [heads, rows], row by row. Returns its rank. */
 static int lse_shape(const fa2_problem *problem, int64_t shape[3])
 {
@@ -278,8 +294,8 @@ bool fa2py_open_lse(const fa2py_operand *q, const fa2_problem *problem, PyObject
     if (given != NULL)
         return fa2py_open_any(q, "lse", given, stream, operand) && check_lse(operand, rank, shape);
     PyObject *made =
-        fa2py_empty(q->framework, q->object, &q->view.tensor, rank, shape,
-                    "return_lse=False, or tensors of a library that fa2 knows, or out=");
+        fa2py_empty(q->framework, q->object, &q->view.tensor, (dl_dtype){DL_FLOAT, 32, 1}, rank,
+                    shape, "return_lse=False, or tensors of a library that fa2 knows, or out=");
     const bool ok = made != NULL && open_view(operand, "lse", made, stream);
     Py_XDECREF(made);
     return ok;
@@ -353,22 +369,19 @@ float *fa2py_floats_of(const fa2py_operand *operand)
                                    : (float *)(void *)((char *)tensor->data + tensor->byte_offset);
 }
 
-static bool check_operands(const fa2py_call *call, const fa2py_operand operands[3], bool paged)
+static bool check_operands(const fa2py_call *call, const fa2py_operand operands[3])
 {
+    const bool paged = call->features[FA2PY_BLOCK_TABLE] != NULL,
+               own_rows = !paged && call->features[FA2PY_CACHE_ROWS] == NULL;
     const int64_t *q = operands[0].shape, *k = operands[1].shape, *v = operands[2].shape;
     const int seq = seq_axis(call), head = 3 - seq;
-    if ((!paged && !check_same("k", k[0], "q", q[0], "batch")) ||
+    if ((own_rows && !check_same("k", k[0], "q", q[0], "batch")) ||
         !check_same("v", v[0], "k", k[0], paged ? "pages" : "batch") ||
         !check_same("v", v[seq], "k", k[seq], paged ? "page" : "seq") ||
         !check_same("v", v[head], "k", k[head], "heads") ||
         !check_same("k", k[DIM], "q", q[DIM], "head_dim"))
         return false;
-    if (v[DIM] == q[DIM])
-        return true;
-    PyErr_Format(PyExc_NotImplementedError,
-                 "v has head_dim %lld and q has %lld; fa2 has no kernel for that yet",
-                 (long long)v[DIM], (long long)q[DIM]);
-    return false;
+    return true;
 }
 
 /* Lengths of sequences that are packed: one behind the other in one row of a batch. */
@@ -397,12 +410,11 @@ static void set_paged(const fa2py_call *call, const dl_tensor *table, fa2_proble
 bool fa2py_make_problem(const fa2py_call *call, const fa2py_operand operands[3],
                         const fa2py_features *features, fa2_problem *ret_problem)
 {
-    const int64_t *q = operands[0].shape, *k = operands[1].shape;
+    const int64_t *q = operands[0].shape, *k = operands[1].shape, *v = operands[2].shape;
     const int seq = seq_axis(call), head = 3 - seq;
     fa2_problem problem = {.op = call->op};
     fa2py_features_ask(call, features, &problem);
-    if (!check_dtype(&operands[0].view.tensor, &problem.dtype) ||
-        !check_operands(call, operands, problem.paged))
+    if (!check_dtype(&operands[0].view.tensor, &problem.dtype) || !check_operands(call, operands))
         return false;
     problem.batch = (int32_t)q[0];
     problem.heads_q = (int32_t)q[head];
@@ -410,6 +422,7 @@ bool fa2py_make_problem(const fa2py_call *call, const fa2py_operand operands[3],
     problem.seq_q = (int32_t)q[seq];
     problem.seq_k = (int32_t)k[seq];
     problem.head_dim = (int32_t)q[DIM];
+    problem.head_dim_v = v[DIM] != q[DIM] ? (int32_t)v[DIM] : 0;
     problem.causal = call->causal;
     problem.softcap = call->softcap != 0;
     problem.deterministic = call->deterministic;

@@ -134,14 +134,16 @@ static bool is_off(PyObject *value)
  * lengths if causal (PyTorch's mask begins at the top left), equal heads unless groups are asked for. */
 static bool shapes_fit(const fa2py_framework *framework, PyObject *const *values, bool causal)
 {
-    dl_tensor q, k;
+    dl_tensor q, k, v;
     const dl_exchange *exchange = framework->exchange;
     if (exchange == NULL || exchange->view_object == NULL ||
         exchange->view_object(values[QUERY], &q) != 0 ||
-        exchange->view_object(values[KEY], &k) != 0)
+        exchange->view_object(values[KEY], &k) != 0 ||
+        exchange->view_object(values[VALUE], &v) != 0)
         return false;
     return q.ndim == 4 && k.ndim == 4 && q.device.type == DL_CUDA && q.dtype.bits == 16 &&
-           q.shape[3] % 8 == 0 && (!causal || q.shape[2] == k.shape[2]) &&
+           q.shape[3] % 8 == 0 && v.ndim == 4 && v.shape[3] == q.shape[3] &&
+           (!causal || q.shape[2] == k.shape[2]) &&
            (q.shape[1] == k.shape[1] || !is_off(values[ENABLE_GQA]));
 }
 

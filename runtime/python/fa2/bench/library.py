@@ -32,16 +32,18 @@ class Tensor(ctypes.Structure):
         return cls(tensor.data_ptr(), batch, seq, head)
 
 
-_CALL = [("lse", c_void_p), ("softmax_scale", c_float), ("workspace", c_void_p), ("workspace_bytes", c_size_t),
-         ("softcap", c_float)]
+def _fields(*tensors: str) -> Any:
+    """Those of a call's arguments, as far as this uses them."""
+    return [*((name, Tensor) for name in tensors), ("lse", c_void_p), ("softmax_scale", c_float),
+            ("workspace", c_void_p), ("workspace_bytes", c_size_t), ("softcap", c_float)]
 
 
 class ForwardArgs(ctypes.Structure):
-    _fields_ = [*((name, Tensor) for name in ("q", "k", "v", "o")), *_CALL]
+    _fields_ = _fields("q", "k", "v", "o")
 
 
 class BackwardArgs(ctypes.Structure):
-    _fields_ = [*((name, Tensor) for name in ("q", "k", "v", "o", "d_o", "dq", "dk", "dv")), *_CALL]
+    _fields_ = _fields("q", "k", "v", "o", "d_o", "dq", "dk", "dv")
 
 
 class Config(ctypes.Structure):
@@ -63,7 +65,7 @@ def installed_library() -> str:
     """The library inside the installed package, which exports what libfa2.so does. ImportError without one."""
     package = importlib.import_module("fa2")
     importlib.import_module("fa2._frameworks").find_nvrtc()
-    return package._native.__file__
+    return str(package._native.__file__)
 
 
 class Context:
@@ -109,7 +111,7 @@ class Context:
         args = ForwardArgs(*map(Tensor.of, (q, k, v, out)), lse=lse.data_ptr() if lse is not None else None,
                            workspace=workspace.data_ptr() if size else None, workspace_bytes=size, softcap=SOFTCAP)
 
-        def call(_keep=(q, k, v, out, lse, workspace)):
+        def call(_keep: Any = (q, k, v, out, lse, workspace)) -> torch.Tensor:
             stream = torch.cuda.current_stream().cuda_stream
             self._check(self._lib.fa2_forward(self._context, byref(problem), byref(args), stream))
             return out
@@ -124,7 +126,7 @@ class Context:
         args = BackwardArgs(*map(Tensor.of, (*tensors, *gradients)), lse=lse.data_ptr(),
                             workspace=workspace.data_ptr() if size else None, workspace_bytes=size, softcap=SOFTCAP)
 
-        def call(_keep=(tensors, lse, gradients, workspace)):
+        def call(_keep: Any = (tensors, lse, gradients, workspace)) -> Tuple[torch.Tensor, ...]:
             stream = torch.cuda.current_stream().cuda_stream
             self._check(self._lib.fa2_backward(self._context, byref(problem), byref(args), stream))
             return gradients

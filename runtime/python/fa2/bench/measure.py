@@ -58,14 +58,14 @@ class _Tensors:
         self.k, self.v = (new(shape.heads_kv, shape.seq_k) for _ in range(2))
         self.d_out = new(shape.heads_q, shape.seq_q)
 
-    def inputs(self) -> Tuple[torch.Tensor, ...]:
+    def inputs(self) -> Tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         return self.q, self.k, self.v
 
 
 def _peer_call(attention: peers.Attention, which: str, tensors: _Tensors) -> Callable[[], Any]:
     """Autograd runs the kernels of backward; while a graph is captured, they are all that it leaves in it."""
     if which == "forward":
-        def forward():
+        def forward() -> torch.Tensor:
             with torch.no_grad():
                 return attention(*tensors.inputs())
 
@@ -90,7 +90,7 @@ def _own_call(context: Context, which: str, shape: Shape, tensors: _Tensors) -> 
     if which == "backward":
         return backward
 
-    def both():
+    def both() -> Tuple[torch.Tensor, ...]:
         forward()
         return backward()
 

@@ -5,7 +5,7 @@ be differentiated. `refusal` says why one does not take a shape; what else stops
 """
 
 import importlib.util
-from typing import Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 import torch
 import torch.nn.functional as F
@@ -49,7 +49,7 @@ def refusal(name: str, shape: Shape) -> Optional[str]:
 
 
 def _sdpa(name: str, shape: Shape) -> Attention:
-    def attention(q, k, v):
+    def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         with sdpa_kernel(SDPA[name]):
             return F.scaled_dot_product_attention(q, k, v, is_causal=bool(shape.causal),
                                                   enable_gqa=shape.heads_q != shape.heads_kv)
@@ -61,12 +61,12 @@ def _flash_window(shape: Shape) -> Attention:
     """The FlashAttention-2 that PyTorch bundles, by the operation below scaled_dot_product_attention."""
     left, right = shape.bounds()
 
-    def attention(q, k, v):
+    def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         q, k, v = (x.transpose(1, 2) for x in (q, k, v))
         out = torch.ops.aten._flash_attention_forward(
             q, k, v, None, None, q.shape[1], k.shape[1], 0.0, bool(shape.causal), False, window_size_left=left,
             window_size_right=right)[0]
-        return out.transpose(1, 2)
+        return torch.transpose(out, 1, 2)
 
     return attention
 
@@ -78,7 +78,7 @@ def _flex(shape: Shape) -> Attention:
     left, right = shape.bounds()
     offset = shape.seq_k - shape.seq_q
 
-    def visible(_b, _h, i, j):
+    def visible(_b: torch.Tensor, _h: torch.Tensor, i: torch.Tensor, j: torch.Tensor) -> torch.Tensor:
         seen = j >= 0
         if right is not None:
             seen = seen & (j <= i + offset + right)
@@ -86,14 +86,14 @@ def _flex(shape: Shape) -> Attention:
             seen = seen & (j >= i + offset - left)
         return seen
 
-    def capped(score, _b, _h, _i, _j):
+    def capped(score: torch.Tensor, *_places: torch.Tensor) -> torch.Tensor:
         return SOFTCAP * torch.tanh(score / SOFTCAP)
 
     masked = left is not None or right is not None
     mask = create_block_mask(visible, None, None, shape.seq_q, shape.seq_k) if masked else None
     torch._dynamo.reset()  # it gives up on a function that it has compiled for eight shapes
     torch._functorch.config.donated_buffer = False  # one forward serves many backwards here
-    compiled = torch.compile(flex_attention, dynamic=False)
+    compiled: Any = torch.compile(flex_attention, dynamic=False)
     return lambda q, k, v: compiled(q, k, v, score_mod=capped if shape.softcap else None, block_mask=mask,
                                     enable_gqa=shape.heads_q != shape.heads_kv)
 
@@ -104,9 +104,10 @@ def _flash_attn(shape: Shape) -> Attention:
     window = tuple(-1 if bound is None else bound for bound in shape.bounds()) if shape.window else (-1, -1)
     cap = {"softcap": SOFTCAP} if shape.softcap else {}
 
-    def attention(q, k, v):
+    def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         q, k, v = (x.transpose(1, 2) for x in (q, k, v))
-        return flash_attn_func(q, k, v, causal=bool(shape.causal), window_size=window, **cap).transpose(1, 2)
+        out: torch.Tensor = flash_attn_func(q, k, v, causal=bool(shape.causal), window_size=window, **cap)
+        return out.transpose(1, 2)
 
     return attention
 
@@ -117,9 +118,10 @@ def _xformers(shape: Shape) -> Attention:
 
     bias = attn_bias.LowerTriangularFromBottomRightMask() if shape.causal else None
 
-    def attention(q, k, v):
+    def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         q, k, v = (x.transpose(1, 2) for x in (q, k, v))
-        return memory_efficient_attention(q, k, v, attn_bias=bias).transpose(1, 2)
+        out: torch.Tensor = memory_efficient_attention(q, k, v, attn_bias=bias)
+        return out.transpose(1, 2)
 
     return attention
 

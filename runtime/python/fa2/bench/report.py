@@ -4,7 +4,7 @@ import csv
 import math
 import statistics
 from dataclasses import astuple
-from typing import Any, Iterable, Iterator, List, Sequence, TextIO
+from typing import Any, Dict, Iterable, Iterator, List, Sequence, TextIO, Tuple
 
 from .shapes import COLUMNS, FIELDS
 
@@ -130,7 +130,7 @@ def markdown(results: Sequence[Any], others: Sequence[str], facts: Sequence[str]
               " of fa2's output or gradients from those of the first other one that ran. TFLOPS as papers count them:"
               " backward 2.5 times forward, half of all when causal.\n",
               markdown_table(header(others), (cells(r, others) for r in results))]
-    notes: dict = {}
+    notes: Dict[Tuple[str, str], List[str]] = {}
     for r in results:
         for name, why in r.missing.items():
             notes.setdefault((name, why), []).append(f"{r.shape} {r.which}")

@@ -3,7 +3,7 @@
 import csv
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Dict, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 PASSES = ("forward", "backward", "both")
 # Products of S x S x D, as papers count them: 2 forward; 5 backward, of which one is done twice there.
@@ -104,7 +104,7 @@ def _of_words(words: Dict[str, str]) -> Shape:
     return _checked(_with_window(values))
 
 
-def _with_window(values: dict) -> Shape:
+def _with_window(values: Dict[str, Any]) -> Shape:
     """A bound asks for a window; of a window that is asked for, a bound that is not given is open."""
     if {"window_left", "window_right"} & values.keys() and "window" not in values:
         values["window"] = 1
@@ -150,7 +150,8 @@ def changed(shape: Shape, text: str) -> Shape:
     """The shape with other values for the keys in the text: "dtype=bf16,causal=1,Wl=1024,Wr=0"."""
     try:
         words = _words_of_text(text)
-        values = {name: value if name == "dtype" else _number(name, value) for name, value in words.items()}
+        values: Dict[str, Any] = {name: value if name == "dtype" else _number(name, value)
+                                  for name, value in words.items()}
         if {"window_left", "window_right"} & values.keys():
             values = {"window": 1, "window_left": -1, "window_right": -1, **values}
         return _checked(replace(shape, **values))

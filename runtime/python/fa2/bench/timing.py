@@ -6,7 +6,7 @@ cost of the host, L2 as warm as consecutive calls leave it.
 
 import random
 import statistics
-from typing import Any, Callable, Dict, NamedTuple
+from typing import Any, Callable, Dict, List, NamedTuple
 
 import torch
 
@@ -33,7 +33,7 @@ def _replay_ms(graph: torch.cuda.CUDAGraph) -> float:
     graph.replay()
     stop.record()
     stop.synchronize()
-    return start.elapsed_time(stop)
+    return float(start.elapsed_time(stop))
 
 
 def _capture(call: Callable[[], Any], calls: int) -> torch.cuda.CUDAGraph:
@@ -61,7 +61,7 @@ def graph_of(call: Callable[[], Any]) -> Graph:
 
 
 def time_all(graphs: Dict[str, Graph], rounds: int, order: random.Random) -> Dict[str, Times]:
-    samples: Dict[str, list] = {name: [] for name in graphs}
+    samples: Dict[str, List[float]] = {name: [] for name in graphs}
     for _ in range(rounds):
         names = list(graphs)
         order.shuffle(names)
