@@ -49,7 +49,8 @@ has err "bash, zsh or fish"
 # ---- the manual page ----
 expect_status 0 mandoc mandoc -T lint -W error fa2-tune.1
 expect_status 0 mandoc mandoc -T utf8 fa2-tune.1
-has out "EXIT STATUS"
+has out "interrupted, what was found out is kept"
+has out "Hkv (heads_kv) [as Hq]"
 
 # ---- bash ----
 # shellcheck source=/dev/null

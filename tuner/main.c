@@ -272,6 +272,9 @@ static int dispatch(int argc, char **argv)
         return completion(argc - 1, argv + 1);
     if (strcmp(argv[1], "man") == 0) {
         fa2i_print_manual(commands, COMMAND_COUNT, stdout);
+        puts(".SH SHAPES\n.nf");
+        print_shape_keys();
+        puts(".fi");
         return FA2I_EXIT_OK;
     }
     if (strcmp(argv[1], "worker") == 0) /* how the tuner starts itself for the work on the GPU */
