@@ -209,6 +209,19 @@ done:
     return fa2i_sql_end(cache, st);
 }
 
+fa2_status fa2i_cache_note_kernel(fa2i_cache *cache, const fa2i_kernel *kernel, bool *ret_new)
+{
+    fa2_status st;
+    int64_t id = 0;
+    FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_WRITE));
+    st = fa2i_row_kernel_id(cache, &kernel->key, &id);
+    *ret_new = st == FA2_E_NOT_FOUND;
+    if (*ret_new)
+        st = fa2i_row_put_kernel(cache, kernel, &id);
+done:
+    return fa2i_sql_end(cache, st);
+}
+
 static fa2_status copy_text(sqlite3_stmt *stmt, int column, char **ret_text)
 {
     const char *text = (const char *)sqlite3_column_text(stmt, column);

@@ -180,12 +180,39 @@ function M.learn(op, evidence)
    return true
 end
 
+-- More of it: what was measured since.
+function M.learn_more(op, evidence)
+   if not known[op] then
+      return M.learn(op, evidence)
+   end
+   known[op]:add(evidence)
+   return true
+end
+
+-- List of {us, doubt, known} of kernels of the problem's class, by their texts: estimate.lua's judge. One that no SM
+-- can hold has us = 0.
+function M.judge(problem, card, texts)
+   local arch, message = arch_of.describe(card)
+   if not arch then
+      return nil, message
+   end
+   if not known[problem.op] then
+      M.learn(problem.op, {kernels = {}, sets = {}})
+   end
+   local list = known[problem.op]:judge(problem, arch, texts)
+   for i, one in ipairs(list) do
+      list[i] = one or {us = 0, doubt = 0, known = 0}
+   end
+   return list
+end
+
 -- What the runtime can take for a problem, the best choice first: the kernels that were learnt, of the
 -- problem's class, and the model's candidates. List of
 --   text, us      the kernel, and the time that it is estimated to take
 --   rests         what that rests on: "measured" on this problem; "nearby", "elsewhere" (on another card, or
 --                 ranked for one): carried over; "model"
 --   set, distance the nearest measurement that it rests on, an index, and how far that is; set: 0 if none
+--   kin           the nearest of another class by which the model is corrected, or 0
 --   kernel        index of what was learnt; 0: it was not
 --   compile       1: its code is not there; else 0
 --   recipe, kind, cost_us  as of a candidate, if kernel is 0
@@ -215,7 +242,7 @@ function M.rank(problem, card)
       list[#list + 1] = {
          text = option.text, us = option.us, rests = option.rests, kernel = option.kernel or 0,
          set = option.from and option.from.index or 0,
-         distance = option.from and option.from.distance or 0,
+         distance = option.from and option.from.distance or 0, kin = option.kin and option.kin.index or 0,
          compile = option.compile and 1 or 0, recipe = new.recipe, kind = new.kind,
          cost_us = option.model_us,
       }

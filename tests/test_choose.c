@@ -177,7 +177,8 @@ static fa2i_option option_of(const char *text, bool compile)
                           .rests = FA2I_RESTS_MODEL,
                           .compile = compile,
                           .kernel = FA2I_NONE,
-                          .set = FA2I_NONE};
+                          .set = FA2I_NONE,
+                          .kin = FA2I_NONE};
     snprintf(option.text, sizeof option.text, "%s", text);
     return option;
 }

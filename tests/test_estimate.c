@@ -140,6 +140,40 @@ static void test_known(tuned *t)
     CHECK_EQ(option.rests, FA2I_RESTS_MODEL);
 }
 
+/* A class that was never tuned takes what its neighbours teach about tiles, and says whose measurements those
+ * are; far away nothing does. */
+static void test_other_classes(tuned *t)
+{
+    const fa2_problem plain = shape(2, 8, 1024, 1024);
+    fa2_problem asked[6], far = shape(1, 8, 16, 16);
+    fa2i_option option;
+    for (size_t i = 0; i < 6; i++)
+        asked[i] = plain;
+    asked[0].alibi = 1;
+    asked[1].softcap = 1;
+    asked[2].seqused = 1;
+    asked[3].varlen = 1;
+    asked[3].total_q = asked[3].total_k = 2048;
+    asked[4].seqused = asked[4].paged = 1;
+    asked[4].page = 16;
+    asked[5].dropout = 1;
+    far.alibi = 1;
+    know(t, &plain, 1);
+    for (size_t i = 0; i < 6; i++) {
+        (void)chosen_us(&asked[i], &option);
+        CHECK_EQ(option.rests, FA2I_RESTS_MODEL);
+        CHECK_EQ(option.set, FA2I_NONE);
+        CHECK_EQ(option.kin, 0);
+    }
+    (void)chosen_us(&far, &option);
+    CHECK_EQ(option.kin, FA2I_NONE);
+    (void)chosen_us(&plain, &option);
+    CHECK_EQ(option.kin, FA2I_NONE); /* its own */
+    know(t, NULL, 0);
+    (void)chosen_us(&asked[0], &option);
+    CHECK_EQ(option.kin, FA2I_NONE);
+}
+
 /* One tuned prefill, one decode, both: where the model is right for no problem worse than nothing, by more
  * than 5 %; and where it is not, better on the whole. */
 static void test_any_database(tuned *t)
@@ -205,6 +239,7 @@ int main(void)
         CHECK_EQ(fa2i_generator_card(generator, archs[i], &card), FA2_OK);
         spread = 0;
         test_known(&t);
+        test_other_classes(&t);
         test_any_database(&t);
         test_growing(&t);
         spread = 0.15;

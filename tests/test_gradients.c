@@ -252,6 +252,92 @@ static void test_reference(void)
     }
 }
 
+/* The three gradients of one head where each tanh is off by a factor 1 + off, or 1 - off for every other one. */
+static void gradients_off(const numbers *n, double off, bool alternates, double *out[3])
+{
+    const fa2_problem *p = &n->c->problem;
+    const double cap = (double)n->c->softcap, scale = 1 / sqrt((double)p->head_dim);
+    double o[16];
+    for (int i = 0; i < p->seq_q; i++) {
+        const double *q = row_of(n, Q, 0, 0, i), *d_o = row_of(n, DO, 0, 0, i);
+        const double lse = (double)(float)forward_row(n, 0, 0, i, o);
+        double delta = 0;
+        for (int d = 0; d < p->head_dim; d++)
+            delta += d_o[d] * row_of(n, O, 0, 0, i)[d];
+        for (int j = 0; j < p->seq_k; j++) {
+            const double *k = row_of(n, K, 0, 0, j), *v = row_of(n, V, 0, 0, j);
+            double s = 0, dp = 0;
+            for (int d = 0; d < p->head_dim; d++) {
+                s += scale * q[d] * k[d];
+                dp += d_o[d] * v[d];
+            }
+            const double t = tanh(s / cap) * (1 + (alternates && (i + j) % 2 ? -off : off));
+            const double weight = exp(cap * t - lse), ds = weight * (dp - delta) * (1 - t * t);
+            for (int d = 0; d < p->head_dim; d++) {
+                out[0][i * p->head_dim + d] += ds * scale * k[d];
+                out[1][j * p->head_dim + d] += ds * scale * q[d];
+                out[2][j * p->head_dim + d] += weight * d_o[d];
+            }
+        }
+    }
+}
+
+/* How far such gradients are off, over the bound; the worst of the three. */
+static double worst_off(const numbers *n, const fa2i_expected *e, double off, bool alternates)
+{
+    const fa2_problem *p = &n->c->problem;
+    const size_t elems = (size_t)p->seq_q * (size_t)p->head_dim; /* Sq = Sk */
+    double *found[3], worst = 0;
+    for (int i = 0; i < 3; i++)
+        found[i] = calloc(elems, sizeof **found);
+    gradients_off(n, off, alternates, found);
+    for (int i = 0; i < 3; i++) {
+        const fa2i_wanted *wanted = &e->outputs[i];
+        for (size_t r = 0; r < wanted->row_count; r++)
+            for (int d = 0; d < wanted->width; d++) {
+                const double value = found[i][wanted->places[r].row * p->head_dim + d];
+                const double expected = wanted->values[r * (size_t)wanted->width + (size_t)d];
+                worst = fmax(worst, fabs(value - expected) / wanted->bound.absolute);
+            }
+        free(found[i]);
+    }
+    return worst;
+}
+
+/* A tanh that is off by what tanh.approx promises is no fault; one that is off by much more is. */
+static void test_tanh(void)
+{
+    static const struct {
+        float softcap, q_magnitude;
+    } cases[] = {{3, 1}, {30, 24}, {30, 8}, {100, 40}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const fa2i_case c = {.problem = {.op = FA2_OP_BACKWARD,
+                                         .batch = 1,
+                                         .heads_q = 1,
+                                         .heads_kv = 1,
+                                         .seq_q = 60,
+                                         .seq_k = 60,
+                                         .head_dim = 16,
+                                         .softcap = 1},
+                             .softcap = cases[i].softcap,
+                             .pattern = FA2I_PATTERN_FORWARD,
+                             .q_magnitude = cases[i].q_magnitude,
+                             .seed = 5 + i};
+        fa2i_expected e;
+        numbers n;
+        read_inputs(&n, &c);
+        CHECK_EQ(fa2i_expected_all(&c, 1, &e), FA2_OK);
+        for (int alternates = 0; alternates < 2; alternates++) {
+            CHECK(worst_off(&n, &e, 0, alternates) < 0.01);
+            CHECK(worst_off(&n, &e, 0x1p-11, alternates) < 1);
+            CHECK(worst_off(&n, &e, -0x1p-11, alternates) < 1);
+            CHECK(worst_off(&n, &e, 0x1p-6, alternates) > 1);
+        }
+        fa2i_expected_done(&e);
+        free_inputs(&n);
+    }
+}
+
 /* Rows by themselves are as in the whole; of a tuned problem, too, whose O and LSE are any numbers. */
 static void test_samples(void)
 {
@@ -299,6 +385,7 @@ static void test_cases(void)
 int main(void)
 {
     test_reference();
+    test_tanh();
     test_samples();
     test_cases();
     return check_done();

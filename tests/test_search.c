@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include "check.h"
 #include "tuner/judge/case.h"
-#include "tuner/search/learned.h"
+#include "tuner/search/prospect.h"
 #include "tuner/search/search.h"
 
 enum { VARIANTS = 300, REPEATS = 40 };
@@ -275,43 +275,43 @@ static void test_decided_early(void)
     }
 }
 
-static size_t hopeless_of(fa2i_lesson *lessons, size_t count)
+static fa2i_prospect prospect_of(double us, double doubt, double known)
 {
-    size_t hopeless = 0;
-    fa2i_learned_judge(lessons, count);
-    for (size_t i = 0; i < count; i++)
-        hopeless += lessons[i].hopeless;
-    return hopeless;
+    return (fa2i_prospect){.judgement = {.us = us, .doubt = doubt, .known = known}};
 }
 
-/* The kernels' own factors of two problems rank a third one, whatever the problems are off by. */
-static void test_learned(void)
+/* Behind by more than may be off, as far as both are known. */
+static void test_hopeless(void)
 {
-    static const double factors[] = {1, 1.9, 0.8, 1.05}, problems[] = {3, 0.4};
-    static const double model_us[2][4] = {{10, 11, 12, 13}, {200, 180, 150, 170}};
-    fa2i_learned learned[4] = {{0, 0}};
-    fa2i_lesson lessons[4];
-    for (int p = 0; p < 2; p++) {
-        for (int i = 0; i < 4; i++)
-            lessons[i] = (fa2i_lesson){.learned = &learned[i], .model_us = model_us[p][i]};
-        CHECK_EQ(hopeless_of(lessons, 4), 0); /* one problem is not enough */
-        for (int i = 0; i < 4; i++)
-            lessons[i].measured_us = model_us[p][i] * factors[i] * problems[p];
-        fa2i_learned_add(lessons, 4);
-    }
-    for (int i = 0; i < 4; i++)
-        lessons[i] = (fa2i_lesson){.learned = &learned[i], .model_us = 50};
-    CHECK_EQ(hopeless_of(lessons, 4), 1);
-    CHECK(lessons[1].hopeless);
-    lessons[1].model_us = 25; /* on this one the model likes it better */
-    CHECK_EQ(hopeless_of(lessons, 4), 0);
-    learned[1].problems = 0; /* nothing is known of it */
-    lessons[1].model_us = 500;
-    CHECK_EQ(hopeless_of(lessons, 4), 0);
-    CHECK_EQ(learned[0].problems, 2);
-    lessons[0].measured_us = 7; /* alone, it teaches nothing */
-    fa2i_learned_add(lessons, 1);
-    CHECK_EQ(learned[0].problems, 2);
+    fa2i_prospect p[] = {prospect_of(100, 0.05, 1), prospect_of(118, 0.05, 1),
+                         prospect_of(121, 0.05, 1), prospect_of(121, 0.09, 1),
+                         prospect_of(300, 0.05, 0), prospect_of(0, 0, 0)};
+    fa2i_prospects_sort_out(p, 6);
+    for (size_t i = 0; i < 6; i++)
+        CHECK_EQ(p[i].hopeless, i == 2);
+    p[0].judgement.known = 0; /* the best that is known is the second now */
+    fa2i_prospects_sort_out(p, 6);
+    for (size_t i = 0; i < 6; i++)
+        CHECK(!p[i].hopeless);
+    fa2i_prospects_sort_out(p, 0);
+}
+
+/* What measuring is expected to gain: the expected minimum of two normal variables is known. */
+static void test_gain(void)
+{
+    const double sure = 1e-9, alike = 1 - exp(-0.1 / sqrt(acos(-1)));
+    const fa2i_prospect one[] = {prospect_of(100, 0.1, 0)},
+                        two[] = {prospect_of(100, 0.1, 0), prospect_of(100, 0.1, 0)},
+                        far[] = {prospect_of(300, 0.1, 0), prospect_of(100, 0.1, 0)},
+                        certain[] = {prospect_of(100, sure, 1), prospect_of(101, sure, 1)},
+                        none[] = {prospect_of(0, 0, 0)};
+    CHECK(fabs(fa2i_prospects_gain(one, 1)) < 1e-4);
+    CHECK(fabs(fa2i_prospects_gain(two, 2) - alike) < 1e-4);
+    CHECK(fabs(fa2i_prospects_gain(far, 2)) < 1e-4);
+    CHECK(fabs(fa2i_prospects_gain(certain, 2)) < 1e-4);
+    CHECK(fa2i_prospects_gain(none, 1) <= 0);
+    CHECK(fabs(fa2i_prospects_us(far, 2) - 100) < 1e-9);
+    CHECK(fa2i_prospects_us(none, 1) <= 0);
 }
 
 static void test_ties(void)
@@ -368,7 +368,8 @@ int main(void)
     test_stop();
     test_spent();
     test_decided_early();
-    test_learned();
+    test_hopeless();
+    test_gain();
     test_ties();
     return check_done();
 }

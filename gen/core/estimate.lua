@@ -25,11 +25,17 @@ local fit = {
    least = 0.02,
    -- Kernels of a set whose mean is its level: those of at most so many times the best time.
    level = 1.6,
-   -- What a class is away: per unit of ln of the head dimension, and per other field that differs.
+   -- What a class is away: per unit of ln of the head dimension, where only one of the two divides evenly among
+   -- threads, and per other field that differs.
    head_dim = 1.5,
+   uneven = 1.0,
    field = 0.5,
    -- Measured on another card of the SM, or ranked by the model alone.
    elsewhere = 0.7,
+   -- Standard deviation of the logarithm of an estimate, beyond what all kernels of a problem share: what
+   -- measurements nearby leave of it, and what the model alone has more.
+   doubt = 0.045,
+   model_doubt = 0.045,
 }
 
 -- What a kernel that must be compiled has to gain.
@@ -47,12 +53,19 @@ local function words_of(class)
    return words
 end
 
+-- Whether threads divide rows of so many elements evenly: copies cost more where they do not.
+local function is_even(head_dim)
+   return head_dim & (head_dim - 1) == 0
+end
+
 -- Distance between classes, given as words.
 local function class_distance(a, b)
    local sum = 0
    for key, value in pairs(a) do -- a sum: any order
       if key == "D" then
-         sum = sum + fit.head_dim * math.abs(math.log(tonumber(value) / tonumber(b.D)))
+         local one, other = math.tointeger(value), math.tointeger(b.D)
+         sum = sum + fit.head_dim * math.abs(math.log(one / other))
+            + (is_even(one) == is_even(other) and 0 or fit.uneven)
       elseif b[key] ~= value then
          sum = sum + fit.field
       end
@@ -192,24 +205,43 @@ local function level(near)
 end
 
 -- The time of a kernel (an index, or nil for one that is in no set) with this model's price: us, what it
--- rests on ("measured", "nearby", "elsewhere", "model"), the nearest set of its class that has it.
+-- rests on ("measured", "nearby", "elsewhere", "model"), the nearest set of its class that has it, the weight of
+-- all that it rests on, the model's included, and the nearest set of another class that corrects it.
 local function estimate(self, near, index, text, price, common)
-   local sum, weight, rests, from = 0, fit.prior, "model", nil
+   local sum, weight, rests, from, kin = 0, fit.prior, "model", nil, nil
    local like = likeness(self, text)
    for _, item in ipairs(near) do
       local set = item.set
       local own = item.same and index and set.own[index]
       if own and item.exact then
-         return price * math.exp(set.level + own), "measured", item
+         return price * math.exp(set.level + own), "measured", item, 1 + fit.prior
       elseif own and not from then
          rests, from = set.here and "nearby" or "elsewhere", item
       end
       own = own or set.alike[like]
       if own then
+         kin = kin or not item.same and item or nil
          sum, weight = sum + item.weight * own, weight + item.weight
       end
    end
-   return price * math.exp(common + sum / weight), rests, from
+   return price * math.exp(common + sum / weight), rests, from, weight, kin
+end
+
+-- Of each of these kernels, by their texts: {us, doubt, known}; false where no SM can hold it. doubt: how far us
+-- may be off, but for what it has in common with the others, as the standard deviation of a logarithm; known:
+-- how many measurements of this very problem those that were taken are worth.
+function methods.judge(self, problem, arch, texts)
+   local near, list = self:near(problem), {}
+   local common = level(near)
+   for i, text in ipairs(texts) do
+      local price = self:price(text, 0, problem, arch)
+      list[i] = false
+      if price then
+         local us, _, _, weight = estimate(self, near, nil, text, price, common)
+         list[i] = {us = us, doubt = fit.doubt + fit.model_doubt * fit.prior / weight, known = weight - fit.prior}
+      end
+   end
+   return list
 end
 
 -- What is added to the order, beyond the estimate, as a factor.
@@ -278,8 +310,8 @@ local function settle(self, option, near, problem, arch, common)
       local kernel = self.kernels[index]
       local price = self:price(kernel.text, kernel.registers, problem, arch)
       if price then
-         local us, rests, from = estimate(self, near, index, kernel.text, price, common)
-         local one = {kernel = index, us = us, rests = rests, from = from, model_us = price,
+         local us, rests, from, _, kin = estimate(self, near, index, kernel.text, price, common)
+         local one = {kernel = index, us = us, rests = rests, from = from, kin = kin, model_us = price,
                       compile = not kernel.code, spilled = kernel.spilled}
          if not best or (one.compile and 1 or 0) < (best.compile and 1 or 0)
             or (one.compile == best.compile and one.us < best.us) then
@@ -289,8 +321,8 @@ local function settle(self, option, near, problem, arch, common)
    end
    if not best and option.candidate then
       local price = option.candidate.cost_us
-      local us = estimate(self, near, nil, option.text, price, common)
-      best = {us = us, rests = "model", model_us = price, compile = true}
+      local us, _, _, _, kin = estimate(self, near, nil, option.text, price, common)
+      best = {us = us, rests = "model", kin = kin, model_us = price, compile = true}
    end
    if not best then
       return nil
@@ -300,7 +332,7 @@ local function settle(self, option, near, problem, arch, common)
    return best
 end
 
--- List of {text, kernel, us, model_us, rests, from, compile, order, candidate}, the best choice first.
+-- List of {text, kernel, us, model_us, rests, from, kin, compile, order, candidate}, the best choice first.
 -- near: self:near(problem); candidates: list of {text, cost_us}.
 function methods.rank(self, problem, arch, near, candidates)
    local list, common = {}, level(near)
@@ -317,6 +349,18 @@ function methods.rank(self, problem, arch, near, candidates)
       return a.text < b.text
    end)
    return list
+end
+
+-- More evidence, whose kernels are counted from 1.
+function methods.add(self, evidence)
+   local before = #self.kernels
+   table.move(evidence.kernels, 1, #evidence.kernels, before + 1, self.kernels)
+   for _, set in ipairs(evidence.sets) do
+      for i, index in ipairs(set.kernels) do
+         set.kernels[i] = before + index
+      end
+      self.sets[#self.sets + 1] = set
+   end
 end
 
 -- evidence: as above. model: what the estimates are made with:

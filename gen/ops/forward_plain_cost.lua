@@ -218,13 +218,14 @@ function M.forward(variant, facts, problem, arch)
    local slots = arch.sm_count * resident
    local waves, rest = blocks // slots, blocks % slots
    local last = rest > 0 and (rest + arch.sm_count - 1) // arch.sm_count or 0
-   local busy
-   if not differ or waves == 0 then
-      busy = most * (waves * clocks(resident) + (last > 0 and clocks(last) or 0))
-   else
-      -- The longest blocks start first, so the SMs end at nearly the same time.
+   local busy = most * (waves * clocks(resident) + (last > 0 and clocks(last) or 0))
+   if differ and waves > 0 and sum > 0 then
+      -- Where blocks differ the longest start first, so the SMs end at nearly the same time. Those of a late chunk of
+      -- a prompt hardly differ, and go in waves.
       local mean = sum * heads / blocks
-      busy = clocks(resident) * (sum * heads / slots + fit.tail * mean)
+      local differing = math.min(2 * (most / mean - 1), 1)
+      local even = clocks(resident) * (sum * heads / slots + fit.tail * mean)
+      busy = busy + differing * (even - busy)
    end
    local edges = fit.prologue * (waves + (last > 0 and 1 or 0))
    local sm_us = (busy + edges) / arch.clock * (facts.row_tiles > 1 and 1 + fit.pair or 1)

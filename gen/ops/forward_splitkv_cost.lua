@@ -23,6 +23,8 @@ local fit = {
    l2_latency = 1310,
    -- Share of the peak bandwidth that is reached.
    dram = 1.06,
+   -- The same of L2's, where several row tiles read the same keys.
+   l2 = 0.85,
    -- How sharply the longest of the three times hides the others.
    overlap = 1.6,
    -- us of a block before its first tile and after its last.
@@ -69,7 +71,7 @@ local function memory_us(v, facts, problem, arch, tiles, keys)
    local bytes_q = bytes_k * problem.batch * problem.heads_q * problem.seq_q
    local dram = bytes_q + bytes_k * window.seen_keys(problem) * problem.heads_kv * problem.batch
    local l2 = bytes_q + (bytes_k + facts.bytes_per_score * v.br) * keys * tiles
-   return math.max(dram / (fit.dram * arch.dram), l2 / arch.l2)
+   return math.max(dram / (fit.dram * arch.dram), l2 / (fit.l2 * arch.l2))
 end
 
 -- us of the combining kernel; the parts of O are written and read again in fp32.

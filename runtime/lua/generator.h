@@ -54,6 +54,8 @@ typedef struct fa2i_option {
                       * problem's class as the generator knows it */
     size_t set;      /* the nearest of the evidence that us rests on; FA2I_NONE: by the model */
     double distance; /* of that */
+    size_t
+        kin; /* the nearest set of another class that corrects the model; FA2I_NONE: there is none */
 } fa2i_option;
 
 #define FA2I_NONE ((size_t)-1)
@@ -62,6 +64,23 @@ typedef struct fa2i_option {
  * before. card: this one's measurements count as its own. The evidence is copied. */
 fa2_status fa2i_generator_learn(fa2i_generator *generator, fa2_op op, const fa2i_evidence *evidence,
                                 const fa2i_card *card);
+
+/* The same, and what was given before still counts. Indexes of kernels and sets go on from those. */
+fa2_status fa2i_generator_learn_more(fa2i_generator *generator, fa2_op op,
+                                     const fa2i_evidence *evidence, const fa2i_card *card);
+
+/* What a kernel is expected to take on a problem. */
+typedef struct fa2i_judgement {
+    double us; /* 0: no SM can hold it */
+    double
+        doubt; /* standard deviation of ln us, but for what all kernels of a problem are off by */
+    double known; /* on how many measurements of this very problem it might as well rest */
+} fa2i_judgement;
+
+/* Of kernels of the problem's class, by their canonical texts, by what was learned. */
+fa2_status fa2i_generator_judge(fa2i_generator *generator, const fa2_problem *problem,
+                                const fa2i_card *card, const char *const *texts, size_t count,
+                                fa2i_judgement *ret_judgements);
 
 /* What could be taken for a problem on a card: the kernels of the evidence and the model's candidates,
  * each text once, the best choice first. What must be compiled stands behind what is about as fast and

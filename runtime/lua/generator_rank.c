@@ -20,6 +20,9 @@ typedef struct call {
     size_t kernel_count, set_count; /* of the evidence that options refer to */
     fa2i_option *options;           /* the result; owned by the public function */
     size_t count;
+    const char *entry;        /* "learn", "learn_more" */
+    const char *const *texts; /* `count` kernels to judge, and the result */
+    fa2i_judgement *judgements;
 } call;
 
 /* ---- evidence ---- */
@@ -73,7 +76,7 @@ static int body_learn(lua_State *L)
 {
     call *c = lua_touserdata(L, 1);
     const fa2i_evidence *evidence = c->evidence;
-    fa2i_lua_host_push_entry(L, "learn");
+    fa2i_lua_host_push_entry(L, c->entry);
     lua_pushstring(L, fa2i_field_word(FA2I_FIELD_op, (int32_t)c->op));
     lua_createtable(L, 0, 2);
     lua_createtable(L, (int)evidence->kernel_count, 0);
@@ -95,11 +98,23 @@ static int body_learn(lua_State *L)
 fa2_status fa2i_generator_learn(fa2i_generator *generator, fa2_op op, const fa2i_evidence *evidence,
                                 const fa2i_card *card)
 {
-    call c = {.op = op, .evidence = evidence, .card = card};
+    call c = {.op = op, .evidence = evidence, .card = card, .entry = "learn"};
     const fa2_status st = fa2i_generator_run(generator, body_learn, &c, &c.status);
     if (st == FA2_OK) {
         generator->kernel_count[op] = evidence->kernel_count;
         generator->set_count[op] = evidence->set_count;
+    }
+    return st;
+}
+
+fa2_status fa2i_generator_learn_more(fa2i_generator *generator, fa2_op op,
+                                     const fa2i_evidence *evidence, const fa2i_card *card)
+{
+    call c = {.op = op, .evidence = evidence, .card = card, .entry = "learn_more"};
+    const fa2_status st = fa2i_generator_run(generator, body_learn, &c, &c.status);
+    if (st == FA2_OK) {
+        generator->kernel_count[op] += evidence->kernel_count;
+        generator->set_count[op] += evidence->set_count;
     }
     return st;
 }
@@ -154,6 +169,7 @@ static void get_option(lua_State *L, call *c, fa2i_option *option)
     option->kernel = get_index(L, "kernel", c->kernel_count);
     option->set = get_index(L, "set", c->set_count);
     option->distance = get_number(L, "distance");
+    option->kin = get_index(L, "kin", c->set_count);
     if (option->kernel == FA2I_NONE) {
         fa2i_generator_get_candidate(L, &candidate);
         if (c->status == FA2_OK)
@@ -209,4 +225,45 @@ fa2_status fa2i_generator_rank(fa2i_generator *generator, const fa2_problem *pro
     }
     fa2i_free(c.options);
     return st;
+}
+
+/* ---- judgements ---- */
+
+static int body_judge(lua_State *L)
+{
+    call *c = lua_touserdata(L, 1);
+    fa2i_lua_host_push_entry(L, "judge");
+    fa2i_lua_push_problem(L, c->problem);
+    fa2i_lua_push_card(L, c->card);
+    lua_createtable(L, (int)c->count, 0);
+    for (size_t i = 0; i < c->count; i++) {
+        lua_pushstring(L, c->texts[i]);
+        lua_seti(L, -2, (lua_Integer)i + 1);
+    }
+    if (!fa2i_generator_answers(L, 3, FA2_E_UNSUPPORTED, &c->status))
+        return 0;
+    if (luaL_len(L, -1) != (lua_Integer)c->count)
+        return luaL_error(L, "there are %I judgements of %I kernels", luaL_len(L, -1),
+                          (lua_Integer)c->count);
+    for (size_t i = 0; i < c->count; i++) {
+        lua_geti(L, -1, (lua_Integer)i + 1);
+        c->judgements[i] = (fa2i_judgement){.us = get_number(L, "us"),
+                                            .doubt = get_number(L, "doubt"),
+                                            .known = get_number(L, "known")};
+        lua_pop(L, 1);
+    }
+    return 0;
+}
+
+fa2_status fa2i_generator_judge(fa2i_generator *generator, const fa2_problem *problem,
+                                const fa2i_card *card, const char *const *texts, size_t count,
+                                fa2i_judgement *ret_judgements)
+{
+    call c = {.problem = problem,
+              .card = card,
+              .texts = texts,
+              .count = count,
+              .judgements = ret_judgements};
+    const fa2_status st = fa2i_problem_check(problem);
+    return st == FA2_OK ? fa2i_generator_run(generator, body_judge, &c, &c.status) : st;
 }

@@ -125,6 +125,9 @@ void fa2i_decide_option(const fa2i_option *options, size_t count, size_t chosen,
         d.median_us = set->measured ? time_in(evidence, set, option->kernel) : 0;
         snprintf(d.device, sizeof d.device, "%s", set->card.name);
     }
+    d.corrected = option->set == FA2I_NONE && option->kin != FA2I_NONE;
+    if (d.corrected)
+        d.kin = evidence->sets[option->kin].problem;
     fa2i_decide_runner_up(options, count, option->text, &d);
     *ret_decision = d;
 }

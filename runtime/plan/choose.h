@@ -20,6 +20,8 @@ typedef struct fa2i_decision {
     double median_us;   /* the kernel's time there, if measured; else 0 */
     double distance;    /* from there; 0 for exact */
     double estimate_us; /* of its time on the problem; for exact what was measured */
+    bool corrected;     /* by the model, which measurements of other classes correct */
+    fa2_problem kin;    /* if corrected: the nearest of those */
     char runner_up[FA2I_VARIANT_CHARS]; /* the next best; "": there is none, or it is not known */
     double runner_up_us;                /* its estimate */
 } fa2i_decision;

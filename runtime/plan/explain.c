@@ -58,7 +58,15 @@ static void reason_default(int card_arch, int wanted_arch, const fa2i_plan *plan
     const char *ptx = plan->slot->target[0] == 'c' ? ", as PTX that the driver compiled" : "";
     if (wanted_arch != 0)
         snprintf(out, out_bytes, "kernels for sm_%d are asked for: %s%s", wanted_arch, which, ptx);
-    else
+    else if (plan->decision.corrected) {
+        char kin[FA2I_PROBLEM_CHARS];
+        fa2i_problem_format(&plan->decision.kin, kin, sizeof(kin));
+        snprintf(
+            out, out_bytes,
+            "nothing of this kind is tuned for sm_%d: %s%s, as measurements of other kinds correct "
+            "it, the nearest %.200s; estimated at %.1f us",
+            card_arch, which, ptx, kin, plan->decision.estimate_us);
+    } else
         snprintf(out, out_bytes, "nothing tuned for sm_%d is near: %s%s, estimated at %.1f us",
                  card_arch, which, ptx, plan->decision.estimate_us);
 }

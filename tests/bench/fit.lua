@@ -1,10 +1,11 @@
 -- Fits the constants of the forward cost models to measurements, by coordinate search. What is made small is, over
 -- the problems, the mean of what is lost by taking the model's first choices (weighted by how much they are preferred),
 -- and half of how much the model's errors differ among the kernels of a problem. Prints the constants; it changes no
--- file.
+-- file. With FOLDS, says before what that makes of problems that were not fitted to: each part of as many is left out
+-- once, from the constants as they are.
 --
 --   model="build/tests/run_lua tests/bench/model.lua"; fit="build/tests/run_lua tests/bench/fit.lua"
---   sqlite3 -csv fa2.db "$($model query)" | $fit [ROUNDS]
+--   sqlite3 -csv fa2.db "$($model query)" | $fit [ROUNDS [FOLDS]]
 --
 -- from the top of the source tree. Random problems with all candidates timed: tests/bench/untuned.py.
 local measured = dofile("tests/bench/measured.lua")
@@ -98,20 +99,64 @@ local function improve(list, best, step)
    return best
 end
 
+local function fit_to(list, rounds, say)
+   local best, step = loss(list), 0.3
+   for round = 1, rounds do
+      local before = best
+      best = improve(list, best, step)
+      say(("round %d: %.5f"):format(round, best))
+      step = before - best < 0.0005 and step / 2 or step
+   end
+end
+
+-- The constants, to be put back.
+local function save()
+   local saved = {}
+   for i, model in ipairs(tables) do
+      saved[i] = {}
+      for _, name in ipairs(names_of(model.fit)) do
+         saved[i][name] = model.fit[name]
+      end
+   end
+   return saved
+end
+
+local function restore(saved)
+   for i, model in ipairs(tables) do
+      for name, value in pairs(saved[i]) do
+         model.fit[name] = value
+      end
+   end
+end
+
+local function validate(list, rounds, folds)
+   local before, after = 0, 0
+   local saved = save()
+   for fold = 1, folds do
+      local fitted, left = {}, {}
+      for i, entry in ipairs(list) do
+         table.insert(i % folds + 1 == fold and left or fitted, entry)
+      end
+      before = before + loss(left) / folds
+      fit_to(fitted, rounds, function() end)
+      after = after + loss(left) / folds
+      restore(saved)
+   end
+   print(("left out of %d fits: %.5f as it is, %.5f fitted"):format(folds, before, after))
+end
+
 local function main()
    local list = measured.read(require("init").cost)
+   local rounds, folds = tonumber(arg[1]) or 10, tonumber(arg[2]) or 0
    for _, entry in ipairs(list) do
       entry.arch = assert(arch_of.describe(entry.card))
       entry.rows = select_rows(entry)
    end
-   local best, step = loss(list), 0.3
-   print(("%d problems: %.5f"):format(#list, best))
-   for round = 1, tonumber(arg[1]) or 10 do
-      local before = best
-      best = improve(list, best, step)
-      print(("round %d: %.5f"):format(round, best))
-      step = before - best < 0.0005 and step / 2 or step
+   print(("%d problems: %.5f"):format(#list, loss(list)))
+   if folds > 1 then
+      validate(list, rounds, folds)
    end
+   fit_to(list, rounds, print)
    for _, model in ipairs(tables) do
       for _, name in ipairs(names_of(model.fit)) do
          print(("%s %s = %.4g"):format(model.name, name, model.fit[name]))

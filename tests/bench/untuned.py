@@ -9,8 +9,10 @@ as one that would be compiled.
 
     tests/bench/untuned.py --tool build-release/tuner/fa2-tune --device 0 --db untuned.db --out untuned.csv
 
-Minutes; `--arch sm_90` instead of `--device` looks at a database that is there already. Options: --seeds 1,2,3 of 30
-problems each, --presets paper,seeds,llm, --jobs. Needs nothing but Python.
+Minutes; where a session is shorter, `--seconds 500` stops tuning then, ends with status 75, and the same command goes on from
+there. `--arch sm_90` instead of `--device` looks at a database that is there already. Options: --seeds 1,2,3 of 30
+problems each, --presets paper,seeds,llm, --jobs. Needs nothing but Python. The database is what tests/bench/replay.lua and
+fit.lua read.
 """
 import argparse
 import concurrent.futures
@@ -203,16 +205,24 @@ class Trial:
 
 
 def tune(args, problems, folder):
+    """Whether all that is to be tuned is."""
     shapes = os.path.join(folder, "random.csv")
     write_shapes(shapes, problems)
     presets = [word for name in args.presets.split(",") for word in ("--preset", name)]
-    for what in (presets, ["--shapes", shapes]):
+    complete = True
+    for what in (["--shapes", shapes], [*presets, "--op", "forward"]):
         began = time.monotonic()
-        command = [args.tool, "tune", "--device", str(args.device), "--db", args.db, *what]
+        command = [args.tool, "tune", "--device", str(args.device), "--db", args.db, "--json", *what]
         command += ["--jobs", str(args.jobs)] if args.jobs else []
-        done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
+        command += ["--budget", str(max(1, round(args.end - began)))] if args.end else []
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         print(f"{' '.join(what)}: {time.monotonic() - began:.0f} s; {done.stderr.splitlines()[-1] if done.stderr else ''}",
               flush=True)
+        if not done.stdout:
+            sys.exit(f"fa2-tune: status {done.returncode}")
+        left = sum(one["state"] == "open" for one in json.loads(done.stdout)["problems"])
+        complete = complete and left == 0
+    return complete
 
 
 def make_trials(args, db, ids, asked, alike, folder):
@@ -277,6 +287,7 @@ def options():
     parser.add_argument("--presets", default="paper,seeds,llm")
     parser.add_argument("--stride", type=int, default=5, help="every n-th problem is the one of a database")
     parser.add_argument("--jobs", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=0, help="for tuning; what is left is for the next call")
     parser.add_argument("--work", help="an empty folder where the smaller databases stay")
     parser.add_argument("--out", help="CSV of all ratios")
     return parser.parse_args()
@@ -284,12 +295,15 @@ def options():
 
 def main():
     args = options()
+    args.end = time.monotonic() + args.seconds if args.seconds else 0
     asked = list(dict.fromkeys(problem for seed in args.seeds.split(",") for problem in random_problems(seed, args.count)))
     alike = list(dict.fromkeys(alike_problems(ALIKE)))
     with contextlib.ExitStack() as stack:
         folder = args.work or stack.enter_context(tempfile.TemporaryDirectory())
         if not args.arch:
-            tune(args, asked + alike, folder)
+            if not tune(args, asked + alike, folder):
+                print("not everything is tuned yet: the same command goes on from here")
+                sys.exit(75)
         db = sqlite3.connect(args.db)
         ids = problem_ids(db)
         times, best = times_of(db, ids)

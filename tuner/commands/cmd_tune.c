@@ -169,7 +169,7 @@ static void close_tune(fa2i_tune *tune)
         fa2i_kernel_done(&tune->kernels[i].kernel);
     for (size_t i = 0; i < tune->problem_count; i++) {
         fa2i_free(tune->problems[i].candidates);
-        fa2i_free(tune->problems[i].model_us_of);
+        fa2i_free(tune->problems[i].prospects);
     }
     fa2i_free(tune->kernels);
     fa2i_free(tune->problems);
@@ -203,7 +203,7 @@ static fa2_status run_phase(fa2i_tune *tune, fa2i_phase phase, fa2_status (*run)
         return FA2_OK;
     double started_s = fa2i_now_s();
     fa2_status st = run(tune);
-    tune->phase_s[phase] = fa2i_now_s() - started_s;
+    tune->phase_s[phase] += fa2i_now_s() - started_s;
     return st;
 }
 
@@ -218,16 +218,42 @@ static fa2_status begin_session(fa2i_tune *tune)
     return fa2i_cache_session_begin(tune->cache, &session, &tune->session);
 }
 
+/* Wait for the device, and see what was done by others meanwhile. */
+static fa2_status begin_turn(fa2i_tune *tune)
+{
+    fa2_status st = FA2_OK;
+    fa2i_tune_begin_turn(tune);
+    for (size_t i = 0; i < tune->problem_count && st == FA2_OK; i++)
+        st = fa2i_tune_look_again(tune, &tune->problems[i]);
+    return st;
+}
+
+static fa2_status run_stages(fa2i_tune *tune)
+{
+    fa2_status st = FA2_OK;
+    bool any = true;
+    for (bool first = true; !fa2i_tune_spent(tune); first = false) {
+        const double started_s = fa2i_now_s();
+        FA2_TRY(fa2i_tune_next_stage(tune, &any));
+        tune->phase_s[FA2I_PHASE_PLAN] += fa2i_now_s() - started_s;
+        if (!any)
+            break;
+        FA2_TRY(run_phase(tune, FA2I_PHASE_COMPILE, fa2i_tune_compile));
+        if (first)
+            FA2_TRY(begin_turn(tune));
+        FA2_TRY(run_phase(tune, FA2I_PHASE_VERIFY, fa2i_tune_verify));
+        FA2_TRY(run_phase(tune, FA2I_PHASE_TIME, fa2i_tune_time));
+    }
+    FA2_TRY(run_phase(tune, FA2I_PHASE_TIME, fa2i_tune_time_rest));
+done:
+    return st;
+}
+
 static fa2_status tune_open_problems(fa2i_tune *tune)
 {
     fa2_status st = FA2_OK;
     FA2_TRY(begin_session(tune));
-    FA2_TRY(run_phase(tune, FA2I_PHASE_COMPILE, fa2i_tune_compile));
-    fa2i_tune_begin_turn(tune);
-    for (size_t i = 0; i < tune->problem_count; i++)
-        FA2_TRY(fa2i_tune_look_again(tune, &tune->problems[i]));
-    FA2_TRY(run_phase(tune, FA2I_PHASE_VERIFY, fa2i_tune_verify));
-    FA2_TRY(run_phase(tune, FA2I_PHASE_TIME, fa2i_tune_time));
+    FA2_TRY(run_stages(tune));
     FA2_TRY(fa2i_cache_session_end(tune->cache, tune->session));
     FA2_TRY(fa2i_cache_trim(tune->cache, FA2I_SPARE_BYTES));
 done:
@@ -235,12 +261,13 @@ done:
 }
 
 /* What was not reached of the work that was wanted. */
-static void print_unreached(const fa2i_tune *tune, size_t open, size_t measured)
+static void print_unreached(fa2i_tune *tune, size_t open, size_t measured)
 {
     const char *why = fa2i_tune_stopped(tune) ? "interrupted"
                       : measured == 0 ? "nothing was measured, for the budget was spent before"
                                       : "the budget is spent";
     size_t uncompiled = 0, unverified = 0;
+    fa2i_tune_find_needed(tune);
     for (size_t i = 0; i < tune->kernel_count; i++) {
         const fa2i_tune_kernel *k = &tune->kernels[i];
         uncompiled += k->needed && !k->known;
@@ -255,7 +282,7 @@ static void print_unreached(const fa2i_tune *tune, size_t open, size_t measured)
 }
 
 /* What it all amounts to, and a word on stderr when the caller must do something. */
-static int exit_status(const fa2i_tune *tune)
+static int exit_status(fa2i_tune *tune)
 {
     size_t counts[FA2I_PROBLEM_FAILED + 1] = {0};
     for (size_t i = 0; i < tune->problem_count; i++)

@@ -1,5 +1,5 @@
 /*
- * Attention backward: operands, cases, data, reference, call.
+ * Attention backward: operands, cases, reference, call. What is in the operands: backward_data.c.
  *
  * O and LSE are inputs like others: of them, Q, K, V and dO the gradients are a function, which is what
  * is judged, row by row:
@@ -8,16 +8,17 @@
  *
  * where ds is, of scores that are capped, times the derivative of the cap besides.
  *
- * In the cases of the verification O and LSE are what forward gives. Tuned problems, where that would
- * take the host minutes, have an LSE about which such numbers scatter, and any O: then any row can be
- * computed by itself.
- *
  * The bound of each gradient is FlashAttention-2's rule, 2 x the largest error of a plain implementation,
  * plus 1e-5. Plain means: S, P, dP and dS rounded to the dtype, with a cap every step of it and of its derivative,
  * dK and dV of each query head too before
  * they are summed, and the gradients. Among few numbers it may be lucky, so its error counts as half a
  * unit in the last place of the largest gradient at least: as much as it loses by being rounded. A dQ
  * whose row sees no key is exactly 0; so are dK and dV of a key that no row sees.
+ *
+ * Kernels cap scores with tanh.approx, which promises no more than 2^-11 of the tanh t: each p is off by a factor
+ * exp(c t / 2^11) then, c the cap, and each derivative 1 - t^2 by t^2 / 2^10. What that makes of the terms of a
+ * gradient is added to its bound: they are off in no common direction, so four times the root of the sum of their squares
+ * counts, which is their sum for up to 16 of a size.
  */
 #include <math.h>
 #include <string.h>
@@ -25,43 +26,20 @@
 #include "runtime/base/problem.h"
 #include "runtime/base/status.h"
 #include "runtime/ops/call.h"
-#include "tuner/judge/attention.h"
+#include "tuner/judge/backward_data.h"
 #include "tuner/judge/feature_data.h"
 #include "tuner/judge/features.h"
 #include "tuner/judge/judge.h"
 #include "tuner/judge/number.h"
 #include "tuner/judge/reference.h"
 
-enum {
-    Q,
-    K,
-    V,
-    O,
-    DO,
-    LSE,
-    SLOPES,
-    SINKS,
-    BIAS,
-    SEEDS,
-    CU_Q,
-    CU_K,
-    INPUTS,
-    DQ = INPUTS,
-    DK,
-    DV,
-    DSINKS,
-    OPERANDS
-};
-
-static fa2_status fill(const fa2i_case *c, int operand, size_t count, void *out);
-
 static const fa2i_operand operands[OPERANDS] = {
-    [Q] = {"Q", FA2I_SHAPE_QUERIES, .fill = fill},
-    [K] = {"K", FA2I_SHAPE_KEYS, .fill = fill},
-    [V] = {"V", FA2I_SHAPE_KEYS, .fill = fill},
-    [O] = {"O", FA2I_SHAPE_QUERIES, .patterned = true, .fill = fill},
-    [DO] = {"dO", FA2I_SHAPE_QUERIES, .fill = fill},
-    [LSE] = {"LSE", FA2I_SHAPE_STATISTICS, .patterned = true, .fill = fill},
+    [Q] = {"Q", FA2I_SHAPE_QUERIES, .fill = fa2i_backward_data},
+    [K] = {"K", FA2I_SHAPE_KEYS, .fill = fa2i_backward_data},
+    [V] = {"V", FA2I_SHAPE_KEYS, .fill = fa2i_backward_data},
+    [O] = {"O", FA2I_SHAPE_QUERIES, .patterned = true, .fill = fa2i_backward_data},
+    [DO] = {"dO", FA2I_SHAPE_QUERIES, .fill = fa2i_backward_data},
+    [LSE] = {"LSE", FA2I_SHAPE_STATISTICS, .patterned = true, .fill = fa2i_backward_data},
     [SLOPES] = {"slopes", FA2I_SHAPE_SLOPES, FA2I_FIELD_alibi, .fill = fa2i_fill_slopes},
     [SINKS] = {"sinks", FA2I_SHAPE_SINKS, FA2I_FIELD_sinks, .fill = fa2i_fill_sinks},
     [BIAS] = {"bias", FA2I_SHAPE_BIAS, FA2I_FIELD_bias, .fill = fa2i_fill_bias},
@@ -145,189 +123,6 @@ static size_t list_cases(const fa2_problem *class, int sm_count,
     return count;
 }
 
-/* ---- data ---- */
-
-/* Of scores with standard deviation 1, over as many keys as the last query sees. */
-static float usual_lse(const fa2_problem *p)
-{
-    const fa2i_keys keys = fa2i_keys_seen(p, p->seq_q - 1);
-    return (float)(log(fmax(keys.end - keys.first, 1)) + 0.5);
-}
-
-static int64_t row_at(const fa2i_host_tensor *tensor, int32_t batch, int32_t head, int32_t row)
-{
-    return batch * tensor->stride_batch + head * tensor->stride_head + row * tensor->stride_seq;
-}
-
-/* Rows of a head of a sequence, unless they are there. An empty one leaves what is there: the next one may
- * begin where it does. */
-static void read_head(const fa2i_host_tensor *tensor, const fa2i_sequence *s, int32_t head,
-                      int32_t first, int32_t count, float *out, int64_t *at)
-{
-    if (count > 0)
-        fa2i_host_head(tensor, s->problem.dtype, s->batch, head, first, count, s->problem.head_dim,
-                       out, at);
-}
-
-/* What forward computes of. */
-typedef struct forward {
-    uint16_t *blocks[O];          /* Q, K, V */
-    void *feature_blocks[INPUTS]; /* by operand, from SLOPES on */
-    fa2i_features features;
-    float *q, *k, *v;   /* [D], [Sk, D], [Sk, D] */
-    double *scores, *o; /* [Sk], [D] */
-    fa2i_inputs inputs;
-} forward;
-
-static void forward_done(forward *f)
-{
-    for (int i = Q; i <= V; i++)
-        fa2i_free(f->blocks[i]);
-    for (int i = SLOPES; i < INPUTS; i++)
-        fa2i_free(f->feature_blocks[i]);
-    fa2i_free(f->q);
-    fa2i_free(f->k);
-    fa2i_free(f->v);
-    fa2i_free(f->scores);
-    fa2i_free(f->o);
-}
-
-static fa2i_said said_of(const fa2i_inputs *inputs)
-{
-    return (fa2i_said){.cu_seqlens_q = inputs->data[CU_Q], .cu_seqlens_k = inputs->data[CU_K]};
-}
-
-static fa2i_features features_of(const fa2i_case *c, const fa2i_inputs *inputs)
-{
-    const fa2i_feature_operands operands_of = {SLOPES, SINKS, BIAS, SEEDS};
-    return fa2i_case_features(c, &operands_of, inputs);
-}
-
-/* What features of the case read. */
-static fa2_status forward_features(const fa2i_case *c, forward *f)
-{
-    fa2_status st = FA2_OK;
-    for (int i = SLOPES; st == FA2_OK && i < INPUTS; i++) {
-        const size_t period = fa2i_case_period(c, i);
-        if (period == 0)
-            continue;
-        f->feature_blocks[i] = fa2i_alloc(period * fa2i_case_extent(c, i).elem_bytes);
-        if (f->feature_blocks[i] == NULL)
-            return fa2i_fail(FA2_E_MEMORY, "no memory for test data");
-        f->inputs.data[i] = f->feature_blocks[i];
-        f->inputs.period[i] = period;
-        st = fa2i_case_fill(c, i, f->feature_blocks[i]);
-    }
-    f->features = features_of(c, &f->inputs);
-    return st;
-}
-
-static fa2_status forward_init(const fa2i_case *c, forward *f)
-{
-    const size_t keys = (size_t)c->problem.seq_k, head_dim = (size_t)c->problem.head_dim;
-    fa2_status st = FA2_OK;
-    f->q = fa2i_alloc_array(head_dim, sizeof *f->q);
-    f->k = fa2i_alloc_array(keys * head_dim, sizeof *f->k);
-    f->v = fa2i_alloc_array(keys * head_dim, sizeof *f->v);
-    f->scores = fa2i_alloc_array(keys, sizeof *f->scores);
-    f->o = fa2i_alloc_array(head_dim, sizeof *f->o);
-    bool got = f->q != NULL && f->k != NULL && f->v != NULL && f->scores != NULL && f->o != NULL;
-    for (int i = Q; got && i <= V; i++) {
-        f->inputs.period[i] = fa2i_case_period(c, i);
-        f->inputs.data[i] = f->blocks[i] =
-            fa2i_alloc_array(f->inputs.period[i], sizeof *f->blocks[i]);
-        got = f->blocks[i] != NULL;
-    }
-    if (!got)
-        return fa2i_fail(FA2_E_MEMORY, "no memory for test data");
-    for (int i = Q; st == FA2_OK && i <= V; i++)
-        st = fa2i_case_fill(c, i, f->blocks[i]);
-    return st == FA2_OK ? forward_features(c, f) : st;
-}
-
-/* The LSE of the row that is in f->q; its O, unless not wanted, in f->o. */
-static double forward_row(const fa2_problem *p, double softcap, forward *f, fa2i_row row,
-                          bool with_o)
-{
-    const fa2i_keys keys = fa2i_keys_seen(p, row.row);
-    const double scale = fa2i_softmax_scale(p, 0),
-                 sink = fa2i_sink_score(p, &f->features, row.head);
-    double largest = sink;
-    memset(f->o, 0, (size_t)p->head_dim * sizeof *f->o);
-    for (int32_t j = keys.first; j < keys.end; j++) {
-        f->scores[j] =
-            fa2i_score_capped(scale * fa2i_dot(f->q, f->k + (int64_t)j * p->head_dim, p->head_dim),
-                              softcap) +
-            fa2i_score_term(p, &f->features, row.batch, row.head, row.row, j);
-        largest = fmax(largest, f->scores[j]);
-    }
-    if (isinf(largest)) /* no key is seen */
-        return -INFINITY;
-    double sum = isinf(sink) ? 0 : exp(sink - largest);
-    for (int32_t j = keys.first; j < keys.end; j++) {
-        const double weight = exp(f->scores[j] - largest);
-        const double kept = fa2i_kept(p, &f->features, row.batch, row.head, row.row, j);
-        sum += weight;
-        for (int d = 0; with_o && d < p->head_dim; d++)
-            f->o[d] += weight * kept * f->v[(int64_t)j * p->head_dim + d];
-    }
-    for (int d = 0; d < p->head_dim; d++)
-        f->o[d] /= sum;
-    return largest + log(sum);
-}
-
-/* All of O or LSE, as forward gives it; what lies between rows is left as it is. */
-static fa2_status fill_forward(const fa2i_case *c, int operand, void *out)
-{
-    const fa2_problem *p = &c->problem;
-    const fa2i_extent e = fa2i_case_extent(c, operand);
-    const int32_t group = p->heads_q / p->heads_kv;
-    int64_t k_at = -1, v_at = -1;
-    fa2_status st = FA2_OK;
-    forward f = {0};
-    FA2_TRY(forward_init(c, &f));
-    const fa2i_host_tensor q = fa2i_case_host_tensor(c, &f.inputs, Q);
-    const fa2i_host_tensor k = fa2i_case_host_tensor(c, &f.inputs, K);
-    const fa2i_host_tensor v = fa2i_case_host_tensor(c, &f.inputs, V);
-    const fa2i_said said = said_of(&f.inputs);
-    for (int32_t b = 0; b < p->batch; b++) {
-        const fa2i_sequence s = fa2i_sequence_of(p, &said, b);
-        for (int32_t h = 0; s.problem.seq_q > 0 && h < p->heads_q; h++) {
-            read_head(&k, &s, h / group, s.first_k, s.problem.seq_k, f.k, &k_at);
-            read_head(&v, &s, h / group, s.first_k, s.problem.seq_k, f.v, &v_at);
-            for (int32_t i = 0; i < s.problem.seq_q; i++) {
-                const int64_t at = fa2i_extent_at(&e, s.batch, h, s.first_q + i);
-                fa2i_host_row(&q, p->dtype, row_at(&q, s.batch, h, s.first_q + i), p->head_dim,
-                              f.q);
-                const double lse = forward_row(&s.problem, (double)c->softcap, &f,
-                                               (fa2i_row){b, h, i}, operand == O);
-                if (operand == LSE)
-                    ((float *)out)[at] = (float)lse;
-                for (int d = 0; operand == O && d < p->head_dim; d++)
-                    ((uint16_t *)out)[at + d] = fa2i_to_bits(p->dtype, (float)f.o[d]);
-            }
-        }
-    }
-done:
-    forward_done(&f);
-    return st;
-}
-
-static fa2_status fill(const fa2i_case *c, int operand, size_t count, void *out)
-{
-    const float magnitude = operand == Q   ? c->q_magnitude
-                            : operand == O ? 1 / sqrtf((float)c->problem.seq_k)
-                                           : 1.0f;
-    if (operand == LSE)
-        for (size_t i = 0; i < count; i++)
-            ((float *)out)[i] = usual_lse(&c->problem);
-    else
-        fa2i_case_fill_normal(c, operand, magnitude, count, out);
-    return operands[operand].patterned && c->pattern == FA2I_PATTERN_FORWARD
-               ? fill_forward(c, operand, out)
-               : FA2_OK;
-}
-
 /* ---- what should come out ---- */
 
 enum { GRADIENTS = DSINKS - INPUTS }; /* dQ, dK, dV: indexes of outputs; dsinks is behind them */
@@ -355,7 +150,8 @@ typedef struct part {
     double *lse, *delta; /* [Sq], of a plane */
     float *spare;        /* [D] */
     double *sums;        /* [4, D], plain: dK and dV, and those of one query head */
-    double plain_error[GRADIENTS], largest[GRADIENTS];
+    double *squares;     /* [2, D], of dK and dV, or of dQ */
+    double plain_error[GRADIENTS], largest[GRADIENTS], tanh_error[GRADIENTS];
 } part;
 
 /* LSE and delta of a row; d_o: its dO. */
@@ -366,7 +162,8 @@ static void read_statistics(part *p, int32_t batch, int32_t head, int32_t row, c
     const fa2i_host_tensor *o = &w->tensors[O];
     const int64_t at = fa2i_extent_at(&w->lse_extent, batch, head, row);
     const int head_dim = w->c->problem.head_dim;
-    fa2i_host_row(o, w->c->problem.dtype, row_at(o, batch, head, row), head_dim, p->spare);
+    fa2i_host_row(o, w->c->problem.dtype, fa2i_host_row_at(o, batch, head, row), head_dim,
+                  p->spare);
     *ret_lse = (double)w->lse[(size_t)at % w->lse_period];
     *ret_delta = fa2i_dot(d_o, p->spare, head_dim);
 }
@@ -374,7 +171,11 @@ static void read_statistics(part *p, int32_t batch, int32_t head, int32_t row, c
 /* What a query and a key add with: P and dS, exact and plain. */
 typedef struct weights {
     double p, ds, plain_p, plain_ds;
+    double off_p, off_ds; /* as far as the tanh of a kernel may take them; 0 without a cap */
 } weights;
+
+/* What tanh.approx promises: relative. */
+#define TANH_ERROR 0x1p-11
 
 /* at: the query, with its head and batch. */
 static weights weigh(const part *of, fa2i_row at, int32_t key, const float *q, const float *d_o,
@@ -397,15 +198,21 @@ static weights weigh(const part *of, fa2i_row at, int32_t key, const float *q, c
     const float plain_dp = fa2i_rounded(dtype, (float)dp);
     const float plain_p = p == 0 ? 0 : fa2i_rounded(dtype, expf(plain_s - (float)lse));
     float plain_ds = fa2i_rounded(dtype, plain_p * (plain_dp - (float)delta));
-    double slope = 1;
+    double slope = 1, p_error = 0, slope_error = 0; /* of p as a factor */
     if (softcap > 0) {
-        slope = 1 - pow(tanh(s / softcap), 2);
+        const double t = tanh(s / softcap);
+        slope = 1 - t * t;
+        p_error = expm1(softcap * fabs(t) * TANH_ERROR);
+        slope_error = 2 * t * t * TANH_ERROR;
         plain_ds = fa2i_rounded(dtype, plain_ds * (1 - plain_tanh * plain_tanh));
     }
     return (weights){.p = p * kept,
                      .ds = p * (dp - delta) * slope * w->scale,
                      .plain_p = (double)fa2i_rounded(dtype, plain_p * (float)kept),
-                     .plain_ds = (double)plain_ds * w->scale};
+                     .plain_ds = (double)plain_ds * w->scale,
+                     .off_p = p * kept * p_error,
+                     .off_ds = fabs(p * (dp - delta) * w->scale) *
+                               (slope * p_error + slope_error * (1 + p_error))};
 }
 
 static void add(double *sum, double factor, const float *row, int count)
@@ -414,14 +221,23 @@ static void add(double *sum, double factor, const float *row, int count)
         sum[i] += factor * (double)row[i];
 }
 
-/* A row of a gradient is complete. */
-static void note_row(part *p, int gradient, const double *exact, const double *plain)
+/* Nothing where nothing is off. */
+static void add_square(double *sum, double off, const float *row, int count)
+{
+    for (int i = 0; off > 0 && i < count; i++)
+        sum[i] += off * off * (double)row[i] * (double)row[i];
+}
+
+/* A row of a gradient is complete. squares: of what its terms are off. */
+static void note_row(part *p, int gradient, const double *exact, const double *plain,
+                     const double *squares)
 {
     const fa2_problem *problem = &p->work->c->problem;
     for (int d = 0; d < problem->head_dim; d++) {
         const double rounded = (double)fa2i_rounded(problem->dtype, (float)plain[d]);
         p->plain_error[gradient] = fmax(p->plain_error[gradient], fabs(rounded - exact[d]));
         p->largest[gradient] = fmax(p->largest[gradient], fabs(exact[d]));
+        p->tanh_error[gradient] = fmax(p->tanh_error[gradient], 4 * sqrt(squares[d]));
     }
 }
 
@@ -434,10 +250,10 @@ static void read_rows(part *p, const int rows[2], int32_t row_head, int32_t row,
     const bool of_keys = heads[0] == K;
     for (int i = 0; i < 2; i++) {
         const fa2i_host_tensor *tensor = &w->tensors[rows[i]];
-        fa2i_host_row(tensor, s->problem.dtype, row_at(tensor, s->batch, row_head, row),
+        fa2i_host_row(tensor, s->problem.dtype, fa2i_host_row_at(tensor, s->batch, row_head, row),
                       s->problem.head_dim, p->row[i]);
-        read_head(&w->tensors[heads[i]], s, head, of_keys ? s->first_k : s->first_q,
-                  of_keys ? s->problem.seq_k : s->problem.seq_q, p->head[i], &p->at[i]);
+        fa2i_sequence_head(&w->tensors[heads[i]], s, head, of_keys ? s->first_k : s->first_q,
+                           of_keys ? s->problem.seq_k : s->problem.seq_q, p->head[i], &p->at[i]);
     }
 }
 
@@ -469,6 +285,7 @@ static void query_row(part *p, size_t index)
     double lse = 0, delta = 0;
     wanted->exact[index] = keys.first == keys.end;
     memset(p->sums, 0, (size_t)head_dim * sizeof *p->sums);
+    memset(p->squares, 0, (size_t)head_dim * sizeof *p->squares);
     read_rows(p, of_query, at->head, at->row, of_key, kv_head);
     read_statistics(p, at->batch, at->head, at->row, p->row[1], &lse, &delta);
     for (int32_t j = keys.first; j < keys.end; j++) {
@@ -477,8 +294,9 @@ static void query_row(part *p, size_t index)
         const weights x = weigh(p, own, j, p->row[0], p->row[1], k, v, lse, delta);
         add(exact, x.ds, k, head_dim);
         add(p->sums, x.plain_ds, k, head_dim);
+        add_square(p->squares, x.off_ds, k, head_dim);
     }
-    note_row(p, DQ - INPUTS, exact, p->sums);
+    note_row(p, DQ - INPUTS, exact, p->sums, p->squares);
 }
 
 /* LSE and delta of all rows of a plane whose dO is in p->head[1], unless they are there. */
@@ -516,6 +334,8 @@ static bool add_queries(part *p, int32_t head, int32_t key, double *dk, double *
         add(dv, x.p, d_o, head_dim);
         add(of_head, x.plain_ds, q, head_dim);
         add(of_head + head_dim, x.plain_p, d_o, head_dim);
+        add_square(p->squares, x.off_ds, q, head_dim);
+        add_square(p->squares + head_dim, x.off_p, d_o, head_dim);
     }
     for (int d = 0; d < 2 * head_dim; d++)
         p->sums[d] += (double)fa2i_rounded(problem->dtype, (float)of_head[d]);
@@ -538,6 +358,7 @@ static void key_row(part *p, size_t index)
     const size_t head_dim = (size_t)problem->head_dim;
     bool seen = false;
     memset(p->sums, 0, 2 * head_dim * sizeof *p->sums);
+    memset(p->squares, 0, 2 * head_dim * sizeof *p->squares);
     for (int32_t head = at->head * group; head < (at->head + 1) * group; head++) {
         read_rows(p, of_key, at->head, at->row, of_query, head);
         read_plane(p, head);
@@ -545,8 +366,9 @@ static void key_row(part *p, size_t index)
                             dv->values + index * head_dim);
     }
     dk->exact[index] = dv->exact[index] = !seen;
-    note_row(p, DK - INPUTS, dk->values + index * head_dim, p->sums);
-    note_row(p, DV - INPUTS, dv->values + index * head_dim, p->sums + head_dim);
+    note_row(p, DK - INPUTS, dk->values + index * head_dim, p->sums, p->squares);
+    note_row(p, DV - INPUTS, dv->values + index * head_dim, p->sums + head_dim,
+             p->squares + head_dim);
 }
 
 static void *run_part(void *argument)
@@ -580,8 +402,10 @@ static fa2_status part_init(part *p)
     p->delta = fa2i_alloc_array(queries, sizeof(double));
     p->spare = fa2i_alloc_array(head_dim, sizeof(float));
     p->sums = fa2i_alloc_array(4 * head_dim, sizeof(double));
+    p->squares = fa2i_alloc_array(2 * head_dim, sizeof(double));
     if (p->row[0] == NULL || p->row[1] == NULL || p->head[0] == NULL || p->head[1] == NULL ||
-        p->lse == NULL || p->delta == NULL || p->spare == NULL || p->sums == NULL)
+        p->lse == NULL || p->delta == NULL || p->spare == NULL || p->sums == NULL ||
+        p->squares == NULL)
         return fa2i_fail(FA2_E_MEMORY, "no memory for the reference of %zu rows", longest(problem));
     return FA2_OK;
 }
@@ -596,20 +420,22 @@ static void part_done(part *p)
     fa2i_free(p->delta);
     fa2i_free(p->spare);
     fa2i_free(p->sums);
+    fa2i_free(p->squares);
 }
 
 /* Of a gradient, from what the parts found: the bound that is described above. */
 static fa2i_bound bound_of(fa2_dtype dtype, const part *parts, size_t count, int gradient)
 {
     const int significant_bits = dtype == FA2_BF16 ? 8 : 11;
-    double error = 0, largest = 0;
+    double error = 0, largest = 0, tanh_error = 0;
     for (size_t i = 0; i < count; i++) {
         error = fmax(error, parts[i].plain_error[gradient]);
         largest = fmax(largest, parts[i].largest[gradient]);
+        tanh_error = fmax(tanh_error, parts[i].tanh_error[gradient]);
     }
     if (largest > 0)
         error = fmax(error, ldexp(1, ilogb(largest) - significant_bits));
-    return (fa2i_bound){.absolute = 2 * error + 1e-5};
+    return (fa2i_bound){.absolute = 2 * error + 1e-5 + tanh_error};
 }
 
 static fa2_status reserve_outputs(fa2i_wanted *outputs)
@@ -635,8 +461,8 @@ static double sink_gradient(part *p, int32_t head, double *ret_size)
     for (int32_t b = 0; b < problem->batch; b++) {
         const fa2i_sequence s = fa2i_sequence_of(problem, &w->said, b);
         for (int32_t i = s.first_q; i < s.first_q + s.problem.seq_q; i++) {
-            fa2i_host_row(d_o, problem->dtype, row_at(d_o, s.batch, head, i), problem->head_dim,
-                          p->row[0]);
+            fa2i_host_row(d_o, problem->dtype, fa2i_host_row_at(d_o, s.batch, head, i),
+                          problem->head_dim, p->row[0]);
             read_statistics(p, s.batch, head, i, p->row[0], &lse, &delta);
             const double term = isinf(lse) || isinf(sink) ? 0 : exp(sink - lse) * delta;
             sum -= term;
@@ -682,8 +508,8 @@ static fa2_status compute(const fa2i_case *c, const fa2i_inputs *inputs, int thr
               .lse = inputs->data[LSE],
               .lse_period = inputs->period[LSE],
               .scale = fa2i_softmax_scale(&c->problem, 0),
-              .features = features_of(c, inputs),
-              .said = said_of(inputs),
+              .features = fa2i_backward_case_features(c, inputs),
+              .said = fa2i_backward_said(inputs),
               .outputs = outputs};
 
     for (int i = 0; i < LSE; i++)

@@ -16,6 +16,12 @@ typedef struct fa2i_host_tensor {
     int64_t period_elems; /* 0: data is the whole tensor; n: element i is data[i % n] */
 } fa2i_host_tensor;
 
+static inline int64_t fa2i_host_row_at(const fa2i_host_tensor *tensor, int32_t batch, int32_t head,
+                                       int32_t row)
+{
+    return batch * tensor->stride_batch + head * tensor->stride_head + row * tensor->stride_seq;
+}
+
 /* The row that begins at this element. */
 void fa2i_host_row(const fa2i_host_tensor *tensor, fa2_dtype dtype, int64_t offset, int head_dim,
                    float *out);

@@ -53,7 +53,15 @@ static void print_rule(const fa2i_explained *e, FILE *out)
         [FA2_RULE_ARCH] = "the best estimate, carried over from another card of this SM or offline",
         [FA2_RULE_DEFAULT] = "the best estimate, by the cost model: nothing near was measured",
     };
-    fprintf(out, "rule      %s: %s\n", fa2_rule_string(d->rule), meanings[d->rule]);
+    const char *corrected =
+        "the best estimate, by the cost model as measurements of other kinds correct it";
+    char kin[FA2I_PROBLEM_CHARS];
+    fprintf(out, "rule      %s: %s\n", fa2_rule_string(d->rule),
+            d->corrected ? corrected : meanings[d->rule]);
+    if (d->corrected) {
+        fa2i_problem_format(&d->kin, kin, sizeof kin);
+        fprintf(out, "corrected by %s, the nearest of another kind\n", kin);
+    }
     fprintf(out, "estimate  %.2f us, %.2f TFLOPS", d->estimate_us,
             tflops(e->problem, d->estimate_us));
     if (d->runner_up[0] != '\0')

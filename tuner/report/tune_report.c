@@ -142,8 +142,10 @@ static void print_dropped(const fa2i_tune *tune)
     fprintf(stderr, "\nmeasurements: %zu taken, %zu of them failed", tune->timed, tune->failed);
     if (tune->spared > 0 || tune->early > 0)
         fprintf(stderr,
-                "; %zu left out by what earlier problems taught, %zu problem%s decided early",
-                tune->spared, tune->early, fa2i_plural(tune->early));
+                "; %zu left out by what earlier problems taught (and %zu variant%s not compiled), "
+                "%zu problem%s decided early",
+                tune->spared, tune->uncompiled, fa2i_plural(tune->uncompiled), tune->early,
+                fa2i_plural(tune->early));
     fputc('\n', stderr);
 }
 
@@ -195,9 +197,10 @@ void fa2i_tune_print_json(const fa2i_tune *tune)
            tune->card.arch, tune->card.sm_count, tune->driver, tune->nvrtc);
     fa2i_json_string(stdout, fa2i_cache_path(tune->cache));
     printf(",\"seed\":%d,\"compiled\":%zu,\"reused\":%zu,\"verified\":%zu,\"timed\":%zu,"
-           "\"failed_while_timed\":%zu,\"left_out\":%zu,\"decided_early\":%zu,\"outcomes\":{",
+           "\"failed_while_timed\":%zu,\"left_out\":%zu,\"not_compiled\":%zu,\"decided_early\":%zu,"
+           "\"outcomes\":{",
            FA2I_TUNE_SEED, tune->compiled, tune->reused, tune->verified, tune->timed, tune->failed,
-           tune->spared, tune->early);
+           tune->spared, tune->uncompiled, tune->early);
     for (size_t i = 0; i <= FA2I_OUTCOME_LAUNCH_ERROR; i++)
         printf("%s\"%s\":%zu", i == 0 ? "" : ",", fa2i_outcome_string((fa2i_outcome)i),
                tune->outcomes[i]);

@@ -23,16 +23,17 @@
 #include "tuner/commands/commands.h"
 #include "tuner/report/progress.h"
 #include "tuner/judge/verify.h"
-#include "tuner/search/learned.h"
+#include "tuner/search/prospect.h"
 #include "tuner/worker/turn.h"
 #include "tuner/worker/worker.h"
 
 typedef struct fa2i_tune_kernel {
-    fa2i_kernel kernel;   /* owned; with its image once it is known to be needed */
-    bool needed;          /* by a problem that is not settled */
-    bool known;           /* compiled, or found in the database: kernel.outcome counts */
-    bool verified;        /* verification counts */
-    fa2i_learned learned; /* by the problems of this run */
+    fa2i_kernel kernel; /* owned; with its image once it is known to be needed */
+    bool needed;        /* by a problem that is not settled */
+    bool staged;        /* by one that was taken into a stage */
+    bool known;         /* compiled, or found in the database: kernel.outcome counts */
+    bool verified;      /* verification counts */
+    bool noted;         /* not known, and the database was told that it was left out */
     fa2i_verification verification;
 } fa2i_tune_kernel;
 
@@ -48,12 +49,15 @@ typedef struct fa2i_tune_problem {
     fa2_problem problem;
     fa2i_problem_state state;
     int64_t id;
-    size_t rank;         /* in options.shapes */
-    double calls;        /* that a program makes; 1 where nothing is known */
-    double model_us;     /* of the cheapest candidate */
-    size_t *candidates;  /* kernel indexes, cheapest first by the cost model; owned */
-    double *model_us_of; /* of each candidate; owned */
+    size_t rank;              /* in options.shapes */
+    double calls;             /* that a program makes; 1 where nothing is known */
+    double model_us;          /* of the cheapest candidate */
+    double worth_us;          /* that tuning it is expected to save, of all calls */
+    size_t *candidates;       /* kernel indexes, cheapest first by the cost model; owned */
+    fa2i_prospect *prospects; /* of each candidate, as of fa2i_tune_judge; owned */
     size_t count;
+    bool staged;       /* its turn has come */
+    bool all_wanted;   /* of what was not left out nothing could run */
     char message[256]; /* why it is UNSERVED or FAILED */
     /* SETTLED and MEASURED: */
     fa2i_winner winner;
@@ -100,17 +104,41 @@ typedef struct fa2i_tune {
     /* What was done, in kernels; outcomes also count what earlier runs found out about needed
      * ones. */
     size_t compiled, reused, verified;
-    size_t spared,
-        early;        /* measurements left out as hopeless; searches that ended before all rounds */
-    size_t by_others; /* problems that another tuner measured meanwhile */
+    size_t spared, uncompiled; /* measurements, and of these kernels, left out as hopeless */
+    size_t early;              /* searches that ended before all rounds */
+    size_t by_others;          /* problems that another tuner measured meanwhile */
     size_t timed, failed; /* per problem: contenders, and those that failed while being timed */
     size_t outcomes[FA2I_OUTCOME_LAUNCH_ERROR + 1];
 } fa2i_tune;
 
-/* Candidates and keys of all problems, and which of the problems are settled. FA2_E_NO_NVRTC when
- * there is none and a problem is not settled. With a budget, or where calls are known, the
- * problems that take the most GPU time (calls x model_us) come first. */
+/* Candidates and keys of all problems, which of the problems are settled, and what the database teaches
+ * about the others, in their order (fa2i_tune_order). FA2_E_NO_NVRTC when there is none and a problem is
+ * not settled. */
 fa2_status fa2i_tune_plan(fa2i_tune *tune);
+
+/* Let the database's measurements count for judgements. */
+fa2_status fa2i_tune_learn_stored(fa2i_tune *tune);
+
+/* And these, just taken: us of kernels (indexes) on a problem. */
+fa2_status fa2i_tune_learn(fa2i_tune *tune, const fa2_problem *problem, const size_t *kernels,
+                           const double *us, size_t count);
+
+/* What the candidates of an open problem are expected to take, which are hopeless, and what tuning it is worth.
+ * The default and the winner so far are never hopeless; nothing is with --force. */
+fa2_status fa2i_tune_judge(fa2i_tune *tune, fa2i_tune_problem *problem);
+
+/* Whether a kernel won the problem in an earlier run. */
+bool fa2i_tune_is_winner(const fa2i_tune *tune, const fa2i_tune_problem *problem, size_t kernel);
+
+/* Judge the problems whose turn has not come; with a budget, or where calls are known, those that are worth the
+ * most come first then. */
+fa2_status fa2i_tune_order(fa2i_tune *tune);
+
+/* Order, and take the next problems and what they want of kernels; *ret_any: there are any. */
+fa2_status fa2i_tune_next_stage(fa2i_tune *tune, bool *ret_any);
+
+/* Which kernels the open problems want. */
+void fa2i_tune_find_needed(fa2i_tune *tune);
 
 /* Has another tuner settled an open problem meanwhile? Then it is SETTLED, and counted. */
 fa2_status fa2i_tune_look_again(fa2i_tune *tune, fa2i_tune_problem *problem);
@@ -132,10 +160,10 @@ void fa2i_tune_end_launches(fa2i_tune *tune);
  * problem's candidates do), and passed its verification or was not verified yet. */
 bool fa2i_tune_usable(const fa2i_tune *tune, const fa2i_tune_problem *problem, size_t kernel);
 
-/* Make every needed kernel known: from the database, else compiled and stored. */
+/* Make every kernel of the stage known: from the database, else compiled and stored. */
 fa2_status fa2i_tune_compile(fa2i_tune *tune);
 
-/* Verify every needed kernel that can run, once per device, and store the verdicts. When the budget
+/* Verify every kernel of the stage that can run, once per device, and store the verdicts. When the budget
  * ends amid a class of problems, a later run verifies its kernels that passed so far again. */
 fa2_status fa2i_tune_verify(fa2i_tune *tune);
 
@@ -145,8 +173,12 @@ enum { FA2I_TUNE_SEED = 0xfa2 };
 /* The tensors on which a problem is measured. */
 fa2i_case fa2i_tune_case(const fa2_problem *problem);
 
-/* Measure the open problems and store measurements and winners. */
+/* Measure the open problems of the stage and store measurements and winners. Those that another tuner is
+ * measuring stay open. */
 fa2_status fa2i_tune_time(fa2i_tune *tune);
+
+/* The same for those, when that one is done. */
+fa2_status fa2i_tune_time_rest(fa2i_tune *tune);
 
 /* The worker, started when it is first wanted. */
 fa2_status fa2i_tune_worker(fa2i_tune *tune);

@@ -67,7 +67,7 @@ static fa2_status fill_queue(queue *q)
         return fa2i_fail(FA2_E_MEMORY, "no memory for %zu compilations", tune->kernel_count);
     for (size_t i = 0; i < tune->kernel_count; i++) {
         fa2i_tune_kernel *k = &tune->kernels[i];
-        if (!k->needed)
+        if (!k->staged || k->known)
             continue;
         fa2_status st = find_stored(tune, k);
         if (st == FA2_OK && !k->known)

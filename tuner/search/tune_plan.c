@@ -5,7 +5,6 @@
  * problem and candidate.
  */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include "runtime/base/alloc.h"
 #include "runtime/cuda/cuda_api.h"
@@ -57,15 +56,13 @@ static fa2_status find_candidates(fa2i_tune *tune, fa2i_tune_problem *problem,
 
     FA2_TRY(fa2i_candidates_get(list, &variants, &count));
     problem->candidates = fa2i_alloc_array(count, sizeof *problem->candidates);
-    problem->model_us_of = fa2i_alloc_array(count, sizeof *problem->model_us_of);
-    if (problem->candidates == NULL || problem->model_us_of == NULL)
+    problem->prospects = fa2i_alloc_array(count, sizeof *problem->prospects);
+    if (problem->candidates == NULL || problem->prospects == NULL)
         FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu candidates", count));
     problem->count = count;
     problem->model_us = variants[0].cost_us;
-    for (size_t i = 0; i < count; i++) {
-        problem->model_us_of[i] = variants[i].cost_us;
+    for (size_t i = 0; i < count; i++)
         FA2_TRY(find_or_add_kernel(tune, &variants[i], &problem->candidates[i]));
-    }
 done:
     return st;
 }
@@ -172,8 +169,6 @@ static fa2_status plan_problem(fa2i_tune *tune, fa2i_tune_problem *problem,
         return st;
     problem->complete = settled;
     problem->state = settled ? FA2I_PROBLEM_SETTLED : FA2I_PROBLEM_OPEN;
-    for (size_t i = 0; i < problem->count && !settled; i++)
-        tune->kernels[problem->candidates[i]].needed = true;
     return FA2_OK;
 }
 
@@ -207,24 +202,6 @@ static fa2_status borrow_compiler(fa2i_tune *tune)
                                             : st; /* says what is missing */
 }
 
-static int by_gpu_time(const void *left, const void *right)
-{
-    const fa2i_tune_problem *a = left, *b = right;
-    const double a_us = a->calls * a->model_us, b_us = b->calls * b->model_us;
-    if (a_us > b_us || a_us < b_us)
-        return a_us > b_us ? -1 : 1;
-    return a->rank < b->rank ? -1 : a->rank > b->rank;
-}
-
-static void order_problems(fa2i_tune *tune)
-{
-    bool ordered = tune->options.budget_s > 0;
-    for (size_t i = 0; i < tune->problem_count; i++)
-        ordered = ordered || tune->options.shapes.calls[i] > 0;
-    if (ordered)
-        qsort(tune->problems, tune->problem_count, sizeof *tune->problems, by_gpu_time);
-}
-
 fa2_status fa2i_tune_plan(fa2i_tune *tune)
 {
     const fa2i_nvrtc_table *nvrtc = NULL;
@@ -247,7 +224,11 @@ fa2_status fa2i_tune_plan(fa2i_tune *tune)
             st = fa2i_nvrtc_get(&nvrtc); /* says what is missing */
     }
     if (st == FA2_OK)
-        order_problems(tune);
+        st = fa2i_tune_learn_stored(tune);
+    if (st == FA2_OK)
+        st = fa2i_tune_order(tune);
+    if (st == FA2_OK)
+        fa2i_tune_find_needed(tune);
     fa2i_candidates_free(lists, shapes->count);
     return st;
 }

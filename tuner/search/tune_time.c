@@ -20,7 +20,6 @@
 /* One contender more than the search knows of it. */
 typedef struct entry {
     size_t kernel;
-    double model_us;
     bool recorded; /* its failure is in the database */
     bool checked;  /* right on the problem's own tensors */
     double max_error;
@@ -34,6 +33,8 @@ typedef struct timing {
     uint32_t *ids;          /* per contender: its kernel */
     fa2i_failure *failures; /* per contender */
     size_t count;
+    size_t *left; /* kernels that are left out as hopeless */
+    size_t left_count;
     fa2i_case c;
     fa2i_expected expected;
     void *output;
@@ -107,32 +108,30 @@ static fa2_status put_failure(timing *t, size_t i)
 
 /* ---- who takes part ---- */
 
-static void add_contender(timing *t, size_t candidate)
+static void add_contender(timing *t, size_t kernel)
 {
-    const size_t kernel = t->problem->candidates[candidate];
     const fa2i_kernel *k = &t->tune->kernels[kernel].kernel;
     t->contenders[t->count] =
         (fa2i_contender){.text = k->variant.text,
                          .smem_bytes = fa2i_recipe_main(&k->variant.recipe)->smem_bytes,
                          .registers = k->registers};
-    t->entries[t->count] =
-        (entry){.kernel = kernel, .model_us = t->problem->model_us_of[candidate]};
+    t->entries[t->count] = (entry){.kernel = kernel};
     t->ids[t->count++] = (uint32_t)kernel;
 }
 
-static bool is_winner_so_far(const timing *t, size_t kernel)
+/* Is a candidate not worth a measurement? One that was not worth compiling could not be measured, either. */
+static bool is_left_out(const timing *t, size_t candidate)
 {
-    return t->problem->winner.measured != t->tune->modelled &&
-           memcmp(&t->problem->winner.kernel, &t->tune->kernels[kernel].kernel.key,
-                  sizeof(fa2i_key)) == 0;
+    const fa2i_tune_kernel *k = &t->tune->kernels[t->problem->candidates[candidate]];
+    return !k->known || t->problem->prospects[candidate].hopeless;
 }
 
-/* Fill the contenders: usable candidates that are not settled, behind the default. again: also
+/* Fill the contenders: usable candidates that are not settled, behind the default, and not left out. again: also
  * those that are settled with a time. *ret_open: how many are not settled. */
 static fa2_status gather(timing *t, bool again, size_t *ret_open)
 {
     bool has_default = false;
-    t->count = *ret_open = 0;
+    t->count = t->left_count = *ret_open = 0;
     for (size_t i = 0; i < t->problem->count; i++) {
         size_t kernel = t->problem->candidates[i];
         fa2i_measurement row = {0};
@@ -141,6 +140,10 @@ static fa2_status gather(timing *t, bool again, size_t *ret_open)
         bool settled = st == FA2_OK && row.settled;
         if (st != FA2_OK && st != FA2_E_NOT_FOUND)
             return st;
+        if (!settled && is_left_out(t, i) && (has_default || !t->tune->kernels[kernel].known)) {
+            t->left[t->left_count++] = kernel;
+            continue;
+        }
         if (!fa2i_tune_usable(t->tune, t->problem, kernel)) {
             st = settled ? FA2_OK : put_unusable(t, kernel);
             if (st != FA2_OK)
@@ -151,64 +154,34 @@ static fa2_status gather(timing *t, bool again, size_t *ret_open)
             continue;
         *ret_open += !settled;
         /* The first that can run is the default: candidates come in the order of the cost model. */
-        if (!settled || again || !has_default || is_winner_so_far(t, kernel))
-            add_contender(t, i);
+        if (!settled || again || !has_default || fa2i_tune_is_winner(t->tune, t->problem, kernel))
+            add_contender(t, kernel);
         has_default = true;
     }
     return FA2_OK;
 }
 
-/* ---- what earlier problems taught ---- */
-
-/* One per contender; the caller frees them. */
-static fa2i_lesson *make_lessons(const timing *t)
+/* Teach what was measured; one time alone says nothing about others. */
+static fa2_status learn(const timing *t)
 {
-    fa2i_lesson *lessons = fa2i_alloc_array(t->count, sizeof *lessons);
-    for (size_t i = 0; lessons != NULL && i < t->count; i++)
-        lessons[i] = (fa2i_lesson){.learned = &t->tune->kernels[t->entries[i].kernel].learned,
-                                   .model_us = t->entries[i].model_us,
-                                   .measured_us = t->contenders[i].outcome == FA2I_OUTCOME_OK
-                                                      ? t->contenders[i].statistics.median
-                                                      : 0};
-    return lessons;
-}
-
-/* Take those that cannot win out of the race, but for the default and the winner so far. Settled
- * without a sample. */
-static fa2_status spare_hopeless(timing *t)
-{
-    static const char detail[] =
-        "left out: far behind by the cost model as earlier problems correct it";
-    fa2i_measurement row = {.outcome = FA2I_OUTCOME_OK, .settled = true};
     fa2_status st = FA2_OK;
-    size_t kept = 0;
-    fa2i_lesson *lessons = make_lessons(t);
-    if (lessons == NULL)
-        return fa2i_fail(FA2_E_MEMORY, "no memory for %zu candidates", t->count);
-    memcpy(row.detail, detail, sizeof detail);
-    fa2i_learned_judge(lessons, t->count);
-    for (size_t i = 0; st == FA2_OK && i < t->count; i++) {
-        const size_t kernel = t->entries[i].kernel;
-        if (lessons[i].hopeless && i > 0 && !is_winner_so_far(t, kernel)) {
-            st = put_row(t, kernel, &row);
-            t->tune->spared++;
+    size_t count = 0;
+    size_t *kernels = fa2i_alloc_array(t->count, sizeof *kernels);
+    double *us = fa2i_alloc_array(t->count, sizeof *us);
+    if (kernels == NULL || us == NULL)
+        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu measurements", t->count));
+    for (size_t i = 0; i < t->count; i++) {
+        if (t->contenders[i].outcome != FA2I_OUTCOME_OK || t->contenders[i].statistics.median <= 0)
             continue;
-        }
-        t->contenders[kept] = t->contenders[i];
-        t->entries[kept] = t->entries[i];
-        t->ids[kept++] = t->ids[i];
+        kernels[count] = t->entries[i].kernel;
+        us[count++] = t->contenders[i].statistics.median;
     }
-    t->count = kept;
-    fa2i_free(lessons);
+    if (count > 1)
+        st = fa2i_tune_learn(t->tune, &t->problem->problem, kernels, us, count);
+done:
+    fa2i_free(kernels);
+    fa2i_free(us);
     return st;
-}
-
-static void learn(const timing *t)
-{
-    fa2i_lesson *lessons = make_lessons(t);
-    if (lessons != NULL) /* no memory: nothing is learned */
-        fa2i_learned_add(lessons, t->count);
-    fa2i_free(lessons);
 }
 
 static fa2_status alloc_timing(timing *t)
@@ -218,7 +191,9 @@ static fa2_status alloc_timing(timing *t)
     t->entries = fa2i_alloc_array(count, sizeof *t->entries);
     t->ids = fa2i_alloc_array(count, sizeof *t->ids);
     t->failures = fa2i_alloc_array(count, sizeof *t->failures);
-    if (t->contenders == NULL || t->entries == NULL || t->ids == NULL || t->failures == NULL)
+    t->left = fa2i_alloc_array(count, sizeof *t->left);
+    if (t->contenders == NULL || t->entries == NULL || t->ids == NULL || t->failures == NULL ||
+        t->left == NULL)
         return fa2i_fail(FA2_E_MEMORY, "no memory for %zu candidates", count);
     return FA2_OK;
 }
@@ -229,6 +204,7 @@ static void timing_done(timing *t)
     fa2i_free(t->entries);
     fa2i_free(t->ids);
     fa2i_free(t->failures);
+    fa2i_free(t->left);
     fa2i_free(t->output);
     fa2i_expected_done(&t->expected);
 }
@@ -348,6 +324,34 @@ static fa2_status put_losers(timing *t, size_t winner, bool settled)
     return FA2_OK;
 }
 
+/* Settled without a sample. */
+static fa2_status put_left_out(const timing *t)
+{
+    static const char detail[] = "left out: far behind by what was measured of other problems";
+    fa2i_tune *tune = t->tune;
+    fa2i_measurement row = {.outcome = FA2I_OUTCOME_OK, .settled = true};
+    fa2_status st = FA2_OK;
+    memcpy(row.detail, detail, sizeof detail);
+    for (size_t i = 0; i < t->left_count && st == FA2_OK; i++) {
+        fa2i_tune_kernel *k = &tune->kernels[t->left[i]];
+        if (!k->known && !k->noted) {
+            bool new = false;
+            fa2i_kernel kernel = k->kernel;
+            kernel.nvrtc = tune->nvrtc;
+            memcpy(kernel.target, tune->target.name, sizeof kernel.target);
+            snprintf(kernel.generator, sizeof kernel.generator, "%s",
+                     fa2i_generator_id(tune->generator));
+            st = fa2i_cache_note_kernel(tune->cache, &kernel, &new);
+            k->noted = true;
+            tune->uncompiled += new;
+        }
+        if (st == FA2_OK)
+            st = put_row(t, t->left[i], &row);
+        tune->spared++;
+    }
+    return st;
+}
+
 static fa2_status put_winner(timing *t, size_t i)
 {
     fa2_status st = FA2_OK;
@@ -367,6 +371,7 @@ static fa2_status put_winner(timing *t, size_t i)
         FA2_TRY(fa2i_generator_cost(tune->generator, kernel->variant.text, &p->problem, &tune->card,
                                     kernel->registers, &winner.model_us));
     FA2_TRY(put_losers(t, i, t->search.complete));
+    FA2_TRY(put_left_out(t));
     FA2_TRY(fa2i_cache_put_winner(tune->cache, tune->session, tune->device, p->id, &winner));
     FA2_TRY(put_time(t, i, t->search.complete));
     p->winner = winner;
@@ -384,13 +389,23 @@ static fa2_status fail_problem(timing *t, const char *why)
     return FA2_OK;
 }
 
+/* Nothing can run; but what was left out may. */
+static fa2_status give_up(timing *t, const char *why)
+{
+    if (t->left_count == 0 || t->problem->all_wanted)
+        return fail_problem(t, why);
+    t->problem->all_wanted = true;
+    t->problem->staged = false;
+    return FA2_OK;
+}
+
 static fa2_status race(timing *t)
 {
     fa2_status st = FA2_OK;
     size_t winner = t->count;
 
     if (t->count == 0)
-        return fail_problem(t, "no variant of this problem can run: see `fa2-tune show`");
+        return give_up(t, "no variant of this problem can run: see `fa2-tune show`");
     t->tune->timed += t->count;
     t->search = (fa2i_search){.sample = sample,
                               .spent = spent,
@@ -400,7 +415,7 @@ static fa2_status race(timing *t)
                               .exact = t->tune->modelled};
     FA2_TRY(fa2i_search_run(&t->search, t->contenders, t->count));
     t->tune->early += t->search.early;
-    learn(t);
+    FA2_TRY(learn(t));
     if (t->search.stopped)
         return put_losers(t, t->count, false);
     FA2_TRY(find_winner(t, &winner));
@@ -409,7 +424,7 @@ static fa2_status race(timing *t)
     else if (fa2i_tune_stopped(t->tune))
         FA2_TRY(put_losers(t, t->count, false));
     else
-        FA2_TRY(fail_problem(t, "every variant failed while it was timed: see `fa2-tune show`"));
+        FA2_TRY(give_up(t, "every variant failed while it was timed: see `fa2-tune show`"));
 done:
     return st;
 }
@@ -421,11 +436,10 @@ static fa2_status time_problem(fa2i_tune *tune, fa2i_tune_problem *problem)
     timing t = {.tune = tune, .problem = problem, .c = fa2i_tune_case(&problem->problem)};
 
     FA2_TRY(alloc_timing(&t));
+    FA2_TRY(fa2i_tune_judge(tune, problem));
     FA2_TRY(gather(&t, false, &open));
     if (open == 0) /* all settled, and yet no winner that could be used */
         FA2_TRY(gather(&t, true, &open));
-    else if (!tune->options.force)
-        FA2_TRY(spare_hopeless(&t));
     fa2i_tune_begin_launches(tune);
     st = fa2i_worker_case(tune->worker, &t.c);
     if (st == FA2_OK)
@@ -459,36 +473,42 @@ static fa2_status measure(fa2i_tune *tune, fa2i_tune_problem *problem, bool wait
     return FA2_OK;
 }
 
-/* All open problems; wait: also those that others have. */
-static fa2_status measure_open(fa2i_tune *tune, bool wait, size_t *ret_left)
+/* All open problems of the stages so far; wait: those that others have. */
+static fa2_status measure_open(fa2i_tune *tune, bool wait)
 {
-    *ret_left = 0;
     for (size_t i = 0; i < tune->problem_count && !fa2i_tune_spent(tune); i++) {
         bool others = false;
-        if (tune->problems[i].state != FA2I_PROBLEM_OPEN)
+        if (tune->problems[i].state != FA2I_PROBLEM_OPEN || !tune->problems[i].staged)
             continue;
         const fa2_status st = measure(tune, &tune->problems[i], wait, &others);
         if (st != FA2_OK)
             return st;
-        *ret_left += others;
     }
     return FA2_OK;
 }
 
-fa2_status fa2i_tune_time(fa2i_tune *tune)
+static fa2_status time_open(fa2i_tune *tune, bool wait)
 {
     fa2_status st = FA2_OK;
-    size_t open = 0, left = 0;
+    size_t open = 0;
     for (size_t i = 0; i < tune->problem_count; i++)
-        open += tune->problems[i].state == FA2I_PROBLEM_OPEN;
+        open += tune->problems[i].state == FA2I_PROBLEM_OPEN && tune->problems[i].staged;
     if (open == 0)
         return FA2_OK;
     FA2_TRY(fa2i_tune_worker(tune));
     fa2i_progress_begin(&tune->progress, "timing", open);
-    st = measure_open(tune, false, &left);
-    if (st == FA2_OK && left > 0)
-        st = measure_open(tune, true, &left);
+    st = measure_open(tune, wait);
     fa2i_progress_end(&tune->progress);
 done:
     return st;
+}
+
+fa2_status fa2i_tune_time(fa2i_tune *tune)
+{
+    return time_open(tune, false);
+}
+
+fa2_status fa2i_tune_time_rest(fa2i_tune *tune)
+{
+    return time_open(tune, true);
 }

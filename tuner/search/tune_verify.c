@@ -19,11 +19,21 @@ typedef struct group {
     bool done;
 } group;
 
+/* A kernel that was compiled is counted by what it was found to be. */
+static void take_verdict(fa2i_tune *tune, fa2i_tune_kernel *k)
+{
+    k->verified = true;
+    if (k->verification.outcome == FA2I_OUTCOME_OK)
+        return;
+    tune->outcomes[k->kernel.outcome]--;
+    tune->outcomes[k->verification.outcome]++;
+}
+
 static fa2_status store_verdict(fa2i_tune *tune, size_t index, const fa2i_verification *verdict)
 {
     fa2i_tune_kernel *k = &tune->kernels[index];
-    k->verified = true;
     k->verification = *verdict;
+    take_verdict(tune, k);
     tune->verified++;
     if (verdict->outcome != FA2I_OUTCOME_OK)
         fa2i_note(&tune->progress, "%s: %s: %s", fa2i_outcome_string(verdict->outcome),
@@ -160,7 +170,8 @@ static fa2_status wants_verdict(fa2i_tune *tune, const fa2i_tune_problem *proble
         return FA2_OK;
     fa2_status st =
         fa2i_cache_get_verification(tune->cache, tune->device, &k->kernel.key, &k->verification);
-    k->verified = st == FA2_OK;
+    if (st == FA2_OK)
+        take_verdict(tune, k);
     *ret_wants = st == FA2_E_NOT_FOUND;
     return st == FA2_E_NOT_FOUND ? FA2_OK : st;
 }
@@ -242,17 +253,6 @@ static fa2_status verify_groups(fa2i_tune *tune, group *groups, size_t count)
     return st;
 }
 
-static void count_outcomes(fa2i_tune *tune)
-{
-    for (size_t i = 0; i < tune->kernel_count; i++) {
-        const fa2i_tune_kernel *k = &tune->kernels[i];
-        if (!k->verified || k->verification.outcome == FA2I_OUTCOME_OK)
-            continue;
-        tune->outcomes[k->kernel.outcome]--;
-        tune->outcomes[k->verification.outcome]++;
-    }
-}
-
 fa2_status fa2i_tune_verify(fa2i_tune *tune)
 {
     fa2_status st = FA2_OK;
@@ -279,7 +279,6 @@ fa2_status fa2i_tune_verify(fa2i_tune *tune)
         st = verify_groups(tune, groups, group_count);
         fa2i_progress_end(&tune->progress);
     }
-    count_outcomes(tune);
 done:
     for (size_t i = 0; i < group_count; i++)
         fa2i_free(groups[i].kernels);

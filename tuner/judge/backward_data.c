@@ -1,0 +1,180 @@
+/*
+ * In the cases of the verification O and LSE are what forward gives. Tuned problems, where that would
+ * take the host minutes, have an LSE about which such numbers scatter, and any O: then any row can be
+ * computed by itself.
+ */
+#include "tuner/judge/backward_data.h"
+
+#include <math.h>
+#include <string.h>
+#include "runtime/base/alloc.h"
+#include "runtime/base/status.h"
+#include "runtime/ops/call.h"
+#include "tuner/judge/feature_data.h"
+#include "tuner/judge/number.h"
+
+fa2i_said fa2i_backward_said(const fa2i_inputs *inputs)
+{
+    return (fa2i_said){.cu_seqlens_q = inputs->data[CU_Q], .cu_seqlens_k = inputs->data[CU_K]};
+}
+
+fa2i_features fa2i_backward_case_features(const fa2i_case *c, const fa2i_inputs *inputs)
+{
+    const fa2i_feature_operands operands_of = {SLOPES, SINKS, BIAS, SEEDS};
+    return fa2i_case_features(c, &operands_of, inputs);
+}
+
+/* Of scores with standard deviation 1, over as many keys as the last query sees. */
+static float usual_lse(const fa2_problem *p)
+{
+    const fa2i_keys keys = fa2i_keys_seen(p, p->seq_q - 1);
+    return (float)(log(fmax(keys.end - keys.first, 1)) + 0.5);
+}
+
+/* What forward computes of. */
+typedef struct forward {
+    uint16_t *blocks[O];          /* Q, K, V */
+    void *feature_blocks[INPUTS]; /* by operand, from SLOPES on */
+    fa2i_features features;
+    float *q, *k, *v;   /* [D], [Sk, D], [Sk, D] */
+    double *scores, *o; /* [Sk], [D] */
+    fa2i_inputs inputs;
+} forward;
+
+static void forward_done(forward *f)
+{
+    for (int i = Q; i <= V; i++)
+        fa2i_free(f->blocks[i]);
+    for (int i = SLOPES; i < INPUTS; i++)
+        fa2i_free(f->feature_blocks[i]);
+    fa2i_free(f->q);
+    fa2i_free(f->k);
+    fa2i_free(f->v);
+    fa2i_free(f->scores);
+    fa2i_free(f->o);
+}
+
+/* What features of the case read. */
+static fa2_status forward_features(const fa2i_case *c, forward *f)
+{
+    fa2_status st = FA2_OK;
+    for (int i = SLOPES; st == FA2_OK && i < INPUTS; i++) {
+        const size_t period = fa2i_case_period(c, i);
+        if (period == 0)
+            continue;
+        f->feature_blocks[i] = fa2i_alloc(period * fa2i_case_extent(c, i).elem_bytes);
+        if (f->feature_blocks[i] == NULL)
+            return fa2i_fail(FA2_E_MEMORY, "no memory for test data");
+        f->inputs.data[i] = f->feature_blocks[i];
+        f->inputs.period[i] = period;
+        st = fa2i_case_fill(c, i, f->feature_blocks[i]);
+    }
+    f->features = fa2i_backward_case_features(c, &f->inputs);
+    return st;
+}
+
+static fa2_status forward_init(const fa2i_case *c, forward *f)
+{
+    const size_t keys = (size_t)c->problem.seq_k, head_dim = (size_t)c->problem.head_dim;
+    fa2_status st = FA2_OK;
+    f->q = fa2i_alloc_array(head_dim, sizeof *f->q);
+    f->k = fa2i_alloc_array(keys * head_dim, sizeof *f->k);
+    f->v = fa2i_alloc_array(keys * head_dim, sizeof *f->v);
+    f->scores = fa2i_alloc_array(keys, sizeof *f->scores);
+    f->o = fa2i_alloc_array(head_dim, sizeof *f->o);
+    bool got = f->q != NULL && f->k != NULL && f->v != NULL && f->scores != NULL && f->o != NULL;
+    for (int i = Q; got && i <= V; i++) {
+        f->inputs.period[i] = fa2i_case_period(c, i);
+        f->inputs.data[i] = f->blocks[i] =
+            fa2i_alloc_array(f->inputs.period[i], sizeof *f->blocks[i]);
+        got = f->blocks[i] != NULL;
+    }
+    if (!got)
+        return fa2i_fail(FA2_E_MEMORY, "no memory for test data");
+    for (int i = Q; st == FA2_OK && i <= V; i++)
+        st = fa2i_case_fill(c, i, f->blocks[i]);
+    return st == FA2_OK ? forward_features(c, f) : st;
+}
+
+/* The LSE of the row that is in f->q; its O, unless not wanted, in f->o. */
+static double forward_row(const fa2_problem *p, double softcap, forward *f, fa2i_row row,
+                          bool with_o)
+{
+    const fa2i_keys keys = fa2i_keys_seen(p, row.row);
+    const double scale = fa2i_softmax_scale(p, 0),
+                 sink = fa2i_sink_score(p, &f->features, row.head);
+    double largest = sink;
+    memset(f->o, 0, (size_t)p->head_dim * sizeof *f->o);
+    for (int32_t j = keys.first; j < keys.end; j++) {
+        f->scores[j] =
+            fa2i_score_capped(scale * fa2i_dot(f->q, f->k + (int64_t)j * p->head_dim, p->head_dim),
+                              softcap) +
+            fa2i_score_term(p, &f->features, row.batch, row.head, row.row, j);
+        largest = fmax(largest, f->scores[j]);
+    }
+    if (isinf(largest)) /* no key is seen */
+        return -INFINITY;
+    double sum = isinf(sink) ? 0 : exp(sink - largest);
+    for (int32_t j = keys.first; j < keys.end; j++) {
+        const double weight = exp(f->scores[j] - largest);
+        const double kept = fa2i_kept(p, &f->features, row.batch, row.head, row.row, j);
+        sum += weight;
+        for (int d = 0; with_o && d < p->head_dim; d++)
+            f->o[d] += weight * kept * f->v[(int64_t)j * p->head_dim + d];
+    }
+    for (int d = 0; d < p->head_dim; d++)
+        f->o[d] /= sum;
+    return largest + log(sum);
+}
+
+/* All of O or LSE, as forward gives it; what lies between rows is left as it is. */
+static fa2_status fill_forward(const fa2i_case *c, int operand, void *out)
+{
+    const fa2_problem *p = &c->problem;
+    const fa2i_extent e = fa2i_case_extent(c, operand);
+    const int32_t group = p->heads_q / p->heads_kv;
+    int64_t k_at = -1, v_at = -1;
+    fa2_status st = FA2_OK;
+    forward f = {0};
+    FA2_TRY(forward_init(c, &f));
+    const fa2i_host_tensor q = fa2i_case_host_tensor(c, &f.inputs, Q);
+    const fa2i_host_tensor k = fa2i_case_host_tensor(c, &f.inputs, K);
+    const fa2i_host_tensor v = fa2i_case_host_tensor(c, &f.inputs, V);
+    const fa2i_said said = fa2i_backward_said(&f.inputs);
+    for (int32_t b = 0; b < p->batch; b++) {
+        const fa2i_sequence s = fa2i_sequence_of(p, &said, b);
+        for (int32_t h = 0; s.problem.seq_q > 0 && h < p->heads_q; h++) {
+            fa2i_sequence_head(&k, &s, h / group, s.first_k, s.problem.seq_k, f.k, &k_at);
+            fa2i_sequence_head(&v, &s, h / group, s.first_k, s.problem.seq_k, f.v, &v_at);
+            for (int32_t i = 0; i < s.problem.seq_q; i++) {
+                const int64_t at = fa2i_extent_at(&e, s.batch, h, s.first_q + i);
+                fa2i_host_row(&q, p->dtype, fa2i_host_row_at(&q, s.batch, h, s.first_q + i),
+                              p->head_dim, f.q);
+                const double lse = forward_row(&s.problem, (double)c->softcap, &f,
+                                               (fa2i_row){b, h, i}, operand == O);
+                if (operand == LSE)
+                    ((float *)out)[at] = (float)lse;
+                for (int d = 0; operand == O && d < p->head_dim; d++)
+                    ((uint16_t *)out)[at + d] = fa2i_to_bits(p->dtype, (float)f.o[d]);
+            }
+        }
+    }
+done:
+    forward_done(&f);
+    return st;
+}
+
+fa2_status fa2i_backward_data(const fa2i_case *c, int operand, size_t count, void *out)
+{
+    const float magnitude = operand == Q   ? c->q_magnitude
+                            : operand == O ? 1 / sqrtf((float)c->problem.seq_k)
+                                           : 1.0f;
+    if (operand == LSE)
+        for (size_t i = 0; i < count; i++)
+            ((float *)out)[i] = usual_lse(&c->problem);
+    else
+        fa2i_case_fill_normal(c, operand, magnitude, count, out);
+    return (operand == O || operand == LSE) && c->pattern == FA2I_PATTERN_FORWARD
+               ? fill_forward(c, operand, out)
+               : FA2_OK;
+}

@@ -1,0 +1,73 @@
+/*
+ * The expected minimum of independent normal variables is the integral of the chance that all of them
+ * are above t.
+ */
+#include "tuner/search/prospect.h"
+
+#include <math.h>
+
+enum { STEPS = 64 };
+static const double reach = 4; /* standard deviations beyond which nothing is expected */
+
+/* The candidate of least time, among those that rest on measurements if known is set; count: none. */
+static size_t find_best(const fa2i_prospect *prospects, size_t count, bool known)
+{
+    size_t best = count;
+    for (size_t i = 0; i < count; i++) {
+        const fa2i_judgement *one = &prospects[i].judgement;
+        if (one->us > 0 && (!known || one->known >= FA2I_PROSPECT_KNOWN) &&
+            (best == count || one->us < prospects[best].judgement.us))
+            best = i;
+    }
+    return best;
+}
+
+void fa2i_prospects_sort_out(fa2i_prospect *prospects, size_t count)
+{
+    const size_t index = find_best(prospects, count, true);
+    const fa2i_judgement best = index < count ? prospects[index].judgement : (fa2i_judgement){0};
+    for (size_t i = 0; i < count; i++) {
+        const fa2i_judgement *one = &prospects[i].judgement;
+        prospects[i].hopeless =
+            index < count && one->us > 0 && one->known >= FA2I_PROSPECT_KNOWN &&
+            log(one->us / best.us) > FA2I_PROSPECT_BEHIND * hypot(one->doubt, best.doubt);
+    }
+}
+
+/* The chance that all times are above exp(t). */
+static double chance_above(const fa2i_prospect *prospects, size_t count, double t)
+{
+    double chance = 1;
+    for (size_t i = 0; i < count; i++) {
+        const fa2i_judgement *one = &prospects[i].judgement;
+        const double deviation = fmax(one->doubt, 1e-6);
+        if (one->us > 0)
+            chance *= 0.5 * erfc((t - log(one->us)) / (deviation * sqrt(2)));
+    }
+    return chance;
+}
+
+double fa2i_prospects_gain(const fa2i_prospect *prospects, size_t count)
+{
+    const size_t best = find_best(prospects, count, false);
+    if (best == count)
+        return 0;
+    const double most = log(prospects[best].judgement.us);
+    double least = most, above = 0;
+    for (size_t i = 0; i < count; i++) {
+        const fa2i_judgement *one = &prospects[i].judgement;
+        if (one->us > 0)
+            least = fmin(least, log(one->us) - reach * one->doubt);
+    }
+    /* Beyond the first choice's own time it is nothing that could be saved. */
+    const double step = (most + reach * prospects[best].judgement.doubt - least) / STEPS;
+    for (int i = 0; i < STEPS; i++)
+        above += step * chance_above(prospects, count, least + (i + 0.5) * step);
+    return fmax(0, 1 - exp(least + above - most));
+}
+
+double fa2i_prospects_us(const fa2i_prospect *prospects, size_t count)
+{
+    const size_t best = find_best(prospects, count, false);
+    return best < count ? prospects[best].judgement.us : 0;
+}

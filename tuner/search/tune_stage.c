@@ -1,0 +1,100 @@
+/*
+ * A tuning goes in stages, so that what the first problems teach spares later ones work: a stage takes
+ * the next open problems, compiles and verifies what they want, and measures them.
+ *
+ * - With a budget, or where calls are known, problems come in the order of what tuning them is expected to
+ *   save, which each stage finds anew; else as they were given, and all of a class together.
+ * - A stage compiles enough kernels to keep all threads busy most of the time.
+ */
+#include <stdlib.h>
+#include "tuner/search/tune.h"
+
+enum { KERNELS_PER_THREAD = 4 };
+
+static int by_worth(const void *left, const void *right)
+{
+    const fa2i_tune_problem *a = left, *b = right;
+    if (a->worth_us > b->worth_us || a->worth_us < b->worth_us)
+        return a->worth_us > b->worth_us ? -1 : 1;
+    return a->rank < b->rank ? -1 : a->rank > b->rank;
+}
+
+/* Is there more than the order in which the problems were given? */
+static bool is_ordered(const fa2i_tune *tune)
+{
+    bool ordered = tune->options.budget_s > 0;
+    for (size_t i = 0; i < tune->problem_count; i++)
+        ordered = ordered || tune->options.shapes.calls[i] > 0;
+    return ordered;
+}
+
+static bool is_waiting(const fa2i_tune_problem *problem)
+{
+    return problem->state == FA2I_PROBLEM_OPEN && !problem->staged;
+}
+
+fa2_status fa2i_tune_order(fa2i_tune *tune)
+{
+    for (size_t i = 0; i < tune->problem_count; i++) {
+        fa2i_tune_problem *p = &tune->problems[i];
+        const fa2_status st = is_waiting(p) ? fa2i_tune_judge(tune, p) : FA2_OK;
+        if (st != FA2_OK)
+            return st;
+    }
+    if (is_ordered(tune))
+        qsort(tune->problems, tune->problem_count, sizeof *tune->problems, by_worth);
+    return FA2_OK;
+}
+
+void fa2i_tune_find_needed(fa2i_tune *tune)
+{
+    for (size_t i = 0; i < tune->kernel_count; i++)
+        tune->kernels[i].needed = false;
+    for (size_t i = 0; i < tune->problem_count; i++) {
+        const fa2i_tune_problem *p = &tune->problems[i];
+        for (size_t j = 0; p->state == FA2I_PROBLEM_OPEN && j < p->count; j++)
+            if (!p->prospects[j].hopeless)
+                tune->kernels[p->candidates[j]].needed = true;
+    }
+}
+
+/* Take a problem into the stage; how many kernels that nobody knows yet come with it. */
+static size_t take(fa2i_tune *tune, fa2i_tune_problem *problem)
+{
+    size_t unknown = 0;
+    problem->staged = true;
+    for (size_t i = 0; i < problem->count; i++) {
+        fa2i_tune_kernel *k = &tune->kernels[problem->candidates[i]];
+        if (problem->prospects[i].hopeless || k->staged)
+            continue;
+        k->staged = true;
+        unknown += !k->known;
+    }
+    return unknown;
+}
+
+static bool is_of_stage(const fa2i_tune *tune, size_t before)
+{
+    for (size_t i = 0; i < before; i++)
+        if (tune->problems[i].state == FA2I_PROBLEM_OPEN && tune->problems[i].staged &&
+            fa2i_problem_same_class(&tune->problems[i].problem, &tune->problems[before].problem))
+            return true;
+    return false;
+}
+
+fa2_status fa2i_tune_next_stage(fa2i_tune *tune, bool *ret_any)
+{
+    const fa2_status st = fa2i_tune_order(tune);
+    const size_t enough = KERNELS_PER_THREAD * (size_t)tune->threads;
+    const bool whole_classes = !is_ordered(tune);
+    size_t unknown = 0;
+    *ret_any = false;
+    for (size_t i = 0; st == FA2_OK && i < tune->problem_count; i++) {
+        fa2i_tune_problem *p = &tune->problems[i];
+        if (!is_waiting(p) || (unknown >= enough && !(whole_classes && is_of_stage(tune, i))))
+            continue;
+        unknown += take(tune, p);
+        *ret_any = true;
+    }
+    return st;
+}
