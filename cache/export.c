@@ -14,6 +14,7 @@
  *     {"type":"end","rows":N,"sha256":hex}                last: of the lines between, and of all bytes
  *                                                         above this line
  *
+ * Behind the last one there may be lines {"fa2_report":..., ...}, which import passes over.
  * A line refers only to lines above it. Names, units and meanings are those of the tables.
  * All lines are one snapshot, in a fixed order: the same database gives the same bytes. Rows that are not
  * sound are left out: import would refuse the file for one of them. Format 1 had other members in a

@@ -203,6 +203,105 @@ static void test_cache(void)
     CHECK_CONTAINS(fa2_last_message(), "dropout is 1; it must be 0 where leftpad is 1");
 }
 
+static fa2_forward_args appending_args(void)
+{
+    fa2_forward_args args = good_args();
+    args.append = (fa2_append){args.k, args.v, 3};
+    args.append.k.data = (void *)0x6000000;
+    args.append.v.data = (void *)0x7000000;
+    args.rotary = (fa2_rotary_tables){(void *)0x8000000, (void *)0x9000000, problem.seq_k};
+    return args;
+}
+
+static void check_refused(const fa2_problem *p, const fa2_forward_args *args, const char *said)
+{
+    CHECK_EQ(check_args(p, args, &plain_grid), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), said);
+}
+
+/* What is appended is there, fits, and shares nothing with the caches, which are written. */
+static void test_append(void)
+{
+    fa2_problem with = problem;
+    fa2_forward_args args = appending_args();
+    with.append = 1;
+    check_good(&with, &args);
+    args.append.seq = 0;
+    check_good(&problem, &args);
+    check_refused(&with, &args, "append.seq is 0; it must be from 1 to seq_k");
+    args.append.seq = problem.seq_k + 1;
+    check_refused(&with, &args, "append.seq is ");
+    fa2_problem many = with;
+    many.batch = 1 << 14;
+    many.seq_k = args.append.seq = 1 << 17;
+    args.q.data = (void *)(UINT64_C(1) << 50);
+    args.o.data = (void *)(UINT64_C(1) << 51);
+    args.k.data = (void *)(UINT64_C(1) << 52);
+    args.v.data = (void *)(UINT64_C(1) << 53);
+    args.k.stride_batch = args.v.stride_batch = args.k.stride_seq << 17;
+    check_refused(&many, &args, "more than 4294967295 rows to write");
+    args = appending_args();
+    args.append.v.data = NULL;
+    check_refused(&with, &args, "append.v.data is NULL");
+    args = appending_args();
+    args.append.k.stride_head = 4;
+    check_refused(&with, &args, "append.k.stride_head is 4");
+    args = appending_args();
+    args.append.k.data = args.v.data;
+    check_refused(&with, &args, "v shares memory with append.k");
+    args = appending_args();
+    args.q.data = args.k.data;
+    check_good(&problem, &args);
+    check_refused(&with, &args, "k shares memory with q");
+    args = appending_args();
+    args.v = args.k;
+    check_good(&problem, &args);
+    check_refused(&with, &args, "v shares memory with k");
+    args = appending_args();
+    args.k.stride_batch = 0;
+    check_good(&problem, &args);
+    check_refused(&with, &args, "k.stride_batch is 0");
+    with.seqused = 1;
+    args = appending_args();
+    args.seqused_k = args.v.data;
+    check_refused(&with, &args, "v shares memory with seqused_k");
+    with.seqused = 0;
+    with.varlen = 1;
+    CHECK_EQ(fa2i_problem_check(&with), FA2_E_UNSUPPORTED);
+    CHECK_CONTAINS(fa2_last_message(), "append is 1; it must be 0 where varlen is 1");
+}
+
+/* Tables for all positions that keys have. */
+static void test_rotary(void)
+{
+    fa2_problem with = problem;
+    fa2_forward_args args = appending_args();
+    with.append = 1;
+    with.rotary = FA2_ROTARY_INTERLEAVED;
+    with.rotary_dim = 32;
+    check_good(&with, &args);
+    args.rotary.rows--;
+    check_refused(&with, &args, "it must be at least seq_k");
+    args = appending_args();
+    args.rotary.cos = NULL;
+    check_refused(&with, &args, "rotary.cos is NULL, but problem.rotary is interleaved");
+    args.rotary.cos = (void *)0x8000008;
+    check_refused(&with, &args, "rotary.cos is 0x8000008; it must be a multiple of 16");
+    args = appending_args();
+    args.rotary.sin = args.k.data;
+    check_refused(&with, &args, "k shares memory with rotary.sin");
+    with.rotary_dim = 24;
+    CHECK_EQ(fa2i_problem_check(&with), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "rotary_dim is 24; it must be a multiple of 16");
+    with.rotary_dim = 80;
+    CHECK_EQ(fa2i_problem_check(&with), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "rotary_dim is 80; it must be at most head_dim (64)");
+    with.append = 0;
+    with.rotary_dim = 32;
+    CHECK_EQ(fa2i_problem_check(&with), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "rotary is 2; it must be 0 where append is 0");
+}
+
 /* Packed sequences: tensors of as many rows as the totals say, and bounds. */
 static void test_varlen(void)
 {
@@ -589,6 +688,8 @@ int main(void)
     test_paged();
     test_fewer_values();
     test_cache();
+    test_append();
+    test_rotary();
     test_good_args();
     test_far_strides();
     test_overlap();

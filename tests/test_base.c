@@ -170,7 +170,7 @@ static void test_problem_check(void)
         {offsetof(fa2_problem, head_dim_v), 64,
          "head_dim_v is 64, which is head_dim; it must be 0"},
         {offsetof(fa2_problem, causal), 2, "causal is 2; it must be 0 or 1"},
-        {offsetof(fa2_problem, reserved[2]), 1, "reserved[2] is 1"},
+        {offsetof(fa2_problem, reserved[0]), 1, "reserved[0] is 1"},
     };
     CHECK_EQ(fa2i_problem_check(&good), FA2_OK);
     CHECK_EQ(fa2i_problem_check(NULL), FA2_E_INVALID);

@@ -32,7 +32,7 @@ for args in --help -h help; do
 done
 run 0 --version
 has out "fa2-tune 0."
-for command in tune build bench devices list show explain report export import check gc forget; do
+for command in tune build bench devices list show explain report export import check gc field-report forget; do
     run 0 $command --help
     empty err
     has out "fa2-tune $command"
@@ -43,7 +43,7 @@ for command in tune build bench devices list show explain report export import c
         has out "B (batch) [1], Hq (heads_q), Hkv (heads_kv) [as Hq], Sq (seq_q), Sk (seq_k) [as Sq]"
         has out "D (head_dim)"
         has out "dtype [fp16], causal [0]"
-        has out "Wl (window_left) [-1], Wr (window_right) [-1]"
+        has out "Wl (window_left) [-1]"
         ;;
     esac
     run 2 $command --nonsense
@@ -51,7 +51,7 @@ for command in tune build bench devices list show explain report export import c
     has err "$command has no option \"--nonsense\"; it takes --help"
 done
 run 2 tuen
-has err 'there is no command "tuen"; known: tune build bench devices list show explain report export import check gc forget'
+has err 'there is no command "tuen"; known: tune build bench devices list show explain report export import check gc field-report forget'
 run 2 help tuen
 has err 'there is no command "tuen"'
 run 2 --nonsense

@@ -14,6 +14,24 @@
 static const fa2_problem base_problem = {
     .batch = 2, .heads_q = 4, .heads_kv = 2, .seq_q = 64, .seq_k = 128, .head_dim = 64};
 
+/* With all fields that are needed for this one, which is left as it is. */
+static void ask_for(fa2_problem *problem, int field)
+{
+    for (int needs = fa2i_fields[field].needs; needs >= 0; needs = fa2i_fields[needs].needs)
+        fa2i_field_set(problem, needs, 1);
+}
+
+/* What has a meaning now, and may not be 0. */
+static void put_least(fa2_problem *problem)
+{
+    for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
+        const fa2i_field *f = &fa2i_fields[field];
+        if (f->needs >= 0 && fa2i_field_get(problem, f->needs) != 0 && f->least > 0 &&
+            fa2i_field_get(problem, field) == 0)
+            fa2i_field_set(problem, field, f->least);
+    }
+}
+
 /* What a field is compared with: the base, of the first operation that has the field, and with the
  * field that is asked for. */
 static fa2_problem counterpart(int field)
@@ -22,8 +40,8 @@ static fa2_problem counterpart(int field)
     fa2_problem problem = base_problem;
     while ((f->ops >> (int)problem.op & 1u) == 0)
         problem.op = (fa2_op)(problem.op + 1);
-    if (f->needs >= 0)
-        fa2i_field_set(&problem, f->needs, 1);
+    ask_for(&problem, field);
+    put_least(&problem);
     return problem;
 }
 
@@ -34,6 +52,7 @@ static bool differ_in(int field, fa2_problem *ret_problem)
     fa2_problem problem = counterpart(field);
     const int32_t value = fa2i_field_get(&problem, field);
     fa2i_field_set(&problem, field, value + f->step);
+    put_least(&problem);
     if (fa2i_problem_check(&problem) != FA2_OK)
         fa2i_field_set(&problem, field, 2 * value); /* heads are multiples of each other */
     *ret_problem = problem;

@@ -58,6 +58,37 @@ static void test_lengths(void)
     CHECK_EQ(grid_of(&plain, problem).slots, 0);
 }
 
+/* New keys are appended by a step before, which rotates Q into the workspace, behind what splits take. */
+static void test_append(void)
+{
+    fa2_problem problem = decode(4, 32, 8, 4096);
+    fa2i_recipe recipe;
+    CHECK_EQ(fa2i_recipe_parse("op=forward abi=2 rows=64 keys=64 workspace=queries; "
+                               "a role=prepare threads=256 smem=0 blocks=new_rows/16; "
+                               "b role=main threads=128 smem=0 blocks=row_tiles",
+                               &recipe),
+             FA2_OK);
+    problem.append = 1;
+    problem.rotary = FA2_ROTARY_HALVES;
+    problem.rotary_dim = 64;
+    fa2i_grid grid = grid_of(&recipe, problem);
+    CHECK_EQ(grid.blocks[0], 4 * (32 + 2 * 8) / 16);
+    CHECK_EQ(grid.blocks[1], 4 * 32);
+    CHECK_EQ(grid.queries_at, 0);
+    CHECK_EQ(grid.workspace_bytes, 4 * 32 * 128 * 2);
+    problem.rotary = FA2_ROTARY_NONE;
+    problem.rotary_dim = 0;
+    CHECK_EQ(grid_of(&recipe, problem).blocks[0], 4 * 2 * 8 / 16);
+    recipe = split;
+    recipe.workspace = FA2I_WORKSPACE_PARTIALS_AND_QUERIES;
+    problem = decode(1, 3, 1, 4096);
+    const fa2i_grid without = grid_of(&split, problem);
+    grid = grid_of(&recipe, problem);
+    CHECK(without.splits > 1 && grid.partial_bytes == without.partial_bytes);
+    CHECK(grid.queries_at >= without.workspace_bytes && grid.queries_at % 256 == 0);
+    CHECK_EQ(grid.workspace_bytes, grid.queries_at + 3 * 128 * 2);
+}
+
 /* Packed sequences: tiles by rows, one more for each sequence. */
 static void test_packed(void)
 {
@@ -143,6 +174,7 @@ int main(void)
     test_plain();
     test_split();
     test_lengths();
+    test_append();
     test_packed();
     test_shares();
     test_workspace_is_not_monotone();

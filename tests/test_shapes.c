@@ -161,7 +161,7 @@ static void test_wrong_text(void)
     static const char keys[] =
         "the keys are op, B, Hq, Hkv, Sq, Sk, D, Dv, dtype, causal, softcap, window, Wl, Wr, "
         "deterministic, alibi, sinks, bias, dropout, seqused, varlen, Tq, Tk, paged, page, "
-        "leftpad, cache_rows";
+        "leftpad, cache_rows, append, rotary, rotary_dim";
     char expected[256];
     snprintf(expected, sizeof expected, "unknown key \"H\"; %s", keys);
     check_text_refused("H=8,Sq=512,D=64", expected);

@@ -56,7 +56,7 @@ static const struct command {
      "                    all: whatever this NVRTC compiles for\n" SHAPE_HELP DB_HELP JOBS_HELP
          JSON_HELP},
     {"bench", fa2i_cmd_bench,
-     "--device N [SHAPES] [--runs N] [--cold] [--db FILE] [--format text|csv|json]",
+     "--device N [SHAPES] [--scale S|B|D] [--runs N] [--cold] [--db FILE] [--format text|csv|json]",
      "time what the runtime takes, by one protocol, beside the default",
      "Times the kernel that the runtime would take for each shape, beside the one that it would "
      "take\n"
@@ -64,6 +64,7 @@ static const struct command {
      "Writes\n"
      "nothing into the database. Without shapes: --preset seeds.\n\n"
      "  --device N        the CUDA device, 0 for the first\n" SHAPE_HELP
+     "  --scale AXIS      S, B or D, repeatable: other values of it, too, and a table\n"
      "  --runs N          timed runs of each kernel, 10 at least; default 100\n"
      "  --cold            one launch a run, the L2 cache flushed before\n" DB_HELP
      "  --format F        text, csv (a row for each kernel and shape) or json\n" JSON_HELP},
@@ -98,12 +99,13 @@ static const struct command {
      "variant,\n"
      "the model against the measurements, failures, and how to do it again. \"-\" is standard "
      "output;\n"
-     "without a file the markdown goes there. A report of that name is replaced when the new one is\n"
+     "without a file the markdown goes there. A report of that name is replaced when the new one "
+     "is\n"
      "complete; no other file is.\n\n"
      "  --html FILE       write the page\n"
      "  --markdown FILE   write a shorter text\n"
-     "  --against OTHER   compare with another database: another card, another version\n" FILTER_HELP
-         DB_HELP},
+     "  --against OTHER   compare with another database: another card, another "
+     "version\n" FILTER_HELP DB_HELP},
     {"export", fa2i_cmd_export, "FILE [--db FILE]", "write measurements and winners, no code",
      "Writes the database as JSON lines; \"-\" is standard output. Kernels are not among them: "
      "who\n"
@@ -122,6 +124,18 @@ static const struct command {
      "Drops rows that check finds damaged, and kernel images that no winner uses; makes tables, "
      "views\n"
      "and indexes anew that are not there; compacts the file. Measurements stay.\n\n" DB_HELP},
+    {"field-report", fa2i_cmd_field_report,
+     "FILE (--device N [--budget SECONDS] [--jobs N] | --check)",
+     "one file about a card: for those who cannot touch it",
+     "Tunes a small preset and twenty random problems, verifies every candidate on the way, "
+     "measures\n"
+     "what the card can do, and writes all of it, with how well the cost model and the choice of\n"
+     "kernels did, as JSON lines; fa2-tune import takes the measurements. Minutes; the same "
+     "command\n"
+     "goes on where it was stopped. It says what is in the file: nothing personal.\n\n"
+     "  --device N        the CUDA device, 0 for the first\n"
+     "  --budget SECONDS  of tuning; default 480\n" JOBS_HELP
+     "  --check           instead: do the measurements in FILE give the figures that it states?\n"},
     {"forget", fa2i_cmd_forget,
      "[--shape FIELDS] [--op OP] [--device D] [--variant TEXT] [--failures] "
      "[--db FILE]",

@@ -19,7 +19,7 @@ local function step(entry, role, threads, blocks)
 end
 
 return families.new({
-   name = "naive", op = "forward", template = "bench/naive.cu.in", path = anywhere, axes = kinds,
+   name = "naive", op = "forward", template = "bench/naive.cu.in", path = anywhere, axes = kinds.axes(256),
 
    recipe = function()
       return {

@@ -66,7 +66,7 @@ function M.backward_names(v)
    local packed = v.varlen == 1
    local from_first = packed and " + place.first_q_tile" or ""
    return {
-      seqused = false,
+      seqused = false, append = false,
       params = packed and "all" or "p",
       own = packed and "own" or "p",
       batches = packed and "1" or "p.batch",

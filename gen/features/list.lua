@@ -7,6 +7,7 @@
 local M = {}
 
 local alibi = require("features.alibi")
+local append = require("features.append")
 local axes_of = require("core.axes")
 local bias = require("features.bias")
 local cache = require("features.cache")
@@ -16,7 +17,10 @@ local paged = require("features.paged")
 local sinks = require("features.sinks")
 
 -- In the order of texts.
-M.all = {alibi, sinks, bias, dropout, lengths, lengths.packed, paged, cache, cache.rows}
+M.all = {
+   alibi, sinks, bias, dropout, lengths, lengths.packed, paged, cache, cache.rows,
+   append, append.rotary, append.rotary_dim,
+}
 
 -- Of the families of an operation.
 function M.axes(op)

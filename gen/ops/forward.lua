@@ -14,6 +14,7 @@
 --   cost(v, facts, problem, arch)               us
 --   recipe(recipe, v)                           adds what is its own to a recipe
 --   names                                       what its templates see
+local append = require("features.append")
 local cache = require("features.cache")
 local columns = require("features.columns")
 local cost = require("ops.forward_plain_cost")
@@ -163,7 +164,7 @@ function M.family(name, scheme, path)
       end,
 
       cost = function(v, problem, arch, registers)
-         local facts, us = facts_of(v, path, registers), 0
+         local facts, us = facts_of(v, path, registers), append.us(v, problem, arch)
          for _, part in ipairs(lengths.parts(problem)) do
             us = us + scheme.cost(v, facts, part, arch)
          end
@@ -179,6 +180,7 @@ function M.family(name, scheme, path)
             }},
          }
          scheme.recipe(recipe, v)
+         append.recipe(recipe, v)
          return recipe
       end,
 
@@ -188,7 +190,7 @@ function M.family(name, scheme, path)
             threads = 32 * v.warps, fill = v.fill or "whole",
          }
          for _, more in ipairs({features.names(v, "forward"), lengths.names(v), paged.names(v),
-                                 cache.names(v), columns.names(v), scheme.names}) do
+                                cache.names(v), append.names(), columns.names(v), scheme.names}) do
             for key, value in pairs(more) do
                names[key] = value
             end

@@ -57,7 +57,7 @@ _Static_assert(sizeof(((fa2_problem *)0)->reserved) / sizeof(int32_t) + FA2I_FIE
                    sizeof(fa2_problem) / sizeof(int32_t),
                "every member but the reserved ones is a line of problem.def");
 _Static_assert(sizeof(fa2_op) == sizeof(int32_t) && sizeof(fa2_dtype) == sizeof(int32_t) &&
-                   sizeof(fa2_bias) == sizeof(int32_t),
+                   sizeof(fa2_bias) == sizeof(int32_t) && sizeof(fa2_rotary) == sizeof(int32_t),
                "fields are read as int32_t");
 
 static const char *const op_words[] = {
@@ -68,6 +68,9 @@ static const char *const bias_words[] = {[FA2_BIAS_NONE] = "none",
                                          [FA2_BIAS_BF16] = "bf16",
                                          [FA2_BIAS_FP32] = "fp32",
                                          [FA2_BIAS_BOOL] = "bool"};
+static const char *const rotary_words[] = {[FA2_ROTARY_NONE] = "none",
+                                           [FA2_ROTARY_HALVES] = "halves",
+                                           [FA2_ROTARY_INTERLEAVED] = "interleaved"};
 
 /* The words of an enumeration; NULL for numbers. */
 static const char *const *words_of(fa2i_field_type type)
@@ -79,6 +82,8 @@ static const char *const *words_of(fa2i_field_type type)
         return dtype_words;
     case FA2I_TYPE_BIAS:
         return bias_words;
+    case FA2I_TYPE_ROTARY:
+        return rotary_words;
     case FA2I_TYPE_INT:
         return NULL;
     }
@@ -138,8 +143,8 @@ bool fa2i_dtype_parse(const char *text, fa2_dtype *ret_dtype)
 bool fa2i_field_is_shown(const fa2_problem *problem, int field)
 {
     const fa2i_field *f = &fa2i_fields[field];
-    if (f->needs >= 0)
-        return fa2i_field_get(problem, f->needs) != 0;
+    if (f->needs >= 0 && fa2i_field_get(problem, f->needs) == 0)
+        return false;
     return f->shown_always || fa2i_field_get(problem, field) != 0;
 }
 
@@ -177,8 +182,7 @@ fa2_status fa2i_field_check(int field, int32_t value)
 
 /* ---- the whole problem ---- */
 
-/* A field that has no meaning here must be 0; any other one is in its limits. */
-static fa2_status check_field(const fa2_problem *problem, int field)
+fa2_status fa2i_field_check_of(const fa2_problem *problem, int field)
 {
     const fa2i_field *f = &fa2i_fields[field];
     const int32_t value = fa2i_field_get(problem, field);
@@ -236,7 +240,7 @@ static fa2_status check_total(const char *name, int32_t batch, int32_t seq, int3
                      name, name, (long long)batch * seq, TOTAL_MAX);
 }
 
-/* A padded cache has one row for each sequence. */
+/* A padded cache has one row for each sequence; what is packed has no room for more. */
 static fa2_status check_cache(const fa2_problem *p, int *field)
 {
     const char *where = p->varlen ? "varlen" : "paged";
@@ -244,6 +248,13 @@ static fa2_status check_cache(const fa2_problem *p, int *field)
     if ((p->varlen || p->paged) && (p->leftpad || p->cache_rows))
         return fa2i_fail(FA2_E_UNSUPPORTED, "%s is 1; it must be 0 where %s is 1",
                          fa2i_fields[*field].name, where);
+    *field = FA2I_FIELD_append;
+    if (p->varlen && p->append)
+        return fa2i_fail(FA2_E_UNSUPPORTED, "append is 1; it must be 0 where varlen is 1");
+    *field = FA2I_FIELD_rotary_dim;
+    if (p->rotary_dim > p->head_dim)
+        return fa2i_fail(FA2_E_INVALID, "rotary_dim is %d; it must be at most head_dim (%d)",
+                         (int)p->rotary_dim, (int)p->head_dim);
     return FA2_OK;
 }
 
@@ -295,7 +306,7 @@ fa2_status fa2i_problem_find_fault(const fa2_problem *problem, int *ret_field)
     int field = FA2I_FIELD_op;
     fa2_status st = fa2i_field_check(field, (int32_t)problem->op);
     for (int i = 0; st == FA2_OK && i < FA2I_FIELD_COUNT; i++)
-        st = check_field(problem, field = i);
+        st = fa2i_field_check_of(problem, field = i);
     if (st == FA2_OK)
         st = check_heads(problem, &field);
     if (st == FA2_OK)

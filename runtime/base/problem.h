@@ -23,7 +23,8 @@ typedef enum fa2i_field_type {
     FA2I_TYPE_INT,
     FA2I_TYPE_OP,
     FA2I_TYPE_DTYPE,
-    FA2I_TYPE_BIAS
+    FA2I_TYPE_BIAS,
+    FA2I_TYPE_ROTARY
 } fa2i_field_type;
 
 /* What a text that does not give the field means. */
@@ -81,6 +82,9 @@ static inline int32_t fa2i_head_dim_v(const fa2_problem *problem)
 /* Check one value by itself: limits and step. */
 fa2_status fa2i_field_check(int field, int32_t value);
 
+/* One field of a problem: 0 where it has no meaning, else in its limits. */
+fa2_status fa2i_field_check_of(const fa2_problem *problem, int field);
+
 /* Every field, what relates them, reserved ones: what holds for every device. Operations may ask for
  * more (runtime/ops). */
 fa2_status fa2i_problem_check(const fa2_problem *problem);
@@ -90,7 +94,7 @@ fa2_status fa2i_problem_find_fault(const fa2_problem *problem, int *ret_field);
 
 /* "B=1 Hq=8 Hkv=8 Sq=512 Sk=512 D=64 dtype=fp16 causal=1", as fa2-tune --shape takes it (commas
  * instead of spaces there). The problem is valid. */
-enum { FA2I_PROBLEM_CHARS = 320 };
+enum { FA2I_PROBLEM_CHARS = 400 };
 void fa2i_problem_format(const fa2_problem *problem, char *out, size_t out_bytes);
 
 /* The KIND fields alone, "D=64 dtype=fp16 causal=1": two problems may share a kernel if and only if

@@ -109,7 +109,8 @@ static fa2_status check_splitting(const fa2i_recipe *recipe)
         return fa2i_fail(FA2_E_INVALID,
                          "waves is %d and splits %d; keys are split with both, or none",
                          recipe->waves, recipe->max_splits);
-    if (recipe->waves > 0 && recipe->workspace != FA2I_WORKSPACE_PARTIALS)
+    if (recipe->waves > 0 && recipe->workspace != FA2I_WORKSPACE_PARTIALS &&
+        recipe->workspace != FA2I_WORKSPACE_PARTIALS_AND_QUERIES)
         return fa2i_fail(FA2_E_INVALID, "keys are split, which needs workspace=partials");
     if (recipe->waves > 0 && fa2i_recipe_step(recipe, FA2I_STEP_COMBINE) == NULL)
         return fa2i_fail(FA2_E_INVALID, "keys are split, but no step combines the parts");
@@ -143,7 +144,8 @@ static fa2_status check_rows(const fa2i_recipe *recipe)
                          "columns is %d; it is more than 0 with "
                          "workspace=rows_and_dq or rows_dq_and_turns, and only there",
                          recipe->columns);
-    if (rows && fa2i_recipe_step(recipe, FA2I_STEP_PREPARE) == NULL)
+    if ((rows || fa2i_recipe_has_queries(recipe)) &&
+        fa2i_recipe_step(recipe, FA2I_STEP_PREPARE) == NULL)
         return fa2i_fail(FA2_E_INVALID, "workspace=%s, but no step prepares it",
                          workspaces[recipe->workspace]);
     if (!rows && fa2i_recipe_step(recipe, FA2I_STEP_SINKS) != NULL)

@@ -18,6 +18,7 @@
 #ifndef FA2I_BASE_RECIPE_H
 #define FA2I_BASE_RECIPE_H
 
+#include <stdbool.h>
 #include "fa2.h"
 
 #define FA2I_RECIPE_CHARS 640
@@ -39,6 +40,8 @@
     X(FA2I_BLOCKS_ROW_TILES, "row_tiles",                                                          \
       FORWARD)                           /* `rows` rows of a head; and one of the keys' splits */  \
     X(FA2I_BLOCKS_ROWS, "rows", FORWARD) /* block_rows rows of all heads and batches */            \
+    X(FA2I_BLOCKS_NEW_ROWS, "new_rows",                                                            \
+      FORWARD) /* block_rows rows of new K and V, as many as of Q, and of Q if it is rotated */    \
     X(FA2I_BLOCKS_PADDED_ROWS, "padded_rows", BACKWARD) /* block_rows of them */                   \
     X(FA2I_BLOCKS_KEY_TILES, "key_tiles", BACKWARD)     /* `keys` keys of a key head */            \
     X(FA2I_BLOCKS_KEY_AND_QUERY_TILES, "key_and_query_tiles",                                      \
@@ -49,8 +52,10 @@
 #define FA2I_WORKSPACE_LIST(X)                                                                     \
     X(FA2I_WORKSPACE_NONE, "none", FORWARD | BACKWARD)                                             \
     X(FA2I_WORKSPACE_PARTIALS, "partials", FORWARD) /* O and LSE of each split, fp32 */            \
-    X(FA2I_WORKSPACE_SCORES, "scores", FORWARD)     /* S of all heads and batches, of the dtype */ \
-    X(FA2I_WORKSPACE_ROWS, "rows", BACKWARD)        /* LSE and delta of padded rows, fp32 */       \
+    X(FA2I_WORKSPACE_QUERIES, "queries", FORWARD)   /* Q, rotated */                               \
+    X(FA2I_WORKSPACE_PARTIALS_AND_QUERIES, "partials_and_queries", FORWARD) /* both */             \
+    X(FA2I_WORKSPACE_SCORES, "scores", FORWARD) /* S of all heads and batches, of the dtype */     \
+    X(FA2I_WORKSPACE_ROWS, "rows", BACKWARD)    /* LSE and delta of padded rows, fp32 */           \
     X(FA2I_WORKSPACE_ROWS_AND_DQ, "rows_and_dq",                                                   \
       BACKWARD) /* these, and `columns` numbers of each row, fp32 */                               \
     X(FA2I_WORKSPACE_ROWS_DQ_AND_TURNS, "rows_dq_and_turns",                                       \
@@ -100,6 +105,13 @@ fa2_status fa2i_recipe_format(fa2i_recipe *recipe);
 /* The first main step; the first step of a role, NULL when there is none. Of a recipe that was parsed. */
 const fa2i_step *fa2i_recipe_main(const fa2i_recipe *recipe);
 const fa2i_step *fa2i_recipe_step(const fa2i_recipe *recipe, fa2i_role role);
+
+/* Whether the workspace holds Q. */
+static inline bool fa2i_recipe_has_queries(const fa2i_recipe *recipe)
+{
+    return recipe->workspace == FA2I_WORKSPACE_QUERIES ||
+           recipe->workspace == FA2I_WORKSPACE_PARTIALS_AND_QUERIES;
+}
 
 /* The most dynamic shared memory that a block of any step has, in bytes. */
 int fa2i_recipe_most_smem(const fa2i_recipe *recipe);

@@ -119,6 +119,14 @@ typedef enum fa2_bias {
     FA2_BIAS_BOOL = 4
 } fa2_bias;
 
+/* Which columns of Q and K are turned together by an angle that grows with the position: t and t + rotary_dim / 2,
+ * or 2 t and 2 t + 1. */
+typedef enum fa2_rotary {
+    FA2_ROTARY_NONE = 0,
+    FA2_ROTARY_HALVES = 1,
+    FA2_ROTARY_INTERLEAVED = 2
+} fa2_rotary;
+
 /* What is asked for: everything that decides which kernel is the best one. Zero-initialise it, so
  * that fields added later mean "off". */
 typedef struct fa2_problem {
@@ -160,7 +168,13 @@ typedef struct fa2_problem {
                          * heads_kv, head_dim]; which row is a sequence's is in device memory. Else 0 */
     int32_t head_dim_v;   /* forward. Columns of V and O, a multiple of 8 below head_dim; 0: as many as
                             * Q and K have. V may be the first columns of K, in the same memory */
-    int32_t reserved[5];  /* 0 */
+    int32_t append;     /* forward, not with varlen. 1: new keys and values, in the arguments, are written
+                         * into K and V first, behind the keys that a sequence has, and seen. Else 0, and so
+                         * are the next two */
+    fa2_rotary rotary;  /* Other than NONE: new keys and Q are rotated, by the tables in the arguments. Else
+                         * the next one is 0 */
+    int32_t rotary_dim; /* columns that are rotated, the first ones: a multiple of 16, 16 ... head_dim */
+    int32_t reserved[2];  /* 0 */
 } fa2_problem;
 
 /* A tensor on the device. Strides count elements, are multiples of 8 and not negative; that of a
@@ -203,6 +217,19 @@ typedef struct fa2_dropout {
         *offset_at; /* device, 8-byte aligned: it is added to the offset; or NULL. So a captured
                                 * graph draws anew at each replay */
 } fa2_dropout;
+
+/* New keys and values, on the device. */
+typedef struct fa2_append {
+    fa2_tensor k, v; /* read, [batch, seq, heads_kv, head_dim], of v head_dim_v columns if these are fewer */
+    int32_t seq;     /* of each sequence: 1 ... seq_k; seq_q of them are fastest */
+} fa2_append;
+
+/* Cosines and sines of a position's angles, on the device: [rows, rotary_dim / 2] of the problem's dtype, contiguous,
+ * 16-byte aligned. */
+typedef struct fa2_rotary_tables {
+    const void *cos, *sin;
+    int32_t rows; /* at least seq_k */
+} fa2_rotary_tables;
 
 /* What is written (o, lse, gradients, and of the workspace what fa2_workspace_size says) shares no
  * byte with anything else here, and no row of a tensor with another one: that is FA2_E_INVALID. The
@@ -250,6 +277,15 @@ typedef struct fa2_forward_args {
      * 0 ... cache_row_count - 1 counts as the last one. Sequences may share a row. */
     const int32_t *cache_rows;
     int32_t cache_row_count; /* at least 1 */
+    /* problem.append: row i of append.k and append.v becomes key seqused_k[b] + i of sequence b (without
+     * seqused, its last append.seq keys), and attention sees it; what has no room before seq_k is left out.
+     * So k and v are written here, and share no byte with anything else, nor rows or pages of sequences
+     * that get new keys; into a page or a row of the cache that is none nothing is written. */
+    fa2_append append;
+    /* problem.rotary: new key i stands at position seqused_k[b] + i, query i there, too, if causal or
+     * windowed; else all queries stand at seqused_k[b]. Behind the tables a position counts as their last.
+     * Q itself is left as it is. */
+    fa2_rotary_tables rotary;
 } fa2_forward_args;
 
 /* A gradient whose data is NULL is not wanted; at least one is. */

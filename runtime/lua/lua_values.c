@@ -174,13 +174,11 @@ static void set_kind(lua_State *L, fa2_problem *kind, const char *name)
     luaL_error(L, "'%s' is no field that is compiled into a kernel", name);
 }
 
-/* Every field of a kind that its operation has is in its limits. */
+/* Every field of a kind that has a meaning is in its limits. */
 static void check_kind(lua_State *L, const fa2_problem *kind)
 {
     for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
-        const fa2i_field *f = &fa2i_fields[field];
-        if (f->role == FA2I_ROLE_KIND && (f->ops >> (int)kind->op & 1u) != 0 &&
-            fa2i_field_check(field, fa2i_field_get(kind, field)) != FA2_OK)
+        if (fa2i_fields[field].role == FA2I_ROLE_KIND && fa2i_field_check_of(kind, field) != FA2_OK)
             luaL_error(L, "%s", fa2_last_message());
     }
 }

@@ -16,7 +16,7 @@ bool fa2i_features_asked(const fa2_problem *problem)
 {
     return problem->alibi || problem->sinks || problem->bias != FA2_BIAS_NONE || problem->dropout ||
            problem->seqused || problem->varlen || problem->paged || problem->leftpad ||
-           problem->cache_rows;
+           problem->cache_rows || problem->append;
 }
 
 static bool has_terms(const fa2_problem *problem)
@@ -188,12 +188,76 @@ static fa2_status locate_cache_rows(const fa2_problem *p, const fa2i_feature_arg
                           m);
 }
 
+/* [batch, seq, heads_kv, head_dim] */
+static fa2_status locate_new(const fa2_problem *p, const char *name, const fa2_tensor *tensor,
+                             int32_t seq, int32_t columns, fa2i_memory *m)
+{
+    const int32_t extents[] = {p->batch, seq, p->heads_kv};
+    return fa2i_memory_of_tensor(name, tensor, extents, columns, false, m);
+}
+
+/* [rows, rotary_dim / 2] */
+static fa2_status locate_angles(const fa2_problem *p, const char *name, const void *data,
+                                int32_t rows, fa2i_memory *m)
+{
+    enum { ALIGN_BYTES = 16 };
+    const fa2_status st = check_given(name, data, FA2I_FIELD_rotary, (int32_t)p->rotary);
+    return st != FA2_OK ? st
+                        : fa2i_memory_of_array(name, data, (size_t)rows * (size_t)p->rotary_dim,
+                                               ALIGN_BYTES, m);
+}
+
 static fa2_status check_apart(const fa2i_memory *input, const fa2i_memory *const *outputs,
                               int output_count)
 {
     fa2_status st = FA2_OK;
     for (int i = 0; i < output_count; i++)
         FA2_TRY(fa2i_memory_check_apart(outputs[i], input));
+done:
+    return st;
+}
+
+/* What the appending step counts rows in. */
+#define ROWS_MAX ((int64_t)UINT32_MAX)
+
+static fa2_status check_append(const fa2_problem *p, const fa2_append *append,
+                               const fa2i_memory *const *outputs, int output_count)
+{
+    fa2i_memory m;
+    fa2_status st = FA2_OK;
+    if (append->seq < 1 || append->seq > p->seq_k)
+        return fa2i_fail(FA2_E_INVALID, "append.seq is %d; it must be from 1 to seq_k (%d)",
+                         (int)append->seq, (int)p->seq_k);
+    const int64_t heads = p->rotary != FA2_ROTARY_NONE ? p->heads_q : 0;
+    const int64_t batch = p->batch, new_rows = batch * append->seq; /* < 2^60 */
+    if (new_rows > ROWS_MAX / 2 / p->heads_kv ||
+        (heads > 0 && batch * p->seq_q > (ROWS_MAX - 2 * new_rows * p->heads_kv) / heads))
+        return fa2i_fail(
+            FA2_E_INVALID,
+            "append.seq is %d; with %d batches of %d heads and %lld x %d rotated rows of "
+            "Q there would be more than %lld rows to write",
+            (int)append->seq, (int)p->batch, (int)p->heads_kv, (long long)heads, (int)p->seq_q,
+            (long long)ROWS_MAX);
+    FA2_TRY(locate_new(p, "append.k", &append->k, append->seq, p->head_dim, &m));
+    FA2_TRY(check_apart(&m, outputs, output_count));
+    FA2_TRY(locate_new(p, "append.v", &append->v, append->seq, fa2i_head_dim_v(p), &m));
+    FA2_TRY(check_apart(&m, outputs, output_count));
+done:
+    return st;
+}
+
+static fa2_status check_rotary(const fa2_problem *p, const fa2_rotary_tables *tables,
+                               const fa2i_memory *const *outputs, int output_count)
+{
+    fa2i_memory m;
+    fa2_status st = FA2_OK;
+    if (tables->rows < p->seq_k)
+        return fa2i_fail(FA2_E_INVALID, "rotary.rows is %d; it must be at least seq_k (%d)",
+                         (int)tables->rows, (int)p->seq_k);
+    FA2_TRY(locate_angles(p, "rotary.cos", tables->cos, tables->rows, &m));
+    FA2_TRY(check_apart(&m, outputs, output_count));
+    FA2_TRY(locate_angles(p, "rotary.sin", tables->sin, tables->rows, &m));
+    FA2_TRY(check_apart(&m, outputs, output_count));
 done:
     return st;
 }
@@ -249,6 +313,10 @@ fa2_status fa2i_features_check(const fa2_problem *problem, const fa2i_feature_ar
         FA2_TRY(locate_cache_rows(problem, args, &m));
         FA2_TRY(check_apart(&m, outputs, output_count));
     }
+    if (problem->append)
+        FA2_TRY(check_append(problem, args->append, outputs, output_count));
+    if (problem->rotary != FA2_ROTARY_NONE)
+        FA2_TRY(check_rotary(problem, args->rotary, outputs, output_count));
 done:
     return st;
 }
@@ -312,6 +380,18 @@ void fa2i_features_fill(const fa2_problem *problem, const fa2i_feature_args *arg
     if (problem->cache_rows) {
         params.cache_rows = (uintptr_t)*args->cache_rows;
         params.cache_row_count = *args->cache_row_count;
+    }
+    if (problem->append) {
+        params.new_count = args->append->seq;
+        params.new_k = (uintptr_t)args->append->k.data;
+        params.new_v = (uintptr_t)args->append->v.data;
+        fa2i_param_strides(&args->append->k, params.new_k_stride);
+        fa2i_param_strides(&args->append->v, params.new_v_stride);
+    }
+    if (problem->rotary != FA2_ROTARY_NONE) {
+        params.rotary_cos = (uintptr_t)args->rotary->cos;
+        params.rotary_sin = (uintptr_t)args->rotary->sin;
+        params.rotary_rows = args->rotary->rows;
     }
     *ret_params = params;
 }

@@ -30,6 +30,8 @@ typedef struct fa2i_feature_args {
     const int32_t *const *leftpad;
     const int32_t *const *cache_rows;
     const int32_t *cache_row_count;
+    const fa2_append *append;
+    const fa2_rotary_tables *rotary;
 } fa2i_feature_args;
 
 /* Whether a problem asks for any of them. */

@@ -17,6 +17,19 @@ _Static_assert(offsetof(fa2i_forward_params, features) == 208 &&
 
 /* ---- parameters ---- */
 
+/* Q is read from the workspace, where the step before puts it. */
+static void read_rotated(const fa2i_grid *grid, const fa2_problem *problem,
+                         const fa2_forward_args *args, fa2i_forward_params *params)
+{
+    const int64_t position = (int64_t)problem->heads_q * problem->head_dim;
+    params->features.raw_q = params->q;
+    fa2i_param_strides(&args->q, params->features.raw_q_stride);
+    params->q = (uintptr_t)args->workspace + grid->queries_at;
+    params->q_stride[0] = problem->seq_q * position;
+    params->q_stride[1] = position;
+    params->q_stride[2] = problem->head_dim;
+}
+
 void fa2i_forward_fill(const fa2i_grid *grid, const fa2_problem *problem, const void *args,
                        fa2i_forward_params *ret_params)
 {
@@ -60,6 +73,8 @@ void fa2i_forward_fill(const fa2i_grid *grid, const fa2_problem *problem, const 
     fa2i_param_strides(&a->k, params.k_stride);
     fa2i_param_strides(&a->v, params.v_stride);
     fa2i_param_strides(&a->o, params.o_stride);
+    if (problem->rotary != FA2_ROTARY_NONE)
+        read_rotated(grid, problem, a, &params);
     *ret_params = params;
 }
 

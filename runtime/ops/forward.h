@@ -29,7 +29,9 @@ static inline fa2i_feature_args fa2i_forward_features(const fa2_forward_args *ar
                                .page_count = &args->page_count,
                                .leftpad = &args->leftpad,
                                .cache_rows = &args->cache_rows,
-                               .cache_row_count = &args->cache_row_count};
+                               .cache_row_count = &args->cache_row_count,
+                               .append = &args->append,
+                               .rotary = &args->rotary};
 }
 
 /* The functions of fa2i_op (op.h says what each does); args is a fa2_forward_args. */

@@ -30,8 +30,8 @@ static fa2_status locate_tensors(const fa2_problem *p, const fa2_forward_args *a
     }
     fa2_status st = FA2_OK;
     FA2_TRY(fa2i_memory_of_tensor("q", &args->q, of_query, p->head_dim, false, &m->q));
-    FA2_TRY(fa2i_memory_of_tensor("k", &args->k, of_key, p->head_dim, false, &m->k));
-    FA2_TRY(fa2i_memory_of_tensor("v", &args->v, of_key, fa2i_head_dim_v(p), false, &m->v));
+    FA2_TRY(fa2i_memory_of_tensor("k", &args->k, of_key, p->head_dim, p->append, &m->k));
+    FA2_TRY(fa2i_memory_of_tensor("v", &args->v, of_key, fa2i_head_dim_v(p), p->append, &m->v));
     FA2_TRY(fa2i_memory_of_tensor("o", &args->o, of_query, fa2i_head_dim_v(p), true, &m->o));
 done:
     return st;
@@ -78,10 +78,12 @@ static fa2_status check_features(const fa2_problem *p, const fa2_forward_args *a
                                  const operands *m)
 {
     const fa2i_feature_args features = fa2i_forward_features(args);
-    const fa2i_memory *const outputs[] = {&m->o, &m->lse, &m->workspace};
+    const fa2i_memory *const outputs[] = {&m->o, &m->lse, &m->workspace, &m->k, &m->v};
+    const int cache = 2; /* of them, the last ones */
     const double scale =
         p->softcap ? (double)args->softcap : fa2i_softmax_scale(p, args->softmax_scale);
-    return fa2i_features_check(p, &features, scale, outputs, sizeof outputs / sizeof *outputs);
+    return fa2i_features_check(p, &features, scale, outputs,
+                               (int)(sizeof outputs / sizeof *outputs) - (p->append ? 0 : cache));
 }
 
 fa2_status fa2i_forward_check_closely(const fa2_problem *problem, const fa2_forward_args *args,
@@ -92,6 +94,11 @@ fa2_status fa2i_forward_check_closely(const fa2_problem *problem, const fa2_forw
 
     FA2_TRY(locate_tensors(problem, args, &m));
     FA2_TRY(check_apart_from_inputs(&m, &m.o));
+    if (problem->append) {
+        FA2_TRY(fa2i_memory_check_apart(&m.k, &m.q));
+        FA2_TRY(fa2i_memory_check_apart(&m.v, &m.q));
+        FA2_TRY(fa2i_memory_check_apart(&m.v, &m.k));
+    }
     if (args->lse != NULL)
         FA2_TRY(check_lse(problem, args, &m));
     FA2_TRY(fa2i_softmax_scale_check(args->softmax_scale));

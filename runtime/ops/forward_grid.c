@@ -28,6 +28,15 @@ static int64_t all_rows(const fa2_problem *problem)
     return (int64_t)problem->batch * problem->heads_q * problem->seq_q;
 }
 
+/* Rows that the appending step works on if there are as many new keys as queries; it takes more, too. */
+static int64_t new_rows(const fa2_problem *problem)
+{
+    const int64_t heads =
+        2 * problem->heads_kv + (problem->rotary != FA2_ROTARY_NONE ? problem->heads_q : 0);
+    const int64_t rows = (int64_t)problem->batch * problem->seq_q * heads;
+    return rows < INT32_MAX ? rows : INT32_MAX;
+}
+
 static fa2_status too_many(const fa2_problem *problem, int64_t row_tiles, int32_t splits)
 {
     char divided[32] = "";
@@ -83,9 +92,10 @@ static fa2_status count_blocks(const fa2i_recipe *recipe, const fa2_problem *pro
 {
     for (int i = 0; i < recipe->step_count; i++) {
         const fa2i_step *step = &recipe->steps[i];
-        const int64_t blocks = step->blocks == FA2I_BLOCKS_ROWS
-                                   ? ceil_div(all_rows(problem), step->block_rows)
-                                   : main_blocks;
+        const int64_t blocks =
+            step->blocks == FA2I_BLOCKS_ROWS       ? ceil_div(all_rows(problem), step->block_rows)
+            : step->blocks == FA2I_BLOCKS_NEW_ROWS ? ceil_div(new_rows(problem), step->block_rows)
+                                                   : main_blocks;
         if (blocks > INT32_MAX)
             return too_many(problem, ceil_div(problem->seq_q, step->block_rows), 1);
         if (step->role != FA2I_STEP_COMBINE || grid->splits > 1)
@@ -118,6 +128,12 @@ fa2_status fa2i_forward_grid(const fa2i_card *card, const fa2i_recipe *recipe,
         grid.partial_bytes =
             (size_t)partial_rows * (size_t)fa2i_head_dim_v(problem) * sizeof(float);
         grid.workspace_bytes = grid.partial_bytes + (size_t)partial_rows * sizeof(float);
+    }
+    if (fa2i_recipe_has_queries(recipe)) {
+        grid.queries_at = (grid.workspace_bytes + FA2I_WORKSPACE_ALIGN_BYTES - 1) /
+                          FA2I_WORKSPACE_ALIGN_BYTES * FA2I_WORKSPACE_ALIGN_BYTES;
+        grid.workspace_bytes = grid.queries_at + (size_t)all_rows(problem) *
+                                                     (size_t)problem->head_dim * sizeof(uint16_t);
     }
     if (recipe->workspace == FA2I_WORKSPACE_SCORES) {
         if (all_rows(problem) > INT64_MAX / 2 / problem->seq_k)

@@ -53,7 +53,7 @@ static size_t never_read(const fa2i_case *c, const fa2i_variant *variant, int op
     const bool by_key = p->batch == 1 && (p->heads_kv == 1 || c->layout != FA2I_LAYOUT_BHSD);
     const int tile = forward_tile_keys(variant);
     if (fa2i_judge_of(p->op)->operands[operand].shape != FA2I_SHAPE_KEYS || !by_key || p->seqused ||
-        p->varlen || p->paged || p->leftpad || p->cache_rows)
+        p->varlen || p->paged || p->leftpad || p->cache_rows || p->append)
         return 0;
     return (size_t)(fa2i_keys_seen(p, 0).first / tile * tile * e.stride_seq) * e.elem_bytes;
 }

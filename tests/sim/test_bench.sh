@@ -36,6 +36,8 @@ run 2 bench
 has err "bench needs --device N"
 run 2 bench --device 0 --runs 9
 has err '--runs "9": expected a number of timed runs, 10 to 100000'
+run 2 bench --device 0 --scale H
+has err '--scale "H": expected S, B or D'
 run 2 bench --device 0 --format xml
 has err '--format "xml": expected text, csv or json'
 
@@ -60,6 +62,11 @@ awk '$1 == "tensor_fp16" { found = $2 > 24 && $2 < 26 } END { exit !found }' out
     fail "$ran: tensor_fp16 is not the 25.5 TFLOPS of the card"
 checks=$((checks + 1))
 [ ! -e fa2.db ] || fail "$ran: it made a database"
+
+run 0 bench --device 0 --shape Hq=1,Sq=16,D=16 --scale S
+has out "by S: B=1 Hq=1 Hkv=1 Sq=4 Sk=4 D=16 dtype=fp16 causal=0, and others"
+checks=$((checks + 1))
+[ "$(sed -n '/^by S/,$p' out | grep -cE '^ *(4|8|16|32|64) +[0-9.]+ ')" -eq 5 ] || fail "$ran: the table by S"
 
 # ---- what is tuned stands beside the default ----
 run 0 --device 0 --shape $shape
@@ -112,4 +119,42 @@ unset FA2_SIM_FAULT
 export FA2_SIM_CARD=t4
 run 1 bench --device 0 --shape $shape,dtype=bf16
 has out "not measured:"
+export FA2_SIM_CARD=rtx3060
+
+# ---- field reports: made, continued, checked elsewhere, imported ----
+run 2 field-report report.jsonl
+has err "field-report needs --device N"
+run 2 field-report - --device 0
+has err "field-report needs a file"
+echo letters >letters.txt
+run 2 field-report letters.txt --device 0
+has err "not an export, and is not overwritten"
+run 0 field-report report.jsonl --device 0
+has err "3 problems, 0 tuned already"
+has out "No name of a person or machine, no path, no address"
+for words in 'about","fa2":"0.' 'ceiling","name":"ex2","unit":"G/s","rate":7' 'problem","problem":"B=1 Hq=2' \
+    'summary","op":"forward","problems":2'; do
+    has report.jsonl "{\"fa2_report\":\"$words"
+done
+lacks report.jsonl "$folder"
+lacks report.jsonl "$(uname -n)"
+cp report.jsonl first.jsonl
+run 0 field-report report.jsonl --device 0
+has err "3 tuned already"
+checks=$((checks + 1))
+cmp -s report.jsonl first.jsonl || fail "$ran: another report of the same measurements"
+FA2_CUDA_LIBRARY=/nonexistent/libcuda.so.1
+run 0 field-report report.jsonl --check
+has out "the same figures here"
+run 0 import report.jsonl --db imported.db
+has out "new rows into imported.db"
+sed 's/"rank_correlation_median":[^,]*,/"rank_correlation_median":0.1234,/' report.jsonl >other.jsonl
+run 1 field-report other.jsonl --check
+has out "other figures here"
+sed '/fa2_report/d' report.jsonl >plain.jsonl
+run 2 field-report plain.jsonl --check
+has err "it is no field report"
+echo '{"type":"device"}' >>report.jsonl
+run 2 import report.jsonl --db imported.db
+has err "there is a line behind the last one"
 summary

@@ -275,6 +275,21 @@ static void run_right(bench *b)
         {.dtype = FA2_FP16, .head_dim = 64, .causal = 1, .paged = 1, .page = 16, .seqused = 1},
         {.dtype = FA2_FP16, .head_dim = 64, .causal = 1, .varlen = 1, .seqused = 1},
         {.dtype = FA2_FP16, .head_dim = 64, .seqused = 1, .leftpad = 1, .cache_rows = 1},
+        {.dtype = FA2_FP16,
+         .head_dim = 64,
+         .seqused = 1,
+         .cache_rows = 1,
+         .append = 1,
+         .rotary = FA2_ROTARY_HALVES,
+         .rotary_dim = 32},
+        {.dtype = FA2_FP16,
+         .head_dim = 64,
+         .causal = 1,
+         .paged = 1,
+         .page = 16,
+         .append = 1,
+         .rotary = FA2_ROTARY_INTERLEAVED,
+         .rotary_dim = 64},
         {.dtype = FA2_BF16, .head_dim = 64, .causal = 1, .softcap = 1}};
     fa2_sim_cover(1);
     for (size_t i = 0; i < sizeof classes / sizeof *classes; i++)

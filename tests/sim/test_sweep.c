@@ -115,9 +115,10 @@ static fa2_problem dense(fa2_dtype dtype, int head_dim, int causal)
 
 /* Every pair of features, and every one without another, is in some line. */
 static const struct feature_set {
-    int32_t softcap, window, alibi, sinks, seqused, varlen, paged, leftpad, cache_rows;
+    int32_t softcap, window, alibi, sinks, seqused, varlen, paged, leftpad, cache_rows, append;
     fa2_bias bias;
     int32_t dropout;
+    fa2_rotary rotary;
 } feature_sets[] = {
     {.softcap = 1},
     {.window = 1},
@@ -149,6 +150,10 @@ static const struct feature_set {
     {.softcap = 1, .window = 1, .seqused = 1, .leftpad = 1, .cache_rows = 1},
     {.alibi = 1, .sinks = 1, .leftpad = 1},
     {.bias = FA2_BIAS_BOOL, .dropout = 1, .cache_rows = 1},
+    {.softcap = 1, .alibi = 1, .sinks = 1, .append = 1, .cache_rows = 1},
+    {.window = 1, .seqused = 1, .paged = 1, .append = 1, .rotary = FA2_ROTARY_HALVES},
+    {.bias = FA2_BIAS_FP16, .dropout = 1, .append = 1, .rotary = FA2_ROTARY_HALVES},
+    {.seqused = 1, .leftpad = 1, .cache_rows = 1, .append = 1, .rotary = FA2_ROTARY_INTERLEAVED},
 };
 enum { FEATURE_SETS = sizeof feature_sets / sizeof *feature_sets };
 
@@ -186,6 +191,11 @@ static void add_features(sweep *s, fa2_op op, fa2_dtype dtype, const int kind[3]
     problem.page = set->paged ? 16 : 0;
     problem.leftpad = set->leftpad;
     problem.cache_rows = set->cache_rows;
+    problem.append = set->append;
+    problem.rotary = set->rotary;
+    problem.rotary_dim = set->rotary == FA2_ROTARY_NONE     ? 0
+                         : set->rotary == FA2_ROTARY_HALVES ? 32
+                                                            : kind[0] / 16 * 16;
     add_class(s, &problem, step);
 }
 
@@ -221,7 +231,7 @@ static void find_classes(sweep *s, fa2_dtype dtype)
     /* Backward has a sweep of its own for caps and windows alone. */
     for (size_t n = 0; n < FEATURE_SETS; n++)
         if (!feature_sets[n].softcap && !feature_sets[n].seqused && !feature_sets[n].paged &&
-            !feature_sets[n].leftpad && !feature_sets[n].cache_rows)
+            !feature_sets[n].leftpad && !feature_sets[n].cache_rows && !feature_sets[n].append)
             add_features(s, FA2_OP_BACKWARD, dtype, kinds[n % KINDS], &feature_sets[n],
                          STEP_BACKWARD);
 }

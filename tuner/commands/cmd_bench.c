@@ -2,8 +2,10 @@
  * fa2-tune bench: times for people to quote. Writes no database; kernels run in the worker process.
  */
 #include <unistd.h>
+#include "runtime/base/alloc.h"
 #include "runtime/base/status.h"
 #include "tuner/bench/print.h"
+#include "tuner/bench/scaling.h"
 #include "tuner/commands/commands.h"
 #include "tuner/commands/database.h"
 #include "tuner/commands/interrupt.h"
@@ -14,12 +16,14 @@ typedef struct session {
     fa2i_generator *generator;
     fa2i_cache *cache; /* NULL: there is no database */
     fa2i_format format;
+    fa2i_benchmark *results; /* owned */
     size_t measured, failed; /* problems */
 } session;
 
 static void session_done(session *s)
 {
     fa2i_benchmarks_done(&s->all);
+    fa2i_free(s->results);
     fa2i_cache_close(s->cache);
     fa2i_generator_destroy(s->generator);
     fa2i_options_done(&s->options);
@@ -47,6 +51,7 @@ static fa2_status open_session(session *s, int argc, char **argv)
                           "bench needs --device N, one device: `fa2-tune devices` lists them"));
     if (s->options.shapes.count == 0)
         FA2_TRY(fa2i_shapes_add_preset(&s->options.shapes, "seeds"));
+    FA2_TRY(fa2i_scaling_extend(&s->options.shapes, s->options.scales));
     s->format = s->options.csv    ? FA2I_FORMAT_CSV
                 : s->options.json ? FA2I_FORMAT_JSON
                                   : FA2I_FORMAT_TEXT;
@@ -76,18 +81,24 @@ static bool is_whole(const fa2i_benchmark *b)
 static fa2_status run(session *s)
 {
     fa2_status st = FA2_OK;
-    fa2i_benchmark b;
+    const size_t count = s->options.shapes.count;
+    s->results = fa2i_alloc_array(count, sizeof *s->results);
+    if (s->results == NULL)
+        return fa2i_fail(FA2_E_MEMORY, "no memory for %zu results", count);
     fa2i_bench_print_begin(&s->all, s->format, stdout);
-    for (size_t i = 0; i < s->options.shapes.count && *s->all.stop == 0; i++) {
-        FA2_TRY(fa2i_benchmark_run(&s->all, &s->options.shapes.items[i], &b));
+    for (size_t i = 0; i < count && *s->all.stop == 0; i++) {
+        fa2i_benchmark *b = &s->results[i];
+        FA2_TRY(fa2i_benchmark_run(&s->all, &s->options.shapes.items[i], b));
         if (*s->all.stop != 0)
             break;
-        FA2_TRY(fa2i_bench_print(&s->all, &b, i, s->format, stdout));
+        FA2_TRY(fa2i_bench_print(&s->all, b, i, s->format, stdout));
         fflush(stdout);
         s->measured++;
-        s->failed += !is_whole(&b);
+        s->failed += !is_whole(b);
     }
     fa2i_bench_print_end(s->format, stdout);
+    if (s->format == FA2I_FORMAT_TEXT)
+        st = fa2i_scaling_print(s->results, s->measured, stdout);
 done:
     return st;
 }

@@ -25,7 +25,7 @@ int fa2i_cmd_export(int argc, char **argv)
     fa2i_options options = {0};
     static const fa2i_place_kind kind = {"an export", "{\"fa2_export\":"};
     exporting e = {0};
-    fa2i_place to = {0};
+    fa2i_destination to = {0};
     fa2_status st = FA2_OK;
     FA2_TRY(fa2i_options_parse(argc, argv, FA2I_OPT_DB | FA2I_OPT_FILE, &options));
     FA2_TRY(fa2i_place_look(options.positional, &kind, &to));

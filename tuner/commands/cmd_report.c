@@ -33,7 +33,7 @@ static void session_done(session *s)
 typedef struct output {
     const char *path;
     fa2i_page_format format;
-    fa2i_place place;
+    fa2i_destination place;
 } output;
 
 static fa2_status look(output *o)

@@ -42,6 +42,8 @@ typedef struct fa2i_options {
     bool csv;                /* --format csv */
     int runs;                /* --runs; 0: not given */
     bool cold;               /* --cold */
+    unsigned scales;         /* --scale, bits 1 << fa2i_scale */
+    bool check;              /* --check */
     char **program;          /* behind "--", NULL at its end; NULL: none */
     const char *positional;  /* the FILE of export and import */
     const char *html, *markdown; /* files that report writes; NULL: not asked for */
@@ -63,9 +65,10 @@ enum {
     FA2I_OPT_FILTER_SHOWN =
         1024, /* a --shape with all that it must say is a problem, else a filter */
     FA2I_OPT_FORGET = 2048,
-    FA2I_OPT_TUNE = 4096, /* --force, --dry-run */
-    FA2I_OPT_BENCH = 8192, /* --runs, --cold, --format */
-    FA2I_OPT_REPORT = 16384 /* --html, --markdown, --against */
+    FA2I_OPT_TUNE = 4096,    /* --force, --dry-run */
+    FA2I_OPT_BENCH = 8192,   /* --runs, --cold, --format */
+    FA2I_OPT_REPORT = 16384, /* --html, --markdown, --against */
+    FA2I_OPT_CHECK = 32768   /* --check */
 };
 
 /* FA2_E_INVALID names the option, the value and what is accepted. Strings are borrowed from argv.
@@ -100,6 +103,7 @@ int fa2i_cmd_devices(int argc, char **argv);
 int fa2i_cmd_list(int argc, char **argv);
 int fa2i_cmd_show(int argc, char **argv);
 int fa2i_cmd_explain(int argc, char **argv);
+int fa2i_cmd_field_report(int argc, char **argv);
 int fa2i_cmd_report(int argc, char **argv);
 int fa2i_cmd_export(int argc, char **argv);
 int fa2i_cmd_import(int argc, char **argv);

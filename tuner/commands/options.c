@@ -14,6 +14,7 @@
 #include "runtime/base/problem.h"
 #include "runtime/base/text.h"
 #include "runtime/cuda/device.h"
+#include "tuner/bench/scaling.h"
 #include "tuner/commands/commands.h"
 #include "tuner/commands/interrupt.h"
 
@@ -297,6 +298,22 @@ static fa2_status apply_cold(const char *value, fa2i_options *options)
     return FA2_OK;
 }
 
+static fa2_status apply_scale(const char *value, fa2i_options *options)
+{
+    fa2i_scale scale = FA2I_SCALE_S;
+    if (!fa2i_scale_parse(value, &scale))
+        return invalid("--scale", value, "S, B or D");
+    options->scales |= 1u << scale;
+    return FA2_OK;
+}
+
+static fa2_status apply_check(const char *value, fa2i_options *options)
+{
+    (void)value;
+    options->check = true;
+    return FA2_OK;
+}
+
 static fa2_status apply_format(const char *value, fa2i_options *options)
 {
     options->csv = strcmp(value, "csv") == 0;
@@ -336,6 +353,8 @@ static const struct option {
     {"--markdown", FA2I_OPT_REPORT, "a file to write", apply_markdown, true},
     {"--against", FA2I_OPT_REPORT, "a database file", apply_against, true},
     {"--runs", FA2I_OPT_BENCH, "a number of timed runs", apply_runs, true},
+    {"--check", FA2I_OPT_CHECK, NULL, apply_check, false},
+    {"--scale", FA2I_OPT_BENCH, "S, B or D", apply_scale, false},
     {"--cold", FA2I_OPT_BENCH, NULL, apply_cold, false},
     {"--format", FA2I_OPT_BENCH, "text, csv or json", apply_format, true},
     {"--json", FA2I_OPT_JSON, NULL, apply_json, false},

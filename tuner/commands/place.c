@@ -102,10 +102,11 @@ static fa2_status check_no_side_file(const char *path)
     return FA2_OK;
 }
 
-fa2_status fa2i_place_look(const char *path, const fa2i_place_kind *kind, fa2i_place *ret_place)
+fa2_status fa2i_place_look(const char *path, const fa2i_place_kind *kind,
+                           fa2i_destination *ret_place)
 {
     struct stat info;
-    fa2i_place found = {.path = path, .stream = true};
+    fa2i_destination found = {.path = path, .stream = true};
     if (strcmp(path, "-") == 0)
         goto done;
     const fa2_status beside = check_no_side_file(path);
@@ -157,7 +158,7 @@ static fa2_status write_stream(const char *path, fa2i_place_fill_fn write, void 
 }
 
 /* Fill and close a file that has another name as yet. */
-static fa2_status fill(FILE *out, const fa2i_place *p, fa2i_place_fill_fn write, void *user)
+static fa2_status fill(FILE *out, const fa2i_destination *p, fa2i_place_fill_fn write, void *user)
 {
     fa2_status st = write(user, out);
     if (st == FA2_E_IO)
@@ -188,7 +189,7 @@ static void sync_folder_of(const char *path)
     fa2i_free(folder);
 }
 
-static fa2_status write_file(const fa2i_place *p, fa2i_place_fill_fn write, void *user)
+static fa2_status write_file(const fa2i_destination *p, fa2i_place_fill_fn write, void *user)
 {
     fa2_status st = FA2_OK;
     char *temporary = NULL;
@@ -211,7 +212,7 @@ done:
     return st;
 }
 
-fa2_status fa2i_place_write(const fa2i_place *place, fa2i_place_fill_fn write, void *user)
+fa2_status fa2i_place_write(const fa2i_destination *place, fa2i_place_fill_fn write, void *user)
 {
     return place->stream ? write_stream(place->path, write, user) : write_file(place, write, user);
 }

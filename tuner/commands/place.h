@@ -22,20 +22,21 @@ typedef struct fa2i_place_kind {
     const char *start; /* what such a file begins with: at most FA2I_PLACE_START_MAX bytes */
 } fa2i_place_kind;
 
-typedef struct fa2i_place {
+typedef struct fa2i_destination {
     const char *path; /* borrowed; "-" is standard output */
     bool stream;      /* written to as it is */
     bool replaces;    /* a file of that kind */
     mode_t mode;      /* of what is replaced */
-} fa2i_place;
+} fa2i_destination;
 
 /* What is at the path, and may it be written? To be asked while no database is open: closing a file drops the
  * locks that SQLite holds on it. */
-fa2_status fa2i_place_look(const char *path, const fa2i_place_kind *kind, fa2i_place *ret_place);
+fa2_status fa2i_place_look(const char *path, const fa2i_place_kind *kind,
+                           fa2i_destination *ret_place);
 
 /* Writes the whole file; FA2_E_IO without the file's name. */
 typedef fa2_status (*fa2i_place_fill_fn)(void *user, FILE *out);
 
-fa2_status fa2i_place_write(const fa2i_place *place, fa2i_place_fill_fn write, void *user);
+fa2_status fa2i_place_write(const fa2i_destination *place, fa2i_place_fill_fn write, void *user);
 
 #endif

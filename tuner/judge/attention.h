@@ -19,6 +19,7 @@ typedef struct fa2i_said {
     const int32_t *leftpad;    /* [batch] */
     const int32_t *cache_rows; /* [batch] */
     int32_t cache_row_count;
+    int32_t new_keys; /* of each sequence */
 } fa2i_said;
 
 /* A sequence as a problem of its own: its lengths, and where its rows begin in the tensors. */
@@ -28,6 +29,8 @@ typedef struct fa2i_sequence {
     int32_t batch, first_q,
         first_k; /* of tensors, where packed sequences are one batch, and that of K and V
                                       * may be a row of a cache */
+    int32_t
+        first_new; /* where new keys go, counted from the first row that K has; seq_k: none do */
 } fa2i_sequence;
 
 static inline int32_t fa2i_between(int32_t least, int32_t x, int32_t most)
@@ -45,7 +48,8 @@ static inline int32_t fa2i_packed_length(int32_t begin, int32_t end, int32_t tot
 static inline fa2i_sequence fa2i_sequence_of(const fa2_problem *problem, const fa2i_said *said,
                                              int32_t batch)
 {
-    fa2i_sequence s = {.problem = *problem, .index = batch, .batch = batch};
+    fa2i_sequence s = {
+        .problem = *problem, .index = batch, .batch = batch, .first_new = problem->seq_k};
     if (problem->varlen) {
         const int32_t *q = said->cu_seqlens_q + batch, *k = said->cu_seqlens_k + batch;
         const int32_t total_q = fa2i_forward_total_q(problem);
@@ -58,24 +62,57 @@ static inline fa2i_sequence fa2i_sequence_of(const fa2_problem *problem, const f
     }
     if (problem->seqused)
         s.problem.seq_k = fa2i_between(0, said->seqused_k[batch], s.problem.seq_k);
+    if (problem->append) {
+        s.first_new = problem->seqused ? s.problem.seq_k : problem->seq_k - said->new_keys;
+        s.problem.seq_k = fa2i_between(0, s.first_new + said->new_keys, problem->seq_k);
+    }
     if (problem->leftpad) {
         s.first_k = fa2i_between(0, said->leftpad[batch], problem->seq_k);
         s.problem.seq_k = s.problem.seq_k > s.first_k ? s.problem.seq_k - s.first_k : 0;
     }
     if (problem->cache_rows) {
         const int32_t row = said->cache_rows[batch];
-        s.batch = row < 0 || row >= said->cache_row_count ? said->cache_row_count - 1 : row;
+        const bool is_there = row >= 0 && row < said->cache_row_count;
+        s.batch = is_there ? row : said->cache_row_count - 1;
+        s.first_new = is_there ? s.first_new : problem->seq_k;
     }
     return s;
+}
+
+/* What the table says of a key of a sequence. */
+static inline int32_t fa2i_page_said(const fa2_problem *problem, const fa2i_said *said,
+                                     int32_t batch, int32_t key)
+{
+    return said->block_table[(int64_t)batch * said->columns + key / fa2i_forward_page(problem)];
+}
+
+static inline bool fa2i_page_is_there(const fa2i_said *said, int32_t page)
+{
+    return page >= 0 && page < said->pages;
 }
 
 /* The page in which a key of a sequence lies. */
 static inline int32_t fa2i_page_of(const fa2_problem *problem, const fa2i_said *said, int32_t batch,
                                    int32_t key)
 {
-    const int32_t page =
-        said->block_table[(int64_t)batch * said->columns + key / fa2i_forward_page(problem)];
-    return page < 0 || page >= said->pages ? said->pages - 1 : page;
+    const int32_t page = fa2i_page_said(problem, said, batch, key);
+    return fa2i_page_is_there(said, page) ? page : said->pages - 1;
+}
+
+/* Whether a row of a sequence's K and V is one of the new ones. */
+static inline bool fa2i_key_is_new(const fa2_problem *problem, const fa2i_said *said,
+                                   const fa2i_sequence *s, int32_t row)
+{
+    return row >= s->first_new &&
+           (!problem->paged ||
+            fa2i_page_is_there(said, fa2i_page_said(problem, said, s->index, row)));
+}
+
+/* Where a query stands that is rotated, if new keys begin at this position. */
+static inline int32_t fa2i_query_position(const fa2_problem *problem, int32_t first_new,
+                                          int32_t query)
+{
+    return problem->causal || problem->window ? first_new + query : first_new;
 }
 
 /* The sequence of a row of the tensors of queries, or of keys; first_q is -1 where the row is nobody's. */

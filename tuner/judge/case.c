@@ -157,6 +157,38 @@ int32_t fa2i_case_cache_rows(const fa2_problem *problem)
     return problem->batch + 2;
 }
 
+int32_t fa2i_case_new_keys(const fa2i_case *c)
+{
+    const fa2_problem *p = &c->problem;
+    const int32_t wanted = c->lengths == FA2I_LENGTHS_WILD ? p->seq_q / 2 + 1 : p->seq_q;
+    return wanted < p->seq_k ? wanted : p->seq_k;
+}
+
+int32_t fa2i_case_positions(const fa2_problem *problem)
+{
+    return problem->seq_k; /* as few as may be */
+}
+
+bool fa2i_case_is_written(const fa2i_case *c, int operand)
+{
+    const fa2i_operand *o = operand_of(c, operand);
+    return o->output || (o->changed_by > 0 && fa2i_field_get(&c->problem, o->changed_by) != 0);
+}
+
+/* The tables of cosines and sines. */
+static fa2i_extent extent_of_angles(const fa2_problem *p)
+{
+    const int32_t pairs = p->rotary_dim / 2, rows = fa2i_case_positions(p);
+    return (fa2i_extent){.batch = 1,
+                         .seq = rows,
+                         .heads = 1,
+                         .width = pairs,
+                         .pitch = pairs,
+                         .stride_seq = pairs,
+                         .elems = (int64_t)rows * pairs,
+                         .elem_bytes = sizeof(uint16_t)};
+}
+
 /* The problem whose tensors, without lengths, lie alike: packed sequences are one. */
 static fa2_problem tensors_of(const fa2_problem *problem)
 {
@@ -189,8 +221,12 @@ fa2i_extent fa2i_case_extent(const fa2i_case *c, int operand)
         return extent_of_numbers(c->problem.batch + 1);
     if (o->shape == FA2I_SHAPE_TABLE)
         return extent_of_numbers(c->problem.batch * fa2i_case_columns(&c->problem));
+    if (o->shape == FA2I_SHAPE_ANGLES)
+        return extent_of_angles(p);
+    const bool is_new = o->shape == FA2I_SHAPE_NEW_KEYS || o->shape == FA2I_SHAPE_NEW_VALUES;
     const bool of_keys = o->shape == FA2I_SHAPE_KEYS || o->shape == FA2I_SHAPE_VALUES;
-    const bool of_values = o->shape == FA2I_SHAPE_OUTPUTS || o->shape == FA2I_SHAPE_VALUES;
+    const bool of_values = o->shape == FA2I_SHAPE_OUTPUTS || o->shape == FA2I_SHAPE_VALUES ||
+                           o->shape == FA2I_SHAPE_NEW_VALUES;
     const int32_t columns = of_values ? fa2i_head_dim_v(p) : p->head_dim;
     const bool shared = c->layout == FA2I_LAYOUT_SHARED && of_keys && !o->output;
     const int64_t row = columns + (c->layout == FA2I_LAYOUT_GAPPED ? GAP_ELEMS : 0);
@@ -200,8 +236,9 @@ fa2i_extent fa2i_case_extent(const fa2i_case *c, int operand)
                                                          : p->batch,
                      .seq = in_pages  ? fa2i_forward_page(p)
                             : of_keys ? p->seq_k
+                            : is_new  ? fa2i_case_new_keys(c)
                                       : p->seq_q,
-                     .heads = of_keys ? p->heads_kv : p->heads_q,
+                     .heads = of_keys || is_new ? p->heads_kv : p->heads_q,
                      .width = columns,
                      .pitch = row,
                      .elem_bytes = sizeof(uint16_t)};
@@ -288,7 +325,7 @@ size_t fa2i_case_bytes(const fa2i_case *c)
     for (int i = 0; i < judge->operand_count; i++) {
         const size_t operand_bytes = fa2i_case_operand_bytes(c, i);
         bytes += operand_bytes;
-        if (operand_bytes > 0 && judge->operands[i].output)
+        if (operand_bytes > 0 && fa2i_case_is_written(c, i))
             bytes += 2 * (size_t)FA2I_GUARD_BYTES;
     }
     return bytes;

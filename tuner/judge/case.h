@@ -20,6 +20,7 @@
 #ifndef FA2I_CASE_H
 #define FA2I_CASE_H
 
+#include <stdbool.h>
 #include "runtime/base/record.h"
 
 enum { FA2I_OPERANDS_MAX = 24, FA2I_GUARD_BYTES = 65536 };
@@ -70,6 +71,14 @@ int32_t fa2i_case_pages(const fa2_problem *problem);
 
 /* Of a problem with cache rows: how many there are, a few more than sequences. */
 int32_t fa2i_case_cache_rows(const fa2_problem *problem);
+
+/* Of a case that appends: new keys of each sequence, as many as queries or, of wild ones, about half; and of one
+ * that rotates: positions in the tables. */
+int32_t fa2i_case_new_keys(const fa2i_case *c);
+int32_t fa2i_case_positions(const fa2_problem *problem);
+
+/* Whether a launch writes into an operand: an output, or an input that it changes. */
+bool fa2i_case_is_written(const fa2i_case *c, int operand);
 
 /* Where the elements of an operand are; elems is 0 if the case does without it. */
 typedef struct fa2i_extent {

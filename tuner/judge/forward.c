@@ -34,6 +34,10 @@ enum {
     TABLE,
     LEFTPAD,
     CACHE_ROWS,
+    NEW_K,
+    NEW_V,
+    COS,
+    SIN,
     OPERANDS
 };
 
@@ -42,10 +46,11 @@ static fa2_status fill_lengths(const fa2i_case *c, int operand, size_t count, vo
 static fa2_status fill_table(const fa2i_case *c, int operand, size_t count, void *out);
 static fa2_status fill_leftpad(const fa2i_case *c, int operand, size_t count, void *out);
 static fa2_status fill_cache_rows(const fa2i_case *c, int operand, size_t count, void *out);
+static fa2_status fill_angles(const fa2i_case *c, int operand, size_t count, void *out);
 static const fa2i_operand operands[OPERANDS] = {
     [Q] = {"Q", FA2I_SHAPE_QUERIES, .patterned = true, .fill = fill},
-    [K] = {"K", FA2I_SHAPE_KEYS, .patterned = true, .fill = fill},
-    [V] = {"V", FA2I_SHAPE_VALUES, .fill = fill},
+    [K] = {"K", FA2I_SHAPE_KEYS, .patterned = true, .changed_by = FA2I_FIELD_append, .fill = fill},
+    [V] = {"V", FA2I_SHAPE_VALUES, .changed_by = FA2I_FIELD_append, .fill = fill},
     [O] = {"O", FA2I_SHAPE_OUTPUTS, .output = true},
     [LSE] = {"LSE", FA2I_SHAPE_STATISTICS, .output = true, .optional = true},
     [SLOPES] = {"slopes", FA2I_SHAPE_SLOPES, FA2I_FIELD_alibi, .fill = fa2i_fill_slopes},
@@ -59,6 +64,10 @@ static const fa2i_operand operands[OPERANDS] = {
     [LEFTPAD] = {"leftpad", FA2I_SHAPE_LENGTHS, FA2I_FIELD_leftpad, .fill = fill_leftpad},
     [CACHE_ROWS] = {"cache_rows", FA2I_SHAPE_LENGTHS, FA2I_FIELD_cache_rows,
                     .fill = fill_cache_rows},
+    [NEW_K] = {"new K", FA2I_SHAPE_NEW_KEYS, FA2I_FIELD_append, .fill = fill},
+    [NEW_V] = {"new V", FA2I_SHAPE_NEW_VALUES, FA2I_FIELD_append, .fill = fill},
+    [COS] = {"cosines", FA2I_SHAPE_ANGLES, FA2I_FIELD_rotary, .fill = fill_angles},
+    [SIN] = {"sines", FA2I_SHAPE_ANGLES, FA2I_FIELD_rotary, .fill = fill_angles},
 };
 
 /* ---- cases ---- */
@@ -129,8 +138,8 @@ static bool is_of_class(const struct plan *plan, const fa2_problem *class)
 {
     return plan->class == ANY || (plan->class == WITH_WINDOW && class->window) ||
            (plan->class == WITH_SOFTCAP && class->softcap) ||
-           (plan->class == WITH_LENGTHS &&
-            (fa2i_forward_has_lengths(class) || class->paged || class->cache_rows));
+           (plan->class == WITH_LENGTHS && (fa2i_forward_has_lengths(class) || class->paged ||
+                                            class->cache_rows || class->append));
 }
 
 static size_t list_cases(const fa2_problem *class, int sm_count,
@@ -144,7 +153,9 @@ static size_t list_cases(const fa2_problem *class, int sm_count,
             (class->paged && plan->pattern != FA2I_PATTERN_NONE))
             continue;
         fa2i_case c = {.problem = *class,
-                       .layout = plan->layout,
+                       .layout = class->append && plan->layout == FA2I_LAYOUT_SHARED
+                                     ? FA2I_LAYOUT_BSHD /* what is written is one sequence's */
+                                     : plan->layout,
                        .want_lse = plan->want_lse,
                        .pattern = plan->pattern,
                        .lengths = plan->lengths,
@@ -237,7 +248,7 @@ static fa2_status fill(const fa2i_case *c, int operand, size_t count, void *out)
     return FA2_OK;
 }
 
-/* Out of order, so that neighbours differ. */
+/* Out of order, so that neighbours differ. New keys come behind it. */
 static int32_t length_of(const fa2i_case *c, int32_t batch)
 {
     static const int32_t wild[] = {INT32_MAX, 0, -1, 1, INT32_MIN};
@@ -245,7 +256,9 @@ static int32_t length_of(const fa2i_case *c, int32_t batch)
     const int32_t kinds = (int32_t)(sizeof wild / sizeof *wild);
     if (c->lengths == FA2I_LENGTHS_WILD && batch % 2 == 0 && batch / 2 < kinds)
         return wild[batch / 2];
-    return fa2i_forward_length(p, (int32_t)((int64_t)batch * 7919 % p->batch));
+    const int32_t length = fa2i_forward_length(p, (int32_t)((int64_t)batch * 7919 % p->batch));
+    const int32_t new_keys = p->append ? fa2i_case_new_keys(c) : 0;
+    return length > new_keys ? length - new_keys : 0;
 }
 
 static fa2_status fill_lengths(const fa2i_case *c, int operand, size_t count, void *out)
@@ -257,10 +270,10 @@ static fa2_status fill_lengths(const fa2i_case *c, int operand, size_t count, vo
     return FA2_OK;
 }
 
-/* Every page once, in no order; wild ones are none, or behind all of them, here and there. */
+/* Every page but the last one once, in no order; wild ones are none, or behind all of them, here and there. */
 static fa2_status fill_table(const fa2i_case *c, int operand, size_t count, void *out)
 {
-    const int64_t pages = fa2i_case_pages(&c->problem), step = pages % 7919 != 0 ? 7919 : 1;
+    const int64_t pages = fa2i_case_pages(&c->problem) - 1, step = pages % 7919 != 0 ? 7919 : 1;
     int32_t *table = out;
     (void)operand;
     for (size_t i = 0; i < count; i++) {
@@ -286,15 +299,28 @@ static fa2_status fill_leftpad(const fa2i_case *c, int operand, size_t count, vo
     return FA2_OK;
 }
 
-/* Each row once, the last one first; wild ones are none, or behind all of them, here and there. */
+/* Each row but the last two once, in reverse; wild ones are none, or behind all of them, here and there. */
 static fa2_status fill_cache_rows(const fa2i_case *c, int operand, size_t count, void *out)
 {
     int32_t *rows = out;
     (void)operand;
     for (size_t i = 0; i < count; i++) {
-        rows[i] = fa2i_case_cache_rows(&c->problem) - 1 - (int32_t)i;
+        rows[i] = c->problem.batch - 1 - (int32_t)i;
         if (c->lengths == FA2I_LENGTHS_WILD && i % 5 == 2)
             rows[i] = i % 2 == 0 ? INT32_MIN : fa2i_case_cache_rows(&c->problem);
+    }
+    return FA2_OK;
+}
+
+/* Position by position, of frequencies from 1 down to 1/10000. */
+static fa2_status fill_angles(const fa2i_case *c, int operand, size_t count, void *out)
+{
+    const size_t pairs = (size_t)c->problem.rotary_dim / 2;
+    uint16_t *bits = out;
+    for (size_t i = 0; i < count; i++) {
+        const double frequency = pow(10000, -(double)(i % pairs) / (double)pairs);
+        const double angle = (double)(i / pairs) * frequency;
+        bits[i] = fa2i_to_bits(c->problem.dtype, (float)(operand == COS ? cos(angle) : sin(angle)));
     }
     return FA2_OK;
 }
@@ -335,6 +361,10 @@ static fa2_status compute(const fa2i_case *c, const fa2i_inputs *inputs, int thr
         .q = fa2i_case_host_tensor(c, inputs, Q),
         .k = fa2i_case_host_tensor(c, inputs, K),
         .v = fa2i_case_host_tensor(c, inputs, V),
+        .new_k = fa2i_case_host_tensor(c, inputs, NEW_K),
+        .new_v = fa2i_case_host_tensor(c, inputs, NEW_V),
+        .angles = {fa2i_case_host_tensor(c, inputs, COS), fa2i_case_host_tensor(c, inputs, SIN),
+                   fa2i_case_positions(&c->problem)},
         .said = {.seqused_k = inputs->data[SEQUSED],
                  .cu_seqlens_q = inputs->data[CU_Q],
                  .cu_seqlens_k = inputs->data[CU_K],
@@ -343,7 +373,8 @@ static fa2_status compute(const fa2i_case *c, const fa2i_inputs *inputs, int thr
                  .pages = c->problem.paged ? fa2i_case_pages(&c->problem) : 0,
                  .leftpad = inputs->data[LEFTPAD],
                  .cache_rows = inputs->data[CACHE_ROWS],
-                 .cache_row_count = c->problem.cache_rows ? fa2i_case_cache_rows(&c->problem) : 0},
+                 .cache_row_count = c->problem.cache_rows ? fa2i_case_cache_rows(&c->problem) : 0,
+                 .new_keys = fa2i_case_new_keys(c)},
         .rows = rows,
         .row_count = count,
         .threads = threads};
@@ -373,30 +404,34 @@ static fa2i_arguments make_arguments(const fa2i_case *c,
 {
     const fa2i_bias_strides bias = fa2i_case_bias(c, BIAS);
     return (fa2i_arguments){
-        .forward = {.q = fa2i_case_tensor(c, addresses, Q),
-                    .k = fa2i_case_tensor(c, addresses, K),
-                    .v = fa2i_case_tensor(c, addresses, V),
-                    .o = fa2i_case_tensor(c, addresses, O),
-                    .lse = (float *)(uintptr_t)addresses[LSE],
-                    .workspace = (void *)(uintptr_t)workspace,
-                    .workspace_bytes = workspace_bytes,
-                    .softcap = c->softcap,
-                    .alibi = {(const float *)(uintptr_t)addresses[SLOPES],
-                              fa2i_case_extent(c, SLOPES).stride_batch},
-                    .sinks = (const float *)(uintptr_t)addresses[SINKS],
-                    .bias = {(const void *)(uintptr_t)addresses[BIAS], bias.batch, bias.head,
-                             bias.query, bias.key},
-                    .dropout = fa2i_case_dropout(c, addresses[SEEDS]),
-                    .seqused_k = (const int32_t *)(uintptr_t)addresses[SEQUSED],
-                    .cu_seqlens_q = (const int32_t *)(uintptr_t)addresses[CU_Q],
-                    .cu_seqlens_k = (const int32_t *)(uintptr_t)addresses[CU_K],
-                    .block_table = (const int32_t *)(uintptr_t)addresses[TABLE],
-                    .block_table_stride = c->problem.paged ? fa2i_case_columns(&c->problem) : 0,
-                    .page_count = c->problem.paged ? fa2i_case_pages(&c->problem) : 0,
-                    .leftpad = (const int32_t *)(uintptr_t)addresses[LEFTPAD],
-                    .cache_rows = (const int32_t *)(uintptr_t)addresses[CACHE_ROWS],
-                    .cache_row_count =
-                        c->problem.cache_rows ? fa2i_case_cache_rows(&c->problem) : 0}};
+        .forward = {
+            .q = fa2i_case_tensor(c, addresses, Q),
+            .k = fa2i_case_tensor(c, addresses, K),
+            .v = fa2i_case_tensor(c, addresses, V),
+            .o = fa2i_case_tensor(c, addresses, O),
+            .lse = (float *)(uintptr_t)addresses[LSE],
+            .workspace = (void *)(uintptr_t)workspace,
+            .workspace_bytes = workspace_bytes,
+            .softcap = c->softcap,
+            .alibi = {(const float *)(uintptr_t)addresses[SLOPES],
+                      fa2i_case_extent(c, SLOPES).stride_batch},
+            .sinks = (const float *)(uintptr_t)addresses[SINKS],
+            .bias = {(const void *)(uintptr_t)addresses[BIAS], bias.batch, bias.head, bias.query,
+                     bias.key},
+            .dropout = fa2i_case_dropout(c, addresses[SEEDS]),
+            .seqused_k = (const int32_t *)(uintptr_t)addresses[SEQUSED],
+            .cu_seqlens_q = (const int32_t *)(uintptr_t)addresses[CU_Q],
+            .cu_seqlens_k = (const int32_t *)(uintptr_t)addresses[CU_K],
+            .block_table = (const int32_t *)(uintptr_t)addresses[TABLE],
+            .block_table_stride = c->problem.paged ? fa2i_case_columns(&c->problem) : 0,
+            .page_count = c->problem.paged ? fa2i_case_pages(&c->problem) : 0,
+            .leftpad = (const int32_t *)(uintptr_t)addresses[LEFTPAD],
+            .cache_rows = (const int32_t *)(uintptr_t)addresses[CACHE_ROWS],
+            .cache_row_count = c->problem.cache_rows ? fa2i_case_cache_rows(&c->problem) : 0,
+            .append = {fa2i_case_tensor(c, addresses, NEW_K), fa2i_case_tensor(c, addresses, NEW_V),
+                       fa2i_case_new_keys(c)},
+            .rotary = {(const void *)(uintptr_t)addresses[COS],
+                       (const void *)(uintptr_t)addresses[SIN], fa2i_case_positions(&c->problem)}}};
 }
 
 const fa2i_judge fa2i_judge_forward = {.operands = operands,

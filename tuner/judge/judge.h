@@ -21,9 +21,12 @@ typedef enum fa2i_operand_shape {
     FA2I_SHAPE_SINKS, /* [heads_q], fp32 */
     FA2I_SHAPE_BIAS, /* of the type of the problem's bias; which dimensions there are, and in which order: fa2i_case_bias */
     FA2I_SHAPE_SEEDS, /* two 64-bit integers; not there in dense BSHD, where values take their place */
-    FA2I_SHAPE_LENGTHS, /* [batch], int32 */
-    FA2I_SHAPE_BOUNDS,  /* [batch + 1], int32 */
-    FA2I_SHAPE_TABLE    /* [batch, pages of a sequence], int32 */
+    FA2I_SHAPE_LENGTHS,    /* [batch], int32 */
+    FA2I_SHAPE_BOUNDS,     /* [batch + 1], int32 */
+    FA2I_SHAPE_TABLE,      /* [batch, pages of a sequence], int32 */
+    FA2I_SHAPE_NEW_KEYS,   /* [batch, new keys, heads_kv, head_dim] of the dtype */
+    FA2I_SHAPE_NEW_VALUES, /* the same, of head_dim_v columns */
+    FA2I_SHAPE_ANGLES      /* [positions, rotary_dim / 2] of the dtype */
 } fa2i_operand_shape;
 
 typedef struct fa2i_operand {
@@ -33,6 +36,7 @@ typedef struct fa2i_operand {
     bool output;
     bool optional;  /* an output that is only there if the case wants it */
     bool patterned; /* an input in which a case's pattern is */
+    int changed_by; /* an input: index of the field with which a launch writes into it, too; 0: none */
     /* Inputs: make the first `count` elements of the operand, fp16, bf16, fp32 or int32. */
     fa2_status (*fill)(const fa2i_case *c, int operand, size_t count, void *out);
 } fa2i_operand;

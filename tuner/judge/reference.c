@@ -118,27 +118,56 @@ static void put_nobody(part *p, size_t i)
     p->reference->empty[i] = false;
 }
 
+/* A row of K or V that the cache has. */
+static void load_cached(const fa2i_reference_request *request, const fa2i_host_tensor *tensor,
+                        const fa2i_sequence *s, int head, int columns, int32_t row, float *out)
+{
+    const fa2_problem *p = &request->problem;
+    int64_t at = s->batch * tensor->stride_batch + row * tensor->stride_seq;
+    if (p->paged)
+        at = fa2i_page_of(p, &request->said, s->index, row) * tensor->stride_batch +
+             row % fa2i_forward_page(p) * tensor->stride_seq;
+    fa2i_host_row(tensor, p->dtype, at + head * tensor->stride_head, columns, out);
+}
+
+/* One that comes in this call. */
+static void load_new(const fa2i_reference_request *request, bool is_key, const fa2i_sequence *s,
+                     int head, int columns, int32_t row, float *out)
+{
+    const fa2_problem *p = &request->problem;
+    const fa2i_host_tensor *tensor = is_key ? &request->new_k : &request->new_v;
+    fa2i_host_row(tensor, p->dtype,
+                  s->index * tensor->stride_batch + (row - s->first_new) * tensor->stride_seq +
+                      head * tensor->stride_head,
+                  columns, out);
+    if (is_key && p->rotary != FA2_ROTARY_NONE)
+        fa2i_rotate(p, &request->angles, row, out);
+}
+
 /* Keys or values of a head of a sequence, rows of so many columns, unless they are there already. */
-static void load_keys(const fa2i_reference_request *request, const fa2i_host_tensor *tensor,
-                      const fa2i_sequence *s, int head, int columns, float *out, int64_t *at)
+static void load_keys(const fa2i_reference_request *request, bool is_key, const fa2i_sequence *s,
+                      int head, int columns, float *out, int64_t *at)
 {
     const fa2_problem *p = &request->problem;
     const int64_t own = (int64_t)s->index * p->heads_kv + head;
     if (own == *at) /* not by its place: sequences that share memory may have other lengths */
         return;
     *at = own;
-    if (!p->paged) {
-        int64_t elsewhere = -1;
-        fa2i_host_head(tensor, p->dtype, s->batch, head, s->first_k, s->problem.seq_k, columns, out,
-                       &elsewhere);
-        return;
+    for (int32_t j = 0; j < s->problem.seq_k; j++, out += columns) {
+        const int32_t row = s->first_k + j;
+        if (p->append && fa2i_key_is_new(p, &request->said, s, row))
+            load_new(request, is_key, s, head, columns, row, out);
+        else
+            load_cached(request, is_key ? &request->k : &request->v, s, head, columns, row, out);
     }
-    for (int32_t j = 0; j < s->problem.seq_k; j++)
-        fa2i_host_row(tensor, p->dtype,
-                      fa2i_page_of(p, &request->said, s->index, j) * tensor->stride_batch +
-                          j % fa2i_forward_page(p) * tensor->stride_seq +
-                          head * tensor->stride_head,
-                      columns, out + (int64_t)j * columns);
+}
+
+/* Where a sequence's new keys stand, also where there is no room for them. */
+static int32_t place_of_new(const fa2i_reference_request *request, const fa2i_sequence *s)
+{
+    const fa2_problem *p = &request->problem;
+    return p->seqused ? fa2i_between(0, request->said.seqused_k[s->index], p->seq_k)
+                      : p->seq_k - request->said.new_keys;
 }
 
 static void *run_part(void *argument)
@@ -165,12 +194,15 @@ static void *run_part(void *argument)
             p->reference->empty[i] = true;
             continue;
         }
-        load_keys(request, &request->k, &s, row.head / group, problem->head_dim, p->k, &k_at);
-        load_keys(request, &request->v, &s, row.head / group, columns, p->v, &v_at);
+        load_keys(request, true, &s, row.head / group, problem->head_dim, p->k, &k_at);
+        load_keys(request, false, &s, row.head / group, columns, p->v, &v_at);
         fa2i_host_row(&request->q, problem->dtype,
                       row.batch * request->q.stride_batch + row.row * request->q.stride_seq +
                           row.head * request->q.stride_head,
                       problem->head_dim, p->q);
+        if (problem->rotary != FA2_ROTARY_NONE)
+            fa2i_rotate(problem, &request->angles,
+                        fa2i_query_position(problem, place_of_new(request, &s), own.row), p->q);
         p->reference->empty[i] =
             !exact_row(p, &s.problem, own, keys, sink, o, &p->reference->lse[i]);
         if (!p->reference->empty[i])

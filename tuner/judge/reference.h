@@ -21,6 +21,7 @@
 #include "tuner/judge/features.h"
 #include "tuner/judge/judge.h"
 #include "tuner/judge/number.h"
+#include "tuner/judge/rotary.h"
 #include "tuner/judge/rows.h"
 
 typedef struct fa2i_row {
@@ -33,6 +34,9 @@ typedef struct fa2i_reference_request {
     float softcap;       /* of a problem that has one; else 0 */
     fa2i_features features;
     fa2i_host_tensor q, k, v;
+    fa2i_host_tensor new_k,
+        new_v;            /* of a problem that appends: [batch, new keys, heads_kv, head_dim] */
+    fa2i_angles angles;   /* of one that rotates */
     fa2i_said said;       /* of a problem whose sequences have lengths */
     const fa2i_row *rows; /* borrowed; fastest when rows of one head are neighbours */
     size_t row_count;

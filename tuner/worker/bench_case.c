@@ -2,7 +2,8 @@
  * The operands of the present case in device memory: made, poisoned, looked at, fetched.
  *
  * - Graphs hold device pointers of the case and of the workspace, so they go when one of these goes.
- * - Outputs have a guard before and behind them, the workspace one behind it.
+ * - What launches write has a guard before and behind it, the workspace one behind it. Inputs that they change
+ *   are made anew before each launch that is judged.
  */
 #include "runtime/base/alloc.h"
 #include "runtime/base/status.h"
@@ -39,9 +40,14 @@ static size_t operand_bytes(const fa2i_bench *bench, int operand)
     return fa2i_case_operand_bytes(&bench->current, operand);
 }
 
+static bool is_written(const fa2i_bench *bench, int operand)
+{
+    return fa2i_case_is_written(&bench->current, operand);
+}
+
 static size_t guard_bytes(const fa2i_bench *bench, int operand)
 {
-    return is_output(bench, operand) ? FA2I_GUARD_BYTES : 0;
+    return is_written(bench, operand) ? FA2I_GUARD_BYTES : 0;
 }
 
 /* Its first element; 0: the case does without it. */
@@ -57,7 +63,7 @@ static fa2_status fill_input(fa2i_bench *bench, int operand)
     fa2_status st = FA2_OK;
     const fa2i_cuda_table *cuda = bench->device.cuda;
     const fa2i_case *c = &bench->current;
-    const CUdeviceptr base = bench->operands[operand];
+    const CUdeviceptr base = address_of(bench, operand);
     size_t have = fa2i_case_period(c, operand) * fa2i_case_extent(c, operand).elem_bytes;
     const size_t total = operand_bytes(bench, operand);
     void *block = fa2i_alloc(have);
@@ -163,7 +169,7 @@ fa2_status fa2i_bench_count_overwritten(fa2i_bench *bench, size_t workspace_byte
 {
     fa2_status st = FA2_OK;
     for (int i = 0; i < bench->judge->operand_count; i++) {
-        if (!is_output(bench, i) || bench->operands[i] == 0)
+        if (!is_written(bench, i) || bench->operands[i] == 0)
             continue;
         const CUdeviceptr first = address_of(bench, i);
         FA2_TRY(count_guard(bench, first - FA2I_GUARD_BYTES, guard, count));
@@ -181,7 +187,7 @@ fa2_status fa2i_bench_poison(fa2i_bench *bench)
     fa2_status st = FA2_OK;
     for (int i = 0; i < bench->judge->operand_count; i++) {
         const size_t bytes = operand_bytes(bench, i) + 2 * guard_bytes(bench, i);
-        if (is_output(bench, i) && bench->operands[i] != 0)
+        if (is_written(bench, i) && bench->operands[i] != 0)
             FA2_TRY(
                 fa2i_bench_check(bench,
                                  cuda->memset_d32_async(bench->operands[i], FA2I_POISON,
@@ -195,6 +201,12 @@ fa2_status fa2i_bench_poison(fa2i_bench *bench)
                                    (bench->workspace_bytes + FA2I_GUARD_BYTES) / sizeof(uint32_t),
                                    bench->stream),
             "cuMemsetD32Async"));
+    for (int i = 0; i < bench->judge->operand_count; i++) {
+        if (!is_written(bench, i) || is_output(bench, i) || bench->operands[i] == 0)
+            continue;
+        FA2_TRY(fa2i_bench_check(bench, cuda->stream_synchronize(bench->stream), "poisoning"));
+        FA2_TRY(fill_input(bench, i));
+    }
 done:
     return st;
 }

@@ -1,0 +1,52 @@
+-- append: new keys and values are written into the cache by a step of their own, before attention
+-- (templates/forward/append.cu.in); rotary: they and Q are rotated there, Q into the workspace.
+local cost = require("ops.forward_plain_cost")
+
+local M = {}
+
+M.forward_only = true
+M.axis = {name = "append", field = "append", values = {0, 1}, feature = true}
+M.rotary = {
+   forward_only = true,
+   axis = {name = "rotary", field = "rotary", values = {"none", "halves", "interleaved"}, feature = true},
+}
+
+-- Columns that are rotated.
+M.rotary_dim = {forward_only = true, axis = {name = "rotary_dim", field = "rotary_dim", feature = true}}
+
+-- Of a block of the step.
+local threads = 256
+
+local function is_rotary(v)
+   return v.rotary ~= "none"
+end
+
+-- us of the step, for as many new keys as queries: a launch, and what it reads and writes.
+function M.us(v, problem, arch)
+   if v.append ~= 1 then
+      return 0
+   end
+   local heads = 2 * problem.heads_kv + (is_rotary(v) and problem.heads_q or 0)
+   local bytes = 4 * problem.head_dim * heads * problem.batch * problem.seq_q
+   return cost.launch_us + bytes / arch.dram
+end
+
+-- Adds what is its own to a recipe.
+function M.recipe(recipe, v)
+   if v.append ~= 1 then
+      return
+   end
+   table.insert(recipe.steps, 1, {
+      entry = recipe.steps[1].entry .. "_prepare", role = "prepare", threads = threads, smem = 0,
+      blocks = "new_rows/" .. threads * 8 // v.d,
+   })
+   if is_rotary(v) then
+      recipe.workspace = recipe.workspace and recipe.workspace .. "_and_queries" or "queries"
+   end
+end
+
+function M.names()
+   return {append_threads = threads}
+end
+
+return M

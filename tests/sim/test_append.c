@@ -1,0 +1,275 @@
+/*
+ * Decoding on the software device by a captured graph: each replay appends to the cache, rotated, and attends.
+ *
+ *     test_append padded|paged
+ *
+ * Between replays only device memory changes: lengths, new keys and values, Q. Behind each the caches are, to the
+ * bit, what the host makes of them, every other byte included, and O is what fp64 attention gives on those caches
+ * for the rotated Q, with a problem that appends nothing. Some sequences run out of room. And a second launch of
+ * the same changes nothing. Where K and V are in pages, V has fewer columns.
+ */
+#include <cuda.h>
+#include <stdlib.h>
+#include <string.h>
+#include "tests/check.h"
+#include "tuner/judge/reference.h"
+
+enum { B = 3, HQ = 4, HKV = 2, SQ = 2, SK = 90, NEW = 3, D = 64, ROTARY = 32, ROWS = 5, PAGE = 16 };
+enum { COLUMNS = (SK + PAGE - 1) / PAGE, PAGES = B * COLUMNS + 2, STEPS = 3 };
+enum { PLANE = HKV * D }; /* elements of a row of all heads */
+enum { CACHE_ELEMS = (ROWS * SK > PAGES * PAGE ? ROWS * SK : PAGES * PAGE) * PLANE };
+enum { Q_ELEMS = B * SQ * HQ * D, NEW_ELEMS = B * NEW * PLANE, ANGLES = SK * ROTARY / 2 };
+
+typedef struct mirror { /* of device memory */
+    CUdeviceptr at;
+    void *host;
+    size_t bytes;
+} mirror;
+
+static bool paged;
+static int dv; /* columns of V and O */
+static mirror q, k, v, o, lse, new_k, new_v, cosines, sines, lengths, pads, rows, table;
+static uint64_t state = 7;
+
+static void must(bool ok, const char *what)
+{
+    if (ok)
+        return;
+    fprintf(stderr, "%s: %s\n", what, fa2_last_message());
+    exit(1);
+}
+
+static void upload(const mirror *m)
+{
+    must(cuMemcpyHtoD(m->at, m->host, m->bytes) == CUDA_SUCCESS, "cuMemcpyHtoD");
+}
+
+static mirror make(size_t bytes)
+{
+    mirror m = {.host = calloc(1, bytes), .bytes = bytes};
+    must(m.host != NULL && cuMemAlloc(&m.at, bytes) == CUDA_SUCCESS, "memory");
+    return m;
+}
+
+static void draw(const mirror *m)
+{
+    uint16_t *bits = m->host;
+    for (size_t i = 0; i < m->bytes / sizeof *bits; i++)
+        bits[i] = fa2i_to_bits(FA2_FP16, (float)(fa2i_random(&state) >> 40) / 0x1p23f - 1);
+    upload(m);
+}
+
+static void put_numbers(const mirror *m, const int32_t *numbers)
+{
+    memcpy(m->host, numbers, m->bytes);
+    upload(m);
+}
+
+static fa2_problem problem_of(void)
+{
+    return (fa2_problem){.batch = B,
+                         .heads_q = HQ,
+                         .heads_kv = HKV,
+                         .seq_q = SQ,
+                         .seq_k = SK,
+                         .head_dim = D,
+                         .head_dim_v = dv < D ? dv : 0,
+                         .causal = 1,
+                         .seqused = 1,
+                         .append = 1,
+                         .rotary = paged ? FA2_ROTARY_HALVES : FA2_ROTARY_INTERLEAVED,
+                         .rotary_dim = ROTARY,
+                         .paged = paged,
+                         .page = paged ? PAGE : 0,
+                         .leftpad = !paged,
+                         .cache_rows = !paged};
+}
+
+static fa2_tensor tensor(const mirror *m, int64_t seq, int64_t heads, int64_t columns)
+{
+    return (fa2_tensor){(void *)m->at, seq * heads * columns, heads * columns, columns};
+}
+
+static fa2_forward_args args_of(const mirror *workspace)
+{
+    return (fa2_forward_args){
+        .q = tensor(&q, SQ, HQ, D),
+        .k = tensor(&k, paged ? PAGE : SK, HKV, D),
+        .v = tensor(&v, paged ? PAGE : SK, HKV, dv),
+        .o = tensor(&o, SQ, HQ, dv),
+        .lse = (float *)lse.at,
+        .workspace = (void *)workspace->at,
+        .workspace_bytes = workspace->bytes,
+        .seqused_k = (const int32_t *)lengths.at,
+        .block_table = (const int32_t *)table.at,
+        .block_table_stride = COLUMNS,
+        .page_count = PAGES,
+        .leftpad = (const int32_t *)pads.at,
+        .cache_rows = (const int32_t *)rows.at,
+        .cache_row_count = ROWS,
+        .append = {tensor(&new_k, NEW, HKV, D), tensor(&new_v, NEW, HKV, dv), NEW},
+        .rotary = {(const void *)cosines.at, (const void *)sines.at, SK}};
+}
+
+/* Where a key of a sequence is in the caches, in rows of all heads. */
+static int64_t place_of(int b, int key)
+{
+    const int32_t *pages = table.host, *own = rows.host;
+    return paged ? (int64_t)pages[b * COLUMNS + key / PAGE] * PAGE + key % PAGE
+                 : (int64_t)own[b] * SK + key;
+}
+
+static void rotate(int position, uint16_t *bits)
+{
+    const fa2_problem problem = problem_of();
+    const fa2i_angles angles = {{.data = cosines.host}, {.data = sines.host}, SK};
+    float row[D];
+    for (int i = 0; i < D; i++)
+        row[i] = fa2i_from_bits(FA2_FP16, bits[i]);
+    fa2i_rotate(&problem, &angles, position, row);
+    for (int i = 0; i < D; i++)
+        bits[i] = fa2i_to_bits(FA2_FP16, row[i]);
+}
+
+/* What the launch is to do to the host's caches; Q is rotated in place, and its lengths are those behind it. */
+static void follow(void)
+{
+    int32_t *used = lengths.host;
+    for (int b = 0; b < B; b++) {
+        for (int i = 0; i < NEW && used[b] + i < SK; i++)
+            for (int h = 0; h < HKV; h++) {
+                const int64_t from = ((int64_t)b * NEW + i) * HKV + h,
+                              to = place_of(b, used[b] + i) * HKV + h;
+                uint16_t *key = (uint16_t *)k.host + to * D;
+                memcpy(key, (uint16_t *)new_k.host + from * D, D * sizeof *key);
+                rotate(used[b] + i, key);
+                memcpy((uint16_t *)v.host + to * dv, (uint16_t *)new_v.host + from * dv,
+                       (size_t)dv * sizeof *key);
+            }
+        for (int i = 0; i < SQ * HQ; i++)
+            rotate(used[b] + i / HQ, (uint16_t *)q.host + ((int64_t)b * SQ * HQ + i) * D);
+        used[b] = used[b] + NEW < SK ? used[b] + NEW : SK;
+    }
+}
+
+static void check_cache(const mirror *m)
+{
+    void *found = malloc(m->bytes);
+    must(found != NULL && cuMemcpyDtoH(found, m->at, m->bytes) == CUDA_SUCCESS, "cuMemcpyDtoH");
+    CHECK_EQ(memcmp(found, m->host, m->bytes), 0);
+    free(found);
+}
+
+/* O and LSE against attention on the host's caches. */
+static void check_outputs(void)
+{
+    fa2i_row wanted[B * HQ * SQ];
+    fa2i_reference reference = {0};
+    fa2i_comparison comparison = {0};
+    fa2i_reference_request request = {
+        .problem = problem_of(),
+        .q = {q.host, SQ * HQ * D, HQ * D, D, 0},
+        .k = {k.host, (paged ? PAGE : SK) * PLANE, PLANE, D, 0},
+        .v = {v.host, (paged ? PAGE : SK) * HKV * dv, HKV * dv, dv, 0},
+        .said = {.seqused_k = lengths.host,
+                 .block_table = table.host,
+                 .columns = COLUMNS,
+                 .pages = PAGES,
+                 .leftpad = pads.host,
+                 .cache_rows = rows.host,
+                 .cache_row_count = ROWS},
+        .rows = wanted,
+        .row_count = B * HQ * SQ};
+    request.problem.append = request.problem.rotary_dim = 0;
+    request.problem.rotary = FA2_ROTARY_NONE;
+    for (int i = 0; i < B * HQ * SQ; i++)
+        wanted[i] = (fa2i_row){i / SQ / HQ, i / SQ % HQ, i % SQ};
+    must(cuMemcpyDtoH(o.host, o.at, o.bytes) == CUDA_SUCCESS, "O");
+    must(cuMemcpyDtoH(lse.host, lse.at, lse.bytes) == CUDA_SUCCESS, "LSE");
+    must(fa2i_reference_compute(&request, &reference) == FA2_OK, "the reference");
+    uint16_t *in_order = malloc(o.bytes);
+    must(in_order != NULL, "memory");
+    for (int i = 0; i < B * HQ * SQ; i++)
+        memcpy(in_order + i * dv,
+               (uint16_t *)o.host +
+                   (((int64_t)wanted[i].batch * SQ + wanted[i].row) * HQ + wanted[i].head) * dv,
+               (size_t)dv * sizeof *in_order);
+    fa2i_reference_compare(&reference, FA2_FP16, in_order, lse.host, &comparison);
+    if (comparison.error > 1)
+        fprintf(stderr, "row %zu: %g, not %g\n", comparison.worst_row, comparison.worst_value,
+                comparison.worst_expected);
+    CHECK(comparison.error <= 1);
+    free(in_order);
+    fa2i_reference_done(&reference);
+}
+
+static void make_all(void)
+{
+    static const int32_t used[B] = {SK - 5, 0, 40}, pad[B] = {7, 0, 40}, own[B] = {3, 0, 4};
+    int32_t pages[B * COLUMNS];
+    for (int i = 0; i < B * COLUMNS; i++)
+        pages[i] = i * 5 % (B * COLUMNS) + 1;
+    q = make(Q_ELEMS * 2), o = make(Q_ELEMS * 2), lse = make(B * HQ * SQ * sizeof(float));
+    k = make(CACHE_ELEMS * 2), v = make(CACHE_ELEMS * 2);
+    new_k = make(NEW_ELEMS * 2), new_v = make(NEW_ELEMS * 2);
+    cosines = make(ANGLES * 2), sines = make(ANGLES * 2);
+    lengths = make(sizeof used), pads = make(sizeof pad), rows = make(sizeof own),
+    table = make(sizeof pages);
+    draw(&k), draw(&v), draw(&cosines), draw(&sines);
+    put_numbers(&lengths, used), put_numbers(&pads, pad), put_numbers(&rows, own),
+        put_numbers(&table, pages);
+}
+
+static CUgraphExec capture(fa2_context *context, const fa2_problem *problem,
+                           const fa2_forward_args *args, CUstream stream)
+{
+    CUgraph graph = NULL;
+    CUgraphExec exec = NULL;
+    must(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) == CUDA_SUCCESS,
+         "capture");
+    must(fa2_forward(context, problem, args, stream) == FA2_OK, "fa2_forward");
+    must(cuStreamEndCapture(stream, &graph) == CUDA_SUCCESS, "capture");
+    must(cuGraphInstantiateWithFlags(&exec, graph, 0) == CUDA_SUCCESS, "the graph");
+    must(cuGraphDestroy(graph) == CUDA_SUCCESS, "the graph");
+    return exec;
+}
+
+int main(int argc, char **argv)
+{
+    const fa2_config config = {.database = "", .device_plus_one = 1};
+    fa2_context *context = NULL;
+    CUstream stream = NULL;
+    CUcontext current = NULL;
+    CUdevice device = 0;
+    size_t bytes = 0;
+    paged = argc > 1 && strcmp(argv[1], "paged") == 0;
+    dv = paged ? D / 2 : D;
+    must(cuInit(0) == CUDA_SUCCESS && cuDeviceGet(&device, 0) == CUDA_SUCCESS &&
+             cuDevicePrimaryCtxRetain(&current, device) == CUDA_SUCCESS &&
+             cuCtxPushCurrent(current) == CUDA_SUCCESS &&
+             cuStreamCreate(&stream, 0) == CUDA_SUCCESS,
+         "the device");
+    const fa2_problem problem = problem_of();
+    must(fa2_context_create(&config, &context) == FA2_OK, "the context");
+    must(fa2_workspace_size(context, &problem, &bytes) == FA2_OK, "the workspace");
+    CHECK(bytes >= Q_ELEMS * 2); /* the rotated Q */
+    make_all();
+    const mirror workspace = make(bytes);
+    const fa2_forward_args args = args_of(&workspace);
+    CUgraphExec graph = capture(context, &problem, &args, stream);
+    for (int step = 0; step < STEPS; step++) {
+        draw(&q), draw(&new_k), draw(&new_v);
+        upload(&lengths); /* as the last step left them */
+        for (int again = 0; again < 2; again++)
+            must(cuGraphLaunch(graph, stream) == CUDA_SUCCESS &&
+                     cuStreamSynchronize(stream) == CUDA_SUCCESS,
+                 "the graph");
+        follow();
+        check_cache(&k);
+        check_cache(&v);
+        check_outputs();
+    }
+    must(cuGraphExecDestroy(graph) == CUDA_SUCCESS, "the graph");
+    fa2_context_destroy(context);
+    return check_done();
+}
