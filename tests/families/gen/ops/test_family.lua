@@ -35,7 +35,7 @@ function M.family(name)
       local v = {
          family = name, d = problem.head_dim, dtype = problem.dtype, causal = problem.causal,
          br = 32, bc = 16, warps = 2, kstages = 1, vstages = 1, layout = "swizzle", q = "smem",
-         fill = "whole",
+         fill = "whole", parts = 1,
       }
       for _, axis in ipairs(family.axes) do
          if axis.feature then
