@@ -1,10 +1,12 @@
 /*
- * fa2-tune: names of the commands, their help, and nothing else.
+ * fa2-tune: names of the commands, their help, and nothing else. The help is what the manual page and the
+ * completions are made of, too (manual.h has its form).
  */
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include "tuner/commands/commands.h"
+#include "tuner/commands/manual.h"
 
 #define SHAPE_HELP                                                                                 \
     "  --preset NAME     seeds, paper, quick, llm, vision or diffusion; repeatable, as are\n"      \
@@ -24,13 +26,7 @@
 #define JOBS_HELP "  --jobs N          compile in N threads; default: all processors\n"
 #define JSON_HELP "  --json            print the result as JSON\n"
 
-static const struct command {
-    const char *name;
-    int (*run)(int argc, char **argv);
-    const char *synopsis;
-    const char *summary;
-    const char *help;
-} commands[] = {
+static const fa2i_command commands[] = {
     {"tune", fa2i_cmd_tune,
      "--device N [SHAPES] [--db FILE] [--jobs N] [--budget SECONDS] [--json] [-- PROGRAM ARGS...]",
      "measure on a GPU and store the winners",
@@ -157,12 +153,13 @@ static void print_usage(FILE *out)
           out);
     for (int i = 0; i < COMMAND_COUNT; i++)
         fprintf(out, "  %-9s %s\n", commands[i].name, commands[i].summary);
-    fputs("\nfa2-tune COMMAND --help tells more; --version prints the version.\n"
+    fputs("\nfa2-tune COMMAND --help tells more; --version prints the version; fa2-tune man prints the\n"
+          "manual page, fa2-tune completion bash, zsh or fish what completes command lines there.\n"
           "Exit status: 0 done; 1 something failed; 2 wrong arguments; 3 no usable device.\n",
           out);
 }
 
-static const struct command *find_command(const char *name)
+static const fa2i_command *find_command(const char *name)
 {
     for (int i = 0; i < COMMAND_COUNT; i++) {
         if (strcmp(commands[i].name, name) == 0)
@@ -221,7 +218,7 @@ static void print_shape_keys(void)
     print_fields(false);
 }
 
-static void print_help(const struct command *command)
+static void print_help(const fa2i_command *command)
 {
     printf("fa2-tune %s %s\n\n%s", command->name, command->synopsis, command->help);
     if (strstr(command->synopsis, "SHAPES") == NULL)
@@ -240,7 +237,7 @@ static int unknown_command(const char *name)
 }
 
 /* argv[0] is the command's name. */
-static int run_command(const struct command *command, int argc, char **argv)
+static int run_command(const fa2i_command *command, int argc, char **argv)
 {
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
         if (is_help(argv[i])) {
@@ -254,7 +251,7 @@ static int run_command(const struct command *command, int argc, char **argv)
 /* `fa2-tune help [COMMAND]` */
 static int help(int argc, char **argv)
 {
-    const struct command *command = argc > 1 ? find_command(argv[1]) : NULL;
+    const fa2i_command *command = argc > 1 ? find_command(argv[1]) : NULL;
     if (argc > 1 && command == NULL)
         return unknown_command(argv[1]);
     if (command != NULL)
@@ -262,6 +259,15 @@ static int help(int argc, char **argv)
     else
         print_usage(stdout);
     return FA2I_EXIT_OK;
+}
+
+/* `fa2-tune completion SHELL` */
+static int completion(int argc, char **argv)
+{
+    if (argc == 2 && fa2i_print_completion(argv[1], commands, COMMAND_COUNT, stdout))
+        return FA2I_EXIT_OK;
+    fputs("fa2-tune: completion needs the name of a shell: bash, zsh or fish\n", stderr);
+    return FA2I_EXIT_USAGE;
 }
 
 static int dispatch(int argc, char **argv)
@@ -276,6 +282,15 @@ static int dispatch(int argc, char **argv)
     }
     if (is_help(argv[1]) || strcmp(argv[1], "help") == 0)
         return help(argc - 1, argv + 1);
+    if (strcmp(argv[1], "completion") == 0)
+        return completion(argc - 1, argv + 1);
+    if (strcmp(argv[1], "man") == 0) {
+        fa2i_print_manual(commands, COMMAND_COUNT, stdout);
+        puts(".SH SHAPES\n.nf");
+        print_shape_keys();
+        puts(".fi");
+        return FA2I_EXIT_OK;
+    }
     if (strcmp(argv[1], "worker") == 0) /* how the tuner starts itself for the work on the GPU */
         return fa2i_cmd_worker(argc - 1, argv + 1);
     if (argv[1][0] == '-') {
@@ -283,7 +298,7 @@ static int dispatch(int argc, char **argv)
         argv[0] = tune;
         return run_command(&commands[0], argc, argv);
     }
-    const struct command *command = find_command(argv[1]);
+    const fa2i_command *command = find_command(argv[1]);
     return command == NULL ? unknown_command(argv[1]) : run_command(command, argc - 1, argv + 1);
 }
 

@@ -328,7 +328,7 @@ local function heat_map(host, rows, family)
          local row = fastest_tile(rows, br, bc)
          if row then
             local ratio = row.median_us / rows[1].median_us
-            local shade = math.max(0, math.min(8, math.ceil((2 - ratio) * 8)))
+            local shade = math.max(0, 8 - math.floor(30 * math.log(ratio) + 0.5)) -- 5 at a tenth more
             local x, y = tile.left + tile.across * (c - 1), tile.top + tile.down * (r - 1)
             cells[#cells + 1] = {x = x + 22, y = y + 16, text = string.format("%.2f", ratio), dark = shade > 5}
             shades[shade] = (shades[shade] or "") .. "M" .. x .. " " .. y .. "h44v24h-44z"

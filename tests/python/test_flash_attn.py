@@ -68,7 +68,7 @@ class Interface(unittest.TestCase):
             self.assertEqual(flash_attn._readable(wide[..., 4:20]).storage_offset(), 0)
             self.assertIsNot(flash_attn._readable(wide[..., 4:20]), wide)
 
-    def test_what_is_not_there(self):
+    def test_wrong_caches(self):
         with FakeTensorMode():
             q = torch.empty((1, 8, 2, 64), dtype=torch.float16, device="cuda")
             with self.assertRaisesRegex(ValueError, "give v and cache_seqlens"):

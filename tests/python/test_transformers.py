@@ -191,7 +191,8 @@ class Fallback(unittest.TestCase):
                          and (window is None or abs(i + last - queries - j) < window)
                          for j in range(keys)] for i in range(queries)]] for first, last in own]
             got = fa2.transformers._mask_of_all(torch.empty(2, 1, queries, 8), torch.empty(2, 1, keys, 8),
-                                                None if bounds is None else torch.tensor(bounds), is_causal, window)
+                                                None if bounds is None else torch.tensor(bounds)[:, None, None],
+                                                is_causal, window)
             self.assertEqual(got.expand(2, -1, -1, -1).tolist(), wanted)
 
     def test_padding_is_looked_at(self):
@@ -245,11 +246,7 @@ class OnHost(unittest.TestCase):
             self.said.append(reason)
             raise AssertionError(reason)
 
-        def attention(q, k, v, layout, **settings):
-            out = fa2.torch.attention_packed(*(x.transpose(-3, -2) for x in (q, k, v)), **settings)
-            return out.transpose(-3, -2)
-
-        for name, function in (("_refusal", refusal), ("_fallback", fallback), ("attention", attention)):
+        for name, function in (("_refusal", refusal), ("_fallback", fallback), ("attention", fa2.torch.attention_packed)):
             patch = unittest.mock.patch.object(fa2.transformers, name, function)
             patch.start()
             self.addCleanup(patch.stop)
@@ -259,11 +256,19 @@ class OnHost(unittest.TestCase):
     def compare(self, kind, config, inputs, seen, most=2e-2):
         eager = make(kind, config, torch.float16, "eager", device="cpu")
         own = make(kind, config, torch.float16, "fa2", eager.state_dict(), "cpu")
-        with torch.no_grad():
-            a, b = (getattr(model(**inputs), "logits", None) for model in (eager, own))
-            if a is None:
-                a, b = (model(**inputs).last_hidden_state for model in (eager, own))
-        self.assertLess(((a - b).abs() * seen[..., None]).max().item(), most)
+        for gradients in (False, True):
+            found = []
+            for model in (eager, own):
+                with torch.set_grad_enabled(gradients):
+                    out = model(**inputs)
+                out = (out.logits if hasattr(out, "logits") else out.last_hidden_state) * seen[..., None]
+                found.append([out.detach()])
+                if gradients:
+                    (out.float() * torch.linspace(-1, 1, out.shape[-1])).sum().backward()
+                    found[-1] += [p.grad for p in model.parameters() if p.grad is not None]
+            self.assertEqual(*map(len, found))
+            for a, b in zip(*found):
+                self.assertLess((a - b).abs().max().item(), most * max(1, a.abs().max().item()))
 
     def test_padding(self):
         t = transformers

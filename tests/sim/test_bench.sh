@@ -133,7 +133,7 @@ run 0 field-report report.jsonl --device 0
 has err "3 problems, 0 tuned already"
 has out "No name of a person or machine, no path, no address"
 for words in 'about","fa2":"0.' 'ceiling","name":"ex2","unit":"G/s","rate":7' 'problem","problem":"B=1 Hq=2' \
-    'summary","op":"forward","problems":2'; do
+    'summary","op":"forward","problems":'; do
     has report.jsonl "{\"fa2_report\":\"$words"
 done
 lacks report.jsonl "$folder"

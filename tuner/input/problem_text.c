@@ -82,8 +82,8 @@ fa2_status fa2i_problem_text_read(fa2i_problem_text *text, int field, fa2i_span 
         st = parse_number(f->name, copy, &number);
     else if (!fa2i_field_parse_word(field, copy, &number))
         st = no_such_word(f, field, copy);
-    if (st == FA2_OK)
-        st = fa2i_field_check(field, number);
+    if (st == FA2_OK && (number != 0 || fa2i_fields[field].needs < 0))
+        st = fa2i_field_check(field, number); /* 0 may be right where it has no meaning */
     if (st != FA2_OK)
         return st;
     fa2i_field_set(&text->problem, field, number);

@@ -222,9 +222,10 @@ static fa2_status learn(fa2i_foresight *f, const fa2_problem *problem)
     if (f->learnt[problem->op])
         return FA2_OK;
     fa2i_evidence_done(evidence); /* of a time that failed */
-    if (f->cache != NULL)
-        FA2_TRY(
-        fa2i_cache_evidence(f->cache, &f->card, problem->op, fa2i_op_of(problem)->abi, evidence));
+    if (f->cache != NULL) {
+        FA2_TRY(fa2i_cache_evidence(f->cache, &f->card, problem->op, fa2i_op_of(problem)->abi,
+                                    evidence));
+    }
     FA2_TRY(fa2i_generator_learn(f->generator, problem->op, evidence, &f->card));
     f->learnt[problem->op] = true;
 done:

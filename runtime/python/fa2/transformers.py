@@ -12,12 +12,14 @@ import warnings
 from typing import Any, Callable, Dict, NamedTuple, Optional, Set, Tuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import causal_mask_function, sdpa_mask
 
-from ._operations import padded
+from ._operations import needs_gradient, padded
+from .bert_padding import index_first_axis
 from .torch import attention
 
 __all__ = ["register"]
@@ -96,7 +98,7 @@ def _mask(batch_size: int, q_length: int, kv_length: int, q_offset: Any = 0, kv_
             return None
         padding = _look_at(attention_mask, kv_offset, kv_length)
         is_aligned = local_size is None or kv_length <= local_size  # a window is aligned to where keys end
-        if padding is not None and not torch.is_grad_enabled() and (is_aligned or padding.is_before):
+        if padding is not None and (is_aligned or padding.is_before):
             return padding.bounds
     elif _is_plain_causal(mask_function, window):
         end = q_offset + q_length - kv_offset  # behind the key that the last query stands at
@@ -111,7 +113,7 @@ def _mask(batch_size: int, q_length: int, kv_length: int, q_offset: Any = 0, kv_
             # nothing, but generate takes what the last one says.
             if end <= kv_length and (is_plain or (padding is not None and padding.is_behind and torch.is_grad_enabled())):
                 return None if end == kv_length else torch.tensor([[[[end]]]])
-            if padding is not None and padding.is_before and not torch.is_grad_enabled():
+            if padding is not None and padding.is_before:
                 return padding.bounds
     made: Optional[Tensor] = sdpa_mask(batch_size=batch_size, q_length=q_length, kv_length=kv_length, q_offset=q_offset,
                                        kv_offset=kv_offset, mask_function=mask_function, attention_mask=attention_mask,
@@ -137,16 +139,19 @@ def _refusal(query: Tensor, position_bias: Any, cache: Any) -> Optional[str]:
 
 
 def _begins_and_ends(bounds: Tensor) -> Tuple[Any, Tensor]:
-    """Of bounds [B, 1 or 2, ...]: where keys begin, None if with the first, and where they end."""
-    *begins, ends = bounds.transpose(0, 1).contiguous().unbind()
+    """Of bounds [B, 1, 1, 1 or 2]: where keys begin, None if with the first, and where they end."""
+    *begins, ends = bounds.flatten(0, 2).t().contiguous().unbind()
     return begins[0] if begins else None, ends
 
 
 def _mask_of_all(query: Tensor, key: Tensor, bounds: Optional[Tensor], is_causal: bool,
                  window: Optional[int]) -> Tensor:
-    """What is_causal, window and bounds [B, 1 or 2] say, as bool [B or 1, 1, Sq, Sk]."""
+    """What is_causal, window and bounds say, as bool [B or 1, 1, Sq, Sk]."""
     keys = torch.arange(key.shape[2], device=query.device)
-    begins, ends = (None, key.shape[2]) if bounds is None else _begins_and_ends(bounds[..., None, None, None])
+    begins: Any = None
+    ends: Any = key.shape[2]
+    if bounds is not None:
+        begins, ends = (bound if bound is None else bound[:, None, None, None] for bound in _begins_and_ends(bounds))
     own = torch.arange(query.shape[2], device=query.device)[:, None] + ends - query.shape[2]
     seen = keys < ends if begins is None else (keys >= begins) & (keys < ends)
     seen = seen & (keys <= own) if is_causal else seen.expand(own.shape[:-1] + keys.shape)
@@ -179,16 +184,40 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Optional[Tensor], b
     width, value_width = query.shape[-1], value.shape[-1]
     if scaling is None:
         scaling = width ** -0.5
-    query, key, value = padded(query, key, value)
+    shape = query.shape
+    query, key, value = (tensor.transpose(1, 2) for tensor in padded(query, key, value))
+    lengths: Dict[str, Any] = packed
     if packed:
         query, key, value = query[0], key[0], value[0]
-    begins, ends = (None, None) if bounds is None else _begins_and_ends(bounds)
+    elif bounds is not None and needs_gradient(query, key, value, s_aux):
+        query, key, value, lengths = _without_padding(query, key, value, bounds)
+    elif bounds is not None:
+        lengths = dict(zip(("leftpad", "seqused_k"), _begins_and_ends(bounds)))
     # one query sees all keys behind it anyway; no kernel of its own is needed for that
-    out = attention(query, key, value, causal=is_causal and query.shape[-2] > 1, window=window, softcap=softcap,
-                    scale=scaling, layout="bhsd", sinks=None if s_aux is None else s_aux.float(), seqused_k=ends,
-                    leftpad=begins, bias=mask, dropout_p=dropout, **packed)
-    rows: Tensor = out[None] if packed else out
-    return rows.transpose(1, 2)[..., :value_width]
+    out = attention(query, key, value, causal=is_causal and shape[2] > 1, window=window, softcap=softcap,
+                    scale=scaling, sinks=None if s_aux is None else s_aux.float(), bias=mask, dropout_p=dropout,
+                    **lengths)
+    rows: Tensor = out.reshape(shape[0], shape[2], shape[1], -1)
+    return rows[..., :value_width]
+
+
+def _without_padding(query: Tensor, key: Tensor, value: Tensor, bounds: Tensor
+                     ) -> Tuple[Tensor, Tensor, Tensor, Dict[str, Any]]:
+    """The rows [T, H, D] of tensors [B, S, H, D], of key and value those within bounds only, and fa2.attention's keywords
+    for them: packed sequences, which have gradients. Counting rows waits for the device, in a mask's first layer."""
+    known = getattr(bounds, "fa2_rows", None)
+    if known is None:
+        begins, ends = _begins_and_ends(bounds)
+        places = torch.arange(key.shape[1], device=key.device)
+        seen = (places < ends[:, None]) & (places >= (0 if begins is None else begins[:, None]))
+        starts = F.pad(seen.sum(1).cumsum(0, dtype=torch.int32), (1, 0))
+        known = bounds.fa2_rows = seen.flatten().nonzero().flatten(), starts  # type: ignore[attr-defined]
+    indices, starts = known
+    batch, length = query.shape[:2]
+    lengths = {"cu_seqlens_q": torch.arange(0, (batch + 1) * length, length, dtype=torch.int32, device=query.device),
+               "cu_seqlens_k": starts, "max_seqlen_q": length, "max_seqlen_k": key.shape[1]}
+    return (query.flatten(0, 1), index_first_axis(key.flatten(0, 1), indices),
+            index_first_axis(value.flatten(0, 1), indices), lengths)
 
 
 def _packed_sequences(query: Tensor, keywords: Dict[str, Any]) -> Dict[str, Any]:
@@ -211,7 +240,7 @@ def _attention(module: torch.nn.Module, query: Tensor, key: Tensor, value: Tenso
         used = int(attention_mask)
         key, value, attention_mask = key[:, :, :used], value[:, :, :used], None
     elif attention_mask is not None and attention_mask.dtype == torch.int32:
-        bounds, attention_mask = attention_mask.flatten(0, 2), None
+        bounds, attention_mask = attention_mask, None
     packed = _packed_sequences(query, keywords)
     reason = _refusal(query, position_bias, cache)
     if reason is None:

@@ -1,0 +1,88 @@
+#!/bin/bash
+# The manual page and the completions, as fa2-tune prints them: linted, sourced and asked. Usage: test_manual.sh
+# FA2_TUNE. zsh and fish are asked where they are.
+set -u
+[ $# -ge 1 ] || {
+    echo "usage: test_manual.sh FA2_TUNE" >&2
+    exit 2
+}
+tune=$1
+# shellcheck source=tests/expect.sh
+. "$(dirname "$0")/expect.sh"
+run() {
+    status=$1
+    shift
+    expect_status "$status" "fa2-tune $*" "$tune" "$@"
+}
+
+# equal WHAT ACTUAL EXPECTED
+equal() {
+    checks=$((checks + 1))
+    [ "$2" = "$3" ] || fail "$1: \"$2\", expected \"$3\""
+}
+
+run 2 nonsense
+commands=$(sed 's/.*known: //' err)
+
+# ---- the help names the options that there are, and so do the manual page and the completions ----
+run 0 man
+cp out fa2-tune.1
+for shell in bash zsh fish; do
+    run 0 completion "$shell"
+    cp out "fa2-tune.$shell"
+done
+for command in $commands; do
+    run 2 "$command" --nonsense
+    taken=$(sed 's/.*it takes --help//; s/[, ]\+/ /g; s/^ //' err | tr ' ' '\n' | sort -u | xargs)
+    run 0 "$command" --help
+    equal "options in the help of $command" "$(sed -n 's/^  \(--[a-z-]*\).*/\1/p' out | sort -u | xargs)" "$taken"
+    sed -n "/^\\.SS $command\$/,/^\\.S/p" fa2-tune.1 >section
+    equal "options of $command in the manual" \
+        "$(sed -n 's/^\.B \\-\\-/--/p' section | sed 's/\\-/-/g; s/ .*//' | sort -u | xargs)" "$taken"
+    equal "options of $command in fish" \
+        "$(sed -n "s/.*_from $command' -l \([a-z-]*\).*/--\1/p" fa2-tune.fish | sort -u | xargs)" "$taken"
+done
+run 2 completion
+run 2 completion tcsh
+has err "bash, zsh or fish"
+
+# ---- the manual page ----
+expect_status 0 mandoc mandoc -T lint -W error fa2-tune.1
+expect_status 0 mandoc mandoc -T utf8 fa2-tune.1
+has out "interrupted, what was found out is kept"
+has out "Hkv (heads_kv) [as Hq]"
+
+# ---- bash ----
+# shellcheck source=/dev/null
+. ./fa2-tune.bash
+# complete_bash EXPECTED WORD...: what the last word is completed to, in order.
+complete_bash() {
+    expected=$1
+    shift
+    COMP_WORDS=("$@")
+    COMP_CWORD=$(($# - 1))
+    COMPREPLY=()
+    _fa2_tune
+    equal "completion of $*" "$(printf '%s\n' "${COMPREPLY[@]}" | sort | xargs)" "$expected"
+}
+complete_bash "explain export" fa2-tune ex
+complete_bash "--budget" fa2-tune tune --bu
+complete_bash "--budget" fa2-tune --bu
+complete_bash "--html" fa2-tune report --h --ht
+complete_bash "llm" fa2-tune --preset l
+complete_bash "backward" fa2-tune list --op b
+: >wanted.db
+complete_bash "wanted.db" fa2-tune list --db wan
+complete_bash "" fa2-tune tune --jobs ""
+
+# ---- zsh and fish read theirs ----
+if command -v zsh >/dev/null; then
+    expect_status 0 zsh zsh -n fa2-tune.zsh
+fi
+if command -v fish >/dev/null; then
+    expect_status 0 fish fish -c 'source fa2-tune.fish; complete -C "fa2-tune expl"'
+    has out "explain"
+    expect_status 0 fish fish -c 'source fa2-tune.fish; complete -C "fa2-tune build --pre"'
+    has out "--preset"
+fi
+summary

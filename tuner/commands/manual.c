@@ -1,0 +1,266 @@
+/*
+ * How: the help texts are read line by line (manual.h); the words that values can have are told by the name of
+ * the value.
+ */
+#include "tuner/commands/manual.h"
+
+#include <string.h>
+#include "fa2.h"
+
+/* ---- options of a help text ---- */
+
+static void append(char *text, size_t bytes, const char *from, size_t length)
+{
+    const size_t used = strlen(text);
+    snprintf(text + used, bytes - used, "%s%.*s", used == 0 ? "" : " ", (int)length, from);
+}
+
+/* The words of a line, as one, behind what is there. */
+static const char *take_line(const char *line, char *text, size_t bytes)
+{
+    const size_t length = strcspn(line, "\n");
+    const size_t indent = strspn(line, " ");
+    append(text, bytes, line + indent, length - indent);
+    return line + length + (line[length] == '\n');
+}
+
+bool fa2i_next_option(const char **help, fa2i_option_help *ret_option)
+{
+    fa2i_option_help option = {.name = ""};
+    const char *at = strncmp(*help, "  --", 4) == 0 ? *help : strstr(*help, "\n  --");
+    if (at == NULL)
+        return false;
+    at += *at == '\n' ? 3 : 2;
+    const size_t name = strcspn(at, " ");
+    append(option.name, sizeof option.name, at, name);
+    at += name;
+    if (at[0] == ' ' && at[1] != ' ') {
+        const size_t value = strcspn(at + 1, " ");
+        append(option.value, sizeof option.value, at + 1, value);
+        at += 1 + value;
+    }
+    at = take_line(at, option.text, sizeof option.text);
+    while (strncmp(at, "          ", 10) == 0)
+        at = take_line(at, option.text, sizeof option.text);
+    *help = at - 1; /* the end of the line before, which the next search begins with */
+    *ret_option = option;
+    return true;
+}
+
+/* ---- the manual ---- */
+
+/* Text of man(7): a line that would be a request is none, and a hyphen is one that can be searched for. */
+static void print_roff(const char *text, size_t length, FILE *out)
+{
+    bool begins = true;
+    for (size_t i = 0; i < length; i++) {
+        if (begins && (text[i] == '.' || text[i] == '\''))
+            fputs("\\&", out);
+        if (text[i] == '\\')
+            fputs("\\e", out);
+        else if (text[i] == '-')
+            fputs("\\-", out);
+        else
+            fputc(text[i], out);
+        begins = text[i] == '\n';
+    }
+}
+
+static void print_command(const fa2i_command *command, FILE *out)
+{
+    fa2i_option_help option;
+    const char *end = strstr(command->help, "\n\n");
+    const char *rest = command->help;
+    fprintf(out, ".SS %s\n.B fa2\\-tune %s\n", command->name, command->name);
+    print_roff(command->synopsis, strlen(command->synopsis), out);
+    fputs("\n.PP\n", out);
+    print_roff(command->help, end == NULL ? strlen(command->help) : (size_t)(end - command->help),
+               out);
+    fputc('\n', out);
+    while (fa2i_next_option(&rest, &option)) {
+        fputs(".TP\n.B ", out);
+        print_roff(option.name, strlen(option.name), out);
+        fprintf(out, "%s%s\n", option.value[0] == '\0' ? "" : " ", option.value);
+        print_roff(option.text, strlen(option.text), out);
+        fputc('\n', out);
+    }
+}
+
+void fa2i_print_manual(const fa2i_command *commands, size_t count, FILE *out)
+{
+    fprintf(
+        out,
+        ".TH FA2\\-TUNE 1 \"\" \"fa2 %d.%d.%d\" \"User Commands\"\n"
+        ".SH NAME\nfa2\\-tune \\- generate and tune FlashAttention\\-2 kernels for the GPU at "
+        "hand\n"
+        ".SH SYNOPSIS\n.B fa2\\-tune\n.RI [ command ]\n.RI [ options ]\n"
+        ".SH DESCRIPTION\n"
+        "Writes attention kernels for the GPU that it finds, verifies and times them, and keeps "
+        "the\n"
+        "winners in one SQLite file, from which the library takes the best kernel for each call.\n"
+        "Without a command, options are those of\n.BR tune .\n"
+        ".SH COMMANDS\n",
+        FA2_VERSION_MAJOR, FA2_VERSION_MINOR, FA2_VERSION_PATCH);
+    for (size_t i = 0; i < count; i++)
+        print_command(&commands[i], out);
+    fputs(
+        ".SH EXIT STATUS\n"
+        "0 done; 1 something failed while working; 2 what was given is wrong; 3 no usable device;\n"
+        "130 interrupted, what was found out is kept.\n"
+        ".SH ENVIRONMENT\n"
+        ".TP\n.B FA2_DB\nthe database, where\n.B \\-\\-db\nis not given\n"
+        ".TP\n.B FA2_CAPTURE\na file in which any program that uses fa2 notes what it calls\n"
+        ".TP\n.B FA2_CUDA_LIBRARY, FA2_NVRTC_LIBRARY\nthe driver's and NVRTC's libraries\n"
+        ".SH FILES\n.I ~/.cache/fa2/fa2.db\n",
+        out);
+}
+
+/* ---- completion ---- */
+
+/* What a value can be, by its name in the help: words, or a file; NULL: neither. */
+static const char *words_of(const char *value, bool *ret_file)
+{
+    static const char *const words[][2] = {
+        {"NAME", "seeds paper quick llm vision diffusion"},
+        {"OP", "forward backward all"},
+        {"F", "text csv json"},
+        {"LIST", "native all sm_75 sm_80 sm_86 sm_89 sm_90"},
+        {"SM", "sm_75 sm_80 sm_86 sm_89 sm_90"},
+    };
+    *ret_file = strcmp(value, "FILE") == 0 || strcmp(value, "OTHER") == 0;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strcmp(words[i][0], value) == 0)
+            return words[i][1];
+    return NULL;
+}
+
+/* A text between single quotes of a shell, cut at the first of these characters; some become others. */
+static void print_quoted(const char *text, const char *cut, FILE *out)
+{
+    for (const char *at = text; *at != '\0' && strchr(cut, *at) == NULL; at++)
+        fputc(*at == '\'' ? '`' : *at == '[' ? '(' : *at == ']' ? ')' : *at, out);
+}
+
+static void print_bash(const fa2i_command *commands, size_t count, FILE *out)
+{
+    fa2i_option_help option;
+    bool file = false;
+    fputs("# bash completion for fa2-tune; made by: fa2-tune completion bash\n"
+          "_fa2_tune() {\n"
+          "    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}\n"
+          "    local command=tune words=''\n"
+          "    case ${COMP_WORDS[1]} in",
+          out);
+    for (size_t i = 0; i < count; i++)
+        fprintf(out, "%s%s", i == 0 ? " " : "|", commands[i].name);
+    fputs(") command=${COMP_WORDS[1]} ;; esac\n    case $command:$prev in\n", out);
+    for (size_t i = 0; i < count; i++) {
+        for (const char *help = commands[i].help; fa2i_next_option(&help, &option);) {
+            const char *words = words_of(option.value, &file);
+            if (file)
+                fprintf(
+                    out,
+                    "        %s:%s) mapfile -t COMPREPLY < <(compgen -f -- \"$cur\"); return ;;\n",
+                    commands[i].name, option.name);
+            else if (words != NULL)
+                fprintf(out,
+                        "        %s:%s) mapfile -t COMPREPLY < <(compgen -W '%s' -- \"$cur\"); "
+                        "return ;;\n",
+                        commands[i].name, option.name, words);
+            else if (option.value[0] != '\0')
+                fprintf(out, "        %s:%s) COMPREPLY=(); return ;;\n", commands[i].name,
+                        option.name);
+        }
+    }
+    fputs("    esac\n    case $command in\n", out);
+    for (size_t i = 0; i < count; i++) {
+        fprintf(out, "        %s) words='--help", commands[i].name);
+        for (const char *help = commands[i].help; fa2i_next_option(&help, &option);)
+            fprintf(out, " %s", option.name);
+        fputs("' ;;\n", out);
+    }
+    fputs("    esac\n    [ \"$COMP_CWORD\" -gt 1 ] || words=\"$words --version help completion man",
+          out);
+    for (size_t i = 0; i < count; i++)
+        fprintf(out, " %s", commands[i].name);
+    fputs("\"\n    mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$cur\")\n}\n"
+          "complete -o default -F _fa2_tune fa2-tune\n",
+          out);
+}
+
+static void print_zsh(const fa2i_command *commands, size_t count, FILE *out)
+{
+    fa2i_option_help option;
+    bool file = false;
+    fputs("#compdef fa2-tune\n# made by: fa2-tune completion zsh\n"
+          "_fa2_tune() {\n    local command=tune\n    local -a commands=(\n",
+          out);
+    for (size_t i = 0; i < count; i++) {
+        fprintf(out, "        '%s:", commands[i].name);
+        print_quoted(commands[i].summary, "", out);
+        fputs("'\n", out);
+    }
+    fputs("    )\n    if (( CURRENT == 2 )); then\n        _describe command commands\n    fi\n"
+          "    if [[ $words[2] != -* ]]; then\n        command=$words[2]\n        (( CURRENT > 2 "
+          ")) || return\n"
+          "    fi\n    case $command in\n",
+          out);
+    for (size_t i = 0; i < count; i++) {
+        fprintf(out, "        %s) _arguments", commands[i].name);
+        for (const char *help = commands[i].help; fa2i_next_option(&help, &option);) {
+            const char *words = words_of(option.value, &file);
+            fprintf(out, " \\\n            '*%s%s[", option.name,
+                    option.value[0] == '\0' ? "" : "=");
+            print_quoted(option.text, ";:", out);
+            fputc(']', out);
+            if (option.value[0] != '\0')
+                fprintf(out, ":%s:%s%s%s", option.value,
+                        file            ? "_files"
+                        : words != NULL ? "("
+                                        : "",
+                        words != NULL ? words : "", words != NULL ? ")" : "");
+            fputc('\'', out);
+        }
+        fputs(" \\\n            '*:file:_files' ;;\n", out);
+    }
+    fputs("    esac\n}\n_fa2_tune \"$@\"\n", out);
+}
+
+static void print_fish(const fa2i_command *commands, size_t count, FILE *out)
+{
+    fa2i_option_help option;
+    bool file = false;
+    fputs("# fish completion for fa2-tune; made by: fa2-tune completion fish\n", out);
+    for (size_t i = 0; i < count; i++) {
+        fprintf(out, "complete -c fa2-tune -n __fish_use_subcommand -f -a %s -d '",
+                commands[i].name);
+        print_quoted(commands[i].summary, "", out);
+        fputs("'\n", out);
+        for (const char *help = commands[i].help; fa2i_next_option(&help, &option);) {
+            const char *words = words_of(option.value, &file);
+            fprintf(out, "complete -c fa2-tune -n '__fish_seen_subcommand_from %s' -l %s%s",
+                    commands[i].name, option.name + 2,
+                    option.value[0] == '\0' ? ""
+                    : file                  ? " -r -F"
+                                            : " -x");
+            if (words != NULL)
+                fprintf(out, " -a '%s'", words);
+            fputs(" -d '", out);
+            print_quoted(option.text, ";", out);
+            fputs("'\n", out);
+        }
+    }
+}
+
+bool fa2i_print_completion(const char *shell, const fa2i_command *commands, size_t count, FILE *out)
+{
+    if (strcmp(shell, "bash") == 0)
+        print_bash(commands, count, out);
+    else if (strcmp(shell, "zsh") == 0)
+        print_zsh(commands, count, out);
+    else if (strcmp(shell, "fish") == 0)
+        print_fish(commands, count, out);
+    else
+        return false;
+    return true;
+}
