@@ -51,6 +51,12 @@ static mirror make(size_t bytes)
     return m;
 }
 
+static void unmake(const mirror *m)
+{
+    free(m->host);
+    must(cuMemFree(m->at) == CUDA_SUCCESS, "memory");
+}
+
 static void draw(const mirror *m)
 {
     uint16_t *bits = m->host;
@@ -220,6 +226,14 @@ static void make_all(void)
         put_numbers(&table, pages);
 }
 
+static void unmake_all(void)
+{
+    const mirror *all[] = {&q,       &k,     &v,       &o,    &lse,  &new_k, &new_v,
+                           &cosines, &sines, &lengths, &pads, &rows, &table};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        unmake(all[i]);
+}
+
 static CUgraphExec capture(fa2_context *context, const fa2_problem *problem,
                            const fa2_forward_args *args, CUstream stream)
 {
@@ -270,6 +284,8 @@ int main(int argc, char **argv)
         check_outputs();
     }
     must(cuGraphExecDestroy(graph) == CUDA_SUCCESS, "the graph");
+    unmake(&workspace);
+    unmake_all();
     fa2_context_destroy(context);
     return check_done();
 }
