@@ -142,6 +142,9 @@ function M.cost(text, problem, card, registers)
    if not family then
       return nil, v
    end
+   if not family.cost then
+      return nil, "'" .. text .. "' is there to be compared with: it has no model"
+   end
    local arch, message = arch_of.describe(card)
    if not arch then
       return nil, message
@@ -167,7 +170,7 @@ function M.learn(op, evidence)
       parse = function(text)
          if parsed[text] == nil then
             local family, v = parse(text)
-            parsed[text] = family and {
+            parsed[text] = family and family.cost and {
                family = family, v = v, likeness = family.name .. axes_of.likeness(family.axes, v),
                kind = axes_of.kind(family.axes, v),
             } or false

@@ -181,6 +181,12 @@ static void test_problem_check(void)
         CHECK_EQ(fa2i_problem_check(&problem), FA2_E_INVALID);
         CHECK_CONTAINS(fa2_last_message(), bad[i].said);
     }
+    fa2_problem wide = good;
+    wide.head_dim = 264;
+    CHECK_EQ(fa2i_problem_check(&wide), FA2_OK);
+    wide.op = FA2_OP_BACKWARD;
+    CHECK_EQ(fa2i_problem_check(&wide), FA2_E_UNSUPPORTED);
+    CHECK_CONTAINS(fa2_last_message(), "head_dim is 264; backward takes up to 256");
 }
 
 static void test_problem_text(void)

@@ -196,6 +196,9 @@ static void test_cost(void)
     CHECK_EQ(fa2i_generator_card(generator, 90, &card), FA2_OK);
     CHECK_EQ(fa2i_generator_cost(generator, good, &problem, &card, 128, &lean), FA2_OK);
     CHECK_EQ(fa2i_generator_cost(generator, good, &problem, &card, 254, &fat), FA2_OK);
+    CHECK(fa2i_generator_cost(generator, "naive d=64 dtype=fp16 causal=0", &problem, &card, 0,
+                              &half) != FA2_OK);
+    CHECK_CONTAINS(fa2_last_message(), "it has no model");
     CHECK(lean < fat);
     CHECK_EQ(fa2i_generator_cost(generator, good, &causal, &card, 254, &half), FA2_OK);
     CHECK(half > 0.5 * fat && half < 0.8 * fat);

@@ -17,6 +17,7 @@
 
 /* Kernels count rows and keys in int: the rows of all query heads that share a key head must fit. */
 enum { GROUP_ROWS_MAX = 1 << 30 };
+enum { BACKWARD_HEAD_DIM_MAX = 256 };
 
 /* The words of problem.def's last column. */
 enum { FORWARD = 1u << FA2_OP_FORWARD, BACKWARD = 1u << FA2_OP_BACKWARD };
@@ -217,6 +218,10 @@ static fa2_status check_heads(const fa2_problem *problem, int *field)
 /* One meaning, one class. */
 static fa2_status check_columns(const fa2_problem *problem, int *field)
 {
+    *field = FA2I_FIELD_head_dim;
+    if (problem->op == FA2_OP_BACKWARD && problem->head_dim > BACKWARD_HEAD_DIM_MAX)
+        return fa2i_fail(FA2_E_UNSUPPORTED, "head_dim is %d; backward takes up to %d",
+                         (int)problem->head_dim, BACKWARD_HEAD_DIM_MAX);
     *field = FA2I_FIELD_head_dim_v;
     if (problem->head_dim_v > 0 && problem->head_dim_v == problem->head_dim)
         return fa2i_fail(FA2_E_INVALID, "head_dim_v is %d, which is head_dim; it must be 0 then",

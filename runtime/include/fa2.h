@@ -184,7 +184,8 @@ typedef struct fa2_problem {
                          * are the next two */
     fa2_rotary rotary;  /* Other than NONE: new keys and Q are rotated, by the tables in the arguments. Else
                          * the next one is 0 */
-    int32_t rotary_dim; /* columns that are rotated, the first ones: a multiple of 16, 16 ... head_dim */
+    int32_t rotary_dim; /* columns that are rotated, the first ones: a multiple of 16, 16 ... head_dim,
+                         * at most 256 */
     int32_t reserved[2];  /* 0 */
 } fa2_problem;
 
@@ -318,7 +319,8 @@ typedef struct fa2_backward_args {
     fa2_dropout dropout;  /* problem.dropout */
     const float *sinks;   /* problem.sinks */
     float *dsinks; /* problem.sinks: written, [heads_q] fp32, 4-byte aligned; NULL: not wanted */
-    /* problem.varlen: as forward had them. Rows of gradients that are no sequence's are left alone; a row
+    /* problem.varlen: as forward had them. With deterministic a launch whose cu_seqlens_k falls somewhere may
+     * not end: blocks wait for those before them. Rows of gradients that are no sequence's are left alone; a row
      * whose sequence has nothing on the other side is 0. The size of the workspace depends on batch and
      * totals, not on what stands here, so a graph may be launched again with other lengths. */
     const int32_t *cu_seqlens_q;

@@ -70,7 +70,7 @@ fa2_status fa2i_backward_grid(const fa2i_card *card, const fa2i_recipe *recipe,
                          recipe->columns, (int)problem->head_dim);
     if (heads > INT32_MAX || kv_heads * key_tiles > INT32_MAX)
         return too_many(problem, "key tiles", key_tiles);
-    if (row_tiles > INT32_MAX / heads)
+    if (row_tiles > INT32_MAX / heads || row_tiles > INT32_MAX / recipe->rows)
         return too_many(problem, "query tiles", row_tiles);
     const int64_t padded_rows = heads * row_tiles * recipe->rows; /* < 2^47 */
     for (int i = 0; i < recipe->step_count; i++) {

@@ -113,6 +113,16 @@ class Dropout(OnHost):
             self.assertEqual(lse.shape, (2, 4, 20))
         self.assertIsNone(flash_attn.flash_attn_func(q, k, v, return_attn_probs=True)[2])
 
+    def test_widths(self):
+        """Columns of no multiple of 8, and fewer of V: the result has V's."""
+        q, k, v = randn((2, 20, 2, 20), *2 * [(2, 30, 2, 20)])
+        wanted = flash_attn.flash_attn_func(q, k, v)
+        self.assertEqual(wanted.shape, q.shape)
+        for columns in (10, 12, 16):
+            out = flash_attn.flash_attn_func(q, k, v[..., :columns])
+            self.assertEqual(out.shape, (2, 20, 2, columns))
+            self.assert_close(out, wanted[..., :columns], 4e-3)
+
 
 class Sequences(OnHost):
     def packed(self, lengths):

@@ -6,7 +6,7 @@
     import fa2.flash_attn; fa2.flash_attn.install()         # or, in a program that cannot be changed:
     from flash_attn import flash_attn_func
 
-float16 and bfloat16 on CUDA devices, D up to 256; a D that is no multiple of 8 is padded, and the result cut
+float16 and bfloat16 on CUDA devices, D up to 576 forward and 256 with gradients; a D that is no multiple of 8 is padded, and the result cut
 back. Masks are aligned bottom-right: query i stands at key i + Sk - Sq. Rows that see no key give 0, and +inf as
 their log-sum-exp. Dropout draws its seed from PyTorch's generator. What fa2 cannot do yet (gradients
 of some features, for instance) raises NotImplementedError naming it.
@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from . import _native, bert_padding
-from ._operations import _unpacked, seed_of
+from ._operations import _unpacked, padded, seed_of
 from .torch import attention_packed
 
 __version__ = "2.8.4"  # the interface's
@@ -47,18 +47,20 @@ def _attend(tensors: Sequence[Tensor], dropout_p: float, softmax_scale: Optional
             window_size: _Window, softcap: float, alibi_slopes: Optional[Tensor], deterministic: bool,
             return_attn_probs: bool, **lengths: Any) -> _Result:
     """tensors: (q, k, v), (q, kv) or (qkv,)."""
-    width = tensors[0].shape[-1]
+    width, columns = tensors[0].shape[-1], _unpacked(tensors)[2].shape[-1]
     if softmax_scale is None:
         softmax_scale = width ** -0.5
-    if width % 8:
+    if len(tensors) == 3:
+        tensors = padded(*tensors)
+    elif width % 8:
         tensors = [F.pad(tensor, (0, -width % 8)) for tensor in tensors]
     settings: Dict[str, Any] = {"causal": causal, "window": window_size, "softcap": softcap, "scale": softmax_scale,
                                 "alibi_slopes": alibi_slopes}
     seed = seed_of(tensors[0]) if dropout_p else None
     out, lse = attention_packed(*map(_readable, tensors), **settings, deterministic=deterministic, return_lse=True,
                                 dropout_p=dropout_p, dropout_seed=seed, **lengths)
-    if width % 8:
-        out = out[..., :width]
+    if out.shape[-1] != columns:
+        out = out[..., :columns]
     if not return_attn_probs:
         only: Tensor = out
         return only

@@ -381,6 +381,10 @@ static bool check_operands(const fa2py_call *call, const fa2py_operand operands[
         !check_same("v", v[head], "k", k[head], "heads") ||
         !check_same("k", k[DIM], "q", q[DIM], "head_dim"))
         return false;
+    if (v[DIM] < 1) { /* to the library 0 columns mean as many as Q has */
+        PyErr_SetString(PyExc_ValueError, "v has no columns; its head_dim must be at least 8");
+        return false;
+    }
     return true;
 }
 
