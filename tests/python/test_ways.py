@@ -64,6 +64,24 @@ class Ways(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "neither"):
             fa2.attention(*self.tensors, dropout_p=Wrong())
 
+    def test_scale_of_sdpa(self):
+        """One that kernels cannot take is not mistaken for none."""
+        sdpa = _native.make_sdpa(lambda *arguments: ("python", arguments[6]), __name__)
+        tensors = [tensor.permuted(0, 2, 1, 3) for tensor in self.tensors]  # [B, H, S, D]
+
+        def values(**settings):
+            out = sdpa(*tensors, **settings)
+            device.synchronize()
+            return out.get()
+
+        plain = values()
+        self.assertEqual(values(scale=None), plain)
+        self.assertEqual(values(scale=0.25), plain)  # 1 / sqrt(16)
+        self.assertNotEqual(values(scale=1), plain)
+        for scale in (0.0, 0, False, -0.5, 1e-60, float("inf"), 1e60):
+            self.assertEqual(sdpa(*tensors, scale=scale), ("python", scale))
+        self.assertEqual(sdpa(*tensors, scale=float("nan"))[0], "python")
+
 
 if __name__ == "__main__":
     unittest.main()
