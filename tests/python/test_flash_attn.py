@@ -76,6 +76,25 @@ class Interface(unittest.TestCase):
             with self.assertRaisesRegex(ValueError, "room for 8 keys; 5 and 8"):
                 flash_attn.flash_attn_with_kvcache(q, q, q, k=q, v=q, cache_seqlens=5)
 
+    def test_rotary_is_rounded_once(self):
+        """Not at each product: as near to the exact value as the type can be."""
+        generator = torch.Generator().manual_seed(1)
+        angles = torch.outer(torch.arange(30.0), 1 / 100 ** torch.linspace(0, 1, 16))
+        for dtype, tables, interleaved in ((dtype, tables, interleaved) for dtype in (torch.float16, torch.bfloat16)
+                                           for tables in (dtype, torch.float32) for interleaved in (False, True)):
+            with self.subTest(dtype=dtype, tables=tables, interleaved=interleaved):
+                x = torch.randn((2, 20, 3, 48), generator=generator).to(dtype)
+                cos, sin = angles.cos().to(tables), angles.sin().to(tables)
+                turned = flash_attn._turned(x, cos, sin, torch.tensor([4, 9]), interleaved, True)
+                self.assertEqual((turned.dtype, turned.shape), (dtype, x.shape))
+                self.assertTrue(torch.equal(turned[..., 32:], x[..., 32:]))
+                first, second = (slice(0, 32, 2), slice(1, 32, 2)) if interleaved else (slice(16), slice(16, 32))
+                c, s = (torch.stack([table[4:24], table[9:29]])[:, :, None].double() for table in (cos, sin))
+                a, b = x[..., first].double(), x[..., second].double()
+                for got, exact in ((turned[..., first], a * c - b * s), (turned[..., second], a * s + b * c)):
+                    bound = exact.abs() * torch.finfo(dtype).eps / 2 + 1e-6
+                    self.assertTrue(((got.double() - exact).abs() <= bound).all())
+
     def test_padding(self):
         """There and back, with gradients."""
         padding = flash_attn.bert_padding

@@ -6,6 +6,7 @@ import unittest
 try:
     import torch
     import torch.utils.checkpoint
+    from torch._subclasses.fake_tensor import FakeTensorMode
     import fa2.torch
     from fa2 import flash_attn
     import gradients as grid
@@ -89,6 +90,38 @@ class Dropout(OnHost):
         state = torch.get_rng_state()
         fa2.torch.attention_packed(q, k, v, dropout_p=0.0)
         self.assertTrue(torch.equal(torch.get_rng_state(), state))
+
+    def test_seeds_without_dropout(self):
+        """They are dropped, by all ways."""
+        qkv, = randn((1, 20, 3, 2, 16))
+        q, k, v = tensors = qkv.unbind(2)
+        packings = tensors, (q, torch.stack((k, v), 2)), (qkv,)
+        wanted = gradients(lambda *t: fa2.torch.attention_packed(*t, deterministic=True), *tensors)
+        for seed in (5, torch.tensor([5])):
+            settings = {"dropout_p": 0.0, "dropout_seed": seed}
+
+            def packed(*t):
+                return fa2.torch.attention_packed(*t, deterministic=True, **settings)
+
+            def compiled(*t):
+                torch.compiler.reset()  # which counts how often it was compiled
+                return torch.compile(packed, backend="aot_eager", fullgraph=True)(*t)
+
+            for given in packings:
+                for function in (packed, compiled):
+                    with self.subTest(seed=seed, tensors=len(given), way=function.__name__):
+                        out, *made = gradients(function, *given)
+                        self.assertTrue(torch.equal(out, wanted[0]))
+                        self.assert_close(made[0].select(2, 0) if len(given) == 1 else made[0], wanted[1])
+                        with torch.no_grad():
+                            self.assertTrue(torch.equal(function(*given), wanted[0]))
+            out, *made = gradients(lambda *t: fa2.attention(*t, **settings), *tensors)
+            self.assertTrue(torch.equal(out, wanted[0]))
+            for got, expected in zip(made, wanted[1:]):
+                self.assert_close(got, expected)
+        with FakeTensorMode(), torch.no_grad():  # by PyTorch's dispatcher
+            fake = torch.empty((1, 20, 2, 16), dtype=torch.float16)
+            self.assertEqual(fa2.attention(fake, fake, fake, dropout_p=0.0, dropout_seed=5).shape, fake.shape)
 
     def test_mask_of_the_grid(self):
         """gradients.py computes it by itself."""

@@ -92,7 +92,9 @@ class Tracing(unittest.TestCase):
         for function in (fa2.attention, torch.ops.fa2.attention):
             with self.assertRaisesRegex(ValueError, "CUDA device"):
                 function(q, q, q)
-        for settings, text in (({"attn_mask": q, "is_causal": True}, "attn_mask"), ({}, "device cpu"), ({"dropout_p": 0.1}, "device cpu"), ({"scale": -1.0}, "scale")):
+        with self.assertRaisesRegex(ValueError, "CUDA device"):  # not the stream: without dropout nothing is drawn
+            fa2.attention(q, q, q, dropout_p=0.0, stream=0)
+        for settings, text in (({"attn_mask": q, "is_causal": True}, "attn_mask"), ({}, "device cpu"), ({"dropout_p": 0.1}, "device cpu"), ({"scale": -1.0}, "scale"), ({"scale": 0.0}, "scale is 0.0")):
             with self.assertRaisesRegex(NotImplementedError, text):
                 fa2.torch.sdpa(q, q, q, **settings)
         with FakeTensorMode():

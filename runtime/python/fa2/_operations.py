@@ -320,9 +320,9 @@ def differentiable(q: Tensor, k: Tensor, v: Tensor, causal: Any, window: Any, so
         _refuse_place(out=out, stream=stream)
     keywords = {"causal": causal, "window": window, "softcap": softcap, "scale": scale, "layout": layout,
                 "context": context}
+    features[_SEED] = seed_of(q, features[_SEED]) if dropout_p else None
     if dropout_p:
         keywords["dropout_p"] = dropout_p
-        features[_SEED] = seed_of(q, features[_SEED])
     if longest_q or longest_k:
         keywords.update(max_seqlen_q=longest_q, max_seqlen_k=longest_k)
     return _apply(keywords, False, bool(return_lse), *features, q, k, v)
@@ -403,8 +403,7 @@ def dispatch(q: Tensor, k: Tensor, v: Tensor, causal: Any, window: Any, softcap:
     _refuse_place(stream=stream)
     if layout not in (None, "bshd", "bhsd"):
         raise ValueError(f'layout is {layout!r}; it must be "bshd" or "bhsd"')
-    if dropout_p:
-        features[_SEED] = seed_of(q, features[_SEED])
+    features[_SEED] = seed_of(q, features[_SEED]) if dropout_p else None
     keywords = {"causal": causal, "window": window, "softcap": softcap, "scale": scale, "dropout_p": dropout_p,
                 "max_seqlen_q": longest_q, "max_seqlen_k": longest_k}
     named = dict(zip(_FEATURES, features))
@@ -451,8 +450,7 @@ def attention_packed(*tensors: Tensor, causal: bool = False, window: Any = None,
     unknown = next((name for name in others if name not in _FEATURES and name not in _NUMBERS), None)
     if unknown is not None:
         raise TypeError(f"attention_packed() got an unexpected keyword argument '{unknown}'")
-    if others.get("dropout_p"):
-        others["dropout_seed"] = seed_of(tensors[0], others.get("dropout_seed"))
+    others["dropout_seed"] = seed_of(tensors[0], others.get("dropout_seed")) if others.get("dropout_p") else None
     keywords = {"causal": causal, "window": window, "softcap": softcap, "scale": scale,
                 **{name: others[name] for name in _NUMBERS if others.get(name)}}
     features = [others.get(name) for name in _FEATURES]

@@ -245,16 +245,17 @@ def _append(k_cache: Tensor, v_cache: Tensor, k: Tensor, v: Tensor, used: Union[
 
 
 def _turned(x: Tensor, cos: Tensor, sin: Tensor, used: Union[int, Tensor], interleaved: bool, moves: bool) -> Tensor:
-    """x [B, S, H, D] with rotary embedding, from position `used` on if it moves, else all at that position."""
+    """x [B, S, H, D] with rotary embedding, from position `used` on if it moves, else all at that position.
+    In float32, rounded once: x and tables of two bytes would lose bits at each product."""
     steps = torch.arange(x.shape[1], device=x.device) * int(moves)
     places = steps + (used[:, None].long() if isinstance(used, Tensor) else used)
-    cos, sin = (table[places].unsqueeze(-2).to(x.dtype) for table in (cos, sin))  # [B or none, S, 1, R / 2]
+    cos, sin = (table[places].unsqueeze(-2).float() for table in (cos, sin))  # [B or none, S, 1, R / 2]
     half = cos.shape[-1]
-    turned, rest = x[..., :2 * half], x[..., 2 * half:]
+    turned, rest = x[..., :2 * half].float(), x[..., 2 * half:]
     a, b = (turned[..., ::2], turned[..., 1::2]) if interleaved else (turned[..., :half], turned[..., half:])
     pair = (a * cos - b * sin, a * sin + b * cos)
     turned = torch.stack(pair, -1).flatten(-2) if interleaved else torch.cat(pair, -1)
-    return torch.cat((turned, rest), -1)
+    return torch.cat((turned.to(x.dtype), rest), -1)
 
 
 # ---- in the place of flash-attn ----

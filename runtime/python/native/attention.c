@@ -115,7 +115,7 @@ static bool is_given(PyObject *value)
     return value != NULL && value != Py_None;
 }
 
-/* How a call goes. A seed that is left open is drawn by PyTorch. */
+/* How a call goes. A seed that is left open is drawn by PyTorch, where something is dropped at all. */
 static fa2py_way find_way(PyObject *const *values)
 {
     PyObject *const *settings = values + ARG_CAUSAL;
@@ -129,6 +129,11 @@ static fa2py_way find_way(PyObject *const *values)
     const fa2py_way way = fa2py_torch_way(tensors, sizeof tensors / sizeof *tensors);
     if (way == FA2PY_WAY_PLAIN && is_given(settings[FA2PY_SET_DROPOUT_P]) &&
         !is_given(features[FA2PY_DROPOUT_SEED])) {
+        bool drops = false;
+        if (!fa2py_parse_truth(settings[FA2PY_SET_DROPOUT_P], &drops))
+            return FA2PY_WAY_ERROR;
+        if (!drops)
+            return way;
         const fa2py_framework *framework = fa2py_framework_of(values[Q]);
         if (framework == NULL)
             return FA2PY_WAY_ERROR;

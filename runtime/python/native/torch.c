@@ -5,6 +5,7 @@
  *
  * PyTorch is not linked: what tells us comes from its Python functions, handed in by fa2/torch.py.
  */
+#include <math.h>
 #include "native.h"
 
 /* Functions without arguments whose answer is true or > 0 where the dispatcher must be asked. */
@@ -151,6 +152,7 @@ static bool shapes_fit(const fa2py_framework *framework, PyObject *const *values
 static fa2py_way sdpa_way(PyObject *const *values, fa2py_call *call)
 {
     double dropout = 0, scale = 0;
+    bool scale_fits = true;
     if (!is_off(values[ATTN_MASK]))
         return FA2PY_WAY_DISPATCHER;
     const fa2py_framework *framework = fa2py_framework_of(values[QUERY]);
@@ -165,11 +167,14 @@ static fa2py_way sdpa_way(PyObject *const *values, fa2py_call *call)
     const int causal = values[IS_CAUSAL] == NULL ? 0 : PyObject_IsTrue(values[IS_CAUSAL]);
     if (values[DROPOUT_P] != NULL)
         dropout = PyFloat_AsDouble(values[DROPOUT_P]);
-    if (values[SCALE] != NULL && values[SCALE] != Py_None)
+    if (values[SCALE] != NULL && values[SCALE] != Py_None) {
         scale = PyFloat_AsDouble(values[SCALE]);
+        /* as the float that the call has, where 0 means that none is given */
+        scale_fits = (float)scale > 0 && isfinite((float)scale);
+    }
     if (PyErr_Occurred())
         return FA2PY_WAY_ERROR;
-    const bool fits = dropout == 0 && scale >= 0 && shapes_fit(framework, values, causal > 0);
+    const bool fits = dropout == 0 && scale_fits && shapes_fit(framework, values, causal > 0);
     PyErr_Clear(); /* of a tensor that cannot be viewed */
     *call = (fa2py_call){.tensors = {values[QUERY], values[KEY], values[VALUE]},
                          .causal = causal > 0,

@@ -1,0 +1,87 @@
+"""Which way a call goes, on tensors of the software device that pass for PyTorch's: without PyTorch."""
+
+import sys
+import unittest
+from unittest import mock
+
+import device
+import fa2
+import reference
+from device import ExchangeTensor, Tensor
+from fa2 import _frameworks, _native
+
+_describe = _frameworks.describe
+
+
+class Passing(ExchangeTensor):
+    """Of PyTorch's own type, as far as fa2 is told."""
+
+    requires_grad = False
+
+
+def describe(kind):
+    return (_frameworks._TORCH, *5 * [None]) if kind is Passing else _describe(kind)
+
+
+def restore():
+    """PyTorch's functions, where another test has brought them."""
+    operations = sys.modules.get("fa2._operations")
+    if operations is not None:
+        torch = operations.torch
+        _native.set_torch(operations.dispatch, operations.differentiable, torch.is_grad_enabled, *operations._others,
+                          torch.is_autocast_enabled)
+
+
+class Ways(unittest.TestCase):
+    def setUp(self):
+        _native.set_torch(lambda *unused: "dispatcher", lambda *unused: "autograd", lambda: True)
+        self.addCleanup(restore)
+        patch = mock.patch.object(_frameworks, "describe", describe)
+        patch.start()
+        self.addCleanup(patch.stop)
+        self.tensors = reference.tensors(kind=Passing)
+        self.out = Tensor(self.tensors[0].shape)
+
+    def test_dropout(self):
+        """Only a seed that must be drawn is PyTorch's affair."""
+        fa2.attention(*self.tensors, out=self.out)
+        device.synchronize()
+        plain = self.out.get()
+        for p in (0.0, 0, False, None):
+            with self.subTest(p):
+                out = Tensor(self.out.shape)
+                self.assertIs(fa2.attention(*self.tensors, dropout_p=p, stream=0, out=out), out)
+                device.synchronize()
+                self.assertEqual(out.get(), plain)
+        self.assertEqual(fa2.attention(*self.tensors, dropout_p=0.25), "dispatcher")
+        self.assertIs(fa2.attention(*self.tensors, dropout_p=0.25, dropout_seed=3, out=self.out), self.out)
+        self.assertEqual(fa2.attention(*self.tensors, dropout_p=1e-9), "dispatcher")
+
+        class Wrong:
+            def __bool__(self):
+                raise RuntimeError("neither")
+
+        with self.assertRaisesRegex(RuntimeError, "neither"):
+            fa2.attention(*self.tensors, dropout_p=Wrong())
+
+    def test_scale_of_sdpa(self):
+        """One that kernels cannot take is not mistaken for none."""
+        sdpa = _native.make_sdpa(lambda *arguments: ("python", arguments[6]), __name__)
+        tensors = [tensor.permuted(0, 2, 1, 3) for tensor in self.tensors]  # [B, H, S, D]
+
+        def values(**settings):
+            out = sdpa(*tensors, **settings)
+            device.synchronize()
+            return out.get()
+
+        plain = values()
+        self.assertEqual(values(scale=None), plain)
+        self.assertEqual(values(scale=0.25), plain)  # 1 / sqrt(16)
+        self.assertNotEqual(values(scale=1), plain)
+        for scale in (0.0, 0, False, -0.5, 1e-60, float("inf"), 1e60):
+            self.assertEqual(sdpa(*tensors, scale=scale), ("python", scale))
+        self.assertEqual(sdpa(*tensors, scale=float("nan"))[0], "python")
+
+
+if __name__ == "__main__":
+    unittest.main()
