@@ -190,10 +190,9 @@ static void list_contents(const report *r)
 static fa2_status make_report(report *r, int *ret_status)
 {
     fa2_status st = FA2_OK;
-    static const fa2i_place_kind kind = {"an export", "{\"fa2_export\":"};
     fa2i_destination to = {0};
     int tuned = 0;
-    FA2_TRY(fa2i_place_look(r->path, &kind, &to));
+    FA2_TRY(fa2i_place_look(r->path, &fa2i_place_export, &to));
     FA2_TRY(fa2i_gpu_read(r->options.device, &r->gpu));
     FA2_TRY(join(r->path, ".db", &r->database));
     FA2_TRY(tune(r, &tuned));
