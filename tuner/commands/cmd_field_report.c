@@ -99,7 +99,7 @@ static fa2_status tune(const report *r, int *ret_status)
     add_argument(&a, "tune");
     snprintf(number, sizeof number, "--device=%d", r->options.device);
     add_argument(&a, number);
-    snprintf(number, sizeof number, "--budget=%.0f",
+    snprintf(number, sizeof number, "--budget=%.6g",
              r->options.budget_s > 0 ? r->options.budget_s : (double)BUDGET_S);
     if (!r->gpu.modelled || r->options.budget_s > 0)
         add_argument(&a, number);
