@@ -14,6 +14,7 @@
 #include "cache/report.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/text.h"
+#include "runtime/ops/op.h"
 #include "tuner/bench/field.h"
 #include "tuner/commands/commands.h"
 #include "tuner/commands/database.h"
@@ -214,7 +215,7 @@ done:
 
 /* ---- reading ---- */
 
-/* The card of the first device that is one, and whether it was measured. */
+/* The card that times were taken on, of the first operation that has any, and whether they were measured. */
 static fa2_status find_card(report *r)
 {
     static char line[16384];
@@ -233,10 +234,15 @@ static fa2_status find_card(report *r)
     fclose(in);
     fa2i_evidence evidence = {0};
     r->gpu.card.smem_block_bytes = INT32_MAX; /* until the card is known: all kernels */
-    FA2_TRY(fa2i_cache_evidence(r->cache, &r->gpu.card, FA2_OP_FORWARD, 2, &evidence));
-    for (size_t i = 0; i < evidence.set_count; i++)
-        if (evidence.sets[i].real)
-            r->gpu.card = evidence.sets[i].card;
+    for (int op = 0; op < OPS && r->gpu.card.name[0] == '\0'; op++) {
+        const fa2_problem any = {.op = (fa2_op)op};
+        fa2i_evidence_done(&evidence);
+        FA2_TRY(fa2i_cache_evidence(r->cache, &r->gpu.card, any.op, fa2i_op_of(&any)->abi,
+                                    &evidence));
+        for (size_t i = 0; i < evidence.set_count && r->gpu.card.name[0] == '\0'; i++)
+            if (evidence.sets[i].real)
+                r->gpu.card = evidence.sets[i].card;
+    }
     if (r->gpu.card.name[0] == '\0')
         st = fa2i_fail(FA2_E_INVALID, "%s: nothing was measured", r->path);
 done:
