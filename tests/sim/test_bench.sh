@@ -129,8 +129,12 @@ has err "field-report needs a file"
 echo letters >letters.txt
 run 2 field-report letters.txt --device 0
 has err "not an export, and is not overwritten"
+echo theirs >report.jsonl.db # not the command's
 run 0 field-report report.jsonl --device 0
 has err "3 problems, 0 tuned already"
+has out "The database is report.jsonl.field.db; it is not"
+checks=$((checks + 1))
+[ "$(cat report.jsonl.db)" = theirs ] || fail "$ran: it wrote into somebody's file"
 has out "No name of a person or machine, no path, no address"
 for words in 'about","fa2":"0.' 'ceiling","name":"ex2","unit":"G/s","rate":7' 'problem","problem":"B=1 Hq=2' \
     'summary","op":"forward","problems":'; do
@@ -139,8 +143,9 @@ done
 lacks report.jsonl "$folder"
 lacks report.jsonl "$(uname -n)"
 cp report.jsonl first.jsonl
-run 0 field-report report.jsonl --device 0
+run 0 field-report report.jsonl --device 0 --budget 0.4
 has err "3 tuned already"
+has out "The database is report.jsonl.field.db, which was there before."
 checks=$((checks + 1))
 cmp -s report.jsonl first.jsonl || fail "$ran: another report of the same measurements"
 FA2_CUDA_LIBRARY=/nonexistent/libcuda.so.1

@@ -1,8 +1,8 @@
 /*
  * fa2-tune field-report FILE: what this card says, for those who cannot touch it.
  *
- * How: the command tune fills a database beside the file (FILE.db), a small preset and random problems; it
- * goes on where an earlier run stopped. What comes behind that takes seconds, and is done anew each time. The
+ * How: the command tune fills a database beside the file (FILE.field.db, which is nobody else's), a small
+ * preset and random problems; it goes on where an earlier run stopped. What comes behind that takes seconds, and is done anew each time. The
  * report is written when all is there.
  */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
@@ -27,7 +27,8 @@ enum { BUDGET_S = 480, OPS = FA2_OP_BACKWARD + 1 };
 typedef struct report {
     fa2i_options options;
     const char *path;
-    char *database; /* owned */
+    char *database;     /* owned */
+    bool made_database; /* there was none before */
     const volatile sig_atomic_t *stop;
     fa2i_gpu gpu;
     fa2i_generator *generator;
@@ -183,9 +184,9 @@ static void list_contents(const report *r)
         "%s: %zu rows of the database: devices, problems, sessions (driver, NVRTC, times of day),\n"
         "kernels (parameters, registers, no code), verifications, measurements, winners; and the\n"
         "report: fa2's version, card, driver, clocks, %d ceilings, %zu problems, summaries.\n"
-        "No name of a person or machine, no path, no address. The database is %s; it is not\n"
-        "needed any more.\n",
-        r->path, r->exported.rows, (int)FA2I_CEILINGS, r->counts[0] + r->counts[1], r->database);
+        "No name of a person or machine, no path, no address. The database is %s%s.\n",
+        r->path, r->exported.rows, (int)FA2I_CEILINGS, r->counts[0] + r->counts[1], r->database,
+        r->made_database ? "; it is not\nneeded any more" : ", which was there before");
 }
 
 static fa2_status make_report(report *r, int *ret_status)
@@ -195,7 +196,8 @@ static fa2_status make_report(report *r, int *ret_status)
     int tuned = 0;
     FA2_TRY(fa2i_place_look(r->path, &fa2i_place_export, &to));
     FA2_TRY(fa2i_gpu_read(r->options.device, &r->gpu));
-    FA2_TRY(join(r->path, ".db", &r->database));
+    FA2_TRY(join(r->path, ".field.db", &r->database));
+    r->made_database = access(r->database, F_OK) != 0;
     FA2_TRY(tune(r, &tuned));
     *ret_status = tuned;
     if (*r->stop != 0)
