@@ -38,7 +38,8 @@ fa2_status fa2i_benchmarks_open(fa2i_benchmarks *all)
     FA2_TRY(fa2i_worker_create(all->gpu.ordinal, all->gpu.modelled, fa2i_kernel_list_get,
                                &all->kernels, all->stop, &all->worker));
     fa2i_worker_keep_warm(all->worker, !all->cold);
-    FA2_TRY(fa2i_ceilings_measure(&all->kernels, all->worker, all->stop, all->ceilings));
+    FA2_TRY(fa2i_ceilings_measure(&all->kernels, all->worker, all->stop, NULL, NULL,
+                                  all->ceilings));
 done:
     return st;
 }

@@ -132,9 +132,8 @@ static fa2_status measure_ceilings(report *r)
         fa2i_nvml_open(r->gpu.uuid, &r->nvml);
     FA2_TRY(fa2i_worker_create(r->gpu.ordinal, r->gpu.modelled, fa2i_kernel_list_get, &r->kernels,
                                r->stop, &r->worker));
-    fa2i_nvml_look(&r->nvml, &r->seen);
-    FA2_TRY(fa2i_ceilings_measure(&r->kernels, r->worker, r->stop, r->ceilings));
-    fa2i_nvml_look(&r->nvml, &r->seen);
+    FA2_TRY(fa2i_ceilings_measure(&r->kernels, r->worker, r->stop, &r->nvml, &r->seen,
+                                  r->ceilings));
 done:
     return st;
 }
