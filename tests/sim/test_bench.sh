@@ -115,6 +115,21 @@ cmp -s fa2.db before.db || fail "$ran: it wrote into the database"
 export FA2_SIM_FAULT=fault=1
 run 1 bench --device 0 --shape $shape
 has out "not timed: fault"
+# A naive kernel without room for its matrices, or without NVRTC, is a note: by what the card has, by what is
+# left of it.
+export FA2_SIM_FAULT=memory=9000000
+run 0 bench --device 0 --shape Hq=32,Sq=384,D=16,causal=1
+has out "not timed: launch_error: needs 0.0 GiB of device memory"
+run 0 bench --device 0 --shape Hq=8,Sq=384,D=16,causal=1
+has out "not timed: launch_error: allocating the workspace: CUDA_ERROR_OUT_OF_MEMORY"
+unset FA2_SIM_FAULT
+export FA2_NVRTC_LIBRARY=/nonexistent/libnvrtc.so
+run 0 bench --device 0 --shape $shape
+has out "not timed: compile_error: naive d=16 dtype=fp16 causal=1 must be compiled, and there is no NVRTC"
+unset FA2_NVRTC_LIBRARY
+export FA2_SIM_FAULT=wrong=36 # launches: 32 of ceilings, one of what is chosen, three of naive
+run 1 bench --device 0 --shape $shape
+has out "not timed: wrong:"
 unset FA2_SIM_FAULT
 export FA2_SIM_CARD=t4
 run 1 bench --device 0 --shape $shape,dtype=bf16

@@ -132,8 +132,8 @@ static fa2_status measure_ceilings(report *r)
         fa2i_nvml_open(r->gpu.uuid, &r->nvml);
     FA2_TRY(fa2i_worker_create(r->gpu.ordinal, r->gpu.modelled, fa2i_kernel_list_get, &r->kernels,
                                r->stop, &r->worker));
-    FA2_TRY(fa2i_ceilings_measure(&r->kernels, r->worker, r->stop, &r->nvml, &r->seen,
-                                  r->ceilings));
+    FA2_TRY(
+        fa2i_ceilings_measure(&r->kernels, r->worker, r->stop, &r->nvml, &r->seen, r->ceilings));
 done:
     return st;
 }
@@ -238,8 +238,8 @@ static fa2_status find_card(report *r)
     for (int op = 0; op < OPS && r->gpu.card.name[0] == '\0'; op++) {
         const fa2_problem any = {.op = (fa2_op)op};
         fa2i_evidence_done(&evidence);
-        FA2_TRY(fa2i_cache_evidence(r->cache, &r->gpu.card, any.op, fa2i_op_of(&any)->abi,
-                                    &evidence));
+        FA2_TRY(
+            fa2i_cache_evidence(r->cache, &r->gpu.card, any.op, fa2i_op_of(&any)->abi, &evidence));
         for (size_t i = 0; i < evidence.set_count && r->gpu.card.name[0] == '\0'; i++)
             if (evidence.sets[i].real)
                 r->gpu.card = evidence.sets[i].card;
