@@ -99,10 +99,10 @@ static fa2_status run(session *s)
         s->measured++;
         s->failed += has_failed(b);
     }
-    fa2i_bench_print_end(s->format, stdout);
-    if (s->format == FA2I_FORMAT_TEXT)
-        st = fa2i_scaling_print(s->results, s->measured, stdout);
 done:
+    fa2i_bench_print_end(s->format, stdout); /* JSON is whole in any case */
+    if (st == FA2_OK && s->format == FA2I_FORMAT_TEXT)
+        st = fa2i_scaling_print(s->results, s->measured, stdout);
     return st;
 }
 
