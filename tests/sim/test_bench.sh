@@ -134,6 +134,14 @@ unset FA2_SIM_FAULT
 export FA2_SIM_CARD=t4
 run 1 bench --device 0 --shape $shape,dtype=bf16
 has out "not measured:"
+has err "dtype=bf16 causal=1: not measured:"
+run 1 bench --device 0 --shape $shape,dtype=bf16 --format csv
+has err "dtype=bf16 causal=1: not measured:"
+is dtype bf16
+is kernel ""
+is mj ""
+checks=$((checks + 1))
+[ -n "$(field detail)" ] || fail "$ran: no message"
 export FA2_SIM_CARD=rtx3060
 
 # ---- field reports: made, continued, checked elsewhere, imported ----

@@ -256,8 +256,19 @@ static void print_csv_times(const fa2i_benchmarks *all, const fa2i_benchmark *b,
             copy_share(all, b, s->order.median));
 }
 
+/* A problem that was not measured: the message is its detail, and all else is empty. */
+static void print_csv_message(const fa2i_benchmark *b, FILE *out)
+{
+    print_csv_problem(b, out);
+    fputs(",,,,", out);
+    print_csv_text(b->message, out);
+    fputs(",,,,,,,,,,,,,,,,,,,,,,,\n", out);
+}
+
 static void print_csv(const fa2i_benchmarks *all, const fa2i_benchmark *b, FILE *out)
 {
+    if (b->message[0] != '\0')
+        print_csv_message(b, out);
     for (size_t i = 0; i < b->count; i++) {
         const fa2i_timed *t = &b->timed[i];
         print_csv_problem(b, out);

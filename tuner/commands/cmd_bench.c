@@ -81,6 +81,13 @@ static bool has_failed(const fa2i_benchmark *b)
     return failed;
 }
 
+static void report_unmeasured(const fa2i_benchmark *b)
+{
+    char shape[FA2I_PROBLEM_CHARS];
+    fa2i_problem_format(&b->problem, shape, sizeof shape);
+    fprintf(stderr, "fa2-tune: %s: not measured: %s\n", shape, b->message);
+}
+
 static fa2_status run(session *s)
 {
     fa2_status st = FA2_OK;
@@ -96,6 +103,8 @@ static fa2_status run(session *s)
             break;
         FA2_TRY(fa2i_bench_print(&s->all, b, i, s->format, stdout));
         fflush(stdout);
+        if (b->message[0] != '\0')
+            report_unmeasured(b);
         s->measured++;
         s->failed += has_failed(b);
     }
