@@ -103,11 +103,13 @@ assert "naive" not in [k["kernel"] for k in problem["kernels"]]
 for kernel in problem["kernels"]:
     assert kernel["outcome"] == "ok" and 0 < kernel["max_error"] < 0.01 and kernel["sd_us"] == 0
 END
+run 0 bench --device 0 --shape $shape --json
+has out '{"kernel":"naive","rule":null,"variant":"naive d='
 # The naive kernels are right, too, at tails, with grouped heads, where rows see no key.
 run 0 bench --device 0 --format csv --shape Hq=4,Hkv=2,Sq=67,Sk=50,D=24,dtype=bf16,causal=1 \
     --shape B=2,Hq=1,Sq=3,Sk=130,D=72 --shape $shape,softcap=1
 checks=$((checks + 1))
-[ "$(grep -c ',naive,default,naive d=.*,ok,' out)" -eq 2 ] || fail "$ran: the naive kernels"
+[ "$(grep -c ',naive,,naive d=.*,ok,' out)" -eq 2 ] || fail "$ran: the naive kernels"
 checks=$((checks + 1))
 cmp -s fa2.db before.db || fail "$ran: it wrote into the database"
 
@@ -115,10 +117,33 @@ cmp -s fa2.db before.db || fail "$ran: it wrote into the database"
 export FA2_SIM_FAULT=fault=1
 run 1 bench --device 0 --shape $shape
 has out "not timed: fault"
+# A naive kernel without room for its matrices, or without NVRTC, is a note: by what the card has, by what is
+# left of it.
+export FA2_SIM_FAULT=memory=9000000
+run 0 bench --device 0 --shape Hq=32,Sq=384,D=16,causal=1
+has out "not timed: launch_error: needs 0.0 GiB of device memory"
+run 0 bench --device 0 --shape Hq=8,Sq=384,D=16,causal=1
+has out "not timed: launch_error: allocating the workspace: CUDA_ERROR_OUT_OF_MEMORY"
+unset FA2_SIM_FAULT
+export FA2_NVRTC_LIBRARY=/nonexistent/libnvrtc.so
+run 0 bench --device 0 --shape $shape
+has out "not timed: compile_error: naive d=16 dtype=fp16 causal=1 must be compiled, and there is no NVRTC"
+unset FA2_NVRTC_LIBRARY
+export FA2_SIM_FAULT=wrong=36 # launches: 32 of ceilings, one of what is chosen, three of naive
+run 1 bench --device 0 --shape $shape
+has out "not timed: wrong:"
 unset FA2_SIM_FAULT
 export FA2_SIM_CARD=t4
 run 1 bench --device 0 --shape $shape,dtype=bf16
 has out "not measured:"
+has err "dtype=bf16 causal=1: not measured:"
+run 1 bench --device 0 --shape $shape,dtype=bf16 --format csv
+has err "dtype=bf16 causal=1: not measured:"
+is dtype bf16
+is kernel ""
+is mj ""
+checks=$((checks + 1))
+[ -n "$(field detail)" ] || fail "$ran: no message"
 export FA2_SIM_CARD=rtx3060
 
 # ---- field reports: made, continued, checked elsewhere, imported ----
@@ -129,8 +154,12 @@ has err "field-report needs a file"
 echo letters >letters.txt
 run 2 field-report letters.txt --device 0
 has err "not an export, and is not overwritten"
+echo theirs >report.jsonl.db # not the command's
 run 0 field-report report.jsonl --device 0
 has err "3 problems, 0 tuned already"
+has out "The database is report.jsonl.field.db; it is not"
+checks=$((checks + 1))
+[ "$(cat report.jsonl.db)" = theirs ] || fail "$ran: it wrote into somebody's file"
 has out "No name of a person or machine, no path, no address"
 for words in 'about","fa2":"0.' 'ceiling","name":"ex2","unit":"G/s","rate":7' 'problem","problem":"B=1 Hq=2' \
     'summary","op":"forward","problems":'; do
@@ -139,8 +168,9 @@ done
 lacks report.jsonl "$folder"
 lacks report.jsonl "$(uname -n)"
 cp report.jsonl first.jsonl
-run 0 field-report report.jsonl --device 0
+run 0 field-report report.jsonl --device 0 --budget 0.4
 has err "3 tuned already"
+has out "The database is report.jsonl.field.db, which was there before."
 checks=$((checks + 1))
 cmp -s report.jsonl first.jsonl || fail "$ran: another report of the same measurements"
 FA2_CUDA_LIBRARY=/nonexistent/libcuda.so.1

@@ -38,7 +38,8 @@ fa2_status fa2i_benchmarks_open(fa2i_benchmarks *all)
     FA2_TRY(fa2i_worker_create(all->gpu.ordinal, all->gpu.modelled, fa2i_kernel_list_get,
                                &all->kernels, all->stop, &all->worker));
     fa2i_worker_keep_warm(all->worker, !all->cold);
-    FA2_TRY(fa2i_ceilings_measure(&all->kernels, all->worker, all->stop, all->ceilings));
+    FA2_TRY(
+        fa2i_ceilings_measure(&all->kernels, all->worker, all->stop, NULL, NULL, all->ceilings));
 done:
     return st;
 }
@@ -70,6 +71,7 @@ static void check_memory(const fa2i_benchmarks *all, const fa2i_benchmark *b, fa
     snprintf(why, sizeof why, "needs %.1f GiB of device memory; there are %.1f", needed / 0x1p30,
              (double)all->gpu.memory_bytes / 0x1p30);
     leave_out(t, FA2I_OUTCOME_LAUNCH_ERROR, why);
+    t->left_out = true;
 }
 
 /* Let a variant take part. One that does not compile, or cannot be compiled here, is a result. */
@@ -84,6 +86,7 @@ static fa2_status enter(work *w, const char *role, fa2_rule rule, const fa2i_var
     fa2_status st = fa2i_kernel_list_find(&w->all->kernels, variant, key, &w->ids[out->count]);
     if (st == FA2_E_NO_NVRTC) {
         leave_out(t, FA2I_OUTCOME_COMPILE_ERROR, fa2_last_message());
+        t->left_out = true;
         out->count++;
         return FA2_OK;
     }
@@ -168,6 +171,12 @@ static fa2_status check_kernel(work *w, size_t i, const fa2i_expected *expected,
     const fa2_status st =
         fa2i_worker_check(w->all->worker, w->ids[i], expected->places, expected->place_count,
                           output, expected->output_bytes, &overwritten, failure);
+    if (st == FA2_E_CUDA && strcmp(w->out->timed[i].role, "naive") == 0) {
+        /* There is no room while others use the device, too. A lost device fails what comes behind. */
+        leave_out(&w->out->timed[i], FA2I_OUTCOME_LAUNCH_ERROR, fa2_last_message());
+        w->out->timed[i].left_out = true;
+        return FA2_OK;
+    }
     if (st != FA2_OK)
         return st;
     if (failure->outcome != FA2I_OUTCOME_OK && failure->blame == FA2I_BLAME_IMAGE)

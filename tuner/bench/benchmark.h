@@ -41,6 +41,7 @@ typedef struct fa2i_timed {
     char variant[FA2I_VARIANT_CHARS];
     fa2i_outcome outcome; /* not OK: detail says why, and there is no time */
     char detail[FA2I_DETAIL_BYTES];
+    bool left_out; /* it was not tried: it does not fit, or cannot be compiled here */
     size_t workspace_bytes;
     fa2i_errors errors;
     fa2i_summary us;
@@ -58,7 +59,7 @@ typedef struct fa2i_benchmark {
     int launches; /* per run */
     fa2i_conditions conditions;
     bool same; /* untuned it would be the same kernel, which is timed once */
-    fa2i_timed timed[FA2I_BENCHMARK_KERNELS_MAX];
+    fa2i_timed timed[FA2I_BENCHMARK_KERNELS_MAX]; /* the first is what the runtime takes */
     size_t count;
 } fa2i_benchmark;
 

@@ -173,8 +173,8 @@ done:
 }
 
 fa2_status fa2i_ceilings_measure(fa2i_kernel_list *kernels, fa2i_worker *worker,
-                                 const volatile sig_atomic_t *stop,
-                                 fa2i_ceiling ceilings[FA2I_CEILINGS])
+                                 const volatile sig_atomic_t *stop, const fa2i_nvml *nvml,
+                                 fa2i_conditions *seen, fa2i_ceiling ceilings[FA2I_CEILINGS])
 {
     for (int i = 0; i < FA2I_CEILINGS; i++) {
         const struct definition *of = &definitions[i];
@@ -183,6 +183,8 @@ fa2_status fa2i_ceilings_measure(fa2i_kernel_list *kernels, fa2i_worker *worker,
         const fa2_status st = stopped(&w) ? FA2_OK : run(&w, &ceilings[i]);
         if (st != FA2_OK)
             return st;
+        if (seen != NULL && ceilings[i].rate > 0)
+            fa2i_nvml_look(nvml, seen);
     }
     return FA2_OK;
 }

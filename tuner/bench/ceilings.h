@@ -10,6 +10,7 @@
 #define FA2I_CEILINGS_H
 
 #include "tuner/bench/kernels.h"
+#include "tuner/bench/nvml.h"
 #include "tuner/worker/worker.h"
 
 typedef enum fa2i_ceiling_id {
@@ -33,10 +34,11 @@ typedef struct fa2i_ceiling {
     char why[FA2I_DETAIL_BYTES];
 } fa2i_ceiling;
 
-/* Measure all of them. worker: of the kernels' list. *stop (may be NULL) nonzero ends it early. */
+/* Measure all of them. worker: of the kernels' list. *stop (may be NULL) nonzero ends it early. The card is
+ * looked at behind each that it was busy with (seen may be NULL). */
 fa2_status fa2i_ceilings_measure(fa2i_kernel_list *kernels, fa2i_worker *worker,
-                                 const volatile sig_atomic_t *stop,
-                                 fa2i_ceiling ceilings[FA2I_CEILINGS]);
+                                 const volatile sig_atomic_t *stop, const fa2i_nvml *nvml,
+                                 fa2i_conditions *seen, fa2i_ceiling ceilings[FA2I_CEILINGS]);
 
 /* That of the products of a problem's dtype, as its kernels make them on that SM. */
 fa2i_ceiling_id fa2i_ceiling_of(fa2_dtype dtype, int arch);

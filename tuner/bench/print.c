@@ -109,6 +109,12 @@ static bool is_naive(const fa2i_timed *t)
     return strcmp(t->role, "naive") == 0;
 }
 
+/* What chose the kernel; NULL: naive was chosen by nothing. */
+static const char *rule_text(const fa2i_timed *t)
+{
+    return is_naive(t) ? NULL : fa2_rule_string(t->rule);
+}
+
 static void print_kernel(const fa2i_benchmark *b, const fa2i_timed *t, FILE *out)
 {
     char brief[FA2I_VARIANT_CHARS];
@@ -256,12 +262,24 @@ static void print_csv_times(const fa2i_benchmarks *all, const fa2i_benchmark *b,
             copy_share(all, b, s->order.median));
 }
 
+/* A problem that was not measured: the message is its detail, and all else is empty. */
+static void print_csv_message(const fa2i_benchmark *b, FILE *out)
+{
+    print_csv_problem(b, out);
+    fputs(",,,,", out);
+    print_csv_text(b->message, out);
+    fputs(",,,,,,,,,,,,,,,,,,,,,,,\n", out);
+}
+
 static void print_csv(const fa2i_benchmarks *all, const fa2i_benchmark *b, FILE *out)
 {
+    if (b->message[0] != '\0')
+        print_csv_message(b, out);
     for (size_t i = 0; i < b->count; i++) {
         const fa2i_timed *t = &b->timed[i];
+        const char *rule = rule_text(t);
         print_csv_problem(b, out);
-        fprintf(out, "%s,%s,", t->role, fa2_rule_string(t->rule));
+        fprintf(out, "%s,%s,", t->role, rule == NULL ? "" : rule);
         print_csv_text(t->variant, out);
         fprintf(out, ",%s,", fa2i_outcome_string(t->outcome));
         print_csv_text(is_timed(t) ? "" : t->detail, out);
@@ -334,8 +352,9 @@ static void print_json_kernel(const fa2i_benchmarks *all, const fa2i_benchmark *
                               const fa2i_timed *t, FILE *out)
 {
     const fa2i_summary *s = &t->us;
-    fprintf(out, "{\"kernel\":\"%s\",\"rule\":\"%s\",\"variant\":", t->role,
-            fa2_rule_string(t->rule));
+    fprintf(out, "{\"kernel\":\"%s\",\"rule\":", t->role);
+    fa2i_json_string(out, rule_text(t));
+    fputs(",\"variant\":", out);
     fa2i_json_string(out, t->variant);
     fprintf(out, ",\"outcome\":\"%s\",\"memory_bytes\":%.0f", fa2i_outcome_string(t->outcome),
             memory_bytes(b, t));

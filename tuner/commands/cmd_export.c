@@ -23,12 +23,11 @@ static fa2_status write_export(void *user, FILE *out)
 int fa2i_cmd_export(int argc, char **argv)
 {
     fa2i_options options = {0};
-    static const fa2i_place_kind kind = {"an export", "{\"fa2_export\":"};
     exporting e = {0};
     fa2i_destination to = {0};
     fa2_status st = FA2_OK;
     FA2_TRY(fa2i_options_parse(argc, argv, FA2I_OPT_DB | FA2I_OPT_FILE, &options));
-    FA2_TRY(fa2i_place_look(options.positional, &kind, &to));
+    FA2_TRY(fa2i_place_look(options.positional, &fa2i_place_export, &to));
     FA2_TRY(fa2i_database_open(options.db, FA2I_CACHE_READ, &e.cache));
     FA2_TRY(fa2i_place_write(&to, write_export, &e));
     fprintf(stderr, "exported %zu row%s of %s%s%s%s\n", e.counts.rows, fa2i_plural(e.counts.rows),

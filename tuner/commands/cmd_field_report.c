@@ -1,8 +1,8 @@
 /*
  * fa2-tune field-report FILE: what this card says, for those who cannot touch it.
  *
- * How: the command tune fills a database beside the file (FILE.db), a small preset and random problems; it
- * goes on where an earlier run stopped. What comes behind that takes seconds, and is done anew each time. The
+ * How: the command tune fills a database beside the file (FILE.field.db, which is nobody else's), a small
+ * preset and random problems; it goes on where an earlier run stopped. What comes behind that takes seconds, and is done anew each time. The
  * report is written when all is there.
  */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
@@ -14,6 +14,7 @@
 #include "cache/report.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/text.h"
+#include "runtime/ops/op.h"
 #include "tuner/bench/field.h"
 #include "tuner/commands/commands.h"
 #include "tuner/commands/database.h"
@@ -26,7 +27,8 @@ enum { BUDGET_S = 480, OPS = FA2_OP_BACKWARD + 1 };
 typedef struct report {
     fa2i_options options;
     const char *path;
-    char *database; /* owned */
+    char *database;     /* owned */
+    bool made_database; /* there was none before */
     const volatile sig_atomic_t *stop;
     fa2i_gpu gpu;
     fa2i_generator *generator;
@@ -99,7 +101,7 @@ static fa2_status tune(const report *r, int *ret_status)
     add_argument(&a, "tune");
     snprintf(number, sizeof number, "--device=%d", r->options.device);
     add_argument(&a, number);
-    snprintf(number, sizeof number, "--budget=%.0f",
+    snprintf(number, sizeof number, "--budget=%.6g",
              r->options.budget_s > 0 ? r->options.budget_s : (double)BUDGET_S);
     if (!r->gpu.modelled || r->options.budget_s > 0)
         add_argument(&a, number);
@@ -130,9 +132,8 @@ static fa2_status measure_ceilings(report *r)
         fa2i_nvml_open(r->gpu.uuid, &r->nvml);
     FA2_TRY(fa2i_worker_create(r->gpu.ordinal, r->gpu.modelled, fa2i_kernel_list_get, &r->kernels,
                                r->stop, &r->worker));
-    fa2i_nvml_look(&r->nvml, &r->seen);
-    FA2_TRY(fa2i_ceilings_measure(&r->kernels, r->worker, r->stop, r->ceilings));
-    fa2i_nvml_look(&r->nvml, &r->seen);
+    FA2_TRY(
+        fa2i_ceilings_measure(&r->kernels, r->worker, r->stop, &r->nvml, &r->seen, r->ceilings));
 done:
     return st;
 }
@@ -182,20 +183,20 @@ static void list_contents(const report *r)
         "%s: %zu rows of the database: devices, problems, sessions (driver, NVRTC, times of day),\n"
         "kernels (parameters, registers, no code), verifications, measurements, winners; and the\n"
         "report: fa2's version, card, driver, clocks, %d ceilings, %zu problems, summaries.\n"
-        "No name of a person or machine, no path, no address. The database is %s; it is not\n"
-        "needed any more.\n",
-        r->path, r->exported.rows, (int)FA2I_CEILINGS, r->counts[0] + r->counts[1], r->database);
+        "No name of a person or machine, no path, no address. The database is %s%s.\n",
+        r->path, r->exported.rows, (int)FA2I_CEILINGS, r->counts[0] + r->counts[1], r->database,
+        r->made_database ? "; it is not\nneeded any more" : ", which was there before");
 }
 
 static fa2_status make_report(report *r, int *ret_status)
 {
     fa2_status st = FA2_OK;
-    static const fa2i_place_kind kind = {"an export", "{\"fa2_export\":"};
     fa2i_destination to = {0};
     int tuned = 0;
-    FA2_TRY(fa2i_place_look(r->path, &kind, &to));
+    FA2_TRY(fa2i_place_look(r->path, &fa2i_place_export, &to));
     FA2_TRY(fa2i_gpu_read(r->options.device, &r->gpu));
-    FA2_TRY(join(r->path, ".db", &r->database));
+    FA2_TRY(join(r->path, ".field.db", &r->database));
+    r->made_database = access(r->database, F_OK) != 0;
     FA2_TRY(tune(r, &tuned));
     *ret_status = tuned;
     if (*r->stop != 0)
@@ -215,7 +216,7 @@ done:
 
 /* ---- reading ---- */
 
-/* The card of the first device that is one, and whether it was measured. */
+/* The card that times were taken on, of the first operation that has any, and whether they were measured. */
 static fa2_status find_card(report *r)
 {
     static char line[16384];
@@ -234,10 +235,15 @@ static fa2_status find_card(report *r)
     fclose(in);
     fa2i_evidence evidence = {0};
     r->gpu.card.smem_block_bytes = INT32_MAX; /* until the card is known: all kernels */
-    FA2_TRY(fa2i_cache_evidence(r->cache, &r->gpu.card, FA2_OP_FORWARD, 2, &evidence));
-    for (size_t i = 0; i < evidence.set_count; i++)
-        if (evidence.sets[i].real)
-            r->gpu.card = evidence.sets[i].card;
+    for (int op = 0; op < OPS && r->gpu.card.name[0] == '\0'; op++) {
+        const fa2_problem any = {.op = (fa2_op)op};
+        fa2i_evidence_done(&evidence);
+        FA2_TRY(
+            fa2i_cache_evidence(r->cache, &r->gpu.card, any.op, fa2i_op_of(&any)->abi, &evidence));
+        for (size_t i = 0; i < evidence.set_count && r->gpu.card.name[0] == '\0'; i++)
+            if (evidence.sets[i].real)
+                r->gpu.card = evidence.sets[i].card;
+    }
     if (r->gpu.card.name[0] == '\0')
         st = fa2i_fail(FA2_E_INVALID, "%s: nothing was measured", r->path);
 done:

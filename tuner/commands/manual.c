@@ -111,6 +111,8 @@ void fa2i_print_manual(const fa2i_command *commands, size_t count, FILE *out)
         ".TP\n.B FA2_DB\nthe database, where\n.B \\-\\-db\nis not given\n"
         ".TP\n.B FA2_CAPTURE\na file in which any program that uses fa2 notes what it calls\n"
         ".TP\n.B FA2_CUDA_LIBRARY, FA2_NVRTC_LIBRARY\nthe driver's and NVRTC's libraries\n"
+        ".TP\n.B FA2_NVML_LIBRARY, FA2_NVTX_LIBRARY\nthe libraries of NVML (clocks,\n"
+        "temperature, energy) and of NVTX (ranges for profilers), used where they are found\n"
         ".SH FILES\n.I ~/.cache/fa2/fa2.db\n",
         out);
 }

@@ -14,6 +14,8 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/text.h"
 
+const fa2i_place_kind fa2i_place_export = {"an export", "{\"fa2_export\":"};
+
 /* A file or its folder refuses, for this errno. */
 static fa2_status cannot_write(const char *path, int cause)
 {

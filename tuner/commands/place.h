@@ -21,6 +21,7 @@ typedef struct fa2i_place_kind {
     const char *name;  /* "an export" */
     const char *start; /* what such a file begins with: at most FA2I_PLACE_START_MAX bytes */
 } fa2i_place_kind;
+extern const fa2i_place_kind fa2i_place_export; /* what fa2i_cache_export writes */
 
 typedef struct fa2i_destination {
     const char *path; /* borrowed; "-" is standard output */

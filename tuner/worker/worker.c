@@ -258,6 +258,7 @@ fa2_status fa2i_worker_probe(fa2i_worker *worker, uint32_t id, const fa2i_probe 
     fa2_status st = fa2i_worker_ensure_loaded(worker, id, failure);
     if (st != FA2_OK || failure->outcome != FA2I_OUTCOME_OK)
         return st;
+    worker->case_sent = false; /* the child gives its room up for the probe's */
     fa2i_pipe_send(worker->process.to, &request, probe);
     if (fa2i_worker_next_answer(worker, PROBE_S, &answer, NULL, 0, failure)) {
         *ret_us = answer.us;
