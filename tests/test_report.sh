@@ -60,6 +60,10 @@ run 2 report --db few.db --html few.db
 has err "few.db: is a database, not a report"
 run 2 report --db few.db --html ""
 has err '--html "": expected the path of a file'
+run 2 report --db few.db --html one.html --markdown one.html
+has err "--html and --markdown both say one.html"
+checks=$((checks + 1))
+[ ! -e one.html ] || fail "a page that would have been replaced by the text"
 run 1 report --db few.db --html nowhere/few.html
 has err "nowhere/few.html: its folder is not there"
 run 2 report --db missing.db --html missing.html
