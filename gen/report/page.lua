@@ -135,7 +135,7 @@ local function problem_section(host, group)
    end
    local text, message = template.expand("report/problem.html.in", {
       id = "p" .. group.index, shape = group.shape, device = group.device,
-      count = #group.ok + #group.failed, failed = #group.failed, fastest = group.ok[1] or false, families = families,
+      count = #group.ok + #group.failed, failed = #group.failed, spared = group.spared, fastest = group.ok[1] or false, families = families,
       fixed = format.fixed, plural = format.plural,
       gain = group.winner and group.winner.speedup_vs_default or false,
       tflops = group.winner and group.winner.tflops or false, several = false,
