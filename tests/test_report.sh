@@ -81,6 +81,7 @@ check_html none.html
 run 0 report --db few.db --against other.db --html both.html
 has both.html "Against the other database"
 has both.html "<dd>1.500<small>"
+has both.html ">time there / time here<"
 expect_status 0 "the page" python3 "$check_page" both.html few.db
 check_html both.html
 run 0 report --db few.db --against other.db

@@ -1,5 +1,6 @@
 -- Two databases side by side: problems that both have a winner for.
 local figures = require("report.figures")
+local format = require("report.format")
 local statistics = require("report.statistics")
 
 local M = {}
@@ -54,7 +55,11 @@ function M.view(host, facts, other)
       path = other.path, rows = rows, same_devices = common, missing = missing,
       only_there = #other.winners - #rows > 0 and #other.winners - #rows or 0,
       mean = statistics.geometric_mean(ratios) or false,
-      figure = figures.gains(host, ratios, "Time in the other database over time here, by problem") or false,
+      figure = figures.gains(host, ratios, {
+         title = "Time in the other database over time here, by problem",
+         order = format.plural(#ratios, "problem") .. ", the greatest ratio first",
+         ratio = "time there / time here",
+      }) or false,
    }
 end
 

@@ -283,7 +283,11 @@ local function view_of(tools, facts, other)
       cards = collect(used, function(device) return card_view(host, device, winners) end),
       sessions = facts.sessions, failures = failures_of(facts.groups), failed = count_failed(facts.groups),
       gain = statistics.geometric_mean(gains) or false,
-      gains = figures.gains(host, gains, "Gain of tuning over the untuned default, by problem") or false,
+      gains = figures.gains(host, gains, {
+         title = "Gain of tuning over the untuned default, by problem",
+         order = format.plural(#gains, "problem") .. ", the greatest gain first",
+         ratio = "time of the default / time of the winner",
+      }) or false,
       correlation = statistics.median(correlations) or false,
       correlations = figures.correlations(host, correlations) or false,
       model = figures.model(host, facts.groups) or false,
