@@ -108,6 +108,7 @@ def check_figures(page, text, database):
     gains = [each[0] for each in rows("SELECT speedup_vs_default FROM winners WHERE speedup_vs_default NOT NULL")]
     gain = math.exp(statistics.fmean(map(math.log, gains)))
     check(key_figure(page, "gain over the default") == f"{100 * gain - 100:.1f}%", f"gain {gain}")
+    check(f"geometric mean over {len(gains)} problem" in plain, f"{len(gains)} gains")
     winners = rows("SELECT median_us, tflops, speedup_vs_default FROM winners")
     check(f"{len(winners)} problems tuned" in plain, "problems tuned")
     table = re.search(r'<table[^>]*id="t-winners">.*?</table>', text, re.S).group(0)

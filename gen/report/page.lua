@@ -282,7 +282,7 @@ local function view_of(tools, facts, other)
       facts = facts, winners = winners, columns = columns, equal = equal, first_day = first_day, last_day = last_day,
       cards = collect(used, function(device) return card_view(host, device, winners) end),
       sessions = facts.sessions, failures = failures_of(facts.groups), failed = count_failed(facts.groups),
-      gain = statistics.geometric_mean(gains) or false,
+      gain = statistics.geometric_mean(gains) or false, gain_count = #gains,
       gains = figures.gains(host, gains, {
          title = "Gain of tuning over the untuned default, by problem",
          order = format.plural(#gains, "problem") .. ", the greatest gain first",
