@@ -8,6 +8,7 @@ set -u
 }
 tune=$1
 make_database=$2
+check_against=$(realpath "$(dirname "$0")/report_against.py")
 check_page=$(realpath "$(dirname "$0")/report_page.py")
 # shellcheck source=tests/expect.sh
 . "$(dirname "$0")/expect.sh"
@@ -84,6 +85,12 @@ has both.html "<dd>1.500<small>"
 has both.html ">time there / time here<"
 expect_status 0 "the page" python3 "$check_page" both.html few.db
 check_html both.html
+"$make_database" part.db 240 2 "H100 elsewhere" || fail "report_database"
+for pair in few.db:part.db part.db:few.db; do
+    run 0 report --db "${pair%:*}" --against "${pair#*:}" --html cards.html
+    expect_status 0 "figures of $pair" python3 "$check_against" cards.html "${pair%:*}" "${pair#*:}"
+done
+check_html cards.html
 run 0 report --db few.db --against other.db
 has out "## Against other.db"
 run 2 report --db few.db --against missing.db
