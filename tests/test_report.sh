@@ -35,6 +35,11 @@ run 0 report --db few.db --html few.html
 empty out
 has err "wrote few.html"
 expect_status 0 "the page" python3 "$check_page" few.html few.db
+run 0 report --db "$PWD/few.db" --against "$PWD/other.db" --html few.html
+has few.html "in <code>few.db</code>"
+has few.html "<code>other.db</code>"
+lacks few.html "$PWD"
+run 0 report --db few.db --html few.html
 lacks few.html "<script>alert"
 has few.html "H&lt;script&gt;alert(1)&lt;/script&gt; &amp; &quot;200&quot; | \`x\`"
 check_html few.html

@@ -143,13 +143,14 @@ local function add_model(group, cost)
 end
 
 -- host: shape, describe (tuner/report/page.c); cost: the model's time, or nil. Fields:
---   path, devices, sessions, winners (rows, with group and brief), left_out (how many rows)
+--   path (the file's name: folders are nobody's business), devices, sessions, winners (rows, with group and brief),
+--   left_out (how many rows)
 --   measurements, spared   how many variants were tried, and how many the tuner left out, which never ran
 --   groups   per device and problem: device, problem, shape, winner (may be nil); rows, of which ok (timed) and
 --            failed, the fastest first; spared (how many were left out); correlation, fastest_rank, modelled (how
 --            many have a model's time)
 function M.read(tools, data)
-   local facts = {host = tools.host, path = data.path, sessions = data.sessions, winners = {}, groups = {},
+   local facts = {host = tools.host, path = data.path:match("[^/]+$") or data.path, sessions = data.sessions, winners = {}, groups = {},
                   by_key = {}, variants = {}, left_out = 0, measurements = 0, spared = 0}
    facts.devices, facts.device_by_key = read_devices(data.devices)
    for _, row in ipairs(data.winners) do
