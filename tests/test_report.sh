@@ -39,6 +39,13 @@ run 0 report --db "$PWD/few.db" --against "$PWD/other.db" --html few.html
 has few.html "in <code>few.db</code>"
 has few.html "<code>other.db</code>"
 lacks few.html "$PWD"
+python3 -c 'import html, re, sys
+text = re.search("<code id=\"shapes\">(.*?)</code>", sys.stdin.read(), re.S).group(1)
+print(html.unescape(text))' <few.html >shapes.csv
+run 0 show --db few.db --shapes shapes.csv
+cp few.db "it's few.db"
+run 0 report --db "it's few.db" --html few.html
+has few.html "--against &#39;it&#39;\\&#39;&#39;s few.db&#39; --db"
 run 0 report --db few.db --html few.html
 lacks few.html "<script>alert"
 has few.html "H&lt;script&gt;alert(1)&lt;/script&gt; &amp; &quot;200&quot; | \`x\`"

@@ -150,8 +150,8 @@ end
 --            failed, the fastest first; spared (how many were left out); correlation, fastest_rank, modelled (how
 --            many have a model's time)
 function M.read(tools, data)
-   local facts = {host = tools.host, path = data.path:match("[^/]+$") or data.path, sessions = data.sessions, winners = {}, groups = {},
-                  by_key = {}, variants = {}, left_out = 0, measurements = 0, spared = 0}
+   local facts = {host = tools.host, path = data.path:match("[^/]+$") or data.path, sessions = data.sessions,
+                  winners = {}, groups = {}, by_key = {}, variants = {}, left_out = 0, measurements = 0, spared = 0}
    facts.devices, facts.device_by_key = read_devices(data.devices)
    for _, row in ipairs(data.winners) do
       add_winner(facts, row)
