@@ -98,13 +98,17 @@ def check_figures(page, text, database):
     def rows(sql):
         return database.execute(sql).fetchall()
 
-    timed, failed = rows("SELECT sum(outcome = 'ok'), sum(outcome <> 'ok') FROM measurements")[0]
+    timed, spared, failed = rows("SELECT sum(outcome = 'ok' AND n > 0), sum(outcome = 'ok' AND n = 0), "
+                                 "sum(outcome <> 'ok') FROM measurements")[0]
     plain = text.replace("\u202f", "")
     check(key_figure(page, "variants timed").replace("\u202f", "") == str(timed), "variants timed")
+    check(f"; {spared} left out as hopeless</dd>" in plain, "variants that were left out")
+    check(f"{timed + failed} measurements in" in plain, "measurements")
     check(key_figure(page, "failures").replace("\u202f", "") == str(failed), "failures")
     gains = [each[0] for each in rows("SELECT speedup_vs_default FROM winners WHERE speedup_vs_default NOT NULL")]
     gain = math.exp(statistics.fmean(map(math.log, gains)))
     check(key_figure(page, "gain over the default") == f"{100 * gain - 100:.1f}%", f"gain {gain}")
+    check(f"geometric mean over {len(gains)} problem" in plain, f"{len(gains)} gains")
     winners = rows("SELECT median_us, tflops, speedup_vs_default FROM winners")
     check(f"{len(winners)} problems tuned" in plain, "problems tuned")
     table = re.search(r'<table[^>]*id="t-winners">.*?</table>', text, re.S).group(0)

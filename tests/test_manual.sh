@@ -71,6 +71,12 @@ complete_bash "--budget" fa2-tune --bu
 complete_bash "--html" fa2-tune report --h --ht
 complete_bash "llm" fa2-tune --preset l
 complete_bash "backward" fa2-tune list --op b
+complete_bash "all" fa2-tune tune --op a
+complete_bash "all" fa2-tune show --op a
+for command in list forget report; do
+    complete_bash "backward forward" fa2-tune "$command" --op ""
+done
+complete_bash "B D S" fa2-tune bench --scale ""
 : >wanted.db
 complete_bash "wanted.db" fa2-tune list --db wan
 complete_bash "" fa2-tune tune --jobs ""

@@ -8,6 +8,7 @@ set -u
 }
 tune=$1
 make_database=$2
+check_against=$(realpath "$(dirname "$0")/report_against.py")
 check_page=$(realpath "$(dirname "$0")/report_page.py")
 # shellcheck source=tests/expect.sh
 . "$(dirname "$0")/expect.sh"
@@ -34,6 +35,18 @@ run 0 report --db few.db --html few.html
 empty out
 has err "wrote few.html"
 expect_status 0 "the page" python3 "$check_page" few.html few.db
+run 0 report --db "$PWD/few.db" --against "$PWD/other.db" --html few.html
+has few.html "in <code>few.db</code>"
+has few.html "<code>other.db</code>"
+lacks few.html "$PWD"
+python3 -c 'import html, re, sys
+text = re.search("<code id=\"shapes\">(.*?)</code>", sys.stdin.read(), re.S).group(1)
+print(html.unescape(text))' <few.html >shapes.csv
+run 0 show --db few.db --shapes shapes.csv
+cp few.db "it's few.db"
+run 0 report --db "it's few.db" --html few.html
+has few.html "--against &#39;it&#39;\\&#39;&#39;s few.db&#39; --db"
+run 0 report --db few.db --html few.html
 lacks few.html "<script>alert"
 has few.html "H&lt;script&gt;alert(1)&lt;/script&gt; &amp; &quot;200&quot; | \`x\`"
 check_html few.html
@@ -60,6 +73,10 @@ run 2 report --db few.db --html few.db
 has err "few.db: is a database, not a report"
 run 2 report --db few.db --html ""
 has err '--html "": expected the path of a file'
+run 2 report --db few.db --html one.html --markdown one.html
+has err "--html and --markdown both say one.html"
+checks=$((checks + 1))
+[ ! -e one.html ] || fail "a page that would have been replaced by the text"
 run 1 report --db few.db --html nowhere/few.html
 has err "nowhere/few.html: its folder is not there"
 run 2 report --db missing.db --html missing.html
@@ -77,8 +94,15 @@ check_html none.html
 run 0 report --db few.db --against other.db --html both.html
 has both.html "Against the other database"
 has both.html "<dd>1.500<small>"
+has both.html ">time there / time here<"
 expect_status 0 "the page" python3 "$check_page" both.html few.db
 check_html both.html
+"$make_database" part.db 240 2 "H100 elsewhere" || fail "report_database"
+for pair in few.db:part.db part.db:few.db; do
+    run 0 report --db "${pair%:*}" --against "${pair#*:}" --html cards.html
+    expect_status 0 "figures of $pair" python3 "$check_against" cards.html "${pair%:*}" "${pair#*:}"
+done
+check_html cards.html
 run 0 report --db few.db --against other.db
 has out "## Against other.db"
 run 2 report --db few.db --against missing.db

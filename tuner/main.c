@@ -14,7 +14,7 @@
     "  --shapes FILE     CSV with a header that names the columns (below), and calls, of which\n"  \
     "                    many come first; \"-\" is standard input\n"                               \
     "  --shape TEXT      KEY=VALUE,... (below), for example Hq=8,Sq=512,D=64,causal=1\n"           \
-    "  --op OP           forward, backward or all: what the shapes are for; default: both for\n"   \
+    "  --op OPS          forward, backward or all: what the shapes are for; default: both for\n"   \
     "                    presets, else forward, unless a shape says op=backward itself\n"
 #define FILTER_HELP                                                                                \
     "  --shape FIELDS    with these fields: D=64,causal=1\n"                                       \

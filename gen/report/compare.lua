@@ -1,5 +1,6 @@
 -- Two databases side by side: problems that both have a winner for.
 local figures = require("report.figures")
+local format = require("report.format")
 local statistics = require("report.statistics")
 
 local M = {}
@@ -16,45 +17,67 @@ local function names_of(facts)
    return names
 end
 
+local function key_of(row, devices)
+   return (devices and row.device .. " " .. row.arch .. "\0" or "") .. row.group.shape
+end
+
 -- Winners by problem; with `devices` by device and problem.
 local function index(facts, devices)
    local by = {}
    for _, row in ipairs(facts.winners) do
-      local key = (devices and row.device .. " " .. row.arch .. "\0" or "") .. row.group.shape
+      local key = key_of(row, devices)
       by[key] = by[key] or row
    end
    return by
 end
 
--- path, devices (are they told apart?), rows: {shape, device, here, there, ratio, changed}; ratio is the other's
--- time over this one's. Devices that both have are compared with themselves; where there is none, problems are
--- compared whatever the device.
-function M.view(host, facts, other)
-   local mine, common = names_of(facts), false
-   for name in pairs(names_of(other)) do
-      common = common or mine[name] == true
+-- How many of an index are not among those that were matched; and how many are.
+local function count(by, matched)
+   local rest, found = 0, 0
+   for key in pairs(by) do -- counts, whose order is of no matter
+      rest, found = rest + (matched[key] and 0 or 1), found + (matched[key] and 1 or 0)
    end
-   local theirs, rows, ratios, missing = index(other, common), {}, {}, 0
+   return rest, found
+end
+
+-- path, same_devices (are devices told apart?), both, missing, only_there (problems), rows: {shape, device, here,
+-- there, ratio, changed}; ratio is the other's time over this one's, nil where one is measured and one modelled:
+-- these are `mixed`, and neither in the mean nor in the picture, which are over `compared`. Devices that both have
+-- are compared with themselves; where there is none, problems are compared whatever the device.
+function M.view(host, facts, other)
+   local names, common = names_of(facts), false
+   for name in pairs(names_of(other)) do
+      common = common or names[name] == true
+   end
+   local mine, theirs = index(facts, common), index(other, common)
+   local rows, ratios, matched = {}, {}, {}
    for _, row in ipairs(facts.winners) do
-      local there = theirs[(common and row.device .. " " .. row.arch .. "\0" or "") .. row.group.shape]
+      local key = key_of(row, common)
+      local there = theirs[key]
       local a, b = time_of(row), there and time_of(there)
       if a and b and a > 0 then
-         ratios[#ratios + 1] = b / a
+         local ratio = row.source == there.source and b / a or nil
+         ratios[#ratios + 1] = ratio
+         matched[key] = true
          rows[#rows + 1] = {shape = row.group.shape, device = row.device, other_device = there.device, here = a,
-                            there = b, ratio = b / a, changed = row.brief ~= there.brief, brief = row.brief,
-                            other_brief = there.brief}
-      else
-         missing = missing + 1
+                            there = b, ratio = ratio or false, changed = row.brief ~= there.brief, brief = row.brief,
+                            other_brief = there.brief, source = row.source or "", other_source = there.source or ""}
       end
    end
-   table.sort(rows, function(a, b)
-      return a.ratio > b.ratio or a.ratio == b.ratio and a.shape < b.shape
+   table.sort(rows, function(a, b) -- without a ratio last
+      local x, y = a.ratio or -1, b.ratio or -1
+      return x > y or x == y and a.shape < b.shape
    end)
+   local missing, both = count(mine, matched)
    return {
-      path = other.path, rows = rows, same_devices = common, missing = missing,
-      only_there = #other.winners - #rows > 0 and #other.winners - #rows or 0,
+      path = other.path, rows = rows, same_devices = common, both = both, missing = missing,
+      only_there = (count(theirs, matched)), compared = #ratios, mixed = #rows - #ratios,
       mean = statistics.geometric_mean(ratios) or false,
-      figure = figures.gains(host, ratios, "Time in the other database over time here, by problem") or false,
+      figure = figures.gains(host, ratios, {
+         title = "Time in the other database over time here, by problem",
+         order = format.plural(#ratios, "problem") .. ", the greatest ratio first",
+         ratio = "time there / time here",
+      }) or false,
    }
 end
 

@@ -72,7 +72,7 @@ local function group_of(facts, row)
          return nil
       end
       group = {device = device, problem = facts.host.describe(row), fields = row, shape = shape, rows = {}, ok = {},
-               failed = {}}
+               failed = {}, spared = 0}
       group.problem.shape = shape
       facts.by_key[key] = group
       facts.groups[#facts.groups + 1] = group
@@ -89,6 +89,11 @@ local function add_measurement(facts, row)
       return
    end
    set_numbers(row, measured_numbers)
+   local timed = row.outcome == "ok" and (row.median_us or 0) > 0
+   if row.outcome == "ok" and not timed then -- settled without a sample
+      group.spared, facts.spared = group.spared + 1, facts.spared + 1
+      return
+   end
    local variant = facts.variants[row.variant]
    if not variant then
       variant = parse_variant(row.variant or "")
@@ -97,10 +102,9 @@ local function add_measurement(facts, row)
    row.family, row.axes = variant.family, variant.axes
    row.best = row.winner == "1"
    group.rows[#group.rows + 1] = row
-   local list = row.outcome == "ok" and (row.median_us or 0) > 0 and group.ok or group.failed
-   if row.outcome ~= "ok" or (row.median_us or 0) > 0 then
-      list[#list + 1] = row
-   end
+   local list = timed and group.ok or group.failed
+   list[#list + 1] = row
+   facts.measurements = facts.measurements + 1
 end
 
 local winner_numbers = "median_us model_us tflops speedup_vs_default default_us registers smem_bytes threads"
@@ -139,12 +143,15 @@ local function add_model(group, cost)
 end
 
 -- host: shape, describe (tuner/report/page.c); cost: the model's time, or nil. Fields:
---   path, devices, sessions, winners (rows, with group and brief), left_out (how many rows)
+--   path (the file's name: folders are nobody's business), devices, sessions, winners (rows, with group and brief),
+--   left_out (how many rows)
+--   measurements, spared   how many variants were tried, and how many the tuner left out, which never ran
 --   groups   per device and problem: device, problem, shape, winner (may be nil); rows, of which ok (timed) and
---            failed, the fastest first; correlation, fastest_rank, modelled (how many have a model's time)
+--            failed, the fastest first; spared (how many were left out); correlation, fastest_rank, modelled (how
+--            many have a model's time)
 function M.read(tools, data)
-   local facts = {host = tools.host, path = data.path, sessions = data.sessions, winners = {}, groups = {},
-                  by_key = {}, variants = {}, left_out = 0, measurements = #data.measurements}
+   local facts = {host = tools.host, path = data.path:match("[^/]+$") or data.path, sessions = data.sessions,
+                  winners = {}, groups = {}, by_key = {}, variants = {}, left_out = 0, measurements = 0, spared = 0}
    facts.devices, facts.device_by_key = read_devices(data.devices)
    for _, row in ipairs(data.winners) do
       add_winner(facts, row)

@@ -143,8 +143,8 @@ function M.roofline(host, winners, roofs)
    }, {{name = "winners", class = "cloud", points = list}}, lines, true, true)
 end
 
--- Times of the default over those of the winner, the greatest first.
-function M.gains(host, values, title)
+-- Ratios of times, one a problem, the greatest first. texts: title; order and ratio, below and above the picture.
+function M.gains(host, values, texts)
    if #values == 0 then
       return nil
    end
@@ -158,8 +158,9 @@ function M.gains(host, values, title)
       stems[i] = "M" .. format.place(x(i)) .. " " .. format.place(y(1)) .. "V" .. format.place(y(value))
    end
    return draw(host, "gains.svg.in", {
-      title = title, y_ticks = ticks, one = y(1), stems = table.concat(stems), plot = plot,
-      width = math.max(1, math.min(8, (plot.right - plot.left) / #sorted * 0.62)), count = #sorted,
+      title = texts.title, order = texts.order, ratio = texts.ratio, y_ticks = ticks, one = y(1),
+      stems = table.concat(stems), plot = plot,
+      width = math.max(1, math.min(8, (plot.right - plot.left) / #sorted * 0.62)),
    })
 end
 

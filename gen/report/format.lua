@@ -36,6 +36,11 @@ function M.markdown(text)
    end))
 end
 
+-- One word of a shell.
+function M.shell(text)
+   return "'" .. text:gsub("'", "'\\''") .. "'"
+end
+
 -- What stands as it is in a template (core/template.lua).
 function M.markup(text)
    return {markup = text}

@@ -135,7 +135,8 @@ local function problem_section(host, group)
    end
    local text, message = template.expand("report/problem.html.in", {
       id = "p" .. group.index, shape = group.shape, device = group.device,
-      count = #group.ok + #group.failed, failed = #group.failed, fastest = group.ok[1] or false, families = families,
+      count = #group.ok + #group.failed, failed = #group.failed, spared = group.spared,
+      fastest = group.ok[1] or false, families = families,
       fixed = format.fixed, plural = format.plural,
       gain = group.winner and group.winner.speedup_vs_default or false,
       tflops = group.winner and group.winner.tflops or false, several = false,
@@ -246,6 +247,28 @@ local function card_view(host, device, winners)
    }
 end
 
+-- ---- to do it again ----
+
+-- The problems as a shape file: what no problem's text shows is no column, and what one does not show is empty.
+local function shape_file(host, groups)
+   local lines, seen, shown, asked = {}, {}, {}, {}
+   for _, group in ipairs(groups) do
+      local values = {}
+      for key, value in group.shape:gmatch("(%S-)=(%S+)") do
+         values[key], shown[key] = value, true
+      end
+      if not seen[group.shape] then
+         seen[group.shape], asked[#asked + 1] = true, values
+      end
+   end
+   local columns = collect(host.fields, function(one) return shown[one.key] and one or nil end)
+   lines[1] = table.concat(collect(columns, function(one) return one.name end), ",")
+   for _, values in ipairs(asked) do
+      lines[#lines + 1] = table.concat(collect(columns, function(one) return values[one.key] or "" end), ",")
+   end
+   return table.concat(lines, "\n")
+end
+
 -- ---- the page ----
 
 local function span_of(sessions, winners)
@@ -282,14 +305,19 @@ local function view_of(tools, facts, other)
       facts = facts, winners = winners, columns = columns, equal = equal, first_day = first_day, last_day = last_day,
       cards = collect(used, function(device) return card_view(host, device, winners) end),
       sessions = facts.sessions, failures = failures_of(facts.groups), failed = count_failed(facts.groups),
-      gain = statistics.geometric_mean(gains) or false,
-      gains = figures.gains(host, gains, "Gain of tuning over the untuned default, by problem") or false,
+      gain = statistics.geometric_mean(gains) or false, gain_count = #gains,
+      gains = figures.gains(host, gains, {
+         title = "Gain of tuning over the untuned default, by problem",
+         order = format.plural(#gains, "problem") .. ", the greatest gain first",
+         ratio = "time of the default / time of the winner",
+      }) or false,
       correlation = statistics.median(correlations) or false,
       correlations = figures.correlations(host, correlations) or false,
       model = figures.model(host, facts.groups) or false,
       ranked = #ranks, first_twelve = #collect(ranks, function(rank) return rank <= 12 and rank or nil end),
       between = between(host, winners), other = other and compare.view(host, facts, other) or false,
       groups = facts.groups, problem = function(i) return problem_section(host, facts.groups[i]) end,
+      shape_file = shape_file(host, facts.groups), shell = format.shell,
       markup = format.markup, read = host.read, fixed = format.fixed, count = format.count, plural = format.plural,
       moment = format.moment, scaled = format.scaled, string = string,
    }

@@ -91,6 +91,10 @@ int fa2i_cmd_report(int argc, char **argv)
     output markdown = {s.options.markdown, FA2I_PAGE_MARKDOWN, {0}};
     if (html.path == NULL && markdown.path == NULL)
         markdown.path = "-";
+    if (html.path != NULL && markdown.path != NULL && strcmp(html.path, markdown.path) == 0)
+        FA2_TRY(fa2i_fail(FA2_E_INVALID,
+                          "--html and --markdown both say %s, which holds one of them; name two",
+                          html.path));
     FA2_TRY(look(&html));
     FA2_TRY(look(&markdown));
     FA2_TRY(fa2i_filter_find_device(&s.options));

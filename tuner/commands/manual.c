@@ -124,7 +124,9 @@ static const char *words_of(const char *value, bool *ret_file)
 {
     static const char *const words[][2] = {
         {"NAME", "seeds paper quick llm vision diffusion"},
-        {"OP", "forward backward all"},
+        {"OP", "forward backward"},
+        {"OPS", "forward backward all"},
+        {"AXIS", "S B D"},
         {"F", "text csv json"},
         {"LIST", "native all sm_75 sm_80 sm_86 sm_89 sm_90"},
         {"SM", "sm_75 sm_80 sm_86 sm_89 sm_90"},

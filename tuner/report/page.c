@@ -166,15 +166,29 @@ static void set_moment(lua_State *L)
     set_text(L, "made_at", text);
 }
 
+/* {{name, key}, ...}: the problem's fields, in the order of texts. */
+static void push_fields(lua_State *L)
+{
+    lua_createtable(L, FA2I_FIELD_COUNT, 0);
+    for (int i = 0; i < FA2I_FIELD_COUNT; i++) {
+        lua_createtable(L, 0, 2);
+        set_text(L, "name", fa2i_fields[i].name);
+        set_text(L, "key", fa2i_fields[i].key);
+        lua_seti(L, -2, i + 1);
+    }
+}
+
 static void push_host(lua_State *L, making *m)
 {
     char version[32];
     snprintf(version, sizeof version, "%d.%d.%d", FA2_VERSION_MAJOR, FA2_VERSION_MINOR,
              FA2_VERSION_PATCH);
-    lua_createtable(L, 0, 6);
+    lua_createtable(L, 0, 7);
     set_text(L, "version", version);
     set_text(L, "start", fa2i_page_start(m->page->format));
     set_moment(L);
+    push_fields(L);
+    lua_setfield(L, -2, "fields");
     lua_pushcfunction(L, host_shape);
     lua_setfield(L, -2, "shape");
     lua_pushcfunction(L, host_describe);
