@@ -8,6 +8,7 @@
 #include "check.h"
 #include "tuner/judge/attention.h"
 #include "tuner/judge/case.h"
+#include "tuner/judge/number.h"
 #include "tuner/judge/reference.h"
 
 /* Of forward. */
@@ -337,8 +338,17 @@ static void test_period(void)
     fa2i_reference_done(&b);
 }
 
+static void test_half_unit(void)
+{
+    CHECK(fa2i_half_unit(FA2_FP16, 2.05) == 0x1p-10);
+    CHECK(fa2i_half_unit(FA2_FP16, -1.99) == 0x1p-11);
+    CHECK(fa2i_half_unit(FA2_BF16, 7) == 0x1p-6);
+    CHECK(fa2i_half_unit(FA2_FP16, 0) == 0x1p-25); /* of subnormal numbers */
+}
+
 int main(void)
 {
+    test_half_unit();
     test_known_bits();
     test_conversions(FA2_FP16);
     test_conversions(FA2_BF16);

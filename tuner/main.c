@@ -153,7 +153,8 @@ static void print_usage(FILE *out)
           out);
     for (int i = 0; i < COMMAND_COUNT; i++)
         fprintf(out, "  %-12s %s\n", commands[i].name, commands[i].summary);
-    fputs("\nfa2-tune COMMAND --help tells more; --version prints the version; fa2-tune man prints the\n"
+    fputs("\nfa2-tune COMMAND --help tells more; --version prints the version; fa2-tune man prints "
+          "the\n"
           "manual page, fa2-tune completion bash, zsh or fish what completes command lines there.\n"
           "Exit status: 0 done; 1 something failed; 2 wrong arguments; 3 no usable device.\n",
           out);

@@ -59,6 +59,7 @@ static inline fa2i_sequence fa2i_sequence_of(const fa2_problem *problem, const f
         s.first_k = fa2i_between(0, k[0], total_k);
         s.problem.seq_q = fa2i_packed_length(s.first_q, q[1], total_q, problem->seq_q);
         s.problem.seq_k = fa2i_packed_length(s.first_k, k[1], total_k, problem->seq_k);
+        s.first_k = problem->paged ? 0 : s.first_k; /* a table says where its pages are */
     }
     if (problem->seqused)
         s.problem.seq_k = fa2i_between(0, said->seqused_k[batch], s.problem.seq_k);

@@ -1,6 +1,7 @@
 /*
  * fp16 and bf16 by their bits, so that no compiler has to know them.
  */
+#include <math.h>
 #include <string.h>
 #include "tuner/judge/number.h"
 
@@ -77,4 +78,11 @@ void fa2i_from_all_bits(fa2_dtype dtype, const uint16_t *bits, size_t count, flo
 float fa2i_rounded(fa2_dtype dtype, float value)
 {
     return fa2i_from_bits(dtype, fa2i_to_bits(dtype, value));
+}
+
+double fa2i_half_unit(fa2_dtype dtype, double value)
+{
+    const int bits = dtype == FA2_FP16 ? 11 : 8, least = dtype == FA2_FP16 ? -14 : -126;
+    const int exponent = value == 0 ? least : ilogb(value);
+    return ldexp(1, (exponent > least ? exponent : least) - bits);
 }

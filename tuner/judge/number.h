@@ -14,4 +14,7 @@ void fa2i_from_all_bits(fa2_dtype dtype, const uint16_t *bits, size_t count, flo
 
 float fa2i_rounded(fa2_dtype dtype, float value); /* to the nearest number of the dtype */
 
+/* Half a unit in the last place of the dtype's numbers around a finite value: as far as rounding may move it. */
+double fa2i_half_unit(fa2_dtype dtype, double value);
+
 #endif

@@ -69,8 +69,10 @@ static void plain_row(part *p, fa2i_keys keys, double sink, const double *o)
         for (int d = 0; d < columns; d++)
             acc[d] += weight * v[d];
     }
-    for (int d = 0; d < columns; d++)
-        p->plain_error = fmax(p->plain_error, fabs(fa2i_rounded(problem->dtype, acc[d]) - o[d]));
+    for (int d = 0; d < columns; d++) {
+        const double error = fabs(fa2i_rounded(problem->dtype, acc[d]) - o[d]);
+        p->plain_error = fmax(p->plain_error, fmax(error, fa2i_half_unit(problem->dtype, o[d])));
+    }
 }
 
 /* Leaves the scores, not capped, in p->scores, what is added to them in p->terms, what P is multiplied by in

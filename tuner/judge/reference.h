@@ -7,7 +7,8 @@
  * The bound is FlashAttention-2's own test rule: the largest error of O over all rows compared must
  * not exceed 2 x the largest error of a plain implementation in the same precision, plus 1e-5.
  * Plain means: scores rounded to the dtype, capped and added to with every step rounded to the dtype, softmax, P
- * rounded to the dtype, P V accumulated in fp32, O rounded to the dtype. LSE never leaves fp32, so it
+ * rounded to the dtype, P V accumulated in fp32, O rounded to the dtype; an element's error counts as half a
+ * unit in the last place at least, as on a few rows all may happen to be rounded well. LSE never leaves fp32, so it
  * has a bound of its own, fa2i_lse_bound. NaN and infinity in O are always wrong; a row that sees no
  * key must be exactly 0, with LSE = -infinity.
  *
