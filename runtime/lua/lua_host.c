@@ -55,6 +55,21 @@ static bool is_late(fa2i_lua_host *host)
     return host->limit == FA2I_LUA_SECONDS || host->limit == FA2I_LUA_STOPPED;
 }
 
+/* The more memory scripts hold, the longer an instruction may take: the more often the clock is looked at. */
+static int fitting_tick(const fa2i_lua_host *host)
+{
+    const size_t within = FA2I_LUA_TICK_BYTES / (host->bytes + 1);
+    return within < 1 ? 1 : within < FA2I_LUA_TICK ? (int)within : FA2I_LUA_TICK;
+}
+
+/* In a run: not only at the next tick, which may be seconds away by then. */
+static void look_more_often(fa2i_lua_host *host)
+{
+    const int tick = fitting_tick(host);
+    if (host->limit == FA2I_LUA_WITHIN && isfinite(host->deadline) && tick < host->tick)
+        lua_sethook(host->lua, on_tick, LUA_MASKCOUNT, host->tick = tick);
+}
+
 static void *allocate(void *user, void *block, size_t old_bytes, size_t bytes)
 {
     fa2i_lua_host *host = user;
@@ -74,6 +89,8 @@ static void *allocate(void *user, void *block, size_t old_bytes, size_t bytes)
     host->out_of_memory = host->out_of_memory || grown == NULL;
     if (grown != NULL)
         host->bytes += bytes - held;
+    if (grown != NULL && bytes > held && bytes >= BYTES_LARGE)
+        look_more_often(host);
     return grown;
 }
 
@@ -90,8 +107,7 @@ static void on_tick(lua_State *L, lua_Debug *event)
     fa2i_lua_host *host = host_of(L);
     (void)event;
     if (host->limit == FA2I_LUA_WITHIN) {
-        const size_t within = FA2I_LUA_TICK_BYTES / (host->bytes + 1);
-        const int tick = within < FA2I_LUA_TICK ? (int)within : FA2I_LUA_TICK;
+        const int tick = fitting_tick(host);
         host->steps += host->tick;
         if (host->steps >= FA2I_LUA_STEPS_MAX)
             meet_limit(host, FA2I_LUA_STEPS);
