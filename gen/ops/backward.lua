@@ -271,7 +271,7 @@ end
 local selection = {
    limit = 46,
    covered = {{"br", "parts"}, {"bc", "warps", "qwarps"}, {"stages", "barriers"}, {"order"},
-              {"dq", "rows"}, {"layout"}},
+              {"dq", "rows"}, {"dq", "bc"}, {"layout"}},
    crowds = {
       {axes = {"bc", "warps", "qwarps"}, most = 10},
       {axes = {"br", "bc", "warps", "qwarps", "parts"}, most = 6},

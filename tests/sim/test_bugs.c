@@ -515,7 +515,10 @@ static fa2i_variant find_variant(const bench *t, const bug *b)
     size_t count = 0;
     const bool few = class.seq_q < 64; /* rows: that brings the families that split */
     class.seq_q = few ? 32 : 1024;
-    class.seq_k = few ? 8192 : 1024;
+    /* few keys: blocks that have all of a head */
+    class.seq_k = few                                                 ? 8192
+                  : class.op == FA2_OP_BACKWARD && class.seq_k <= 128 ? class.seq_k
+                                                                      : 1024;
     class.heads_q = class.heads_kv = 8;
     must(fa2i_generator_candidates(t->generator, &class, &t->device.card, &list, &count), b->name);
     for (size_t i = 0; i < count && found.text[0] == '\0'; i++) {
