@@ -381,7 +381,7 @@ int main(int argc, char **argv)
         "barriers=2 order=early dq=whole dqbc=0 rows=computed",
         "bwd_sm80 d=40 dtype=bf16 causal=0 br=32 bc=32 warps=2 qwarps=1 parts=1 stages=2 "
         "barriers=1 "
-        "order=late dq=whole dqbc=0 rows=computed",
+        "order=early dq=whole dqbc=0 rows=computed",
         /* Windows and caps, in key blocks and in those of dQ alone. */
         "bwd_sm80 d=64 dtype=fp16 causal=0 softcap=1 window=1 br=32 bc=64 warps=4 qwarps=2 parts=1 "
         "stages=2 barriers=2 order=early dq=red dqbc=0 rows=prepared",

@@ -422,7 +422,7 @@ static const bug bugs[] = {
     {"lanes that write dQ without an exchange", "rtx3060", WHOLE, "right ? of_left : of_right, 1)",
      "of_right, 1)", 1, SHORT, "x the bound", NULL},
     {"rows of dQ that nobody sees are left alone", "rtx3060", WHOLE,
-     "i < (before + behind) * kRowChunks", "i < behind * kRowChunks", 1, SHORT, "", NULL},
+     "i < (before + behind) * kRow", "i < behind * kRow", 1, SHORT, "", NULL},
     {"a row of dQ too many of all keys of a head", "rtx3060", WHOLE, "row < p.seq_q)",
      "row <= p.seq_q)", 1, SHORT, "illegal address", "whole.cu.in"},
     {"none, packed, backward", "rtx3060", ADDED, "", "", 1, PACKED ",sinks=1", NULL, NULL},
