@@ -287,8 +287,8 @@ class Operations(OnHost):
             with self.subTest(sorted(settings)):
                 torch.library.opcheck(torch.ops.fa2.attention.default, tensors, settings)
         torch.library.opcheck(torch.ops.fa2.attention.default, (q, k, v[..., :8]))
-        with self.assertRaisesRegex(NotImplementedError, "no.*head_dim_v"):
-            torch.ops.fa2.attention(q.detach().requires_grad_(), k, v[..., :8])
+        with self.assertRaisesRegex(NotImplementedError, "no.*seqused"):
+            torch.ops.fa2.attention(q.detach().requires_grad_(), k, v, seqused_k=lengths)
         rows, = randn((12, 3, 2, 16))
         torch.library.opcheck(torch.ops.fa2.attention_packed.default, ([rows.requires_grad_()],),
                               {**varlen, "deterministic": True})

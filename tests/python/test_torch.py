@@ -54,7 +54,7 @@ class Tracing(unittest.TestCase):
                 self.assertEqual(fa2.torch.sdpa(tensor, tensor, tensor).shape, tensor.shape)
 
     def test_columns_of_value(self):
-        """Their own number of them, as it is; with a gradient, with columns of 0."""
+        """Their own number of them, as it is."""
         with FakeTensorMode():
             q, v = (torch.empty((2, 3, 10, width), dtype=torch.float16, device="cuda") for width in (96, 64))
             for tensors in ((q, q, v), (v, v, q), (q.requires_grad_(), q, v)):

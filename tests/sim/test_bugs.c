@@ -71,6 +71,16 @@ typedef struct bug {
         "fwd_sm", " parts=4 "                                                                      \
     }
 
+/* Backward: the same with fewer columns of V; and dQ by blocks of its own. */
+#define FEWER_ADDED                                                                                \
+    {                                                                                              \
+        " dv=", " qwarps=2 ", "dq=red"                                                             \
+    }
+#define FEWER_APART                                                                                \
+    {                                                                                              \
+        " dv=", "dq=apart", "stages=1"                                                             \
+    }
+
 /* Backward in turns, with blocks that begin in the reverse of their order. */
 #define TURNS                                                                                      \
     {                                                                                              \
@@ -425,6 +435,16 @@ static const bug bugs[] = {
      "head", 1, PACKED ",dropout=1", "x the bound", NULL},
     {"dQ of a neighbour", "t4", APART, "p.dq += query *", "p.dq += (query + 1) *", 1, PACKED, "",
      NULL},
+    {"none, fewer columns of V, backward", "rtx3060", FEWER_ADDED, "", "", 1,
+     "op=backward,Sq=100,D=96,Dv=40,causal=1", NULL, NULL},
+    {"rows of dO as long as those of Q", "rtx3060", FEWER_ADDED,
+     "add_to(dv, do_smem, value_out, ValueTile::kPitch);",
+     "add_to(dv, do_smem, value_out, kPitch);", 1, "op=backward,Sq=100,D=96,Dv=40,causal=1", "",
+     NULL},
+    {"a delta of the columns of Q", "t4", FEWER_APART, "kRowChunks = kHeadDimV / 8;",
+     "kRowChunks = kHeadDim / 8;", 1, "op=backward,Sq=100,D=96,Dv=40,causal=1", "", NULL},
+    {"columns of dV behind the last one", "t4", FEWER_APART, "chunk < kColumns / 8 &&",
+     "chunk <= kColumns / 8 &&", 1, "op=backward,Sq=100,D=96,Dv=40,causal=1", "", NULL},
     {"none, turns, blocks in reverse order", "rtx3060", TURNS, "", "", 1,
      BACKWARD ",deterministic=1", NULL, NULL},
     {"turns by the number of a block", "rtx3060", TURNS, "block_ticket(p, smem)", "blockIdx.x", 1,

@@ -373,11 +373,9 @@ def needs_gradient(*tensors: Optional[Tensor]) -> bool:
 
 
 def padded(query: Tensor, key: Tensor, value: Tensor) -> List[Tensor]:
-    """The tensors with columns of 0, up to what kernels take: a multiple of 8, and no more for value than for query; as
-    many where a gradient is wanted."""
+    """The tensors with columns of 0, up to what kernels take: a multiple of 8, and no more for value than for query."""
     columns = max(query.shape[-1], value.shape[-1])
-    fewer = columns if needs_gradient(query, key, value) else value.shape[-1]
-    widths = (-(-width // 8) * 8 for width in (columns, columns, fewer))
+    widths = (-(-width // 8) * 8 for width in (columns, columns, value.shape[-1]))
     return [tensor if tensor.shape[-1] == width else F.pad(tensor, (0, width - tensor.shape[-1]))
             for tensor, width in zip((query, key, value), widths)]
 

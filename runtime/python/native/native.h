@@ -291,7 +291,9 @@ bool fa2py_open_output(const fa2py_call *call, const fa2py_operand *q, const fa2
 bool fa2py_open_lse(const fa2py_operand *q, const fa2_problem *problem, PyObject *given,
                     void *stream, fa2py_operand *operand);
 bool fa2py_check_shape(const fa2py_operand *operand, const fa2py_operand *like);
-/* Forward's output: of q's shape with the columns of v. */
+/* Whose shape O and dO have: q's, with the columns of v. What it holds is q's. */
+fa2py_operand fa2py_like_out(const fa2py_operand *q, const fa2py_operand *v);
+/* Forward's output. */
 bool fa2py_open_out(const fa2py_call *call, const fa2py_operand *q, const fa2py_operand *v,
                     PyObject *given, void *stream, fa2py_operand *operand);
 

@@ -237,12 +237,18 @@ bool fa2py_open_output(const fa2py_call *call, const fa2py_operand *q, const fa2
     return false;
 }
 
+fa2py_operand fa2py_like_out(const fa2py_operand *q, const fa2py_operand *v)
+{
+    fa2py_operand like = *q;
+    like.shape[DIM] = v->shape[DIM];
+    return like;
+}
+
 bool fa2py_open_out(const fa2py_call *call, const fa2py_operand *q, const fa2py_operand *v,
                     PyObject *given, void *stream, fa2py_operand *operand)
 {
     const dl_tensor *view = &q->view.tensor;
-    fa2py_operand like = *q; /* borrowed */
-    like.shape[DIM] = v->shape[DIM];
+    const fa2py_operand like = fa2py_like_out(q, v);
     if (given != NULL || v->shape[DIM] == q->shape[DIM])
         return fa2py_open_output(call, q, &like, "out", "out=", given, stream, operand);
     PyObject *made = fa2py_empty(q->framework, q->object, view, view->dtype, view->ndim,
