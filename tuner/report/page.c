@@ -59,7 +59,7 @@ static void push_rows(lua_State *L, const fa2i_rows *rows)
 
 static void push_gathered(lua_State *L, const fa2i_gathered *gathered)
 {
-    lua_createtable(L, 0, 5);
+    lua_createtable(L, 0, 7);
     set_text(L, "path", gathered->path);
     push_rows(L, &gathered->devices);
     lua_setfield(L, -2, "devices");
@@ -69,6 +69,10 @@ static void push_gathered(lua_State *L, const fa2i_gathered *gathered)
     lua_setfield(L, -2, "winners");
     push_rows(L, &gathered->measurements);
     lua_setfield(L, -2, "measurements");
+    push_rows(L, &gathered->ceilings);
+    lua_setfield(L, -2, "ceilings");
+    push_rows(L, &gathered->naive);
+    lua_setfield(L, -2, "naive");
 }
 
 /* The valid problem in the fields of argument 1; else false, with nil and a message on the stack. */
