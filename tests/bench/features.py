@@ -3,8 +3,7 @@
 
 The problems of this script's calls are tuned first: it runs itself under `fa2-tune tune`, which notes what it asks for. Then
 all implementations of a case are timed as CUDA graphs in the same rounds, in random order. Prints and writes OUT.md:
-for each case the other's time over fa2's, or fa2's over that of plain attention, a copy or the tensor rate, beside
-what it should be at least (>=) or at most (<=).
+for each case a quotient of two times, or the share of the tensor rate, beside what it is to be at least or at most.
 
     python3 tests/bench/features.py --tool build-release/tuner/fa2-tune --db features.db --out features [--only alibi,mla]
 
@@ -39,16 +38,20 @@ def ints(values):
 
 
 class Case:
-    """One line of the table: calls by name, and what is made of their times."""
+    """One line of the table: calls by name, and what is made of their times: that of `of` over that of `over`, or
+    where there is none the share of the tensor rate that `flop` operations in the time of `of` are."""
 
-    def __init__(self, name, calls, of, over, bound, scale=1.0):
-        self.name, self.calls, self.of, self.over, self.bound, self.scale = name, calls, of, over, bound, scale
+    def __init__(self, name, calls, of, over, bound, flop=0):
+        self.name, self.calls, self.of, self.over, self.bound, self.flop = name, calls, of, over, bound, flop
 
-    def line(self, times):
-        quotient = self.scale * times[self.of] / (times[self.over] if self.over else 1.0)
+    def line(self, times, tensor_rate):
+        if self.over:
+            what, quotient = f"{self.of} / {self.over}", times[self.of] / times[self.over]
+        else:
+            tflops = self.flop / times[self.of] / 1e6
+            what, quotient = f"{tflops:.0f} of {tensor_rate:.0f} TFLOPS", tflops / tensor_rate
         sense, limit = self.bound[:2], float(self.bound[2:])
         met = quotient >= limit if sense == ">=" else quotient <= limit
-        what = f"{self.of} / {self.over}" if self.over else "see the head of this script"
         shown = ", ".join(f"{name} {us:.1f}" for name, us in times.items())
         return f"| {self.name} | {what} | {quotient:.3f} | {self.bound} | {'yes' if met else 'no'} | {shown} |"
 
@@ -157,8 +160,8 @@ def varlen(_):
         name = f"7 uneven sequences of {ends[-1]} tokens, causal, Hq={heads_q} Hkv={heads_kv} D={dim}, forward and backward"
         yield Case(name, {"fa2": own.both, "flash": flash.both}, "flash", "fa2", ">=1.15")
     own, flash = packed([16384] + 63 * [64], 16, 16, 128)
-    yield Case("1 sequence of 16384 and 63 of 64 tokens, causal, H=16 D=128, forward", {"fa2": own.forward, "flash": flash.forward},
-               "flash", "fa2", ">=1.3")
+    yield Case("1 sequence of 16384 and 63 of 64 tokens, causal, H=16 D=128, forward",
+               {"fa2": own.forward, "flash": flash.forward}, "flash", "fa2", ">=1.3")
 
 
 def beside_plain(_):
@@ -173,7 +176,8 @@ def beside_plain(_):
         calls = {"plain": Own(q, k, v, causal=True).forward}
         calls.update({name: Own(q, k, v, causal=True, **features).forward for name, (features, _) in kinds.items()})
         for name, (_, bound) in kinds.items():
-            yield Case(named(shape, f"{name}, causal, forward"), {"plain": calls["plain"], name: calls[name]}, name, "plain", bound)
+            yield Case(named(shape, f"{name}, causal, forward"), {"plain": calls["plain"], name: calls[name]}, name,
+                       "plain", bound)
 
 
 def paged(_):
@@ -215,10 +219,9 @@ def mla(_):
     own = Own(randn(n["batch"], 1, n["heads"], n["width"]), k, k[..., :n["values"]])
     flop = 2 * n["batch"] * n["heads"] * n["keys"] * (n["width"] + n["values"])
     copy = copy_of(n["batch"] * n["keys"] * n["width"] * 2)
-    # The slower of the two ceilings, over fa2's time: the rate's time is scaled below, where the rate is known.
-    yield Case("MLA decode (576, 512), Hq=128 Hkv=1 Sk=8192 B=32, share of a copy's rate", {"fa2": own.forward, "copy": copy},
-               "copy", "fa2", ">=0.60")
-    yield Case("the same, TFLOPS", {"fa2": own.forward}, "fa2", None, ">=0.60", flop)
+    name = "MLA decode (576, 512), Hq=128 Hkv=1 Sk=8192 B=32"
+    yield Case(f"{name}, share of a copy's rate", {"fa2": own.forward, "copy": copy}, "copy", "fa2", ">=0.60")
+    yield Case(f"{name}, share of the tensor rate", {"fa2": own.forward}, "fa2", None, ">=0.60", flop)
 
 
 GROUPS = {"alibi": alibi, "dropout": dropout, "varlen": varlen, "plain": beside_plain, "paged": paged,
@@ -228,13 +231,8 @@ GROUPS = {"alibi": alibi, "dropout": dropout, "varlen": varlen, "plain": beside_
 def lines_of(group, args, order):
     for case in group(True):
         graphs = {name: graph_of(call) for name, call in case.calls.items()}
-        times = {name: t.median for name, t in time_all(graphs, args.rounds, order).items()}
-        if case.over is None:  # a count of operations
-            tflops = case.scale / times[case.of] / 1e6
-            yield (f"| {case.name} | {tflops:.0f}, of {args.tensor_rate:.0f} | {tflops / args.tensor_rate:.3f} | {case.bound} | "
-                   f"{'yes' if tflops / args.tensor_rate >= float(case.bound[2:]) else 'no'} | fa2 {times[case.of]:.1f} |")
-        else:
-            yield case.line(times)
+        times = {name: taken.median for name, taken in time_all(graphs, args.rounds, order).items()}
+        yield case.line(times, args.tensor_rate)
 
 
 def main():
