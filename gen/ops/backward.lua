@@ -270,6 +270,8 @@ own_axes[#own_axes + 1] = {
    when = function(v)
       if v.split == 1 and (v.dq == "whole" or v.varlen == 1 or v.dv > 0) then
          return nil, "queries are shared where dQ has other blocks, and sequences and V are plain"
+      elseif v.split == 1 and (v.order == "late" or v.layout == "pad" or v.bc < 32) then
+         return nil, "queries are shared in one order, with swizzled rows, of at least 32 keys"
       end
       return true
    end,
@@ -314,10 +316,9 @@ local selection = {
 local function typical(problem, arch)
    local list = {}
    for _, size in ipairs({{arch.sm_count, 4096}, {2 * arch.sm_count, 512}, {64, 256}, {32, 128},
-                          {8, 512}, {1, 512}, {4 * arch.sm_count, 256}, {4 * arch.sm_count, 128},
-                          {8, 4096, 1}, {8, 4096, 8, 128}}) do
+                          {8, 512}, {1, 512}, {4 * arch.sm_count, 128}, {8, 4096, 1}}) do
       list[#list + 1] = {
-         batch = 1, heads_q = size[1], heads_kv = size[3] or size[1], seq_q = size[2], seq_k = size[4] or size[2],
+         batch = 1, heads_q = size[1], heads_kv = size[3] or size[1], seq_q = size[2], seq_k = size[2],
       }
    end
    return window.typical(list, problem)

@@ -131,10 +131,12 @@ function M.splits(v, problem, arch)
    return math.max(1, math.min(M.waves * arch.sm_count // key_blocks, M.most_splits, tiles))
 end
 
--- us for a problem. facts: backward.lua. math.huge when no SM can hold a block.
+-- us for a problem. facts: backward.lua. math.huge when no SM can hold a block, and where blocks that would share
+-- queries have nobody to share them with.
 function M.backward(v, facts, problem, arch)
+   local splits = v.split == 1 and M.splits(v, problem, arch) or 1
    local resident = M.resident_blocks(facts, arch)
-   if resident < 1 then
+   if resident < 1 or splits < v.split + 1 then
       return math.huge
    end
    local heads = problem.batch * problem.heads_q
@@ -143,7 +145,6 @@ function M.backward(v, facts, problem, arch)
    local group = problem.heads_q // problem.heads_kv
    local visited = q_tiles * group
    local k_tiles = ceil_div(problem.seq_k, v.bc)
-   local splits = v.split == 1 and M.splits(v, problem, arch) or 1
    local in_turn = v.dq == "whole" and k_tiles or 1 -- tiles of keys of a block
    local clocks = busy_clocks(k_tiles * kv_heads * splits // in_turn, in_turn * ceil_div(visited, splits),
                               in_turn * mean_tiles(visited, group, v.br, v.bc, problem) / splits, arch, resident,

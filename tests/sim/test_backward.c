@@ -388,7 +388,7 @@ int main(int argc, char **argv)
         "barriers=2 order=early dq=red dqbc=0 rows=prepared layout=swizzle split=1",
         "bwd_sm80 d=40 dtype=bf16 causal=1 deterministic=1 br=32 bc=32 warps=2 qwarps=1 parts=1 "
         "stages=2 "
-        "barriers=1 order=late dq=red dqbc=0 rows=prepared layout=swizzle split=1",
+        "barriers=1 order=early dq=red dqbc=0 rows=prepared layout=swizzle split=1",
         "bwd_sm80 d=64 dtype=fp16 causal=0 window=1 br=32 bc=64 warps=4 qwarps=2 parts=1 stages=1 "
         "barriers=2 order=early dq=apart dqbc=32 rows=computed layout=swizzle split=1",
         /* Windows and caps, in key blocks and in those of dQ alone. */
