@@ -4,7 +4,7 @@
 --          is equal for problems that may share a kernel; asked: the list of the names of the features
 --          that the problem asks for; products: list of the products over which problems are compared.
 -- card:    name, arch, sm_count, smem_block_bytes, smem_sm_bytes, l2_bytes, clock_khz,
---          bandwidth_bytes (runtime/base/record.h).
+--          bandwidth_bytes, generic (runtime/base/record.h).
 local arch_of = require("core.arch")
 local axes_of = require("core.axes")
 local baselines = require("core.baselines")

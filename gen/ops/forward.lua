@@ -29,7 +29,7 @@ local window = require("features.window")
 local M = {}
 
 -- Version of the parameter block, templates/forward/params.
-local abi = 2
+M.abi = 2
 
 -- How a pipeline works: barriers per tile, and for each wait, about how many tile times after their
 -- issue loads are waited for. (1, 1): V is loaded during QK, the next K during PV; what is loaded a
@@ -150,6 +150,22 @@ local function joined(...)
    return list
 end
 
+local function add_names(names, more)
+   for key, value in pairs(more) do
+      names[key] = value
+   end
+end
+
+-- What the templates that all forward families share see of a variant.
+function M.shared_names(v)
+   local names = {}
+   for _, more in ipairs({features.names(v, "forward"), lengths.names(v), paged.names(v), window.names(v),
+                          cache.names(v), append.names(), columns.names(v)}) do
+      add_names(names, more)
+   end
+   return names
+end
+
 -- The family of a scheme on a code path.
 function M.family(name, scheme, path)
    return families.new({
@@ -173,7 +189,7 @@ function M.family(name, scheme, path)
 
       recipe = function(v)
          local recipe = {
-            op = "forward", abi = abi, rows = v.br, keys = v.bc * team_count(v),
+            op = "forward", abi = M.abi, rows = v.br, keys = v.bc * team_count(v),
             steps = {{
                entry = name, role = "main", threads = 32 * v.warps, smem = smem_bytes(v),
                blocks = "row_tiles",
@@ -186,15 +202,11 @@ function M.family(name, scheme, path)
 
       names = function(v)
          local names = {
-            split = scheme.splits, smem_bytes = smem_bytes(v),
+            split = scheme.splits, wgmma = false, smem_bytes = smem_bytes(v),
             threads = 32 * v.warps, fill = v.fill or "whole",
          }
-         for _, more in ipairs({features.names(v, "forward"), lengths.names(v), paged.names(v), window.names(v),
-                                cache.names(v), append.names(), columns.names(v), scheme.names}) do
-            for key, value in pairs(more) do
-               names[key] = value
-            end
-         end
+         add_names(names, M.shared_names(v))
+         add_names(names, scheme.names)
          return names
       end,
    })
