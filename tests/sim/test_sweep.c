@@ -32,7 +32,7 @@
 #include "tests/sim/sweep_shapes.h"
 #include "tuner/input/shapes.h"
 
-enum { CARDS_MAX = 8, CLASSES_MAX = 128, CANDIDATES_MAX = 1024, EXPECTED_MAX = 4096 };
+enum { CARDS_MAX = 8, CLASSES_MAX = 512, CANDIDATES_MAX = 1024, EXPECTED_MAX = 4096 };
 enum {
     FAILURES_SHOWN = 20,
     STEP_BEYOND_PRESETS = 4,
