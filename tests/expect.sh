@@ -4,6 +4,7 @@
 folder=$(mktemp -d) || exit 1
 trap 'rm -rf "$folder"' EXIT
 cd "$folder" || exit 1
+export FA2_SHARE= # whatever is installed on this machine
 checks=0
 failures=0
 ran="" # what has, lacks and empty speak of

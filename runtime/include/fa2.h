@@ -408,10 +408,12 @@ typedef enum fa2_rule {
     FA2_RULE_NEAREST =
         1,             /* measured on this device for near problems; the cost model carries over */
     FA2_RULE_ARCH = 2, /* the same, from another card of this SM, or ranked for one offline */
-    FA2_RULE_DEFAULT = 3 /* nothing near was measured: the cost model, corrected by what was */
+    FA2_RULE_DEFAULT = 3, /* nothing near was measured: the cost model, corrected by what was */
+    FA2_RULE_SHIPPED = 4  /* as exact, nearest or arch, by measurements that come with fa2: better than the
+                           * default, and than nothing of this device's own */
 } fa2_rule;
 
-FA2_API const char *fa2_rule_string(fa2_rule rule); /* "exact", "nearest", "arch", "default" */
+FA2_API const char *fa2_rule_string(fa2_rule rule); /* "exact", "nearest", "arch", "default", "shipped" */
 
 typedef struct fa2_explanation {
     size_t struct_bytes; /* set by the caller, to sizeof(fa2_explanation); not written. Members that

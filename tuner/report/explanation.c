@@ -27,6 +27,7 @@ fa2_status fa2i_explained_make(fa2i_generator *generator, fa2i_cache *cache, con
     fa2i_foresight foresight = {0};
     fa2_status st = FA2_OK;
     fa2i_foresight_init(&foresight, generator, cache, card);
+    FA2_TRY(fa2i_foresight_find_share(&foresight));
     FA2_TRY(fa2i_foresee(&foresight, problem, &e.foreseen));
     FA2_TRY(fa2i_generator_rejected(generator, &e.foreseen.asked, card, &e.rejected));
     *ret_explained = e;
@@ -51,6 +52,7 @@ static void print_rule(const fa2i_explained *e, FILE *out)
         [FA2_RULE_EXACT] = "tuned on this device for this very problem",
         [FA2_RULE_NEAREST] = "the best estimate, carried over from problems tuned on this device",
         [FA2_RULE_ARCH] = "the best estimate, carried over from another card of this SM or offline",
+        [FA2_RULE_SHIPPED] = "the best estimate, by measurements that come with fa2",
         [FA2_RULE_DEFAULT] = "the best estimate, by the cost model: nothing near was measured",
     };
     const char *corrected =
