@@ -5,7 +5,9 @@
 -- which is in registers. stages: tiles of Q and dO in shared memory. barriers: per tile; one needs a
 -- stage more. order: when dV is added to, before dP^T is computed (early) or behind (late).
 -- dq: how dQ is gathered. red: by fp32 additions in memory; apart: by blocks of its own, with tiles of
--- dqbc keys, which compute S and dP again and sum in one order, so that every launch gives the same bits.
+-- dqbc keys, which compute S and dP again and sum in one order, so that every launch gives the same bits;
+-- whole: a block has all keys of a head, one tile after the other, so that nobody else adds to its dQ, and
+-- nobody at all where they are one tile: short sequences of many heads (whole.cu.in).
 -- Where that is asked for, red takes turns at the tiles of dQ (turns.cu.in). rows: LSE and delta of a row
 -- come from a preparing kernel (prepared), or each block computes them (computed: one launch, no
 -- workspace). layout: rows of tiles are swizzled, or padded, which takes more memory and fewer registers:
@@ -81,6 +83,9 @@ local function smem_bytes(v)
    return bytes
 end
 
+-- What a block that has all keys of a head takes for its rows' LSE and delta, and to write dQ.
+local whole_registers = 36
+
 -- ptxas keeps about 40 registers beside those that are alive; it spills 0 to 20 bytes where 204 are.
 local other_registers, most_alive = 40, 208
 
@@ -112,7 +117,7 @@ end
 -- the other.
 local function live_registers(v, path)
    local s = shares(v)
-   local sums = 8 * s.key_tiles * (s.out_pairs + s.value_pairs)
+   local sums = 8 * s.key_tiles * (s.out_pairs + s.value_pairs) + (v.dq == "whole" and whole_registers or 0)
    local tiles = 2 + v.softcap -- S^T, dP^T and the cap's derivative
    local scores = 8 * tiles * s.key_tiles * s.query_steps + 4 * s.key_tiles + 4
       + features.registers(v, 1) + v.dropout * 4 * s.query_steps + v.varlen * lengths.packed.own_registers
@@ -192,7 +197,7 @@ end
 local own_axes = {
    {name = "deterministic", field = "deterministic", values = {0, 1}, feature = true},
    {name = "br", values = {32, 64, 128}},
-   {name = "bc", values = {16, 32, 64, 128}},
+   {name = "bc", values = {16, 32, 64, 128, 256}},
    {
       name = "warps", values = {1, 2, 4, 8},
       when = function(v)
@@ -207,7 +212,19 @@ local own_axes = {
    {name = "stages", values = {1, 2, 3}},
    {name = "barriers", values = {1, 2}, when = is_pipeline},
    {name = "order", values = {"early", "late"}},
-   {name = "dq", values = {"red", "apart"}},
+   {
+      name = "dq", values = {"red", "apart", "whole"},
+      when = function(v)
+         if v.dq == "whole" and (v.varlen == 1 or v.sinks == 1) then
+            return nil, "a block has all keys of a head where that is not packed, and has no sinks"
+         elseif v.dq == "whole" and v.order == "late" then
+            return nil, "a block that has all keys of a head has no registers for that order"
+         elseif v.dq ~= "whole" and v.bc > 128 then
+            return nil, "tiles of 256 keys are for blocks that have all of a head"
+         end
+         return true
+      end,
+   },
    {
       name = "dqbc", values = {0, 16, 32, 64},
       when = function(v)
@@ -220,8 +237,10 @@ local own_axes = {
    {
       name = "rows", values = {"prepared", "computed"},
       when = function(v)
-         if v.rows == "computed" and v.dq ~= "apart" then
+         if v.rows == "computed" and v.dq == "red" then
             return nil, "dQ that is added to must be prepared"
+         elseif v.rows == "prepared" and v.dq == "whole" then
+            return nil, "a block that has all keys of a head computes each row's once"
          elseif v.rows == "computed" and v.sinks == 1 then
             return nil, "the gradient of sinks is of prepared rows"
          end
@@ -262,9 +281,9 @@ end
 -- The model is least sure of how warps divide the tiles, sees little difference between orders and
 -- pipelines, and none between ways to gather dQ that add alike.
 local selection = {
-   limit = 40,
+   limit = 46,
    covered = {{"br", "parts"}, {"bc", "warps", "qwarps"}, {"stages", "barriers"}, {"order"},
-              {"dq", "rows"}, {"layout"}},
+              {"dq", "rows"}, {"dq", "bc"}, {"layout"}},
    crowds = {
       {axes = {"bc", "warps", "qwarps"}, most = 10},
       {axes = {"br", "bc", "warps", "qwarps", "parts"}, most = 6},
@@ -272,6 +291,7 @@ local selection = {
        most = 4},
       {axes = {"deterministic", "dq", "rows"}, value = "deterministic=0 dq=apart rows=computed",
        most = 10},
+      {axes = {"dq"}, value = "dq=whole", most = 6},
    },
 }
 
@@ -279,7 +299,7 @@ local selection = {
 local function typical(problem, arch)
    local list = {}
    for _, size in ipairs({{arch.sm_count, 4096}, {2 * arch.sm_count, 512}, {64, 256}, {32, 128},
-                          {8, 512}, {1, 512}}) do
+                          {8, 512}, {1, 512}, {4 * arch.sm_count, 256}, {4 * arch.sm_count, 128}}) do
       list[#list + 1] = {
          batch = 1, heads_q = size[1], heads_kv = size[1], seq_q = size[2], seq_k = size[2],
       }
@@ -288,6 +308,14 @@ local function typical(problem, arch)
 end
 
 local function always()
+   return true
+end
+
+-- Blocks that have all keys of a head are for one tile of them.
+local function suits(v, problem)
+   if v.dq == "whole" and (problem.seq_k > v.bc or 2 * problem.seq_k <= v.bc) then
+      return nil, "a head's keys are no tile of these"
+   end
    return true
 end
 
@@ -301,8 +329,10 @@ local function row_lanes(d)
 end
 
 local function takes_turns(v)
-   return v.deterministic == 1 and v.dq ~= "apart"
+   return v.deterministic == 1 and v.dq == "red"
 end
+
+local main_blocks = {red = "key_tiles", apart = "key_and_query_tiles", whole = "key_heads"}
 
 -- Of a block of the kernel for the gradient of sinks.
 local sink_threads = 256
@@ -322,7 +352,7 @@ local function recipe_of(name, v)
    end
    steps[#steps + 1] = {
       entry = name, role = "main", threads = 32 * v.warps, smem = smem_bytes(v),
-      blocks = v.dq == "apart" and "key_and_query_tiles/" .. 16 * v.warps or "key_tiles",
+      blocks = main_blocks[v.dq] .. (v.dq == "apart" and "/" .. 16 * v.warps or ""),
    }
    if v.dq ~= "apart" then
       steps[#steps + 1] = {
@@ -332,8 +362,8 @@ local function recipe_of(name, v)
    end
    return {
       op = "backward", abi = abi, rows = v.br, keys = v.bc,
-      workspace = takes_turns(v) and "rows_dq_and_turns" or v.dq ~= "apart" and "rows_and_dq"
-         or v.rows == "prepared" and "rows" or nil,
+      workspace = takes_turns(v) and "rows_dq_and_turns" or v.dq == "red" and "rows_and_dq"
+         or v.dq == "whole" and "dq_of_tiles" or v.rows == "prepared" and "rows" or nil,
       columns = v.dq ~= "apart" and (padded(v)) or nil, steps = steps,
    }
 end
@@ -343,7 +373,7 @@ function M.family(name, path)
    return families.new({
       name = name, op = "backward", template = "backward/" .. name .. ".cu.in", path = path,
       axes = axes, selection = selection, fits = fits, typical = typical, is_worth = always,
-      suits = always,
+      suits = suits,
 
       cost = function(v, problem, arch, registers)
          local facts, us = facts_of(v, path, registers), 0

@@ -1,6 +1,6 @@
 -- The cost model of backward: as forward's (forward_plain_cost.lua), clocks of four units of an SM for one
--- tile of queries of one key block, and behind them the additions to dQ, which take the way of shared
--- memory; on top come barriers, the edges of a block and the kernels before and behind. It ranks.
+-- tile of queries of one key block, and behind them the additions to dQ, or dQ itself, which take the way of
+-- shared memory; on top come barriers, the edges of a block and the kernels before and behind. It ranks.
 local columns = require("features.columns")
 local forward = require("ops.forward_plain_cost")
 local window = require("features.window")
@@ -68,6 +68,8 @@ local function tile_clocks(v, f, arch, blocks)
    local sums = 4 * v.br * f.d_pad
    if v.dq == "red" then
       smem = smem + sums / fit.red_rate
+   elseif v.dq == "whole" then
+      smem = smem + sums / 2 / fit.red_rate
    end
    local units = {
       tensor, smem, f.ex2_per_score * scores / arch.ex2,
@@ -131,10 +133,13 @@ function M.backward(v, facts, problem, arch)
    local q_tiles = ceil_div(problem.seq_q, v.br)
    local group = problem.heads_q // problem.heads_kv
    local visited = q_tiles * group
-   local clocks = busy_clocks(ceil_div(problem.seq_k, v.bc) * kv_heads, visited,
-                              mean_tiles(visited, group, v.br, v.bc, problem), arch, resident, function(blocks)
+   local k_tiles = ceil_div(problem.seq_k, v.bc)
+   local in_turn = v.dq == "whole" and k_tiles or 1 -- tiles of keys of a block
+   local clocks = busy_clocks(k_tiles * kv_heads // in_turn, in_turn * visited,
+                              in_turn * mean_tiles(visited, group, v.br, v.bc, problem), arch, resident,
+                              function(blocks)
       return tile_clocks(v, facts, arch, blocks)
-   end)
+   end) + (in_turn - 1) * fit.edges
    local us = forward.launch_us
    if v.dq == "apart" then
       local tiles = ceil_div(problem.seq_k, v.dqbc)
@@ -146,7 +151,7 @@ function M.backward(v, facts, problem, arch)
       -- Both kinds of blocks run together: with few of them, side by side.
       local together = ceil_div(problem.seq_k, v.bc) * kv_heads + count <= arch.sm_count * resident
       clocks = together and math.max(clocks, queries) or clocks + queries
-   else
+   elseif v.dq == "red" or k_tiles > 1 then
       local elems = heads * q_tiles * v.br * facts.d_pad
       us = us + fit.step + elems * 6 / arch.dram -- the converting kernel
       us = us + elems * 4 / arch.dram -- zeros

@@ -56,7 +56,7 @@ void fa2i_backward_fill(const fa2i_grid *grid, const fa2_problem *problem, const
         params.scale = (float)(scale * (double)params.features.keep_scale);
     if (grid->workspace_bytes > 0)
         params.rows = (uintptr_t)a->workspace;
-    if (grid->workspace_bytes > grid->rows_bytes)
+    if (grid->workspace_bytes > grid->rows_bytes && params.dq != 0)
         params.dq_sum = params.rows + grid->rows_bytes;
     fa2i_param_strides(&a->q, params.q_stride);
     fa2i_param_strides(&a->k, params.k_stride);

@@ -114,9 +114,12 @@ fa2_status fa2i_backward_check_args(const fa2_problem *problem, const void *args
     if (problem->softcap)
         FA2_TRY(fa2i_softcap_check(problem, a->softmax_scale, a->softcap));
     FA2_TRY(fa2i_workspace_check(a->workspace, a->workspace_bytes));
-    if (grid != NULL && grid->workspace_bytes > 0) {
-        FA2_TRY(fa2i_workspace_memory(a->workspace, a->workspace_bytes, grid->workspace_bytes,
-                                      &m.memory[m.count]));
+    const size_t needed = grid == NULL         ? 0
+                          : a->dq.data == NULL ? grid->rows_bytes
+                                               : grid->workspace_bytes;
+    if (needed > 0) {
+        FA2_TRY(
+            fa2i_workspace_memory(a->workspace, a->workspace_bytes, needed, &m.memory[m.count]));
         FA2_TRY(check_apart(&m));
     }
     if (fa2i_features_asked(problem))
