@@ -20,16 +20,8 @@ M.axis = {
    end,
 }
 
--- V is the first columns of K: their tile is in shared memory once.
-M.shared = {
-   name = "v_in_k", field = "v_in_k", values = {0, 1}, feature = true,
-   when = function(v)
-      if v.v_in_k == 1 and v.dv == 0 then
-         return nil, "v_in_k is for fewer columns of V"
-      end
-      return true
-   end,
-}
+-- V is the first columns of K, or all of them: their tile is in shared memory once.
+M.shared = {name = "v_in_k", field = "v_in_k", values = {0, 1}, feature = true}
 
 M.parts = {
    name = "parts", values = {1, 2, 4}, quiet = true,
@@ -113,7 +105,7 @@ end
 -- What the forward templates see: whether V and O have a form of their own, and V tiles; whether warps divide columns;
 -- and how that is written.
 function M.names(v)
-   local own, divided = v.dv > 0 or v.parts > 1, v.parts > 1
+   local own, divided = v.dv > 0 or v.v_in_k == 1 or v.parts > 1, v.parts > 1
    return {
       values = own,
       divided = divided,

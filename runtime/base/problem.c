@@ -231,10 +231,6 @@ static fa2_status check_columns(const fa2_problem *problem, int *field)
                          "head_dim_v is %d; it must be below head_dim (%d), or 0",
                          (int)problem->head_dim_v, (int)problem->head_dim);
     *field = FA2I_FIELD_v_in_k;
-    if (problem->v_in_k && problem->head_dim_v == 0)
-        return fa2i_fail(FA2_E_INVALID,
-                         "v_in_k is 1 and head_dim_v is 0; V has fewer columns than K in "
-                         "whose memory it is");
     if (problem->v_in_k && problem->append)
         return fa2i_fail(FA2_E_UNSUPPORTED, "v_in_k is 1; it must be 0 where append is 1");
     return FA2_OK;

@@ -187,8 +187,8 @@ typedef struct fa2_problem {
                          * the next one is 0 */
     int32_t rotary_dim; /* columns that are rotated, the first ones: a multiple of 16, 16 ... head_dim,
                          * at most 256 */
-    int32_t v_in_k;     /* forward, with head_dim_v. 1: V is the first columns of K, in the same memory; args.v
-                         * is not read. Not with append. Else 0 */
+    int32_t v_in_k;     /* forward, not with append. 1: V is the first columns of K, or all of them, in the
+                         * same memory; args.v is not read. Else 0 */
     int32_t reserved[1];  /* 0 */
 } fa2_problem;
 
