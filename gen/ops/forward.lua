@@ -64,7 +64,7 @@ local function smem_bytes(v)
    local d_pad, dv_pad = padded(v)
    local padding = v.layout == "pad" and 8 or 0
    local q, k = v.br * (d_pad + padding), team_count(v) * v.kstages * v.bc * (d_pad + padding)
-   local values = team_count(v) * v.vstages * v.bc * (dv_pad + padding)
+   local values = v.v_in_k == 1 and 0 or team_count(v) * v.vstages * v.bc * (dv_pad + padding)
    local tiles = 2 * (v.q == "reg" and k + math.max(values, q) or q + k + values)
    local sums = v.parts > 1 and 4 * team_count(v) * v.parts * v.br * v.bc or 0
    local o_bytes = 4 * columns.of(v)
@@ -91,7 +91,7 @@ local function live_registers(v, path)
    local q = v.q == "reg" and wm * d_pad // (4 * v.parts) or 4 * wm
    local staged = 0
    if path.register_staging then
-      staged = staged_registers(v, d_pad) + staged_registers(v, dv_pad)
+      staged = staged_registers(v, d_pad) + (v.v_in_k == 1 and 0 or staged_registers(v, dv_pad))
    end
    local addresses = v.fill == "spread" and 8 or 0
    return wm * dv_pad // (2 * v.parts) + wm * v.bc // 2 + q + 4 * wm + 8 + 28 + staged + addresses
@@ -170,7 +170,7 @@ end
 function M.family(name, scheme, path)
    return families.new({
       name = name, op = "forward", template = "forward/" .. name .. ".cu.in", path = path,
-      axes = joined(kinds.axes(576), {columns.axis, softcap.axis, window.axis},
+      axes = joined(kinds.axes(576), {columns.axis, columns.shared, softcap.axis, window.axis},
                     features.axes("forward"), {columns.parts}, scheme.axes),
       selection = scheme.selection, fits = fits,
       is_worth = scheme.is_worth, suits = scheme.suits,

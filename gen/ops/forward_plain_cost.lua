@@ -91,9 +91,11 @@ local function unit_clocks(variant, facts, arch)
    local bc, d, dv, parts = variant.bc, facts.d_pad, facts.dv_pad, facts.parts
    local rows = variant.br * facts.teams
    local scores, row_bytes = rows * bc, 2 * (d + dv)
+   local filled = variant.v_in_k == 1 and d / (d + dv) or 1 -- share of the columns
    -- Each warp reads its team's K and V, of which it may have a part of the columns; Q again for each tile
    -- unless it stays in registers.
-   local smem = bc * row_bytes * (facts.warps / parts + fit.fill * facts.teams * fill_ways(variant, facts))
+   local fills = fit.fill * facts.teams * fill_ways(variant, facts) * filled
+   local smem = bc * row_bytes * (facts.warps / parts + fills)
    if variant.q == "smem" then
       smem = smem + rows * 2 * d
    end
@@ -145,7 +147,8 @@ end
 
 -- Of a tile of K and of V.
 function M.copy_clocks(variant, facts)
-   return copy_clocks(variant, facts, facts.d_pad) + copy_clocks(variant, facts, facts.dv_pad)
+   local clocks = copy_clocks(variant, facts, facts.d_pad)
+   return variant.v_in_k == 1 and clocks or clocks + copy_clocks(variant, facts, facts.dv_pad)
 end
 
 -- Clocks in which `blocks` co-resident blocks do one tile each.
@@ -195,8 +198,9 @@ local function memory_us(variant, facts, problem, arch, tiles)
    local rows_q = 2 * problem.batch * problem.heads_q * problem.seq_q -- Q and O
    local rows_k = 2 * problem.batch * problem.heads_kv * window.seen_keys(problem) -- K and V
    local both = problem.head_dim + columns.of_problem(problem)
-   local dram = both * (rows_q + rows_k)
-   local l2 = both * (rows_q + 2 * variant.bc * tiles)
+   local of_key = columns.of_key(problem) / both -- share of the columns
+   local dram = both * (rows_q + of_key * rows_k)
+   local l2 = both * (rows_q + of_key * 2 * variant.bc * tiles)
       + facts.bytes_per_score * variant.br * variant.bc * tiles
    return dram / arch.dram, l2 / arch.l2
 end

@@ -68,8 +68,9 @@ end
 -- us that the memory system needs: each row tile reads the K and V that it sees, `keys` of them in the mean, all
 -- but the first from L2.
 local function memory_us(v, facts, problem, arch, tiles, keys)
-   local bytes_k = 2 * (problem.head_dim + columns.of_problem(problem))
-   local bytes_q = bytes_k * problem.batch * problem.heads_q * problem.seq_q
+   local bytes_k = 2 * columns.of_key(problem)
+   local both = problem.head_dim + columns.of_problem(problem)
+   local bytes_q = 2 * both * problem.batch * problem.heads_q * problem.seq_q
    local dram = bytes_q + bytes_k * window.seen_keys(problem) * problem.heads_kv * problem.batch
    local l2 = bytes_q + (bytes_k + facts.bytes_per_score * v.br) * keys * tiles
    return math.max(dram / (fit.dram * arch.dram), l2 / (fit.l2 * arch.l2))

@@ -32,7 +32,7 @@
 #include "tests/sim/sweep_shapes.h"
 #include "tuner/input/shapes.h"
 
-enum { CARDS_MAX = 8, CLASSES_MAX = 128, CANDIDATES_MAX = 1024, EXPECTED_MAX = 4096 };
+enum { CARDS_MAX = 8, CLASSES_MAX = 512, CANDIDATES_MAX = 1024, EXPECTED_MAX = 4096 };
 enum {
     FAILURES_SHOWN = 20,
     STEP_BEYOND_PRESETS = 4,
@@ -119,6 +119,7 @@ static const struct feature_set {
     fa2_bias bias;
     int32_t dropout;
     fa2_rotary rotary;
+    int32_t v_in_k;
 } feature_sets[] = {
     {.softcap = 1},
     {.window = 1},
@@ -173,7 +174,8 @@ static const struct {
     {FA2_OP_FORWARD, 192, 128, 0, {.dropout = 1, .seqused = 1}},
     {FA2_OP_FORWARD, 512, 0, 1, {0}},
     {FA2_OP_FORWARD, 320, 312, 0, {.softcap = 1, .alibi = 1}},
-    {FA2_OP_FORWARD, 576, 512, 0, {.seqused = 1, .paged = 1}},
+    {FA2_OP_FORWARD, 576, 512, 0, {.seqused = 1, .paged = 1, .v_in_k = 1}},
+    {FA2_OP_FORWARD, 128, 72, 1, {.v_in_k = 1}},
     {FA2_OP_FORWARD, 384, 64, 1, {.bias = FA2_BIAS_BOOL, .dropout = 1, .sinks = 1}},
     {FA2_OP_BACKWARD, 192, 128, 1, {0}},
     {FA2_OP_BACKWARD, 128, 72, 0, {.dropout = 1, .sinks = 1, .varlen = 1}},
@@ -202,6 +204,7 @@ static void add_features(sweep *s, fa2_op op, fa2_dtype dtype, const int kind[3]
     problem.leftpad = set->leftpad;
     problem.cache_rows = set->cache_rows;
     problem.append = set->append;
+    problem.v_in_k = set->v_in_k;
     problem.rotary = set->rotary;
     problem.rotary_dim = set->rotary == FA2_ROTARY_NONE     ? 0
                          : set->rotary == FA2_ROTARY_HALVES ? 32
