@@ -50,6 +50,23 @@ void fa2i_evidence_done(fa2i_evidence *evidence)
     *evidence = (fa2i_evidence){0};
 }
 
+fa2_status fa2i_evidence_reserve(fa2i_evidence *e, size_t kernels, size_t sets, size_t times)
+{
+    void *grown = fa2i_realloc(e->kernels, (e->kernel_count + kernels + 1) * sizeof *e->kernels);
+    if (grown == NULL)
+        return fa2i_fail(FA2_E_MEMORY, "out of memory");
+    e->kernels = grown;
+    grown = fa2i_realloc(e->sets, (e->set_count + sets + 1) * sizeof *e->sets);
+    if (grown == NULL)
+        return fa2i_fail(FA2_E_MEMORY, "out of memory");
+    e->sets = grown;
+    grown = fa2i_realloc(e->times, (e->time_count + times + 1) * sizeof *e->times);
+    if (grown == NULL)
+        return fa2i_fail(FA2_E_MEMORY, "out of memory");
+    e->times = grown;
+    return FA2_OK;
+}
+
 /* ---- kernels ---- */
 
 /* Made for the SM, or measured on it. */

@@ -19,6 +19,7 @@ typedef struct fa2i_known_kernel {
     int registers;
     bool spilled;
     bool has_code; /* there are bytes; whether they are sound is seen on loading */
+    bool shipped;  /* no database has it: shipped.h */
 } fa2i_known_kernel;
 
 /* The times of kernels on one problem and one card, measured ones and modelled ones apart. */
@@ -27,6 +28,7 @@ typedef struct fa2i_known_set {
     fa2i_card card;
     bool real;           /* the card is a device's */
     bool measured;       /* else modelled: by the cost model, or by a software device */
+    bool shipped;        /* no database has them: shipped.h */
     size_t first, count; /* of times */
 } fa2i_known_set;
 
@@ -46,6 +48,11 @@ typedef struct fa2i_evidence {
  * the card does not have. On FA2_OK *ret_evidence belongs to the caller (fa2i_evidence_done). */
 fa2_status fa2i_cache_evidence(fa2i_cache *cache, const fa2i_card *card, fa2_op op, int abi,
                                fa2i_evidence *ret_evidence);
+
+/* Make room for so many more. FA2_E_MEMORY, and it is as before. */
+fa2_status fa2i_evidence_reserve(fa2i_evidence *evidence, size_t kernels, size_t sets,
+                                 size_t times);
+
 void fa2i_evidence_done(fa2i_evidence *evidence); /* zeroed objects are fine */
 
 #endif

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# The kernels under NVIDIA's compute-sanitizer, over a sample of the numerics grid: memcheck, initcheck
-# and synccheck on what the runtime chooses, racecheck on the plain families. Those that split the keys
-# use named barriers, of which racecheck (2025.3.1) reports hazards that are none, in some runs of a program
-# and not in others. Where it finds none in ten runs of tests/sim/record/named_barriers.c, a kernel of that
-# form without a race, it gets all families.
+# The kernels under NVIDIA's compute-sanitizer, over a sample of the numerics grids: memcheck, initcheck and
+# synccheck on what the runtime chooses, forward and backward; racecheck on the plain families of forward.
+# Those that split the keys use named barriers, of which racecheck (2025.3.1) reports hazards that are none,
+# in some runs of a program and not in others. Where it finds none in ten runs of
+# tests/sim/record/named_barriers.c, a kernel of that form without a race, it gets all families of forward.
 # COMPUTE_SANITIZER names the tool. Exit status 77: no tool or no usable device here.
 #
 # tests/gpu_sanitizer.sh [FOLDER]     FOLDER: a finished build; default: build
@@ -22,12 +22,15 @@ if [ ! -x "$tool" ]; then
 fi
 "$tests/sim/named_barriers" >/dev/null || exit
 
-# Options of gpu_forward, one sample a line.
-samples="--small --every 5 --dtype fp16 --dim 64
---small --every 5 --dtype fp16 --dim 40
---small --every 5 --dtype bf16 --dim 128
---small --every 7 --dtype fp16 --dim 256
---small --every 5 --arch 75 --dtype fp16 --dim 64"
+# A grid and its options, one sample a line.
+forward="gpu_forward --small --every 5 --dtype fp16 --dim 64
+gpu_forward --small --every 5 --dtype fp16 --dim 40
+gpu_forward --small --every 5 --dtype bf16 --dim 128
+gpu_forward --small --every 7 --dtype fp16 --dim 256
+gpu_forward --small --every 5 --arch 75 --dtype fp16 --dim 64"
+backward="gpu_backward --small --every 29 --dtype fp16 --dim 64
+gpu_backward --small --every 29 --dtype bf16 --dim 128
+gpu_backward --small --every 29 --arch 75 --dtype fp16 --dim 64"
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 
@@ -39,20 +42,19 @@ watch() {
         grep -q 'SUMMARY: 0 ' "$log"
 }
 
-# run TOOL: all samples, one after the other; a line for each, and what was found.
+# run TOOL SAMPLES: one after the other; a line for each, and what was found.
 run() {
-    local options log seconds
-    while read -r options; do
+    local sample log seconds
+    while read -r sample; do
         log="$folder/$1.log" seconds=$SECONDS
         # shellcheck disable=SC2086 # the options are words
-        if watch "$log" "$1" "$tests/gpu_forward" $options; then
-            echo "$1: gpu_forward $options: clean, $(grep -o -m 1 "[0-9]* launches" "$log")," \
-                "$((SECONDS - seconds)) s"
+        if watch "$log" "$1" "$tests/"$sample; then
+            echo "$1: $sample: clean, $(grep -o "[0-9]* launches" "$log" | tail -n 1), $((SECONDS - seconds)) s"
         else
-            echo "$1: gpu_forward $options: FAILED"
+            echo "$1: $sample: FAILED"
             tail -n 40 "$log"
         fi
-    done <<<"$samples" >"$folder/$1.out"
+    done <<<"$2" >"$folder/$1.out"
 }
 
 "$tool" --version | tail -n 1
@@ -65,11 +67,12 @@ for round in 1 2 3 4 5 6 7 8 9 10; do
     break
 done
 for what in memcheck initcheck synccheck; do
-    run "$what" &
+    run "$what" "$forward
+$backward" &
 done
 (
     [ "$racecheck_families" = "all families" ] || export FA2_GEN_PATH=tests/families
-    run racecheck
+    run racecheck "$forward"
 ) &
 wait
 cat "$folder"/{memcheck,initcheck,synccheck,racecheck}.out

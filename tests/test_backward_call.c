@@ -19,6 +19,11 @@ static const char alone_recipe[] =
     "op=backward abi=1 rows=64 keys=32; "
     "bwd_sm80 role=main threads=128 smem=49152 blocks=key_and_query_tiles/64";
 
+static const char whole_recipe[] =
+    "op=backward abi=1 rows=64 keys=128 columns=64 workspace=dq_of_tiles; "
+    "bwd_sm80 role=main threads=128 smem=49152 blocks=key_heads; "
+    "bwd_sm80_convert role=convert threads=128 smem=0 blocks=padded_rows/32";
+
 static const fa2i_card card = {.name = "test", .arch = 86, .sm_count = 100};
 static const fa2_problem problem = {.op = FA2_OP_BACKWARD,
                                     .batch = 2,
@@ -144,6 +149,18 @@ static void test_workspace(void)
     args.workspace = args.dv.data;
     CHECK_EQ(check_args(&args, &grid), FA2_E_INVALID);
     CHECK_CONTAINS(fa2_last_message(), "workspace shares memory with dv");
+    /* Without dQ there are no sums of it. */
+    args.workspace = (void *)0x10000000;
+    args.workspace_bytes = grid.rows_bytes;
+    CHECK_EQ(check_args(&args, &grid), FA2_E_INVALID);
+    args.dq.data = NULL;
+    CHECK_EQ(check_args(&args, &grid), FA2_OK);
+    args.workspace_bytes--;
+    CHECK_EQ(check_args(&args, &grid), FA2_E_INVALID);
+    fa2i_params params;
+    args.workspace_bytes++;
+    fa2i_op_of(&problem)->fill(&grid, &problem, &args, &params);
+    CHECK(params.backward.rows == 0x10000000 && params.backward.dq_sum == 0);
 }
 
 static void test_grid(void)
@@ -166,6 +183,15 @@ static void test_grid(void)
     CHECK_EQ(grid.workspace_bytes, 8 * 2048);
     grid = grid_of(alone_recipe, &problem);
     CHECK(grid.blocks[0] == 28 + 16 * 2 && grid.workspace_bytes == 0);
+    /* A head's keys are two tiles of 128: sums that are converted. Or one: none, nothing is. */
+    grid = grid_of(whole_recipe, &problem);
+    CHECK(grid.key_tiles == 2 && grid.blocks[0] == 2 * 2 && grid.blocks[1] == 64);
+    CHECK(grid.rows_bytes == 0 && grid.workspace_bytes == 4 * 2048 * 64);
+    fa2_problem brief = problem;
+    brief.seq_k = 128;
+    grid = grid_of(whole_recipe, &brief);
+    CHECK(grid.key_tiles == 1 && grid.blocks[0] == 2 * 2 && grid.blocks[1] == 0);
+    CHECK_EQ(grid.workspace_bytes, 0);
 }
 
 /* Packed sequences: tiles by rows of all of them, one more for each sequence. */

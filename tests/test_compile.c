@@ -53,6 +53,10 @@ static void test_key(void)
     snprintf(launched_otherwise.recipe.text, FA2I_RECIPE_CHARS, "waves=2");
     CHECK_EQ(fa2i_compile_key(&launched_otherwise, source, &sm_86, &other), FA2_OK);
     CHECK(memcmp(&key, &other, sizeof key) != 0);
+    fa2i_variant of_other_class = variant;
+    snprintf(of_other_class.class_key, sizeof of_other_class.class_key, "D=64 dtype=bf16");
+    CHECK_EQ(fa2i_compile_key(&of_other_class, source, &sm_86, &other), FA2_OK);
+    CHECK(memcmp(&key, &other, sizeof key) != 0);
     fa2i_variant suffixed = variant;
     snprintf(suffixed.recipe.suffix, sizeof suffixed.recipe.suffix, "a");
     CHECK_EQ(fa2i_compile_key(&suffixed, source, &sm_86, &other), FA2_OK);

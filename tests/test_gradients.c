@@ -73,7 +73,8 @@ static double forward_row(const numbers *n, int b, int h, int i, double *o)
     const fa2_problem *p = &n->c->problem;
     const int kv = h / (p->heads_q / p->heads_kv);
     double weights = 0;
-    memset(o, 0, (size_t)p->head_dim * sizeof *o);
+    const int columns = fa2i_head_dim_v(p);
+    memset(o, 0, (size_t)columns * sizeof *o);
     for (int j = 0; j < p->seq_k; j++) {
         double s = 0;
         for (int d = 0; d < p->head_dim; d++)
@@ -81,10 +82,10 @@ static double forward_row(const numbers *n, int b, int h, int i, double *o)
         s = fa2i_score_capped(s / sqrt((double)p->head_dim), (double)n->c->softcap);
         const double weight = fa2i_key_is_seen(p, i, j) ? exp(s) : 0;
         weights += weight;
-        for (int d = 0; d < p->head_dim; d++)
+        for (int d = 0; d < columns; d++)
             o[d] += weight * row_of(n, V, b, kv, j)[d];
     }
-    for (int d = 0; d < p->head_dim && weights > 0; d++)
+    for (int d = 0; d < columns && weights > 0; d++)
         o[d] /= weights;
     return log(weights);
 }
@@ -98,7 +99,7 @@ static double loss(const numbers *n)
         for (int h = 0; h < p->heads_q; h++)
             for (int i = 0; i < p->seq_q; i++) {
                 forward_row(n, b, h, i, o);
-                for (int d = 0; d < p->head_dim; d++)
+                for (int d = 0; d < fa2i_head_dim_v(p); d++)
                     sum += row_of(n, DO, b, h, i)[d] * o[d];
             }
     return sum;
@@ -149,7 +150,7 @@ static void check_forward(const numbers *n)
                 const double right = forward_row(n, b, h, i, o);
                 const double found = (double)lse[fa2i_extent_at(&e, b, h, i)];
                 CHECK(isinf(right) ? found == right : fabs(found - right) < 1e-5);
-                for (int d = 0; d < p->head_dim; d++)
+                for (int d = 0; d < fa2i_head_dim_v(p); d++)
                     CHECK(fabs(row_of(n, O, b, h, i)[d] - o[d]) <= rounding);
             }
     free(lse);
@@ -213,7 +214,7 @@ static void check_case(const fa2i_case *c)
 }
 
 /* Grouped heads; causal with rows that see nothing, and with keys that nobody is to see; windows, caps
- * that bite, and both. */
+ * that bite, and both; fewer columns of V. */
 static void test_reference(void)
 {
     static const struct {
@@ -222,13 +223,15 @@ static void test_reference(void)
         fa2_dtype dtype;
         int32_t window, window_left, window_right;
         float softcap;
+        int32_t head_dim_v;
     } cases[] = {{9, 7, 0, FA2I_LAYOUT_BSHD, FA2_FP16, .softcap = 0},
                  {9, 6, 1, FA2I_LAYOUT_GAPPED, FA2_FP16, .softcap = 0},
                  {5, 11, 1, FA2I_LAYOUT_BHSD, FA2_FP16, .softcap = 0},
                  {8, 8, 1, FA2I_LAYOUT_SHARED, FA2_BF16, .softcap = 0},
                  {9, 7, 0, FA2I_LAYOUT_BSHD, FA2_FP16, .softcap = 1.5f},
                  {9, 12, 0, FA2I_LAYOUT_BHSD, FA2_FP16, 1, 2, 3, .softcap = 0},
-                 {7, 9, 1, FA2I_LAYOUT_GAPPED, FA2_FP16, 1, 1, -1, .softcap = 0.75f}};
+                 {7, 9, 1, FA2I_LAYOUT_GAPPED, FA2_FP16, 1, 1, -1, .softcap = 0.75f},
+                 {6, 9, 1, FA2I_LAYOUT_GAPPED, FA2_FP16, .softcap = 0, .head_dim_v = 8}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         fa2i_case c = {.problem = {.op = FA2_OP_BACKWARD,
                                    .dtype = cases[i].dtype,
@@ -237,7 +240,8 @@ static void test_reference(void)
                                    .heads_kv = 2,
                                    .seq_q = cases[i].seq_q,
                                    .seq_k = cases[i].seq_k,
-                                   .head_dim = 8,
+                                   .head_dim = cases[i].head_dim_v > 0 ? 16 : 8,
+                                   .head_dim_v = cases[i].head_dim_v,
                                    .causal = cases[i].causal,
                                    .softcap = cases[i].softcap > 0,
                                    .window = cases[i].window,

@@ -92,6 +92,9 @@ static void test_flop(void)
     CHECK(fa2i_problem_flop(&p) == 4.0 * 2 * 8 * 100 * 200 * 64);
     p.head_dim_v = 40;
     CHECK(fa2i_problem_flop(&p) == 2.0 * 2 * 8 * 100 * 200 * (64 + 40));
+    p.op = FA2_OP_BACKWARD;
+    CHECK(fa2i_problem_flop(&p) == 2.0 * 2 * 8 * 100 * 200 * (3 * 64 + 2 * 40));
+    p.op = FA2_OP_FORWARD;
     p.head_dim_v = 0;
     p.causal = 1;
     CHECK(fa2i_problem_flop(&p) == 2.0 * 2 * 8 * 100 * 200 * 64);

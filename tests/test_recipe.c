@@ -18,6 +18,10 @@ static const char apart[] =
     "op=backward abi=1 rows=64 keys=32 workspace=rows; "
     "bwd_sm80_prepare role=prepare threads=256 smem=0 blocks=padded_rows/32; "
     "bwd_sm80 role=main threads=128 smem=49152 blocks=key_and_query_tiles/64";
+static const char whole[] =
+    "op=backward abi=1 rows=64 keys=128 columns=64 workspace=dq_of_tiles; "
+    "bwd_sm80 role=main threads=128 smem=49152 blocks=key_heads; "
+    "bwd_sm80_convert role=convert threads=128 smem=0 blocks=padded_rows/16";
 
 static void test_plain(void)
 {
@@ -120,6 +124,9 @@ static const fault faults[] = {
     {backward, "columns=64", "columns=65537", "columns is 65537"},
     {backward, "role=prepare", "role=convert", "workspace=rows_and_dq, but no step prepares it"},
     {backward, "role=convert", "role=prepare", "no step converts what is in it"},
+    {whole, "role=convert", "role=prepare", "no step converts what is in it"},
+    {whole, "columns=64 ", "", "columns is 0; it is more than 0 with"},
+    {whole, "role=convert", "role=sinks", "workspace=dq_of_tiles, but a step for sinks reads rows"},
     {apart, "workspace=rows", "columns=8 workspace=rows", "columns is 8"},
     {apart, "role=prepare", "role=convert", "workspace=rows, but no step prepares it"},
     {split, "waves=2 ", "", "waves is 0 and splits 256"},

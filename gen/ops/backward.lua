@@ -5,13 +5,16 @@
 -- which is in registers. stages: tiles of Q and dO in shared memory. barriers: per tile; one needs a
 -- stage more. order: when dV is added to, before dP^T is computed (early) or behind (late).
 -- dq: how dQ is gathered. red: by fp32 additions in memory; apart: by blocks of its own, with tiles of
--- dqbc keys, which compute S and dP again and sum in one order, so that every launch gives the same bits.
+-- dqbc keys, which compute S and dP again and sum in one order, so that every launch gives the same bits;
+-- whole: a block has all keys of a head, one tile after the other, so that nobody else adds to its dQ, and
+-- nobody at all where they are one tile: short sequences of many heads (whole.cu.in).
 -- Where that is asked for, red takes turns at the tiles of dQ (turns.cu.in). rows: LSE and delta of a row
 -- come from a preparing kernel (prepared), or each block computes them (computed: one launch, no
 -- workspace). layout: rows of tiles are swizzled, or padded, which takes more memory and fewer registers:
 -- 1 to 3 % slower on an H200, but a way without spills on Turing, where fills take many.
 --
 -- A family is this scheme on a code path (paths/mma_sync.lua).
+local columns = require("features.columns")
 local cost = require("ops.backward_cost")
 local families = require("core.family")
 local features = require("features.list")
@@ -27,10 +30,11 @@ local abi = 1
 
 local prepare_threads, convert_rows = 256, 32
 
--- Columns in shared memory: each of the qwarps gets whole pairs of n8 tiles of dK and dV.
+-- Columns in shared memory of rows of Q and K, and of V and O: each of the qwarps gets whole pairs of n8 tiles of dK
+-- and dV.
 local function padded(v)
    local step = 16 * v.qwarps
-   return (v.d + step - 1) // step * step
+   return (v.d + step - 1) // step * step, (columns.of(v) + step - 1) // step * step
 end
 
 -- Warps that divide the rows of dQ, so that the fewest fragments are read; among equals so that a warp
@@ -38,7 +42,7 @@ end
 local function row_warps(v)
    local best, least
    for _, rwarps in ipairs({1, 2, 4, 8}) do
-      local col_warps, depth = v.warps // rwarps, padded(v) // 16
+      local col_warps, depth = v.warps // rwarps, (padded(v)) // 16
       if v.warps % rwarps == 0 and v.br % (16 * rwarps) == 0 and depth % col_warps == 0 then
          local reads = v.br // (16 * rwarps) + depth // col_warps
          if not least or reads < least then
@@ -52,10 +56,13 @@ end
 -- What each warp has, in m16n8k16 tiles; as in templates/backward/config.cu.in.
 local function shares(v)
    local key_warps, rwarps = v.warps // v.qwarps, row_warps(v)
-   local depth = padded(v) // 16
+   local d_pad, dv_pad = padded(v)
+   local depth, value_depth = d_pad // 16, dv_pad // 16
    return {
-      depth = depth, key_tiles = v.bc // (16 * key_warps),
-      query_steps = v.br // (16 * v.qwarps * v.parts), out_pairs = depth // v.qwarps,
+      d_pad = d_pad, dv_pad = dv_pad,
+      depth = depth, value_depth = value_depth, key_tiles = v.bc // (16 * key_warps),
+      query_steps = v.br // (16 * v.qwarps * v.parts),
+      out_pairs = depth // v.qwarps, value_pairs = value_depth // v.qwarps,
       dq_row_tiles = v.br // (16 * rwarps), dq_pairs = depth // (v.warps // rwarps),
    }
 end
@@ -65,15 +72,19 @@ end
 -- dO per warp, two tiles of K and V, LSE and delta.
 local function smem_bytes(v)
    local padding = v.layout == "pad" and 8 or 0
-   local pitch = padded(v) + padding
+   local d_pad, dv_pad = padded(v)
+   local pitches = d_pad + dv_pad + 2 * padding -- of a row of Q or K, and of O or V
    local shared_p = v.qwarps > 1 and v.br * v.bc or 0
    local scores = (v.barriers == 1 and 2 or 1) * (v.bc * (v.br + padding) + shared_p)
-   local bytes = 2 * (2 * (v.bc + v.stages * v.br) * pitch + scores) + 8 * v.stages * v.br
+   local bytes = 2 * ((v.bc + v.stages * v.br) * pitches + scores) + 8 * v.stages * v.br
    if v.dq == "apart" then
-      return math.max(bytes, 2 * (32 * v.warps + 4 * v.dqbc) * pitch + 128 * v.warps)
+      return math.max(bytes, 2 * (16 * v.warps + 2 * v.dqbc) * pitches + 128 * v.warps)
    end
    return bytes
 end
+
+-- What a block that has all keys of a head takes for its rows' LSE and delta, and to write dQ.
+local whole_registers = 36
 
 -- ptxas keeps about 40 registers beside those that are alive; it spills 0 to 20 bytes where 204 are.
 local other_registers, most_alive = 40, 208
@@ -89,10 +100,14 @@ local function spills_near_limit(v, path, alive, dq)
    return alive > 196 and (v.warps < 4 or v.br < 64 or v.order == "late" and dq > 72)
 end
 
--- Registers of a tile of rows on its way to shared memory.
+-- Registers of two tiles of so many rows on their way to shared memory, and of the larger one.
 local function staged(v, path, rows)
    local threads = 32 * v.warps
-   return path.register_staging and (rows * padded(v) // 8 + threads - 1) // threads * 4 or 0
+   local d_pad, dv_pad = padded(v)
+   local function registers(row_columns)
+      return path.register_staging and (rows * row_columns // 8 + threads - 1) // threads * 4 or 0
+   end
+   return registers(d_pad) + registers(dv_pad), registers(d_pad)
 end
 
 -- Registers per thread that are alive at once: dK and dV, beside them S^T and dP^T or dQ, and
@@ -102,7 +117,7 @@ end
 -- the other.
 local function live_registers(v, path)
    local s = shares(v)
-   local sums = 16 * s.key_tiles * s.out_pairs
+   local sums = 8 * s.key_tiles * (s.out_pairs + s.value_pairs) + (v.dq == "whole" and whole_registers or 0)
    local tiles = 2 + v.softcap -- S^T, dP^T and the cap's derivative
    local scores = 8 * tiles * s.key_tiles * s.query_steps + 4 * s.key_tiles + 4
       + features.registers(v, 1) + v.dropout * 4 * s.query_steps + v.varlen * lengths.packed.own_registers
@@ -114,11 +129,11 @@ local function live_registers(v, path)
       end
       dq = (8 * s.dq_pairs + 4) * (s.dq_row_tiles // dq_parts) + 4
    end
-   local way = staged(v, path, v.br)
-   local later = v.stages == 1 and sums + dq + 2 * way > most_alive
-   local alive = sums + math.max(scores, later and math.max(dq, way) or dq + 2 * way)
+   local ways, way = staged(v, path, v.br)
+   local later = v.stages == 1 and sums + dq + ways > most_alive
+   local alive = sums + math.max(scores, later and math.max(dq, way) or dq + ways)
    if v.dq == "apart" then
-      alive = math.max(alive, padded(v) // 2 + v.dqbc + 8 + 2 * staged(v, path, v.dqbc))
+      alive = math.max(alive, s.d_pad // 2 + v.dqbc + 8 + staged(v, path, v.dqbc))
    end
    if spills_near_limit(v, path, alive, dq) then
       alive = math.max(alive, most_alive + 1)
@@ -132,8 +147,8 @@ local function facts_of(v, path, registers)
    local alive = live_registers(v, path)
    -- Rows of a pad layout start 16 bytes apart modulo 128 only if they are a multiple of that long; else
    -- the 8 lanes of a store phase, which cross rows, meet in banks.
-   facts.fill_ways = v.layout == "pad" and padded(v) % 64 ~= 0 and 2 or 1
-   facts.d_pad, facts.smem_bytes, facts.warps = padded(v), smem_bytes(v), v.warps
+   facts.fill_ways = v.layout == "pad" and facts.d_pad % 64 + facts.dv_pad % 64 > 0 and 2 or 1
+   facts.smem_bytes, facts.warps = smem_bytes(v), v.warps
    facts.k8 = path.k8
    facts.registers = registers > 0 and registers or math.min(alive + other_registers, 255)
    facts.spilled = math.max(alive - most_alive, 0)
@@ -182,7 +197,7 @@ end
 local own_axes = {
    {name = "deterministic", field = "deterministic", values = {0, 1}, feature = true},
    {name = "br", values = {32, 64, 128}},
-   {name = "bc", values = {16, 32, 64, 128}},
+   {name = "bc", values = {16, 32, 64, 128, 256}},
    {
       name = "warps", values = {1, 2, 4, 8},
       when = function(v)
@@ -197,7 +212,19 @@ local own_axes = {
    {name = "stages", values = {1, 2, 3}},
    {name = "barriers", values = {1, 2}, when = is_pipeline},
    {name = "order", values = {"early", "late"}},
-   {name = "dq", values = {"red", "apart"}},
+   {
+      name = "dq", values = {"red", "apart", "whole"},
+      when = function(v)
+         if v.dq == "whole" and (v.varlen == 1 or v.sinks == 1) then
+            return nil, "a block has all keys of a head where that is not packed, and has no sinks"
+         elseif v.dq == "whole" and v.order == "late" then
+            return nil, "a block that has all keys of a head has no registers for that order"
+         elseif v.dq ~= "whole" and v.bc > 128 then
+            return nil, "tiles of 256 keys are for blocks that have all of a head"
+         end
+         return true
+      end,
+   },
    {
       name = "dqbc", values = {0, 16, 32, 64},
       when = function(v)
@@ -210,8 +237,10 @@ local own_axes = {
    {
       name = "rows", values = {"prepared", "computed"},
       when = function(v)
-         if v.rows == "computed" and v.dq ~= "apart" then
+         if v.rows == "computed" and v.dq == "red" then
             return nil, "dQ that is added to must be prepared"
+         elseif v.rows == "prepared" and v.dq == "whole" then
+            return nil, "a block that has all keys of a head computes each row's once"
          elseif v.rows == "computed" and v.sinks == 1 then
             return nil, "the gradient of sinks is of prepared rows"
          end
@@ -221,7 +250,8 @@ local own_axes = {
    {
       name = "layout", values = {"pad", "swizzle"}, default = "swizzle",
       when = function(v, path)
-         if v.layout == "pad" and not path.register_staging and padded(v) % 64 == 0 then
+         local d_pad, dv_pad = padded(v)
+         if v.layout == "pad" and not path.register_staging and d_pad % 64 + dv_pad % 64 == 0 then
             return nil, "padded rows are for fills through registers, and rows that fill no banks"
          end
          return true
@@ -230,7 +260,8 @@ local own_axes = {
 }
 
 local axes = {}
-for _, list in ipairs({kinds.axes(256), {softcap.axis, window.axis}, features.axes("backward"), own_axes}) do
+for _, list in ipairs({kinds.axes(256), {columns.axis, softcap.axis, window.axis}, features.axes("backward"),
+                       own_axes}) do
    table.move(list, 1, #list, #axes + 1, axes)
 end
 
@@ -250,9 +281,9 @@ end
 -- The model is least sure of how warps divide the tiles, sees little difference between orders and
 -- pipelines, and none between ways to gather dQ that add alike.
 local selection = {
-   limit = 40,
+   limit = 46,
    covered = {{"br", "parts"}, {"bc", "warps", "qwarps"}, {"stages", "barriers"}, {"order"},
-              {"dq", "rows"}, {"layout"}},
+              {"dq", "rows"}, {"dq", "bc"}, {"layout"}},
    crowds = {
       {axes = {"bc", "warps", "qwarps"}, most = 10},
       {axes = {"br", "bc", "warps", "qwarps", "parts"}, most = 6},
@@ -260,6 +291,7 @@ local selection = {
        most = 4},
       {axes = {"deterministic", "dq", "rows"}, value = "deterministic=0 dq=apart rows=computed",
        most = 10},
+      {axes = {"dq"}, value = "dq=whole", most = 6},
    },
 }
 
@@ -267,7 +299,7 @@ local selection = {
 local function typical(problem, arch)
    local list = {}
    for _, size in ipairs({{arch.sm_count, 4096}, {2 * arch.sm_count, 512}, {64, 256}, {32, 128},
-                          {8, 512}, {1, 512}}) do
+                          {8, 512}, {1, 512}, {4 * arch.sm_count, 256}, {4 * arch.sm_count, 128}}) do
       list[#list + 1] = {
          batch = 1, heads_q = size[1], heads_kv = size[1], seq_q = size[2], seq_k = size[2],
       }
@@ -276,6 +308,14 @@ local function typical(problem, arch)
 end
 
 local function always()
+   return true
+end
+
+-- Blocks that have all keys of a head are for one tile of them.
+local function suits(v, problem)
+   if v.dq == "whole" and (problem.seq_k > v.bc or 2 * problem.seq_k <= v.bc) then
+      return nil, "a head's keys are no tile of these"
+   end
    return true
 end
 
@@ -289,8 +329,10 @@ local function row_lanes(d)
 end
 
 local function takes_turns(v)
-   return v.deterministic == 1 and v.dq ~= "apart"
+   return v.deterministic == 1 and v.dq == "red"
 end
+
+local main_blocks = {red = "key_tiles", apart = "key_and_query_tiles", whole = "key_heads"}
 
 -- Of a block of the kernel for the gradient of sinks.
 local sink_threads = 256
@@ -300,7 +342,7 @@ local function recipe_of(name, v)
    if v.rows == "prepared" then
       steps[1] = {
          entry = name .. "_prepare", role = "prepare", threads = prepare_threads, smem = 0,
-         blocks = "padded_rows/" .. prepare_threads // row_lanes(v.d),
+         blocks = "padded_rows/" .. prepare_threads // row_lanes(columns.of(v)),
       }
    end
    if v.sinks == 1 then
@@ -310,19 +352,19 @@ local function recipe_of(name, v)
    end
    steps[#steps + 1] = {
       entry = name, role = "main", threads = 32 * v.warps, smem = smem_bytes(v),
-      blocks = v.dq == "apart" and "key_and_query_tiles/" .. 16 * v.warps or "key_tiles",
+      blocks = main_blocks[v.dq] .. (v.dq == "apart" and "/" .. 16 * v.warps or ""),
    }
    if v.dq ~= "apart" then
       steps[#steps + 1] = {
-         entry = name .. "_convert", role = "convert", threads = math.min(2 * padded(v), 256),
+         entry = name .. "_convert", role = "convert", threads = math.min(2 * (padded(v)), 256),
          smem = 0, blocks = "padded_rows/" .. convert_rows,
       }
    end
    return {
       op = "backward", abi = abi, rows = v.br, keys = v.bc,
-      workspace = takes_turns(v) and "rows_dq_and_turns" or v.dq ~= "apart" and "rows_and_dq"
-         or v.rows == "prepared" and "rows" or nil,
-      columns = v.dq ~= "apart" and padded(v) or nil, steps = steps,
+      workspace = takes_turns(v) and "rows_dq_and_turns" or v.dq == "red" and "rows_and_dq"
+         or v.dq == "whole" and "dq_of_tiles" or v.rows == "prepared" and "rows" or nil,
+      columns = v.dq ~= "apart" and (padded(v)) or nil, steps = steps,
    }
 end
 
@@ -331,7 +373,7 @@ function M.family(name, path)
    return families.new({
       name = name, op = "backward", template = "backward/" .. name .. ".cu.in", path = path,
       axes = axes, selection = selection, fits = fits, typical = typical, is_worth = always,
-      suits = always,
+      suits = suits,
 
       cost = function(v, problem, arch, registers)
          local facts, us = facts_of(v, path, registers), 0
@@ -350,9 +392,10 @@ function M.family(name, path)
          local names = {
             smem_bytes = smem_bytes(v), rwarps = row_warps(v), fill_later = later,
             turns = takes_turns(v), dq_parts = dq_parts, prepare_threads = prepare_threads,
-            convert_rows = convert_rows, sink_threads = sink_threads, values = false,
+            convert_rows = convert_rows, sink_threads = sink_threads,
          }
-         for _, more in ipairs({features.names(v, "backward"), lengths.backward_names(v), window.names(v)}) do
+         for _, more in ipairs({features.names(v, "backward"), lengths.backward_names(v), window.names(v),
+                                columns.backward_names(v)}) do
             for key, value in pairs(more) do
                names[key] = value
             end

@@ -1,6 +1,7 @@
 -- The cost model of backward: as forward's (forward_plain_cost.lua), clocks of four units of an SM for one
--- tile of queries of one key block, and behind them the additions to dQ, which take the way of shared
--- memory; on top come barriers, the edges of a block and the kernels before and behind. It ranks.
+-- tile of queries of one key block, and behind them the additions to dQ, or dQ itself, which take the way of
+-- shared memory; on top come barriers, the edges of a block and the kernels before and behind. It ranks.
+local columns = require("features.columns")
 local forward = require("ops.forward_plain_cost")
 local window = require("features.window")
 
@@ -49,9 +50,9 @@ end
 -- Fragments (512 bytes) that a warp reads and writes for a tile.
 local function fragments(v, f)
    local rows = v.parts * f.query_steps
-   local scores = 2 * v.parts * f.depth * (f.key_tiles + f.query_steps)
-   local own = 2 * rows * f.out_pairs
-   local theirs = 2 * (v.qwarps - 1) * rows * (f.key_tiles + f.out_pairs)
+   local scores = v.parts * (f.depth + f.value_depth) * (f.key_tiles + f.query_steps)
+   local own = rows * (f.out_pairs + f.value_pairs)
+   local theirs = (v.qwarps - 1) * rows * (2 * f.key_tiles + f.out_pairs + f.value_pairs)
    local stores = rows * f.key_tiles * ((v.qwarps > 1 and 1 or 0) + (v.dq ~= "apart" and 1 or 0))
    local dq = v.dq ~= "apart" and v.bc // 16 * (f.dq_row_tiles + f.dq_pairs) or 0
    return scores + own + theirs + stores + dq
@@ -60,12 +61,15 @@ end
 -- Clocks in which `blocks` co-resident key blocks do one tile each.
 local function tile_clocks(v, f, arch, blocks)
    local scores = v.br * v.bc
-   local products = v.dq == "apart" and 4 or 5
-   local tensor = 2 * products * scores * f.d_pad / (f.k8 and arch.tensor_k8 or arch.tensor)
-   local smem = (512 * fragments(v, f) * v.warps + 4 * v.br * f.d_pad * f.fill_ways) / arch.smem_rate
+   local of_keys = v.dq == "apart" and 2 or 3 -- products of rows of Q or K; two are of O or V
+   local tensor = 2 * scores * (of_keys * f.d_pad + 2 * f.dv_pad) / (f.k8 and arch.tensor_k8 or arch.tensor)
+   local filled = 2 * v.br * (f.d_pad + f.dv_pad) * f.fill_ways
+   local smem = (512 * fragments(v, f) * v.warps + filled) / arch.smem_rate
    local sums = 4 * v.br * f.d_pad
    if v.dq == "red" then
       smem = smem + sums / fit.red_rate
+   elseif v.dq == "whole" then
+      smem = smem + sums / 2 / fit.red_rate
    end
    local units = {
       tensor, smem, f.ex2_per_score * scores / arch.ex2,
@@ -83,9 +87,10 @@ end
 -- The same for a tile of keys of one query block of 16 rows per warp.
 local function query_tile_clocks(v, f, arch, blocks)
    local scores = 16 * v.warps * v.dqbc
-   local reads = (2 * f.depth * (1 + v.dqbc // 16) + v.dqbc // 16 * f.depth) * v.warps
+   local steps = v.dqbc // 16
+   local reads = ((f.depth + f.value_depth) * (1 + steps) + steps * f.depth) * v.warps
    local units = {
-      6 * scores * f.d_pad / (f.k8 and arch.tensor_k8 or arch.tensor), 512 * reads / arch.smem_rate,
+      scores * (4 * f.d_pad + 2 * f.dv_pad) / (f.k8 and arch.tensor_k8 or arch.tensor), 512 * reads / arch.smem_rate,
       f.ex2_per_score * scores / arch.ex2,
       scores * (fit.fp32_per_score + f.more_fp32_per_score) / arch.fp32,
    }
@@ -128,10 +133,13 @@ function M.backward(v, facts, problem, arch)
    local q_tiles = ceil_div(problem.seq_q, v.br)
    local group = problem.heads_q // problem.heads_kv
    local visited = q_tiles * group
-   local clocks = busy_clocks(ceil_div(problem.seq_k, v.bc) * kv_heads, visited,
-                              mean_tiles(visited, group, v.br, v.bc, problem), arch, resident, function(blocks)
+   local k_tiles = ceil_div(problem.seq_k, v.bc)
+   local in_turn = v.dq == "whole" and k_tiles or 1 -- tiles of keys of a block
+   local clocks = busy_clocks(k_tiles * kv_heads // in_turn, in_turn * visited,
+                              in_turn * mean_tiles(visited, group, v.br, v.bc, problem), arch, resident,
+                              function(blocks)
       return tile_clocks(v, facts, arch, blocks)
-   end)
+   end) + (in_turn - 1) * fit.edges
    local us = forward.launch_us
    if v.dq == "apart" then
       local tiles = ceil_div(problem.seq_k, v.dqbc)
@@ -143,13 +151,13 @@ function M.backward(v, facts, problem, arch)
       -- Both kinds of blocks run together: with few of them, side by side.
       local together = ceil_div(problem.seq_k, v.bc) * kv_heads + count <= arch.sm_count * resident
       clocks = together and math.max(clocks, queries) or clocks + queries
-   else
+   elseif v.dq == "red" or k_tiles > 1 then
       local elems = heads * q_tiles * v.br * facts.d_pad
       us = us + fit.step + elems * 6 / arch.dram -- the converting kernel
       us = us + elems * 4 / arch.dram -- zeros
    end
    if v.rows == "prepared" then
-      us = us + fit.step + heads * problem.seq_q * problem.head_dim * 4 / arch.dram
+      us = us + fit.step + heads * problem.seq_q * columns.of_problem(problem) * 4 / arch.dram
    end
    return us + clocks / arch.clock
 end

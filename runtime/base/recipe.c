@@ -133,16 +133,18 @@ static fa2_status check_words(const fa2i_recipe *recipe)
     return FA2_OK;
 }
 
-/* Rows that the main step reads are prepared; sums that it adds to are prepared and converted. */
+/* Rows that the main step reads are prepared; sums that it adds to are converted, and prepared where several
+ * blocks add. */
 static fa2_status check_rows(const fa2i_recipe *recipe)
 {
-    const bool sums = recipe->workspace == FA2I_WORKSPACE_ROWS_AND_DQ ||
-                      recipe->workspace == FA2I_WORKSPACE_ROWS_DQ_AND_TURNS;
-    const bool rows = sums || recipe->workspace == FA2I_WORKSPACE_ROWS;
+    const bool shared_sums = recipe->workspace == FA2I_WORKSPACE_ROWS_AND_DQ ||
+                             recipe->workspace == FA2I_WORKSPACE_ROWS_DQ_AND_TURNS;
+    const bool sums = shared_sums || recipe->workspace == FA2I_WORKSPACE_DQ_OF_TILES;
+    const bool rows = shared_sums || recipe->workspace == FA2I_WORKSPACE_ROWS;
     if (sums != (recipe->columns > 0))
         return fa2i_fail(FA2_E_INVALID,
                          "columns is %d; it is more than 0 with "
-                         "workspace=rows_and_dq or rows_dq_and_turns, and only there",
+                         "workspace=rows_and_dq, rows_dq_and_turns or dq_of_tiles, and only there",
                          recipe->columns);
     if ((rows || fa2i_recipe_has_queries(recipe)) &&
         fa2i_recipe_step(recipe, FA2I_STEP_PREPARE) == NULL)

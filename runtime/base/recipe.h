@@ -46,7 +46,8 @@
     X(FA2I_BLOCKS_KEY_TILES, "key_tiles", BACKWARD)     /* `keys` keys of a key head */            \
     X(FA2I_BLOCKS_KEY_AND_QUERY_TILES, "key_and_query_tiles",                                      \
       BACKWARD) /* these, and behind them block_rows rows of a query head */                       \
-    X(FA2I_BLOCKS_HEADS, "heads", BACKWARD) /* a query head, in all batches */
+    X(FA2I_BLOCKS_HEADS, "heads", BACKWARD)         /* a query head, in all batches */             \
+    X(FA2I_BLOCKS_KEY_HEADS, "key_heads", BACKWARD) /* a key head, in one batch */
 
 /* What the workspace holds, of which operations. X(NAME, word, ops). */
 #define FA2I_WORKSPACE_LIST(X)                                                                     \
@@ -59,7 +60,10 @@
     X(FA2I_WORKSPACE_ROWS_AND_DQ, "rows_and_dq",                                                   \
       BACKWARD) /* these, and `columns` numbers of each row, fp32 */                               \
     X(FA2I_WORKSPACE_ROWS_DQ_AND_TURNS, "rows_dq_and_turns",                                       \
-      BACKWARD) /* these, and a counter for each `rows` of them and one for all */
+      BACKWARD) /* these, and a counter for each `rows` of them and one for all */                 \
+    X(FA2I_WORKSPACE_DQ_OF_TILES, "dq_of_tiles",                                                   \
+      BACKWARD) /* `columns` numbers of each padded row, fp32, where the keys of a head are          \
+                 * several tiles of `keys`; else none, and nothing is converted */
 
 #define FA2I_ENUM_NAME(name, ...) name,
 typedef enum fa2i_role { FA2I_ROLE_LIST(FA2I_ENUM_NAME) } fa2i_role;

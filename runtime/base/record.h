@@ -71,7 +71,7 @@ bool fa2i_outcome_parse(const char *text, fa2i_outcome *ret_outcome);
 /* A compiled variant (artifact). outcome says whether there is code: for COMPILE_ERROR image is
  * empty and log holds the compiler's words. */
 typedef struct fa2i_kernel {
-    fa2i_key key; /* hash of source, options, target and compiler */
+    fa2i_key key; /* runtime/cuda/compile.h: fa2i_compile_key */
     fa2i_variant variant;
     char target[16];    /* "sm_86": image is a cubin; "compute_86": image is PTX */
     int nvrtc;          /* 1000 * major + 10 * minor */

@@ -105,11 +105,13 @@ static fa2_status read_version(const fa2i_nvrtc_table *nvrtc, int *ret_version)
 static void make_key(const fa2i_variant *variant, const char *source, const fa2i_target *target,
                      int version, const options *o, fa2i_key *ret_key)
 {
-    const char *recipe = variant->recipe.text;
+    const char *recipe = variant->recipe.text, *class_key = variant->class_key;
     char compiler[32];
-    fa2i_part parts[OPTIONS_MAX + 4];
+    fa2i_part parts[OPTIONS_MAX + 5];
     size_t count = 0;
     snprintf(compiler, sizeof compiler, "nvrtc %d", version);
+    /* Two classes may have the same text; a stored kernel serves one alone. */
+    parts[count++] = (fa2i_part){class_key, strlen(class_key)};
     parts[count++] = (fa2i_part){recipe, strlen(recipe)};
     parts[count++] = (fa2i_part){source, strlen(source)};
     parts[count++] = (fa2i_part){target->name, strlen(target->name)};

@@ -18,8 +18,8 @@ typedef struct fa2i_target {
  * one below it that NVRTC knows). FA2_E_NO_NVRTC; FA2_E_UNSUPPORTED if it knows none. */
 fa2_status fa2i_target_for(int arch, bool as_ptx, fa2i_target *ret_target);
 
-/* The artifact key: hash of source, compiler options, target, NVRTC version, and of the recipe: variants
- * that differ in how they are launched alone have one source and several keys. */
+/* The artifact key: hash of source, compiler options, target, NVRTC version, class and recipe: variants that
+ * differ in how they are launched alone, or in the class that they serve, have one source and several keys. */
 fa2_status fa2i_compile_key(const fa2i_variant *variant, const char *source,
                             const fa2i_target *target, fa2i_key *ret_key);
 

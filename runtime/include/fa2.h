@@ -29,7 +29,7 @@
  *
  * Shapes and layout. Q, O, dO and dQ are [batch, seq_q, heads_q, head_dim], K, V, dK and dV are
  * [batch, seq_k, heads_kv, head_dim], in any order of the first three dimensions: each has its own
- * stride, in elements. head_dim is contiguous; forward's V and O may have head_dim_v columns. Rows are
+ * stride, in elements. head_dim is contiguous; V, O, dO and dV may have head_dim_v columns. Rows are
  * 16-byte aligned: the base pointer is a multiple of 16 bytes and every stride a multiple of 8 elements.
  * LSE is [batch, heads_q, seq_q] fp32, contiguous, natural logarithm.
  *
@@ -177,7 +177,7 @@ typedef struct fa2_problem {
                          * padding; how many is in device memory. Else 0 */
     int32_t cache_rows; /* forward, not with varlen or paged. 1: K and V are [cache_row_count, seq_k,
                          * heads_kv, head_dim]; which row is a sequence's is in device memory. Else 0 */
-    int32_t head_dim_v;   /* forward. Columns of V and O, a multiple of 8 below head_dim; 0: as many as
+    int32_t head_dim_v;   /* Columns of V, O, dO and dV, a multiple of 8 below head_dim; 0: as many as
                             * Q and K have. V may be the first columns of K, in the same memory */
     int32_t append;     /* forward, not with varlen. 1: new keys and values, in the arguments, are written
                          * into K and V first, behind the keys that a sequence has, and seen. Else 0, and so
@@ -405,10 +405,12 @@ typedef enum fa2_rule {
     FA2_RULE_NEAREST =
         1,             /* measured on this device for near problems; the cost model carries over */
     FA2_RULE_ARCH = 2, /* the same, from another card of this SM, or ranked for one offline */
-    FA2_RULE_DEFAULT = 3 /* nothing near was measured: the cost model, corrected by what was */
+    FA2_RULE_DEFAULT = 3, /* nothing near was measured: the cost model, corrected by what was */
+    FA2_RULE_SHIPPED = 4  /* as exact, nearest or arch, by measurements that come with fa2: better than the
+                           * default, and than nothing of this device's own */
 } fa2_rule;
 
-FA2_API const char *fa2_rule_string(fa2_rule rule); /* "exact", "nearest", "arch", "default" */
+FA2_API const char *fa2_rule_string(fa2_rule rule); /* "exact", "nearest", "arch", "default", "shipped" */
 
 typedef struct fa2_explanation {
     size_t struct_bytes; /* set by the caller, to sizeof(fa2_explanation); not written. Members that

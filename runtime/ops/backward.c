@@ -56,7 +56,7 @@ void fa2i_backward_fill(const fa2i_grid *grid, const fa2_problem *problem, const
         params.scale = (float)(scale * (double)params.features.keep_scale);
     if (grid->workspace_bytes > 0)
         params.rows = (uintptr_t)a->workspace;
-    if (grid->workspace_bytes > grid->rows_bytes)
+    if (grid->workspace_bytes > grid->rows_bytes && params.dq != 0)
         params.dq_sum = params.rows + grid->rows_bytes;
     fa2i_param_strides(&a->q, params.q_stride);
     fa2i_param_strides(&a->k, params.k_stride);
@@ -75,17 +75,22 @@ bool fa2i_backward_does_without(fa2i_role role, const void *args)
     return role == FA2I_STEP_CONVERT && a->dq.data == NULL;
 }
 
-/* Five products where forward has two: the convention of the FlashAttention papers. */
-#define PRODUCTS_OF_FORWARD 2.5
+/* Five products where forward has two: the convention of the FlashAttention papers. Three are of rows of Q or K, two
+ * of O or V, where forward has one of each. */
+static double products_of_forward(const fa2_problem *p)
+{
+    const double columns = p->head_dim, columns_v = fa2i_head_dim_v(p);
+    return (3 * columns + 2 * columns_v) / (columns + columns_v);
+}
 
 double fa2i_backward_flop(const fa2_problem *problem)
 {
-    return PRODUCTS_OF_FORWARD * fa2i_forward_flop(problem);
+    return products_of_forward(problem) * fa2i_forward_flop(problem);
 }
 
 double fa2i_backward_flop_unmasked(const fa2_problem *problem)
 {
-    return PRODUCTS_OF_FORWARD * fa2i_forward_flop_unmasked(problem);
+    return products_of_forward(problem) * fa2i_forward_flop_unmasked(problem);
 }
 
 /* Q, O, dO and dQ; K and V that any query sees, dK and dV; LSE. */
@@ -94,7 +99,8 @@ static double bytes(const fa2_problem *p)
     const double queries = (double)p->batch * p->heads_q * p->seq_q;
     const double keys =
         (double)p->batch * p->heads_kv * (double)(p->seq_k + fa2i_forward_seen_keys(p)) / 2;
-    return 4 * (queries + keys) * p->head_dim * sizeof(uint16_t) + queries * sizeof(float);
+    return 2 * (queries + keys) * (p->head_dim + fa2i_head_dim_v(p)) * sizeof(uint16_t) +
+           queries * sizeof(float);
 }
 
 double fa2i_backward_bytes(const fa2_problem *problem)

@@ -41,14 +41,14 @@ static extents extents_of(const fa2_problem *p)
 static fa2_status locate_inputs(const fa2_problem *p, const fa2_backward_args *args, operands *m)
 {
     const extents e = extents_of(p);
-    const int32_t *of_query = e.of_query, *of_key = e.of_key;
+    const int32_t *of_query = e.of_query, *of_key = e.of_key, columns_v = fa2i_head_dim_v(p);
     const size_t rows = (size_t)of_query[0] * (size_t)of_query[1] * (size_t)of_query[2];
     fa2_status st = FA2_OK;
     FA2_TRY(fa2i_memory_of_tensor("q", &args->q, of_query, p->head_dim, false, &m->memory[Q]));
     FA2_TRY(fa2i_memory_of_tensor("k", &args->k, of_key, p->head_dim, false, &m->memory[K]));
-    FA2_TRY(fa2i_memory_of_tensor("v", &args->v, of_key, p->head_dim, false, &m->memory[V]));
-    FA2_TRY(fa2i_memory_of_tensor("o", &args->o, of_query, p->head_dim, false, &m->memory[O]));
-    FA2_TRY(fa2i_memory_of_tensor("d_o", &args->d_o, of_query, p->head_dim, false, &m->memory[DO]));
+    FA2_TRY(fa2i_memory_of_tensor("v", &args->v, of_key, columns_v, false, &m->memory[V]));
+    FA2_TRY(fa2i_memory_of_tensor("o", &args->o, of_query, columns_v, false, &m->memory[O]));
+    FA2_TRY(fa2i_memory_of_tensor("d_o", &args->d_o, of_query, columns_v, false, &m->memory[DO]));
     if (args->lse == NULL)
         FA2_TRY(fa2i_fail(FA2_E_INVALID, "lse is NULL; backward reads the LSE that forward gave"));
     FA2_TRY(fa2i_memory_of_array("lse", args->lse, rows * sizeof *args->lse, sizeof *args->lse,
@@ -65,14 +65,16 @@ static fa2_status locate_gradients(const fa2_problem *p, const fa2_backward_args
         const char *name;
         const fa2_tensor *tensor;
         const int32_t *extents;
-    } gradients[] = {
-        {"dq", &args->dq, e.of_query}, {"dk", &args->dk, e.of_key}, {"dv", &args->dv, e.of_key}};
+        int32_t columns;
+    } gradients[] = {{"dq", &args->dq, e.of_query, p->head_dim},
+                     {"dk", &args->dk, e.of_key, p->head_dim},
+                     {"dv", &args->dv, e.of_key, fa2i_head_dim_v(p)}};
     fa2_status st = FA2_OK;
     for (size_t i = 0; i < sizeof gradients / sizeof *gradients; i++) {
         if (gradients[i].tensor->data == NULL)
             continue;
         FA2_TRY(fa2i_memory_of_tensor(gradients[i].name, gradients[i].tensor, gradients[i].extents,
-                                      p->head_dim, true, &m->memory[m->count]));
+                                      gradients[i].columns, true, &m->memory[m->count]));
         FA2_TRY(check_apart(m));
     }
     if (p->sinks && args->dsinks != NULL) {
@@ -112,9 +114,12 @@ fa2_status fa2i_backward_check_args(const fa2_problem *problem, const void *args
     if (problem->softcap)
         FA2_TRY(fa2i_softcap_check(problem, a->softmax_scale, a->softcap));
     FA2_TRY(fa2i_workspace_check(a->workspace, a->workspace_bytes));
-    if (grid != NULL && grid->workspace_bytes > 0) {
-        FA2_TRY(fa2i_workspace_memory(a->workspace, a->workspace_bytes, grid->workspace_bytes,
-                                      &m.memory[m.count]));
+    const size_t needed = grid == NULL         ? 0
+                          : a->dq.data == NULL ? grid->rows_bytes
+                                               : grid->workspace_bytes;
+    if (needed > 0) {
+        FA2_TRY(
+            fa2i_workspace_memory(a->workspace, a->workspace_bytes, needed, &m.memory[m.count]));
         FA2_TRY(check_apart(&m));
     }
     if (fa2i_features_asked(problem))

@@ -49,8 +49,31 @@ static int64_t count_blocks(const fa2i_step *step, const fa2_problem *problem, i
         return key_tiles + heads * query_tiles(problem, step->block_rows);
     case FA2I_BLOCKS_HEADS:
         return problem->heads_q;
+    case FA2I_BLOCKS_KEY_HEADS:
+        return (int64_t)problem->batch * problem->heads_kv;
     default: /* parsing lets no other word through */
         return key_tiles;
+    }
+}
+
+static void spread_workspace(const fa2i_recipe *recipe, size_t padded_rows, fa2i_grid *grid)
+{
+    const size_t sums = padded_rows * (size_t)recipe->columns * sizeof(float);
+    const size_t rows = 2 * sizeof(float) * padded_rows;
+    switch (recipe->workspace) {
+    case FA2I_WORKSPACE_ROWS_DQ_AND_TURNS: /* a counter per tile, and one for tickets */
+        grid->workspace_bytes = (padded_rows / (size_t)recipe->rows + 1) * sizeof(uint32_t);
+        /* fall through */
+    case FA2I_WORKSPACE_ROWS_AND_DQ:
+    case FA2I_WORKSPACE_ROWS: /* sums are 0 */
+        grid->rows_bytes = rows;
+        grid->workspace_bytes += rows + sums;
+        break;
+    case FA2I_WORKSPACE_DQ_OF_TILES:
+        grid->workspace_bytes = grid->key_tiles > 1 ? sums : 0;
+        break;
+    default: /* none */
+        break;
     }
 }
 
@@ -79,16 +102,12 @@ fa2_status fa2i_backward_grid(const fa2i_card *card, const fa2i_recipe *recipe,
         if (blocks > INT32_MAX)
             return too_many(problem, "query tiles",
                             query_tiles(problem, recipe->steps[i].block_rows));
-        grid.blocks[i] = (unsigned)blocks;
+        const bool summed =
+            recipe->workspace != FA2I_WORKSPACE_DQ_OF_TILES || key_tiles > 1; /* what it converts */
+        if (recipe->steps[i].role != FA2I_STEP_CONVERT || summed)
+            grid.blocks[i] = (unsigned)blocks;
     }
-    if (recipe->workspace != FA2I_WORKSPACE_NONE) {
-        grid.rows_bytes = 2 * sizeof(float) * (size_t)padded_rows;
-        grid.workspace_bytes =
-            grid.rows_bytes + (size_t)padded_rows * (size_t)recipe->columns * sizeof(float);
-        if (recipe->workspace == FA2I_WORKSPACE_ROWS_DQ_AND_TURNS)
-            grid.workspace_bytes += ((size_t)padded_rows / (size_t)recipe->rows + 1) *
-                                    sizeof(uint32_t); /* a counter per tile, and one for tickets */
-    }
+    spread_workspace(recipe, (size_t)padded_rows, &grid);
     const fa2_status st = fa2i_clusters_check(recipe, grid.blocks);
     if (st == FA2_OK)
         *ret_grid = grid;

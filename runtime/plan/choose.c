@@ -122,6 +122,7 @@ void fa2i_decide_option(const fa2i_option *options, size_t count, size_t chosen,
         d.problem = set->problem;
         d.real = set->real;
         d.measured = set->measured;
+        d.rule = set->shipped ? FA2_RULE_SHIPPED : d.rule;
         d.median_us = set->measured ? time_in(evidence, set, option->kernel) : 0;
         snprintf(d.device, sizeof d.device, "%s", set->card.name);
     }

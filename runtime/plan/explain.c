@@ -18,6 +18,8 @@ const char *fa2_rule_string(fa2_rule rule)
         return "arch";
     case FA2_RULE_DEFAULT:
         return "default";
+    case FA2_RULE_SHIPPED:
+        return "shipped";
     }
     return "unknown rule";
 }
@@ -30,6 +32,12 @@ static void reason_tuned(const fa2i_decision *d, char *out, size_t out_bytes)
     fa2i_problem_format(&d->problem, tuned, sizeof(tuned));
     if (d->rule == FA2_RULE_EXACT)
         snprintf(out, out_bytes, "the fastest for this very problem, %s on this device", how);
+    else if (d->rule == FA2_RULE_SHIPPED)
+        snprintf(
+            out, out_bytes,
+            "nothing of this kind is tuned here: the best of all estimates, about %.4g us, by what "
+            "comes with fa2, %s on a %.100s; the nearest is %.200s (distance %.3g)",
+            d->estimate_us, how, d->device, tuned, d->distance);
     else
         snprintf(
             out, out_bytes,

@@ -19,6 +19,7 @@
 #include "runtime/ops/op.h"
 #include "runtime/plan/planner_estimate.h"
 #include "runtime/plan/planner_stored.h"
+#include "runtime/plan/share.h"
 
 static fa2_status find_path(fa2i_planner *planner, const char *database)
 {
@@ -75,6 +76,8 @@ fa2_status fa2i_planner_init(fa2i_planner *planner, const fa2i_device *device,
                               .read_only = config->read_only != 0,
                               .kernels = {.device = device}};
     FA2_TRY(find_path(planner, config->database));
+    if (config->database == NULL || config->database[0] != '\0')
+        FA2_TRY(fa2i_share_find(&planner->share));
     if (planner->database != NULL)
         FA2_TRY(planner->read_only ? open_to_read(planner) : open_to_write(planner));
 done:

@@ -4,19 +4,31 @@
  *   written: there may be more to rest on, and more kernels to take without compiling.
  * - What the generator was taught of an operation is one reading of the database, and serves all classes.
  * - With fa2_config.arch the database's kernels are not considered: they were made for the device's own
- *   SM.
+ *   SM. Nor is what comes with fa2, which stands in for a database.
+ * - What was shipped about this very problem is asked for without rounding, like what was tuned.
  */
 #include "runtime/plan/planner_estimate.h"
 
 #include <string.h>
+#include "cache/shipped.h"
 #include "runtime/base/alloc.h"
 #include "runtime/ops/op.h"
 #include "runtime/plan/planner_compile.h"
 #include "runtime/plan/planner_stored.h"
+#include "runtime/plan/share.h"
 
-static bool uses_database(const fa2i_planner *planner)
+/* What comes with fa2 about an operation, read when an estimate is first asked for, and for good. What is wrong
+ * with it is told with the first operation. */
+static fa2_status read_shipped(fa2i_planner *planner, fa2_op op)
 {
-    return planner->cache != NULL && planner->arch == 0;
+    fa2i_taught *taught = &planner->taught[op];
+    if (taught->knows_shipped || planner->arch != 0)
+        return FA2_OK;
+    const fa2_status st = fa2i_share_read(planner->share, &planner->device->card, op,
+                                          planner->told_share ? NULL : planner->log,
+                                          planner->log_user, &taught->shipped);
+    taught->knows_shipped = planner->told_share = st == FA2_OK;
+    return st;
 }
 
 /* Bring the generator's evidence to the version that the class's winners have. A database that cannot be
@@ -28,14 +40,18 @@ static fa2_status teach(fa2i_planner *planner, fa2i_class *of, const fa2_problem
     fa2i_evidence evidence = {0};
     fa2_status st = FA2_OK;
 
-    if (!uses_database(planner) || (taught->is_taught && taught->version == of->winners.version))
+    if (planner->arch != 0 || (planner->cache == NULL && planner->share == NULL) ||
+        (taught->is_taught && taught->version == of->winners.version))
         return FA2_OK;
-    st =
-        fa2i_cache_evidence(planner->cache, card, problem->op, fa2i_op_of(problem)->abi, &evidence);
+    if (planner->cache != NULL)
+        st = fa2i_cache_evidence(planner->cache, card, problem->op, fa2i_op_of(problem)->abi,
+                                 &evidence);
     if (st != FA2_OK && st != FA2_E_MEMORY) {
         fa2i_planner_unreadable(planner, of);
         return FA2_OK;
     }
+    if (st == FA2_OK)
+        st = fa2i_shipped_merge(&taught->shipped, card, &evidence);
     if (st == FA2_OK)
         st = fa2i_generator_learn(planner->generator, problem->op, &evidence, card);
     if (st != FA2_OK) {
@@ -105,8 +121,9 @@ static fa2_status try_option(void *user, const fa2i_option *option, fa2i_trial *
 {
     trying *t = user;
     const fa2i_slot *slot = NULL;
-    const fa2_status st = option->kernel != FA2I_NONE ? try_stored(t, option, &slot)
-                                                      : try_compiling(t, option, &slot);
+    const fa2i_evidence *evidence = &t->planner->taught[t->problem->op].evidence;
+    const bool stored = option->kernel != FA2I_NONE && !evidence->kernels[option->kernel].shipped;
+    const fa2_status st = stored ? try_stored(t, option, &slot) : try_compiling(t, option, &slot);
     if (st != FA2_OK || slot == NULL)
         return st;
     t->slots[option - t->options] = slot;
@@ -202,13 +219,16 @@ static const fa2i_answer *find_answer(const fa2i_class *of, const fa2_problem *r
 fa2_status fa2i_planner_pick_estimate(fa2i_planner *planner, fa2i_class *of, bool was_tuned,
                                       fa2i_plan *plan)
 {
-    const fa2_problem asked = was_tuned ? plan->problem : fa2i_problem_rounded(&plan->problem);
+    fa2_status st = FA2_OK;
+    const fa2i_evidence *shipped = &planner->taught[plan->problem.op].shipped;
+    FA2_TRY(read_shipped(planner, plan->problem.op));
+    const bool known =
+        was_tuned || fa2i_shipped_knows(shipped, &planner->device->card, &plan->problem);
+    const fa2_problem asked = known ? plan->problem : fa2i_problem_rounded(&plan->problem);
     const fa2i_answer *answer = find_answer(of, &asked);
 
     if (answer == NULL) {
-        fa2_status st = add_answer(planner, of, &plan->problem, &asked);
-        if (st != FA2_OK)
-            return st;
+        FA2_TRY(add_answer(planner, of, &plan->problem, &asked));
         answer = of->answers;
     }
     plan->slot = answer->slot;
@@ -216,7 +236,8 @@ fa2_status fa2i_planner_pick_estimate(fa2i_planner *planner, fa2i_class *of, boo
     plan->decision = answer->decision;
     if (memcmp(&asked, &plan->problem, sizeof asked) != 0)
         fa2i_decide_for_other(&plan->problem, &plan->decision);
-    return FA2_OK;
+done:
+    return st;
 }
 
 fa2_status fa2i_planner_find_runner_up(fa2i_planner *planner, const fa2i_plan *plan,
@@ -228,6 +249,7 @@ fa2_status fa2i_planner_find_runner_up(fa2i_planner *planner, const fa2i_plan *p
     fa2i_class *of = fa2i_planner_class(planner, &plan->problem);
     if (of == NULL)
         return FA2_E_MEMORY;
+    FA2_TRY(read_shipped(planner, plan->problem.op));
     FA2_TRY(rank(planner, of, &plan->problem, &options, &count));
     fa2i_decide_runner_up(options, count, plan->slot->loaded.variant.text, decision);
 done:

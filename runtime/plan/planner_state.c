@@ -84,11 +84,14 @@ void fa2i_planner_state_done(fa2i_planner *planner)
         fa2i_class_forget(of);
         fa2i_free(of);
     }
-    for (int op = 0; op < FA2I_OPS; op++)
+    for (int op = 0; op < FA2I_OPS; op++) {
         fa2i_evidence_done(&planner->taught[op].evidence);
+        fa2i_evidence_done(&planner->taught[op].shipped);
+    }
     fa2i_kernels_done(&planner->kernels);
     fa2i_generator_destroy(planner->generator);
     fa2i_cache_close(planner->cache);
+    fa2i_free(planner->share);
     fa2i_free(planner->database);
     *planner = (fa2i_planner){0};
 }

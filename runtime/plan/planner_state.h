@@ -39,6 +39,8 @@ typedef struct fa2i_taught {
     bool is_taught;
     int64_t version; /* fa2i_cache_data_version */
     fa2i_evidence evidence;
+    bool knows_shipped; /* shipped was read */
+    fa2i_evidence shipped;
 } fa2i_taught;
 
 typedef struct fa2i_planner {
@@ -49,6 +51,8 @@ typedef struct fa2i_planner {
     char *database;            /* path, for messages; NULL: none is used */
     fa2i_cache *cache;         /* NULL: there is none, or none was used */
     bool read_only;            /* nothing is written to cache */
+    char *share;               /* folder of what comes with fa2 (share.h); NULL: none is used */
+    bool told_share;           /* the log knows what is wrong with it */
     fa2i_generator *generator; /* created when a problem is not tuned itself */
     fa2i_taught taught[FA2I_OPS];
     bool no_compiler;   /* NVRTC was asked for, and is not here */

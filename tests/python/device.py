@@ -15,6 +15,8 @@ DTYPES = {"fp16": (2, 16), "bf16": (4, 16), "fp32": (2, 32), "uint8": (1, 8), "i
           "int64": (0, 64), "bool": (6, 8)}
 _WHOLE = {"int32": "<i", "int64": "<q", "bool": "<?"}
 
+if "FA2_CUDA_LIBRARY" not in os.environ:
+    raise ImportError("FA2_CUDA_LIBRARY does not name the software device")
 driver = ctypes.CDLL(os.environ["FA2_CUDA_LIBRARY"])
 
 

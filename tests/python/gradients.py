@@ -1,20 +1,23 @@
 """Outputs and gradients through autograd over a random sample of FlashAttention's test grid.
 
-    python tests/python/gradients.py [--cases 2400] [--seed 1] [--threads 16] [--seconds 900]
+    python tests/python/gradients.py [--cases 2400] [--seed 1] [--workers N] [--seconds 900]
 
 Needs a GPU and PyTorch; exits with 77 without. On a card where nothing was compiled yet most of the time goes into some
-800 kernels: allow half an hour of 16 cores, and give FA2_DB a file to keep them.
+500 kernels, which processes compile side by side, as many as there are cores: give FA2_DB a file to keep them.
 
 The rule is FlashAttention's own: the error against an fp32 computation is at most twice (gradients: three
-times) that of the same maths in the tensors' own precision, plus 1e-5. Kernels are compiled beforehand, by
-threads. Prints the worst quotient of error and bound for each result, and exits with 1 if one is above 1 or if
-the time was too short for all cases. Deterministic cases are run twice and compared bit by bit.
+times) that of the same maths in the tensors' own precision, plus 1e-5. Prints the worst quotient of error and bound for
+each result, and exits with 1 if one is above 1 or if the time was too short for all cases. Deterministic cases are run
+twice and compared bit by bit.
 """
 
 import argparse
 import collections
 import concurrent.futures
 import itertools
+import logging
+import multiprocessing
+import os
 import random
 import sys
 import time
@@ -31,7 +34,7 @@ FEATURED_DIMS = (64, 128)  # for features, which are compiled into kernels of th
 LENGTHS = ((113, 203), (128, 217), (113, 211), (108, 256), (256, 512), (512, 256), (1024, 1024), (1023, 1024),
            (1024, 1023), (1, 239), (3, 799), (97, 97), (128, 128), (200, 200), (384, 384), (768, 768))
 HEADS = ((6, 6), (6, 2), (4, 1))
-SIZES = 6  # for each class
+SIZES = 4  # for each class
 WAYS = ("attention", "attention, bhsd", "operation", "packed sequences", "kv packed", "qkv packed", "views")
 DROPPED = 44  # of 256
 # What is asked for; a window's bound 0: any. The first two with all dimensions.
@@ -242,61 +245,58 @@ def quotients(case):
     return dict(zip(names, (float("inf") if value != value or not same else value for value in values)))
 
 
-def problem_of(case):
-    fields = {"batch": case.batch, "heads_q": case.heads, "heads_kv": case.heads_kv, "seq_q": case.seq_q,
-              "seq_k": case.seq_k, "head_dim": case.dim, "causal": int(case.causal),
-              "dtype": "fp16" if case.dtype == torch.float16 else "bf16", "softcap": int(bool(case.softcap)),
-              "alibi": int(case.alibi), "dropout": int(case.dropout), "sinks": int(case.sinks)}
-    if case.window:
-        fields.update(window_left=case.window[0], window_right=-1 if case.causal else case.window[1])
-    if case.way == "packed sequences":
-        total_q, total_k = map(sum, zip(*lengths_of(case)))
-        fields.update(varlen=1, total_q=total_q, total_k=total_k)
-    return fields
+# ---- side by side ----
 
 
-def prepare(cases, threads):
-    """Load the kernels of all cases; returns how many problems that were."""
-    problems = {}
+def class_of(case):
+    """What kernels are compiled for, so far as cases differ in it."""
+    return (str(case.dtype), case.dim, case.causal, case.window is not None, bool(case.softcap), case.alibi, case.dropout,
+            case.sinks, case.deterministic, case.way == "packed sequences")
+
+
+def begin_worker():
+    logging.getLogger("fa2").setLevel(logging.ERROR)  # that nothing was tuned is known
+    torch.set_num_threads(1)
+
+
+def found_in(cases):
+    """Of one class: (case, quotients) of each, so that few processes have to find out about a class."""
+    return [(case, quotients(case)) for case in cases]
+
+
+def all_found(cases, workers, end):
+    """found_in of all, until the time is over."""
+    classes = {}
     for case in cases:
-        fields = problem_of(case)
-        for more in ({"op": "forward"}, {"op": "backward", "deterministic": int(case.deterministic)}):
-            problems[(*fields.items(), *more.items())] = {**fields, **more}
-    with concurrent.futures.ThreadPoolExecutor(threads) as pool:
-        list(pool.map(compile_for, [list(problems.values())[i::threads] for i in range(threads)]))
-    for problem in problems.values():
-        fa2.prepare(problem)
-    return len(problems)
-
-
-def compile_for(problems):
-    """Into the database; contexts, unlike threads of one, compile side by side."""
-    with fa2.Context() as context:
-        for problem in problems:
-            context.prepare(problem)
+        classes.setdefault(class_of(case), []).append(case)
+    spawn = multiprocessing.get_context("spawn")
+    pool = concurrent.futures.ProcessPoolExecutor(workers, mp_context=spawn, initializer=begin_worker)
+    try:
+        waiting = [pool.submit(found_in, of_class) for of_class in classes.values()]
+        for done in concurrent.futures.as_completed(waiting, timeout=end - time.time()):
+            yield from done.result()
+    except concurrent.futures.TimeoutError:
+        print("the time is over", flush=True)
+        for process in pool._processes.values():
+            process.terminate()
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--cases", type=int, default=2400)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--threads", type=int, default=16)
+    parser.add_argument("--workers", type=int, default=min(32, len(os.sched_getaffinity(0))))
     parser.add_argument("--seconds", type=float, default=900)
     arguments = parser.parse_args()
     if not torch.cuda.is_available():
         print("skipped: PyTorch has no GPU here")
         sys.exit(77)
-    end = time.time() + arguments.seconds
-    cases = list(sample(arguments.cases, arguments.seed))
-    begin = time.time()
-    count = prepare(cases, arguments.threads)
-    print(f"{count} problems prepared in {time.time() - begin:.1f} s", flush=True)
     begin, worst, wrong, done = time.time(), {}, 0, 0
-    for case in cases:
-        if time.time() > end:
-            break
+    cases = list(sample(arguments.cases, arguments.seed))
+    for case, found in all_found(cases, arguments.workers, begin + arguments.seconds):
         done += 1
-        found = quotients(case)
         for name, value in found.items():
             worst[name] = max(worst.get(name, (0.0, None)), (value, case), key=lambda pair: pair[0])
         if max(found.values()) > 1:

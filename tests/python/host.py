@@ -12,7 +12,8 @@ import torch
 
 import device
 from device import ExchangeTensor
-from fa2 import _native, _operations
+import fa2
+from fa2 import _native, _operations, flash_attn
 
 DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32", torch.int32: "int32",
           torch.int64: "int64", torch.bool: "bool"}
@@ -62,8 +63,16 @@ def launch(q, k, v, out=None, return_lse=False, **keywords):
         out = torch.empty_like(q) if v.shape[-1] == q.shape[-1] else q.new_empty((*q.shape[:-1], v.shape[-1]))
     got = _launch(*map(lender.lend, (q, k, v)), out=lender.lend(out), return_lse=return_lse,
                   **{name: lender.lend(value) for name, value in keywords.items()})
-    lender.fetch(out)
+    lender.fetch(out, *((k, v) if keywords.get("k_new") is not None else ()))
     return (out, _of_device(got[1])) if return_lse else out
+
+
+def attention(q, k, v, **keywords):
+    """fa2.attention, whose straight way to the kernel is in C."""
+    tensors = [value for value in (q, k, v, *keywords.values()) if isinstance(value, torch.Tensor)]
+    if _operations.is_unwatched(*tensors) and not _operations.needs_gradient(*tensors):
+        return launch(q, k, v, **keywords)
+    return fa2.attention(q, k, v, **keywords)
 
 
 def attention_backward(d_out, q, k, v, out, lse, dq=None, dk=None, dv=None, dsinks=False, **keywords):
@@ -82,15 +91,16 @@ _installed = []
 
 def install():
     """From now on, in this process, until remove() is called."""
-    _native.launch, _native.attention_backward = launch, attention_backward
+    _native.launch, _native.attention_backward, flash_attn.attention = launch, attention_backward, attention
     library = torch.library.Library("fa2", "IMPL", "CPU")
     warnings.filterwarnings("ignore", "(?s).*Overriding a previously registered kernel")  # once in a process
     for name, kernel in (("attention", _operations._cuda), ("attention_packed", _operations._cuda_packed),
+                         ("attention_append", _operations._cuda_append),
                          ("attention_backward", _operations._cuda_backward)):
         library.impl(name, kernel, allow_override=True)
     _installed.append(library)
 
 
 def remove():
-    _native.launch, _native.attention_backward = _launch, _backward
+    _native.launch, _native.attention_backward, flash_attn.attention = _launch, _backward, fa2.attention
     _installed.pop()._destroy()

@@ -3,6 +3,7 @@
 import ctypes
 import gc
 import math
+import math
 import sys
 import unittest
 
@@ -195,6 +196,48 @@ class Numbers(unittest.TestCase):
                             cu_seqlens_k=Tensor((2,), "int32").set([0, 17]))
         device.synchronize()
         self.assertLess(reference.worst(out.get(), wanted[1]), reference.TOLERANCE["fp16"])
+
+
+    def test_new_keys(self):
+        """Written behind those in use, turned or not, and seen; without lengths they are the last ones."""
+        q, k, v = reference.tensors(batch=2, seq_q=3, seq_k=24, heads_kv=1)
+        _, k_new, v_new = reference.tensors(batch=2, seq_q=3, heads_kv=1, seed=2)
+        cos, sin = (Tensor((24, 8)).set([f(i / 2 / 3 ** t) for i in range(24) for t in range(8)]) for f in (math.cos, math.sin))
+        angles = {"rotary_cos": cos, "rotary_sin": sin}
+
+        def turned(values, starts, heads, interleaved):
+            made, c, s = list(values), cos.get(), sin.get()
+            for row in range(2 * 3 * heads):
+                place = starts[row // heads // 3] + row // heads % 3
+                for t in range(8):
+                    a, b = (2 * t, 2 * t + 1) if interleaved else (t, t + 8)
+                    x, y = values[row * 16 + a], values[row * 16 + b]
+                    x, y, a, b = x * c[place * 8 + t], y * s[place * 8 + t], row * 16 + a, row * 16 + b
+                    made[a], made[b] = x - y, values[a] * s[place * 8 + t] + values[b] * c[place * 8 + t]
+            return made
+
+        for starts, settings in (([7, 0], {}), ([21, 21], {}), ([7, 0], angles),
+                                 ([7, 0], {**angles, "rotary_interleaved": True})):
+            caches, out = [Tensor(t.shape).set(t.get()) for t in (k, v)], Tensor(q.shape)
+            lengths = {} if starts == [21, 21] else {"seqused_k": Tensor((2,), "int32").set(starts)}
+            for layout in ("bshd", "bhsd"):
+                heads_first = [t if layout == "bshd" else t.permuted(0, 2, 1, 3) for t in (q, *caches, out, k_new, v_new)]
+                fa2.attention(*heads_first[:3], out=heads_first[3], causal=True, layout=layout, k_new=heads_first[4],
+                              v_new=heads_first[5], **lengths, **settings)
+            device.synchronize()
+            wanted_q, wanted_k = q.get(), k_new.get()
+            if settings:
+                turn = [settings.get("rotary_interleaved", False)]
+                wanted_q, wanted_k = turned(wanted_q, starts, 2, *turn), turned(wanted_k, starts, 1, *turn)
+            for b, start in enumerate(starts):
+                for cache, old, new in ((caches[0], k, wanted_k), (caches[1], v, v_new.get())):
+                    rows = old.get()[b * 24 * 16:(b + 1) * 24 * 16]
+                    rows[start * 16:(start + 3) * 16] = new[b * 48:(b + 1) * 48]
+                    self.assertLess(reference.worst(cache.get()[b * 24 * 16:(b + 1) * 24 * 16], rows), 2e-3)
+                one = Tensor((1, 3, 2, 16)).set(wanted_q[b * 96:(b + 1) * 96])
+                seen = [cache.part(0, b, b + 1).part(1, 0, start + 3) for cache in caches]
+                wanted, _ = reference.attention(one, *seen, causal=True)
+                self.assertLess(reference.worst(out.get()[b * 96:(b + 1) * 96], wanted), 2 * reference.TOLERANCE["fp16"])
 
 
 class Exchanges(unittest.TestCase):

@@ -43,6 +43,21 @@ class Gradients(unittest.TestCase):
     def test_bf16(self):
         self.compare(*reference.tensors(dtype="bf16", kind=ExchangeTensor), causal=True)
 
+    def test_fewer_columns_of_v(self):
+        """As if V and dO had columns of 0."""
+        q, k, v = reference.tensors(seq_q=20, seq_k=30, head_dim=24, kind=ExchangeTensor)
+        out, lse, d_out = forward(q, k, v.part(3, 0, 16), causal=True)
+        got = fa2.attention_backward(d_out, q, k, v.part(3, 0, 16), out, lse, causal=True)
+        device.synchronize()
+        self.assertEqual(got[2].shape, (*v.shape[:3], 16))
+        padded, rows = Tensor((*out.shape[:3], 24)), d_out.get()
+        padded.set([x for row in range(len(rows) // 16) for x in (*rows[16 * row:16 * row + 16], *8 * [0.0])])
+        dq, dk, dv, *_ = reference.gradients(padded, q, k, v, causal=True)
+        cut = [x for row in range(len(dv) // 24) for x in dv[24 * row:24 * row + 16]]
+        self.assert_right(got, (dq, dk, cut))
+        with self.assertRaisesRegex(ValueError, "dimension 3"):
+            fa2.attention_backward(padded, q, k, v.part(3, 0, 16), out, lse, causal=True)
+
     def test_rows_that_see_nothing(self):
         self.compare(*reference.tensors(heads_q=1, seq_q=20, seq_k=5, kind=ExchangeTensor), causal=True)
 

@@ -76,25 +76,6 @@ class Interface(unittest.TestCase):
             with self.assertRaisesRegex(ValueError, "room for 8 keys; 5 and 8"):
                 flash_attn.flash_attn_with_kvcache(q, q, q, k=q, v=q, cache_seqlens=5)
 
-    def test_rotary_is_rounded_once(self):
-        """Not at each product: as near to the exact value as the type can be."""
-        generator = torch.Generator().manual_seed(1)
-        angles = torch.outer(torch.arange(30.0), 1 / 100 ** torch.linspace(0, 1, 16))
-        for dtype, tables, interleaved in ((dtype, tables, interleaved) for dtype in (torch.float16, torch.bfloat16)
-                                           for tables in (dtype, torch.float32) for interleaved in (False, True)):
-            with self.subTest(dtype=dtype, tables=tables, interleaved=interleaved):
-                x = torch.randn((2, 20, 3, 48), generator=generator).to(dtype)
-                cos, sin = angles.cos().to(tables), angles.sin().to(tables)
-                turned = flash_attn._turned(x, cos, sin, torch.tensor([4, 9]), interleaved, True)
-                self.assertEqual((turned.dtype, turned.shape), (dtype, x.shape))
-                self.assertTrue(torch.equal(turned[..., 32:], x[..., 32:]))
-                first, second = (slice(0, 32, 2), slice(1, 32, 2)) if interleaved else (slice(16), slice(16, 32))
-                c, s = (torch.stack([table[4:24], table[9:29]])[:, :, None].double() for table in (cos, sin))
-                a, b = x[..., first].double(), x[..., second].double()
-                for got, exact in ((turned[..., first], a * c - b * s), (turned[..., second], a * s + b * c)):
-                    bound = exact.abs() * torch.finfo(dtype).eps / 2 + 1e-6
-                    self.assertTrue(((got.double() - exact).abs() <= bound).all())
-
     def test_padding(self):
         """There and back, with gradients."""
         padding = flash_attn.bert_padding
@@ -196,13 +177,15 @@ class OnGpu(unittest.TestCase):
         q, k, v, k_cache, v_cache = self.tensors((2, 2, 4, 64), *2 * [(2, 2, 2, 64)], *2 * [(2, 90, 2, 64)])
         lengths = torch.tensor([40, 7], dtype=torch.int32, device="cuda")
         angles = torch.outer(torch.arange(90.0), 1 / 100 ** torch.linspace(0, 1, 16)).cuda()
+        cos, sin = angles.cos().half(), angles.sin().half()
         for interleaved in (True, False):
             caches = [cache.clone() for cache in (k_cache, v_cache)]
             out, lse = flash_attn.flash_attn_with_kvcache(
-                q, *caches, k, v, rotary_cos=angles.cos(), rotary_sin=angles.sin(), cache_seqlens=lengths, causal=True,
+                q, *caches, k, v, rotary_cos=cos, rotary_sin=sin, cache_seqlens=lengths, causal=True,
                 rotary_interleaved=interleaved, return_softmax_lse=True)
             for b, length in enumerate(lengths.tolist()):
-                turned_q, turned_k = (self.turn(x[b:b + 1], angles[length:length + 2], interleaved) for x in (q, k))
+                new = slice(length, length + 2)
+                turned_q, turned_k = (self.turn(x[b:b + 1], cos[new], sin[new], interleaved) for x in (q, k))
                 self.assert_close(caches[0][b:b + 1, length:length + 2], turned_k)
                 self.assertTrue(torch.equal(caches[1][b, length:length + 2], v[b]))
                 used = [cache[b:b + 1, :length + 2] for cache in caches]
@@ -210,14 +193,39 @@ class OnGpu(unittest.TestCase):
                 self.assert_close(out[b:b + 1], wanted)
                 self.assert_close(lse[b:b + 1], wanted_lse)
 
-    def turn(self, x, angles, interleaved):
+    def turn(self, x, cos, sin, interleaved):
         """By complex numbers; 32 of the dimensions."""
         x = x.double()
         pairs = x[..., :32].unflatten(-1, (16, 2) if interleaved else (2, 16))
         pairs = pairs if interleaved else pairs.transpose(-1, -2)
-        turned = torch.view_as_real(torch.view_as_complex(pairs.contiguous()) * torch.exp(1j * angles.double())[:, None])
+        turned = torch.view_as_real(torch.view_as_complex(pairs.contiguous()) * torch.complex(
+            cos.double(), sin.double())[:, None])
         turned = turned if interleaved else turned.transpose(-1, -2)
         return torch.cat((turned.flatten(-2), x[..., 32:]), -1)
+
+    def test_cache_in_a_graph(self):
+        """New keys and lengths that change between replays; the cache is written at each."""
+        q, k, v, k_cache, v_cache = self.tensors((2, 1, 4, 64), *2 * [(2, 1, 2, 64)], *2 * [(2, 90, 2, 64)])
+        lengths = torch.tensor([40, 7], dtype=torch.int32, device="cuda")
+        angles = torch.outer(torch.arange(90.0), 1 / 100 ** torch.linspace(0, 1, 16)).cuda()
+        settings = {"rotary_cos": angles.cos().half(), "rotary_sin": angles.sin().half(), "cache_seqlens": lengths,
+                    "causal": True}
+
+        def step(*caches):
+            return flash_attn.flash_attn_with_kvcache(q, *caches, k, v, **settings)
+
+        own = [cache.clone() for cache in (k_cache, v_cache)]
+        step(*(cache.clone() for cache in own))
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            out = step(*own)
+        for _ in range(3):
+            wanted = step(k_cache, v_cache)
+            graph.replay()
+            self.assertTrue(torch.equal(out, wanted))
+            self.assertTrue(torch.equal(own[0], k_cache) and torch.equal(own[1], v_cache))
+            lengths += 1
+            q.add_(0.125)
 
     def test_compiled(self):
         q, k, v = self.tensors(*3 * [(1, 40, 2, 60)])

@@ -1,5 +1,5 @@
 """fa2.torch and fa2.flash_attn with PyTorch's tensors on the host and kernels of the software device: what a GPU would
-be asked for, small. Skipped without PyTorch."""
+be asked for, small. Skipped without PyTorch or the software device."""
 
 import unittest
 
@@ -26,7 +26,7 @@ def gradients(function, *tensors):
     return [out.detach(), *torch.autograd.grad(out, leaves, d_out)]
 
 
-@unittest.skipIf(torch is None, "PyTorch is not installed")
+@unittest.skipIf(torch is None, "PyTorch or the software device is missing")
 class OnHost(unittest.TestCase):
     def setUp(self):
         host.install()
@@ -145,6 +145,25 @@ class Dropout(OnHost):
             self.assert_close(inner.float().abs().sum(-1), torch.ones(()), 4e-3)
             self.assertEqual(lse.shape, (2, 4, 20))
         self.assertIsNone(flash_attn.flash_attn_func(q, k, v, return_attn_probs=True)[2])
+
+    def test_probabilities_of_packed_sequences(self):
+        """Those of each sequence; and its output comes of them."""
+        lengths_q, lengths_k = (20, 0, 7), (30, 4, 12)
+        q, k, v = randn((27, 4, 16), *2 * [(46, 2, 16)])
+        starts = [torch.tensor([0, *torch.tensor(lengths).cumsum(0).tolist()], dtype=torch.int32)
+                  for lengths in (lengths_q, lengths_k)]
+        for settings in ({"causal": True}, {"alibi_slopes": torch.tensor([0.5, 0.25, 0.1, 0.0])}):
+            out, _, weights = flash_attn.flash_attn_varlen_func(q, k, v, *starts, 20, 30, 0.25, return_attn_probs=True,
+                                                                **settings)
+            self.assertEqual((weights.shape, weights.dtype), ((3, 4, 128, 128), torch.float16))
+            for b, (rows, keys) in enumerate(zip(lengths_q, lengths_k)):
+                inner = weights[b, :, :rows, :keys]
+                self.assertEqual(weights[b].count_nonzero(), inner.count_nonzero())
+                kept = inner.masked_fill(torch.signbit(inner), 0).float() / 0.75
+                values = v[starts[1][b]:starts[1][b + 1]].float().repeat_interleave(2, 1)
+                if rows:
+                    self.assert_close(out[starts[0][b]:starts[0][b + 1]], torch.einsum("hij,jhd->ihd", kept, values), 8e-3)
+                    self.assert_close(inner.float().abs().sum(-1), torch.ones(()), 4e-3)
 
     def test_widths(self):
         """Columns of no multiple of 8, and fewer of V: the result has V's."""
@@ -271,6 +290,67 @@ class Sequences(OnHost):
                     self.assertTrue(torch.equal(cache[rows.long()], one))
 
 
+    def test_new_keys_are_turned(self):
+        """Rounded once: as near to the exact value as the type can be. Q is turned as they are."""
+        angles = torch.outer(torch.arange(48.0), 1 / 100 ** torch.linspace(0, 1, 16))
+        lengths = torch.tensor([4, 9], dtype=torch.int32)
+        places = torch.stack([torch.arange(start, start + 3) for start in lengths.tolist()])[:, :, None]
+        for dtype, interleaved in ((torch.float16, False), (torch.bfloat16, True)):
+            q, k, v, k_cache, v_cache = randn((2, 3, 4, 48), *2 * [(2, 3, 2, 48)], *2 * [(2, 48, 2, 48)], dtype=dtype)
+            cos, sin = angles.cos().to(dtype), angles.sin().to(dtype)
+            c, s = (table[places].double() for table in (cos, sin))
+            first, second = (slice(0, 32, 2), slice(1, 32, 2)) if interleaved else (slice(16), slice(16, 32))
+
+            def turned(x):
+                exact = x.double()
+                a, b = x[..., first].double(), x[..., second].double()
+                exact[..., first], exact[..., second] = a * c - b * s, a * s + b * c
+                return exact
+
+            caches = [cache.clone() for cache in (k_cache, v_cache)]
+            out = flash_attn.flash_attn_with_kvcache(q, *caches, k, v, cos, sin, lengths, causal=True,
+                                                     rotary_interleaved=interleaved)
+            rows = torch.arange(2)[:, None]
+            got, exact = caches[0][rows, places[..., 0]], turned(k)
+            bound = exact.abs() * torch.finfo(dtype).eps / 2 + 1e-6
+            self.assertTrue(((got.double() - exact).abs() <= bound).all())
+            self.assertTrue(torch.equal(caches[1][rows, places[..., 0]], v))
+            for cache, old in zip(caches, (k_cache, v_cache)):
+                cache[rows, places[..., 0]] = old[rows, places[..., 0]]
+                self.assertTrue(torch.equal(cache, old))
+            plain = flash_attn.flash_attn_with_kvcache(turned(q).to(dtype), k_cache, v_cache, turned(k).to(dtype), v,
+                                                       cache_seqlens=lengths, causal=True)
+            self.assert_close(out, plain, 8e-3 if dtype == torch.float16 else 6e-2)
+
+    def test_caches_that_kernels_cannot_write(self):
+        """Of columns that are no multiple of 8, or not side by side: copied, and copied back."""
+        q, k, v, wide_k, wide_v = randn((2, 2, 4, 20), *2 * [(2, 2, 2, 20)], *2 * [(2, 24, 2, 20, 2)])
+        for caches in ((wide_k[..., 0], wide_v[..., 1]), (wide_k[..., 0].contiguous(), wide_v[..., 1].contiguous())):
+            wanted = [cache.clone() for cache in caches]
+            for cache, new in zip(wanted, (k, v)):
+                cache[:, 11:13] = new
+            out = flash_attn.flash_attn_with_kvcache(q, *caches, k, v, cache_seqlens=11, causal=True)
+            self.assert_equal(caches, wanted)
+            self.assert_close(out, flash_attn.flash_attn_func(q, *(cache[:, :13] for cache in caches), causal=True))
+
+    def test_compiled_cache(self):
+        """The compiler sees that the cache is written."""
+        q, k, v, *caches = randn((2, 3, 4, 16), *2 * [(2, 3, 2, 16)], *2 * [(2, 48, 2, 16)])
+        own = [cache.clone() for cache in caches]
+        lengths = torch.tensor([40, 7], dtype=torch.int32)
+
+        def function(q, k_cache, v_cache, k, v):
+            out = flash_attn.flash_attn_with_kvcache(q, k_cache, v_cache, k, v, cache_seqlens=lengths, causal=True)
+            return out * 2 + k_cache.sum()
+
+        wanted = function(q, *caches, k, v)
+        got = torch.compile(function, backend="aot_eager", fullgraph=True)(q, *own, k, v)
+        self.assertTrue(torch.equal(got, wanted))
+        self.assert_equal(own, caches)
+        with self.assertRaisesRegex(NotImplementedError, "k_new.*no gradient"):
+            fa2.attention(q.detach().requires_grad_(), *caches, k_new=k, v_new=v)
+
+
 class Operations(OnHost):
     def test_opcheck(self):
         q, k, v = randn((2, 12, 4, 16), *2 * [(2, 20, 2, 16)])
@@ -287,8 +367,11 @@ class Operations(OnHost):
             with self.subTest(sorted(settings)):
                 torch.library.opcheck(torch.ops.fa2.attention.default, tensors, settings)
         torch.library.opcheck(torch.ops.fa2.attention.default, (q, k, v[..., :8]))
-        with self.assertRaisesRegex(NotImplementedError, "no.*head_dim_v"):
-            torch.ops.fa2.attention(q.detach().requires_grad_(), k, v[..., :8])
+        new, angles = randn(*2 * [(2, 3, 2, 16)]), randn(*2 * [(20, 8)])
+        torch.library.opcheck(torch.ops.fa2.attention_append.default, (q, k.clone(), v.clone(), *new, *angles, True),
+                              {"seqused_k": torch.tensor([5, 17], dtype=torch.int32)})
+        with self.assertRaisesRegex(NotImplementedError, "no.*seqused"):
+            torch.ops.fa2.attention(q.detach().requires_grad_(), k, v, seqused_k=lengths)
         rows, = randn((12, 3, 2, 16))
         torch.library.opcheck(torch.ops.fa2.attention_packed.default, ([rows.requires_grad_()],),
                               {**varlen, "deterministic": True})

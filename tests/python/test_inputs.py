@@ -133,6 +133,35 @@ class Refusals(unittest.TestCase):
                          *2 * [Tensor((4, 16, 2, 16))], block_table=Tensor((1, 3), "int32"), **{name: numbers})
         self.refused(ValueError, "k has batch 3 and q has 1", self.q, *2 * [Tensor((3, 40, 2, 16))], leftpad=numbers)
 
+    def test_new_keys(self):
+        new = {"k_new": Tensor((1, 3, 2, 16)), "v_new": Tensor((1, 3, 2, 16))}
+        angles = {"rotary_cos": Tensor((40, 8)), "rotary_sin": Tensor((40, 8))}
+        before = [tensor.get() for tensor in (self.k, self.v)]
+
+        def refused(text, *tensors, kind=ValueError, **changed):
+            self.refused(kind, text, *tensors, **{**new, **angles, **changed})
+            self.assertEqual([tensor.get() for tensor in (self.k, self.v)], before)
+
+        refused("k_new and v_new are given together", v_new=None)
+        refused("rotary_cos and rotary_sin are given together", rotary_sin=None)
+        refused("rotary embedding is of new keys", k_new=None, v_new=None)
+        refused("k is read-only", self.q, self.k.as_type(ReadOnly), self.v)
+        refused("k_new has 3 dimensions", k_new=Tensor((3, 2, 16)))
+        refused("v_new is bfloat16 and q float16", v_new=Tensor((1, 3, 2, 16), "bf16"))
+        for wrong in ((2, 3, 2, 16), (1, 3, 1, 16), (1, 3, 2, 24)):
+            refused(r"k_new must be \[batch, seq, heads, head_dim\] with 1 sequences of 3 keys, 2 heads and head_dim 16",
+                    k_new=Tensor(wrong))
+        refused("v_new must be .* of 3 keys", v_new=Tensor((1, 4, 2, 16)))
+        refused("append.seq is 41; it must be from 1 to seq_k", **{name: Tensor((1, 41, 2, 16)) for name in new})
+        for wrong in (Tensor((40, 8), "fp32"), Tensor((40,)), Tensor((39, 8)), Tensor((40, 8), strides=(16, 1))):
+            refused("rotary_sin must be", rotary_sin=wrong)
+        refused("rotary.rows is 39; it must be at least seq_k", **{name: Tensor((39, 8)) for name in angles})
+        refused("rotary_dim is 8", **{name: Tensor((40, 4)) for name in angles})
+        refused("k shares memory with", self.q, self.k, self.v, k_new=self.k.part(1, 0, 3))
+        with self.assertRaisesRegex(NotImplementedError, "append is 1"):
+            fa2.attention_backward(*4 * [self.q], self.out, Tensor((1, 2, 40), "fp32"), **new,
+                                   **{name: Tensor(self.q.shape) for name in ("dq", "dk", "dv")})
+
     def test_features(self):
         for name, right in (("alibi_slopes", r"\[heads\] or \[batch, heads\]"), ("sinks", r"\[heads\]")):
             for wrong in (Tensor((3,), "fp32"), Tensor((2,)), Tensor((1, 1, 2), "fp32"), Tensor((2, 2), "fp32"),

@@ -27,14 +27,14 @@ def restore():
     """PyTorch's functions, where another test has brought them."""
     operations = sys.modules.get("fa2._operations")
     if operations is not None:
-        torch = operations.torch
-        _native.set_torch(operations.dispatch, operations.differentiable, torch.is_grad_enabled, *operations._others,
-                          torch.is_autocast_enabled)
+        _native.set_torch(operations.dispatch, operations.differentiable, operations._apply_plain,
+                          *operations._watching)
 
 
 class Ways(unittest.TestCase):
     def setUp(self):
-        _native.set_torch(lambda *unused: "dispatcher", lambda *unused: "autograd", lambda: True)
+        _native.set_torch(lambda *unused: "dispatcher", lambda *unused: "autograd", lambda *given: ("plain", given[3]),
+                          lambda: True)
         self.addCleanup(restore)
         patch = mock.patch.object(_frameworks, "describe", describe)
         patch.start()
@@ -63,6 +63,35 @@ class Ways(unittest.TestCase):
 
         with self.assertRaisesRegex(RuntimeError, "neither"):
             fa2.attention(*self.tensors, dropout_p=Wrong())
+
+    def test_autograd(self):
+        """What is plain goes the short way, with what it takes as it was given."""
+        Passing.requires_grad = True
+        self.addCleanup(setattr, Passing, "requires_grad", False)
+        q, k, v = self.tensors
+        self.assertEqual(fa2.attention(q, k, v), ("plain", (None,) * 6))
+        self.assertEqual(fa2.attention(q, k, v, causal=True, window=(3, 1), softcap=2.0, scale=0.5, layout="bshd"),
+                         ("plain", (True, (3, 1), 2.0, 0.5, "bshd", None)))
+        self.assertEqual(fa2.attention(q, k, v, return_lse=False, out=None), ("plain", (None,) * 6))
+        for more in ({"return_lse": True}, {"out": self.out}, {"sinks": q}, {"dropout_p": 0.5, "dropout_seed": 1},
+                     {"k_new": k, "v_new": v}, {"stream": 0}):
+            self.assertEqual(fa2.attention(q, k, v, **more), "autograd")
+        sdpa = _native.make_sdpa(lambda *arguments: "python", __name__)
+        heads_first = [tensor.permuted(0, 2, 1, 3) for tensor in self.tensors]
+        self.assertEqual(sdpa(*heads_first, is_causal=True, scale=0.5), ("plain", (True, None, None, 0.5, "bhsd", None)))
+        self.assertEqual(sdpa(*heads_first, dropout_p=0.5), "python")
+
+    def test_dropout_of_sdpa(self):
+        sdpa = _native.make_sdpa(lambda *arguments: ("python", arguments[4]), __name__)
+        tensors = [tensor.permuted(0, 2, 1, 3) for tensor in self.tensors]
+        for p in (None, 0.0, 0, False):
+            self.assertNotIsInstance(sdpa(*tensors, dropout_p=p), tuple)
+        self.assertEqual(sdpa(*tensors, dropout_p=0.5), ("python", 0.5))
+        with self.assertRaises(TypeError):
+            sdpa(*tensors, dropout_p="x")
+        few = tensors[0].part(1, 0, 1)
+        self.assertEqual(sdpa(tensors[0], few, few), ("python", None))
+        self.assertNotIsInstance(sdpa(tensors[0], few, few, enable_gqa=True), tuple)
 
     def test_scale_of_sdpa(self):
         """One that kernels cannot take is not mistaken for none."""

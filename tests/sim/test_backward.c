@@ -152,7 +152,7 @@ static bool launch_all(const work *w, CUmodule module, const fa2_backward_args *
     snprintf(why, WHY_BYTES, "%s", ok ? "" : fa2_last_message());
     op->fill(grid, &w->problem, args, &params);
     for (int i = 0; ok && i < recipe->step_count; i++) {
-        if (op->does_without(recipe->steps[i].role, args))
+        if (grid->blocks[i] == 0 || op->does_without(recipe->steps[i].role, args))
             continue;
         ok = launch_step(module, &recipe->steps[i], grid->blocks[i], &params);
         snprintf(why, WHY_BYTES, "%s", ok ? "" : fa2_sim_message());
@@ -208,9 +208,10 @@ static bool run_work(const work *w, CUmodule module, char why[WHY_BYTES])
                               .dv = view[DV],
                               .lse = (float *)put(w->lse, rows * sizeof *w->lse),
                               .softcap = w->softcap};
-    if (grid.workspace_bytes > 0)
-        args.workspace = (void *)put(NULL, grid.workspace_bytes);
-    args.workspace_bytes = grid.workspace_bytes;
+    /* Without dQ there are no sums of it. */
+    args.workspace_bytes = view[DQ].data != NULL ? grid.workspace_bytes : grid.rows_bytes;
+    if (args.workspace_bytes > 0)
+        args.workspace = (void *)put(NULL, args.workspace_bytes);
     sim_totals before;
     double us = 0;
     fa2_sim_totals(&before, &us); /* from here on they count this launch alone */
@@ -404,6 +405,13 @@ int main(int argc, char **argv)
         "stages=2 barriers=2 order=early dq=red dqbc=0 rows=prepared",
         "bwd_sm80 d=64 dtype=fp16 causal=0 window=1 deterministic=1 br=64 bc=64 warps=4 qwarps=1 "
         "parts=1 stages=2 barriers=1 order=late dq=red dqbc=0 rows=prepared",
+        /* A block has all keys of a head: one tile of them, or several. */
+        "bwd_sm80 d=64 dtype=fp16 causal=1 deterministic=1 br=64 bc=64 warps=4 qwarps=2 parts=1 "
+        "stages=2 "
+        "barriers=2 order=early dq=whole dqbc=0 rows=computed",
+        "bwd_sm80 d=40 dtype=bf16 causal=0 br=32 bc=32 warps=2 qwarps=1 parts=1 stages=2 "
+        "barriers=1 "
+        "order=early dq=whole dqbc=0 rows=computed",
         /* Windows and caps, in key blocks and in those of dQ alone. */
         "bwd_sm80 d=64 dtype=fp16 causal=0 softcap=1 window=1 br=32 bc=64 warps=4 qwarps=2 parts=1 "
         "stages=2 barriers=2 order=early dq=red dqbc=0 rows=prepared",

@@ -23,6 +23,7 @@
 enum { PLACE_BYTES = 64 };
 static const float softcap = 2.0f; /* of shapes that have one */
 #define BACKWARD "op=backward,Sq=200,causal=1"
+#define SHORT    "op=backward,Sq=300,Sk=100,causal=1"
 #define PACKED   "op=backward,B=5,Sq=150,Tq=500,Tk=430,causal=1"
 #define PREFIX   "Sq=200,causal=1,window=2,Wl=77"
 #define CHUNKS   "Sq=200,window=3,Wl=70"
@@ -76,6 +77,16 @@ typedef struct bug {
         "fwd_sm", " parts=4 "                                                                      \
     }
 
+/* Backward: the same with fewer columns of V; and dQ by blocks of its own. */
+#define FEWER_ADDED                                                                                \
+    {                                                                                              \
+        " dv=", " qwarps=2 ", "dq=red"                                                             \
+    }
+#define FEWER_APART                                                                                \
+    {                                                                                              \
+        " dv=", "dq=apart", "stages=1"                                                             \
+    }
+
 /* Backward in turns, with blocks that begin in the reverse of their order. */
 #define TURNS                                                                                      \
     {                                                                                              \
@@ -86,6 +97,12 @@ typedef struct bug {
 #define ADDED                                                                                      \
     {                                                                                              \
         " qwarps=2 ", "stages=2 barriers=2", "dq=red"                                              \
+    }
+
+/* A block that has all keys of a head. */
+#define WHOLE                                                                                      \
+    {                                                                                              \
+        "bwd_sm80", "dq=whole", "bc=128"                                                           \
     }
 
 /* Backward: dQ has blocks of its own. */
@@ -406,6 +423,13 @@ static const bug bugs[] = {
      "place.first_key + r <= p.seq_k)", 1, BACKWARD, "illegal address", "write.cu.in"},
     {"a row of dQ too many", "t4", APART, "chunk < kHeadDim / 8 && row < p.seq_q)",
      "chunk < kHeadDim / 8 && row <= p.seq_q)", 1, BACKWARD, "illegal address", "bwd_query.cu.in"},
+    {"none, backward, all keys of a head", "rtx3060", WHOLE, "", "", 1, SHORT, NULL, NULL},
+    {"lanes that write dQ without an exchange", "rtx3060", WHOLE, "right ? of_left : of_right, 1)",
+     "of_right, 1)", 1, SHORT, "x the bound", NULL},
+    {"rows of dQ that nobody sees are left alone", "rtx3060", WHOLE,
+     "i < (before + behind) * kRow", "i < behind * kRow", 1, SHORT, "", NULL},
+    {"a row of dQ too many of all keys of a head", "rtx3060", WHOLE, "row < p.seq_q)",
+     "row <= p.seq_q)", 1, SHORT, "illegal address", "whole.cu.in"},
     {"none, packed, backward", "rtx3060", ADDED, "", "", 1, PACKED ",sinks=1", NULL, NULL},
     {"none, packed, turns in reverse order", "rtx3060", TURNS, "", "", 1, PACKED ",deterministic=1",
      NULL, NULL},
@@ -430,6 +454,16 @@ static const bug bugs[] = {
      "head", 1, PACKED ",dropout=1", "x the bound", NULL},
     {"dQ of a neighbour", "t4", APART, "p.dq += query *", "p.dq += (query + 1) *", 1, PACKED, "",
      NULL},
+    {"none, fewer columns of V, backward", "rtx3060", FEWER_ADDED, "", "", 1,
+     "op=backward,Sq=100,D=96,Dv=40,causal=1", NULL, NULL},
+    {"rows of dO as long as those of Q", "rtx3060", FEWER_ADDED,
+     "add_to(dv, do_smem, value_out, ValueTile::kPitch);",
+     "add_to(dv, do_smem, value_out, kPitch);", 1, "op=backward,Sq=100,D=96,Dv=40,causal=1", "",
+     NULL},
+    {"a delta of the columns of Q", "t4", FEWER_APART, "kRowChunks = kHeadDimV / 8;",
+     "kRowChunks = kHeadDim / 8;", 1, "op=backward,Sq=100,D=96,Dv=40,causal=1", "", NULL},
+    {"columns of dV behind the last one", "t4", FEWER_APART, "chunk < kColumns / 8 &&",
+     "chunk <= kColumns / 8 &&", 1, "op=backward,Sq=100,D=96,Dv=40,causal=1", "", NULL},
     {"none, turns, blocks in reverse order", "rtx3060", TURNS, "", "", 1,
      BACKWARD ",deterministic=1", NULL, NULL},
     {"turns by the number of a block", "rtx3060", TURNS, "block_ticket(p, smem)", "blockIdx.x", 1,
@@ -506,7 +540,10 @@ static fa2i_variant find_variant(const bench *t, const bug *b)
     size_t count = 0;
     const bool few = class.seq_q < 64; /* rows: that brings the families that split */
     class.seq_q = few ? 32 : 1024;
-    class.seq_k = few ? 8192 : 1024;
+    /* few keys: blocks that have all of a head */
+    class.seq_k = few                                                 ? 8192
+                  : class.op == FA2_OP_BACKWARD && class.seq_k <= 128 ? class.seq_k
+                                                                      : 1024;
     class.heads_q = class.heads_kv = 8;
     must(fa2i_generator_candidates(t->generator, &class, &t->device.card, &list, &count), b->name);
     for (size_t i = 0; i < count && found.text[0] == '\0'; i++) {

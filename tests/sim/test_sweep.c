@@ -169,16 +169,20 @@ enum { FEATURE_SETS = sizeof feature_sets / sizeof *feature_sets };
 
 /* Fewer columns of V than of K, and columns that warps divide; with features that have a say in how. */
 static const struct {
+    fa2_op op;
     int head_dim, head_dim_v, causal;
     struct feature_set features;
 } value_sets[] = {
-    {192, 128, 1, {0}},
-    {128, 72, 0, {.bias = FA2_BIAS_FP16, .window = 1}},
-    {192, 128, 0, {.dropout = 1, .seqused = 1}},
-    {512, 0, 1, {0}},
-    {320, 312, 0, {.softcap = 1, .alibi = 1}},
-    {576, 512, 0, {.seqused = 1, .paged = 1}},
-    {384, 64, 1, {.bias = FA2_BIAS_BOOL, .dropout = 1, .sinks = 1}},
+    {FA2_OP_FORWARD, 192, 128, 1, {0}},
+    {FA2_OP_FORWARD, 128, 72, 0, {.bias = FA2_BIAS_FP16, .window = 1}},
+    {FA2_OP_FORWARD, 192, 128, 0, {.dropout = 1, .seqused = 1}},
+    {FA2_OP_FORWARD, 512, 0, 1, {0}},
+    {FA2_OP_FORWARD, 320, 312, 0, {.softcap = 1, .alibi = 1}},
+    {FA2_OP_FORWARD, 576, 512, 0, {.seqused = 1, .paged = 1}},
+    {FA2_OP_FORWARD, 384, 64, 1, {.bias = FA2_BIAS_BOOL, .dropout = 1, .sinks = 1}},
+    {FA2_OP_BACKWARD, 192, 128, 1, {0}},
+    {FA2_OP_BACKWARD, 128, 72, 0, {.dropout = 1, .sinks = 1, .varlen = 1}},
+    {FA2_OP_BACKWARD, 72, 8, 1, {.bias = FA2_BIAS_FP16, .window = 1}},
 };
 enum { VALUE_SETS = sizeof value_sets / sizeof *value_sets };
 
@@ -237,7 +241,9 @@ static void find_classes(sweep *s, fa2_dtype dtype)
         }
     for (size_t n = 0; n < VALUE_SETS; n++) {
         const int kind[] = {value_sets[n].head_dim, value_sets[n].causal, value_sets[n].head_dim_v};
-        add_features(s, FA2_OP_FORWARD, dtype, kind, &value_sets[n].features, STEP_VALUES);
+        const fa2_op op = value_sets[n].op;
+        add_features(s, op, dtype, kind, &value_sets[n].features,
+                     op == FA2_OP_BACKWARD ? STEP_BACKWARD : STEP_VALUES);
     }
     /* Backward has a sweep of its own for caps and windows alone. */
     for (size_t n = 0; n < FEATURE_SETS; n++)

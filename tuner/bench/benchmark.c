@@ -110,7 +110,7 @@ static const char *role_of(fa2_rule rule)
     return rule == FA2_RULE_EXACT ? "tuned" : rule == FA2_RULE_DEFAULT ? "default" : "chosen";
 }
 
-/* What the runtime takes with the database, and without. */
+/* What the runtime takes with the database, or with what comes with fa2, and without either. */
 static fa2_status enter_choices(work *w)
 {
     fa2_status st = FA2_OK;
@@ -121,13 +121,11 @@ static fa2_status enter_choices(work *w)
     fa2i_foresight tuned = {0}, untuned = {0};
     fa2i_foresight_init(&untuned, list->generator, NULL, card);
     FA2_TRY(fa2i_foresee(&untuned, problem, &without));
-    if (list->cache != NULL) {
-        fa2i_foresight_init(&tuned, list->generator, list->cache, card);
-        FA2_TRY(fa2i_foresee(&tuned, problem, &with));
-        w->out->same = strcmp(with.variant.text, without.variant.text) == 0;
-        FA2_TRY(
-            enter(w, role_of(with.decision.rule), with.decision.rule, &with.variant, &with.key));
-    }
+    fa2i_foresight_init(&tuned, list->generator, list->cache, card);
+    FA2_TRY(fa2i_foresight_find_share(&tuned));
+    FA2_TRY(fa2i_foresee(&tuned, problem, &with));
+    w->out->same = strcmp(with.variant.text, without.variant.text) == 0;
+    FA2_TRY(enter(w, role_of(with.decision.rule), with.decision.rule, &with.variant, &with.key));
     if (!w->out->same)
         FA2_TRY(enter(w, "default", FA2_RULE_DEFAULT, &without.variant, &without.key));
 done:

@@ -36,9 +36,9 @@
 static const fa2i_operand operands[OPERANDS] = {
     [Q] = {"Q", FA2I_SHAPE_QUERIES, .fill = fa2i_backward_data},
     [K] = {"K", FA2I_SHAPE_KEYS, .fill = fa2i_backward_data},
-    [V] = {"V", FA2I_SHAPE_KEYS, .fill = fa2i_backward_data},
-    [O] = {"O", FA2I_SHAPE_QUERIES, .patterned = true, .fill = fa2i_backward_data},
-    [DO] = {"dO", FA2I_SHAPE_QUERIES, .fill = fa2i_backward_data},
+    [V] = {"V", FA2I_SHAPE_VALUES, .fill = fa2i_backward_data},
+    [O] = {"O", FA2I_SHAPE_OUTPUTS, .patterned = true, .fill = fa2i_backward_data},
+    [DO] = {"dO", FA2I_SHAPE_OUTPUTS, .fill = fa2i_backward_data},
     [LSE] = {"LSE", FA2I_SHAPE_STATISTICS, .patterned = true, .fill = fa2i_backward_data},
     [SLOPES] = {"slopes", FA2I_SHAPE_SLOPES, FA2I_FIELD_alibi, .fill = fa2i_fill_slopes},
     [SINKS] = {"sinks", FA2I_SHAPE_SINKS, FA2I_FIELD_sinks, .fill = fa2i_fill_sinks},
@@ -48,7 +48,7 @@ static const fa2i_operand operands[OPERANDS] = {
     [CU_K] = {"cu_seqlens_k", FA2I_SHAPE_BOUNDS, FA2I_FIELD_varlen, .fill = fa2i_fill_bounds_k},
     [DQ] = {"dQ", FA2I_SHAPE_QUERIES, .output = true},
     [DK] = {"dK", FA2I_SHAPE_KEYS, .output = true},
-    [DV] = {"dV", FA2I_SHAPE_KEYS, .output = true},
+    [DV] = {"dV", FA2I_SHAPE_VALUES, .output = true},
     [DSINKS] = {"dsinks", FA2I_SHAPE_SINKS, FA2I_FIELD_sinks, .output = true},
 };
 
@@ -141,9 +141,10 @@ typedef struct work {
 /* One thread's share of the rows, and what it works with. */
 typedef struct part {
     const work *work;
-    size_t index, count;     /* of the parts */
-    fa2i_sequence sequence;  /* whose rows are looked at */
-    float *row[2], *head[2]; /* [D] and [S, D]: q, dO and k, v, or the other way round */
+    size_t index, count;    /* of the parts */
+    fa2i_sequence sequence; /* whose rows are looked at */
+    float *row[2],
+        *head[2]; /* [D] and [S, D]: q, dO and k, v, or the other way round; of dO and v [S, Dv] */
     int64_t at[2],
         stats_at;        /* what is in head[]; the plane whose statistics are there; -1: nothing */
     double *lse, *delta; /* [Sq], of a plane */
@@ -160,11 +161,10 @@ static void read_statistics(part *p, int32_t batch, int32_t head, int32_t row, c
     const work *w = p->work;
     const fa2i_host_tensor *o = &w->tensors[O];
     const int64_t at = fa2i_extent_at(&w->lse_extent, batch, head, row);
-    const int head_dim = w->c->problem.head_dim;
-    fa2i_host_row(o, w->c->problem.dtype, fa2i_host_row_at(o, batch, head, row), head_dim,
-                  p->spare);
+    const int columns = fa2i_head_dim_v(&w->c->problem);
+    fa2i_host_row(o, w->c->problem.dtype, fa2i_host_row_at(o, batch, head, row), columns, p->spare);
     *ret_lse = (double)w->lse[(size_t)at % w->lse_period];
-    *ret_delta = fa2i_dot(d_o, p->spare, head_dim);
+    *ret_delta = fa2i_dot(d_o, p->spare, columns);
 }
 
 /* What a query and a key add with: P and dS, exact and plain. */
@@ -185,8 +185,8 @@ static weights weigh(const part *of, fa2i_row at, int32_t key, const float *q, c
     const double term = fa2i_score_term(problem, &w->features, at.batch, at.head, at.row, key);
     const double kept = fa2i_kept(problem, &w->features, at.batch, at.head, at.row, key);
     const fa2_dtype dtype = w->c->problem.dtype;
-    const int head_dim = w->c->problem.head_dim;
-    const double s = w->scale * fa2i_dot(q, k, head_dim), dp = kept * fa2i_dot(d_o, v, head_dim);
+    const double s = w->scale * fa2i_dot(q, k, problem->head_dim);
+    const double dp = kept * fa2i_dot(d_o, v, fa2i_head_dim_v(problem));
     const double softcap = (double)w->c->softcap;
     /* A row that sees no key has an LSE of -infinity. */
     const double p =
@@ -231,16 +231,17 @@ static void add_square(double *sum, double off, const float *row, int count)
 static void note_row(part *p, int gradient, const double *exact, const double *plain,
                      const double *squares)
 {
-    const fa2_problem *problem = &p->work->c->problem;
-    for (int d = 0; d < problem->head_dim; d++) {
-        const double rounded = (double)fa2i_rounded(problem->dtype, (float)plain[d]);
+    const fa2_dtype dtype = p->work->c->problem.dtype;
+    for (int d = 0; d < p->work->outputs[gradient].width; d++) {
+        const double rounded = (double)fa2i_rounded(dtype, (float)plain[d]);
         p->plain_error[gradient] = fmax(p->plain_error[gradient], fabs(rounded - exact[d]));
         p->largest[gradient] = fmax(p->largest[gradient], fabs(exact[d]));
         p->tanh_error[gradient] = fmax(p->tanh_error[gradient], 4 * sqrt(squares[d]));
     }
 }
 
-/* A row of the two tensors into p->row; heads of the others, of the sequence, into p->head. */
+/* A row of the two tensors into p->row; heads of the others, of the sequence, into p->head. The second ones have
+ * the columns of values. */
 static void read_rows(part *p, const int rows[2], int32_t row_head, int32_t row, const int heads[2],
                       int32_t head)
 {
@@ -249,10 +250,12 @@ static void read_rows(part *p, const int rows[2], int32_t row_head, int32_t row,
     const bool of_keys = heads[0] == K;
     for (int i = 0; i < 2; i++) {
         const fa2i_host_tensor *tensor = &w->tensors[rows[i]];
+        const int columns = i == 0 ? s->problem.head_dim : fa2i_head_dim_v(&s->problem);
         fa2i_host_row(tensor, s->problem.dtype, fa2i_host_row_at(tensor, s->batch, row_head, row),
-                      s->problem.head_dim, p->row[i]);
+                      columns, p->row[i]);
         fa2i_sequence_head(&w->tensors[heads[i]], s, head, of_keys ? s->first_k : s->first_q,
-                           of_keys ? s->problem.seq_k : s->problem.seq_q, p->head[i], &p->at[i]);
+                           of_keys ? s->problem.seq_k : s->problem.seq_q, columns, p->head[i],
+                           &p->at[i]);
     }
 }
 
@@ -289,7 +292,7 @@ static void query_row(part *p, size_t index)
     read_statistics(p, at->batch, at->head, at->row, p->row[1], &lse, &delta);
     for (int32_t j = keys.first; j < keys.end; j++) {
         const float *k = p->head[0] + (int64_t)j * head_dim;
-        const float *v = p->head[1] + (int64_t)j * head_dim;
+        const float *v = p->head[1] + (int64_t)j * fa2i_head_dim_v(problem);
         const weights x = weigh(p, own, j, p->row[0], p->row[1], k, v, lse, delta);
         add(exact, x.ds, k, head_dim);
         add(p->sums, x.plain_ds, k, head_dim);
@@ -309,7 +312,8 @@ static void read_plane(part *p, int32_t head)
     p->stats_at = plane;
     for (int32_t i = 0; i < problem->seq_q; i++)
         read_statistics(p, s->batch, head, s->first_q + i,
-                        p->head[1] + (int64_t)i * problem->head_dim, &p->lse[i], &p->delta[i]);
+                        p->head[1] + (int64_t)i * fa2i_head_dim_v(problem), &p->lse[i],
+                        &p->delta[i]);
 }
 
 /* What the queries of one head add to a row of dK and dV; the plain sums are rounded. Returns whether
@@ -317,24 +321,24 @@ static void read_plane(part *p, int32_t head)
 static bool add_queries(part *p, int32_t head, int32_t key, double *dk, double *dv)
 {
     const fa2_problem *problem = &p->sequence.problem;
-    const int head_dim = problem->head_dim;
+    const int head_dim = problem->head_dim, columns = fa2i_head_dim_v(problem);
     double *of_head = p->sums + 2 * (size_t)head_dim;
     bool seen = false;
     memset(of_head, 0, 2 * (size_t)head_dim * sizeof *of_head);
     for (int32_t i = 0; i < problem->seq_q; i++) {
         const float *q = p->head[0] + (int64_t)i * head_dim;
-        const float *d_o = p->head[1] + (int64_t)i * head_dim;
+        const float *d_o = p->head[1] + (int64_t)i * columns;
         if (!fa2i_key_is_seen(problem, i, key))
             continue;
         const weights x = weigh(p, (fa2i_row){p->sequence.index, head, i}, key, q, d_o, p->row[0],
                                 p->row[1], p->lse[i], p->delta[i]);
         seen = true;
         add(dk, x.ds, q, head_dim);
-        add(dv, x.p, d_o, head_dim);
+        add(dv, x.p, d_o, columns);
         add(of_head, x.plain_ds, q, head_dim);
-        add(of_head + head_dim, x.plain_p, d_o, head_dim);
+        add(of_head + head_dim, x.plain_p, d_o, columns);
         add_square(p->squares, x.off_ds, q, head_dim);
-        add_square(p->squares + head_dim, x.off_p, d_o, head_dim);
+        add_square(p->squares + head_dim, x.off_p, d_o, columns);
     }
     for (int d = 0; d < 2 * head_dim; d++)
         p->sums[d] += (double)fa2i_rounded(problem->dtype, (float)of_head[d]);
@@ -346,7 +350,7 @@ static void key_row(part *p, size_t index)
     const work *w = p->work;
     const fa2_problem *problem = &w->c->problem;
     const fa2i_wanted *dk = &w->outputs[DK - INPUTS], *dv = &w->outputs[DV - INPUTS];
-    const fa2i_place *at = &dk->places[index]; /* equal extents have equal places */
+    const fa2i_place *at = &dk->places[index]; /* dV has the same */
     p->sequence = fa2i_sequence_at(problem, &w->said, at->batch, at->row, true);
     if (p->sequence.first_q < 0) {
         put_nobody(dk, index);
@@ -355,19 +359,19 @@ static void key_row(part *p, size_t index)
     }
     const int32_t group = problem->heads_q / problem->heads_kv;
     const size_t head_dim = (size_t)problem->head_dim;
+    double *of_dk = dk->values + index * head_dim;
+    double *of_dv = dv->values + index * (size_t)dv->width;
     bool seen = false;
     memset(p->sums, 0, 2 * head_dim * sizeof *p->sums);
     memset(p->squares, 0, 2 * head_dim * sizeof *p->squares);
     for (int32_t head = at->head * group; head < (at->head + 1) * group; head++) {
         read_rows(p, of_key, at->head, at->row, of_query, head);
         read_plane(p, head);
-        seen |= add_queries(p, head, at->row - p->sequence.first_k, dk->values + index * head_dim,
-                            dv->values + index * head_dim);
+        seen |= add_queries(p, head, at->row - p->sequence.first_k, of_dk, of_dv);
     }
     dk->exact[index] = dv->exact[index] = !seen;
-    note_row(p, DK - INPUTS, dk->values + index * head_dim, p->sums, p->squares);
-    note_row(p, DV - INPUTS, dv->values + index * head_dim, p->sums + head_dim,
-             p->squares + head_dim);
+    note_row(p, DK - INPUTS, of_dk, p->sums, p->squares);
+    note_row(p, DV - INPUTS, of_dv, p->sums + head_dim, p->squares + head_dim);
 }
 
 static void *run_part(void *argument)
@@ -461,7 +465,7 @@ static double sink_gradient(part *p, int32_t head, double *ret_size)
         const fa2i_sequence s = fa2i_sequence_of(problem, &w->said, b);
         for (int32_t i = s.first_q; i < s.first_q + s.problem.seq_q; i++) {
             fa2i_host_row(d_o, problem->dtype, fa2i_host_row_at(d_o, s.batch, head, i),
-                          problem->head_dim, p->row[0]);
+                          fa2i_head_dim_v(problem), p->row[0]);
             read_statistics(p, s.batch, head, i, p->row[0], &lse, &delta);
             const double term = isinf(lse) || isinf(sink) ? 0 : exp(sink - lse) * delta;
             sum -= term;

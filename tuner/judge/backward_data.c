@@ -36,8 +36,8 @@ typedef struct forward {
     uint16_t *blocks[O];          /* Q, K, V */
     void *feature_blocks[INPUTS]; /* by operand, from SLOPES on */
     fa2i_features features;
-    float *q, *k, *v;   /* [D], [Sk, D], [Sk, D] */
-    double *scores, *o; /* [Sk], [D] */
+    float *q, *k, *v;   /* [D], [Sk, D], [Sk, Dv] */
+    double *scores, *o; /* [Sk], [Dv] */
     fa2i_inputs inputs;
 } forward;
 
@@ -76,12 +76,13 @@ static fa2_status forward_features(const fa2i_case *c, forward *f)
 static fa2_status forward_init(const fa2i_case *c, forward *f)
 {
     const size_t keys = (size_t)c->problem.seq_k, head_dim = (size_t)c->problem.head_dim;
+    const size_t columns = (size_t)fa2i_head_dim_v(&c->problem);
     fa2_status st = FA2_OK;
     f->q = fa2i_alloc_array(head_dim, sizeof *f->q);
     f->k = fa2i_alloc_array(keys * head_dim, sizeof *f->k);
-    f->v = fa2i_alloc_array(keys * head_dim, sizeof *f->v);
+    f->v = fa2i_alloc_array(keys * columns, sizeof *f->v);
     f->scores = fa2i_alloc_array(keys, sizeof *f->scores);
-    f->o = fa2i_alloc_array(head_dim, sizeof *f->o);
+    f->o = fa2i_alloc_array(columns, sizeof *f->o);
     bool got = f->q != NULL && f->k != NULL && f->v != NULL && f->scores != NULL && f->o != NULL;
     for (int i = Q; got && i <= V; i++) {
         f->inputs.period[i] = fa2i_case_period(c, i);
@@ -101,10 +102,11 @@ static double forward_row(const fa2_problem *p, double softcap, forward *f, fa2i
                           bool with_o)
 {
     const fa2i_keys keys = fa2i_keys_seen(p, row.row);
+    const int columns = fa2i_head_dim_v(p);
     const double scale = fa2i_softmax_scale(p, 0),
                  sink = fa2i_sink_score(p, &f->features, row.head);
     double largest = sink;
-    memset(f->o, 0, (size_t)p->head_dim * sizeof *f->o);
+    memset(f->o, 0, (size_t)columns * sizeof *f->o);
     for (int32_t j = keys.first; j < keys.end; j++) {
         f->scores[j] =
             fa2i_score_capped(scale * fa2i_dot(f->q, f->k + (int64_t)j * p->head_dim, p->head_dim),
@@ -119,10 +121,10 @@ static double forward_row(const fa2_problem *p, double softcap, forward *f, fa2i
         const double weight = exp(f->scores[j] - largest);
         const double kept = fa2i_kept(p, &f->features, row.batch, row.head, row.row, j);
         sum += weight;
-        for (int d = 0; with_o && d < p->head_dim; d++)
-            f->o[d] += weight * kept * f->v[(int64_t)j * p->head_dim + d];
+        for (int d = 0; with_o && d < columns; d++)
+            f->o[d] += weight * kept * f->v[(int64_t)j * columns + d];
     }
-    for (int d = 0; d < p->head_dim; d++)
+    for (int d = 0; d < columns; d++)
         f->o[d] /= sum;
     return largest + log(sum);
 }
@@ -132,7 +134,7 @@ static fa2_status fill_forward(const fa2i_case *c, int operand, void *out)
 {
     const fa2_problem *p = &c->problem;
     const fa2i_extent e = fa2i_case_extent(c, operand);
-    const int32_t group = p->heads_q / p->heads_kv;
+    const int32_t group = p->heads_q / p->heads_kv, columns = fa2i_head_dim_v(p);
     int64_t k_at = -1, v_at = -1;
     fa2_status st = FA2_OK;
     forward f = {0};
@@ -144,8 +146,9 @@ static fa2_status fill_forward(const fa2i_case *c, int operand, void *out)
     for (int32_t b = 0; b < p->batch; b++) {
         const fa2i_sequence s = fa2i_sequence_of(p, &said, b);
         for (int32_t h = 0; s.problem.seq_q > 0 && h < p->heads_q; h++) {
-            fa2i_sequence_head(&k, &s, h / group, s.first_k, s.problem.seq_k, f.k, &k_at);
-            fa2i_sequence_head(&v, &s, h / group, s.first_k, s.problem.seq_k, f.v, &v_at);
+            fa2i_sequence_head(&k, &s, h / group, s.first_k, s.problem.seq_k, p->head_dim, f.k,
+                               &k_at);
+            fa2i_sequence_head(&v, &s, h / group, s.first_k, s.problem.seq_k, columns, f.v, &v_at);
             for (int32_t i = 0; i < s.problem.seq_q; i++) {
                 const int64_t at = fa2i_extent_at(&e, s.batch, h, s.first_q + i);
                 fa2i_host_row(&q, p->dtype, fa2i_host_row_at(&q, s.batch, h, s.first_q + i),
@@ -154,7 +157,7 @@ static fa2_status fill_forward(const fa2i_case *c, int operand, void *out)
                                                (fa2i_row){b, h, i}, operand == O);
                 if (operand == LSE)
                     ((float *)out)[at] = (float)lse;
-                for (int d = 0; operand == O && d < p->head_dim; d++)
+                for (int d = 0; operand == O && d < columns; d++)
                     ((uint16_t *)out)[at + d] = fa2i_to_bits(p->dtype, (float)f.o[d]);
             }
         }

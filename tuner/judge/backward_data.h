@@ -38,15 +38,14 @@ fa2_status fa2i_backward_data(const fa2i_case *c, int operand, size_t count, voi
 fa2i_said fa2i_backward_said(const fa2i_inputs *inputs);
 fa2i_features fa2i_backward_case_features(const fa2i_case *c, const fa2i_inputs *inputs);
 
-/* Rows of a head of a sequence, unless they are there (fa2i_host_head). An empty one leaves what is there: the
+/* Rows of so many columns of a head of a sequence, unless they are there (fa2i_host_head). An empty one leaves what is there: the
  * next one may begin where it does. */
 static inline void fa2i_sequence_head(const fa2i_host_tensor *tensor, const fa2i_sequence *s,
-                                      int32_t head, int32_t first, int32_t count, float *out,
-                                      int64_t *at)
+                                      int32_t head, int32_t first, int32_t count, int columns,
+                                      float *out, int64_t *at)
 {
     if (count > 0)
-        fa2i_host_head(tensor, s->problem.dtype, s->batch, head, first, count, s->problem.head_dim,
-                       out, at);
+        fa2i_host_head(tensor, s->problem.dtype, s->batch, head, first, count, columns, out, at);
 }
 
 #endif

@@ -5,12 +5,15 @@
  */
 #include "tuner/report/foresee.h"
 
+#include <stdio.h>
 #include <string.h>
+#include "cache/shipped.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/status.h"
 #include "runtime/cuda/compile.h"
 #include "runtime/cuda/cuda_api.h"
 #include "runtime/ops/op.h"
+#include "runtime/plan/share.h"
 
 typedef struct seeing {
     fa2i_generator *generator;
@@ -109,7 +112,7 @@ static fa2_status try_option(void *user, const fa2i_option *option, fa2i_trial *
 {
     seeing *s = user;
     s->out->lost = false;
-    if (option->kernel != FA2I_NONE)
+    if (option->kernel != FA2I_NONE && !s->evidence->kernels[option->kernel].shipped)
         return see_stored(s, &s->out->asked, &s->evidence->kernels[option->kernel].key, ret_trial);
     return see_compiling(s, &s->out->asked, option->text, ret_trial);
 }
@@ -207,8 +210,21 @@ void fa2i_foresight_init(fa2i_foresight *f, fa2i_generator *generator, fa2i_cach
     *f = (fa2i_foresight){.generator = generator, .cache = cache, .card = *card};
 }
 
+fa2_status fa2i_foresight_find_share(fa2i_foresight *f)
+{
+    return fa2i_share_find(&f->share);
+}
+
+/* A fa2i_log_fn. */
+static void say(void *user, const char *message)
+{
+    (void)user;
+    fprintf(stderr, "fa2-tune: %s\n", message);
+}
+
 void fa2i_foresight_done(fa2i_foresight *f)
 {
+    fa2i_free(f->share);
     for (int op = 0; op < FA2I_OPS; op++)
         fa2i_evidence_done(&f->evidence[op]);
     *f = (fa2i_foresight){0};
@@ -218,7 +234,7 @@ void fa2i_foresight_done(fa2i_foresight *f)
 static fa2_status learn(fa2i_foresight *f, const fa2_problem *problem)
 {
     fa2_status st = FA2_OK;
-    fa2i_evidence *evidence = &f->evidence[problem->op];
+    fa2i_evidence shipped = {0}, *evidence = &f->evidence[problem->op];
     if (f->learnt[problem->op])
         return FA2_OK;
     fa2i_evidence_done(evidence); /* of a time that failed */
@@ -226,9 +242,12 @@ static fa2_status learn(fa2i_foresight *f, const fa2_problem *problem)
         FA2_TRY(fa2i_cache_evidence(f->cache, &f->card, problem->op, fa2i_op_of(problem)->abi,
                                     evidence));
     }
+    FA2_TRY(fa2i_share_read(f->share, &f->card, problem->op, say, NULL, &shipped));
+    FA2_TRY(fa2i_shipped_merge(&shipped, &f->card, evidence));
     FA2_TRY(fa2i_generator_learn(f->generator, problem->op, evidence, &f->card));
     f->learnt[problem->op] = true;
 done:
+    fa2i_evidence_done(&shipped);
     return st;
 }
 
@@ -249,9 +268,9 @@ fa2_status fa2i_foresee(fa2i_foresight *f, const fa2_problem *problem, fa2i_fore
         (void)cuda->sim_version(&sim_version); /* a software device takes PTX only */
     s.compiles = fa2i_target_for(f->card.arch, sim_version > 0, &s.target) == FA2_OK;
     FA2_TRY(see_exact(&s, problem, &tuned, &exact));
-    if (!tuned)
-        out.asked = fa2i_problem_rounded(problem);
     FA2_TRY(learn(f, problem));
+    if (!tuned && !fa2i_shipped_knows(s.evidence, s.card, problem))
+        out.asked = fa2i_problem_rounded(problem);
     FA2_TRY(see_options(&s));
     if (exact)
         fa2i_decide_runner_up(out.options, out.option_count, out.variant.text, &out.decision);

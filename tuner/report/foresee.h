@@ -34,12 +34,15 @@ typedef struct fa2i_foresight {
     fa2i_generator *generator; /* borrowed */
     fa2i_cache *cache;         /* borrowed; NULL: there is no database */
     fa2i_card card;
+    char *share; /* owned: the folder of what comes with fa2, as for a context; NULL: none */
     bool learnt[FA2I_OPS];
     fa2i_evidence evidence[FA2I_OPS]; /* owned */
 } fa2i_foresight;
 
+/* Of a context without database; with one, what comes with fa2 counts, too (fa2i_foresight_find_share). */
 void fa2i_foresight_init(fa2i_foresight *foresight, fa2i_generator *generator, fa2i_cache *cache,
                          const fa2i_card *card);
+fa2_status fa2i_foresight_find_share(fa2i_foresight *foresight);
 void fa2i_foresight_done(fa2i_foresight *foresight); /* zeroed objects are fine */
 
 /* On FA2_OK *ret_foreseen belongs to the caller (fa2i_foreseen_done). */

@@ -30,38 +30,46 @@ class Context:
 def attention(q: _Tensor, k: Any, v: Any, *, causal: bool = False, window: _Window = None, softcap: Optional[float] = None,
               scale: Optional[float] = None, layout: _Layout = "bshd", alibi_slopes: Any = None, sinks: Any = None,
               seqused_k: Any = None, bias: Any = None, dropout_seed: Any = None, cu_seqlens_q: Any = None,
-              cu_seqlens_k: Any = None, block_table: Any = None, leftpad: Any = None, cache_rows: Any = None, dropout_p: Optional[float] = 0.0,
-              max_seqlen_q: Optional[int] = None, max_seqlen_k: Optional[int] = None, out: Optional[_Tensor] = None,
+              cu_seqlens_k: Any = None, block_table: Any = None, leftpad: Any = None, cache_rows: Any = None,
+              k_new: Any = None, v_new: Any = None, rotary_cos: Any = None, rotary_sin: Any = None, dropout_p: Optional[float] = 0.0,
+              max_seqlen_q: Optional[int] = None, max_seqlen_k: Optional[int] = None, rotary_interleaved: bool = False,
+              out: Optional[_Tensor] = None,
               return_lse: Literal[False] = False, context: Optional[Context] = None,
               stream: Any = None) -> _Tensor: ...
 @overload
 def attention(q: _Tensor, k: Any, v: Any, *, causal: bool = False, window: _Window = None, softcap: Optional[float] = None,
               scale: Optional[float] = None, layout: _Layout = "bshd", alibi_slopes: Any = None, sinks: Any = None,
               seqused_k: Any = None, bias: Any = None, dropout_seed: Any = None, cu_seqlens_q: Any = None,
-              cu_seqlens_k: Any = None, block_table: Any = None, leftpad: Any = None, cache_rows: Any = None, dropout_p: Optional[float] = 0.0,
-              max_seqlen_q: Optional[int] = None, max_seqlen_k: Optional[int] = None, out: Optional[_Tensor] = None,
+              cu_seqlens_k: Any = None, block_table: Any = None, leftpad: Any = None, cache_rows: Any = None,
+              k_new: Any = None, v_new: Any = None, rotary_cos: Any = None, rotary_sin: Any = None, dropout_p: Optional[float] = 0.0,
+              max_seqlen_q: Optional[int] = None, max_seqlen_k: Optional[int] = None, rotary_interleaved: bool = False,
+              out: Optional[_Tensor] = None,
               return_lse: Literal[True], context: Optional[Context] = None,
               stream: Any = None) -> Tuple[_Tensor, _Tensor]: ...
 def attention_backward(d_out: _Tensor, q: _Tensor, k: Any, v: Any, out: Any, lse: Any, *,
                        causal: bool = False, window: _Window = None, softcap: Optional[float] = None,
                        scale: Optional[float] = None, layout: _Layout = "bshd", alibi_slopes: Any = None, sinks: Any = None,
                        seqused_k: Any = None, bias: Any = None, dropout_seed: Any = None, cu_seqlens_q: Any = None,
-                       cu_seqlens_k: Any = None, block_table: Any = None, leftpad: Any = None, cache_rows: Any = None, dropout_p: Optional[float] = 0.0,
-                       max_seqlen_q: Optional[int] = None, max_seqlen_k: Optional[int] = None, context: Optional[Context] = None,
+                       cu_seqlens_k: Any = None, block_table: Any = None, leftpad: Any = None, cache_rows: Any = None,
+                       k_new: Any = None, v_new: Any = None, rotary_cos: Any = None, rotary_sin: Any = None, dropout_p: Optional[float] = 0.0,
+                       max_seqlen_q: Optional[int] = None, max_seqlen_k: Optional[int] = None, rotary_interleaved: bool = False,
+                       context: Optional[Context] = None,
                        stream: Any = None, deterministic: bool = False, dq: Any = None, dk: Any = None,
                        dv: Any = None, dsinks: bool = False) -> Tuple[Any, ...]: ...
 def launch(q: Any, k: Any, v: Any, **keywords: Any) -> Any: ...
 def problem(q: Any, k: Any, v: Any, *, causal: bool = False, window: _Window = None, softcap: Optional[float] = None,
             scale: Optional[float] = None, layout: _Layout = "bshd", alibi_slopes: Any = None, sinks: Any = None,
             seqused_k: Any = None, bias: Any = None, dropout_seed: Any = None, cu_seqlens_q: Any = None,
-            cu_seqlens_k: Any = None, block_table: Any = None, leftpad: Any = None, cache_rows: Any = None, dropout_p: Optional[float] = 0.0,
-            max_seqlen_q: Optional[int] = None, max_seqlen_k: Optional[int] = None, op: Literal["forward", "backward"] = "forward",
+            cu_seqlens_k: Any = None, block_table: Any = None, leftpad: Any = None, cache_rows: Any = None,
+            k_new: Any = None, v_new: Any = None, rotary_cos: Any = None, rotary_sin: Any = None, dropout_p: Optional[float] = 0.0,
+            max_seqlen_q: Optional[int] = None, max_seqlen_k: Optional[int] = None, rotary_interleaved: bool = False,
+            op: Literal["forward", "backward"] = "forward",
             deterministic: bool = False) -> Dict[str, Any]: ...
 def dropout_mask(problem: Dict[str, Any], dropout_p: float, dropout_seed: int, offset: int = 0, /) -> bytearray: ...
 def check_differentiable(problem: Dict[str, Any], /) -> None: ...
 def problem_text(problem: Dict[str, Any], /) -> str: ...
 def default_context(device: int, /) -> Context: ...
 def set_default_context(context: Context, /) -> None: ...
-def set_torch(dispatcher: Callable[..., Any], autograd: Callable[..., Any], grad_enabled: Callable[[], bool],
-              *watchers: Callable[[], Any]) -> None: ...
+def set_torch(dispatcher: Callable[..., Any], autograd: Callable[..., Any], plain_autograd: Callable[..., Any],
+              grad_enabled: Callable[[], bool], *watchers: Callable[[], Any]) -> None: ...
 def make_sdpa(slow: Callable[..., Any], module: str, /) -> Callable[..., Any]: ...

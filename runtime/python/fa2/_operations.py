@@ -3,6 +3,8 @@
 torch.ops.fa2.attention(q, k, v, ...) -> (out, lse)          [B, S, H, D]; lse [B, H, Sq] float32
 torch.ops.fa2.attention_packed(tensors, ...) -> (out, lse)   tensors: [qkv] with qkv [B, S, 3, H, D], or [q, kv]
                                                              with kv [B, S, 2, H, D]
+torch.ops.fa2.attention_append(q, k, v, k_new, v_new, rotary_cos, rotary_sin, rotary_interleaved, ...) -> (out, lse)
+                                                             attention, k_new and v_new being written into k and v
 torch.ops.fa2.attention_backward(d_out, tensors, out, lse, wanted, ...) -> gradients of the tensors, in their
                                                              shapes, and of the sinks; of those not wanted: empty
 
@@ -27,6 +29,8 @@ _NO_SECOND = ("fa2 has no second derivatives of attention: the gradients of this
 _FEATURES = {"alibi_slopes": "alibi", "sinks": "sinks", "seqused_k": "seqused", "bias": "bias",
              "dropout_seed": "dropout", "cu_seqlens_q": "varlen", "cu_seqlens_k": "varlen", "block_table": "paged",
              "leftpad": "leftpad", "cache_rows": "cache_rows"}
+# Those of new keys, which an operation of their own takes: it writes to k and v.
+_NEW = ("k_new", "v_new", "rotary_cos", "rotary_sin")
 # Further keywords of attention, with the operations' word for them; 0: not given.
 _NUMBERS = {"dropout_p": "float", "max_seqlen_q": "SymInt", "max_seqlen_k": "SymInt"}
 
@@ -81,6 +85,8 @@ _SETTINGS = ("bool causal=False, int window_left=-1, int window_right=-1, float 
                                                       + [f"Tensor? {name}=None" for name in _FEATURES]))
 library.define(f"attention(Tensor q, Tensor k, Tensor v, {_SETTINGS}) -> (Tensor, Tensor)", tags=_TAGS)
 library.define(f"attention_packed(Tensor[] tensors, {_SETTINGS}) -> (Tensor, Tensor)", tags=_TAGS)
+library.define("attention_append(Tensor q, Tensor(a!) k, Tensor(b!) v, Tensor k_new, Tensor v_new, Tensor? rotary_cos, "
+               f"Tensor? rotary_sin, bool rotary_interleaved, {_SETTINGS}) -> (Tensor, Tensor)", tags=_TAGS)
 library.define("attention_backward(Tensor d_out, Tensor[] tensors, Tensor out, Tensor lse, bool[] wanted, "
                f"{_SETTINGS}) -> Tensor[]", tags=_TAGS)
 
@@ -107,6 +113,14 @@ def _cuda_packed(tensors: List[Tensor], *settings: Any) -> Tuple[Tensor, Tensor]
     return _cuda(*_unpacked(tensors), *settings)
 
 
+def _cuda_append(q: Tensor, k: Tensor, v: Tensor, k_new: Tensor, v_new: Tensor, rotary_cos: Optional[Tensor],
+                 rotary_sin: Optional[Tensor], rotary_interleaved: bool, *settings: Any) -> Tuple[Tensor, Tensor]:
+    made: Tuple[Tensor, Tensor] = _kernels.launch(
+        q, k, v, k_new=k_new, v_new=v_new, rotary_cos=rotary_cos, rotary_sin=rotary_sin,
+        rotary_interleaved=rotary_interleaved, return_lse=True, **_keywords(*settings)[0])
+    return made
+
+
 def _cuda_backward(d_out: Tensor, tensors: List[Tensor], out: Tensor, lse: Tensor, wanted: List[bool],
                    *settings: Any) -> List[Tensor]:
     gradients = _launch_backward(d_out, tensors, out, lse, wanted, *_keywords(*settings))
@@ -131,6 +145,11 @@ def _fake(q: Tensor, k: Tensor, v: Tensor, *settings: Any) -> Tuple[Tensor, Tens
 
 def _fake_packed(tensors: List[Tensor], *settings: Any) -> Tuple[Tensor, Tensor]:
     return _fake(*_unpacked(tensors), *settings)
+
+
+def _fake_append(q: Tensor, k: Tensor, v: Tensor, k_new: Tensor, v_new: Tensor, rotary_cos: Optional[Tensor],
+                 rotary_sin: Optional[Tensor], rotary_interleaved: bool, *settings: Any) -> Tuple[Tensor, Tensor]:
+    return _fake(q, k, v, *settings)
 
 
 def _fake_backward(d_out: Tensor, tensors: List[Tensor], out: Tensor, lse: Tensor, wanted: List[bool],
@@ -244,6 +263,7 @@ def _refuse_second(*unused: Any) -> None:
 _OPERATIONS: Tuple[Tuple[str, Callable[..., Any], Callable[..., Any], Optional[Callable[..., Any]]], ...] = (
     ("attention", _cuda, _fake, _autocast),
     ("attention_packed", _cuda_packed, _fake_packed, _autocast_packed),
+    ("attention_append", _cuda_append, _fake_append, None),
     ("attention_backward", _cuda_backward, _fake_backward, None))
 for _name, _kernel, _shapes, _casting in _OPERATIONS:
     library.impl(_name, _kernel, "CUDA")
@@ -307,15 +327,48 @@ def _recorded(d_out: Tensor, tensors: List[Tensor], out: Tensor, lse: Tensor, wa
     return [*(_seq_first(gradient) if heads_first and gradient is not None else gradient for gradient in made), dsinks]
 
 
+class _Plain(torch.autograd.Function):
+    """_Attention of q, k and v alone: apply(q, k, v, settings), the settings' names being _PLAIN. What each argument
+    and each look into a dict costs is paid at every step of a model."""
+
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, settings: Tuple[Any, ...]) -> Tensor:
+        causal, window, softcap, scale, layout, context = settings
+        out: Tensor
+        out, lse = _kernels.launch(q, k, v, causal=causal, window=window, softcap=softcap, scale=scale, layout=layout,
+                                   context=context, return_lse=True, differentiable=True)
+        ctx.save_for_backward(q, k, v, out, lse)
+        ctx.settings = settings
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, d_out: Tensor) -> Tuple[Any, ...]:
+        q, k, v, out, lse = ctx.saved_tensors
+        dq, dk, dv, _ = ctx.needs_input_grad
+        if torch.is_grad_enabled():  # create_graph: the operation, which refuses when it is differentiated
+            return tuple(_recorded(d_out, [q, k, v], out, lse, (dq, dk, dv, False),
+                                   dict(zip(_PLAIN, ctx.settings)), False))
+        causal, window, softcap, scale, layout, context = ctx.settings
+        return (*_kernels.attention_backward(d_out, q, k, v, out, lse, causal=causal, window=window, softcap=softcap,
+                                             scale=scale, layout=layout, context=context,
+                                             deterministic=_is_deterministic(), dq=dq, dk=dk, dv=dv), None)
+
+
+_PLAIN = ("causal", "window", "softcap", "scale", "layout", "context")
+
 # Function.apply looks for functorch first, which the caller has done.
 _apply: Any = super(torch.autograd.Function, _Attention).apply
+_apply_plain: Any = super(torch.autograd.Function, _Plain).apply
 
 
 def differentiable(q: Tensor, k: Tensor, v: Tensor, causal: Any, window: Any, softcap: Any, scale: Any, layout: Any,
                    *others: Any) -> Any:
     """fa2.attention where a tensor requires a gradient and nobody but autograd looks on. others: the features'
-    tensors, dropout_p, max_seqlen_q, max_seqlen_k, context, stream, out, return_lse."""
-    *features, dropout_p, longest_q, longest_k, context, stream, out, return_lse = others
+    tensors, those of new keys, dropout_p, max_seqlen_q, max_seqlen_k, rotary_interleaved, context, stream, out,
+    return_lse."""
+    *features, dropout_p, longest_q, longest_k, _, context, stream, out, return_lse = others
+    if _take_new(features):
+        _refuse_gradient_of_new()
     if out is not None or stream is not None:
         _refuse_place(out=out, stream=stream)
     keywords = {"causal": causal, "window": window, "softcap": softcap, "scale": scale, "layout": layout,
@@ -340,6 +393,18 @@ def seed_of(like: Tensor, given: Any = None) -> Tensor:
     if isinstance(given, Tensor):
         return given
     return torch.full((1,), (int(given) + 2 ** 63) % 2 ** 64 - 2 ** 63, dtype=torch.int64, device=like.device)
+
+
+def _take_new(features: List[Any]) -> Dict[str, Any]:
+    """Those of new keys, the last ones of a call's features, which then has them no more; {} where there are none."""
+    given = dict(zip(_NEW, features[len(_FEATURES):]))
+    del features[len(_FEATURES):]
+    return {} if all(tensor is None for tensor in given.values()) else given
+
+
+def _refuse_gradient_of_new() -> None:
+    raise NotImplementedError("k_new: attention that writes new keys has no gradient: call it under torch.no_grad() or on "
+                              "detached tensors")
 
 
 def _refuse_place(**given: Any) -> None:
@@ -373,11 +438,9 @@ def needs_gradient(*tensors: Optional[Tensor]) -> bool:
 
 
 def padded(query: Tensor, key: Tensor, value: Tensor) -> List[Tensor]:
-    """The tensors with columns of 0, up to what kernels take: a multiple of 8, and no more for value than for query; as
-    many where a gradient is wanted."""
+    """The tensors with columns of 0, up to what kernels take: a multiple of 8, and no more for value than for query."""
     columns = max(query.shape[-1], value.shape[-1])
-    fewer = columns if needs_gradient(query, key, value) else value.shape[-1]
-    widths = (-(-width // 8) * 8 for width in (columns, columns, fewer))
+    widths = (-(-width // 8) * 8 for width in (columns, columns, value.shape[-1]))
     return [tensor if tensor.shape[-1] == width else F.pad(tensor, (0, width - tensor.shape[-1]))
             for tensor, width in zip((query, key, value), widths)]
 
@@ -399,7 +462,10 @@ def _settings(causal: Any, window: Any, softcap: Any, scale: Any, deterministic:
 def dispatch(q: Tensor, k: Tensor, v: Tensor, causal: Any, window: Any, softcap: Any, scale: Any, layout: Any,
              *others: Any) -> Any:
     """fa2.attention by way of PyTorch's dispatcher; others as of differentiable. None for what was not given."""
-    *features, dropout_p, longest_q, longest_k, context, stream, out, return_lse = others
+    *features, dropout_p, longest_q, longest_k, interleaved, context, stream, out, return_lse = others
+    new = _take_new(features)
+    if new and needs_gradient(q, k, v, *new.values(), *features):
+        _refuse_gradient_of_new()
     _refuse_place(stream=stream)
     if layout not in (None, "bshd", "bhsd"):
         raise ValueError(f'layout is {layout!r}; it must be "bshd" or "bhsd"')
@@ -407,20 +473,29 @@ def dispatch(q: Tensor, k: Tensor, v: Tensor, causal: Any, window: Any, softcap:
     keywords = {"causal": causal, "window": window, "softcap": softcap, "scale": scale, "dropout_p": dropout_p,
                 "max_seqlen_q": longest_q, "max_seqlen_k": longest_k}
     named = dict(zip(_FEATURES, features))
-    if is_unwatched(q, k, v, *features):  # so it is autocast, or a seed was to be drawn
-        q, k, v = _cast(q, k, v)
+    if is_unwatched(q, k, v, *features, *new.values()):  # so it is autocast, or a seed was to be drawn
+        if new:  # whose cache must not be a copy
+            keywords.update(new, rotary_interleaved=interleaved)
+        else:
+            q, k, v = _cast(q, k, v)
         keywords.update(layout=layout, context=context)
         if needs_gradient(q, k, v, *features):
             _refuse_place(out=out)
+            if not (return_lse or dropout_p or longest_q or longest_k or any(x is not None for x in features)):
+                return _apply_plain(q, k, v, (causal, window, softcap, scale, layout, context))
             return _apply(keywords, False, bool(return_lse), *features, q, k, v)
         return _kernels.launch(q, k, v, return_lse=return_lse, out=out, **keywords, **named)
     _refuse_place(out=out)
     settings = _settings(**keywords, **named, context=context)
+    rows = [q, k, v, *(new[name] for name in _NEW[:2] if new)]
     if layout == "bhsd":
-        result, lse = torch.ops.fa2.attention(*(_seq_first(tensor) for tensor in (q, k, v)), *settings)
-        result = _seq_first(result)
+        rows = [_seq_first(tensor) for tensor in rows]
+    if new:
+        result, lse = torch.ops.fa2.attention_append(*rows, *(new[name] for name in _NEW[2:]), bool(interleaved), *settings)
     else:
-        result, lse = torch.ops.fa2.attention(q, k, v, *settings)
+        result, lse = torch.ops.fa2.attention(*rows, *settings)
+    if layout == "bhsd":
+        result = _seq_first(result)
     return (result, lse) if return_lse else result
 
 
@@ -467,4 +542,6 @@ def attention_packed(*tensors: Tensor, causal: bool = False, window: Any = None,
     return (out, lse) if return_lse else out
 
 
-_native.set_torch(dispatch, differentiable, torch.is_grad_enabled, *_others, torch.is_autocast_enabled)
+_watching = (torch.is_grad_enabled, *_others,
+             getattr(torch._C, "_is_any_autocast_enabled", torch.is_autocast_enabled))  # the former is quicker
+_native.set_torch(dispatch, differentiable, _apply_plain, *_watching)

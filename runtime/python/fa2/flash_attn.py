@@ -23,13 +23,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from . import _native, bert_padding
-from ._operations import _unpacked, padded, seed_of
+from ._operations import _exact, _unpacked, needs_gradient, padded, seed_of
 from .torch import attention_packed
 
 __version__ = "2.8.4"  # the interface's
 _FUNCTIONS = ["flash_attn_func", "flash_attn_kvpacked_func", "flash_attn_qkvpacked_func", "flash_attn_varlen_func",
               "flash_attn_varlen_kvpacked_func", "flash_attn_varlen_qkvpacked_func", "flash_attn_with_kvcache"]
 __all__ = [*_FUNCTIONS, "bert_padding", "install"]
+
+attention: Any = _native.attention  # called here with settings in dicts
 
 _Result = Union[Tensor, Tuple[Tensor, Tensor, Optional[Tensor]]]
 _Window = Tuple[int, int]
@@ -47,6 +49,15 @@ def _attend(tensors: Sequence[Tensor], dropout_p: float, softmax_scale: Optional
             window_size: _Window, softcap: float, alibi_slopes: Optional[Tensor], deterministic: bool,
             return_attn_probs: bool, **lengths: Any) -> _Result:
     """tensors: (q, k, v), (q, kv) or (qkv,)."""
+    straight = type(tensors[0]) in _exact and not (deterministic or dropout_p)
+    if straight and (len(tensors) == 3 or not needs_gradient(*tensors)):
+        try:
+            found: _Result = attention(*_unpacked(tensors), causal=causal, window=window_size, softcap=softcap,
+                                       scale=softmax_scale, alibi_slopes=alibi_slopes, return_lse=return_attn_probs,
+                                       **lengths)
+            return (found[0], _lse_of(found[1]), None) if return_attn_probs else found
+        except (NotImplementedError, ValueError):
+            pass  # it is padded or copied below, or met again
     width, columns = tensors[0].shape[-1], _unpacked(tensors)[2].shape[-1]
     if softmax_scale is None:
         softmax_scale = width ** -0.5
@@ -67,8 +78,13 @@ def _attend(tensors: Sequence[Tensor], dropout_p: float, softmax_scale: Optional
     probabilities = None
     if seed is not None:
         q, k, _ = _unpacked(tensors)
-        probabilities = _probabilities(q, k, dropout_p=dropout_p, seed=seed, **settings)
-    return out, lse.masked_fill(lse == -torch.inf, torch.inf), probabilities
+        probabilities = _probabilities(q, k, dropout_p=dropout_p, seed=seed, **settings, **lengths)
+    return out, _lse_of(lse), probabilities
+
+
+def _lse_of(lse: Tensor) -> Tensor:
+    """As flash-attn gives it: +inf for a row that sees no key."""
+    return lse.masked_fill(lse == -torch.inf, torch.inf)
 
 
 torch.compiler.allow_in_graph(_attend)  # the compiler's tracer knows no storage offsets
@@ -76,23 +92,35 @@ torch.compiler.allow_in_graph(_attend)  # the compiler's tracer knows no storage
 
 @torch.no_grad()
 def _probabilities(q: Tensor, k: Tensor, causal: bool, window: _Window, softcap: float, scale: float,
-                   alibi_slopes: Optional[Tensor], dropout_p: float, seed: Tensor) -> Tensor:
+                   alibi_slopes: Optional[Tensor], dropout_p: float, seed: Tensor, cu_seqlens_q: Optional[Tensor] = None,
+                   cu_seqlens_k: Optional[Tensor] = None, max_seqlen_q: int = 0, max_seqlen_k: int = 0) -> Tensor:
     """The softmax [B, H, Sq, Sk] in the tensors' type, the sign bit set where an element was dropped; padded with 0 to
     multiples of 128. For tests: it is computed without a kernel, and waits for the device."""
-    length, keys = q.shape[1], k.shape[1]
-    scores = scale * torch.einsum("bihd,bjhd->bhij", q.float(), k.float().repeat_interleave(q.shape[2] // k.shape[2], 2))
+    queries, keys = ([*tensor] if starts is None else tensor.split(starts.diff().tolist())
+                     for tensor, starts in ((q, cu_seqlens_q), (k, cu_seqlens_k)))
+    rows, columns = max_seqlen_q or q.shape[1], max_seqlen_k or k.shape[1]
+    slopes = [None] * len(queries) if alibi_slopes is None else alibi_slopes.expand(len(queries), q.shape[-2])
+    softmaxes = [_softmax(*one, causal, window, softcap, scale) for one in zip(queries, keys, slopes)]
+    weights = torch.stack([F.pad(x, (0, columns - x.shape[2], 0, rows - x.shape[1])) for x in softmaxes])
+    problem = {"batch": len(queries), "heads_q": q.shape[-2], "seq_q": rows, "seq_k": columns, "head_dim": 8, "dropout": 1}
+    kept = torch.frombuffer(_native.dropout_mask(problem, dropout_p, int(seed)), dtype=torch.bool)
+    weights = torch.where(kept.to(q.device).reshape(weights.shape), weights, -weights)
+    return F.pad(weights, (0, -columns % 128, 0, -rows % 128))
+
+
+def _softmax(q: Tensor, k: Tensor, slopes: Optional[Tensor], causal: bool, window: _Window, softcap: float,
+             scale: float) -> Tensor:
+    """Of one sequence, [H, Sq, Sk] in the tensors' type; slopes [H]."""
+    length, keys = q.shape[0], k.shape[0]
+    scores = scale * torch.einsum("ihd,jhd->hij", q.float(), k.float().repeat_interleave(q.shape[1] // k.shape[1], 1))
     if softcap:
         scores = softcap * torch.tanh(scores / softcap)
     ahead = (torch.arange(keys, device=q.device) - torch.arange(length, device=q.device)[:, None] - (keys - length))
-    if alibi_slopes is not None:
-        scores = scores - alibi_slopes.reshape(-1, q.shape[2], 1, 1) * ahead.abs()
+    if slopes is not None:
+        scores = scores - slopes[:, None, None] * ahead.abs()
     left, right = window[0], 0 if causal else window[1]
     hidden = ((ahead > right) & (right >= 0)) | ((ahead < -left) & (left >= 0))
-    weights = scores.masked_fill(hidden, -torch.inf).softmax(-1).masked_fill(hidden, 0).to(q.dtype)
-    problem = {"batch": q.shape[0], "heads_q": q.shape[2], "seq_q": length, "seq_k": keys, "head_dim": 8, "dropout": 1}
-    kept = torch.frombuffer(_native.dropout_mask(problem, dropout_p, int(seed)), dtype=torch.bool)
-    weights = torch.where(kept.to(q.device).reshape(weights.shape), weights, -weights)
-    return F.pad(weights, (0, -keys % 128, 0, -length % 128))
+    return scores.masked_fill(hidden, -torch.inf).softmax(-1).masked_fill(hidden, 0).to(q.dtype)
 
 
 def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, dropout_p: float = 0.0, softmax_scale: Optional[float] = None,
@@ -133,11 +161,14 @@ def _attend_varlen(tensors: Sequence[Tensor], cu_seqlens_q: Tensor, cu_seqlens_k
                    max_seqlen_k: int, dropout_p: float, softmax_scale: Optional[float], causal: bool,
                    window_size: _Window, softcap: float, alibi_slopes: Optional[Tensor], deterministic: bool,
                    return_attn_probs: bool, block_table: Optional[Tensor] = None) -> _Result:
-    if dropout_p and return_attn_probs:
-        raise NotImplementedError("return_attn_probs: probabilities are not made of sequences of several lengths")
+    lengths: Dict[str, Any] = {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, "max_seqlen_q": max_seqlen_q,
+                               "max_seqlen_k": max_seqlen_k}
+    if block_table is not None:
+        if dropout_p and return_attn_probs:
+            raise NotImplementedError("return_attn_probs: probabilities are not made of keys in pages")
+        lengths["block_table"] = block_table
     return _attend(tensors, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
-                   return_attn_probs, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, max_seqlen_q=max_seqlen_q,
-                   max_seqlen_k=max_seqlen_k, block_table=block_table)
+                   return_attn_probs, **lengths)
 
 
 def flash_attn_varlen_func(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor,
@@ -200,62 +231,57 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Opti
     num_splits: ignored: how the keys are divided belongs to the kernel that is chosen.
     Returns out [B, Sq, H, D], or with return_softmax_lse (out, lse [B, H, Sq]).
 
-    Writing and turning are PyTorch's operations, before the kernel.
+    Writing and turning are steps of the kernel. The tables have as many positions as the cache, and its type.
     """
-    room = k_cache.shape[1] * (1 if block_table is None else block_table.shape[1])
-    used = room if cache_seqlens is None else cache_seqlens
-    with torch.no_grad():
-        if rotary_cos is not None:
-            if k is None or rotary_sin is None:
-                raise ValueError("rotary embedding is of new keys: give k, v and rotary_sin too")
-            moves = causal or tuple(window_size) != (-1, -1)
-            q = _turned(q, rotary_cos, rotary_sin, used, rotary_interleaved, moves)
-            k = _turned(k, rotary_cos, rotary_sin, used, rotary_interleaved, True)
-        if k is not None:
-            if v is None or cache_seqlens is None:
-                raise ValueError("k is written behind the keys that are in the cache: give v and cache_seqlens too")
-            if not isinstance(used, Tensor) and used + k.shape[1] > room:
-                raise ValueError(f"the cache has room for {room} keys; {used} and {k.shape[1]} are more")
-            _append(k_cache, v_cache, k, v, used, block_table, cache_batch_idx)
-            used = used + k.shape[1]
-        seqused_k = None
-        if isinstance(used, Tensor):
-            seqused_k = used.to(torch.int32).contiguous()
-        elif block_table is None:
-            k_cache, v_cache = k_cache[:, :used], v_cache[:, :used]
-        else:
-            seqused_k = torch.full((q.shape[0],), used, dtype=torch.int32, device=q.device)
-        result = _attend((q, k_cache, v_cache), 0.0, softmax_scale, causal, window_size, softcap, alibi_slopes, False,
-                         return_softmax_lse, seqused_k=seqused_k, block_table=block_table, leftpad=cache_leftpad,
-                         cache_rows=cache_batch_idx)
-    return result[:2] if isinstance(result, tuple) else result
+    if rotary_cos is not None and (k is None or rotary_sin is None):
+        raise ValueError("rotary embedding is of new keys: give k, v and rotary_sin too")
+    if (k is not None or v is not None) and (k is None or v is None or cache_seqlens is None):
+        raise ValueError("k is written behind the keys that are in the cache: give v and cache_seqlens too")
+    lengths = {"block_table": block_table, "leftpad": cache_leftpad, "cache_rows": cache_batch_idx}
+    angles = None if rotary_cos is None else (rotary_cos, rotary_sin, rotary_interleaved)
+    return _decode(q, (k_cache, v_cache), None if k is None else (k, v), angles, cache_seqlens, lengths, return_softmax_lse,
+                   causal=causal, window=window_size, softcap=softcap, alibi_slopes=alibi_slopes,
+                   scale=q.shape[-1] ** -0.5 if softmax_scale is None else softmax_scale)
 
 
-def _append(k_cache: Tensor, v_cache: Tensor, k: Tensor, v: Tensor, used: Union[int, Tensor],
-            block_table: Optional[Tensor], cache_rows: Optional[Tensor]) -> None:
-    """Write k and v behind the keys in use."""
-    if block_table is None and cache_rows is None and not isinstance(used, Tensor):
-        k_cache[:, used:used + k.shape[1]], v_cache[:, used:used + k.shape[1]] = k, v
-        return
-    rows = (torch.arange(k.shape[0], device=k.device) if cache_rows is None else cache_rows.long())[:, None]
-    places = (used[:, None].long() if isinstance(used, Tensor) else used) + torch.arange(k.shape[1], device=k.device)
-    if block_table is not None:
-        rows, places = block_table[rows, places // k_cache.shape[1]].long(), places % k_cache.shape[1]
-    k_cache[rows, places], v_cache[rows, places] = k, v
+@torch.no_grad()
+def _decode(q: Tensor, given: Tuple[Tensor, Tensor], new: Any, angles: Any, used: Union[int, Tensor, None],
+            lengths: Dict[str, Any], return_lse: bool, **settings: Any) -> Union[Tensor, Tuple[Tensor, Tensor]]:
+    """given: the caches; new: (k, v); angles: (cos, sin, interleaved); used: how many keys are in the caches."""
+    k_cache, v_cache = caches = [_readable(_columns_of_8(cache)) for cache in given]
+    q, *rows = (_readable(_columns_of_8(tensor)) for tensor in (q, *(new or ())))
+    table, count = lengths["block_table"], rows[0].shape[1] if rows else 0
+    if not isinstance(used, Tensor):
+        room = k_cache.shape[1] * (1 if table is None else table.shape[1])
+        end = room if used is None else used + count
+        if end > room:
+            raise ValueError(f"the cache has room for {room} keys; {used} and {count} are more")
+        if table is None and end < room:  # the last ones of these are new
+            k_cache, v_cache = k_cache[:, :end], v_cache[:, :end]
+        elif end < room or (table is not None and rows):
+            used = torch.full((q.shape[0],), end - count, dtype=torch.int32, device=q.device)
+    if isinstance(used, Tensor):
+        lengths = {**lengths, "seqused_k": used.to(torch.int32).contiguous()}
+    if rows:
+        lengths = {**lengths, "k_new": rows[0], "v_new": rows[1]}
+    if angles is not None:
+        cos, sin = (table.to(q.dtype).contiguous() for table in angles[:2])
+        lengths = {**lengths, "rotary_cos": cos, "rotary_sin": sin, "rotary_interleaved": angles[2]}
+    found = attention(q, k_cache, v_cache, return_lse=return_lse, **settings, **lengths)
+    for cache, own in zip(caches, given) if rows else ():
+        if cache is not own:  # it was copied for the kernel
+            own.copy_(cache[..., :own.shape[-1]])
+    out, lse = found if return_lse else (found, None)
+    if out.shape[-1] != given[1].shape[-1]:
+        out = out[..., :given[1].shape[-1]]
+    return out if lse is None else (out, _lse_of(lse))
 
 
-def _turned(x: Tensor, cos: Tensor, sin: Tensor, used: Union[int, Tensor], interleaved: bool, moves: bool) -> Tensor:
-    """x [B, S, H, D] with rotary embedding, from position `used` on if it moves, else all at that position.
-    In float32, rounded once: x and tables of two bytes would lose bits at each product."""
-    steps = torch.arange(x.shape[1], device=x.device) * int(moves)
-    places = steps + (used[:, None].long() if isinstance(used, Tensor) else used)
-    cos, sin = (table[places].unsqueeze(-2).float() for table in (cos, sin))  # [B or none, S, 1, R / 2]
-    half = cos.shape[-1]
-    turned, rest = x[..., :2 * half].float(), x[..., 2 * half:]
-    a, b = (turned[..., ::2], turned[..., 1::2]) if interleaved else (turned[..., :half], turned[..., half:])
-    pair = (a * cos - b * sin, a * sin + b * cos)
-    turned = torch.stack(pair, -1).flatten(-2) if interleaved else torch.cat(pair, -1)
-    return torch.cat((turned.to(x.dtype), rest), -1)
+torch.compiler.allow_in_graph(_decode)
+
+
+def _columns_of_8(tensor: Tensor) -> Tensor:
+    return F.pad(tensor, (0, -tensor.shape[-1] % 8)) if tensor.shape[-1] % 8 else tensor
 
 
 # ---- in the place of flash-attn ----

@@ -50,6 +50,7 @@ PyObject *fa2py_run(const fa2py_call *call)
     PyObject *result = NULL;
 
     if (fa2py_begin(call, o, &features, &launch.stream, &launch.lender) &&
+        (call->fits == NULL || call->fits(call, o)) &&
         fa2py_make_problem(call, o, &features, &problem) &&
         (!call->differentiable || check_differentiable(&problem)) &&
         fa2py_open_out(call, &o[Q], &o[V], call->out, launch.stream, &o[OUT]) &&
@@ -125,7 +126,9 @@ static fa2py_way find_way(PyObject *const *values)
                                  values[V],
                                  features[FA2PY_ALIBI_SLOPES],
                                  features[FA2PY_SINKS],
-                                 features[FA2PY_BIAS]};
+                                 features[FA2PY_BIAS],
+                                 features[FA2PY_K_NEW],
+                                 features[FA2PY_V_NEW]};
     const fa2py_way way = fa2py_torch_way(tensors, sizeof tensors / sizeof *tensors);
     if (way == FA2PY_WAY_PLAIN && is_given(settings[FA2PY_SET_DROPOUT_P]) &&
         !is_given(features[FA2PY_DROPOUT_SEED])) {

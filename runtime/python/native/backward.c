@@ -44,11 +44,13 @@ static bool open_all(const fa2py_call *call, PyObject *const *values, fa2_proble
                      fa2py_launch *launch, fa2py_operand *o, fa2py_features *features)
 {
     if (!fa2py_begin(call, o, features, &launch->stream, &launch->lender) ||
-        !fa2py_make_problem(call, o, features, problem) ||
-        !fa2py_open(call, &o[Q], "out", values[ARG_OUT], launch->stream, &o[OUT]) ||
-        !fa2py_check_shape(&o[OUT], &o[Q]) ||
+        !fa2py_make_problem(call, o, features, problem))
+        return false;
+    const fa2py_operand like_out = fa2py_like_out(&o[Q], &o[V]);
+    if (!fa2py_open(call, &o[Q], "out", values[ARG_OUT], launch->stream, &o[OUT]) ||
+        !fa2py_check_shape(&o[OUT], &like_out) ||
         !fa2py_open_copied(call, &o[Q], "d_out", values[ARG_D_OUT], launch->stream, &o[D_OUT]) ||
-        !fa2py_check_shape(&o[D_OUT], &o[Q]) ||
+        !fa2py_check_shape(&o[D_OUT], &like_out) ||
         !fa2py_open_lse(&o[Q], problem, values[ARG_LSE], launch->stream, &o[LSE]))
         return false;
     for (int i = 0; i < 3; i++)

@@ -247,6 +247,22 @@ static bool check_packed(const fa2py_call *call)
     return wrong == NULL;
 }
 
+/* What new keys need beside them. */
+static bool check_new(const fa2py_call *call)
+{
+    PyObject *const *given = call->features;
+    const char *wrong = NULL;
+    if ((given[FA2PY_K_NEW] != NULL) != (given[FA2PY_V_NEW] != NULL))
+        wrong = "k_new and v_new are given together";
+    else if ((given[FA2PY_ROTARY_COS] != NULL) != (given[FA2PY_ROTARY_SIN] != NULL))
+        wrong = "rotary_cos and rotary_sin are given together";
+    else if (given[FA2PY_ROTARY_COS] != NULL && given[FA2PY_K_NEW] == NULL)
+        wrong = "rotary embedding is of new keys: give k_new and v_new beside rotary_cos";
+    if (wrong != NULL)
+        PyErr_SetString(PyExc_ValueError, wrong);
+    return wrong == NULL;
+}
+
 bool fa2py_parse_settings(PyObject *const *values, fa2py_call *call)
 {
     return fa2py_parse_truth(values[FA2PY_SET_CAUSAL], &call->causal) &&
@@ -258,6 +274,8 @@ bool fa2py_parse_settings(PyObject *const *values, fa2py_call *call)
            parse_probability(values[FA2PY_SET_DROPOUT_P], &call->dropout_p) &&
            parse_length(values[FA2PY_SET_MAX_SEQLEN_Q], "max_seqlen_q", &call->max_seqlen_q) &&
            parse_length(values[FA2PY_SET_MAX_SEQLEN_K], "max_seqlen_k", &call->max_seqlen_k) &&
-           check_packed(call) && parse_context(values[FA2PY_SET_CONTEXT], call) &&
+           fa2py_parse_truth(values[FA2PY_SET_ROTARY_INTERLEAVED], &call->rotary_interleaved) &&
+           check_packed(call) && check_new(call) &&
+           parse_context(values[FA2PY_SET_CONTEXT], call) &&
            (!is_given(values[FA2PY_SET_STREAM]) || parse_stream(values[FA2PY_SET_STREAM], call));
 }

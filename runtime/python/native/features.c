@@ -129,14 +129,61 @@ static bool check_bias(const fa2_problem *problem, const fa2py_operand *bias)
     return fits;
 }
 
+/* New keys [batch, seq, heads_kv, head_dim], and values in their columns: the cache's shape but for the length. */
+static bool check_new(const fa2py_call *call, const fa2_problem *problem,
+                      const fa2py_operand *k_new, const fa2py_operand *operand)
+{
+    const int seq = call->heads_first ? 2 : 1, head = 3 - seq;
+    const bool is_v = operand != k_new && problem->head_dim_v != 0;
+    const int32_t columns = is_v ? problem->head_dim_v : problem->head_dim;
+    const int64_t *shape = operand->shape;
+    if (operand->object == NULL || (shape[0] == problem->batch && shape[seq] == k_new->shape[seq] &&
+                                    shape[head] == problem->heads_kv && shape[3] == columns))
+        return true;
+    PyErr_Format(
+        PyExc_ValueError,
+        "%s must be [batch, seq, heads, head_dim]%s with %d sequences of %lld keys, %d heads and "
+        "head_dim %d",
+        operand->name, call->heads_first ? ", heads before seq," : "", (int)problem->batch,
+        (long long)k_new->shape[seq], (int)problem->heads_kv, (int)columns);
+    return false;
+}
+
+/* [positions, rotary_dim / 2] of q's type, contiguous; cos and sin alike. */
+static bool check_angles(const fa2py_operand *q, const fa2py_operand *cos,
+                         const fa2py_operand *operand)
+{
+    const dl_tensor *tensor = &operand->view.tensor, *like = &q->view.tensor;
+    if (operand->object == NULL ||
+        (tensor->ndim == 2 && is_type(tensor, like->dtype.code, like->dtype.bits) &&
+         tensor->shape[0] == cos->view.tensor.shape[0] && tensor->shape[0] <= INT32_MAX &&
+         tensor->shape[1] == cos->view.tensor.shape[1] &&
+         (tensor->shape[1] == 1 || stride_of(tensor, 1) == 1) &&
+         (tensor->shape[0] == 1 || stride_of(tensor, 0) == tensor->shape[1])))
+        return true;
+    PyErr_Format(PyExc_ValueError,
+                 "%s must be [positions, rotary_dim / 2], of q's type, contiguous; rotary_cos and "
+                 "rotary_sin alike",
+                 operand->name);
+    return false;
+}
+
+static bool is_new(int feature)
+{
+    return feature == FA2PY_K_NEW || feature == FA2PY_V_NEW;
+}
+
 bool fa2py_features_open(const fa2py_call *call, const fa2py_operand *q, void *stream,
                          fa2py_features *features)
 {
     static const char *const names[FA2PY_FEATURES] = {FA2PY_FEATURE_WORDS};
-    for (int i = 0; i < FA2PY_FEATURES; i++)
-        if (call->features[i] != NULL &&
-            !fa2py_open_any(q, names[i], call->features[i], stream, &features->of[i]))
+    for (int i = 0; i < FA2PY_FEATURES; i++) {
+        PyObject *given = call->features[i];
+        fa2py_operand *operand = &features->of[i];
+        if (given != NULL && !(is_new(i) ? fa2py_open(call, q, names[i], given, stream, operand)
+                                         : fa2py_open_any(q, names[i], given, stream, operand)))
             return false;
+    }
     return true;
 }
 
@@ -152,12 +199,28 @@ void fa2py_features_ask(const fa2py_call *call, const fa2py_features *features,
     problem->paged = call->features[FA2PY_BLOCK_TABLE] != NULL;
     problem->leftpad = call->features[FA2PY_LEFTPAD] != NULL;
     problem->cache_rows = call->features[FA2PY_CACHE_ROWS] != NULL;
+    problem->append = call->features[FA2PY_K_NEW] != NULL;
+    if (call->features[FA2PY_ROTARY_COS] != NULL) {
+        const dl_tensor *cos = &features->of[FA2PY_ROTARY_COS].view.tensor;
+        problem->rotary = call->rotary_interleaved ? FA2_ROTARY_INTERLEAVED : FA2_ROTARY_HALVES;
+        if (cos->ndim == 2)
+            problem->rotary_dim =
+                cos->shape[1] <= INT32_MAX / 2 ? (int32_t)(2 * cos->shape[1]) : INT32_MAX;
+    }
 }
 
-bool fa2py_features_check(const fa2py_features *features, const fa2_problem *problem)
+bool fa2py_features_check(const fa2py_call *call, const fa2py_operand operands[3],
+                          const fa2py_features *features, const fa2_problem *problem)
 {
-    const fa2py_operand *of = features->of;
-    return check_per_sequence(problem, 1, &of[FA2PY_CU_SEQLENS_Q]) &&
+    const fa2py_operand *of = features->of, *q = operands;
+    if (problem->append &&
+        (!fa2py_check_writable(&operands[1]) || !fa2py_check_writable(&operands[2])))
+        return false;
+    return check_new(call, problem, &of[FA2PY_K_NEW], &of[FA2PY_K_NEW]) &&
+           check_new(call, problem, &of[FA2PY_K_NEW], &of[FA2PY_V_NEW]) &&
+           check_angles(q, &of[FA2PY_ROTARY_COS], &of[FA2PY_ROTARY_COS]) &&
+           check_angles(q, &of[FA2PY_ROTARY_COS], &of[FA2PY_ROTARY_SIN]) &&
+           check_per_sequence(problem, 1, &of[FA2PY_CU_SEQLENS_Q]) &&
            check_per_sequence(problem, 1, &of[FA2PY_CU_SEQLENS_K]) &&
            check_per_head(problem, true, &of[FA2PY_ALIBI_SLOPES]) &&
            check_per_head(problem, false, &of[FA2PY_SINKS]) &&
@@ -221,6 +284,14 @@ void fa2py_features_forward(const fa2py_call *call, const fa2py_operand *k,
     args->leftpad = data_of(&of[FA2PY_LEFTPAD]);
     args->cache_rows = data_of(&of[FA2PY_CACHE_ROWS]);
     args->cache_row_count = (int32_t)k->shape[0];
+    if (of[FA2PY_K_NEW].object != NULL)
+        args->append = (fa2_append){fa2py_tensor_of(call, &of[FA2PY_K_NEW]),
+                                    fa2py_tensor_of(call, &of[FA2PY_V_NEW]),
+                                    (int32_t)of[FA2PY_K_NEW].shape[call->heads_first ? 2 : 1]};
+    if (of[FA2PY_ROTARY_COS].object != NULL)
+        args->rotary =
+            (fa2_rotary_tables){data_of(&of[FA2PY_ROTARY_COS]), data_of(&of[FA2PY_ROTARY_SIN]),
+                                (int32_t)of[FA2PY_ROTARY_COS].view.tensor.shape[0]};
 }
 
 void fa2py_features_backward(const fa2py_call *call, const fa2py_features *features,

@@ -8,8 +8,9 @@
 #define SETTINGS                                                                                   \
     "causal=False, window=None, softcap=None, scale=None, layout='bshd', alibi_slopes=None, "      \
     "sinks=None, seqused_k=None, bias=None, dropout_seed=None, cu_seqlens_q=None, "                \
-    "cu_seqlens_k=None, block_table=None, leftpad=None, cache_rows=None, dropout_p=0.0, "          \
-    "max_seqlen_q=None, max_seqlen_k=None, "
+    "cu_seqlens_k=None, block_table=None, leftpad=None, cache_rows=None, k_new=None, v_new=None, " \
+    "rotary_cos=None, rotary_sin=None, dropout_p=0.0, max_seqlen_q=None, max_seqlen_k=None, "      \
+    "rotary_interleaved=False, "
 
 static const char attention_doc[] =
     "attention(q, k, v, *, " SETTINGS "context=None, stream=None, out=None, "
@@ -49,6 +50,13 @@ static const char attention_doc[] =
     "counts them, too.\n"
     "cache_rows: int32 [B]: k and v are [rows, Sk, Hkv, D], and this says which row is a "
     "sequence's.\n"
+    "k_new, v_new: [B, Sn, Hkv, D]: written into k and v first, behind the seqused_k keys of each "
+    "sequence (without\nseqused_k, its last Sn keys), and seen.\n"
+    "rotary_cos, rotary_sin: [positions, R / 2] of q's type, at least Sk positions: the first R "
+    "columns of k_new are\nturned by their key's position, and those of q by its own if causal or "
+    "windowed, else by that of the first new\nkey; q itself is left as it is. "
+    "rotary_interleaved: pairs of columns are (0, 1), (2, 3), ...; else\n(0, R / 2), "
+    "(1, R / 2 + 1), ...\n"
     "out: written to and returned: of q's shape and dtype, no part of q, k or v. Default: a new "
     "tensor of\n"
     "q's library.\n"

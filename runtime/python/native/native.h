@@ -176,11 +176,15 @@ typedef enum fa2py_feature {
     FA2PY_BLOCK_TABLE,
     FA2PY_LEFTPAD,
     FA2PY_CACHE_ROWS,
+    FA2PY_K_NEW,
+    FA2PY_V_NEW,
+    FA2PY_ROTARY_COS,
+    FA2PY_ROTARY_SIN,
     FA2PY_FEATURES
 } fa2py_feature;
 #define FA2PY_FEATURE_WORDS                                                                        \
     "alibi_slopes", "sinks", "seqused_k", "bias", "dropout_seed", "cu_seqlens_q", "cu_seqlens_k",  \
-        "block_table", "leftpad", "cache_rows"
+        "block_table", "leftpad", "cache_rows", "k_new", "v_new", "rotary_cos", "rotary_sin"
 
 /* What every operation takes after its tensors. A problem has the first ones. */
 enum {
@@ -193,6 +197,7 @@ enum {
     FA2PY_SET_DROPOUT_P = FA2PY_SET_FEATURES + FA2PY_FEATURES,
     FA2PY_SET_MAX_SEQLEN_Q,
     FA2PY_SET_MAX_SEQLEN_K,
+    FA2PY_SET_ROTARY_INTERLEAVED,
     FA2PY_SETTINGS_OF_PROBLEM,
     FA2PY_SET_CONTEXT = FA2PY_SETTINGS_OF_PROBLEM,
     FA2PY_SET_STREAM,
@@ -200,8 +205,10 @@ enum {
 };
 #define FA2PY_PROBLEM_WORDS                                                                        \
     "causal", "window", "softcap", "scale", "layout", FA2PY_FEATURE_WORDS, "dropout_p",            \
-        "max_seqlen_q", "max_seqlen_k"
+        "max_seqlen_q", "max_seqlen_k", "rotary_interleaved"
 #define FA2PY_SETTING_WORDS FA2PY_PROBLEM_WORDS, "context", "stream"
+
+struct fa2py_operand;
 
 /* A call as it was asked for. Objects are borrowed. */
 typedef struct fa2py_call {
@@ -215,12 +222,17 @@ typedef struct fa2py_call {
     bool has_seed;                      /* dropout_seed was a number */
     uint64_t seed;
     int32_t max_seqlen_q, max_seqlen_k; /* 0: not given */
-    fa2py_context *context;             /* NULL: the default one */
+    bool rotary_interleaved;
+    fa2py_context *context; /* NULL: the default one */
     bool has_stream;
     void *stream;
     bool want_lse, differentiable; /* forward; the latter: a gradient will be wanted */
     PyObject *out;                 /* forward; NULL: make one */
     bool deterministic;            /* backward */
+    /* forward; asked about q, k and v once they are open. False: fa2py_run ends with NULL and without an
+     * exception, nothing having been done. NULL: nobody is asked. */
+    bool (*fits)(const struct fa2py_call *call, const struct fa2py_operand *operands);
+    bool shares_heads; /* for `fits`: several heads of q may have the same keys */
 } fa2py_call;
 
 /* NULL is false. */
@@ -256,7 +268,8 @@ void fa2py_features_done(fa2py_features *features);
 /* Set what they ask for, but sizes; whether they have the problem's shapes; hand them over. */
 void fa2py_features_ask(const fa2py_call *call, const fa2py_features *features,
                         fa2_problem *problem);
-bool fa2py_features_check(const fa2py_features *features, const fa2_problem *problem);
+bool fa2py_features_check(const fa2py_call *call, const fa2py_operand operands[3],
+                          const fa2py_features *features, const fa2_problem *problem);
 void fa2py_features_forward(const fa2py_call *call, const fa2py_operand *k,
                             const fa2py_features *features, fa2_forward_args *args);
 void fa2py_features_backward(const fa2py_call *call, const fa2py_features *features,
@@ -291,7 +304,10 @@ bool fa2py_open_output(const fa2py_call *call, const fa2py_operand *q, const fa2
 bool fa2py_open_lse(const fa2py_operand *q, const fa2_problem *problem, PyObject *given,
                     void *stream, fa2py_operand *operand);
 bool fa2py_check_shape(const fa2py_operand *operand, const fa2py_operand *like);
-/* Forward's output: of q's shape with the columns of v. */
+bool fa2py_check_writable(const fa2py_operand *operand);
+/* Whose shape O and dO have: q's, with the columns of v. What it holds is q's. */
+fa2py_operand fa2py_like_out(const fa2py_operand *q, const fa2py_operand *v);
+/* Forward's output. */
 bool fa2py_open_out(const fa2py_call *call, const fa2py_operand *q, const fa2py_operand *v,
                     PyObject *given, void *stream, fa2py_operand *operand);
 

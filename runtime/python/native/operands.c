@@ -148,6 +148,13 @@ bool fa2py_check_shape(const fa2py_operand *operand, const fa2py_operand *like)
     return true;
 }
 
+bool fa2py_check_writable(const fa2py_operand *operand)
+{
+    if (operand->view.read_only)
+        PyErr_Format(PyExc_ValueError, "%s is read-only", operand->name);
+    return !operand->view.read_only;
+}
+
 /* ---- opening ---- */
 
 static bool open_view(fa2py_operand *operand, const char *name, PyObject *object, void *stream)
@@ -231,18 +238,21 @@ bool fa2py_open_output(const fa2py_call *call, const fa2py_operand *q, const fa2
     const bool ok =
         fa2py_open(call, q, name, object, stream, operand) && fa2py_check_shape(operand, like);
     Py_DECREF(object);
-    if (!ok || !operand->view.read_only)
-        return ok;
-    PyErr_Format(PyExc_ValueError, "%s is read-only", name);
-    return false;
+    return ok && fa2py_check_writable(operand);
+}
+
+fa2py_operand fa2py_like_out(const fa2py_operand *q, const fa2py_operand *v)
+{
+    fa2py_operand like = *q;
+    like.shape[DIM] = v->shape[DIM];
+    return like;
 }
 
 bool fa2py_open_out(const fa2py_call *call, const fa2py_operand *q, const fa2py_operand *v,
                     PyObject *given, void *stream, fa2py_operand *operand)
 {
     const dl_tensor *view = &q->view.tensor;
-    fa2py_operand like = *q; /* borrowed */
-    like.shape[DIM] = v->shape[DIM];
+    const fa2py_operand like = fa2py_like_out(q, v);
     if (given != NULL || v->shape[DIM] == q->shape[DIM])
         return fa2py_open_output(call, q, &like, "out", "out=", given, stream, operand);
     PyObject *made = fa2py_empty(q->framework, q->object, view, view->dtype, view->ndim,
@@ -444,7 +454,7 @@ bool fa2py_make_problem(const fa2py_call *call, const fa2py_operand operands[3],
         problem.window_left = call->window_left;
         problem.window_right = right;
     }
-    if (!fa2py_features_check(features, &problem))
+    if (!fa2py_features_check(call, operands, features, &problem))
         return false;
     *ret_problem = problem;
     return true;

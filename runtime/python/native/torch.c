@@ -8,12 +8,21 @@
 #include <math.h>
 #include "native.h"
 
-/* Functions without arguments whose answer is true or > 0 where the dispatcher must be asked. */
+/* A function without arguments, asked for a truth. One that is written in C is called without
+ * Python's preparations for a call, which take longer than the answer. */
+typedef struct asked {
+    PyObject *function;
+    PyCFunction direct; /* NULL: by a call */
+    PyObject *self;     /* borrowed from the function */
+} asked;
+
+/* Those whose answer is true or > 0 where the dispatcher must be asked. */
 enum { WATCHERS_MAX = 8 };
-static PyObject *watchers[WATCHERS_MAX];
+static asked watchers[WATCHERS_MAX];
 static int watcher_count;
-static PyObject *grad_enabled;               /* whether requires_grad counts */
+static asked grad_enabled;                   /* whether requires_grad counts */
 static PyObject *functions[FA2PY_WAY_ERROR]; /* by the way that they serve */
+static PyObject *plain_autograd;             /* where no feature is asked for */
 static PyObject *requires_grad;
 
 static void replace(PyObject **place, PyObject *value)
@@ -24,24 +33,36 @@ static void replace(PyObject **place, PyObject *value)
     Py_XDECREF(old);
 }
 
-/* set_torch(dispatcher, autograd, grad_enabled, *watchers) */
+static void set_asked(asked *place, PyObject *function)
+{
+    place->direct = NULL;
+    replace(&place->function, function);
+    if (function != NULL && PyCFunction_Check(function) &&
+        PyCFunction_GetFlags(function) == METH_NOARGS) {
+        place->self = PyCFunction_GetSelf(function);
+        place->direct = PyCFunction_GetFunction(function);
+    }
+}
+
+/* set_torch(dispatcher, autograd, plain_autograd, grad_enabled, *watchers): see fa2/_operations.py. */
 PyObject *fa2py_set_torch(PyObject *module, PyObject *args)
 {
-    enum { FIRST_WATCHER = 3 };
+    enum { FIRST_WATCHER = 4 };
     const Py_ssize_t count = PyTuple_Size(args);
     (void)module;
     if (count < FIRST_WATCHER || count - FIRST_WATCHER > WATCHERS_MAX) {
         PyErr_SetString(PyExc_TypeError,
-                        "set_torch(dispatcher, autograd, grad_enabled, *watchers)");
+                        "set_torch(dispatcher, autograd, plain_autograd, grad_enabled, *watchers)");
         return NULL;
     }
     watcher_count = 0;
     replace(&functions[FA2PY_WAY_DISPATCHER], PyTuple_GetItem(args, 0));
     replace(&functions[FA2PY_WAY_AUTOGRAD], PyTuple_GetItem(args, 1));
-    replace(&grad_enabled, PyTuple_GetItem(args, 2));
+    replace(&plain_autograd, PyTuple_GetItem(args, 2));
+    set_asked(&grad_enabled, PyTuple_GetItem(args, 3));
     for (int i = 0; i < WATCHERS_MAX; i++)
-        replace(&watchers[i],
-                i + FIRST_WATCHER < count ? PyTuple_GetItem(args, i + FIRST_WATCHER) : NULL);
+        set_asked(&watchers[i],
+                  i + FIRST_WATCHER < count ? PyTuple_GetItem(args, i + FIRST_WATCHER) : NULL);
     watcher_count = (int)count - FIRST_WATCHER;
     if (requires_grad == NULL &&
         (requires_grad = PyUnicode_InternFromString("requires_grad")) == NULL)
@@ -49,8 +70,43 @@ PyObject *fa2py_set_torch(PyObject *module, PyObject *args)
     Py_RETURN_NONE;
 }
 
+/* An argument that is absent, or the default. */
+static bool is_off(PyObject *value)
+{
+    return value == NULL || value == Py_None || value == Py_False;
+}
+
+/* What the short way of autograd takes besides q, k and v, as a tuple, of a call of `count` arguments; NULL
+ * without an exception where the call asks for more. */
+static PyObject *plain_settings(PyObject *const *values, int count)
+{
+    static const int kept[] = {FA2PY_SET_CAUSAL, FA2PY_SET_WINDOW, FA2PY_SET_SOFTCAP,
+                               FA2PY_SET_SCALE,  FA2PY_SET_LAYOUT, FA2PY_SET_CONTEXT};
+    enum { KEPT = sizeof kept / sizeof *kept };
+    PyObject *const *settings = values + 3;
+    for (int i = FA2PY_SET_FEATURES; i < count - 3; i++)
+        if (i != FA2PY_SET_CONTEXT && !is_off(settings[i]))
+            return NULL;
+    PyObject *tuple = PyTuple_New(KEPT);
+    for (int i = 0; tuple != NULL && i < KEPT; i++) {
+        PyObject *value = settings[kept[i]] != NULL ? settings[kept[i]] : Py_None;
+        Py_INCREF(value);
+        (void)PyTuple_SetItem(tuple, i, value);
+    }
+    return tuple;
+}
+
 PyObject *fa2py_torch_call(fa2py_way way, PyObject *const *values, int count)
 {
+    PyObject *settings = way == FA2PY_WAY_AUTOGRAD ? plain_settings(values, count) : NULL;
+    if (settings != NULL) {
+        PyObject *out = PyObject_CallFunctionObjArgs(plain_autograd, values[0], values[1],
+                                                     values[2], settings, NULL);
+        Py_DECREF(settings);
+        return out;
+    }
+    if (PyErr_Occurred())
+        return NULL;
     PyObject *tuple = PyTuple_New(count), *result = NULL;
     for (int i = 0; tuple != NULL && i < count; i++) {
         PyObject *value = values[i] != NULL ? values[i] : Py_None;
@@ -75,11 +131,17 @@ static int truth_of(PyObject *value)
     return truth;
 }
 
+static int ask(const asked *place)
+{
+    return truth_of(place->direct != NULL ? place->direct(place->self, NULL)
+                                          : PyObject_CallObject(place->function, NULL));
+}
+
 /* Whether nobody looks on. */
 static int is_unwatched(void)
 {
     for (int i = 0; i < watcher_count; i++) {
-        const int busy = truth_of(PyObject_CallObject(watchers[i], NULL));
+        const int busy = ask(&watchers[i]);
         if (busy != 0)
             return busy < 0 ? -1 : 0;
     }
@@ -104,7 +166,7 @@ fa2py_way fa2py_torch_way(PyObject *const *tensors, int count)
     const int unwatched = any ? is_unwatched() : 1;
     if (unwatched <= 0)
         return unwatched < 0 ? FA2PY_WAY_ERROR : FA2PY_WAY_DISPATCHER;
-    const int grad = any ? truth_of(PyObject_CallObject(grad_enabled, NULL)) : 0;
+    const int grad = any ? ask(&grad_enabled) : 0;
     if (grad <= 0)
         return grad < 0 ? FA2PY_WAY_ERROR : FA2PY_WAY_PLAIN;
     for (int i = 0; i < count; i++) {
@@ -125,27 +187,32 @@ static PyObject *interned[SDPA_COUNT];
 static const fa2py_signature signature = {
     "scaled_dot_product_attention", SDPA_COUNT, SDPA_COUNT, 3, words, interned};
 
-/* An argument that is absent, or the default. */
-static bool is_off(PyObject *value)
+/* Whether fa2 takes the shapes as they are: D a multiple of 8, equal lengths if causal (PyTorch's mask
+ * begins at the top left), equal heads unless groups are asked for. */
+static bool shapes_fit(const fa2py_call *call, const int64_t *q, const int64_t *k, const int64_t *v)
 {
-    return value == NULL || value == Py_None || value == Py_False;
+    return q[3] % 8 == 0 && v[3] == q[3] && (!call->causal || q[2] == k[2]) &&
+           (q[1] == k[1] || call->shares_heads);
 }
 
-/* Whether the shapes are those that fa2 takes as they are: 4 dimensions, D a multiple of 8, equal
- * lengths if causal (PyTorch's mask begins at the top left), equal heads unless groups are asked for. */
-static bool shapes_fit(const fa2py_framework *framework, PyObject *const *values, bool causal)
+static bool operands_fit(const fa2py_call *call, const fa2py_operand operands[3])
 {
-    dl_tensor q, k, v;
-    const dl_exchange *exchange = framework->exchange;
-    if (exchange == NULL || exchange->view_object == NULL ||
-        exchange->view_object(values[QUERY], &q) != 0 ||
-        exchange->view_object(values[KEY], &k) != 0 ||
-        exchange->view_object(values[VALUE], &v) != 0)
-        return false;
-    return q.ndim == 4 && k.ndim == 4 && q.device.type == DL_CUDA && q.dtype.bits == 16 &&
-           q.shape[3] % 8 == 0 && v.ndim == 4 && v.shape[3] == q.shape[3] &&
-           (!causal || q.shape[2] == k.shape[2]) &&
-           (q.shape[1] == k.shape[1] || !is_off(values[ENABLE_GQA]));
+    return shapes_fit(call, operands[0].shape, operands[1].shape, operands[2].shape);
+}
+
+/* The same of tensors that were not opened. */
+static bool tensors_fit(const fa2py_framework *framework, const fa2py_call *call)
+{
+    dl_tensor t[3];
+    for (int i = 0; i < 3; i++) {
+        if (framework->exchange->view_object(call->tensors[i], &t[i]) != 0) {
+            PyErr_Clear(); /* it cannot be viewed */
+            return false;
+        }
+        if (t[i].ndim != 4 || t[i].device.type != DL_CUDA || t[i].dtype.bits != 16)
+            return false;
+    }
+    return shapes_fit(call, t[0].shape, t[1].shape, t[2].shape);
 }
 
 /* How the call goes; FA2PY_WAY_DISPATCHER stands for the Python function. */
@@ -158,14 +225,15 @@ static fa2py_way sdpa_way(PyObject *const *values, fa2py_call *call)
     const fa2py_framework *framework = fa2py_framework_of(values[QUERY]);
     if (framework == NULL)
         return FA2PY_WAY_ERROR;
-    if (framework->kind != FA2PY_TORCH || Py_TYPE(values[KEY]) != framework->type ||
+    if (framework->kind != FA2PY_TORCH || framework->exchange == NULL ||
+        framework->exchange->view_object == NULL || Py_TYPE(values[KEY]) != framework->type ||
         Py_TYPE(values[VALUE]) != framework->type)
         return FA2PY_WAY_DISPATCHER;
     const fa2py_way way = fa2py_torch_way(values, 3);
     if (way == FA2PY_WAY_DISPATCHER || way == FA2PY_WAY_ERROR)
         return way;
     const int causal = values[IS_CAUSAL] == NULL ? 0 : PyObject_IsTrue(values[IS_CAUSAL]);
-    if (values[DROPOUT_P] != NULL)
+    if (!is_off(values[DROPOUT_P]))
         dropout = PyFloat_AsDouble(values[DROPOUT_P]);
     if (values[SCALE] != NULL && values[SCALE] != Py_None) {
         scale = PyFloat_AsDouble(values[SCALE]);
@@ -174,14 +242,16 @@ static fa2py_way sdpa_way(PyObject *const *values, fa2py_call *call)
     }
     if (PyErr_Occurred())
         return FA2PY_WAY_ERROR;
-    const bool fits = dropout == 0 && scale_fits && shapes_fit(framework, values, causal > 0);
-    PyErr_Clear(); /* of a tensor that cannot be viewed */
     *call = (fa2py_call){.tensors = {values[QUERY], values[KEY], values[VALUE]},
                          .causal = causal > 0,
                          .heads_first = true,
                          .window_left = -1,
                          .window_right = -1,
-                         .scale = (float)scale};
+                         .scale = (float)scale,
+                         .fits = operands_fit,
+                         .shares_heads = !is_off(values[ENABLE_GQA])};
+    const bool fits =
+        dropout == 0 && scale_fits && (way == FA2PY_WAY_PLAIN || tensors_fit(framework, call));
     return fits ? way : FA2PY_WAY_DISPATCHER;
 }
 
@@ -218,7 +288,7 @@ static PyObject *sdpa(PyObject *self, PyObject *const *args, Py_ssize_t count, P
         return NULL;
     if (way != FA2PY_WAY_DISPATCHER) {
         PyObject *result = way == FA2PY_WAY_PLAIN ? fa2py_run(&call) : differentiable(values);
-        if (result != NULL || !is_refusal())
+        if (result != NULL || (PyErr_Occurred() && !is_refusal()))
             return result;
         PyErr_Clear(); /* it will be met again there */
     }

@@ -1,0 +1,165 @@
+/*
+ * "Beside" is looked for from the folder of the file: an installed library (lib/, lib/x86_64-linux-gnu/), a program
+ * that has it linked in (bin/), a Python package.
+ */
+#define _GNU_SOURCE /* dladdr */
+#include "runtime/plan/share.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "cache/shipped.h"
+#include "runtime/base/alloc.h"
+#include "runtime/base/text.h"
+#include "runtime/ops/op.h"
+
+#ifndef FA2_SHARE_INSTALLED /* the build says otherwise, with the distance from the library's folder */
+#define FA2_SHARE_FROM_LIBRARY "../share/fa2"
+#define FA2_SHARE_INSTALLED    "/usr/local/share/fa2"
+#endif
+
+/* ---- the folder ---- */
+
+static fa2_status join(const char *a, const char *b, char **ret_path)
+{
+    fa2i_text path = {0};
+    fa2i_text_add(&path, "%s/%s", a, b);
+    return fa2i_text_take(&path, ret_path);
+}
+
+/* The folder of the file that this code is in; "" when the loader cannot tell. */
+static fa2_status own_folder(char **ret_folder)
+{
+    Dl_info info;
+    fa2i_text text = {0};
+    fa2_status (*const here)(char **) = fa2i_share_find;
+    void *address = NULL;
+    memcpy(&address, &here, sizeof address); /* ISO C has no such conversion */
+    if (dladdr(address, &info) != 0 && info.dli_fname != NULL &&
+        strchr(info.dli_fname, '/') != NULL)
+        fa2i_text_add_bytes(&text, info.dli_fname,
+                            (size_t)(strrchr(info.dli_fname, '/') - info.dli_fname));
+    return fa2i_text_take(&text, ret_folder);
+}
+
+fa2_status fa2i_share_find(char **ret_folder)
+{
+    static const char *const beside[] = {FA2_SHARE_FROM_LIBRARY, "../share/fa2", "share/fa2"};
+    fa2_status st = FA2_OK;
+    char *own = NULL, *path = NULL;
+    const char *given = getenv("FA2_SHARE");
+
+    *ret_folder = NULL;
+    if (given != NULL && given[0] == '\0')
+        return FA2_OK;
+    if (given == NULL)
+        FA2_TRY(own_folder(&own));
+    for (size_t i = 0; own != NULL && i < sizeof beside / sizeof *beside; i++) {
+        FA2_TRY(join(own, beside[i], &path));
+        if (own[0] != '\0' && access(path, R_OK | X_OK) == 0)
+            break;
+        fa2i_free(path);
+        path = NULL;
+    }
+    if (path == NULL) {
+        path = fa2i_strdup(given != NULL ? given : FA2_SHARE_INSTALLED);
+        if (path == NULL)
+            FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for the path of a folder"));
+    }
+    *ret_folder = path;
+    path = NULL; /* the caller's now */
+done:
+    fa2i_free(path);
+    fa2i_free(own);
+    return st;
+}
+
+/* ---- its files ---- */
+
+typedef struct names {
+    char **items; /* owned, as each of them is */
+    size_t count;
+} names;
+
+static void names_done(names *n)
+{
+    for (size_t i = 0; i < n->count; i++)
+        fa2i_free(n->items[i]);
+    fa2i_free(n->items);
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static fa2_status add_name(names *n, const char *name)
+{
+    const size_t bytes = strlen(name);
+    if (bytes < 6 || strcmp(name + bytes - 6, ".jsonl") != 0)
+        return FA2_OK;
+    char **grown = fa2i_realloc(n->items, (n->count + 1) * sizeof *grown);
+    if (grown == NULL)
+        return fa2i_fail(FA2_E_MEMORY, "no memory for the name of a file");
+    n->items = grown;
+    n->items[n->count] = fa2i_strdup(name);
+    if (n->items[n->count] == NULL)
+        return fa2i_fail(FA2_E_MEMORY, "no memory for the name of a file");
+    n->count++;
+    return FA2_OK;
+}
+
+/* FA2_E_IO: there is no such folder, or it cannot be read. */
+static fa2_status list(const char *folder, names *n)
+{
+    fa2_status st = FA2_OK;
+    DIR *dir = opendir(folder);
+    if (dir == NULL)
+        return fa2i_fail(FA2_E_IO, "%s: %s", folder, strerror(errno));
+    for (const struct dirent *entry; st == FA2_OK && (entry = readdir(dir)) != NULL;)
+        st = add_name(n, entry->d_name);
+    closedir(dir);
+    if (n->count > 1)
+        qsort(n->items, n->count, sizeof *n->items, by_name);
+    return st;
+}
+
+/* What went wrong but for memory is told. */
+static fa2_status tell(fa2_status st, fa2i_log_fn log, void *log_user)
+{
+    char text[FA2I_MESSAGE_BYTES + 64];
+    if (st == FA2_OK || st == FA2_E_MEMORY)
+        return st;
+    snprintf(text, sizeof text, "of what comes with fa2 is passed over: %s", fa2_last_message());
+    if (log != NULL)
+        log(log_user, text);
+    return FA2_OK;
+}
+
+fa2_status fa2i_share_read(const char *folder, const fa2i_card *card, fa2_op op, fa2i_log_fn log,
+                           void *log_user, fa2i_evidence *evidence)
+{
+    fa2_status st = FA2_OK;
+    const fa2_problem any = {.op = op};
+    names files = {0};
+    char *path = NULL;
+
+    if (folder == NULL)
+        return FA2_OK;
+    FA2_TRY(tell(list(folder, &files), log, log_user));
+    for (size_t i = 0; i < files.count; i++) {
+        FA2_TRY(join(folder, files.items[i], &path));
+        FA2_TRY(tell(fa2i_shipped_read(path, card, op, fa2i_op_of(&any)->abi, evidence), log,
+                     log_user));
+        fa2i_free(path);
+        path = NULL;
+    }
+done:
+    fa2i_free(path);
+    names_done(&files);
+    return st;
+}

@@ -1,0 +1,92 @@
+#!/bin/sh
+# What comes with fa2, on the software device: a fresh database starts with what another machine measured on a card
+# of the same kind, and says so. Usage: test_share.sh FA2_TUNE LIBFA2SIM SIM_CLIENT
+set -u
+[ $# -ge 3 ] || {
+    echo "usage: test_share.sh FA2_TUNE LIBFA2SIM SIM_CLIENT" >&2
+    exit 2
+}
+self=$(realpath "$0")
+tune=$1
+client=$3
+# shellcheck source=tests/expect.sh
+. "$(dirname "$self")/../expect.sh"
+export FA2_CUDA_LIBRARY="$2" FA2_SIM_CARD=rtx3060 FA2_DB="$folder/user.db"
+FA2_GEN_PATH=$(dirname "$self")/few
+export FA2_GEN_PATH
+shape=Hq=2,Sq=48,D=16,causal=1
+
+# run STATUS ARGUMENT...: fa2-tune.
+run() {
+    status=$1
+    shift
+    expect_status "$status" "fa2-tune $*" "$tune" "$@"
+}
+# call STATUS ARGUMENT...: a program that calls attention.
+call() {
+    status=$1
+    shift
+    expect_status "$status" "a call of $*" "$client" "$@"
+}
+winner() {
+    run 0 list --db "$1" --json
+    python3 -c 'import json; print(json.load(open("out"))[0]["variant"])'
+}
+
+run 0 --device 0 --shape $shape --db elsewhere.db
+mkdir share
+run 0 export share/card.jsonl --db elsewhere.db
+won=$(winner elsewhere.db)
+
+# ---- without it ----
+call 0 1 2 48 16 1 --db none.db
+has out "rule       default:"
+
+# ---- with it: a fresh database, the same winner, and no word in the log but that ----
+export FA2_SHARE="$folder/share"
+call 0 1 2 48 16 1
+has out "rule       shipped: nothing of this kind is tuned here"
+has out "by what comes with fa2"
+has out "$won"
+run 0 explain --shape $shape --device 0
+has out "rule      shipped: the best estimate, by measurements that come with fa2"
+has out "kernel    $won"
+run 0 explain --shape $shape --arch sm_86
+has out "rule      shipped:"
+call 0 1 2 48 16 1 --db ""
+has out "rule       default:"
+# A problem that was not measured there is estimated from those that were; another class is the model's.
+call 0 1 2 80 16 1
+has out "rule       shipped:"
+call 0 1 2 48 16 0
+has out "rule       default:"
+
+# ---- what it led to is compiled once ----
+export FA2_NVRTC_LIBRARY=/nonexistent/libnvrtc.so
+call 0 1 2 48 16 1
+has out "rule       shipped:"
+has out "$won"
+unset FA2_NVRTC_LIBRARY
+
+# ---- what is measured here comes first; what comes with fa2 is not what a benchmark calls untuned ----
+run 0 bench --device 0 --shape $shape --format csv
+has out ",chosen,shipped,"
+run 0 --device 0 --shape $shape
+call 0 1 2 48 16 1
+has out "rule       exact:"
+call 0 1 2 80 16 1
+has out "rule       nearest:"
+
+# ---- damaged, cut, not there: said, and no error ----
+rm user.db
+head -c 3000 share/card.jsonl >share/cut.jsonl
+rm share/card.jsonl
+call 0 1 2 48 16 1
+has out "rule       default:"
+run 0 explain --shape $shape --device 0
+has err "share/cut.jsonl: was cut"
+FA2_SHARE=$folder/nowhere
+run 0 explain --shape $shape --device 0
+has out "rule      default:"
+has err "nowhere: No such file or directory"
+summary

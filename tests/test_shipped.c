@@ -1,0 +1,332 @@
+/*
+ * What comes with fa2: a file of the export's format, read without SQLite, says what the database says from which it
+ * was exported; damaged in any place it is refused or read in part, and nothing worse.
+ */
+#include <math.h>
+#include <sha2.h>
+#include "cache/flat.h"
+#include "cache/shipped.h"
+#include "cache_fixture.h"
+#include "runtime/base/alloc.h"
+#include "runtime/lua/generator.h"
+#include "runtime/plan/share.h"
+
+static fixture folder;
+static char file[128];
+
+static void write_file(const char *text, size_t bytes)
+{
+    FILE *out = fopen(file, "wb");
+    CHECK(out != NULL);
+    CHECK_EQ(fwrite(text, 1, bytes, out), bytes);
+    fclose(out);
+}
+
+/* Two problems with three kernels, one of which was found wrong later, and a winner that has no measurement. */
+static char *make_export(void)
+{
+    fa2i_cache *cache = fixture_open(folder.path);
+    for (int seq = 512; seq <= 1024; seq *= 2) {
+        const ids to = sample_ids(cache, seq);
+        store_result(cache, &to, 1, 20 + seq / 100.0, false);
+        store_result(cache, &to, 2, 10 + seq / 128.0, true);
+        store_result(cache, &to, 3, 3 + 1e-3 * seq, false);
+    }
+    const ids to = sample_ids(cache, 2048);
+    const fa2i_kernel kernel = sample_kernel(1), failed = sample_kernel(3);
+    const fa2i_winner won = {.kernel = kernel.key, .measured = false, .model_us = 123.25};
+    const fa2i_verification wrong = {
+        .outcome = FA2I_OUTCOME_WRONG, .max_error = 7, .detail = "S=1"};
+    CHECK_EQ(fa2i_cache_put_winner(cache, to.session, to.device, to.problem, &won), FA2_OK);
+    CHECK_EQ(fa2i_cache_put_verification(cache, to.device, &failed.key, &wrong), FA2_OK);
+    char *text = exported(cache, NULL);
+    fa2i_cache_close(cache);
+    return text;
+}
+
+static const char *text_of(const fa2i_evidence *e, size_t time)
+{
+    return e->kernels[e->times[time].kernel].text;
+}
+
+static double time_of(const fa2i_evidence *e, const fa2i_known_set *set, const char *text)
+{
+    for (size_t i = set->first; i < set->first + set->count; i++)
+        if (strcmp(text_of(e, i), text) == 0)
+            return e->times[i].us;
+    return 0;
+}
+
+static void test_same_as_database(void)
+{
+    fa2i_cache *cache = NULL;
+    fa2i_evidence theirs = {0}, ours = {0};
+    const fa2i_card card = sample_card();
+    CHECK_EQ(fa2i_cache_open(folder.path, FA2I_CACHE_READ, NULL, NULL, &cache), FA2_OK);
+    CHECK_EQ(fa2i_cache_evidence(cache, &card, FA2_OP_FORWARD, ABI, &theirs), FA2_OK);
+    CHECK_EQ(fa2i_shipped_read(file, &card, FA2_OP_FORWARD, ABI, &ours), FA2_OK);
+    CHECK_EQ(ours.set_count, 3);
+    CHECK_EQ(ours.set_count, theirs.set_count);
+    CHECK_EQ(ours.time_count, 5); /* without the kernel that was found wrong */
+    CHECK_EQ(ours.time_count, theirs.time_count);
+    for (size_t i = 0; i < ours.set_count && i < theirs.set_count; i++) {
+        const fa2i_known_set *a = &ours.sets[i], *b = &theirs.sets[i];
+        CHECK(memcmp(&a->problem, &b->problem, sizeof a->problem) == 0);
+        CHECK(fa2i_card_is_same(&a->card, &b->card));
+        CHECK_EQ(a->card.clock_khz, b->card.clock_khz);
+        CHECK_EQ(a->measured, b->measured);
+        CHECK(a->shipped && !b->shipped && a->real && b->real);
+        CHECK_EQ(a->count, b->count);
+        for (size_t t = b->first; t < b->first + b->count; t++)
+            CHECK(fabs(time_of(&ours, a, text_of(&theirs, t)) / theirs.times[t].us - 1) < 1e-14);
+    }
+    CHECK(fa2i_shipped_knows(&ours, &card, &theirs.sets[0].problem));
+    CHECK(!fa2i_shipped_knows(&theirs, &card, &theirs.sets[0].problem));
+
+    /* Beside a database that has the class nothing is added; beside one of another card, all of it. */
+    fa2i_evidence merged = {0};
+    const size_t before = theirs.set_count;
+    CHECK_EQ(fa2i_shipped_merge(&ours, &card, &theirs), FA2_OK);
+    CHECK_EQ(theirs.set_count, before);
+    fa2i_card other = card;
+    other.sm_count = 30;
+    CHECK_EQ(fa2i_shipped_merge(&ours, &other, &theirs), FA2_OK);
+    CHECK_EQ(theirs.set_count, 2 * before);
+    CHECK_EQ(theirs.kernel_count, 2); /* those that both have are the database's, with their code */
+    CHECK(time_of(&theirs, &theirs.sets[before], text_of(&ours, 0)) > 0);
+    CHECK(!theirs.kernels[theirs.times[theirs.sets[before].first].kernel].shipped);
+    CHECK_EQ(fa2i_shipped_merge(&ours, &card, &merged), FA2_OK);
+    CHECK_EQ(merged.set_count, before);
+    CHECK(merged.kernels[0].shipped && !merged.kernels[0].has_code);
+
+    /* Nothing for another SM, another operation or version of it, or what the card cannot hold. */
+    fa2i_evidence none = {0};
+    other = card;
+    other.arch = 89;
+    CHECK_EQ(fa2i_shipped_read(file, &other, FA2_OP_FORWARD, ABI, &none), FA2_OK);
+    CHECK_EQ(fa2i_shipped_read(file, &card, FA2_OP_BACKWARD, ABI, &none), FA2_OK);
+    CHECK_EQ(fa2i_shipped_read(file, &card, FA2_OP_FORWARD, ABI + 1, &none), FA2_OK);
+    other = card;
+    other.smem_block_bytes = 1024;
+    CHECK_EQ(fa2i_shipped_read(file, &other, FA2_OP_FORWARD, ABI, &none), FA2_OK);
+    CHECK_EQ(none.set_count + none.kernel_count + none.time_count, 0);
+    fa2i_evidence_done(&none);
+    fa2i_evidence_done(&merged);
+    fa2i_evidence_done(&theirs);
+    fa2i_evidence_done(&ours);
+    fa2i_cache_close(cache);
+}
+
+/* Write the hash of what is above the last line into it. */
+static void seal(char *text)
+{
+    SHA2_CTX sha;
+    fa2i_key hash;
+    char hex[2 * FA2I_KEY_BYTES + 1];
+    char *end = strstr(text, "\n{\"type\":\"end\",");
+    char *place = end == NULL ? NULL : strstr(end, "\"sha256\":\"");
+    if (place == NULL || strlen(place) < 10 + sizeof hex)
+        return;
+    SHA256Init(&sha);
+    SHA256Update(&sha, (const uint8_t *)text, (size_t)(end + 1 - text));
+    SHA256Final(hash.bytes, &sha);
+    fa2i_key_format(&hash, hex);
+    memcpy(place + 10, hex, sizeof hex - 1);
+}
+
+static fa2_status read_text(const char *text, size_t bytes)
+{
+    const fa2i_card card = sample_card();
+    fa2i_evidence e = {0};
+    write_file(text, bytes);
+    const fa2_status st = fa2i_shipped_read(file, &card, FA2_OP_FORWARD, ABI, &e);
+    for (size_t i = 0; i < e.time_count; i++)
+        CHECK(e.times[i].us > 0 && e.times[i].kernel < e.kernel_count);
+    for (size_t i = 0; i < e.set_count; i++)
+        CHECK_EQ(fa2i_problem_check(&e.sets[i].problem), FA2_OK);
+    fa2i_evidence_done(&e);
+    return st;
+}
+
+static void test_damage(const char *text)
+{
+    static const char damages[] = "\"\\{}:,-.e0\n";
+    const size_t bytes = strlen(text);
+    char *copy = fa2i_alloc(bytes + 1);
+    size_t refused = 0;
+    for (size_t at = 0; at < bytes - 160; at += 37)
+        CHECK_EQ(read_text(text, at), FA2_E_INVALID);
+    for (size_t at = 1; at < bytes - 160; at += 13) {
+        memcpy(copy, text, bytes + 1);
+        copy[at] ^= 1;
+        if (text[at] != '\n')
+            CHECK_EQ(read_text(copy, bytes), FA2_E_INVALID); /* its hash is another */
+        copy[at] = damages[at % (sizeof damages - 1)];
+        seal(copy);
+        refused += read_text(copy, bytes) == FA2_E_INVALID;
+    }
+    CHECK(refused > 0); /* some are no objects any more */
+    remove(file);
+    CHECK_EQ(fa2i_shipped_read(file, &(fa2i_card){.arch = 86}, FA2_OP_FORWARD, ABI, NULL),
+             FA2_E_IO);
+    CHECK_CONTAINS(fa2_last_message(), file);
+    fa2i_free(copy);
+}
+
+static void test_memory(const char *text)
+{
+    const fa2i_card card = sample_card();
+    fa2_status st = FA2_E_MEMORY;
+    write_file(text, strlen(text));
+    for (long nth = 1; st == FA2_E_MEMORY && nth < 1000; nth++) {
+        fa2i_evidence e = {0}, own = {0};
+        fa2i_alloc_fail_at(nth);
+        st = fa2i_shipped_read(file, &card, FA2_OP_FORWARD, ABI, &e);
+        if (st == FA2_OK)
+            st = fa2i_shipped_merge(&e, &card, &own);
+        fa2i_alloc_fail_at(0);
+        CHECK(st == FA2_E_MEMORY || own.set_count == 3);
+        fa2i_evidence_done(&e);
+        fa2i_evidence_done(&own);
+    }
+    CHECK_EQ(st, FA2_OK);
+}
+
+static void test_numbers(void)
+{
+    static const struct {
+        const char *text;
+        double value; /* below 0: none */
+    } cases[] = {{"0", 0},
+                 {"12.5", 12.5},
+                 {"1.25e-05", 1.25e-05},
+                 {"3E2", 300},
+                 {"1e+2", 100},
+                 {"-1", -1},
+                 {"1.", -1},
+                 {".5", -1},
+                 {"1e", -1},
+                 {"1e999", -1},
+                 {"nan", -1},
+                 {"12x", -1},
+                 {"\"12\"", -1},
+                 {"true", -1},
+                 {"null", -1},
+                 {"5.47379330544415", 5.47379330544415},
+                 {"123456789012345678901", -1}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char line[64];
+        fa2i_flat object;
+        double value = -1;
+        snprintf(line, sizeof line, "{\"a\":%s}", cases[i].text);
+        CHECK(fa2i_flat_read(line, strlen(line), &object));
+        CHECK_EQ(fa2i_flat_real(&object, "a", &value), cases[i].value >= 0);
+        CHECK(fabs(value - cases[i].value) <= 1e-15 * fabs(value));
+    }
+    static const char *const none[] = {"",          "{",          "{}",         "[1]",
+                                       "{\"a\"}",   "{\"a\":}",   "{\"a\":1,}", "{\"a\":{}}",
+                                       "{\"a\":\"", "{\"a\":1}x", "{\"a\":1"};
+    fa2i_flat object;
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++)
+        CHECK(!fa2i_flat_read(none[i], strlen(none[i]), &object));
+    int64_t whole = 0;
+    char word[8];
+    static const char line[] = "{\"a\":-7,\"b\":\"\\\"x\\\\\",\"c\":\"\\u0041\"}";
+    CHECK(fa2i_flat_read(line, strlen(line), &object));
+    CHECK(fa2i_flat_integer(&object, "a", &whole) && whole == -7);
+    CHECK(fa2i_flat_text(&object, "b", word, sizeof word) && strcmp(word, "\"x\\") == 0);
+    CHECK(!fa2i_flat_text(&object, "c", word, sizeof word));
+    CHECK(!fa2i_flat_text(&object, "b", word, 3));
+}
+
+static void note(void *user, const char *message)
+{
+    snprintf(user, 512, "%.500s", message);
+}
+
+static void test_folder(const char *text)
+{
+    const fa2i_card card = sample_card();
+    fa2i_evidence e = {0};
+    char said[512] = "", bad[128];
+    char *path = NULL;
+
+    setenv("FA2_SHARE", "", 1);
+    CHECK_EQ(fa2i_share_find(&path), FA2_OK);
+    CHECK(path == NULL);
+    CHECK_EQ(fa2i_share_read(NULL, &card, FA2_OP_FORWARD, note, said, &e), FA2_OK);
+    setenv("FA2_SHARE", folder.folder, 1);
+    CHECK_EQ(fa2i_share_find(&path), FA2_OK);
+    CHECK(strcmp(path, folder.folder) == 0);
+    write_file(text, strlen(text));
+    snprintf(bad, sizeof bad, "%s/a.jsonl", folder.folder);
+    FILE *out = fopen(bad, "w");
+    fputs("{\"fa2_export\":2,\"schema\":2}\n", out);
+    fclose(out);
+    /* One file is cut: that is told, and the other is read. */
+    CHECK_EQ(fa2i_share_read(path, &card, FA2_OP_FORWARD, note, said, &e), FA2_OK);
+    CHECK_CONTAINS(said, "a.jsonl: was cut");
+    CHECK_EQ(e.set_count, 3);
+    fa2i_free(path);
+    fa2i_evidence_done(&e);
+    CHECK_EQ(fa2i_share_read("/nonexistent/fa2", &card, FA2_OP_FORWARD, note, said, &e), FA2_OK);
+    CHECK_CONTAINS(said, "/nonexistent/fa2: No such file");
+    unsetenv("FA2_SHARE");
+    CHECK_EQ(fa2i_share_find(&path), FA2_OK);
+    CHECK_CONTAINS(path, "share");
+    fa2i_free(path);
+}
+
+/* What is in the tree: sound, small, and for the most part about kernels that the generator still makes. */
+static void test_what_is_shipped(void)
+{
+    const fa2i_card card = {.arch = 90, .smem_block_bytes = 232448};
+    fa2i_evidence e = {0};
+    fa2i_generator *generator = NULL;
+    char said[512] = "", path[512];
+    size_t made = 0, sets = 0, kernels = 0;
+    CHECK_EQ(fa2i_generator_create(&generator), FA2_OK);
+    snprintf(path, sizeof path, "%s/runtime/share", getenv("FA2_SOURCE_DIR"));
+    for (int op = 0; op < FA2I_OPS; op++) {
+        CHECK_EQ(fa2i_share_read(path, &card, (fa2_op)op, note, said, &e), FA2_OK);
+        for (size_t i = 0; i < e.kernel_count; i++) {
+            fa2i_variant variant;
+            made += fa2i_generator_variant(generator, e.kernels[i].text, &variant) == FA2_OK;
+        }
+        sets += e.set_count;
+        kernels += e.kernel_count;
+        fa2i_evidence_done(&e);
+    }
+    CHECK(strcmp(said, "") == 0);
+    CHECK(sets >= 90 && kernels >= 500);
+    CHECK(2 * made > kernels);
+    fa2i_generator_destroy(generator);
+    struct stat info;
+    long bytes = 0;
+    DIR *dir = opendir(path);
+    CHECK(dir != NULL);
+    for (struct dirent *entry; dir != NULL && (entry = readdir(dir)) != NULL;) {
+        char one[800];
+        snprintf(one, sizeof one, "%s/%s", path, entry->d_name);
+        bytes += stat(one, &info) == 0 && S_ISREG(info.st_mode) ? (long)info.st_size : 0;
+    }
+    closedir(dir);
+    CHECK(bytes <= 2 * 1000 * 1000);
+}
+
+int main(void)
+{
+    fixture_begin(&folder);
+    snprintf(file, sizeof file, "%s/card.jsonl", folder.folder);
+    char *text = make_export();
+    write_file(text, strlen(text));
+    test_same_as_database();
+    test_damage(text);
+    test_memory(text);
+    test_numbers();
+    test_folder(text);
+    test_what_is_shipped();
+    free(text);
+    fixture_end(&folder);
+    return check_done();
+}
