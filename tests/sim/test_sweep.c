@@ -7,9 +7,10 @@
  * For each (D, causal) of the presets with that dtype, candidates of each card for prefill, decode
  * or short prefill: PTX as the runtime compiles it, launched by the runtime on shapes that reach all
  * paths of its tile sizes. Of each family in each class every so manieth candidate is run (STEP_*
- * below), one at least, and more until each tile and axis value that candidates have is run; classes with features take theirs from one card, in turn. All
- * candidates of all cards are run where FA2_TEST_ALL is set. PART/PARTS: every PARTS-th class only,
- * to share the work among processes; STEP n: every nth candidate at most, where more take too long.
+ * below), one at least, and more until each tile and axis value that candidates have is run; classes
+ * with features take theirs from one card, in turn. All candidates of all cards are run where
+ * FA2_TEST_ALL is set. PART/PARTS: every PARTS-th class only, to share the work among processes; STEP
+ * n: about every nth candidate, where more take too long.
  *
  * A variant is compiled once, for the oldest SM among the cards whose candidate it is, and runs on
  * each of them, since most of the time is the compiler's. What that takes for granted is checked on
