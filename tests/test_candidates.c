@@ -8,8 +8,8 @@
  * right is for the software device to show (sim/test_sweep.c); here it is the machine code that
  * counts. So on each SM: for each problem, the variant that the cost model puts first, which is the
  * one that runs untuned; and every SAMPLE-th of forward's others. FA2_TEST_ALL in the environment: all.
- * Backward's are for preset quick, which has the head dimensions of most models; those that the model
- * puts next are compiled only where what came before spills.
+ * Backward's are for preset quick, which has the head dimensions of most models. What the model puts
+ * next is compiled only where what came before spills.
  *
  * Classes are (op, head_dim, dtype, causal); problems of one class share most candidates, so each
  * variant is compiled once per SM.
@@ -23,8 +23,8 @@
 static const int archs[] = {75, 80, 86, 87, 89, 90};
 enum { ARCH_COUNT = sizeof archs / sizeof archs[0], MAX_JOBS = 8192, SAMPLE = 64 };
 
-/* A backward kernel spills more easily, and not where the model thinks. */
-enum { ROUNDS = 1, ROUNDS_BACKWARD = 4 };
+/* Backward kernels spill more easily, and not where the model thinks. */
+enum { ROUNDS = 4 };
 
 typedef struct candidate {
     int arch;
@@ -83,13 +83,12 @@ static void take_sample(void)
 {
     size_t kept = 0;
     for (size_t i = 0; i < all.count; i++) {
-        const bool backward = all.candidates[i].problem.op == FA2_OP_BACKWARD;
-        const bool ranks = all.candidates[i].rank < (backward ? ROUNDS_BACKWARD : ROUNDS);
-        if (!ranks && (backward || i % SAMPLE != 0))
+        candidate c = all.candidates[i];
+        if (c.problem.op == FA2_OP_FORWARD && i % SAMPLE == 0)
+            c.rank = 0;
+        if (c.rank >= ROUNDS)
             continue;
-        all.candidates[kept] = all.candidates[i];
-        if (!ranks)
-            all.candidates[kept].rank = 0;
+        all.candidates[kept] = c;
         all.jobs[kept++] = all.jobs[i];
     }
     all.count = kept;
@@ -181,7 +180,7 @@ int main(void)
     CHECK_EQ(fa2i_shapes_add_preset(&shapes, "quick"), FA2_OK);
 
     find_jobs(&shapes);
-    for (size_t rank = 0; rank < ROUNDS_BACKWARD; rank++)
+    for (size_t rank = 0; rank < ROUNDS; rank++)
         compile_round(rank);
     for (int a = 0; a < ARCH_COUNT; a++)
         for (size_t p = 0; p < shapes.count; p++)
