@@ -258,13 +258,14 @@ end
 
 -- The text of a report (report/page.lua). Modules of reports are read only when one is made.
 function M.report(format, host, tuned, other)
-   local parsed = {}
+   local parsed, archs = {}, {}
    local function cost(text, problem, card, registers)
       if parsed[text] == nil then
          local family, v = parse(text)
          parsed[text] = family and {family = family, v = v} or false
       end
-      local arch = parsed[text] and arch_of.describe(card)
+      archs[card] = archs[card] or arch_of.describe(card)
+      local arch = parsed[text] and archs[card]
       return arch and parsed[text].family.cost(parsed[text].v, problem, arch, registers)
    end
    return require("report.page").write(format, {host = host, cost = cost}, tuned, other)

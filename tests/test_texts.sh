@@ -44,10 +44,10 @@ run show --shape $shape
 golden out show.pipe
 for columns in 80 200; do
     shown $columns list
-    golden out list.$columns
+    golden out "list.$columns"
     fits $columns
     shown $columns show --shape $shape
-    golden out show.$columns
+    golden out "show.$columns"
     fits $columns
     shown $columns explain --shape $shape --arch sm_90
     fits $columns

@@ -55,8 +55,11 @@ if [ -n "$second" ]; then
     run 0 "$tune" check --db learned.db
     cp learned.db all.db
 fi
+# With nothing there --all does what --force does.
+whole=--all
+[ -z "$second" ] || whole=--force
 # shellcheck disable=SC2086
-run 0 "$tune" --device 0 --db all.db $first $second --force
+run 0 "$tune" --device 0 --db all.db $first $second $whole
 lacks err "left out by"
 is "SELECT count(*) FROM measurement WHERE n = 0" 0 all.db
 if [ -n "$second" ]; then
