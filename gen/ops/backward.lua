@@ -303,10 +303,8 @@ local selection = {
    crowds = {
       {axes = {"bc", "warps", "qwarps"}, most = 10},
       {axes = {"br", "bc", "warps", "qwarps", "parts"}, most = 6},
-      {axes = {"deterministic", "dq", "rows"}, value = "deterministic=0 dq=apart rows=prepared",
-       most = 4},
-      {axes = {"deterministic", "dq", "rows"}, value = "deterministic=0 dq=apart rows=computed",
-       most = 10},
+      {axes = {"dq", "rows"}, value = "dq=apart rows=prepared", most = 4},
+      {axes = {"dq", "rows"}, value = "dq=apart rows=computed", most = 10},
       {axes = {"dq"}, value = "dq=whole", most = 6},
       {axes = {"split"}, value = "split=1", most = 6},
    },
