@@ -330,6 +330,9 @@ static void test_tensor_maps(void)
     CHECK_EQ(fa2i_launch(&device, &loaded, &grid, &one, &args, NULL), FA2_OK);
     CHECK(fake.maps[2].extents[3] == 1 && fake.maps[2].strides[2] == 16);
     CHECK_EQ(fake.maps[2].type, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16);
+    args.v.stride_head = 0; /* one to the map, however many there are */
+    CHECK_EQ(fa2i_launch(&device, &loaded, &grid, &one, &args, NULL), FA2_OK);
+    CHECK(fake.maps[5].extents[2] == 1 && fake.maps[5].strides[1] == 16);
     args = good_args();
     args.v.stride_batch = INT64_C(1) << 39; /* elements */
     CHECK_EQ(fa2i_launch(&device, &loaded, &grid, &problem, &args, NULL), FA2_E_CUDA);

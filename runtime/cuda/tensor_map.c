@@ -7,20 +7,26 @@
 
 enum { RANK = 4, BOX_COLUMNS = 64, ELEM_BYTES = 2, ANY_STRIDE_BYTES = 16 };
 
+enum { BATCH, SEQ, HEAD };
+
+/* Batches or heads that are the same memory are one to the map, and kernels know it. */
+static cuuint64_t extent(const fa2i_view *view, int dimension)
+{
+    return view->strides[dimension] == 0 ? 1 : (cuuint64_t)view->extents[dimension];
+}
+
 /* A stride that is never used may be anything, which the driver does not know. */
 static cuuint64_t stride_bytes(const fa2i_view *view, int dimension)
 {
-    return view->extents[dimension] == 1 ? ANY_STRIDE_BYTES
-                                         : (cuuint64_t)view->strides[dimension] * ELEM_BYTES;
+    return extent(view, dimension) == 1 ? ANY_STRIDE_BYTES
+                                        : (cuuint64_t)view->strides[dimension] * ELEM_BYTES;
 }
 
 static CUresult encode(const fa2i_cuda_table *cuda, const fa2_problem *problem,
                        const fa2i_view *view, int rows, CUtensorMap *map)
 {
-    enum { BATCH, SEQ, HEAD };
-    const cuuint64_t extents[RANK] = {(cuuint64_t)view->columns, (cuuint64_t)view->extents[SEQ],
-                                      (cuuint64_t)view->extents[HEAD],
-                                      (cuuint64_t)view->extents[BATCH]};
+    const cuuint64_t extents[RANK] = {(cuuint64_t)view->columns, extent(view, SEQ),
+                                      extent(view, HEAD), extent(view, BATCH)};
     const cuuint64_t strides[RANK - 1] = {stride_bytes(view, SEQ), stride_bytes(view, HEAD),
                                           stride_bytes(view, BATCH)};
     const cuuint32_t box[RANK] = {BOX_COLUMNS, (cuuint32_t)rows, 1, 1};
