@@ -233,6 +233,22 @@ fa2_status fa2i_cache_list_sessions(fa2i_cache *cache, fa2i_row_fn row, void *us
     return list_alone(cache, &q, row, user);
 }
 
+fa2_status fa2i_cache_list_json(fa2i_cache *cache, const char *sql, const char *json,
+                                fa2i_row_fn row, void *user)
+{
+    fa2_status st;
+    sqlite3_stmt *stmt = NULL;
+    const fa2i_sql_value values[] = {fa2i_sql_text(json)};
+
+    FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_READ));
+    FA2_TRY(fa2i_sql_need_json(cache));
+    FA2_TRY(fa2i_sql_prepare(cache, sql, FA2I_SQL_VALUES(values), &stmt));
+    FA2_TRY(send_rows(cache, stmt, row, user));
+done:
+    sqlite3_finalize(stmt);
+    return fa2i_sql_end(cache, st);
+}
+
 /* ---- JSON ---- */
 
 /* "SELECT json_object('device', device, ...)" and what follows it. */

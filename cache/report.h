@@ -33,6 +33,11 @@ fa2_status fa2i_cache_list_all_measurements(fa2i_cache *cache, const fa2i_filter
 fa2_status fa2i_cache_list_devices(fa2i_cache *cache, fa2i_row_fn row, void *user);
 fa2_status fa2i_cache_list_sessions(fa2i_cache *cache, fa2i_row_fn row, void *user);
 
+/* The rows of a statement that reads a JSON text, its ?1, and no table. FA2_E_DATABASE: the text is none, or
+ * not as the statement has it. */
+fa2_status fa2i_cache_list_json(fa2i_cache *cache, const char *sql, const char *json,
+                                fa2i_row_fn row, void *user);
+
 /* The winners, and the measurements of a problem, as one JSON array of objects, one object per line, numbers as numbers. */
 fa2_status fa2i_cache_print_winners_json(fa2i_cache *cache, const fa2i_filter *filter, FILE *out);
 fa2_status fa2i_cache_print_measurements_json(fa2i_cache *cache, const fa2_problem *problem,

@@ -1,6 +1,7 @@
 # To be sourced (with `.`): a script that runs a command, looks at its exit status and at what it wrote, goes on after what is
 # wrong and counts it. It works in a folder of its own, which goes at the end. The script's own paths are to be
 # made absolute before.
+texts=${texts:-$(realpath "$(dirname "$0")")/golden/texts}
 folder=$(mktemp -d) || exit 1
 trap 'rm -rf "$folder"' EXIT
 cd "$folder" || exit 1
@@ -38,6 +39,20 @@ lacks() {
 empty() {
     checks=$((checks + 1))
     [ ! -s "$1" ] || fail "$ran: $1 is not empty"
+}
+
+# golden FILE TEXT, masked FILE TEXT: what the last run wrote to FILE is the text in tests/golden/texts; masked, numbers
+# and the parameters of kernels, which change with the cost model, are any. FA2_UPDATE_GOLDEN=1 writes it.
+golden() {
+    checks=$((checks + 1))
+    [ -z "${FA2_UPDATE_GOLDEN:-}" ] || cp "$1" "$texts/$2"
+    diff "$texts/$2" "$1" >difference || fail "$ran: not the text of $2
+$(cat difference)"
+}
+masked() {
+    sed -E 's/(fwd|bwd|naive)[a-z0-9_]*( [a-z]+=[a-z0-9]+)+/KERNEL/g; s/-?[0-9]+(\.[0-9]+)?(e[-+][0-9]+)?[kM]?/N/g; s/-{3,}/---/g; s/ +/ /g' \
+        "$1" >"$1.masked"
+    golden "$1.masked" "$2"
 }
 
 # The script's exit status.

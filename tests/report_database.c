@@ -1,5 +1,6 @@
 /*
- * Makes databases for tests of reports: usage: report_database FILE MEASUREMENTS [SCALE [CARD]]
+ * Makes databases for tests of reports: usage: report_database FILE MEASUREMENTS [SCALE [CARD]], or
+ * report_database FILE EXPORT.jsonl, whose kernels no generator is asked about.
  *
  * Kernels are the generator's own candidates, with times that follow the cost model's, multiplied by SCALE and
  * by something that differs from variant to variant; some failed, some were left out. Nothing is compiled. The device's name and
@@ -9,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "cache/internal.h"
+#include "cache/report.h"
 #include "check.h"
 #include "runtime/base/alloc.h"
 #include "runtime/lua/generator.h"
@@ -123,12 +125,29 @@ static void fill(filling *f, size_t most)
         fa2i_free(classes[i].variants);
 }
 
+static int import_export(const char *path, const char *name)
+{
+    fa2i_cache *cache = NULL;
+    FILE *in = fopen(name, "r");
+    CHECK(in != NULL);
+    CHECK_EQ(fa2i_cache_open(path, FA2I_CACHE_WRITE, NULL, NULL, &cache), FA2_OK);
+    if (check_failures > 0)
+        return 1;
+    CHECK_EQ(fa2i_cache_import(cache, in, name, NULL, NULL, NULL), FA2_OK);
+    fclose(in);
+    fa2i_cache_close(cache);
+    return check_failures > 0;
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 3) {
-        fprintf(stderr, "usage: report_database FILE MEASUREMENTS [SCALE [CARD]]\n");
+        fprintf(stderr,
+                "usage: report_database FILE MEASUREMENTS [SCALE [CARD]] | FILE EXPORT.jsonl\n");
         return 2;
     }
+    if (strstr(argv[2], ".jsonl") != NULL)
+        return import_export(argv[1], argv[2]);
     filling f = {.scale = argc > 3 ? strtod(argv[3], NULL) : 1, .mixed = argc > 4, .state = 2026};
     CHECK_EQ(fa2i_generator_create(&f.generator), FA2_OK);
     CHECK_EQ(fa2i_generator_card(f.generator, 90, &f.card), FA2_OK);

@@ -114,7 +114,8 @@ def check_figures(page, text, database):
     table = re.search(r'<table[^>]*id="t-winners">.*?</table>', text, re.S).group(0)
     cells = [tuple(re.findall(r"<td class=n>([^<\n]*)", row)) for row in table.split("<tr>")[2:]]
     check(len(cells) == len(winners), f"{len(cells)} rows of winners")
-    shown = sorted(each[-4:-1] for each in cells)
+    behind = 3 if ">vs naive" in table else 1  # columns
+    shown = sorted(each[-3 - behind:-behind] for each in cells)
     wanted = sorted((f"{us:.2f}", f"{rate:.2f}", "" if ratio is None else f"{ratio:.3f}") for us, rate, ratio in winners)
     check(shown == wanted, f"winners' figures: {shown[:2]} {wanted[:2]}")
     variants = 0

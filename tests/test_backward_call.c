@@ -24,6 +24,13 @@ static const char whole_recipe[] =
     "bwd_sm80 role=main threads=128 smem=49152 blocks=key_heads; "
     "bwd_sm80_convert role=convert threads=128 smem=0 blocks=padded_rows/32";
 
+static const char split_recipe[] =
+    "op=backward abi=1 rows=32 keys=128 waves=2 splits=16 columns=64 workspace=rows_and_dq; "
+    "bwd_sm80_prepare role=prepare threads=256 smem=0 blocks=padded_rows/32; "
+    "bwd_sm80 role=main threads=128 smem=49152 blocks=key_tiles; "
+    "bwd_sm80_combine role=combine threads=128 smem=16384 blocks=key_tile_sums; "
+    "bwd_sm80_convert role=convert threads=128 smem=0 blocks=padded_rows/32";
+
 static const fa2i_card card = {.name = "test", .arch = 86, .sm_count = 100};
 static const fa2_problem problem = {.op = FA2_OP_BACKWARD,
                                     .batch = 2,
@@ -194,6 +201,36 @@ static void test_grid(void)
     CHECK_EQ(grid.workspace_bytes, 0);
 }
 
+/* Blocks that share the queries of a tile of keys: for each SM two, but no more than there are tiles of queries. */
+static void test_splits(void)
+{
+    /* 4 key heads x 2 tiles of 128 keys; 16 heads x 4 tiles of 32 queries, 16 of a key head's group. */
+    fa2i_grid grid = grid_of(split_recipe, &problem);
+    CHECK(grid.splits == 16 && grid.blocks[1] == 8 * 16 && grid.blocks[2] == 2 * 8);
+    CHECK_EQ(grid.partial_bytes, 16 * 8 * 2 * 128 * 64 * 4);
+    CHECK_EQ(grid.workspace_bytes, grid.partial_bytes + 8 * 2048 + 4 * 2048 * 64);
+    fa2_backward_args args = good_args();
+    args.workspace = (void *)0x10000000;
+    args.workspace_bytes = grid.workspace_bytes;
+    fa2i_params params;
+    const fa2i_op *op = fa2i_op_of(&problem);
+    CHECK_EQ(op->check_args(&problem, &args, &grid), FA2_OK);
+    op->fill(&grid, &problem, &args, &params);
+    CHECK(params.backward.splits == 16 && params.backward.rows == 0x10000000 + grid.partial_bytes);
+    CHECK_EQ(params.backward.dq_sum, params.backward.rows + grid.rows_bytes);
+    CHECK(!op->does_without(FA2I_STEP_COMBINE, &args));
+    args.dk.data = args.dv.data = NULL;
+    CHECK(op->does_without(FA2I_STEP_COMBINE, &args));
+    fa2_problem some = problem;
+    some.seq_q = 32; /* 4 tiles of a group */
+    CHECK_EQ(grid_of(split_recipe, &some).splits, 4);
+    some.batch = 13; /* 52 blocks: 3 times those are fewer than 200 */
+    CHECK_EQ(grid_of(split_recipe, &some).splits, 3);
+    some.batch = 26; /* 104 blocks are enough */
+    grid = grid_of(split_recipe, &some);
+    CHECK(grid.splits == 1 && grid.partial_bytes == 0 && grid.blocks[2] == 0);
+}
+
 /* Packed sequences: tiles by rows of all of them, one more for each sequence. */
 static void test_packed(void)
 {
@@ -295,6 +332,7 @@ int main(void)
     test_unwanted();
     test_workspace();
     test_grid();
+    test_splits();
     test_packed();
     test_too_large();
     test_params();

@@ -108,6 +108,48 @@ has out "## Against other.db"
 run 2 report --db few.db --against missing.db
 has err "missing.db"
 
+# ---- what a benchmark measured beside it: ceilings, and naive attention ----
+python3 - <<'END'
+import json, sqlite3
+rows = sqlite3.connect("few.db").execute(
+    "SELECT device, batch, heads_q, heads_kv, seq_q, seq_k, head_dim, median_us FROM winners "
+    "WHERE op = 'forward' AND head_dim = 64").fetchall()
+shapes = [("B=%d Hq=%d Hkv=%d Sq=%d Sk=%d D=%d dtype=fp16 causal=0" % row[1:7], row[7]) for row in rows]
+ceilings = [{"name": "tensor_fp16", "unit": "TFLOPS", "rate": 612.7}, {"name": "copy", "unit": "GB/s", "rate": 4123},
+            {"name": "tensor_fp16_fp16", "unit": "TFLOPS", "rate": None, "why": "no"}]
+kernels = lambda us: [{"kernel": "tuned", "median_us": us}, {"kernel": "naive", "outcome": "ok", "median_us": 8 * us}]
+with open("bench.json", "w") as file:
+    json.dump({"device": rows[0][0], "ceilings": ceilings,
+               "problems": [{"problem": shape, "kernels": kernels(us)} for shape, us in shapes]}, file)
+with open("field.jsonl", "w") as file:
+    print('{"fa2_export":2,"schema":2}', file=file)
+    print(json.dumps({"fa2_report": "about", "device": rows[0][0]}, separators=(",", ":")), file=file)
+    for ceiling in ceilings:
+        print(json.dumps({"fa2_report": "ceiling", **ceiling}, separators=(",", ":")), file=file)
+END
+run 0 report --db few.db --html few.html
+lacks few.html "naive"
+has few.html "by the card"
+run 0 report --db few.db --bench bench.json --html bench.html --markdown bench.md
+has bench.html "Gains over naive attention"
+has bench.html "<dd>8.0<small>×"
+has bench.html "tensor_fp16:"
+has bench.html "613 TFLOPS"
+has bench.html "4123 GB/s"
+lacks bench.html "by the card"
+has bench.html ">8.00"
+has bench.md "Gain over naive attention: 8.00 (geometric mean over"
+expect_status 0 "the page" python3 "$check_page" bench.html few.db
+check_html bench.html
+run 0 report --db few.db --bench field.jsonl --html field.html
+has field.html "613 TFLOPS"
+lacks field.html "Gains over naive"
+check_html field.html
+run 2 report --db few.db --bench few.md --html field.html
+has err "few.md: has no ceilings of a card"
+run 2 report --db few.db --bench missing.json --html field.html
+has err "missing.json: No such file"
+
 # ---- ten thousand measurements ----
 "$make_database" many.db 10000 || fail "report_database"
 run 0 report --db many.db --html many.html

@@ -88,8 +88,8 @@ static const fa2i_command commands[] = {
      "  --arch SM         decide for the card that stands for this SM\n" SHAPE_HELP DB_HELP
          JSON_HELP},
     {"report", fa2i_cmd_report,
-     "[--html FILE] [--markdown FILE] [--against OTHER] [--shape FIELDS] [--op OP] [--device D] "
-     "[--db FILE]",
+     "[--html FILE] [--markdown FILE] [--against OTHER] [--bench FILE] [--shape FIELDS] [--op OP] "
+     "[--device D] [--db FILE]",
      "the database as one page, to look at and to pass on",
      "Writes what tuning found as a page that needs nothing besides itself: cards, winners, every "
      "variant,\n"
@@ -101,7 +101,10 @@ static const fa2i_command commands[] = {
      "  --html FILE       write the page\n"
      "  --markdown FILE   write a shorter text\n"
      "  --against OTHER   compare with another database: another card, another "
-     "version\n" FILTER_HELP DB_HELP},
+     "version\n"
+     "  --bench FILE      what bench --format json or field-report wrote of the card: its measured "
+     "ceilings,\n"
+     "                    and naive attention beside the winners\n" FILTER_HELP DB_HELP},
     {"export", fa2i_cmd_export, "FILE [--db FILE]", "write measurements and winners, no code",
      "Writes the database as JSON lines; \"-\" is standard output. Kernels are not among them: "
      "who\n"

@@ -13,6 +13,9 @@
 -- workspace). layout: rows of tiles are swizzled, or padded, which takes more memory and fewer registers:
 -- 1 to 3 % slower on an H200, but a way without spills on Turing, where fills take many.
 --
+-- split: where there are few blocks, several share the queries of a tile of keys, and a step behind them sums their
+-- parts of dK and dV in one order (split.cu.in).
+--
 -- A family is this scheme on a code path (paths/mma_sync.lua).
 local columns = require("features.columns")
 local cost = require("ops.backward_cost")
@@ -85,6 +88,8 @@ end
 
 -- What a block that has all keys of a head takes for its rows' LSE and delta, and to write dQ.
 local whole_registers = 36
+-- What one takes to know its part of the queries.
+local split_registers = 12
 
 -- ptxas keeps about 40 registers beside those that are alive; it spills 0 to 20 bytes where 204 are.
 local other_registers, most_alive = 40, 208
@@ -118,6 +123,7 @@ end
 local function live_registers(v, path)
    local s = shares(v)
    local sums = 8 * s.key_tiles * (s.out_pairs + s.value_pairs) + (v.dq == "whole" and whole_registers or 0)
+      + (v.split == 1 and split_registers or 0)
    local tiles = 2 + v.softcap -- S^T, dP^T and the cap's derivative
    local scores = 8 * tiles * s.key_tiles * s.query_steps + 4 * s.key_tiles + 4
       + features.registers(v, 1) + v.dropout * 4 * s.query_steps + v.varlen * lengths.packed.own_registers
@@ -259,6 +265,16 @@ local own_axes = {
    },
 }
 
+own_axes[#own_axes + 1] = {
+   name = "split", values = {0, 1}, quiet = true, default = 0,
+   when = function(v)
+      if v.split == 1 and (v.dq == "whole" or v.varlen == 1 or v.dv > 0) then
+         return nil, "queries are shared where dQ has other blocks, and sequences and V are plain"
+      end
+      return true
+   end,
+}
+
 local axes = {}
 for _, list in ipairs({kinds.axes(256), {columns.axis, softcap.axis, window.axis}, features.axes("backward"),
                        own_axes}) do
@@ -281,17 +297,16 @@ end
 -- The model is least sure of how warps divide the tiles, sees little difference between orders and
 -- pipelines, and none between ways to gather dQ that add alike.
 local selection = {
-   limit = 46,
+   limit = 50,
    covered = {{"br", "parts"}, {"bc", "warps", "qwarps"}, {"stages", "barriers"}, {"order"},
-              {"dq", "rows"}, {"dq", "bc"}, {"layout"}},
+              {"dq", "rows"}, {"dq", "bc"}, {"layout"}, {"split", "dq"}},
    crowds = {
       {axes = {"bc", "warps", "qwarps"}, most = 10},
       {axes = {"br", "bc", "warps", "qwarps", "parts"}, most = 6},
-      {axes = {"deterministic", "dq", "rows"}, value = "deterministic=0 dq=apart rows=prepared",
-       most = 4},
-      {axes = {"deterministic", "dq", "rows"}, value = "deterministic=0 dq=apart rows=computed",
-       most = 10},
+      {axes = {"dq", "rows"}, value = "dq=apart rows=prepared", most = 4},
+      {axes = {"dq", "rows"}, value = "dq=apart rows=computed", most = 10},
       {axes = {"dq"}, value = "dq=whole", most = 6},
+      {axes = {"split"}, value = "split=1", most = 6},
    },
 }
 
@@ -299,9 +314,10 @@ local selection = {
 local function typical(problem, arch)
    local list = {}
    for _, size in ipairs({{arch.sm_count, 4096}, {2 * arch.sm_count, 512}, {64, 256}, {32, 128},
-                          {8, 512}, {1, 512}, {4 * arch.sm_count, 256}, {4 * arch.sm_count, 128}}) do
+                          {8, 512}, {1, 512}, {4 * arch.sm_count, 256}, {4 * arch.sm_count, 128},
+                          {8, 4096, 1}, {8, 4096, 8, 128}}) do
       list[#list + 1] = {
-         batch = 1, heads_q = size[1], heads_kv = size[1], seq_q = size[2], seq_k = size[2],
+         batch = 1, heads_q = size[1], heads_kv = size[3] or size[1], seq_q = size[2], seq_k = size[4] or size[2],
       }
    end
    return window.typical(list, problem)
@@ -311,8 +327,11 @@ local function always()
    return true
 end
 
--- Blocks that have all keys of a head are for one tile of them.
-local function suits(v, problem)
+-- Blocks that have all keys of a head are for one tile of them; queries are shared where blocks are few.
+local function suits(v, problem, arch)
+   if v.split == 1 and cost.splits(v, problem, arch) == 1 then
+      return nil, "there are blocks enough"
+   end
    if v.dq == "whole" and (problem.seq_k > v.bc or 2 * problem.seq_k <= v.bc) then
       return nil, "a head's keys are no tile of these"
    end
@@ -354,6 +373,12 @@ local function recipe_of(name, v)
       entry = name, role = "main", threads = 32 * v.warps, smem = smem_bytes(v),
       blocks = main_blocks[v.dq] .. (v.dq == "apart" and "/" .. 16 * v.warps or ""),
    }
+   if v.split == 1 then
+      steps[#steps + 1] = {
+         entry = name .. "_combine", role = "combine", threads = 32 * v.warps,
+         smem = 2 * v.bc * (padded(v) + (v.layout == "pad" and 8 or 0)), blocks = "key_tile_sums",
+      }
+   end
    if v.dq ~= "apart" then
       steps[#steps + 1] = {
          entry = name .. "_convert", role = "convert", threads = math.min(2 * (padded(v)), 256),
@@ -362,9 +387,28 @@ local function recipe_of(name, v)
    end
    return {
       op = "backward", abi = abi, rows = v.br, keys = v.bc,
+      waves = v.split == 1 and cost.waves or nil, splits = v.split == 1 and cost.most_splits or nil,
       workspace = takes_turns(v) and "rows_dq_and_turns" or v.dq == "red" and "rows_and_dq"
          or v.dq == "whole" and "dq_of_tiles" or v.rows == "prepared" and "rows" or nil,
-      columns = v.dq ~= "apart" and (padded(v)) or nil, steps = steps,
+      columns = (v.dq ~= "apart" or v.split == 1) and (padded(v)) or nil, steps = steps,
+   }
+end
+
+-- What stands in the templates where queries are shared, and where not.
+local function split_names(v)
+   local own = v.split == 1
+   local function either(of_shares, of_all)
+      return own and of_shares or of_all
+   end
+   return {
+      split = own,
+      key_block = either("block / p.splits", "block"),
+      range_is_some = either("range.has(range.begin)", "tiles.first < tiles.end(p)"),
+      range_begin = either(" = range.begin", "{0, kTurns ? tiles.end(p) - 1 : tiles.first}"),
+      has_ahead = either("range.has(ahead)", "ahead.head < p.group"),
+      has_at = either("range.has(at)", "at.head < p.group"),
+      is_masked = "at.tile < tiles.unmasked" .. (v.window > 0 and " || at.tile >= tiles.masked" or ""),
+      times_splits = either(" * p.splits", ""),
    }
 end
 
@@ -395,7 +439,7 @@ function M.family(name, path)
             convert_rows = convert_rows, sink_threads = sink_threads,
          }
          for _, more in ipairs({features.names(v, "backward"), lengths.backward_names(v), window.names(v),
-                                columns.backward_names(v)}) do
+                                columns.backward_names(v), split_names(v)}) do
             for key, value in pairs(more) do
                names[key] = value
             end

@@ -122,6 +122,15 @@ local function mean_tiles(all, heads, tile, rows, problem)
    return all * (1 - hidden) + fit.masked
 end
 
+-- How many blocks share the queries of a tile of keys: as runtime/ops/backward_grid.c has it.
+M.waves, M.most_splits = 2, 16
+
+function M.splits(v, problem, arch)
+   local key_blocks = ceil_div(problem.seq_k, v.bc) * problem.batch * problem.heads_kv
+   local tiles = ceil_div(problem.seq_q, v.br) * (problem.heads_q // problem.heads_kv)
+   return math.max(1, math.min(M.waves * arch.sm_count // key_blocks, M.most_splits, tiles))
+end
+
 -- us for a problem. facts: backward.lua. math.huge when no SM can hold a block.
 function M.backward(v, facts, problem, arch)
    local resident = M.resident_blocks(facts, arch)
@@ -134,9 +143,10 @@ function M.backward(v, facts, problem, arch)
    local group = problem.heads_q // problem.heads_kv
    local visited = q_tiles * group
    local k_tiles = ceil_div(problem.seq_k, v.bc)
+   local splits = v.split == 1 and M.splits(v, problem, arch) or 1
    local in_turn = v.dq == "whole" and k_tiles or 1 -- tiles of keys of a block
-   local clocks = busy_clocks(k_tiles * kv_heads // in_turn, in_turn * visited,
-                              in_turn * mean_tiles(visited, group, v.br, v.bc, problem), arch, resident,
+   local clocks = busy_clocks(k_tiles * kv_heads * splits // in_turn, in_turn * ceil_div(visited, splits),
+                              in_turn * mean_tiles(visited, group, v.br, v.bc, problem) / splits, arch, resident,
                               function(blocks)
       return tile_clocks(v, facts, arch, blocks)
    end) + (in_turn - 1) * fit.edges
@@ -155,6 +165,9 @@ function M.backward(v, facts, problem, arch)
       local elems = heads * q_tiles * v.br * facts.d_pad
       us = us + fit.step + elems * 6 / arch.dram -- the converting kernel
       us = us + elems * 4 / arch.dram -- zeros
+   end
+   if splits > 1 then
+      us = us + fit.step + 16 * splits * k_tiles * kv_heads * v.bc * facts.d_pad / arch.dram
    end
    if v.rows == "prepared" then
       us = us + fit.step + heads * problem.seq_q * columns.of_problem(problem) * 4 / arch.dram

@@ -120,6 +120,27 @@ local function add_winner(facts, row)
    facts.winners[#facts.winners + 1] = row
 end
 
+-- What was measured beside the database (tuner/report/benchmark_file.c): of each device its ceilings, by name a
+-- rate; of each winner the time of naive attention.
+local function add_benchmark(facts, data)
+   for _, device in ipairs(facts.devices) do
+      device.ceilings = {}
+      for _, row in ipairs(data.ceilings) do
+         if row.device == device.name then
+            device.ceilings[row.name] = tonumber(row.rate)
+         end
+      end
+   end
+   local naive = {}
+   for _, row in ipairs(data.naive) do
+      naive[(row.device or "") .. "\0" .. (row.shape or "")] = tonumber(row.median_us)
+   end
+   for _, row in ipairs(facts.winners) do
+      local us = naive[(row.device or "") .. "\0" .. row.group.shape]
+      row.naive_us, row.gain_over_naive = us, us and (row.median_us or 0) > 0 and us / row.median_us or nil
+   end
+end
+
 -- The model's times of a group's variants, their rank correlation with the measured ones, and as which one by
 -- the model the fastest stands.
 local function add_model(group, cost)
@@ -144,7 +165,8 @@ end
 
 -- host: shape, describe (tuner/report/page.c); cost: the model's time, or nil. Fields:
 --   path (the file's name: folders are nobody's business), devices, sessions, winners (rows, with group and brief),
---   left_out (how many rows)
+--   left_out (how many rows). Of a winner naive_us and gain_over_naive, where that was timed; of a device
+--   ceilings, by name
 --   measurements, spared   how many variants were tried, and how many the tuner left out, which never ran
 --   groups   per device and problem: device, problem, shape, winner (may be nil); rows, of which ok (timed) and
 --            failed, the fastest first; spared (how many were left out); correlation, fastest_rank, modelled (how
@@ -159,6 +181,7 @@ function M.read(tools, data)
    for _, row in ipairs(data.measurements) do
       add_measurement(facts, row)
    end
+   add_benchmark(facts, data)
    for index, group in ipairs(facts.groups) do
       group.index = index
       table.sort(group.ok, function(a, b)

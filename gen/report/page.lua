@@ -61,6 +61,12 @@ local winner_columns = {
    {title = "vs default", number = true, kept = true, get = function(row)
       return row.speedup_vs_default and format.fixed(row.speedup_vs_default, 3)
    end},
+   {title = "naive \u{B5}s", number = true, get = function(row)
+      return row.naive_us and format.fixed(row.naive_us, 2)
+   end},
+   {title = "vs naive", number = true, get = function(row)
+      return row.gain_over_naive and format.fixed(row.gain_over_naive, 2)
+   end},
    {title = "model \u{B5}s", number = true, kept = true, get = function(row)
       return row.model_us and format.fixed(row.model_us, 2)
    end},
@@ -224,9 +230,20 @@ end
 
 -- ---- cards ----
 
+-- What was measured on the card, else what its figures promise.
 local function roofs_of(device)
    local roofs, arch = {}, arch_of.describe(device)
-   if arch then
+   for _, name in ipairs({"tensor_fp16", "tensor_fp16_k8", "tensor_bf16"}) do
+      if device.ceilings[name] then
+         roofs[#roofs + 1] = {name = name, measured = true, tflops = device.ceilings[name]}
+      end
+   end
+   for _, name in ipairs({"l2", "copy"}) do
+      if device.ceilings[name] then
+         roofs[#roofs + 1] = {name = name, measured = true, gbps = device.ceilings[name]}
+      end
+   end
+   if #roofs == 0 and arch then
       roofs[1] = {name = "tensor cores, by the card's figures", measured = false,
                   tflops = arch.tensor * arch.sm_count * arch.clock * 1e-6}
       roofs[2] = {name = "device memory, by the card's figures", gbps = arch.dram * 1e-3, measured = false}
@@ -295,6 +312,7 @@ end
 local function view_of(tools, facts, other)
    local host, winners = tools.host, facts.winners
    local gains = collect(winners, function(row) return row.speedup_vs_default end)
+   local naive = collect(winners, function(row) return row.gain_over_naive end)
    local correlations = collect(facts.groups, function(group) return group.correlation end)
    local columns, equal = choose_columns(winner_columns, winners)
    local first_day, last_day = span_of(facts.sessions, winners)
@@ -310,6 +328,12 @@ local function view_of(tools, facts, other)
          title = "Gain of tuning over the untuned default, by problem",
          order = format.plural(#gains, "problem") .. ", the greatest gain first",
          ratio = "time of the default / time of the winner",
+      }) or false,
+      naive_gain = statistics.geometric_mean(naive) or false, naive_count = #naive,
+      naive_gains = figures.gains(host, naive, {
+         title = "Gain over naive attention, by problem",
+         order = format.plural(#naive, "problem") .. ", the greatest gain first",
+         ratio = "time of naive attention / time of the winner",
       }) or false,
       correlation = statistics.median(correlations) or false,
       correlations = figures.correlations(host, correlations) or false,

@@ -109,7 +109,8 @@ static fa2_status check_splitting(const fa2i_recipe *recipe)
         return fa2i_fail(FA2_E_INVALID,
                          "waves is %d and splits %d; keys are split with both, or none",
                          recipe->waves, recipe->max_splits);
-    if (recipe->waves > 0 && recipe->workspace != FA2I_WORKSPACE_PARTIALS &&
+    if (recipe->waves > 0 && recipe->op == FA2_OP_FORWARD &&
+        recipe->workspace != FA2I_WORKSPACE_PARTIALS &&
         recipe->workspace != FA2I_WORKSPACE_PARTIALS_AND_QUERIES)
         return fa2i_fail(FA2_E_INVALID, "keys are split, which needs workspace=partials");
     if (recipe->waves > 0 && fa2i_recipe_step(recipe, FA2I_STEP_COMBINE) == NULL)
@@ -141,11 +142,14 @@ static fa2_status check_rows(const fa2i_recipe *recipe)
                              recipe->workspace == FA2I_WORKSPACE_ROWS_DQ_AND_TURNS;
     const bool sums = shared_sums || recipe->workspace == FA2I_WORKSPACE_DQ_OF_TILES;
     const bool rows = shared_sums || recipe->workspace == FA2I_WORKSPACE_ROWS;
-    if (sums != (recipe->columns > 0))
-        return fa2i_fail(FA2_E_INVALID,
-                         "columns is %d; it is more than 0 with "
-                         "workspace=rows_and_dq, rows_dq_and_turns or dq_of_tiles, and only there",
-                         recipe->columns);
+    const bool parts = recipe->op == FA2_OP_BACKWARD && recipe->waves > 0;
+    if ((sums || parts) != (recipe->columns > 0))
+        return fa2i_fail(
+            FA2_E_INVALID,
+            "columns is %d; it is more than 0 with "
+            "workspace=rows_and_dq, rows_dq_and_turns or dq_of_tiles, or where backward has "
+            "waves, and only there",
+            recipe->columns);
     if ((rows || fa2i_recipe_has_queries(recipe)) &&
         fa2i_recipe_step(recipe, FA2I_STEP_PREPARE) == NULL)
         return fa2i_fail(FA2_E_INVALID, "workspace=%s, but no step prepares it",

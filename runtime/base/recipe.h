@@ -46,8 +46,9 @@
     X(FA2I_BLOCKS_KEY_TILES, "key_tiles", BACKWARD)     /* `keys` keys of a key head */            \
     X(FA2I_BLOCKS_KEY_AND_QUERY_TILES, "key_and_query_tiles",                                      \
       BACKWARD) /* these, and behind them block_rows rows of a query head */                       \
-    X(FA2I_BLOCKS_HEADS, "heads", BACKWARD)         /* a query head, in all batches */             \
-    X(FA2I_BLOCKS_KEY_HEADS, "key_heads", BACKWARD) /* a key head, in one batch */
+    X(FA2I_BLOCKS_KEY_TILE_SUMS, "key_tile_sums", BACKWARD) /* dK or dV of a tile of keys */       \
+    X(FA2I_BLOCKS_HEADS, "heads", BACKWARD)                 /* a query head, in all batches */     \
+    X(FA2I_BLOCKS_KEY_HEADS, "key_heads", BACKWARD)         /* a key head, in one batch */
 
 /* What the workspace holds, of which operations. X(NAME, word, ops). */
 #define FA2I_WORKSPACE_LIST(X)                                                                     \
@@ -84,16 +85,16 @@ typedef struct fa2i_step {
 typedef struct fa2i_recipe {
     char text[FA2I_RECIPE_CHARS];
     fa2_op op;
-    int abi;        /* version of that operation's parameter block, 1 to 1000000 */
-    int rows;       /* forward: query rows per block of the main step (Br); backward: that such a
+    int abi;   /* version of that operation's parameter block, 1 to 1000000 */
+    int rows;  /* forward: query rows per block of the main step (Br); backward: that such a
                      * block visits at a time; 1 to 65536 */
-    int keys;       /* the other way round, 1 to 65536 */
-    int pack;       /* 1: the query heads of a group are rows of one matrix; default 0 */
-    int waves;      /* n: the keys are split among blocks so that about n come to each SM, up to 64;
-                     * default 0: a block sees all keys of its rows */
+    int keys;  /* the other way round, 1 to 65536 */
+    int pack;  /* 1: the query heads of a group are rows of one matrix; default 0 */
+    int waves; /* n: the keys (backward: the queries) are split among blocks so that about n come to
+                     * each SM, up to 64; default 0: a block sees all keys of its rows, or the other way round */
     int max_splits; /* splits: the most that may share the keys of a row, 2 to 65536 if there are
                      * waves; default 1 */
-    int columns;    /* of a row of dq, 1 to 65536 there; default 0 */
+    int columns;    /* of a row of dq, or of parts of dk and dv, 1 to 65536 there; default 0 */
     fa2i_workspace workspace; /* default none; one of the operation's */
     char suffix[2];           /* behind the target: "a" for sm_90a; default "" */
     int step_count;           /* at least one of them is a main step */

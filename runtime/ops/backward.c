@@ -38,6 +38,7 @@ void fa2i_backward_fill(const fa2i_grid *grid, const fa2_problem *problem, const
         .batch = problem->batch,
         .q_tiles = grid->row_tiles,
         .k_tiles = grid->key_tiles,
+        .splits = grid->splits,
     };
     if (problem->softcap)
         params.softcap_rate = (float)(scale / (double)a->softcap);
@@ -55,8 +56,8 @@ void fa2i_backward_fill(const fa2i_grid *grid, const fa2_problem *problem, const
     if (problem->dropout) /* dS is that of kept elements */
         params.scale = (float)(scale * (double)params.features.keep_scale);
     if (grid->workspace_bytes > 0)
-        params.rows = (uintptr_t)a->workspace;
-    if (grid->workspace_bytes > grid->rows_bytes && params.dq != 0)
+        params.rows = (uintptr_t)a->workspace + grid->partial_bytes;
+    if (grid->workspace_bytes > grid->partial_bytes + grid->rows_bytes && params.dq != 0)
         params.dq_sum = params.rows + grid->rows_bytes;
     fa2i_param_strides(&a->q, params.q_stride);
     fa2i_param_strides(&a->k, params.k_stride);
@@ -72,7 +73,8 @@ void fa2i_backward_fill(const fa2i_grid *grid, const fa2_problem *problem, const
 bool fa2i_backward_does_without(fa2i_role role, const void *args)
 {
     const fa2_backward_args *a = args;
-    return role == FA2I_STEP_CONVERT && a->dq.data == NULL;
+    return (role == FA2I_STEP_CONVERT && a->dq.data == NULL) ||
+           (role == FA2I_STEP_COMBINE && a->dk.data == NULL && a->dv.data == NULL);
 }
 
 /* Five products where forward has two: the convention of the FlashAttention papers. Three are of rows of Q or K, two

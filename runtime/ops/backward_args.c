@@ -115,7 +115,7 @@ fa2_status fa2i_backward_check_args(const fa2_problem *problem, const void *args
         FA2_TRY(fa2i_softcap_check(problem, a->softmax_scale, a->softcap));
     FA2_TRY(fa2i_workspace_check(a->workspace, a->workspace_bytes));
     const size_t needed = grid == NULL         ? 0
-                          : a->dq.data == NULL ? grid->rows_bytes
+                          : a->dq.data == NULL ? grid->partial_bytes + grid->rows_bytes
                                                : grid->workspace_bytes;
     if (needed > 0) {
         FA2_TRY(

@@ -39,21 +39,35 @@ static int64_t tiles_of_keys(const fa2_problem *problem, int rows)
 
 /* Blocks of a step; 64 bits hold each, as no factor that has been checked is left. */
 static int64_t count_blocks(const fa2i_step *step, const fa2_problem *problem, int64_t padded_rows,
-                            int64_t key_tiles)
+                            int64_t key_tiles, int64_t splits)
 {
     const int64_t heads = (problem->varlen ? 1 : (int64_t)problem->batch) * problem->heads_q;
     switch (step->blocks) {
     case FA2I_BLOCKS_PADDED_ROWS:
         return ceil_div(padded_rows, step->block_rows);
     case FA2I_BLOCKS_KEY_AND_QUERY_TILES:
-        return key_tiles + heads * query_tiles(problem, step->block_rows);
+        return key_tiles * splits + heads * query_tiles(problem, step->block_rows);
+    case FA2I_BLOCKS_KEY_TILE_SUMS:
+        return splits > 1 ? 2 * key_tiles : 0;
     case FA2I_BLOCKS_HEADS:
         return problem->heads_q;
     case FA2I_BLOCKS_KEY_HEADS:
         return (int64_t)problem->batch * problem->heads_kv;
     default: /* parsing lets no other word through */
-        return key_tiles;
+        return key_tiles * splits;
     }
+}
+
+/* Blocks that share the queries of a tile of keys: so many that about `waves` of them come to each SM, and none is
+ * without a tile of queries where nothing is masked (gen/ops/backward_cost.lua computes the same). */
+static int64_t count_splits(const fa2i_card *card, const fa2i_recipe *recipe,
+                            const fa2_problem *problem, int64_t key_tiles, int64_t row_tiles)
+{
+    const int64_t tiles = row_tiles * (problem->heads_q / problem->heads_kv);
+    int64_t splits = (int64_t)recipe->waves * card->sm_count / key_tiles;
+    splits = splits < recipe->max_splits ? splits : recipe->max_splits;
+    splits = splits < tiles ? splits : tiles;
+    return splits > 1 ? splits : 1;
 }
 
 static void spread_workspace(const fa2i_recipe *recipe, size_t padded_rows, fa2i_grid *grid)
@@ -65,9 +79,11 @@ static void spread_workspace(const fa2i_recipe *recipe, size_t padded_rows, fa2i
         grid->workspace_bytes = (padded_rows / (size_t)recipe->rows + 1) * sizeof(uint32_t);
         /* fall through */
     case FA2I_WORKSPACE_ROWS_AND_DQ:
-    case FA2I_WORKSPACE_ROWS: /* sums are 0 */
+        grid->workspace_bytes += sums;
+        /* fall through */
+    case FA2I_WORKSPACE_ROWS:
         grid->rows_bytes = rows;
-        grid->workspace_bytes += rows + sums;
+        grid->workspace_bytes += rows;
         break;
     case FA2I_WORKSPACE_DQ_OF_TILES:
         grid->workspace_bytes = grid->key_tiles > 1 ? sums : 0;
@@ -75,12 +91,12 @@ static void spread_workspace(const fa2i_recipe *recipe, size_t padded_rows, fa2i
     default: /* none */
         break;
     }
+    grid->workspace_bytes += grid->partial_bytes;
 }
 
 fa2_status fa2i_backward_grid(const fa2i_card *card, const fa2i_recipe *recipe,
                               const fa2_problem *problem, fa2i_grid *ret_grid)
 {
-    (void)card;
     const int64_t batches = problem->varlen ? 1 : problem->batch;
     const int64_t heads = batches * problem->heads_q, kv_heads = batches * problem->heads_kv;
     const int64_t row_tiles = query_tiles(problem, recipe->rows);
@@ -95,10 +111,11 @@ fa2_status fa2i_backward_grid(const fa2i_card *card, const fa2i_recipe *recipe,
         return too_many(problem, "key tiles", key_tiles);
     if (row_tiles > INT32_MAX / heads || row_tiles > INT32_MAX / recipe->rows)
         return too_many(problem, "query tiles", row_tiles);
+    grid.splits = (int32_t)count_splits(card, recipe, problem, kv_heads * key_tiles, row_tiles);
     const int64_t padded_rows = heads * row_tiles * recipe->rows; /* < 2^47 */
     for (int i = 0; i < recipe->step_count; i++) {
-        const int64_t blocks =
-            count_blocks(&recipe->steps[i], problem, padded_rows, kv_heads * key_tiles);
+        const int64_t blocks = count_blocks(&recipe->steps[i], problem, padded_rows,
+                                            kv_heads * key_tiles, grid.splits);
         if (blocks > INT32_MAX)
             return too_many(problem, "query tiles",
                             query_tiles(problem, recipe->steps[i].block_rows));
@@ -107,6 +124,9 @@ fa2_status fa2i_backward_grid(const fa2i_card *card, const fa2i_recipe *recipe,
         if (recipe->steps[i].role != FA2I_STEP_CONVERT || summed)
             grid.blocks[i] = (unsigned)blocks;
     }
+    if (grid.splits > 1)
+        grid.partial_bytes = (size_t)grid.splits * (size_t)(kv_heads * key_tiles) * 2 *
+                             (size_t)recipe->keys * (size_t)recipe->columns * sizeof(float);
     spread_workspace(recipe, (size_t)padded_rows, &grid);
     const fa2_status st = fa2i_clusters_check(recipe, grid.blocks);
     if (st == FA2_OK)

@@ -1,8 +1,6 @@
 /*
- * What host_cost.py measures with where there is no GPU: a driver whose launches do nothing, the rest of it the software
- * device's, which it is linked with; and PyTorch's tensors on the host given out as a device's.
- *
- *     cc -O2 -shared -fPIC -I. tests/python/quiet.c build/tests/sim/libfa2sim.so -o quiet.so
+ * What host_cost.py --quiet measures with: a driver whose launches do nothing, the rest of it the software device's,
+ * which this is linked with; and PyTorch's tensors on the host given out as a device's.
  */
 #include <stddef.h>
 #include "runtime/python/native/dlpack.h"

@@ -307,19 +307,22 @@ class References(unittest.TestCase):
             out = Tensor(q.shape)
             wrong = Tensor((1, 2, 3))
             keyword = "not_" + "interned"
+            new = {"k_new": k.part(1, 0, 1), "v_new": v.part(1, 0, 1), "rotary_cos": Tensor((8, 8))}
 
             def calls(count):
                 for _ in range(count):
                     fa2.attention(q, k, v, out=out, causal=False, scale=0.25, window=(-1, None))
                     fa2.problem(q, k, v)
-                    for arguments, settings in (((q, k, wrong), {}), ((q, k, v), {"out": wrong}),
+                    fa2.problem(q, k, v, **new, rotary_sin=new["rotary_cos"])
+                    for arguments, settings in (((q, k, wrong), {}), ((q, k, v), {"out": wrong}), ((q, k, v), new),
+                                                ((q, k, v), {**new, "rotary_sin": wrong}),
                                                 ((q, k, v), {keyword: 1}), ((q, k, v), {"layout": "x"})):
                         try:
                             fa2.attention(*arguments, **settings)
                         except (ValueError, TypeError):
                             pass
 
-            objects = (q, k, v, out, wrong, keyword, type(q))
+            objects = (q, k, v, out, wrong, keyword, type(q), *new.values())
             calls(30)
             grown = []
             for _ in range(3):  # what leaks grows each time; caches of ctypes do not
@@ -347,9 +350,9 @@ class References(unittest.TestCase):
 
 
 class Graphs(unittest.TestCase):
-    def test_capture(self):
-        q, k, v = reference.tensors(seq_q=12, seq_k=21)
-        out, stream = Tensor(q.shape), device.new_stream()
+    def capture(self, tensors, **settings):
+        """Refused first, then prepared; replayed once, its context having been given up."""
+        out, stream = Tensor(tensors[0].shape), device.new_stream()
         graph, run = ctypes.c_void_p(), ctypes.c_void_p()
         context = fa2.Context()
 
@@ -357,21 +360,35 @@ class Graphs(unittest.TestCase):
             device.enter(0)
             device.check(device.driver.cuStreamBeginCapture_v2(stream, 2))
             try:
-                fa2.attention(q, k, v, out=out, stream=stream.value, context=context)
+                fa2.attention(*tensors, out=out, stream=stream.value, context=context, **settings)
             finally:
                 device.check(device.driver.cuStreamEndCapture(stream, ctypes.byref(graph)))
 
         with self.assertRaisesRegex(fa2.Error, "not prepared and the stream is being captured") as raised:
             captured()
         self.assertEqual(raised.exception.status, "FA2_E_CAPTURE")
-        context.prepare(fa2.problem(q, k, v))
+        context.prepare(fa2.problem(*tensors, **settings))
         captured()
         device.check(device.driver.cuGraphInstantiateWithFlags(ctypes.byref(run), graph, ctypes.c_uint64(0)))
         del context  # the graph goes on
         gc.collect()
         device.check(device.driver.cuGraphLaunch(run, stream))
         device.synchronize()
-        self.assertLess(reference.worst(out.get(), reference.attention(q, k, v)[0]), reference.TOLERANCE["fp16"])
+        return out.get()
+
+    def test_capture(self):
+        tensors = reference.tensors(seq_q=12, seq_k=21)
+        got = self.capture(tensors)
+        self.assertLess(reference.worst(got, reference.attention(*tensors)[0]), reference.TOLERANCE["fp16"])
+
+    def test_capture_of_new_keys(self):
+        q, k, v = reference.tensors(seq_q=2, seq_k=21)
+        _, k_new, v_new = reference.tensors(seq_q=2, seed=2)
+        got = self.capture((q, k, v), k_new=k_new, v_new=v_new, seqused_k=Tensor((1,), "int32").set([9]))
+        for cache, new in ((k, k_new), (v, v_new)):
+            self.assertEqual(cache.part(1, 9, 11).get(), new.get())
+        wanted, _ = reference.attention(q, k.part(1, 0, 11), v.part(1, 0, 11))
+        self.assertLess(reference.worst(got, wanted), reference.TOLERANCE["fp16"])
 
 
 if __name__ == "__main__":

@@ -352,6 +352,21 @@ class Sequences(OnHost):
 
 
 class Operations(OnHost):
+    def test_second_derivatives(self):
+        """Refused when they are asked for, by all ways; the first ones are there."""
+        q, k, v, qkv = randn(*3 * [(1, 12, 2, 16)], (1, 12, 3, 2, 16))
+        ways = (lambda q: fa2.attention(q, k, v, causal=True),
+                lambda q: fa2.attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), layout="bhsd"),
+                lambda q: fa2.attention(q, k, v, sinks=torch.zeros(2)), lambda q: torch.ops.fa2.attention(q, k, v)[0],
+                lambda qkv: fa2.torch.attention_packed(qkv, deterministic=True))
+        for way in ways:
+            leaf = (qkv if way is ways[-1] else q).detach().requires_grad_()
+            wanted, = torch.autograd.grad(way(leaf).float().square().sum(), leaf)
+            first, = torch.autograd.grad(way(leaf).float().square().sum(), leaf, create_graph=True)
+            self.assert_close(first.detach(), wanted)
+            with self.assertRaisesRegex(NotImplementedError, "no second derivatives"):
+                first.float().square().sum().backward()
+
     def test_opcheck(self):
         q, k, v = randn((2, 12, 4, 16), *2 * [(2, 20, 2, 16)])
         seed, lengths = torch.tensor([3]), torch.tensor([20, 5], dtype=torch.int32)

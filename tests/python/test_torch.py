@@ -1,5 +1,8 @@
 """fa2.torch. Without a GPU: what PyTorch's tracers see, on tensors that are only shapes. With one: numbers."""
 
+import contextlib
+import io
+import pathlib
 import unittest
 import warnings
 
@@ -170,6 +173,15 @@ class OnGpu(unittest.TestCase):
                 bound = 2 * (plain.double() - exact).abs().max().item() + 1e-5
                 out = fa2.torch.sdpa(q, k, v, attn_mask=mask)
                 self.assertLessEqual((out.double() - exact).abs().max().item(), bound)
+
+    def test_readme(self):
+        """The lines that it begins with."""
+        text = (pathlib.Path(__file__).resolve().parents[2] / "runtime/python/README.md").read_text(encoding="utf-8")
+        lines = text.split("```python\n", 1)[1].split("```", 1)[0]
+        self.assertEqual(len(lines.splitlines()), 5)
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            exec(lines, {})
+        self.assertRegex(said.getvalue(), r"^fwd_\w+ d=64 ")
 
     def test_gradients_of_sinks(self):
         q, k, v, d_out = self.tensors((2, 50, 4, 64), *2 * [(2, 70, 2, 64)], (2, 50, 4, 64))

@@ -33,7 +33,7 @@ def restore():
 
 class Ways(unittest.TestCase):
     def setUp(self):
-        _native.set_torch(lambda *unused: "dispatcher", lambda *unused: "autograd", lambda *given: ("plain", given[3]),
+        _native.set_torch(lambda *unused: "dispatcher", lambda *unused: "autograd", lambda *given: ("plain", given[0]),
                           lambda: True)
         self.addCleanup(restore)
         patch = mock.patch.object(_frameworks, "describe", describe)
@@ -69,16 +69,16 @@ class Ways(unittest.TestCase):
         Passing.requires_grad = True
         self.addCleanup(setattr, Passing, "requires_grad", False)
         q, k, v = self.tensors
-        self.assertEqual(fa2.attention(q, k, v), ("plain", (None,) * 6))
+        self.assertEqual(fa2.attention(q, k, v), ("plain", (None,) * 7))
         self.assertEqual(fa2.attention(q, k, v, causal=True, window=(3, 1), softcap=2.0, scale=0.5, layout="bshd"),
-                         ("plain", (True, (3, 1), 2.0, 0.5, "bshd", None)))
-        self.assertEqual(fa2.attention(q, k, v, return_lse=False, out=None), ("plain", (None,) * 6))
+                         ("plain", (True, (3, 1), 2.0, 0.5, "bshd", None, None)))
+        self.assertEqual(fa2.attention(q, k, v, return_lse=False, out=None), ("plain", (None,) * 7))
         for more in ({"return_lse": True}, {"out": self.out}, {"sinks": q}, {"dropout_p": 0.5, "dropout_seed": 1},
                      {"k_new": k, "v_new": v}, {"stream": 0}):
             self.assertEqual(fa2.attention(q, k, v, **more), "autograd")
         sdpa = _native.make_sdpa(lambda *arguments: "python", __name__)
         heads_first = [tensor.permuted(0, 2, 1, 3) for tensor in self.tensors]
-        self.assertEqual(sdpa(*heads_first, is_causal=True, scale=0.5), ("plain", (True, None, None, 0.5, "bhsd", None)))
+        self.assertEqual(sdpa(*heads_first, is_causal=True, scale=0.5), ("plain", (True, None, None, 0.5, "bhsd", None, None)))
         self.assertEqual(sdpa(*heads_first, dropout_p=0.5), "python")
 
     def test_dropout_of_sdpa(self):

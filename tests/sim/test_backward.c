@@ -187,7 +187,7 @@ static bool run_work(const work *w, CUmodule module, char why[WHY_BYTES])
 {
     const shape *s = &w->s;
     const size_t rows = (size_t)s->batch * (size_t)s->heads_q * (size_t)s->seq_q;
-    fa2i_card card = {0};
+    const fa2i_card card = {.sm_count = 6}; /* few: tiles of keys are more than that, and less */
     fa2i_grid grid;
     fa2_tensor view[TENSORS];
     must(fa2i_op_of(&w->problem)->grid(&card, &w->t->variant.recipe, &w->problem, &grid), "grid");
@@ -207,7 +207,8 @@ static bool run_work(const work *w, CUmodule module, char why[WHY_BYTES])
                               .lse = (float *)put(w->lse, rows * sizeof *w->lse),
                               .softcap = w->softcap};
     /* Without dQ there are no sums of it. */
-    args.workspace_bytes = view[DQ].data != NULL ? grid.workspace_bytes : grid.rows_bytes;
+    args.workspace_bytes =
+        view[DQ].data != NULL ? grid.workspace_bytes : grid.partial_bytes + grid.rows_bytes;
     if (args.workspace_bytes > 0)
         args.workspace = (void *)put(NULL, args.workspace_bytes);
     sim_totals before;
@@ -382,6 +383,14 @@ int main(int argc, char **argv)
         "bwd_sm80 d=40 dtype=bf16 causal=0 br=32 bc=32 warps=2 qwarps=1 parts=1 stages=2 "
         "barriers=1 "
         "order=early dq=whole dqbc=0 rows=computed",
+        /* Several blocks share the queries of a tile of keys. */
+        "bwd_sm80 d=64 dtype=fp16 causal=1 br=32 bc=64 warps=4 qwarps=2 parts=1 stages=2 "
+        "barriers=2 order=early dq=red dqbc=0 rows=prepared layout=swizzle split=1",
+        "bwd_sm80 d=40 dtype=bf16 causal=1 deterministic=1 br=32 bc=32 warps=2 qwarps=1 parts=1 "
+        "stages=2 "
+        "barriers=1 order=late dq=red dqbc=0 rows=prepared layout=swizzle split=1",
+        "bwd_sm80 d=64 dtype=fp16 causal=0 window=1 br=32 bc=64 warps=4 qwarps=2 parts=1 stages=1 "
+        "barriers=2 order=early dq=apart dqbc=32 rows=computed layout=swizzle split=1",
         /* Windows and caps, in key blocks and in those of dQ alone. */
         "bwd_sm80 d=64 dtype=fp16 causal=0 softcap=1 window=1 br=32 bc=64 warps=4 qwarps=2 parts=1 "
         "stages=2 barriers=2 order=early dq=red dqbc=0 rows=prepared",

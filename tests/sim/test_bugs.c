@@ -94,6 +94,12 @@ typedef struct bug {
         " qwarps=2 ", "stages=2 barriers=2", "dq=red"                                              \
     }
 
+/* Several blocks share the queries of a tile of keys. */
+#define SHARED                                                                                     \
+    {                                                                                              \
+        "dq=red", "split=1"                                                                        \
+    }
+
 /* A block that has all keys of a head. */
 #define WHOLE                                                                                      \
     {                                                                                              \
@@ -433,10 +439,17 @@ static const bug bugs[] = {
     {"none, backward, all keys of a head", "rtx3060", WHOLE, "", "", 1, SHORT, NULL, NULL},
     {"lanes that write dQ without an exchange", "rtx3060", WHOLE, "right ? of_left : of_right, 1)",
      "of_right, 1)", 1, SHORT, "x the bound", NULL},
-    {"rows of dQ that nobody sees are left alone", "rtx3060", WHOLE,
-     "i < (before + behind) * kRow", "i < behind * kRow", 1, SHORT, "", NULL},
+    {"rows of dQ that nobody sees are left alone", "rtx3060", WHOLE, "i < (before + behind) * kRow",
+     "i < behind * kRow", 1, SHORT, "", NULL},
     {"a row of dQ too many of all keys of a head", "rtx3060", WHOLE, "row < p.seq_q)",
      "row <= p.seq_q)", 1, SHORT, "illegal address", "whole.cu.in"},
+    {"none, backward, shared queries", "rtx3060", SHARED, "", "", 1, SHORT, NULL, NULL},
+    {"a part of the queries that ends early", "rtx3060", SHARED, "all * (split + 1) / p.splits)",
+     "all * (split + 1) / p.splits - 1)", 1, SHORT, "x the bound", NULL},
+    {"a sum of all parts but the last", "rtx3060", SHARED, "split < p.splits; split++",
+     "split < p.splits - 1; split++", 1, SHORT, "x the bound", NULL},
+    {"parts in the same place", "rtx3060", SHARED, "(p.splits - split) * key_blocks",
+     "p.splits * key_blocks", 1, SHORT, "race", "split.cu.in"},
     {"none, packed, backward", "rtx3060", ADDED, "", "", 1, PACKED ",sinks=1", NULL, NULL},
     {"none, packed, turns in reverse order", "rtx3060", TURNS, "", "", 1, PACKED ",deterministic=1",
      NULL, NULL},

@@ -81,17 +81,10 @@ typedef struct work {
     fa2i_known_set *others; /* owned: the sets without those of one problem */
 } work;
 
-static bool is_of_card(const work *w, const fa2i_known_set *set)
-{
-    const fa2i_card *a = &set->card, *b = w->card;
-    return set->real && strcmp(a->name, b->name) == 0 && a->arch == b->arch &&
-           a->sm_count == b->sm_count && a->smem_block_bytes == b->smem_block_bytes &&
-           a->l2_bytes == b->l2_bytes;
-}
-
 static bool counts(const work *w, const fa2i_known_set *set)
 {
-    return is_of_card(w, set) && set->measured == w->measured && set->count > 1;
+    return set->real && fa2i_card_is_same(&set->card, w->card) && set->measured == w->measured &&
+           set->count > 1;
 }
 
 /* us of a variant in a set; 0: it was not timed. */

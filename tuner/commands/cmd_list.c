@@ -103,7 +103,10 @@ static fa2_status end_table(listing *l)
 {
     fa2_status st = FA2_OK;
     if (l->table.columns > 0) {
-        printf("%s\n", l->heading);
+        fa2i_terminal_begin(stdout, FA2I_STYLE_HEAD);
+        fputs(l->heading, stdout);
+        fa2i_terminal_end(stdout, FA2I_STYLE_HEAD);
+        putchar('\n');
         st = fa2i_table_print(&l->table, stdout);
         putchar('\n');
     }
@@ -129,6 +132,22 @@ static const char *cell_of(const shown *column, const char *value, char text[FA2
     return text;
 }
 
+/* A failure, or what is lost or damaged; the best of several. */
+static fa2i_style style_of(const listing *l, const char *const *cells)
+{
+    fa2i_style style = FA2I_STYLE_PLAIN;
+    for (size_t i = 0; i < l->count; i++) {
+        const shown *column = &l->columns[i];
+        const char *cell = cells[i] == NULL ? "" : cells[i];
+        if ((strcmp(column->column, "outcome") == 0 && strcmp(cell, "ok") != 0) ||
+            ((column->how == AS_MISSING || column->how == AS_DAMAGED) && cell[0] != '\0'))
+            return FA2I_STYLE_BAD;
+        if (column->how == AS_MARK && cell[0] != '\0')
+            style = FA2I_STYLE_GOOD;
+    }
+    return style;
+}
+
 static int add_row(void *user, int columns, const char *const *names, const char *const *values)
 {
     listing *l = user;
@@ -150,6 +169,7 @@ static int add_row(void *user, int columns, const char *const *names, const char
         cells[i] = cell_of(&l->columns[i], value, texts[i]);
     }
     fa2i_table_add(&l->table, cells);
+    fa2i_table_style(&l->table, style_of(l, cells));
     l->rows++;
     return l->status != FA2_OK;
 }

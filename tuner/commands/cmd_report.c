@@ -8,6 +8,7 @@
 #include "tuner/commands/commands.h"
 #include "tuner/commands/database.h"
 #include "tuner/commands/place.h"
+#include "tuner/report/benchmark_file.h"
 #include "tuner/report/page.h"
 
 typedef struct session {
@@ -102,6 +103,8 @@ int fa2i_cmd_report(int argc, char **argv)
     FA2_TRY(read_other(&s));
     FA2_TRY(fa2i_database_open(s.options.db, FA2I_CACHE_READ, &s.cache));
     FA2_TRY(fa2i_gather(s.cache, &s.options.filter, &s.tuned));
+    if (s.options.bench != NULL)
+        FA2_TRY(fa2i_benchmark_file_read(s.options.bench, &s.tuned));
     FA2_TRY(write_page(&s, &html));
     FA2_TRY(write_page(&s, &markdown));
 done:

@@ -48,6 +48,7 @@ typedef struct fa2i_options {
     const char *positional;  /* the FILE of export and import */
     const char *html, *markdown; /* files that report writes; NULL: not asked for */
     const char *against;         /* --against: a second database; NULL: none */
+    const char *bench;           /* --bench: what bench or field-report wrote; NULL: none */
 } fa2i_options;
 
 /* Which options a command takes. */
@@ -67,7 +68,7 @@ enum {
     FA2I_OPT_FORGET = 2048,
     FA2I_OPT_TUNE = 4096,    /* --force, --dry-run */
     FA2I_OPT_BENCH = 8192,   /* --runs, --cold, --format */
-    FA2I_OPT_REPORT = 16384, /* --html, --markdown, --against */
+    FA2I_OPT_REPORT = 16384, /* --html, --markdown, --against, --bench */
     FA2I_OPT_CHECK = 32768   /* --check */
 };
 

@@ -284,6 +284,11 @@ static fa2_status apply_against(const char *value, fa2i_options *options)
     return take_path("--against", value, &options->against);
 }
 
+static fa2_status apply_bench(const char *value, fa2i_options *options)
+{
+    return take_path("--bench", value, &options->bench);
+}
+
 static fa2_status apply_runs(const char *value, fa2i_options *options)
 {
     static const char accepted[] = "a number of timed runs, 10 to 100000";
@@ -352,6 +357,7 @@ static const struct option {
     {"--html", FA2I_OPT_REPORT, "a file to write", apply_html, true},
     {"--markdown", FA2I_OPT_REPORT, "a file to write", apply_markdown, true},
     {"--against", FA2I_OPT_REPORT, "a database file", apply_against, true},
+    {"--bench", FA2I_OPT_REPORT, "a file of bench or field-report", apply_bench, true},
     {"--runs", FA2I_OPT_BENCH, "a number of timed runs", apply_runs, true},
     {"--check", FA2I_OPT_CHECK, NULL, apply_check, false},
     {"--scale", FA2I_OPT_BENCH, "S, B or D", apply_scale, false},

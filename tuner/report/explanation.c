@@ -3,6 +3,7 @@
  * their numbers only are one; each comes with an example.
  */
 #include <ctype.h>
+#include <stdlib.h>
 #include <string.h>
 #include "runtime/base/alloc.h"
 #include "runtime/base/status.h"
@@ -11,7 +12,7 @@
 #include "tuner/report/explanation.h"
 #include "tuner/report/table.h"
 
-enum { CANDIDATES_SHOWN = 10, REASONS_MAX = 32 };
+enum { CANDIDATES_SHOWN = 10, REASONS_MAX = 32, LABEL = 10, EXAMPLE = 8 /* columns */ };
 
 void fa2i_explained_done(fa2i_explained *explained)
 {
@@ -136,10 +137,12 @@ static fa2_status print_options(const fa2i_explained *e, FILE *out)
         fa2i_table_add(&table, (const char *[]){mark, us, rate, rests_text(o->rests), model,
                                                 o->compile ? "" : "yes", brief});
     }
-    char shape[FA2I_PROBLEM_CHARS];
+    char shape[FA2I_PROBLEM_CHARS], heading[FA2I_PROBLEM_CHARS + 80];
     fa2i_problem_format(&f->asked, shape, sizeof shape);
-    fprintf(out, "\nkernels by their estimates for %s (%zu; * is the kernel above)\n", shape,
-            f->option_count);
+    snprintf(heading, sizeof heading,
+             "\nkernels by their estimates for %s (%zu; * is the kernel above)\n", shape,
+             f->option_count);
+    fa2i_terminal_print_lines(out, heading, LABEL);
     const fa2_status st = fa2i_table_print(&table, out);
     if (st == FA2_OK && f->option_count > CANDIDATES_SHOWN)
         fprintf(out, "... and %zu more\n", f->option_count - CANDIDATES_SHOWN);
@@ -212,7 +215,7 @@ static void print_rejected(const fa2i_explained *e, FILE *out)
                 examples[i].why, (int)examples[i].variant_bytes, examples[i].variant);
 }
 
-fa2_status fa2i_explained_print(const fa2i_explained *explained, FILE *out)
+static void print_decision(const fa2i_explained *explained, FILE *out)
 {
     const fa2i_card *card = explained->card;
     char shape[FA2I_PROBLEM_CHARS];
@@ -222,9 +225,32 @@ fa2_status fa2i_explained_print(const fa2i_explained *explained, FILE *out)
             shape, card->name, card->arch, card->sm_count, card->smem_block_bytes);
     print_rule(explained, out);
     print_kernel(explained, out);
-    const fa2_status st = print_options(explained, out);
-    if (st == FA2_OK)
-        print_rejected(explained, out);
+}
+
+/* Lines that are folded where the terminal is too narrow for them. */
+static fa2_status print_lines(const fa2i_explained *explained,
+                              void (*print)(const fa2i_explained *e, FILE *out), size_t indent,
+                              FILE *out)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *lines = open_memstream(&text, &bytes);
+    if (lines != NULL)
+        print(explained, lines);
+    const bool failed = lines == NULL || fclose(lines) != 0;
+    if (!failed)
+        fa2i_terminal_print_lines(out, text, indent);
+    free(text);
+    return failed ? fa2i_fail(FA2_E_MEMORY, "no memory for an explanation") : FA2_OK;
+}
+
+fa2_status fa2i_explained_print(const fa2i_explained *explained, FILE *out)
+{
+    fa2_status st = FA2_OK;
+    FA2_TRY(print_lines(explained, print_decision, LABEL, out));
+    FA2_TRY(print_options(explained, out));
+    FA2_TRY(print_lines(explained, print_rejected, EXAMPLE, out));
+done:
     return st;
 }
 

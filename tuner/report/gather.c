@@ -58,6 +58,8 @@ void fa2i_gathered_done(fa2i_gathered *gathered)
     rows_done(&gathered->sessions);
     rows_done(&gathered->winners);
     rows_done(&gathered->measurements);
+    rows_done(&gathered->ceilings);
+    rows_done(&gathered->naive);
     *gathered = (fa2i_gathered){0};
 }
 
@@ -77,6 +79,11 @@ fa2_status fa2i_gather(fa2i_cache *cache, const fa2i_filter *filter, fa2i_gather
 done:
     fa2i_gathered_done(&g);
     return st;
+}
+
+fa2_status fa2i_gather_json(fa2i_cache *cache, const char *sql, const char *json, fa2i_rows *rows)
+{
+    return check(rows, fa2i_cache_list_json(cache, sql, json, add_row, rows));
 }
 
 size_t fa2i_rows_count(const fa2i_rows *rows)

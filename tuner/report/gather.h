@@ -23,11 +23,17 @@ typedef struct fa2i_rows {
 typedef struct fa2i_gathered {
     char *path; /* as the caller gave it; owned, as is the rest */
     fa2i_rows devices, sessions, winners, measurements;
+    fa2i_rows ceilings, naive; /* benchmark_file.h */
 } fa2i_gathered;
 
 /* Read a database: all of it, or what passes the filter; devices and sessions are all there. On FA2_OK
  * *ret_gathered belongs to the caller (fa2i_gathered_done). */
 fa2_status fa2i_gather(fa2i_cache *cache, const fa2i_filter *filter, fa2i_gathered *ret_gathered);
+
+/* The rows of a statement about a JSON text, which is its ?1; *rows, zeroed before, is the caller's also after an
+ * error. FA2_E_DATABASE: the text is not what the statement takes. */
+fa2_status fa2i_gather_json(fa2i_cache *cache, const char *sql, const char *json, fa2i_rows *rows);
+
 void fa2i_gathered_done(fa2i_gathered *gathered); /* zeroed objects are fine */
 
 size_t fa2i_rows_count(const fa2i_rows *rows);

@@ -59,7 +59,7 @@ static void push_rows(lua_State *L, const fa2i_rows *rows)
 
 static void push_gathered(lua_State *L, const fa2i_gathered *gathered)
 {
-    lua_createtable(L, 0, 5);
+    lua_createtable(L, 0, 7);
     set_text(L, "path", gathered->path);
     push_rows(L, &gathered->devices);
     lua_setfield(L, -2, "devices");
@@ -69,6 +69,10 @@ static void push_gathered(lua_State *L, const fa2i_gathered *gathered)
     lua_setfield(L, -2, "winners");
     push_rows(L, &gathered->measurements);
     lua_setfield(L, -2, "measurements");
+    push_rows(L, &gathered->ceilings);
+    lua_setfield(L, -2, "ceilings");
+    push_rows(L, &gathered->naive);
+    lua_setfield(L, -2, "naive");
 }
 
 /* The valid problem in the fields of argument 1; else false, with nil and a message on the stack. */
@@ -126,12 +130,6 @@ static void push_choice(lua_State *L, const fa2i_foreseen *foreseen)
     lua_setfield(L, -2, "compiled");
 }
 
-static bool is_same_card(const fa2i_card *a, const fa2i_card *b)
-{
-    return strcmp(a->name, b->name) == 0 && a->arch == b->arch && a->sm_count == b->sm_count &&
-           a->smem_block_bytes == b->smem_block_bytes && a->l2_bytes == b->l2_bytes;
-}
-
 /* foresee(row, card): what the runtime would take; nil and a message. */
 static int host_foresee(lua_State *L)
 {
@@ -142,7 +140,7 @@ static int host_foresee(lua_State *L)
         return 2;
     lua_settop(L, 2);
     fa2i_lua_get_card(L, &card);
-    if (m->foresight.generator == NULL || !is_same_card(&m->foresight.card, &card)) {
+    if (m->foresight.generator == NULL || !fa2i_card_is_same(&m->foresight.card, &card)) {
         fa2i_foresight_done(&m->foresight);
         fa2i_foresight_init(&m->foresight, m->chooser, m->page->cache, &card);
     }

@@ -9,17 +9,17 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 #include "tuner/report/progress.h"
+#include "tuner/report/terminal.h"
 
 #define TERMINAL_INTERVAL_S 0.1
 #define PLAIN_INTERVAL_S    5.0
 #define EVEN                1.5 /* paces may differ by this factor */
 #define TELLING_S           1.0 /* what takes less may be the start of something else */
 
-enum { LINE_BYTES = 512, COLUMNS_DEFAULT = 80, TELLING_ITEMS = 8 };
+enum { LINE_BYTES = 512, TELLING_ITEMS = 8 };
 
 double fa2i_now_s(void)
 {
@@ -34,14 +34,6 @@ void fa2i_nap(void)
     nanosleep(&time, NULL);
 }
 
-static size_t terminal_columns(void)
-{
-    struct winsize size;
-    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0)
-        return COLUMNS_DEFAULT;
-    return size.ws_col;
-}
-
 void fa2i_progress_begin(fa2i_progress *progress, const char *what, size_t total)
 {
     const double now = fa2i_now_s();
@@ -49,7 +41,7 @@ void fa2i_progress_begin(fa2i_progress *progress, const char *what, size_t total
                                 .total = total,
                                 .started_s = now,
                                 .printed_s = now,
-                                .terminal = isatty(STDERR_FILENO) == 1};
+                                .terminal = fa2i_terminal_width(stderr) > 0};
 }
 
 void fa2i_progress_count(fa2i_progress *progress, double now)
@@ -106,7 +98,7 @@ static void print_line(fa2i_progress *progress, const char *detail, double now)
     close_line(progress);
     if (progress->terminal) {
         /* One column less than there are: a full line would wrap and could not be rewritten. */
-        fprintf(stderr, "%.*s", (int)terminal_columns() - 1, line);
+        fprintf(stderr, "%.*s", (int)fa2i_terminal_width(stderr) - 1, line);
         progress->line_open = true;
     } else {
         fprintf(stderr, "%s\n", line);

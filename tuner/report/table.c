@@ -45,6 +45,50 @@ void fa2i_table_add(fa2i_table *table, const char *const *cells)
     }
 }
 
+void fa2i_table_style(fa2i_table *table, fa2i_style style)
+{
+    const size_t rows = table->count / table->columns;
+    if (table->failed)
+        return;
+    char *grown = fa2i_realloc(table->styles, table->capacity / table->columns + 1);
+    table->failed = grown == NULL;
+    if (grown == NULL)
+        return;
+    if (table->styles == NULL)
+        memset(grown, FA2I_STYLE_PLAIN, rows);
+    table->styles = grown;
+    table->styles[rows - 1] = (char)style;
+}
+
+/* ---- printing ---- */
+
+/* How a table lies on a stream. */
+typedef struct layout {
+    size_t widths[FA2I_TABLE_COLUMNS_MAX];
+    size_t first; /* columns of a row's first line */
+    size_t total; /* width of that line */
+    size_t width; /* of the terminal; 0: there is none */
+} layout;
+
+enum { BELOW = 4 /* indent of what is below a row's first line */ };
+
+static layout lay_out(const fa2i_table *table, FILE *out)
+{
+    layout l = {.width = fa2i_terminal_width(out)};
+    for (size_t i = 0; i < table->count; i++) {
+        const size_t width = width_of(table->cells[i]);
+        if (l.widths[i % table->columns] < width)
+            l.widths[i % table->columns] = width;
+    }
+    for (; l.first < table->columns; l.first++) {
+        const size_t more = l.widths[l.first] + (l.first > 0 ? GAP : 0);
+        if (l.first > 0 && l.width > 0 && l.total + more > l.width)
+            break;
+        l.total += more;
+    }
+    return l;
+}
+
 static void print_cell(FILE *out, const char *text, size_t width, char align, bool last)
 {
     const int pad = (int)(width - width_of(text));
@@ -56,30 +100,53 @@ static void print_cell(FILE *out, const char *text, size_t width, char align, bo
         fprintf(out, "%*s", GAP, "");
 }
 
+/* What did not fit on the row's first line, word by word. */
+static void print_below(const fa2i_table *table, const layout *l, size_t row, FILE *out)
+{
+    char *const *cells = table->cells + row * table->columns;
+    size_t used = l->width; /* a new line */
+    for (size_t i = l->first; i < table->columns; i++) {
+        const bool titled = table->align[i] == 'r';
+        const char *title = titled ? table->cells[i] : "";
+        const size_t width = width_of(cells[i]) + (titled ? width_of(title) + 1 : 0);
+        if (cells[i][0] == '\0')
+            continue;
+        const bool breaks = used + GAP + width > l->width;
+        fprintf(out, "%s%*s%s%s", breaks ? "\n" : "", breaks ? BELOW : GAP, "", title,
+                titled ? " " : "");
+        used = breaks ? BELOW : used + GAP;
+        fa2i_terminal_fold(out, cells[i], strlen(cells[i]), l->width,
+                           used + (titled ? width_of(title) + 1 : 0), BELOW + GAP);
+        used = used + width;
+    }
+}
+
+static void print_row(const fa2i_table *table, const layout *l, size_t row, FILE *out)
+{
+    char *const *cells = table->cells + row * table->columns;
+    for (size_t i = 0; i < l->first; i++)
+        print_cell(out, cells[i], l->widths[i], table->align[i], i + 1 == l->first);
+    if (row > 0)
+        print_below(table, l, row, out);
+}
+
 fa2_status fa2i_table_print(const fa2i_table *table, FILE *out)
 {
-    size_t widths[FA2I_TABLE_COLUMNS_MAX] = {0};
-    size_t total = 0;
     if (table->failed)
         return fa2i_fail(FA2_E_MEMORY, "no memory for a table of %zu cells", table->count);
-    for (size_t i = 0; i < table->count; i++) {
-        const size_t width = width_of(table->cells[i]);
-        if (widths[i % table->columns] < width)
-            widths[i % table->columns] = width;
-    }
-    for (size_t i = 0; i < table->columns; i++)
-        total += widths[i] + (i + 1 < table->columns ? GAP : 0);
-    for (size_t i = 0; i < table->count; i++) {
-        const size_t column = i % table->columns;
-        const bool last = column + 1 == table->columns;
-        print_cell(out, table->cells[i], widths[column], table->align[column], last);
-        if (last)
+    const layout l = lay_out(table, out);
+    for (size_t row = 0; row < table->count / table->columns; row++) {
+        const fa2i_style style = row == 0                ? FA2I_STYLE_HEAD
+                                 : table->styles == NULL ? FA2I_STYLE_PLAIN
+                                                         : (fa2i_style)table->styles[row];
+        fa2i_terminal_begin(out, style);
+        print_row(table, &l, row, out);
+        fa2i_terminal_end(out, style);
+        fputc('\n', out);
+        for (size_t dash = 0; row == 0 && dash < l.total; dash++)
+            fputc('-', out);
+        if (row == 0)
             fputc('\n', out);
-        if (i + 1 == table->columns) {
-            for (size_t dash = 0; dash < total; dash++)
-                fputc('-', out);
-            fputc('\n', out);
-        }
     }
     return FA2_OK;
 }
@@ -94,6 +161,7 @@ void fa2i_table_done(fa2i_table *table)
     for (size_t i = 0; i < table->count; i++)
         fa2i_free(table->cells[i]);
     fa2i_free(table->cells);
+    fa2i_free(table->styles);
     *table = (fa2i_table){0};
 }
 

@@ -1,7 +1,8 @@
 /*
  * Text tables and JSON texts for people and programs, on any stream.
  *
- * A table is as wide as its widest cells, counted in characters of UTF-8. Appending is sticky: out
+ * A table is as wide as its widest cells, counted in characters of UTF-8; on a terminal that is narrower, columns at
+ * its end go on lines of their own below each row, those of numbers behind their titles. Appending is sticky: out
  * of memory is reported once, by fa2i_table_print. Not thread-safe.
  */
 #ifndef FA2I_TABLE_H
@@ -10,6 +11,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include "runtime/base/status.h"
+#include "tuner/report/terminal.h"
 
 enum { FA2I_TABLE_COLUMNS_MAX = 48 };
 
@@ -18,7 +20,8 @@ typedef struct fa2i_table {
     const char *align; /* per column 'l' or 'r'; borrowed */
     char **cells;      /* row by row, the titles first; owned */
     size_t count, capacity;
-    int failed; /* 1: out of memory */
+    char *styles; /* per row a fa2i_style; owned; NULL: all plain */
+    int failed;   /* 1: out of memory */
 } fa2i_table;
 
 /* titles: one per column, as many as align has letters (at most FA2I_TABLE_COLUMNS_MAX). Copied. */
@@ -26,6 +29,9 @@ void fa2i_table_init(fa2i_table *table, const char *align, const char *const *ti
 
 /* One row; a NULL cell is shown as "-". Copied. */
 void fa2i_table_add(fa2i_table *table, const char *const *cells);
+
+/* Where there are colours, show the last row so. */
+void fa2i_table_style(fa2i_table *table, fa2i_style style);
 
 /* Titles, a rule, the rows. FA2_E_MEMORY, then nothing is printed. */
 fa2_status fa2i_table_print(const fa2i_table *table, FILE *out);

@@ -92,6 +92,7 @@ library.define("attention_backward(Tensor d_out, Tensor[] tensors, Tensor out, T
 
 
 _SCALARS = ("causal", "window_left", "window_right", "softcap", "scale", "deterministic", *_NUMBERS)
+_PLAIN_SCALARS = len(_SCALARS) - len(_NUMBERS)  # those of calls without features
 _SINKS = len(_SCALARS) + list(_FEATURES).index("sinks")  # among the settings
 _DEFAULTS = (False, -1, -1, 0.0, None, False, 0.0, 0, 0, *[None] * len(_FEATURES))
 
@@ -105,7 +106,12 @@ def _keywords(*settings: Any) -> Tuple[Dict[str, Any], bool]:
 
 
 def _cuda(q: Tensor, k: Tensor, v: Tensor, *settings: Any) -> Tuple[Tensor, Tensor]:
-    made: Tuple[Tensor, Tensor] = _kernels.launch(q, k, v, return_lse=True, **_keywords(*settings)[0])
+    made: Tuple[Tensor, Tensor]
+    if len(settings) <= _PLAIN_SCALARS:  # PyTorch leaves out the last ones that are the defaults
+        causal, left, right, softcap, scale, _ = (*settings, *_DEFAULTS[len(settings):_PLAIN_SCALARS])
+        made = _kernels.launch(q, k, v, causal=causal, window=(left, right), softcap=softcap, scale=scale, return_lse=True)
+    else:
+        made = _kernels.launch(q, k, v, return_lse=True, **_keywords(*settings)[0])
     return made
 
 
@@ -328,33 +334,37 @@ def _recorded(d_out: Tensor, tensors: List[Tensor], out: Tensor, lse: Tensor, wa
 
 
 class _Plain(torch.autograd.Function):
-    """_Attention of q, k and v alone: apply(q, k, v, settings), the settings' names being _PLAIN. What each argument
-    and each look into a dict costs is paid at every step of a model."""
+    """_Attention without features: apply(settings, *tensors), the settings' names being _PLAIN. What each argument and
+    each look into a dict costs is paid at every step of a model."""
 
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, settings: Tuple[Any, ...]) -> Tensor:
-        causal, window, softcap, scale, layout, context = settings
+    def forward(ctx: Any, settings: Tuple[Any, ...], *tensors: Tensor) -> Tensor:
+        causal, window, softcap, scale, layout, context, *_ = settings
+        q, k, v = tensors if len(tensors) == 3 else _unpacked(tensors)
         out: Tensor
         out, lse = _kernels.launch(q, k, v, causal=causal, window=window, softcap=softcap, scale=scale, layout=layout,
                                    context=context, return_lse=True, differentiable=True)
-        ctx.save_for_backward(q, k, v, out, lse)
+        ctx.save_for_backward(out, lse, *tensors)
         ctx.settings = settings
         return out
 
     @staticmethod
     def backward(ctx: Any, d_out: Tensor) -> Tuple[Any, ...]:
-        q, k, v, out, lse = ctx.saved_tensors
-        dq, dk, dv, _ = ctx.needs_input_grad
-        if torch.is_grad_enabled():  # create_graph: the operation, which refuses when it is differentiated
-            return tuple(_recorded(d_out, [q, k, v], out, lse, (dq, dk, dv, False),
-                                   dict(zip(_PLAIN, ctx.settings)), False))
-        causal, window, softcap, scale, layout, context = ctx.settings
-        return (*_kernels.attention_backward(d_out, q, k, v, out, lse, causal=causal, window=window, softcap=softcap,
-                                             scale=scale, layout=layout, context=context,
-                                             deterministic=_is_deterministic(), dq=dq, dk=dk, dv=dv), None)
+        out, lse, *tensors = ctx.saved_tensors
+        _, *needs = ctx.needs_input_grad
+        causal, window, softcap, scale, layout, context, deterministic = ctx.settings
+        if len(tensors) < 3 or torch.is_grad_enabled():
+            # create_graph: the operation, which refuses when it is differentiated
+            launch = _recorded if torch.is_grad_enabled() else _launch_backward
+            *gradients, _ = launch(d_out, tensors, out, lse, (*needs, False), dict(zip(_PLAIN, ctx.settings)),
+                                   bool(deterministic))
+            return (None, *gradients)
+        return (None, *_kernels.attention_backward(
+            d_out, *tensors, out, lse, causal=causal, window=window, softcap=softcap, scale=scale, layout=layout,
+            context=context, deterministic=deterministic or _is_deterministic(), dq=needs[0], dk=needs[1], dv=needs[2]))
 
 
-_PLAIN = ("causal", "window", "softcap", "scale", "layout", "context")
+_PLAIN = ("causal", "window", "softcap", "scale", "layout", "context")  # and whether to be deterministic
 
 # Function.apply looks for functorch first, which the caller has done.
 _apply: Any = super(torch.autograd.Function, _Attention).apply
@@ -482,7 +492,7 @@ def dispatch(q: Tensor, k: Tensor, v: Tensor, causal: Any, window: Any, softcap:
         if needs_gradient(q, k, v, *features):
             _refuse_place(out=out)
             if not (return_lse or dropout_p or longest_q or longest_k or any(x is not None for x in features)):
-                return _apply_plain(q, k, v, (causal, window, softcap, scale, layout, context))
+                return _apply_plain((causal, window, softcap, scale, layout, context, False), q, k, v)
             return _apply(keywords, False, bool(return_lse), *features, q, k, v)
         return _kernels.launch(q, k, v, return_lse=return_lse, out=out, **keywords, **named)
     _refuse_place(out=out)
@@ -522,6 +532,11 @@ def attention_packed(*tensors: Tensor, causal: bool = False, window: Any = None,
     others: alibi_slopes, sinks, seqused_k, bias, dropout_p, dropout_seed, cu_seqlens_q, cu_seqlens_k, max_seqlen_q,
     max_seqlen_k, block_table, leftpad, cache_rows, as fa2.attention takes them; with cu_seqlens the tensors have no B.
     """
+    if not others and not return_lse and is_unwatched(*tensors):
+        tensors = tuple(_cast(*tensors))
+        if needs_gradient(*tensors):
+            return _apply_plain((causal, window, softcap, scale, None, None, deterministic), *tensors)
+        return _kernels.launch(*_unpacked(tensors), causal=causal, window=window, softcap=softcap, scale=scale)
     unknown = next((name for name in others if name not in _FEATURES and name not in _NUMBERS), None)
     if unknown is not None:
         raise TypeError(f"attention_packed() got an unexpected keyword argument '{unknown}'")

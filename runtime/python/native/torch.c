@@ -76,8 +76,8 @@ static bool is_off(PyObject *value)
     return value == NULL || value == Py_None || value == Py_False;
 }
 
-/* What the short way of autograd takes besides q, k and v, as a tuple, of a call of `count` arguments; NULL
- * without an exception where the call asks for more. */
+/* What the short way of autograd takes besides q, k and v, as a tuple, of a call of `count` arguments: the
+ * settings, and None for deterministic. NULL without an exception where the call asks for more. */
 static PyObject *plain_settings(PyObject *const *values, int count)
 {
     static const int kept[] = {FA2PY_SET_CAUSAL, FA2PY_SET_WINDOW, FA2PY_SET_SOFTCAP,
@@ -87,9 +87,10 @@ static PyObject *plain_settings(PyObject *const *values, int count)
     for (int i = FA2PY_SET_FEATURES; i < count - 3; i++)
         if (i != FA2PY_SET_CONTEXT && !is_off(settings[i]))
             return NULL;
-    PyObject *tuple = PyTuple_New(KEPT);
-    for (int i = 0; tuple != NULL && i < KEPT; i++) {
-        PyObject *value = settings[kept[i]] != NULL ? settings[kept[i]] : Py_None;
+    PyObject *tuple = PyTuple_New(KEPT + 1);
+    for (int i = 0; tuple != NULL && i <= KEPT; i++) {
+        PyObject *value = i < KEPT ? settings[kept[i]] : NULL;
+        value = value != NULL ? value : Py_None;
         Py_INCREF(value);
         (void)PyTuple_SetItem(tuple, i, value);
     }
@@ -100,8 +101,8 @@ PyObject *fa2py_torch_call(fa2py_way way, PyObject *const *values, int count)
 {
     PyObject *settings = way == FA2PY_WAY_AUTOGRAD ? plain_settings(values, count) : NULL;
     if (settings != NULL) {
-        PyObject *out = PyObject_CallFunctionObjArgs(plain_autograd, values[0], values[1],
-                                                     values[2], settings, NULL);
+        PyObject *out = PyObject_CallFunctionObjArgs(plain_autograd, settings, values[0], values[1],
+                                                     values[2], NULL);
         Py_DECREF(settings);
         return out;
     }
