@@ -186,7 +186,8 @@ end
 -- families that there are.
 function methods.is_familiar(self, near)
    for _, item in ipairs(near) do
-      if item.same and item.set.here and not item.set.shipped and item.distance <= 0.7 and count_made(self, item.set) >= 8 then
+      if item.same and item.set.here and not item.set.shipped and item.distance <= 0.7
+         and count_made(self, item.set) >= 8 then
          return true
       end
    end
