@@ -3,8 +3,8 @@
 --
 -- Evidence is what a database knows, of one operation on one SM (init.lua says how it comes):
 --   kernels  list of {text, class, registers, spilled, code}: spilled and code (it is there) are booleans
---   sets     list of {problem, card, here, kernels, us}: on one problem and card, the times in us of
---            kernels, by their index; here: the card is the one that is asked about
+--   sets     list of {problem, card, here, shipped, kernels, us}: on one problem and card, the times in us of
+--            kernels, by their index; here: the card is the one that is asked about; shipped: it came with fa2
 --
 -- A set says by which factor the model is wrong there: for all its kernels together (level), for those of a
 -- family beyond that, and for each kernel (own, the family's included). Problems that are near, by distance, share
@@ -218,10 +218,12 @@ local function count_made(self, set)
    return count
 end
 
--- Whether a set has measured what is worth trying on a problem this near.
+-- Whether a set has measured what is worth trying on a problem this near. What was shipped may be older than the
+-- families that there are.
 function methods.is_familiar(self, near)
    for _, item in ipairs(near) do
-      if item.same and item.set.here and item.distance <= 0.7 and count_made(self, item.set) >= 8 then
+      if item.same and item.set.here and not item.set.shipped and item.distance <= 0.7
+         and count_made(self, item.set) >= 8 then
          return true
       end
    end
