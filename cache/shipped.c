@@ -1,5 +1,6 @@
 /*
- * How: a file is read whole, and its hash compared with the last line's, before a line is looked at.
+ * How: a file is read whole, and its hash compared with the last line's, before a line is looked at, but for those
+ * of the devices: a file about other SMs is left there.
  */
 #include "cache/shipped.h"
 
@@ -47,6 +48,22 @@ done:
     return st;
 }
 
+/* Whether one of the devices, which come first, is of this SM. */
+static bool is_about(const char *text, int arch)
+{
+    static const char device_line[] = "\n{\"type\":\"device\"";
+    char member[32];
+    snprintf(member, sizeof member, "\"arch\":%d,", arch);
+    for (const char *line = strchr(text, '\n');
+         line != NULL && strncmp(line, device_line, sizeof device_line - 1) == 0;
+         line = strchr(line + 1, '\n')) {
+        const char *found = strstr(line, member);
+        if (found != NULL && found < line + 1 + strcspn(line + 1, "\n"))
+            return true;
+    }
+    return false;
+}
+
 /* The line of type end: *ret_end is where it begins. What comes behind it is a field report's. */
 static fa2_status find_end(const char *text, const char **ret_end)
 {
@@ -56,8 +73,6 @@ static fa2_status find_end(const char *text, const char **ret_end)
     char ours[2 * FA2I_KEY_BYTES + 1], theirs[2 * FA2I_KEY_BYTES + 1];
     SHA2_CTX sha;
     const char *end = strstr(text, end_line);
-    if (strncmp(text, "{\"fa2_export\":2,", 16) != 0)
-        return fa2i_fail(FA2_E_INVALID, "is no export of format 2");
     if (end == NULL || !fa2i_flat_read(end + 1, strcspn(end + 1, "\n"), &line) ||
         !fa2i_flat_text(&line, "sha256", theirs, sizeof theirs))
         return fa2i_fail(FA2_E_INVALID, "was cut: its last line is missing");
@@ -79,6 +94,10 @@ fa2_status fa2i_shipped_read(const char *path, const fa2i_card *card, fa2_op op,
     const char *end = NULL;
 
     FA2_TRY(read_file(path, &text));
+    if (strncmp(text, "{\"fa2_export\":2,", 16) != 0)
+        FA2_TRY(fa2i_fail(FA2_E_INVALID, "is no export of format 2"));
+    if (!is_about(text, card->arch))
+        goto done;
     FA2_TRY(find_end(text, &end));
     FA2_TRY(fa2i_shipped_take(strchr(text, '\n') + 1, end, card, op, abi, evidence));
 done:

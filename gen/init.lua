@@ -4,7 +4,7 @@
 --          is equal for problems that may share a kernel; asked: the list of the names of the features
 --          that the problem asks for; products: list of the products over which problems are compared.
 -- card:    name, arch, sm_count, smem_block_bytes, smem_sm_bytes, l2_bytes, clock_khz,
---          bandwidth_bytes (runtime/base/record.h).
+--          bandwidth_bytes, generic (runtime/base/record.h).
 local arch_of = require("core.arch")
 local axes_of = require("core.axes")
 local baselines = require("core.baselines")
@@ -258,13 +258,14 @@ end
 
 -- The text of a report (report/page.lua). Modules of reports are read only when one is made.
 function M.report(format, host, tuned, other)
-   local parsed = {}
+   local parsed, archs = {}, {}
    local function cost(text, problem, card, registers)
       if parsed[text] == nil then
          local family, v = parse(text)
          parsed[text] = family and {family = family, v = v} or false
       end
-      local arch = parsed[text] and arch_of.describe(card)
+      archs[card] = archs[card] or arch_of.describe(card)
+      local arch = parsed[text] and archs[card]
       return arch and parsed[text].family.cost(parsed[text].v, problem, arch, registers)
    end
    return require("report.page").write(format, {host = host, cost = cost}, tuned, other)

@@ -10,9 +10,10 @@ file(READ ${FA2_H} header)
 if(NOT header MATCHES "int32_t reserved\\[([0-9]+)\\]; +/\\* 0 \\*/\n} fa2_problem;")
   message(FATAL_ERROR "fa2_problem has no reserved members to take one from")
 endif()
+# Of none, if that is what is left, ISO C has no array.
 math(EXPR left "${CMAKE_MATCH_1} - 1")
 string(REPLACE "${CMAKE_MATCH_0}"
-  "int32_t extra;\n    int32_t reserved[${left}]; /* 0 */\n} fa2_problem;" header "${header}")
+  "int32_t extra;\n    __extension__ int32_t reserved[${left}]; /* 0 */\n} fa2_problem;" header "${header}")
 file(GENERATE OUTPUT ${extra}/fa2.h CONTENT "${header}")
 
 file(READ ${FA2_PROBLEM_DEF} fields)

@@ -226,6 +226,7 @@ void fake_without_optional(bool without)
 {
     driver_table.func_load = without ? NULL : fake_driver_func_load;
     driver_table.launch_kernel_ex = without ? NULL : fake_driver_launch_kernel_ex;
+    driver_table.tensor_map_encode_tiled = without ? NULL : fake_driver_tensor_map_encode_tiled;
 }
 
 long fake_fail_driver(long nth, CUresult error)

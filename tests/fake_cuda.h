@@ -22,7 +22,7 @@
 #include "runtime/cuda/cuda_api.h"
 #include "runtime/cuda/launch.h"
 
-enum { FAKE_DEVICES = 4, FAKE_LAUNCHES = 4096, FAKE_TRACE_BYTES = 65536 };
+enum { FAKE_DEVICES = 4, FAKE_LAUNCHES = 4096, FAKE_MAPS = 8, FAKE_TRACE_BYTES = 65536 };
 
 typedef struct fake_device {
     char name[64];
@@ -44,6 +44,15 @@ typedef struct fake_launch {
     fa2i_forward_params params; /* of functions called fwd_...; zero for others */
     double duration_us;         /* fake.launch_us; on_launch may change it */
 } fake_launch;
+
+/* A tensor map that was encoded: extents and strides (bytes) from the fastest dimension on. */
+typedef struct fake_map {
+    CUtensorMapDataType type;
+    uintptr_t address;
+    unsigned rank;
+    uint64_t extents[5], strides[4];
+    unsigned box[5];
+} fake_map;
 
 /* What NVRTC makes of a program. */
 typedef struct fake_compilation {
@@ -70,7 +79,9 @@ typedef struct fake_state {
     /* Driver records. */
     long launch_count;
     fake_launch launches[FAKE_LAUNCHES]; /* the first FAKE_LAUNCHES of them */
-    char trace[FAKE_TRACE_BYTES];        /* names of the counted calls, each with a space behind */
+    long map_count;
+    fake_map maps[FAKE_MAPS];     /* the first FAKE_MAPS of them */
+    char trace[FAKE_TRACE_BYTES]; /* names of the counted calls, each with a space behind */
 
     /* NVRTC settings. */
     int nvrtc_version; /* 13000 */

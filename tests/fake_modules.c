@@ -317,3 +317,35 @@ CUresult fake_driver_launch_kernel_ex(const CUlaunchConfig *config, CUfunction h
                      config->sharedMemBytes, known ? cluster->value.clusterDim.x : 0,
                      config->hStream, params);
 }
+
+CUresult fake_driver_tensor_map_encode_tiled(
+    CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank, void *address,
+    const cuuint64_t *extents, const cuuint64_t *strides, const cuuint32_t *box,
+    const cuuint32_t *element_strides, CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,
+    CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill)
+{
+    const CUresult result = fake_begin("tensor_map_encode_tiled");
+    fake_map made = {.type = type, .address = (uintptr_t)address, .rank = rank};
+    if (result != CUDA_SUCCESS)
+        return fake_end(result);
+    if (rank < 3 || rank > 5 || made.address % 16 != 0 ||
+        interleave != CU_TENSOR_MAP_INTERLEAVE_NONE || swizzle != CU_TENSOR_MAP_SWIZZLE_128B ||
+        fill != CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE)
+        return fake_end(CUDA_ERROR_INVALID_VALUE);
+    for (unsigned i = 0; i < rank; i++) {
+        made.extents[i] = extents[i];
+        made.box[i] = box[i];
+        if (extents[i] < 1 || extents[i] > UINT32_MAX || box[i] < 1 || box[i] > 256 ||
+            element_strides[i] != 1)
+            return fake_end(CUDA_ERROR_INVALID_VALUE);
+        if (i > 0)
+            made.strides[i - 1] = strides[i - 1];
+        if (i > 0 && (strides[i - 1] % 16 != 0 || strides[i - 1] >= UINT64_C(1) << 40))
+            return fake_end(CUDA_ERROR_INVALID_VALUE);
+    }
+    memset(map, promotion == CU_TENSOR_MAP_L2_PROMOTION_L2_256B ? 0x5a : 0, sizeof *map);
+    if (fake.map_count < FAKE_MAPS)
+        fake.maps[fake.map_count] = made;
+    fake.map_count++;
+    return fake_end(CUDA_SUCCESS);
+}

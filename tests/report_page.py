@@ -88,6 +88,52 @@ def check_names(page):
     check(len(inputs) <= len(labels), "an input without a label")
 
 
+def luminance(colour):
+    """Of WCAG 2, from "#rrggbb" or three numbers from 0 to 1."""
+    if isinstance(colour, str):
+        colour = [int(colour[i:i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in colour]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(a, b):
+    low, high = sorted((luminance(a), luminance(b)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def blend(colour, ground, opacity):
+    channels = [[int(each[i:i + 2], 16) / 255 for i in (1, 3, 5)] for each in (colour, ground)]
+    return [opacity * a + (1 - opacity) * b for a, b in zip(*channels)]
+
+
+def check_contrast(text):
+    """By the colours of the style sheet, light and dark: 4.5 for text, 3 for what pictures are made of."""
+    schemes = [dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", each)) for each in re.findall(r":root \{(.*?)\}", text, re.S)]
+    check(len(schemes) == 2, "colours for light and dark")
+    shades = [float(each) for each in re.findall(r"\.h[0-8] \{ fill-opacity: ([0-9.]+);", text)]
+    check(len(shades) == 9, "nine shades")
+    for colours in schemes:
+        for ground in ("paper", "sheet", "key"):
+            for ink in ("ink", "soft", "blue", "bad"):
+                ratio = contrast(colours[ink], colours[ground])
+                check(ratio >= 4.5, f"{ink} on {ground}: contrast {ratio:.2f}")
+            for ink in ("cloud", "hot"):
+                ratio = contrast(colours[ink], colours[ground])
+                check(ratio >= 3, f"{ink} on {ground}: contrast {ratio:.2f}")
+        for number, opacity in enumerate(shades):  # figures.lua: those above 5 have the other ink
+            tile = blend(colours["cloud"], colours["paper"], opacity)
+            ratio = contrast(colours["paper" if number > 5 else "ink"], tile)
+            check(ratio >= 4.5, f"a number on shade {number}: contrast {ratio:.2f}")
+
+
+def check_focus(page, text):
+    """The keyboard goes in the order of the page, and where it is can be seen."""
+    check(not [each for each in page.elements if int(each[1].get("tabindex") or 0) > 0], "an order of its own")
+    check(":focus-visible { outline: 2px" in text, "a focus that cannot be seen")
+    first = next(each for each in page.elements if each[0] == "a")
+    check(first[1].get("class") == "skip", "the first link skips to the content")
+
+
 def key_figure(page, name):
     """The <dd> behind the <dt> of that name."""
     texts = [(each[0], each[2].strip()) for each in page.elements if each[0] in ("dt", "dd")]
@@ -139,6 +185,8 @@ def main():
     page = Page(text)
     check_structure(page, text)
     check_names(page)
+    check_contrast(text)
+    check_focus(page, text)
     check_figures(page, text, sqlite3.connect(f"file:{sys.argv[2]}?mode=ro", uri=True))
     sys.exit(failures > 0)
 

@@ -1,5 +1,8 @@
 /* Rank correlations against values worked out by hand; the random problems and the summary of a field report. */
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include "check.h"
 #include "runtime/base/problem.h"
 #include "tuner/bench/field.h"
@@ -63,8 +66,49 @@ static void test_summary(void)
     CHECK(s.problems == 0 && s.rank_correlation == 0);
 }
 
+/* The worst first, five at most, none that lost nothing. */
+static void test_misses(void)
+{
+    const fa2_problem problem = {
+        .batch = 1, .heads_q = 1, .heads_kv = 1, .seq_q = 64, .seq_k = 64, .head_dim = 64};
+    fa2i_accuracy forward[4] = {
+        {.first_loss = 0.25}, {.first_loss = 0}, {.first_loss = 0.5}, {.first_loss = 0.01}};
+    fa2i_accuracy backward[3] = {{.first_loss = 0.125}, {.first_loss = 1}, {.first_loss = 0.75}};
+    fa2i_accuracy *const lists[] = {forward, backward};
+    const size_t counts[] = {4, 3};
+    char *text = NULL;
+    size_t bytes = 0;
+    for (int i = 0; i < 4; i++)
+        forward[i].problem = problem;
+    for (int i = 0; i < 3; i++) {
+        backward[i].problem = problem;
+        strcpy(backward[i].first, "bwd_sm80");
+    }
+    FILE *out = open_memstream(&text, &bytes);
+    CHECK_EQ(fa2i_field_print_misses(lists, counts, 2, out), FA2_OK);
+    fclose(out);
+    const char *at = text;
+    for (size_t i = 0; i < 5; i++) {
+        static const char *const losses[] = {"+100.0 %", "+75.0 %", "+50.0 %", "+25.0 %",
+                                             "+12.5 %"};
+        const char *found = strstr(at, losses[i]);
+        CHECK(found != NULL);
+        at = found == NULL ? at : found;
+    }
+    CHECK(strstr(text, "+1.0 %") == NULL && strstr(text, "+0.0 %") == NULL);
+    CHECK_CONTAINS(text, "D=64 dtype=fp16 causal=0\n    bwd_sm80");
+    free(text);
+    const size_t none[] = {0, 0};
+    out = open_memstream(&text, &bytes);
+    CHECK_EQ(fa2i_field_print_misses(lists, none, 2, out), FA2_OK);
+    fclose(out);
+    CHECK_STR(text, "");
+    free(text);
+}
+
 int main(void)
 {
+    test_misses();
     test_ranks();
     test_problems();
     test_summary();

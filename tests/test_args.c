@@ -376,6 +376,19 @@ static void test_fewer_values(void)
     args.o.data = (char *)args.k.data + 2 * 40; /* behind V, but in K's rows */
     CHECK_EQ(check_args(&with, &args, &plain_grid), FA2_E_INVALID);
     CHECK_CONTAINS(fa2_last_message(), "o shares memory with k");
+    args = good_args();
+    args.v = (fa2_tensor){0}; /* not read */
+    args.o.stride_head = 40;
+    args.o.stride_seq = 40 * problem.heads_q;
+    with.v_in_k = 1;
+    check_good(&with, &args);
+    args.o.data = args.k.data;
+    CHECK_EQ(check_args(&with, &args, &plain_grid), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "o shares memory with k");
+    with.append = 1;
+    CHECK_EQ(fa2i_problem_check(&with), FA2_E_UNSUPPORTED);
+    CHECK_CONTAINS(fa2_last_message(), "v_in_k is 1; it must be 0 where append is 1");
+    with.append = with.v_in_k = 0;
     with.head_dim_v = 72;
     CHECK_EQ(fa2i_problem_check(&with), FA2_E_UNSUPPORTED);
     CHECK_CONTAINS(fa2_last_message(), "head_dim_v is 72; it must be below head_dim (64), or 0");

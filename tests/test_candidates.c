@@ -8,7 +8,8 @@
  * right is for the software device to show (sim/test_sweep.c); here it is the machine code that
  * counts. So on each SM: for each problem, the variant that the cost model puts first, which is the
  * one that runs untuned; and every SAMPLE-th of forward's others. FA2_TEST_ALL in the environment: all.
- * Backward's are the first few for preset quick, which has the head dimensions of most models.
+ * Backward's are for preset quick, which has the head dimensions of most models. What the model puts
+ * next is compiled only where what came before spills.
  *
  * Classes are (op, head_dim, dtype, causal); problems of one class share most candidates, so each
  * variant is compiled once per SM.
@@ -20,16 +21,16 @@
 #include "tuner/input/shapes.h"
 
 static const int archs[] = {75, 80, 86, 87, 89, 90};
-enum { ARCH_COUNT = sizeof archs / sizeof archs[0], MAX_JOBS = 8192, SAMPLE = 16 };
+enum { ARCH_COUNT = sizeof archs / sizeof archs[0], MAX_JOBS = 8192, SAMPLE = 64 };
 
-/* A backward kernel spills more easily, and not where the model thinks. */
-enum { FIRST = 1, FIRST_BACKWARD = 4 };
+/* Backward kernels spill more easily, and not where the model thinks. */
+enum { ROUNDS = 4 };
 
 typedef struct candidate {
     int arch;
     fa2_problem problem; /* the first that asked for it */
-    bool first;          /* of the model's choices for some problem */
-    fa2i_outcome outcome;
+    size_t rank;         /* the best place that the model gives it for some problem */
+    bool clean;          /* compiled, and does not spill */
 } candidate;
 
 typedef struct sweep {
@@ -37,6 +38,7 @@ typedef struct sweep {
     fa2i_compile_job jobs[MAX_JOBS];
     candidate candidates[MAX_JOBS];
     size_t count, spilled;
+    size_t round[MAX_JOBS]; /* those that are being compiled */
     FILE *record;
 } sweep;
 
@@ -67,11 +69,10 @@ static void add_candidates(int arch, const fa2_problem *problem)
         candidate *known = find_candidate(arch, variants[i].text);
         if (known == NULL) {
             known = &all.candidates[all.count];
-            *known = (candidate){.arch = arch, .problem = *problem};
+            *known = (candidate){.arch = arch, .problem = *problem, .rank = SIZE_MAX};
             all.jobs[all.count++].variant = variants[i];
         }
-        known->first =
-            known->first || i < (problem->op == FA2_OP_BACKWARD ? FIRST_BACKWARD : FIRST);
+        known->rank = i < known->rank ? i : known->rank;
     }
     CHECK(all.count < MAX_JOBS);
     fa2i_free(variants);
@@ -82,10 +83,12 @@ static void take_sample(void)
 {
     size_t kept = 0;
     for (size_t i = 0; i < all.count; i++) {
-        const bool backward = all.candidates[i].problem.op == FA2_OP_BACKWARD;
-        if (!all.candidates[i].first && (backward || i % SAMPLE != 0))
+        candidate c = all.candidates[i];
+        if (c.problem.op == FA2_OP_FORWARD && i % SAMPLE == 0)
+            c.rank = 0;
+        if (c.rank >= ROUNDS)
             continue;
-        all.candidates[kept] = all.candidates[i];
+        all.candidates[kept] = c;
         all.jobs[kept++] = all.jobs[i];
     }
     all.count = kept;
@@ -99,7 +102,9 @@ static void find_jobs(const fa2i_shapes *shapes)
     const size_t found = all.count;
     if (getenv("FA2_TEST_ALL") == NULL)
         take_sample();
-    printf("%zu of %zu candidates on %d SMs\n", all.count, found, ARCH_COUNT);
+    for (size_t i = 0; i < all.count && getenv("FA2_TEST_ALL") != NULL; i++)
+        all.candidates[i].rank = 0;
+    printf("at most %zu of %zu candidates on %d SMs\n", all.count, found, ARCH_COUNT);
     fflush(stdout);
     for (size_t i = 0; i < all.count; i++) {
         fa2i_compile_job *job = &all.jobs[i];
@@ -112,8 +117,8 @@ static fa2_status compiled(void *user, size_t index, const fa2i_kernel *kernel, 
 {
     (void)found;
     (void)user;
-    candidate *c = &all.candidates[index];
-    c->outcome = kernel->outcome;
+    candidate *c = &all.candidates[all.round[index]];
+    c->clean = kernel->outcome == FA2I_OUTCOME_OK;
     all.spilled += kernel->outcome == FA2I_OUTCOME_SPILLED;
     fprintf(all.record, "%s,%s,%s,%d,%d,%d,%.0f\n", kernel->target, kernel->variant.text,
             fa2i_outcome_string(kernel->outcome), kernel->registers, kernel->spill_bytes,
@@ -129,9 +134,28 @@ static bool has_clean(int arch, const fa2_problem *problem)
 {
     for (size_t i = 0; i < all.count; i++)
         if (all.candidates[i].arch == arch && same_class(&all.candidates[i].problem, problem) &&
-            all.candidates[i].outcome == FA2I_OUTCOME_OK)
+            all.candidates[i].clean)
             return true;
     return false;
+}
+
+/* The candidates of this rank, but for classes that have a kernel already which does not spill. */
+static void compile_round(size_t rank)
+{
+    static fa2i_compile_job jobs[MAX_JOBS];
+    size_t count = 0;
+    for (size_t i = 0; i < all.count; i++) {
+        const candidate *c = &all.candidates[i];
+        if (c->rank != rank || (rank > 0 && has_clean(c->arch, &c->problem)))
+            continue;
+        all.round[count] = i;
+        jobs[count++] = all.jobs[i];
+    }
+    printf("%zu of rank %zu\n", count, rank);
+    fflush(stdout);
+    CHECK_EQ(fa2i_compile_all(jobs, count, NULL, 0, fa2i_generator_id(all.generator), NULL,
+                              compiled, NULL),
+             FA2_OK);
 }
 
 int main(void)
@@ -156,9 +180,8 @@ int main(void)
     CHECK_EQ(fa2i_shapes_add_preset(&shapes, "quick"), FA2_OK);
 
     find_jobs(&shapes);
-    CHECK_EQ(fa2i_compile_all(all.jobs, all.count, NULL, 0, fa2i_generator_id(all.generator), NULL,
-                              compiled, NULL),
-             FA2_OK);
+    for (size_t rank = 0; rank < ROUNDS; rank++)
+        compile_round(rank);
     for (int a = 0; a < ARCH_COUNT; a++)
         for (size_t p = 0; p < shapes.count; p++)
             CHECK(has_clean(archs[a], &shapes.items[p]));

@@ -122,6 +122,31 @@ static void refuse(fake_compilation *compilation, void *user)
     compilation->log = "said by the compiler";
 }
 
+/* Products that were to run beside their warps and do not are as bad as a spill. */
+static void say_serialized(fake_compilation *compilation, void *user)
+{
+    (void)user;
+    compilation->log = "ptxas info    : (C7512) Potential Performance Loss: wgmma.mma_async "
+                       "instructions are serialized due to insufficient register resources for "
+                       "the function 'fwd_sm90'\nptxas info    : Used 168 registers\n";
+}
+
+static void test_serialized(void)
+{
+    fa2i_kernel kernel = {0};
+    fa2i_variant of_one_sm = variant;
+    fake_install();
+    fake.on_compile = say_serialized;
+    strcpy(of_one_sm.recipe.suffix, "a");
+    CHECK_EQ(fa2i_compile(&of_one_sm, source, &(fa2i_target){.name = "sm_90"}, "", &kernel),
+             FA2_OK);
+    CHECK_CONTAINS(fake.options, "--gpu-architecture=sm_90a ");
+    CHECK_STR(kernel.target, "sm_90");
+    CHECK_EQ(kernel.outcome, FA2I_OUTCOME_SPILLED);
+    CHECK(kernel.registers == 168 && kernel.spill_bytes == 0);
+    fa2i_kernel_done(&kernel);
+}
+
 static void test_compiler_broken(void)
 {
     static const struct {
@@ -376,6 +401,7 @@ int main(void)
     test_key();
     test_outcomes();
     test_ptx();
+    test_serialized();
     test_compiler_broken();
     test_internal_error();
     test_nth_failure();

@@ -140,7 +140,7 @@ static void test_known(tuned *t)
     CHECK_EQ(option.rests, FA2I_RESTS_MODEL);
 }
 
-/* A class that was never tuned takes what its neighbours teach about tiles, and says whose measurements those
+/* A class that was never tuned takes what its neighbours teach about families, and says whose measurements those
  * are; far away nothing does. */
 static void test_other_classes(tuned *t)
 {
@@ -172,6 +172,57 @@ static void test_other_classes(tuned *t)
     know(t, NULL, 0);
     (void)chosen_us(&asked[0], &option);
     CHECK_EQ(option.kin, FA2I_NONE);
+}
+
+/* By what the estimate corrects the model for an option. */
+static double correction(const fa2i_option *option, const fa2_problem *problem)
+{
+    double us = 0;
+    CHECK_EQ(fa2i_generator_cost(generator, option->text, problem, &card, 0, &us), FA2_OK);
+    return option->us / us;
+}
+
+/* Factors that may be chance say nothing about single kernels of another class: those of a family keep the model's
+ * order. */
+static void test_single_kernels(tuned *t)
+{
+    const fa2_problem plain = shape(2, 8, 1024, 1024);
+    fa2_problem asked = plain;
+    fa2i_option *options = NULL;
+    size_t count = 0, alike = 0;
+    asked.softcap = 1;
+    spread = 0.06;
+    know(t, &plain, 1);
+    CHECK_EQ(fa2i_generator_rank(generator, &asked, &card, &options, &count), FA2_OK);
+    const size_t family = strcspn(options[0].text, " ") + 1;
+    for (size_t i = 1; i < count; i++) {
+        if (strncmp(options[i].text, options[0].text, family) != 0)
+            continue;
+        alike++;
+        CHECK(fabs(correction(&options[i], &asked) / correction(&options[0], &asked) - 1) < 1e-6);
+    }
+    CHECK(alike > 2);
+    fa2i_free(options);
+}
+
+/* What the compiler made of kernels that were measured far away does not count: the first choice is that of a
+ * database in which nothing is known of them. */
+static void test_registers(tuned *t)
+{
+    const fa2_problem known = shape(2, 8, 1024, 1024);
+    const fa2_problem asked[] = {shape(1, 8, 16, 16), shape(8, 2, 1, 4096),
+                                 shape(64, 8, 8192, 8192)};
+    fa2i_option none, far;
+    for (size_t i = 0; i < sizeof asked / sizeof asked[0]; i++) {
+        know(t, NULL, 0);
+        (void)chosen_us(&asked[i], &none);
+        know(t, &known, 1);
+        for (size_t kernel = 0; kernel < t->evidence.kernel_count; kernel++)
+            t->kernels[kernel].registers = kernel % 2 == 0 ? 128 : 64;
+        CHECK_EQ(fa2i_generator_learn(generator, FA2_OP_FORWARD, &t->evidence, &card), FA2_OK);
+        (void)chosen_us(&asked[i], &far);
+        CHECK(fabs(far.us / none.us - 1) < 0.02); /* what is compiled must gain that much */
+    }
 }
 
 /* One tuned prefill, one decode, both: where the model is right for no problem worse than nothing, by more
@@ -242,6 +293,8 @@ int main(void)
         test_other_classes(&t);
         test_any_database(&t);
         test_growing(&t);
+        test_registers(&t);
+        test_single_kernels(&t);
         spread = 0.15;
         test_known(&t);
         test_any_database(&t);

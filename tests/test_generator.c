@@ -23,6 +23,12 @@ static bool is_split(const fa2i_variant *v)
     return strncmp(v->text, "fwd_splitkv_", 12) == 0;
 }
 
+/* Warpgroups of 64 rows, tiles loaded through tensor maps. */
+static bool is_wgmma(const fa2i_variant *v)
+{
+    return strncmp(v->text, "fwd_sm90 ", 9) == 0;
+}
+
 static int max_of(int a, int b)
 {
     return a > b ? a : b;
@@ -48,16 +54,41 @@ static void check_sizes(const fa2i_variant *v, const fa2_problem *problem)
     CHECK_EQ(v->recipe.waves, is_split(v) ? value_of(v->text, "waves") : 0);
 }
 
+/* The same of one on wgmma: pages of 64 columns, and barriers behind them. */
+static void check_wgmma_sizes(const fa2i_variant *v, const fa2_problem *problem)
+{
+    const int bc = value_of(v->text, "bc"), groups = value_of(v->text, "groups");
+    const int stages = value_of(v->text, "stages"), pages = (problem->head_dim + 63) / 64;
+    const fa2i_step *step = fa2i_recipe_main(&v->recipe);
+    CHECK_EQ(step->smem_bytes,
+             pages * 128 * (64 * groups + 2 * stages * bc) + 8 * (1 + 4 * stages));
+    CHECK_EQ(step->threads, 128 * (groups + 1));
+    CHECK_EQ(v->recipe.rows, 64 * groups);
+    CHECK_EQ(v->recipe.keys, bc);
+    CHECK_STR(v->recipe.suffix, "a");
+    CHECK(v->recipe.map_count == 3 && v->recipe.maps[0].rows == 64 && v->recipe.maps[2].rows == bc);
+}
+
+static const char *family_of(const fa2i_variant *v, const fa2i_card *card)
+{
+    if (is_split(v))
+        return card->arch == 75 ? "fwd_splitkv_sm75 " : "fwd_splitkv_sm80 ";
+    if (is_wgmma(v))
+        return card->arch == 90 && !card->generic ? "fwd_sm90 " : "none";
+    return card->arch == 75 ? "fwd_sm75 " : "fwd_sm80 ";
+}
+
 static void check_candidate(const fa2i_variant *v, const fa2i_card *card,
                             const fa2_problem *problem)
 {
-    const char *family = is_split(v) ? card->arch == 75 ? "fwd_splitkv_sm75 " : "fwd_splitkv_sm80 "
-                         : card->arch == 75 ? "fwd_sm75 "
-                                            : "fwd_sm80 ";
+    const char *family = family_of(v, card);
     const fa2i_step *step = fa2i_recipe_main(&v->recipe);
-    check_sizes(v, problem);
+    if (is_wgmma(v))
+        check_wgmma_sizes(v, problem);
+    else
+        check_sizes(v, problem);
     CHECK(step->smem_bytes <= card->smem_block_bytes);
-    CHECK(step->threads <= (is_split(v) ? 512 : 256));
+    CHECK(step->threads <= (is_split(v) || is_wgmma(v) ? 512 : 256));
     CHECK_EQ(value_of(v->text, "d"), problem->head_dim);
     CHECK_EQ(value_of(v->text, "causal"), problem->causal);
     CHECK(v->cost_us > 0 && v->cost_us < 1e9);
@@ -69,26 +100,32 @@ static void check_class(fa2i_generator *generator, const fa2i_card *card,
                         const fa2_problem *problem, size_t *ret_split)
 {
     fa2i_variant *list = NULL;
-    size_t count = 0, split = 0;
+    size_t count = 0, split = 0, wgmma = 0;
     CHECK_EQ(fa2i_generator_candidates(generator, problem, card, &list, &count), FA2_OK);
     for (size_t i = 0; i < count; i++) {
         check_candidate(&list[i], card, problem);
         split += is_split(&list[i]);
+        wgmma += is_wgmma(&list[i]);
         CHECK(
             i == 0 || list[i - 1].cost_us < list[i].cost_us ||
             (list[i - 1].cost_us == list[i].cost_us && strcmp(list[i - 1].text, list[i].text) < 0));
     }
     CHECK(split <= 24);
-    CHECK(count - split >= 1 && count - split <= 40);
+    CHECK(count - split - wgmma >= 1 && count - split - wgmma <= 40);
+    CHECK(card->arch == 90 && !card->generic && problem->seq_q >= 64 ? wgmma >= 1 && wgmma <= 16
+                                                                     : wgmma == 0);
     *ret_split = split;
     fa2i_free(list);
 }
 
-/* bf16 has the tiles of fp16, and cards beyond sm_90 have those of sm_90: a part of them is enough. */
+/* bf16 has the tiles of fp16, cards beyond sm_90 have those of sm_90, and those from sm_80 on are one
+ * family's: a part of them is enough. All where FA2_TEST_ALL is set. */
 static bool is_sampled(size_t arch, size_t d, int kind)
 {
     const bool first_of_its_tiles = kind / 2 == FA2_FP16 && archs[arch] <= 90;
-    return first_of_its_tiles || (d + arch + (size_t)kind) % 4 == 0;
+    if (getenv("FA2_TEST_ALL") != NULL || (first_of_its_tiles && archs[arch] == 75))
+        return true;
+    return (d + arch + (size_t)kind) % (first_of_its_tiles ? 2 : 4) == 0;
 }
 
 /* Each class with a problem that fills any card, and with decoding, which fills none. */
@@ -114,6 +151,20 @@ static void test_every_class(void)
                 CHECK(split >= 2);
             }
     }
+    fa2i_generator_destroy(generator);
+}
+
+/* A device that takes no code for one SM alone has no family that is such code. */
+static void test_generic_card(void)
+{
+    fa2i_generator *generator = open_generator();
+    const fa2_problem problem = problem_of(128, FA2_FP16, 1, 4096);
+    fa2i_card card;
+    size_t split = 0;
+    CHECK_EQ(fa2i_generator_card(generator, 90, &card), FA2_OK);
+    CHECK(!card.generic);
+    card.generic = true;
+    check_class(generator, &card, &problem, &split);
     fa2i_generator_destroy(generator);
 }
 
@@ -548,6 +599,7 @@ int main(void)
 {
     generator_path(NULL);
     test_every_class();
+    test_generic_card();
     test_round_trip();
     test_sharing();
     test_cost();

@@ -294,6 +294,63 @@ static void test_split_launch(void)
     CHECK_EQ(fake_live(), 0);
 }
 
+/* A recipe with tensor maps: each operand's is encoded for the call, from what the parameters say. */
+static void test_tensor_maps(void)
+{
+    fa2i_device device = {0};
+    fa2i_loaded loaded = {0};
+    fa2i_grid grid;
+    fa2_forward_args args = good_args();
+    fa2_problem one = problem; /* whose batch needs no stride */
+    fake_install();
+    fa2i_kernel kernel = artifact("sm_86");
+    fa2i_recipe *recipe = &kernel.variant.recipe;
+    recipe->map_count = 2;
+    recipe->maps[0] = (fa2i_map){FA2I_MAPPED_Q, 64};
+    recipe->maps[1] = (fa2i_map){FA2I_MAPPED_V, 176};
+    CHECK_EQ(fa2i_device_open(0, &device), FA2_OK);
+    CHECK_EQ(fa2i_load(&device, &kernel, &loaded, NULL), FA2_OK);
+    const fa2i_op *op = fa2i_op_of(&problem);
+    CHECK_EQ(op->grid(&device.card, &loaded.variant.recipe, &problem, &grid), FA2_OK);
+    CHECK_EQ(fa2i_device_enter(&device), FA2_OK);
+    fake_trace_clear();
+    CHECK_EQ(fa2i_launch(&device, &loaded, &grid, &problem, &args, NULL), FA2_OK);
+    CHECK_STR(fake.trace, "tensor_map_encode_tiled tensor_map_encode_tiled launch_kernel ");
+    const fake_map *q = &fake.maps[0], *v = &fake.maps[1];
+    CHECK(q->type == CU_TENSOR_MAP_DATA_TYPE_FLOAT16 && q->rank == 4 && q->address == 0x10000);
+    CHECK(q->extents[0] == 64 && q->extents[1] == 100 && q->extents[2] == 8 && q->extents[3] == 2);
+    CHECK(q->strides[0] == 1024 && q->strides[1] == 128 && q->strides[2] == 102400);
+    CHECK(q->box[0] == 64 && q->box[1] == 64 && q->box[2] == 1 && q->box[3] == 1);
+    CHECK(v->address == 0x30000 && v->extents[1] == 200 && v->extents[2] == 2 && v->box[1] == 176);
+    CHECK_EQ(v->strides[0], 256);
+
+    one.batch = 1;
+    one.dtype = FA2_BF16;
+    args.q.stride_batch = -1;
+    CHECK_EQ(fa2i_launch(&device, &loaded, &grid, &one, &args, NULL), FA2_OK);
+    CHECK(fake.maps[2].extents[3] == 1 && fake.maps[2].strides[2] == 16);
+    CHECK_EQ(fake.maps[2].type, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16);
+    args.v.stride_head = 0; /* one to the map, however many there are */
+    CHECK_EQ(fa2i_launch(&device, &loaded, &grid, &one, &args, NULL), FA2_OK);
+    CHECK(fake.maps[5].extents[2] == 1 && fake.maps[5].strides[1] == 16);
+    args = good_args();
+    args.v.stride_batch = INT64_C(1) << 39; /* elements */
+    CHECK_EQ(fa2i_launch(&device, &loaded, &grid, &problem, &args, NULL), FA2_E_CUDA);
+    CHECK_CONTAINS(fa2_last_message(),
+                   "a tensor map of v: cuTensorMapEncodeTiled: CUDA_ERROR_INVALID_VALUE");
+    fa2i_device_leave(&device);
+    fa2i_unload(&device, &loaded);
+
+    fake_without_optional(true);
+    CHECK_EQ(fa2i_load(&device, &kernel, &loaded, NULL), FA2_E_UNSUPPORTED);
+    CHECK_CONTAINS(fa2_last_message(),
+                   "fwd_sm80 reads tensor maps, and this driver has no cuTensorMapEncodeTiled");
+    fake_without_optional(false);
+    fa2i_device_close(&device);
+    fa2i_kernel_done(&kernel);
+    CHECK_EQ(fake_live(), 0);
+}
+
 /* Clusters go another way, which older drivers lack. */
 static void test_clusters(void)
 {
@@ -347,6 +404,7 @@ int main(void)
     test_launch();
     test_split_launch();
     test_step_refused();
+    test_tensor_maps();
     test_clusters();
     fake_uninstall();
     return check_done();

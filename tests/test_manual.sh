@@ -71,6 +71,10 @@ complete_bash "--budget" fa2-tune --bu
 complete_bash "--html" fa2-tune report --h --ht
 complete_bash "llm" fa2-tune --preset l
 complete_bash "backward" fa2-tune list --op b
+# The presets are those that there are.
+run 2 tune --device 0 --preset nonsense
+presets=$(sed 's/.*known: //; s/,//g' err)
+complete_bash "$(echo "$presets" | tr " " "\n" | sort | xargs)" fa2-tune --preset ""
 complete_bash "all" fa2-tune tune --op a
 complete_bash "all" fa2-tune show --op a
 for command in list forget report; do

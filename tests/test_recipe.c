@@ -9,6 +9,9 @@ static const char split[] =
     "fwd_splitkv_sm80 role=main threads=128 smem=0 cluster=2 blocks=row_tiles; "
     "fwd_splitkv_sm80_combine role=combine threads=128 smem=0 blocks=rows/4";
 
+static const char mapped[] = "op=forward abi=2 rows=128 keys=176 suffix=a maps=q/64,k/176,v/176; "
+                             "fwd_sm90 role=main threads=384 smem=212992 blocks=row_tiles";
+
 static const char backward[] =
     "op=backward abi=1 rows=64 keys=32 columns=64 workspace=rows_and_dq; "
     "bwd_sm80_prepare role=prepare threads=256 smem=0 blocks=padded_rows/32; "
@@ -52,6 +55,20 @@ static void test_split(void)
     CHECK(step == &r.steps[1]);
     CHECK_STR(step->entry, "fwd_splitkv_sm80_combine");
     CHECK(step->blocks == FA2I_BLOCKS_ROWS && step->block_rows == 4);
+}
+
+static void test_maps(void)
+{
+    fa2i_recipe r;
+    CHECK_EQ(fa2i_recipe_parse(mapped, &r), FA2_OK);
+    CHECK_STR(r.text, mapped);
+    CHECK_EQ(r.map_count, 3);
+    CHECK(r.maps[0].operand == FA2I_MAPPED_Q && r.maps[0].rows == 64);
+    CHECK(r.maps[1].operand == FA2I_MAPPED_K && r.maps[1].rows == 176);
+    CHECK(r.maps[2].operand == FA2I_MAPPED_V && r.maps[2].rows == 176);
+    CHECK_STR(fa2i_mapped_word(r.maps[1].operand), "k");
+    CHECK_EQ(fa2i_recipe_parse(plain, &r), FA2_OK);
+    CHECK_EQ(r.map_count, 0);
 }
 
 static void test_backward(void)
@@ -136,6 +153,16 @@ static const fault faults[] = {
     {split, "workspace=partials", "workspace=some", "workspace=some is not known"},
     {split, "suffix=a", "suffix=ab", "it is written"},
     {split, "suffix=a", "suffix=A", "suffix is 'A'"},
+    {mapped, "k/176,", "o/176,", "maps: 'o' is not known"},
+    {mapped, "k/176,", "k,", "rows of a map is -1; it must be from 1 to 256"},
+    {mapped, "k/176,", "k/257,", "rows of a map is 257; it must be from 1 to 256"},
+    {mapped, "k/176,", "q/64,", "maps: a map of q is there twice"},
+    {mapped, "v/176;", "v/176,q/1;", "more than 3 maps"},
+    {mapped, "v/176;", "v/176,;", "it is written"},
+    {mapped, " maps=q/64,k/176,v/176", " maps=", "out of order"},
+    {mapped, "suffix=a maps=q/64,k/176,v/176", "maps=q/64,k/176,v/176 suffix=a", "out of order"},
+    {backward, "workspace=rows_and_dq", "workspace=rows_and_dq maps=q/64",
+     "is not for this operation"},
     {split, "role=combine", "role=convert", "no step combines"},
     {split, "role=combine", "role=combine role=main", "step 2: 'threads=' is expected"},
 };
@@ -201,6 +228,7 @@ int main(void)
 {
     test_plain();
     test_split();
+    test_maps();
     test_backward();
     test_faults();
     test_many_steps();

@@ -159,10 +159,10 @@ static void check_text_refused(const char *text, const char *message)
 static void test_wrong_text(void)
 {
     static const char keys[] =
-        "the keys are op, B, Hq, Hkv, Sq, Sk, D, Dv, dtype, causal, softcap, window, Wl, Wr, "
-        "deterministic, alibi, sinks, bias, dropout, seqused, varlen, Tq, Tk, paged, page, "
+        "the keys are op, B, Hq, Hkv, Sq, Sk, D, Dv, v_in_k, dtype, causal, softcap, window, Wl, "
+        "Wr, deterministic, alibi, sinks, bias, dropout, seqused, varlen, Tq, Tk, paged, page, "
         "leftpad, cache_rows, append, rotary, rotary_dim";
-    char expected[256];
+    char expected[300];
     snprintf(expected, sizeof expected, "unknown key \"H\"; %s", keys);
     check_text_refused("H=8,Sq=512,D=64", expected);
     check_text_refused("hq=1,Sq=512,D=64", "unknown key \"hq\", did you mean Hq?");

@@ -39,6 +39,7 @@ static const fa2i_command commands[] = {
      "together\n" SHAPE_HELP DB_HELP JOBS_HELP
      "  --budget SECONDS  stop then, wherever it is; the best so far win, a later run continues.\n"
      "                    A kernel that is being compiled or timed is finished first\n"
+     "  --all             measure every candidate, also those that others' measurements rule out\n"
      "  --force           measure again what is tuned; its winners stay until then\n"
      "  --share           beside another fa2-tune on the device: in turns, not when that one ends\n"
      "  --dry-run         say what there is to do, and about how long it takes\n" JSON_HELP},

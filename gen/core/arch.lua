@@ -107,8 +107,9 @@ local function slowdown(sm, name)
 end
 
 -- The arch of a card {arch, name, sm_count, smem_block_bytes, smem_sm_bytes, l2_bytes, clock_khz,
--- bandwidth_bytes}: the row above, plus
+-- bandwidth_bytes, generic}: the row above, plus
 --   sm, sm_count, regs (32-bit registers per SM), clock (clocks per us), dram, l2 (bytes per us),
+--   generic (whether it takes no code for one SM alone),
 --   family_sm (the row's SM, by which families decide).
 -- An unknown SM gets the row of the newest known one below it and the card's own sizes. A known one
 -- gets the smaller of both: so a card that plays an older SM gets that SM's candidates.
@@ -121,7 +122,9 @@ function M.describe(card)
    if not base then
       return nil, "sm_" .. card.arch .. " is older than sm_75, the oldest that is supported"
    end
-   local arch = {sm = card.arch, family_sm = base, sm_count = math.max(card.sm_count, 1)}
+   local arch = {
+      sm = card.arch, family_sm = base, sm_count = math.max(card.sm_count, 1), generic = card.generic or false,
+   }
    arch.regs = 65536
    for field, value in pairs(rows[base]) do
       arch[field] = value

@@ -3,15 +3,22 @@
 --
 -- Evidence is what a database knows, of one operation on one SM (init.lua says how it comes):
 --   kernels  list of {text, class, registers, spilled, code}: spilled and code (it is there) are booleans
---   sets     list of {problem, card, here, kernels, us}: on one problem and card, the times in us of
---            kernels, by their index; here: the card is the one that is asked about
+--   sets     list of {problem, card, here, shipped, kernels, us}: on one problem and card, the times in us of
+--            kernels, by their index; here: the card is the one that is asked about; shipped: it came with fa2
 --
--- A set says by which factor the model is wrong there: for all its kernels together (level), and for
--- each beyond that (own). Problems that are near, by distance, share these factors: a kernel's is the
--- mean over the sets that have it, weighted by exp(-distance / reach), and drawn to the model by `prior`.
--- So what was measured far away changes nothing, and a kernel that was measured nowhere near is judged
--- by the model like the others. A kernel of another class counts for the one with the same tile and
--- pipeline, at a distance that the classes add.
+-- A set says by which factor the model is wrong there: for all its kernels together (level), for those of a
+-- family beyond that, and for each kernel (own, the family's included). Problems that are near, by distance, share
+-- these factors: a kernel's is the mean over the sets that have it, weighted by exp(-distance / reach), and drawn to
+-- the model by `prior`. So what was measured far away changes nothing, and a kernel that was measured nowhere
+-- near is judged by the model like the others.
+--
+-- From another class, at a distance that the classes add, two things are taken over: the family's factor, and
+-- that of a kernel with the same tile and pipeline, as far as it goes beyond `chance`. Smaller ones do not hold for
+-- other head dimensions, nor for bf16 instead of fp16: replayed on an H200, the choice was worse with them than with
+-- nothing tuned. Where the model is far off, on another card, it is still corrected.
+--
+-- What the compiler made of a kernel (its registers) is drawn in as measurements of it are: else a kernel
+-- that happens to be stored would be judged by other facts than one that is not.
 local M = {}
 
 -- Fitted on an H200 (tests/bench/untuned.py, 180 random problems with all candidates timed).
@@ -19,17 +26,22 @@ local fit = {
    -- Distance (base.problem's, in units of ln) at which a measurement counts for 1/e.
    reach = 1.0,
    -- What the model counts for, in measurements of this very problem.
-   prior = 0.25,
+   prior = 0.35,
    -- Sets that are looked at, and the least weight of one.
    most = 16,
    least = 0.02,
    -- Kernels of a set whose mean is its level: those of at most so many times the best time.
    level = 1.6,
    -- What a class is away: per unit of ln of the head dimension, where only one of the two divides evenly among
-   -- threads, and per other field that differs.
+   -- threads, and per other field that differs. What a family's factor there counts for, as a share.
    head_dim = 1.5,
    uneven = 1.0,
    field = 0.5,
+   family = 0.5,
+   -- The logarithm of a kernel's factor that says nothing about other classes.
+   chance = 0.15,
+   -- Kernels of a family in a set that have the model's weight against them.
+   family_prior = 2,
    -- Measured on another card of the SM, or ranked by the model alone.
    elsewhere = 0.7,
    -- Standard deviation of the logarithm of an estimate, beyond what all kernels of a problem share: what
@@ -108,20 +120,42 @@ function methods.price(self, text, registers, problem, arch)
    return us < math.huge and us or nil
 end
 
+-- The name of a kernel's family; what another generator made is alone.
+local function family_of(self, text)
+   local parsed = self.parse(text)
+   return parsed and parsed.family.name or text
+end
+
 -- What stays the same of a kernel in other classes.
-local function likeness(self, text)
+local function likeness_of(self, text)
    local parsed = self.parse(text)
    return parsed and parsed.likeness or text
 end
 
--- The factors of a set: level, own (by kernel), alike (by likeness), as logarithms; once.
-local function factors(self, set)
+-- Of the families in a set, from its kernels' factors: the mean over those that are not slow, drawn to 0.
+local function family_factors(self, set, slowest)
+   local sums, counts, factors = {}, {}, {}
+   for i, index in ipairs(set.kernels) do
+      if set.own[index] and set.us[i] <= slowest then
+         local name = family_of(self, self.kernels[index].text)
+         sums[name], counts[name] = (sums[name] or 0) + set.own[index], (counts[name] or 0) + 1
+      end
+   end
+   for name, count in pairs(counts) do -- into a table: any order
+      factors[name] = sums[name] / (count + fit.family_prior)
+   end
+   return factors
+end
+
+-- The factors of a set as logarithms, once: level, own (by kernel), texts (the same by text), alike (by what
+-- stays the same of a kernel in other classes), families (by name).
+local function find_factors(self, set)
    if set.own then
       return
    end
    local arch = self.describe(set.card)
    local best, sum, count = math.huge, 0, 0
-   set.own, set.alike = {}, {}
+   set.own, set.texts, set.alike = {}, {}, {}
    for _, us in ipairs(set.us) do
       best = math.min(best, us)
    end
@@ -139,9 +173,11 @@ local function factors(self, set)
    for _, index in ipairs(set.kernels) do
       if set.own[index] then
          set.own[index] = set.own[index] - set.level
-         set.alike[likeness(self, self.kernels[index].text)] = set.own[index]
+         local text = self.kernels[index].text
+         set.texts[text], set.alike[likeness_of(self, text)] = set.own[index], set.own[index]
       end
    end
+   set.families = family_factors(self, set, fit.level * best)
 end
 
 -- List of {set, index, distance, weight, same, exact} of the sets that count, the nearest first. same: it
@@ -168,7 +204,7 @@ function methods.near(self, problem)
       list[i] = nil
    end
    for _, item in ipairs(list) do
-      factors(self, item.set)
+      find_factors(self, item.set)
    end
    return list
 end
@@ -182,10 +218,12 @@ local function count_made(self, set)
    return count
 end
 
--- Whether a set has measured what is worth trying on a problem this near.
+-- Whether a set has measured what is worth trying on a problem this near. What was shipped may be older than the
+-- families that there are.
 function methods.is_familiar(self, near)
    for _, item in ipairs(near) do
-      if item.same and item.set.here and item.distance <= 0.7 and count_made(self, item.set) >= 8 then
+      if item.same and item.set.here and not item.set.shipped and item.distance <= 0.7
+         and count_made(self, item.set) >= 8 then
          return true
       end
    end
@@ -204,27 +242,45 @@ local function level(near)
    return sum / weight
 end
 
--- The time of a kernel (an index, or nil for one that is in no set) with this model's price: us, what it
--- rests on ("measured", "nearby", "elsewhere", "model"), the nearest set of its class that has it, the weight of
--- all that it rests on, the model's included, and the nearest set of another class that corrects it.
-local function estimate(self, near, index, text, price, common)
-   local sum, weight, rests, from, kin = 0, fit.prior, "model", nil, nil
-   local like = likeness(self, text)
+-- What a set of another class says about a kernel: the logarithm of a factor and its weight, nil if nothing; and
+-- whether it has the kernel's like.
+local function kin_factor(item, family, likeness)
+   local set = item.set
+   local own = set.alike[likeness]
+   if own and math.abs(own) > fit.chance then
+      return own - (own > 0 and fit.chance or -fit.chance), item.weight, true
+   end
+   return set.families[family], fit.family * item.weight, own ~= nil
+end
+
+-- The time of a kernel: index (nil for one that is in no set), text, price (the model's, with the registers that
+-- are known), plain (the same without them). Returns us, what it rests on ("measured", "nearby", "elsewhere",
+-- "model"), the nearest set of its class that has it, the weight of the measurements of it and its like, and the
+-- nearest set of another class that corrects it.
+local function estimate(self, near, common, kernel)
+   local sum, own_weight, kin_weight, known, rests, from, kin = 0, 0, 0, 0, "model", nil, nil
+   local family, likeness = family_of(self, kernel.text), likeness_of(self, kernel.text)
    for _, item in ipairs(near) do
       local set = item.set
-      local own = item.same and index and set.own[index]
-      if own and item.exact then
-         return price * math.exp(set.level + own), "measured", item, 1 + fit.prior
-      elseif own and not from then
-         rests, from = set.here and "nearby" or "elsewhere", item
-      end
-      own = own or set.alike[like]
-      if own then
-         kin = kin or not item.same and item or nil
-         sum, weight = sum + item.weight * own, weight + item.weight
+      local own = item.same and (set.own[kernel.index] or set.texts[kernel.text])
+      if own and item.exact and kernel.index then
+         return kernel.price * math.exp(set.level + own), "measured", item, 1, nil
+      elseif own then
+         sum, own_weight = sum + item.weight * own, own_weight + item.weight
+         if kernel.index and not from then
+            rests, from = set.here and "nearby" or "elsewhere", item
+         end
+      elseif not item.same then
+         local factor, weight, alike = kin_factor(item, family, likeness)
+         if factor then
+            sum, kin_weight, kin = sum + weight * factor, kin_weight + weight, kin or item
+         end
+         known = known + (alike and item.weight or 0)
       end
    end
-   return price * math.exp(common + sum / weight), rests, from, weight, kin
+   local drawn = sum + own_weight * math.log(kernel.price / kernel.plain)
+   return kernel.plain * math.exp(common + drawn / (fit.prior + own_weight + kin_weight)), rests, from,
+      own_weight + known, kin
 end
 
 -- Of each of these kernels, by their texts: {us, doubt, known}; false where no SM can hold it. doubt: how far us
@@ -237,8 +293,9 @@ function methods.judge(self, problem, arch, texts)
       local price = self:price(text, 0, problem, arch)
       list[i] = false
       if price then
-         local us, _, _, weight = estimate(self, near, nil, text, price, common)
-         list[i] = {us = us, doubt = fit.doubt + fit.model_doubt * fit.prior / weight, known = weight - fit.prior}
+         local us, _, _, known = estimate(self, near, common, {text = text, price = price, plain = price})
+         local doubt = fit.doubt + fit.model_doubt * fit.prior / (fit.prior + known)
+         list[i] = {us = us, doubt = doubt, known = known}
       end
    end
    return list
@@ -310,7 +367,10 @@ local function settle(self, option, near, problem, arch, common)
       local kernel = self.kernels[index]
       local price = self:price(kernel.text, kernel.registers, problem, arch)
       if price then
-         local us, rests, from, _, kin = estimate(self, near, index, kernel.text, price, common)
+         local plain = option.candidate and option.candidate.cost_us or self:price(kernel.text, 0, problem, arch)
+         local us, rests, from, _, kin = estimate(self, near, common, {
+            index = index, text = kernel.text, price = price, plain = plain or price,
+         })
          local one = {kernel = index, us = us, rests = rests, from = from, kin = kin, model_us = price,
                       compile = not kernel.code, spilled = kernel.spilled}
          if not best or (one.compile and 1 or 0) < (best.compile and 1 or 0)
@@ -321,7 +381,7 @@ local function settle(self, option, near, problem, arch, common)
    end
    if not best and option.candidate then
       local price = option.candidate.cost_us
-      local us, _, _, _, kin = estimate(self, near, nil, option.text, price, common)
+      local us, _, _, _, kin = estimate(self, near, common, {text = option.text, price = price, plain = price})
       best = {us = us, rests = "model", kin = kin, model_us = price, compile = true}
    end
    if not best then

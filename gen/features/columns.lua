@@ -20,6 +20,9 @@ M.axis = {
    end,
 }
 
+-- V is the first columns of K, or all of them: their tile is in shared memory once.
+M.shared = {name = "v_in_k", field = "v_in_k", values = {0, 1}, feature = true}
+
 M.parts = {
    name = "parts", values = {1, 2, 4}, quiet = true,
    when = function(v)
@@ -80,16 +83,29 @@ function M.of_problem(problem)
    return problem.head_dim_v > 0 and problem.head_dim_v or problem.head_dim
 end
 
+-- Of a key: those of K and V that are read.
+function M.of_key(problem)
+   return problem.head_dim + (problem.v_in_k == 1 and 0 or M.of_problem(problem))
+end
+
 -- Columns in shared memory: whole k16 steps, as many for each of the warps that divide them.
 function M.padded(columns, v)
    local unit = 16 * v.parts
    return (columns + unit - 1) // unit * unit
 end
 
--- What the forward templates see: whether V and O have a form of their own; whether warps divide columns; and how
--- that is written.
+-- nil and the reason where a pipeline has tiles of K and V apart, and they are one.
+function M.goes_with_pipeline(v)
+   if v.v_in_k == 1 and v.kstages ~= v.vstages then
+      return nil, "V in K has as many stages"
+   end
+   return true
+end
+
+-- What the forward templates see: whether V and O have a form of their own, and V tiles; whether warps divide columns;
+-- and how that is written.
 function M.names(v)
-   local own, divided = v.dv > 0 or v.parts > 1, v.parts > 1
+   local own, divided = v.dv > 0 or v.v_in_k == 1 or v.parts > 1, v.parts > 1
    return {
       values = own,
       divided = divided,
@@ -97,7 +113,7 @@ function M.names(v)
       o_columns = own and "kHeadDimV" or "kHeadDim",
       o_chunks = divided and "kHeadDimV / 8" or "kOutTiles",
       v_form = own and "ValueTile::" or "",
-      v_tile_bytes = own and "kVTileBytes" or "kKvTileBytes",
+      v_tile_bytes = v.v_in_k == 1 and "0" or own and "kVTileBytes" or "kKvTileBytes",
       v_plan = own and "FillPlan<kBc, kTeamThreads, kHeadDimV>()" or "plan",
       v_lane = own and "lane_values" or "lane_rows",
       k_pair = divided and "step * kParts" or "step",

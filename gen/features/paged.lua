@@ -12,7 +12,7 @@ end
 
 -- What is given first to find a row of K or V.
 function M.names(v)
-   return {key_from = v.paged == 1 and "p, place, " or ""}
+   return {key_from = v.paged == 1 and "pages, " or ""}
 end
 
 return M

@@ -29,7 +29,7 @@ local window = require("features.window")
 local M = {}
 
 -- Version of the parameter block, templates/forward/params.
-local abi = 2
+M.abi = 2
 
 -- How a pipeline works: barriers per tile, and for each wait, about how many tile times after their
 -- issue loads are waited for. (1, 1): V is loaded during QK, the next K during PV; what is loaded a
@@ -64,7 +64,7 @@ local function smem_bytes(v)
    local d_pad, dv_pad = padded(v)
    local padding = v.layout == "pad" and 8 or 0
    local q, k = v.br * (d_pad + padding), team_count(v) * v.kstages * v.bc * (d_pad + padding)
-   local values = team_count(v) * v.vstages * v.bc * (dv_pad + padding)
+   local values = v.v_in_k == 1 and 0 or team_count(v) * v.vstages * v.bc * (dv_pad + padding)
    local tiles = 2 * (v.q == "reg" and k + math.max(values, q) or q + k + values)
    local sums = v.parts > 1 and 4 * team_count(v) * v.parts * v.br * v.bc or 0
    local o_bytes = 4 * columns.of(v)
@@ -91,7 +91,7 @@ local function live_registers(v, path)
    local q = v.q == "reg" and wm * d_pad // (4 * v.parts) or 4 * wm
    local staged = 0
    if path.register_staging then
-      staged = staged_registers(v, d_pad) + staged_registers(v, dv_pad)
+      staged = staged_registers(v, d_pad) + (v.v_in_k == 1 and 0 or staged_registers(v, dv_pad))
    end
    local addresses = v.fill == "spread" and 8 or 0
    return wm * dv_pad // (2 * v.parts) + wm * v.bc // 2 + q + 4 * wm + 8 + 28 + staged + addresses
@@ -150,11 +150,27 @@ local function joined(...)
    return list
 end
 
+local function add_names(names, more)
+   for key, value in pairs(more) do
+      names[key] = value
+   end
+end
+
+-- What the templates that all forward families share see of a variant.
+function M.shared_names(v)
+   local names = {}
+   for _, more in ipairs({features.names(v, "forward"), lengths.names(v), paged.names(v), window.names(v),
+                          cache.names(v), append.names(), columns.names(v)}) do
+      add_names(names, more)
+   end
+   return names
+end
+
 -- The family of a scheme on a code path.
 function M.family(name, scheme, path)
    return families.new({
       name = name, op = "forward", template = "forward/" .. name .. ".cu.in", path = path,
-      axes = joined(kinds.axes(576), {columns.axis, softcap.axis, window.axis},
+      axes = joined(kinds.axes(576), {columns.axis, columns.shared, softcap.axis, window.axis},
                     features.axes("forward"), {columns.parts}, scheme.axes),
       selection = scheme.selection, fits = fits,
       is_worth = scheme.is_worth, suits = scheme.suits,
@@ -173,7 +189,7 @@ function M.family(name, scheme, path)
 
       recipe = function(v)
          local recipe = {
-            op = "forward", abi = abi, rows = v.br, keys = v.bc * team_count(v),
+            op = "forward", abi = M.abi, rows = v.br, keys = v.bc * team_count(v),
             steps = {{
                entry = name, role = "main", threads = 32 * v.warps, smem = smem_bytes(v),
                blocks = "row_tiles",
@@ -186,15 +202,11 @@ function M.family(name, scheme, path)
 
       names = function(v)
          local names = {
-            split = scheme.splits, smem_bytes = smem_bytes(v),
+            split = scheme.splits, wgmma = false, smem_bytes = smem_bytes(v),
             threads = 32 * v.warps, fill = v.fill or "whole",
          }
-         for _, more in ipairs({features.names(v, "forward"), lengths.names(v), paged.names(v), window.names(v),
-                                cache.names(v), append.names(), columns.names(v), scheme.names}) do
-            for key, value in pairs(more) do
-               names[key] = value
-            end
-         end
+         add_names(names, M.shared_names(v))
+         add_names(names, scheme.names)
          return names
       end,
    })

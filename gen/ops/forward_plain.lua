@@ -1,5 +1,6 @@
 -- The plain scheme of the forward families: a block computes Br query rows of one head, against all
 -- keys. What the fields mean: forward.lua.
+local columns = require("features.columns")
 local cost = require("ops.forward_plain_cost")
 
 local M = {splits = false, names = {}}
@@ -23,7 +24,7 @@ end
 local function is_pipeline(v, path)
    for _, pipeline in ipairs(path.pipelines) do
       if pipeline[1] == v.kstages and pipeline[2] == v.vstages then
-         return true
+         return columns.goes_with_pipeline(v)
       end
    end
    return nil, "no such pair of kstages and vstages"

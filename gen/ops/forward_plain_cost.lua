@@ -91,9 +91,11 @@ local function unit_clocks(variant, facts, arch)
    local bc, d, dv, parts = variant.bc, facts.d_pad, facts.dv_pad, facts.parts
    local rows = variant.br * facts.teams
    local scores, row_bytes = rows * bc, 2 * (d + dv)
+   local filled = variant.v_in_k == 1 and d / (d + dv) or 1 -- share of the columns
    -- Each warp reads its team's K and V, of which it may have a part of the columns; Q again for each tile
    -- unless it stays in registers.
-   local smem = bc * row_bytes * (facts.warps / parts + fit.fill * facts.teams * fill_ways(variant, facts))
+   local fills = fit.fill * facts.teams * fill_ways(variant, facts) * filled
+   local smem = bc * row_bytes * (facts.warps / parts + fills)
    if variant.q == "smem" then
       smem = smem + rows * 2 * d
    end
@@ -145,7 +147,8 @@ end
 
 -- Of a tile of K and of V.
 function M.copy_clocks(variant, facts)
-   return copy_clocks(variant, facts, facts.d_pad) + copy_clocks(variant, facts, facts.dv_pad)
+   local clocks = copy_clocks(variant, facts, facts.d_pad)
+   return variant.v_in_k == 1 and clocks or clocks + copy_clocks(variant, facts, facts.dv_pad)
 end
 
 -- Clocks in which `blocks` co-resident blocks do one tile each.
@@ -195,26 +198,20 @@ local function memory_us(variant, facts, problem, arch, tiles)
    local rows_q = 2 * problem.batch * problem.heads_q * problem.seq_q -- Q and O
    local rows_k = 2 * problem.batch * problem.heads_kv * window.seen_keys(problem) -- K and V
    local both = problem.head_dim + columns.of_problem(problem)
-   local dram = both * (rows_q + rows_k)
-   local l2 = both * (rows_q + 2 * variant.bc * tiles)
+   local of_key = columns.of_key(problem) / both -- share of the columns
+   local dram = both * (rows_q + of_key * rows_k)
+   local l2 = both * (rows_q + of_key * 2 * variant.bc * tiles)
       + facts.bytes_per_score * variant.br * variant.bc * tiles
    return dram / arch.dram, l2 / arch.l2
 end
 
--- us for a problem. variant: br, bc, layout, q; facts: warps, teams, row_tiles, registers, spilled
--- (registers beyond those), d_pad, dv_pad, parts, smem_bytes, k8, fill, barriers, ahead, ex2_per_score,
--- more_fp32_per_score, bytes_per_score (forward.lua explains them). math.huge when no SM can hold it.
-function M.forward(variant, facts, problem, arch)
-   local resident = M.resident_blocks(facts, arch)
-   if resident < 1 then
-      return math.huge
-   end
+-- us for a problem whose blocks are spread over the card. variant: br, bc; facts: d_pad, dv_pad, smem_bytes,
+-- bytes_per_score; resident: blocks that an SM holds; clocks(count): those of an SM in which so many of them do one
+-- tile each; prologue: clocks of a block beside its tiles; slower: a factor of the SMs' time.
+function M.spread(variant, facts, problem, arch, resident, clocks, prologue, slower)
    local heads = problem.batch * problem.heads_q
    local blocks = heads * ((problem.seq_q + variant.br - 1) // variant.br)
    local sum, most, differ = visited_tiles(variant, problem)
-   local function clocks(count)
-      return tile_clocks(variant, facts, arch, count)
-   end
    local slots = arch.sm_count * resident
    local waves, rest = blocks // slots, blocks % slots
    local last = rest > 0 and (rest + arch.sm_count - 1) // arch.sm_count or 0
@@ -227,12 +224,27 @@ function M.forward(variant, facts, problem, arch)
       local even = clocks(resident) * (sum * heads / slots + fit.tail * mean)
       busy = busy + differing * (even - busy)
    end
-   local edges = fit.prologue * (waves + (last > 0 and 1 or 0))
-   local sm_us = (busy + edges) / arch.clock * (facts.row_tiles > 1 and 1 + fit.pair or 1)
+   local edges = prologue * (waves + (last > 0 and 1 or 0))
+   local sm_us = (busy + edges) / arch.clock * slower
    local dram_us, l2_us = memory_us(variant, facts, problem, arch, sum * heads)
    local p = fit.overlap
    local us = math.max((sm_us ^ p + dram_us ^ p) ^ (1 / p), l2_us)
    return M.launch_us + us * (1 + fit.footprint * facts.smem_bytes)
+end
+
+-- us for a problem. variant: br, bc, layout, q; facts: warps, teams, row_tiles, registers, spilled
+-- (registers beyond those), d_pad, dv_pad, parts, smem_bytes, k8, fill, barriers, ahead, ex2_per_score,
+-- more_fp32_per_score, bytes_per_score (forward.lua explains them). math.huge when no SM can hold it.
+function M.forward(variant, facts, problem, arch)
+   local resident = M.resident_blocks(facts, arch)
+   if resident < 1 then
+      return math.huge
+   end
+   local function clocks(count)
+      return tile_clocks(variant, facts, arch, count)
+   end
+   return M.spread(variant, facts, problem, arch, resident, clocks, fit.prologue,
+                   facts.row_tiles > 1 and 1 + fit.pair or 1)
 end
 
 return M

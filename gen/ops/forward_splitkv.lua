@@ -2,6 +2,7 @@
 -- heads of a group are rows of one matrix, `teams` groups of warps each visit every teams-th tile,
 -- and so many blocks divide the tiles that about `waves` come to each SM. Then a second kernel combines
 -- what they found. What the fields mean: forward.lua.
+local columns = require("features.columns")
 local cost = require("ops.forward_splitkv_cost")
 local lengths = require("features.lengths")
 
@@ -38,7 +39,7 @@ local function is_pipeline(v, path)
    end
    for _, pipeline in ipairs(path.pipelines) do
       if pipeline[1] == v.kstages and pipeline[2] == v.vstages then
-         return true
+         return columns.goes_with_pipeline(v)
       end
    end
    return nil, "no such number of stages"

@@ -12,9 +12,10 @@ local M = {max_splits = 256}
 
 -- Fitted with forward_plain_cost.lua's, where it says to what.
 local fit = {
-   -- Clocks of a warp for its own instructions on a tile of 16 rows and bc * d = 2048, which
-   -- nothing hides; and for each row tile more, the share of the first one's.
-   tile = 693,
+   -- Clocks of a warp for its own instructions on a tile of 16 rows, which nothing hides: products for bc * d = 2048,
+   -- the rest for each key; and for each row tile more, the share of the first one's.
+   tile = 653,
+   key = 5,
    row_tile = 0.351,
    -- Share of the clocks of a team's copies that nothing hides.
    copies = 0.138,
@@ -58,17 +59,18 @@ end
 -- the less is left of one.
 local function team_clocks(v, facts, latency)
    local of_warp = (facts.d_pad + facts.dv_pad) / (2 * facts.parts)
-   local clocks = fit.tile * v.bc * of_warp / 2048 * (1 + fit.row_tile * (facts.row_tiles - 1))
+   local clocks = v.bc * (fit.tile * of_warp / 2048 + fit.key) * (1 + fit.row_tile * (facts.row_tiles - 1))
    clocks = clocks + fit.copies * cost.copy_clocks(v, facts)
    local waits = v.kstages == 1 and 2 or 1 / (v.kstages - 1)
    return clocks + waits * latency
 end
 
--- us that the memory system needs: each row tile reads the K and V that it sees, `keys` of them, all
+-- us that the memory system needs: each row tile reads the K and V that it sees, `keys` of them in the mean, all
 -- but the first from L2.
 local function memory_us(v, facts, problem, arch, tiles, keys)
-   local bytes_k = 2 * (problem.head_dim + columns.of_problem(problem))
-   local bytes_q = bytes_k * problem.batch * problem.heads_q * problem.seq_q
+   local bytes_k = 2 * columns.of_key(problem)
+   local both = problem.head_dim + columns.of_problem(problem)
+   local bytes_q = 2 * both * problem.batch * problem.heads_q * problem.seq_q
    local dram = bytes_q + bytes_k * window.seen_keys(problem) * problem.heads_kv * problem.batch
    local l2 = bytes_q + (bytes_k + facts.bytes_per_score * v.br) * keys * tiles
    return math.max(dram / (fit.dram * arch.dram), l2 / (fit.l2 * arch.l2))
@@ -108,10 +110,12 @@ function M.forward(v, facts, problem, arch)
    local together = math.min(resident, ceil_div(blocks, arch.sm_count))
    local shared = tiles > problem.heads_kv * problem.batch
    local team = team_clocks(v, facts, shared and fit.l2_latency or fit.dram_latency)
-   local sm = cost.busy_clocks(v, facts, arch, together) * visible_share(problem, keys)
-   local chain_us, sm_us = rounds * steps * team / arch.clock, rounds * steps * sm / arch.clock
+   -- The longest block counts in the last round; before it, blocks are as long as the mean.
+   local share = visible_share(problem, keys)
+   local sm_us = rounds * steps * cost.busy_clocks(v, facts, arch, together) * share / arch.clock
+   local chain_us = ((rounds - 1) * share + 1) * steps * team / arch.clock
    local p = fit.overlap
-   local memory = memory_us(v, facts, problem, arch, tiles, keys)
+   local memory = memory_us(v, facts, problem, arch, tiles, keys * share)
    local body_us = (chain_us ^ p + sm_us ^ p + memory ^ p) ^ (1 / p)
    local edges_us = fit.edges + fit.merge * v.teams * v.br / arch.clock
    return cost.launch_us + rounds * edges_us + body_us + combine_us(problem, arch, splits)

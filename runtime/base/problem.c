@@ -230,6 +230,9 @@ static fa2_status check_columns(const fa2_problem *problem, int *field)
         return fa2i_fail(FA2_E_UNSUPPORTED,
                          "head_dim_v is %d; it must be below head_dim (%d), or 0",
                          (int)problem->head_dim_v, (int)problem->head_dim);
+    *field = FA2I_FIELD_v_in_k;
+    if (problem->v_in_k && problem->append)
+        return fa2i_fail(FA2_E_UNSUPPORTED, "v_in_k is 1; it must be 0 where append is 1");
     return FA2_OK;
 }
 

@@ -73,6 +73,13 @@ bool fa2i_field_parse_word(int field, const char *word, int32_t *ret_value);
 /* Whether texts show the field of this problem. */
 bool fa2i_field_is_shown(const fa2_problem *problem, int field);
 
+/* Columns of a key that are read, of K and of V. */
+static inline int32_t fa2i_key_columns(const fa2_problem *problem)
+{
+    const int32_t columns_v = problem->head_dim_v > 0 ? problem->head_dim_v : problem->head_dim;
+    return problem->head_dim + (problem->v_in_k ? 0 : columns_v);
+}
+
 /* Columns of V and O. */
 static inline int32_t fa2i_head_dim_v(const fa2_problem *problem)
 {

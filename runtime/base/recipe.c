@@ -38,6 +38,7 @@ static const number step_numbers[] = {
     {"cluster", STEP(cluster), 1, 16, 1, 1},
 };
 static const number per_block = {"rows of a block", STEP(block_rows), 1, 65536, 1, 1};
+static const number per_map = {"rows of a map", offsetof(fa2i_map, rows), 1, 256, 1, REQUIRED};
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
@@ -46,6 +47,7 @@ static const number per_block = {"rows of a block", STEP(block_rows), 1, 65536, 
 static const char *const roles[] = {FA2I_ROLE_LIST(ROLE_TEXT)};
 static const char *const blocks[] = {FA2I_BLOCKS_LIST(WORD_TEXT)};
 static const char *const workspaces[] = {FA2I_WORKSPACE_LIST(WORD_TEXT)};
+static const char *const operands[] = {FA2I_MAPPED_LIST(WORD_TEXT)};
 #undef ROLE_TEXT
 #undef WORD_TEXT
 
@@ -54,6 +56,7 @@ enum { FORWARD = 1u << FA2_OP_FORWARD, BACKWARD = 1u << FA2_OP_BACKWARD };
 #define WORD_OPS(name, word, ops) ops,
 static const unsigned blocks_ops[] = {FA2I_BLOCKS_LIST(WORD_OPS)};
 static const unsigned workspace_ops[] = {FA2I_WORKSPACE_LIST(WORD_OPS)};
+static const unsigned operand_ops[] = {FA2I_MAPPED_LIST(WORD_OPS)};
 #undef WORD_OPS
 
 static int get(const void *object, const number *n)
@@ -134,6 +137,26 @@ static fa2_status check_words(const fa2i_recipe *recipe)
     return FA2_OK;
 }
 
+/* Each operand has one map at most. */
+static fa2_status check_maps(const fa2i_recipe *recipe)
+{
+    const unsigned bit = 1u << (int)recipe->op;
+    unsigned seen = 0;
+    for (int i = 0; i < recipe->map_count; i++) {
+        const fa2i_map *map = &recipe->maps[i];
+        const char *word = operands[map->operand];
+        if ((operand_ops[map->operand] & bit) == 0 || (seen & 1u << (int)map->operand) != 0)
+            return fa2i_fail(FA2_E_INVALID, "maps: a map of %s %s", word,
+                             (operand_ops[map->operand] & bit) == 0 ? "is not for this operation"
+                                                                    : "is there twice");
+        seen |= 1u << (int)map->operand;
+        const fa2_status st = check_numbers(map, &per_map, 1);
+        if (st != FA2_OK)
+            return st;
+    }
+    return FA2_OK;
+}
+
 /* Rows that the main step reads are prepared; sums that it adds to are converted, and prepared where several
  * blocks add. */
 static fa2_status check_rows(const fa2i_recipe *recipe)
@@ -183,6 +206,8 @@ static fa2_status check(const fa2i_recipe *recipe)
     if (st == FA2_OK)
         st = check_words(recipe);
     if (st == FA2_OK)
+        st = check_maps(recipe);
+    if (st == FA2_OK)
         st = check_rows(recipe);
     return st == FA2_OK ? check_splitting(recipe) : st;
 }
@@ -201,6 +226,11 @@ const fa2i_step *fa2i_recipe_main(const fa2i_recipe *recipe)
     const fa2i_step *step = fa2i_recipe_step(recipe, FA2I_STEP_MAIN);
     assert(step != NULL); /* parsing sees to it */
     return step;
+}
+
+const char *fa2i_mapped_word(fa2i_mapped operand)
+{
+    return operands[operand];
 }
 
 /* ---- writing ---- */
@@ -253,6 +283,9 @@ fa2_status fa2i_recipe_format(fa2i_recipe *recipe)
         add(text, &used, " workspace=%s", workspaces[recipe->workspace]);
     if (recipe->suffix[0] != '\0')
         add(text, &used, " suffix=%s", recipe->suffix);
+    for (int i = 0; i < recipe->map_count; i++)
+        add(text, &used, "%s%s/%d", i == 0 ? " maps=" : ",", operands[recipe->maps[i].operand],
+            recipe->maps[i].rows);
     for (int i = 0; i < recipe->step_count; i++)
         add_step(text, &used, &recipe->steps[i]);
     if (used >= sizeof text)
@@ -357,6 +390,40 @@ done:
     return st;
 }
 
+/* The map that text begins with, "k/128"; *at is behind it, and behind a comma that follows. */
+static fa2_status take_map(const char **at, fa2i_map *map)
+{
+    char word[FA2I_ENTRY_CHARS];
+    const size_t length = strcspn(*at, ",");
+    snprintf(word, sizeof word, "%.*s", (int)length, *at);
+    char *slash = strchr(word, '/');
+    map->rows = slash == NULL ? -1 : number_of(slash + 1);
+    if (slash != NULL)
+        *slash = '\0';
+    *at += length + ((*at)[length] == ',');
+    for (size_t i = 0; i < COUNT(operands); i++) {
+        if (strcmp(word, operands[i]) == 0) {
+            map->operand = (fa2i_mapped)i;
+            return FA2_OK;
+        }
+    }
+    return fa2i_fail(FA2_E_INVALID, "maps: '%s' is not known to this fa2", word);
+}
+
+static fa2_status take_maps(const char **at, fa2i_recipe *recipe)
+{
+    char value[FA2I_ENTRY_CHARS];
+    fa2_status st = FA2_OK;
+    if (!take(at, "maps", value))
+        return FA2_OK;
+    for (const char *map = value; st == FA2_OK && *map != '\0';) {
+        if (recipe->map_count == FA2I_RECIPE_MAPS)
+            return fa2i_fail(FA2_E_INVALID, "more than %d maps", FA2I_RECIPE_MAPS);
+        st = take_map(&map, &recipe->maps[recipe->map_count++]);
+    }
+    return st;
+}
+
 static fa2_status take_head(const char **at, fa2i_recipe *recipe)
 {
     fa2_status st = FA2_OK;
@@ -374,6 +441,7 @@ static fa2_status take_head(const char **at, fa2i_recipe *recipe)
     recipe->workspace = (fa2i_workspace)workspace;
     if (take(at, "suffix", value))
         snprintf(recipe->suffix, sizeof recipe->suffix, "%c", value[0]);
+    FA2_TRY(take_maps(at, recipe));
 done:
     return st;
 }

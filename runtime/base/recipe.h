@@ -23,6 +23,7 @@
 
 #define FA2I_RECIPE_CHARS 640
 #define FA2I_RECIPE_STEPS 6
+#define FA2I_RECIPE_MAPS  3
 #define FA2I_ENTRY_CHARS  64
 
 /* What a step is for. X(NAME, word). */
@@ -66,10 +67,17 @@
       BACKWARD) /* `columns` numbers of each padded row, fp32, where the keys of a head are          \
                  * several tiles of `keys`; else none, and nothing is converted */
 
+/* Whose tensor maps the kernels read, of which operations. X(NAME, word, ops). */
+#define FA2I_MAPPED_LIST(X)                                                                        \
+    X(FA2I_MAPPED_Q, "q", FORWARD)                                                                 \
+    X(FA2I_MAPPED_K, "k", FORWARD)                                                                 \
+    X(FA2I_MAPPED_V, "v", FORWARD)
+
 #define FA2I_ENUM_NAME(name, ...) name,
 typedef enum fa2i_role { FA2I_ROLE_LIST(FA2I_ENUM_NAME) } fa2i_role;
 typedef enum fa2i_blocks { FA2I_BLOCKS_LIST(FA2I_ENUM_NAME) } fa2i_blocks;
 typedef enum fa2i_workspace { FA2I_WORKSPACE_LIST(FA2I_ENUM_NAME) } fa2i_workspace;
+typedef enum fa2i_mapped { FA2I_MAPPED_LIST(FA2I_ENUM_NAME) } fa2i_mapped;
 #undef FA2I_ENUM_NAME
 
 typedef struct fa2i_step {
@@ -81,6 +89,12 @@ typedef struct fa2i_step {
     fa2i_blocks blocks; /* "rows/4": FA2I_BLOCKS_ROWS, block_rows 4. One of the operation's */
     int block_rows;     /* 1 to 65536; default 1 */
 } fa2i_step;
+
+/* A tensor map of an operand: [batch, head, seq, column], and what a load takes of it. */
+typedef struct fa2i_map {
+    fa2i_mapped operand;
+    int rows; /* of a head, 1 to 256, and 64 columns of each, with the 128-byte swizzle */
+} fa2i_map;
 
 typedef struct fa2i_recipe {
     char text[FA2I_RECIPE_CHARS];
@@ -97,7 +111,10 @@ typedef struct fa2i_recipe {
     int columns;    /* of a row of dq, or of parts of dk and dv, 1 to 65536 there; default 0 */
     fa2i_workspace workspace; /* default none; one of the operation's */
     char suffix[2];           /* behind the target: "a" for sm_90a; default "" */
-    int step_count;           /* at least one of them is a main step */
+    int map_count;            /* maps: "q/64,k/128"; the kernels' second parameter, one after the
+                               * other, 128 bytes each; default none */
+    fa2i_map maps[FA2I_RECIPE_MAPS];
+    int step_count; /* at least one of them is a main step */
     fa2i_step steps[FA2I_RECIPE_STEPS];
 } fa2i_recipe;
 
@@ -110,6 +127,9 @@ fa2_status fa2i_recipe_format(fa2i_recipe *recipe);
 /* The first main step; the first step of a role, NULL when there is none. Of a recipe that was parsed. */
 const fa2i_step *fa2i_recipe_main(const fa2i_recipe *recipe);
 const fa2i_step *fa2i_recipe_step(const fa2i_recipe *recipe, fa2i_role role);
+
+/* As recipes spell it; a string that lives for ever. */
+const char *fa2i_mapped_word(fa2i_mapped operand);
 
 /* Whether the workspace holds Q. */
 static inline bool fa2i_recipe_has_queries(const fa2i_recipe *recipe)

@@ -228,6 +228,10 @@ static bool is_helper(const fa2i_recipe *recipe, const char *name, size_t length
     return false;
 }
 
+/* What ptxas says (C7508 ... C7520) of wgmma that cannot run beside its warps for want of registers, or
+ * for how it is written, and of setmaxnreg that it ignores: as bad as a spill. */
+#define SERIALIZED "Potential Performance Loss"
+
 /* Registers: of the hungriest function; spills: of all. The steps beside the main one do not count:
  * what they take decides nothing, and a few bytes that they spill are no reason to drop a variant.
  * ptxas writes
@@ -253,7 +257,7 @@ static void read_usage(fa2i_kernel *kernel)
             kernel->registers = registers;
         line += length + (line[length] == '\n');
     }
-    if (kernel->spill_bytes > 0)
+    if (kernel->spill_bytes > 0 || (kernel->log != NULL && strstr(kernel->log, SERIALIZED) != NULL))
         kernel->outcome = FA2I_OUTCOME_SPILLED;
 }
 

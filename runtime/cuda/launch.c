@@ -1,10 +1,11 @@
 /*
- * The parameter block is made once, on the stack; the driver copies as much of it as each step's
- * kernel declares.
+ * The parameter block is made once, on the stack, and so are tensor maps if the recipe has any; the
+ * driver copies as many parameters, and as much of each, as a step's kernel declares.
  */
 #include "runtime/cuda/launch.h"
 
 #include "runtime/base/status.h"
+#include "runtime/cuda/tensor_map.h"
 
 /* cuLaunchKernel knows no clusters. */
 static CUresult launch_in_clusters(const fa2i_cuda_table *cuda, const fa2i_loaded_step *step,
@@ -33,9 +34,15 @@ fa2_status fa2i_launch(const fa2i_device *device, const fa2i_loaded *loaded, con
     const fa2i_op *op = fa2i_op_of(problem);
     CUresult result = CUDA_SUCCESS;
     fa2i_params params;
-    void *arguments[] = {&params};
+    CUtensorMap maps[FA2I_RECIPE_MAPS];
+    void *arguments[] = {&params, maps};
 
     op->fill(grid, problem, args, &params);
+    if (recipe->map_count > 0) {
+        const fa2_status st = fa2i_maps_encode(cuda, recipe, problem, &params, maps);
+        if (st != FA2_OK)
+            return st;
+    }
     for (int i = 0; i < recipe->step_count && result == CUDA_SUCCESS; i++) {
         const fa2i_loaded_step *step = &loaded->steps[i];
         if (grid->blocks[i] == 0 ||

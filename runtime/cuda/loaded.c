@@ -27,13 +27,19 @@ static fa2_status check(loading *l, CUresult result, const char *what)
 }
 
 /* What can be said before the driver is asked. */
-static fa2_status check_step(const fa2i_device *device, const fa2i_step *step, const char *variant)
+static fa2_status check_step(const fa2i_device *device, const fa2i_recipe *recipe,
+                             const fa2i_step *step, const char *variant)
 {
     if (step->smem_bytes > device->card.smem_block_bytes)
         return fa2i_fail(FA2_E_UNSUPPORTED,
                          "%s: %s needs %d bytes of shared memory per block; %s has %d", variant,
                          step->entry, step->smem_bytes, device->card.name,
                          device->card.smem_block_bytes);
+    if (recipe->map_count > 0 && device->cuda->tensor_map_encode_tiled == NULL)
+        return fa2i_fail(FA2_E_UNSUPPORTED,
+                         "%s: %s reads tensor maps, and this driver has no cuTensorMapEncodeTiled: "
+                         "it needs one for CUDA 12.0 or newer",
+                         variant, step->entry);
     if (step->cluster > 1 && device->cuda->launch_kernel_ex == NULL)
         return fa2i_fail(FA2_E_UNSUPPORTED,
                          "%s: %s runs in clusters of %d blocks, and this driver has no "
@@ -152,7 +158,7 @@ fa2_status fa2i_load(const fa2i_device *device, const fa2i_kernel *kernel, fa2i_
     bool entered = false;
 
     for (int i = 0; i < recipe->step_count; i++)
-        FA2_TRY(check_step(device, &recipe->steps[i], kernel->variant.text));
+        FA2_TRY(check_step(device, recipe, &recipe->steps[i], kernel->variant.text));
     FA2_TRY(fa2i_device_enter(device));
     entered = true;
     FA2_TRY(load_module(&l, kernel));

@@ -178,7 +178,8 @@ typedef struct fa2_problem {
     int32_t cache_rows; /* forward, not with varlen or paged. 1: K and V are [cache_row_count, seq_k,
                          * heads_kv, head_dim]; which row is a sequence's is in device memory. Else 0 */
     int32_t head_dim_v;   /* Columns of V, O, dO and dV, a multiple of 8 below head_dim; 0: as many as
-                            * Q and K have. V may be the first columns of K, in the same memory */
+                            * Q and K have. V may be the first columns of K, in the same memory: v_in_k
+                            * says so beforehand, and they are read once */
     int32_t append;     /* forward, not with varlen. 1: new keys and values, in the arguments, are written
                          * into K and V first, behind the keys that a sequence has, and seen. Else 0, and so
                          * are the next two */
@@ -186,7 +187,9 @@ typedef struct fa2_problem {
                          * the next one is 0 */
     int32_t rotary_dim; /* columns that are rotated, the first ones: a multiple of 16, 16 ... head_dim,
                          * at most 256 */
-    int32_t reserved[2];  /* 0 */
+    int32_t v_in_k;     /* forward, not with append. 1: V is the first columns of K, or all of them, in the
+                         * same memory; args.v is not read. Else 0 */
+    int32_t reserved[1];  /* 0 */
 } fa2_problem;
 
 /* A tensor on the device. Strides count elements, are multiples of 8 and not negative; that of a

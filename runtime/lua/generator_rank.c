@@ -59,6 +59,7 @@ static void push_set(lua_State *L, const fa2i_evidence *evidence, const fa2i_kno
     fa2i_lua_push_card(L, &set->card);
     lua_setfield(L, -2, "card");
     set_bool(L, "here", set->real && fa2i_card_is_same(&set->card, card));
+    set_bool(L, "shipped", set->shipped);
     lua_createtable(L, (int)set->count, 0);
     lua_createtable(L, (int)set->count, 0);
     for (size_t i = 0; i < set->count; i++) {

@@ -73,7 +73,7 @@ void fa2i_lua_push_problem(lua_State *L, const fa2_problem *problem)
 
 void fa2i_lua_push_card(lua_State *L, const fa2i_card *card)
 {
-    lua_createtable(L, 0, 8);
+    lua_createtable(L, 0, 9);
     set_string(L, "name", card->name);
     set_integer(L, "arch", card->arch);
     set_integer(L, "sm_count", card->sm_count);
@@ -82,6 +82,8 @@ void fa2i_lua_push_card(lua_State *L, const fa2i_card *card)
     set_integer(L, "l2_bytes", card->l2_bytes);
     set_integer(L, "clock_khz", card->clock_khz);
     set_integer(L, "bandwidth_bytes", card->bandwidth_bytes);
+    lua_pushboolean(L, card->generic);
+    lua_setfield(L, -2, "generic");
 }
 
 /* A field of the table on top of the stack; a Lua error unless it is an integer. */
@@ -132,6 +134,7 @@ void fa2i_lua_get_card(lua_State *L, fa2i_card *card)
     card->l2_bytes = get_integer(L, "l2_bytes");
     card->clock_khz = get_number(L, "clock_khz", 1, INT32_MAX);
     card->bandwidth_bytes = get_integer(L, "bandwidth_bytes");
+    card->generic = false;
 }
 
 /* Set a field to the value on top of the stack: a number, or a word where the field has words. */

@@ -39,7 +39,7 @@ void fa2i_forward_fill(const fa2i_grid *grid, const fa2_problem *problem, const 
     fa2i_forward_params params = {
         .q = (uintptr_t)a->q.data,
         .k = (uintptr_t)a->k.data,
-        .v = (uintptr_t)a->v.data,
+        .v = (uintptr_t)(problem->v_in_k ? a->k : a->v).data,
         .o = (uintptr_t)a->o.data,
         .lse = (uintptr_t)a->lse,
         .seq_q = problem->seq_q,
@@ -71,7 +71,7 @@ void fa2i_forward_fill(const fa2i_grid *grid, const fa2_problem *problem, const 
     }
     fa2i_param_strides(&a->q, params.q_stride);
     fa2i_param_strides(&a->k, params.k_stride);
-    fa2i_param_strides(&a->v, params.v_stride);
+    fa2i_param_strides(problem->v_in_k ? &a->k : &a->v, params.v_stride);
     fa2i_param_strides(&a->o, params.o_stride);
     if (problem->rotary != FA2_ROTARY_NONE)
         read_rotated(grid, problem, a, &params);
@@ -231,7 +231,7 @@ static double bytes(const fa2_problem *p)
 {
     const double queries = (double)p->batch * p->heads_q * p->seq_q;
     const double keys = (double)p->batch * p->heads_kv * (double)fa2i_forward_seen_keys(p);
-    return (queries + keys) * columns(p) * sizeof(uint16_t);
+    return (queries * columns(p) + keys * fa2i_key_columns(p)) * sizeof(uint16_t);
 }
 
 double fa2i_forward_bytes(const fa2_problem *problem)

@@ -31,7 +31,10 @@ static fa2_status locate_tensors(const fa2_problem *p, const fa2_forward_args *a
     fa2_status st = FA2_OK;
     FA2_TRY(fa2i_memory_of_tensor("q", &args->q, of_query, p->head_dim, false, &m->q));
     FA2_TRY(fa2i_memory_of_tensor("k", &args->k, of_key, p->head_dim, p->append, &m->k));
-    FA2_TRY(fa2i_memory_of_tensor("v", &args->v, of_key, fa2i_head_dim_v(p), p->append, &m->v));
+    if (p->v_in_k)
+        m->v = m->k;
+    else
+        FA2_TRY(fa2i_memory_of_tensor("v", &args->v, of_key, fa2i_head_dim_v(p), p->append, &m->v));
     FA2_TRY(fa2i_memory_of_tensor("o", &args->o, of_query, fa2i_head_dim_v(p), true, &m->o));
 done:
     return st;
@@ -176,7 +179,7 @@ static bool is_right_at_a_glance(const fa2_problem *p, const fa2_forward_args *a
     seen all = {0};
     const range q = look_at(&a->q, &of_query, false, &all);
     const range k = look_at(&a->k, &of_key, false, &all);
-    const range v = look_at(&a->v, &of_value, false, &all);
+    const range v = p->v_in_k ? k : look_at(&a->v, &of_value, false, &all);
     const range o = look_at(&a->o, &of_output, true, &all);
     const range tensors[] = {q, k, v, o};
     bool wrong = all.wrong || touch(o, q) || touch(o, k) || touch(o, v);

@@ -11,6 +11,24 @@ static void fill_forward(const fa2i_grid *grid, const fa2_problem *problem, cons
     fa2i_forward_fill(grid, problem, args, &ret_params->forward);
 }
 
+static void view_forward(const fa2_problem *problem, const fa2i_params *params, fa2i_mapped operand,
+                         fa2i_view *ret_view)
+{
+    const fa2i_forward_params *p = &params->forward;
+    const bool of_query = operand == FA2I_MAPPED_Q, of_key = operand == FA2I_MAPPED_K;
+    *ret_view = (fa2i_view){
+        .address = of_query ? p->q
+                   : of_key ? p->k
+                            : p->v,
+        .strides = of_query ? p->q_stride
+                   : of_key ? p->k_stride
+                            : p->v_stride,
+        .extents = {problem->batch, of_query ? problem->seq_q : problem->seq_k,
+                    of_query ? problem->heads_q : problem->heads_kv},
+        .columns = operand == FA2I_MAPPED_V ? fa2i_head_dim_v(problem) : problem->head_dim,
+    };
+}
+
 static void fill_backward(const fa2i_grid *grid, const fa2_problem *problem, const void *args,
                           fa2i_params *ret_params)
 {
@@ -23,6 +41,7 @@ static const fa2i_op ops[] = {
                         .check_args = fa2i_forward_check_args,
                         .grid = fa2i_forward_grid,
                         .fill = fill_forward,
+                        .view = view_forward,
                         .flop = fa2i_forward_flop,
                         .flop_unmasked = fa2i_forward_flop_unmasked,
                         .bytes = fa2i_forward_bytes},

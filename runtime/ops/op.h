@@ -16,6 +16,15 @@ typedef union fa2i_params {
     fa2i_backward_params backward;
 } fa2i_params;
 
+/* An operand where kernels find it: rows of columns that are contiguous. */
+typedef struct fa2i_view {
+    uintptr_t address;
+    const int64_t *strides; /* elements: batch, sequence, head; without a meaning where the
+                                 * extent is 1. Borrowed of the parameter block */
+    int32_t extents[3];     /* in that order */
+    int32_t columns;
+} fa2i_view;
+
 /* args: the operation's own struct of fa2.h. Only what the problem asks for is read of it, so a
  * caller's struct may end before members that were added later. */
 typedef struct fa2i_op {
@@ -39,6 +48,11 @@ typedef struct fa2i_op {
     /* Make the parameter block of arguments that were checked. */
     void (*fill)(const fa2i_grid *grid, const fa2_problem *problem, const void *args,
                  fa2i_params *ret_params);
+
+    /* Where an operand of a recipe's tensor map lies, of a parameter block that was made. NULL: the
+     * operation's recipes have none. */
+    void (*view)(const fa2_problem *problem, const fa2i_params *params, fa2i_mapped operand,
+                 fa2i_view *ret_view);
 
     /* Whether a call does without the steps of a role, as what they would write is not wanted. NULL: never. */
     bool (*does_without)(fa2i_role role, const void *args);

@@ -23,8 +23,10 @@ fa2_status fa2i_planner_generator(fa2i_planner *planner)
 fa2i_card fa2i_planner_card(const fa2i_planner *planner)
 {
     fa2i_card card = planner->device->card;
-    if (planner->arch != 0)
+    if (planner->arch != 0) {
+        card.generic = card.generic || card.arch != planner->arch;
         card.arch = planner->arch;
+    }
     return card;
 }
 

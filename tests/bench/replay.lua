@@ -1,6 +1,7 @@
 -- How good the choice for problems that were not tuned is, by measurements of all candidates of many: for each
 -- problem the time of the kernel that the runtime's estimate puts first among those that were measured, over the
--- least; with nothing tuned, with half of the others tuned, and with one problem tuned at a time.
+-- least; with nothing tuned, with half of the others tuned, with the presets that are among them tuned, and with one
+-- problem tuned at a time.
 --
 --   model="build/tests/run_lua tests/bench/model.lua"
 --   sqlite3 -csv fa2.db "$($model query)" | build/tests/run_lua tests/bench/replay.lua [SHOWN]
@@ -92,6 +93,35 @@ local function compare(known, asked, none, choices, against)
    end
 end
 
+-- Whether a problem is one of the presets', which have no features.
+local preset_fields = {"batch", "heads_q", "heads_kv", "seq_q", "seq_k", "head_dim", "dtype", "causal"}
+
+local function read_presets()
+   local presets = {}
+   for line in io.lines("tuner/input/presets.csv") do
+      local sizes = line:match("^%a+,(%d.*)$")
+      presets[sizes or ""] = true
+   end
+   return function(entry)
+      local values = {}
+      for i, field in ipairs(preset_fields) do
+         values[i] = entry.problem[field]
+      end
+      return #entry.problem.asked == 0 and presets[table.concat(values, ",")] or false
+   end
+end
+
+local function report_presets(list, none)
+   local known, asked, choices, against = {}, {}, {}, {}
+   local is_preset = read_presets()
+   for _, entry in ipairs(list) do
+      table.insert(is_preset(entry) and known or asked, entry)
+   end
+   compare(known, asked, none, choices, against)
+   report(("%d presets tuned"):format(#known), choices)
+   report("the same against nothing tuned", against)
+end
+
 local function main()
    local list, none, untuned = measured.read(generator.cost), {}, {}
    prepare(list)
@@ -111,6 +141,7 @@ local function main()
    end
    report("the other half tuned", choices)
    report("the same against nothing tuned", against)
+   report_presets(list, none)
    choices, against = {}, {}
    for i = 1, #list, 3 do
       local kin = {}

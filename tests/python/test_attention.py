@@ -165,6 +165,7 @@ class Numbers(unittest.TestCase):
             cut = [x for row in range(40) for x in wanted[24 * row:24 * row + 16]]
             self.assertLess(reference.worst(out.get(), cut), reference.TOLERANCE["fp16"])
         shared = fa2.attention(q, k, k.part(3, 0, 16))  # the same memory
+        self.assertEqual([fa2.problem(q, k, x).get("v_in_k", 0) for x in (k.part(3, 0, 16), k.part(3, 8, 24), narrow)], [1, 0, 0])
         device.synchronize()
         wanted, _ = reference.attention(q, k, k)
         self.assertLess(reference.worst(shared.get(), [x for row in range(40) for x in wanted[24 * row:24 * row + 16]]),

@@ -5,7 +5,8 @@
  *     test_backward sweep STEP
  *
  * Without variants: one of each kind. A sweep takes every STEP-th candidate of the generator for the
- * card, over all D, masks and dtypes; all of them where FA2_TEST_ALL is set.
+ * card, over all D, masks and dtypes, and such that every tile and axis value occurs; all of them where
+ * FA2_TEST_ALL is set.
  *
  * Each variant runs on shapes around its tiles: one tile and several, tails, causal with more and fewer
  * queries than keys, grouped heads, all layouts, large logits, gradients that are not wanted. Right means:
@@ -21,6 +22,7 @@
 #include "runtime/lua/generator.h"
 #include "runtime/ops/op.h"
 #include "tests/check.h"
+#include "tests/sim/axes.h"
 #include "tests/sim/backward_work.h"
 #include "tests/sim/sim.h"
 #include "tuner/judge/number.h"
@@ -312,14 +314,20 @@ static void run_variant(fa2i_generator *generator, const char *text, bool verbos
     fa2i_free(source);
 }
 
-/* Every step-th candidate, counted over all classes. */
-static void sweep(fa2i_generator *generator, long step)
+enum { CANDIDATES_MAX = 8192 };
+
+typedef struct candidates {
+    char *texts[CANDIDATES_MAX];
+    size_t count;
+} candidates;
+
+/* Those of the card, over all D, masks and dtypes; where not all are asked for, of each D a class of
+ * fp16 and one of bf16, with other masks, in turn. */
+static void gather(fa2i_generator *generator, bool all, candidates *found)
 {
     static const int head_dims[] = {8, 16, 32, 40, 64, 72, 80, 96, 128, 160, 192, 256};
     enum { KINDS = 2 * 2 * 2 }; /* causal, deterministic, dtype */
-    long classes = 0;
     fa2i_card card;
-    long seen = 0, ran = 0;
     must(fa2i_generator_card(generator, target_arch, &card), "the card");
     for (size_t i = 0; i < KINDS * sizeof head_dims / sizeof *head_dims; i++) {
         const fa2_problem problem = {.op = FA2_OP_BACKWARD,
@@ -332,27 +340,49 @@ static void sweep(fa2i_generator *generator, long step)
                                      .head_dim = head_dims[i / KINDS],
                                      .causal = (int32_t)(i % 2),
                                      .deterministic = (int32_t)(i / 2 % 2),
-                                     .softcap = classes % 3 == 1,
-                                     .window = classes % 4 == 2,
-                                     .window_left = classes % 4 == 2 ? 256 : 0};
-        classes++;
+                                     .softcap = i / KINDS / 2 % 2 == 1,
+                                     .window = i / KINDS % 3 == 1,
+                                     .window_left = i / KINDS % 3 == 1 ? 256 : 0};
+        const size_t kind = i % KINDS, turn = i / KINDS % 4;
         fa2i_variant *variants = NULL;
         size_t count = 0;
-        if (problem.dtype == FA2_BF16 && target_arch < 80)
+        if ((!all && kind != turn && kind != KINDS - 1 - turn) ||
+            (problem.dtype == FA2_BF16 && target_arch < 80))
             continue;
-        const fa2_status st =
-            fa2i_generator_candidates(generator, &problem, &card, &variants, &count);
-        must(st, "candidates");
+        must(fa2i_generator_candidates(generator, &problem, &card, &variants, &count),
+             "candidates");
         CHECK(count > 0);
-        for (size_t j = 0; j < count; j++) {
-            if (seen++ % step == 0) {
-                run_variant(generator, variants[j].text, false);
-                ran++;
-            }
-        }
+        for (size_t j = 0; j < count && found->count < CANDIDATES_MAX; j++)
+            found->texts[found->count++] = strdup(variants[j].text);
+        CHECK(found->count < CANDIDATES_MAX);
         fa2i_free(variants);
     }
-    printf("sm_%d: %ld of %ld candidates\n", target_arch, ran, seen);
+}
+
+static const char *text_of(const void *user, size_t i)
+{
+    return ((const candidates *)user)->texts[i];
+}
+
+/* Every step-th candidate, and more until each tile and axis value that candidates have is run. */
+static void sweep(fa2i_generator *generator, size_t step)
+{
+    static candidates found;
+    static axes values;
+    static bool wanted[CANDIDATES_MAX];
+    size_t ran = 0;
+    gather(generator, step == 1, &found);
+    for (size_t i = 0; i < found.count; i += step)
+        wanted[i] = true;
+    axes_cover(&values, text_of, &found, found.count, wanted);
+    CHECK_EQ(axes_missing(&values), 0);
+    for (size_t i = 0; i < found.count; i++) {
+        if (wanted[i])
+            run_variant(generator, found.texts[i], false);
+        ran += wanted[i];
+        free(found.texts[i]);
+    }
+    printf("sm_%d: %zu of %zu candidates\n", target_arch, ran, found.count);
 }
 
 int main(int argc, char **argv)
@@ -415,7 +445,7 @@ int main(int argc, char **argv)
     target_arch = 10 * major + minor;
     const int first = verbose ? 2 : 1;
     if (argc == 3 && strcmp(argv[1], "sweep") == 0) {
-        sweep(generator, getenv("FA2_TEST_ALL") != NULL ? 1 : atol(argv[2]));
+        sweep(generator, getenv("FA2_TEST_ALL") != NULL ? 1 : (size_t)atol(argv[2]));
         argc = 0;
     }
     for (int i = first; i < argc; i++)

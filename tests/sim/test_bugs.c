@@ -4,7 +4,12 @@
  *
  * A bug is a replacement in the CUDA text that the generator makes; the kernel is compiled with
  * line information and run on one shape. Printed for each: its name, what was planted, and what was
- * found. An argument: only those whose name contains it; or PART/PARTS, every PARTS-th only.
+ * found.
+ *
+ *     test_bugs [NAME | PART/PARTS [STEP]]
+ *
+ * NAME: only those whose name contains it; PART/PARTS: every PARTS-th only, and of those every STEP-th,
+ * but all where FA2_TEST_ALL is set.
  */
 #include <stdlib.h>
 #include "runtime/base/alloc.h"
@@ -316,6 +321,18 @@ static const bug bugs[] = {
      NULL},
     {"rows of V as long as those of K", "rtx3060", FEWER_VALUES, "step * 16 * ValueTile::kPitch",
      "step * 16 * kPitch", 1, "Sq=200,D=192,Dv=128", "", NULL},
+    {"none, V in K", "rtx3060", JOINT, "", "", 1, "Sq=200,D=128,Dv=72,v_in_k=1,causal=1", NULL,
+     NULL},
+    {"none, V in K, one stage", "rtx3060", SEPARATE, "", "", 1,
+     "Sq=200,v_in_k=1,bias=bool", NULL, NULL},
+    {"K that comes while V is read", "rtx3060", SEPARATE, "team_sync();  // V is read: the next",
+     "// V is read: the next", 1, "Sq=200,D=128,Dv=72,v_in_k=1", "race", "fwd.cu.in"},
+    {"V of the next tile of K", "rtx3060", JOINT, "return k_stage(smem, team, tile);",
+     "return k_stage(smem, team, tile + 1);", 1, "Sq=200,D=128,Dv=72,v_in_k=1,causal=1", "", NULL},
+    {"V behind its own columns", "rtx3060", DIVIDED,
+     "ValueTile::pair_offset(lane_rows, n / 2 * kParts)",
+     "ValueTile::pair_offset(lane_rows, n / 2 * kParts + 1)", 1,
+     "Sq=3,Sk=300,D=320,Dv=256,v_in_k=1", "x the bound", NULL},
     {"none, columns divided", "rtx3060", DIVIDED, "", "", 1, "Sq=3,Sk=300,D=320,Dv=264", NULL,
      NULL},
     {"none, columns divided on Turing", "t4", DIVIDED_ROWS, "", "", 1, "Sq=70,D=288,causal=1", NULL,
@@ -694,15 +711,14 @@ static void check_report(const bug *b, const char *place, bool passed, const cha
     }
 }
 
-static void try_bug(const bug *b)
+static void try_bug(fa2i_generator *generator, const bug *b)
 {
-    bench t = {0};
+    bench t = {.generator = generator};
     char why[FORWARD_WHY_BYTES] = "", place[PLACE_BYTES] = "";
     char *source = NULL;
     setenv("FA2_SIM_CARD", b->card, 1);
     setenv("FA2_SIM_REVERSE", strstr(b->shape, "deterministic") != NULL ? "1" : "", 1);
     fa2_sim_reset();
-    must(fa2i_generator_create(&t.generator), "the generator");
     must(fa2i_device_open(1, &t.device), "the device");
     must(fa2i_device_enter(&t.device), "the context");
     const fa2i_variant variant = find_variant(&t, b);
@@ -717,28 +733,32 @@ static void try_bug(const bug *b)
     fa2i_free(source);
     fa2i_device_leave(&t.device);
     fa2i_device_close(&t.device);
-    fa2i_generator_destroy(t.generator);
     CHECK_EQ(fa2_sim_live(), 0);
 }
 
 int main(int argc, char **argv)
 {
-    size_t planted = 0, reported = 0, part = 1, parts = 1;
+    size_t planted = 0, reported = 0, part = 1, parts = 1, step = 1;
+    fa2i_generator *generator = NULL;
     const bool divided = argc > 1 && sscanf(argv[1], "%zu/%zu", &part, &parts) == 2;
-    if (part < 1 || part > parts) {
-        fprintf(stderr, "usage: test_bugs [NAME | PART/PARTS]\n");
+    if (part < 1 || part > parts || (argc > 2 && sscanf(argv[2], "%zu", &step) != 1) || step < 1) {
+        fprintf(stderr, "usage: test_bugs [NAME | PART/PARTS [STEP]]\n");
         return 2;
     }
+    if (getenv("FA2_TEST_ALL") != NULL)
+        step = 1;
+    must(fa2i_generator_create(&generator), "the generator");
     setenv("FA2_SIM_BUDGET", "3000000", 1);
     setenv("FA2_SIM_THREADS", "1", 1); /* the same block is always the first to err */
-    for (size_t i = part - 1; i < sizeof bugs / sizeof *bugs; i += parts) {
+    for (size_t i = part - 1; i < sizeof bugs / sizeof *bugs; i += parts * step) {
         if (argc > 1 && !divided && strstr(bugs[i].name, argv[1]) == NULL)
             continue;
         const int failures = check_failures;
-        try_bug(&bugs[i]);
+        try_bug(generator, &bugs[i]);
         planted += bugs[i].said != NULL;
         reported += bugs[i].said != NULL && check_failures == failures;
     }
+    fa2i_generator_destroy(generator);
     printf("%zu bugs were planted, %zu were reported as expected\n", planted, reported);
     return check_done();
 }

@@ -7,6 +7,8 @@
  *     test_cases CARD bugs [STEP]      bugs that need a certain case, planted in all candidates of a
  *                                      class (every STEP-th), are found in each
  *
+ * All candidates where FA2_TEST_ALL is set.
+ *
  * Reached means: of each line of the templates that is in a kernel some instruction was executed and
  * some branch was taken, in some kernel on some case. Kernels are compiled with line information.
  * NVRTC leaves out what a variant cannot reach, so every line that is there is wanted.
@@ -22,7 +24,7 @@
 #include "tuner/judge/verify.h"
 #include "tuner/worker/bench_gpu.h"
 
-enum { KERNELS_MAX = 256, LINES_MAX = 4096, SAMPLE = 12 };
+enum { KERNELS_MAX = 256, LINES_MAX = 4096, SAMPLE = 32 };
 
 typedef struct bench {
     fa2i_generator *generator;
@@ -165,7 +167,7 @@ static void run_class(bench *b, const fa2_problem *class)
     char text[FA2I_CLASS_CHARS];
     const size_t case_count = cases_of(b, class, cases);
     fa2i_problem_class(class, text);
-    gather(b, class, SAMPLE);
+    gather(b, class, getenv("FA2_TEST_ALL") != NULL ? 1 : SAMPLE);
     for (size_t i = 0; i < b->count; i++)
         load(b, i, NULL, NULL);
     for (size_t i = 0; i < case_count; i++) {
@@ -370,7 +372,7 @@ static void run_bugs(bench *b, size_t step)
 int main(int argc, char **argv)
 {
     static bench b;
-    const int step = argc > 3 ? atoi(argv[3]) : 1;
+    const int step = argc > 3 && getenv("FA2_TEST_ALL") == NULL ? atoi(argv[3]) : 1;
     if (argc < 3 || step < 1 || (strcmp(argv[2], "right") != 0 && strcmp(argv[2], "bugs") != 0)) {
         fprintf(stderr, "usage: test_cases CARD right|bugs [STEP]\n");
         return 2;

@@ -55,8 +55,11 @@ if [ -n "$second" ]; then
     run 0 "$tune" check --db learned.db
     cp learned.db all.db
 fi
+# With nothing there --all does what --force does.
+whole=--all
+[ -z "$second" ] || whole=--force
 # shellcheck disable=SC2086
-run 0 "$tune" --device 0 --db all.db $first $second --force
+run 0 "$tune" --device 0 --db all.db $first $second $whole
 lacks err "left out by"
 is "SELECT count(*) FROM measurement WHERE n = 0" 0 all.db
 if [ -n "$second" ]; then
@@ -88,9 +91,11 @@ for shape in $first $second; do
 done >choices
 sed 's/^/others tuned, nothing tuned: /' choices >&2
 checks=$((checks + 2))
-# Bounds: beside tuned problems 1.10, by the model alone 1.30, and no database worse than none by more than 1.05.
+# Bounds: beside tuned problems 1.10, by the model alone 1.30, and no database worse than none by more than 1.05. A kernel
+# that was tuned for another problem may be none of the problem's candidates (more waves of the same splits), and the
+# fastest of all: of a third of the problems.
 awk '$2 == "untimed" { untimed++; next } $2 < 1 || $2 > 1.10 || $2 > 1.05 * $3 { bad = 1 }
-    END { exit bad || untimed > 1 || NR == 0 }' choices || fail "a choice beside tuned problems"
+    END { exit bad || 3 * untimed > NR || NR == 0 }' choices || fail "a choice beside tuned problems"
 awk '$3 < 1 || $3 > 1.3 { bad = 1 } END { exit bad || NR == 0 }' choices || fail "a choice by the model alone"
 
 # ---- the order with a budget: what is expected to gain most first ----

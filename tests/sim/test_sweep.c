@@ -4,12 +4,13 @@
  *
  *     test_sweep CARD[,CARD...] DTYPE [PART/PARTS [STEP]]
  *
- * For each (D, causal) of the presets with that dtype, each candidate of each card for prefill,
- * decode or short prefill: PTX as the runtime compiles it, launched by the runtime on shapes that
- * reach all paths of its tile sizes. Classes beyond the presets are sampled: every fourth candidate
- * of each family, with features every twelfth; all of them where FA2_TEST_ALL is set. PART/PARTS:
- * every PARTS-th class only, to share the work among processes; STEP n: every nth candidate only,
- * where all take too long.
+ * For each (D, causal) of the presets with that dtype, candidates of each card for prefill, decode
+ * or short prefill: PTX as the runtime compiles it, launched by the runtime on shapes that reach all
+ * paths of its tile sizes. Of each family in each class every so manieth candidate is run (STEP_*
+ * below), one at least, and more until each tile and axis value that candidates have is run; classes
+ * with features take theirs from one card, in turn. All candidates of all cards are run where
+ * FA2_TEST_ALL is set. PART/PARTS: every PARTS-th class only, to share the work among processes; STEP
+ * n: about every nth candidate, where more take too long.
  *
  * A variant is compiled once, for the oldest SM among the cards whose candidate it is, and runs on
  * each of them, since most of the time is the compiler's. What that takes for granted is checked on
@@ -28,24 +29,27 @@
 #include "runtime/cuda/compile.h"
 #include "runtime/lua/generator.h"
 #include "tests/check.h"
+#include "tests/sim/axes.h"
 #include "tests/sim/forward.h"
 #include "tests/sim/sweep_shapes.h"
 #include "tuner/input/shapes.h"
 
-enum { CARDS_MAX = 8, CLASSES_MAX = 128, CANDIDATES_MAX = 1024, EXPECTED_MAX = 4096 };
+enum { CARDS_MAX = 8, CLASSES_MAX = 512, CANDIDATES_MAX = 1024, EXPECTED_MAX = 4096 };
 enum {
     FAILURES_SHOWN = 20,
-    STEP_BEYOND_PRESETS = 4,
-    STEP_FEATURES = 24,
-    STEP_VALUES = 16,
-    STEP_BACKWARD = 40,
-    STEP_COMPARE_TARGETS = 12
+    STEP_PRESETS = 6,
+    STEP_BEYOND_PRESETS = 12,
+    STEP_FEATURES = 48,
+    STEP_VALUES = 24,
+    STEP_BACKWARD = 80,
+    STEP_COMPARE_TARGETS = 6
 };
 
 /* (D, causal, features) of the dtype, as a problem. */
 typedef struct problem_class {
     fa2_problem problem;
-    int step; /* every so manieth candidate is run */
+    int step;      /* every so manieth candidate is run */
+    bool one_card; /* those of one card, not of all */
 } problem_class;
 
 typedef struct sweep_card {
@@ -70,6 +74,7 @@ typedef struct sweep {
     size_t candidate_count;
     fa2i_expected expected[EXPECTED_MAX]; /* of the present class */
     size_t expected_count;
+    axes axes;
     int step;
     bool all;
 } sweep;
@@ -94,7 +99,7 @@ static void must_fit(size_t count, size_t most, const char *what)
 
 /* ---- classes ---- */
 
-static void add_class(sweep *s, const fa2_problem *problem, int step)
+static void add_class(sweep *s, const fa2_problem *problem, int step, bool one_card)
 {
     char key[FA2I_CLASS_CHARS], known[FA2I_CLASS_CHARS];
     fa2i_problem_class(problem, key);
@@ -104,7 +109,8 @@ static void add_class(sweep *s, const fa2_problem *problem, int step)
             return;
     }
     must_fit(s->class_count, CLASSES_MAX, "classes");
-    s->classes[s->class_count++] = (problem_class){.problem = *problem, .step = step};
+    s->classes[s->class_count++] =
+        (problem_class){.problem = *problem, .step = step, .one_card = one_card};
 }
 
 static fa2_problem dense(fa2_dtype dtype, int head_dim, int causal)
@@ -119,6 +125,7 @@ static const struct feature_set {
     fa2_bias bias;
     int32_t dropout;
     fa2_rotary rotary;
+    int32_t v_in_k;
 } feature_sets[] = {
     {.softcap = 1},
     {.window = 1},
@@ -173,7 +180,8 @@ static const struct {
     {FA2_OP_FORWARD, 192, 128, 0, {.dropout = 1, .seqused = 1}},
     {FA2_OP_FORWARD, 512, 0, 1, {0}},
     {FA2_OP_FORWARD, 320, 312, 0, {.softcap = 1, .alibi = 1}},
-    {FA2_OP_FORWARD, 576, 512, 0, {.seqused = 1, .paged = 1}},
+    {FA2_OP_FORWARD, 576, 512, 0, {.seqused = 1, .paged = 1, .v_in_k = 1}},
+    {FA2_OP_FORWARD, 128, 72, 1, {.v_in_k = 1}},
     {FA2_OP_FORWARD, 384, 64, 1, {.bias = FA2_BIAS_BOOL, .dropout = 1, .sinks = 1}},
     {FA2_OP_BACKWARD, 192, 128, 1, {0}},
     {FA2_OP_BACKWARD, 128, 72, 0, {.dropout = 1, .sinks = 1, .varlen = 1}},
@@ -202,11 +210,12 @@ static void add_features(sweep *s, fa2_op op, fa2_dtype dtype, const int kind[3]
     problem.leftpad = set->leftpad;
     problem.cache_rows = set->cache_rows;
     problem.append = set->append;
+    problem.v_in_k = set->v_in_k;
     problem.rotary = set->rotary;
     problem.rotary_dim = set->rotary == FA2_ROTARY_NONE     ? 0
                          : set->rotary == FA2_ROTARY_HALVES ? 32
                                                             : kind[0] / 16 * 16;
-    add_class(s, &problem, step);
+    add_class(s, &problem, step, true);
 }
 
 static void find_classes(sweep *s, fa2_dtype dtype)
@@ -218,7 +227,7 @@ static void find_classes(sweep *s, fa2_dtype dtype)
     for (size_t i = 0; i < shapes.count; i++) {
         const fa2_problem p = dense(dtype, shapes.items[i].head_dim, shapes.items[i].causal);
         if (shapes.items[i].dtype == dtype)
-            add_class(s, &p, 1);
+            add_class(s, &p, STEP_PRESETS, false);
     }
     fa2i_shapes_done(&shapes);
     /* 40: not a multiple of 16, padding in D */
@@ -226,7 +235,7 @@ static void find_classes(sweep *s, fa2_dtype dtype)
     enum { KINDS = sizeof kinds / sizeof *kinds };
     for (size_t i = 0; i < KINDS; i++) {
         const fa2_problem p = dense(dtype, kinds[i][0], kinds[i][1]);
-        add_class(s, &p, STEP_BEYOND_PRESETS);
+        add_class(s, &p, STEP_BEYOND_PRESETS, false);
     }
     /* Each set with one of them, or with all. */
     for (size_t n = 0; n < FEATURE_SETS; n++)
@@ -407,25 +416,46 @@ static void run_candidate(sweep *s, const problem_class *class, const candidate 
 
 /* ---- all of them ---- */
 
-static int step_of(const sweep *s, const problem_class *class)
+static bool in_family(const candidate *c, int family)
 {
-    if (s->all)
-        return 1;
-    return s->step > class->step ? s->step : class->step;
+    return (c->variant.recipe.waves > 0) == (family == 1);
 }
 
-/* Each family is stepped through on its own, and each class begins elsewhere. */
+/* Every step-th of a family, one at least; each class begins elsewhere. */
+static void want_of_family(const sweep *s, size_t index, int family, bool wanted[CANDIDATES_MAX])
+{
+    size_t step = (size_t)s->classes[index].step, count = 0, seen = index;
+    for (size_t i = 0; i < s->candidate_count; i++)
+        count += in_family(&s->candidates[i], family);
+    step = step < (size_t)s->step ? (size_t)s->step : step;
+    step = s->all ? 1 : step > count ? count : step;
+    for (size_t i = 0; i < s->candidate_count; i++)
+        if (in_family(&s->candidates[i], family))
+            wanted[i] = seen++ % step == 0;
+}
+
+static const char *text_of(const void *user, size_t i)
+{
+    return ((const candidate *)user)[i].variant.text;
+}
+
 static void run_class(sweep *s, size_t index)
 {
     const problem_class *class = &s->classes[index];
-    const int step = step_of(s, class);
-    size_t seen[2] = {index, index}, ran = 0;
+    const bool one_card = class->one_card && !s->all;
     char key[FA2I_CLASS_CHARS];
+    bool wanted[CANDIDATES_MAX] = {false};
+    size_t ran = 0;
     s->candidate_count = 0;
     for (int card = 0; card < s->card_count; card++)
-        gather_from(s, card, class);
+        if (!one_card || index % (size_t)s->card_count == (size_t)card)
+            gather_from(s, card, class);
+    for (int family = 0; family < 2; family++)
+        want_of_family(s, index, family, wanted);
+    if (class->problem.op == FA2_OP_FORWARD) /* backward has a sweep of its own */
+        axes_cover(&s->axes, text_of, s->candidates, s->candidate_count, wanted);
     for (size_t i = 0; i < s->candidate_count; i++)
-        if (seen[s->candidates[i].variant.recipe.waves > 0]++ % (size_t)step == 0)
+        if (wanted[i])
             run_candidate(s, class, &s->candidates[i], ran++ % STEP_COMPARE_TARGETS == 0);
     forget_expected(s);
     fa2i_problem_class(&class->problem, key);
@@ -482,6 +512,7 @@ int main(int argc, char **argv)
         run_class(s, i);
     for (int i = 0; i < s->card_count; i++)
         close_card(s, &s->cards[i], argv[2]);
+    CHECK_EQ(axes_missing(&s->axes), 0);
     CHECK_EQ(fa2_sim_live(), 0);
     fa2i_generator_destroy(s->generator);
     return check_done();

@@ -176,6 +176,37 @@ void fa2i_field_print_summary(const fa2i_field_summary *summary, FILE *out)
     fprintf(out, "%s\n", line);
 }
 
+static int by_loss(const void *a, const void *b)
+{
+    const fa2i_accuracy *const *x = a, *const *y = b;
+    return ((*x)->first_loss < (*y)->first_loss) - ((*x)->first_loss > (*y)->first_loss);
+}
+
+fa2_status fa2i_field_print_misses(fa2i_accuracy *const *lists, const size_t *counts,
+                                   size_t list_count, FILE *out)
+{
+    size_t all = 0, count = 0;
+    for (size_t i = 0; i < list_count; i++)
+        all += counts[i];
+    const fa2i_accuracy **sorted = fa2i_alloc_array(all + 1, sizeof *sorted);
+    if (sorted == NULL)
+        return fa2i_fail(FA2_E_MEMORY, "no memory for %zu problems", all);
+    for (size_t i = 0; i < list_count; i++)
+        for (size_t j = 0; j < counts[i]; j++)
+            sorted[count++] = &lists[i][j];
+    qsort(sorted, count, sizeof *sorted, by_loss);
+    if (count > 0 && sorted[0]->first_loss > 0)
+        fputs("where the model's first choice is furthest behind the fastest variant:\n", out);
+    for (size_t i = 0; i < count && i < FA2I_FIELD_MISSES && sorted[i]->first_loss > 0; i++) {
+        char shape[FA2I_PROBLEM_CHARS];
+        fa2i_problem_format(&sorted[i]->problem, shape, sizeof shape);
+        fprintf(out, "  +%.1f %% of %.4g us  %s\n    %s\n", 100 * sorted[i]->first_loss,
+                sorted[i]->best_us, shape, sorted[i]->first);
+    }
+    fa2i_free(sorted);
+    return FA2_OK;
+}
+
 fa2_status fa2i_field_compare(const char *path, const fa2i_field_summary *summaries, size_t count,
                               FILE *out, size_t *ret_different)
 {

@@ -43,6 +43,12 @@ void fa2i_field_print_ceiling(const fa2i_ceiling *ceiling, FILE *out);
 void fa2i_field_print_problem(const fa2i_accuracy *problem, FILE *out);
 void fa2i_field_print_summary(const fa2i_field_summary *summary, FILE *out);
 
+/* For people: the problems on which the model's first choice lost most, over all operations' lists, at most
+ * FA2I_FIELD_MISSES. FA2_E_MEMORY. */
+enum { FA2I_FIELD_MISSES = 5 };
+fa2_status fa2i_field_print_misses(fa2i_accuracy *const *lists, const size_t *counts,
+                                   size_t list_count, FILE *out);
+
 /* How many summaries the file has that are not those computed here (count of them): it prints which. FA2_E_IO;
  * FA2_E_INVALID: the file has none. */
 fa2_status fa2i_field_compare(const char *path, const fa2i_field_summary *summaries, size_t count,

@@ -1,12 +1,13 @@
 /*
  * fa2-tune field-report FILE: what this card says, for those who cannot touch it.
  *
- * How: the command tune fills a database beside the file (FILE.field.db, which is nobody else's), a small
- * preset and random problems; it goes on where an earlier run stopped. What comes behind that takes seconds, and is done anew each time. The
+ * How: the command tune fills a database beside the file (FILE.field.db, which is nobody else's), every candidate
+ * of a small preset, then random problems; it goes on where an earlier run stopped. What comes behind that takes seconds, and is done anew each time. The
  * report is written when all is there.
  */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -90,27 +91,29 @@ static void add_shape(arguments *a, const fa2_problem *problem)
     add_argument(a, shape);
 }
 
-/* Exit status of tune. */
-static fa2_status tune(const report *r, int *ret_status)
+/* Exit status of tune, for the preset, every candidate of it, or for the random problems. */
+static fa2_status tune(const report *r, bool preset, double budget_s, int *ret_status)
 {
     fa2_problem problems[FA2I_FIELD_PROBLEMS];
     size_t count = 0;
     char number[32];
     arguments a = {0};
-    fa2i_field_problems(r->gpu.modelled, problems, &count);
+    if (!preset)
+        fa2i_field_problems(r->gpu.modelled, problems, &count);
     add_argument(&a, "tune");
     snprintf(number, sizeof number, "--device=%d", r->options.device);
     add_argument(&a, number);
-    snprintf(number, sizeof number, "--budget=%.6g",
-             r->options.budget_s > 0 ? r->options.budget_s : (double)BUDGET_S);
+    snprintf(number, sizeof number, "--budget=%.6g", budget_s);
     if (!r->gpu.modelled || r->options.budget_s > 0)
         add_argument(&a, number);
     snprintf(number, sizeof number, "--jobs=%d", r->options.jobs);
     add_argument(&a, number);
     add_argument(&a, "--db");
     add_argument(&a, r->database);
-    if (!r->gpu.modelled)
+    if (preset)
         add_argument(&a, "--preset=quick");
+    if (preset || r->gpu.modelled) /* which has no preset: all would take too long there */
+        add_argument(&a, "--all");
     for (size_t i = 0; i < count; i++)
         add_shape(&a, &problems[i]);
     if (a.texts.failed) {
@@ -122,6 +125,24 @@ static fa2_status tune(const report *r, int *ret_status)
     *ret_status = fa2i_cmd_tune(a.count, a.items);
     fa2i_text_done(&a.texts);
     return FA2_OK;
+}
+
+/* Both, within the budget. */
+static fa2_status tune_both(const report *r, int *ret_status)
+{
+    const double budget_s = r->options.budget_s > 0 ? r->options.budget_s : (double)BUDGET_S;
+    const double started_s = fa2i_now_s();
+    int first = FA2I_EXIT_OK;
+    fa2_status st = FA2_OK;
+    if (!r->gpu.modelled)
+        FA2_TRY(tune(r, true, budget_s, &first));
+    *ret_status = first;
+    if (*r->stop != 0)
+        goto done;
+    FA2_TRY(tune(r, false, fmax(budget_s - (fa2i_now_s() - started_s), 0.1), ret_status));
+    *ret_status = first != FA2I_EXIT_OK ? first : *ret_status;
+done:
+    return st;
 }
 
 static fa2_status measure_ceilings(report *r)
@@ -192,13 +213,11 @@ static fa2_status make_report(report *r, int *ret_status)
 {
     fa2_status st = FA2_OK;
     fa2i_destination to = {0};
-    int tuned = 0;
     FA2_TRY(fa2i_place_look(r->path, &fa2i_place_export, &to));
     FA2_TRY(fa2i_gpu_read(r->options.device, &r->gpu));
     FA2_TRY(join(r->path, ".field.db", &r->database));
     r->made_database = access(r->database, F_OK) != 0;
-    FA2_TRY(tune(r, &tuned));
-    *ret_status = tuned;
+    FA2_TRY(tune_both(r, ret_status));
     if (*r->stop != 0)
         goto done;
     FA2_TRY(fa2i_generator_create_stoppable(r->stop, &r->generator));
@@ -210,6 +229,7 @@ static fa2_status make_report(report *r, int *ret_status)
     for (int op = 0; op < OPS; op++)
         if (r->counts[op] > 0)
             fa2i_field_print_summary(&r->summaries[op], stdout);
+    FA2_TRY(fa2i_field_print_misses(r->problems, r->counts, OPS, stdout));
 done:
     return st;
 }
@@ -278,6 +298,7 @@ static fa2_status check_report(report *r, int *ret_status)
         if (r->counts[op] > 0)
             found[count++] = r->summaries[op];
     FA2_TRY(fa2i_field_compare(r->path, found, count, stdout, &different));
+    FA2_TRY(fa2i_field_print_misses(r->problems, r->counts, OPS, stdout));
     puts(different == 0 ? "the same figures here" : "other figures here");
     *ret_status = different == 0 ? FA2I_EXIT_OK : FA2I_EXIT_FAILED;
 done:

@@ -33,6 +33,7 @@ typedef struct fa2i_options {
     fa2i_filter filter; /* list, show, forget: --shape, --device, --op, --variant, --failures */
     char filter_device[128]; /* the name that filter.device points to, where a number was given */
     bool force;              /* --force */
+    bool all;                /* --all */
     bool share;              /* --share */
     bool dry_run;            /* --dry-run */
     const char *db;          /* --db; NULL: the default path */
@@ -66,7 +67,7 @@ enum {
     FA2I_OPT_FILTER_SHOWN =
         1024, /* a --shape with all that it must say is a problem, else a filter */
     FA2I_OPT_FORGET = 2048,
-    FA2I_OPT_TUNE = 4096,    /* --force, --dry-run */
+    FA2I_OPT_TUNE = 4096,    /* --all, --force, --dry-run */
     FA2I_OPT_BENCH = 8192,   /* --runs, --cold, --format */
     FA2I_OPT_REPORT = 16384, /* --html, --markdown, --against, --bench */
     FA2I_OPT_CHECK = 32768   /* --check */

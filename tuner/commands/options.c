@@ -208,6 +208,13 @@ done:
 
 /* ---- others ---- */
 
+static fa2_status apply_all(const char *value, fa2i_options *options)
+{
+    (void)value;
+    options->all = true;
+    return FA2_OK;
+}
+
 static fa2_status apply_force(const char *value, fa2i_options *options)
 {
     (void)value;
@@ -346,6 +353,7 @@ static const struct option {
      apply_filter_device, true},
     {"--variant", FA2I_OPT_FORGET, "a part of a variant's text", apply_variant, true},
     {"--failures", FA2I_OPT_FORGET, NULL, apply_failures, false},
+    {"--all", FA2I_OPT_TUNE, NULL, apply_all, false},
     {"--force", FA2I_OPT_TUNE, NULL, apply_force, false},
     {"--share", FA2I_OPT_TUNE, NULL, apply_share, false},
     {"--dry-run", FA2I_OPT_TUNE, NULL, apply_dry_run, false},

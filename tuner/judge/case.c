@@ -214,6 +214,8 @@ fa2i_extent fa2i_case_extent(const fa2i_case *c, int operand)
     const fa2i_operand *o = operand_of(c, operand);
     if ((o->optional && !c->want_lse) || (o->field > 0 && fa2i_field_get(p, o->field) == 0))
         return (fa2i_extent){0};
+    if (o->shape == FA2I_SHAPE_VALUES && p->v_in_k)
+        return (fa2i_extent){0};
     if (o->shape == FA2I_SHAPE_STATISTICS)
         return extent_of_statistics(p);
     if (o->shape == FA2I_SHAPE_BIAS)

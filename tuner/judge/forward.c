@@ -359,7 +359,7 @@ static fa2_status compute(const fa2i_case *c, const fa2i_inputs *inputs, int thr
         .features = fa2i_case_features(c, &operands_of, inputs),
         .q = fa2i_case_host_tensor(c, inputs, Q),
         .k = fa2i_case_host_tensor(c, inputs, K),
-        .v = fa2i_case_host_tensor(c, inputs, V),
+        .v = fa2i_case_host_tensor(c, inputs, c->problem.v_in_k ? K : V),
         .new_k = fa2i_case_host_tensor(c, inputs, NEW_K),
         .new_v = fa2i_case_host_tensor(c, inputs, NEW_V),
         .angles = {fa2i_case_host_tensor(c, inputs, COS), fa2i_case_host_tensor(c, inputs, SIN),

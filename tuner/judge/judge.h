@@ -12,10 +12,10 @@
 #include "tuner/judge/rows.h"
 
 typedef enum fa2i_operand_shape {
-    FA2I_SHAPE_QUERIES,    /* [batch, seq_q, heads_q, head_dim] of the dtype */
-    FA2I_SHAPE_KEYS,       /* [batch, seq_k, heads_kv, head_dim] of the dtype */
-    FA2I_SHAPE_OUTPUTS,    /* [batch, seq_q, heads_q, head_dim_v] of the dtype */
-    FA2I_SHAPE_VALUES,     /* [batch, seq_k, heads_kv, head_dim_v] of the dtype */
+    FA2I_SHAPE_QUERIES, /* [batch, seq_q, heads_q, head_dim] of the dtype */
+    FA2I_SHAPE_KEYS,    /* [batch, seq_k, heads_kv, head_dim] of the dtype */
+    FA2I_SHAPE_OUTPUTS, /* [batch, seq_q, heads_q, head_dim_v] of the dtype */
+    FA2I_SHAPE_VALUES, /* [batch, seq_k, heads_kv, head_dim_v] of the dtype; not there where V is in K */
     FA2I_SHAPE_STATISTICS, /* [batch, heads_q, seq_q], fp32 */
     FA2I_SHAPE_SLOPES, /* rows of heads_q, fp32: one for each batch, or for all if batches share K and V */
     FA2I_SHAPE_SINKS, /* [heads_q], fp32 */

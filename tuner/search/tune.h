@@ -124,7 +124,7 @@ fa2_status fa2i_tune_learn(fa2i_tune *tune, const fa2_problem *problem, const si
                            const double *us, size_t count);
 
 /* What the candidates of an open problem are expected to take, which are hopeless, and what tuning it is worth.
- * The default and the winner so far are never hopeless; nothing is with --force. */
+ * The default and the winner so far are never hopeless; nothing is with --force or --all. */
 fa2_status fa2i_tune_judge(fa2i_tune *tune, fa2i_tune_problem *problem);
 
 /* Whether a kernel won the problem in an earlier run. */

@@ -58,7 +58,7 @@ fa2_status fa2i_tune_judge(fa2i_tune *tune, fa2i_tune_problem *problem)
     for (size_t i = 0; i < count; i++)
         problem->prospects[i].judgement = judgements[i];
     fa2i_prospects_sort_out(problem->prospects, count);
-    const bool all = tune->options.force || problem->all_wanted;
+    const bool all = tune->options.force || tune->options.all || problem->all_wanted;
     for (size_t i = 0; i < count; i++) {
         fa2i_prospect *prospect = &problem->prospects[i];
         if (all || i == 0 || fa2i_tune_is_winner(tune, problem, problem->candidates[i]))

@@ -421,6 +421,18 @@ static void set_paged(const fa2py_call *call, const dl_tensor *table, fa2_proble
         problem->seq_k = most <= INT32_MAX ? (int32_t)most : INT32_MAX;
 }
 
+/* Whether v is the first columns of k. Gradients of the two are apart, and so are new rows. */
+static bool is_v_in_k(const fa2py_call *call, const fa2py_operand operands[3],
+                      const fa2_problem *problem)
+{
+    const fa2_tensor k = fa2py_tensor_of(call, &operands[1]);
+    const fa2_tensor v = fa2py_tensor_of(call, &operands[2]);
+    return call->op == FA2_OP_FORWARD && !call->differentiable && !problem->append &&
+           problem->head_dim_v > 0 && problem->head_dim_v < problem->head_dim && k.data == v.data &&
+           k.stride_batch == v.stride_batch && k.stride_seq == v.stride_seq &&
+           k.stride_head == v.stride_head;
+}
+
 bool fa2py_make_problem(const fa2py_call *call, const fa2py_operand operands[3],
                         const fa2py_features *features, fa2_problem *ret_problem)
 {
@@ -437,6 +449,7 @@ bool fa2py_make_problem(const fa2py_call *call, const fa2py_operand operands[3],
     problem.seq_k = (int32_t)k[seq];
     problem.head_dim = (int32_t)q[DIM];
     problem.head_dim_v = v[DIM] != q[DIM] ? (int32_t)v[DIM] : 0;
+    problem.v_in_k = is_v_in_k(call, operands, &problem);
     problem.causal = call->causal;
     problem.softcap = call->softcap != 0;
     problem.deterministic = call->deterministic;

@@ -1,0 +1,173 @@
+-- fwd_sm90: the forward family on wgmma and TMA (templates/hopper).
+--
+-- A block is `groups` warpgroups of 64 query rows each, and one that loads. K and V tiles of Bc rows have
+-- `stages` places each. turns: the warpgroups start their products one after the other.
+local cost = require("ops.forward_sm90_cost")
+local families = require("core.family")
+local features = require("features.list")
+local fwd = require("ops.forward")
+local kinds = require("ops.kinds")
+local paths = require("paths.wgmma")
+local plain = require("ops.forward_plain")
+local softcap = require("features.softcap")
+local window = require("features.window")
+
+local M = {name = "fwd_sm90"}
+
+-- By groups. load, group: registers of a thread that loads, and of one that computes; resident: blocks that share
+-- an SM; most: of S, P and O, more are spilled; columns: more of O or S are more registers than a block
+-- begins with, which one wgmma must not name.
+local shares = {
+   {load = 24, group = 232, resident = 2, most = 192, columns = 128},
+   {load = 24, group = 240, resident = 1, most = 208, columns = 256},
+   {load = 32, group = 160, resident = 1, most = 128, columns = 128},
+}
+
+local function may_take_turns(v)
+   if v.turns == 0 or v.groups > 1 then
+      return true
+   end
+   return nil, "one warpgroup has nobody to take turns with"
+end
+
+-- 64 columns lie together.
+local function pages(v)
+   return (v.d + 63) // 64
+end
+
+local function smem_bytes(v)
+   return pages(v) * 128 * (64 * v.groups + 2 * v.stages * v.bc) + 8 * (1 + 4 * v.stages)
+end
+
+-- S, P and O of a thread.
+local function live_registers(v)
+   return v.bc // 2 + v.bc // 4 + v.d // 2
+end
+
+local function fits(v, _, arch)
+   if smem_bytes(v) > arch.smem_block then
+      return nil, string.format("%d bytes of shared memory, a block has %d", smem_bytes(v), arch.smem_block)
+   elseif live_registers(v) > shares[v.groups].most or math.max(v.d, v.bc) > shares[v.groups].columns then
+      return nil, "S, P and O need too many registers"
+   end
+   return true
+end
+
+-- What the cost model wants to know.
+local function facts_of(v, arch)
+   return {
+      br = 64 * v.groups,
+      resident = math.min(shares[v.groups].resident, arch.smem_sm // (smem_bytes(v) + arch.reserved)),
+      d_pad = (v.d + 15) // 16 * 16, dv_pad = v.d, smem_bytes = smem_bytes(v), bytes_per_score = 0,
+      ex2_per_score = 1 + v.softcap * softcap.ex2_per_score,
+      more_fp32_per_score = v.softcap * softcap.fp32_per_score,
+   }
+end
+
+-- The point with the values of the features that it does not know.
+local function complete(v)
+   local all = {parts = 1, dv = 0}
+   for _, feature in ipairs(features.all) do
+      all[feature.axis.name] = feature.axis.values and feature.axis.values[1] or 0
+   end
+   for name, value in pairs(v) do
+      all[name] = value
+   end
+   return all
+end
+
+local function operands(first, count)
+   local words = {}
+   for i = 1, count do
+      words[i] = "%" .. first + i - 1
+   end
+   return table.concat(words, ", ")
+end
+
+local function accumulators(name, tiles)
+   local words = {}
+   for i = 0, 4 * tiles - 1 do
+      words[#words + 1] = string.format('"+f"(%s[0][%d][%d])', name, i // 4, i % 4)
+   end
+   return table.concat(words, ", ")
+end
+
+function M.names(v)
+   local all = complete(v)
+   local names = fwd.shared_names(all)
+   for _, feature in ipairs(features.all) do
+      names[feature.axis.name] = false
+   end
+   names.split, names.wgmma = false, true
+   names.smem_bytes = smem_bytes(v)
+   names.load_registers, names.group_registers = shares[v.groups].load, shares[v.groups].group
+   names.resident = shares[v.groups].resident
+   names.element = v.dtype == "bf16" and "bf16" or "f16"
+   names.operands, names.accumulators = operands, accumulators
+   return names
+end
+
+M.axes = kinds.axes(256)
+for _, axis in ipairs({
+   softcap.axis, window.axis,
+   {name = "groups", values = {1, 2, 3}},
+   {name = "bc", values = {64, 80, 96, 112, 128, 160, 176}},
+   {name = "stages", values = {2, 3}},
+   {name = "turns", values = {0, 1}, when = may_take_turns},
+}) do
+   M.axes[#M.axes + 1] = axis
+end
+
+M.selection = {
+   limit = 12,
+   covered = {{"groups"}, {"bc"}, {"stages"}, {"turns"}},
+   crowds = {{axes = {"groups", "bc"}, most = 2}, {axes = {"groups"}, most = 6}},
+}
+
+local function recipe(v)
+   return {
+      op = "forward", abi = fwd.abi, rows = 64 * v.groups, keys = v.bc, suffix = "a",
+      maps = string.format("q/64,k/%d,v/%d", v.bc, v.bc),
+      steps = {{
+         entry = M.name, role = "main", threads = 128 * (v.groups + 1), smem = smem_bytes(v),
+         blocks = "row_tiles",
+      }},
+   }
+end
+
+function M.family()
+   return families.new({
+      name = M.name, op = "forward", template = "hopper/fwd_sm90.cu.in", path = paths.sm90,
+      axes = M.axes, selection = M.selection, fits = fits, recipe = recipe, names = M.names,
+
+      typical = function(problem, arch)
+         local sizes = plain.typical(arch)
+         for _, size in ipairs(sizes) do
+            size.head_dim_v = 0
+         end
+         return window.typical(sizes, problem)
+      end,
+
+      is_worth = function(problem, arch)
+         if arch.generic then
+            return nil, "a device that is software, or plays another SM, takes no code for sm_90a"
+         elseif problem.seq_q < 64 then
+            return nil, "fewer query rows than one warpgroup computes"
+         end
+         return true
+      end,
+
+      suits = function(v, problem)
+         if v.groups == 1 or v.groups <= (problem.seq_q + 63) // 64 then
+            return true
+         end
+         return nil, "a warpgroup would have no rows"
+      end,
+
+      cost = function(v, problem, arch)
+         return cost.us(v, facts_of(v, arch), problem, arch)
+      end,
+   })
+end
+
+return M
