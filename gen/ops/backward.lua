@@ -301,7 +301,7 @@ end
 local selection = {
    limit = 50,
    covered = {{"br", "parts"}, {"bc", "warps", "qwarps"}, {"stages", "barriers"}, {"order"},
-              {"dq", "rows"}, {"dq", "bc"}, {"layout"}, {"split", "dq"}},
+              {"dq", "rows"}, {"dq", "bc"}, {"layout"}, {"split", "dq"}, {"split", "bc"}},
    crowds = {
       {axes = {"bc", "warps", "qwarps"}, most = 10},
       {axes = {"br", "bc", "warps", "qwarps", "parts"}, most = 6},

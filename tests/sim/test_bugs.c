@@ -102,7 +102,7 @@ typedef struct bug {
 /* Several blocks share the queries of a tile of keys. */
 #define SHARED                                                                                     \
     {                                                                                              \
-        "dq=red", "split=1"                                                                        \
+        "swizzle", "split=1"                                                                       \
     }
 
 /* A block that has all keys of a head. */
@@ -323,8 +323,8 @@ static const bug bugs[] = {
      "step * 16 * kPitch", 1, "Sq=200,D=192,Dv=128", "", NULL},
     {"none, V in K", "rtx3060", JOINT, "", "", 1, "Sq=200,D=128,Dv=72,v_in_k=1,causal=1", NULL,
      NULL},
-    {"none, V in K, one stage", "rtx3060", SEPARATE, "", "", 1,
-     "Sq=200,v_in_k=1,bias=bool", NULL, NULL},
+    {"none, V in K, one stage", "rtx3060", SEPARATE, "", "", 1, "Sq=200,v_in_k=1,bias=bool", NULL,
+     NULL},
     {"K that comes while V is read", "rtx3060", SEPARATE, "team_sync();  // V is read: the next",
      "// V is read: the next", 1, "Sq=200,D=128,Dv=72,v_in_k=1", "race", "fwd.cu.in"},
     {"V of the next tile of K", "rtx3060", JOINT, "return k_stage(smem, team, tile);",
