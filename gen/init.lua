@@ -192,9 +192,8 @@ function M.learn_more(op, evidence)
    return true
 end
 
--- List of {us, doubt, known} of kernels of the problem's class, by their texts: estimate.lua's judge. One that no SM
--- can hold has us = 0.
-function M.judge(problem, card, texts)
+-- A card's architecture, and what is known of a problem's operation; nil and the reason.
+local function taught(problem, card)
    local arch, message = arch_of.describe(card)
    if not arch then
       return nil, message
@@ -202,7 +201,17 @@ function M.judge(problem, card, texts)
    if not known[problem.op] then
       M.learn(problem.op, {kernels = {}, sets = {}})
    end
-   local list = known[problem.op]:judge(problem, arch, texts)
+   return arch, known[problem.op]
+end
+
+-- List of {us, doubt, known} of kernels of the problem's class, by their texts: estimate.lua's judge. One that no SM
+-- can hold has us = 0.
+function M.judge(problem, card, texts)
+   local arch, model = taught(problem, card)
+   if not arch then
+      return nil, model
+   end
+   local list = model:judge(problem, arch, texts)
    for i, one in ipairs(list) do
       list[i] = one or {us = 0, doubt = 0, known = 0}
    end
@@ -221,14 +230,10 @@ end
 --   recipe, kind, cost_us  as of a candidate, if kernel is 0
 -- nil and the reason when there are none.
 function M.rank(problem, card)
-   local arch, message = arch_of.describe(card)
+   local arch, model = taught(problem, card)
    if not arch then
-      return nil, message
+      return nil, model
    end
-   if not known[problem.op] then
-      M.learn(problem.op, {kernels = {}, sets = {}})
-   end
-   local model = known[problem.op]
    local near = model:near(problem)
    local options, reason = {}, nil
    if model:is_familiar(near) then

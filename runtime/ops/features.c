@@ -262,14 +262,12 @@ done:
     return st;
 }
 
-fa2_status fa2i_features_check(const fa2_problem *problem, const fa2i_feature_args *args,
-                               double scale, const fa2i_memory *const *outputs, int output_count)
+/* What scores and what becomes of them are made with. */
+static fa2_status check_of_scores(const fa2_problem *problem, const fa2i_feature_args *args,
+                                  const fa2i_memory *const *outputs, int output_count)
 {
-    const size_t batch = (size_t)problem->batch;
     fa2i_memory m;
     fa2_status st = FA2_OK;
-    if (has_terms(problem))
-        FA2_TRY(check_scale(scale));
     if (problem->alibi) {
         FA2_TRY(locate_slopes(problem, args->alibi, &m));
         FA2_TRY(check_apart(&m, outputs, output_count));
@@ -289,6 +287,17 @@ fa2_status fa2i_features_check(const fa2_problem *problem, const fa2i_feature_ar
         FA2_TRY(locate_number("dropout.offset_at", args->dropout->offset_at, &m));
         FA2_TRY(check_apart(&m, outputs, output_count));
     }
+done:
+    return st;
+}
+
+/* Which queries and keys there are, where they lie, and what comes to them. */
+static fa2_status check_of_rows(const fa2_problem *problem, const fa2i_feature_args *args,
+                                const fa2i_memory *const *outputs, int output_count)
+{
+    const size_t batch = (size_t)problem->batch;
+    fa2i_memory m;
+    fa2_status st = FA2_OK;
     if (problem->seqused) {
         FA2_TRY(locate_numbers("seqused_k", *args->seqused_k, batch, FA2I_FIELD_seqused, &m));
         FA2_TRY(check_apart(&m, outputs, output_count));
@@ -317,6 +326,18 @@ fa2_status fa2i_features_check(const fa2_problem *problem, const fa2i_feature_ar
         FA2_TRY(check_append(problem, args->append, outputs, output_count));
     if (problem->rotary != FA2_ROTARY_NONE)
         FA2_TRY(check_rotary(problem, args->rotary, outputs, output_count));
+done:
+    return st;
+}
+
+fa2_status fa2i_features_check(const fa2_problem *problem, const fa2i_feature_args *args,
+                               double scale, const fa2i_memory *const *outputs, int output_count)
+{
+    fa2_status st = FA2_OK;
+    if (has_terms(problem))
+        FA2_TRY(check_scale(scale));
+    FA2_TRY(check_of_scores(problem, args, outputs, output_count));
+    FA2_TRY(check_of_rows(problem, args, outputs, output_count));
 done:
     return st;
 }
