@@ -23,6 +23,9 @@ local fit = {
 
 -- v: groups, bc, turns; facts: forward_sm90.lua.
 function M.us(v, facts, problem, arch)
+   if facts.resident < 1 then
+      return math.huge
+   end
    local scores = facts.br * v.bc
    local tensor = 2 * scores * (facts.d_pad + facts.dv_pad) / fit.tensor
    local ex2 = scores * facts.ex2_per_score / arch.ex2

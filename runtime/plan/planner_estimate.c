@@ -28,6 +28,9 @@ static fa2_status read_shipped(fa2i_planner *planner, fa2_op op)
                                           planner->told_share ? NULL : planner->log,
                                           planner->log_user, &taught->shipped);
     taught->knows_shipped = planner->told_share = st == FA2_OK;
+    if (st != FA2_OK)
+        fa2i_evidence_done(
+            &taught->shipped); /* the files before the one that failed: all are read again */
     return st;
 }
 
@@ -59,8 +62,9 @@ static fa2_status teach(fa2i_planner *planner, fa2i_class *of, const fa2_problem
         return st;
     }
     fa2i_evidence_done(&taught->evidence);
-    *taught =
-        (fa2i_taught){.is_taught = true, .version = of->winners.version, .evidence = evidence};
+    taught->is_taught = true;
+    taught->version = of->winners.version;
+    taught->evidence = evidence;
     return FA2_OK;
 }
 

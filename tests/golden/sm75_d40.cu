@@ -36,11 +36,11 @@ constexpr int kDepth = kHeadDimPadded / 16;           // k16 steps of S = Q K^T
 #line 60 "templates/forward/config.cu.in"
 constexpr bool kJoint = kKStages == kVStages && kKStages > 1;  // K and V of a tile are one stage
 
-#line 69 "templates/forward/config.cu.in"
+#line 72 "templates/forward/config.cu.in"
 static_assert(kHeadDim % 8 == 0 && kHeadDim >= 8 && kHeadDim <= 256, "D is a multiple of 8 up to 256");
 static_assert(kWarps % kTeams == 0, "teams are of one size");
 static_assert(kBr * kTeams % (16 * kWarps) == 0, "a warp owns whole m16 row tiles");
-#line 73 "templates/forward/config.cu.in"
+#line 76 "templates/forward/config.cu.in"
 static_assert(kBc % 16 == 0, "P V runs in k16 steps");
 static_assert(kJoint || !kSpreadFill, "V is waited for right behind S");
 static_assert(kJoint || kVStages == 1, "V is double-buffered only together with K");
