@@ -317,9 +317,11 @@ local function typical(problem, arch)
    local list = {}
    for _, size in ipairs({{arch.sm_count, 4096}, {2 * arch.sm_count, 512}, {64, 256}, {32, 128},
                           {8, 512}, {1, 512}, {4 * arch.sm_count, 128}, {8, 4096, 1}}) do
-      list[#list + 1] = {
-         batch = 1, heads_q = size[1], heads_kv = size[3] or size[1], seq_q = size[2], seq_k = size[2],
-      }
+      if problem.window == 0 or size[2] > 256 then  -- a window leaves little out of shorter ones
+         list[#list + 1] = {
+            batch = 1, heads_q = size[1], heads_kv = size[3] or size[1], seq_q = size[2], seq_k = size[2],
+         }
+      end
    end
    return window.typical(list, problem)
 end

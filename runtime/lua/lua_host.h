@@ -15,11 +15,11 @@
 #include <signal.h>
 #include "runtime/lua/generator_files.h"
 
-/* What a run may take: some thirty times the instructions of the dearest one, and a hundred times its
+/* What a run may take: twice the instructions of the dearest one, a survey of backward's candidates, and ten times its
  * processor time, of which a loaded machine takes no more. */
 enum {
     FA2I_LUA_TICK = 10000,
-    FA2I_LUA_STEPS_MAX = 250000000,
+    FA2I_LUA_STEPS_MAX = 400000000,
     FA2I_LUA_SECONDS_MAX = 20,
     FA2I_LUA_BYTES_MAX = 1 << 28
 };

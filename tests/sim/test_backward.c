@@ -349,8 +349,9 @@ static void gather(fa2i_generator *generator, bool all, candidates *found)
         if ((!all && kind != turn && kind != KINDS - 1 - turn) ||
             (problem.dtype == FA2_BF16 && target_arch < 80))
             continue;
-        must(fa2i_generator_candidates(generator, &problem, &card, &variants, &count),
-             "candidates");
+        char text[FA2I_PROBLEM_CHARS];
+        fa2i_problem_format(&problem, text, sizeof text);
+        must(fa2i_generator_candidates(generator, &problem, &card, &variants, &count), text);
         CHECK(count > 0);
         for (size_t j = 0; j < count && found->count < CANDIDATES_MAX; j++)
             found->texts[found->count++] = strdup(variants[j].text);
