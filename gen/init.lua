@@ -271,7 +271,8 @@ function M.report(format, host, tuned, other)
       end
       archs[card] = archs[card] or arch_of.describe(card)
       local arch = parsed[text] and archs[card]
-      return arch and parsed[text].family.cost(parsed[text].v, problem, arch, registers)
+      local us = arch and parsed[text].family.cost(parsed[text].v, problem, arch, registers)
+      return us and us < math.huge and us or nil  -- by the model it cannot run there
    end
    return require("report.page").write(format, {host = host, cost = cost}, tuned, other)
 end
