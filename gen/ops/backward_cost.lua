@@ -131,12 +131,13 @@ function M.splits(v, problem, arch)
    return math.max(1, math.min(M.waves * arch.sm_count // key_blocks, M.most_splits, tiles))
 end
 
--- us for a problem. facts: backward.lua. math.huge when no SM can hold a block, and where blocks that would share
--- queries have nobody to share them with.
+-- us for a problem. facts: backward.lua. math.huge when no SM can hold a block. Where blocks that would share
+-- queries have nobody to share them with, a kernel does what the one without parts does, which is to be taken: twice
+-- as much.
 function M.backward(v, facts, problem, arch)
    local splits = v.split == 1 and M.splits(v, problem, arch) or 1
    local resident = M.resident_blocks(facts, arch)
-   if resident < 1 or splits < v.split + 1 then
+   if resident < 1 then
       return math.huge
    end
    local heads = problem.batch * problem.heads_q
@@ -173,7 +174,8 @@ function M.backward(v, facts, problem, arch)
    if v.rows == "prepared" then
       us = us + fit.step + heads * problem.seq_q * columns.of_problem(problem) * 4 / arch.dram
    end
-   return us + clocks / arch.clock
+   us = us + clocks / arch.clock
+   return splits < v.split + 1 and 2 * us or us
 end
 
 return M
