@@ -13,9 +13,14 @@ function M.fp32_per_score(v)
    return (v.bc % 32 == 0 and v.dropout == 0 and 2.3 or 6) + v.softcap
 end
 
--- Addresses of rows, for each row tile, and the stride of keys.
-function M.registers(row_tiles)
-   return 4 * row_tiles + 4
+-- Whether it is read before the product, and added behind it.
+function M.is_ahead(v)
+   return v.bias == "fp16" or v.bias == "bf16"
+end
+
+-- Addresses of rows, for each row tile, and the stride of keys; what is read ahead, two numbers each.
+function M.registers(row_tiles, v)
+   return 4 * row_tiles + 4 + (M.is_ahead(v) and row_tiles * v.bc // 4 or 0)
 end
 
 function M.bytes_per_score(v)

@@ -1,7 +1,7 @@
 -- The features that read arrays beside the tensors and that every family of an operation may have. A feature has
 --   axis                     core/axes.lua
 --   ex2_per_score, fp32_per_score(v)   optional: instructions that it adds for each score
---   registers(row_tiles)     optional: those that it keeps alive
+--   registers(row_tiles, v)  optional: those that it keeps alive
 --   bytes_per_score(v)       optional: what is read for each
 --   forward_only             optional: true: other operations do without it
 local M = {}
@@ -59,7 +59,7 @@ end
 
 function M.registers(v, row_tiles)
    return sum(v, function(feature)
-      return feature.registers and feature.registers(row_tiles) or 0
+      return feature.registers and feature.registers(row_tiles, v) or 0
    end)
 end
 
@@ -90,7 +90,8 @@ function M.names(v, op)
          return 1
       end) > 0,
       terms = terms,
-      terms_first = terms and v.softcap == 0 and not divided,
+      bias_ahead = op == "forward" and bias.is_ahead(v),
+      terms_first = terms and v.softcap == 0 and not divided and not bias.is_ahead(v),
       kept = kept,
       skips = v.bias == "bool" and v.softcap == 0 and not divided,
    }
