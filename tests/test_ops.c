@@ -86,6 +86,24 @@ static void test_lengths_params(void)
 
 /* ---- work ---- */
 
+/* What tensor maps are made of: packed sequences are one batch, whatever their number. */
+static void test_views(void)
+{
+    fa2_problem p = problem;
+    fa2i_params params = {0};
+    fa2i_view view;
+    fa2i_op_of(&p)->view(&p, &params, FA2I_MAPPED_Q, &view);
+    CHECK(view.extents[0] == 2 && view.extents[1] == 100 && view.extents[2] == 8);
+    p.varlen = 1;
+    p.total_q = 130;
+    p.total_k = 333;
+    fa2i_op_of(&p)->view(&p, &params, FA2I_MAPPED_Q, &view);
+    CHECK(view.extents[0] == 1 && view.extents[1] == 130 && view.extents[2] == 8);
+    fa2i_op_of(&p)->view(&p, &params, FA2I_MAPPED_V, &view);
+    CHECK(view.extents[0] == 1 && view.extents[1] == 333 && view.extents[2] == 2);
+    CHECK_EQ(view.columns, 64);
+}
+
 static void test_flop(void)
 {
     fa2_problem p = problem;
@@ -212,6 +230,7 @@ int main(void)
     test_softcap_params();
     test_window_params();
     test_lengths_params();
+    test_views();
     test_flop();
     test_bytes();
     test_lengths_work();

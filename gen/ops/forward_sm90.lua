@@ -2,13 +2,17 @@
 --
 -- A block is `groups` warpgroups of 64 query rows each, and one that loads. K and V tiles of Bc rows have
 -- `stages` places each. turns: the warpgroups start their products one after the other.
+local alibi = require("features.alibi")
 local cost = require("ops.forward_sm90_cost")
+local dropout = require("features.dropout")
 local families = require("core.family")
 local features = require("features.list")
 local fwd = require("ops.forward")
 local kinds = require("ops.kinds")
+local lengths = require("features.lengths")
 local paths = require("paths.wgmma")
 local plain = require("ops.forward_plain")
+local sinks = require("features.sinks")
 local softcap = require("features.softcap")
 local window = require("features.window")
 
@@ -41,7 +45,7 @@ end
 
 -- S, P and O of a thread.
 local function live_registers(v)
-   return v.bc // 2 + v.bc // 4 + v.d // 2
+   return v.bc // 2 + v.bc // 4 + v.d // 2 + features.registers(v, 1)
 end
 
 local function fits(v, _, arch)
@@ -60,13 +64,13 @@ local function facts_of(v, arch)
       resident = math.min(shares[v.groups].resident, arch.smem_sm // (smem_bytes(v) + arch.reserved)),
       d_pad = (v.d + 15) // 16 * 16, dv_pad = v.d, smem_bytes = smem_bytes(v), bytes_per_score = 0,
       ex2_per_score = 1 + v.softcap * softcap.ex2_per_score,
-      more_fp32_per_score = v.softcap * softcap.fp32_per_score,
+      more_fp32_per_score = v.softcap * softcap.fp32_per_score + features.fp32_per_score(v),
    }
 end
 
 -- The point with the values of the features that it does not know.
-local function complete(v)
-   local all = {parts = 1, dv = 0}
+local function complete(v, parts)
+   local all = {parts = parts, dv = 0}
    for _, feature in ipairs(features.all) do
       all[feature.axis.name] = feature.axis.values and feature.axis.values[1] or 0
    end
@@ -92,24 +96,40 @@ local function accumulators(name, tiles)
    return table.concat(words, ", ")
 end
 
-function M.names(v)
-   local all = complete(v)
-   local names = fwd.shared_names(all)
-   for _, feature in ipairs(features.all) do
-      names[feature.axis.name] = false
+-- What templates of both families on wgmma see. axes: the family's; parts: warpgroups that share rows; out: columns of
+-- O of a warpgroup.
+function M.shared_names(v, axes, parts, out)
+   local names, known = fwd.shared_names(complete(v, parts)), {}
+   for _, axis in ipairs(axes) do
+      known[axis.name] = true
    end
-   names.split, names.wgmma = false, true
-   names.smem_bytes = smem_bytes(v)
-   names.load_registers, names.group_registers = shares[v.groups].load, shares[v.groups].group
-   names.resident = shares[v.groups].resident
+   for _, feature in ipairs(features.all) do
+      if not known[feature.axis.name] then
+         names[feature.axis.name] = false
+      end
+   end
+   names.terms_first = false -- accumulators begin as nothing
+   names.wgmma, names.out = true, out
    names.element = v.dtype == "bf16" and "bf16" or "f16"
    names.operands, names.accumulators = operands, accumulators
    return names
 end
 
+function M.names(v)
+   local names = M.shared_names(v, M.axes, 1, v.d)
+   names.split = false
+   names.first_query = v.varlen == 1 and "place.sequence.first_q + " or ""
+   names.first_key = v.varlen == 1 and "place.sequence.first_k + " or ""
+   names.map_batch = v.varlen == 1 and "0" or "place.batch" -- packed sequences are one batch
+   names.smem_bytes = smem_bytes(v)
+   names.load_registers, names.group_registers = shares[v.groups].load, shares[v.groups].group
+   names.resident = shares[v.groups].resident
+   return names
+end
+
 M.axes = kinds.axes(256)
 for _, axis in ipairs({
-   softcap.axis, window.axis,
+   softcap.axis, window.axis, alibi.axis, sinks.axis, dropout.axis, lengths.packed.axis,
    {name = "groups", values = {1, 2, 3}},
    {name = "bc", values = {64, 80, 96, 112, 128, 160, 176}},
    {name = "stages", values = {2, 3}},
@@ -165,7 +185,11 @@ function M.family()
       end,
 
       cost = function(v, problem, arch)
-         return cost.us(v, facts_of(v, arch), problem, arch)
+         local facts, us = facts_of(v, arch), 0
+         for _, part in ipairs(lengths.parts(problem)) do
+            us = us + cost.us(v, facts, part, arch)
+         end
+         return us
       end,
    })
 end

@@ -16,6 +16,9 @@ static void view_forward(const fa2_problem *problem, const fa2i_params *params, 
 {
     const fa2i_forward_params *p = &params->forward;
     const bool of_query = operand == FA2I_MAPPED_Q, of_key = operand == FA2I_MAPPED_K;
+    const bool packed = problem->varlen != 0;
+    const int32_t queries = packed ? fa2i_forward_total_q(problem) : problem->seq_q;
+    const int32_t keys = packed ? fa2i_forward_total_k(problem) : problem->seq_k;
     *ret_view = (fa2i_view){
         .address = of_query ? p->q
                    : of_key ? p->k
@@ -23,7 +26,7 @@ static void view_forward(const fa2_problem *problem, const fa2i_params *params, 
         .strides = of_query ? p->q_stride
                    : of_key ? p->k_stride
                             : p->v_stride,
-        .extents = {problem->batch, of_query ? problem->seq_q : problem->seq_k,
+        .extents = {packed ? 1 : problem->batch, of_query ? queries : keys,
                     of_query ? problem->heads_q : problem->heads_kv},
         .columns = operand == FA2I_MAPPED_V ? fa2i_head_dim_v(problem) : problem->head_dim,
     };
