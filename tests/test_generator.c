@@ -168,6 +168,32 @@ static void test_generic_card(void)
     fa2i_generator_destroy(generator);
 }
 
+/* Latent attention's decoding goes to wgmma, where V lies in K and a group has more rows than half a block. */
+static void test_latent(void)
+{
+    fa2i_generator *generator = open_generator();
+    fa2_problem problem = problem_of(576, FA2_BF16, 0, 8192);
+    fa2i_card card;
+    fa2i_variant *list = NULL;
+    size_t count = 0;
+    problem.head_dim_v = 512;
+    problem.v_in_k = 1;
+    problem.heads_q = 128;
+    problem.heads_kv = 1;
+    problem.seq_q = 1;
+    CHECK_EQ(fa2i_generator_card(generator, 90, &card), FA2_OK);
+    for (int generic = 0; generic < 2; generic++) {
+        card.generic = generic == 1;
+        CHECK_EQ(fa2i_generator_candidates(generator, &problem, &card, &list, &count), FA2_OK);
+        CHECK(count > 0);
+        CHECK_EQ(strncmp(list[0].text, "fwd_splitkv_sm90 ", 17) == 0, generic == 0);
+        CHECK_STR(list[0].recipe.suffix, generic == 0 ? "a" : "");
+        CHECK(fa2i_recipe_main(&list[0].recipe)->smem_bytes <= card.smem_block_bytes);
+        fa2i_free(list);
+    }
+    fa2i_generator_destroy(generator);
+}
+
 /* Each text of a list comes through the parser, whole: it has a source or, here, a cost; and the
  * cost is the one that the list says. */
 static void test_round_trip(void)
@@ -600,6 +626,7 @@ int main(void)
     generator_path(NULL);
     test_every_class();
     test_generic_card();
+    test_latent();
     test_round_trip();
     test_sharing();
     test_cost();

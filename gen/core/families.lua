@@ -2,6 +2,7 @@
 local bwd = require("ops.backward")
 local fwd = require("ops.forward")
 local fwd_sm90 = require("ops.forward_sm90")
+local fwd_splitkv_sm90 = require("ops.forward_splitkv_sm90")
 local paths = require("paths.mma_sync")
 local plain = require("ops.forward_plain")
 local splitkv = require("ops.forward_splitkv")
@@ -12,6 +13,7 @@ return {
    fwd_sm90.family(),
    fwd.family("fwd_splitkv_sm75", splitkv, paths.sm75),
    fwd.family("fwd_splitkv_sm80", splitkv, paths.sm80),
+   fwd_splitkv_sm90.family(),
    bwd.family("bwd_sm75", paths.sm75),
    bwd.family("bwd_sm80", paths.sm80),
 }

@@ -45,6 +45,8 @@ local function is_pipeline(v, path)
    return nil, "no such number of stages"
 end
 
+M.waves = {name = "waves", values = waves, phase = "launch", when = is_worth_waves}
+
 M.axes = {
    {name = "br", values = {16, 32, 64}},
    {name = "bc", values = {16, 32, 64}},
@@ -52,7 +54,7 @@ M.axes = {
    {name = "teams", values = {1, 2, 4, 8}, when = is_block},
    {name = "kstages", values = {1, 2, 3}},
    {name = "vstages", values = {1, 2, 3}, when = is_pipeline},
-   {name = "waves", values = waves, phase = "launch", when = is_worth_waves},
+   M.waves,
    {name = "layout", values = {"swizzle"}},
    {name = "q", values = {"smem", "reg"}},
 }

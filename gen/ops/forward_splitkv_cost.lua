@@ -44,7 +44,7 @@ local function ceil_div(a, b)
 end
 
 -- Row tiles of all key heads: the blocks if no keys were divided.
-local function row_tiles(v, problem)
+function M.row_tiles(v, problem)
    local rows = problem.seq_q * (problem.heads_q // problem.heads_kv)
    return ceil_div(rows, v.br) * problem.heads_kv * problem.batch
 end
@@ -67,7 +67,7 @@ end
 
 -- us that the memory system needs: each row tile reads the K and V that it sees, `keys` of them in the mean, all
 -- but the first from L2.
-local function memory_us(v, facts, problem, arch, tiles, keys)
+function M.memory_us(v, facts, problem, arch, tiles, keys)
    local bytes_k = 2 * columns.of_key(problem)
    local both = problem.head_dim + columns.of_problem(problem)
    local bytes_q = 2 * both * problem.batch * problem.heads_q * problem.seq_q
@@ -77,7 +77,7 @@ local function memory_us(v, facts, problem, arch, tiles, keys)
 end
 
 -- us of the combining kernel; the parts of O are written and read again in fp32.
-local function combine_us(problem, arch, splits)
+function M.combine_us(problem, arch, splits)
    if splits == 1 then
       return 0
    end
@@ -103,7 +103,7 @@ function M.forward(v, facts, problem, arch)
       return math.huge
    end
    local splits, keys = M.splits(v, problem, arch, v.waves)
-   local tiles = row_tiles(v, problem)
+   local tiles = M.row_tiles(v, problem)
    local blocks = tiles * splits
    local steps = ceil_div(ceil_div(ceil_div(keys, v.bc), splits), v.teams)
    local rounds = ceil_div(blocks, arch.sm_count * resident)
@@ -115,10 +115,10 @@ function M.forward(v, facts, problem, arch)
    local sm_us = rounds * steps * cost.busy_clocks(v, facts, arch, together) * share / arch.clock
    local chain_us = ((rounds - 1) * share + 1) * steps * team / arch.clock
    local p = fit.overlap
-   local memory = memory_us(v, facts, problem, arch, tiles, keys * share)
+   local memory = M.memory_us(v, facts, problem, arch, tiles, keys * share)
    local body_us = (chain_us ^ p + sm_us ^ p + memory ^ p) ^ (1 / p)
    local edges_us = fit.edges + fit.merge * v.teams * v.br / arch.clock
-   return cost.launch_us + rounds * edges_us + body_us + combine_us(problem, arch, splits)
+   return cost.launch_us + rounds * edges_us + body_us + M.combine_us(problem, arch, splits)
 end
 
 return M

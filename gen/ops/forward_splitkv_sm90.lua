@@ -1,0 +1,126 @@
+-- fwd_splitkv_sm90: the family on wgmma for few query rows whose keys blocks divide, V being the first columns of K
+-- (templates/hopper/split.cu.in).
+--
+-- A block is two warpgroups: both have all 64 rows, and each half of O's columns. Tiles of Bc keys have `stages`
+-- places. waves: forward_splitkv.lua.
+local columns = require("features.columns")
+local cost = require("ops.forward_splitkv_sm90_cost")
+local families = require("core.family")
+local fwd = require("ops.forward")
+local kinds = require("ops.kinds")
+local lengths = require("features.lengths")
+local paged = require("features.paged")
+local paths = require("paths.wgmma")
+local softcap = require("features.softcap")
+local splitkv = require("ops.forward_splitkv")
+local wgmma = require("ops.forward_sm90")
+local window = require("features.window")
+
+local M = {name = "fwd_splitkv_sm90"}
+
+local rows, parts = 64, 2
+
+local function is_shared(v)
+   if v.v_in_k == 1 then
+      return true
+   end
+   return nil, "V is not in K"
+end
+
+-- Pages of 64 columns: whole ones of K, and as many of V for each warpgroup, whose O is one wgmma wide.
+local function fills_pages(v)
+   local dv = v.dv > 0 and v.dv or v.d
+   if v.d % 64 == 0 and dv % (64 * parts) == 0 and dv <= 256 * parts and v.d > 256 then
+      return true
+   end
+   return nil, "its columns are no whole pages"
+end
+
+M.axes = kinds.axes(576)
+for _, axis in ipairs({
+   columns.axis,
+   {name = "v_in_k", field = "v_in_k", values = {0, 1}, feature = true, when = function(v)
+      if v.v_in_k == 0 then
+         return is_shared(v)
+      end
+      return fills_pages(v)
+   end},
+   softcap.axis, window.axis, lengths.axis, paged.axis,
+   {name = "bc", values = {32, 64}},
+   {name = "stages", values = {2}},
+   splitkv.waves,
+}) do
+   M.axes[#M.axes + 1] = axis
+end
+
+M.selection = {limit = 6, covered = {{"bc"}, {"waves"}}, crowds = {}}
+
+-- As the templates assert it.
+local function smem_bytes(v)
+   local o_bytes = 4 * columns.of(v)
+   return math.max(2 * v.d * (rows + v.stages * v.bc), rows * (o_bytes + (160 - o_bytes % 128) % 128 + 8))
+end
+
+local function fits(v, _, arch)
+   if smem_bytes(v) > arch.smem_block then
+      return nil, string.format("%d bytes of shared memory, a block has %d", smem_bytes(v), arch.smem_block)
+   end
+   return true
+end
+
+-- The point with what the schemes that divide keys ask of theirs.
+local function as_split(v)
+   return setmetatable({br = rows, teams = 1, varlen = 0, leftpad = 0}, {__index = v})
+end
+
+local function recipe(v)
+   local made = {
+      op = "forward", abi = fwd.abi, rows = rows, keys = v.bc, suffix = "a",
+      steps = {{
+         entry = M.name, role = "main", threads = 128 * parts, smem = smem_bytes(v), blocks = "row_tiles",
+      }},
+   }
+   splitkv.recipe(made, v)
+   return made
+end
+
+local function names(v)
+   local all = wgmma.shared_names(v, M.axes, parts, columns.of(v) // parts)
+   for name, value in pairs(splitkv.names) do
+      all[name] = value
+   end
+   all.split, all.smem_bytes = true, smem_bytes(v)
+   return all
+end
+
+function M.family()
+   return families.new({
+      name = M.name, op = "forward", template = "hopper/" .. M.name .. ".cu.in", path = paths.sm90,
+      axes = M.axes, selection = M.selection, fits = fits, recipe = recipe, names = names,
+
+      typical = function(problem, arch)
+         return window.typical(splitkv.typical(arch), problem)
+      end,
+
+      is_worth = function(problem, arch)
+         if arch.generic then
+            return nil, "a device that is software, or plays another SM, takes no code for sm_90a"
+         end
+         return splitkv.is_worth(problem, arch)
+      end,
+
+      suits = function(v, problem, arch)
+         return splitkv.suits(as_split(v), problem, arch)
+      end,
+
+      cost = function(v, problem, arch)
+         local us = 0
+         for _, part in ipairs(lengths.parts(problem)) do
+            us = us + cost.us(as_split(v), smem_bytes(v), part, arch)
+         end
+         return us
+      end,
+   })
+end
+
+return M

@@ -1,0 +1,42 @@
+-- The cost model of fwd_splitkv_sm90: clocks per tile, or the memory's time; the rest is forward_splitkv_cost.lua's.
+local columns = require("features.columns")
+local plain = require("ops.forward_plain_cost")
+local splitkv = require("ops.forward_splitkv_cost")
+
+local M = {}
+
+-- Fitted to the first timings on an H200: (576, 512) with 8192, 1500 and 700 keys, 512 with 900.
+local fit = {
+   -- FLOP per clock and SM of wgmma, as in forward_sm90_cost.lua.
+   tensor = 3400,
+   -- Clocks of a tile for its barriers, and for what of its way from memory nothing hides.
+   chain = 1700,
+   -- Clocks of its softmax for each key.
+   key = 12,
+   -- us of a block before its first tile and after its last.
+   edges = 14,
+}
+
+local function ceil_div(a, b)
+   return (a + b - 1) // b
+end
+
+-- v: br, bc, teams, waves.
+function M.us(v, smem_bytes, problem, arch)
+   if smem_bytes > arch.smem_block then
+      return math.huge
+   end
+   local splits, keys = splitkv.splits(v, problem, arch, v.waves)
+   local tiles = splitkv.row_tiles(v, problem)
+   local rounds = ceil_div(tiles * splits, arch.sm_count)
+   local steps = ceil_div(ceil_div(keys, v.bc), splits)
+   -- Both warpgroups compute S; each product reads Q, too, from shared memory: half as much as it multiplies.
+   local narrow = math.max(1, 1 / 2 + 32 / v.bc)
+   local products = 2 * v.br * v.bc * (2 * problem.head_dim * narrow + columns.of_problem(problem)) / fit.tensor
+   local clocks = products + fit.chain + fit.key * v.bc
+   local body = rounds * steps * clocks / arch.clock
+   local memory = splitkv.memory_us(v, {bytes_per_score = 0}, problem, arch, tiles, keys)
+   return plain.launch_us + rounds * fit.edges + math.max(body, memory) + splitkv.combine_us(problem, arch, splits)
+end
+
+return M
