@@ -118,6 +118,10 @@ end
 function M.names(v)
    local names = M.shared_names(v, M.axes, 1, v.d)
    names.split = false
+   if v.alibi == 1 then
+      names.offsets, names.takes_offsets = true, ", const float (&offset)[kRowTiles][2]"
+      names.offset, names.row_max = ", offset", "(row.max[m][h] - offset[m][h])"
+   end
    names.first_query = v.varlen == 1 and "place.sequence.first_q + " or ""
    names.first_key = v.varlen == 1 and "place.sequence.first_k + " or ""
    names.map_batch = v.varlen == 1 and "0" or "place.batch" -- packed sequences are one batch
