@@ -32,6 +32,7 @@ local fit = {
    masked = 0.16,
    tail = 0.9,
 }
+M.fit = fit -- for tests/bench/fit.lua
 
 local function ceil_div(a, b)
    return (a + b - 1) // b
