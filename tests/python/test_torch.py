@@ -1,6 +1,7 @@
 """fa2.torch. Without a GPU: what PyTorch's tracers see, on tensors that are only shapes. With one: numbers."""
 
 import contextlib
+import copy
 import io
 import pathlib
 import unittest
@@ -174,14 +175,58 @@ class OnGpu(unittest.TestCase):
                 out = fa2.torch.sdpa(q, k, v, attn_mask=mask)
                 self.assertLessEqual((out.double() - exact).abs().max().item(), bound)
 
-    def test_readme(self):
-        """The lines that it begins with."""
-        text = (pathlib.Path(__file__).resolve().parents[2] / "runtime/python/README.md").read_text(encoding="utf-8")
-        lines = text.split("```python\n", 1)[1].split("```", 1)[0]
-        self.assertEqual(len(lines.splitlines()), 5)
-        with contextlib.redirect_stdout(io.StringIO()) as said:
-            exec(lines, {})
-        self.assertRegex(said.getvalue(), r"^fwd_\w+ d=64 ")
+    def test_readmes(self):
+        """The lines that they begin with."""
+        top = pathlib.Path(__file__).resolve().parents[2]
+        for path, heading, wanted in (("runtime/python/README.md", "# fa2 for Python\n", r"^fwd_\w+ d=64 "),
+                                      ("README.md", "## Use it from Python\n", "^$")):
+            text = (top / path).read_text(encoding="utf-8").split(heading, 1)[1]
+            lines = text.split("```python\n", 1)[1].split("```", 1)[0]
+            names = {}
+            with self.subTest(path), contextlib.redirect_stdout(io.StringIO()) as said:
+                self.assertEqual(len(lines.splitlines()), 5)
+                exec(lines, names)
+                self.assertRegex(said.getvalue(), wanted)
+                q, k, v = (names[name].detach() for name in "qkv")
+                for name in "qkv":
+                    self.assertTrue(names[name].grad.isfinite().all() and names[name].grad.any())
+                self.assert_right(names["out"].detach(), q, k, v, is_causal=True)
+
+    def test_a_diffusion_block(self):
+        """As a UNet has it: 40 columns, self-attention over pixels, cross-attention to 77 tokens, through replace_sdpa."""
+        class Block(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.query, self.out = torch.nn.Linear(160, 160), torch.nn.Linear(160, 160)
+                self.kv_text, self.kv_self = torch.nn.Linear(96, 320), torch.nn.Linear(160, 320)
+
+            def attend(self, x, kv):
+                q, k, v = (t.unflatten(-1, (4, 40)).transpose(1, 2) for t in (self.query(x), *kv.chunk(2, -1)))
+                return x + self.out(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(-2))
+
+            def forward(self, x, text):
+                x = self.attend(x, self.kv_self(x))
+                return self.attend(x, self.kv_text(text))
+
+        block = Block().cuda()
+        x, text = self.tensors((2, 256, 160), (2, 77, 96), dtype=torch.float32)
+
+        def answers(dtype):
+            model = copy.deepcopy(block).to(dtype)
+            out = model(x.to(dtype), text.to(dtype))
+            out.backward(torch.linspace(-1, 1, out.numel(), device="cuda").reshape(out.shape).to(dtype))
+            return [out.detach().double(), *(p.grad.double() for p in model.parameters())]
+
+        for dtype in (torch.float16, torch.bfloat16):
+            with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+                block.to(dtype).double()  # the same rounded weights for all
+                exact, plain = answers(torch.float64), answers(dtype)
+            fa2.torch._said.clear()
+            with fa2.torch.replace_sdpa():
+                got = answers(dtype)
+            self.assertEqual(fa2.torch._said, set())
+            for a, b, c in zip(got, plain, exact):
+                self.assertLessEqual((a - c).abs().max().item(), 3 * (b - c).abs().max().item() + 1e-5)
 
     def test_gradients_of_sinks(self):
         q, k, v, d_out = self.tensors((2, 50, 4, 64), *2 * [(2, 70, 2, 64)], (2, 50, 4, 64))
