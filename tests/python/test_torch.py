@@ -107,6 +107,25 @@ class Tracing(unittest.TestCase):
                 fa2.torch.sdpa(q, k, k)
             self.assertEqual(fa2.torch.sdpa(q, k, k, enable_gqa=True).shape, q.shape)
 
+    def test_autocast_of_new_keys(self):
+        """q, new keys and tables are cast; the caches, which are written to, are as they were given."""
+        def function(q, new, table, cache):
+            torch.set_autocast_dtype("cuda", torch.float16)
+            torch.set_autocast_enabled("cuda", True)
+            try:
+                return fa2.attention(q, cache, cache, k_new=new, v_new=new, rotary_cos=table, rotary_sin=table)
+            finally:
+                torch.set_autocast_enabled("cuda", False)
+
+        with FakeTensorMode():
+            inputs = [torch.empty(shape, device="cuda") for shape in ((2, 1, 4, 16), (2, 1, 2, 16), (8, 8))]
+            cache = torch.empty((2, 8, 2, 16), device="cuda", dtype=torch.float16)
+            graph = make_fx(function)(*inputs, cache).graph
+        append, = (node for node in graph.nodes if str(node.target) == "fa2.attention_append.default")
+        self.assertEqual([argument.meta["val"].dtype for argument in append.args[:7]], [torch.float16] * 7)
+        *_, own = (node for node in graph.nodes if node.op == "placeholder")
+        self.assertEqual([node is own for node in append.args[:7]], [False, True, True, False, False, False, False])
+
     def test_replacing(self):
         torchs = F.scaled_dot_product_attention
         q = torch.rand((1, 2, 8, 16))
@@ -453,6 +472,14 @@ class OnGpu(unittest.TestCase):
         with torch.autocast("cuda", dtype=torch.bfloat16):
             out = fa2.torch.sdpa(q, k, v)
         self.assertTrue(torch.equal(out, fa2.torch.sdpa(*(t.bfloat16() for t in (q, k, v)))))
+        new, cache, own = *self.tensors((1, 3, 4, 64), dtype=torch.float32), *2 * self.tensors((1, 50, 4, 64))
+        own = own.clone()
+        settings = {"rotary_cos": torch.rand((50, 32), device="cuda"), "rotary_sin": torch.rand((50, 32), device="cuda")}
+        with torch.autocast("cuda", dtype=torch.float16):
+            out = fa2.attention(new, cache, cache.clone(), k_new=new, v_new=new, **settings)
+        rounded = {name: table.half() for name, table in settings.items()}
+        wanted = fa2.attention(new.half(), own, own.clone(), k_new=new.half(), v_new=new.half(), **rounded)
+        self.assertTrue(torch.equal(out, wanted) and torch.equal(cache, own))
 
     def test_refusals(self):
         q, = self.tensors((1, 4, 64, 64))

@@ -18,7 +18,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import causal_mask_function, sdpa_mask
 
-from ._operations import needs_gradient, padded
+from ._dispatch import needs_gradient, padded
 from .bert_padding import index_first_axis
 from .torch import attention
 

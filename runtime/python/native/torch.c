@@ -44,7 +44,7 @@ static void set_asked(asked *place, PyObject *function)
     }
 }
 
-/* set_torch(dispatcher, autograd, plain_autograd, grad_enabled, *watchers): see fa2/_operations.py. */
+/* set_torch(dispatcher, autograd, plain_autograd, grad_enabled, *watchers): see fa2/_dispatch.py. */
 PyObject *fa2py_set_torch(PyObject *module, PyObject *args)
 {
     enum { FIRST_WATCHER = 4 };
@@ -234,7 +234,7 @@ static fa2py_way sdpa_way(PyObject *const *values, fa2py_call *call)
     if (way == FA2PY_WAY_DISPATCHER || way == FA2PY_WAY_ERROR)
         return way;
     const int causal = values[IS_CAUSAL] == NULL ? 0 : PyObject_IsTrue(values[IS_CAUSAL]);
-    if (!is_off(values[DROPOUT_P]))
+    if (values[DROPOUT_P] != NULL)
         dropout = PyFloat_AsDouble(values[DROPOUT_P]);
     if (values[SCALE] != NULL && values[SCALE] != Py_None) {
         scale = PyFloat_AsDouble(values[SCALE]);
@@ -270,6 +270,20 @@ static PyObject *differentiable(PyObject *const *values)
     return result;
 }
 
+/* PyTorch takes None only where it is the default. */
+static bool check_none(PyObject *const *values)
+{
+    static const int never[] = {DROPOUT_P, IS_CAUSAL, ENABLE_GQA};
+    for (size_t i = 0; i < sizeof never / sizeof *never; i++) {
+        if (values[never[i]] == Py_None) {
+            PyErr_Format(PyExc_TypeError, "sdpa(): %s is None; it must be a %s", words[never[i]],
+                         never[i] == DROPOUT_P ? "number" : "bool");
+            return false;
+        }
+    }
+    return true;
+}
+
 static bool is_refusal(void)
 {
     return PyErr_ExceptionMatches(PyExc_NotImplementedError) ||
@@ -282,7 +296,7 @@ static PyObject *sdpa(PyObject *self, PyObject *const *args, Py_ssize_t count, P
 {
     PyObject *values[FA2PY_PARAMETERS_MAX];
     fa2py_call call;
-    if (!fa2py_arguments(&signature, args, count, names, values))
+    if (!fa2py_arguments(&signature, args, count, names, values) || !check_none(values))
         return NULL;
     const fa2py_way way = sdpa_way(values, &call);
     if (way == FA2PY_WAY_ERROR)
