@@ -3,6 +3,7 @@ what goes to sdpa, without one."""
 
 import copy
 import itertools
+import statistics
 import unittest
 import unittest.mock
 import warnings
@@ -95,7 +96,9 @@ class Models(unittest.TestCase):
         fa2.transformers.register()
 
     def check_outputs_and_gradients(self, name):
-        """Errors against fp32 are at most twice eager's; of gradients three times, as FlashAttention's tests have it."""
+        """Errors against fp32 are at most twice eager's; of gradients three times, as FlashAttention's tests have it. A
+        gradient of a few numbers may be exact by luck: eager's error counts as no less than is usual for a model's gradients,
+        relative to the greatest number in each."""
         kind, config, inputs = model_of(name)
         weights = make(kind, config, torch.float32, "eager").state_dict()
         for dtype in (torch.float16, torch.bfloat16):
@@ -110,14 +113,17 @@ class Models(unittest.TestCase):
                 eager = answers(make(kind, config, dtype, "eager", weights), inputs, gradients)
                 # both in the same rounded weights
                 exact = answers(make(kind, config, dtype, "eager", weights).float(), inputs, gradients)
-                worst = {}
+                greatest = {key: value.abs().max().item() for key, value in exact.items()}
+                errors = {key: (value - exact[key]).abs().max().item() for key, value in eager.items()}
+                usual = statistics.median(errors[key] / greatest[key] for key in errors if greatest[key] > 0)
+                worst = {"out": (0, ""), "gradients": (0, "")}
                 for key, value in got.items():
-                    bound = (2 if key == "out" else 3) * (eager[key] - exact[key]).abs().max().item() + 1e-5
-                    error = (value - exact[key]).abs().max().item()
-                    group = "out" if key == "out" else "gradients"
-                    worst[group] = max(worst.get(group, 0), error / bound)
-                print(f"{name:30} {str(dtype)[6:]:9}", {k: round(v, 3) for k, v in worst.items()}, flush=True)
-                self.assertLessEqual(max(worst.values()), 1)
+                    group, factor = ("out", 2) if key == "out" else ("gradients", 3)
+                    bound = factor * max(errors[key], usual * greatest[key] if group == "gradients" else 0) + 1e-5
+                    worst[group] = max(worst[group], ((value - exact[key]).abs().max().item() / bound, key))
+                print(f"{name:30} {str(dtype)[6:]:9}", *(f"{group} {value:.3f} {key}" for group, (value, key) in
+                                                         worst.items()), flush=True)
+                self.assertLessEqual(max(value for value, _ in worst.values()), 1)
 
     def check_generate(self, name):
         kind, config, inputs = model_of(name)
@@ -262,7 +268,7 @@ class OnHost(unittest.TestCase):
             self.said.append(reason)
             raise AssertionError(reason)
 
-        for name, function in (("_refusal", refusal), ("_fallback", fallback), ("attention", fa2.torch.attention_packed)):
+        for name, function in (("_refusal", refusal), ("_fallback", fallback), ("attention", host.attention)):
             patch = unittest.mock.patch.object(fa2.transformers, name, function)
             patch.start()
             self.addCleanup(patch.stop)

@@ -71,7 +71,7 @@ class Ways(unittest.TestCase):
         self.assertEqual(fa2.attention(q, k, v), ("plain", (None,) * 7))
         self.assertEqual(fa2.attention(q, k, v, causal=True, window=(3, 1), softcap=2.0, scale=0.5, layout="bshd"),
                          ("plain", (True, (3, 1), 2.0, 0.5, "bshd", None, None)))
-        self.assertEqual(fa2.attention(q, k, v, return_lse=False, out=None), ("plain", (None,) * 7))
+        self.assertEqual(fa2.attention(q, k, v, return_lse=False, out=None, dropout_p=0.0), ("plain", (None,) * 7))
         for more in ({"return_lse": True}, {"out": self.out}, {"sinks": q}, {"dropout_p": 0.5, "dropout_seed": 1},
                      {"k_new": k, "v_new": v}, {"stream": 0}):
             self.assertEqual(fa2.attention(q, k, v, **more), "autograd")

@@ -76,6 +76,12 @@ static bool is_off(PyObject *value)
     return value == NULL || value == Py_None || value == Py_False;
 }
 
+/* dropout_p, which callers give as a number. */
+static bool is_zero(PyObject *value)
+{
+    return is_off(value) || (PyFloat_Check(value) && PyFloat_AsDouble(value) == 0);
+}
+
 /* What the short way of autograd takes besides q, k and v, as a tuple, of a call of `count` arguments: the
  * settings, and None for deterministic. NULL without an exception where the call asks for more. */
 static PyObject *plain_settings(PyObject *const *values, int count)
@@ -85,7 +91,8 @@ static PyObject *plain_settings(PyObject *const *values, int count)
     enum { KEPT = sizeof kept / sizeof *kept };
     PyObject *const *settings = values + 3;
     for (int i = FA2PY_SET_FEATURES; i < count - 3; i++)
-        if (i != FA2PY_SET_CONTEXT && !is_off(settings[i]))
+        if (i != FA2PY_SET_CONTEXT &&
+            !(i == FA2PY_SET_DROPOUT_P ? is_zero(settings[i]) : is_off(settings[i])))
             return NULL;
     PyObject *tuple = PyTuple_New(KEPT + 1);
     for (int i = 0; tuple != NULL && i <= KEPT; i++) {
