@@ -147,8 +147,12 @@ local function live_registers(v, path)
    return alive, path.register_staging and later, dq_parts
 end
 
--- What the cost model wants to know. registers: the compiler's count, or 0 for the estimate.
+-- What the cost model wants to know. registers: the compiler's count, or 0 for the estimate, with which they are kept
+-- in v: candidates are selected by many problems.
 local function facts_of(v, path, registers)
+   if registers == 0 and v.facts then
+      return v.facts
+   end
    local facts = shares(v)
    local alive = live_registers(v, path)
    -- Rows of a pad layout start 16 bytes apart modulo 128 only if they are a multiple of that long; else
@@ -161,6 +165,7 @@ local function facts_of(v, path, registers)
    facts.ex2_per_score = 1 + v.softcap * softcap.ex2_per_score
    facts.more_fp32_per_score = v.softcap * (softcap.fp32_per_score + softcap.slope_per_score)
       + features.fp32_per_score(v)
+   v.facts = registers == 0 and facts or v.facts
    return facts
 end
 
