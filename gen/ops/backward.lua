@@ -273,8 +273,8 @@ local own_axes = {
 own_axes[#own_axes + 1] = {
    name = "split", values = {0, 1}, quiet = true, default = 0,
    when = function(v)
-      if v.split == 1 and (v.dq == "whole" or v.varlen == 1 or v.dv > 0 or features.any(v)) then
-         return nil, "queries are shared where dQ has other blocks, and sequences, V and scores are plain"
+      if v.split == 1 and (v.dq == "whole" or v.varlen == 1 or v.dv > 0) then
+         return nil, "queries are shared where dQ has other blocks, and sequences and V are plain"
       elseif v.split == 1 and (v.order == "late" or v.layout == "pad" or v.bc < 32) then
          return nil, "queries are shared in one order, with swizzled rows, of at least 32 keys"
       end
