@@ -184,7 +184,7 @@ function M.backward(v, facts, problem, arch)
       local queries = busy_clocks(count, tiles, mean_tiles(tiles, 1, v.dqbc, 16 * v.warps, problem),
                                   arch, resident, card.query_tile_clocks)
       -- Both kinds of blocks run together: with few of them, side by side.
-      local together = ceil_div(problem.seq_k, v.bc) * kv_heads + count <= arch.sm_count * resident
+      local together = k_tiles * kv_heads * splits + count <= arch.sm_count * resident
       clocks = together and math.max(clocks, queries) or clocks + queries
    elseif v.dq == "red" or k_tiles > 1 then
       local elems = heads * q_tiles * v.br * facts.d_pad
