@@ -37,6 +37,7 @@ typedef struct fa2i_class {
 /* What the generator was taught of an operation. */
 typedef struct fa2i_taught {
     bool is_taught;
+    bool is_partial; /* without the database, which could not be read */
     int64_t version; /* fa2i_cache_data_version */
     fa2i_evidence evidence;
     bool knows_shipped; /* shipped was read */
