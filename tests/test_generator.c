@@ -171,6 +171,7 @@ static void test_latent(void)
     fa2i_card card;
     fa2i_variant *list = NULL;
     size_t count = 0;
+    problem.batch = 32;
     problem.head_dim_v = 512;
     problem.v_in_k = 1;
     problem.heads_q = 128;
