@@ -29,6 +29,7 @@ constexpr int kBlocksPerSm = 1;
 constexpr int kLoadRegisters = 24;
 constexpr int kGroupRegisters = 240;
 
+#line 38 "templates/hopper/config.cu.in"
 static_assert(kHeadDim % 8 == 0 && kHeadDim >= 8 && kHeadDim <= 256, "D is a multiple of 8 up to 256");
 static_assert(kBc % 16 == 0 && kBc <= 256, "S is one wgmma wide; P V runs in k16 steps");
 
@@ -45,6 +46,9 @@ constexpr int kTileBytes = kPages * kTilePageBytes;
 constexpr int kQArea = 0;
 constexpr int kKArea = kGroups * kGroupBytes;
 constexpr int kVArea = kKArea + kStages * kTileBytes;
+#line 58 "templates/hopper/config.cu.in"
+constexpr int kOArea = kQArea;
 constexpr int kBarrierArea = kVArea + kStages * kTileBytes;
-constexpr int kSmemBytes = kBarrierArea + (1 + 4 * kStages) * 8;
-static_assert(kSmemBytes == 163912, "the generator computed another size");
+#line 61 "templates/hopper/config.cu.in"
+constexpr int kSmemBytes = kBarrierArea + (2 * kGroups + 4 * kStages) * 8;
+static_assert(kSmemBytes == 163936, "the generator computed another size");
