@@ -14,8 +14,8 @@ local variant_text = require("core.variant")
 
 local tables = {
    {name = "plain", fit = require("ops.forward_plain_cost").fit},
-   {name = "splitkv", fit = require("ops.forward_splitkv_cost").fit},
    {name = "sm90", fit = require("ops.forward_sm90_cost").fit},
+   {name = "splitkv", fit = require("ops.forward_splitkv_cost").fit},
 }
 local preference = 0.03 -- a kernel that the model puts behind by this share counts 1/e
 local slow, close = math.log(2), 0.4 -- kernels that are considered, and whose errors are, by the log of their factor
