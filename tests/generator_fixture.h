@@ -24,6 +24,12 @@ static inline fa2_problem problem_of(int head_dim, fa2_dtype dtype, int causal, 
                          .causal = causal};
 }
 
+/* Does it divide the keys? */
+static inline bool is_split(const fa2i_variant *v)
+{
+    return strncmp(v->text, "fwd_splitkv_", 12) == 0;
+}
+
 /* A generator; the test ends here when there is none. */
 static inline fa2i_generator *open_generator(void)
 {

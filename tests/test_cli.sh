@@ -299,6 +299,11 @@ done
 unset FA2_GEN_PATH
 
 shape=Hq=2,Sq=64,D=16
+run 0 build --arch sm_86,sm_75 --shape $shape --shape $shape,dtype=bf16 --jobs 2 --dry-run
+has out "sm_86: to compile: 24, compiled already: 0, problems that it does not serve: 0; about 13 s with 2 threads"
+has out "sm_75: to compile: 12, compiled already: 0, problems that it does not serve: 1; about 7 s with 2 threads"
+checks=$((checks + 1))
+[ ! -e "$FA2_DB" ] || fail "a dry run made a database"
 run 0 build --arch sm_86 --shape $shape --jobs 2
 has out "sm_86, winners by the cost model"
 has out "B=1 Hq=2 Hkv=2 Sq=64 Sk=64 D=16 dtype=fp16 causal=0"

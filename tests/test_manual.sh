@@ -75,6 +75,11 @@ complete_bash "backward" fa2-tune list --op b
 run 2 tune --device 0 --preset nonsense
 presets=$(sed 's/.*known: //; s/,//g' err)
 complete_bash "$(echo "$presets" | tr " " "\n" | sort | xargs)" fa2-tune --preset ""
+# And the SMs those that a card stands for.
+run 2 build --arch sm_61
+sms=$(grep -o 'sm_[0-9]*' err | grep -v sm_61 | sort -u | xargs)
+complete_bash "$sms" fa2-tune build --arch sm_
+complete_bash "$sms" fa2-tune explain --arch ""
 complete_bash "all" fa2-tune tune --op a
 complete_bash "all" fa2-tune show --op a
 for command in list forget report; do

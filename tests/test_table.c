@@ -36,8 +36,11 @@ static void test_table(void)
     fa2i_table_init(&table, "lrl", titles);
     CHECK_EQ(fa2i_table_rows(&table), 0);
     fa2i_table_add(&table, rows[0]);
-    fa2i_table_add(&table, rows[1]);
+    fa2i_table_style(&table, FA2I_STYLE_BAD);
+    fa2i_table_add(&table, rows[1]); /* a row without a style of its own is plain */
     CHECK_EQ(fa2i_table_rows(&table), 2);
+    CHECK_EQ(table.styles[1], FA2I_STYLE_BAD);
+    CHECK_EQ(table.styles[2], FA2I_STYLE_PLAIN);
     begin(&c);
     CHECK_EQ(fa2i_table_print(&table, c.out), FA2_OK);
     check_end(&c, "name        µs  note\n"

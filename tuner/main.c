@@ -5,6 +5,9 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include "runtime/base/alloc.h"
+#include "runtime/base/text.h"
+#include "runtime/lua/generator.h"
 #include "tuner/commands/commands.h"
 #include "tuner/commands/manual.h"
 
@@ -23,8 +26,9 @@
 #define DB_HELP                                                                                    \
     "  --db FILE         the database; default $FA2_DB, else $XDG_CACHE_HOME/fa2/fa2.db,\n"        \
     "                    else ~/.cache/fa2/fa2.db\n"
-#define JOBS_HELP "  --jobs N          compile in N threads; default: all processors\n"
-#define JSON_HELP "  --json            print the result as JSON\n"
+#define JOBS_HELP    "  --jobs N          compile in N threads; default: all processors\n"
+#define DRY_RUN_HELP "  --dry-run         say what there is to do, and about how long it takes\n"
+#define JSON_HELP    "  --json            print the result as JSON\n"
 
 static const fa2i_command commands[] = {
     {"tune", fa2i_cmd_tune,
@@ -41,9 +45,10 @@ static const fa2i_command commands[] = {
      "                    A kernel that is being compiled or timed is finished first\n"
      "  --all             measure every candidate, also those that others' measurements rule out\n"
      "  --force           measure again what is tuned; its winners stay until then\n"
-     "  --share           beside another fa2-tune on the device: in turns, not when that one ends\n"
-     "  --dry-run         say what there is to do, and about how long it takes\n" JSON_HELP},
-    {"build", fa2i_cmd_build, "--arch sm_86[,sm_89...] [SHAPES] [--db FILE] [--jobs N] [--json]",
+     "  --share           beside another fa2-tune on the device: in turns, not when that one "
+     "ends\n" DRY_RUN_HELP JSON_HELP},
+    {"build", fa2i_cmd_build,
+     "--arch sm_86[,sm_89...] [SHAPES] [--db FILE] [--jobs N] [--dry-run] [--json]",
      "compile for SMs without a GPU; the cost model chooses",
      "Compiles the most promising variants of each shape and stores the best one by the cost "
      "model,\n"
@@ -51,7 +56,7 @@ static const fa2i_command commands[] = {
      "--preset seeds.\n\n"
      "  --arch LIST       sm_75, sm_80, sm_86 ...; several with commas; native: the devices here;\n"
      "                    all: whatever this NVRTC compiles for\n" SHAPE_HELP DB_HELP JOBS_HELP
-         JSON_HELP},
+         DRY_RUN_HELP JSON_HELP},
     {"bench", fa2i_cmd_bench,
      "--device N [SHAPES] [--scale S|B|D] [--runs N] [--cold] [--db FILE] [--format text|csv|json]",
      "time what the runtime takes, by one protocol, beside the default",
@@ -266,10 +271,34 @@ static int help(int argc, char **argv)
     return FA2I_EXIT_OK;
 }
 
+/* What --arch takes: the SMs that a card stands for. *ret_text belongs to the caller. */
+static fa2_status list_archs(char **ret_text)
+{
+    fa2i_text text = {0};
+    fa2i_card card;
+    fa2i_generator *generator = NULL;
+    const fa2_status st = fa2i_generator_create(&generator);
+    if (st != FA2_OK)
+        return st;
+    fa2i_text_add(&text, "native all");
+    for (int arch = 75; arch < 130; arch++)
+        if (fa2i_generator_card(generator, arch, &card) == FA2_OK)
+            fa2i_text_add(&text, " sm_%d", arch);
+    fa2i_generator_destroy(generator);
+    return fa2i_text_take(&text, ret_text);
+}
+
 /* `fa2-tune completion SHELL` */
 static int completion(int argc, char **argv)
 {
-    if (argc == 2 && fa2i_print_completion(argv[1], commands, COMMAND_COUNT, stdout))
+    char *archs = NULL;
+    const fa2_status st = list_archs(&archs);
+    const bool printed = st == FA2_OK && argc == 2 &&
+                         fa2i_print_completion(argv[1], commands, COMMAND_COUNT, archs, stdout);
+    fa2i_free(archs);
+    if (st != FA2_OK)
+        return fa2i_report_failure(st);
+    if (printed)
         return FA2I_EXIT_OK;
     fputs("fa2-tune: completion needs the name of a shell: bash, zsh or fish\n", stderr);
     return FA2I_EXIT_USAGE;

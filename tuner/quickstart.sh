@@ -10,7 +10,7 @@ usage() {
 tuner/quickstart.sh [PRESET]
 
 Set up, build into build-release/, tune PRESET (default: seeds) for GPU 0, print the winners.
-Without a GPU: compile for sm_75 ... sm_90 and let the cost model choose.
+Without a GPU: compile forward for sm_75 ... sm_90 and let the cost model choose.
 
 FA2_DB=FILE               the database (default: ~/.cache/fa2/fa2.db)
 FA2_CUDA_FROM_PYTHON=1    NVRTC from NVIDIA's Python packages, whatever toolkit there is
@@ -49,9 +49,11 @@ case $status in
     ;;
 3)
     say "no usable GPU here: building the database by the cost model, nothing is measured"
-    # Its table of winners is left out: list prints them below, whatever they come from.
-    "$fa2_tune" build --arch sm_75,sm_80,sm_86,sm_87,sm_89,sm_90 --preset "$preset" >/dev/null ||
-        die "the offline build failed (see above)"
+    # Forward alone, for a minute is enough to show how it goes. Its table of winners is left out: list prints them
+    # below, whatever they come from.
+    offline=("$fa2_tune" build --arch sm_75,sm_80,sm_86,sm_89,sm_90 --preset "$preset")
+    "${offline[@]}" --op forward >/dev/null || die "the offline build failed (see above)"
+    say "gradients take some minutes more: ${offline[*]} --op backward"
     ;;
 *)
     die "cannot look for devices (see above)"

@@ -81,14 +81,22 @@ local function group_of(facts, row)
    return group
 end
 
+-- The group of a row, whose fields of these names become numbers.
+local function place(facts, row, numbers)
+   local group = group_of(facts, row)
+   if group then
+      set_numbers(row, numbers)
+   end
+   return group
+end
+
 local measured_numbers = "n min_us q1_us median_us q3_us tflops max_error registers spill_bytes smem_bytes threads"
 
 local function add_measurement(facts, row)
-   local group = group_of(facts, row)
+   local group = place(facts, row, measured_numbers)
    if not group then
       return
    end
-   set_numbers(row, measured_numbers)
    local timed = row.outcome == "ok" and (row.median_us or 0) > 0
    if row.outcome == "ok" and not timed then -- settled without a sample
       group.spared, facts.spared = group.spared + 1, facts.spared + 1
@@ -110,11 +118,10 @@ end
 local winner_numbers = "median_us model_us tflops speedup_vs_default default_us registers smem_bytes threads"
 
 local function add_winner(facts, row)
-   local group = group_of(facts, row)
+   local group = place(facts, row, winner_numbers)
    if not group then
       return
    end
-   set_numbers(row, winner_numbers)
    row.group, group.winner = group, row
    row.brief = brief(parse_variant(row.variant or ""), group.problem)
    facts.winners[#facts.winners + 1] = row

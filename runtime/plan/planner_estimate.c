@@ -109,7 +109,8 @@ static fa2_status try_stored(trying *t, const fa2i_option *option, const fa2i_sl
     return st;
 }
 
-static fa2_status try_compiling(trying *t, const fa2i_option *option, const fa2i_slot **ret_slot)
+static fa2_status try_compiling(trying *t, const fa2i_option *option, const fa2i_slot **ret_slot,
+                                bool *ret_foreseen)
 {
     fa2i_attempt attempt = {0};
     t->refused = option;
@@ -121,6 +122,7 @@ static fa2_status try_compiling(trying *t, const fa2i_option *option, const fa2i
     t->planner->no_compiler = st == FA2_E_NO_NVRTC;
     t->refusal = st == FA2_OK ? attempt.refusal : st;
     *ret_slot = attempt.slot;
+    *ret_foreseen = attempt.foreseen;
     return st == FA2_E_NO_NVRTC ? FA2_OK : st;
 }
 
@@ -130,7 +132,8 @@ static fa2_status try_option(void *user, const fa2i_option *option, fa2i_trial *
     const fa2i_slot *slot = NULL;
     const fa2i_evidence *evidence = &t->planner->taught[t->problem->op].evidence;
     const bool stored = option->kernel != FA2I_NONE && !evidence->kernels[option->kernel].shipped;
-    const fa2_status st = stored ? try_stored(t, option, &slot) : try_compiling(t, option, &slot);
+    const fa2_status st = stored ? try_stored(t, option, &slot)
+                                 : try_compiling(t, option, &slot, &ret_trial->foreseen);
     if (st != FA2_OK || slot == NULL)
         return st;
     t->slots[option - t->options] = slot;

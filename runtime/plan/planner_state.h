@@ -56,8 +56,9 @@ typedef struct fa2i_planner {
     bool told_share;           /* the log knows what is wrong with it */
     fa2i_generator *generator; /* created when a problem is not tuned itself */
     fa2i_taught taught[FA2I_OPS];
-    bool no_compiler;   /* NVRTC was asked for, and is not here */
-    fa2i_target target; /* what is compiled for; "" until then */
+    bool told_old_nvrtc; /* the log knows what this NVRTC is too old for */
+    bool no_compiler;    /* NVRTC was asked for, and is not here */
+    fa2i_target target;  /* what is compiled for; "" until then */
     fa2i_kernels kernels;
     fa2i_class *classes; /* those of the problems so far, the last one that was asked for first */
 } fa2i_planner;

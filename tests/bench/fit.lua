@@ -1,5 +1,5 @@
--- Fits the constants of the forward cost models to measurements, by coordinate search. What is made small is, over
--- the problems, the mean of what is lost by taking the model's first choices (weighted by how much they are preferred),
+-- Fits the constants of the cost models to measurements of one card or of several, by coordinate search. What is made
+-- small is, over the problems, the mean of what is lost by taking the model's first choices (weighted by how much they are preferred),
 -- and half of how much the model's errors differ among the kernels of a problem. Prints the constants; it changes no
 -- file. With FOLDS, says before what that makes of problems that were not fitted to: each part of as many is left out
 -- once, from the constants as they are.
@@ -7,7 +7,8 @@
 --   model="build/tests/run_lua tests/bench/model.lua"; fit="build/tests/run_lua tests/bench/fit.lua"
 --   sqlite3 -csv fa2.db "$($model query)" | $fit [ROUNDS [FOLDS]]
 --
--- from the top of the source tree. Random problems with all candidates timed: tests/bench/untuned.py.
+-- from the top of the source tree. Random problems with all candidates timed: tests/bench/untuned.py, or
+-- `fa2-tune field-report` on each card and `fa2-tune import` of all of them into one database.
 local measured = dofile("tests/bench/measured.lua")
 local arch_of = require("core.arch")
 local variant_text = require("core.variant")
@@ -16,6 +17,7 @@ local tables = {
    {name = "plain", fit = require("ops.forward_plain_cost").fit},
    {name = "sm90", fit = require("ops.forward_sm90_cost").fit},
    {name = "splitkv", fit = require("ops.forward_splitkv_cost").fit},
+   {name = "backward", fit = require("ops.backward_cost").fit},
 }
 local preference = 0.03 -- a kernel that the model puts behind by this share counts 1/e
 local slow, close = math.log(2), 0.4 -- kernels that are considered, and whose errors are, by the log of their factor
@@ -34,7 +36,7 @@ local function select_rows(entry)
    for _, row in ipairs(entry.rows) do
       local family = families[variant_text.family(row.variant)]
       local lost = math.log(row.us / best)
-      if family.op == "forward" and lost < slow then
+      if lost < slow and row.model_us < math.huge then
          list[#list + 1] = {family = family, v = assert(variant_text.parse(row.variant, family.axes)),
                             registers = row.registers, lost = lost}
       end
@@ -147,13 +149,16 @@ local function validate(list, rounds, folds)
 end
 
 local function main()
-   local list = measured.read(require("init").cost)
+   local all, cards = measured.read(require("init").cost)
    local rounds, folds = tonumber(arg[1]) or 10, tonumber(arg[2]) or 0
-   for _, entry in ipairs(list) do
+   local list = {} -- of problems with something to choose
+   for _, entry in ipairs(all) do
       entry.arch = assert(arch_of.describe(entry.card))
       entry.rows = select_rows(entry)
+      list[#list + 1] = #entry.rows > 1 and entry or nil
    end
-   print(("%d problems: %.5f"):format(#list, loss(list)))
+   assert(#list > 0, "no problem with two variants that were timed")
+   print(("%d problems, cards: %d: %.5f"):format(#list, cards, loss(list)))
    if folds > 1 then
       validate(list, rounds, folds)
    end

@@ -36,24 +36,27 @@ local function take(fields, first, names)
    return record
 end
 
--- {key, problem, card, rows = {{variant, registers, us, model_us}}} per problem, in the order of the lines of standard
--- input. cost: that of gen/init.lua.
+-- {key, problem, card, rows = {{variant, registers, us, model_us}}} per problem and card, in the order of the lines of
+-- standard input, and how many cards there are. key: the problem's fields. cost: that of gen/init.lua.
 function M.read(cost)
-   local list, by_key = {}, {}
+   local list, by_line, cards, card_count = {}, {}, {}, 0
    for line in io.lines() do
       local f = split((line:gsub("\r$", "")))
-      local key = table.concat(f, " ", 4, 3 + #problem_fields)
-      local entry = by_key[key]
+      local both = table.concat(f, " ", 4) -- two cards were asked the same problems
+      local entry = by_line[both]
       if not entry then
-         entry = {key = key, problem = fa2.problem(take(f, 4, problem_fields)), rows = {},
-                  card = take(f, 4 + #problem_fields, card_fields)}
-         by_key[key], list[#list + 1] = entry, entry
+         entry = {key = table.concat(f, " ", 4, 3 + #problem_fields), problem = fa2.problem(take(f, 4, problem_fields)),
+                  rows = {}, card = take(f, 4 + #problem_fields, card_fields)}
+         by_line[both], list[#list + 1] = entry, entry
+         local card = table.concat(f, " ", 4 + #problem_fields)
+         card_count = card_count + (cards[card] and 0 or 1)
+         cards[card] = true
       end
       local registers = math.tointeger(tonumber(f[2]))
       local model_us = assert(cost(f[1], entry.problem, entry.card, registers))
       entry.rows[#entry.rows + 1] = {variant = f[1], registers = registers, us = tonumber(f[3]), model_us = model_us}
    end
-   return list
+   return list, card_count
 end
 
 return M

@@ -5,7 +5,7 @@
 --   model="build/tests/run_lua tests/bench/model.lua"
 --   sqlite3 -csv fa2.db "$($model query)" | $model
 --
--- from the top of the source tree; the card is the one measured.
+-- from the top of the source tree; the card is the one measured, and of several each counts for itself.
 local lines = dofile("tests/bench/measured.lua")
 
 -- row → place from 1, by a field.
@@ -46,10 +46,15 @@ local function median(values)
 end
 
 local function main()
-   local list = lines.read(require("init").cost)
+   local list, cards = lines.read(require("init").cost)
    local rhos, within, worst, sum = {}, 0, 0, 0
    print(table.concat(lines.problem_fields, " ")
          .. ": variants, rank correlation, place of the best, loss with first 1, 12")
+   for i = #list, 1, -1 do
+      if #list[i].rows < 2 then -- nothing to rank
+         table.remove(list, i)
+      end
+   end
    for _, entry in ipairs(list) do
       local measured, by_time = places(entry.rows, "us")
       local modelled, by_model = places(entry.rows, "model_us")
@@ -58,8 +63,9 @@ local function main()
       rhos[#rhos + 1] = spearman(entry.rows, measured, modelled)
       within = within + (modelled[best] <= 12 and 1 or 0)
       worst, sum = math.max(worst, lost), sum + lost
-      print(("%s: %d, %.2f, %d, %.1f %%, %.1f %%"):format(entry.key, #entry.rows, rhos[#rhos], modelled[best],
-                                                         loss(by_model, best.us, 1), lost))
+      print(("%s%s: %d, %.2f, %d, %.1f %%, %.1f %%"):format(
+         entry.key, cards > 1 and " on " .. entry.card.name or "", #entry.rows, rhos[#rhos], modelled[best],
+         loss(by_model, best.us, 1), lost))
    end
    print(("%d problems: median rank correlation %.2f; best among the first 12 on %d; measuring only those loses "
           .. "%.1f %% on average, %.1f %% at worst"):format(#list, median(rhos), within, sum / #list, worst))

@@ -1,26 +1,22 @@
 #!/bin/sh
 # fa2-tune bench on the software device with a few variants: what it says in each format, that it says that times
-# are modelled, and what it does about kernels that fail. Usage: test_bench.sh FA2_TUNE LIBFA2SIM
+# are modelled, and what it does about kernels that fail. Usage: test_bench.sh FA2_TUNE LIBFA2SIM RUN_LUA
 set -u
-[ $# -ge 2 ] || {
-    echo "usage: test_bench.sh FA2_TUNE LIBFA2SIM" >&2
+[ $# -ge 3 ] || {
+    echo "usage: test_bench.sh FA2_TUNE LIBFA2SIM RUN_LUA" >&2
     exit 2
 }
-self=$(realpath "$0")
-tune=$1
-texts=$(dirname "$self")/../golden/texts
-# shellcheck source=tests/expect.sh
-. "$(dirname "$self")/../expect.sh"
-export FA2_CUDA_LIBRARY="$2" FA2_SIM_CARD=rtx3060 FA2_DB="$folder/fa2.db"
-FA2_GEN_PATH=$(dirname "$self")/few
-export FA2_GEN_PATH
-shape=Hq=2,Sq=48,D=16,causal=1
+# shellcheck source=tests/sim/few.sh
+. "$(dirname "$0")/few.sh"
+run_lua=$3
+touch rows
 
-# run STATUS ARGUMENT...: fa2-tune.
-run() {
+# script STATUS SCRIPT ARGUMENT...: of those that read measurements, from the file rows.
+script() {
     status=$1
     shift
-    expect_status "$status" "fa2-tune $*" "$tune" "$@"
+    expect_status "$status" "$*" sh -c 'rows=$(realpath rows); cd "$1" && shift && exec "$@" <"$rows"' sh \
+        "$here/../.." "$run_lua" "$@"
 }
 
 # field NAME: of the first row of the CSV that the last run wrote.
@@ -182,6 +178,26 @@ run 0 field-report report.jsonl --check
 has out "the same figures here"
 run 0 import report.jsonl --db imported.db
 has out "new rows into imported.db"
+if command -v sqlite3 >/dev/null; then
+    # The scripts that judge and fit the cost model take each card of a database for itself.
+    cp imported.db elsewhere.db
+    sqlite3 elsewhere.db "update device set name = 'NVIDIA RTX A4000'"
+    run 0 export another.jsonl --db elsewhere.db
+    run 0 import another.jsonl --db imported.db
+    script 0 tests/bench/model.lua query
+    sqlite3 -csv imported.db "$(cat out)" >rows
+    script 0 tests/bench/model.lua
+    has out " on NVIDIA RTX A4000"
+    has out "6 problems: median rank correlation"
+    script 0 tests/bench/fit.lua 1 2
+    has out "6 problems, cards: 2: 0."
+    has out "left out of 2 fits: 0."
+    has out "plain barrier = "
+    has out "backward barrier = "
+    lacks out nan
+else
+    echo "skipped, there is no sqlite3: what is fitted to reports" >&2
+fi
 sed 's/"rank_correlation_median":[^,]*,/"rank_correlation_median":0.1234,/' report.jsonl >other.jsonl
 run 1 field-report other.jsonl --check
 has out "other figures here"

@@ -6,28 +6,9 @@ set -u
     echo "usage: test_share.sh FA2_TUNE LIBFA2SIM SIM_CLIENT" >&2
     exit 2
 }
-self=$(realpath "$0")
-tune=$1
-client=$3
-# shellcheck source=tests/expect.sh
-. "$(dirname "$self")/../expect.sh"
-export FA2_CUDA_LIBRARY="$2" FA2_SIM_CARD=rtx3060 FA2_DB="$folder/user.db"
-FA2_GEN_PATH=$(dirname "$self")/few
-export FA2_GEN_PATH
-shape=Hq=2,Sq=48,D=16,causal=1
+# shellcheck source=tests/sim/few.sh
+. "$(dirname "$0")/few.sh"
 
-# run STATUS ARGUMENT...: fa2-tune.
-run() {
-    status=$1
-    shift
-    expect_status "$status" "fa2-tune $*" "$tune" "$@"
-}
-# call STATUS ARGUMENT...: a program that calls attention.
-call() {
-    status=$1
-    shift
-    expect_status "$status" "a call of $*" "$client" "$@"
-}
 winner() {
     run 0 list --db "$1" --json
     python3 -c 'import json; print(json.load(open("out"))[0]["variant"])'
@@ -86,7 +67,7 @@ expect_status 0 "fa2-tune by its name" env -u FA2_SHARE PATH="$folder/installed/
 has out "rule      shipped:"
 
 # ---- damaged, cut, not there: said, and no error ----
-rm user.db
+rm fa2.db
 head -c 3000 share/card.jsonl >share/cut.jsonl
 rm share/card.jsonl
 call 0 1 2 48 16 1

@@ -7,54 +7,40 @@ set -u
     echo "usage: test_sharing.sh FA2_TUNE LIBFA2SIM CLIENT" >&2
     exit 2
 }
-self=$(realpath "$0")
-tune=$1
-client=$3
-# shellcheck source=tests/expect.sh
-. "$(dirname "$self")/../expect.sh"
-export FA2_CUDA_LIBRARY="$2" FA2_SIM_CARD=rtx3060 FA2_DB="$folder/fa2.db" TMPDIR="$folder"
-FA2_GEN_PATH=$(dirname "$self")/few
-export FA2_GEN_PATH
-unset FA2_CAPTURE
-
-# run STATUS COMMAND ARGUMENT...
-run() {
-    status=$1
-    shift
-    expect_status "$status" "$*" "$@"
-}
+# shellcheck source=tests/sim/few.sh
+. "$(dirname "$0")/few.sh"
 
 # ---- programs ----
 # Its problems are tuned, those that take the most time first, and its capture is gone.
-run 0 "$tune" --device 0 -- sh -c "$client 1 2 48 16 1; $client 1 2 32 16 0"
+run 0 --device 0 -- sh -c "$client 1 2 48 16 1; $client 1 2 32 16 0"
 has err "problems: 2 modelled"
 has out "max error" # the program's own words
 checks=$((checks + 1))
 [ "$(ls)" = "$(printf 'err\nfa2.db\nout')" ] || fail "$ran: it left $(ls)"
-run 0 "$tune" --device 0 -- "$client" 1 2 48 16 1
+run 0 --device 0 -- "$client" 1 2 48 16 1
 has err "1 tuned already"
 has out "rule       exact"
 # Its end.
-run 1 "$tune" --device 0 -- sh -c "$client 1 2 48 16 1; exit 3"
+run 1 --device 0 -- sh -c "$client 1 2 48 16 1; exit 3"
 has err "sh ended with status 3; what it asked for until then counts"
 has err "1 tuned already"
-run 1 "$tune" --device 0 --json -- sh -c "$client 1 2 48 16 1; kill -ABRT \$\$"
+run 1 --device 0 --json -- sh -c "$client 1 2 48 16 1; kill -ABRT \$\$"
 has err "sh was ended by signal 6"
 lacks out "max error"
 has out '"state":"settled"'
-run 2 "$tune" --device 0 -- true
+run 2 --device 0 -- true
 has err "true never used fa2"
-run 2 "$tune" --device 0 -- ./nothing
+run 2 --device 0 -- ./nothing
 has err "cannot run ./nothing: No such file or directory"
-run 2 "$tune" --device 0 --
+run 2 --device 0 --
 has err "needs a program behind it"
 # A capture that stays, by the environment; with what is there it is a shape file for everybody.
 export FA2_CAPTURE="$folder/calls.csv"
-run 0 "$client" 1 2 48 16 1
-run 0 "$tune" --device 0 -- "$client" 1 2 40 16 1
+call 0 1 2 48 16 1
+run 0 --device 0 -- "$client" 1 2 40 16 1
 has err "problems: 1 modelled, 1 tuned already"
 unset FA2_CAPTURE
-run 0 cat calls.csv
+expect_status 0 calls.csv cat calls.csv
 has out "calls,op,batch"
 "$tune" --device 0 --shapes - <calls.csv >out 2>err || fail "--shapes -: status $?"
 ran="--shapes -"
@@ -62,10 +48,10 @@ has err "2 tuned already"
 # Files that cannot be.
 FA2_CAPTURE=/nonexistent/calls.csv
 export FA2_CAPTURE
-run 1 "$client" 1 2 48 16 1
+call 1 1 2 48 16 1
 has err "FA2_CAPTURE=/nonexistent/calls.csv: it cannot be written (No such file or directory)"
 unset FA2_CAPTURE
-TMPDIR=/nonexistent run 2 "$tune" --device 0 -- "$client" 1 2 48 16 1
+TMPDIR=/nonexistent run 2 --device 0 -- "$client" 1 2 48 16 1
 has err "TMPDIR can name a folder"
 # SIGTERM ends both; what was counted before is not tuned then.
 "$tune" --device 0 -- sh -c 'trap "echo told >told; exit 1" TERM; touch started; while :; do sleep 0.1; done' \
@@ -83,64 +69,64 @@ checks=$((checks + 2))
 # ---- what is to be done, what was, and what is to be done again ----
 shape=B=1,Hq=2,Sq=48,D=16
 rm -f fa2.db
-run 0 "$tune" --device 0 --shape $shape --dry-run
+run 0 --device 0 --shape $shape --dry-run
 has out "to compile: 2, to verify: 2, problems to measure: 1"
 has err "database $FA2_DB, seed"
 checks=$((checks + 1))
 [ ! -e fa2.db ] || fail "$ran: it made a database"
-run 0 "$tune" --device 0 --shape $shape --shape op=backward,Hq=2,Sq=48,D=16
+run 0 --device 0 --shape $shape --shape op=backward,Hq=2,Sq=48,D=16
 has err "problems: 2 modelled"
 cp fa2.db before.db
-run 0 "$tune" --device 0 --shape $shape --shape B=1,Hq=2,Sq=32,D=16 --dry-run
+run 0 --device 0 --shape $shape --shape B=1,Hq=2,Sq=32,D=16 --dry-run
 has out "to compile: 0, to verify: 0, problems to measure: 1"
 checks=$((checks + 1))
 cmp -s fa2.db before.db || fail "$ran: it wrote to the database"
-run 0 "$tune" --device 0 --shape $shape --force
+run 0 --device 0 --shape $shape --force
 has err "problems: 1 modelled, 0 tuned already"
 has err "0 compiled, 2 reused, 0 verified"
-run 0 "$tune" list --op forward
+run 0 list --op forward
 lacks out bwd_sm80
 has out fwd_sm80
-run 0 "$tune" list --device 3060 --shape D=16,causal=0 --op backward --json
+run 0 list --device 3060 --shape D=16,causal=0 --op backward --json
 has out bwd_sm80
 lacks out fwd_sm80
-run 0 "$tune" list --device l4
+run 0 list --device l4
 has err "no such winners"
-run 0 "$tune" list --device 0 --shape D=32
+run 0 list --device 0 --shape D=32
 has err "no such winners"
-run 3 "$tune" list --device 1
+run 3 list --device 1
 has err "there is no CUDA device 1"
-run 0 "$tune" show --shape D=16
+run 0 show --shape D=16
 has out fwd_sm80
 has out bwd_sm80
-run 1 "$tune" show --shape D=24
-run 1 "$tune" show --shape $shape --device l4
+run 1 show --shape D=24
+run 1 show --shape $shape --device l4
 has err "nothing was measured for"
-run 2 "$tune" forget
+run 2 forget
 has err "forget needs --shape"
-run 0 "$tune" forget --op backward
+run 0 forget --op backward
 has out "1 winner, 0 verifications and 0 kernels"
-run 0 "$tune" list
+run 0 list
 lacks out bwd_sm80
-run 0 "$tune" --device 0 --shape op=backward,Hq=2,Sq=48,D=16
+run 0 --device 0 --shape op=backward,Hq=2,Sq=48,D=16
 has err "problems: 1 modelled, 0 tuned already"
 has err "0 compiled"
-run 0 "$tune" forget --variant fwd_
+run 0 forget --variant fwd_
 has out "1 winner, 2 verifications and 2 kernels"
-run 0 "$tune" --device 0 --shape $shape
+run 0 --device 0 --shape $shape
 has err "2 compiled, 0 reused, 2 verified"
 rm -f wrong.db
-FA2_SIM_FAULT=wrong=1 run 0 "$tune" --device 0 --shape $shape --db wrong.db
+FA2_SIM_FAULT=wrong=1 run 0 --device 0 --shape $shape --db wrong.db
 has err "1 wrong"
-run 0 "$tune" forget --failures --db wrong.db
+run 0 forget --failures --db wrong.db
 has out "forgot 1 measurement, 0 winners, 1 verification and 0 kernels"
-run 0 "$tune" --device 0 --shape $shape --db wrong.db
+run 0 --device 0 --shape $shape --db wrong.db
 has err "1 verified"
-run 0 "$tune" forget --device 3060
+run 0 forget --device 3060
 has out "kernels"
-run 0 "$tune" list
+run 0 list
 has err "no winners"
-run 0 "$tune" check
+run 0 check
 
 # ---- two tuners on one device ----
 # Software devices are each process's own, unless they are told that they are one machine's.
@@ -189,14 +175,14 @@ done
 kill -KILL $first
 wait $first 2>/dev/null
 # shellcheck disable=SC2086
-run 0 "$tune" --device 0 $shapes
+run 0 --device 0 $shapes
 has err "problems: 4 modelled"
 
 # ---- all devices of a machine ----
 rm -f fa2.db
 export FA2_SIM_CARD=rtx3060,rtx3060,l4
 # shellcheck disable=SC2086
-run 0 "$tune" --device all $shapes
+run 0 --device all $shapes
 has err "device 0: problems:"
 has err "device 2: problems: 4 modelled"
 checks=$((checks + 2))
@@ -204,15 +190,15 @@ checks=$((checks + 2))
     fail "$ran: the equal cards did not share the problems"
 [ "$(sed -n 's/^device [01]: variants: [0-9]* compiled, [0-9]* reused, \([0-9]*\) verified.*/\1/p' err |
     paste -sd+ | bc)" = 4 ] || fail "$ran: the equal cards did not share the verification"
-run 0 "$tune" list --device l4
+run 0 list --device l4
 has out "NVIDIA L4"
 lacks out "RTX 3060"
 # shellcheck disable=SC2086
-run 0 "$tune" --device all $shapes --json
+run 0 --device all $shapes --json
 has out '{"devices":['
 has out '"state":"settled"'
-run 2 "$tune" --device all -- "$client" 1 2 48 16 1
+run 2 --device all -- "$client" 1 2 48 16 1
 has err "--device all takes no program"
-run 2 "$tune" --device all --shape Hq=2,Sq=0,D=16
+run 2 --device all --shape Hq=2,Sq=0,D=16
 
 summary

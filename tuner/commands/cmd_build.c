@@ -8,6 +8,7 @@
 #include "tuner/commands/commands.h"
 #include "tuner/commands/database.h"
 #include "tuner/commands/interrupt.h"
+#include "tuner/report/progress.h"
 #include "tuner/report/table.h"
 
 /* More winners than this are left to `fa2-tune list`. */
@@ -36,27 +37,58 @@ static void session_done(session *s)
 static fa2_status open_session(session *s, int argc, char **argv)
 {
     fa2_status st = FA2_OK;
-    FA2_TRY(fa2i_options_parse(
-        argc, argv, FA2I_OPT_SHAPES | FA2I_OPT_ARCH | FA2I_OPT_DB | FA2I_OPT_JOBS | FA2I_OPT_JSON,
-        &s->options));
+    bool absent = false;
+    FA2_TRY(fa2i_options_parse(argc, argv,
+                               FA2I_OPT_SHAPES | FA2I_OPT_ARCH | FA2I_OPT_DB | FA2I_OPT_JOBS |
+                                   FA2I_OPT_DRY_RUN | FA2I_OPT_JSON,
+                               &s->options));
     if (s->options.arch_count == 0 && !s->options.arch_all && !s->options.arch_native)
         FA2_TRY(fa2i_fail(FA2_E_INVALID, "build needs --arch, for example --arch sm_86"));
     FA2_TRY(fa2i_generator_create_stoppable(s->stop, &s->generator));
     FA2_TRY(fa2i_archs_find(s->generator, &s->options));
     for (size_t i = 0; i < s->options.arch_count; i++)
         FA2_TRY(fa2i_generator_card(s->generator, s->options.archs[i], &s->cards[i]));
-    FA2_TRY(fa2i_database_open(s->options.db, FA2I_CACHE_WRITE, &s->cache));
+    if (s->options.dry_run)
+        FA2_TRY(fa2i_database_open_or_empty(s->options.db, &absent, &s->cache));
+    else
+        FA2_TRY(fa2i_database_open(s->options.db, FA2I_CACHE_WRITE, &s->cache));
 done:
     return st;
 }
 
+static fa2i_build work_of(const session *s)
+{
+    return (fa2i_build){.cache = s->cache,
+                        .generator = s->generator,
+                        .shapes = &s->options.shapes,
+                        .jobs = s->options.jobs,
+                        .stop = s->stop};
+}
+
+/* --dry-run. */
+static fa2_status foresee_all(const session *s)
+{
+    const fa2i_build build = work_of(s);
+    for (size_t i = 0; i < s->options.arch_count; i++) {
+        fa2i_build_result r = {0};
+        size_t threads = 0;
+        const fa2_status st = fa2i_build_foresee(&build, &s->cards[i], &r, &threads);
+        if (st != FA2_OK)
+            return st;
+        printf(
+            "sm_%d: to compile: %zu, compiled already: %zu, problems that it does not serve: %zu",
+            r.card.arch, r.compiled, r.reused, r.unserved);
+        if (r.compiled > 0)
+            printf("; about %.0f s with %zu thread%s", r.seconds + 1, threads,
+                   fa2i_plural(threads));
+        printf("\n");
+    }
+    return FA2_OK;
+}
+
 static fa2_status build_all(session *s)
 {
-    const fa2i_build build = {.cache = s->cache,
-                              .generator = s->generator,
-                              .shapes = &s->options.shapes,
-                              .jobs = s->options.jobs,
-                              .stop = s->stop};
+    const fa2i_build build = work_of(s);
     fa2_status st = FA2_OK;
     while (st == FA2_OK && s->count < s->options.arch_count && *s->stop == 0) {
         st = fa2i_build_arch(&build, &s->cards[s->count], &s->results[s->count]);
@@ -206,6 +238,11 @@ int fa2i_cmd_build(int argc, char **argv)
     fa2_status st = FA2_OK;
     int status = FA2I_EXIT_FAILED;
     FA2_TRY(open_session(&s, argc, argv));
+    if (s.options.dry_run) {
+        FA2_TRY(foresee_all(&s));
+        status = FA2I_EXIT_OK;
+        goto done;
+    }
     FA2_TRY(build_all(&s));
     if (s.options.json)
         print_json(&s);

@@ -77,15 +77,8 @@ static fa2_status open_for_writing(fa2i_tune *tune)
 /* For reading what there is; where there is nothing, an empty one that is no file. */
 static fa2_status open_for_reading(fa2i_tune *tune)
 {
-    char *path = NULL;
-    fa2_status st = fa2i_database_open(tune->options.db, FA2I_CACHE_READ, &tune->cache);
-    if (st == FA2_E_NOT_FOUND) {
-        tune->absent = true;
-        st = tune->options.db == NULL ? fa2i_cache_default_path(&path) : FA2_OK;
-        if (st == FA2_OK)
-            st = fa2i_cache_open_empty(path == NULL ? tune->options.db : path, &tune->cache);
-        fa2i_free(path);
-    }
+    const fa2_status st =
+        fa2i_database_open_or_empty(tune->options.db, &tune->absent, &tune->cache);
     if (st == FA2_OK && fa2i_cache_device(tune->cache, &tune->card, true, &tune->device) != FA2_OK)
         tune->device = -1; /* it is not there, and nothing is written */
     return st;
@@ -131,7 +124,7 @@ static fa2_status parse(fa2i_tune *tune, int argc, char **argv)
     FA2_TRY(fa2i_options_parse(argc, argv,
                                FA2I_OPT_SHAPES | FA2I_OPT_DEVICE | FA2I_OPT_DB | FA2I_OPT_JOBS |
                                    FA2I_OPT_BUDGET | FA2I_OPT_JSON | FA2I_OPT_PROGRAM |
-                                   FA2I_OPT_TUNE,
+                                   FA2I_OPT_TUNE | FA2I_OPT_DRY_RUN,
                                &tune->options));
     if (tune->options.device == -1)
         st = fa2i_fail(FA2_E_INVALID, "tune needs --device N: `fa2-tune devices` lists them");

@@ -67,10 +67,11 @@ enum {
     FA2I_OPT_FILTER_SHOWN =
         1024, /* a --shape with all that it must say is a problem, else a filter */
     FA2I_OPT_FORGET = 2048,
-    FA2I_OPT_TUNE = 4096,    /* --all, --force, --dry-run */
+    FA2I_OPT_TUNE = 4096,    /* --all, --force, --share */
     FA2I_OPT_BENCH = 8192,   /* --runs, --cold, --format */
     FA2I_OPT_REPORT = 16384, /* --html, --markdown, --against, --bench */
-    FA2I_OPT_CHECK = 32768   /* --check */
+    FA2I_OPT_CHECK = 32768,  /* --check */
+    FA2I_OPT_DRY_RUN = 65536 /* --dry-run */
 };
 
 /* FA2_E_INVALID names the option, the value and what is accepted. Strings are borrowed from argv.

@@ -28,6 +28,20 @@ done:
     return st;
 }
 
+fa2_status fa2i_database_open_or_empty(const char *path, bool *ret_absent, fa2i_cache **ret_cache)
+{
+    char *default_path = NULL;
+    fa2_status st = fa2i_database_open(path, FA2I_CACHE_READ, ret_cache);
+    *ret_absent = st == FA2_E_NOT_FOUND;
+    if (st != FA2_E_NOT_FOUND)
+        return st;
+    st = path == NULL ? fa2i_cache_default_path(&default_path) : FA2_OK;
+    if (st == FA2_OK)
+        st = fa2i_cache_open_empty(path == NULL ? default_path : path, ret_cache);
+    fa2i_free(default_path);
+    return st;
+}
+
 static bool says_the_problem(const char *word)
 {
     const size_t length = strcspn(word, "= ");

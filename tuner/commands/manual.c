@@ -119,17 +119,18 @@ void fa2i_print_manual(const fa2i_command *commands, size_t count, FILE *out)
 
 /* ---- completion ---- */
 
-/* What a value can be, by its name in the help: words, or a file; NULL: neither. */
-static const char *words_of(const char *value, bool *ret_file)
+/* What a value can be, by its name in the help: words, or a file; NULL: neither. archs: as of
+ * fa2i_print_completion. */
+static const char *words_of(const char *value, const char *archs, bool *ret_file)
 {
-    static const char *const words[][2] = {
+    const char *const words[][2] = {
         {"NAME", "seeds paper quick llm vision diffusion"},
         {"OP", "forward backward"},
         {"OPS", "forward backward all"},
         {"AXIS", "S B D"},
         {"F", "text csv json"},
-        {"LIST", "native all sm_75 sm_80 sm_86 sm_89 sm_90"},
-        {"SM", "sm_75 sm_80 sm_86 sm_89 sm_90"},
+        {"LIST", archs},
+        {"SM", strstr(archs, "sm_")},
     };
     *ret_file = strcmp(value, "FILE") == 0 || strcmp(value, "OTHER") == 0;
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
@@ -145,7 +146,7 @@ static void print_quoted(const char *text, const char *cut, FILE *out)
         fputc(*at == '\'' ? '`' : *at == '[' ? '(' : *at == ']' ? ')' : *at, out);
 }
 
-static void print_bash(const fa2i_command *commands, size_t count, FILE *out)
+static void print_bash(const fa2i_command *commands, size_t count, const char *archs, FILE *out)
 {
     fa2i_option_help option;
     bool file = false;
@@ -160,7 +161,7 @@ static void print_bash(const fa2i_command *commands, size_t count, FILE *out)
     fputs(") command=${COMP_WORDS[1]} ;; esac\n    case $command:$prev in\n", out);
     for (size_t i = 0; i < count; i++) {
         for (const char *help = commands[i].help; fa2i_next_option(&help, &option);) {
-            const char *words = words_of(option.value, &file);
+            const char *words = words_of(option.value, archs, &file);
             if (file)
                 fprintf(
                     out,
@@ -192,7 +193,7 @@ static void print_bash(const fa2i_command *commands, size_t count, FILE *out)
           out);
 }
 
-static void print_zsh(const fa2i_command *commands, size_t count, FILE *out)
+static void print_zsh(const fa2i_command *commands, size_t count, const char *archs, FILE *out)
 {
     fa2i_option_help option;
     bool file = false;
@@ -212,7 +213,7 @@ static void print_zsh(const fa2i_command *commands, size_t count, FILE *out)
     for (size_t i = 0; i < count; i++) {
         fprintf(out, "        %s) _arguments", commands[i].name);
         for (const char *help = commands[i].help; fa2i_next_option(&help, &option);) {
-            const char *words = words_of(option.value, &file);
+            const char *words = words_of(option.value, archs, &file);
             fprintf(out, " \\\n            '*%s%s[", option.name,
                     option.value[0] == '\0' ? "" : "=");
             print_quoted(option.text, ";:", out);
@@ -230,7 +231,7 @@ static void print_zsh(const fa2i_command *commands, size_t count, FILE *out)
     fputs("    esac\n}\n_fa2_tune \"$@\"\n", out);
 }
 
-static void print_fish(const fa2i_command *commands, size_t count, FILE *out)
+static void print_fish(const fa2i_command *commands, size_t count, const char *archs, FILE *out)
 {
     fa2i_option_help option;
     bool file = false;
@@ -241,7 +242,7 @@ static void print_fish(const fa2i_command *commands, size_t count, FILE *out)
         print_quoted(commands[i].summary, "", out);
         fputs("'\n", out);
         for (const char *help = commands[i].help; fa2i_next_option(&help, &option);) {
-            const char *words = words_of(option.value, &file);
+            const char *words = words_of(option.value, archs, &file);
             fprintf(out, "complete -c fa2-tune -n '__fish_seen_subcommand_from %s' -l %s%s",
                     commands[i].name, option.name + 2,
                     option.value[0] == '\0' ? ""
@@ -256,14 +257,15 @@ static void print_fish(const fa2i_command *commands, size_t count, FILE *out)
     }
 }
 
-bool fa2i_print_completion(const char *shell, const fa2i_command *commands, size_t count, FILE *out)
+bool fa2i_print_completion(const char *shell, const fa2i_command *commands, size_t count,
+                           const char *archs, FILE *out)
 {
     if (strcmp(shell, "bash") == 0)
-        print_bash(commands, count, out);
+        print_bash(commands, count, archs, out);
     else if (strcmp(shell, "zsh") == 0)
-        print_zsh(commands, count, out);
+        print_zsh(commands, count, archs, out);
     else if (strcmp(shell, "fish") == 0)
-        print_fish(commands, count, out);
+        print_fish(commands, count, archs, out);
     else
         return false;
     return true;

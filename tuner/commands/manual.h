@@ -34,8 +34,9 @@ bool fa2i_next_option(const char **help, fa2i_option_help *ret_option);
 /* The manual page, for man(7). */
 void fa2i_print_manual(const fa2i_command *commands, size_t count, FILE *out);
 
-/* The completion script for bash, zsh or fish; false: there is none for such a shell. */
+/* The completion script for bash, zsh or fish; false: there is none for such a shell. archs: what --arch takes,
+ * "native all sm_75 ...", the SMs last. */
 bool fa2i_print_completion(const char *shell, const fa2i_command *commands, size_t count,
-                           FILE *out);
+                           const char *archs, FILE *out);
 
 #endif

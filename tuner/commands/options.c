@@ -356,7 +356,7 @@ static const struct option {
     {"--all", FA2I_OPT_TUNE, NULL, apply_all, false},
     {"--force", FA2I_OPT_TUNE, NULL, apply_force, false},
     {"--share", FA2I_OPT_TUNE, NULL, apply_share, false},
-    {"--dry-run", FA2I_OPT_TUNE, NULL, apply_dry_run, false},
+    {"--dry-run", FA2I_OPT_DRY_RUN, NULL, apply_dry_run, false},
     {"--device", FA2I_OPT_DEVICE, "a device number", apply_device, true},
     {"--arch", FA2I_OPT_ARCH, "architectures: sm_86; native, all", apply_arch, false},
     {"--db", FA2I_OPT_DB, "a database file", apply_db, true},

@@ -26,17 +26,26 @@ void fa2i_table_init(fa2i_table *table, const char *align, const char *const *ti
     fa2i_table_add(table, titles);
 }
 
+static void grow(fa2i_table *table)
+{
+    const size_t capacity = 2 * (table->capacity + table->columns);
+    char **cells = fa2i_realloc(table->cells, capacity * sizeof *cells);
+    if (cells != NULL)
+        table->cells = cells;
+    char *styles = fa2i_realloc(table->styles, capacity / table->columns);
+    if (styles != NULL)
+        table->styles = styles;
+    table->failed = cells == NULL || styles == NULL;
+    if (!table->failed)
+        table->capacity = capacity;
+}
+
 void fa2i_table_add(fa2i_table *table, const char *const *cells)
 {
-    if (!table->failed && table->count + table->columns > table->capacity) {
-        const size_t capacity = 2 * (table->capacity + table->columns);
-        char **grown = fa2i_realloc(table->cells, capacity * sizeof *grown);
-        if (grown != NULL) {
-            table->cells = grown;
-            table->capacity = capacity;
-        }
-        table->failed = grown == NULL;
-    }
+    if (!table->failed && table->count + table->columns > table->capacity)
+        grow(table);
+    if (!table->failed)
+        table->styles[table->count / table->columns] = FA2I_STYLE_PLAIN;
     for (size_t i = 0; !table->failed && i < table->columns; i++) {
         char *copy = fa2i_strdup(cells[i] == NULL ? "-" : cells[i]);
         table->failed = copy == NULL;
@@ -47,17 +56,8 @@ void fa2i_table_add(fa2i_table *table, const char *const *cells)
 
 void fa2i_table_style(fa2i_table *table, fa2i_style style)
 {
-    const size_t rows = table->count / table->columns;
-    if (table->failed)
-        return;
-    char *grown = fa2i_realloc(table->styles, table->capacity / table->columns + 1);
-    table->failed = grown == NULL;
-    if (grown == NULL)
-        return;
-    if (table->styles == NULL)
-        memset(grown, FA2I_STYLE_PLAIN, rows);
-    table->styles = grown;
-    table->styles[rows - 1] = (char)style;
+    if (!table->failed)
+        table->styles[table->count / table->columns - 1] = (char)style;
 }
 
 /* ---- printing ---- */
@@ -136,9 +136,7 @@ fa2_status fa2i_table_print(const fa2i_table *table, FILE *out)
         return fa2i_fail(FA2_E_MEMORY, "no memory for a table of %zu cells", table->count);
     const layout l = lay_out(table, out);
     for (size_t row = 0; row < table->count / table->columns; row++) {
-        const fa2i_style style = row == 0                ? FA2I_STYLE_HEAD
-                                 : table->styles == NULL ? FA2I_STYLE_PLAIN
-                                                         : (fa2i_style)table->styles[row];
+        const fa2i_style style = row == 0 ? FA2I_STYLE_HEAD : (fa2i_style)table->styles[row];
         fa2i_terminal_begin(out, style);
         print_row(table, &l, row, out);
         fa2i_terminal_end(out, style);

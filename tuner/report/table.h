@@ -20,7 +20,7 @@ typedef struct fa2i_table {
     const char *align; /* per column 'l' or 'r'; borrowed */
     char **cells;      /* row by row, the titles first; owned */
     size_t count, capacity;
-    char *styles; /* per row a fa2i_style; owned; NULL: all plain */
+    char *styles; /* per row a fa2i_style; owned */
     int failed;   /* 1: out of memory */
 } fa2i_table;
 

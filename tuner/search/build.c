@@ -359,6 +359,13 @@ static fa2_status store_winners(work *w)
     return FA2_OK;
 }
 
+static fa2_status find_target(work *w)
+{
+    const fa2_status st = fa2i_target_for(w->result.card.arch, false, &w->target);
+    memcpy(w->result.target, w->target.name, sizeof w->result.target);
+    return st;
+}
+
 static fa2_status begin_session(work *w)
 {
     fa2i_cache *cache = w->build->cache;
@@ -369,8 +376,6 @@ static fa2_status begin_session(work *w)
     FA2_TRY(fa2i_nvrtc_get(&nvrtc));
     if (nvrtc->version(&major, &minor) == NVRTC_SUCCESS)
         session.nvrtc = 1000 * major + 10 * minor;
-    FA2_TRY(fa2i_target_for(w->result.card.arch, false, &w->target));
-    memcpy(w->result.target, w->target.name, sizeof w->result.target);
     FA2_TRY(fa2i_cache_device(cache, &w->result.card, false, &w->device));
     session.device = w->device;
     snprintf(session.generator, sizeof session.generator, "%s",
@@ -386,6 +391,7 @@ fa2_status fa2i_build_arch(const fa2i_build *build, const fa2i_card *card,
     const double started = fa2i_now_s();
     work w = {.build = build, .result = {.card = *card}};
     fa2_status st = FA2_OK;
+    FA2_TRY(find_target(&w));
     FA2_TRY(begin_session(&w));
     FA2_TRY(make_groups(&w));
     FA2_TRY(compile_rounds(&w));
@@ -395,6 +401,25 @@ fa2_status fa2i_build_arch(const fa2i_build *build, const fa2i_card *card,
     w.result.seconds = fa2i_now_s() - started;
     *ret_result = w.result;
     w.result = (fa2i_build_result){0}; /* the caller's now */
+done:
+    work_done(&w);
+    return st;
+}
+
+fa2_status fa2i_build_foresee(const fa2i_build *build, const fa2i_card *card,
+                              fa2i_build_result *ret_result, size_t *ret_threads)
+{
+    work w = {.build = build, .result = {.card = *card}};
+    fa2_status st = FA2_OK;
+    FA2_TRY(find_target(&w));
+    FA2_TRY(make_groups(&w));
+    FA2_TRY(plan_round(&w));
+    *ret_threads = fa2i_compile_threads(build->jobs, w.job_count);
+    w.result.compiled = w.job_count;
+    for (size_t i = 0; i < w.job_count; i++)
+        w.result.seconds +=
+            fa2i_compile_about_s(w.jobs[i].variant.recipe.op) / (double)*ret_threads;
+    *ret_result = w.result;
 done:
     work_done(&w);
     return st;

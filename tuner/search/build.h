@@ -45,6 +45,13 @@ typedef struct fa2i_build_result {
  * the kernels compiled so far are stored, and winners only if all were done. */
 fa2_status fa2i_build_arch(const fa2i_build *build, const fa2i_card *card,
                            fa2i_build_result *ret_result);
+
+/* What that would begin with, and writes nothing: in *ret_result compiled says how many variants are to be compiled,
+ * reused how many are not, seconds about how long that takes with *ret_threads; there are no winners. More is
+ * compiled only where all of a kind spill. */
+fa2_status fa2i_build_foresee(const fa2i_build *build, const fa2i_card *card,
+                              fa2i_build_result *ret_result, size_t *ret_threads);
+
 void fa2i_build_result_done(fa2i_build_result *result);
 
 #endif

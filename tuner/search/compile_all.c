@@ -21,6 +21,7 @@
 #include "cache/claims.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/status.h"
+#include "runtime/lua/generator.h"
 #include "tuner/report/progress.h"
 #include "tuner/search/compile_all.h"
 
@@ -214,7 +215,13 @@ static fa2_status consume(pool *p, fa2i_compiled_fn compiled, void *user)
     return st;
 }
 
-static size_t thread_count(int wanted, size_t jobs)
+double fa2i_compile_about_s(fa2_op op)
+{
+    static const double about_s[FA2I_OPS] = {[FA2_OP_FORWARD] = 1.0, [FA2_OP_BACKWARD] = 2.0};
+    return about_s[op];
+}
+
+size_t fa2i_compile_threads(int wanted, size_t jobs)
 {
     const long processors = sysconf(_SC_NPROCESSORS_ONLN);
     size_t threads = wanted > 0 ? (size_t)wanted : processors > 0 ? (size_t)processors : 1;
@@ -334,7 +341,7 @@ fa2_status fa2i_compile_all(const fa2i_compile_job *jobs, size_t count, fa2i_cac
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->filled, NULL);
     pthread_cond_init(&p->freed, NULL);
-    st = run_pool(p, thread_count(threads, p->distinct), compiled, user);
+    st = run_pool(p, fa2i_compile_threads(threads, p->distinct), compiled, user);
     pthread_cond_destroy(&p->freed);
     pthread_cond_destroy(&p->filled);
     pthread_mutex_destroy(&p->lock);

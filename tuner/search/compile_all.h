@@ -36,4 +36,10 @@ fa2_status fa2i_compile_all(const fa2i_compile_job *jobs, size_t count, fa2i_cac
                             int threads, const char *generator, const volatile sig_atomic_t *stop,
                             fa2i_compiled_fn compiled, void *user);
 
+/* How many threads work on so many jobs. */
+size_t fa2i_compile_threads(int wanted, size_t jobs);
+
+/* Seconds that a thread takes for a kernel's code, about: see fa2i_tune_estimate. */
+double fa2i_compile_about_s(fa2_op op);
+
 #endif

@@ -11,6 +11,7 @@
 #include "runtime/ops/op.h"
 #include "runtime/plan/choose.h"
 #include "tuner/search/candidates.h"
+#include "tuner/search/compile_all.h"
 #include "tuner/search/tune.h"
 
 static fa2_status add_kernel(fa2i_tune *tune, const fa2i_variant *variant, size_t *ret_index)
@@ -247,10 +248,9 @@ bool fa2i_tune_usable(const fa2i_tune *tune, const fa2i_tune_problem *problem, s
 
 /* ---- --dry-run ---- */
 
-/* Seconds of one thread for a kernel's code, by operation; for a kernel's verification; for a problem's
- * plan and measurements. From ten tunings on an H200 with 16 threads, 4 to 52 problems and 23 to 423 kernels
- * to compile, which took 22 to 56 s: from 0.6 to 1.3 of that by these. Not known for other machines. */
-static const double compile_s[FA2I_OPS] = {[FA2_OP_FORWARD] = 1.0, [FA2_OP_BACKWARD] = 2.0};
+/* Seconds for a kernel's verification; for a problem's plan and measurements. From ten tunings on an H200
+ * with 16 threads, 4 to 52 problems and 23 to 423 kernels to compile, which took 22 to 56 s: from 0.6 to 1.3
+ * of that by these and fa2i_compile_about_s. Not known for other machines. */
 #define VERIFY_S  0.012
 #define MEASURE_S 0.26
 
@@ -272,7 +272,7 @@ fa2_status fa2i_tune_estimate(const fa2i_tune *tune, fa2i_tune_work *ret_work)
         fa2i_kernel_done(&kernel);
         work.compile += st == FA2_E_NOT_FOUND;
         if (st == FA2_E_NOT_FOUND)
-            compiling_s += compile_s[k->kernel.variant.recipe.op];
+            compiling_s += fa2i_compile_about_s(k->kernel.variant.recipe.op);
         st = fa2i_cache_get_verification(tune->cache, tune->device, &k->kernel.key, &verdict);
         if (st != FA2_OK && st != FA2_E_NOT_FOUND)
             return st;
