@@ -212,6 +212,7 @@ void fake_reset(void)
 void fake_install(void)
 {
     fake_reset();
+    driver_table.sim_version = fake_driver_sim_version;
     fa2i_cuda_install(&driver_table);
     fa2i_nvrtc_install(&nvrtc_table);
 }
@@ -229,9 +230,19 @@ void fake_without_optional(bool without)
     driver_table.tensor_map_encode_tiled = without ? NULL : fake_driver_tensor_map_encode_tiled;
 }
 
-void fake_as_hardware(bool hardware)
+void fake_become_h200(void)
 {
-    driver_table.sim_version = hardware ? NULL : fake_driver_sim_version;
+    driver_table.sim_version = NULL;
+    fake.devices[0] = (fake_device){.name = "NVIDIA H200",
+                                    .arch = 90,
+                                    .sm_count = 132,
+                                    .smem_block_bytes = 232448,
+                                    .smem_sm_bytes = 233472,
+                                    .l2_bytes = 62914560,
+                                    .clock_khz = 1980000,
+                                    .memory_clock_khz = 3201000,
+                                    .bus_bits = 6144,
+                                    .total_bytes = (size_t)1 << 37};
 }
 
 long fake_fail_driver(long nth, CUresult error)

@@ -108,8 +108,8 @@ void fake_uninstall(void);
 /* Whether the driver lacks its optional functions. Until changed back; for before fake_install. */
 void fake_without_optional(bool without);
 
-/* Whether cards take code for one SM alone, as those that are no software do. Likewise. */
-void fake_as_hardware(bool hardware);
+/* Device 0 is an H200 that takes code for sm_90 alone, as no software does. Until fake_install. */
+void fake_become_h200(void);
 
 /* The nth counted call from now on fails (1 = the next), once; 0: none. Returns the calls counted
  * since the last such request. */

@@ -8,7 +8,7 @@
 #include "tests/check.h"
 #include "tests/gpu.h"
 
-enum { SEED = 2, THREADS = 8, LAUNCHES_PER_THREAD = 50 };
+enum { SEED = 2, THREADS = 8, LAUNCHES_PER_THREAD = 50, REPEATS = 250 };
 
 static const fa2_problem problems[] = {
     {.batch = 2, .heads_q = 4, .heads_kv = 2, .seq_q = 113, .seq_k = 203, .head_dim = 64},
@@ -155,6 +155,33 @@ static void test_capture_unprepared(subject *s)
     drop_stream(stream);
 }
 
+/* More rows than blocks: whichever block is first, and whichever warps, the bits are the same. */
+static void test_repeats(void)
+{
+    static const fa2_problem repeated[] = {
+        {.batch = 1,
+         .heads_q = 40,
+         .heads_kv = 40,
+         .seq_q = 640,
+         .seq_k = 640,
+         .head_dim = 64,
+         .causal = 1},
+        {.batch = 1, .heads_q = 40, .heads_kv = 8, .seq_q = 640, .seq_k = 700, .head_dim = 128},
+    };
+    for (size_t i = 0; i < sizeof repeated / sizeof *repeated; i++) {
+        subject s;
+        int different = 0;
+        subject_init(&repeated[i], SEED, &s);
+        for (int launch = 0; launch < REPEATS; launch++) {
+            CHECK_EQ(forward(&s, NULL), FA2_OK);
+            sync_stream(NULL);
+            different += !as_expected(&s);
+        }
+        CHECK_EQ(different, 0);
+        subject_done(&s);
+    }
+}
+
 /* Calls on different streams do not disturb each other. */
 static void test_streams(subject *subjects)
 {
@@ -273,6 +300,7 @@ int main(void)
         test_capture_unprepared(&subjects[i]);
     }
     test_streams(subjects);
+    test_repeats();
     test_no_wait();
     test_threads();
     for (size_t i = 0; i < PROBLEMS; i++)

@@ -54,9 +54,15 @@ static void check_wgmma_sizes(const fa2i_variant *v, const fa2_problem *problem)
 {
     const int bc = value_of(v->text, "bc"), groups = value_of(v->text, "groups");
     const int stages = value_of(v->text, "stages"), pages = (problem->head_dim + 63) / 64;
+    const int rows = 64 * groups + 2 * stages * bc, barriers = 8 * (2 * groups + 4 * stages);
+    const int bytes = pages * 128 * rows + barriers, with_o = bytes + pages * 128 * 64 * groups;
+    const bool persistent = strstr(v->text, " persistent=1") != NULL;
     const fa2i_step *step = fa2i_recipe_main(&v->recipe);
-    CHECK_EQ(step->smem_bytes,
-             pages * 128 * (64 * groups + 2 * stages * bc) + 8 * (1 + 4 * stages));
+    const int blocks = step->block_rows;
+    const bool has_room = blocks * (with_o + 1024) <= 233472; /* of an SM */
+    CHECK_EQ(step->smem_bytes, persistent && has_room ? with_o : bytes);
+    CHECK_EQ(step->blocks, persistent ? FA2I_BLOCKS_RESIDENT_ROW_TILES : FA2I_BLOCKS_ROW_TILES);
+    CHECK(blocks * (step->smem_bytes + 1024) <= 233472);
     CHECK_EQ(step->threads, 128 * (groups + 1));
     CHECK_EQ(v->recipe.rows, 64 * groups);
     CHECK_EQ(v->recipe.keys, bc);

@@ -36,6 +36,21 @@ static void test_plain(void)
     CHECK_EQ(grid.workspace_bytes, 0);
 }
 
+/* Blocks that take one row tile after the other: no more than the card holds. */
+static void test_resident(void)
+{
+    fa2i_recipe resident = plain;
+    fa2_problem problem = decode(2, 8, 2, 4096);
+    resident.steps[0].blocks = FA2I_BLOCKS_RESIDENT_ROW_TILES;
+    resident.steps[0].block_rows = 2;
+    problem.seq_q = 100;
+    CHECK_EQ(grid_of(&resident, problem).blocks[0], 2 * 8 * 2);
+    problem.batch = 100;
+    fa2i_grid grid = grid_of(&resident, problem);
+    CHECK_EQ(grid.blocks[0], 100 * 2);
+    CHECK_EQ(grid.row_tiles, 2);
+}
+
 /* Sequences with lengths: as many shares as fit the card, and one more for each row tile. */
 static void test_lengths(void)
 {
@@ -172,6 +187,7 @@ int main(void)
     plain = plain_recipe("fwd", 128, 64, 64, 0);
     split = split_recipe("fwd", 128, 16, 64, 0, 1);
     test_plain();
+    test_resident();
     test_split();
     test_lengths();
     test_append();

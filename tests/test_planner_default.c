@@ -248,19 +248,9 @@ static void test_old_nvrtc(void)
 {
     fa2_problem problem = tuned_problem(4, 4096);
     for (int version = 11080; version <= 12000; version += 920) {
-        fake_as_hardware(true);
         fake_install();
         fake.nvrtc_version = version;
-        fake.devices[0] = (fake_device){.name = "NVIDIA H200",
-                                        .arch = 90,
-                                        .sm_count = 132,
-                                        .smem_block_bytes = 232448,
-                                        .smem_sm_bytes = 233472,
-                                        .l2_bytes = 62914560,
-                                        .clock_khz = 1980000,
-                                        .memory_clock_khz = 3201000,
-                                        .bus_bits = 6144,
-                                        .total_bytes = (size_t)1 << 37};
+        fake_become_h200();
         fa2_context *context = create((fa2_config){0});
         for (problem.causal = 0; problem.causal < 2; problem.causal++) {
             const fa2_explanation e = explain_problem(context, problem);
@@ -271,7 +261,6 @@ static void test_old_nvrtc(void)
         CHECK(said == NULL || strstr(said + 1, "fwd_sm90 is passed over") == NULL);
         end(context);
     }
-    fake_as_hardware(false);
 }
 
 static long calls_until(const char *trace, const char *name)

@@ -130,6 +130,8 @@ static const fault faults[] = {
     {plain, "row_tiles", "row_tiles/0", "rows of a block is 0"},
     {plain, "row_tiles", "row_tiles/", "rows of a block is -1"},
     {plain, "row_tiles", "row_tiles/1", "it is written"},
+    {plain, "row_tiles", "resident_row_tiles/1", "it is written"},
+    {backward, "blocks=key_tiles", "blocks=resident_row_tiles/2", "is not for op=backward"},
     {plain, "row_tiles", "row_tiles;", "step 2: an entry point is expected"},
     {plain, "row_tiles", "row_tiles ", "' ' is not known"},
     {plain, "row_tiles", "row_tiles fast=1", "' fast=1' is not known"},

@@ -1,7 +1,10 @@
 -- fwd_sm90: the forward family on wgmma and TMA (templates/hopper).
 --
 -- A block is `groups` warpgroups of 64 query rows each, and one that loads. K and V tiles of Bc rows have
--- `stages` places each. turns: the warpgroups start their products one after the other.
+-- `stages` places each. turns: the warpgroups start their products one after the other. persistent: as many blocks
+-- as the card holds compute one row tile after the other, and the loads of the next are under way while O is
+-- written; else each computes one. order: whose row tiles come next to each other, those of a head, or those that
+-- see the most keys, in a section of heads whose K and V fit into L2.
 local cost = require("ops.forward_sm90_cost")
 local families = require("core.family")
 local features = require("features.list")
@@ -30,13 +33,46 @@ local function may_take_turns(v)
    return nil, "one warpgroup has nobody to take turns with"
 end
 
+local function may_order(v)
+   if v.order == "heads" or v.causal == 1 and v.window == 0 then
+      return true
+   end
+   return nil, "all row tiles weigh the same"
+end
+
 -- 64 columns lie together.
 local function pages(v)
    return (v.d + 63) // 64
 end
 
+-- rows: of Q, K and V, and of O.
+local function bytes_of(v, rows)
+   return pages(v) * 128 * rows + 8 * (2 * v.groups + 4 * v.stages)
+end
+
+local function rows_read(v)
+   return 64 * v.groups + 2 * v.stages * v.bc
+end
+
+-- Shared memory of an SM 9.0, which alone runs this family, and what each block takes beside its own (arch.lua).
+local smem_sm, smem_reserved = 233472, 1024
+
+local function resident_with(v, rows)
+   return math.min(shares[v.groups].resident, smem_sm // (bytes_of(v, rows) + smem_reserved))
+end
+
+local function resident(v)
+   return math.max(resident_with(v, rows_read(v)), 1)
+end
+
+-- Whether O of a persistent block has a place beside that of Q, so that the next Q comes early: where the SM
+-- holds as many blocks all the same.
+local function has_own_place(v)
+   return v.persistent == 1 and resident_with(v, rows_read(v) + 64 * v.groups) >= resident(v)
+end
+
 local function smem_bytes(v)
-   return pages(v) * 128 * (64 * v.groups + 2 * v.stages * v.bc) + 8 * (1 + 4 * v.stages)
+   return bytes_of(v, rows_read(v) + (has_own_place(v) and 64 * v.groups or 0))
 end
 
 -- S, P and O of a thread.
@@ -54,10 +90,10 @@ local function fits(v, _, arch)
 end
 
 -- What the cost model wants to know.
-local function facts_of(v, arch)
+local function facts_of(v)
    return {
       br = 64 * v.groups,
-      resident = math.min(shares[v.groups].resident, arch.smem_sm // (smem_bytes(v) + arch.reserved)),
+      resident = resident(v), own_place = has_own_place(v),
       d_pad = (v.d + 15) // 16 * 16, dv_pad = v.d, smem_bytes = smem_bytes(v), bytes_per_score = 0,
       ex2_per_score = 1 + v.softcap * softcap.ex2_per_score,
       more_fp32_per_score = v.softcap * softcap.fp32_per_score,
@@ -104,6 +140,8 @@ function M.names(v)
    names.resident = shares[v.groups].resident
    names.element = v.dtype == "bf16" and "bf16" or "f16"
    names.operands, names.accumulators = operands, accumulators
+   names.own_place = has_own_place(v)
+   names.work, names.work_tile, names.work_plane = ", const Work &work", "work.tile", "work.plane"
    return names
 end
 
@@ -114,15 +152,28 @@ for _, axis in ipairs({
    {name = "bc", values = {64, 80, 96, 112, 128, 160, 176}},
    {name = "stages", values = {2, 3}},
    {name = "turns", values = {0, 1}, when = may_take_turns},
+   {name = "persistent", values = {0, 1}, quiet = true},
+   {name = "order", values = {"heads", "weight"}, when = may_order, quiet = true},
 }) do
    M.axes[#M.axes + 1] = axis
 end
 
 M.selection = {
-   limit = 12,
-   covered = {{"groups"}, {"bc"}, {"stages"}, {"turns"}},
-   crowds = {{axes = {"groups", "bc"}, most = 2}, {axes = {"groups"}, most = 6}},
+   limit = 16,
+   covered = {{"groups", "persistent"}, {"bc"}, {"stages"}, {"turns"}, {"persistent", "order"}},
+   crowds = {
+      {axes = {"groups", "bc"}, most = 4}, {axes = {"groups"}, most = 7}, {axes = {"persistent"}, most = 9},
+      {axes = {"order"}, most = 4, value = "order=weight"},
+   },
 }
+
+-- The blocks of the launch; the recipe's texts do not say 1.
+local function blocks(v)
+   if v.persistent == 0 then
+      return "row_tiles"
+   end
+   return "resident_row_tiles" .. (resident(v) > 1 and "/" .. resident(v) or "")
+end
 
 local function recipe(v)
    return {
@@ -130,7 +181,7 @@ local function recipe(v)
       maps = string.format("q/64,k/%d,v/%d", v.bc, v.bc),
       steps = {{
          entry = M.name, role = "main", threads = 128 * (v.groups + 1), smem = smem_bytes(v),
-         blocks = "row_tiles",
+         blocks = blocks(v),
       }},
    }
 end
@@ -165,7 +216,7 @@ function M.family()
       end,
 
       cost = function(v, problem, arch)
-         return cost.us(v, facts_of(v, arch), problem, arch)
+         return cost.us(v, facts_of(v), problem, arch)
       end,
    })
 end

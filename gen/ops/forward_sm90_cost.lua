@@ -19,19 +19,38 @@ local fit = {
    no_turns = 1.7,
    -- Clocks of a tile for its barriers and the latency of its chain of products.
    chain = 130,
-   -- Clocks of a block before its first product and after its last.
-   prologue = 2850,
+   -- Clocks of a block before its first product and after its last. Of a persistent one for each row tile: where
+   -- the next Q waits for O, and where it does not (so much less on an H100, S = 512).
+   prologue = 2850, waiting = 2150, ahead = 850,
    -- us of a launch beyond those of other families: three maps come with it, and registers change hands.
    launch = 0.88,
    -- Clocks for a row of K or V that does not end with a sector of 32 bytes: its copies are what bounds small blocks.
    row = 5.2,
    -- Share that rows of several pages of 64 columns cost more where the last is not full.
    page = 0.08,
+   -- By which static shares of a causal mask take longer, for each key, and where a head has more row tiles than
+   -- `many`, which come round to the same blocks (the same H100, S to 16384).
+   share = 0.08 / 16384, many = 64, same = 1.3,
+   -- By which rows by weight take longer, and from how many keys on: below, K and V leave L2 before they are
+   -- read again.
+   by_weight = {1.12, 0.98}, long = 2048,
 }
 
 M.fit = fit -- for tests/bench/fit.lua
 
--- v: groups, bc, turns; facts: forward_sm90.lua.
+-- By which an order of work takes longer than row tiles in the order of heads, given to blocks as these end.
+local function imbalance(v, facts, problem)
+   local slower = v.order == "weight" and fit.by_weight[problem.seq_k < fit.long and 1 or 2] or 1
+   if v.persistent == 1 and v.causal == 1 and v.window == 0 then
+      slower = slower * (1 + fit.share * problem.seq_k)
+      if v.order == "heads" and problem.seq_q > fit.many * facts.br then
+         slower = slower * fit.same
+      end
+   end
+   return slower
+end
+
+-- v: d, groups, bc, turns, persistent, order, causal, window; facts: forward_sm90.lua.
 function M.us(v, facts, problem, arch)
    if facts.resident < 1 then
       return math.huge
@@ -47,9 +66,11 @@ function M.us(v, facts, problem, arch)
       local exposed = fit["exposed" .. groups] * (v.turns == 0 and v.groups > 1 and fit.no_turns or 1)
       return blocks * math.max(longer + exposed * shorter, copies) + fit.chain
    end
-   local slower = v.d > 64 and v.d % 64 > 0 and 1 + fit.page or 1
-   return fit.launch
-      + plain.spread({br = facts.br, bc = v.bc}, facts, problem, arch, facts.resident, clocks, fit.prologue, slower)
+   local prologue = v.persistent == 0 and fit.prologue or facts.own_place and fit.ahead or fit.waiting
+   local slower = imbalance(v, facts, problem) * (v.d > 64 and v.d % 64 > 0 and 1 + fit.page or 1)
+   local first = (fit.prologue - prologue) / arch.clock -- nothing is before the first row tile of a block
+   return fit.launch + first
+      + plain.spread({br = facts.br, bc = v.bc}, facts, problem, arch, facts.resident, clocks, prologue, slower)
 end
 
 return M

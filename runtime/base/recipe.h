@@ -39,7 +39,9 @@
  * each head as many as fill its tiles of `rows`. X(NAME, word, ops). */
 #define FA2I_BLOCKS_LIST(X)                                                                        \
     X(FA2I_BLOCKS_ROW_TILES, "row_tiles",                                                          \
-      FORWARD)                           /* `rows` rows of a head; and one of the keys' splits */  \
+      FORWARD) /* `rows` rows of a head; and one of the keys' splits */                            \
+    X(FA2I_BLOCKS_RESIDENT_ROW_TILES, "resident_row_tiles",                                        \
+      FORWARD) /* several of these; block_rows blocks on each SM, no more than there are tiles */  \
     X(FA2I_BLOCKS_ROWS, "rows", FORWARD) /* block_rows rows of all heads and batches */            \
     X(FA2I_BLOCKS_NEW_ROWS, "new_rows",                                                            \
       FORWARD) /* block_rows rows of new K and V, as many as of Q, and of Q if it is rotated */    \

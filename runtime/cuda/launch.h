@@ -10,7 +10,8 @@
 
 /* Launch on a stream, and do not wait. grid: the operation's, of this device, recipe and problem; the
  * arguments were checked with it; the device's context is current. Steps that the grid gives no
- * blocks are skipped. FA2_E_CUDA. Takes no lock and allocates nothing. */
+ * blocks are skipped. FA2_E_CUDA; FA2_E_UNSUPPORTED when an operand's strides are none of a tensor map that the
+ * kernel reads. Takes no lock and allocates nothing. */
 fa2_status fa2i_launch(const fa2i_device *device, const fa2i_loaded *loaded, const fa2i_grid *grid,
                        const fa2_problem *problem, const void *args, CUstream stream);
 

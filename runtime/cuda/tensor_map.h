@@ -19,7 +19,7 @@ fa2i_kept_maps *fa2i_kept_maps_create(void);
 void fa2i_kept_maps_destroy(fa2i_kept_maps *kept); /* NULL is fine */
 
 /* The maps of a recipe, in its order. kept: of that recipe's kernel; may be NULL. params: made for the
- * problem. FA2_E_CUDA, naming the operand, when the driver takes no such map: strides of 2^40 bytes or
+ * problem. FA2_E_UNSUPPORTED, naming the operand, when there is no such map: its strides are 2^40 bytes or
  * more. Allocates nothing. */
 fa2_status fa2i_maps_get(const fa2i_cuda_table *cuda, fa2i_kept_maps *kept,
                          const fa2i_recipe *recipe, const fa2_problem *problem,

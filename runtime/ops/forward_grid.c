@@ -87,15 +87,25 @@ static fa2_status spread_main(const fa2i_recipe *recipe, const fa2_problem *prob
     return FA2_OK;
 }
 
-static fa2_status count_blocks(const fa2i_recipe *recipe, const fa2_problem *problem,
-                               int64_t main_blocks, fa2i_grid *grid)
+/* resident: block_rows of them on each SM, each of which takes one row tile after the other. */
+static int64_t blocks_of(const fa2i_card *card, const fa2i_step *step, const fa2_problem *problem,
+                         int64_t main_blocks)
+{
+    if (step->blocks == FA2I_BLOCKS_ROWS)
+        return ceil_div(all_rows(problem), step->block_rows);
+    if (step->blocks == FA2I_BLOCKS_NEW_ROWS)
+        return ceil_div(new_rows(problem), step->block_rows);
+    const int64_t resident = (int64_t)card->sm_count * step->block_rows;
+    return step->blocks == FA2I_BLOCKS_RESIDENT_ROW_TILES && resident < main_blocks ? resident
+                                                                                    : main_blocks;
+}
+
+static fa2_status count_blocks(const fa2i_card *card, const fa2i_recipe *recipe,
+                               const fa2_problem *problem, int64_t main_blocks, fa2i_grid *grid)
 {
     for (int i = 0; i < recipe->step_count; i++) {
         const fa2i_step *step = &recipe->steps[i];
-        const int64_t blocks =
-            step->blocks == FA2I_BLOCKS_ROWS       ? ceil_div(all_rows(problem), step->block_rows)
-            : step->blocks == FA2I_BLOCKS_NEW_ROWS ? ceil_div(new_rows(problem), step->block_rows)
-                                                   : main_blocks;
+        const int64_t blocks = blocks_of(card, step, problem, main_blocks);
         if (blocks > INT32_MAX)
             return too_many(problem, ceil_div(problem->seq_q, step->block_rows), 1);
         if (step->role != FA2I_STEP_COMBINE || grid->splits > 1)
@@ -123,7 +133,7 @@ fa2_status fa2i_forward_grid(const fa2i_card *card, const fa2i_recipe *recipe,
         FA2_TRY(divide_keys(card, recipe, problem,
                             problem->varlen ? row_tiles : row_tiles * problem->batch, &grid));
     FA2_TRY(spread_main(recipe, problem, tiles, &grid, &blocks, &partial_rows));
-    FA2_TRY(count_blocks(recipe, problem, blocks, &grid));
+    FA2_TRY(count_blocks(card, recipe, problem, blocks, &grid));
     if (grid.splits > 1) {
         grid.partial_bytes =
             (size_t)partial_rows * (size_t)fa2i_head_dim_v(problem) * sizeof(float);

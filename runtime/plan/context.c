@@ -273,6 +273,26 @@ static void count_call(const fa2_context *context, const fa2i_plan *plan, bool u
         fa2i_plan_count(plan, 1);
 }
 
+/* A call whose strides no tensor map expresses, by a kernel that reads none. */
+static fa2_status launch_unmapped(fa2_context *context, const fa2_problem *problem,
+                                  const void *args, CUstream stream)
+{
+    fa2_status st = FA2_OK;
+    fa2i_plan unkept;
+    fa2_problem unmapped = *problem;
+    unmapped.reserved[0] = FA2I_UNMAPPED;
+    const fa2i_plan *plan = fa2i_plans_find(&context->plans, &unmapped);
+    if (plan == NULL) {
+        FA2_TRY(check_capture(context, problem, stream));
+        FA2_TRY(make_plan(context, &unmapped, &unkept, &plan));
+    }
+    FA2_TRY(fa2i_device_enter(&context->device));
+    st = fa2i_launch(&context->device, &plan->slot->loaded, &plan->grid, problem, args, stream);
+    fa2i_device_leave(&context->device);
+done:
+    return st;
+}
+
 /* A call of any operation. op: whose arguments these are. */
 static fa2_status launch(fa2_context *context, fa2_op op, const fa2_problem *problem,
                          const void *args, CUstream stream)
@@ -294,6 +314,8 @@ static fa2_status launch(fa2_context *context, fa2_op op, const fa2_problem *pro
     FA2_TRY(fa2i_device_enter(&context->device));
     st = fa2i_launch(&context->device, &plan->slot->loaded, &plan->grid, problem, args, stream);
     fa2i_device_leave(&context->device);
+    if (st == FA2_E_UNSUPPORTED && plan->slot->loaded.variant.recipe.map_count > 0)
+        st = launch_unmapped(context, problem, args, stream);
     if (context->capture != NULL && st == FA2_OK)
         count_call(context, plan, plan == &unkept);
 done:

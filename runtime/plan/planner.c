@@ -141,7 +141,7 @@ fa2_status fa2i_planner_make(fa2i_planner *planner, const fa2_problem *problem, 
     fa2i_class *of = fa2i_planner_class(planner, problem);
     if (of == NULL)
         return FA2_E_MEMORY;
-    if (planner->cache != NULL && planner->arch == 0)
+    if (planner->cache != NULL && planner->arch == 0 && problem->reserved[0] != FA2I_UNMAPPED)
         FA2_TRY(pick_exact(planner, of, &plan, &tuned));
     if (plan.slot == NULL)
         FA2_TRY(fa2i_planner_pick_estimate(planner, of, tuned, &plan));

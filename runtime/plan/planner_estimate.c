@@ -92,6 +92,7 @@ typedef struct trying {
     fa2i_planner *planner;
     fa2i_class *of;
     const fa2_problem *problem;
+    bool unmapped;           /* FA2I_UNMAPPED; problem is without it */
     const fa2i_slot **slots; /* per option: what it came to, if it is usable */
     const fa2i_option *options;
     fa2_status refusal;         /* of the last variant that was compiled, or was to be */
@@ -126,10 +127,27 @@ static fa2_status try_compiling(trying *t, const fa2i_option *option, const fa2i
     return st == FA2_E_NO_NVRTC ? FA2_OK : st;
 }
 
+/* Whether a kernel serves calls of FA2I_UNMAPPED, as far as its text tells. */
+static fa2_status serves_unmapped(const trying *t, const fa2i_option *option, bool *ret_serves)
+{
+    fa2i_variant variant;
+    const fa2_status st = fa2i_generator_variant(t->planner->generator, option->text, &variant);
+    *ret_serves = st == FA2_OK && variant.recipe.map_count == 0 &&
+                  variant.recipe.workspace == FA2I_WORKSPACE_NONE;
+    return st == FA2_E_MEMORY ? st : FA2_OK;
+}
+
 static fa2_status try_option(void *user, const fa2i_option *option, fa2i_trial *ret_trial)
 {
     trying *t = user;
     const fa2i_slot *slot = NULL;
+    if (t->unmapped) {
+        bool serves = false;
+        const fa2_status known = serves_unmapped(t, option, &serves);
+        ret_trial->foreseen = !serves;
+        if (known != FA2_OK || !serves)
+            return known;
+    }
     const fa2i_evidence *evidence = &t->planner->taught[t->problem->op].evidence;
     const bool stored = option->kernel != FA2I_NONE && !evidence->kernels[option->kernel].shipped;
     const fa2_status st = stored ? try_stored(t, option, &slot)
@@ -185,19 +203,25 @@ static fa2_status estimate(fa2i_planner *planner, fa2i_class *of, const fa2_prob
     fa2i_option *options = NULL;
     const fa2i_slot **slots = NULL;
     size_t count = 0, chosen = 0;
+    fa2_problem asked = *rounded, called = *problem; /* as callers know them */
 
-    FA2_TRY(rank(planner, of, rounded, &options, &count));
+    asked.reserved[0] = called.reserved[0] = 0;
+    FA2_TRY(rank(planner, of, &asked, &options, &count));
     slots = fa2i_alloc_array(count, sizeof *slots);
     if (slots == NULL)
         FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu kernels", count));
-    trying t = {
-        .planner = planner, .of = of, .problem = problem, .slots = slots, .options = options};
+    trying t = {.planner = planner,
+                .of = of,
+                .problem = &called,
+                .unmapped = rounded->reserved[0] == FA2I_UNMAPPED,
+                .slots = slots,
+                .options = options};
     FA2_TRY(fa2i_choose_option(options, count, try_option, &t, &chosen, &answer->tried));
     if (chosen == count)
         FA2_TRY(fail(&t, answer->tried));
     answer->rounded = *rounded;
     answer->slot = slots[chosen];
-    fa2i_decide_option(options, count, chosen, &planner->taught[rounded->op].evidence, rounded,
+    fa2i_decide_option(options, count, chosen, &planner->taught[asked.op].evidence, &asked,
                        &planner->device->card, &answer->decision);
     if (answer->decision.rule == FA2_RULE_DEFAULT)
         tell(planner, of, problem, answer->slot);
