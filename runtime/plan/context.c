@@ -33,8 +33,8 @@ enum { EXPLANATION_LEAST = offsetof(fa2_explanation, tuned_problem), EXPLANATION
 static const int archs[] = {75, 80, 86, 87, 88, 89, 90, 100, 101, 103, 110, 120, 121};
 
 struct fa2_context {
-    fa2i_device device; /* does not change once open */
-    fa2i_plans plans;
+    fa2i_device device;         /* does not change once open */
+    fa2i_plans plans, unmapped; /* unmapped: of calls that no tensor map expresses */
     pthread_mutex_t mutex;
     fa2i_planner planner;
     fa2i_capture *capture; /* NULL: calls are not counted */
@@ -86,6 +86,7 @@ fa2_status fa2_context_create(const fa2_config *config, fa2_context **ret_contex
     FA2_TRY(fa2i_device_open(config->device_plus_one, &context->device));
     FA2_TRY(fa2i_planner_init(&context->planner, &context->device, config));
     FA2_TRY(fa2i_plans_init(&context->plans));
+    FA2_TRY(fa2i_plans_init(&context->unmapped));
     FA2_TRY(fa2i_capture_open(&context->plans, &context->capture));
     *ret_context = context;
     context = NULL; /* ownership has moved to the caller */
@@ -101,6 +102,7 @@ void fa2_context_destroy(fa2_context *context)
     if (fa2i_capture_close(context->capture) != FA2_OK)
         fa2i_planner_log(&context->planner, "%s", fa2_last_message());
     fa2i_plans_done(&context->plans);
+    fa2i_plans_done(&context->unmapped);
     fa2i_planner_done(&context->planner);
     fa2i_device_close(&context->device);
     pthread_mutex_destroy(&context->mutex);
@@ -108,17 +110,17 @@ void fa2_context_destroy(fa2_context *context)
 }
 
 /* Under the lock. unkept: where the plan goes when PLANS_KEPT are kept; NULL: it is kept always. */
-static fa2_status find_or_make(fa2_context *context, const fa2_problem *problem, fa2i_plan *unkept,
-                               const fa2i_plan **ret_plan)
+static fa2_status find_or_make(fa2_context *context, fa2i_plans *plans, const fa2_problem *problem,
+                               fa2i_plan *unkept, const fa2i_plan **ret_plan)
 {
     fa2_status st = FA2_OK;
     fa2i_plan made;
-    const fa2i_plan *plan = fa2i_plans_find(&context->plans, problem);
+    const fa2i_plan *plan = fa2i_plans_find(plans, problem);
 
     if (plan == NULL) {
-        FA2_TRY(fa2i_planner_make(&context->planner, problem, &made));
-        if (unkept == NULL || fa2i_plans_count(&context->plans) < PLANS_KEPT) {
-            FA2_TRY(fa2i_plans_add(&context->plans, &made, &plan));
+        FA2_TRY(fa2i_planner_make(&context->planner, problem, plans == &context->unmapped, &made));
+        if (unkept == NULL || fa2i_plans_count(plans) < PLANS_KEPT) {
+            FA2_TRY(fa2i_plans_add(plans, &made, &plan));
         } else {
             *unkept = made;
             plan = unkept;
@@ -156,13 +158,13 @@ static fa2_status check_capture(const fa2_context *context, const fa2_problem *p
 }
 
 /* The slow path of a valid problem: one thread makes the plan, the others wait and find it. */
-static fa2_status make_plan(fa2_context *context, const fa2_problem *problem, fa2i_plan *unkept,
-                            const fa2i_plan **ret_plan)
+static fa2_status make_plan(fa2_context *context, fa2i_plans *plans, const fa2_problem *problem,
+                            fa2i_plan *unkept, const fa2i_plan **ret_plan)
 {
     pthread_mutex_lock(&context->mutex);
     if (context->capture != NULL && fa2i_capture_trouble(context->capture) != FA2_OK)
         fa2i_planner_log(&context->planner, "%s", fa2_last_message());
-    fa2_status st = find_or_make(context, problem, unkept, ret_plan);
+    fa2_status st = find_or_make(context, plans, problem, unkept, ret_plan);
     pthread_mutex_unlock(&context->mutex);
     return st;
 }
@@ -177,7 +179,7 @@ static fa2_status get_plan(fa2_context *context, const fa2_problem *problem,
     if (*ret_plan != NULL)
         return FA2_OK;
     fa2_status st = fa2i_problem_check(problem);
-    return st != FA2_OK ? st : make_plan(context, problem, NULL, ret_plan);
+    return st != FA2_OK ? st : make_plan(context, &context->plans, problem, NULL, ret_plan);
 }
 
 int fa2_version(void)
@@ -249,7 +251,7 @@ static fa2_status get_plan_for_call(fa2_context *context, const fa2_problem *pro
     FA2_TRY(fa2i_problem_check(problem));
     FA2_TRY(fa2i_op_of(problem)->check_args(problem, args, NULL));
     FA2_TRY(check_capture(context, problem, stream));
-    FA2_TRY(make_plan(context, problem, unkept, ret_plan));
+    FA2_TRY(make_plan(context, &context->plans, problem, unkept, ret_plan));
 done:
     return st;
 }
@@ -279,12 +281,10 @@ static fa2_status launch_unmapped(fa2_context *context, const fa2_problem *probl
 {
     fa2_status st = FA2_OK;
     fa2i_plan unkept;
-    fa2_problem unmapped = *problem;
-    unmapped.reserved[0] = FA2I_UNMAPPED;
-    const fa2i_plan *plan = fa2i_plans_find(&context->plans, &unmapped);
+    const fa2i_plan *plan = fa2i_plans_find(&context->unmapped, problem);
     if (plan == NULL) {
         FA2_TRY(check_capture(context, problem, stream));
-        FA2_TRY(make_plan(context, &unmapped, &unkept, &plan));
+        FA2_TRY(make_plan(context, &context->unmapped, problem, &unkept, &plan));
     }
     FA2_TRY(fa2i_device_enter(&context->device));
     st = fa2i_launch(&context->device, &plan->slot->loaded, &plan->grid, problem, args, stream);

@@ -13,13 +13,8 @@
 #include "runtime/plan/kernels.h"
 #include "runtime/ops/grid.h"
 
-/* In a problem's first reserved member, which callers leave 0: calls of it whose tensors no tensor map
- * expresses. Kernels that read maps do not serve them, nor do those with a workspace, as such a call brings the
- * one that the problem's own plan asks for. */
-enum { FA2I_UNMAPPED = INT32_MIN };
-
 typedef struct fa2i_plan {
-    fa2_problem problem;   /* valid, but for FA2I_UNMAPPED: only checked problems get a plan */
+    fa2_problem problem;   /* valid: only checked problems get a plan */
     const fa2i_slot *slot; /* loaded; belongs to the context's kernels, which outlive the plans */
     fa2i_grid grid;
     fa2i_decision decision;

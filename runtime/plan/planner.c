@@ -132,7 +132,8 @@ static fa2_status pick_exact(fa2i_planner *planner, fa2i_class *of, fa2i_plan *p
     return st;
 }
 
-fa2_status fa2i_planner_make(fa2i_planner *planner, const fa2_problem *problem, fa2i_plan *ret_plan)
+fa2_status fa2i_planner_make(fa2i_planner *planner, const fa2_problem *problem, bool unmapped,
+                             fa2i_plan *ret_plan)
 {
     fa2_status st = FA2_OK;
     bool tuned = false;
@@ -141,10 +142,10 @@ fa2_status fa2i_planner_make(fa2i_planner *planner, const fa2_problem *problem, 
     fa2i_class *of = fa2i_planner_class(planner, problem);
     if (of == NULL)
         return FA2_E_MEMORY;
-    if (planner->cache != NULL && planner->arch == 0 && problem->reserved[0] != FA2I_UNMAPPED)
+    if (planner->cache != NULL && planner->arch == 0 && !unmapped)
         FA2_TRY(pick_exact(planner, of, &plan, &tuned));
     if (plan.slot == NULL)
-        FA2_TRY(fa2i_planner_pick_estimate(planner, of, tuned, &plan));
+        FA2_TRY(fa2i_planner_pick_estimate(planner, of, tuned, unmapped, &plan));
     FA2_TRY(fa2i_op_of(problem)->grid(&planner->device->card, &plan.slot->loaded.variant.recipe,
                                       problem, &plan.grid));
     *ret_plan = plan;

@@ -92,7 +92,7 @@ typedef struct trying {
     fa2i_planner *planner;
     fa2i_class *of;
     const fa2_problem *problem;
-    bool unmapped;           /* FA2I_UNMAPPED; problem is without it */
+    bool unmapped;
     const fa2i_slot **slots; /* per option: what it came to, if it is usable */
     const fa2i_option *options;
     fa2_status refusal;         /* of the last variant that was compiled, or was to be */
@@ -127,7 +127,7 @@ static fa2_status try_compiling(trying *t, const fa2i_option *option, const fa2i
     return st == FA2_E_NO_NVRTC ? FA2_OK : st;
 }
 
-/* Whether a kernel serves calls of FA2I_UNMAPPED, as far as its text tells. */
+/* Whether a kernel serves unmapped calls (planner.h), as far as its text tells. */
 static fa2_status serves_unmapped(const trying *t, const fa2i_option *option, bool *ret_serves)
 {
     fa2i_variant variant;
@@ -203,17 +203,15 @@ static fa2_status estimate(fa2i_planner *planner, fa2i_class *of, const fa2_prob
     fa2i_option *options = NULL;
     const fa2i_slot **slots = NULL;
     size_t count = 0, chosen = 0;
-    fa2_problem asked = *rounded, called = *problem; /* as callers know them */
 
-    asked.reserved[0] = called.reserved[0] = 0;
-    FA2_TRY(rank(planner, of, &asked, &options, &count));
+    FA2_TRY(rank(planner, of, rounded, &options, &count));
     slots = fa2i_alloc_array(count, sizeof *slots);
     if (slots == NULL)
         FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu kernels", count));
     trying t = {.planner = planner,
                 .of = of,
-                .problem = &called,
-                .unmapped = rounded->reserved[0] == FA2I_UNMAPPED,
+                .problem = problem,
+                .unmapped = answer->unmapped,
                 .slots = slots,
                 .options = options};
     FA2_TRY(fa2i_choose_option(options, count, try_option, &t, &chosen, &answer->tried));
@@ -221,7 +219,7 @@ static fa2_status estimate(fa2i_planner *planner, fa2i_class *of, const fa2_prob
         FA2_TRY(fail(&t, answer->tried));
     answer->rounded = *rounded;
     answer->slot = slots[chosen];
-    fa2i_decide_option(options, count, chosen, &planner->taught[asked.op].evidence, &asked,
+    fa2i_decide_option(options, count, chosen, &planner->taught[rounded->op].evidence, rounded,
                        &planner->device->card, &answer->decision);
     if (answer->decision.rule == FA2_RULE_DEFAULT)
         tell(planner, of, problem, answer->slot);
@@ -232,13 +230,14 @@ done:
 }
 
 static fa2_status add_answer(fa2i_planner *planner, fa2i_class *of, const fa2_problem *problem,
-                             const fa2_problem *rounded)
+                             const fa2_problem *rounded, bool unmapped)
 {
     fa2_status st = FA2_OK;
     fa2i_answer *answer = fa2i_alloc(sizeof(*answer));
 
     if (answer == NULL)
         return fa2i_fail(FA2_E_MEMORY, "no memory for an answer of the cost model");
+    answer->unmapped = unmapped;
     FA2_TRY(estimate(planner, of, problem, rounded, answer));
     answer->next = of->answers;
     of->answers = answer;
@@ -248,16 +247,18 @@ done:
     return st;
 }
 
-static const fa2i_answer *find_answer(const fa2i_class *of, const fa2_problem *rounded)
+static const fa2i_answer *find_answer(const fa2i_class *of, const fa2_problem *rounded,
+                                      bool unmapped)
 {
     const fa2i_answer *answer = of->answers;
-    while (answer != NULL && memcmp(&answer->rounded, rounded, sizeof(*rounded)) != 0)
+    while (answer != NULL && (answer->unmapped != unmapped ||
+                              memcmp(&answer->rounded, rounded, sizeof(*rounded)) != 0))
         answer = answer->next;
     return answer;
 }
 
 fa2_status fa2i_planner_pick_estimate(fa2i_planner *planner, fa2i_class *of, bool was_tuned,
-                                      fa2i_plan *plan)
+                                      bool unmapped, fa2i_plan *plan)
 {
     fa2_status st = FA2_OK;
     FA2_TRY(prepare(planner, of, &plan->problem));
@@ -265,10 +266,10 @@ fa2_status fa2i_planner_pick_estimate(fa2i_planner *planner, fa2i_class *of, boo
     const bool known =
         was_tuned || fa2i_shipped_knows(evidence, &planner->device->card, &plan->problem);
     const fa2_problem asked = known ? plan->problem : fa2i_problem_rounded(&plan->problem);
-    const fa2i_answer *answer = find_answer(of, &asked);
+    const fa2i_answer *answer = find_answer(of, &asked, unmapped);
 
     if (answer == NULL) {
-        FA2_TRY(add_answer(planner, of, &plan->problem, &asked));
+        FA2_TRY(add_answer(planner, of, &plan->problem, &asked, unmapped));
         answer = of->answers;
     }
     plan->slot = answer->slot;

@@ -8,9 +8,9 @@
 #include "runtime/plan/planner_state.h"
 
 /* Fill in slot, decision and tried of a plan whose problem is set, and of this class. was_tuned: that very
- * problem was, but its winner cannot be used. */
+ * problem was, but its winner cannot be used. unmapped: planner.h. */
 fa2_status fa2i_planner_pick_estimate(fa2i_planner *planner, fa2i_class *of, bool was_tuned,
-                                      fa2i_plan *plan);
+                                      bool unmapped, fa2i_plan *plan);
 
 /* Add the runner-up to the decision of a plan that was not chosen by estimate. */
 fa2_status fa2i_planner_find_runner_up(fa2i_planner *planner, const fa2i_plan *plan,

@@ -17,6 +17,7 @@
 /* What is taken for all problems that round to this one. */
 typedef struct fa2i_answer {
     fa2_problem rounded;
+    bool unmapped; /* for calls that need a kernel without tensor maps: planner.h */
     const fa2i_slot *slot;
     fa2i_decision decision;
     size_t tried;
