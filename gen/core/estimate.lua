@@ -132,13 +132,15 @@ local function likeness_of(self, text)
    return parsed and parsed.likeness or text
 end
 
--- Of the families in a set, from its kernels' factors: the mean over those that are not slow, drawn to 0.
+-- Of the families in a set, from its kernels' factors: the mean over those that are not slow, drawn to 0, the more
+-- the more of its kernels are slow: the few that are not are those that the model held for too slow.
 local function family_factors(self, set, slowest)
    local sums, counts, factors = {}, {}, {}
    for i, index in ipairs(set.kernels) do
-      if set.own[index] and set.us[i] <= slowest then
+      if set.own[index] then
          local name = family_of(self, self.kernels[index].text)
-         sums[name], counts[name] = (sums[name] or 0) + set.own[index], (counts[name] or 0) + 1
+         local own = set.us[i] <= slowest and set.own[index] or 0
+         sums[name], counts[name] = (sums[name] or 0) + own, (counts[name] or 0) + 1
       end
    end
    for name, count in pairs(counts) do -- into a table: any order

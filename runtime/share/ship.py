@@ -1,26 +1,37 @@
 #!/usr/bin/env python3
-"""An export made fit to ship: without what no estimate rests on. Usage: ship.py < EXPORT > FILE.jsonl
+"""An export made fit to ship: without what no estimate rests on. Usage: ship.py [--op OP] < EXPORT > FILE.jsonl
 
-Left out are verifications that found nothing, variants that were not timed, and what nothing refers to any more. The
-last line is made anew; what import checks holds as before.
+Left out are verifications that found nothing, variants that were not timed, times of more than SLOWER times the best of
+their problem (no model takes such a kernel for the best), and what nothing refers to any more; with --op also the other
+operations. Times have DIGITS digits. The last line is made anew; what import checks holds as before.
 """
+import argparse
+import collections
 import hashlib
 import json
 import sys
 
 FAILURES = ("wrong", "fault", "hang", "launch_error")
+SLOWER = 2
+DIGITS = 5
+PLACE = {"device": "id", "problem": "id", "session": "id", "kernel": "key"}
 
 
-def is_kept(row):
+def is_time(row):
+    return row["type"] == "measurement" and row["outcome"] == "ok" and row["n"] > 0
+
+
+def is_kept(row, best):
     """Whether a row says anything by itself."""
     if row["type"] == "verification":
         return row["outcome"] != "ok"
     if row["type"] == "measurement":
-        return row["outcome"] in FAILURES or (row["outcome"] == "ok" and row["n"] > 0)
+        return row["outcome"] in FAILURES or (is_time(row) and row["median_us"] <= SLOWER * best[row["problem"]])
     return True
 
 
-def main():
+def read():
+    """The header and the rows between it and the last one."""
     header, *lines = sys.stdin.read().splitlines()
     if '"fa2_export":2' not in header:
         sys.exit("ship.py: standard input is no export of format 2")
@@ -29,14 +40,34 @@ def main():
         row = json.loads(line)
         if row.get("type") == "end":
             break
-        rows.append((row, line))
-    rows = [(row, line) for row, line in rows if is_kept(row)]
-    used = {kind: {row[kind] for row, _ in rows if row["type"] != "session" and kind in row}
-            for kind in ("device", "problem", "session", "kernel")}
-    place = {"device": "id", "problem": "id", "session": "id", "kernel": "key"}
-    kept = [line for row, line in rows
-            if row["type"] not in place or row[place[row["type"]]] in used[row["type"]]]
-    text = "".join(line + "\n" for line in [header, *kept])
+        rows.append(row)
+    return header, rows
+
+
+def of_operation(rows, op):
+    """Without the other operations' problems, and what is about them."""
+    asked = {row["id"] for row in rows if row["type"] == "problem" and op in (None, row["op"])}
+    return [row for row in rows if (row["id"] if row["type"] == "problem" else row.get("problem")) in asked | {None}]
+
+
+def text_of(row):
+    short = {name: float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value for name, value in row.items()}
+    return json.dumps(short, separators=(",", ":"), ensure_ascii=False)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--op", help="forward or backward; default: all")
+    args = parser.parse_args()
+    header, rows = read()
+    rows = of_operation(rows, args.op)
+    best = collections.defaultdict(lambda: float("inf"))
+    for row in filter(is_time, rows):
+        best[row["problem"]] = min(best[row["problem"]], row["median_us"])
+    rows = [row for row in rows if is_kept(row, best)]
+    used = {kind: {row[kind] for row in rows if row["type"] != "session" and kind in row} for kind in PLACE}
+    kept = [row for row in rows if row["type"] not in PLACE or row[PLACE[row["type"]]] in used[row["type"]]]
+    text = "".join(line + "\n" for line in [header, *map(text_of, kept)])
     sys.stdout.write(text)
     end = {"type": "end", "rows": len(kept), "sha256": hashlib.sha256(text.encode()).hexdigest()}
     print(json.dumps(end, separators=(",", ":")))

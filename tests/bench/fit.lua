@@ -15,6 +15,7 @@ local variant_text = require("core.variant")
 
 local tables = {
    {name = "plain", fit = require("ops.forward_plain_cost").fit},
+   {name = "sm90", fit = require("ops.forward_sm90_cost").fit},
    {name = "splitkv", fit = require("ops.forward_splitkv_cost").fit},
    {name = "backward", fit = require("ops.backward_cost").fit},
 }
