@@ -104,6 +104,12 @@ local function takes_turns(v)
    return v.deterministic == 1 and v.dq == "red"
 end
 
+-- Whether tiles that need a mask and those that need none are visited by one loop. Of kernels that take turns, causal
+-- and of D = 128, 14 of 21 spill with two loops and 6 with one; of D = 64 the fastest ones spill with one.
+local function has_one_loop(v)
+   return v.window > 0 or v.split == 1 or takes_turns(v) and v.causal == 1 and v.d > 64
+end
+
 local main_blocks = {red = "key_tiles", apart = "key_and_query_tiles", whole = "key_heads"}
 
 -- Of a block of the kernel for the gradient of sinks.
@@ -188,7 +194,7 @@ function M.family(name, path)
          local _, later, dq_parts = block.live_registers(v, path)
          local names = {
             smem_bytes = block.smem_bytes(v), rwarps = block.row_warps(v), fill_later = later,
-            turns = takes_turns(v), dq_parts = dq_parts, prepare_threads = prepare_threads,
+            turns = takes_turns(v), one_loop = has_one_loop(v), dq_parts = dq_parts, prepare_threads = prepare_threads,
             convert_rows = convert_rows, sink_threads = sink_threads,
          }
          for _, more in ipairs({features.names(v, "backward"), lengths.backward_names(v), window.names(v),

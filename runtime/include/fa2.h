@@ -305,7 +305,10 @@ typedef struct fa2_forward_args {
     fa2_rotary_tables rotary;
 } fa2_forward_args;
 
-/* A gradient whose data is NULL is not wanted; at least one is. */
+/* A gradient whose data is NULL is not wanted; at least one is. Without dq neither its product nor its sums are computed,
+ * and without dk and dv, where the kernel's dQ has blocks of its own (dq=apart), nothing of theirs. dk or dv alone saves
+ * only what is written: kernels compute both, as one that asks while it runs has no registers left for the answer, and
+ * kernels of their own would spare one product of five. */
 typedef struct fa2_backward_args {
     fa2_tensor q, k, v;    /* read, as forward had them */
     fa2_tensor o;          /* read, what forward gave */
