@@ -6,8 +6,8 @@
     import fa2.flash_attn; fa2.flash_attn.install()         # or, in a program that cannot be changed:
     from flash_attn import flash_attn_func
 
-float16 and bfloat16 on CUDA devices, D up to 576 forward and 256 with gradients; a D that is no multiple of 8 is padded, and the result cut
-back. Masks are aligned bottom-right: query i stands at key i + Sk - Sq. Rows that see no key give 0, and +inf as
+float16 and bfloat16 on CUDA devices, D up to 576 forward and 256 with gradients; a D that is no multiple of 8 is padded, and
+the result cut back. Masks are aligned bottom-right: query i stands at key i + Sk - Sq. Rows that see no key give 0, and +inf as
 their log-sum-exp. Dropout draws its seed from PyTorch's generator. What fa2 cannot do yet (gradients
 of some features, for instance) raises NotImplementedError naming it.
 """
