@@ -20,7 +20,8 @@ failed=0
 for part; do
     begin=$SECONDS
     case $part in
-    torch | flash_attn | typing) "$python" -m unittest -v "test_$part" ;;
+    torch) "$python" -m unittest -v test_tracing test_torch ;;
+    flash_attn | typing) "$python" -m unittest -v "test_$part" ;;
     transformers) "$python" each_alone.py test_transformers ;;
     grid) "$python" gradients.py ;;
     host_cost | models) "$python" "$part.py" ;;

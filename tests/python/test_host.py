@@ -362,6 +362,18 @@ class Sequences(OnHost):
 
 
 class Operations(OnHost):
+    def test_plain_calls_go_the_short_way(self):
+        """Of autograd, whoever made them; with a feature they cannot."""
+        q, kv, qkv = (tensor.requires_grad_() for tensor in randn((1, 12, 2, 16), (1, 12, 2, 2, 16), (1, 12, 3, 2, 16)))
+        k, v = kv.unbind(2)
+        heads = [tensor.transpose(1, 2) for tensor in (q, k, v)]
+        for out in (fa2.attention(q, k, v, dropout_p=0.0), flash_attn.flash_attn_func(q, k, v, causal=True),
+                    flash_attn.flash_attn_kvpacked_func(q, kv), flash_attn.flash_attn_qkvpacked_func(qkv, deterministic=True),
+                    fa2.attention(*heads, layout="bhsd", softcap=2.0), fa2.torch.attention_packed(qkv, causal=True)):
+            self.assertEqual(type(out.grad_fn).__name__, "_PlainBackward")
+        slopes = torch.ones(2)
+        self.assertEqual(type(flash_attn.flash_attn_func(q, k, v, alibi_slopes=slopes).grad_fn).__name__, "_AttentionBackward")
+
     def test_second_derivatives(self):
         """Refused when they are asked for, by all ways; the first ones are there."""
         q, k, v, qkv = randn(*3 * [(1, 12, 2, 16)], (1, 12, 3, 2, 16))

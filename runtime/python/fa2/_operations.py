@@ -203,8 +203,8 @@ def _check_differentiable(columns: int, columns_v: int, *settings: Any) -> None:
     """NotImplementedError where the library has no gradient for a call with these settings, whatever its sizes."""
     keywords, _ = _keywords(*settings)
     _check_leaves(keywords["alibi_slopes"], keywords["bias"])
-    fields = {"heads_q": 1, "seq_q": 1, "head_dim": columns, "head_dim_v": columns_v if columns_v != columns else 0, "causal": keywords["causal"],
-              "softcap": keywords["softcap"] != 0,
+    fields = {"heads_q": 1, "seq_q": 1, "head_dim": columns, "head_dim_v": columns_v if columns_v != columns else 0,
+              "causal": keywords["causal"], "softcap": keywords["softcap"] != 0,
               "dropout": keywords["dropout_p"] > 0,
               **{field: keywords[name] is not None for name, field in _FEATURES.items() if field != "dropout"}}
     if keywords["bias"] is not None:

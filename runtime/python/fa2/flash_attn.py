@@ -6,8 +6,8 @@
     import fa2.flash_attn; fa2.flash_attn.install()         # or, in a program that cannot be changed:
     from flash_attn import flash_attn_func
 
-float16 and bfloat16 on CUDA devices, D up to 576 forward and 256 with gradients; a D that is no multiple of 8 is padded, and the result cut
-back. Masks are aligned bottom-right: query i stands at key i + Sk - Sq. Rows that see no key give 0, and +inf as
+float16 and bfloat16 on CUDA devices, D up to 576 forward and 256 with gradients; a D that is no multiple of 8 is padded, and
+the result cut back. Masks are aligned bottom-right: query i stands at key i + Sk - Sq. Rows that see no key give 0, and +inf as
 their log-sum-exp. Dropout draws its seed from PyTorch's generator. What fa2 cannot do yet (gradients
 of some features, for instance) raises NotImplementedError naming it.
 """
@@ -50,13 +50,17 @@ def _attend(tensors: Sequence[Tensor], dropout_p: float, softmax_scale: Optional
             window_size: _Window, softcap: float, alibi_slopes: Optional[Tensor], deterministic: bool,
             return_attn_probs: bool, **lengths: Any) -> _Result:
     """tensors: (q, k, v), (q, kv) or (qkv,)."""
-    straight = type(tensors[0]) in _exact and not (deterministic or dropout_p)
-    if straight and (len(tensors) == 3 or not needs_gradient(*tensors)):
+    if type(tensors[0]) in _exact and not dropout_p:
+        settings: Dict[str, Any] = {"causal": causal, "window": window_size, "softcap": softcap, "scale": softmax_scale}
+        found: _Result
         try:
-            found: _Result = attention(*_unpacked(tensors), causal=causal, window=window_size, softcap=softcap,
-                                       scale=softmax_scale, alibi_slopes=alibi_slopes, return_lse=return_attn_probs,
-                                       **lengths)
-            return (found[0], _lse_of(found[1]), None) if return_attn_probs else found
+            if not deterministic and (len(tensors) == 3 or not needs_gradient(*tensors)):
+                found = attention(*_unpacked(tensors), alibi_slopes=alibi_slopes, return_lse=return_attn_probs,
+                                  **settings, **lengths)
+                return (found[0], _lse_of(found[1]), None) if return_attn_probs else found
+            if alibi_slopes is None and not (return_attn_probs or lengths):
+                found = attention_packed(*tensors, deterministic=deterministic, **settings)
+                return found
         except (NotImplementedError, ValueError):
             pass  # it is padded or copied below, or met again
     width, columns = tensors[0].shape[-1], _unpacked(tensors)[2].shape[-1]
@@ -66,8 +70,8 @@ def _attend(tensors: Sequence[Tensor], dropout_p: float, softmax_scale: Optional
         tensors = padded(*tensors)
     elif width % 8:
         tensors = [F.pad(tensor, (0, -width % 8)) for tensor in tensors]
-    settings: Dict[str, Any] = {"causal": causal, "window": window_size, "softcap": softcap, "scale": softmax_scale,
-                                "alibi_slopes": alibi_slopes}
+    settings = {"causal": causal, "window": window_size, "softcap": softcap, "scale": softmax_scale,
+                "alibi_slopes": alibi_slopes}
     seed = seed_of(tensors[0]) if dropout_p else None
     out, lse = attention_packed(*map(_readable, tensors), **settings, deterministic=deterministic, return_lse=True,
                                 dropout_p=dropout_p, dropout_seed=seed, **lengths)

@@ -187,8 +187,8 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Optional[Tensor], b
         scaling = width ** -0.5 if scaling is None else scaling
         query, key, value = padded(query, key, value)
     # one query sees all keys behind it anyway; no kernel of its own is needed for that
-    settings = {"causal": is_causal and length > 1, "window": window, "softcap": softcap, "scale": scaling,
-                "sinks": None if s_aux is None else s_aux.float(), "bias": mask, "dropout_p": dropout}
+    settings: Dict[str, Any] = {"causal": is_causal and length > 1, "window": window, "softcap": softcap, "scale": scaling,
+                                "sinks": None if s_aux is None else s_aux.float(), "bias": mask, "dropout_p": dropout}
     out: Tensor
     if packed or (bounds is not None and needs_gradient(query, key, value, s_aux)):
         query, key, value = (tensor.transpose(1, 2) for tensor in (query, key, value))
@@ -198,7 +198,9 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Optional[Tensor], b
             query, key, value, packed = _without_padding(query, key, value, bounds)
         out = attention(query, key, value, **settings, **packed).reshape(batch, length, heads, -1)
     else:
-        lengths = {} if bounds is None else dict(zip(("leftpad", "seqused_k"), _begins_and_ends(bounds)))
+        lengths: Dict[str, Any] = {}
+        if bounds is not None:
+            lengths.update(zip(("leftpad", "seqused_k"), _begins_and_ends(bounds)))
         out = attention(query, key, value, layout="bhsd", **settings, **lengths).transpose(1, 2)
     return out if out.shape[-1] == columns else out[..., :columns]
 
