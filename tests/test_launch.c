@@ -294,18 +294,6 @@ static void test_split_launch(void)
     CHECK_EQ(fake_live(), 0);
 }
 
-/* The device opened and entered, the kernel loaded, its grid for the problem known. */
-static void begin(fa2i_device *device, const fa2i_kernel *kernel, fa2i_loaded *loaded,
-                  fa2i_grid *ret_grid)
-{
-    CHECK_EQ(fa2i_device_open(0, device), FA2_OK);
-    CHECK_EQ(fa2i_load(device, kernel, loaded, NULL), FA2_OK);
-    CHECK_EQ(fa2i_op_of(&problem)->grid(&device->card, &loaded->variant.recipe, &problem, ret_grid),
-             FA2_OK);
-    CHECK_EQ(fa2i_device_enter(device), FA2_OK);
-    fake_trace_clear();
-}
-
 /* A recipe with tensor maps: each operand's is encoded for the call, from what the parameters say. */
 static void test_tensor_maps(void)
 {
@@ -320,7 +308,12 @@ static void test_tensor_maps(void)
     recipe->map_count = 2;
     recipe->maps[0] = (fa2i_map){FA2I_MAPPED_Q, 64};
     recipe->maps[1] = (fa2i_map){FA2I_MAPPED_V, 176};
-    begin(&device, &kernel, &loaded, &grid);
+    CHECK_EQ(fa2i_device_open(0, &device), FA2_OK);
+    CHECK_EQ(fa2i_load(&device, &kernel, &loaded, NULL), FA2_OK);
+    const fa2i_op *op = fa2i_op_of(&problem);
+    CHECK_EQ(op->grid(&device.card, &loaded.variant.recipe, &problem, &grid), FA2_OK);
+    CHECK_EQ(fa2i_device_enter(&device), FA2_OK);
+    fake_trace_clear();
     CHECK_EQ(fa2i_launch(&device, &loaded, &grid, &problem, &args, NULL), FA2_OK);
     CHECK_STR(fake.trace, "tensor_map_encode_tiled tensor_map_encode_tiled launch_kernel ");
     const fake_map *q = &fake.maps[0], *v = &fake.maps[1];
@@ -368,7 +361,12 @@ static void test_clusters(void)
     fake_install();
     fa2i_kernel kernel = artifact("sm_86");
     kernel.variant.recipe.steps[0].cluster = 16;
-    begin(&device, &kernel, &loaded, &grid);
+    CHECK_EQ(fa2i_device_open(0, &device), FA2_OK);
+    CHECK_EQ(fa2i_load(&device, &kernel, &loaded, NULL), FA2_OK);
+    const fa2i_op *op = fa2i_op_of(&problem);
+    CHECK_EQ(op->grid(&device.card, &loaded.variant.recipe, &problem, &grid), FA2_OK);
+    CHECK_EQ(fa2i_device_enter(&device), FA2_OK);
+    fake_trace_clear();
     CHECK_EQ(fa2i_launch(&device, &loaded, &grid, &problem, &args, NULL), FA2_OK);
     CHECK_STR(fake.trace, "launch_kernel_ex ");
     CHECK_EQ(fake.launches[0].blocks, 32);
@@ -379,8 +377,7 @@ static void test_clusters(void)
     fa2_problem odd = problem; /* 30 blocks */
     odd.heads_q = odd.heads_kv = 15;
     odd.batch = 1;
-    CHECK_EQ(fa2i_op_of(&odd)->grid(&device.card, &loaded.variant.recipe, &odd, &grid),
-             FA2_E_UNSUPPORTED);
+    CHECK_EQ(op->grid(&device.card, &loaded.variant.recipe, &odd, &grid), FA2_E_UNSUPPORTED);
     CHECK_CONTAINS(fa2_last_message(), "fwd_sm80: 30 blocks cannot be divided into clusters of 16");
     fa2i_device_leave(&device);
     fa2i_unload(&device, &loaded);
