@@ -113,12 +113,12 @@ static bool is_here(const fa2i_known_set *set, const fa2i_card *card)
 }
 
 /* Among the first `count` sets. */
-static bool has_class(const fa2i_evidence *evidence, size_t count, const fa2i_card *card,
-                      const fa2_problem *of)
+static bool has_problem(const fa2i_evidence *evidence, size_t count, const fa2i_card *card,
+                        const fa2_problem *problem)
 {
     for (size_t i = 0; i < count; i++)
         if (is_here(&evidence->sets[i], card) &&
-            fa2i_problem_same_class(&evidence->sets[i].problem, of))
+            memcmp(&evidence->sets[i].problem, problem, sizeof *problem) == 0)
             return true;
     return false;
 }
@@ -153,7 +153,7 @@ fa2_status fa2i_shipped_merge(const fa2i_evidence *shipped, const fa2i_card *car
         return no_memory();
     for (size_t i = 0; i < shipped->set_count; i++) {
         fa2i_known_set set = shipped->sets[i];
-        if (has_class(evidence, own, card, &set.problem))
+        if (has_problem(evidence, own, card, &set.problem))
             continue;
         for (size_t t = 0; t < set.count; t++) {
             fa2i_known_time time = shipped->times[set.first + t];

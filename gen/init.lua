@@ -164,6 +164,15 @@ local function least_us(problem, arch)
    return least
 end
 
+-- Names of the families that serve the problem.
+local function find_serving(problem, arch)
+   local names = {}
+   visit_families(problem, arch, function(family)
+      names[#names + 1] = family.name
+   end)
+   return names
+end
+
 function M.learn(op, evidence)
    local parsed = {}
    known[op] = estimate.new(evidence, {
@@ -179,6 +188,7 @@ function M.learn(op, evidence)
       end,
       describe = arch_of.describe,
       least_us = least_us,
+      serving = find_serving,
    })
    return true
 end
@@ -236,7 +246,7 @@ function M.rank(problem, card)
    end
    local near = model:near(problem)
    local options, reason = {}, nil
-   if model:is_familiar(near) then
+   if model:is_familiar(problem, arch, near) then
       options = model:rank(problem, arch, near, {})
    end
    if #options == 0 then

@@ -229,6 +229,11 @@ void fake_without_optional(bool without)
     driver_table.tensor_map_encode_tiled = without ? NULL : fake_driver_tensor_map_encode_tiled;
 }
 
+void fake_as_hardware(bool hardware)
+{
+    driver_table.sim_version = hardware ? NULL : fake_driver_sim_version;
+}
+
 long fake_fail_driver(long nth, CUresult error)
 {
     fake_lock();

@@ -108,6 +108,9 @@ void fake_uninstall(void);
 /* Whether the driver lacks its optional functions. Until changed back; for before fake_install. */
 void fake_without_optional(bool without);
 
+/* Whether cards take code for one SM alone, as those that are no software do. Likewise. */
+void fake_as_hardware(bool hardware);
+
 /* The nth counted call from now on fails (1 = the next), once; 0: none. Returns the calls counted
  * since the last such request. */
 long fake_fail_driver(long nth, CUresult error);

@@ -344,6 +344,7 @@ CUresult fake_driver_tensor_map_encode_tiled(
             return fake_end(CUDA_ERROR_INVALID_VALUE);
     }
     memset(map, promotion == CU_TENSOR_MAP_L2_PROMOTION_L2_256B ? 0x5a : 0, sizeof *map);
+    memcpy(map, &made.address, sizeof made.address); /* so that it is known again */
     if (fake.map_count < FAKE_MAPS)
         fake.maps[fake.map_count] = made;
     fake.map_count++;

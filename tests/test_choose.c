@@ -157,7 +157,8 @@ static void test_exact(void)
 
 /* ---- options ---- */
 
-/* What trying an option comes to, by its text: "-" cannot be used, a number is what it spills. */
+/* What trying an option comes to, by its text: "-" cannot be used, nor can "?", as is
+ * known before; a number is what it spills. */
 static int tries;
 
 static fa2_status try_text(void *user, const fa2i_option *option, fa2i_trial *ret_trial)
@@ -166,7 +167,9 @@ static fa2_status try_text(void *user, const fa2i_option *option, fa2i_trial *re
     tries++;
     if (strcmp(option->text, "fail") == 0)
         return FA2_E_MEMORY;
-    if (option->text[0] != '-')
+    if (option->text[0] == '?')
+        ret_trial->foreseen = true;
+    else if (option->text[0] != '-')
         *ret_trial = (fa2i_trial){.usable = true, .spill_bytes = atoi(option->text)};
     return FA2_OK;
 }
@@ -204,6 +207,7 @@ static void test_options(void)
     CHECK_EQ(choose((const char *[]){"8", "4", "-", "0", "0"}, 5, true), 3);
     CHECK_EQ(choose((const char *[]){"8", "4", "6", "12", "0"}, 5, true), 1); /* four compile */
     CHECK_EQ(tries, FA2I_COMPILE_MOST);
+    CHECK_EQ(choose((const char *[]){"?", "?", "?", "?", "-", "-", "-", "0"}, 8, true), 7);
     CHECK_EQ(choose((const char *[]){"-", "-", "-", "-", "-", "0"}, 6, false), 5); /* is there */
     CHECK_EQ(choose((const char *[]){"-", "-"}, 2, false), 2);
     CHECK_EQ(choose(NULL, 0, false), 0);

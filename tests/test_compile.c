@@ -147,6 +147,26 @@ static void test_serialized(void)
     fa2i_kernel_done(&kernel);
 }
 
+/* Compilers that know no code for one SM alone are not asked for it. */
+static void test_old_for_suffix(void)
+{
+    const fa2i_target sm_90 = {.name = "sm_90"};
+    fa2i_kernel kernel = {0};
+    fa2i_variant of_one_sm = variant;
+    fake_install();
+    fake.nvrtc_version = 11080;
+    CHECK_EQ(fa2i_compile_check(&variant, &sm_90), FA2_OK);
+    strcpy(of_one_sm.recipe.suffix, "a");
+    CHECK_EQ(fa2i_compile_check(&of_one_sm, &sm_90), FA2_E_UNSUPPORTED);
+    CHECK_EQ(fa2i_compile(&of_one_sm, source, &sm_90, "", &kernel), FA2_OK);
+    CHECK_EQ(fake.compile_count, 0);
+    CHECK_EQ(kernel.outcome, FA2I_OUTCOME_COMPILE_ERROR);
+    CHECK_CONTAINS(kernel.log, "NVRTC 11.8 compiles nothing for sm_90a; it must be 12.0 or newer");
+    fa2i_kernel_done(&kernel);
+    fake.nvrtc_version = 12000;
+    CHECK_EQ(fa2i_compile_check(&of_one_sm, &sm_90), FA2_OK);
+}
+
 static void test_compiler_broken(void)
 {
     static const struct {
@@ -402,6 +422,7 @@ int main(void)
     test_outcomes();
     test_ptx();
     test_serialized();
+    test_old_for_suffix();
     test_compiler_broken();
     test_internal_error();
     test_nth_failure();

@@ -205,6 +205,66 @@ static void test_single_kernels(tuned *t)
     fa2i_free(options);
 }
 
+/* A database that is older than a family does not keep its kernels out: near what was tuned they are considered,
+ * and where all families are known nothing is but what is known. */
+static void test_new_family(tuned *t)
+{
+    const fa2_problem known = shape(8, 2, 1, 4096), near = shape(8, 2, 1, 4200);
+    static const char name[] = "fwd_splitkv";
+    for (int older = 0; older <= 1; older++) {
+        fa2i_option *options = NULL;
+        size_t count = 0, kept = 0, compiled = 0;
+        know(t, &known, 1);
+        for (size_t i = 0; i < t->evidence.time_count; i++)
+            if (!older || strncmp(t->kernels[t->times[i].kernel].text, name, strlen(name)) != 0)
+                t->times[kept++] = t->times[i];
+        CHECK(kept >= 8);
+        CHECK_EQ(kept < t->evidence.time_count, older);
+        t->sets[0].count = t->evidence.time_count = kept;
+        kept = 0;
+        for (size_t i = 0; i < t->evidence.time_count; i++) { /* one time of each kernel */
+            t->kernels[kept] = t->kernels[t->times[i].kernel];
+            t->times[i].kernel = kept++;
+        }
+        t->evidence.kernel_count = kept;
+        CHECK_EQ(fa2i_generator_learn(generator, FA2_OP_FORWARD, &t->evidence, &card), FA2_OK);
+        CHECK_EQ(fa2i_generator_rank(generator, &near, &card, &options, &count), FA2_OK);
+        for (size_t i = 0; i < count; i++)
+            compiled += options[i].compile;
+        CHECK_EQ(compiled > 0, older);
+        CHECK_EQ(strncmp(options[0].text, name, strlen(name)), 0); /* it is the one for a decode */
+        fa2i_free(options);
+    }
+}
+
+/* Kernels of one text that another compiler made are one where a neighbour is estimated, by the best of them,
+ * whichever comes last. */
+static void test_twins(tuned *t)
+{
+    const fa2_problem known = shape(2, 8, 1024, 1024), near = shape(2, 8, 1100, 1100);
+    fa2i_option alone, first, last;
+    know(t, &known, 1);
+    (void)chosen_us(&known, &alone);
+    for (int reversed = 0; reversed <= 1; reversed++) {
+        know(t, &known, 1);
+        fa2i_evidence *e = &t->evidence;
+        const size_t best = alone.kernel, twin = e->kernel_count++;
+        t->kernels[twin] = t->kernels[best];
+        t->times[e->time_count++] = (fa2i_known_time){.kernel = twin, .us = 3 * alone.us};
+        t->sets[0].count++;
+        if (reversed) {
+            t->times[e->time_count - 1].kernel = best;
+            t->times[best].kernel = twin;
+        }
+        /* A third one, of which nothing was measured. */
+        t->kernels[e->kernel_count++] = t->kernels[best];
+        CHECK_EQ(fa2i_generator_learn(generator, FA2_OP_FORWARD, e, &card), FA2_OK);
+        (void)chosen_us(&near, reversed ? &last : &first);
+    }
+    CHECK_STR(first.text, last.text);
+    CHECK(fabs(first.us / last.us - 1) < 1e-9);
+}
+
 /* What the compiler made of kernels that were measured far away does not count: the first choice is that of a
  * database in which nothing is known of them. */
 static void test_registers(tuned *t)
@@ -294,6 +354,8 @@ int main(void)
         test_any_database(&t);
         test_growing(&t);
         test_registers(&t);
+        test_new_family(&t);
+        test_twins(&t);
         test_single_kernels(&t);
         spread = 0.15;
         test_known(&t);

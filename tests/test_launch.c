@@ -7,7 +7,9 @@
 #include "check.h"
 #include "fake_cuda.h"
 #include "recipe_fixture.h"
+#include "runtime/base/alloc.h"
 #include "runtime/cuda/launch.h"
+#include "runtime/cuda/tensor_map.h"
 
 static const fa2_problem problem = {
     .batch = 2, .heads_q = 8, .heads_kv = 2, .seq_q = 100, .seq_k = 200, .head_dim = 64};
@@ -294,7 +296,20 @@ static void test_split_launch(void)
     CHECK_EQ(fake_live(), 0);
 }
 
-/* A recipe with tensor maps: each operand's is encoded for the call, from what the parameters say. */
+/* The device opened and entered, the kernel loaded, its grid for the problem known. */
+static void begin(fa2i_device *device, const fa2i_kernel *kernel, fa2i_loaded *loaded,
+                  fa2i_grid *ret_grid)
+{
+    CHECK_EQ(fa2i_device_open(0, device), FA2_OK);
+    CHECK_EQ(fa2i_load(device, kernel, loaded, NULL), FA2_OK);
+    CHECK_EQ(fa2i_op_of(&problem)->grid(&device->card, &loaded->variant.recipe, &problem, ret_grid),
+             FA2_OK);
+    CHECK_EQ(fa2i_device_enter(device), FA2_OK);
+    fake_trace_clear();
+}
+
+/* A recipe with tensor maps: each operand's is encoded from what the parameters say, unless it lies where it
+ * lay before. */
 static void test_tensor_maps(void)
 {
     fa2i_device device = {0};
@@ -308,12 +323,7 @@ static void test_tensor_maps(void)
     recipe->map_count = 2;
     recipe->maps[0] = (fa2i_map){FA2I_MAPPED_Q, 64};
     recipe->maps[1] = (fa2i_map){FA2I_MAPPED_V, 176};
-    CHECK_EQ(fa2i_device_open(0, &device), FA2_OK);
-    CHECK_EQ(fa2i_load(&device, &kernel, &loaded, NULL), FA2_OK);
-    const fa2i_op *op = fa2i_op_of(&problem);
-    CHECK_EQ(op->grid(&device.card, &loaded.variant.recipe, &problem, &grid), FA2_OK);
-    CHECK_EQ(fa2i_device_enter(&device), FA2_OK);
-    fake_trace_clear();
+    begin(&device, &kernel, &loaded, &grid);
     CHECK_EQ(fa2i_launch(&device, &loaded, &grid, &problem, &args, NULL), FA2_OK);
     CHECK_STR(fake.trace, "tensor_map_encode_tiled tensor_map_encode_tiled launch_kernel ");
     const fake_map *q = &fake.maps[0], *v = &fake.maps[1];
@@ -324,6 +334,11 @@ static void test_tensor_maps(void)
     CHECK(v->address == 0x30000 && v->extents[1] == 200 && v->extents[2] == 2 && v->box[1] == 176);
     CHECK_EQ(v->strides[0], 256);
 
+    fake_trace_clear();
+    CHECK_EQ(fa2i_launch(&device, &loaded, &grid, &problem, &args, NULL), FA2_OK);
+    CHECK_STR(fake.trace, "launch_kernel ");
+    fake.map_count = 2;
+
     one.batch = 1;
     one.dtype = FA2_BF16;
     args.q.stride_batch = -1;
@@ -332,7 +347,8 @@ static void test_tensor_maps(void)
     CHECK_EQ(fake.maps[2].type, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16);
     args.v.stride_head = 0; /* one to the map, however many there are */
     CHECK_EQ(fa2i_launch(&device, &loaded, &grid, &one, &args, NULL), FA2_OK);
-    CHECK(fake.maps[5].extents[2] == 1 && fake.maps[5].strides[1] == 16);
+    CHECK_EQ(fake.map_count, 5); /* q lies where it lay */
+    CHECK(fake.maps[4].extents[2] == 1 && fake.maps[4].strides[1] == 16);
     args = good_args();
     args.v.stride_batch = INT64_C(1) << 39; /* elements */
     CHECK_EQ(fa2i_launch(&device, &loaded, &grid, &problem, &args, NULL), FA2_E_CUDA);
@@ -341,6 +357,9 @@ static void test_tensor_maps(void)
     fa2i_device_leave(&device);
     fa2i_unload(&device, &loaded);
 
+    (void)fa2i_alloc_fail_at(1); /* what is kept of maps */
+    CHECK_EQ(fa2i_load(&device, &kernel, &loaded, NULL), FA2_E_MEMORY);
+    CHECK(fa2i_alloc_fail_at(0) >= 1 && loaded.module == NULL);
     fake_without_optional(true);
     CHECK_EQ(fa2i_load(&device, &kernel, &loaded, NULL), FA2_E_UNSUPPORTED);
     CHECK_CONTAINS(fa2_last_message(),
@@ -349,6 +368,54 @@ static void test_tensor_maps(void)
     fa2i_device_close(&device);
     fa2i_kernel_done(&kernel);
     CHECK_EQ(fake_live(), 0);
+}
+
+/* What is kept of maps is for these very operands, and those of a model's layers stay. */
+static void test_kept_maps(void)
+{
+    enum { TENSORS = 1000, LAYERS = 36 }; /* more than are kept; far fewer */
+    fa2i_recipe recipe = plain_recipe("fwd_sm80", 128, 64, 64, 65536);
+    const fa2i_grid grid = {.row_tiles = 2, .splits = 1};
+    const fa2i_cuda_table *cuda = NULL;
+    fa2_forward_args args = good_args();
+    fa2i_params params;
+    CUtensorMap maps[FA2I_RECIPE_MAPS];
+    fa2i_kept_maps *kept = fa2i_kept_maps_create();
+    recipe.map_count = 1;
+    recipe.maps[0] = (fa2i_map){FA2I_MAPPED_K, 128};
+    fake_install();
+    CHECK_EQ(fa2i_cuda_get(&cuda), FA2_OK);
+    for (int i = 0; i < 4 * TENSORS; i++) {
+        const uintptr_t at = 0x70000000 + (uintptr_t)(i / 2 % TENSORS) * 4096;
+        uintptr_t found = 0;
+        args.k.data = (void *)at;
+        fa2i_op_of(&problem)->fill(&grid, &problem, &args, &params);
+        CHECK_EQ(fa2i_maps_get(cuda, kept, &recipe, &problem, &params, maps), FA2_OK);
+        memcpy(&found, &maps[0], sizeof found);
+        CHECK_EQ(found, at);
+    }
+    CHECK(fake.map_count >= TENSORS && fake.map_count <= 2 * TENSORS);
+
+    const long before = fake.map_count;
+    recipe.maps[0].rows = 64;
+    CHECK_EQ(fa2i_maps_get(cuda, kept, &recipe, &problem, &params, maps), FA2_OK);
+    fa2_problem shorter = problem;
+    shorter.seq_k--;
+    CHECK_EQ(fa2i_maps_get(cuda, kept, &recipe, &shorter, &params, maps), FA2_OK);
+    params.forward.k_stride[0] += 64;
+    CHECK_EQ(fa2i_maps_get(cuda, kept, &recipe, &problem, &params, maps), FA2_OK);
+    CHECK_EQ(fa2i_maps_get(cuda, kept, &recipe, &problem, &params, maps), FA2_OK);
+    CHECK_EQ(fake.map_count, before + 3);
+
+    fake.map_count = 0;
+    for (int i = 0; i < 10 * LAYERS; i++) {
+        params.forward.k = 0x7f0000000000 + (uintptr_t)(i % LAYERS) * (3 << 20);
+        CHECK_EQ(fa2i_maps_get(cuda, kept, &recipe, &problem, &params, maps), FA2_OK);
+    }
+    CHECK_EQ(fake.map_count, LAYERS);
+    CHECK_EQ(fa2i_maps_get(cuda, NULL, &recipe, &problem, &params, maps), FA2_OK);
+    CHECK_EQ(fake.map_count, LAYERS + 1);
+    fa2i_kept_maps_destroy(kept);
 }
 
 /* Clusters go another way, which older drivers lack. */
@@ -361,12 +428,7 @@ static void test_clusters(void)
     fake_install();
     fa2i_kernel kernel = artifact("sm_86");
     kernel.variant.recipe.steps[0].cluster = 16;
-    CHECK_EQ(fa2i_device_open(0, &device), FA2_OK);
-    CHECK_EQ(fa2i_load(&device, &kernel, &loaded, NULL), FA2_OK);
-    const fa2i_op *op = fa2i_op_of(&problem);
-    CHECK_EQ(op->grid(&device.card, &loaded.variant.recipe, &problem, &grid), FA2_OK);
-    CHECK_EQ(fa2i_device_enter(&device), FA2_OK);
-    fake_trace_clear();
+    begin(&device, &kernel, &loaded, &grid);
     CHECK_EQ(fa2i_launch(&device, &loaded, &grid, &problem, &args, NULL), FA2_OK);
     CHECK_STR(fake.trace, "launch_kernel_ex ");
     CHECK_EQ(fake.launches[0].blocks, 32);
@@ -377,7 +439,8 @@ static void test_clusters(void)
     fa2_problem odd = problem; /* 30 blocks */
     odd.heads_q = odd.heads_kv = 15;
     odd.batch = 1;
-    CHECK_EQ(op->grid(&device.card, &loaded.variant.recipe, &odd, &grid), FA2_E_UNSUPPORTED);
+    CHECK_EQ(fa2i_op_of(&odd)->grid(&device.card, &loaded.variant.recipe, &odd, &grid),
+             FA2_E_UNSUPPORTED);
     CHECK_CONTAINS(fa2_last_message(), "fwd_sm80: 30 blocks cannot be divided into clusters of 16");
     fa2i_device_leave(&device);
     fa2i_unload(&device, &loaded);
@@ -405,6 +468,7 @@ int main(void)
     test_split_launch();
     test_step_refused();
     test_tensor_maps();
+    test_kept_maps();
     test_clusters();
     fake_uninstall();
     return check_done();

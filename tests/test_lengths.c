@@ -8,6 +8,7 @@
  */
 #include <fcntl.h>
 #include <time.h>
+#include "cache/report.h"
 #include "fa2.h"
 #include "runtime/base/alloc.h"
 #include "runtime/lua/generator.h"
@@ -274,6 +275,51 @@ static void test_kernel_unreadable(void)
     end(context);
 }
 
+/* Write what the database knows as what comes with fa2, into a folder of its own. */
+static void ship(char *folder, char *file, size_t bytes)
+{
+    fa2i_cache *cache = NULL;
+    snprintf(folder, bytes, "%s.share", database.path);
+    snprintf(file, bytes, "%s.share/card.jsonl", database.path);
+    CHECK_EQ(mkdir(folder, 0700), 0);
+    FILE *out = fopen(file, "w");
+    CHECK(out != NULL);
+    CHECK_EQ(fa2i_cache_open(database.path, FA2I_CACHE_READ, NULL, NULL, &cache), FA2_OK);
+    CHECK_EQ(fa2i_cache_export(cache, out, NULL), FA2_OK);
+    fa2i_cache_close(cache);
+    fclose(out);
+}
+
+/* A database whose times cannot be read for a while leaves what comes with fa2. */
+static void test_evidence_unreadable(void)
+{
+    char folder[256], file[256];
+    const fa2_problem problem = problem_of(8192);
+    fa2i_generator *generator = NULL;
+    fa2i_variant *variants = NULL;
+    size_t count = 0;
+    begin();
+    const fa2i_card card = tuned_card(0);
+    CHECK_EQ(fa2i_generator_create(&generator), FA2_OK);
+    CHECK_EQ(fa2i_generator_candidates(generator, &problem, &card, &variants, &count), FA2_OK);
+    tuned_put(&database, &(tuned_winner){.id = 1, .problem = problem, .text = variants[0].text});
+    fa2i_free(variants);
+    fa2i_generator_destroy(generator);
+    ship(folder, file, sizeof folder);
+    setenv("FA2_SHARE", folder, 1);
+    fa2_context *context = create(database.path);
+    failing = "WITH timed";
+    CHECK_EQ(explain_length(context, 8200).rule, FA2_RULE_SHIPPED);
+    CHECK_EQ(log_of.count, 1);
+    CHECK_CONTAINS(log_of.text, "the database is passed over");
+    failing = NULL;
+    CHECK_EQ(explain_length(context, 16384).rule, FA2_RULE_NEAREST);
+    unsetenv("FA2_SHARE");
+    CHECK_EQ(remove(file), 0);
+    CHECK_EQ(remove(folder), 0);
+    end(context);
+}
+
 /* By distance from what is tuned at 256. */
 static fa2_rule rule_at(int length)
 {
@@ -428,6 +474,7 @@ int main(void)
     test_new_winner_in_log(true);
     test_winners_unreadable();
     test_kernel_unreadable();
+    test_evidence_unreadable();
     test_deleted();
     test_untuned_lengths();
     test_plans_are_bounded();

@@ -243,6 +243,37 @@ static void test_unknown_sm_gets_ptx(void)
     end(context);
 }
 
+/* An NVRTC that knows sm_90 and not sm_90a: the family that needs it is passed over, which is said once. */
+static void test_old_nvrtc(void)
+{
+    fa2_problem problem = tuned_problem(4, 4096);
+    for (int version = 11080; version <= 12000; version += 920) {
+        fake_as_hardware(true);
+        fake_install();
+        fake.nvrtc_version = version;
+        fake.devices[0] = (fake_device){.name = "NVIDIA H200",
+                                        .arch = 90,
+                                        .sm_count = 132,
+                                        .smem_block_bytes = 232448,
+                                        .smem_sm_bytes = 233472,
+                                        .l2_bytes = 62914560,
+                                        .clock_khz = 1980000,
+                                        .memory_clock_khz = 3201000,
+                                        .bus_bits = 6144,
+                                        .total_bytes = (size_t)1 << 37};
+        fa2_context *context = create((fa2_config){0});
+        for (problem.causal = 0; problem.causal < 2; problem.causal++) {
+            const fa2_explanation e = explain_problem(context, problem);
+            CHECK_CONTAINS(e.variant, version < 12000 ? "fwd_sm80 " : "fwd_sm90 ");
+        }
+        const char *said = strstr(log_of.text, "fwd_sm90 is passed over: NVRTC 11.8 compiles ");
+        CHECK((said != NULL) == (version < 12000));
+        CHECK(said == NULL || strstr(said + 1, "fwd_sm90 is passed over") == NULL);
+        end(context);
+    }
+    fake_as_hardware(false);
+}
+
 static long calls_until(const char *trace, const char *name)
 {
     long calls = 1;
@@ -318,6 +349,7 @@ int main(void)
     test_arch_override();
     test_arch_override_ignores_winners();
     test_unknown_sm_gets_ptx();
+    test_old_nvrtc();
     test_no_binary_gets_ptx();
     test_refused_and_broken();
     test_unsupported();

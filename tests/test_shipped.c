@@ -83,7 +83,7 @@ static void test_same_as_database(void)
     CHECK(fa2i_shipped_knows(&ours, &card, &theirs.sets[0].problem));
     CHECK(!fa2i_shipped_knows(&theirs, &card, &theirs.sets[0].problem));
 
-    /* Beside a database that has the class nothing is added; beside one of another card, all of it. */
+    /* Beside a database that has the problems nothing is added; beside one of another card, all of it. */
     fa2i_evidence merged = {0};
     const size_t before = theirs.set_count;
     CHECK_EQ(fa2i_shipped_merge(&ours, &card, &theirs), FA2_OK);
@@ -98,6 +98,12 @@ static void test_same_as_database(void)
     CHECK_EQ(fa2i_shipped_merge(&ours, &card, &merged), FA2_OK);
     CHECK_EQ(merged.set_count, before);
     CHECK(merged.kernels[0].shipped && !merged.kernels[0].has_code);
+    /* One problem of a class that was tuned here leaves what is known of the others. */
+    theirs.set_count = before;
+    theirs.sets[0].problem.batch++;
+    CHECK_EQ(fa2i_shipped_merge(&ours, &card, &theirs), FA2_OK);
+    CHECK_EQ(theirs.set_count, before + 1);
+    CHECK(theirs.sets[before].shipped);
 
     /* Nothing for another SM, another operation or version of it, or what the card cannot hold. */
     fa2i_evidence none = {0};

@@ -24,7 +24,8 @@ typedef struct tuned_database {
 
 /* A winner to be. Zero fields are defaults: device 0, real, measured, target "sm_86". */
 typedef struct tuned_winner {
-    int id; /* tells kernels apart: "id=7" in the variant's text */
+    int id;           /* tells kernels apart: "id=7" in the variant's text */
+    const char *text; /* NULL: that one, which no generator knows */
     fa2_problem problem;
     const fa2i_card *card;
     bool modelled;
@@ -73,6 +74,8 @@ static inline void tuned_put_kernel(fa2i_cache *cache, const tuned_winner *winne
     char source[32];
     snprintf(kernel.variant.text, sizeof(kernel.variant.text), "fwd_sm80 d=%d id=%d",
              (int)winner->problem.head_dim, winner->id);
+    if (winner->text != NULL)
+        snprintf(kernel.variant.text, sizeof(kernel.variant.text), "%s", winner->text);
     fa2i_problem_class(&winner->problem, kernel.variant.class_key);
     snprintf(kernel.target, sizeof(kernel.target), "%s",
              winner->target == NULL ? "sm_86" : winner->target);

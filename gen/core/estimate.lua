@@ -147,6 +147,13 @@ local function family_factors(self, set, slowest)
    return factors
 end
 
+-- Keep the least factor of a name: kernels of one text differ in what made them, and the best is taken.
+local function keep_least(factors, name, factor)
+   if not factors[name] or factor < factors[name] then
+      factors[name] = factor
+   end
+end
+
 -- The factors of a set as logarithms, once: level, own (by kernel), texts (the same by text), alike (by what
 -- stays the same of a kernel in other classes), families (by name).
 local function find_factors(self, set)
@@ -174,7 +181,8 @@ local function find_factors(self, set)
       if set.own[index] then
          set.own[index] = set.own[index] - set.level
          local text = self.kernels[index].text
-         set.texts[text], set.alike[likeness_of(self, text)] = set.own[index], set.own[index]
+         keep_least(set.texts, text, set.own[index])
+         keep_least(set.alike, likeness_of(self, text), set.own[index])
       end
    end
    set.families = family_factors(self, set, fit.level * best)
@@ -218,13 +226,29 @@ local function count_made(self, set)
    return count
 end
 
--- Whether a set has measured what is worth trying on a problem this near. What was shipped may be older than the
--- families that there are.
-function methods.is_familiar(self, near)
+-- Whether every family that serves a problem has a kernel among those of its class that are known: a database may
+-- be older than a family.
+local function knows_families(self, problem, arch)
+   local known = {}
+   for _, kernel in ipairs(self.kernels) do
+      if kernel.class == problem.class then
+         known[family_of(self, kernel.text)] = true
+      end
+   end
+   for _, name in ipairs(self.serving(problem, arch)) do
+      if not known[name] then
+         return false
+      end
+   end
+   return true
+end
+
+-- Whether a set has measured what is worth trying on a problem this near. What was shipped was not tuned here.
+function methods.is_familiar(self, problem, arch, near)
    for _, item in ipairs(near) do
       if item.same and item.set.here and not item.set.shipped and item.distance <= 0.7
          and count_made(self, item.set) >= 8 then
-         return true
+         return knows_families(self, problem, arch)
       end
    end
    return false
@@ -427,6 +451,7 @@ end
 --   parse(text)               {family, v, likeness, kind}, or nil
 --   describe(card)            arch.lua's
 --   least_us(problem, arch)   of the candidates; math.huge if there are none
+--   serving(problem, arch)    list of the names of the families that serve the problem
 function M.new(evidence, model)
    local self = {kernels = evidence.kernels, sets = evidence.sets}
    for name, value in pairs(model) do

@@ -44,13 +44,6 @@ local function sum(v, of)
    return total
 end
 
--- Whether a variant has one.
-function M.any(v)
-   return sum(v, function()
-      return 1
-   end) > 0
-end
-
 function M.fp32_per_score(v)
    return sum(v, function(feature)
       return feature.fp32_per_score and feature.fp32_per_score(v) or 0

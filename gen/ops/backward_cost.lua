@@ -98,6 +98,32 @@ local function query_tile_clocks(v, f, arch, blocks)
    return blocks * (overlap(units, blocks * v.warps) + fit.barrier * v.warps / 4)
 end
 
+-- A function of a number that is asked again and again.
+local function kept(compute)
+   local known = {}
+   return function(number)
+      known[number] = known[number] or compute(number)
+      return known[number]
+   end
+end
+
+-- What a kernel takes on a card, whatever the problem: blocks that an SM holds, and the clocks in which so many do a
+-- tile. Kept in its facts, as a survey asks for many problems.
+local function on_card(v, facts, arch)
+   if not facts.card or facts.card.arch ~= arch then
+      facts.card = {
+         arch = arch, resident = M.resident_blocks(facts, arch),
+         tile_clocks = kept(function(blocks)
+            return tile_clocks(v, facts, arch, blocks)
+         end),
+         query_tile_clocks = kept(function(blocks)
+            return query_tile_clocks(v, facts, arch, blocks)
+         end),
+      }
+   end
+   return facts.card
+end
+
 -- Clocks of all blocks: `count` of them do `tiles` each, or in the mean where they differ.
 local function busy_clocks(count, most, mean, arch, resident, clocks)
    local slots = arch.sm_count * resident
@@ -137,7 +163,8 @@ end
 -- as much.
 function M.backward(v, facts, problem, arch)
    local splits = v.split == 1 and M.splits(v, problem, arch) or 1
-   local resident = M.resident_blocks(facts, arch)
+   local card = on_card(v, facts, arch)
+   local resident = card.resident
    if resident < 1 then
       return math.huge
    end
@@ -150,19 +177,15 @@ function M.backward(v, facts, problem, arch)
    local in_turn = v.dq == "whole" and k_tiles or 1 -- tiles of keys of a block
    local clocks = busy_clocks(k_tiles * kv_heads * splits // in_turn, in_turn * ceil_div(visited, splits),
                               in_turn * mean_tiles(visited, group, v.br, v.bc, problem) / splits, arch, resident,
-                              function(blocks)
-      return tile_clocks(v, facts, arch, blocks)
-   end) + (in_turn - 1) * fit.edges
+                              card.tile_clocks) + (in_turn - 1) * fit.edges
    local us = forward.launch_us
    if v.dq == "apart" then
       local tiles = ceil_div(problem.seq_k, v.dqbc)
       local count = ceil_div(problem.seq_q, 16 * v.warps) * heads
       local queries = busy_clocks(count, tiles, mean_tiles(tiles, 1, v.dqbc, 16 * v.warps, problem),
-                                  arch, resident, function(blocks)
-         return query_tile_clocks(v, facts, arch, blocks)
-      end)
+                                  arch, resident, card.query_tile_clocks)
       -- Both kinds of blocks run together: with few of them, side by side.
-      local together = ceil_div(problem.seq_k, v.bc) * kv_heads + count <= arch.sm_count * resident
+      local together = k_tiles * kv_heads * splits + count <= arch.sm_count * resident
       clocks = together and math.max(clocks, queries) or clocks + queries
    elseif v.dq == "red" or k_tiles > 1 then
       local elems = heads * q_tiles * v.br * facts.d_pad

@@ -18,7 +18,13 @@
 #include "runtime/cuda/cuda_api.h"
 #include "runtime/cuda/image.h"
 
-enum { ARCH_MAX = 999, ARCHS_MAX = 64, OPTIONS_MAX = 8, NO_CACHE_SINCE = 12090 };
+enum {
+    ARCH_MAX = 999,
+    ARCHS_MAX = 64,
+    OPTIONS_MAX = 8,
+    NO_CACHE_SINCE = 12090,
+    SUFFIX_SINCE = 12000
+};
 
 static fa2_status check(const fa2i_nvrtc_table *nvrtc, nvrtcResult result, const char *what)
 {
@@ -138,6 +144,29 @@ fa2_status fa2i_compile_key(const fa2i_variant *variant, const char *source,
     FA2_TRY(fa2i_nvrtc_get(&nvrtc));
     FA2_TRY(read_version(nvrtc, &version));
     fa2i_compile_key_of(variant, source, target, version, ret_key);
+done:
+    return st;
+}
+
+/* "sm_90a" is an option that older compilers do not know, and all that they say. */
+static fa2_status check_suffix(const fa2i_variant *variant, const fa2i_target *target, int version)
+{
+    if (variant->recipe.suffix[0] == '\0' || version >= SUFFIX_SINCE)
+        return FA2_OK;
+    return fa2i_fail(FA2_E_UNSUPPORTED,
+                     "NVRTC %d.%d compiles nothing for %s%s; it must be %d.%d or newer",
+                     version / 1000, version % 1000 / 10, target->name, variant->recipe.suffix,
+                     SUFFIX_SINCE / 1000, SUFFIX_SINCE % 1000 / 10);
+}
+
+fa2_status fa2i_compile_check(const fa2i_variant *variant, const fa2i_target *target)
+{
+    const fa2i_nvrtc_table *nvrtc = NULL;
+    fa2_status st = FA2_OK;
+    int version = 0;
+    FA2_TRY(fa2i_nvrtc_get(&nvrtc));
+    FA2_TRY(read_version(nvrtc, &version));
+    FA2_TRY(check_suffix(variant, target, version));
 done:
     return st;
 }
@@ -339,9 +368,14 @@ fa2_status fa2i_compile(const fa2i_variant *variant, const char *source, const f
     snprintf(kernel.generator, sizeof kernel.generator, "%s", generator);
     snprintf(name, sizeof name, "%.*s.cu", (int)strcspn(variant->text, " "), variant->text);
 
-    FA2_TRY(check(nvrtc, nvrtc->create_program(&program, source, name, 0, NULL, NULL),
-                  "nvrtcCreateProgram"));
-    FA2_TRY(run(nvrtc, program, &o, target->ptx, &kernel));
+    if (check_suffix(variant, target, kernel.nvrtc) != FA2_OK) {
+        kernel.outcome = FA2I_OUTCOME_COMPILE_ERROR;
+        FA2_TRY(put_before_log(fa2_last_message(), &kernel.log));
+    } else {
+        FA2_TRY(check(nvrtc, nvrtc->create_program(&program, source, name, 0, NULL, NULL),
+                      "nvrtcCreateProgram"));
+        FA2_TRY(run(nvrtc, program, &o, target->ptx, &kernel));
+    }
     *ret_kernel = kernel;
     kernel = (fa2i_kernel){0};
 done:

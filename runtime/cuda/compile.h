@@ -27,6 +27,10 @@ fa2_status fa2i_compile_key(const fa2i_variant *variant, const char *source,
 void fa2i_compile_key_of(const fa2i_variant *variant, const char *source, const fa2i_target *target,
                          int version, fa2i_key *ret_key);
 
+/* Whether this NVRTC can make code for the SM alone that a variant's recipe asks for. FA2_E_UNSUPPORTED says
+ * what it takes; FA2_E_NO_NVRTC. */
+fa2_status fa2i_compile_check(const fa2i_variant *variant, const fa2i_target *target);
+
 /* Compile. A program that the compiler rejects, or breaks on, is FA2_OK with outcome
  * FA2I_OUTCOME_COMPILE_ERROR and the compiler's log: failures are results. One that spills is
  * FA2I_OUTCOME_SPILLED, with its image. *ret_kernel belongs to the caller (fa2i_kernel_done).

@@ -39,7 +39,7 @@ fa2_status fa2i_launch(const fa2i_device *device, const fa2i_loaded *loaded, con
 
     op->fill(grid, problem, args, &params);
     if (recipe->map_count > 0) {
-        const fa2_status st = fa2i_maps_encode(cuda, recipe, problem, &params, maps);
+        const fa2_status st = fa2i_maps_get(cuda, loaded->maps, recipe, problem, &params, maps);
         if (st != FA2_OK)
             return st;
     }

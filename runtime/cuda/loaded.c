@@ -6,6 +6,7 @@
 
 #include <string.h>
 #include "runtime/base/status.h"
+#include "runtime/cuda/tensor_map.h"
 
 enum {
     SMEM_WITHOUT_OPT_IN = 48 * 1024, /* CUDA's static limit on every SM */
@@ -162,11 +163,19 @@ fa2_status fa2i_load(const fa2i_device *device, const fa2i_kernel *kernel, fa2i_
     FA2_TRY(fa2i_device_enter(device));
     entered = true;
     FA2_TRY(load_module(&l, kernel));
+    if (recipe->map_count > 0) {
+        l.loaded.maps = fa2i_kept_maps_create();
+        st = l.loaded.maps == NULL ? FA2_E_MEMORY : FA2_OK;
+        if (st != FA2_OK)
+            goto done;
+    }
     for (int i = 0; i < recipe->step_count; i++)
         FA2_TRY(load_step(&l, i));
     *ret_loaded = l.loaded;
     l.loaded.module = NULL; /* ownership has moved to the caller */
+    l.loaded.maps = NULL;
 done:
+    fa2i_kept_maps_destroy(l.loaded.maps);
     if (l.loaded.module != NULL)
         (void)device->cuda->module_unload(l.loaded.module);
     if (entered)
@@ -183,5 +192,6 @@ void fa2i_unload(const fa2i_device *device, fa2i_loaded *loaded)
         (void)device->cuda->module_unload(loaded->module);
         fa2i_device_leave(device);
     }
+    fa2i_kept_maps_destroy(loaded->maps);
     *loaded = (fa2i_loaded){0};
 }

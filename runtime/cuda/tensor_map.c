@@ -2,12 +2,64 @@
  * A map counts dimensions from the fastest: column, sequence, head, batch. A load takes 64 columns, the
  * 128 bytes that the swizzle permutes, of so many rows of one head; what is behind the end of a
  * dimension arrives as zeros.
+ *
+ * What a map is made of is its key. Those that are kept are in sets by a hash, where the oldest goes: the
+ * tensors of a layer come again with the next step, and there are three to a layer.
  */
 #include "runtime/cuda/tensor_map.h"
 
-enum { RANK = 4, BOX_COLUMNS = 64, ELEM_BYTES = 2, ANY_STRIDE_BYTES = 16 };
+#include <stdatomic.h>
+#include <string.h>
+#include "runtime/base/alloc.h"
+
+enum {
+    RANK = 4,
+    BOX_COLUMNS = 64,
+    ELEM_BYTES = 2,
+    ANY_STRIDE_BYTES = 16,
+    SET_BITS = 6,
+    WAYS = 4 /* 256 maps, 51 KB */
+};
 
 enum { BATCH, SEQ, HEAD };
+
+/* Without padding, as it is compared by its bytes. */
+typedef struct map_key {
+    cuuint64_t address, extents[RANK], strides[RANK - 1]; /* strides: bytes */
+    cuuint32_t rows, type;                                /* of a box; CUtensorMapDataType */
+} map_key;
+_Static_assert(sizeof(map_key) == 9 * sizeof(cuuint64_t), "a key has no padding");
+
+/* Not CUtensorMap, which is aligned as no allocation is. */
+typedef struct map_bytes {
+    unsigned char bytes[sizeof(CUtensorMap)];
+} map_bytes;
+
+typedef struct map_set {
+    map_bytes maps[WAYS];
+    map_key keys[WAYS]; /* address 0: none */
+    unsigned oldest;
+} map_set;
+
+struct fa2i_kept_maps {
+    atomic_flag busy;
+    map_set sets[1 << SET_BITS];
+};
+
+fa2i_kept_maps *fa2i_kept_maps_create(void)
+{
+    fa2i_kept_maps *kept = fa2i_alloc(sizeof *kept);
+    if (kept == NULL)
+        (void)fa2i_fail(FA2_E_MEMORY, "no memory for the tensor maps of a kernel");
+    else
+        atomic_flag_clear(&kept->busy);
+    return kept;
+}
+
+void fa2i_kept_maps_destroy(fa2i_kept_maps *kept)
+{
+    fa2i_free(kept);
+}
 
 /* Batches or heads that are the same memory are one to the map, and kernels know it. */
 static cuuint64_t extent(const fa2i_view *view, int dimension)
@@ -22,36 +74,76 @@ static cuuint64_t stride_bytes(const fa2i_view *view, int dimension)
                                         : (cuuint64_t)view->strides[dimension] * ELEM_BYTES;
 }
 
-static CUresult encode(const fa2i_cuda_table *cuda, const fa2_problem *problem,
-                       const fa2i_view *view, int rows, CUtensorMap *map)
+static map_key key_of(const fa2_problem *problem, const fa2i_view *view, int rows)
 {
-    const cuuint64_t extents[RANK] = {(cuuint64_t)view->columns, extent(view, SEQ),
-                                      extent(view, HEAD), extent(view, BATCH)};
-    const cuuint64_t strides[RANK - 1] = {stride_bytes(view, SEQ), stride_bytes(view, HEAD),
-                                          stride_bytes(view, BATCH)};
-    const cuuint32_t box[RANK] = {BOX_COLUMNS, (cuuint32_t)rows, 1, 1};
-    static const cuuint32_t every[RANK] = {1, 1, 1, 1};
-    return cuda->tensor_map_encode_tiled(
-        map,
-        problem->dtype == FA2_BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
-                                   : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
-        RANK, (void *)view->address, extents, strides, box, every, CU_TENSOR_MAP_INTERLEAVE_NONE,
-        CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-        CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    return (map_key){
+        .address = view->address,
+        .extents = {(cuuint64_t)view->columns, extent(view, SEQ), extent(view, HEAD),
+                    extent(view, BATCH)},
+        .strides = {stride_bytes(view, SEQ), stride_bytes(view, HEAD), stride_bytes(view, BATCH)},
+        .rows = (cuuint32_t)rows,
+        .type = problem->dtype == FA2_BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+                                           : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+    };
 }
 
-fa2_status fa2i_maps_encode(const fa2i_cuda_table *cuda, const fa2i_recipe *recipe,
-                            const fa2_problem *problem, const fa2i_params *params,
-                            CUtensorMap maps[FA2I_RECIPE_MAPS])
+/* Tensors of a model differ in address, or, as views of one, in extents and strides. */
+static map_set *set_of(fa2i_kept_maps *kept, const map_key *key)
 {
-    for (int i = 0; i < recipe->map_count; i++) {
+    static const uint64_t spread = UINT64_C(0x9e3779b97f4a7c15); /* 2^64 / golden ratio */
+    const uint64_t shape = key->extents[1] ^ key->strides[0] << 20 ^ key->strides[2] << 32;
+    return &kept->sets[((key->address ^ shape) * spread) >> (64 - SET_BITS)];
+}
+
+static CUresult encode(const fa2i_cuda_table *cuda, const map_key *key, CUtensorMap *map)
+{
+    const cuuint32_t box[RANK] = {BOX_COLUMNS, key->rows, 1, 1};
+    static const cuuint32_t every[RANK] = {1, 1, 1, 1};
+    return cuda->tensor_map_encode_tiled(
+        map, (CUtensorMapDataType)key->type, RANK, (void *)(uintptr_t)key->address, key->extents,
+        key->strides, box, every, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+        CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+}
+
+/* Of a table that is this thread's. A map that fails is not kept. */
+static CUresult find_or_encode(const fa2i_cuda_table *cuda, fa2i_kept_maps *kept,
+                               const map_key *key, CUtensorMap *map)
+{
+    map_set *set = set_of(kept, key);
+    for (int i = 0; i < WAYS; i++) {
+        if (memcmp(&set->keys[i], key, sizeof *key) == 0) {
+            memcpy(map, &set->maps[i], sizeof *map);
+            return CUDA_SUCCESS;
+        }
+    }
+    const CUresult result = encode(cuda, key, map);
+    if (result == CUDA_SUCCESS) {
+        memcpy(&set->maps[set->oldest], map, sizeof *map);
+        set->keys[set->oldest] = *key;
+        set->oldest = (set->oldest + 1) % WAYS;
+    }
+    return result;
+}
+
+fa2_status fa2i_maps_get(const fa2i_cuda_table *cuda, fa2i_kept_maps *kept,
+                         const fa2i_recipe *recipe, const fa2_problem *problem,
+                         const fa2i_params *params, CUtensorMap maps[FA2I_RECIPE_MAPS])
+{
+    CUresult result = CUDA_SUCCESS;
+    int i = 0;
+    const bool mine =
+        kept != NULL && !atomic_flag_test_and_set_explicit(&kept->busy, memory_order_acquire);
+
+    for (; i < recipe->map_count && result == CUDA_SUCCESS; i++) {
         fa2i_view view;
         fa2i_op_of(problem)->view(problem, params, recipe->maps[i].operand, &view);
-        const CUresult result = encode(cuda, problem, &view, recipe->maps[i].rows, &maps[i]);
-        if (result != CUDA_SUCCESS)
-            return fa2i_fail_prefix(fa2i_cuda_check(cuda, result, "cuTensorMapEncodeTiled"),
-                                    "a tensor map of %s",
-                                    fa2i_mapped_word(recipe->maps[i].operand));
+        const map_key key = key_of(problem, &view, recipe->maps[i].rows);
+        result = mine ? find_or_encode(cuda, kept, &key, &maps[i]) : encode(cuda, &key, &maps[i]);
     }
-    return FA2_OK;
+    if (mine)
+        atomic_flag_clear_explicit(&kept->busy, memory_order_release);
+    if (result == CUDA_SUCCESS)
+        return FA2_OK;
+    return fa2i_fail_prefix(fa2i_cuda_check(cuda, result, "cuTensorMapEncodeTiled"),
+                            "a tensor map of %s", fa2i_mapped_word(recipe->maps[i - 1].operand));
 }

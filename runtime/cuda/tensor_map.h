@@ -1,6 +1,10 @@
 /*
- * Tensor maps: how TMA finds the operands of a call. Encoded per call, since they hold addresses and
- * strides; pure arithmetic of the driver's, without a context.
+ * Tensor maps: how TMA finds the operands of a call. They hold addresses and strides; pure arithmetic of the
+ * driver's, without a context.
+ *
+ * A loaded kernel keeps those that it was launched with of late, so that an operand which lies where it lay
+ * before costs no call of the driver. Threads. Any may get maps; one that finds another at it does without
+ * what is kept, and never waits.
  */
 #ifndef FA2I_CUDA_TENSOR_MAP_H
 #define FA2I_CUDA_TENSOR_MAP_H
@@ -8,10 +12,17 @@
 #include "runtime/cuda/cuda_api.h"
 #include "runtime/ops/op.h"
 
-/* The maps of a recipe, in its order. params: made for the problem. FA2_E_CUDA, naming the operand, when
- * the driver takes no such map: strides of 2^40 bytes or more. Takes no lock and allocates nothing. */
-fa2_status fa2i_maps_encode(const fa2i_cuda_table *cuda, const fa2i_recipe *recipe,
-                            const fa2_problem *problem, const fa2i_params *params,
-                            CUtensorMap maps[FA2I_RECIPE_MAPS]);
+typedef struct fa2i_kept_maps fa2i_kept_maps;
+
+/* NULL when out of memory, with a message. */
+fa2i_kept_maps *fa2i_kept_maps_create(void);
+void fa2i_kept_maps_destroy(fa2i_kept_maps *kept); /* NULL is fine */
+
+/* The maps of a recipe, in its order. kept: of that recipe's kernel; may be NULL. params: made for the
+ * problem. FA2_E_CUDA, naming the operand, when the driver takes no such map: strides of 2^40 bytes or
+ * more. Allocates nothing. */
+fa2_status fa2i_maps_get(const fa2i_cuda_table *cuda, fa2i_kept_maps *kept,
+                         const fa2i_recipe *recipe, const fa2_problem *problem,
+                         const fa2i_params *params, CUtensorMap maps[FA2I_RECIPE_MAPS]);
 
 #endif

@@ -53,11 +53,11 @@ fa2_status fa2i_choose_option(const fa2i_option *options, size_t count, fa2i_try
         fa2i_trial trial = {.usable = false};
         if (options[i].compile && compiled == FA2I_COMPILE_MOST)
             continue;
-        compiled += options[i].compile;
         tried++;
         const fa2_status st = try_option(user, &options[i], &trial);
         if (st != FA2_OK)
             return st;
+        compiled += options[i].compile && !trial.foreseen;
         if (!trial.usable || (chosen < count && trial.spill_bytes >= spills))
             continue;
         chosen = i;

@@ -37,6 +37,7 @@ void fa2i_decide_exact(const fa2i_choice *choice, fa2i_decision *ret_decision);
 /* What came of trying to use a kernel. */
 typedef struct fa2i_trial {
     bool usable;
+    bool foreseen;   /* that it is not was known before it was compiled */
     int spill_bytes; /* per thread, of one that is */
 } fa2i_trial;
 

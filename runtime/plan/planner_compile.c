@@ -193,6 +193,16 @@ done:
     return st;
 }
 
+/* Once: it is so of all variants of the family. */
+static void tell_old_nvrtc(fa2i_planner *planner, const fa2i_variant *variant)
+{
+    if (planner->told_old_nvrtc)
+        return;
+    planner->told_old_nvrtc = true;
+    fa2i_planner_log(planner, "%.*s is passed over: %s", (int)strcspn(variant->text, " "),
+                     variant->text, fa2_last_message());
+}
+
 /* The variant of a text that the database or the generator gave. One that is none is refused. */
 static fa2_status find_variant(fa2i_planner *planner, const fa2_problem *problem, const char *text,
                                fa2i_variant *ret_variant, fa2i_attempt *ret_attempt)
@@ -218,7 +228,13 @@ fa2_status fa2i_planner_compile(fa2i_planner *planner, const fa2_problem *proble
     if (ret_attempt->refusal != FA2_OK)
         goto done;
     FA2_TRY(find_target(planner, problem));
-    FA2_TRY(try_variant(planner, &variant, ret_attempt));
+    ret_attempt->refusal = fa2i_compile_check(&variant, &planner->target);
+    if (ret_attempt->refusal == FA2_E_UNSUPPORTED) {
+        ret_attempt->foreseen = true;
+        tell_old_nvrtc(planner, &variant);
+    } else {
+        FA2_TRY(try_variant(planner, &variant, ret_attempt));
+    }
 done:
     return st;
 }

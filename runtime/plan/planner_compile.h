@@ -7,10 +7,12 @@
 
 #include "runtime/plan/planner_state.h"
 
-/* A variant's fate. slot == NULL: it cannot be used; refusal says why, and so does the last message. */
+/* A variant's fate. slot == NULL: it cannot be used; refusal says why, and so does the last message.
+ * foreseen: it was refused without a try. */
 typedef struct fa2i_attempt {
     fa2i_slot *slot;
     fa2_status refusal;
+    bool foreseen;
 } fa2i_attempt;
 
 /* A variant by its text; one that does not serve the class of the problem, or that this generator does

@@ -35,7 +35,7 @@ static fa2_status read_shipped(fa2i_planner *planner, fa2_op op)
 }
 
 /* Bring the generator's evidence to the version that the class's winners have. A database that cannot be
- * read is told, and is no error. */
+ * read is told, and is no error: what was taught before stays, or else what comes with fa2 is taught alone. */
 static fa2_status teach(fa2i_planner *planner, fa2i_class *of, const fa2_problem *problem)
 {
     const fa2i_card *card = &planner->device->card;
@@ -44,28 +44,31 @@ static fa2_status teach(fa2i_planner *planner, fa2i_class *of, const fa2_problem
     fa2_status st = FA2_OK;
 
     if (planner->arch != 0 || (planner->cache == NULL && planner->share == NULL) ||
-        (taught->is_taught && taught->version == of->winners.version))
+        (taught->is_taught && !taught->is_partial && taught->version == of->winners.version))
         return FA2_OK;
+    FA2_TRY(read_shipped(planner, problem->op));
     if (planner->cache != NULL)
         st = fa2i_cache_evidence(planner->cache, card, problem->op, fa2i_op_of(problem)->abi,
                                  &evidence);
-    if (st != FA2_OK && st != FA2_E_MEMORY) {
+    if (st == FA2_E_MEMORY)
+        goto done;
+    const bool unread = st != FA2_OK;
+    if (unread)
         fa2i_planner_unreadable(planner, of);
-        return FA2_OK;
-    }
-    if (st == FA2_OK)
-        st = fa2i_shipped_merge(&taught->shipped, card, &evidence);
-    if (st == FA2_OK)
-        st = fa2i_generator_learn(planner->generator, problem->op, &evidence, card);
-    if (st != FA2_OK) {
-        fa2i_evidence_done(&evidence);
-        return st;
-    }
+    st = FA2_OK;
+    if (unread && taught->is_taught)
+        goto done;
+    FA2_TRY(fa2i_shipped_merge(&taught->shipped, card, &evidence));
+    FA2_TRY(fa2i_generator_learn(planner->generator, problem->op, &evidence, card));
     fa2i_evidence_done(&taught->evidence);
     taught->is_taught = true;
+    taught->is_partial = unread;
     taught->version = of->winners.version;
     taught->evidence = evidence;
-    return FA2_OK;
+    evidence = (fa2i_evidence){0}; /* the planner's now */
+done:
+    fa2i_evidence_done(&evidence);
+    return st;
 }
 
 /* Once per class: the cause is that nothing is tuned for the class, and shapes may be many. */
@@ -106,7 +109,8 @@ static fa2_status try_stored(trying *t, const fa2i_option *option, const fa2i_sl
     return st;
 }
 
-static fa2_status try_compiling(trying *t, const fa2i_option *option, const fa2i_slot **ret_slot)
+static fa2_status try_compiling(trying *t, const fa2i_option *option, const fa2i_slot **ret_slot,
+                                bool *ret_foreseen)
 {
     fa2i_attempt attempt = {0};
     t->refused = option;
@@ -118,6 +122,7 @@ static fa2_status try_compiling(trying *t, const fa2i_option *option, const fa2i
     t->planner->no_compiler = st == FA2_E_NO_NVRTC;
     t->refusal = st == FA2_OK ? attempt.refusal : st;
     *ret_slot = attempt.slot;
+    *ret_foreseen = attempt.foreseen;
     return st == FA2_E_NO_NVRTC ? FA2_OK : st;
 }
 
@@ -127,7 +132,8 @@ static fa2_status try_option(void *user, const fa2i_option *option, fa2i_trial *
     const fa2i_slot *slot = NULL;
     const fa2i_evidence *evidence = &t->planner->taught[t->problem->op].evidence;
     const bool stored = option->kernel != FA2I_NONE && !evidence->kernels[option->kernel].shipped;
-    const fa2_status st = stored ? try_stored(t, option, &slot) : try_compiling(t, option, &slot);
+    const fa2_status st = stored ? try_stored(t, option, &slot)
+                                 : try_compiling(t, option, &slot, &ret_trial->foreseen);
     if (st != FA2_OK || slot == NULL)
         return st;
     t->slots[option - t->options] = slot;
@@ -153,13 +159,19 @@ static fa2_status fail(const trying *t, size_t tried)
 
 /* ---- answers ---- */
 
+/* A generator that knows what there is to know. */
+static fa2_status prepare(fa2i_planner *planner, fa2i_class *of, const fa2_problem *problem)
+{
+    const fa2_status st = fa2i_planner_generator(planner);
+    return st == FA2_OK ? teach(planner, of, problem) : st;
+}
+
 static fa2_status rank(fa2i_planner *planner, fa2i_class *of, const fa2_problem *problem,
                        fa2i_option **ret_options, size_t *ret_count)
 {
     fa2_status st = FA2_OK;
     const fa2i_card card = fa2i_planner_card(planner);
-    FA2_TRY(fa2i_planner_generator(planner));
-    FA2_TRY(teach(planner, of, problem));
+    FA2_TRY(prepare(planner, of, problem));
     FA2_TRY(fa2i_generator_rank(planner->generator, problem, &card, ret_options, ret_count));
 done:
     return st;
@@ -224,10 +236,10 @@ fa2_status fa2i_planner_pick_estimate(fa2i_planner *planner, fa2i_class *of, boo
                                       fa2i_plan *plan)
 {
     fa2_status st = FA2_OK;
-    const fa2i_evidence *shipped = &planner->taught[plan->problem.op].shipped;
-    FA2_TRY(read_shipped(planner, plan->problem.op));
+    FA2_TRY(prepare(planner, of, &plan->problem));
+    const fa2i_evidence *evidence = &planner->taught[plan->problem.op].evidence;
     const bool known =
-        was_tuned || fa2i_shipped_knows(shipped, &planner->device->card, &plan->problem);
+        was_tuned || fa2i_shipped_knows(evidence, &planner->device->card, &plan->problem);
     const fa2_problem asked = known ? plan->problem : fa2i_problem_rounded(&plan->problem);
     const fa2i_answer *answer = find_answer(of, &asked);
 
@@ -253,7 +265,6 @@ fa2_status fa2i_planner_find_runner_up(fa2i_planner *planner, const fa2i_plan *p
     fa2i_class *of = fa2i_planner_class(planner, &plan->problem);
     if (of == NULL)
         return FA2_E_MEMORY;
-    FA2_TRY(read_shipped(planner, plan->problem.op));
     FA2_TRY(rank(planner, of, &plan->problem, &options, &count));
     fa2i_decide_runner_up(options, count, plan->slot->loaded.variant.text, decision);
 done:

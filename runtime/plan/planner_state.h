@@ -37,6 +37,7 @@ typedef struct fa2i_class {
 /* What the generator was taught of an operation. */
 typedef struct fa2i_taught {
     bool is_taught;
+    bool is_partial; /* without the database, which could not be read */
     int64_t version; /* fa2i_cache_data_version */
     fa2i_evidence evidence;
     bool knows_shipped; /* shipped was read */
@@ -55,8 +56,9 @@ typedef struct fa2i_planner {
     bool told_share;           /* the log knows what is wrong with it */
     fa2i_generator *generator; /* created when a problem is not tuned itself */
     fa2i_taught taught[FA2I_OPS];
-    bool no_compiler;   /* NVRTC was asked for, and is not here */
-    fa2i_target target; /* what is compiled for; "" until then */
+    bool told_old_nvrtc; /* the log knows what this NVRTC is too old for */
+    bool no_compiler;    /* NVRTC was asked for, and is not here */
+    fa2i_target target;  /* what is compiled for; "" until then */
     fa2i_kernels kernels;
     fa2i_class *classes; /* those of the problems so far, the last one that was asked for first */
 } fa2i_planner;

@@ -31,7 +31,8 @@ static fa2_status join(const char *a, const char *b, char **ret_path)
     return fa2i_text_take(&path, ret_path);
 }
 
-/* The folder of the file that this code is in; "" when the loader cannot tell. */
+/* The folder of the file that this code is in, from the root: the program may go elsewhere. "" when the loader
+ * cannot tell. The loader has a program's name as it was called, which need not say where it lies. */
 static fa2_status own_folder(char **ret_folder)
 {
     Dl_info info;
@@ -39,10 +40,13 @@ static fa2_status own_folder(char **ret_folder)
     fa2_status (*const here)(char **) = fa2i_share_find;
     void *address = NULL;
     memcpy(&address, &here, sizeof address); /* ISO C has no such conversion */
-    if (dladdr(address, &info) != 0 && info.dli_fname != NULL &&
-        strchr(info.dli_fname, '/') != NULL)
-        fa2i_text_add_bytes(&text, info.dli_fname,
-                            (size_t)(strrchr(info.dli_fname, '/') - info.dli_fname));
+    if (dladdr(address, &info) != 0 && info.dli_fname != NULL) {
+        char *file =
+            realpath(strchr(info.dli_fname, '/') != NULL ? info.dli_fname : "/proc/self/exe", NULL);
+        if (file != NULL)
+            fa2i_text_add_bytes(&text, file, (size_t)(strrchr(file, '/') - file));
+        free(file);
+    }
     return fa2i_text_take(&text, ret_folder);
 }
 

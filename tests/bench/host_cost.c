@@ -19,6 +19,7 @@
 #include "runtime/base/status.h"
 #include "runtime/plan/choose.h"
 #include "runtime/cuda/launch.h"
+#include "runtime/cuda/tensor_map.h"
 #include "tuner/input/shapes.h"
 #include "tuner/search/statistics.h"
 
@@ -76,9 +77,9 @@ static fa2_status call_fa2(const cost *c)
 }
 
 /* The launches of a call, with its own parameters, and nothing else. */
-static void launch_steps(const cost *c, fa2i_params *params)
+static void launch_steps(const cost *c, fa2i_params *params, CUtensorMap *maps)
 {
-    void *arguments[] = {params};
+    void *arguments[] = {params, maps};
     for (int i = 0; i < c->loaded.variant.recipe.step_count; i++) {
         const fa2i_loaded_step *step = &c->loaded.steps[i];
         if (c->grid.blocks[i] > 0)
@@ -94,13 +95,17 @@ static void launch_steps(const cost *c, fa2i_params *params)
 static double burst_ns(const cost *c, bool bare)
 {
     fa2i_params params;
+    CUtensorMap maps[FA2I_RECIPE_MAPS];
     const void *args = c->problem.op == FA2_OP_FORWARD ? (const void *)&c->call.args
                                                        : (const void *)&c->gradients.args;
     fa2i_op_of(&c->problem)->fill(&c->grid, &c->problem, args, &params);
+    gpu_must_fa2(
+        fa2i_maps_get(c->device->cuda, NULL, &c->loaded.variant.recipe, &c->problem, &params, maps),
+        "tensor maps");
     double start = now_ns();
     for (int i = 0; i < BURST; i++) {
         if (bare)
-            launch_steps(c, &params);
+            launch_steps(c, &params, maps);
         else
             gpu_must_fa2(call_fa2(c), "fa2");
     }

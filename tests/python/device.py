@@ -193,6 +193,12 @@ class Tensor:
         return _capsule_new(self.managed(versioned), b"dltensor_versioned" if versioned else b"dltensor", None)
 
 
+class OnHost(Tensor):
+    """One that says that it is not on a device."""
+
+    device_type = CPU
+
+
 class OldTensor(Tensor):
     """As before DLPack 1.0: without max_version."""
 

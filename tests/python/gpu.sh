@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # What of the Python package only a GPU can show, one part behind the other: functions and models against PyTorch, the
-# gradient grid, what a call costs the host, and a small GPT trained (on two GPUs, too, where there are). Each part's output
-# ends with its result. Allow an hour on a card for which nothing was compiled yet; FA2_DB names the file that keeps kernels.
-# Usage: tests/python/gpu.sh [PYTHON] [PART...]; parts: torch flash_attn transformers typing grid host_cost train
-# PYTHON has fa2 (pip install .), PyTorch and, for their parts, transformers and mypy. Exits with 77 without a GPU, with 1 where a
-# part fails.
+# gradient grid, what a call costs the host, models' steps and tokens per second, and a small GPT trained (on two GPUs, too,
+# where there are). Each part's output ends with its result. Allow an hour on a card for which nothing was compiled yet;
+# FA2_DB names the file that keeps kernels.
+# Usage: tests/python/gpu.sh [PYTHON] [PART...]
+# parts: torch flash_attn transformers typing grid host_cost models train
+# PYTHON has fa2 (pip install .), PyTorch and, for their parts, transformers and mypy. Exits with 77 without a GPU, with 1
+# where a part fails.
 set -uo pipefail
 python=${1:-python3}
 shift || true
@@ -13,14 +15,15 @@ if ! "$python" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' 2
     echo "skipped: $python has no PyTorch with a GPU"
     exit 77
 fi
-[ $# -gt 0 ] || set -- torch flash_attn transformers typing grid host_cost train
+[ $# -gt 0 ] || set -- torch flash_attn transformers typing grid host_cost models train
 failed=0
 for part; do
     begin=$SECONDS
     case $part in
-    torch | flash_attn | transformers | typing) "$python" -m unittest -v "test_$part" ;;
+    torch | flash_attn | typing) "$python" -m unittest -v "test_$part" ;;
+    transformers) "$python" each_alone.py test_transformers ;;
     grid) "$python" gradients.py ;;
-    host_cost) "$python" host_cost.py ;;
+    host_cost | models) "$python" "$part.py" ;;
     train) "$python" train.py --tune ;;
     *) echo "there is no part $part" >&2 && false ;;
     esac

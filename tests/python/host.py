@@ -13,7 +13,7 @@ import torch
 import device
 from device import ExchangeTensor
 import fa2
-from fa2 import _native, _operations, flash_attn
+from fa2 import _dispatch, _native, _operations, flash_attn
 
 DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32", torch.int32: "int32",
           torch.int64: "int64", torch.bool: "bool"}
@@ -70,7 +70,7 @@ def launch(q, k, v, out=None, return_lse=False, **keywords):
 def attention(q, k, v, **keywords):
     """fa2.attention, whose straight way to the kernel is in C."""
     tensors = [value for value in (q, k, v, *keywords.values()) if isinstance(value, torch.Tensor)]
-    if _operations.is_unwatched(*tensors) and not _operations.needs_gradient(*tensors):
+    if _dispatch.is_unwatched(*tensors) and not _dispatch.needs_gradient(*tensors):
         return launch(q, k, v, **keywords)
     return fa2.attention(q, k, v, **keywords)
 

@@ -10,6 +10,7 @@ import ctypes
 import os
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -132,6 +133,9 @@ def main():
     if arguments.quiet:
         quiet(arguments.quiet.resolve())
         return
+    if not torch.cuda.is_available():
+        print("skipped: PyTorch has no GPU here; --quiet wants none")
+        sys.exit(77)
     q, k, v = (torch.randn((1, 8, 128, 64), device="cuda", dtype=torch.float16) for _ in range(3))
     with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.FLASH_ATTENTION):
         with torch.no_grad():

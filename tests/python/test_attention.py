@@ -1,8 +1,8 @@
 """fa2.attention: numbers, layouts, exchanges, streams, references."""
 
 import ctypes
+import functools
 import gc
-import math
 import math
 import sys
 import unittest
@@ -165,7 +165,8 @@ class Numbers(unittest.TestCase):
             cut = [x for row in range(40) for x in wanted[24 * row:24 * row + 16]]
             self.assertLess(reference.worst(out.get(), cut), reference.TOLERANCE["fp16"])
         shared = fa2.attention(q, k, k.part(3, 0, 16))  # the same memory
-        self.assertEqual([fa2.problem(q, k, x).get("v_in_k", 0) for x in (k.part(3, 0, 16), k.part(3, 8, 24), narrow)], [1, 0, 0])
+        self.assertEqual([fa2.problem(q, k, x).get("v_in_k", 0) for x in (k.part(3, 0, 16), k.part(3, 8, 24), narrow, k)],
+                         [1, 0, 0, 0])
         device.synchronize()
         wanted, _ = reference.attention(q, k, k)
         self.assertLess(reference.worst(shared.get(), [x for row in range(40) for x in wanted[24 * row:24 * row + 16]]),
@@ -350,9 +351,11 @@ class References(unittest.TestCase):
 
 
 class Graphs(unittest.TestCase):
-    def capture(self, tensors, **settings):
+    def capture(self, tensors, call=fa2.attention, **settings):
         """Refused first, then prepared; replayed once, its context having been given up."""
-        out, stream = Tensor(tensors[0].shape), device.new_stream()
+        q, _, v = tensors
+        out, stream = Tensor((*q.shape[:-1], v.shape[-1])), device.new_stream()
+        out.set([7.0] * math.prod(out.shape))
         graph, run = ctypes.c_void_p(), ctypes.c_void_p()
         context = fa2.Context()
 
@@ -360,13 +363,15 @@ class Graphs(unittest.TestCase):
             device.enter(0)
             device.check(device.driver.cuStreamBeginCapture_v2(stream, 2))
             try:
-                fa2.attention(*tensors, out=out, stream=stream.value, context=context, **settings)
+                call(*tensors, out=out, stream=stream.value, context=context, **settings)
             finally:
                 device.check(device.driver.cuStreamEndCapture(stream, ctypes.byref(graph)))
 
         with self.assertRaisesRegex(fa2.Error, "not prepared and the stream is being captured") as raised:
             captured()
         self.assertEqual(raised.exception.status, "FA2_E_CAPTURE")
+        device.synchronize()
+        self.assertEqual(set(out.get()), {7.0})
         context.prepare(fa2.problem(*tensors, **settings))
         captured()
         device.check(device.driver.cuGraphInstantiateWithFlags(ctypes.byref(run), graph, ctypes.c_uint64(0)))
@@ -380,6 +385,14 @@ class Graphs(unittest.TestCase):
         tensors = reference.tensors(seq_q=12, seq_k=21)
         got = self.capture(tensors)
         self.assertLess(reference.worst(got, reference.attention(*tensors)[0]), reference.TOLERANCE["fp16"])
+
+    def test_capture_of_a_call_with_gradients(self):
+        """It asks for what was prepared, where v lies in k, too."""
+        q, k, _ = reference.tensors(seq_q=12, seq_k=21, head_dim=24)
+        wanted, _ = reference.attention(q, k, k)
+        got = self.capture((q, k, k.part(3, 0, 16)), functools.partial(fa2._native.launch, differentiable=True))
+        self.assertLess(reference.worst(got, [x for row in range(24) for x in wanted[24 * row:24 * row + 16]]),
+                        reference.TOLERANCE["fp16"])
 
     def test_capture_of_new_keys(self):
         q, k, v = reference.tensors(seq_q=2, seq_k=21)

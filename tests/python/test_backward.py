@@ -1,12 +1,13 @@
 """fa2.attention_backward: numbers, layouts, packed tensors, what is not wanted, refusals."""
 
+import ctypes
 import gc
 import unittest
 
 import device
 import fa2
 import reference
-from device import ExchangeTensor, Tensor
+from device import ExchangeTensor, OnHost, Tensor
 
 
 def forward(q, k, v, **settings):
@@ -221,6 +222,26 @@ class Refusals(unittest.TestCase):
         self.refused(ValueError, "dk", dk=self.tensors["v"])  # what is written is nothing else's memory
         self.refused(TypeError, "d_out is a .*None", d_out=None)
 
+    def test_inputs(self):
+        """As forward has it."""
+        q, k, v = (self.tensors[name] for name in "qkv")
+        self.refused(ValueError, "k is not on a CUDA device", k=k.as_type(OnHost))
+        self.refused(ValueError, "d_out is not on a CUDA device", d_out=self.tensors["d_out"].as_type(OnHost))
+        self.refused(ValueError, "v is bfloat16 and q float16", v=Tensor(v.shape, "bf16"))
+        self.refused(ValueError, "q has 3 dimensions; it must have 4", q=Tensor(q.shape[1:]))
+        self.refused(ValueError, "the last dimension of k has stride 2; it must be 1",
+                     k=Tensor((1, 40, 16, 2)).permuted(0, 1, 3, 2))
+
+    def test_capture(self):
+        """Of what was not prepared."""
+        context, stream, graph = fa2.Context(), device.new_stream(), ctypes.c_void_p()
+        device.enter(0)
+        device.check(device.driver.cuStreamBeginCapture_v2(stream, 2))
+        try:
+            self.refused(fa2.Error, "not prepared and the stream is being captured", context=context, stream=stream.value)
+        finally:
+            device.check(device.driver.cuStreamEndCapture(stream, ctypes.byref(graph)))
+
     def test_lse_is_missing(self):
         with self.assertRaisesRegex(TypeError, "missing its argument 'lse'"):
             fa2.attention_backward(*list(self.tensors.values())[:5])
@@ -232,16 +253,22 @@ class Refusals(unittest.TestCase):
 
 class Differentiable(unittest.TestCase):
     def test_is_asked_of_the_library(self):
+        """Before forward runs."""
         q, k, v = reference.tensors(kind=ExchangeTensor, seq_q=8)
-        fa2._native.launch(q, k, v, differentiable=True)
-        for fields, settings in (({"softcap": 1}, {"softcap": 2.0}), ({"window": 1}, {"window": (3, 3)})):
-            try:
-                fa2._native.problem_text({"op": "backward", "heads_q": 1, "seq_q": 1, "head_dim": 8, **fields})
-            except NotImplementedError:
-                with self.assertRaisesRegex(NotImplementedError, f"no.*{next(iter(fields))}.*no_grad"):
-                    fa2._native.launch(q, k, v, differentiable=True, **settings)
-            else:
-                fa2._native.launch(q, k, v, differentiable=True, **settings)
+        numbers, table = Tensor((1,), "int32").set([0]), Tensor((1, 3), "int32").set([0] * 3)
+        pages = [Tensor((4, 16, 2, 16)) for _ in range(2)]
+        out = Tensor(q.shape).set([7.0] * 8 * 2 * 16)
+        for name, settings, keys in (("seqused", {"seqused_k": numbers}, (k, v)), ("leftpad", {"leftpad": numbers}, (k, v)),
+                                     ("cache_rows", {"cache_rows": numbers}, (k, v)),
+                                     ("paged", {"block_table": table}, pages),
+                                     ("append", {"k_new": k.part(1, 0, 2), "v_new": v.part(1, 0, 2)},
+                                      [Tensor((1, 48, 2, 16)) for _ in range(2)])):
+            with self.assertRaisesRegex(NotImplementedError, f"none for this call yet .*{name} is 1.*no_grad"):
+                fa2._native.launch(q, *keys, differentiable=True, out=out, **settings)
+        device.synchronize()
+        self.assertEqual(set(out.get()), {7.0})
+        for settings in ({}, {"softcap": 2.0}, {"window": (3, 3)}):
+            fa2._native.launch(q, k, v, differentiable=True, out=out, **settings)
 
 
 if __name__ == "__main__":

@@ -322,6 +322,16 @@ class Sequences(OnHost):
                                                        cache_seqlens=lengths, causal=True)
             self.assert_close(out, plain, 8e-3 if dtype == torch.float16 else 6e-2)
 
+    def test_tables_of_another_type(self):
+        """Are refused, as flash-attn does, and nothing is written."""
+        q, k, v, *caches = randn((2, 1, 4, 16), *2 * [(2, 1, 2, 16)], *2 * [(2, 8, 2, 16)])
+        before = [cache.clone() for cache in caches]
+        cos, sin = torch.ones(8, 8), torch.zeros(8, 8)
+        for tables in ((cos, sin), (cos.half(), sin), (cos, sin.half())):
+            with self.assertRaisesRegex(ValueError, "must be .*of q's type"):
+                flash_attn.flash_attn_with_kvcache(q, *caches, k, v, *tables, 3)
+        self.assert_equal(caches, before)
+
     def test_caches_that_kernels_cannot_write(self):
         """Of columns that are no multiple of 8, or not side by side: copied, and copied back."""
         q, k, v, wide_k, wide_v = randn((2, 2, 4, 20), *2 * [(2, 2, 2, 20)], *2 * [(2, 24, 2, 20, 2)])

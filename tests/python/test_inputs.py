@@ -5,15 +5,11 @@ import unittest
 import device
 import fa2
 import reference
-from device import ExchangeTensor, Tensor
+from device import ExchangeTensor, OnHost, Tensor
 
 
 class ReadOnly(Tensor):
     read_only = True
-
-
-class OnHost(Tensor):
-    device_type = device.CPU
 
 
 class Refusals(unittest.TestCase):

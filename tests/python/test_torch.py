@@ -1,6 +1,7 @@
 """fa2.torch. Without a GPU: what PyTorch's tracers see, on tensors that are only shapes. With one: numbers."""
 
 import contextlib
+import copy
 import io
 import pathlib
 import unittest
@@ -106,6 +107,25 @@ class Tracing(unittest.TestCase):
                 fa2.torch.sdpa(q, k, k)
             self.assertEqual(fa2.torch.sdpa(q, k, k, enable_gqa=True).shape, q.shape)
 
+    def test_autocast_of_new_keys(self):
+        """q, new keys and tables are cast; the caches, which are written to, are as they were given."""
+        def function(q, new, table, cache):
+            torch.set_autocast_dtype("cuda", torch.float16)
+            torch.set_autocast_enabled("cuda", True)
+            try:
+                return fa2.attention(q, cache, cache, k_new=new, v_new=new, rotary_cos=table, rotary_sin=table)
+            finally:
+                torch.set_autocast_enabled("cuda", False)
+
+        with FakeTensorMode():
+            inputs = [torch.empty(shape, device="cuda") for shape in ((2, 1, 4, 16), (2, 1, 2, 16), (8, 8))]
+            cache = torch.empty((2, 8, 2, 16), device="cuda", dtype=torch.float16)
+            graph = make_fx(function)(*inputs, cache).graph
+        append, = (node for node in graph.nodes if str(node.target) == "fa2.attention_append.default")
+        self.assertEqual([argument.meta["val"].dtype for argument in append.args[:7]], [torch.float16] * 7)
+        *_, own = (node for node in graph.nodes if node.op == "placeholder")
+        self.assertEqual([node is own for node in append.args[:7]], [False, True, True, False, False, False, False])
+
     def test_replacing(self):
         torchs = F.scaled_dot_product_attention
         q = torch.rand((1, 2, 8, 16))
@@ -174,14 +194,58 @@ class OnGpu(unittest.TestCase):
                 out = fa2.torch.sdpa(q, k, v, attn_mask=mask)
                 self.assertLessEqual((out.double() - exact).abs().max().item(), bound)
 
-    def test_readme(self):
-        """The lines that it begins with."""
-        text = (pathlib.Path(__file__).resolve().parents[2] / "runtime/python/README.md").read_text(encoding="utf-8")
-        lines = text.split("```python\n", 1)[1].split("```", 1)[0]
-        self.assertEqual(len(lines.splitlines()), 5)
-        with contextlib.redirect_stdout(io.StringIO()) as said:
-            exec(lines, {})
-        self.assertRegex(said.getvalue(), r"^fwd_\w+ d=64 ")
+    def test_readmes(self):
+        """The lines that they begin with."""
+        top = pathlib.Path(__file__).resolve().parents[2]
+        for path, heading, wanted in (("runtime/python/README.md", "# fa2 for Python\n", r"^fwd_\w+ d=64 "),
+                                      ("README.md", "## Use it from Python\n", "^$")):
+            text = (top / path).read_text(encoding="utf-8").split(heading, 1)[1]
+            lines = text.split("```python\n", 1)[1].split("```", 1)[0]
+            names = {}
+            with self.subTest(path), contextlib.redirect_stdout(io.StringIO()) as said:
+                self.assertEqual(len(lines.splitlines()), 5)
+                exec(lines, names)
+                self.assertRegex(said.getvalue(), wanted)
+                q, k, v = (names[name].detach() for name in "qkv")
+                for name in "qkv":
+                    self.assertTrue(names[name].grad.isfinite().all() and names[name].grad.any())
+                self.assert_right(names["out"].detach(), q, k, v, is_causal=True)
+
+    def test_a_diffusion_block(self):
+        """As a UNet has it: 40 columns, self-attention over pixels, cross-attention to 77 tokens, through replace_sdpa."""
+        class Block(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.query, self.out = torch.nn.Linear(160, 160), torch.nn.Linear(160, 160)
+                self.kv_text, self.kv_self = torch.nn.Linear(96, 320), torch.nn.Linear(160, 320)
+
+            def attend(self, x, kv):
+                q, k, v = (t.unflatten(-1, (4, 40)).transpose(1, 2) for t in (self.query(x), *kv.chunk(2, -1)))
+                return x + self.out(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(-2))
+
+            def forward(self, x, text):
+                x = self.attend(x, self.kv_self(x))
+                return self.attend(x, self.kv_text(text))
+
+        block = Block().cuda()
+        x, text = self.tensors((2, 256, 160), (2, 77, 96), dtype=torch.float32)
+
+        def answers(dtype):
+            model = copy.deepcopy(block).to(dtype)
+            out = model(x.to(dtype), text.to(dtype))
+            out.backward(torch.linspace(-1, 1, out.numel(), device="cuda").reshape(out.shape).to(dtype))
+            return [out.detach().double(), *(p.grad.double() for p in model.parameters())]
+
+        for dtype in (torch.float16, torch.bfloat16):
+            with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+                block.to(dtype).double()  # the same rounded weights for all
+                exact, plain = answers(torch.float64), answers(dtype)
+            fa2.torch._said.clear()
+            with fa2.torch.replace_sdpa():
+                got = answers(dtype)
+            self.assertEqual(fa2.torch._said, set())
+            for a, b, c in zip(got, plain, exact):
+                self.assertLessEqual((a - c).abs().max().item(), 3 * (b - c).abs().max().item() + 1e-5)
 
     def test_gradients_of_sinks(self):
         q, k, v, d_out = self.tensors((2, 50, 4, 64), *2 * [(2, 70, 2, 64)], (2, 50, 4, 64))
@@ -408,6 +472,14 @@ class OnGpu(unittest.TestCase):
         with torch.autocast("cuda", dtype=torch.bfloat16):
             out = fa2.torch.sdpa(q, k, v)
         self.assertTrue(torch.equal(out, fa2.torch.sdpa(*(t.bfloat16() for t in (q, k, v)))))
+        new, cache, own = *self.tensors((1, 3, 4, 64), dtype=torch.float32), *2 * self.tensors((1, 50, 4, 64))
+        own = own.clone()
+        settings = {"rotary_cos": torch.rand((50, 32), device="cuda"), "rotary_sin": torch.rand((50, 32), device="cuda")}
+        with torch.autocast("cuda", dtype=torch.float16):
+            out = fa2.attention(new, cache, cache.clone(), k_new=new, v_new=new, **settings)
+        rounded = {name: table.half() for name, table in settings.items()}
+        wanted = fa2.attention(new.half(), own, own.clone(), k_new=new.half(), v_new=new.half(), **rounded)
+        self.assertTrue(torch.equal(out, wanted) and torch.equal(cache, own))
 
     def test_refusals(self):
         q, = self.tensors((1, 4, 64, 64))

@@ -25,10 +25,9 @@ def describe(kind):
 
 def restore():
     """PyTorch's functions, where another test has brought them."""
-    operations = sys.modules.get("fa2._operations")
-    if operations is not None:
-        _native.set_torch(operations.dispatch, operations.differentiable, operations._apply_plain,
-                          *operations._watching)
+    ways = sys.modules.get("fa2._dispatch")
+    if ways is not None:
+        _native.set_torch(ways.dispatch, ways.differentiable, ways._apply_plain, *ways._watching)
 
 
 class Ways(unittest.TestCase):
@@ -72,7 +71,7 @@ class Ways(unittest.TestCase):
         self.assertEqual(fa2.attention(q, k, v), ("plain", (None,) * 7))
         self.assertEqual(fa2.attention(q, k, v, causal=True, window=(3, 1), softcap=2.0, scale=0.5, layout="bshd"),
                          ("plain", (True, (3, 1), 2.0, 0.5, "bshd", None, None)))
-        self.assertEqual(fa2.attention(q, k, v, return_lse=False, out=None), ("plain", (None,) * 7))
+        self.assertEqual(fa2.attention(q, k, v, return_lse=False, out=None, dropout_p=0.0), ("plain", (None,) * 7))
         for more in ({"return_lse": True}, {"out": self.out}, {"sinks": q}, {"dropout_p": 0.5, "dropout_seed": 1},
                      {"k_new": k, "v_new": v}, {"stream": 0}):
             self.assertEqual(fa2.attention(q, k, v, **more), "autograd")
@@ -81,11 +80,29 @@ class Ways(unittest.TestCase):
         self.assertEqual(sdpa(*heads_first, is_causal=True, scale=0.5), ("plain", (True, None, None, 0.5, "bhsd", None, None)))
         self.assertEqual(sdpa(*heads_first, dropout_p=0.5), "python")
 
+    def test_new_keys_that_lack_others(self):
+        """In the same words by each way, before anybody is asked."""
+        q, k, v = self.tensors
+        for watched, needed in ((False, False), (False, True), (True, False)):
+            _native.set_torch(lambda *unused: "dispatcher", lambda *unused: "autograd", lambda *unused: "plain",
+                              lambda: True, lambda watched=watched: watched)
+            Passing.requires_grad = needed
+            self.addCleanup(setattr, Passing, "requires_grad", False)
+            for given, text in (({"k_new": k}, "k_new and v_new are given together"),
+                                ({"v_new": v}, "k_new and v_new are given together"),
+                                ({"k_new": k, "v_new": v, "rotary_cos": q}, "rotary_cos and rotary_sin are given together"),
+                                ({"rotary_cos": q, "rotary_sin": q}, "rotary embedding is of new keys")):
+                with self.subTest(watched=watched, needed=needed, text=text), self.assertRaisesRegex(ValueError, text):
+                    fa2.attention(q, k, v, out=self.out, **given)
+
     def test_dropout_of_sdpa(self):
         sdpa = _native.make_sdpa(lambda *arguments: ("python", arguments[4]), __name__)
         tensors = [tensor.permuted(0, 2, 1, 3) for tensor in self.tensors]
-        for p in (None, 0.0, 0, False):
+        for p in (0.0, 0, False):
             self.assertNotIsInstance(sdpa(*tensors, dropout_p=p), tuple)
+        for name, kind in (("dropout_p", "number"), ("is_causal", "bool"), ("enable_gqa", "bool")):  # PyTorch's, too
+            with self.assertRaisesRegex(TypeError, f"{name} is None; it must be a {kind}"):
+                sdpa(*tensors, **{name: None})
         self.assertEqual(sdpa(*tensors, dropout_p=0.5), ("python", 0.5))
         with self.assertRaises(TypeError):
             sdpa(*tensors, dropout_p="x")

@@ -38,20 +38,30 @@ static bool put_poison(tensors *t, int which, size_t bytes)
            cuMemsetD32Async(t->memory[which], FA2I_POISON, bytes / 4, NULL) == CUDA_SUCCESS;
 }
 
-int forward_tile_keys(const fa2i_variant *variant)
+/* Of an axis of integers; 0 for a variant without it. */
+static int axis_value(const fa2i_variant *variant, const char *axis)
 {
-    const char *at = strstr(variant->text, " bc=");
-    return at == NULL ? 64 : atoi(at + 4);
+    char word[32];
+    snprintf(word, sizeof word, " %s=", axis);
+    const char *at = strstr(variant->text, word);
+    return at == NULL ? 0 : atoi(at + strlen(word));
 }
 
-/* Of the keys, the bytes before the first tile that a window lets a block see. Where other heads' or
- * batches' rows lie among them, none. */
+int forward_tile_keys(const fa2i_variant *variant)
+{
+    const int keys = axis_value(variant, "bc");
+    return keys > 0 ? keys : 64;
+}
+
+/* Of the keys, the bytes before the first tile that a window lets a block see; blocks of dQ alone have tiles of
+ * their own. Where other heads' or batches' rows lie among them, none. */
 static size_t never_read(const fa2i_case *c, const fa2i_variant *variant, int operand)
 {
     const fa2_problem *p = &c->problem;
     const fa2i_extent e = fa2i_case_extent(c, operand);
     const bool by_key = p->batch == 1 && (p->heads_kv == 1 || c->layout != FA2I_LAYOUT_BHSD);
-    const int tile = forward_tile_keys(variant);
+    const int keys = forward_tile_keys(variant), dq_keys = axis_value(variant, "dqbc");
+    const int tile = dq_keys > keys ? dq_keys : keys; /* a multiple of the smaller one */
     if (fa2i_judge_of(p->op)->operands[operand].shape != FA2I_SHAPE_KEYS || !by_key || p->seqused ||
         p->varlen || p->paged || p->leftpad || p->cache_rows || p->append)
         return 0;

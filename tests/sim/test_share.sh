@@ -58,6 +58,14 @@ has out "rule       exact:"
 call 0 1 2 80 16 1
 has out "rule       nearest:"
 
+# ---- it is found beside a program that is called by its name alone ----
+mkdir -p installed/bin installed/share
+cp "$tune" installed/bin/fa2-tune
+cp -r share installed/share/fa2
+expect_status 0 "fa2-tune by its name" env -u FA2_SHARE PATH="$folder/installed/bin:$PATH" \
+    fa2-tune explain --shape $shape --device 0 --db fresh.db
+has out "rule      shipped:"
+
 # ---- damaged, cut, not there: said, and no error ----
 rm fa2.db
 head -c 3000 share/card.jsonl >share/cut.jsonl

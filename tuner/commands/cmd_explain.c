@@ -18,10 +18,12 @@ typedef struct session {
     fa2i_generator *generator;
     fa2i_cache *cache; /* NULL: there is no database */
     fa2i_card card;
+    fa2i_foresight foresight;
 } session;
 
 static void session_done(session *s)
 {
+    fa2i_foresight_done(&s->foresight);
     fa2i_cache_close(s->cache);
     fa2i_generator_destroy(s->generator);
     fa2i_options_done(&s->options);
@@ -72,6 +74,8 @@ static fa2_status open_session(session *s, int argc, char **argv)
     FA2_TRY(check_options(&s->options));
     FA2_TRY(find_card(s));
     FA2_TRY(open_database(s));
+    fa2i_foresight_init(&s->foresight, s->generator, s->cache, &s->card);
+    FA2_TRY(fa2i_foresight_find_share(&s->foresight));
 done:
     return st;
 }
@@ -85,8 +89,7 @@ int fa2i_cmd_explain(int argc, char **argv)
         putchar('[');
     for (size_t i = 0; i < s.options.shapes.count; i++) {
         fa2i_explained explained = {0};
-        st = fa2i_explained_make(s.generator, s.cache, &s.card, &s.options.shapes.items[i],
-                                 &explained);
+        st = fa2i_explained_make(&s.foresight, &s.options.shapes.items[i], &explained);
         if (st == FA2_OK && i > 0)
             fputs(s.options.json ? ",\n" : "\n", stdout);
         if (st == FA2_OK && s.options.json)

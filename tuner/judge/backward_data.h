@@ -1,5 +1,6 @@
 /*
- * The operands of backward, and what is in them: fp16 or bf16 numbers, and an LSE in fp32. For backward.c.
+ * The operands of backward, what is in them (fp16 or bf16 numbers, and an LSE in fp32), and what should come out. For
+ * backward.c.
  */
 #ifndef FA2I_BACKWARD_DATA_H
 #define FA2I_BACKWARD_DATA_H
@@ -37,6 +38,10 @@ fa2_status fa2i_backward_data(const fa2i_case *c, int operand, size_t count, voi
 /* What is said of sequences, and what features read, of the inputs of a case. Borrowed of them. */
 fa2i_said fa2i_backward_said(const fa2i_inputs *inputs);
 fa2i_features fa2i_backward_case_features(const fa2i_case *c, const fa2i_inputs *inputs);
+
+/* fa2i_judge.reference (backward_reference.c). */
+fa2_status fa2i_backward_reference(const fa2i_case *c, const fa2i_inputs *inputs, int threads,
+                                   fa2i_wanted *outputs);
 
 /* Rows of so many columns of a head of a sequence, unless they are there (fa2i_host_head). An empty one leaves what is there: the
  * next one may begin where it does. */

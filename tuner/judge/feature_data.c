@@ -109,6 +109,24 @@ void fa2i_case_pack(fa2i_case *c, int more)
     p->total_k = p->seq_k + (p->batch - 1) * ((p->seq_k + 1) / 2);
 }
 
+fa2_alibi fa2i_case_alibi(const fa2i_case *c, const uint64_t addresses[FA2I_OPERANDS_MAX],
+                          int operand)
+{
+    return (fa2_alibi){.slopes = (const float *)(uintptr_t)addresses[operand],
+                       .stride_batch = fa2i_case_extent(c, operand).stride_batch};
+}
+
+fa2_bias_tensor fa2i_case_bias_tensor(const fa2i_case *c,
+                                      const uint64_t addresses[FA2I_OPERANDS_MAX], int operand)
+{
+    const fa2i_bias_strides strides = fa2i_case_bias(c, operand);
+    return (fa2_bias_tensor){.data = (const void *)(uintptr_t)addresses[operand],
+                             .stride_batch = strides.batch,
+                             .stride_head = strides.head,
+                             .stride_query = strides.query,
+                             .stride_key = strides.key};
+}
+
 fa2_dropout fa2i_case_dropout(const fa2i_case *c, uint64_t seeds)
 {
     static const float probabilities[] = {0.5f, 0.7f, 0.004f, 0.17f};

@@ -27,6 +27,12 @@ fa2_status fa2i_fill_bounds_k(const fa2i_case *c, int operand, size_t count, voi
 /* Pack the sequences of a case, with so many more: all but the longest have half the rows. */
 void fa2i_case_pack(fa2i_case *c, int more);
 
+/* What a call on these operands is given; an address is 0 where the case does without. */
+fa2_alibi fa2i_case_alibi(const fa2i_case *c, const uint64_t addresses[FA2I_OPERANDS_MAX],
+                          int operand);
+fa2_bias_tensor fa2i_case_bias_tensor(const fa2i_case *c,
+                                      const uint64_t addresses[FA2I_OPERANDS_MAX], int operand);
+
 /* The dropout of a case: that of its call, seeds: address of the operand of seeds or 0; and that which a launch
  * finds, seeds: that operand on the host or NULL. */
 fa2_dropout fa2i_case_dropout(const fa2i_case *c, uint64_t seeds);

@@ -401,7 +401,6 @@ static fa2i_arguments make_arguments(const fa2i_case *c,
                                      const uint64_t addresses[FA2I_OPERANDS_MAX],
                                      uint64_t workspace, size_t workspace_bytes)
 {
-    const fa2i_bias_strides bias = fa2i_case_bias(c, BIAS);
     return (fa2i_arguments){
         .forward = {
             .q = fa2i_case_tensor(c, addresses, Q),
@@ -412,11 +411,9 @@ static fa2i_arguments make_arguments(const fa2i_case *c,
             .workspace = (void *)(uintptr_t)workspace,
             .workspace_bytes = workspace_bytes,
             .softcap = c->softcap,
-            .alibi = {(const float *)(uintptr_t)addresses[SLOPES],
-                      fa2i_case_extent(c, SLOPES).stride_batch},
+            .alibi = fa2i_case_alibi(c, addresses, SLOPES),
             .sinks = (const float *)(uintptr_t)addresses[SINKS],
-            .bias = {(const void *)(uintptr_t)addresses[BIAS], bias.batch, bias.head, bias.query,
-                     bias.key},
+            .bias = fa2i_case_bias_tensor(c, addresses, BIAS),
             .dropout = fa2i_case_dropout(c, addresses[SEEDS]),
             .seqused_k = (const int32_t *)(uintptr_t)addresses[SEQUSED],
             .cu_seqlens_q = (const int32_t *)(uintptr_t)addresses[CU_Q],

@@ -21,20 +21,16 @@ void fa2i_explained_done(fa2i_explained *explained)
     *explained = (fa2i_explained){0};
 }
 
-fa2_status fa2i_explained_make(fa2i_generator *generator, fa2i_cache *cache, const fa2i_card *card,
-                               const fa2_problem *problem, fa2i_explained *ret_explained)
+fa2_status fa2i_explained_make(fa2i_foresight *foresight, const fa2_problem *problem,
+                               fa2i_explained *ret_explained)
 {
-    fa2i_explained e = {.problem = problem, .card = card};
-    fa2i_foresight foresight = {0};
+    fa2i_explained e = {.problem = problem, .card = &foresight->card};
     fa2_status st = FA2_OK;
-    fa2i_foresight_init(&foresight, generator, cache, card);
-    FA2_TRY(fa2i_foresight_find_share(&foresight));
-    FA2_TRY(fa2i_foresee(&foresight, problem, &e.foreseen));
-    FA2_TRY(fa2i_generator_rejected(generator, &e.foreseen.asked, card, &e.rejected));
+    FA2_TRY(fa2i_foresee(foresight, problem, &e.foreseen));
+    FA2_TRY(fa2i_generator_rejected(foresight->generator, &e.foreseen.asked, e.card, &e.rejected));
     *ret_explained = e;
     e = (fa2i_explained){0}; /* the caller's now */
 done:
-    fa2i_foresight_done(&foresight);
     fa2i_explained_done(&e);
     return st;
 }

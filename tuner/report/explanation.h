@@ -10,16 +10,16 @@
 #include "tuner/report/foresee.h"
 
 typedef struct fa2i_explained {
-    const fa2_problem *problem; /* borrowed, as is the card */
-    const fa2i_card *card;
+    const fa2_problem *problem; /* borrowed */
+    const fa2i_card *card;      /* the foresight's */
     fa2i_foreseen foreseen;
     char *rejected; /* lines "variant: why", of the problem that was asked about; owned */
 } fa2i_explained;
 
-/* cache may be NULL. FA2_E_UNSUPPORTED when no family serves the problem on the card's SM. On
+/* On the card of the foresight. FA2_E_UNSUPPORTED when no family serves the problem on the card's SM. On
  * FA2_OK *ret_explained belongs to the caller (fa2i_explained_done). */
-fa2_status fa2i_explained_make(fa2i_generator *generator, fa2i_cache *cache, const fa2i_card *card,
-                               const fa2_problem *problem, fa2i_explained *ret_explained);
+fa2_status fa2i_explained_make(fa2i_foresight *foresight, const fa2_problem *problem,
+                               fa2i_explained *ret_explained);
 void fa2i_explained_done(fa2i_explained *explained); /* zeroed objects are fine */
 
 /* FA2_E_MEMORY. */

@@ -66,6 +66,10 @@ static fa2_status see_compiling(seeing *s, const fa2_problem *problem, const cha
     if (!s->compiles || fa2i_generator_variant(s->generator, text, &variant) != FA2_OK ||
         fa2i_generator_check_class(problem, &variant) != FA2_OK)
         return FA2_OK;
+    if (fa2i_compile_check(&variant, &s->target) != FA2_OK) {
+        ret_trial->foreseen = true;
+        return FA2_OK;
+    }
     FA2_TRY(fa2i_generator_source(s->generator, text, &source));
     FA2_TRY(fa2i_compile_key(&variant, source, &s->target, &key));
     if (s->cache != NULL)

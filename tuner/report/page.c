@@ -134,6 +134,7 @@ static void push_choice(lua_State *L, const fa2i_foreseen *foreseen)
 static int host_foresee(lua_State *L)
 {
     making *m = lua_touserdata(L, lua_upvalueindex(1));
+    fa2_status st = FA2_OK;
     fa2_problem problem;
     fa2i_card card;
     if (!read_problem(L, &problem))
@@ -143,9 +144,10 @@ static int host_foresee(lua_State *L)
     if (m->foresight.generator == NULL || !fa2i_card_is_same(&m->foresight.card, &card)) {
         fa2i_foresight_done(&m->foresight);
         fa2i_foresight_init(&m->foresight, m->chooser, m->page->cache, &card);
+        st = fa2i_foresight_find_share(&m->foresight);
     }
     fa2i_foreseen_done(&m->foreseen);
-    if (fa2i_foresee(&m->foresight, &problem, &m->foreseen) != FA2_OK) {
+    if (st != FA2_OK || fa2i_foresee(&m->foresight, &problem, &m->foreseen) != FA2_OK) {
         lua_pushnil(L);
         lua_pushstring(L, fa2_last_message());
         return 2;

@@ -57,7 +57,7 @@ def explain(*tensors: Any, context: Optional[Context] = None, device: Optional[i
             arch: Union[str, int, None] = None, database: Optional[str] = None, **fields: Any) -> Dict[str, Any]:
     """Which kernel a problem gets, by which rule, and what time is expected: a dict.
 
-    Arguments as of prepare. rule is "exact", "nearest", "arch" or "default"; variant names the kernel, estimate_us
+    Arguments as of prepare. rule is "exact", "nearest", "arch", "shipped" or "default"; variant names the kernel, estimate_us
     is the time that it is expected to take; median_us is what was measured on tuned_problem, 0 if nothing was;
     runner_up and runner_up_us tell what would be next, "" if nothing.
 

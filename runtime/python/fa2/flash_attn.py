@@ -23,7 +23,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from . import _native, bert_padding
-from ._operations import _exact, _unpacked, needs_gradient, padded, seed_of
+from ._dispatch import _exact, needs_gradient, padded, seed_of
+from ._operations import _unpacked
 from .torch import attention_packed
 
 __version__ = "2.8.4"  # the interface's
@@ -231,7 +232,8 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Opti
     num_splits: ignored: how the keys are divided belongs to the kernel that is chosen.
     Returns out [B, Sq, H, D], or with return_softmax_lse (out, lse [B, H, Sq]).
 
-    Writing and turning are steps of the kernel. The tables have as many positions as the cache, and its type.
+    Writing and turning are steps of the kernel. The tables have as many positions as the cache, and q's type: others are
+    refused, not rounded.
     """
     if rotary_cos is not None and (k is None or rotary_sin is None):
         raise ValueError("rotary embedding is of new keys: give k, v and rotary_sin too")
@@ -265,7 +267,7 @@ def _decode(q: Tensor, given: Tuple[Tensor, Tensor], new: Any, angles: Any, used
     if rows:
         lengths = {**lengths, "k_new": rows[0], "v_new": rows[1]}
     if angles is not None:
-        cos, sin = (table.to(q.dtype).contiguous() for table in angles[:2])
+        cos, sin = (table.contiguous() for table in angles[:2])
         lengths = {**lengths, "rotary_cos": cos, "rotary_sin": sin, "rotary_interleaved": angles[2]}
     found = attention(q, k_cache, v_cache, return_lse=return_lse, **settings, **lengths)
     for cache, own in zip(caches, given) if rows else ():

@@ -23,7 +23,7 @@ if not hasattr(torch.library, "register_fake"):
     raise ImportError(f"fa2.torch needs PyTorch 2.4 or newer; this is {torch.__version__}")
 
 from . import _native
-from ._operations import attention_packed, padded
+from ._dispatch import attention_packed, padded
 
 __all__ = ["attention", "attention_packed", "replace_sdpa", "sdpa"]
 

@@ -18,7 +18,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import causal_mask_function, sdpa_mask
 
-from ._operations import needs_gradient, padded
+from ._dispatch import needs_gradient, padded
 from .bert_padding import index_first_axis
 from .torch import attention
 
@@ -181,24 +181,26 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Optional[Tensor], b
         is_causal = False  # the mask has it all
     elif sliding_window is not None and sliding_window < key.shape[2]:
         window = (sliding_window - 1, -1 if is_causal else sliding_window - 1)
-    width, value_width = query.shape[-1], value.shape[-1]
-    if scaling is None:
-        scaling = width ** -0.5
-    shape = query.shape
-    query, key, value = (tensor.transpose(1, 2) for tensor in padded(query, key, value))
-    lengths: Dict[str, Any] = packed
-    if packed:
-        query, key, value = query[0], key[0], value[0]
-    elif bounds is not None and needs_gradient(query, key, value, s_aux):
-        query, key, value, lengths = _without_padding(query, key, value, bounds)
-    elif bounds is not None:
-        lengths = dict(zip(("leftpad", "seqused_k"), _begins_and_ends(bounds)))
+    batch, heads, length, width = query.shape
+    columns = value.shape[-1]
+    if width % 8 != 0 or columns != width:
+        scaling = width ** -0.5 if scaling is None else scaling
+        query, key, value = padded(query, key, value)
     # one query sees all keys behind it anyway; no kernel of its own is needed for that
-    out = attention(query, key, value, causal=is_causal and shape[2] > 1, window=window, softcap=softcap,
-                    scale=scaling, sinks=None if s_aux is None else s_aux.float(), bias=mask, dropout_p=dropout,
-                    **lengths)
-    rows: Tensor = out.reshape(shape[0], shape[2], shape[1], -1)
-    return rows[..., :value_width]
+    settings = {"causal": is_causal and length > 1, "window": window, "softcap": softcap, "scale": scaling,
+                "sinks": None if s_aux is None else s_aux.float(), "bias": mask, "dropout_p": dropout}
+    out: Tensor
+    if packed or (bounds is not None and needs_gradient(query, key, value, s_aux)):
+        query, key, value = (tensor.transpose(1, 2) for tensor in (query, key, value))
+        if packed:
+            query, key, value = query[0], key[0], value[0]
+        elif bounds is not None:
+            query, key, value, packed = _without_padding(query, key, value, bounds)
+        out = attention(query, key, value, **settings, **packed).reshape(batch, length, heads, -1)
+    else:
+        lengths = {} if bounds is None else dict(zip(("leftpad", "seqused_k"), _begins_and_ends(bounds)))
+        out = attention(query, key, value, layout="bhsd", **settings, **lengths).transpose(1, 2)
+    return out if out.shape[-1] == columns else out[..., :columns]
 
 
 def _without_padding(query: Tensor, key: Tensor, value: Tensor, bounds: Tensor

@@ -19,6 +19,7 @@ static bool check_differentiable(const fa2_problem *problem)
     if (memcmp(problem, &last, sizeof last) == 0)
         return true;
     backward.op = FA2_OP_BACKWARD;
+    backward.v_in_k = 0; /* whose gradients are two tensors */
     if (fa2i_problem_check(problem) != FA2_OK)
         return true; /* forward says it itself */
     if (fa2i_problem_check(&backward) == FA2_OK) {
@@ -157,7 +158,9 @@ PyObject *fa2py_attention(PyObject *module, PyObject *const *args, Py_ssize_t co
     if (way == FA2PY_WAY_ERROR)
         return NULL;
     if (way != FA2PY_WAY_PLAIN)
-        return fa2py_torch_call(way, values, ARGS);
+        return fa2py_check_new(values + ARG_CAUSAL + FA2PY_SET_FEATURES)
+                   ? fa2py_torch_call(way, values, ARGS)
+                   : NULL;
     return parse(values, &call) ? fa2py_run(&call) : NULL;
 }
 

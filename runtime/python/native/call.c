@@ -247,16 +247,17 @@ static bool check_packed(const fa2py_call *call)
     return wrong == NULL;
 }
 
-/* What new keys need beside them. */
-static bool check_new(const fa2py_call *call)
+bool fa2py_check_new(PyObject *const *features)
 {
-    PyObject *const *given = call->features;
+    const bool k_new = is_given(features[FA2PY_K_NEW]), v_new = is_given(features[FA2PY_V_NEW]),
+               cos = is_given(features[FA2PY_ROTARY_COS]),
+               sin = is_given(features[FA2PY_ROTARY_SIN]);
     const char *wrong = NULL;
-    if ((given[FA2PY_K_NEW] != NULL) != (given[FA2PY_V_NEW] != NULL))
+    if (k_new != v_new)
         wrong = "k_new and v_new are given together";
-    else if ((given[FA2PY_ROTARY_COS] != NULL) != (given[FA2PY_ROTARY_SIN] != NULL))
+    else if (cos != sin)
         wrong = "rotary_cos and rotary_sin are given together";
-    else if (given[FA2PY_ROTARY_COS] != NULL && given[FA2PY_K_NEW] == NULL)
+    else if (cos && !k_new)
         wrong = "rotary embedding is of new keys: give k_new and v_new beside rotary_cos";
     if (wrong != NULL)
         PyErr_SetString(PyExc_ValueError, wrong);
@@ -275,7 +276,7 @@ bool fa2py_parse_settings(PyObject *const *values, fa2py_call *call)
            parse_length(values[FA2PY_SET_MAX_SEQLEN_Q], "max_seqlen_q", &call->max_seqlen_q) &&
            parse_length(values[FA2PY_SET_MAX_SEQLEN_K], "max_seqlen_k", &call->max_seqlen_k) &&
            fa2py_parse_truth(values[FA2PY_SET_ROTARY_INTERLEAVED], &call->rotary_interleaved) &&
-           check_packed(call) && check_new(call) &&
+           check_packed(call) && fa2py_check_new(values + FA2PY_SET_FEATURES) &&
            parse_context(values[FA2PY_SET_CONTEXT], call) &&
            (!is_given(values[FA2PY_SET_STREAM]) || parse_stream(values[FA2PY_SET_STREAM], call));
 }

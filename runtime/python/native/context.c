@@ -1,8 +1,6 @@
 /*
- * fa2.Context: a fa2_context, what its problems need, and when it ends.
+ * fa2.Context: a fa2_context, and when it ends.
  *
- * - A problem's workspace is asked for once, which prepares the problem, outside the GIL; after that a
- *   call is one look into a table of ours and fa2_forward. The table is touched with the GIL only.
  * - `users` counts calls that are under way without the GIL: a context that is closed meanwhile is
  *   destroyed by the last of them.
  * - A context is destroyed when nobody holds it, after its device has finished. One that launched into
@@ -12,28 +10,9 @@
  */
 #include <stdlib.h>
 #include <string.h>
-#include "native.h"
+#include "context.h"
 
 enum { DEVICES_MAX = 64 };
-
-/* Device memory of ours, for frameworks that lend none. Blocks only grow in number: one that a stream
- * has outgrown may be in use there. */
-typedef struct block {
-    struct block *next;
-    void *stream;
-    uint64_t address;
-    size_t bytes;
-} block;
-
-struct fa2py_context {
-    PyObject_HEAD fa2_context *handle; /* NULL: closed */
-    int device;
-    int users;
-    bool closing, captured, is_default;
-    PyObject *log; /* callable; NULL: none */
-    fa2py_prepared prepared;
-    block *blocks;
-};
 
 static PyTypeObject *context_type;
 static fa2py_context *defaults[DEVICES_MAX];
@@ -68,14 +47,14 @@ static void destroy(fa2py_context *context)
         Py_END_ALLOW_THREADS
     }
     while (context->blocks != NULL) {
-        block *first = context->blocks;
+        fa2py_block *first = context->blocks;
         context->blocks = first->next;
         fa2py_free(context->device, first->address);
         free(first);
     }
 }
 
-static bool begin_use(fa2py_context *context)
+bool fa2py_context_begin(fa2py_context *context)
 {
     if (!fa2py_check_process())
         return false;
@@ -88,7 +67,7 @@ static bool begin_use(fa2py_context *context)
     return true;
 }
 
-static void end_use(fa2py_context *context)
+void fa2py_context_end(fa2py_context *context)
 {
     context->users--;
     if (context->users == 0 && context->closing)
@@ -288,124 +267,6 @@ int fa2py_context_device(const fa2py_context *context)
     return context->device;
 }
 
-/* ---- calls ---- */
-
-/* Prepare a problem that is new to this context, outside the GIL. */
-static bool prepare(fa2py_context *context, const fa2_problem *problem, size_t *ret_bytes)
-{
-    fa2_status st = FA2_OK;
-    Py_BEGIN_ALLOW_THREADS st = fa2_workspace_size(context->handle, problem, ret_bytes);
-    Py_END_ALLOW_THREADS if (st != FA2_OK)
-    {
-        fa2py_raise(st);
-        return false;
-    }
-    return fa2py_prepared_add(&context->prepared, problem, *ret_bytes);
-}
-
-static bool workspace_bytes(fa2py_context *context, const fa2_problem *problem, void *stream,
-                            size_t *ret_bytes)
-{
-    if (fa2py_prepared_find(&context->prepared, problem, ret_bytes))
-        return true;
-    if (fa2py_is_capturing(stream)) {
-        fa2py_raise_with(FA2_E_CAPTURE,
-                         "this problem is not prepared and the stream is being captured: call "
-                         "fa2.prepare, or attention once, before the capture begins");
-        return false;
-    }
-    return prepare(context, problem, ret_bytes);
-}
-
-/* Memory of ours that only this stream uses, so that its order keeps calls apart. */
-static bool own_workspace(fa2py_context *context, size_t bytes, void *stream, void **ret_address,
-                          size_t *ret_bytes)
-{
-    const block *last = NULL;
-    for (const block *b = context->blocks; b != NULL && last == NULL; b = b->next)
-        if (b->stream == stream)
-            last = b;
-    if (last == NULL || last->bytes < bytes) {
-        const size_t least = last != NULL ? 2 * last->bytes : 0;
-        block *made = calloc(1, sizeof *made);
-        if (made == NULL) {
-            PyErr_NoMemory();
-            return false;
-        }
-        *made = (block){context->blocks, stream, 0, bytes > least ? bytes : least};
-        made->address = fa2py_allocate(context->device, made->bytes);
-        if (made->address == 0) {
-            PyErr_Format(PyExc_MemoryError, "no %zu bytes of device memory for a workspace",
-                         made->bytes);
-            free(made);
-            return false;
-        }
-        context->blocks = made;
-        last = made;
-    }
-    *ret_address = (void *)(uintptr_t)last->address;
-    *ret_bytes = last->bytes;
-    return true;
-}
-
-static bool get_workspace(fa2py_context *context, const fa2py_launch *launch, fa2py_view *lent,
-                          void **ret_address, size_t *ret_bytes)
-{
-    const dl_device device = {DL_CUDA, context->device};
-    size_t bytes = 0;
-    if (!workspace_bytes(context, launch->problem, launch->stream, &bytes))
-        return false;
-    if (bytes == 0)
-        return true;
-    if (launch->lender != NULL &&
-        fa2py_workspace(launch->lender, launch->like, &device, bytes, launch->stream, lent)) {
-        *ret_address = (char *)lent->tensor.data + lent->tensor.byte_offset;
-        *ret_bytes = bytes;
-        return true;
-    }
-    return !PyErr_Occurred() &&
-           own_workspace(context, bytes, launch->stream, ret_address, ret_bytes);
-}
-
-static fa2_status launch_op(const fa2py_context *context, fa2py_launch *launch, void *workspace,
-                            size_t workspace_bytes)
-{
-    fa2_forward_args *forward = &launch->args.forward;
-    fa2_backward_args *backward = &launch->args.backward;
-    switch (launch->problem->op) {
-    case FA2_OP_FORWARD:
-        forward->workspace = workspace;
-        forward->workspace_bytes = workspace_bytes;
-        return fa2_forward(context->handle, launch->problem, forward, launch->stream);
-    case FA2_OP_BACKWARD:
-        backward->workspace = workspace;
-        backward->workspace_bytes = workspace_bytes;
-        return fa2_backward(context->handle, launch->problem, backward, launch->stream);
-    }
-    return FA2_E_INVALID;
-}
-
-bool fa2py_context_launch(fa2py_context *context, fa2py_launch *launch)
-{
-    fa2py_view lent = {.keep = NULL};
-    fa2_status st = FA2_OK;
-    void *workspace = NULL;
-    size_t bytes = 0;
-    if (!begin_use(context))
-        return false;
-    bool ok = get_workspace(context, launch, &lent, &workspace, &bytes);
-    if (ok) {
-        if (!context->is_default && !context->captured)
-            context->captured = fa2py_is_capturing(launch->stream);
-        Py_BEGIN_ALLOW_THREADS st = launch_op(context, launch, workspace, bytes);
-        Py_END_ALLOW_THREADS if (st != FA2_OK) fa2py_raise(st);
-        ok = st == FA2_OK;
-    }
-    fa2py_view_done(&lent); /* its library keeps the stream's order */
-    end_use(context);
-    return ok;
-}
-
 /* ---- methods ---- */
 
 static PyObject *context_prepare(PyObject *self, PyObject *fields)
@@ -413,11 +274,11 @@ static PyObject *context_prepare(PyObject *self, PyObject *fields)
     fa2py_context *context = (fa2py_context *)self;
     fa2_problem problem;
     size_t bytes = 0;
-    if (!fa2py_problem_parse(fields, &problem) || !begin_use(context))
+    if (!fa2py_problem_parse(fields, &problem) || !fa2py_context_begin(context))
         return NULL;
     const bool ok = fa2py_prepared_find(&context->prepared, &problem, &bytes) ||
-                    prepare(context, &problem, &bytes);
-    end_use(context);
+                    fa2py_context_prepare(context, &problem, &bytes);
+    fa2py_context_end(context);
     if (!ok)
         return NULL;
     Py_RETURN_NONE;
@@ -428,10 +289,10 @@ static PyObject *context_workspace_size(PyObject *self, PyObject *fields)
     fa2py_context *context = (fa2py_context *)self;
     fa2_problem problem;
     size_t bytes = 0;
-    if (!fa2py_problem_parse(fields, &problem) || !begin_use(context))
+    if (!fa2py_problem_parse(fields, &problem) || !fa2py_context_begin(context))
         return NULL;
-    const bool ok = prepare(context, &problem, &bytes);
-    end_use(context);
+    const bool ok = fa2py_context_prepare(context, &problem, &bytes);
+    fa2py_context_end(context);
     return ok ? PyLong_FromSize_t(bytes) : NULL;
 }
 
@@ -455,11 +316,11 @@ static PyObject *context_explain(PyObject *self, PyObject *fields)
     fa2_problem problem;
     fa2_explanation explanation = {.struct_bytes = sizeof explanation};
     fa2_status st = FA2_OK;
-    if (!fa2py_problem_parse(fields, &problem) || !begin_use(context))
+    if (!fa2py_problem_parse(fields, &problem) || !fa2py_context_begin(context))
         return NULL;
     Py_BEGIN_ALLOW_THREADS st = fa2_explain(context->handle, &problem, &explanation);
     Py_END_ALLOW_THREADS if (st != FA2_OK) fa2py_raise(st);
-    end_use(context);
+    fa2py_context_end(context);
     return st == FA2_OK ? explanation_dict(&explanation) : NULL;
 }
 

@@ -239,9 +239,12 @@ typedef struct fa2py_call {
 bool fa2py_parse_truth(PyObject *value, bool *ret_truth);
 /* values: FA2PY_SETTINGS of them, NULL or None for those not given. */
 bool fa2py_parse_settings(PyObject *const *values, fa2py_call *call);
+/* Whether what new keys need beside them is given; of the features' values. Tensors are not looked at. */
+bool fa2py_check_new(PyObject *const *features);
 
 /* ---- a call's tensors (operands.c) ---- */
 
+enum { FA2PY_RANK = 4, FA2PY_DIM = 3 };               /* dimensions of q, k and v; which one D is */
 enum { FA2PY_ROW_ALIGN = 16, FA2PY_STRIDE_STEP = 8 }; /* as fa2.h has them: bytes, elements */
 
 /* A tensor while a call runs. Zeroed: none. */
@@ -283,9 +286,6 @@ PyObject *fa2py_dropout_mask(PyObject *module, PyObject *args);
  * ret_lender: see fa2py_launch. */
 bool fa2py_begin(const fa2py_call *call, fa2py_operand operands[3], fa2py_features *features,
                  void **ret_stream, const fa2py_framework **ret_lender);
-/* The problem that is asked about them. */
-bool fa2py_make_problem(const fa2py_call *call, const fa2py_operand operands[3],
-                        const fa2py_features *features, fa2_problem *ret_problem);
 
 /* A further tensor of q's device. */
 bool fa2py_open_any(const fa2py_operand *q, const char *name, PyObject *object, void *stream,
@@ -296,6 +296,15 @@ bool fa2py_open(const fa2py_call *call, const fa2py_operand *q, const char *name
                 void *stream, fa2py_operand *operand);
 bool fa2py_open_copied(const fa2py_call *call, const fa2py_operand *q, const char *name,
                        PyObject *object, void *stream, fa2py_operand *operand);
+bool fa2py_check_shape(const fa2py_operand *operand, const fa2py_operand *like);
+/* ValueError where a, of a_name, is not b; what: "seq", for instance. */
+bool fa2py_check_same(const char *a_name, int64_t a, const char *b_name, int64_t b,
+                      const char *what);
+bool fa2py_check_writable(const fa2py_operand *operand);
+const char *fa2py_dtype_word(dl_dtype dtype); /* in messages */
+
+/* ---- what a call writes (outputs.c) ---- */
+
 /* One that is written to, in the shape of `like`: the given one, or a new one. */
 bool fa2py_open_output(const fa2py_call *call, const fa2py_operand *q, const fa2py_operand *like,
                        const char *name, const char *argument, PyObject *given, void *stream,
@@ -303,13 +312,17 @@ bool fa2py_open_output(const fa2py_call *call, const fa2py_operand *q, const fa2
 /* [batch, heads, seq], of packed sequences [heads, rows]: the given one, or a new one. */
 bool fa2py_open_lse(const fa2py_operand *q, const fa2_problem *problem, PyObject *given,
                     void *stream, fa2py_operand *operand);
-bool fa2py_check_shape(const fa2py_operand *operand, const fa2py_operand *like);
-bool fa2py_check_writable(const fa2py_operand *operand);
 /* Whose shape O and dO have: q's, with the columns of v. What it holds is q's. */
 fa2py_operand fa2py_like_out(const fa2py_operand *q, const fa2py_operand *v);
 /* Forward's output. */
 bool fa2py_open_out(const fa2py_call *call, const fa2py_operand *q, const fa2py_operand *v,
                     PyObject *given, void *stream, fa2py_operand *operand);
+
+/* ---- from the tensors to the library (launch.c) ---- */
+
+/* The problem that is asked about them. */
+bool fa2py_make_problem(const fa2py_call *call, const fa2py_operand operands[3],
+                        const fa2py_features *features, fa2_problem *ret_problem);
 
 /* As the library takes them; of no operand: NULL. */
 fa2_tensor fa2py_tensor_of(const fa2py_call *call, const fa2py_operand *operand);

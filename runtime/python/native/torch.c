@@ -44,7 +44,7 @@ static void set_asked(asked *place, PyObject *function)
     }
 }
 
-/* set_torch(dispatcher, autograd, plain_autograd, grad_enabled, *watchers): see fa2/_operations.py. */
+/* set_torch(dispatcher, autograd, plain_autograd, grad_enabled, *watchers): see fa2/_dispatch.py. */
 PyObject *fa2py_set_torch(PyObject *module, PyObject *args)
 {
     enum { FIRST_WATCHER = 4 };
@@ -76,6 +76,12 @@ static bool is_off(PyObject *value)
     return value == NULL || value == Py_None || value == Py_False;
 }
 
+/* dropout_p, which callers give as a number. */
+static bool is_zero(PyObject *value)
+{
+    return is_off(value) || (PyFloat_Check(value) && PyFloat_AsDouble(value) == 0);
+}
+
 /* What the short way of autograd takes besides q, k and v, as a tuple, of a call of `count` arguments: the
  * settings, and None for deterministic. NULL without an exception where the call asks for more. */
 static PyObject *plain_settings(PyObject *const *values, int count)
@@ -85,7 +91,8 @@ static PyObject *plain_settings(PyObject *const *values, int count)
     enum { KEPT = sizeof kept / sizeof *kept };
     PyObject *const *settings = values + 3;
     for (int i = FA2PY_SET_FEATURES; i < count - 3; i++)
-        if (i != FA2PY_SET_CONTEXT && !is_off(settings[i]))
+        if (i != FA2PY_SET_CONTEXT &&
+            !(i == FA2PY_SET_DROPOUT_P ? is_zero(settings[i]) : is_off(settings[i])))
             return NULL;
     PyObject *tuple = PyTuple_New(KEPT + 1);
     for (int i = 0; tuple != NULL && i <= KEPT; i++) {
@@ -234,7 +241,7 @@ static fa2py_way sdpa_way(PyObject *const *values, fa2py_call *call)
     if (way == FA2PY_WAY_DISPATCHER || way == FA2PY_WAY_ERROR)
         return way;
     const int causal = values[IS_CAUSAL] == NULL ? 0 : PyObject_IsTrue(values[IS_CAUSAL]);
-    if (!is_off(values[DROPOUT_P]))
+    if (values[DROPOUT_P] != NULL)
         dropout = PyFloat_AsDouble(values[DROPOUT_P]);
     if (values[SCALE] != NULL && values[SCALE] != Py_None) {
         scale = PyFloat_AsDouble(values[SCALE]);
@@ -270,6 +277,20 @@ static PyObject *differentiable(PyObject *const *values)
     return result;
 }
 
+/* PyTorch takes None only where it is the default. */
+static bool check_none(PyObject *const *values)
+{
+    static const int never[] = {DROPOUT_P, IS_CAUSAL, ENABLE_GQA};
+    for (size_t i = 0; i < sizeof never / sizeof *never; i++) {
+        if (values[never[i]] == Py_None) {
+            PyErr_Format(PyExc_TypeError, "sdpa(): %s is None; it must be a %s", words[never[i]],
+                         never[i] == DROPOUT_P ? "number" : "bool");
+            return false;
+        }
+    }
+    return true;
+}
+
 static bool is_refusal(void)
 {
     return PyErr_ExceptionMatches(PyExc_NotImplementedError) ||
@@ -282,7 +303,7 @@ static PyObject *sdpa(PyObject *self, PyObject *const *args, Py_ssize_t count, P
 {
     PyObject *values[FA2PY_PARAMETERS_MAX];
     fa2py_call call;
-    if (!fa2py_arguments(&signature, args, count, names, values))
+    if (!fa2py_arguments(&signature, args, count, names, values) || !check_none(values))
         return NULL;
     const fa2py_way way = sdpa_way(values, &call);
     if (way == FA2PY_WAY_ERROR)

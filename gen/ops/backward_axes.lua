@@ -1,0 +1,125 @@
+-- The tuning space of backward: its axes, and which of their values go together. What they mean: backward.lua.
+local block = require("ops.backward_block")
+local columns = require("features.columns")
+local features = require("features.list")
+local kinds = require("ops.kinds")
+local softcap = require("features.softcap")
+local window = require("features.window")
+
+local function divides_keys(v)
+   if v.warps % v.qwarps ~= 0 then
+      return nil, "qwarps does not divide the warps"
+   end
+   local key_warps = v.warps // v.qwarps
+   if v.bc % (16 * key_warps) ~= 0 then
+      return nil, "bc does not give each warp whole m16 tiles of keys"
+   elseif v.bc > 32 * key_warps then
+      return nil, "a warp would have more than two m16 tiles of keys"
+   end
+   return true
+end
+
+-- Longer rows of S^T only take registers; a row of tiles alone feeds too little.
+local function divides_queries(v)
+   local steps, rest = v.br // (16 * v.qwarps * v.parts), v.br % (16 * v.qwarps * v.parts)
+   if rest ~= 0 then
+      return nil, "br does not give each part whole k16 steps"
+   elseif steps > 4 or v.parts > 1 and steps > 2 then
+      return nil, "a part would be more than four k16 steps, or two where there are several"
+   elseif not block.row_warps(v) then
+      return nil, "br and d do not give each warp whole tiles of dQ"
+   end
+   return true
+end
+
+local function is_pipeline(v)
+   if v.barriers == 2 and v.stages <= 2
+      or v.barriers == 1 and v.stages == (v.qwarps > 1 and 3 or 2) then
+      return true
+   end
+   return nil, "no such pair of stages and barriers"
+end
+
+local own_axes = {
+   {name = "deterministic", field = "deterministic", values = {0, 1}, feature = true},
+   {name = "br", values = {32, 64, 128}},
+   {name = "bc", values = {16, 32, 64, 128, 256}},
+   {
+      name = "warps", values = {1, 2, 4, 8},
+      when = function(v)
+         if v.br > 64 * v.warps then
+            return nil, "a thread copies LSE or delta of four rows at most"
+         end
+         return true
+      end,
+   },
+   {name = "qwarps", values = {1, 2, 4, 8}, when = divides_keys},
+   {name = "parts", values = {1, 2, 4}, when = divides_queries},
+   {name = "stages", values = {1, 2, 3}},
+   {name = "barriers", values = {1, 2}, when = is_pipeline},
+   {name = "order", values = {"early", "late"}},
+   {
+      name = "dq", values = {"red", "apart", "whole"},
+      when = function(v)
+         if v.dq == "whole" and (v.varlen == 1 or v.sinks == 1) then
+            return nil, "a block has all keys of a head where that is not packed, and has no sinks"
+         elseif v.dq == "whole" and v.order == "late" then
+            return nil, "a block that has all keys of a head has no registers for that order"
+         elseif v.dq ~= "whole" and v.bc > 128 then
+            return nil, "tiles of 256 keys are for blocks that have all of a head"
+         end
+         return true
+      end,
+   },
+   {
+      name = "dqbc", values = {0, 16, 32, 64},
+      when = function(v)
+         if (v.dq == "apart") ~= (v.dqbc > 0) then
+            return nil, "dqbc is for dq=apart, which has tiles of its own"
+         end
+         return true
+      end,
+   },
+   {
+      name = "rows", values = {"prepared", "computed"},
+      when = function(v)
+         if v.rows == "computed" and v.dq == "red" then
+            return nil, "dQ that is added to must be prepared"
+         elseif v.rows == "prepared" and v.dq == "whole" then
+            return nil, "a block that has all keys of a head computes each row's once"
+         elseif v.rows == "computed" and v.sinks == 1 then
+            return nil, "the gradient of sinks is of prepared rows"
+         end
+         return true
+      end,
+   },
+   {
+      name = "layout", values = {"pad", "swizzle"}, default = "swizzle",
+      when = function(v, path)
+         local d_pad, dv_pad = block.padded(v)
+         if v.layout == "pad" and not path.register_staging and d_pad % 64 + dv_pad % 64 == 0 then
+            return nil, "padded rows are for fills through registers, and rows that fill no banks"
+         end
+         return true
+      end,
+   },
+   {
+      name = "split", values = {0, 1}, quiet = true, default = 0,
+      when = function(v)
+         if v.split == 1 and (v.dq == "whole" or v.varlen == 1 or v.dv > 0) then
+            return nil, "queries are shared where dQ has other blocks, and sequences and V are plain"
+         elseif v.split == 1 and (v.order == "late" or v.layout == "pad" or v.bc < 32) then
+            return nil, "queries are shared in one order, with swizzled rows, of at least 32 keys"
+         end
+         return true
+      end,
+   },
+}
+
+local axes = {}
+for _, list in ipairs({kinds.axes(256), {columns.axis, softcap.axis, window.axis}, features.axes("backward"),
+                       own_axes}) do
+   table.move(list, 1, #list, #axes + 1, axes)
+end
+
+return axes

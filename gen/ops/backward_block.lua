@@ -1,0 +1,146 @@
+-- What the blocks of a backward variant have: shares of warps, shared memory, registers; as the templates have it
+-- (templates/backward/config.cu.in, tile.cu.in). v: a variant's axes (backward_axes.lua).
+local columns = require("features.columns")
+local features = require("features.list")
+local lengths = require("features.lengths")
+local softcap = require("features.softcap")
+
+local M = {}
+
+-- Columns in shared memory of rows of Q and K, and of V and O: each of the qwarps gets whole pairs of n8 tiles of dK
+-- and dV.
+function M.padded(v)
+   local step = 16 * v.qwarps
+   return (v.d + step - 1) // step * step, (columns.of(v) + step - 1) // step * step
+end
+
+-- Warps that divide the rows of dQ, so that the fewest fragments are read; among equals so that a warp
+-- has the most rows. nil: in no way does each warp get whole tiles.
+function M.row_warps(v)
+   local best, least
+   for _, rwarps in ipairs({1, 2, 4, 8}) do
+      local col_warps, depth = v.warps // rwarps, (M.padded(v)) // 16
+      if v.warps % rwarps == 0 and v.br % (16 * rwarps) == 0 and depth % col_warps == 0 then
+         local reads = v.br // (16 * rwarps) + depth // col_warps
+         if not least or reads < least then
+            best, least = rwarps, reads
+         end
+      end
+   end
+   return best
+end
+
+-- What each warp has, in m16n8k16 tiles; as in templates/backward/config.cu.in.
+local function shares(v)
+   local key_warps, rwarps = v.warps // v.qwarps, M.row_warps(v)
+   local d_pad, dv_pad = M.padded(v)
+   local depth, value_depth = d_pad // 16, dv_pad // 16
+   return {
+      d_pad = d_pad, dv_pad = dv_pad,
+      depth = depth, value_depth = value_depth, key_tiles = v.bc // (16 * key_warps),
+      query_steps = v.br // (16 * v.qwarps * v.parts),
+      out_pairs = depth // v.qwarps, value_pairs = value_depth // v.qwarps,
+      dq_row_tiles = v.br // (16 * rwarps), dq_pairs = depth // (v.warps // rwarps),
+   }
+end
+
+-- Bytes; the templates assert the same sum. A key block: K, V, stages of Q, dO, LSE and delta; dS^T, and
+-- P^T where warps exchange it, twice with one barrier; dQ on its way. A query block: 16 rows of Q and
+-- dO per warp, two tiles of K and V, LSE and delta.
+function M.smem_bytes(v)
+   local padding = v.layout == "pad" and 8 or 0
+   local d_pad, dv_pad = M.padded(v)
+   local pitches = d_pad + dv_pad + 2 * padding -- of a row of Q or K, and of O or V
+   local shared_p = v.qwarps > 1 and v.br * v.bc or 0
+   local scores = (v.barriers == 1 and 2 or 1) * (v.bc * (v.br + padding) + shared_p)
+   local bytes = 2 * ((v.bc + v.stages * v.br) * pitches + scores) + 8 * v.stages * v.br
+   if v.dq == "apart" then
+      return math.max(bytes, 2 * (16 * v.warps + 2 * v.dqbc) * pitches + 128 * v.warps)
+   end
+   return bytes
+end
+
+-- What a block that has all keys of a head takes for its rows' LSE and delta, and to write dQ.
+local whole_registers = 36
+-- What one takes to know its part of the queries.
+local split_registers = 12
+
+-- ptxas keeps about 40 registers beside those that are alive; it spills 0 to 20 bytes where 204 are.
+local other_registers, most_alive = 40, 208
+
+-- What spills below that limit, of 240 kernels for sm_75 and sm_90, D = 64, 128, 256: from so many alive on,
+-- those of few warps, whose threads copy much, of few queries, and those where dQ takes many registers
+-- while scores are computed late; where tiles pass through registers, all that need more than others.
+local function spills_near_limit(v, path, alive, dq)
+   if path.register_staging then
+      return alive > 168 and v.bc > 16
+         and (v.warps < 4 or v.layout == "swizzle" or v.order == "late" or v.bc >= 4 * v.br)
+   end
+   return alive > 196 and (v.warps < 4 or v.br < 64 or v.order == "late" and dq > 72)
+end
+
+-- Registers of two tiles of so many rows on their way to shared memory, and of the larger one.
+local function staged(v, path, rows)
+   local threads = 32 * v.warps
+   local d_pad, dv_pad = M.padded(v)
+   local function registers(row_columns)
+      return path.register_staging and (rows * row_columns // 8 + threads - 1) // threads * 4 or 0
+   end
+   return registers(d_pad) + registers(dv_pad), registers(d_pad)
+end
+
+-- Registers per thread that are alive at once: dK and dV, beside them S^T and dP^T or dQ, and
+-- fragments. Without cp.async Q and dO pass through registers while dQ is computed, or where these are
+-- too many one after the other when it is done. Query blocks have dQ, S and dP, and K and V likewise.
+-- Behind them: whether it is done later, and how many parts of its rows of dQ a warp computes one after
+-- the other.
+function M.live_registers(v, path)
+   local s = shares(v)
+   local sums = 8 * s.key_tiles * (s.out_pairs + s.value_pairs) + (v.dq == "whole" and whole_registers or 0)
+      + (v.split == 1 and split_registers or 0)
+   local tiles = 2 + v.softcap -- S^T, dP^T and the cap's derivative
+   local scores = 8 * tiles * s.key_tiles * s.query_steps + 4 * s.key_tiles + 4
+      + features.registers(v, 1) + v.dropout * 4 * s.query_steps + v.varlen * lengths.packed.own_registers
+   local dq_parts, dq = 1, 0
+   if v.dq ~= "apart" then
+      while dq_parts < s.dq_row_tiles
+         and sums + (8 * s.dq_pairs + 4) * (s.dq_row_tiles // dq_parts) + 4 > most_alive do
+         dq_parts = 2 * dq_parts
+      end
+      dq = (8 * s.dq_pairs + 4) * (s.dq_row_tiles // dq_parts) + 4
+   end
+   local ways, way = staged(v, path, v.br)
+   local later = v.stages == 1 and sums + dq + ways > most_alive
+   local alive = sums + math.max(scores, later and math.max(dq, way) or dq + ways)
+   if v.dq == "apart" then
+      alive = math.max(alive, s.d_pad // 2 + v.dqbc + 8 + staged(v, path, v.dqbc))
+   end
+   if spills_near_limit(v, path, alive, dq) then
+      alive = math.max(alive, most_alive + 1)
+   end
+   return alive, path.register_staging and later, dq_parts
+end
+
+-- What the cost model wants to know. registers: the compiler's count, or 0 for the estimate, with which they are kept
+-- in v: candidates are selected by many problems.
+function M.facts(v, path, registers)
+   if registers == 0 and v.facts then
+      return v.facts
+   end
+   local facts = shares(v)
+   local alive = M.live_registers(v, path)
+   -- Rows of a pad layout start 16 bytes apart modulo 128 only if they are a multiple of that long; else
+   -- the 8 lanes of a store phase, which cross rows, meet in banks.
+   facts.fill_ways = v.layout == "pad" and facts.d_pad % 64 + facts.dv_pad % 64 > 0 and 2 or 1
+   facts.smem_bytes, facts.warps = M.smem_bytes(v), v.warps
+   facts.k8 = path.k8
+   facts.registers = registers > 0 and registers or math.min(alive + other_registers, 255)
+   facts.spilled = math.max(alive - most_alive, 0)
+   facts.ex2_per_score = 1 + v.softcap * softcap.ex2_per_score
+   facts.more_fp32_per_score = v.softcap * (softcap.fp32_per_score + softcap.slope_per_score)
+      + features.fp32_per_score(v)
+   v.facts = registers == 0 and facts or v.facts
+   return facts
+end
+
+return M

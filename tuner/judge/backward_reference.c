@@ -1,0 +1,442 @@
+/*
+ * What should come out of attention backward, in fp64, and how far kernels may be off.
+ *
+ * O and LSE are inputs like others: of them, Q, K, V and dO the gradients are a function, which is what
+ * is judged, row by row:
+ *
+ *     p = exp(s - lse)    ds = p (dO v - dO O)    dQ = sum of ds k    dK = sum of ds q    dV = sum of p dO
+ *
+ * where ds is, of scores that are capped, times the derivative of the cap besides.
+ *
+ * The bound of each gradient is FlashAttention-2's rule, 2 x the largest error of a plain implementation,
+ * plus 1e-5. Plain means: S, P, dP and dS rounded to the dtype, with a cap every step of it and of its derivative,
+ * dK and dV of each query head too before
+ * they are summed, and the gradients. Among few numbers it may be lucky, so its error counts as half a
+ * unit in the last place of the largest gradient at least: as much as it loses by being rounded. A dQ
+ * whose row sees no key is exactly 0; so are dK and dV of a key that no row sees.
+ *
+ * Kernels cap scores with tanh.approx, which promises no more than 2^-11 of the tanh t: each p is off by a factor
+ * exp(c t / 2^11) then, c the cap, and each derivative 1 - t^2 by t^2 / 2^10. What that makes of the terms of a
+ * gradient is added to its bound: they are off in no common direction, so four times the root of the sum of their squares
+ * counts, which is their sum for up to 16 of a size.
+ */
+#include <math.h>
+#include <string.h>
+#include "runtime/base/alloc.h"
+#include "runtime/base/problem.h"
+#include "runtime/base/status.h"
+#include "runtime/ops/call.h"
+#include "tuner/judge/backward_data.h"
+#include "tuner/judge/features.h"
+#include "tuner/judge/judge.h"
+#include "tuner/judge/number.h"
+#include "tuner/judge/reference.h"
+
+enum { GRADIENTS = DSINKS - INPUTS }; /* dQ, dK, dV: indexes of outputs; dsinks is behind them */
+
+typedef struct work {
+    const fa2i_case *c;
+    fa2i_host_tensor tensors[LSE]; /* by operand */
+    fa2i_features features;
+    fa2i_said said;
+    fa2i_extent lse_extent;
+    const float *lse; /* element i is lse[i % lse_period] */
+    size_t lse_period;
+    double scale;
+    fa2i_wanted *outputs;
+} work;
+
+/* One thread's share of the rows, and what it works with. */
+typedef struct part {
+    const work *work;
+    size_t index, count;    /* of the parts */
+    fa2i_sequence sequence; /* whose rows are looked at */
+    float *row[2],
+        *head[2]; /* [D] and [S, D]: q, dO and k, v, or the other way round; of dO and v [S, Dv] */
+    int64_t at[2],
+        stats_at;        /* what is in head[]; the plane whose statistics are there; -1: nothing */
+    double *lse, *delta; /* [Sq], of a plane */
+    float *spare;        /* [D] */
+    double *sums;        /* [4, D], plain: dK and dV, and those of one query head */
+    double *squares;     /* [2, D], of dK and dV, or of dQ */
+    double plain_error[GRADIENTS], largest[GRADIENTS], tanh_error[GRADIENTS];
+} part;
+
+/* LSE and delta of a row; d_o: its dO. */
+static void read_statistics(part *p, int32_t batch, int32_t head, int32_t row, const float *d_o,
+                            double *ret_lse, double *ret_delta)
+{
+    const work *w = p->work;
+    const fa2i_host_tensor *o = &w->tensors[O];
+    const int64_t at = fa2i_extent_at(&w->lse_extent, batch, head, row);
+    const int columns = fa2i_head_dim_v(&w->c->problem);
+    fa2i_host_row(o, w->c->problem.dtype, fa2i_host_row_at(o, batch, head, row), columns, p->spare);
+    *ret_lse = (double)w->lse[(size_t)at % w->lse_period];
+    *ret_delta = fa2i_dot(d_o, p->spare, columns);
+}
+
+/* What a query and a key add with: P and dS, exact and plain. */
+typedef struct weights {
+    double p, ds, plain_p, plain_ds;
+    double off_p, off_ds; /* as far as the tanh of a kernel may take them; 0 without a cap */
+} weights;
+
+/* What tanh.approx promises: relative. */
+#define TANH_ERROR 0x1p-11
+
+/* at: the query, with its head and batch. */
+static weights weigh(const part *of, fa2i_row at, int32_t key, const float *q, const float *d_o,
+                     const float *k, const float *v, double lse, double delta)
+{
+    const work *w = of->work;
+    const fa2_problem *problem = &of->sequence.problem;
+    const double term = fa2i_score_term(problem, &w->features, at.batch, at.head, at.row, key);
+    const double kept = fa2i_kept(problem, &w->features, at.batch, at.head, at.row, key);
+    const fa2_dtype dtype = w->c->problem.dtype;
+    const double s = w->scale * fa2i_dot(q, k, problem->head_dim);
+    const double dp = kept * fa2i_dot(d_o, v, fa2i_head_dim_v(problem));
+    const double softcap = (double)w->c->softcap;
+    /* A row that sees no key has an LSE of -infinity. */
+    const double p =
+        isinf(lse) || isinf(term) ? 0 : exp(fa2i_score_capped(s, softcap) + term - lse);
+    float plain_tanh, plain_s = fa2i_plain_score(dtype, s, w->c->softcap, &plain_tanh);
+    if (term != 0)
+        plain_s = fa2i_rounded(dtype, plain_s + fa2i_rounded(dtype, (float)term));
+    const float plain_dp = fa2i_rounded(dtype, (float)dp);
+    const float plain_p = p == 0 ? 0 : fa2i_rounded(dtype, expf(plain_s - (float)lse));
+    float plain_ds = fa2i_rounded(dtype, plain_p * (plain_dp - (float)delta));
+    double slope = 1, p_error = 0, slope_error = 0; /* of p as a factor */
+    if (softcap > 0) {
+        const double t = tanh(s / softcap);
+        slope = 1 - t * t;
+        p_error = expm1(softcap * fabs(t) * TANH_ERROR);
+        slope_error = 2 * t * t * TANH_ERROR;
+        plain_ds = fa2i_rounded(dtype, plain_ds * (1 - plain_tanh * plain_tanh));
+    }
+    return (weights){.p = p * kept,
+                     .ds = p * (dp - delta) * slope * w->scale,
+                     .plain_p = (double)fa2i_rounded(dtype, plain_p * (float)kept),
+                     .plain_ds = (double)plain_ds * w->scale,
+                     .off_p = p * kept * p_error,
+                     .off_ds = fabs(p * (dp - delta) * w->scale) *
+                               (slope * p_error + slope_error * (1 + p_error))};
+}
+
+static void add(double *sum, double factor, const float *row, int count)
+{
+    for (int i = 0; i < count; i++)
+        sum[i] += factor * (double)row[i];
+}
+
+/* Nothing where nothing is off. */
+static void add_square(double *sum, double off, const float *row, int count)
+{
+    for (int i = 0; off > 0 && i < count; i++)
+        sum[i] += off * off * (double)row[i] * (double)row[i];
+}
+
+/* A row of a gradient is complete. squares: of what its terms are off. */
+static void note_row(part *p, int gradient, const double *exact, const double *plain,
+                     const double *squares)
+{
+    const fa2_dtype dtype = p->work->c->problem.dtype;
+    for (int d = 0; d < p->work->outputs[gradient].width; d++) {
+        const double rounded = (double)fa2i_rounded(dtype, (float)plain[d]);
+        p->plain_error[gradient] = fmax(p->plain_error[gradient], fabs(rounded - exact[d]));
+        p->largest[gradient] = fmax(p->largest[gradient], fabs(exact[d]));
+        p->tanh_error[gradient] = fmax(p->tanh_error[gradient], 4 * sqrt(squares[d]));
+    }
+}
+
+/* A row of the two tensors into p->row; heads of the others, of the sequence, into p->head. The second ones have
+ * the columns of values. */
+static void read_rows(part *p, const int rows[2], int32_t row_head, int32_t row, const int heads[2],
+                      int32_t head)
+{
+    const work *w = p->work;
+    const fa2i_sequence *s = &p->sequence;
+    const bool of_keys = heads[0] == K;
+    for (int i = 0; i < 2; i++) {
+        const fa2i_host_tensor *tensor = &w->tensors[rows[i]];
+        const int columns = i == 0 ? s->problem.head_dim : fa2i_head_dim_v(&s->problem);
+        fa2i_host_row(tensor, s->problem.dtype, fa2i_host_row_at(tensor, s->batch, row_head, row),
+                      columns, p->row[i]);
+        fa2i_sequence_head(&w->tensors[heads[i]], s, head, of_keys ? s->first_k : s->first_q,
+                           of_keys ? s->problem.seq_k : s->problem.seq_q, columns, p->head[i],
+                           &p->at[i]);
+    }
+}
+
+/* A row that is not written. */
+static void put_nobody(const fa2i_wanted *wanted, size_t index)
+{
+    for (int d = 0; d < wanted->width; d++)
+        wanted->values[index * (size_t)wanted->width + (size_t)d] = NAN;
+}
+
+static const int of_query[] = {Q, DO}, of_key[] = {K, V};
+
+static void query_row(part *p, size_t index)
+{
+    const work *w = p->work;
+    const fa2i_wanted *wanted = &w->outputs[DQ - INPUTS];
+    const fa2i_place *at = &wanted->places[index];
+    p->sequence = fa2i_sequence_at(&w->c->problem, &w->said, at->batch, at->row, false);
+    if (p->sequence.first_q < 0) {
+        put_nobody(wanted, index);
+        return;
+    }
+    const fa2_problem *problem = &p->sequence.problem;
+    const fa2i_row own = {p->sequence.index, at->head, at->row - p->sequence.first_q};
+    const int head_dim = problem->head_dim;
+    const int32_t kv_head = at->head / (problem->heads_q / problem->heads_kv);
+    const fa2i_keys keys = fa2i_keys_seen(problem, own.row);
+    double *exact = wanted->values + index * (size_t)head_dim; /* zero so far */
+    double lse = 0, delta = 0;
+    wanted->exact[index] = keys.first == keys.end;
+    memset(p->sums, 0, (size_t)head_dim * sizeof *p->sums);
+    memset(p->squares, 0, (size_t)head_dim * sizeof *p->squares);
+    read_rows(p, of_query, at->head, at->row, of_key, kv_head);
+    read_statistics(p, at->batch, at->head, at->row, p->row[1], &lse, &delta);
+    for (int32_t j = keys.first; j < keys.end; j++) {
+        const float *k = p->head[0] + (int64_t)j * head_dim;
+        const float *v = p->head[1] + (int64_t)j * fa2i_head_dim_v(problem);
+        const weights x = weigh(p, own, j, p->row[0], p->row[1], k, v, lse, delta);
+        add(exact, x.ds, k, head_dim);
+        add(p->sums, x.plain_ds, k, head_dim);
+        add_square(p->squares, x.off_ds, k, head_dim);
+    }
+    note_row(p, DQ - INPUTS, exact, p->sums, p->squares);
+}
+
+/* LSE and delta of all rows of a plane whose dO is in p->head[1], unless they are there. */
+static void read_plane(part *p, int32_t head)
+{
+    const fa2i_sequence *s = &p->sequence;
+    const fa2_problem *problem = &s->problem;
+    const int64_t plane = (int64_t)s->index * problem->heads_q + head;
+    if (p->stats_at == plane)
+        return;
+    p->stats_at = plane;
+    for (int32_t i = 0; i < problem->seq_q; i++)
+        read_statistics(p, s->batch, head, s->first_q + i,
+                        p->head[1] + (int64_t)i * fa2i_head_dim_v(problem), &p->lse[i],
+                        &p->delta[i]);
+}
+
+/* What the queries of one head add to a row of dK and dV; the plain sums are rounded. Returns whether
+ * there are such queries. */
+static bool add_queries(part *p, int32_t head, int32_t key, double *dk, double *dv)
+{
+    const fa2_problem *problem = &p->sequence.problem;
+    const int head_dim = problem->head_dim, columns = fa2i_head_dim_v(problem);
+    double *of_head = p->sums + 2 * (size_t)head_dim;
+    bool seen = false;
+    memset(of_head, 0, 2 * (size_t)head_dim * sizeof *of_head);
+    for (int32_t i = 0; i < problem->seq_q; i++) {
+        const float *q = p->head[0] + (int64_t)i * head_dim;
+        const float *d_o = p->head[1] + (int64_t)i * columns;
+        if (!fa2i_key_is_seen(problem, i, key))
+            continue;
+        const weights x = weigh(p, (fa2i_row){p->sequence.index, head, i}, key, q, d_o, p->row[0],
+                                p->row[1], p->lse[i], p->delta[i]);
+        seen = true;
+        add(dk, x.ds, q, head_dim);
+        add(dv, x.p, d_o, columns);
+        add(of_head, x.plain_ds, q, head_dim);
+        add(of_head + head_dim, x.plain_p, d_o, columns);
+        add_square(p->squares, x.off_ds, q, head_dim);
+        add_square(p->squares + head_dim, x.off_p, d_o, columns);
+    }
+    for (int d = 0; d < 2 * head_dim; d++)
+        p->sums[d] += (double)fa2i_rounded(problem->dtype, (float)of_head[d]);
+    return seen;
+}
+
+static void key_row(part *p, size_t index)
+{
+    const work *w = p->work;
+    const fa2_problem *problem = &w->c->problem;
+    const fa2i_wanted *dk = &w->outputs[DK - INPUTS], *dv = &w->outputs[DV - INPUTS];
+    const fa2i_place *at = &dk->places[index]; /* dV has the same */
+    p->sequence = fa2i_sequence_at(problem, &w->said, at->batch, at->row, true);
+    if (p->sequence.first_q < 0) {
+        put_nobody(dk, index);
+        put_nobody(dv, index);
+        return;
+    }
+    const int32_t group = problem->heads_q / problem->heads_kv;
+    const size_t head_dim = (size_t)problem->head_dim;
+    double *of_dk = dk->values + index * head_dim;
+    double *of_dv = dv->values + index * (size_t)dv->width;
+    bool seen = false;
+    memset(p->sums, 0, 2 * head_dim * sizeof *p->sums);
+    memset(p->squares, 0, 2 * head_dim * sizeof *p->squares);
+    for (int32_t head = at->head * group; head < (at->head + 1) * group; head++) {
+        read_rows(p, of_key, at->head, at->row, of_query, head);
+        read_plane(p, head);
+        seen |= add_queries(p, head, at->row - p->sequence.first_k, of_dk, of_dv);
+    }
+    dk->exact[index] = dv->exact[index] = !seen;
+    note_row(p, DK - INPUTS, of_dk, p->sums, p->squares);
+    note_row(p, DV - INPUTS, of_dv, p->sums + head_dim, p->squares + head_dim);
+}
+
+static void *run_part(void *argument)
+{
+    part *p = argument;
+    const size_t queries = p->work->outputs[DQ - INPUTS].row_count;
+    const size_t keys = p->work->outputs[DK - INPUTS].row_count;
+    p->at[0] = p->at[1] = -1;
+    for (size_t i = queries * p->index / p->count; i < queries * (p->index + 1) / p->count; i++)
+        query_row(p, i);
+    p->at[0] = p->at[1] = p->stats_at = -1;
+    for (size_t i = keys * p->index / p->count; i < keys * (p->index + 1) / p->count; i++)
+        key_row(p, i);
+    return NULL;
+}
+
+static size_t longest(const fa2_problem *p)
+{
+    return (size_t)(p->seq_q > p->seq_k ? p->seq_q : p->seq_k);
+}
+
+static fa2_status part_init(part *p)
+{
+    const fa2_problem *problem = &p->work->c->problem;
+    const size_t head_dim = (size_t)problem->head_dim, queries = (size_t)problem->seq_q;
+    for (int i = 0; i < 2; i++) {
+        p->row[i] = fa2i_alloc_array(head_dim, sizeof(float));
+        p->head[i] = fa2i_alloc_array(longest(problem) * head_dim, sizeof(float));
+    }
+    p->lse = fa2i_alloc_array(queries, sizeof(double));
+    p->delta = fa2i_alloc_array(queries, sizeof(double));
+    p->spare = fa2i_alloc_array(head_dim, sizeof(float));
+    p->sums = fa2i_alloc_array(4 * head_dim, sizeof(double));
+    p->squares = fa2i_alloc_array(2 * head_dim, sizeof(double));
+    if (p->row[0] == NULL || p->row[1] == NULL || p->head[0] == NULL || p->head[1] == NULL ||
+        p->lse == NULL || p->delta == NULL || p->spare == NULL || p->sums == NULL ||
+        p->squares == NULL)
+        return fa2i_fail(FA2_E_MEMORY, "no memory for the reference of %zu rows", longest(problem));
+    return FA2_OK;
+}
+
+static void part_done(part *p)
+{
+    for (int i = 0; i < 2; i++) {
+        fa2i_free(p->row[i]);
+        fa2i_free(p->head[i]);
+    }
+    fa2i_free(p->lse);
+    fa2i_free(p->delta);
+    fa2i_free(p->spare);
+    fa2i_free(p->sums);
+    fa2i_free(p->squares);
+}
+
+/* Of a gradient, from what the parts found: the bound that is described above. */
+static fa2i_bound bound_of(fa2_dtype dtype, const part *parts, size_t count, int gradient)
+{
+    const int significant_bits = dtype == FA2_BF16 ? 8 : 11;
+    double error = 0, largest = 0, tanh_error = 0;
+    for (size_t i = 0; i < count; i++) {
+        error = fmax(error, parts[i].plain_error[gradient]);
+        largest = fmax(largest, parts[i].largest[gradient]);
+        tanh_error = fmax(tanh_error, parts[i].tanh_error[gradient]);
+    }
+    if (largest > 0)
+        error = fmax(error, ldexp(1, ilogb(largest) - significant_bits));
+    return (fa2i_bound){.absolute = 2 * error + 1e-5 + tanh_error};
+}
+
+static fa2_status reserve_outputs(fa2i_wanted *outputs)
+{
+    for (int i = 0; i < GRADIENTS; i++) {
+        fa2i_wanted *o = &outputs[i];
+        o->values = fa2i_alloc_array(o->row_count * (size_t)o->width, sizeof *o->values);
+        o->exact = fa2i_alloc_array(o->row_count, sizeof *o->exact);
+        if (o->values == NULL || o->exact == NULL)
+            return fa2i_fail(FA2_E_MEMORY, "no memory for %zu reference rows", o->row_count);
+    }
+    return FA2_OK;
+}
+
+/* That of each head, and *ret_size: the sum of what was summed, without signs. p: with room for rows. */
+static double sink_gradient(part *p, int32_t head, double *ret_size)
+{
+    const work *w = p->work;
+    const fa2_problem *problem = &w->c->problem;
+    const double sink = fa2i_sink_score(problem, &w->features, head);
+    const fa2i_host_tensor *d_o = &w->tensors[DO];
+    double sum = 0, lse = 0, delta = 0;
+    for (int32_t b = 0; b < problem->batch; b++) {
+        const fa2i_sequence s = fa2i_sequence_of(problem, &w->said, b);
+        for (int32_t i = s.first_q; i < s.first_q + s.problem.seq_q; i++) {
+            fa2i_host_row(d_o, problem->dtype, fa2i_host_row_at(d_o, s.batch, head, i),
+                          fa2i_head_dim_v(problem), p->row[0]);
+            read_statistics(p, s.batch, head, i, p->row[0], &lse, &delta);
+            const double term = isinf(lse) || isinf(sink) ? 0 : exp(sink - lse) * delta;
+            sum -= term;
+            *ret_size += fabs(term);
+        }
+    }
+    return sum;
+}
+
+/* Of fp32 sums, of terms that are off by what the exponent of their LSE is. */
+static fa2_status sink_gradients(part *p, fa2i_wanted *wanted)
+{
+    const int32_t heads = p->work->c->problem.heads_q;
+    double largest = 0;
+    wanted->values = fa2i_alloc_array(wanted->row_count * (size_t)heads, sizeof *wanted->values);
+    wanted->exact = fa2i_alloc_array(wanted->row_count, sizeof *wanted->exact);
+    if (wanted->values == NULL || wanted->exact == NULL)
+        return fa2i_fail(FA2_E_MEMORY, "no memory for %d sinks", (int)heads);
+    for (int32_t head = 0; head < heads; head++) {
+        double size = 0;
+        wanted->values[head] = sink_gradient(p, head, &size);
+        largest = fmax(largest, size);
+    }
+    for (size_t row = 1; row < wanted->row_count; row++)
+        memcpy(wanted->values + row * (size_t)heads, wanted->values,
+               (size_t)heads * sizeof *wanted->values);
+    wanted->bound = (fa2i_bound){.absolute = 1e-5 + 1e-4 * largest};
+    return FA2_OK;
+}
+
+fa2_status fa2i_backward_reference(const fa2i_case *c, const fa2i_inputs *inputs, int threads,
+                                   fa2i_wanted *outputs)
+{
+    fa2_status st = FA2_OK;
+    part parts[FA2I_PARTS_MAX] = {{0}};
+    const size_t part_bytes =
+        longest(&c->problem) * (size_t)c->problem.head_dim * 2 * sizeof(float);
+    const size_t rows =
+        outputs[0].row_count > outputs[1].row_count ? outputs[0].row_count : outputs[1].row_count;
+    const size_t count = fa2i_count_parts(threads, rows, part_bytes);
+    work w = {.c = c,
+              .lse_extent = fa2i_case_extent(c, LSE),
+              .lse = inputs->data[LSE],
+              .lse_period = inputs->period[LSE],
+              .scale = fa2i_softmax_scale(&c->problem, 0),
+              .features = fa2i_backward_case_features(c, inputs),
+              .said = fa2i_backward_said(inputs),
+              .outputs = outputs};
+
+    for (int i = 0; i < LSE; i++)
+        w.tensors[i] = fa2i_case_host_tensor(c, inputs, i);
+    FA2_TRY(reserve_outputs(outputs));
+    for (size_t i = 0; i < count; i++) {
+        parts[i] = (part){.work = &w, .index = i, .count = count};
+        FA2_TRY(part_init(&parts[i]));
+    }
+    fa2i_run_parts(run_part, parts, sizeof *parts, count);
+    for (int i = 0; i < GRADIENTS; i++)
+        outputs[i].bound = bound_of(c->problem.dtype, parts, count, i);
+    if (c->problem.sinks)
+        FA2_TRY(sink_gradients(&parts[0], &outputs[GRADIENTS]));
+done:
+    for (size_t i = 0; i < count; i++)
+        part_done(&parts[i]);
+    return st;
+}
