@@ -3,7 +3,10 @@
 and asks of each: does axe find a violation, is there a message on the console, does the page scroll sideways? With
 every problem's <details> open, too.
 
-usage: report_browser.py [--pictures FOLDER] [PAGE...]     without a page: is all there that it needs?
+usage: report_browser.py [--pictures FOLDER] [--only WIDTH-SCHEME] [--no-axe] [PAGE...]
+
+Without a page: is all there that it needs? axe takes seconds for a page of a few hundred measurements, many minutes for one
+of ten thousand.
 
 Needs chromium, and axe.min.js out of one of PyPI's packages axe-playwright-python, axe-core-python; FA2_CHROMIUM and
 FA2_AXE name them elsewhere. Without: exit status 77, which CTest shows as skipped. Chromium is spoken to by its pipe
@@ -25,8 +28,12 @@ SKIPPED = 77
 WIDTHS = (390, 1280, 2560)
 LIMIT_S = 60  # to end in
 
+OPEN = """document.querySelectorAll("details").forEach(d => { d.open = true; });
+document.querySelector("details")?.scrollIntoView({behavior: "instant"})"""
+
 LOOK = """(async () => {
-  const found = await axe.run(document, {resultTypes: ["violations"]});
+  const found = window.axe ? await axe.run(document, {resultTypes: ["violations"]})
+                           : {violations: [], incomplete: [], passes: []};
   const root = document.documentElement;
   return JSON.stringify({
     violations: found.violations.map(v => v.id + " (" + v.impact + "): " + v.help + ": " + v.nodes.length + " times, at "
@@ -138,9 +145,10 @@ def look(browser, axe, page, width, scheme, folder):
     """How much is wrong."""
     browser.messages.clear()
     browser.open(page.resolve().as_uri(), width, scheme)
-    browser.run(axe + ";0")
+    if axe:
+        browser.run(axe + ";0")
     wrong = []
-    for state, change in (("closed", "0"), ("open", 'document.querySelectorAll("details").forEach(d => { d.open = true; })')):
+    for state, change in (("closed", "0"), ("open", OPEN)):
         browser.run(change)
         seen = json.loads(browser.run(LOOK))
         wrong += [f"{state}: {each}" for each in seen["violations"]]
@@ -151,7 +159,7 @@ def look(browser, axe, page, width, scheme, folder):
             (folder / f"{page.stem}-{width}-{scheme}-{state}.png").write_bytes(base64.b64decode(picture["data"]))
     wrong += browser.messages
     print(f"{page.name} {width} {scheme}: {seen['rules']} rules of axe hold, {seen['unsure']} it cannot decide; "
-          f"{len(wrong)} wrong")
+          f"{len(wrong)} wrong", flush=True)
     for each in wrong:
         print(f"    {each}")
     return len(wrong)
@@ -160,20 +168,24 @@ def look(browser, axe, page, width, scheme, folder):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pictures", type=pathlib.Path, help="folder for screenshots, PAGE-WIDTH-SCHEME-STATE.png")
+    parser.add_argument("--only", help="at one width and in one scheme: 1280-light")
+    parser.add_argument("--no-axe", action="store_true", help="messages, scrolling and pictures alone")
     parser.add_argument("pages", type=pathlib.Path, nargs="*")
     args = parser.parse_args()
     axe, chromium = find_axe(), find_chromium()
-    if not axe or not chromium:
-        print("skipped: no " + ("chromium" if axe else "axe.min.js (PyPI: axe-playwright-python)"))
+    if not chromium or not (axe or args.no_axe):
+        print("skipped: no " + ("chromium" if not chromium else "axe.min.js (PyPI: axe-playwright-python)"))
         return SKIPPED
     if not args.pages:
         return 0
+    script = None if args.no_axe else axe.read_text(encoding="utf-8")
     wrong = 0
     with tempfile.TemporaryDirectory() as profile:
         browser = Browser(chromium, profile)
         for page in args.pages:
-            wrong += sum(look(browser, axe.read_text(encoding="utf-8"), page, width, scheme, args.pictures)
-                         for width in WIDTHS for scheme in ("light", "dark"))
+            wrong += sum(look(browser, script, page, width, scheme, args.pictures)
+                         for width in WIDTHS for scheme in ("light", "dark")
+                         if args.only in (None, f"{width}-{scheme}"))
         browser.end()
     return 1 if wrong else 0
 

@@ -11,7 +11,7 @@ python3 "$browser"
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cd "$folder"
-"$2" here.db "${3:-240}"
-"$2" there.db "${3:-240}" 1.5 "another card"
+"$2" here.db "${3:-120}"
+"$2" there.db "${3:-120}" 1.5 "another card"
 FA2_SHARE='' "$1" report --db here.db --against there.db --html both.html
 python3 "$browser" both.html

@@ -33,13 +33,18 @@ M.parts = {
    end,
 }
 
+-- A function that gives the first of two texts where own, the second where not.
+function M.either(own)
+   return function(of_own, of_all)
+      return own and of_own or of_all
+   end
+end
+
 -- What the backward templates see: whether V, O and their gradients have a form of their own, and how that is
 -- written.
 function M.backward_names(v)
    local own = v.dv > 0
-   local function either(of_values, of_all)
-      return own and of_values or of_all
-   end
+   local either = M.either(own)
    return {
       values = own,
       columns = M.of(v),

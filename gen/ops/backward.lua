@@ -156,9 +156,7 @@ end
 -- What stands in the templates where queries are shared, and where not.
 local function split_names(v)
    local own = v.split == 1
-   local function either(of_shares, of_all)
-      return own and of_shares or of_all
-   end
+   local either = columns.either(own)
    return {
       split = own,
       key_block = either("block / p.splits", "block"),

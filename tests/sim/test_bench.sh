@@ -183,6 +183,12 @@ if command -v sqlite3 >/dev/null; then
     cp imported.db elsewhere.db
     sqlite3 elsewhere.db "update device set name = 'NVIDIA RTX A4000'"
     run 0 export another.jsonl --db elsewhere.db
+    # Of another version, whose variants are unknown here: no error, they do not count.
+    sqlite3 elsewhere.db "update kernel set variant = replace(variant, ' bc=', ' bc=1')"
+    run 0 export old.jsonl --db elsewhere.db
+    grep fa2_report report.jsonl >>old.jsonl
+    run 1 field-report old.jsonl --check
+    has out "here: nothing"
     run 0 import another.jsonl --db imported.db
     script 0 tests/bench/model.lua query
     sqlite3 -csv imported.db "$(cat out)" >rows

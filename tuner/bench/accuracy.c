@@ -97,27 +97,47 @@ static double time_of(const work *w, const fa2i_known_set *set, const char *text
     return 0;
 }
 
+/* Does this fa2 have the variant? A report may come from another version. */
+static fa2_status look_up(const work *w, const char *text, bool *ret_known)
+{
+    fa2i_variant variant;
+    const fa2_status st = fa2i_generator_variant(w->generator, text, &variant);
+    *ret_known = st == FA2_OK;
+    return st == FA2_E_GENERATOR ? FA2_OK : st;
+}
+
+/* Of the variants that are known; out->variants: how many. The rest is filled for two or more. */
 static fa2_status compare_model(const work *w, const fa2i_known_set *set, fa2i_accuracy *out)
 {
     fa2_status st = FA2_OK;
     const fa2i_known_time *times = w->evidence.times + set->first;
     double *numbers = fa2i_alloc_array(2 * set->count, sizeof *numbers);
     double *model = numbers, *us = numbers == NULL ? NULL : numbers + set->count;
-    size_t first = 0, best = 0;
+    size_t first = 0, best = 0, count = 0;
     if (numbers == NULL)
         return fa2i_fail(FA2_E_MEMORY, "no memory for %zu times", set->count);
     for (size_t i = 0; i < set->count; i++) {
         const fa2i_known_kernel *k = &w->evidence.kernels[times[i].kernel];
-        us[i] = times[i].us;
+        bool known = false;
+        FA2_TRY(look_up(w, k->text, &known));
+        if (!known)
+            continue;
+        us[count] = times[i].us;
         FA2_TRY(fa2i_generator_cost(w->generator, k->text, &set->problem, w->card, k->registers,
-                                    &model[i]));
-        first = model[i] < model[first] ? i : first;
-        best = us[i] < us[best] ? i : best;
+                                    &model[count]));
+        if (count == 0 || model[count] < model[first]) {
+            first = count;
+            memcpy(out->first, k->text, sizeof out->first);
+        }
+        best = us[count] < us[best] ? count : best;
+        count++;
     }
-    FA2_TRY(fa2i_rank_correlation(model, us, set->count, &out->rank_correlation));
+    out->variants = count;
+    if (count < 2)
+        goto done;
+    FA2_TRY(fa2i_rank_correlation(model, us, count, &out->rank_correlation));
     out->best_us = us[best];
     out->first_loss = us[first] / us[best] - 1;
-    memcpy(out->first, w->evidence.kernels[times[first].kernel].text, sizeof out->first);
 done:
     fa2i_free(numbers);
     return st;
@@ -166,8 +186,10 @@ fa2_status fa2i_accuracy_find(fa2i_generator *generator, fa2i_cache *cache, cons
         const fa2i_known_set *set = &w.evidence.sets[i];
         if (!counts(&w, set))
             continue;
-        list[count] = (fa2i_accuracy){.problem = set->problem, .variants = set->count};
+        list[count] = (fa2i_accuracy){.problem = set->problem};
         FA2_TRY(compare_model(&w, set, &list[count]));
+        if (list[count].variants < 2)
+            continue;
         FA2_TRY(find_regret(&w, set, &list[count]));
         count++;
     }

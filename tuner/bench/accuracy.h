@@ -16,7 +16,7 @@
 /* Of one problem. */
 typedef struct fa2i_accuracy {
     fa2_problem problem;
-    size_t variants; /* that were timed: two at least */
+    size_t variants; /* that were timed and that this fa2 has: two at least */
     double best_us;
     double
         rank_correlation; /* Spearman's, of the model's times and those measured, by registers as compiled */
