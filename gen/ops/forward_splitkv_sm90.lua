@@ -2,8 +2,7 @@
 -- (templates/hopper/split.cu.in).
 --
 -- A block is two warpgroups: both have all 64 rows, and each half of O's columns. Tiles of Bc keys have `stages`
--- places. products: whether both products of a tile are in one visit; turns: the second warpgroup computes S when the
--- first has its own. waves: forward_splitkv.lua.
+-- places. products: whether both products of a tile are in one visit. waves: forward_splitkv.lua.
 local columns = require("features.columns")
 local cost = require("ops.forward_splitkv_sm90_cost")
 local families = require("core.family")
@@ -37,19 +36,12 @@ local function fills_pages(v)
    return nil, "its columns are no whole pages"
 end
 
--- With the products of a tile apart there is one other on its way, and the warpgroups go together.
+-- With the products of a tile apart there is one other on its way.
 local function has_places(v)
    if v.products == "together" or v.stages == 2 then
       return true
    end
    return nil, "one tile is on its way while the products of another are apart"
-end
-
-local function may_take_turns(v)
-   if v.products == "together" or v.turns == 0 then
-      return true
-   end
-   return nil, "both warpgroups wait for the products of two tiles"
 end
 
 M.axes = kinds.axes(576)
@@ -65,13 +57,12 @@ for _, axis in ipairs({
    {name = "bc", values = {32, 64}},
    {name = "products", values = {"apart", "together"}},
    {name = "stages", values = {2, 3, 4}, when = has_places},
-   {name = "turns", values = {0, 1}, when = may_take_turns},
    splitkv.waves,
 }) do
    M.axes[#M.axes + 1] = axis
 end
 
-M.selection = {limit = 16, covered = {{"bc"}, {"products", "turns"}, {"stages"}, {"waves"}}, crowds = {}}
+M.selection = {limit = 16, covered = {{"bc"}, {"products"}, {"stages"}, {"waves"}}, crowds = {}}
 
 -- As the templates assert it.
 local function smem_bytes(v)
