@@ -33,6 +33,8 @@ run 2 bench
 has err "bench needs --device N"
 run 2 bench --device 0 --runs 9
 has err '--runs "9": expected a number of timed runs, 10 to 100000'
+run 2 bench --device 0 --rest 10001
+has err '--rest "10001": expected milliseconds, 0 to 10000'
 run 2 bench --device 0 --scale H
 has err '--scale "H": expected S, B or D'
 run 2 bench --device 0 --format xml

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include "runtime/base/alloc.h"
 #include "runtime/ops/op.h"
 #include "tuner/judge/verify.h"
@@ -234,8 +235,9 @@ static size_t make_round(work *w, bool timed, fa2i_sample *samples, bool *counts
         order[j] = last;
     }
     for (size_t i = 0; i < count; i++) {
-        /* The run before warms L2 and clocks, which another kernel had. */
-        for (int run = w->all->cold || !timed || w->all->gpu.modelled; run < 2; run++) {
+        /* The run before warms L2 and clocks, which another kernel had; in a slow one they do not show. */
+        const bool warms = !w->all->cold && !w->all->gpu.modelled && w->every[order[i]] <= 1;
+        for (int run = warms && timed ? 0 : 1; run < 2; run++) {
             counts[made] = timed && run == 1;
             samples[made++] = (fa2i_sample){.contender = (uint32_t)order[i]};
         }
@@ -260,14 +262,25 @@ static fa2_status take(work *w, fa2i_sample *samples, const bool *counts, size_t
     return st;
 }
 
+/* A card at its limit of power gets its clocks back. */
+static void rest(const work *w)
+{
+    const long ms = w->all->rest_ms;
+    const struct timespec time = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
+    if (ms > 0)
+        (void)nanosleep(&time, NULL); /* a signal ends it: the user stops */
+}
+
 static fa2_status run_rounds(work *w, size_t rounds, bool timed, int launches, double best_us)
 {
     fa2_status st = FA2_OK;
     while (rounds > 0 && st == FA2_OK && !stopped(w)) {
         fa2i_sample samples[ROUNDS_AT_ONCE * FA2I_BENCHMARK_KERNELS_MAX * 2];
         bool counts[sizeof samples / sizeof *samples];
-        size_t count = 0, now = rounds < ROUNDS_AT_ONCE ? rounds : ROUNDS_AT_ONCE;
+        const size_t most = w->all->rest_ms > 0 ? 1 : ROUNDS_AT_ONCE;
+        size_t count = 0, now = rounds < most ? rounds : most;
         rounds -= now;
+        rest(w);
         for (; now > 0; now--)
             count += make_round(w, timed, samples + count, counts + count);
         if (count > 0)

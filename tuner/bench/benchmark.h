@@ -6,8 +6,9 @@
  * drifts of clock and temperature hit them alike. A run is one CUDA graph of as many launches as take
  * about FA2I_BENCHMARK_SAMPLE_US, timed by events as a whole; before it the same graph runs once
  * untimed, so the L2 is as warm as consecutive calls leave it. A kernel whose run would take more than
- * FA2I_BENCHMARK_SLOW_US sits rounds out, a tenth of the runs at least is left. With cold, a run is one
- * launch behind a flush of the L2. On a software device, whose times are modelled and always the same, one run of one
+ * FA2I_BENCHMARK_SLOW_US sits rounds out, a tenth of the runs at least is left, and has no run before. With
+ * cold, a run is one launch behind a flush of the L2. With rest_ms the device idles so long before each
+ * round. On a software device, whose times are modelled and always the same, one run of one
  * launch is all.
  *
  * Nothing is written: the database is read where there is one. Times are us, sizes bytes. Errors: what a
@@ -64,13 +65,14 @@ typedef struct fa2i_benchmark {
 } fa2i_benchmark;
 
 /* What all problems share. Filled in by the caller: gpu, kernels (what is borrowed of it), stop, runs, cold,
- * threads. */
+ * rest_ms, threads. */
 typedef struct fa2i_benchmarks {
     fa2i_gpu gpu;
     fa2i_kernel_list kernels;
     const volatile sig_atomic_t *stop;
     size_t runs;
     bool cold;
+    int rest_ms; /* 0: none */
     int threads; /* for references */
     fa2i_worker *worker;
     fa2i_nvml nvml;
