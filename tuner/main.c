@@ -69,9 +69,7 @@ static const fa2i_command commands[] = {
      "  --device N        the CUDA device, 0 for the first\n" SHAPE_HELP
      "  --scale AXIS      S, B or D, repeatable: other values of it, too, and a table\n"
      "  --runs N          timed runs of each kernel, 10 at least; default 100\n"
-     "  --rest MS         idle so long before each round: a card at its power limit gets its "
-     "clocks "
-     "back\n"
+     "  --rest MS         idle before each round, for cards at their power limit; default 0\n"
      "  --cold            one launch a run, the L2 cache flushed before\n" DB_HELP
      "  --format F        text, csv (a row for each kernel and shape) or json\n" JSON_HELP},
     {"devices", fa2i_cmd_devices, "[--json]", "what is here, and what is missing",

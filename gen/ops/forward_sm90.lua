@@ -124,7 +124,8 @@ local function complete(v, parts)
    return all
 end
 
-local function operands(first, count)
+-- Operands of an instruction, in its text and in the list behind it.
+function M.operands(first, count)
    local words = {}
    for i = 1, count do
       words[i] = "%" .. first + i - 1
@@ -132,7 +133,7 @@ local function operands(first, count)
    return table.concat(words, ", ")
 end
 
-local function accumulators(name, tiles)
+function M.accumulators(name, tiles)
    local words = {}
    for i = 0, 4 * tiles - 1 do
       words[#words + 1] = string.format('"+f"(%s[0][%d][%d])', name, i // 4, i % 4)
@@ -155,7 +156,7 @@ function M.shared_names(v, axes, parts, out)
    names.terms_first = false -- accumulators begin as nothing
    names.wgmma, names.out = true, out
    names.element = v.dtype == "bf16" and "bf16" or "f16"
-   names.operands, names.accumulators = operands, accumulators
+   names.operands, names.accumulators = M.operands, M.accumulators
    return names
 end
 

@@ -99,7 +99,8 @@ with open("out") as file:
 assert bench["modelled"] and bench["runs"] == 1 and bench["l2"] == "cold"
 (problem,) = bench["problems"]
 assert problem["op"] == "backward" and problem["flop"] == 2.5 * 147456
-assert [c["name"] for c in bench["ceilings"] if c["rate"] is None] == ["tensor_fp16_fp16"]
+assert [c["name"] for c in bench["ceilings"] if c["rate"] is None] == [
+    "tensor_fp16_fp16", "wgmma_fp16", "wgmma_bf16"]
 assert "naive" not in [k["kernel"] for k in problem["kernels"]]
 for kernel in problem["kernels"]:
     assert kernel["outcome"] == "ok" and 0 < kernel["max_error"] < 0.01 and kernel["sd_us"] == 0
