@@ -12,10 +12,11 @@ of them differ by more than --most per cent.
 
 What has to be the same for two medians to be of the same thing:
 - where rows lie: [batch, seq, heads, head_dim]. With D = 32 a row is half a cache line, and [batch, heads, seq,
-  head_dim] (--layout bhsd, for PyTorch's side alone) takes up to a tenth less time;
-- how many launches a graph holds, as its own start is in its time: bench's rule, about 1 ms, 256 at most;
+  head_dim] (--layout bhsd, for PyTorch's side alone) takes less time;
+- how many launches a graph holds, and that the device is busy while the host starts it: of a run of 3 us launches
+  that start was up to a thirtieth. Both take bench's rule, about 1 ms, 256 at most, right behind an untimed run;
 - clocks: kernels on Hopper's instructions, one behind the other, keep an H200 at its power limit. So both idle
-  (--rest) before each round, which is a run that warms and one that counts, and the sides take turns.
+  (--rest) before each round, and the sides take turns.
 """
 import argparse
 import csv
@@ -81,8 +82,10 @@ class Torch:
                 call()
         return graph
 
-    def _replay_us(self, graph):
+    def _run_us(self, graph):
+        """Behind an untimed run, without waiting for that: what starting a graph takes is not in the time."""
         begin, end = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
+        graph.replay()
         begin.record()
         graph.replay()
         end.record()
@@ -95,13 +98,12 @@ class Torch:
         call = self._call(shape)
         call()
         one = self._graph(call, 1)
-        pilot = min(self._replay_us(one) for _ in range(5))
+        pilot = min(self._run_us(one) for _ in range(5))
         launches = max(1, min(MOST_LAUNCHES, math.ceil(SAMPLE_US / pilot)))
         graph, times = self._graph(call, launches), []
         for _ in range(self.args.runs + 1):
             time.sleep(self.args.rest / 1e3)
-            self._replay_us(graph)
-            times.append(self._replay_us(graph) / launches)
+            times.append(self._run_us(graph) / launches)
         op = self.library.FORWARD if self.args.op == "forward" else self.library.BACKWARD
         return statistics.median(times[1:]), launches, self.context.explain(shape, op)[1]
 
@@ -171,8 +173,8 @@ def main():
     add("--shapes", type=pathlib.Path, default=HERE / "shapes.csv", help="shape file (shapes.csv beside this)")
     add("--count", type=int, default=20, help="shapes (20)")
     add("--op", choices=("forward", "backward"), default="forward")
-    add("--runs", type=int, default=50, help="that count, of each side (50)")
-    add("--rest", type=int, default=20, help="ms without work before each round, of each side (20)")
+    add("--runs", type=int, default=30, help="that count, of each side (30)")
+    add("--rest", type=int, default=10, help="ms without work before each round, of each side (10)")
     add("--layout", choices=("bshd", "bhsd"), default="bshd", help="of PyTorch's tensors (bshd, as bench has them)")
     add("--most", type=float, default=3.0, help="per cent that medians may differ by (3)")
     add("--bench", type=pathlib.Path, help="instead of measuring: bench.csv of an earlier run")

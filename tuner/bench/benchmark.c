@@ -31,6 +31,11 @@ typedef struct work {
 
 /* ---- what all problems share ---- */
 
+static fa2i_warmth warmth_of(const fa2i_benchmarks *all)
+{
+    return all->cold ? FA2I_WARMTH_COLD : all->gpu.modelled ? FA2I_WARMTH_WARM : FA2I_WARMTH_BUSY;
+}
+
 fa2_status fa2i_benchmarks_open(fa2i_benchmarks *all)
 {
     fa2_status st = FA2_OK;
@@ -38,7 +43,6 @@ fa2_status fa2i_benchmarks_open(fa2i_benchmarks *all)
         fa2i_nvml_open(all->gpu.uuid, &all->nvml);
     FA2_TRY(fa2i_worker_create(all->gpu.ordinal, all->gpu.modelled, fa2i_kernel_list_get,
                                &all->kernels, all->stop, &all->worker));
-    fa2i_worker_keep_warm(all->worker, !all->cold);
     FA2_TRY(
         fa2i_ceilings_measure(&all->kernels, all->worker, all->stop, NULL, NULL, all->ceilings));
 done:
@@ -221,10 +225,10 @@ done:
 
 /* ---- time ---- */
 
-/* Each kernel's turn, and whether it counts. */
-static size_t make_round(work *w, bool timed, fa2i_sample *samples, bool *counts)
+/* Each kernel's turn. */
+static size_t make_round(work *w, fa2i_sample *samples)
 {
-    size_t order[FA2I_BENCHMARK_KERNELS_MAX], count = 0, made = 0;
+    size_t order[FA2I_BENCHMARK_KERNELS_MAX], count = 0;
     for (size_t i = 0; i < w->out->count; i++)
         if (takes_part(w, i) && (w->every[i] == 0 || w->rounds % w->every[i] == 0))
             order[count++] = i;
@@ -234,20 +238,14 @@ static size_t make_round(work *w, bool timed, fa2i_sample *samples, bool *counts
         order[i - 1] = order[j];
         order[j] = last;
     }
-    for (size_t i = 0; i < count; i++) {
-        /* The run before warms L2 and clocks, which another kernel had; in a slow one they do not show. */
-        const bool warms = !w->all->cold && !w->all->gpu.modelled && w->every[order[i]] <= 1;
-        for (int run = warms && timed ? 0 : 1; run < 2; run++) {
-            counts[made] = timed && run == 1;
-            samples[made++] = (fa2i_sample){.contender = (uint32_t)order[i]};
-        }
-    }
-    return made;
+    for (size_t i = 0; i < count; i++)
+        samples[i] = (fa2i_sample){.contender = (uint32_t)order[i]};
+    return count;
 }
 
-/* Take these samples, keep those that count. */
-static fa2_status take(work *w, fa2i_sample *samples, const bool *counts, size_t count,
-                       int launches, double best_us)
+/* Take these samples, and keep them if they count. */
+static fa2_status take(work *w, fa2i_sample *samples, size_t count, bool timed, int launches,
+                       double best_us)
 {
     const fa2_status st =
         fa2i_worker_sample(w->all->worker, samples, count, w->ids, launches, best_us, w->failures);
@@ -256,7 +254,7 @@ static fa2_status take(work *w, fa2i_sample *samples, const bool *counts, size_t
             fail(w, i);
     for (size_t i = 0; st == FA2_OK && i < count; i++) {
         const fa2i_sample *s = &samples[i];
-        if (counts[i] && s->taken && s->outcome == FA2I_OUTCOME_OK)
+        if (timed && s->taken && s->outcome == FA2I_OUTCOME_OK)
             w->samples[s->contender][w->sample_count[s->contender]++] = s->us;
     }
     return st;
@@ -275,16 +273,15 @@ static fa2_status run_rounds(work *w, size_t rounds, bool timed, int launches, d
 {
     fa2_status st = FA2_OK;
     while (rounds > 0 && st == FA2_OK && !stopped(w)) {
-        fa2i_sample samples[ROUNDS_AT_ONCE * FA2I_BENCHMARK_KERNELS_MAX * 2];
-        bool counts[sizeof samples / sizeof *samples];
+        fa2i_sample samples[ROUNDS_AT_ONCE * FA2I_BENCHMARK_KERNELS_MAX];
         const size_t most = w->all->rest_ms > 0 ? 1 : ROUNDS_AT_ONCE;
         size_t count = 0, now = rounds < most ? rounds : most;
         rounds -= now;
         rest(w);
         for (; now > 0; now--)
-            count += make_round(w, timed, samples + count, counts + count);
+            count += make_round(w, samples + count);
         if (count > 0)
-            st = take(w, samples, counts, count, launches, best_us);
+            st = take(w, samples, count, timed, launches, best_us);
         fa2i_nvml_look(&w->all->nvml, &w->out->conditions);
     }
     return st;
@@ -367,8 +364,10 @@ static fa2_status time_all(work *w)
     FA2_TRY(run_rounds(w, out->runs, true, out->launches, best_us));
     for (size_t i = 0; i < out->count; i++)
         out->timed[i].us = fa2i_summary_of(w->samples[i], w->sample_count[i]);
-    if (!w->all->cold) /* the flush takes energy, too */
+    if (!w->all->cold) { /* the flush takes energy, too */
+        fa2i_worker_set_warmth(w->all->worker, FA2I_WARMTH_WARM);
         FA2_TRY(count_energy(w));
+    }
 done:
     return st;
 }
@@ -405,6 +404,7 @@ fa2_status fa2i_benchmark_run(fa2i_benchmarks *all, const fa2_problem *problem,
     describe(problem, ret_benchmark);
     FA2_TRY(enter_choices(&w));
     FA2_TRY(enter_naive(&w));
+    fa2i_worker_set_warmth(all->worker, warmth_of(all));
     FA2_TRY(fa2i_worker_case(all->worker, &c));
     FA2_TRY(check_all(&w, &c));
     FA2_TRY(time_all(&w));

@@ -4,10 +4,10 @@
  *
  * Protocol. All kernels of a problem are timed in the same rounds, in a new random order each, so that
  * drifts of clock and temperature hit them alike. A run is one CUDA graph of as many launches as take
- * about FA2I_BENCHMARK_SAMPLE_US, timed by events as a whole; before it the same graph runs once
- * untimed, so the L2 is as warm as consecutive calls leave it. A kernel whose run would take more than
- * FA2I_BENCHMARK_SLOW_US sits rounds out, a tenth of the runs at least is left, and has no run before. With
- * cold, a run is one launch behind a flush of the L2. With rest_ms the device idles so long before each
+ * about FA2I_BENCHMARK_SAMPLE_US, timed by events as a whole; right before it the same graph runs once
+ * untimed (FA2I_WARMTH_BUSY), so the L2 is as warm as consecutive calls leave it, and what the host takes to
+ * start a graph is hidden behind it. A kernel whose run would take more than FA2I_BENCHMARK_SLOW_US sits rounds
+ * out, a tenth of the runs at least is left. With cold, a run is one launch behind a flush of the L2. With rest_ms the device idles so long before each
  * round. On a software device, whose times are modelled and always the same, one run of one
  * launch is all.
  *
