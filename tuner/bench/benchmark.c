@@ -11,7 +11,6 @@
 #include "runtime/base/alloc.h"
 #include "runtime/ops/op.h"
 #include "tuner/judge/verify.h"
-#include "tuner/report/foresee.h"
 #include "tuner/search/tune.h"
 
 enum { LAUNCHES_MAX = 256, PILOTS = 3, ROUNDS_AT_ONCE = 10 };
@@ -36,9 +35,23 @@ static fa2i_warmth warmth_of(const fa2i_benchmarks *all)
     return all->cold ? FA2I_WARMTH_COLD : all->gpu.modelled ? FA2I_WARMTH_WARM : FA2I_WARMTH_BUSY;
 }
 
+static fa2_status open_foresights(fa2i_benchmarks *all)
+{
+    fa2_status st = FA2_OK;
+    const fa2i_kernel_list *list = &all->kernels;
+    const fa2i_card *card = &all->gpu.card;
+    FA2_TRY(fa2i_generator_create(&all->untaught));
+    fa2i_foresight_init(&all->untuned, all->untaught, NULL, card);
+    fa2i_foresight_init(&all->tuned, list->generator, list->cache, card);
+    FA2_TRY(fa2i_foresight_find_share(&all->tuned));
+done:
+    return st;
+}
+
 fa2_status fa2i_benchmarks_open(fa2i_benchmarks *all)
 {
     fa2_status st = FA2_OK;
+    FA2_TRY(open_foresights(all));
     if (all->gpu.has_uuid && !all->gpu.modelled)
         fa2i_nvml_open(all->gpu.uuid, &all->nvml);
     FA2_TRY(fa2i_worker_create(all->gpu.ordinal, all->gpu.modelled, fa2i_kernel_list_get,
@@ -53,6 +66,10 @@ void fa2i_benchmarks_done(fa2i_benchmarks *all)
 {
     fa2i_worker_destroy(all->worker);
     all->worker = NULL;
+    fa2i_foresight_done(&all->tuned);
+    fa2i_foresight_done(&all->untuned);
+    fa2i_generator_destroy(all->untaught);
+    all->untaught = NULL;
     fa2i_kernel_list_done(&all->kernels);
     fa2i_nvml_close(&all->nvml);
 }
@@ -119,23 +136,15 @@ static const char *role_of(fa2_rule rule)
 static fa2_status enter_choices(work *w)
 {
     fa2_status st = FA2_OK;
-    const fa2i_kernel_list *list = &w->all->kernels;
-    const fa2i_card *card = &w->all->gpu.card;
     const fa2_problem *problem = &w->out->problem;
     fa2i_foreseen with = {0}, without = {0};
-    fa2i_foresight tuned = {0}, untuned = {0};
-    fa2i_foresight_init(&untuned, list->generator, NULL, card);
-    FA2_TRY(fa2i_foresee(&untuned, problem, &without));
-    fa2i_foresight_init(&tuned, list->generator, list->cache, card);
-    FA2_TRY(fa2i_foresight_find_share(&tuned));
-    FA2_TRY(fa2i_foresee(&tuned, problem, &with));
+    FA2_TRY(fa2i_foresee(&w->all->untuned, problem, &without));
+    FA2_TRY(fa2i_foresee(&w->all->tuned, problem, &with));
     w->out->same = strcmp(with.variant.text, without.variant.text) == 0;
     FA2_TRY(enter(w, role_of(with.decision.rule), with.decision.rule, &with.variant, &with.key));
     if (!w->out->same)
         FA2_TRY(enter(w, "default", FA2_RULE_DEFAULT, &without.variant, &without.key));
 done:
-    fa2i_foresight_done(&tuned);
-    fa2i_foresight_done(&untuned);
     fa2i_foreseen_done(&with);
     fa2i_foreseen_done(&without);
     return st;

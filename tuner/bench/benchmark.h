@@ -22,6 +22,7 @@
 #include "tuner/bench/nvml.h"
 #include "tuner/bench/summary.h"
 #include "tuner/judge/verify.h"
+#include "tuner/report/foresee.h"
 
 #define FA2I_BENCHMARK_SAMPLE_US 1000.0
 #define FA2I_BENCHMARK_SLOW_US   20000.0
@@ -77,6 +78,8 @@ typedef struct fa2i_benchmarks {
     fa2i_worker *worker;
     fa2i_nvml nvml;
     fa2i_ceiling ceilings[FA2I_CEILINGS];
+    fa2i_foresight tuned, untuned; /* what the runtime takes, with the database and without it */
+    fa2i_generator *untaught;      /* of untuned: one generator learns one of them */
 } fa2i_benchmarks;
 
 /* Start the worker, measure the ceilings. In any case fa2i_benchmarks_done is to be called. */
