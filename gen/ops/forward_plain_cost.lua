@@ -166,9 +166,10 @@ local function tile_clocks(variant, facts, arch, blocks)
    return clocks
 end
 
--- K/V tiles that the blocks of one head visit, sum and maximum, and whether they differ; a tile with a
--- mask, which are at the ends of what the rows see, counts for more.
-local function visited_tiles(variant, problem)
+-- K/V tiles that the row tiles of one head visit, sum and maximum, and whether they differ; a tile with a
+-- mask, which are at the ends of what the rows see, counts for more. each(tiles): called for each row tile, the last rows
+-- first; or nil.
+local function visited_tiles(variant, problem, each)
    local br, bc = variant.br, variant.bc
    local seq_q, seq_k = problem.seq_q, problem.seq_k
    local q_tiles = (seq_q + br - 1) // br
@@ -177,11 +178,14 @@ local function visited_tiles(variant, problem)
    local left, right = window.ends(problem)
    local ends = (left < window.unbounded and 1 or 0) + (right < window.unbounded and 1 or 0)
    if ends == 0 then
+      for _ = 1, each and q_tiles or 0 do
+         each(all)
+      end
       return q_tiles * all, all, false
    end
    local sum, most = 0, 0
    local masked = ends * fit.masked * math.max(br // bc, 1)
-   for row = 0, seq_q - 1, br do -- without math.min and math.max: this is most of the model's time
+   for row = (q_tiles - 1) * br, 0, -br do -- without math.min and math.max: this is most of the model's time
       local rows_end = row + br < seq_q and row + br or seq_q
       local first, behind = row + offset - left, rows_end + offset + right
       first = first > 0 and first or 0
@@ -189,6 +193,9 @@ local function visited_tiles(variant, problem)
       local tiles = behind > first and (behind + bc - 1) // bc - first // bc + masked or 0
       sum = sum + tiles
       most = tiles > most and tiles or most
+      if each then
+         each(tiles)
+      end
    end
    return sum, most, true
 end
@@ -207,16 +214,23 @@ end
 
 -- us for a problem whose blocks are spread over the card. variant: br, bc; facts: d_pad, dv_pad, smem_bytes,
 -- bytes_per_score; resident: blocks that an SM holds; clocks(count): those of an SM in which so many of them do one
--- tile each; prologue: clocks of a block beside its tiles; slower: a factor of the SMs' time.
-function M.spread(variant, facts, problem, arch, resident, clocks, prologue, slower)
+-- tile each; prologue: clocks of a block beside its tiles; slower: a factor of the SMs' time; shares: where blocks stay,
+-- and row tiles are divided among them before the launch, busy(weights): the clocks of the busiest SM, by the tiles that
+-- the row tiles of a head visit (forward_shares.lua); else nil.
+function M.spread(variant, facts, problem, arch, resident, clocks, prologue, slower, shares)
    local heads = problem.batch * problem.heads_q
    local blocks = heads * ((problem.seq_q + variant.br - 1) // variant.br)
-   local sum, most, differ = visited_tiles(variant, problem)
+   local weights = {}
+   local sum, most, differ = visited_tiles(variant, problem, shares and function(tiles)
+      weights[#weights + 1] = tiles
+   end)
    local slots = arch.sm_count * resident
    local waves, rest = blocks // slots, blocks % slots
    local last = rest > 0 and (rest + arch.sm_count - 1) // arch.sm_count or 0
    local busy = most * (waves * clocks(resident) + (last > 0 and clocks(last) or 0))
-   if differ and waves > 0 and sum > 0 then
+   if shares then
+      busy = shares(weights)
+   elseif differ and waves > 0 and sum > 0 then
       -- Where blocks differ the longest start first, so the SMs end at nearly the same time. Those of a late chunk of
       -- a prompt hardly differ, and go in waves.
       local mean = sum * heads / blocks
