@@ -50,8 +50,15 @@ local fit = {
    model_doubt = 0.045,
 }
 
--- What a kernel that must be compiled has to gain.
+M.fit = fit -- for tests/bench
+
+-- What a kernel that must be compiled has to gain over one whose code is there and that was measured on this very
+-- problem; the less, the farther away that was, and nothing over one that was measured nowhere near: that its code
+-- happens to be there says nothing for it.
 M.compile = 1.02
+
+-- What an estimate must gain over that of the model's first choice.
+M.stay = 1.01
 
 -- What a kernel that spills is worse by, where it was not measured; one that suits the problem badly; one
 -- of a family that does not serve it.
@@ -290,7 +297,7 @@ local function estimate(self, near, common, kernel)
       local set = item.set
       local own = item.same and (set.own[kernel.index] or set.texts[kernel.text])
       if own and item.exact and kernel.index then
-         return kernel.price * math.exp(set.level + own), "measured", item, 1, nil
+         return kernel.price * math.exp(set.level + own), "measured", item, 1, nil, 1
       elseif own then
          sum, own_weight = sum + item.weight * own, own_weight + item.weight
          if kernel.index and not from then
@@ -306,7 +313,7 @@ local function estimate(self, near, common, kernel)
    end
    local drawn = sum + own_weight * math.log(kernel.price / kernel.plain)
    return kernel.plain * math.exp(common + drawn / (fit.prior + own_weight + kin_weight)), rests, from,
-      own_weight + known, kin
+      own_weight + known, kin, own_weight
 end
 
 -- Of each of these kernels, by their texts: {us, doubt, known}; false where no SM can hold it. doubt: how far us
@@ -329,7 +336,7 @@ end
 
 -- What is added to the order, beyond the estimate, as a factor.
 local function handicap(self, option, problem, arch)
-   local factor = option.compile and M.compile or 1
+   local factor = 1
    local parsed = self.parse(option.text)
    if option.rests == "measured" or not parsed then
       return factor
@@ -394,11 +401,13 @@ local function settle(self, option, near, problem, arch, common)
       local price = self:price(kernel.text, kernel.registers, problem, arch)
       if price then
          local plain = option.candidate and option.candidate.cost_us or self:price(kernel.text, 0, problem, arch)
-         local us, rests, from, _, kin = estimate(self, near, common, {
+         local us, rests, from, _, kin, own = estimate(self, near, common, {
             index = index, text = kernel.text, price = price, plain = plain or price,
          })
-         local one = {kernel = index, us = us, rests = rests, from = from, kin = kin, model_us = price,
-                      compile = not kernel.code, spilled = kernel.spilled}
+         local one = {
+            kernel = index, us = us, rests = rests, from = from, kin = kin, model_us = price, plain = plain or price,
+            compile = not kernel.code, spilled = kernel.spilled, trust = own / (fit.prior + own),
+         }
          if not best or (one.compile and 1 or 0) < (best.compile and 1 or 0)
             or (one.compile == best.compile and one.us < best.us) then
             best = one
@@ -408,14 +417,29 @@ local function settle(self, option, near, problem, arch, common)
    if not best and option.candidate then
       local price = option.candidate.cost_us
       local us, _, _, _, kin = estimate(self, near, common, {text = option.text, price = price, plain = price})
-      best = {us = us, rests = "model", kin = kin, model_us = price, compile = true}
+      best = {us = us, rests = "model", kin = kin, model_us = price, plain = price, compile = true, trust = 0}
    end
    if not best then
       return nil
    end
    best.text, best.candidate = option.text, option.candidate
-   best.order = best.us * handicap(self, best, problem, arch)
+   local factor = handicap(self, best, problem, arch)
+   best.order = best.us * factor / (best.compile and 1 or M.compile ^ best.trust)
+   best.first_order = best.plain * factor
    return best
+end
+
+-- The model's first choice, where the problem itself was not measured, is replaced only by what gains.
+local function favour_first(list, near)
+   local first
+   for _, option in ipairs(list) do
+      if not first or option.first_order < first.first_order then
+         first = option
+      end
+   end
+   if first and not (near[1] and near[1].exact) then
+      first.order = first.order / M.stay
+   end
 end
 
 -- List of {text, kernel, us, model_us, rests, from, kin, compile, order, candidate}, the best choice first.
@@ -425,6 +449,7 @@ function methods.rank(self, problem, arch, near, candidates)
    for _, option in ipairs(gather(self, problem, candidates)) do
       list[#list + 1] = settle(self, option, near, problem, arch, common)
    end
+   favour_first(list, near)
    table.sort(list, function(a, b)
       local of_a, of_b = a.from and a.from.distance or math.huge, b.from and b.from.distance or math.huge
       if a.order ~= b.order then

@@ -1,6 +1,6 @@
--- How evenly row tiles are divided among blocks that stay (fwd_sm90, persistent=1; templates/hopper/work.cu.in): each
--- takes its own of every round, and every other round goes backwards through the blocks. What a block has to do is known
--- before the launch, and the launch takes as long as the busiest SM.
+-- How evenly row tiles are divided among blocks that stay (fwd_sm90, persistent=1; templates/hopper/work.cu.in):
+-- each takes its own of every round, and every other round goes backwards through the blocks. What a block has to do is
+-- known before the launch, and the launch takes as long as the busiest SM.
 local M = {}
 
 -- Rounds that are looked at: what comes behind them goes on likewise.
@@ -32,8 +32,8 @@ local function clocks_of(tiles, clocks)
    return sum
 end
 
--- Clocks of the busiest SM. weights: list of the tiles that the row tiles of a head visit, the heaviest first; heads: of
--- all batches; resident: blocks of an SM; clocks(count): those of an SM in which so many do one tile each.
+-- Clocks of the busiest SM. weights: list of the tiles that the row tiles of a head visit, the heaviest first; heads:
+-- of all batches; resident: blocks of an SM; clocks(count): those of an SM in which so many do one tile each.
 function M.busiest(weights, heads, section, sm_count, resident, clocks)
    local total = heads * #weights
    local blocks = math.min(sm_count * resident, total)
