@@ -193,7 +193,7 @@ end
 
 M.selection = {
    limit = 16,
-   covered = {{"groups", "persistent"}, {"bc"}, {"stages"}, {"turns"}, {"persistent", "order"}},
+   covered = {{"groups", "persistent"}, {"bc"}, {"stages"}, {"turns"}, {"groups", "order"}},
    crowds = {
       {axes = {"groups", "bc"}, most = 4}, {axes = {"groups"}, most = 7}, {axes = {"persistent"}, most = 9},
       {axes = {"order"}, most = 4, value = "order=weight"},
@@ -228,6 +228,7 @@ function M.family()
          local sizes = plain.typical(arch)
          for _, size in ipairs(sizes) do
             size.head_dim_v = 0
+            size.heads_q, size.heads_kv = size.heads_q * 3 // 4, size.heads_kv * 3 // 4
          end
          return window.typical(sizes, problem)
       end,
