@@ -108,7 +108,8 @@ def _mask(batch_size: int, q_length: int, kv_length: int, q_offset: Any = 0, kv_
         if not (torch.compiler.is_compiling() and isinstance(end, Tensor)):
             end = min(int(end), kv_length) if q_length == 1 else int(end)
             is_plain = _is_full(attention_mask, kv_offset, kv_offset + end)
-            padding = None if is_plain or end > kv_length else _look_at(attention_mask, kv_offset, end)
+            padding = (None if attention_mask is None or is_plain or end > kv_length
+                       else _look_at(attention_mask, kv_offset, end))
             # Causal queries see nothing of padding behind them. Those that are padding do; of them a loss makes
             # nothing, but generate takes what the last one says.
             if end <= kv_length and (is_plain or (padding is not None and padding.is_behind and torch.is_grad_enabled())):
@@ -186,19 +187,19 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Optional[Tensor], b
     if width % 8 != 0 or columns != width:
         scaling = width ** -0.5 if scaling is None else scaling
         query, key, value = padded(query, key, value)
-    differentiated = bounds is not None and not packed and needs_gradient(query, key, value, s_aux)
-    if differentiated and key.shape[2] <= _MOST_MASKED:
-        mask, bounds, differentiated = _mask_of_keys(key, bounds), None, False
+    differentiated = bounds if not packed and needs_gradient(query, key, value, s_aux) else None
+    if differentiated is not None and key.shape[2] <= _MOST_MASKED:
+        mask, bounds, differentiated = _mask_of_keys(key, differentiated), None, None
     # one query sees all keys behind it anyway; no kernel of its own is needed for that
     settings: Dict[str, Any] = {"causal": is_causal and length > 1, "window": window, "softcap": softcap, "scale": scaling,
                                 "sinks": None if s_aux is None else s_aux.float(), "bias": mask, "dropout_p": dropout}
     out: Tensor
-    if packed or differentiated:
+    if packed or differentiated is not None:
         query, key, value = (tensor.transpose(1, 2) for tensor in (query, key, value))
-        if packed:
-            query, key, value = query[0], key[0], value[0]
+        if differentiated is not None:
+            query, key, value, packed = _without_padding(query, key, value, differentiated)
         else:
-            query, key, value, packed = _without_padding(query, key, value, bounds)
+            query, key, value = query[0], key[0], value[0]
         out = attention(query, key, value, **settings, **packed).reshape(batch, length, heads, -1)
     else:
         lengths: Dict[str, Any] = {}
