@@ -307,10 +307,16 @@ end
 
 local tile = {left = 44, top = 24, across = 46, down = 26, width = 44, height = 24}
 
+-- Br, as an axis or as so many warpgroups of 64 rows; nil where a variant says neither.
+local function br_of(row)
+   local groups = tonumber(row.axes.groups)
+   return row.axes.br or groups and tostring(64 * groups)
+end
+
 -- The fastest of the rows with a Br and a Bc; rows are in order.
 local function fastest_tile(rows, br, bc)
    for _, row in ipairs(rows) do
-      if row.axes.br == br and row.axes.bc == bc then
+      if br_of(row) == br and row.axes.bc == bc then
          return row
       end
    end
@@ -318,7 +324,7 @@ end
 
 -- The fastest variant with each Br and Bc, of a family: cells by shade, of which 8 is the fastest.
 local function heat_map(host, rows, family)
-   local _, down = split(rows, function(row) return row.axes.br end)
+   local _, down = split(rows, br_of)
    local _, across = split(rows, function(row) return row.axes.bc end)
    if #down * #across < 2 then
       return nil
