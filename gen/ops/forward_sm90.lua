@@ -113,7 +113,7 @@ local function facts_of(v)
 end
 
 -- The point with the values of the features that it does not know.
-local function complete(v, parts)
+function M.complete(v, parts)
    local all = {parts = parts, dv = 0}
    for _, feature in ipairs(features.all) do
       all[feature.axis.name] = feature.axis.values and feature.axis.values[1] or 0
@@ -124,7 +124,8 @@ local function complete(v, parts)
    return all
 end
 
-local function operands(first, count)
+-- Texts of wgmma's operands: "%first, ..."; accumulators of n8 tiles.
+function M.operands(first, count)
    local words = {}
    for i = 1, count do
       words[i] = "%" .. first + i - 1
@@ -132,7 +133,7 @@ local function operands(first, count)
    return table.concat(words, ", ")
 end
 
-local function accumulators(name, tiles)
+function M.accumulators(name, tiles)
    local words = {}
    for i = 0, 4 * tiles - 1 do
       words[#words + 1] = string.format('"+f"(%s[0][%d][%d])', name, i // 4, i % 4)
@@ -143,7 +144,7 @@ end
 -- What templates of both families on wgmma see. axes: the family's; parts: warpgroups that share rows; out: columns of
 -- O of a warpgroup.
 function M.shared_names(v, axes, parts, out)
-   local names, known = fwd.shared_names(complete(v, parts)), {}
+   local names, known = fwd.shared_names(M.complete(v, parts)), {}
    for _, axis in ipairs(axes) do
       known[axis.name] = true
    end
@@ -155,7 +156,9 @@ function M.shared_names(v, axes, parts, out)
    names.terms_first = false -- accumulators begin as nothing
    names.wgmma, names.out = true, out
    names.element = v.dtype == "bf16" and "bf16" or "f16"
-   names.operands, names.accumulators = operands, accumulators
+   names.operands, names.accumulators = M.operands, M.accumulators
+   names.score_columns, names.score_tiles, names.row_operands, names.tile_operands = v.bc, "kColTiles", "Q", "K"
+   names.mapped, names.more_maps = "Q, K and V", ""
    return names
 end
 
