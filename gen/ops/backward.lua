@@ -100,14 +100,14 @@ local function row_lanes(d)
    return lanes
 end
 
-local function takes_turns(v)
+function M.takes_turns(v)
    return v.deterministic == 1 and v.dq == "red"
 end
 
 -- Whether tiles that need a mask and those that need none are visited by one loop. Of kernels that take turns, causal
 -- and of D = 128, 14 of 21 spill with two loops and 6 with one; of D = 64 the fastest ones spill with one.
 local function has_one_loop(v)
-   return v.window > 0 or v.split == 1 or takes_turns(v) and v.causal == 1 and v.d > 64
+   return v.window > 0 or v.split == 1 or M.takes_turns(v) and v.causal == 1 and v.d > 64
 end
 
 local main_blocks = {red = "key_tiles", apart = "key_and_query_tiles", whole = "key_heads"}
@@ -121,6 +121,11 @@ function M.prepare_step(name, v)
       entry = name .. "_prepare", role = "prepare", threads = prepare_threads, smem = 0,
       blocks = "padded_rows/" .. prepare_threads // row_lanes(columns.of(v)),
    }
+end
+
+-- The gradient of sinks, of prepared rows.
+function M.sinks_step(name)
+   return {entry = name .. "_sinks", role = "sinks", threads = sink_threads, smem = 0, blocks = "heads"}
 end
 
 -- dQ in its type; width: columns of a row of sums.
@@ -137,9 +142,7 @@ local function recipe_of(name, v)
       steps[1] = M.prepare_step(name, v)
    end
    if v.sinks == 1 then
-      steps[#steps + 1] = {
-         entry = name .. "_sinks", role = "sinks", threads = sink_threads, smem = 0, blocks = "heads",
-      }
+      steps[#steps + 1] = M.sinks_step(name)
    end
    steps[#steps + 1] = {
       entry = name, role = "main", threads = 32 * v.warps, smem = block.smem_bytes(v),
@@ -157,7 +160,7 @@ local function recipe_of(name, v)
    return {
       op = "backward", abi = M.abi, rows = v.br, keys = v.bc,
       waves = v.split == 1 and cost.waves or nil, splits = v.split == 1 and cost.most_splits or nil,
-      workspace = takes_turns(v) and "rows_dq_and_turns" or v.dq == "red" and "rows_and_dq"
+      workspace = M.takes_turns(v) and "rows_dq_and_turns" or v.dq == "red" and "rows_and_dq"
          or v.dq == "whole" and "dq_of_tiles" or v.rows == "prepared" and "rows" or nil,
       columns = (v.dq ~= "apart" or v.split == 1) and (block.padded(v)) or nil, steps = steps,
    }
@@ -214,7 +217,7 @@ function M.family(name, path)
          local _, later, dq_parts = block.live_registers(v, path)
          return M.shared_names(v, {
             smem_bytes = block.smem_bytes(v), rwarps = block.row_warps(v), fill_later = later,
-            turns = takes_turns(v), one_loop = has_one_loop(v), dq_parts = dq_parts, wgmma = false,
+            turns = M.takes_turns(v), one_loop = has_one_loop(v), dq_parts = dq_parts, wgmma = false,
             meet = "__syncthreads()", writers = "kThreads", dq_width = "kHeadDimPadded",
             dq_chunk = "(n / 2 * kColWarps + warp % kColWarps) * 2 + n % 2",
          })
