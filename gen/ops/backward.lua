@@ -18,6 +18,7 @@
 --
 -- A family is this scheme on a code path (paths/mma_sync.lua).
 local axes = require("ops.backward_axes")
+local bias = require("features.bias")
 local block = require("ops.backward_block")
 local columns = require("features.columns")
 local cost = require("ops.backward_cost")
@@ -144,6 +145,12 @@ local function recipe_of(name, v)
    if v.sinks == 1 then
       steps[#steps + 1] = M.sinks_step(name)
    end
+   if select(2, bias.type_of(v)) then
+      steps[#steps + 1] = {
+         entry = name .. "_clear", role = "clear", threads = 32 * bias.clear_rows, smem = 0,
+         blocks = "score_rows/" .. bias.clear_rows,
+      }
+   end
    steps[#steps + 1] = {
       entry = name, role = "main", threads = 32 * v.warps, smem = block.smem_bytes(v),
       blocks = main_blocks[v.dq] .. (v.dq == "apart" and "/" .. 16 * v.warps or ""),
@@ -184,7 +191,8 @@ end
 
 -- What templates of all backward families see, and `names`, which it adds to.
 function M.shared_names(v, names)
-   names.prepare_threads, names.convert_rows, names.sink_threads = prepare_threads, convert_rows, sink_threads
+   names.prepare_threads, names.convert_rows = prepare_threads, convert_rows
+   names.sink_threads, names.clear_rows = sink_threads, bias.clear_rows
    for _, more in ipairs({features.names(v, "backward"), lengths.backward_names(v), window.names(v),
                           columns.backward_names(v), split_names(v)}) do
       for key, value in pairs(more) do
