@@ -32,7 +32,7 @@ local shares = {
 }
 
 -- Where a warp of the loading warpgroup works for each of the others.
-local shares_with_bias = {{load = 64, group = 192}, {load = 64, group = 224}, {load = 64, group = 144}}
+local shares_with_bias = {{load = 64, group = 192}, {load = 64, group = 216}, {load = 64, group = 144}}
 
 local function may_take_turns(v)
    if v.turns == 0 or v.groups > 1 then
