@@ -282,12 +282,11 @@ fa2_status fa2i_foresee(fa2i_foresight *f, const fa2_problem *problem, fa2i_fore
                 .evidence = &f->evidence[problem->op],
                 .out = &out};
     const fa2i_cuda_table *cuda = NULL;
-    bool tuned = false, exact = false;
-    int sim_version = 0;
+    bool tuned = false, exact = false, software = false;
 
-    if (fa2i_cuda_get(&cuda) == FA2_OK && cuda->sim_version != NULL)
-        (void)cuda->sim_version(&sim_version); /* a software device takes PTX only */
-    s.compiles = fa2i_target_for(f->card.arch, sim_version > 0, &s.target) == FA2_OK;
+    if (fa2i_cuda_get(&cuda) == FA2_OK)
+        (void)fa2i_cuda_is_software(cuda, &software);
+    s.compiles = fa2i_target_for(f->card.arch, software, &s.target) == FA2_OK;
     FA2_TRY(see_exact(&s, problem, &tuned, &exact));
     FA2_TRY(learn(f, problem));
     if (!tuned && !fa2i_shipped_knows(s.evidence, s.card, problem))
