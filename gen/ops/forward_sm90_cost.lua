@@ -28,9 +28,11 @@ local fit = {
    row = 5.2,
    -- Share that rows of several pages of 64 columns cost more where the last is not full.
    page = 0.08,
-   -- By which static shares of a causal mask take longer, for each key, and where a head has more row tiles than
-   -- `many`, which come round to the same blocks (the same H100, S to 16384).
-   share = 0.08 / 16384, many = 64, same = 1.3,
+   -- By which static shares of a causal mask take longer, always and for each key, and where a head has more row
+   -- tiles than `many`, which come round to the same blocks (the same H100, S to 16384).
+   uneven = 1.03, share = 0.08 / 16384, many = 64, same = 1.3,
+   -- us of the step before work that is taken by a counter.
+   counter = 1.5,
    -- By which rows by weight take longer, and from how many keys on: below, K and V leave L2 before they are
    -- read again.
    by_weight = {1.12, 0.98}, long = 2048,
@@ -42,7 +44,7 @@ M.fit = fit -- for tests/bench/fit.lua
 local function imbalance(v, facts, problem)
    local slower = v.order == "weight" and fit.by_weight[problem.seq_k < fit.long and 1 or 2] or 1
    if v.persistent == 1 and v.causal == 1 and v.window == 0 then
-      slower = slower * (1 + fit.share * problem.seq_k)
+      slower = slower * (fit.uneven + fit.share * problem.seq_k)
       if v.order == "heads" and problem.seq_q > fit.many * facts.br then
          slower = slower * fit.same
       end
@@ -69,7 +71,7 @@ function M.us(v, facts, problem, arch)
    local prologue = v.persistent == 0 and fit.prologue or facts.own_place and fit.ahead or fit.waiting
    local slower = imbalance(v, facts, problem) * (v.d > 64 and v.d % 64 > 0 and 1 + fit.page or 1)
    local first = (fit.prologue - prologue) / arch.clock -- nothing is before the first row tile of a block
-   return fit.launch + first
+   return fit.launch + first + (v.persistent == 2 and fit.counter or 0)
       + plain.spread({br = facts.br, bc = v.bc}, facts, problem, arch, facts.resident, clocks, prologue, slower)
 end
 

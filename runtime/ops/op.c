@@ -15,21 +15,29 @@ static void view_forward(const fa2_problem *problem, const fa2i_params *params, 
                          fa2i_view *ret_view)
 {
     const fa2i_forward_params *p = &params->forward;
-    const bool of_query = operand == FA2I_MAPPED_Q, of_key = operand == FA2I_MAPPED_K;
     const bool packed = problem->varlen != 0;
+    const int32_t batches = packed ? 1 : problem->batch;
     const int32_t queries = packed ? fa2i_forward_total_q(problem) : problem->seq_q;
     const int32_t keys = packed ? fa2i_forward_total_k(problem) : problem->seq_k;
-    *ret_view = (fa2i_view){
-        .address = of_query ? p->q
-                   : of_key ? p->k
-                            : p->v,
-        .strides = of_query ? p->q_stride
-                   : of_key ? p->k_stride
-                            : p->v_stride,
-        .extents = {packed ? 1 : problem->batch, of_query ? queries : keys,
-                    of_query ? problem->heads_q : problem->heads_kv},
-        .columns = operand == FA2I_MAPPED_V ? fa2i_head_dim_v(problem) : problem->head_dim,
+    const fa2i_view views[] = {
+        [FA2I_MAPPED_Q] = {p->q,
+                           p->q_stride,
+                           {batches, queries, problem->heads_q},
+                           problem->head_dim},
+        [FA2I_MAPPED_K] = {p->k,
+                           p->k_stride,
+                           {batches, keys, problem->heads_kv},
+                           problem->head_dim},
+        [FA2I_MAPPED_V] = {p->v,
+                           p->v_stride,
+                           {batches, keys, problem->heads_kv},
+                           fa2i_head_dim_v(problem)},
+        [FA2I_MAPPED_O] = {p->o,
+                           p->o_stride,
+                           {batches, queries, problem->heads_q},
+                           fa2i_head_dim_v(problem)},
     };
+    *ret_view = views[operand];
 }
 
 static void fill_backward(const fa2i_grid *grid, const fa2_problem *problem, const void *args,
