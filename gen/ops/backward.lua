@@ -18,6 +18,7 @@
 --
 -- A family is this scheme on a code path (paths/mma_sync.lua).
 local axes = require("ops.backward_axes")
+local bias = require("features.bias")
 local block = require("ops.backward_block")
 local columns = require("features.columns")
 local cost = require("ops.backward_cost")
@@ -128,6 +129,12 @@ local function recipe_of(name, v)
          entry = name .. "_sinks", role = "sinks", threads = sink_threads, smem = 0, blocks = "heads",
       }
    end
+   if select(2, bias.type_of(v)) then
+      steps[#steps + 1] = {
+         entry = name .. "_clear", role = "clear", threads = 32 * bias.clear_rows, smem = 0,
+         blocks = "score_rows/" .. bias.clear_rows,
+      }
+   end
    steps[#steps + 1] = {
       entry = name, role = "main", threads = 32 * v.warps, smem = block.smem_bytes(v),
       blocks = main_blocks[v.dq] .. (v.dq == "apart" and "/" .. 16 * v.warps or ""),
@@ -193,7 +200,7 @@ function M.family(name, path)
          local names = {
             smem_bytes = block.smem_bytes(v), rwarps = block.row_warps(v), fill_later = later,
             turns = takes_turns(v), one_loop = has_one_loop(v), dq_parts = dq_parts, prepare_threads = prepare_threads,
-            convert_rows = convert_rows, sink_threads = sink_threads,
+            convert_rows = convert_rows, sink_threads = sink_threads, clear_rows = bias.clear_rows,
          }
          for _, more in ipairs({features.names(v, "backward"), lengths.backward_names(v), window.names(v),
                                 columns.backward_names(v), split_names(v)}) do

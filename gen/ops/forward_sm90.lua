@@ -7,6 +7,7 @@
 -- row tiles come next to each other, those of a head, or those that see the most keys, in a section of heads whose
 -- K and V fit into L2.
 local alibi = require("features.alibi")
+local bias = require("features.bias")
 local cost = require("ops.forward_sm90_cost")
 local dropout = require("features.dropout")
 local families = require("core.family")
@@ -32,6 +33,9 @@ local shares = {
    {load = 32, group = 160, resident = 1, most = 128, columns = 128, counted = 0},
 }
 
+-- Where a warp of the loading warpgroup works for each of the others.
+local shares_with_bias = {{load = 64, group = 192}, {load = 64, group = 224}, {load = 64, group = 144}}
+
 local function may_take_turns(v)
    if v.turns == 0 or v.groups > 1 then
       return true
@@ -41,10 +45,12 @@ end
 
 -- A block of packed sequences looks for its own among all of them, once.
 local function may_stay(v)
-   if v.persistent == 0 or v.varlen == 0 then
-      return true
+   if v.persistent > 0 and v.varlen == 1 then
+      return nil, "packed sequences have blocks of their own"
+   elseif v.persistent == 2 and bias.is_ahead(v) then
+      return nil, "those that load a bias do not hear which row tile comes next"
    end
-   return nil, "packed sequences have blocks of their own"
+   return true
 end
 
 local function may_order(v)
@@ -64,9 +70,16 @@ local function piece_bytes(v)
    return v.persistent == 2 and 4 * v.groups or 0
 end
 
+-- What is beside K and V in each of their stages, for a warpgroup, with two barriers: a bias in 16 bits, with a chunk
+-- of padding a row.
+local function side_bytes(v)
+   return bias.is_ahead(v) and 64 * (2 * v.bc + 16) + 16 or 0
+end
+
 -- rows: of Q, K and V, and of O.
 local function bytes_of(v, rows)
-   return pages(v) * 128 * rows + 8 * (2 * v.groups + 4 * v.stages) + piece_bytes(v)
+   return pages(v) * 128 * rows + 8 * (2 * v.groups + 4 * v.stages) + v.stages * v.groups * side_bytes(v)
+      + piece_bytes(v)
 end
 
 local function rows_read(v)
@@ -100,9 +113,10 @@ local function stores_by_map(v)
    return v.persistent > 0 and v.groups > 1
 end
 
--- S, P and O of a thread.
+-- S, P and O of a thread, and what features keep; what comes through shared memory is read where it is wanted.
 local function live_registers(v)
-   return v.bc // 2 + v.bc // 4 + v.d // 2 + features.registers(v, 1)
+   local kept = setmetatable({bias = bias.is_ahead(v) and "none" or v.bias}, {__index = v})
+   return v.bc // 2 + v.bc // 4 + v.d // 2 + features.registers(kept, 1)
 end
 
 local function fits(v, _, arch)
@@ -137,7 +151,8 @@ local function complete(v, parts)
    return all
 end
 
-local function operands(first, count)
+-- Operands of an instruction, in its text and in the list behind it.
+function M.operands(first, count)
    local words = {}
    for i = 1, count do
       words[i] = "%" .. first + i - 1
@@ -145,7 +160,7 @@ local function operands(first, count)
    return table.concat(words, ", ")
 end
 
-local function accumulators(name, tiles)
+function M.accumulators(name, tiles)
    local words = {}
    for i = 0, 4 * tiles - 1 do
       words[#words + 1] = string.format('"+f"(%s[0][%d][%d])', name, i // 4, i % 4)
@@ -166,9 +181,12 @@ function M.shared_names(v, axes, parts, out)
       end
    end
    names.terms_first = false -- accumulators begin as nothing
-   names.wgmma, names.out = true, out
+   names.q = v.q or "smem"
+   names.wgmma, names.out, names.scored = true, out, v.bc -- scored: keys of a tile that a warpgroup multiplies by Q
+   names.wide, names.lane_keys, names.column = false, 2, "n * 8" -- rows of a tile are as TMA loads them
+   names.bias_ahead = false
    names.element = v.dtype == "bf16" and "bf16" or "f16"
-   names.operands, names.accumulators = operands, accumulators
+   names.operands, names.accumulators = M.operands, M.accumulators
    return names
 end
 
@@ -177,7 +195,7 @@ function M.names(v)
    names.split = false
    names.own_place = has_own_place(v)
    names.work, names.work_tile, names.work_plane = ", const Work &work", "work.tile", "work.plane"
-   if v.alibi == 1 then
+   if v.alibi == 1 and v.bias == "none" then
       names.offsets, names.takes_offsets = true, ", const float (&offset)[kRowTiles][2]"
       names.offset, names.row_max = ", offset", "(row.max[m][h] - offset[m][h])"
    end
@@ -194,16 +212,19 @@ function M.names(v)
       names.by_map, names.map_o, names.takes_map = true, ", o", ", const TensorMap &map"
       names.o_at = "n / 8 * kQPageBytes + r * kPageRowBytes + (n % 8 ^ r % 8) * 16"
    end
-   local counted = v.persistent == 2 and shares[v.groups].counted or 0
-   names.load_registers = shares[v.groups].load + counted
-   names.group_registers = shares[v.groups].group - counted // v.groups
+   names.bias_staged = bias.is_ahead(v)
+   names.group_smem = names.bias_staged and ", smem" or ""
+   names.or_hidden = v.bias ~= "none" and " || true" or "" -- a bias, too, may hide keys
+   local share = (names.bias_staged and shares_with_bias or shares)[v.groups]
+   local counted = v.persistent == 2 and share.counted or 0
+   names.load_registers, names.group_registers = share.load + counted, share.group - counted // v.groups
    names.resident = shares[v.groups].resident
    return names
 end
 
 M.axes = kinds.axes(256)
 for _, axis in ipairs({
-   softcap.axis, window.axis, alibi.axis, sinks.axis, dropout.axis, lengths.packed.axis,
+   softcap.axis, window.axis, alibi.axis, sinks.axis, bias.axis, dropout.axis, lengths.packed.axis,
    {name = "groups", values = {1, 2, 3}},
    {name = "bc", values = {64, 80, 96, 112, 128, 160, 176}},
    {name = "stages", values = {2, 3}},
@@ -216,7 +237,7 @@ end
 
 M.selection = {
    limit = 16,
-   covered = {{"groups", "persistent"}, {"bc"}, {"stages"}, {"order"}},
+   covered = {{"groups", "persistent"}, {"bc"}, {"order"}},
    crowds = {
       {axes = {"groups", "bc"}, most = 4}, {axes = {"groups"}, most = 7}, {axes = {"persistent"}, most = 9},
       {axes = {"order"}, most = 6, value = "order=weight"}, {axes = {"stages"}, most = 2, value = "stages=3"},
@@ -254,6 +275,7 @@ function M.family()
          local sizes = plain.typical(arch)
          for _, size in ipairs(sizes) do
             size.head_dim_v = 0
+            size.heads_q, size.heads_kv = size.heads_q * 3 // 4, size.heads_kv * 3 // 4
          end
          return window.typical(sizes, problem)
       end,

@@ -33,7 +33,8 @@
       "combine") /* merges what several blocks found; only if there are several */                 \
     X(FA2I_STEP_PREPARE, "prepare") /* before the main step */                                     \
     X(FA2I_STEP_CONVERT, "convert") /* behind it: results in the workspace become outputs */       \
-    X(FA2I_STEP_SINKS, "sinks")     /* behind prepare: their gradient from prepared rows */
+    X(FA2I_STEP_SINKS, "sinks")     /* behind prepare: their gradient from prepared rows */        \
+    X(FA2I_STEP_CLEAR, "clear")     /* before the main step, which adds to what is zeros then */
 
 /* What a block of a step stands for, of which operations. Padded rows: those of all heads and batches, of
  * each head as many as fill its tiles of `rows`. X(NAME, word, ops). */
@@ -52,7 +53,8 @@
       BACKWARD) /* these, and behind them block_rows rows of a query head */                       \
     X(FA2I_BLOCKS_KEY_TILE_SUMS, "key_tile_sums", BACKWARD) /* dK or dV of a tile of keys */       \
     X(FA2I_BLOCKS_HEADS, "heads", BACKWARD)                 /* a query head, in all batches */     \
-    X(FA2I_BLOCKS_KEY_HEADS, "key_heads", BACKWARD)         /* a key head, in one batch */
+    X(FA2I_BLOCKS_KEY_HEADS, "key_heads", BACKWARD)         /* a key head, in one batch */         \
+    X(FA2I_BLOCKS_SCORE_ROWS, "score_rows", BACKWARD) /* block_rows queries of heads and batches */
 
 /* What the workspace holds, of which operations. X(NAME, word, ops). */
 #define FA2I_WORKSPACE_LIST(X)                                                                     \

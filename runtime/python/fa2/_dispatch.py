@@ -66,36 +66,24 @@ def _recorded(d_out: Tensor, tensors: List[Tensor], out: Tensor, lse: Tensor, wa
 
 
 class _Plain(torch.autograd.Function):
-    """_Attention without features: apply(settings, *tensors), the settings' names being _PLAIN. What each argument and
-    each look into a dict costs is paid at every step of a model."""
+    """_Attention without features: apply(settings, *tensors), the settings' names being _PLAIN. What Python does at a call is
+    paid at every step of a model: so forward, and the backward of three tensors, are the extension module's."""
 
-    @staticmethod
-    def forward(ctx: Any, settings: Tuple[Any, ...], *tensors: Tensor) -> Tensor:
-        causal, window, softcap, scale, layout, context, *_ = settings
-        q, k, v = tensors if len(tensors) == 3 else _unpacked(tensors)
-        out: Tensor
-        out, lse = _kernels.launch(q, k, v, causal=causal, window=window, softcap=softcap, scale=scale, layout=layout,
-                                   context=context, return_lse=True, differentiable=True)
-        ctx.save_for_backward(out, lse, *tensors)
-        ctx.settings = settings
-        return out
+    forward = staticmethod(_native.plain_forward)
 
     @staticmethod
     def backward(ctx: Any, d_out: Tensor) -> Tuple[Any, ...]:
+        """Of packed tensors, and where it is recorded."""
         out, lse, *tensors = ctx.saved_tensors
-        _, *needs = ctx.needs_input_grad
-        causal, window, softcap, scale, layout, context, deterministic = ctx.settings
-        if len(tensors) < 3 or torch.is_grad_enabled():
-            # create_graph: the operation, which refuses when it is differentiated
-            launch = _recorded if torch.is_grad_enabled() else _launch_backward
-            *gradients, _ = launch(d_out, tensors, out, lse, (*needs, False), dict(zip(_PLAIN, ctx.settings)),
-                                   bool(deterministic))
-            return (None, *gradients)
-        return (None, *_kernels.attention_backward(
-            d_out, *tensors, out, lse, causal=causal, window=window, softcap=softcap, scale=scale, layout=layout,
-            context=context, deterministic=deterministic or _is_deterministic(), dq=needs[0], dk=needs[1], dv=needs[2]))
+        *settings, deterministic = ctx.settings
+        # create_graph: the operation, which refuses when it is differentiated
+        launch = _recorded if torch.is_grad_enabled() else _launch_backward
+        *gradients, _ = launch(d_out, tensors, out, lse, (*ctx.needs_input_grad[1:], False), dict(zip(_PLAIN, settings)),
+                               bool(deterministic))
+        return (None, *gradients)
 
 
+_native.plain_node(_Plain._backward_cls)
 _PLAIN = ("causal", "window", "softcap", "scale", "layout", "context")  # and whether to be deterministic
 
 # Function.apply looks for functorch first, which the caller has done.
@@ -288,6 +276,6 @@ def attention_packed(*tensors: Tensor, causal: bool = False, window: Any = None,
     return (out, lse) if return_lse else out
 
 
-_watching = (torch.is_grad_enabled, *_others,
+_watching = (torch.is_grad_enabled, _is_deterministic, *_others,
              getattr(torch._C, "_is_any_autocast_enabled", torch.is_autocast_enabled))  # the former is quicker
 _native.set_torch(dispatch, differentiable, _apply_plain, *_watching)
