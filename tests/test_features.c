@@ -324,7 +324,7 @@ static double bias_of(const data *d, int b, int h, int i, int j)
         return (double)((const float *)bias)[at];
     case FA2_BIAS_BOOL:
         return ((const unsigned char *)bias)[at] ? 0 : -INFINITY;
-    case FA2_BIAS_NONE:
+    default:
         break;
     }
     return 0;

@@ -10,7 +10,7 @@
 #include "tuner/judge/number.h"
 #include "tuner/judge/verify.h"
 
-enum { Q, K, V, O, DO, LSE };
+enum { Q, K, V, O, DO, LSE, BIAS = LSE + 3 };
 
 /* The operand that is dQ; dK and dV follow. */
 static int first_gradient(void)
@@ -26,6 +26,7 @@ static int first_gradient(void)
 typedef struct numbers {
     const fa2i_case *c;
     double *data[LSE];
+    double *bias; /* as it lies in memory; NULL: there is none */
 } numbers;
 
 static double *row_of(const numbers *n, int operand, int b, int h, int i)
@@ -44,6 +45,7 @@ static size_t count_of(const fa2i_case *c, int operand)
 static void read_inputs(numbers *n, const fa2i_case *c)
 {
     n->c = c;
+    n->bias = NULL;
     for (int operand = Q; operand < LSE; operand++) {
         const fa2i_extent e = fa2i_case_extent(c, operand);
         const size_t period = fa2i_case_period(c, operand);
@@ -80,6 +82,10 @@ static double forward_row(const numbers *n, int b, int h, int i, double *o)
         for (int d = 0; d < p->head_dim; d++)
             s += row_of(n, Q, b, h, i)[d] * row_of(n, K, b, kv, j)[d];
         s = fa2i_score_capped(s / sqrt((double)p->head_dim), (double)n->c->softcap);
+        if (n->bias != NULL) {
+            const fa2i_bias_strides at = fa2i_case_bias(n->c, BIAS);
+            s += n->bias[b * at.batch + h * at.head + i * at.query + j * at.key];
+        }
         const double weight = fa2i_key_is_seen(p, i, j) ? exp(s) : 0;
         weights += weight;
         for (int d = 0; d < columns; d++)
@@ -256,6 +262,69 @@ static void test_reference(void)
     }
 }
 
+/* The gradient of a bias, whose numbers are for several batches, heads or queries, or for one each. */
+static void check_bias(const fa2i_case *c)
+{
+    static const double step = 1e-5;
+    const fa2i_extent e = fa2i_case_extent(c, BIAS);
+    float *bias = calloc(fa2i_case_period(c, BIAS), sizeof *bias);
+    fa2i_expected expected;
+    numbers n;
+    double worst = 0, largest = 0;
+    read_inputs(&n, c);
+    n.bias = calloc((size_t)e.elems, sizeof *n.bias);
+    CHECK_EQ(fa2i_case_fill(c, BIAS, bias), FA2_OK);
+    for (int64_t i = 0; i < e.elems; i++)
+        n.bias[i] = (double)bias[i];
+    CHECK_EQ(fa2i_expected_all(c, 2, &expected), FA2_OK);
+    CHECK_EQ(expected.output_count, 4);
+    const fa2i_wanted *wanted = &expected.outputs[3];
+    for (size_t i = 0; i < wanted->row_count; i++)
+        for (int d = 0; d < wanted->width; d++) {
+            const fa2i_place *at = &wanted->places[i];
+            double *number = &n.bias[fa2i_extent_at(&e, at->batch, at->head, at->row) + d];
+            const double value = *number;
+            *number = value + step;
+            const double above = loss(&n);
+            *number = value - step;
+            const double difference = (above - loss(&n)) / (2 * step);
+            const double found = wanted->values[i * (size_t)wanted->width + (size_t)d];
+            *number = value;
+            largest = fmax(largest, fabs(difference));
+            worst = fmax(worst, fabs(found - difference) / wanted->bound.absolute);
+        }
+    CHECK(worst < 0.5);
+    CHECK(wanted->bound.absolute < 0.02 * largest);
+    fa2i_expected_done(&expected);
+    free(n.bias);
+    free_inputs(&n);
+    free(bias);
+}
+
+static void test_bias(void)
+{
+    static const fa2i_layout layouts[] = {FA2I_LAYOUT_BSHD, FA2I_LAYOUT_BHSD, FA2I_LAYOUT_GAPPED,
+                                          FA2I_LAYOUT_SHARED};
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+        const fa2i_case c = {.problem = {.op = FA2_OP_BACKWARD,
+                                         .batch = 2,
+                                         .heads_q = 2,
+                                         .heads_kv = 1,
+                                         .seq_q = 5,
+                                         .seq_k = 7,
+                                         .head_dim = 8,
+                                         .causal = i % 2 == 0,
+                                         .softcap = i > 1,
+                                         .bias = FA2_BIAS_FP32_GRADIENT},
+                             .softcap = i > 1 ? 1.5f : 0,
+                             .layout = layouts[i],
+                             .pattern = FA2I_PATTERN_FORWARD,
+                             .q_magnitude = 1,
+                             .seed = 40 + i};
+        check_bias(&c);
+    }
+}
+
 /* The three gradients of one head where each tanh is off by a factor 1 + off, or 1 - off for every other one. */
 static void gradients_off(const numbers *n, double off, bool alternates, double *out[3])
 {
@@ -389,6 +458,7 @@ static void test_cases(void)
 int main(void)
 {
     test_reference();
+    test_bias();
     test_tanh();
     test_samples();
     test_cases();

@@ -64,8 +64,9 @@ end
 
 -- What templates see: whether kernels have parameters of features (templates/features/params.def); whether
 -- terms are added to scores, whether scores begin as these, whether warps skip tiles by what these say;
--- which keys of a tile a lane has: whether eight neighbours of 32, and the key of column tile n, counted from the
--- lane's first one; what O (forward) or dV (backward) is multiplied by behind dropout.
+-- the type of a bias, and whether its gradient is wanted; which keys of a tile a lane has: whether eight neighbours of
+-- 32, and the key of column tile n, counted from the lane's first one; what O (forward) or dV (backward) is multiplied
+-- by behind dropout.
 function M.names(v, op)
    local kept = op == "backward" and "1.0f" or ""
    if v.dropout == 1 then
@@ -74,8 +75,11 @@ function M.names(v, op)
    local terms = axes_of.has(alibi.axis, v) or axes_of.has(bias.axis, v)
    -- A lane has eight neighbouring keys, to read their bias at once; dropout wants two.
    local divided = op == "forward" and v.parts > 1 -- each of the warps that share rows would add them
+   local bias_type, has_gradient = bias.type_of(v)
    local wide = op == "forward" and v.bias ~= "none" and v.dropout == 0 and v.bc % 32 == 0
    return {
+      bias = bias_type ~= "none" and bias_type,
+      dbias = has_gradient,
       wide = wide,
       lane_keys = wide and 8 or 2,
       column = wide and "(n / 4 * 32 + n % 4 * 2)" or "n * 8",
@@ -84,6 +88,7 @@ function M.names(v, op)
       end) > 0,
       terms = terms,
       bias_ahead = op == "forward" and bias.is_ahead(v),
+      bias_staged = false, -- it comes through shared memory beside K and V: on wgmma alone
       terms_first = terms and v.softcap == 0 and not divided and not bias.is_ahead(v),
       kept = kept,
       -- Terms that all scores of a row share go into the softmax: on wgmma alone.

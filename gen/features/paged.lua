@@ -10,9 +10,17 @@ function M.registers()
    return 4
 end
 
--- What is given first to find a row of K or V.
+-- What is given first to find a row of K or V; whether lanes tell each other where rows begin (not, unless is_told is
+-- asked).
 function M.names(v)
-   return {key_from = v.paged == 1 and "pages, " or ""}
+   return {key_from = v.paged == 1 and "pages, " or "", pages_told = false}
+end
+
+-- Whether the lanes that copy a row divide the look-ups of a fill: they are as many as divide a warp, and part only in
+-- a fill through registers. names: what templates see of the other features.
+function M.is_told(v, names, path)
+   local chunks = (v.d + 15) // 16 * 2
+   return v.paged == 1 and not path.register_staging and not names.wide and not names.values and 32 % chunks == 0
 end
 
 return M

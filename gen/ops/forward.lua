@@ -207,6 +207,7 @@ function M.family(name, scheme, path)
          }
          add_names(names, M.shared_names(v))
          add_names(names, scheme.names)
+         names.pages_told = paged.is_told(v, names, path)
          return names
       end,
    })

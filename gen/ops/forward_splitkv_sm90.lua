@@ -18,7 +18,9 @@ local window = require("features.window")
 
 local M = {name = "fwd_splitkv_sm90"}
 
-local rows, parts = 64, 2
+-- Of a block's tiles of queries and of keys, and how many of these are in shared memory; warpgroups; and of Q's columns
+-- that are in registers, where these are asked to hold some, steps of 16.
+local rows, keys, stages, parts, q_steps = 64, 64, 2, 2, 14
 
 local function is_shared(v)
    if v.v_in_k == 1 then
@@ -36,14 +38,6 @@ local function fills_pages(v)
    return nil, "its columns are no whole pages"
 end
 
--- With the products of a tile apart there is one other on its way.
-local function has_places(v)
-   if v.products == "together" or v.stages == 2 then
-      return true
-   end
-   return nil, "one tile is on its way while the products of another are apart"
-end
-
 M.axes = kinds.axes(576)
 for _, axis in ipairs({
    columns.axis,
@@ -54,20 +48,19 @@ for _, axis in ipairs({
       return fills_pages(v)
    end},
    softcap.axis, window.axis, lengths.axis, paged.axis,
-   {name = "bc", values = {32, 64}},
-   {name = "products", values = {"apart", "together"}},
-   {name = "stages", values = {2, 3, 4}, when = has_places},
+   {name = "q", values = {"smem", "reg"}},
    splitkv.waves,
 }) do
    M.axes[#M.axes + 1] = axis
 end
 
-M.selection = {limit = 16, covered = {{"bc"}, {"products"}, {"stages"}, {"waves"}}, crowds = {}}
+M.selection = {limit = 16, covered = {{"waves"}, {"q"}}, crowds = {}}
 
 -- As the templates assert it.
 local function smem_bytes(v)
    local o_bytes = 4 * columns.of(v)
-   return math.max(2 * v.d * (rows + v.stages * v.bc), rows * (o_bytes + (160 - o_bytes % 128) % 128 + 8))
+   return math.max(2 * v.d * (rows + stages * keys) + 128 * parts * (keys // parts + 8),
+                   rows * (o_bytes + (160 - o_bytes % 128) % 128 + 8))
 end
 
 local function fits(v, _, arch)
@@ -79,12 +72,12 @@ end
 
 -- The point with what the schemes that divide keys ask of theirs.
 local function as_split(v)
-   return setmetatable({br = rows, teams = 1, varlen = 0, leftpad = 0}, {__index = v})
+   return setmetatable({br = rows, bc = keys, teams = 1, varlen = 0, leftpad = 0}, {__index = v})
 end
 
 local function recipe(v)
    local made = {
-      op = "forward", abi = fwd.abi, rows = rows, keys = v.bc, suffix = "a",
+      op = "forward", abi = fwd.abi, rows = rows, keys = keys, suffix = "a",
       steps = {{
          entry = M.name, role = "main", threads = 128 * parts, smem = smem_bytes(v), blocks = "row_tiles",
       }},
@@ -99,6 +92,9 @@ local function names(v)
       all[name] = value
    end
    all.split, all.smem_bytes = true, smem_bytes(v)
+   all.bc, all.stages, all.scored, all.q_steps = keys, stages, keys // parts, q_steps
+   all.q_given = v.q == "reg" and "q, " or ""
+   all.column = "own_part() * kOwnKeys + n * 8"
    return all
 end
 

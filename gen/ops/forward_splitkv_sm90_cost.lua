@@ -5,25 +5,25 @@ local splitkv = require("ops.forward_splitkv_cost")
 
 local M = {}
 
--- Fitted to the first timings on an H200: (576, 512) with 8192, 1500 and 700 keys, 512 with 900.
+-- Fitted to timings on an H200: (576, 512) with 8192, 1500 and 700 keys.
 local fit = {
    -- FLOP per clock and SM of wgmma, as in forward_sm90_cost.lua.
    tensor = 3400,
-   -- Clocks of a tile for its barriers, and for what of its way from memory nothing hides.
-   chain = 1700,
+   -- Clocks of a tile for its barriers, the exchange of P, and for what of its way from memory nothing hides.
+   chain = 1200,
    -- Clocks of its softmax for each key.
-   key = 12,
+   key = 6,
    -- us of a block before its first tile and after its last.
    edges = 14,
-   -- Share of a tile's clocks that both products in one visit save: 210 us against 233, (576, 512), 8192 keys.
-   together = 0.1,
+   -- Share of a tile's clocks that the columns of Q in registers save.
+   in_registers = 0.04,
 }
 
 local function ceil_div(a, b)
    return (a + b - 1) // b
 end
 
--- v: br, bc, teams, waves, products.
+-- v: br, bc, teams, waves, q.
 function M.us(v, smem_bytes, problem, arch)
    if smem_bytes > arch.smem_block then
       return math.huge
@@ -32,10 +32,10 @@ function M.us(v, smem_bytes, problem, arch)
    local tiles = splitkv.row_tiles(v, problem)
    local rounds = ceil_div(tiles * splits, arch.sm_count)
    local steps = ceil_div(ceil_div(keys, v.bc), splits)
-   -- Both warpgroups compute S; each product reads Q, too, from shared memory: half as much as it multiplies.
-   local narrow = math.max(1, 1 / 2 + 32 / v.bc)
-   local products = 2 * v.br * v.bc * (2 * problem.head_dim * narrow + columns.of_problem(problem)) / fit.tensor
-   local clocks = (products + fit.chain + fit.key * v.bc) * (v.products == "together" and 1 - fit.together or 1)
+   -- Each warpgroup multiplies Q by half of the keys, and reads twice as much of Q as of these.
+   local narrow = 1 / 2 + 64 / v.bc
+   local products = 2 * v.br * v.bc * (problem.head_dim * narrow + columns.of_problem(problem)) / fit.tensor
+   local clocks = (products + fit.chain + fit.key * v.bc) * (v.q == "reg" and 1 - fit.in_registers or 1)
    local body = rounds * steps * clocks / arch.clock
    local memory = splitkv.memory_us(v, {bytes_per_score = 0}, problem, arch, tiles, keys)
    return plain.launch_us + rounds * fit.edges + math.max(body, memory) + splitkv.combine_us(problem, arch, splits)

@@ -68,7 +68,10 @@ static const char *const bias_words[] = {[FA2_BIAS_NONE] = "none",
                                          [FA2_BIAS_FP16] = "fp16",
                                          [FA2_BIAS_BF16] = "bf16",
                                          [FA2_BIAS_FP32] = "fp32",
-                                         [FA2_BIAS_BOOL] = "bool"};
+                                         [FA2_BIAS_BOOL] = "bool",
+                                         [FA2_BIAS_FP16_GRADIENT] = "fp16_gradient",
+                                         [FA2_BIAS_BF16_GRADIENT] = "bf16_gradient",
+                                         [FA2_BIAS_FP32_GRADIENT] = "fp32_gradient"};
 static const char *const rotary_words[] = {[FA2_ROTARY_NONE] = "none",
                                            [FA2_ROTARY_HALVES] = "halves",
                                            [FA2_ROTARY_INTERLEAVED] = "interleaved"};
@@ -288,11 +291,24 @@ static fa2_status check_cache(const fa2_problem *p, int *field)
     return FA2_OK;
 }
 
+/* Forward has no gradient. */
+static fa2_status check_bias(const fa2_problem *p, int *field)
+{
+    *field = FA2I_FIELD_bias;
+    if (p->op == FA2_OP_BACKWARD || !fa2i_bias_has_gradient(p->bias))
+        return FA2_OK;
+    return fa2i_fail(FA2_E_INVALID, "bias is %s, which is for backward; forward's must be %s",
+                     fa2i_field_word(FA2I_FIELD_bias, (int32_t)p->bias),
+                     fa2i_field_word(FA2I_FIELD_bias, (int32_t)fa2i_bias_type(p->bias)));
+}
+
 /* What features on where rows lie need, and do not go with. */
 static fa2_status check_rows(const fa2_problem *problem, int *field)
 {
     const fa2_problem *p = problem;
     fa2_status st = check_cache(p, field);
+    if (st == FA2_OK)
+        st = check_bias(p, field);
     if (st != FA2_OK || (!p->varlen && !p->paged && !p->leftpad))
         return st;
     *field = FA2I_FIELD_bias;

@@ -86,6 +86,17 @@ static inline int32_t fa2i_head_dim_v(const fa2_problem *problem)
     return problem->head_dim_v > 0 ? problem->head_dim_v : problem->head_dim;
 }
 
+/* Whether the gradient of a bias is wanted; the same bias without it. */
+static inline bool fa2i_bias_has_gradient(fa2_bias bias)
+{
+    return bias > FA2_BIAS_BOOL;
+}
+
+static inline fa2_bias fa2i_bias_type(fa2_bias bias)
+{
+    return fa2i_bias_has_gradient(bias) ? (fa2_bias)(bias - FA2_BIAS_BOOL) : bias;
+}
+
 /* Check one value by itself: limits and step. */
 fa2_status fa2i_field_check(int field, int32_t value);
 

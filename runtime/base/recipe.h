@@ -23,7 +23,7 @@
 
 #define FA2I_RECIPE_CHARS 640
 #define FA2I_RECIPE_STEPS 6
-#define FA2I_RECIPE_MAPS  3
+#define FA2I_RECIPE_MAPS  4
 #define FA2I_ENTRY_CHARS  64
 
 /* What a step is for. X(NAME, word). */
@@ -33,7 +33,8 @@
       "combine") /* merges what several blocks found; only if there are several */                 \
     X(FA2I_STEP_PREPARE, "prepare") /* before the main step */                                     \
     X(FA2I_STEP_CONVERT, "convert") /* behind it: results in the workspace become outputs */       \
-    X(FA2I_STEP_SINKS, "sinks")     /* behind prepare: their gradient from prepared rows */
+    X(FA2I_STEP_SINKS, "sinks")     /* behind prepare: their gradient from prepared rows */        \
+    X(FA2I_STEP_CLEAR, "clear")     /* before the main step, which adds to what is zeros then */
 
 /* What a block of a step stands for, of which operations. Padded rows: those of all heads and batches, of
  * each head as many as fill its tiles of `rows`. X(NAME, word, ops). */
@@ -51,7 +52,8 @@
       BACKWARD) /* these, and behind them block_rows rows of a query head */                       \
     X(FA2I_BLOCKS_KEY_TILE_SUMS, "key_tile_sums", BACKWARD) /* dK or dV of a tile of keys */       \
     X(FA2I_BLOCKS_HEADS, "heads", BACKWARD)                 /* a query head, in all batches */     \
-    X(FA2I_BLOCKS_KEY_HEADS, "key_heads", BACKWARD)         /* a key head, in one batch */
+    X(FA2I_BLOCKS_KEY_HEADS, "key_heads", BACKWARD)         /* a key head, in one batch */         \
+    X(FA2I_BLOCKS_SCORE_ROWS, "score_rows", BACKWARD) /* block_rows queries of heads and batches */
 
 /* What the workspace holds, of which operations. X(NAME, word, ops). */
 #define FA2I_WORKSPACE_LIST(X)                                                                     \
@@ -71,9 +73,10 @@
 
 /* Whose tensor maps the kernels read, of which operations. X(NAME, word, ops). */
 #define FA2I_MAPPED_LIST(X)                                                                        \
-    X(FA2I_MAPPED_Q, "q", FORWARD)                                                                 \
-    X(FA2I_MAPPED_K, "k", FORWARD)                                                                 \
-    X(FA2I_MAPPED_V, "v", FORWARD)
+    X(FA2I_MAPPED_Q, "q", FORWARD | BACKWARD)                                                      \
+    X(FA2I_MAPPED_K, "k", FORWARD | BACKWARD)                                                      \
+    X(FA2I_MAPPED_V, "v", FORWARD | BACKWARD)                                                      \
+    X(FA2I_MAPPED_DO, "do", BACKWARD)
 
 #define FA2I_ENUM_NAME(name, ...) name,
 typedef enum fa2i_role { FA2I_ROLE_LIST(FA2I_ENUM_NAME) } fa2i_role;

@@ -111,13 +111,17 @@ FA2_API const char *fa2_last_message(void);
 typedef enum fa2_op { FA2_OP_FORWARD = 0, FA2_OP_BACKWARD = 1 } fa2_op;
 typedef enum fa2_dtype { FA2_FP16 = 0, FA2_BF16 = 1 } fa2_dtype;
 
-/* What is added to scores: numbers of one of these types, or a mask, one byte each: 0 hides the key. */
+/* What is added to scores: numbers of one of these types, or a mask, one byte each: 0 hides the key. The last three are
+ * for backward: numbers whose gradient is wanted, too. */
 typedef enum fa2_bias {
     FA2_BIAS_NONE = 0,
     FA2_BIAS_FP16 = 1,
     FA2_BIAS_BF16 = 2,
     FA2_BIAS_FP32 = 3,
-    FA2_BIAS_BOOL = 4
+    FA2_BIAS_BOOL = 4,
+    FA2_BIAS_FP16_GRADIENT = 5,
+    FA2_BIAS_BF16_GRADIENT = 6,
+    FA2_BIAS_FP32_GRADIENT = 7
 } fa2_bias;
 
 /* Which keys a query at position p sees; n: window_left. */
@@ -222,6 +226,17 @@ typedef struct fa2_bias_tensor {
     int64_t stride_key;
 } fa2_bias_tensor;
 
+/* The gradient of a bias, on the device, in fp32: that of query i and key j of head h in batch b is added to what is at
+ * b * stride_batch + h * stride_head + i * stride_query + j * stride_key, zeros before. Strides count elements, are not
+ * negative, and are 0 where the bias is the same for all: so that is the sum over these, in any order. */
+typedef struct fa2_bias_gradient {
+    float *data; /* 4-byte aligned */
+    int64_t stride_batch;
+    int64_t stride_head;
+    int64_t stride_query;
+    int64_t stride_key;
+} fa2_bias_gradient;
+
 /* Dropout. Whether an element is dropped is a function of seed, offset, batch, head, row and column alone; offsets
  * that differ by less than 2^32 draw anew. Of packed sequences the batch is the sequence's number, and rows and
  * columns count from where it begins. */
@@ -319,7 +334,7 @@ typedef struct fa2_backward_args {
     void *workspace;       /* as forward's */
     size_t workspace_bytes;
     float softcap; /* problem.softcap: as forward had it */
-    /* As forward had them; of what is added to scores and of the slopes there is no gradient. */
+    /* As forward had them; of slopes there is no gradient. */
     fa2_alibi alibi;      /* problem.alibi */
     fa2_bias_tensor bias; /* problem.bias */
     fa2_dropout dropout;  /* problem.dropout */
@@ -331,6 +346,9 @@ typedef struct fa2_backward_args {
      * totals, not on what stands here, so a graph may be launched again with other lengths. */
     const int32_t *cu_seqlens_q;
     const int32_t *cu_seqlens_k;
+    /* problem.bias with a gradient: written; of packed sequences, zeros where nothing is added. With deterministic no
+     * stride is 0 whose extent is more than 1. */
+    fa2_bias_gradient dbias;
 } fa2_backward_args;
 
 /* How a context is set up. Zero-initialise: every zero is the default. */

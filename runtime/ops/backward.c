@@ -53,6 +53,8 @@ void fa2i_backward_fill(const fa2i_grid *grid, const fa2_problem *problem, const
     }
     if (problem->sinks)
         params.features.dsinks = (uintptr_t)a->dsinks;
+    if (fa2i_bias_has_gradient(problem->bias))
+        fa2i_bias_gradient_fill(problem, &a->dbias, &params.features);
     if (problem->dropout) /* dS is that of kept elements */
         params.scale = (float)(scale * (double)params.features.keep_scale);
     if (grid->workspace_bytes > 0)

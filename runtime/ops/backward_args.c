@@ -7,7 +7,7 @@
 #include "runtime/ops/call.h"
 #include "runtime/ops/forward.h"
 
-enum { Q, K, V, O, DO, LSE, INPUTS, DQ = INPUTS, DK, DV, DSINKS, WORKSPACE, OPERANDS };
+enum { Q, K, V, O, DO, LSE, INPUTS, DQ = INPUTS, DK, DV, DSINKS, DBIAS, WORKSPACE, OPERANDS };
 
 /* What the operands that are there take, in their order. */
 typedef struct operands {
@@ -81,6 +81,10 @@ static fa2_status locate_gradients(const fa2_problem *p, const fa2_backward_args
         FA2_TRY(fa2i_memory_of_array("dsinks", args->dsinks,
                                      (size_t)p->heads_q * sizeof *args->dsinks,
                                      sizeof *args->dsinks, &m->memory[m->count]));
+        FA2_TRY(check_apart(m));
+    }
+    if (fa2i_bias_has_gradient(p->bias)) {
+        FA2_TRY(fa2i_bias_gradient_locate(p, &args->dbias, &m->memory[m->count]));
         FA2_TRY(check_apart(m));
     }
     if (m->count == INPUTS)

@@ -42,6 +42,7 @@ static int64_t count_blocks(const fa2i_step *step, const fa2_problem *problem, i
                             int64_t key_tiles, int64_t splits)
 {
     const int64_t heads = (problem->varlen ? 1 : (int64_t)problem->batch) * problem->heads_q;
+    const int64_t planes = (int64_t)problem->batch * problem->heads_q;
     switch (step->blocks) {
     case FA2I_BLOCKS_PADDED_ROWS:
         return ceil_div(padded_rows, step->block_rows);
@@ -53,6 +54,8 @@ static int64_t count_blocks(const fa2i_step *step, const fa2_problem *problem, i
         return problem->heads_q;
     case FA2I_BLOCKS_KEY_HEADS:
         return (int64_t)problem->batch * problem->heads_kv;
+    case FA2I_BLOCKS_SCORE_ROWS: /* of all sequences as many as the longest has */
+        return planes > INT32_MAX ? planes : ceil_div(planes * problem->seq_q, step->block_rows);
     default: /* parsing lets no other word through */
         return key_tiles * splits;
     }

@@ -90,35 +90,71 @@ static size_t bias_elem_bytes(const fa2_problem *problem)
 {
     static const size_t bytes[] = {
         [FA2_BIAS_FP16] = 2, [FA2_BIAS_BF16] = 2, [FA2_BIAS_FP32] = 4, [FA2_BIAS_BOOL] = 1};
-    return bytes[problem->bias];
+    return bytes[fa2i_bias_type(problem->bias)];
 }
 
+/* Where the number of a query and a key of a head is. */
+typedef struct plane {
+    const char *name, *data_name, *names[4]; /* of the strides: batch, query, head, key */
+    const void *data;
+    int64_t strides[4];
+    size_t elem_bytes;
+} plane;
+
 /* The keys of a query are its row. Where they are apart, what lies between them counts, too. */
-static fa2_status locate_bias(const fa2_problem *p, const fa2_bias_tensor *bias, fa2i_memory *m)
+static fa2_status locate_plane(const fa2_problem *p, const plane *of, fa2i_memory *m)
 {
-    const size_t elem_bytes = bias_elem_bytes(p);
-    const struct {
-        const char *name;
-        int64_t stride;
-        int32_t extent;
-    } dims[] = {{"bias.stride_batch", bias->stride_batch, p->batch},
-                {"bias.stride_query", bias->stride_query, p->seq_q},
-                {"bias.stride_head", bias->stride_head, p->heads_q},
-                {"bias.stride_key", bias->stride_key, p->seq_k}};
-    int64_t reaches[4], end = (int64_t)elem_bytes;
+    const int32_t extents[] = {p->batch, p->seq_q, p->heads_q, p->seq_k};
+    const int64_t elem_bytes = (int64_t)of->elem_bytes;
+    int64_t reaches[4], end = elem_bytes;
     fa2_status st = FA2_OK;
-    FA2_TRY(check_given("bias.data", bias->data, FA2I_FIELD_bias, (int32_t)p->bias));
+    FA2_TRY(check_given(of->data_name, of->data, FA2I_FIELD_bias, (int32_t)p->bias));
     for (int i = 0; i < 4; i++) {
-        FA2_TRY(find_reach(dims[i].name, dims[i].stride, dims[i].extent, elem_bytes, &reaches[i]));
+        FA2_TRY(find_reach(of->names[i], of->strides[i], extents[i], of->elem_bytes, &reaches[i]));
         end += reaches[i];
     }
-    FA2_TRY(fa2i_memory_of_array("bias", bias->data, (size_t)end, elem_bytes, m));
-    m->row_bytes = reaches[3] + (int64_t)elem_bytes;
+    FA2_TRY(fa2i_memory_of_array(of->name, of->data, (size_t)end, of->elem_bytes, m));
+    m->row_bytes = reaches[3] + elem_bytes;
     for (int i = 0; i < 3; i++) {
-        m->extents[i] = dims[i].extent;
-        m->strides[i] = dims[i].extent > 1 ? dims[i].stride * (int64_t)elem_bytes : 0;
+        m->extents[i] = extents[i];
+        m->strides[i] = extents[i] > 1 ? of->strides[i] * elem_bytes : 0;
     }
 done:
+    return st;
+}
+
+static fa2_status locate_bias(const fa2_problem *p, const fa2_bias_tensor *bias, fa2i_memory *m)
+{
+    const plane of = {
+        .name = "bias",
+        .data_name = "bias.data",
+        .names = {"bias.stride_batch", "bias.stride_query", "bias.stride_head", "bias.stride_key"},
+        .data = bias->data,
+        .strides = {bias->stride_batch, bias->stride_query, bias->stride_head, bias->stride_key},
+        .elem_bytes = bias_elem_bytes(p)};
+    return locate_plane(p, &of, m);
+}
+
+fa2_status fa2i_bias_gradient_locate(const fa2_problem *p, const fa2_bias_gradient *dbias,
+                                     fa2i_memory *m)
+{
+    const plane of = {.name = "dbias",
+                      .data_name = "dbias.data",
+                      .names = {"dbias.stride_batch", "dbias.stride_query", "dbias.stride_head",
+                                "dbias.stride_key"},
+                      .data = dbias->data,
+                      .strides = {dbias->stride_batch, dbias->stride_query, dbias->stride_head,
+                                  dbias->stride_key},
+                      .elem_bytes = sizeof *dbias->data};
+    const int32_t extents[] = {p->batch, p->seq_q, p->heads_q, p->seq_k};
+    const fa2_status st = locate_plane(p, &of, m);
+    for (int i = 0; st == FA2_OK && p->deterministic && i < 4; i++) {
+        if (of.strides[i] == 0 && extents[i] > 1)
+            return fa2i_fail(FA2_E_UNSUPPORTED,
+                             "%s is 0, a sum over %d in any order; with deterministic it must be "
+                             "more, and the caller sums",
+                             of.names[i], (int)extents[i]);
+    }
     return st;
 }
 
@@ -363,6 +399,16 @@ static void fill_bias(const fa2_problem *p, const fa2_bias_tensor *bias,
     params->bias_head = p->heads_q > 1 ? bias->stride_head : 0;
     params->bias_query = p->seq_q > 1 ? bias->stride_query : 0;
     params->bias_key = p->seq_k > 1 ? bias->stride_key : 0;
+}
+
+void fa2i_bias_gradient_fill(const fa2_problem *p, const fa2_bias_gradient *dbias,
+                             fa2i_feature_params *params)
+{
+    params->dbias = (uintptr_t)dbias->data;
+    params->dbias_batch = p->batch > 1 ? dbias->stride_batch : 0;
+    params->dbias_head = p->heads_q > 1 ? dbias->stride_head : 0;
+    params->dbias_query = p->seq_q > 1 ? dbias->stride_query : 0;
+    params->dbias_key = p->seq_k > 1 ? dbias->stride_key : 0;
 }
 
 void fa2i_features_fill(const fa2_problem *problem, const fa2i_feature_args *args, double scale,

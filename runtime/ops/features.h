@@ -44,6 +44,12 @@ fa2_status fa2i_features_check(const fa2_problem *problem, const fa2i_feature_ar
 /* By itself: its probability, its pointers. */
 fa2_status fa2i_dropout_check(const fa2_dropout *dropout);
 
+/* The memory of the gradient of a bias, which a problem has. */
+fa2_status fa2i_bias_gradient_locate(const fa2_problem *problem, const fa2_bias_gradient *dbias,
+                                     fa2i_memory *ret_memory);
+void fa2i_bias_gradient_fill(const fa2_problem *problem, const fa2_bias_gradient *dbias,
+                             fa2i_feature_params *params);
+
 /* Of arguments that were checked. */
 void fa2i_features_fill(const fa2_problem *problem, const fa2i_feature_args *args, double scale,
                         fa2i_feature_params *ret_params);

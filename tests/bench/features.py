@@ -6,16 +6,23 @@ all implementations of a case are timed as CUDA graphs in the same rounds, in ra
 for each case a quotient of two times, or the share of the tensor rate, beside what it is to be at least or at most.
 
     python3 tests/bench/features.py --tool build-release/tuner/fa2-tune --db features.db --out features [--only alibi,mla]
+    python3 tests/bench/features.py ... --fewer 3 --gpus 0,1    some three minutes
 
-Needs the Python package, PyTorch and a GPU; a few minutes, most of them for tuning; with the database of a former run
-it tunes nothing. --tensor-rate: TFLOPS of mma.sync on this card, as `fa2-tune bench` measures it.
+Needs the Python package, PyTorch and a GPU; most of the time is for tuning; with the database of a former run it tunes
+nothing. --fewer N: from the top of the source tree; of each family an N-th of its candidates, of Hopper's all. --gpus: the
+cases divided among GPUs of a kind, side by side, each with a database of its own (DB.0, DB.1). --tensor-rate: TFLOPS of
+mma.sync on this card, as `fa2-tune bench` measures it.
 """
 import argparse
+import datetime
 import os
 import pathlib
 import random
+import re
+import shutil
 import subprocess
 import sys
+import tempfile
 
 import torch
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
@@ -228,41 +235,122 @@ GROUPS = {"alibi": alibi, "dropout": dropout, "varlen": varlen, "plain": beside_
           "lengths": decode_lengths, "mla": mla}
 
 
-def lines_of(group, args, order):
-    for case in group(True):
-        graphs = {name: graph_of(call) for name, call in case.calls.items()}
-        times = {name: taken.median for name, taken in time_all(graphs, args.rounds, order).items()}
+# About the seconds that each takes, of which most are compilation.
+SECONDS = {"alibi": 35, "dropout": 40, "varlen": 50, "plain": 60, "paged": 30, "lengths": 25, "mla": 15}
+
+ABOUT = """# What features cost: {gpu}
+
+- GPU: {gpu}, {sms} SMs; driver {driver}; PyTorch {torch}
+- Date: {date}; bf16; every problem tuned first{fewer}; {rounds} rounds
+- Command: `{command}`
+
+A line is met or not by what the features were to cost at most, or to win at least. flash: PyTorch's FlashAttention-2; flex:
+FlexAttention, compiled; plain: fa2 without the feature; copy: one that moves as many bytes as the call has to read, in the same
+rounds (such a copy writes half of them, so a call can be faster).
+
+| case | what | quotient | bound | met | µs |
+| --- | --- | --- | --- | --- | --- |
+"""
+
+
+def about(args):
+    properties = torch.cuda.get_device_properties(0)
+    driver = subprocess.run(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"], capture_output=True,
+                            text=True, check=False).stdout.split()
+    return ABOUT.format(gpu=properties.name, sms=properties.multi_processor_count, driver=driver[0] if driver else "unknown",
+                        torch=torch.__version__, date=datetime.date.today(), rounds=args.rounds,
+                        fewer=f", with 1/{args.fewer} of the candidates" if args.fewer > 1 else "",
+                        command=" ".join(["python3", *sys.argv]))
+
+
+def lines_of(name, args, order):
+    for case in GROUPS[name](True):
+        graphs = {call: graph_of(made) for call, made in case.calls.items()}
+        times = {call: taken.median for call, taken in time_all(graphs, args.rounds, order).items()}
         yield case.line(times, args.tensor_rate)
 
 
-def main():
+def measured(args, names):
+    """The lines of these groups, tuned first."""
+    subprocess.run([args.tool, "tune", "--device", "0", "--db", args.db, "--", sys.executable, __file__, "--calls", "--only",
+                    ",".join(names), "--db", args.db], check=True)
+    order = random.Random(20)
+    lines = []
+    with torch.cuda.stream(torch.cuda.Stream()):
+        for name in names:
+            for line in lines_of(name, args, order):
+                lines.append(line)
+                print(line, flush=True)
+    return lines
+
+
+def divided(names, gpus):
+    """The groups of each GPU: the longest ones first, each to the GPU that has the least so far."""
+    shares = {gpu: [] for gpu in gpus}
+    for name in sorted(names, key=lambda name: -SECONDS[name]):
+        min(shares.values(), key=lambda share: sum(SECONDS[had] for had in share)).append(name)
+    return {gpu: share for gpu, share in shares.items() if share}
+
+
+def side_by_side(args, names):
+    """The same by a process for each GPU."""
+    children = []
+    for gpu, share in divided(names, args.gpus.split(",")).items():
+        out = args.out.with_name(f"{args.out.name}.{gpu}")
+        command = [sys.executable, __file__, "--tool", args.tool, "--db", f"{args.db}.{gpu}", "--out", out, "--only",
+                   ",".join(share), "--rounds", str(args.rounds), "--tensor-rate", str(args.tensor_rate)]
+        children.append((subprocess.Popen(command, env={**os.environ, "CUDA_VISIBLE_DEVICES": gpu}), out))
+    if any([child.wait() for child, _ in children]):
+        sys.exit(1)
+    lines = []
+    for _, out in children:
+        part = out.with_name(out.name + ".md")
+        lines += [line for line in part.read_text(encoding="utf-8").splitlines() if line.startswith("| ")][2:]
+        part.unlink()
+    return lines
+
+
+def generate_fewer(times, folder):
+    """Let the generator's scripts, and the templates beside them, be copies that list fewer candidates."""
+    for name in ("gen", "templates"):
+        shutil.copytree(name, pathlib.Path(folder) / name)
+    for script in (pathlib.Path(folder) / "gen" / "ops").glob("*.lua"):
+        if "sm90" not in script.name:
+            text = script.read_text(encoding="utf-8")
+            script.write_text(re.sub(r"\blimit = (\d+)", lambda found: f"limit = {int(found[1]) // times}", text),
+                              encoding="utf-8")
+    os.environ["FA2_GEN_PATH"] = folder
+
+
+def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tool", type=pathlib.Path, default=pathlib.Path("build-release/tuner/fa2-tune"))
     parser.add_argument("--db", type=pathlib.Path, default=pathlib.Path("features.db"))
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("features"))
     parser.add_argument("--only", default=",".join(GROUPS), help="of " + ", ".join(GROUPS))
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--fewer", type=int, default=1)
+    parser.add_argument("--gpus", default="", help="as CUDA_VISIBLE_DEVICES names them; default: the first")
     parser.add_argument("--tensor-rate", type=float, default=631.0)
     parser.add_argument("--calls", action="store_true", help="make fa2's calls once, and measure nothing")
-    args = parser.parse_args()
+    return parser.parse_args()
+
+
+def main():
+    args = parse()
     os.environ["FA2_DB"] = str(args.db.resolve())
-    groups = [GROUPS[name] for name in args.only.split(",")]
+    names = args.only.split(",")
     if args.calls:
-        for group in groups:
-            for case in group(False):
+        for name in names:
+            for case in GROUPS[name](False):
                 case.calls.get("fa2", lambda: None)()
         torch.cuda.synchronize()
         return
-    subprocess.run([args.tool, "tune", "--device", "0", "--db", args.db, "--", sys.executable, __file__, "--calls", "--only",
-                    args.only, "--db", args.db], check=True)
-    order = random.Random(20)
-    text = ["| case | what | quotient | bound | met | µs |", "| --- | --- | --- | --- | --- | --- |"]
-    with torch.cuda.stream(torch.cuda.Stream()):
-        for group in groups:
-            for line in lines_of(group, args, order):
-                text.append(line)
-                print(line, flush=True)
-    args.out.with_suffix(".md").write_text("\n".join(text) + "\n", encoding="utf-8")
+    with tempfile.TemporaryDirectory() as folder:
+        if args.fewer > 1:
+            generate_fewer(args.fewer, folder)
+        lines = side_by_side(args, names) if args.gpus else measured(args, names)
+    args.out.with_name(args.out.name + ".md").write_text(about(args) + "\n".join(lines) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -86,12 +86,24 @@ def attention_backward(d_out, q, k, v, out, lse, dq=None, dk=None, dv=None, dsin
     return (*made, _of_device(got[3])) if dsinks else tuple(made)
 
 
+def plain_forward(ctx, settings, *tensors):
+    """The extension module's, by the launch above; backward is then the Function's own, of all tensors."""
+    out, lse = launch(*_operations._unpacked(tensors), return_lse=True, differentiable=True,
+                      **dict(zip(_dispatch._PLAIN, settings)))
+    ctx.save_for_backward(out, lse, *tensors)
+    ctx.settings = settings
+    return out
+
+
+_forward, _Node = _dispatch._Plain.forward, _dispatch._Plain._backward_cls
+_apply = _Node.apply
 _installed = []
 
 
 def install():
     """From now on, in this process, until remove() is called."""
     _native.launch, _native.attention_backward, flash_attn.attention = launch, attention_backward, attention
+    _dispatch._Plain.forward, _Node.apply = staticmethod(plain_forward), torch.autograd.function.BackwardCFunction.apply
     library = torch.library.Library("fa2", "IMPL", "CPU")
     warnings.filterwarnings("ignore", "(?s).*Overriding a previously registered kernel")  # once in a process
     for name, kernel in (("attention", _operations._cuda), ("attention_packed", _operations._cuda_packed),
@@ -103,4 +115,5 @@ def install():
 
 def remove():
     _native.launch, _native.attention_backward, flash_attn.attention = _launch, _backward, fa2.attention
+    _dispatch._Plain.forward, _Node.apply = staticmethod(_forward), _apply
     _installed.pop()._destroy()

@@ -21,26 +21,30 @@ import torch.nn.functional as F
 import fa2
 import fa2.torch
 
-ROUNDS, CALLS = 30, 500
+ROUNDS, CALLS = 60, 250
 
 
 def measure(title, ways, rounds=ROUNDS, calls=CALLS):
-    """Each way in turn, many calls at a time; the first one is what the others are compared with."""
+    """Each way in turn, many calls at a time, every second round in the other order; the first one is what the others are
+    compared with: medians, and between quartiles the ratios of single rounds."""
     times = {name: [] for name in ways}
-    for round_number in range(rounds + 3):
-        for name, call in ways.items():
+    for round_number in range(rounds + 4):
+        for name, call in list(ways.items())[::1 if round_number % 2 else -1]:
             torch.cuda.synchronize()
             begin = time.perf_counter()
             for _ in range(calls):
                 call()
             spent = (time.perf_counter() - begin) / calls * 1e6
             torch.cuda.synchronize()
-            if round_number >= 3:
+            if round_number >= 4:
                 times[name].append(spent)
-    print(title)
-    first = statistics.median(next(iter(times.values())))
+    busy = os.getloadavg()[0]
+    print(f"{title} ({rounds} rounds of {calls}; {busy:.1f} of {os.cpu_count()} processors busy)")
+    first = next(iter(times.values()))
     for name, spent in times.items():
-        print(f"  {name:40} {statistics.median(spent):7.2f} us   first / this {first / statistics.median(spent):5.2f}")
+        low, _, high = statistics.quantiles([a / b for a, b in zip(first, spent)], n=4)
+        print(f"  {name:40} {statistics.median(spent):7.2f} us   first / this "
+              f"{statistics.median(first) / statistics.median(spent):5.2f}  [{low:.2f} {high:.2f}]")
 
 
 def forward(q, k, v):
@@ -141,7 +145,7 @@ def main():
         with torch.no_grad():
             measure("forward, without gradients", forward(q, k, v))
         leaves = [tensor.requires_grad_() for tensor in (q, k, v)]
-        measure("forward and backward", forward_and_backward(*leaves), calls=CALLS // 2)
+        measure("forward and backward", forward_and_backward(*leaves), calls=CALLS // 4)
 
 
 if __name__ == "__main__":

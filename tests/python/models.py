@@ -4,7 +4,7 @@
 
 Needs PyTorch, transformers and a GPU; exits with 77 without. Models are made from their configurations, with random weights,
 in bf16, both ways with the same ones; the ways take turns. "first" is the first step or text, with what had to be
-found and compiled; the others are medians. Whether both ways generate the same tokens is said, and is no condition: in bf16 two
+found and compiled; the others are medians, between brackets the quartiles of single rounds' ratios. Whether both ways generate the same tokens is said, and is no condition: in bf16 two
 right kernels differ in the last bit, and a random model's best two tokens may be that close.
 """
 
@@ -63,15 +63,16 @@ def compare(title, functions, rounds, turn, unit, scale):
     """functions: by way. scale: of the seconds that one call took, the number that is shown. Returns the row."""
     first = {way: seconds(function) for way, function in functions.items()}
     times = {way: [] for way in functions}
-    for _ in range(rounds):
-        for way, function in functions.items():
+    for number in range(rounds):  # in both orders: processors and the card grow slower as they work
+        for way, function in list(functions.items())[::1 if number % 2 else -1]:
             times[way].append(seconds(lambda function=function: [function() for _ in range(turn)]) / turn)
     row = {"what": title, "unit": unit}
     for way in functions:
         row[way], row[f"first {way}"] = scale(statistics.median(times[way])), scale(first[way])
     row["sdpa / fa2"] = statistics.median(times["sdpa"]) / statistics.median(times["fa2"])
-    print(f"{title:48} sdpa {row['sdpa']:9.2f}  fa2 {row['fa2']:9.2f} {unit:9} time of sdpa / fa2 {row['sdpa / fa2']:5.2f}  "
-          f"(first {row['first sdpa']:.2f}, {row['first fa2']:.2f})", flush=True)
+    row["least"], _, row["most"] = statistics.quantiles([a / b for a, b in zip(times["sdpa"], times["fa2"])], n=4)
+    print(f"{title:48} sdpa {row['sdpa']:9.2f}  fa2 {row['fa2']:9.2f} {unit:9} time of sdpa / fa2 {row['sdpa / fa2']:5.2f} "
+          f"[{row['least']:.2f} {row['most']:.2f}]  (first {row['first sdpa']:.2f}, {row['first fa2']:.2f})", flush=True)
     return row
 
 
@@ -135,7 +136,7 @@ def main():
     fa2.transformers.register()
     transformers.logging.set_verbosity_error()
     print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, transformers {transformers.__version__}")
-    rows = [*trained(arguments.rounds), *generated(max(2, arguments.rounds // 2))]
+    rows = [*trained(arguments.rounds), *generated(arguments.rounds)]
     if arguments.csv:
         with open(arguments.csv, "w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, list({name: None for row in rows for name in row}))

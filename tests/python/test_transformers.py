@@ -300,7 +300,7 @@ class OnHost(unittest.TestCase):
     def test_padding(self):
         t = transformers
         small = {**TEXT, "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
-        for first, last in ((0, 20), (0, 13), (9, 20), (4, 15)):
+        for (first, last), most_masked in itertools.product(((0, 20), (0, 13), (9, 20), (4, 15)), (20, 0)):
             padding = torch.ones_like(self.ids)
             padding[1] = 0
             padding[1, first:last] = 1
@@ -309,7 +309,9 @@ class OnHost(unittest.TestCase):
                                        ("llama", t.LlamaForCausalLM, t.LlamaConfig(**small)),
                                        ("mistral", t.MistralForCausalLM, t.MistralConfig(**small, num_key_value_heads=1,
                                                                                          sliding_window=6))):
-                with self.subTest(name, first=first, last=last):
+                # with gradients: as a mask, or packed without it
+                with self.subTest(name, first=first, last=last, most_masked=most_masked), \
+                        unittest.mock.patch.object(fa2.transformers, "_MOST_MASKED", most_masked):
                     self.compare(kind, config, inputs, padding)
 
     def test_packed_sequences(self):

@@ -33,7 +33,7 @@ def restore():
 class Ways(unittest.TestCase):
     def setUp(self):
         _native.set_torch(lambda *unused: "dispatcher", lambda *unused: "autograd", lambda *given: ("plain", given[0]),
-                          lambda: True)
+                          lambda: True, lambda: False)
         self.addCleanup(restore)
         patch = mock.patch.object(_frameworks, "describe", describe)
         patch.start()
@@ -80,12 +80,88 @@ class Ways(unittest.TestCase):
         self.assertEqual(sdpa(*heads_first, is_causal=True, scale=0.5), ("plain", (True, None, None, 0.5, "bhsd", None, None)))
         self.assertEqual(sdpa(*heads_first, dropout_p=0.5), "python")
 
+    def test_plain_autograd(self):
+        """What a Function without features does forward and backward is what calls without autograd do."""
+        asked = {"records": False, "deterministic": False}
+        _native.set_torch(*3 * [lambda *unused: None], lambda: asked["records"], lambda: asked["deterministic"])
+
+        class Node:
+            needs_input_grad = False, True, True, True
+
+            def save_for_backward(self, *tensors):
+                self.saved_tensors = tensors
+
+            class _forward_cls:
+                backward = staticmethod(lambda ctx, d_out: ("Python", ctx, d_out))
+
+        _native.plain_node(Node)
+        q, k, v = self.tensors = reference.tensors(seq_q=20, seq_k=30, kind=ExchangeTensor)
+        d_out = reference.tensors(seq_q=20, seed=2)[0]
+        out, lse = fa2.attention(q, k, v, causal=True, scale=0.5, return_lse=True)
+        gradients = fa2.attention_backward(d_out, q, k, v, out, lse, causal=True, scale=0.5)
+        node, settings = Node(), (True, None, None, 0.5, None, None, False)
+        self.assertIs(_native.plain_forward(node, settings, q, k, v), node.saved_tensors[0])
+        self.assertIs(node.settings, settings)
+        self.assertEqual(node.saved_tensors[2:], (q, k, v))
+        none, *made = node.apply(d_out)
+        device.synchronize()
+        self.assertIsNone(none)
+        for got, wanted in zip((*node.saved_tensors[:2], *made), (out, lse, *gradients)):
+            self.assertEqual(got.get(), wanted.get())
+        node.needs_input_grad = False, True, False, True
+        self.assertEqual([x is None for x in node.apply(d_out)], [True, False, True, False])
+        for own in (True, False):  # whoever asks for it
+            asked["deterministic"] = not own
+            with fa2.Context("") as context, self.assertLogs("fa2") as logs:
+                node.settings = (*settings[:5], context, own)
+                node.apply(d_out)
+                device.synchronize()
+            self.assertIn("deterministic=1", "".join(logs.output))
+        asked["deterministic"] = False
+        asked["records"] = True
+        self.assertEqual(node.apply(d_out), ("Python", node, d_out))
+        asked["records"], node.saved_tensors = False, node.saved_tensors[:4]  # as of packed ones
+        self.assertEqual(node.apply(d_out)[0], "Python")
+
+    def test_plain_autograd_of_packed_tensors(self):
+        class Packed(ExchangeTensor):
+            def unbind(self, dimension):
+                return [self.selected(self.shape.index(self.parts), i).as_type(ExchangeTensor) for i in range(self.parts)]
+
+        class Node:
+            def save_for_backward(self, *tensors):
+                self.saved_tensors = tensors
+
+        q, _, _ = reference.tensors(kind=ExchangeTensor)
+        batch, length, heads, width = q.shape
+        for parts, before in ((3, ()), (2, (q,))):
+            packed = Packed((batch, length, parts, heads, width))
+            packed.parts = parts
+            rows = reference.tensors(batch, heads * parts, seq_q=length, head_dim=width, seed=4)[0]
+            packed.set(rows.get())
+            node = Node()
+            out = _native.plain_forward(node, (*5 * [None], None, False), *before, packed)
+            wanted = fa2.attention(*before, *packed.unbind(-3))
+            device.synchronize()
+            self.assertEqual(out.get(), wanted.get())
+            self.assertEqual(node.saved_tensors[2:], (*before, packed))
+        for wrong in ((packed,), (q, q, packed)):
+            with self.assertRaises((ValueError, TypeError)):
+                _native.plain_forward(node, (*5 * [None], None, False), *wrong)
+        with self.assertRaisesRegex(TypeError, "settings"):
+            _native.plain_forward(node, (None,), q, q, q)
+        for few in ((node,), (node, (), q, q, q, q)):
+            with self.assertRaisesRegex(TypeError, "arguments"):
+                _native.plain_forward(*few)
+        with self.assertRaisesRegex(TypeError, "type"):
+            _native.plain_node(node)
+
     def test_new_keys_that_lack_others(self):
         """In the same words by each way, before anybody is asked."""
         q, k, v = self.tensors
         for watched, needed in ((False, False), (False, True), (True, False)):
             _native.set_torch(lambda *unused: "dispatcher", lambda *unused: "autograd", lambda *unused: "plain",
-                              lambda: True, lambda watched=watched: watched)
+                              lambda: True, lambda: False, lambda watched=watched: watched)
             Passing.requires_grad = needed
             self.addCleanup(setattr, Passing, "requires_grad", False)
             for given, text in (({"k_new": k}, "k_new and v_new are given together"),

@@ -186,6 +186,8 @@ static const struct {
     {FA2_OP_BACKWARD, 192, 128, 1, {0}},
     {FA2_OP_BACKWARD, 128, 72, 0, {.dropout = 1, .sinks = 1, .varlen = 1}},
     {FA2_OP_BACKWARD, 72, 8, 1, {.bias = FA2_BIAS_FP16, .window = 1}},
+    {FA2_OP_BACKWARD, 64, 0, 1, {.bias = FA2_BIAS_FP16_GRADIENT, .dropout = 1, .sinks = 1}},
+    {FA2_OP_BACKWARD, 40, 0, 0, {.bias = FA2_BIAS_FP32_GRADIENT, .softcap = 1, .varlen = 1}},
 };
 enum { VALUE_SETS = sizeof value_sets / sizeof *value_sets };
 

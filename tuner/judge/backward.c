@@ -23,6 +23,7 @@ static const fa2i_operand operands[OPERANDS] = {
     [DK] = {"dK", FA2I_SHAPE_KEYS, .output = true},
     [DV] = {"dV", FA2I_SHAPE_VALUES, .output = true},
     [DSINKS] = {"dsinks", FA2I_SHAPE_SINKS, FA2I_FIELD_sinks, .output = true},
+    [DBIAS] = {"dbias", FA2I_SHAPE_BIAS_GRADIENT, FA2I_FIELD_bias, .output = true},
 };
 
 /* ---- cases ---- */
@@ -119,6 +120,7 @@ static fa2i_arguments make_arguments(const fa2i_case *c,
                      .dropout = fa2i_case_dropout(c, addresses[SEEDS]),
                      .sinks = (const float *)(uintptr_t)addresses[SINKS],
                      .dsinks = (float *)(uintptr_t)addresses[DSINKS],
+                     .dbias = fa2i_case_bias_gradient(c, addresses, DBIAS),
                      .cu_seqlens_q = (const int32_t *)(uintptr_t)addresses[CU_Q],
                      .cu_seqlens_k = (const int32_t *)(uintptr_t)addresses[CU_K]}};
 }

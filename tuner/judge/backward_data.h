@@ -29,6 +29,7 @@ enum {
     DK,
     DV,
     DSINKS,
+    DBIAS,
     OPERANDS
 };
 

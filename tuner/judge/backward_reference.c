@@ -15,6 +15,9 @@
  * unit in the last place of the largest gradient at least: as much as it loses by being rounded. A dQ
  * whose row sees no key is exactly 0; so are dK and dV of a key that no row sees.
  *
+ * The gradient of a bias is the sum of dS, before a cap's derivative, over all that share a number of it; it is in fp32,
+ * so nothing is rounded of a plain sum.
+ *
  * Kernels cap scores with tanh.approx, which promises no more than 2^-11 of the tanh t: each p is off by a factor
  * exp(c t / 2^11) then, c the cap, and each derivative 1 - t^2 by t^2 / 2^10. What that makes of the terms of a
  * gradient is added to its bound: they are off in no common direction, so four times the root of the sum of their squares
@@ -32,7 +35,9 @@
 #include "tuner/judge/number.h"
 #include "tuner/judge/reference.h"
 
-enum { GRADIENTS = DSINKS - INPUTS }; /* dQ, dK, dV: indexes of outputs; dsinks is behind them */
+/* dQ, dK, dV: indexes of outputs; dsinks and dbias are behind them, if they are there. Of dbias errors are kept
+ * behind those of the others. */
+enum { GRADIENTS = DSINKS - INPUTS, OF_BIAS = GRADIENTS, KINDS };
 
 typedef struct work {
     const fa2i_case *c;
@@ -43,7 +48,8 @@ typedef struct work {
     const float *lse; /* element i is lse[i % lse_period] */
     size_t lse_period;
     double scale;
-    fa2i_wanted *outputs;
+    fa2i_wanted *outputs, *dbias; /* dbias: of them; NULL: there is none */
+    fa2i_extent dbias_extent;
 } work;
 
 /* One thread's share of the rows, and what it works with. */
@@ -59,7 +65,9 @@ typedef struct part {
     float *spare;        /* [D] */
     double *sums;        /* [4, D], plain: dK and dV, and those of one query head */
     double *squares;     /* [2, D], of dK and dV, or of dQ */
-    double plain_error[GRADIENTS], largest[GRADIENTS], tanh_error[GRADIENTS];
+    double plain_error[KINDS], largest[KINDS], tanh_error[KINDS];
+    double *
+        scores; /* [2, S], of a row of dbias: its plain sum, the squares of what its terms are off */
 } part;
 
 /* LSE and delta of a row; d_o: its dO. */
@@ -75,10 +83,11 @@ static void read_statistics(part *p, int32_t batch, int32_t head, int32_t row, c
     *ret_delta = fa2i_dot(d_o, p->spare, columns);
 }
 
-/* What a query and a key add with: P and dS, exact and plain. */
+/* What a query and a key add with: P, dS and what dS is behind a cap, exact and plain. */
 typedef struct weights {
-    double p, ds, plain_p, plain_ds;
-    double off_p, off_ds; /* as far as the tanh of a kernel may take them; 0 without a cap */
+    double p, ds, behind, plain_p, plain_ds, plain_behind;
+    double off_p, off_ds,
+        off_behind; /* as far as the tanh of a kernel may take them; 0 without a cap */
 } weights;
 
 /* What tanh.approx promises: relative. */
@@ -105,6 +114,7 @@ static weights weigh(const part *of, fa2i_row at, int32_t key, const float *q, c
     const float plain_dp = fa2i_rounded(dtype, (float)dp);
     const float plain_p = p == 0 ? 0 : fa2i_rounded(dtype, expf(plain_s - (float)lse));
     float plain_ds = fa2i_rounded(dtype, plain_p * (plain_dp - (float)delta));
+    const double behind = p * (dp - delta), plain_behind = (double)plain_ds;
     double slope = 1, p_error = 0, slope_error = 0; /* of p as a factor */
     if (softcap > 0) {
         const double t = tanh(s / softcap);
@@ -114,12 +124,15 @@ static weights weigh(const part *of, fa2i_row at, int32_t key, const float *q, c
         plain_ds = fa2i_rounded(dtype, plain_ds * (1 - plain_tanh * plain_tanh));
     }
     return (weights){.p = p * kept,
-                     .ds = p * (dp - delta) * slope * w->scale,
+                     .ds = behind * slope * w->scale,
+                     .behind = behind,
+                     .plain_behind = plain_behind,
+                     .off_behind = fabs(behind) * p_error,
                      .plain_p = (double)fa2i_rounded(dtype, plain_p * (float)kept),
                      .plain_ds = (double)plain_ds * w->scale,
                      .off_p = p * kept * p_error,
-                     .off_ds = fabs(p * (dp - delta) * w->scale) *
-                               (slope * p_error + slope_error * (1 + p_error))};
+                     .off_ds =
+                         fabs(behind * w->scale) * (slope * p_error + slope_error * (1 + p_error))};
 }
 
 static void add(double *sum, double factor, const float *row, int count)
@@ -135,17 +148,24 @@ static void add_square(double *sum, double off, const float *row, int count)
         sum[i] += off * off * (double)row[i] * (double)row[i];
 }
 
-/* A row of a gradient is complete. squares: of what its terms are off. */
-static void note_row(part *p, int gradient, const double *exact, const double *plain,
-                     const double *squares)
+/* So many numbers of a gradient are complete. squares: of what their terms are off. */
+static void note(part *p, int gradient, int width, const double *exact, const double *plain,
+                 const double *squares, bool is_rounded)
 {
     const fa2_dtype dtype = p->work->c->problem.dtype;
-    for (int d = 0; d < p->work->outputs[gradient].width; d++) {
-        const double rounded = (double)fa2i_rounded(dtype, (float)plain[d]);
+    for (int d = 0; d < width; d++) {
+        const double rounded = is_rounded ? (double)fa2i_rounded(dtype, (float)plain[d]) : plain[d];
         p->plain_error[gradient] = fmax(p->plain_error[gradient], fabs(rounded - exact[d]));
         p->largest[gradient] = fmax(p->largest[gradient], fabs(exact[d]));
         p->tanh_error[gradient] = fmax(p->tanh_error[gradient], 4 * sqrt(squares[d]));
     }
+}
+
+/* A row of a gradient is complete. */
+static void note_row(part *p, int gradient, const double *exact, const double *plain,
+                     const double *squares)
+{
+    note(p, gradient, p->work->outputs[gradient].width, exact, plain, squares, true);
 }
 
 /* A row of the two tensors into p->row; heads of the others, of the sequence, into p->head. The second ones have
@@ -282,6 +302,68 @@ static void key_row(part *p, size_t index)
     note_row(p, DV - INPUTS, of_dv, p->sums + head_dim, p->squares + head_dim);
 }
 
+/* What a query of a head adds to a row of dbias, of which it is one column, or all. */
+static bool add_to_bias(part *p, fa2i_row at, int32_t first_key, int32_t keys, bool turned,
+                        double *exact)
+{
+    const work *w = p->work;
+    const fa2_problem *problem = &p->sequence.problem;
+    const size_t width = (size_t)w->dbias->width;
+    double lse = 0, delta = 0;
+    bool seen = false;
+    read_rows(p, of_query, at.head, p->sequence.first_q + at.row, of_key,
+              at.head / (problem->heads_q / problem->heads_kv));
+    read_statistics(p, p->sequence.batch, at.head, p->sequence.first_q + at.row, p->row[1], &lse,
+                    &delta);
+    for (int32_t j = first_key; j < first_key + keys && j < problem->seq_k; j++) {
+        if (!fa2i_key_is_seen(problem, at.row, j))
+            continue;
+        const float *k = p->head[0] + (int64_t)j * problem->head_dim;
+        const float *v = p->head[1] + (int64_t)j * fa2i_head_dim_v(problem);
+        const weights x = weigh(p, at, j, p->row[0], p->row[1], k, v, lse, delta);
+        const size_t column = turned ? (size_t)at.row : (size_t)j;
+        seen = true;
+        exact[column] += x.behind;
+        p->scores[column] += x.plain_behind;
+        p->scores[width + column] += x.off_behind * x.off_behind;
+    }
+    return seen;
+}
+
+/* The row is one query's, or all queries' where they share it; turned: one key's. Batches and heads that share it
+ * add to it. */
+static void bias_row(part *p, size_t index)
+{
+    const work *w = p->work;
+    const fa2_problem *problem = &w->c->problem;
+    const fa2i_wanted *wanted = w->dbias;
+    const fa2i_place *at = &wanted->places[index];
+    const fa2i_extent *e = &w->dbias_extent;
+    const fa2i_bias_strides strides = fa2i_case_bias(w->c, DBIAS);
+    const bool turned = w->c->layout == FA2I_LAYOUT_BHSD, one_batch = e->batch > 1,
+               one_head = e->heads > 1;
+    const bool one_query = !turned && strides.query > 0;
+    double *exact = wanted->values + index * (size_t)wanted->width; /* zero so far */
+    bool seen = false;
+    memset(p->scores, 0, 2 * (size_t)wanted->width * sizeof *p->scores);
+    for (int32_t b = one_batch ? at->batch : 0; b < (one_batch ? at->batch + 1 : problem->batch);
+         b++) {
+        p->sequence = fa2i_sequence_of(problem, &w->said, b);
+        const int32_t queries = p->sequence.problem.seq_q;
+        for (int32_t h = one_head ? at->head : 0; h < (one_head ? at->head + 1 : problem->heads_q);
+             h++)
+            for (int32_t i = one_query ? at->row : 0;
+                 i < (one_query && at->row < queries ? at->row + 1
+                      : one_query                    ? 0
+                                                     : queries);
+                 i++)
+                seen |= add_to_bias(p, (fa2i_row){p->sequence.index, h, i}, turned ? at->row : 0,
+                                    turned ? 1 : problem->seq_k, turned, exact);
+    }
+    wanted->exact[index] = !seen;
+    note(p, OF_BIAS, wanted->width, exact, p->scores, p->scores + wanted->width, false);
+}
+
 static void *run_part(void *argument)
 {
     part *p = argument;
@@ -293,6 +375,10 @@ static void *run_part(void *argument)
     p->at[0] = p->at[1] = p->stats_at = -1;
     for (size_t i = keys * p->index / p->count; i < keys * (p->index + 1) / p->count; i++)
         key_row(p, i);
+    p->at[0] = p->at[1] = -1;
+    const size_t of_bias = p->work->dbias != NULL ? p->work->dbias->row_count : 0;
+    for (size_t i = of_bias * p->index / p->count; i < of_bias * (p->index + 1) / p->count; i++)
+        bias_row(p, i);
     return NULL;
 }
 
@@ -314,9 +400,10 @@ static fa2_status part_init(part *p)
     p->spare = fa2i_alloc_array(head_dim, sizeof(float));
     p->sums = fa2i_alloc_array(4 * head_dim, sizeof(double));
     p->squares = fa2i_alloc_array(2 * head_dim, sizeof(double));
+    p->scores = fa2i_alloc_array(2 * longest(problem), sizeof(double));
     if (p->row[0] == NULL || p->row[1] == NULL || p->head[0] == NULL || p->head[1] == NULL ||
         p->lse == NULL || p->delta == NULL || p->spare == NULL || p->sums == NULL ||
-        p->squares == NULL)
+        p->squares == NULL || p->scores == NULL)
         return fa2i_fail(FA2_E_MEMORY, "no memory for the reference of %zu rows", longest(problem));
     return FA2_OK;
 }
@@ -332,6 +419,7 @@ static void part_done(part *p)
     fa2i_free(p->spare);
     fa2i_free(p->sums);
     fa2i_free(p->squares);
+    fa2i_free(p->scores);
 }
 
 /* Of a gradient, from what the parts found: the bound that is described above. */
@@ -349,16 +437,21 @@ static fa2i_bound bound_of(fa2_dtype dtype, const part *parts, size_t count, int
     return (fa2i_bound){.absolute = 2 * error + 1e-5 + tanh_error};
 }
 
-static fa2_status reserve_outputs(fa2i_wanted *outputs)
+static fa2_status reserve_output(fa2i_wanted *o)
 {
-    for (int i = 0; i < GRADIENTS; i++) {
-        fa2i_wanted *o = &outputs[i];
-        o->values = fa2i_alloc_array(o->row_count * (size_t)o->width, sizeof *o->values);
-        o->exact = fa2i_alloc_array(o->row_count, sizeof *o->exact);
-        if (o->values == NULL || o->exact == NULL)
-            return fa2i_fail(FA2_E_MEMORY, "no memory for %zu reference rows", o->row_count);
-    }
+    o->values = fa2i_alloc_array(o->row_count * (size_t)o->width, sizeof *o->values);
+    o->exact = fa2i_alloc_array(o->row_count, sizeof *o->exact);
+    if (o->values == NULL || o->exact == NULL)
+        return fa2i_fail(FA2_E_MEMORY, "no memory for %zu reference rows", o->row_count);
     return FA2_OK;
+}
+
+static fa2_status reserve_outputs(const work *w)
+{
+    fa2_status st = FA2_OK;
+    for (int i = 0; st == FA2_OK && i < GRADIENTS; i++)
+        st = reserve_output(&w->outputs[i]);
+    return st == FA2_OK && w->dbias != NULL ? reserve_output(w->dbias) : st;
 }
 
 /* That of each head, and *ret_size: the sum of what was summed, without signs. p: with room for rows. */
@@ -425,7 +518,11 @@ fa2_status fa2i_backward_reference(const fa2i_case *c, const fa2i_inputs *inputs
 
     for (int i = 0; i < LSE; i++)
         w.tensors[i] = fa2i_case_host_tensor(c, inputs, i);
-    FA2_TRY(reserve_outputs(outputs));
+    if (fa2i_bias_has_gradient(c->problem.bias)) {
+        w.dbias = &outputs[GRADIENTS + (c->problem.sinks != 0)];
+        w.dbias_extent = fa2i_case_extent(c, DBIAS);
+    }
+    FA2_TRY(reserve_outputs(&w));
     for (size_t i = 0; i < count; i++) {
         parts[i] = (part){.work = &w, .index = i, .count = count};
         FA2_TRY(part_init(&parts[i]));
@@ -433,6 +530,8 @@ fa2_status fa2i_backward_reference(const fa2i_case *c, const fa2i_inputs *inputs
     fa2i_run_parts(run_part, parts, sizeof *parts, count);
     for (int i = 0; i < GRADIENTS; i++)
         outputs[i].bound = bound_of(c->problem.dtype, parts, count, i);
+    if (w.dbias != NULL)
+        w.dbias->bound = bound_of(c->problem.dtype, parts, count, OF_BIAS);
     if (c->problem.sinks)
         FA2_TRY(sink_gradients(&parts[0], &outputs[GRADIENTS]));
 done:

@@ -81,20 +81,20 @@ static size_t bias_bytes(fa2_bias bias)
     return bias == FA2_BIAS_FP32 ? sizeof(float) : bias == FA2_BIAS_BOOL ? 1 : sizeof(uint16_t);
 }
 
-/* A plane for each batch and head, or for several of them. */
-static fa2i_extent extent_of_bias(const fa2i_case *c)
+/* A plane for each batch and head, or for several of them; apart: for each. */
+static fa2i_extent extent_of_bias(const fa2i_case *c, size_t elem_bytes, bool apart)
 {
     const fa2_problem *p = &c->problem;
     const bool turned = c->layout == FA2I_LAYOUT_BHSD;
-    const bool batched = turned || c->layout == FA2I_LAYOUT_GAPPED;
-    const bool by_head = turned || c->layout == FA2I_LAYOUT_SHARED;
+    const bool batched = apart || turned || c->layout == FA2I_LAYOUT_GAPPED;
+    const bool by_head = apart || turned || c->layout == FA2I_LAYOUT_SHARED;
     fa2i_extent e = {.batch = batched ? p->batch : 1,
-                     .seq = turned                            ? p->seq_k
-                            : c->layout == FA2I_LAYOUT_SHARED ? 1
-                                                              : p->seq_q,
+                     .seq = turned                                      ? p->seq_k
+                            : c->layout == FA2I_LAYOUT_SHARED && !apart ? 1
+                                                                        : p->seq_q,
                      .heads = by_head ? p->heads_q : 1,
                      .width = turned ? p->seq_q : p->seq_k,
-                     .elem_bytes = bias_bytes(p->bias)};
+                     .elem_bytes = elem_bytes};
     e.pitch = c->layout == FA2I_LAYOUT_GAPPED ? e.width | 1
               : c->layout == FA2I_LAYOUT_BSHD ? (e.width + 7) / 8 * 8
                                               : e.width;
@@ -219,7 +219,11 @@ fa2i_extent fa2i_case_extent(const fa2i_case *c, int operand)
     if (o->shape == FA2I_SHAPE_STATISTICS)
         return extent_of_statistics(p);
     if (o->shape == FA2I_SHAPE_BIAS)
-        return extent_of_bias(c);
+        return extent_of_bias(c, bias_bytes(fa2i_bias_type(p->bias)), false);
+    if (o->shape == FA2I_SHAPE_BIAS_GRADIENT)
+        return fa2i_bias_has_gradient(p->bias)
+                   ? extent_of_bias(c, sizeof(float), p->deterministic != 0)
+                   : (fa2i_extent){0};
     if (o->shape == FA2I_SHAPE_SEEDS)
         return c->layout == FA2I_LAYOUT_BSHD ? (fa2i_extent){0} : extent_of_seeds();
     if (o->shape == FA2I_SHAPE_SLOPES || o->shape == FA2I_SHAPE_SINKS)

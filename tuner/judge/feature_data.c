@@ -56,7 +56,7 @@ fa2_status fa2i_fill_bias(const fa2i_case *c, int operand, size_t count, void *o
         const uint64_t random = fa2i_random(&state);
         const int64_t row = (int64_t)i / e.pitch % e.seq, column = (int64_t)i % e.pitch;
         const float value = (float)(int32_t)(random >> 32) * 0x1p-30f; /* -2 ... 2 */
-        put_bias(c->problem.bias, value, is_hidden(c, row, column, random), i, out);
+        put_bias(fa2i_bias_type(c->problem.bias), value, is_hidden(c, row, column, random), i, out);
     }
     return FA2_OK;
 }
@@ -125,6 +125,17 @@ fa2_bias_tensor fa2i_case_bias_tensor(const fa2i_case *c,
                              .stride_head = strides.head,
                              .stride_query = strides.query,
                              .stride_key = strides.key};
+}
+
+fa2_bias_gradient fa2i_case_bias_gradient(const fa2i_case *c,
+                                          const uint64_t addresses[FA2I_OPERANDS_MAX], int operand)
+{
+    const fa2i_bias_strides strides = fa2i_case_bias(c, operand);
+    return (fa2_bias_gradient){.data = (float *)(uintptr_t)addresses[operand],
+                               .stride_batch = strides.batch,
+                               .stride_head = strides.head,
+                               .stride_query = strides.query,
+                               .stride_key = strides.key};
 }
 
 fa2_dropout fa2i_case_dropout(const fa2i_case *c, uint64_t seeds)

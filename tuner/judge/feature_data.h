@@ -32,6 +32,8 @@ fa2_alibi fa2i_case_alibi(const fa2i_case *c, const uint64_t addresses[FA2I_OPER
                           int operand);
 fa2_bias_tensor fa2i_case_bias_tensor(const fa2i_case *c,
                                       const uint64_t addresses[FA2I_OPERANDS_MAX], int operand);
+fa2_bias_gradient fa2i_case_bias_gradient(const fa2i_case *c,
+                                          const uint64_t addresses[FA2I_OPERANDS_MAX], int operand);
 
 /* The dropout of a case: that of its call, seeds: address of the operand of seeds or 0; and that which a launch
  * finds, seeds: that operand on the host or NULL. */

@@ -4,6 +4,7 @@
 #include "tuner/judge/features.h"
 
 #include <math.h>
+#include "runtime/base/problem.h"
 #include "runtime/ops/dropout.h"
 #include "tuner/judge/number.h"
 
@@ -21,7 +22,7 @@ static double bias_term(const fa2_problem *p, const fa2i_features *f, int32_t ba
         batch * f->bias_batch + head * f->bias_head + query * f->bias_query + key * f->bias_key;
     if (f->bias_period > 0)
         at %= f->bias_period;
-    switch (p->bias) {
+    switch (fa2i_bias_type(p->bias)) {
     case FA2_BIAS_FP16:
         return (double)fa2i_from_bits(FA2_FP16, ((const uint16_t *)f->bias)[at]);
     case FA2_BIAS_BF16:
@@ -30,7 +31,7 @@ static double bias_term(const fa2_problem *p, const fa2i_features *f, int32_t ba
         return (double)((const float *)f->bias)[at];
     case FA2_BIAS_BOOL:
         return ((const unsigned char *)f->bias)[at] != 0 ? 0 : -INFINITY;
-    case FA2_BIAS_NONE:
+    default:
         break;
     }
     return 0;

@@ -9,6 +9,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils._device import DeviceContext
 
 from . import _native
 from ._operations import (_FEATURES, _NEW, _NUMBERS, _cast, _check_leaves, _is_deterministic, _kernels, _launch_backward,
@@ -66,36 +67,24 @@ def _recorded(d_out: Tensor, tensors: List[Tensor], out: Tensor, lse: Tensor, wa
 
 
 class _Plain(torch.autograd.Function):
-    """_Attention without features: apply(settings, *tensors), the settings' names being _PLAIN. What each argument and
-    each look into a dict costs is paid at every step of a model."""
+    """_Attention without features: apply(settings, *tensors), the settings' names being _PLAIN. What Python does at a call is
+    paid at every step of a model: so forward, and the backward of three tensors, are the extension module's."""
 
-    @staticmethod
-    def forward(ctx: Any, settings: Tuple[Any, ...], *tensors: Tensor) -> Tensor:
-        causal, window, softcap, scale, layout, context, *_ = settings
-        q, k, v = tensors if len(tensors) == 3 else _unpacked(tensors)
-        out: Tensor
-        out, lse = _kernels.launch(q, k, v, causal=causal, window=window, softcap=softcap, scale=scale, layout=layout,
-                                   context=context, return_lse=True, differentiable=True)
-        ctx.save_for_backward(out, lse, *tensors)
-        ctx.settings = settings
-        return out
+    forward = staticmethod(_native.plain_forward)
 
     @staticmethod
     def backward(ctx: Any, d_out: Tensor) -> Tuple[Any, ...]:
+        """Of packed tensors, and where it is recorded."""
         out, lse, *tensors = ctx.saved_tensors
-        _, *needs = ctx.needs_input_grad
-        causal, window, softcap, scale, layout, context, deterministic = ctx.settings
-        if len(tensors) < 3 or torch.is_grad_enabled():
-            # create_graph: the operation, which refuses when it is differentiated
-            launch = _recorded if torch.is_grad_enabled() else _launch_backward
-            *gradients, _ = launch(d_out, tensors, out, lse, (*needs, False), dict(zip(_PLAIN, ctx.settings)),
-                                   bool(deterministic))
-            return (None, *gradients)
-        return (None, *_kernels.attention_backward(
-            d_out, *tensors, out, lse, causal=causal, window=window, softcap=softcap, scale=scale, layout=layout,
-            context=context, deterministic=deterministic or _is_deterministic(), dq=needs[0], dk=needs[1], dv=needs[2]))
+        *settings, deterministic = ctx.settings
+        # create_graph: the operation, which refuses when it is differentiated
+        launch = _recorded if torch.is_grad_enabled() else _launch_backward
+        *gradients, _ = launch(d_out, tensors, out, lse, (*ctx.needs_input_grad[1:], False), dict(zip(_PLAIN, settings)),
+                               bool(deterministic))
+        return (None, *gradients)
 
 
+_native.plain_node(_Plain._backward_cls)
 _PLAIN = ("causal", "window", "softcap", "scale", "layout", "context")  # and whether to be deterministic
 
 # Function.apply looks for functorch first, which the caller has done.
@@ -158,11 +147,21 @@ def _refuse_place(**given: Any) -> None:
 # ---- which way a call goes ----
 
 
+_count_function_modes = torch._C._len_torch_function_stack
+
+
 def _watchers() -> List[Any]:
     """What tells, when called, that the dispatcher has somebody to call besides autograd and autocast. Each
     costs every call some 40 ns."""
-    names = ("_len_torch_dispatch_stack", "_len_torch_function_stack", "_is_tracing")
-    return [*(getattr(torch._C, name) for name in names), torch._C._functorch.peek_interpreter_stack]
+    names = ("_len_torch_dispatch_stack", "_is_tracing")
+    return [*(getattr(torch._C, name) for name in names), _count_function_modes, torch._C._functorch.peek_interpreter_stack]
+
+
+def _function_modes() -> bool:
+    """Whether a function mode looks on that is more than a default device (torch.set_default_device, `with
+    torch.device(...)`), which changes only the functions that make tensors."""
+    modes = (torch._C._get_function_stack_at(i) for i in range(torch._C._len_torch_function_stack()))
+    return any(type(mode) is not DeviceContext for mode in modes)
 
 
 _others = _watchers()
@@ -172,7 +171,7 @@ _exact = {torch.Tensor, torch.nn.Parameter}
 def is_unwatched(*tensors: Any) -> bool:
     """Whether nobody but autograd and autocast looks on."""
     return all(tensor is None or type(tensor) in _exact for tensor in tensors) and not any(
-        watcher() for watcher in _others)
+        watcher() and (watcher is not _count_function_modes or _function_modes()) for watcher in _others)
 
 
 def needs_gradient(*tensors: Optional[Tensor]) -> bool:
@@ -288,6 +287,6 @@ def attention_packed(*tensors: Tensor, causal: bool = False, window: Any = None,
     return (out, lse) if return_lse else out
 
 
-_watching = (torch.is_grad_enabled, *_others,
+_watching = (torch.is_grad_enabled, _is_deterministic, *_others,
              getattr(torch._C, "_is_any_autocast_enabled", torch.is_autocast_enabled))  # the former is quicker
 _native.set_torch(dispatch, differentiable, _apply_plain, *_watching)

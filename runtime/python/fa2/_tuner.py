@@ -51,7 +51,7 @@ def _ask(command: str, *arguments: str) -> Any:
 def winners(database: Union[str, "os.PathLike[str]", None] = None) -> List[Dict[str, Any]]:
     """The winners of a tuning database, a dict each: device, problem, variant, time, where from.
 
-    database: a path; None: the default one.
+    database: a path; None: the default one. Raises ValueError where there is none yet.
     """
     found: List[Dict[str, Any]] = _ask("list", *_database(database))
     return found
@@ -61,6 +61,7 @@ def explain_offline(problem: Mapping[str, Any], arch: Union[str, int],
                     database: Union[str, "os.PathLike[str]", None] = None) -> Dict[str, Any]:
     name = arch if isinstance(arch, str) else f"sm_{arch}"
     answer: Dict[str, Any] = _ask("explain", "--arch", name, "--shape", _shape(problem), *_database(database))[0]
+    del answer["rejected"]  # hundreds of variants that are none for this card; `fa2-tune explain --json` has them
     return answer
 
 

@@ -107,8 +107,9 @@ def _mask(batch_size: int, q_length: int, kv_length: int, q_offset: Any = 0, kv_
             return end.to(torch.int32).expand(batch_size).reshape(batch_size, 1, 1, 1).contiguous()
         if not (torch.compiler.is_compiling() and isinstance(end, Tensor)):
             end = min(int(end), kv_length) if q_length == 1 else int(end)
-            padding = None if attention_mask is None or end > kv_length else _look_at(attention_mask, kv_offset, end)
-            is_plain = attention_mask is None or (padding is not None and padding.is_before and padding.is_behind)
+            is_plain = _is_full(attention_mask, kv_offset, kv_offset + end)
+            padding = (None if attention_mask is None or is_plain or end > kv_length
+                       else _look_at(attention_mask, kv_offset, end))
             # Causal queries see nothing of padding behind them. Those that are padding do; of them a loss makes
             # nothing, but generate takes what the last one says.
             if end <= kv_length and (is_plain or (padding is not None and padding.is_behind and torch.is_grad_enabled())):
@@ -186,16 +187,19 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Optional[Tensor], b
     if width % 8 != 0 or columns != width:
         scaling = width ** -0.5 if scaling is None else scaling
         query, key, value = padded(query, key, value)
+    differentiated = bounds if not packed and needs_gradient(query, key, value, s_aux) else None
+    if differentiated is not None and key.shape[2] <= _MOST_MASKED:
+        mask, bounds, differentiated = _mask_of_keys(key, differentiated), None, None
     # one query sees all keys behind it anyway; no kernel of its own is needed for that
     settings: Dict[str, Any] = {"causal": is_causal and length > 1, "window": window, "softcap": softcap, "scale": scaling,
                                 "sinks": None if s_aux is None else s_aux.float(), "bias": mask, "dropout_p": dropout}
     out: Tensor
-    if packed or (bounds is not None and needs_gradient(query, key, value, s_aux)):
+    if packed or differentiated is not None:
         query, key, value = (tensor.transpose(1, 2) for tensor in (query, key, value))
-        if packed:
+        if differentiated is not None:
+            query, key, value, packed = _without_padding(query, key, value, differentiated)
+        else:
             query, key, value = query[0], key[0], value[0]
-        elif bounds is not None:
-            query, key, value, packed = _without_padding(query, key, value, bounds)
         out = attention(query, key, value, **settings, **packed).reshape(batch, length, heads, -1)
     else:
         lengths: Dict[str, Any] = {}
@@ -205,15 +209,35 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Optional[Tensor], b
     return out if out.shape[-1] == columns else out[..., :columns]
 
 
+# Kernels that are told where keys begin and end have no gradients. Up to so many keys a mask of them costs less than what it
+# hides: leaving padding out is two copies at each layer and as many backward, which takes the host longer than the kernel.
+_MOST_MASKED = 1024
+
+
+def _mask_of_keys(key: Tensor, bounds: Tensor) -> Tensor:
+    """What bounds say, as bool [B, 1, 1, Sk], rows on multiples of 8: the same for all layers that have the bounds."""
+    known: Optional[Tensor] = getattr(bounds, "fa2_mask", None)
+    if known is None or known.shape[-1] != key.shape[2]:
+        known = _within(key, bounds, -(-key.shape[2] // 8) * 8)[:, None, None, :key.shape[2]]
+        bounds.fa2_mask = known  # type: ignore[attr-defined]
+    return known
+
+
+def _within(key: Tensor, bounds: Tensor, count: int) -> Tensor:
+    """Whether each of the first `count` keys is one that bounds let be seen: bool [B, count]."""
+    begins, ends = _begins_and_ends(bounds)
+    places = torch.arange(count, device=key.device)
+    seen = places < ends[:, None]
+    return seen if begins is None else seen & (places >= begins[:, None])
+
+
 def _without_padding(query: Tensor, key: Tensor, value: Tensor, bounds: Tensor
                      ) -> Tuple[Tensor, Tensor, Tensor, Dict[str, Any]]:
     """The rows [T, H, D] of tensors [B, S, H, D], of key and value those within bounds only, and fa2.attention's keywords
     for them: packed sequences, which have gradients. Counting rows waits for the device, in a mask's first layer."""
     known = getattr(bounds, "fa2_rows", None)
     if known is None:
-        begins, ends = _begins_and_ends(bounds)
-        places = torch.arange(key.shape[1], device=key.device)
-        seen = (places < ends[:, None]) & (places >= (0 if begins is None else begins[:, None]))
+        seen = _within(key, bounds, key.shape[1])
         starts = F.pad(seen.sum(1).cumsum(0, dtype=torch.int32), (1, 0))
         known = bounds.fa2_rows = seen.flatten().nonzero().flatten(), starts  # type: ignore[attr-defined]
     indices, starts = known

@@ -40,21 +40,21 @@ static bool open_gradient(const fa2py_call *call, int which, PyObject *given, vo
                              &o[DQ + which]);
 }
 
-static bool open_all(const fa2py_call *call, PyObject *const *values, fa2_problem *problem,
+static bool open_all(const fa2py_call *call, const fa2py_backward *given, fa2_problem *problem,
                      fa2py_launch *launch, fa2py_operand *o, fa2py_features *features)
 {
     if (!fa2py_begin(call, o, features, &launch->stream, &launch->lender) ||
         !fa2py_make_problem(call, o, features, problem))
         return false;
     const fa2py_operand like_out = fa2py_like_out(&o[Q], &o[V]);
-    if (!fa2py_open(call, &o[Q], "out", values[ARG_OUT], launch->stream, &o[OUT]) ||
+    if (!fa2py_open(call, &o[Q], "out", given->out, launch->stream, &o[OUT]) ||
         !fa2py_check_shape(&o[OUT], &like_out) ||
-        !fa2py_open_copied(call, &o[Q], "d_out", values[ARG_D_OUT], launch->stream, &o[D_OUT]) ||
+        !fa2py_open_copied(call, &o[Q], "d_out", given->d_out, launch->stream, &o[D_OUT]) ||
         !fa2py_check_shape(&o[D_OUT], &like_out) ||
-        !fa2py_open_lse(&o[Q], problem, values[ARG_LSE], launch->stream, &o[LSE]))
+        !fa2py_open_lse(&o[Q], problem, given->lse, launch->stream, &o[LSE]))
         return false;
     for (int i = 0; i < 3; i++)
-        if (!open_gradient(call, i, values[ARG_DQ + i], launch->stream, o))
+        if (!open_gradient(call, i, given->gradients[i], launch->stream, o))
             return false;
     return true;
 }
@@ -85,44 +85,53 @@ static PyObject *gradients_of(const fa2py_operand *o)
                : PyTuple_Pack(4, objects[0], objects[1], objects[2], o[DSINKS].object);
 }
 
-PyObject *fa2py_attention_backward(PyObject *module, PyObject *const *args, Py_ssize_t count,
-                                   PyObject *names)
+PyObject *fa2py_run_backward(const fa2py_call *call, const fa2py_backward *given)
 {
-    PyObject *values[FA2PY_PARAMETERS_MAX], *result = NULL;
     fa2py_operand o[OPERANDS] = {{.name = NULL}};
     fa2py_features features = {.of = {{.name = NULL}}};
     fa2_problem problem;
     fa2py_launch launch = {.problem = &problem};
-    (void)module;
-    if (!fa2py_arguments(&signature, args, count, names, values))
-        return NULL;
-    for (int i = ARG_DQ; i <= ARG_DV; i++)
-        values[i] = values[i] != NULL ? values[i] : Py_None;
-    bool want_dsinks = false;
-    fa2py_call call = {.op = FA2_OP_BACKWARD,
-                       .tensors = {values[ARG_Q], values[ARG_K], values[ARG_V]}};
-    if (fa2py_parse_settings(values + ARG_CAUSAL, &call) &&
-        fa2py_parse_truth(values[ARG_DETERMINISTIC], &call.deterministic) &&
-        fa2py_parse_truth(values[ARG_DSINKS], &want_dsinks) &&
-        open_all(&call, values, &problem, &launch, o, &features) &&
-        (!want_dsinks || open_dsinks(&problem, launch.stream, o))) {
-        launch.args.backward = (fa2_backward_args){.q = fa2py_tensor_of(&call, &o[Q]),
-                                                   .k = fa2py_tensor_of(&call, &o[K]),
-                                                   .v = fa2py_tensor_of(&call, &o[V]),
-                                                   .o = fa2py_tensor_of(&call, &o[OUT]),
-                                                   .d_o = fa2py_tensor_of(&call, &o[D_OUT]),
-                                                   .dq = fa2py_tensor_of(&call, &o[DQ]),
-                                                   .dk = fa2py_tensor_of(&call, &o[DK]),
-                                                   .dv = fa2py_tensor_of(&call, &o[DV]),
+    PyObject *result = NULL;
+
+    if (open_all(call, given, &problem, &launch, o, &features) &&
+        (!given->want_dsinks || open_dsinks(&problem, launch.stream, o))) {
+        launch.args.backward = (fa2_backward_args){.q = fa2py_tensor_of(call, &o[Q]),
+                                                   .k = fa2py_tensor_of(call, &o[K]),
+                                                   .v = fa2py_tensor_of(call, &o[V]),
+                                                   .o = fa2py_tensor_of(call, &o[OUT]),
+                                                   .d_o = fa2py_tensor_of(call, &o[D_OUT]),
+                                                   .dq = fa2py_tensor_of(call, &o[DQ]),
+                                                   .dk = fa2py_tensor_of(call, &o[DK]),
+                                                   .dv = fa2py_tensor_of(call, &o[DV]),
                                                    .lse = fa2py_floats_of(&o[LSE]),
-                                                   .softmax_scale = call.scale,
-                                                   .softcap = call.softcap};
-        fa2py_features_backward(&call, &features, &launch.args.backward);
+                                                   .softmax_scale = call->scale,
+                                                   .softcap = call->softcap};
+        fa2py_features_backward(call, &features, &launch.args.backward);
         launch.args.backward.dsinks = fa2py_floats_of(&o[DSINKS]);
-        if (fa2py_launch_on(&call, &o[Q], &launch))
+        if (fa2py_launch_on(call, &o[Q], &launch))
             result = gradients_of(o);
     }
     fa2py_features_done(&features);
     fa2py_operands_done(o, OPERANDS);
     return result;
+}
+
+PyObject *fa2py_attention_backward(PyObject *module, PyObject *const *args, Py_ssize_t count,
+                                   PyObject *names)
+{
+    PyObject *values[FA2PY_PARAMETERS_MAX];
+    (void)module;
+    if (!fa2py_arguments(&signature, args, count, names, values))
+        return NULL;
+    fa2py_call call = {.op = FA2_OP_BACKWARD,
+                       .tensors = {values[ARG_Q], values[ARG_K], values[ARG_V]}};
+    fa2py_backward given = {.d_out = values[ARG_D_OUT],
+                            .out = values[ARG_OUT],
+                            .lse = values[ARG_LSE],
+                            .gradients = {values[ARG_DQ], values[ARG_DK], values[ARG_DV]}};
+    if (!fa2py_parse_settings(values + ARG_CAUSAL, &call) ||
+        !fa2py_parse_truth(values[ARG_DETERMINISTIC], &call.deterministic) ||
+        !fa2py_parse_truth(values[ARG_DSINKS], &given.want_dsinks))
+        return NULL;
+    return fa2py_run_backward(&call, &given);
 }

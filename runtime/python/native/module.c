@@ -117,6 +117,8 @@ static PyMethodDef methods[] = {
      "it."},
     {"set_torch", fa2py_set_torch, METH_VARARGS, NULL},
     {"make_sdpa", fa2py_make_sdpa, METH_VARARGS, NULL},
+    {"plain_forward", (PyCFunction)(void (*)(void))fa2py_plain_forward, METH_FASTCALL, NULL},
+    {"plain_node", fa2py_plain_node, METH_O, NULL},
     {NULL, NULL, 0, NULL}};
 
 static struct PyModuleDef definition = {

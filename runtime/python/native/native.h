@@ -336,6 +336,17 @@ bool fa2py_launch_on(const fa2py_call *call, const fa2py_operand *q, fa2py_launc
 /* Check, make the outputs, launch: out, or (out, lse). */
 PyObject *fa2py_run(const fa2py_call *call);
 
+/* What backward takes beside forward's call. Objects are borrowed. */
+typedef struct fa2py_backward {
+    PyObject *d_out, *out, *lse;
+    PyObject *gradients
+        [3]; /* dq, dk, dv: a tensor to write to; NULL, None or True: make one; False: none */
+    bool want_dsinks;
+} fa2py_backward;
+
+/* The same: (dq, dk, dv), and dsinks if they are wanted. */
+PyObject *fa2py_run_backward(const fa2py_call *call, const fa2py_backward *given);
+
 /* attention(...): past PyTorch's dispatcher where that changes nothing, else by the functions that
  * set_torch gave. launch(...): the same without looking for a dispatcher. */
 PyObject *fa2py_attention(PyObject *module, PyObject *const *args, Py_ssize_t count,
@@ -366,5 +377,28 @@ typedef enum fa2py_way {
 fa2py_way fa2py_torch_way(PyObject *const *tensors, int count);
 /* By the function that set_torch gave for the way: with all arguments, None for those not given. */
 PyObject *fa2py_torch_call(fa2py_way way, PyObject *const *values, int count);
+
+/* What PyTorch says now: 1 or 0, -1 with an exception; 0 where it was not told of (set_torch). */
+int fa2py_torch_records(void);          /* operations of this thread */
+int fa2py_torch_is_deterministic(void); /* or is to be */
+
+/* ---- autograd of calls without features (autograd.c) ---- */
+
+/* What such a call has beside its tensors: a tuple. */
+enum {
+    FA2PY_PLAIN_CAUSAL,
+    FA2PY_PLAIN_WINDOW,
+    FA2PY_PLAIN_SOFTCAP,
+    FA2PY_PLAIN_SCALE,
+    FA2PY_PLAIN_LAYOUT,
+    FA2PY_PLAIN_CONTEXT,
+    FA2PY_PLAIN_DETERMINISTIC,
+    FA2PY_PLAIN_SETTINGS
+};
+extern const int fa2py_plain_places[FA2PY_PLAIN_DETERMINISTIC]; /* FA2PY_SET_... of each */
+
+/* plain_forward(ctx, settings, *tensors): a Function's forward. plain_node(type): its nodes' backward. */
+PyObject *fa2py_plain_forward(PyObject *module, PyObject *const *args, Py_ssize_t count);
+PyObject *fa2py_plain_node(PyObject *module, PyObject *type);
 
 #endif

@@ -21,6 +21,7 @@ enum { WATCHERS_MAX = 8 };
 static asked watchers[WATCHERS_MAX];
 static int watcher_count;
 static asked grad_enabled;                   /* whether requires_grad counts */
+static asked deterministic;                  /* whether algorithms must be */
 static PyObject *functions[FA2PY_WAY_ERROR]; /* by the way that they serve */
 static PyObject *plain_autograd;             /* where no feature is asked for */
 static PyObject *requires_grad;
@@ -44,15 +45,17 @@ static void set_asked(asked *place, PyObject *function)
     }
 }
 
-/* set_torch(dispatcher, autograd, plain_autograd, grad_enabled, *watchers): see fa2/_dispatch.py. */
+static const char set_torch_words[] =
+    "set_torch(dispatcher, autograd, plain_autograd, grad_enabled, deterministic, *watchers)";
+
+/* See fa2/_dispatch.py. */
 PyObject *fa2py_set_torch(PyObject *module, PyObject *args)
 {
-    enum { FIRST_WATCHER = 4 };
+    enum { FIRST_WATCHER = 5 };
     const Py_ssize_t count = PyTuple_Size(args);
     (void)module;
     if (count < FIRST_WATCHER || count - FIRST_WATCHER > WATCHERS_MAX) {
-        PyErr_SetString(PyExc_TypeError,
-                        "set_torch(dispatcher, autograd, plain_autograd, grad_enabled, *watchers)");
+        PyErr_SetString(PyExc_TypeError, set_torch_words);
         return NULL;
     }
     watcher_count = 0;
@@ -60,6 +63,7 @@ PyObject *fa2py_set_torch(PyObject *module, PyObject *args)
     replace(&functions[FA2PY_WAY_AUTOGRAD], PyTuple_GetItem(args, 1));
     replace(&plain_autograd, PyTuple_GetItem(args, 2));
     set_asked(&grad_enabled, PyTuple_GetItem(args, 3));
+    set_asked(&deterministic, PyTuple_GetItem(args, 4));
     for (int i = 0; i < WATCHERS_MAX; i++)
         set_asked(&watchers[i],
                   i + FIRST_WATCHER < count ? PyTuple_GetItem(args, i + FIRST_WATCHER) : NULL);
@@ -86,17 +90,14 @@ static bool is_zero(PyObject *value)
  * settings, and None for deterministic. NULL without an exception where the call asks for more. */
 static PyObject *plain_settings(PyObject *const *values, int count)
 {
-    static const int kept[] = {FA2PY_SET_CAUSAL, FA2PY_SET_WINDOW, FA2PY_SET_SOFTCAP,
-                               FA2PY_SET_SCALE,  FA2PY_SET_LAYOUT, FA2PY_SET_CONTEXT};
-    enum { KEPT = sizeof kept / sizeof *kept };
     PyObject *const *settings = values + 3;
     for (int i = FA2PY_SET_FEATURES; i < count - 3; i++)
         if (i != FA2PY_SET_CONTEXT &&
             !(i == FA2PY_SET_DROPOUT_P ? is_zero(settings[i]) : is_off(settings[i])))
             return NULL;
-    PyObject *tuple = PyTuple_New(KEPT + 1);
-    for (int i = 0; tuple != NULL && i <= KEPT; i++) {
-        PyObject *value = i < KEPT ? settings[kept[i]] : NULL;
+    PyObject *tuple = PyTuple_New(FA2PY_PLAIN_SETTINGS);
+    for (int i = 0; tuple != NULL && i < FA2PY_PLAIN_SETTINGS; i++) {
+        PyObject *value = i < FA2PY_PLAIN_DETERMINISTIC ? settings[fa2py_plain_places[i]] : NULL;
         value = value != NULL ? value : Py_None;
         Py_INCREF(value);
         (void)PyTuple_SetItem(tuple, i, value);
@@ -145,6 +146,16 @@ static int ask(const asked *place)
                                           : PyObject_CallObject(place->function, NULL));
 }
 
+int fa2py_torch_records(void)
+{
+    return grad_enabled.function != NULL ? ask(&grad_enabled) : 0;
+}
+
+int fa2py_torch_is_deterministic(void)
+{
+    return deterministic.function != NULL ? ask(&deterministic) : 0;
+}
+
 /* Whether nobody looks on. */
 static int is_unwatched(void)
 {
@@ -174,7 +185,7 @@ fa2py_way fa2py_torch_way(PyObject *const *tensors, int count)
     const int unwatched = any ? is_unwatched() : 1;
     if (unwatched <= 0)
         return unwatched < 0 ? FA2PY_WAY_ERROR : FA2PY_WAY_DISPATCHER;
-    const int grad = any ? ask(&grad_enabled) : 0;
+    const int grad = any ? fa2py_torch_records() : 0;
     if (grad <= 0)
         return grad < 0 ? FA2PY_WAY_ERROR : FA2PY_WAY_PLAIN;
     for (int i = 0; i < count; i++) {
@@ -268,13 +279,13 @@ static PyObject *differentiable(PyObject *const *values)
 {
     enum { SETTINGS = VALUE + 1, COUNT = SETTINGS + FA2PY_SETTINGS + 2 };
     PyObject *all[COUNT] = {values[QUERY], values[KEY], values[VALUE]};
-    PyObject *layout = PyUnicode_InternFromString("bhsd");
+    static PyObject *layout;
+    if (layout == NULL && (layout = PyUnicode_InternFromString("bhsd")) == NULL)
+        return NULL;
     all[SETTINGS + FA2PY_SET_CAUSAL] = values[IS_CAUSAL];
     all[SETTINGS + FA2PY_SET_SCALE] = values[SCALE];
     all[SETTINGS + FA2PY_SET_LAYOUT] = layout;
-    PyObject *result = layout != NULL ? fa2py_torch_call(FA2PY_WAY_AUTOGRAD, all, COUNT) : NULL;
-    Py_XDECREF(layout);
-    return result;
+    return fa2py_torch_call(FA2PY_WAY_AUTOGRAD, all, COUNT);
 }
 
 /* PyTorch takes None only where it is the default. */
