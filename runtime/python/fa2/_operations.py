@@ -73,10 +73,10 @@ def _launch_backward(d_out: Tensor, tensors: Sequence[Tensor], out: Tensor, lse:
 
 # ---- operations ----
 
-_old: Any = globals().get("library")
-if _old is not None:  # the module is loaded again
-    _old._destroy()
 library: Any = torch.library.Library("fa2", "FRAGMENT")
+_old: Any = _native.keep(library)
+if _old is not None:  # the module is loaded again, or imported anew
+    _old._destroy()
 # The compiler must not choose strides: D is to stay contiguous, and views are to stay views.
 _TAGS = (torch.Tag.pt2_compliant_tag, getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order))
 _SETTINGS = ("bool causal=False, int window_left=-1, int window_right=-1, float softcap=0.0, float? scale=None, "
