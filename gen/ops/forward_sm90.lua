@@ -153,7 +153,6 @@ function M.shared_names(v, axes, parts, out)
       end
    end
    names.terms_first = false -- accumulators begin as nothing
-   names.q = v.q or "smem"
    names.wgmma, names.out, names.scored = true, out, v.bc -- scored: keys of a tile that a warpgroup multiplies by Q
    names.element = v.dtype == "bf16" and "bf16" or "f16"
    names.operands, names.accumulators = operands, accumulators
