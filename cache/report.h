@@ -52,7 +52,7 @@ typedef struct fa2i_export_counts {
  * export.c. What is written can be imported: damaged rows are left out. *ret_counts may be NULL. */
 fa2_status fa2i_cache_export(fa2i_cache *cache, FILE *file, fa2i_export_counts *ret_counts);
 
-/* Is there a variant of this text? FA2_E_INVALID with the reason, or another failure. It must not use
+/* Is there a variant of this text? FA2_E_NOT_FOUND with the reason, or another failure. It must not use
  * the cache: its mutex is held. */
 typedef fa2_status (*fa2i_variant_fn)(void *user, const char *text);
 
@@ -62,13 +62,16 @@ typedef struct fa2i_import_counts {
     size_t fresh;         /* new here */
     size_t known;         /* here already, and left as they are */
     size_t verifications; /* not taken */
+    size_t passed_over;   /* kernels of unknown variants, and what is about them */
+    size_t unknown;       /* these kernels */
+    char first_unknown[FA2I_MESSAGE_BYTES]; /* why the first of them is */
 } fa2i_import_counts;
 
 /* Read what export wrote. All or nothing: a bad line is FA2_E_INVALID naming its number and what is
  * wrong, as is a file that was cut or changed, and nothing is kept. Kernels come without images and
  * unverified, measurements unsettled: the caller compiles and verifies them. Rows that are here already
- * are kept. name: for messages. variant (may be NULL) is asked about every kernel's. *ret_counts may be
- * NULL. */
+ * are kept. name: for messages. variant (may be NULL) is asked about every kernel's: a kernel that it does not
+ * find is passed over with its results. *ret_counts may be NULL. */
 fa2_status fa2i_cache_import(fa2i_cache *cache, FILE *in, const char *name, fa2i_variant_fn variant,
                              void *user, fa2i_import_counts *ret_counts);
 

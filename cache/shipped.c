@@ -146,7 +146,7 @@ fa2_status fa2i_shipped_merge(const fa2i_evidence *shipped, const fa2i_card *car
     size_t *places = NULL;
     fa2_status st = fa2i_evidence_reserve(evidence, shipped->kernel_count, shipped->set_count,
                                           shipped->time_count);
-    if (st != FA2_OK || shipped->set_count == 0)
+    if (st != FA2_OK || shipped->kernel_count == 0)
         return st;
     places = fa2i_alloc_array(shipped->kernel_count, sizeof *places); /* + 1; 0: none yet */
     if (places == NULL)
@@ -166,6 +166,9 @@ fa2_status fa2i_shipped_merge(const fa2i_evidence *shipped, const fa2i_card *car
         evidence->time_count += set.count;
         evidence->sets[evidence->set_count++] = set;
     }
+    for (size_t i = 0; i < shipped->kernel_count; i++)
+        if (shipped->kernels[i].spilled && places[i] == 0)
+            (void)merge_kernel(&shipped->kernels[i], evidence);
     fa2i_free(places);
     return FA2_OK;
 }

@@ -19,7 +19,8 @@ fa2_status fa2i_shipped_read(const char *path, const fa2i_card *card, fa2_op op,
                              fa2i_evidence *evidence);
 
 /* Add to what a database knows what was shipped about those problems of which it has no time of this very card: two
- * sessions' times of one problem are not compared. A kernel that both have is one: the database's. */
+ * sessions' times of one problem are not compared. A kernel that both have is one: the database's. Kernels that
+ * spilled come along without times. */
 fa2_status fa2i_shipped_merge(const fa2i_evidence *shipped, const fa2i_card *card,
                               fa2i_evidence *evidence);
 

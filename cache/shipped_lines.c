@@ -4,6 +4,7 @@
  *
  * - The same rows count as in evidence.c, and in the same order.
  * - A line refers only to lines above it, so kernels are sorted by key once, when the first time comes.
+ * - A kernel that spilled is evidence without a time: nobody who lacks it has to find out by compiling it.
  * - An id or key that is not known belongs to a line that was passed over, or is for another SM or operation.
  */
 #include "cache/shipped_lines.h"
@@ -380,6 +381,14 @@ static void add_sets(reading *r, fa2i_evidence *evidence)
     }
 }
 
+static void add_spilled(reading *r, fa2i_evidence *evidence)
+{
+    kernel *kernels = r->kernels.items;
+    for (size_t i = 0; i < r->kernels.count; i++)
+        if (kernels[i].known.spilled && !kernels[i].failed)
+            (void)place_of(&kernels[i], evidence);
+}
+
 fa2_status fa2i_shipped_take(const char *text, const char *end, const fa2i_card *card, fa2_op op,
                              int abi, fa2i_evidence *evidence)
 {
@@ -387,11 +396,11 @@ fa2_status fa2i_shipped_take(const char *text, const char *end, const fa2i_card 
     reading r = {.card = card, .op = op, .abi = abi};
 
     FA2_TRY(take_lines(&r, text, end));
-    if (r.timings.count == 0)
-        goto done;
-    qsort(r.timings.items, r.timings.count, sizeof(timing), by_set);
+    if (r.timings.count > 0)
+        qsort(r.timings.items, r.timings.count, sizeof(timing), by_set);
     FA2_TRY(fa2i_evidence_reserve(evidence, r.kernels.count, r.timings.count, r.timings.count));
     add_sets(&r, evidence);
+    add_spilled(&r, evidence);
 done:
     fa2i_free(r.devices.items);
     fa2i_free(r.problems.items);

@@ -232,7 +232,6 @@ void fake_without_optional(bool without)
 
 void fake_become_h200(void)
 {
-    driver_table.sim_version = NULL;
     fake.devices[0] = (fake_device){.name = "NVIDIA H200",
                                     .arch = 90,
                                     .sm_count = 132,

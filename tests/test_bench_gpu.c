@@ -41,8 +41,8 @@ static fa2_status use(fa2i_bench *bench, const fa2i_kernel *kernel, void *output
     CHECK_EQ(overwritten, 0);
     FA2_TRY(fa2i_bench_output(bench, NULL, 0, output));
     FA2_TRY(fa2i_bench_output(bench, places, 2, output));
-    FA2_TRY(fa2i_bench_sample(bench, 2, 1, false, ret_cold));
-    FA2_TRY(fa2i_bench_sample(bench, 2, 20, false, ret_warm));
+    FA2_TRY(fa2i_bench_sample(bench, 2, 1, FA2I_WARMTH_COLD, ret_cold));
+    FA2_TRY(fa2i_bench_sample(bench, 2, 20, FA2I_WARMTH_COLD, ret_warm));
 done:
     return st;
 }
@@ -65,23 +65,31 @@ static void test_use(const fa2i_kernel *kernel)
     CHECK(!fa2i_bench_broken(&bench));
 
     fake_trace_clear();
-    CHECK_EQ(fa2i_bench_sample(&bench, 2, 20, false, &warm), FA2_OK);
+    CHECK_EQ(fa2i_bench_sample(&bench, 2, 20, FA2I_WARMTH_COLD, &warm), FA2_OK);
     CHECK(strstr(fake.trace, "graph_instantiate") == NULL); /* the graph is kept */
     fa2i_case other = small;
     other.problem.seq_q = 40;
     CHECK_EQ(fa2i_bench_case(&bench, &other), FA2_OK);
     fake_trace_clear();
-    CHECK_EQ(fa2i_bench_sample(&bench, 2, 20, false, &warm), FA2_OK); /* but not for another case */
+    CHECK_EQ(fa2i_bench_sample(&bench, 2, 20, FA2I_WARMTH_COLD, &warm),
+             FA2_OK); /* but not for another case */
     CHECK_CONTAINS(fake.trace, "graph_instantiate");
     fake_trace_clear();
-    CHECK_EQ(fa2i_bench_sample(&bench, 2, 1, false, &cold), FA2_OK);
+    CHECK_EQ(fa2i_bench_sample(&bench, 2, 1, FA2I_WARMTH_COLD, &cold), FA2_OK);
     CHECK_CONTAINS(fake.trace, "memset_d32_async"); /* the flush */
     fake_trace_clear();
-    CHECK_EQ(fa2i_bench_sample(&bench, 2, 1, true, &warm), FA2_OK);
+    CHECK_EQ(fa2i_bench_sample(&bench, 2, 1, FA2I_WARMTH_WARM, &warm), FA2_OK);
     CHECK(strstr(fake.trace, "memset_d32_async") == NULL);
     CHECK_CONTAINS(fake.trace, "graph_launch");
+    const double alone = warm;
+    fake_trace_clear();
+    CHECK_EQ(fa2i_bench_sample(&bench, 2, 1, FA2I_WARMTH_BUSY, &warm), FA2_OK);
+    CHECK(warm > alone * 0.999 && warm < alone * 1.001);     /* of one run */
+    const char *before = strstr(fake.trace, "graph_launch"); /* the untimed run */
+    CHECK(before != NULL && before < strstr(fake.trace, "event_record"));
+    CHECK(before != NULL && strstr(before + 1, "graph_launch") != NULL);
 
-    CHECK_EQ(fa2i_bench_sample(&bench, 7, 1, false, &cold), FA2_E_INVALID);
+    CHECK_EQ(fa2i_bench_sample(&bench, 7, 1, FA2I_WARMTH_COLD, &cold), FA2_E_INVALID);
     const fa2i_place wrong[] = {{OPERAND_K, 0, 0, 0},       {-1, 0, 0, 0},
                                 {OPERAND_LSE + 1, 0, 0, 0}, {OPERAND_O, 2, 0, 0},
                                 {OPERAND_O, 0, -1, 0},      {OPERAND_LSE, 0, 0, 40}};

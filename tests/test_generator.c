@@ -196,6 +196,71 @@ static void test_latent(void)
     fa2i_generator_destroy(generator);
 }
 
+/* How many candidates are of backward on wgmma; their recipes are checked. */
+static size_t count_wgmma_backward(fa2i_generator *generator, const fa2_problem *problem,
+                                   const fa2i_card *card)
+{
+    fa2i_variant *list = NULL;
+    size_t count = 0, found = 0;
+    CHECK_EQ(fa2i_generator_candidates(generator, problem, card, &list, &count), FA2_OK);
+    CHECK(count > 0);
+    for (size_t i = 0; i < count; i++) {
+        const fa2i_recipe *recipe = &list[i].recipe;
+        if (strncmp(list[i].text, "bwd_sm90 ", 9) != 0)
+            continue;
+        found++;
+        CHECK_EQ(recipe->rows, value_of(list[i].text, "br"));
+        CHECK(recipe->map_count == 4 && recipe->maps[0].rows == recipe->rows &&
+              recipe->maps[1].rows == recipe->keys && recipe->maps[3].rows == recipe->rows);
+        CHECK(recipe->columns >= problem->head_dim && recipe->columns % 16 == 0);
+        CHECK_STR(recipe->suffix, "a");
+        CHECK_EQ(recipe->workspace, problem->deterministic ? FA2I_WORKSPACE_ROWS_DQ_AND_TURNS
+                                                           : FA2I_WORKSPACE_ROWS_AND_DQ);
+        CHECK(fa2i_recipe_main(recipe)->smem_bytes <= card->smem_block_bytes);
+    }
+    fa2i_free(list);
+    return found;
+}
+
+/* Backward on wgmma: whom it serves. */
+static void test_wgmma_backward(void)
+{
+    static const struct {
+        fa2_problem problem;
+        bool served;
+    } cases[] = {
+        {{.head_dim = 8}, true},
+        {{.head_dim = 64, .alibi = 1, .dropout = 1}, true},
+        {{.head_dim = 128, .deterministic = 1}, true},
+        {{.head_dim = 72,
+          .softcap = 1,
+          .sinks = 1,
+          .causal = 1,
+          .window = 1,
+          .window_left = 256,
+          .window_right = -1},
+         true},
+        {{.head_dim = 136}, false},
+        {{.head_dim = 128, .head_dim_v = 64}, false},
+        {{.head_dim = 128, .bias = FA2_BIAS_BOOL}, false},
+    };
+    fa2i_generator *generator = open_generator();
+    fa2i_card card;
+    CHECK_EQ(fa2i_generator_card(generator, 90, &card), FA2_OK);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        fa2_problem problem = cases[i].problem;
+        problem.op = FA2_OP_BACKWARD;
+        problem.batch = problem.heads_q = problem.heads_kv = 8;
+        problem.seq_q = problem.seq_k = 1024;
+        card.generic = false;
+        CHECK_EQ(count_wgmma_backward(generator, &problem, &card) > 0, cases[i].served);
+        card.generic = true;
+        if (i == 0)
+            CHECK_EQ(count_wgmma_backward(generator, &problem, &card), 0);
+    }
+    fa2i_generator_destroy(generator);
+}
+
 /* Each text of a list comes through the parser, whole: it has a source or, here, a cost; and the
  * cost is the one that the list says. */
 static void test_round_trip(void)
@@ -323,6 +388,7 @@ int main(void)
     test_every_class();
     test_generic_card();
     test_latent();
+    test_wgmma_backward();
     test_round_trip();
     test_sharing();
     test_cards();

@@ -22,7 +22,8 @@ static void write_file(const char *text, size_t bytes)
     fclose(out);
 }
 
-/* Two problems with three kernels, one of which was found wrong later, and a winner that has no measurement. */
+/* Two problems with three kernels, one of which was found wrong later, and a winner that has no measurement; a
+ * kernel that spilled. */
 static char *make_export(void)
 {
     fa2i_cache *cache = fixture_open(folder.path);
@@ -39,6 +40,10 @@ static char *make_export(void)
         .outcome = FA2I_OUTCOME_WRONG, .max_error = 7, .detail = "S=1"};
     CHECK_EQ(fa2i_cache_put_winner(cache, to.session, to.device, to.problem, &won), FA2_OK);
     CHECK_EQ(fa2i_cache_put_verification(cache, to.device, &failed.key, &wrong), FA2_OK);
+    fa2i_kernel spilled = sample_kernel(4);
+    spilled.outcome = FA2I_OUTCOME_SPILLED;
+    spilled.spill_bytes = 64;
+    CHECK_EQ(fa2i_cache_put_kernel(cache, &spilled), FA2_OK);
     char *text = exported(cache, NULL);
     fa2i_cache_close(cache);
     return text;
@@ -80,6 +85,8 @@ static void test_same_as_database(void)
         for (size_t t = b->first; t < b->first + b->count; t++)
             CHECK(fabs(time_of(&ours, a, text_of(&theirs, t)) / theirs.times[t].us - 1) < 1e-14);
     }
+    CHECK_EQ(ours.kernel_count, 3);
+    CHECK(ours.kernels[2].spilled && !ours.kernels[0].spilled && !ours.kernels[1].spilled);
     CHECK(fa2i_shipped_knows(&ours, &card, &theirs.sets[0].problem));
     CHECK(!fa2i_shipped_knows(&theirs, &card, &theirs.sets[0].problem));
 
@@ -92,11 +99,13 @@ static void test_same_as_database(void)
     other.sm_count = 30;
     CHECK_EQ(fa2i_shipped_merge(&ours, &other, &theirs), FA2_OK);
     CHECK_EQ(theirs.set_count, 2 * before);
-    CHECK_EQ(theirs.kernel_count, 2); /* those that both have are the database's, with their code */
+    CHECK_EQ(theirs.kernel_count, 3); /* those that both have are the database's, with their code */
     CHECK(time_of(&theirs, &theirs.sets[before], text_of(&ours, 0)) > 0);
     CHECK(!theirs.kernels[theirs.times[theirs.sets[before].first].kernel].shipped);
     CHECK_EQ(fa2i_shipped_merge(&ours, &card, &merged), FA2_OK);
     CHECK_EQ(merged.set_count, before);
+    CHECK_EQ(merged.kernel_count, 3);
+    CHECK(merged.kernels[2].spilled && merged.kernels[2].shipped);
     CHECK(merged.kernels[0].shipped && !merged.kernels[0].has_code);
     /* One problem of a class that was tuned here leaves what is known of the others. */
     theirs.set_count = before;

@@ -58,7 +58,8 @@ static const fa2i_command commands[] = {
      "                    all: whatever this NVRTC compiles for\n" SHAPE_HELP DB_HELP JOBS_HELP
          DRY_RUN_HELP JSON_HELP},
     {"bench", fa2i_cmd_bench,
-     "--device N [SHAPES] [--scale S|B|D] [--runs N] [--cold] [--db FILE] [--format text|csv|json]",
+     "--device N [SHAPES] [--scale S|B|D] [--runs N] [--rest MS] [--cold] [--db FILE] [--format "
+     "text|csv|json]",
      "time what the runtime takes, by one protocol, beside the default",
      "Times the kernel that the runtime would take for each shape, beside the one that it would "
      "take\n"
@@ -68,6 +69,7 @@ static const fa2i_command commands[] = {
      "  --device N        the CUDA device, 0 for the first\n" SHAPE_HELP
      "  --scale AXIS      S, B or D, repeatable: other values of it, too, and a table\n"
      "  --runs N          timed runs of each kernel, 10 at least; default 100\n"
+     "  --rest MS         idle before each round, for cards at their power limit; default 0\n"
      "  --cold            one launch a run, the L2 cache flushed before\n" DB_HELP
      "  --format F        text, csv (a row for each kernel and shape) or json\n" JSON_HELP},
     {"devices", fa2i_cmd_devices, "[--json]", "what is here, and what is missing",

@@ -2,6 +2,7 @@
 -- family without problems, for its text, recipe and source alone (core/family.lua); tuner/bench/ceilings.c
 -- says which are run, and how much work a thread does in an iteration.
 local families = require("core.family")
+local forward_sm90 = require("ops.forward_sm90")
 
 local nowhere = {
    serves_sm = function()
@@ -9,7 +10,9 @@ local nowhere = {
    end,
 }
 
-local function family(name, axes)
+-- own: suffix of the target, and what the template sees besides the axes; both may be nil.
+local function family(name, axes, own)
+   own = own or {}
    local made = families.new({
       name = name, op = "forward", template = "bench/" .. name .. ".cu.in", path = nowhere, axes = axes,
 
@@ -17,13 +20,15 @@ local function family(name, axes)
       -- with blocks.
       recipe = function()
          return {
-            op = "forward", abi = 1000000, rows = 1, keys = 1,
+            op = "forward", abi = 1000000, rows = 1, keys = 1, suffix = own.suffix,
             steps = {{entry = name, role = "main", threads = 256, smem = 0, blocks = "rows"}},
          }
       end,
 
-      names = function()
-         return {threads = 256}
+      names = function(v)
+         local names = own.names and own.names(v) or {}
+         names.threads = 256
+         return names
       end,
    })
    local launch = made.launch
@@ -42,7 +47,16 @@ local function is_instruction(v)
    return true
 end
 
+-- Products of a warpgroup as fwd_sm90 makes those of Q and K: 64 rows, 256 columns, 64 deep.
+local function products(v)
+   return {
+      d = 64, bc = 256, out = 8, element = v.dtype == "bf16" and "bf16" or "f16", split = true, varlen = false,
+      operands = forward_sm90.operands, accumulators = forward_sm90.accumulators,
+   }
+end
+
 return {
+   family("ceiling_wgmma", {{name = "dtype", values = {"fp16", "bf16"}}}, {suffix = "a", names = products}),
    family("ceiling_tensor", {
       {name = "k", values = {8, 16}},
       {name = "dtype", values = {"fp16", "bf16"}},

@@ -108,7 +108,7 @@ end
 
 -- The arch of a card {arch, name, sm_count, smem_block_bytes, smem_sm_bytes, l2_bytes, clock_khz,
 -- bandwidth_bytes, generic}: the row above, plus
---   sm, sm_count, regs (32-bit registers per SM), clock (clocks per us), dram, l2 (bytes per us),
+--   sm, sm_count, regs (32-bit registers per SM), clock (clocks per us), dram, l2 (bytes per us), l2_bytes,
 --   generic (whether it takes no code for one SM alone),
 --   family_sm (the row's SM, by which families decide).
 -- An unknown SM gets the row of the newest known one below it and the card's own sizes. A known one
@@ -142,9 +142,10 @@ function M.describe(card)
    -- 32 bytes per clock and SM is about half of what an SM can take in and what the L2 of these
    -- chips delivers to all of them at once [derived].
    arch.l2 = 32 * arch.sm_count * arch.clock
+   arch.l2_bytes = card.l2_bytes
    -- Equal for cards that are described alike.
    arch.key = table.concat({arch.sm, arch.sm_count, arch.smem_block, arch.smem_sm, arch.tensor,
-                            arch.clock, arch.dram}, " ")
+                            arch.clock, arch.dram, arch.l2_bytes}, " ")
    return arch
 end
 

@@ -82,6 +82,7 @@ function M.each_point(axes, path, problem, add)
             extend(index + 1)
          end
       end
+      v[axis.name] = nil -- those before it do not see it
    end
    extend(1)
 end

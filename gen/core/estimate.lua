@@ -6,11 +6,9 @@
 --   sets     list of {problem, card, here, shipped, kernels, us}: on one problem and card, the times in us of
 --            kernels, by their index; here: the card is the one that is asked about; shipped: it came with fa2
 --
--- A set says by which factor the model is wrong there: for all its kernels together (level), for those of a
--- family beyond that, and for each kernel (own, the family's included). Problems that are near, by distance, share
--- these factors: a kernel's is the mean over the sets that have it, weighted by exp(-distance / reach), and drawn to
--- the model by `prior`. So what was measured far away changes nothing, and a kernel that was measured nowhere
--- near is judged by the model like the others.
+-- A set says by which factors the model is wrong there (factors.lua). A kernel's is the mean over the sets that
+-- have it, weighted by how near they are, and drawn to the model by `prior`. So what was measured far away changes
+-- nothing, and a kernel that was measured nowhere near is judged by the model like the others.
 --
 -- From another class, at a distance that the classes add, two things are taken over: the family's factor, and
 -- that of a kernel with the same tile and pipeline, as far as it goes beyond `chance`. Smaller ones do not hold for
@@ -19,97 +17,38 @@
 --
 -- What the compiler made of a kernel (its registers) is drawn in as measurements of it are: else a kernel
 -- that happens to be stored would be judged by other facts than one that is not.
+local factors = require("core.factors")
+
 local M = {}
 
--- Fitted on an H200 (tests/bench/untuned.py, 180 random problems with all candidates timed).
+-- Fitted on an H200 (tests/bench/untuned.py, 180 random problems with all candidates timed), with factors.lua's.
 local fit = {
-   -- Distance (base.problem's, in units of ln) at which a measurement counts for 1/e.
-   reach = 1.0,
    -- What the model counts for, in measurements of this very problem.
    prior = 0.35,
-   -- Sets that are looked at, and the least weight of one.
-   most = 16,
-   least = 0.02,
-   -- Kernels of a set whose mean is its level: those of at most so many times the best time.
-   level = 1.6,
-   -- What a class is away: per unit of ln of the head dimension, where only one of the two divides evenly among
-   -- threads, and per other field that differs. What a family's factor there counts for, as a share.
-   head_dim = 1.5,
-   uneven = 1.0,
-   field = 0.5,
+   -- What a family's factor in another class counts for, as a share.
    family = 0.5,
    -- The logarithm of a kernel's factor that says nothing about other classes.
    chance = 0.15,
-   -- Kernels of a family in a set that have the model's weight against them.
-   family_prior = 2,
-   -- Measured on another card of the SM, or ranked by the model alone.
-   elsewhere = 0.7,
    -- Standard deviation of the logarithm of an estimate, beyond what all kernels of a problem share: what
    -- measurements nearby leave of it, and what the model alone has more.
    doubt = 0.045,
    model_doubt = 0.045,
 }
 
--- What a kernel that must be compiled has to gain.
+-- What a kernel that must be compiled has to gain over one whose code is there and that was measured on this very
+-- problem; the less, the farther away that was, and nothing over one that was measured nowhere near: that its code
+-- happens to be there says nothing for it.
 M.compile = 1.02
+
+-- What an estimate must gain over that of the model's first choice.
+M.stay = 1.01
 
 -- What a kernel that spills is worse by, where it was not measured; one that suits the problem badly; one
 -- of a family that does not serve it.
 local spilled, unsuited, unserved = 1.5, 1.05, 1.5
 
-local function words_of(class)
-   local words = {}
-   for key, value in class:gmatch("([^ =]+)=([^ ]+)") do
-      words[key] = value
-   end
-   return words
-end
-
--- Whether threads divide rows of so many elements evenly: copies cost more where they do not.
-local function is_even(head_dim)
-   return head_dim & (head_dim - 1) == 0
-end
-
--- Distance between classes, given as words.
-local function class_distance(a, b)
-   local sum = 0
-   for key, value in pairs(a) do -- a sum: any order
-      if key == "D" then
-         local one, other = math.tointeger(value), math.tointeger(b.D)
-         sum = sum + fit.head_dim * math.abs(math.log(one / other))
-            + (is_even(one) == is_even(other) and 0 or fit.uneven)
-      elseif b[key] ~= value then
-         sum = sum + fit.field
-      end
-   end
-   for key in pairs(b) do
-      sum = sum + (a[key] and 0 or fit.field)
-   end
-   return sum
-end
-
--- Distance between the sizes of problems: fa2i_problem_distance.
-local function size_distance(a, b)
-   local sum = 0
-   for i, product in ipairs(a.products) do
-      local other = b.products[i]
-      sum = sum + math.log(product > other and product / other or other / product)
-   end
-   return sum
-end
-
--- Whether two problems are one and the same.
-local function is_same(a, b)
-   for field, value in pairs(a) do
-      if type(value) ~= "table" and b[field] ~= value then
-         return false
-      end
-   end
-   return true
-end
-
 -- Methods of what M.new returns.
-local methods = {}
+local methods = {near = factors.near}
 
 -- us of a kernel by the model; nil where no SM can hold it. text; registers: as the compiler said, or 0. One
 -- that another generator made, of which the model knows nothing, has the time of the best candidate.
@@ -118,105 +57,6 @@ function methods.price(self, text, registers, problem, arch)
    local us = parsed and parsed.family.cost(parsed.v, problem, arch, registers)
       or self.least_us(problem, arch)
    return us < math.huge and us or nil
-end
-
--- The name of a kernel's family; what another generator made is alone.
-local function family_of(self, text)
-   local parsed = self.parse(text)
-   return parsed and parsed.family.name or text
-end
-
--- What stays the same of a kernel in other classes.
-local function likeness_of(self, text)
-   local parsed = self.parse(text)
-   return parsed and parsed.likeness or text
-end
-
--- Of the families in a set, from its kernels' factors: the mean over those that are not slow, drawn to 0, the more
--- the more of its kernels are slow: the few that are not are those that the model held for too slow.
-local function family_factors(self, set, slowest)
-   local sums, counts, factors = {}, {}, {}
-   for i, index in ipairs(set.kernels) do
-      if set.own[index] then
-         local name = family_of(self, self.kernels[index].text)
-         local own = set.us[i] <= slowest and set.own[index] or 0
-         sums[name], counts[name] = (sums[name] or 0) + own, (counts[name] or 0) + 1
-      end
-   end
-   for name, count in pairs(counts) do -- into a table: any order
-      factors[name] = sums[name] / (count + fit.family_prior)
-   end
-   return factors
-end
-
--- Keep the least factor of a name: kernels of one text differ in what made them, and the best is taken.
-local function keep_least(factors, name, factor)
-   if not factors[name] or factor < factors[name] then
-      factors[name] = factor
-   end
-end
-
--- The factors of a set as logarithms, once: level, own (by kernel), texts (the same by text), alike (by what
--- stays the same of a kernel in other classes), families (by name).
-local function find_factors(self, set)
-   if set.own then
-      return
-   end
-   local arch = self.describe(set.card)
-   local best, sum, count = math.huge, 0, 0
-   set.own, set.texts, set.alike = {}, {}, {}
-   for _, us in ipairs(set.us) do
-      best = math.min(best, us)
-   end
-   for i, index in ipairs(set.kernels) do
-      local kernel = self.kernels[index]
-      local price = self:price(kernel.text, kernel.registers, set.problem, arch)
-      if price then
-         set.own[index] = math.log(set.us[i] / price)
-         if set.us[i] <= fit.level * best then
-            sum, count = sum + set.own[index], count + 1
-         end
-      end
-   end
-   set.level = count > 0 and sum / count or 0
-   for _, index in ipairs(set.kernels) do
-      if set.own[index] then
-         set.own[index] = set.own[index] - set.level
-         local text = self.kernels[index].text
-         keep_least(set.texts, text, set.own[index])
-         keep_least(set.alike, likeness_of(self, text), set.own[index])
-      end
-   end
-   set.families = family_factors(self, set, fit.level * best)
-end
-
--- List of {set, index, distance, weight, same, exact} of the sets that count, the nearest first. same: it
--- is of the problem's class; exact: it is the problem, on this card.
-function methods.near(self, problem)
-   local list, words = {}, words_of(problem.class)
-   for index, set in ipairs(self.sets) do
-      set.words = set.words or words_of(set.problem.class)
-      local distance = size_distance(set.problem, problem) + class_distance(set.words, words)
-      local weight = math.exp(-(distance + (set.here and 0 or fit.elsewhere)) / fit.reach)
-      if weight >= fit.least then
-         list[#list + 1] = {set = set, index = index, distance = distance, weight = weight,
-                            same = set.problem.class == problem.class,
-                            exact = set.here and is_same(set.problem, problem)}
-      end
-   end
-   table.sort(list, function(a, b)
-      if a.weight ~= b.weight then
-         return a.weight > b.weight
-      end
-      return a.index < b.index
-   end)
-   for i = #list, fit.most + 1, -1 do
-      list[i] = nil
-   end
-   for _, item in ipairs(list) do
-      find_factors(self, item.set)
-   end
-   return list
 end
 
 -- How many kernels of a set this generator could make.
@@ -234,7 +74,7 @@ local function knows_families(self, problem, arch)
    local known = {}
    for _, kernel in ipairs(self.kernels) do
       if kernel.class == problem.class then
-         known[family_of(self, kernel.text)] = true
+         known[factors.family_of(self, kernel.text)] = true
       end
    end
    for _, name in ipairs(self.serving(problem, arch)) do
@@ -285,12 +125,12 @@ end
 -- nearest set of another class that corrects it.
 local function estimate(self, near, common, kernel)
    local sum, own_weight, kin_weight, known, rests, from, kin = 0, 0, 0, 0, "model", nil, nil
-   local family, likeness = family_of(self, kernel.text), likeness_of(self, kernel.text)
+   local family, likeness = factors.family_of(self, kernel.text), factors.likeness_of(self, kernel.text)
    for _, item in ipairs(near) do
       local set = item.set
       local own = item.same and (set.own[kernel.index] or set.texts[kernel.text])
       if own and item.exact and kernel.index then
-         return kernel.price * math.exp(set.level + own), "measured", item, 1, nil
+         return kernel.price * math.exp(set.level + own), "measured", item, 1, nil, 1
       elseif own then
          sum, own_weight = sum + item.weight * own, own_weight + item.weight
          if kernel.index and not from then
@@ -306,7 +146,7 @@ local function estimate(self, near, common, kernel)
    end
    local drawn = sum + own_weight * math.log(kernel.price / kernel.plain)
    return kernel.plain * math.exp(common + drawn / (fit.prior + own_weight + kin_weight)), rests, from,
-      own_weight + known, kin
+      own_weight + known, kin, own_weight
 end
 
 -- Of each of these kernels, by their texts: {us, doubt, known}; false where no SM can hold it. doubt: how far us
@@ -329,7 +169,7 @@ end
 
 -- What is added to the order, beyond the estimate, as a factor.
 local function handicap(self, option, problem, arch)
-   local factor = option.compile and M.compile or 1
+   local factor = 1
    local parsed = self.parse(option.text)
    if option.rests == "measured" or not parsed then
       return factor
@@ -394,11 +234,13 @@ local function settle(self, option, near, problem, arch, common)
       local price = self:price(kernel.text, kernel.registers, problem, arch)
       if price then
          local plain = option.candidate and option.candidate.cost_us or self:price(kernel.text, 0, problem, arch)
-         local us, rests, from, _, kin = estimate(self, near, common, {
+         local us, rests, from, _, kin, own = estimate(self, near, common, {
             index = index, text = kernel.text, price = price, plain = plain or price,
          })
-         local one = {kernel = index, us = us, rests = rests, from = from, kin = kin, model_us = price,
-                      compile = not kernel.code, spilled = kernel.spilled}
+         local one = {
+            kernel = index, us = us, rests = rests, from = from, kin = kin, model_us = price, plain = plain or price,
+            compile = not kernel.code, spilled = kernel.spilled, trust = own / (fit.prior + own),
+         }
          if not best or (one.compile and 1 or 0) < (best.compile and 1 or 0)
             or (one.compile == best.compile and one.us < best.us) then
             best = one
@@ -408,14 +250,29 @@ local function settle(self, option, near, problem, arch, common)
    if not best and option.candidate then
       local price = option.candidate.cost_us
       local us, _, _, _, kin = estimate(self, near, common, {text = option.text, price = price, plain = price})
-      best = {us = us, rests = "model", kin = kin, model_us = price, compile = true}
+      best = {us = us, rests = "model", kin = kin, model_us = price, plain = price, compile = true, trust = 0}
    end
    if not best then
       return nil
    end
    best.text, best.candidate = option.text, option.candidate
-   best.order = best.us * handicap(self, best, problem, arch)
+   local factor = handicap(self, best, problem, arch)
+   best.order = best.us * factor / (best.compile and 1 or M.compile ^ best.trust)
+   best.first_order = best.plain * factor
    return best
+end
+
+-- The model's first choice, where the problem itself was not measured, is replaced only by what gains.
+local function favour_first(list, near)
+   local first
+   for _, option in ipairs(list) do
+      if not first or option.first_order < first.first_order then
+         first = option
+      end
+   end
+   if first and not (near[1] and near[1].exact) then
+      first.order = first.order / M.stay
+   end
 end
 
 -- List of {text, kernel, us, model_us, rests, from, kin, compile, order, candidate}, the best choice first.
@@ -425,6 +282,7 @@ function methods.rank(self, problem, arch, near, candidates)
    for _, option in ipairs(gather(self, problem, candidates)) do
       list[#list + 1] = settle(self, option, near, problem, arch, common)
    end
+   favour_first(list, near)
    table.sort(list, function(a, b)
       local of_a, of_b = a.from and a.from.distance or math.huge, b.from and b.from.distance or math.huge
       if a.order ~= b.order then

@@ -60,6 +60,10 @@ local fit = {
    tail = 0.825,
    -- What a tile with a causal mask costs more than one without, as a share.
    masked = 0.0529,
+   -- Short kernels, whose time is taken in batches of launches (tuner/search): us until one that does nothing is done,
+   -- and share of the prologue, as what they read is in L2 and launches overlap; from how many us on they are not
+   -- short, and how sharply.
+   warm_launch = 0.89, warm_prologue = 0.68, short = 13.7, sharp = 6,
    -- Per byte of shared memory: orders what is equal otherwise. What blocks leave is L1 cache.
    footprint = 1e-9,
 }
@@ -166,9 +170,10 @@ local function tile_clocks(variant, facts, arch, blocks)
    return clocks
 end
 
--- K/V tiles that the blocks of one head visit, sum and maximum, and whether they differ; a tile with a
--- mask, which are at the ends of what the rows see, counts for more.
-local function visited_tiles(variant, problem)
+-- K/V tiles that the row tiles of one head visit, sum and maximum, and whether they differ; a tile with a
+-- mask, which are at the ends of what the rows see, counts for more. each(tiles), or nil: called for each row tile, the
+-- last rows first.
+local function visited_tiles(variant, problem, each)
    local br, bc = variant.br, variant.bc
    local seq_q, seq_k = problem.seq_q, problem.seq_k
    local q_tiles = (seq_q + br - 1) // br
@@ -177,11 +182,14 @@ local function visited_tiles(variant, problem)
    local left, right = window.ends(problem)
    local ends = (left < window.unbounded and 1 or 0) + (right < window.unbounded and 1 or 0)
    if ends == 0 then
+      for _ = 1, each and q_tiles or 0 do
+         each(all)
+      end
       return q_tiles * all, all, false
    end
    local sum, most = 0, 0
    local masked = ends * fit.masked * math.max(br // bc, 1)
-   for row = 0, seq_q - 1, br do -- without math.min and math.max: this is most of the model's time
+   for row = (q_tiles - 1) * br, 0, -br do -- without math.min and math.max: this is most of the model's time
       local rows_end = row + br < seq_q and row + br or seq_q
       local first, behind = row + offset - left, rows_end + offset + right
       first = first > 0 and first or 0
@@ -189,11 +197,14 @@ local function visited_tiles(variant, problem)
       local tiles = behind > first and (behind + bc - 1) // bc - first // bc + masked or 0
       sum = sum + tiles
       most = tiles > most and tiles or most
+      if each then
+         each(tiles)
+      end
    end
    return sum, most, true
 end
 
--- us that the memory needs, however fast the SMs are, and that L2 needs.
+-- us that the memory needs, however fast the SMs are; that L2 needs; and that the memory needs of what L2 cannot keep.
 local function memory_us(variant, facts, problem, arch, tiles)
    local rows_q = 2 * problem.batch * problem.heads_q * problem.seq_q -- Q and O
    local rows_k = 2 * problem.batch * problem.heads_kv * window.seen_keys(problem) -- K and V
@@ -202,21 +213,34 @@ local function memory_us(variant, facts, problem, arch, tiles)
    local dram = both * (rows_q + of_key * rows_k)
    local l2 = both * (rows_q + of_key * 2 * variant.bc * tiles)
       + facts.bytes_per_score * variant.br * variant.bc * tiles
-   return dram / arch.dram, l2 / arch.l2
+   return dram / arch.dram, l2 / arch.l2, math.max(dram - arch.l2_bytes, 0) / arch.dram
+end
+
+-- us of a kernel that takes so long when what it reads is in L2, and so long when it is not.
+function M.blend(warm_us, cold_us)
+   local share = 1 / (1 + (cold_us / fit.short) ^ -fit.sharp)
+   return warm_us + (cold_us - warm_us) * share
 end
 
 -- us for a problem whose blocks are spread over the card. variant: br, bc; facts: d_pad, dv_pad, smem_bytes,
 -- bytes_per_score; resident: blocks that an SM holds; clocks(count): those of an SM in which so many of them do one
--- tile each; prologue: clocks of a block beside its tiles; slower: a factor of the SMs' time.
-function M.spread(variant, facts, problem, arch, resident, clocks, prologue, slower)
+-- tile each; prologue: clocks of a block beside its tiles; slower: a factor of the SMs' time; shares(weights), where
+-- row tiles are divided among blocks before the launch (forward_shares.lua), else nil: the clocks of the busiest SM, by
+-- the tiles that the row tiles of a head visit.
+function M.spread(variant, facts, problem, arch, resident, clocks, prologue, slower, shares)
    local heads = problem.batch * problem.heads_q
    local blocks = heads * ((problem.seq_q + variant.br - 1) // variant.br)
-   local sum, most, differ = visited_tiles(variant, problem)
+   local weights = {}
+   local sum, most, differ = visited_tiles(variant, problem, shares and function(tiles)
+      weights[#weights + 1] = tiles
+   end)
    local slots = arch.sm_count * resident
    local waves, rest = blocks // slots, blocks % slots
    local last = rest > 0 and (rest + arch.sm_count - 1) // arch.sm_count or 0
    local busy = most * (waves * clocks(resident) + (last > 0 and clocks(last) or 0))
-   if differ and waves > 0 and sum > 0 then
+   if shares then
+      busy = shares(weights)
+   elseif differ and waves > 0 and sum > 0 then
       -- Where blocks differ the longest start first, so the SMs end at nearly the same time. Those of a late chunk of
       -- a prompt hardly differ, and go in waves.
       local mean = sum * heads / blocks
@@ -225,11 +249,14 @@ function M.spread(variant, facts, problem, arch, resident, clocks, prologue, slo
       busy = busy + differing * (even - busy)
    end
    local edges = prologue * (waves + (last > 0 and 1 or 0))
-   local sm_us = (busy + edges) / arch.clock * slower
-   local dram_us, l2_us = memory_us(variant, facts, problem, arch, sum * heads)
-   local p = fit.overlap
-   local us = math.max((sm_us ^ p + dram_us ^ p) ^ (1 / p), l2_us)
-   return M.launch_us + us * (1 + fit.footprint * facts.smem_bytes)
+   local dram_us, l2_us, beyond_us = memory_us(variant, facts, problem, arch, sum * heads)
+   local function total(launch_us, share, from_dram_us)
+      local sm_us = (busy + share * edges) / arch.clock * slower
+      local p = fit.overlap
+      local us = math.max((sm_us ^ p + from_dram_us ^ p) ^ (1 / p), l2_us)
+      return launch_us + us * (1 + fit.footprint * facts.smem_bytes)
+   end
+   return M.blend(total(fit.warm_launch, fit.warm_prologue, beyond_us), total(M.launch_us, 1, dram_us))
 end
 
 -- us for a problem. variant: br, bc, layout, q; facts: warps, teams, row_tiles, registers, spilled

@@ -6,6 +6,7 @@
 -- written; else each computes one. order: whose row tiles come next to each other, those of a head, or those that
 -- see the most keys, in a section of heads whose K and V fit into L2.
 local alibi = require("features.alibi")
+local bias = require("features.bias")
 local cost = require("ops.forward_sm90_cost")
 local dropout = require("features.dropout")
 local families = require("core.family")
@@ -29,6 +30,9 @@ local shares = {
    {load = 24, group = 240, resident = 1, most = 208, columns = 256},
    {load = 32, group = 160, resident = 1, most = 128, columns = 128},
 }
+
+-- Where a warp of the loading warpgroup works for each of the others.
+local shares_with_bias = {{load = 64, group = 192}, {load = 64, group = 216}, {load = 64, group = 144}}
 
 local function may_take_turns(v)
    if v.turns == 0 or v.groups > 1 then
@@ -57,9 +61,15 @@ local function pages(v)
    return (v.d + 63) // 64
 end
 
+-- What is beside K and V in each of their stages, for a warpgroup, with two barriers: a bias in 16 bits, with a chunk
+-- of padding a row.
+local function side_bytes(v)
+   return bias.is_ahead(v) and 64 * (2 * v.bc + 16) + 16 or 0
+end
+
 -- rows: of Q, K and V, and of O.
 local function bytes_of(v, rows)
-   return pages(v) * 128 * rows + 8 * (2 * v.groups + 4 * v.stages)
+   return pages(v) * 128 * rows + 8 * (2 * v.groups + 4 * v.stages) + v.stages * v.groups * side_bytes(v)
 end
 
 local function rows_read(v)
@@ -87,9 +97,10 @@ local function smem_bytes(v)
    return bytes_of(v, rows_read(v) + (has_own_place(v) and 64 * v.groups or 0))
 end
 
--- S, P and O of a thread.
+-- S, P and O of a thread, and what features keep; what comes through shared memory is read where it is wanted.
 local function live_registers(v)
-   return v.bc // 2 + v.bc // 4 + v.d // 2 + features.registers(v, 1)
+   local kept = setmetatable({bias = bias.is_ahead(v) and "none" or v.bias}, {__index = v})
+   return v.bc // 2 + v.bc // 4 + v.d // 2 + features.registers(kept, 1)
 end
 
 local function fits(v, _, arch)
@@ -113,7 +124,7 @@ local function facts_of(v)
 end
 
 -- The point with the values of the features that it does not know.
-local function complete(v, parts)
+function M.complete(v, parts)
    local all = {parts = parts, dv = 0}
    for _, feature in ipairs(features.all) do
       all[feature.axis.name] = feature.axis.values and feature.axis.values[1] or 0
@@ -124,7 +135,8 @@ local function complete(v, parts)
    return all
 end
 
-local function operands(first, count)
+-- Operands of an instruction, in its text and in the list behind it.
+function M.operands(first, count)
    local words = {}
    for i = 1, count do
       words[i] = "%" .. first + i - 1
@@ -132,7 +144,7 @@ local function operands(first, count)
    return table.concat(words, ", ")
 end
 
-local function accumulators(name, tiles)
+function M.accumulators(name, tiles)
    local words = {}
    for i = 0, 4 * tiles - 1 do
       words[#words + 1] = string.format('"+f"(%s[0][%d][%d])', name, i // 4, i % 4)
@@ -143,7 +155,7 @@ end
 -- What templates of both families on wgmma see. axes: the family's; parts: warpgroups that share rows; out: columns of
 -- O of a warpgroup.
 function M.shared_names(v, axes, parts, out)
-   local names, known = fwd.shared_names(complete(v, parts)), {}
+   local names, known = fwd.shared_names(M.complete(v, parts)), {}
    for _, axis in ipairs(axes) do
       known[axis.name] = true
    end
@@ -154,8 +166,12 @@ function M.shared_names(v, axes, parts, out)
    end
    names.terms_first = false -- accumulators begin as nothing
    names.wgmma, names.out, names.scored = true, out, v.bc -- scored: keys of a tile that a warpgroup multiplies by Q
+   names.wide, names.lane_keys, names.column = false, 2, "n * 8" -- rows of a tile are as TMA loads them
+   names.bias_ahead = false
    names.element = v.dtype == "bf16" and "bf16" or "f16"
-   names.operands, names.accumulators = operands, accumulators
+   names.operands, names.accumulators = M.operands, M.accumulators
+   names.score_tiles, names.row_operands, names.tile_operands = "kColTiles", "Q", "K"
+   names.mapped, names.more_maps = "Q, K and V", ""
    return names
 end
 
@@ -164,7 +180,7 @@ function M.names(v)
    names.split = false
    names.own_place = has_own_place(v)
    names.work, names.work_tile, names.work_plane = ", const Work &work", "work.tile", "work.plane"
-   if v.alibi == 1 then
+   if v.alibi == 1 and v.bias == "none" then
       names.offsets, names.takes_offsets = true, ", const float (&offset)[kRowTiles][2]"
       names.offset, names.row_max = ", offset", "(row.max[m][h] - offset[m][h])"
    end
@@ -172,14 +188,18 @@ function M.names(v)
    names.first_key = v.varlen == 1 and "place.sequence.first_k + " or ""
    names.map_batch = v.varlen == 1 and "0" or "place.batch" -- packed sequences are one batch
    names.smem_bytes = smem_bytes(v)
-   names.load_registers, names.group_registers = shares[v.groups].load, shares[v.groups].group
+   names.bias_staged = bias.is_ahead(v)
+   names.group_smem = names.bias_staged and ", smem" or ""
+   names.or_hidden = v.bias ~= "none" and " || true" or "" -- a bias, too, may hide keys
+   local share = (names.bias_staged and shares_with_bias or shares)[v.groups]
+   names.load_registers, names.group_registers = share.load, share.group
    names.resident = shares[v.groups].resident
    return names
 end
 
 M.axes = kinds.axes(256)
 for _, axis in ipairs({
-   softcap.axis, window.axis, alibi.axis, sinks.axis, dropout.axis, lengths.packed.axis,
+   softcap.axis, window.axis, alibi.axis, sinks.axis, bias.axis, dropout.axis, lengths.packed.axis,
    {name = "groups", values = {1, 2, 3}},
    {name = "bc", values = {64, 80, 96, 112, 128, 160, 176}},
    {name = "stages", values = {2, 3}},
@@ -192,7 +212,7 @@ end
 
 M.selection = {
    limit = 16,
-   covered = {{"groups", "persistent"}, {"bc"}, {"stages"}, {"turns"}, {"persistent", "order"}},
+   covered = {{"groups", "persistent"}, {"bc"}, {"stages"}, {"turns"}, {"groups", "order"}},
    crowds = {
       {axes = {"groups", "bc"}, most = 4}, {axes = {"groups"}, most = 7}, {axes = {"persistent"}, most = 9},
       {axes = {"order"}, most = 4, value = "order=weight"},
@@ -227,6 +247,7 @@ function M.family()
          local sizes = plain.typical(arch)
          for _, size in ipairs(sizes) do
             size.head_dim_v = 0
+            size.heads_q, size.heads_kv = size.heads_q * 3 // 4, size.heads_kv * 3 // 4
          end
          return window.typical(sizes, problem)
       end,

@@ -3,6 +3,7 @@
 -- Tensor cores and the units of the softmax work side by side, as far as warpgroups are apart in time or a
 -- product runs beside its own warpgroup's softmax.
 local plain = require("ops.forward_plain_cost")
+local shares = require("ops.forward_shares")
 
 local M = {}
 
@@ -28,9 +29,6 @@ local fit = {
    row = 5.2,
    -- Share that rows of several pages of 64 columns cost more where the last is not full.
    page = 0.08,
-   -- By which static shares of a causal mask take longer, for each key, and where a head has more row tiles than
-   -- `many`, which come round to the same blocks (the same H100, S to 16384).
-   share = 0.08 / 16384, many = 64, same = 1.3,
    -- By which rows by weight take longer, and from how many keys on: below, K and V leave L2 before they are
    -- read again.
    by_weight = {1.12, 0.98}, long = 2048,
@@ -38,16 +36,11 @@ local fit = {
 
 M.fit = fit -- for tests/bench/fit.lua
 
--- By which an order of work takes longer than row tiles in the order of heads, given to blocks as these end.
-local function imbalance(v, facts, problem)
-   local slower = v.order == "weight" and fit.by_weight[problem.seq_k < fit.long and 1 or 2] or 1
-   if v.persistent == 1 and v.causal == 1 and v.window == 0 then
-      slower = slower * (1 + fit.share * problem.seq_k)
-      if v.order == "heads" and problem.seq_q > fit.many * facts.br then
-         slower = slower * fit.same
-      end
-   end
-   return slower
+-- Heads of a section whose row tiles are ordered by weight, as work.cu.in has it.
+local function section_of(v, problem)
+   local rows = (32 << 20) // (4 * v.d)
+   local group = problem.heads_q // problem.heads_kv
+   return math.min(math.max(rows // problem.seq_k, 1) * group, problem.heads_q * problem.batch)
 end
 
 -- v: d, groups, bc, turns, persistent, order, causal, window; facts: forward_sm90.lua.
@@ -67,10 +60,16 @@ function M.us(v, facts, problem, arch)
       return blocks * math.max(longer + exposed * shorter, copies) + fit.chain
    end
    local prologue = v.persistent == 0 and fit.prologue or facts.own_place and fit.ahead or fit.waiting
-   local slower = imbalance(v, facts, problem) * (v.d > 64 and v.d % 64 > 0 and 1 + fit.page or 1)
+   local slower = (v.d > 64 and v.d % 64 > 0 and 1 + fit.page or 1)
+      * (v.order == "weight" and fit.by_weight[problem.seq_k < fit.long and 1 or 2] or 1)
+   local function busiest(weights)
+      return shares.busiest(weights, problem.batch * problem.heads_q, v.order == "weight" and section_of(v, problem),
+                            arch.sm_count, facts.resident, clocks)
+   end
    local first = (fit.prologue - prologue) / arch.clock -- nothing is before the first row tile of a block
    return fit.launch + first
-      + plain.spread({br = facts.br, bc = v.bc}, facts, problem, arch, facts.resident, clocks, prologue, slower)
+      + plain.spread({br = facts.br, bc = v.bc}, facts, problem, arch, facts.resident, clocks, prologue, slower,
+                     v.persistent == 1 and busiest or nil)
 end
 
 return M

@@ -14,27 +14,29 @@ local M = {max_splits = 256}
 local fit = {
    -- Clocks of a warp for its own instructions on a tile of 16 rows, which nothing hides: products for bc * d = 2048,
    -- the rest for each key; and for each row tile more, the share of the first one's.
-   tile = 653,
-   key = 5,
+   tile = 602,
+   key = 2.7,
    row_tile = 0.351,
    -- Share of the clocks of a team's copies that nothing hides.
    copies = 0.138,
    -- Clocks that a wait for a tile from DRAM costs, or from L2 when other blocks read it too.
-   dram_latency = 909,
-   l2_latency = 1310,
+   dram_latency = 1400,
+   l2_latency = 1400,
    -- Share of the peak bandwidth that is reached.
-   dram = 1.06,
+   dram = 1.09,
    -- The same of L2's, where several row tiles read the same keys.
    l2 = 0.85,
    -- How sharply the longest of the three times hides the others.
    overlap = 1.6,
    -- us of a block before its first tile and after its last.
-   edges = 2.21,
+   edges = 2.09,
    -- Clocks per row and team of a merge.
-   merge = 15.8,
+   merge = 16.3,
    -- us for the combining kernel, and for each split that it reads.
-   combine = 3.34,
-   combine_split = 0.224,
+   combine = 5.6,
+   combine_split = 0.276,
+   -- The same of short kernels (forward_plain_cost.lua): edges, a wait for a tile, combining.
+   warm_edges = 1.05, warm_latency = 1600, warm_combine = 1,
 }
 
 M.fit = fit -- for tests/bench/fit.lua
@@ -66,23 +68,25 @@ local function team_clocks(v, facts, latency)
 end
 
 -- us that the memory system needs: each row tile reads the K and V that it sees, `keys` of them in the mean, all
--- but the first from L2.
+-- but the first from L2; and that it needs if all that L2 can keep is there.
 function M.memory_us(v, facts, problem, arch, tiles, keys)
    local bytes_k = 2 * columns.of_key(problem)
    local both = problem.head_dim + columns.of_problem(problem)
    local bytes_q = 2 * both * problem.batch * problem.heads_q * problem.seq_q
    local dram = bytes_q + bytes_k * window.seen_keys(problem) * problem.heads_kv * problem.batch
    local l2 = bytes_q + (bytes_k + facts.bytes_per_score * v.br) * keys * tiles
-   return math.max(dram / (fit.dram * arch.dram), l2 / (fit.l2 * arch.l2))
+   local l2_us = l2 / (fit.l2 * arch.l2)
+   local from_dram = 1 / (fit.dram * arch.dram)
+   return math.max(dram * from_dram, l2_us), math.max((dram - arch.l2_bytes) * from_dram, l2_us)
 end
 
--- us of the combining kernel; the parts of O are written and read again in fp32.
-function M.combine_us(problem, arch, splits)
+-- us of the combining kernel; the parts of O are written and read again in fp32. warm: of a short one.
+function M.combine_us(problem, arch, splits, warm)
    if splits == 1 then
       return 0
    end
-   local rows = splits * problem.batch * problem.heads_q * problem.seq_q
-   return fit.combine + fit.combine_split * splits + 8 * rows * columns.of_problem(problem) / arch.dram
+   local bytes = 8 * splits * problem.batch * problem.heads_q * problem.seq_q * columns.of_problem(problem)
+   return (warm and fit.warm_combine or fit.combine) + fit.combine_split * splits + bytes / arch.dram
 end
 
 -- Share that the mean row sees of the keys that its row tile sees. The last row tile sees all keys,
@@ -109,16 +113,21 @@ function M.forward(v, facts, problem, arch)
    local rounds = ceil_div(blocks, arch.sm_count * resident)
    local together = math.min(resident, ceil_div(blocks, arch.sm_count))
    local shared = tiles > problem.heads_kv * problem.batch
-   local team = team_clocks(v, facts, shared and fit.l2_latency or fit.dram_latency)
    -- The longest block counts in the last round; before it, blocks are as long as the mean.
    local share = visible_share(problem, keys)
    local sm_us = rounds * steps * cost.busy_clocks(v, facts, arch, together) * share / arch.clock
-   local chain_us = ((rounds - 1) * share + 1) * steps * team / arch.clock
-   local p = fit.overlap
-   local memory = M.memory_us(v, facts, problem, arch, tiles, keys * share)
-   local body_us = (chain_us ^ p + sm_us ^ p + memory ^ p) ^ (1 / p)
-   local edges_us = fit.edges + fit.merge * v.teams * v.br / arch.clock
-   return cost.launch_us + rounds * edges_us + body_us + M.combine_us(problem, arch, splits)
+   local memory, kept = M.memory_us(v, facts, problem, arch, tiles, keys * share)
+   local merge_us = fit.merge * v.teams * v.br / arch.clock
+   local function total(launch_us, edges, latency, memory_us, combine_us)
+      local chain_us = ((rounds - 1) * share + 1) * steps * team_clocks(v, facts, latency) / arch.clock
+      local p = fit.overlap
+      local body_us = (chain_us ^ p + sm_us ^ p + memory_us ^ p) ^ (1 / p)
+      return launch_us + rounds * (edges + merge_us) + body_us + combine_us
+   end
+   return cost.blend(
+      total(cost.fit.warm_launch, fit.warm_edges, fit.warm_latency, kept, M.combine_us(problem, arch, splits, true)),
+      total(cost.launch_us, fit.edges, shared and fit.l2_latency or fit.dram_latency, memory,
+            M.combine_us(problem, arch, splits)))
 end
 
 return M

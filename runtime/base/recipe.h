@@ -23,7 +23,7 @@
 
 #define FA2I_RECIPE_CHARS 640
 #define FA2I_RECIPE_STEPS 6
-#define FA2I_RECIPE_MAPS  3
+#define FA2I_RECIPE_MAPS  4
 #define FA2I_ENTRY_CHARS  64
 
 /* What a step is for. X(NAME, word). */
@@ -73,9 +73,10 @@
 
 /* Whose tensor maps the kernels read, of which operations. X(NAME, word, ops). */
 #define FA2I_MAPPED_LIST(X)                                                                        \
-    X(FA2I_MAPPED_Q, "q", FORWARD)                                                                 \
-    X(FA2I_MAPPED_K, "k", FORWARD)                                                                 \
-    X(FA2I_MAPPED_V, "v", FORWARD)
+    X(FA2I_MAPPED_Q, "q", FORWARD | BACKWARD)                                                      \
+    X(FA2I_MAPPED_K, "k", FORWARD | BACKWARD)                                                      \
+    X(FA2I_MAPPED_V, "v", FORWARD | BACKWARD)                                                      \
+    X(FA2I_MAPPED_DO, "do", BACKWARD)
 
 #define FA2I_ENUM_NAME(name, ...) name,
 typedef enum fa2i_role { FA2I_ROLE_LIST(FA2I_ENUM_NAME) } fa2i_role;

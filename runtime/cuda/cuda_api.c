@@ -331,3 +331,15 @@ fa2_status fa2i_cuda_check(const fa2i_cuda_table *cuda, CUresult result, const c
         text = "no description";
     return fa2i_fail(FA2_E_CUDA, "%s: %s (%s)", what, name, text);
 }
+
+fa2_status fa2i_cuda_is_software(const fa2i_cuda_table *cuda, bool *ret_software)
+{
+    int version = 0;
+    const fa2_status st =
+        cuda->sim_version == NULL
+            ? FA2_OK
+            : fa2i_cuda_check(cuda, cuda->sim_version(&version), "fa2_sim_version");
+    if (st == FA2_OK)
+        *ret_software = version > 0;
+    return st;
+}

@@ -16,6 +16,7 @@
 
 #include <cuda.h>
 #include <nvrtc.h>
+#include <stdbool.h>
 #include "runtime/base/status.h"
 
 /* One list makes the table, the loader and the tests' fakes. R: required; O: optional, NULL when the
@@ -47,6 +48,9 @@ void fa2i_nvrtc_install(const fa2i_nvrtc_table *table);
 /* Where the libraries were found, for `fa2-tune devices`; "" when not loaded. Borrowed. */
 const char *fa2i_cuda_path(void);
 const char *fa2i_nvrtc_path(void);
+
+/* Are the devices software, whose times are modelled and which take PTX only? */
+fa2_status fa2i_cuda_is_software(const fa2i_cuda_table *cuda, bool *ret_software);
 
 /* FA2_OK for CUDA_SUCCESS, else FA2_E_CUDA with "what: CUDA_ERROR_NAME (text)". */
 fa2_status fa2i_cuda_check(const fa2i_cuda_table *cuda, CUresult result, const char *what);

@@ -2,12 +2,13 @@
  * "Beside" is looked for from the folder of the file: an installed library (lib/, lib/x86_64-linux-gnu/), a program
  * that has it linked in (bin/), a Python package.
  */
-#define _GNU_SOURCE /* dladdr */
+#define _GNU_SOURCE /* dladdr, getline */
 #include "runtime/plan/share.h"
 
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,8 +32,31 @@ static fa2_status join(const char *a, const char *b, char **ret_path)
     return fa2i_text_take(&path, ret_path);
 }
 
-/* The folder of the file that this code is in, from the root: the program may go elsewhere. "" when the loader
- * cannot tell. The loader has a program's name as it was called, which need not say where it lies. */
+/* The file from which the system mapped an address, from the root; NULL when it does not tell. For free(). */
+static char *mapped_file(const void *address)
+{
+    FILE *maps = fopen("/proc/self/maps", "r");
+    char *line = NULL, *file = NULL;
+    size_t room = 0;
+    ssize_t length = 0;
+    while (maps != NULL && file == NULL && (length = getline(&line, &room, maps)) > 0) {
+        uintptr_t first = 0, end = 0;
+        char *path = strchr(line, '/');
+        if (line[length - 1] == '\n')
+            line[length - 1] = '\0';
+        if (path != NULL && sscanf(line, "%" SCNxPTR "-%" SCNxPTR, &first, &end) == 2 &&
+            first <= (uintptr_t)address && (uintptr_t)address < end)
+            file = strdup(path);
+    }
+    free(line);
+    if (maps != NULL)
+        fclose(maps);
+    return file;
+}
+
+/* The folder of the file that this code is in, from the root. "" when nobody can tell. The loader has names as they were
+ * given: of a program what it was called by, which need not say where it lies, and of a library a path from where
+ * the program was then. */
 static fa2_status own_folder(char **ret_folder)
 {
     Dl_info info;
@@ -40,13 +64,12 @@ static fa2_status own_folder(char **ret_folder)
     fa2_status (*const here)(char **) = fa2i_share_find;
     void *address = NULL;
     memcpy(&address, &here, sizeof address); /* ISO C has no such conversion */
-    if (dladdr(address, &info) != 0 && info.dli_fname != NULL) {
-        char *file =
-            realpath(strchr(info.dli_fname, '/') != NULL ? info.dli_fname : "/proc/self/exe", NULL);
-        if (file != NULL)
-            fa2i_text_add_bytes(&text, file, (size_t)(strrchr(file, '/') - file));
-        free(file);
-    }
+    const bool told = dladdr(address, &info) != 0 && info.dli_fname != NULL;
+    char *file =
+        told && info.dli_fname[0] == '/' ? realpath(info.dli_fname, NULL) : mapped_file(address);
+    if (file != NULL)
+        fa2i_text_add_bytes(&text, file, (size_t)(strrchr(file, '/') - file));
+    free(file);
     return fa2i_text_take(&text, ret_folder);
 }
 

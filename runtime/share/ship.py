@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """An export made fit to ship: without what no estimate rests on. Usage: ship.py [--op OP] < EXPORT > FILE.jsonl
 
-Left out are verifications that found nothing, variants that were not timed, times of more than SLOWER times the best of
+Left out are verifications that found nothing, variants that were not timed, unless they spilled, times of more than SLOWER times the best of
 their problem (no model takes such a kernel for the best), and what nothing refers to any more; with --op also the other
 operations. Times have DIGITS digits. The last line is made anew; what import checks holds as before.
 """
@@ -12,13 +12,20 @@ import json
 import sys
 
 FAILURES = ("wrong", "fault", "hang", "launch_error")
-SLOWER = 2
+SLOWER = 1.6
 DIGITS = 5
 PLACE = {"device": "id", "problem": "id", "session": "id", "kernel": "key"}
 
 
 def is_time(row):
     return row["type"] == "measurement" and row["outcome"] == "ok" and row["n"] > 0
+
+
+def is_spilled(row, op):
+    """Whether it is a kernel of the operation of which it is worth knowing that it spills."""
+    if row["type"] != "kernel" or row["outcome"] != "spilled":
+        return False
+    return op is None or row["recipe"].startswith(f"op={op} ")
 
 
 def is_kept(row, best):
@@ -66,7 +73,8 @@ def main():
         best[row["problem"]] = min(best[row["problem"]], row["median_us"])
     rows = [row for row in rows if is_kept(row, best)]
     used = {kind: {row[kind] for row in rows if row["type"] != "session" and kind in row} for kind in PLACE}
-    kept = [row for row in rows if row["type"] not in PLACE or row[PLACE[row["type"]]] in used[row["type"]]]
+    kept = [row for row in rows if row["type"] not in PLACE or row[PLACE[row["type"]]] in used[row["type"]]
+            or is_spilled(row, args.op)]
     text = "".join(line + "\n" for line in [header, *map(text_of, kept)])
     sys.stdout.write(text)
     end = {"type": "end", "rows": len(kept), "sha256": hashlib.sha256(text.encode()).hexdigest()}

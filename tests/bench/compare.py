@@ -9,9 +9,17 @@ import importlib.util
 import sys
 from pathlib import Path
 
-folder = Path(__file__).resolve().parents[2] / "runtime" / "python" / "fa2" / "bench"
-spec = importlib.util.spec_from_file_location("fa2_bench", folder / "__init__.py",
-                                              submodule_search_locations=[str(folder)])
-sys.modules["fa2_bench"] = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(sys.modules["fa2_bench"])
-sys.exit(importlib.import_module("fa2_bench.__main__").main())
+
+def load(module: str):
+    """A module of the benchmark."""
+    if "fa2_bench" not in sys.modules:
+        folder = Path(__file__).resolve().parents[2] / "runtime" / "python" / "fa2" / "bench"
+        spec = importlib.util.spec_from_file_location("fa2_bench", folder / "__init__.py",
+                                                      submodule_search_locations=[str(folder)])
+        sys.modules["fa2_bench"] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules["fa2_bench"])
+    return importlib.import_module(f"fa2_bench.{module}")
+
+
+if __name__ == "__main__":
+    sys.exit(load("__main__").main())

@@ -1,7 +1,8 @@
 -- How good the choice for problems that were not tuned is, by measurements of all candidates of many: for each
--- problem the time of the kernel that the runtime's estimate puts first among those that were measured, over the
--- least; with nothing tuned, with half of the others tuned, with the presets that are among them tuned, and with one
--- problem tuned at a time.
+-- problem the time of the kernel that the runtime's estimate puts first among those that were measured, over the least;
+-- with nothing tuned, with half of the others tuned, with the presets that are among them tuned, with all of a model's
+-- problems tuned but one, and with one problem tuned at a time. The candidates of a problem are the kernels that were
+-- measured on it, also where today's list of them is another.
 --
 --   model="build/tests/run_lua tests/bench/model.lua"
 --   sqlite3 -csv fa2.db "$($model query)" | build/tests/run_lua tests/bench/replay.lua [SHOWN]
@@ -17,10 +18,10 @@ local function kind_of(problem)
    return problem.seq_q <= 8 and "decode" or problem.seq_q == problem.seq_k and "prefill" or "chunked"
 end
 
--- What a database with these problems knows (gen/core/estimate.lua).
-local function evidence_of(list)
+-- What a database in which the known problems were tuned knows (gen/core/estimate.lua).
+local function evidence_of(known)
    local kernels, index, sets = {}, {}, {}
-   for _, entry in ipairs(list) do
+   for _, entry in ipairs(known) do
       local set = {problem = entry.problem, card = entry.card, here = true, kernels = {}, us = {}}
       for _, row in ipairs(entry.rows) do
          if not index[row.variant] then
@@ -36,12 +37,19 @@ local function evidence_of(list)
 end
 
 local function prepare(list)
+   local candidates = {}
    for _, entry in ipairs(list) do
-      entry.us, entry.best = {}, math.huge
-      for _, row in ipairs(entry.rows) do
+      entry.us, entry.best, candidates[entry.problem] = {}, math.huge, {}
+      for i, row in ipairs(entry.rows) do
          entry.us[row.variant] = row.us
          entry.best = math.min(entry.best, row.us)
+         candidates[entry.problem][i] = {
+            text = row.variant, cost_us = assert(generator.cost(row.variant, entry.problem, entry.card, 0)),
+         }
       end
+   end
+   function generator.candidates(problem)
+      return candidates[problem]
    end
 end
 
@@ -122,6 +130,29 @@ local function report_presets(list, none)
    report("the same against nothing tuned", against)
 end
 
+-- Whether a problem is one of tests/bench/untuned.py's model, of no preset.
+local function is_alike(entry)
+   local p = entry.problem
+   return p.heads_q == 32 and p.heads_kv == 8 and p.head_dim == 128 and p.dtype == "bf16" and p.causal == 1
+      and #p.asked == 0
+end
+
+-- Of a model's problems each, with the others tuned.
+local function report_alike(list, none)
+   local choices, against, is_preset = {}, {}, read_presets()
+   local alike = {}
+   for _, entry in ipairs(list) do
+      alike[#alike + 1] = is_alike(entry) and not is_preset(entry) and entry or nil
+   end
+   for i, entry in ipairs(alike) do
+      local others = table.move(alike, 1, #alike, 1, {})
+      table.remove(others, i)
+      compare(others, {entry}, none, choices, against)
+   end
+   report("all but one of a model's tuned", choices)
+   report("the same against nothing tuned", against)
+end
+
 local function main()
    local list, none, untuned = measured.read(generator.cost), {}, {}
    prepare(list)
@@ -142,6 +173,7 @@ local function main()
    report("the other half tuned", choices)
    report("the same against nothing tuned", against)
    report_presets(list, none)
+   report_alike(list, none)
    choices, against = {}, {}
    for i = 1, #list, 3 do
       local kin = {}

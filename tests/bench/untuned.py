@@ -10,7 +10,7 @@ as one that would be compiled.
     tests/bench/untuned.py --tool build-release/tuner/fa2-tune --device 0 --db untuned.db --out untuned.csv
 
 Minutes; where a session is shorter, `--seconds 500` stops tuning then, ends with status 75, and the same command goes on from
-there. `--arch sm_90` instead of `--device` looks at a database that is there already. Options: --seeds 1,2,3 of 30
+there, or, with --partial, judges by what is tuned. `--arch sm_90` instead of `--device` looks at a database that is there already. Options: --seeds 1,2,3 of 30
 problems each, --presets paper,seeds,llm, --jobs. Needs nothing but Python. The database is what tests/bench/replay.lua and
 fit.lua read.
 """
@@ -208,9 +208,9 @@ def tune(args, problems, folder):
     """Whether all that is to be tuned is."""
     shapes = os.path.join(folder, "random.csv")
     write_shapes(shapes, problems)
-    presets = [word for name in args.presets.split(",") for word in ("--preset", name)]
+    presets = [word for name in args.presets.split(",") if name for word in ("--preset", name)]
     complete = True
-    for what in (["--shapes", shapes], [*presets, "--op", "forward"]):
+    for what in (["--shapes", shapes], *([[*presets, "--op", "forward"]] if presets else [])):
         began = time.monotonic()
         command = [args.tool, "tune", "--device", str(args.device), "--db", args.db, "--json", *what]
         command += ["--jobs", str(args.jobs)] if args.jobs else []
@@ -288,6 +288,7 @@ def options():
     parser.add_argument("--stride", type=int, default=5, help="every n-th problem is the one of a database")
     parser.add_argument("--jobs", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=0, help="for tuning; what is left is for the next call")
+    parser.add_argument("--partial", action="store_true", help="judge by what is tuned when the time is over")
     parser.add_argument("--work", help="an empty folder where the smaller databases stay")
     parser.add_argument("--out", help="CSV of all ratios")
     return parser.parse_args()
@@ -301,7 +302,7 @@ def main():
     with contextlib.ExitStack() as stack:
         folder = args.work or stack.enter_context(tempfile.TemporaryDirectory())
         if not args.arch:
-            if not tune(args, asked + alike, folder):
+            if not tune(args, asked + alike, folder) and not args.partial:
                 print("not everything is tuned yet: the same command goes on from here")
                 sys.exit(75)
         db = sqlite3.connect(args.db)
@@ -309,6 +310,8 @@ def main():
         times, best = times_of(db, ids)
         asked = [problem for problem in asked if problem in best]
         alike = [problem for problem in alike if problem in best]
+        if not asked:
+            sys.exit("no problem is tuned")
         print(f"{len(asked)} random problems were tuned, and {len(alike)} of one model")
         trials = make_trials(args, db, ids, asked, alike, folder)
         db.close()

@@ -402,6 +402,23 @@ class Operations(OnHost):
         slopes = torch.ones(2)
         self.assertEqual(type(flash_attn.flash_attn_func(q, k, v, alibi_slopes=slopes).grad_fn).__name__, "_AttentionBackward")
 
+    def test_a_default_device_does_not_watch(self):
+        """Of function modes it alone changes nothing here, so that calls are no operations."""
+        q, k, v = (tensor.requires_grad_() for tensor in randn(*3 * [(1, 12, 2, 16)]))
+        seen = []
+
+        class Watching(torch.overrides.TorchFunctionMode):
+            def __torch_function__(self, function, types, arguments=(), keywords=None):
+                seen.append(function)
+                return function(*arguments, **keywords or {})
+
+        with torch.device("cpu"):
+            self.assertEqual(type(fa2.attention(q, k, v).grad_fn).__name__, "_PlainBackward")
+            with Watching():
+                out = fa2.attention(q, k, v)
+        self.assertNotEqual(type(out.grad_fn).__name__, "_PlainBackward")
+        self.assertIn("fa2.attention", " ".join(map(str, seen)))
+
     def test_second_derivatives(self):
         """Refused when they are asked for, by all ways; the first ones are there."""
         q, k, v, qkv = randn(*3 * [(1, 12, 2, 16)], (1, 12, 3, 2, 16))

@@ -185,11 +185,16 @@ class Refusals(unittest.TestCase):
             def __dlpack__(self, **unused):
                 raise BufferError("not today")
 
+        class Complaining(Tensor):
+            def __dlpack__(self, **unused):
+                raise RuntimeError("no memory\nframe #0: of its own")
+
         class Lying(Tensor):
             def __dlpack__(self, **unused):
                 return "no capsule"
 
         self.refused(BufferError, "not today", self.q.as_type(Failing), self.k, self.v)
+        self.refused(ValueError, "^k cannot be lent by DLPack: no memory$", self.q, self.k.as_type(Complaining), self.v)
         self.refused(ValueError, "", self.q, self.k.as_type(Lying), self.v)
 
     def test_closed_context(self):

@@ -33,6 +33,8 @@ run 2 bench
 has err "bench needs --device N"
 run 2 bench --device 0 --runs 9
 has err '--runs "9": expected a number of timed runs, 10 to 100000'
+run 2 bench --device 0 --rest 10001
+has err '--rest "10001": expected milliseconds, 0 to 10000'
 run 2 bench --device 0 --scale H
 has err '--scale "H": expected S, B or D'
 run 2 bench --device 0 --format xml
@@ -97,7 +99,8 @@ with open("out") as file:
 assert bench["modelled"] and bench["runs"] == 1 and bench["l2"] == "cold"
 (problem,) = bench["problems"]
 assert problem["op"] == "backward" and problem["flop"] == 2.5 * 147456
-assert [c["name"] for c in bench["ceilings"] if c["rate"] is None] == ["tensor_fp16_fp16"]
+assert [c["name"] for c in bench["ceilings"] if c["rate"] is None] == [
+    "tensor_fp16_fp16", "wgmma_fp16", "wgmma_bf16"]
 assert "naive" not in [k["kernel"] for k in problem["kernels"]]
 for kernel in problem["kernels"]:
     assert kernel["outcome"] == "ok" and 0 < kernel["max_error"] < 0.01 and kernel["sd_us"] == 0

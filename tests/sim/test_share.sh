@@ -66,8 +66,25 @@ expect_status 0 "fa2-tune by its name" env -u FA2_SHARE PATH="$folder/installed/
     fa2-tune explain --shape $shape --device 0 --db fresh.db
 has out "rule      shipped:"
 
-# ---- damaged, cut, not there: said, and no error ----
+# ---- of another version: said, and it counts for nothing ----
 rm fa2.db
+mkdir newer
+python3 - <<'END'
+import hashlib, json
+lines = open("share/card.jsonl").read().replace('"variant":"fwd_sm80 ', '"variant":"fwd_sm81 ').splitlines(True)
+end = json.loads(lines.pop())
+end["sha256"] = hashlib.sha256("".join(lines).encode()).hexdigest()
+open("newer/card.jsonl", "w").write("".join(lines) + json.dumps(end, separators=(",", ":")) + "\n")
+END
+FA2_SHARE=$folder/newer
+run 0 explain --shape $shape --device 0
+has out "rule      default:"
+has err "kernels that come with fa2 are unknown to this version"
+FA2_SHARE=$folder/share
+run 0 explain --shape $shape --device 0
+lacks err "unknown to this version"
+
+# ---- damaged, cut, not there: said, and no error ----
 head -c 3000 share/card.jsonl >share/cut.jsonl
 rm share/card.jsonl
 call 0 1 2 48 16 1

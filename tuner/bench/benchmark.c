@@ -7,10 +7,10 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include "runtime/base/alloc.h"
 #include "runtime/ops/op.h"
 #include "tuner/judge/verify.h"
-#include "tuner/report/foresee.h"
 #include "tuner/search/tune.h"
 
 enum { LAUNCHES_MAX = 256, PILOTS = 3, ROUNDS_AT_ONCE = 10 };
@@ -30,14 +30,32 @@ typedef struct work {
 
 /* ---- what all problems share ---- */
 
+static fa2i_warmth warmth_of(const fa2i_benchmarks *all)
+{
+    return all->cold ? FA2I_WARMTH_COLD : all->gpu.modelled ? FA2I_WARMTH_WARM : FA2I_WARMTH_BUSY;
+}
+
+static fa2_status open_foresights(fa2i_benchmarks *all)
+{
+    fa2_status st = FA2_OK;
+    const fa2i_kernel_list *list = &all->kernels;
+    const fa2i_card *card = &all->gpu.card;
+    FA2_TRY(fa2i_generator_create(&all->untaught));
+    fa2i_foresight_init(&all->untuned, all->untaught, NULL, card);
+    fa2i_foresight_init(&all->tuned, list->generator, list->cache, card);
+    FA2_TRY(fa2i_foresight_find_share(&all->tuned));
+done:
+    return st;
+}
+
 fa2_status fa2i_benchmarks_open(fa2i_benchmarks *all)
 {
     fa2_status st = FA2_OK;
+    FA2_TRY(open_foresights(all));
     if (all->gpu.has_uuid && !all->gpu.modelled)
         fa2i_nvml_open(all->gpu.uuid, &all->nvml);
     FA2_TRY(fa2i_worker_create(all->gpu.ordinal, all->gpu.modelled, fa2i_kernel_list_get,
                                &all->kernels, all->stop, &all->worker));
-    fa2i_worker_keep_warm(all->worker, !all->cold);
     FA2_TRY(
         fa2i_ceilings_measure(&all->kernels, all->worker, all->stop, NULL, NULL, all->ceilings));
 done:
@@ -48,6 +66,10 @@ void fa2i_benchmarks_done(fa2i_benchmarks *all)
 {
     fa2i_worker_destroy(all->worker);
     all->worker = NULL;
+    fa2i_foresight_done(&all->tuned);
+    fa2i_foresight_done(&all->untuned);
+    fa2i_generator_destroy(all->untaught);
+    all->untaught = NULL;
     fa2i_kernel_list_done(&all->kernels);
     fa2i_nvml_close(&all->nvml);
 }
@@ -114,23 +136,15 @@ static const char *role_of(fa2_rule rule)
 static fa2_status enter_choices(work *w)
 {
     fa2_status st = FA2_OK;
-    const fa2i_kernel_list *list = &w->all->kernels;
-    const fa2i_card *card = &w->all->gpu.card;
     const fa2_problem *problem = &w->out->problem;
     fa2i_foreseen with = {0}, without = {0};
-    fa2i_foresight tuned = {0}, untuned = {0};
-    fa2i_foresight_init(&untuned, list->generator, NULL, card);
-    FA2_TRY(fa2i_foresee(&untuned, problem, &without));
-    fa2i_foresight_init(&tuned, list->generator, list->cache, card);
-    FA2_TRY(fa2i_foresight_find_share(&tuned));
-    FA2_TRY(fa2i_foresee(&tuned, problem, &with));
+    FA2_TRY(fa2i_foresee(&w->all->untuned, problem, &without));
+    FA2_TRY(fa2i_foresee(&w->all->tuned, problem, &with));
     w->out->same = strcmp(with.variant.text, without.variant.text) == 0;
     FA2_TRY(enter(w, role_of(with.decision.rule), with.decision.rule, &with.variant, &with.key));
     if (!w->out->same)
         FA2_TRY(enter(w, "default", FA2_RULE_DEFAULT, &without.variant, &without.key));
 done:
-    fa2i_foresight_done(&tuned);
-    fa2i_foresight_done(&untuned);
     fa2i_foreseen_done(&with);
     fa2i_foreseen_done(&without);
     return st;
@@ -220,10 +234,10 @@ done:
 
 /* ---- time ---- */
 
-/* Each kernel's turn, and whether it counts. */
-static size_t make_round(work *w, bool timed, fa2i_sample *samples, bool *counts)
+/* Each kernel's turn. */
+static size_t make_round(work *w, fa2i_sample *samples)
 {
-    size_t order[FA2I_BENCHMARK_KERNELS_MAX], count = 0, made = 0;
+    size_t order[FA2I_BENCHMARK_KERNELS_MAX], count = 0;
     for (size_t i = 0; i < w->out->count; i++)
         if (takes_part(w, i) && (w->every[i] == 0 || w->rounds % w->every[i] == 0))
             order[count++] = i;
@@ -233,19 +247,14 @@ static size_t make_round(work *w, bool timed, fa2i_sample *samples, bool *counts
         order[i - 1] = order[j];
         order[j] = last;
     }
-    for (size_t i = 0; i < count; i++) {
-        /* The run before warms L2 and clocks, which another kernel had. */
-        for (int run = w->all->cold || !timed || w->all->gpu.modelled; run < 2; run++) {
-            counts[made] = timed && run == 1;
-            samples[made++] = (fa2i_sample){.contender = (uint32_t)order[i]};
-        }
-    }
-    return made;
+    for (size_t i = 0; i < count; i++)
+        samples[i] = (fa2i_sample){.contender = (uint32_t)order[i]};
+    return count;
 }
 
-/* Take these samples, keep those that count. */
-static fa2_status take(work *w, fa2i_sample *samples, const bool *counts, size_t count,
-                       int launches, double best_us)
+/* Take these samples, and keep them if they count. */
+static fa2_status take(work *w, fa2i_sample *samples, size_t count, bool timed, int launches,
+                       double best_us)
 {
     const fa2_status st =
         fa2i_worker_sample(w->all->worker, samples, count, w->ids, launches, best_us, w->failures);
@@ -254,24 +263,34 @@ static fa2_status take(work *w, fa2i_sample *samples, const bool *counts, size_t
             fail(w, i);
     for (size_t i = 0; st == FA2_OK && i < count; i++) {
         const fa2i_sample *s = &samples[i];
-        if (counts[i] && s->taken && s->outcome == FA2I_OUTCOME_OK)
+        if (timed && s->taken && s->outcome == FA2I_OUTCOME_OK)
             w->samples[s->contender][w->sample_count[s->contender]++] = s->us;
     }
     return st;
+}
+
+/* A card at its limit of power gets its clocks back. */
+static void rest(const work *w)
+{
+    const long ms = w->all->rest_ms;
+    const struct timespec time = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
+    if (ms > 0)
+        (void)nanosleep(&time, NULL); /* a signal ends it: the user stops */
 }
 
 static fa2_status run_rounds(work *w, size_t rounds, bool timed, int launches, double best_us)
 {
     fa2_status st = FA2_OK;
     while (rounds > 0 && st == FA2_OK && !stopped(w)) {
-        fa2i_sample samples[ROUNDS_AT_ONCE * FA2I_BENCHMARK_KERNELS_MAX * 2];
-        bool counts[sizeof samples / sizeof *samples];
-        size_t count = 0, now = rounds < ROUNDS_AT_ONCE ? rounds : ROUNDS_AT_ONCE;
+        fa2i_sample samples[ROUNDS_AT_ONCE * FA2I_BENCHMARK_KERNELS_MAX];
+        const size_t most = w->all->rest_ms > 0 ? 1 : ROUNDS_AT_ONCE;
+        size_t count = 0, now = rounds < most ? rounds : most;
         rounds -= now;
+        rest(w);
         for (; now > 0; now--)
-            count += make_round(w, timed, samples + count, counts + count);
+            count += make_round(w, samples + count);
         if (count > 0)
-            st = take(w, samples, counts, count, launches, best_us);
+            st = take(w, samples, count, timed, launches, best_us);
         fa2i_nvml_look(&w->all->nvml, &w->out->conditions);
     }
     return st;
@@ -354,8 +373,10 @@ static fa2_status time_all(work *w)
     FA2_TRY(run_rounds(w, out->runs, true, out->launches, best_us));
     for (size_t i = 0; i < out->count; i++)
         out->timed[i].us = fa2i_summary_of(w->samples[i], w->sample_count[i]);
-    if (!w->all->cold) /* the flush takes energy, too */
+    if (!w->all->cold) { /* the flush takes energy, too */
+        fa2i_worker_set_warmth(w->all->worker, FA2I_WARMTH_WARM);
         FA2_TRY(count_energy(w));
+    }
 done:
     return st;
 }
@@ -392,6 +413,7 @@ fa2_status fa2i_benchmark_run(fa2i_benchmarks *all, const fa2_problem *problem,
     describe(problem, ret_benchmark);
     FA2_TRY(enter_choices(&w));
     FA2_TRY(enter_naive(&w));
+    fa2i_worker_set_warmth(all->worker, warmth_of(all));
     FA2_TRY(fa2i_worker_case(all->worker, &c));
     FA2_TRY(check_all(&w, &c));
     FA2_TRY(time_all(&w));

@@ -4,10 +4,11 @@
  *
  * Protocol. All kernels of a problem are timed in the same rounds, in a new random order each, so that
  * drifts of clock and temperature hit them alike. A run is one CUDA graph of as many launches as take
- * about FA2I_BENCHMARK_SAMPLE_US, timed by events as a whole; before it the same graph runs once
- * untimed, so the L2 is as warm as consecutive calls leave it. A kernel whose run would take more than
- * FA2I_BENCHMARK_SLOW_US sits rounds out, a tenth of the runs at least is left. With cold, a run is one
- * launch behind a flush of the L2. On a software device, whose times are modelled and always the same, one run of one
+ * about FA2I_BENCHMARK_SAMPLE_US, timed by events as a whole; right before it the same graph runs once
+ * untimed (FA2I_WARMTH_BUSY), so the L2 is as warm as consecutive calls leave it, and what the host takes to
+ * start a graph is hidden behind it. A kernel whose run would take more than FA2I_BENCHMARK_SLOW_US sits rounds
+ * out, a tenth of the runs at least is left. With cold, a run is one launch behind a flush of the L2. With rest_ms the device idles so long before each
+ * round. On a software device, whose times are modelled and always the same, one run of one
  * launch is all.
  *
  * Nothing is written: the database is read where there is one. Times are us, sizes bytes. Errors: what a
@@ -21,6 +22,7 @@
 #include "tuner/bench/nvml.h"
 #include "tuner/bench/summary.h"
 #include "tuner/judge/verify.h"
+#include "tuner/report/foresee.h"
 
 #define FA2I_BENCHMARK_SAMPLE_US 1000.0
 #define FA2I_BENCHMARK_SLOW_US   20000.0
@@ -64,17 +66,20 @@ typedef struct fa2i_benchmark {
 } fa2i_benchmark;
 
 /* What all problems share. Filled in by the caller: gpu, kernels (what is borrowed of it), stop, runs, cold,
- * threads. */
+ * rest_ms, threads. */
 typedef struct fa2i_benchmarks {
     fa2i_gpu gpu;
     fa2i_kernel_list kernels;
     const volatile sig_atomic_t *stop;
     size_t runs;
     bool cold;
+    int rest_ms; /* 0: none */
     int threads; /* for references */
     fa2i_worker *worker;
     fa2i_nvml nvml;
     fa2i_ceiling ceilings[FA2I_CEILINGS];
+    fa2i_foresight tuned, untuned; /* what the runtime takes, with the database and without it */
+    fa2i_generator *untaught;      /* of untuned: one generator learns one of them */
 } fa2i_benchmarks;
 
 /* Start the worker, measure the ceilings. In any case fa2i_benchmarks_done is to be called. */

@@ -19,6 +19,7 @@ enum {
 
 /* Of a thread and an iteration. */
 #define TENSOR_FLOP(k) (2 * 8 * 2.0 * 16 * 8 * (k) / 32)
+#define WGMMA_FLOP     (4 * 2.0 * 64 * 256 * 16 / 128)
 #define EX2_RESULTS    (4 * 8.0)
 #define CHUNKS_BYTES   (8 * 16.0)
 
@@ -28,7 +29,7 @@ static const struct definition {
     const char *name, *variant, *what, *unit;
     double work, per_us; /* of a thread and an iteration; work per us in a unit */
     where memory;
-    int least_arch;
+    int least_arch, most_arch; /* most_arch 0: none */
 } definitions[FA2I_CEILINGS] = {
     [FA2I_CEILING_FP16] = {"tensor_fp16", "ceiling_tensor k=16 dtype=fp16 sum=fp32",
                            "mma m16n8k16, fp16 summed in fp32", "TFLOPS", TENSOR_FLOP(16), 1e6,
@@ -42,6 +43,12 @@ static const struct definition {
     [FA2I_CEILING_BF16] = {"tensor_bf16", "ceiling_tensor k=16 dtype=bf16 sum=fp32",
                            "mma m16n8k16, bf16 summed in fp32", "TFLOPS", TENSOR_FLOP(16), 1e6,
                            NO_MEMORY, 80},
+    [FA2I_CEILING_FP16_WGMMA] = {"wgmma_fp16", "ceiling_wgmma dtype=fp16",
+                                 "wgmma m64n256k16, fp16 summed in fp32", "TFLOPS", WGMMA_FLOP, 1e6,
+                                 NO_MEMORY, 90, 90},
+    [FA2I_CEILING_BF16_WGMMA] = {"wgmma_bf16", "ceiling_wgmma dtype=bf16",
+                                 "wgmma m64n256k16, bf16 summed in fp32", "TFLOPS", WGMMA_FLOP, 1e6,
+                                 NO_MEMORY, 90, 90},
     [FA2I_CEILING_EX2] = {"ex2", "ceiling_ex2", "ex2.approx", "G/s", EX2_RESULTS, 1e3, NO_MEMORY,
                           75},
     [FA2I_CEILING_SHARED] = {"shared", "ceiling_shared", "reading shared memory", "GB/s",
@@ -65,11 +72,19 @@ typedef struct work {
     uint32_t blocks;
 } work;
 
-fa2i_ceiling_id fa2i_ceiling_of(fa2_dtype dtype, int arch)
+double fa2i_ceilings_products(const fa2i_ceiling ceilings[FA2I_CEILINGS], fa2_dtype dtype)
 {
-    return dtype == FA2_BF16 ? FA2I_CEILING_BF16
-           : arch < 80       ? FA2I_CEILING_FP16_K8
-                             : FA2I_CEILING_FP16;
+    static const fa2i_ceiling_id fp16[] = {FA2I_CEILING_FP16, FA2I_CEILING_FP16_K8,
+                                           FA2I_CEILING_FP16_WGMMA};
+    static const fa2i_ceiling_id bf16[] = {FA2I_CEILING_BF16, FA2I_CEILING_BF16_WGMMA};
+    double most = 0;
+    if (dtype == FA2_BF16)
+        for (size_t i = 0; i < sizeof bf16 / sizeof *bf16; i++)
+            most = fmax(most, ceilings[bf16[i]].rate);
+    else
+        for (size_t i = 0; i < sizeof fp16 / sizeof *fp16; i++)
+            most = fmax(most, ceilings[fp16[i]].rate);
+    return most;
 }
 
 static int64_t bytes_of(where memory, const fa2i_gpu *gpu)
@@ -149,7 +164,8 @@ static fa2_status run(work *w, fa2i_ceiling *ceiling)
     fa2_status st = FA2_OK;
     fa2i_variant variant;
     const fa2i_gpu *gpu = w->kernels->gpu;
-    if (gpu->card.arch < w->of->least_arch) {
+    if (gpu->card.arch < w->of->least_arch ||
+        (w->of->most_arch > 0 && gpu->card.arch > w->of->most_arch)) {
         snprintf(ceiling->why, sizeof ceiling->why, "sm_%d does not have it", gpu->card.arch);
         return FA2_OK;
     }

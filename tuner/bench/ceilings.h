@@ -14,15 +14,17 @@
 #include "tuner/worker/worker.h"
 
 typedef enum fa2i_ceiling_id {
-    FA2I_CEILING_FP16,      /* tensor rate: fp16 products summed in fp32, TFLOPS */
-    FA2I_CEILING_FP16_K8,   /* the same by m16n8k8 */
-    FA2I_CEILING_FP16_FP16, /* fp16 products summed in fp16 */
-    FA2I_CEILING_BF16,      /* bf16 products summed in fp32 */
-    FA2I_CEILING_EX2,       /* ex2.approx, 1e9 per second */
-    FA2I_CEILING_SHARED,    /* reading shared memory, GB/s */
-    FA2I_CEILING_L2,        /* reading what the L2 holds, GB/s */
-    FA2I_CEILING_READ,      /* reading device memory, GB/s */
-    FA2I_CEILING_COPY,      /* copying device memory: bytes read and written, GB/s */
+    FA2I_CEILING_FP16,       /* tensor rate: fp16 products summed in fp32, TFLOPS */
+    FA2I_CEILING_FP16_K8,    /* the same by m16n8k8 */
+    FA2I_CEILING_FP16_FP16,  /* fp16 products summed in fp16 */
+    FA2I_CEILING_BF16,       /* bf16 products summed in fp32 */
+    FA2I_CEILING_FP16_WGMMA, /* fp16 products of a warpgroup, summed in fp32 */
+    FA2I_CEILING_BF16_WGMMA, /* bf16 ones */
+    FA2I_CEILING_EX2,        /* ex2.approx, 1e9 per second */
+    FA2I_CEILING_SHARED,     /* reading shared memory, GB/s */
+    FA2I_CEILING_L2,         /* reading what the L2 holds, GB/s */
+    FA2I_CEILING_READ,       /* reading device memory, GB/s */
+    FA2I_CEILING_COPY,       /* copying device memory: bytes read and written, GB/s */
     FA2I_CEILINGS
 } fa2i_ceiling_id;
 
@@ -40,7 +42,7 @@ fa2_status fa2i_ceilings_measure(fa2i_kernel_list *kernels, fa2i_worker *worker,
                                  const volatile sig_atomic_t *stop, const fa2i_nvml *nvml,
                                  fa2i_conditions *seen, fa2i_ceiling ceilings[FA2I_CEILINGS]);
 
-/* That of the products of a problem's dtype, as its kernels make them on that SM. */
-fa2i_ceiling_id fa2i_ceiling_of(fa2_dtype dtype, int arch);
+/* The best rate of products of a dtype that are summed in fp32, TFLOPS; 0: none was measured. */
+double fa2i_ceilings_products(const fa2i_ceiling ceilings[FA2I_CEILINGS], fa2_dtype dtype);
 
 #endif

@@ -30,7 +30,7 @@ static bool is_timed(const fa2i_timed *t)
 /* Shares of the card's ceilings that a time stands for; 0 where the ceiling was not measured. */
 static double tensor_share(const fa2i_benchmarks *all, const fa2i_benchmark *b, double us)
 {
-    const double most = all->ceilings[fa2i_ceiling_of(b->problem.dtype, all->gpu.card.arch)].rate;
+    const double most = fa2i_ceilings_products(all->ceilings, b->problem.dtype);
     return most > 0 ? tflops(b, us) / most : 0;
 }
 

@@ -64,6 +64,7 @@ static fa2_status open_session(session *s, int argc, char **argv)
                   : s->options.runs > 0 ? (size_t)s->options.runs
                                         : FA2I_BENCHMARK_RUNS;
     s->all.cold = s->options.cold;
+    s->all.rest_ms = s->all.gpu.modelled ? 0 : s->options.rest_ms;
     s->all.threads = processors > 0 ? (int)processors : 1;
     FA2_TRY(fa2i_benchmarks_open(&s->all));
 done:

@@ -3,9 +3,9 @@
  *
  * An export has no code in it. The variant of each imported winner is expanded and compiled by this
  * fa2 and this NVRTC, and what refers to the exporter's kernel is bound to the new one. How a
- * kernel is launched follows from its variant, so the generator says it, not the file. A file with a
- * variant that this generator does not know is refused as a whole; one that does not compile here stays
- * without code, which the runtime treats as not tuned.
+ * kernel is launched follows from its variant, so the generator says it, not the file. A variant that this
+ * generator does not know is passed over with its results; one that does not compile here stays without code,
+ * which the runtime treats as not tuned.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -144,9 +144,7 @@ static fa2_status know_variant(void *user, const char *text)
 {
     fa2i_variant variant;
     const fa2_status st = fa2i_generator_variant(user, text, &variant);
-    return st == FA2_OK || st == FA2_E_MEMORY
-               ? st
-               : fa2i_fail_prefix(FA2_E_INVALID, "'variant' is none of this fa2's");
+    return st == FA2_OK || st == FA2_E_MEMORY || fa2i_interrupted() ? st : FA2_E_NOT_FOUND;
 }
 
 /* How the rows of the file and those that came in relate. */
@@ -158,6 +156,11 @@ static void print_counts(const fa2i_import_counts *counts, const char *path)
         counts->fresh, fa2i_plural(counts->fresh), path, counts->rows, fa2i_plural(counts->rows),
         counts->known, counts->known == 1 ? "was" : "were", counts->verifications,
         counts->verifications == 1 ? "verification is" : "verifications are");
+    if (counts->unknown > 0)
+        printf("passed over: %zu row%s about %zu kernel%s that this fa2 does not know; the first: "
+               "%s\n",
+               counts->passed_over, fa2i_plural(counts->passed_over), counts->unknown,
+               fa2i_plural(counts->unknown), counts->first_unknown);
 }
 
 /* No NVRTC is no failure of the import: the kernels can be compiled by a later one. */

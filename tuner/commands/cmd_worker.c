@@ -106,7 +106,7 @@ static bool serve_samples(fa2i_bench *bench, exchange *e)
 {
     size_t count = e->request.count;
     const uint32_t *ids = (const uint32_t *)(const void *)e->payload;
-    const bool warm = e->request.id == 1;
+    const fa2i_warmth warmth = (fa2i_warmth)e->request.id;
     if (e->request.bytes != count * sizeof *ids)
         return answer(bench, e, fa2i_fail(FA2_E_INVALID, "a SAMPLE request of the wrong size"));
     for (size_t i = 0; i < count; i++) {
@@ -114,7 +114,7 @@ static bool serve_samples(fa2i_bench *bench, exchange *e)
         e->request.id = ids[i];
         bench->result = CUDA_SUCCESS;
         fa2_status st =
-            fa2i_bench_sample(bench, ids[i], (int)e->request.launches, warm, &e->answer.us);
+            fa2i_bench_sample(bench, ids[i], (int)e->request.launches, warmth, &e->answer.us);
         if (!answer(bench, e, st))
             return false;
     }

@@ -43,6 +43,7 @@ typedef struct fa2i_options {
     bool csv;                /* --format csv */
     int runs;                /* --runs; 0: not given */
     bool cold;               /* --cold */
+    int rest_ms;             /* --rest; 0: none */
     unsigned scales;         /* --scale, bits 1 << fa2i_scale */
     bool check;              /* --check */
     char **program;          /* behind "--", NULL at its end; NULL: none */
@@ -68,7 +69,7 @@ enum {
         1024, /* a --shape with all that it must say is a problem, else a filter */
     FA2I_OPT_FORGET = 2048,
     FA2I_OPT_TUNE = 4096,    /* --all, --force, --share */
-    FA2I_OPT_BENCH = 8192,   /* --runs, --cold, --format */
+    FA2I_OPT_BENCH = 8192,   /* --runs, --rest, --cold, --scale, --format */
     FA2I_OPT_REPORT = 16384, /* --html, --markdown, --against, --bench */
     FA2I_OPT_CHECK = 32768,  /* --check */
     FA2I_OPT_DRY_RUN = 65536 /* --dry-run */

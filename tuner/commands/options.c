@@ -303,6 +303,11 @@ static fa2_status apply_runs(const char *value, fa2i_options *options)
     return st == FA2_OK && options->runs < 10 ? invalid("--runs", value, accepted) : st;
 }
 
+static fa2_status apply_rest(const char *value, fa2i_options *options)
+{
+    return parse_whole("--rest", value, 10000, "milliseconds, 0 to 10000", &options->rest_ms);
+}
+
 static fa2_status apply_cold(const char *value, fa2i_options *options)
 {
     (void)value;
@@ -367,6 +372,7 @@ static const struct option {
     {"--against", FA2I_OPT_REPORT, "a database file", apply_against, true},
     {"--bench", FA2I_OPT_REPORT, "a file of bench or field-report", apply_bench, true},
     {"--runs", FA2I_OPT_BENCH, "a number of timed runs", apply_runs, true},
+    {"--rest", FA2I_OPT_BENCH, "milliseconds", apply_rest, true},
     {"--check", FA2I_OPT_CHECK, NULL, apply_check, false},
     {"--scale", FA2I_OPT_BENCH, "S, B or D", apply_scale, false},
     {"--cold", FA2I_OPT_BENCH, NULL, apply_cold, false},
@@ -375,6 +381,7 @@ static const struct option {
 };
 
 enum { KNOWN_COUNT = sizeof known / sizeof *known };
+_Static_assert(KNOWN_COUNT <= 32, "those given are bits of an unsigned");
 
 static const struct option *find_option(const char *arg, size_t bytes, int accepted)
 {

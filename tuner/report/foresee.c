@@ -234,6 +234,22 @@ void fa2i_foresight_done(fa2i_foresight *f)
     *f = (fa2i_foresight){0};
 }
 
+/* Kernels of another version are learnt, and count for nothing. */
+static void say_unknown(const fa2i_foresight *f, const fa2i_evidence *shipped)
+{
+    char text[128];
+    fa2i_variant variant;
+    size_t unknown = 0;
+    for (size_t i = 0; i < shipped->kernel_count; i++)
+        unknown +=
+            fa2i_generator_variant(f->generator, shipped->kernels[i].text, &variant) != FA2_OK;
+    snprintf(text, sizeof text,
+             "%zu of the %zu kernels that come with fa2 are unknown to this version", unknown,
+             shipped->kernel_count);
+    if (unknown > 0)
+        say(NULL, text);
+}
+
 /* Read what the database knows of the operation, once; without one the generator is to know nothing. */
 static fa2_status learn(fa2i_foresight *f, const fa2_problem *problem)
 {
@@ -247,6 +263,7 @@ static fa2_status learn(fa2i_foresight *f, const fa2_problem *problem)
                                     evidence));
     }
     FA2_TRY(fa2i_share_read(f->share, &f->card, problem->op, say, NULL, &shipped));
+    say_unknown(f, &shipped);
     FA2_TRY(fa2i_shipped_merge(&shipped, &f->card, evidence));
     FA2_TRY(fa2i_generator_learn(f->generator, problem->op, evidence, &f->card));
     f->learnt[problem->op] = true;
@@ -265,12 +282,11 @@ fa2_status fa2i_foresee(fa2i_foresight *f, const fa2_problem *problem, fa2i_fore
                 .evidence = &f->evidence[problem->op],
                 .out = &out};
     const fa2i_cuda_table *cuda = NULL;
-    bool tuned = false, exact = false;
-    int sim_version = 0;
+    bool tuned = false, exact = false, software = false;
 
-    if (fa2i_cuda_get(&cuda) == FA2_OK && cuda->sim_version != NULL)
-        (void)cuda->sim_version(&sim_version); /* a software device takes PTX only */
-    s.compiles = fa2i_target_for(f->card.arch, sim_version > 0, &s.target) == FA2_OK;
+    if (fa2i_cuda_get(&cuda) == FA2_OK)
+        (void)fa2i_cuda_is_software(cuda, &software);
+    s.compiles = fa2i_target_for(f->card.arch, software, &s.target) == FA2_OK;
     FA2_TRY(see_exact(&s, problem, &tuned, &exact));
     FA2_TRY(learn(f, problem));
     if (!tuned && !fa2i_shipped_knows(s.evidence, s.card, problem))

@@ -25,6 +25,7 @@ typedef struct fa2i_bench_slot {
     bool ready;
     CUgraphExec graph; /* of graph_launches launches on the present case; NULL: not made yet */
     int graph_launches;
+    float graph_ms; /* what it took the last time; 0: not known */
 } fa2i_bench_slot;
 
 typedef struct fa2i_bench {
@@ -66,8 +67,8 @@ fa2_status fa2i_bench_launch(fa2i_bench *bench, uint32_t id, uint32_t *ret_overw
 size_t fa2i_bench_output_bytes(const fa2i_bench *bench, const fa2i_place *places, size_t count);
 fa2_status fa2i_bench_output(fa2i_bench *bench, const fa2i_place *places, size_t count, void *out);
 
-/* One time sample, in us per launch. warm: without a flush, also of one launch. */
-fa2_status fa2i_bench_sample(fa2i_bench *bench, uint32_t id, int launches, bool warm,
+/* One time sample, in us per launch. */
+fa2_status fa2i_bench_sample(fa2i_bench *bench, uint32_t id, int launches, fa2i_warmth warmth,
                              double *ret_us);
 
 /* Launch a kernel that measures the card, once untimed and once timed (probe.c). The last launch's memory is

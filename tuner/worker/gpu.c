@@ -7,7 +7,6 @@ static fa2_status read_driver(fa2i_gpu *gpu)
     fa2_status st = FA2_OK;
     const fa2i_cuda_table *cuda = NULL;
     CUdevice handle = 0;
-    int sim_version = 0;
     FA2_TRY(fa2i_cuda_get(&cuda));
     FA2_TRY(fa2i_device_card(cuda, gpu->ordinal, &gpu->card));
     FA2_TRY(fa2i_cuda_check(cuda, cuda->driver_get_version(&gpu->driver), "cuDriverGetVersion"));
@@ -16,9 +15,7 @@ static fa2_status read_driver(fa2i_gpu *gpu)
                             "cuDeviceTotalMem"));
     if (cuda->device_get_uuid != NULL)
         gpu->has_uuid = cuda->device_get_uuid((CUuuid *)gpu->uuid, handle) == CUDA_SUCCESS;
-    if (cuda->sim_version != NULL)
-        FA2_TRY(fa2i_cuda_check(cuda, cuda->sim_version(&sim_version), "fa2_sim_version"));
-    gpu->modelled = sim_version > 0;
+    FA2_TRY(fa2i_cuda_is_software(cuda, &gpu->modelled));
 done:
     return st;
 }

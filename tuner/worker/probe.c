@@ -42,7 +42,8 @@ static fa2_status give_memory(fa2i_bench *bench, int64_t bytes)
 /* Blocks that the card holds at once. The model of a software device needs fewer to be fully busy. */
 static unsigned count_blocks(const fa2i_bench *bench, const fa2i_loaded *loaded)
 {
-    const bool software = bench->device.cuda->sim_version != NULL;
+    bool software = false;
+    (void)fa2i_cuda_is_software(bench->device.cuda, &software);
     return (unsigned)(bench->device.card.sm_count * (software ? 1 : loaded->blocks_per_sm));
 }
 

@@ -9,7 +9,7 @@
  *   LOAD      id                 fa2i_kernel_head, image          -
  *   CASE      -                  fa2i_case                        -
  *   CHECK     id, count          count places (0: whole outputs)  the outputs
- *   SAMPLE    id = 1: warm,      count ids (uint32_t)             -  (us per launch)
+ *   SAMPLE    id = fa2i_warmth,  count ids (uint32_t)             -  (us per launch)
  *             count, launches
  *   PROBE     id                 fa2i_probe                       -  (us; count: blocks)
  *
@@ -33,6 +33,16 @@ typedef enum fa2i_request {
     FA2I_REQUEST_SAMPLE,
     FA2I_REQUEST_PROBE
 } fa2i_request;
+
+/* What comes before the run of a sample. */
+typedef enum fa2i_warmth {
+    FA2I_WARMTH_COLD, /* of one launch a flush of the L2; of more nothing */
+    FA2I_WARMTH_WARM, /* nothing */
+    FA2I_WARMTH_BUSY /* the same run, untimed, while the host asks for the one that counts; nothing if it takes
+                       * more than FA2I_BUSY_MOST_MS, where neither L2 nor host would show */
+} fa2i_warmth;
+
+#define FA2I_BUSY_MOST_MS 10.0f
 
 typedef enum fa2i_answer {
     FA2I_ANSWER_OK = 0,

@@ -105,7 +105,7 @@ static fa2_status run_pending(batch *b)
 {
     fa2i_worker *worker = b->worker;
     fa2i_message request = {.request = FA2I_REQUEST_SAMPLE,
-                            .id = worker->warm,
+                            .id = worker->warmth,
                             .count = (uint32_t)b->pending_count,
                             .launches = (uint32_t)b->launches,
                             .bytes = b->pending_count * sizeof *b->queue};

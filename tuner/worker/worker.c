@@ -203,9 +203,9 @@ fa2_status fa2i_worker_case(fa2i_worker *worker, const fa2i_case *c)
     return st;
 }
 
-void fa2i_worker_keep_warm(fa2i_worker *worker, bool warm)
+void fa2i_worker_set_warmth(fa2i_worker *worker, fa2i_warmth warmth)
 {
-    worker->warm = warm;
+    worker->warmth = warmth;
 }
 
 double fa2i_worker_patience_s(const fa2i_worker *worker, double least_s, int launches)

@@ -73,8 +73,8 @@ fa2_status fa2i_worker_sample(fa2i_worker *worker, fa2i_sample *samples, size_t 
                               const uint32_t *ids, int launches, double best_us,
                               fa2i_failure *failures);
 
-/* From now on samples of one launch are taken warm, or cold, as they are at first (bench_gpu.h). */
-void fa2i_worker_keep_warm(fa2i_worker *worker, bool warm);
+/* How samples are taken from now on (protocol.h); at first cold. */
+void fa2i_worker_set_warmth(fa2i_worker *worker, fa2i_warmth warmth);
 
 /* Launch a kernel that measures the card (protocol.h): us of one launch, and its blocks. A failure is the
  * kernel's, as of fa2i_worker_check. */

@@ -18,8 +18,8 @@ struct fa2i_worker {
     bool has_case, case_sent;
     bool *loaded; /* by id */
     size_t loaded_count;
-    bool warm;         /* samples of one launch are */
-    bool takes_images; /* the driver took one, in this process or an earlier one */
+    fa2i_warmth warmth; /* of samples */
+    bool takes_images;  /* the driver took one, in this process or an earlier one */
 };
 
 bool fa2i_worker_stop_wanted(const fa2i_worker *worker);

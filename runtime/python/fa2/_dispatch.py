@@ -9,6 +9,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils._device import DeviceContext
 
 from . import _native
 from ._operations import (_FEATURES, _NEW, _NUMBERS, _cast, _check_leaves, _is_deterministic, _kernels, _launch_backward,
@@ -147,11 +148,21 @@ def _refuse_place(**given: Any) -> None:
 # ---- which way a call goes ----
 
 
+_count_function_modes = torch._C._len_torch_function_stack
+
+
 def _watchers() -> List[Any]:
     """What tells, when called, that the dispatcher has somebody to call besides autograd and autocast. Each
     costs every call some 40 ns."""
-    names = ("_len_torch_dispatch_stack", "_len_torch_function_stack", "_is_tracing")
-    return [*(getattr(torch._C, name) for name in names), torch._C._functorch.peek_interpreter_stack]
+    names = ("_len_torch_dispatch_stack", "_is_tracing")
+    return [*(getattr(torch._C, name) for name in names), _count_function_modes, torch._C._functorch.peek_interpreter_stack]
+
+
+def _function_modes() -> bool:
+    """Whether a function mode looks on that is more than a default device (torch.set_default_device, `with
+    torch.device(...)`), which changes only the functions that make tensors."""
+    modes = (torch._C._get_function_stack_at(i) for i in range(torch._C._len_torch_function_stack()))
+    return any(type(mode) is not DeviceContext for mode in modes)
 
 
 _others = _watchers()
@@ -161,7 +172,7 @@ _exact = {torch.Tensor, torch.nn.Parameter}
 def is_unwatched(*tensors: Any) -> bool:
     """Whether nobody but autograd and autocast looks on."""
     return all(tensor is None or type(tensor) in _exact for tensor in tensors) and not any(
-        watcher() for watcher in _others)
+        watcher() and (watcher is not _count_function_modes or _function_modes()) for watcher in _others)
 
 
 def needs_gradient(*tensors: Optional[Tensor]) -> bool:

@@ -223,23 +223,48 @@ static bool open_by_capsule(const fa2py_framework *framework, PyObject *tensor, 
     return ok;
 }
 
+static bool open_by_exchange(const dl_exchange *exchange, PyObject *tensor, const char *name,
+                             fa2py_view *view)
+{
+    dl_managed_versioned *managed = NULL;
+    if (exchange->view_object != NULL)
+        return exchange->view_object(tensor, &view->tensor) == 0;
+    return exchange->from_object(tensor, &managed) == 0 && take_versioned(managed, name, view);
+}
+
+/* A library that cannot lend a tensor (PyTorch: one that is meta or sparse) may say so by a RuntimeError with its own
+ * stack in it. */
+static void say_not_lent(const char *name)
+{
+    if (!PyErr_ExceptionMatches(PyExc_RuntimeError) ||
+        PyErr_ExceptionMatches(PyExc_NotImplementedError))
+        return;
+    PyObject *kind, *value, *trace;
+    PyErr_Fetch(&kind, &value, &trace);
+    PyErr_NormalizeException(&kind, &value, &trace);
+    PyObject *text = value != NULL ? PyObject_Str(value) : NULL;
+    PyObject *lines = text != NULL ? PyUnicode_Splitlines(text, 0) : NULL;
+    PyObject *first = lines != NULL && PyList_Size(lines) > 0 ? PyList_GetItem(lines, 0) : kind;
+    PyErr_Format(PyExc_ValueError, "%s cannot be lent by DLPack: %S", name, first);
+    Py_XDECREF(lines);
+    Py_XDECREF(text);
+    Py_XDECREF(kind);
+    Py_XDECREF(value);
+    Py_XDECREF(trace);
+}
+
 bool fa2py_view_open(const fa2py_framework *framework, PyObject *tensor, const char *name,
                      void *stream, fa2py_view *ret_view)
 {
-    const dl_exchange *exchange = framework->exchange;
     fa2py_view view = {.keep = NULL};
-    if (exchange != NULL && exchange->view_object != NULL) {
-        if (exchange->view_object(tensor, &view.tensor) != 0)
-            return false;
-    } else if (exchange != NULL) {
-        dl_managed_versioned *managed = NULL;
-        if (exchange->from_object(tensor, &managed) != 0 || !take_versioned(managed, name, &view))
-            return false;
-    } else if (!open_by_capsule(framework, tensor, name, stream, &view)) {
-        return false;
-    }
-    *ret_view = view;
-    return true;
+    const bool ok = framework->exchange != NULL
+                        ? open_by_exchange(framework->exchange, tensor, name, &view)
+                        : open_by_capsule(framework, tensor, name, stream, &view);
+    if (ok)
+        *ret_view = view;
+    else
+        say_not_lent(name);
+    return ok;
 }
 
 void fa2py_view_done(fa2py_view *view)
