@@ -181,7 +181,6 @@ function M.shared_names(v, axes, parts, out)
       end
    end
    names.terms_first = false -- accumulators begin as nothing
-   names.q = v.q or "smem"
    names.wgmma, names.out, names.scored = true, out, v.bc -- scored: keys of a tile that a warpgroup multiplies by Q
    names.wide, names.lane_keys, names.column = false, 2, "n * 8" -- rows of a tile are as TMA loads them
    names.bias_ahead = false

@@ -82,9 +82,11 @@ static const char backward_doc[] =
     "dq, dk, dv: written to and returned: of the shape of q, k and v, of any strides (parts of one "
     "packed\ntensor, for instance). None: a new tensor of q's library. False: not wanted, and "
     "None is returned.\n"
-    "dsinks: return (dq, dk, dv, dsinks): float32 [Hq], the gradient for the sinks. There is none "
-    "for "
-    "slopes and bias.\n\n"
+    "dsinks, dbias: return (dq, dk, dv) and these that are wanted: float32 [Hq], the gradient for "
+    "the "
+    "sinks;\nfloat32 in the bias's shape, its gradient (deterministic: [B, Hq, Sq, Sk]). There is "
+    "none "
+    "for slopes.\n\n"
     "Raises as attention.";
 
 /* Modules of Python may be imported anew, and what they told others of be still known there. */
