@@ -55,8 +55,11 @@ static void check_wgmma_sizes(const fa2i_variant *v, const fa2_problem *problem)
     const int bc = value_of(v->text, "bc"), groups = value_of(v->text, "groups");
     const int stages = value_of(v->text, "stages"), pages = (problem->head_dim + 63) / 64;
     const int rows = 64 * groups + 2 * stages * bc, barriers = 8 * (2 * groups + 4 * stages);
-    const int bytes = pages * 128 * rows + barriers, with_o = bytes + pages * 128 * 64 * groups;
-    const bool persistent = strstr(v->text, " persistent=1") != NULL;
+    const bool counted = strstr(v->text, " persistent=2") != NULL;
+    const bool persistent = counted || strstr(v->text, " persistent=1") != NULL;
+    const bool stores = persistent && groups > 1; /* by a map of O */
+    const int bytes = pages * 128 * rows + barriers + (counted ? 4 * groups : 0);
+    const int with_o = bytes + pages * 128 * 64 * groups;
     const fa2i_step *step = fa2i_recipe_main(&v->recipe);
     const int blocks = step->block_rows;
     const bool has_room = blocks * (with_o + 1024) <= 233472; /* of an SM */
@@ -67,7 +70,10 @@ static void check_wgmma_sizes(const fa2i_variant *v, const fa2_problem *problem)
     CHECK_EQ(v->recipe.rows, 64 * groups);
     CHECK_EQ(v->recipe.keys, bc);
     CHECK_STR(v->recipe.suffix, "a");
-    CHECK(v->recipe.map_count == 3 && v->recipe.maps[0].rows == 64 && v->recipe.maps[2].rows == bc);
+    CHECK(v->recipe.map_count == 3 + stores && v->recipe.maps[0].rows == 64);
+    CHECK(v->recipe.maps[2].rows == bc && (!stores || v->recipe.maps[3].rows == 16));
+    CHECK_EQ(v->recipe.step_count, 1 + counted);
+    CHECK_EQ(v->recipe.workspace, counted ? FA2I_WORKSPACE_COUNTER : FA2I_WORKSPACE_NONE);
 }
 
 static const char *family_of(const fa2i_variant *v, const fa2i_card *card)
@@ -192,6 +198,71 @@ static void test_latent(void)
         CHECK_STR(list[0].recipe.suffix, generic == 0 ? "a" : "");
         CHECK(fa2i_recipe_main(&list[0].recipe)->smem_bytes <= card.smem_block_bytes);
         fa2i_free(list);
+    }
+    fa2i_generator_destroy(generator);
+}
+
+/* How many candidates are of backward on wgmma; their recipes are checked. */
+static size_t count_wgmma_backward(fa2i_generator *generator, const fa2_problem *problem,
+                                   const fa2i_card *card)
+{
+    fa2i_variant *list = NULL;
+    size_t count = 0, found = 0;
+    CHECK_EQ(fa2i_generator_candidates(generator, problem, card, &list, &count), FA2_OK);
+    CHECK(count > 0);
+    for (size_t i = 0; i < count; i++) {
+        const fa2i_recipe *recipe = &list[i].recipe;
+        if (strncmp(list[i].text, "bwd_sm90 ", 9) != 0)
+            continue;
+        found++;
+        CHECK_EQ(recipe->rows, value_of(list[i].text, "br"));
+        CHECK(recipe->map_count == 4 && recipe->maps[0].rows == recipe->rows &&
+              recipe->maps[1].rows == recipe->keys && recipe->maps[3].rows == recipe->rows);
+        CHECK(recipe->columns >= problem->head_dim && recipe->columns % 16 == 0);
+        CHECK_STR(recipe->suffix, "a");
+        CHECK_EQ(recipe->workspace, problem->deterministic ? FA2I_WORKSPACE_ROWS_DQ_AND_TURNS
+                                                           : FA2I_WORKSPACE_ROWS_AND_DQ);
+        CHECK(fa2i_recipe_main(recipe)->smem_bytes <= card->smem_block_bytes);
+    }
+    fa2i_free(list);
+    return found;
+}
+
+/* Backward on wgmma: whom it serves. */
+static void test_wgmma_backward(void)
+{
+    static const struct {
+        fa2_problem problem;
+        bool served;
+    } cases[] = {
+        {{.head_dim = 8}, true},
+        {{.head_dim = 64, .alibi = 1, .dropout = 1}, true},
+        {{.head_dim = 128, .deterministic = 1}, true},
+        {{.head_dim = 72,
+          .softcap = 1,
+          .sinks = 1,
+          .causal = 1,
+          .window = 1,
+          .window_left = 256,
+          .window_right = -1},
+         true},
+        {{.head_dim = 136}, false},
+        {{.head_dim = 128, .head_dim_v = 64}, false},
+        {{.head_dim = 128, .bias = FA2_BIAS_BOOL}, false},
+    };
+    fa2i_generator *generator = open_generator();
+    fa2i_card card;
+    CHECK_EQ(fa2i_generator_card(generator, 90, &card), FA2_OK);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        fa2_problem problem = cases[i].problem;
+        problem.op = FA2_OP_BACKWARD;
+        problem.batch = problem.heads_q = problem.heads_kv = 8;
+        problem.seq_q = problem.seq_k = 1024;
+        card.generic = false;
+        CHECK_EQ(count_wgmma_backward(generator, &problem, &card) > 0, cases[i].served);
+        card.generic = true;
+        if (i == 0)
+            CHECK_EQ(count_wgmma_backward(generator, &problem, &card), 0);
     }
     fa2i_generator_destroy(generator);
 }
@@ -323,6 +394,7 @@ int main(void)
     test_every_class();
     test_generic_card();
     test_latent();
+    test_wgmma_backward();
     test_round_trip();
     test_sharing();
     test_cards();

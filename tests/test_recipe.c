@@ -17,6 +17,12 @@ static const char backward[] =
     "bwd_sm80_prepare role=prepare threads=256 smem=0 blocks=padded_rows/32; "
     "bwd_sm80 role=main threads=128 smem=49152 blocks=key_tiles; "
     "bwd_sm80_convert role=convert threads=128 smem=0 blocks=padded_rows/16";
+static const char mapped_backward[] =
+    "op=backward abi=1 rows=64 keys=128 columns=128 workspace=rows_and_dq suffix=a "
+    "maps=q/64,k/128,v/128,do/64; "
+    "bwd_sm90_prepare role=prepare threads=256 smem=0 blocks=padded_rows/16; "
+    "bwd_sm90 role=main threads=384 smem=164944 blocks=key_tiles; "
+    "bwd_sm90_convert role=convert threads=256 smem=0 blocks=padded_rows/32";
 static const char apart[] =
     "op=backward abi=1 rows=64 keys=32 workspace=rows; "
     "bwd_sm80_prepare role=prepare threads=256 smem=0 blocks=padded_rows/32; "
@@ -67,6 +73,10 @@ static void test_maps(void)
     CHECK(r.maps[1].operand == FA2I_MAPPED_K && r.maps[1].rows == 176);
     CHECK(r.maps[2].operand == FA2I_MAPPED_V && r.maps[2].rows == 176);
     CHECK_STR(fa2i_mapped_word(r.maps[1].operand), "k");
+    CHECK_EQ(fa2i_recipe_parse(mapped_backward, &r), FA2_OK);
+    CHECK_STR(r.text, mapped_backward);
+    CHECK_EQ(r.map_count, 4);
+    CHECK(r.maps[3].operand == FA2I_MAPPED_DO && r.maps[3].rows == 64);
     CHECK_EQ(fa2i_recipe_parse(plain, &r), FA2_OK);
     CHECK_EQ(r.map_count, 0);
 }
@@ -155,17 +165,20 @@ static const fault faults[] = {
     {split, "workspace=partials", "workspace=some", "workspace=some is not known"},
     {split, "suffix=a", "suffix=ab", "it is written"},
     {split, "suffix=a", "suffix=A", "suffix is 'A'"},
-    {mapped, "k/176,", "o/176,", "maps: an operand is expected, not 'o'"},
+    {mapped, "k/176,", "u/176,", "maps: an operand is expected, not 'u'"},
     {mapped, "k/176,", "k,", "rows of a map is -1; it must be from 1 to 256"},
     {mapped, "k/176,", "k/257,", "rows of a map is 257; it must be from 1 to 256"},
     {mapped, "k/176,", "q/64,", "maps: a map of q is there twice"},
-    {mapped, "v/176;", "v/176,q/1;", "maps: there are more than 3"},
-    {mapped, "v/176;", "v/176,;", "maps: there are more than 3"},
+    {mapped, "v/176;", "v/176,do/1;", "maps: a map of do is not for this operation"},
+    {mapped, "v/176;", "v/176,do/1,q/1;", "maps: there are more than 4"},
+    {mapped, "v/176;", "v/176,do/1,;", "maps: there are more than 4"},
+    {mapped, "v/176;", "v/176,;", "maps: an operand is expected, not ''"},
+    {mapped, " suffix", " workspace=counter suffix", "workspace=counter, but no step prepares it"},
     {mapped, ",v/176;", ",;", "maps: an operand is expected, not ''"},
     {mapped, " maps=q/64,k/176,v/176", " maps=", "out of order"},
     {mapped, "suffix=a maps=q/64,k/176,v/176", "maps=q/64,k/176,v/176 suffix=a", "out of order"},
-    {backward, "workspace=rows_and_dq", "workspace=rows_and_dq maps=q/64",
-     "is not for this operation"},
+    {backward, "workspace=rows_and_dq", "workspace=rows_and_dq maps=q/64,do/64,do/64",
+     "maps: a map of do is there twice"},
     {split, "role=combine", "role=convert", "no step combines"},
     {split, "role=combine", "role=combine role=main", "step 2: 'threads=' is expected"},
 };

@@ -1,5 +1,6 @@
 -- All families, in the order in which they are asked. What a family is: family.lua.
 local bwd = require("ops.backward")
+local bwd_sm90 = require("ops.backward_sm90")
 local fwd = require("ops.forward")
 local fwd_sm90 = require("ops.forward_sm90")
 local fwd_splitkv_sm90 = require("ops.forward_splitkv_sm90")
@@ -16,4 +17,5 @@ return {
    fwd_splitkv_sm90.family(),
    bwd.family("bwd_sm75", paths.sm75),
    bwd.family("bwd_sm80", paths.sm80),
+   bwd_sm90.family(),
 }

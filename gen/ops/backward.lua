@@ -30,7 +30,7 @@ local window = require("features.window")
 local M = {}
 
 -- Version of the parameter block, templates/backward/params.def.
-local abi = 1
+M.abi = 1
 
 local prepare_threads, convert_rows = 256, 32
 
@@ -64,7 +64,7 @@ local selection = {
 }
 
 -- Long sequences that fill the card, ordinary ones, short ones, and too few blocks for the card.
-local function typical(problem, arch)
+function M.typical(problem, arch)
    local list = {}
    for _, size in ipairs({{arch.sm_count, 4096}, {2 * arch.sm_count, 512}, {64, 256}, {32, 128},
                           {8, 512}, {1, 512}, {4 * arch.sm_count, 128}, {8, 4096, 1}}) do
@@ -101,14 +101,14 @@ local function row_lanes(d)
    return lanes
 end
 
-local function takes_turns(v)
+function M.takes_turns(v)
    return v.deterministic == 1 and v.dq == "red"
 end
 
 -- Whether tiles that need a mask and those that need none are visited by one loop. Of kernels that take turns, causal
 -- and of D = 128, 14 of 21 spill with two loops and 6 with one; of D = 64 the fastest ones spill with one.
 local function has_one_loop(v)
-   return v.window > 0 or v.split == 1 or takes_turns(v) and v.causal == 1 and v.d > 64
+   return v.window > 0 or v.split == 1 or M.takes_turns(v) and v.causal == 1 and v.d > 64
 end
 
 local main_blocks = {red = "key_tiles", apart = "key_and_query_tiles", whole = "key_heads"}
@@ -116,18 +116,34 @@ local main_blocks = {red = "key_tiles", apart = "key_and_query_tiles", whole = "
 -- Of a block of the kernel for the gradient of sinks.
 local sink_threads = 256
 
+-- LSE and delta, and a dQ of zeros.
+function M.prepare_step(name, v)
+   return {
+      entry = name .. "_prepare", role = "prepare", threads = prepare_threads, smem = 0,
+      blocks = "padded_rows/" .. prepare_threads // row_lanes(columns.of(v)),
+   }
+end
+
+-- The gradient of sinks, of prepared rows.
+function M.sinks_step(name)
+   return {entry = name .. "_sinks", role = "sinks", threads = sink_threads, smem = 0, blocks = "heads"}
+end
+
+-- dQ in its type; width: columns of a row of sums.
+function M.convert_step(name, width)
+   return {
+      entry = name .. "_convert", role = "convert", threads = math.min(2 * width, 256), smem = 0,
+      blocks = "padded_rows/" .. convert_rows,
+   }
+end
+
 local function recipe_of(name, v)
    local steps = {}
    if v.rows == "prepared" then
-      steps[1] = {
-         entry = name .. "_prepare", role = "prepare", threads = prepare_threads, smem = 0,
-         blocks = "padded_rows/" .. prepare_threads // row_lanes(columns.of(v)),
-      }
+      steps[1] = M.prepare_step(name, v)
    end
    if v.sinks == 1 then
-      steps[#steps + 1] = {
-         entry = name .. "_sinks", role = "sinks", threads = sink_threads, smem = 0, blocks = "heads",
-      }
+      steps[#steps + 1] = M.sinks_step(name)
    end
    if select(2, bias.type_of(v)) then
       steps[#steps + 1] = {
@@ -146,15 +162,12 @@ local function recipe_of(name, v)
       }
    end
    if v.dq ~= "apart" then
-      steps[#steps + 1] = {
-         entry = name .. "_convert", role = "convert", threads = math.min(2 * (block.padded(v)), 256),
-         smem = 0, blocks = "padded_rows/" .. convert_rows,
-      }
+      steps[#steps + 1] = M.convert_step(name, block.padded(v))
    end
    return {
-      op = "backward", abi = abi, rows = v.br, keys = v.bc,
+      op = "backward", abi = M.abi, rows = v.br, keys = v.bc,
       waves = v.split == 1 and cost.waves or nil, splits = v.split == 1 and cost.most_splits or nil,
-      workspace = takes_turns(v) and "rows_dq_and_turns" or v.dq == "red" and "rows_and_dq"
+      workspace = M.takes_turns(v) and "rows_dq_and_turns" or v.dq == "red" and "rows_and_dq"
          or v.dq == "whole" and "dq_of_tiles" or v.rows == "prepared" and "rows" or nil,
       columns = (v.dq ~= "apart" or v.split == 1) and (block.padded(v)) or nil, steps = steps,
    }
@@ -176,11 +189,24 @@ local function split_names(v)
    }
 end
 
+-- What templates of all backward families see, and `names`, which it adds to.
+function M.shared_names(v, names)
+   names.prepare_threads, names.convert_rows = prepare_threads, convert_rows
+   names.sink_threads, names.clear_rows = sink_threads, bias.clear_rows
+   for _, more in ipairs({features.names(v, "backward"), lengths.backward_names(v), window.names(v),
+                          columns.backward_names(v), split_names(v)}) do
+      for key, value in pairs(more) do
+         names[key] = value
+      end
+   end
+   return names
+end
+
 -- The family on a code path.
 function M.family(name, path)
    return families.new({
       name = name, op = "backward", template = "backward/" .. name .. ".cu.in", path = path,
-      axes = axes, selection = selection, fits = fits, typical = typical, is_worth = always,
+      axes = axes, selection = selection, fits = fits, typical = M.typical, is_worth = always,
       suits = suits,
 
       cost = function(v, problem, arch, registers)
@@ -197,18 +223,12 @@ function M.family(name, path)
 
       names = function(v)
          local _, later, dq_parts = block.live_registers(v, path)
-         local names = {
+         return M.shared_names(v, {
             smem_bytes = block.smem_bytes(v), rwarps = block.row_warps(v), fill_later = later,
-            turns = takes_turns(v), one_loop = has_one_loop(v), dq_parts = dq_parts, prepare_threads = prepare_threads,
-            convert_rows = convert_rows, sink_threads = sink_threads, clear_rows = bias.clear_rows,
-         }
-         for _, more in ipairs({features.names(v, "backward"), lengths.backward_names(v), window.names(v),
-                                columns.backward_names(v), split_names(v)}) do
-            for key, value in pairs(more) do
-               names[key] = value
-            end
-         end
-         return names
+            turns = M.takes_turns(v), one_loop = has_one_loop(v), dq_parts = dq_parts, wgmma = false,
+            meet = "__syncthreads()", writers = "kThreads", dq_width = "kHeadDimPadded",
+            dq_chunk = "(n / 2 * kColWarps + warp % kColWarps) * 2 + n % 2",
+         })
       end,
    })
 end

@@ -41,7 +41,7 @@ local function is_pipeline(v)
 end
 
 local own_axes = {
-   {name = "deterministic", field = "deterministic", values = {0, 1}, feature = true},
+   kinds.deterministic,
    {name = "br", values = {32, 64, 128}},
    {name = "bc", values = {16, 32, 64, 128, 256}},
    {

@@ -26,4 +26,7 @@ function M.axes(most)
    }
 end
 
+-- Of backward: every launch gives the same bits.
+M.deterministic = {name = "deterministic", field = "deterministic", values = {0, 1}, feature = true}
+
 return M

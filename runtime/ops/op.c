@@ -11,25 +11,42 @@ static void fill_forward(const fa2i_grid *grid, const fa2_problem *problem, cons
     fa2i_forward_fill(grid, problem, args, &ret_params->forward);
 }
 
+static fa2i_view view_of(const fa2_problem *problem, fa2i_mapped operand, uintptr_t address,
+                         const int64_t *strides)
+{
+    const bool is_output = operand == FA2I_MAPPED_O || operand == FA2I_MAPPED_DO;
+    const bool of_queries = operand == FA2I_MAPPED_Q || is_output;
+    const bool of_values = operand == FA2I_MAPPED_V || is_output;
+    const bool packed = problem->varlen != 0;
+    const int32_t queries = packed ? fa2i_forward_total_q(problem) : problem->seq_q;
+    const int32_t keys = packed ? fa2i_forward_total_k(problem) : problem->seq_k;
+    return (fa2i_view){
+        .address = address,
+        .strides = strides,
+        .extents = {packed ? 1 : problem->batch, of_queries ? queries : keys,
+                    of_queries ? problem->heads_q : problem->heads_kv},
+        .columns = of_values ? fa2i_head_dim_v(problem) : problem->head_dim,
+    };
+}
+
 static void view_forward(const fa2_problem *problem, const fa2i_params *params, fa2i_mapped operand,
                          fa2i_view *ret_view)
 {
     const fa2i_forward_params *p = &params->forward;
-    const bool of_query = operand == FA2I_MAPPED_Q, of_key = operand == FA2I_MAPPED_K;
-    const bool packed = problem->varlen != 0;
-    const int32_t queries = packed ? fa2i_forward_total_q(problem) : problem->seq_q;
-    const int32_t keys = packed ? fa2i_forward_total_k(problem) : problem->seq_k;
-    *ret_view = (fa2i_view){
-        .address = of_query ? p->q
-                   : of_key ? p->k
-                            : p->v,
-        .strides = of_query ? p->q_stride
-                   : of_key ? p->k_stride
-                            : p->v_stride,
-        .extents = {packed ? 1 : problem->batch, of_query ? queries : keys,
-                    of_query ? problem->heads_q : problem->heads_kv},
-        .columns = operand == FA2I_MAPPED_V ? fa2i_head_dim_v(problem) : problem->head_dim,
-    };
+    *ret_view = operand == FA2I_MAPPED_Q   ? view_of(problem, operand, p->q, p->q_stride)
+                : operand == FA2I_MAPPED_K ? view_of(problem, operand, p->k, p->k_stride)
+                : operand == FA2I_MAPPED_V ? view_of(problem, operand, p->v, p->v_stride)
+                                           : view_of(problem, operand, p->o, p->o_stride);
+}
+
+static void view_backward(const fa2_problem *problem, const fa2i_params *params,
+                          fa2i_mapped operand, fa2i_view *ret_view)
+{
+    const fa2i_backward_params *p = &params->backward;
+    *ret_view = operand == FA2I_MAPPED_Q   ? view_of(problem, operand, p->q, p->q_stride)
+                : operand == FA2I_MAPPED_K ? view_of(problem, operand, p->k, p->k_stride)
+                : operand == FA2I_MAPPED_V ? view_of(problem, operand, p->v, p->v_stride)
+                                           : view_of(problem, operand, p->d_o, p->do_stride);
 }
 
 static void fill_backward(const fa2i_grid *grid, const fa2_problem *problem, const void *args,
@@ -53,6 +70,7 @@ static const fa2i_op ops[] = {
                          .check_args = fa2i_backward_check_args,
                          .grid = fa2i_backward_grid,
                          .fill = fill_backward,
+                         .view = view_backward,
                          .does_without = fa2i_backward_does_without,
                          .flop = fa2i_backward_flop,
                          .flop_unmasked = fa2i_backward_flop_unmasked,

@@ -286,6 +286,7 @@ static fa2_status launch_unmapped(fa2_context *context, const fa2_problem *probl
         FA2_TRY(check_capture(context, problem, stream));
         FA2_TRY(make_plan(context, &context->unmapped, problem, &unkept, &plan));
     }
+    FA2_TRY(fa2i_op_of(problem)->check_args(problem, args, &plan->grid)); /* its own workspace */
     FA2_TRY(fa2i_device_enter(&context->device));
     st = fa2i_launch(&context->device, &plan->slot->loaded, &plan->grid, problem, args, stream);
     fa2i_device_leave(&context->device);

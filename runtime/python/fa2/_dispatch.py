@@ -9,6 +9,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils._device import DeviceContext
 
 from . import _native
 from ._operations import (_FEATURES, _NEW, _NUMBERS, _cast, _check_leaves, _is_deterministic, _kernels, _launch_backward,
@@ -17,7 +18,7 @@ from ._operations import (_FEATURES, _NEW, _NUMBERS, _cast, _check_leaves, _is_d
 # ---- the shorter way ----
 
 _BEFORE = 3 + len(_FEATURES)  # arguments before the tensors
-_APPLIED_SINKS = 3 + list(_FEATURES).index("sinks")
+_APPLIED = tuple(3 + list(_FEATURES).index(name) for name in ("sinks", "bias"))  # those that have a gradient
 
 
 class _Attention(torch.autograd.Function):
@@ -27,7 +28,7 @@ class _Attention(torch.autograd.Function):
     def forward(ctx: Any, keywords: Dict[str, Any], deterministic: bool, return_lse: bool,
                 *tensors: Any) -> Any:
         named = dict(zip(_FEATURES, tensors))
-        _check_leaves(named["alibi_slopes"], named["bias"])
+        _check_leaves(named["alibi_slopes"])
         out, lse = _kernels.launch(*_unpacked(tensors[len(_FEATURES):]), return_lse=True, differentiable=True, **keywords,
                                   **named)
         ctx.save_for_backward(out, lse, *tensors)
@@ -47,10 +48,10 @@ class _Attention(torch.autograd.Function):
         launch = _recorded if torch.is_grad_enabled() else _launch_backward
         keywords, deterministic = ctx.call
         needs = ctx.needs_input_grad
-        *gradients, dsinks = launch(d_out, tensors, out, lse, (*needs[_BEFORE:], needs[_APPLIED_SINKS]),
-                                    {**keywords, **dict(zip(_FEATURES, features))}, deterministic)
+        *gradients, dsinks, dbias = launch(d_out, tensors, out, lse, (*needs[_BEFORE:], *(needs[i] for i in _APPLIED)),
+                                           {**keywords, **dict(zip(_FEATURES, features))}, deterministic)
         before: List[Optional[Tensor]] = [None] * _BEFORE
-        before[_APPLIED_SINKS] = dsinks
+        before[_APPLIED[0]], before[_APPLIED[1]] = dsinks, dbias
         return (*before, *gradients)
 
 
@@ -61,8 +62,9 @@ def _recorded(d_out: Tensor, tensors: List[Tensor], out: Tensor, lse: Tensor, wa
         d_out, out, *tensors = (_seq_first(tensor) for tensor in (d_out, out, *tensors))
     settings = _settings(deterministic=deterministic, **keywords)
     gradients = torch.ops.fa2.attention_backward(d_out, tensors, out, lse, list(wanted), *settings)
-    *made, dsinks = (gradient if needed else None for gradient, needed in zip(gradients, wanted))
-    return [*(_seq_first(gradient) if heads_first and gradient is not None else gradient for gradient in made), dsinks]
+    *made, dsinks, dbias = (gradient if needed else None for gradient, needed in zip(gradients, wanted))
+    return [*(_seq_first(gradient) if heads_first and gradient is not None else gradient for gradient in made), dsinks,
+            dbias]
 
 
 class _Plain(torch.autograd.Function):
@@ -78,8 +80,8 @@ class _Plain(torch.autograd.Function):
         *settings, deterministic = ctx.settings
         # create_graph: the operation, which refuses when it is differentiated
         launch = _recorded if torch.is_grad_enabled() else _launch_backward
-        *gradients, _ = launch(d_out, tensors, out, lse, (*ctx.needs_input_grad[1:], False), dict(zip(_PLAIN, settings)),
-                               bool(deterministic))
+        *gradients, _, _ = launch(d_out, tensors, out, lse, (*ctx.needs_input_grad[1:], False, False),
+                                  dict(zip(_PLAIN, settings)), bool(deterministic))
         return (None, *gradients)
 
 
@@ -146,11 +148,21 @@ def _refuse_place(**given: Any) -> None:
 # ---- which way a call goes ----
 
 
+_count_function_modes = torch._C._len_torch_function_stack
+
+
 def _watchers() -> List[Any]:
     """What tells, when called, that the dispatcher has somebody to call besides autograd and autocast. Each
     costs every call some 40 ns."""
-    names = ("_len_torch_dispatch_stack", "_len_torch_function_stack", "_is_tracing")
-    return [*(getattr(torch._C, name) for name in names), torch._C._functorch.peek_interpreter_stack]
+    names = ("_len_torch_dispatch_stack", "_is_tracing")
+    return [*(getattr(torch._C, name) for name in names), _count_function_modes, torch._C._functorch.peek_interpreter_stack]
+
+
+def _function_modes() -> bool:
+    """Whether a function mode looks on that is more than a default device (torch.set_default_device, `with
+    torch.device(...)`), which changes only the functions that make tensors."""
+    modes = (torch._C._get_function_stack_at(i) for i in range(torch._C._len_torch_function_stack()))
+    return any(type(mode) is not DeviceContext for mode in modes)
 
 
 _others = _watchers()
@@ -160,7 +172,7 @@ _exact = {torch.Tensor, torch.nn.Parameter}
 def is_unwatched(*tensors: Any) -> bool:
     """Whether nobody but autograd and autocast looks on."""
     return all(tensor is None or type(tensor) in _exact for tensor in tensors) and not any(
-        watcher() for watcher in _others)
+        watcher() and (watcher is not _count_function_modes or _function_modes()) for watcher in _others)
 
 
 def needs_gradient(*tensors: Optional[Tensor]) -> bool:

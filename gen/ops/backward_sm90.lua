@@ -1,0 +1,178 @@
+-- bwd_sm90: the backward family on wgmma and TMA (templates/hopper/bwd.cu.in).
+--
+-- A block is two warpgroups of 64 keys each, and one that loads. It walks over queries in tiles of Br, of which Q and
+-- dO have `stages` places each. dQ is summed by fp32 additions in memory, and prepared and converted by steps of
+-- their own, as by the other families (backward.lua).
+local alibi = require("features.alibi")
+local bwd = require("ops.backward")
+local cost = require("ops.backward_cost")
+local dropout = require("features.dropout")
+local families = require("core.family")
+local features = require("features.list")
+local fwd_sm90 = require("ops.forward_sm90")
+local kinds = require("ops.kinds")
+local lengths = require("features.lengths")
+local paths = require("paths.wgmma")
+local sinks = require("features.sinks")
+local softcap = require("features.softcap")
+local window = require("features.window")
+
+local M = {name = "bwd_sm90"}
+
+-- Warpgroups that compute, and the keys of a block.
+local groups, keys = 2, 128
+
+-- Registers of a thread that loads, and of one that computes. Of sums, S, dP and operands, more than `most` are
+-- spilled.
+local load_registers, group_registers, most = 24, 240, 216
+
+local function d_pad(v)
+   return (v.d + 15) // 16 * 16
+end
+
+-- 64 columns lie together.
+local function pages(v)
+   return (v.d + 63) // 64
+end
+
+-- Warpgroups that share rows of dQ, and the columns of each.
+local function dq_shares(v)
+   local sharing = groups // (v.br // 64)
+   if sharing == 1 then
+      return 1, d_pad(v)
+   end
+   return sharing, v.d > 64 and 64 or (v.d + 31) // 32 * 16
+end
+
+local function smem_bytes(v)
+   local tiles = pages(v) * 128 * (2 * keys + 2 * v.stages * v.br)
+   return tiles + 2 * 2 * keys * v.br + 2 * v.stages * 4 * v.br + 8 * (2 + 4 * v.stages)
+end
+
+-- Sums, S^T and dP^T of a thread, and what is converted of one of them.
+local function live_registers(v)
+   return d_pad(v) + v.br + v.br // 4
+end
+
+local function fits(v, _, arch)
+   if smem_bytes(v) > arch.smem_block then
+      return nil, string.format("%d bytes of shared memory, a block has %d", smem_bytes(v), arch.smem_block)
+   elseif live_registers(v) > most then
+      return nil, "sums, S and dP need too many registers"
+   end
+   return true
+end
+
+-- As backward.lua's kernels are described.
+local function complete(v)
+   local all = fwd_sm90.complete(v, 1)
+   all.bc, all.dq, all.rows, all.split, all.layout = keys, "red", "prepared", 0, "swizzle"
+   return all
+end
+
+-- Fitted to nothing yet: FLOP per clock and SM, and clocks of a tile for its barriers.
+local fit = {tensor = 2300, tile = 500}
+
+local function us_of(v, problem, arch)
+   local all = complete(v)
+   local facts = {
+      d_pad = d_pad(v),
+      card = {
+         arch = arch, resident = 1,
+         tile_clocks = function()
+            return 10 * v.br * all.bc * d_pad(v) / fit.tensor + fit.tile
+         end,
+      },
+   }
+   local us = 0
+   for _, part in ipairs(lengths.parts(problem)) do
+      us = us + cost.backward(all, facts, part, arch)
+   end
+   return us
+end
+
+local function names(v)
+   local all, turns = complete(v), v.deterministic == 1
+   local sharing, width = dq_shares(v)
+   local own = bwd.shared_names(all, {
+      smem_bytes = smem_bytes(v), groups = groups, dq = "red", rows = "prepared", turns = turns, wgmma = true,
+      own_block = turns and "block_ticket(" .. lengths.backward_names(all).params .. ", smem)" or "blockIdx.x",
+      first_tile = turns and "end - 1" or "tiles.first",
+      meet = "named_barrier(1, kWorkers)", writers = "kWorkers",
+      dq_columns = width, dq_width = sharing * width, dq_chunk = "warp % kColWarps * 2 * kDqPairs + n",
+      d_pad = d_pad(v), element = v.dtype == "bf16" and "bf16" or "f16",
+      operands = fwd_sm90.operands, accumulators = fwd_sm90.accumulators,
+      scored = v.br, q = "smem", score_tiles = "kQueryTiles", row_operands = "K or V", tile_operands = "Q or dO",
+      first_q_row = v.varlen == 1 and "place.own.sequence.first_q + " or "",
+      first_k_row = v.varlen == 1 and "place.own.sequence.first_k + " or "",
+      map_batch = v.varlen == 1 and "0" or "place.batch", -- packed sequences are one batch
+      mapped = "Q, K, V and dO", more_maps = ", d_o",
+      load_registers = load_registers, group_registers = group_registers,
+   })
+   for _, feature in ipairs(features.all) do
+      if not M.known[feature.axis.name] then
+         own[feature.axis.name] = false
+      end
+   end
+   return own
+end
+
+M.axes, M.known = kinds.axes(128), {}
+for _, axis in ipairs({
+   softcap.axis, window.axis, alibi.axis, sinks.axis, dropout.axis, lengths.packed.axis, kinds.deterministic,
+   {name = "br", values = {64, 128}},
+   {name = "stages", values = {2, 3}},
+}) do
+   M.axes[#M.axes + 1], M.known[axis.name] = axis, true
+end
+
+M.selection = {limit = 8, covered = {{"br"}, {"stages"}}, crowds = {}}
+
+local function recipe(v)
+   local sharing, width = dq_shares(v)
+   local steps = {bwd.prepare_step(M.name, complete(v))}
+   if v.sinks == 1 then
+      steps[2] = bwd.sinks_step(M.name)
+   end
+   steps[#steps + 1] = {
+      entry = M.name, role = "main", threads = 128 * (groups + 1), smem = smem_bytes(v), blocks = "key_tiles",
+   }
+   steps[#steps + 1] = bwd.convert_step(M.name, sharing * width)
+   return {
+      op = "backward", abi = bwd.abi, rows = v.br, keys = keys, suffix = "a",
+      workspace = v.deterministic == 1 and "rows_dq_and_turns" or "rows_and_dq", columns = sharing * width,
+      maps = string.format("q/%d,k/%d,v/%d,do/%d", v.br, keys, keys, v.br),
+      steps = steps,
+   }
+end
+
+function M.family()
+   return families.new({
+      name = M.name, op = "backward", template = "hopper/bwd_sm90.cu.in", path = paths.sm90,
+      axes = M.axes, selection = M.selection, fits = fits, recipe = recipe, names = names,
+      cost = us_of,
+
+      typical = function(problem, arch)
+         local sizes = bwd.typical(problem, arch)
+         for _, size in ipairs(sizes) do
+            size.head_dim_v = 0
+         end
+         return sizes
+      end,
+
+      is_worth = function(problem, arch)
+         if arch.generic then
+            return nil, "a device that is software, or plays another SM, takes no code for sm_90a"
+         elseif problem.seq_q < 64 then
+            return nil, "fewer query rows than one tile has"
+         end
+         return true
+      end,
+
+      suits = function()
+         return true
+      end,
+   })
+end
+
+return M
