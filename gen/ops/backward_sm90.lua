@@ -114,6 +114,7 @@ local function names(v)
          own[feature.axis.name] = false
       end
    end
+   own.by_map = false -- threads write what there is
    return own
 end
 
