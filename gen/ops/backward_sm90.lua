@@ -98,7 +98,7 @@ local function names(v)
    local sharing, width = dq_shares(v)
    local own = bwd.shared_names(all, {
       smem_bytes = smem_bytes(v), groups = groups, stages = stages, dq = "red", rows = "prepared", turns = turns,
-      wgmma = true,
+      wgmma = true, by_map = false,
       own_block = turns and "block_ticket(" .. lengths.backward_names(all).params .. ", smem)" or "blockIdx.x",
       first_tile = turns and "end - 1" or "tiles.first",
       meet = "named_barrier(1, kWorkers)", writers = "kWorkers",
