@@ -1,8 +1,8 @@
 -- bwd_sm90: the backward family on wgmma and TMA (templates/hopper/bwd.cu.in).
 --
 -- A block is two warpgroups of 64 keys each, and one that loads. It walks over queries in tiles of Br, of which Q and
--- dO have `stages` places each. dQ is summed by fp32 additions in memory, and prepared and converted by steps of
--- their own, as by the other families (backward.lua).
+-- dO have two places each (with three it was as fast). dQ is summed by fp32 additions in memory, and prepared and
+-- converted by steps of their own, as by the other families (backward.lua).
 local alibi = require("features.alibi")
 local bwd = require("ops.backward")
 local cost = require("ops.backward_cost")
@@ -19,12 +19,12 @@ local window = require("features.window")
 
 local M = {name = "bwd_sm90"}
 
--- Warpgroups that compute, and the keys of a block.
-local groups, keys = 2, 128
+-- Warpgroups that compute, the keys of a block, and places of tiles of queries.
+local groups, keys, stages = 2, 128, 2
 
--- Registers of a thread that loads, and of one that computes. Of sums, S, dP and operands, more than `most` are
--- spilled.
-local load_registers, group_registers, most = 24, 240, 216
+-- Registers of a thread that loads, and of one that computes. With 128 queries in a tile, S^T and dP^T leave room for
+-- sums of so many columns; with one feature more is spilled.
+local load_registers, group_registers, most_columns = 24, 240, 32
 
 local function d_pad(v)
    return (v.d + 15) // 16 * 16
@@ -45,19 +45,14 @@ local function dq_shares(v)
 end
 
 local function smem_bytes(v)
-   local tiles = pages(v) * 128 * (2 * keys + 2 * v.stages * v.br)
-   return tiles + 2 * 2 * keys * v.br + 2 * v.stages * 4 * v.br + 8 * (2 + 4 * v.stages)
-end
-
--- Sums, S^T and dP^T of a thread, and what is converted of one of them.
-local function live_registers(v)
-   return d_pad(v) + v.br + v.br // 4
+   local tiles = pages(v) * 128 * (2 * keys + 2 * stages * v.br)
+   return tiles + 2 * 2 * keys * v.br + 2 * stages * 4 * v.br + 8 * (2 + 4 * stages)
 end
 
 local function fits(v, _, arch)
    if smem_bytes(v) > arch.smem_block then
       return nil, string.format("%d bytes of shared memory, a block has %d", smem_bytes(v), arch.smem_block)
-   elseif live_registers(v) > most then
+   elseif v.br > 64 and d_pad(v) > most_columns then
       return nil, "sums, S and dP need too many registers"
    end
    return true
@@ -70,8 +65,15 @@ local function complete(v)
    return all
 end
 
--- Fitted to nothing yet: FLOP per clock and SM, and clocks of a tile for its barriers.
-local fit = {tensor = 2300, tile = 500}
+-- Of eight timings on an H200, D = 32, 64, 128, S = 4096, with and without a mask: FLOP per clock and SM, and clocks
+-- of a score for what does not hide behind products.
+local fit = {tensor = 2480, per_score = 0.11}
+
+-- What features add to that.
+local function feature_clocks(v, arch)
+   local fp32 = features.fp32_per_score(v) + v.softcap * (softcap.fp32_per_score + softcap.slope_per_score)
+   return fp32 / arch.fp32 + v.softcap * softcap.ex2_per_score / arch.ex2
+end
 
 local function us_of(v, problem, arch)
    local all = complete(v)
@@ -80,7 +82,7 @@ local function us_of(v, problem, arch)
       card = {
          arch = arch, resident = 1,
          tile_clocks = function()
-            return 10 * v.br * all.bc * d_pad(v) / fit.tensor + fit.tile
+            return v.br * keys * (10 * d_pad(v) / fit.tensor + fit.per_score + feature_clocks(all, arch))
          end,
       },
    }
@@ -95,7 +97,8 @@ local function names(v)
    local all, turns = complete(v), v.deterministic == 1
    local sharing, width = dq_shares(v)
    local own = bwd.shared_names(all, {
-      smem_bytes = smem_bytes(v), groups = groups, dq = "red", rows = "prepared", turns = turns, wgmma = true,
+      smem_bytes = smem_bytes(v), groups = groups, stages = stages, dq = "red", rows = "prepared", turns = turns,
+      wgmma = true, by_map = false,
       own_block = turns and "block_ticket(" .. lengths.backward_names(all).params .. ", smem)" or "blockIdx.x",
       first_tile = turns and "end - 1" or "tiles.first",
       meet = "named_barrier(1, kWorkers)", writers = "kWorkers",
@@ -122,12 +125,11 @@ M.axes, M.known = kinds.axes(128), {}
 for _, axis in ipairs({
    softcap.axis, window.axis, alibi.axis, sinks.axis, dropout.axis, lengths.packed.axis, kinds.deterministic,
    {name = "br", values = {64, 128}},
-   {name = "stages", values = {2, 3}},
 }) do
    M.axes[#M.axes + 1], M.known[axis.name] = axis, true
 end
 
-M.selection = {limit = 8, covered = {{"br"}, {"stages"}}, crowds = {}}
+M.selection = {limit = 4, covered = {{"br"}}, crowds = {}}
 
 local function recipe(v)
    local sharing, width = dq_shares(v)
