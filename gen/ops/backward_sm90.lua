@@ -117,7 +117,6 @@ local function names(v)
          own[feature.axis.name] = false
       end
    end
-   own.by_map = false -- threads write what there is
    return own
 end
 
