@@ -331,9 +331,15 @@ if command -v sqlite3 >/dev/null; then
     cp fa2.db lost.db
     sqlite3 lost.db 'delete from image where kernel in (select kernel from winner)'
     run 0 explain --shape $shape --arch sm_86 --db lost.db
+    has out "code      lost: compiled again at the first call"
+    # Nobody can compile it here: one that has code is taken.
+    FA2_NVRTC_LIBRARY=/nonexistent/libnvrtc.so
+    export FA2_NVRTC_LIBRARY
+    run 0 explain --shape $shape --arch sm_86 --db lost.db
     has out "lost      the code of the problem's winner, fwd_sm80"
     run 0 explain --shape $shape --arch sm_86 --db lost.db --json
     has out '"lost_winner":"fwd_sm80'
+    unset FA2_NVRTC_LIBRARY
 else
     echo "skipped, there is no sqlite3: explaining what lost its code" >&2
 fi
