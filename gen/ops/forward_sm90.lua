@@ -223,9 +223,12 @@ function M.names(v)
    return names
 end
 
+-- A mask stays with the families whose warps skip tiles by it.
+local added = {name = "bias", field = "bias", values = {"none", "fp16", "bf16", "fp32"}, feature = true}
+
 M.axes = kinds.axes(256)
 for _, axis in ipairs({
-   softcap.axis, window.axis, alibi.axis, sinks.axis, bias.axis, dropout.axis, lengths.packed.axis,
+   softcap.axis, window.axis, alibi.axis, sinks.axis, added, dropout.axis, lengths.packed.axis,
    {name = "groups", values = {1, 2, 3}},
    {name = "bc", values = {64, 80, 96, 112, 128, 160, 176}},
    {name = "stages", values = {2, 3}},
