@@ -253,6 +253,18 @@ rounds (such a copy writes half of them, so a call can be faster).
 """
 
 
+def command_of(args):
+    """Without this machine's folders."""
+    words = ["python3 tests/bench/features.py --tool build-release/tuner/fa2-tune --db features.db --out features"]
+    if args.only != ",".join(GROUPS):
+        words.append(f"--only {args.only}")
+    if args.fewer > 1:
+        words.append(f"--fewer {args.fewer}")
+    if args.gpus:
+        words.append(f"--gpus {args.gpus}")
+    return " ".join(words)
+
+
 def about(args):
     properties = torch.cuda.get_device_properties(0)
     driver = subprocess.run(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"], capture_output=True,
@@ -260,7 +272,7 @@ def about(args):
     return ABOUT.format(gpu=properties.name, sms=properties.multi_processor_count, driver=driver[0] if driver else "unknown",
                         torch=torch.__version__, date=datetime.date.today(), rounds=args.rounds,
                         fewer=f", with 1/{args.fewer} of the candidates" if args.fewer > 1 else "",
-                        command=" ".join(["python3", *sys.argv]))
+                        command=command_of(args))
 
 
 def lines_of(name, args, order):
