@@ -156,6 +156,7 @@ def look(browser, axe, page, width, scheme, folder):
             wrong.append(f"{state}: {seen['scroll']} pixels of content are {seen['width']} wide")
         if folder:
             picture = browser.ask("Page.captureScreenshot", format="png", captureBeyondViewport=state == "closed")
+            folder.mkdir(parents=True, exist_ok=True)
             (folder / f"{page.stem}-{width}-{scheme}-{state}.png").write_bytes(base64.b64decode(picture["data"]))
     wrong += browser.messages
     print(f"{page.name} {width} {scheme}: {seen['rules']} rules of axe hold, {seen['unsure']} it cannot decide; "

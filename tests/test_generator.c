@@ -55,8 +55,11 @@ static void check_wgmma_sizes(const fa2i_variant *v, const fa2_problem *problem)
     const int bc = value_of(v->text, "bc"), groups = value_of(v->text, "groups");
     const int stages = value_of(v->text, "stages"), pages = (problem->head_dim + 63) / 64;
     const int rows = 64 * groups + 2 * stages * bc, barriers = 8 * (2 * groups + 4 * stages);
-    const int bytes = pages * 128 * rows + barriers, with_o = bytes + pages * 128 * 64 * groups;
-    const bool persistent = strstr(v->text, " persistent=1") != NULL;
+    const bool counted = strstr(v->text, " persistent=2") != NULL;
+    const bool persistent = counted || strstr(v->text, " persistent=1") != NULL;
+    const bool stores = persistent && groups > 1; /* by a map of O */
+    const int bytes = pages * 128 * rows + barriers + (counted ? 4 * groups : 0);
+    const int with_o = bytes + pages * 128 * 64 * groups;
     const fa2i_step *step = fa2i_recipe_main(&v->recipe);
     const int blocks = step->block_rows;
     const bool has_room = blocks * (with_o + 1024) <= 233472; /* of an SM */
@@ -67,7 +70,10 @@ static void check_wgmma_sizes(const fa2i_variant *v, const fa2_problem *problem)
     CHECK_EQ(v->recipe.rows, 64 * groups);
     CHECK_EQ(v->recipe.keys, bc);
     CHECK_STR(v->recipe.suffix, "a");
-    CHECK(v->recipe.map_count == 3 && v->recipe.maps[0].rows == 64 && v->recipe.maps[2].rows == bc);
+    CHECK(v->recipe.map_count == 3 + stores && v->recipe.maps[0].rows == 64);
+    CHECK(v->recipe.maps[2].rows == bc && (!stores || v->recipe.maps[3].rows == 16));
+    CHECK_EQ(v->recipe.step_count, 1 + counted);
+    CHECK_EQ(v->recipe.workspace, counted ? FA2I_WORKSPACE_COUNTER : FA2I_WORKSPACE_NONE);
 }
 
 static const char *family_of(const fa2i_variant *v, const fa2i_card *card)

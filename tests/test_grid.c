@@ -49,6 +49,23 @@ static void test_resident(void)
     fa2i_grid grid = grid_of(&resident, problem);
     CHECK_EQ(grid.blocks[0], 100 * 2);
     CHECK_EQ(grid.row_tiles, 2);
+    CHECK_EQ(grid.workspace_bytes, 0);
+}
+
+/* The same where a counter says which comes next: one block sets it to 0 before. */
+static void test_counter(void)
+{
+    static const char text[] = "op=forward abi=2 rows=64 keys=64 workspace=counter; "
+                               "f_prepare role=prepare threads=32 smem=0 blocks=one; "
+                               "f role=main threads=128 smem=0 blocks=resident_row_tiles";
+    fa2i_recipe recipe;
+    fa2_problem problem = decode(100, 8, 2, 4096);
+    CHECK_EQ(fa2i_recipe_parse(text, &recipe), FA2_OK);
+    fa2i_grid grid = grid_of(&recipe, problem);
+    CHECK_EQ(grid.blocks[0], 1);
+    CHECK_EQ(grid.blocks[1], 100);
+    CHECK_EQ(grid.workspace_bytes, 4);
+    CHECK_EQ(grid.partial_bytes, 0);
 }
 
 /* Sequences with lengths: as many shares as fit the card, and one more for each row tile. */
@@ -188,6 +205,7 @@ int main(void)
     split = split_recipe("fwd", 128, 16, 64, 0, 1);
     test_plain();
     test_resident();
+    test_counter();
     test_split();
     test_lengths();
     test_append();

@@ -102,6 +102,12 @@ static void test_views(void)
     fa2i_op_of(&p)->view(&p, &params, FA2I_MAPPED_V, &view);
     CHECK(view.extents[0] == 1 && view.extents[1] == 333 && view.extents[2] == 2);
     CHECK_EQ(view.columns, 64);
+    params.forward.o = 4096;
+    p.head_dim_v = 40;
+    fa2i_op_of(&p)->view(&p, &params, FA2I_MAPPED_O, &view);
+    CHECK(view.extents[0] == 1 && view.extents[1] == 130 && view.extents[2] == 8);
+    CHECK(view.columns == 40 && view.address == 4096);
+    CHECK(view.strides == params.forward.o_stride);
 }
 
 static void test_flop(void)

@@ -158,11 +158,15 @@ end
 
 -- What the templates that all forward families share see of a variant.
 function M.shared_names(v)
-   local names = {work = "", work_tile = "blockIdx.x % p.q_tiles", work_plane = "blockIdx.x / p.q_tiles"}
+   local names = {
+      by_map = false, takes_map = "",
+      work = "", work_tile = "blockIdx.x % p.q_tiles", work_plane = "blockIdx.x / p.q_tiles",
+   }
    for _, more in ipairs({features.names(v, "forward"), lengths.names(v), paged.names(v), window.names(v),
                           cache.names(v), append.names(), columns.names(v)}) do
       add_names(names, more)
    end
+   names.o_at = names.v_form .. "chunk_offset(r, " .. names.o_chunk .. ")"
    return names
 end
 

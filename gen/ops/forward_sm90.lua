@@ -1,10 +1,11 @@
 -- fwd_sm90: the forward family on wgmma and TMA (templates/hopper).
 --
 -- A block is `groups` warpgroups of 64 query rows each, and one that loads. K and V tiles of Bc rows have
--- `stages` places each. turns: the warpgroups start their products one after the other. persistent: as many blocks
--- as the card holds compute one row tile after the other, and the loads of the next are under way while O is
--- written; else each computes one. order: whose row tiles come next to each other, those of a head, or those that
--- see the most keys, in a section of heads whose K and V fit into L2.
+-- `stages` places each. turns: the warpgroups start their products one after the other. persistent: 0, a
+-- block computes one row tile; else as many blocks as the card holds compute one after the other, and the loads of
+-- the next are under way while O is written: 1, each its share of all; 2, who is free takes the next. order: whose
+-- row tiles come next to each other, those of a head, or those that see the most keys, in a section of heads whose
+-- K and V fit into L2.
 local alibi = require("features.alibi")
 local bias = require("features.bias")
 local cost = require("ops.forward_sm90_cost")
@@ -24,11 +25,12 @@ local M = {name = "fwd_sm90"}
 
 -- By groups. load, group: registers of a thread that loads, and of one that computes; resident: blocks that share
 -- an SM; most: of S, P and O, more are spilled; columns: more of O or S are more registers than a block
--- begins with, which one wgmma must not name.
+-- begins with, which one wgmma must not name; counted: registers that go from those that compute to those that
+-- load where work is taken by a counter.
 local shares = {
-   {load = 24, group = 232, resident = 2, most = 192, columns = 128},
-   {load = 24, group = 240, resident = 1, most = 208, columns = 256},
-   {load = 32, group = 160, resident = 1, most = 128, columns = 128},
+   {load = 24, group = 232, resident = 2, most = 192, columns = 128, counted = 8},
+   {load = 24, group = 240, resident = 1, most = 208, columns = 256, counted = 16},
+   {load = 32, group = 160, resident = 1, most = 128, columns = 128, counted = 0},
 }
 
 -- Where a warp of the loading warpgroup works for each of the others.
@@ -43,10 +45,12 @@ end
 
 -- A block of packed sequences looks for its own among all of them, once.
 local function may_stay(v)
-   if v.persistent == 0 or v.varlen == 0 then
-      return true
+   if v.persistent > 0 and v.varlen == 1 then
+      return nil, "packed sequences have blocks of their own"
+   elseif v.persistent == 2 and bias.is_ahead(v) then
+      return nil, "those that load a bias do not hear which row tile comes next"
    end
-   return nil, "packed sequences have blocks of their own"
+   return true
 end
 
 local function may_order(v)
@@ -61,6 +65,11 @@ local function pages(v)
    return (v.d + 63) // 64
 end
 
+-- Where warpgroups read which piece of work comes next.
+local function piece_bytes(v)
+   return v.persistent == 2 and 4 * v.groups or 0
+end
+
 -- What is beside K and V in each of their stages, for a warpgroup, with two barriers: a bias in 16 bits, with a chunk
 -- of padding a row.
 local function side_bytes(v)
@@ -70,6 +79,7 @@ end
 -- rows: of Q, K and V, and of O.
 local function bytes_of(v, rows)
    return pages(v) * 128 * rows + 8 * (2 * v.groups + 4 * v.stages) + v.stages * v.groups * side_bytes(v)
+      + piece_bytes(v)
 end
 
 local function rows_read(v)
@@ -90,11 +100,17 @@ end
 -- Whether O of a persistent block has a place beside that of Q, so that the next Q comes early: where the SM
 -- holds as many blocks all the same.
 local function has_own_place(v)
-   return v.persistent == 1 and resident_with(v, rows_read(v) + 64 * v.groups) >= resident(v)
+   return v.persistent > 0 and resident_with(v, rows_read(v) + 64 * v.groups) >= resident(v)
 end
 
 local function smem_bytes(v)
    return bytes_of(v, rows_read(v) + (has_own_place(v) and 64 * v.groups or 0))
+end
+
+-- Whether O is stored by TMA, so that its warps need not wait: persistent blocks do, where an SM has one of them
+-- (2 % faster than by lanes; with two on an SM 3 % slower, without persistent blocks the same).
+local function stores_by_map(v)
+   return v.persistent > 0 and v.groups > 1
 end
 
 -- S, P and O of a thread, and what features keep; what comes through shared memory is read where it is wanted.
@@ -165,7 +181,6 @@ function M.shared_names(v, axes, parts, out)
       end
    end
    names.terms_first = false -- accumulators begin as nothing
-   names.q = v.q or "smem"
    names.wgmma, names.out, names.scored = true, out, v.bc -- scored: keys of a tile that a warpgroup multiplies by Q
    names.wide, names.lane_keys, names.column = false, 2, "n * 8" -- rows of a tile are as TMA loads them
    names.bias_ahead = false
@@ -189,11 +204,21 @@ function M.names(v)
    names.first_key = v.varlen == 1 and "place.sequence.first_k + " or ""
    names.map_batch = v.varlen == 1 and "0" or "place.batch" -- packed sequences are one batch
    names.smem_bytes = smem_bytes(v)
+   names.piece, names.pass_piece, names.next_piece = "", "", ""
+   if v.persistent == 2 then
+      names.piece, names.pass_piece, names.next_piece = ", unsigned piece", ", piece", ", unsigned next"
+   end
+   if stores_by_map(v) then
+      names.mapped, names.more_maps = "Q, K, V and O", ", o"
+      names.by_map, names.takes_map = true, ", const TensorMap &map"
+      names.o_at = "n / 8 * kQPageBytes + r * kPageRowBytes + (n % 8 ^ r % 8) * 16"
+   end
    names.bias_staged = bias.is_ahead(v)
    names.group_smem = names.bias_staged and ", smem" or ""
    names.or_hidden = v.bias ~= "none" and " || true" or "" -- a bias, too, may hide keys
    local share = (names.bias_staged and shares_with_bias or shares)[v.groups]
-   names.load_registers, names.group_registers = share.load, share.group
+   local counted = v.persistent == 2 and share.counted or 0
+   names.load_registers, names.group_registers = share.load + counted, share.group - counted // v.groups
    names.resident = shares[v.groups].resident
    return names
 end
@@ -205,7 +230,7 @@ for _, axis in ipairs({
    {name = "bc", values = {64, 80, 96, 112, 128, 160, 176}},
    {name = "stages", values = {2, 3}},
    {name = "turns", values = {0, 1}, when = may_take_turns},
-   {name = "persistent", values = {0, 1}, quiet = true, when = may_stay},
+   {name = "persistent", values = {0, 1, 2}, quiet = true, when = may_stay},
    {name = "order", values = {"heads", "weight"}, when = may_order, quiet = true},
 }) do
    M.axes[#M.axes + 1] = axis
@@ -213,10 +238,10 @@ end
 
 M.selection = {
    limit = 16,
-   covered = {{"groups", "persistent"}, {"bc"}, {"stages"}, {"turns"}, {"groups", "order"}},
+   covered = {{"groups", "persistent"}, {"bc"}, {"order"}},
    crowds = {
       {axes = {"groups", "bc"}, most = 4}, {axes = {"groups"}, most = 7}, {axes = {"persistent"}, most = 9},
-      {axes = {"order"}, most = 4, value = "order=weight"},
+      {axes = {"order"}, most = 6, value = "order=weight"}, {axes = {"stages"}, most = 2, value = "stages=3"},
    },
 }
 
@@ -229,13 +254,16 @@ local function blocks(v)
 end
 
 local function recipe(v)
+   local steps = {{
+      entry = M.name, role = "main", threads = 128 * (v.groups + 1), smem = smem_bytes(v), blocks = blocks(v),
+   }}
+   if v.persistent == 2 then
+      table.insert(steps, 1, {entry = M.name .. "_prepare", role = "prepare", threads = 32, smem = 0, blocks = "one"})
+   end
    return {
       op = "forward", abi = fwd.abi, rows = 64 * v.groups, keys = v.bc, suffix = "a",
-      maps = string.format("q/64,k/%d,v/%d", v.bc, v.bc),
-      steps = {{
-         entry = M.name, role = "main", threads = 128 * (v.groups + 1), smem = smem_bytes(v),
-         blocks = blocks(v),
-      }},
+      maps = string.format("q/64,k/%d,v/%d%s", v.bc, v.bc, stores_by_map(v) and ",o/16" or ""),
+      workspace = v.persistent == 2 and "counter" or nil, steps = steps,
    }
 end
 

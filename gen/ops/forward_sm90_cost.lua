@@ -29,6 +29,8 @@ local fit = {
    row = 5.2,
    -- Share that rows of several pages of 64 columns cost more where the last is not full.
    page = 0.08,
+   -- us of the step before work that is taken by a counter.
+   counter = 1.5,
    -- By which rows by weight take longer, and from how many keys on: below, K and V leave L2 before they are
    -- read again.
    by_weight = {1.12, 0.98}, long = 2048,
@@ -67,7 +69,7 @@ function M.us(v, facts, problem, arch)
                             arch.sm_count, facts.resident, clocks)
    end
    local first = (fit.prologue - prologue) / arch.clock -- nothing is before the first row tile of a block
-   return fit.launch + first
+   return fit.launch + first + (v.persistent == 2 and fit.counter or 0)
       + plain.spread({br = facts.br, bc = v.bc}, facts, problem, arch, facts.resident, clocks, prologue, slower,
                      v.persistent == 1 and busiest or nil)
 end

@@ -18,9 +18,8 @@ local window = require("features.window")
 
 local M = {name = "fwd_splitkv_sm90"}
 
--- Of a block's tiles of queries and of keys, and how many of these are in shared memory; warpgroups; and of Q's columns
--- that are in registers, where these are asked to hold some, steps of 16.
-local rows, keys, stages, parts, q_steps = 64, 64, 2, 2, 14
+-- Rows of a block's tiles of queries and of keys, how many of these are in shared memory, warpgroups that multiply.
+local rows, keys, stages, parts = 64, 64, 2, 2
 
 local function is_shared(v)
    if v.v_in_k == 1 then
@@ -48,18 +47,17 @@ for _, axis in ipairs({
       return fills_pages(v)
    end},
    softcap.axis, window.axis, lengths.axis, paged.axis,
-   {name = "q", values = {"smem", "reg"}},
    splitkv.waves,
 }) do
    M.axes[#M.axes + 1] = axis
 end
 
-M.selection = {limit = 16, covered = {{"waves"}, {"q"}}, crowds = {}}
+M.selection = {limit = 16, covered = {{"waves"}}, crowds = {}}
 
 -- As the templates assert it.
 local function smem_bytes(v)
    local o_bytes = 4 * columns.of(v)
-   return math.max(2 * v.d * (rows + stages * keys) + 128 * parts * (keys // parts + 8),
+   return math.max(2 * v.d * (rows + stages * keys) + 128 * parts * (keys // parts + 8) + 16 * stages,
                    rows * (o_bytes + (160 - o_bytes % 128) % 128 + 8))
 end
 
@@ -79,7 +77,7 @@ local function recipe(v)
    local made = {
       op = "forward", abi = fwd.abi, rows = rows, keys = keys, suffix = "a",
       steps = {{
-         entry = M.name, role = "main", threads = 128 * parts, smem = smem_bytes(v), blocks = "row_tiles",
+         entry = M.name, role = "main", threads = 128 * (parts + 1), smem = smem_bytes(v), blocks = "row_tiles",
       }},
    }
    splitkv.recipe(made, v)
@@ -92,8 +90,12 @@ local function names(v)
       all[name] = value
    end
    all.split, all.smem_bytes = true, smem_bytes(v)
-   all.bc, all.stages, all.scored, all.q_steps = keys, stages, keys // parts, q_steps
-   all.q_given = v.q == "reg" and "q, " or ""
+   all.bc, all.stages, all.scored = keys, stages, keys // parts
+   -- Registers of a thread that copies, and of one that multiplies: a thread of each of the three warpgroups has 504.
+   -- Look-ups of pages take more of the former, which leaves fewer steps of Q with the latter.
+   all.feed_registers = v.paged == 1 and 40 or 24
+   all.product_registers = (504 - all.feed_registers) // 16 * 8
+   all.q_steps = v.paged == 1 and 8 or 10
    all.column = "own_part() * kOwnKeys + n * 8"
    return all
 end

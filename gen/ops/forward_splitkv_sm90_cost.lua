@@ -10,20 +10,18 @@ local fit = {
    -- FLOP per clock and SM of wgmma, as in forward_sm90_cost.lua.
    tensor = 3400,
    -- Clocks of a tile for its barriers, the exchange of P, and for what of its way from memory nothing hides.
-   chain = 1200,
+   chain = 300,
    -- Clocks of its softmax for each key.
    key = 6,
    -- us of a block before its first tile and after its last.
    edges = 14,
-   -- Share of a tile's clocks that the columns of Q in registers save.
-   in_registers = 0.04,
 }
 
 local function ceil_div(a, b)
    return (a + b - 1) // b
 end
 
--- v: br, bc, teams, waves, q.
+-- v: br, bc, teams, waves.
 function M.us(v, smem_bytes, problem, arch)
    if smem_bytes > arch.smem_block then
       return math.huge
@@ -35,7 +33,7 @@ function M.us(v, smem_bytes, problem, arch)
    -- Each warpgroup multiplies Q by half of the keys, and reads twice as much of Q as of these.
    local narrow = 1 / 2 + 64 / v.bc
    local products = 2 * v.br * v.bc * (problem.head_dim * narrow + columns.of_problem(problem)) / fit.tensor
-   local clocks = (products + fit.chain + fit.key * v.bc) * (v.q == "reg" and 1 - fit.in_registers or 1)
+   local clocks = products + fit.chain + fit.key * v.bc
    local body = rounds * steps * clocks / arch.clock
    local memory = splitkv.memory_us(v, {bytes_per_score = 0}, problem, arch, tiles, keys)
    return plain.launch_us + rounds * fit.edges + math.max(body, memory) + splitkv.combine_us(problem, arch, splits)

@@ -43,6 +43,7 @@
       FORWARD) /* `rows` rows of a head; and one of the keys' splits */                            \
     X(FA2I_BLOCKS_RESIDENT_ROW_TILES, "resident_row_tiles",                                        \
       FORWARD) /* several of these; block_rows blocks on each SM, no more than there are tiles */  \
+    X(FA2I_BLOCKS_ONE, "one", FORWARD)   /* all there is to do */                                  \
     X(FA2I_BLOCKS_ROWS, "rows", FORWARD) /* block_rows rows of all heads and batches */            \
     X(FA2I_BLOCKS_NEW_ROWS, "new_rows",                                                            \
       FORWARD) /* block_rows rows of new K and V, as many as of Q, and of Q if it is rotated */    \
@@ -61,8 +62,9 @@
     X(FA2I_WORKSPACE_PARTIALS, "partials", FORWARD) /* O and LSE of each split, fp32 */            \
     X(FA2I_WORKSPACE_QUERIES, "queries", FORWARD)   /* Q, rotated */                               \
     X(FA2I_WORKSPACE_PARTIALS_AND_QUERIES, "partials_and_queries", FORWARD) /* both */             \
-    X(FA2I_WORKSPACE_SCORES, "scores", FORWARD) /* S of all heads and batches, of the dtype */     \
-    X(FA2I_WORKSPACE_ROWS, "rows", BACKWARD)    /* LSE and delta of padded rows, fp32 */           \
+    X(FA2I_WORKSPACE_COUNTER, "counter", FORWARD) /* of work that was begun, 32 bits */            \
+    X(FA2I_WORKSPACE_SCORES, "scores", FORWARD)   /* S of all heads and batches, of the dtype */   \
+    X(FA2I_WORKSPACE_ROWS, "rows", BACKWARD)      /* LSE and delta of padded rows, fp32 */         \
     X(FA2I_WORKSPACE_ROWS_AND_DQ, "rows_and_dq",                                                   \
       BACKWARD) /* these, and `columns` numbers of each row, fp32 */                               \
     X(FA2I_WORKSPACE_ROWS_DQ_AND_TURNS, "rows_dq_and_turns",                                       \
@@ -71,11 +73,12 @@
       BACKWARD) /* `columns` numbers of each padded row, fp32, where the keys of a head are          \
                  * several tiles of `keys`; else none, and nothing is converted */
 
-/* Whose tensor maps the kernels read, of which operations. X(NAME, word, ops). */
+/* Whose tensor maps the kernels read or write by, of which operations. X(NAME, word, ops). */
 #define FA2I_MAPPED_LIST(X)                                                                        \
     X(FA2I_MAPPED_Q, "q", FORWARD | BACKWARD)                                                      \
     X(FA2I_MAPPED_K, "k", FORWARD | BACKWARD)                                                      \
     X(FA2I_MAPPED_V, "v", FORWARD | BACKWARD)                                                      \
+    X(FA2I_MAPPED_O, "o", FORWARD)                                                                 \
     X(FA2I_MAPPED_DO, "do", BACKWARD)
 
 #define FA2I_ENUM_NAME(name, ...) name,
@@ -95,7 +98,7 @@ typedef struct fa2i_step {
     int block_rows;     /* 1 to 65536; default 1 */
 } fa2i_step;
 
-/* A tensor map of an operand: [batch, head, seq, column], and what a load takes of it. */
+/* A tensor map of an operand: [batch, head, seq, column], and what a load or store takes of it. */
 typedef struct fa2i_map {
     fa2i_mapped operand;
     int rows; /* of a head, 1 to 256, and 64 columns of each, with the 128-byte swizzle */

@@ -101,7 +101,7 @@ static fa2_status check_maps(const fa2i_recipe *recipe)
     return FA2_OK;
 }
 
-/* Rows that the main step reads are prepared; sums that it adds to are converted, and prepared where several
+/* Rows that the main step reads are prepared, and what it counts by; sums that it adds to are converted, and prepared where several
  * blocks add. */
 static fa2_status check_rows(const fa2i_recipe *recipe)
 {
@@ -117,7 +117,8 @@ static fa2_status check_rows(const fa2i_recipe *recipe)
             "workspace=rows_and_dq, rows_dq_and_turns or dq_of_tiles, or where backward has "
             "waves, and only there",
             recipe->columns);
-    if ((rows || fa2i_recipe_has_queries(recipe)) &&
+    const bool counter = recipe->workspace == FA2I_WORKSPACE_COUNTER;
+    if ((rows || counter || fa2i_recipe_has_queries(recipe)) &&
         fa2i_recipe_step(recipe, FA2I_STEP_PREPARE) == NULL)
         return fa2i_fail(FA2_E_INVALID, "workspace=%s, but no step prepares it",
                          workspaces[recipe->workspace]);

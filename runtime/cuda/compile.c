@@ -258,18 +258,23 @@ static bool is_helper(const fa2i_recipe *recipe, const char *name, size_t length
 }
 
 /* What ptxas says (C7508 ... C7520) of wgmma that cannot run beside its warps for want of registers, or
- * for how it is written, and of setmaxnreg that it ignores: as bad as a spill. */
-#define SERIALIZED "Potential Performance Loss"
+ * for how it is written, of setmaxnreg that it ignores, and of waits that it puts between products: as bad as
+ * a spill. */
+static bool is_slowed(const char *log)
+{
+    return strstr(log, "Potential Performance Loss") != NULL ||
+           strstr(log, "is injected in around line") != NULL;
+}
 
-/* Registers: of the hungriest function; spills: of all. The steps beside the main one do not count:
- * what they take decides nothing, and a few bytes that they spill are no reason to drop a variant.
+/* Registers: of the hungriest function; spills: of all; a stack frame is as bad. The steps beside the main one do
+ * not count: what they take decides nothing, and a few bytes that they spill are no reason to drop a variant.
  * ptxas writes
  *     ptxas info    : Compiling entry function 'fwd_sm80' for 'sm_86'
  *     0 bytes stack frame, 8 bytes spill stores, 16 bytes spill loads
  *     ptxas info    : Used 128 registers, ... */
 static void read_usage(fa2i_kernel *kernel)
 {
-    bool counts = true;
+    bool counts = true, framed = false;
     for (const char *line = kernel->log; line != NULL && *line != '\0';) {
         const size_t length = strcspn(line, "\n");
         const char *entry = find_words(line, length, "Compiling entry function '");
@@ -279,14 +284,16 @@ static void read_usage(fa2i_kernel *kernel)
         if (entry != NULL)
             counts = !is_helper(&kernel->variant.recipe, entry, strcspn(entry, "'"));
         if (counts && frame != NULL &&
-            sscanf(frame, "%d bytes spill stores, %d bytes spill loads", &stores, &loads) == 2)
+            sscanf(frame, "%d bytes spill stores, %d bytes spill loads", &stores, &loads) == 2) {
             kernel->spill_bytes += stores + loads;
+            framed |= find_words(line, length, " 0 bytes stack frame, ") == NULL;
+        }
         if (counts && used != NULL && sscanf(used, "%d registers", &registers) == 1 &&
             registers > kernel->registers)
             kernel->registers = registers;
         line += length + (line[length] == '\n');
     }
-    if (kernel->spill_bytes > 0 || (kernel->log != NULL && strstr(kernel->log, SERIALIZED) != NULL))
+    if (kernel->spill_bytes > 0 || framed || (kernel->log != NULL && is_slowed(kernel->log)))
         kernel->outcome = FA2I_OUTCOME_SPILLED;
 }
 

@@ -91,6 +91,8 @@ static fa2_status spread_main(const fa2i_recipe *recipe, const fa2_problem *prob
 static int64_t blocks_of(const fa2i_card *card, const fa2i_step *step, const fa2_problem *problem,
                          int64_t main_blocks)
 {
+    if (step->blocks == FA2I_BLOCKS_ONE)
+        return 1;
     if (step->blocks == FA2I_BLOCKS_ROWS)
         return ceil_div(all_rows(problem), step->block_rows);
     if (step->blocks == FA2I_BLOCKS_NEW_ROWS)
@@ -145,6 +147,8 @@ fa2_status fa2i_forward_grid(const fa2i_card *card, const fa2i_recipe *recipe,
         grid.workspace_bytes = grid.queries_at + (size_t)all_rows(problem) *
                                                      (size_t)problem->head_dim * sizeof(uint16_t);
     }
+    if (recipe->workspace == FA2I_WORKSPACE_COUNTER)
+        grid.workspace_bytes = sizeof(uint32_t);
     if (recipe->workspace == FA2I_WORKSPACE_SCORES) {
         if (all_rows(problem) > INT64_MAX / 2 / problem->seq_k)
             FA2_TRY(fa2i_fail(FA2_E_UNSUPPORTED,

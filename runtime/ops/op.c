@@ -14,8 +14,9 @@ static void fill_forward(const fa2i_grid *grid, const fa2_problem *problem, cons
 static fa2i_view view_of(const fa2_problem *problem, fa2i_mapped operand, uintptr_t address,
                          const int64_t *strides)
 {
-    const bool of_queries = operand == FA2I_MAPPED_Q || operand == FA2I_MAPPED_DO;
-    const bool of_values = operand == FA2I_MAPPED_V || operand == FA2I_MAPPED_DO;
+    const bool is_output = operand == FA2I_MAPPED_O || operand == FA2I_MAPPED_DO;
+    const bool of_queries = operand == FA2I_MAPPED_Q || is_output;
+    const bool of_values = operand == FA2I_MAPPED_V || is_output;
     const bool packed = problem->varlen != 0;
     const int32_t queries = packed ? fa2i_forward_total_q(problem) : problem->seq_q;
     const int32_t keys = packed ? fa2i_forward_total_k(problem) : problem->seq_k;
@@ -34,7 +35,8 @@ static void view_forward(const fa2_problem *problem, const fa2i_params *params, 
     const fa2i_forward_params *p = &params->forward;
     *ret_view = operand == FA2I_MAPPED_Q   ? view_of(problem, operand, p->q, p->q_stride)
                 : operand == FA2I_MAPPED_K ? view_of(problem, operand, p->k, p->k_stride)
-                                           : view_of(problem, operand, p->v, p->v_stride);
+                : operand == FA2I_MAPPED_V ? view_of(problem, operand, p->v, p->v_stride)
+                                           : view_of(problem, operand, p->o, p->o_stride);
 }
 
 static void view_backward(const fa2_problem *problem, const fa2i_params *params,

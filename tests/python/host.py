@@ -75,15 +75,15 @@ def attention(q, k, v, **keywords):
     return fa2.attention(q, k, v, **keywords)
 
 
-def attention_backward(d_out, q, k, v, out, lse, dq=None, dk=None, dv=None, dsinks=False, **keywords):
+def attention_backward(d_out, q, k, v, out, lse, dq=None, dk=None, dv=None, dsinks=False, dbias=False, **keywords):
     lender = Lender()
     made = [None if given is False else given if isinstance(given, torch.Tensor) else torch.empty_like(like)
             for given, like in zip((dq, dk, dv), (q, k, v))]
     named = {name: False if tensor is None else lender.lend(tensor) for name, tensor in zip(("dq", "dk", "dv"), made)}
-    got = _backward(*map(lender.lend, (d_out.contiguous(), q, k, v, out, lse)), **named, dsinks=dsinks,
+    got = _backward(*map(lender.lend, (d_out.contiguous(), q, k, v, out, lse)), **named, dsinks=dsinks, dbias=dbias,
                     **{name: lender.lend(value) for name, value in keywords.items()})
     lender.fetch(*(tensor for tensor in made if tensor is not None))
-    return (*made, _of_device(got[3])) if dsinks else tuple(made)
+    return (*made, *map(_of_device, got[3:]))
 
 
 def plain_forward(ctx, settings, *tensors):

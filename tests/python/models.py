@@ -1,6 +1,6 @@
 """What transformers' models gain: the step of a training and tokens per second, through fa2 and through sdpa.
 
-    python tests/python/models.py [--rounds 5] [--csv models.csv]
+    python tests/python/models.py [--rounds 5] [--only bert] [--csv models.csv]
 
 Needs PyTorch, transformers and a GPU; exits with 77 without. Models are made from their configurations, with random weights,
 in bf16, both ways with the same ones; the ways take turns. "first" is the first step or text, with what had to be
@@ -76,8 +76,8 @@ def compare(title, functions, rounds, turn, unit, scale):
     return row
 
 
-def trained(rounds):
-    """Rows of training steps."""
+def trained(rounds, only):
+    """Rows of training steps, of those whose title has `only` in it."""
     t = transformers
     for title, kind, config, batch, length in (
             ("llama, 16 heads of 4", t.LlamaForCausalLM, t.LlamaConfig(**GROUPED), 4, 2048),
@@ -85,6 +85,8 @@ def trained(rounds):
             ("bert, padding", t.BertModel, t.BertConfig(**{**TEXT, "max_position_embeddings": 512}), 16, 512),
             ("vit, 197 patches", t.ViTModel, t.ViTConfig(hidden_size=1024, num_attention_heads=16,
                                                          intermediate_size=4096), 32, 0)):
+        if only not in title:
+            continue
         models = make(kind, config)
         if length == 0:
             inputs = {"pixel_values": torch.randn(batch, 3, 224, 224, device="cuda", dtype=torch.bfloat16)}
@@ -101,13 +103,16 @@ def trained(rounds):
                       rounds, TURN, "ms", lambda spent: 1e3 * spent)
 
 
-def generated(rounds):
-    """Rows of generated texts."""
+def generated(rounds, only):
+    """Rows of generated texts, likewise."""
     t = transformers
     llama = "llama, 16 heads of 4", t.LlamaForCausalLM, t.LlamaConfig(**GROUPED)
     mistral = "mistral, window 512", t.MistralForCausalLM, t.MistralConfig(**GROUPED, sliding_window=512)
     for (title, kind, config), cache, batch in ((llama, "dynamic", 1), (llama, "dynamic", 16), (llama, "static", 16),
                                                 (mistral, "dynamic", 16)):
+        title = f"{title}: generate, {batch} behind {PROMPT}, {cache}"
+        if only not in title:
+            continue
         models = {way: model.eval() for way, model in make(kind, config).items()}
         ids = torch.randint(3, 8000, (batch, PROMPT), device="cuda")
         settings = {"cache_implementation": "static", "disable_compile": True} if cache == "static" else {}
@@ -117,8 +122,7 @@ def generated(rounds):
             texts[way] = models[way].generate(input_ids=ids, max_new_tokens=NEW, do_sample=False, pad_token_id=0,
                                               eos_token_id=None, **settings)
 
-        row = compare(f"{title}: generate, {batch} behind {PROMPT}, {cache}",
-                      {way: lambda way=way: generate(way) for way in WAYS}, rounds, 1, "tokens/s",
+        row = compare(title, {way: lambda way=way: generate(way) for way in WAYS}, rounds, 1, "tokens/s",
                       lambda spent, batch=batch: batch * NEW / spent)
         row["tokens alike"] = (texts["sdpa"][:, PROMPT:] == texts["fa2"][:, PROMPT:]).float().mean().item()
         print(f"    tokens alike: {100 * row['tokens alike']:.1f} %")
@@ -128,6 +132,7 @@ def generated(rounds):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", default="", metavar="WORDS", help="what these are in the title of")
     parser.add_argument("--csv")
     arguments = parser.parse_args()
     if not torch.cuda.is_available():
@@ -136,7 +141,7 @@ def main():
     fa2.transformers.register()
     transformers.logging.set_verbosity_error()
     print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, transformers {transformers.__version__}")
-    rows = [*trained(arguments.rounds), *generated(arguments.rounds)]
+    rows = [*trained(arguments.rounds, arguments.only), *generated(arguments.rounds, arguments.only)]
     if arguments.csv:
         with open(arguments.csv, "w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, list({name: None for row in rows for name in row}))

@@ -66,7 +66,7 @@ def attention(q, k, v, causal=False, window=(-1, -1), softcap=0.0, scale=None, a
 
 def gradients(d_out, q, k, v, causal=False, window=(-1, -1), softcap=0.0, scale=None, alibi_slopes=None, sinks=None,
               bias=None, factors=None):
-    """(dq, dk, dv, dsinks) as flat lists."""
+    """(dq, dk, dv, dsinks, dbias) as flat lists; dbias of full shape."""
     batch, seq_q, heads_q, dim = q.shape
     _, seq_k, heads_kv, _ = k.shape
     scale = scale or 1 / math.sqrt(dim)
@@ -74,6 +74,7 @@ def gradients(d_out, q, k, v, causal=False, window=(-1, -1), softcap=0.0, scale=
     dqs, dks, dvs = [0.0] * len(qs), [0.0] * len(ks), [0.0] * len(vs)
     out, lse = attention(q, k, v, causal, window, softcap, scale, alibi_slopes, sinks, bias, factors)
     slopes, biases = alibi_slopes.get() if alibi_slopes else [0.0], bias.get() if bias else []
+    dbias = [0.0] * len(biases)
     sink_of, dsinks = sinks.get() if sinks else [-math.inf] * heads_q, [0.0] * heads_q
     for b in range(batch):
         for h in range(heads_q):
@@ -96,12 +97,14 @@ def gradients(d_out, q, k, v, causal=False, window=(-1, -1), softcap=0.0, scale=
                     p = math.exp(score - row_lse)
                     factor = factors[((b * heads_q + h) * seq_q + i) * seq_k + j] if factors else 1.0
                     d_p = factor * sum(x * y for x, y in zip(dos[at:at + dim], vs[key:key + dim]))
+                    if bias:
+                        dbias[((b * heads_q + h) * seq_q + i) * seq_k + j] = p * (d_p - delta)
                     ds = p * (d_p - delta) * slope * scale
                     for d in range(dim):
                         dvs[key + d] += p * factor * dos[at + d]
                         dqs[at + d] += ds * ks[key + d]
                         dks[key + d] += ds * qs[at + d]
-    return dqs, dks, dvs, dsinks
+    return dqs, dks, dvs, dsinks, dbias
 
 
 def dropped(q, k, p, seed, offset=0):

@@ -169,6 +169,25 @@ class Gradients(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "dsinks is wanted, and there are no sinks"):
             fa2.attention_backward(d_out, q, k, v, out, lse, dsinks=True)
 
+    def test_bias(self):
+        q, k, v = reference.tensors(heads_q=2, seq_q=20, seq_k=40, kind=ExchangeTensor)
+        row = [((j * 7) % 11 - 5) / 8 for j in range(40)]
+        bias, full = Tensor((1, 1, 1, 40), "fp16").set(row), Tensor((1, 2, 20, 40), "fp16").set(40 * row)
+        for deterministic in (False, True):
+            out, lse, d_out = forward(q, k, v, bias=bias, softcap=1.5)
+            got = fa2.attention_backward(d_out, q, k, v, out, lse, bias=bias, softcap=1.5, dbias=True,
+                                         deterministic=deterministic)
+            device.synchronize()
+            *wanted, _, of_all = reference.gradients(d_out, q, k, v, bias=full, softcap=1.5)
+            shape = (1, 2, 20, 40) if deterministic else (1, 1, 1, 40)
+            self.assertEqual((len(got), got[3].shape, got[3].dtype), (4, shape, "fp32"))
+            self.assert_right(got[:3], wanted)
+            summed = of_all if deterministic else [sum(of_all[j::40]) for j in range(40)]
+            self.assertLess(reference.worst(got[3].get(), summed), 0.02)
+        for missing in ({}, {"bias": Tensor((1, 1, 1, 40), "bool").set([1] * 40)}):
+            with self.assertRaisesRegex(ValueError, "dbias is wanted, and there is no bias of numbers"):
+                fa2.attention_backward(d_out, q, k, v, out, lse, dbias=True, **missing)
+
     def test_workspace_is_lent(self):
         q, k, v = reference.tensors(kind=ExchangeTensor, heads_q=1, seq_q=300, seq_k=40, head_dim=64)  # rows are prepared
         out, lse, d_out = forward(q, k, v)

@@ -42,6 +42,34 @@ class OnHost(unittest.TestCase):
         self.assertLess((got.double() - wanted.double()).abs().max().item(), most)
 
 
+class Bias(OnHost):
+    def test_gradients(self):
+        """A bias for all queries of a head, by every way; deterministic, each of its numbers is a sum of ours."""
+        q, k, v, bias = randn((2, 20, 2, 16), *2 * [(2, 30, 1, 16)], (1, 2, 1, 30))
+
+        def exact(q, bias):
+            heads = [t.double().transpose(1, 2) for t in (q, k, v)]
+            scores = heads[0] @ heads[1].transpose(-1, -2) / 4 + bias.double()
+            return (scores.softmax(-1) @ heads[2]).transpose(1, 2)
+
+        def operation(q, bias):
+            return torch.ops.fa2.attention(q, k, v, bias=bias)[0]
+
+        def packed(q, bias):
+            return fa2.torch.attention_packed(q, torch.stack((k, v), 2), bias=bias)
+
+        def deterministic(q, bias):
+            return fa2.torch.attention_packed(q, torch.stack((k, v), 2), bias=bias, deterministic=True)
+
+        wanted = gradients(exact, q, bias)
+        for function in (lambda q, bias: fa2.attention(q, k, v, bias=bias), operation, packed, deterministic):
+            got = gradients(function, q, bias)
+            self.assertEqual((got[2].shape, got[2].dtype), (bias.shape, bias.dtype))
+            for a, b in zip(got, wanted):
+                self.assert_close(a, b, 2e-2)
+            self.assert_close(gradients(lambda bias: function(q, bias), bias)[1], wanted[2], 2e-2)
+
+
 class Dropout(OnHost):
     def test_the_ways_draw_alike(self):
         """From one state of the generator; recomputation draws what was drawn."""

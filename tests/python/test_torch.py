@@ -135,6 +135,26 @@ class OnGpu(unittest.TestCase):
         only, = torch.autograd.grad(fa2.attention(q.detach(), k, v, sinks=sinks), sinks, d_out)
         self.assertLess((only - wanted[1]).abs().max().item(), 2e-2)
 
+    def test_gradients_of_a_bias(self):
+        q, k, v, d_out = self.tensors((2, 50, 4, 64), *2 * [(2, 70, 2, 64)], (2, 50, 4, 64))
+        bias = torch.linspace(-2, 2, 2 * 50 * 70, device="cuda").reshape(2, 1, 50, 70).to(q.dtype).requires_grad_()
+        q.requires_grad_()
+
+        def exact(q, bias):
+            heads = [t.double().transpose(1, 2) for t in (q, k, v)]
+            keys, values = (t.repeat_interleave(2, 1) for t in heads[1:])
+            return ((heads[0] @ keys.transpose(-1, -2) / 8 + bias).softmax(-1) @ values).transpose(1, 2)
+
+        wanted = torch.autograd.grad(exact(q, bias.double()), (q, bias), d_out.double())
+        for function in (lambda: fa2.attention(q, k, v, bias=bias), lambda: torch.ops.fa2.attention(q, k, v, bias=bias)[0],
+                         lambda: fa2.torch.attention_packed(q, torch.stack((k, v), 2), bias=bias)):
+            dq, dbias = torch.autograd.grad(function(), (q, bias), d_out)
+            self.assertEqual((dbias.shape, dbias.dtype), (bias.shape, bias.dtype))
+            self.assertLess((dq - wanted[0]).abs().max().item(), 5e-3)
+            self.assertLess((dbias - wanted[1]).abs().max().item(), 2e-2)
+        only, = torch.autograd.grad(fa2.attention(q.detach(), k, v, bias=bias), bias, d_out)
+        self.assertLess((only - wanted[1]).abs().max().item(), 2e-2)
+
     def test_packed_views_and_layouts(self):
         qkv, = self.tensors((2, 100, 3, 4, 64))
         q, k, v = qkv.unbind(2)

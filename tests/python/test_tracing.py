@@ -1,5 +1,7 @@
 """fa2.torch without a GPU: what PyTorch's tracers see, on tensors that are only shapes."""
 
+import subprocess
+import sys
 import unittest
 import warnings
 
@@ -122,6 +124,31 @@ class Tracing(unittest.TestCase):
         self.assertEqual([argument.meta["val"].dtype for argument in append.args[:7]], [torch.float16] * 7)
         *_, own = (node for node in graph.nodes if node.op == "placeholder")
         self.assertEqual([node is own for node in append.args[:7]], [False, True, True, False, False, False, False])
+
+    def test_imported_anew(self):
+        """Modules loaded again, and modules that were forgotten: operations are there once."""
+        done = subprocess.run([sys.executable, "-c", (
+            "import importlib, sys, torch, fa2.torch\n"
+            "q = torch.zeros((1, 8, 2, 16), dtype=torch.float16, requires_grad=True)\n"
+            "def ask():\n"
+            "    for function in (fa2.attention, torch.ops.fa2.attention, fa2.torch.attention_packed):\n"
+            "        try:\n"
+            "            function(q, q, q)\n"
+            "        except ValueError as refused:\n"
+            "            assert 'CUDA device' in str(refused), refused\n"
+            "        else:\n"
+            "            assert False\n"
+            "ask()\n"
+            "own = [name for name in sys.modules if name.partition('.')[0] == 'fa2']\n"
+            "for name in ('fa2._operations', 'fa2._dispatch', 'fa2.torch', 'fa2'):\n"
+            "    importlib.reload(sys.modules[name])\n"
+            "ask()\n"
+            "for _ in range(2):\n"
+            "    for name in own:\n"
+            "        del sys.modules[name]\n"
+            "    import fa2.torch\n"
+            "    ask()\n")], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True, check=False)
+        self.assertEqual((done.returncode, done.stdout), (0, ""))
 
     def test_replacing(self):
         torchs = F.scaled_dot_product_attention

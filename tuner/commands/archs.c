@@ -1,13 +1,48 @@
 /*
- * --arch native and --arch all. What the compiler cannot do, and what no card stands for, all
+ * --arch: SMs by name, native and all. What the compiler cannot do, and what no card stands for, all
  * leaves out; native names every SM that is here, so that one which cannot be built for is refused
  * by name.
  */
+#include <string.h>
 #include "runtime/cuda/cuda_api.h"
 #include "runtime/cuda/device.h"
 #include "tuner/commands/commands.h"
 
 enum { NVRTC_ARCHS_MAX = 64 };
+
+fa2_status fa2i_archs_add(fa2i_options *options, int arch)
+{
+    for (size_t i = 0; i < options->arch_count; i++) {
+        if (options->archs[i] == arch)
+            return FA2_OK;
+    }
+    if (options->arch_count == FA2I_ARCHS_MAX)
+        return fa2i_fail(FA2_E_INVALID, "--arch: more than %d architectures", FA2I_ARCHS_MAX);
+    options->archs[options->arch_count++] = arch;
+    return FA2_OK;
+}
+
+fa2_status fa2i_archs_parse(const char *value, fa2i_options *options)
+{
+    static const char accepted[] = "architectures such as sm_86 or sm_80,sm_86, native or all";
+    options->arch_all = options->arch_all || strcmp(value, "all") == 0;
+    options->arch_native = options->arch_native || strcmp(value, "native") == 0;
+    if (strcmp(value, "all") == 0 || strcmp(value, "native") == 0)
+        return FA2_OK;
+    for (const char *rest = value;; rest++) {
+        int digits = 0;
+        int arch = 0;
+        const bool named = strncmp(rest, "sm_", 3) == 0;
+        rest += named ? 3 : 0;
+        for (; named && digits < 3 && *rest >= '0' && *rest <= '9'; digits++)
+            arch = 10 * arch + (*rest++ - '0');
+        if (digits < 2 || (*rest != ',' && *rest != '\0'))
+            return fa2i_fail(FA2_E_INVALID, "--arch \"%s\": expected %s", value, accepted);
+        const fa2_status st = fa2i_archs_add(options, arch);
+        if (st != FA2_OK || *rest == '\0')
+            return st;
+    }
+}
 
 static fa2_status add_all(fa2i_generator *generator, fa2i_options *options)
 {

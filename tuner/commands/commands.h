@@ -91,6 +91,9 @@ fa2_status fa2i_filter_find_device(fa2i_options *options);
 /* Add an SM, once. FA2_E_INVALID beyond FA2I_ARCHS_MAX. */
 fa2_status fa2i_archs_add(fa2i_options *options, int arch);
 
+/* Take what --arch says, "sm_86,sm_89", "native", "all"; whether there is such an SM is the generator's business. */
+fa2_status fa2i_archs_parse(const char *value, fa2i_options *options);
+
 /* Put the SMs of --arch all (those that this NVRTC compiles for and a card stands for) and --arch
  * native (of the devices here) behind those that were named. FA2_E_NO_NVRTC, FA2_E_NO_DRIVER,
  * FA2_E_NO_DEVICE. */

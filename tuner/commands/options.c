@@ -81,39 +81,9 @@ static fa2_status apply_device(const char *value, fa2i_options *options)
                        &options->device);
 }
 
-fa2_status fa2i_archs_add(fa2i_options *options, int arch)
-{
-    for (size_t i = 0; i < options->arch_count; i++) {
-        if (options->archs[i] == arch)
-            return FA2_OK;
-    }
-    if (options->arch_count == FA2I_ARCHS_MAX)
-        return fa2i_fail(FA2_E_INVALID, "--arch: more than %d architectures", FA2I_ARCHS_MAX);
-    options->archs[options->arch_count++] = arch;
-    return FA2_OK;
-}
-
-/* "sm_86,sm_89"; whether there is such an SM is the generator's business. */
 static fa2_status apply_arch(const char *value, fa2i_options *options)
 {
-    static const char accepted[] = "architectures such as sm_86 or sm_80,sm_86, native or all";
-    options->arch_all = options->arch_all || strcmp(value, "all") == 0;
-    options->arch_native = options->arch_native || strcmp(value, "native") == 0;
-    if (strcmp(value, "all") == 0 || strcmp(value, "native") == 0)
-        return FA2_OK;
-    for (const char *rest = value;; rest++) {
-        int digits = 0;
-        int arch = 0;
-        const bool named = strncmp(rest, "sm_", 3) == 0;
-        rest += named ? 3 : 0;
-        for (; named && digits < 3 && *rest >= '0' && *rest <= '9'; digits++)
-            arch = 10 * arch + (*rest++ - '0');
-        if (digits < 2 || (*rest != ',' && *rest != '\0'))
-            return invalid("--arch", value, accepted);
-        const fa2_status st = fa2i_archs_add(options, arch);
-        if (st != FA2_OK || *rest == '\0')
-            return st;
-    }
+    return fa2i_archs_parse(value, options);
 }
 
 /* ---- filters ---- */

@@ -42,6 +42,9 @@ fa2_status fa2i_shape_fields(const char *text, fa2i_problem_text *ret_fields);
  * the list is untouched then. */
 fa2_status fa2i_shapes_for_ops(fa2i_shapes *shapes, unsigned ops);
 
+/* Is there a grid for it, of blocks as large as they come? Whatever this refuses, a launch refuses. FA2_E_INVALID. */
+fa2_status fa2i_shapes_check(const fa2_problem *problem);
+
 /* Add a valid problem, or these calls to it. */
 fa2_status fa2i_shapes_add(fa2i_shapes *shapes, const fa2_problem *problem, double calls);
 

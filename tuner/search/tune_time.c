@@ -61,7 +61,10 @@ static fa2_status put_unusable(const timing *t, size_t kernel)
     const fa2i_tune_kernel *k = &t->tune->kernels[kernel];
     fa2i_measurement row = {.outcome = k->kernel.outcome, .settled = true};
     if (k->kernel.outcome == FA2I_OUTCOME_SPILLED)
-        snprintf(row.detail, sizeof row.detail, "%d bytes per thread", k->kernel.spill_bytes);
+        snprintf(row.detail, sizeof row.detail,
+                 k->kernel.spill_bytes > 0 ? "%d bytes per thread"
+                                           : "%d bytes, but a stack frame, or serialized wgmma",
+                 k->kernel.spill_bytes);
     if (k->verified && k->verification.outcome != FA2I_OUTCOME_OK) {
         row.outcome = k->verification.outcome;
         row.max_error = k->verification.max_error;

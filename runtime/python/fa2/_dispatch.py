@@ -18,7 +18,7 @@ from ._operations import (_FEATURES, _NEW, _NUMBERS, _cast, _check_leaves, _is_d
 # ---- the shorter way ----
 
 _BEFORE = 3 + len(_FEATURES)  # arguments before the tensors
-_APPLIED_SINKS = 3 + list(_FEATURES).index("sinks")
+_APPLIED = tuple(3 + list(_FEATURES).index(name) for name in ("sinks", "bias"))  # those that have a gradient
 
 
 class _Attention(torch.autograd.Function):
@@ -28,7 +28,7 @@ class _Attention(torch.autograd.Function):
     def forward(ctx: Any, keywords: Dict[str, Any], deterministic: bool, return_lse: bool,
                 *tensors: Any) -> Any:
         named = dict(zip(_FEATURES, tensors))
-        _check_leaves(named["alibi_slopes"], named["bias"])
+        _check_leaves(named["alibi_slopes"])
         out, lse = _kernels.launch(*_unpacked(tensors[len(_FEATURES):]), return_lse=True, differentiable=True, **keywords,
                                   **named)
         ctx.save_for_backward(out, lse, *tensors)
@@ -48,10 +48,10 @@ class _Attention(torch.autograd.Function):
         launch = _recorded if torch.is_grad_enabled() else _launch_backward
         keywords, deterministic = ctx.call
         needs = ctx.needs_input_grad
-        *gradients, dsinks = launch(d_out, tensors, out, lse, (*needs[_BEFORE:], needs[_APPLIED_SINKS]),
-                                    {**keywords, **dict(zip(_FEATURES, features))}, deterministic)
+        *gradients, dsinks, dbias = launch(d_out, tensors, out, lse, (*needs[_BEFORE:], *(needs[i] for i in _APPLIED)),
+                                           {**keywords, **dict(zip(_FEATURES, features))}, deterministic)
         before: List[Optional[Tensor]] = [None] * _BEFORE
-        before[_APPLIED_SINKS] = dsinks
+        before[_APPLIED[0]], before[_APPLIED[1]] = dsinks, dbias
         return (*before, *gradients)
 
 
@@ -62,8 +62,9 @@ def _recorded(d_out: Tensor, tensors: List[Tensor], out: Tensor, lse: Tensor, wa
         d_out, out, *tensors = (_seq_first(tensor) for tensor in (d_out, out, *tensors))
     settings = _settings(deterministic=deterministic, **keywords)
     gradients = torch.ops.fa2.attention_backward(d_out, tensors, out, lse, list(wanted), *settings)
-    *made, dsinks = (gradient if needed else None for gradient, needed in zip(gradients, wanted))
-    return [*(_seq_first(gradient) if heads_first and gradient is not None else gradient for gradient in made), dsinks]
+    *made, dsinks, dbias = (gradient if needed else None for gradient, needed in zip(gradients, wanted))
+    return [*(_seq_first(gradient) if heads_first and gradient is not None else gradient for gradient in made), dsinks,
+            dbias]
 
 
 class _Plain(torch.autograd.Function):
@@ -79,8 +80,8 @@ class _Plain(torch.autograd.Function):
         *settings, deterministic = ctx.settings
         # create_graph: the operation, which refuses when it is differentiated
         launch = _recorded if torch.is_grad_enabled() else _launch_backward
-        *gradients, _ = launch(d_out, tensors, out, lse, (*ctx.needs_input_grad[1:], False), dict(zip(_PLAIN, settings)),
-                               bool(deterministic))
+        *gradients, _, _ = launch(d_out, tensors, out, lse, (*ctx.needs_input_grad[1:], False, False),
+                                  dict(zip(_PLAIN, settings)), bool(deterministic))
         return (None, *gradients)
 
 

@@ -6,7 +6,7 @@ torch.ops.fa2.attention_packed(tensors, ...) -> (out, lse)   tensors: [qkv] with
 torch.ops.fa2.attention_append(q, k, v, k_new, v_new, rotary_cos, rotary_sin, rotary_interleaved, ...) -> (out, lse)
                                                              attention, k_new and v_new being written into k and v
 torch.ops.fa2.attention_backward(d_out, tensors, out, lse, wanted, ...) -> gradients of the tensors, in their
-                                                             shapes, and of the sinks; of those not wanted: empty
+                                                             shapes, of the sinks and of the bias; of those not wanted: empty
 
 They are what torch.compile, export, functorch and modes see. Eager calls that only autograd and autocast look on go by
 _dispatch.py's shorter way.
@@ -50,33 +50,40 @@ def _unpacked(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
 
 def _launch_backward(d_out: Tensor, tensors: Sequence[Tensor], out: Tensor, lse: Tensor, wanted: Sequence[bool],
                      keywords: Dict[str, Any], deterministic: bool) -> Sequence[Optional[Tensor]]:
-    """The gradients of the tensors, a packed one's as one tensor, and of the sinks, the last of `wanted`; None where
-    none is wanted."""
-    *needs, dsinks = wanted
-    if dsinks and not any(needs):  # the library wants one of the others
-        *_, only = _launch_backward(d_out, tensors, out, lse, (True, *needs[1:], True), keywords, deterministic)
-        return (*[None] * len(needs), only)
+    """The gradients of the tensors, a packed one's as one tensor, and of the sinks and the bias, the last of `wanted`;
+    None where none is wanted."""
+    *needs, dsinks, dbias = wanted
+    if (dsinks or dbias) and not any(needs):  # the library wants one of the others
+        *_, of_sinks, of_bias = _launch_backward(d_out, tensors, out, lse, (True, *needs[1:], dsinks, dbias), keywords,
+                                                 deterministic)
+        return (*[None] * len(needs), of_sinks, of_bias)
     deterministic = deterministic or _is_deterministic()
+
+    def behind(made: Any) -> Tuple[Optional[Tensor], Optional[Tensor]]:
+        """Of sinks and bias; that of the bias like it: a sum where it is for several, in its type."""
+        of_bias = made[-1].sum_to_size(keywords["bias"].shape).to(keywords["bias"].dtype) if dbias else None
+        return made[3] if dsinks else None, of_bias
+
     if len(tensors) == 3:
         dq, dk, dv = needs
-        made = _kernels.attention_backward(d_out, *tensors, out, lse, dq=dq, dk=dk, dv=dv, dsinks=dsinks,
+        made = _kernels.attention_backward(d_out, *tensors, out, lse, dq=dq, dk=dk, dv=dv, dsinks=dsinks, dbias=dbias,
                                           deterministic=deterministic, **keywords)
-        return tuple(made) if dsinks else (*made, None)
+        return (*made[:3], *behind(made))
     packed = [torch.empty_like(tensor) if needed else None for tensor, needed in zip(tensors, needs)]
     places: List[Any] = [] if len(tensors) == 1 else [False if packed[0] is None else packed[0]]
     places += [False] * (4 - len(tensors)) if packed[-1] is None else packed[-1].unbind(-3)
-    every = _kernels.attention_backward(d_out, *_unpacked(tensors), out, lse, dsinks=dsinks,
+    every = _kernels.attention_backward(d_out, *_unpacked(tensors), out, lse, dsinks=dsinks, dbias=dbias,
                                        **dict(zip(("dq", "dk", "dv"), places)), deterministic=deterministic,
                                        **keywords)
-    return (*packed, every[3] if dsinks else None)
+    return (*packed, *behind(every))
 
 
 # ---- operations ----
 
-_old: Any = globals().get("library")
-if _old is not None:  # the module is loaded again
-    _old._destroy()
 library: Any = torch.library.Library("fa2", "FRAGMENT")
+_old: Any = _native.keep(library)
+if _old is not None:  # the module is loaded again, or imported anew
+    _old._destroy()
 # The compiler must not choose strides: D is to stay contiguous, and views are to stay views.
 _TAGS = (torch.Tag.pt2_compliant_tag, getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order))
 _SETTINGS = ("bool causal=False, int window_left=-1, int window_right=-1, float softcap=0.0, float? scale=None, "
@@ -92,7 +99,8 @@ library.define("attention_backward(Tensor d_out, Tensor[] tensors, Tensor out, T
 
 _SCALARS = ("causal", "window_left", "window_right", "softcap", "scale", "deterministic", *_NUMBERS)
 _PLAIN_SCALARS = len(_SCALARS) - len(_NUMBERS)  # those of calls without features
-_SINKS = len(_SCALARS) + list(_FEATURES).index("sinks")  # among the settings
+# Among the settings: those that have a gradient.
+_GIVEN = tuple(len(_SCALARS) + list(_FEATURES).index(name) for name in ("sinks", "bias"))
 _DEFAULTS = (False, -1, -1, 0.0, None, False, 0.0, 0, 0, *[None] * len(_FEATURES))
 
 
@@ -160,9 +168,11 @@ def _fake_append(q: Tensor, k: Tensor, v: Tensor, k_new: Tensor, v_new: Tensor, 
 
 def _fake_backward(d_out: Tensor, tensors: List[Tensor], out: Tensor, lse: Tensor, wanted: List[bool],
                    *settings: Any) -> List[Tensor]:
-    *needs, dsinks = wanted
+    *needs, dsinks, dbias = wanted
+    bias = _keywords(*settings)[0]["bias"]
     made = [torch.empty_like(tensor) if needed else tensor.new_empty((0,)) for tensor, needed in zip(tensors, needs)]
-    return [*made, lse.new_empty(lse.shape[-2:-1]) if dsinks else d_out.new_empty((0,))]
+    return [*made, lse.new_empty(lse.shape[-2:-1]) if dsinks else d_out.new_empty((0,)),
+            bias.new_empty(bias.shape) if dbias else d_out.new_empty((0,))]
 
 
 def _cast(*tensors: Any) -> List[Any]:
@@ -202,7 +212,7 @@ def _autocast_append(q: Tensor, k: Tensor, v: Tensor, k_new: Tensor, v_new: Tens
 def _check_differentiable(columns: int, columns_v: int, *settings: Any) -> None:
     """NotImplementedError where the library has no gradient for a call with these settings, whatever its sizes."""
     keywords, _ = _keywords(*settings)
-    _check_leaves(keywords["alibi_slopes"], keywords["bias"])
+    _check_leaves(keywords["alibi_slopes"])
     fields = {"heads_q": 1, "seq_q": 1, "head_dim": columns, "head_dim_v": columns_v if columns_v != columns else 0,
               "causal": keywords["causal"], "softcap": keywords["softcap"] != 0,
               "dropout": keywords["dropout_p"] > 0,
@@ -215,10 +225,9 @@ def _check_differentiable(columns: int, columns_v: int, *settings: Any) -> None:
     _native.check_differentiable(fields)
 
 
-def _check_leaves(alibi_slopes: Optional[Tensor], bias: Optional[Tensor]) -> None:
-    for name, tensor in (("alibi_slopes", alibi_slopes), ("bias", bias)):
-        if tensor is not None and tensor.requires_grad:
-            raise NotImplementedError(f"{name} requires a gradient, and fa2 has none for it: detach it")
+def _check_leaves(alibi_slopes: Optional[Tensor]) -> None:
+    if alibi_slopes is not None and alibi_slopes.requires_grad:
+        raise NotImplementedError("alibi_slopes requires a gradient, and fa2 has none for it: detach it")
 
 
 def _save(ctx: Any, tensors: Sequence[Tensor], settings: Tuple[Any, ...], output: Tuple[Tensor, Tensor]) -> None:
@@ -252,27 +261,29 @@ def _gradients(ctx: Any, d_out: Optional[Tensor], wanted: Sequence[bool]) -> Lis
     return [gradient if needed else None for gradient, needed in zip(gradients, wanted)]
 
 
-def _behind(ctx: Any, first: int, dsinks: Optional[Tensor]) -> List[Optional[Tensor]]:
-    """The gradients of the settings, from input `first` on, as many as were given: that of the sinks."""
+def _behind(ctx: Any, first: int, found: Sequence[Optional[Tensor]]) -> List[Optional[Tensor]]:
+    """The gradients of the settings, from input `first` on, as many as were given: those of sinks and bias."""
     given: List[Optional[Tensor]] = [None] * len(ctx.needs_input_grad[first:])
-    if dsinks is not None:
-        given[_SINKS] = dsinks
+    for place, gradient in zip(_GIVEN, found):
+        if gradient is not None:
+            given[place] = gradient
     return given
 
 
-def _wants_sinks(ctx: Any, first: int) -> bool:
+def _wants(ctx: Any, first: int) -> List[bool]:
+    """Whether those of sinks and bias are wanted."""
     needs = ctx.needs_input_grad[first:]
-    return len(needs) > _SINKS and bool(needs[_SINKS])
+    return [len(needs) > place and bool(needs[place]) for place in _GIVEN]
 
 
 def _backward(ctx: Any, d_out: Optional[Tensor], d_lse: Any) -> Tuple[Any, ...]:
-    *gradients, dsinks = _gradients(ctx, d_out, (*ctx.needs_input_grad[:3], _wants_sinks(ctx, 3)))
-    return (*gradients, *_behind(ctx, 3, dsinks))
+    *gradients, dsinks, dbias = _gradients(ctx, d_out, (*ctx.needs_input_grad[:3], *_wants(ctx, 3)))
+    return (*gradients, *_behind(ctx, 3, (dsinks, dbias)))
 
 
 def _backward_packed(ctx: Any, d_out: Optional[Tensor], d_lse: Any) -> Tuple[Any, ...]:
-    *gradients, dsinks = _gradients(ctx, d_out, (*ctx.needs_input_grad[0], _wants_sinks(ctx, 1)))
-    return (gradients, *_behind(ctx, 1, dsinks))
+    *gradients, dsinks, dbias = _gradients(ctx, d_out, (*ctx.needs_input_grad[0], *_wants(ctx, 1)))
+    return (gradients, *_behind(ctx, 1, (dsinks, dbias)))
 
 
 def _refuse_second(*unused: Any) -> None:

@@ -3,7 +3,7 @@
  */
 #include "native.h"
 
-enum { Q, K, V, OUT, D_OUT, LSE, DQ, DK, DV, DSINKS, OPERANDS };
+enum { Q, K, V, OUT, D_OUT, LSE, DQ, DK, DV, DSINKS, DBIAS, OPERANDS };
 
 enum {
     ARG_D_OUT,
@@ -18,12 +18,13 @@ enum {
     ARG_DK,
     ARG_DV,
     ARG_DSINKS,
+    ARG_DBIAS,
     ARGS
 };
 
 static const char *const words[] = {
-    "d_out",         "q",  "k",  "v",  "out",   "lse", FA2PY_SETTING_WORDS,
-    "deterministic", "dq", "dk", "dv", "dsinks"};
+    "d_out",         "q",  "k",  "v",  "out",    "lse",  FA2PY_SETTING_WORDS,
+    "deterministic", "dq", "dk", "dv", "dsinks", "dbias"};
 static PyObject *interned[ARGS];
 static const fa2py_signature signature = {"attention_backward", ARGS, 6, 6, words, interned};
 
@@ -75,14 +76,43 @@ static bool open_dsinks(const fa2_problem *problem, void *stream, fa2py_operand 
     return ok;
 }
 
+/* float32, new, in the shape of the bias; with deterministic each batch, head and query has its own. */
+static bool open_dbias(const fa2py_features *features, fa2_problem *problem, void *stream,
+                       fa2py_operand *o)
+{
+    const fa2py_operand *bias = &features->of[FA2PY_BIAS];
+    const int64_t most[FA2PY_RANK] = {problem->batch, problem->heads_q, problem->seq_q,
+                                      problem->seq_k};
+    if (problem->bias == FA2_BIAS_NONE || problem->bias == FA2_BIAS_BOOL) {
+        PyErr_SetString(PyExc_ValueError, "dbias is wanted, and there is no bias of numbers");
+        return false;
+    }
+    PyObject *made =
+        fa2py_empty(o[Q].framework, o[Q].object, &o[Q].view.tensor, (dl_dtype){DL_FLOAT, 32, 1},
+                    FA2PY_RANK, problem->deterministic ? most : bias->view.tensor.shape,
+                    "dbias=False, or tensors of a library that fa2 knows");
+    const bool ok = made != NULL && fa2py_open_any(&o[Q], "dbias", made, stream, &o[DBIAS]);
+    Py_XDECREF(made);
+    problem->bias += FA2_BIAS_BOOL; /* the same with a gradient */
+    return ok;
+}
+
+/* Those of q, k and v, None where none is wanted, and behind them those of sinks and bias that are. */
 static PyObject *gradients_of(const fa2py_operand *o)
 {
-    PyObject *objects[3];
-    for (int i = 0; i < 3; i++)
-        objects[i] = o[DQ + i].object != NULL ? o[DQ + i].object : Py_None;
-    return o[DSINKS].object == NULL
-               ? PyTuple_Pack(3, objects[0], objects[1], objects[2])
-               : PyTuple_Pack(4, objects[0], objects[1], objects[2], o[DSINKS].object);
+    Py_ssize_t count = DSINKS - DQ;
+    PyObject *objects[OPERANDS - DQ];
+    for (int i = DQ; i < DSINKS; i++)
+        objects[i - DQ] = o[i].object != NULL ? o[i].object : Py_None;
+    for (int i = DSINKS; i <= DBIAS; i++)
+        if (o[i].object != NULL)
+            objects[count++] = o[i].object;
+    PyObject *made = PyTuple_New(count);
+    for (Py_ssize_t i = 0; made != NULL && i < count; i++) {
+        Py_INCREF(objects[i]);
+        (void)PyTuple_SetItem(made, i, objects[i]);
+    }
+    return made;
 }
 
 PyObject *fa2py_run_backward(const fa2py_call *call, const fa2py_backward *given)
@@ -94,7 +124,8 @@ PyObject *fa2py_run_backward(const fa2py_call *call, const fa2py_backward *given
     PyObject *result = NULL;
 
     if (open_all(call, given, &problem, &launch, o, &features) &&
-        (!given->want_dsinks || open_dsinks(&problem, launch.stream, o))) {
+        (!given->want_dsinks || open_dsinks(&problem, launch.stream, o)) &&
+        (!given->want_dbias || open_dbias(&features, &problem, launch.stream, o))) {
         launch.args.backward = (fa2_backward_args){.q = fa2py_tensor_of(call, &o[Q]),
                                                    .k = fa2py_tensor_of(call, &o[K]),
                                                    .v = fa2py_tensor_of(call, &o[V]),
@@ -108,6 +139,7 @@ PyObject *fa2py_run_backward(const fa2py_call *call, const fa2py_backward *given
                                                    .softcap = call->softcap};
         fa2py_features_backward(call, &features, &launch.args.backward);
         launch.args.backward.dsinks = fa2py_floats_of(&o[DSINKS]);
+        launch.args.backward.dbias = fa2py_bias_gradient_of(&o[DBIAS]);
         if (fa2py_launch_on(call, &o[Q], &launch))
             result = gradients_of(o);
     }
@@ -131,7 +163,8 @@ PyObject *fa2py_attention_backward(PyObject *module, PyObject *const *args, Py_s
                             .gradients = {values[ARG_DQ], values[ARG_DK], values[ARG_DV]}};
     if (!fa2py_parse_settings(values + ARG_CAUSAL, &call) ||
         !fa2py_parse_truth(values[ARG_DETERMINISTIC], &call.deterministic) ||
-        !fa2py_parse_truth(values[ARG_DSINKS], &given.want_dsinks))
+        !fa2py_parse_truth(values[ARG_DSINKS], &given.want_dsinks) ||
+        !fa2py_parse_truth(values[ARG_DBIAS], &given.want_dbias))
         return NULL;
     return fa2py_run_backward(&call, &given);
 }

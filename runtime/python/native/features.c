@@ -255,6 +255,15 @@ static fa2_bias_tensor bias_of(const fa2py_operand *bias)
                              stride_of(tensor, 2), stride_of(tensor, 3)};
 }
 
+fa2_bias_gradient fa2py_bias_gradient_of(const fa2py_operand *operand)
+{
+    const dl_tensor *tensor = &operand->view.tensor;
+    if (operand->object == NULL)
+        return (fa2_bias_gradient){.data = NULL};
+    return (fa2_bias_gradient){data_of(operand), stride_of(tensor, 0), stride_of(tensor, 1),
+                               stride_of(tensor, 2), stride_of(tensor, 3)};
+}
+
 static fa2_dropout dropout_of(const fa2py_call *call, const fa2py_operand *seed)
 {
     const uint64_t *at = data_of(seed);

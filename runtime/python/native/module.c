@@ -82,10 +82,25 @@ static const char backward_doc[] =
     "dq, dk, dv: written to and returned: of the shape of q, k and v, of any strides (parts of one "
     "packed\ntensor, for instance). None: a new tensor of q's library. False: not wanted, and "
     "None is returned.\n"
-    "dsinks: return (dq, dk, dv, dsinks): float32 [Hq], the gradient for the sinks. There is none "
-    "for "
-    "slopes and bias.\n\n"
+    "dsinks, dbias: return (dq, dk, dv) and these that are wanted: float32 [Hq], the gradient for "
+    "the "
+    "sinks;\nfloat32 in the bias's shape, its gradient (deterministic: [B, Hq, Sq, Sk]). There is "
+    "none "
+    "for slopes.\n\n"
     "Raises as attention.";
+
+/* Modules of Python may be imported anew, and what they told others of be still known there. */
+static PyObject *keep(PyObject *module, PyObject *object)
+{
+    static PyObject *kept;
+    PyObject *before = kept != NULL ? kept : Py_None;
+    (void)module;
+    if (kept == NULL)
+        Py_INCREF(before);
+    Py_INCREF(object);
+    kept = object;
+    return before; /* with the reference that was ours */
+}
 
 static PyMethodDef methods[] = {
     {"attention", FAST(fa2py_attention), attention_doc},
@@ -115,6 +130,9 @@ static PyMethodDef methods[] = {
      "set_default_context(context, /)\n--\n\nFrom now on, calls on the context's device that name "
      "none use "
      "it."},
+    {"keep", keep, METH_O,
+     "keep(object, /)\n--\n\nKeep it while the process lives, whatever becomes of modules, in the "
+     "place of the one that was kept, which\nis returned, or None."},
     {"set_torch", fa2py_set_torch, METH_VARARGS, NULL},
     {"make_sdpa", fa2py_make_sdpa, METH_VARARGS, NULL},
     {"plain_forward", (PyCFunction)(void (*)(void))fa2py_plain_forward, METH_FASTCALL, NULL},

@@ -277,6 +277,8 @@ void fa2py_features_forward(const fa2py_call *call, const fa2py_operand *k,
                             const fa2py_features *features, fa2_forward_args *args);
 void fa2py_features_backward(const fa2py_call *call, const fa2py_features *features,
                              fa2_backward_args *args);
+/* Of four dimensions, those of one entry for all; of no operand: NULL. */
+fa2_bias_gradient fa2py_bias_gradient_of(const fa2py_operand *operand);
 /* dropout_mask(problem, dropout_p, seed, offset=0) */
 PyObject *fa2py_dropout_mask(PyObject *module, PyObject *args);
 
@@ -341,10 +343,10 @@ typedef struct fa2py_backward {
     PyObject *d_out, *out, *lse;
     PyObject *gradients
         [3]; /* dq, dk, dv: a tensor to write to; NULL, None or True: make one; False: none */
-    bool want_dsinks;
+    bool want_dsinks, want_dbias;
 } fa2py_backward;
 
-/* The same: (dq, dk, dv), and dsinks if they are wanted. */
+/* The same: (dq, dk, dv), and dsinks and dbias if they are wanted. */
 PyObject *fa2py_run_backward(const fa2py_call *call, const fa2py_backward *given);
 
 /* attention(...): past PyTorch's dispatcher where that changes nothing, else by the functions that

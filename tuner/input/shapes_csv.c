@@ -1,0 +1,299 @@
+/*
+ * Shape files and presets.
+ *
+ * - A CSV is parsed line by line into spans of the text; nothing of it is kept.
+ * - A value that is wrong is reported at its column, also where it is wrong beside another; what
+ *   is about no field, at the row.
+ * - A header names every field that texts always show; the columns of the others may be missing,
+ *   and their cells empty.
+ * - The presets are one embedded CSV with one more column, `preset`; rows of other presets are
+ *   passed over. In a user's file that column is unknown, and unknown columns are ignored.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include "gen/asset.h"
+#include "runtime/base/alloc.h"
+#include "runtime/base/text.h"
+#include "tuner/input/problem_text.h"
+#include "tuner/input/shapes.h"
+
+#define PRESETS_ASSET "tuner/input/presets.csv"
+
+enum { COLUMNS_MAX = 64, FILE_BYTES_MAX = 16 << 20, NAMES_CHARS = 320 };
+
+enum { CALLS = FA2I_FIELD_COUNT, PRESET, COLUMN_KINDS };
+
+typedef struct csv {
+    const char *name;   /* of the file, for messages */
+    const char *preset; /* rows of this preset only; NULL: every row, and no such column */
+    fa2i_span rest;
+    size_t line;                    /* 1-based */
+    size_t column_of[COLUMN_KINDS]; /* 1-based; 0: not there */
+    size_t columns;
+    size_t rows;
+    fa2i_text presets; /* names of the others, for the message */
+} csv;
+
+static const char *column_name(int kind)
+{
+    return kind == PRESET ? "preset" : kind == CALLS ? "calls" : fa2i_fields[kind].name;
+}
+
+/* Must a header name it? */
+static bool is_required(int kind)
+{
+    if (kind >= FA2I_FIELD_COUNT)
+        return kind == PRESET;
+    return fa2i_fields[kind].shown_always && fa2i_fields[kind].needs < 0;
+}
+
+/* "batch,heads_q,..." */
+static const char *required_columns(char out[NAMES_CHARS])
+{
+    size_t used = 0;
+    for (int field = 0; field < FA2I_FIELD_COUNT && used < NAMES_CHARS; field++)
+        if (is_required(field))
+            used += (size_t)snprintf(out + used, NAMES_CHARS - used, "%s%s", used == 0 ? "" : ",",
+                                     column_name(field));
+    return out;
+}
+
+/* The next line that is neither empty nor a comment. */
+static bool next_line(csv *file, fa2i_span *ret_line)
+{
+    while (file->rest.bytes > 0) {
+        const char *end = memchr(file->rest.data, '\n', file->rest.bytes);
+        const size_t bytes = end == NULL ? file->rest.bytes : (size_t)(end - file->rest.data);
+        const fa2i_span line = fa2i_span_trim((fa2i_span){file->rest.data, bytes});
+        const size_t used = end == NULL ? bytes : bytes + 1;
+        file->rest = (fa2i_span){file->rest.data + used, file->rest.bytes - used};
+        file->line++;
+        if (line.bytes > 0 && line.data[0] != '#') {
+            *ret_line = line;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Cut a line at its commas. FA2_E_INVALID when there are more than COLUMNS_MAX columns. */
+static fa2_status split(const csv *file, fa2i_span line, fa2i_span cells[COLUMNS_MAX],
+                        size_t *ret_count)
+{
+    size_t count = 0;
+    for (;;) {
+        if (count == COLUMNS_MAX)
+            return fa2i_fail(FA2_E_INVALID, "%s:%zu:%d: more than %d columns", file->name,
+                             file->line, COLUMNS_MAX + 1, COLUMNS_MAX);
+        const char *comma = memchr(line.data, ',', line.bytes);
+        const size_t bytes = comma == NULL ? line.bytes : (size_t)(comma - line.data);
+        cells[count++] = fa2i_span_trim((fa2i_span){line.data, bytes});
+        if (comma == NULL)
+            break;
+        line = (fa2i_span){comma + 1, line.bytes - bytes - 1};
+    }
+    *ret_count = count;
+    return FA2_OK;
+}
+
+static fa2_status read_header(csv *file)
+{
+    fa2i_span line, cells[COLUMNS_MAX];
+    char names[NAMES_CHARS];
+    if (!next_line(file, &line))
+        return fa2i_fail(FA2_E_INVALID, "%s:%zu:1: there is no header; expected %s", file->name,
+                         file->line + 1, required_columns(names));
+    const fa2_status st = split(file, line, cells, &file->columns);
+    if (st != FA2_OK)
+        return st;
+    const int kinds = file->preset == NULL ? (int)PRESET : (int)COLUMN_KINDS;
+    for (int kind = 0; kind < kinds; kind++) {
+        for (size_t i = 0; i < file->columns; i++) {
+            if (!fa2i_span_is(cells[i], column_name(kind)))
+                continue;
+            if (file->column_of[kind] != 0)
+                return fa2i_fail(FA2_E_INVALID,
+                                 "%s:%zu:%zu: column %s is there already (column %zu)", file->name,
+                                 file->line, i + 1, column_name(kind), file->column_of[kind]);
+            file->column_of[kind] = i + 1;
+        }
+        if (file->column_of[kind] == 0 && is_required(kind))
+            return fa2i_fail(FA2_E_INVALID,
+                             "%s:%zu:%zu: there is no column %s; the header must name %s",
+                             file->name, file->line, file->columns + 1, column_name(kind),
+                             required_columns(names));
+    }
+    return FA2_OK;
+}
+
+/* Whether the row is of the wanted preset; the names of the others are kept for a message. */
+static bool wanted(csv *file, const fa2i_span *cells)
+{
+    if (file->preset == NULL)
+        return true;
+    const fa2i_span name = cells[file->column_of[PRESET] - 1];
+    if (fa2i_span_is(name, file->preset))
+        return true;
+    const char *known = file->presets.data;
+    const size_t length = file->presets.length;
+    if (length < name.bytes || memcmp(known + length - name.bytes, name.data, name.bytes) != 0)
+        fa2i_text_add(&file->presets, "%s%.*s", length == 0 ? "" : ", ", (int)name.bytes,
+                      name.data);
+    return false;
+}
+
+/* Queries that continue keys in a cache: decoding, chunks of a prompt. Nobody differentiates
+ * them. */
+static bool is_inference(const fa2_problem *problem)
+{
+    return problem->seq_q == 1 || (problem->causal && problem->seq_q < problem->seq_k);
+}
+
+/* A preset's row is for every operation that has what it asks for. */
+static fa2_status add_for_all_ops(fa2i_shapes *shapes, const fa2_problem *problem)
+{
+    fa2_problem other = *problem;
+    fa2_status st = fa2i_shapes_add(shapes, problem, 0);
+    for (int op = 0; st == FA2_OK && op <= fa2i_fields[FA2I_FIELD_op].most; op++) {
+        other.op = (fa2_op)op;
+        if (!is_inference(problem) && fa2i_problem_check(&other) == FA2_OK &&
+            fa2i_shapes_check(&other) == FA2_OK)
+            st = fa2i_shapes_add(shapes, &other, 0);
+    }
+    return st;
+}
+
+/* What the row says in the column `calls`; 0 where there is none. */
+static fa2_status read_calls(const csv *file, const fa2i_span *cells, double *ret_calls)
+{
+    enum { DIGITS_MAX = 20 };
+    const size_t column = file->column_of[CALLS];
+    double calls = 0;
+    if (column == 0)
+        return FA2_OK;
+    const fa2i_span cell = cells[column - 1];
+    for (size_t i = 0; i < cell.bytes; i++) {
+        if (cell.bytes > DIGITS_MAX || cell.data[i] < '0' || cell.data[i] > '9')
+            return fa2i_fail(FA2_E_INVALID,
+                             "%s:%zu:%zu: calls is \"%.*s\"; it must be a whole number, or empty",
+                             file->name, file->line, column, (int)cell.bytes, cell.data);
+        calls = 10 * calls + (cell.data[i] - '0');
+    }
+    *ret_calls = calls;
+    return FA2_OK;
+}
+
+static fa2_status read_row(csv *file, fa2i_span line, fa2i_shapes *shapes)
+{
+    fa2i_span cells[COLUMNS_MAX];
+    size_t count = 0;
+    fa2_status st = split(file, line, cells, &count);
+    if (st != FA2_OK)
+        return st;
+    if (count != file->columns)
+        return fa2i_fail(FA2_E_INVALID, "%s:%zu:%zu: the row has %zu columns, the header has %zu",
+                         file->name, file->line,
+                         count < file->columns ? count + 1 : file->columns + 1, count,
+                         file->columns);
+    if (!wanted(file, cells))
+        return FA2_OK;
+    fa2i_problem_text text = {0};
+    fa2_problem problem;
+    for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
+        const size_t column = file->column_of[field];
+        if (column == 0 || (cells[column - 1].bytes == 0 && !is_required(field)))
+            continue;
+        st = fa2i_problem_text_read(&text, field, cells[column - 1]);
+        if (st != FA2_OK)
+            return fa2i_fail_prefix(st, "%s:%zu:%zu", file->name, file->line, column);
+    }
+    int wrong = -1;
+    st = fa2i_problem_text_finish(&text, &problem, &wrong);
+    if (st == FA2_OK)
+        st = fa2i_shapes_check(&problem);
+    if (st != FA2_OK && wrong >= 0 && file->column_of[wrong] > 0)
+        return fa2i_fail_prefix(st, "%s:%zu:%zu", file->name, file->line, file->column_of[wrong]);
+    if (st != FA2_OK)
+        return fa2i_fail_prefix(st, "%s:%zu", file->name, file->line);
+    double calls = 0;
+    st = read_calls(file, cells, &calls);
+    if (st != FA2_OK)
+        return st;
+    file->rows++;
+    return file->preset != NULL ? add_for_all_ops(shapes, &problem)
+                                : fa2i_shapes_add(shapes, &problem, calls);
+}
+
+static fa2_status read_csv(csv *file, fa2i_shapes *shapes)
+{
+    static const char bom[] = "\xEF\xBB\xBF";
+    if (file->rest.bytes >= 3 && memcmp(file->rest.data, bom, 3) == 0)
+        file->rest = (fa2i_span){file->rest.data + 3, file->rest.bytes - 3};
+    fa2_status st = read_header(file);
+    fa2i_span line;
+    while (st == FA2_OK && next_line(file, &line))
+        st = read_row(file, line, shapes);
+    return st;
+}
+
+fa2_status fa2i_shapes_add_preset(fa2i_shapes *shapes, const char *name)
+{
+    const fa2i_asset *asset = fa2i_asset_find(PRESETS_ASSET);
+    if (asset == NULL)
+        return fa2i_fail(FA2_E_INVALID, "this build has no %s", PRESETS_ASSET);
+    csv file = {.name = PRESETS_ASSET, .preset = name, .rest = {asset->data, asset->bytes}};
+    fa2_status st = FA2_OK;
+    FA2_TRY(read_csv(&file, shapes));
+    if (file.rows == 0)
+        st = fa2i_fail(FA2_E_INVALID, "there is no preset \"%s\"; known: %s", name,
+                       file.presets.length == 0 ? "none" : file.presets.data);
+done:
+    fa2i_text_done(&file.presets);
+    return st;
+}
+
+static fa2_status read_file(const char *path, fa2i_text *text)
+{
+    char buffer[4096];
+    struct stat info;
+    const bool standard = strcmp(path, "-") == 0;
+    /* Opening a pipe waits for one who writes into it. */
+    if (!standard && stat(path, &info) == 0 && !S_ISREG(info.st_mode))
+        return fa2i_fail(FA2_E_INVALID, "%s: is no regular file; name one, or - for standard input",
+                         path);
+    FILE *in = standard ? stdin : fopen(path, "rb");
+    if (in == NULL)
+        return fa2i_fail(FA2_E_IO, "%s: %s", path, strerror(errno));
+    size_t bytes = 0;
+    while (text->length <= FILE_BYTES_MAX && (bytes = fread(buffer, 1, sizeof buffer, in)) > 0)
+        fa2i_text_add_bytes(text, buffer, bytes);
+    const int error = ferror(in) ? errno : 0;
+    if (!standard)
+        fclose(in);
+    if (error != 0)
+        return fa2i_fail(FA2_E_IO, "%s: %s", path, strerror(error));
+    if (text->failed)
+        return fa2i_fail(FA2_E_MEMORY, "%s: no memory to read it", path);
+    if (text->length > FILE_BYTES_MAX)
+        return fa2i_fail(FA2_E_INVALID, "%s: larger than %d bytes, the limit for a shape file",
+                         path, FILE_BYTES_MAX);
+    return FA2_OK;
+}
+
+fa2_status fa2i_shapes_add_file(fa2i_shapes *shapes, const char *path)
+{
+    fa2_status st = FA2_OK;
+    fa2i_text text = {0};
+    FA2_TRY(read_file(path, &text));
+    csv file = {.name = strcmp(path, "-") == 0 ? "standard input" : path,
+                .rest = {text.data, text.length}};
+    FA2_TRY(read_csv(&file, shapes));
+    if (file.rows == 0)
+        st = fa2i_fail(FA2_E_INVALID, "%s:%zu:1: there is no row behind the header", file.name,
+                       file.line + 1);
+done:
+    fa2i_text_done(&text);
+    return st;
+}
