@@ -22,7 +22,7 @@ INSERT INTO kernel VALUES
 INSERT INTO kernel VALUES
     (2, x'8b21baf5c56ea0145f0e7ec5288ed0b921a434f79d171ff5bb8912930a7c13ee', 2, 'fwd_splitkv_sm80 d=64 dtype=fp16 causal=0 br=16 bc=16 warps=4 teams=4 kstages=3 vstages=3 waves=2 layout=swizzle q=reg', 'sm_86', 128, 16, 49152, 13000, 'b96b7ba27935f190', 'ok', 96, 0, 370.7, NULL, 64, 2);
 INSERT INTO kernel VALUES
-    (3, x'a5f9eadd5885262cd23f0c7e78ee30141f69915bd0dfae3d4830adb0180796d4', 2, 'fwd_sm80 d=64 dtype=bf16 causal=0 br=32 bc=64 warps=2 kstages=2 vstages=2 layout=swizzle q=reg fill=spread', 'sm_86', 64, 32, 32768, 13000, 'b96b7ba27935f190', 'ok', 130, 0, 343.9, NULL, 64, 0);
+    (3, x'a5f9eadd5885262cd23f0c7e78ee30141f69915bd0dfae3d4830adb0180796d4', 2, 'fwd_sm80 d=64 dtype=bf16 causal=0 br=32 bc=64 warps=2 kstages=2 vstages=2 layout=swizzle q=reg fill=whole', 'sm_86', 64, 32, 32768, 13000, 'b96b7ba27935f190', 'ok', 130, 0, 343.9, NULL, 64, 0);
 INSERT INTO kernel VALUES
     (4, x'03982cccecc25804a4206a958c5460f6b8fecdcc48cfbfbc8d0d7ba25582c325', 2, 'fwd_sm80 d=64 dtype=fp16 causal=1 br=64 bc=32 warps=4 kstages=2 vstages=2 layout=swizzle q=reg fill=whole', 'sm_86', 128, 64, 16384, 13000, 'b96b7ba27935f190', 'ok', 120, 0, 266.1, NULL, 32, 0);
 INSERT INTO kernel VALUES

@@ -262,7 +262,7 @@ local function settle(self, option, near, problem, arch, common)
    return best
 end
 
--- The model's first choice, where the problem itself was not measured, is replaced only by what gains.
+-- The model's first choice, where the problem itself was measured on no card, is replaced only by what gains.
 local function favour_first(list, near)
    local first
    for _, option in ipairs(list) do
@@ -270,7 +270,7 @@ local function favour_first(list, near)
          first = option
       end
    end
-   if first and not (near[1] and near[1].exact) then
+   if first and not (near[1] and near[1].distance == 0) then
       first.order = first.order / M.stay
    end
 end
