@@ -466,7 +466,7 @@ class Operations(OnHost):
         tensors = [tensor.detach() for tensor in (q, k, v)]
         out, lse = torch.ops.fa2.attention(*tensors, **dropout)
         torch.library.opcheck(torch.ops.fa2.attention_backward.default,
-                              (torch.ones_like(out), tensors, out, lse, [True, False, True, False]),
+                              (torch.ones_like(out), tensors, out, lse, [True, False, True, False, False]),
                               {**dropout, "deterministic": True})
 
 

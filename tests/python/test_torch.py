@@ -188,7 +188,7 @@ class OnGpu(unittest.TestCase):
             torch.library.opcheck(torch.ops.fa2.attention_packed.default, (tensors, True))
         tensors = [t.detach() for t in (q, k, v)]
         out, lse = fa2.attention(*tensors, return_lse=True)
-        for wanted in ([True, True, True, False], [False, True, False, False]):
+        for wanted in ([True, True, True, False, False], [False, True, False, False, False]):
             torch.library.opcheck(torch.ops.fa2.attention_backward.default,
                                   (torch.randn_like(out), tensors, out, lse, wanted, False, -1, -1, 0.0, None, True))
 
