@@ -92,7 +92,8 @@ fa2_status fa2i_share_find(char **ret_folder)
         fa2i_free(path);
         path = NULL;
     }
-    if (path == NULL) {
+    /* Where nothing was installed, there is nothing to miss. */
+    if (path == NULL && (given != NULL || access(FA2_SHARE_INSTALLED, F_OK) == 0)) {
         path = fa2i_strdup(given != NULL ? given : FA2_SHARE_INSTALLED);
         if (path == NULL)
             FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for the path of a folder"));

@@ -65,24 +65,38 @@ static fa2i_build work_of(const session *s)
                         .stop = s->stop};
 }
 
-/* --dry-run. */
+/* What --dry-run says of an SM. */
+static void print_foreseen(const session *s, const fa2i_build_result *r, size_t threads, bool first)
+{
+    if (s->options.json) {
+        printf("%s{\"arch\":\"sm_%d\",\"to_compile\":%zu,\"reused\":%zu,\"unserved\":%zu,"
+               "\"threads\":%zu,\"seconds\":%.1f}",
+               first ? "" : ",\n", r->card.arch, r->compiled, r->reused, r->unserved, threads,
+               r->seconds);
+        return;
+    }
+    printf("sm_%d: to compile: %zu, compiled already: %zu, problems that it does not serve: %zu",
+           r->card.arch, r->compiled, r->reused, r->unserved);
+    if (r->compiled > 0)
+        printf("; about %.0f s with %zu thread%s", r->seconds + 1, threads, fa2i_plural(threads));
+    printf("\n");
+}
+
 static fa2_status foresee_all(const session *s)
 {
     const fa2i_build build = work_of(s);
+    if (s->options.json)
+        fputs("[\n", stdout);
     for (size_t i = 0; i < s->options.arch_count; i++) {
         fa2i_build_result r = {0};
         size_t threads = 0;
         const fa2_status st = fa2i_build_foresee(&build, &s->cards[i], &r, &threads);
         if (st != FA2_OK)
             return st;
-        printf(
-            "sm_%d: to compile: %zu, compiled already: %zu, problems that it does not serve: %zu",
-            r.card.arch, r.compiled, r.reused, r.unserved);
-        if (r.compiled > 0)
-            printf("; about %.0f s with %zu thread%s", r.seconds + 1, threads,
-                   fa2i_plural(threads));
-        printf("\n");
+        print_foreseen(s, &r, threads, i == 0);
     }
+    if (s->options.json)
+        fputs("]\n", stdout);
     return FA2_OK;
 }
 

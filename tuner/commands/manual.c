@@ -184,11 +184,14 @@ static void print_bash(const fa2i_command *commands, size_t count, const char *a
             fprintf(out, " %s", option.name);
         fputs("' ;;\n", out);
     }
-    fputs("    esac\n    [ \"$COMP_CWORD\" -gt 1 ] || words=\"$words --version help completion man",
-          out);
+    fputs("    esac\n    local commands='", out);
     for (size_t i = 0; i < count; i++)
-        fprintf(out, " %s", commands[i].name);
-    fputs("\"\n    mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$cur\")\n}\n"
+        fprintf(out, "%s%s", i == 0 ? "" : " ", commands[i].name);
+    fputs("'\n    case $COMP_CWORD:${COMP_WORDS[1]} in\n"
+          "        1:*) words=\"$words --version help completion man $commands\" ;;\n"
+          "        *:help) words=$commands ;;\n"
+          "        *:completion) words='bash zsh fish' ;;\n"
+          "    esac\n    mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$cur\")\n}\n"
           "complete -o default -F _fa2_tune fa2-tune\n",
           out);
 }

@@ -113,8 +113,35 @@ static void print_op(const fa2i_tune *tune, fa2_op op)
     fputs("\n", stderr);
 }
 
+static void print_work_json(const fa2i_tune *tune, const fa2i_tune_work *work)
+{
+    char shape[FA2I_PROBLEM_CHARS];
+    fputs("{\"device\":", stdout);
+    fa2i_json_string(stdout, tune->card.name);
+    printf(",\"to_compile\":%zu,\"to_verify\":%zu,\"to_measure\":%zu,\"threads\":%d,\"seconds\":",
+           work->compile, work->verify, work->measure, tune->threads);
+    if (work->seconds > 0)
+        printf("%.1f", work->seconds);
+    else
+        fputs("null", stdout); /* not known of a software device */
+    fputs(",\"problems\":[", stdout);
+    for (size_t i = 0; i < tune->problem_count; i++) {
+        const fa2i_tune_problem *p = &tune->problems[i];
+        fa2i_problem_format(&p->problem, shape, sizeof shape);
+        fputs(i > 0 ? ",\n{\"problem\":" : "\n{\"problem\":", stdout);
+        fa2i_json_string(stdout, shape);
+        printf(",\"state\":\"%s\",\"model_us\":%.3f,\"variants\":%zu}", state_name(tune, p->state),
+               p->model_us, p->count);
+    }
+    fputs("]}\n", stdout);
+}
+
 void fa2i_tune_print_work(const fa2i_tune *tune, const fa2i_tune_work *work)
 {
+    if (tune->options.json) {
+        print_work_json(tune, work);
+        return;
+    }
     char shape[FA2I_PROBLEM_CHARS];
     for (size_t i = 0; i < tune->problem_count; i++) {
         const fa2i_tune_problem *p = &tune->problems[i];

@@ -20,13 +20,18 @@ static bool field_value(int field, PyObject *value, int32_t *ret_value)
         return false;
     }
     PyObject *number = PyNumber_Index(value);
-    const long long wide = number != NULL ? PyLong_AsLongLong(number) : -1;
-    Py_XDECREF(number);
-    if (PyErr_Occurred())
+    if (number == NULL) {
+        if (PyErr_ExceptionMatches(PyExc_TypeError))
+            PyErr_Format(PyExc_TypeError, "%s is %R; it must be a whole number",
+                         fa2i_fields[field].name, value);
         return false;
-    if (wide < INT32_MIN || wide > INT32_MAX) {
-        PyErr_Format(PyExc_ValueError, "%s is %lld, which is too large", fa2i_fields[field].name,
-                     wide);
+    }
+    int beyond = 0; /* -1, 1: of long long */
+    const long long wide = PyLong_AsLongLongAndOverflow(number, &beyond);
+    Py_DECREF(number);
+    if (beyond != 0 || wide < INT32_MIN || wide > INT32_MAX) {
+        PyErr_Format(PyExc_ValueError, "%s is %R; its limit is %d", fa2i_fields[field].name, value,
+                     beyond < 0 || wide < INT32_MIN ? INT32_MIN : INT32_MAX);
         return false;
     }
     *ret_value = (int32_t)wide;
