@@ -129,6 +129,11 @@ function M.sinks_step(name)
    return {entry = name .. "_sinks", role = "sinks", threads = sink_threads, smem = 0, blocks = "heads"}
 end
 
+-- dK and dV of blocks that share queries.
+function M.combine_step(name, threads, smem)
+   return {entry = name .. "_combine", role = "combine", threads = threads, smem = smem, blocks = "key_tile_sums"}
+end
+
 -- dQ in its type; width: columns of a row of sums.
 function M.convert_step(name, width)
    return {
@@ -156,10 +161,8 @@ local function recipe_of(name, v)
       blocks = main_blocks[v.dq] .. (v.dq == "apart" and "/" .. 16 * v.warps or ""),
    }
    if v.split == 1 then
-      steps[#steps + 1] = {
-         entry = name .. "_combine", role = "combine", threads = 32 * v.warps,
-         smem = 2 * v.bc * (block.padded(v) + (v.layout == "pad" and 8 or 0)), blocks = "key_tile_sums",
-      }
+      local pitch = 2 * (block.padded(v) + (v.layout == "pad" and 8 or 0))
+      steps[#steps + 1] = M.combine_step(name, 32 * v.warps, v.bc * pitch)
    end
    if v.dq ~= "apart" then
       steps[#steps + 1] = M.convert_step(name, block.padded(v))
@@ -225,8 +228,8 @@ function M.family(name, path)
          local _, later, dq_parts = block.live_registers(v, path)
          return M.shared_names(v, {
             smem_bytes = block.smem_bytes(v), rwarps = block.row_warps(v), fill_later = later,
-            turns = M.takes_turns(v), one_loop = has_one_loop(v), dq_parts = dq_parts, wgmma = false,
-            meet = "__syncthreads()", writers = "kThreads", dq_width = "kHeadDimPadded",
+            turns = M.takes_turns(v), last_keys_first = false, one_loop = has_one_loop(v), dq_parts = dq_parts,
+            wgmma = false, meet = "__syncthreads()", writers = "kThreads", dq_width = "kHeadDimPadded",
             dq_chunk = "(n / 2 * kColWarps + warp % kColWarps) * 2 + n % 2",
          })
       end,

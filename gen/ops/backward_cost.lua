@@ -149,13 +149,14 @@ local function mean_tiles(all, heads, tile, rows, problem)
    return all * (1 - hidden) + fit.masked
 end
 
--- How many blocks share the queries of a tile of keys: as runtime/ops/backward_grid.c has it.
+-- How many blocks share the queries of a tile of keys: as runtime/ops/backward_grid.c has it. waves: blocks that come
+-- to an SM; of a variant, if it has a number of its own.
 M.waves, M.most_splits = 2, 16
 
 function M.splits(v, problem, arch)
    local key_blocks = ceil_div(problem.seq_k, v.bc) * problem.batch * problem.heads_kv
    local tiles = ceil_div(problem.seq_q, v.br) * (problem.heads_q // problem.heads_kv)
-   return math.max(1, math.min(M.waves * arch.sm_count // key_blocks, M.most_splits, tiles))
+   return math.max(1, math.min((v.waves or M.waves) * arch.sm_count // key_blocks, M.most_splits, tiles))
 end
 
 -- us for a problem. facts: backward.lua. math.huge when no SM can hold a block. Where blocks that would share

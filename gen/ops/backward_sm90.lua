@@ -22,6 +22,9 @@ local M = {name = "bwd_sm90"}
 -- Warpgroups that compute, the keys of a block, and places of tiles of queries.
 local groups, keys, stages = 2, 128, 2
 
+-- Blocks that come to an SM where they share queries: it holds one.
+local waves = 1
+
 -- Registers of a thread that loads, and of one that computes. With 128 queries in a tile, S^T and dP^T leave room for
 -- sums of so many columns; with one feature more is spilled.
 local load_registers, group_registers, most_columns = 24, 240, 32
@@ -61,7 +64,7 @@ end
 -- As backward.lua's kernels are described.
 local function complete(v)
    local all = fwd_sm90.complete(v, 1)
-   all.bc, all.dq, all.rows, all.split, all.layout = keys, "red", "prepared", 0, "swizzle"
+   all.bc, all.dq, all.rows, all.layout, all.waves = keys, "red", "prepared", "swizzle", waves
    return all
 end
 
@@ -98,9 +101,10 @@ local function names(v)
    local sharing, width = dq_shares(v)
    local own = bwd.shared_names(all, {
       smem_bytes = smem_bytes(v), groups = groups, stages = stages, dq = "red", rows = "prepared", turns = turns,
+      last_keys_first = turns and v.causal == 1 and v.window == 0,
       wgmma = true, by_map = false,
       own_block = turns and "block_ticket(" .. lengths.backward_names(all).params .. ", smem)" or "blockIdx.x",
-      first_tile = turns and "end - 1" or "tiles.first",
+      visits = v.split == 1 and "range.visits" or "max(tiles.end(p) - tiles.first, 0) * p.group",
       meet = "named_barrier(1, kWorkers)", writers = "kWorkers",
       dq_columns = width, dq_width = sharing * width, dq_chunk = "warp % kColWarps * 2 * kDqPairs + n",
       d_pad = d_pad(v), element = v.dtype == "bf16" and "bf16" or "f16",
@@ -124,11 +128,20 @@ M.axes, M.known = kinds.axes(128), {}
 for _, axis in ipairs({
    softcap.axis, window.axis, alibi.axis, sinks.axis, dropout.axis, lengths.packed.axis, kinds.deterministic,
    {name = "br", values = {64, 128}},
+   {
+      name = "split", values = {0, 1}, quiet = true,
+      when = function(v)
+         if v.split == 1 and v.varlen == 1 then
+            return nil, "packed sequences have blocks of their own"
+         end
+         return true
+      end,
+   },
 }) do
    M.axes[#M.axes + 1], M.known[axis.name] = axis, true
 end
 
-M.selection = {limit = 4, covered = {{"br"}}, crowds = {}}
+M.selection = {limit = 4, covered = {{"br", "split"}}, crowds = {}}
 
 local function recipe(v)
    local sharing, width = dq_shares(v)
@@ -139,9 +152,13 @@ local function recipe(v)
    steps[#steps + 1] = {
       entry = M.name, role = "main", threads = 128 * (groups + 1), smem = smem_bytes(v), blocks = "key_tiles",
    }
+   if v.split == 1 then
+      steps[#steps + 1] = bwd.combine_step(M.name, 128 * groups, 2 * keys * d_pad(v))
+   end
    steps[#steps + 1] = bwd.convert_step(M.name, sharing * width)
    return {
       op = "backward", abi = bwd.abi, rows = v.br, keys = keys, suffix = "a",
+      waves = v.split == 1 and waves or nil, splits = v.split == 1 and cost.most_splits or nil,
       workspace = v.deterministic == 1 and "rows_dq_and_turns" or "rows_and_dq", columns = sharing * width,
       maps = string.format("q/%d,k/%d,v/%d,do/%d", v.br, keys, keys, v.br),
       steps = steps,
@@ -171,7 +188,10 @@ function M.family()
          return true
       end,
 
-      suits = function()
+      suits = function(v, problem, arch)
+         if v.split == 1 and cost.splits(complete(v), problem, arch) == 1 then
+            return nil, "there are blocks enough"
+         end
          return true
       end,
    })
