@@ -262,15 +262,18 @@ local function settle(self, option, near, problem, arch, common)
    return best
 end
 
--- The model's first choice, where the problem itself was measured on no card, is replaced only by what gains.
+-- The model's first choice, where it puts one before all others and the problem itself was measured on no card, is
+-- replaced only by what gains. Kernels of another generator are all alike to the model: it prefers none of them.
 local function favour_first(list, near)
-   local first
+   local first, alone
    for _, option in ipairs(list) do
       if not first or option.first_order < first.first_order then
-         first = option
+         first, alone = option, true
+      elseif option.first_order == first.first_order then
+         alone = false
       end
    end
-   if first and not (near[1] and near[1].distance == 0) then
+   if alone and not (near[1] and near[1].distance == 0) then
       first.order = first.order / M.stay
    end
 end
@@ -287,6 +290,8 @@ function methods.rank(self, problem, arch, near, candidates)
       local of_a, of_b = a.from and a.from.distance or math.huge, b.from and b.from.distance or math.huge
       if a.order ~= b.order then
          return a.order < b.order
+      elseif a.compile ~= b.compile then
+         return not a.compile
       elseif of_a ~= of_b then
          return of_a < of_b
       end
