@@ -374,7 +374,8 @@ static void gather(fa2i_generator *generator, bool all, candidates *found)
         must(fa2i_generator_candidates(generator, &problem, &card, &variants, &count), text);
         CHECK(count > 0);
         for (size_t j = 0; j < count && found->count < CANDIDATES_MAX; j++)
-            found->texts[found->count++] = strdup(variants[j].text);
+            if (variants[j].recipe.suffix[0] == '\0') /* else the software device cannot run it */
+                found->texts[found->count++] = strdup(variants[j].text);
         CHECK(found->count < CANDIDATES_MAX);
         fa2i_free(variants);
     }
