@@ -3,6 +3,8 @@
 import gc
 import importlib
 import os
+import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -111,6 +113,29 @@ class Contexts(unittest.TestCase):
         self.assertIn("d=16", why["variant"])
         self.assertGreater(why["estimate_us"], 0)
         self.assertGreaterEqual(why["runner_up_us"], why["estimate_us"] if why["runner_up"] else 0)
+
+    def test_explain_without_a_device(self):
+        """The same keys and, but for what needs code, answers."""
+        stub = pathlib.Path(fa2.__file__).resolve().with_name("_native.pyi").read_text(encoding="utf-8")
+        keys = re.findall(r"^    (\w+):", stub.split("class Explanation(TypedDict):", 1)[1].split("@final")[0], re.M)
+        for problem in ({"heads_q": 2, "seq_q": 32, "head_dim": 16},
+                        {"op": "backward", "heads_q": 2, "seq_q": 32, "head_dim": 16, "window_left": 7, "bias": "fp32"}):
+            online, offline = fa2.explain(problem), fa2.explain(problem, arch=89)
+            self.assertEqual((sorted(online), sorted(offline)), (sorted(keys), sorted(keys)))
+            for key in ("problem", "rule", "measured", "median_us", "variant", "smem_bytes", "runner_up"):
+                self.assertEqual(online[key], offline[key], key)
+            self.assertEqual({**online["problem"], **problem}, online["problem"])
+            self.assertAlmostEqual(online["estimate_us"], offline["estimate_us"], 2)
+            self.assertEqual((offline["target"], offline["tuned_problem"], online["candidates"]), ("sm_89", None, None))
+
+    def test_ways_that_exclude_each_other(self):
+        problem = {"heads_q": 2, "seq_q": 30, "head_dim": 16}
+        with fa2.Context("") as context:
+            for given, text in (({"arch": "sm_86", "context": context}, "arch is 'sm_86'.*leave out context="),
+                                ({"arch": 86, "device": 0}, "arch is 86.*leave out device="),
+                                ({"database": "x.db", "context": context}, "database is 'x.db' and a context is given")):
+                with self.assertRaisesRegex(ValueError, text):
+                    fa2.explain(problem, **given)
 
     def test_default(self):
         q, k, v = reference.tensors()
@@ -249,7 +274,11 @@ class Tuning(unittest.TestCase):
             self.assertEqual((why["rule"], why["variant"]), ("exact", rows[0]["variant"]))
             offline = fa2.explain(problem, arch="sm_89", database=database)
             self.assertEqual(offline["variant"], why["variant"])
-            self.assertNotIn("rejected", offline)  # 200 kB on a terminal
+            self.assertEqual(set(offline), set(why))
+            self.assertEqual([offline[key] for key in ("problem", "tuned_problem", "device")],
+                             [why[key] for key in ("problem", "tuned_problem", "device")])
+            self.assertIsNone(why["candidates"])
+            self.assertTrue(offline["candidates"])
             with self.assertRaises(ValueError):
                 fa2.tune("B=1,Hq=none", database=database)
             with self.assertRaises(fa2.Error) as raised:

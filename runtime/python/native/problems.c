@@ -123,3 +123,17 @@ PyObject *fa2py_problem_text(PyObject *module, PyObject *fields)
             *c = ',';
     return PyUnicode_FromString(text);
 }
+
+PyObject *fa2py_problem_keys(PyObject *module, PyObject *unused)
+{
+    PyObject *dict = PyDict_New();
+    (void)module;
+    (void)unused;
+    for (int i = 0; dict != NULL && i < FA2I_FIELD_COUNT; i++) {
+        PyObject *name = PyUnicode_FromString(fa2i_fields[i].name);
+        if (name == NULL || PyDict_SetItemString(dict, fa2i_fields[i].key, name) != 0)
+            Py_CLEAR(dict);
+        Py_XDECREF(name);
+    }
+    return dict;
+}
