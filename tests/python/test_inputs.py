@@ -247,9 +247,12 @@ class Refusals(unittest.TestCase):
         context.close()
 
     def test_problems(self):
-        for fields, text in (({"heads_q": 2}, "lacks seq_q"), ({"heads": 2}, "no field 'heads'"),
+        for fields, text in (({"heads_q": 2}, "lacks seq_q"), ({"heads": 2}, "no field 'heads'; it has op, .*heads_q, .*rotary_dim"),
                              ({"heads_q": 2, "seq_q": 4, "head_dim": 12}, "head_dim is 12"),
-                             ({"heads_q": 2, "seq_q": 4, "head_dim": 16, "dtype": "fp8"}, "dtype is 'fp8'")):
+                             ({"heads_q": 2, "seq_q": 4, "head_dim": 16, "dtype": "fp8"},
+                              "^dtype is 'fp8'; it must be one of fp16, bf16$"),
+                             ({"op": "sideways"}, "^op is 'sideways'; it must be one of forward, backward$"),
+                             ({"batch": "2"}, "^batch is '2'; it must be a whole number$")):
             with self.assertRaisesRegex(ValueError, text):
                 fa2.explain(fields, device=0)
         with self.assertRaises(TypeError):
