@@ -264,8 +264,13 @@ class Tuning(unittest.TestCase):
         problem = {"heads_q": 2, "heads_kv": 1, "seq_q": 32, "seq_k": 48, "head_dim": 16, "causal": 1}
         with tempfile.TemporaryDirectory() as folder:
             database, told = os.path.join(folder, "tuned.db"), []
-            with self.assertRaisesRegex(ValueError, "no such database"):
-                fa2.winners(database)
+            self.assertEqual(fa2.winners(database), [])
+            with open(os.path.join(folder, "damaged.db"), "w", encoding="utf-8") as damaged:
+                damaged.write("no database")
+            for wrong, text in ((damaged.name, "not a database"), (folder, "is a folder")):
+                with self.assertRaisesRegex(fa2.Error, text):
+                    fa2.winners(wrong)
+            self.assertFalse(os.path.exists(database))
             fa2.tune(problem, database=database, jobs=2, progress=told.append)
             self.assertTrue(told)
             rows = fa2.winners(database)

@@ -54,9 +54,14 @@ def _ask(command: str, *arguments: str) -> Any:
 def winners(database: Union[str, "os.PathLike[str]", None] = None) -> List[Dict[str, Any]]:
     """The winners of a tuning database, a dict each: device, problem, variant, time, where from.
 
-    database: a path; None: the default one. Raises ValueError where there is none yet.
+    database: a path; None: the default one. [] where there is none yet, because nothing was tuned.
     """
-    found: List[Dict[str, Any]] = _ask("list", *_database(database))
+    try:
+        found: List[Dict[str, Any]] = _ask("list", *_database(database))
+    except ValueError as error:
+        if not str(error).endswith(": there is no such database"):  # fa2-tune's words, which one status tells of many
+            raise
+        found = []
     return found
 
 
