@@ -259,6 +259,25 @@ class Processes(unittest.TestCase):
         self.assertRegex(said, r"libnvrtc\.so\.13\n.*libnvrtc\.so\.12\n")
 
 
+class Libraries(unittest.TestCase):
+    def test_missing(self):
+        for module in ("torch", "flash_attn", "bert_padding", "transformers"):
+            status, said = python(f"import sys; sys.modules['torch'] = None; import fa2; import fa2.{module}")
+            self.assertEqual(status, 1)
+            self.assertRegex(said, rf"\nModuleNotFoundError: fa2\.{module} needs PyTorch, .*`.+ -m pip install torch`\n$")
+        status, said = python("import sys, types; from fa2 import _frameworks; sys.modules['transformers'] = None\n"
+                              "_frameworks.need('transformers', 'its library', 'x')")
+        self.assertRegex(said, "x needs its library, .*pip install transformers`")
+
+    def test_broken(self):
+        """One that is there, and misses something itself, says so."""
+        with tempfile.TemporaryDirectory() as folder:
+            pathlib.Path(folder, "torch.py").write_text("import of_torch_itself\n", encoding="utf-8")
+            status, said = python("import sys; sys.path.insert(0, sys.argv[1]); import fa2.torch", folder)
+        self.assertEqual(status, 1)
+        self.assertRegex(said, "No module named 'of_torch_itself'\n$")
+
+
 class Tuning(unittest.TestCase):
     def test_tune_winners_explain(self):
         problem = {"heads_q": 2, "heads_kv": 1, "seq_q": 32, "seq_k": 48, "head_dim": 16, "causal": 1}
