@@ -1,5 +1,7 @@
 """Bad input: each in fa2's own words, and the output is as it was."""
 
+import enum
+import re
 import unittest
 
 import device
@@ -195,7 +197,47 @@ class Refusals(unittest.TestCase):
 
         self.refused(BufferError, "not today", self.q.as_type(Failing), self.k, self.v)
         self.refused(ValueError, "^k cannot be lent by DLPack: no memory$", self.q, self.k.as_type(Complaining), self.v)
-        self.refused(ValueError, "", self.q, self.k.as_type(Lying), self.v)
+        self.refused(ValueError, "^k answers __dlpack__ with 'no capsule'; it must be a capsule named dltensor",
+                     self.q, self.k.as_type(Lying), self.v)
+
+    def test_libraries_that_answer_nonsense(self):
+        def answering(method, answer):
+            return type("Lying", (Tensor,), {method: lambda self, **unused: answer})
+
+        for answer in ("x", (2,), (2, 0, 0), [2, 0], (2.0, 0), ("2", 0), (2 ** 40, 0), (2, 2 ** 40), (2, -2 ** 70), None):
+            lying = self.q.as_type(answering("__dlpack_device__", answer))
+            text = f"^q answers __dlpack_device__ with {re.escape(repr(answer))}; it must be a tuple of two numbers"
+            self.refused(ValueError, text, lying, self.k, self.v)
+            for function in (fa2.problem, fa2.prepare, fa2.explain):
+                with self.assertRaisesRegex(ValueError, text):
+                    function(lying, self.k, self.v)
+        used = self.v.__dlpack__()
+        fa2.problem(self.q, self.k, self.v.as_type(answering("__dlpack__", used)))
+        for answer in (5, None, used):
+            self.refused(ValueError, f"^v answers __dlpack__ with {re.escape(repr(answer))[:12]}.*that nobody has taken yet$",
+                         self.q, self.k, self.v.as_type(answering("__dlpack__", answer)))
+
+    def test_a_device_of_an_enumeration(self):
+        """As PyTorch and NumPy answer."""
+        kind = enum.IntEnum("Kind", {"CUDA": 2})
+
+        class Enumerated(Tensor):
+            def __dlpack_device__(self):
+                return kind.CUDA, self.device
+
+        fa2.attention(self.q.as_type(Enumerated), self.k, self.v, out=self.out)
+
+    def test_a_number_that_fails(self):
+        """Says so itself."""
+        class Number:
+            def __index__(self):
+                raise KeyError("of its own")
+
+        class Failing(Tensor):
+            def __dlpack_device__(self):
+                return Number(), 0
+
+        self.refused(KeyError, "of its own", self.q.as_type(Failing), self.k, self.v)
 
     def test_closed_context(self):
         context = fa2.Context()
@@ -205,9 +247,12 @@ class Refusals(unittest.TestCase):
         context.close()
 
     def test_problems(self):
-        for fields, text in (({"heads_q": 2}, "lacks seq_q"), ({"heads": 2}, "no field 'heads'"),
+        for fields, text in (({"heads_q": 2}, "lacks seq_q"), ({"heads": 2}, "no field 'heads'; it has op, .*heads_q, .*rotary_dim"),
                              ({"heads_q": 2, "seq_q": 4, "head_dim": 12}, "head_dim is 12"),
-                             ({"heads_q": 2, "seq_q": 4, "head_dim": 16, "dtype": "fp8"}, "dtype is 'fp8'")):
+                             ({"heads_q": 2, "seq_q": 4, "head_dim": 16, "dtype": "fp8"},
+                              "^dtype is 'fp8'; it must be one of fp16, bf16$"),
+                             ({"op": "sideways"}, "^op is 'sideways'; it must be one of forward, backward$"),
+                             ({"batch": "2"}, "^batch is '2'; it must be a whole number$")):
             with self.assertRaisesRegex(ValueError, text):
                 fa2.explain(fields, device=0)
         with self.assertRaises(TypeError):

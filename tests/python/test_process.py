@@ -3,6 +3,8 @@
 import gc
 import importlib
 import os
+import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -111,6 +113,29 @@ class Contexts(unittest.TestCase):
         self.assertIn("d=16", why["variant"])
         self.assertGreater(why["estimate_us"], 0)
         self.assertGreaterEqual(why["runner_up_us"], why["estimate_us"] if why["runner_up"] else 0)
+
+    def test_explain_without_a_device(self):
+        """The same keys and, but for what needs code, answers."""
+        stub = pathlib.Path(fa2.__file__).resolve().with_name("_native.pyi").read_text(encoding="utf-8")
+        keys = re.findall(r"^    (\w+):", stub.split("class Explanation(TypedDict):", 1)[1].split("@final")[0], re.M)
+        for problem in ({"heads_q": 2, "seq_q": 32, "head_dim": 16},
+                        {"op": "backward", "heads_q": 2, "seq_q": 32, "head_dim": 16, "window_left": 7, "bias": "fp32"}):
+            online, offline = fa2.explain(problem), fa2.explain(problem, arch=89)
+            self.assertEqual((sorted(online), sorted(offline)), (sorted(keys), sorted(keys)))
+            for key in ("problem", "rule", "measured", "median_us", "variant", "smem_bytes", "runner_up"):
+                self.assertEqual(online[key], offline[key], key)
+            self.assertEqual({**online["problem"], **problem}, online["problem"])
+            self.assertAlmostEqual(online["estimate_us"], offline["estimate_us"], 2)
+            self.assertEqual((offline["target"], offline["tuned_problem"], online["candidates"]), ("sm_89", None, None))
+
+    def test_ways_that_exclude_each_other(self):
+        problem = {"heads_q": 2, "seq_q": 30, "head_dim": 16}
+        with fa2.Context("") as context:
+            for given, text in (({"arch": "sm_86", "context": context}, "arch is 'sm_86'.*leave out context="),
+                                ({"arch": 86, "device": 0}, "arch is 86.*leave out device="),
+                                ({"database": "x.db", "context": context}, "database is 'x.db' and a context is given")):
+                with self.assertRaisesRegex(ValueError, text):
+                    fa2.explain(problem, **given)
 
     def test_default(self):
         q, k, v = reference.tensors()
@@ -234,13 +259,37 @@ class Processes(unittest.TestCase):
         self.assertRegex(said, r"libnvrtc\.so\.13\n.*libnvrtc\.so\.12\n")
 
 
+class Libraries(unittest.TestCase):
+    def test_missing(self):
+        for module in ("torch", "flash_attn", "bert_padding", "transformers"):
+            status, said = python(f"import sys; sys.modules['torch'] = None; import fa2; import fa2.{module}")
+            self.assertEqual(status, 1)
+            self.assertRegex(said, rf"\nModuleNotFoundError: fa2\.{module} needs PyTorch, .*`.+ -m pip install torch`\n$")
+        status, said = python("import sys, types; from fa2 import _frameworks; sys.modules['transformers'] = None\n"
+                              "_frameworks.need('transformers', 'its library', 'x')")
+        self.assertRegex(said, "x needs its library, .*pip install transformers`")
+
+    def test_broken(self):
+        """One that is there, and misses something itself, says so."""
+        with tempfile.TemporaryDirectory() as folder:
+            pathlib.Path(folder, "torch.py").write_text("import of_torch_itself\n", encoding="utf-8")
+            status, said = python("import sys; sys.path.insert(0, sys.argv[1]); import fa2.torch", folder)
+        self.assertEqual(status, 1)
+        self.assertRegex(said, "No module named 'of_torch_itself'\n$")
+
+
 class Tuning(unittest.TestCase):
     def test_tune_winners_explain(self):
         problem = {"heads_q": 2, "heads_kv": 1, "seq_q": 32, "seq_k": 48, "head_dim": 16, "causal": 1}
         with tempfile.TemporaryDirectory() as folder:
             database, told = os.path.join(folder, "tuned.db"), []
-            with self.assertRaisesRegex(ValueError, "no such database"):
-                fa2.winners(database)
+            self.assertEqual(fa2.winners(database), [])
+            with open(os.path.join(folder, "damaged.db"), "w", encoding="utf-8") as damaged:
+                damaged.write("no database")
+            for wrong, text in ((damaged.name, "not a database"), (folder, "is a folder")):
+                with self.assertRaisesRegex(fa2.Error, text):
+                    fa2.winners(wrong)
+            self.assertFalse(os.path.exists(database))
             fa2.tune(problem, database=database, jobs=2, progress=told.append)
             self.assertTrue(told)
             rows = fa2.winners(database)
@@ -249,7 +298,11 @@ class Tuning(unittest.TestCase):
             self.assertEqual((why["rule"], why["variant"]), ("exact", rows[0]["variant"]))
             offline = fa2.explain(problem, arch="sm_89", database=database)
             self.assertEqual(offline["variant"], why["variant"])
-            self.assertNotIn("rejected", offline)  # 200 kB on a terminal
+            self.assertEqual(set(offline), set(why))
+            self.assertEqual([offline[key] for key in ("problem", "tuned_problem", "device")],
+                             [why[key] for key in ("problem", "tuned_problem", "device")])
+            self.assertIsNone(why["candidates"])
+            self.assertTrue(offline["candidates"])
             with self.assertRaises(ValueError):
                 fa2.tune("B=1,Hq=none", database=database)
             with self.assertRaises(fa2.Error) as raised:

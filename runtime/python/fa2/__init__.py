@@ -15,12 +15,15 @@ cache_rows (1 if there are such), append (1 if new keys are written) with rotary
 rotary_dim. Those that are left out mean forward, 1 batch, heads_kv = heads_q, seq_k = seq_q, fp16, pages of 16, and 0.
 """
 
-from typing import Any, Dict, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple, Union
 
 from . import _native, _tuner
 from ._native import (Context, Error, attention, attention_backward, dropout_mask, problem,
                       set_default_context)
 from ._tuner import tune, winners
+
+if TYPE_CHECKING:
+    from ._native import Explanation
 
 __version__: str = _native.__version__
 __all__ = ["Context", "Error", "attention", "attention_backward", "dropout_mask", "explain", "prepare",
@@ -50,31 +53,48 @@ def prepare(*tensors: Any, context: Optional[Context] = None, device: Optional[i
     dict. op="backward" asks for the kernel of the gradients. Needed before a CUDA graph is captured. Compiles, for
     a second or so, if nothing was tuned.
     """
-    _context(tensors, context, device).prepare(_problem_of(tensors, fields))
+    asked = _problem_of(tensors, fields)  # first, because it looks at the tensors
+    _context(tensors, context, device).prepare(asked)
 
 
 def explain(*tensors: Any, context: Optional[Context] = None, device: Optional[int] = None,
-            arch: Union[str, int, None] = None, database: Optional[str] = None, **fields: Any) -> Dict[str, Any]:
+            arch: Union[str, int, None] = None, database: Optional[str] = None, **fields: Any) -> "Explanation":
     """Which kernel a problem gets, by which rule, and what time is expected: a dict.
 
-    Arguments as of prepare. rule is "exact", "nearest", "arch", "shipped" or "default"; variant names the kernel, estimate_us
-    is the time that it is expected to take; median_us is what was measured on tuned_problem, 0 if nothing was;
-    runner_up and runner_up_us tell what would be next, "" if nothing.
+    Arguments as of prepare. arch="sm_86" answers for the card that stands for that SM, without a GPU: what the tuning
+    database has, else the cost model's choice. It goes without context and device, and context without database.
 
-    arch="sm_86" answers for the card that stands for that SM, without a GPU: what the tuning database
-    has, else the cost model's choice, with its estimate in model_us and the candidates.
+    problem is what was asked. rule is "exact", "nearest", "arch", "shipped" or "default"; variant names the kernel,
+    estimate_us is the time that it is expected to take, measured tells whether that rests on measurements. median_us is
+    what was measured on tuned_problem, 0 if nothing was; device is the card of it, or the model's. target is what the
+    kernel is compiled for; registers and spill_bytes are those of a thread, smem_bytes those of a block, 0 of what is not
+    compiled yet; reason is a sentence. runner_up and runner_up_us tell what would be next, "" and 0 if nothing.
+
+    With arch only, else None: model_us is the cost model's estimate, candidates are the variants that were compared.
+    By the default rule, tuned_problem is then None too: without arch it is the one about which the model was asked.
     """
+    _check_route(context, device, arch, database)
+    asked = _problem_of(tensors, fields)  # first, because it looks at the tensors
     if arch is not None:
-        return _tuner.explain_offline(_problem_of(tensors, fields), arch, database)
-    if database is not None and context is None:
+        return _tuner.explain_offline(asked, arch, database)
+    if database is not None:
         with Context(database, device=_device_of(tensors) if device is None else device) as own:
-            return own.explain(_problem_of(tensors, fields))
+            return own.explain(asked)
     try:
-        return _context(tensors, context, device).explain(_problem_of(tensors, fields))
+        return _context(tensors, context, device).explain(asked)
     except Error as error:
         if error.status in ("FA2_E_NO_DRIVER", "FA2_E_NO_DEVICE"):
             error.args = (f'{error}. Without a GPU, arch="sm_86" answers for the card that stands for an SM',)
         raise
+
+
+def _check_route(context: Optional[Context], device: Optional[int], arch: Union[str, int, None],
+                 database: Optional[str]) -> None:
+    if arch is not None and (context is not None or device is not None):
+        raise ValueError(f"arch is {arch!r}, which answers without a device: leave out "
+                         f"{'device' if context is None else 'context'}=, or arch=")
+    if context is not None and database is not None:
+        raise ValueError(f"database is {database!r} and a context is given, which has its own: leave out one of them")
 
 
 def _context(tensors: Tuple[Any, ...], context: Optional[Context], device: Optional[int]) -> Context:

@@ -16,6 +16,17 @@ _Description = Tuple[int, Optional[Callable[..., Any]], Optional[Callable[..., A
 _ANY, _TORCH, _TORCH_SUBTYPE = range(3)  # fa2py_kind
 
 
+def need(name: str, title: str, needer: str) -> None:
+    """Before `needer` imports a library: say what is missing, and the remedy, where it is not installed."""
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise
+        raise ModuleNotFoundError(f"{needer} needs {title}, which this Python does not have: install it by "
+                                  f"`{sys.executable} -m pip install {name}`", name=name) from None
+
+
 def describe(kind: type) -> _Description:
     """(kind, empty_like, empty, stream, plain, copy) of a type: see fa2py_framework."""
     library = sys.modules.get(kind.__module__.partition(".")[0])

@@ -1,5 +1,6 @@
 from os import PathLike
-from typing import Any, Callable, Dict, Literal, Optional, Sequence, Tuple, TypeVar, Union, final, overload
+from typing import (Any, Callable, Dict, List, Literal, Optional, Sequence, Tuple, TypedDict, TypeVar, Union, final,
+                    overload)
 
 __version__: str
 
@@ -9,6 +10,26 @@ _Window = Optional[Sequence[Optional[int]]]
 
 class Error(RuntimeError):
     status: str
+
+class Explanation(TypedDict):
+    """What Context.explain and fa2.explain answer; None only as fa2.explain says."""
+    problem: Dict[str, Any]
+    rule: Literal["exact", "nearest", "arch", "shipped", "default"]
+    measured: bool
+    tuned_problem: Optional[Dict[str, Any]]
+    median_us: float
+    estimate_us: float
+    device: str
+    variant: str
+    target: str
+    registers: int
+    spill_bytes: int
+    smem_bytes: int
+    reason: str
+    runner_up_us: float
+    runner_up: str
+    model_us: Optional[float]
+    candidates: Optional[List[Dict[str, Any]]]
 
 @final
 class Context:
@@ -21,7 +42,7 @@ class Context:
     def closed(self) -> bool: ...
     def prepare(self, problem: Dict[str, Any], /) -> None: ...
     def workspace_size(self, problem: Dict[str, Any], /) -> int: ...
-    def explain(self, problem: Dict[str, Any], /) -> Dict[str, Any]: ...
+    def explain(self, problem: Dict[str, Any], /) -> Explanation: ...
     def close(self) -> None: ...
     def __enter__(self) -> Context: ...
     def __exit__(self, *unused: Any) -> None: ...
@@ -67,6 +88,7 @@ def problem(q: Any, k: Any, v: Any, *, causal: bool = False, window: _Window = N
             deterministic: bool = False) -> Dict[str, Any]: ...
 def dropout_mask(problem: Dict[str, Any], dropout_p: float, dropout_seed: int, offset: int = 0, /) -> bytearray: ...
 def check_differentiable(problem: Dict[str, Any], /) -> None: ...
+def problem_keys() -> Dict[str, str]: ...
 def problem_text(problem: Dict[str, Any], /) -> str: ...
 def default_context(device: int, /) -> Context: ...
 def set_default_context(context: Context, /) -> None: ...

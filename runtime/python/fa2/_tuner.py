@@ -6,9 +6,12 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Mapping, Optional, Union, cast
 
 from . import _frameworks, _native
+
+if TYPE_CHECKING:
+    from ._native import Explanation
 
 _PROGRAM = Path(_native.__file__).parent / "bin" / "fa2-tune"  # also where this file is not installed itself
 _WRONG_ARGUMENTS, _NO_DEVICE = 2, 3  # its exit statuses
@@ -51,18 +54,38 @@ def _ask(command: str, *arguments: str) -> Any:
 def winners(database: Union[str, "os.PathLike[str]", None] = None) -> List[Dict[str, Any]]:
     """The winners of a tuning database, a dict each: device, problem, variant, time, where from.
 
-    database: a path; None: the default one. Raises ValueError where there is none yet.
+    database: a path; None: the default one. [] where there is none yet, because nothing was tuned.
     """
-    found: List[Dict[str, Any]] = _ask("list", *_database(database))
+    try:
+        found: List[Dict[str, Any]] = _ask("list", *_database(database))
+    except ValueError as error:
+        if not str(error).endswith(": there is no such database"):  # fa2-tune's words, which one status tells of many
+            raise
+        found = []
     return found
 
 
+def _fields(text: str) -> Dict[str, Any]:
+    """A problem's fields of its text "B=1 Hq=8 dtype=fp16"."""
+    names = _native.problem_keys()
+    pairs = (pair.partition("=") for pair in text.split())
+    return {names[key]: int(value) if value.lstrip("-").isdigit() else value for key, _, value in pairs}
+
+
 def explain_offline(problem: Mapping[str, Any], arch: Union[str, int],
-                    database: Union[str, "os.PathLike[str]", None] = None) -> Dict[str, Any]:
+                    database: Union[str, "os.PathLike[str]", None] = None) -> "Explanation":
+    """As a context explains it. fa2-tune tells more: every variant that is none for this card, and why."""
     name = arch if isinstance(arch, str) else f"sm_{arch}"
-    answer: Dict[str, Any] = _ask("explain", "--arch", name, "--shape", _shape(problem), *_database(database))[0]
-    del answer["rejected"]  # hundreds of variants that are none for this card; `fa2-tune explain --json` has them
-    return answer
+    answer = _ask("explain", "--arch", name, "--shape", _shape(problem), *_database(database))[0]
+    tuned = answer["tuned_for"]
+    reason = (f"nothing tuned for sm_{answer['sm']} is near: the cost model's first choice" if tuned is None
+              else f"rule {answer['rule']}: tuned for {tuned} on {answer['tuned_on']}")
+    kept = ("rule", "measured", "median_us", "estimate_us", "variant", "registers", "spill_bytes", "smem_bytes",
+            "runner_up_us", "model_us", "candidates")
+    return cast("Explanation", {**{key: answer[key] for key in kept}, "problem": _fields(answer["problem"]),
+                                "tuned_problem": None if tuned is None else _fields(tuned),
+                                "device": answer["tuned_on"] or answer["device"], "target": f"sm_{answer['sm']}",
+                                "reason": reason, "runner_up": answer["runner_up"] or ""})
 
 
 def tune(problems: Union[Problem, Iterable[Problem]] = (), *, preset: Union[str, Iterable[str]] = (),

@@ -9,6 +9,10 @@ Which rows there are is asked of the device, so the caller waits for it. Gradien
 
 from typing import Any, Optional, Tuple
 
+from ._frameworks import need
+
+need("torch", "PyTorch", __name__)
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor

@@ -18,6 +18,10 @@ import sys
 import types
 from typing import Any, Dict, Mapping, Optional, Sequence, Tuple, Union
 
+from ._frameworks import need
+
+need("torch", "PyTorch", __name__)
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor

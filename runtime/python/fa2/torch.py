@@ -15,6 +15,10 @@ import threading
 import warnings
 from typing import Any, Iterator, Optional, Set
 
+from ._frameworks import need
+
+need("torch", "PyTorch", __name__)
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor

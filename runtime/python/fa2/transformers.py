@@ -11,6 +11,11 @@ reason.
 import warnings
 from typing import Any, Callable, Dict, NamedTuple, Optional, Set, Tuple
 
+from ._frameworks import need
+
+need("torch", "PyTorch", __name__)
+need("transformers", "Hugging Face's transformers", __name__)
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor

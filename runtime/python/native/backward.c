@@ -76,6 +76,11 @@ static bool open_dsinks(const fa2_problem *problem, void *stream, fa2py_operand 
     return ok;
 }
 
+_Static_assert(FA2_BIAS_FP16_GRADIENT == FA2_BIAS_FP16 + FA2_BIAS_BOOL &&
+                   FA2_BIAS_BF16_GRADIENT == FA2_BIAS_BF16 + FA2_BIAS_BOOL &&
+                   FA2_BIAS_FP32_GRADIENT == FA2_BIAS_FP32 + FA2_BIAS_BOOL,
+               "a bias with a gradient lies as far behind the same bias without one");
+
 /* float32, new, in the shape of the bias; with deterministic each batch, head and query has its own. */
 static bool open_dbias(const fa2py_features *features, fa2_problem *problem, void *stream,
                        fa2py_operand *o)

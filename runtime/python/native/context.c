@@ -296,18 +296,23 @@ static PyObject *context_workspace_size(PyObject *self, PyObject *fields)
     return ok ? PyLong_FromSize_t(bytes) : NULL;
 }
 
-static PyObject *explanation_dict(const fa2_explanation *e)
+/* With the keys of an answer without a device, see fa2/_tuner.py. */
+static PyObject *explanation_dict(const fa2_problem *problem, const fa2_explanation *e)
 {
-    PyObject *tuned = fa2py_problem_dict(&e->tuned_problem);
-    if (tuned == NULL)
-        return NULL;
-    return Py_BuildValue("{s:s,s:O,s:N,s:d,s:d,s:s,s:s,s:s,s:i,s:i,s:i,s:s,s:d,s:s}", "rule",
-                         fa2_rule_string(e->rule), "measured", e->measured ? Py_True : Py_False,
-                         "tuned_problem", tuned, "median_us", e->median_us, "estimate_us",
-                         e->estimate_us, "device", e->device, "variant", e->variant, "target",
-                         e->target, "registers", e->registers, "spill_bytes", e->spill_bytes,
-                         "smem_bytes", e->smem_bytes, "reason", e->reason, "runner_up_us",
-                         e->runner_up_us, "runner_up", e->runner_up);
+    PyObject *asked = fa2py_problem_dict(problem);
+    PyObject *tuned = fa2py_problem_dict(&e->tuned_problem), *dict = NULL;
+    if (asked != NULL && tuned != NULL)
+        dict = Py_BuildValue(
+            "{s:O,s:s,s:O,s:O,s:d,s:d,s:s,s:s,s:s,s:i,s:i,s:i,s:s,s:d,s:s,s:O,s:O}", "problem",
+            asked, "rule", fa2_rule_string(e->rule), "measured", e->measured ? Py_True : Py_False,
+            "tuned_problem", tuned, "median_us", e->median_us, "estimate_us", e->estimate_us,
+            "device", e->device, "variant", e->variant, "target", e->target, "registers",
+            e->registers, "spill_bytes", e->spill_bytes, "smem_bytes", e->smem_bytes, "reason",
+            e->reason, "runner_up_us", e->runner_up_us, "runner_up", e->runner_up, "model_us",
+            Py_None, "candidates", Py_None);
+    Py_XDECREF(asked);
+    Py_XDECREF(tuned);
+    return dict;
 }
 
 static PyObject *context_explain(PyObject *self, PyObject *fields)
@@ -321,7 +326,7 @@ static PyObject *context_explain(PyObject *self, PyObject *fields)
     Py_BEGIN_ALLOW_THREADS st = fa2_explain(context->handle, &problem, &explanation);
     Py_END_ALLOW_THREADS if (st != FA2_OK) fa2py_raise(st);
     fa2py_context_end(context);
-    return st == FA2_OK ? explanation_dict(&explanation) : NULL;
+    return st == FA2_OK ? explanation_dict(&problem, &explanation) : NULL;
 }
 
 static PyObject *context_close(PyObject *self, PyObject *unused)
@@ -377,8 +382,8 @@ static PyMethodDef methods[] = {
      "while it runs. Prepares it."},
     {"explain", context_explain, METH_O,
      "explain($self, problem, /)\n--\n\nWhich kernel the problem gets here, and by which rule: a "
-     "dict. "
-     "Prepares it."},
+     "dict, "
+     "as of fa2.explain. Prepares it."},
     {"close", context_close, METH_NOARGS,
      "close($self, /)\n--\n\nWait for the device and release every kernel; calls fail from then "
      "on. "

@@ -107,15 +107,34 @@ static bool no_tensor(PyObject *object, const char *name)
     return false;
 }
 
+/* A whole number of 32 bits, or one of an enumeration. False where it is none, without an exception unless it
+ * raised one itself. */
+static bool number_of(PyObject *value, int32_t *ret_number)
+{
+    PyObject *number = PyIndex_Check(value) ? PyNumber_Index(value) : NULL;
+    if (number == NULL)
+        return false;
+    int beyond = 0; /* -1, 1: of long long */
+    const long long wide = PyLong_AsLongLongAndOverflow(number, &beyond);
+    Py_DECREF(number);
+    *ret_number = (int32_t)wide;
+    return beyond == 0 && wide == *ret_number;
+}
+
 bool fa2py_device_of(PyObject *tensor, const char *name, dl_device *ret_device)
 {
     PyObject *answer = PyObject_CallMethod(tensor, "__dlpack_device__", NULL);
     if (answer == NULL)
         return no_tensor(tensor, name);
-    int type = 0, id = 0;
-    const bool ok = PyArg_ParseTuple(answer, "ii", &type, &id) != 0;
+    const bool ok = PyTuple_Check(answer) && PyTuple_Size(answer) == 2 &&
+                    number_of(PyTuple_GetItem(answer, 0), &ret_device->type) &&
+                    number_of(PyTuple_GetItem(answer, 1), &ret_device->id);
+    if (!ok && !PyErr_Occurred())
+        PyErr_Format(PyExc_ValueError,
+                     "%s answers __dlpack_device__ with %R; it must be a tuple of two numbers, the "
+                     "device's DLPack type and which one it is",
+                     name, answer);
     Py_DECREF(answer);
-    *ret_device = (dl_device){type, id};
     return ok;
 }
 
@@ -173,8 +192,15 @@ static bool take_capsule(PyObject *capsule, const char *name, fa2py_view *view)
         return PyCapsule_SetName(capsule, "used_dltensor_versioned") == 0 &&
                take_versioned(managed, name, view);
     }
+    if (!PyCapsule_IsValid(capsule, "dltensor")) {
+        PyErr_Format(PyExc_ValueError,
+                     "%s answers __dlpack__ with %R; it must be a capsule named dltensor or "
+                     "dltensor_versioned that nobody has taken yet",
+                     name, capsule);
+        return false;
+    }
     dl_managed *managed = PyCapsule_GetPointer(capsule, "dltensor");
-    if (managed == NULL || PyCapsule_SetName(capsule, "used_dltensor") != 0)
+    if (PyCapsule_SetName(capsule, "used_dltensor") != 0)
         return false;
     view->tensor = managed->tensor;
     view->keep = managed;

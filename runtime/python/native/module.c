@@ -119,6 +119,8 @@ static PyMethodDef methods[] = {
      "dropout_mask(problem, dropout_p, dropout_seed, offset=0, /)\n--\n\nWhat a call on the "
      "problem "
      "keeps, 1, or drops, 0: a bytearray of [B, Hq, Sq, Sk], computed on the\nhost. For tests."},
+    {"problem_keys", fa2py_problem_keys, METH_NOARGS,
+     "problem_keys()\n--\n\nThe keys of problem_text's texts, and the fields that they stand for."},
     {"problem_text", fa2py_problem_text, METH_O,
      "problem_text(problem, /)\n--\n\nThe problem as fa2-tune --shape takes it. Raises ValueError "
      "for one "

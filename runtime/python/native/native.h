@@ -146,6 +146,8 @@ bool fa2py_problem_parse(PyObject *fields, fa2_problem *ret_problem);
 PyObject *fa2py_problem_dict(const fa2_problem *problem); /* the fields that texts show */
 /* problem_text(fields): as fa2-tune --shape takes it. */
 PyObject *fa2py_problem_text(PyObject *module, PyObject *fields);
+/* problem_keys(): the words of such texts, and the fields that they stand for. */
+PyObject *fa2py_problem_keys(PyObject *module, PyObject *unused);
 
 /* ---- calls (call.c) ---- */
 

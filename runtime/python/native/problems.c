@@ -5,6 +5,45 @@
 #include "native.h"
 #include "runtime/base/problem.h"
 
+/* A text and behind it a word, with a comma before it unless it is the first. Takes the text, which may be
+ * NULL. */
+static PyObject *with_word(PyObject *text, const char *word, bool is_first)
+{
+    PyObject *longer =
+        text != NULL ? PyUnicode_FromFormat("%U%s%s", text, is_first ? "" : ", ", word) : NULL;
+    Py_XDECREF(text);
+    return longer;
+}
+
+/* The ValueError of a sentence, which it takes. */
+static void raise_text(PyObject *text)
+{
+    if (text != NULL)
+        PyErr_SetObject(PyExc_ValueError, text);
+    Py_XDECREF(text);
+}
+
+static void refuse_word(int field, PyObject *value)
+{
+    const fa2i_field *f = &fa2i_fields[field];
+    if (fa2i_field_word(field, f->least) == NULL) {
+        PyErr_Format(PyExc_ValueError, "%s is %R; it must be a whole number", f->name, value);
+        return;
+    }
+    PyObject *text = PyUnicode_FromFormat("%s is %R; it must be one of ", f->name, value);
+    for (int32_t i = f->least; i <= f->most; i++)
+        text = with_word(text, fa2i_field_word(field, i), i == f->least);
+    raise_text(text);
+}
+
+static void refuse_field(PyObject *name)
+{
+    PyObject *text = PyUnicode_FromFormat("a problem has no field %R; it has ", name);
+    for (int i = 0; i < FA2I_FIELD_COUNT; i++)
+        text = with_word(text, fa2i_fields[i].name, i == 0);
+    raise_text(text);
+}
+
 static bool field_value(int field, PyObject *value, int32_t *ret_value)
 {
     if (PyUnicode_Check(value)) {
@@ -15,8 +54,7 @@ static bool field_value(int field, PyObject *value, int32_t *ret_value)
         if (known)
             return true;
         PyErr_Clear();
-        PyErr_Format(PyExc_ValueError, "%s is %R, which fa2 does not know", fa2i_fields[field].name,
-                     value);
+        refuse_word(field, value);
         return false;
     }
     PyObject *number = PyNumber_Index(value);
@@ -44,7 +82,7 @@ static int field_named(PyObject *name)
         if (PyUnicode_Check(name) &&
             PyUnicode_CompareWithASCIIString(name, fa2i_fields[i].name) == 0)
             return i;
-    PyErr_Format(PyExc_ValueError, "a problem has no field %R", name);
+    refuse_field(name);
     return -1;
 }
 
@@ -122,4 +160,18 @@ PyObject *fa2py_problem_text(PyObject *module, PyObject *fields)
         if (*c == ' ')
             *c = ',';
     return PyUnicode_FromString(text);
+}
+
+PyObject *fa2py_problem_keys(PyObject *module, PyObject *unused)
+{
+    PyObject *dict = PyDict_New();
+    (void)module;
+    (void)unused;
+    for (int i = 0; dict != NULL && i < FA2I_FIELD_COUNT; i++) {
+        PyObject *name = PyUnicode_FromString(fa2i_fields[i].name);
+        if (name == NULL || PyDict_SetItemString(dict, fa2i_fields[i].key, name) != 0)
+            Py_CLEAR(dict);
+        Py_XDECREF(name);
+    }
+    return dict;
 }
