@@ -213,7 +213,7 @@ static fa2_status make_report(report *r, int *ret_status)
 {
     fa2_status st = FA2_OK;
     fa2i_destination to = {0};
-    FA2_TRY(fa2i_place_look(r->path, &fa2i_place_export, &to));
+    FA2_TRY(fa2i_place_look(r->path, &fa2i_place_field_report, &to));
     FA2_TRY(fa2i_gpu_read(r->options.device, &r->gpu));
     FA2_TRY(join(r->path, ".field.db", &r->database));
     r->made_database = access(r->database, F_OK) != 0;
