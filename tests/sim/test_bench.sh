@@ -153,6 +153,11 @@ run 2 field-report report.jsonl
 has err "field-report needs --device N"
 run 2 field-report - --device 0
 has err "field-report needs a file"
+run 1 field-report nowhere/report.jsonl --device 0
+has err "nowhere/report.jsonl: its folder is not there; make it, or name a file elsewhere"
+lacks err "--db"
+checks=$((checks + 1))
+[ "$(wc -l <err)" -eq 1 ] || fail "$ran: more than one message"
 echo letters >letters.txt
 run 2 field-report letters.txt --device 0
 has err "letters.txt: is a file of another kind, not a field report, and is not overwritten"

@@ -129,6 +129,30 @@ static fa2_status check_no_side_file(const char *path)
     return FA2_OK;
 }
 
+/* Where the file lies or is to lie; the caller's, NULL without memory. */
+static char *folder_of(const char *path)
+{
+    char *folder = fa2i_strdup(path);
+    char *slash = folder == NULL ? NULL : strrchr(folder, '/');
+    if (slash != NULL) {
+        slash[slash == folder ? 1 : 0] = '\0';
+        return folder;
+    }
+    fa2i_free(folder);
+    return fa2i_strdup(".");
+}
+
+/* Whether the folder takes the file, before hours of work for it. */
+static fa2_status check_folder(const char *path)
+{
+    char *folder = folder_of(path);
+    if (folder == NULL)
+        return fa2i_fail(FA2_E_MEMORY, "out of memory");
+    const int cause = access(folder, W_OK | X_OK) == 0 ? 0 : errno;
+    fa2i_free(folder);
+    return cause == 0 ? FA2_OK : cannot_write(path, cause);
+}
+
 fa2_status fa2i_place_look(const char *path, const fa2i_place_kind *kind,
                            fa2i_destination *ret_place)
 {
@@ -160,9 +184,11 @@ fa2_status fa2i_place_look(const char *path, const fa2i_place_kind *kind,
         found.replaces = true;
         found.mode = info.st_mode & 0777;
     }
-done:
-    *ret_place = found;
-    return FA2_OK;
+done:;
+    const fa2_status folder = found.stream ? FA2_OK : check_folder(path);
+    if (folder == FA2_OK)
+        *ret_place = found;
+    return folder;
 }
 
 /* ---- writing ---- */
@@ -202,13 +228,10 @@ static fa2_status fill(FILE *out, const fa2i_destination *p, fa2i_place_fill_fn 
 /* Put the new name on the disk, too; without that it is there all the same until the power goes. */
 static void sync_folder_of(const char *path)
 {
-    char *folder = fa2i_strdup(path);
+    char *folder = folder_of(path);
     if (folder == NULL)
         return;
-    char *slash = strrchr(folder, '/');
-    if (slash != NULL)
-        slash[slash == folder ? 1 : 0] = '\0';
-    const int descriptor = open(slash != NULL ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const int descriptor = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (descriptor >= 0) {
         (void)fsync(descriptor);
         close(descriptor);
