@@ -178,16 +178,18 @@ bool fa2py_open(const fa2py_call *call, const fa2py_operand *q, const char *name
            check_tensor(operand, &q->view.tensor);
 }
 
-/* Whether the kernel can read the tensor's rows where they are. */
-static bool is_readable(const fa2py_operand *operand)
+/* Whether the kernel can read the tensor's rows where they are: aligned, and one behind the other along
+ * the sequence (the gradient of a sum over the sequence has one row, repeated). */
+static bool is_readable(const fa2py_call *call, const fa2py_operand *operand)
 {
     const dl_tensor *tensor = &operand->view.tensor;
+    const int seq = call->heads_first ? DIM - 1 : DIM - 2;
     bool readable = operand->strides[DIM] == 1 &&
                     ((uintptr_t)tensor->data + tensor->byte_offset) % FA2PY_ROW_ALIGN == 0;
     for (int i = 0; i < DIM; i++)
         readable =
             readable && (operand->shape[i] == 1 || operand->strides[i] % FA2PY_STRIDE_STEP == 0);
-    return readable;
+    return readable && (operand->shape[seq] == 1 || operand->strides[seq] >= operand->shape[DIM]);
 }
 
 bool fa2py_open_copied(const fa2py_call *call, const fa2py_operand *q, const char *name,
@@ -195,7 +197,7 @@ bool fa2py_open_copied(const fa2py_call *call, const fa2py_operand *q, const cha
 {
     if (!open_rows(call, name, object, is_packed(call) ? RANK - 1 : RANK, stream, operand))
         return false;
-    if (operand->framework->copy != NULL && !is_readable(operand)) {
+    if (operand->framework->copy != NULL && !is_readable(call, operand)) {
         PyObject *copy = PyObject_CallFunctionObjArgs(operand->framework->copy, object, NULL);
         fa2py_operands_done(operand, 1);
         if (copy == NULL)
