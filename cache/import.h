@@ -18,9 +18,8 @@ typedef struct fa2i_import {
     int64_t version;  /* of the file's format */
     const char *type; /* of the current line: a table */
     int64_t ours;     /* the row id here of what the current line describes; 0: it has none */
-    bool
-        is_unknown; /* the current line is, or is about, a kernel whose variant nobody here knows */
-    SHA2_CTX sha;   /* of the lines above the current one */
+    bool is_unknown;  /* it is, or is about, a kernel whose variant nobody here knows */
+    SHA2_CTX sha;     /* of the lines above the current one */
     bool ended;
     fa2i_variant_fn variant; /* may be NULL */
     void *user;

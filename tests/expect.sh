@@ -40,6 +40,11 @@ empty() {
     checks=$((checks + 1))
     [ ! -s "$1" ] || fail "$ran: $1 is not empty"
 }
+# untouched FILE COPY: the last run left it as it was.
+untouched() {
+    checks=$((checks + 1))
+    cmp -s "$1" "$2" || fail "$ran: $1 was changed"
+}
 
 # golden FILE TEXT, masked FILE TEXT: what the last run wrote to FILE is the text in tests/golden/texts; masked, numbers
 # and the parameters of kernels, which change with the cost model, are any. FA2_UPDATE_GOLDEN=1 writes it.

@@ -155,12 +155,6 @@ sealed() {
         "$(sha256sum <unsealed | cut -d ' ' -f 1)" >>"$1"
 }
 
-# untouched FILE COPY: the last run left it as it was.
-untouched() {
-    checks=$((checks + 1))
-    cmp -s "$1" "$2" || fail "$ran: $1 was changed"
-}
-
 # ---- export replaces an export when it is complete, and nothing else ----
 printf '{"fa2_export":1,"schema":1}\n{"type":"problem","id":1,"op":"forward","dtype":"fp16","batch":1,"heads_q":2,"heads_kv":2,"seq_q":64,"seq_k":64,"head_dim":16,"causal":0}\n' >old.jsonl
 run 0 import old.jsonl

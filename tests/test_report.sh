@@ -105,6 +105,32 @@ done
 check_html cards.html
 run 0 report --db few.db --against other.db
 has out "## Against other.db"
+has out "| problem | here µs |"
+lacks out "(model)"
+# A winner without measurements has the model's time, and both tables say so.
+run 0 report --db part.db --against few.db
+checks=$((checks + 1))
+python3 - <<'END' || fail "$ran: times of winners and times against the other"
+import re
+winners, against = {}, {}
+with open("out", encoding="utf-8") as file:
+    for line in file:
+        section = line if line.startswith("## ") else section if "section" in globals() else ""
+        cells = [cell.strip() for cell in line.split("|")]
+        if len(cells) > 5 and "D=" in cells[1]:
+            (against if "Against" in section else winners)[cells[1]] = cells[2]
+times = [winners[shape] for shape in against]
+assert times == list(against.values()) and "\u2013" not in times
+modelled = [time for time in times if re.fullmatch(r"[0-9.]+ \(model\)", time)]
+assert 0 < len(modelled) < len(times)
+END
+# Nothing in common: a sentence, no empty table.
+run 0 report --db few.db --against few.db --shape D=8
+has out "no problem in common, so there is nothing to compare"
+lacks out "here µs"
+run 0 report --db few.db --against few.db --shape D=8 --html nothing.html
+has nothing.html "no problem in common, so there is nothing to compare"
+check_html nothing.html
 run 2 report --db few.db --against missing.db
 has err "missing.db"
 
@@ -146,7 +172,16 @@ has field.html "613 TFLOPS"
 lacks field.html "Gains over naive"
 check_html field.html
 run 2 report --db few.db --bench few.md --html field.html
-has err "few.md: has no ceilings of a card"
+has err "few.md: is not JSON, or was cut; --bench takes what bench --format json or field-report writes"
+head -c 100 bench.json >cut.json
+run 2 report --db few.db --bench cut.json --html field.html
+has err "cut.json: is not JSON, or was cut"
+head -c -9 field.jsonl >cut.jsonl
+run 2 report --db few.db --bench cut.jsonl --html field.html
+has err "cut.jsonl: is not JSON, or was cut"
+echo '{"ceilings":[]}' >cut.json
+run 2 report --db few.db --bench cut.json --html field.html
+has err "cut.json: has no ceilings of a card: it is not what bench --format json or field-report writes"
 run 2 report --db few.db --bench missing.json --html field.html
 has err "missing.json: No such file"
 

@@ -139,7 +139,8 @@ static const fa2i_command commands[] = {
      "what the card can do, and writes all of it, with how well the cost model and the choice of\n"
      "kernels did, as JSON lines; fa2-tune import takes the measurements. Minutes; the same "
      "command\n"
-     "goes on where it was stopped. It says what is in the file: nothing personal.\n\n"
+     "goes on where it was stopped. It says what is in the file: nothing personal. A field report\n"
+     "of that name is replaced when the new one is complete; no other file is.\n\n"
      "  --device N        the CUDA device, 0 for the first\n"
      "  --budget SECONDS  of tuning; default 480\n" JOBS_HELP
      "  --check           instead: do the measurements in FILE give the figures that it states?\n"},

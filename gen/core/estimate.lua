@@ -121,8 +121,8 @@ end
 
 -- The time of a kernel: index (nil for one that is in no set), text, price (the model's, with the registers that
 -- are known), plain (the same without them). Returns us, what it rests on ("measured", "nearby", "elsewhere",
--- "model"), the nearest set of its class that has it, the weight of the measurements of it and its like, and the
--- nearest set of another class that corrects it.
+-- "model"), the nearest set of its class that has it, the weight of the measurements of it and its like, the
+-- nearest set of another class that corrects it, and the weight of the measurements of its text alone.
 local function estimate(self, near, common, kernel)
    local sum, own_weight, kin_weight, known, rests, from, kin = 0, 0, 0, 0, "model", nil, nil
    local family, likeness = factors.family_of(self, kernel.text), factors.likeness_of(self, kernel.text)

@@ -100,7 +100,7 @@ local function names(v)
    local all, turns = complete(v), v.deterministic == 1
    local sharing, width = dq_shares(v)
    local own = bwd.shared_names(all, {
-      smem_bytes = smem_bytes(v), groups = groups, stages = stages, dq = "red", rows = "prepared", turns = turns,
+      smem_bytes = smem_bytes(v), groups = groups, stages = stages, dq = "red", turns = turns,
       last_keys_first = turns and v.causal == 1 and v.window == 0,
       wgmma = true, by_map = false,
       own_block = turns and "block_ticket(" .. lengths.backward_names(all).params .. ", smem)" or "blockIdx.x",
@@ -109,7 +109,7 @@ local function names(v)
       dq_columns = width, dq_width = sharing * width, dq_chunk = "warp % kColWarps * 2 * kDqPairs + n",
       d_pad = d_pad(v), element = v.dtype == "bf16" and "bf16" or "f16",
       operands = fwd_sm90.operands, accumulators = fwd_sm90.accumulators,
-      scored = v.br, q = "smem", score_tiles = "kQueryTiles", row_operands = "K or V", tile_operands = "Q or dO",
+      scored = v.br, score_tiles = "kQueryTiles", row_operands = "K or V", tile_operands = "Q or dO",
       first_q_row = v.varlen == 1 and "place.own.sequence.first_q + " or "",
       first_k_row = v.varlen == 1 and "place.own.sequence.first_k + " or "",
       map_batch = v.varlen == 1 and "0" or "place.batch", -- packed sequences are one batch

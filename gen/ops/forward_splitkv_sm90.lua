@@ -1,8 +1,8 @@
 -- fwd_splitkv_sm90: the family on wgmma for few query rows whose keys blocks divide, V being the first columns of K
 -- (templates/hopper/split.cu.in).
 --
--- A block is two warpgroups: both have all 64 rows, and each half of O's columns. Tiles of Bc keys have `stages`
--- places. products: whether both products of a tile are in one visit. waves: forward_splitkv.lua.
+-- A block is two warpgroups that multiply, and one that copies: both have all 64 rows, and each S of half a tile's keys
+-- and half of O's columns. Tiles of 64 keys have two places. waves: forward_splitkv.lua.
 local columns = require("features.columns")
 local cost = require("ops.forward_splitkv_sm90_cost")
 local families = require("core.family")

@@ -41,9 +41,9 @@ local function count(by, matched)
 end
 
 -- path, same_devices (are devices told apart?), both, missing, only_there (problems), rows: {shape, device, here,
--- there, ratio, changed}; ratio is the other's time over this one's, nil where one is measured and one modelled:
--- these are `mixed`, and neither in the mean nor in the picture, which are over `compared`. Devices that both have
--- are compared with themselves; where there is none, problems are compared whatever the device.
+-- there, ratio, changed}, times as texts; ratio is the other's time over this one's, nil where one is measured and
+-- one modelled: these are `mixed`, and neither in the mean nor in the picture, which are over `compared`. Devices
+-- that both have are compared with themselves; where there is none, problems are compared whatever the device.
 function M.view(host, facts, other)
    local names, common = names_of(facts), false
    for name in pairs(names_of(other)) do
@@ -59,9 +59,10 @@ function M.view(host, facts, other)
          local ratio = row.source == there.source and b / a or nil
          ratios[#ratios + 1] = ratio
          matched[key] = true
-         rows[#rows + 1] = {shape = row.group.shape, device = row.device, other_device = there.device, here = a,
-                            there = b, ratio = ratio or false, changed = row.brief ~= there.brief, brief = row.brief,
-                            other_brief = there.brief, source = row.source or "", other_source = there.source or ""}
+         rows[#rows + 1] = {shape = row.group.shape, device = row.device, other_device = there.device,
+                            here = format.time(row), there = format.time(there), ratio = ratio or false,
+                            changed = row.brief ~= there.brief, brief = row.brief, other_brief = there.brief,
+                            source = row.source or "", other_source = there.source or ""}
       end
    end
    table.sort(rows, function(a, b) -- without a ratio last

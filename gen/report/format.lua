@@ -63,6 +63,11 @@ function M.fixed(value, decimals)
    return value and string.format("%." .. decimals .. "f", value) or "\u{2013}"
 end
 
+-- A winner's time in µs; the model's where none was measured, which it says.
+function M.time(winner)
+   return M.fixed(winner.median_us or winner.model_us, 2) .. (winner.median_us and "" or " (model)")
+end
+
 -- Of coordinates: as few letters as say it.
 function M.place(value)
    local text = string.format("%.1f", value):gsub("%.0$", "")

@@ -342,8 +342,8 @@ local function view_of(tools, facts, other)
       between = between(host, winners), other = other and compare.view(host, facts, other) or false,
       groups = facts.groups, problem = function(i) return problem_section(host, facts.groups[i]) end,
       shape_file = shape_file(host, facts.groups), shell = format.shell,
-      markup = format.markup, read = host.read, fixed = format.fixed, count = format.count, plural = format.plural,
-      moment = format.moment, scaled = format.scaled, string = string,
+      markup = format.markup, read = host.read, fixed = format.fixed, time = format.time, count = format.count,
+      plural = format.plural, moment = format.moment, scaled = format.scaled, string = string,
    }
 end
 

@@ -86,6 +86,11 @@ static inline int32_t fa2i_head_dim_v(const fa2_problem *problem)
     return problem->head_dim_v > 0 ? problem->head_dim_v : problem->head_dim;
 }
 
+_Static_assert(FA2_BIAS_FP16_GRADIENT == FA2_BIAS_BOOL + FA2_BIAS_FP16 &&
+                   FA2_BIAS_BF16_GRADIENT == FA2_BIAS_BOOL + FA2_BIAS_BF16 &&
+                   FA2_BIAS_FP32_GRADIENT == FA2_BIAS_BOOL + FA2_BIAS_FP32,
+               "those with a gradient come in the order of those without");
+
 /* Whether the gradient of a bias is wanted; the same bias without it. */
 static inline bool fa2i_bias_has_gradient(fa2_bias bias)
 {

@@ -101,8 +101,8 @@ static fa2_status check_maps(const fa2i_recipe *recipe)
     return FA2_OK;
 }
 
-/* Rows that the main step reads are prepared, and what it counts by; sums that it adds to are converted, and prepared where several
- * blocks add. */
+/* Rows that the main step reads are prepared, and what it counts by; sums that it adds to are converted, and
+ * prepared where several blocks add. */
 static fa2_status check_rows(const fa2i_recipe *recipe)
 {
     const bool shared_sums = recipe->workspace == FA2I_WORKSPACE_ROWS_AND_DQ ||

@@ -267,7 +267,8 @@ typedef struct fa2_rotary_tables {
  * byte with anything else here, and no row of a tensor with another one: that is FA2_E_INVALID. The
  * rows themselves count, not what lies between them, so Q, K, V and O may be slices of one packed
  * tensor; only where strides are so odd that this would take long to find out is it the caller's
- * word. */
+ * word. So it is that launches which may run at the same time, as those of two streams, have
+ * workspaces of their own: a launch counts and adds in its own, whatever was there before. */
 typedef struct fa2_forward_args {
     fa2_tensor q, k, v;  /* read */
     fa2_tensor o;        /* written */

@@ -10,7 +10,7 @@
         const body = table.tBodies[0];
         const falling = header.getAttribute("aria-sort") === "ascending";
         const rows = Array.from(body.rows).map(function (row, place) {
-            const text = value(row, index);
+            const text = value(row, index).replace(/ \(model\)$/, "");
             return { row: row, place: place, text: text, number: text === "" ? NaN : Number(text) };
         });
         rows.sort(function (a, b) {

@@ -153,9 +153,22 @@ run 2 field-report report.jsonl
 has err "field-report needs --device N"
 run 2 field-report - --device 0
 has err "field-report needs a file"
+run 1 field-report nowhere/report.jsonl --device 0
+has err "nowhere/report.jsonl: its folder is not there; make it, or name a file elsewhere"
+lacks err "--db"
+checks=$((checks + 1))
+[ "$(wc -l <err)" -eq 1 ] || fail "$ran: more than one message"
 echo letters >letters.txt
 run 2 field-report letters.txt --device 0
-has err "not an export, and is not overwritten"
+has err "letters.txt: is a file of another kind, not a field report, and is not overwritten"
+# An export of another database begins as a report does.
+run 0 export theirs.jsonl
+cp theirs.jsonl theirs.txt
+run 2 field-report theirs.jsonl --device 0
+has err "theirs.jsonl: is an export, not a field report, and is not overwritten; name another file"
+untouched theirs.jsonl theirs.txt
+checks=$((checks + 1))
+[ ! -e theirs.jsonl.field.db ] || fail "$ran: it measured first"
 echo theirs >report.jsonl.db # not the command's
 run 0 field-report report.jsonl --device 0
 masked out field-report
@@ -176,6 +189,9 @@ has err "3 tuned already"
 has out "The database is report.jsonl.field.db, which was there before."
 checks=$((checks + 1))
 cmp -s report.jsonl first.jsonl || fail "$ran: another report of the same measurements"
+run 2 export report.jsonl
+has err "report.jsonl: is a field report, not an export, and is not overwritten"
+untouched report.jsonl first.jsonl
 FA2_CUDA_LIBRARY=/nonexistent/libcuda.so.1
 run 0 field-report report.jsonl --check
 has out "the same figures here"

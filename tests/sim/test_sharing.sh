@@ -30,6 +30,15 @@ lacks out "max error"
 has out '"state":"settled"'
 run 2 --device 0 -- true
 has err "true never used fa2"
+run 1 --device 0 -- false
+has err "false ended with status 1"
+has err "false never used fa2"
+# What was named beside it is tuned all the same.
+run 0 --device 0 --shape $shape -- true
+has err "true never used fa2, or one that is too old to say what for; what was named beside it counts"
+has err "1 tuned already"
+run 1 --device 0 --shape $shape -- false
+has err "1 tuned already"
 run 2 --device 0 -- ./nothing
 has err "cannot run ./nothing: No such file or directory"
 run 2 --device 0 --

@@ -7,9 +7,9 @@
  * about FA2I_BENCHMARK_SAMPLE_US, timed by events as a whole; right before it the same graph runs once
  * untimed (FA2I_WARMTH_BUSY), so the L2 is as warm as consecutive calls leave it, and what the host takes to
  * start a graph is hidden behind it. A kernel whose run would take more than FA2I_BENCHMARK_SLOW_US sits rounds
- * out, a tenth of the runs at least is left. With cold, a run is one launch behind a flush of the L2. With rest_ms the device idles so long before each
- * round. On a software device, whose times are modelled and always the same, one run of one
- * launch is all.
+ * out, a tenth of the runs at least is left. With cold, a run is one launch behind a flush of the L2. With rest_ms
+ * the device idles so long before each round. On a software device, whose times are modelled and always the same,
+ * one run of one launch is all.
  *
  * Nothing is written: the database is read where there is one. Times are us, sizes bytes. Errors: what a
  * kernel does wrong is in its record; a status means that nothing can go on. Not thread-safe.

@@ -213,12 +213,13 @@ static fa2_status make_report(report *r, int *ret_status)
 {
     fa2_status st = FA2_OK;
     fa2i_destination to = {0};
-    FA2_TRY(fa2i_place_look(r->path, &fa2i_place_export, &to));
+    FA2_TRY(fa2i_place_look(r->path, &fa2i_place_field_report, &to));
     FA2_TRY(fa2i_gpu_read(r->options.device, &r->gpu));
     FA2_TRY(join(r->path, ".field.db", &r->database));
     r->made_database = access(r->database, F_OK) != 0;
     FA2_TRY(tune_both(r, ret_status));
-    if (*r->stop != 0)
+    const bool none = *ret_status != FA2I_EXIT_OK && access(r->database, F_OK) != 0;
+    if (*r->stop != 0 || none) /* tune has said why */
         goto done;
     FA2_TRY(fa2i_generator_create_stoppable(r->stop, &r->generator));
     FA2_TRY(fa2i_database_open(r->database, FA2I_CACHE_READ, &r->cache));

@@ -39,7 +39,7 @@ typedef struct output {
 
 static fa2_status look(output *o)
 {
-    const fa2i_place_kind kind = {"a report", fa2i_page_start(o->format)};
+    const fa2i_place_kind kind = {.name = "a report", .start = fa2i_page_start(o->format)};
     return o->path == NULL ? FA2_OK : fa2i_place_look(o->path, &kind, &o->place);
 }
 

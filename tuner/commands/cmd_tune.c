@@ -333,11 +333,11 @@ int fa2i_cmd_tune(int argc, char **argv)
     if (tune.options.json)
         fa2i_tune_print_json(&tune);
     status = exit_status(&tune);
-    if (status == FA2I_EXIT_OK && program_failed)
-        status = FA2I_EXIT_FAILED;
 done:
     if (st != FA2_OK)
         status = fa2i_report_failure(st);
+    if (program_failed && (status == FA2I_EXIT_OK || status == FA2I_EXIT_USAGE))
+        status = FA2I_EXIT_FAILED;
     close_tune(&tune);
     return status;
 }

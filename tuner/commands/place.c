@@ -2,19 +2,24 @@
  * How: what lies at the file's name is looked at first; then a new file is written beside it, which takes
  * its place when it is complete and on the disk.
  */
-#define _XOPEN_SOURCE 700 /* fsync, lstat, readlink */
+#define _XOPEN_SOURCE 700 /* fsync, getline, lstat, readlink */
 #include "tuner/commands/place.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include "runtime/base/alloc.h"
 #include "runtime/base/text.h"
 
-const fa2i_place_kind fa2i_place_export = {"an export", "{\"fa2_export\":"};
+static const char export_start[] = "{\"fa2_export\":", report_mark[] = "{\"fa2_report\":";
+const fa2i_place_kind fa2i_place_export = {"an export", export_start, report_mark, false,
+                                           "a field report"};
+const fa2i_place_kind fa2i_place_field_report = {"a field report", export_start, report_mark, true,
+                                                 "an export"};
 
 /* A file or its folder refuses, for this errno. */
 static fa2_status cannot_write(const char *path, int cause)
@@ -41,11 +46,28 @@ static fa2_status cannot_write(const char *path, int cause)
 
 /* ---- what is there ---- */
 
+/* Whether the file's lines are those of the kind: with its mark, or without it to the file's end. */
+static bool is_marked_so(FILE *file, const fa2i_place_kind *kind)
+{
+    if (kind->mark == NULL)
+        return true;
+    const size_t length = strlen(kind->mark);
+    char *line = NULL;
+    size_t room = 0;
+    bool found = false;
+    rewind(file);
+    for (ssize_t bytes; !found && (bytes = getline(&line, &room, file)) >= 0;)
+        found = (size_t)bytes >= length && memcmp(line, kind->mark, length) == 0;
+    free(line); /* getline's */
+    return kind->marked ? found : !found && feof(file) != 0;
+}
+
 static fa2_status check_kind(const char *path, const fa2i_place_kind *kind)
 {
     static const char database_start[] = "SQLite format 3";
     char start[FA2I_PLACE_START_MAX] = "";
     const size_t length = strlen(kind->start);
+    const char *is = "a file of another kind";
     assert(length <= sizeof start);
     FILE *file = fopen(path, "r");
     if (file == NULL)
@@ -54,14 +76,17 @@ static fa2_status check_kind(const char *path, const fa2i_place_kind *kind)
                          "another file",
                          path, strerror(errno), kind->name);
     const size_t bytes = fread(start, 1, sizeof start, file);
+    const bool begins = bytes >= length && memcmp(start, kind->start, length) == 0;
+    const bool same = begins && is_marked_so(file, kind);
     fclose(file);
-    if (bytes >= length && memcmp(start, kind->start, length) == 0)
+    if (same)
         return FA2_OK;
-    return fa2i_fail(
-        FA2_E_INVALID, "%s: is %s, not %s, and is not overwritten; name another file", path,
-        memcmp(start, database_start, sizeof database_start) == 0 ? "a database"
-                                                                  : "a file of another kind",
-        kind->name);
+    if (begins && kind->mark != NULL)
+        is = kind->other;
+    else if (memcmp(start, database_start, sizeof database_start) == 0)
+        is = "a database";
+    return fa2i_fail(FA2_E_INVALID, "%s: is %s, not %s, and is not overwritten; name another file",
+                     path, is, kind->name);
 }
 
 static fa2_status refuse_link(const char *path, bool dangling)
@@ -104,6 +129,30 @@ static fa2_status check_no_side_file(const char *path)
     return FA2_OK;
 }
 
+/* Where the file lies or is to lie; the caller's, NULL without memory. */
+static char *folder_of(const char *path)
+{
+    char *folder = fa2i_strdup(path);
+    char *slash = folder == NULL ? NULL : strrchr(folder, '/');
+    if (slash != NULL) {
+        slash[slash == folder ? 1 : 0] = '\0';
+        return folder;
+    }
+    fa2i_free(folder);
+    return fa2i_strdup(".");
+}
+
+/* Whether the folder takes the file, before hours of work for it. */
+static fa2_status check_folder(const char *path)
+{
+    char *folder = folder_of(path);
+    if (folder == NULL)
+        return fa2i_fail(FA2_E_MEMORY, "out of memory");
+    const int cause = access(folder, W_OK | X_OK) == 0 ? 0 : errno;
+    fa2i_free(folder);
+    return cause == 0 ? FA2_OK : cannot_write(path, cause);
+}
+
 fa2_status fa2i_place_look(const char *path, const fa2i_place_kind *kind,
                            fa2i_destination *ret_place)
 {
@@ -135,9 +184,11 @@ fa2_status fa2i_place_look(const char *path, const fa2i_place_kind *kind,
         found.replaces = true;
         found.mode = info.st_mode & 0777;
     }
-done:
-    *ret_place = found;
-    return FA2_OK;
+done:;
+    const fa2_status folder = found.stream ? FA2_OK : check_folder(path);
+    if (folder == FA2_OK)
+        *ret_place = found;
+    return folder;
 }
 
 /* ---- writing ---- */
@@ -177,13 +228,10 @@ static fa2_status fill(FILE *out, const fa2i_destination *p, fa2i_place_fill_fn 
 /* Put the new name on the disk, too; without that it is there all the same until the power goes. */
 static void sync_folder_of(const char *path)
 {
-    char *folder = fa2i_strdup(path);
+    char *folder = folder_of(path);
     if (folder == NULL)
         return;
-    char *slash = strrchr(folder, '/');
-    if (slash != NULL)
-        slash[slash == folder ? 1 : 0] = '\0';
-    const int descriptor = open(slash != NULL ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const int descriptor = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (descriptor >= 0) {
         (void)fsync(descriptor);
         close(descriptor);

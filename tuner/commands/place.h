@@ -16,12 +16,18 @@
 
 enum { FA2I_PLACE_START_MAX = 64 };
 
-/* A kind of file. */
+/* A kind of file. Of two kinds that begin alike one has lines that begin with the mark, and the other has none. */
 typedef struct fa2i_place_kind {
     const char *name;  /* "an export" */
     const char *start; /* what such a file begins with: at most FA2I_PLACE_START_MAX bytes */
+    const char *mark;  /* NULL: no other kind begins so */
+    bool marked;       /* this one has the lines */
+    const char *other; /* the name of the one that has not, or has */
 } fa2i_place_kind;
-extern const fa2i_place_kind fa2i_place_export; /* what fa2i_cache_export writes */
+extern const fa2i_place_kind
+    fa2i_place_export; /* what fa2i_cache_export writes, and nothing behind it */
+extern const fa2i_place_kind
+    fa2i_place_field_report; /* an export with the lines of tuner/bench/field.h behind */
 
 typedef struct fa2i_destination {
     const char *path; /* borrowed; "-" is standard output */

@@ -77,18 +77,18 @@ static int count_lines(const char *path)
     return lines;
 }
 
+/* What was named beside the program counts whatever the program did. */
 static fa2_status read_problems(const capture_file *file, const char *program, fa2i_shapes *shapes)
 {
     const int lines = count_lines(file->path);
-    if (lines == 0)
-        return fa2i_fail(FA2_E_NOT_FOUND,
-                         "%s never used fa2, or one that is too old to say what for; nothing to "
-                         "tune",
-                         program);
-    if (lines == 1)
-        return fa2i_fail(FA2_E_NOT_FOUND, "%s opened fa2 and launched nothing; nothing to tune",
-                         program);
-    return fa2i_shapes_add_file(shapes, file->path);
+    if (lines > 1)
+        return fa2i_shapes_add_file(shapes, file->path);
+    const char *why = lines == 1 ? "opened fa2 and launched nothing"
+                                 : "never used fa2, or one that is too old to say what for";
+    if (shapes->count == 0)
+        return fa2i_fail(FA2_E_NOT_FOUND, "%s %s; nothing to tune", program, why);
+    fprintf(stderr, "fa2-tune: %s %s; what was named beside it counts\n", program, why);
+    return FA2_OK;
 }
 
 /* ---- the program ---- */

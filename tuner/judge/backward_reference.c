@@ -66,8 +66,7 @@ typedef struct part {
     double *sums;        /* [4, D], plain: dK and dV, and those of one query head */
     double *squares;     /* [2, D], of dK and dV, or of dQ */
     double plain_error[KINDS], largest[KINDS], tanh_error[KINDS];
-    double *
-        scores; /* [2, S], of a row of dbias: its plain sum, the squares of what its terms are off */
+    double *scores; /* [2, S], of a row of dbias: plain sums, squares of what their terms are off */
 } part;
 
 /* LSE and delta of a row; d_o: its dO. */
@@ -86,8 +85,7 @@ static void read_statistics(part *p, int32_t batch, int32_t head, int32_t row, c
 /* What a query and a key add with: P, dS and what dS is behind a cap, exact and plain. */
 typedef struct weights {
     double p, ds, behind, plain_p, plain_ds, plain_behind;
-    double off_p, off_ds,
-        off_behind; /* as far as the tanh of a kernel may take them; 0 without a cap */
+    double off_p, off_ds, off_behind; /* as far as a kernel's tanh may take them; 0 without a cap */
 } weights;
 
 /* What tanh.approx promises: relative. */

@@ -73,6 +73,27 @@ done:
     return st;
 }
 
+/* A fa2i_row_fn: there is a row. */
+static int note_row(void *user, int columns, const char *const *names, const char *const *values)
+{
+    (void)columns, (void)names, (void)values;
+    *(bool *)user = true;
+    return 0;
+}
+
+static fa2_status check_json(fa2i_cache *cache, const char *path, const char *json)
+{
+    bool valid = false;
+    const fa2_status st =
+        fa2i_cache_list_json(cache, "SELECT 1 WHERE json_valid(?1)", json, note_row, &valid);
+    if (st != FA2_OK || valid)
+        return st;
+    return fa2i_fail(FA2_E_INVALID,
+                     "%s: is not JSON, or was cut; --bench takes what bench --format json or "
+                     "field-report writes: make it anew",
+                     path);
+}
+
 fa2_status fa2i_benchmark_file_read(const char *path, fa2i_gathered *gathered)
 {
     fa2_status st = FA2_OK;
@@ -84,6 +105,7 @@ fa2_status fa2i_benchmark_file_read(const char *path, fa2i_gathered *gathered)
         FA2_TRY(take_report(text, &lines));
     const char *json = report ? lines : text;
     FA2_TRY(fa2i_cache_open_empty(path, &cache));
+    FA2_TRY(check_json(cache, path, json));
     st = fa2i_gather_json(cache, report ? field_ceilings : bench_ceilings, json,
                           &gathered->ceilings);
     if (st == FA2_OK && !report)

@@ -10,6 +10,9 @@ enum { CTX, SETTINGS, TENSORS };           /* forward's arguments */
 enum { OUT, LSE, ROWS, SAVED = ROWS + 3 }; /* what is saved of q, k and v that are three tensors */
 enum { NEEDS_ROWS = TENSORS - SETTINGS };  /* in needs_input_grad */
 
+_Static_assert(FA2PY_PLAIN_SETTINGS == FA2PY_PLAIN_DETERMINISTIC + 1,
+               "all but whether to be deterministic are settings of a call");
+
 const int fa2py_plain_places[FA2PY_PLAIN_DETERMINISTIC] = {
     [FA2PY_PLAIN_CAUSAL] = FA2PY_SET_CAUSAL,   [FA2PY_PLAIN_WINDOW] = FA2PY_SET_WINDOW,
     [FA2PY_PLAIN_SOFTCAP] = FA2PY_SET_SOFTCAP, [FA2PY_PLAIN_SCALE] = FA2PY_SET_SCALE,
@@ -146,8 +149,7 @@ static PyObject *gradients(PyObject *ctx, PyObject *saved, PyObject *d_out)
     return result;
 }
 
-/* A node's apply(d_out). What is not three tensors, or to be recorded, is the Function's own
- * backward's. */
+/* A node's apply(d_out). What is not three tensors, or to be recorded, is the Function's own backward's. */
 static PyObject *backward(PyObject *ctx, PyObject *d_out)
 {
     const int records = fa2py_torch_records();

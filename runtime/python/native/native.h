@@ -343,8 +343,8 @@ PyObject *fa2py_run(const fa2py_call *call);
 /* What backward takes beside forward's call. Objects are borrowed. */
 typedef struct fa2py_backward {
     PyObject *d_out, *out, *lse;
-    PyObject *gradients
-        [3]; /* dq, dk, dv: a tensor to write to; NULL, None or True: make one; False: none */
+    /* dq, dk, dv: a tensor to write to; NULL, None or True: make one; False: none */
+    PyObject *gradients[3];
     bool want_dsinks, want_dbias;
 } fa2py_backward;
 
