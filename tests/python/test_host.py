@@ -1,7 +1,9 @@
 """fa2.torch and fa2.flash_attn with PyTorch's tensors on the host and kernels of the software device: what a GPU would
 be asked for, small. Skipped without PyTorch or the software device."""
 
+import gc
 import unittest
+import weakref
 
 try:
     import torch
@@ -433,6 +435,59 @@ class Operations(OnHost):
             self.assert_close(first.detach(), wanted)
             with self.assertRaisesRegex(NotImplementedError, "no second derivatives"):
                 first.float().square().sum().backward()
+
+    def test_nodes_of_the_extension(self):
+        """The engine calls its apply, which for tensors on the host refuses three tensors and hands over packed ones."""
+        host._Node.apply = host._apply
+        q, k, v, qkv, kv = randn(*3 * [(1, 12, 2, 16)], (1, 12, 3, 2, 16), (1, 12, 2, 2, 16))
+
+        def plain():
+            leaf = q.clone().requires_grad_()
+            shifted = leaf + 0
+            return leaf, shifted, fa2.attention(shifted, k, v, causal=True)
+
+        for _ in range(3):  # an exception ends the engine's work, and is what it was
+            leaf, shifted, out = plain()
+            self.assertEqual(type(out.grad_fn).__name__, "_PlainBackward")
+            with self.assertRaisesRegex(ValueError, "^q is not on a CUDA device"):
+                out.sum().backward()
+            self.assertIsNone(leaf.grad)
+        gone = weakref.ref(shifted)
+        del leaf, shifted, out
+        gc.collect()
+        self.assertIsNone(gone())
+        for changed in (1, 2):  # q; what was given back, which is saved, too
+            made = plain()
+            with torch.no_grad():
+                made[changed].mul_(2)
+            with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
+                made[2].sum().backward()
+
+        def packed(*tensors):
+            return fa2.torch.attention_packed(*tensors, causal=True, deterministic=True)
+
+        wanted = gradients(packed, q, kv)
+        for needed in ((True, False), (False, True)):  # of only some
+            leaves = [tensor.clone().requires_grad_(is_needed) for tensor, is_needed in zip((q, kv), needed)]
+            seen, out = [], packed(*leaves)
+            leaf = leaves[needed.index(True)]
+            leaf.register_hook(lambda gradient: seen.append(1) or gradient * 2)
+            out.grad_fn.register_prehook(lambda given: seen.append(2))
+            out.grad_fn.register_hook(lambda made, given: seen.append([gradient is not None for gradient in made]))
+            out.backward(torch.linspace(-1, 1, out.numel()).reshape(out.shape).to(out.dtype))
+            self.assertEqual(seen, [2, [*needed], 1])
+            self.assertTrue(torch.equal(leaf.grad, 2 * wanted[1 + needed.index(True)]))
+            self.assertEqual([one.grad is None for one in leaves], [not one for one in needed])
+            with self.assertRaisesRegex(RuntimeError, "a second time"):
+                out.sum().backward()
+        leaf = qkv.clone().requires_grad_()
+        first, = torch.autograd.grad(packed(leaf).float().square().sum(), leaf, create_graph=True)
+        with self.assertRaisesRegex(NotImplementedError, "no second derivatives"):
+            first.float().sum().backward()
+        leaf, _, out = plain()
+        first, = torch.autograd.grad(out.float().square().sum(), leaf, create_graph=True)  # the operation's, also of three
+        with self.assertRaisesRegex(NotImplementedError, "no second derivatives"):
+            first.float().sum().backward()
 
     def test_opcheck(self):
         q, k, v = randn((2, 12, 4, 16), *2 * [(2, 20, 2, 16)])

@@ -1,5 +1,6 @@
 """Which way a call goes, on tensors of the software device that pass for PyTorch's: without PyTorch."""
 
+import gc
 import sys
 import unittest
 from unittest import mock
@@ -122,6 +123,66 @@ class Ways(unittest.TestCase):
         self.assertEqual(node.apply(d_out), ("Python", node, d_out))
         asked["records"], node.saved_tensors = False, node.saved_tensors[:4]  # as of packed ones
         self.assertEqual(node.apply(d_out)[0], "Python")
+
+    def test_plain_autograd_that_fails(self):
+        """At each step: the exception comes through, and nothing is kept."""
+        class Failing(Exception):
+            pass
+
+        def failing(*unused):
+            raise Failing
+
+        class Node:
+            needs_input_grad = False, True, True, True
+            save_for_backward = lambda self, *tensors: None
+            _forward_cls = None
+
+        def node(**attributes):
+            return type("Node", (Node,), attributes)()
+
+        q, k, v = tensors = reference.tensors(seq_q=20, kind=ExchangeTensor)
+        d_out = reference.tensors(seq_q=20, seed=2)[0]
+        settings = (*6 * [None], False)
+        out, lse = fa2.attention(q, k, v, return_lse=True)
+        saved = out, lse, *tensors
+        right = {"settings": settings, "saved_tensors": saved}
+        _native.set_torch(*3 * [lambda *unused: None], lambda: False, lambda: False)
+        fixed = [node(save_for_backward=failing), node(settings=property(lambda self: settings)), None]
+
+        def forward(ctx, given=settings):
+            return lambda: _native.plain_forward(ctx, given, *tensors)
+
+        def backward(**attributes):
+            ctx = node(**{**right, **attributes})
+            _native.plain_node(type(ctx))
+            return lambda: ctx.apply(d_out)
+
+        fails = property(failing)
+        cases = [(Failing, forward(fixed[0])), (AttributeError, forward(fixed[1])), (AttributeError, forward(fixed[2])),
+                 (ValueError, forward(node(), (None, 3, *5 * [None]))), (TypeError, forward(node(), (*5 * [None], 3, None))),
+                 (Failing, backward(saved_tensors=fails)), (Failing, backward(settings=fails)),
+                 (Failing, backward(needs_input_grad=fails)), (IndexError, backward(needs_input_grad=(True,))),
+                 (TypeError, backward(settings=())),
+                 (Failing, backward(settings=(*6 * [None], type("Wrong", (), {"__bool__": failing})()))),
+                 (ValueError, backward(needs_input_grad=4 * (False,))), (ValueError, backward(saved_tensors=(q, q, q, k, v))),
+                 (AttributeError, backward(saved_tensors=saved[:4])),
+                 (AttributeError, backward(saved_tensors=None))]
+        objects = (*saved, d_out, settings)
+        for kind, function in cases:
+            counts = []
+            for _ in range(3):
+                with self.assertRaises(kind):
+                    function()
+                gc.collect()
+                counts.append(([sys.getrefcount(x) for x in objects], device.live(), device.lent()))
+            self.assertEqual(counts[1], counts[2], kind)
+        self.assertEqual(device.lent(), 0)
+        for asked in ((failing, lambda: False), (lambda: False, failing)):
+            _native.set_torch(*3 * [lambda *unused: None], *asked)
+            with self.assertRaises(Failing):
+                backward()()
+        _native.set_torch(*3 * [lambda *unused: None], lambda: False, lambda: False)
+        self.assertEqual(len(backward()()), 4)
 
     def test_plain_autograd_of_packed_tensors(self):
         class Packed(ExchangeTensor):

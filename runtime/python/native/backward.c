@@ -2,6 +2,7 @@
  * attention_backward(d_out, q, k, v, out, lse, ...): the gradients, of tensors without autograd.
  */
 #include "native.h"
+#include "runtime/base/problem.h"
 
 enum { Q, K, V, OUT, D_OUT, LSE, DQ, DK, DV, DSINKS, DBIAS, OPERANDS };
 
@@ -76,11 +77,6 @@ static bool open_dsinks(const fa2_problem *problem, void *stream, fa2py_operand 
     return ok;
 }
 
-_Static_assert(FA2_BIAS_FP16_GRADIENT == FA2_BIAS_FP16 + FA2_BIAS_BOOL &&
-                   FA2_BIAS_BF16_GRADIENT == FA2_BIAS_BF16 + FA2_BIAS_BOOL &&
-                   FA2_BIAS_FP32_GRADIENT == FA2_BIAS_FP32 + FA2_BIAS_BOOL,
-               "a bias with a gradient lies as far behind the same bias without one");
-
 /* float32, new, in the shape of the bias; with deterministic each batch, head and query has its own. */
 static bool open_dbias(const fa2py_features *features, fa2_problem *problem, void *stream,
                        fa2py_operand *o)
@@ -98,7 +94,7 @@ static bool open_dbias(const fa2py_features *features, fa2_problem *problem, voi
                     "dbias=False, or tensors of a library that fa2 knows");
     const bool ok = made != NULL && fa2py_open_any(&o[Q], "dbias", made, stream, &o[DBIAS]);
     Py_XDECREF(made);
-    problem->bias += FA2_BIAS_BOOL; /* the same with a gradient */
+    problem->bias += FA2_BIAS_BOOL; /* the same with a gradient: problem.h asserts their order */
     return ok;
 }
 
