@@ -122,7 +122,7 @@ run 3 --device 0 --preset quick
 run 3 tune --device all --preset quick
 has err "/nonexistent/libcuda.so.1"
 run 3 explain --shape Hq=8,Sq=512,D=64 --device 0
-for command in list check gc "show --shape Hq=8,Sq=512,D=64" "export -"; do
+for command in list report check gc "show --shape Hq=8,Sq=512,D=64" "export -"; do
     # shellcheck disable=SC2086 # a command and its arguments
     # As with any other file that was named and is not there.
     run 2 $command
@@ -130,7 +130,7 @@ for command in list check gc "show --shape Hq=8,Sq=512,D=64" "export -"; do
     has err "there is no such database"
     run 2 $command --db missing.db
     empty out
-    has err "missing.db: there is no such database"
+    has err "missing.db: there is no such database; fa2-tune makes it when it tunes or builds, and --db or FA2_DB names another"
 done
 rm -f fa2.db # tune may have made one before it asked for the device
 run 0 explain --shape Hq=8,Sq=512,D=64 --arch sm_86
