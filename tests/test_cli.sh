@@ -50,8 +50,26 @@ for command in tune build bench devices list show explain report export import c
     empty out
     has err "$command has no option \"--nonsense\"; it takes --help"
 done
+for command in help completion man; do
+    run 0 help $command
+    has out "fa2-tune $command"
+    run 0 $command --help
+    has out "fa2-tune $command"
+    run 2 $command --nonsense
+    has err "$command has no option \"--nonsense\"; it takes --help"
+    run 0 --help
+    has out "  $command "
+done
+has out "130 interrupted"
+has out "the code of losers beyond 256 MiB"
+for args in "--version extra" "help explain extra" "--help explain extra" "man extra" "completion bash extra"; do
+    # shellcheck disable=SC2086 # words
+    run 2 $args
+    empty out
+    has err '"extra" is too much'
+done
 run 2 tuen
-has err 'there is no command "tuen"; known: tune build bench devices list show explain report export import check gc field-report forget'
+has err 'there is no command "tuen"; known: tune build bench devices list show explain report export import check gc field-report forget help completion man'
 run 2 help tuen
 has err 'there is no command "tuen"'
 run 2 --nonsense
