@@ -190,7 +190,10 @@ static fa2_status no_such_database(const char *path)
                               ? readlink(path, target, sizeof target - 1)
                               : -1;
     if (bytes < 0)
-        return fa2i_fail(FA2_E_NOT_FOUND, "%s: there is no such database", path);
+        return fa2i_fail(FA2_E_NOT_FOUND,
+                         "%s: there is no such database; fa2-tune makes it when it tunes or "
+                         "builds, and --db or FA2_DB names another",
+                         path);
     target[bytes] = '\0';
     return fa2i_fail(
         FA2_E_NOT_FOUND,

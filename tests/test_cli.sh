@@ -50,8 +50,26 @@ for command in tune build bench devices list show explain report export import c
     empty out
     has err "$command has no option \"--nonsense\"; it takes --help"
 done
+for command in help completion man; do
+    run 0 help $command
+    has out "fa2-tune $command"
+    run 0 $command --help
+    has out "fa2-tune $command"
+    run 2 $command --nonsense
+    has err "$command has no option \"--nonsense\"; it takes --help"
+    run 0 --help
+    has out "  $command "
+done
+has out "130 interrupted"
+has out "the code of losers beyond 256 MiB"
+for args in "--version extra" "help explain extra" "--help explain extra" "man extra" "completion bash extra"; do
+    # shellcheck disable=SC2086 # words
+    run 2 $args
+    empty out
+    has err '"extra" is too much'
+done
 run 2 tuen
-has err 'there is no command "tuen"; known: tune build bench devices list show explain report export import check gc field-report forget'
+has err 'there is no command "tuen"; known: tune build bench devices list show explain report export import check gc field-report forget help completion man'
 run 2 help tuen
 has err 'there is no command "tuen"'
 run 2 --nonsense
@@ -122,7 +140,7 @@ run 3 --device 0 --preset quick
 run 3 tune --device all --preset quick
 has err "/nonexistent/libcuda.so.1"
 run 3 explain --shape Hq=8,Sq=512,D=64 --device 0
-for command in list check gc "show --shape Hq=8,Sq=512,D=64" "export -"; do
+for command in list report check gc "show --shape Hq=8,Sq=512,D=64" "export -"; do
     # shellcheck disable=SC2086 # a command and its arguments
     # As with any other file that was named and is not there.
     run 2 $command
@@ -130,7 +148,7 @@ for command in list check gc "show --shape Hq=8,Sq=512,D=64" "export -"; do
     has err "there is no such database"
     run 2 $command --db missing.db
     empty out
-    has err "missing.db: there is no such database"
+    has err "missing.db: there is no such database; fa2-tune makes it when it tunes or builds, and --db or FA2_DB names another"
 done
 rm -f fa2.db # tune may have made one before it asked for the device
 run 0 explain --shape Hq=8,Sq=512,D=64 --arch sm_86

@@ -68,6 +68,9 @@ complete_bash() {
 complete_bash "explain export" fa2-tune ex
 complete_bash "--budget" fa2-tune tune --bu
 complete_bash "--budget" fa2-tune --bu
+complete_bash "bench build" fa2-tune help b
+complete_bash "help" fa2-tune he
+complete_bash "fish" fa2-tune completion f
 complete_bash "--html" fa2-tune report --h --ht
 complete_bash "llm" fa2-tune --preset l
 complete_bash "backward" fa2-tune list --op b
@@ -93,11 +96,30 @@ complete_bash "" fa2-tune tune --jobs ""
 # ---- zsh and fish read theirs ----
 if command -v zsh >/dev/null; then
     expect_status 0 zsh zsh -n fa2-tune.zsh
+    cp fa2-tune.zsh out
+    for words in "'help:" "'completion:" "'man:" "help) _describe" "completion) compadd bash zsh fish"; do
+        has out "$words"
+    done
 fi
 if command -v fish >/dev/null; then
     expect_status 0 fish fish -c 'source fa2-tune.fish; complete -C "fa2-tune expl"'
     has out "explain"
     expect_status 0 fish fish -c 'source fa2-tune.fish; complete -C "fa2-tune build --pre"'
     has out "--preset"
+    # complete_fish LINE WORD...: these are among what it offers.
+    complete_fish() {
+        line=$1
+        shift
+        expect_status 0 "fish: $line" fish -c "source fa2-tune.fish; complete -C '$line'"
+        for word; do has out "$word"; done
+    }
+    complete_fish "fa2-tune " help completion man tune
+    complete_fish "fa2-tune help b" bench build
+    complete_fish "fa2-tune completion " bash zsh fish
+    # Options without a command are those of tune.
+    complete_fish "fa2-tune --pre" --preset
+    complete_fish "fa2-tune --device 0 --bu" --budget
+    complete_fish "fa2-tune list --bu"
+    lacks out "--budget"
 fi
 summary

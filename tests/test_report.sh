@@ -132,7 +132,7 @@ run 0 report --db few.db --against few.db --shape D=8 --html nothing.html
 has nothing.html "no problem in common, so there is nothing to compare"
 check_html nothing.html
 run 2 report --db few.db --against missing.db
-has err "missing.db"
+has err "--against: missing.db: there is no such database"
 
 # ---- what a benchmark measured beside it: ceilings, and naive attention ----
 python3 - <<'END'

@@ -30,6 +30,10 @@
 #define DRY_RUN_HELP "  --dry-run         say what there is to do, and about how long it takes\n"
 #define JSON_HELP    "  --json            print the result as JSON\n"
 
+static int run_help(int argc, char **argv);
+static int run_completion(int argc, char **argv);
+static int run_man(int argc, char **argv);
+
 static const fa2i_command commands[] = {
     {"tune", fa2i_cmd_tune,
      "--device N [SHAPES] [--db FILE] [--jobs N] [--budget SECONDS] [--json] [-- PROGRAM ARGS...]",
@@ -127,10 +131,13 @@ static const fa2i_command commands[] = {
      "Migrates an older database, checks it and every kernel image in it. Exit status 1 when "
      "something\n"
      "is damaged.\n\n" DB_HELP JSON_HELP},
-    {"gc", fa2i_cmd_gc, "[--db FILE]", "drop what is damaged, and kernels that no winner uses",
-     "Drops rows that check finds damaged, and kernel images that no winner uses; makes tables, "
-     "views\n"
-     "and indexes anew that are not there; compacts the file. Measurements stay.\n\n" DB_HELP},
+    {"gc", fa2i_cmd_gc, "[--db FILE]",
+     "drop what is damaged, and the code of losers beyond 256 MiB",
+     "Drops rows that check finds damaged, and of the kernel images that no winner uses what is "
+     "beyond\n"
+     "256 MiB; makes tables, views and indexes anew that are not there; compacts the file. "
+     "Measurements\n"
+     "stay.\n\n" DB_HELP},
     {"field-report", fa2i_cmd_field_report,
      "FILE (--device N [--budget SECONDS] [--jobs N] | --check)",
      "one file about a card: for those who cannot touch it",
@@ -153,6 +160,11 @@ static const fa2i_command commands[] = {
      "does them again.\n\n" FILTER_HELP
      "  --variant TEXT    variants with this in their text: \"br=128 bc=64\"\n"
      "  --failures        only what failed: did not compile, spilled, was wrong, hung\n" DB_HELP},
+    {"help", run_help, "[COMMAND]", "the commands, or one of them",
+     "Shows what there is, or what fa2-tune COMMAND --help shows.\n"},
+    {"completion", run_completion, "SHELL", "what completes command lines in a shell",
+     "Prints the script for SHELL: bash, zsh or fish.\n"},
+    {"man", run_man, "", "the manual page", "Prints the manual page, for man.\n"},
 };
 
 enum { COMMAND_COUNT = sizeof commands / sizeof *commands };
@@ -165,10 +177,9 @@ static void print_usage(FILE *out)
           out);
     for (int i = 0; i < COMMAND_COUNT; i++)
         fprintf(out, "  %-12s %s\n", commands[i].name, commands[i].summary);
-    fputs("\nfa2-tune COMMAND --help tells more; --version prints the version; fa2-tune man prints "
-          "the\n"
-          "manual page, fa2-tune completion bash, zsh or fish what completes command lines there.\n"
-          "Exit status: 0 done; 1 something failed; 2 wrong arguments; 3 no usable device.\n",
+    fputs("\nfa2-tune COMMAND --help tells more; --version prints the version.\n"
+          "Exit status: 0 done; 1 something failed; 2 wrong arguments; 3 no usable device;\n"
+          "130 interrupted, what was found out is kept.\n",
           out);
 }
 
@@ -261,9 +272,28 @@ static int run_command(const fa2i_command *command, int argc, char **argv)
     return command->run(argc, argv);
 }
 
-/* `fa2-tune help [COMMAND]` */
-static int help(int argc, char **argv)
+/* Of arguments that are words, most at most: no option, and none too many. Says what is wrong. */
+static bool takes_words(int argc, char **argv, int most)
 {
+    for (int i = 1; i < argc; i++) {
+        if (i <= most && argv[i][0] != '-')
+            continue;
+        if (argv[i][0] == '-')
+            fprintf(stderr, "fa2-tune: %s has no option \"%s\"; it takes --help\n", argv[0],
+                    argv[i]);
+        else
+            fprintf(stderr, "fa2-tune: %s takes %s; \"%s\" is too much\n", argv[0],
+                    most == 0 ? "nothing more" : "one word", argv[i]);
+        return false;
+    }
+    return true;
+}
+
+/* `fa2-tune help [COMMAND]` */
+static int run_help(int argc, char **argv)
+{
+    if (!takes_words(argc, argv, 1))
+        return FA2I_EXIT_USAGE;
     const fa2i_command *command = argc > 1 ? find_command(argv[1]) : NULL;
     if (argc > 1 && command == NULL)
         return unknown_command(argv[1]);
@@ -292,9 +322,11 @@ static fa2_status list_archs(char **ret_text)
 }
 
 /* `fa2-tune completion SHELL` */
-static int completion(int argc, char **argv)
+static int run_completion(int argc, char **argv)
 {
     char *archs = NULL;
+    if (!takes_words(argc, argv, 1))
+        return FA2I_EXIT_USAGE;
     const fa2_status st = list_archs(&archs);
     const bool printed = st == FA2_OK && argc == 2 &&
                          fa2i_print_completion(argv[1], commands, COMMAND_COUNT, archs, stdout);
@@ -307,6 +339,18 @@ static int completion(int argc, char **argv)
     return FA2I_EXIT_USAGE;
 }
 
+/* `fa2-tune man` */
+static int run_man(int argc, char **argv)
+{
+    if (!takes_words(argc, argv, 0))
+        return FA2I_EXIT_USAGE;
+    fa2i_print_manual(commands, COMMAND_COUNT, stdout);
+    puts(".SH SHAPES\n.nf");
+    print_shape_keys();
+    puts(".fi");
+    return FA2I_EXIT_OK;
+}
+
 static int dispatch(int argc, char **argv)
 {
     if (argc < 2) {
@@ -314,20 +358,13 @@ static int dispatch(int argc, char **argv)
         return FA2I_EXIT_USAGE;
     }
     if (strcmp(argv[1], "--version") == 0) {
+        if (!takes_words(argc - 1, argv + 1, 0))
+            return FA2I_EXIT_USAGE;
         printf("fa2-tune %d.%d.%d\n", FA2_VERSION_MAJOR, FA2_VERSION_MINOR, FA2_VERSION_PATCH);
         return FA2I_EXIT_OK;
     }
-    if (is_help(argv[1]) || strcmp(argv[1], "help") == 0)
-        return help(argc - 1, argv + 1);
-    if (strcmp(argv[1], "completion") == 0)
-        return completion(argc - 1, argv + 1);
-    if (strcmp(argv[1], "man") == 0) {
-        fa2i_print_manual(commands, COMMAND_COUNT, stdout);
-        puts(".SH SHAPES\n.nf");
-        print_shape_keys();
-        puts(".fi");
-        return FA2I_EXIT_OK;
-    }
+    if (is_help(argv[1]))
+        return run_help(argc - 1, argv + 1);
     if (strcmp(argv[1], "worker") == 0) /* how the tuner starts itself for the work on the GPU */
         return fa2i_cmd_worker(argc - 1, argv + 1);
     if (argv[1][0] == '-') {

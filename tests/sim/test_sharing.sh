@@ -193,6 +193,8 @@ export FA2_SIM_CARD=rtx3060,rtx3060,l4
 # shellcheck disable=SC2086
 run 0 --device all $shapes
 has err "device 0: problems:"
+has err "device 0: NVIDIA"
+lacks err "device 0: device 0:"
 has err "device 2: problems: 4 modelled"
 checks=$((checks + 2))
 [ "$(sed -n 's/^device [01]: problems: \([0-9]*\) modelled.*/\1/p' err | paste -sd+ | bc)" = 4 ] ||

@@ -97,11 +97,20 @@ static fa2_status start(int argc, char **argv, int threads, tuner *t)
 
 /* ---- passing on ---- */
 
+/* What says of itself whose it is needs no second word of it. */
+static void print_line(const tuner *t, const char *line, size_t length, FILE *to)
+{
+    char name[NUMBER_CHARS + 10];
+    const size_t bytes = (size_t)snprintf(name, sizeof name, "device %d: ", t->device);
+    const bool says = length >= bytes && strncmp(line, name, bytes) == 0;
+    fprintf(to, "%s%.*s\n", says ? "" : name, (int)length, line);
+}
+
 static void pass_on(const tuner *t, stream *s, FILE *to)
 {
     char *line = s->text.data;
     for (char *end; line != NULL && (end = strchr(line, '\n')) != NULL; line = end + 1)
-        fprintf(to, "device %d: %.*s\n", t->device, (int)(end - line), line);
+        print_line(t, line, (size_t)(end - line), to);
     if (line == NULL || line == s->text.data)
         return;
     fa2i_text rest = {0};
@@ -115,7 +124,7 @@ static void pass_on(const tuner *t, stream *s, FILE *to)
 static void pass_on_rest(const tuner *t, stream *s, FILE *to)
 {
     if (s->text.length > 0) {
-        fprintf(to, "device %d: %s\n", t->device, s->text.data);
+        print_line(t, s->text.data, s->text.length, to);
         fflush(to);
     }
     fa2i_text_done(&s->text);

@@ -52,7 +52,7 @@ static fa2_status read_other(session *s)
     if (st == FA2_OK)
         st = fa2i_gather(cache, &s->options.filter, &s->other);
     fa2i_cache_close(cache);
-    return st;
+    return st == FA2_OK ? st : fa2i_fail_prefix(st, "--against");
 }
 
 static fa2_status write_text(void *user, FILE *out)

@@ -73,9 +73,9 @@ static void print_command(const fa2i_command *command, FILE *out)
     const char *rest = command->help;
     fprintf(out, ".SS %s\n.B fa2\\-tune %s\n", command->name, command->name);
     print_roff(command->synopsis, strlen(command->synopsis), out);
-    fputs("\n.PP\n", out);
-    print_roff(command->help, end == NULL ? strlen(command->help) : (size_t)(end - command->help),
-               out);
+    fprintf(out, "%s.PP\n", command->synopsis[0] == '\0' ? "" : "\n");
+    print_roff(command->help,
+               end == NULL ? strlen(command->help) - 1 : (size_t)(end - command->help), out);
     fputc('\n', out);
     while (fa2i_next_option(&rest, &option)) {
         fputs(".TP\n.B ", out);
@@ -131,6 +131,7 @@ static const char *words_of(const char *value, const char *archs, bool *ret_file
         {"F", "text csv json"},
         {"LIST", archs},
         {"SM", strstr(archs, "sm_")},
+        {"SHELL", "bash zsh fish"},
     };
     *ret_file = strcmp(value, "FILE") == 0 || strcmp(value, "OTHER") == 0;
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
@@ -188,7 +189,7 @@ static void print_bash(const fa2i_command *commands, size_t count, const char *a
     for (size_t i = 0; i < count; i++)
         fprintf(out, "%s%s", i == 0 ? "" : " ", commands[i].name);
     fputs("'\n    case $COMP_CWORD:${COMP_WORDS[1]} in\n"
-          "        1:*) words=\"$words --version help completion man $commands\" ;;\n"
+          "        1:*) words=\"$words --version $commands\" ;;\n"
           "        *:help) words=$commands ;;\n"
           "        *:completion) words='bash zsh fish' ;;\n"
           "    esac\n    mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$cur\")\n}\n"
@@ -214,6 +215,14 @@ static void print_zsh(const fa2i_command *commands, size_t count, const char *ar
           "    fi\n    case $command in\n",
           out);
     for (size_t i = 0; i < count; i++) {
+        if (strstr(commands[i].help, "\n\n") == NULL) { /* no options */
+            const char *words = words_of(commands[i].synopsis, archs, &file);
+            if (strcmp(commands[i].synopsis, "[COMMAND]") == 0)
+                fprintf(out, "        %s) _describe command commands ;;\n", commands[i].name);
+            else if (words != NULL)
+                fprintf(out, "        %s) compadd %s ;;\n", commands[i].name, words);
+            continue;
+        }
         fprintf(out, "        %s) _arguments", commands[i].name);
         for (const char *help = commands[i].help; fa2i_next_option(&help, &option);) {
             const char *words = words_of(option.value, archs, &file);
@@ -234,29 +243,49 @@ static void print_zsh(const fa2i_command *commands, size_t count, const char *ar
     fputs("    esac\n}\n_fa2_tune \"$@\"\n", out);
 }
 
-static void print_fish(const fa2i_command *commands, size_t count, const char *archs, FILE *out)
+/* The options of a command, where this condition of fish holds. */
+static void print_fish_options(const fa2i_command *command, const char *condition,
+                               const char *archs, FILE *out)
 {
     fa2i_option_help option;
     bool file = false;
-    fputs("# fish completion for fa2-tune; made by: fa2-tune completion fish\n", out);
+    for (const char *help = command->help; fa2i_next_option(&help, &option);) {
+        const char *words = words_of(option.value, archs, &file);
+        fprintf(out, "complete -c fa2-tune -n '%s' -l %s%s", condition, option.name + 2,
+                option.value[0] == '\0' ? ""
+                : file                  ? " -r -F"
+                                        : " -x");
+        if (words != NULL)
+            fprintf(out, " -a '%s'", words);
+        fputs(" -d '", out);
+        print_quoted(option.text, ";", out);
+        fputs("'\n", out);
+    }
+}
+
+static void print_fish(const fa2i_command *commands, size_t count, const char *archs, FILE *out)
+{
+    bool file = false;
+    fputs("# fish completion for fa2-tune; made by: fa2-tune completion fish\n"
+          "function __fa2_tune_no_command\n    set -l words (commandline -opc)\n"
+          "    test (count $words) -lt 2; or string match -q -- '-*' $words[2]\nend\n",
+          out);
+    print_fish_options(&commands[0], "__fa2_tune_no_command", archs, out);
     for (size_t i = 0; i < count; i++) {
+        char condition[64];
+        snprintf(condition, sizeof condition, "__fish_seen_subcommand_from %s", commands[i].name);
         fprintf(out, "complete -c fa2-tune -n __fish_use_subcommand -f -a %s -d '",
                 commands[i].name);
         print_quoted(commands[i].summary, "", out);
         fputs("'\n", out);
-        for (const char *help = commands[i].help; fa2i_next_option(&help, &option);) {
-            const char *words = words_of(option.value, archs, &file);
-            fprintf(out, "complete -c fa2-tune -n '__fish_seen_subcommand_from %s' -l %s%s",
-                    commands[i].name, option.name + 2,
-                    option.value[0] == '\0' ? ""
-                    : file                  ? " -r -F"
-                                            : " -x");
-            if (words != NULL)
-                fprintf(out, " -a '%s'", words);
-            fputs(" -d '", out);
-            print_quoted(option.text, ";", out);
-            fputs("'\n", out);
-        }
+        print_fish_options(&commands[i], condition, archs, out);
+        const char *words = words_of(commands[i].synopsis, archs, &file);
+        if (words != NULL)
+            fprintf(out, "complete -c fa2-tune -n '%s' -f -a '%s'\n", condition, words);
+        if (strcmp(commands[i].synopsis, "[COMMAND]") != 0)
+            continue;
+        for (size_t j = 0; j < count; j++)
+            fprintf(out, "complete -c fa2-tune -n '%s' -f -a %s\n", condition, commands[j].name);
     }
 }
 
