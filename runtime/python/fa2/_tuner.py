@@ -59,7 +59,7 @@ def winners(database: Union[str, "os.PathLike[str]", None] = None) -> List[Dict[
     try:
         found: List[Dict[str, Any]] = _ask("list", *_database(database))
     except ValueError as error:
-        if not str(error).endswith(": there is no such database"):  # fa2-tune's words, which one status tells of many
+        if ": there is no such database; " not in str(error):  # fa2-tune's words: its status says no more
             raise
         found = []
     return found
