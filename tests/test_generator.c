@@ -290,7 +290,7 @@ static void test_round_trip(void)
         CHECK_STR(again.class_key, "D=128 dtype=bf16 causal=1");
     }
     fa2i_variant none = {.cost_us = 7};
-    CHECK_EQ(fa2i_generator_variant(generator, "fwd_sm80 d=64", &none), FA2_E_GENERATOR);
+    CHECK_EQ(fa2i_generator_variant(generator, "fwd_sm80 d=64", &none), FA2_E_NOT_FOUND);
     CHECK(none.cost_us == 7);
     CHECK(split > 0 && split < count);
     fa2i_free(list);
