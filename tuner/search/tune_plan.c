@@ -14,7 +14,8 @@
 #include "tuner/search/compile_all.h"
 #include "tuner/search/tune.h"
 
-static fa2_status add_kernel(fa2i_tune *tune, const fa2i_variant *variant, size_t *ret_index)
+static fa2_status add_kernel(fa2i_tune *tune, const fa2i_variant *variant, const fa2i_key *key,
+                             size_t *ret_index)
 {
     if (tune->kernel_count == tune->kernel_capacity) {
         size_t capacity = 2 * tune->kernel_capacity + 64;
@@ -24,20 +25,14 @@ static fa2_status add_kernel(fa2i_tune *tune, const fa2i_variant *variant, size_
         tune->kernels = grown;
         tune->kernel_capacity = capacity;
     }
-    char *source = NULL;
-    fa2i_tune_kernel *k = &tune->kernels[tune->kernel_count];
-    *k = (fa2i_tune_kernel){.kernel.variant = *variant};
-    fa2_status st = fa2i_generator_source(tune->generator, variant->text, &source);
-    if (st == FA2_OK) {
-        fa2i_compile_key_of(variant, source, &tune->target, tune->nvrtc, &k->kernel.key);
-        *ret_index = tune->kernel_count++;
-    }
-    fa2i_free(source);
-    return st;
+    tune->kernels[tune->kernel_count] =
+        (fa2i_tune_kernel){.kernel.variant = *variant, .kernel.key = *key};
+    *ret_index = tune->kernel_count++;
+    return FA2_OK;
 }
 
 static fa2_status find_or_add_kernel(fa2i_tune *tune, const fa2i_variant *variant,
-                                     size_t *ret_index)
+                                     const fa2i_key *key, size_t *ret_index)
 {
     for (size_t i = 0; i < tune->kernel_count; i++) {
         if (strcmp(tune->kernels[i].kernel.variant.text, variant->text) == 0) {
@@ -45,25 +40,25 @@ static fa2_status find_or_add_kernel(fa2i_tune *tune, const fa2i_variant *varian
             return FA2_OK;
         }
     }
-    return add_kernel(tune, variant, ret_index);
+    return add_kernel(tune, variant, key, ret_index);
 }
 
 static fa2_status find_candidates(fa2i_tune *tune, fa2i_tune_problem *problem,
                                   const fa2i_candidates *list)
 {
     fa2_status st = FA2_OK;
-    const fa2i_variant *variants = NULL;
-    size_t count = 0;
+    const size_t count = list->count;
 
-    FA2_TRY(fa2i_candidates_get(list, &variants, &count));
+    FA2_TRY(fa2i_candidates_check(list));
     problem->candidates = fa2i_alloc_array(count, sizeof *problem->candidates);
     problem->prospects = fa2i_alloc_array(count, sizeof *problem->prospects);
     if (problem->candidates == NULL || problem->prospects == NULL)
         FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu candidates", count));
     problem->count = count;
-    problem->model_us = variants[0].cost_us;
+    problem->model_us = list->variants[0].cost_us;
     for (size_t i = 0; i < count; i++)
-        FA2_TRY(find_or_add_kernel(tune, &variants[i], &problem->candidates[i]));
+        FA2_TRY(
+            find_or_add_kernel(tune, &list->variants[i], &list->keys[i], &problem->candidates[i]));
 done:
     return st;
 }
@@ -213,9 +208,14 @@ fa2_status fa2i_tune_plan(fa2i_tune *tune)
         return fa2i_fail(FA2_E_MEMORY, "no memory for %zu problems", shapes->count);
     tune->problem_count = shapes->count;
     fa2_status st = tune->compiles ? FA2_OK : borrow_compiler(tune);
-    if (st == FA2_OK)
-        st = fa2i_candidates_list(shapes->items, shapes->count, &tune->card, tune->threads,
-                                  tune->stop, &lists);
+    if (st == FA2_OK) {
+        const fa2i_candidates_for asked = {.card = &tune->card,
+                                           .target = tune->target,
+                                           .nvrtc = tune->nvrtc,
+                                           .threads = tune->threads,
+                                           .stop = tune->stop};
+        st = fa2i_candidates_list(shapes->items, shapes->count, &asked, &lists);
+    }
     for (size_t i = 0; st == FA2_OK && i < shapes->count; i++) {
         tune->problems[i].problem = shapes->items[i];
         tune->problems[i].rank = i;
