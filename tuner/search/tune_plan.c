@@ -138,25 +138,63 @@ static bool fits(const fa2i_tune *tune, fa2i_tune_problem *problem)
     return false;
 }
 
-static fa2_status plan_problem(fa2i_tune *tune, fa2i_tune_problem *problem,
+/* Its candidates, or why it has none. */
+static fa2_status list_problem(fa2i_tune *tune, fa2i_tune_problem *problem,
                                const fa2i_candidates *list)
 {
-    bool settled = false;
     if (!fits(tune, problem))
         return FA2_OK;
-    fa2_status st = find_candidates(tune, problem, list);
-    if (st == FA2_E_UNSUPPORTED) {
-        problem->state = FA2I_PROBLEM_UNSERVED;
-        snprintf(problem->message, sizeof problem->message, "%s", fa2_last_message());
+    const fa2_status st = find_candidates(tune, problem, list);
+    if (st != FA2_E_UNSUPPORTED)
+        return st;
+    problem->state = FA2I_PROBLEM_UNSERVED;
+    snprintf(problem->message, sizeof problem->message, "%s", fa2_last_message());
+    return FA2_OK;
+}
+
+/* With --dry-run nothing is written: a problem that the database has not is not known. */
+static void find_ids_without_writing(fa2i_tune *tune)
+{
+    for (size_t i = 0; i < tune->problem_count; i++) {
+        fa2i_tune_problem *p = &tune->problems[i];
+        if (fa2i_cache_problem(tune->cache, &p->problem, &p->id) != FA2_OK)
+            p->id = -1;
+    }
+}
+
+fa2_status fa2i_tune_find_ids(fa2i_tune *tune)
+{
+    fa2_status st = FA2_OK;
+    size_t count = 0;
+    const fa2_problem **open = fa2i_alloc_array(tune->problem_count, sizeof *open);
+    int64_t *ids = fa2i_alloc_array(tune->problem_count, sizeof *ids);
+    if (open == NULL || ids == NULL)
+        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu problems", tune->problem_count));
+    if (tune->options.dry_run) {
+        find_ids_without_writing(tune);
+        goto done;
+    }
+    for (size_t i = 0; i < tune->problem_count; i++)
+        if (tune->problems[i].state == FA2I_PROBLEM_OPEN)
+            open[count++] = &tune->problems[i].problem;
+    FA2_TRY(fa2i_cache_problems(tune->cache, open, count, ids));
+    for (size_t i = tune->problem_count; i-- > 0;)
+        if (tune->problems[i].state == FA2I_PROBLEM_OPEN)
+            tune->problems[i].id = ids[--count];
+done:
+    fa2i_free(open);
+    fa2i_free(ids);
+    return st;
+}
+
+/* Does it need nothing any more? */
+static fa2_status plan_problem(fa2i_tune *tune, fa2i_tune_problem *problem)
+{
+    fa2_status st = FA2_OK;
+    bool settled = false;
+    if (problem->state != FA2I_PROBLEM_OPEN)
         return FA2_OK;
-    }
-    if (st == FA2_OK)
-        st = fa2i_cache_problem(tune->cache, &problem->problem, &problem->id);
-    if (st != FA2_OK && tune->options.dry_run) { /* nothing is written: it is not known */
-        problem->id = -1;
-        st = FA2_OK;
-    }
-    if (st == FA2_OK && tune->options.force && !tune->options.dry_run)
+    if (tune->options.force && !tune->options.dry_run)
         st = fa2i_cache_unsettle(tune->cache, tune->device, problem->id);
     if (st == FA2_OK)
         st = find_settled(tune, problem, &settled);
@@ -198,39 +236,50 @@ static fa2_status borrow_compiler(fa2i_tune *tune)
                                             : st; /* says what is missing */
 }
 
-fa2_status fa2i_tune_plan(fa2i_tune *tune)
+static fa2_status list_problems(fa2i_tune *tune)
 {
-    const fa2i_nvrtc_table *nvrtc = NULL;
+    fa2_status st = FA2_OK;
     const fa2i_shapes *shapes = &tune->options.shapes;
     fa2i_candidates *lists = NULL;
-    tune->problems = fa2i_alloc_array(shapes->count, sizeof *tune->problems);
-    if (tune->problems == NULL)
-        return fa2i_fail(FA2_E_MEMORY, "no memory for %zu problems", shapes->count);
-    tune->problem_count = shapes->count;
-    fa2_status st = tune->compiles ? FA2_OK : borrow_compiler(tune);
-    if (st == FA2_OK) {
-        const fa2i_candidates_for asked = {.card = &tune->card,
-                                           .target = tune->target,
-                                           .nvrtc = tune->nvrtc,
-                                           .threads = tune->threads,
-                                           .stop = tune->stop};
-        st = fa2i_candidates_list(shapes->items, shapes->count, &asked, &lists);
-    }
-    for (size_t i = 0; st == FA2_OK && i < shapes->count; i++) {
+    const fa2i_candidates_for asked = {.card = &tune->card,
+                                       .target = tune->target,
+                                       .nvrtc = tune->nvrtc,
+                                       .threads = tune->threads,
+                                       .stop = tune->stop};
+    FA2_TRY(fa2i_candidates_list(shapes->items, shapes->count, &asked, &lists));
+    for (size_t i = 0; i < shapes->count; i++) {
         tune->problems[i].problem = shapes->items[i];
         tune->problems[i].rank = i;
         tune->problems[i].calls = shapes->calls[i] > 0 ? shapes->calls[i] : 1;
-        st = plan_problem(tune, &tune->problems[i], &lists[i]);
-        if (st == FA2_OK && !tune->compiles && tune->problems[i].state == FA2I_PROBLEM_OPEN)
-            st = fa2i_nvrtc_get(&nvrtc); /* says what is missing */
+        FA2_TRY(list_problem(tune, &tune->problems[i], &lists[i]));
     }
-    if (st == FA2_OK)
-        st = fa2i_tune_learn_stored(tune);
-    if (st == FA2_OK)
-        st = fa2i_tune_order(tune);
-    if (st == FA2_OK)
-        fa2i_tune_find_needed(tune);
+done:
     fa2i_candidates_free(lists, shapes->count);
+    return st;
+}
+
+fa2_status fa2i_tune_plan(fa2i_tune *tune)
+{
+    const fa2i_nvrtc_table *nvrtc = NULL;
+    const size_t count = tune->options.shapes.count;
+    fa2_status st = FA2_OK;
+    tune->problems = fa2i_alloc_array(count, sizeof *tune->problems);
+    if (tune->problems == NULL)
+        return fa2i_fail(FA2_E_MEMORY, "no memory for %zu problems", count);
+    tune->problem_count = count;
+    if (!tune->compiles)
+        FA2_TRY(borrow_compiler(tune));
+    FA2_TRY(list_problems(tune));
+    FA2_TRY(fa2i_tune_find_ids(tune));
+    for (size_t i = 0; i < count; i++) {
+        FA2_TRY(plan_problem(tune, &tune->problems[i]));
+        if (!tune->compiles && tune->problems[i].state == FA2I_PROBLEM_OPEN)
+            FA2_TRY(fa2i_nvrtc_get(&nvrtc)); /* says what is missing */
+    }
+    FA2_TRY(fa2i_tune_learn_stored(tune));
+    FA2_TRY(fa2i_tune_order(tune));
+    fa2i_tune_find_needed(tune);
+done:
     return st;
 }
 
