@@ -128,15 +128,16 @@ local function fits(v, _, arch)
    return true
 end
 
--- What the cost model wants to know.
+-- What the cost model wants to know; kept in v, which is asked about for many problems.
 local function facts_of(v)
-   return {
+   v.facts = v.facts or {
       br = 64 * v.groups,
       resident = resident(v), own_place = has_own_place(v),
       d_pad = (v.d + 15) // 16 * 16, dv_pad = v.d, smem_bytes = smem_bytes(v), bytes_per_score = 0,
       ex2_per_score = 1 + v.softcap * softcap.ex2_per_score,
       more_fp32_per_score = v.softcap * softcap.fp32_per_score + features.fp32_per_score(v),
    }
+   return v.facts
 end
 
 -- The point with the values of the features that it does not know.
