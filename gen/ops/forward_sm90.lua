@@ -160,9 +160,9 @@ function M.operands(first, count)
    return table.concat(words, ", ")
 end
 
-function M.accumulators(name, tiles)
-   local words = {}
-   for i = 0, 4 * tiles - 1 do
+function M.accumulators(name, tiles, first)
+   local words, begin = {}, 4 * (first or 0)
+   for i = begin, begin + 4 * tiles - 1 do
       words[#words + 1] = string.format('"+f"(%s[0][%d][%d])', name, i // 4, i % 4)
    end
    return table.concat(words, ", ")
