@@ -93,6 +93,9 @@ static CUresult load(const char *text, const jit_log *log, sim_module *module)
     if (ptx->target_sm > sim_here()->card->sm)
         return refuse(log, CUDA_ERROR_NO_BINARY_FOR_GPU,
                       "the PTX is for a newer SM than the card's");
+    if (ptx->target_specific && ptx->target_sm != sim_here()->card->sm)
+        return refuse(log, CUDA_ERROR_NO_BINARY_FOR_GPU,
+                      "the PTX is for one SM alone, and the card has another");
     if (!place_globals(ptx))
         return refuse(log, CUDA_ERROR_OUT_OF_MEMORY, "no memory for the module's variables");
     if (!decode_functions(module))

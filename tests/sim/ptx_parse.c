@@ -289,8 +289,8 @@ static bool parse_target(ptx_parser *parser)
     ptx_advance(&parser->lexer);
     if (sscanf(parser->lexer.token.at, "sm_%d", &parser->module->target_sm) != 1)
         return ptx_fail(parser, "a target sm_NN is expected");
-    if (memchr(parser->lexer.token.at, 'a', parser->lexer.token.length) != NULL)
-        return ptx_fail(parser, "a target of one SM alone: wgmma and tensor maps are not there");
+    parser->module->target_specific =
+        memchr(parser->lexer.token.at, 'a', parser->lexer.token.length) != NULL;
     while (parser->lexer.token.line == line && parser->lexer.token.kind != PTX_END)
         ptx_advance(&parser->lexer);
     return true;

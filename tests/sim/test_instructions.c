@@ -343,7 +343,7 @@ static void test_unknown(void)
 {
     static const char of_one_sm[] = ".version 8.0\n.target sm_90a\n.address_size 64\n"
                                     ".visible .entry k(.param .u64 in)\n{\nret;\n}\n";
-    CHECK_EQ(bench_module(of_one_sm, 1, 32, 0, 1, 1), CUDA_ERROR_INVALID_PTX);
+    CHECK_EQ(bench_module(of_one_sm, 1, 32, 0, 1, 1), CUDA_ERROR_NO_BINARY_FOR_GPU);
     CHECK_EQ(bench_launch(&(bench_run){.body = "sad.u32 %r10, %r1, %r2, %r3;"}),
              CUDA_ERROR_INVALID_PTX);
     CHECK_CONTAINS(fa2_sim_message(), "PTX line ");
