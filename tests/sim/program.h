@@ -65,7 +65,7 @@ typedef struct sim_rows {
 
 extern const sim_rows sim_rows_integer, sim_rows_wide, sim_rows_float, sim_rows_convert,
     sim_rows_predicate, sim_rows_move, sim_rows_memory, sim_rows_atomic, sim_rows_async,
-    sim_rows_matrix, sim_rows_exchange, sim_rows_control;
+    sim_rows_matrix, sim_rows_mbarrier, sim_rows_bulk, sim_rows_exchange, sim_rows_control;
 
 enum { SIM_DST_LEAST = 4, SIM_DST_MAX = 128, SIM_SRC_MAX = 10, SIM_ADDRESSES_MAX = 3 };
 enum { SIM_BRANCH = 1, SIM_EXIT }; /* info of rows that change the course */

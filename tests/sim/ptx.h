@@ -116,6 +116,7 @@ typedef struct ptx_function {
     const char *name;
     size_t param_bytes;
     unsigned max_threads; /* 0: not said */
+    unsigned min_blocks;  /* per SM; the same */
     ptx_class *registers;
     size_t register_count, register_capacity;
     ptx_instruction *instructions;
