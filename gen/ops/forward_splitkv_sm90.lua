@@ -111,7 +111,7 @@ function M.family()
 
       is_worth = function(problem, arch)
          if arch.generic then
-            return nil, "a device that is software, or plays another SM, takes no code for sm_90a"
+            return nil, "a device that plays another SM, or whose driver has no tensor maps, takes no code for sm_90a"
          end
          return splitkv.is_worth(problem, arch)
       end,
