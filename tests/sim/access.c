@@ -81,6 +81,11 @@ uint8_t *sim_shared_read_collective(sim_warp *w, int lane, uint64_t address, uns
     return shared_at(w, lane, address, bytes, true, sim_shadow_read);
 }
 
+const uint8_t *sim_shared_read_products(sim_warp *w, uint64_t address, unsigned bytes)
+{
+    return shared_at(w, 0, address, bytes, true, sim_shadow_read);
+}
+
 uint8_t *sim_shared_write(sim_warp *w, int lane, uint64_t address, unsigned bytes)
 {
     return shared_at(w, lane, address, bytes, false, sim_shadow_write);

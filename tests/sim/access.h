@@ -12,6 +12,9 @@
  * (ldmatrix): no thread of the warp goes on before all have read. */
 uint8_t *sim_shared_read(sim_warp *w, int lane, uint64_t address, unsigned bytes);
 uint8_t *sim_shared_read_collective(sim_warp *w, int lane, uint64_t address, unsigned bytes);
+
+/* What the products (wgmma) of a warp read. */
+const uint8_t *sim_shared_read_products(sim_warp *w, uint64_t address, unsigned bytes);
 uint8_t *sim_shared_write(sim_warp *w, int lane, uint64_t address, unsigned bytes);
 
 /* The destination of a copy that starts here; its words stay pending until sim_shared_land. */

@@ -18,6 +18,7 @@
 #include "memory.h"
 #include "program.h"
 #include "shadow.h"
+#include "wgmma.h"
 
 enum { SIM_LANES = 32, SIM_STACK_MAX = 160, SIM_MESSAGE_BYTES = 1024, SIM_BARRIERS = 16 };
 #define SIM_ALL_LANES 0xffffffffu
@@ -75,6 +76,7 @@ typedef struct sim_warp {
     uint32_t commits[SIM_LANES]; /* cp.async.commit_group so far */
     sim_copy *copies;
     size_t copy_count, copy_capacity;
+    sim_products products;
     uint16_t sync_epoch; /* grows with each bar.warp.sync of the whole warp */
 } sim_warp;
 
