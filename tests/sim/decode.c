@@ -40,7 +40,7 @@ static const sim_rows *const groups[] = {&sim_rows_integer,  &sim_rows_wide,    
                                          &sim_rows_convert,  &sim_rows_predicate, &sim_rows_move,
                                          &sim_rows_memory,   &sim_rows_atomic,    &sim_rows_async,
                                          &sim_rows_matrix,   &sim_rows_exchange,  &sim_rows_control,
-                                         &sim_rows_mbarrier, &sim_rows_bulk};
+                                         &sim_rows_mbarrier, &sim_rows_bulk,      &sim_rows_products};
 enum { GROUPS = sizeof groups / sizeof *groups, ROWS_MAX = 2048 };
 
 static const sim_row *sorted[ROWS_MAX];
@@ -477,6 +477,7 @@ bool sim_decode(ptx_module *module, const ptx_function *function, sim_program *r
     }
     sim_flow_init(&module->arena, p->ops, count, &flow);
     sim_flow_joins(&module->arena, &flow, p->ops);
+    sim_hazards(&module->arena, &flow, d.registers, d.register_count, p);
     sim_allocate(&module->arena, &flow, d.registers, d.register_count, p);
     return true;
 }

@@ -155,6 +155,7 @@ static void begin_warp(sim_block *block, sim_warp *w)
     w->depth = 0;
     w->steps = 0;
     w->copy_count = 0;
+    w->products.done = w->products.step_count = 0;
     w->sync_epoch = 0;
     w->registers = launch->registers;
     memset(w->stores, 0, sizeof w->stores);
@@ -248,6 +249,7 @@ static void block_done(sim_block *block)
         free(block->warps[i].file);
         free(block->warps[i].predicates);
         free(block->warps[i].copies);
+        free(block->warps[i].products.steps);
     }
     free(block->warps);
     free(block->shared);

@@ -18,6 +18,7 @@
 #include "memory.h"
 #include "program.h"
 #include "shadow.h"
+#include "wgmma.h"
 
 enum { SIM_STORE_GROUPS = 16 };
 enum { SIM_LANES = 32, SIM_STACK_MAX = 160, SIM_MESSAGE_BYTES = 1024, SIM_BARRIERS = 16 };
@@ -118,6 +119,7 @@ typedef struct sim_warp {
     sim_copy *copies;
     size_t copy_count, copy_capacity;
     sim_stores stores[SIM_LANES];
+    sim_products products;
     uint16_t sync_epoch; /* grows with each bar.warp.sync of the whole warp */
 } sim_warp;
 

@@ -65,7 +65,8 @@ typedef struct sim_rows {
 
 extern const sim_rows sim_rows_integer, sim_rows_wide, sim_rows_float, sim_rows_convert,
     sim_rows_predicate, sim_rows_move, sim_rows_memory, sim_rows_atomic, sim_rows_async,
-    sim_rows_matrix, sim_rows_mbarrier, sim_rows_bulk, sim_rows_exchange, sim_rows_control;
+    sim_rows_matrix, sim_rows_products, sim_rows_mbarrier, sim_rows_bulk, sim_rows_exchange,
+    sim_rows_control;
 
 enum { SIM_DST_LEAST = 4, SIM_DST_MAX = 128, SIM_SRC_MAX = 10, SIM_ADDRESSES_MAX = 3 };
 enum { SIM_BRANCH = 1, SIM_EXIT }; /* info of rows that change the course */
@@ -134,6 +135,14 @@ void sim_flow_init(sim_arena *arena, const sim_op *ops, int op_count, sim_flow *
 void sim_flow_joins(sim_arena *arena, const sim_flow *flow, sim_op *ops);
 bool sim_is_branch(const sim_op *op);
 bool sim_is_exit(const sim_op *op);
+
+/* Instructions that use registers of products of warpgroups as they may not get another handler. */
+void sim_hazards(sim_arena *arena, const sim_flow *flow, const ptx_class *registers,
+                 size_t register_count, sim_program *program);
+
+/* Stop the launch. info: the other instruction; SIM_NONE: there is none. */
+void sim_unfenced(const sim_op *op, struct sim_warp *warp);        /* a product */
+void sim_touches_pending(const sim_op *op, struct sim_warp *warp); /* any other */
 
 void sim_allocate(sim_arena *arena, const sim_flow *flow, const ptx_class *registers,
                   size_t register_count, sim_program *program);
