@@ -102,12 +102,42 @@ static bool is_alike(sim_warp *w, const sim_group_step *step)
     return true;
 }
 
-/* Fences and groups: what they mean for registers is known before (hazards.c). */
-static void in_step(const sim_op *op, sim_warp *w)
+static bool synchronous(sim_warp *w)
+{
+    return is_whole(w) && is_alike(w, &(sim_group_step){.op = w->pc});
+}
+
+/* ---- fence and groups; what they mean for registers is known before (hazards.c) ---- */
+
+static void fence(const sim_op *op, sim_warp *w)
 {
     (void)op;
-    if (is_whole(w))
-        is_alike(w, &(sim_group_step){.op = w->pc});
+    synchronous(w);
+}
+
+static void commit_group(const sim_op *op, sim_warp *w)
+{
+    (void)op;
+    sim_products *p = &w->products;
+    if (!synchronous(w))
+        return;
+    if (p->groups == SIM_PRODUCT_GROUPS) {
+        p->groups--;
+        memmove(p->tokens, p->tokens + 1, p->groups * sizeof *p->tokens);
+    }
+    p->tokens[p->groups++] = sim_shadow_commit(&w->block->shadow);
+}
+
+static void wait_group(const sim_op *op, sim_warp *w)
+{
+    sim_products *p = &w->products;
+    if (!synchronous(w) || op->immediate >= (int64_t)p->groups)
+        return;
+    const unsigned kept = (unsigned)op->immediate, done = p->groups - kept;
+    sim_shadow_finished(&w->block->shadow, (unsigned)w->index, SIM_BY_PRODUCTS,
+                        p->tokens[done - 1]);
+    memmove(p->tokens, p->tokens + done, kept * sizeof *p->tokens);
+    p->groups = kept;
 }
 
 /* ---- what the operands say ---- */
@@ -350,9 +380,9 @@ static const sim_row rows[] = {
     PRODUCTS(240, 120),
     PRODUCTS(248, 124),
     PRODUCTS(256, 128),
-    {"wgmma.fence.sync.aligned", "", in_step, SIM_KIND_TENSOR, 0},
-    {"wgmma.commit_group.sync.aligned", "", in_step, SIM_KIND_TENSOR, 0},
-    {"wgmma.wait_group.sync.aligned", "i", in_step, SIM_KIND_TENSOR, 0},
+    {"wgmma.fence.sync.aligned", "", fence, SIM_KIND_TENSOR, 0},
+    {"wgmma.commit_group.sync.aligned", "", commit_group, SIM_KIND_TENSOR, 0},
+    {"wgmma.wait_group.sync.aligned", "i", wait_group, SIM_KIND_TENSOR, 0},
 };
 
 const sim_rows sim_rows_products = {rows, sizeof rows / sizeof *rows};

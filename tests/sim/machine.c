@@ -155,6 +155,7 @@ static void begin_warp(sim_block *block, sim_warp *w)
     w->depth = 0;
     w->steps = 0;
     w->copy_count = 0;
+    w->products.groups = 0;
     w->products.done = w->products.step_count = 0;
     w->sync_epoch = 0;
     w->registers = launch->registers;

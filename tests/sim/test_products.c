@@ -126,7 +126,7 @@ static void begin_kernel(const trial *t, const char *target)
         "{\nagain:\nmul.wide.u32 %%rd4, %%r2, 4;\nadd.s64 %%rd4, %%rd1, %%rd4;\n"
         "ld.global.b32 %%r3, [%%rd4];\nshl.b32 %%r4, %%r2, 2;\nadd.s32 %%r4, %%r1, %%r4;\n"
         "st.shared.b32 [%%r4], %%r3;\nadd.s32 %%r2, %%r2, %d;\nsetp.lt.s32 %%p1, %%r2, %d;\n"
-        "@%%p1 bra again;\n}\nbar.sync 0;\n",
+        "@%%p1 bra again;\n}\nfence.proxy.async.shared::cta;\nbar.sync 0;\n",
         target, SMEM_BYTES, THREADS, SMEM_WORDS);
     say("shr.u32 %%r5, %%r1, 4;\ncvt.u64.u32 %%rd5, %%r5;\nadd.s64 %%rd10, %%rd5, %lld;\n"
         "add.s64 %%rd11, %%rd5, %lld;\ncvt.rn.f32.u32 %%d128, %%r0;\n",

@@ -9,6 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+enum { SIM_PRODUCT_GROUPS = 16 };
+
 /* An instruction of a warpgroup, which its warps must execute alike. */
 typedef struct sim_group_step {
     int32_t op;
@@ -16,8 +18,11 @@ typedef struct sim_group_step {
     bool add;
 } sim_group_step;
 
-/* Of a warp. Zeroed to begin with. */
+/* Of a warp. Groups are those that it committed and has not waited for; of more than there is room
+ * for the oldest are as one. Zeroed to begin with. */
 typedef struct sim_products {
+    uint32_t tokens[SIM_PRODUCT_GROUPS]; /* of the groups (shadow.h), the oldest first */
+    unsigned groups;
     size_t done; /* steps of its warpgroup that it has done */
     /* in the first warp of a warpgroup: those that not all of its warps have done, and some before */
     sim_group_step *steps;
