@@ -103,7 +103,7 @@ local function names(v)
       smem_bytes = smem_bytes(v), groups = groups, stages = stages, dq = "red", turns = turns,
       last_keys_first = turns and v.causal == 1 and v.window == 0,
       wgmma = true, by_map = false,
-      own_block = turns and "block_ticket(" .. lengths.backward_names(all).params .. ", smem)" or "blockIdx.x",
+      own_block = turns and "block_ticket(" .. lengths.backward_names(all).params .. ", smem + kScoreArea)" or "blockIdx.x",
       visits = v.split == 1 and "range.visits" or "max(tiles.end(p) - tiles.first, 0) * p.group",
       meet = "named_barrier(1, kWorkers)", writers = "kWorkers",
       dq_columns = width, dq_width = sharing * width, dq_chunk = "warp % kColWarps * 2 * kDqPairs + n",
