@@ -60,7 +60,8 @@ static fa2i_variant find_variant(const bench *t, const bug *b)
     class.seq_k = few                                                 ? 8192
                   : class.op == FA2_OP_BACKWARD && class.seq_k <= 128 ? class.seq_k
                                                                       : 1024;
-    class.heads_q = class.heads_kv = 8;
+    class.heads_q = 8;
+    class.heads_kv = class.v_in_k && few ? 1 : 8; /* one key head for all: latent decoding */
     must(fa2i_generator_candidates(t->generator, &class, &t->device.card, &list, &count), b->name);
     for (size_t i = 0; i < count && found.text[0] == '\0'; i++) {
         bool fits = true;
