@@ -286,7 +286,7 @@ function M.family()
 
       is_worth = function(problem, arch)
          if arch.generic then
-            return nil, "a device that is software, or plays another SM, takes no code for sm_90a"
+            return nil, "a device that plays another SM, or whose driver has no tensor maps, takes no code for sm_90a"
          elseif problem.seq_q < 64 then
             return nil, "fewer query rows than one warpgroup computes"
          end
