@@ -161,9 +161,9 @@ function M.operands(first, count)
    return table.concat(words, ", ")
 end
 
-function M.accumulators(name, tiles)
-   local words = {}
-   for i = 0, 4 * tiles - 1 do
+function M.accumulators(name, tiles, first)
+   local words, begin = {}, 4 * (first or 0)
+   for i = begin, begin + 4 * tiles - 1 do
       words[#words + 1] = string.format('"+f"(%s[0][%d][%d])', name, i // 4, i % 4)
    end
    return table.concat(words, ", ")
@@ -287,7 +287,7 @@ function M.family()
 
       is_worth = function(problem, arch)
          if arch.generic then
-            return nil, "a device that is software, or plays another SM, takes no code for sm_90a"
+            return nil, "a device that plays another SM, or whose driver has no tensor maps, takes no code for sm_90a"
          elseif problem.seq_q < 64 then
             return nil, "fewer query rows than one warpgroup computes"
          end
