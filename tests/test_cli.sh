@@ -140,6 +140,7 @@ run 3 --device 0 --preset quick
 run 3 tune --device all --preset quick
 has err "/nonexistent/libcuda.so.1"
 run 3 explain --shape Hq=8,Sq=512,D=64 --device 0
+has err "--arch sm_86 would need no GPU; --device 0: no CUDA driver library found"
 for command in list report check gc "show --shape Hq=8,Sq=512,D=64" "export -"; do
     # shellcheck disable=SC2086 # a command and its arguments
     # As with any other file that was named and is not there.

@@ -55,6 +55,9 @@ local function main()
          table.remove(list, i)
       end
    end
+   if #list == 0 then
+      error("no problem with two variants that were timed", 0)
+   end
    for _, entry in ipairs(list) do
       local measured, by_time = places(entry.rows, "us")
       local modelled, by_model = places(entry.rows, "model_us")

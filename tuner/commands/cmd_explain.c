@@ -50,7 +50,9 @@ static fa2_status find_card(session *s)
     if (s->options.device < 0)
         return fa2i_generator_card(s->generator, s->options.archs[0], &s->card);
     const fa2_status st = fa2i_cuda_get(&cuda);
-    return st == FA2_OK ? fa2i_device_card(cuda, s->options.device, &s->card) : st;
+    return st == FA2_OK ? fa2i_device_card(cuda, s->options.device, &s->card)
+                        : fa2i_fail_prefix(st, "--arch sm_86 would need no GPU; --device %d",
+                                           s->options.device);
 }
 
 /* A database that is not there is what the runtime meets before the first tuning: no error. */
