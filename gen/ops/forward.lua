@@ -168,7 +168,7 @@ end
 -- What the templates that all forward families share see of a variant.
 function M.shared_names(v)
    local names = {
-      by_map = false, takes_map = "",
+      by_map = false, takes_map = "", own_split = "split, ", pack = 0,
       work = "", work_tile = "blockIdx.x % p.q_tiles", work_plane = "blockIdx.x / p.q_tiles",
    }
    for _, more in ipairs({features.names(v, "forward"), lengths.names(v), paged.names(v), window.names(v),
