@@ -174,20 +174,6 @@ static uint32_t swizzled(const sim_tensor_map *map, uint32_t address)
     return address ^ (address >> 3 & (uint32_t)map->swizzled << 4);
 }
 
-/* Between a row of a box and its bytes in shared memory, the first of which has an address there; at: of
- * the box in the host's memory. */
-static void permute(const box *b, uint32_t address, uint8_t *row, uint8_t *at, uint32_t box_address,
-                    bool to_shared)
-{
-    for (unsigned i = 0; i < b->row_bytes; i += CHUNK_BYTES) {
-        uint8_t *chunk = at + (swizzled(&b->map, address + i) - box_address);
-        if (to_shared)
-            memcpy(chunk, row + i, CHUNK_BYTES);
-        else
-            memcpy(row + i, chunk, CHUNK_BYTES);
-    }
-}
-
 static bool load_rows(sim_warp *w, int lane, box *b, uint32_t to, uint8_t *at)
 {
     uint8_t row[ROW_BYTES_MAX];
@@ -202,7 +188,8 @@ static bool load_rows(sim_warp *w, int lane, box *b, uint32_t to, uint8_t *at)
         memset(row, 0, b->row_bytes);
         if (bytes > 0)
             memcpy(row + from, source, bytes);
-        permute(b, to + r * b->row_bytes, row, at, to, true);
+        for (unsigned i = 0; i < b->row_bytes; i += CHUNK_BYTES)
+            memcpy(at + (swizzled(&b->map, to + r * b->row_bytes + i) - to), row + i, CHUNK_BYTES);
         count_global(w, address, bytes);
     }
     return true;
@@ -237,6 +224,20 @@ static void load_tensor(const sim_op *op, sim_warp *w)
 
 /* ---- stores and their groups ---- */
 
+/* Chunks of a row that have elements in the tensor; those outside are not read. */
+static bool read_row(const box *b, sim_warp *w, int lane, uint32_t address, unsigned first,
+                     unsigned bytes, uint8_t row[ROW_BYTES_MAX])
+{
+    for (unsigned i = first / CHUNK_BYTES * CHUNK_BYTES; i < first + bytes; i += CHUNK_BYTES) {
+        const uint8_t *chunk =
+            sim_shared_read_stores(w, lane, swizzled(&b->map, address + i), CHUNK_BYTES);
+        if (chunk == NULL)
+            return false;
+        memcpy(row + i, chunk, CHUNK_BYTES);
+    }
+    return true;
+}
+
 static void store_box(const sim_op *op, sim_warp *w, int lane, uint64_t map, uint64_t from)
 {
     box b;
@@ -244,25 +245,23 @@ static void store_box(const sim_op *op, sim_warp *w, int lane, uint64_t map, uin
     if (!read_box(op, w, lane, map, 0, &b) ||
         !is_multiple(w, lane, from, TENSOR_ALIGN, "the source"))
         return;
-    const unsigned bytes = b.rows * b.row_bytes;
-    const uint8_t *at = sim_shared_read_stores(w, lane, from, bytes);
-    for (unsigned r = 0; at != NULL && r < b.rows; r++, next_row(&b)) {
+    for (unsigned r = 0; r < b.rows; r++, next_row(&b)) {
         unsigned first = 0;
         uint64_t address = 0;
-        const unsigned count = inside(&b, &first, &address);
-        uint8_t *to = count == 0 ? row : sim_global_row(w, lane, address, count, SIM_WRITE);
+        const unsigned bytes = inside(&b, &first, &address);
+        if (bytes == 0)
+            continue;
+        if (!read_row(&b, w, lane, (uint32_t)from + r * b.row_bytes, first, bytes, row))
+            return;
+        uint8_t *to = sim_global_row(w, lane, address, bytes, SIM_WRITE);
         if (to == NULL)
             return;
-        permute(&b, (uint32_t)from + r * b.row_bytes, row, (uint8_t *)(uintptr_t)at, (uint32_t)from,
-                false);
-        if (count == 0)
-            continue;
-        memcpy(to, row + first, count);
-        count_global(w, address, count);
+        memcpy(to, row + first, bytes);
+        count_shared(w, bytes);
+        count_global(w, address, bytes);
         if (w->block->launch->spoil)
-            sim_spoil(to, count);
+            sim_spoil(to, bytes);
     }
-    count_shared(w, bytes);
     w->stores[lane].uncommitted = true;
     w->stores[lane].op = w->pc;
 }

@@ -314,6 +314,25 @@ static void test_registers(void)
            "");
 }
 
+#define WRITE                                                                                      \
+    "setp.eq.s32 %p1, %r0, 0;\n@%p1 ld.shared.b32 %r9, [%r1+32800];\n"                             \
+    "@%p1 st.shared.b32 [%r1+32800], %r9;\n"
+
+/* A thread writes what products read. */
+static void test_memory(void)
+{
+    static const char waited[] = "wgmma.wait_group.sync.aligned 0;\nbar.sync 0;\n";
+    expect("race", fence, "", WRITE "wgmma.wait_group.sync.aligned 0;\n", "");
+    expect("race", fence, "", "bar.sync 0;\n" WRITE "wgmma.wait_group.sync.aligned 0;\n", "");
+    expect("race", fence, "", wait, WRITE);
+    expect(NULL, fence, "", waited, WRITE);
+    expect("race", WRITE "fence.proxy.async.shared::cta;\nwgmma.fence.sync.aligned;\n", "", wait,
+           "");
+    expect("fence.proxy.async", WRITE "bar.sync 0;\nwgmma.fence.sync.aligned;\n", "", wait, "");
+    expect(NULL, WRITE "fence.proxy.async.shared::cta;\nbar.sync 0;\nwgmma.fence.sync.aligned;\n",
+           "", wait, "");
+}
+
 /* The one product of a kernel, after `before`; the message has `words`. */
 static void refuse(const trial *t, const char *before, const char *words, CUresult wanted)
 {
@@ -368,6 +387,7 @@ int main(void)
     test_layouts();
     test_scales();
     test_registers();
+    test_memory();
     test_operands();
     test_surroundings();
     return check_done();
