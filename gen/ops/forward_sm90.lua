@@ -184,9 +184,9 @@ local function fits(v, _, arch)
    return true
 end
 
--- What the cost model wants to know.
+-- What the cost model wants to know; kept in v, which is asked about for many problems.
 local function facts_of(v)
-   return {
+   v.facts = v.facts or {
       br = 64 * v.groups, queries = 64 * v.groups, heads_together = 1,
       resident = resident(v), own_place = has_own_place(v),
       d_pad = (v.d + 15) // 16 * 16 + 16 * v.sloped, dv_pad = v.d, smem_bytes = smem_bytes(v), bytes_per_score = 0,
@@ -194,6 +194,7 @@ local function facts_of(v)
       more_fp32_per_score = v.softcap * softcap.fp32_per_score + features.fp32_per_score(v)
          + v.drawn * (by_bits - dropout.fp32_per_score(v)) - v.sloped,
    }
+   return v.facts
 end
 
 -- The point with the values of the features that it does not know.
@@ -217,9 +218,9 @@ function M.operands(first, count)
    return table.concat(words, ", ")
 end
 
-function M.accumulators(name, tiles)
-   local words = {}
-   for i = 0, 4 * tiles - 1 do
+function M.accumulators(name, tiles, first)
+   local words, begin = {}, 4 * (first or 0)
+   for i = begin, begin + 4 * tiles - 1 do
       words[#words + 1] = string.format('"+f"(%s[0][%d][%d])', name, i // 4, i % 4)
    end
    return table.concat(words, ", ")
@@ -366,7 +367,7 @@ function M.family()
 
       is_worth = function(problem, arch)
          if arch.generic then
-            return nil, "a device that is software, or plays another SM, takes no code for sm_90a"
+            return nil, "a device that plays another SM, or whose driver has no tensor maps, takes no code for sm_90a"
          elseif problem.seq_q * (problem.heads_q // problem.heads_kv) < 64 then
             return nil, "fewer query rows than one warpgroup computes"
          end

@@ -32,23 +32,6 @@ static form form_of(const sim_op *op)
     return f;
 }
 
-/* The space that a generic address is in, and the address there. */
-static ptx_space resolve(uint64_t *address)
-{
-    static const struct {
-        uint64_t base;
-        ptx_space space;
-    } windows[] = {{SIM_SHARED_WINDOW, PTX_SPACE_SHARED},
-                   {SIM_LOCAL_WINDOW, PTX_SPACE_LOCAL},
-                   {SIM_PARAM_WINDOW, PTX_SPACE_PARAM}};
-    for (size_t i = 0; i < sizeof windows / sizeof *windows; i++)
-        if (*address - windows[i].base < SIM_WINDOW_BYTES) {
-            *address -= windows[i].base;
-            return windows[i].space;
-        }
-    return PTX_SPACE_GLOBAL;
-}
-
 /* Parameters and local memory: nobody else's, only limits and alignment. */
 static uint8_t *private_at(sim_warp *w, int lane, ptx_space space, uint64_t address, unsigned bytes)
 {
@@ -73,7 +56,7 @@ static uint8_t *memory_at(sim_warp *w, int lane, ptx_space space, uint64_t addre
                           bool write)
 {
     if (space == PTX_SPACE_GENERIC)
-        space = resolve(&address);
+        space = sim_resolve(&address);
     switch (space) {
     case PTX_SPACE_SHARED:
         return write ? sim_shared_write(w, lane, address, bytes)
@@ -95,7 +78,7 @@ static void count_traffic(sim_warp *w, ptx_space space, const uint64_t address[S
     uint32_t narrow[SIM_LANES];
     const uint64_t before = first;
     if (space == PTX_SPACE_GENERIC)
-        space = resolve(&first);
+        space = sim_resolve(&first);
     if (space == PTX_SPACE_GLOBAL)
         sim_count_global(sim_counter(w), w->mask, address, bytes);
     if (space != PTX_SPACE_SHARED)
@@ -105,10 +88,28 @@ static void count_traffic(sim_warp *w, ptx_space space, const uint64_t address[S
     sim_count_shared(sim_counter(w), w->mask, narrow, bytes);
 }
 
+/* Without a loop over the bytes, whose number is no constant. */
+static inline void copy_element(void *to, const void *from, unsigned bytes)
+{
+    switch (bytes) {
+    case 1:
+        memcpy(to, from, 1);
+        break;
+    case 2:
+        memcpy(to, from, 2);
+        break;
+    case 4:
+        memcpy(to, from, 4);
+        break;
+    default:
+        memcpy(to, from, 8);
+    }
+}
+
 static uint64_t element(const uint8_t *at, const form *f)
 {
     uint64_t value = 0;
-    memcpy(&value, at, f->bytes); /* both sides are little-endian */
+    copy_element(&value, at, f->bytes); /* both sides are little-endian */
     if (f->is_signed && f->bytes < 8 && value >> (8 * f->bytes - 1))
         value |= ~(uint64_t)0 << 8 * f->bytes;
     return value;
@@ -142,8 +143,7 @@ static void load(const sim_op *op, sim_warp *w)
     }
 }
 
-/* A fault on demand: every number that reaches global memory is another one. */
-static void spoil(uint8_t *at, unsigned bytes)
+void sim_spoil(uint8_t *at, unsigned bytes)
 {
     for (unsigned i = 1; i < bytes; i += 2)
         at[i] ^= 0x20; /* an exponent bit of fp16, bf16 and fp32 */
@@ -165,12 +165,12 @@ static void store(const sim_op *op, sim_warp *w)
         for (unsigned i = 0; i < f.count; i++) {
             const int32_t source = op->src[1 + i];
             if (f.wide)
-                memcpy(at + i * f.bytes, sim_source_64(w, source) + l, f.bytes);
+                copy_element(at + i * f.bytes, sim_source_64(w, source) + l, f.bytes);
             else
-                memcpy(at + i * f.bytes, sim_source(w, source) + l, f.bytes);
+                copy_element(at + i * f.bytes, sim_source(w, source) + l, f.bytes);
         }
         if (w->block->launch->spoil && f.space == PTX_SPACE_GLOBAL)
-            spoil(at, f.total);
+            sim_spoil(at, f.total);
     }
 }
 
