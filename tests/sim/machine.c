@@ -29,7 +29,7 @@ static int append(char *out, size_t bytes, int used, const char *format, ...)
     return used < (int)bytes ? used : (int)bytes;
 }
 
-void sim_describe(const sim_program *program, int32_t op, char *out, size_t bytes)
+static int describe_lines(const sim_program *program, int32_t op, char *out, size_t bytes)
 {
     const ptx_instruction *source = program->ops[op].source;
     const ptx_module *module = program->module;
@@ -41,8 +41,21 @@ void sim_describe(const sim_program *program, int32_t op, char *out, size_t byte
         used = append(out, bytes, used, used == 0 ? "%s:%d" : " in %s:%d",
                       slash != NULL ? slash + 1 : file, l->line);
     }
+    return used;
+}
+
+void sim_describe(const sim_program *program, int32_t op, char *out, size_t bytes)
+{
+    const ptx_instruction *source = program->ops[op].source;
+    const int used = describe_lines(program, op, out, bytes);
     append(out, bytes, used, "%sPTX line %d: %s", used == 0 ? "" : ", ", source->line,
            source->text);
+}
+
+void sim_describe_place(const sim_program *program, int32_t op, char *out, size_t bytes)
+{
+    if (describe_lines(program, op, out, bytes) == 0)
+        append(out, bytes, 0, "PTX line %d", program->ops[op].source->line);
 }
 
 void sim_stop(sim_warp *warp, int lane, CUresult error, const char *format, ...)

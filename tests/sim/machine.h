@@ -211,8 +211,10 @@ void sim_copies_land_at(sim_warp *warp, int lane, unsigned mbarrier, uint32_t be
 void sim_stop(sim_warp *warp, int lane, CUresult error, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* "fwd_sm80: fill.cu.in:26 (in fwd.cu.in:203): cp.async...": where an instruction comes from. */
+/* "fwd_sm80: fill.cu.in:26 (in fwd.cu.in:203): cp.async...": where an instruction comes from. _place: without
+ * its text, if it has lines of a source. */
 void sim_describe(const sim_program *program, int32_t op, char *out, size_t bytes);
+void sim_describe_place(const sim_program *program, int32_t op, char *out, size_t bytes);
 
 static inline const uint32_t *sim_source(const sim_warp *w, int32_t operand)
 {

@@ -65,8 +65,10 @@ static fa2i_variant find_variant(const bench *t, const bug *b)
     must(fa2i_generator_candidates(t->generator, &class, &t->device.card, &list, &count), b->name);
     for (size_t i = 0; i < count && found.text[0] == '\0'; i++) {
         bool fits = true;
-        for (int n = 0; n < 3; n++)
-            fits = fits && (b->needles[n] == NULL || strstr(list[i].text, b->needles[n]) != NULL);
+        for (int n = 0; n < 3 && b->needles[n] != NULL; n++) {
+            const bool absent = b->needles[n][0] == '!';
+            fits = fits && (strstr(list[i].text, b->needles[n] + absent) == NULL) == absent;
+        }
         if (fits)
             found = list[i];
     }

@@ -117,25 +117,42 @@ void sim_arrive(sim_warp *w, uint32_t barrier, uint32_t threads, bool waits)
 
 /* ---- a block that is stuck ---- */
 
-/* What a warp waits for; waiting, with its pc at the instruction. */
-static void describe_wait(const sim_warp *w, char *out, size_t bytes)
+static int describe_wait(const sim_warp *w, char *out, size_t bytes)
 {
-    const sim_block *block = w->block;
-    char made[320];
-    if (w->state == SIM_AT_REGISTERS) {
-        snprintf(out, bytes,
-                 "stuck: it waits for %u registers a thread; warps have given %u for it",
-                 w->wanted_registers - w->registers, block->free_registers);
-        return;
-    }
-    const sim_mbarrier *m = &block->mbarriers[w->mbarrier];
-    sim_describe(block->program, m->op, made, sizeof made);
-    snprintf(
+    const sim_mbarrier *m = &w->block->mbarriers[w->mbarrier];
+    char made[256];
+    if (w->state == SIM_AT_REGISTERS)
+        return snprintf(out, bytes, "%u registers a thread; warps have given %u for it",
+                        w->wanted_registers - w->registers, w->block->free_registers);
+    sim_describe_place(w->block->program, m->op, made, sizeof made);
+    return snprintf(
         out, bytes,
-        "stuck: it waits for phase %u (parity %u) of the mbarrier at offset %u, which is in phase "
-        "%u with %u of %u arrivals and %d bytes missing; it was made at %s",
+        "phase %u (parity %u) of the mbarrier at offset %u (made at %s), which is in phase %u "
+        "with %u of %u arrivals and %d bytes missing",
         (m->phase & 1) == w->parity ? m->phase : m->phase + 1, w->parity,
-        m->address - SIM_SHARED_BASE, m->phase, m->missing, m->count, m->bytes, made);
+        m->address - SIM_SHARED_BASE, made, m->phase, m->missing, m->count, m->bytes);
+}
+
+/* The first warp that waits for something else than barriers, then others that wait for something else
+ * than those before them. */
+static void stop_waiting(sim_warp *first)
+{
+    const sim_block *block = first->block;
+    char what[SIM_MESSAGE_BYTES], place[256];
+    int used = describe_wait(first, what, sizeof what);
+    uint64_t told = first->state == SIM_AT_MBARRIER ? (uint64_t)1 << first->mbarrier : 0;
+    for (unsigned i = (unsigned)first->index + 1; i < block->launch->warp_count; i++) {
+        const sim_warp *w = &block->warps[i];
+        if (w->state != SIM_AT_MBARRIER || (told >> w->mbarrier & 1) != 0 ||
+            used >= (int)sizeof what)
+            continue;
+        told |= (uint64_t)1 << w->mbarrier;
+        sim_describe_place(block->program, w->pc, place, sizeof place);
+        used += snprintf(what + used, sizeof what - (size_t)used, "; warp %u at %s for ", i, place);
+        if (used < (int)sizeof what)
+            used += describe_wait(w, what + used, sizeof what - (size_t)used);
+    }
+    sim_stop(first, -1, CUDA_ERROR_LAUNCH_FAILED, "stuck: it waits for %s", what);
 }
 
 static void stop_stuck(sim_block *block)
@@ -151,9 +168,7 @@ static void stop_stuck(sim_block *block)
             other = w;
     }
     if (other != NULL) {
-        char what[SIM_MESSAGE_BYTES];
-        describe_wait(other, what, sizeof what);
-        sim_stop(other, -1, CUDA_ERROR_LAUNCH_FAILED, "%s", what);
+        stop_waiting(other);
     } else if (ended != NULL) {
         stop_at_barrier(waiting,
                         "barrier divergence: threads of warp %d have ended and never arrive",
