@@ -88,10 +88,28 @@ static void count_traffic(sim_warp *w, ptx_space space, const uint64_t address[S
     sim_count_shared(sim_counter(w), w->mask, narrow, bytes);
 }
 
+/* Without a loop over the bytes, whose number is no constant. */
+static inline void copy_element(void *to, const void *from, unsigned bytes)
+{
+    switch (bytes) {
+    case 1:
+        memcpy(to, from, 1);
+        break;
+    case 2:
+        memcpy(to, from, 2);
+        break;
+    case 4:
+        memcpy(to, from, 4);
+        break;
+    default:
+        memcpy(to, from, 8);
+    }
+}
+
 static uint64_t element(const uint8_t *at, const form *f)
 {
     uint64_t value = 0;
-    memcpy(&value, at, f->bytes); /* both sides are little-endian */
+    copy_element(&value, at, f->bytes); /* both sides are little-endian */
     if (f->is_signed && f->bytes < 8 && value >> (8 * f->bytes - 1))
         value |= ~(uint64_t)0 << 8 * f->bytes;
     return value;
@@ -147,9 +165,9 @@ static void store(const sim_op *op, sim_warp *w)
         for (unsigned i = 0; i < f.count; i++) {
             const int32_t source = op->src[1 + i];
             if (f.wide)
-                memcpy(at + i * f.bytes, sim_source_64(w, source) + l, f.bytes);
+                copy_element(at + i * f.bytes, sim_source_64(w, source) + l, f.bytes);
             else
-                memcpy(at + i * f.bytes, sim_source(w, source) + l, f.bytes);
+                copy_element(at + i * f.bytes, sim_source(w, source) + l, f.bytes);
         }
         if (w->block->launch->spoil && f.space == PTX_SPACE_GLOBAL)
             sim_spoil(at, f.total);

@@ -27,10 +27,9 @@ void sim_memory_init(sim_memory *memory, int card, size_t total_bytes)
 static void release(sim_allocation *a)
 {
     free(a->data);
-    free(a->writes);
-    free(a->reads);
+    free(a->marks);
     a->data = NULL;
-    a->writes = a->reads = NULL;
+    a->marks = NULL;
 }
 
 void sim_memory_done(sim_memory *memory)
@@ -74,9 +73,19 @@ bool sim_memory_get(sim_memory *memory, size_t bytes, uint64_t *ret_address)
     return true;
 }
 
-sim_allocation *sim_memory_find(const sim_memory *memory, uint64_t address)
+/* Is an address in or behind an allocation, and before the next one? */
+static bool is_at(const sim_memory *memory, size_t index, uint64_t address)
 {
-    size_t low = 0, high = memory->count;
+    return index < memory->count && memory->allocations[index].base <= address &&
+           (index + 1 == memory->count || address < memory->allocations[index + 1].base);
+}
+
+sim_allocation *sim_memory_find(sim_memory *memory, uint64_t address)
+{
+    size_t low = atomic_load_explicit(&memory->found, memory_order_relaxed), high = memory->count;
+    if (is_at(memory, low, address))
+        return &memory->allocations[low];
+    low = 0;
     while (low < high) {
         const size_t middle = (low + high) / 2;
         if (memory->allocations[middle].base <= address)
@@ -84,7 +93,10 @@ sim_allocation *sim_memory_find(const sim_memory *memory, uint64_t address)
         else
             high = middle;
     }
-    return low == 0 ? NULL : &memory->allocations[low - 1];
+    if (low == 0)
+        return NULL;
+    atomic_store_explicit(&memory->found, low - 1, memory_order_relaxed);
+    return &memory->allocations[low - 1];
 }
 
 bool sim_memory_release(sim_memory *memory, uint64_t address)
@@ -97,7 +109,7 @@ bool sim_memory_release(sim_memory *memory, uint64_t address)
     return true;
 }
 
-uint8_t *sim_memory_at(const sim_memory *memory, uint64_t address, size_t bytes)
+uint8_t *sim_memory_at(sim_memory *memory, uint64_t address, size_t bytes)
 {
     const sim_allocation *a = sim_memory_find(memory, address);
     if (a == NULL || a->data == NULL || address - a->base > a->bytes ||
@@ -114,7 +126,7 @@ size_t sim_memory_live(const sim_memory *memory)
     return live;
 }
 
-void sim_memory_describe(const sim_memory *memory, uint64_t address, char *out, size_t out_bytes)
+void sim_memory_describe(sim_memory *memory, uint64_t address, char *out, size_t out_bytes)
 {
     const sim_allocation *a = sim_memory_find(memory, address);
     if (a == NULL) {
@@ -167,17 +179,11 @@ static bool make_marks(sim_memory *memory, sim_allocation *a)
 {
     bool ok = true;
     pthread_mutex_lock(&memory->lock);
-    if (a->reads == NULL) {
-        sim_mark *writes = calloc(a->words, sizeof *writes);
-        sim_mark *reads = calloc(a->words, sizeof *reads);
-        ok = writes != NULL && reads != NULL;
-        if (ok) {
-            a->writes = writes;
-            __atomic_store_n(&a->reads, reads, __ATOMIC_RELEASE);
-        } else {
-            free(writes);
-            free(reads);
-        }
+    if (a->marks == NULL) {
+        sim_mark *marks = calloc(a->words, 2 * sizeof *marks);
+        ok = marks != NULL;
+        if (ok)
+            __atomic_store_n(&a->marks, marks, __ATOMIC_RELEASE);
     }
     pthread_mutex_unlock(&memory->lock);
     return ok;
@@ -195,24 +201,25 @@ static void note_read(sim_mark *mark, uint64_t before, uint64_t mine)
 bool sim_memory_note(sim_memory *memory, sim_allocation *a, size_t word, sim_way_of_access access,
                      const sim_toucher *who, sim_toucher *ret_other)
 {
-    if (__atomic_load_n(&a->reads, __ATOMIC_ACQUIRE) == NULL && !make_marks(memory, a))
+    if (__atomic_load_n(&a->marks, __ATOMIC_ACQUIRE) == NULL && !make_marks(memory, a))
         return true; /* the host has no room for marks of an allocation this large: no check */
+    sim_mark *write_mark = &a->marks[2 * word], *read_mark = write_mark + 1;
     const uint64_t mine = pack(who);
-    const uint64_t written = atomic_load_explicit(&a->writes[word], memory_order_relaxed);
-    const uint64_t read = atomic_load_explicit(&a->reads[word], memory_order_relaxed);
+    const uint64_t written = atomic_load_explicit(write_mark, memory_order_relaxed);
+    const uint64_t read = atomic_load_explicit(read_mark, memory_order_relaxed);
     if (collides(written, mine) && !(access == SIM_ADD && (written & ADDED) != 0)) {
         *ret_other = unpack(written, who->launch);
         return false;
     }
     if (access == SIM_READ) {
-        note_read(&a->reads[word], read, mine);
+        note_read(read_mark, read, mine);
         return true;
     }
     if (collides(read, mine)) {
         *ret_other = unpack(read, who->launch);
         return false;
     }
-    atomic_store_explicit(&a->writes[word], access == SIM_ADD ? mine | ADDED : mine,
+    atomic_store_explicit(write_mark, access == SIM_ADD ? mine | ADDED : mine,
                           memory_order_relaxed);
     return true;
 }
@@ -223,9 +230,7 @@ void sim_memory_begin_launch(sim_memory *memory, uint32_t serial)
         return;
     for (size_t i = 0; i < memory->count; i++) {
         sim_allocation *a = &memory->allocations[i];
-        for (size_t word = 0; a->reads != NULL && word < a->words; word++) {
-            atomic_store_explicit(&a->reads[word], 0, memory_order_relaxed);
-            atomic_store_explicit(&a->writes[word], 0, memory_order_relaxed);
-        }
+        for (size_t mark = 0; a->marks != NULL && mark < 2 * a->words; mark++)
+            atomic_store_explicit(&a->marks[mark], 0, memory_order_relaxed);
     }
 }

@@ -25,15 +25,17 @@ typedef atomic_uint_fast64_t sim_mark;
 typedef struct sim_allocation {
     uint64_t base;
     size_t bytes;
-    uint8_t *data;            /* NULL: released */
-    sim_mark *writes, *reads; /* per word; NULL: not touched by a kernel yet */
+    uint8_t *data; /* NULL: released */
+    sim_mark
+        *marks; /* two per word: of its last write, of a read; NULL: no kernel touched it yet */
     size_t words;
 } sim_allocation;
 
 typedef struct sim_memory {
     sim_allocation *allocations; /* by base */
     size_t count, capacity;
-    uint64_t next, end; /* of the addresses not given out yet */
+    atomic_size_t found; /* where the last address was looked for, which is where the next one is */
+    uint64_t next, end;  /* of the addresses not given out yet */
     size_t total_bytes, used_bytes;
     pthread_mutex_t lock; /* of making marks */
 } sim_memory;
@@ -46,16 +48,16 @@ bool sim_memory_get(sim_memory *memory, size_t bytes, uint64_t *ret_address);
 bool sim_memory_release(sim_memory *memory, uint64_t address); /* false: not an allocation's base */
 
 /* The allocation that an address is in or behind, released ones too; NULL: before all. */
-sim_allocation *sim_memory_find(const sim_memory *memory, uint64_t address);
+sim_allocation *sim_memory_find(sim_memory *memory, uint64_t address);
 
 /* Host memory of a range, all inside one live allocation; NULL: it is not. */
-uint8_t *sim_memory_at(const sim_memory *memory, uint64_t address, size_t bytes);
+uint8_t *sim_memory_at(sim_memory *memory, uint64_t address, size_t bytes);
 
 /* Live allocations. */
 size_t sim_memory_live(const sim_memory *memory);
 
 /* "16 bytes behind the 4096 bytes at 0x...", for messages. */
-void sim_memory_describe(const sim_memory *memory, uint64_t address, char *out, size_t out_bytes);
+void sim_memory_describe(sim_memory *memory, uint64_t address, char *out, size_t out_bytes);
 
 /* Who accesses a word, for the marks. */
 typedef struct sim_toucher {

@@ -31,6 +31,15 @@ typedef struct sim_products {
 
 struct sim_warp;
 
+/* The columns of a product, in the info of its row above two flags of its handler. */
+#define SIM_COLUMN_SHIFT 2
+#define SIM_COLUMNS(n)   ((n) << SIM_COLUMN_SHIFT)
+
+static inline int sim_product_columns(int32_t info)
+{
+    return info >> SIM_COLUMN_SHIFT;
+}
+
 /* A matrix of 16-bit elements, as K-major rows (of A, or columns of B) or transposed. */
 typedef struct sim_operand {
     uint32_t start;           /* address in the shared space */
