@@ -107,6 +107,25 @@ static bool synchronous(sim_warp *w)
     return is_whole(w) && is_alike(w, &(sim_group_step){.op = w->pc});
 }
 
+void sim_products_end(sim_block *block)
+{
+    char missed[512];
+    for (unsigned i = 0; i < block->launch->warp_count; i++) {
+        sim_warp *w = &block->warps[i];
+        const sim_products *first = &block->warps[i / GROUP_WARPS * GROUP_WARPS].products;
+        w->pc = block->program->op_count - 1;
+        if (w->products.done < first->step_count) {
+            sim_describe(block->program, first->steps[w->products.done].op, missed, sizeof missed);
+            sim_stop(w, -1, CUDA_ERROR_LAUNCH_FAILED,
+                     "the warp ends, and others of its warpgroup have executed %s", missed);
+        } else if (w->products.groups > 0) {
+            sim_stop(w, -1, CUDA_ERROR_LAUNCH_FAILED,
+                     "early: the warp ends, and has not waited for its last %u groups of products",
+                     w->products.groups);
+        }
+    }
+}
+
 /* ---- fence and groups; what they mean for registers is known before (hazards.c) ---- */
 
 static void fence(const sim_op *op, sim_warp *w)
