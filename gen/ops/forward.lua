@@ -105,15 +105,19 @@ end
 local free_registers = 18
 local spare_registers, tolerated_spill = 228, 18
 
--- What the cost model wants to know. registers: the compiler's count, or 0 for the estimate.
+-- What the cost model wants to know. registers: the compiler's count, or 0 for the estimate, with which they are kept
+-- in v: candidates are selected by many problems.
 local function facts_of(v, path, registers)
+   if registers == 0 and v.facts then
+      return v.facts
+   end
    local live = live_registers(v, path)
    local pipeline = pipelines[v.kstages .. "," .. v.vstages]
    local d_pad, dv_pad = padded(v)
    -- A block of more than eight warps cannot have 255.
    local most = math.min(255, 65536 // (32 * v.warps))
    local may_spill = registers == 0 or registers >= most
-   return {
+   local facts = {
       warps = v.warps, d_pad = d_pad, dv_pad = dv_pad, parts = v.parts, smem_bytes = smem_bytes(v), k8 = path.k8,
       registers = registers > 0 and registers or math.min(live + free_registers, most),
       spilled = may_spill and math.max(live - math.min(spare_registers, most), 0) or 0,
@@ -123,6 +127,8 @@ local function facts_of(v, path, registers)
       more_fp32_per_score = v.softcap * softcap.fp32_per_score + features.fp32_per_score(v),
       bytes_per_score = features.bytes_per_score(v),
    }
+   v.facts = registers == 0 and facts or v.facts
+   return facts
 end
 
 local function fits(v, path, arch)
