@@ -103,6 +103,15 @@ fa2_status fa2i_cache_problem(fa2i_cache *cache, const fa2_problem *problem, int
     return fa2i_sql_end(cache, st);
 }
 
+fa2_status fa2i_cache_problems(fa2i_cache *cache, const fa2_problem *const *problems, size_t count,
+                               int64_t *ret_ids)
+{
+    fa2_status st = fa2i_sql_begin(cache, mode_of(cache));
+    for (size_t i = 0; st == FA2_OK && i < count; i++)
+        st = fa2i_row_problem(cache, problems[i], &ret_ids[i]);
+    return fa2i_sql_end(cache, st);
+}
+
 fa2_status fa2i_cache_session_begin(fa2i_cache *cache, const fa2i_session *session, int64_t *ret_id)
 {
     const fa2i_sql_value values[] = {
@@ -205,19 +214,6 @@ fa2_status fa2i_cache_put_kernel(fa2i_cache *cache, const fa2i_kernel *kernel)
     FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_WRITE));
     FA2_TRY(fa2i_row_put_kernel(cache, kernel, &id));
     FA2_TRY(fa2i_row_put_image(cache, id, kernel));
-done:
-    return fa2i_sql_end(cache, st);
-}
-
-fa2_status fa2i_cache_note_kernel(fa2i_cache *cache, const fa2i_kernel *kernel, bool *ret_new)
-{
-    fa2_status st;
-    int64_t id = 0;
-    FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_WRITE));
-    st = fa2i_row_kernel_id(cache, &kernel->key, &id);
-    *ret_new = st == FA2_E_NOT_FOUND;
-    if (*ret_new)
-        st = fa2i_row_put_kernel(cache, kernel, &id);
 done:
     return fa2i_sql_end(cache, st);
 }

@@ -55,9 +55,6 @@ fa2_status fa2i_cache_data_version(fa2i_cache *cache, int64_t *ret_version);
 /* Insert or replace record and image. */
 fa2_status fa2i_cache_put_kernel(fa2i_cache *cache, const fa2i_kernel *kernel);
 
-/* The same without its image, and only if there is no such kernel (*ret_new): one that was not worth compiling. */
-fa2_status fa2i_cache_note_kernel(fa2i_cache *cache, const fa2i_kernel *kernel, bool *ret_new);
-
 /* FA2_E_NOT_FOUND also when the image is missing or not what was sealed (with_image), when the record
  * has no recipe that can be followed, or one of another abi: the caller knows the operation. Sealed
  * together are key, variant, class, recipe, target and code; whether the class is the one that the
@@ -70,6 +67,10 @@ fa2_status fa2i_cache_get_kernel(fa2i_cache *cache, const fa2i_key *key, int abi
 /* real: the card of a device; else it stands for an SM in an offline build. */
 fa2_status fa2i_cache_device(fa2i_cache *cache, const fa2i_card *card, bool real, int64_t *ret_id);
 fa2_status fa2i_cache_problem(fa2i_cache *cache, const fa2_problem *problem, int64_t *ret_id);
+
+/* The same for many at once. */
+fa2_status fa2i_cache_problems(fa2i_cache *cache, const fa2_problem *const *problems, size_t count,
+                               int64_t *ret_ids);
 
 typedef struct fa2i_session {
     int64_t device;
@@ -133,6 +134,26 @@ fa2_status fa2i_cache_put_winner(fa2i_cache *cache, int64_t session, int64_t dev
                                  int64_t problem, const fa2i_winner *winner);
 fa2_status fa2i_cache_get_winner(fa2i_cache *cache, int64_t device, int64_t problem,
                                  fa2i_winner *ret_winner);
+
+/* ---- all that was found out about a problem ---- */
+
+typedef struct fa2i_results_of {
+    int64_t session, device, problem;
+} fa2i_results_of;
+
+typedef struct fa2i_result {
+    fa2i_key kernel;
+    const fa2i_kernel
+        *record; /* of one that was not worth compiling: stored without an image if there is
+                                * no such kernel; else NULL */
+    fa2i_measurement measurement;
+} fa2i_result;
+
+/* Measurements, and the winner unless it is NULL, as one: all or nothing. *ret_noted (may be NULL): how many
+ * records were new. */
+fa2_status fa2i_cache_put_results(fa2i_cache *cache, const fa2i_results_of *of,
+                                  const fa2i_result *results, size_t count,
+                                  const fa2i_winner *winner, size_t *ret_noted);
 
 /* A winner with what the chooser compares. */
 typedef struct fa2i_choice {

@@ -260,12 +260,16 @@ done:
 static fa2_status pass_over(fa2i_import *in, const fa2i_kernel *kernel)
 {
     const fa2i_sql_value values[] = {fa2i_sql_key(&kernel->key)};
-    in->is_unknown = true;
-    if (in->counts.unknown++ == 0)
+    const int before = sqlite3_total_changes(in->cache->db);
+    if (in->counts.unknown == 0)
         snprintf(in->counts.first_unknown, sizeof in->counts.first_unknown, "%s",
                  fa2_last_message());
-    return fa2i_sql_run(in->cache, "INSERT OR IGNORE INTO temp.import_unknown VALUES (?)",
-                        FA2I_SQL_VALUES(values));
+    const fa2_status st = fa2i_sql_run(
+        in->cache, "INSERT OR IGNORE INTO temp.import_unknown VALUES (?)", FA2I_SQL_VALUES(values));
+    in->is_unknown = true;
+    if (sqlite3_total_changes(in->cache->db) > before) /* else the file has it twice */
+        in->counts.unknown++;
+    return st;
 }
 
 fa2_status fa2i_import_kernel(fa2i_import *in)

@@ -1,6 +1,6 @@
 /*
  * What was found out about kernels: verifications, measurements, winners, and the choices among
- * them.
+ * them. What a tuning stores of a problem: store_results.c.
  */
 #include "cache/columns.h"
 
@@ -88,44 +88,6 @@ fa2_status fa2i_cache_is_refuted(fa2i_cache *cache, const fa2i_key *kernel, bool
 
 /* ---- measurements ---- */
 
-fa2_status fa2i_cache_put_measurement(fa2i_cache *cache, int64_t session, int64_t device,
-                                      int64_t problem, const fa2i_key *kernel,
-                                      const fa2i_measurement *measurement)
-{
-    fa2_status st = FA2_OK;
-    int64_t id = 0;
-    const char *fault = fa2i_measurement_fault(measurement);
-    if (fault != NULL)
-        return fa2i_fail(FA2_E_INVALID, "a measurement of %d samples of %g us is not stored: %s",
-                         measurement->n, measurement->median_us, fault);
-
-    FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_WRITE));
-    FA2_TRY(fa2i_row_kernel_id(cache, kernel, &id));
-    const fa2i_sql_value values[] = {
-        fa2i_sql_int(device),
-        fa2i_sql_int(problem),
-        fa2i_sql_int(id),
-        fa2i_sql_int(session),
-        fa2i_sql_text(fa2i_outcome_string(measurement->outcome)),
-        fa2i_sql_int(measurement->settled),
-        fa2i_sql_int(measurement->n),
-        fa2i_sql_real(measurement->min_us),
-        fa2i_sql_real(measurement->q1_us),
-        fa2i_sql_real(measurement->median_us),
-        fa2i_sql_real(measurement->q3_us),
-        fa2i_sql_real(measurement->max_error),
-        fa2i_sql_text(measurement->detail),
-    };
-    FA2_TRY(fa2i_sql_run(cache,
-                         "INSERT OR REPLACE INTO measurement (device, problem, kernel, session, "
-                         "outcome, settled, n, "
-                         "min_us, q1_us, median_us, q3_us, max_error, detail, measured_at) "
-                         "VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?," FA2I_SQL_NOW ")",
-                         FA2I_SQL_VALUES(values)));
-done:
-    return fa2i_sql_end(cache, st);
-}
-
 fa2_status fa2i_cache_get_measurement(fa2i_cache *cache, int64_t device, int64_t problem,
                                       const fa2i_key *kernel, fa2i_measurement *ret_measurement)
 {
@@ -161,39 +123,6 @@ done:
 }
 
 /* ---- winners ---- */
-
-fa2_status fa2i_cache_put_winner(fa2i_cache *cache, int64_t session, int64_t device,
-                                 int64_t problem, const fa2i_winner *winner)
-{
-    int64_t id = 0;
-    fa2_status st = FA2_OK;
-    const char *fault = fa2i_winner_fault(winner);
-    if (fault != NULL)
-        return fa2i_fail(FA2_E_INVALID,
-                         "a winner of %g us (default %g us, cost model %g us) is not stored: %s",
-                         winner->median_us, winner->default_us, winner->model_us, fault);
-
-    FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_WRITE));
-    FA2_TRY(fa2i_row_kernel_id(cache, &winner->kernel, &id));
-    const fa2i_sql_value values[] = {
-        fa2i_sql_int(device),
-        fa2i_sql_int(problem),
-        fa2i_sql_int(id),
-        fa2i_sql_int(session),
-        fa2i_sql_int(winner->measured),
-        fa2i_sql_real(winner->median_us),
-        fa2i_sql_real(winner->default_us),
-        fa2i_sql_real(winner->model_us),
-    };
-    FA2_TRY(
-        fa2i_sql_run(cache,
-                     "INSERT OR REPLACE INTO winner (device, problem, kernel, session, measured, "
-                     "median_us, default_us, model_us, tuned_at) "
-                     "VALUES (?,?,?,?,?,?,?,?," FA2I_SQL_NOW ")",
-                     FA2I_SQL_VALUES(values)));
-done:
-    return fa2i_sql_end(cache, st);
-}
 
 #define WINNER_COLUMNS "k.key, w.measured, w.median_us, w.default_us, w.model_us"
 enum { WINNER_COLUMN_COUNT = 5 };

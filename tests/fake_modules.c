@@ -17,9 +17,11 @@
 enum { STATIC_LIMIT_BYTES = 48 * 1024, THREADS_MAX = 1024, SM_REGISTERS = 65536, BLOCKS_MAX = 16 };
 
 /* Of the functions of a module. */
-static const char *const suffixes[] = {"", "_combine", "_prepare", "_convert"};
+static const char *const suffixes[] = {"", "_combine", "_prepare", "_convert", "_sinks", "_clear"};
 
-enum { SUFFIX_COUNT = sizeof suffixes / sizeof *suffixes };
+enum { SUFFIX_COUNT = sizeof suffixes / sizeof *suffixes, MODULE_ALIGNMENT = 8 };
+_Static_assert(SUFFIX_COUNT <= MODULE_ALIGNMENT,
+               "a handle is the module's address and the index of a suffix");
 
 static unsigned long long sum_of(const char *text, size_t bytes)
 {
@@ -32,15 +34,17 @@ static unsigned long long sum_of(const char *text, size_t bytes)
 char *fake_image_write(const char *entry, const char *target, const char *source, int registers,
                        int local_bytes)
 {
-    const size_t bytes = strlen(source);
-    char *image = malloc(bytes + 512);
+    const size_t bytes = strlen(source), room = bytes + 1024;
+    char *image = malloc(room);
     assert(image != NULL);
-    snprintf(image, bytes + 512,
-             "fa2 fake image target=%.15s entry=%.63s registers=%d local=%d bytes=%zu "
-             "sum=%016llx .entry %.63s .entry %.63s_combine .entry %.63s_prepare .entry "
-             "%.63s_convert\n%s",
-             target, entry, registers, local_bytes, bytes, sum_of(source, bytes), entry, entry,
-             entry, entry, source);
+    int length = snprintf(image, room,
+                          "fa2 fake image target=%.15s entry=%.63s registers=%d local=%d bytes=%zu "
+                          "sum=%016llx",
+                          target, entry, registers, local_bytes, bytes, sum_of(source, bytes));
+    for (size_t i = 0; i < SUFFIX_COUNT; i++)
+        length +=
+            snprintf(image + length, room - (size_t)length, " .entry %.63s%s", entry, suffixes[i]);
+    snprintf(image + length, room - (size_t)length, "\n%s", source);
     return image;
 }
 
@@ -138,7 +142,7 @@ static size_t index_of(const fake_object *module, const char *name)
 /* Modules are aligned. */
 static size_t index_of_handle(CUfunction handle)
 {
-    return (uintptr_t)handle % SUFFIX_COUNT;
+    return (uintptr_t)handle % MODULE_ALIGNMENT;
 }
 
 CUresult fake_driver_module_get_function(CUfunction *ret_function, CUmodule handle,

@@ -309,6 +309,8 @@ CUresult fake_driver_graph_destroy(CUgraph handle)
 /* The fake is no software device: it has times of its own. */
 CUresult fake_driver_sim_version(int *version)
 {
-    *version = 0;
-    return CUDA_SUCCESS;
+    const CUresult result = fake_begin("sim_version");
+    if (result == CUDA_SUCCESS)
+        *version = 0;
+    return fake_end(result);
 }

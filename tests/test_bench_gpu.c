@@ -149,6 +149,42 @@ static void test_failing_calls(const fa2i_kernel *kernel)
     CHECK_EQ(ignored, 1); /* a graph that cannot be released after it was instantiated */
 }
 
+/* Open, load and launch a kernel that measures the card. */
+static fa2_status probe(fa2i_bench *bench, const fa2i_kernel *kernel)
+{
+    static const fa2i_probe small_probe = {.bytes = 64, .iterations = 1};
+    fa2_status st = FA2_OK;
+    uint32_t blocks = 0;
+    double us = 0;
+    FA2_TRY(fa2i_bench_open(bench, 0));
+    FA2_TRY(fa2i_bench_load(bench, 0, kernel));
+    FA2_TRY(fa2i_bench_probe(bench, 0, &small_probe, &us, &blocks));
+    CHECK(us > 0 && blocks > 0);
+done:
+    return st;
+}
+
+static void test_failing_probe(void)
+{
+    fa2i_kernel kernel = {
+        .variant = {.text = "ceiling", .recipe = plain_recipe("ceiling", 128, 64, 64, 0)},
+        .target = "sm_86"};
+    fake_image("ceiling", "sm_86", "constexpr int kHeadDim = 16;\n", &kernel.image);
+    fake.on_launch = NULL;
+    long calls = 0;
+    for (long nth = 1; nth - 1 <= calls; nth++) {
+        fa2i_bench bench = {0};
+        fake_fail_driver(nth, CUDA_ERROR_LAUNCH_FAILED);
+        const fa2_status st = probe(&bench, &kernel);
+        calls = fake_fail_driver(0, CUDA_SUCCESS);
+        CHECK_EQ(st == FA2_OK, calls < nth);
+        fa2i_bench_done(&bench);
+        CHECK_EQ(fake_live(), 0);
+    }
+    fake.on_launch = attention_on_launch;
+    fa2i_blob_done(&kernel.image);
+}
+
 static void test_failing_allocations(const fa2i_kernel *kernel)
 {
     static unsigned char output[1 << 16];
@@ -174,6 +210,7 @@ int main(void)
     test_use(&kernel);
     test_data();
     test_failing_calls(&kernel);
+    test_failing_probe();
     test_failing_allocations(&kernel);
     fa2i_blob_done(&kernel.image);
     return check_done();

@@ -1,29 +1,37 @@
 /*
- * Candidates listed by several threads are those that one generator gives; a problem that nobody serves
- * has its own reason.
+ * Candidates listed by several threads are those that one generator gives, with the keys of their sources; a
+ * problem that nobody serves has its own reason.
  */
 #include "generator_fixture.h"
 #include "runtime/base/alloc.h"
 #include "tuner/input/shapes.h"
 #include "tuner/search/candidates.h"
 
-static void check_like(fa2i_generator *generator, const fa2i_card *card, const fa2_problem *problem,
-                       const fa2i_candidates *list)
+static void check_like(fa2i_generator *generator, const fa2i_candidates_for *asked,
+                       const fa2_problem *problem, const fa2i_candidates *list)
 {
     const fa2_problem rounded = fa2i_problem_rounded(problem);
-    const fa2i_variant *listed = NULL;
     fa2i_variant *wanted = NULL;
-    size_t count = 0, wanted_count = 0;
+    size_t wanted_count = 0;
     const fa2_status st =
-        fa2i_generator_candidates(generator, &rounded, card, &wanted, &wanted_count);
+        fa2i_generator_candidates(generator, &rounded, asked->card, &wanted, &wanted_count);
     char said[512];
     snprintf(said, sizeof said, "%s", st == FA2_OK ? "" : fa2_last_message());
-    CHECK_EQ(fa2i_candidates_get(list, &listed, &count), st);
+    CHECK_EQ(fa2i_candidates_check(list), st);
     if (st != FA2_OK)
         CHECK_STR(fa2_last_message(), said);
-    CHECK_EQ(count, wanted_count);
-    for (size_t i = 0; i < count && i < wanted_count; i++)
-        CHECK_STR(listed[i].text, wanted[i].text);
+    CHECK_EQ(list->count, wanted_count);
+    for (size_t i = 0; i < list->count && i < wanted_count; i++) {
+        char *source = NULL;
+        fa2i_key key;
+        CHECK_STR(list->variants[i].text, wanted[i].text);
+        if (i % 8 != 0) /* a source takes milliseconds */
+            continue;
+        CHECK_EQ(fa2i_generator_source(generator, wanted[i].text, &source), FA2_OK);
+        fa2i_compile_key_of(&wanted[i], source, &asked->target, asked->nvrtc, &key);
+        CHECK(memcmp(&list->keys[i], &key, sizeof key) == 0);
+        fa2i_free(source);
+    }
     fa2i_free(wanted);
 }
 
@@ -33,18 +41,25 @@ int main(void)
         "Hq=2,Sq=100,D=16",           "op=backward,Hq=2,Sq=1001,D=16", "Hq=2,Sq=1,Sk=999,D=16",
         "Hq=2,Sq=64,D=16,dtype=bf16", "Hq=2,Sq=100,D=16,causal=1",
     };
-    enum { COUNT = sizeof texts / sizeof *texts };
+    enum { FIRST = sizeof texts / sizeof *texts, COUNT = FIRST + 18 };
     fa2i_generator *generator = open_generator();
     fa2i_shapes shapes = {0};
     fa2i_card card = {0};
     CHECK_EQ(fa2i_generator_card(generator, 75, &card), FA2_OK); /* which has no bf16 */
-    for (int i = 0; i < COUNT; i++)
+    for (int i = 0; i < FIRST; i++)
         CHECK_EQ(fa2i_shapes_add_text(&shapes, texts[i]), FA2_OK);
+    for (int i = FIRST; i < COUNT; i++) { /* more of one class than one thread takes at a time */
+        char text[64];
+        snprintf(text, sizeof text, "Hq=2,Sq=%d,D=16", 100 + 10 * i);
+        CHECK_EQ(fa2i_shapes_add_text(&shapes, text), FA2_OK);
+    }
     for (int threads = 1; threads <= 3; threads += 2) {
         fa2i_candidates *lists = NULL;
-        CHECK_EQ(fa2i_candidates_list(shapes.items, COUNT, &card, threads, NULL, &lists), FA2_OK);
+        const fa2i_candidates_for asked = {
+            .card = &card, .target = {"sm_75", false}, .nvrtc = 12040, .threads = threads};
+        CHECK_EQ(fa2i_candidates_list(shapes.items, COUNT, &asked, &lists), FA2_OK);
         for (int i = 0; i < COUNT; i++)
-            check_like(generator, &card, &shapes.items[i], &lists[i]);
+            check_like(generator, &asked, &shapes.items[i], &lists[i]);
         CHECK_EQ(lists[0].status, FA2_OK);
         CHECK_EQ(lists[3].status, FA2_E_UNSUPPORTED);
         fa2i_candidates_free(lists, COUNT);

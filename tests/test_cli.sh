@@ -412,6 +412,23 @@ run 0 import newer.jsonl --db newer.db
 has out "kernels that this fa2 does not know; the first: "
 has out "there is no family 'fwd_sm81'"
 lacks out "compiled"
+# A kernel that the file has twice is one.
+about=$(sed -n 's/^passed over: .* about \([0-9]* kernels\) .*/about \1 /p' out)
+sed '/"type":"kernel".*"variant":"fwd_sm81/p' newer.jsonl >twice.jsonl
+sealed twice.jsonl
+run 0 import twice.jsonl --db twice.db
+has out "${about:-about no kernels}"
+# Scripts that fail say nothing about a kernel: nothing comes in.
+mkdir -p bad/gen bad/templates/forward empty/templates/forward
+echo 'return {variant = function() error("the scripts are broken") end}' >bad/gen/init.lua
+FA2_GEN_PATH="$folder/bad"
+export FA2_GEN_PATH
+run 1 import rows.jsonl --db broken.db
+has err "the scripts are broken"
+lacks out "passed over"
+checks=$((checks + 1))
+[ ! -e broken.db ] || fail "an import that failed left a database"
+unset FA2_GEN_PATH
 run 0 gc
 has out "dropped"
 run 0 check
@@ -428,7 +445,6 @@ has err "not compiled"
 unset FA2_NVRTC_LIBRARY
 
 # ---- scripts and templates that are no good ----
-mkdir -p bad/gen bad/templates/forward empty/templates/forward
 : >empty/templates/forward/fwd_sm80.cu.in
 export FA2_GEN_PATH="$folder/empty"
 run 1 build --arch sm_86 --shape Hq=64,Sq=640,D=16 --db empty.db

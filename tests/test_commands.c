@@ -135,6 +135,22 @@ static void test_explain(void)
     CHECK_EQ(fake.compile_count, 0);
 }
 
+/* Whichever driver call fails: what could not be found out is not made up. */
+static void test_explain_fails(void)
+{
+    char *argv[] = {"explain", "--device", "0", "--shape", shape, "--db", db, NULL};
+    for (long nth = 1;; nth++) {
+        fake_fail_driver(nth, CUDA_ERROR_UNKNOWN);
+        const int status = run(fa2i_cmd_explain, 7, argv);
+        const long calls = fake_fail_driver(0, CUDA_SUCCESS);
+        if (calls < nth) {
+            CHECK_EQ(status, FA2I_EXIT_OK);
+            break;
+        }
+        CHECK(status != FA2I_EXIT_OK);
+    }
+}
+
 static void test_list_and_show(void)
 {
     char *list[] = {"list", "--db", db, NULL};
@@ -232,6 +248,7 @@ int main(void)
     fill_database();
     test_devices();
     test_explain();
+    test_explain_fails();
     test_list_and_show();
     test_other_view();
     test_lost_code();

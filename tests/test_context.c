@@ -251,37 +251,6 @@ static void test_forward(void)
 }
 
 /* Device 1 is a Turing card: its own family, in its own primary context. */
-/* Strides that no tensor map expresses: a kernel that reads none serves the call, and the next one. */
-static void test_unmapped(void)
-{
-    const fa2_problem problem = tuned_problem(4, 4096);
-    fa2_forward_args args = args_of(&problem);
-    fake_install();
-    fake_become_h200();
-    fa2_context *context = create(NULL);
-    CHECK_EQ(fa2_forward(context, &problem, &args, NULL), FA2_OK);
-    CHECK_STR(fake.launches[0].function, "fwd_sm90");
-    args.k.stride_batch = args.v.stride_head = 0;
-    CHECK_EQ(fa2_forward(context, &problem, &args, NULL), FA2_OK);
-    CHECK_STR(fake.launches[1].function, "fwd_sm90");
-    const long compiled = fake.compile_count;
-    args.k.stride_batch = INT64_C(1) << 39; /* elements */
-    for (int call = 2; call < 4; call++) {
-        CHECK_EQ(fa2_forward(context, &problem, &args, NULL), FA2_OK);
-        CHECK_STR(fake.launches[call].function, "fwd_sm80");
-        CHECK_EQ(fake.launches[call].params.k_stride[0], args.k.stride_batch);
-        CHECK_EQ(fake.compile_count, compiled + 1);
-    }
-    args.k.stride_batch = (INT64_C(1) << 39) - 8;
-    CHECK_EQ(fa2_forward(context, &problem, &args, NULL), FA2_OK);
-    CHECK_STR(fake.launches[4].function, "fwd_sm90");
-    fa2_explanation e = {.struct_bytes = sizeof e};
-    CHECK_EQ(fa2_explain(context, &problem, &e), FA2_OK);
-    CHECK_CONTAINS(e.variant, "fwd_sm90 ");
-    fa2_context_destroy(context);
-    CHECK_EQ(fake_live(), 0);
-}
-
 static void test_second_device(void)
 {
     const fa2_problem problem = tuned_problem(2, 512);
@@ -452,7 +421,6 @@ int main(void)
     test_explanation_sizes();
     test_version();
     test_forward();
-    test_unmapped();
     test_second_device();
     test_warm_path();
     test_kernels_are_shared();

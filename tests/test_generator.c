@@ -55,10 +55,16 @@ static void check_wgmma_sizes(const fa2i_variant *v, const fa2_problem *problem)
     const int bc = value_of(v->text, "bc"), groups = value_of(v->text, "groups");
     const int stages = value_of(v->text, "stages"), pages = (problem->head_dim + 63) / 64;
     const int rows = 64 * groups + 2 * stages * bc, barriers = 8 * (2 * groups + 4 * stages);
+    const bool drawn = strstr(v->text, " drawn=1") != NULL;
+    const bool staged = problem->bias == FA2_BIAS_FP16 || problem->bias == FA2_BIAS_BF16;
+    const int side = drawn    ? 512 * ((bc + 63) / 64) + 16 /* a bit for each score, two barriers */
+                     : staged ? 64 * (2 * bc + 16) + 16
+                              : 0;
     const bool counted = strstr(v->text, " persistent=2") != NULL;
     const bool persistent = counted || strstr(v->text, " persistent=1") != NULL;
     const bool stores = persistent && groups > 1; /* by a map of O */
-    const int bytes = pages * 128 * rows + barriers + (counted ? 4 * groups : 0);
+    const int bytes =
+        pages * 128 * rows + barriers + (counted ? 4 * groups : 0) + stages * groups * side;
     const int with_o = bytes + pages * 128 * 64 * groups;
     const fa2i_step *step = fa2i_recipe_main(&v->recipe);
     const int blocks = step->block_rows;
@@ -70,8 +76,10 @@ static void check_wgmma_sizes(const fa2i_variant *v, const fa2_problem *problem)
     CHECK_EQ(v->recipe.rows, 64 * groups);
     CHECK_EQ(v->recipe.keys, bc);
     CHECK_STR(v->recipe.suffix, "a");
-    CHECK(v->recipe.map_count == 3 + stores && v->recipe.maps[0].rows == 64);
-    CHECK(v->recipe.maps[2].rows == bc && (!stores || v->recipe.maps[3].rows == 16));
+    const int k = v->recipe.pack ? 0 : 1; /* rows of several heads come without a map of Q */
+    CHECK_EQ(v->recipe.pack, strstr(v->text, " pack=1") != NULL);
+    CHECK(v->recipe.map_count == k + 2 + stores && (k == 0 || v->recipe.maps[0].rows == 64));
+    CHECK(v->recipe.maps[k + 1].rows == bc && (!stores || v->recipe.maps[k + 2].rows == 16));
     CHECK_EQ(v->recipe.step_count, 1 + counted);
     CHECK_EQ(v->recipe.workspace, counted ? FA2I_WORKSPACE_COUNTER : FA2I_WORKSPACE_NONE);
 }
@@ -119,8 +127,9 @@ static void check_class(fa2i_generator *generator, const fa2i_card *card,
     }
     CHECK(split <= 24);
     CHECK(count - split - wgmma >= 1 && count - split - wgmma <= 40);
-    CHECK(card->arch == 90 && !card->generic && problem->seq_q >= 64 ? wgmma >= 1 && wgmma <= 16
-                                                                     : wgmma == 0);
+    const int rows = problem->seq_q * (problem->heads_q / problem->heads_kv); /* of packed heads */
+    CHECK(card->arch == 90 && !card->generic && rows >= 64 ? wgmma >= 1 && wgmma <= 19
+                                                           : wgmma == 0);
     *ret_split = split;
     fa2i_free(list);
 }
@@ -202,6 +211,64 @@ static void test_latent(void)
     fa2i_generator_destroy(generator);
 }
 
+/* Of the candidates of fwd_sm90: all, those that pack query heads, those that draw beside the loads. */
+typedef struct wgmma_counts {
+    int all, packed, drawn;
+} wgmma_counts;
+
+static wgmma_counts count_wgmma(fa2i_generator *generator, const fa2_problem *problem)
+{
+    wgmma_counts counts = {0};
+    fa2i_card card;
+    fa2i_variant *list = NULL;
+    size_t count = 0;
+    CHECK_EQ(fa2i_generator_card(generator, 90, &card), FA2_OK);
+    CHECK_EQ(fa2i_generator_candidates(generator, problem, &card, &list, &count), FA2_OK);
+    for (size_t i = 0; i < count; i++) {
+        if (!is_wgmma(&list[i]))
+            continue;
+        check_wgmma_sizes(&list[i], problem);
+        counts.all++;
+        counts.packed += list[i].recipe.pack;
+        counts.drawn += strstr(list[i].text, " drawn=1") != NULL;
+    }
+    fa2i_free(list);
+    return counts;
+}
+
+/* Who packs the query heads of a key head: few queries of several heads, and no feature by head but ALiBi. Who has
+ * bits of dropout drawn by warps that load: nobody whose warps load a bias. */
+static void test_wgmma_forward(void)
+{
+    fa2i_generator *generator = open_generator();
+    fa2_problem problem = problem_of(128, FA2_BF16, 1, 4096);
+    wgmma_counts counts = count_wgmma(generator, &problem);
+    CHECK(counts.all > 0 && counts.packed == 0 && counts.drawn == 0);
+    problem.seq_q = 16;
+    CHECK_EQ(count_wgmma(generator, &problem).all, 0);
+    problem.heads_kv = problem.heads_q / 4;
+    counts = count_wgmma(generator, &problem);
+    CHECK(counts.packed > 0 && counts.packed == counts.all);
+    problem.seq_q = 15; /* of four heads, 60 rows */
+    CHECK_EQ(count_wgmma(generator, &problem).all, 0);
+    problem.seq_q = 300;
+    problem.alibi = 1;
+    counts = count_wgmma(generator, &problem);
+    CHECK(counts.packed > 0 && counts.packed < counts.all);
+    problem.sinks = 1;
+    CHECK_EQ(count_wgmma(generator, &problem).packed, 0);
+    problem.sinks = 0;
+    problem.seq_q = 4096; /* a head has rows enough */
+    CHECK_EQ(count_wgmma(generator, &problem).packed, 0);
+    problem.dropout = 1;
+    counts = count_wgmma(generator, &problem);
+    CHECK(counts.drawn > 0 && counts.drawn < counts.all);
+    problem.bias = FA2_BIAS_BF16;
+    counts = count_wgmma(generator, &problem);
+    CHECK(counts.all > 0 && counts.drawn == 0);
+    fa2i_generator_destroy(generator);
+}
+
 /* How many candidates are of backward on wgmma; their recipes are checked. */
 static size_t count_wgmma_backward(fa2i_generator *generator, const fa2_problem *problem,
                                    const fa2i_card *card)
@@ -210,6 +277,8 @@ static size_t count_wgmma_backward(fa2i_generator *generator, const fa2_problem 
     size_t count = 0, found = 0;
     CHECK_EQ(fa2i_generator_candidates(generator, problem, card, &list, &count), FA2_OK);
     CHECK(count > 0);
+    /* What no card has run is measured by a tuner before anybody else gets it. */
+    CHECK(problem->head_dim <= 128 || strncmp(list[0].text, "bwd_sm90 ", 9) != 0);
     for (size_t i = 0; i < count; i++) {
         const fa2i_recipe *recipe = &list[i].recipe;
         if (strncmp(list[i].text, "bwd_sm90 ", 9) != 0)
@@ -246,7 +315,9 @@ static void test_wgmma_backward(void)
           .window_left = 256,
           .window_right = -1},
          true},
-        {{.head_dim = 136}, false},
+        {{.head_dim = 136}, true},
+        {{.head_dim = 256, .causal = 1, .dropout = 1, .deterministic = 1}, true},
+        {{.head_dim = 136, .varlen = 1, .total_q = 2048, .total_k = 2048}, false},
         {{.head_dim = 128, .head_dim_v = 64}, false},
         {{.head_dim = 128, .bias = FA2_BIAS_BOOL}, false},
     };
@@ -290,7 +361,7 @@ static void test_round_trip(void)
         CHECK_STR(again.class_key, "D=128 dtype=bf16 causal=1");
     }
     fa2i_variant none = {.cost_us = 7};
-    CHECK_EQ(fa2i_generator_variant(generator, "fwd_sm80 d=64", &none), FA2_E_GENERATOR);
+    CHECK_EQ(fa2i_generator_variant(generator, "fwd_sm80 d=64", &none), FA2_E_NOT_FOUND);
     CHECK(none.cost_us == 7);
     CHECK(split > 0 && split < count);
     fa2i_free(list);
@@ -394,6 +465,7 @@ int main(void)
     test_every_class();
     test_generic_card();
     test_latent();
+    test_wgmma_forward();
     test_wgmma_backward();
     test_round_trip();
     test_sharing();

@@ -39,8 +39,13 @@ for command in $commands; do
     sed -n "/^\\.SS $command\$/,/^\\.S/p" fa2-tune.1 >section
     equal "options of $command in the manual" \
         "$(sed -n 's/^\.B \\-\\-/--/p' section | sed 's/\\-/-/g; s/ .*//' | sort -u | xargs)" "$taken"
+    taken=$(echo "--help $taken" | tr ' ' '\n' | sort -u | xargs)
     equal "options of $command in fish" \
         "$(sed -n "s/.*_from $command' -l \([a-z-]*\).*/--\1/p" fa2-tune.fish | sort -u | xargs)" "$taken"
+    equal "options of $command in zsh" \
+        "$(sed -n "/^        $command) _arguments/,/;;\$/s/.*'\*\(--[a-z-]*\).*/\1/p" fa2-tune.zsh | sort -u | xargs)" "$taken"
+    equal "options of $command in bash" \
+        "$(sed -n "s/^        $command) words='\(.*\)' ;;/\1/p" fa2-tune.bash | tr ' ' '\n' | sort -u | xargs)" "$taken"
 done
 run 2 completion
 run 2 completion tcsh
@@ -97,7 +102,7 @@ complete_bash "" fa2-tune tune --jobs ""
 if command -v zsh >/dev/null; then
     expect_status 0 zsh zsh -n fa2-tune.zsh
     cp fa2-tune.zsh out
-    for words in "'help:" "'completion:" "'man:" "help) _describe" "completion) compadd bash zsh fish"; do
+    for words in "'help:" "'completion:" "'man:" "'2:command:{_describe command commands}'" "'2:SHELL:(bash zsh fish)'" "compadd -- --version"; do
         has out "$words"
     done
 fi
@@ -119,6 +124,9 @@ if command -v fish >/dev/null; then
     # Options without a command are those of tune.
     complete_fish "fa2-tune --pre" --preset
     complete_fish "fa2-tune --device 0 --bu" --budget
+    complete_fish "fa2-tune --" --version --help
+    complete_fish "fa2-tune gc --" --help --db
+    complete_fish "fa2-tune man --" --help
     complete_fish "fa2-tune list --bu"
     lacks out "--budget"
 fi

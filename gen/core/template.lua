@@ -238,13 +238,11 @@ render["for"] = function(state, node)
    state.values[node.variable] = outer
 end
 
--- file -> its text and nodes, of the files that styles are for: those are expanded many times.
+-- file -> its text and nodes: a file is expanded for many variants.
 local parsed = {}
 
-local function nodes_of(state, file, text)
-   if not state.style then
-      return parse(file, text)
-   elseif not parsed[file] or parsed[file].text ~= text then
+local function nodes_of(file, text)
+   if not parsed[file] or parsed[file].text ~= text then
       parsed[file] = {text = text, nodes = parse(file, text)}
    end
    return parsed[file].nodes
@@ -259,7 +257,7 @@ local function enter(state, file, where)
    end
    local outer = state.file
    state.file, state.open[file] = "templates/" .. file, true
-   walk(state, nodes_of(state, state.file, text))
+   walk(state, nodes_of(state.file, text))
    state.file, state.open[file] = outer, nil
 end
 

@@ -229,7 +229,8 @@ function M.family(name, path)
          return M.shared_names(v, {
             smem_bytes = block.smem_bytes(v), rwarps = block.row_warps(v), fill_later = later,
             turns = M.takes_turns(v), last_keys_first = false, one_loop = has_one_loop(v), dq_parts = dq_parts,
-            wgmma = false, meet = "__syncthreads()", writers = "kThreads", dq_width = "kHeadDimPadded",
+            wgmma = false, by_product = false, meet = "__syncthreads()", writer = "threadIdx.x", writers = "kThreads",
+            dq_width = "kHeadDimPadded", dq_shares = "kWarps",
             dq_chunk = "(n / 2 * kColWarps + warp % kColWarps) * 2 + n % 2",
          })
       end,

@@ -1,7 +1,8 @@
 -- bwd_sm90: the backward family on wgmma and TMA (templates/hopper/bwd.cu.in).
 --
--- A block is two warpgroups of 64 keys each, and one that loads. It walks over queries in tiles of Br, of which Q and
--- dO have two places each (with three it was as fast). dQ is summed by fp32 additions in memory, and prepared and
+-- A block is two warpgroups of 64 keys each, or, with more than 128 columns, three that have products of the same 64
+-- keys, and one that loads. It walks over queries in tiles of Br, of which Q and dO have two places each (with three
+-- it was as fast). dQ is summed by fp32 additions in memory, and prepared and
 -- converted by steps of their own, as by the other families (backward.lua).
 local alibi = require("features.alibi")
 local bwd = require("ops.backward")
@@ -19,15 +20,28 @@ local window = require("features.window")
 
 local M = {name = "bwd_sm90"}
 
--- Warpgroups that compute, the keys of a block, and places of tiles of queries.
-local groups, keys, stages = 2, 128, 2
+-- Places of tiles of queries.
+local stages = 2
 
 -- Blocks that come to an SM where they share queries: it holds one.
 local waves = 1
 
--- Registers of a thread that loads, and of one that computes. With 128 queries in a tile, S^T and dP^T leave room for
--- sums of so many columns; with one feature more is spilled.
-local load_registers, group_registers, most_columns = 24, 240, 32
+-- How warpgroups divide the work of a block: its keys; or the products of a tile, where dK and dV have many columns
+-- (templates/hopper/bwd_by_product.cu.in). groups: that compute; keys: of a block; load, group, dq: registers of a
+-- thread that loads, of one that has scores, and of one that has dQ alone.
+local by_keys = {groups = 2, keys = 128, load = 24, group = 240}
+local by_product = {groups = 3, keys = 64, load = 24, group = 208, dq = 72}
+
+local function division_of(v)
+   return v.d > 128 and by_product or by_keys
+end
+
+-- With 128 queries in a tile, S^T and dP^T leave room for sums of so many columns; with one feature more is spilled.
+local most_columns = 32
+
+-- Most columns of a sum that one product has where warpgroups divide the products: it must not name more registers
+-- than a block begins with.
+local most_summed = 128
 
 local function d_pad(v)
    return (v.d + 15) // 16 * 16
@@ -38,18 +52,23 @@ local function pages(v)
    return (v.d + 63) // 64
 end
 
--- Warpgroups that share rows of dQ, and the columns of each.
+-- Warpgroups that share rows of dQ, and the columns of each; or parts that one computes, and theirs.
 local function dq_shares(v)
-   local sharing = groups // (v.br // 64)
-   if sharing == 1 then
+   local sharing = by_keys.groups // (v.br // 64)
+   if v.d > 128 then
+      return pages(v), 64
+   elseif sharing == 1 then
       return 1, d_pad(v)
    end
    return sharing, v.d > 64 and 64 or (v.d + 31) // 32 * 16
 end
 
 local function smem_bytes(v)
-   local tiles = pages(v) * 128 * (2 * keys + 2 * stages * v.br)
-   return tiles + 2 * 2 * keys * v.br + 2 * stages * 4 * v.br + 8 * (2 + 4 * stages)
+   local division = division_of(v)
+   local tiles = pages(v) * 128 * (2 * division.keys + 2 * stages * v.br)
+   local scores = division.keys * v.br
+   local bytes = tiles + 2 * 2 * scores + 2 * stages * 4 * v.br + 8 * (2 + 4 * stages) -- two places of dS^T
+   return division == by_product and bytes + 4 * scores + 8 * (2 + 2 * stages) or bytes -- one of P^T in fp32
 end
 
 local function fits(v, _, arch)
@@ -57,6 +76,8 @@ local function fits(v, _, arch)
       return nil, string.format("%d bytes of shared memory, a block has %d", smem_bytes(v), arch.smem_block)
    elseif v.br > 64 and d_pad(v) > most_columns then
       return nil, "sums, S and dP need too many registers"
+   elseif v.varlen == 1 and division_of(v) == by_product then
+      return nil, "rows behind a sequence's end are cleared where all warpgroups read a tile together"
    end
    return true
 end
@@ -64,13 +85,15 @@ end
 -- As backward.lua's kernels are described.
 local function complete(v)
    local all = fwd_sm90.complete(v, 1)
-   all.bc, all.dq, all.rows, all.layout, all.waves = keys, "red", "prepared", "swizzle", waves
+   all.bc, all.dq, all.rows, all.layout, all.waves = division_of(v).keys, "red", "prepared", "swizzle", waves
    return all
 end
 
 -- Of eight timings on an H200, D = 32, 64, 128, S = 4096, with and without a mask: FLOP per clock and SM, and clocks
 -- of a score for what does not hide behind products.
-local fit = {tensor = 2480, per_score = 0.11}
+-- unseen: where warpgroups divide the products no card has been asked yet, so it takes so many times as long as where
+-- they divide keys: a tuner tries it, and who has not tuned gets Ampere's instructions, which have been measured.
+local fit = {tensor = 2480, per_score = 0.11, unseen = 2.4}
 
 -- What features add to that.
 local function feature_clocks(v, arch)
@@ -85,7 +108,7 @@ local function us_of(v, problem, arch)
       card = {
          arch = arch, resident = 1,
          tile_clocks = function()
-            return v.br * keys * (10 * d_pad(v) / fit.tensor + fit.per_score + feature_clocks(all, arch))
+            return v.br * all.bc * (10 * d_pad(v) / fit.tensor + fit.per_score + feature_clocks(all, arch))
          end,
       },
    }
@@ -93,19 +116,35 @@ local function us_of(v, problem, arch)
    for _, part in ipairs(lengths.parts(problem)) do
       us = us + cost.backward(all, facts, part, arch)
    end
-   return us
+   return division_of(v) == by_product and fit.unseen * us or us
+end
+
+-- What one product adds to sums of dK or dV: columns, the first of them, and how a descriptor comes to them.
+local function sum_parts(v)
+   local list = {}
+   for first = 0, d_pad(v) - 1, most_summed do
+      local behind = first > 0 and string.format(" + %d * kQPageBytes / 16", first // 64) or ""
+      list[#list + 1] = {first = first, columns = math.min(d_pad(v) - first, most_summed), behind = behind}
+   end
+   return list
 end
 
 local function names(v)
-   local all, turns = complete(v), v.deterministic == 1
+   local all, division, turns = complete(v), division_of(v), v.deterministic == 1
    local sharing, width = dq_shares(v)
+   local all_params = lengths.backward_names(all).params
    local own = bwd.shared_names(all, {
-      smem_bytes = smem_bytes(v), groups = groups, stages = stages, dq = "red", turns = turns,
+      smem_bytes = smem_bytes(v), groups = division.groups, keys = division.keys, stages = stages, dq = "red",
+      turns = turns,
       last_keys_first = turns and v.causal == 1 and v.window == 0,
       wgmma = true, by_map = false,
-      own_block = turns and "block_ticket(" .. lengths.backward_names(all).params .. ", smem)" or "blockIdx.x",
+      own_block = turns and string.format("block_ticket(%s, smem + kScoreArea)", all_params) or "blockIdx.x",
+      capped = v.softcap == 1 and ", capped" or "", takes_capped = v.softcap == 1 and ", Scores &capped" or "",
+      by_product = division == by_product, sum_parts = sum_parts(v),
+      own_split = v.split == 1 and ", block % p.splits" or "",
+      takes_split = v.split == 1 and ", int split" or "",
       visits = v.split == 1 and "range.visits" or "max(tiles.end(p) - tiles.first, 0) * p.group",
-      meet = "named_barrier(1, kWorkers)", writers = "kWorkers",
+      meet = "named_barrier(1, kWorkers)", writer = "threadIdx.x", writers = "kWorkers", dq_shares = "kWarps",
       dq_columns = width, dq_width = sharing * width, dq_chunk = "warp % kColWarps * 2 * kDqPairs + n",
       d_pad = d_pad(v), element = v.dtype == "bf16" and "bf16" or "f16",
       operands = fwd_sm90.operands, accumulators = fwd_sm90.accumulators,
@@ -114,8 +153,12 @@ local function names(v)
       first_k_row = v.varlen == 1 and "place.own.sequence.first_k + " or "",
       map_batch = v.varlen == 1 and "0" or "place.batch", -- packed sequences are one batch
       mapped = "Q, K, V and dO", more_maps = ", d_o",
-      load_registers = load_registers, group_registers = group_registers,
+      load_registers = division.load, group_registers = division.group, dq_registers = division.dq,
    })
+   if division == by_product then
+      own.meet, own.writer, own.writers = "named_barrier(2 + threadIdx.x / 128, 128)", "threadIdx.x % 128", "128"
+      own.dq_shares = "4 * kColWarps"
+   end
    for _, feature in ipairs(features.all) do
       if not M.known[feature.axis.name] then
          own[feature.axis.name] = false
@@ -124,7 +167,7 @@ local function names(v)
    return own
 end
 
-M.axes, M.known = kinds.axes(128), {}
+M.axes, M.known = kinds.axes(256), {}
 for _, axis in ipairs({
    softcap.axis, window.axis, alibi.axis, sinks.axis, dropout.axis, lengths.packed.axis, kinds.deterministic,
    {name = "br", values = {64, 128}},
@@ -145,15 +188,17 @@ M.selection = {limit = 4, covered = {{"br", "split"}}, crowds = {}}
 
 local function recipe(v)
    local sharing, width = dq_shares(v)
+   local division = division_of(v)
+   local keys = division.keys
    local steps = {bwd.prepare_step(M.name, complete(v))}
    if v.sinks == 1 then
       steps[2] = bwd.sinks_step(M.name)
    end
    steps[#steps + 1] = {
-      entry = M.name, role = "main", threads = 128 * (groups + 1), smem = smem_bytes(v), blocks = "key_tiles",
+      entry = M.name, role = "main", threads = 128 * (division.groups + 1), smem = smem_bytes(v), blocks = "key_tiles",
    }
    if v.split == 1 then
-      steps[#steps + 1] = bwd.combine_step(M.name, 128 * groups, 2 * keys * d_pad(v))
+      steps[#steps + 1] = bwd.combine_step(M.name, 2 * keys, 2 * keys * d_pad(v))
    end
    steps[#steps + 1] = bwd.convert_step(M.name, sharing * width)
    return {
@@ -181,7 +226,7 @@ function M.family()
 
       is_worth = function(problem, arch)
          if arch.generic then
-            return nil, "a device that is software, or plays another SM, takes no code for sm_90a"
+            return nil, "a device that plays another SM, or whose driver has no tensor maps, takes no code for sm_90a"
          elseif problem.seq_q < 64 then
             return nil, "fewer query rows than one tile has"
          end

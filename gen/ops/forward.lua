@@ -105,19 +105,15 @@ end
 local free_registers = 18
 local spare_registers, tolerated_spill = 228, 18
 
--- What the cost model wants to know. registers: the compiler's count, or 0 for the estimate, with which they are kept
--- in v: candidates are selected by many problems.
-local function facts_of(v, path, registers)
-   if registers == 0 and v.facts then
-      return v.facts
-   end
+-- What the cost model wants to know. registers: the compiler's count, or 0 for the estimate.
+local function find_facts(v, path, registers)
    local live = live_registers(v, path)
    local pipeline = pipelines[v.kstages .. "," .. v.vstages]
    local d_pad, dv_pad = padded(v)
    -- A block of more than eight warps cannot have 255.
    local most = math.min(255, 65536 // (32 * v.warps))
    local may_spill = registers == 0 or registers >= most
-   local facts = {
+   return {
       warps = v.warps, d_pad = d_pad, dv_pad = dv_pad, parts = v.parts, smem_bytes = smem_bytes(v), k8 = path.k8,
       registers = registers > 0 and registers or math.min(live + free_registers, most),
       spilled = may_spill and math.max(live - math.min(spare_registers, most), 0) or 0,
@@ -127,8 +123,15 @@ local function facts_of(v, path, registers)
       more_fp32_per_score = v.softcap * softcap.fp32_per_score + features.fp32_per_score(v),
       bytes_per_score = features.bytes_per_score(v),
    }
-   v.facts = registers == 0 and facts or v.facts
-   return facts
+end
+
+-- The same; without a count they are kept in v: a variant is asked about for many problems.
+local function facts_of(v, path, registers)
+   if registers > 0 then
+      return find_facts(v, path, registers)
+   end
+   v.facts = v.facts or find_facts(v, path, 0)
+   return v.facts
 end
 
 local function fits(v, path, arch)
@@ -165,7 +168,7 @@ end
 -- What the templates that all forward families share see of a variant.
 function M.shared_names(v)
    local names = {
-      by_map = false, takes_map = "",
+      by_map = false, takes_map = "", own_split = "split, ", pack = 0,
       work = "", work_tile = "blockIdx.x % p.q_tiles", work_plane = "blockIdx.x / p.q_tiles",
    }
    for _, more in ipairs({features.names(v, "forward"), lengths.names(v), paged.names(v), window.names(v),

@@ -225,7 +225,7 @@ end
 
 -- us that the memory needs, however fast the SMs are; that L2 needs; and that the memory needs of what L2 cannot keep.
 local function memory_us(variant, facts, problem, arch, tiles)
-   local rows_q = 2 * problem.batch * problem.heads_q * problem.seq_q -- Q and O
+   local rows_q = 2 * problem.batch * problem.heads_q * problem.seq_q * (facts.heads_together or 1) -- Q and O
    local rows_k = 2 * problem.batch * problem.heads_kv * window.seen_keys(problem) -- K and V
    local both = problem.head_dim + columns.of_problem(problem)
    local of_key = columns.of_key(problem) / both -- share of the columns
@@ -242,10 +242,10 @@ function M.blend(warm_us, cold_us)
 end
 
 -- us for a problem whose blocks are spread over the card. variant: br, bc; facts: d_pad, dv_pad, smem_bytes,
--- bytes_per_score; resident: blocks that an SM holds; clocks(count): those of an SM in which so many of them do one
--- tile each; prologue: clocks of a block beside its tiles; slower: a factor of the SMs' time; shares(weights), where
--- row tiles are divided among blocks before the launch (forward_shares.lua), else nil: the clocks of the busiest SM, by
--- the tiles that the row tiles of a head visit.
+-- bytes_per_score, and heads_together where so many query heads are taken for one; resident: blocks that an SM holds;
+-- clocks(count): those of an SM in which so many of them do one tile each; prologue: clocks of a block beside its
+-- tiles; slower: a factor of the SMs' time; shares(weights), where row tiles are divided among blocks before the launch
+-- (forward_shares.lua), else nil: the clocks of the busiest SM, by the tiles that the row tiles of a head visit.
 function M.spread(variant, facts, problem, arch, resident, clocks, prologue, slower, shares)
    local heads = problem.batch * problem.heads_q
    local blocks = heads * ((problem.seq_q + variant.br - 1) // variant.br)

@@ -6,27 +6,49 @@ local M = {}
 -- Rounds that are looked at: what comes behind them goes on likewise.
 local most_rounds = 32
 
--- The tiles that the row tile of an index visits. section: of how many heads the row tiles are ordered by weight; nil:
--- those of a head lie together.
-local function weight_of(weights, heads, section)
-   local count = #weights
-   if not section then
-      return function(index)
-         return weights[index % count + 1]
+-- The tiles that the first row tiles visit, in the order in which blocks take them, at most so many. section: of how
+-- many heads the row tiles are ordered by weight; nil: those of a head lie together.
+local function tiles_in_order(weights, heads, section, most)
+   local tiles, count, before = {}, 0, 0
+   while before < heads and count < most do
+      local here = math.min(section or 1, heads - before)
+      for _, weight in ipairs(weights) do
+         for _ = 1, here do
+            count = count + 1
+            tiles[count] = weight
+         end
       end
+      before = before + here
    end
-   return function(index)
-      local before = index // (section * count) * section
-      local here = section < heads - before and section or heads - before
-      return weights[(index - before * count) // here + 1]
-   end
+   return tiles
 end
 
--- Clocks of an SM whose blocks have these tiles to visit, ascending.
+-- What each block visits in so many rounds.
+local function sums_of_blocks(tiles, blocks, rounds, total)
+   local sums = {}
+   for block = 1, blocks do
+      sums[block] = 0
+   end
+   for round = 0, rounds - 1 do -- this is most of the model's time
+      local place, step = round * blocks + 1, 1
+      if round % 2 == 1 then
+         place, step = place + blocks - 1, -1
+      end
+      for block = 1, blocks do
+         if place <= total then
+            sums[block] = sums[block] + tiles[place]
+         end
+         place = place + step
+      end
+   end
+   return sums
+end
+
+-- Clocks of an SM whose blocks have these tiles to visit, ascending; clocks: of so many blocks that do one each.
 local function clocks_of(tiles, clocks)
    local sum, done = 0, 0
    for i, each in ipairs(tiles) do
-      sum = sum + (each - done) * clocks(#tiles - i + 1)
+      sum = sum + (each - done) * clocks[#tiles - i + 1]
       done = each
    end
    return sum
@@ -39,25 +61,18 @@ function M.busiest(weights, heads, section, sm_count, resident, clocks)
    local blocks = math.min(sm_count * resident, total)
    local rounds = (total + blocks - 1) // blocks
    local looked = math.min(rounds, most_rounds)
-   local weight, sums = weight_of(weights, heads, section), {}
-   for block = 0, blocks - 1 do
-      local sum = 0
-      for round = 0, looked - 1 do
-         local index = round * blocks + (round % 2 == 1 and blocks - 1 - block or block)
-         if index < total then
-            sum = sum + weight(index)
-         end
-      end
-      sums[block] = sum * rounds / looked
+   local tiles = tiles_in_order(weights, heads, section, looked * blocks)
+   local sums, by_count, most = sums_of_blocks(tiles, blocks, looked, total), {}, 0
+   for count = 1, resident do
+      by_count[count] = clocks(count)
    end
-   local most = 0
-   for sm = 0, math.min(sm_count, blocks) - 1 do
-      local tiles = {}
-      for block = sm, blocks - 1, sm_count do
-         tiles[#tiles + 1] = sums[block]
+   for sm = 1, math.min(sm_count, blocks) do
+      local own = {}
+      for block = sm, blocks, sm_count do
+         own[#own + 1] = sums[block] * rounds / looked
       end
-      table.sort(tiles)
-      most = math.max(most, clocks_of(tiles, clocks))
+      table.sort(own)
+      most = math.max(most, clocks_of(own, by_count))
    end
    return most
 end

@@ -5,7 +5,8 @@
 -- block computes one row tile; else as many blocks as the card holds compute one after the other, and the loads of
 -- the next are under way while O is written: 1, each its share of all; 2, who is free takes the next. order: whose
 -- row tiles come next to each other, those of a head, or those that see the most keys, in a section of heads whose
--- K and V fit into L2.
+-- K and V fit into L2. pack: the query heads that share a key head are rows of one matrix, as where keys are split.
+-- drawn: what is dropped is drawn by warps that load, not beside the softmax.
 local alibi = require("features.alibi")
 local bias = require("features.bias")
 local cost = require("ops.forward_sm90_cost")
@@ -34,7 +35,7 @@ local shares = {
 }
 
 -- Where a warp of the loading warpgroup works for each of the others.
-local shares_with_bias = {{load = 64, group = 192}, {load = 64, group = 216}, {load = 64, group = 144}}
+local shares_with_sides = {{load = 64, group = 192}, {load = 64, group = 216}, {load = 64, group = 144}}
 
 local function may_take_turns(v)
    if v.turns == 0 or v.groups > 1 then
@@ -43,12 +44,36 @@ local function may_take_turns(v)
    return nil, "one warpgroup has nobody to take turns with"
 end
 
+-- Instructions for a score to drop by bits that another warp drew.
+local by_bits = 1.3
+
+-- Whether that warp draws what is dropped.
+local function may_be_drawn(v)
+   if v.drawn == 0 then
+      return true
+   elseif v.dropout == 0 then
+      return nil, "there is nothing to draw"
+   elseif bias.is_ahead(v) then
+      return nil, "those that could draw load a bias"
+   elseif v.bc % 32 > 0 then
+      return nil, "bytes are drawn for 32 columns"
+   elseif v.groups > 2 then
+      return nil, "three warpgroups leave those that load no registers to draw with"
+   end
+   return true
+end
+
+-- Whether warps of the loading warpgroup work for the others.
+local function has_sides(v)
+   return bias.is_ahead(v) or v.drawn == 1
+end
+
 -- A block of packed sequences looks for its own among all of them, once.
 local function may_stay(v)
    if v.persistent > 0 and v.varlen == 1 then
       return nil, "packed sequences have blocks of their own"
-   elseif v.persistent == 2 and bias.is_ahead(v) then
-      return nil, "those that load a bias do not hear which row tile comes next"
+   elseif v.persistent == 2 and has_sides(v) then
+      return nil, "those that load a bias or draw do not hear which row tile comes next"
    end
    return true
 end
@@ -59,6 +84,22 @@ local function may_order(v)
    end
    return nil, "all row tiles weigh the same"
 end
+
+-- Where rows of a block are several heads': what takes its head from the block has none.
+local function may_pack(v)
+   if v.pack == 0 then
+      return true
+   elseif v.persistent > 0 or v.order ~= "heads" then
+      return nil, "where rows are packed, there are too few to be ordered"
+   elseif v.sinks == 1 or v.bias ~= "none" or v.dropout == 1 or v.varlen == 1 then
+      return nil, "a feature is by head, or sequences are packed"
+   end
+   return true
+end
+
+-- From so many row tiles of a head on, its own rows fill them as well as those of several heads do, and hardly see
+-- other keys.
+local own_tiles = 8
 
 -- 64 columns lie together.
 local function pages(v)
@@ -71,9 +112,12 @@ local function piece_bytes(v)
 end
 
 -- What is beside K and V in each of their stages, for a warpgroup, with two barriers: a bias in 16 bits, with a chunk
--- of padding a row.
+-- of padding a row; or a bit for each score, in words of 64 columns.
 local function side_bytes(v)
-   return bias.is_ahead(v) and 64 * (2 * v.bc + 16) + 16 or 0
+   if not has_sides(v) then
+      return 0
+   end
+   return (v.drawn == 1 and 512 * ((v.bc + 63) // 64) or 64 * (2 * v.bc + 16)) + 16
 end
 
 -- rows: of Q, K and V, and of O.
@@ -115,7 +159,9 @@ end
 
 -- S, P and O of a thread, and what features keep; what comes through shared memory is read where it is wanted.
 local function live_registers(v)
-   local kept = setmetatable({bias = bias.is_ahead(v) and "none" or v.bias}, {__index = v})
+   local kept = setmetatable({
+      bias = bias.is_ahead(v) and "none" or v.bias, dropout = v.dropout - v.drawn,
+   }, {__index = v})
    return v.bc // 2 + v.bc // 4 + v.d // 2 + features.registers(kept, 1)
 end
 
@@ -128,15 +174,17 @@ local function fits(v, _, arch)
    return true
 end
 
--- What the cost model wants to know.
+-- What the cost model wants to know; kept in v, which is asked about for many problems.
 local function facts_of(v)
-   return {
-      br = 64 * v.groups,
+   v.facts = v.facts or {
+      br = 64 * v.groups, queries = 64 * v.groups, heads_together = 1,
       resident = resident(v), own_place = has_own_place(v),
       d_pad = (v.d + 15) // 16 * 16, dv_pad = v.d, smem_bytes = smem_bytes(v), bytes_per_score = 0,
       ex2_per_score = 1 + v.softcap * softcap.ex2_per_score,
-      more_fp32_per_score = v.softcap * softcap.fp32_per_score + features.fp32_per_score(v),
+      more_fp32_per_score = v.softcap * softcap.fp32_per_score + features.fp32_per_score(v)
+         + v.drawn * (by_bits - dropout.fp32_per_score(v)),
    }
+   return v.facts
 end
 
 -- The point with the values of the features that it does not know.
@@ -160,9 +208,9 @@ function M.operands(first, count)
    return table.concat(words, ", ")
 end
 
-function M.accumulators(name, tiles)
-   local words = {}
-   for i = 0, 4 * tiles - 1 do
+function M.accumulators(name, tiles, first)
+   local words, begin = {}, 4 * (first or 0)
+   for i = begin, begin + 4 * tiles - 1 do
       words[#words + 1] = string.format('"+f"(%s[0][%d][%d])', name, i // 4, i % 4)
    end
    return table.concat(words, ", ")
@@ -208,15 +256,23 @@ function M.names(v)
    if v.persistent == 2 then
       names.piece, names.pass_piece, names.next_piece = ", unsigned piece", ", piece", ", unsigned next"
    end
+   names.own_split, names.pack = "", v.pack
+   if v.pack == 1 then
+      names.mapped = "K and V"
+   end
    if stores_by_map(v) then
       names.mapped, names.more_maps = "Q, K, V and O", ", o"
       names.by_map, names.takes_map = true, ", const TensorMap &map"
       names.o_at = "n / 8 * kQPageBytes + r * kPageRowBytes + (n % 8 ^ r % 8) * 16"
    end
-   names.bias_staged = bias.is_ahead(v)
-   names.group_smem = names.bias_staged and ", smem" or ""
+   names.bias_staged, names.drawn, names.sides = bias.is_ahead(v), v.drawn == 1, has_sides(v)
+   names.group_smem = names.sides and ", smem" or ""
+   names.side_tiles, names.seed, names.dropped = "BiasTiles", "", "dropped, tile"
+   if names.drawn then
+      names.side_tiles, names.seed, names.dropped = "DropTiles", ", seed", "drawn"
+   end
    names.or_hidden = v.bias ~= "none" and " || true" or "" -- a bias, too, may hide keys
-   local share = (names.bias_staged and shares_with_bias or shares)[v.groups]
+   local share = (names.sides and shares_with_sides or shares)[v.groups]
    local counted = v.persistent == 2 and share.counted or 0
    names.load_registers, names.group_registers = share.load + counted, share.group - counted // v.groups
    names.resident = shares[v.groups].resident
@@ -233,18 +289,22 @@ for _, axis in ipairs({
    {name = "bc", values = {64, 80, 96, 112, 128, 160, 176}},
    {name = "stages", values = {2, 3}},
    {name = "turns", values = {0, 1}, when = may_take_turns},
+   {name = "drawn", values = {0, 1}, when = may_be_drawn, quiet = true},
    {name = "persistent", values = {0, 1, 2}, quiet = true, when = may_stay},
    {name = "order", values = {"heads", "weight"}, when = may_order, quiet = true},
+   {name = "pack", values = {0, 1}, when = may_pack, quiet = true},
 }) do
    M.axes[#M.axes + 1] = axis
 end
 
 M.selection = {
-   limit = 16,
-   covered = {{"groups", "persistent"}, {"bc"}, {"order"}},
+   limit = 19,
+   covered = {{"groups", "persistent"}, {"groups", "pack"}, {"groups", "drawn"}, {"bc"}, {"order"}},
    crowds = {
-      {axes = {"groups", "bc"}, most = 4}, {axes = {"groups"}, most = 7}, {axes = {"persistent"}, most = 9},
+      {axes = {"groups", "bc", "pack"}, most = 4}, {axes = {"groups", "pack"}, most = 7},
+      {axes = {"persistent", "pack"}, most = 9},
       {axes = {"order"}, most = 6, value = "order=weight"}, {axes = {"stages"}, most = 2, value = "stages=3"},
+      {axes = {"pack"}, most = 3, value = "pack=1"}, {axes = {"stages", "pack"}, most = 0, value = "stages=3 pack=1"},
    },
 }
 
@@ -264,8 +324,10 @@ local function recipe(v)
       table.insert(steps, 1, {entry = M.name .. "_prepare", role = "prepare", threads = 32, smem = 0, blocks = "one"})
    end
    return {
-      op = "forward", abi = fwd.abi, rows = 64 * v.groups, keys = v.bc, suffix = "a",
-      maps = string.format("q/64,k/%d,v/%d%s", v.bc, v.bc, stores_by_map(v) and ",o/16" or ""),
+      op = "forward", abi = fwd.abi, rows = 64 * v.groups, keys = v.bc,
+      pack = v.pack == 1 and 1 or nil, suffix = "a",
+      maps = string.format("%sk/%d,v/%d%s", v.pack == 0 and "q/64," or "", v.bc, v.bc,
+                           stores_by_map(v) and ",o/16" or ""),
       workspace = v.persistent == 2 and "counter" or nil, steps = steps,
    }
 end
@@ -286,22 +348,35 @@ function M.family()
 
       is_worth = function(problem, arch)
          if arch.generic then
-            return nil, "a device that is software, or plays another SM, takes no code for sm_90a"
-         elseif problem.seq_q < 64 then
+            return nil, "a device that plays another SM, or whose driver has no tensor maps, takes no code for sm_90a"
+         elseif problem.seq_q * (problem.heads_q // problem.heads_kv) < 64 then
             return nil, "fewer query rows than one warpgroup computes"
          end
          return true
       end,
 
       suits = function(v, problem)
-         if v.groups == 1 or v.groups <= (problem.seq_q + 63) // 64 then
-            return true
+         local heads = v.pack == 1 and problem.heads_q // problem.heads_kv or 1
+         local rows = problem.seq_q * heads
+         if v.pack == 1 and heads == 1 then
+            return nil, "each query head has keys of its own"
+         elseif v.pack == 1 and problem.seq_q >= own_tiles * 64 * v.groups then
+            return nil, "a query head has rows enough"
+         elseif rows < 64 then
+            return nil, "fewer query rows than one warpgroup computes"
+         elseif v.groups > 1 and v.groups > (rows + 63) // 64 then
+            return nil, "a warpgroup would have no rows"
          end
-         return nil, "a warpgroup would have no rows"
+         return true
       end,
 
       cost = function(v, problem, arch)
          local facts, us = facts_of(v), 0
+         if v.pack == 1 then -- a row tile is fewer queries, of the heads that share keys
+            facts.heads_together = problem.heads_q // problem.heads_kv
+            facts.queries = math.max(facts.br // facts.heads_together, 1)
+            problem = setmetatable({heads_q = problem.heads_kv}, {__index = problem})
+         end
          for _, part in ipairs(lengths.parts(problem)) do
             us = us + cost.us(v, facts, part, arch)
          end

@@ -23,6 +23,9 @@ local fit = {
    -- Clocks of a block before its first product and after its last. Of a persistent one for each row tile: where
    -- the next Q waits for O, and where it does not (so much less on an H100, S = 512).
    prologue = 2850, waiting = 2150, ahead = 850,
+   -- More of them where the warps copy rows of several heads themselves: two divisions a row, and no product
+   -- before all is there. By count of instructions, not fitted.
+   packed = 400,
    -- us of a launch beyond those of other families: three maps come with it, and registers change hands.
    launch = 0.88,
    -- Clocks for a row of K or V that does not end with a sector of 32 bytes: its copies are what bounds small blocks.
@@ -45,7 +48,8 @@ local function section_of(v, problem)
    return math.min(math.max(rows // problem.seq_k, 1) * group, problem.heads_q * problem.batch)
 end
 
--- v: d, groups, bc, turns, persistent, order, causal, window; facts: forward_sm90.lua.
+-- v: d, groups, bc, turns, persistent, order, pack, causal, window; facts: forward_sm90.lua; problem: where rows are
+-- packed, with as many query heads as key heads.
 function M.us(v, facts, problem, arch)
    if facts.resident < 1 then
       return math.huge
@@ -69,8 +73,9 @@ function M.us(v, facts, problem, arch)
                             arch.sm_count, facts.resident, clocks)
    end
    local first = (fit.prologue - prologue) / arch.clock -- nothing is before the first row tile of a block
+   prologue = prologue + v.pack * fit.packed
    return fit.launch + first + (v.persistent == 2 and fit.counter or 0)
-      + plain.spread({br = facts.br, bc = v.bc}, facts, problem, arch, facts.resident, clocks, prologue, slower,
+      + plain.spread({br = facts.queries, bc = v.bc}, facts, problem, arch, facts.resident, clocks, prologue, slower,
                      v.persistent == 1 and busiest or nil)
 end
 

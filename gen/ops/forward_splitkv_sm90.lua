@@ -90,6 +90,7 @@ local function names(v)
       all[name] = value
    end
    all.split, all.smem_bytes = true, smem_bytes(v)
+   all.meet = "named_barrier(0, kThreads)" -- without those that copy, which have ended
    all.bc, all.stages, all.scored = keys, stages, keys // parts
    -- Registers of a thread that copies, and of one that multiplies: a thread of each of the three warpgroups has 504.
    -- Look-ups of pages take more of the former, which leaves fewer steps of Q with the latter.
@@ -111,7 +112,7 @@ function M.family()
 
       is_worth = function(problem, arch)
          if arch.generic then
-            return nil, "a device that is software, or plays another SM, takes no code for sm_90a"
+            return nil, "a device that plays another SM, or whose driver has no tensor maps, takes no code for sm_90a"
          end
          return splitkv.is_worth(problem, arch)
       end,

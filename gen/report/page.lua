@@ -233,7 +233,7 @@ end
 -- What was measured on the card, else what its figures promise.
 local function roofs_of(device)
    local roofs, arch = {}, arch_of.describe(device)
-   for _, name in ipairs({"tensor_fp16", "tensor_fp16_k8", "tensor_bf16", "wgmma_fp16"}) do
+   for _, name in ipairs({"tensor_fp16", "tensor_fp16_k8", "tensor_bf16", "wgmma_fp16", "wgmma_bf16"}) do
       if device.ceilings[name] then
          roofs[#roofs + 1] = {name = name, measured = true, tflops = device.ceilings[name]}
       end

@@ -35,8 +35,8 @@ typedef struct fa2i_card {
     int64_t l2_bytes;
     int clock_khz;           /* SM boost clock */
     int64_t bandwidth_bytes; /* device memory, per second */
-    bool generic;            /* takes no code for one SM alone (sm_90a): it is software, or plays
-                              * another SM. Not stored */
+    bool generic;            /* takes no code for one SM alone (sm_90a): it plays another SM, or its
+                              * driver has no tensor maps. Not stored */
 } fa2i_card;
 
 /* Are they one device to the database? Cards of one SM can differ, and clocks change. */

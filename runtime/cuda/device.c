@@ -59,8 +59,7 @@ static fa2_status read_card(const fa2i_cuda_table *cuda, CUdevice handle, fa2i_c
                             "cuDeviceGetName"));
     FA2_TRY(read_attributes(cuda, handle, attributes, sizeof attributes / sizeof *attributes));
     card.arch = 10 * major + minor;
-    FA2_TRY(fa2i_cuda_is_software(cuda, &card.generic));
-    card.generic = card.generic || cuda->tensor_map_encode_tiled == NULL;
+    card.generic = cuda->tensor_map_encode_tiled == NULL;
     card.l2_bytes = l2_bytes;
     /* Two transfers per clock; 0 where the driver does not tell. */
     card.bandwidth_bytes = (int64_t)2 * memory_khz * 1000 * bus_bits / 8;

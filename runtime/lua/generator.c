@@ -228,7 +228,7 @@ static int body_variant(lua_State *L)
     call *c = lua_touserdata(L, 1);
     fa2i_lua_host_push_entry(L, "variant");
     lua_pushstring(L, c->text);
-    if (!answers(L, c, 1, FA2_E_GENERATOR))
+    if (!answers(L, c, 1, FA2_E_NOT_FOUND))
         return 0;
     fa2i_lua_get_variant(L, &c->variant);
     return 0;

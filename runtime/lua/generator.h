@@ -95,7 +95,8 @@ fa2_status fa2i_generator_rank(fa2i_generator *generator, const fa2_problem *pro
 fa2_status fa2i_generator_rejected(fa2i_generator *generator, const fa2_problem *problem,
                                    const fa2i_card *card, char **ret_text);
 
-/* The variant of a canonical text with its launch numbers; its cost_us is 0. */
+/* The variant of a canonical text with its launch numbers; its cost_us is 0. FA2_E_NOT_FOUND: the scripts know none of
+ * that text, and why. */
 fa2_status fa2i_generator_variant(fa2i_generator *generator, const char *variant_text,
                                   fa2i_variant *ret_variant);
 

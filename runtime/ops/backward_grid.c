@@ -73,6 +73,13 @@ static int64_t count_splits(const fa2i_card *card, const fa2i_recipe *recipe,
     return splits > 1 ? splits : 1;
 }
 
+/* Rows of all heads, whole tiles of each; < 2^47. */
+static int64_t pad_rows(const fa2_problem *problem, int rows)
+{
+    const int64_t batches = problem->varlen ? 1 : problem->batch;
+    return batches * problem->heads_q * query_tiles(problem, rows) * rows;
+}
+
 static void spread_workspace(const fa2i_recipe *recipe, size_t padded_rows, fa2i_grid *grid)
 {
     const size_t sums = padded_rows * (size_t)recipe->columns * sizeof(float);
@@ -97,6 +104,20 @@ static void spread_workspace(const fa2i_recipe *recipe, size_t padded_rows, fa2i
     grid->workspace_bytes += grid->partial_bytes;
 }
 
+/* Kernels with maps have tiles of 64 rows at least and such columns, so that this is what they ask for themselves, or a
+ * few columns more. */
+size_t fa2i_backward_unmapped_bytes(const fa2_problem *problem)
+{
+    const fa2i_recipe recipe = {.rows = 64,
+                                .columns = (problem->head_dim + 31) / 32 * 32,
+                                .workspace = problem->deterministic
+                                                 ? FA2I_WORKSPACE_ROWS_DQ_AND_TURNS
+                                                 : FA2I_WORKSPACE_ROWS_AND_DQ};
+    fa2i_grid grid = {.splits = 1};
+    spread_workspace(&recipe, (size_t)pad_rows(problem, recipe.rows), &grid);
+    return grid.workspace_bytes;
+}
+
 fa2_status fa2i_backward_grid(const fa2i_card *card, const fa2i_recipe *recipe,
                               const fa2_problem *problem, fa2i_grid *ret_grid)
 {
@@ -115,7 +136,7 @@ fa2_status fa2i_backward_grid(const fa2i_card *card, const fa2i_recipe *recipe,
     if (row_tiles > INT32_MAX / heads || row_tiles > INT32_MAX / recipe->rows)
         return too_many(problem, "query tiles", row_tiles);
     grid.splits = (int32_t)count_splits(card, recipe, problem, kv_heads * key_tiles, row_tiles);
-    const int64_t padded_rows = heads * row_tiles * recipe->rows; /* < 2^47 */
+    const int64_t padded_rows = pad_rows(problem, recipe->rows);
     for (int i = 0; i < recipe->step_count; i++) {
         const int64_t blocks = count_blocks(&recipe->steps[i], problem, padded_rows,
                                             kv_heads * key_tiles, grid.splits);

@@ -55,11 +55,19 @@ static void fill_backward(const fa2i_grid *grid, const fa2_problem *problem, con
     fa2i_backward_fill(grid, problem, args, &ret_params->backward);
 }
 
+/* Kernels that neither read by tensor maps nor divide keys need none. */
+static size_t no_bytes(const fa2_problem *problem)
+{
+    (void)problem;
+    return 0;
+}
+
 static const fa2i_op ops[] = {
     [FA2_OP_FORWARD] = {.name = "forward",
                         .abi = 2,
                         .check_args = fa2i_forward_check_args,
                         .grid = fa2i_forward_grid,
+                        .unmapped_bytes = no_bytes,
                         .fill = fill_forward,
                         .view = view_forward,
                         .flop = fa2i_forward_flop,
@@ -69,6 +77,7 @@ static const fa2i_op ops[] = {
                          .abi = 1,
                          .check_args = fa2i_backward_check_args,
                          .grid = fa2i_backward_grid,
+                         .unmapped_bytes = fa2i_backward_unmapped_bytes,
                          .fill = fill_backward,
                          .view = view_backward,
                          .does_without = fa2i_backward_does_without,

@@ -45,6 +45,10 @@ typedef struct fa2i_op {
     fa2_status (*grid)(const fa2i_card *card, const fa2i_recipe *recipe, const fa2_problem *problem,
                        fa2i_grid *ret_grid);
 
+    /* Bytes of workspace with which a kernel without tensor maps is to serve a valid problem: what a plan whose
+     * kernel has maps asks for at least, as a call may have strides that no map expresses. */
+    size_t (*unmapped_bytes)(const fa2_problem *problem);
+
     /* Make the parameter block of arguments that were checked. */
     void (*fill)(const fa2i_grid *grid, const fa2_problem *problem, const void *args,
                  fa2i_params *ret_params);

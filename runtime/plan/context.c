@@ -201,7 +201,7 @@ fa2_status fa2_workspace_size(fa2_context *context, const fa2_problem *problem, 
     if (ret_bytes == NULL)
         return fa2i_fail(FA2_E_INVALID, "ret_bytes is NULL");
     FA2_TRY(get_plan(context, problem, &plan));
-    *ret_bytes = plan->grid.workspace_bytes;
+    *ret_bytes = plan->workspace_bytes;
 done:
     return st;
 }

@@ -138,6 +138,7 @@ fa2_status fa2i_planner_make(fa2i_planner *planner, const fa2_problem *problem, 
     fa2_status st = FA2_OK;
     bool tuned = false;
     fa2i_plan plan = {.problem = *problem, .decision.rule = FA2_RULE_DEFAULT};
+    const fa2i_op *op = fa2i_op_of(problem);
 
     fa2i_class *of = fa2i_planner_class(planner, problem);
     if (of == NULL)
@@ -146,8 +147,11 @@ fa2_status fa2i_planner_make(fa2i_planner *planner, const fa2_problem *problem, 
         FA2_TRY(pick_exact(planner, of, &plan, &tuned));
     if (plan.slot == NULL)
         FA2_TRY(fa2i_planner_pick_estimate(planner, of, tuned, unmapped, &plan));
-    FA2_TRY(fa2i_op_of(problem)->grid(&planner->device->card, &plan.slot->loaded.variant.recipe,
-                                      problem, &plan.grid));
+    const fa2i_recipe *recipe = &plan.slot->loaded.variant.recipe;
+    FA2_TRY(op->grid(&planner->device->card, recipe, problem, &plan.grid));
+    plan.workspace_bytes = plan.grid.workspace_bytes;
+    if (recipe->map_count > 0 && plan.workspace_bytes < op->unmapped_bytes(problem))
+        plan.workspace_bytes = op->unmapped_bytes(problem);
     *ret_plan = plan;
 done:
     return st;

@@ -131,9 +131,13 @@ static fa2_status try_compiling(trying *t, const fa2i_option *option, const fa2i
 static fa2_status serves_unmapped(const trying *t, const fa2i_option *option, bool *ret_serves)
 {
     fa2i_variant variant;
+    fa2i_grid grid;
+    const fa2i_op *op = fa2i_op_of(t->problem);
     const fa2_status st = fa2i_generator_variant(t->planner->generator, option->text, &variant);
-    *ret_serves = st == FA2_OK && variant.recipe.map_count == 0 &&
-                  variant.recipe.workspace == FA2I_WORKSPACE_NONE;
+    *ret_serves =
+        st == FA2_OK && variant.recipe.map_count == 0 && variant.recipe.waves == 0 &&
+        op->grid(&t->planner->device->card, &variant.recipe, t->problem, &grid) == FA2_OK &&
+        grid.workspace_bytes <= op->unmapped_bytes(t->problem);
     return st == FA2_E_MEMORY ? st : FA2_OK;
 }
 

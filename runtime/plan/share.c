@@ -32,26 +32,32 @@ static fa2_status join(const char *a, const char *b, char **ret_path)
     return fa2i_text_take(&path, ret_path);
 }
 
-/* The file from which the system mapped an address, from the root; NULL when it does not tell. For free(). */
-static char *mapped_file(const void *address)
+static void add_folder(fa2i_text *text, const char *file)
+{
+    fa2i_text_add_bytes(text, file, (size_t)(strrchr(file, '/') - file));
+}
+
+/* Add the folder of the file from which the system mapped an address, from the root; nothing when it does not tell. */
+static void add_mapped_folder(fa2i_text *text, const void *address)
 {
     FILE *maps = fopen("/proc/self/maps", "r");
-    char *line = NULL, *file = NULL;
+    char *line = NULL;
     size_t room = 0;
     ssize_t length = 0;
-    while (maps != NULL && file == NULL && (length = getline(&line, &room, maps)) > 0) {
+    bool found = false;
+    while (maps != NULL && !found && (length = getline(&line, &room, maps)) > 0) {
         uintptr_t first = 0, end = 0;
-        char *path = strchr(line, '/');
+        const char *path = strchr(line, '/');
         if (line[length - 1] == '\n')
             line[length - 1] = '\0';
-        if (path != NULL && sscanf(line, "%" SCNxPTR "-%" SCNxPTR, &first, &end) == 2 &&
-            first <= (uintptr_t)address && (uintptr_t)address < end)
-            file = strdup(path);
+        found = path != NULL && sscanf(line, "%" SCNxPTR "-%" SCNxPTR, &first, &end) == 2 &&
+                first <= (uintptr_t)address && (uintptr_t)address < end;
+        if (found)
+            add_folder(text, path);
     }
     free(line);
     if (maps != NULL)
         fclose(maps);
-    return file;
 }
 
 /* The folder of the file that this code is in, from the root. "" when nobody can tell. The loader has names as they were
@@ -65,10 +71,11 @@ static fa2_status own_folder(char **ret_folder)
     void *address = NULL;
     memcpy(&address, &here, sizeof address); /* ISO C has no such conversion */
     const bool told = dladdr(address, &info) != 0 && info.dli_fname != NULL;
-    char *file =
-        told && info.dli_fname[0] == '/' ? realpath(info.dli_fname, NULL) : mapped_file(address);
+    char *file = told && info.dli_fname[0] == '/' ? realpath(info.dli_fname, NULL) : NULL;
     if (file != NULL)
-        fa2i_text_add_bytes(&text, file, (size_t)(strrchr(file, '/') - file));
+        add_folder(&text, file);
+    else
+        add_mapped_folder(&text, address);
     free(file);
     return fa2i_text_take(&text, ret_folder);
 }

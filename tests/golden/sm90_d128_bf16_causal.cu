@@ -32,6 +32,9 @@ constexpr int kGroupRegisters = 240;
 #line 38 "templates/hopper/config.cu.in"
 static_assert(kHeadDim % 8 == 0 && kHeadDim >= 8 && kHeadDim <= 256, "D is a multiple of 8 up to 256");
 static_assert(kBc % 16 == 0 && kBc <= 256, "S is one wgmma wide; P V runs in k16 steps");
+static_assert(kLoadRegisters + kGroups * kGroupRegisters <=
+                  (kGroups + 1) * (65536 / (kBlocksPerSm * kThreads) / 8 * 8),
+              "warpgroups would wait for registers that nobody gives");
 
 // ---- shared memory -----------------------------------------------------------------------------
 //
@@ -46,7 +49,7 @@ constexpr int kTileBytes = kPages * kTilePageBytes;
 constexpr int kQArea = 0;
 constexpr int kKArea = kGroups * kGroupBytes;
 constexpr int kVArea = kKArea + kStages * kTileBytes;
-#line 58 "templates/hopper/config.cu.in"
+#line 61 "templates/hopper/config.cu.in"
 constexpr int kOArea = kQArea;
 constexpr int kBarrierArea = kVArea + kStages * kTileBytes;
 #line 75 "templates/hopper/config.cu.in"

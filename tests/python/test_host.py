@@ -4,6 +4,7 @@ be asked for, small. Skipped without PyTorch or the software device."""
 import gc
 import unittest
 import weakref
+from unittest import mock
 
 try:
     import torch
@@ -70,6 +71,24 @@ class Bias(OnHost):
             for a, b in zip(got, wanted):
                 self.assert_close(a, b, 2e-2)
             self.assert_close(gradients(lambda bias: function(q, bias), bias)[1], wanted[2], 2e-2)
+
+
+    def test_gradients_of_a_mask(self):
+        """sdpa's, of fewer dimensions than scores, as PyTorch's own."""
+        refusal = fa2.torch._refusal
+
+        def elsewhere(*given):
+            reason = refusal(*given)
+            return None if reason == "the tensors are on device cpu" else reason
+
+        q, k, v = randn((2, 2, 20, 16), *2 * [(2, 2, 30, 16)])
+        with mock.patch.object(fa2.torch, "_refusal", elsewhere):
+            for mask in randn((20, 30), (2, 1, 20, 30)):
+                wanted, got = (gradients(lambda q, mask: function(q, k, v, attn_mask=mask), q, mask) for function in (
+                    torch.nn.functional.scaled_dot_product_attention, fa2.torch.sdpa))
+                self.assertEqual(got[2].shape, mask.shape)
+                for a, b in zip(got, wanted):
+                    self.assert_close(a, b, 2e-2)
 
 
 class Dropout(OnHost):

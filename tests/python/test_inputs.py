@@ -3,11 +3,13 @@
 import enum
 import re
 import unittest
+from unittest import mock
 
 import device
 import fa2
 import reference
 from device import ExchangeTensor, OnHost, Tensor
+from fa2 import _frameworks
 
 
 class ReadOnly(Tensor):
@@ -189,16 +191,40 @@ class Refusals(unittest.TestCase):
 
         class Complaining(Tensor):
             def __dlpack__(self, **unused):
-                raise RuntimeError("no memory\nframe #0: of its own")
+                raise RuntimeError("no driver")
 
         class Lying(Tensor):
             def __dlpack__(self, **unused):
                 return "no capsule"
 
         self.refused(BufferError, "not today", self.q.as_type(Failing), self.k, self.v)
-        self.refused(ValueError, "^k cannot be lent by DLPack: no memory$", self.q, self.k.as_type(Complaining), self.v)
+        self.refused(RuntimeError, "^no driver$", self.q, self.k.as_type(Complaining), self.v)
         self.refused(ValueError, "^k answers __dlpack__ with 'no capsule'; it must be a capsule named dltensor",
                      self.q, self.k.as_type(Lying), self.v)
+
+    def test_what_a_library_does_not_lend(self):
+        """A line, with the library's own words for it as the cause; what else goes wrong is as it was."""
+        class Complaining(Tensor):
+            def __dlpack__(self, **unused):
+                raise self.error("it is sparse\nframe #0: of its own")
+
+        def describe(kind):
+            return (*_describe(kind)[:-1], kind.lends) if issubclass(kind, Complaining) else _describe(kind)
+
+        def broken(tensor):
+            raise KeyError("of its own")
+
+        _describe = _frameworks.describe
+        with mock.patch.object(_frameworks, "describe", describe):
+            for error, lends, raised in ((RuntimeError, False, ValueError), (RuntimeError, True, RuntimeError),
+                                         (RecursionError, False, RecursionError), (RuntimeError, None, RuntimeError)):
+                kind = type("Kind", (Complaining,), {"error": error, "lends": staticmethod(
+                    broken if lends is None else lambda tensor, answer=lends: answer)})
+                text = "^k cannot be lent by DLPack: it is sparse$" if raised is ValueError else "^it is sparse\nframe"
+                with self.assertRaisesRegex(raised, text) as seen:
+                    fa2.attention(self.q, self.k.as_type(kind), self.v, out=self.out)
+                self.assertIs(type(seen.exception), raised)
+                self.assertEqual(type(seen.exception.__cause__), RuntimeError if raised is ValueError else type(None))
 
     def test_libraries_that_answer_nonsense(self):
         def answering(method, answer):

@@ -147,6 +147,8 @@ class OnGpu(unittest.TestCase):
 
         wanted = torch.autograd.grad(exact(q, bias.double()), (q, bias), d_out.double())
         for function in (lambda: fa2.attention(q, k, v, bias=bias), lambda: torch.ops.fa2.attention(q, k, v, bias=bias)[0],
+                         lambda: fa2.torch.sdpa(*(t.transpose(1, 2) for t in (q, k, v)), attn_mask=bias,
+                                                enable_gqa=True).transpose(1, 2),
                          lambda: fa2.torch.attention_packed(q, torch.stack((k, v), 2), bias=bias)):
             dq, dbias = torch.autograd.grad(function(), (q, bias), d_out)
             self.assertEqual((dbias.shape, dbias.dtype), (bias.shape, bias.dtype))

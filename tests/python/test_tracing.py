@@ -92,8 +92,9 @@ class Tracing(unittest.TestCase):
         for function in (fa2.attention, torch.ops.fa2.attention):
             with self.assertRaisesRegex(ValueError, "CUDA device"):
                 function(q, q, q)
-        with self.assertRaisesRegex(ValueError, "^q cannot be lent by DLPack: .*$"):  # and nothing of PyTorch's stack
+        with self.assertRaisesRegex(ValueError, "^q cannot be lent by DLPack: .*$") as raised:  # and nothing of its stack
             fa2.attention(*3 * [q.to("meta")])
+        self.assertIs(type(raised.exception.__cause__), RuntimeError)
         with self.assertRaisesRegex(ValueError, "CUDA device"):  # not the stream: without dropout nothing is drawn
             fa2.attention(q, q, q, dropout_p=0.0, stream=0)
         for settings, text in (({"attn_mask": q, "is_causal": True}, "attn_mask"), ({}, "device cpu"),

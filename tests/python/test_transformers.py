@@ -266,7 +266,7 @@ class OnHost(unittest.TestCase):
         self.addCleanup(host.remove)
         self.said = []
 
-        def refusal(query, position_bias, cache):
+        def refusal(query, cache):
             return None
 
         def fallback(reason, *unused, **others):
@@ -313,6 +313,22 @@ class OnHost(unittest.TestCase):
                 with self.subTest(name, first=first, last=last, most_masked=most_masked), \
                         unittest.mock.patch.object(fa2.transformers, "_MOST_MASKED", most_masked):
                     self.compare(kind, config, inputs, padding)
+
+    def test_learned_bias(self):
+        """T5: relative positions in the first layer, zeros across; with padding and without."""
+        config = transformers.T5Config(vocab_size=500, d_model=32, d_kv=16, d_ff=32, num_layers=2, num_heads=2,
+                                       dropout_rate=0.0, pad_token_id=0, decoder_start_token_id=0)
+        for last in (20, 13):
+            padding = torch.ones_like(self.ids)
+            padding[1, last:] = 0
+            inputs = {"input_ids": self.ids, "attention_mask": padding, "decoder_input_ids": self.ids[:, :11],
+                      "use_cache": False}
+            with self.subTest(last=last):
+                self.compare(transformers.T5Model, config, inputs, torch.ones_like(inputs["decoder_input_ids"]))
+            first = torch.ones_like(inputs["decoder_input_ids"])
+            first[1, :4] = 0  # before the text, and queries behind it
+            with self.subTest(last=last, first=4):
+                self.compare(transformers.T5Model, config, {**inputs, "decoder_attention_mask": first}, first)
 
     def test_packed_sequences(self):
         t = transformers

@@ -21,7 +21,7 @@ class Passing(ExchangeTensor):
 
 
 def describe(kind):
-    return (_frameworks._TORCH, *5 * [None]) if kind is Passing else _describe(kind)
+    return (_frameworks._TORCH, *6 * [None]) if kind is Passing else _describe(kind)
 
 
 def restore():

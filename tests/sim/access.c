@@ -4,6 +4,8 @@
 #include "access.h"
 #include <stdio.h>
 
+enum { COPIED_BYTES = 16 }; /* of which the asynchronous proxy moves multiples */
+
 static bool is_aligned(sim_warp *w, int lane, uint64_t address, unsigned bytes)
 {
     if (address % bytes == 0)
@@ -20,80 +22,161 @@ static bool is_in_shared(sim_warp *w, int lane, uint64_t address, unsigned bytes
     const uint32_t size = w->block->launch->shared_bytes;
     if (address >= SIM_SHARED_BASE && address - SIM_SHARED_BASE <= size &&
         bytes <= size - (address - SIM_SHARED_BASE))
-        return is_aligned(w, lane, address, bytes);
+        return true;
     sim_stop(w, lane, CUDA_ERROR_ILLEGAL_ADDRESS,
              "outside of shared memory: %u bytes at offset %lld; the block has %u", bytes,
              (long long)(address - SIM_SHARED_BASE), size);
     return false;
 }
 
-static void stop_conflict(sim_warp *w, int lane, sim_conflict conflict, const sim_party *other,
-                          uint64_t address)
+/* "... by thread 5 at ", or whose else it was. */
+static void describe_party(const sim_warp *w, const sim_party *other, char *out, size_t bytes)
+{
+    const bool load = other->thread >= SIM_LOADED;
+    char place[512];
+    sim_describe(w->block->program, other->op, place, sizeof place);
+    if (load)
+        snprintf(out, bytes, "a load at %s", place);
+    else if (other->asynchronous)
+        snprintf(out, bytes, "what warp %u began at %s", other->thread / SIM_LANES, place);
+    else
+        snprintf(out, bytes, "thread %u at %s", other->thread, place);
+}
+
+static void stop_conflict(sim_warp *w, int lane, sim_conflict conflict, const sim_access *access,
+                          const sim_party *other, uint64_t address)
 {
     static const char *const what[] = {
         [SIM_UNWRITTEN] = "uninitialised: it reads shared memory at offset %u that nobody wrote",
         [SIM_WRITE_READ] = "race: it reads shared memory at offset %u, written without a barrier "
-                           "between by thread %u at ",
+                           "between by ",
         [SIM_READ_WRITE] = "race: it writes shared memory at offset %u, read without a barrier "
-                           "between by thread %u at ",
+                           "between by ",
         [SIM_WRITE_WRITE] = "race: it writes shared memory at offset %u, also written without a "
-                            "barrier between by thread %u at ",
-        [SIM_PENDING] = "early: shared memory at offset %u waits for the cp.async of thread %u at ",
+                            "barrier between by ",
+        [SIM_PENDING] = "early: shared memory at offset %u waits for the cp.async of ",
+        [SIM_LOADING] = "early: shared memory at offset %u is written without a wait for its "
+                        "mbarrier's phase between by ",
+        [SIM_UNFENCED] = "proxy: it %s shared memory at offset %u through the asynchronous proxy, "
+                         "written without fence.proxy.async between by ",
     };
-    char first[192], second[512] = "";
-    snprintf(first, sizeof first, what[conflict], (unsigned)(address - SIM_SHARED_BASE),
-             other->thread);
+    const unsigned offset = (unsigned)(address - SIM_SHARED_BASE);
+    char first[192], second[560] = "";
+    if (conflict == SIM_UNFENCED)
+        snprintf(first, sizeof first, what[conflict], access->loads ? "writes" : "reads", offset);
+    else
+        snprintf(first, sizeof first, what[conflict], offset);
     if (conflict != SIM_UNWRITTEN)
-        sim_describe(w->block->program, other->op, second, sizeof second);
+        describe_party(w, other, second, sizeof second);
     sim_stop(w, lane, CUDA_ERROR_LAUNCH_FAILED, "%s%s", first, second);
 }
 
 static sim_access access_of(const sim_warp *w, int lane, int32_t op)
 {
-    return (sim_access){sim_thread(w, lane), w->sync_epoch, op, false};
+    return (sim_access){.thread = sim_thread(w, lane), .sync = w->sync_epoch, .op = op};
 }
 
 typedef sim_conflict (*note)(sim_shadow *, const sim_access *, uint32_t, unsigned, sim_party *);
 
-static uint8_t *shared_at(sim_warp *w, int lane, uint64_t address, unsigned bytes, bool collective,
-                          note note_access)
+static uint8_t *shared_at(sim_warp *w, int lane, uint64_t address, unsigned bytes,
+                          const sim_access *access, note note_access)
 {
-    if (!is_in_shared(w, lane, address, bytes))
-        return NULL;
-    sim_access access = access_of(w, lane, w->pc);
-    access.collective = collective;
     const uint32_t at = (uint32_t)(address - SIM_SHARED_BASE);
+    sim_shadow *shadow = &w->block->shadow;
     sim_party other;
-    const sim_conflict conflict = note_access(&w->block->shadow, &access, at, bytes, &other);
+    if (!access->collective && access->by == SIM_BY_WARP && !access->loads)
+        shadow->touched[w->index] |= 1u << lane;
+    const sim_conflict conflict = note_access(shadow, access, at, bytes, &other);
     if (conflict == SIM_NO_CONFLICT)
         return w->block->shared + at;
-    stop_conflict(w, lane, conflict, &other, address);
+    stop_conflict(w, lane, conflict, access, &other, address);
     return NULL;
+}
+
+static uint8_t *lane_at(sim_warp *w, int lane, uint64_t address, unsigned bytes, bool collective,
+                        note note_access)
+{
+    sim_access access = access_of(w, lane, w->pc);
+    access.collective = collective;
+    if (!is_in_shared(w, lane, address, bytes) || !is_aligned(w, lane, address, bytes))
+        return NULL;
+    return shared_at(w, lane, address, bytes, &access, note_access);
 }
 
 uint8_t *sim_shared_read(sim_warp *w, int lane, uint64_t address, unsigned bytes)
 {
-    return shared_at(w, lane, address, bytes, false, sim_shadow_read);
+    return lane_at(w, lane, address, bytes, false, sim_shadow_read);
 }
 
 uint8_t *sim_shared_read_collective(sim_warp *w, int lane, uint64_t address, unsigned bytes)
 {
-    return shared_at(w, lane, address, bytes, true, sim_shadow_read);
+    return lane_at(w, lane, address, bytes, true, sim_shadow_read);
 }
 
 uint8_t *sim_shared_write(sim_warp *w, int lane, uint64_t address, unsigned bytes)
 {
-    return shared_at(w, lane, address, bytes, false, sim_shadow_write);
+    return lane_at(w, lane, address, bytes, false, sim_shadow_write);
 }
 
 bool sim_shared_start(sim_warp *w, int lane, uint64_t address, unsigned bytes)
 {
-    return shared_at(w, lane, address, bytes, false, sim_shadow_start) != NULL;
+    return lane_at(w, lane, address, bytes, false, sim_shadow_start) != NULL;
 }
 
 uint8_t *sim_shared_land(sim_warp *w, int lane, uint32_t address, unsigned bytes, int32_t op)
 {
     const sim_access access = access_of(w, lane, op);
+    const uint32_t at = address - SIM_SHARED_BASE;
+    sim_shadow_land(&w->block->shadow, &access, at, bytes);
+    w->block->shadow.touched[w->index] |= 1u << lane;
+    return w->block->shared + at;
+}
+
+/* ---- shared, through the asynchronous proxy ---- */
+
+static const uint8_t *read_by(sim_warp *w, int lane, uint64_t address, unsigned bytes,
+                              sim_reader by)
+{
+    sim_access access = access_of(w, lane, w->pc);
+    access.by = by;
+    if (!is_in_shared(w, lane, address, bytes) || !is_aligned(w, lane, address, COPIED_BYTES))
+        return NULL;
+    return shared_at(w, lane, address, bytes, &access, sim_shadow_read);
+}
+
+const uint8_t *sim_shared_read_products(sim_warp *w, uint64_t address, unsigned bytes)
+{
+    return read_by(w, 0, address, bytes, SIM_BY_PRODUCTS);
+}
+
+const uint8_t *sim_shared_read_stores(sim_warp *w, int lane, uint64_t address, unsigned bytes)
+{
+    return read_by(w, lane, address, bytes, SIM_BY_STORES);
+}
+
+static sim_access load_of(const sim_warp *w, int lane, int32_t op, unsigned mbarrier,
+                          uint32_t began)
+{
+    sim_access access = access_of(w, lane, op);
+    access.loads = true;
+    access.mbarrier = (uint16_t)mbarrier;
+    access.began = began;
+    return access;
+}
+
+uint8_t *sim_shared_load(sim_warp *w, int lane, uint64_t address, unsigned bytes, unsigned mbarrier,
+                         uint32_t began)
+{
+    const sim_access access = load_of(w, lane, w->pc, mbarrier, began);
+    if (!is_in_shared(w, lane, address, bytes) || !is_aligned(w, lane, address, COPIED_BYTES))
+        return NULL;
+    return shared_at(w, lane, address, bytes, &access, sim_shadow_write);
+}
+
+uint8_t *sim_shared_land_at(sim_warp *w, int lane, uint32_t address, unsigned bytes, int32_t op,
+                            unsigned mbarrier, uint32_t began)
+{
+    const sim_access access = load_of(w, lane, op, mbarrier, began);
     const uint32_t at = address - SIM_SHARED_BASE;
     sim_shadow_land(&w->block->shadow, &access, at, bytes);
     return w->block->shared + at;
@@ -114,8 +197,9 @@ static void stop_race(sim_warp *w, int lane, uint64_t address, sim_way_of_access
              other->block / grid[0] % grid[1], other->block / grid[0] / grid[1]);
 }
 
-uint8_t *sim_global_at(sim_warp *w, int lane, uint64_t address, unsigned bytes,
-                       sim_way_of_access access, bool constant)
+/* The lane's bytes, whose alignment was looked at. */
+static uint8_t *global_at(sim_warp *w, int lane, uint64_t address, unsigned bytes,
+                          sim_way_of_access access, bool constant)
 {
     sim_launch *launch = w->block->launch;
     sim_memory *memory = launch->memory;
@@ -129,8 +213,6 @@ uint8_t *sim_global_at(sim_warp *w, int lane, uint64_t address, unsigned bytes,
                  verbs[access], bytes, where);
         return NULL;
     }
-    if (!is_aligned(w, lane, address, bytes))
-        return NULL;
     const size_t at = (size_t)(address - a->base);
     const sim_shadow *shadow = &w->block->shadow;
     const sim_toucher who = {launch->serial, w->block->index, sim_thread(w, lane),
@@ -145,4 +227,34 @@ uint8_t *sim_global_at(sim_warp *w, int lane, uint64_t address, unsigned bytes,
         }
     }
     return a->data + at;
+}
+
+uint8_t *sim_global_at(sim_warp *w, int lane, uint64_t address, unsigned bytes,
+                       sim_way_of_access access, bool constant)
+{
+    uint8_t *at = global_at(w, lane, address, bytes, access, constant);
+    return at != NULL && is_aligned(w, lane, address, bytes) ? at : NULL;
+}
+
+uint8_t *sim_global_row(sim_warp *w, int lane, uint64_t address, unsigned bytes,
+                        sim_way_of_access access)
+{
+    return is_aligned(w, lane, address, 2) ? global_at(w, lane, address, bytes, access, false)
+                                           : NULL;
+}
+
+ptx_space sim_resolve(uint64_t *address)
+{
+    static const struct {
+        uint64_t base;
+        ptx_space space;
+    } windows[] = {{SIM_SHARED_WINDOW, PTX_SPACE_SHARED},
+                   {SIM_LOCAL_WINDOW, PTX_SPACE_LOCAL},
+                   {SIM_PARAM_WINDOW, PTX_SPACE_PARAM}};
+    for (size_t i = 0; i < sizeof windows / sizeof *windows; i++)
+        if (*address - windows[i].base < SIM_WINDOW_BYTES) {
+            *address -= windows[i].base;
+            return windows[i].space;
+        }
+    return PTX_SPACE_GLOBAL;
 }

@@ -14,7 +14,6 @@
 
 typedef struct liveness {
     const sim_flow *flow;
-    const sim_shape *shapes;
     const ptx_class *registers;
     size_t register_count, words;
     uint64_t *in, *out; /* [block][words] */
@@ -36,16 +35,15 @@ static void clear_bit(uint64_t *set, int32_t bit)
 static void step_back(const liveness *l, int op_index, uint64_t *alive)
 {
     const sim_op *op = &l->program->ops[op_index];
-    const sim_shape *shape = &l->shapes[op_index];
-    for (int i = 0; i < shape->dst_count; i++) {
+    for (int i = 0; i < op->dst_count; i++) {
         if (op->dst[i] == SIM_NONE)
             continue;
-        if (op->guard == SIM_NONE)
+        if (op->guard == SIM_NONE && !op->reads_dst)
             clear_bit(alive, op->dst[i]);
         else
             set_bit(alive, op->dst[i]);
     }
-    for (int i = 0; i < shape->src_count; i++)
+    for (int i = 0; i < op->src_count; i++)
         if (op->src[i] >= 0)
             set_bit(alive, op->src[i]);
     if (op->guard != SIM_NONE)
@@ -107,10 +105,10 @@ static void find_lives(liveness *l)
     }
     for (int i = 0; i < l->flow->op_count; i++) {
         const sim_op *op = &l->program->ops[i];
-        for (int k = 0; k < l->shapes[i].dst_count; k++)
+        for (int k = 0; k < op->dst_count; k++)
             if (op->dst[k] != SIM_NONE)
                 touch(l, op->dst[k], i);
-        for (int k = 0; k < l->shapes[i].src_count; k++)
+        for (int k = 0; k < op->src_count; k++)
             if (op->src[k] >= 0)
                 touch(l, op->src[k], i);
         if (op->guard != SIM_NONE)
@@ -199,10 +197,10 @@ static void rewrite(const liveness *l, const int *places, const int used[3])
     sim_program *program = l->program;
     for (int i = 0; i < program->op_count; i++) {
         sim_op *op = &program->ops[i];
-        for (int k = 0; k < l->shapes[i].dst_count; k++)
+        for (int k = 0; k < op->dst_count; k++)
             if (op->dst[k] != SIM_NONE)
                 op->dst[k] = placed(l, places, wide_from, op->dst[k]);
-        for (int k = 0; k < l->shapes[i].src_count; k++)
+        for (int k = 0; k < op->src_count; k++)
             if (op->src[k] >= 0)
                 op->src[k] = placed(l, places, wide_from, op->src[k]);
         if (op->guard != SIM_NONE)
@@ -215,11 +213,10 @@ static void rewrite(const liveness *l, const int *places, const int used[3])
     program->predicates = used[PTX_PRED];
 }
 
-void sim_allocate(sim_arena *arena, const sim_flow *flow, const sim_shape *shapes,
-                  const ptx_class *registers, size_t register_count, sim_program *program)
+void sim_allocate(sim_arena *arena, const sim_flow *flow, const ptx_class *registers,
+                  size_t register_count, sim_program *program)
 {
     liveness l = {.flow = flow,
-                  .shapes = shapes,
                   .registers = registers,
                   .register_count = register_count,
                   .words = register_count / 64 + 1,

@@ -1,11 +1,12 @@
 #include "bench_device.h"
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "half.h"
 
 static const char head[] =
-    ".version 8.0\n.target sm_%d\n.address_size 64\n"
+    ".version 8.0\n.target sm_%d%s\n.address_size 64\n"
     ".extern .shared .align 16 .b8 smem[];\n"
     ".visible .entry k(.param .u64 in, .param .u64 out)\n{\n"
     ".reg .pred %%p<16>;\n.reg .b16 %%h<16>;\n.reg .b32 %%r<64>;\n.reg .f32 %%f<64>;\n"
@@ -102,8 +103,8 @@ CUresult bench_launch(const bench_run *run)
     char *ptx = malloc(bytes);
     if (ptx == NULL)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    snprintf(ptx, bytes, head, run->target > 0 ? run->target : 80, run->body, step, 2 * step,
-             3 * step);
+    snprintf(ptx, bytes, head, run->target > 0 ? run->target : 80, run->target == 90 ? "a" : "",
+             run->body, step, 2 * step, 3 * step);
     const CUresult result = run_module(ptx, &s, run->in, run->out);
     free(ptx);
     return result;
@@ -114,6 +115,13 @@ CUresult bench_module(const char *ptx, unsigned blocks, unsigned threads, unsign
 {
     const shape s = {blocks, threads, shared_bytes, in_words, out_words};
     return run_module(ptx, &s, NULL, NULL);
+}
+
+CUresult bench_module_of(const char *ptx, unsigned threads, unsigned shared_bytes,
+                         const uint32_t *in, size_t in_words, uint32_t *out, size_t out_words)
+{
+    const shape s = {1, threads, shared_bytes, in_words, out_words};
+    return run_module(ptx, &s, in, out);
 }
 
 /* ---- numbers ---- */
@@ -151,4 +159,11 @@ void bench_halves(uint32_t out[BENCH_IN_WORDS], bool bf16, uint64_t seed)
         out[i] = bf16 ? sim_float_to_bfloat(high) << 16 | sim_float_to_bfloat(low)
                       : sim_float_to_half(high) << 16 | sim_float_to_half(low);
     }
+}
+
+double bench_half_value(uint32_t bits, bool bf16)
+{
+    const int sign = bits >> 15 ? -1 : 1, wide = bf16 ? 7 : 10, bias = bf16 ? 127 : 15;
+    const int exponent = (int)(bits >> wide & (bf16 ? 255u : 31u));
+    return sign * ldexp(1.0 + (bits & ((1u << wide) - 1)) / ldexp(1.0, wide), exponent - bias);
 }

@@ -17,7 +17,7 @@ enum { BENCH_IN_WORDS = 128 };
 
 typedef struct bench_run {
     const char *body;
-    int target;                             /* 75, 80; 0: 80 */
+    int target;                             /* 75, 80, 90 (sm_90a); 0: 80 */
     unsigned blocks, threads, shared_bytes; /* 0: 1 block, 32 threads */
     const uint32_t *in;                     /* [BENCH_IN_WORDS]; NULL: zeros */
     uint32_t *out;                          /* [4 * blocks * threads]; NULL: not wanted */
@@ -37,9 +37,16 @@ CUresult bench_launch(const bench_run *run);
 CUresult bench_module(const char *ptx, unsigned blocks, unsigned threads, unsigned shared_bytes,
                       size_t in_words, size_t out_words);
 
+/* The same, with what is in `in`, and out for what comes out. */
+CUresult bench_module_of(const char *ptx, unsigned threads, unsigned shared_bytes,
+                         const uint32_t *in, size_t in_words, uint32_t *out, size_t out_words);
+
 /* Numbers for the lanes, always the same: any bits; floats about 1; packed halves about 1. */
 void bench_bits(uint32_t out[BENCH_IN_WORDS], uint64_t seed);
 void bench_floats(uint32_t out[BENCH_IN_WORDS], uint64_t seed);
 void bench_halves(uint32_t out[BENCH_IN_WORDS], bool bf16, uint64_t seed);
+
+/* What such a half means. */
+double bench_half_value(uint32_t bits, bool bf16);
 
 #endif

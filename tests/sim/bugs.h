@@ -9,7 +9,7 @@
 
 typedef struct bug {
     const char *name, *card;
-    const char *needles[3];   /* that the candidate's text has; NULL: no more */
+    const char *needles[3];   /* that the candidate's text has, or has not: "!..."; NULL: no more */
     const char *from, *to;    /* in the source */
     int occurrence;           /* of from, counted from 1 */
     const char *shape;        /* as --shape; two query heads for a key head, else D=64 */
@@ -21,7 +21,7 @@ typedef struct bug_list {
     size_t count;
 } bug_list;
 
-extern const bug_list forward_bugs, feature_bugs, backward_bugs;
+extern const bug_list forward_bugs, feature_bugs, backward_bugs, hopper_bugs;
 
 /* ---- shapes ---- */
 

@@ -58,6 +58,12 @@ static place *find_place(const char *file, int line)
     return p;
 }
 
+/* A jump without a condition decides nothing: it is an instruction like others. */
+static bool decides(const sim_op *op)
+{
+    return sim_is_branch(op) && op->guard != SIM_NONE;
+}
+
 static void add_places(const covered *c)
 {
     const ptx_module *module = c->program->module;
@@ -67,7 +73,7 @@ static void add_places(const covered *c)
             continue;
         const ptx_location *at = &module->locations[source->location];
         place *p = find_place(ptx_file_name(module, at->file), at->line);
-        p->count[sim_is_branch(&c->program->ops[i])][c->executed[i]]++;
+        p->count[decides(&c->program->ops[i])][c->executed[i]]++;
         if (!c->executed[i] && p->example[0] == '\0')
             snprintf(p->example, sizeof p->example, "%s, PTX line %d: %.100s",
                      c->program->function->name, source->line, source->text);

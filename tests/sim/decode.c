@@ -22,7 +22,8 @@ typedef struct decoder {
     int32_t sinks[3];          /* per class */
     uint64_t *constant_values; /* per 32 words of constants: value, for finding it again */
     size_t constant_count, constant_capacity;
-    uint64_t dynamic_shared; /* where it begins */
+    uint64_t dynamic_shared;  /* where it begins */
+    int32_t dst[SIM_DST_MAX]; /* of the instruction that is being decoded */
 } decoder;
 
 const char *sim_kind_name(sim_kind kind)
@@ -35,10 +36,11 @@ const char *sim_kind_name(sim_kind kind)
 
 /* ---- rows ---- */
 
-static const sim_rows *const groups[] = {&sim_rows_integer, &sim_rows_wide,      &sim_rows_float,
-                                         &sim_rows_convert, &sim_rows_predicate, &sim_rows_move,
-                                         &sim_rows_memory,  &sim_rows_atomic,    &sim_rows_async,
-                                         &sim_rows_matrix,  &sim_rows_exchange,  &sim_rows_control};
+static const sim_rows *const groups[] = {&sim_rows_integer,  &sim_rows_wide,      &sim_rows_float,
+                                         &sim_rows_convert,  &sim_rows_predicate, &sim_rows_move,
+                                         &sim_rows_memory,   &sim_rows_atomic,    &sim_rows_async,
+                                         &sim_rows_matrix,   &sim_rows_exchange,  &sim_rows_control,
+                                         &sim_rows_mbarrier, &sim_rows_bulk,      &sim_rows_products};
 enum { GROUPS = sizeof groups / sizeof *groups, ROWS_MAX = 2048 };
 
 static const sim_row *sorted[ROWS_MAX];
@@ -154,41 +156,38 @@ static bool bind_symbol(decoder *d, const ptx_arg *arg, bool wide, int32_t *out)
     return true;
 }
 
-static bool bind_source(decoder *d, const ptx_arg *arg, ptx_class class, sim_op *op,
-                        sim_shape *shape)
+static bool bind_source(decoder *d, const ptx_arg *arg, ptx_class class, sim_op *op)
 {
-    int32_t *out = &op->src[shape->src_count];
+    int32_t *out = &op->src[op->src_count];
     if (arg->kind == PTX_ARG_REGISTER && arg->second < 0 && d->registers[arg->reg] == class) {
         *out = arg->reg;
-        op->negated |= (uint32_t)arg->negated << shape->src_count;
+        op->negated |= (uint32_t)arg->negated << op->src_count;
     } else if (arg->kind == PTX_ARG_IMMEDIATE && class != PTX_PRED) {
         *out = constant(d, arg->bits, class == PTX_B64);
     } else if (arg->kind != PTX_ARG_SYMBOL || class == PTX_PRED ||
                !bind_symbol(d, arg, class == PTX_B64, out)) {
         return false;
     }
-    shape->src[shape->src_count++] = class;
+    op->src_count++;
     return true;
 }
 
-static bool bind_destination(decoder *d, const ptx_arg *arg, ptx_class class, bool pair, sim_op *op,
-                             sim_shape *shape)
+static bool bind_destination(const decoder *d, const ptx_arg *arg, ptx_class class, bool pair,
+                             sim_op *op)
 {
     if (arg->kind == PTX_ARG_SINK)
-        op->dst[shape->dst_count] = d->sinks[class];
+        op->dst[op->dst_count++] = d->sinks[class];
     else if (arg->kind == PTX_ARG_REGISTER && d->registers[arg->reg] == class && !arg->negated)
-        op->dst[shape->dst_count] = arg->reg;
+        op->dst[op->dst_count++] = arg->reg;
     else
         return false;
-    shape->dst[shape->dst_count++] = class;
     if (!pair)
         return arg->second < 0;
-    op->dst[shape->dst_count] = arg->second < 0 ? SIM_NONE : arg->second;
-    shape->dst[shape->dst_count++] = PTX_PRED;
+    op->dst[op->dst_count++] = arg->second < 0 ? SIM_NONE : arg->second;
     return true;
 }
 
-static bool bind_address(decoder *d, const ptx_arg *arg, int which, sim_op *op, sim_shape *shape)
+static bool bind_address(decoder *d, const ptx_arg *arg, int which, sim_op *op)
 {
     uint64_t address = 0;
     if (arg->kind != PTX_ARG_ADDRESS ||
@@ -197,45 +196,75 @@ static bool bind_address(decoder *d, const ptx_arg *arg, int which, sim_op *op, 
     const ptx_class class = arg->reg >= 0 ? d->registers[arg->reg] : PTX_B64;
     op->offset[which] = arg->offset + (int64_t)address;
     op->address_64[which] = class == PTX_B64;
-    op->src[shape->src_count] = arg->reg >= 0 ? arg->reg : SIM_NONE;
-    shape->src[shape->src_count++] = class;
+    op->src[op->src_count++] = arg->reg >= 0 ? arg->reg : SIM_NONE;
     return class != PTX_PRED;
+}
+
+/* An address with coordinates behind it. */
+static bool bind_place(decoder *d, const ptx_arg *arg, int count, int which, sim_op *op)
+{
+    if (!bind_address(d, arg, which, op) || arg->item_count != count)
+        return false;
+    for (int i = 0; i < count; i++)
+        if (!bind_source(d, &arg->items[i], PTX_B32, op))
+            return false;
+    return true;
+}
+
+static bool bind_truth(decoder *d, const ptx_arg *arg, sim_op *op)
+{
+    if (arg->kind != PTX_ARG_IMMEDIATE)
+        return bind_source(d, arg, PTX_PRED, op);
+    op->immediate = arg->bits != 0;
+    op->src[op->src_count++] = SIM_NONE;
+    return true;
 }
 
 static bool bind_label(const decoder *d, const ptx_arg *arg, sim_op *op)
 {
     if (arg->kind != PTX_ARG_SYMBOL)
         return false;
-    for (size_t i = 0; i < d->function->label_count; i++)
-        if (strcmp(d->function->labels[i].name, arg->name) == 0) {
-            op->target = d->function->labels[i].instruction;
-            return true;
-        }
-    return false;
+    const int from = (int)(op->source - d->function->instructions);
+    const ptx_label *innermost = NULL;
+    for (size_t i = 0; i < d->function->label_count; i++) {
+        const ptx_label *l = &d->function->labels[i];
+        if (from >= l->first && from < l->last && strcmp(l->name, arg->name) == 0 &&
+            (innermost == NULL || l->last - l->first < innermost->last - innermost->first))
+            innermost = l;
+    }
+    if (innermost != NULL)
+        op->target = innermost->instruction;
+    return innermost != NULL;
 }
 
-static bool bind_one(decoder *d, const ptx_arg *arg, char letter, int *addresses, sim_op *op,
-                     sim_shape *shape)
+static bool bind_one(decoder *d, const ptx_arg *arg, char letter, int *addresses, sim_op *op)
 {
     switch (letter) {
     case 'r':
-        return bind_destination(d, arg, PTX_B32, false, op, shape);
+        return bind_destination(d, arg, PTX_B32, false, op);
+    case 'R':
+        op->reads_dst = true;
+        return arg->kind == PTX_ARG_REGISTER && bind_destination(d, arg, PTX_B32, false, op);
     case 'd':
-        return bind_destination(d, arg, PTX_B64, false, op, shape);
+        return bind_destination(d, arg, PTX_B64, false, op);
     case 'q':
-        return bind_destination(d, arg, PTX_PRED, false, op, shape);
+        return bind_destination(d, arg, PTX_PRED, false, op);
     case 'o':
-        return bind_destination(d, arg, PTX_B32, true, op, shape);
+        return bind_destination(d, arg, PTX_B32, true, op);
     case 'e':
-        return bind_destination(d, arg, PTX_PRED, true, op, shape);
+        return bind_destination(d, arg, PTX_PRED, true, op);
     case 's':
-        return bind_source(d, arg, PTX_B32, op, shape);
+        return bind_source(d, arg, PTX_B32, op);
     case 'S':
-        return bind_source(d, arg, PTX_B64, op, shape);
+        return bind_source(d, arg, PTX_B64, op);
     case 'Q':
-        return bind_source(d, arg, PTX_PRED, op, shape);
+        return bind_source(d, arg, PTX_PRED, op);
+    case 'T':
+        return bind_truth(d, arg, op);
+    case 'k':
+        return arg->kind == PTX_ARG_IMMEDIATE && bind_source(d, arg, PTX_B32, op);
     case 'a':
-        return bind_address(d, arg, (*addresses)++, op, shape);
+        return arg->item_count == 0 && bind_address(d, arg, (*addresses)++, op);
     case 'b':
         return bind_label(d, arg, op);
     default: /* i */
@@ -245,19 +274,22 @@ static bool bind_one(decoder *d, const ptx_arg *arg, char letter, int *addresses
 }
 
 static bool bind_vector(decoder *d, const ptx_arg *arg, int count, char letter, int *addresses,
-                        sim_op *op, sim_shape *shape)
+                        sim_op *op)
 {
+    if (letter == 't')
+        return bind_place(d, arg, count, (*addresses)++, op);
     if (arg->kind != PTX_ARG_VECTOR || arg->item_count != count)
         return false;
     for (int i = 0; i < count; i++)
-        if (!bind_one(d, &arg->items[i], letter, addresses, op, shape))
+        if (!bind_one(d, &arg->items[i], letter, addresses, op))
             return false;
     return true;
 }
 
-static sim_op empty_op(const sim_row *row, const ptx_instruction *instruction)
+static sim_op empty_op(decoder *d, const sim_row *row, const ptx_instruction *instruction)
 {
     sim_op op = {.handler = row->handler,
+                 .dst = d->dst,
                  .guard = instruction->guard >= 0 ? instruction->guard : SIM_NONE,
                  .guard_negated = instruction->guard_negated,
                  .info = row->info,
@@ -266,32 +298,41 @@ static sim_op empty_op(const sim_row *row, const ptx_instruction *instruction)
                  .source = instruction};
     for (int i = 0; i < SIM_SRC_MAX; i++)
         op.src[i] = SIM_NONE;
-    for (int i = 0; i < SIM_DST_MAX; i++)
+    for (int i = 0; i < SIM_DST_LEAST; i++)
         op.dst[i] = SIM_NONE;
     return op;
 }
 
-/* Does the row fit the arguments? Then op and shape are what it makes of them. */
-static bool bind(decoder *d, const sim_row *row, const ptx_instruction *instruction, sim_op *op,
-                 sim_shape *shape)
+/* Does the row fit the arguments? Then op is what it makes of them; its destinations are the
+ * decoder's until they are kept. */
+static bool bind(decoder *d, const sim_row *row, const ptx_instruction *instruction, sim_op *op)
 {
     int arg = 0, addresses = 0;
-    *op = empty_op(row, instruction);
-    *shape = (sim_shape){0};
+    *op = empty_op(d, row, instruction);
     for (const char *at = row->form; *at != '\0'; arg++) {
         const bool optional = *at == '?';
         at += optional;
-        const int count = *at >= '1' && *at <= '8' ? *at++ - '0' : 0;
+        int count = 0;
+        while (*at >= '0' && *at <= '9')
+            count = 10 * count + (*at++ - '0');
         const char letter = *at++;
         at += *at == ' ';
         if (arg >= instruction->arg_count)
             return optional;
         const ptx_arg *actual = &instruction->args[arg];
-        if (count > 0 ? !bind_vector(d, actual, count, letter, &addresses, op, shape)
-                      : !bind_one(d, actual, letter, &addresses, op, shape))
+        if (count > 0 ? !bind_vector(d, actual, count, letter, &addresses, op)
+                      : !bind_one(d, actual, letter, &addresses, op))
             return false;
     }
     return arg == instruction->arg_count;
+}
+
+/* Those that are not there are SIM_NONE, as far as handlers may ask for them. */
+static void keep_destinations(decoder *d, sim_op *op)
+{
+    const size_t count = op->dst_count > SIM_DST_LEAST ? op->dst_count : SIM_DST_LEAST;
+    op->dst = sim_arena_get(&d->module->arena, count, sizeof *op->dst);
+    memcpy(op->dst, d->dst, count * sizeof *op->dst);
 }
 
 static bool fail(const decoder *d, const ptx_instruction *instruction, const char *what)
@@ -315,13 +356,27 @@ static bool needs_sm80(const sim_row *row)
            strstr(row->opcode, "bf16") != NULL || strstr(row->opcode, "f16x2.f32") != NULL;
 }
 
-/* Vectors of numbers that are added in memory. */
-static bool needs_sm90(const sim_row *row)
+static bool begins(const sim_row *row, const char *with)
 {
-    return strncmp(row->opcode, "red.global.add.v", 16) == 0;
+    return strncmp(row->opcode, with, strlen(with)) == 0;
 }
 
-static bool decode_one(decoder *d, const ptx_instruction *instruction, sim_op *op, sim_shape *shape)
+/* Vectors of numbers that are added in memory, stmatrix, and what copies in bulk. */
+static bool needs_sm90(const sim_row *row)
+{
+    return begins(row, "red.global.add.v") || begins(row, "stmatrix.") ||
+           begins(row, "cp.async.bulk.") || begins(row, "fence.proxy.") ||
+           begins(row, "fence.mbarrier_init.") || strstr(row->opcode, ".expect_tx.") != NULL ||
+           begins(row, "mbarrier.try_wait.");
+}
+
+/* What later SMs have not. */
+static bool needs_sm90a(const sim_row *row)
+{
+    return begins(row, "wgmma.") || begins(row, "setmaxnreg.");
+}
+
+static bool decode_one(decoder *d, const ptx_instruction *instruction, sim_op *op)
 {
     size_t at = find_rows(instruction->opcode);
     if (at == sorted_count)
@@ -330,11 +385,15 @@ static bool decode_one(decoder *d, const ptx_instruction *instruction, sim_op *o
         return fail(d, instruction, "it needs sm_80");
     if (d->module->target_sm < 90 && needs_sm90(sorted[at]))
         return fail(d, instruction, "it needs sm_90");
+    if (!(d->module->target_sm == 90 && d->module->target_specific) && needs_sm90a(sorted[at]))
+        return fail(d, instruction, "it needs sm_90a");
     if (instruction->guard >= 0 && d->registers[instruction->guard] != PTX_PRED)
         return fail(d, instruction, "the guard is no predicate");
     for (; at < sorted_count && strcmp(sorted[at]->opcode, instruction->opcode) == 0; at++)
-        if (bind(d, sorted[at], instruction, op, shape))
+        if (bind(d, sorted[at], instruction, op)) {
+            keep_destinations(d, op);
             return true;
+        }
     return fail(d, instruction, "the software device does not know this form of the arguments");
 }
 
@@ -409,9 +468,8 @@ bool sim_decode(ptx_module *module, const ptx_function *function, sim_program *r
     decoder_init(&d, module, function, p);
     place_variables(&d);
     p->ops = sim_arena_get(&module->arena, (size_t)count + 1, sizeof *p->ops);
-    sim_shape *shapes = sim_arena_get(&module->arena, (size_t)count + 1, sizeof *shapes);
     for (int i = 0; i < count; i++)
-        if (!decode_one(&d, &function->instructions[i], &p->ops[i], &shapes[i]))
+        if (!decode_one(&d, &function->instructions[i], &p->ops[i]))
             return false;
     if (count == 0 || !ends(&p->ops[count - 1])) {
         snprintf(module->message, sizeof module->message, "%s runs over its end", function->name);
@@ -419,6 +477,7 @@ bool sim_decode(ptx_module *module, const ptx_function *function, sim_program *r
     }
     sim_flow_init(&module->arena, p->ops, count, &flow);
     sim_flow_joins(&module->arena, &flow, p->ops);
-    sim_allocate(&module->arena, &flow, shapes, d.registers, d.register_count, p);
+    sim_hazards(&module->arena, &flow, d.registers, d.register_count, p);
+    sim_allocate(&module->arena, &flow, d.registers, d.register_count, p);
     return true;
 }

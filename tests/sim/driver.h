@@ -35,7 +35,8 @@ typedef struct sim_object {
 typedef struct sim_function {
     sim_object object;
     sim_program program;
-    int dynamic_limit; /* bytes of dynamic shared memory that were opted in to */
+    bool shares_registers; /* warps give and take them: a block begins with all that it may have */
+    int dynamic_limit;     /* bytes of dynamic shared memory that were opted in to */
 } sim_function;
 
 typedef struct sim_module {

@@ -79,6 +79,9 @@ static bool decode_functions(sim_module *module)
         function->dynamic_limit = DYNAMIC_WITHOUT_OPT_IN;
         if (!sim_decode(&module->ptx, &module->ptx.functions[i], &function->program))
             return false;
+        for (int op = 0; op < function->program.op_count; op++)
+            function->shares_registers |=
+                strncmp(function->program.ops[op].source->opcode, "setmaxnreg.", 11) == 0;
     }
     return true;
 }
@@ -93,6 +96,9 @@ static CUresult load(const char *text, const jit_log *log, sim_module *module)
     if (ptx->target_sm > sim_here()->card->sm)
         return refuse(log, CUDA_ERROR_NO_BINARY_FOR_GPU,
                       "the PTX is for a newer SM than the card's");
+    if (ptx->target_specific && ptx->target_sm != sim_here()->card->sm)
+        return refuse(log, CUDA_ERROR_NO_BINARY_FOR_GPU,
+                      "the PTX is for one SM alone, and the card has another");
     if (!place_globals(ptx))
         return refuse(log, CUDA_ERROR_OUT_OF_MEMORY, "no memory for the module's variables");
     if (!decode_functions(module))
@@ -197,11 +203,12 @@ static int threads_limit(const sim_function *function)
 int sim_function_registers(const sim_function *function)
 {
     const int wanted = registers_wanted(function);
-    const unsigned threads = function->program.function->max_threads;
+    const ptx_function *ptx = function->program.function;
+    const int blocks = function->shares_registers && ptx->min_blocks > 0 ? (int)ptx->min_blocks : 1;
     int limit = REGISTERS_MAX;
-    if (threads > 0 && REGISTERS_SM / (int)threads < limit)
-        limit = REGISTERS_SM / (int)threads / 8 * 8;
-    return wanted < limit ? wanted : limit;
+    if (ptx->max_threads > 0 && REGISTERS_SM / ((int)ptx->max_threads * blocks) < limit)
+        limit = REGISTERS_SM / ((int)ptx->max_threads * blocks) / 8 * 8;
+    return wanted < limit && !function->shares_registers ? wanted : limit;
 }
 
 static CUresult function_attribute(const sim_function *f, CUfunction_attribute attribute, int *out)

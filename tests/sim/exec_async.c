@@ -120,6 +120,26 @@ static void land(sim_warp *w, uint32_t pending)
     w->copy_count = kept;
 }
 
+void sim_copies_land_at(sim_warp *w, int lane, unsigned mbarrier, uint32_t began)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < w->copy_count; i++) {
+        sim_copy *copy = &w->copies[i];
+        if (sim_lane(copy->lanes, lane)) {
+            uint8_t *at = sim_shared_land_at(w, lane, copy->address[lane], copy->bytes, copy->op,
+                                             mbarrier, began);
+            memcpy(at, copy->data[lane], copy->bytes);
+            copy->lanes &= ~(1u << lane);
+        }
+        if (copy->lanes == 0)
+            continue;
+        if (kept != i)
+            w->copies[kept] = *copy;
+        kept++;
+    }
+    w->copy_count = kept;
+}
+
 static void wait_group(const sim_op *op, sim_warp *w)
 {
     land(w, (uint32_t)op->immediate);

@@ -8,6 +8,9 @@
  */
 #include "machine.h"
 
+/* info of rows; those of control say more (program.h) */
+enum { WAITS = 1, TAKES = 4 };
+
 static void push(sim_warp *w, int32_t pc, int32_t join, uint32_t mask)
 {
     if (w->depth == SIM_STACK_MAX) {
@@ -35,6 +38,8 @@ static void branch(const sim_op *op, sim_warp *w)
 static void end_threads(const sim_op *op, sim_warp *w)
 {
     (void)op;
+    if (!sim_stores_done(w, w->mask))
+        return;
     w->alive &= ~w->mask;
     w->active &= ~w->mask;
 }
@@ -78,9 +83,29 @@ static void barrier(const sim_op *op, sim_warp *w)
                  "no such barrier: number %u of %d, for %u threads", number, SIM_BARRIERS, threads);
         return;
     }
-    w->barrier = number;
-    w->barrier_threads = threads;
-    w->state = SIM_AT_BARRIER;
+    sim_arrive(w, number, threads, op->info == WAITS);
+}
+
+/* All warps of a warpgroup take or give so many registers a thread; info: they take them. */
+static void set_registers(const sim_op *op, sim_warp *w)
+{
+    const unsigned wanted = (unsigned)op->immediate;
+    unsigned *free = &w->block->free_registers;
+    if (w->mask != w->alive || wanted % 8 != 0 || wanted < 24 || wanted > 256 ||
+        (op->info == TAKES ? wanted < w->registers : wanted > w->registers)) {
+        sim_stop(w, -1, CUDA_ERROR_LAUNCH_FAILED,
+                 "%u registers a thread where it has %u, by lanes 0x%08x of 0x%08x", wanted,
+                 w->registers, w->mask, w->alive);
+        return;
+    }
+    if (op->info == TAKES && wanted - w->registers > *free) {
+        w->wanted_registers = wanted;
+        w->state = SIM_AT_REGISTERS;
+        w->next = w->pc; /* again, when there are so many */
+        return;
+    }
+    *free += w->registers - wanted;
+    w->registers = wanted;
 }
 
 static void warp_barrier(const sim_op *op, sim_warp *w)
@@ -94,8 +119,10 @@ static void warp_barrier(const sim_op *op, sim_warp *w)
                  w->mask);
         return;
     }
-    if (w->mask == w->alive)
-        w->sync_epoch++;
+    if (w->mask != w->alive)
+        return;
+    w->sync_epoch++;
+    sim_shadow_warp_barrier(&w->block->shadow, (unsigned)w->index);
 }
 
 /* Order of memory accesses: the device's are in order anyway. */
@@ -112,9 +139,12 @@ static const sim_row rows[] = {
     {"ret.uni", "", end_threads, SIM_KIND_CONTROL, SIM_EXIT},
     {"exit", "", end_threads, SIM_KIND_CONTROL, SIM_EXIT},
     {"trap", "", trap, SIM_KIND_CONTROL, 0},
-    {"bar.sync", "s ?s", barrier, SIM_KIND_BARRIER, 0},
-    {"barrier.sync", "s ?s", barrier, SIM_KIND_BARRIER, 0},
-    {"barrier.sync.aligned", "s ?s", barrier, SIM_KIND_BARRIER, 0},
+    {"bar.sync", "s ?s", barrier, SIM_KIND_BARRIER, WAITS},
+    {"barrier.sync", "s ?s", barrier, SIM_KIND_BARRIER, WAITS},
+    {"barrier.sync.aligned", "s ?s", barrier, SIM_KIND_BARRIER, WAITS},
+    {"bar.arrive", "s s", barrier, SIM_KIND_BARRIER, 0},
+    {"setmaxnreg.inc.sync.aligned.u32", "i", set_registers, SIM_KIND_CONTROL, TAKES},
+    {"setmaxnreg.dec.sync.aligned.u32", "i", set_registers, SIM_KIND_CONTROL, 0},
     {"bar.warp.sync", "s", warp_barrier, SIM_KIND_BARRIER, 0},
     {"membar.cta", "", fence, SIM_KIND_CONTROL, 0},
     {"membar.gl", "", fence, SIM_KIND_CONTROL, 0},

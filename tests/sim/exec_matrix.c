@@ -1,23 +1,16 @@
 /*
- * ldmatrix and mma.sync.
+ * ldmatrix, stmatrix and mma.sync.
  *
  * An 8x8 matrix of 16-bit elements in a register, lane 4 * row + column / 2 holding two neighbours,
  * is its 128 bytes in row order: so a register is copied as it lies. The two registers of an
- * accumulator's 8x8 part interleave to its rows in the same way.
- *
- * mma: the products of fp16 and bf16 are exact in fp32 (bf16 ones unless they leave its range), and
- * an element of D is C plus the products in the order of k, each sum rounded to fp32. The hardware
- * adds in another, undocumented order with wider or truncated sums; the PTX ISA leaves it open.
+ * accumulator's 8x8 part interleave to its rows in the same way. How products are summed: matrix.h.
  */
-#ifdef __F16C__
-#include <immintrin.h>
-#endif
 #include <string.h>
 #include "access.h"
-#include "half.h"
+#include "matrix.h"
 #include "traffic.h"
 
-enum { SIDE = 8, MATRIX = SIDE * SIDE };
+enum { SIDE = SIM_SIDE, MATRIX = SIDE * SIDE };
 
 static bool all_lanes(sim_warp *w)
 {
@@ -65,53 +58,58 @@ static void ldmatrix(const sim_op *op, sim_warp *w)
     }
 }
 
-/* ---- mma m16n8k8 and m16n8k16; info: k, and 1 if bf16 ---- */
+/* ---- stmatrix; info the same ---- */
 
-#ifdef __F16C__
-/* The same as sim_half_to_float, but for the bits of NaNs, which no sum keeps. */
-static void halves(const uint16_t bits[MATRIX], float out[MATRIX])
+static void stmatrix(const sim_op *op, sim_warp *w)
 {
-    for (int i = 0; i < MATRIX; i += SIDE) {
-        __m128i packed;
-        memcpy(&packed, bits + i, sizeof packed);
-        _mm256_storeu_ps(out + i, _mm256_cvtph_ps(packed));
+    const int matrices = op->info & 7;
+    uint64_t address[SIM_LANES];
+    uint32_t narrow[SIM_LANES], in[4][SIM_LANES];
+    if (!all_lanes(w))
+        return;
+    sim_addresses(w, op, 0, 0, address);
+    LANES(l)
+    narrow[l] = (uint32_t)address[l];
+    for (int m = 0; m < matrices; m++) {
+        memcpy(in[m], sim_source(w, op->src[1 + m]), sizeof in[m]);
+        if (op->info & 8)
+            transpose(in[m]);
     }
+    for (int l = 0; l < matrices * SIDE; l++) {
+        uint8_t *row = sim_shared_write(w, l, narrow[l], 16);
+        if (row == NULL)
+            return;
+        memcpy(row, &in[l / SIDE][l % SIDE * 4], 16);
+    }
+    sim_count_shared(sim_counter(w), matrices == 4 ? SIM_ALL_LANES : (1u << matrices * SIDE) - 1,
+                     narrow, 16);
 }
-#else
-static void halves(const uint16_t bits[MATRIX], float out[MATRIX])
-{
-    for (int i = 0; i < MATRIX; i++)
-        out[i] = sim_half_to_float(bits[i]);
-}
-#endif
+
+/* ---- mma m16n8k8 and m16n8k16; info: k, and 1 if bf16 ---- */
 
 static void elements(const sim_warp *w, int32_t source, bool bf16, float out[MATRIX])
 {
-    uint16_t bits[MATRIX];
-    memcpy(bits, sim_source(w, source), sizeof bits);
-    if (bf16)
-        for (int i = 0; i < MATRIX; i++)
-            out[i] = sim_bfloat_to_float(bits[i]);
-    else
-        halves(bits, out);
+    sim_elements rows[SIDE];
+    memcpy(rows, sim_source(w, source), sizeof rows);
+    for (int i = 0; i < SIDE; i++) {
+        const sim_line row = sim_widen(rows[i], bf16);
+        memcpy(out + i * SIDE, &row, sizeof row);
+    }
 }
 
-/* A row of eight: one host vector. */
-typedef float line __attribute__((vector_size(SIDE * sizeof(float))));
-
 /* sum[row][column] += a[row][k] b[k][column] for k in order. */
-static void accumulate(line sum[SIDE], const float a[MATRIX], const line b[SIDE])
+static void accumulate(sim_line sum[SIDE], const float a[MATRIX], const sim_line b[SIDE])
 {
     for (int row = 0; row < SIDE; row++) {
-        line total = sum[row];
+        sim_line total = sum[row];
         for (int k = 0; k < SIDE; k++)
-            total += a[row * SIDE + k] * b[k];
+            total = sim_add_product(total, a[row * SIDE + k], b[k]);
         sum[row] = total;
     }
 }
 
 /* The accumulators of a half (rows 0 ... 7 or 8 ... 15) as rows, and back. */
-static void take_rows(const uint32_t *even, const uint32_t *odd, line rows[SIDE])
+static void take_rows(const uint32_t *even, const uint32_t *odd, sim_line rows[SIDE])
 {
     float both[MATRIX];
     LANES(l)
@@ -122,7 +120,7 @@ static void take_rows(const uint32_t *even, const uint32_t *odd, line rows[SIDE]
     memcpy(rows, both, sizeof both);
 }
 
-static void put_rows(sim_warp *w, const line rows[SIDE], int32_t even_register,
+static void put_rows(sim_warp *w, const sim_line rows[SIDE], int32_t even_register,
                      int32_t odd_register)
 {
     float both[MATRIX];
@@ -142,7 +140,7 @@ static void mma(const sim_op *op, sim_warp *w)
     const int steps = op->info >> 4; /* of k8 */
     const bool bf16 = op->info & 1;
     const int32_t *c = op->src + 3 * steps;
-    line sum[2][SIDE], b[SIDE];
+    sim_line sum[2][SIDE], b[SIDE];
     float a[MATRIX], by_column[MATRIX], by_row[MATRIX];
     if (!all_lanes(w))
         return;
@@ -162,6 +160,13 @@ static void mma(const sim_op *op, sim_warp *w)
         put_rows(w, sum[half], op->dst[2 * half], op->dst[2 * half + 1]);
 }
 
+#define STORES(count, form, info)                                                                  \
+    {"stmatrix.sync.aligned.m8n8." count ".shared.b16", "a " form, stmatrix, SIM_KIND_SHARED,      \
+     info},                                                                                        \
+    {                                                                                              \
+        "stmatrix.sync.aligned.m8n8." count ".trans.shared.b16", "a " form, stmatrix,              \
+            SIM_KIND_SHARED, (info) | 8                                                            \
+    }
 #define MATRICES(count, form, info)                                                                \
     {"ldmatrix.sync.aligned.m8n8." count ".shared.b16", form " a", ldmatrix, SIM_KIND_SHARED,      \
      info},                                                                                        \
@@ -179,6 +184,9 @@ static const sim_row rows[] = {
     MATRICES("x1", "1r", 1),
     MATRICES("x2", "2r", 2),
     MATRICES("x4", "4r", 4),
+    STORES("x1", "1s", 1),
+    STORES("x2", "2s", 2),
+    STORES("x4", "4s", 4),
     MMA("m16n8k8", "f16", "4r 2s 1s 4s", 1 << 4),
     MMA("m16n8k8", "bf16", "4r 2s 1s 4s", 1 << 4 | 1),
     MMA("m16n8k16", "f16", "4r 4s 2s 4s", 2 << 4),

@@ -32,23 +32,6 @@ static form form_of(const sim_op *op)
     return f;
 }
 
-/* The space that a generic address is in, and the address there. */
-static ptx_space resolve(uint64_t *address)
-{
-    static const struct {
-        uint64_t base;
-        ptx_space space;
-    } windows[] = {{SIM_SHARED_WINDOW, PTX_SPACE_SHARED},
-                   {SIM_LOCAL_WINDOW, PTX_SPACE_LOCAL},
-                   {SIM_PARAM_WINDOW, PTX_SPACE_PARAM}};
-    for (size_t i = 0; i < sizeof windows / sizeof *windows; i++)
-        if (*address - windows[i].base < SIM_WINDOW_BYTES) {
-            *address -= windows[i].base;
-            return windows[i].space;
-        }
-    return PTX_SPACE_GLOBAL;
-}
-
 /* Parameters and local memory: nobody else's, only limits and alignment. */
 static uint8_t *private_at(sim_warp *w, int lane, ptx_space space, uint64_t address, unsigned bytes)
 {
@@ -73,7 +56,7 @@ static uint8_t *memory_at(sim_warp *w, int lane, ptx_space space, uint64_t addre
                           bool write)
 {
     if (space == PTX_SPACE_GENERIC)
-        space = resolve(&address);
+        space = sim_resolve(&address);
     switch (space) {
     case PTX_SPACE_SHARED:
         return write ? sim_shared_write(w, lane, address, bytes)
@@ -95,7 +78,7 @@ static void count_traffic(sim_warp *w, ptx_space space, const uint64_t address[S
     uint32_t narrow[SIM_LANES];
     const uint64_t before = first;
     if (space == PTX_SPACE_GENERIC)
-        space = resolve(&first);
+        space = sim_resolve(&first);
     if (space == PTX_SPACE_GLOBAL)
         sim_count_global(sim_counter(w), w->mask, address, bytes);
     if (space != PTX_SPACE_SHARED)
@@ -160,8 +143,7 @@ static void load(const sim_op *op, sim_warp *w)
     }
 }
 
-/* A fault on demand: every number that reaches global memory is another one. */
-static void spoil(uint8_t *at, unsigned bytes)
+void sim_spoil(uint8_t *at, unsigned bytes)
 {
     for (unsigned i = 1; i < bytes; i += 2)
         at[i] ^= 0x20; /* an exponent bit of fp16, bf16 and fp32 */
@@ -188,7 +170,7 @@ static void store(const sim_op *op, sim_warp *w)
                 copy_element(at + i * f.bytes, sim_source(w, source) + l, f.bytes);
         }
         if (w->block->launch->spoil && f.space == PTX_SPACE_GLOBAL)
-            spoil(at, f.total);
+            sim_spoil(at, f.total);
     }
 }
 

@@ -1,12 +1,9 @@
 /*
- * Running a launch: host threads take blocks from a counter; a block's warps take turns at its
- * barriers.
+ * Running a launch: host threads take blocks from a counter; a block's warps take turns where they
+ * wait.
  *
- * - A side of a divergent branch ends when it arrives at the join: then the frame under it goes on.
+ * A side of a divergent branch ends when it arrives at the join: then the frame under it goes on.
  * The frame that waits at the join is the branch's own, with the lanes of both sides.
- * - Barriers open when all warps wait or have ended, each that is complete; so the warps that wait
- * at one are all that can meet there, and more than it counts would meet by chance. A block is
- * stuck when none is complete.
  */
 #include "machine.h"
 #include <stdarg.h>
@@ -32,7 +29,7 @@ static int append(char *out, size_t bytes, int used, const char *format, ...)
     return used < (int)bytes ? used : (int)bytes;
 }
 
-void sim_describe(const sim_program *program, int32_t op, char *out, size_t bytes)
+static int describe_lines(const sim_program *program, int32_t op, char *out, size_t bytes)
 {
     const ptx_instruction *source = program->ops[op].source;
     const ptx_module *module = program->module;
@@ -44,8 +41,21 @@ void sim_describe(const sim_program *program, int32_t op, char *out, size_t byte
         used = append(out, bytes, used, used == 0 ? "%s:%d" : " in %s:%d",
                       slash != NULL ? slash + 1 : file, l->line);
     }
+    return used;
+}
+
+void sim_describe(const sim_program *program, int32_t op, char *out, size_t bytes)
+{
+    const ptx_instruction *source = program->ops[op].source;
+    const int used = describe_lines(program, op, out, bytes);
     append(out, bytes, used, "%sPTX line %d: %s", used == 0 ? "" : ", ", source->line,
            source->text);
+}
+
+void sim_describe_place(const sim_program *program, int32_t op, char *out, size_t bytes)
+{
+    if (describe_lines(program, op, out, bytes) == 0)
+        append(out, bytes, 0, "PTX line %d", program->ops[op].source->line);
 }
 
 void sim_stop(sim_warp *warp, int lane, CUresult error, const char *format, ...)
@@ -136,7 +146,7 @@ static void run_warp(sim_warp *w)
     }
 }
 
-static uint32_t lanes_at_start(const sim_launch *launch, unsigned warp)
+uint32_t sim_lanes_at_start(const sim_launch *launch, unsigned warp)
 {
     const unsigned threads = launch->thread_count - warp * SIM_LANES;
     return threads >= SIM_LANES ? SIM_ALL_LANES : (1u << threads) - 1;
@@ -151,14 +161,18 @@ static void begin_warp(sim_block *block, sim_warp *w)
     memset(w->file, 0xcd, p->file_words * sizeof *w->file); /* nobody may count on zeros */
     memset(w->predicates, 0, ((size_t)p->predicates + 1) * sizeof *w->predicates);
     memset(w->commits, 0, sizeof w->commits);
-    w->active = w->alive = lanes_at_start(launch, (unsigned)w->index);
+    w->active = w->alive = sim_lanes_at_start(launch, (unsigned)w->index);
     w->pc = 0;
     w->join = SIM_NONE;
     w->state = SIM_RUNS;
     w->depth = 0;
     w->steps = 0;
     w->copy_count = 0;
+    w->products.groups = 0;
+    w->products.done = w->products.step_count = 0;
     w->sync_epoch = 0;
+    w->registers = launch->registers;
+    memset(w->stores, 0, sizeof w->stores);
     for (int s = 0; s < SIM_SPECIALS; s++) {
         if (p->special[s] == SIM_NONE)
             continue;
@@ -185,93 +199,25 @@ static void begin_warp(sim_block *block, sim_warp *w)
 
 /* ---- blocks ---- */
 
-typedef struct gathering {
-    uint32_t warps; /* that wait there, a bit each */
-    unsigned wanted;
-    sim_warp *last;
-    bool agreed; /* on how many meet */
-} gathering;
-
-static gathering gather(sim_block *block, uint32_t barrier)
+/* Each warp until it waits or ends, as long as one can. Is there one that waits? */
+static bool run_warps(sim_block *block)
 {
-    gathering g = {.agreed = true};
-    for (unsigned i = 0; i < block->launch->warp_count; i++) {
-        sim_warp *w = &block->warps[i];
-        if (w->state != SIM_AT_BARRIER || w->barrier != barrier)
-            continue;
-        g.agreed &= g.last == NULL || g.last->barrier_threads == w->barrier_threads;
-        g.warps |= 1u << i;
-        g.last = w;
-    }
-    if (g.last != NULL)
-        g.wanted = g.last->barrier_threads == 0 ? block->launch->warp_count
-                                                : g.last->barrier_threads / SIM_LANES;
-    return g;
-}
-
-static void stop_at_barrier(sim_warp *w, const char *format, int number)
-    __attribute__((format(printf, 2, 0)));
-
-static void stop_at_barrier(sim_warp *w, const char *format, int number)
-{
-    w->pc--; /* at the barrier, for the message */
-    sim_stop(w, -1, CUDA_ERROR_LAUNCH_FAILED, format, number);
-}
-
-/* Let the warps at a barrier go on, if all that it counts have arrived with all their threads. */
-static bool open_barrier(sim_block *block, uint32_t barrier)
-{
-    const gathering g = gather(block, barrier);
-    const int arrived = sim_bits(g.warps);
-    if (g.last == NULL || (g.agreed && (unsigned)arrived < g.wanted))
-        return false;
-    if (!g.agreed || (unsigned)arrived > g.wanted) {
-        stop_at_barrier(g.last, "barrier divergence: %d warps arrive, which is not what it counts",
-                        arrived);
-        return false;
-    }
-    for (unsigned i = 0; i < block->launch->warp_count; i++) {
-        sim_warp *w = &block->warps[i];
-        if ((g.warps >> i & 1) == 0)
-            continue;
-        if (w->alive != lanes_at_start(block->launch, i)) {
-            stop_at_barrier(w, "barrier divergence: threads of warp %d have ended and never arrive",
-                            w->index);
-            return false;
+    const sim_launch *launch = block->launch;
+    const unsigned count = launch->warp_count;
+    bool waiting = false;
+    for (bool going_on = true; going_on;) {
+        going_on = waiting = false;
+        for (unsigned i = 0; i < count && !atomic_load(&launch->stopped); i++) {
+            sim_warp *w = &block->warps[launch->reverse ? count - 1 - i : i];
+            if (w->state != SIM_RUNS && !sim_wake(w)) {
+                waiting |= w->state != SIM_ENDED;
+                continue;
+            }
+            run_warp(w);
+            going_on = true;
         }
-        w->state = SIM_RUNS;
     }
-    sim_shadow_barrier(&block->shadow, g.warps);
-    return true;
-}
-
-/* Some warp waits, and no barrier opens. */
-static void stop_stuck(sim_block *block)
-{
-    sim_warp *waiting = NULL, *ended = NULL;
-    for (unsigned i = 0; i < block->launch->warp_count; i++) {
-        sim_warp *w = &block->warps[i];
-        if (w->state == SIM_AT_BARRIER)
-            waiting = w;
-        else
-            ended = w;
-    }
-    if (ended != NULL)
-        stop_at_barrier(waiting,
-                        "barrier divergence: threads of warp %d have ended and never arrive",
-                        ended->index);
-    else
-        stop_at_barrier(waiting, "barrier divergence: barrier %d never has all that it counts",
-                        (int)waiting->barrier);
-}
-
-static void open_barriers(sim_block *block)
-{
-    bool opened = false;
-    for (uint32_t b = 0; b < SIM_BARRIERS && !atomic_load(&block->launch->stopped); b++)
-        opened |= open_barrier(block, b);
-    if (!opened && !atomic_load(&block->launch->stopped))
-        stop_stuck(block);
+    return waiting;
 }
 
 void sim_run_block(sim_block *block, unsigned index)
@@ -283,17 +229,13 @@ void sim_run_block(sim_block *block, unsigned index)
     block->place[2] = index / launch->grid[0] / launch->grid[1];
     memset(block->shared, 0xcd, launch->shared_bytes);
     sim_shadow_begin_block(&block->shadow);
+    sim_waiting_begin(block);
     for (unsigned i = 0; i < launch->warp_count; i++)
         begin_warp(block, &block->warps[i]);
-    for (bool running = true; running && !atomic_load(&launch->stopped);) {
-        running = false;
-        for (unsigned i = 0; i < launch->warp_count && !atomic_load(&launch->stopped); i++) {
-            run_warp(&block->warps[i]);
-            running |= block->warps[i].state == SIM_AT_BARRIER;
-        }
-        if (running && !atomic_load(&launch->stopped))
-            open_barriers(block);
-    }
+    while (run_warps(block) && !atomic_load(&launch->stopped))
+        sim_open_barriers(block);
+    if (!atomic_load(&launch->stopped))
+        sim_waiting_end(block);
 }
 
 static void block_init(sim_launch *launch, sim_block *block)
@@ -321,6 +263,7 @@ static void block_done(sim_block *block)
         free(block->warps[i].file);
         free(block->warps[i].predicates);
         free(block->warps[i].copies);
+        free(block->warps[i].products.steps);
     }
     free(block->warps);
     free(block->shared);

@@ -1,8 +1,8 @@
 /*
  * What runs: a launch of a program on a grid, its blocks, their warps.
  *
- * Warps run one after another in a block, each until it waits at a barrier or ends; what another
- * order would do is covered by the checks, not by trying. Lanes of a warp run in lockstep under a
+ * Warps run one after another in a block, each until it waits or ends; what another order would do is
+ * covered by the checks, not by trying. Lanes of a warp run in lockstep under a
  * mask; a divergent branch pushes its sides on a stack, and they meet again at the branch's
  * immediate post-dominator.
  *
@@ -18,7 +18,9 @@
 #include "memory.h"
 #include "program.h"
 #include "shadow.h"
+#include "wgmma.h"
 
+enum { SIM_STORE_GROUPS = 16 };
 enum { SIM_LANES = 32, SIM_STACK_MAX = 160, SIM_MESSAGE_BYTES = 1024, SIM_BARRIERS = 16 };
 #define SIM_ALL_LANES 0xffffffffu
 
@@ -42,7 +44,13 @@ typedef struct sim_frame {
     uint32_t mask;
 } sim_frame;
 
-typedef enum sim_state { SIM_RUNS, SIM_AT_BARRIER, SIM_ENDED } sim_state;
+typedef enum sim_state {
+    SIM_RUNS,
+    SIM_AT_BARRIER,
+    SIM_AT_MBARRIER,
+    SIM_AT_REGISTERS, /* for those that others give */
+    SIM_ENDED
+} sim_state;
 
 /* One cp.async instruction of a warp, until all its lanes have waited for it. */
 typedef struct sim_copy {
@@ -53,6 +61,37 @@ typedef struct sim_copy {
     int32_t op;
     uint8_t data[SIM_LANES][16];
 } sim_copy;
+
+/* Bulk stores of a thread whose operands have not been read for sure. */
+typedef struct sim_stores {
+    uint32_t tokens[SIM_STORE_GROUPS]; /* of the groups, the oldest first (shadow.h) */
+    unsigned groups;
+    bool uncommitted;
+    int32_t op; /* the last one */
+} sim_stores;
+
+/* Warps that have arrived at a barrier and do not wait there. */
+typedef struct sim_arrivals {
+    unsigned warps;
+    uint32_t threads; /* that meet there */
+    sim_clock clock;
+} sim_arrivals;
+
+/* A barrier in shared memory (mbarrier.c). */
+typedef struct sim_mbarrier {
+    uint32_t address; /* in the shared space; 0: it was invalidated */
+    uint32_t count;   /* arrivals of a phase */
+    uint32_t missing; /* of the present one */
+    int32_t bytes;    /* that it still waits for; negative: they came before they were announced */
+    uint32_t phase;   /* number of the present one */
+    uint32_t began;   /* its epoch */
+    bool fenced;      /* the asynchronous proxy sees it */
+    bool unawaited;   /* nobody has waited for what was loaded in phase `loaded` */
+    uint32_t loaded;
+    int32_t op;           /* that made it, */
+    int maker;            /* in this warp */
+    sim_clock open, done; /* what is known behind the present phase, and the one before */
+} sim_mbarrier;
 
 struct sim_block;
 
@@ -65,8 +104,12 @@ typedef struct sim_warp {
     uint32_t alive;  /* lanes that have not ended */
     int32_t pc, next, join;
     sim_state state;
-    uint32_t barrier;               /* at which it waits */
-    uint32_t barrier_threads;       /* that meet there; 0: all of the block */
+    uint32_t barrier;         /* at which it waits */
+    uint32_t barrier_threads; /* that meet there; 0: all of the block */
+    unsigned mbarrier;        /* at which it waits: its number */
+    uint32_t parity;          /* of the phase for which it does */
+    unsigned registers;       /* per thread, where warps give and take them */
+    unsigned wanted_registers;
     sim_frame stack[SIM_STACK_MAX]; /* the sides that wait, innermost last */
     int depth;
     int index; /* in the block */
@@ -75,6 +118,8 @@ typedef struct sim_warp {
     uint32_t commits[SIM_LANES]; /* cp.async.commit_group so far */
     sim_copy *copies;
     size_t copy_count, copy_capacity;
+    sim_stores stores[SIM_LANES];
+    sim_products products;
     uint16_t sync_epoch; /* grows with each bar.warp.sync of the whole warp */
 } sim_warp;
 
@@ -85,10 +130,11 @@ typedef struct sim_launch {
     unsigned thread_count, warp_count, block_count;
     uint32_t shared_bytes; /* static and dynamic */
     const uint8_t *params;
-    uint64_t budget; /* instructions per warp */
-    bool reverse;    /* the last block begins first */
-    bool spoil;      /* a fault on demand: stores to global memory are wrong */
-    uint32_t serial; /* of the launch, for the shadow of global memory */
+    unsigned registers; /* per thread */
+    uint64_t budget;    /* instructions per warp */
+    bool reverse;       /* the last block begins first, and in a block the last warp */
+    bool spoil;         /* a fault on demand: stores to global memory are wrong */
+    uint32_t serial;    /* of the launch, for the shadow of global memory */
     atomic_uint next_block;
     atomic_bool stopped;
     pthread_mutex_t lock; /* of what follows */
@@ -104,8 +150,12 @@ typedef struct sim_block {
     sim_warp *warps;
     uint8_t *shared; /* [launch->shared_bytes] */
     sim_shadow shadow;
-    uint8_t *local;    /* [thread][local_bytes] */
-    sim_count *counts; /* of this host thread */
+    sim_arrivals arrivals[SIM_BARRIERS];
+    sim_mbarrier mbarriers[SIM_MBARRIERS];
+    unsigned mbarrier_count;
+    unsigned free_registers; /* that warps have given, of 32 threads each */
+    uint8_t *local;          /* [thread][local_bytes] */
+    sim_count *counts;       /* of this host thread */
 } sim_block;
 
 /* Run a whole launch on up to host_threads threads of the host. The result is in launch->error. */
@@ -114,6 +164,46 @@ void sim_run(sim_launch *launch, unsigned host_threads);
 /* Run the block from its beginning; its memory is the worker's. */
 void sim_run_block(sim_block *block, unsigned index);
 
+/* ---- waiting (waiting.c) ---- */
+
+/* Begin a block: nobody has arrived anywhere. */
+void sim_waiting_begin(sim_block *block);
+
+/* Can a warp that waits go on? Then it runs. */
+bool sim_wake(sim_warp *warp);
+
+/* A warp arrives at a barrier; waits: it stays. Opens it if that was the last one, where somebody has only
+ * arrived. */
+void sim_arrive(sim_warp *warp, uint32_t barrier, uint32_t threads, bool waits);
+
+/* No warp can go on: open the barriers that are complete. If there is none, the launch is stopped. */
+void sim_open_barriers(sim_block *block);
+
+/* All warps have ended: has the block left something under way? Then the launch is stopped. */
+void sim_waiting_end(sim_block *block);
+
+/* Lanes of a warp when it begins. */
+uint32_t sim_lanes_at_start(const sim_launch *launch, unsigned warp);
+
+/* The mbarrier at an address, on which all lanes that execute agree; NULL: the launch is stopped. */
+sim_mbarrier *sim_mbarrier_at(sim_warp *warp, const uint64_t address[SIM_LANES]);
+
+/* Bytes that an mbarrier was told of have come. */
+void sim_mbarrier_complete(sim_warp *warp, sim_mbarrier *mbarrier, uint32_t bytes);
+
+/* The asynchronous proxy sees the mbarriers that the warp made. */
+void sim_mbarriers_fence(sim_warp *warp);
+
+/* Lanes end. false: their bulk stores may still read; the launch is stopped. */
+bool sim_stores_done(sim_warp *warp, uint32_t lanes);
+
+/* A fault on demand: every number that reaches global memory is another one. */
+void sim_spoil(uint8_t *at, unsigned bytes);
+
+/* What a lane's cp.async have not yet put into shared memory comes there, as loads that arrive at an
+ * mbarrier in the phase that began in an epoch. */
+void sim_copies_land_at(sim_warp *warp, int lane, unsigned mbarrier, uint32_t began);
+
 /* ---- for handlers ---- */
 
 /* Stop the launch with an error: the message names kernel, block, thread and source, then says
@@ -121,8 +211,10 @@ void sim_run_block(sim_block *block, unsigned index);
 void sim_stop(sim_warp *warp, int lane, CUresult error, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* "fwd_sm80: fill.cu.in:26 (in fwd.cu.in:203): cp.async...": where an instruction comes from. */
+/* "fwd_sm80: fill.cu.in:26 (in fwd.cu.in:203): cp.async...": where an instruction comes from. _place: without
+ * its text, if it has lines of a source. */
 void sim_describe(const sim_program *program, int32_t op, char *out, size_t bytes);
+void sim_describe_place(const sim_program *program, int32_t op, char *out, size_t bytes);
 
 static inline const uint32_t *sim_source(const sim_warp *w, int32_t operand)
 {

@@ -40,11 +40,15 @@ const char *sim_kind_name(sim_kind kind);
 /* How an instruction is recognised: its opcode, to the letter, and the form of its arguments. form:
  * one word per argument, an optional count in front (the elements of a vector), then
  *   r d q   destination: 32-bit register, 64-bit register, predicate
+ *   R       destination r that is read, too; then all destinations of the instruction are
  *   s S Q   source of these; s and S also immediates and addresses of variables
  *   o       destination r with an optional predicate: r|q
  *   e       destination q with an optional second: q|q
  *   a       address
+ *   t       address with coordinates behind it, as many as the count says, sources s
  *   i       immediate
+ *   k       immediate, as a source s
+ *   T       truth value: source Q, or an immediate, which is then the op's and no source
  *   b       label
  * A word with ? in front may be missing. */
 typedef struct sim_row {
@@ -61,25 +65,28 @@ typedef struct sim_rows {
 
 extern const sim_rows sim_rows_integer, sim_rows_wide, sim_rows_float, sim_rows_convert,
     sim_rows_predicate, sim_rows_move, sim_rows_memory, sim_rows_atomic, sim_rows_async,
-    sim_rows_matrix, sim_rows_exchange, sim_rows_control;
+    sim_rows_matrix, sim_rows_products, sim_rows_mbarrier, sim_rows_bulk, sim_rows_exchange,
+    sim_rows_control;
 
-enum { SIM_DST_MAX = 4, SIM_SRC_MAX = 10 };
+enum { SIM_DST_LEAST = 4, SIM_DST_MAX = 128, SIM_SRC_MAX = 10, SIM_ADDRESSES_MAX = 3 };
 enum { SIM_BRANCH = 1, SIM_EXIT }; /* info of rows that change the course */
 #define SIM_NONE INT32_MIN         /* an operand that is not there */
 
 typedef struct sim_op {
     sim_handler handler;
-    int32_t dst[SIM_DST_MAX]; /* in order, vectors flattened; predicates: their number */
+    int32_t *dst;             /* in order, vectors flattened; predicates: their number */
     int32_t src[SIM_SRC_MAX]; /* the same; the base registers of addresses are among them */
-    int64_t offset[2];        /* of the addresses, the offset of a named variable included */
+    uint8_t dst_count, src_count;
+    bool reads_dst;
+    bool address_64[SIM_ADDRESSES_MAX]; /* the base register is 64 bits wide */
+    int64_t offset[SIM_ADDRESSES_MAX];  /* of the addresses, that of a named variable included */
     int64_t immediate;
     uint32_t negated; /* bit i: source predicate i is used as its complement */
     int32_t guard;    /* predicate; SIM_NONE: always */
     bool guard_negated;
-    bool address_64[2]; /* the base register is 64 bits wide */
-    int32_t info;       /* of the row */
-    int32_t target;     /* branch: index of an op */
-    int32_t join;       /* branch: where its sides meet again; SIM_NONE: nowhere */
+    int32_t info;   /* of the row */
+    int32_t target; /* branch: index of an op */
+    int32_t join;   /* branch: where its sides meet again; SIM_NONE: nowhere */
     sim_kind kind;
     const ptx_instruction *source;
 } sim_op;
@@ -129,13 +136,15 @@ void sim_flow_joins(sim_arena *arena, const sim_flow *flow, sim_op *ops);
 bool sim_is_branch(const sim_op *op);
 bool sim_is_exit(const sim_op *op);
 
-/* What the row's form says of the operands, in the order of dst and src. */
-typedef struct sim_shape {
-    int dst_count, src_count;
-    ptx_class dst[SIM_DST_MAX], src[SIM_SRC_MAX];
-} sim_shape;
+/* Instructions that use registers of products of warpgroups as they may not get another handler. */
+void sim_hazards(sim_arena *arena, const sim_flow *flow, const ptx_class *registers,
+                 size_t register_count, sim_program *program);
 
-void sim_allocate(sim_arena *arena, const sim_flow *flow, const sim_shape *shapes,
-                  const ptx_class *registers, size_t register_count, sim_program *program);
+/* Stop the launch. info: the other instruction; SIM_NONE: there is none. */
+void sim_unfenced(const sim_op *op, struct sim_warp *warp);        /* a product */
+void sim_touches_pending(const sim_op *op, struct sim_warp *warp); /* any other */
+
+void sim_allocate(sim_arena *arena, const sim_flow *flow, const ptx_class *registers,
+                  size_t register_count, sim_program *program);
 
 #endif

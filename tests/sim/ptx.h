@@ -76,17 +76,17 @@ typedef enum ptx_arg_kind {
 
 typedef struct ptx_arg {
     ptx_arg_kind kind;
-    int reg;          /* of the register, or the base of an address; -1: none */
-    int second;       /* the q of p|q; -1: none */
-    bool negated;     /* !p */
-    uint64_t bits;    /* of the immediate */
-    int64_t offset;   /* of the address */
-    const char *name; /* of the symbol, also as the base of an address */
-    struct ptx_arg *items;
+    int reg;               /* of the register, or the base of an address; -1: none */
+    int second;            /* the q of p|q; -1: none */
+    bool negated;          /* !p */
+    uint64_t bits;         /* of the immediate */
+    int64_t offset;        /* of the address */
+    const char *name;      /* of the symbol, also as the base of an address */
+    struct ptx_arg *items; /* of the vector, or the coordinates of an address */
     int item_count;
 } ptx_arg;
 
-enum { PTX_ARGS_MAX = 6 };
+enum { PTX_ARGS_MAX = 8 };
 
 typedef struct ptx_instruction {
     const char *opcode;
@@ -105,15 +105,18 @@ typedef struct ptx_location {
     int outer; /* index into the locations; -1: none */
 } ptx_location;
 
+/* Known inside the braces that it is in. */
 typedef struct ptx_label {
     const char *name;
     int instruction; /* the one behind it */
+    int first, last; /* instructions of the braces */
 } ptx_label;
 
 typedef struct ptx_function {
     const char *name;
     size_t param_bytes;
     unsigned max_threads; /* 0: not said */
+    unsigned min_blocks;  /* per SM; the same */
     ptx_class *registers;
     size_t register_count, register_capacity;
     ptx_instruction *instructions;
@@ -131,8 +134,9 @@ typedef struct ptx_file {
 
 typedef struct ptx_module {
     sim_arena arena;
-    int target_sm; /* 86 for sm_86 */
-    int version;   /* 90 for 9.0 */
+    int target_sm;        /* 86 for sm_86 */
+    bool target_specific; /* for that SM alone: sm_90a */
+    int version;          /* 90 for 9.0 */
     ptx_variable *variables;
     size_t variable_count, variable_capacity;
     ptx_function *functions;
@@ -164,6 +168,8 @@ typedef struct ptx_parser {
     ptx_function *function; /* being parsed; NULL outside */
     ptx_name *names;        /* registers that are in scope, innermost last */
     size_t name_count, name_capacity;
+    ptx_arg *items; /* of the braces that are being read */
+    size_t item_count, item_capacity;
     int location;
 } ptx_parser;
 

@@ -78,23 +78,29 @@ static int find_register(const ptx_parser *parser, const ptx_token *token)
 
 static bool parse_arg(ptx_parser *parser, ptx_arg *arg);
 
-static bool parse_vector(ptx_parser *parser, ptx_arg *arg)
+/* {a, b, ...}: the items of arg. */
+static bool parse_items(ptx_parser *parser, ptx_arg *arg)
 {
-    ptx_arg items[8];
-    arg->kind = PTX_ARG_VECTOR;
+    sim_arena *arena = &parser->module->arena;
+    const size_t first = parser->item_count;
     do {
-        if (arg->item_count == 8)
-            return ptx_fail(parser, "a vector of more than 8 elements");
+        ptx_arg item;
         ptx_advance(&parser->lexer);
-        if (!parse_arg(parser, &items[arg->item_count++]))
+        if (!parse_arg(parser, &item))
             return false;
+        parser->items = sim_arena_grow(arena, parser->items, parser->item_count,
+                                       &parser->item_capacity, sizeof *parser->items);
+        parser->items[parser->item_count++] = item;
     } while (ptx_is(&parser->lexer, ","));
-    arg->items = sim_arena_get(&parser->module->arena, (size_t)arg->item_count, sizeof *items);
-    memcpy(arg->items, items, (size_t)arg->item_count * sizeof *items);
+    const size_t count = parser->item_count - first;
+    arg->items = sim_arena_get(arena, count, sizeof *arg->items);
+    memcpy(arg->items, parser->items + first, count * sizeof *arg->items);
+    arg->item_count = (int)count;
+    parser->item_count = first;
     return ptx_expect(parser, "}");
 }
 
-/* [base], [base+offset], [number] */
+/* [base], [base+offset], [number]; behind each of them perhaps coordinates: [base, {x, y}] */
 static bool parse_address(ptx_parser *parser, ptx_arg *arg)
 {
     arg->kind = PTX_ARG_ADDRESS;
@@ -108,8 +114,16 @@ static bool parse_address(ptx_parser *parser, ptx_arg *arg)
         if (ptx_is(&parser->lexer, "+"))
             ptx_advance(&parser->lexer);
     }
-    if (!ptx_is(&parser->lexer, "]") && !ptx_take_integer(parser, &arg->offset))
+    if (!ptx_is(&parser->lexer, "]") && !ptx_is(&parser->lexer, ",") &&
+        !ptx_take_integer(parser, &arg->offset))
         return false;
+    if (ptx_is(&parser->lexer, ",")) {
+        ptx_advance(&parser->lexer);
+        if (!ptx_is(&parser->lexer, "{"))
+            return ptx_fail(parser, "coordinates are expected in an address, behind ','");
+        if (!parse_items(parser, arg))
+            return false;
+    }
     return ptx_expect(parser, "]");
 }
 
@@ -138,8 +152,10 @@ static bool parse_word(ptx_parser *parser, ptx_arg *arg)
 static bool parse_arg(ptx_parser *parser, ptx_arg *arg)
 {
     *arg = (ptx_arg){.kind = PTX_ARG_REGISTER, .reg = -1, .second = -1};
-    if (ptx_is(&parser->lexer, "{"))
-        return parse_vector(parser, arg);
+    if (ptx_is(&parser->lexer, "{")) {
+        arg->kind = PTX_ARG_VECTOR;
+        return parse_items(parser, arg);
+    }
     if (ptx_is(&parser->lexer, "["))
         return parse_address(parser, arg);
     if (ptx_is(&parser->lexer, "!")) {
@@ -271,7 +287,8 @@ static void add_label(ptx_parser *parser, const char *name)
     function->labels =
         sim_arena_grow(&parser->module->arena, function->labels, function->label_count,
                        &function->label_capacity, sizeof *function->labels);
-    function->labels[function->label_count++] = (ptx_label){name, (int)function->instruction_count};
+    const int at = (int)function->instruction_count;
+    function->labels[function->label_count++] = (ptx_label){name, at, 0, 0};
 }
 
 /* A label and an instruction both begin with a word; what follows tells. */
@@ -310,7 +327,9 @@ static bool parse_statement(ptx_parser *parser)
 
 static bool parse_block(ptx_parser *parser)
 {
-    const size_t names = parser->name_count;
+    const ptx_function *function = parser->function;
+    const size_t names = parser->name_count, labels = function->label_count;
+    const int first = (int)function->instruction_count;
     if (!ptx_expect(parser, "{"))
         return false;
     while (!ptx_is(&parser->lexer, "}")) {
@@ -319,7 +338,13 @@ static bool parse_block(ptx_parser *parser)
         if (ptx_is(&parser->lexer, "{") ? !parse_block(parser) : !parse_statement(parser))
             return false;
     }
-    parser->name_count = names; /* inline assembly: its registers end with its braces */
+    /* Inline assembly: its registers end with its braces, and its labels. */
+    parser->name_count = names;
+    for (size_t i = labels; i < function->label_count; i++)
+        if (function->labels[i].last == 0) { /* not of braces within */
+            function->labels[i].first = first;
+            function->labels[i].last = (int)function->instruction_count;
+        }
     return ptx_expect(parser, "}");
 }
 

@@ -211,8 +211,8 @@ static bool parse_bounds(ptx_parser *parser)
     while (!ptx_is(&parser->lexer, "{")) {
         const bool threads =
             ptx_is(&parser->lexer, ".maxntid") || ptx_is(&parser->lexer, ".reqntid");
-        if (!threads && !ptx_is(&parser->lexer, ".minnctapersm") &&
-            !ptx_is(&parser->lexer, ".maxnreg"))
+        const bool blocks = ptx_is(&parser->lexer, ".minnctapersm");
+        if (!threads && !blocks && !ptx_is(&parser->lexer, ".maxnreg"))
             return ptx_fail(parser, "'%.*s' is not understood", (int)parser->lexer.token.length,
                             parser->lexer.token.at);
         int64_t product = 1;
@@ -225,6 +225,8 @@ static bool parse_bounds(ptx_parser *parser)
         } while (ptx_is(&parser->lexer, ","));
         if (threads)
             parser->function->max_threads = (unsigned)product;
+        if (blocks)
+            parser->function->min_blocks = (unsigned)product;
     }
     return true;
 }
@@ -289,8 +291,8 @@ static bool parse_target(ptx_parser *parser)
     ptx_advance(&parser->lexer);
     if (sscanf(parser->lexer.token.at, "sm_%d", &parser->module->target_sm) != 1)
         return ptx_fail(parser, "a target sm_NN is expected");
-    if (memchr(parser->lexer.token.at, 'a', parser->lexer.token.length) != NULL)
-        return ptx_fail(parser, "a target of one SM alone: wgmma and tensor maps are not there");
+    parser->module->target_specific =
+        memchr(parser->lexer.token.at, 'a', parser->lexer.token.length) != NULL;
     while (parser->lexer.token.line == line && parser->lexer.token.kind != PTX_END)
         ptx_advance(&parser->lexer);
     return true;

@@ -1,18 +1,17 @@
 /*
  * The rules of shadow.h, word by word.
  *
- * - A read keeps which warps read the word and are not ordered before it, and of the last warp two
- * threads: a writer conflicts with any other warp, and with another thread of its own warp. What is
- * ordered before the last read need not be kept, as that one is or is not ordered before the
- * writer. All that are kept count as of the epoch of the last: where a named barrier orders only
- * some of them before a writer this may report a race that is none; it never hides one.
+ * - A read keeps which warps read the word since its last write, when each of them did, and of the last
+ * one two threads: a writer conflicts with any other warp, and with another thread of its own warp. A
+ * write that conflicts with none comes after all of them, and so does what comes after it.
  * - Sub-word accesses conflict only if their bytes meet.
  */
 #include "shadow.h"
 #include "arena.h"
 #include <stdlib.h>
+#include <string.h>
 
-enum { WORD_BYTES = 4, WARP = 32 };
+enum { WORD_BYTES = 4, WORD_MASK = 15, WARP = 32 };
 
 void sim_shadow_init(sim_shadow *shadow, size_t shared_bytes, unsigned warp_count)
 {
@@ -27,6 +26,8 @@ void sim_shadow_init(sim_shadow *shadow, size_t shared_bytes, unsigned warp_coun
 void sim_shadow_done(sim_shadow *shadow)
 {
     free(shadow->words);
+    for (int by = 0; by < SIM_READERS; by++)
+        free(shadow->read_epochs[by]);
     *shadow = (sim_shadow){0};
 }
 
@@ -34,31 +35,105 @@ void sim_shadow_begin_block(sim_shadow *shadow)
 {
     shadow->first_epoch = ++shadow->epoch;
     shadow->whole_barriers = 0;
-    for (unsigned a = 0; a < shadow->warp_count; a++)
-        for (unsigned b = 0; b < shadow->warp_count; b++)
-            shadow->ordered[a][b] = shadow->first_epoch;
+    for (unsigned warp = 0; warp < shadow->warp_count; warp++) {
+        sim_clock *known = &shadow->known[warp];
+        for (unsigned c = 0; c < SIM_COLUMNS; c++)
+            known->ordered[c] = shadow->first_epoch;
+        for (unsigned w = 0; w < SIM_SHADOW_WARPS; w++)
+            known->fenced[w] = shadow->first_epoch;
+        shadow->synced[warp] = shadow->first_epoch;
+        shadow->touched[warp] = 0;
+    }
 }
 
-void sim_shadow_barrier(sim_shadow *shadow, uint32_t warps)
+/* ---- time ---- */
+
+static void later(uint32_t *epoch, uint32_t other)
 {
-    uint32_t latest[SIM_SHADOW_WARPS] = {0}; /* what those that meet know together */
+    *epoch = *epoch > other ? *epoch : other;
+}
+
+void sim_shadow_merge(sim_clock *into, const sim_clock *from)
+{
+    for (unsigned c = 0; c < SIM_COLUMNS; c++)
+        later(&into->ordered[c], from->ordered[c]);
+    for (unsigned w = 0; w < SIM_SHADOW_WARPS; w++)
+        later(&into->fenced[w], from->fenced[w]);
+}
+
+void sim_shadow_barrier(sim_shadow *shadow, uint32_t warps, const sim_clock *arrived)
+{
+    static const sim_clock nothing;
+    sim_clock latest =
+        arrived == NULL ? nothing : *arrived; /* what those that meet know together */
     const uint32_t epoch = ++shadow->epoch;
-    for (unsigned a = 0; a < shadow->warp_count; a++)
-        for (unsigned b = 0; warps >> a & 1 && b < shadow->warp_count; b++)
-            if (shadow->ordered[a][b] > latest[b])
-                latest[b] = shadow->ordered[a][b];
-    for (unsigned a = 0; a < shadow->warp_count; a++)
-        for (unsigned b = 0; warps >> a & 1 && b < shadow->warp_count; b++)
-            shadow->ordered[a][b] = warps >> b & 1 ? epoch : latest[b];
+    for (unsigned a = 0; a < shadow->warp_count; a++) {
+        if ((warps >> a & 1) == 0)
+            continue;
+        sim_shadow_merge(&latest, &shadow->known[a]);
+        latest.ordered[a] = epoch;
+    }
+    for (unsigned a = 0; a < shadow->warp_count; a++) {
+        if ((warps >> a & 1) == 0)
+            continue;
+        shadow->known[a] = latest;
+        shadow->synced[a] = epoch;
+        shadow->touched[a] = 0;
+    }
     shadow->whole_barriers += __builtin_popcount(warps) == (int)shadow->warp_count;
 }
+
+void sim_shadow_warp_barrier(sim_shadow *shadow, unsigned warp)
+{
+    shadow->synced[warp] = ++shadow->epoch;
+    shadow->touched[warp] = 0;
+}
+
+/* Before which epoch all that a warp did is done or fenced by what some of its lanes do now. */
+static uint32_t done_by(sim_shadow *shadow, unsigned warp, uint32_t lanes, uint32_t alive)
+{
+    const bool all = lanes == alive || (shadow->touched[warp] & ~lanes) == 0;
+    return all ? ++shadow->epoch : shadow->synced[warp];
+}
+
+void sim_shadow_release(sim_shadow *shadow, unsigned warp, uint32_t lanes, uint32_t alive,
+                        sim_clock *into)
+{
+    sim_shadow_merge(into, &shadow->known[warp]);
+    later(&into->ordered[warp], done_by(shadow, warp, lanes, alive));
+}
+
+void sim_shadow_acquire(sim_shadow *shadow, unsigned warp, const sim_clock *from)
+{
+    sim_shadow_merge(&shadow->known[warp], from);
+}
+
+void sim_shadow_fence(sim_shadow *shadow, unsigned warp, uint32_t lanes, uint32_t alive)
+{
+    sim_clock *known = &shadow->known[warp];
+    for (unsigned w = 0; w < shadow->warp_count; w++)
+        later(&known->fenced[w], known->ordered[w]);
+    later(&known->fenced[warp], done_by(shadow, warp, lanes, alive));
+}
+
+uint32_t sim_shadow_commit(sim_shadow *shadow)
+{
+    return ++shadow->epoch;
+}
+
+void sim_shadow_finished(sim_shadow *shadow, unsigned warp, sim_reader by, uint32_t token)
+{
+    later(&shadow->known[warp].ordered[(unsigned)by * SIM_SHADOW_WARPS + warp], token);
+}
+
+/* ---- words ---- */
 
 /* Bytes at .. at + bytes - 1 that lie in a word, as a mask. */
 static unsigned bytes_in_word(size_t word, uint32_t at, unsigned bytes)
 {
     const uint32_t begin = (uint32_t)word * WORD_BYTES;
     if (at <= begin && at + bytes >= begin + WORD_BYTES)
-        return 15;
+        return WORD_MASK;
     unsigned mask = 0;
     for (unsigned i = 0; i < WORD_BYTES; i++)
         mask |= (unsigned)(begin + i >= at && begin + i < at + bytes) << i;
@@ -70,21 +145,36 @@ static bool unordered(const sim_shadow *shadow, const sim_access *access, unsign
                       uint32_t epoch, uint16_t sync)
 {
     const unsigned own = access->thread / WARP, other = thread / WARP;
-    return thread != access->thread && epoch >= shadow->ordered[own][other] &&
+    return thread != access->thread && epoch >= shadow->known[own].ordered[other] &&
            (other != own || sync == access->sync);
 }
 
-/* The warps that read the word, unless ordered before the present access. */
-static uint32_t open_readers(const sim_shadow *shadow, const sim_word *word,
-                             const sim_access *access)
+/* Is what a load wrote in the phase that began in an epoch ordered before the present access? */
+static bool load_ordered(const sim_shadow *shadow, const sim_access *access, const sim_word *word)
 {
-    const uint32_t *ordered = shadow->ordered[access->thread / WARP];
+    const unsigned column = SIM_LOADS + (word->writer & ~(unsigned)SIM_LOADED);
+    return word->write_epoch < shadow->known[access->thread / WARP].ordered[column];
+}
+
+/* When a warp read the word last. */
+static uint32_t *read_epoch(sim_shadow *shadow, const sim_word *word, sim_reader by, unsigned warp)
+{
+    uint32_t **epochs = &shadow->read_epochs[by];
+    if (*epochs == NULL)
+        *epochs = sim_host_memory(shadow->word_count * shadow->warp_count * sizeof **epochs);
+    return *epochs + (size_t)(word - shadow->words) * shadow->warp_count + warp;
+}
+
+/* The warps that read the word so, unless ordered before the present access. */
+static uint32_t open_readers(sim_shadow *shadow, const sim_word *word, const sim_access *access,
+                             sim_reader by)
+{
+    const uint32_t *ordered =
+        shadow->known[access->thread / WARP].ordered + (unsigned)by * SIM_SHADOW_WARPS;
     uint32_t open = 0;
-    if (word->read_epoch < shadow->first_epoch)
-        return 0;
-    for (uint32_t left = word->read_warps; left != 0; left &= left - 1) {
+    for (uint32_t left = word->readers[by]; left != 0; left &= left - 1) {
         const unsigned warp = (unsigned)__builtin_ctz(left);
-        open |= (uint32_t)(word->read_epoch >= ordered[warp]) << warp;
+        open |= (uint32_t)(*read_epoch(shadow, word, by, warp) >= ordered[warp]) << warp;
     }
     return open;
 }
@@ -93,23 +183,38 @@ static sim_conflict meets_write(const sim_shadow *shadow, const sim_word *word,
                                 const sim_access *access, unsigned mask, sim_conflict race,
                                 sim_party *ret_other)
 {
-    *ret_other = (sim_party){word->writer, word->write_op};
-    if (word->pending && word->write_epoch >= shadow->first_epoch)
+    const bool asynchronous = access->loads || access->by != SIM_BY_WARP;
+    *ret_other = (sim_party){word->writer, word->write_op, false};
+    if (word->write_epoch < shadow->first_epoch)
+        return SIM_NO_CONFLICT;
+    if (word->pending)
         return SIM_PENDING;
-    if ((word->last_bytes & mask) != 0 &&
-        unordered(shadow, access, word->writer, word->write_epoch, word->write_sync))
+    if ((word->last_bytes & mask) == 0)
+        return SIM_NO_CONFLICT;
+    if (word->writer >= SIM_LOADED)
+        return load_ordered(shadow, access, word) ? SIM_NO_CONFLICT : SIM_LOADING;
+    if (unordered(shadow, access, word->writer, word->write_epoch, word->write_sync))
         return race;
-    return SIM_NO_CONFLICT;
+    const uint32_t *fenced = shadow->known[access->thread / WARP].fenced;
+    return asynchronous && word->write_epoch >= fenced[word->writer / WARP] ? SIM_UNFENCED
+                                                                            : SIM_NO_CONFLICT;
 }
 
-static sim_conflict meets_read(const sim_shadow *shadow, const sim_word *word,
-                               const sim_access *access, unsigned mask, sim_party *ret_other)
+static sim_conflict meets_read(sim_shadow *shadow, const sim_word *word, const sim_access *access,
+                               unsigned mask, sim_party *ret_other)
 {
     if ((word->read_bytes & mask) == 0)
         return SIM_NO_CONFLICT;
-    const uint32_t open = open_readers(shadow, word, access);
+    for (sim_reader by = SIM_BY_PRODUCTS; by < SIM_READERS; by++) {
+        const uint32_t open = open_readers(shadow, word, access, by);
+        *ret_other =
+            (sim_party){(unsigned)__builtin_ctz(open | 1u << 31) * WARP, word->read_op, true};
+        if (open != 0)
+            return SIM_READ_WRITE;
+    }
+    const uint32_t open = open_readers(shadow, word, access, SIM_BY_WARP);
     const uint32_t others = open & ~(1u << access->thread / WARP);
-    *ret_other = (sim_party){word->reader, word->read_op};
+    *ret_other = (sim_party){word->reader, word->read_op, false};
     if (open == 0)
         return SIM_NO_CONFLICT;
     if (others != 0) {
@@ -125,20 +230,33 @@ static sim_conflict meets_read(const sim_shadow *shadow, const sim_word *word,
                : SIM_NO_CONFLICT;
 }
 
-static void note_read(const sim_shadow *shadow, sim_word *word, const sim_access *access,
-                      unsigned mask)
+/* Readers of other bytes of the word count no more once they are ordered before a read of some. */
+static void forget_readers(sim_shadow *shadow, sim_word *word, const sim_access *access)
+{
+    uint32_t open = 0;
+    for (sim_reader by = SIM_BY_WARP; by < SIM_READERS; by++)
+        open |= word->readers[by] = open_readers(shadow, word, access, by);
+    word->read_bytes = open == 0 ? 0 : word->read_bytes;
+}
+
+static void note_read(sim_shadow *shadow, sim_word *word, const sim_access *access, unsigned mask)
 {
     const uint16_t thread = (uint16_t)access->thread;
     const uint32_t warp = 1u << thread / WARP;
-    if (word->read_epoch != shadow->epoch) {
-        word->read_warps = open_readers(shadow, word, access);
-        word->read_bytes = word->read_warps == 0 ? 0 : word->read_bytes;
-        word->read_epoch = shadow->epoch;
-    }
-    const bool known = (word->read_warps & warp) != 0 && word->reader / WARP == thread / WARP &&
-                       word->read_sync == access->sync;
-    word->read_warps |= warp;
+    const bool last = (word->readers[SIM_BY_WARP] & warp) != 0 &&
+                      word->read_epoch >= shadow->known[thread / WARP].ordered[thread / WARP];
+    if (mask != WORD_MASK && word->read_epoch != shadow->epoch)
+        forget_readers(shadow, word, access);
+    const bool known =
+        last && word->reader / WARP == thread / WARP && word->read_sync == access->sync;
+    word->readers[access->by] |= warp;
     word->read_bytes |= (uint8_t)mask;
+    *read_epoch(shadow, word, access->by, thread / WARP) = shadow->epoch;
+    if (access->by != SIM_BY_WARP) {
+        word->read_op = access->op;
+        return;
+    }
+    word->read_epoch = shadow->epoch;
     if (known && access->collective)
         return;
     if (known) {
@@ -150,20 +268,27 @@ static void note_read(const sim_shadow *shadow, sim_word *word, const sim_access
     word->read_op = access->op;
 }
 
-static void note_write(const sim_shadow *shadow, sim_word *word, const sim_access *access,
-                       unsigned mask)
+static void note_write(sim_shadow *shadow, sim_word *word, const sim_access *access, unsigned mask)
 {
-    const unsigned thread = access->thread;
+    const unsigned thread = access->thread, warp = thread / WARP;
+    const uint16_t writer =
+        access->loads ? (uint16_t)(SIM_LOADED | access->mbarrier) : (uint16_t)thread;
+    const uint32_t epoch = access->loads ? access->began : shadow->epoch;
     const bool first = word->write_epoch < shadow->first_epoch;
-    const bool same = word->writer == access->thread &&
-                      word->write_epoch >= shadow->ordered[thread / WARP][thread / WARP];
+    const bool same = word->writer == writer &&
+                      (access->loads ? word->write_epoch == epoch
+                                     : word->write_epoch >= shadow->known[warp].ordered[warp]);
     word->written = (uint8_t)(first ? mask : word->written | mask);
     word->last_bytes = (uint8_t)(same ? word->last_bytes | mask : mask);
-    word->writer = (uint16_t)access->thread;
-    word->write_epoch = shadow->epoch;
+    word->writer = writer;
+    word->write_epoch = epoch;
     word->write_sync = access->sync;
     word->write_op = access->op;
     word->pending = false;
+    if (first || (word->read_bytes & ~mask) == 0) {
+        memset(word->readers, 0, sizeof word->readers);
+        word->read_bytes = 0;
+    }
 }
 
 sim_conflict sim_shadow_read(sim_shadow *shadow, const sim_access *access, uint32_t at,

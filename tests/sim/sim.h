@@ -27,7 +27,7 @@ SIM_API void fa2_sim_totals(sim_totals *ret_totals, double *ret_us);
 SIM_API size_t fa2_sim_lines(char *out, size_t bytes);
 
 /* Whether to note, from now on, which instructions are executed; either way, what was noted is
- * forgotten. A branch is executed when it is taken. */
+ * forgotten. A branch, which has a condition, is executed when it is taken. */
 SIM_API void fa2_sim_cover(int wanted);
 
 /* Lines "file:line executed/instructions taken/branches example", in no order: for each line of the

@@ -77,6 +77,18 @@ static fa2i_case split_shape_of(const fa2_problem *class, const fa2i_variant *va
     return c;
 }
 
+/* Of a family whose blocks take the rows of several heads: about as many rows, of so many heads for a key head, which
+ * divide a row tile or do not; and as many queries. */
+static void pack_heads(int index, fa2_problem *problem)
+{
+    static const int heads[] = {2, 3, 4, 8, 5, 16, 1, 6};
+    const int together = heads[(size_t)index % (sizeof heads / sizeof *heads)];
+    problem->heads_kv = index % 3 == 0 ? 2 : 1;
+    problem->heads_q = problem->heads_kv * together;
+    if (index % 4 != 3)
+        problem->seq_q = (problem->seq_q + together - 1) / together;
+}
+
 /* Windows of one key, as wide as a tile and a little more or less, unbounded on a side, and so wide
  * that tiles in them need no mask: for those there are more keys. */
 static void put_window(const fa2i_variant *variant, int bc, int index, fa2_problem *problem)
@@ -97,6 +109,8 @@ fa2i_case sweep_shape(const fa2_problem *class, const fa2i_variant *variant, int
     fa2i_case c = variant->recipe.waves == 0
                       ? shape_of(class, variant, bc, index)
                       : split_shape_of(class, variant, bc, sm_count / 3 + 1, index);
+    if (variant->recipe.waves == 0 && variant->recipe.pack)
+        pack_heads(index, &c.problem);
     if (fa2i_forward_has_lengths(class) || class->cache_rows)
         c.problem.batch = 2 + index * 3 % 7;
     if (class->window)

@@ -19,6 +19,7 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/status.h"
 #include "runtime/cuda/compile.h"
+#include "runtime/cuda/tensor_map.h"
 #include "runtime/lua/generator.h"
 #include "runtime/ops/op.h"
 #include "tests/check.h"
@@ -39,11 +40,12 @@ static void must(fa2_status status, const char *what)
 
 /* ---- launch ---- */
 
+/* maps: the main step's second parameter, where the recipe has any. */
 static bool launch_step(CUmodule module, const fa2i_step *step, unsigned blocks,
-                        fa2i_params *params)
+                        fa2i_params *params, CUtensorMap *maps)
 {
     CUfunction function = NULL;
-    void *arguments[] = {params};
+    void *arguments[] = {params, maps};
     return cuModuleGetFunction(&function, module, step->entry) == CUDA_SUCCESS &&
            cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                               step->smem_bytes) == CUDA_SUCCESS &&
@@ -171,10 +173,14 @@ static bool launch_all(const work *w, CUmodule module, const fa2_backward_args *
     bool ok = op->check_args(&w->problem, args, grid) == FA2_OK;
     snprintf(why, WHY_BYTES, "%s", ok ? "" : fa2_last_message());
     op->fill(grid, &w->problem, args, &params);
+    const fa2i_cuda_table cuda = {.tensor_map_encode_tiled = cuTensorMapEncodeTiled};
+    CUtensorMap maps[FA2I_RECIPE_MAPS];
+    if (ok && recipe->map_count > 0)
+        must(fa2i_maps_get(&cuda, NULL, recipe, &w->problem, &params, maps), "tensor maps");
     for (int i = 0; ok && i < recipe->step_count; i++) {
         if (grid->blocks[i] == 0 || op->does_without(recipe->steps[i].role, args))
             continue;
-        ok = launch_step(module, &recipe->steps[i], grid->blocks[i], &params);
+        ok = launch_step(module, &recipe->steps[i], grid->blocks[i], &params, maps);
         snprintf(why, WHY_BYTES, "%s", ok ? "" : fa2_sim_message());
     }
     return ok;
@@ -374,8 +380,7 @@ static void gather(fa2i_generator *generator, bool all, candidates *found)
         must(fa2i_generator_candidates(generator, &problem, &card, &variants, &count), text);
         CHECK(count > 0);
         for (size_t j = 0; j < count && found->count < CANDIDATES_MAX; j++)
-            if (variants[j].recipe.suffix[0] == '\0') /* else the software device cannot run it */
-                found->texts[found->count++] = strdup(variants[j].text);
+            found->texts[found->count++] = strdup(variants[j].text);
         CHECK(found->count < CANDIDATES_MAX);
         fa2i_free(variants);
     }

@@ -60,12 +60,15 @@ static fa2i_variant find_variant(const bench *t, const bug *b)
     class.seq_k = few                                                 ? 8192
                   : class.op == FA2_OP_BACKWARD && class.seq_k <= 128 ? class.seq_k
                                                                       : 1024;
-    class.heads_q = class.heads_kv = 8;
+    class.heads_q = 8;
+    class.heads_kv = class.v_in_k && few ? 1 : 8; /* one key head for all: latent decoding */
     must(fa2i_generator_candidates(t->generator, &class, &t->device.card, &list, &count), b->name);
     for (size_t i = 0; i < count && found.text[0] == '\0'; i++) {
         bool fits = true;
-        for (int n = 0; n < 3; n++)
-            fits = fits && (b->needles[n] == NULL || strstr(list[i].text, b->needles[n]) != NULL);
+        for (int n = 0; n < 3 && b->needles[n] != NULL; n++) {
+            const bool absent = b->needles[n][0] == '!';
+            fits = fits && (strstr(list[i].text, b->needles[n] + absent) == NULL) == absent;
+        }
         if (fits)
             found = list[i];
     }
@@ -114,7 +117,7 @@ static char *plant(const char *source, const bug *b, char place[PLACE_BYTES])
 }
 
 /* PTX with line information. false: the compiler's log is printed. */
-static bool compile(const char *source, int arch, fa2i_blob *ret_ptx)
+static bool compile(const char *source, int arch, const char *suffix, fa2i_blob *ret_ptx)
 {
     const fa2i_nvrtc_table *nvrtc = NULL;
     nvrtcProgram program = NULL;
@@ -123,7 +126,8 @@ static bool compile(const char *source, int arch, fa2i_blob *ret_ptx)
                                    "--generate-line-info"};
     fa2i_blob ptx = {0};
     must(fa2i_nvrtc_get(&nvrtc), "NVRTC");
-    snprintf(architecture, sizeof architecture, "--gpu-architecture=compute_%d", arch);
+    snprintf(architecture, sizeof architecture, "--gpu-architecture=compute_%d%s", arch,
+             suffix);
     bool ok = nvrtc->create_program(&program, source, "bug.cu", 0, NULL, NULL) == NVRTC_SUCCESS &&
               nvrtc->compile_program(program, 4, options) == NVRTC_SUCCESS &&
               nvrtc->get_ptx_size(program, &ptx.bytes) == NVRTC_SUCCESS;
@@ -152,7 +156,7 @@ static bool run(const bench *t, const bug *b, const fa2i_variant *variant, const
     c.softcap = c.problem.softcap ? softcap : 0.0f;
     if (c.problem.op == FA2_OP_BACKWARD)
         c.pattern = FA2I_PATTERN_FORWARD;
-    bool ok = compile(source, t->device.card.arch, &kernel.image);
+    bool ok = compile(source, t->device.card.arch, variant->recipe.suffix, &kernel.image);
     CHECK(ok);
     if (ok) {
         must(fa2i_load(&t->device, &kernel, &loaded, NULL), b->name);
@@ -230,7 +234,8 @@ static void try_bug(fa2i_generator *generator, const bug *b)
 /* Of all lists, one behind the other; NULL behind the last. */
 static const bug *bug_at(size_t i)
 {
-    static const bug_list *const lists[] = {&forward_bugs, &feature_bugs, &backward_bugs};
+    static const bug_list *const lists[] = {&forward_bugs, &feature_bugs, &backward_bugs,
+                                           &hopper_bugs};
     for (size_t n = 0; n < sizeof lists / sizeof *lists; n++) {
         if (i < lists[n]->count)
             return &lists[n]->bugs[i];

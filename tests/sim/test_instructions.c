@@ -263,11 +263,26 @@ static void test_ldmatrix(bool transposed)
         }
 }
 
-static double half_value(uint32_t bits, bool bf16)
+/* Row r of matrix m goes to the 16 bytes at 16 * (8 * m + r): in[] is the registers. */
+static void test_stmatrix(bool transposed)
 {
-    const int sign = bits >> 15 ? -1 : 1, wide = bf16 ? 7 : 10, bias = bf16 ? 127 : 15;
-    const int exponent = (int)(bits >> wide & (bf16 ? 255u : 31u));
-    return sign * ldexp(1.0 + (bits & ((1u << wide) - 1)) / ldexp(1.0, wide), exponent - bias);
+    uint32_t in[BENCH_IN_WORDS], out[4 * SIM_LANES];
+    char body[512];
+    bench_bits(in, 6);
+    snprintf(body, sizeof body,
+             "mov.u32 %%r20, smem; shl.b32 %%r22, %%r0, 4; add.s32 %%r22, %%r20, %%r22;"
+             "stmatrix.sync.aligned.m8n8.x4%s.shared.b16 [%%r22], {%%r1, %%r2, %%r3, %%r4};"
+             "bar.warp.sync -1; ld.shared.v4.b32 {%%r10, %%r11, %%r12, %%r13}, [%%r22];",
+             transposed ? ".trans" : "");
+    CHECK_EQ(bench_launch(&(bench_run){
+                 .body = body, .target = 90, .shared_bytes = 512, .in = in, .out = out}),
+             CUDA_SUCCESS);
+    for (int l = 0; l < SIM_LANES; l++)
+        for (int c = 0; c < 8; c++) { /* row l % 8, column c of matrix l / 8 */
+            const int i = transposed ? c : l % 8, j = transposed ? l % 8 : c;
+            const uint32_t expected = in[l / 8 * 32 + 4 * i + j / 2] >> 16 * (j % 2) & 0xffff;
+            CHECK_EQ(out[c / 2 * SIM_LANES + l] >> 16 * (c % 2) & 0xffff, expected);
+        }
 }
 
 /* Registers a[0 ... k / 4 - 1] are %r1 ..., b is %r3, %r4 rotated, c the floats of %r2. By the ISA:
@@ -297,7 +312,7 @@ static void test_mma(int k, bool bf16)
             const int b_lane = column * 4 + at % 8 / 2;
             const uint32_t a = in[32 * a_reg + a_lane] >> 16 * (at % 2) & 0xffff;
             const uint32_t b = in[(at < 8 ? 96 : 32) + b_lane] >> 16 * (at % 2) & 0xffff;
-            sum = (float)((double)sum + half_value(a, bf16) * half_value(b, bf16));
+            sum = (float)((double)sum + bench_half_value(a, bf16) * bench_half_value(b, bf16));
         }
         uint32_t bits;
         memcpy(&bits, &sum, sizeof bits);
@@ -343,7 +358,7 @@ static void test_unknown(void)
 {
     static const char of_one_sm[] = ".version 8.0\n.target sm_90a\n.address_size 64\n"
                                     ".visible .entry k(.param .u64 in)\n{\nret;\n}\n";
-    CHECK_EQ(bench_module(of_one_sm, 1, 32, 0, 1, 1), CUDA_ERROR_INVALID_PTX);
+    CHECK_EQ(bench_module(of_one_sm, 1, 32, 0, 1, 1), CUDA_ERROR_NO_BINARY_FOR_GPU);
     CHECK_EQ(bench_launch(&(bench_run){.body = "sad.u32 %r10, %r1, %r2, %r3;"}),
              CUDA_ERROR_INVALID_PTX);
     CHECK_CONTAINS(fa2_sim_message(), "PTX line ");
@@ -357,6 +372,10 @@ static void test_unknown(void)
     CHECK_EQ(bench_launch(&(bench_run){.body = "cp.async.commit_group;", .target = 75}),
              CUDA_ERROR_INVALID_PTX);
     CHECK_CONTAINS(fa2_sim_message(), "sm_80");
+    CHECK_EQ(bench_launch(&(bench_run){.body = "stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r1], "
+                                               "{%r2};"}),
+             CUDA_ERROR_INVALID_PTX);
+    CHECK_CONTAINS(fa2_sim_message(), "sm_90");
     bench_open("t4");
     CHECK_EQ(bench_launch(&(bench_run){.body = "", .target = 80}), CUDA_ERROR_NO_BINARY_FOR_GPU);
     CHECK_EQ(bench_launch(&(bench_run){.body = "", .target = 75}), CUDA_SUCCESS);
@@ -379,5 +398,8 @@ int main(void)
     test_cp_async();
     test_constant_and_local();
     test_unknown();
+    bench_open("h200");
+    test_stmatrix(false);
+    test_stmatrix(true);
     return check_done();
 }

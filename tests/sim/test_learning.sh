@@ -71,15 +71,21 @@ if [ -n "$second" ]; then
 fi
 
 # ---- the choice for each problem by what was measured on others, and by nothing ----
-# ask DATABASE SHAPE ID: the problem's time with the kernel that explain names, over the least; "untimed" if the problem
-# has not that kernel among its candidates.
+# taken DATABASE SHAPE: the time of the kernel that the runtime takes, by bench's modelled launch, which is the tuner's too.
+taken() {
+    "$tune" bench --device 0 --db "$1" --shape "$2" --runs 10 --format csv 2>err >out || fail "bench $2: status $?"
+    awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i }
+        NR == 2 && $at["variant"] == variant && $at["outcome"] == "ok" { print $at["median_us"] }' variant="$variant" out
+}
+# ask DATABASE SHAPE ID: the problem's time with the kernel that explain names, over the least of its candidates. One that
+# was tuned for another problem may be none of them (more waves, whose splits are the same here): it is timed then.
 ask() {
     "$tune" explain --device 0 --db "$1" --shape "$2" --json >said 2>err || fail "explain $2: status $?"
     variant=$(sed 's/.*"runner_up_us":[^,]*,"variant":"\([^"]*\)".*/\1/;q' said)
-    problem=$(sed 's/.*"problem":"\([^"]*\)".*/\1/;q' said)
-    sqlite3 -readonly all.db "SELECT coalesce((SELECT round(max(iif(k.variant = '$variant', m.median_us, NULL))
-        / min(m.median_us), 4) FROM measurement m JOIN kernel k ON k.id = m.kernel WHERE m.problem = $3), 'untimed')"
-    [ -n "$problem" ] || fail "explain $2: no problem"
+    us=$(sqlite3 -readonly all.db "SELECT m.median_us FROM measurement m JOIN kernel k ON k.id = m.kernel
+        WHERE m.problem = $3 AND k.variant = '$variant'")
+    sqlite3 -readonly all.db "SELECT round(${us:-$(taken "$1" "$2")} / min(median_us), 4) FROM measurement
+        WHERE problem = $3" 2>&1
 }
 id=0
 for shape in $first $second; do
@@ -91,12 +97,11 @@ for shape in $first $second; do
 done >choices
 sed 's/^/others tuned, nothing tuned: /' choices >&2
 checks=$((checks + 2))
-# Bounds: beside tuned problems 1.10, by the model alone 1.30, and no database worse than none by more than 1.05. A kernel
-# that was tuned for another problem may be none of the problem's candidates (more waves of the same splits), and the
-# fastest of all: of a third of the problems.
-awk '$2 == "untimed" { untimed++; next } $2 < 1 || $2 > 1.10 || $2 > 1.05 * $3 { bad = 1 }
-    END { exit bad || 3 * untimed > NR || NR == 0 }' choices || fail "a choice beside tuned problems"
-awk '$3 < 1 || $3 > 1.3 { bad = 1 } END { exit bad || NR == 0 }' choices || fail "a choice by the model alone"
+# Bounds: beside tuned problems 1.10, by the model alone 1.30, and no database worse than none by more than 1.05. Beside
+# tuned ones a choice may be faster than all of the problem's candidates.
+awk '!($2 > 0.5 && $2 <= 1.10 && $2 <= 1.05 * $3) { bad = 1 } END { exit bad || NR == 0 }' choices ||
+    fail "a choice beside tuned problems"
+awk '!($3 >= 1 && $3 <= 1.3) { bad = 1 } END { exit bad || NR == 0 }' choices || fail "a choice by the model alone"
 
 # ---- the order with a budget: what is expected to gain most first ----
 if [ -n "$second" ]; then

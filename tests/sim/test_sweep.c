@@ -277,7 +277,7 @@ static void gather_from(sweep *s, int card, const problem_class *class)
 {
     static const struct {
         int heads_q, heads_kv, seq_q, seq_k;
-    } sizes[] = {{8, 8, 1024, 1024}, {32, 8, 1, 4096}, {8, 2, 8, 8192}, {2, 2, 512, 512}};
+    } sizes[] = {{8, 8, 1024, 1024}, {32, 8, 1, 4096}, {16, 2, 24, 8192}, {2, 2, 512, 512}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         fa2_problem problem = class->problem;
         fa2i_variant *list = NULL;

@@ -103,7 +103,7 @@ static fa2_status look_up(const work *w, const char *text, bool *ret_known)
     fa2i_variant variant;
     const fa2_status st = fa2i_generator_variant(w->generator, text, &variant);
     *ret_known = st == FA2_OK;
-    return st == FA2_E_GENERATOR ? FA2_OK : st;
+    return st == FA2_E_NOT_FOUND ? FA2_OK : st;
 }
 
 /* Of the variants that are known; out->variants: how many. The rest is filled for two or more. */

@@ -162,7 +162,7 @@ static fa2_status enter_naive(work *w)
     if (st == FA2_OK)
         st = fa2i_generator_check_class(problem, &variant);
     if (st != FA2_OK)
-        return st == FA2_E_UNSUPPORTED || st == FA2_E_GENERATOR ? FA2_OK : st;
+        return st == FA2_E_UNSUPPORTED || st == FA2_E_NOT_FOUND ? FA2_OK : st;
     return enter(w, "naive", FA2_RULE_DEFAULT, &variant, NULL);
 }
 

@@ -61,7 +61,8 @@ static void compare_launch(work *w, const fa2i_variant *ours, const fa2i_variant
                   ours->text);
 }
 
-/* Make a job of a record. One that an earlier fa2 left, and this does not know, is noted and counted. */
+/* Make a job of a record. One that an earlier fa2 left and this does not know, and one for an SM that this NVRTC makes
+ * no code for, is noted and counted; scripts that fail say nothing about it. */
 static fa2_status add_job(work *w, const fa2i_kernel *kernel)
 {
     fa2i_compile_job job = {0};
@@ -76,7 +77,7 @@ static fa2_status add_job(work *w, const fa2i_kernel *kernel)
         w->jobs[w->job_count++] = job;
         return FA2_OK;
     }
-    if (st == FA2_E_MEMORY || st == FA2_E_NO_NVRTC)
+    if (st != FA2_E_NOT_FOUND && st != FA2_E_UNSUPPORTED && st != FA2_E_INVALID)
         return st;
     w->unusable++;
     fa2i_note(&w->progress, "%s for %s: %s", kernel->variant.text, kernel->target,
@@ -143,8 +144,7 @@ static fa2_status open_export(const char *path, FILE **ret_file)
 static fa2_status know_variant(void *user, const char *text)
 {
     fa2i_variant variant;
-    const fa2_status st = fa2i_generator_variant(user, text, &variant);
-    return st == FA2_OK || st == FA2_E_MEMORY || fa2i_interrupted() ? st : FA2_E_NOT_FOUND;
+    return fa2i_generator_variant(user, text, &variant);
 }
 
 /* How the rows of the file and those that came in relate. */

@@ -111,11 +111,8 @@ static fa2_status make_database(fa2i_tune *tune)
         return FA2_OK;
     fa2i_cache_close(tune->cache);
     tune->cache = NULL;
-    fa2_status st = open_for_writing(tune);
-    for (size_t i = 0; st == FA2_OK && i < tune->problem_count; i++)
-        if (tune->problems[i].state == FA2I_PROBLEM_OPEN)
-            st = fa2i_cache_problem(tune->cache, &tune->problems[i].problem, &tune->problems[i].id);
-    return st;
+    const fa2_status st = open_for_writing(tune);
+    return st == FA2_OK ? fa2i_tune_find_ids(tune) : st;
 }
 
 static fa2_status parse(fa2i_tune *tune, int argc, char **argv)

@@ -140,6 +140,10 @@ static const char *words_of(const char *value, const char *archs, bool *ret_file
     return NULL;
 }
 
+/* What every command takes, and no help text lists. */
+static const fa2i_option_help help_option = {.name = "--help",
+                                             .text = "say what the command does and takes"};
+
 /* A text between single quotes of a shell, cut at the first of these characters; some become others. */
 static void print_quoted(const char *text, const char *cut, FILE *out)
 {
@@ -180,7 +184,7 @@ static void print_bash(const fa2i_command *commands, size_t count, const char *a
     }
     fputs("    esac\n    case $command in\n", out);
     for (size_t i = 0; i < count; i++) {
-        fprintf(out, "        %s) words='--help", commands[i].name);
+        fprintf(out, "        %s) words='%s", commands[i].name, help_option.name);
         for (const char *help = commands[i].help; fa2i_next_option(&help, &option);)
             fprintf(out, " %s", option.name);
         fputs("' ;;\n", out);
@@ -197,6 +201,22 @@ static void print_bash(const fa2i_command *commands, size_t count, const char *a
           out);
 }
 
+static void print_zsh_option(const fa2i_option_help *option, const char *archs, FILE *out)
+{
+    bool file = false;
+    const char *words = words_of(option->value, archs, &file);
+    fprintf(out, " \\\n            '*%s%s[", option->name, option->value[0] == '\0' ? "" : "=");
+    print_quoted(option->text, ";:", out);
+    fputc(']', out);
+    if (option->value[0] != '\0')
+        fprintf(out, ":%s:%s%s%s", option->value,
+                file            ? "_files"
+                : words != NULL ? "("
+                                : "",
+                words != NULL ? words : "", words != NULL ? ")" : "");
+    fputc('\'', out);
+}
+
 static void print_zsh(const fa2i_command *commands, size_t count, const char *archs, FILE *out)
 {
     fa2i_option_help option;
@@ -209,38 +229,46 @@ static void print_zsh(const fa2i_command *commands, size_t count, const char *ar
         print_quoted(commands[i].summary, "", out);
         fputs("'\n", out);
     }
-    fputs("    )\n    if (( CURRENT == 2 )); then\n        _describe command commands\n    fi\n"
+    fputs("    )\n    if (( CURRENT == 2 )); then\n        _describe command commands\n        "
+          "compadd -- "
+          "--version\n    fi\n"
           "    if [[ $words[2] != -* ]]; then\n        command=$words[2]\n        (( CURRENT > 2 "
           ")) || return\n"
           "    fi\n    case $command in\n",
           out);
     for (size_t i = 0; i < count; i++) {
-        if (strstr(commands[i].help, "\n\n") == NULL) { /* no options */
-            const char *words = words_of(commands[i].synopsis, archs, &file);
-            if (strcmp(commands[i].synopsis, "[COMMAND]") == 0)
-                fprintf(out, "        %s) _describe command commands ;;\n", commands[i].name);
-            else if (words != NULL)
-                fprintf(out, "        %s) compadd %s ;;\n", commands[i].name, words);
-            continue;
-        }
+        const char *words = words_of(commands[i].synopsis, archs, &file);
         fprintf(out, "        %s) _arguments", commands[i].name);
-        for (const char *help = commands[i].help; fa2i_next_option(&help, &option);) {
-            const char *words = words_of(option.value, archs, &file);
-            fprintf(out, " \\\n            '*%s%s[", option.name,
-                    option.value[0] == '\0' ? "" : "=");
-            print_quoted(option.text, ";:", out);
-            fputc(']', out);
-            if (option.value[0] != '\0')
-                fprintf(out, ":%s:%s%s%s", option.value,
-                        file            ? "_files"
-                        : words != NULL ? "("
-                                        : "",
-                        words != NULL ? words : "", words != NULL ? ")" : "");
-            fputc('\'', out);
-        }
-        fputs(" \\\n            '*:file:_files' ;;\n", out);
+        print_zsh_option(&help_option, archs, out);
+        for (const char *help = commands[i].help; fa2i_next_option(&help, &option);)
+            print_zsh_option(&option, archs, out);
+        if (strcmp(commands[i].synopsis, "[COMMAND]") == 0)
+            fputs(" \\\n            '2:command:{_describe command commands}' ;;\n", out);
+        else if (words != NULL)
+            fprintf(out, " \\\n            '2:%s:(%s)' ;;\n", commands[i].synopsis, words);
+        else if (strncmp(commands[i].synopsis, "FILE", 4) == 0 ||
+                 strstr(commands[i].synopsis, "PROGRAM") != NULL)
+            fputs(" \\\n            '*:file:_files' ;;\n", out);
+        else
+            fputs(" ;;\n", out);
     }
     fputs("    esac\n}\n_fa2_tune \"$@\"\n", out);
+}
+
+static void print_fish_option(const fa2i_option_help *option, const char *condition,
+                              const char *archs, FILE *out)
+{
+    bool file = false;
+    const char *words = words_of(option->value, archs, &file);
+    fprintf(out, "complete -c fa2-tune -n '%s' -l %s%s", condition, option->name + 2,
+            option->value[0] == '\0' ? ""
+            : file                   ? " -r -F"
+                                     : " -x");
+    if (words != NULL)
+        fprintf(out, " -a '%s'", words);
+    fputs(" -d '", out);
+    print_quoted(option->text, ";", out);
+    fputs("'\n", out);
 }
 
 /* The options of a command, where this condition of fish holds. */
@@ -248,19 +276,9 @@ static void print_fish_options(const fa2i_command *command, const char *conditio
                                const char *archs, FILE *out)
 {
     fa2i_option_help option;
-    bool file = false;
-    for (const char *help = command->help; fa2i_next_option(&help, &option);) {
-        const char *words = words_of(option.value, archs, &file);
-        fprintf(out, "complete -c fa2-tune -n '%s' -l %s%s", condition, option.name + 2,
-                option.value[0] == '\0' ? ""
-                : file                  ? " -r -F"
-                                        : " -x");
-        if (words != NULL)
-            fprintf(out, " -a '%s'", words);
-        fputs(" -d '", out);
-        print_quoted(option.text, ";", out);
-        fputs("'\n", out);
-    }
+    print_fish_option(&help_option, condition, archs, out);
+    for (const char *help = command->help; fa2i_next_option(&help, &option);)
+        print_fish_option(&option, condition, archs, out);
 }
 
 static void print_fish(const fa2i_command *commands, size_t count, const char *archs, FILE *out)
@@ -271,6 +289,7 @@ static void print_fish(const fa2i_command *commands, size_t count, const char *a
           "    test (count $words) -lt 2; or string match -q -- '-*' $words[2]\nend\n",
           out);
     print_fish_options(&commands[0], "__fa2_tune_no_command", archs, out);
+    fputs("complete -c fa2-tune -n __fish_use_subcommand -l version -d 'print the version'\n", out);
     for (size_t i = 0; i < count; i++) {
         char condition[64];
         snprintf(condition, sizeof condition, "__fish_seen_subcommand_from %s", commands[i].name);

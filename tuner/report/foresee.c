@@ -63,9 +63,13 @@ static fa2_status see_compiling(seeing *s, const fa2_problem *problem, const cha
     fa2i_kernel kernel = {0};
     bool refuted = false, known = false;
 
-    if (!s->compiles || fa2i_generator_variant(s->generator, text, &variant) != FA2_OK ||
-        fa2i_generator_check_class(problem, &variant) != FA2_OK)
+    if (!s->compiles)
         return FA2_OK;
+    st = fa2i_generator_variant(s->generator, text, &variant);
+    if (st == FA2_OK)
+        st = fa2i_generator_check_class(problem, &variant);
+    if (st != FA2_OK)
+        return st == FA2_E_NOT_FOUND || st == FA2_E_UNSUPPORTED ? FA2_OK : st;
     if (fa2i_compile_check(&variant, &s->target) != FA2_OK) {
         ret_trial->foreseen = true;
         return FA2_OK;
@@ -235,19 +239,24 @@ void fa2i_foresight_done(fa2i_foresight *f)
 }
 
 /* Kernels of another version are learnt, and count for nothing. */
-static void say_unknown(const fa2i_foresight *f, const fa2i_evidence *shipped)
+static fa2_status say_unknown(const fa2i_foresight *f, const fa2i_evidence *shipped)
 {
     char text[128];
     fa2i_variant variant;
     size_t unknown = 0;
-    for (size_t i = 0; i < shipped->kernel_count; i++)
-        unknown +=
-            fa2i_generator_variant(f->generator, shipped->kernels[i].text, &variant) != FA2_OK;
+    for (size_t i = 0; i < shipped->kernel_count; i++) {
+        const fa2_status st =
+            fa2i_generator_variant(f->generator, shipped->kernels[i].text, &variant);
+        if (st != FA2_OK && st != FA2_E_NOT_FOUND)
+            return st;
+        unknown += st == FA2_E_NOT_FOUND;
+    }
     snprintf(text, sizeof text,
              "%zu of the %zu kernels that come with fa2 are unknown to this version", unknown,
              shipped->kernel_count);
     if (unknown > 0)
         say(NULL, text);
+    return FA2_OK;
 }
 
 /* Read what the database knows of the operation, once; without one the generator is to know nothing. */
@@ -263,7 +272,7 @@ static fa2_status learn(fa2i_foresight *f, const fa2_problem *problem)
                                     evidence));
     }
     FA2_TRY(fa2i_share_read(f->share, &f->card, problem->op, say, NULL, &shipped));
-    say_unknown(f, &shipped);
+    FA2_TRY(say_unknown(f, &shipped));
     FA2_TRY(fa2i_shipped_merge(&shipped, &f->card, evidence));
     FA2_TRY(fa2i_generator_learn(f->generator, problem->op, evidence, &f->card));
     f->learnt[problem->op] = true;
@@ -285,7 +294,7 @@ fa2_status fa2i_foresee(fa2i_foresight *f, const fa2_problem *problem, fa2i_fore
     bool tuned = false, exact = false, software = false;
 
     if (fa2i_cuda_get(&cuda) == FA2_OK)
-        (void)fa2i_cuda_is_software(cuda, &software);
+        FA2_TRY(fa2i_cuda_is_software(cuda, &software));
     s.compiles = fa2i_target_for(f->card.arch, software, &s.target) == FA2_OK;
     FA2_TRY(see_exact(&s, problem, &tuned, &exact));
     FA2_TRY(learn(f, problem));

@@ -116,6 +116,9 @@ typedef struct fa2i_tune {
  * not settled. */
 fa2_status fa2i_tune_plan(fa2i_tune *tune);
 
+/* The ids of open problems, which are stored where they are not known; with --dry-run -1 is the id of those. */
+fa2_status fa2i_tune_find_ids(fa2i_tune *tune);
+
 /* Let the database's measurements count for judgements. */
 fa2_status fa2i_tune_learn_stored(fa2i_tune *tune);
 

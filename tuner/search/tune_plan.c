@@ -14,7 +14,8 @@
 #include "tuner/search/compile_all.h"
 #include "tuner/search/tune.h"
 
-static fa2_status add_kernel(fa2i_tune *tune, const fa2i_variant *variant, size_t *ret_index)
+static fa2_status add_kernel(fa2i_tune *tune, const fa2i_variant *variant, const fa2i_key *key,
+                             size_t *ret_index)
 {
     if (tune->kernel_count == tune->kernel_capacity) {
         size_t capacity = 2 * tune->kernel_capacity + 64;
@@ -24,20 +25,14 @@ static fa2_status add_kernel(fa2i_tune *tune, const fa2i_variant *variant, size_
         tune->kernels = grown;
         tune->kernel_capacity = capacity;
     }
-    char *source = NULL;
-    fa2i_tune_kernel *k = &tune->kernels[tune->kernel_count];
-    *k = (fa2i_tune_kernel){.kernel.variant = *variant};
-    fa2_status st = fa2i_generator_source(tune->generator, variant->text, &source);
-    if (st == FA2_OK) {
-        fa2i_compile_key_of(variant, source, &tune->target, tune->nvrtc, &k->kernel.key);
-        *ret_index = tune->kernel_count++;
-    }
-    fa2i_free(source);
-    return st;
+    tune->kernels[tune->kernel_count] =
+        (fa2i_tune_kernel){.kernel.variant = *variant, .kernel.key = *key};
+    *ret_index = tune->kernel_count++;
+    return FA2_OK;
 }
 
 static fa2_status find_or_add_kernel(fa2i_tune *tune, const fa2i_variant *variant,
-                                     size_t *ret_index)
+                                     const fa2i_key *key, size_t *ret_index)
 {
     for (size_t i = 0; i < tune->kernel_count; i++) {
         if (strcmp(tune->kernels[i].kernel.variant.text, variant->text) == 0) {
@@ -45,25 +40,25 @@ static fa2_status find_or_add_kernel(fa2i_tune *tune, const fa2i_variant *varian
             return FA2_OK;
         }
     }
-    return add_kernel(tune, variant, ret_index);
+    return add_kernel(tune, variant, key, ret_index);
 }
 
 static fa2_status find_candidates(fa2i_tune *tune, fa2i_tune_problem *problem,
                                   const fa2i_candidates *list)
 {
     fa2_status st = FA2_OK;
-    const fa2i_variant *variants = NULL;
-    size_t count = 0;
+    const size_t count = list->count;
 
-    FA2_TRY(fa2i_candidates_get(list, &variants, &count));
+    FA2_TRY(fa2i_candidates_check(list));
     problem->candidates = fa2i_alloc_array(count, sizeof *problem->candidates);
     problem->prospects = fa2i_alloc_array(count, sizeof *problem->prospects);
     if (problem->candidates == NULL || problem->prospects == NULL)
         FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu candidates", count));
     problem->count = count;
-    problem->model_us = variants[0].cost_us;
+    problem->model_us = list->variants[0].cost_us;
     for (size_t i = 0; i < count; i++)
-        FA2_TRY(find_or_add_kernel(tune, &variants[i], &problem->candidates[i]));
+        FA2_TRY(
+            find_or_add_kernel(tune, &list->variants[i], &list->keys[i], &problem->candidates[i]));
 done:
     return st;
 }
@@ -143,25 +138,63 @@ static bool fits(const fa2i_tune *tune, fa2i_tune_problem *problem)
     return false;
 }
 
-static fa2_status plan_problem(fa2i_tune *tune, fa2i_tune_problem *problem,
+/* Its candidates, or why it has none. */
+static fa2_status list_problem(fa2i_tune *tune, fa2i_tune_problem *problem,
                                const fa2i_candidates *list)
 {
-    bool settled = false;
     if (!fits(tune, problem))
         return FA2_OK;
-    fa2_status st = find_candidates(tune, problem, list);
-    if (st == FA2_E_UNSUPPORTED) {
-        problem->state = FA2I_PROBLEM_UNSERVED;
-        snprintf(problem->message, sizeof problem->message, "%s", fa2_last_message());
+    const fa2_status st = find_candidates(tune, problem, list);
+    if (st != FA2_E_UNSUPPORTED)
+        return st;
+    problem->state = FA2I_PROBLEM_UNSERVED;
+    snprintf(problem->message, sizeof problem->message, "%s", fa2_last_message());
+    return FA2_OK;
+}
+
+/* With --dry-run nothing is written: a problem that the database has not is not known. */
+static void find_ids_without_writing(fa2i_tune *tune)
+{
+    for (size_t i = 0; i < tune->problem_count; i++) {
+        fa2i_tune_problem *p = &tune->problems[i];
+        if (fa2i_cache_problem(tune->cache, &p->problem, &p->id) != FA2_OK)
+            p->id = -1;
+    }
+}
+
+fa2_status fa2i_tune_find_ids(fa2i_tune *tune)
+{
+    fa2_status st = FA2_OK;
+    size_t count = 0;
+    const fa2_problem **open = fa2i_alloc_array(tune->problem_count, sizeof *open);
+    int64_t *ids = fa2i_alloc_array(tune->problem_count, sizeof *ids);
+    if (open == NULL || ids == NULL)
+        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu problems", tune->problem_count));
+    if (tune->options.dry_run) {
+        find_ids_without_writing(tune);
+        goto done;
+    }
+    for (size_t i = 0; i < tune->problem_count; i++)
+        if (tune->problems[i].state == FA2I_PROBLEM_OPEN)
+            open[count++] = &tune->problems[i].problem;
+    FA2_TRY(fa2i_cache_problems(tune->cache, open, count, ids));
+    for (size_t i = tune->problem_count; i-- > 0;)
+        if (tune->problems[i].state == FA2I_PROBLEM_OPEN)
+            tune->problems[i].id = ids[--count];
+done:
+    fa2i_free(open);
+    fa2i_free(ids);
+    return st;
+}
+
+/* Does it need nothing any more? */
+static fa2_status plan_problem(fa2i_tune *tune, fa2i_tune_problem *problem)
+{
+    fa2_status st = FA2_OK;
+    bool settled = false;
+    if (problem->state != FA2I_PROBLEM_OPEN)
         return FA2_OK;
-    }
-    if (st == FA2_OK)
-        st = fa2i_cache_problem(tune->cache, &problem->problem, &problem->id);
-    if (st != FA2_OK && tune->options.dry_run) { /* nothing is written: it is not known */
-        problem->id = -1;
-        st = FA2_OK;
-    }
-    if (st == FA2_OK && tune->options.force && !tune->options.dry_run)
+    if (tune->options.force && !tune->options.dry_run)
         st = fa2i_cache_unsettle(tune->cache, tune->device, problem->id);
     if (st == FA2_OK)
         st = find_settled(tune, problem, &settled);
@@ -203,34 +236,50 @@ static fa2_status borrow_compiler(fa2i_tune *tune)
                                             : st; /* says what is missing */
 }
 
-fa2_status fa2i_tune_plan(fa2i_tune *tune)
+static fa2_status list_problems(fa2i_tune *tune)
 {
-    const fa2i_nvrtc_table *nvrtc = NULL;
+    fa2_status st = FA2_OK;
     const fa2i_shapes *shapes = &tune->options.shapes;
     fa2i_candidates *lists = NULL;
-    tune->problems = fa2i_alloc_array(shapes->count, sizeof *tune->problems);
-    if (tune->problems == NULL)
-        return fa2i_fail(FA2_E_MEMORY, "no memory for %zu problems", shapes->count);
-    tune->problem_count = shapes->count;
-    fa2_status st = tune->compiles ? FA2_OK : borrow_compiler(tune);
-    if (st == FA2_OK)
-        st = fa2i_candidates_list(shapes->items, shapes->count, &tune->card, tune->threads,
-                                  tune->stop, &lists);
-    for (size_t i = 0; st == FA2_OK && i < shapes->count; i++) {
+    const fa2i_candidates_for asked = {.card = &tune->card,
+                                       .target = tune->target,
+                                       .nvrtc = tune->nvrtc,
+                                       .threads = tune->threads,
+                                       .stop = tune->stop};
+    FA2_TRY(fa2i_candidates_list(shapes->items, shapes->count, &asked, &lists));
+    for (size_t i = 0; i < shapes->count; i++) {
         tune->problems[i].problem = shapes->items[i];
         tune->problems[i].rank = i;
         tune->problems[i].calls = shapes->calls[i] > 0 ? shapes->calls[i] : 1;
-        st = plan_problem(tune, &tune->problems[i], &lists[i]);
-        if (st == FA2_OK && !tune->compiles && tune->problems[i].state == FA2I_PROBLEM_OPEN)
-            st = fa2i_nvrtc_get(&nvrtc); /* says what is missing */
+        FA2_TRY(list_problem(tune, &tune->problems[i], &lists[i]));
     }
-    if (st == FA2_OK)
-        st = fa2i_tune_learn_stored(tune);
-    if (st == FA2_OK)
-        st = fa2i_tune_order(tune);
-    if (st == FA2_OK)
-        fa2i_tune_find_needed(tune);
+done:
     fa2i_candidates_free(lists, shapes->count);
+    return st;
+}
+
+fa2_status fa2i_tune_plan(fa2i_tune *tune)
+{
+    const fa2i_nvrtc_table *nvrtc = NULL;
+    const size_t count = tune->options.shapes.count;
+    fa2_status st = FA2_OK;
+    tune->problems = fa2i_alloc_array(count, sizeof *tune->problems);
+    if (tune->problems == NULL)
+        return fa2i_fail(FA2_E_MEMORY, "no memory for %zu problems", count);
+    tune->problem_count = count;
+    if (!tune->compiles)
+        FA2_TRY(borrow_compiler(tune));
+    FA2_TRY(list_problems(tune));
+    FA2_TRY(fa2i_tune_find_ids(tune));
+    for (size_t i = 0; i < count; i++) {
+        FA2_TRY(plan_problem(tune, &tune->problems[i]));
+        if (!tune->compiles && tune->problems[i].state == FA2I_PROBLEM_OPEN)
+            FA2_TRY(fa2i_nvrtc_get(&nvrtc)); /* says what is missing */
+    }
+    FA2_TRY(fa2i_tune_learn_stored(tune));
+    FA2_TRY(fa2i_tune_order(tune));
+    fa2i_tune_find_needed(tune);
+done:
     return st;
 }
 

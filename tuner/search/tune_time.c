@@ -1,13 +1,6 @@
 /*
  * Timing: per open problem a search among the kernels that can run, a check of the finalists on the
- * problem itself, then measurements and winner into the database.
- *
- * What is settled when (so that a run that is killed anywhere can be continued):
- * - a failure of the kernel: at once; what may be the machine's fault is stored nowhere, and the
- *   problem fails for this run;
- * - a loser: when the search is complete;
- * - the winner's own measurement: after the winner. A problem whose candidates are all settled
- *   therefore has a winner.
+ * problem itself, then measurements and winner into the database (timing_rows.c).
  *
  * A continued search leaves out what is settled, except the default and the winner so far, which
  * are always raced again: times of different sessions are not compared.
@@ -15,115 +8,28 @@
 #include <stdio.h>
 #include <string.h>
 #include "runtime/base/alloc.h"
-#include "tuner/search/tune.h"
-
-/* One contender more than the search knows of it. */
-typedef struct entry {
-    size_t kernel;
-    bool recorded; /* its failure is in the database */
-    bool checked;  /* right on the problem's own tensors */
-    double max_error;
-} entry;
-
-typedef struct timing {
-    fa2i_tune *tune;
-    fa2i_tune_problem *problem;
-    fa2i_contender *contenders;
-    entry *entries;         /* per contender */
-    uint32_t *ids;          /* per contender: its kernel */
-    fa2i_failure *failures; /* per contender */
-    size_t count;
-    size_t *left; /* kernels that are left out as hopeless */
-    size_t left_count;
-    fa2i_case c;
-    fa2i_expected expected;
-    void *output;
-    fa2i_search search;
-} timing;
+#include "tuner/search/timing.h"
 
 fa2i_case fa2i_tune_case(const fa2_problem *problem)
 {
     return fa2i_case_of(problem, FA2I_TUNE_SEED);
 }
 
-/* ---- rows ---- */
-
-static fa2_status put_row(const timing *t, size_t kernel, const fa2i_measurement *row)
-{
-    const fa2i_tune *tune = t->tune;
-    return fa2i_cache_put_measurement(tune->cache, tune->session, tune->device, t->problem->id,
-                                      &tune->kernels[kernel].kernel.key, row);
-}
-
-/* Record kernels that cannot run at all on this problem: not compiled, spilled, or found wrong. */
-static fa2_status put_unusable(const timing *t, size_t kernel)
-{
-    const fa2i_tune_kernel *k = &t->tune->kernels[kernel];
-    fa2i_measurement row = {.outcome = k->kernel.outcome, .settled = true};
-    if (k->kernel.outcome == FA2I_OUTCOME_SPILLED)
-        snprintf(row.detail, sizeof row.detail,
-                 k->kernel.spill_bytes > 0 ? "%d bytes per thread"
-                                           : "%d bytes, but a stack frame, or serialized wgmma",
-                 k->kernel.spill_bytes);
-    if (k->verified && k->verification.outcome != FA2I_OUTCOME_OK) {
-        row.outcome = k->verification.outcome;
-        row.max_error = k->verification.max_error;
-        memcpy(row.detail, k->verification.detail, sizeof row.detail);
-    }
-    return put_row(t, kernel, &row);
-}
-
-static fa2_status put_time(const timing *t, size_t i, bool settled)
-{
-    const fa2i_contender *contender = &t->contenders[i];
-    fa2i_measurement row = {.outcome = FA2I_OUTCOME_OK,
-                            .settled = settled,
-                            .n = contender->count > 0 ? (int)contender->count : 1,
-                            .min_us = contender->statistics.min,
-                            .q1_us = contender->statistics.q1,
-                            .median_us = contender->statistics.median,
-                            .q3_us = contender->statistics.q3,
-                            .max_error = t->entries[i].max_error};
-    snprintf(row.detail, sizeof row.detail, "%s%s",
-             t->search.exact          ? "one launch"
-             : t->search.launches > 1 ? "warm, in batches"
-                                      : "cold L2",
-             contender->count == 0 ? ", probe only"
-             : contender->finalist ? ", finalist"
-                                   : "");
-    return put_row(t, t->entries[i].kernel, &row);
-}
-
-/* Record, once, that a contender failed on this problem. */
-static fa2_status put_failure(timing *t, size_t i)
-{
-    fa2i_measurement row = {
-        .outcome = t->contenders[i].outcome, .settled = true, .max_error = t->entries[i].max_error};
-    memcpy(row.detail, t->failures[i].detail, sizeof row.detail);
-    if (t->entries[i].recorded)
-        return FA2_OK;
-    t->entries[i].recorded = true;
-    t->tune->failed++;
-    fa2i_note(&t->tune->progress, "%s: %s: %s", fa2i_outcome_string(row.outcome),
-              t->contenders[i].text, row.detail);
-    return put_row(t, t->entries[i].kernel, &row);
-}
-
 /* ---- who takes part ---- */
 
-static void add_contender(timing *t, size_t kernel)
+static void add_contender(fa2i_timing *t, size_t kernel)
 {
     const fa2i_kernel *k = &t->tune->kernels[kernel].kernel;
     t->contenders[t->count] =
         (fa2i_contender){.text = k->variant.text,
                          .smem_bytes = fa2i_recipe_main(&k->variant.recipe)->smem_bytes,
                          .registers = k->registers};
-    t->entries[t->count] = (entry){.kernel = kernel};
+    t->entries[t->count] = (fa2i_timing_entry){.kernel = kernel};
     t->ids[t->count++] = (uint32_t)kernel;
 }
 
 /* Is a candidate not worth a measurement? One that was not worth compiling could not be measured, either. */
-static bool is_left_out(const timing *t, size_t candidate)
+static bool is_left_out(const fa2i_timing *t, size_t candidate)
 {
     const fa2i_tune_kernel *k = &t->tune->kernels[t->problem->candidates[candidate]];
     return !k->known || t->problem->prospects[candidate].hopeless;
@@ -131,7 +37,7 @@ static bool is_left_out(const timing *t, size_t candidate)
 
 /* Fill the contenders: usable candidates that are not settled, behind the default, and not left out. again: also
  * those that are settled with a time. *ret_open: how many are not settled. */
-static fa2_status gather(timing *t, bool again, size_t *ret_open)
+static fa2_status gather(fa2i_timing *t, bool again, size_t *ret_open)
 {
     bool has_default = false;
     t->count = t->left_count = *ret_open = 0;
@@ -148,7 +54,7 @@ static fa2_status gather(timing *t, bool again, size_t *ret_open)
             continue;
         }
         if (!fa2i_tune_usable(t->tune, t->problem, kernel)) {
-            st = settled ? FA2_OK : put_unusable(t, kernel);
+            st = settled ? FA2_OK : fa2i_timing_put_unusable(t, kernel);
             if (st != FA2_OK)
                 return st;
             continue;
@@ -165,7 +71,7 @@ static fa2_status gather(timing *t, bool again, size_t *ret_open)
 }
 
 /* Teach what was measured; one time alone says nothing about others. */
-static fa2_status learn(const timing *t)
+static fa2_status learn(const fa2i_timing *t)
 {
     fa2_status st = FA2_OK;
     size_t count = 0;
@@ -187,7 +93,7 @@ done:
     return st;
 }
 
-static fa2_status alloc_timing(timing *t)
+static fa2_status alloc_timing(fa2i_timing *t)
 {
     size_t count = t->problem->count;
     t->contenders = fa2i_alloc_array(count, sizeof *t->contenders);
@@ -201,7 +107,7 @@ static fa2_status alloc_timing(timing *t)
     return FA2_OK;
 }
 
-static void timing_done(timing *t)
+static void timing_done(fa2i_timing *t)
 {
     fa2i_free(t->contenders);
     fa2i_free(t->entries);
@@ -217,51 +123,26 @@ static void timing_done(timing *t)
 static fa2_status sample(void *user, fa2i_sample *samples, size_t count, int launches,
                          double best_us)
 {
-    timing *t = user;
+    fa2i_timing *t = user;
     fa2_status st =
         fa2i_worker_sample(t->tune->worker, samples, count, t->ids, launches, best_us, t->failures);
     for (size_t i = 0; i < t->count && st == FA2_OK; i++) {
         if (t->failures[i].outcome == FA2I_OUTCOME_OK)
             continue;
         t->contenders[i].outcome = t->failures[i].outcome;
-        st = put_failure(t, i);
+        st = fa2i_timing_put_failure(t, i);
     }
     return st;
 }
 
 static bool spent(void *user)
 {
-    const timing *t = user;
+    const fa2i_timing *t = user;
     return fa2i_tune_spent(t->tune);
 }
 
-/* The verdict on a contender's kernel. */
-static fa2_status put_verdict(timing *t, size_t i, const fa2i_verification *verdict)
-{
-    fa2i_tune *tune = t->tune;
-    fa2i_tune_kernel *k = &tune->kernels[t->entries[i].kernel];
-    if (verdict->outcome != FA2I_OUTCOME_OK && k->verification.outcome == FA2I_OUTCOME_OK) {
-        tune->outcomes[k->kernel.outcome]--;
-        tune->outcomes[verdict->outcome]++;
-    }
-    k->verification = *verdict;
-    k->verified = true;
-    return fa2i_cache_put_verification(tune->cache, tune->device, &k->kernel.key, verdict);
-}
-
-/* Right in all cases of the verification, and wrong on a problem: it may win nowhere. */
-static fa2_status refute(timing *t, size_t i, fa2i_verification *verdict)
-{
-    char shape[FA2I_PROBLEM_CHARS];
-    char detail[sizeof verdict->detail];
-    fa2i_problem_format(&t->problem->problem, shape, sizeof shape);
-    snprintf(detail, sizeof detail, "%s: %.120s", shape, verdict->detail);
-    memcpy(verdict->detail, detail, sizeof detail);
-    return put_verdict(t, i, verdict);
-}
-
 /* Is a contender right on sampled rows of the problem itself? Otherwise it is out. */
-static fa2_status check_contender(timing *t, size_t i)
+static fa2_status check_contender(fa2i_timing *t, size_t i)
 {
     fa2i_verification verdict = {0};
     uint32_t overwritten = 0;
@@ -278,18 +159,18 @@ static fa2_status check_contender(timing *t, size_t i)
         t->failures[i].outcome = verdict.outcome;
         memcpy(t->failures[i].detail, verdict.detail, sizeof verdict.detail);
         if (verdict.outcome != FA2I_OUTCOME_OK)
-            st = refute(t, i, &verdict);
+            st = fa2i_timing_refute(t, i, &verdict);
         if (st != FA2_OK)
             return st;
     }
     t->entries[i].checked = t->failures[i].outcome == FA2I_OUTCOME_OK;
     t->contenders[i].outcome = t->failures[i].outcome;
-    return t->entries[i].checked ? FA2_OK : put_failure(t, i);
+    return t->entries[i].checked ? FA2_OK : fa2i_timing_put_failure(t, i);
 }
 
 /* Check all finalists; *ret_winner is the best contender that is right, t->count if none is, or if
  * the user stops. */
-static fa2_status find_winner(timing *t, size_t *ret_winner)
+static fa2_status find_winner(fa2i_timing *t, size_t *ret_winner)
 {
     fa2_status st = FA2_OK;
     size_t winner = t->count;
@@ -311,81 +192,7 @@ done:
     return st;
 }
 
-/* ---- results ---- */
-
-static fa2_status put_losers(timing *t, size_t winner, bool settled)
-{
-    for (size_t i = 0; i < t->count; i++) {
-        const fa2i_contender *contender = &t->contenders[i];
-        if (i == winner || contender->outcome != FA2I_OUTCOME_OK ||
-            contender->statistics.median <= 0)
-            continue;
-        const fa2_status st = put_time(t, i, settled);
-        if (st != FA2_OK)
-            return st;
-    }
-    return FA2_OK;
-}
-
-/* Settled without a sample. */
-static fa2_status put_left_out(const timing *t)
-{
-    static const char detail[] = "left out: far behind by what was measured of other problems";
-    fa2i_tune *tune = t->tune;
-    fa2i_measurement row = {.outcome = FA2I_OUTCOME_OK, .settled = true};
-    fa2_status st = FA2_OK;
-    memcpy(row.detail, detail, sizeof detail);
-    for (size_t i = 0; i < t->left_count && st == FA2_OK; i++) {
-        fa2i_tune_kernel *k = &tune->kernels[t->left[i]];
-        if (!k->known && !k->noted) {
-            bool new = false;
-            fa2i_kernel kernel = k->kernel;
-            kernel.nvrtc = tune->nvrtc;
-            memcpy(kernel.target, tune->target.name, sizeof kernel.target);
-            snprintf(kernel.generator, sizeof kernel.generator, "%s",
-                     fa2i_generator_id(tune->generator));
-            st = fa2i_cache_note_kernel(tune->cache, &kernel, &new);
-            k->noted = true;
-            tune->uncompiled += new;
-        }
-        if (st == FA2_OK)
-            st = put_row(t, t->left[i], &row);
-        tune->spared++;
-    }
-    return st;
-}
-
-static fa2_status put_winner(timing *t, size_t i)
-{
-    fa2_status st = FA2_OK;
-    fa2i_tune *tune = t->tune;
-    fa2i_tune_problem *p = t->problem;
-    const fa2i_kernel *kernel = &tune->kernels[t->entries[i].kernel].kernel;
-    fa2i_winner winner = {
-        .kernel = kernel->key,
-        .measured = !tune->modelled,
-        .median_us = t->contenders[i].statistics.median,
-    };
-    if (t->contenders[0].outcome == FA2I_OUTCOME_OK)
-        winner.default_us = t->contenders[0].statistics.median;
-    if (tune->modelled) /* by the device's counters, which know more than the cost model */
-        winner.model_us = winner.median_us;
-    else
-        FA2_TRY(fa2i_generator_cost(tune->generator, kernel->variant.text, &p->problem, &tune->card,
-                                    kernel->registers, &winner.model_us));
-    FA2_TRY(put_losers(t, i, t->search.complete));
-    FA2_TRY(put_left_out(t));
-    FA2_TRY(fa2i_cache_put_winner(tune->cache, tune->session, tune->device, p->id, &winner));
-    FA2_TRY(put_time(t, i, t->search.complete));
-    p->winner = winner;
-    p->state = FA2I_PROBLEM_MEASURED;
-    p->complete = t->search.complete;
-    memcpy(p->variant, kernel->variant.text, sizeof p->variant);
-done:
-    return st;
-}
-
-static fa2_status fail_problem(timing *t, const char *why)
+static fa2_status fail_problem(fa2i_timing *t, const char *why)
 {
     t->problem->state = FA2I_PROBLEM_FAILED;
     snprintf(t->problem->message, sizeof t->problem->message, "%s", why);
@@ -393,7 +200,7 @@ static fa2_status fail_problem(timing *t, const char *why)
 }
 
 /* Nothing can run; but what was left out may. */
-static fa2_status give_up(timing *t, const char *why)
+static fa2_status give_up(fa2i_timing *t, const char *why)
 {
     if (t->left_count == 0 || t->problem->all_wanted)
         return fail_problem(t, why);
@@ -402,7 +209,7 @@ static fa2_status give_up(timing *t, const char *why)
     return FA2_OK;
 }
 
-static fa2_status race(timing *t)
+static fa2_status race(fa2i_timing *t)
 {
     fa2_status st = FA2_OK;
     size_t winner = t->count;
@@ -420,12 +227,12 @@ static fa2_status race(timing *t)
     t->tune->early += t->search.early;
     FA2_TRY(learn(t));
     if (t->search.stopped)
-        return put_losers(t, t->count, false);
+        return fa2i_timing_put_times(t);
     FA2_TRY(find_winner(t, &winner));
     if (winner < t->count)
-        FA2_TRY(put_winner(t, winner));
+        FA2_TRY(fa2i_timing_put_winner(t, winner));
     else if (fa2i_tune_stopped(t->tune))
-        FA2_TRY(put_losers(t, t->count, false));
+        FA2_TRY(fa2i_timing_put_times(t));
     else
         FA2_TRY(give_up(t, "every variant failed while it was timed: see `fa2-tune show`"));
 done:
@@ -436,7 +243,7 @@ static fa2_status time_problem(fa2i_tune *tune, fa2i_tune_problem *problem)
 {
     fa2_status st = FA2_OK;
     size_t open = 0;
-    timing t = {.tune = tune, .problem = problem, .c = fa2i_tune_case(&problem->problem)};
+    fa2i_timing t = {.tune = tune, .problem = problem, .c = fa2i_tune_case(&problem->problem)};
 
     FA2_TRY(alloc_timing(&t));
     FA2_TRY(fa2i_tune_judge(tune, problem));

@@ -40,11 +40,15 @@ static fa2_status give_memory(fa2i_bench *bench, int64_t bytes)
 }
 
 /* Blocks that the card holds at once. The model of a software device needs fewer to be fully busy. */
-static unsigned count_blocks(const fa2i_bench *bench, const fa2i_loaded *loaded)
+static fa2_status count_blocks(const fa2i_bench *bench, const fa2i_loaded *loaded,
+                               unsigned *ret_blocks)
 {
     bool software = false;
-    (void)fa2i_cuda_is_software(bench->device.cuda, &software);
-    return (unsigned)(bench->device.card.sm_count * (software ? 1 : loaded->blocks_per_sm));
+    const fa2_status st = fa2i_cuda_is_software(bench->device.cuda, &software);
+    if (st == FA2_OK)
+        *ret_blocks =
+            (unsigned)(bench->device.card.sm_count * (software ? 1 : loaded->blocks_per_sm));
+    return st;
 }
 
 static fa2_status launch(fa2i_bench *bench, const fa2i_loaded *loaded, unsigned blocks,
@@ -69,13 +73,14 @@ fa2_status fa2i_bench_probe(fa2i_bench *bench, uint32_t id, const fa2i_probe *pr
     fa2_status st = FA2_OK;
     const fa2i_cuda_table *cuda = bench->device.cuda;
     float elapsed_ms = 0;
+    unsigned blocks = 0;
     if (id >= bench->slot_count || !bench->slots[id].ready)
         return fa2i_fail(FA2_E_INVALID, "kernel %u is not loaded", id);
     if (probe->bytes < 1 || probe->iterations < 1)
         return fa2i_fail(FA2_E_INVALID, "a probe of %lld bytes and %d iterations",
                          (long long)probe->bytes, (int)probe->iterations);
     const fa2i_loaded *loaded = &bench->slots[id].loaded;
-    const unsigned blocks = count_blocks(bench, loaded);
+    FA2_TRY(count_blocks(bench, loaded, &blocks));
     const int64_t step = (int64_t)blocks * loaded->steps[0].threads * 16;
     FA2_TRY(give_memory(bench, (probe->bytes + step - 1) / step * step));
     FA2_TRY(launch(bench, loaded, blocks, probe->iterations));

@@ -11,7 +11,7 @@ from typing import Any, Callable, Optional, Tuple
 log = logging.getLogger("fa2").warning
 
 _Description = Tuple[int, Optional[Callable[..., Any]], Optional[Callable[..., Any]], Optional[Callable[..., Any]],
-                     Optional[Callable[..., Any]], Optional[Callable[..., Any]]]
+                     Optional[Callable[..., Any]], Optional[Callable[..., Any]], Optional[Callable[..., Any]]]
 
 _ANY, _TORCH, _TORCH_SUBTYPE = range(3)  # fa2py_kind
 
@@ -28,14 +28,14 @@ def need(name: str, title: str, needer: str) -> None:
 
 
 def describe(kind: type) -> _Description:
-    """(kind, empty_like, empty, stream, plain, copy) of a type: see fa2py_framework."""
+    """(kind, empty_like, empty, stream, plain, copy, lends) of a type: see fa2py_framework."""
     library = sys.modules.get(kind.__module__.partition(".")[0])
     torch = sys.modules.get("torch")
     if torch is not None and issubclass(kind, torch.Tensor):
         return _torch(torch, kind)
     if library is not None and library.__name__ == "cupy":
         return _cupy(library)
-    return _ANY, None, None, None, None, None
+    return _ANY, None, None, None, None, None, None
 
 
 def _torch(torch: Any, kind: type) -> _Description:
@@ -50,9 +50,12 @@ def _torch(torch: Any, kind: type) -> _Description:
     def copy(tensor: Any) -> Any:
         return tensor.clone(memory_format=torch.contiguous_format)
 
+    def lends(tensor: Any) -> bool:
+        return not tensor.is_meta and not tensor.is_nested and tensor.layout is torch.strided
+
     exact = kind in (torch.Tensor, torch.nn.Parameter)
     # a tensor that requires a gradient refuses __dlpack__, which PyTorch < 2.10 must be asked by
-    return _TORCH if exact else _TORCH_SUBTYPE, torch.empty_like, empty, stream, torch.Tensor.detach, copy
+    return _TORCH if exact else _TORCH_SUBTYPE, torch.empty_like, empty, stream, torch.Tensor.detach, copy, lends
 
 
 def _cupy(cupy: Any) -> _Description:
@@ -72,7 +75,7 @@ def _cupy(cupy: Any) -> _Description:
         with array.device:
             return array.copy()
 
-    return _ANY, empty_like, empty, stream, None, copy
+    return _ANY, empty_like, empty, stream, None, copy, None
 
 
 def _driver_cuda() -> int:

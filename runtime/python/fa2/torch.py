@@ -38,9 +38,9 @@ attention = _native.attention
 
 def _refusal(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor], is_causal: bool,
              scale: Optional[float]) -> Optional[str]:
-    if attn_mask is not None and (is_causal or query.dim() > 4 or attn_mask.requires_grad or attn_mask.dtype not in _MASKS):
-        return ("attn_mask is a boolean, float16, bfloat16 or float32 tensor without a gradient, beside is_causal=False "
-                "and tensors of at most 4 dimensions")
+    if attn_mask is not None and (is_causal or query.dim() > 4 or attn_mask.dtype not in _MASKS):
+        return ("attn_mask is a boolean, float16, bfloat16 or float32 tensor, beside is_causal=False and tensors of at most "
+                "4 dimensions")
     if scale is not None and scale <= 0:
         return f"scale is {scale}; fa2 wants it more than 0"
     if type(query).__name__ == "NestedTensor" or query.is_nested:

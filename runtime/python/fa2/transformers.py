@@ -3,8 +3,8 @@
     import fa2.transformers; fa2.transformers.register()
     model = AutoModelForCausalLM.from_pretrained(..., attn_implementation="fa2")
 
-Causal, bidirectional and cross-attention, grouped heads, sliding windows, softcap, sinks, padding and other masks,
-dynamic and static caches. What fa2 cannot do yet goes to transformers' sdpa, which a warning says, once for each
+Causal, bidirectional and cross-attention, grouped heads, sliding windows, softcap, sinks, padding and other masks, learned
+biases of scores (T5), dynamic and static caches. What fa2 cannot do yet goes to transformers' sdpa, which a warning says, once for each
 reason.
 """
 
@@ -131,10 +131,8 @@ def _mask(batch_size: int, q_length: int, kv_length: int, q_offset: Any = 0, kv_
 # ---- attention ----
 
 
-def _refusal(query: Tensor, position_bias: Any, cache: Any) -> Optional[str]:
+def _refusal(query: Tensor, cache: Any) -> Optional[str]:
     """What fa2 cannot do yet."""
-    if position_bias is not None:
-        return "scores have a learned bias"
     if cache is not None:
         return "the cache is paged"
     if query.dtype not in (torch.float16, torch.bfloat16):
@@ -181,12 +179,18 @@ def _fallback(reason: str, *arguments: Any, softcap: Optional[float], s_aux: Opt
 
 def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Optional[Tensor], bounds: Optional[Tensor],
             packed: Dict[str, Any], is_causal: bool, scaling: Optional[float], sliding_window: Optional[int],
-            softcap: Optional[float], s_aux: Optional[Tensor], dropout: float) -> Tensor:
+            softcap: Optional[float], s_aux: Optional[Tensor], dropout: float, position_bias: Optional[Tensor]) -> Tensor:
+    if position_bias is not None and packed:
+        raise NotImplementedError("packed sequences have a learned bias of scores")
+    if position_bias is not None and bounds is not None:
+        mask, bounds = _mask_of_all(query, key, bounds, is_causal, sliding_window), None
     window = None
     if mask is not None:
         is_causal = False  # the mask has it all
     elif sliding_window is not None and sliding_window < key.shape[2]:
         window = (sliding_window - 1, -1 if is_causal else sliding_window - 1)
+    if position_bias is not None:
+        mask = _biased(position_bias, mask, key.dtype)
     batch, heads, length, width = query.shape
     columns = value.shape[-1]
     if width % 8 != 0 or columns != width:
@@ -212,6 +216,15 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Optional[Tensor], b
             lengths.update(zip(("leftpad", "seqused_k"), _begins_and_ends(bounds)))
         out = attention(query, key, value, layout="bhsd", **settings, **lengths).transpose(1, 2)
     return out if out.shape[-1] == columns else out[..., :columns]
+
+
+def _biased(bias: Tensor, mask: Optional[Tensor], dtype: torch.dtype) -> Tensor:
+    """A learned bias and a mask of the same scores, if there is one, as one bias: rows of numbers that lie together."""
+    if mask is not None and mask.dtype == torch.bool:
+        bias = torch.where(mask, bias, torch.finfo(dtype).min)
+    elif mask is not None:
+        bias = bias + mask
+    return bias if bias.stride(-1) == 1 else bias.contiguous()
 
 
 # Kernels that are told where keys begin and end have no gradients. Up to so many keys a mask of them costs less than what it
@@ -272,15 +285,16 @@ def _attention(module: torch.nn.Module, query: Tensor, key: Tensor, value: Tenso
     if attention_mask is not None and attention_mask.dtype == torch.int64:
         used = int(attention_mask)
         key, value, attention_mask = key[:, :, :used], value[:, :, :used], None
+        position_bias = None if position_bias is None else position_bias[..., :used]
     elif attention_mask is not None and attention_mask.dtype == torch.int32:
         bounds, attention_mask = attention_mask, None
     packed = _packed_sequences(query, keywords)
-    reason = _refusal(query, position_bias, cache)
+    reason = _refusal(query, cache)
     if reason is None:
         try:
             # the mask of packed sequences says what their lengths do
             return _attend(query, key, value, None if packed else attention_mask, bounds, packed, is_causal, scaling,
-                           sliding_window, softcap, s_aux, dropout), None
+                           sliding_window, softcap, s_aux, dropout, position_bias), None
         except NotImplementedError as refusal:  # gradients with a mask, for instance
             reason = str(refusal)
     queries, keys = query.shape[2], key.shape[2]

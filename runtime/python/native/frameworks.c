@@ -28,7 +28,7 @@ static const dl_exchange *find_exchange(PyTypeObject *type)
 
 static PyObject *optional(PyObject *answer, int index)
 {
-    PyObject *value = PyTuple_GetItem(answer, index); /* borrowed; the tuple has six items */
+    PyObject *value = PyTuple_GetItem(answer, index); /* borrowed; the tuple has seven items */
     if (value == NULL || value == Py_None)
         return NULL;
     Py_INCREF(value);
@@ -45,8 +45,8 @@ static bool describe(PyTypeObject *type, fa2py_framework *framework)
     Py_XDECREF(frameworks_module);
     if (answer == NULL)
         return false;
-    if (!PyTuple_Check(answer) || PyTuple_Size(answer) != 6) {
-        PyErr_SetString(PyExc_TypeError, "fa2._frameworks.describe must return a tuple of six");
+    if (!PyTuple_Check(answer) || PyTuple_Size(answer) != 7) {
+        PyErr_SetString(PyExc_TypeError, "fa2._frameworks.describe must return a tuple of seven");
         Py_DECREF(answer);
         return false;
     }
@@ -57,6 +57,7 @@ static bool describe(PyTypeObject *type, fa2py_framework *framework)
     framework->stream = optional(answer, 3);
     framework->plain = optional(answer, 4);
     framework->copy = optional(answer, 5);
+    framework->lends = optional(answer, 6);
     Py_DECREF(answer);
     return !PyErr_Occurred();
 }
@@ -68,6 +69,7 @@ static void forget(fa2py_framework *framework)
     Py_XDECREF(framework->stream);
     Py_XDECREF(framework->plain);
     Py_XDECREF(framework->copy);
+    Py_XDECREF(framework->lends);
     free(framework);
 }
 
@@ -258,24 +260,42 @@ static bool open_by_exchange(const dl_exchange *exchange, PyObject *tensor, cons
     return exchange->from_object(tensor, &managed) == 0 && take_versioned(managed, name, view);
 }
 
-/* A library that cannot lend a tensor (PyTorch: one that is meta or sparse) may say so by a RuntimeError with its own
- * stack in it. */
-static void say_not_lent(const char *name)
+/* Whether the library itself says that such a tensor is never lent. */
+static bool is_not_lent(const fa2py_framework *framework, PyObject *tensor)
 {
-    if (!PyErr_ExceptionMatches(PyExc_RuntimeError) ||
-        PyErr_ExceptionMatches(PyExc_NotImplementedError))
-        return;
+    PyObject *answer = framework->lends != NULL
+                           ? PyObject_CallFunctionObjArgs(framework->lends, tensor, NULL)
+                           : NULL;
+    PyErr_Clear(); /* one that cannot be asked failed for another reason */
+    Py_XDECREF(answer);
+    return answer == Py_False;
+}
+
+/* PyTorch says by a RuntimeError with its own stack in it what it cannot lend: that becomes a line, with the error
+ * as its cause. Other RuntimeErrors, a driver's above all, are none of ours. */
+static void say_not_lent(const fa2py_framework *framework, PyObject *tensor, const char *name)
+{
     PyObject *kind, *value, *trace;
     PyErr_Fetch(&kind, &value, &trace);
+    if (kind != PyExc_RuntimeError || !is_not_lent(framework, tensor)) {
+        PyErr_Restore(kind, value, trace);
+        return;
+    }
     PyErr_NormalizeException(&kind, &value, &trace);
-    PyObject *text = value != NULL ? PyObject_Str(value) : NULL;
+    if (trace != NULL)
+        PyException_SetTraceback(value, trace);
+    PyObject *text = PyObject_Str(value);
     PyObject *lines = text != NULL ? PyUnicode_Splitlines(text, 0) : NULL;
     PyObject *first = lines != NULL && PyList_Size(lines) > 0 ? PyList_GetItem(lines, 0) : kind;
+    PyObject *said_kind, *said, *said_trace;
     PyErr_Format(PyExc_ValueError, "%s cannot be lent by DLPack: %S", name, first);
+    PyErr_Fetch(&said_kind, &said, &said_trace);
+    PyErr_NormalizeException(&said_kind, &said, &said_trace);
+    PyException_SetCause(said, value); /* takes the reference */
+    PyErr_Restore(said_kind, said, said_trace);
     Py_XDECREF(lines);
     Py_XDECREF(text);
     Py_XDECREF(kind);
-    Py_XDECREF(value);
     Py_XDECREF(trace);
 }
 
@@ -289,7 +309,7 @@ bool fa2py_view_open(const fa2py_framework *framework, PyObject *tensor, const c
     if (ok)
         *ret_view = view;
     else
-        say_not_lent(name);
+        say_not_lent(framework, tensor, name);
     return ok;
 }
 

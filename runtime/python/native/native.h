@@ -62,6 +62,7 @@ typedef struct fa2py_framework {
     PyObject *stream;            /* (device) -> the current stream, a number */
     PyObject *plain;             /* (tensor) -> one without what hinders __dlpack__ */
     PyObject *copy;              /* (tensor) -> its values in a new tensor, row by row */
+    PyObject *lends;             /* (tensor) -> whether it can be lent, whatever it lies on */
 } fa2py_framework;
 
 /* Borrowed; lives until the process ends. */

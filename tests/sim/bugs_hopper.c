@@ -1,0 +1,134 @@
+/*
+ * Planted bugs: the families for wgmma and TMA.
+ */
+#include "bugs.h"
+
+/* Forward: a block for each row tile; those that stay, O by TMA; with work by a counter. */
+#define ROWS                                                                                       \
+    {                                                                                              \
+        "fwd_sm90 ", "groups=2", "!persistent"                                                     \
+    }
+#define STAYS                                                                                      \
+    {                                                                                              \
+        "fwd_sm90 ", "groups=2", "persistent=1"                                                    \
+    }
+#define COUNTED                                                                                    \
+    {                                                                                              \
+        "fwd_sm90 ", "groups=2", "persistent=2"                                                    \
+    }
+#define IN_TURNS                                                                                   \
+    {                                                                                              \
+        "fwd_sm90 ", "turns=1", NULL                                                               \
+    }
+#define LATENT                                                                                     \
+    {                                                                                              \
+        "fwd_splitkv_sm90 ", NULL, NULL                                                            \
+    }
+#define BY_KEYS                                                                                    \
+    {                                                                                              \
+        "bwd_sm90 ", "!split=1", NULL                                                              \
+    }
+
+#define TILES   "Sq=150,Sk=900" /* more tiles than stages */
+#define LATENTS "Sq=3,Sk=1500,D=576,Dv=512,v_in_k=1"
+#define KEYS    "op=backward,Sq=300"
+
+static const bug bugs[] = {
+    {"none, wgmma", "h200", ROWS, "", "", 1, "Sq=200,causal=1", NULL, NULL},
+    {"none, wgmma, D=128", "h200", ROWS, "", "", 1, "Sq=150,Sk=500,D=128", NULL, NULL},
+    {"none, wgmma, in turns", "h200", IN_TURNS, "", "", 1, "Sq=200,Sk=500,D=128,causal=1", NULL,
+     NULL},
+    {"none, wgmma, persistent", "h200", STAYS, "", "", 1, "Sq=300,causal=1", NULL, NULL},
+    {"none, wgmma, by a counter", "h200", COUNTED, "", "", 1, "Sq=300,causal=1", NULL, NULL},
+    {"none, wgmma, bias", "h200", {"fwd_sm90 "}, "", "", 1, "Sq=200,bias=fp16", NULL, NULL},
+    {"none, wgmma, packed",
+     "h200",
+     {"fwd_sm90 "},
+     "",
+     "",
+     1,
+     "B=5,Sq=200,Tq=400,Tk=500",
+     NULL,
+     NULL},
+    {"none, wgmma, latent", "h200", LATENT, "", "", 1, LATENTS, NULL, NULL},
+    {"none, wgmma, backward", "h200", BY_KEYS, "", "", 1, KEYS ",D=128,causal=1", NULL, NULL},
+    {"none, wgmma, backward in turns", "h200", BY_KEYS, "", "", 1, KEYS ",deterministic=1", NULL,
+     NULL},
+    {"bytes that are not announced", "h200", ROWS, "barrier_expect(full, kTileBytes);",
+     "barrier_arrive(full);", 1, TILES, "early: ", "wgmma"},
+    {"more bytes announced than come", "h200", ROWS, "barrier_expect(full, kTileBytes);",
+     "barrier_expect(full, kTileBytes + 16);", 1, TILES, "and 16 bytes missing", "tma.cu.in"},
+    {"a stage that nobody gives back", "h200", ROWS, "barrier_arrive(barriers.k_empty(k.index));",
+     ";", 1, TILES, "with 8 of 8 arrivals", "fwd_loads.cu.in"},
+    {"an arrival too many is waited for", "h200", ROWS,
+     "barrier_init(k_empty(stage), kGroups * 4);", "barrier_init(k_empty(stage), kGroups * 4 + 1);",
+     1, TILES, "with 1 of 9 arrivals", "fwd_loads.cu.in"},
+    {"an arrival too few is waited for", "h200", ROWS, "barrier_init(k_empty(stage), kGroups * 4);",
+     "barrier_init(k_empty(stage), kGroups * 4 - 1);", 1, TILES, "race: it writes shared memory",
+     "fwd_loads.cu.in"},
+    {"a wrong phase of what is full", "h200", ROWS,
+     "barrier_wait(barriers.k_full(k.index), k.parity);",
+     "barrier_wait(barriers.k_full(k.index), k.parity ^ 1);", 1, TILES,
+     "stuck: it waits for phase 1", "fwd_rows.cu.in"},
+    {"a wrong phase of what is empty", "h200", ROWS, "barrier_wait(empty, stage.parity ^ 1);",
+     "barrier_wait(empty, stage.parity);", 1, TILES, "stuck: it waits for phase 0",
+     "fwd_loads.cu.in"},
+    {"no wait for what is empty", "h200", ROWS, "barrier_wait(empty, stage.parity ^ 1);", ";", 1,
+     TILES, "early: ", "fwd_loads.cu.in"},
+    {"a stage given back too early", "h200", ROWS,
+     "wgmma_wait<1>();  // S is there\n        pin(s);\n        release_k();",
+     "release_k();\n        wgmma_wait<1>();  // S is there\n        pin(s);", 1, TILES,
+     "race: it writes shared memory", "fwd_loads.cu.in"},
+    {"a removed wait for S", "h200", ROWS, "wgmma_wait<1>();  // S is there", "", 1, TILES,
+     "early: no wgmma.wait_group", ".cu.in"},
+    {"a removed fence of products", "h200", ROWS, "    wgmma_fence();", "", 1, TILES,
+     "unfenced: ", ".cu.in"},
+    {"a wrong swizzle", "h200", ROWS, "kSwizzle128 = uint64(1) << 62",
+     "kSwizzle128 = uint64(2) << 62", 1, TILES, "", NULL},
+    {"mbarriers that TMA does not see", "h200", ROWS, "barrier_init_fence();\n    }", "}", 1, TILES,
+     "proxy: no fence.mbarrier_init", "tma.cu.in"},
+    {"mbarriers that nobody waits for", "h200", ROWS, "__syncthreads();  // the barriers are there",
+     ";", 1, TILES, "it reads shared memory", ".cu.in"},
+    {"more registers than there are", "h200", ROWS, "take_registers<kGroupRegisters>();",
+     "take_registers<kGroupRegisters + 8>();", 1, TILES, "stuck: it waits for 80 registers",
+     "wgmma.cu.in"},
+    {"turns that nobody passes on", "h200", IN_TURNS, "turns.pass();\n        wgmma_wait<1>();",
+     "wgmma_wait<1>();", 1, "Sq=150,Sk=900,D=128", "stuck: ", ".cu.in"},
+    {"rows of O that TMA does not see", "h200", STAYS,
+     "release_to_loads();  // this lane's rows of O", ";  // this lane's rows of O", 1, "Sq=300",
+     "proxy: it reads shared memory", "write.cu.in"},
+    {"rows of O from lanes that have not come", "h200", STAYS,
+     "release_to_loads();  // this lane's rows of O are seen by what stores them\n    "
+     "__syncwarp();",
+     "release_to_loads();", 1, "Sq=300", "race: it reads shared memory", "write.cu.in"},
+    {"a thread that does not wait for its stores", "h200", STAYS, "wait_stores();", ";", 2,
+     "Sq=300", "early: the thread ends", "fwd.cu.in"},
+    {"rows of Q that nobody gives back", "h200", STAYS, "barrier_arrive(barriers.q_empty(index));",
+     ";", 1, "B=40,Sq=300", "stuck: ", "fwd.cu.in"},
+    {"rows of Q that come too early", "h200", COUNTED,
+     "barrier_wait(barriers.q_empty(group), q_parity);", ";", 1, "B=40,Sq=300",
+     "shared memory at offset", "fwd_loads.cu.in"},
+    {"copies that products do not see", "h200", LATENT,
+     "fence_products();\n        barrier_arrive(tile_is_there(smem, tile));",
+     "barrier_arrive(tile_is_there(smem, tile));", 1, LATENTS, "proxy: it reads shared memory",
+     "split.cu.in"},
+    {"P that is taken before it is there", "h200", LATENT, "pair_sync();\n#pragma unroll",
+     "#pragma unroll", 1, LATENTS, "uninitialised", "split.cu.in"},
+    {"dS that products do not see", "h200", BY_KEYS,
+     "fence_products();\n        named_barrier(1, kWorkers);  // all of dS^T",
+     "named_barrier(1, kWorkers);  // all of dS^T", 1, KEYS, "proxy: it reads shared memory",
+     "bwd_by_keys.cu.in"},
+    {"dS that is not there", "h200", BY_KEYS, "named_barrier(1, kWorkers);  // all of dS^T",
+     ";  //", 1, KEYS, "race", "bwd_by_keys.cu.in"},
+    {"a removed wait for dV", "h200", BY_KEYS, "wgmma_wait<1>();  // dV and dQ are there", "", 1,
+     KEYS, "early: no wgmma.wait_group", ".cu.in"},
+    {"K and V written over", "h200", BY_KEYS,
+     "named_barrier(1, kWorkers);  // every warp has read its", ";  //", 1, KEYS,
+     "race: it reads shared memory", "bwd_products.cu.in"},
+    {"turns by the number of a block, wgmma", "h200", BY_KEYS, "block_ticket(p, smem + kScoreArea)",
+     "blockIdx.x", 1, KEYS ",deterministic=1", "timeout", "turns.cu.in"},
+    {"a ticket where TMA writes", "h200", BY_KEYS, "smem + kScoreArea)", "smem)", 1,
+     KEYS ",deterministic=1", "proxy: it writes shared memory", "tma.cu.in"},
+};
+
+const bug_list hopper_bugs = {bugs, sizeof bugs / sizeof *bugs};

@@ -1,0 +1,388 @@
+/*
+ * Products of a warpgroup: wgmma.mma_async with its fences and groups.
+ *
+ * A warp computes its 16 rows when it issues the product, as what a product reads must not change
+ * until it is waited for: that holds of registers by the data flow of hazards.c, and of shared memory
+ * by the shadow, which takes the reads of a group as going on until the wait for it. What the four
+ * warps execute must be alike; they need not meet.
+ *
+ * Accumulators lie as those of mma.sync, 8 columns after 8. A row of 8 is kept as its even columns,
+ * then the odd ones, as each of these is a piece of a register.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include "access.h"
+#include "arena.h"
+#include "matrix.h"
+
+enum { GROUP_WARPS = 4, ROWS = 16, DEPTH = 16, COLUMNS_MAX = 256, SIDE = SIM_SIDE };
+enum { BF16 = 1, A_REGISTERS = 2, TILES = 4 }; /* info; tiles of 8 columns times TILES */
+
+typedef struct product {
+    const sim_op *op;
+    int tiles;
+    bool bf16, add, a_in_registers;
+    float scale; /* of the products: 1 or -1 */
+    sim_operand a, b;
+} product;
+
+/* The operands of a warp as numbers: its rows of A, times the scale, and all columns of B. */
+typedef struct numbers {
+    float a[ROWS][DEPTH];
+    sim_line b[DEPTH][COLUMNS_MAX / SIDE];
+} numbers;
+
+/* ---- what the warps of a warpgroup do alike ---- */
+
+/* false, and the launch stopped: a lane or a warp is missing. */
+static bool is_whole(sim_warp *w)
+{
+    if (w->mask != SIM_ALL_LANES) {
+        sim_stop(w, -1, CUDA_ERROR_LAUNCH_FAILED,
+                 "lanes are missing: all 32 must execute it, 0x%08x do", w->mask);
+        return false;
+    }
+    if ((unsigned)(w->index | (GROUP_WARPS - 1)) >= w->block->launch->warp_count) {
+        sim_stop(w, -1, CUDA_ERROR_LAUNCH_FAILED,
+                 "the block's last warps are no warpgroup: it has %u",
+                 w->block->launch->warp_count);
+        return false;
+    }
+    return true;
+}
+
+static void add_step(sim_products *first, const sim_group_step *step)
+{
+    if (first->step_count == first->step_capacity) {
+        const size_t capacity = first->step_capacity == 0 ? 256 : 2 * first->step_capacity;
+        sim_group_step *larger = sim_host_memory(capacity * sizeof *larger);
+        if (first->step_count > 0)
+            memcpy(larger, first->steps, first->step_count * sizeof *larger);
+        free(first->steps);
+        first->steps = larger;
+        first->step_capacity = capacity;
+    }
+    first->steps[first->step_count++] = *step;
+}
+
+/* Where all four have done the same, what they did is forgotten. */
+static void forget_steps(sim_warp *group)
+{
+    for (int i = 0; i < GROUP_WARPS; i++)
+        if (group[i].products.done != group->products.step_count)
+            return;
+    for (int i = 0; i < GROUP_WARPS; i++)
+        group[i].products.done = 0;
+    group->products.step_count = 0;
+}
+
+static bool is_alike(sim_warp *w, const sim_group_step *step)
+{
+    sim_warp *group = &w->block->warps[w->index / GROUP_WARPS * GROUP_WARPS];
+    sim_products *first = &group->products;
+    char other[512];
+    if (w->products.done == first->step_count)
+        add_step(first, step);
+    const sim_group_step *known = &first->steps[w->products.done++];
+    if (known->op != step->op) {
+        sim_describe(w->block->program, known->op, other, sizeof other);
+        sim_stop(w, -1, CUDA_ERROR_LAUNCH_FAILED,
+                 "the warps of a warpgroup part: another one executes %s", other);
+        return false;
+    }
+    if (known->a != step->a || known->b != step->b || known->add != step->add) {
+        sim_stop(w, -1, CUDA_ERROR_LAUNCH_FAILED,
+                 "the warps of a warpgroup differ in its operands: descriptors 0x%llx, 0x%llx, "
+                 "scale-d %d; of another one 0x%llx, 0x%llx, %d",
+                 (unsigned long long)step->a, (unsigned long long)step->b, step->add,
+                 (unsigned long long)known->a, (unsigned long long)known->b, known->add);
+        return false;
+    }
+    forget_steps(group);
+    return true;
+}
+
+static bool synchronous(sim_warp *w)
+{
+    return is_whole(w) && is_alike(w, &(sim_group_step){.op = w->pc});
+}
+
+/* ---- fence and groups; what they mean for registers is known before (hazards.c) ---- */
+
+static void fence(const sim_op *op, sim_warp *w)
+{
+    (void)op;
+    synchronous(w);
+}
+
+static void commit_group(const sim_op *op, sim_warp *w)
+{
+    (void)op;
+    sim_products *p = &w->products;
+    if (!synchronous(w))
+        return;
+    if (p->groups == SIM_PRODUCT_GROUPS) {
+        p->groups--;
+        memmove(p->tokens, p->tokens + 1, p->groups * sizeof *p->tokens);
+    }
+    p->tokens[p->groups++] = sim_shadow_commit(&w->block->shadow);
+}
+
+static void wait_group(const sim_op *op, sim_warp *w)
+{
+    sim_products *p = &w->products;
+    if (!synchronous(w) || op->immediate >= (int64_t)p->groups)
+        return;
+    const unsigned kept = (unsigned)op->immediate, done = p->groups - kept;
+    sim_shadow_finished(&w->block->shadow, (unsigned)w->index, SIM_BY_PRODUCTS,
+                        p->tokens[done - 1]);
+    memmove(p->tokens, p->tokens + done, kept * sizeof *p->tokens);
+    p->groups = kept;
+}
+
+/* ---- what the operands say ---- */
+
+static bool take_descriptor(sim_warp *w, int32_t source, uint64_t transposed, sim_operand *ret,
+                            uint64_t *ret_bits)
+{
+    const uint64_t *lanes = sim_source_64(w, source);
+    LANES(l)
+    if (lanes[l] != lanes[0]) {
+        sim_stop(w, l, CUDA_ERROR_LAUNCH_FAILED,
+                 "its descriptor is 0x%llx, that of lane 0 is 0x%llx", (unsigned long long)lanes[l],
+                 (unsigned long long)lanes[0]);
+        return false;
+    }
+    const char *wrong = sim_operand_of(lanes[0], transposed != 0, ret);
+    if (wrong != NULL)
+        sim_stop(w, -1, CUDA_ERROR_LAUNCH_FAILED, "descriptor 0x%llx: %s",
+                 (unsigned long long)lanes[0], wrong);
+    *ret_bits = lanes[0];
+    return wrong == NULL;
+}
+
+static bool take_truth(sim_warp *w, const sim_op *op, int source, bool *ret_truth)
+{
+    *ret_truth = op->immediate != 0;
+    if (op->src[source] == SIM_NONE)
+        return true;
+    const uint32_t lanes = sim_predicate(w, op, source);
+    *ret_truth = lanes != 0;
+    if (lanes == 0 || lanes == SIM_ALL_LANES)
+        return true;
+    sim_stop(w, -1, CUDA_ERROR_LAUNCH_FAILED, "scale-d is not the same in all lanes: 0x%08x",
+             lanes);
+    return false;
+}
+
+static bool is_scale(uint32_t value)
+{
+    return value == 1 || value == UINT32_MAX;
+}
+
+/* Sources: A (4 registers or a descriptor), B, scale-d, scales of A and B, transposition of A if it
+ * has a descriptor, of B. */
+static bool take_operands(sim_warp *w, product *p)
+{
+    const int32_t *src = p->op->src + (p->a_in_registers ? 4 : 1);
+    const uint32_t scale_a = *sim_source(w, src[2]), scale_b = *sim_source(w, src[3]);
+    const uint32_t transpose_a = p->a_in_registers ? 0 : *sim_source(w, src[4]);
+    const uint32_t transpose_b = *sim_source(w, src[p->a_in_registers ? 4 : 5]);
+    sim_group_step step = {.op = w->pc};
+    if (!is_scale(scale_a) || !is_scale(scale_b) || transpose_a > 1 || transpose_b > 1) {
+        sim_stop(w, -1, CUDA_ERROR_LAUNCH_FAILED,
+                 "scales are 1 or -1, here %d and %d; transpositions 0 or 1, here %u and %u",
+                 (int)scale_a, (int)scale_b, transpose_a, transpose_b);
+        return false;
+    }
+    p->scale = scale_a == scale_b ? 1.0f : -1.0f;
+    return (p->a_in_registers || take_descriptor(w, p->op->src[0], transpose_a, &p->a, &step.a)) &&
+           take_descriptor(w, src[0], transpose_b, &p->b, &step.b) &&
+           take_truth(w, p->op, (int)(src + 1 - p->op->src), &p->add) &&
+           (step.add = p->add, is_alike(w, &step));
+}
+
+/* ---- elements ---- */
+
+static sim_elements chunk_at(const sim_warp *w, const sim_operand *o, unsigned row, unsigned part)
+{
+    sim_elements out;
+    memcpy(&out, w->block->shared + (sim_operand_at(o, row, part) - SIM_SHARED_BASE), sizeof out);
+    return out;
+}
+
+#define INTERLEAVE(a, b, high)                                                                     \
+    __builtin_shufflevector(a, b, 0 + (high), 8 + (high), 1 + (high), 9 + (high), 2 + (high),      \
+                            10 + (high), 3 + (high), 11 + (high))
+
+/* Rows become columns: three rounds of interleaving i with i + 4. */
+static void transpose(sim_elements m[SIDE])
+{
+    sim_elements other[SIDE];
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < SIDE / 2; i++) {
+            other[2 * i] = INTERLEAVE(m[i], m[i + SIDE / 2], 0);
+            other[2 * i + 1] = INTERLEAVE(m[i], m[i + SIDE / 2], 4);
+        }
+        memcpy(m, other, sizeof other);
+    }
+}
+
+static void take_b(const sim_warp *w, const product *p, numbers *out)
+{
+    static const unsigned order[SIDE] = {0, 2, 4, 6, 1, 3, 5, 7};
+    for (unsigned tile = 0; tile < (unsigned)p->tiles; tile++)
+        for (unsigned half = 0; half < DEPTH / SIDE; half++) {
+            sim_elements m[SIDE];
+            for (unsigned i = 0; i < SIDE; i++)
+                m[i] = p->b.transposed
+                           ? __builtin_shufflevector(chunk_at(w, &p->b, SIDE * half + i, tile),
+                                                     (sim_elements){0}, 0, 2, 4, 6, 1, 3, 5, 7)
+                           : chunk_at(w, &p->b, SIDE * tile + order[i], half);
+            if (!p->b.transposed)
+                transpose(m);
+            for (unsigned i = 0; i < SIDE; i++)
+                out->b[SIDE * half + i][tile] = sim_widen(m[i], p->bf16);
+        }
+}
+
+/* Part (h, half) of A: 8 rows from 8 h on, 8 columns from 8 half on. */
+static void take_a_part(const sim_warp *w, const product *p, unsigned h, unsigned half,
+                        numbers *out)
+{
+    const unsigned first = (unsigned)w->index % GROUP_WARPS * ROWS + SIDE * h;
+    sim_elements m[SIDE];
+    if (p->a_in_registers)
+        memcpy(m, sim_source(w, p->op->src[2 * half + h]), sizeof m);
+    for (unsigned i = 0; !p->a_in_registers && i < SIDE; i++)
+        m[i] = p->a.transposed ? chunk_at(w, &p->a, SIDE * half + i, first / SIDE)
+                               : chunk_at(w, &p->a, first + i, half);
+    if (!p->a_in_registers && p->a.transposed)
+        transpose(m);
+    for (unsigned i = 0; i < SIDE; i++) {
+        const sim_line row = sim_widen(m[i], p->bf16) * p->scale;
+        memcpy(&out->a[SIDE * h + i][SIDE * half], &row, sizeof row);
+    }
+}
+
+/* ---- the product ---- */
+
+/* Rows 8 h ... 8 h + 7 of a tile of 8 columns. */
+static void multiply(sim_warp *w, const product *p, const numbers *n, int tile, int h)
+{
+    float *even = (void *)(w->file + p->op->dst[4 * tile + 2 * h]);
+    float *odd = (void *)(w->file + p->op->dst[4 * tile + 2 * h + 1]);
+    sim_line sum[SIDE] = {{0}};
+    for (int row = 0; p->add && row < SIDE; row++) {
+        memcpy(&sum[row], even + 4 * row, 16);
+        memcpy((char *)&sum[row] + 16, odd + 4 * row, 16);
+    }
+    for (int k = 0; k < DEPTH; k++) {
+        const sim_line b = n->b[k][tile];
+        for (int row = 0; row < SIDE; row++)
+            sum[row] = sim_add_product(sum[row], n->a[SIDE * h + row][k], b);
+    }
+    for (int row = 0; row < SIDE; row++) {
+        for (int i = 0; i < SIDE; i++)
+            sum[row][i] = sim_float(sim_result(sum[row][i]));
+        memcpy(even + 4 * row, &sum[row], 16);
+        memcpy(odd + 4 * row, (const char *)&sum[row] + 16, 16);
+    }
+}
+
+static void mma_async(const sim_op *op, sim_warp *w)
+{
+    product p = {.op = op,
+                 .tiles = op->info / TILES,
+                 .bf16 = (op->info & BF16) != 0,
+                 .a_in_registers = (op->info & A_REGISTERS) != 0};
+    const unsigned first = (unsigned)w->index % GROUP_WARPS * ROWS;
+    numbers n;
+    if (!is_whole(w) || !take_operands(w, &p) ||
+        !(p.a_in_registers || sim_operand_read(w, &p.a, first, ROWS)) ||
+        !sim_operand_read(w, &p.b, 0, (unsigned)p.tiles * SIDE))
+        return;
+    take_b(w, &p, &n);
+    for (unsigned part = 0; part < 4; part++)
+        take_a_part(w, &p, part / 2, part % 2, &n);
+    for (int tile = 0; tile < p.tiles; tile++)
+        for (int h = 0; h < 2; h++)
+            multiply(w, &p, &n, tile, h);
+}
+
+/* ---- broken rules (hazards.c) ---- */
+
+static void stop_hazard(const sim_op *op, sim_warp *w, const char *what, const char *alone)
+{
+    char other[512];
+    if (op->info == SIM_NONE) {
+        sim_stop(w, -1, CUDA_ERROR_LAUNCH_FAILED, "%s", alone);
+        return;
+    }
+    sim_describe(w->block->program, op->info, other, sizeof other);
+    sim_stop(w, -1, CUDA_ERROR_LAUNCH_FAILED, "%s %s", what, other);
+}
+
+void sim_unfenced(const sim_op *op, sim_warp *w)
+{
+    stop_hazard(op, w, "unfenced: no wgmma.fence is between it and an access to its registers at",
+                "unfenced: no wgmma.fence is before the first product");
+}
+
+void sim_touches_pending(const sim_op *op, sim_warp *w)
+{
+    stop_hazard(op, w, "early: no wgmma.wait_group has waited for registers that belong to",
+                "early: no wgmma.wait_group has waited for its registers");
+}
+
+/* ---- rows ---- */
+
+#define PRODUCT(n, half, element, info)                                                            \
+    {"wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." element "." element,                        \
+     #half "R S S T k k k k", mma_async, SIM_KIND_TENSOR, (n) / SIDE * TILES + (info)},            \
+    {                                                                                              \
+        "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." element "." element,                     \
+            #half "R 4s S T k k k", mma_async, SIM_KIND_TENSOR,                                    \
+            (n) / SIDE *TILES + (info) + A_REGISTERS                                               \
+    }
+#define PRODUCTS(n, half) PRODUCT(n, half, "f16", 0), PRODUCT(n, half, "bf16", BF16)
+
+static const sim_row rows[] = {
+    PRODUCTS(8, 4),
+    PRODUCTS(16, 8),
+    PRODUCTS(24, 12),
+    PRODUCTS(32, 16),
+    PRODUCTS(40, 20),
+    PRODUCTS(48, 24),
+    PRODUCTS(56, 28),
+    PRODUCTS(64, 32),
+    PRODUCTS(72, 36),
+    PRODUCTS(80, 40),
+    PRODUCTS(88, 44),
+    PRODUCTS(96, 48),
+    PRODUCTS(104, 52),
+    PRODUCTS(112, 56),
+    PRODUCTS(120, 60),
+    PRODUCTS(128, 64),
+    PRODUCTS(136, 68),
+    PRODUCTS(144, 72),
+    PRODUCTS(152, 76),
+    PRODUCTS(160, 80),
+    PRODUCTS(168, 84),
+    PRODUCTS(176, 88),
+    PRODUCTS(184, 92),
+    PRODUCTS(192, 96),
+    PRODUCTS(200, 100),
+    PRODUCTS(208, 104),
+    PRODUCTS(216, 108),
+    PRODUCTS(224, 112),
+    PRODUCTS(232, 116),
+    PRODUCTS(240, 120),
+    PRODUCTS(248, 124),
+    PRODUCTS(256, 128),
+    {"wgmma.fence.sync.aligned", "", fence, SIM_KIND_TENSOR, 0},
+    {"wgmma.commit_group.sync.aligned", "", commit_group, SIM_KIND_TENSOR, 0},
+    {"wgmma.wait_group.sync.aligned", "i", wait_group, SIM_KIND_TENSOR, 0},
+};
+
+const sim_rows sim_rows_products = {rows, sizeof rows / sizeof *rows};

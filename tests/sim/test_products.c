@@ -1,0 +1,394 @@
+/*
+ * wgmma against the definitions of the PTX ISA, written here once more and differently: matrices are
+ * laid out in shared memory as a tensor map would lay them out, element by element, the fragments of
+ * registers by the ISA's formulas; and what breaks the ISA's rules must be found.
+ */
+#include <stdarg.h>
+#include <stdlib.h>
+#include "tests/check.h"
+#include "tests/sim/bench_device.h"
+
+enum { THREADS = 128, ROWS = 64, DEPTH = 16, COLUMNS_MAX = 256 };
+enum { B_AT = 32768, SMEM_BYTES = 131072, SMEM_WORDS = SMEM_BYTES / 4 };
+enum { A_WORDS = 4 * THREADS, IN_WORDS = SMEM_WORDS + A_WORDS };
+
+/* How an operand lies in shared memory. */
+typedef struct layout {
+    int swizzle; /* bytes: 0, 32, 64, 128 */
+    bool transposed;
+} layout;
+
+typedef struct trial {
+    int n;
+    bool bf16, a_in_registers;
+    layout a, b;
+    int scale_d, scale_a, scale_b;
+} trial;
+
+static uint16_t a_matrix[ROWS][DEPTH], b_matrix[COLUMNS_MAX][DEPTH];
+static uint32_t in[IN_WORDS], out[COLUMNS_MAX / 2 * THREADS];
+
+/* ---- laying out ---- */
+
+/* Bytes from one group of 8 rows (of k, where transposed) to the next, and from one row's pattern to
+ * the next. More than the least, so that each is seen to count. */
+static int stride_bytes(const layout *l)
+{
+    return l->swizzle == 0 ? 384 : 16 * l->swizzle;
+}
+
+static int leading_bytes(const layout *l)
+{
+    return l->swizzle == 0 ? 128 : l->transposed ? 2 * stride_bytes(l) + 1024 : 16;
+}
+
+/* Where element (row, k) lies. A row of the pattern is as many bytes as the swizzle says; its 16-byte
+ * chunks are exchanged in a way that changes every 128 bytes. */
+static int place(const layout *l, int row, int k)
+{
+    const int outer = l->transposed ? k : row, inner = l->transposed ? row : k;
+    if (l->swizzle == 0) { /* core matrices of 8 rows of 16 bytes */
+        const int far = l->transposed ? inner / 8 * stride_bytes(l) + outer / 8 * leading_bytes(l)
+                                      : outer / 8 * stride_bytes(l) + inner / 8 * leading_bytes(l);
+        return far + outer % 8 * 16 + inner % 8 * 2;
+    }
+    const int elements = l->swizzle / 2, chunks = l->swizzle / 16;
+    const int line = outer % 8 * l->swizzle, chunk = inner % elements / 8;
+    const int moved = chunk ^ line / 128 % chunks;
+    return outer / 8 * stride_bytes(l) + inner / elements * leading_bytes(l) + line + moved * 16 +
+           inner % 8 * 2;
+}
+
+/* K-major rows that are longer than 16 elements hold others, too: take the second 16 of them. */
+static int first_k(const layout *l)
+{
+    return !l->transposed && l->swizzle > 32 ? DEPTH : 0;
+}
+
+static void put(int at, uint16_t value)
+{
+    memcpy((char *)in + at, &value, sizeof value);
+}
+
+static void lay_out(const trial *t)
+{
+    for (int r = 0; r < ROWS; r++)
+        for (int k = 0; k < DEPTH; k++)
+            put(place(&t->a, r, first_k(&t->a) + k), a_matrix[r][k]);
+    for (int c = 0; c < t->n; c++)
+        for (int k = 0; k < DEPTH; k++)
+            put(B_AT + place(&t->b, c, first_k(&t->b) + k), b_matrix[c][k]);
+    for (int i = 0; i < A_WORDS; i++) { /* thread, then register */
+        const int thread = i / 4, reg = i % 4;
+        const int row = thread / 32 * 16 + thread % 32 / 4 + reg % 2 * 8;
+        const int k = thread % 4 * 2 + reg / 2 * 8;
+        in[SMEM_WORDS + i] = (uint32_t)a_matrix[row][k + 1] << 16 | a_matrix[row][k];
+    }
+}
+
+static unsigned long long descriptor(const layout *l, int at)
+{
+    const unsigned long long modes[] = {0, 3, 2, 0, 1};
+    return modes[l->swizzle / 32] << 62 | (unsigned long long)stride_bytes(l) / 16 << 32 |
+           (unsigned long long)leading_bytes(l) / 16 << 16 | (unsigned)(at + first_k(l) * 2) / 16;
+}
+
+/* ---- kernels ---- */
+
+static char text[1 << 16];
+static size_t used;
+
+static void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+static void say(const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    used += (size_t)vsnprintf(text + used, sizeof text - used, format, arguments);
+    va_end(arguments);
+    if (used >= sizeof text)
+        exit(1);
+}
+
+/* Shared memory is filled; %rd10 and %rd11 are the descriptors, %a0 ... %a3 thread's part of A, %d<i>
+ * the thread plus i. */
+static void begin_kernel(const trial *t, const char *target)
+{
+    used = 0;
+    say(".version 8.0\n.target %s\n.address_size 64\n.extern .shared .align 1024 .b8 smem[];\n"
+        ".visible .entry k(.param .u64 in, .param .u64 out)\n{\n"
+        ".reg .pred %%p<4>;\n.reg .b32 %%r<16>;\n.reg .b32 %%a<4>;\n.reg .f32 %%d<129>;\n"
+        ".reg .b64 %%rd<16>;\nld.param.u64 %%rd1, [in];\nld.param.u64 %%rd2, [out];\n"
+        "mov.u32 %%r0, %%tid.x;\nmov.u32 %%r1, smem;\nmov.u32 %%r2, %%r0;\n"
+        "mul.wide.u32 %%rd3, %%r0, 4;\nadd.s64 %%rd2, %%rd2, %%rd3;\nmul.wide.u32 %%rd3, %%r0, "
+        "16;\n"
+        "add.s64 %%rd3, %%rd1, %%rd3;\nld.global.v4.b32 {%%a0, %%a1, %%a2, %%a3}, [%%rd3+%d];\n"
+        "{\nagain:\nmul.wide.u32 %%rd4, %%r2, 4;\nadd.s64 %%rd4, %%rd1, %%rd4;\n"
+        "ld.global.b32 %%r3, [%%rd4];\nshl.b32 %%r4, %%r2, 2;\nadd.s32 %%r4, %%r1, %%r4;\n"
+        "st.shared.b32 [%%r4], %%r3;\nadd.s32 %%r2, %%r2, %d;\nsetp.lt.s32 %%p1, %%r2, %d;\n"
+        "@%%p1 bra again;\n}\nfence.proxy.async.shared::cta;\nbar.sync 0;\n",
+        target, SMEM_BYTES, THREADS, SMEM_WORDS);
+    say("shr.u32 %%r5, %%r1, 4;\ncvt.u64.u32 %%rd5, %%r5;\nadd.s64 %%rd10, %%rd5, %lld;\n"
+        "add.s64 %%rd11, %%rd5, %lld;\ncvt.rn.f32.u32 %%d128, %%r0;\n",
+        (long long)descriptor(&t->a, 0), (long long)descriptor(&t->b, B_AT));
+    for (int i = 0; i < t->n / 2; i++) {
+        const float value = (float)i;
+        uint32_t bits;
+        memcpy(&bits, &value, sizeof bits);
+        say("add.f32 %%d%d, %%d128, 0f%08X;\n", i, bits);
+    }
+}
+
+static void say_product(const trial *t, int first)
+{
+    const char *type = t->bf16 ? "bf16" : "f16";
+    say("wgmma.mma_async.sync.aligned.m64n%dk16.f32.%s.%s {", t->n, type, type);
+    for (int i = 0; i < t->n / 2; i++)
+        say("%s%%d%d", i > 0 ? ", " : "", first + i);
+    say("}, %s, %%rd11, %d, %d, %d", t->a_in_registers ? "{%a0, %a1, %a2, %a3}" : "%rd10",
+        t->scale_d, t->scale_a, t->scale_b);
+    if (!t->a_in_registers)
+        say(", %d", t->a.transposed);
+    say(", %d;\n", t->b.transposed);
+}
+
+static void end_kernel(const trial *t)
+{
+    for (int i = 0; i < t->n / 2; i++)
+        say("st.global.f32 [%%rd2+%d], %%d%d;\n", i * THREADS * 4, i);
+    say("ret;\n}\n");
+}
+
+static const char fence[] = "wgmma.fence.sync.aligned;\n";
+static const char commit[] = "wgmma.commit_group.sync.aligned;\n";
+static const char wait[] = "wgmma.wait_group.sync.aligned 0;\n";
+
+/* After an error a card does nothing more: begin anew. */
+static CUresult run(const trial *t)
+{
+    bench_open("h200");
+    lay_out(t);
+    return bench_module_of(text, THREADS, SMEM_BYTES, in, IN_WORDS, out,
+                           (size_t)t->n / 2 * THREADS);
+}
+
+/* ---- numbers ---- */
+
+static void make_matrices(bool bf16, uint64_t seed)
+{
+    uint32_t words[BENCH_IN_WORDS];
+    for (size_t at = 0; at < sizeof in; at += sizeof words) { /* what nobody should read, too */
+        bench_halves(words, bf16, seed++);
+        memcpy((char *)in + at, words, sizeof words);
+    }
+    for (size_t at = 0; at < sizeof a_matrix; at += sizeof words) {
+        bench_halves(words, bf16, seed++);
+        memcpy((char *)a_matrix + at, words, sizeof words);
+    }
+    for (size_t at = 0; at < sizeof b_matrix; at += sizeof words) {
+        bench_halves(words, bf16, seed++);
+        memcpy((char *)b_matrix + at, words, sizeof words);
+    }
+}
+
+static float expected(const trial *t, int thread, int i)
+{
+    const int row = thread / 32 * 16 + thread % 32 / 4 + i / 2 % 2 * 8;
+    const int column = i / 4 * 8 + thread % 4 * 2 + i % 2;
+    float sum = t->scale_d != 0 ? (float)(thread + i) : 0;
+    for (int k = 0; k < DEPTH; k++)
+        sum =
+            (float)((double)sum + t->scale_a * bench_half_value(a_matrix[row][k], t->bf16) *
+                                      t->scale_b * bench_half_value(b_matrix[column][k], t->bf16));
+    return sum;
+}
+
+static void try(trial t)
+{
+    int wrong = 0;
+    make_matrices(t.bf16, (uint64_t)t.n);
+    begin_kernel(&t, "sm_90a");
+    say("%s", fence);
+    say_product(&t, 0);
+    say("%s%s", commit, wait);
+    end_kernel(&t);
+    const CUresult result = run(&t);
+    for (int i = 0; result == CUDA_SUCCESS && i < t.n / 2 * THREADS; i++) {
+        const float value = expected(&t, i % THREADS, i / THREADS);
+        wrong += memcmp(&value, &out[i], sizeof value) != 0;
+    }
+    check_count++;
+    if (result == CUDA_SUCCESS && wrong == 0)
+        return;
+    check_failures++;
+    fprintf(stderr, "n %d, %s, A %s %d%s, B %d%s, scales %d %d %d: %d wrong; %s\n", t.n,
+            t.bf16 ? "bf16" : "fp16", t.a_in_registers ? "in registers" : "swizzled", t.a.swizzle,
+            t.a.transposed ? " transposed" : "", t.b.swizzle, t.b.transposed ? " transposed" : "",
+            t.scale_d, t.scale_a, t.scale_b, wrong, fa2_sim_message());
+}
+
+static const trial plain = {
+    .n = 64, .a = {128, false}, .b = {128, false}, .scale_d = 1, .scale_a = 1, .scale_b = 1};
+
+static void test_shapes(void)
+{
+    for (int n = 8; n <= COLUMNS_MAX; n += 8)
+        for (int registers = 0; registers < 2; registers++) {
+            trial t = plain;
+            t.n = n;
+            t.a_in_registers = registers != 0;
+            t.bf16 = n / 8 % 2 != 0;
+            t.b.transposed = n / 16 % 2 != 0;
+            try(t);
+        }
+}
+
+static void test_layouts(void)
+{
+    static const int swizzles[] = {0, 32, 64, 128};
+    static const int columns[] = {24, 104, 128};
+    for (int i = 0; i < 4 * 4 * 4; i++)
+        for (int c = 0; c < 3; c++) {
+            trial t = plain;
+            t.n = columns[c];
+            t.a = (layout){swizzles[i % 4], i / 16 % 2 != 0};
+            t.b = (layout){swizzles[i / 4 % 4], i / 32 != 0};
+            t.bf16 = c == 1;
+            try(t);
+        }
+}
+
+static void test_scales(void)
+{
+    for (int i = 0; i < 16; i++) {
+        trial t = plain;
+        t.scale_d = i & 1;
+        t.scale_a = i & 2 ? -1 : 1;
+        t.scale_b = i & 4 ? -1 : 1;
+        t.a_in_registers = (i & 8) != 0;
+        try(t);
+    }
+}
+
+/* ---- broken rules ---- */
+
+/* Two products, in groups of their own, with what is between them and around; `words` must be in the
+ * message, or the kernel be right. */
+static void expect(const char *words, const char *before, const char *between, const char *behind,
+                   const char *last)
+{
+    trial t = plain;
+    t.a_in_registers = true;
+    begin_kernel(&t, "sm_90a");
+    say("%s", before);
+    say_product(&t, 0);
+    say("%s%s", commit, between);
+    say_product(&t, 64);
+    say("%s%s%s", commit, behind, last);
+    end_kernel(&t);
+    const CUresult result = run(&t);
+    CHECK_EQ(result, words == NULL ? CUDA_SUCCESS : CUDA_ERROR_LAUNCH_FAILED);
+    if (words != NULL)
+        CHECK_CONTAINS(fa2_sim_message(), words);
+}
+
+static void test_registers(void)
+{
+    static const char one[] = "wgmma.wait_group.sync.aligned 1;\n";
+    make_matrices(false, 1);
+    expect(NULL, fence, "", wait, "");
+    expect("unfenced", "", "", wait, "");
+    /* The first group's registers between, the second one's, those of A */
+    expect(NULL, fence, "", one, "add.f32 %d0, %d0, %d0;\nwgmma.wait_group.sync.aligned 0;\n");
+    expect("early", fence, "", one, "add.f32 %d64, %d64, %d64;\n");
+    expect("early", fence, "", one, "mov.b32 %r9, %a0;\n");
+    expect("early", fence, "", "", "mov.b32 %a0, 0;\n");
+    expect("early", fence, "", "add.f32 %d3, %d3, %d3;\n", wait);
+    /* Touched since the fence */
+    expect("unfenced", "wgmma.fence.sync.aligned;\nmov.b32 %a1, 0;\n", "", wait, "");
+    expect("unfenced", fence, "mov.f32 %d70, 0f00000000;\n", wait, "");
+    expect(NULL, fence, "mov.f32 %d70, 0f00000000;\nwgmma.fence.sync.aligned;\n", wait, "");
+    /* On one of two ways */
+    expect("early", fence, "",
+           "setp.eq.s32 %p2, %r1, 0;\n@%p2 bra PAST;\nwgmma.wait_group.sync.aligned 0;\nPAST:\n",
+           "");
+}
+
+#define WRITE                                                                                      \
+    "setp.eq.s32 %p1, %r0, 0;\n@%p1 ld.shared.b32 %r9, [%r1+32800];\n"                             \
+    "@%p1 st.shared.b32 [%r1+32800], %r9;\n"
+
+/* A thread writes what products read. */
+static void test_memory(void)
+{
+    static const char waited[] = "wgmma.wait_group.sync.aligned 0;\nbar.sync 0;\n";
+    expect("race", fence, "", WRITE "wgmma.wait_group.sync.aligned 0;\n", "");
+    expect("race", fence, "", "bar.sync 0;\n" WRITE "wgmma.wait_group.sync.aligned 0;\n", "");
+    expect("race", fence, "", wait, WRITE);
+    expect(NULL, fence, "", waited, WRITE);
+    expect("race", WRITE "fence.proxy.async.shared::cta;\nwgmma.fence.sync.aligned;\n", "", wait,
+           "");
+    expect("fence.proxy.async", WRITE "bar.sync 0;\nwgmma.fence.sync.aligned;\n", "", wait, "");
+    expect(NULL, WRITE "fence.proxy.async.shared::cta;\nbar.sync 0;\nwgmma.fence.sync.aligned;\n",
+           "", wait, "");
+}
+
+/* The one product of a kernel, after `before`; the message has `words`. */
+static void refuse(const trial *t, const char *before, const char *words, CUresult wanted)
+{
+    begin_kernel(t, "sm_90a");
+    say("%s%s", fence, before);
+    say_product(t, 0);
+    say("%s%s", commit, wait);
+    end_kernel(t);
+    CHECK_EQ(run(t), wanted);
+    CHECK_CONTAINS(fa2_sim_message(), words);
+}
+
+static void test_operands(void)
+{
+    trial scaled = plain;
+    scaled.scale_a = 2;
+    refuse(&scaled, "", "scales are 1 or -1", CUDA_ERROR_LAUNCH_FAILED);
+    refuse(&plain, "cvt.u64.u32 %rd9, %r0;\nadd.s64 %rd11, %rd11, %rd9;\n", "that of lane 0",
+           CUDA_ERROR_LAUNCH_FAILED);
+    refuse(&plain, "or.b64 %rd11, %rd11, 0x8000;\n", "bits that mean nothing",
+           CUDA_ERROR_LAUNCH_FAILED);
+    refuse(&plain, "or.b64 %rd11, %rd11, 0x2000000000000;\n", "base offset",
+           CUDA_ERROR_LAUNCH_FAILED);
+    refuse(&plain, "or.b64 %rd11, %rd11, 0x3ff8;\n", "outside of shared memory",
+           CUDA_ERROR_ILLEGAL_ADDRESS);
+    refuse(&plain, "setp.lt.u32 %p1, %r0, 100;\n@%p1 ", "lanes are missing",
+           CUDA_ERROR_LAUNCH_FAILED);
+    refuse(&plain, "setp.lt.u32 %p1, %r0, 96;\n@%p1 bra PAST;\nwgmma.fence.sync.aligned;\nPAST:\n",
+           "part", CUDA_ERROR_LAUNCH_FAILED);
+    refuse(&plain, "shr.u32 %r9, %r0, 5;\ncvt.u64.u32 %rd9, %r9;\nadd.s64 %rd11, %rd11, %rd9;\n",
+           "differ in its operands", CUDA_ERROR_LAUNCH_FAILED);
+}
+
+static void test_surroundings(void)
+{
+    begin_kernel(&plain, "sm_90");
+    say("%s", fence);
+    end_kernel(&plain);
+    CHECK_EQ(run(&plain), CUDA_ERROR_INVALID_PTX);
+    CHECK_CONTAINS(fa2_sim_message(), "it needs sm_90a");
+    bench_open("h200");
+    CHECK_EQ(bench_launch(&(bench_run){.threads = 96, .body = fence, .target = 90}),
+             CUDA_ERROR_LAUNCH_FAILED);
+    CHECK_CONTAINS(fa2_sim_message(), "no warpgroup");
+    bench_open("l20");
+    CHECK_EQ(bench_launch(&(bench_run){.body = "", .target = 90}), CUDA_ERROR_NO_BINARY_FOR_GPU);
+}
+
+int main(void)
+{
+    test_shapes();
+    test_layouts();
+    test_scales();
+    test_registers();
+    test_memory();
+    test_operands();
+    test_surroundings();
+    return check_done();
+}

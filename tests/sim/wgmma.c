@@ -1,0 +1,79 @@
+/*
+ * Addresses, in units of 16 bytes (8 elements), with W of them in a row of the swizzle's pattern (8, 4
+ * or 2; without a swizzle a core matrix of 8 rows lies in one go); LBO and SBO are the descriptor's
+ * leading and stride byte offsets, and the first dimension is M of A or N of B:
+ *
+ *   K-major, swizzled:   row % 8 * W + row / 8 * SBO + k / 8
+ *   K-major, none:       row % 8 + row / 8 * SBO + k / 8 * LBO
+ *   MN-major, swizzled:  row / 8 % W + row / 8 / W * LBO + k % 8 * W + k / 8 * SBO
+ *   MN-major, none:      row / 8 * SBO + k % 8 + k / 8 * LBO
+ *
+ * The swizzle then exchanges chunks: bits 4 ... of the address are xored with bits 7 ... of it, as
+ * many as W has.
+ */
+#include "wgmma.h"
+#include "access.h"
+
+enum { CHUNK = 16, SIDE = 8 };
+
+const char *sim_operand_of(uint64_t descriptor, bool transposed, sim_operand *ret_operand)
+{
+    static const unsigned chunks[] = {1, 8, 4, 2}; /* by swizzle mode */
+    const uint64_t used = 0xc00e3fff3fff3fff;
+    *ret_operand = (sim_operand){.start = (uint32_t)(descriptor & 0x3fff) * CHUNK,
+                                 .leading = (uint32_t)(descriptor >> 16 & 0x3fff) * CHUNK,
+                                 .stride = (uint32_t)(descriptor >> 32 & 0x3fff) * CHUNK,
+                                 .chunks = chunks[descriptor >> 62],
+                                 .transposed = transposed};
+    if ((descriptor & ~used) != 0)
+        return "bits that mean nothing are set in it";
+    if ((descriptor >> 49 & 7) != 0)
+        return "the software device knows no base offset but 0: patterns begin at multiples of "
+               "their "
+               "size";
+    return NULL;
+}
+
+uint32_t sim_operand_at(const sim_operand *o, unsigned row, unsigned part)
+{
+    const uint32_t in_eight = row % SIDE * o->chunks * CHUNK;
+    uint32_t at = o->start + in_eight;
+    if (o->chunks == 1)
+        at += o->transposed ? part * o->stride + row / SIDE * o->leading
+                            : row / SIDE * o->stride + part * o->leading;
+    else
+        at += row / SIDE * o->stride + part % o->chunks * CHUNK + part / o->chunks * o->leading;
+    return at ^ (at >> 7 & (o->chunks - 1)) * CHUNK;
+}
+
+/* The chunks of `row` from part `part` on that lie side by side, in whatever order: how many, up to
+ * `most`. *ret_at: where they begin. */
+static unsigned run_of(const sim_operand *o, unsigned row, unsigned part, unsigned most,
+                       uint32_t *ret_at)
+{
+    unsigned chunks = o->chunks;
+    while (chunks > most)
+        chunks /= 2;
+    const uint32_t first = sim_operand_at(o, row, part), bytes = chunks * CHUNK;
+    const uint32_t last = sim_operand_at(o, row, part + chunks - 1);
+    const bool together = first / bytes == last / bytes;
+    *ret_at = together ? first / bytes * bytes : first;
+    return together ? chunks : 1;
+}
+
+bool sim_operand_read(sim_warp *w, const sim_operand *o, unsigned first, unsigned rows)
+{
+    const unsigned row_first = o->transposed ? 0 : first, row_count = o->transposed ? 16 : rows;
+    const unsigned part_first = o->transposed ? first / SIDE : 0;
+    const unsigned part_count = o->transposed ? rows / SIDE : 2;
+    /* Without a swizzle, eight rows of a part lie side by side. */
+    const unsigned step = o->chunks == 1 ? SIDE : 1;
+    for (unsigned row = row_first; row < row_first + row_count; row += step)
+        for (unsigned part = part_first, run; part < part_first + part_count; part += run) {
+            uint32_t at;
+            run = run_of(o, row, part, part_first + part_count - part, &at);
+            if (sim_shared_read_products(w, at, run * step * CHUNK) == NULL)
+                return false;
+        }
+    return true;
+}

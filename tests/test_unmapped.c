@@ -1,0 +1,166 @@
+/*
+ * Calls whose strides no tensor map expresses, on a card whose kernels read by maps: by a kernel that reads none, with the
+ * workspace that fa2_workspace_size named for the problem, whichever of the two a call gets.
+ */
+#include "fa2.h"
+#include "tuned_database.h"
+
+/* Far apart, and nothing reads them: the fake launches without looking at tensors. */
+static void *place(unsigned number)
+{
+    return (void *)((uintptr_t)number << 52);
+}
+
+/* [batch, seq, heads, columns]; far: of the tensor's first stride, 2^40 bytes. */
+static fa2_tensor tensor_of(unsigned number, int32_t seq, int32_t heads, int32_t columns, bool far)
+{
+    const int64_t row = (int64_t)heads * columns;
+    return (fa2_tensor){place(number), far ? INT64_C(1) << 39 : seq * row, row, columns};
+}
+
+/* The gradients; far: of such a K. */
+static fa2_status call(fa2_context *context, const fa2_problem *p, bool far, size_t workspace_bytes)
+{
+    static const int32_t lengths[9];
+    const int32_t q_rows = p->varlen ? p->total_q : p->seq_q;
+    const int32_t k_rows = p->varlen ? p->total_k : p->seq_k;
+    const int32_t d = p->head_dim;
+    const fa2_tensor q = tensor_of(1, q_rows, p->heads_q, d, false);
+    fa2_tensor k = tensor_of(2, k_rows, p->heads_kv, d, far);
+    void *const workspace = workspace_bytes > 0 ? place(9) : NULL;
+    if (p->varlen && far) /* of one batch, the rows are what is far apart */
+        k.stride_seq = INT64_C(1) << 39;
+    const fa2_backward_args args = {.q = q,
+                                    .k = k,
+                                    .v = tensor_of(3, k_rows, p->heads_kv, d, false),
+                                    .o = tensor_of(4, q_rows, p->heads_q, d, false),
+                                    .d_o = tensor_of(5, q_rows, p->heads_q, d, false),
+                                    .dq = tensor_of(6, q_rows, p->heads_q, d, false),
+                                    .dk = tensor_of(7, k_rows, p->heads_kv, d, false),
+                                    .dv = tensor_of(8, k_rows, p->heads_kv, d, false),
+                                    .lse = place(10),
+                                    .sinks = p->sinks ? place(11) : NULL,
+                                    .cu_seqlens_q = p->varlen ? lengths : NULL,
+                                    .cu_seqlens_k = p->varlen ? lengths : NULL,
+                                    .softcap = p->softcap ? 30.0f : 0,
+                                    .workspace = workspace,
+                                    .workspace_bytes = workspace_bytes};
+    return fa2_backward(context, p, &args, NULL);
+}
+
+static fa2_context *create(void)
+{
+    const fa2_config no_database = {.database = ""};
+    fa2_context *context = NULL;
+    fake_install();
+    fake_become_h200();
+    CHECK_EQ(fa2_context_create(&no_database, &context), FA2_OK);
+    return context;
+}
+
+/* Strides that no tensor map expresses: a kernel that reads none serves the call, and the next one. */
+static void test_one_after_the_other(void)
+{
+    const fa2_problem problem = tuned_problem(4, 4096);
+    const fa2_tensor tensor = tensor_of(1, 4096, 8, 64, false);
+    fa2_forward_args args = {
+        .q = tensor, .k = tensor, .v = tensor, .o = tensor_of(2, 4096, 8, 64, false)};
+    fa2_context *context = create();
+    CHECK_EQ(fa2_forward(context, &problem, &args, NULL), FA2_OK);
+    CHECK_STR(fake.launches[0].function, "fwd_sm90");
+    args.k.stride_batch = args.v.stride_head = 0;
+    CHECK_EQ(fa2_forward(context, &problem, &args, NULL), FA2_OK);
+    CHECK_STR(fake.launches[1].function, "fwd_sm90");
+    const long compiled = fake.compile_count;
+    args.k.stride_batch = INT64_C(1) << 39; /* elements */
+    for (int call = 2; call < 4; call++) {
+        CHECK_EQ(fa2_forward(context, &problem, &args, NULL), FA2_OK);
+        CHECK_STR(fake.launches[call].function, "fwd_sm80");
+        CHECK_EQ(fake.launches[call].params.k_stride[0], args.k.stride_batch);
+        CHECK_EQ(fake.compile_count, compiled + 1);
+    }
+    args.k.stride_batch = (INT64_C(1) << 39) - 8;
+    CHECK_EQ(fa2_forward(context, &problem, &args, NULL), FA2_OK);
+    CHECK_STR(fake.launches[4].function, "fwd_sm90");
+    fa2_explanation e = {.struct_bytes = sizeof e};
+    CHECK_EQ(fa2_explain(context, &problem, &e), FA2_OK);
+    CHECK_CONTAINS(e.variant, "fwd_sm90 ");
+    fa2_context_destroy(context);
+    CHECK_EQ(fake_live(), 0);
+}
+
+/* What the problem's own workspace is for serves both, to the byte. */
+static void test_workspace(void)
+{
+    static const fa2_problem problems[] = {
+        {.op = FA2_OP_BACKWARD,
+         .batch = 2,
+         .heads_q = 16,
+         .heads_kv = 8,
+         .seq_q = 4096,
+         .seq_k = 4096,
+         .head_dim = 128,
+         .causal = 1},
+        {.op = FA2_OP_BACKWARD,
+         .batch = 2,
+         .heads_q = 16,
+         .heads_kv = 8,
+         .seq_q = 4096,
+         .seq_k = 4096,
+         .head_dim = 64,
+         .sinks = 1},
+        {.op = FA2_OP_BACKWARD,
+         .batch = 2,
+         .heads_q = 16,
+         .heads_kv = 8,
+         .seq_q = 4096,
+         .seq_k = 4096,
+         .head_dim = 80,
+         .softcap = 1,
+         .sinks = 1},
+        {.op = FA2_OP_BACKWARD,
+         .batch = 2,
+         .heads_q = 16,
+         .heads_kv = 8,
+         .seq_q = 4096,
+         .seq_k = 4096,
+         .head_dim = 128,
+         .deterministic = 1,
+         .sinks = 1},
+        {.op = FA2_OP_BACKWARD,
+         .batch = 2,
+         .heads_q = 16,
+         .heads_kv = 8,
+         .seq_q = 4096,
+         .seq_k = 4096,
+         .head_dim = 64,
+         .causal = 1,
+         .varlen = 1,
+         .total_q = 7001,
+         .total_k = 7001,
+         .sinks = 1},
+    };
+    fa2_context *context = create();
+    for (size_t i = 0; i < sizeof problems / sizeof *problems; i++) {
+        size_t bytes = 0, again = 0;
+        CHECK_EQ(fa2_workspace_size(context, &problems[i], &bytes), FA2_OK);
+        CHECK_EQ(call(context, &problems[i], false, bytes), FA2_OK);
+        CHECK_CONTAINS(fake.launches[fake.launch_count - 1].function, "bwd_sm90");
+        const fa2_status st = call(context, &problems[i], true, bytes);
+        CHECK_EQ(st, FA2_OK);
+        if (st != FA2_OK)
+            printf("problem %zu: %s\n", i, fa2_last_message());
+        CHECK_CONTAINS(fake.launches[fake.launch_count - 1].function, "bwd_sm80");
+        CHECK_EQ(fa2_workspace_size(context, &problems[i], &again), FA2_OK);
+        CHECK_EQ(again, bytes);
+    }
+    fa2_context_destroy(context);
+    CHECK_EQ(fake_live(), 0);
+}
+
+int main(void)
+{
+    test_one_after_the_other();
+    test_workspace();
+    return check_done();
+}

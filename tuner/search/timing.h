@@ -1,0 +1,55 @@
+/*
+ * A problem while it is timed (tune_time.c), and what comes of it into the database (timing_rows.c).
+ *
+ * What is settled when (so that a run that is killed anywhere can be continued):
+ * - a failure of the kernel: at once; what may be the machine's fault is stored nowhere, and the
+ *   problem fails for this run;
+ * - losers, the winner's own measurement and the winner: when the search is complete, as one. A problem
+ *   whose candidates are all settled therefore has a winner.
+ */
+#ifndef FA2I_TIMING_H
+#define FA2I_TIMING_H
+
+#include "tuner/search/search.h"
+#include "tuner/search/tune.h"
+
+/* One contender more than the search knows of it. */
+typedef struct fa2i_timing_entry {
+    size_t kernel;
+    bool recorded; /* its failure is in the database */
+    bool checked;  /* right on the problem's own tensors */
+    double max_error;
+} fa2i_timing_entry;
+
+typedef struct fa2i_timing {
+    fa2i_tune *tune;
+    fa2i_tune_problem *problem;
+    fa2i_contender *contenders;
+    fa2i_timing_entry *entries; /* per contender */
+    uint32_t *ids;              /* per contender: its kernel */
+    fa2i_failure *failures;     /* per contender */
+    size_t count;
+    size_t *left; /* kernels that are left out as hopeless */
+    size_t left_count;
+    fa2i_case c;
+    fa2i_expected expected;
+    void *output;
+    fa2i_search search;
+} fa2i_timing;
+
+/* Record a kernel that cannot run at all on this problem: not compiled, spilled, or found wrong. */
+fa2_status fa2i_timing_put_unusable(const fa2i_timing *t, size_t kernel);
+
+/* Record, once, that a contender failed on this problem. */
+fa2_status fa2i_timing_put_failure(fa2i_timing *t, size_t i);
+
+/* Right in all cases of the verification, and wrong on a problem: it may win nowhere. */
+fa2_status fa2i_timing_refute(fa2i_timing *t, size_t i, fa2i_verification *verdict);
+
+/* The times that there are, of a search that was stopped. */
+fa2_status fa2i_timing_put_times(const fa2i_timing *t);
+
+/* The winner, all times and what was left out; the problem is MEASURED. */
+fa2_status fa2i_timing_put_winner(fa2i_timing *t, size_t winner_index);
+
+#endif

@@ -1,0 +1,206 @@
+/*
+ * What came of timing a problem, into the database. All times of a search and its winner are one
+ * transaction: each waits for the disk, and other tuners wait for it.
+ */
+#include <stdio.h>
+#include <string.h>
+#include "runtime/base/alloc.h"
+#include "tuner/search/timing.h"
+
+static fa2i_results_of place_of(const fa2i_timing *t)
+{
+    return (fa2i_results_of){
+        .session = t->tune->session, .device = t->tune->device, .problem = t->problem->id};
+}
+
+static fa2_status put_row(const fa2i_timing *t, size_t kernel, const fa2i_measurement *row)
+{
+    const fa2i_results_of of = place_of(t);
+    const fa2i_result result = {.kernel = t->tune->kernels[kernel].kernel.key, .measurement = *row};
+    return fa2i_cache_put_results(t->tune->cache, &of, &result, 1, NULL, NULL);
+}
+
+fa2_status fa2i_timing_put_unusable(const fa2i_timing *t, size_t kernel)
+{
+    const fa2i_tune_kernel *k = &t->tune->kernels[kernel];
+    fa2i_measurement row = {.outcome = k->kernel.outcome, .settled = true};
+    if (k->kernel.outcome == FA2I_OUTCOME_SPILLED)
+        snprintf(row.detail, sizeof row.detail,
+                 k->kernel.spill_bytes > 0 ? "%d bytes per thread"
+                                           : "%d bytes, but a stack frame, or serialized wgmma",
+                 k->kernel.spill_bytes);
+    if (k->verified && k->verification.outcome != FA2I_OUTCOME_OK) {
+        row.outcome = k->verification.outcome;
+        row.max_error = k->verification.max_error;
+        memcpy(row.detail, k->verification.detail, sizeof row.detail);
+    }
+    return put_row(t, kernel, &row);
+}
+
+fa2_status fa2i_timing_put_failure(fa2i_timing *t, size_t i)
+{
+    fa2i_measurement row = {
+        .outcome = t->contenders[i].outcome, .settled = true, .max_error = t->entries[i].max_error};
+    memcpy(row.detail, t->failures[i].detail, sizeof row.detail);
+    if (t->entries[i].recorded)
+        return FA2_OK;
+    t->entries[i].recorded = true;
+    t->tune->failed++;
+    fa2i_note(&t->tune->progress, "%s: %s: %s", fa2i_outcome_string(row.outcome),
+              t->contenders[i].text, row.detail);
+    return put_row(t, t->entries[i].kernel, &row);
+}
+
+fa2_status fa2i_timing_refute(fa2i_timing *t, size_t i, fa2i_verification *verdict)
+{
+    fa2i_tune *tune = t->tune;
+    fa2i_tune_kernel *k = &tune->kernels[t->entries[i].kernel];
+    char shape[FA2I_PROBLEM_CHARS];
+    char detail[sizeof verdict->detail];
+    fa2i_problem_format(&t->problem->problem, shape, sizeof shape);
+    snprintf(detail, sizeof detail, "%s: %.120s", shape, verdict->detail);
+    memcpy(verdict->detail, detail, sizeof detail);
+    if (verdict->outcome != FA2I_OUTCOME_OK && k->verification.outcome == FA2I_OUTCOME_OK) {
+        tune->outcomes[k->kernel.outcome]--;
+        tune->outcomes[verdict->outcome]++;
+    }
+    k->verification = *verdict;
+    k->verified = true;
+    return fa2i_cache_put_verification(tune->cache, tune->device, &k->kernel.key, verdict);
+}
+
+/* ---- all of a search ---- */
+
+/* Rows on their way, and the records of those that were never compiled. */
+typedef struct batch {
+    fa2i_result *results;
+    fa2i_kernel *records; /* one for each that was left out */
+    size_t count;
+} batch;
+
+static fa2_status alloc_batch(const fa2i_timing *t, batch *b)
+{
+    *b = (batch){.results = fa2i_alloc_array(t->count + t->left_count, sizeof *b->results),
+                 .records = fa2i_alloc_array(t->left_count + 1, sizeof *b->records)};
+    return b->results != NULL && b->records != NULL
+               ? FA2_OK
+               : fa2i_fail(FA2_E_MEMORY, "no memory for %zu results", t->count + t->left_count);
+}
+
+static void batch_done(batch *b)
+{
+    fa2i_free(b->results);
+    fa2i_free(b->records);
+}
+
+static void add_times(const fa2i_timing *t, bool settled, batch *b)
+{
+    for (size_t i = 0; i < t->count; i++) {
+        const fa2i_contender *contender = &t->contenders[i];
+        if (contender->outcome != FA2I_OUTCOME_OK || contender->statistics.median <= 0)
+            continue;
+        fa2i_result *result = &b->results[b->count++];
+        fa2i_measurement *row = &result->measurement;
+        result->kernel = t->tune->kernels[t->entries[i].kernel].kernel.key;
+        *row = (fa2i_measurement){.outcome = FA2I_OUTCOME_OK,
+                                  .settled = settled,
+                                  .n = contender->count > 0 ? (int)contender->count : 1,
+                                  .min_us = contender->statistics.min,
+                                  .q1_us = contender->statistics.q1,
+                                  .median_us = contender->statistics.median,
+                                  .q3_us = contender->statistics.q3,
+                                  .max_error = t->entries[i].max_error};
+        snprintf(row->detail, sizeof row->detail, "%s%s",
+                 t->search.exact          ? "one launch"
+                 : t->search.launches > 1 ? "warm, in batches"
+                                          : "cold L2",
+                 contender->count == 0 ? ", probe only"
+                 : contender->finalist ? ", finalist"
+                                       : "");
+    }
+}
+
+/* What was left out is settled without a sample. */
+static void add_left_out(const fa2i_timing *t, batch *b)
+{
+    static const char detail[] = "left out: far behind by what was measured of other problems";
+    const fa2i_tune *tune = t->tune;
+    for (size_t i = 0; i < t->left_count; i++) {
+        const fa2i_tune_kernel *k = &tune->kernels[t->left[i]];
+        fa2i_result *result = &b->results[b->count++];
+        *result = (fa2i_result){.kernel = k->kernel.key,
+                                .measurement = {.outcome = FA2I_OUTCOME_OK, .settled = true}};
+        memcpy(result->measurement.detail, detail, sizeof detail);
+        if (k->known || k->noted)
+            continue;
+        fa2i_kernel *record = &b->records[i];
+        *record = k->kernel;
+        record->nvrtc = tune->nvrtc;
+        memcpy(record->target, tune->target.name, sizeof record->target);
+        snprintf(record->generator, sizeof record->generator, "%s",
+                 fa2i_generator_id(tune->generator));
+        result->record = record;
+    }
+}
+
+fa2_status fa2i_timing_put_times(const fa2i_timing *t)
+{
+    const fa2i_results_of of = place_of(t);
+    batch b;
+    fa2_status st = alloc_batch(t, &b);
+    if (st == FA2_OK) {
+        add_times(t, false, &b);
+        st = fa2i_cache_put_results(t->tune->cache, &of, b.results, b.count, NULL, NULL);
+    }
+    batch_done(&b);
+    return st;
+}
+
+static fa2_status put_all(const fa2i_timing *t, const fa2i_winner *winner)
+{
+    fa2i_tune *tune = t->tune;
+    const fa2i_results_of of = place_of(t);
+    size_t noted = 0;
+    batch b;
+    fa2_status st = alloc_batch(t, &b);
+    if (st == FA2_OK) {
+        add_times(t, t->search.complete, &b);
+        add_left_out(t, &b);
+        st = fa2i_cache_put_results(tune->cache, &of, b.results, b.count, winner, &noted);
+    }
+    batch_done(&b);
+    if (st != FA2_OK)
+        return st;
+    for (size_t i = 0; i < t->left_count; i++)
+        tune->kernels[t->left[i]].noted = true;
+    tune->spared += t->left_count;
+    tune->uncompiled += noted;
+    return FA2_OK;
+}
+
+fa2_status fa2i_timing_put_winner(fa2i_timing *t, size_t winner_index)
+{
+    fa2_status st = FA2_OK;
+    fa2i_tune *tune = t->tune;
+    fa2i_tune_problem *p = t->problem;
+    const fa2i_kernel *kernel = &tune->kernels[t->entries[winner_index].kernel].kernel;
+    fa2i_winner winner = {
+        .kernel = kernel->key,
+        .measured = !tune->modelled,
+        .median_us = t->contenders[winner_index].statistics.median,
+    };
+    if (t->contenders[0].outcome == FA2I_OUTCOME_OK)
+        winner.default_us = t->contenders[0].statistics.median;
+    if (tune->modelled) /* by the device's counters, which know more than the cost model */
+        winner.model_us = winner.median_us;
+    else
+        FA2_TRY(fa2i_generator_cost(tune->generator, kernel->variant.text, &p->problem, &tune->card,
+                                    kernel->registers, &winner.model_us));
+    FA2_TRY(put_all(t, &winner));
+    p->winner = winner;
+    p->state = FA2I_PROBLEM_MEASURED;
+    p->complete = t->search.complete;
+    memcpy(p->variant, kernel->variant.text, sizeof p->variant);
+done:
+    return st;
+}
