@@ -79,10 +79,16 @@ checks=$((checks + 2))
 shape=B=1,Hq=2,Sq=48,D=16
 rm -f fa2.db
 run 0 --device 0 --shape $shape --dry-run
-has out "to compile: 2, to verify: 2, problems to measure: 1"
+has out "to compile: 2, to verify: 2, problems to measure: 1; modelled: on such a card about "
 has err "database $FA2_DB, seed"
 checks=$((checks + 1))
 [ ! -e fa2.db ] || fail "$ran: it made a database"
+# What many cannot be tuned for is said once.
+FA2_SIM_CARD=t4 run 0 --device 0 --shape $shape --shape $shape,dtype=bf16 --shape Hq=2,Sq=40,D=16,dtype=bf16 --dry-run
+has err "2 problems unserved, the first B=1 Hq=2 Hkv=2 Sq=48 Sk=48 D=16 dtype=bf16 causal=0: fwd_sm75: bf16 needs"
+has out "problems to measure: 1;"
+FA2_SIM_CARD=t4 run 0 --device 0 --shape $shape --shape $shape,dtype=bf16 --dry-run
+has err "dtype=bf16 causal=0: unserved: fwd_sm75: bf16 needs"
 run 0 --device 0 --shape $shape --shape op=backward,Hq=2,Sq=48,D=16
 has err "problems: 2 modelled"
 cp fa2.db before.db

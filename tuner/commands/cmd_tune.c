@@ -316,9 +316,7 @@ int fa2i_cmd_tune(int argc, char **argv)
     FA2_TRY(run_phase(&tune, FA2I_PHASE_PLAN, fa2i_tune_plan));
     FA2_TRY(make_database(&tune));
     fa2i_tune_print_start(&tune);
-    for (size_t i = 0; i < tune.problem_count; i++)
-        if (tune.problems[i].state != FA2I_PROBLEM_OPEN)
-            fa2i_tune_print_problem(&tune, &tune.problems[i]);
+    fa2i_tune_print_planned(&tune);
     if (tune.options.dry_run) {
         FA2_TRY(run_dry(&tune));
         status = FA2I_EXIT_OK;

@@ -3,6 +3,7 @@
  * stderr.
  */
 #include <stdio.h>
+#include <string.h>
 #include "runtime/ops/op.h"
 #include "tuner/commands/database.h"
 #include "tuner/report/table.h"
@@ -88,6 +89,40 @@ void fa2i_tune_print_problem(fa2i_tune *tune, const fa2i_tune_problem *problem)
     fflush(stdout);
 }
 
+/* Of problems that cannot be tuned for one reason, a line at the first: many may have it. */
+static void print_without(fa2i_tune *tune, size_t index)
+{
+    const fa2i_tune_problem *first = &tune->problems[index];
+    char shape[FA2I_PROBLEM_CHARS];
+    size_t count = 0;
+    for (size_t i = 0; i < tune->problem_count; i++) {
+        const fa2i_tune_problem *p = &tune->problems[i];
+        if (p->state != first->state || strcmp(p->message, first->message) != 0)
+            continue;
+        if (i < index)
+            return;
+        count++;
+    }
+    if (count == 1) {
+        fa2i_tune_print_problem(tune, first);
+        return;
+    }
+    fa2i_problem_format(&first->problem, shape, sizeof shape);
+    fa2i_note(&tune->progress, "fa2-tune: %zu problems %s, the first %s: %s", count,
+              state_name(tune, first->state), shape, first->message);
+}
+
+void fa2i_tune_print_planned(fa2i_tune *tune)
+{
+    for (size_t i = 0; i < tune->problem_count; i++) {
+        const fa2i_tune_problem *p = &tune->problems[i];
+        if (has_winner(p))
+            fa2i_tune_print_problem(tune, p);
+        else if (p->state != FA2I_PROBLEM_OPEN)
+            print_without(tune, i);
+    }
+}
+
 /* The problems of an operation and the variants that they have, as far as they are known in a run that had
  * to know; nothing if there are none. */
 static void print_op(const fa2i_tune *tune, fa2_op op)
@@ -120,7 +155,7 @@ static void print_work_json(const fa2i_tune *tune, const fa2i_tune_work *work)
     fa2i_json_string(stdout, tune->card.name);
     printf(",\"to_compile\":%zu,\"to_verify\":%zu,\"to_measure\":%zu,\"threads\":%d,\"seconds\":",
            work->compile, work->verify, work->measure, tune->threads);
-    if (work->seconds > 0)
+    if (work->seconds > 0 && !tune->modelled)
         printf("%.1f", work->seconds);
     else
         fputs("null", stdout); /* not known of a software device */
@@ -154,8 +189,10 @@ void fa2i_tune_print_work(const fa2i_tune *tune, const fa2i_tune_work *work)
     printf("to compile: %zu, to verify: %zu, problems to measure: %zu", work->compile, work->verify,
            work->measure);
     if (work->seconds > 0)
-        printf("; about %.0f s with %d thread%s", work->seconds + 1, tune->threads,
-               fa2i_plural((size_t)tune->threads));
+        printf("; %sabout %.0f s with %d thread%s%s",
+               tune->modelled ? "modelled: on such a card " : "", work->seconds + 1, tune->threads,
+               fa2i_plural((size_t)tune->threads),
+               tune->modelled ? "; this device is software, and takes as long as it likes" : "");
     printf("\n");
 }
 

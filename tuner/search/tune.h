@@ -58,7 +58,7 @@ typedef struct fa2i_tune_problem {
     size_t count;
     bool staged;       /* its turn has come */
     bool all_wanted;   /* of what was not left out nothing could run */
-    char message[256]; /* why it is UNSERVED or FAILED */
+    char message[512]; /* why it is UNSERVED or FAILED */
     /* SETTLED and MEASURED: */
     fa2i_winner winner;
     char variant[FA2I_VARIANT_CHARS];
@@ -190,7 +190,7 @@ fa2_status fa2i_tune_time_rest(fa2i_tune *tune);
 fa2_status fa2i_tune_worker(fa2i_tune *tune);
 
 /* What tuning would do, from what is planned: what is to be compiled and to be verified of it, and
- * about how long all takes (seconds; 0 on a software device, which takes as long as it likes). */
+ * about how long all takes (seconds, of a real card: a software device takes as long as it likes). */
 typedef struct fa2i_tune_work {
     size_t compile, verify, measure;
     double seconds;
@@ -203,6 +203,7 @@ bool fa2i_tune_spent(const fa2i_tune *tune);   /* the budget; or stopped */
 
 /* What the run is about to do, what came of one problem, and of all. */
 void fa2i_tune_print_start(const fa2i_tune *tune);
+void fa2i_tune_print_planned(fa2i_tune *tune); /* all that is settled, and what cannot be tuned */
 void fa2i_tune_print_problem(fa2i_tune *tune, const fa2i_tune_problem *problem);
 void fa2i_tune_print_summary(const fa2i_tune *tune);
 void fa2i_tune_print_json(const fa2i_tune *tune);

@@ -329,9 +329,8 @@ fa2_status fa2i_tune_estimate(const fa2i_tune *tune, fa2i_tune_work *ret_work)
     }
     for (size_t i = 0; i < tune->problem_count; i++)
         work.measure += tune->problems[i].state == FA2I_PROBLEM_OPEN;
-    if (!tune->modelled)
-        work.seconds = compiling_s / tune->threads + VERIFY_S * (double)work.verify +
-                       MEASURE_S * (double)work.measure;
+    work.seconds = compiling_s / tune->threads + VERIFY_S * (double)work.verify +
+                   MEASURE_S * (double)work.measure;
     *ret_work = work;
     return FA2_OK;
 }
