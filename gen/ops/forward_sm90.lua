@@ -8,19 +8,17 @@
 -- K and V fit into L2. pack: the query heads that share a key head are rows of one matrix, as where keys are split.
 -- drawn: what is dropped is drawn by warps that load, not beside the softmax. sloped: what ALiBi adds by column comes
 -- out of Q K^T.
-local alibi = require("features.alibi")
 local bias = require("features.bias")
 local cost = require("ops.forward_sm90_cost")
 local dropout = require("features.dropout")
 local families = require("core.family")
 local features = require("features.list")
 local fwd = require("ops.forward")
-local kinds = require("ops.kinds")
 local lengths = require("features.lengths")
 local paths = require("paths.wgmma")
 local plain = require("ops.forward_plain")
-local sinks = require("features.sinks")
 local softcap = require("features.softcap")
+local space = require("ops.forward_sm90_axes")
 local window = require("features.window")
 
 local M = {name = "fwd_sm90"}
@@ -38,74 +36,8 @@ local shares = {
 -- Where a warp of the loading warpgroup works for each of the others.
 local shares_with_sides = {{load = 64, group = 192}, {load = 64, group = 216}, {load = 64, group = 144}}
 
-local function may_take_turns(v)
-   if v.turns == 0 or v.groups > 1 then
-      return true
-   end
-   return nil, "one warpgroup has nobody to take turns with"
-end
-
 -- Instructions for a score to drop by bits that another warp drew.
 local by_bits = 1.3
-
--- Whether that warp draws what is dropped.
-local function may_be_drawn(v)
-   if v.drawn == 0 then
-      return true
-   elseif v.dropout == 0 then
-      return nil, "there is nothing to draw"
-   elseif bias.is_ahead(v) then
-      return nil, "those that could draw load a bias"
-   elseif v.bc % 32 > 0 then
-      return nil, "bytes are drawn for 32 columns"
-   elseif v.groups > 2 then
-      return nil, "three warpgroups leave those that load no registers to draw with"
-   end
-   return true
-end
-
--- Whether warps of the loading warpgroup work for the others.
-local function has_sides(v)
-   return bias.is_ahead(v) or v.drawn == 1
-end
-
--- Whether what ALiBi adds by column is one more step of Q K^T: where it is another number for each key of a tile
--- without a mask, and nothing comes between.
-local function may_be_sloped(v)
-   if v.sloped == 0 or v.alibi == 1 and v.causal == 1 and v.softcap == 0 and v.bias == "none" then
-      return true
-   end
-   return nil, "a causal ALiBi alone is a product"
-end
-
--- A block of packed sequences looks for its own among all of them, once.
-local function may_stay(v)
-   if v.persistent > 0 and v.varlen == 1 then
-      return nil, "packed sequences have blocks of their own"
-   elseif v.persistent == 2 and has_sides(v) then
-      return nil, "those that load a bias or draw do not hear which row tile comes next"
-   end
-   return true
-end
-
-local function may_order(v)
-   if v.order == "heads" or v.causal == 1 and v.window == 0 and v.varlen == 0 then
-      return true
-   end
-   return nil, "all row tiles weigh the same"
-end
-
--- Where rows of a block are several heads': what takes its head from the block has none.
-local function may_pack(v)
-   if v.pack == 0 then
-      return true
-   elseif v.persistent > 0 or v.order ~= "heads" then
-      return nil, "where rows are packed, there are too few to be ordered"
-   elseif v.sinks == 1 or v.bias ~= "none" or v.dropout == 1 or v.varlen == 1 then
-      return nil, "a feature is by head, or sequences are packed"
-   end
-   return true
-end
 
 -- From so many row tiles of a head on, its own rows fill them as well as those of several heads do, and hardly see
 -- other keys.
@@ -124,7 +56,7 @@ end
 -- What is beside K and V in each of their stages, for a warpgroup, with two barriers: a bias in 16 bits, with a chunk
 -- of padding a row; or a bit for each score, in words of 64 columns.
 local function side_bytes(v)
-   if not has_sides(v) then
+   if not space.has_sides(v) then
       return 0
    end
    return (v.drawn == 1 and 512 * ((v.bc + 63) // 64) or 64 * (2 * v.bc + 16)) + 16
@@ -250,7 +182,7 @@ function M.shared_names(v, axes, parts, out)
 end
 
 function M.names(v)
-   local names = M.shared_names(v, M.axes, 1, v.d)
+   local names = M.shared_names(v, space.all, 1, v.d)
    names.split = false
    names.own_place = has_own_place(v)
    names.work, names.work_tile, names.work_plane = ", const Work &work", "work.tile", "work.plane"
@@ -281,7 +213,7 @@ function M.names(v)
       names.column_bytes = " + kBc * 32"
       names.s_takes, names.s_masked, names.s_first = "(auto masked)", "masked", "Bool<true>{}"
    end
-   names.bias_staged, names.drawn, names.sides = bias.is_ahead(v), v.drawn == 1, has_sides(v)
+   names.bias_staged, names.drawn, names.sides = bias.is_ahead(v), v.drawn == 1, space.has_sides(v)
    names.group_smem = names.sides and ", smem" or ""
    names.side_tiles, names.seed, names.dropped = "BiasTiles", "", "dropped, tile"
    if names.drawn then
@@ -295,37 +227,6 @@ function M.names(v)
    return names
 end
 
--- A mask stays with the families whose warps skip tiles by it.
-local added = {name = "bias", field = "bias", values = {"none", "fp16", "bf16", "fp32"}, feature = true}
-
-M.axes = kinds.axes(256)
-for _, axis in ipairs({
-   softcap.axis, window.axis, alibi.axis, sinks.axis, added, dropout.axis, lengths.packed.axis,
-   {name = "groups", values = {1, 2, 3}},
-   {name = "bc", values = {64, 80, 96, 112, 128, 160, 176}},
-   {name = "stages", values = {2, 3}},
-   {name = "turns", values = {0, 1}, when = may_take_turns},
-   {name = "sloped", values = {0, 1}, when = may_be_sloped, quiet = true},
-   {name = "drawn", values = {0, 1}, when = may_be_drawn, quiet = true},
-   {name = "persistent", values = {0, 1, 2}, quiet = true, when = may_stay},
-   {name = "order", values = {"heads", "weight"}, when = may_order, quiet = true},
-   {name = "pack", values = {0, 1}, when = may_pack, quiet = true},
-}) do
-   M.axes[#M.axes + 1] = axis
-end
-
-M.selection = {
-   limit = 19,
-   covered = {
-      {"groups", "persistent"}, {"groups", "pack"}, {"groups", "drawn"}, {"groups", "sloped"}, {"bc"}, {"order"},
-   },
-   crowds = {
-      {axes = {"groups", "bc", "pack"}, most = 4}, {axes = {"groups", "pack"}, most = 7},
-      {axes = {"persistent", "pack"}, most = 9},
-      {axes = {"order"}, most = 6, value = "order=weight"}, {axes = {"stages"}, most = 2, value = "stages=3"},
-      {axes = {"pack"}, most = 3, value = "pack=1"}, {axes = {"stages", "pack"}, most = 0, value = "stages=3 pack=1"},
-   },
-}
 
 -- The blocks of the launch; the recipe's texts do not say 1.
 local function blocks(v)
@@ -354,7 +255,7 @@ end
 function M.family()
    return families.new({
       name = M.name, op = "forward", template = "hopper/fwd_sm90.cu.in", path = paths.sm90,
-      axes = M.axes, selection = M.selection, fits = fits, recipe = recipe, names = M.names,
+      axes = space.all, selection = space.selection, fits = fits, recipe = recipe, names = M.names,
 
       typical = function(problem, arch)
          local sizes = plain.typical(arch)

@@ -1,0 +1,111 @@
+-- The tuning space of fwd_sm90: its axes, and which of their values go together. What they mean: forward_sm90.lua.
+local alibi = require("features.alibi")
+local bias = require("features.bias")
+local dropout = require("features.dropout")
+local kinds = require("ops.kinds")
+local lengths = require("features.lengths")
+local sinks = require("features.sinks")
+local softcap = require("features.softcap")
+local window = require("features.window")
+
+local M = {}
+
+local function may_take_turns(v)
+   if v.turns == 0 or v.groups > 1 then
+      return true
+   end
+   return nil, "one warpgroup has nobody to take turns with"
+end
+
+-- Whether a warp of the loading warpgroup draws what is dropped.
+local function may_be_drawn(v)
+   if v.drawn == 0 then
+      return true
+   elseif v.dropout == 0 then
+      return nil, "there is nothing to draw"
+   elseif bias.is_ahead(v) then
+      return nil, "those that could draw load a bias"
+   elseif v.bc % 32 > 0 then
+      return nil, "bytes are drawn for 32 columns"
+   elseif v.groups > 2 then
+      return nil, "three warpgroups leave those that load no registers to draw with"
+   end
+   return true
+end
+
+-- Whether warps of the loading warpgroup work for the others.
+function M.has_sides(v)
+   return bias.is_ahead(v) or v.drawn == 1
+end
+
+-- Whether what ALiBi adds by column is one more step of Q K^T: where it is another number for each key of a tile
+-- without a mask, and nothing comes between.
+local function may_be_sloped(v)
+   if v.sloped == 0 or v.alibi == 1 and v.causal == 1 and v.softcap == 0 and v.bias == "none" then
+      return true
+   end
+   return nil, "a causal ALiBi alone is a product"
+end
+
+-- A block of packed sequences looks for its own among all of them, once.
+local function may_stay(v)
+   if v.persistent > 0 and v.varlen == 1 then
+      return nil, "packed sequences have blocks of their own"
+   elseif v.persistent == 2 and M.has_sides(v) then
+      return nil, "those that load a bias or draw do not hear which row tile comes next"
+   end
+   return true
+end
+
+local function may_order(v)
+   if v.order == "heads" or v.causal == 1 and v.window == 0 and v.varlen == 0 then
+      return true
+   end
+   return nil, "all row tiles weigh the same"
+end
+
+-- Where rows of a block are several heads': what takes its head from the block has none.
+local function may_pack(v)
+   if v.pack == 0 then
+      return true
+   elseif v.persistent > 0 or v.order ~= "heads" then
+      return nil, "where rows are packed, there are too few to be ordered"
+   elseif v.sinks == 1 or v.bias ~= "none" or v.dropout == 1 or v.varlen == 1 then
+      return nil, "a feature is by head, or sequences are packed"
+   end
+   return true
+end
+
+-- A mask stays with the families whose warps skip tiles by it.
+local added = {name = "bias", field = "bias", values = {"none", "fp16", "bf16", "fp32"}, feature = true}
+
+M.all = kinds.axes(256)
+for _, axis in ipairs({
+   softcap.axis, window.axis, alibi.axis, sinks.axis, added, dropout.axis, lengths.packed.axis,
+   {name = "groups", values = {1, 2, 3}},
+   {name = "bc", values = {64, 80, 96, 112, 128, 160, 176}},
+   {name = "stages", values = {2, 3}},
+   {name = "turns", values = {0, 1}, when = may_take_turns},
+   {name = "sloped", values = {0, 1}, when = may_be_sloped, quiet = true},
+   {name = "drawn", values = {0, 1}, when = may_be_drawn, quiet = true},
+   {name = "persistent", values = {0, 1, 2}, quiet = true, when = may_stay},
+   {name = "order", values = {"heads", "weight"}, when = may_order, quiet = true},
+   {name = "pack", values = {0, 1}, when = may_pack, quiet = true},
+}) do
+   M.all[#M.all + 1] = axis
+end
+
+M.selection = {
+   limit = 19,
+   covered = {
+      {"groups", "persistent"}, {"groups", "pack"}, {"groups", "drawn"}, {"groups", "sloped"}, {"bc"}, {"order"},
+   },
+   crowds = {
+      {axes = {"groups", "bc", "pack"}, most = 4}, {axes = {"groups", "pack"}, most = 7},
+      {axes = {"persistent", "pack"}, most = 9},
+      {axes = {"order"}, most = 6, value = "order=weight"}, {axes = {"stages"}, most = 2, value = "stages=3"},
+      {axes = {"pack"}, most = 3, value = "pack=1"}, {axes = {"stages", "pack"}, most = 0, value = "stages=3 pack=1"},
+   },
+}
+
+return M
