@@ -286,7 +286,8 @@ static size_t count_wgmma_backward(fa2i_generator *generator, const fa2_problem 
     CHECK_EQ(fa2i_generator_candidates(generator, problem, card, &list, &count), FA2_OK);
     CHECK(count > 0);
     /* What no card has run is measured by a tuner before anybody else gets it. */
-    CHECK(problem->head_dim <= 128 || strncmp(list[0].text, "bwd_sm90 ", 9) != 0);
+    CHECK((problem->head_dim <= 128 && problem->bias == 0) ||
+          strncmp(list[0].text, "bwd_sm90 ", 9) != 0);
     for (size_t i = 0; i < count; i++) {
         const fa2i_recipe *recipe = &list[i].recipe;
         if (strncmp(list[i].text, "bwd_sm90 ", 9) != 0)
@@ -327,6 +328,9 @@ static void test_wgmma_backward(void)
         {{.head_dim = 256, .causal = 1, .dropout = 1, .deterministic = 1}, true},
         {{.head_dim = 136, .varlen = 1, .total_q = 2048, .total_k = 2048}, false},
         {{.head_dim = 128, .head_dim_v = 64}, false},
+        {{.head_dim = 128, .causal = 1, .bias = FA2_BIAS_FP16}, true},
+        {{.head_dim = 128, .alibi = 1, .bias = FA2_BIAS_FP16}, false},
+        {{.head_dim = 64, .bias = FA2_BIAS_FP32}, false},
         {{.head_dim = 128, .bias = FA2_BIAS_BOOL}, false},
     };
     fa2i_generator *generator = open_generator();

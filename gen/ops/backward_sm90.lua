@@ -71,11 +71,19 @@ local function smem_bytes(v)
    return division == by_product and bytes + 4 * scores + 8 * (2 + 2 * stages) or bytes -- one of P^T in fp32
 end
 
+-- Whether addresses of a bias have registers beside the sums, and beside what another feature keeps.
+local function bias_fits(v)
+   local more = v.softcap + v.alibi + v.dropout + v.deterministic
+   return v.bias == "none" or v.br == 64 and d_pad(v) <= (more > 0 and 96 or 128)
+end
+
 local function fits(v, _, arch)
    if smem_bytes(v) > arch.smem_block then
       return nil, string.format("%d bytes of shared memory, a block has %d", smem_bytes(v), arch.smem_block)
    elseif v.br > 64 and d_pad(v) > most_columns then
       return nil, "sums, S and dP need too many registers"
+   elseif not bias_fits(v) then
+      return nil, "sums, S, dP and the way to a bias need too many registers"
    elseif v.varlen == 1 and division_of(v) == by_product then
       return nil, "rows behind a sequence's end are cleared where all warpgroups read a tile together"
    end
@@ -91,8 +99,8 @@ end
 
 -- Of eight timings on an H200, D = 32, 64, 128, S = 4096, with and without a mask: FLOP per clock and SM, and clocks
 -- of a score for what does not hide behind products.
--- unseen: where warpgroups divide the products no card has been asked yet, so it takes so many times as long as where
--- they divide keys: a tuner tries it, and who has not tuned gets Ampere's instructions, which have been measured.
+-- unseen: where warpgroups divide the products, or scores have a bias, no card has been asked yet, so that is taken for
+-- so many times as slow: a tuner tries it, and who has not tuned gets Ampere's instructions, which have been measured.
 local fit = {tensor = 2480, per_score = 0.11, unseen = 2.4}
 
 -- What features add to that.
@@ -116,7 +124,8 @@ local function us_of(v, problem, arch)
    for _, part in ipairs(lengths.parts(problem)) do
       us = us + cost.backward(all, facts, part, arch)
    end
-   return division_of(v) == by_product and fit.unseen * us or us
+   local unseen = division_of(v) == by_product or v.bias ~= "none"
+   return unseen and fit.unseen * us or us
 end
 
 -- What one product adds to sums of dK or dV: columns, the first of them, and how a descriptor comes to them.
@@ -167,9 +176,12 @@ local function names(v)
    return own
 end
 
+-- Of a bias as it lies in memory. In fp32 it spills at D = 128; its gradient and masks are for the other families.
+local added = {name = "bias", field = "bias", values = {"none", "fp16", "bf16"}, feature = true}
+
 M.axes, M.known = kinds.axes(256), {}
 for _, axis in ipairs({
-   softcap.axis, window.axis, alibi.axis, sinks.axis, dropout.axis, lengths.packed.axis, kinds.deterministic,
+   softcap.axis, window.axis, alibi.axis, sinks.axis, added, dropout.axis, lengths.packed.axis, kinds.deterministic,
    {name = "br", values = {64, 128}},
    {
       name = "split", values = {0, 1}, quiet = true,

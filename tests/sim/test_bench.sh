@@ -164,6 +164,9 @@ run 2 field-report report.jsonl
 has err "field-report needs --device N"
 run 2 field-report - --device 0
 has err "field-report needs a file"
+mkfifo pipe
+run 2 field-report pipe --device 0
+has err "pipe: is no regular file, and what is measured is kept beside it"
 run 1 field-report nowhere/report.jsonl --device 0
 has err "nowhere/report.jsonl: its folder is not there; make it, or name a file elsewhere"
 lacks err "--db"
