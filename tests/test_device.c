@@ -19,7 +19,7 @@ static void test_card(void)
     CHECK_EQ(device.card.l2_bytes, 2359296);
     CHECK_EQ(device.card.clock_khz, 1777000);
     CHECK_EQ(device.card.bandwidth_bytes, 360048000000);
-    CHECK(!device.card.generic); /* it is asked whether it is software, and says no */
+    CHECK(!device.card.generic); /* its driver has tensor maps */
     CHECK_EQ(device.ordinal, 0);
     CHECK_EQ(device.driver, 13000);
     CHECK(device.retained);

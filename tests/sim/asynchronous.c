@@ -43,7 +43,11 @@ CUresult async_launch(const async_run *r)
     CUresult result = cuModuleLoadDataEx(&module, text, 0, NULL, NULL);
     if (result == CUDA_SUCCESS)
         result = cuModuleGetFunction(&function, module, "k");
-    return result != CUDA_SUCCESS ? result : launch(r, function);
+    if (result == CUDA_SUCCESS)
+        result = launch(r, function);
+    if (module != NULL)
+        (void)cuModuleUnload(module); /* memory goes when the device begins anew */
+    return result;
 }
 
 void async_fill(uint32_t in[ASYNC_IN_WORDS])

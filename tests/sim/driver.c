@@ -4,8 +4,8 @@
  * FA2_SIM_CARD chooses the card (rtx3060 if it is not set), or several: "a100,l4" is a machine with
  * two. FA2_SIM_FAULT and FA2_SIM_FAULT_COUNTS: see faults.h. FA2_SIM_THREADS is the number of host
  * threads (all cores), FA2_SIM_BUDGET the instructions that a warp may execute (10^8), FA2_SIM_REVERSE=1
- * lets blocks begin in the reverse of their order, which no kernel may count on. An empty
- * variable is one that is not set; one that is not understood keeps the driver from starting.
+ * lets blocks, and the warps of one, begin in the reverse of their order, which no kernel may count on. An
+ * empty variable is one that is not set; one that is not understood keeps the driver from starting.
  */
 #include "driver.h"
 #include <limits.h>
