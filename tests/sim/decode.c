@@ -34,49 +34,6 @@ const char *sim_kind_name(sim_kind kind)
     return names[kind];
 }
 
-/* ---- rows ---- */
-
-static const sim_rows *const groups[] = {
-    &sim_rows_integer,   &sim_rows_wide,   &sim_rows_float,    &sim_rows_convert,
-    &sim_rows_predicate, &sim_rows_move,   &sim_rows_memory,   &sim_rows_atomic,
-    &sim_rows_async,     &sim_rows_matrix, &sim_rows_exchange, &sim_rows_control,
-    &sim_rows_mbarrier,  &sim_rows_bulk,   &sim_rows_products};
-enum { GROUPS = sizeof groups / sizeof *groups, ROWS_MAX = 2048 };
-
-static const sim_row *sorted[ROWS_MAX];
-static size_t sorted_count;
-static pthread_once_t sorted_once = PTHREAD_ONCE_INIT;
-
-/* By opcode, rows of one opcode in the order in which they are to be tried. */
-static int compare_rows(const void *a, const void *b)
-{
-    const sim_row *x = *(const sim_row *const *)a, *y = *(const sim_row *const *)b;
-    const int order = strcmp(x->opcode, y->opcode);
-    return order != 0 ? order : (x > y) - (x < y);
-}
-
-static void sort_rows(void)
-{
-    for (size_t g = 0; g < GROUPS; g++)
-        for (size_t i = 0; i < groups[g]->count && sorted_count < ROWS_MAX; i++)
-            sorted[sorted_count++] = &groups[g]->rows[i];
-    qsort(sorted, sorted_count, sizeof *sorted, compare_rows);
-}
-
-/* The first row of an opcode; sorted_count: there is none. */
-static size_t find_rows(const char *opcode)
-{
-    size_t low = 0, high = sorted_count;
-    while (low < high) {
-        const size_t middle = (low + high) / 2;
-        if (strcmp(sorted[middle]->opcode, opcode) < 0)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < sorted_count && strcmp(sorted[low]->opcode, opcode) == 0 ? low : sorted_count;
-}
-
 /* ---- operands ---- */
 
 static int32_t new_register(decoder *d, ptx_class class)
@@ -349,48 +306,19 @@ static bool fail(const decoder *d, const ptx_instruction *instruction, const cha
     return false;
 }
 
-/* All else that is known exists since sm_75. */
-static bool needs_sm80(const sim_row *row)
-{
-    return row->kind == SIM_KIND_ASYNC || strstr(row->opcode, "m16n8k16") != NULL ||
-           strstr(row->opcode, "bf16") != NULL || strstr(row->opcode, "f16x2.f32") != NULL;
-}
-
-static bool begins(const sim_row *row, const char *with)
-{
-    return strncmp(row->opcode, with, strlen(with)) == 0;
-}
-
-/* Vectors of numbers that are added in memory, stmatrix, and what copies in bulk. */
-static bool needs_sm90(const sim_row *row)
-{
-    return begins(row, "red.global.add.v") || begins(row, "stmatrix.") ||
-           begins(row, "cp.async.bulk.") || begins(row, "fence.proxy.") ||
-           begins(row, "fence.mbarrier_init.") || strstr(row->opcode, ".expect_tx.") != NULL ||
-           begins(row, "mbarrier.try_wait.");
-}
-
-/* What later SMs have not. */
-static bool needs_sm90a(const sim_row *row)
-{
-    return begins(row, "wgmma.") || begins(row, "setmaxnreg.");
-}
-
 static bool decode_one(decoder *d, const ptx_instruction *instruction, sim_op *op)
 {
-    size_t at = find_rows(instruction->opcode);
-    if (at == sorted_count)
+    size_t count = 0;
+    const sim_row *const *found = sim_find_rows(instruction->opcode, &count);
+    if (count == 0)
         return fail(d, instruction, "the software device does not know this instruction");
-    if (d->module->target_sm < 80 && needs_sm80(sorted[at]))
-        return fail(d, instruction, "it needs sm_80");
-    if (d->module->target_sm < 90 && needs_sm90(sorted[at]))
-        return fail(d, instruction, "it needs sm_90");
-    if (!(d->module->target_sm == 90 && d->module->target_specific) && needs_sm90a(sorted[at]))
-        return fail(d, instruction, "it needs sm_90a");
+    const char *needed = sim_row_needs(found[0], d->module);
+    if (needed != NULL)
+        return fail(d, instruction, needed);
     if (instruction->guard >= 0 && d->registers[instruction->guard] != PTX_PRED)
         return fail(d, instruction, "the guard is no predicate");
-    for (; at < sorted_count && strcmp(sorted[at]->opcode, instruction->opcode) == 0; at++)
-        if (bind(d, sorted[at], instruction, op)) {
+    for (size_t i = 0; i < count; i++)
+        if (bind(d, found[i], instruction, op)) {
             keep_destinations(d, op);
             return true;
         }
@@ -463,7 +391,6 @@ bool sim_decode(ptx_module *module, const ptx_function *function, sim_program *r
     sim_program *p = ret_program;
     const int count = (int)function->instruction_count;
 
-    pthread_once(&sorted_once, sort_rows);
     *p = (sim_program){.module = module, .function = function, .op_count = count};
     decoder_init(&d, module, function, p);
     place_variables(&d);

@@ -122,6 +122,12 @@ bool sim_decode(ptx_module *module, const ptx_function *function, sim_program *r
 
 /* ---- between the decoder's files ---- */
 
+/* The rows of an opcode, in the order in which they are to be tried; *ret_count may be 0. */
+const sim_row *const *sim_find_rows(const char *opcode, size_t *ret_count);
+
+/* NULL, or why a module for that SM cannot have the instruction. */
+const char *sim_row_needs(const sim_row *row, const ptx_module *module);
+
 /* Operands are virtual registers until the allocator has placed them; constants are placed at once,
  * as complements. */
 typedef struct sim_flow {
