@@ -6,11 +6,13 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sha2.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "cache/internal.h"
 #include "cache/report.h"
 #include "check.h"
 #include "recipe_fixture.h"
@@ -187,7 +189,8 @@ static inline void store_result(fa2i_cache *cache, const ids *to, int number, do
 /* What an export of the database has; the caller frees it. ret_counts may be NULL. */
 static inline char *exported(fa2i_cache *cache, fa2i_export_counts *ret_counts)
 {
-    static char *text; /* static: gcc takes what a stream writes through a pointer for a local's end */
+    static char
+        *text; /* static: gcc takes what a stream writes through a pointer for a local's end */
     static size_t bytes;
     FILE *out = open_memstream(&text, &bytes);
     CHECK(out != NULL);
@@ -205,6 +208,64 @@ static inline fa2_status import_text(fa2i_cache *cache, const char *text, size_t
     const fa2_status st = fa2i_cache_import(cache, in, "shared.jsonl", NULL, NULL, ret_counts);
     fclose(in);
     return st;
+}
+
+/* The first number of the first row. */
+static inline int64_t fixture_number(fa2i_cache *cache, const char *sql)
+{
+    int64_t value = -1;
+    CHECK_EQ(fa2i_sql_number(cache, sql, NULL, 0, &value), FA2_OK);
+    return value;
+}
+
+/* Two problems, three kernels, two winners. */
+static inline void fixture_fill(fa2i_cache *cache)
+{
+    const ids first = sample_ids(cache, 512), second = sample_ids(cache, 1024);
+    store_result(cache, &first, 1, 100, false);
+    store_result(cache, &first, 2, 50, true);
+    store_result(cache, &second, 3, 190, true);
+    /* sessions are told apart by the second in which they started */
+    CHECK_EQ(fa2i_sql_script(cache,
+                             "UPDATE session SET started_at = '2026-01-02T03:04:05Z', modelled = 1 "
+                             "WHERE id = (SELECT max(id) FROM session)"),
+             FA2_OK);
+}
+
+/* The text with the first occurrence of one part replaced by another. The caller frees it. */
+static inline char *replaced(const char *text, const char *part, const char *by)
+{
+    const char *at = strstr(text, part);
+    CHECK(at != NULL);
+    if (at == NULL)
+        exit(1);
+    char *copy = malloc(strlen(text) + strlen(by) + 1);
+    CHECK(copy != NULL);
+    sprintf(copy, "%.*s%s%s", (int)(at - text), text, by, at + strlen(part));
+    return copy;
+}
+
+static inline int number_of_lines(const char *text, size_t bytes)
+{
+    int lines = 0;
+    for (size_t i = 0; i < bytes; i++)
+        lines += text[i] == '\n';
+    return lines;
+}
+
+/* Give a changed export the last line that it needs. The text is freed. */
+static inline char *sealed(char *text)
+{
+    char hash[SHA256_DIGEST_STRING_LENGTH];
+    const char *end = strstr(text, "{\"type\":\"end\"");
+    CHECK(end != NULL);
+    const size_t bytes = (size_t)(end - text);
+    char *copy = malloc(bytes + 200);
+    CHECK(copy != NULL);
+    sprintf(copy, "%.*s{\"type\":\"end\",\"rows\":%d,\"sha256\":\"%s\"}\n", (int)bytes, text,
+            number_of_lines(text, bytes) - 1, SHA256Data((const uint8_t *)text, bytes, hash));
+    free(text);
+    return copy;
 }
 
 #endif

@@ -405,6 +405,12 @@ checks=$((checks + 1))
 cp other.db third.db
 run 2 import bad.jsonl --db third.db
 untouched third.db other.db
+run 2 import other.db --db third.db
+has err "other.db: is a database; name a file that fa2-tune export or field-report wrote"
+run 2 import / --db third.db
+has err "/: is a folder"
+run 2 field-report other.db --check
+has err "other.db: is a database"
 # What another fa2 knows and this one does not is passed over, and said.
 sed 's/"variant":"fwd_sm80/"variant":"fwd_sm81/' rows.jsonl >newer.jsonl
 sealed newer.jsonl

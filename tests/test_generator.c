@@ -62,9 +62,10 @@ static void check_wgmma_sizes(const fa2i_variant *v, const fa2_problem *problem)
                               : 0;
     const bool counted = strstr(v->text, " persistent=2") != NULL;
     const bool persistent = counted || strstr(v->text, " persistent=1") != NULL;
-    const bool stores = persistent && groups > 1; /* by a map of O */
-    const int bytes =
-        pages * 128 * rows + barriers + (counted ? 4 * groups : 0) + stages * groups * side;
+    const bool stores = persistent && groups > 1;             /* by a map of O */
+    const bool sloped = strstr(v->text, " sloped=1") != NULL; /* sixteen columns more of K */
+    const int bytes = pages * 128 * rows + barriers + (counted ? 4 * groups : 0) +
+                      stages * groups * side + (sloped ? 32 * bc : 0);
     const int with_o = bytes + pages * 128 * 64 * groups;
     const fa2i_step *step = fa2i_recipe_main(&v->recipe);
     const int blocks = step->block_rows;
@@ -211,9 +212,10 @@ static void test_latent(void)
     fa2i_generator_destroy(generator);
 }
 
-/* Of the candidates of fwd_sm90: all, those that pack query heads, those that draw beside the loads. */
+/* Of the candidates of fwd_sm90: all, those that pack query heads, those that draw beside the loads, those with
+ * ALiBi's columns in the product. */
 typedef struct wgmma_counts {
-    int all, packed, drawn;
+    int all, packed, drawn, sloped;
 } wgmma_counts;
 
 static wgmma_counts count_wgmma(fa2i_generator *generator, const fa2_problem *problem)
@@ -231,13 +233,15 @@ static wgmma_counts count_wgmma(fa2i_generator *generator, const fa2_problem *pr
         counts.all++;
         counts.packed += list[i].recipe.pack;
         counts.drawn += strstr(list[i].text, " drawn=1") != NULL;
+        counts.sloped += strstr(list[i].text, " sloped=1") != NULL;
     }
     fa2i_free(list);
     return counts;
 }
 
 /* Who packs the query heads of a key head: few queries of several heads, and no feature by head but ALiBi. Who has
- * bits of dropout drawn by warps that load: nobody whose warps load a bias. */
+ * bits of dropout drawn by warps that load: nobody whose warps load a bias. Whose ALiBi is in the product: a causal one
+ * that is added to the product itself. */
 static void test_wgmma_forward(void)
 {
     fa2i_generator *generator = open_generator();
@@ -255,6 +259,10 @@ static void test_wgmma_forward(void)
     problem.alibi = 1;
     counts = count_wgmma(generator, &problem);
     CHECK(counts.packed > 0 && counts.packed < counts.all);
+    CHECK(counts.sloped > 0 && counts.sloped < counts.all);
+    problem.softcap = 1;
+    CHECK_EQ(count_wgmma(generator, &problem).sloped, 0);
+    problem.softcap = 0;
     problem.sinks = 1;
     CHECK_EQ(count_wgmma(generator, &problem).packed, 0);
     problem.sinks = 0;

@@ -43,11 +43,19 @@ function M.has(axis, v)
    return v[axis.name] ~= nil and v[axis.name] ~= M.silent_value(axis)
 end
 
+-- true, or nil and why v[axis.name] does not go with those before it.
+local function goes_with(axis, v, path)
+   if axis.when then
+      return axis.when(v, path)
+   end
+   return true
+end
+
 -- true, or nil and why v[axis.name] is no value, or does not go with those before it.
 local function check_value(axis, v, path)
    local ok, reason = has_value(axis, v[axis.name])
-   if ok and axis.when then
-      ok, reason = axis.when(v, path)
+   if ok then
+      ok, reason = goes_with(axis, v, path)
    end
    return ok, reason
 end
@@ -78,7 +86,7 @@ function M.each_point(axes, path, problem, add)
       end
       for _, value in ipairs(axis.field and {problem[axis.field]} or axis.values) do
          v[axis.name] = value
-         if check_value(axis, v, path) then
+         if axis.field and check_value(axis, v, path) or not axis.field and goes_with(axis, v, path) then
             extend(index + 1)
          end
       end

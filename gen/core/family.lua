@@ -72,17 +72,17 @@ local function typical_problems(self, problem, arch)
 end
 
 -- Of the class of a problem, on a card: the points that fit, which of them are chosen (a set of texts),
--- and {text, reason} of those that do not fit.
+-- and {variant, reason} of those that do not fit, whose texts nobody has asked for.
 local function survey(self, problem, arch)
    local found = {fitting = {}, rejected = {}}
    axes_of.each_point(self.axes, self.path, problem, function(v)
       v.family = self.name
-      v.text = variant_text.format(v, self.axes)
       local ok, reason = self.fits(v, self.path, arch)
       if ok then
+         v.text = variant_text.format(v, self.axes)
          found.fitting[#found.fitting + 1] = v
       else
-         found.rejected[#found.rejected + 1] = {text = v.text, reason = reason}
+         found.rejected[#found.rejected + 1] = {variant = v, reason = reason}
       end
    end)
    found.chosen = select_from.for_class(found.fitting, self.selection,
@@ -120,7 +120,10 @@ end
 -- List of {text, reason}: every point that is no candidate.
 function methods.rejected(self, problem, arch)
    local found = survey(self, problem, arch)
-   local list = found.rejected
+   local list = {}
+   for i, entry in ipairs(found.rejected) do
+      list[i] = {text = variant_text.format(entry.variant, self.axes), reason = entry.reason}
+   end
    for _, v in ipairs(found.fitting) do
       local _, reason = self.suits(v, problem, arch)
       if not found.chosen[v.text] then

@@ -75,7 +75,7 @@ local function has_room(list, variant, selection)
          return false
       end
    end
-   return list.count < selection.limit
+   return true
 end
 
 -- variants: of a class, tables with a text; typical: list of problems of the class; cost(variant,
@@ -94,6 +94,9 @@ function M.for_class(variants, selection, typical, cost)
       end
    end
    for _, variant in ipairs(sorted) do
+      if list.count >= selection.limit then
+         break
+      end
       if not list.chosen[variant.text] and has_room(list, variant, selection) then
          take(list, variant, selection)
       end

@@ -5,12 +5,22 @@ local axes_of = require("core.axes")
 
 local M = {}
 
+-- By a list of axes, for each {its name, the value that is not shown}: surveys write thousands of variants.
+local written = setmetatable({}, {__mode = "k"})
+
 function M.format(variant, axes)
+   if not written[axes] then
+      local list = {}
+      for i, axis in ipairs(axes) do
+         list[i] = {name = axis.name, silent = axes_of.silent_value(axis)}
+      end
+      written[axes] = list
+   end
    local words = {variant.family}
-   for _, axis in ipairs(axes) do
-      local value = variant[axis.name]
-      if value ~= axes_of.silent_value(axis) then
-         words[#words + 1] = axis.name .. "=" .. value
+   for _, each in ipairs(written[axes]) do
+      local value = variant[each.name]
+      if value ~= each.silent then
+         words[#words + 1] = each.name .. "=" .. value
       end
    end
    return table.concat(words, " ")

@@ -33,12 +33,19 @@ function M.axes(op)
    return axes
 end
 
+-- The same as {feature, name of its axis, the value without it}: surveys ask for every variant.
+local asked = {}
+for i, feature in ipairs(M.all) do
+   asked[i] = {feature = feature, name = feature.axis.name, silent = axes_of.silent_value(feature.axis)}
+end
+
 -- Sum over the features that a variant has of what `of` says of each.
 local function sum(v, of)
    local total = 0
-   for _, feature in ipairs(M.all) do
-      if axes_of.has(feature.axis, v) then
-         total = total + of(feature)
+   for _, each in ipairs(asked) do
+      local value = v[each.name]
+      if value ~= nil and value ~= each.silent then
+         total = total + of(each.feature)
       end
    end
    return total
@@ -93,7 +100,7 @@ function M.names(v, op)
       terms_first = terms and v.softcap == 0 and not divided and not bias.is_ahead(v),
       kept = kept,
       -- Terms that all scores of a row share go into the softmax: on wgmma alone.
-      offsets = false, takes_offsets = "", offset = "", row_max = "row.max[m][h]",
+      offsets = false, sloped = false, takes_offsets = "", offset = "", row_max = "row.max[m][h]",
       skips = v.bias == "bool" and v.softcap == 0 and not divided,
    }
 end

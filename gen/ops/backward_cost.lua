@@ -98,30 +98,19 @@ local function query_tile_clocks(v, f, arch, blocks)
    return blocks * (overlap(units, blocks * v.warps) + fit.barrier * v.warps / 4)
 end
 
--- A function of a number that is asked again and again.
-local function kept(compute)
-   local known = {}
-   return function(number)
-      known[number] = known[number] or compute(number)
-      return known[number]
-   end
-end
-
--- What a kernel takes on a card, whatever the problem: blocks that an SM holds, and the clocks in which so many do a
--- tile. Kept in its facts, as a survey asks for many problems.
+-- Blocks that an SM holds, and the clocks in which so many do a tile.
 local function on_card(v, facts, arch)
-   if not facts.card or facts.card.arch ~= arch then
-      facts.card = {
-         arch = arch, resident = M.resident_blocks(facts, arch),
-         tile_clocks = kept(function(blocks)
+   return forward.on_card(facts, arch, function()
+      return {
+         resident = M.resident_blocks(facts, arch),
+         tile_clocks = forward.kept(function(blocks)
             return tile_clocks(v, facts, arch, blocks)
          end),
-         query_tile_clocks = kept(function(blocks)
+         query_tile_clocks = forward.kept(function(blocks)
             return query_tile_clocks(v, facts, arch, blocks)
          end),
       }
-   end
-   return facts.card
+   end)
 end
 
 -- Clocks of all blocks: `count` of them do `tiles` each, or in the mean where they differ.

@@ -82,6 +82,25 @@ function M.resident_blocks(facts, arch)
                    arch.blocks)
 end
 
+-- A function of a number that is asked again and again.
+function M.kept(compute)
+   local known = {}
+   return function(number)
+      known[number] = known[number] or compute(number)
+      return known[number]
+   end
+end
+
+-- What a kernel takes on a card, whatever the problem: a table that make() makes. Kept in its facts, as a survey asks
+-- for many problems.
+function M.on_card(facts, arch, make)
+   if not facts.card or facts.card.arch ~= arch then
+      facts.card = make()
+      facts.card.arch = arch
+   end
+   return facts.card
+end
+
 -- How often the bytes of a fill count.
 local function fill_ways(variant, facts)
    if variant.layout ~= "pad" then
@@ -263,14 +282,18 @@ end
 -- (registers beyond those), d_pad, dv_pad, parts, smem_bytes, k8, fill, barriers, ahead, ex2_per_score,
 -- more_fp32_per_score, bytes_per_score (forward.lua explains them). math.huge when no SM can hold it.
 function M.forward(variant, facts, problem, arch)
-   local resident = M.resident_blocks(facts, arch)
-   if resident < 1 then
+   local card = M.on_card(facts, arch, function()
+      return {
+         resident = M.resident_blocks(facts, arch),
+         clocks = M.kept(function(count)
+            return tile_clocks(variant, facts, arch, count)
+         end),
+      }
+   end)
+   if card.resident < 1 then
       return math.huge
    end
-   local function clocks(count)
-      return tile_clocks(variant, facts, arch, count)
-   end
-   return M.spread(variant, facts, problem, arch, resident, clocks, fit.prologue,
+   return M.spread(variant, facts, problem, arch, card.resident, card.clocks, fit.prologue,
                    facts.row_tiles > 1 and 1 + fit.pair or 1)
 end
 

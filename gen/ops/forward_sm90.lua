@@ -6,7 +6,8 @@
 -- the next are under way while O is written: 1, each its share of all; 2, who is free takes the next. order: whose
 -- row tiles come next to each other, those of a head, or those that see the most keys, in a section of heads whose
 -- K and V fit into L2. pack: the query heads that share a key head are rows of one matrix, as where keys are split.
--- drawn: what is dropped is drawn by warps that load, not beside the softmax.
+-- drawn: what is dropped is drawn by warps that load, not beside the softmax. sloped: what ALiBi adds by column comes
+-- out of Q K^T.
 local alibi = require("features.alibi")
 local bias = require("features.bias")
 local cost = require("ops.forward_sm90_cost")
@@ -68,6 +69,15 @@ local function has_sides(v)
    return bias.is_ahead(v) or v.drawn == 1
 end
 
+-- Whether what ALiBi adds by column is one more step of Q K^T: where it is another number for each key of a tile
+-- without a mask, and nothing comes between.
+local function may_be_sloped(v)
+   if v.sloped == 0 or v.alibi == 1 and v.causal == 1 and v.softcap == 0 and v.bias == "none" then
+      return true
+   end
+   return nil, "a causal ALiBi alone is a product"
+end
+
 -- A block of packed sequences looks for its own among all of them, once.
 local function may_stay(v)
    if v.persistent > 0 and v.varlen == 1 then
@@ -123,7 +133,7 @@ end
 -- rows: of Q, K and V, and of O.
 local function bytes_of(v, rows)
    return pages(v) * 128 * rows + 8 * (2 * v.groups + 4 * v.stages) + v.stages * v.groups * side_bytes(v)
-      + piece_bytes(v)
+      + piece_bytes(v) + 32 * v.bc * v.sloped
 end
 
 local function rows_read(v)
@@ -179,10 +189,10 @@ local function facts_of(v)
    v.facts = v.facts or {
       br = 64 * v.groups, queries = 64 * v.groups, heads_together = 1,
       resident = resident(v), own_place = has_own_place(v),
-      d_pad = (v.d + 15) // 16 * 16, dv_pad = v.d, smem_bytes = smem_bytes(v), bytes_per_score = 0,
+      d_pad = (v.d + 15) // 16 * 16 + 16 * v.sloped, dv_pad = v.d, smem_bytes = smem_bytes(v), bytes_per_score = 0,
       ex2_per_score = 1 + v.softcap * softcap.ex2_per_score,
       more_fp32_per_score = v.softcap * softcap.fp32_per_score + features.fp32_per_score(v)
-         + v.drawn * (by_bits - dropout.fp32_per_score(v)),
+         + v.drawn * (by_bits - dropout.fp32_per_score(v)) - v.sloped,
    }
    return v.facts
 end
@@ -265,6 +275,12 @@ function M.names(v)
       names.by_map, names.takes_map = true, ", const TensorMap &map"
       names.o_at = "n / 8 * kQPageBytes + r * kPageRowBytes + (n % 8 ^ r % 8) * 16"
    end
+   names.sloped = v.sloped == 1
+   names.column_bytes, names.s_takes, names.s_masked, names.s_first = "", "", "", ""
+   if names.sloped then
+      names.column_bytes = " + kBc * 32"
+      names.s_takes, names.s_masked, names.s_first = "(auto masked)", "masked", "Bool<true>{}"
+   end
    names.bias_staged, names.drawn, names.sides = bias.is_ahead(v), v.drawn == 1, has_sides(v)
    names.group_smem = names.sides and ", smem" or ""
    names.side_tiles, names.seed, names.dropped = "BiasTiles", "", "dropped, tile"
@@ -289,6 +305,7 @@ for _, axis in ipairs({
    {name = "bc", values = {64, 80, 96, 112, 128, 160, 176}},
    {name = "stages", values = {2, 3}},
    {name = "turns", values = {0, 1}, when = may_take_turns},
+   {name = "sloped", values = {0, 1}, when = may_be_sloped, quiet = true},
    {name = "drawn", values = {0, 1}, when = may_be_drawn, quiet = true},
    {name = "persistent", values = {0, 1, 2}, quiet = true, when = may_stay},
    {name = "order", values = {"heads", "weight"}, when = may_order, quiet = true},
@@ -299,7 +316,9 @@ end
 
 M.selection = {
    limit = 19,
-   covered = {{"groups", "persistent"}, {"groups", "pack"}, {"groups", "drawn"}, {"bc"}, {"order"}},
+   covered = {
+      {"groups", "persistent"}, {"groups", "pack"}, {"groups", "drawn"}, {"groups", "sloped"}, {"bc"}, {"order"},
+   },
    crowds = {
       {axes = {"groups", "bc", "pack"}, most = 4}, {axes = {"groups", "pack"}, most = 7},
       {axes = {"persistent", "pack"}, most = 9},

@@ -102,7 +102,15 @@ end
 -- us for a problem. v: br, bc, teams, kstages, waves, q; facts: as for cost.forward, and teams,
 -- row_tiles (forward.lua). math.huge when no SM can hold it.
 function M.forward(v, facts, problem, arch)
-   local resident = cost.resident_blocks(facts, arch)
+   local card = cost.on_card(facts, arch, function()
+      return {
+         resident = cost.resident_blocks(facts, arch),
+         busy_clocks = cost.kept(function(blocks)
+            return cost.busy_clocks(v, facts, arch, blocks)
+         end),
+      }
+   end)
+   local resident = card.resident
    if resident < 1 then
       return math.huge
    end
@@ -115,7 +123,7 @@ function M.forward(v, facts, problem, arch)
    local shared = tiles > problem.heads_kv * problem.batch
    -- The longest block counts in the last round; before it, blocks are as long as the mean.
    local share = visible_share(problem, keys)
-   local sm_us = rounds * steps * cost.busy_clocks(v, facts, arch, together) * share / arch.clock
+   local sm_us = rounds * steps * card.busy_clocks(together) * share / arch.clock
    local memory, kept = M.memory_us(v, facts, problem, arch, tiles, keys * share)
    local merge_us = fit.merge * v.teams * v.br / arch.clock
    local function total(launch_us, edges, latency, memory_us, combine_us)

@@ -52,7 +52,7 @@ constexpr int kVArea = kKArea + kStages * kTileBytes;
 #line 61 "templates/hopper/config.cu.in"
 constexpr int kOArea = kQArea;
 constexpr int kBarrierArea = kVArea + kStages * kTileBytes;
-#line 75 "templates/hopper/config.cu.in"
+#line 83 "templates/hopper/config.cu.in"
 constexpr int kSmemBytes = kBarrierArea + (2 * kGroups + 4 * kStages) * 8;
-#line 77 "templates/hopper/config.cu.in"
+#line 85 "templates/hopper/config.cu.in"
 static_assert(kSmemBytes == 163936, "the generator computed another size");

@@ -41,7 +41,7 @@ const sim_card *sim_card_find(const char *key, size_t length)
 
 const char *sim_card_keys(void)
 {
-    return "t4, rtx2060, a100, rtx3060, orin, l4, rtx4070, l20";
+    return "t4, rtx2060, a100, rtx3060, orin, l4, rtx4070, l20, h200";
 }
 
 static int smaller(int a, int b)

@@ -29,18 +29,18 @@ typedef struct decoder {
 const char *sim_kind_name(sim_kind kind)
 {
     static const char *const names[SIM_KINDS] = {
-        "integer", "float", "special",  "convert", "move",    "tensor",   "shared",
-        "global",  "async", "exchange", "barrier", "control", "parameter"};
+        "integer", "float",  "special", "convert",  "move",    "tensor",  "product",
+        "shared",  "global", "async",   "exchange", "barrier", "control", "parameter"};
     return names[kind];
 }
 
 /* ---- rows ---- */
 
-static const sim_rows *const groups[] = {&sim_rows_integer,  &sim_rows_wide,      &sim_rows_float,
-                                         &sim_rows_convert,  &sim_rows_predicate, &sim_rows_move,
-                                         &sim_rows_memory,   &sim_rows_atomic,    &sim_rows_async,
-                                         &sim_rows_matrix,   &sim_rows_exchange,  &sim_rows_control,
-                                         &sim_rows_mbarrier, &sim_rows_bulk,      &sim_rows_products};
+static const sim_rows *const groups[] = {
+    &sim_rows_integer,   &sim_rows_wide,   &sim_rows_float,    &sim_rows_convert,
+    &sim_rows_predicate, &sim_rows_move,   &sim_rows_memory,   &sim_rows_atomic,
+    &sim_rows_async,     &sim_rows_matrix, &sim_rows_exchange, &sim_rows_control,
+    &sim_rows_mbarrier,  &sim_rows_bulk,   &sim_rows_products};
 enum { GROUPS = sizeof groups / sizeof *groups, ROWS_MAX = 2048 };
 
 static const sim_row *sorted[ROWS_MAX];

@@ -154,7 +154,7 @@ static unsigned inside(const box *b, unsigned *ret_from, uint64_t *ret_address)
 {
     const sim_tensor_map *map = &b->map;
     const int64_t begin = b->at[0] > 0 ? b->at[0] : 0, extent = (int64_t)map->last[0] + 1;
-    const int64_t end = b->at[0] + map->box[0] < extent ? b->at[0] + map->box[0] : extent;
+    const int64_t behind = (int64_t)b->at[0] + map->box[0], end = behind < extent ? behind : extent;
     uint64_t address = map->address + (uint64_t)begin * map->elem_bytes;
     for (unsigned i = 1; i < map->rank; i++) {
         const int64_t at = (int64_t)b->at[i] + b->index[i];

@@ -16,7 +16,7 @@
 #include "matrix.h"
 
 enum { GROUP_WARPS = 4, ROWS = 16, DEPTH = 16, COLUMNS_MAX = 256, SIDE = SIM_SIDE };
-enum { BF16 = 1, A_REGISTERS = 2, TILES = 4 }; /* info; tiles of 8 columns times TILES */
+enum { BF16 = 1, A_REGISTERS = 2 }; /* info, beside the columns */
 
 typedef struct product {
     const sim_op *op;
@@ -105,6 +105,25 @@ static bool is_alike(sim_warp *w, const sim_group_step *step)
 static bool synchronous(sim_warp *w)
 {
     return is_whole(w) && is_alike(w, &(sim_group_step){.op = w->pc});
+}
+
+void sim_products_end(sim_block *block)
+{
+    char missed[512];
+    for (unsigned i = 0; i < block->launch->warp_count; i++) {
+        sim_warp *w = &block->warps[i];
+        const sim_products *first = &block->warps[i / GROUP_WARPS * GROUP_WARPS].products;
+        w->pc = block->program->op_count - 1;
+        if (w->products.done < first->step_count) {
+            sim_describe(block->program, first->steps[w->products.done].op, missed, sizeof missed);
+            sim_stop(w, -1, CUDA_ERROR_LAUNCH_FAILED,
+                     "the warp ends, and others of its warpgroup have executed %s", missed);
+        } else if (w->products.groups > 0) {
+            sim_stop(w, -1, CUDA_ERROR_LAUNCH_FAILED,
+                     "early: the warp ends, and has not waited for its last %u groups of products",
+                     w->products.groups);
+        }
+    }
 }
 
 /* ---- fence and groups; what they mean for registers is known before (hazards.c) ---- */
@@ -293,7 +312,7 @@ static void multiply(sim_warp *w, const product *p, const numbers *n, int tile, 
 static void mma_async(const sim_op *op, sim_warp *w)
 {
     product p = {.op = op,
-                 .tiles = op->info / TILES,
+                 .tiles = sim_product_columns(op->info) / SIDE,
                  .bf16 = (op->info & BF16) != 0,
                  .a_in_registers = (op->info & A_REGISTERS) != 0};
     const unsigned first = (unsigned)w->index % GROUP_WARPS * ROWS;
@@ -339,11 +358,11 @@ void sim_touches_pending(const sim_op *op, sim_warp *w)
 
 #define PRODUCT(n, half, element, info)                                                            \
     {"wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." element "." element,                        \
-     #half "R S S T k k k k", mma_async, SIM_KIND_TENSOR, (n) / SIDE * TILES + (info)},            \
+     #half "R S S T k k k k", mma_async, SIM_KIND_PRODUCT, SIM_COLUMNS(n) | (info)},               \
     {                                                                                              \
         "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." element "." element,                     \
-            #half "R 4s S T k k k", mma_async, SIM_KIND_TENSOR,                                    \
-            (n) / SIDE *TILES + (info) + A_REGISTERS                                               \
+            #half "R 4s S T k k k", mma_async, SIM_KIND_PRODUCT,                                   \
+            SIM_COLUMNS(n) | (info) | A_REGISTERS                                                  \
     }
 #define PRODUCTS(n, half) PRODUCT(n, half, "f16", 0), PRODUCT(n, half, "bf16", BF16)
 
@@ -380,9 +399,9 @@ static const sim_row rows[] = {
     PRODUCTS(240, 120),
     PRODUCTS(248, 124),
     PRODUCTS(256, 128),
-    {"wgmma.fence.sync.aligned", "", fence, SIM_KIND_TENSOR, 0},
-    {"wgmma.commit_group.sync.aligned", "", commit_group, SIM_KIND_TENSOR, 0},
-    {"wgmma.wait_group.sync.aligned", "i", wait_group, SIM_KIND_TENSOR, 0},
+    {"wgmma.fence.sync.aligned", "", fence, SIM_KIND_CONTROL, 0},
+    {"wgmma.commit_group.sync.aligned", "", commit_group, SIM_KIND_CONTROL, 0},
+    {"wgmma.wait_group.sync.aligned", "i", wait_group, SIM_KIND_CONTROL, 0},
 };
 
 const sim_rows sim_rows_products = {rows, sizeof rows / sizeof *rows};

@@ -177,6 +177,7 @@ static bool may_spread(const fa2i_case *c, const fa2i_grid *grid, int way)
            (way == SIM_COPY_FROM_GLOBAL && c->problem.bias != FA2_BIAS_NONE) ||
            (way == SIM_LD_GLOBAL &&
             (c->problem.op == FA2_OP_BACKWARD || fa2i_features_asked(&c->problem))) ||
+           (way == SIM_COPY_FROM_GLOBAL && c->problem.bias != FA2_BIAS_NONE) || /* its rows too */
            c->problem.head_dim % 16 != 0 || c->problem.head_dim_v % 16 != 0 ||
            c->layout == FA2I_LAYOUT_GAPPED || (way == SIM_LD_GLOBAL && grid->splits > 1);
 }

@@ -234,8 +234,10 @@ void sim_run_block(sim_block *block, unsigned index)
         begin_warp(block, &block->warps[i]);
     while (run_warps(block) && !atomic_load(&launch->stopped))
         sim_open_barriers(block);
-    if (!atomic_load(&launch->stopped))
+    if (!atomic_load(&launch->stopped)) {
         sim_waiting_end(block);
+        sim_products_end(block);
+    }
 }
 
 static void block_init(sim_launch *launch, sim_block *block)

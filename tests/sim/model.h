@@ -32,7 +32,7 @@ typedef struct sim_traffic {
 
 typedef struct sim_totals {
     uint64_t executed[SIM_KINDS]; /* instructions, by warps */
-    uint64_t tensor_flop, tensor_k8_flop;
+    uint64_t tensor_flop, tensor_k8_flop, product_flop;
     sim_traffic traffic[SIM_WAYS];
 } sim_totals;
 

@@ -25,6 +25,7 @@ typedef enum sim_kind {
     SIM_KIND_CONVERT,
     SIM_KIND_MOVE,
     SIM_KIND_TENSOR,
+    SIM_KIND_PRODUCT, /* of a warpgroup */
     SIM_KIND_SHARED,
     SIM_KIND_GLOBAL, /* and local */
     SIM_KIND_ASYNC,

@@ -64,6 +64,17 @@ awk '$1 == "tensor_fp16" { found = $2 > 24 && $2 < 26 } END { exit !found }' out
 checks=$((checks + 1))
 [ ! -e fa2.db ] || fail "$ran: it made a database"
 
+# What wgmma can do is known of the card that has it.
+card=$FA2_SIM_CARD
+FA2_SIM_CARD=h200
+run 0 bench --device 0 --shape $shape
+FA2_SIM_CARD=$card
+for ceiling in wgmma_fp16 wgmma_bf16; do
+    checks=$((checks + 1))
+    awk -v name=$ceiling '$1 == name { found = $2 > 780 && $2 < 810 } END { exit !found }' out ||
+        fail "$ran: $ceiling is not the 800 TFLOPS of the card"
+done
+
 run 0 bench --device 0 --shape Hq=1,Sq=16,D=16 --scale S
 has out "by S: B=1 Hq=1 Hkv=1 Sq=4 Sk=4 D=16 dtype=fp16 causal=0, and others"
 checks=$((checks + 1))
@@ -153,6 +164,9 @@ run 2 field-report report.jsonl
 has err "field-report needs --device N"
 run 2 field-report - --device 0
 has err "field-report needs a file"
+mkfifo pipe
+run 2 field-report pipe --device 0
+has err "pipe: is no regular file, and what is measured is kept beside it"
 run 1 field-report nowhere/report.jsonl --device 0
 has err "nowhere/report.jsonl: its folder is not there; make it, or name a file elsewhere"
 lacks err "--db"

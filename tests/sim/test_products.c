@@ -304,6 +304,10 @@ static void test_registers(void)
     expect("early", fence, "", one, "mov.b32 %r9, %a0;\n");
     expect("early", fence, "", "", "mov.b32 %a0, 0;\n");
     expect("early", fence, "", "add.f32 %d3, %d3, %d3;\n", wait);
+    expect("has not waited for its last 2 groups", fence, "", "ret;\n", "");
+    expect("others of its warpgroup have executed",
+           "wgmma.fence.sync.aligned;\nsetp.ge.u32 %p2, %r0, 96;\n@%p2 bra PAST;\n", "", wait,
+           "PAST:\n");
     /* Touched since the fence */
     expect("unfenced", "wgmma.fence.sync.aligned;\nmov.b32 %a1, 0;\n", "", wait, "");
     expect("unfenced", fence, "mov.f32 %d70, 0f00000000;\n", wait, "");

@@ -2,7 +2,7 @@
  * Every candidate of the generator, on the software device: numbers, races, initialisation,
  * traffic.
  *
- *     test_sweep CARD[,CARD...] DTYPE [PART/PARTS [STEP]]
+ *     test_sweep CARD[,CARD...] DTYPE [PART/PARTS [STEP [CLASSES]]]
  *
  * For each (D, causal) of the presets with that dtype, candidates of each card for prefill, decode
  * or short prefill: PTX as the runtime compiles it, launched by the runtime on shapes that reach all
@@ -10,7 +10,8 @@
  * below), one at least, and more until each tile and axis value that candidates have is run; classes
  * with features take theirs from one card, in turn. All candidates of all cards are run where
  * FA2_TEST_ALL is set. PART/PARTS: every PARTS-th class only, to share the work among processes; STEP
- * n: about every nth candidate, where more take too long.
+ * n: about every nth candidate, where more take too long; CLASSES n: only every nth of the classes, unless
+ * FA2_TEST_ALL is set.
  *
  * A variant is compiled once, for the oldest SM among the cards whose candidate it is, and runs on
  * each of them, since most of the time is the compiler's. What that takes for granted is checked on
@@ -272,12 +273,14 @@ static void add_candidate(sweep *s, int card, const fa2i_variant *variant)
     s->candidates[s->candidate_count++] = (candidate){*variant, 1u << card};
 }
 
-/* Those of a card for prefill, decode and short prefill. */
+/* Those of a card for prefill, decode and short prefill; of an SM with instructions that no other has, those
+ * that use them: it shares the rest with older ones, which are swept themselves. */
 static void gather_from(sweep *s, int card, const problem_class *class)
 {
     static const struct {
         int heads_q, heads_kv, seq_q, seq_k;
     } sizes[] = {{8, 8, 1024, 1024}, {32, 8, 1, 4096}, {16, 2, 24, 8192}, {2, 2, 512, 512}};
+    const bool of_own = s->cards[card].device.card.arch == 90;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         fa2_problem problem = class->problem;
         fa2i_variant *list = NULL;
@@ -290,7 +293,8 @@ static void gather_from(sweep *s, int card, const problem_class *class)
                                        &count),
              "the candidates");
         for (size_t k = 0; k < count; k++)
-            add_candidate(s, card, &list[k]);
+            if (!of_own || list[k].recipe.suffix[0] != '\0')
+                add_candidate(s, card, &list[k]);
         fa2i_free(list);
     }
 }
@@ -501,16 +505,17 @@ int main(int argc, char **argv)
     int part = 1, parts = 1;
     s->step = argc > 4 ? atoi(argv[4]) : 1;
     s->all = getenv("FA2_TEST_ALL") != NULL;
-    if (argc < 3 || s->step < 1 || (argc > 3 && sscanf(argv[3], "%d/%d", &part, &parts) != 2) ||
-        part < 1 || part > parts) {
-        fprintf(stderr, "usage: test_sweep CARD[,CARD...] DTYPE [PART/PARTS [STEP]]\n");
+    if (argc < 3 || s->step < 1 || (argc > 5 && atoi(argv[5]) < 1) ||
+        (argc > 3 && sscanf(argv[3], "%d/%d", &part, &parts) != 2) || part < 1 || part > parts) {
+        fprintf(stderr, "usage: test_sweep CARD[,CARD...] DTYPE [PART/PARTS [STEP [CLASSES]]]\n");
         return 2;
     }
     setenv("FA2_SIM_CARD", argv[1], 1);
     must(fa2i_generator_create(&s->generator), "the generator");
     open_cards(s);
     find_classes(s, strcmp(argv[2], "bf16") == 0 ? FA2_BF16 : FA2_FP16);
-    for (size_t i = (size_t)part - 1; i < s->class_count; i += (size_t)parts)
+    const int every = s->all || argc < 6 ? 1 : atoi(argv[5]);
+    for (size_t i = (size_t)part - 1; i < s->class_count; i += (size_t)(parts * every))
         run_class(s, i);
     for (int i = 0; i < s->card_count; i++)
         close_card(s, &s->cards[i], argv[2]);

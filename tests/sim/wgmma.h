@@ -30,6 +30,16 @@ typedef struct sim_products {
 } sim_products;
 
 struct sim_warp;
+struct sim_block;
+
+/* The columns of a product, in the info of its row above two flags of its handler. */
+#define SIM_COLUMN_SHIFT 2
+#define SIM_COLUMNS(n)   ((n) << SIM_COLUMN_SHIFT)
+
+static inline int sim_product_columns(int32_t info)
+{
+    return info >> SIM_COLUMN_SHIFT;
+}
 
 /* A matrix of 16-bit elements, as K-major rows (of A, or columns of B) or transposed. */
 typedef struct sim_operand {
@@ -38,6 +48,10 @@ typedef struct sim_operand {
     unsigned chunks;          /* of 16 bytes, in a row of the swizzle's pattern; 1: no swizzle */
     bool transposed;          /* MN-major */
 } sim_operand;
+
+/* All warps of a block have ended: has each done what the others of its warpgroup have, and waited for
+ * its products? Else the launch is stopped. */
+void sim_products_end(struct sim_block *block);
 
 /* What a descriptor says. NULL, or what is wrong with it. */
 const char *sim_operand_of(uint64_t descriptor, bool transposed, sim_operand *ret_operand);

@@ -65,6 +65,8 @@ static fa2_status join(const char *a, const char *b, char **ret_text)
     return fa2i_text_take(&text, ret_text);
 }
 
+static const char beside[] = "what is measured is kept beside it until the report is whole";
+
 /* ---- measuring ---- */
 
 /* The arguments of tune: device, database, budget, jobs, problems. */
@@ -214,6 +216,8 @@ static fa2_status make_report(report *r, int *ret_status)
     fa2_status st = FA2_OK;
     fa2i_destination to = {0};
     FA2_TRY(fa2i_place_look(r->path, &fa2i_place_field_report, &to));
+    if (to.stream)
+        FA2_TRY(fa2i_fail(FA2_E_INVALID, "%s: is no regular file, and %s", r->path, beside));
     FA2_TRY(fa2i_gpu_read(r->options.device, &r->gpu));
     FA2_TRY(join(r->path, ".field.db", &r->database));
     r->made_database = access(r->database, F_OK) != 0;
@@ -280,9 +284,8 @@ static fa2_status check_report(report *r, int *ret_status)
     const char *given = getenv("TMPDIR");
     char *folder = NULL, *name = NULL;
     bool made = false;
-    FILE *in = fopen(r->path, "r");
-    if (in == NULL)
-        return fa2i_fail(FA2_E_INVALID, "%s: %s", r->path, strerror(errno));
+    FILE *in = NULL;
+    FA2_TRY(fa2i_place_open_export(r->path, &in));
     FA2_TRY(join(given != NULL && given[0] != '\0' ? given : "/tmp", "/fa2-field-XXXXXX", &folder));
     made = mkdtemp(folder) != NULL;
     if (!made)
@@ -303,7 +306,8 @@ static fa2_status check_report(report *r, int *ret_status)
     puts(different == 0 ? "the same figures here" : "other figures here");
     *ret_status = different == 0 ? FA2I_EXIT_OK : FA2I_EXIT_FAILED;
 done:
-    fclose(in);
+    if (in != NULL)
+        fclose(in);
     fa2i_cache_close(r->cache);
     r->cache = NULL;
     if (name != NULL)
@@ -324,9 +328,7 @@ static fa2_status parse(report *r, int argc, char **argv)
                                &r->options));
     r->path = r->options.positional;
     if (strcmp(r->path, "-") == 0)
-        FA2_TRY(fa2i_fail(FA2_E_INVALID,
-                          "field-report needs a file: what is measured is kept beside "
-                          "it until the report is whole"));
+        FA2_TRY(fa2i_fail(FA2_E_INVALID, "field-report needs a file: %s", beside));
     if (!r->options.check && r->options.device < 0)
         FA2_TRY(fa2i_fail(FA2_E_INVALID, "field-report needs --device N, one device, or --check"));
 done:

@@ -7,7 +7,6 @@
  * generator does not know is passed over with its results; one that does not compile here stays without code,
  * which the runtime treats as not tuned.
  */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +18,7 @@
 #include "tuner/search/compile_all.h"
 #include "tuner/commands/database.h"
 #include "tuner/commands/interrupt.h"
+#include "tuner/commands/place.h"
 #include "tuner/report/progress.h"
 
 typedef struct work {
@@ -130,16 +130,6 @@ done:
 
 /* ---- the command ---- */
 
-/* The export, before anything is created; standard input for "-". */
-static fa2_status open_export(const char *path, FILE **ret_file)
-{
-    FILE *file = strcmp(path, "-") == 0 ? stdin : fopen(path, "r");
-    if (file == NULL)
-        return fa2i_fail(FA2_E_INVALID, "%s: %s", path, strerror(errno));
-    *ret_file = file;
-    return FA2_OK;
-}
-
 /* fa2i_variant_fn */
 static fa2_status know_variant(void *user, const char *text)
 {
@@ -186,7 +176,7 @@ int fa2i_cmd_import(int argc, char **argv)
     fa2i_import_counts counts = {0};
     fa2_status st = FA2_OK;
     FA2_TRY(fa2i_options_parse(argc, argv, FA2I_OPT_DB | FA2I_OPT_JOBS | FA2I_OPT_FILE, &options));
-    FA2_TRY(open_export(options.positional, &in));
+    FA2_TRY(fa2i_place_open_export(options.positional, &in)); /* before anything is created */
     FA2_TRY(fa2i_generator_create_stoppable(stop, &w.generator));
     FA2_TRY(fa2i_database_open(options.db, FA2I_CACHE_WRITE, &cache));
     FA2_TRY(fa2i_cache_import(cache, in, in == stdin ? "standard input" : options.positional,

@@ -62,9 +62,10 @@ static bool is_marked_so(FILE *file, const fa2i_place_kind *kind)
     return kind->marked ? found : !found && feof(file) != 0;
 }
 
+static const char database_start[] = "SQLite format 3";
+
 static fa2_status check_kind(const char *path, const fa2i_place_kind *kind)
 {
-    static const char database_start[] = "SQLite format 3";
     char start[FA2I_PLACE_START_MAX] = "";
     const size_t length = strlen(kind->start);
     const char *is = "a file of another kind";
@@ -189,6 +190,36 @@ done:;
     if (folder == FA2_OK)
         *ret_place = found;
     return folder;
+}
+
+/* ---- reading ---- */
+
+fa2_status fa2i_place_open_export(const char *path, FILE **ret_file)
+{
+    struct stat info;
+    char start[sizeof database_start] = "";
+    if (strcmp(path, "-") == 0) {
+        *ret_file = stdin;
+        return FA2_OK;
+    }
+    FILE *file = fopen(path, "r");
+    if (file == NULL)
+        return fa2i_fail(FA2_E_INVALID, "%s: %s", path, strerror(errno));
+    const bool known = fstat(fileno(file), &info) == 0;
+    const char *is = known && S_ISDIR(info.st_mode) ? "a folder" : NULL;
+    if (known && S_ISREG(info.st_mode)) { /* what can be read twice */
+        if (fread(start, 1, sizeof start, file) == sizeof start &&
+            memcmp(start, database_start, sizeof start) == 0)
+            is = "a database";
+        rewind(file);
+    }
+    if (is == NULL) {
+        *ret_file = file;
+        return FA2_OK;
+    }
+    fclose(file);
+    return fa2i_fail(FA2_E_INVALID,
+                     "%s: is %s; name a file that fa2-tune export or field-report wrote", path, is);
 }
 
 /* ---- writing ---- */

@@ -1,5 +1,5 @@
 /*
- * Where a command writes a file for its user.
+ * Where a command writes a file for its user, and reads one.
  *
  * - Only a file of the command's own kind is ever replaced, and never by half of another;
  * - a device or a pipe is written to as it is, and stays, also behind a link.
@@ -40,6 +40,10 @@ typedef struct fa2i_destination {
  * locks that SQLite holds on it. */
 fa2_status fa2i_place_look(const char *path, const fa2i_place_kind *kind,
                            fa2i_destination *ret_place);
+
+/* An export, a field report among them, from its beginning; "-" is standard input, and others are the caller's to close.
+ * FA2_E_INVALID: there is none, or it is a folder or a database. */
+fa2_status fa2i_place_open_export(const char *path, FILE **ret_file);
 
 /* Writes the whole file; FA2_E_IO without the file's name. */
 typedef fa2_status (*fa2i_place_fill_fn)(void *user, FILE *out);

@@ -1,7 +1,7 @@
 /*
- * The problems of a class make units of some problems each, and a unit is one thread's: a generator
- * looks at a class once, which takes longer than all else, and writes the source of each variant of a
- * unit once. Each thread has a generator and takes the next unit that nobody has.
+ * Threads with a generator each list candidates first: the problems of a class make units of some
+ * problems, and a unit is one thread's, whose generator looks at the class once, which takes longer than
+ * all else. Then they write sources, of which keys are made, of each variant once.
  */
 #include "tuner/search/candidates.h"
 
@@ -14,31 +14,48 @@
 #include "runtime/lua/generator.h"
 #include "tuner/judge/rows.h"
 
-/* Looking at a class takes about as long as listing so many of its problems. */
-enum { UNIT_MOST = 16 };
+/* The least problems of a unit where there are more of its class: looking at a class takes as long as
+ * listing a dozen of its problems, or two, and threads that have nothing else to do do it again. */
+enum { UNIT_LEAST = 4 };
+
+/* A variant of one list or of several. */
+typedef struct source {
+    const fa2i_variant *variant; /* in the first of them */
+    uint64_t hash;               /* of its text: tells most apart */
+    fa2i_key key;
+    fa2_status status;
+    char message[512]; /* where that is not FA2_OK */
+} source;
 
 typedef struct work {
     const fa2i_candidates_for *asked;
     fa2i_candidates *lists;
     size_t *units; /* of each list, the unit; from 0 */
     size_t count, unit_count;
-    atomic_size_t next; /* unit */
+    source *sources;
+    size_t source_count;
+    atomic_size_t next; /* unit or source */
 } work;
 
 typedef struct share {
     work *work;
     fa2i_generator *generator; /* owned */
+    fa2_status status;         /* of creating it */
+    char message[512];
 } share;
 
 /* Each problem joins a unit of its class that is not full, or begins one. */
 static fa2_status make_units(work *w)
 {
+    const size_t threads = w->asked->threads > 1 ? (size_t)w->asked->threads : 1;
+    const size_t each = (w->count + threads - 1) / threads;
+    const size_t most = each > UNIT_LEAST ? each : UNIT_LEAST;
     size_t *first = fa2i_alloc_array(w->count, sizeof *first); /* of each unit, a list of it */
     size_t *filled = fa2i_alloc_array(w->count, sizeof *filled);
     for (size_t i = 0; first != NULL && filled != NULL && i < w->count; i++) {
         size_t unit = 0;
         while (unit < w->unit_count &&
-               (filled[unit] == UNIT_MOST ||
+               (filled[unit] == most ||
                 !fa2i_problem_same_class(&w->lists[first[unit]].problem, &w->lists[i].problem)))
             unit++;
         if (unit == w->unit_count) {
@@ -55,69 +72,119 @@ static fa2_status make_units(work *w)
                 : fa2i_fail(FA2_E_MEMORY, "no memory for the classes of %zu problems", w->count);
 }
 
-static fa2_status find_key(const share *own, const fa2i_variant *variant, fa2i_key *ret_key)
+/* In its thread: that takes some hundredths of a second. */
+static bool open_generator(share *own)
 {
-    const fa2i_candidates_for *asked = own->work->asked;
-    char *source = NULL;
-    const fa2_status st = fa2i_generator_source(own->generator, variant->text, &source);
-    if (st == FA2_OK)
-        fa2i_compile_key_of(variant, source, &asked->target, asked->nvrtc, ret_key);
-    fa2i_free(source);
-    return st;
+    own->status = fa2i_generator_create_stoppable(own->work->asked->stop, &own->generator);
+    if (own->status != FA2_OK)
+        snprintf(own->message, sizeof own->message, "%s", fa2_last_message());
+    return own->status == FA2_OK;
 }
 
-/* The key of a variant that a list of the same unit before this one has; NULL: none has it. */
-static const fa2i_key *find_known(const work *w, size_t index, const char *text)
-{
-    for (size_t i = 0; i < index; i++) {
-        const fa2i_candidates *list = &w->lists[i];
-        for (size_t j = 0; w->units[i] == w->units[index] && j < list->count; j++)
-            if (strcmp(list->variants[j].text, text) == 0)
-                return &list->keys[j];
-    }
-    return NULL;
-}
-
-static fa2_status find_keys(const share *own, size_t index)
-{
-    fa2_status st = FA2_OK;
-    fa2i_candidates *list = &own->work->lists[index];
-    list->keys = fa2i_alloc_array(list->count, sizeof *list->keys);
-    if (list->keys == NULL)
-        return fa2i_fail(FA2_E_MEMORY, "no memory for %zu keys", list->count);
-    for (size_t i = 0; st == FA2_OK && i < list->count; i++) {
-        const fa2i_key *known = find_known(own->work, index, list->variants[i].text);
-        if (known != NULL)
-            list->keys[i] = *known;
-        else
-            st = find_key(own, &list->variants[i], &list->keys[i]);
-    }
-    return st;
-}
-
-static void list_one(const share *own, size_t index)
-{
-    fa2i_candidates *list = &own->work->lists[index];
-    list->status = fa2i_generator_candidates(own->generator, &list->problem, own->work->asked->card,
-                                             &list->variants, &list->count);
-    if (list->status == FA2_OK)
-        list->status = find_keys(own, index);
-    if (list->status == FA2_OK)
-        return;
-    list->count = 0; /* of those that have keys */
-    snprintf(list->message, sizeof list->message, "%s", fa2_last_message());
-}
-
-static void *list_share(void *argument)
+static void *list_units(void *argument)
 {
     share *own = argument;
     work *w = own->work;
+    if (!open_generator(own))
+        return NULL;
     for (size_t unit = atomic_fetch_add(&w->next, 1); unit < w->unit_count;
          unit = atomic_fetch_add(&w->next, 1))
-        for (size_t i = 0; i < w->count; i++)
-            if (w->units[i] == unit)
-                list_one(own, i);
+        for (size_t i = 0; i < w->count; i++) {
+            fa2i_candidates *list = &w->lists[i];
+            if (w->units[i] != unit)
+                continue;
+            list->status = fa2i_generator_candidates(own->generator, &list->problem, w->asked->card,
+                                                     &list->variants, &list->count);
+            if (list->status != FA2_OK)
+                snprintf(list->message, sizeof list->message, "%s", fa2_last_message());
+        }
     return NULL;
+}
+
+static uint64_t hash_of(const char *text)
+{
+    uint64_t hash = UINT64_C(14695981039346656037); /* FNV-1a */
+    for (; *text != '\0'; text++)
+        hash = (hash ^ (unsigned char)*text) * UINT64_C(1099511628211);
+    return hash;
+}
+
+/* The source of a variant; a new one where it was in no list before. There is room. */
+static source *find_source(work *w, const fa2i_variant *variant)
+{
+    const uint64_t hash = hash_of(variant->text);
+    for (size_t i = 0; i < w->source_count; i++)
+        if (w->sources[i].hash == hash && strcmp(w->sources[i].variant->text, variant->text) == 0)
+            return &w->sources[i];
+    source *new = &w->sources[w->source_count++];
+    new->variant = variant;
+    new->hash = hash;
+    return new;
+}
+
+static fa2_status find_sources(work *w)
+{
+    size_t most = 0;
+    for (size_t i = 0; i < w->count; i++)
+        most += w->lists[i].count;
+    w->sources = fa2i_alloc_array(most + 1, sizeof *w->sources);
+    if (w->sources == NULL)
+        return fa2i_fail(FA2_E_MEMORY, "no memory for %zu variants", most);
+    for (size_t i = 0; i < w->count; i++)
+        for (size_t j = 0; j < w->lists[i].count; j++)
+            find_source(w, &w->lists[i].variants[j]);
+    return FA2_OK;
+}
+
+static void *write_sources(void *argument)
+{
+    share *own = argument;
+    work *w = own->work;
+    for (size_t i = atomic_fetch_add(&w->next, 1); i < w->source_count;
+         i = atomic_fetch_add(&w->next, 1)) {
+        source *s = &w->sources[i];
+        char *text = NULL;
+        s->status = fa2i_generator_source(own->generator, s->variant->text, &text);
+        if (s->status == FA2_OK)
+            fa2i_compile_key_of(s->variant, text, &w->asked->target, w->asked->nvrtc, &s->key);
+        else
+            snprintf(s->message, sizeof s->message, "%s", fa2_last_message());
+        fa2i_free(text);
+    }
+    return NULL;
+}
+
+/* Keys of a list; a variant whose source could not be written is the list's failure. */
+static fa2_status hand_out_keys(work *w, fa2i_candidates *list)
+{
+    list->keys = fa2i_alloc_array(list->count, sizeof *list->keys);
+    if (list->keys == NULL)
+        return fa2i_fail(FA2_E_MEMORY, "no memory for %zu keys", list->count);
+    for (size_t i = 0; i < list->count; i++) {
+        const source *s = find_source(w, &list->variants[i]);
+        list->keys[i] = s->key;
+        if (s->status == FA2_OK || list->status != FA2_OK)
+            continue;
+        list->status = s->status;
+        snprintf(list->message, sizeof list->message, "%s", s->message);
+    }
+    return FA2_OK;
+}
+
+static fa2_status list_and_key(work *w, share *shares, size_t part_count)
+{
+    fa2_status st = FA2_OK;
+    fa2i_run_parts(list_units, shares, sizeof *shares, part_count);
+    for (size_t i = 0; i < part_count; i++)
+        if (shares[i].status != FA2_OK)
+            FA2_TRY(fa2i_fail(shares[i].status, "%s", shares[i].message));
+    FA2_TRY(find_sources(w));
+    atomic_store(&w->next, 0);
+    fa2i_run_parts(write_sources, shares, sizeof *shares, part_count);
+    for (size_t i = 0; i < w->count; i++)
+        FA2_TRY(hand_out_keys(w, &w->lists[i]));
+done:
+    return st;
 }
 
 fa2_status fa2i_candidates_list(const fa2_problem *problems, size_t count,
@@ -136,12 +203,10 @@ fa2_status fa2i_candidates_list(const fa2_problem *problems, size_t count,
     for (size_t i = 0; i < count; i++)
         w.lists[i].problem = fa2i_problem_rounded(&problems[i]);
     FA2_TRY(make_units(&w));
-    part_count = fa2i_count_parts(asked->threads, w.unit_count, 1);
-    for (size_t i = 0; i < part_count; i++) {
-        shares[i] = (share){.work = &w};
-        FA2_TRY(fa2i_generator_create_stoppable(asked->stop, &shares[i].generator));
-    }
-    fa2i_run_parts(list_share, shares, sizeof *shares, part_count);
+    part_count = fa2i_count_parts(asked->threads, count, 1);
+    for (size_t i = 0; i < part_count; i++)
+        shares[i].work = &w;
+    FA2_TRY(list_and_key(&w, shares, part_count));
     *ret_lists = w.lists;
     w.lists = NULL; /* the caller's now */
 done:
@@ -149,6 +214,7 @@ done:
         fa2i_generator_destroy(shares[i].generator);
     fa2i_candidates_free(w.lists, count);
     fa2i_free(w.units);
+    fa2i_free(w.sources);
     return st;
 }
 

@@ -90,6 +90,7 @@ typedef struct fa2i_tune {
     bool has_uuid;
     fa2i_turn turn, launches; /* tune_share.c */
     bool shared;              /* another tuner was seen on the device */
+    bool beside;              /* another one takes problems of the same database */
     int driver, nvrtc;
     int threads; /* for compiling and for references */
     int64_t device, session;
@@ -177,7 +178,9 @@ enum { FA2I_TUNE_SEED = 0xfa2 };
 fa2i_case fa2i_tune_case(const fa2_problem *problem);
 
 /* Measure the open problems of the stage and store measurements and winners. Those that another tuner is
- * measuring stay open. */
+ * measuring stay open. Beside another one, a problem that is more than 1 / FA2I_TUNE_LARGE of what is left of the
+ * stage is not left for the end. */
+enum { FA2I_TUNE_LARGE = 8 };
 fa2_status fa2i_tune_time(fa2i_tune *tune);
 
 /* The same for those, when that one is done. */

@@ -5,6 +5,7 @@
  * A continued search leaves out what is settled, except the default and the winner so far, which
  * are always raced again: times of different sessions are not compared.
  */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include "runtime/base/alloc.h"
@@ -262,15 +263,16 @@ done:
     return st;
 }
 
-/* Measure a problem, unless another tuner has done so; *ret_others: it is about to, and wait was
- * not asked for. */
-static fa2_status measure(fa2i_tune *tune, fa2i_tune_problem *problem, bool wait, bool *ret_others)
+/* Measure a problem, unless another tuner has done so, or is about to and wait was not asked for. */
+static fa2_status measure(fa2i_tune *tune, fa2i_tune_problem *problem, bool wait)
 {
     char shape[FA2I_PROBLEM_CHARS];
-    *ret_others = !fa2i_tune_claim(tune, "measure", &problem->problem, wait);
-    if (*ret_others)
+    if (!fa2i_tune_claim(tune, "measure", &problem->problem, wait)) {
+        tune->beside = true;
         return FA2_OK;
+    }
     fa2_status st = fa2i_tune_look_again(tune, problem);
+    tune->beside = tune->beside || problem->state == FA2I_PROBLEM_SETTLED;
     if (st == FA2_OK && problem->state == FA2I_PROBLEM_OPEN)
         st = time_problem(tune, problem);
     fa2i_tune_unclaim(tune, "measure", &problem->problem);
@@ -283,18 +285,49 @@ static fa2_status measure(fa2i_tune *tune, fa2i_tune_problem *problem, bool wait
     return FA2_OK;
 }
 
+/* What all launches of a problem's variants take, but for a factor: of short ones there are more. */
+static double work_of(const fa2i_tune_problem *problem)
+{
+    double us = 0;
+    for (size_t i = 0; i < problem->count; i++)
+        if (!problem->prospects[i].hopeless)
+            us += fmax(problem->prospects[i].judgement.us, FA2I_SEARCH_SHORT_US);
+    return us;
+}
+
+/* The next of the stages' problems that are open and were not tried, in their order; beside other tuners one that is
+ * a large part of what is left comes before, so that nobody waits for its end in the end. NULL: none. */
+static fa2i_tune_problem *next_problem(const fa2i_tune *tune, const bool *tried)
+{
+    fa2i_tune_problem *first = NULL, *longest = NULL;
+    double all = 0, most = 0;
+    for (size_t i = 0; i < tune->problem_count; i++) {
+        fa2i_tune_problem *p = &tune->problems[i];
+        if (p->state != FA2I_PROBLEM_OPEN || !p->staged || tried[i])
+            continue;
+        const double work = work_of(p);
+        first = first == NULL ? p : first;
+        longest = longest == NULL || work > most ? p : longest;
+        most = fmax(most, work);
+        all += work;
+    }
+    return tune->beside && most > all / FA2I_TUNE_LARGE ? longest : first;
+}
+
 /* All open problems of the stages so far; wait: those that others have. */
 static fa2_status measure_open(fa2i_tune *tune, bool wait)
 {
-    for (size_t i = 0; i < tune->problem_count && !fa2i_tune_spent(tune); i++) {
-        bool others = false;
-        if (tune->problems[i].state != FA2I_PROBLEM_OPEN || !tune->problems[i].staged)
-            continue;
-        const fa2_status st = measure(tune, &tune->problems[i], wait, &others);
-        if (st != FA2_OK)
-            return st;
+    fa2_status st = FA2_OK;
+    bool *tried = fa2i_alloc_array(tune->problem_count, sizeof *tried);
+    if (tried == NULL)
+        return fa2i_fail(FA2_E_MEMORY, "no memory for %zu problems", tune->problem_count);
+    for (fa2i_tune_problem *p = next_problem(tune, tried);
+         st == FA2_OK && p != NULL && !fa2i_tune_spent(tune); p = next_problem(tune, tried)) {
+        tried[p - tune->problems] = true;
+        st = measure(tune, p, wait);
     }
-    return FA2_OK;
+    fa2i_free(tried);
+    return st;
 }
 
 static fa2_status time_open(fa2i_tune *tune, bool wait)

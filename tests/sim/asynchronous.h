@@ -1,0 +1,48 @@
+/*
+ * Small kernels of sm_90a for the tests of what is asynchronous: a body of PTX over shared memory, two
+ * mbarriers and a tensor map.
+ *
+ * The kernel is k(map, in, out). Registers that a body may use: %p<16>, %r<64>, %rd<16>. Before the body, %r0
+ * is the thread; %r20 shared memory, 4096 bytes; %r21 and %r22 two mbarriers behind it; %r23 the thread's word
+ * of it; %r24 ... %r27 are in[200] ...; %rd1 is in, %rd2 the thread's word of out, %rd4 the map; %p1: thread
+ * 0; %p5: not in the first warp. Behind it %r10 goes to out.
+ */
+#ifndef SIM_ASYNCHRONOUS_H
+#define SIM_ASYNCHRONOUS_H
+
+#include "tests/sim/bench_device.h"
+
+enum { ASYNC_IN_WORDS = 256, ASYNC_THREADS_MAX = 288 };
+
+typedef struct async_run {
+    const char *bounds; /* .maxntid ...; NULL: none */
+    const char *body;
+    unsigned threads;
+    const CUtensorMap *map; /* NULL: zeros */
+    const uint32_t *in;     /* [ASYNC_IN_WORDS] */
+    uint32_t *out;          /* [threads] */
+} async_run;
+
+/* On a device that was opened: load, launch, wait, read. The error of the first call that fails. */
+CUresult async_launch(const async_run *run);
+
+/* Numbers that differ. */
+void async_fill(uint32_t in[ASYNC_IN_WORDS]);
+
+#define MAKE_ONLY(count) "@%p1 mbarrier.init.shared::cta.b64 [%r21], " count ";"
+#define MAKE(count)      MAKE_ONLY(count) "@%p1 fence.mbarrier_init.release.cluster; bar.sync 0;"
+#define EXPECT(bytes)    "@%p1 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r21], " bytes ";"
+#define LOAD(bytes)                                                                                \
+    "@%p1 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r20], "              \
+    "[%rd1], " bytes ", [%r21];"
+#define ARRIVE      "mbarrier.arrive.shared::cta.b64 _, [%r21];"
+#define WAIT(phase) "mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r21], " phase ";"
+#define READ        "ld.shared.b32 %r10, [%r23];"
+#define WRITE       "st.shared.b32 [%r23], %r0;"
+/* The word of the thread in the other warp. */
+#define READ_OTHER   "xor.b32 %r30, %r23, 128; ld.shared.b32 %r10, [%r30];"
+#define FENCE        "fence.proxy.async.shared::cta;"
+#define COPY         "cp.async.ca.shared.global [%r23], [%rd1], 4;"
+#define COPY_ARRIVES "cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%r21];"
+
+#endif
