@@ -12,19 +12,27 @@
 --   crowds   list of {axes, most [, value] [, concerns]}: how many that agree in these axes (and have
 --            that value) the second round may reach, so that no crowd fills the list;
 --            concerns(head_dim): whether it holds there
+--   alike    alike(variant): a text; variants that have the same cost the same. nil: none is known to
 local M = {}
 
 -- The variants, best score first; ties in the order of the texts.
-local function by_score(variants, typical, cost)
-   local scores = {}
+local function by_score(variants, typical, cost, alike)
+   local scores, groups = {}, {}
+   for i, variant in ipairs(variants) do
+      groups[i] = alike and alike(variant) or i
+   end
    for _, problem in ipairs(typical) do
       local costs, best = {}, math.huge
-      for _, variant in ipairs(variants) do
-         costs[variant] = cost(variant, problem)
-         best = math.min(best, costs[variant])
+      for i, variant in ipairs(variants) do
+         local us = costs[groups[i]]
+         if not us then
+            us = cost(variant, problem)
+            costs[groups[i]] = us
+            best = math.min(best, us)
+         end
       end
-      for _, variant in ipairs(variants) do
-         scores[variant] = math.min(scores[variant] or math.huge, costs[variant] / best)
+      for i, variant in ipairs(variants) do
+         scores[variant] = math.min(scores[variant] or math.huge, costs[groups[i]] / best)
       end
    end
    local sorted = table.move(variants, 1, #variants, 1, {})
@@ -73,7 +81,7 @@ end
 -- variants: of a class, tables with a text; typical: list of problems of the class; cost(variant,
 -- problem): us. Returns the set of the texts that are chosen.
 function M.for_class(variants, selection, typical, cost)
-   local sorted = by_score(variants, typical, cost)
+   local sorted = by_score(variants, typical, cost, selection.alike)
    local list = new_list()
    for _, axes in ipairs(selection.covered) do
       local seen = {}

@@ -51,6 +51,9 @@ end
 -- pipelines, and none between ways to gather dQ that add alike.
 local selection = {
    limit = 50,
+   alike = function(v) -- the model does not see when dV is added to
+      return (v.text:gsub(" order=%l+", ""))
+   end,
    covered = {{"br", "parts"}, {"bc", "warps", "qwarps"}, {"stages", "barriers"}, {"order"},
               {"dq", "rows"}, {"dq", "bc"}, {"layout"}, {"split", "dq"}, {"split", "bc"}},
    crowds = {
