@@ -181,6 +181,7 @@ static void test_failing_probe(void)
         fa2i_bench_done(&bench);
         CHECK_EQ(fake_live(), 0);
     }
+    CHECK(calls > 0);
     fake.on_launch = attention_on_launch;
     fa2i_blob_done(&kernel.image);
 }

@@ -145,6 +145,7 @@ static void test_explain_fails(void)
         const long calls = fake_fail_driver(0, CUDA_SUCCESS);
         if (calls < nth) {
             CHECK_EQ(status, FA2I_EXIT_OK);
+            CHECK(nth > 1);
             break;
         }
         CHECK(status != FA2I_EXIT_OK);

@@ -35,7 +35,7 @@ uint8_t *sim_shared_land_at(sim_warp *w, int lane, uint32_t address, unsigned by
 uint8_t *sim_global_at(sim_warp *w, int lane, uint64_t address, unsigned bytes,
                        sim_way_of_access access, bool constant);
 
-/* The same for as many bytes as lie side by side, a of a tensor's row: 2 bytes of alignment. */
+/* The same for as many bytes as lie side by side, a tensor's row: 2 bytes of alignment. */
 uint8_t *sim_global_row(sim_warp *w, int lane, uint64_t address, unsigned bytes,
                         sim_way_of_access access);
 

@@ -169,15 +169,14 @@ static bool may_conflict(const fa2i_variant *v, int head_dim, int way)
 
 /* Loads fill whole sectors where rows are whole sectors that lie one behind the other. The plain
  * loads of the launch that combines splits take single numbers, and share their way with Turing's
- * fills, which are judged where there is one split. Arrays of features are read number by number; rows of a bias that
- * is copied begin where they may. */
+ * fills, which are judged where there is one split. Arrays of features are read number by number;
+ * rows of a bias that is copied begin where they may. */
 static bool may_spread(const fa2i_case *c, const fa2i_grid *grid, int way)
 {
     return way == SIM_ST_GLOBAL ||
            (way == SIM_COPY_FROM_GLOBAL && c->problem.bias != FA2_BIAS_NONE) ||
            (way == SIM_LD_GLOBAL &&
             (c->problem.op == FA2_OP_BACKWARD || fa2i_features_asked(&c->problem))) ||
-           (way == SIM_COPY_FROM_GLOBAL && c->problem.bias != FA2_BIAS_NONE) || /* its rows too */
            c->problem.head_dim % 16 != 0 || c->problem.head_dim_v % 16 != 0 ||
            c->layout == FA2I_LAYOUT_GAPPED || (way == SIM_LD_GLOBAL && grid->splits > 1);
 }

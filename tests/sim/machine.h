@@ -77,9 +77,9 @@ typedef struct sim_arrivals {
     sim_clock clock;
 } sim_arrivals;
 
-/* A barrier in shared memory (mbarrier.c). */
+/* A barrier in shared memory (exec_mbarrier.c). */
 typedef struct sim_mbarrier {
-    uint32_t address; /* in the shared space; 0: it was invalidated */
+    uint32_t address; /* in the shared space */
     uint32_t count;   /* arrivals of a phase */
     uint32_t missing; /* of the present one */
     int32_t bytes;    /* that it still waits for; negative: they came before they were announced */

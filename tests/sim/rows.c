@@ -50,16 +50,17 @@ const sim_row *const *sim_find_rows(const char *opcode, size_t *ret_count)
     return sorted + low;
 }
 
-/* All else that is known exists since sm_75. */
-static bool needs_sm80(const sim_row *row)
-{
-    return row->kind == SIM_KIND_ASYNC || strstr(row->opcode, "m16n8k16") != NULL ||
-           strstr(row->opcode, "bf16") != NULL || strstr(row->opcode, "f16x2.f32") != NULL;
-}
-
 static bool begins(const sim_row *row, const char *with)
 {
     return strncmp(row->opcode, with, strlen(with)) == 0;
+}
+
+/* All else that is known exists since sm_75. */
+static bool needs_sm80(const sim_row *row)
+{
+    return begins(row, "mbarrier.") || begins(row, "cp.async.mbarrier.") ||
+           row->kind == SIM_KIND_ASYNC || strstr(row->opcode, "m16n8k16") != NULL ||
+           strstr(row->opcode, "bf16") != NULL || strstr(row->opcode, "f16x2.f32") != NULL;
 }
 
 /* Vectors of numbers that are added in memory, stmatrix, and what copies in bulk. */

@@ -12,7 +12,7 @@
 _Static_assert(sizeof(sim_tensor_map) <= sizeof(CUtensorMap), "a map has room in the opaque bytes");
 _Static_assert(sizeof(CUtensorMap) == SIM_MAP_BYTES, "which are so many");
 
-enum { CHUNK_BYTES = 16, BOX_MAX = 256, STEP_MAX = 8, INTERLEAVED_RANK = 3 };
+enum { CHUNK_BYTES = 16, BOX_MAX = 256, STEP_MAX = 8, BOX_BYTES_MAX = 256 * 1024 };
 
 bool sim_tensor_map_read(const uint8_t bytes[SIM_MAP_BYTES], sim_tensor_map *ret_map)
 {
@@ -83,6 +83,14 @@ static bool known_steps(unsigned rank, const cuuint32_t *steps)
     return true;
 }
 
+static uint64_t box_bytes(unsigned rank, const cuuint32_t *box, unsigned elem_bytes)
+{
+    uint64_t bytes = elem_bytes;
+    for (unsigned i = 0; i < rank; i++)
+        bytes *= box[i]; /* 256 in five dimensions at most */
+    return bytes;
+}
+
 SIM_API CUresult CUDAAPI cuTensorMapEncodeTiled(
     CUtensorMap *out, CUtensorMapDataType type, cuuint32_t rank, void *address,
     const cuuint64_t *extents, const cuuint64_t *strides, const cuuint32_t *box,
@@ -111,6 +119,9 @@ SIM_API CUresult CUDAAPI cuTensorMapEncodeTiled(
     const unsigned row_bytes = box[0] * elem_bytes;
     if (row_bytes % CHUNK_BYTES != 0 || (span > 0 && row_bytes > span))
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    /* How rows shorter than the swizzle's span lie is not known here; a larger box is in no block. */
+    if ((span > 0 && row_bytes < span) || box_bytes(rank, box, elem_bytes) > BOX_BYTES_MAX)
+        return sim_leave(CUDA_ERROR_NOT_SUPPORTED);
     fill_in(&map, extents, strides, box);
     memset(out, 0, sizeof *out);
     memcpy(out, &map, sizeof map);

@@ -188,6 +188,7 @@ static void test_maps(void)
         STEP,
         INTERLEAVE,
         FILL,
+        ROW_SHORT,
         CASES
     };
     for (int wrong = RIGHT; wrong < CASES; wrong++) {
@@ -197,7 +198,7 @@ static void test_maps(void)
         extents[0] = wrong == EXTENT_0 ? 0 : extents[0];
         extents[1] += wrong == EXTENT;
         strides[0] = wrong == STRIDE ? 104 : wrong == STRIDE_LARGE ? (cuuint64_t)1 << 40 : 96;
-        box[0] = wrong == BOX_ROW ? 60 : wrong == BOX_SPAN ? 72 : 64;
+        box[0] = wrong == BOX_ROW ? 60 : wrong == BOX_SPAN ? 72 : wrong == ROW_SHORT ? 32 : 64;
         box[1] = wrong == BOX_0 ? 0 : wrong == BOX_LARGE ? 257 : 256;
         steps[1] = wrong == STEP_0 ? 0 : wrong == STEP ? 2 : 1;
         bench_open("h200");
