@@ -1,6 +1,6 @@
 /*
- * What a tuning found out about a problem: measurements and the winner. All of a problem's rows are one
- * transaction, which waits for the disk once.
+ * What a tuning found out about a problem: measurements and the winner. The times of a search, what
+ * it left out and its winner are one transaction, which waits for the disk once.
  */
 #include "cache/internal.h"
 #include "cache/rules.h"

@@ -226,6 +226,9 @@ static wgmma_counts count_wgmma(fa2i_generator *generator, const fa2_problem *pr
     size_t count = 0;
     CHECK_EQ(fa2i_generator_card(generator, 90, &card), FA2_OK);
     CHECK_EQ(fa2i_generator_candidates(generator, problem, &card, &list, &count), FA2_OK);
+    /* What no card has run is measured by a tuner before anybody else gets it. */
+    CHECK(count > 0 && (!is_wgmma(&list[0]) || list[0].recipe.pack == 0) &&
+          strstr(list[0].text, " drawn=1") == NULL && strstr(list[0].text, " sloped=1") == NULL);
     for (size_t i = 0; i < count; i++) {
         if (!is_wgmma(&list[i]))
             continue;
@@ -253,6 +256,9 @@ static void test_wgmma_forward(void)
     problem.heads_kv = problem.heads_q / 4;
     counts = count_wgmma(generator, &problem);
     CHECK(counts.packed > 0 && counts.packed == counts.all);
+    problem.batch = 32; /* blocks enough to fill the card without dividing keys */
+    CHECK(count_wgmma(generator, &problem).packed > 0);
+    problem.batch = 1;
     problem.seq_q = 15; /* of four heads, 60 rows */
     CHECK_EQ(count_wgmma(generator, &problem).all, 0);
     problem.seq_q = 300;

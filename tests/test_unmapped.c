@@ -158,9 +158,37 @@ static void test_workspace(void)
     CHECK_EQ(fake_live(), 0);
 }
 
+/* One length after another: a kernel that fits one's workspace, by its rows of a tile, need not fit the next one's. */
+static void test_lengths(void)
+{
+    static const int32_t lengths[] = {4096, 3850, 3841, 4090};
+    for (size_t first = 0; first < 2; first++) {
+        fa2_context *context = create();
+        for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+            const fa2_problem problem = {.op = FA2_OP_BACKWARD,
+                                         .batch = 2,
+                                         .heads_q = 16,
+                                         .heads_kv = 8,
+                                         .seq_q = lengths[first == 0 ? i : 3 - i],
+                                         .seq_k = 4096,
+                                         .head_dim = 128,
+                                         .deterministic = first == 1};
+            size_t bytes = 0;
+            CHECK_EQ(fa2_workspace_size(context, &problem, &bytes), FA2_OK);
+            const fa2_status st = call(context, &problem, true, bytes);
+            CHECK_EQ(st, FA2_OK);
+            if (st != FA2_OK)
+                printf("%d queries: %s\n", problem.seq_q, fa2_last_message());
+        }
+        fa2_context_destroy(context);
+        CHECK_EQ(fake_live(), 0);
+    }
+}
+
 int main(void)
 {
     test_one_after_the_other();
     test_workspace();
+    test_lengths();
     return check_done();
 }

@@ -34,9 +34,10 @@ local fit = {
    page = 0.08,
    -- us of the step before work that is taken by a counter.
    counter = 1.5,
-   -- By which what no card has been asked yet is taken for slower (packed rows, bits drawn by those that load,
-   -- slopes in the product): a tuner tries it, and who has not tuned gets what has been measured.
-   unseen = 1.5,
+   -- By which what no card has been asked yet is taken for slower (bits drawn by those that load, slopes in the
+   -- product; packed rows, which have no sibling where they are alone): a tuner tries it, and who has not tuned gets
+   -- what has been measured.
+   unseen = 1.5, unseen_packed = 8,
    -- By which rows by weight take longer, and from how many keys on: below, K and V leave L2 before they are
    -- read again.
    by_weight = {1.12, 0.98}, long = 2048,
@@ -80,7 +81,7 @@ function M.us(v, facts, problem, arch)
    local us = fit.launch + first + (v.persistent == 2 and fit.counter or 0)
       + plain.spread({br = facts.queries, bc = v.bc}, facts, problem, arch, facts.resident, clocks, prologue, slower,
                      v.persistent == 1 and busiest or nil)
-   return v.pack + v.drawn + v.sloped > 0 and fit.unseen * us or us
+   return us * (v.pack == 1 and fit.unseen_packed or v.drawn + v.sloped > 0 and fit.unseen or 1)
 end
 
 return M

@@ -397,7 +397,9 @@ FA2_API fa2_status fa2_prepare(fa2_context *context, const fa2_problem *problem)
 /* Bytes of device workspace that a launch needs for this problem. As fa2_prepare, so that the
  * answer stays right. More bytes than that are always fine. A shorter seq_k can need more than a
  * longer one: its keys may be split among more blocks. For growing lengths, ask for each, or take
- * the largest answer. */
+ * the largest answer. It is enough for any strides: a call whose strides no tensor map expresses is
+ * served by another kernel within the same bytes, which is prepared at the first such call (not
+ * inside stream capture). */
 FA2_API fa2_status fa2_workspace_size(fa2_context *context, const fa2_problem *problem,
                                       size_t *ret_bytes);
 

@@ -18,9 +18,9 @@ typedef struct fa2i_generator fa2i_generator;
 
 enum { FA2I_OPS = FA2_OP_BACKWARD + 1 };
 
-/* On FA2_OK *ret_generator belongs to the caller. Takes about a millisecond. stop (borrowed): scripts that run
- * when it becomes nonzero, also those that create it, end with FA2_E_GENERATOR; within a second, where no call of
- * Lua's own library takes longer. */
+/* On FA2_OK *ret_generator belongs to the caller. Takes some hundredths of a second: it reads all
+ * scripts. stop (borrowed): scripts that run when it becomes nonzero, also those that create it, end
+ * with FA2_E_GENERATOR; within a second, where no call of Lua's own library takes longer. */
 fa2_status fa2i_generator_create(fa2i_generator **ret_generator);
 fa2_status fa2i_generator_create_stoppable(const volatile sig_atomic_t *stop,
                                            fa2i_generator **ret_generator);

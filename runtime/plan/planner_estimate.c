@@ -138,7 +138,7 @@ static fa2_status serves_unmapped(const trying *t, const fa2i_option *option, bo
         st == FA2_OK && variant.recipe.map_count == 0 && variant.recipe.waves == 0 &&
         op->grid(&t->planner->device->card, &variant.recipe, t->problem, &grid) == FA2_OK &&
         grid.workspace_bytes <= op->unmapped_bytes(t->problem);
-    return st == FA2_E_MEMORY ? st : FA2_OK;
+    return st == FA2_E_NOT_FOUND ? FA2_OK : st; /* a text that is no variant serves nobody */
 }
 
 static fa2_status try_option(void *user, const fa2i_option *option, fa2i_trial *ret_trial)
@@ -269,7 +269,9 @@ fa2_status fa2i_planner_pick_estimate(fa2i_planner *planner, fa2i_class *of, boo
     const fa2i_evidence *evidence = &planner->taught[plan->problem.op].evidence;
     const bool known =
         was_tuned || fa2i_shipped_knows(evidence, &planner->device->card, &plan->problem);
-    const fa2_problem asked = known ? plan->problem : fa2i_problem_rounded(&plan->problem);
+    /* Whether a kernel fits the workspace of an unmapped call is no matter of rounded lengths. */
+    const fa2_problem asked =
+        known || unmapped ? plan->problem : fa2i_problem_rounded(&plan->problem);
     const fa2i_answer *answer = find_answer(of, &asked, unmapped);
 
     if (answer == NULL) {

@@ -5,7 +5,7 @@
  * - a failure of the kernel: at once; what may be the machine's fault is stored nowhere, and the
  *   problem fails for this run;
  * - losers, the winner's own measurement and the winner: when the search is complete, as one. A problem
- *   whose candidates are all settled therefore has a winner.
+ *   with a settled time therefore has a winner.
  */
 #ifndef FA2I_TIMING_H
 #define FA2I_TIMING_H
