@@ -89,55 +89,18 @@ static void test_one_after_the_other(void)
     CHECK_EQ(fake_live(), 0);
 }
 
+#define GRADIENTS                                                                                  \
+    .op = FA2_OP_BACKWARD, .batch = 2, .heads_q = 16, .heads_kv = 8, .seq_q = 4096, .seq_k = 4096
+
 /* What the problem's own workspace is for serves both, to the byte. */
 static void test_workspace(void)
 {
     static const fa2_problem problems[] = {
-        {.op = FA2_OP_BACKWARD,
-         .batch = 2,
-         .heads_q = 16,
-         .heads_kv = 8,
-         .seq_q = 4096,
-         .seq_k = 4096,
-         .head_dim = 128,
-         .causal = 1},
-        {.op = FA2_OP_BACKWARD,
-         .batch = 2,
-         .heads_q = 16,
-         .heads_kv = 8,
-         .seq_q = 4096,
-         .seq_k = 4096,
-         .head_dim = 64,
-         .sinks = 1},
-        {.op = FA2_OP_BACKWARD,
-         .batch = 2,
-         .heads_q = 16,
-         .heads_kv = 8,
-         .seq_q = 4096,
-         .seq_k = 4096,
-         .head_dim = 80,
-         .softcap = 1,
-         .sinks = 1},
-        {.op = FA2_OP_BACKWARD,
-         .batch = 2,
-         .heads_q = 16,
-         .heads_kv = 8,
-         .seq_q = 4096,
-         .seq_k = 4096,
-         .head_dim = 128,
-         .deterministic = 1,
-         .sinks = 1},
-        {.op = FA2_OP_BACKWARD,
-         .batch = 2,
-         .heads_q = 16,
-         .heads_kv = 8,
-         .seq_q = 4096,
-         .seq_k = 4096,
-         .head_dim = 64,
-         .causal = 1,
-         .varlen = 1,
-         .total_q = 7001,
-         .total_k = 7001,
+        {GRADIENTS, .head_dim = 128, .causal = 1},
+        {GRADIENTS, .head_dim = 64, .sinks = 1},
+        {GRADIENTS, .head_dim = 80, .softcap = 1, .sinks = 1},
+        {GRADIENTS, .head_dim = 128, .deterministic = 1, .sinks = 1},
+        {GRADIENTS, .head_dim = 64, .causal = 1, .varlen = 1, .total_q = 7001, .total_k = 7001,
          .sinks = 1},
     };
     fa2_context *context = create();
@@ -158,21 +121,16 @@ static void test_workspace(void)
     CHECK_EQ(fake_live(), 0);
 }
 
-/* One length after another: a kernel that fits one's workspace, by its rows of a tile, need not fit the next one's. */
+/* One length after another: a kernel that fits one's workspace, by its rows of a tile, need not fit
+ * the next one's. */
 static void test_lengths(void)
 {
     static const int32_t lengths[] = {4096, 3850, 3841, 4090};
     for (size_t first = 0; first < 2; first++) {
         fa2_context *context = create();
         for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
-            const fa2_problem problem = {.op = FA2_OP_BACKWARD,
-                                         .batch = 2,
-                                         .heads_q = 16,
-                                         .heads_kv = 8,
-                                         .seq_q = lengths[first == 0 ? i : 3 - i],
-                                         .seq_k = 4096,
-                                         .head_dim = 128,
-                                         .deterministic = first == 1};
+            fa2_problem problem = {GRADIENTS, .head_dim = 128, .deterministic = first == 1};
+            problem.seq_q = lengths[first == 0 ? i : 3 - i];
             size_t bytes = 0;
             CHECK_EQ(fa2_workspace_size(context, &problem, &bytes), FA2_OK);
             const fa2_status st = call(context, &problem, true, bytes);

@@ -27,6 +27,18 @@ void *sim_host_memory(size_t bytes)
     return memory;
 }
 
+void *sim_host_grow(void *array, size_t count, size_t *capacity, size_t size)
+{
+    if (count < *capacity)
+        return array;
+    *capacity = *capacity == 0 ? 64 : 2 * *capacity;
+    void *larger = sim_host_memory(*capacity * size);
+    if (count > 0)
+        memcpy(larger, array, count * size);
+    free(array);
+    return larger;
+}
+
 static sim_chunk *add_chunk(sim_arena *arena, size_t bytes)
 {
     sim_chunk *chunk = sim_host_memory(sizeof *chunk);

@@ -27,7 +27,9 @@ void sim_arena_done(sim_arena *arena);
  * capacity is updated; count elements are kept. */
 void *sim_arena_grow(sim_arena *arena, void *array, size_t count, size_t *capacity, size_t size);
 
-/* Zeroed host memory aligned to 64 bytes; the caller frees it with free. */
+/* Zeroed host memory aligned to 64 bytes; the caller frees it with free. _grow: as sim_arena_grow,
+ * the array that was is freed. */
 void *sim_host_memory(size_t bytes);
+void *sim_host_grow(void *array, size_t count, size_t *capacity, size_t size);
 
 #endif

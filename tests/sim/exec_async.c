@@ -5,7 +5,6 @@
  * thread waits for their group; until then the words are pending, and any access to them is an
  * error. Groups belong to a thread: a copy is in the group that its next commit closes.
  */
-#include <stdlib.h>
 #include <string.h>
 #include "access.h"
 #include "arena.h"
@@ -14,15 +13,7 @@
 
 static sim_copy *new_copy(sim_warp *w)
 {
-    if (w->copy_count == w->copy_capacity) {
-        const size_t capacity = w->copy_capacity == 0 ? 32 : 2 * w->copy_capacity;
-        sim_copy *larger = sim_host_memory(capacity * sizeof *larger);
-        if (w->copy_count > 0)
-            memcpy(larger, w->copies, w->copy_count * sizeof *larger);
-        free(w->copies);
-        w->copies = larger;
-        w->copy_capacity = capacity;
-    }
+    w->copies = sim_host_grow(w->copies, w->copy_count, &w->copy_capacity, sizeof *w->copies);
     sim_copy *copy = &w->copies[w->copy_count++];
     copy->lanes = 0;
     return copy;
@@ -100,10 +91,23 @@ static void land_lane(sim_warp *w, sim_copy *copy, int lane)
     copy->lanes &= ~(1u << lane);
 }
 
+/* Copies of which all lanes have waited for. */
+static void forget_landed(sim_warp *w)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < w->copy_count; i++) {
+        if (w->copies[i].lanes == 0)
+            continue;
+        if (kept != i)
+            w->copies[kept] = w->copies[i];
+        kept++;
+    }
+    w->copy_count = kept;
+}
+
 /* Let land what the lanes have committed, but for their last `pending` groups. */
 static void land(sim_warp *w, uint32_t pending)
 {
-    size_t kept = 0;
     for (size_t i = 0; i < w->copy_count; i++) {
         sim_copy *copy = &w->copies[i];
         for (uint32_t lanes = copy->lanes & w->mask; lanes != 0; lanes &= lanes - 1) {
@@ -111,18 +115,12 @@ static void land(sim_warp *w, uint32_t pending)
             if (copy->group[lane] + pending < w->commits[lane])
                 land_lane(w, copy, lane);
         }
-        if (copy->lanes == 0)
-            continue;
-        if (kept != i)
-            w->copies[kept] = *copy;
-        kept++;
     }
-    w->copy_count = kept;
+    forget_landed(w);
 }
 
 void sim_copies_land_at(sim_warp *w, int lane, unsigned mbarrier, uint32_t began)
 {
-    size_t kept = 0;
     for (size_t i = 0; i < w->copy_count; i++) {
         sim_copy *copy = &w->copies[i];
         if (sim_lane(copy->lanes, lane)) {
@@ -131,13 +129,8 @@ void sim_copies_land_at(sim_warp *w, int lane, unsigned mbarrier, uint32_t began
             memcpy(at, copy->data[lane], copy->bytes);
             copy->lanes &= ~(1u << lane);
         }
-        if (copy->lanes == 0)
-            continue;
-        if (kept != i)
-            w->copies[kept] = *copy;
-        kept++;
     }
-    w->copy_count = kept;
+    forget_landed(w);
 }
 
 static void wait_group(const sim_op *op, sim_warp *w)

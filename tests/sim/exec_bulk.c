@@ -61,11 +61,6 @@ static sim_mbarrier *arrives_at(sim_warp *w, int lane, const uint64_t address[SI
     return m;
 }
 
-static unsigned number_of(const sim_warp *w, const sim_mbarrier *m)
-{
-    return (unsigned)(m - w->block->mbarriers);
-}
-
 /* ---- bytes that lie one behind the other ---- */
 
 static void load_lane(const sim_op *op, sim_warp *w, int lane, uint64_t to, uint64_t from,
@@ -77,8 +72,9 @@ static void load_lane(const sim_op *op, sim_warp *w, int lane, uint64_t to, uint
         !is_multiple(w, lane, from, CHUNK_BYTES, "the source") || bytes == 0)
         return;
     const uint8_t *source = sim_global_row(w, lane, from, bytes, SIM_READ);
-    uint8_t *at =
-        source == NULL ? NULL : sim_shared_load(w, lane, to, bytes, number_of(w, m), m->began);
+    uint8_t *at = source == NULL ? NULL
+                                 : sim_shared_load(w, lane, to, bytes,
+                                                   sim_mbarrier_number(w->block, m), m->began);
     if (at == NULL)
         return;
     memcpy(at, source, bytes);
@@ -204,7 +200,7 @@ static void load_box(const sim_op *op, sim_warp *w, int lane, uint64_t to, uint6
         !is_multiple(w, lane, to, TENSOR_ALIGN, "the destination"))
         return;
     const unsigned bytes = b.rows * b.row_bytes;
-    uint8_t *at = sim_shared_load(w, lane, to, bytes, number_of(w, m), m->began);
+    uint8_t *at = sim_shared_load(w, lane, to, bytes, sim_mbarrier_number(w->block, m), m->began);
     if (at == NULL || !load_rows(w, lane, &b, (uint32_t)to, at))
         return;
     count_shared(w, bytes);

@@ -15,11 +15,6 @@
 
 enum { MBARRIER_BYTES = 8, COUNT_MAX = (1 << 20) - 1 };
 
-static unsigned number_of(const sim_block *block, const sim_mbarrier *m)
-{
-    return (unsigned)(m - block->mbarriers);
-}
-
 /* NULL: there is none. */
 static sim_mbarrier *find(sim_block *block, uint32_t address)
 {
@@ -70,7 +65,7 @@ static void end_phase(sim_block *block, sim_mbarrier *m)
     if (m->missing > 0 || m->bytes != 0)
         return;
     m->began = sim_shadow_commit(&block->shadow);
-    m->open.ordered[SIM_LOADS + number_of(block, m)] = m->began;
+    m->open.ordered[SIM_LOADS + sim_mbarrier_number(block, m)] = m->began;
     m->done = m->open;
     m->phase++;
     m->missing = m->count;
@@ -192,7 +187,7 @@ static void arrive_behind_copies(const sim_op *op, sim_warp *w)
         sim_mbarrier *m = used(w, l, address[l]);
         if (m == NULL)
             return;
-        sim_copies_land_at(w, l, number_of(w->block, m), m->began);
+        sim_copies_land_at(w, l, sim_mbarrier_number(w->block, m), m->began);
         if (!count_arrivals(w, l, m, 1))
             return;
         m->unawaited = true;
@@ -221,7 +216,7 @@ static void wait_for_phase(const sim_op *op, sim_warp *w)
         return;
     }
     if ((m->phase & 1) == parity) {
-        w->mbarrier = number_of(w->block, m);
+        w->mbarrier = sim_mbarrier_number(w->block, m);
         w->parity = parity;
         w->state = SIM_AT_MBARRIER;
         w->next = w->pc; /* again, when the phase is done */

@@ -9,7 +9,6 @@
  * Accumulators lie as those of mma.sync, 8 columns after 8. A row of 8 is kept as its even columns,
  * then the odd ones, as each of these is a piece of a register.
  */
-#include <stdlib.h>
 #include <string.h>
 #include "access.h"
 #include "arena.h"
@@ -53,15 +52,8 @@ static bool is_whole(sim_warp *w)
 
 static void add_step(sim_products *first, const sim_group_step *step)
 {
-    if (first->step_count == first->step_capacity) {
-        const size_t capacity = first->step_capacity == 0 ? 256 : 2 * first->step_capacity;
-        sim_group_step *larger = sim_host_memory(capacity * sizeof *larger);
-        if (first->step_count > 0)
-            memcpy(larger, first->steps, first->step_count * sizeof *larger);
-        free(first->steps);
-        first->steps = larger;
-        first->step_capacity = capacity;
-    }
+    first->steps =
+        sim_host_grow(first->steps, first->step_count, &first->step_capacity, sizeof *first->steps);
     first->steps[first->step_count++] = *step;
 }
 

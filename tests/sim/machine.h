@@ -158,6 +158,11 @@ typedef struct sim_block {
     sim_count *counts;       /* of this host thread */
 } sim_block;
 
+static inline unsigned sim_mbarrier_number(const sim_block *block, const sim_mbarrier *mbarrier)
+{
+    return (unsigned)(mbarrier - block->mbarriers);
+}
+
 /* Run a whole launch on up to host_threads threads of the host. The result is in launch->error. */
 void sim_run(sim_launch *launch, unsigned host_threads);
 
