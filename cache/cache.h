@@ -112,11 +112,6 @@ typedef struct fa2i_measurement {
     char detail[FA2I_DETAIL_BYTES];
 } fa2i_measurement;
 
-/* One row per (device, problem, kernel): a new one replaces the old. session tells where it is
- * from. */
-fa2_status fa2i_cache_put_measurement(fa2i_cache *cache, int64_t session, int64_t device,
-                                      int64_t problem, const fa2i_key *kernel,
-                                      const fa2i_measurement *measurement);
 fa2_status fa2i_cache_get_measurement(fa2i_cache *cache, int64_t device, int64_t problem,
                                       const fa2i_key *kernel, fa2i_measurement *ret_measurement);
 
@@ -143,14 +138,16 @@ typedef struct fa2i_results_of {
 
 typedef struct fa2i_result {
     fa2i_key kernel;
-    const fa2i_kernel
-        *record; /* of one that was not worth compiling: stored without an image if there is
-                                * no such kernel; else NULL */
+    /* Of one that was not worth compiling: stored without an image if there is no such kernel; else
+     * NULL. */
+    const fa2i_kernel *record;
     fa2i_measurement measurement;
 } fa2i_result;
 
-/* Measurements, and the winner unless it is NULL, as one: all or nothing. *ret_noted (may be NULL): how many
- * records were new. */
+/* Measurements, and the winner unless it is NULL, as one: all or nothing, so one that is refused
+ * refuses all. One row per (device, problem, kernel) and one winner per (device, problem): a new one
+ * replaces the old; session tells where it is from. *ret_noted (may be NULL): how many records were
+ * new. */
 fa2_status fa2i_cache_put_results(fa2i_cache *cache, const fa2i_results_of *of,
                                   const fa2i_result *results, size_t count,
                                   const fa2i_winner *winner, size_t *ret_noted);

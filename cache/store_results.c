@@ -123,15 +123,6 @@ done:
     return st;
 }
 
-fa2_status fa2i_cache_put_measurement(fa2i_cache *cache, int64_t session, int64_t device,
-                                      int64_t problem, const fa2i_key *kernel,
-                                      const fa2i_measurement *measurement)
-{
-    const fa2i_results_of of = {.session = session, .device = device, .problem = problem};
-    const fa2i_result result = {.kernel = *kernel, .measurement = *measurement};
-    return fa2i_cache_put_results(cache, &of, &result, 1, NULL, NULL);
-}
-
 fa2_status fa2i_cache_put_winner(fa2i_cache *cache, int64_t session, int64_t device,
                                  int64_t problem, const fa2i_winner *winner)
 {

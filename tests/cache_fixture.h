@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "put_measurement.h"
 #include "cache/internal.h"
 #include "cache/report.h"
 #include "check.h"
@@ -179,9 +180,9 @@ static inline void store_result(fa2i_cache *cache, const ids *to, int number, do
                              .model_us = median_us / 2};
     CHECK_EQ(fa2i_cache_put_kernel(cache, &kernel), FA2_OK);
     CHECK_EQ(fa2i_cache_put_verification(cache, to->device, &kernel.key, &verification), FA2_OK);
-    CHECK_EQ(fa2i_cache_put_measurement(cache, to->session, to->device, to->problem, &kernel.key,
-                                        &measurement),
-             FA2_OK);
+    CHECK_EQ(
+        put_measurement(cache, to->session, to->device, to->problem, &kernel.key, &measurement),
+        FA2_OK);
     if (winner)
         CHECK_EQ(fa2i_cache_put_winner(cache, to->session, to->device, to->problem, &won), FA2_OK);
 }

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "put_measurement.h"
 #include "cache/internal.h"
 #include "cache/report.h"
 #include "check.h"
@@ -88,8 +89,7 @@ static void fill_problem(filling *f, const fa2_problem *problem, const class *of
         const fa2i_kernel kernel = make_kernel(&of->variants[i]);
         const fa2i_measurement m = make_measurement(f, &of->variants[i]);
         CHECK_EQ(fa2i_cache_put_kernel(f->cache, &kernel), FA2_OK);
-        CHECK_EQ(fa2i_cache_put_measurement(f->cache, f->session, f->device, id, &kernel.key, &m),
-                 FA2_OK);
+        CHECK_EQ(put_measurement(f->cache, f->session, f->device, id, &kernel.key, &m), FA2_OK);
         if (i == 0)
             winner.default_us = m.median_us;
         if (m.outcome == FA2I_OUTCOME_OK && m.n > 0 &&

@@ -1,5 +1,6 @@
 /* Rows of the tuning database: what is put comes back, what is not there is not found. */
 #include <math.h>
+#include "put_measurement.h"
 #include "cache/internal.h"
 #include "cache_fixture.h"
 #include "runtime/base/alloc.h"
@@ -132,18 +133,15 @@ static void test_measurements(fa2i_cache *cache)
 
     /* one row per device, problem and kernel */
     const fa2i_measurement hang = {.outcome = FA2I_OUTCOME_HANG, .detail = "10 s"};
-    CHECK_EQ(
-        fa2i_cache_put_measurement(cache, to.session, to.device, to.problem, &kernel.key, &hang),
-        FA2_OK);
+    CHECK_EQ(put_measurement(cache, to.session, to.device, to.problem, &kernel.key, &hang), FA2_OK);
     CHECK_EQ(fa2i_cache_get_measurement(cache, to.device, to.problem, &kernel.key, &got), FA2_OK);
     CHECK_EQ(got.outcome, FA2I_OUTCOME_HANG);
     CHECK(!got.settled && got.n == 0);
     CHECK_STR(got.detail, "10 s");
 
     const fa2i_measurement endless = {.median_us = (double)INFINITY};
-    CHECK_EQ(
-        fa2i_cache_put_measurement(cache, to.session, to.device, to.problem, &kernel.key, &endless),
-        FA2_E_INVALID);
+    CHECK_EQ(put_measurement(cache, to.session, to.device, to.problem, &kernel.key, &endless),
+             FA2_E_INVALID);
     CHECK_CONTAINS(fa2_last_message(), "is not stored: its times are not all from 0 to");
     CHECK_EQ(fa2i_cache_get_measurement(cache, to.device, to.problem, &kernel.key, &got), FA2_OK);
     CHECK_EQ(got.outcome, FA2I_OUTCOME_HANG); /* as before the call */

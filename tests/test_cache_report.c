@@ -1,5 +1,6 @@
 /* The database for people: list, JSON, check, clean-up. */
 #include <math.h>
+#include "put_measurement.h"
 #include "cache/internal.h"
 #include "cache_fixture.h"
 #include "runtime/base/alloc.h"
@@ -41,9 +42,9 @@ static void store_failure(fa2i_cache *cache, const ids *to, int number, fa2i_out
     fa2i_measurement measurement = {.outcome = outcome, .settled = true};
     snprintf(measurement.detail, sizeof measurement.detail, "%s", detail);
     CHECK_EQ(fa2i_cache_put_kernel(cache, &kernel), FA2_OK);
-    CHECK_EQ(fa2i_cache_put_measurement(cache, to->session, to->device, to->problem, &kernel.key,
-                                        &measurement),
-             FA2_OK);
+    CHECK_EQ(
+        put_measurement(cache, to->session, to->device, to->problem, &kernel.key, &measurement),
+        FA2_OK);
 }
 
 static void fill(fa2i_cache *cache, const ids *to)

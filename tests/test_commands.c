@@ -5,6 +5,7 @@
 #include <sqlite3.h>
 #include <stdlib.h>
 #include <unistd.h>
+#include "put_measurement.h"
 #include "cache/cache.h"
 #include "cache/report.h"
 #include "check.h"
@@ -90,11 +91,9 @@ static void fill_database(void)
     CHECK_EQ(fa2i_cache_device(cache, &card, true, &session.device), FA2_OK);
     CHECK_EQ(fa2i_cache_problem(cache, &problem, &problem_id), FA2_OK);
     CHECK_EQ(fa2i_cache_session_begin(cache, &session, &session_id), FA2_OK);
-    CHECK_EQ(fa2i_cache_put_measurement(cache, session_id, session.device, problem_id, &good.key,
-                                        &timed),
+    CHECK_EQ(put_measurement(cache, session_id, session.device, problem_id, &good.key, &timed),
              FA2_OK);
-    CHECK_EQ(fa2i_cache_put_measurement(cache, session_id, session.device, problem_id, &bad.key,
-                                        &dropped),
+    CHECK_EQ(put_measurement(cache, session_id, session.device, problem_id, &bad.key, &dropped),
              FA2_OK);
     CHECK_EQ(fa2i_cache_put_winner(cache, session_id, session.device, problem_id, &winner), FA2_OK);
     fa2i_cache_close(cache);
