@@ -9,7 +9,7 @@ time within --tolerance.
 
     tests/bench/all_devices.py --tool build-release/tuner/fa2-tune [--preset llm | --shape ...]...
 
-A minute and a half on two H200; --least 1.7 (default: 1.7 for two GPUs) is the factor below which it ends with status 1. On the
+A minute and a half on two H200s; --least 1.7 (default: 1.7 for two GPUs) is the factor below which it ends with status 1. On the
 software device (FA2_CUDA_LIBRARY, FA2_SIM_CARD=rtx3060,rtx3060, FA2_SIM_MACHINE=folder, FA2_GEN_PATH=tests/sim/few) it
 shows that it works, but not a factor: there processors bound it.
 """
@@ -27,7 +27,7 @@ def long_problems():
     """Of some milliseconds at most, two classes."""
     return [f"B={batch},Hq=16,Hkv={heads_kv},Sq={seq},Sk={seq},D={head_dim},causal=1"
             for head_dim in (64, 128) for seq in (1024, 1536, 2048, 3072, 4096, 6144, 8192)
-            for batch in (1, 2) for heads_kv in (16, 4)]
+            for batch in (1, 2, 3, 4, 5, 6) for heads_kv in (16, 4)]
 
 
 def run(args, db, device):

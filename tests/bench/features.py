@@ -10,8 +10,9 @@ for each case a quotient of two times, or the share of the tensor rate, beside w
 
 Needs the Python package, PyTorch and a GPU; most of the time is for tuning; with the database of a former run it tunes
 nothing. --fewer N: from the top of the source tree; of each family an N-th of its candidates, of Hopper's all. --gpus: the
-cases divided among GPUs of a kind, side by side, each with a database of its own (DB.0, DB.1). --tensor-rate: TFLOPS of
-mma.sync on this card, as `fa2-tune bench` measures it.
+cases divided among GPUs of a kind, side by side, each with a database of its own (DB.0, DB.1). --rest 10: the card idles so
+many ms before each sample, so that it is not at its power limit, at which what needs more power runs at lower clocks.
+--tensor-rate: TFLOPS of mma.sync on this card, as `fa2-tune bench` measures it.
 """
 import argparse
 import datetime
@@ -262,6 +263,8 @@ def command_of(args):
         words.append(f"--fewer {args.fewer}")
     if args.gpus:
         words.append(f"--gpus {args.gpus}")
+    if args.rest:
+        words.append(f"--rest {args.rest:g}")
     return " ".join(words)
 
 
@@ -278,7 +281,7 @@ def about(args):
 def lines_of(name, args, order):
     for case in GROUPS[name](True):
         graphs = {call: graph_of(made) for call, made in case.calls.items()}
-        times = {call: taken.median for call, taken in time_all(graphs, args.rounds, order).items()}
+        times = {call: taken.median for call, taken in time_all(graphs, args.rounds, order, args.rest).items()}
         yield case.line(times, args.tensor_rate)
 
 
@@ -310,7 +313,8 @@ def side_by_side(args, names):
     for gpu, share in divided(names, args.gpus.split(",")).items():
         out = args.out.with_name(f"{args.out.name}.{gpu}")
         command = [sys.executable, __file__, "--tool", args.tool, "--db", f"{args.db}.{gpu}", "--out", out, "--only",
-                   ",".join(share), "--rounds", str(args.rounds), "--tensor-rate", str(args.tensor_rate)]
+                   ",".join(share), "--rounds", str(args.rounds), "--rest", str(args.rest),
+                   "--tensor-rate", str(args.tensor_rate)]
         children.append((subprocess.Popen(command, env={**os.environ, "CUDA_VISIBLE_DEVICES": gpu}), out))
     if any([child.wait() for child, _ in children]):
         sys.exit(1)
@@ -341,6 +345,7 @@ def parse():
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("features"))
     parser.add_argument("--only", default=",".join(GROUPS), help="of " + ", ".join(GROUPS))
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--rest", type=float, default=0, help="ms without work before each sample")
     parser.add_argument("--fewer", type=int, default=1)
     parser.add_argument("--gpus", default="", help="as CUDA_VISIBLE_DEVICES names them; default: the first")
     parser.add_argument("--tensor-rate", type=float, default=631.0)

@@ -6,6 +6,7 @@ cost of the host, L2 as warm as consecutive calls leave it.
 
 import random
 import statistics
+import time
 from typing import Any, Callable, Dict, List, NamedTuple
 
 import torch
@@ -60,13 +61,15 @@ def graph_of(call: Callable[[], Any]) -> Graph:
     return Graph(graph, calls)
 
 
-def time_all(graphs: Dict[str, Graph], rounds: int, order: random.Random) -> Dict[str, Times]:
+def time_all(graphs: Dict[str, Graph], rounds: int, order: random.Random, rest_ms: float = 0) -> Dict[str, Times]:
+    """rest_ms: idle time before each sample, in which a card at its power limit gets back to its clocks."""
     samples: Dict[str, List[float]] = {name: [] for name in graphs}
     for _ in range(rounds):
         names = list(graphs)
         order.shuffle(names)
         for name in names:
             graph, calls = graphs[name]
+            time.sleep(rest_ms / 1e3)
             _replay_ms(graph)  # warms L2 and clocks: the one before was another implementation
             samples[name].append(_replay_ms(graph) / calls * 1e3)
     times = {}
