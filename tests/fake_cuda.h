@@ -39,6 +39,7 @@ typedef struct fake_launch {
     const char *source; /* the CUDA text; valid until its module is unloaded */
     unsigned blocks, threads, smem_bytes;
     unsigned cluster; /* blocks of one */
+    bool early;       /* it need not wait for the launch before */
     CUstream stream;
     bool captured;              /* into a graph; recorded when the graph is launched */
     fa2i_forward_params params; /* of functions called fwd_...; zero for others */

@@ -264,7 +264,7 @@ static void capture(fake_object *stream, const fake_launch *launch)
 
 /* Grids and blocks of one dimension, in clusters of so many blocks. */
 static CUresult launch_on(const char *name, CUfunction handle, unsigned blocks, unsigned threads,
-                          unsigned smem_bytes, unsigned cluster, CUstream stream_handle,
+                          unsigned smem_bytes, unsigned cluster, bool early, CUstream stream_handle,
                           void **params)
 {
     const CUresult result = fake_begin(name);
@@ -285,6 +285,7 @@ static CUresult launch_on(const char *name, CUfunction handle, unsigned blocks, 
                           .threads = threads,
                           .smem_bytes = smem_bytes,
                           .cluster = cluster,
+                          .early = early,
                           .stream = stream_handle,
                           .duration_us = fake.launch_us};
     snprintf(launch.function, sizeof launch.function, "%s%s", function->entry,
@@ -305,21 +306,29 @@ CUresult fake_driver_launch_kernel(CUfunction handle, unsigned blocks, unsigned 
 {
     const bool known =
         blocks_y == 1 && blocks_z == 1 && threads_y == 1 && threads_z == 1 && extra == NULL;
-    return launch_on("launch_kernel", handle, known ? blocks : 0, threads, smem_bytes, 1, stream,
-                     params);
+    return launch_on("launch_kernel", handle, known ? blocks : 0, threads, smem_bytes, 1, false,
+                     stream, params);
 }
 
 CUresult fake_driver_launch_kernel_ex(const CUlaunchConfig *config, CUfunction handle,
                                       void **params, void **extra)
 {
-    const CUlaunchAttribute *cluster = config->attrs;
-    const bool known = config->gridDimY == 1 && config->gridDimZ == 1 && config->blockDimY == 1 &&
-                       config->blockDimZ == 1 && extra == NULL && config->numAttrs == 1 &&
-                       cluster->id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION &&
-                       cluster->value.clusterDim.y == 1 && cluster->value.clusterDim.z == 1;
+    bool known = config->gridDimY == 1 && config->gridDimZ == 1 && config->blockDimY == 1 &&
+                 config->blockDimZ == 1 && extra == NULL;
+    unsigned cluster = 1;
+    bool early = false;
+    for (unsigned i = 0; i < config->numAttrs; i++) {
+        const CUlaunchAttribute *a = &config->attrs[i];
+        if (a->id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) {
+            cluster = a->value.clusterDim.x;
+            known = known && a->value.clusterDim.y == 1 && a->value.clusterDim.z == 1;
+        } else {
+            early = a->value.programmaticStreamSerializationAllowed != 0;
+            known = known && a->id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+        }
+    }
     return launch_on("launch_kernel_ex", handle, known ? config->gridDimX : 0, config->blockDimX,
-                     config->sharedMemBytes, known ? cluster->value.clusterDim.x : 0,
-                     config->hStream, params);
+                     config->sharedMemBytes, cluster, early, config->hStream, params);
 }
 
 CUresult fake_driver_tensor_map_encode_tiled(

@@ -458,6 +458,49 @@ static void test_clusters(void)
     CHECK_EQ(fake_live(), 0);
 }
 
+/* Whether a step that may begin early does. */
+static bool begins_early(const char *target, int driver, bool without)
+{
+    fa2i_device device = {0};
+    fa2i_loaded loaded = {0};
+    fa2i_grid grid;
+    fa2_forward_args args = good_args();
+    fake_without_optional(without);
+    fake_install();
+    fake.driver_version = driver;
+    fake.devices[0].arch = 90;
+    fa2i_kernel kernel = artifact(target);
+    kernel.variant.recipe = split_recipe("fwd_sm80", 128, 64, 16, 65536, 4);
+    kernel.variant.recipe.steps[1].early = 1;
+    begin(&device, &kernel, &loaded, &grid);
+    args.workspace = (void *)0x100000;
+    args.workspace_bytes = grid.workspace_bytes;
+    CHECK_EQ(fa2i_launch(&device, &loaded, &grid, &problem, &args, NULL), FA2_OK);
+    CHECK_EQ(fake.launch_count, 2);
+    CHECK(!fake.launches[0].early);
+    const bool early = fake.launches[1].early;
+    CHECK_EQ(fake.launches[1].cluster, 1);
+    CHECK_STR(fake.trace,
+              early ? "launch_kernel launch_kernel_ex " : "launch_kernel launch_kernel ");
+    fa2i_device_leave(&device);
+    fa2i_unload(&device, &loaded);
+    fa2i_device_close(&device);
+    fa2i_kernel_done(&kernel);
+    fake_without_optional(false);
+    CHECK_EQ(fake_live(), 0);
+    return early;
+}
+
+/* A step begins early where its code waits, and where the driver knows of it. */
+static void test_early(void)
+{
+    CHECK(begins_early("sm_90", 13000, false));
+    CHECK(begins_early("compute_90", 12030, false));
+    CHECK(!begins_early("sm_90", 12020, false));
+    CHECK(!begins_early("sm_90", 13000, true));
+    CHECK(!begins_early("compute_80", 13000, false));
+}
+
 int main(void)
 {
     variant.recipe = plain_recipe("fwd_sm80", 128, 64, 64, 65536);
@@ -470,6 +513,7 @@ int main(void)
     test_tensor_maps();
     test_kept_maps();
     test_clusters();
+    test_early();
     fake_uninstall();
     return check_done();
 }

@@ -7,7 +7,7 @@ static const char plain[] =
 static const char split[] =
     "op=forward abi=2 rows=16 keys=64 pack=1 waves=2 splits=256 workspace=partials suffix=a; "
     "fwd_splitkv_sm80 role=main threads=128 smem=0 cluster=2 blocks=row_tiles; "
-    "fwd_splitkv_sm80_combine role=combine threads=128 smem=0 blocks=rows/4";
+    "fwd_splitkv_sm80_combine role=combine threads=128 smem=0 early=1 blocks=rows/4";
 
 static const char mapped[] = "op=forward abi=2 rows=128 keys=176 suffix=a maps=q/64,k/176,v/176; "
                              "fwd_sm90 role=main threads=384 smem=212992 blocks=row_tiles";
@@ -57,6 +57,7 @@ static void test_split(void)
     CHECK_EQ(r.workspace, FA2I_WORKSPACE_PARTIALS);
     CHECK_STR(r.suffix, "a");
     CHECK_EQ(r.steps[0].cluster, 2);
+    CHECK(r.steps[0].early == 0 && r.steps[1].early == 1);
     const fa2i_step *step = fa2i_recipe_step(&r, FA2I_STEP_COMBINE);
     CHECK(step == &r.steps[1]);
     CHECK_STR(step->entry, "fwd_splitkv_sm80_combine");
@@ -135,6 +136,7 @@ static const fault faults[] = {
     {plain, "smem=49152", "smem=1048577", "smem is 1048577"},
     {plain, " smem=49152", "", "'smem=' is expected"},
     {plain, "smem=49152", "smem=49152 cluster=17", "cluster is 17"},
+    {plain, "smem=49152", "smem=49152 early=2", "early is 2"},
     {plain, "blocks=row_tiles", "blocks=tiles", "blocks=tiles is not known"},
     {plain, " blocks=row_tiles", "", "'blocks=' is expected"},
     {plain, "row_tiles", "row_tiles/0", "rows of a block is 0"},

@@ -5,7 +5,7 @@ local M = {}
 local head = {
    "op", "abi", "rows", "keys", "pack", "waves", "splits", "columns", "workspace", "suffix", "maps",
 }
-local step = {"role", "threads", "smem", "cluster", "blocks"}
+local step = {"role", "threads", "smem", "cluster", "early", "blocks"}
 
 local function add_words(words, object, keys)
    for _, key in ipairs(keys) do

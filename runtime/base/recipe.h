@@ -6,7 +6,7 @@
  *
  *     op=forward abi=2 rows=16 keys=64 pack=1 waves=2 splits=256 workspace=partials;
  *     fwd_splitkv_sm80 role=main threads=128 smem=49152 blocks=row_tiles;
- *     fwd_splitkv_sm80_combine role=combine threads=128 smem=0 blocks=rows/4
+ *     fwd_splitkv_sm80_combine role=combine threads=128 smem=0 early=1 blocks=rows/4
  *
  * (on one line). Words are separated by one space and come in the order of the members below; what
  * has its default is left out, so that equal recipes have equal texts.
@@ -94,6 +94,8 @@ typedef struct fa2i_step {
     int threads;        /* per block: a multiple of 32 from 32 to 1024 */
     int smem_bytes;     /* smem: dynamic shared memory per block, 0 to 1 MiB */
     int cluster;        /* blocks per cluster, 1 to 16; default 1 */
+    int early;          /* 1: it may begin while the step before is at work, for which its kernel
+                         * waits by itself where code for SM 9.0 and newer can; default 0 */
     fa2i_blocks blocks; /* "rows/4": FA2I_BLOCKS_ROWS, block_rows 4. One of the operation's */
     int block_rows;     /* 1 to 65536; default 1 */
 } fa2i_step;

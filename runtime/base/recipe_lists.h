@@ -29,6 +29,7 @@ static const number step_numbers[] = {
     {"threads", STEP(threads), 32, 1024, 32, REQUIRED},
     {"smem", STEP(smem_bytes), 0, 1 << 20, 1, REQUIRED},
     {"cluster", STEP(cluster), 1, 16, 1, 1},
+    {"early", STEP(early), 0, 1, 1, 0},
 };
 static const number per_block = {"rows of a block", STEP(block_rows), 1, 65536, 1, 1};
 static const number per_map = {"rows of a map", offsetof(fa2i_map, rows), 1, 256, 1, REQUIRED};

@@ -7,12 +7,20 @@
 #include "runtime/base/status.h"
 #include "runtime/cuda/tensor_map.h"
 
-/* cuLaunchKernel knows no clusters. */
-static CUresult launch_in_clusters(const fa2i_cuda_table *cuda, const fa2i_loaded_step *step,
-                                   unsigned blocks, CUstream stream, void **arguments)
+/* cuLaunchKernel knows no clusters, and no launch that need not wait for the one before. */
+static CUresult launch_with_attributes(const fa2i_cuda_table *cuda, const fa2i_loaded_step *step,
+                                       unsigned blocks, CUstream stream, void **arguments)
 {
-    CUlaunchAttribute cluster = {.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
-                                 .value.clusterDim = {.x = step->cluster, .y = 1, .z = 1}};
+    CUlaunchAttribute attributes[2];
+    unsigned count = 0;
+    if (step->cluster > 1)
+        attributes[count++] =
+            (CUlaunchAttribute){.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
+                                .value.clusterDim = {.x = step->cluster, .y = 1, .z = 1}};
+    if (step->early)
+        attributes[count++] =
+            (CUlaunchAttribute){.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+                                .value.programmaticStreamSerializationAllowed = 1};
     const CUlaunchConfig config = {.gridDimX = blocks,
                                    .gridDimY = 1,
                                    .gridDimZ = 1,
@@ -21,8 +29,8 @@ static CUresult launch_in_clusters(const fa2i_cuda_table *cuda, const fa2i_loade
                                    .blockDimZ = 1,
                                    .sharedMemBytes = step->smem_bytes,
                                    .hStream = stream,
-                                   .attrs = &cluster,
-                                   .numAttrs = 1};
+                                   .attrs = attributes,
+                                   .numAttrs = count};
     return cuda->launch_kernel_ex(&config, step->function, arguments, NULL);
 }
 
@@ -48,11 +56,11 @@ fa2_status fa2i_launch(const fa2i_device *device, const fa2i_loaded *loaded, con
         if (grid->blocks[i] == 0 ||
             (op->does_without != NULL && op->does_without(recipe->steps[i].role, args)))
             continue;
-        if (step->cluster == 1)
+        if (step->cluster == 1 && !step->early)
             result = cuda->launch_kernel(step->function, grid->blocks[i], 1, 1, step->threads, 1, 1,
                                          step->smem_bytes, stream, arguments, NULL);
         else
-            result = launch_in_clusters(cuda, step, grid->blocks[i], stream, arguments);
+            result = launch_with_attributes(cuda, step, grid->blocks[i], stream, arguments);
     }
     return fa2i_cuda_check(cuda, result, "cuLaunchKernel");
 }

@@ -4,6 +4,7 @@
  */
 #include "runtime/cuda/loaded.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include "runtime/base/status.h"
 #include "runtime/cuda/tensor_map.h"
@@ -11,12 +12,15 @@
 enum {
     SMEM_WITHOUT_OPT_IN = 48 * 1024, /* CUDA's static limit on every SM */
     CLUSTER_WITHOUT_OPT_IN = 8,      /* blocks; what every SM that has clusters grants */
+    WAITING_ARCH = 90,      /* from this on, code has an instruction to wait for another grid */
+    WAITING_DRIVER = 12030, /* from this on, captured launches say that they begin early */
     JIT_LOG_BYTES = 1024
 };
 
 /* A load under way. */
 typedef struct loading {
     const fa2i_device *device;
+    const char *target; /* of the kernel */
     fa2i_loaded loaded;
     CUresult result; /* of the last call of the driver */
 } loading;
@@ -75,7 +79,17 @@ static fa2_status find_function(loading *l, const fa2i_step *step, CUfunction *r
     return st == FA2_OK ? FA2_OK : fa2i_fail_prefix(st, "entry point %s", step->entry);
 }
 
-/* Let the function use what its step needs, and finalise its code. */
+/* Whether the code waits for the step before, which depends on what it was compiled for, and the driver can tell that
+ * the launch need not. */
+static bool begins_early(const loading *l, const fa2i_step *step)
+{
+    const char *number = strchr(l->target, '_'); /* sm_90, compute_90 */
+    return step->early && number != NULL && atoi(number + 1) >= WAITING_ARCH &&
+           l->device->driver >= WAITING_DRIVER && l->device->cuda->launch_kernel_ex != NULL;
+}
+
+/* Let the function use what its step needs, and finalise its code. What begins early shares SMs with the step before,
+ * so it takes the shared memory that this has there. */
 static fa2_status prepare_function(loading *l, const fa2i_step *step, CUfunction function)
 {
     const fa2i_cuda_table *cuda = l->device->cuda;
@@ -86,7 +100,7 @@ static fa2_status prepare_function(loading *l, const fa2i_step *step, CUfunction
                                                CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                                                step->smem_bytes),
                       "opting in to shared memory"));
-    if (step->smem_bytes > 0)
+    if (step->smem_bytes > 0 || begins_early(l, step))
         FA2_TRY(check(l,
                       cuda->func_set_attribute(function,
                                                CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
@@ -146,6 +160,7 @@ static fa2_status load_step(loading *l, int index)
     to->threads = (unsigned)step->threads;
     to->smem_bytes = (unsigned)step->smem_bytes;
     to->cluster = (unsigned)step->cluster;
+    to->early = begins_early(l, step);
 done:
     return st;
 }
@@ -155,7 +170,7 @@ fa2_status fa2i_load(const fa2i_device *device, const fa2i_kernel *kernel, fa2i_
 {
     const fa2i_recipe *recipe = &kernel->variant.recipe;
     fa2_status st = FA2_OK;
-    loading l = {.device = device, .loaded.variant = kernel->variant};
+    loading l = {.device = device, .target = kernel->target, .loaded.variant = kernel->variant};
     bool entered = false;
 
     for (int i = 0; i < recipe->step_count; i++)

@@ -11,6 +11,7 @@ typedef struct fa2i_loaded_step {
     CUfunction function;
     unsigned threads, smem_bytes;
     unsigned cluster; /* blocks per cluster */
+    bool early;       /* begins while the step before is at work, for which its code waits */
 } fa2i_loaded_step;
 
 typedef struct fa2i_loaded {

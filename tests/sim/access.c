@@ -203,6 +203,13 @@ static uint8_t *global_at(sim_warp *w, int lane, uint64_t address, unsigned byte
 {
     sim_launch *launch = w->block->launch;
     sim_memory *memory = launch->memory;
+    if (sim_lane(w->unawaited, lane)) {
+        sim_stop(w, lane, CUDA_ERROR_LAUNCH_FAILED,
+                 "early: it %s %u bytes of global memory before griddepcontrol.wait, and the "
+                 "launch before may be at work",
+                 verbs[access], bytes);
+        return NULL;
+    }
     sim_allocation *a = sim_memory_find(memory, address);
     if (a == NULL || a->data == NULL || address - a->base >= a->bytes ||
         bytes > a->bytes - (address - a->base)) {

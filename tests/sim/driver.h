@@ -57,6 +57,7 @@ typedef struct sim_work {
     sim_function *function; /* NULL: a fill */
     unsigned grid[3], threads[3];
     unsigned dynamic_bytes;
+    bool early; /* it need not wait for the launch before */
     uint8_t *params; /* owned by the work when it is a node */
     CUdeviceptr fill;
     unsigned value;

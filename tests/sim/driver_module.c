@@ -318,16 +318,11 @@ static void gather_params(const sim_function *f, void **params, uint8_t *out)
                    function->variables[i].bytes);
 }
 
-SIM_API CUresult CUDAAPI cuLaunchKernel(CUfunction handle, unsigned grid_x, unsigned grid_y,
-                                        unsigned grid_z, unsigned block_x, unsigned block_y,
-                                        unsigned block_z, unsigned dynamic, CUstream stream,
-                                        void **params, void **extra)
+static CUresult launch(CUfunction handle, sim_work work, CUstream stream, void **params,
+                       const void *extra)
 {
     CUresult result = sim_enter(true);
-    sim_work work = {.function = function_of(handle),
-                     .grid = {grid_x, grid_y, grid_z},
-                     .threads = {block_x, block_y, block_z},
-                     .dynamic_bytes = dynamic};
+    work.function = function_of(handle);
     if (result != CUDA_SUCCESS)
         return sim_leave(result);
     if (work.function == NULL)
@@ -342,4 +337,29 @@ SIM_API CUresult CUDAAPI cuLaunchKernel(CUfunction handle, unsigned grid_x, unsi
     result = sim_submit(stream, &work);
     free(work.params);
     return sim_leave(result);
+}
+
+SIM_API CUresult CUDAAPI cuLaunchKernel(CUfunction handle, unsigned grid_x, unsigned grid_y,
+                                        unsigned grid_z, unsigned block_x, unsigned block_y,
+                                        unsigned block_z, unsigned dynamic, CUstream stream,
+                                        void **params, void **extra)
+{
+    const sim_work work = {.grid = {grid_x, grid_y, grid_z},
+                           .threads = {block_x, block_y, block_z},
+                           .dynamic_bytes = dynamic};
+    return launch(handle, work, stream, params, extra);
+}
+
+SIM_API CUresult CUDAAPI cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction handle,
+                                          void **params, void **extra)
+{
+    sim_work work = {.grid = {config->gridDimX, config->gridDimY, config->gridDimZ},
+                     .threads = {config->blockDimX, config->blockDimY, config->blockDimZ},
+                     .dynamic_bytes = config->sharedMemBytes};
+    for (unsigned i = 0; i < config->numAttrs; i++) {
+        if (config->attrs[i].id != CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)
+            return CUDA_ERROR_NOT_SUPPORTED; /* clusters */
+        work.early = config->attrs[i].value.programmaticStreamSerializationAllowed != 0;
+    }
+    return launch(handle, work, config->hStream, params, extra);
 }

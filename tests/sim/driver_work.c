@@ -50,6 +50,7 @@ static CUresult run(const sim_work *work, bool spoil)
         .block_count = work->grid[0] * work->grid[1] * work->grid[2],
         .shared_bytes = (uint32_t)p->static_shared_bytes + work->dynamic_bytes,
         .params = work->params,
+        .early = work->early,
         .registers = (unsigned)sim_function_registers(work->function),
         .budget = sim_the_driver.budget,
         .reverse = sim_the_driver.reverse,

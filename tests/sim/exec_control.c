@@ -40,6 +40,12 @@ static void end_threads(const sim_op *op, sim_warp *w)
     (void)op;
     if (!sim_stores_done(w, w->mask))
         return;
+    if ((w->unawaited & w->mask) != 0) {
+        sim_stop(w, sim_first_lane(w->unawaited & w->mask), CUDA_ERROR_LAUNCH_FAILED,
+                 "early: it ends without griddepcontrol.wait, and who comes next would not wait "
+                 "for the launch before");
+        return;
+    }
     w->alive &= ~w->mask;
     w->active &= ~w->mask;
 }
@@ -132,6 +138,13 @@ static void fence(const sim_op *op, sim_warp *w)
     (void)w;
 }
 
+/* The launches before have ended, and what they wrote is there: here always. */
+static void await_launches(const sim_op *op, sim_warp *w)
+{
+    (void)op;
+    w->unawaited &= ~w->mask;
+}
+
 static const sim_row rows[] = {
     {"bra", "b", branch, SIM_KIND_CONTROL, SIM_BRANCH},
     {"bra.uni", "b", branch, SIM_KIND_CONTROL, SIM_BRANCH},
@@ -150,6 +163,8 @@ static const sim_row rows[] = {
     {"membar.gl", "", fence, SIM_KIND_CONTROL, 0},
     {"fence.acq_rel.cta", "", fence, SIM_KIND_CONTROL, 0},
     {"fence.acq_rel.gpu", "", fence, SIM_KIND_CONTROL, 0},
+    {"griddepcontrol.launch_dependents", "", fence, SIM_KIND_CONTROL, 0},
+    {"griddepcontrol.wait", "", await_launches, SIM_KIND_CONTROL, 0},
 };
 
 const sim_rows sim_rows_control = {rows, sizeof rows / sizeof *rows};

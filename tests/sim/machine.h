@@ -121,6 +121,7 @@ typedef struct sim_warp {
     sim_stores stores[SIM_LANES];
     sim_products products;
     uint16_t sync_epoch; /* grows with each bar.warp.sync of the whole warp */
+    uint32_t unawaited;  /* lanes for which the launch before may still be at work */
 } sim_warp;
 
 typedef struct sim_launch {
@@ -132,6 +133,7 @@ typedef struct sim_launch {
     const uint8_t *params;
     unsigned registers; /* per thread */
     uint64_t budget;    /* instructions per warp */
+    bool early;         /* the launch before may still be at work */
     bool reverse;       /* the last block begins first, and in a block the last warp */
     bool spoil;         /* a fault on demand: stores to global memory are wrong */
     uint32_t serial;    /* of the launch, for the shadow of global memory */

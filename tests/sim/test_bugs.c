@@ -156,6 +156,7 @@ static bool run(const bench *t, const bug *b, const fa2i_variant *variant, const
     c.softcap = c.problem.softcap ? softcap : 0.0f;
     if (c.problem.op == FA2_OP_BACKWARD)
         c.pattern = FA2I_PATTERN_FORWARD;
+    snprintf(kernel.target, sizeof kernel.target, "compute_%d", t->device.card.arch);
     bool ok = compile(source, t->device.card.arch, variant->recipe.suffix, &kernel.image);
     CHECK(ok);
     if (ok) {
