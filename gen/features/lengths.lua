@@ -91,7 +91,8 @@ function M.names(v)
       seq_k = lengths and "place.sequence.seq_k" or "p.seq_k",
       splits = lengths and "place.splits" or "p.splits",
       row_splits = lengths and "parts.splits" or "p.splits",
-      row_part = lengths and "parts.first + split * kBr" or "split * rows + row",
+      row_part = lengths and "parts.first" or "row", -- the first of its parts, which are so far apart
+      row_step = lengths and "kBr" or "rows",
    }
 end
 

@@ -310,12 +310,12 @@ static const struct bug {
     {"P grows to what is no fp16 number before it is rescaled", false,
      "constexpr float kLazyRescale = 8.0f;", "constexpr float kLazyRescale = 16.5f;"},
     {"the maximum leaves out splits 33 to 64", true,
-     "most = fmaxf(most, p.partial_lse[split * rows + row]);",
-     "if (split < 32 || split >= 64) most = fmaxf(most, p.partial_lse[split * rows + row]);"},
+     "most = fmaxf(most, lse_parts[split * step]);",
+     "if (split >= 64) most = fmaxf(most, lse_parts[split * step]);"},
     {"weights beyond the 32nd are 0", true, "weights[warp][split] = weight;",
      "weights[warp][split] = split < 32 ? weight : 0.0f;"},
-    {"only 128 columns are combined", true, "column < kHeadDim; column += 128",
-     "column < kHeadDim && column < 128; column += 128"},
+    {"only 128 columns are combined", true, "begin < kHeadDim; begin += 128",
+     "begin < kHeadDim && begin < 128; begin += 128"},
 };
 
 /* The first case that finds something wrong; NULL: none does. */
