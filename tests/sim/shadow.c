@@ -5,19 +5,21 @@
  * one two threads: a writer conflicts with any other warp, and with another thread of its own warp. A
  * write that conflicts with none comes after all of them, and so does what comes after it.
  * - Sub-word accesses conflict only if their bytes meet.
+ * - What one entry says of four words is true of each: it was written, and read, as a whole. An access to
+ * some of them divides it, and a write of all four makes it one again, as all that was known before is settled.
  */
 #include "shadow.h"
 #include "arena.h"
 #include <stdlib.h>
 #include <string.h>
 
-enum { WORD_BYTES = 4, WORD_MASK = 15, WARP = 32 };
+enum { WORD_BYTES = 4, CHUNK_BYTES = 16, CHUNK_WORDS = 4, WORD_MASK = 15, WARP = 32 };
 
 void sim_shadow_init(sim_shadow *shadow, size_t shared_bytes, unsigned warp_count)
 {
-    const size_t words = (shared_bytes + WORD_BYTES - 1) / WORD_BYTES;
-    *shadow = (sim_shadow){.words = sim_host_memory(words * sizeof(sim_word)),
-                           .word_count = words,
+    const size_t chunks = (shared_bytes + CHUNK_BYTES - 1) / CHUNK_BYTES;
+    *shadow = (sim_shadow){.words = sim_host_memory((1 + CHUNK_WORDS) * chunks * sizeof(sim_word)),
+                           .chunk_count = chunks,
                            .warp_count = warp_count,
                            .epoch = 1,
                            .first_epoch = 1};
@@ -161,7 +163,8 @@ static uint32_t *read_epoch(sim_shadow *shadow, const sim_word *word, sim_reader
 {
     uint32_t **epochs = &shadow->read_epochs[by];
     if (*epochs == NULL)
-        *epochs = sim_host_memory(shadow->word_count * shadow->warp_count * sizeof **epochs);
+        *epochs = sim_host_memory((1 + CHUNK_WORDS) * shadow->chunk_count * shadow->warp_count *
+                                  sizeof **epochs);
     return *epochs + (size_t)(word - shadow->words) * shadow->warp_count + warp;
 }
 
@@ -291,57 +294,131 @@ static void note_write(sim_shadow *shadow, sim_word *word, const sim_access *acc
     }
 }
 
-sim_conflict sim_shadow_read(sim_shadow *shadow, const sim_access *access, uint32_t at,
-                             unsigned bytes, sim_party *ret_other)
+/* ---- ranges ---- */
+
+/* One of the four words of a chunk that is divided. */
+static sim_word *part_of(sim_shadow *shadow, size_t chunk, size_t word)
 {
-    const size_t last = (at + bytes - 1) / WORD_BYTES;
+    return &shadow->words[shadow->chunk_count + CHUNK_WORDS * chunk + word];
+}
+
+static void divide(sim_shadow *shadow, size_t chunk)
+{
+    sim_word *whole = &shadow->words[chunk];
+    for (size_t i = 0; i < CHUNK_WORDS; i++) {
+        sim_word *part = part_of(shadow, chunk, i);
+        *part = *whole;
+        for (sim_reader by = SIM_BY_WARP; by < SIM_READERS; by++)
+            if (whole->readers[by] != 0)
+                memcpy(read_epoch(shadow, part, by, 0), read_epoch(shadow, whole, by, 0),
+                       shadow->warp_count * sizeof(uint32_t));
+    }
+    whole->divided = true;
+}
+
+/* What is done with a word, of which an access takes the bytes in the mask. */
+typedef sim_conflict (*visit)(sim_shadow *shadow, sim_word *word, const sim_access *access,
+                              unsigned mask, sim_party *ret_other);
+
+/* Some words of a chunk, each on its own. */
+static inline sim_conflict visit_parts(sim_shadow *shadow, const sim_access *access, uint32_t at,
+                                       unsigned bytes, visit visit_word, sim_party *ret_other)
+{
+    const size_t chunk = at / CHUNK_BYTES, last = (at + bytes - 1) / WORD_BYTES;
+    if (!shadow->words[chunk].divided)
+        divide(shadow, chunk);
     for (size_t i = at / WORD_BYTES; i <= last; i++) {
-        sim_word *word = &shadow->words[i];
-        const unsigned mask = bytes_in_word(i, at, bytes);
-        if (word->write_epoch < shadow->first_epoch || (mask & ~(unsigned)word->written) != 0)
-            return SIM_UNWRITTEN;
         const sim_conflict conflict =
-            meets_write(shadow, word, access, mask, SIM_WRITE_READ, ret_other);
+            visit_word(shadow, part_of(shadow, chunk, i % CHUNK_WORDS), access,
+                       bytes_in_word(i, at, bytes), ret_other);
         if (conflict != SIM_NO_CONFLICT)
             return conflict;
-        note_read(shadow, word, access, mask);
     }
     return SIM_NO_CONFLICT;
 }
 
-static sim_conflict write_range(sim_shadow *shadow, const sim_access *access, uint32_t at,
-                                unsigned bytes, bool pending, sim_party *ret_other)
+/* All words of a range. writes: what is left in a chunk that is covered is the same in all of its words. */
+static inline sim_conflict visit_range(sim_shadow *shadow, const sim_access *access, uint32_t at,
+                                       unsigned bytes, bool writes, visit visit_word,
+                                       sim_party *ret_other)
 {
-    const size_t last = (at + bytes - 1) / WORD_BYTES;
-    for (size_t i = at / WORD_BYTES; i <= last; i++) {
-        sim_word *word = &shadow->words[i];
-        const unsigned mask = bytes_in_word(i, at, bytes);
-        sim_conflict conflict = meets_write(shadow, word, access, mask, SIM_WRITE_WRITE, ret_other);
-        if (conflict == SIM_NO_CONFLICT)
-            conflict = meets_read(shadow, word, access, mask, ret_other);
-        if (conflict != SIM_NO_CONFLICT)
-            return conflict;
-        note_write(shadow, word, access, mask);
-        word->pending = pending;
+    const uint32_t end = at + bytes;
+    sim_conflict conflict = SIM_NO_CONFLICT;
+    for (uint32_t next; at < end && conflict == SIM_NO_CONFLICT; at = next) {
+        sim_word *whole = &shadow->words[at / CHUNK_BYTES];
+        next = (at / CHUNK_BYTES + 1) * CHUNK_BYTES;
+        next = next < end ? next : end;
+        const bool covered = next - at == CHUNK_BYTES;
+        if (covered && !whole->divided) {
+            conflict = visit_word(shadow, whole, access, WORD_MASK, ret_other);
+            continue;
+        }
+        conflict = visit_parts(shadow, access, at, next - at, visit_word, ret_other);
+        if (covered && writes && conflict == SIM_NO_CONFLICT)
+            *whole = *part_of(shadow, at / CHUNK_BYTES, 0);
     }
+    return conflict;
+}
+
+static inline sim_conflict read_word(sim_shadow *shadow, sim_word *word, const sim_access *access,
+                                     unsigned mask, sim_party *ret_other)
+{
+    if (word->write_epoch < shadow->first_epoch || (mask & ~(unsigned)word->written) != 0)
+        return SIM_UNWRITTEN;
+    const sim_conflict conflict =
+        meets_write(shadow, word, access, mask, SIM_WRITE_READ, ret_other);
+    if (conflict == SIM_NO_CONFLICT)
+        note_read(shadow, word, access, mask);
+    return conflict;
+}
+
+static inline sim_conflict write_word(sim_shadow *shadow, sim_word *word, const sim_access *access,
+                                      unsigned mask, sim_party *ret_other)
+{
+    sim_conflict conflict = meets_write(shadow, word, access, mask, SIM_WRITE_WRITE, ret_other);
+    if (conflict == SIM_NO_CONFLICT)
+        conflict = meets_read(shadow, word, access, mask, ret_other);
+    if (conflict == SIM_NO_CONFLICT)
+        note_write(shadow, word, access, mask);
+    return conflict;
+}
+
+static inline sim_conflict start_word(sim_shadow *shadow, sim_word *word, const sim_access *access,
+                                      unsigned mask, sim_party *ret_other)
+{
+    const sim_conflict conflict = write_word(shadow, word, access, mask, ret_other);
+    word->pending |= conflict == SIM_NO_CONFLICT;
+    return conflict;
+}
+
+static inline sim_conflict land_word(sim_shadow *shadow, sim_word *word, const sim_access *access,
+                                     unsigned mask, sim_party *ret_other)
+{
+    (void)ret_other;
+    note_write(shadow, word, access, mask);
     return SIM_NO_CONFLICT;
+}
+
+sim_conflict sim_shadow_read(sim_shadow *shadow, const sim_access *access, uint32_t at,
+                             unsigned bytes, sim_party *ret_other)
+{
+    return visit_range(shadow, access, at, bytes, false, read_word, ret_other);
 }
 
 sim_conflict sim_shadow_write(sim_shadow *shadow, const sim_access *access, uint32_t at,
                               unsigned bytes, sim_party *ret_other)
 {
-    return write_range(shadow, access, at, bytes, false, ret_other);
+    return visit_range(shadow, access, at, bytes, true, write_word, ret_other);
 }
 
 sim_conflict sim_shadow_start(sim_shadow *shadow, const sim_access *access, uint32_t at,
                               unsigned bytes, sim_party *ret_other)
 {
-    return write_range(shadow, access, at, bytes, true, ret_other);
+    return visit_range(shadow, access, at, bytes, true, start_word, ret_other);
 }
 
 void sim_shadow_land(sim_shadow *shadow, const sim_access *access, uint32_t at, unsigned bytes)
 {
-    const size_t last = (at + bytes - 1) / WORD_BYTES;
-    for (size_t i = at / WORD_BYTES; i <= last; i++)
-        note_write(shadow, &shadow->words[i], access, bytes_in_word(i, at, bytes));
+    sim_party none;
+    (void)visit_range(shadow, access, at, bytes, true, land_word, &none);
 }

@@ -1,7 +1,8 @@
 /*
  * What the device remembers about each 4-byte word of a block's shared memory: who wrote it and
  * when, who read it and when, whether a copy is on its way into it. From this it tells
- * uninitialised reads, races, early use of what is copied, and missing fences between proxies.
+ * uninitialised reads, races, early use of what is copied, and missing fences between proxies. Four words
+ * side by side are remembered as one as long as each access takes all of them.
  *
  * Who does something is a column: each warp by its own instructions (the generic proxy), and, through
  * the asynchronous one, its products (wgmma), its stores (bulk copies to global memory), and the loads
@@ -41,6 +42,7 @@ typedef struct sim_clock {
                                         * asynchronous proxy */
 } sim_clock;
 
+/* One word, or four that are aligned to their size. */
 typedef struct sim_word {
     uint32_t write_epoch, read_epoch;
     int32_t write_op, read_op; /* instruction, for messages */
@@ -51,14 +53,15 @@ typedef struct sim_word {
     uint8_t last_bytes;            /* bytes of the last write */
     uint8_t read_bytes;            /* bytes of the reads since then */
     bool pending;                  /* a copy that nobody has waited for */
+    bool divided;                  /* of four words: each is remembered on its own */
     uint32_t readers[SIM_READERS]; /* warps that read it since the last write */
 } sim_word;
 
 enum { SIM_LOADED = 0x8000 };
 
 typedef struct sim_shadow {
-    sim_word *words;
-    size_t word_count;
+    sim_word *words; /* those of 16 bytes, then for each of them four of 4 bytes */
+    size_t chunk_count;
     uint32_t *read_epochs[SIM_READERS]; /* [word][warp]; NULL: not needed yet */
     uint32_t epoch, first_epoch;        /* first_epoch: of this block */
     uint32_t whole_barriers;            /* of all warps, in this block */
