@@ -2,8 +2,7 @@
  * ldmatrix, stmatrix and mma.sync.
  *
  * An 8x8 matrix of 16-bit elements in a register, lane 4 * row + column / 2 holding two neighbours,
- * is its 128 bytes in row order: so a register is copied as it lies. The two registers of an
- * accumulator's 8x8 part interleave to its rows in the same way. How products are summed: matrix.h.
+ * is its 128 bytes in row order: so a register is copied as it lies. How products are summed: matrix.h.
  */
 #include <string.h>
 #include "access.h"
@@ -25,12 +24,10 @@ static bool all_lanes(sim_warp *w)
 
 static void transpose(uint32_t matrix[SIM_LANES])
 {
-    uint16_t from[MATRIX], to[MATRIX];
-    memcpy(from, matrix, sizeof from);
-    for (int row = 0; row < SIDE; row++)
-        for (int column = 0; column < SIDE; column++)
-            to[column * SIDE + row] = from[row * SIDE + column];
-    memcpy(matrix, to, sizeof to);
+    sim_elements rows[SIDE];
+    memcpy(rows, matrix, sizeof rows);
+    sim_transpose(rows);
+    memcpy(matrix, rows, sizeof rows);
 }
 
 static void ldmatrix(const sim_op *op, sim_warp *w)
@@ -87,7 +84,7 @@ static void stmatrix(const sim_op *op, sim_warp *w)
 
 /* ---- mma m16n8k8 and m16n8k16; info: k, and 1 if bf16 ---- */
 
-static void elements(const sim_warp *w, int32_t source, bool bf16, float out[MATRIX])
+static void take_a(const sim_warp *w, int32_t source, bool bf16, float out[MATRIX])
 {
     sim_elements rows[SIDE];
     memcpy(rows, sim_source(w, source), sizeof rows);
@@ -97,8 +94,22 @@ static void elements(const sim_warp *w, int32_t source, bool bf16, float out[MAT
     }
 }
 
-/* sum[row][column] += a[row][k] b[k][column] for k in order. */
-static void accumulate(sim_line sum[SIDE], const float a[MATRIX], const sim_line b[SIDE])
+/* A register holds B column after column; as rows they come in the order of lines. */
+static void take_b(const sim_warp *w, int32_t source, bool bf16, sim_line out[SIDE])
+{
+    sim_elements columns[SIDE], rows[SIDE];
+    memcpy(columns, sim_source(w, source), sizeof columns);
+    for (int i = 0; i < SIDE; i++)
+        rows[i] = columns[sim_line_order[i]];
+    sim_transpose(rows);
+    for (int k = 0; k < SIDE; k++)
+        out[k] = sim_widen(rows[k], bf16);
+}
+
+/* sum[row][column] += a[row][k] b[k][column] for k in order. Not inlined: as long as a lies in memory, the
+ * host takes its elements from there at no cost. */
+static __attribute__((noinline)) void accumulate(sim_line sum[SIDE], const float a[MATRIX],
+                                                 const sim_line b[SIDE])
 {
     for (int row = 0; row < SIDE; row++) {
         sim_line total = sum[row];
@@ -108,56 +119,26 @@ static void accumulate(sim_line sum[SIDE], const float a[MATRIX], const sim_line
     }
 }
 
-/* The accumulators of a half (rows 0 ... 7 or 8 ... 15) as rows, and back. */
-static void take_rows(const uint32_t *even, const uint32_t *odd, sim_line rows[SIDE])
-{
-    float both[MATRIX];
-    LANES(l)
-    {
-        both[2 * l] = sim_float(even[l]);
-        both[2 * l + 1] = sim_float(odd[l]);
-    }
-    memcpy(rows, both, sizeof both);
-}
-
-static void put_rows(sim_warp *w, const sim_line rows[SIDE], int32_t even_register,
-                     int32_t odd_register)
-{
-    float both[MATRIX];
-    uint32_t even[SIM_LANES], odd[SIM_LANES];
-    memcpy(both, rows, sizeof both);
-    LANES(l)
-    {
-        even[l] = sim_result(both[2 * l]);
-        odd[l] = sim_result(both[2 * l + 1]);
-    }
-    sim_put(w, even_register, even);
-    sim_put(w, odd_register, odd);
-}
-
 static void mma(const sim_op *op, sim_warp *w)
 {
     const int steps = op->info >> 4; /* of k8 */
     const bool bf16 = op->info & 1;
     const int32_t *c = op->src + 3 * steps;
     sim_line sum[2][SIDE], b[SIDE];
-    float a[MATRIX], by_column[MATRIX], by_row[MATRIX];
+    float a[MATRIX];
     if (!all_lanes(w))
         return;
     for (int half = 0; half < 2; half++)
-        take_rows(sim_source(w, c[2 * half]), sim_source(w, c[2 * half + 1]), sum[half]);
+        sim_take_lines(sim_source(w, c[2 * half]), sim_source(w, c[2 * half + 1]), sum[half]);
     for (int step = 0; step < steps; step++) {
-        elements(w, op->src[2 * steps + step], bf16, by_column);
-        for (int i = 0; i < MATRIX; i++)
-            by_row[i] = by_column[i % SIDE * SIDE + i / SIDE];
-        memcpy(b, by_row, sizeof b);
+        take_b(w, op->src[2 * steps + step], bf16, b);
         for (int half = 0; half < 2; half++) {
-            elements(w, op->src[2 * step + half], bf16, a);
+            take_a(w, op->src[2 * step + half], bf16, a);
             accumulate(sum[half], a, b);
         }
     }
     for (int half = 0; half < 2; half++)
-        put_rows(w, sum[half], op->dst[2 * half], op->dst[2 * half + 1]);
+        sim_put_lines(sum[half], w->file + op->dst[2 * half], w->file + op->dst[2 * half + 1]);
 }
 
 #define STORES(count, form, info)                                                                  \

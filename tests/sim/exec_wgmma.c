@@ -6,8 +6,7 @@
  * by the shadow, which takes the reads of a group as going on until the wait for it. What the four
  * warps execute must be alike; they need not meet.
  *
- * Accumulators lie as those of mma.sync, 8 columns after 8. A row of 8 is kept as its even columns,
- * then the odd ones, as each of these is a piece of a register.
+ * Accumulators lie as those of mma.sync, 8 columns after 8.
  */
 #include <string.h>
 #include "access.h"
@@ -222,26 +221,8 @@ static sim_elements chunk_at(const sim_warp *w, const sim_operand *o, unsigned r
     return out;
 }
 
-#define INTERLEAVE(a, b, high)                                                                     \
-    __builtin_shufflevector(a, b, 0 + (high), 8 + (high), 1 + (high), 9 + (high), 2 + (high),      \
-                            10 + (high), 3 + (high), 11 + (high))
-
-/* Rows become columns: three rounds of interleaving i with i + 4. */
-static void transpose(sim_elements m[SIDE])
-{
-    sim_elements other[SIDE];
-    for (int round = 0; round < 3; round++) {
-        for (int i = 0; i < SIDE / 2; i++) {
-            other[2 * i] = INTERLEAVE(m[i], m[i + SIDE / 2], 0);
-            other[2 * i + 1] = INTERLEAVE(m[i], m[i + SIDE / 2], 4);
-        }
-        memcpy(m, other, sizeof other);
-    }
-}
-
 static void take_b(const sim_warp *w, const product *p, numbers *out)
 {
-    static const unsigned order[SIDE] = {0, 2, 4, 6, 1, 3, 5, 7};
     for (unsigned tile = 0; tile < (unsigned)p->tiles; tile++)
         for (unsigned half = 0; half < DEPTH / SIDE; half++) {
             sim_elements m[SIDE];
@@ -249,9 +230,9 @@ static void take_b(const sim_warp *w, const product *p, numbers *out)
                 m[i] = p->b.transposed
                            ? __builtin_shufflevector(chunk_at(w, &p->b, SIDE * half + i, tile),
                                                      (sim_elements){0}, 0, 2, 4, 6, 1, 3, 5, 7)
-                           : chunk_at(w, &p->b, SIDE * tile + order[i], half);
+                           : chunk_at(w, &p->b, SIDE * tile + sim_line_order[i], half);
             if (!p->b.transposed)
-                transpose(m);
+                sim_transpose(m);
             for (unsigned i = 0; i < SIDE; i++)
                 out->b[SIDE * half + i][tile] = sim_widen(m[i], p->bf16);
         }
@@ -269,7 +250,7 @@ static void take_a_part(const sim_warp *w, const product *p, unsigned h, unsigne
         m[i] = p->a.transposed ? chunk_at(w, &p->a, SIDE * half + i, first / SIDE)
                                : chunk_at(w, &p->a, first + i, half);
     if (!p->a_in_registers && p->a.transposed)
-        transpose(m);
+        sim_transpose(m);
     for (unsigned i = 0; i < SIDE; i++) {
         const sim_line row = sim_widen(m[i], p->bf16) * p->scale;
         memcpy(&out->a[SIDE * h + i][SIDE * half], &row, sizeof row);
@@ -281,24 +262,17 @@ static void take_a_part(const sim_warp *w, const product *p, unsigned h, unsigne
 /* Rows 8 h ... 8 h + 7 of a tile of 8 columns. */
 static void multiply(sim_warp *w, const product *p, const numbers *n, int tile, int h)
 {
-    float *even = (void *)(w->file + p->op->dst[4 * tile + 2 * h]);
-    float *odd = (void *)(w->file + p->op->dst[4 * tile + 2 * h + 1]);
+    uint32_t *even = w->file + p->op->dst[4 * tile + 2 * h];
+    uint32_t *odd = w->file + p->op->dst[4 * tile + 2 * h + 1];
     sim_line sum[SIDE] = {{0}};
-    for (int row = 0; p->add && row < SIDE; row++) {
-        memcpy(&sum[row], even + 4 * row, 16);
-        memcpy((char *)&sum[row] + 16, odd + 4 * row, 16);
-    }
+    if (p->add)
+        sim_take_lines(even, odd, sum);
     for (int k = 0; k < DEPTH; k++) {
         const sim_line b = n->b[k][tile];
         for (int row = 0; row < SIDE; row++)
             sum[row] = sim_add_product(sum[row], n->a[SIDE * h + row][k], b);
     }
-    for (int row = 0; row < SIDE; row++) {
-        for (int i = 0; i < SIDE; i++)
-            sum[row][i] = sim_float(sim_result(sum[row][i]));
-        memcpy(even + 4 * row, &sum[row], 16);
-        memcpy(odd + 4 * row, (const char *)&sum[row] + 16, 16);
-    }
+    sim_put_lines(sum, even, odd);
 }
 
 static void mma_async(const sim_op *op, sim_warp *w)
