@@ -226,9 +226,9 @@ static uint8_t *global_at(sim_warp *w, int lane, uint64_t address, unsigned byte
                              shadow->whole_barriers};
     /* Barriers of some warps do not order global memory here: kernels use none for it. Neighbours
      * in one word may be of different threads: those are not told apart. */
-    for (size_t word = at / 4; bytes >= 4 && !constant && word < (at + bytes) / 4; word++) {
+    if (bytes >= 4 && !constant) {
         sim_toucher other;
-        if (!sim_memory_note(memory, a, word, access, &who, &other)) {
+        if (!sim_memory_note(memory, a, at / 4, (at + bytes) / 4 - at / 4, access, &who, &other)) {
             stop_race(w, lane, address, access, &other);
             return NULL;
         }

@@ -19,6 +19,15 @@ static sim_copy *new_copy(sim_warp *w)
     return copy;
 }
 
+/* 4, 8 or 16 bytes. */
+static void move(uint8_t *to, const uint8_t *from, unsigned bytes)
+{
+    if (bytes == 16)
+        memcpy(to, from, 16);
+    else
+        sim_copy_bytes(to, from, bytes);
+}
+
 /* One lane: size bytes come from global memory, the rest is zeros. */
 static bool start_lane(sim_warp *w, sim_copy *copy, int lane, uint64_t to, uint64_t from,
                        unsigned size)
@@ -35,7 +44,7 @@ static bool start_lane(sim_warp *w, sim_copy *copy, int lane, uint64_t to, uint6
         const uint8_t *source = sim_global_at(w, lane, from, size, SIM_READ, false);
         if (source == NULL)
             return false;
-        memcpy(copy->data[lane], source, size);
+        move(copy->data[lane], source, size);
     }
     for (unsigned i = 0; size < copy->bytes && i < size; i++) {
         const uint8_t *source = sim_global_at(w, lane, from + i, 1, SIM_READ, false);
@@ -87,7 +96,7 @@ static void commit(const sim_op *op, sim_warp *w)
 static void land_lane(sim_warp *w, sim_copy *copy, int lane)
 {
     uint8_t *at = sim_shared_land(w, lane, copy->address[lane], copy->bytes, copy->op);
-    memcpy(at, copy->data[lane], copy->bytes);
+    move(at, copy->data[lane], copy->bytes);
     copy->lanes &= ~(1u << lane);
 }
 
@@ -126,7 +135,7 @@ void sim_copies_land_at(sim_warp *w, int lane, unsigned mbarrier, uint32_t began
         if (sim_lane(copy->lanes, lane)) {
             uint8_t *at = sim_shared_land_at(w, lane, copy->address[lane], copy->bytes, copy->op,
                                              mbarrier, began);
-            memcpy(at, copy->data[lane], copy->bytes);
+            move(at, copy->data[lane], copy->bytes);
             copy->lanes &= ~(1u << lane);
         }
     }

@@ -88,58 +88,54 @@ static void count_traffic(sim_warp *w, ptx_space space, const uint64_t address[S
     sim_count_shared(sim_counter(w), w->mask, narrow, bytes);
 }
 
-/* Without a loop over the bytes, whose number is no constant. */
-static inline void copy_element(void *to, const void *from, unsigned bytes)
-{
-    switch (bytes) {
-    case 1:
-        memcpy(to, from, 1);
-        break;
-    case 2:
-        memcpy(to, from, 2);
-        break;
-    case 4:
-        memcpy(to, from, 4);
-        break;
-    default:
-        memcpy(to, from, 8);
-    }
-}
-
 static uint64_t element(const uint8_t *at, const form *f)
 {
     uint64_t value = 0;
-    copy_element(&value, at, f->bytes); /* both sides are little-endian */
+    sim_copy_bytes(&value, at, f->bytes); /* both sides are little-endian */
     if (f->is_signed && f->bytes < 8 && value >> (8 * f->bytes - 1))
         value |= ~(uint64_t)0 << 8 * f->bytes;
     return value;
 }
 
-static void load(const sim_op *op, sim_warp *w)
+/* The bytes of each lane that executes. false: the launch is stopped. */
+static bool find_lanes(sim_warp *w, const form *f, const uint64_t address[SIM_LANES], bool write,
+                       uint8_t *at[SIM_LANES])
 {
-    const form f = form_of(op);
-    uint64_t address[SIM_LANES], values[4][SIM_LANES];
-    uint32_t narrow[SIM_LANES];
-    sim_addresses(w, op, 0, 0, address);
-    count_traffic(w, f.space, address, f.total);
     LANES(l)
     {
         if (!sim_lane(w->mask, l))
             continue;
-        const uint8_t *at = memory_at(w, l, f.space, address[l], f.total, false);
-        if (at == NULL)
-            return;
-        for (unsigned i = 0; i < f.count; i++)
-            values[i][l] = element(at + i * f.bytes, &f);
+        at[l] = memory_at(w, l, f->space, address[l], f->total, write);
+        if (at[l] == NULL)
+            return false;
     }
+    return true;
+}
+
+static void load(const sim_op *op, sim_warp *w)
+{
+    const form f = form_of(op);
+    uint64_t address[SIM_LANES], wide[SIM_LANES] = {0};
+    uint32_t narrow[SIM_LANES] = {0};
+    uint8_t *at[SIM_LANES];
+    sim_addresses(w, op, 0, 0, address);
+    count_traffic(w, f.space, address, f.total);
+    if (!find_lanes(w, &f, address, false, at))
+        return;
     for (unsigned i = 0; i < f.count; i++) {
-        if (f.wide) {
-            sim_put_64(w, op->dst[i], values[i]);
-            continue;
+        for (uint32_t left = w->mask; left != 0; left &= left - 1) {
+            const int l = sim_first_lane(left);
+            if (f.wide)
+                wide[l] = element(at[l] + i * f.bytes, &f);
+            else if (f.bytes == 4)
+                memcpy(&narrow[l], at[l] + i * f.bytes, 4);
+            else
+                narrow[l] = (uint32_t)element(at[l] + i * f.bytes, &f);
         }
-        LANES(l)
-        narrow[l] = sim_lane(w->mask, l) ? (uint32_t)values[i][l] : 0;
-        sim_put(w, op->dst[i], narrow);
+        if (f.wide)
+            sim_put_64(w, op->dst[i], wide);
+        else
+            sim_put(w, op->dst[i], narrow);
     }
 }
 
@@ -153,25 +149,21 @@ static void store(const sim_op *op, sim_warp *w)
 {
     const form f = form_of(op);
     uint64_t address[SIM_LANES];
+    uint8_t *at[SIM_LANES];
     sim_addresses(w, op, 0, 0, address);
     count_traffic(w, f.space, address, f.total);
-    LANES(l)
-    {
-        if (!sim_lane(w->mask, l))
-            continue;
-        uint8_t *at = memory_at(w, l, f.space, address[l], f.total, true);
-        if (at == NULL)
-            return;
-        for (unsigned i = 0; i < f.count; i++) {
-            const int32_t source = op->src[1 + i];
-            if (f.wide)
-                copy_element(at + i * f.bytes, sim_source_64(w, source) + l, f.bytes);
-            else
-                copy_element(at + i * f.bytes, sim_source(w, source) + l, f.bytes);
+    if (!find_lanes(w, &f, address, true, at))
+        return;
+    for (unsigned i = 0; i < f.count; i++) {
+        const char *source = (const void *)sim_source(w, op->src[1 + i]);
+        for (uint32_t left = w->mask; left != 0; left &= left - 1) {
+            const int l = sim_first_lane(left);
+            sim_copy_bytes(at[l] + i * f.bytes, source + (f.wide ? 8 : 4) * l, f.bytes);
         }
-        if (w->block->launch->spoil && f.space == PTX_SPACE_GLOBAL)
-            sim_spoil(at, f.total);
     }
+    if (w->block->launch->spoil && f.space == PTX_SPACE_GLOBAL)
+        for (uint32_t left = w->mask; left != 0; left &= left - 1)
+            sim_spoil(at[sim_first_lane(left)], f.total);
 }
 
 /* ---- rows ---- */

@@ -28,6 +28,24 @@ static inline uint32_t sim_float_bits(float value)
     return bits;
 }
 
+/* 1, 2, 4 or 8 bytes: one move each, where a number that is no constant would make a loop of them. */
+static inline void sim_copy_bytes(void *to, const void *from, unsigned bytes)
+{
+    switch (bytes) {
+    case 1:
+        memcpy(to, from, 1);
+        break;
+    case 2:
+        memcpy(to, from, 2);
+        break;
+    case 4:
+        memcpy(to, from, 4);
+        break;
+    default:
+        memcpy(to, from, 8);
+    }
+}
+
 /* NaNs that arithmetic makes are this one. */
 #define SIM_NAN 0x7fffffffu
 

@@ -198,17 +198,14 @@ static void note_read(sim_mark *mark, uint64_t before, uint64_t mine)
         atomic_store_explicit(mark, after, memory_order_relaxed);
 }
 
-bool sim_memory_note(sim_memory *memory, sim_allocation *a, size_t word, sim_way_of_access access,
-                     const sim_toucher *who, sim_toucher *ret_other)
+/* false: a race with what *ret_mark says. */
+static bool note_word(sim_mark *write_mark, sim_way_of_access access, uint64_t mine, uint64_t *ret_mark)
 {
-    if (__atomic_load_n(&a->marks, __ATOMIC_ACQUIRE) == NULL && !make_marks(memory, a))
-        return true; /* the host has no room for marks of an allocation this large: no check */
-    sim_mark *write_mark = &a->marks[2 * word], *read_mark = write_mark + 1;
-    const uint64_t mine = pack(who);
+    sim_mark *read_mark = write_mark + 1;
     const uint64_t written = atomic_load_explicit(write_mark, memory_order_relaxed);
     const uint64_t read = atomic_load_explicit(read_mark, memory_order_relaxed);
     if (collides(written, mine) && !(access == SIM_ADD && (written & ADDED) != 0)) {
-        *ret_other = unpack(written, who->launch);
+        *ret_mark = written;
         return false;
     }
     if (access == SIM_READ) {
@@ -216,11 +213,27 @@ bool sim_memory_note(sim_memory *memory, sim_allocation *a, size_t word, sim_way
         return true;
     }
     if (collides(read, mine)) {
-        *ret_other = unpack(read, who->launch);
+        *ret_mark = read;
         return false;
     }
     atomic_store_explicit(write_mark, access == SIM_ADD ? mine | ADDED : mine,
                           memory_order_relaxed);
+    return true;
+}
+
+bool sim_memory_note(sim_memory *memory, sim_allocation *a, size_t first, size_t words,
+                     sim_way_of_access access, const sim_toucher *who, sim_toucher *ret_other)
+{
+    if (__atomic_load_n(&a->marks, __ATOMIC_ACQUIRE) == NULL && !make_marks(memory, a))
+        return true; /* the host has no room for marks of an allocation this large: no check */
+    const uint64_t mine = pack(who);
+    for (size_t word = first; word < first + words; word++) {
+        uint64_t mark;
+        if (!note_word(&a->marks[2 * word], access, mine, &mark)) {
+            *ret_other = unpack(mark, who->launch);
+            return false;
+        }
+    }
     return true;
 }
 

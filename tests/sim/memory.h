@@ -73,8 +73,8 @@ void sim_memory_begin_launch(sim_memory *memory, uint32_t serial);
 /* SIM_ADD: atomically; such accesses do not race with each other. */
 typedef enum sim_way_of_access { SIM_READ, SIM_WRITE, SIM_ADD } sim_way_of_access;
 
-/* Note an access to a word of a live allocation. false: a race with the access in *ret_other. */
-bool sim_memory_note(sim_memory *memory, sim_allocation *allocation, size_t word,
+/* Note an access to words of a live allocation. false: a race with the access in *ret_other. */
+bool sim_memory_note(sim_memory *memory, sim_allocation *allocation, size_t first, size_t words,
                      sim_way_of_access access, const sim_toucher *who, sim_toucher *ret_other);
 
 #endif
