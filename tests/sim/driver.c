@@ -91,9 +91,11 @@ static CUresult start(void)
         return CUDA_ERROR_NO_DEVICE;
     }
     const int64_t limit = sim_fault_number(SIM_FAULT_MEMORY);
-    for (int i = 0; i < DRIVER->device_count; i++)
+    for (int i = 0; i < DRIVER->device_count; i++) {
         sim_memory_init(&DRIVER->devices[i].memory, i,
                         (size_t)(limit > 0 ? limit : DRIVER->devices[i].card->memory_bytes));
+        sim_shadow_pool_init(&DRIVER->devices[i].shadows);
+    }
     return CUDA_SUCCESS;
 }
 
@@ -111,6 +113,7 @@ void fa2_sim_reset(void)
     pthread_mutex_lock(&driver_lock);
     for (int i = 0; i < DRIVER->device_count && DRIVER->start_error == CUDA_SUCCESS; i++) {
         sim_memory_done(&DRIVER->devices[i].memory);
+        sim_shadow_pool_done(&DRIVER->devices[i].shadows);
         free(DRIVER->devices[i].last_counts);
         free(DRIVER->devices[i].last_lines);
     }

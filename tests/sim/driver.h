@@ -80,6 +80,7 @@ typedef struct sim_stream {
 struct sim_device {
     const sim_card *card;
     sim_memory memory;
+    sim_shadow_pool shadows; /* of its launches */
     int retained; /* of the primary context */
     uint32_t launches;
     double clock_us;

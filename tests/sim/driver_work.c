@@ -44,6 +44,7 @@ static CUresult run(const sim_work *work, bool spoil)
     sim_launch launch = {
         .program = p,
         .memory = &device->memory,
+        .shadows = &device->shadows,
         .grid = {work->grid[0], work->grid[1], work->grid[2]},
         .threads = {work->threads[0], work->threads[1], work->threads[2]},
         .thread_count = work->threads[0] * work->threads[1] * work->threads[2],

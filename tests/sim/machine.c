@@ -249,7 +249,7 @@ static void block_init(sim_launch *launch, sim_block *block)
     block->shared = sim_host_memory((size_t)launch->shared_bytes + 16);
     block->local = sim_host_memory(launch->thread_count * p->local_bytes);
     block->counts = sim_host_memory((size_t)p->op_count * sizeof *block->counts);
-    sim_shadow_init(&block->shadow, launch->shared_bytes, launch->warp_count);
+    sim_shadow_take(launch->shadows, launch->shared_bytes, launch->warp_count, &block->shadow);
     for (unsigned i = 0; i < launch->warp_count; i++) {
         sim_warp *w = &block->warps[i];
         w->index = (int)i;
@@ -272,7 +272,7 @@ static void block_done(sim_block *block)
     free(block->shared);
     free(block->local);
     free(block->counts);
-    sim_shadow_done(&block->shadow);
+    sim_shadow_give(block->launch->shadows, &block->shadow);
 }
 
 /* ---- launches ---- */

@@ -17,7 +17,7 @@
 #include <stdatomic.h>
 #include "memory.h"
 #include "program.h"
-#include "shadow.h"
+#include "shadow_pool.h"
 #include "wgmma.h"
 
 enum { SIM_STORE_GROUPS = 16 };
@@ -127,6 +127,7 @@ typedef struct sim_warp {
 typedef struct sim_launch {
     const sim_program *program;
     sim_memory *memory;
+    sim_shadow_pool *shadows;
     unsigned grid[3], threads[3];
     unsigned thread_count, warp_count, block_count;
     uint32_t shared_bytes; /* static and dynamic */

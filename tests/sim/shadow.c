@@ -15,9 +15,14 @@
 
 enum { WORD_BYTES = 4, CHUNK_BYTES = 16, CHUNK_WORDS = 4, WORD_MASK = 15, WARP = 32 };
 
+size_t sim_shadow_chunks(size_t shared_bytes)
+{
+    return (shared_bytes + CHUNK_BYTES - 1) / CHUNK_BYTES;
+}
+
 void sim_shadow_init(sim_shadow *shadow, size_t shared_bytes, unsigned warp_count)
 {
-    const size_t chunks = (shared_bytes + CHUNK_BYTES - 1) / CHUNK_BYTES;
+    const size_t chunks = sim_shadow_chunks(shared_bytes);
     *shadow = (sim_shadow){.words = sim_host_memory((1 + CHUNK_WORDS) * chunks * sizeof(sim_word)),
                            .chunk_count = chunks,
                            .warp_count = warp_count,

@@ -102,6 +102,7 @@ typedef struct sim_party {
     bool asynchronous; /* it reads through the asynchronous proxy */
 } sim_party;
 
+size_t sim_shadow_chunks(size_t shared_bytes);
 void sim_shadow_init(sim_shadow *shadow, size_t shared_bytes, unsigned warp_count);
 void sim_shadow_done(sim_shadow *shadow);
 void sim_shadow_begin_block(sim_shadow *shadow);
