@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include "fake_objects.h"
 
 enum { STACK_DEPTH = 32 };
@@ -271,6 +272,17 @@ void fake_trace_clear(void)
     trace_length = 0;
     fake.trace[0] = '\0';
     fake_unlock();
+}
+
+long fake_traced(const char *name)
+{
+    long place = 0;
+    fake_lock();
+    const char *found = strstr(fake.trace, name);
+    for (const char *at = fake.trace; found != NULL && at <= found; at++)
+        place += at == fake.trace || at[-1] == ' ';
+    fake_unlock();
+    return place;
 }
 
 CUcontext fake_context_push(int ordinal)

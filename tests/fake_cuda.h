@@ -123,6 +123,9 @@ int fake_live(void);
 
 void fake_trace_clear(void);
 
+/* The place of the first call of that name in the trace, counted from 1, as fake_fail_driver counts; 0: none. */
+long fake_traced(const char *name);
+
 /* A context of the test's own, current in this thread; what a host program would have done. */
 CUcontext fake_context_push(int ordinal);
 void fake_context_pop(CUcontext context); /* destroys it */

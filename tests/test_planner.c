@@ -181,6 +181,31 @@ static void test_lost_code(void)
     end(context);
 }
 
+/* A winner that could not be loaded for want of memory is the winner still when there is some. */
+static void test_no_memory_for_now(void)
+{
+    const fa2_problem problem = tuned_problem(1, 512);
+    begin();
+    tuned_put(&database, &(tuned_winner){.id = 1, .problem = problem});
+    remove_nvrtc();
+    fa2_context *context = create();
+    fake_trace_clear();
+    explain(context, problem);
+    const long load = fake_traced("module_load_data_ex");
+    CHECK(load > 0);
+    fa2_context_destroy(context);
+
+    context = create();
+    fake_fail_driver(load, CUDA_ERROR_OUT_OF_MEMORY);
+    CHECK_EQ(fa2_prepare(context, &problem), FA2_E_CUDA);
+    CHECK_CONTAINS(fa2_last_message(), "CUDA_ERROR_OUT_OF_MEMORY");
+    const fa2_explanation e = explain(context, problem);
+    CHECK_EQ(e.rule, FA2_RULE_EXACT);
+    CHECK_CONTAINS(e.reason, "this very problem");
+    end(context);
+    unsetenv("FA2_NVRTC_LIBRARY");
+}
+
 /* A recipe that would crash the launch path: the kernel is passed over. */
 static void test_bad_recipe(void)
 {
@@ -313,6 +338,7 @@ int main(void)
     test_read_fails_for_a_while();
     test_lost_and_found();
     test_lost_code();
+    test_no_memory_for_now();
     test_bad_recipe();
     test_wrong_kernels();
     test_damaged_indexes();

@@ -263,24 +263,15 @@ static void test_old_nvrtc(void)
     }
 }
 
-static long calls_until(const char *trace, const char *name)
-{
-    long calls = 1;
-    const char *found = strstr(trace, name);
-    CHECK(found != NULL);
-    for (const char *at = trace; found != NULL && at < found; at++)
-        calls += *at == ' ';
-    return calls;
-}
-
-/* Let the nth module load of a prepare be answered with an error. */
+/* Let the first module load of a prepare be answered with an error. */
 static fa2_context *create_and_fail_load(CUresult error)
 {
     fake_install();
     fa2_context *context = create((fa2_config){0});
     fake_trace_clear();
     explain(context);
-    const long load = calls_until(fake.trace, "module_load_data_ex");
+    const long load = fake_traced("module_load_data_ex");
+    CHECK(load > 0);
     fa2_context_destroy(context);
 
     context = create((fa2_config){0});

@@ -203,14 +203,15 @@ static void tell_old_nvrtc(fa2i_planner *planner, const fa2i_variant *variant)
                      variant->text, fa2_last_message());
 }
 
-/* The variant of a text that the database or the generator gave. One that is none is refused. */
+/* The variant of a text that the database or the generator gave. One that is none, or is for another
+ * class, is refused; a generator that fails says nothing of it. */
 static fa2_status find_variant(fa2i_planner *planner, const fa2_problem *problem, const char *text,
                                fa2i_variant *ret_variant, fa2i_attempt *ret_attempt)
 {
     fa2_status st = fa2i_generator_variant(planner->generator, text, ret_variant);
     if (st == FA2_OK)
         st = fa2i_generator_check_class(problem, ret_variant);
-    if (st == FA2_E_MEMORY)
+    if (st != FA2_E_NOT_FOUND && st != FA2_E_UNSUPPORTED)
         return st;
     ret_attempt->refusal = st;
     return FA2_OK;

@@ -16,7 +16,8 @@ typedef struct fa2i_attempt {
 } fa2i_attempt;
 
 /* A variant by its text; one that does not serve the class of the problem, or that this generator does
- * not know, cannot be used. FA2_E_NO_NVRTC when it must be compiled and there is none. */
+ * not know, cannot be used. FA2_E_NO_NVRTC when it must be compiled and there is none; FA2_E_GENERATOR when
+ * the scripts fail. */
 fa2_status fa2i_planner_compile(fa2i_planner *planner, const fa2_problem *problem, const char *text,
                                 fa2i_attempt *ret_attempt);
 

@@ -1,0 +1,111 @@
+/*
+ * A context whose generator fails: scripts of the test's own, which are the real ones with a function
+ * M.variant that raises an error in its first calls. The call fails with that error, nothing is held against
+ * the kernel, and the next call gets it.
+ */
+#include "planner_fixture.h"
+
+static char scripts[] = "/tmp/fa2-scripts-XXXXXX";
+
+static const char *inside(const char *name)
+{
+    static char path[96];
+    snprintf(path, sizeof path, "%s/%s", scripts, name);
+    return path;
+}
+
+/* gen/init.lua with another end; variants of the first so many look-ups of a state are errors. */
+static void write_failing(int failures)
+{
+    static char text[32768];
+    static const char end[] = "return M\n";
+    char real[1024];
+    const char *source = getenv("FA2_SOURCE_DIR");
+    snprintf(real, sizeof real, "%s/gen/init.lua", source == NULL ? "." : source);
+    FILE *file = fopen(real, "rb");
+    CHECK(file != NULL);
+    const size_t bytes = file == NULL ? 0 : fread(text, 1, sizeof text - 1, file);
+    CHECK(file != NULL && fclose(file) == 0);
+    CHECK(bytes > sizeof end && bytes < sizeof text - 1);
+    text[bytes] = '\0';
+    CHECK_STR(text + bytes - strlen(end), end);
+    text[bytes - strlen(end)] = '\0';
+
+    file = fopen(inside("gen/init.lua"), "wb");
+    CHECK(file != NULL &&
+          fprintf(file,
+                  "%s\n"
+                  "local real, calls = M.variant, 0\n"
+                  "function M.variant(text)\n"
+                  "   calls = calls + 1\n"
+                  "   if calls <= %d then error('the scripts are torn') end\n"
+                  "   return real(text)\n"
+                  "end\n"
+                  "return M\n",
+                  text, failures) > 0 &&
+          fclose(file) == 0);
+}
+
+/* Not the next of the model's choices in its place, without a word. */
+static void test_choice_of_model(void)
+{
+    const fa2_problem problem = tuned_problem(1, 512);
+    begin();
+    write_failing(1);
+    fa2_context *context = create();
+    CHECK_EQ(fa2_prepare(context, &problem), FA2_E_GENERATOR);
+    CHECK_CONTAINS(fa2_last_message(), "the scripts are torn");
+    CHECK(strstr(fa2_last_message(), "variants fail") == NULL);
+    CHECK_EQ(fake.compile_count, 0);
+    CHECK_CONTAINS(explain(context, problem).reason, "first choice");
+    end(context);
+}
+
+/* A winner whose code is lost, and which the generator fails to say anything of, is the winner still. */
+static void test_lost_winner(void)
+{
+    static const char text[] = "fwd_sm80 d=64 dtype=fp16 causal=1 br=64 bc=32 warps=4 kstages=1 "
+                               "vstages=1 layout=swizzle q=smem fill=whole";
+    const fa2_problem problem = tuned_problem(1, 512);
+    begin();
+    write_failing(1);
+    tuned_put(&database, &(tuned_winner){.id = 1, .problem = problem, .text = text});
+    tuned_sql(&database, "DELETE FROM image");
+    fa2_context *context = create();
+    CHECK_EQ(fa2_prepare(context, &problem), FA2_E_GENERATOR);
+    CHECK_CONTAINS(fa2_last_message(), "the scripts are torn");
+    const fa2_explanation e = explain(context, problem);
+    CHECK_EQ(e.rule, FA2_RULE_EXACT);
+    CHECK_STR(e.variant, text);
+    CHECK_CONTAINS(log_of.text, "compiled again");
+    end(context);
+}
+
+/* A text that is no variant is refused as before: scripts that do not know it have not failed. */
+static void test_unknown_text(void)
+{
+    begin();
+    write_failing(0);
+    tuned_put(&database, &(tuned_winner){.id = 1, .problem = tuned_problem(1, 512)});
+    tuned_sql(&database, "DELETE FROM image");
+    fa2_context *context = create();
+    const fa2_explanation e = explain(context, tuned_problem(1, 512));
+    CHECK_EQ(e.rule, FA2_RULE_DEFAULT);
+    CHECK(strstr(e.variant, "id=1") == NULL);
+    end(context);
+}
+
+int main(void)
+{
+    CHECK(mkdtemp(scripts) != NULL);
+    CHECK_EQ(mkdir(inside("gen"), 0700), 0);
+    setenv("FA2_GEN_PATH", scripts, 1);
+    test_choice_of_model();
+    test_lost_winner();
+    test_unknown_text();
+    unsetenv("FA2_GEN_PATH");
+    CHECK_EQ(remove(inside("gen/init.lua")), 0);
+    CHECK_EQ(rmdir(inside("gen")), 0);
+    CHECK_EQ(rmdir(scripts), 0);
+    return check_done();
+}
