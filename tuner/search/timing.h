@@ -4,8 +4,9 @@
  * What is settled when (so that a run that is killed anywhere can be continued):
  * - a failure of the kernel: at once; what may be the machine's fault is stored nowhere, and the
  *   problem fails for this run;
- * - losers, the winner's own measurement and the winner: when the search is complete, as one. A problem
- *   with a settled time therefore has a winner.
+ * - losers, the winner's own measurement and the winner: when the search is complete, as one, with the
+ *   candidates that cannot run, of which another run would say the same. A problem with a settled time
+ *   therefore has a winner.
  */
 #ifndef FA2I_TIMING_H
 #define FA2I_TIMING_H
@@ -31,14 +32,13 @@ typedef struct fa2i_timing {
     size_t count;
     size_t *left; /* kernels that are left out as hopeless */
     size_t left_count;
+    size_t *unusable; /* kernels that cannot run on this problem, of which the database is to be told */
+    size_t unusable_count;
     fa2i_case c;
     fa2i_expected expected;
     void *output;
     fa2i_search search;
 } fa2i_timing;
-
-/* Record a kernel that cannot run at all on this problem: not compiled, spilled, or found wrong. */
-fa2_status fa2i_timing_put_unusable(const fa2i_timing *t, size_t kernel);
 
 /* Record, once, that a contender failed on this problem. */
 fa2_status fa2i_timing_put_failure(fa2i_timing *t, size_t i);
@@ -46,10 +46,13 @@ fa2_status fa2i_timing_put_failure(fa2i_timing *t, size_t i);
 /* Right in all cases of the verification, and wrong on a problem: it may win nowhere. */
 fa2_status fa2i_timing_refute(fa2i_timing *t, size_t i, fa2i_verification *verdict);
 
-/* The times that there are, of a search that was stopped. */
-fa2_status fa2i_timing_put_times(const fa2i_timing *t);
+/* What is to be recorded of unusable kernels, where nothing else came of the problem. */
+fa2_status fa2i_timing_put_unusable(fa2i_timing *t);
 
-/* The winner, all times and what was left out; the problem is MEASURED. */
+/* The times that there are, of a search that was stopped; and what is unusable. */
+fa2_status fa2i_timing_put_times(fa2i_timing *t);
+
+/* The winner, all times, what was left out and what is unusable; the problem is MEASURED. */
 fa2_status fa2i_timing_put_winner(fa2i_timing *t, size_t winner_index);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * What came of timing a problem, into the database. All times of a search and its winner are one
- * transaction: each waits for the disk, and other tuners wait for it.
+ * What came of timing a problem, into the database. All times of a search, its winner and the candidates
+ * that could not take part are one transaction: each waits for the disk, and other tuners wait for it.
  */
 #include <stdio.h>
 #include <string.h>
@@ -11,30 +11,6 @@ static fa2i_results_of place_of(const fa2i_timing *t)
 {
     return (fa2i_results_of){
         .session = t->tune->session, .device = t->tune->device, .problem = t->problem->id};
-}
-
-static fa2_status put_row(const fa2i_timing *t, size_t kernel, const fa2i_measurement *row)
-{
-    const fa2i_results_of of = place_of(t);
-    const fa2i_result result = {.kernel = t->tune->kernels[kernel].kernel.key, .measurement = *row};
-    return fa2i_cache_put_results(t->tune->cache, &of, &result, 1, NULL, NULL);
-}
-
-fa2_status fa2i_timing_put_unusable(const fa2i_timing *t, size_t kernel)
-{
-    const fa2i_tune_kernel *k = &t->tune->kernels[kernel];
-    fa2i_measurement row = {.outcome = k->kernel.outcome, .settled = true};
-    if (k->kernel.outcome == FA2I_OUTCOME_SPILLED)
-        snprintf(row.detail, sizeof row.detail,
-                 k->kernel.spill_bytes > 0 ? "%d bytes per thread"
-                                           : "%d bytes, but a stack frame, or serialized wgmma",
-                 k->kernel.spill_bytes);
-    if (k->verified && k->verification.outcome != FA2I_OUTCOME_OK) {
-        row.outcome = k->verification.outcome;
-        row.max_error = k->verification.max_error;
-        memcpy(row.detail, k->verification.detail, sizeof row.detail);
-    }
-    return put_row(t, kernel, &row);
 }
 
 fa2_status fa2i_timing_put_failure(fa2i_timing *t, size_t i)
@@ -48,7 +24,10 @@ fa2_status fa2i_timing_put_failure(fa2i_timing *t, size_t i)
     t->tune->failed++;
     fa2i_note(&t->tune->progress, "%s: %s: %s", fa2i_outcome_string(row.outcome),
               t->contenders[i].text, row.detail);
-    return put_row(t, t->entries[i].kernel, &row);
+    const fa2i_results_of of = place_of(t);
+    const fa2i_result result = {.kernel = t->tune->kernels[t->entries[i].kernel].kernel.key,
+                                .measurement = row};
+    return fa2i_cache_put_results(t->tune->cache, &of, &result, 1, NULL, NULL);
 }
 
 fa2_status fa2i_timing_refute(fa2i_timing *t, size_t i, fa2i_verification *verdict)
@@ -80,11 +59,12 @@ typedef struct batch {
 
 static fa2_status alloc_batch(const fa2i_timing *t, batch *b)
 {
-    *b = (batch){.results = fa2i_alloc_array(t->count + t->left_count, sizeof *b->results),
+    const size_t most = t->count + t->left_count + t->unusable_count;
+    *b = (batch){.results = fa2i_alloc_array(most, sizeof *b->results),
                  .records = fa2i_alloc_array(t->left_count + 1, sizeof *b->records)};
     return b->results != NULL && b->records != NULL
                ? FA2_OK
-               : fa2i_fail(FA2_E_MEMORY, "no memory for %zu results", t->count + t->left_count);
+               : fa2i_fail(FA2_E_MEMORY, "no memory for %zu results", most);
 }
 
 static void batch_done(batch *b)
@@ -143,30 +123,74 @@ static void add_left_out(const fa2i_timing *t, batch *b)
     }
 }
 
-fa2_status fa2i_timing_put_times(const fa2i_timing *t)
+/* What cannot run at all on this problem: not compiled, spilled, or found wrong. */
+static void add_unusable(const fa2i_timing *t, batch *b)
+{
+    for (size_t i = 0; i < t->unusable_count; i++) {
+        const fa2i_tune_kernel *k = &t->tune->kernels[t->unusable[i]];
+        fa2i_result *result = &b->results[b->count++];
+        fa2i_measurement *row = &result->measurement;
+        result->kernel = k->kernel.key;
+        *row = (fa2i_measurement){.outcome = k->kernel.outcome, .settled = true};
+        if (k->kernel.outcome == FA2I_OUTCOME_SPILLED)
+            snprintf(row->detail, sizeof row->detail,
+                     k->kernel.spill_bytes > 0 ? "%d bytes per thread"
+                                               : "%d bytes, but a stack frame, or serialized wgmma",
+                     k->kernel.spill_bytes);
+        if (k->verified && k->verification.outcome != FA2I_OUTCOME_OK) {
+            row->outcome = k->verification.outcome;
+            row->max_error = k->verification.max_error;
+            memcpy(row->detail, k->verification.detail, sizeof row->detail);
+        }
+    }
+}
+
+/* The batch with what is unusable, which is told then. */
+static fa2_status put_batch(fa2i_timing *t, batch *b, const fa2i_winner *winner, size_t *ret_noted)
 {
     const fa2i_results_of of = place_of(t);
+    add_unusable(t, b);
+    const fa2_status st =
+        fa2i_cache_put_results(t->tune->cache, &of, b->results, b->count, winner, ret_noted);
+    if (st == FA2_OK)
+        t->unusable_count = 0;
+    return st;
+}
+
+fa2_status fa2i_timing_put_unusable(fa2i_timing *t)
+{
+    batch b;
+    if (t->unusable_count == 0)
+        return FA2_OK;
+    fa2_status st = alloc_batch(t, &b);
+    if (st == FA2_OK)
+        st = put_batch(t, &b, NULL, NULL);
+    batch_done(&b);
+    return st;
+}
+
+fa2_status fa2i_timing_put_times(fa2i_timing *t)
+{
     batch b;
     fa2_status st = alloc_batch(t, &b);
     if (st == FA2_OK) {
         add_times(t, false, &b);
-        st = fa2i_cache_put_results(t->tune->cache, &of, b.results, b.count, NULL, NULL);
+        st = put_batch(t, &b, NULL, NULL);
     }
     batch_done(&b);
     return st;
 }
 
-static fa2_status put_all(const fa2i_timing *t, const fa2i_winner *winner)
+static fa2_status put_all(fa2i_timing *t, const fa2i_winner *winner)
 {
     fa2i_tune *tune = t->tune;
-    const fa2i_results_of of = place_of(t);
     size_t noted = 0;
     batch b;
     fa2_status st = alloc_batch(t, &b);
     if (st == FA2_OK) {
         add_times(t, t->search.complete, &b);
         add_left_out(t, &b);
-        st = fa2i_cache_put_results(tune->cache, &of, b.results, b.count, winner, &noted);
+        st = put_batch(t, &b, winner, &noted);
     }
     batch_done(&b);
     if (st != FA2_OK)

@@ -37,11 +37,11 @@ static bool is_left_out(const fa2i_timing *t, size_t candidate)
 }
 
 /* Fill the contenders: usable candidates that are not settled, behind the default, and not left out. again: also
- * those that are settled with a time. *ret_open: how many are not settled. */
+ * those that are settled with a time. *ret_open: how many of the usable are not settled. */
 static fa2_status gather(fa2i_timing *t, bool again, size_t *ret_open)
 {
     bool has_default = false;
-    t->count = t->left_count = *ret_open = 0;
+    t->count = t->left_count = t->unusable_count = *ret_open = 0;
     for (size_t i = 0; i < t->problem->count; i++) {
         size_t kernel = t->problem->candidates[i];
         fa2i_measurement row = {0};
@@ -55,9 +55,8 @@ static fa2_status gather(fa2i_timing *t, bool again, size_t *ret_open)
             continue;
         }
         if (!fa2i_tune_usable(t->tune, t->problem, kernel)) {
-            st = settled ? FA2_OK : fa2i_timing_put_unusable(t, kernel);
-            if (st != FA2_OK)
-                return st;
+            if (!settled)
+                t->unusable[t->unusable_count++] = kernel;
             continue;
         }
         if (settled && row.outcome != FA2I_OUTCOME_OK)
@@ -102,8 +101,9 @@ static fa2_status alloc_timing(fa2i_timing *t)
     t->ids = fa2i_alloc_array(count, sizeof *t->ids);
     t->failures = fa2i_alloc_array(count, sizeof *t->failures);
     t->left = fa2i_alloc_array(count, sizeof *t->left);
+    t->unusable = fa2i_alloc_array(count, sizeof *t->unusable);
     if (t->contenders == NULL || t->entries == NULL || t->ids == NULL || t->failures == NULL ||
-        t->left == NULL)
+        t->left == NULL || t->unusable == NULL)
         return fa2i_fail(FA2_E_MEMORY, "no memory for %zu candidates", count);
     return FA2_OK;
 }
@@ -115,6 +115,7 @@ static void timing_done(fa2i_timing *t)
     fa2i_free(t->ids);
     fa2i_free(t->failures);
     fa2i_free(t->left);
+    fa2i_free(t->unusable);
     fa2i_free(t->output);
     fa2i_expected_done(&t->expected);
 }
@@ -258,6 +259,8 @@ static fa2_status time_problem(fa2i_tune *tune, fa2i_tune_problem *problem)
     fa2i_tune_end_launches(tune);
     if (st == FA2_E_CUDA || st == FA2_E_MEMORY) /* too large for this machine, as it is now */
         st = fail_problem(&t, fa2_last_message());
+    if (st == FA2_OK)
+        st = fa2i_timing_put_unusable(&t);
 done:
     timing_done(&t);
     return st;

@@ -1,0 +1,191 @@
+/*
+ * What a tuning has stored when it ends, early or not, and what the next one makes of it.
+ */
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include "tune_fixture.h"
+
+extern char **environ;
+
+/* One class of problems, so that its kernels are verified once. */
+static const char *const one_class[] = {SHAPE_SHORT, "Hq=2,Sq=400,D=16", "Hq=8,Sq=700,D=16", NULL};
+
+static int commits;
+
+static int count_commit(void *user)
+{
+    (void)user;
+    commits++;
+    return 0;
+}
+
+/* Of all connections that are opened from now on. */
+static int watch(sqlite3 *db, const char **message, const void *api)
+{
+    (void)message, (void)api;
+    sqlite3_commit_hook(db, count_commit, NULL);
+    return SQLITE_OK;
+}
+
+/* How many transactions a problem takes whose kernels are all compiled and verified, and how many of its
+ * kernels cannot run. */
+static int commits_of_problem(bool bad_kernels, int *ret_unusable)
+{
+    static const char *const shapes[] = {SHAPE_SHORT, NULL};
+    static const char *const second[] = {"Hq=2,Sq=101,D=16", NULL};
+    tuned_database database;
+    run r;
+    tuned_begin(&database);
+    if (bad_kernels)
+        setenv("FA2_TEST_WRONG", "kBc = 32;", 1);
+    fake.rejected = bad_kernels ? "kBr = 64;" : NULL;
+    tune(&database, shapes, "--all", &r);
+    commits = 0;
+    tune(&database, second, "--all", &r);
+    const int counted = commits;
+    fake.rejected = NULL;
+    unsetenv("FA2_TEST_WRONG");
+    CHECK_EQ(states(&r, "measured"), 1);
+    CHECK_EQ(number(&r, "compiled"), 0);
+    CHECK_EQ(number(&r, "verified"), 0);
+    CHECK_EQ(number(&r, "failed_while_timed"), 0);
+    *ret_unusable = (int)query(&database, "SELECT count(*) FROM measurements WHERE seq_q = 101 AND "
+                                          "settled AND outcome <> 'ok'");
+    tuned_end(&database);
+    return counted;
+}
+
+/* Kernels that cannot run go into the database with the times of those that can. */
+static void test_one_transaction(void)
+{
+    int none = -1, some = -1;
+    const int without = commits_of_problem(false, &none);
+    const int with = commits_of_problem(true, &some);
+    CHECK_EQ(none, 0);
+    CHECK(some > 5);
+    CHECK(without > 0);
+    CHECK_EQ(with, without);
+}
+
+/* Nothing is measured without time; the next run does all of it. */
+static void test_budget(void)
+{
+    tuned_database database;
+    run r;
+    tuned_begin(&database);
+    tune(&database, one_class, "--budget=0.001", &r);
+    CHECK_EQ(r.status, FA2I_EXIT_FAILED);
+    CHECK_EQ(states(&r, "open"), 3);
+    CHECK_EQ(number(&r, "timed"), 0);
+    tune(&database, one_class, NULL, &r);
+    CHECK_EQ(states(&r, "measured"), 3);
+    tuned_end(&database);
+}
+
+static void sleep_some(fake_compilation *compilation, void *user)
+{
+    (void)compilation, (void)user;
+    nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+}
+
+/* The budget ends compiling, too. */
+static void test_budget_compiling(void)
+{
+    tuned_database database;
+    run r;
+    tuned_begin(&database);
+    fake.on_compile = sleep_some;
+    tune(&database, one_class, "--budget=1.5", &r);
+    fake.on_compile = NULL;
+    CHECK_EQ(r.status, FA2I_EXIT_FAILED); /* nothing is measured */
+    CHECK_EQ(states(&r, "open"), 3);
+    CHECK_EQ(number(&r, "verified"), 0);
+    long compiled = number(&r, "compiled");
+    tune(&database, one_class, NULL, &r);
+    CHECK_EQ(states(&r, "measured"), 3);
+    CHECK_EQ(number(&r, "reused"), compiled);
+    CHECK(number(&r, "compiled") > 0);
+    tuned_end(&database);
+}
+
+static void execute(const tuned_database *database, const char *sql)
+{
+    sqlite3 *db = NULL;
+    CHECK_EQ(sqlite3_open(database->path, &db), SQLITE_OK);
+    CHECK_EQ(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(db);
+}
+
+/* A winner that this device did not verify, as after an import, is no reason to do nothing; and
+ * equally one that it found wrong since. */
+static void test_unproven_winner(void)
+{
+    static const char *const shapes[] = {SHAPE_SHORT, NULL};
+    tuned_database database;
+    run r;
+    tuned_begin(&database);
+    tune(&database, shapes, NULL, &r);
+    execute(&database, "DELETE FROM verification");
+    tune(&database, shapes, NULL, &r);
+    CHECK_EQ(states(&r, "measured"), 1);
+    CHECK(number(&r, "verified") > 0);
+    tune(&database, shapes, NULL, &r);
+    CHECK_EQ(states(&r, "settled"), 1);
+    tuned_end(&database);
+}
+
+/* A run that is ended by a signal after its first winner, and the run that goes on. */
+static void test_resume(int signal_number)
+{
+    tuned_database database;
+    run r;
+    char *argv[32];
+    pid_t pid;
+    int status = 0;
+    tuned_begin(&database);
+    tune(&database, one_class, "--budget=0.001", &r); /* so that the database is there */
+    collect(argv, database.path, one_class, NULL);
+    memmove(argv + 1, argv, 31 * sizeof *argv);
+    setenv("FA2_TEST_SLEEP_US", "300", 1);
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+    CHECK_EQ(posix_spawn(&pid, "/proc/self/exe", &actions, NULL, argv, environ), 0);
+    posix_spawn_file_actions_destroy(&actions);
+    unsetenv("FA2_TEST_SLEEP_US");
+    while (query(&database, "SELECT count(*) FROM winners") < 1 &&
+           waitpid(pid, &status, WNOHANG) == 0)
+        nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+    kill(pid, signal_number);
+    waitpid(pid, &status, 0);
+    CHECK(signal_number == SIGKILL ? WIFSIGNALED(status)
+                                   : WEXITSTATUS(status) == FA2I_EXIT_INTERRUPTED);
+    double winners = query(&database, "SELECT count(*) FROM winners");
+    CHECK(winners >= 1 && winners < 3);
+    tune(&database, one_class, NULL, &r);
+    CHECK_EQ(r.status, FA2I_EXIT_OK);
+    CHECK_EQ(number(&r, "compiled"), 0);
+    CHECK(states(&r, "measured") >= 1 && states(&r, "measured") <= 3);
+    CHECK_EQ(states(&r, "measured") + states(&r, "settled"), 3);
+    CHECK_EQ(query(&database, "SELECT count(*) FROM winners"), 3);
+    tune(&database, one_class, NULL, &r);
+    CHECK_EQ(states(&r, "settled"), 3);
+    CHECK_EQ(number(&r, "timed"), 0);
+    tuned_end(&database);
+}
+
+int main(int argc, char **argv)
+{
+    int status = 0;
+    if (tune_stands_in(argc, argv, &status))
+        return status;
+    CHECK_EQ(sqlite3_auto_extension((void (*)(void))watch), SQLITE_OK);
+    test_one_transaction();
+    test_budget();
+    test_budget_compiling();
+    test_unproven_winner();
+    test_resume(SIGKILL);
+    test_resume(SIGINT);
+    return check_done();
+}
