@@ -6,6 +6,7 @@
 #include "runtime/base/alloc.h"
 #include "tuner/input/shapes.h"
 #include "tuner/search/candidates.h"
+#include "tuner/search/text_index.h"
 
 static void check_like(fa2i_generator *generator, const fa2i_candidates_for *asked,
                        const fa2_problem *problem, const fa2i_candidates *list)
@@ -35,14 +36,92 @@ static void check_like(fa2i_generator *generator, const fa2i_candidates_for *ask
     fa2i_free(wanted);
 }
 
-int main(void)
+/* ---- the index of texts ---- */
+
+enum { TEXTS = 3000 };
+
+typedef struct numbered {
+    char text[16];
+} numbered;
+
+static const char *text_of(const void *of, size_t place)
+{
+    return ((const numbered *)of)[place].text;
+}
+
+/* Every text is found at its place, and no other; while the index grows, too. */
+static void test_text_index(void)
+{
+    static numbered texts[TEXTS];
+    fa2i_text_index index = {.text_at = text_of};
+    int wrong = 0;
+    CHECK_EQ(fa2i_text_index_find(&index, texts, "0"), FA2I_NO_PLACE);
+    for (int i = 0; i < TEXTS; i++) {
+        snprintf(texts[i].text, sizeof texts[i].text, "%d", i);
+        wrong += fa2i_text_index_find(&index, texts, texts[i].text) != FA2I_NO_PLACE;
+        CHECK_EQ(fa2i_text_index_add(&index, texts, (size_t)i), FA2_OK);
+        wrong += fa2i_text_index_find(&index, texts, texts[i / 2].text) != i / 2;
+    }
+    for (int i = 0; i < TEXTS; i++)
+        wrong += fa2i_text_index_find(&index, texts, texts[i].text) != i;
+    CHECK_EQ(wrong, 0);
+    CHECK_EQ(index.count, TEXTS);
+    CHECK_EQ(fa2i_text_index_find(&index, texts, ""), FA2I_NO_PLACE);
+    CHECK_EQ(fa2i_text_index_find(&index, texts, "3000"), FA2I_NO_PLACE);
+    fa2i_text_index_done(&index);
+    fa2i_text_index_done(&index);
+}
+
+/* Without memory to grow it is as it was. */
+static void test_text_index_memory(void)
+{
+    static numbered texts[TEXTS];
+    fa2i_text_index index = {.text_at = text_of};
+    size_t count = 0;
+    fa2_status st = FA2_OK;
+    fa2i_alloc_fail_at(2);
+    for (; st == FA2_OK && count < TEXTS; count += st == FA2_OK) {
+        snprintf(texts[count].text, sizeof texts[count].text, "%zu", count);
+        st = fa2i_text_index_add(&index, texts, count);
+    }
+    fa2i_alloc_fail_at(0);
+    CHECK_EQ(st, FA2_E_MEMORY);
+    CHECK(count > 0);
+    CHECK_EQ(index.count, count);
+    CHECK_EQ(fa2i_text_index_find(&index, texts, "0"), 0);
+    CHECK_EQ(fa2i_text_index_add(&index, texts, count), FA2_OK);
+    CHECK_EQ(fa2i_text_index_find(&index, texts, texts[count].text), count);
+    fa2i_text_index_done(&index);
+}
+
+/* ---- lists ---- */
+
+/* One problem, of which the sources are more than one thread's. */
+static void test_one_problem(fa2i_generator *generator)
+{
+    fa2i_shapes shapes = {0};
+    fa2i_card card = {0};
+    CHECK_EQ(fa2i_generator_card(generator, 90, &card), FA2_OK);
+    CHECK_EQ(fa2i_shapes_add_text(&shapes, "Hq=8,Sq=2048,D=128"), FA2_OK);
+    for (int threads = 1; threads <= 5; threads += 4) {
+        fa2i_candidates *lists = NULL;
+        const fa2i_candidates_for asked = {
+            .card = &card, .target = {"sm_90", false}, .nvrtc = 12040, .threads = threads};
+        CHECK_EQ(fa2i_candidates_list(shapes.items, 1, &asked, &lists), FA2_OK);
+        CHECK(lists[0].count > 64);
+        check_like(generator, &asked, &shapes.items[0], &lists[0]);
+        fa2i_candidates_free(lists, 1);
+    }
+    fa2i_shapes_done(&shapes);
+}
+
+static void test_many_problems(fa2i_generator *generator)
 {
     static const char *const texts[] = {
         "Hq=2,Sq=100,D=16",           "op=backward,Hq=2,Sq=1001,D=16", "Hq=2,Sq=1,Sk=999,D=16",
         "Hq=2,Sq=64,D=16,dtype=bf16", "Hq=2,Sq=100,D=16,causal=1",
     };
     enum { FIRST = sizeof texts / sizeof *texts, COUNT = FIRST + 18 };
-    fa2i_generator *generator = open_generator();
     fa2i_shapes shapes = {0};
     fa2i_card card = {0};
     CHECK_EQ(fa2i_generator_card(generator, 75, &card), FA2_OK); /* which has no bf16 */
@@ -65,6 +144,15 @@ int main(void)
         fa2i_candidates_free(lists, COUNT);
     }
     fa2i_shapes_done(&shapes);
+}
+
+int main(void)
+{
+    fa2i_generator *generator = open_generator();
+    test_text_index();
+    test_text_index_memory();
+    test_many_problems(generator);
+    test_one_problem(generator);
     fa2i_generator_destroy(generator);
     return check_done();
 }

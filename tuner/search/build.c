@@ -15,6 +15,7 @@
 #include "runtime/cuda/cuda_api.h"
 #include "tuner/search/build.h"
 #include "tuner/search/compile_all.h"
+#include "tuner/search/text_index.h"
 #include "tuner/report/progress.h"
 
 enum { ROUND_SIZE = 12 };
@@ -32,6 +33,7 @@ typedef struct group {
     fa2_problem first; /* one of its problems */
     candidate *candidates;
     size_t count, capacity, tried;
+    fa2i_text_index places; /* of candidates, by their variants' texts, until they are sorted */
 } group;
 
 typedef struct work {
@@ -66,8 +68,10 @@ static void work_done(work *w)
     drop_jobs(w);
     fa2i_free(w->jobs);
     fa2i_free(w->pending);
-    for (size_t i = 0; i < w->group_count; i++)
+    for (size_t i = 0; i < w->group_count; i++) {
         fa2i_free(w->groups[i].candidates);
+        fa2i_text_index_done(&w->groups[i].places);
+    }
     fa2i_free(w->groups);
     fa2i_build_result_done(&w->result);
 }
@@ -83,13 +87,17 @@ static group *find_group(const work *w, const fa2_problem *problem)
     return NULL;
 }
 
+static const char *candidate_text(const void *of, size_t place)
+{
+    return ((const group *)of)->candidates[place].variant.text;
+}
+
 static fa2_status add_candidate(group *g, const fa2i_variant *variant, size_t rank)
 {
-    for (size_t i = 0; i < g->count; i++) {
-        if (strcmp(g->candidates[i].variant.text, variant->text) != 0)
-            continue;
-        if (rank < g->candidates[i].rank)
-            g->candidates[i].rank = rank;
+    const ptrdiff_t place = fa2i_text_index_find(&g->places, g, variant->text);
+    if (place != FA2I_NO_PLACE) {
+        if (rank < g->candidates[place].rank)
+            g->candidates[place].rank = rank;
         return FA2_OK;
     }
     if (g->count == g->capacity) {
@@ -101,8 +109,8 @@ static fa2_status add_candidate(group *g, const fa2i_variant *variant, size_t ra
         g->capacity = capacity;
     }
     g->candidates[g->count] = (candidate){.variant = *variant, .rank = rank, .order = g->count};
-    g->count++;
-    return FA2_OK;
+    g->places.text_at = candidate_text;
+    return fa2i_text_index_add(&g->places, g, g->count++);
 }
 
 static int compare_candidates(const void *left, const void *right)

@@ -1,7 +1,8 @@
 /*
  * Threads with a generator each list candidates first: the problems of a class make units of some
  * problems, and a unit is one thread's, whose generator looks at the class once, which takes longer than
- * all else. Then they write sources, of which keys are made, of each variant once.
+ * all else. Then they write sources, of which keys are made, of each variant once; where there are few units and
+ * many sources more threads join them.
  */
 #include "tuner/search/candidates.h"
 
@@ -13,15 +14,18 @@
 #include "runtime/base/status.h"
 #include "runtime/lua/generator.h"
 #include "tuner/judge/rows.h"
+#include "tuner/search/text_index.h"
 
 /* The least problems of a unit where there are more of its class: looking at a class takes as long as
  * listing a dozen of its problems, or two, and threads that have nothing else to do do it again. */
 enum { UNIT_LEAST = 4 };
 
+/* The least sources of a thread: a generator takes as long to be opened as half a dozen to be written. */
+enum { SOURCES_LEAST = 16 };
+
 /* A variant of one list or of several. */
 typedef struct source {
     const fa2i_variant *variant; /* in the first of them */
-    uint64_t hash;               /* of its text: tells most apart */
     fa2i_key key;
     fa2_status status;
     char message[512]; /* where that is not FA2_OK */
@@ -34,7 +38,8 @@ typedef struct work {
     size_t count, unit_count;
     source *sources;
     size_t source_count;
-    atomic_size_t next; /* unit or source */
+    fa2i_text_index places; /* of sources, by their variants' texts */
+    atomic_size_t next;     /* unit or source */
 } work;
 
 typedef struct share {
@@ -101,45 +106,41 @@ static void *list_units(void *argument)
     return NULL;
 }
 
-static uint64_t hash_of(const char *text)
+static const char *source_text(const void *of, size_t place)
 {
-    uint64_t hash = UINT64_C(14695981039346656037); /* FNV-1a */
-    for (; *text != '\0'; text++)
-        hash = (hash ^ (unsigned char)*text) * UINT64_C(1099511628211);
-    return hash;
+    return ((const source *)of)[place].variant->text;
 }
 
-/* The source of a variant; a new one where it was in no list before. There is room. */
-static source *find_source(work *w, const fa2i_variant *variant)
+static fa2_status add_source(work *w, const fa2i_variant *variant)
 {
-    const uint64_t hash = hash_of(variant->text);
-    for (size_t i = 0; i < w->source_count; i++)
-        if (w->sources[i].hash == hash && strcmp(w->sources[i].variant->text, variant->text) == 0)
-            return &w->sources[i];
-    source *new = &w->sources[w->source_count++];
-    new->variant = variant;
-    new->hash = hash;
-    return new;
+    if (fa2i_text_index_find(&w->places, w->sources, variant->text) != FA2I_NO_PLACE)
+        return FA2_OK;
+    w->sources[w->source_count].variant = variant;
+    return fa2i_text_index_add(&w->places, w->sources, w->source_count++);
 }
 
 static fa2_status find_sources(work *w)
 {
+    fa2_status st = FA2_OK;
     size_t most = 0;
     for (size_t i = 0; i < w->count; i++)
         most += w->lists[i].count;
-    w->sources = fa2i_alloc_array(most + 1, sizeof *w->sources);
+    w->sources = fa2i_alloc_array(most, sizeof *w->sources);
     if (w->sources == NULL)
         return fa2i_fail(FA2_E_MEMORY, "no memory for %zu variants", most);
+    w->places.text_at = source_text;
     for (size_t i = 0; i < w->count; i++)
-        for (size_t j = 0; j < w->lists[i].count; j++)
-            find_source(w, &w->lists[i].variants[j]);
-    return FA2_OK;
+        for (size_t j = 0; j < w->lists[i].count && st == FA2_OK; j++)
+            st = add_source(w, &w->lists[i].variants[j]);
+    return st;
 }
 
 static void *write_sources(void *argument)
 {
     share *own = argument;
     work *w = own->work;
+    if (own->generator == NULL && !open_generator(own))
+        return NULL;
     for (size_t i = atomic_fetch_add(&w->next, 1); i < w->source_count;
          i = atomic_fetch_add(&w->next, 1)) {
         source *s = &w->sources[i];
@@ -155,13 +156,14 @@ static void *write_sources(void *argument)
 }
 
 /* Keys of a list; a variant whose source could not be written is the list's failure. */
-static fa2_status hand_out_keys(work *w, fa2i_candidates *list)
+static fa2_status hand_out_keys(const work *w, fa2i_candidates *list)
 {
     list->keys = fa2i_alloc_array(list->count, sizeof *list->keys);
     if (list->keys == NULL)
         return fa2i_fail(FA2_E_MEMORY, "no memory for %zu keys", list->count);
     for (size_t i = 0; i < list->count; i++) {
-        const source *s = find_source(w, &list->variants[i]);
+        const source *s =
+            &w->sources[fa2i_text_index_find(&w->places, w->sources, list->variants[i].text)];
         list->keys[i] = s->key;
         if (s->status == FA2_OK || list->status != FA2_OK)
             continue;
@@ -171,16 +173,26 @@ static fa2_status hand_out_keys(work *w, fa2i_candidates *list)
     return FA2_OK;
 }
 
-static fa2_status list_and_key(work *w, share *shares, size_t part_count)
+/* What one of the shares failed for, which is to open its generator. */
+static fa2_status run_shares(void *(*run)(void *), share *shares, size_t count)
 {
     fa2_status st = FA2_OK;
-    fa2i_run_parts(list_units, shares, sizeof *shares, part_count);
-    for (size_t i = 0; i < part_count; i++)
+    atomic_store(&shares->work->next, 0);
+    fa2i_run_parts(run, shares, sizeof *shares, count);
+    for (size_t i = 0; i < count && st == FA2_OK; i++)
         if (shares[i].status != FA2_OK)
-            FA2_TRY(fa2i_fail(shares[i].status, "%s", shares[i].message));
+            st = fa2i_fail(shares[i].status, "%s", shares[i].message);
+    return st;
+}
+
+static fa2_status list_and_key(work *w, share *shares)
+{
+    fa2_status st = FA2_OK;
+    const size_t listing = fa2i_count_parts(w->asked->threads, w->unit_count, 1);
+    FA2_TRY(run_shares(list_units, shares, listing));
     FA2_TRY(find_sources(w));
-    atomic_store(&w->next, 0);
-    fa2i_run_parts(write_sources, shares, sizeof *shares, part_count);
+    const size_t writing = fa2i_count_parts(w->asked->threads, w->source_count / SOURCES_LEAST, 1);
+    FA2_TRY(run_shares(write_sources, shares, writing > listing ? writing : listing));
     for (size_t i = 0; i < w->count; i++)
         FA2_TRY(hand_out_keys(w, &w->lists[i]));
 done:
@@ -192,7 +204,6 @@ fa2_status fa2i_candidates_list(const fa2_problem *problems, size_t count,
 {
     fa2_status st = FA2_OK;
     share shares[FA2I_PARTS_MAX] = {{0}};
-    size_t part_count = 0;
     work w = {.asked = asked,
               .count = count,
               .lists = fa2i_alloc_array(count, sizeof *w.lists),
@@ -203,18 +214,18 @@ fa2_status fa2i_candidates_list(const fa2_problem *problems, size_t count,
     for (size_t i = 0; i < count; i++)
         w.lists[i].problem = fa2i_problem_rounded(&problems[i]);
     FA2_TRY(make_units(&w));
-    part_count = fa2i_count_parts(asked->threads, count, 1);
-    for (size_t i = 0; i < part_count; i++)
+    for (size_t i = 0; i < FA2I_PARTS_MAX; i++)
         shares[i].work = &w;
-    FA2_TRY(list_and_key(&w, shares, part_count));
+    FA2_TRY(list_and_key(&w, shares));
     *ret_lists = w.lists;
     w.lists = NULL; /* the caller's now */
 done:
-    for (size_t i = 0; i < part_count; i++)
+    for (size_t i = 0; i < FA2I_PARTS_MAX; i++)
         fa2i_generator_destroy(shares[i].generator);
     fa2i_candidates_free(w.lists, count);
     fa2i_free(w.units);
     fa2i_free(w.sources);
+    fa2i_text_index_done(&w.places);
     return st;
 }
 

@@ -24,6 +24,7 @@
 #include "tuner/report/progress.h"
 #include "tuner/judge/verify.h"
 #include "tuner/search/prospect.h"
+#include "tuner/search/text_index.h"
 #include "tuner/worker/turn.h"
 #include "tuner/worker/worker.h"
 
@@ -96,6 +97,7 @@ typedef struct fa2i_tune {
     int64_t device, session;
     fa2i_tune_kernel *kernels;
     size_t kernel_count, kernel_capacity;
+    fa2i_text_index places; /* of kernels, by their variants' texts */
     fa2i_tune_problem
         *problems; /* in the order of options.shapes, or what they are worth: fa2i_tune_plan */
     size_t problem_count;

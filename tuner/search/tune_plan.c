@@ -31,16 +31,22 @@ static fa2_status add_kernel(fa2i_tune *tune, const fa2i_variant *variant, const
     return FA2_OK;
 }
 
+static const char *kernel_text(const void *of, size_t place)
+{
+    return ((const fa2i_tune *)of)->kernels[place].kernel.variant.text;
+}
+
 static fa2_status find_or_add_kernel(fa2i_tune *tune, const fa2i_variant *variant,
                                      const fa2i_key *key, size_t *ret_index)
 {
-    for (size_t i = 0; i < tune->kernel_count; i++) {
-        if (strcmp(tune->kernels[i].kernel.variant.text, variant->text) == 0) {
-            *ret_index = i;
-            return FA2_OK;
-        }
+    const ptrdiff_t place = fa2i_text_index_find(&tune->places, tune, variant->text);
+    if (place != FA2I_NO_PLACE) {
+        *ret_index = (size_t)place;
+        return FA2_OK;
     }
-    return add_kernel(tune, variant, key, ret_index);
+    tune->places.text_at = kernel_text;
+    const fa2_status st = add_kernel(tune, variant, key, ret_index);
+    return st == FA2_OK ? fa2i_text_index_add(&tune->places, tune, *ret_index) : st;
 }
 
 static fa2_status find_candidates(fa2i_tune *tune, fa2i_tune_problem *problem,
@@ -287,9 +293,8 @@ bool fa2i_tune_usable(const fa2i_tune *tune, const fa2i_tune_problem *problem, s
 {
     const fa2i_tune_kernel *k = &tune->kernels[kernel];
     bool all_spill = true;
-    for (size_t i = 0; i < problem->count; i++)
-        if (tune->kernels[problem->candidates[i]].kernel.outcome == FA2I_OUTCOME_OK)
-            all_spill = false;
+    for (size_t i = 0; i < problem->count && all_spill; i++)
+        all_spill = tune->kernels[problem->candidates[i]].kernel.outcome != FA2I_OUTCOME_OK;
     bool runs = k->kernel.outcome == FA2I_OUTCOME_OK ||
                 (all_spill && k->kernel.outcome == FA2I_OUTCOME_SPILLED);
     return k->known && runs && (!k->verified || k->verification.outcome == FA2I_OUTCOME_OK);
