@@ -38,7 +38,8 @@ fa2_status fa2i_cache_list_sessions(fa2i_cache *cache, fa2i_row_fn row, void *us
 fa2_status fa2i_cache_list_json(fa2i_cache *cache, const char *sql, const char *json,
                                 fa2i_row_fn row, void *user);
 
-/* The winners, and the measurements of a problem, as one JSON array of objects, one object per line, numbers as numbers. */
+/* The winners, and the measurements of a problem, as one JSON array of objects, one object per line, numbers as
+ * numbers. */
 fa2_status fa2i_cache_print_winners_json(fa2i_cache *cache, const fa2i_filter *filter, FILE *out);
 fa2_status fa2i_cache_print_measurements_json(fa2i_cache *cache, const fa2_problem *problem,
                                               const fa2i_filter *filter, FILE *out);

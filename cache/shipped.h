@@ -13,8 +13,8 @@
 
 /* Add what a file knows of an operation on a card's SM, as fa2i_cache_evidence does; kernels and sets are marked
  * as shipped, and the kernels have no key. A file about other SMs is left after its first lines. FA2_E_INVALID: it
- * is no export, or about this SM and was cut or changed. A line that this fa2 does not understand (a field of a problem that came
- * later, a variant's words) is passed over. */
+ * is no export, or about this SM and was cut or changed. A line that this fa2 does not understand (a field of a
+ * problem that came later, a variant's words) is passed over. */
 fa2_status fa2i_shipped_read(const char *path, const fa2i_card *card, fa2_op op, int abi,
                              fa2i_evidence *evidence);
 

@@ -1,5 +1,5 @@
-# To be sourced (with `.`): a script that runs a command, looks at its exit status and at what it wrote, goes on after what is
-# wrong and counts it. It works in a folder of its own, which goes at the end. The script's own paths are to be
+# To be sourced (with `.`): a script that runs a command, looks at its exit status and at what it wrote, goes on after
+# what is wrong and counts it. It works in a folder of its own, which goes at the end. The script's own paths are to be
 # made absolute before.
 texts=${texts:-$(realpath "$(dirname "$0")")/golden/texts}
 folder=$(mktemp -d) || exit 1

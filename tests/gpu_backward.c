@@ -10,8 +10,8 @@
  * the deterministic kernels, too, on the shapes that are repeated.
  *
  * Right means, per launch: each gradient within the judge's bound on the rows compared (all of a small
- * problem, every 23rd, coprime to every tile, and the last of a large one); no poison left in them; no poison changed around
- * them. The workspace is poisoned as well. A gradient that is not wanted changes nothing in the others.
+ * problem, every 23rd, coprime to every tile, and the last of a large one); no poison left in them; no poison changed
+ * around them. The workspace is poisoned as well. A gradient that is not wanted changes nothing in the others.
  * Repeats: dK and dV, and the dQ of deterministic kernels, are the same bits at every launch.
  */
 #include <math.h>

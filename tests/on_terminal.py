@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Runs a program on a terminal of so many columns, and prints what it shows there. Usage: on_terminal.py COLUMNS COMMAND
-ARGUMENT...; the exit status is the command's."""
+"""Runs a program on a terminal of so many columns, and prints what it shows there. Usage: on_terminal.py COLUMNS
+COMMAND ARGUMENT...; the exit status is the command's."""
 import fcntl
 import os
 import pty

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Opens a page of `fa2-tune report --html` in headless Chromium, light and dark, on a telephone, a laptop and a wide screen,
-and asks of each: does axe find a violation, is there a message on the console, does the page scroll sideways? With
-every problem's <details> open, too.
+"""Opens a page of `fa2-tune report --html` in headless Chromium, light and dark, on a telephone, a laptop and a wide
+screen, and asks of each: does axe find a violation, is there a message on the console, does the page scroll sideways?
+With every problem's <details> open, too.
 
 usage: report_browser.py [--pictures FOLDER] [--only WIDTH-SCHEME] [--no-axe] [PAGE...]
 
-Without a page: is all there that it needs? axe takes seconds for a page of a few hundred measurements, many minutes for one
-of ten thousand.
+Without a page: is all there that it needs? axe takes seconds for a page of a few hundred measurements, many minutes
+for one of ten thousand.
 
 Needs chromium, and axe.min.js out of one of PyPI's packages axe-playwright-python, axe-core-python; FA2_CHROMIUM and
 FA2_AXE name them elsewhere. Without: exit status 77, which CTest shows as skipped. Chromium is spoken to by its pipe

@@ -3,8 +3,9 @@
  * report_database FILE EXPORT.jsonl, whose kernels no generator is asked about.
  *
  * Kernels are the generator's own candidates, with times that follow the cost model's, multiplied by SCALE and
- * by something that differs from variant to variant; some failed, some were left out. Nothing is compiled. The device's name and
- * some details are markup, which a page must not let through. On another CARD every second winner is modelled.
+ * by something that differs from variant to variant; some failed, some were left out. Nothing is compiled. The
+ * device's name and some details are markup, which a page must not let through. On another CARD every second winner
+ * is modelled.
  */
 #include <stdio.h>
 #include <stdlib.h>

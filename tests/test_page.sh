@@ -1,6 +1,6 @@
 #!/bin/sh
-# The pages of fa2-tune report in headless Chromium, as axe finds them (report_browser.py); skipped, with the reason, where
-# there is no Chromium or no axe. Usage: test_page.sh FA2_TUNE REPORT_DATABASE [MEASUREMENTS]
+# The pages of fa2-tune report in headless Chromium, as axe finds them (report_browser.py); skipped, with the reason,
+# where there is no Chromium or no axe. Usage: test_page.sh FA2_TUNE REPORT_DATABASE [MEASUREMENTS]
 set -eu
 [ $# -ge 2 ] || {
     echo "usage: test_page.sh FA2_TUNE REPORT_DATABASE [MEASUREMENTS]" >&2

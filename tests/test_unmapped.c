@@ -1,6 +1,6 @@
 /*
- * Calls whose strides no tensor map expresses, on a card whose kernels read by maps: by a kernel that reads none, with the
- * workspace that fa2_workspace_size named for the problem, whichever of the two a call gets.
+ * Calls whose strides no tensor map expresses, on a card whose kernels read by maps: by a kernel that reads none,
+ * with the workspace that fa2_workspace_size named for the problem, whichever of the two a call gets.
  */
 #include "fa2.h"
 #include "tuned_database.h"

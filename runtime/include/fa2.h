@@ -321,10 +321,10 @@ typedef struct fa2_forward_args {
     fa2_rotary_tables rotary;
 } fa2_forward_args;
 
-/* A gradient whose data is NULL is not wanted; at least one is. Without dq neither its product nor its sums are computed,
- * and without dk and dv, where the kernel's dQ has blocks of its own (dq=apart), nothing of theirs. dk or dv alone saves
- * only what is written: kernels compute both, as one that asks while it runs has no registers left for the answer, and
- * kernels of their own would spare one product of five. */
+/* A gradient whose data is NULL is not wanted; at least one is. Without dq neither its product nor its sums are
+ * computed, and without dk and dv, where the kernel's dQ has blocks of its own (dq=apart), nothing of theirs. dk or
+ * dv alone saves only what is written: kernels compute both, as one that asks while it runs has no registers left for
+ * the answer, and kernels of their own would spare one product of five. */
 typedef struct fa2_backward_args {
     fa2_tensor q, k, v;    /* read, as forward had them */
     fa2_tensor o;          /* read, what forward gave */
@@ -444,10 +444,9 @@ typedef struct fa2_explanation {
                           * were added after the program was built are then left out */
     fa2_rule rule;
     int measured; /* 1: the estimate rests on measurements of the kernel; 0: on the model */
-    fa2_problem
-        tuned_problem;   /* the nearest on which it was measured, or for which it was ranked. By
-                                * the default rule: the problem with batch, seq_q and seq_k rounded up,
-                                * about which the model was asked */
+    /* The nearest on which it was measured, or for which it was ranked. By the default rule: the problem with
+     * batch, seq_q and seq_k rounded up, about which the model was asked. */
+    fa2_problem tuned_problem;
     double median_us;    /* its time on tuned_problem; 0 if not measured */
     char device[128];    /* the card that was measured, or the model's */
     char variant[256];   /* family and parameters, as the database prints them */

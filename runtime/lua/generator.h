@@ -54,8 +54,7 @@ typedef struct fa2i_option {
                       * problem's class as the generator knows it */
     size_t set;      /* the nearest of the evidence that us rests on; FA2I_NONE: by the model */
     double distance; /* of that */
-    size_t
-        kin; /* the nearest set of another class that corrects the model; FA2I_NONE: there is none */
+    size_t kin;      /* the nearest set of another class that corrects the model; or FA2I_NONE */
 } fa2i_option;
 
 #define FA2I_NONE ((size_t)-1)
@@ -71,9 +70,8 @@ fa2_status fa2i_generator_learn_more(fa2i_generator *generator, fa2_op op,
 
 /* What a kernel is expected to take on a problem. */
 typedef struct fa2i_judgement {
-    double us; /* 0: no SM can hold it */
-    double
-        doubt; /* standard deviation of ln us, but for what all kernels of a problem are off by */
+    double us;    /* 0: no SM can hold it */
+    double doubt; /* standard deviation of ln us, but for what all kernels of a problem share */
     double known; /* on how many measurements of this very problem it might as well rest */
 } fa2i_judgement;
 

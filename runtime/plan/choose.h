@@ -12,16 +12,15 @@
 /* What a choice rests on. */
 typedef struct fa2i_decision {
     fa2_rule rule;
-    fa2_problem
-        problem;        /* where it was measured or ranked; by default the one that the model saw */
-    char device[128];   /* the card of that */
-    bool real;          /* that card is a device's; else it stands for an SM */
-    bool measured;      /* else modelled */
-    double median_us;   /* the kernel's time there, if measured; else 0 */
-    double distance;    /* from there; 0 for exact */
-    double estimate_us; /* of its time on the problem; for exact what was measured */
-    bool corrected;     /* by the model, which measurements of other classes correct */
-    fa2_problem kin;    /* if corrected: the nearest of those */
+    fa2_problem problem; /* where it was measured or ranked; by default, as the model saw it */
+    char device[128];    /* the card of that */
+    bool real;           /* that card is a device's; else it stands for an SM */
+    bool measured;       /* else modelled */
+    double median_us;    /* the kernel's time there, if measured; else 0 */
+    double distance;     /* from there; 0 for exact */
+    double estimate_us;  /* of its time on the problem; for exact what was measured */
+    bool corrected;      /* by the model, which measurements of other classes correct */
+    fa2_problem kin;     /* if corrected: the nearest of those */
     char runner_up[FA2I_VARIANT_CHARS]; /* the next best; "": there is none, or it is not known */
     double runner_up_us;                /* its estimate */
 } fa2i_decision;

@@ -17,8 +17,8 @@ typedef struct fa2i_plan {
     fa2_problem problem;   /* valid: only checked problems get a plan */
     const fa2i_slot *slot; /* loaded; belongs to the context's kernels, which outlive the plans */
     fa2i_grid grid;
-    size_t
-        workspace_bytes; /* what a caller is told: the grid's, or what the plan of its calls without maps needs */
+    /* What a caller is told: the grid's, or what the plan of its calls without maps needs. */
+    size_t workspace_bytes;
     fa2i_decision decision;
     size_t tried;            /* unless exact: how many kernels, in the order of their estimates */
     _Atomic(uint64_t) calls; /* that were counted: fa2i_plan_count */

@@ -22,8 +22,8 @@ fa2_status fa2i_planner_init(fa2i_planner *planner, const fa2i_device *device,
 void fa2i_planner_done(fa2i_planner *planner); /* zeroed objects are fine */
 
 /* A plan for a valid problem. It borrows its kernel from the planner. unmapped: for calls whose tensors no tensor
- * map expresses: of a kernel that reads none and needs no more workspace than fa2i_op.unmapped_bytes, as such a call brings
- * the one that the problem's own plan asks for. */
+ * map expresses: of a kernel that reads none and needs no more workspace than fa2i_op.unmapped_bytes, as such a call
+ * brings the one that the problem's own plan asks for. */
 fa2_status fa2i_planner_make(fa2i_planner *planner, const fa2_problem *problem, bool unmapped,
                              fa2i_plan *ret_plan);
 

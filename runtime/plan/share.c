@@ -60,8 +60,8 @@ static void add_mapped_folder(fa2i_text *text, const void *address)
         fclose(maps);
 }
 
-/* The folder of the file that this code is in, from the root. "" when nobody can tell. The loader has names as they were
- * given: of a program what it was called by, which need not say where it lies, and of a library a path from where
+/* The folder of the file that this code is in, from the root. "" when nobody can tell. The loader has names as they
+ * were given: of a program what it was called by, which need not say where it lies, and of a library a path from where
  * the program was then. */
 static fa2_status own_folder(char **ret_folder)
 {

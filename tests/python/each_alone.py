@@ -1,5 +1,5 @@
-"""Every test of a module in a process of its own, many at a time: for tests that wait for kernels to be compiled, and that do
-not measure time. They share the database, so that what one compiled the others find.
+"""Every test of a module in a process of its own, many at a time: for tests that wait for kernels to be compiled, and
+that do not measure time. They share the database, so that what one compiled the others find.
 
     python each_alone.py MODULE [CLASS]
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # What of the Python package only a GPU can show, one part behind the other: functions and models against PyTorch, the
-# gradient grid, what a call costs the host, models' steps and tokens per second, and a small GPT trained (on two GPUs, too,
-# where there are). Each part's output ends with its result. Allow an hour on a card for which nothing was compiled yet;
-# FA2_DB names the file that keeps kernels.
+# gradient grid, what a call costs the host, models' steps and tokens per second, and a small GPT trained (on two
+# GPUs, too, where there are). Each part's output ends with its result. Allow an hour on a card for which nothing was
+# compiled yet; FA2_DB names the file that keeps kernels.
 # Usage: tests/python/gpu.sh [PYTHON] [PART...]
 # parts: torch flash_attn transformers typing grid host_cost models train
-# PYTHON has fa2 (pip install .), PyTorch and, for their parts, transformers and mypy. Exits with 77 without a GPU, with 1
-# where a part fails.
+# PYTHON has fa2 (pip install .), PyTorch and, for their parts, transformers and mypy. Exits with 77 without a GPU,
+# with 1 where a part fails.
 set -uo pipefail
 python=${1:-python3}
 shift || true

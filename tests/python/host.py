@@ -1,8 +1,8 @@
 """PyTorch's tensors on the host, and fa2's operations on them by kernels of the software device.
 
 What fa2.torch and what lies above it do with a tensor they do wherever it is; only the kernels want a device. install()
-puts in the extension module's place functions that copy the storages to the device, launch there, and copy back what was
-written, until remove() is called: so everything between a program and the kernels is tried without a GPU.
+puts in the extension module's place functions that copy the storages to the device, launch there, and copy back what
+was written, until remove() is called: so everything between a program and the kernels is tried without a GPU.
 """
 
 import ctypes

@@ -25,8 +25,8 @@ ROUNDS, CALLS = 60, 250
 
 
 def measure(title, ways, rounds=ROUNDS, calls=CALLS):
-    """Each way in turn, many calls at a time, every second round in the other order; the first one is what the others are
-    compared with: medians, and between quartiles the ratios of single rounds."""
+    """Each way in turn, many calls at a time, every second round in the other order; the first one is what the others
+    are compared with: medians, and between quartiles the ratios of single rounds."""
     times = {name: [] for name in ways}
     for round_number in range(rounds + 4):
         for name, call in list(ways.items())[::1 if round_number % 2 else -1]:

@@ -2,10 +2,11 @@
 
     python tests/python/models.py [--rounds 5] [--only bert] [--csv models.csv]
 
-Needs PyTorch, transformers and a GPU; exits with 77 without. Models are made from their configurations, with random weights,
-in bf16, both ways with the same ones; the ways take turns. "first" is the first step or text, with what had to be
-found and compiled; the others are medians, between brackets the quartiles of single rounds' ratios. Whether both ways generate the same tokens is said, and is no condition: in bf16 two
-right kernels differ in the last bit, and a random model's best two tokens may be that close.
+Needs PyTorch, transformers and a GPU; exits with 77 without. Models are made from their configurations, with random
+weights, in bf16, both ways with the same ones; the ways take turns. "first" is the first step or text, with what had
+to be found and compiled; the others are medians, between brackets the quartiles of single rounds' ratios. Whether
+both ways generate the same tokens is said, and is no condition: in bf16 two right kernels differ in the last bit, and
+a random model's best two tokens may be that close.
 """
 
 import argparse

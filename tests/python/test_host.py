@@ -456,7 +456,8 @@ class Operations(OnHost):
                 first.float().square().sum().backward()
 
     def test_nodes_of_the_extension(self):
-        """The engine calls its apply, which for tensors on the host refuses three tensors and hands over packed ones."""
+        """The engine calls its apply, which for tensors on the host refuses three tensors and hands over packed
+        ones."""
         host._Node.apply = host._apply
         q, k, v, qkv, kv = randn(*3 * [(1, 12, 2, 16)], (1, 12, 3, 2, 16), (1, 12, 2, 2, 16))
 

@@ -78,7 +78,8 @@ class OnGpu(unittest.TestCase):
                 self.assert_right(names["out"].detach(), q, k, v, is_causal=True)
 
     def test_a_diffusion_block(self):
-        """As a UNet has it: 40 columns, self-attention over pixels, cross-attention to 77 tokens, through replace_sdpa."""
+        """As a UNet has it: 40 columns, self-attention over pixels, cross-attention to 77 tokens, through
+        replace_sdpa."""
         class Block(torch.nn.Module):
             def __init__(self):
                 super().__init__()

@@ -105,8 +105,8 @@ class Models(unittest.TestCase):
         fa2.transformers.register()
 
     def check_outputs_and_gradients(self, name):
-        """Errors against fp32 are at most twice eager's; of gradients three times, as FlashAttention's tests have it, the layers'
-        tensors of a kind together: of one alone, of two numbers, eager's may be exact by luck."""
+        """Errors against fp32 are at most twice eager's; of gradients three times, as FlashAttention's tests have it,
+        the layers' tensors of a kind together: of one alone, of two numbers, eager's may be exact by luck."""
         kind, config, inputs = model_of(name)
         weights = make(kind, config, torch.float32, "eager").state_dict()
         for dtype in (torch.float16, torch.bfloat16):

@@ -2,9 +2,9 @@
 
     python tests/python/train.py [--steps 300] [--ways eager,checkpoint,compile,ddp] [--tune] [--csv losses.csv]
 
-Needs PyTorch and a GPU; exits with 77 without. Each way is 2 * 300 steps, after what must be compiled: allow five minutes
-each on a card of the size of an A100. ddp is DistributedDataParallel on two GPUs, with as many rows on each, and is left
-out, which is said, where there is one.
+Needs PyTorch and a GPU; exits with 77 without. Each way is 2 * 300 steps, after what must be compiled: allow five
+minutes each on a card of the size of an A100. ddp is DistributedDataParallel on two GPUs, with as many rows on each,
+and is left out, which is said, where there is one.
 
 12 layers of 12 heads of 64, 1024 tokens, bf16 autocast; bytes of the text that Python ships in pydoc_data.
 Prints for each way both losses, how far the curves (means of 10 steps) are apart, step times and peak memory;

@@ -18,13 +18,13 @@ typedef struct fa2i_accuracy {
     fa2_problem problem;
     size_t variants; /* that were timed and that this fa2 has: two at least */
     double best_us;
-    double
-        rank_correlation; /* Spearman's, of the model's times and those measured, by registers as compiled */
+    /* Spearman's, of the model's times and those measured, by registers as compiled. */
+    double rank_correlation;
     double first_loss; /* of the kernel that the model puts first */
     char first[FA2I_VARIANT_CHARS];
-    double
-        regret; /* of the kernel that the runtime would choose if the problem itself had not been measured;
-                    * FA2I_ACCURACY_UNKNOWN: that kernel was not timed on it */
+    /* Of the kernel that the runtime would choose if the problem itself had not been measured;
+     * FA2I_ACCURACY_UNKNOWN: that kernel was not timed on it. */
+    double regret;
     char chosen[FA2I_VARIANT_CHARS];
 } fa2i_accuracy;
 

@@ -37,8 +37,8 @@ enum {
 
 /* One kernel on one problem. */
 typedef struct fa2i_timed {
-    const char
-        *role;     /* "tuned", "chosen" (tuned for problems near), "default" (untuned), "naive" */
+    /* "tuned", "chosen" (tuned for problems near), "default" (untuned), "naive" */
+    const char *role;
     fa2_rule rule; /* that chose it; of naive it means nothing */
     char variant[FA2I_VARIANT_CHARS];
     fa2i_outcome outcome; /* not OK: detail says why, and there is no time */

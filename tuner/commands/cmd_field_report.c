@@ -2,8 +2,8 @@
  * fa2-tune field-report FILE: what this card says, for those who cannot touch it.
  *
  * How: the command tune fills a database beside the file (FILE.field.db, which is nobody else's), every candidate
- * of a small preset, then random problems; it goes on where an earlier run stopped. What comes behind that takes seconds, and is done anew each time. The
- * report is written when all is there.
+ * of a small preset, then random problems; it goes on where an earlier run stopped. What comes behind that takes
+ * seconds, and is done anew each time. The report is written when all is there.
  */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include <errno.h>

@@ -2,9 +2,9 @@
  * The commands as data, and what is made of that one table: the help, the manual page, and the completions of
  * shells.
  *
- * A command's help is paragraphs about it and, if it takes options, an empty line, and a line for each option: two spaces, the option,
- * a space and the name of its value if it takes one, at least two spaces, what it does; lines that go on are
- * indented further. Pure but for the streams.
+ * A command's help is paragraphs about it and, if it takes options, an empty line, and a line for each option: two
+ * spaces, the option, a space and the name of its value if it takes one, at least two spaces, what it does; lines
+ * that go on are indented further. Pure but for the streams.
  */
 #ifndef FA2I_MANUAL_H
 #define FA2I_MANUAL_H

@@ -41,8 +41,8 @@ typedef struct fa2i_destination {
 fa2_status fa2i_place_look(const char *path, const fa2i_place_kind *kind,
                            fa2i_destination *ret_place);
 
-/* An export, a field report among them, from its beginning; "-" is standard input, and others are the caller's to close.
- * FA2_E_INVALID: there is none, or it is a folder or a database. */
+/* An export, a field report among them, from its beginning; "-" is standard input, and others are the caller's to
+ * close. FA2_E_INVALID: there is none, or it is a folder or a database. */
 fa2_status fa2i_place_open_export(const char *path, FILE **ret_file);
 
 /* Writes the whole file; FA2_E_IO without the file's name. */

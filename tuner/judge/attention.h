@@ -26,11 +26,10 @@ typedef struct fa2i_said {
 typedef struct fa2i_sequence {
     fa2_problem problem;
     int32_t index; /* in the batch */
-    int32_t batch, first_q,
-        first_k; /* of tensors, where packed sequences are one batch, and that of K and V
-                                      * may be a row of a cache */
-    int32_t
-        first_new; /* where new keys go, counted from the first row that K has; seq_k: none do */
+    /* Of tensors, where packed sequences are one batch, and that of K and V may be a row of a cache. */
+    int32_t batch, first_q, first_k;
+    /* Where new keys go, counted from the first row that K has; seq_k: none do. */
+    int32_t first_new;
 } fa2i_sequence;
 
 static inline int32_t fa2i_between(int32_t least, int32_t x, int32_t most)

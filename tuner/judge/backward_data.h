@@ -44,8 +44,8 @@ fa2i_features fa2i_backward_case_features(const fa2i_case *c, const fa2i_inputs 
 fa2_status fa2i_backward_reference(const fa2i_case *c, const fa2i_inputs *inputs, int threads,
                                    fa2i_wanted *outputs);
 
-/* Rows of so many columns of a head of a sequence, unless they are there (fa2i_host_head). An empty one leaves what is there: the
- * next one may begin where it does. */
+/* Rows of so many columns of a head of a sequence, unless they are there (fa2i_host_head). An empty one leaves what
+ * is there: the next one may begin where it does. */
 static inline void fa2i_sequence_head(const fa2i_host_tensor *tensor, const fa2i_sequence *s,
                                       int32_t head, int32_t first, int32_t count, int columns,
                                       float *out, int64_t *at)

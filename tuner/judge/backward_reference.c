@@ -15,13 +15,13 @@
  * unit in the last place of the largest gradient at least: as much as it loses by being rounded. A dQ
  * whose row sees no key is exactly 0; so are dK and dV of a key that no row sees.
  *
- * The gradient of a bias is the sum of dS, before a cap's derivative, over all that share a number of it; it is in fp32,
- * so nothing is rounded of a plain sum.
+ * The gradient of a bias is the sum of dS, before a cap's derivative, over all that share a number of it; it is in
+ * fp32, so nothing is rounded of a plain sum.
  *
  * Kernels cap scores with tanh.approx, which promises no more than 2^-11 of the tanh t: each p is off by a factor
  * exp(c t / 2^11) then, c the cap, and each derivative 1 - t^2 by t^2 / 2^10. What that makes of the terms of a
- * gradient is added to its bound: they are off in no common direction, so four times the root of the sum of their squares
- * counts, which is their sum for up to 16 of a size.
+ * gradient is added to its bound: they are off in no common direction, so four times the root of the sum of their
+ * squares counts, which is their sum for up to 16 of a size.
  */
 #include <math.h>
 #include <string.h>

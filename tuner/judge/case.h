@@ -11,9 +11,9 @@
  * Large tensors are filled by copies on the device, and any row can be computed without the tensor.
  * The numbers are nearly normal (never zeros: zeros cost less power and run faster), and a block is an
  * odd number of rows, so rows of heads and batches differ. Where a
- * pattern says which numbers lie where, the block is the whole tensor. Outputs lie between guards of FA2I_GUARD_BYTES, and everything
- * is FA2I_POISON before a launch: NaN in fp16, bf16 and fp32. What a kernel does not write stays NaN,
- * and a guard that is no longer poison was overwritten (the GPU's own NaN is another one).
+ * pattern says which numbers lie where, the block is the whole tensor. Outputs lie between guards of
+ * FA2I_GUARD_BYTES, and everything is FA2I_POISON before a launch: NaN in fp16, bf16 and fp32. What a kernel does not
+ * write stays NaN, and a guard that is no longer poison was overwritten (the GPU's own NaN is another one).
  *
  * Plain data, sent over the pipe as it is. Pure functions; thread-safe.
  */
@@ -96,7 +96,8 @@ fa2i_extent fa2i_case_extent(const fa2i_case *c, int operand);
 size_t fa2i_case_operand_bytes(const fa2i_case *c, int operand); /* without guards */
 
 /* Where the bias of a query and a key is, in elements: by layout the same for all batches and heads, in
- * aligned rows; of each batch and head, its keys in the place of rows; of each batch, odd rows; the same for all queries. */
+ * aligned rows; of each batch and head, its keys in the place of rows; of each batch, odd rows; the same for all
+ * queries. */
 typedef struct fa2i_bias_strides {
     int64_t batch, head, query, key;
 } fa2i_bias_strides;

@@ -1,6 +1,6 @@
 /*
- * What features do to scores and to P, in fp64 and once for all references: ALiBi, sinks, a bias or mask, dropout. As fa2.h
- * defines them. Pure; thread-safe.
+ * What features do to scores and to P, in fp64 and once for all references: ALiBi, sinks, a bias or mask, dropout. As
+ * fa2.h defines them. Pure; thread-safe.
  */
 #ifndef FA2I_JUDGE_FEATURES_H
 #define FA2I_JUDGE_FEATURES_H

@@ -19,7 +19,8 @@ typedef enum fa2i_operand_shape {
     FA2I_SHAPE_STATISTICS, /* [batch, heads_q, seq_q], fp32 */
     FA2I_SHAPE_SLOPES, /* rows of heads_q, fp32: one for each batch, or for all if batches share K and V */
     FA2I_SHAPE_SINKS, /* [heads_q], fp32 */
-    FA2I_SHAPE_BIAS, /* of the type of the problem's bias; which dimensions there are, and in which order: fa2i_case_bias */
+    FA2I_SHAPE_BIAS, /* of the type of the problem's bias; which dimensions there are, and in which order:
+                      * fa2i_case_bias */
     FA2I_SHAPE_BIAS_GRADIENT, /* the same, fp32; not there unless the problem has one. With deterministic, each
                                * batch, head and query has its own */
     FA2I_SHAPE_SEEDS, /* two 64-bit integers; not there in dense BSHD, where values take their place */

@@ -26,8 +26,8 @@ static inline int64_t fa2i_host_row_at(const fa2i_host_tensor *tensor, int32_t b
 void fa2i_host_row(const fa2i_host_tensor *tensor, fa2_dtype dtype, int64_t offset, int head_dim,
                    float *out);
 
-/* `count` rows of a head from the first one on, one behind the other, unless they are there already: *at is where they begin,
- * -1 while there are none. */
+/* `count` rows of a head from the first one on, one behind the other, unless they are there already: *at is where
+ * they begin, -1 while there are none. */
 void fa2i_host_head(const fa2i_host_tensor *tensor, fa2_dtype dtype, int batch, int head,
                     int32_t first, int32_t count, int head_dim, float *out, int64_t *at);
 

@@ -1,6 +1,6 @@
 /*
- * What a file of `fa2-tune bench --format json`, or a field report, says of a card: its ceilings, and the times of naive
- * attention, which no database holds.
+ * What a file of `fa2-tune bench --format json`, or a field report, says of a card: its ceilings, and the times of
+ * naive attention, which no database holds.
  *
  * FA2_E_INVALID: the file is neither, or cannot be read. Not thread-safe.
  */

@@ -97,9 +97,8 @@ typedef struct fa2i_tune {
     int64_t device, session;
     fa2i_tune_kernel *kernels;
     size_t kernel_count, kernel_capacity;
-    fa2i_text_index places; /* of kernels, by their variants' texts */
-    fa2i_tune_problem
-        *problems; /* in the order of options.shapes, or what they are worth: fa2i_tune_plan */
+    fa2i_text_index places;      /* of kernels, by their variants' texts */
+    fa2i_tune_problem *problems; /* in the order of options.shapes, or of what they are worth */
     size_t problem_count;
     fa2i_progress progress;
     double started_s;

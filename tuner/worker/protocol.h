@@ -72,8 +72,7 @@ typedef struct fa2i_kernel_head {
 /* One launch of a kernel that measures the card (templates/bench/params.cu.in), on as many blocks as the
  * card holds at once; on a software device, on one for each SM. */
 typedef struct fa2i_probe {
-    int64_t
-        bytes; /* of each of two areas of memory, 1 at least: about, and 16 for each thread at least */
+    int64_t bytes; /* of each of two areas of memory: about, and 16 for each thread at least */
     int32_t iterations;
     int32_t reserved;
 } fa2i_probe;

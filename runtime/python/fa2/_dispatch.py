@@ -1,7 +1,7 @@
 """Which way a call on PyTorch's tensors goes, and the shorter one for its autograd.
 
-Eager calls that only autograd and autocast look on go by _Plain and _Attention, a fifth of the dispatcher's time; all others
-become operations (_operations.py). Both save the same and launch the same kernels.
+Eager calls that only autograd and autocast look on go by _Plain and _Attention, a fifth of the dispatcher's time; all
+others become operations (_operations.py). Both save the same and launch the same kernels.
 """
 
 from typing import Any, Dict, List, Optional, Sequence, Tuple
@@ -68,8 +68,8 @@ def _recorded(d_out: Tensor, tensors: List[Tensor], out: Tensor, lse: Tensor, wa
 
 
 class _Plain(torch.autograd.Function):
-    """_Attention without features: apply(settings, *tensors), the settings' names being _PLAIN. What Python does at a call is
-    paid at every step of a model: so forward, and the backward of three tensors, are the extension module's."""
+    """_Attention without features: apply(settings, *tensors), the settings' names being _PLAIN. What Python does at a
+    call is paid at every step of a model: so forward, and the backward of three tensors, are the extension module's."""
 
     forward = staticmethod(_native.plain_forward)
 

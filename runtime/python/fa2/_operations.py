@@ -6,7 +6,8 @@ torch.ops.fa2.attention_packed(tensors, ...) -> (out, lse)   tensors: [qkv] with
 torch.ops.fa2.attention_append(q, k, v, k_new, v_new, rotary_cos, rotary_sin, rotary_interleaved, ...) -> (out, lse)
                                                              attention, k_new and v_new being written into k and v
 torch.ops.fa2.attention_backward(d_out, tensors, out, lse, wanted, ...) -> gradients of the tensors, in their
-                                                             shapes, of the sinks and of the bias; of those not wanted: empty
+                                                             shapes, of the sinks and of the bias; of those not
+                                                             wanted: empty
 
 They are what torch.compile, export, functorch and modes see. Eager calls that only autograd and autocast look on go by
 _dispatch.py's shorter way.

@@ -77,8 +77,8 @@ def unpad_input(hidden_states: Tensor, attention_mask: Tensor, unused_mask: Opti
     """The rows of hidden_states [B, S, ...] that a mask [B, S] has, one sequence behind the other.
 
     unused_mask [B, S]: further rows that are to have a place.
-    Returns rows [T, ...], their numbers in [B * S], cu_seqlens int32 [B + 1], the longest sequence's length, and how many
-    of each are attention_mask's, int32 [B].
+    Returns rows [T, ...], their numbers in [B * S], cu_seqlens int32 [B + 1], the longest sequence's length, and how
+    many of each are attention_mask's, int32 [B].
     """
     every = attention_mask if unused_mask is None else attention_mask + unused_mask
     starts, longest = _starts(every.sum(-1, dtype=torch.int32))

@@ -6,10 +6,10 @@
     import fa2.flash_attn; fa2.flash_attn.install()         # or, in a program that cannot be changed:
     from flash_attn import flash_attn_func
 
-float16 and bfloat16 on CUDA devices, D up to 576 forward and 256 with gradients; a D that is no multiple of 8 is padded, and
-the result cut back. Masks are aligned bottom-right: query i stands at key i + Sk - Sq. Rows that see no key give 0, and +inf as
-their log-sum-exp. Dropout draws its seed from PyTorch's generator. What fa2 cannot do yet (gradients
-of some features, for instance) raises NotImplementedError naming it.
+float16 and bfloat16 on CUDA devices, D up to 576 forward and 256 with gradients; a D that is no multiple of 8 is
+padded, and the result cut back. Masks are aligned bottom-right: query i stands at key i + Sk - Sq. Rows that see no
+key give 0, and +inf as their log-sum-exp. Dropout draws its seed from PyTorch's generator. What fa2 cannot do yet
+(gradients of some features, for instance) raises NotImplementedError naming it.
 """
 
 import importlib.machinery
@@ -228,20 +228,20 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Opti
                             return_softmax_lse: bool = False) -> Union[Tensor, Tuple[Tensor, Tensor]]:
     """Attention to keys in a cache, for decoding; no gradients.
 
-    q: [B, Sq, H, D]; k_cache, v_cache: [B, Sc, Hkv, D], or [rows, Sc, Hkv, D] with cache_batch_idx (int32 [B]: which row
-    is a sequence's), or with block_table (int32 [B, pages of a sequence]) pages
+    q: [B, Sq, H, D]; k_cache, v_cache: [B, Sc, Hkv, D], or [rows, Sc, Hkv, D] with cache_batch_idx (int32 [B]: which
+    row is a sequence's), or with block_table (int32 [B, pages of a sequence]) pages
     [n, page, Hkv, D], page a power of two.
     cache_seqlens: how many keys are in the cache: an int for all sequences, or int32 [B]; None: all Sc.
     cache_leftpad: int32 [B]: how many keys at the beginning are padding; cache_seqlens counts them, too.
     k, v: [B, Sn, Hkv, D], written into the cache behind those, and seen.
-    rotary_cos, rotary_sin: [positions, R / 2]: the first R dimensions of k are turned by its position, and those of q by
-    its own if causal or windowed, else by that of the first new key. rotary_interleaved: pairs are (0, 1), (2, 3), ...;
-    else (0, R / 2), (1, R / 2 + 1), ...
+    rotary_cos, rotary_sin: [positions, R / 2]: the first R dimensions of k are turned by its position, and those of q
+    by its own if causal or windowed, else by that of the first new key. rotary_interleaved: pairs are (0, 1), (2, 3),
+    ...; else (0, R / 2), (1, R / 2 + 1), ...
     num_splits: ignored: how the keys are divided belongs to the kernel that is chosen.
     Returns out [B, Sq, H, D], or with return_softmax_lse (out, lse [B, H, Sq]).
 
-    Writing and turning are steps of the kernel. The tables have as many positions as the cache, and q's type: others are
-    refused, not rounded.
+    Writing and turning are steps of the kernel. The tables have as many positions as the cache, and q's type: others
+    are refused, not rounded.
     """
     if rotary_cos is not None and (k is None or rotary_sin is None):
         raise ValueError("rotary embedding is of new keys: give k, v and rotary_sin too")

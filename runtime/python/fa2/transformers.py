@@ -3,9 +3,9 @@
     import fa2.transformers; fa2.transformers.register()
     model = AutoModelForCausalLM.from_pretrained(..., attn_implementation="fa2")
 
-Causal, bidirectional and cross-attention, grouped heads, sliding windows, softcap, sinks, padding and other masks, learned
-biases of scores (T5), dynamic and static caches. What fa2 cannot do yet goes to transformers' sdpa, which a warning says, once for each
-reason.
+Causal, bidirectional and cross-attention, grouped heads, sliding windows, softcap, sinks, padding and other masks,
+learned biases of scores (T5), dynamic and static caches. What fa2 cannot do yet goes to transformers' sdpa, which a
+warning says, once for each reason.
 """
 
 import warnings
@@ -227,8 +227,9 @@ def _biased(bias: Tensor, mask: Optional[Tensor], dtype: torch.dtype) -> Tensor:
     return bias if bias.stride(-1) == 1 else bias.contiguous()
 
 
-# Kernels that are told where keys begin and end have no gradients. Up to so many keys a mask of them costs less than what it
-# hides: leaving padding out is two copies at each layer and as many backward, which takes the host longer than the kernel.
+# Kernels that are told where keys begin and end have no gradients. Up to so many keys a mask of them costs less than
+# what it hides: leaving padding out is two copies at each layer and as many backward, which takes the host longer
+# than the kernel.
 _MOST_MASKED = 1024
 
 

@@ -287,8 +287,8 @@ PyObject *fa2py_dropout_mask(PyObject *module, PyObject *args);
 
 /* ---- a call's tensors, together (operands.c) ---- */
 
-/* Open q, k and v, which become the first three operands, and the features' tensors, and find the stream that the call goes to.
- * ret_lender: see fa2py_launch. */
+/* Open q, k and v, which become the first three operands, and the features' tensors, and find the stream that the
+ * call goes to. ret_lender: see fa2py_launch. */
 bool fa2py_begin(const fa2py_call *call, fa2py_operand operands[3], fa2py_features *features,
                  void **ret_stream, const fa2py_framework **ret_lender);
 
