@@ -1,13 +1,14 @@
 /*
- * Arrays that features read are found as a tensor's rows are: a memory of rows at strides, so that what
- * shares bytes with an output is refused by the same arithmetic.
+ * What scores and what becomes of them are made with; where rows lie is features_rows.c. Arrays that features
+ * read are found as a tensor's rows are: a memory of rows at strides, so that what shares bytes with an output
+ * is refused by the same arithmetic.
  */
 #include "runtime/ops/features.h"
 
 #include "runtime/base/problem.h"
 #include "runtime/base/status.h"
 #include "runtime/ops/dropout.h"
-#include "runtime/ops/forward.h"
+#include "runtime/ops/features_rows.h"
 
 /* Terms of scores are divided by the scale, and the quotient is to be a number. */
 #define SCALE_LEAST 1e-30
@@ -35,13 +36,23 @@ static fa2_status check_scale(double scale)
         scale, SCALE_LEAST);
 }
 
-static fa2_status check_given(const char *name, const void *data, int field, int32_t asked)
+fa2_status fa2i_feature_check_given(const char *name, const void *data, int field, int32_t asked)
 {
     const char *word = fa2i_field_word(field, asked);
     if (data != NULL)
         return FA2_OK;
     return fa2i_fail(FA2_E_INVALID, "%s is NULL, but problem.%s is %s", name,
                      fa2i_fields[field].name, word != NULL ? word : "1");
+}
+
+fa2_status fa2i_feature_check_apart(const fa2i_memory *input, const fa2i_memory *const *outputs,
+                                    int output_count)
+{
+    fa2_status st = FA2_OK;
+    for (int i = 0; i < output_count; i++)
+        FA2_TRY(fa2i_memory_check_apart(outputs[i], input));
+done:
+    return st;
 }
 
 /* Bytes from the first to the last of so many at this stride, which is anything where there is one. */
@@ -67,7 +78,7 @@ static fa2_status locate_slopes(const fa2_problem *p, const fa2_alibi *alibi, fa
     const int64_t row = (int64_t)p->heads_q * (int64_t)sizeof *alibi->slopes;
     int64_t reach;
     fa2_status st = FA2_OK;
-    FA2_TRY(check_given(name, alibi->slopes, FA2I_FIELD_alibi, p->alibi));
+    FA2_TRY(fa2i_feature_check_given(name, alibi->slopes, FA2I_FIELD_alibi, p->alibi));
     FA2_TRY(find_reach("alibi.stride_batch", alibi->stride_batch, p->batch, sizeof(float), &reach));
     FA2_TRY(fa2i_memory_of_array(name, alibi->slopes, (size_t)(row + reach), sizeof(float), m));
     m->row_bytes = row;
@@ -79,7 +90,7 @@ done:
 
 static fa2_status locate_sinks(const fa2_problem *p, const float *sinks, fa2i_memory *m)
 {
-    const fa2_status st = check_given("sinks", sinks, FA2I_FIELD_sinks, p->sinks);
+    const fa2_status st = fa2i_feature_check_given("sinks", sinks, FA2I_FIELD_sinks, p->sinks);
     if (st != FA2_OK)
         return st;
     return fa2i_memory_of_array("sinks", sinks, (size_t)p->heads_q * sizeof *sinks, sizeof *sinks,
@@ -108,7 +119,7 @@ static fa2_status locate_plane(const fa2_problem *p, const plane *of, fa2i_memor
     const int64_t elem_bytes = (int64_t)of->elem_bytes;
     int64_t reaches[4], end = elem_bytes;
     fa2_status st = FA2_OK;
-    FA2_TRY(check_given(of->data_name, of->data, FA2I_FIELD_bias, (int32_t)p->bias));
+    FA2_TRY(fa2i_feature_check_given(of->data_name, of->data, FA2I_FIELD_bias, (int32_t)p->bias));
     for (int i = 0; i < 4; i++) {
         FA2_TRY(find_reach(of->names[i], of->strides[i], extents[i], of->elem_bytes, &reaches[i]));
         end += reaches[i];
@@ -186,118 +197,6 @@ done:
     return st;
 }
 
-/* An array of int32. */
-static fa2_status locate_numbers(const char *name, const int32_t *numbers, size_t count, int field,
-                                 fa2i_memory *m)
-{
-    const fa2_status st = check_given(name, numbers, field, 1);
-    return st != FA2_OK
-               ? st
-               : fa2i_memory_of_array(name, numbers, count * sizeof *numbers, sizeof *numbers, m);
-}
-
-/* [batch, pages of a sequence] */
-static fa2_status locate_table(const fa2_problem *p, const fa2i_feature_args *args, fa2i_memory *m)
-{
-    const int64_t columns = ((int64_t)p->seq_k + fa2i_forward_page(p) - 1) / fa2i_forward_page(p);
-    const int64_t stride = *args->block_table_stride;
-    const int64_t most = FA2I_ADDRESS_END / 8 / p->batch;
-    if (*args->page_count < 1)
-        return fa2i_fail(FA2_E_INVALID, "page_count is %d; it must be at least 1",
-                         (int)*args->page_count);
-    if (p->batch > 1 && (stride < 0 || stride > most))
-        return fa2i_fail(FA2_E_INVALID,
-                         "block_table_stride is %lld; with a batch of %d it must be from 0 to %lld",
-                         (long long)stride, (int)p->batch, (long long)most);
-    const int64_t rows = p->batch > 1 ? stride * (p->batch - 1) : 0;
-    return locate_numbers("block_table", *args->block_table, (size_t)(rows + columns),
-                          FA2I_FIELD_paged, m);
-}
-
-static fa2_status locate_cache_rows(const fa2_problem *p, const fa2i_feature_args *args,
-                                    fa2i_memory *m)
-{
-    if (*args->cache_row_count < 1)
-        return fa2i_fail(FA2_E_INVALID, "cache_row_count is %d; it must be at least 1",
-                         (int)*args->cache_row_count);
-    return locate_numbers("cache_rows", *args->cache_rows, (size_t)p->batch, FA2I_FIELD_cache_rows,
-                          m);
-}
-
-/* [batch, seq, heads_kv, head_dim] */
-static fa2_status locate_new(const fa2_problem *p, const char *name, const fa2_tensor *tensor,
-                             int32_t seq, int32_t columns, fa2i_memory *m)
-{
-    const int32_t extents[] = {p->batch, seq, p->heads_kv};
-    return fa2i_memory_of_tensor(name, tensor, extents, columns, false, m);
-}
-
-/* [rows, rotary_dim / 2] */
-static fa2_status locate_angles(const fa2_problem *p, const char *name, const void *data,
-                                int32_t rows, fa2i_memory *m)
-{
-    enum { ALIGN_BYTES = 16 };
-    const fa2_status st = check_given(name, data, FA2I_FIELD_rotary, (int32_t)p->rotary);
-    return st != FA2_OK ? st
-                        : fa2i_memory_of_array(name, data, (size_t)rows * (size_t)p->rotary_dim,
-                                               ALIGN_BYTES, m);
-}
-
-static fa2_status check_apart(const fa2i_memory *input, const fa2i_memory *const *outputs,
-                              int output_count)
-{
-    fa2_status st = FA2_OK;
-    for (int i = 0; i < output_count; i++)
-        FA2_TRY(fa2i_memory_check_apart(outputs[i], input));
-done:
-    return st;
-}
-
-/* What the appending step counts rows in. */
-#define ROWS_MAX ((int64_t)UINT32_MAX)
-
-static fa2_status check_append(const fa2_problem *p, const fa2_append *append,
-                               const fa2i_memory *const *outputs, int output_count)
-{
-    fa2i_memory m;
-    fa2_status st = FA2_OK;
-    if (append->seq < 1 || append->seq > p->seq_k)
-        return fa2i_fail(FA2_E_INVALID, "append.seq is %d; it must be from 1 to seq_k (%d)",
-                         (int)append->seq, (int)p->seq_k);
-    const int64_t heads = p->rotary != FA2_ROTARY_NONE ? p->heads_q : 0;
-    const int64_t batch = p->batch, new_rows = batch * append->seq; /* < 2^60 */
-    if (new_rows > ROWS_MAX / 2 / p->heads_kv ||
-        (heads > 0 && batch * p->seq_q > (ROWS_MAX - 2 * new_rows * p->heads_kv) / heads))
-        return fa2i_fail(
-            FA2_E_INVALID,
-            "append.seq is %d; with %d batches of %d heads and %lld x %d rotated rows of "
-            "Q there would be more than %lld rows to write",
-            (int)append->seq, (int)p->batch, (int)p->heads_kv, (long long)heads, (int)p->seq_q,
-            (long long)ROWS_MAX);
-    FA2_TRY(locate_new(p, "append.k", &append->k, append->seq, p->head_dim, &m));
-    FA2_TRY(check_apart(&m, outputs, output_count));
-    FA2_TRY(locate_new(p, "append.v", &append->v, append->seq, fa2i_head_dim_v(p), &m));
-    FA2_TRY(check_apart(&m, outputs, output_count));
-done:
-    return st;
-}
-
-static fa2_status check_rotary(const fa2_problem *p, const fa2_rotary_tables *tables,
-                               const fa2i_memory *const *outputs, int output_count)
-{
-    fa2i_memory m;
-    fa2_status st = FA2_OK;
-    if (tables->rows < p->seq_k)
-        return fa2i_fail(FA2_E_INVALID, "rotary.rows is %d; it must be at least seq_k (%d)",
-                         (int)tables->rows, (int)p->seq_k);
-    FA2_TRY(locate_angles(p, "rotary.cos", tables->cos, tables->rows, &m));
-    FA2_TRY(check_apart(&m, outputs, output_count));
-    FA2_TRY(locate_angles(p, "rotary.sin", tables->sin, tables->rows, &m));
-    FA2_TRY(check_apart(&m, outputs, output_count));
-done:
-    return st;
-}
-
 /* What scores and what becomes of them are made with. */
 static fa2_status check_of_scores(const fa2_problem *problem, const fa2i_feature_args *args,
                                   const fa2i_memory *const *outputs, int output_count)
@@ -306,62 +205,23 @@ static fa2_status check_of_scores(const fa2_problem *problem, const fa2i_feature
     fa2_status st = FA2_OK;
     if (problem->alibi) {
         FA2_TRY(locate_slopes(problem, args->alibi, &m));
-        FA2_TRY(check_apart(&m, outputs, output_count));
+        FA2_TRY(fa2i_feature_check_apart(&m, outputs, output_count));
     }
     if (problem->sinks) {
         FA2_TRY(locate_sinks(problem, *args->sinks, &m));
-        FA2_TRY(check_apart(&m, outputs, output_count));
+        FA2_TRY(fa2i_feature_check_apart(&m, outputs, output_count));
     }
     if (problem->bias != FA2_BIAS_NONE) {
         FA2_TRY(locate_bias(problem, args->bias, &m));
-        FA2_TRY(check_apart(&m, outputs, output_count));
+        FA2_TRY(fa2i_feature_check_apart(&m, outputs, output_count));
     }
     if (problem->dropout) {
         FA2_TRY(fa2i_dropout_check(args->dropout));
         FA2_TRY(locate_number("dropout.seed_at", args->dropout->seed_at, &m));
-        FA2_TRY(check_apart(&m, outputs, output_count));
+        FA2_TRY(fa2i_feature_check_apart(&m, outputs, output_count));
         FA2_TRY(locate_number("dropout.offset_at", args->dropout->offset_at, &m));
-        FA2_TRY(check_apart(&m, outputs, output_count));
+        FA2_TRY(fa2i_feature_check_apart(&m, outputs, output_count));
     }
-done:
-    return st;
-}
-
-/* Which queries and keys there are, where they lie, and what comes to them. */
-static fa2_status check_of_rows(const fa2_problem *problem, const fa2i_feature_args *args,
-                                const fa2i_memory *const *outputs, int output_count)
-{
-    const size_t batch = (size_t)problem->batch;
-    fa2i_memory m;
-    fa2_status st = FA2_OK;
-    if (problem->seqused) {
-        FA2_TRY(locate_numbers("seqused_k", *args->seqused_k, batch, FA2I_FIELD_seqused, &m));
-        FA2_TRY(check_apart(&m, outputs, output_count));
-    }
-    if (problem->varlen) {
-        FA2_TRY(
-            locate_numbers("cu_seqlens_q", *args->cu_seqlens_q, batch + 1, FA2I_FIELD_varlen, &m));
-        FA2_TRY(check_apart(&m, outputs, output_count));
-        FA2_TRY(
-            locate_numbers("cu_seqlens_k", *args->cu_seqlens_k, batch + 1, FA2I_FIELD_varlen, &m));
-        FA2_TRY(check_apart(&m, outputs, output_count));
-    }
-    if (problem->paged) {
-        FA2_TRY(locate_table(problem, args, &m));
-        FA2_TRY(check_apart(&m, outputs, output_count));
-    }
-    if (problem->leftpad) {
-        FA2_TRY(locate_numbers("leftpad", *args->leftpad, batch, FA2I_FIELD_leftpad, &m));
-        FA2_TRY(check_apart(&m, outputs, output_count));
-    }
-    if (problem->cache_rows) {
-        FA2_TRY(locate_cache_rows(problem, args, &m));
-        FA2_TRY(check_apart(&m, outputs, output_count));
-    }
-    if (problem->append)
-        FA2_TRY(check_append(problem, args->append, outputs, output_count));
-    if (problem->rotary != FA2_ROTARY_NONE)
-        FA2_TRY(check_rotary(problem, args->rotary, outputs, output_count));
 done:
     return st;
 }
@@ -373,7 +233,7 @@ fa2_status fa2i_features_check(const fa2_problem *problem, const fa2i_feature_ar
     if (has_terms(problem))
         FA2_TRY(check_scale(scale));
     FA2_TRY(check_of_scores(problem, args, outputs, output_count));
-    FA2_TRY(check_of_rows(problem, args, outputs, output_count));
+    FA2_TRY(fa2i_feature_rows_check(problem, args, outputs, output_count));
 done:
     return st;
 }
@@ -427,38 +287,6 @@ void fa2i_features_fill(const fa2_problem *problem, const fa2i_feature_args *arg
         fill_bias(problem, args->bias, &params);
     if (problem->dropout)
         fill_dropout(args->dropout, &params);
-    if (problem->seqused)
-        params.seqused_k = (uintptr_t)*args->seqused_k;
-    if (problem->varlen) {
-        params.cu_seqlens_q = (uintptr_t)*args->cu_seqlens_q;
-        params.cu_seqlens_k = (uintptr_t)*args->cu_seqlens_k;
-        params.total_q = fa2i_forward_total_q(problem);
-        params.total_k = fa2i_forward_total_k(problem);
-    }
-    if (problem->paged) {
-        params.block_table = (uintptr_t)*args->block_table;
-        params.table_stride = problem->batch > 1 ? *args->block_table_stride : 0;
-        params.pages = *args->page_count;
-        while (1 << params.page_shift < fa2i_forward_page(problem))
-            params.page_shift++;
-    }
-    if (problem->leftpad)
-        params.leftpad = (uintptr_t)*args->leftpad;
-    if (problem->cache_rows) {
-        params.cache_rows = (uintptr_t)*args->cache_rows;
-        params.cache_row_count = *args->cache_row_count;
-    }
-    if (problem->append) {
-        params.new_count = args->append->seq;
-        params.new_k = (uintptr_t)args->append->k.data;
-        params.new_v = (uintptr_t)args->append->v.data;
-        fa2i_param_strides(&args->append->k, params.new_k_stride);
-        fa2i_param_strides(&args->append->v, params.new_v_stride);
-    }
-    if (problem->rotary != FA2_ROTARY_NONE) {
-        params.rotary_cos = (uintptr_t)args->rotary->cos;
-        params.rotary_sin = (uintptr_t)args->rotary->sin;
-        params.rotary_rows = args->rotary->rows;
-    }
+    fa2i_feature_rows_fill(problem, args, &params);
     *ret_params = params;
 }

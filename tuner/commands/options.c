@@ -8,6 +8,7 @@
  */
 #include <errno.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -143,13 +144,6 @@ static fa2_status apply_variant(const char *value, fa2i_options *options)
     return FA2_OK;
 }
 
-static fa2_status apply_failures(const char *value, fa2i_options *options)
-{
-    (void)value;
-    options->filter.failures = true;
-    return FA2_OK;
-}
-
 bool fa2i_filter_is_given(const fa2i_filter *filter)
 {
     bool given = filter->device != NULL || filter->variant != NULL || filter->failures;
@@ -178,34 +172,6 @@ done:
 
 /* ---- others ---- */
 
-static fa2_status apply_all(const char *value, fa2i_options *options)
-{
-    (void)value;
-    options->all = true;
-    return FA2_OK;
-}
-
-static fa2_status apply_force(const char *value, fa2i_options *options)
-{
-    (void)value;
-    options->force = true;
-    return FA2_OK;
-}
-
-static fa2_status apply_share(const char *value, fa2i_options *options)
-{
-    (void)value;
-    options->share = true;
-    return FA2_OK;
-}
-
-static fa2_status apply_dry_run(const char *value, fa2i_options *options)
-{
-    (void)value;
-    options->dry_run = true;
-    return FA2_OK;
-}
-
 static fa2_status apply_db(const char *value, fa2i_options *options)
 {
     if (*value == '\0')
@@ -230,42 +196,6 @@ static fa2_status apply_budget(const char *value, fa2i_options *options)
     return FA2_OK;
 }
 
-static fa2_status apply_json(const char *value, fa2i_options *options)
-{
-    (void)value;
-    options->json = true;
-    return FA2_OK;
-}
-
-/* A file, by an option's name. */
-static fa2_status take_path(const char *option, const char *value, const char **ret_path)
-{
-    if (*value == '\0')
-        return invalid(option, value, "the path of a file");
-    *ret_path = value;
-    return FA2_OK;
-}
-
-static fa2_status apply_html(const char *value, fa2i_options *options)
-{
-    return take_path("--html", value, &options->html);
-}
-
-static fa2_status apply_markdown(const char *value, fa2i_options *options)
-{
-    return take_path("--markdown", value, &options->markdown);
-}
-
-static fa2_status apply_against(const char *value, fa2i_options *options)
-{
-    return take_path("--against", value, &options->against);
-}
-
-static fa2_status apply_bench(const char *value, fa2i_options *options)
-{
-    return take_path("--bench", value, &options->bench);
-}
-
 static fa2_status apply_runs(const char *value, fa2i_options *options)
 {
     static const char accepted[] = "a number of timed runs, 10 to 100000";
@@ -278,26 +208,12 @@ static fa2_status apply_rest(const char *value, fa2i_options *options)
     return parse_whole("--rest", value, 10000, "milliseconds, 0 to 10000", &options->rest_ms);
 }
 
-static fa2_status apply_cold(const char *value, fa2i_options *options)
-{
-    (void)value;
-    options->cold = true;
-    return FA2_OK;
-}
-
 static fa2_status apply_scale(const char *value, fa2i_options *options)
 {
     fa2i_scale scale = FA2I_SCALE_S;
     if (!fa2i_scale_parse(value, &scale))
         return invalid("--scale", value, "S, B or D");
     options->scales |= 1u << scale;
-    return FA2_OK;
-}
-
-static fa2_status apply_check(const char *value, fa2i_options *options)
-{
-    (void)value;
-    options->check = true;
     return FA2_OK;
 }
 
@@ -310,45 +226,50 @@ static fa2_status apply_format(const char *value, fa2i_options *options)
                : invalid("--format", value, "text, csv or json");
 }
 
+#define OPTION(member) offsetof(fa2i_options, member)
+
 static const struct option {
     const char *name;
     int bit;
     const char *value; /* what it takes; NULL: nothing */
-    apply_fn apply;
+    apply_fn apply;    /* NULL: the member is set, to true, or to the path that is the value */
     bool once;
+    size_t member; /* offset in fa2i_options */
 } known[] = {
-    {"--preset", FA2I_OPT_SHAPES, "the name of a preset", apply_preset, false},
-    {"--shapes", FA2I_OPT_SHAPES, "a shape file", apply_shapes, false},
-    {"--shape", FA2I_OPT_FILTER, "fields of a shape: D=64,causal=1", apply_filter_shape, true},
-    {"--shape", FA2I_OPT_FILTER_SHOWN, "a shape, or fields of one", apply_shown_shape, false},
-    {"--shape", FA2I_OPT_SHAPES, "a shape: Hq=8,Sq=512,D=64", apply_shape, false},
-    {"--op", FA2I_OPT_FILTER, "forward or backward", apply_filter_op, true},
-    {"--op", FA2I_OPT_SHAPES, "forward, backward or all", apply_op, true},
+    {"--preset", FA2I_OPT_SHAPES, "the name of a preset", apply_preset, false, 0},
+    {"--shapes", FA2I_OPT_SHAPES, "a shape file", apply_shapes, false, 0},
+    {"--shape", FA2I_OPT_FILTER, "fields of a shape: D=64,causal=1", apply_filter_shape, true, 0},
+    {"--shape", FA2I_OPT_FILTER_SHOWN, "a shape, or fields of one", apply_shown_shape, false, 0},
+    {"--shape", FA2I_OPT_SHAPES, "a shape: Hq=8,Sq=512,D=64", apply_shape, false, 0},
+    {"--op", FA2I_OPT_FILTER, "forward or backward", apply_filter_op, true, 0},
+    {"--op", FA2I_OPT_SHAPES, "forward, backward or all", apply_op, true, 0},
     {"--device", FA2I_OPT_FILTER | FA2I_OPT_FILTER_SHOWN, "a device number or name",
-     apply_filter_device, true},
-    {"--variant", FA2I_OPT_FORGET, "a part of a variant's text", apply_variant, true},
-    {"--failures", FA2I_OPT_FORGET, NULL, apply_failures, false},
-    {"--all", FA2I_OPT_TUNE, NULL, apply_all, false},
-    {"--force", FA2I_OPT_TUNE, NULL, apply_force, false},
-    {"--share", FA2I_OPT_TUNE, NULL, apply_share, false},
-    {"--dry-run", FA2I_OPT_DRY_RUN, NULL, apply_dry_run, false},
-    {"--device", FA2I_OPT_DEVICE, "a device number", apply_device, true},
-    {"--arch", FA2I_OPT_ARCH, "architectures: sm_86; native, all", apply_arch, false},
-    {"--db", FA2I_OPT_DB, "a database file", apply_db, true},
-    {"--jobs", FA2I_OPT_JOBS, "a number of threads", apply_jobs, true},
-    {"--budget", FA2I_OPT_BUDGET, "seconds", apply_budget, true},
-    {"--html", FA2I_OPT_REPORT, "a file to write", apply_html, true},
-    {"--markdown", FA2I_OPT_REPORT, "a file to write", apply_markdown, true},
-    {"--against", FA2I_OPT_REPORT, "a database file", apply_against, true},
-    {"--bench", FA2I_OPT_REPORT, "a file of bench or field-report", apply_bench, true},
-    {"--runs", FA2I_OPT_BENCH, "a number of timed runs", apply_runs, true},
-    {"--rest", FA2I_OPT_BENCH, "milliseconds", apply_rest, true},
-    {"--check", FA2I_OPT_CHECK, NULL, apply_check, false},
-    {"--scale", FA2I_OPT_BENCH, "S, B or D", apply_scale, false},
-    {"--cold", FA2I_OPT_BENCH, NULL, apply_cold, false},
-    {"--format", FA2I_OPT_BENCH, "text, csv or json", apply_format, true},
-    {"--json", FA2I_OPT_JSON, NULL, apply_json, false},
+     apply_filter_device, true, 0},
+    {"--variant", FA2I_OPT_FORGET, "a part of a variant's text", apply_variant, true, 0},
+    {"--failures", FA2I_OPT_FORGET, NULL, NULL, false, OPTION(filter.failures)},
+    {"--all", FA2I_OPT_TUNE, NULL, NULL, false, OPTION(all)},
+    {"--force", FA2I_OPT_TUNE, NULL, NULL, false, OPTION(force)},
+    {"--share", FA2I_OPT_TUNE, NULL, NULL, false, OPTION(share)},
+    {"--dry-run", FA2I_OPT_DRY_RUN, NULL, NULL, false, OPTION(dry_run)},
+    {"--device", FA2I_OPT_DEVICE, "a device number", apply_device, true, 0},
+    {"--arch", FA2I_OPT_ARCH, "architectures: sm_86; native, all", apply_arch, false, 0},
+    {"--db", FA2I_OPT_DB, "a database file", apply_db, true, 0},
+    {"--jobs", FA2I_OPT_JOBS, "a number of threads", apply_jobs, true, 0},
+    {"--budget", FA2I_OPT_BUDGET, "seconds", apply_budget, true, 0},
+    {"--html", FA2I_OPT_REPORT, "a file to write", NULL, true, OPTION(html)},
+    {"--markdown", FA2I_OPT_REPORT, "a file to write", NULL, true, OPTION(markdown)},
+    {"--against", FA2I_OPT_REPORT, "a database file", NULL, true, OPTION(against)},
+    {"--bench", FA2I_OPT_REPORT, "a file of bench or field-report", NULL, true, OPTION(bench)},
+    {"--runs", FA2I_OPT_BENCH, "a number of timed runs", apply_runs, true, 0},
+    {"--rest", FA2I_OPT_BENCH, "milliseconds", apply_rest, true, 0},
+    {"--check", FA2I_OPT_CHECK, NULL, NULL, false, OPTION(check)},
+    {"--scale", FA2I_OPT_BENCH, "S, B or D", apply_scale, false, 0},
+    {"--cold", FA2I_OPT_BENCH, NULL, NULL, false, OPTION(cold)},
+    {"--format", FA2I_OPT_BENCH, "text, csv or json", apply_format, true, 0},
+    {"--json", FA2I_OPT_JSON, NULL, NULL, false, OPTION(json)},
 };
+
+#undef OPTION
 
 enum { KNOWN_COUNT = sizeof known / sizeof *known };
 _Static_assert(KNOWN_COUNT <= 32, "those given are bits of an unsigned");
@@ -374,6 +295,19 @@ static fa2_status unknown_option(const char *command, const char *arg, int accep
     return fa2i_fail(FA2_E_INVALID, "%s has no option \"%s\"; it takes %s", command, arg, list);
 }
 
+/* What has a row and no function of its own. */
+static fa2_status set_member(const struct option *option, const char *value, fa2i_options *options)
+{
+    void *member = (char *)options + option->member;
+    if (option->value == NULL)
+        *(bool *)member = true;
+    else if (*value == '\0')
+        return invalid(option->name, value, "the path of a file");
+    else
+        *(const char **)member = value;
+    return FA2_OK;
+}
+
 /* The option at argv[*index], with its value, which may be the next argument. *given: the options
  * so far, one bit for each row of the table. */
 static fa2_status parse_option(int argc, char **argv, int accepted, int *index, unsigned *given,
@@ -397,7 +331,8 @@ static fa2_status parse_option(int argc, char **argv, int accepted, int *index, 
     if (option->once && (*given & bit) != 0)
         return fa2i_fail(FA2_E_INVALID, "%s is given twice; it takes one value", option->name);
     *given |= bit;
-    return option->apply(value, options);
+    return option->apply != NULL ? option->apply(value, options)
+                                 : set_member(option, value, options);
 }
 
 static fa2_status parse_positional(const char *command, const char *arg, int accepted,

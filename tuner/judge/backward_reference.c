@@ -15,9 +15,6 @@
  * unit in the last place of the largest gradient at least: as much as it loses by being rounded. A dQ
  * whose row sees no key is exactly 0; so are dK and dV of a key that no row sees.
  *
- * The gradient of a bias is the sum of dS, before a cap's derivative, over all that share a number of it; it is in
- * fp32, so nothing is rounded of a plain sum.
- *
  * Kernels cap scores with tanh.approx, which promises no more than 2^-11 of the tanh t: each p is off by a factor
  * exp(c t / 2^11) then, c the cap, and each derivative 1 - t^2 by t^2 / 2^10. What that makes of the terms of a
  * gradient is added to its bound: they are off in no common direction, so four times the root of the sum of their
@@ -29,51 +26,16 @@
 #include "runtime/base/problem.h"
 #include "runtime/base/status.h"
 #include "runtime/ops/call.h"
-#include "tuner/judge/backward_data.h"
+#include "tuner/judge/backward_reference.h"
 #include "tuner/judge/features.h"
 #include "tuner/judge/judge.h"
 #include "tuner/judge/number.h"
 #include "tuner/judge/reference.h"
 
-/* dQ, dK, dV: indexes of outputs; dsinks and dbias are behind them, if they are there. Of dbias errors are kept
- * behind those of the others. */
-enum { GRADIENTS = DSINKS - INPUTS, OF_BIAS = GRADIENTS, KINDS };
-
-typedef struct work {
-    const fa2i_case *c;
-    fa2i_host_tensor tensors[LSE]; /* by operand */
-    fa2i_features features;
-    fa2i_said said;
-    fa2i_extent lse_extent;
-    const float *lse; /* element i is lse[i % lse_period] */
-    size_t lse_period;
-    double scale;
-    fa2i_wanted *outputs, *dbias; /* dbias: of them; NULL: there is none */
-    fa2i_extent dbias_extent;
-} work;
-
-/* One thread's share of the rows, and what it works with. */
-typedef struct part {
-    const work *work;
-    size_t index, count;    /* of the parts */
-    fa2i_sequence sequence; /* whose rows are looked at */
-    float *row[2],
-        *head[2]; /* [D] and [S, D]: q, dO and k, v, or the other way round; of dO and v [S, Dv] */
-    int64_t at[2],
-        stats_at;        /* what is in head[]; the plane whose statistics are there; -1: nothing */
-    double *lse, *delta; /* [Sq], of a plane */
-    float *spare;        /* [D] */
-    double *sums;        /* [4, D], plain: dK and dV, and those of one query head */
-    double *squares;     /* [2, D], of dK and dV, or of dQ */
-    double plain_error[KINDS], largest[KINDS], tanh_error[KINDS];
-    double *scores; /* [2, S], of a row of dbias: plain sums, squares of what their terms are off */
-} part;
-
-/* LSE and delta of a row; d_o: its dO. */
-static void read_statistics(part *p, int32_t batch, int32_t head, int32_t row, const float *d_o,
-                            double *ret_lse, double *ret_delta)
+void fa2i_backward_read_statistics(fa2i_backward_part *p, int32_t batch, int32_t head, int32_t row,
+                                   const float *d_o, double *ret_lse, double *ret_delta)
 {
-    const work *w = p->work;
+    const fa2i_backward_work *w = p->work;
     const fa2i_host_tensor *o = &w->tensors[O];
     const int64_t at = fa2i_extent_at(&w->lse_extent, batch, head, row);
     const int columns = fa2i_head_dim_v(&w->c->problem);
@@ -82,20 +44,14 @@ static void read_statistics(part *p, int32_t batch, int32_t head, int32_t row, c
     *ret_delta = fa2i_dot(d_o, p->spare, columns);
 }
 
-/* What a query and a key add with: P, dS and what dS is behind a cap, exact and plain. */
-typedef struct weights {
-    double p, ds, behind, plain_p, plain_ds, plain_behind;
-    double off_p, off_ds, off_behind; /* as far as a kernel's tanh may take them; 0 without a cap */
-} weights;
-
 /* What tanh.approx promises: relative. */
 #define TANH_ERROR 0x1p-11
 
-/* at: the query, with its head and batch. */
-static weights weigh(const part *of, fa2i_row at, int32_t key, const float *q, const float *d_o,
-                     const float *k, const float *v, double lse, double delta)
+fa2i_backward_weights fa2i_backward_weigh(const fa2i_backward_part *of, fa2i_row at, int32_t key,
+                                          const float *q, const float *d_o, const float *k,
+                                          const float *v, double lse, double delta)
 {
-    const work *w = of->work;
+    const fa2i_backward_work *w = of->work;
     const fa2_problem *problem = &of->sequence.problem;
     const double term = fa2i_score_term(problem, &w->features, at.batch, at.head, at.row, key);
     const double kept = fa2i_kept(problem, &w->features, at.batch, at.head, at.row, key);
@@ -121,16 +77,16 @@ static weights weigh(const part *of, fa2i_row at, int32_t key, const float *q, c
         slope_error = 2 * t * t * TANH_ERROR;
         plain_ds = fa2i_rounded(dtype, plain_ds * (1 - plain_tanh * plain_tanh));
     }
-    return (weights){.p = p * kept,
-                     .ds = behind * slope * w->scale,
-                     .behind = behind,
-                     .plain_behind = plain_behind,
-                     .off_behind = fabs(behind) * p_error,
-                     .plain_p = (double)fa2i_rounded(dtype, plain_p * (float)kept),
-                     .plain_ds = (double)plain_ds * w->scale,
-                     .off_p = p * kept * p_error,
-                     .off_ds =
-                         fabs(behind * w->scale) * (slope * p_error + slope_error * (1 + p_error))};
+    return (fa2i_backward_weights){.p = p * kept,
+                                   .ds = behind * slope * w->scale,
+                                   .behind = behind,
+                                   .plain_behind = plain_behind,
+                                   .off_behind = fabs(behind) * p_error,
+                                   .plain_p = (double)fa2i_rounded(dtype, plain_p * (float)kept),
+                                   .plain_ds = (double)plain_ds * w->scale,
+                                   .off_p = p * kept * p_error,
+                                   .off_ds = fabs(behind * w->scale) *
+                                             (slope * p_error + slope_error * (1 + p_error))};
 }
 
 static void add(double *sum, double factor, const float *row, int count)
@@ -146,9 +102,8 @@ static void add_square(double *sum, double off, const float *row, int count)
         sum[i] += off * off * (double)row[i] * (double)row[i];
 }
 
-/* So many numbers of a gradient are complete. squares: of what their terms are off. */
-static void note(part *p, int gradient, int width, const double *exact, const double *plain,
-                 const double *squares, bool is_rounded)
+void fa2i_backward_note(fa2i_backward_part *p, int gradient, int width, const double *exact,
+                        const double *plain, const double *squares, bool is_rounded)
 {
     const fa2_dtype dtype = p->work->c->problem.dtype;
     for (int d = 0; d < width; d++) {
@@ -160,18 +115,16 @@ static void note(part *p, int gradient, int width, const double *exact, const do
 }
 
 /* A row of a gradient is complete. */
-static void note_row(part *p, int gradient, const double *exact, const double *plain,
+static void note_row(fa2i_backward_part *p, int gradient, const double *exact, const double *plain,
                      const double *squares)
 {
-    note(p, gradient, p->work->outputs[gradient].width, exact, plain, squares, true);
+    fa2i_backward_note(p, gradient, p->work->outputs[gradient].width, exact, plain, squares, true);
 }
 
-/* A row of the two tensors into p->row; heads of the others, of the sequence, into p->head. The second ones have
- * the columns of values. */
-static void read_rows(part *p, const int rows[2], int32_t row_head, int32_t row, const int heads[2],
-                      int32_t head)
+void fa2i_backward_read_rows(fa2i_backward_part *p, const int rows[2], int32_t row_head,
+                             int32_t row, const int heads[2], int32_t head)
 {
-    const work *w = p->work;
+    const fa2i_backward_work *w = p->work;
     const fa2i_sequence *s = &p->sequence;
     const bool of_keys = heads[0] == K;
     for (int i = 0; i < 2; i++) {
@@ -192,11 +145,9 @@ static void put_nobody(const fa2i_wanted *wanted, size_t index)
         wanted->values[index * (size_t)wanted->width + (size_t)d] = NAN;
 }
 
-static const int of_query[] = {Q, DO}, of_key[] = {K, V};
-
-static void query_row(part *p, size_t index)
+static void query_row(fa2i_backward_part *p, size_t index)
 {
-    const work *w = p->work;
+    const fa2i_backward_work *w = p->work;
     const fa2i_wanted *wanted = &w->outputs[DQ - INPUTS];
     const fa2i_place *at = &wanted->places[index];
     p->sequence = fa2i_sequence_at(&w->c->problem, &w->said, at->batch, at->row, false);
@@ -214,12 +165,13 @@ static void query_row(part *p, size_t index)
     wanted->exact[index] = keys.first == keys.end;
     memset(p->sums, 0, (size_t)head_dim * sizeof *p->sums);
     memset(p->squares, 0, (size_t)head_dim * sizeof *p->squares);
-    read_rows(p, of_query, at->head, at->row, of_key, kv_head);
-    read_statistics(p, at->batch, at->head, at->row, p->row[1], &lse, &delta);
+    fa2i_backward_read_rows(p, fa2i_of_query, at->head, at->row, fa2i_of_key, kv_head);
+    fa2i_backward_read_statistics(p, at->batch, at->head, at->row, p->row[1], &lse, &delta);
     for (int32_t j = keys.first; j < keys.end; j++) {
         const float *k = p->head[0] + (int64_t)j * head_dim;
         const float *v = p->head[1] + (int64_t)j * fa2i_head_dim_v(problem);
-        const weights x = weigh(p, own, j, p->row[0], p->row[1], k, v, lse, delta);
+        const fa2i_backward_weights x =
+            fa2i_backward_weigh(p, own, j, p->row[0], p->row[1], k, v, lse, delta);
         add(exact, x.ds, k, head_dim);
         add(p->sums, x.plain_ds, k, head_dim);
         add_square(p->squares, x.off_ds, k, head_dim);
@@ -228,7 +180,7 @@ static void query_row(part *p, size_t index)
 }
 
 /* LSE and delta of all rows of a plane whose dO is in p->head[1], unless they are there. */
-static void read_plane(part *p, int32_t head)
+static void read_plane(fa2i_backward_part *p, int32_t head)
 {
     const fa2i_sequence *s = &p->sequence;
     const fa2_problem *problem = &s->problem;
@@ -237,14 +189,14 @@ static void read_plane(part *p, int32_t head)
         return;
     p->stats_at = plane;
     for (int32_t i = 0; i < problem->seq_q; i++)
-        read_statistics(p, s->batch, head, s->first_q + i,
-                        p->head[1] + (int64_t)i * fa2i_head_dim_v(problem), &p->lse[i],
-                        &p->delta[i]);
+        fa2i_backward_read_statistics(p, s->batch, head, s->first_q + i,
+                                      p->head[1] + (int64_t)i * fa2i_head_dim_v(problem),
+                                      &p->lse[i], &p->delta[i]);
 }
 
 /* What the queries of one head add to a row of dK and dV; the plain sums are rounded. Returns whether
  * there are such queries. */
-static bool add_queries(part *p, int32_t head, int32_t key, double *dk, double *dv)
+static bool add_queries(fa2i_backward_part *p, int32_t head, int32_t key, double *dk, double *dv)
 {
     const fa2_problem *problem = &p->sequence.problem;
     const int head_dim = problem->head_dim, columns = fa2i_head_dim_v(problem);
@@ -256,7 +208,8 @@ static bool add_queries(part *p, int32_t head, int32_t key, double *dk, double *
         const float *d_o = p->head[1] + (int64_t)i * columns;
         if (!fa2i_key_is_seen(problem, i, key))
             continue;
-        const weights x = weigh(p, (fa2i_row){p->sequence.index, head, i}, key, q, d_o, p->row[0],
+        const fa2i_backward_weights x =
+            fa2i_backward_weigh(p, (fa2i_row){p->sequence.index, head, i}, key, q, d_o, p->row[0],
                                 p->row[1], p->lse[i], p->delta[i]);
         seen = true;
         add(dk, x.ds, q, head_dim);
@@ -271,9 +224,9 @@ static bool add_queries(part *p, int32_t head, int32_t key, double *dk, double *
     return seen;
 }
 
-static void key_row(part *p, size_t index)
+static void key_row(fa2i_backward_part *p, size_t index)
 {
-    const work *w = p->work;
+    const fa2i_backward_work *w = p->work;
     const fa2_problem *problem = &w->c->problem;
     const fa2i_wanted *dk = &w->outputs[DK - INPUTS], *dv = &w->outputs[DV - INPUTS];
     const fa2i_place *at = &dk->places[index]; /* dV has the same */
@@ -291,7 +244,7 @@ static void key_row(part *p, size_t index)
     memset(p->sums, 0, 2 * head_dim * sizeof *p->sums);
     memset(p->squares, 0, 2 * head_dim * sizeof *p->squares);
     for (int32_t head = at->head * group; head < (at->head + 1) * group; head++) {
-        read_rows(p, of_key, at->head, at->row, of_query, head);
+        fa2i_backward_read_rows(p, fa2i_of_key, at->head, at->row, fa2i_of_query, head);
         read_plane(p, head);
         seen |= add_queries(p, head, at->row - p->sequence.first_k, of_dk, of_dv);
     }
@@ -300,71 +253,9 @@ static void key_row(part *p, size_t index)
     note_row(p, DV - INPUTS, of_dv, p->sums + head_dim, p->squares + head_dim);
 }
 
-/* What a query of a head adds to a row of dbias, of which it is one column, or all. */
-static bool add_to_bias(part *p, fa2i_row at, int32_t first_key, int32_t keys, bool turned,
-                        double *exact)
-{
-    const work *w = p->work;
-    const fa2_problem *problem = &p->sequence.problem;
-    const size_t width = (size_t)w->dbias->width;
-    double lse = 0, delta = 0;
-    bool seen = false;
-    read_rows(p, of_query, at.head, p->sequence.first_q + at.row, of_key,
-              at.head / (problem->heads_q / problem->heads_kv));
-    read_statistics(p, p->sequence.batch, at.head, p->sequence.first_q + at.row, p->row[1], &lse,
-                    &delta);
-    for (int32_t j = first_key; j < first_key + keys && j < problem->seq_k; j++) {
-        if (!fa2i_key_is_seen(problem, at.row, j))
-            continue;
-        const float *k = p->head[0] + (int64_t)j * problem->head_dim;
-        const float *v = p->head[1] + (int64_t)j * fa2i_head_dim_v(problem);
-        const weights x = weigh(p, at, j, p->row[0], p->row[1], k, v, lse, delta);
-        const size_t column = turned ? (size_t)at.row : (size_t)j;
-        seen = true;
-        exact[column] += x.behind;
-        p->scores[column] += x.plain_behind;
-        p->scores[width + column] += x.off_behind * x.off_behind;
-    }
-    return seen;
-}
-
-/* The row is one query's, or all queries' where they share it; turned: one key's. Batches and heads that share it
- * add to it. */
-static void bias_row(part *p, size_t index)
-{
-    const work *w = p->work;
-    const fa2_problem *problem = &w->c->problem;
-    const fa2i_wanted *wanted = w->dbias;
-    const fa2i_place *at = &wanted->places[index];
-    const fa2i_extent *e = &w->dbias_extent;
-    const fa2i_bias_strides strides = fa2i_case_bias(w->c, DBIAS);
-    const bool turned = w->c->layout == FA2I_LAYOUT_BHSD, one_batch = e->batch > 1,
-               one_head = e->heads > 1;
-    const bool one_query = !turned && strides.query > 0;
-    double *exact = wanted->values + index * (size_t)wanted->width; /* zero so far */
-    bool seen = false;
-    memset(p->scores, 0, 2 * (size_t)wanted->width * sizeof *p->scores);
-    for (int32_t b = one_batch ? at->batch : 0; b < (one_batch ? at->batch + 1 : problem->batch);
-         b++) {
-        p->sequence = fa2i_sequence_of(problem, &w->said, b);
-        const int32_t queries = p->sequence.problem.seq_q;
-        for (int32_t h = one_head ? at->head : 0; h < (one_head ? at->head + 1 : problem->heads_q);
-             h++)
-            for (int32_t i = one_query ? at->row : 0;
-                 i < (one_query && at->row < queries ? at->row + 1
-                      : one_query                    ? 0
-                                                     : queries);
-                 i++)
-                seen |= add_to_bias(p, (fa2i_row){p->sequence.index, h, i}, turned ? at->row : 0,
-                                    turned ? 1 : problem->seq_k, turned, exact);
-    }
-    wanted->exact[index] = !seen;
-    note(p, OF_BIAS, wanted->width, exact, p->scores, p->scores + wanted->width, false);
-}
-
 static void *run_part(void *argument)
 {
-    part *p = argument;
+    fa2i_backward_part *p = argument;
     const size_t queries = p->work->outputs[DQ - INPUTS].row_count;
     const size_t keys = p->work->outputs[DK - INPUTS].row_count;
     p->at[0] = p->at[1] = -1;
@@ -376,7 +267,7 @@ static void *run_part(void *argument)
     p->at[0] = p->at[1] = -1;
     const size_t of_bias = p->work->dbias != NULL ? p->work->dbias->row_count : 0;
     for (size_t i = of_bias * p->index / p->count; i < of_bias * (p->index + 1) / p->count; i++)
-        bias_row(p, i);
+        fa2i_backward_bias_row(p, i);
     return NULL;
 }
 
@@ -385,7 +276,7 @@ static size_t longest(const fa2_problem *p)
     return (size_t)(p->seq_q > p->seq_k ? p->seq_q : p->seq_k);
 }
 
-static fa2_status part_init(part *p)
+static fa2_status part_init(fa2i_backward_part *p)
 {
     const fa2_problem *problem = &p->work->c->problem;
     const size_t head_dim = (size_t)problem->head_dim, queries = (size_t)problem->seq_q;
@@ -406,7 +297,7 @@ static fa2_status part_init(part *p)
     return FA2_OK;
 }
 
-static void part_done(part *p)
+static void part_done(fa2i_backward_part *p)
 {
     for (int i = 0; i < 2; i++) {
         fa2i_free(p->row[i]);
@@ -421,7 +312,8 @@ static void part_done(part *p)
 }
 
 /* Of a gradient, from what the parts found: the bound that is described above. */
-static fa2i_bound bound_of(fa2_dtype dtype, const part *parts, size_t count, int gradient)
+static fa2i_bound bound_of(fa2_dtype dtype, const fa2i_backward_part *parts, size_t count,
+                           int gradient)
 {
     const int significant_bits = dtype == FA2_BF16 ? 8 : 11;
     double error = 0, largest = 0, tanh_error = 0;
@@ -444,7 +336,7 @@ static fa2_status reserve_output(fa2i_wanted *o)
     return FA2_OK;
 }
 
-static fa2_status reserve_outputs(const work *w)
+static fa2_status reserve_outputs(const fa2i_backward_work *w)
 {
     fa2_status st = FA2_OK;
     for (int i = 0; st == FA2_OK && i < GRADIENTS; i++)
@@ -452,67 +344,24 @@ static fa2_status reserve_outputs(const work *w)
     return st == FA2_OK && w->dbias != NULL ? reserve_output(w->dbias) : st;
 }
 
-/* That of each head, and *ret_size: the sum of what was summed, without signs. p: with room for rows. */
-static double sink_gradient(part *p, int32_t head, double *ret_size)
-{
-    const work *w = p->work;
-    const fa2_problem *problem = &w->c->problem;
-    const double sink = fa2i_sink_score(problem, &w->features, head);
-    const fa2i_host_tensor *d_o = &w->tensors[DO];
-    double sum = 0, lse = 0, delta = 0;
-    for (int32_t b = 0; b < problem->batch; b++) {
-        const fa2i_sequence s = fa2i_sequence_of(problem, &w->said, b);
-        for (int32_t i = s.first_q; i < s.first_q + s.problem.seq_q; i++) {
-            fa2i_host_row(d_o, problem->dtype, fa2i_host_row_at(d_o, s.batch, head, i),
-                          fa2i_head_dim_v(problem), p->row[0]);
-            read_statistics(p, s.batch, head, i, p->row[0], &lse, &delta);
-            const double term = isinf(lse) || isinf(sink) ? 0 : exp(sink - lse) * delta;
-            sum -= term;
-            *ret_size += fabs(term);
-        }
-    }
-    return sum;
-}
-
-/* Of fp32 sums, of terms that are off by what the exponent of their LSE is. */
-static fa2_status sink_gradients(part *p, fa2i_wanted *wanted)
-{
-    const int32_t heads = p->work->c->problem.heads_q;
-    double largest = 0;
-    wanted->values = fa2i_alloc_array(wanted->row_count * (size_t)heads, sizeof *wanted->values);
-    wanted->exact = fa2i_alloc_array(wanted->row_count, sizeof *wanted->exact);
-    if (wanted->values == NULL || wanted->exact == NULL)
-        return fa2i_fail(FA2_E_MEMORY, "no memory for %d sinks", (int)heads);
-    for (int32_t head = 0; head < heads; head++) {
-        double size = 0;
-        wanted->values[head] = sink_gradient(p, head, &size);
-        largest = fmax(largest, size);
-    }
-    for (size_t row = 1; row < wanted->row_count; row++)
-        memcpy(wanted->values + row * (size_t)heads, wanted->values,
-               (size_t)heads * sizeof *wanted->values);
-    wanted->bound = (fa2i_bound){.absolute = 1e-5 + 1e-4 * largest};
-    return FA2_OK;
-}
-
 fa2_status fa2i_backward_reference(const fa2i_case *c, const fa2i_inputs *inputs, int threads,
                                    fa2i_wanted *outputs)
 {
     fa2_status st = FA2_OK;
-    part parts[FA2I_PARTS_MAX] = {{0}};
+    fa2i_backward_part parts[FA2I_PARTS_MAX] = {{0}};
     const size_t part_bytes =
         longest(&c->problem) * (size_t)c->problem.head_dim * 2 * sizeof(float);
     const size_t rows =
         outputs[0].row_count > outputs[1].row_count ? outputs[0].row_count : outputs[1].row_count;
     const size_t count = fa2i_count_parts(threads, rows, part_bytes);
-    work w = {.c = c,
-              .lse_extent = fa2i_case_extent(c, LSE),
-              .lse = inputs->data[LSE],
-              .lse_period = inputs->period[LSE],
-              .scale = fa2i_softmax_scale(&c->problem, 0),
-              .features = fa2i_backward_case_features(c, inputs),
-              .said = fa2i_backward_said(inputs),
-              .outputs = outputs};
+    fa2i_backward_work w = {.c = c,
+                            .lse_extent = fa2i_case_extent(c, LSE),
+                            .lse = inputs->data[LSE],
+                            .lse_period = inputs->period[LSE],
+                            .scale = fa2i_softmax_scale(&c->problem, 0),
+                            .features = fa2i_backward_case_features(c, inputs),
+                            .said = fa2i_backward_said(inputs),
+                            .outputs = outputs};
 
     for (int i = 0; i < LSE; i++)
         w.tensors[i] = fa2i_case_host_tensor(c, inputs, i);
@@ -522,7 +371,7 @@ fa2_status fa2i_backward_reference(const fa2i_case *c, const fa2i_inputs *inputs
     }
     FA2_TRY(reserve_outputs(&w));
     for (size_t i = 0; i < count; i++) {
-        parts[i] = (part){.work = &w, .index = i, .count = count};
+        parts[i] = (fa2i_backward_part){.work = &w, .index = i, .count = count};
         FA2_TRY(part_init(&parts[i]));
     }
     fa2i_run_parts(run_part, parts, sizeof *parts, count);
@@ -531,7 +380,7 @@ fa2_status fa2i_backward_reference(const fa2i_case *c, const fa2i_inputs *inputs
     if (w.dbias != NULL)
         w.dbias->bound = bound_of(c->problem.dtype, parts, count, OF_BIAS);
     if (c->problem.sinks)
-        FA2_TRY(sink_gradients(&parts[0], &outputs[GRADIENTS]));
+        FA2_TRY(fa2i_backward_sink_gradients(&parts[0], &outputs[GRADIENTS]));
 done:
     for (size_t i = 0; i < count; i++)
         part_done(&parts[i]);

@@ -1,0 +1,238 @@
+/*
+ * What a problem must be like on every device: each field by its line of problem.def, and what relates two of
+ * them, which has no place in a list of single ones.
+ */
+#include <stdio.h>
+#include "runtime/base/problem.h"
+#include "runtime/base/status.h"
+
+/* Kernels count rows and keys in int: the rows of all query heads that share a key head must fit. */
+enum { GROUP_ROWS_MAX = 1 << 30 };
+enum { BACKWARD_HEAD_DIM_MAX = 256 };
+
+/* ---- one field ---- */
+
+static fa2_status check_word(int field, int32_t value)
+{
+    const fa2i_field *f = &fa2i_fields[field];
+    char known[128] = "";
+    size_t used = 0;
+    if (value >= f->least && value <= f->most)
+        return FA2_OK;
+    for (int32_t i = f->least; i <= f->most && used < sizeof known; i++)
+        used += (size_t)snprintf(known + used, sizeof known - used, "%s%d (%s)",
+                                 i == f->least ? "" : ", ", (int)i, fa2i_field_word(field, i));
+    return fa2i_fail(FA2_E_INVALID, "%s is %d; it must be one of %s", f->name, (int)value, known);
+}
+
+fa2_status fa2i_field_check(int field, int32_t value)
+{
+    const fa2i_field *f = &fa2i_fields[field];
+    if (f->type != FA2I_TYPE_INT)
+        return check_word(field, value);
+    if (f->step > 1 && (value < f->least || value > f->most || value % f->step != 0))
+        return fa2i_fail(FA2_E_INVALID, "%s is %d; it must be a multiple of %d from %d to %d",
+                         f->name, (int)value, (int)f->step, (int)f->least, (int)f->most);
+    if (f->least == 0 && f->most == 1 && (value < 0 || value > 1))
+        return fa2i_fail(FA2_E_INVALID, "%s is %d; it must be 0 or 1", f->name, (int)value);
+    if (value < f->least)
+        return fa2i_fail(FA2_E_INVALID, "%s is %d; it must be at least %d", f->name, (int)value,
+                         (int)f->least);
+    if (value > f->most)
+        return fa2i_fail(FA2_E_INVALID, "%s is %d; it must be at most %d", f->name, (int)value,
+                         (int)f->most);
+    return FA2_OK;
+}
+
+fa2_status fa2i_field_check_of(const fa2_problem *problem, int field)
+{
+    const fa2i_field *f = &fa2i_fields[field];
+    const int32_t value = fa2i_field_get(problem, field);
+    if (f->needs >= 0 && fa2i_field_get(problem, f->needs) == 0)
+        return value == 0 ? FA2_OK
+                          : fa2i_fail(FA2_E_INVALID, "%s is %d; it must be 0 where %s is 0",
+                                      f->name, (int)value, fa2i_fields[f->needs].name);
+    if ((f->ops >> (int)problem->op & 1u) == 0)
+        return value == 0
+                   ? FA2_OK
+                   : fa2i_fail(FA2_E_UNSUPPORTED, "%s is %d; the operation %s has no %s", f->name,
+                               (int)value, fa2i_field_word(FA2I_FIELD_op, (int32_t)problem->op),
+                               f->name);
+    return fa2i_field_check(field, value);
+}
+
+/* ---- what relates fields ---- */
+
+static fa2_status check_heads(const fa2_problem *problem, int *field)
+{
+    *field = FA2I_FIELD_heads_q;
+    if (problem->heads_q % problem->heads_kv != 0)
+        return fa2i_fail(FA2_E_INVALID, "heads_q is %d; it must be a multiple of heads_kv (%d)",
+                         (int)problem->heads_q, (int)problem->heads_kv);
+    const int64_t group_rows = (int64_t)problem->seq_q * (problem->heads_q / problem->heads_kv);
+    *field = FA2I_FIELD_seq_q;
+    if (group_rows > GROUP_ROWS_MAX)
+        return fa2i_fail(FA2_E_INVALID,
+                         "seq_q times heads_q / heads_kv is %lld; it must be at most %d",
+                         (long long)group_rows, (int)GROUP_ROWS_MAX);
+    return FA2_OK;
+}
+
+/* One meaning, one class. */
+static fa2_status check_columns(const fa2_problem *problem, int *field)
+{
+    *field = FA2I_FIELD_head_dim;
+    if (problem->op == FA2_OP_BACKWARD && problem->head_dim > BACKWARD_HEAD_DIM_MAX)
+        return fa2i_fail(FA2_E_UNSUPPORTED, "head_dim is %d; backward takes up to %d",
+                         (int)problem->head_dim, BACKWARD_HEAD_DIM_MAX);
+    *field = FA2I_FIELD_head_dim_v;
+    if (problem->head_dim_v > 0 && problem->head_dim_v == problem->head_dim)
+        return fa2i_fail(FA2_E_INVALID, "head_dim_v is %d, which is head_dim; it must be 0 then",
+                         (int)problem->head_dim_v);
+    if (problem->head_dim_v > problem->head_dim)
+        return fa2i_fail(FA2_E_UNSUPPORTED,
+                         "head_dim_v is %d; it must be below head_dim (%d), or 0",
+                         (int)problem->head_dim_v, (int)problem->head_dim);
+    *field = FA2I_FIELD_v_in_k;
+    if (problem->v_in_k && problem->append)
+        return fa2i_fail(FA2_E_UNSUPPORTED, "v_in_k is 1; it must be 0 where append is 1");
+    return FA2_OK;
+}
+
+/* A prefix, or chunks, have one length. */
+static fa2_status check_window(const fa2_problem *p, int *field)
+{
+    const int32_t least = p->window == FA2_WINDOW_CHUNK;
+    *field = FA2I_FIELD_window;
+    if (p->window <= FA2_WINDOW_SLIDING)
+        return FA2_OK;
+    if (p->window == FA2_WINDOW_PREFIX && !p->causal)
+        return fa2i_fail(FA2_E_INVALID, "window is %d, a prefix; causal must be 1 with it",
+                         (int)p->window);
+    *field = FA2I_FIELD_window_left;
+    if (p->window_left < least)
+        return fa2i_fail(FA2_E_INVALID,
+                         "window_left is %d; it must be at least %d where window is %d",
+                         (int)p->window_left, (int)least, (int)p->window);
+    *field = FA2I_FIELD_window_right;
+    if (p->window_right != -1)
+        return fa2i_fail(FA2_E_INVALID, "window_right is %d; it must be -1 where window is %d",
+                         (int)p->window_right, (int)p->window);
+    return FA2_OK;
+}
+
+enum { TOTAL_MAX = INT32_MAX / 4 };
+
+/* Kernels count packed rows in int. */
+static fa2_status check_total(const char *name, int32_t batch, int32_t seq, int32_t total)
+{
+    if (total > 0 || (int64_t)batch * seq <= TOTAL_MAX)
+        return FA2_OK;
+    return fa2i_fail(FA2_E_INVALID,
+                     "total_%s is 0, which means batch times seq_%s: %lld; it must be at most %d",
+                     name, name, (long long)batch * seq, TOTAL_MAX);
+}
+
+/* A padded cache has one row for each sequence; what is packed has no room for more. */
+static fa2_status check_cache(const fa2_problem *p, int *field)
+{
+    const char *where = p->varlen ? "varlen" : "paged";
+    *field = p->leftpad ? FA2I_FIELD_leftpad : FA2I_FIELD_cache_rows;
+    if ((p->varlen || p->paged) && (p->leftpad || p->cache_rows))
+        return fa2i_fail(FA2_E_UNSUPPORTED, "%s is 1; it must be 0 where %s is 1",
+                         fa2i_fields[*field].name, where);
+    *field = FA2I_FIELD_append;
+    if (p->varlen && p->append)
+        return fa2i_fail(FA2_E_UNSUPPORTED, "append is 1; it must be 0 where varlen is 1");
+    *field = FA2I_FIELD_rotary_dim;
+    if (p->rotary_dim > p->head_dim)
+        return fa2i_fail(FA2_E_INVALID, "rotary_dim is %d; it must be at most head_dim (%d)",
+                         (int)p->rotary_dim, (int)p->head_dim);
+    return FA2_OK;
+}
+
+/* Forward has no gradient. */
+static fa2_status check_bias(const fa2_problem *p, int *field)
+{
+    *field = FA2I_FIELD_bias;
+    if (p->op == FA2_OP_BACKWARD || !fa2i_bias_has_gradient(p->bias))
+        return FA2_OK;
+    return fa2i_fail(FA2_E_INVALID, "bias is %s, which is for backward; forward's must be %s",
+                     fa2i_field_word(FA2I_FIELD_bias, (int32_t)p->bias),
+                     fa2i_field_word(FA2I_FIELD_bias, (int32_t)fa2i_bias_type(p->bias)));
+}
+
+/* What features on where rows lie need, and do not go with. */
+static fa2_status check_rows(const fa2_problem *problem, int *field)
+{
+    const fa2_problem *p = problem;
+    fa2_status st = check_cache(p, field);
+    if (st == FA2_OK)
+        st = check_bias(p, field);
+    if (st != FA2_OK || (!p->varlen && !p->paged && !p->leftpad))
+        return st;
+    *field = FA2I_FIELD_bias;
+    if (p->leftpad && p->bias != FA2_BIAS_NONE)
+        return fa2i_fail(FA2_E_UNSUPPORTED, "bias is %s; it must be none where leftpad is 1",
+                         fa2i_field_word(FA2I_FIELD_bias, (int32_t)p->bias));
+    *field = FA2I_FIELD_dropout;
+    if (p->leftpad && p->dropout)
+        return fa2i_fail(FA2_E_UNSUPPORTED, "dropout is 1; it must be 0 where leftpad is 1");
+    *field = FA2I_FIELD_total_q;
+    if (p->varlen)
+        st = check_total("q", p->batch, p->seq_q, p->total_q);
+    if (st != FA2_OK)
+        return st;
+    *field = FA2I_FIELD_total_k;
+    if (p->varlen)
+        st = check_total("k", p->batch, p->seq_k, p->total_k);
+    if (st != FA2_OK)
+        return st;
+    *field = FA2I_FIELD_page;
+    if ((p->page & (p->page - 1)) != 0)
+        return fa2i_fail(FA2_E_INVALID, "page is %d; it must be a power of two", (int)p->page);
+    return FA2_OK;
+}
+
+static fa2_status check_reserved(const fa2_problem *problem)
+{
+    const size_t reserved = sizeof problem->reserved / sizeof *problem->reserved;
+    for (size_t i = 0; i < reserved; i++) {
+        if (problem->reserved[i] != 0)
+            return fa2i_fail(FA2_E_INVALID,
+                             "reserved[%zu] is %d; it must be 0: zero-initialise fa2_problem", i,
+                             (int)problem->reserved[i]);
+    }
+    return FA2_OK;
+}
+
+/* ---- the whole problem ---- */
+
+fa2_status fa2i_problem_find_fault(const fa2_problem *problem, int *ret_field)
+{
+    int field = FA2I_FIELD_op;
+    fa2_status st = fa2i_field_check(field, (int32_t)problem->op);
+    for (int i = 0; st == FA2_OK && i < FA2I_FIELD_COUNT; i++)
+        st = fa2i_field_check_of(problem, field = i);
+    if (st == FA2_OK)
+        st = check_heads(problem, &field);
+    if (st == FA2_OK)
+        st = check_columns(problem, &field);
+    if (st == FA2_OK)
+        st = check_rows(problem, &field);
+    if (st == FA2_OK)
+        st = check_window(problem, &field);
+    if (st == FA2_OK) {
+        field = -1;
+        st = check_reserved(problem);
+    }
+    *ret_field = field;
+    return st;
+}
+
+fa2_status fa2i_problem_check(const fa2_problem *problem)
+{
+    int field = -1;
+    return problem == NULL ? fa2i_fail(FA2_E_INVALID, "problem is NULL")
+                           : fa2i_problem_find_fault(problem, &field);
+}

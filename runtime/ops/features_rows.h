@@ -1,0 +1,23 @@
+/*
+ * What features.c asks of features_rows.c, and what both check with. As features.h.
+ */
+#ifndef FA2I_OPS_FEATURES_ROWS_H
+#define FA2I_OPS_FEATURES_ROWS_H
+
+#include "runtime/ops/features.h"
+
+/* FA2_E_INVALID where there is no data for a field of the problem that asks for it. */
+fa2_status fa2i_feature_check_given(const char *name, const void *data, int field, int32_t asked);
+
+/* Whether an input shares no byte with any of the outputs. */
+fa2_status fa2i_feature_check_apart(const fa2i_memory *input, const fa2i_memory *const *outputs,
+                                    int output_count);
+
+fa2_status fa2i_feature_rows_check(const fa2_problem *problem, const fa2i_feature_args *args,
+                                   const fa2i_memory *const *outputs, int output_count);
+
+/* Of arguments that were checked: the members that are about rows. */
+void fa2i_feature_rows_fill(const fa2_problem *problem, const fa2i_feature_args *args,
+                            fa2i_feature_params *params);
+
+#endif
