@@ -27,6 +27,13 @@ expect_status() {
     [ "$got" -eq "$wanted" ] || fail "$ran: exit status $got, expected $wanted"
 }
 
+# run STATUS ARGUMENT...: fa2-tune, whose path is $tune.
+run() {
+    status=$1
+    shift
+    expect_status "$status" "fa2-tune $*" "$tune" "$@"
+}
+
 # has FILE TEXT, lacks FILE TEXT, empty FILE: what the last run wrote.
 has() {
     checks=$((checks + 1))

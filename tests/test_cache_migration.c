@@ -288,11 +288,43 @@ static void test_views_come_back(fixture *f)
     }
 }
 
+/* Steps between versions, each as a whole or not at all. */
+static void test_migrations(fixture *f)
+{
+    static const char *const good[] = {"-- as it is", "-- as it is",
+                                       "CREATE TABLE third (a INTEGER) STRICT",
+                                       "ALTER TABLE third ADD COLUMN b INTEGER"};
+    static const char *const bad[] = {"-- as it is", "-- as it is",
+                                      "CREATE TABLE third (a INTEGER) STRICT; SELECT nope"};
+    fa2i_cache *cache = fixture_open(f->path);
+    int64_t version = 0;
+
+    /* one version behind: reading says what to do, and does not do it */
+    CHECK_EQ(fa2i_cache_version_check(cache, 3), FA2_E_DATABASE);
+    CHECK_CONTAINS(fa2_last_message(), "fa2-tune check --db");
+
+    CHECK_EQ(fa2i_cache_migrate(cache, bad, 3), FA2_E_DATABASE);
+    CHECK_EQ(fa2i_sql_number(cache, "PRAGMA user_version", NULL, 0, &version), FA2_OK);
+    CHECK_EQ(version, 2); /* as before, and the table is not there */
+    CHECK_EQ(fa2i_cache_migrate(cache, good, 4), FA2_OK);
+    CHECK_EQ(fa2i_cache_migrate(cache, good, 4), FA2_OK); /* nothing to do */
+    CHECK_EQ(fa2i_sql_number(cache, "PRAGMA user_version", NULL, 0, &version), FA2_OK);
+    CHECK_EQ(version, 4);
+    CHECK_EQ(fa2i_sql_script(cache, "INSERT INTO third (a, b) VALUES (1, 2)"), FA2_OK);
+    CHECK_EQ(fa2i_cache_migrate(cache, good, 3), FA2_E_DATABASE); /* an older fa2 */
+    CHECK_CONTAINS(fa2_last_message(), "version 4");
+    int enforced = 0;
+    sqlite3_db_config(cache->db, SQLITE_DBCONFIG_ENABLE_FKEY, -1, &enforced);
+    CHECK_EQ(enforced, 1);
+    fa2i_cache_close(cache);
+}
+
 int main(void)
 {
     static void (*const tests[])(fixture *) = {
-        test_version_1_rows,  test_same_schema,    test_version_1_serves, test_version_1_odd_rows,
-        test_version_1_fails, test_missing_column, test_unknown_column,   test_views_come_back};
+        test_version_1_rows,     test_same_schema,     test_version_1_serves,
+        test_version_1_odd_rows, test_version_1_fails, test_missing_column,
+        test_unknown_column,     test_views_come_back, test_migrations};
     for (size_t i = 0; i < sizeof tests / sizeof tests[0]; i++) {
         fixture f;
         fixture_begin(&f);

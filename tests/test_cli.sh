@@ -1,25 +1,16 @@
 #!/bin/sh
 # fa2-tune from the outside: standard output, standard error and exit status, on a machine without a GPU
-# (one that is there is hidden). Usage: test_cli.sh FA2_TUNE. Exit status 77: no NVRTC, so what compiles
-# was not tested; everything else passed.
+# (one that is there is hidden). Usage: test_cli.sh FA2_TUNE. What compiles: test_cli_build.sh.
 set -u
 [ $# -ge 1 ] || {
     echo "usage: test_cli.sh FA2_TUNE" >&2
     exit 2
 }
 tune=$1
-few=$(realpath "$(dirname "$0")/sim/few")
 # shellcheck source=tests/expect.sh
 . "$(dirname "$0")/expect.sh"
 export FA2_DB="$folder/fa2.db" FA2_CUDA_LIBRARY=/nonexistent/libcuda.so.1
 unset FA2_GEN_PATH
-
-# run STATUS ARGUMENT...: fa2-tune.
-run() {
-    status=$1
-    shift
-    expect_status "$status" "fa2-tune $*" "$tune" "$@"
-}
 
 # ---- help and names ----
 run 2
@@ -166,14 +157,6 @@ has err "fa2.db"
 run 1 check
 rm fa2.db
 
-# sealed FILE: give an export that was changed the last line that it needs.
-sealed() {
-    grep -v '"type":"end"' "$1" >unsealed
-    cp unsealed "$1"
-    printf '{"type":"end","rows":%d,"sha256":"%s"}\n' $(($(wc -l <unsealed) - 1)) \
-        "$(sha256sum <unsealed | cut -d ' ' -f 1)" >>"$1"
-}
-
 # ---- export replaces an export when it is complete, and nothing else ----
 printf '{"fa2_export":1,"schema":1}\n{"type":"problem","id":1,"op":"forward","dtype":"fp16","batch":1,"heads_q":2,"heads_kv":2,"seq_q":64,"seq_k":64,"head_dim":16,"causal":0}\n' >old.jsonl
 run 0 import old.jsonl
@@ -287,221 +270,5 @@ else
     echo "skipped, there is no sqlite3: damaged databases" >&2
 fi
 rm -f fa2.db
-
-# ---- a build, and the database it makes ----
-"$tune" devices --json >out 2>err
-if ! grep -qF '"nvrtc":{"found":true' out; then
-    [ "$failures" -eq 0 ] || exit 1
-    echo "SKIP: no NVRTC, so build and what needs a built database are not tested" >&2
-    exit 77
-fi
-
-# ---- every SM that this NVRTC compiles for and a card stands for, with few variants ----
-run 2 build --arch sm_88 --shape Hq=2,Sq=64,D=16
-has err "there is no reference card for sm_88"
-run 2 build --arch sm_86,all
-has err "native or all"
-run 3 build --arch native --shape Hq=2,Sq=64,D=16
-has err "/nonexistent/libcuda.so.1"
-FA2_GEN_PATH=$few
-export FA2_GEN_PATH
-run 0 build --arch all --shape Hq=2,Sq=64,D=16 --db all.db
-for sm in $("$tune" devices | sed -n 's/^ *compiles for //p'); do
-    [ "$sm" = sm_88 ] || has out "$sm, winners by the cost model"
-done
-unset FA2_GEN_PATH
-
-shape=Hq=2,Sq=64,D=16
-run 0 build --arch sm_86,sm_75 --shape $shape --shape $shape,dtype=bf16 --jobs 2 --dry-run
-has out "sm_86: to compile: 24, compiled already: 0, problems that it does not serve: 0; about 13 s with 2 threads"
-has out "sm_75: to compile: 12, compiled already: 0, problems that it does not serve: 1; about 7 s with 2 threads"
-checks=$((checks + 1))
-[ ! -e "$FA2_DB" ] || fail "a dry run made a database"
-run 0 build --arch sm_86 --shape $shape --jobs 2
-has out "sm_86, winners by the cost model"
-has out "B=1 Hq=2 Hkv=2 Sq=64 Sk=64 D=16 dtype=fp16 causal=0"
-has err "compiling for sm_86"
-run 0 build --arch sm_86 --shape $shape --json
-has out '"compiled":0,'
-lacks err "compiling"
-run 2 build --arch sm_75 --shape $shape,dtype=bf16
-has err "none of the problems can run"
-run 0 list
-has out "(sm_86)"
-has out "modelled"
-empty err
-run 0 list --json
-has out '"source":"modelled"'
-run 1 show --shape $shape # nothing was measured
-has err "nothing was measured for B=1 Hq=2 Hkv=2 Sq=64 Sk=64 D=16"
-run 1 show --shape $shape --json
-run 0 explain --shape $shape --arch sm_86
-has out "ranked by the cost model"
-has out "registers"
-lacks out "rule      default:"
-if command -v sqlite3 >/dev/null; then
-    lacks out "lost "
-    cp fa2.db lost.db
-    sqlite3 lost.db 'delete from image where kernel in (select kernel from winner)'
-    run 0 explain --shape $shape --arch sm_86 --db lost.db
-    has out "code      lost: compiled again at the first call"
-    # Nobody can compile it here: one that has code is taken.
-    FA2_NVRTC_LIBRARY=/nonexistent/libnvrtc.so
-    export FA2_NVRTC_LIBRARY
-    run 0 explain --shape $shape --arch sm_86 --db lost.db
-    has out "lost      the code of the problem's winner, fwd_sm80"
-    run 0 explain --shape $shape --arch sm_86 --db lost.db --json
-    has out '"lost_winner":"fwd_sm80'
-    unset FA2_NVRTC_LIBRARY
-else
-    echo "skipped, there is no sqlite3: explaining what lost its code" >&2
-fi
-run 0 check
-has out "file intact"
-run 0 check --json
-has out '"intact":true'
-run 0 export rows.jsonl
-empty out
-run 0 export -
-checks=$((checks + 1))
-cmp -s out rows.jsonl || fail "export to a file and to standard output differ"
-run 1 export /nonexistent/rows.jsonl
-has err "fa2-tune: /nonexistent/rows.jsonl: its folder is not there"
-run 0 import rows.jsonl --db other.db
-has out "compiled 1 of 1 kernel without code"
-run 0 import rows.jsonl --db other.db
-has out "imported 0 new rows"
-run 0 list --db other.db
-has out "modelled"
-run 0 explain --shape $shape --arch sm_86 --db other.db
-lacks out "rule      default:"
-# recipe_of_winner EXPORT: how the kernel of its one winner is launched.
-recipe_of_winner() {
-    key=$(sed -n 's/.*"type":"winner".*"kernel":"\([0-9a-f]*\)".*/\1/p' "$1")
-    grep -F "\"key\":\"$key\"" "$1" | grep -o '"recipe":"[^"]*"'
-}
-sed 's/ rows=[0-9]*/ rows=65536/' rows.jsonl >forged.jsonl
-run 2 import forged.jsonl --db forged.db
-has err "export it again"
-sealed forged.jsonl
-run 0 import forged.jsonl --db forged.db
-has err "launch it otherwise"
-has out "compiled 1 of 1 kernel without code"
-run 0 export forged.jsonl --db forged.db
-checks=$((checks + 1))
-[ -n "$(recipe_of_winner rows.jsonl)" ] && [ "$(recipe_of_winner forged.jsonl)" = \
-    "$(recipe_of_winner rows.jsonl)" ] || fail "the file's recipe was taken"
-# A file that was cut, or goes on, or has what no fa2 made: nothing of it, and no database.
-head -n 3 rows.jsonl >bad.jsonl
-run 2 import bad.jsonl --db third.db
-has err "bad.jsonl:4: the line of type end is missing"
-head -c 700 rows.jsonl >bad.jsonl
-run 2 import bad.jsonl --db third.db
-cp rows.jsonl bad.jsonl
-echo '{"type":"nonsense"}' >>bad.jsonl
-run 2 import bad.jsonl --db third.db
-has err "there is a line behind the last one"
-checks=$((checks + 1))
-[ ! -e third.db ] || fail "an import that failed left a database"
-cp other.db third.db
-run 2 import bad.jsonl --db third.db
-untouched third.db other.db
-run 2 import other.db --db third.db
-has err "other.db: is a database; name a file that fa2-tune export or field-report wrote"
-run 2 import / --db third.db
-has err "/: is a folder"
-run 2 field-report other.db --check
-has err "other.db: is a database"
-# What another fa2 knows and this one does not is passed over, and said.
-sed 's/"variant":"fwd_sm80/"variant":"fwd_sm81/' rows.jsonl >newer.jsonl
-sealed newer.jsonl
-run 0 import newer.jsonl --db newer.db
-has out "kernels that this fa2 does not know; the first: "
-has out "there is no family 'fwd_sm81'"
-lacks out "compiled"
-# A kernel that the file has twice is one.
-about=$(sed -n 's/^passed over: .* about \([0-9]* kernels\) .*/about \1 /p' out)
-sed '/"type":"kernel".*"variant":"fwd_sm81/p' newer.jsonl >twice.jsonl
-sealed twice.jsonl
-run 0 import twice.jsonl --db twice.db
-has out "${about:-about no kernels}"
-# Scripts that fail say nothing about a kernel: nothing comes in.
-mkdir -p bad/gen bad/templates/forward empty/templates/forward
-echo 'return {variant = function() error("the scripts are broken") end}' >bad/gen/init.lua
-FA2_GEN_PATH="$folder/bad"
-export FA2_GEN_PATH
-run 1 import rows.jsonl --db broken.db
-has err "the scripts are broken"
-lacks out "passed over"
-checks=$((checks + 1))
-[ ! -e broken.db ] || fail "an import that failed left a database"
-unset FA2_GEN_PATH
-run 0 gc
-has out "dropped"
-run 0 check
-has out "winners without code 0"
-
-# ---- without NVRTC ----
-export FA2_NVRTC_LIBRARY=/nonexistent/libnvrtc.so
-run 1 build --arch sm_86 --shape $shape
-has err "/nonexistent/libnvrtc.so"
-run 3 devices
-has out "explain --arch"
-run 0 import rows.jsonl --db fourth.db
-has err "not compiled"
-unset FA2_NVRTC_LIBRARY
-
-# ---- scripts and templates that are no good ----
-: >empty/templates/forward/fwd_sm80.cu.in
-export FA2_GEN_PATH="$folder/empty"
-run 1 build --arch sm_86 --shape Hq=64,Sq=640,D=16 --db empty.db
-has err "the code has no entry point fwd_sm80"
-echo 'while true do end' >bad/gen/init.lua
-export FA2_GEN_PATH="$folder/bad"
-run 1 build --arch sm_86 --shape $shape
-has err "the scripts run without end"
-echo 'string.find(string.rep("a", 200), string.rep("a-", 40) .. "b")' >bad/gen/init.lua
-run 1 build --arch sm_86 --shape $shape
-has err "this call may take"
-# Scripts have more time than one who said Ctrl-C: once ends them.
-for script in 'while true do end' \
-    'local a, b = ("x"):rep(5e7) .. "a", ("x"):rep(5e7) .. "b" while a < b do end'; do
-    echo "$script" >bad/gen/init.lua
-    "$tune" build --arch sm_86 --shape $shape >out 2>err &
-    build=$!
-    sleep 0.5
-    kill -TERM $build
-    wait $build
-    got=$?
-    checks=$((checks + 1))
-    ran="build with the script $script, then SIGTERM"
-    [ "$got" -eq 130 ] || fail "$ran: exit status $got, expected 130"
-    has err "interrupted while the scripts ran"
-done
-# A folder in the place of a script is none.
-rm bad/gen/init.lua
-mkdir bad/gen/init.lua
-run 1 build --arch sm_86 --shape $shape
-has err "gen/init.lua is no regular file"
-unset FA2_GEN_PATH
-
-# ---- Ctrl-C: what was compiled stays, the next run goes on ----
-rm -f fa2.db
-"$tune" build --arch sm_80,sm_86,sm_89 --preset quick --jobs 1 >out 2>err &
-build=$!
-tries=0
-until "$tune" check 2>/dev/null | grep -q "kernels  *[1-9]" || [ $tries -gt 300 ]; do
-    sleep 0.2
-    tries=$((tries + 1))
-done
-kill -TERM $build
-wait $build
-got=$?
-checks=$((checks + 1))
-ran="build, then SIGTERM"
-[ "$got" -eq 130 ] || fail "$ran: exit status $got, expected 130"
-has err "interrupted"
-run 0 check
-lacks out "kernels       0,"
 
 summary

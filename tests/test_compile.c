@@ -1,5 +1,4 @@
-/* runtime/compile: with the fake NVRTC, every failure; with the real one where there is one, real
- * code. */
+/* Compiling with the fake NVRTC: what is asked of it, and every failure. The real one: test_compile_real. */
 #include <locale.h>
 #include <stdlib.h>
 #include "check.h"
@@ -7,7 +6,6 @@
 #include "recipe_fixture.h"
 #include "runtime/base/alloc.h"
 #include "runtime/cuda/compile.h"
-#include "runtime/cuda/image.h"
 
 static const fa2i_variant variant = {.text = "fwd_sm80 d=64"};
 static const fa2i_target sm_86 = {.name = "sm_86"};
@@ -294,146 +292,8 @@ static void test_locale(void)
     fa2i_kernel_done(&kernel);
 }
 
-/* Text without a kernel compiles, and is none; nor is a kernel of another name, or one that is only
- * declared. */
-static void test_real_entries(bool ptx)
-{
-    static const struct {
-        const char *source;
-        int waves;
-        const char *missing; /* NULL: all are there */
-    } cases[] = {
-        {"", 0, "fwd_sm80:"},
-        {"// extern \"C\" __global__ void fwd_sm80() {}\n", 0, "fwd_sm80:"},
-        {"extern \"C\" __global__ void fwd_sm80_other() {}\n", 0, "fwd_sm80:"},
-        {"extern \"C\" __global__ void fwd_sm80() {}\n", 0, NULL},
-        {"extern \"C\" __global__ void fwd_sm80() {}\n", 2, "fwd_sm80_combine:"},
-        {"extern \"C\" __global__ void fwd_sm80() {}\n"
-         "extern \"C\" __global__ void fwd_sm80_combine() {}\n",
-         2, NULL},
-    };
-    const fa2i_target target = {.name = "compute_86", .ptx = true};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        fa2i_kernel kernel = {0};
-        fa2i_variant asked = variant;
-        asked.recipe = cases[i].waves > 0 ? split_recipe("fwd_sm80", 128, 64, 64, 0, cases[i].waves)
-                                          : plain_recipe("fwd_sm80", 128, 64, 64, 0);
-        CHECK_EQ(fa2i_compile(&asked, cases[i].source, ptx ? &target : &sm_86, "", &kernel),
-                 FA2_OK);
-        CHECK_EQ(kernel.outcome,
-                 cases[i].missing == NULL ? FA2I_OUTCOME_OK : FA2I_OUTCOME_COMPILE_ERROR);
-        CHECK((kernel.image.bytes > 0) == (cases[i].missing == NULL));
-        if (cases[i].missing != NULL) {
-            CHECK_CONTAINS(kernel.log, "the code has no entry point");
-            CHECK_CONTAINS(kernel.log, cases[i].missing);
-        }
-        fa2i_kernel_done(&kernel);
-    }
-}
-
-/* A cubin with any of its bytes changed, or cut anywhere: an answer, and nothing else is read. */
-static void test_real_damage(void)
-{
-    fa2i_kernel kernel = {0};
-    CHECK_EQ(fa2i_compile(&variant, source, &sm_86, "", &kernel), FA2_OK);
-    CHECK(fa2i_image_has_entry(&kernel.image, "fwd_sm80"));
-    CHECK(!fa2i_image_has_entry(&kernel.image, "fwd_sm8"));
-    CHECK(!fa2i_image_has_entry(&kernel.image, "fwd_sm80_combine"));
-    unsigned char *bytes = kernel.image.data;
-    for (size_t i = 0; i < kernel.image.bytes; i++) {
-        const unsigned char was = bytes[i];
-        fa2i_blob cut = {.data = fa2i_alloc(i + 1), .bytes = i};
-        CHECK(cut.data != NULL);
-        memcpy(cut.data, bytes, i); /* a block of its own, so that ASan sees its end */
-        (void)fa2i_image_has_entry(&cut, "fwd_sm80");
-        fa2i_blob_done(&cut);
-        bytes[i] = (unsigned char)(was + 1 + i % 255);
-        (void)fa2i_image_has_entry(&kernel.image, "fwd_sm80");
-        bytes[i] = was;
-    }
-    fa2i_kernel_done(&kernel);
-}
-
-static void test_real_results(void)
-{
-    static const char wrong[] = "extern \"C\" __global__ void fwd_sm80() { undefined_name = 1; }\n";
-    fa2i_kernel first = {0}, second = {0};
-    CHECK_EQ(fa2i_compile(&variant, source, &sm_86, "", &first), FA2_OK);
-    CHECK_EQ(fa2i_compile(&variant, source, &sm_86, "", &second), FA2_OK);
-    CHECK_EQ(first.outcome, FA2I_OUTCOME_OK);
-    CHECK(first.registers > 0 && first.registers < 64);
-    CHECK_EQ(first.spill_bytes, 0);
-    CHECK(first.compile_ms > 0);
-    CHECK(first.image.bytes > 4 && memcmp(first.image.data, "\177ELF", 4) == 0);
-    CHECK(first.image.bytes == second.image.bytes &&
-          memcmp(first.image.data, second.image.data, first.image.bytes) == 0);
-    fa2i_kernel_done(&first);
-    fa2i_kernel_done(&second);
-
-    CHECK_EQ(fa2i_compile(&variant, wrong, &sm_86, "", &first), FA2_OK);
-    CHECK_EQ(first.outcome, FA2I_OUTCOME_COMPILE_ERROR);
-    CHECK_CONTAINS(first.log, "undefined_name");
-    CHECK_CONTAINS(first.log, "fwd_sm80.cu(1)");
-    fa2i_kernel_done(&first);
-}
-
-/* More live values than registers: 1024 threads leave 64 registers to each. It counts unless it is a step
- * that helps the main one, whose registers are those of the kernel. */
-static void test_real_spill(void)
-{
-    static const char hungry[] =
-        "extern \"C\" __global__ void fwd_sm80_combine(float *out) { *out = 1; }\n"
-        "extern \"C\" __global__ void __launch_bounds__(1024) fwd_sm80(float *out)\n"
-        "{\n"
-        "    float x[128];\n"
-        "#pragma unroll\n"
-        "    for (int i = 0; i < 128; i++) x[i] = out[i * 1024 + threadIdx.x];\n"
-        "    __syncthreads();\n"
-        "#pragma unroll\n"
-        "    for (int i = 0; i < 128; i++) out[i * 1024 + threadIdx.x] = x[i] * x[127 - i];\n"
-        "}\n";
-    fa2i_kernel kernel = {0};
-    CHECK_EQ(fa2i_compile(&variant, hungry, &sm_86, "", &kernel), FA2_OK);
-    CHECK_EQ(kernel.outcome, FA2I_OUTCOME_SPILLED);
-    CHECK(kernel.spill_bytes > 0);
-    CHECK(kernel.image.bytes > 0);
-    fa2i_kernel_done(&kernel);
-
-    fa2i_variant helped = variant;
-    helped.recipe = split_recipe("fwd_sm80", 1024, 64, 64, 0, 1);
-    CHECK_EQ(fa2i_compile(&helped, hungry, &sm_86, "", &kernel), FA2_OK);
-    CHECK_EQ(kernel.outcome, FA2I_OUTCOME_SPILLED);
-    CHECK_EQ(kernel.registers, 64);
-    fa2i_kernel_done(&kernel);
-    /* now the hungry one helps */
-    snprintf(helped.recipe.steps[0].entry, FA2I_ENTRY_CHARS, "fwd_sm80_combine");
-    snprintf(helped.recipe.steps[1].entry, FA2I_ENTRY_CHARS, "fwd_sm80");
-    CHECK_EQ(fa2i_compile(&helped, hungry, &sm_86, "", &kernel), FA2_OK);
-    CHECK_EQ(kernel.outcome, FA2I_OUTCOME_OK);
-    CHECK_EQ(kernel.spill_bytes, 0);
-    CHECK(kernel.registers > 0 && kernel.registers < 64);
-    fa2i_kernel_done(&kernel);
-}
-
-static void test_real_ptx(void)
-{
-    fa2i_target target;
-    fa2i_kernel kernel = {0};
-    CHECK_EQ(fa2i_target_for(80, true, &target), FA2_OK);
-    CHECK_EQ(fa2i_compile(&variant, source, &target, "", &kernel), FA2_OK);
-    CHECK_EQ(kernel.outcome, FA2I_OUTCOME_OK);
-    const char *ptx = kernel.image.data;
-    CHECK_EQ(ptx[kernel.image.bytes - 1], '\0');
-    CHECK_CONTAINS(ptx, ".target sm_80");
-    CHECK_CONTAINS(ptx, ".entry fwd_sm80");
-    fa2i_kernel_done(&kernel);
-    CHECK_EQ(fa2i_target_for(999, false, &target), FA2_OK); /* of the future */
-    CHECK(target.ptx);
-}
-
 int main(void)
 {
-    const fa2i_nvrtc_table *nvrtc = NULL;
     test_target();
     test_key();
     test_outcomes();
@@ -445,15 +305,5 @@ int main(void)
     test_nth_failure();
     test_locale();
     fake_uninstall();
-    if (fa2i_nvrtc_get(&nvrtc) != FA2_OK) {
-        fprintf(stderr, "real compilation is not tested: %s\n", fa2_last_message());
-        return check_done() == 0 ? CHECK_SKIP : 1;
-    }
-    test_real_entries(false);
-    test_real_entries(true);
-    test_real_damage();
-    test_real_results();
-    test_real_spill();
-    test_real_ptx();
     return check_done();
 }

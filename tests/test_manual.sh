@@ -9,11 +9,6 @@ set -u
 tune=$1
 # shellcheck source=tests/expect.sh
 . "$(dirname "$0")/expect.sh"
-run() {
-    status=$1
-    shift
-    expect_status "$status" "fa2-tune $*" "$tune" "$@"
-}
 
 # equal WHAT ACTUAL EXPECTED
 equal() {

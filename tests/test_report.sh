@@ -15,13 +15,6 @@ check_page=$(realpath "$(dirname "$0")/report_page.py")
 export FA2_CUDA_LIBRARY=/nonexistent/libcuda.so.1
 unset FA2_GEN_PATH
 
-# run STATUS ARGUMENT...: fa2-tune.
-run() {
-    status=$1
-    shift
-    expect_status "$status" "fa2-tune $*" "$tune" "$@"
-}
-
 # Errors alone: what may be left out in HTML it takes for a warning, and says so with 1.
 check_html() {
     expect_status 0 "tidy $1" sh -c 'tidy -quiet -errors --show-warnings no "$1"; [ $? -le 1 ]' sh "$1"

@@ -1,0 +1,127 @@
+/*
+ * Many lengths with one context. SQL statements are counted, and made to fail, by a hook on every connection:
+ * watch, for sqlite3_auto_extension. Failures are counted by check.h.
+ */
+#ifndef FA2_TESTS_LENGTHS_FIXTURE_H
+#define FA2_TESTS_LENGTHS_FIXTURE_H
+
+#include <fcntl.h>
+#include <time.h>
+#include "cache/report.h"
+#include "fa2.h"
+#include "runtime/base/alloc.h"
+#include "runtime/lua/generator.h"
+#include "tuned_database.h"
+
+enum {
+    LENGTHS = 4096,
+    PLANS_KEPT = 16384, /* as fa2.h says */
+    PLAN_ALLOCATIONS = 2,
+    EVIDENCE = 4,       /* statements of a reading of all kernels and times */
+    SMEM_PER_ID = 1024, /* tuned kernels differ in shared memory, which a launch shows */
+};
+
+static _Alignas(256) char memory[256]; /* the fake launches without reading tensors */
+static tuned_database database;
+static tuned_log log_of;
+static long statements;
+static const char *failing; /* statements with this text fail; NULL: none */
+
+static inline int count_statement(unsigned event, void *db, void *statement, void *text)
+{
+    (void)event, (void)statement;
+    statements++;
+    if (failing != NULL && strstr(text, failing) != NULL)
+        sqlite3_interrupt(db);
+    return 0;
+}
+
+/* SQLite calls it for each new connection. */
+static inline int watch(sqlite3 *db, char **error, const struct sqlite3_api_routines *api)
+{
+    (void)error, (void)api;
+    return sqlite3_trace_v2(db, SQLITE_TRACE_STMT, count_statement, db);
+}
+
+static inline fa2_problem problem_of(int32_t seq_k)
+{
+    return (fa2_problem){.batch = 1,
+                         .heads_q = 8,
+                         .heads_kv = 2,
+                         .seq_q = 1,
+                         .seq_k = seq_k,
+                         .head_dim = 64,
+                         .causal = 1};
+}
+
+static inline fa2_status forward(fa2_context *context, const fa2_problem *problem, CUstream stream)
+{
+    const fa2_tensor tensor = {
+        .data = memory, .stride_batch = 8, .stride_seq = 512, .stride_head = 64};
+    fa2_tensor o = tensor;
+    o.data = (void *)((uintptr_t)1 << 41); /* nothing is read or written */
+    const fa2_forward_args args = {.q = tensor,
+                                   .k = tensor,
+                                   .v = tensor,
+                                   .o = o,
+                                   .workspace = (void *)((uintptr_t)1 << 42),
+                                   .workspace_bytes = SIZE_MAX};
+    return fa2_forward(context, problem, &args, stream);
+}
+
+static inline fa2_context *create(const char *path)
+{
+    const fa2_config config = {
+        .database = path, .read_only = 1, .log = tuned_log_add, .log_user = &log_of};
+    fa2_context *context = NULL;
+    CHECK_EQ(fa2_context_create(&config, &context), FA2_OK);
+    return context;
+}
+
+static inline fa2_explanation explain(fa2_context *context, const fa2_problem *problem)
+{
+    fa2_explanation e = {.struct_bytes = sizeof e, .rule = (fa2_rule)99};
+    CHECK_EQ(fa2_explain(context, problem, &e), FA2_OK);
+    return e;
+}
+
+static inline fa2_explanation explain_length(fa2_context *context, int32_t length)
+{
+    const fa2_problem problem = problem_of(length);
+    return explain(context, &problem);
+}
+
+static inline void begin(void)
+{
+    fake_install();
+    tuned_begin(&database);
+    log_of = (tuned_log){.count = 0};
+}
+
+static inline void end(fa2_context *context)
+{
+    fa2_context_destroy(context);
+    CHECK_EQ(fake_live(), 0);
+    fake_uninstall();
+    tuned_end(&database);
+}
+
+static inline void put(int id, fa2_problem problem)
+{
+    tuned_put(&database,
+              &(tuned_winner){.id = id, .problem = problem, .smem_bytes = id * SMEM_PER_ID});
+}
+
+/* Files' times tell nothing: clocks are coarse, and may be set. */
+static inline void set_written_long_ago(const char *path)
+{
+    const struct timespec times[2] = {{.tv_sec = 1000000000}, {.tv_sec = 1000000000}};
+    CHECK_EQ(utimensat(AT_FDCWD, path, times, 0), 0);
+}
+
+static inline int launched_id(void)
+{
+    return (int)fake.launches[fake.launch_count - 1].smem_bytes / SMEM_PER_ID;
+}
+
+#endif
