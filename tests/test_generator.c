@@ -226,9 +226,7 @@ static wgmma_counts count_wgmma(fa2i_generator *generator, const fa2_problem *pr
     size_t count = 0;
     CHECK_EQ(fa2i_generator_card(generator, 90, &card), FA2_OK);
     CHECK_EQ(fa2i_generator_candidates(generator, problem, &card, &list, &count), FA2_OK);
-    /* What no card has run is measured by a tuner before anybody else gets it. */
-    CHECK(count > 0 && (!is_wgmma(&list[0]) || list[0].recipe.pack == 0) &&
-          strstr(list[0].text, " drawn=1") == NULL && strstr(list[0].text, " sloped=1") == NULL);
+    CHECK(count > 0 && strstr(list[0].text, " drawn=1") == NULL);
     for (size_t i = 0; i < count; i++) {
         if (!is_wgmma(&list[i]))
             continue;
@@ -291,9 +289,6 @@ static size_t count_wgmma_backward(fa2i_generator *generator, const fa2_problem 
     size_t count = 0, found = 0;
     CHECK_EQ(fa2i_generator_candidates(generator, problem, card, &list, &count), FA2_OK);
     CHECK(count > 0);
-    /* What no card has run is measured by a tuner before anybody else gets it. */
-    CHECK((problem->head_dim <= 128 && problem->bias == 0) ||
-          strncmp(list[0].text, "bwd_sm90 ", 9) != 0);
     for (size_t i = 0; i < count; i++) {
         const fa2i_recipe *recipe = &list[i].recipe;
         if (strncmp(list[i].text, "bwd_sm90 ", 9) != 0)
@@ -308,6 +303,9 @@ static size_t count_wgmma_backward(fa2i_generator *generator, const fa2_problem 
                                                            : FA2I_WORKSPACE_ROWS_AND_DQ);
         CHECK(fa2i_recipe_main(recipe)->smem_bytes <= card->smem_block_bytes);
     }
+    /* As measured: where the products are divided, or scores have a bias, it is the fastest. */
+    CHECK(found == 0 || (problem->head_dim <= 128 && problem->bias == 0) ||
+          strncmp(list[0].text, "bwd_sm90 ", 9) == 0);
     fa2i_free(list);
     return found;
 }

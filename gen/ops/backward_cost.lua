@@ -31,6 +31,8 @@ local fit = {
    step = 1.9,
    masked = 0.16,
    tail = 0.9,
+   -- Clocks of a score for a bias, whose numbers lanes read one by one.
+   bias = 0.15,
 }
 M.fit = fit -- for tests/bench/fit.lua
 
@@ -76,7 +78,7 @@ local function tile_clocks(v, f, arch, blocks)
       tensor, smem, f.ex2_per_score * scores / arch.ex2,
       scores * (fit.fp32_per_score + f.more_fp32_per_score) / arch.fp32,
    }
-   local busy = blocks * overlap(units, blocks * v.warps)
+   local busy = blocks * (overlap(units, blocks * v.warps) + f.biased * fit.bias * scores)
    local third = v.stages == 1 and v.qwarps > 1 and 1 or 0
    local barrier = fit.barrier * v.warps / 4 * (blocks == 1 and fit.alone or 1)
    local steps = v.parts * (2 * f.depth + 2 * f.query_steps * v.qwarps) + v.bc // 16
@@ -95,7 +97,7 @@ local function query_tile_clocks(v, f, arch, blocks)
       f.ex2_per_score * scores / arch.ex2,
       scores * (fit.fp32_per_score + f.more_fp32_per_score) / arch.fp32,
    }
-   return blocks * (overlap(units, blocks * v.warps) + fit.barrier * v.warps / 4)
+   return blocks * (overlap(units, blocks * v.warps) + fit.barrier * v.warps / 4 + f.biased * fit.bias * scores)
 end
 
 -- Blocks that an SM holds, and the clocks in which so many do a tile.

@@ -36,8 +36,9 @@ local shares = {
 -- Where a warp of the loading warpgroup works for each of the others.
 local shares_with_sides = {{load = 64, group = 192}, {load = 64, group = 216}, {load = 64, group = 144}}
 
--- Instructions for a score to drop by bits that another warp drew.
-local by_bits = 1.3
+-- What dropping by bits that another warp drew counts for, in instructions for a score: it takes 1.3, but a row waits
+-- for the bits (six problems on an H200, D = 64 and 128: 0.12 to 0.13 clocks of a score).
+local by_bits = 7.3
 
 -- From so many row tiles of a head on, its own rows fill them as well as those of several heads do, and hardly see
 -- other keys.
@@ -121,7 +122,8 @@ local function facts_of(v)
    v.facts = v.facts or {
       br = 64 * v.groups, queries = 64 * v.groups, heads_together = 1,
       resident = resident(v), own_place = has_own_place(v),
-      d_pad = (v.d + 15) // 16 * 16 + 16 * v.sloped, dv_pad = v.d, smem_bytes = smem_bytes(v), bytes_per_score = 0,
+      d_pad = (v.d + 15) // 16 * 16, dv_pad = v.d, smem_bytes = smem_bytes(v), bytes_per_score = 0,
+      staged = bias.is_ahead(v) and 1 or 0,
       ex2_per_score = 1 + v.softcap * softcap.ex2_per_score,
       more_fp32_per_score = v.softcap * softcap.fp32_per_score + features.fp32_per_score(v)
          + v.drawn * (by_bits - dropout.fp32_per_score(v)) - v.sloped,

@@ -24,7 +24,7 @@ local fit = {
    -- the next Q waits for O, and where it does not (so much less on an H100, S = 512).
    prologue = 2850, waiting = 2150, ahead = 850,
    -- More of them where the warps copy rows of several heads themselves: two divisions a row, and no product
-   -- before all is there. By count of instructions, not fitted.
+   -- before all is there. By count of instructions; three problems on an H200 took 0.78 to 1.14 of the model's time.
    packed = 400,
    -- us of a launch beyond those of other families: three maps come with it, and registers change hands.
    launch = 0.88,
@@ -34,10 +34,12 @@ local fit = {
    page = 0.08,
    -- us of the step before work that is taken by a counter.
    counter = 1.5,
-   -- By which what no card has been asked yet is taken for slower (bits drawn by those that load, slopes in the
-   -- product; packed rows, which have no sibling where they are alone): a tuner tries it, and who has not tuned gets
-   -- what has been measured.
-   unseen = 1.5, unseen_packed = 8,
+   -- What instructions of features count for: they come between S and its exponentials, where nothing hides them.
+   feature = 2.2,
+   -- Clocks of a score for a bias that comes through shared memory, beside those: it is waited for.
+   staged = 0.035,
+   -- Columns of Q K^T that the step with what ALiBi adds by column counts for.
+   sloped = 5,
    -- By which rows by weight take longer, and from how many keys on: below, K and V leave L2 before they are
    -- read again.
    by_weight = {1.12, 0.98}, long = 2048,
@@ -59,15 +61,16 @@ function M.us(v, facts, problem, arch)
       return math.huge
    end
    local scores = facts.br * v.bc
-   local tensor = 2 * scores * (facts.d_pad + facts.dv_pad) / fit.tensor
+   local tensor = 2 * scores * (facts.d_pad + facts.dv_pad + v.sloped * fit.sloped) / fit.tensor
    local ex2 = scores * facts.ex2_per_score / arch.ex2
-   local softmax = ex2 + scores * (fit.fp32_per_score + facts.more_fp32_per_score) / arch.fp32
+   local softmax = ex2 + scores * fit.fp32_per_score / arch.fp32
+   local feature = scores * (fit.feature * facts.more_fp32_per_score / arch.fp32 + facts.staged * fit.staged)
    local copies = v.d % 16 == 0 and 0 or fit.row * 2 * v.bc
    local function clocks(blocks)
       local longer, shorter = math.max(tensor, softmax), math.min(tensor, softmax)
       local groups = math.min(blocks * v.groups, 3)
       local exposed = fit["exposed" .. groups] * (v.turns == 0 and v.groups > 1 and fit.no_turns or 1)
-      return blocks * math.max(longer + exposed * shorter, copies) + fit.chain
+      return blocks * math.max(longer + exposed * shorter + feature, copies) + fit.chain
    end
    local prologue = v.persistent == 0 and fit.prologue or facts.own_place and fit.ahead or fit.waiting
    local slower = (v.d > 64 and v.d % 64 > 0 and 1 + fit.page or 1)
@@ -78,10 +81,9 @@ function M.us(v, facts, problem, arch)
    end
    local first = (fit.prologue - prologue) / arch.clock -- nothing is before the first row tile of a block
    prologue = prologue + v.pack * fit.packed
-   local us = fit.launch + first + (v.persistent == 2 and fit.counter or 0)
+   return fit.launch + first + (v.persistent == 2 and fit.counter or 0)
       + plain.spread({br = facts.queries, bc = v.bc}, facts, problem, arch, facts.resident, clocks, prologue, slower,
                      v.persistent == 1 and busiest or nil)
-   return us * (v.pack == 1 and fit.unseen_packed or v.drawn + v.sloped > 0 and fit.unseen or 1)
 end
 
 return M

@@ -18,6 +18,7 @@ local tables = {
    {name = "sm90", fit = require("ops.forward_sm90_cost").fit},
    {name = "splitkv", fit = require("ops.forward_splitkv_cost").fit},
    {name = "backward", fit = require("ops.backward_cost").fit},
+   {name = "backward_sm90", fit = require("ops.backward_sm90").fit},
 }
 local preference = 0.03 -- a kernel that the model puts behind by this share counts 1/e
 local slow, close = math.log(2), 0.4 -- kernels that are considered, and whose errors are, by the log of their factor
