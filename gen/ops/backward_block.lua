@@ -70,10 +70,15 @@ local other_registers, most_alive = 40, 208
 
 -- What spills below that limit, of 240 kernels for sm_75 and sm_90, D = 64, 128, 256: from so many alive on,
 -- those of few warps, whose threads copy much, of few queries, and those where dQ takes many registers
--- while scores are computed late; where tiles pass through registers, all that need more than others.
+-- while scores are computed late. Where tiles pass through registers, from most_staged on all, and before that what
+-- needs more than others (130 kernels for sm_75, D = 32, 64, 80, with each feature: tests/bench/spills.c).
+local most_staged = 184
+-- There ptxas keeps also what these features know beside everything.
+local staged_varlen, staged_dropout = 25, 12
+
 local function spills_near_limit(v, path, alive, dq)
    if path.register_staging then
-      return alive > 168 and v.bc > 16
+      return alive > most_staged or alive == 168 and v.bc > 32 and v.parts == 1 or alive > 168 and v.bc > 16
          and (v.warps < 4 or v.layout == "swizzle" or v.order == "late" or v.bc >= 4 * v.br)
    end
    return alive > 196 and (v.warps < 4 or v.br < 64 or v.order == "late" and dq > 72)
@@ -114,6 +119,9 @@ function M.live_registers(v, path)
    local alive = sums + math.max(scores, later and math.max(dq, way) or dq + ways)
    if v.dq == "apart" then
       alive = math.max(alive, s.d_pad // 2 + v.dqbc + 8 + staged(v, path, v.dqbc))
+   end
+   if path.register_staging then
+      alive = alive + v.varlen * staged_varlen + v.dropout * staged_dropout
    end
    if spills_near_limit(v, path, alive, dq) then
       alive = math.max(alive, most_alive + 1)

@@ -100,19 +100,31 @@ local function stores_by_map(v)
    return v.persistent > 0 and v.groups > 1
 end
 
+-- Of a bias in fp32, whose numbers are read where they are added: so many at once, of those of a thread.
+local read_ahead = 5 / 4
+
 -- S, P and O of a thread, and what features keep; what comes through shared memory is read where it is wanted.
 local function live_registers(v)
    local kept = setmetatable({
       bias = bias.is_ahead(v) and "none" or v.bias, dropout = v.dropout - v.drawn,
    }, {__index = v})
-   return v.bc // 2 + v.bc // 4 + v.d // 2 + features.registers(kept, 1)
+   local read = v.bias == "fp32" and v.bc // 2 * read_ahead or 0
+   return v.bc // 2 + v.bc // 4 + v.d // 2 + features.registers(kept, 1) + read + v.softcap * softcap.registers
+end
+
+-- Registers that may be alive in a thread that computes: the fewer, the more those have that work for it.
+local function most_live(v)
+   local share = shares[v.groups]
+   return share.most - (space.has_sides(v) and share.group - shares_with_sides[v.groups].group or 0)
 end
 
 local function fits(v, _, arch)
    if smem_bytes(v) > arch.smem_block then
       return nil, string.format("%d bytes of shared memory, a block has %d", smem_bytes(v), arch.smem_block)
-   elseif live_registers(v) > shares[v.groups].most or math.max(v.d, v.bc) > shares[v.groups].columns then
+   elseif live_registers(v) > most_live(v) or math.max(v.d, v.bc) > shares[v.groups].columns then
       return nil, "S, P and O need too many registers"
+   elseif v.dropout == 1 and v.bc % 32 > 0 then
+      return nil, "bytes of dropout are drawn for 32 columns, and half of them twice"
    end
    return true
 end
