@@ -52,7 +52,7 @@ end
 local function products(v)
    return {
       d = 64, bc = 256, scored = 256, score_tiles = "kColTiles", row_operands = "A", tile_operands = "B", out = 8,
-      element = v.dtype == "bf16" and "bf16" or "f16", split = false, sloped = false, varlen = true,
+      element = v.dtype == "bf16" and "bf16" or "f16", split = false, sloped = false, begun = false, varlen = true, adds = "step > 0",
       operands = forward_sm90.operands, accumulators = forward_sm90.accumulators,
    }
 end

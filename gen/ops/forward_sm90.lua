@@ -7,7 +7,8 @@
 -- row tiles come next to each other, those of a head, or those that see the most keys, in a section of heads whose
 -- K and V fit into L2. pack: the query heads that share a key head are rows of one matrix, as where keys are split.
 -- drawn: what is dropped is drawn by warps that load, not beside the softmax. sloped: what ALiBi adds by column comes
--- out of Q K^T.
+-- out of Q K^T. begun: scores begin as a bias in 16 bits, and the product of a scaled Q comes on top, rounded once more
+-- where the scale is no power of two; else what the product gave waits for it.
 local bias = require("features.bias")
 local cost = require("ops.forward_sm90_cost")
 local dropout = require("features.dropout")
@@ -34,11 +35,18 @@ local shares = {
 }
 
 -- Where a warp of the loading warpgroup works for each of the others.
-local shares_with_sides = {{load = 64, group = 192}, {load = 64, group = 216}, {load = 64, group = 144}}
+local shares_with_sides = {
+   {load = 64, group = 192, most = 192, counted = 0},
+   {load = 64, group = 216, most = 208, counted = 0},
+   {load = 56, group = 152, most = 124, counted = 0},
+}
 
 -- What dropping by bits that another warp drew counts for, in instructions for a score: it takes 1.3, but a row waits
 -- for the bits (six problems on an H200, D = 64 and 128: 0.12 to 0.13 clocks of a score).
 local by_bits = 7.3
+
+-- For a bias that lies in shared memory: a conversion, the sum, a share of the loads.
+local by_words = 2.3
 
 -- From so many row tiles of a head on, its own rows fill them as well as those of several heads do, and hardly see
 -- other keys.
@@ -54,8 +62,8 @@ local function piece_bytes(v)
    return v.persistent == 2 and 4 * v.groups or 0
 end
 
--- What is beside K and V in each of their stages, for a warpgroup, with two barriers: a bias in 16 bits, with a chunk
--- of padding a row; or a bit for each score, in words of 64 columns.
+-- A tile beside those of K and V, for a warpgroup, with two barriers: a bias in 16 bits, with a chunk of padding a row;
+-- or a bit for each score, in words of 64 columns.
 local function side_bytes(v)
    if not space.has_sides(v) then
       return 0
@@ -63,9 +71,9 @@ local function side_bytes(v)
    return (v.drawn == 1 and 512 * ((v.bc + 63) // 64) or 64 * (2 * v.bc + 16)) + 16
 end
 
--- rows: of Q, K and V, and of O.
-local function bytes_of(v, rows)
-   return pages(v) * 128 * rows + 8 * (2 * v.groups + 4 * v.stages) + v.stages * v.groups * side_bytes(v)
+-- rows: of Q, K and V, and of O. side_stages: tiles beside them.
+local function bytes_of(v, rows, side_stages)
+   return pages(v) * 128 * rows + 8 * (2 * v.groups + 4 * v.stages) + side_stages * v.groups * side_bytes(v)
       + piece_bytes(v) + 32 * v.bc * v.sloped
 end
 
@@ -76,22 +84,31 @@ end
 -- Shared memory of an SM 9.0, which alone runs this family, and what each block takes beside its own (arch.lua).
 local smem_sm, smem_reserved = 233472, 1024
 
-local function resident_with(v, rows)
-   return math.min(shares[v.groups].resident, smem_sm // (bytes_of(v, rows) + smem_reserved))
+local function resident_with(v, rows, side_stages)
+   return math.min(shares[v.groups].resident, smem_sm // (bytes_of(v, rows, side_stages) + smem_reserved))
 end
 
 local function resident(v)
-   return math.max(resident_with(v, rows_read(v)), 1)
+   return math.max(resident_with(v, rows_read(v), 1), 1)
 end
 
 -- Whether O of a persistent block has a place beside that of Q, so that the next Q comes early: where the SM
 -- holds as many blocks all the same.
 local function has_own_place(v)
-   return v.persistent > 0 and resident_with(v, rows_read(v) + 64 * v.groups) >= resident(v)
+   return v.persistent > 0 and resident_with(v, rows_read(v) + 64 * v.groups, 1) >= resident(v)
+end
+
+local function rows_held(v)
+   return rows_read(v) + (has_own_place(v) and 64 * v.groups or 0)
+end
+
+-- As many as of K, where there is room: with one, its next tile is under way from when scores have this one on.
+local function side_stages(v)
+   return resident_with(v, rows_held(v), v.stages) >= resident(v) and v.stages or 1
 end
 
 local function smem_bytes(v)
-   return bytes_of(v, rows_read(v) + (has_own_place(v) and 64 * v.groups or 0))
+   return bytes_of(v, rows_held(v), side_stages(v))
 end
 
 -- Whether O is stored by TMA, so that its warps need not wait: persistent blocks do, where an SM has one of them
@@ -103,25 +120,24 @@ end
 -- Of a bias in fp32, whose numbers are read where they are added: so many at once, of those of a thread.
 local read_ahead = 5 / 4
 
+local function share_of(v)
+   return (space.has_sides(v) and shares_with_sides or shares)[v.groups]
+end
+
 -- S, P and O of a thread, and what features keep; what comes through shared memory is read where it is wanted.
 local function live_registers(v)
    local kept = setmetatable({
       bias = bias.is_ahead(v) and "none" or v.bias, dropout = v.dropout - v.drawn,
    }, {__index = v})
+   local words = bias.is_ahead(v) and v.begun == 0 and 8 or 0 -- of a bias, beside the scores that wait for them
    local read = v.bias == "fp32" and v.bc // 2 * read_ahead or 0
-   return v.bc // 2 + v.bc // 4 + v.d // 2 + features.registers(kept, 1) + read + v.softcap * softcap.registers
-end
-
--- Registers that may be alive in a thread that computes: the fewer, the more those have that work for it.
-local function most_live(v)
-   local share = shares[v.groups]
-   return share.most - (space.has_sides(v) and share.group - shares_with_sides[v.groups].group or 0)
+   return v.bc // 2 + v.bc // 4 + v.d // 2 + words + read + features.registers(kept, 1) + v.softcap * softcap.registers
 end
 
 local function fits(v, _, arch)
    if smem_bytes(v) > arch.smem_block then
       return nil, string.format("%d bytes of shared memory, a block has %d", smem_bytes(v), arch.smem_block)
-   elseif live_registers(v) > most_live(v) or math.max(v.d, v.bc) > shares[v.groups].columns then
+   elseif live_registers(v) > share_of(v).most or math.max(v.d, v.bc) > shares[v.groups].columns then
       return nil, "S, P and O need too many registers"
    elseif v.dropout == 1 and v.bc % 32 > 0 then
       return nil, "bytes of dropout are drawn for 32 columns, and half of them twice"
@@ -138,7 +154,8 @@ local function facts_of(v)
       staged = bias.is_ahead(v) and 1 or 0,
       ex2_per_score = 1 + v.softcap * softcap.ex2_per_score,
       more_fp32_per_score = v.softcap * softcap.fp32_per_score + features.fp32_per_score(v)
-         + v.drawn * (by_bits - dropout.fp32_per_score(v)) - v.sloped,
+         + v.drawn * (by_bits - dropout.fp32_per_score(v)) - v.sloped
+         + (bias.is_ahead(v) and by_words + v.softcap - v.begun - bias.fp32_per_score(v) or 0),
    }
    return v.facts
 end
@@ -229,12 +246,19 @@ function M.names(v)
    end
    names.bias_staged, names.drawn, names.sides = bias.is_ahead(v), v.drawn == 1, space.has_sides(v)
    names.group_smem = names.sides and ", smem" or ""
-   names.side_tiles, names.seed, names.dropped = "BiasTiles", "", "dropped, tile"
+   names.side_tiles, names.side_place, names.seed, names.dropped = "BiasTiles", "", "", "dropped, tile"
    if names.drawn then
       names.side_tiles, names.seed, names.dropped = "DropTiles", ", seed", "drawn"
+      names.side_place = "place, place.first_row + group * kGroupRows, "
    end
+   names.begun, names.adds, names.score_log2 = v.begun == 1, "step > 0", "p.scale_log2"
+   if names.begun then
+      names.adds, names.score_log2 = "1", "kLog2e"
+   end
+   names.side_stages = side_stages(v)
+   names.q_readers = names.sides and v.persistent == 2 and 5 or 4 -- warps: with the one that loads beside
    names.or_hidden = v.bias ~= "none" and " || true" or "" -- a bias, too, may hide keys
-   local share = (names.sides and shares_with_sides or shares)[v.groups]
+   local share = share_of(v)
    local counted = v.persistent == 2 and share.counted or 0
    names.load_registers, names.group_registers = share.load + counted, share.group - counted // v.groups
    names.resident = shares[v.groups].resident

@@ -17,6 +17,13 @@ local function may_take_turns(v)
    return nil, "one warpgroup has nobody to take turns with"
 end
 
+local function may_stage(v)
+   if v.stages == 2 or not bias.is_ahead(v) then
+      return true
+   end
+   return nil, "a bias has the place of a third tile"
+end
+
 -- Whether a warp of the loading warpgroup draws what is dropped.
 local function may_be_drawn(v)
    if v.drawn == 0 then
@@ -38,6 +45,14 @@ function M.has_sides(v)
    return bias.is_ahead(v) or v.drawn == 1
 end
 
+-- Whether scores begin as their bias, before the product.
+local function may_begin(v)
+   if v.begun == 0 or bias.is_ahead(v) and v.softcap == 0 and v.alibi == 0 then
+      return true
+   end
+   return nil, "scores begin as a bias in 16 bits that nothing comes before"
+end
+
 -- Whether what ALiBi adds by column is one more step of Q K^T: where it is another number for each key of a tile
 -- without a mask, and nothing comes between.
 local function may_be_sloped(v)
@@ -51,8 +66,6 @@ end
 local function may_stay(v)
    if v.persistent > 0 and v.varlen == 1 then
       return nil, "packed sequences have blocks of their own"
-   elseif v.persistent == 2 and M.has_sides(v) then
-      return nil, "those that load a bias or draw do not hear which row tile comes next"
    end
    return true
 end
@@ -84,10 +97,11 @@ for _, axis in ipairs({
    softcap.axis, window.axis, alibi.axis, sinks.axis, added, dropout.axis, lengths.packed.axis,
    {name = "groups", values = {1, 2, 3}},
    {name = "bc", values = {64, 80, 96, 112, 128, 160, 176}},
-   {name = "stages", values = {2, 3}},
+   {name = "stages", values = {2, 3}, when = may_stage},
    {name = "turns", values = {0, 1}, when = may_take_turns},
    {name = "sloped", values = {0, 1}, when = may_be_sloped, quiet = true},
    {name = "drawn", values = {0, 1}, when = may_be_drawn, quiet = true},
+   {name = "begun", values = {0, 1}, when = may_begin, quiet = true},
    {name = "persistent", values = {0, 1, 2}, quiet = true, when = may_stay},
    {name = "order", values = {"heads", "weight"}, when = may_order, quiet = true},
    {name = "pack", values = {0, 1}, when = may_pack, quiet = true},
@@ -98,7 +112,8 @@ end
 M.selection = {
    limit = 19,
    covered = {
-      {"groups", "persistent"}, {"groups", "pack"}, {"groups", "drawn"}, {"groups", "sloped"}, {"bc"}, {"order"},
+      {"groups", "persistent"}, {"groups", "pack"}, {"groups", "drawn"}, {"groups", "sloped"},
+      {"groups", "begun"}, {"bc"}, {"order"},
    },
    crowds = {
       {axes = {"groups", "bc", "pack"}, most = 4}, {axes = {"groups", "pack"}, most = 7},
