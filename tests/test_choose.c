@@ -170,7 +170,7 @@ static fa2_status try_text(void *user, const fa2i_option *option, fa2i_trial *re
     if (option->text[0] == '?')
         ret_trial->foreseen = true;
     else if (option->text[0] != '-')
-        *ret_trial = (fa2i_trial){.usable = true, .spill_bytes = atoi(option->text)};
+        *ret_trial = (fa2i_trial){.usable = true, .spills = atoi(option->text)};
     return FA2_OK;
 }
 

@@ -161,6 +161,40 @@ static void test_compile_error_is_remembered(void)
     end(context);
 }
 
+/* What is slowed without a byte that spills is passed over like what spills, and taken behind all that do. */
+static void slow_some(fake_compilation *compilation, void *user)
+{
+    script *s = user;
+    const int spills = s->spills[s->next++];
+    compilation->spill_stores = compilation->spill_loads = spills < 0 ? 0 : spills;
+    if (spills < 0)
+        compilation->log = "    16 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads\n";
+}
+
+static void test_slowed_ones_are_skipped(void)
+{
+    static const struct {
+        script script;
+        size_t chosen;
+        const char *reason;
+    } cases[] = {{{.spills = {-1, 0}}, 1, "choice 2 of the cost model"},
+                 {{.spills = {-1, -1, 8, -1}}, 2, "least spilling"},
+                 {{.spills = {-1, -1, -1, -1}}, 0, "least spilling"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        script s = cases[i].script;
+        fa2i_key key;
+        play(&s);
+        fake.on_compile = slow_some;
+        const fa2i_variant chosen = choice_of_model(cases[i].chosen, &key);
+        fa2_context *context = create((fa2_config){0});
+        const fa2_explanation e = explain(context);
+        CHECK_STR(e.variant, chosen.text);
+        CHECK_EQ(e.spill_bytes, i == 1 ? 16 : 0);
+        CHECK_CONTAINS(e.reason, cases[i].reason);
+        end(context);
+    }
+}
+
 /* fa2-tune stores the model's first choice, and finds it wrong on this card. */
 static void find_first_wrong(const tuned_database *database)
 {
@@ -325,6 +359,7 @@ int main(void)
     test_least_spilling();
     test_none_compiles();
     test_compile_error_is_remembered();
+    test_slowed_ones_are_skipped();
     test_known_wrong();
     test_arch_override();
     test_arch_override_ignores_winners();

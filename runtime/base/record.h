@@ -86,6 +86,15 @@ typedef struct fa2i_kernel {
     fa2i_blob image; /* owned; empty when only the record was asked for */
 } fa2i_kernel;
 
+/* How badly a kernel spills, to be compared: bytes per thread. What is as bad for another reason (a stack frame,
+ * products that wait for each other) comes behind all of those. */
+enum { FA2I_SPILLS_SLOWED = 1 << 30 };
+static inline int fa2i_kernel_spills(const fa2i_kernel *kernel)
+{
+    const bool is_slowed = kernel->outcome == FA2I_OUTCOME_SPILLED && kernel->spill_bytes == 0;
+    return is_slowed ? FA2I_SPILLS_SLOWED : kernel->spill_bytes;
+}
+
 void fa2i_blob_done(fa2i_blob *blob);
 void fa2i_kernel_done(fa2i_kernel *kernel);
 

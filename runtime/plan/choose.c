@@ -58,10 +58,10 @@ fa2_status fa2i_choose_option(const fa2i_option *options, size_t count, fa2i_try
         if (st != FA2_OK)
             return st;
         compiled += options[i].compile && !trial.foreseen;
-        if (!trial.usable || (chosen < count && trial.spill_bytes >= spills))
+        if (!trial.usable || (chosen < count && trial.spills >= spills))
             continue;
         chosen = i;
-        spills = options[i].rests == FA2I_RESTS_MODEL ? trial.spill_bytes : 0;
+        spills = options[i].rests == FA2I_RESTS_MODEL ? trial.spills : 0;
     }
     *ret_chosen = chosen;
     if (ret_tried != NULL)

@@ -36,8 +36,8 @@ void fa2i_decide_exact(const fa2i_choice *choice, fa2i_decision *ret_decision);
 /* What came of trying to use a kernel. */
 typedef struct fa2i_trial {
     bool usable;
-    bool foreseen;   /* that it is not was known before it was compiled */
-    int spill_bytes; /* per thread, of one that is */
+    bool foreseen; /* that it is not was known before it was compiled */
+    int spills;    /* of one that is: fa2i_kernel_spills */
 } fa2i_trial;
 
 /* Try an option. A status that is not FA2_OK ends the choice. */

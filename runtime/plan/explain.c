@@ -54,7 +54,7 @@ static void reason_default(int card_arch, int wanted_arch, const fa2i_plan *plan
                            size_t out_bytes)
 {
     char which[96];
-    if (plan->slot->spill_bytes > 0)
+    if (plan->slot->spills > 0)
         snprintf(which, sizeof(which), "the least spilling of the cost model's first %zu choices",
                  plan->tried);
     else if (plan->tried > 1)

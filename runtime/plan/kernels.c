@@ -61,6 +61,7 @@ fa2_status fa2i_kernels_load(fa2i_kernels *kernels, fa2i_slot *slot, const fa2i_
     snprintf(slot->target, sizeof(slot->target), "%s", kernel->target);
     /* what PTX spills is known only to the driver, which has just compiled it */
     slot->spill_bytes = ptx ? slot->loaded.local_bytes : kernel->spill_bytes;
+    slot->spills = ptx ? slot->loaded.local_bytes : fa2i_kernel_spills(kernel);
     slot->state = FA2I_SLOT_LOADED;
     return FA2_OK;
 }

@@ -27,6 +27,7 @@ typedef struct fa2i_slot {
     fa2i_loaded loaded;
     char target[16];
     int spill_bytes; /* per thread */
+    int spills;      /* fa2i_kernel_spills */
     struct fa2i_slot *next;
 } fa2i_slot;
 

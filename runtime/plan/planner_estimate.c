@@ -159,7 +159,7 @@ static fa2_status try_option(void *user, const fa2i_option *option, fa2i_trial *
     if (st != FA2_OK || slot == NULL)
         return st;
     t->slots[option - t->options] = slot;
-    *ret_trial = (fa2i_trial){.usable = true, .spill_bytes = slot->spill_bytes};
+    *ret_trial = (fa2i_trial){.usable = true, .spills = slot->spills};
     return FA2_OK;
 }
 

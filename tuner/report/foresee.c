@@ -86,7 +86,7 @@ static fa2_status see_compiling(seeing *s, const fa2_problem *problem, const cha
     if (known)
         take_record(s, &kernel);
     s->out->compiled = false;
-    *ret_trial = (fa2i_trial){.usable = true, .spill_bytes = known ? kernel.spill_bytes : 0};
+    *ret_trial = (fa2i_trial){.usable = true, .spills = known ? fa2i_kernel_spills(&kernel) : 0};
 done:
     fa2i_kernel_done(&kernel);
     fa2i_free(source);
@@ -103,7 +103,7 @@ static fa2_status see_stored(seeing *s, const fa2_problem *problem, const fa2i_k
     if (st == FA2_OK && known && fa2i_generator_check_class(problem, &kernel.variant) == FA2_OK) {
         take_record(s, &kernel);
         s->out->compiled = true;
-        *ret_trial = (fa2i_trial){.usable = true, .spill_bytes = kernel.spill_bytes};
+        *ret_trial = (fa2i_trial){.usable = true, .spills = fa2i_kernel_spills(&kernel)};
     }
     fa2i_kernel_done(&kernel);
     if (st != FA2_OK || known)
