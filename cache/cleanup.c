@@ -137,9 +137,10 @@ static fa2_status read_kernels(fa2i_cache *cache, sqlite3_stmt *stmt, fa2i_kerne
                                size_t *count)
 {
     bool row = false;
+    size_t capacity = 0;
     fa2_status st = fa2i_sql_step(cache, stmt, &row);
     while (st == FA2_OK && row) {
-        fa2i_kernel *grown = fa2i_realloc(*kernels, (*count + 1) * sizeof *grown);
+        fa2i_kernel *grown = fa2i_room_for(*kernels, *count + 1, &capacity, sizeof *grown);
         if (grown == NULL)
             return fa2i_fail(FA2_E_MEMORY, "out of memory");
         *kernels = grown;

@@ -26,17 +26,9 @@ typedef struct reading {
 /* The array, grown if it is full; where that fails, *st is set and the array is as it was. */
 static void *make_room(void *array, size_t count, size_t *room, size_t item_bytes, fa2_status *st)
 {
-    *st = FA2_OK;
-    if (count < *room)
-        return array;
-    const size_t wanted = *room == 0 ? 64 : 2 * *room;
-    void *grown = fa2i_realloc(array, wanted * item_bytes);
-    if (grown == NULL) {
-        *st = fa2i_fail(FA2_E_MEMORY, "out of memory");
-        return array;
-    }
-    *room = wanted;
-    return grown;
+    void *grown = fa2i_room_for(array, count + 1, room, item_bytes);
+    *st = grown == NULL ? fa2i_fail(FA2_E_MEMORY, "out of memory") : FA2_OK;
+    return grown == NULL ? array : grown;
 }
 
 #define MAKE_ROOM(array, count, room, st)                                                          \

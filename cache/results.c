@@ -220,17 +220,13 @@ static fit read_choice(const fa2i_cache *cache, sqlite3_stmt *stmt, const char *
     return recipe.abi == abi ? FITS : OTHER_ABI;
 }
 
-/* Append; the array grows by doubling. */
+/* Room for one more. */
 static fa2_status grow(fa2i_choice **choices, size_t count, size_t *capacity)
 {
-    if (count < *capacity)
-        return FA2_OK;
-    size_t wanted = *capacity == 0 ? 16 : 2 * *capacity;
-    fa2i_choice *grown = fa2i_realloc(*choices, wanted * sizeof *grown);
+    fa2i_choice *grown = fa2i_room_for(*choices, count + 1, capacity, sizeof *grown);
     if (grown == NULL)
         return fa2i_fail(FA2_E_MEMORY, "out of memory");
     *choices = grown;
-    *capacity = wanted;
     return FA2_OK;
 }
 

@@ -65,14 +65,10 @@ typedef struct reading {
 /* A new zeroed item; NULL when out of memory. */
 static void *add(list *l, size_t item_bytes)
 {
-    if (l->count == l->room) {
-        const size_t room = l->room == 0 ? 64 : 2 * l->room;
-        void *grown = fa2i_realloc(l->items, room * item_bytes);
-        if (grown == NULL)
-            return NULL;
-        l->items = grown;
-        l->room = room;
-    }
+    void *grown = fa2i_room_for(l->items, l->count + 1, &l->room, item_bytes);
+    if (grown == NULL)
+        return NULL;
+    l->items = grown;
     void *item = (char *)l->items + item_bytes * l->count++;
     memset(item, 0, item_bytes);
     return item;

@@ -72,6 +72,33 @@ static void test_alloc(void)
     fa2i_free(copy);
 }
 
+/* What grows keeps what is in it, is asked for seldom, and is as before where it cannot grow. */
+static void test_room(void)
+{
+    size_t capacity = 0, moves = 0;
+    int *items = NULL;
+    for (int i = 0; i < 1000; i++) {
+        const size_t before = capacity;
+        items = fa2i_room_for(items, (size_t)i + 1, &capacity, sizeof *items);
+        CHECK(items != NULL && capacity > (size_t)i);
+        moves += capacity > before;
+        items[i] = i;
+    }
+    for (int i = 0; i < 1000; i++)
+        CHECK_EQ(items[i], i);
+    CHECK(moves < 10);
+    items = fa2i_room_for(items, 5000, &capacity, sizeof *items);
+    CHECK(items != NULL);
+    CHECK_EQ(capacity, 5000);
+    CHECK(fa2i_room_for(items, SIZE_MAX / 2, &capacity, sizeof *items) == NULL);
+    fa2i_alloc_fail_at(1);
+    CHECK(fa2i_room_for(items, 5001, &capacity, sizeof *items) == NULL);
+    CHECK_EQ(capacity, 5000);
+    CHECK_EQ(items[999], 999);
+    CHECK(fa2i_room_for(items, 5000, &capacity, sizeof *items) == items);
+    fa2i_free(items);
+}
+
 static void test_alloc_fail_at(void)
 {
     fa2i_alloc_fail_at(2);
@@ -240,6 +267,7 @@ int main(void)
     test_long_message();
     test_message_per_thread();
     test_alloc();
+    test_room();
     test_alloc_fail_at();
     test_text();
     test_text_out_of_memory();

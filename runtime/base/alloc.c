@@ -42,6 +42,20 @@ void *fa2i_realloc(void *block, size_t bytes)
     return realloc(block, bytes == 0 ? 1 : bytes);
 }
 
+void *fa2i_room_for(void *items, size_t wanted, size_t *capacity, size_t item_bytes)
+{
+    enum { LEAST = 16 };
+    size_t larger = *capacity <= SIZE_MAX / 2 ? 2 * *capacity : SIZE_MAX;
+    if (wanted <= *capacity)
+        return items;
+    larger = larger < LEAST ? LEAST : larger;
+    larger = larger < wanted ? wanted : larger;
+    void *grown = larger <= SIZE_MAX / item_bytes ? fa2i_realloc(items, larger * item_bytes) : NULL;
+    if (grown != NULL)
+        *capacity = larger;
+    return grown;
+}
+
 char *fa2i_strdup(const char *text)
 {
     const size_t bytes = strlen(text) + 1;

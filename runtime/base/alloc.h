@@ -16,6 +16,11 @@ void *fa2i_alloc_array(size_t count, size_t size);
 /* Grow or shrink; new bytes are not zeroed. On NULL the old block is untouched. */
 void *fa2i_realloc(void *block, size_t bytes);
 
+/* An array with room for so many items: items itself, or what it became, and *capacity, which is 0 where there is
+ * none yet, is larger then, twice as large at least. New items are not zeroed. NULL when that overflows or memory
+ * is short, and both are as before. wanted: 1 at least. */
+void *fa2i_room_for(void *items, size_t wanted, size_t *capacity, size_t item_bytes);
+
 /* A copy of a string, or NULL. */
 char *fa2i_strdup(const char *text);
 

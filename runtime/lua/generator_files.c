@@ -20,9 +20,9 @@
  * .def is a list that both C and templates include. */
 static const struct {
     const char *folder, *suffix;
-} kinds[] = {{"gen", ".lua"},        {"templates", ".cu.in"},  {"templates", ".def"},
+} kinds[] = {{"gen", ".lua"},           {"templates", ".cu.in"},  {"templates", ".def"},
              {"templates", ".html.in"}, {"templates", ".svg.in"}, {"templates", ".md.in"},
-             {"templates", ".css"},    {"templates", ".js"}};
+             {"templates", ".css"},     {"templates", ".js"}};
 enum {
     KINDS = sizeof kinds / sizeof kinds[0],
     DEPTH_MAX = 8,      /* of folders in them: a link may lead in a circle */
@@ -55,14 +55,11 @@ static bool has(const fa2i_generator_files *files, const char *name)
 static fa2_status add(fa2i_generator_files *files, const char *name, const char *data, char *owned,
                       size_t bytes)
 {
-    if (files->count == files->capacity) {
-        const size_t capacity = files->capacity == 0 ? 32 : 2 * files->capacity;
-        fa2i_generator_file *items = fa2i_realloc(files->items, capacity * sizeof *items);
-        if (items == NULL)
-            return fa2i_fail(FA2_E_MEMORY, "out of memory for the generator's files");
-        files->items = items;
-        files->capacity = capacity;
-    }
+    fa2i_generator_file *items =
+        fa2i_room_for(files->items, files->count + 1, &files->capacity, sizeof *items);
+    if (items == NULL)
+        return fa2i_fail(FA2_E_MEMORY, "out of memory for the generator's files");
+    files->items = items;
     char *copy = fa2i_strdup(name);
     if (copy == NULL)
         return fa2i_fail(FA2_E_MEMORY, "out of memory for the generator's files");

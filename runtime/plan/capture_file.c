@@ -80,12 +80,12 @@ static fa2_status make_room(fa2i_call_counts *counts)
     if (full)
         merge(counts);
     if (full && counts->count >= counts->capacity / 2) { /* else there is room for a while */
-        const size_t capacity = 2 * counts->capacity + 64;
-        fa2i_call_count *grown = fa2i_realloc(counts->items, capacity * sizeof *grown);
+        fa2i_call_count *grown =
+            fa2i_room_for(counts->items, counts->capacity + 1, &counts->capacity, sizeof *grown);
         if (grown == NULL)
-            return fa2i_fail(FA2_E_MEMORY, "no memory for the counts of %zu problems", capacity);
+            return fa2i_fail(FA2_E_MEMORY, "no memory for the counts of %zu problems",
+                             counts->count);
         counts->items = grown;
-        counts->capacity = capacity;
     }
     return FA2_OK;
 }

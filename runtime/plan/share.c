@@ -117,7 +117,7 @@ done:
 
 typedef struct names {
     char **items; /* owned, as each of them is */
-    size_t count;
+    size_t count, capacity;
 } names;
 
 static void names_done(names *n)
@@ -137,7 +137,7 @@ static fa2_status add_name(names *n, const char *name)
     const size_t bytes = strlen(name);
     if (bytes < 6 || strcmp(name + bytes - 6, ".jsonl") != 0)
         return FA2_OK;
-    char **grown = fa2i_realloc(n->items, (n->count + 1) * sizeof *grown);
+    char **grown = fa2i_room_for(n->items, n->count + 1, &n->capacity, sizeof *grown);
     if (grown == NULL)
         return fa2i_fail(FA2_E_MEMORY, "no memory for the name of a file");
     n->items = grown;

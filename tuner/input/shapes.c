@@ -51,16 +51,16 @@ static uint32_t *slot_of(const fa2i_shapes *shapes, const fa2_problem *problem)
 /* Room for one more; the table is at most half full. */
 static fa2_status reserve(fa2i_shapes *shapes)
 {
-    if (shapes->count < shapes->capacity)
+    size_t capacity = shapes->capacity, same = shapes->capacity;
+    if (shapes->count < capacity)
         return FA2_OK;
-    const size_t capacity = shapes->capacity == 0 ? 32 : 2 * shapes->capacity;
-    uint32_t *slots = fa2i_alloc_array(2 * capacity, sizeof *slots);
-    fa2_problem *items = fa2i_realloc(shapes->items, capacity * sizeof *items);
+    fa2_problem *items = fa2i_room_for(shapes->items, capacity + 1, &capacity, sizeof *items);
     if (items != NULL)
         shapes->items = items;
-    double *calls = fa2i_realloc(shapes->calls, capacity * sizeof *calls);
+    double *calls = fa2i_room_for(shapes->calls, same + 1, &same, sizeof *calls);
     if (calls != NULL)
         shapes->calls = calls;
+    uint32_t *slots = fa2i_alloc_array(2 * capacity, sizeof *slots);
     if (items == NULL || calls == NULL || slots == NULL) {
         fa2i_free(slots);
         return fa2i_fail(FA2_E_MEMORY, "no memory for %zu shapes", capacity);

@@ -9,16 +9,12 @@
 
 static void add_cell(fa2i_rows *rows, const char *value)
 {
-    if (rows->count == rows->capacity) {
-        const size_t capacity = rows->capacity == 0 ? 1024 : 2 * rows->capacity;
-        size_t *cells = fa2i_realloc(rows->cells, capacity * sizeof *cells);
-        if (cells == NULL) {
-            rows->failed = true;
-            return;
-        }
-        rows->cells = cells;
-        rows->capacity = capacity;
+    size_t *cells = fa2i_room_for(rows->cells, rows->count + 1, &rows->capacity, sizeof *cells);
+    if (cells == NULL) {
+        rows->failed = true;
+        return;
     }
+    rows->cells = cells;
     rows->cells[rows->count++] = value == NULL ? FA2I_NO_CELL : rows->text.length;
     if (value != NULL)
         fa2i_text_add_bytes(&rows->text, value, strlen(value) + 1);

@@ -100,14 +100,10 @@ static fa2_status add_candidate(group *g, const fa2i_variant *variant, size_t ra
             g->candidates[place].rank = rank;
         return FA2_OK;
     }
-    if (g->count == g->capacity) {
-        const size_t capacity = 2 * g->capacity + 32;
-        candidate *grown = fa2i_realloc(g->candidates, capacity * sizeof *grown);
-        if (grown == NULL)
-            return fa2i_fail(FA2_E_MEMORY, "no memory for %zu candidates", capacity);
-        g->candidates = grown;
-        g->capacity = capacity;
-    }
+    candidate *grown = fa2i_room_for(g->candidates, g->count + 1, &g->capacity, sizeof *grown);
+    if (grown == NULL)
+        return fa2i_fail(FA2_E_MEMORY, "no memory for %zu candidates", g->count + 1);
+    g->candidates = grown;
     g->candidates[g->count] = (candidate){.variant = *variant, .rank = rank, .order = g->count};
     g->places.text_at = candidate_text;
     return fa2i_text_index_add(&g->places, g, g->count++);
@@ -192,17 +188,15 @@ static fa2_status find_stored(work *w, candidate *c, bool *ret_found)
 
 static fa2_status reserve_job(work *w)
 {
-    if (w->job_count < w->job_capacity)
-        return FA2_OK;
-    const size_t capacity = 2 * w->job_capacity + 64;
-    fa2i_compile_job *jobs = fa2i_realloc(w->jobs, capacity * sizeof *jobs);
+    size_t capacity = w->job_capacity, same = w->job_capacity;
+    fa2i_compile_job *jobs = fa2i_room_for(w->jobs, w->job_count + 1, &capacity, sizeof *jobs);
     if (jobs != NULL)
         w->jobs = jobs;
-    candidate **pending = fa2i_realloc(w->pending, capacity * sizeof *pending);
+    candidate **pending = fa2i_room_for(w->pending, w->job_count + 1, &same, sizeof *pending);
     if (pending != NULL)
         w->pending = pending;
     if (jobs == NULL || pending == NULL)
-        return fa2i_fail(FA2_E_MEMORY, "no memory for %zu compilations", capacity);
+        return fa2i_fail(FA2_E_MEMORY, "no memory for %zu compilations", w->job_count + 1);
     w->job_capacity = capacity;
     return FA2_OK;
 }

@@ -17,14 +17,11 @@
 static fa2_status add_kernel(fa2i_tune *tune, const fa2i_variant *variant, const fa2i_key *key,
                              size_t *ret_index)
 {
-    if (tune->kernel_count == tune->kernel_capacity) {
-        size_t capacity = 2 * tune->kernel_capacity + 64;
-        fa2i_tune_kernel *grown = fa2i_realloc(tune->kernels, capacity * sizeof *grown);
-        if (grown == NULL)
-            return fa2i_fail(FA2_E_MEMORY, "no memory for %zu variants", capacity);
-        tune->kernels = grown;
-        tune->kernel_capacity = capacity;
-    }
+    fa2i_tune_kernel *grown =
+        fa2i_room_for(tune->kernels, tune->kernel_count + 1, &tune->kernel_capacity, sizeof *grown);
+    if (grown == NULL)
+        return fa2i_fail(FA2_E_MEMORY, "no memory for %zu variants", tune->kernel_count + 1);
+    tune->kernels = grown;
     tune->kernels[tune->kernel_count] =
         (fa2i_tune_kernel){.kernel.variant = *variant, .kernel.key = *key};
     *ret_index = tune->kernel_count++;
