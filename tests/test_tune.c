@@ -155,6 +155,7 @@ static void test_memory(void)
 {
     static const char *const shapes[] = {"B=200000,Hq=64,Sq=4096,D=16", SHAPE_SHORT, NULL};
     static const char *const large[] = {"B=200000,Hq=64,Sq=4096,D=24", NULL};
+    static const char *const uncountable[] = {"B=16384,Hq=65536,Sq=1,Sk=536870912,D=32", NULL};
     tuned_database database;
     run r;
     tuned_begin(&database);
@@ -162,6 +163,10 @@ static void test_memory(void)
     CHECK_EQ(r.status, FA2I_EXIT_FAILED);
     CHECK_CONTAINS(r.json, database.path);
     CHECK(access(database.path, F_OK) != 0); /* there was nothing to put into it */
+    tune(&database, uncountable, NULL, &r);
+    CHECK_EQ(r.status, FA2I_EXIT_FAILED);
+    CHECK_EQ(number(&r, "compiled"), 0);
+    CHECK_CONTAINS(r.json, "MiB of device memory");
     tune(&database, shapes, NULL, &r);
     CHECK_EQ(r.status, FA2I_EXIT_FAILED);
     CHECK_EQ(states(&r, "failed"), 1);

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include "check.h"
+#include "runtime/base/problem.h"
 #include "tuner/judge/attention.h"
 #include "tuner/judge/number.h"
 #include "tuner/judge/verify.h"
@@ -294,6 +295,44 @@ static void test_extents(void)
     }
 }
 
+/* What is more than can be counted is never few bytes. */
+static void test_uncountable(void)
+{
+    const fa2_problem most = {.batch = 1 << 14,
+                              .heads_q = 1 << 16,
+                              .heads_kv = 1 << 16,
+                              .seq_q = 1,
+                              .seq_k = 1 << 29,
+                              .head_dim = 32}; /* 2^64 elements of K */
+    const fa2_problem pages = {.batch = 1 << 16,
+                               .heads_q = 1,
+                               .heads_kv = 1,
+                               .seq_q = 1,
+                               .seq_k = 1 << 16,
+                               .head_dim = 8,
+                               .seqused = 1,
+                               .paged = 1,
+                               .page = 1};
+    const fa2_problem biased = {.op = FA2_OP_BACKWARD,
+                                .batch = 1 << 14,
+                                .heads_q = 1 << 10,
+                                .heads_kv = 1 << 10,
+                                .seq_q = 1 << 20,
+                                .seq_k = 1 << 20,
+                                .head_dim = 8,
+                                .bias = FA2_BIAS_FP32};
+    const fa2_problem *const all[] = {&most, &pages, &biased};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        const fa2i_case c = fa2i_case_of(all[i], 1);
+        CHECK_EQ(fa2i_problem_check(all[i]), FA2_OK);
+        CHECK_EQ(fa2i_case_bytes(&c), SIZE_MAX);
+    }
+    fa2_problem large = most;
+    large.batch = 1 << 6; /* terabytes, and a number */
+    const fa2i_case c = fa2i_case_of(&large, 1);
+    CHECK(fa2i_case_bytes(&c) > (size_t)1 << 56 && fa2i_case_bytes(&c) < (size_t)1 << 60);
+}
+
 int main(void)
 {
     for (int features = 0; features < 8; features++) {
@@ -310,6 +349,7 @@ int main(void)
     }
     test_sampled();
     test_extents();
+    test_uncountable();
     test_data();
     return check_done();
 }

@@ -13,6 +13,18 @@ _Static_assert(offsetof(fa2i_backward_params, features) == 336 &&
                    offsetof(fa2i_backward_params, scale) == 280,
                "kernels in databases read their parameters at these places");
 
+static void fill_strides(const fa2_backward_args *a, fa2i_backward_params *params)
+{
+    fa2i_param_strides(&a->q, params->q_stride);
+    fa2i_param_strides(&a->k, params->k_stride);
+    fa2i_param_strides(&a->v, params->v_stride);
+    fa2i_param_strides(&a->o, params->o_stride);
+    fa2i_param_strides(&a->d_o, params->do_stride);
+    fa2i_param_strides(&a->dq, params->dq_stride);
+    fa2i_param_strides(&a->dk, params->dk_stride);
+    fa2i_param_strides(&a->dv, params->dv_stride);
+}
+
 void fa2i_backward_fill(const fa2i_grid *grid, const fa2_problem *problem, const void *args,
                         fa2i_backward_params *ret_params)
 {
@@ -61,14 +73,7 @@ void fa2i_backward_fill(const fa2i_grid *grid, const fa2_problem *problem, const
         params.rows = (uintptr_t)a->workspace + grid->partial_bytes;
     if (grid->workspace_bytes > grid->partial_bytes + grid->rows_bytes && params.dq != 0)
         params.dq_sum = params.rows + grid->rows_bytes;
-    fa2i_param_strides(&a->q, params.q_stride);
-    fa2i_param_strides(&a->k, params.k_stride);
-    fa2i_param_strides(&a->v, params.v_stride);
-    fa2i_param_strides(&a->o, params.o_stride);
-    fa2i_param_strides(&a->d_o, params.do_stride);
-    fa2i_param_strides(&a->dq, params.dq_stride);
-    fa2i_param_strides(&a->dk, params.dk_stride);
-    fa2i_param_strides(&a->dv, params.dv_stride);
+    fill_strides(a, &params);
     *ret_params = params;
 }
 

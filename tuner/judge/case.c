@@ -208,34 +208,9 @@ static fa2_problem tensors_of(const fa2_problem *problem)
     return whole;
 }
 
-fa2i_extent fa2i_case_extent(const fa2i_case *c, int operand)
+/* Rows of queries or of keys. p: tensors_of. */
+static fa2i_extent extent_of_rows(const fa2i_case *c, const fa2i_operand *o, const fa2_problem *p)
 {
-    const fa2_problem tensors = tensors_of(&c->problem), *p = &tensors;
-    const fa2i_operand *o = operand_of(c, operand);
-    if ((o->optional && !c->want_lse) || (o->field > 0 && fa2i_field_get(p, o->field) == 0))
-        return (fa2i_extent){0};
-    if (o->shape == FA2I_SHAPE_VALUES && p->v_in_k)
-        return (fa2i_extent){0};
-    if (o->shape == FA2I_SHAPE_STATISTICS)
-        return extent_of_statistics(p);
-    if (o->shape == FA2I_SHAPE_BIAS)
-        return extent_of_bias(c, bias_bytes(fa2i_bias_type(p->bias)), false);
-    if (o->shape == FA2I_SHAPE_BIAS_GRADIENT)
-        return fa2i_bias_has_gradient(p->bias)
-                   ? extent_of_bias(c, sizeof(float), p->deterministic != 0)
-                   : (fa2i_extent){0};
-    if (o->shape == FA2I_SHAPE_SEEDS)
-        return c->layout == FA2I_LAYOUT_BSHD ? (fa2i_extent){0} : extent_of_seeds();
-    if (o->shape == FA2I_SHAPE_SLOPES || o->shape == FA2I_SHAPE_SINKS)
-        return extent_of_heads(c, o->shape == FA2I_SHAPE_SLOPES);
-    if (o->shape == FA2I_SHAPE_LENGTHS)
-        return extent_of_numbers(c->problem.batch);
-    if (o->shape == FA2I_SHAPE_BOUNDS)
-        return extent_of_numbers(c->problem.batch + 1);
-    if (o->shape == FA2I_SHAPE_TABLE)
-        return extent_of_numbers(c->problem.batch * fa2i_case_columns(&c->problem));
-    if (o->shape == FA2I_SHAPE_ANGLES)
-        return extent_of_angles(p);
     const bool is_new = o->shape == FA2I_SHAPE_NEW_KEYS || o->shape == FA2I_SHAPE_NEW_VALUES;
     const bool of_keys = o->shape == FA2I_SHAPE_KEYS || o->shape == FA2I_SHAPE_VALUES;
     const bool of_values = o->shape == FA2I_SHAPE_OUTPUTS || o->shape == FA2I_SHAPE_VALUES ||
@@ -266,6 +241,55 @@ fa2i_extent fa2i_case_extent(const fa2i_case *c, int operand)
         e.stride_head = row;
     }
     return e;
+}
+
+/* Of an operand that the case has, but for values that are keys. p: tensors_of. */
+static fa2i_extent extent_by_shape(const fa2i_case *c, const fa2i_operand *o, const fa2_problem *p)
+{
+    const fa2i_extent none = {0};
+    switch (o->shape) {
+    case FA2I_SHAPE_STATISTICS:
+        return extent_of_statistics(p);
+    case FA2I_SHAPE_BIAS:
+        return extent_of_bias(c, bias_bytes(fa2i_bias_type(p->bias)), false);
+    case FA2I_SHAPE_BIAS_GRADIENT:
+        return fa2i_bias_has_gradient(p->bias)
+                   ? extent_of_bias(c, sizeof(float), p->deterministic != 0)
+                   : none;
+    case FA2I_SHAPE_SEEDS:
+        return c->layout == FA2I_LAYOUT_BSHD ? none : extent_of_seeds();
+    case FA2I_SHAPE_SLOPES:
+    case FA2I_SHAPE_SINKS:
+        return extent_of_heads(c, o->shape == FA2I_SHAPE_SLOPES);
+    case FA2I_SHAPE_LENGTHS:
+        return extent_of_numbers(c->problem.batch);
+    case FA2I_SHAPE_BOUNDS:
+        return extent_of_numbers(c->problem.batch + 1);
+    case FA2I_SHAPE_TABLE:
+        return extent_of_numbers(c->problem.batch * fa2i_case_columns(&c->problem));
+    case FA2I_SHAPE_ANGLES:
+        return extent_of_angles(p);
+    case FA2I_SHAPE_QUERIES:
+    case FA2I_SHAPE_KEYS:
+    case FA2I_SHAPE_VALUES:
+    case FA2I_SHAPE_OUTPUTS:
+    case FA2I_SHAPE_NEW_KEYS:
+    case FA2I_SHAPE_NEW_VALUES:
+        return extent_of_rows(c, o, p);
+    }
+    assert(false && "unknown shape");
+    return none;
+}
+
+fa2i_extent fa2i_case_extent(const fa2i_case *c, int operand)
+{
+    const fa2_problem tensors = tensors_of(&c->problem);
+    const fa2i_operand *o = operand_of(c, operand);
+    if ((o->optional && !c->want_lse) ||
+        (o->field > 0 && fa2i_field_get(&tensors, o->field) == 0) ||
+        (o->shape == FA2I_SHAPE_VALUES && tensors.v_in_k))
+        return (fa2i_extent){0};
+    return extent_by_shape(c, o, &tensors);
 }
 
 size_t fa2i_case_operand_bytes(const fa2i_case *c, int operand)
@@ -331,10 +355,24 @@ fa2_status fa2i_case_fill(const fa2i_case *c, int operand, void *out)
     return operand_of(c, operand)->fill(c, operand, fa2i_case_period(c, operand), out);
 }
 
+/* Whether extents are numbers: elements are counted in 64 bits, pages and the batch's bounds in 32. With room for
+ * gaps, and for pages and rows of a cache that nobody has. */
+static bool can_be_counted(const fa2_problem *p)
+{
+    const double batch = (double)p->batch + 3, page = fa2i_forward_page(p);
+    const double keys = (double)p->seq_k + page, rows = p->seq_q > keys ? p->seq_q : keys;
+    const double of_rows = batch * rows * p->heads_q * (p->head_dim + GAP_ELEMS);
+    const double of_bias = batch * (p->heads_q + HEADS_GAP) * rows * (keys + GAP_ELEMS);
+    const double pages = p->paged ? batch * keys / page : batch;
+    return of_rows < 0x1p60 && (p->bias == FA2_BIAS_NONE || of_bias < 0x1p60) && pages < INT32_MAX;
+}
+
 size_t fa2i_case_bytes(const fa2i_case *c)
 {
     const fa2i_judge *judge = fa2i_judge_of(c->problem.op);
     size_t bytes = 0;
+    if (!can_be_counted(&c->problem))
+        return SIZE_MAX;
     for (int i = 0; i < judge->operand_count; i++) {
         const size_t operand_bytes = fa2i_case_operand_bytes(c, i);
         bytes += operand_bytes;

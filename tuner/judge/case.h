@@ -126,7 +126,8 @@ fa2_status fa2i_case_fill(const fa2i_case *c, int operand, void *out);
 void fa2i_case_fill_normal(const fa2i_case *c, int operand, float magnitude, size_t count,
                            uint16_t *out);
 
-/* Device memory that a case takes: operands and guards. */
+/* Device memory that a case takes: operands and guards. SIZE_MAX where it is more than can be counted; nothing else
+ * may be asked of such a case. */
 size_t fa2i_case_bytes(const fa2i_case *c);
 
 /* Random numbers, reproducible: the next one of a state that any seed starts (splitmix64). */

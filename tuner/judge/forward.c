@@ -338,6 +338,38 @@ static fa2_status mark_infinite(const fa2i_reference *reference, bool **ret_exac
     return FA2_OK;
 }
 
+/* rows: of the outputs, borrowed. */
+static fa2i_reference_request make_request(const fa2i_case *c, const fa2i_inputs *inputs,
+                                           const fa2i_row *rows, size_t count, int threads)
+{
+    const fa2_problem *p = &c->problem;
+    const fa2i_feature_operands operands_of = {SLOPES, SINKS, BIAS, SEEDS};
+    return (fa2i_reference_request){
+        .problem = *p,
+        .softcap = c->softcap,
+        .features = fa2i_case_features(c, &operands_of, inputs),
+        .q = fa2i_case_host_tensor(c, inputs, Q),
+        .k = fa2i_case_host_tensor(c, inputs, K),
+        .v = fa2i_case_host_tensor(c, inputs, p->v_in_k ? K : V),
+        .new_k = fa2i_case_host_tensor(c, inputs, NEW_K),
+        .new_v = fa2i_case_host_tensor(c, inputs, NEW_V),
+        .angles = {fa2i_case_host_tensor(c, inputs, COS), fa2i_case_host_tensor(c, inputs, SIN),
+                   fa2i_case_positions(p)},
+        .said = {.seqused_k = inputs->data[SEQUSED],
+                 .cu_seqlens_q = inputs->data[CU_Q],
+                 .cu_seqlens_k = inputs->data[CU_K],
+                 .block_table = inputs->data[TABLE],
+                 .columns = p->paged ? fa2i_case_columns(p) : 0,
+                 .pages = p->paged ? fa2i_case_pages(p) : 0,
+                 .leftpad = inputs->data[LEFTPAD],
+                 .cache_rows = inputs->data[CACHE_ROWS],
+                 .cache_row_count = p->cache_rows ? fa2i_case_cache_rows(p) : 0,
+                 .new_keys = fa2i_case_new_keys(c)},
+        .rows = rows,
+        .row_count = count,
+        .threads = threads};
+}
+
 static fa2_status compute(const fa2i_case *c, const fa2i_inputs *inputs, int threads,
                           fa2i_wanted *outputs)
 {
@@ -352,31 +384,7 @@ static fa2_status compute(const fa2i_case *c, const fa2i_inputs *inputs, int thr
         const fa2i_place *place = &outputs[0].places[i];
         rows[i] = (fa2i_row){.batch = place->batch, .head = place->head, .row = place->row};
     }
-    const fa2i_feature_operands operands_of = {SLOPES, SINKS, BIAS, SEEDS};
-    const fa2i_reference_request request = {
-        .problem = c->problem,
-        .softcap = c->softcap,
-        .features = fa2i_case_features(c, &operands_of, inputs),
-        .q = fa2i_case_host_tensor(c, inputs, Q),
-        .k = fa2i_case_host_tensor(c, inputs, K),
-        .v = fa2i_case_host_tensor(c, inputs, c->problem.v_in_k ? K : V),
-        .new_k = fa2i_case_host_tensor(c, inputs, NEW_K),
-        .new_v = fa2i_case_host_tensor(c, inputs, NEW_V),
-        .angles = {fa2i_case_host_tensor(c, inputs, COS), fa2i_case_host_tensor(c, inputs, SIN),
-                   fa2i_case_positions(&c->problem)},
-        .said = {.seqused_k = inputs->data[SEQUSED],
-                 .cu_seqlens_q = inputs->data[CU_Q],
-                 .cu_seqlens_k = inputs->data[CU_K],
-                 .block_table = inputs->data[TABLE],
-                 .columns = c->problem.paged ? fa2i_case_columns(&c->problem) : 0,
-                 .pages = c->problem.paged ? fa2i_case_pages(&c->problem) : 0,
-                 .leftpad = inputs->data[LEFTPAD],
-                 .cache_rows = inputs->data[CACHE_ROWS],
-                 .cache_row_count = c->problem.cache_rows ? fa2i_case_cache_rows(&c->problem) : 0,
-                 .new_keys = fa2i_case_new_keys(c)},
-        .rows = rows,
-        .row_count = count,
-        .threads = threads};
+    const fa2i_reference_request request = make_request(c, inputs, rows, count, threads);
     FA2_TRY(fa2i_reference_compute(&request, &reference));
     outputs[0].bound = fa2i_reference_bound(&reference);
     outputs[0].values = reference.o;
