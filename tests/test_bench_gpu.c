@@ -47,6 +47,50 @@ done:
     return st;
 }
 
+/* Which calls a sample is made of, by its warmth. */
+static void check_traces(fa2i_bench *bench)
+{
+    double cold = 0, warm = 0;
+    fake_trace_clear();
+    CHECK_EQ(fa2i_bench_sample(bench, 2, 20, FA2I_WARMTH_COLD, &warm), FA2_OK);
+    CHECK(strstr(fake.trace, "graph_instantiate") == NULL); /* the graph is kept */
+    fa2i_case other = small;
+    other.problem.seq_q = 40;
+    CHECK_EQ(fa2i_bench_case(bench, &other), FA2_OK);
+    fake_trace_clear();
+    CHECK_EQ(fa2i_bench_sample(bench, 2, 20, FA2I_WARMTH_COLD, &warm),
+             FA2_OK); /* but not for another case */
+    CHECK_CONTAINS(fake.trace, "graph_instantiate");
+    fake_trace_clear();
+    CHECK_EQ(fa2i_bench_sample(bench, 2, 1, FA2I_WARMTH_COLD, &cold), FA2_OK);
+    CHECK_CONTAINS(fake.trace, "memset_d32_async"); /* the flush */
+    fake_trace_clear();
+    CHECK_EQ(fa2i_bench_sample(bench, 2, 1, FA2I_WARMTH_WARM, &warm), FA2_OK);
+    CHECK(strstr(fake.trace, "memset_d32_async") == NULL);
+    CHECK_CONTAINS(fake.trace, "graph_launch");
+    const double alone = warm;
+    fake_trace_clear();
+    CHECK_EQ(fa2i_bench_sample(bench, 2, 1, FA2I_WARMTH_BUSY, &warm), FA2_OK);
+    CHECK(warm > alone * 0.999 && warm < alone * 1.001);     /* of one run */
+    const char *before = strstr(fake.trace, "graph_launch"); /* the untimed run */
+    CHECK(before != NULL && before < strstr(fake.trace, "event_record"));
+    CHECK(before != NULL && strstr(before + 1, "graph_launch") != NULL);
+}
+
+static void check_wrong_places(fa2i_bench *bench)
+{
+    double cold = 0;
+    CHECK_EQ(fa2i_bench_sample(bench, 7, 1, FA2I_WARMTH_COLD, &cold), FA2_E_INVALID);
+    const fa2i_place wrong[] = {{OPERAND_K, 0, 0, 0},       {-1, 0, 0, 0},
+                                {OPERAND_LSE + 1, 0, 0, 0}, {OPERAND_O, 2, 0, 0},
+                                {OPERAND_O, 0, -1, 0},      {OPERAND_LSE, 0, 0, 40}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        unsigned char row[64];
+        CHECK_EQ(fa2i_bench_output(bench, &wrong[i], 1, row), FA2_E_INVALID);
+        CHECK_CONTAINS(fa2_last_message(), "the case has no output");
+    }
+}
+
 static void test_use(const fa2i_kernel *kernel)
 {
     static unsigned char output[1 << 16];
@@ -64,40 +108,8 @@ static void test_use(const fa2i_kernel *kernel)
     CHECK(warm > expected * 0.999 && warm < expected * 1.001);
     CHECK(!fa2i_bench_broken(&bench));
 
-    fake_trace_clear();
-    CHECK_EQ(fa2i_bench_sample(&bench, 2, 20, FA2I_WARMTH_COLD, &warm), FA2_OK);
-    CHECK(strstr(fake.trace, "graph_instantiate") == NULL); /* the graph is kept */
-    fa2i_case other = small;
-    other.problem.seq_q = 40;
-    CHECK_EQ(fa2i_bench_case(&bench, &other), FA2_OK);
-    fake_trace_clear();
-    CHECK_EQ(fa2i_bench_sample(&bench, 2, 20, FA2I_WARMTH_COLD, &warm),
-             FA2_OK); /* but not for another case */
-    CHECK_CONTAINS(fake.trace, "graph_instantiate");
-    fake_trace_clear();
-    CHECK_EQ(fa2i_bench_sample(&bench, 2, 1, FA2I_WARMTH_COLD, &cold), FA2_OK);
-    CHECK_CONTAINS(fake.trace, "memset_d32_async"); /* the flush */
-    fake_trace_clear();
-    CHECK_EQ(fa2i_bench_sample(&bench, 2, 1, FA2I_WARMTH_WARM, &warm), FA2_OK);
-    CHECK(strstr(fake.trace, "memset_d32_async") == NULL);
-    CHECK_CONTAINS(fake.trace, "graph_launch");
-    const double alone = warm;
-    fake_trace_clear();
-    CHECK_EQ(fa2i_bench_sample(&bench, 2, 1, FA2I_WARMTH_BUSY, &warm), FA2_OK);
-    CHECK(warm > alone * 0.999 && warm < alone * 1.001);     /* of one run */
-    const char *before = strstr(fake.trace, "graph_launch"); /* the untimed run */
-    CHECK(before != NULL && before < strstr(fake.trace, "event_record"));
-    CHECK(before != NULL && strstr(before + 1, "graph_launch") != NULL);
-
-    CHECK_EQ(fa2i_bench_sample(&bench, 7, 1, FA2I_WARMTH_COLD, &cold), FA2_E_INVALID);
-    const fa2i_place wrong[] = {{OPERAND_K, 0, 0, 0},       {-1, 0, 0, 0},
-                                {OPERAND_LSE + 1, 0, 0, 0}, {OPERAND_O, 2, 0, 0},
-                                {OPERAND_O, 0, -1, 0},      {OPERAND_LSE, 0, 0, 40}};
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        unsigned char row[64];
-        CHECK_EQ(fa2i_bench_output(&bench, &wrong[i], 1, row), FA2_E_INVALID);
-        CHECK_CONTAINS(fa2_last_message(), "the case has no output");
-    }
+    check_traces(&bench);
+    check_wrong_places(&bench);
     fa2i_bench_done(&bench);
     CHECK_EQ(fake_live(), 0);
 }

@@ -62,14 +62,21 @@ static double time_of(const fa2i_evidence *e, const fa2i_known_set *set, const c
     return 0;
 }
 
-static void test_same_as_database(void)
+/* What the database says of the card, and what the file that was exported from it does. */
+static void read_both(const fa2i_card *card, fa2i_evidence *theirs, fa2i_evidence *ours)
 {
     fa2i_cache *cache = NULL;
+    CHECK_EQ(fa2i_cache_open(folder.path, FA2I_CACHE_READ, NULL, NULL, &cache), FA2_OK);
+    CHECK_EQ(fa2i_cache_evidence(cache, card, FA2_OP_FORWARD, ABI, theirs), FA2_OK);
+    CHECK_EQ(fa2i_shipped_read(file, card, FA2_OP_FORWARD, ABI, ours), FA2_OK);
+    fa2i_cache_close(cache);
+}
+
+static void test_same_as_database(void)
+{
     fa2i_evidence theirs = {0}, ours = {0};
     const fa2i_card card = sample_card();
-    CHECK_EQ(fa2i_cache_open(folder.path, FA2I_CACHE_READ, NULL, NULL, &cache), FA2_OK);
-    CHECK_EQ(fa2i_cache_evidence(cache, &card, FA2_OP_FORWARD, ABI, &theirs), FA2_OK);
-    CHECK_EQ(fa2i_shipped_read(file, &card, FA2_OP_FORWARD, ABI, &ours), FA2_OK);
+    read_both(&card, &theirs, &ours);
     CHECK_EQ(ours.set_count, 3);
     CHECK_EQ(ours.set_count, theirs.set_count);
     CHECK_EQ(ours.time_count, 5); /* without the kernel that was found wrong */
@@ -89,13 +96,20 @@ static void test_same_as_database(void)
     CHECK(ours.kernels[2].spilled && !ours.kernels[0].spilled && !ours.kernels[1].spilled);
     CHECK(fa2i_shipped_knows(&ours, &card, &theirs.sets[0].problem));
     CHECK(!fa2i_shipped_knows(&theirs, &card, &theirs.sets[0].problem));
+    fa2i_evidence_done(&theirs);
+    fa2i_evidence_done(&ours);
+}
 
-    /* Beside a database that has the problems nothing is added; beside one of another card, all of it. */
-    fa2i_evidence merged = {0};
+/* Beside a database that has the problems nothing is added; beside one of another card, all of it. */
+static void test_merge(void)
+{
+    fa2i_evidence theirs = {0}, ours = {0}, merged = {0};
+    const fa2i_card card = sample_card();
+    fa2i_card other = card;
+    read_both(&card, &theirs, &ours);
     const size_t before = theirs.set_count;
     CHECK_EQ(fa2i_shipped_merge(&ours, &card, &theirs), FA2_OK);
     CHECK_EQ(theirs.set_count, before);
-    fa2i_card other = card;
     other.sm_count = 30;
     CHECK_EQ(fa2i_shipped_merge(&ours, &other, &theirs), FA2_OK);
     CHECK_EQ(theirs.set_count, 2 * before);
@@ -113,10 +127,17 @@ static void test_same_as_database(void)
     CHECK_EQ(fa2i_shipped_merge(&ours, &card, &theirs), FA2_OK);
     CHECK_EQ(theirs.set_count, before + 1);
     CHECK(theirs.sets[before].shipped);
+    fa2i_evidence_done(&merged);
+    fa2i_evidence_done(&theirs);
+    fa2i_evidence_done(&ours);
+}
 
-    /* Nothing for another SM, another operation or version of it, or what the card cannot hold. */
+/* Nothing for another SM, another operation or version of it, or what the card cannot hold. */
+static void test_of_others(void)
+{
+    const fa2i_card card = sample_card();
     fa2i_evidence none = {0};
-    other = card;
+    fa2i_card other = card;
     other.arch = 89;
     CHECK_EQ(fa2i_shipped_read(file, &other, FA2_OP_FORWARD, ABI, &none), FA2_OK);
     CHECK_EQ(fa2i_shipped_read(file, &card, FA2_OP_BACKWARD, ABI, &none), FA2_OK);
@@ -126,10 +147,6 @@ static void test_same_as_database(void)
     CHECK_EQ(fa2i_shipped_read(file, &other, FA2_OP_FORWARD, ABI, &none), FA2_OK);
     CHECK_EQ(none.set_count + none.kernel_count + none.time_count, 0);
     fa2i_evidence_done(&none);
-    fa2i_evidence_done(&merged);
-    fa2i_evidence_done(&theirs);
-    fa2i_evidence_done(&ours);
-    fa2i_cache_close(cache);
 }
 
 /* Write the hash of what is above the last line into it. */
@@ -338,6 +355,8 @@ int main(void)
     char *text = make_export();
     write_file(text, strlen(text));
     test_same_as_database();
+    test_merge();
+    test_of_others();
     test_damage(text);
     test_memory(text);
     test_numbers();

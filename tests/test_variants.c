@@ -239,73 +239,74 @@ static void test_older_texts(void)
     fa2i_generator_destroy(generator);
 }
 
+static const char *const bad_texts[][2] = {
+    {"", "there is no family ''"},
+    {"fwd_sm81 d=64", "there is no family 'fwd_sm81'"},
+    {"fwd_sm80", "has no 'd='"},
+    {"fwd_sm80 dtype=fp16 d=64", "'dtype=fp16' where 'd=' is expected"},
+    {"fwd_sm80 d=064", "'d=064' is not a plain integer"},
+    {"fwd_sm80 d=-8", "'d=-8' is not a plain integer"},
+    {"fwd_sm80  d=64", "where 'd=' is expected"},
+    {"fwd_sm80 d=64 dtype=fp16 causal=0 softcap=0 br=128",
+     "'softcap=0' is not softcap=1, which is left out otherwise"},
+    {"fwd_sm80 d=64 dtype=fp16 causal=0 window=1 softcap=1 br=128",
+     "'softcap=1' where 'br=' is expected"},
+    {"fwd_sm80 d=64 dtype=fp16 causal=0 softcap=yes br=128", "'softcap=yes' is not softcap=1"},
+    {"fwd_sm80 d=64 dtype=fp16 causal=0 window=yes br=128",
+     "'window=yes' is not a plain integer below 100000"},
+    {"fwd_sm80 d=64 dtype=fp32", "'dtype=fp32' is not one of fp16, bf16"},
+    {"fwd_sm80 d=64 dtype=fp16 causal=0 br=128 bc=64 warps=4 kstages=2 vstages=2 "
+     "layout=swizzle q=smem fill=whole ",
+     "goes on after its last key"},
+    {"fwd_sm80 d=64 dtype=fp16 causal=2 br=128 bc=64 warps=4 kstages=2 vstages=2 "
+     "layout=swizzle q=smem fill=whole",
+     "causal is none of 0, 1"},
+    {"fwd_sm80 d=60 dtype=fp16 causal=0 br=128 bc=64 warps=4 kstages=2 vstages=2 "
+     "layout=swizzle q=smem fill=whole",
+     "d is not a multiple of 8"},
+    {"fwd_sm80 d=64 dtype=fp16 causal=0 br=128 bc=40 warps=4 kstages=2 vstages=2 "
+     "layout=swizzle q=smem fill=whole",
+     "bc is none of 16, 32, 48, 64, 80, 96, 112, 128"},
+    {"fwd_sm80 d=64 dtype=fp16 causal=0 br=96 bc=64 warps=4 kstages=2 vstages=2 "
+     "layout=swizzle q=smem fill=whole",
+     "br is none of 32, 64, 128, 256"},
+    {"fwd_sm80 d=64 dtype=fp16 causal=0 br=256 bc=64 warps=4 kstages=2 vstages=2 "
+     "layout=swizzle q=smem fill=whole",
+     "no such pair of br and warps"},
+    {"fwd_sm75 d=64 dtype=fp16 causal=0 br=128 bc=64 warps=4 kstages=3 vstages=3 "
+     "layout=swizzle q=smem fill=whole",
+     "no such pair of kstages and vstages"},
+    {"fwd_sm80 d=64 dtype=fp16 causal=0 br=128 bc=64 warps=4 kstages=2 vstages=1 "
+     "layout=swizzle q=smem fill=spread",
+     "V is waited for behind S"},
+    {"fwd_sm80 d=16 dtype=fp16 causal=0 br=128 bc=64 warps=4 kstages=2 vstages=2 "
+     "layout=swizzle q=smem fill=spread",
+     "S is computed in one step"},
+    {"fwd_splitkv_sm80 d=64 dtype=fp16 causal=0 br=16 bc=32 warps=4 kstages=2 vstages=2 "
+     "layout=swizzle q=smem",
+     "'kstages=2' where 'teams=' is expected"},
+    {SPLIT "bc=48 warps=4 teams=4 kstages=2 vstages=2 waves=1 layout=swizzle q=smem",
+     "bc is none of 16, 32, 64"},
+    {SPLIT "bc=32 warps=2 teams=4 kstages=2 vstages=2 waves=1 layout=swizzle q=smem",
+     "no such br, warps and teams"},
+    {SPLIT "bc=32 warps=4 teams=4 kstages=2 vstages=1 waves=1 layout=swizzle q=smem",
+     "kstages and vstages differ"},
+    {SPLIT "bc=32 warps=4 teams=4 kstages=2 vstages=2 waves=3 layout=swizzle q=smem",
+     "waves is none of 1, 2, 4"},
+    {SPLIT "bc=32 warps=4 teams=4 kstages=2 vstages=2 waves=1 layout=pad q=smem",
+     "'layout=pad' is not one of swizzle"},
+    {"fwd_sm75 d=64 dtype=bf16 causal=0 br=128 bc=64 warps=4 kstages=1 vstages=1 "
+     "layout=swizzle q=smem fill=whole",
+     "bf16 needs compute capability 8.0"},
+};
+
 static void test_bad_texts(void)
 {
-    static const char *const cases[][2] = {
-        {"", "there is no family ''"},
-        {"fwd_sm81 d=64", "there is no family 'fwd_sm81'"},
-        {"fwd_sm80", "has no 'd='"},
-        {"fwd_sm80 dtype=fp16 d=64", "'dtype=fp16' where 'd=' is expected"},
-        {"fwd_sm80 d=064", "'d=064' is not a plain integer"},
-        {"fwd_sm80 d=-8", "'d=-8' is not a plain integer"},
-        {"fwd_sm80  d=64", "where 'd=' is expected"},
-        {"fwd_sm80 d=64 dtype=fp16 causal=0 softcap=0 br=128",
-         "'softcap=0' is not softcap=1, which is left out otherwise"},
-        {"fwd_sm80 d=64 dtype=fp16 causal=0 window=1 softcap=1 br=128",
-         "'softcap=1' where 'br=' is expected"},
-        {"fwd_sm80 d=64 dtype=fp16 causal=0 softcap=yes br=128", "'softcap=yes' is not softcap=1"},
-        {"fwd_sm80 d=64 dtype=fp16 causal=0 window=yes br=128",
-         "'window=yes' is not a plain integer below 100000"},
-        {"fwd_sm80 d=64 dtype=fp32", "'dtype=fp32' is not one of fp16, bf16"},
-        {"fwd_sm80 d=64 dtype=fp16 causal=0 br=128 bc=64 warps=4 kstages=2 vstages=2 "
-         "layout=swizzle q=smem fill=whole ",
-         "goes on after its last key"},
-        {"fwd_sm80 d=64 dtype=fp16 causal=2 br=128 bc=64 warps=4 kstages=2 vstages=2 "
-         "layout=swizzle q=smem fill=whole",
-         "causal is none of 0, 1"},
-        {"fwd_sm80 d=60 dtype=fp16 causal=0 br=128 bc=64 warps=4 kstages=2 vstages=2 "
-         "layout=swizzle q=smem fill=whole",
-         "d is not a multiple of 8"},
-        {"fwd_sm80 d=64 dtype=fp16 causal=0 br=128 bc=40 warps=4 kstages=2 vstages=2 "
-         "layout=swizzle q=smem fill=whole",
-         "bc is none of 16, 32, 48, 64, 80, 96, 112, 128"},
-        {"fwd_sm80 d=64 dtype=fp16 causal=0 br=96 bc=64 warps=4 kstages=2 vstages=2 "
-         "layout=swizzle q=smem fill=whole",
-         "br is none of 32, 64, 128, 256"},
-        {"fwd_sm80 d=64 dtype=fp16 causal=0 br=256 bc=64 warps=4 kstages=2 vstages=2 "
-         "layout=swizzle q=smem fill=whole",
-         "no such pair of br and warps"},
-        {"fwd_sm75 d=64 dtype=fp16 causal=0 br=128 bc=64 warps=4 kstages=3 vstages=3 "
-         "layout=swizzle q=smem fill=whole",
-         "no such pair of kstages and vstages"},
-        {"fwd_sm80 d=64 dtype=fp16 causal=0 br=128 bc=64 warps=4 kstages=2 vstages=1 "
-         "layout=swizzle q=smem fill=spread",
-         "V is waited for behind S"},
-        {"fwd_sm80 d=16 dtype=fp16 causal=0 br=128 bc=64 warps=4 kstages=2 vstages=2 "
-         "layout=swizzle q=smem fill=spread",
-         "S is computed in one step"},
-        {"fwd_splitkv_sm80 d=64 dtype=fp16 causal=0 br=16 bc=32 warps=4 kstages=2 vstages=2 "
-         "layout=swizzle q=smem",
-         "'kstages=2' where 'teams=' is expected"},
-        {SPLIT "bc=48 warps=4 teams=4 kstages=2 vstages=2 waves=1 layout=swizzle q=smem",
-         "bc is none of 16, 32, 64"},
-        {SPLIT "bc=32 warps=2 teams=4 kstages=2 vstages=2 waves=1 layout=swizzle q=smem",
-         "no such br, warps and teams"},
-        {SPLIT "bc=32 warps=4 teams=4 kstages=2 vstages=1 waves=1 layout=swizzle q=smem",
-         "kstages and vstages differ"},
-        {SPLIT "bc=32 warps=4 teams=4 kstages=2 vstages=2 waves=3 layout=swizzle q=smem",
-         "waves is none of 1, 2, 4"},
-        {SPLIT "bc=32 warps=4 teams=4 kstages=2 vstages=2 waves=1 layout=pad q=smem",
-         "'layout=pad' is not one of swizzle"},
-        {"fwd_sm75 d=64 dtype=bf16 causal=0 br=128 bc=64 warps=4 kstages=1 vstages=1 "
-         "layout=swizzle q=smem fill=whole",
-         "bf16 needs compute capability 8.0"},
-    };
     fa2i_generator *generator = open_generator();
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < sizeof bad_texts / sizeof bad_texts[0]; i++) {
         char *source = NULL;
-        CHECK_EQ(fa2i_generator_source(generator, cases[i][0], &source), FA2_E_GENERATOR);
-        CHECK_CONTAINS(fa2_last_message(), cases[i][1]);
+        CHECK_EQ(fa2i_generator_source(generator, bad_texts[i][0], &source), FA2_E_GENERATOR);
+        CHECK_CONTAINS(fa2_last_message(), bad_texts[i][1]);
         CHECK(source == NULL);
     }
     fa2i_generator_destroy(generator);
