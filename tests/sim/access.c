@@ -6,9 +6,9 @@
 
 enum { COPIED_BYTES = 16 }; /* of which the asynchronous proxy moves multiples */
 
-static bool is_aligned(sim_warp *w, int lane, uint64_t address, unsigned bytes)
+static inline bool is_aligned(sim_warp *w, int lane, uint64_t address, unsigned bytes)
 {
-    if (address % bytes == 0)
+    if ((address & (bytes - 1)) == 0) /* a power of two */
         return true;
     sim_stop(w, lane, CUDA_ERROR_MISALIGNED_ADDRESS, "misaligned address: %u bytes at 0x%llx",
              bytes, (unsigned long long)address);
@@ -17,7 +17,7 @@ static bool is_aligned(sim_warp *w, int lane, uint64_t address, unsigned bytes)
 
 /* ---- shared ---- */
 
-static bool is_in_shared(sim_warp *w, int lane, uint64_t address, unsigned bytes)
+static inline bool is_in_shared(sim_warp *w, int lane, uint64_t address, unsigned bytes)
 {
     const uint32_t size = w->block->launch->shared_bytes;
     if (address >= SIM_SHARED_BASE && address - SIM_SHARED_BASE <= size &&
@@ -78,7 +78,7 @@ static sim_access access_of(const sim_warp *w, int lane, int32_t op)
 
 typedef sim_conflict (*note)(sim_shadow *, const sim_access *, uint32_t, unsigned, sim_party *);
 
-static uint8_t *shared_at(sim_warp *w, int lane, uint64_t address, unsigned bytes,
+static inline uint8_t *shared_at(sim_warp *w, int lane, uint64_t address, unsigned bytes,
                           const sim_access *access, note note_access)
 {
     const uint32_t at = (uint32_t)(address - SIM_SHARED_BASE);
@@ -93,8 +93,40 @@ static uint8_t *shared_at(sim_warp *w, int lane, uint64_t address, unsigned byte
     return NULL;
 }
 
-static uint8_t *lane_at(sim_warp *w, int lane, uint64_t address, unsigned bytes, bool collective,
-                        note note_access)
+static inline bool lanes_at(sim_warp *w, uint32_t lanes, const uint64_t address[SIM_LANES],
+                            unsigned bytes, bool collective, note note_access,
+                            uint8_t *ret_at[SIM_LANES])
+{
+    sim_access access = access_of(w, 0, w->pc);
+    access.collective = collective;
+    for (uint32_t left = lanes; left != 0; left &= left - 1) {
+        const int lane = sim_first_lane(left);
+        access.thread = sim_thread(w, lane);
+        if (!is_in_shared(w, lane, address[lane], bytes) ||
+            !is_aligned(w, lane, address[lane], bytes))
+            return false;
+        ret_at[lane] = shared_at(w, lane, address[lane], bytes, &access, note_access);
+        if (ret_at[lane] == NULL)
+            return false;
+    }
+    return true;
+}
+
+bool sim_shared_lanes(sim_warp *w, uint32_t lanes, const uint64_t address[SIM_LANES],
+                      unsigned bytes, bool write, uint8_t *ret_at[SIM_LANES])
+{
+    return write ? lanes_at(w, lanes, address, bytes, false, sim_shadow_write, ret_at)
+                 : lanes_at(w, lanes, address, bytes, false, sim_shadow_read, ret_at);
+}
+
+bool sim_shared_lanes_collective(sim_warp *w, uint32_t lanes, const uint64_t address[SIM_LANES],
+                                 unsigned bytes, uint8_t *ret_at[SIM_LANES])
+{
+    return lanes_at(w, lanes, address, bytes, true, sim_shadow_read, ret_at);
+}
+
+static inline uint8_t *lane_at(sim_warp *w, int lane, uint64_t address, unsigned bytes,
+                               bool collective, note note_access)
 {
     sim_access access = access_of(w, lane, w->pc);
     access.collective = collective;
@@ -241,6 +273,19 @@ uint8_t *sim_global_at(sim_warp *w, int lane, uint64_t address, unsigned bytes,
 {
     uint8_t *at = global_at(w, lane, address, bytes, access, constant);
     return at != NULL && is_aligned(w, lane, address, bytes) ? at : NULL;
+}
+
+bool sim_global_lanes(sim_warp *w, uint32_t lanes, const uint64_t address[SIM_LANES],
+                      unsigned bytes, sim_way_of_access access, bool constant,
+                      uint8_t *ret_at[SIM_LANES])
+{
+    for (uint32_t left = lanes; left != 0; left &= left - 1) {
+        const int lane = sim_first_lane(left);
+        ret_at[lane] = global_at(w, lane, address[lane], bytes, access, constant);
+        if (ret_at[lane] == NULL || !is_aligned(w, lane, address[lane], bytes))
+            return false;
+    }
+    return true;
 }
 
 uint8_t *sim_global_row(sim_warp *w, int lane, uint64_t address, unsigned bytes,

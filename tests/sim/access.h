@@ -14,6 +14,12 @@ uint8_t *sim_shared_read(sim_warp *w, int lane, uint64_t address, unsigned bytes
 uint8_t *sim_shared_read_collective(sim_warp *w, int lane, uint64_t address, unsigned bytes);
 uint8_t *sim_shared_write(sim_warp *w, int lane, uint64_t address, unsigned bytes);
 
+/* The same for lanes one after the other. false: the launch is stopped. */
+bool sim_shared_lanes(sim_warp *w, uint32_t lanes, const uint64_t address[SIM_LANES],
+                      unsigned bytes, bool write, uint8_t *ret_at[SIM_LANES]);
+bool sim_shared_lanes_collective(sim_warp *w, uint32_t lanes, const uint64_t address[SIM_LANES],
+                                 unsigned bytes, uint8_t *ret_at[SIM_LANES]);
+
 /* What the products (wgmma) or the bulk stores of a warp read, through the asynchronous proxy, until
  * sim_shadow_finished; lane: who says so. */
 const uint8_t *sim_shared_read_products(sim_warp *w, uint64_t address, unsigned bytes);
@@ -34,6 +40,11 @@ uint8_t *sim_shared_land_at(sim_warp *w, int lane, uint32_t address, unsigned by
 /* Global memory. constant: reads of it cannot race. */
 uint8_t *sim_global_at(sim_warp *w, int lane, uint64_t address, unsigned bytes,
                        sim_way_of_access access, bool constant);
+
+/* The same for lanes one after the other. false: the launch is stopped. */
+bool sim_global_lanes(sim_warp *w, uint32_t lanes, const uint64_t address[SIM_LANES],
+                      unsigned bytes, sim_way_of_access access, bool constant,
+                      uint8_t *ret_at[SIM_LANES]);
 
 /* The same for as many bytes as lie side by side, a tensor's row: 2 bytes of alignment. */
 uint8_t *sim_global_row(sim_warp *w, int lane, uint64_t address, unsigned bytes,

@@ -33,21 +33,20 @@ static void transpose(uint32_t matrix[SIM_LANES])
 static void ldmatrix(const sim_op *op, sim_warp *w)
 {
     const int matrices = op->info & 7;
+    const uint32_t lanes = matrices == 4 ? SIM_ALL_LANES : (1u << matrices * SIDE) - 1;
     uint64_t address[SIM_LANES];
     uint32_t narrow[SIM_LANES], out[4][SIM_LANES];
+    uint8_t *rows[SIM_LANES];
     if (!all_lanes(w))
         return;
     sim_addresses(w, op, 0, 0, address);
     LANES(l)
-    narrow[l] = (uint32_t)address[l];
-    for (int l = 0; l < matrices * SIDE; l++) {
-        const uint8_t *row = sim_shared_read_collective(w, l, narrow[l], 16);
-        if (row == NULL)
-            return;
-        memcpy(&out[l / SIDE][l % SIDE * 4], row, 16);
-    }
-    sim_count_shared(sim_counter(w), matrices == 4 ? SIM_ALL_LANES : (1u << matrices * SIDE) - 1,
-                     narrow, 16);
+    address[l] = narrow[l] = (uint32_t)address[l];
+    if (!sim_shared_lanes_collective(w, lanes, address, 16, rows))
+        return;
+    for (int l = 0; l < matrices * SIDE; l++)
+        memcpy(&out[l / SIDE][l % SIDE * 4], rows[l], 16);
+    sim_count_shared(sim_counter(w), lanes, narrow, 16);
     for (int m = 0; m < matrices; m++) {
         if (op->info & 8)
             transpose(out[m]);

@@ -101,15 +101,21 @@ static uint64_t element(const uint8_t *at, const form *f)
 static bool find_lanes(sim_warp *w, const form *f, const uint64_t address[SIM_LANES], bool write,
                        uint8_t *at[SIM_LANES])
 {
-    LANES(l)
-    {
-        if (!sim_lane(w->mask, l))
-            continue;
-        at[l] = memory_at(w, l, f->space, address[l], f->total, write);
-        if (at[l] == NULL)
-            return false;
+    switch (f->space) {
+    case PTX_SPACE_SHARED:
+        return sim_shared_lanes(w, w->mask, address, f->total, write, at);
+    case PTX_SPACE_GLOBAL:
+        return sim_global_lanes(w, w->mask, address, f->total, write ? SIM_WRITE : SIM_READ, false,
+                                at);
+    default:
+        for (uint32_t left = w->mask; left != 0; left &= left - 1) {
+            const int l = sim_first_lane(left);
+            at[l] = memory_at(w, l, f->space, address[l], f->total, write);
+            if (at[l] == NULL)
+                return false;
+        }
+        return true;
     }
-    return true;
 }
 
 static void load(const sim_op *op, sim_warp *w)

@@ -187,6 +187,22 @@ static uint32_t open_readers(sim_shadow *shadow, const sim_word *word, const sim
     return open;
 }
 
+/* Is all that was written to the word ordered before the present access, and seen by it? What is usual, which
+ * is to cost little: where it is not so, the rules say whether that is a conflict. */
+static inline bool is_settled(const sim_shadow *shadow, const sim_word *word,
+                              const sim_access *access)
+{
+    const sim_clock *known = &shadow->known[access->thread / WARP];
+    const bool loaded = word->writer >= SIM_LOADED;
+    const unsigned column =
+        loaded ? SIM_LOADS + (word->writer & ~(unsigned)SIM_LOADED) : word->writer / WARP;
+    if (word->pending || word->write_epoch >= known->ordered[column])
+        return false;
+    return access->by == SIM_BY_WARP && !access->loads
+               ? true
+               : loaded || word->write_epoch < known->fenced[column];
+}
+
 static sim_conflict meets_write(const sim_shadow *shadow, const sim_word *word,
                                 const sim_access *access, unsigned mask, sim_conflict race,
                                 sim_party *ret_other)
@@ -208,17 +224,16 @@ static sim_conflict meets_write(const sim_shadow *shadow, const sim_word *word,
                                                                             : SIM_NO_CONFLICT;
 }
 
+/* Where some of the bytes were read. */
 static sim_conflict meets_read(sim_shadow *shadow, const sim_word *word, const sim_access *access,
-                               unsigned mask, sim_party *ret_other)
+                               sim_party *ret_other)
 {
-    if ((word->read_bytes & mask) == 0)
-        return SIM_NO_CONFLICT;
     for (sim_reader by = SIM_BY_PRODUCTS; by < SIM_READERS; by++) {
         const uint32_t open = open_readers(shadow, word, access, by);
-        *ret_other =
-            (sim_party){(unsigned)__builtin_ctz(open | 1u << 31) * WARP, word->read_op, true};
-        if (open != 0)
-            return SIM_READ_WRITE;
+        if (open == 0)
+            continue;
+        *ret_other = (sim_party){(unsigned)__builtin_ctz(open) * WARP, word->read_op, true};
+        return SIM_READ_WRITE;
     }
     const uint32_t open = open_readers(shadow, word, access, SIM_BY_WARP);
     const uint32_t others = open & ~(1u << access->thread / WARP);
@@ -371,7 +386,9 @@ static inline sim_conflict read_word(sim_shadow *shadow, sim_word *word, const s
     if (word->write_epoch < shadow->first_epoch || (mask & ~(unsigned)word->written) != 0)
         return SIM_UNWRITTEN;
     const sim_conflict conflict =
-        meets_write(shadow, word, access, mask, SIM_WRITE_READ, ret_other);
+        is_settled(shadow, word, access)
+            ? SIM_NO_CONFLICT
+            : meets_write(shadow, word, access, mask, SIM_WRITE_READ, ret_other);
     if (conflict == SIM_NO_CONFLICT)
         note_read(shadow, word, access, mask);
     return conflict;
@@ -380,9 +397,11 @@ static inline sim_conflict read_word(sim_shadow *shadow, sim_word *word, const s
 static inline sim_conflict write_word(sim_shadow *shadow, sim_word *word, const sim_access *access,
                                       unsigned mask, sim_party *ret_other)
 {
-    sim_conflict conflict = meets_write(shadow, word, access, mask, SIM_WRITE_WRITE, ret_other);
-    if (conflict == SIM_NO_CONFLICT)
-        conflict = meets_read(shadow, word, access, mask, ret_other);
+    sim_conflict conflict = SIM_NO_CONFLICT;
+    if (!is_settled(shadow, word, access))
+        conflict = meets_write(shadow, word, access, mask, SIM_WRITE_WRITE, ret_other);
+    if (conflict == SIM_NO_CONFLICT && (word->read_bytes & mask) != 0)
+        conflict = meets_read(shadow, word, access, ret_other);
     if (conflict == SIM_NO_CONFLICT)
         note_write(shadow, word, access, mask);
     return conflict;
