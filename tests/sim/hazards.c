@@ -100,11 +100,12 @@ static int32_t step(const hazards *h, int op_index)
     const sim_op *op = &h->program->ops[op_index];
     const bool product = h->kinds[op_index] == PRODUCT;
     int32_t broken = -1;
-    if (h->kinds[op_index] == FENCE)
+    const bool certain = op->guard == SIM_NONE; /* a path may skip it otherwise */
+    if (h->kinds[op_index] == FENCE && certain)
         memset(set_of(h, h->now, TOUCHED), 0, h->words * sizeof *h->now);
     if (h->kinds[op_index] == COMMIT)
         commit(h);
-    if (h->kinds[op_index] == WAIT)
+    if (h->kinds[op_index] == WAIT && certain)
         wait(h, op->immediate);
     uint64_t *set = set_of(h, h->now, product ? OPEN : TOUCHED);
     int at = 0;

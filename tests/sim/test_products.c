@@ -23,6 +23,7 @@ typedef struct trial {
     bool bf16, a_in_registers;
     layout a, b;
     int scale_d, scale_a, scale_b;
+    bool by_predicate; /* scale-d: %p3 */
 } trial;
 
 static uint16_t a_matrix[ROWS][DEPTH], b_matrix[COLUMNS_MAX][DEPTH];
@@ -145,8 +146,11 @@ static void say_product(const trial *t, int first)
     say("wgmma.mma_async.sync.aligned.m64n%dk16.f32.%s.%s {", t->n, type, type);
     for (int i = 0; i < t->n / 2; i++)
         say("%s%%d%d", i > 0 ? ", " : "", first + i);
-    say("}, %s, %%rd11, %d, %d, %d", t->a_in_registers ? "{%a0, %a1, %a2, %a3}" : "%rd10",
-        t->scale_d, t->scale_a, t->scale_b);
+    say("}, %s, %%rd11, %s, %d, %d", t->a_in_registers ? "{%a0, %a1, %a2, %a3}" : "%rd10",
+        t->by_predicate ? "%p3"
+        : t->scale_d    ? "1"
+                        : "0",
+        t->scale_a, t->scale_b);
     if (!t->a_in_registers)
         say(", %d", t->a.transposed);
     say(", %d;\n", t->b.transposed);
@@ -208,7 +212,7 @@ static void try(trial t)
     int wrong = 0;
     make_matrices(t.bf16, (uint64_t)t.n);
     begin_kernel(&t, "sm_90a");
-    say("%s", fence);
+    say("setp.eq.s32 %%p3, %d, 1;\n%s", t.scale_d, fence);
     say_product(&t, 0);
     say("%s%s", commit, wait);
     end_kernel(&t);
@@ -260,12 +264,13 @@ static void test_layouts(void)
 
 static void test_scales(void)
 {
-    for (int i = 0; i < 16; i++) {
+    for (int i = 0; i < 32; i++) {
         trial t = plain;
         t.scale_d = i & 1;
         t.scale_a = i & 2 ? -1 : 1;
         t.scale_b = i & 4 ? -1 : 1;
         t.a_in_registers = (i & 8) != 0;
+        t.by_predicate = i >= 16;
         try(t);
     }
 }
@@ -312,10 +317,16 @@ static void test_registers(void)
     expect("unfenced", "wgmma.fence.sync.aligned;\nmov.b32 %a1, 0;\n", "", wait, "");
     expect("unfenced", fence, "mov.f32 %d70, 0f00000000;\n", wait, "");
     expect(NULL, fence, "mov.f32 %d70, 0f00000000;\nwgmma.fence.sync.aligned;\n", wait, "");
+    expect("unfenced",
+           "wgmma.fence.sync.aligned;\nmov.b32 %a1, 0;\nsetp.ne.s32 %p2, %r1, 0;\n"
+           "@%p2 wgmma.fence.sync.aligned;\n",
+           "", wait, "");
     /* On one of two ways */
     expect("early", fence, "",
            "setp.eq.s32 %p2, %r1, 0;\n@%p2 bra PAST;\nwgmma.wait_group.sync.aligned 0;\nPAST:\n",
            "");
+    expect("early", fence, "",
+           "setp.ne.s32 %p2, %r1, 0;\n@%p2 wgmma.wait_group.sync.aligned 0;\n", "");
 }
 
 #define WRITE                                                                                      \
@@ -362,6 +373,12 @@ static void test_operands(void)
            CUDA_ERROR_LAUNCH_FAILED);
     refuse(&plain, "or.b64 %rd11, %rd11, 0x3ff8;\n", "outside of shared memory",
            CUDA_ERROR_ILLEGAL_ADDRESS);
+    trial divided = plain;
+    divided.by_predicate = true;
+    refuse(&divided, "setp.lt.u32 %p3, %r0, 100;\n", "scale-d is not the same in all lanes: 0x0000000f",
+           CUDA_ERROR_LAUNCH_FAILED);
+    refuse(&divided, "setp.lt.u32 %p3, %r0, 96;\n", "scale-d 0; of another one",
+           CUDA_ERROR_LAUNCH_FAILED);
     refuse(&plain, "setp.lt.u32 %p1, %r0, 100;\n@%p1 ", "lanes are missing",
            CUDA_ERROR_LAUNCH_FAILED);
     refuse(&plain, "setp.lt.u32 %p1, %r0, 96;\n@%p1 bra PAST;\nwgmma.fence.sync.aligned;\nPAST:\n",
