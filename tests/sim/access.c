@@ -98,7 +98,7 @@ static inline bool lanes_at(sim_warp *w, uint32_t lanes, const uint64_t address[
                             uint8_t *ret_at[SIM_LANES])
 {
     sim_access access = access_of(w, 0, w->pc);
-    access.collective = collective;
+    access.collective = access.all_lanes = collective;
     for (uint32_t left = lanes; left != 0; left &= left - 1) {
         const int lane = sim_first_lane(left);
         access.thread = sim_thread(w, lane);
@@ -171,6 +171,7 @@ static const uint8_t *read_by(sim_warp *w, int lane, uint64_t address, unsigned 
 {
     sim_access access = access_of(w, lane, w->pc);
     access.by = by;
+    access.all_lanes = by == SIM_BY_PRODUCTS;
     if (!is_in_shared(w, lane, address, bytes) || !is_aligned(w, lane, address, COPIED_BYTES))
         return NULL;
     return shared_at(w, lane, address, bytes, &access, sim_shadow_read);
@@ -208,7 +209,8 @@ uint8_t *sim_shared_load(sim_warp *w, int lane, uint64_t address, unsigned bytes
 uint8_t *sim_shared_land_at(sim_warp *w, int lane, uint32_t address, unsigned bytes, int32_t op,
                             unsigned mbarrier, uint32_t began)
 {
-    const sim_access access = load_of(w, lane, op, mbarrier, began);
+    sim_access access = load_of(w, lane, op, mbarrier, began);
+    access.copied = true;
     const uint32_t at = address - SIM_SHARED_BASE;
     sim_shadow_land(&w->block->shadow, &access, at, bytes);
     return w->block->shared + at;

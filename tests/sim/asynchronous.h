@@ -36,7 +36,14 @@ void async_fill(uint32_t in[ASYNC_IN_WORDS]);
     "@%p1 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r20], "              \
     "[%rd1], " bytes ", [%r21];"
 #define ARRIVE      "mbarrier.arrive.shared::cta.b64 _, [%r21];"
-#define WAIT(phase) "mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r21], " phase ";"
+#define WAIT(phase)                                                                                \
+    "{ again: mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r21], " phase "; @!%p2 bra again; }"
+/* Without a loop: nobody knows whether the phase is done. */
+#define TRY(phase)  "mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r21], " phase ";"
+/* The same for all arrivals of 64 threads. */
+#define AGAIN(bytes) EXPECT(bytes) "@!%p1 " ARRIVE
+/* %p3: the first of its warp. */
+#define LANE_0      "and.b32 %r31, %r0, 31; setp.eq.u32 %p3, %r31, 0;"
 #define READ        "ld.shared.b32 %r10, [%r23];"
 #define WRITE       "st.shared.b32 [%r23], %r0;"
 /* The word of the thread in the other warp. */

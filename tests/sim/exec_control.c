@@ -125,10 +125,8 @@ static void warp_barrier(const sim_op *op, sim_warp *w)
                  w->mask);
         return;
     }
-    if (w->mask != w->alive)
-        return;
-    w->sync_epoch++;
-    sim_shadow_warp_barrier(&w->block->shadow, (unsigned)w->index);
+    w->sync_epoch = (uint16_t)(w->sync_epoch + (w->mask == w->alive));
+    sim_shadow_warp_barrier(&w->block->shadow, (unsigned)w->index, w->mask, w->alive);
 }
 
 /* Order of memory accesses: the device's are in order anyway. */

@@ -7,7 +7,8 @@
  * place behind their use. What arrives hands its warp's clock on; copies that arrive (bulk loads,
  * cp.async.mbarrier.arrive) hand on what they wrote, and nothing else of their thread.
  *
- * A wait does not return before its phase is done; all lanes that execute it name the same one.
+ * A try that finds its phase not done says so the first time, as devices do after a while; the next one
+ * returns when it is done. All lanes that execute it name the same mbarrier.
  */
 #include <string.h>
 #include "access.h"
@@ -215,14 +216,22 @@ static void wait_for_phase(const sim_op *op, sim_warp *w)
                  "it waits for parity %u where another lane waits for %u", parities[l], parity);
         return;
     }
+    const unsigned number = sim_mbarrier_number(w->block, m);
+    const uint64_t bit = (uint64_t)1 << number, refused = w->refused & bit;
+    if ((m->phase & 1) == parity && refused == 0) {
+        w->refused |= bit;
+        sim_put_predicate(w, op->dst[0], 0);
+        return;
+    }
     if ((m->phase & 1) == parity) {
-        w->mbarrier = sim_mbarrier_number(w->block, m);
+        w->mbarrier = number;
         w->parity = parity;
         w->state = SIM_AT_MBARRIER;
         w->next = w->pc; /* again, when the phase is done */
         return;
     }
-    sim_shadow_acquire(&w->block->shadow, (unsigned)w->index, &m->done);
+    w->refused &= ~bit;
+    sim_shadow_acquire(&w->block->shadow, (unsigned)w->index, w->mask, w->alive, &m->done);
     if (m->unawaited && m->loaded < m->phase)
         m->unawaited = false;
     sim_put_predicate(w, op->dst[0], SIM_ALL_LANES);

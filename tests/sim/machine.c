@@ -172,6 +172,7 @@ static void begin_warp(sim_block *block, sim_warp *w)
     w->products.done = w->products.step_count = 0;
     w->sync_epoch = 0;
     w->unawaited = launch->early ? w->alive : 0;
+    w->refused = 0;
     w->registers = launch->registers;
     memset(w->stores, 0, sizeof w->stores);
     for (int s = 0; s < SIM_SPECIALS; s++) {

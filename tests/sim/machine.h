@@ -108,6 +108,7 @@ typedef struct sim_warp {
     uint32_t barrier_threads; /* that meet there; 0: all of the block */
     unsigned mbarrier;        /* at which it waits: its number */
     uint32_t parity;          /* of the phase for which it does */
+    uint64_t refused;         /* mbarriers, a bit each, of which it was told that they are not done */
     unsigned registers;       /* per thread, where warps give and take them */
     unsigned wanted_registers;
     sim_frame stack[SIM_STACK_MAX]; /* the sides that wait, innermost last */

@@ -46,91 +46,12 @@ void sim_shadow_begin_block(sim_shadow *shadow)
         sim_clock *known = &shadow->known[warp];
         for (unsigned c = 0; c < SIM_COLUMNS; c++)
             known->ordered[c] = shadow->first_epoch;
-        for (unsigned w = 0; w < SIM_SHADOW_WARPS; w++)
-            known->fenced[w] = shadow->first_epoch;
+        for (unsigned c = 0; c < SIM_FENCED; c++)
+            known->fenced[c] = shadow->first_epoch;
+        shadow->ahead_lanes[warp] = 0;
         shadow->synced[warp] = shadow->first_epoch;
         shadow->touched[warp] = 0;
     }
-}
-
-/* ---- time ---- */
-
-static void later(uint32_t *epoch, uint32_t other)
-{
-    *epoch = *epoch > other ? *epoch : other;
-}
-
-void sim_shadow_merge(sim_clock *into, const sim_clock *from)
-{
-    for (unsigned c = 0; c < SIM_COLUMNS; c++)
-        later(&into->ordered[c], from->ordered[c]);
-    for (unsigned w = 0; w < SIM_SHADOW_WARPS; w++)
-        later(&into->fenced[w], from->fenced[w]);
-}
-
-void sim_shadow_barrier(sim_shadow *shadow, uint32_t warps, const sim_clock *arrived)
-{
-    static const sim_clock nothing;
-    sim_clock latest =
-        arrived == NULL ? nothing : *arrived; /* what those that meet know together */
-    const uint32_t epoch = ++shadow->epoch;
-    for (unsigned a = 0; a < shadow->warp_count; a++) {
-        if ((warps >> a & 1) == 0)
-            continue;
-        sim_shadow_merge(&latest, &shadow->known[a]);
-        latest.ordered[a] = epoch;
-    }
-    for (unsigned a = 0; a < shadow->warp_count; a++) {
-        if ((warps >> a & 1) == 0)
-            continue;
-        shadow->known[a] = latest;
-        shadow->synced[a] = epoch;
-        shadow->touched[a] = 0;
-    }
-    shadow->whole_barriers += __builtin_popcount(warps) == (int)shadow->warp_count;
-}
-
-void sim_shadow_warp_barrier(sim_shadow *shadow, unsigned warp)
-{
-    shadow->synced[warp] = ++shadow->epoch;
-    shadow->touched[warp] = 0;
-}
-
-/* Before which epoch all that a warp did is done or fenced by what some of its lanes do now. */
-static uint32_t done_by(sim_shadow *shadow, unsigned warp, uint32_t lanes, uint32_t alive)
-{
-    const bool all = lanes == alive || (shadow->touched[warp] & ~lanes) == 0;
-    return all ? ++shadow->epoch : shadow->synced[warp];
-}
-
-void sim_shadow_release(sim_shadow *shadow, unsigned warp, uint32_t lanes, uint32_t alive,
-                        sim_clock *into)
-{
-    sim_shadow_merge(into, &shadow->known[warp]);
-    later(&into->ordered[warp], done_by(shadow, warp, lanes, alive));
-}
-
-void sim_shadow_acquire(sim_shadow *shadow, unsigned warp, const sim_clock *from)
-{
-    sim_shadow_merge(&shadow->known[warp], from);
-}
-
-void sim_shadow_fence(sim_shadow *shadow, unsigned warp, uint32_t lanes, uint32_t alive)
-{
-    sim_clock *known = &shadow->known[warp];
-    for (unsigned w = 0; w < shadow->warp_count; w++)
-        later(&known->fenced[w], known->ordered[w]);
-    later(&known->fenced[warp], done_by(shadow, warp, lanes, alive));
-}
-
-uint32_t sim_shadow_commit(sim_shadow *shadow)
-{
-    return ++shadow->epoch;
-}
-
-void sim_shadow_finished(sim_shadow *shadow, unsigned warp, sim_reader by, uint32_t token)
-{
-    later(&shadow->known[warp].ordered[(unsigned)by * SIM_SHADOW_WARPS + warp], token);
 }
 
 /* ---- words ---- */
@@ -147,20 +68,47 @@ static unsigned bytes_in_word(size_t word, uint32_t at, unsigned bytes)
     return mask;
 }
 
+/* What whoever makes the access knows. */
+static inline const sim_clock *known_by(const sim_shadow *shadow, const sim_access *access)
+{
+    const unsigned warp = access->thread / WARP;
+    const bool ahead = shadow->ahead_lanes[warp] >> access->thread % WARP & 1;
+    return ahead && !access->all_lanes ? &shadow->ahead[warp] : &shadow->known[warp];
+}
+
+static inline unsigned mbarrier_of(unsigned writer)
+{
+    return writer % SIM_MBARRIERS;
+}
+
+/* Does the asynchronous proxy see what was written to the word? What came through it needs no fence. */
+static inline bool is_fenced(const sim_clock *known, const sim_word *word)
+{
+    if (word->writer >= SIM_LOADED)
+        return (word->writer & SIM_COPIED) == 0 ||
+               word->write_epoch < known->fenced[SIM_SHADOW_WARPS + mbarrier_of(word->writer)];
+    return word->write_epoch < known->fenced[word->writer / WARP];
+}
+
+static inline bool is_asynchronous(const sim_access *access)
+{
+    return access->loads || access->by != SIM_BY_WARP;
+}
+
 /* Are a thread's access at (epoch, sync) and the present one by another thread unordered? */
 static bool unordered(const sim_shadow *shadow, const sim_access *access, unsigned thread,
                       uint32_t epoch, uint16_t sync)
 {
     const unsigned own = access->thread / WARP, other = thread / WARP;
-    return thread != access->thread && epoch >= shadow->known[own].ordered[other] &&
+    return thread != access->thread && epoch >= known_by(shadow, access)->ordered[other] &&
            (other != own || sync == access->sync);
 }
 
 /* Is what a load wrote in the phase that began in an epoch ordered before the present access? */
 static bool load_ordered(const sim_shadow *shadow, const sim_access *access, const sim_word *word)
 {
-    const unsigned column = SIM_LOADS + (word->writer & ~(unsigned)SIM_LOADED);
-    return word->write_epoch < shadow->known[access->thread / WARP].ordered[column];
+    return word->write_epoch <
+           known_by(shadow, access)->ordered[SIM_LOADS + mbarrier_of(word->writer)];
 }
 
 /* When a warp read the word last. */
@@ -177,8 +125,7 @@ static uint32_t *read_epoch(sim_shadow *shadow, const sim_word *word, sim_reader
 static uint32_t open_readers(sim_shadow *shadow, const sim_word *word, const sim_access *access,
                              sim_reader by)
 {
-    const uint32_t *ordered =
-        shadow->known[access->thread / WARP].ordered + (unsigned)by * SIM_SHADOW_WARPS;
+    const uint32_t *ordered = known_by(shadow, access)->ordered + (unsigned)by * SIM_SHADOW_WARPS;
     uint32_t open = 0;
     for (uint32_t left = word->readers[by]; left != 0; left &= left - 1) {
         const unsigned warp = (unsigned)__builtin_ctz(left);
@@ -192,22 +139,17 @@ static uint32_t open_readers(sim_shadow *shadow, const sim_word *word, const sim
 static inline bool is_settled(const sim_shadow *shadow, const sim_word *word,
                               const sim_access *access)
 {
-    const sim_clock *known = &shadow->known[access->thread / WARP];
-    const bool loaded = word->writer >= SIM_LOADED;
-    const unsigned column =
-        loaded ? SIM_LOADS + (word->writer & ~(unsigned)SIM_LOADED) : word->writer / WARP;
-    if (word->pending || word->write_epoch >= known->ordered[column])
-        return false;
-    return access->by == SIM_BY_WARP && !access->loads
-               ? true
-               : loaded || word->write_epoch < known->fenced[column];
+    const sim_clock *known = known_by(shadow, access);
+    const unsigned column = word->writer >= SIM_LOADED ? SIM_LOADS + mbarrier_of(word->writer)
+                                                       : word->writer / WARP;
+    return !word->pending && word->write_epoch < known->ordered[column] &&
+           (!is_asynchronous(access) || is_fenced(known, word));
 }
 
 static sim_conflict meets_write(const sim_shadow *shadow, const sim_word *word,
                                 const sim_access *access, unsigned mask, sim_conflict race,
                                 sim_party *ret_other)
 {
-    const bool asynchronous = access->loads || access->by != SIM_BY_WARP;
     *ret_other = (sim_party){word->writer, word->write_op, false};
     if (word->write_epoch < shadow->first_epoch)
         return SIM_NO_CONFLICT;
@@ -215,13 +157,13 @@ static sim_conflict meets_write(const sim_shadow *shadow, const sim_word *word,
         return SIM_PENDING;
     if ((word->last_bytes & mask) == 0)
         return SIM_NO_CONFLICT;
-    if (word->writer >= SIM_LOADED)
-        return load_ordered(shadow, access, word) ? SIM_NO_CONFLICT : SIM_LOADING;
-    if (unordered(shadow, access, word->writer, word->write_epoch, word->write_sync))
+    if (word->writer >= SIM_LOADED && !load_ordered(shadow, access, word))
+        return SIM_LOADING;
+    if (word->writer < SIM_LOADED &&
+        unordered(shadow, access, word->writer, word->write_epoch, word->write_sync))
         return race;
-    const uint32_t *fenced = shadow->known[access->thread / WARP].fenced;
-    return asynchronous && word->write_epoch >= fenced[word->writer / WARP] ? SIM_UNFENCED
-                                                                            : SIM_NO_CONFLICT;
+    return is_asynchronous(access) && !is_fenced(known_by(shadow, access), word) ? SIM_UNFENCED
+                                                                                 : SIM_NO_CONFLICT;
 }
 
 /* Where some of the bytes were read. */
@@ -267,7 +209,7 @@ static void note_read(sim_shadow *shadow, sim_word *word, const sim_access *acce
     const uint16_t thread = (uint16_t)access->thread;
     const uint32_t warp = 1u << thread / WARP;
     const bool last = (word->readers[SIM_BY_WARP] & warp) != 0 &&
-                      word->read_epoch >= shadow->known[thread / WARP].ordered[thread / WARP];
+                      word->read_epoch >= known_by(shadow, access)->ordered[thread / WARP];
     if (mask != WORD_MASK && word->read_epoch != shadow->epoch)
         forget_readers(shadow, word, access);
     const bool known =
@@ -294,13 +236,13 @@ static void note_read(sim_shadow *shadow, sim_word *word, const sim_access *acce
 static void note_write(sim_shadow *shadow, sim_word *word, const sim_access *access, unsigned mask)
 {
     const unsigned thread = access->thread, warp = thread / WARP;
-    const uint16_t writer =
-        access->loads ? (uint16_t)(SIM_LOADED | access->mbarrier) : (uint16_t)thread;
+    const unsigned loaded = SIM_LOADED | (access->copied ? SIM_COPIED : 0u) | access->mbarrier;
+    const uint16_t writer = (uint16_t)(access->loads ? loaded : thread);
     const uint32_t epoch = access->loads ? access->began : shadow->epoch;
     const bool first = word->write_epoch < shadow->first_epoch;
     const bool same = word->writer == writer &&
                       (access->loads ? word->write_epoch == epoch
-                                     : word->write_epoch >= shadow->known[warp].ordered[warp]);
+                                     : word->write_epoch >= known_by(shadow, access)->ordered[warp]);
     word->written = (uint8_t)(first ? mask : word->written | mask);
     word->last_bytes = (uint8_t)(same ? word->last_bytes | mask : mask);
     word->writer = writer;

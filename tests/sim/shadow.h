@@ -15,8 +15,11 @@
  * and mbarriers hand clocks on. Accesses by threads of one warp are also ordered if a bar.warp.sync lies
  * between. Epochs never start again, so a new block finds the words of the old one unwritten.
  *
- * Not told apart: which lanes of a warp have waited at an mbarrier or for their stores; reads before a
- * load into the same place need no proxy fence.
+ * Lanes that waited at an mbarrier without the others of their warp are ahead of these until the warp meets
+ * again. Those that waited for different phases count as one.
+ *
+ * Not told apart: which lanes of a warp have waited for their stores; reads before a load into the same
+ * place need no proxy fence.
  *
  * Not thread-safe: a block belongs to one host thread.
  */
@@ -33,20 +36,22 @@ enum { SIM_SHADOW_WARPS = 32, SIM_MBARRIERS = 64 };
 typedef enum sim_reader { SIM_BY_WARP, SIM_BY_PRODUCTS, SIM_BY_STORES, SIM_READERS } sim_reader;
 enum {
     SIM_LOADS = SIM_READERS * SIM_SHADOW_WARPS, /* and the number of the mbarrier */
-    SIM_COLUMNS = SIM_LOADS + SIM_MBARRIERS
+    SIM_COLUMNS = SIM_LOADS + SIM_MBARRIERS,
+    SIM_FENCED = SIM_SHADOW_WARPS + SIM_MBARRIERS
 };
 
 typedef struct sim_clock {
-    uint32_t ordered[SIM_COLUMNS];     /* what the column did before this epoch comes before ... */
-    uint32_t fenced[SIM_SHADOW_WARPS]; /* ... and what the warp wrote by then is seen by the
-                                        * asynchronous proxy */
+    uint32_t ordered[SIM_COLUMNS]; /* what the column did before this epoch comes before ... */
+    /* ... and what the warp, or copies by threads that arrived at the mbarrier, wrote by then is seen by the
+     * asynchronous proxy */
+    uint32_t fenced[SIM_FENCED];
 } sim_clock;
 
 /* One word, or four that are aligned to their size. */
 typedef struct sim_word {
     uint32_t write_epoch, read_epoch;
     int32_t write_op, read_op; /* instruction, for messages */
-    uint16_t writer;           /* thread; or SIM_LOADED and the number of an mbarrier */
+    uint16_t writer;           /* thread; or SIM_LOADED and the number of an mbarrier, and SIM_COPIED */
     uint16_t reader, reader_2; /* two threads of one warp that read last, in read_sync */
     uint16_t write_sync, read_sync;
     uint8_t written;               /* bytes written in this block */
@@ -57,7 +62,7 @@ typedef struct sim_word {
     uint32_t readers[SIM_READERS]; /* warps that read it since the last write */
 } sim_word;
 
-enum { SIM_LOADED = 0x8000 };
+enum { SIM_LOADED = 0x8000, SIM_COPIED = 0x4000 };
 
 typedef struct sim_shadow {
     sim_word *words; /* those of 16 bytes, then for each of them four of 4 bytes */
@@ -66,7 +71,9 @@ typedef struct sim_shadow {
     uint32_t epoch, first_epoch;        /* first_epoch: of this block */
     uint32_t whole_barriers;            /* of all warps, in this block */
     unsigned warp_count;
-    sim_clock known[SIM_SHADOW_WARPS];
+    sim_clock known[SIM_SHADOW_WARPS]; /* by all lanes; and by those that are ahead, if there are such */
+    sim_clock ahead[SIM_SHADOW_WARPS];
+    uint32_t ahead_lanes[SIM_SHADOW_WARPS];
     /* Since when no barrier or bar.warp.sync orders the lanes of a warp, and those that have accessed
      * memory since then. */
     uint32_t synced[SIM_SHADOW_WARPS], touched[SIM_SHADOW_WARPS];
@@ -89,8 +96,10 @@ typedef struct sim_access {
     int32_t op;
     bool collective; /* done by the whole warp at once: later accesses of its threads come after it
                       */
+    bool all_lanes;  /* takes what all lanes of the warp know */
     sim_reader by;   /* a read: by what of the thread's warp */
     bool loads; /* a write, by a load that arrives at `mbarrier`, in the phase that began then */
+    bool copied;     /* such a load is a thread's copy (cp.async) */
     uint16_t mbarrier;
     uint32_t began;
 } sim_access;
@@ -110,13 +119,15 @@ void sim_shadow_begin_block(sim_shadow *shadow);
 /* Those that met, a bit each; what is behind it comes also after what `arrived` knows (NULL: nobody
  * only arrived). */
 void sim_shadow_barrier(sim_shadow *shadow, uint32_t warps, const sim_clock *arrived);
-void sim_shadow_warp_barrier(sim_shadow *shadow, unsigned warp);
+/* Lanes of a warp meet; all of those that are alive, or some. */
+void sim_shadow_warp_barrier(sim_shadow *shadow, unsigned warp, uint32_t lanes, uint32_t alive);
 
 /* What lanes of a warp know and have done, added to a clock. What others of its lanes (alive) have done
  * since they met last is not released: if there is such, nothing since then is. */
 void sim_shadow_release(sim_shadow *shadow, unsigned warp, uint32_t lanes, uint32_t alive,
                         sim_clock *into);
-void sim_shadow_acquire(sim_shadow *shadow, unsigned warp, const sim_clock *from);
+void sim_shadow_acquire(sim_shadow *shadow, unsigned warp, uint32_t lanes, uint32_t alive,
+                        const sim_clock *from);
 void sim_shadow_merge(sim_clock *into, const sim_clock *from);
 
 /* A fence between the proxies. */

@@ -32,6 +32,9 @@ static const struct rule {
      "there is no mbarrier at offset 4096"},
     {MAKE("1") MAKE("1"), NULL, 32, CUDA_ERROR_LAUNCH_FAILED, "there is an mbarrier already"},
     {MAKE("0"), NULL, 32, CUDA_ERROR_LAUNCH_FAILED, "an mbarrier for 0 arrivals"},
+    {MAKE("1") EXPECT("256") LOAD("256") TRY("0") READ, NULL, 64, CUDA_SUCCESS, ""},
+    {MAKE("2") EXPECT("256") LOAD("256") TRY("0") READ "@%p1 " ARRIVE WAIT("0"), NULL, 64,
+     CUDA_ERROR_LAUNCH_FAILED, "early: shared memory at offset 0 is written without a wait"},
     /* counts and phases */
     {MAKE("1") EXPECT("272") LOAD("256") WAIT("0"), NULL, 64, CUDA_ERROR_LAUNCH_FAILED,
      "which is in phase 0 with 0 of 1 arrivals and 16 bytes missing"},
@@ -56,12 +59,16 @@ static const struct rule {
      "race: it reads shared memory"},
     /* lane 0 arrives for its warp: the other lanes' writes before a bar.warp.sync */
     {MAKE("2") WRITE
-     "bar.warp.sync -1; and.b32 %r31, %r0, 31; setp.eq.u32 %p3, %r31, 0; @%p3 " ARRIVE WAIT("0")
-         READ_OTHER,
+     "bar.warp.sync -1;" LANE_0 "@%p3 " ARRIVE WAIT("0") READ_OTHER,
      NULL, 64, CUDA_SUCCESS, ""},
-    {MAKE("2") WRITE "and.b32 %r31, %r0, 31; setp.eq.u32 %p3, %r31, 0; @%p3 " ARRIVE WAIT("0")
-         READ_OTHER,
-     NULL, 64, CUDA_ERROR_LAUNCH_FAILED, "race: it reads shared memory"},
+    {MAKE("2") WRITE LANE_0 "@%p3 " ARRIVE WAIT("0") READ_OTHER, NULL, 64, CUDA_ERROR_LAUNCH_FAILED, "race: it reads shared memory"},
+    /* lane 0 waits for its warp: the others come behind a bar.warp.sync */
+    {MAKE("1") LANE_0 EXPECT("256") LOAD("256") "@!%p3 bra BEHIND;" WAIT("0") "BEHIND: bar.warp.sync -1;" READ,
+     NULL, 64, CUDA_SUCCESS, ""},
+    {MAKE("1") LANE_0 EXPECT("256") LOAD("256") "@!%p3 bra BEHIND;" WAIT("0") "BEHIND: @%p3 " READ,
+     NULL, 64, CUDA_SUCCESS, ""},
+    {MAKE("1") LANE_0 EXPECT("256") LOAD("256") "@!%p3 bra BEHIND;" WAIT("0") "BEHIND: " READ, NULL,
+     64, CUDA_ERROR_LAUNCH_FAILED, "early: shared memory at offset 4 "},
     /* bar.arrive: what comes before it is ordered, what those did who wait is not */
     {"@%p5 bra SECOND; bar.sync 1, 64;" READ_OTHER "bra DONE; SECOND: " WRITE
      "bar.arrive 1, 64; DONE:",
@@ -91,6 +98,13 @@ static const struct rule {
      "early: shared memory at offset 0"},
     {MAKE("64") WRITE COPY_ARRIVES WAIT("0") READ_OTHER, NULL, 64, CUDA_ERROR_LAUNCH_FAILED,
      "race: it reads shared memory"},
+    /* and those that products or stores read need a fence behind the wait */
+    {MAKE("64") COPY COPY_ARRIVES WAIT("0") FENCE "bar.sync 0;" AGAIN("256") LOAD("256") WAIT("1"), NULL, 64,
+     CUDA_SUCCESS, ""},
+    {MAKE("64") COPY COPY_ARRIVES WAIT("0") "bar.sync 0;" AGAIN("256") LOAD("256") WAIT("1"), NULL,
+     64, CUDA_ERROR_LAUNCH_FAILED,
+     "proxy: it writes shared memory at offset 0 through the asynchronous proxy, written without "
+     "fence.proxy.async between by a load"},
     /* alignment */
     {MAKE("1") EXPECT("8") LOAD("8") WAIT("0"), NULL, 64, CUDA_ERROR_MISALIGNED_ADDRESS,
      "misaligned: the number of bytes is 0x8"},
