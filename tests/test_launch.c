@@ -1,200 +1,35 @@
 /*
- * Loading and launching on the fake driver: what is asked of it, step by step, and every driver call
- * failing once.
+ * Launching on the fake driver: what is asked of it, step by step; tensor maps, clusters, steps that begin early.
  */
 #include <math.h>
-#include <stdint.h>
-#include "check.h"
-#include "fake_cuda.h"
-#include "recipe_fixture.h"
+#include "launch_fixture.h"
 #include "runtime/base/alloc.h"
-#include "runtime/cuda/launch.h"
 #include "runtime/cuda/tensor_map.h"
 
-static const fa2_problem problem = {
-    .batch = 2, .heads_q = 8, .heads_kv = 2, .seq_q = 100, .seq_k = 200, .head_dim = 64};
-
-/* Filled by main. */
-static fa2i_variant variant = {.text = "fwd_sm80 d=64 dtype=fp16 causal=0 br=64"};
-
-/* [B, S, H, D], at addresses that nothing reads. */
-static fa2_forward_args good_args(void)
+static void check_params(const fa2i_forward_params *p, const float *lse)
 {
-    const int64_t d = problem.head_dim;
-    const int64_t q_row = d * problem.heads_q, kv_row = d * problem.heads_kv;
-    const fa2_tensor q = {(void *)0x10000, q_row * problem.seq_q, q_row, d};
-    const fa2_tensor k = {(void *)0x20000, kv_row * problem.seq_k, kv_row, d};
-    fa2_forward_args args = {.q = q, .k = k, .v = k, .o = q};
-    args.v.data = (void *)0x30000;
-    args.o.data = (void *)0x40000;
-    return args;
+    CHECK_EQ(p->q, 0x10000);
+    CHECK_EQ(p->k, 0x20000);
+    CHECK_EQ(p->v, 0x30000);
+    CHECK_EQ(p->o, 0x40000);
+    CHECK_EQ(p->lse, (uintptr_t)lse);
+    CHECK_EQ(p->q_stride[0], 51200);
+    CHECK_EQ(p->q_stride[1], 512);
+    CHECK_EQ(p->q_stride[2], 64);
+    CHECK_EQ(p->k_stride[0], 25600);
+    CHECK_EQ(p->v_stride[1], 128);
+    CHECK_EQ(p->o_stride[2], 64);
+    CHECK_EQ(p->seq_q, 100);
+    CHECK_EQ(p->seq_k, 200);
+    CHECK_EQ(p->heads_q, 8);
+    CHECK_EQ(p->group, 4);
+    CHECK_EQ(p->q_tiles, 2);
+    CHECK_EQ(p->splits, 1);
+    CHECK_EQ(p->batch, problem.batch);
+    CHECK_EQ(p->partial, 0);
+    CHECK(p->scale == 0.125f);
+    CHECK(fabsf(p->scale_log2 - 0.18033688f) < 1e-7f);
 }
-
-/* An artifact of variant for a target, as the fake NVRTC makes it; the caller frees it. */
-static fa2i_kernel artifact(const char *target)
-{
-    fa2i_kernel kernel = {.variant = variant};
-    snprintf(kernel.target, sizeof kernel.target, "%s", target);
-    fake_image("fwd_sm80", target, "text of the kernel", &kernel.image);
-    return kernel;
-}
-
-/* ---- load ---- */
-
-static void test_load(void)
-{
-    fa2i_device device = {0};
-    fa2i_loaded loaded = {0};
-    CUresult result = CUDA_ERROR_UNKNOWN;
-    fake_install();
-    fake.registers = 120;
-    fa2i_kernel kernel = artifact("sm_80"); /* an older cubin of the same major */
-    CHECK_EQ(fa2i_device_open(0, &device), FA2_OK);
-    CHECK_EQ(fa2i_load(&device, &kernel, &loaded, &result), FA2_OK);
-    CHECK_EQ(result, CUDA_SUCCESS);
-    CHECK_EQ(loaded.registers, 120);
-    CHECK_EQ(loaded.local_bytes, 0);
-    CHECK_EQ(loaded.blocks_per_sm, 1);
-    CHECK_STR(loaded.variant.text, variant.text);
-    CHECK_CONTAINS(fake.trace, "func_load");
-    fa2i_unload(&device, &loaded);
-    fa2i_unload(&device, &loaded); /* zeroed: nothing to do */
-
-    fa2i_device_close(&device);
-    CHECK_EQ(fake_live(), 0);
-
-    fake_without_optional(true); /* an older driver finalises at load */
-    fake_install();
-    CHECK_EQ(fa2i_device_open(0, &device), FA2_OK);
-    CHECK_EQ(fa2i_load(&device, &kernel, &loaded, NULL), FA2_OK);
-    fa2i_unload(&device, &loaded);
-    fake_without_optional(false);
-    fa2i_device_close(&device);
-    fa2i_kernel_done(&kernel);
-    CHECK_EQ(fake_live(), 0);
-}
-
-/* What cannot be loaded, and what is said of it. */
-static void test_load_refused(void)
-{
-    fa2i_device device = {0};
-    fa2i_loaded loaded = {0};
-    CUresult result = CUDA_SUCCESS;
-    fake_install();
-    fa2i_kernel newer = artifact("sm_89"), ptx = artifact("compute_80"), cubin = artifact("sm_86");
-    CHECK_EQ(fa2i_device_open(0, &device), FA2_OK);
-
-    CHECK_EQ(fa2i_load(&device, &newer, &loaded, &result), FA2_E_CUDA);
-    CHECK_EQ(result, CUDA_ERROR_NO_BINARY_FOR_GPU);
-    CHECK_CONTAINS(fa2_last_message(), "CUDA_ERROR_NO_BINARY_FOR_GPU");
-    CHECK_CONTAINS(fa2_last_message(), "for sm_89");
-
-    fake.ptx_error = "ptxas: line 7: no such instruction";
-    CHECK_EQ(fa2i_load(&device, &ptx, &loaded, &result), FA2_E_CUDA);
-    CHECK_EQ(result, CUDA_ERROR_INVALID_PTX);
-    CHECK_CONTAINS(fa2_last_message(), "line 7: no such instruction");
-
-    fake.occupancy = 0;
-    CHECK_EQ(fa2i_load(&device, &cubin, &loaded, &result), FA2_E_UNSUPPORTED);
-    CHECK_CONTAINS(fa2_last_message(), "no SM of Fake RTX 3060 can hold a block of 128 threads");
-    fake.occupancy = -1;
-
-    cubin.variant.recipe = plain_recipe("fwd_sm80", 128, 64, 64, 101377);
-    CHECK_EQ(fa2i_load(&device, &cubin, &loaded, &result), FA2_E_UNSUPPORTED);
-    CHECK_CONTAINS(fa2_last_message(), "needs 101377 bytes of shared memory per block; "
-                                       "Fake RTX 3060 has 101376");
-    cubin.variant.recipe = plain_recipe("fwd_other", 128, 64, 64, 1024);
-    CHECK_EQ(fa2i_load(&device, &cubin, &loaded, &result), FA2_E_CUDA);
-    CHECK_EQ(result, CUDA_ERROR_NOT_FOUND);
-    CHECK_CONTAINS(fa2_last_message(),
-                   "entry point fwd_other: cuModuleGetFunction: CUDA_ERROR_NOT_FOUND");
-
-    ((char *)cubin.image.data)[cubin.image.bytes - 2] ^= 1;
-    CHECK_EQ(fa2i_load(&device, &cubin, &loaded, &result), FA2_E_CUDA);
-    CHECK_EQ(result, CUDA_ERROR_INVALID_IMAGE);
-
-    CHECK(loaded.module == NULL);
-    fa2i_device_close(&device);
-    CHECK_EQ(fake_live(), 0);
-    fa2i_kernel_done(&newer);
-    fa2i_kernel_done(&ptx);
-    fa2i_kernel_done(&cubin);
-}
-
-/* Open, load, launch, unload, close. */
-static fa2_status whole_way(const fa2i_kernel *kernel)
-{
-    fa2i_device device = {0};
-    fa2i_loaded loaded = {0};
-    fa2i_grid grid;
-    const fa2_forward_args args = good_args();
-    bool entered = false;
-    fa2_status st = FA2_OK;
-    FA2_TRY(fa2i_device_open(0, &device));
-    FA2_TRY(fa2i_load(&device, kernel, &loaded, NULL));
-    FA2_TRY(fa2i_device_enter(&device));
-    entered = true;
-    FA2_TRY(fa2i_op_of(&problem)->grid(&device.card, &loaded.variant.recipe, &problem, &grid));
-    FA2_TRY(fa2i_launch(&device, &loaded, &grid, &problem, &args, NULL));
-done:
-    if (entered)
-        fa2i_device_leave(&device);
-    if (device.cuda != NULL)
-        fa2i_unload(&device, &loaded);
-    fa2i_device_close(&device);
-    return st;
-}
-
-static void test_nth_failure(void)
-{
-    fake_install();
-    fa2i_kernel kernel = artifact("sm_86");
-    kernel.variant.recipe = split_recipe("fwd_sm80", 128, 64, 16, 65536, 4);
-    CHECK_EQ(whole_way(&kernel), FA2_OK);
-    const long calls = fake_fail_driver(0, CUDA_SUCCESS);
-    CHECK(calls > 30);
-    int failed = 0, shut_out = 0;
-    for (long nth = 1; nth <= calls; nth++) {
-        fake_install();
-        fake_fail_driver(nth, CUDA_ERROR_UNKNOWN);
-        const fa2_status st = whole_way(&kernel);
-        CHECK(st == FA2_OK || st == FA2_E_CUDA || (nth == 1 && st == FA2_E_NO_DRIVER));
-        if (st != FA2_OK)
-            CHECK_CONTAINS(fa2_last_message(), "CUDA_ERROR_UNKNOWN");
-        failed += st != FA2_OK;
-        shut_out += fake_live();
-    }
-    /* Nothing can be done about a failure while leaving (twice), unloading (enter: 2, unload,
-     * leave) and closing. When the context cannot be entered for unloading, its module stays until
-     * it goes. */
-    CHECK_EQ(calls - failed, 7);
-    CHECK_EQ(shut_out, 2);
-    fa2i_kernel_done(&kernel);
-}
-
-/* Each step is looked at by itself: one that needs too much is named, and nothing is launched. */
-static void test_step_refused(void)
-{
-    fa2i_device device = {0};
-    fa2i_loaded loaded = {0};
-    fake_install();
-    fa2i_kernel kernel = artifact("sm_86");
-    kernel.variant.recipe = split_recipe("fwd_sm80", 128, 64, 16, 65536, 4);
-    kernel.variant.recipe.steps[1].smem_bytes = 101377;
-    CHECK_EQ(fa2i_device_open(0, &device), FA2_OK);
-    CHECK_EQ(fa2i_load(&device, &kernel, &loaded, NULL), FA2_E_UNSUPPORTED);
-    CHECK_CONTAINS(fa2_last_message(), "fwd_sm80_combine needs 101377 bytes of shared memory");
-    kernel.variant.recipe.steps[1].smem_bytes = 0;
-    snprintf(kernel.variant.recipe.steps[1].entry, FA2I_ENTRY_CHARS, "fwd_sm80_other");
-    CHECK_EQ(fa2i_load(&device, &kernel, &loaded, NULL), FA2_E_CUDA);
-    CHECK_CONTAINS(fa2_last_message(), "entry point fwd_sm80_other");
-    CHECK(loaded.module == NULL);
-    fa2i_device_close(&device);
-    fa2i_kernel_done(&kernel);
-    CHECK_EQ(fake_live(), 0);
-}
-
-/* ---- launch ---- */
 
 static void test_launch(void)
 {
@@ -227,27 +62,7 @@ static void test_launch(void)
     CHECK_EQ(launch->smem_bytes, 65536);
     CHECK_EQ(launch->cluster, 1);
     CHECK(launch->stream == stream);
-    CHECK_EQ(p->q, 0x10000);
-    CHECK_EQ(p->k, 0x20000);
-    CHECK_EQ(p->v, 0x30000);
-    CHECK_EQ(p->o, 0x40000);
-    CHECK_EQ(p->lse, (uintptr_t)&lse);
-    CHECK_EQ(p->q_stride[0], 51200);
-    CHECK_EQ(p->q_stride[1], 512);
-    CHECK_EQ(p->q_stride[2], 64);
-    CHECK_EQ(p->k_stride[0], 25600);
-    CHECK_EQ(p->v_stride[1], 128);
-    CHECK_EQ(p->o_stride[2], 64);
-    CHECK_EQ(p->seq_q, 100);
-    CHECK_EQ(p->seq_k, 200);
-    CHECK_EQ(p->heads_q, 8);
-    CHECK_EQ(p->group, 4);
-    CHECK_EQ(p->q_tiles, 2);
-    CHECK_EQ(p->splits, 1);
-    CHECK_EQ(p->batch, problem.batch);
-    CHECK_EQ(p->partial, 0);
-    CHECK(p->scale == 0.125f);
-    CHECK(fabsf(p->scale_log2 - 0.18033688f) < 1e-7f);
+    check_params(p, &lse);
 
     args.softmax_scale = 0.5f;
     CHECK_EQ(fa2i_launch(&device, &loaded, &grid, &problem, &args, stream), FA2_OK);
@@ -356,8 +171,22 @@ static void test_tensor_maps(void)
                    "a tensor map of v: cuTensorMapEncodeTiled: CUDA_ERROR_INVALID_VALUE");
     fa2i_device_leave(&device);
     fa2i_unload(&device, &loaded);
+    fa2i_device_close(&device);
+    fa2i_kernel_done(&kernel);
+    CHECK_EQ(fake_live(), 0);
+}
 
-    (void)fa2i_alloc_fail_at(1); /* what is kept of maps */
+/* Without memory for what is kept of maps, or a driver that encodes them, such a kernel is not loaded. */
+static void test_no_tensor_maps(void)
+{
+    fa2i_device device = {0};
+    fa2i_loaded loaded = {0};
+    fake_install();
+    fa2i_kernel kernel = artifact("sm_86");
+    kernel.variant.recipe.map_count = 1;
+    kernel.variant.recipe.maps[0] = (fa2i_map){FA2I_MAPPED_Q, 64};
+    CHECK_EQ(fa2i_device_open(0, &device), FA2_OK);
+    (void)fa2i_alloc_fail_at(1);
     CHECK_EQ(fa2i_load(&device, &kernel, &loaded, NULL), FA2_E_MEMORY);
     CHECK(fa2i_alloc_fail_at(0) >= 1 && loaded.module == NULL);
     fake_without_optional(true);
@@ -503,14 +332,10 @@ static void test_early(void)
 
 int main(void)
 {
-    variant.recipe = plain_recipe("fwd_sm80", 128, 64, 64, 65536);
-    test_load();
-    test_load_refused();
-    test_nth_failure();
     test_launch();
     test_split_launch();
-    test_step_refused();
     test_tensor_maps();
+    test_no_tensor_maps();
     test_kept_maps();
     test_clusters();
     test_early();
