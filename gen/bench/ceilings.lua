@@ -47,12 +47,13 @@ local function is_instruction(v)
    return true
 end
 
--- Products of a warpgroup as fwd_sm90 makes those of Q and K: 64 rows, 256 columns, 64 deep. varlen: as there,
--- threads write operands, behind which there is a fence.
+-- Products of a warpgroup as fwd_sm90 makes those of Q and K: 64 rows, 256 columns, 64 deep, of operands that threads
+-- write.
 local function products(v)
    return {
       d = 64, bc = 256, scored = 256, score_tiles = "kColTiles", row_operands = "A", tile_operands = "B", out = 8,
-      element = v.dtype == "bf16" and "bf16" or "f16", split = false, sloped = false, begun = false, varlen = true, adds = "step > 0",
+      element = v.dtype == "bf16" and "bf16" or "f16", fenced = true, split = false, sloped = false,
+      begun = false, adds = "step > 0",
       operands = forward_sm90.operands, accumulators = forward_sm90.accumulators,
    }
 end

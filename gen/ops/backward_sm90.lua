@@ -155,7 +155,7 @@ local function names(v)
       smem_bytes = smem_bytes(v), groups = division.groups, keys = division.keys, stages = stages, dq = "red",
       turns = turns,
       last_keys_first = turns and v.causal == 1 and v.window == 0,
-      wgmma = true, by_map = false,
+      wgmma = true, fenced = true, by_map = false,
       own_block = turns and string.format("block_ticket(%s, smem + kScoreArea)", all_params) or "blockIdx.x",
       capped = v.softcap == 1 and ", capped" or "", takes_capped = v.softcap == 1 and ", Scores &capped" or "",
       by_product = division == by_product, sum_parts = sum_parts(v),

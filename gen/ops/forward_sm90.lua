@@ -215,6 +215,7 @@ end
 function M.names(v)
    local names = M.shared_names(v, space.all, 1, v.d)
    names.split = false
+   names.fenced = v.varlen == 1 or v.pack == 1 or v.sloped == 1 or v.begun == 1 -- threads write what products read
    names.own_place = has_own_place(v)
    names.work, names.work_tile, names.work_plane = ", const Work &work", "work.tile", "work.plane"
    if v.alibi == 1 and v.bias == "none" then
@@ -290,56 +291,57 @@ local function recipe(v)
    }
 end
 
+local function typical(problem, arch)
+   local sizes = plain.typical(arch)
+   for _, size in ipairs(sizes) do
+      size.head_dim_v = 0
+      size.heads_q, size.heads_kv = size.heads_q * 3 // 4, size.heads_kv * 3 // 4
+   end
+   return window.typical(sizes, problem)
+end
+
+local function is_worth(problem, arch)
+   if arch.generic then
+      return nil, "a device that plays another SM, or whose driver has no tensor maps, takes no code for sm_90a"
+   elseif problem.seq_q * (problem.heads_q // problem.heads_kv) < 64 then
+      return nil, "fewer query rows than one warpgroup computes"
+   end
+   return true
+end
+
+local function suits(v, problem)
+   local heads = v.pack == 1 and problem.heads_q // problem.heads_kv or 1
+   local rows = problem.seq_q * heads
+   if v.pack == 1 and heads == 1 then
+      return nil, "each query head has keys of its own"
+   elseif v.pack == 1 and problem.seq_q >= own_tiles * 64 * v.groups then
+      return nil, "a query head has rows enough"
+   elseif rows < 64 then
+      return nil, "fewer query rows than one warpgroup computes"
+   elseif v.groups > 1 and v.groups > (rows + 63) // 64 then
+      return nil, "a warpgroup would have no rows"
+   end
+   return true
+end
+
+local function cost_us(v, problem, arch)
+   local facts, us = facts_of(v), 0
+   if v.pack == 1 then -- a row tile is fewer queries, of the heads that share keys
+      facts.heads_together = problem.heads_q // problem.heads_kv
+      facts.queries = math.max(facts.br // facts.heads_together, 1)
+      problem = setmetatable({heads_q = problem.heads_kv}, {__index = problem})
+   end
+   for _, part in ipairs(lengths.parts(problem)) do
+      us = us + cost.us(v, facts, part, arch)
+   end
+   return us
+end
+
 function M.family()
    return families.new({
       name = M.name, op = "forward", template = "hopper/fwd_sm90.cu.in", path = paths.sm90,
       axes = space.all, selection = space.selection, fits = fits, recipe = recipe, names = M.names,
-
-      typical = function(problem, arch)
-         local sizes = plain.typical(arch)
-         for _, size in ipairs(sizes) do
-            size.head_dim_v = 0
-            size.heads_q, size.heads_kv = size.heads_q * 3 // 4, size.heads_kv * 3 // 4
-         end
-         return window.typical(sizes, problem)
-      end,
-
-      is_worth = function(problem, arch)
-         if arch.generic then
-            return nil, "a device that plays another SM, or whose driver has no tensor maps, takes no code for sm_90a"
-         elseif problem.seq_q * (problem.heads_q // problem.heads_kv) < 64 then
-            return nil, "fewer query rows than one warpgroup computes"
-         end
-         return true
-      end,
-
-      suits = function(v, problem)
-         local heads = v.pack == 1 and problem.heads_q // problem.heads_kv or 1
-         local rows = problem.seq_q * heads
-         if v.pack == 1 and heads == 1 then
-            return nil, "each query head has keys of its own"
-         elseif v.pack == 1 and problem.seq_q >= own_tiles * 64 * v.groups then
-            return nil, "a query head has rows enough"
-         elseif rows < 64 then
-            return nil, "fewer query rows than one warpgroup computes"
-         elseif v.groups > 1 and v.groups > (rows + 63) // 64 then
-            return nil, "a warpgroup would have no rows"
-         end
-         return true
-      end,
-
-      cost = function(v, problem, arch)
-         local facts, us = facts_of(v), 0
-         if v.pack == 1 then -- a row tile is fewer queries, of the heads that share keys
-            facts.heads_together = problem.heads_q // problem.heads_kv
-            facts.queries = math.max(facts.br // facts.heads_together, 1)
-            problem = setmetatable({heads_q = problem.heads_kv}, {__index = problem})
-         end
-         for _, part in ipairs(lengths.parts(problem)) do
-            us = us + cost.us(v, facts, part, arch)
-         end
-         return us
-      end,
+      typical = typical, is_worth = is_worth, suits = suits, cost = cost_us,
    })
 end
 

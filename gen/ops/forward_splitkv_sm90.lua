@@ -89,7 +89,7 @@ local function names(v)
    for name, value in pairs(splitkv.names) do
       all[name] = value
    end
-   all.split, all.smem_bytes = true, smem_bytes(v)
+   all.split, all.fenced, all.smem_bytes = true, true, smem_bytes(v)
    all.meet = "named_barrier(0, kThreads)" -- without those that copy, which have ended
    all.bc, all.stages, all.scored = keys, stages, keys // parts
    -- Registers of a thread that copies, and of one that multiplies: a thread of each of the three warpgroups has 504.
