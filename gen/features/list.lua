@@ -96,7 +96,7 @@ function M.names(v, op)
       terms = terms,
       bias_ahead = op == "forward" and bias.is_ahead(v),
       -- What comes through shared memory beside K and V: on wgmma alone.
-      sides = false, bias_staged = false, begun = false, drawn = false,
+      bias_staged = false, begun = false,
       terms_first = terms and v.softcap == 0 and not divided and not bias.is_ahead(v),
       kept = kept,
       -- Terms that all scores of a row share go into the softmax: on wgmma alone.

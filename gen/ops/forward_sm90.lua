@@ -6,12 +6,10 @@
 -- the next are under way while O is written: 1, each its share of all; 2, who is free takes the next. order: whose
 -- row tiles come next to each other, those of a head, or those that see the most keys, in a section of heads whose
 -- K and V fit into L2. pack: the query heads that share a key head are rows of one matrix, as where keys are split.
--- drawn: what is dropped is drawn by warps that load, not beside the softmax. sloped: what ALiBi adds by column comes
--- out of Q K^T. begun: scores begin as a bias in 16 bits, and the product of a scaled Q comes on top, rounded once more
--- where the scale is no power of two; else what the product gave waits for it.
+-- sloped: what ALiBi adds by column comes out of Q K^T. begun: scores begin as a bias in 16 bits, and the product of a
+-- scaled Q comes on top, rounded once more where the scale is no power of two; else what the product gave waits for it.
 local bias = require("features.bias")
 local cost = require("ops.forward_sm90_cost")
-local dropout = require("features.dropout")
 local families = require("core.family")
 local features = require("features.list")
 local fwd = require("ops.forward")
@@ -34,16 +32,12 @@ local shares = {
    {load = 32, group = 160, resident = 1, most = 128, columns = 128, counted = 0},
 }
 
--- Where a warp of the loading warpgroup works for each of the others.
-local shares_with_sides = {
+-- Where a warp of the loading warpgroup loads a bias for each of the others.
+local shares_with_bias = {
    {load = 64, group = 192, most = 192, counted = 0},
    {load = 64, group = 216, most = 208, counted = 0},
    {load = 56, group = 152, most = 124, counted = 0},
 }
-
--- What dropping by bits that another warp drew counts for, in instructions for a score: it takes 1.3, but a row waits
--- for the bits (six problems on an H200, D = 64 and 128: 0.12 to 0.13 clocks of a score).
-local by_bits = 7.3
 
 -- For a bias that lies in shared memory: a conversion, the sum, a share of the loads.
 local by_words = 2.3
@@ -62,13 +56,12 @@ local function piece_bytes(v)
    return v.persistent == 2 and 4 * v.groups or 0
 end
 
--- A tile beside those of K and V, for a warpgroup, with two barriers: a bias in 16 bits, with a chunk of padding a row;
--- or a bit for each score, in words of 64 columns.
+-- A tile beside those of K and V, for a warpgroup, with two barriers: a bias in 16 bits, with a chunk of padding a row.
 local function side_bytes(v)
-   if not space.has_sides(v) then
+   if not bias.is_ahead(v) then
       return 0
    end
-   return (v.drawn == 1 and 512 * ((v.bc + 63) // 64) or 64 * (2 * v.bc + 16)) + 16
+   return 64 * (2 * v.bc + 16) + 16
 end
 
 -- rows: of Q, K and V, and of O. side_stages: tiles beside them.
@@ -121,14 +114,12 @@ end
 local read_ahead = 5 / 4
 
 local function share_of(v)
-   return (space.has_sides(v) and shares_with_sides or shares)[v.groups]
+   return (bias.is_ahead(v) and shares_with_bias or shares)[v.groups]
 end
 
 -- S, P and O of a thread, and what features keep; what comes through shared memory is read where it is wanted.
 local function live_registers(v)
-   local kept = setmetatable({
-      bias = bias.is_ahead(v) and "none" or v.bias, dropout = v.dropout - v.drawn,
-   }, {__index = v})
+   local kept = setmetatable({bias = bias.is_ahead(v) and "none" or v.bias}, {__index = v})
    local words = bias.is_ahead(v) and v.begun == 0 and 8 or 0 -- of a bias, beside the scores that wait for them
    local read = v.bias == "fp32" and v.bc // 2 * read_ahead or 0
    return v.bc // 2 + v.bc // 4 + v.d // 2 + words + read + features.registers(kept, 1) + v.softcap * softcap.registers
@@ -153,8 +144,7 @@ local function facts_of(v)
       d_pad = (v.d + 15) // 16 * 16, dv_pad = v.d, smem_bytes = smem_bytes(v), bytes_per_score = 0,
       staged = bias.is_ahead(v) and 1 or 0,
       ex2_per_score = 1 + v.softcap * softcap.ex2_per_score,
-      more_fp32_per_score = v.softcap * softcap.fp32_per_score + features.fp32_per_score(v)
-         + v.drawn * (by_bits - dropout.fp32_per_score(v)) - v.sloped
+      more_fp32_per_score = v.softcap * softcap.fp32_per_score + features.fp32_per_score(v) - v.sloped
          + (bias.is_ahead(v) and by_words + v.softcap - v.begun - bias.fp32_per_score(v) or 0),
    }
    return v.facts
@@ -245,19 +235,14 @@ function M.names(v)
       names.column_bytes = " + kBc * 32"
       names.s_takes, names.s_masked, names.s_first = "(auto masked)", "masked", "Bool<true>{}"
    end
-   names.bias_staged, names.drawn, names.sides = bias.is_ahead(v), v.drawn == 1, space.has_sides(v)
-   names.group_smem = names.sides and ", smem" or ""
-   names.side_tiles, names.side_place, names.seed, names.dropped = "BiasTiles", "", "", "dropped, tile"
-   if names.drawn then
-      names.side_tiles, names.seed, names.dropped = "DropTiles", ", seed", "drawn"
-      names.side_place = "place, place.first_row + group * kGroupRows, "
-   end
+   names.bias_staged = bias.is_ahead(v)
+   names.group_smem = names.bias_staged and ", smem" or ""
    names.begun, names.adds, names.score_log2 = v.begun == 1, "step > 0", "p.scale_log2"
    if names.begun then
       names.adds, names.score_log2 = "1", "kLog2e"
    end
    names.side_stages = side_stages(v)
-   names.q_readers = names.sides and v.persistent == 2 and 5 or 4 -- warps: with the one that loads beside
+   names.q_readers = names.bias_staged and v.persistent == 2 and 5 or 4 -- warps: with the one that loads beside
    names.or_hidden = v.bias ~= "none" and " || true" or "" -- a bias, too, may hide keys
    local share = share_of(v)
    local counted = v.persistent == 2 and share.counted or 0

@@ -24,27 +24,6 @@ local function may_stage(v)
    return nil, "a bias has the place of a third tile"
 end
 
--- Whether a warp of the loading warpgroup draws what is dropped.
-local function may_be_drawn(v)
-   if v.drawn == 0 then
-      return true
-   elseif v.dropout == 0 then
-      return nil, "there is nothing to draw"
-   elseif bias.is_ahead(v) then
-      return nil, "those that could draw load a bias"
-   elseif v.bc % 32 > 0 then
-      return nil, "bytes are drawn for 32 columns"
-   elseif v.groups > 2 then
-      return nil, "three warpgroups leave those that load no registers to draw with"
-   end
-   return true
-end
-
--- Whether warps of the loading warpgroup work for the others.
-function M.has_sides(v)
-   return bias.is_ahead(v) or v.drawn == 1
-end
-
 -- Whether scores begin as their bias, before the product.
 local function may_begin(v)
    if v.begun == 0 or bias.is_ahead(v) and v.softcap == 0 and v.alibi == 0 then
@@ -100,7 +79,6 @@ for _, axis in ipairs({
    {name = "stages", values = {2, 3}, when = may_stage},
    {name = "turns", values = {0, 1}, when = may_take_turns},
    {name = "sloped", values = {0, 1}, when = may_be_sloped, quiet = true},
-   {name = "drawn", values = {0, 1}, when = may_be_drawn, quiet = true},
    {name = "begun", values = {0, 1}, when = may_begin, quiet = true},
    {name = "persistent", values = {0, 1, 2}, quiet = true, when = may_stay},
    {name = "order", values = {"heads", "weight"}, when = may_order, quiet = true},
@@ -112,8 +90,7 @@ end
 M.selection = {
    limit = 19,
    covered = {
-      {"groups", "persistent"}, {"groups", "pack"}, {"groups", "drawn"}, {"groups", "sloped"},
-      {"groups", "begun"}, {"bc"}, {"order"},
+      {"groups", "persistent"}, {"groups", "pack"}, {"groups", "sloped"}, {"groups", "begun"}, {"bc"}, {"order"},
    },
    crowds = {
       {axes = {"groups", "bc", "pack"}, most = 4}, {axes = {"groups", "pack"}, most = 7},

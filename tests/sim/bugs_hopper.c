@@ -20,14 +20,10 @@
     {                                                                                              \
         "fwd_sm90 ", "turns=1", NULL                                                               \
     }
-/* ALiBi's columns in the product; bits of dropout by warps that load. */
+/* ALiBi's columns in the product. */
 #define SLOPED                                                                                     \
     {                                                                                              \
         "fwd_sm90 ", "sloped=1", NULL                                                              \
-    }
-#define DRAWN                                                                                      \
-    {                                                                                              \
-        "fwd_sm90 ", "drawn=1", NULL                                                               \
     }
 #define LATENT                                                                                     \
     {                                                                                              \
@@ -70,7 +66,7 @@ static const bug bugs[] = {
     {"slopes that are in nothing", "h200", SLOPED,
      "alibi.in_product(0, h) ? alibi.slope[0][h] : 0.0f", "0.0f", 1,
      "B=5,Sq=200,Sk=300,causal=1,alibi=1", "x the bound", NULL},
-    {"none, wgmma, bits that are drawn", "h200", DRAWN, "", "", 1, "Sq=200,dropout=1", NULL, NULL},
+    {"none, wgmma, dropout", "h200", ROWS, "", "", 1, "Sq=200,dropout=1", NULL, NULL},
     {"bytes that are not announced", "h200", ROWS, "barrier_expect(full, kTileBytes);",
      "barrier_arrive(full);", 1, TILES, "early: ", "wgmma"},
     {"more bytes announced than come", "h200", ROWS, "barrier_expect(full, kTileBytes);",
