@@ -24,8 +24,8 @@ local fit = {
    -- the next Q waits for O, and where it does not (so much less on an H100, S = 512).
    prologue = 2850, waiting = 2150, ahead = 850,
    -- More of them where the warps copy rows of several heads themselves: two divisions a row, and no product
-   -- before all is there. By count of instructions; three problems on an H200 took 0.78 to 1.14 of the model's time.
-   packed = 400,
+   -- before all is there. Of 45 problems on an H200, the mean of the fits to either half.
+   packed = 2700,
    -- us of a launch beyond those of other families: three maps come with it, and registers change hands.
    launch = 0.88,
    -- Clocks for a row of K or V that does not end with a sector of 32 bytes: its copies are what bounds small blocks.
@@ -40,9 +40,9 @@ local fit = {
    staged = 0.035,
    -- Columns of Q K^T that the step with what ALiBi adds by column counts for.
    sloped = 5,
-   -- By which rows by weight take longer, and from how many keys on: below, K and V leave L2 before they are
-   -- read again.
-   by_weight = {1.12, 0.98}, long = 2048,
+   -- By which rows by weight take longer, and where small row tiles have keys of their own head: fewer of them read
+   -- the same at a time.
+   by_weight = 0.99, by_weight_alone = 1.15,
 }
 
 M.fit = fit -- for tests/bench/fit.lua
@@ -73,8 +73,9 @@ function M.us(v, facts, problem, arch)
       return blocks * math.max(longer + exposed * shorter + feature, copies) + fit.chain
    end
    local prologue = v.persistent == 0 and fit.prologue or facts.own_place and fit.ahead or fit.waiting
+   local alone = v.groups == 1 and problem.heads_q == problem.heads_kv
    local slower = (v.d > 64 and v.d % 64 > 0 and 1 + fit.page or 1)
-      * (v.order == "weight" and fit.by_weight[problem.seq_k < fit.long and 1 or 2] or 1)
+      * (v.order == "weight" and (alone and fit.by_weight_alone or fit.by_weight) or 1)
    local function busiest(weights)
       return shares.busiest(weights, problem.batch * problem.heads_q, v.order == "weight" and section_of(v, problem),
                             arch.sm_count, facts.resident, clocks)
