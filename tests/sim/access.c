@@ -78,10 +78,30 @@ static sim_access access_of(const sim_warp *w, int lane, int32_t op)
 
 typedef sim_conflict (*note)(sim_shadow *, const sim_access *, uint32_t, unsigned, sim_party *);
 
+/* Only the instructions that are for it may change an mbarrier. */
+static bool spares_mbarriers(sim_warp *w, int lane, uint64_t address, unsigned bytes)
+{
+    const sim_block *block = w->block;
+    const uint32_t at = (uint32_t)address;
+    char made[256];
+    if (at >= block->mbarriers_end || at + bytes <= block->mbarriers_begin)
+        return true;
+    const sim_mbarrier *m = sim_mbarrier_in(block, at, bytes);
+    if (m == NULL)
+        return true;
+    sim_describe_place(block->program, m->op, made, sizeof made);
+    sim_stop(w, lane, CUDA_ERROR_LAUNCH_FAILED,
+             "it writes over the mbarrier at offset %u, made at %s", m->address - SIM_SHARED_BASE,
+             made);
+    return false;
+}
+
 static inline uint8_t *shared_at(sim_warp *w, int lane, uint64_t address, unsigned bytes,
-                          const sim_access *access, note note_access)
+                                 const sim_access *access, note note_access)
 {
     const uint32_t at = (uint32_t)(address - SIM_SHARED_BASE);
+    if (note_access != sim_shadow_read && !spares_mbarriers(w, lane, address, bytes))
+        return NULL;
     sim_shadow *shadow = &w->block->shadow;
     sim_party other;
     if (!access->collective && access->by == SIM_BY_WARP && !access->loads)

@@ -110,6 +110,8 @@ static void set_registers(const sim_op *op, sim_warp *w)
         w->next = w->pc; /* again, when there are so many */
         return;
     }
+    if (!sim_group_alike(w))
+        return;
     *free += w->registers - wanted;
     w->registers = wanted;
 }

@@ -25,6 +25,16 @@ static sim_mbarrier *find(sim_block *block, uint32_t address)
     return NULL;
 }
 
+const sim_mbarrier *sim_mbarrier_in(const sim_block *block, uint32_t address, unsigned bytes)
+{
+    for (unsigned i = 0; i < block->mbarrier_count; i++) {
+        const uint32_t at = block->mbarriers[i].address;
+        if (at < address + bytes && address < at + MBARRIER_BYTES)
+            return &block->mbarriers[i];
+    }
+    return NULL;
+}
+
 /* That which a lane uses; NULL: the launch is stopped. */
 static sim_mbarrier *used(sim_warp *w, int lane, uint64_t address)
 {
@@ -75,17 +85,8 @@ static void end_phase(sim_block *block, sim_mbarrier *m)
 static void begin_phases(sim_warp *w, int lane, uint32_t address, uint32_t count)
 {
     sim_block *block = w->block;
-    if (count == 0 || count > COUNT_MAX || find(block, address) != NULL) {
-        sim_stop(w, lane, CUDA_ERROR_LAUNCH_FAILED,
-                 count == 0 || count > COUNT_MAX ? "an mbarrier for %u arrivals"
-                                                 : "there is an mbarrier already, for %u arrivals",
-                 count);
+    if (sim_shared_write(w, lane, address, MBARRIER_BYTES) == NULL)
         return;
-    }
-    if (block->mbarrier_count == SIM_MBARRIERS) {
-        sim_stop(w, lane, CUDA_ERROR_NOT_SUPPORTED, "more than %d mbarriers", SIM_MBARRIERS);
-        return;
-    }
     sim_mbarrier *m = &block->mbarriers[block->mbarrier_count++];
     memset(m, 0, sizeof *m);
     m->address = address;
@@ -93,19 +94,37 @@ static void begin_phases(sim_warp *w, int lane, uint32_t address, uint32_t count
     m->began = sim_shadow_commit(&block->shadow);
     m->op = w->pc;
     m->maker = w->index;
+    if (address < block->mbarriers_begin)
+        block->mbarriers_begin = address;
+    if (address + MBARRIER_BYTES > block->mbarriers_end)
+        block->mbarriers_end = address + MBARRIER_BYTES;
+}
+
+static bool may_begin(sim_warp *w, int lane, uint32_t address, uint32_t count)
+{
+    sim_block *block = w->block;
+    if (count == 0 || count > COUNT_MAX || find(block, address) != NULL) {
+        sim_stop(w, lane, CUDA_ERROR_LAUNCH_FAILED,
+                 count == 0 || count > COUNT_MAX ? "an mbarrier for %u arrivals"
+                                                 : "there is an mbarrier already, for %u arrivals",
+                 count);
+        return false;
+    }
+    if (block->mbarrier_count == SIM_MBARRIERS) {
+        sim_stop(w, lane, CUDA_ERROR_NOT_SUPPORTED, "more than %d mbarriers", SIM_MBARRIERS);
+        return false;
+    }
+    return true;
 }
 
 static void init(const sim_op *op, sim_warp *w)
 {
     uint64_t address[SIM_LANES];
     sim_addresses(w, op, 0, 0, address);
-    LANES(l)
-    {
-        if (!sim_lane(w->mask, l))
-            continue;
-        if (sim_shared_write(w, l, address[l], MBARRIER_BYTES) == NULL)
-            return;
-        begin_phases(w, l, (uint32_t)address[l], sim_source(w, op->src[1])[l]);
+    for (int l = 0; l < SIM_LANES && w->state == SIM_RUNS; l++) {
+        const uint32_t at = (uint32_t)address[l], count = sim_source(w, op->src[1])[l];
+        if (sim_lane(w->mask, l) && may_begin(w, l, at, count))
+            begin_phases(w, l, at, count);
     }
 }
 

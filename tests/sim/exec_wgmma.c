@@ -93,7 +93,7 @@ static bool is_alike(sim_warp *w, const sim_group_step *step)
     return true;
 }
 
-static bool synchronous(sim_warp *w)
+bool sim_group_alike(sim_warp *w)
 {
     return is_whole(w) && is_alike(w, &(sim_group_step){.op = w->pc});
 }
@@ -122,14 +122,14 @@ void sim_products_end(sim_block *block)
 static void fence(const sim_op *op, sim_warp *w)
 {
     (void)op;
-    synchronous(w);
+    sim_group_alike(w);
 }
 
 static void commit_group(const sim_op *op, sim_warp *w)
 {
     (void)op;
     sim_products *p = &w->products;
-    if (!synchronous(w))
+    if (!sim_group_alike(w))
         return;
     if (p->groups == SIM_PRODUCT_GROUPS) {
         p->groups--;
@@ -141,7 +141,7 @@ static void commit_group(const sim_op *op, sim_warp *w)
 static void wait_group(const sim_op *op, sim_warp *w)
 {
     sim_products *p = &w->products;
-    if (!synchronous(w) || op->immediate >= (int64_t)p->groups)
+    if (!sim_group_alike(w) || op->immediate >= (int64_t)p->groups)
         return;
     const unsigned kept = (unsigned)op->immediate, done = p->groups - kept;
     sim_shadow_finished(&w->block->shadow, (unsigned)w->index, SIM_BY_PRODUCTS,

@@ -157,6 +157,7 @@ typedef struct sim_block {
     sim_arrivals arrivals[SIM_BARRIERS];
     sim_mbarrier mbarriers[SIM_MBARRIERS];
     unsigned mbarrier_count;
+    uint32_t mbarriers_begin, mbarriers_end; /* they lie between, in the shared space */
     unsigned free_registers; /* that warps have given, of 32 threads each */
     uint8_t *local;          /* [thread][local_bytes] */
     sim_count *counts;       /* of this host thread */
@@ -196,6 +197,9 @@ uint32_t sim_lanes_at_start(const sim_launch *launch, unsigned warp);
 
 /* The mbarrier at an address, on which all lanes that execute agree; NULL: the launch is stopped. */
 sim_mbarrier *sim_mbarrier_at(sim_warp *warp, const uint64_t address[SIM_LANES]);
+
+/* An mbarrier in a range of shared memory; NULL: there is none. */
+const sim_mbarrier *sim_mbarrier_in(const sim_block *block, uint32_t address, unsigned bytes);
 
 /* Bytes that an mbarrier was told of have come. */
 void sim_mbarrier_complete(sim_warp *warp, sim_mbarrier *mbarrier, uint32_t bytes);

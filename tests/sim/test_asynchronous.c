@@ -35,6 +35,9 @@ static const struct rule {
     {MAKE("1") EXPECT("256") LOAD("256") TRY("0") READ, NULL, 64, CUDA_SUCCESS, ""},
     {MAKE("2") EXPECT("256") LOAD("256") TRY("0") READ "@%p1 " ARRIVE WAIT("0"), NULL, 64,
      CUDA_ERROR_LAUNCH_FAILED, "early: shared memory at offset 0 is written without a wait"},
+    {MAKE("1") "@%p1 st.shared.b32 [%r21+4], %r0;", NULL, 64, CUDA_ERROR_LAUNCH_FAILED,
+     "it writes over the mbarrier at offset 4096, made at PTX line"},
+    {MAKE("1") "mov.u32 %r30, 0; @%p1 st.shared.b32 [%r21+8], %r30;", NULL, 64, CUDA_SUCCESS, ""},
     /* counts and phases */
     {MAKE("1") EXPECT("272") LOAD("256") WAIT("0"), NULL, 64, CUDA_ERROR_LAUNCH_FAILED,
      "which is in phase 0 with 0 of 1 arrivals and 16 bytes missing"},
@@ -125,6 +128,8 @@ static const struct rule {
      "100 registers a thread"},
     {"setmaxnreg.inc.sync.aligned.u32 256;", GROUPS, 256, CUDA_ERROR_LAUNCH_FAILED,
      "stuck: it waits for"},
+    {"setp.gt.u32 %p6, %r0, 31; @%p6 bra DONE; setmaxnreg.dec.sync.aligned.u32 200; DONE:", GROUPS,
+     256, CUDA_ERROR_LAUNCH_FAILED, "others of its warpgroup have executed"},
     {"setp.lt.u32 %p6, %r0, 8; @%p6 setmaxnreg.dec.sync.aligned.u32 24;", GROUPS, 256,
      CUDA_ERROR_LAUNCH_FAILED, "by lanes 0x000000ff"},
 };

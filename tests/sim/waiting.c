@@ -19,6 +19,8 @@ void sim_waiting_begin(sim_block *block)
 {
     memset(block->arrivals, 0, sizeof block->arrivals);
     block->mbarrier_count = 0;
+    block->mbarriers_begin = UINT32_MAX;
+    block->mbarriers_end = 0;
     block->free_registers = 0;
 }
 

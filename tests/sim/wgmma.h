@@ -49,6 +49,10 @@ typedef struct sim_operand {
     bool transposed;          /* MN-major */
 } sim_operand;
 
+/* An instruction that all warps of a warpgroup execute. false: the launch is stopped, as not all of them do, or not
+ * all lanes. */
+bool sim_group_alike(struct sim_warp *warp);
+
 /* All warps of a block have ended: has each done what the others of its warpgroup have, and waited for
  * its products? Else the launch is stopped. */
 void sim_products_end(struct sim_block *block);
