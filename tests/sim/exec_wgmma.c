@@ -320,6 +320,12 @@ void sim_touches_pending(const sim_op *op, sim_warp *w)
                 "early: no wgmma.wait_group has waited for its registers");
 }
 
+void sim_other_shape(const sim_op *op, sim_warp *w)
+{
+    stop_hazard(op, w, "early: no wgmma.wait_group has waited for a product of another shape in its registers:",
+                "early: no wgmma.wait_group has waited for a product of another shape");
+}
+
 /* ---- rows ---- */
 
 #define PRODUCT(n, half, element, info)                                                            \

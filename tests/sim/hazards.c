@@ -5,18 +5,20 @@
  * waits for its group; no other instruction may touch them.
  * - Whatever touches them, reading included, must be ordered before the next product with them by a
  * wgmma.fence. Products themselves are exempt, and before the first there must be one.
+ * - Products with the same accumulators are in order only if they are of one shape.
  *
  * What holds on some path to an instruction counts, as it does for ptxas, which then gives up the
  * asynchrony. An instruction that breaks a rule gets a handler that says so, when it is executed.
  *
  * State at a point: the set of registers touched since the last fence, and those pending by group:
  * of the one that is open, and of the committed ones, newest first; the oldest set takes what is
- * older.
+ * older. And, where products have several shapes, the accumulators that are pending for each of them.
  */
-#include "program.h"
 #include <string.h>
+#include "program.h"
+#include "wgmma.h"
 
-enum { GROUPS = 5, SETS = 1 + GROUPS, TOUCHED = 0, OPEN = 1, OLDEST = SETS - 1 };
+enum { GROUPS = 5, TOUCHED = 0, OPEN = 1, OLDEST = GROUPS, SHAPES = 1 + GROUPS, SHAPES_MAX = 8 };
 
 typedef enum kind { OTHER, PRODUCT, FENCE, COMMIT, WAIT } kind;
 
@@ -25,9 +27,13 @@ typedef struct hazards {
     sim_program *program;
     const ptx_class *registers;
     uint8_t *kinds; /* [op_count] */
-    size_t words;
-    uint64_t *in, *now; /* [block][SETS][words], [SETS][words] */
+    size_t words, sets;
+    uint64_t *in, *now; /* [block][sets][words], [sets][words] */
+    int columns[SHAPES_MAX]; /* of the shapes of products; of more the last ones are as one */
+    int shape_count;
 } hazards;
+
+typedef enum rule { KEPT, TOUCHES_PENDING, UNFENCED, OTHER_SHAPE } rule;
 
 static kind kind_of(const sim_op *op)
 {
@@ -81,38 +87,73 @@ static void commit(const hazards *h)
 
 static void wait(const hazards *h, int64_t pending)
 {
-    for (int set = OPEN + 1; set < SETS; set++)
+    for (int set = OPEN + 1; set <= OLDEST; set++)
         if (set - OPEN > pending)
             memset(set_of(h, h->now, set), 0, h->words * sizeof *h->now);
+    for (size_t w = 0; w < h->words; w++) {
+        uint64_t still = 0;
+        for (int set = OPEN; set <= OLDEST; set++)
+            still |= set_of(h, h->now, set)[w];
+        for (int shape = 0; shape < h->shape_count; shape++)
+            set_of(h, h->now, SHAPES + shape)[w] &= still;
+    }
 }
 
 static bool is_pending(const hazards *h, int32_t reg)
 {
     bool pending = false;
-    for (int set = OPEN; set < SETS; set++)
+    for (int set = OPEN; set <= OLDEST; set++)
         pending |= has(set_of(h, h->now, set), reg);
     return pending;
 }
 
-/* What an op does to the state. Returns a register with which it breaks a rule; -1: none. */
-static int32_t step(const hazards *h, int op_index)
+static int shape_of(const hazards *h, const sim_op *op)
+{
+    int shape = 0;
+    while (shape + 1 < h->shape_count && h->columns[shape] != sim_product_columns(op->info))
+        shape++;
+    return shape;
+}
+
+static bool has_other_shape(const hazards *h, const sim_op *op, int32_t reg)
+{
+    bool other = false;
+    for (int shape = 0; shape < h->shape_count; shape++)
+        other |= shape != shape_of(h, op) && has(set_of(h, h->now, SHAPES + shape), reg);
+    return other;
+}
+
+/* The rule that an op breaks with a register. */
+static rule broken_by(const hazards *h, const sim_op *op, int32_t reg, bool product, bool accumulator)
+{
+    if (!product)
+        return is_pending(h, reg) ? TOUCHES_PENDING : KEPT;
+    if (has(set_of(h, h->now, TOUCHED), reg))
+        return UNFENCED;
+    return accumulator && has_other_shape(h, op, reg) ? OTHER_SHAPE : KEPT;
+}
+
+/* What an op does to the state. Returns the first rule that it breaks, and the register with which it does. */
+static rule step(const hazards *h, int op_index, int32_t *ret_reg)
 {
     const sim_op *op = &h->program->ops[op_index];
     const bool product = h->kinds[op_index] == PRODUCT;
-    int32_t broken = -1;
     const bool certain = op->guard == SIM_NONE; /* a path may skip it otherwise */
+    rule broken = KEPT;
     if (h->kinds[op_index] == FENCE && certain)
         memset(set_of(h, h->now, TOUCHED), 0, h->words * sizeof *h->now);
     if (h->kinds[op_index] == COMMIT)
         commit(h);
     if (h->kinds[op_index] == WAIT && certain)
         wait(h, op->immediate);
-    uint64_t *set = set_of(h, h->now, product ? OPEN : TOUCHED);
     int at = 0;
     for (int32_t reg; (reg = next_register(h, op, &at)) >= 0;) {
-        const bool wrong = product ? has(set_of(h, h->now, TOUCHED), reg) : is_pending(h, reg);
-        broken = wrong && broken < 0 ? reg : broken;
-        add(set, reg);
+        const bool accumulator = product && at <= op->dst_count;
+        if (broken == KEPT && (broken = broken_by(h, op, reg, product, accumulator)) != KEPT)
+            *ret_reg = reg;
+        add(set_of(h, h->now, product ? OPEN : TOUCHED), reg);
+        if (accumulator && h->shape_count > 0)
+            add(set_of(h, h->now, SHAPES + shape_of(h, op)), reg);
     }
     return broken;
 }
@@ -122,8 +163,8 @@ static bool meet(const hazards *h, int block)
     bool changed = false;
     if (block < 0 || block == h->flow->block_count)
         return false;
-    uint64_t *in = h->in + (size_t)block * SETS * h->words;
-    for (size_t w = 0; w < SETS * h->words; w++) {
+    uint64_t *in = h->in + (size_t)block * h->sets * h->words;
+    for (size_t w = 0; w < h->sets * h->words; w++) {
         changed |= (h->now[w] & ~in[w]) != 0;
         in[w] |= h->now[w];
     }
@@ -132,19 +173,20 @@ static bool meet(const hazards *h, int block)
 
 static void begin(const hazards *h, int block)
 {
-    memcpy(h->now, h->in + (size_t)block * SETS * h->words, SETS * h->words * sizeof *h->now);
+    memcpy(h->now, h->in + (size_t)block * h->sets * h->words, h->sets * h->words * sizeof *h->now);
 }
 
 static void solve(const hazards *h)
 {
     const sim_flow *flow = h->flow;
+    int32_t reg = -1;
     memset(h->in, 0xff, h->words * sizeof *h->in); /* nothing is fenced at the beginning */
     for (bool changed = true; changed;) {
         changed = false;
         for (int b = 0; b < flow->block_count; b++) {
             begin(h, b);
             for (int i = flow->block_first[b]; i < flow->block_first[b + 1]; i++)
-                step(h, i);
+                step(h, i, &reg);
             changed |= meet(h, flow->successors[b][0]);
             changed |= meet(h, flow->successors[b][1]);
         }
@@ -171,18 +213,36 @@ static int32_t toucher(const hazards *h, int from, int32_t wanted, bool product)
 
 static void mark(const hazards *h)
 {
+    static const sim_handler handlers[] = {[TOUCHES_PENDING] = sim_touches_pending,
+                                           [UNFENCED] = sim_unfenced,
+                                           [OTHER_SHAPE] = sim_other_shape};
     for (int b = 0; b < h->flow->block_count; b++) {
         begin(h, b);
         for (int i = h->flow->block_first[b]; i < h->flow->block_first[b + 1]; i++) {
-            sim_op *op = &h->program->ops[i];
-            const int32_t broken = step(h, i);
-            if (broken < 0)
+            int32_t reg = -1;
+            const rule broken = step(h, i, &reg);
+            if (broken == KEPT)
                 continue;
-            const bool product = h->kinds[i] == PRODUCT;
-            op->handler = product ? sim_unfenced : sim_touches_pending;
-            op->info = toucher(h, i, broken, !product);
+            h->program->ops[i].handler = handlers[broken];
+            h->program->ops[i].info = toucher(h, i, reg, broken != UNFENCED);
         }
     }
+}
+
+/* The shapes of products, where there are several. */
+static void find_shapes(hazards *h)
+{
+    int count = 0;
+    for (int i = 0; i < h->program->op_count; i++) {
+        const int columns = sim_product_columns(h->program->ops[i].info);
+        int at = 0;
+        while (at < count && h->columns[at] != columns)
+            at++;
+        if (h->kinds[i] == PRODUCT && at == count && count < SHAPES_MAX)
+            h->columns[count++] = columns;
+    }
+    h->shape_count = count > 1 ? count : 0;
+    h->sets = SHAPES + (size_t)h->shape_count;
 }
 
 void sim_hazards(sim_arena *arena, const sim_flow *flow, const ptx_class *registers,
@@ -198,8 +258,9 @@ void sim_hazards(sim_arena *arena, const sim_flow *flow, const ptx_class *regist
     }
     if (!any)
         return;
-    h.in = sim_arena_get(arena, (size_t)flow->block_count * SETS * h.words, sizeof *h.in);
-    h.now = sim_arena_get(arena, SETS * h.words, sizeof *h.now);
+    find_shapes(&h);
+    h.in = sim_arena_get(arena, (size_t)flow->block_count * h.sets * h.words, sizeof *h.in);
+    h.now = sim_arena_get(arena, h.sets * h.words, sizeof *h.now);
     solve(&h);
     mark(&h);
 }

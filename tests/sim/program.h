@@ -149,6 +149,7 @@ void sim_hazards(sim_arena *arena, const sim_flow *flow, const ptx_class *regist
 
 /* Stop the launch. info: the other instruction; SIM_NONE: there is none. */
 void sim_unfenced(const sim_op *op, struct sim_warp *warp);        /* a product */
+void sim_other_shape(const sim_op *op, struct sim_warp *warp);     /* a product, too */
 void sim_touches_pending(const sim_op *op, struct sim_warp *warp); /* any other */
 
 void sim_allocate(sim_arena *arena, const sim_flow *flow, const ptx_class *registers,

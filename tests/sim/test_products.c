@@ -329,6 +329,27 @@ static void test_registers(void)
            "setp.ne.s32 %p2, %r1, 0;\n@%p2 wgmma.wait_group.sync.aligned 0;\n", "");
 }
 
+/* Products of one shape follow each other in an accumulator, others only behind a wait. */
+static void test_accumulator(void)
+{
+    static const int columns[] = {64, 32};
+    for (int i = 0; i < 4; i++) {
+        const bool waits = i / 2 != 0;
+        trial second = plain;
+        second.n = columns[i % 2];
+        begin_kernel(&plain, "sm_90a");
+        say("%s", fence);
+        say_product(&plain, 0);
+        say("%s%s%s", commit, waits ? wait : "", waits ? fence : "");
+        say_product(&second, 0);
+        say("%s%s", commit, wait);
+        end_kernel(&plain);
+        const bool right = second.n == plain.n || waits;
+        CHECK_EQ(run(&plain), right ? CUDA_SUCCESS : CUDA_ERROR_LAUNCH_FAILED);
+        CHECK_CONTAINS(fa2_sim_message(), right ? "" : "a product of another shape");
+    }
+}
+
 #define WRITE                                                                                      \
     "setp.eq.s32 %p1, %r0, 0;\n@%p1 ld.shared.b32 %r9, [%r1+32800];\n"                             \
     "@%p1 st.shared.b32 [%r1+32800], %r9;\n"
@@ -408,6 +429,7 @@ int main(void)
     test_layouts();
     test_scales();
     test_registers();
+    test_accumulator();
     test_memory();
     test_operands();
     test_surroundings();
