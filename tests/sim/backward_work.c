@@ -10,6 +10,14 @@
 #include "tuner/judge/attention.h"
 #include "tuner/judge/reference.h"
 
+void must(fa2_status status, const char *what)
+{
+    if (status == FA2_OK)
+        return;
+    fprintf(stderr, "%s: %s\n", what, fa2_last_message());
+    exit(1);
+}
+
 void *must_alloc(size_t count, size_t bytes)
 {
     void *p = calloc(count > 0 ? count : 1, bytes);

@@ -40,6 +40,8 @@ typedef struct work {
     float *lse;
 } work;
 
+/* Ends the process where a call failed. */
+void must(fa2_status status, const char *what);
 void *must_alloc(size_t count, size_t bytes);
 
 /* *ret_work is the caller's (free_work); t and s: borrowed and copied. */

@@ -64,7 +64,8 @@ static const struct rule {
     {MAKE("2") WRITE
      "bar.warp.sync -1;" LANE_0 "@%p3 " ARRIVE WAIT("0") READ_OTHER,
      NULL, 64, CUDA_SUCCESS, ""},
-    {MAKE("2") WRITE LANE_0 "@%p3 " ARRIVE WAIT("0") READ_OTHER, NULL, 64, CUDA_ERROR_LAUNCH_FAILED, "race: it reads shared memory"},
+    {MAKE("2") WRITE LANE_0 "@%p3 " ARRIVE WAIT("0") READ_OTHER, NULL, 64,
+     CUDA_ERROR_LAUNCH_FAILED, "race: it reads shared memory"},
     /* lane 0 waits for its warp: the others come behind a bar.warp.sync */
     {MAKE("1") LANE_0 EXPECT("256") LOAD("256") "@!%p3 bra BEHIND;" WAIT("0") "BEHIND: bar.warp.sync -1;" READ,
      NULL, 64, CUDA_SUCCESS, ""},

@@ -6,8 +6,8 @@
  *
  * For each (D, causal) of the presets with that dtype, candidates of each card for prefill, decode
  * or short prefill: PTX as the runtime compiles it, launched by the runtime on shapes that reach all
- * paths of its tile sizes. Of each family in each class every so manieth candidate is run (STEP_*
- * below), one at least, and more until each tile and axis value that candidates have is run; classes
+ * paths of its tile sizes. Of each family in each class every so manieth candidate is run
+ * (sweep_classes.c), one at least, and more until each tile and axis value that candidates have is run; classes
  * with features take theirs from one card, in turn. All candidates of all cards are run where
  * FA2_TEST_ALL is set. PART/PARTS: every PARTS-th class only, to share the work among processes; STEP
  * n: about every nth candidate, where more take too long; CLASSES n: only every nth of the classes, unless
@@ -32,26 +32,11 @@
 #include "tests/check.h"
 #include "tests/sim/axes.h"
 #include "tests/sim/forward.h"
+#include "tests/sim/sweep_classes.h"
 #include "tests/sim/sweep_shapes.h"
-#include "tuner/input/shapes.h"
 
-enum { CARDS_MAX = 8, CLASSES_MAX = 512, CANDIDATES_MAX = 1024, EXPECTED_MAX = 4096 };
-enum {
-    FAILURES_SHOWN = 20,
-    STEP_PRESETS = 6,
-    STEP_BEYOND_PRESETS = 12,
-    STEP_FEATURES = 48,
-    STEP_VALUES = 24,
-    STEP_BACKWARD = 80,
-    STEP_COMPARE_TARGETS = 6
-};
-
-/* (D, causal, features) of the dtype, as a problem. */
-typedef struct problem_class {
-    fa2_problem problem;
-    int step;      /* every so manieth candidate is run */
-    bool one_card; /* those of one card, not of all */
-} problem_class;
+enum { CARDS_MAX = 8, CANDIDATES_MAX = 1024, EXPECTED_MAX = 4096 };
+enum { FAILURES_SHOWN = 20, STEP_COMPARE_TARGETS = 6 };
 
 typedef struct sweep_card {
     fa2i_device device;
@@ -69,8 +54,7 @@ typedef struct sweep {
     fa2i_generator *generator;
     sweep_card cards[CARDS_MAX];
     int card_count;
-    problem_class classes[CLASSES_MAX];
-    size_t class_count;
+    sweep_classes classes;
     candidate candidates[CANDIDATES_MAX]; /* of the present class */
     size_t candidate_count;
     fa2i_expected expected[EXPECTED_MAX]; /* of the present class */
@@ -98,168 +82,6 @@ static void must_fit(size_t count, size_t most, const char *what)
     exit(1);
 }
 
-/* ---- classes ---- */
-
-static void add_class(sweep *s, const fa2_problem *problem, int step, bool one_card)
-{
-    char key[FA2I_CLASS_CHARS], known[FA2I_CLASS_CHARS];
-    fa2i_problem_class(problem, key);
-    for (size_t i = 0; i < s->class_count; i++) {
-        fa2i_problem_class(&s->classes[i].problem, known);
-        if (strcmp(key, known) == 0)
-            return;
-    }
-    must_fit(s->class_count, CLASSES_MAX, "classes");
-    s->classes[s->class_count++] =
-        (problem_class){.problem = *problem, .step = step, .one_card = one_card};
-}
-
-static fa2_problem dense(fa2_dtype dtype, int head_dim, int causal)
-{
-    return (fa2_problem){
-        .op = FA2_OP_FORWARD, .dtype = dtype, .batch = 1, .head_dim = head_dim, .causal = causal};
-}
-
-/* Every pair of features, and every one without another, is in some line. */
-static const struct feature_set {
-    int32_t softcap, window, alibi, sinks, seqused, varlen, paged, leftpad, cache_rows, append;
-    fa2_bias bias;
-    int32_t dropout;
-    fa2_rotary rotary;
-    int32_t v_in_k;
-} feature_sets[] = {
-    {.softcap = 1},
-    {.window = 1},
-    {.softcap = 1, .window = 1},
-    {.alibi = 1},
-    {.sinks = 1},
-    {.alibi = 1, .sinks = 1, .window = 1},
-    {.softcap = 1, .alibi = 1},
-    {.softcap = 1, .sinks = 1},
-    {.bias = FA2_BIAS_FP16},
-    {.bias = FA2_BIAS_BOOL},
-    {.bias = FA2_BIAS_BF16, .softcap = 1, .window = 1},
-    {.bias = FA2_BIAS_FP32, .alibi = 1, .sinks = 1},
-    {.bias = FA2_BIAS_BOOL, .alibi = 1, .window = 1},
-    {.dropout = 1},
-    {.dropout = 1, .softcap = 1, .alibi = 1},
-    {.dropout = 1, .window = 1, .sinks = 1},
-    {.dropout = 1, .bias = FA2_BIAS_FP16},
-    {.seqused = 1},
-    {.softcap = 1, .sinks = 1, .seqused = 1},
-    {.window = 1, .alibi = 1, .seqused = 1},
-    {.varlen = 1},
-    {.softcap = 1, .alibi = 1, .varlen = 1},
-    {.window = 1, .sinks = 1, .varlen = 1},
-    {.varlen = 1, .seqused = 1},
-    {.dropout = 1, .varlen = 1},
-    {.window = FA2_WINDOW_PREFIX, .alibi = 1},
-    {.window = FA2_WINDOW_CHUNK},
-    {.bias = FA2_BIAS_FP16, .varlen = 1},
-    {.bias = FA2_BIAS_BOOL, .dropout = 1, .paged = 1},
-    {.paged = 1},
-    {.softcap = 1, .alibi = 1, .seqused = 1, .paged = 1},
-    {.window = 1, .sinks = 1, .varlen = 1, .paged = 1},
-    {.softcap = 1, .window = 1, .seqused = 1, .leftpad = 1, .cache_rows = 1},
-    {.alibi = 1, .sinks = 1, .leftpad = 1},
-    {.bias = FA2_BIAS_BOOL, .dropout = 1, .cache_rows = 1},
-    {.softcap = 1, .alibi = 1, .sinks = 1, .append = 1, .cache_rows = 1},
-    {.window = 1, .seqused = 1, .paged = 1, .append = 1, .rotary = FA2_ROTARY_HALVES},
-    {.bias = FA2_BIAS_FP16, .dropout = 1, .append = 1, .rotary = FA2_ROTARY_HALVES},
-    {.seqused = 1, .leftpad = 1, .cache_rows = 1, .append = 1, .rotary = FA2_ROTARY_INTERLEAVED},
-};
-enum { FEATURE_SETS = sizeof feature_sets / sizeof *feature_sets };
-
-/* Fewer columns of V than of K, and columns that warps divide; with features that have a say in how. */
-static const struct {
-    fa2_op op;
-    int head_dim, head_dim_v, causal;
-    struct feature_set features;
-} value_sets[] = {
-    {FA2_OP_FORWARD, 192, 128, 1, {0}},
-    {FA2_OP_FORWARD, 128, 72, 0, {.bias = FA2_BIAS_FP16, .window = 1}},
-    {FA2_OP_FORWARD, 192, 128, 0, {.dropout = 1, .seqused = 1}},
-    {FA2_OP_FORWARD, 512, 0, 1, {0}},
-    {FA2_OP_FORWARD, 320, 312, 0, {.softcap = 1, .alibi = 1}},
-    {FA2_OP_FORWARD, 576, 512, 0, {.seqused = 1, .paged = 1, .v_in_k = 1}},
-    {FA2_OP_FORWARD, 128, 72, 1, {.v_in_k = 1}},
-    {FA2_OP_FORWARD, 384, 64, 1, {.bias = FA2_BIAS_BOOL, .dropout = 1, .sinks = 1}},
-    {FA2_OP_BACKWARD, 192, 128, 1, {0}},
-    {FA2_OP_BACKWARD, 128, 72, 0, {.dropout = 1, .sinks = 1, .varlen = 1}},
-    {FA2_OP_BACKWARD, 72, 8, 1, {.bias = FA2_BIAS_FP16, .window = 1}},
-    {FA2_OP_BACKWARD, 64, 0, 1, {.bias = FA2_BIAS_FP16_GRADIENT, .dropout = 1, .sinks = 1}},
-    {FA2_OP_BACKWARD, 40, 0, 0, {.bias = FA2_BIAS_FP32_GRADIENT, .softcap = 1, .varlen = 1}},
-};
-enum { VALUE_SETS = sizeof value_sets / sizeof *value_sets };
-
-static void add_features(sweep *s, fa2_op op, fa2_dtype dtype, const int kind[3],
-                         const struct feature_set *set, int step)
-{
-    fa2_problem problem = dense(dtype, kind[0], kind[1]);
-    problem.op = op;
-    problem.head_dim_v = kind[2];
-    problem.causal |= set->window == FA2_WINDOW_PREFIX;
-    problem.softcap = set->softcap;
-    problem.window = set->window;
-    fa2i_case_window(&problem, 256, 0);
-    problem.alibi = set->alibi;
-    problem.sinks = set->sinks;
-    problem.bias = set->bias;
-    problem.dropout = set->dropout;
-    problem.seqused = set->seqused;
-    problem.varlen = set->varlen;
-    problem.paged = set->paged;
-    problem.page = set->paged ? 16 : 0;
-    problem.leftpad = set->leftpad;
-    problem.cache_rows = set->cache_rows;
-    problem.append = set->append;
-    problem.v_in_k = set->v_in_k;
-    problem.rotary = set->rotary;
-    problem.rotary_dim = set->rotary == FA2_ROTARY_NONE     ? 0
-                         : set->rotary == FA2_ROTARY_HALVES ? 32
-                                                            : kind[0] / 16 * 16;
-    add_class(s, &problem, step, true);
-}
-
-static void find_classes(sweep *s, fa2_dtype dtype)
-{
-    static const char *const presets[] = {"seeds", "paper", "quick"};
-    fa2i_shapes shapes = {0};
-    for (size_t i = 0; i < sizeof presets / sizeof *presets; i++)
-        must(fa2i_shapes_add_preset(&shapes, presets[i]), "the presets");
-    for (size_t i = 0; i < shapes.count; i++) {
-        const fa2_problem p = dense(dtype, shapes.items[i].head_dim, shapes.items[i].causal);
-        if (shapes.items[i].dtype == dtype)
-            add_class(s, &p, STEP_PRESETS, false);
-    }
-    fa2i_shapes_done(&shapes);
-    /* 40: not a multiple of 16, padding in D */
-    static const int kinds[][3] = {{64, 0}, {128, 1}, {64, 1}, {40, 1}, {128, 0}};
-    enum { KINDS = sizeof kinds / sizeof *kinds };
-    for (size_t i = 0; i < KINDS; i++) {
-        const fa2_problem p = dense(dtype, kinds[i][0], kinds[i][1]);
-        add_class(s, &p, STEP_BEYOND_PRESETS, false);
-    }
-    /* Each set with one of them, or with all. */
-    for (size_t n = 0; n < FEATURE_SETS; n++)
-        for (size_t i = 0; i < (s->all ? KINDS : 1); i++) {
-            const int *kind = kinds[(n + i) % KINDS];
-            add_features(s, FA2_OP_FORWARD, dtype, kind, &feature_sets[n], STEP_FEATURES);
-        }
-    for (size_t n = 0; n < VALUE_SETS; n++) {
-        const int kind[] = {value_sets[n].head_dim, value_sets[n].causal, value_sets[n].head_dim_v};
-        const fa2_op op = value_sets[n].op;
-        add_features(s, op, dtype, kind, &value_sets[n].features,
-                     op == FA2_OP_BACKWARD ? STEP_BACKWARD : STEP_VALUES);
-    }
-    /* Backward has a sweep of its own for caps and windows alone. */
-    for (size_t n = 0; n < FEATURE_SETS; n++)
-        if (!feature_sets[n].softcap && !feature_sets[n].seqused && !feature_sets[n].paged &&
-            !feature_sets[n].leftpad && !feature_sets[n].cache_rows && !feature_sets[n].append)
-            add_features(s, FA2_OP_BACKWARD, dtype, kinds[n % KINDS], &feature_sets[n],
-                         STEP_BACKWARD);
-}
-
 /* ---- candidates ---- */
 
 static void add_candidate(sweep *s, int card, const fa2i_variant *variant)
@@ -275,7 +97,7 @@ static void add_candidate(sweep *s, int card, const fa2i_variant *variant)
 
 /* Those of a card for prefill, decode and short prefill; of an SM with instructions that no other has, those
  * that use them: it shares the rest with older ones, which are swept themselves. */
-static void gather_from(sweep *s, int card, const problem_class *class)
+static void gather_from(sweep *s, int card, const sweep_class *class)
 {
     static const struct {
         int heads_q, heads_kv, seq_q, seq_k;
@@ -320,7 +142,7 @@ static void forget_expected(sweep *s)
 
 /* ---- one candidate ---- */
 
-static void run_shapes(sweep *s, sweep_card *card, const problem_class *class,
+static void run_shapes(sweep *s, sweep_card *card, const sweep_class *class,
                        const fa2i_loaded *loaded)
 {
     char why[FORWARD_WHY_BYTES] = "", problem[FA2I_PROBLEM_CHARS];
@@ -343,7 +165,7 @@ static void run_shapes(sweep *s, sweep_card *card, const problem_class *class,
     }
 }
 
-static void run_on(sweep *s, sweep_card *card, const problem_class *class,
+static void run_on(sweep *s, sweep_card *card, const sweep_class *class,
                    const fa2i_kernel *kernel)
 {
     const fa2i_variant *variant = &kernel->variant;
@@ -376,7 +198,7 @@ static bool same_but_for_target(const char *a, const char *b)
 }
 
 /* PTX made for an older SM stands for this one's, unless the compiler gives this one another. */
-static void compare_and_run(sweep *s, sweep_card *card, const problem_class *class,
+static void compare_and_run(sweep *s, sweep_card *card, const sweep_class *class,
                             const char *source, const fa2i_kernel *older)
 {
     fa2i_kernel own = {0};
@@ -399,7 +221,7 @@ static int oldest_arch(const sweep *s, const candidate *c)
     return oldest;
 }
 
-static void run_candidate(sweep *s, const problem_class *class, const candidate *c,
+static void run_candidate(sweep *s, const sweep_class *class, const candidate *c,
                           bool compare_targets)
 {
     const int arch = oldest_arch(s, c);
@@ -430,7 +252,7 @@ static bool in_family(const candidate *c, int family)
 /* Every step-th of a family, one at least; each class begins elsewhere. */
 static void want_of_family(const sweep *s, size_t index, int family, bool wanted[CANDIDATES_MAX])
 {
-    size_t step = (size_t)s->classes[index].step, count = 0, seen = index;
+    size_t step = (size_t)s->classes.items[index].step, count = 0, seen = index;
     for (size_t i = 0; i < s->candidate_count; i++)
         count += in_family(&s->candidates[i], family);
     step = step < (size_t)s->step ? (size_t)s->step : step;
@@ -447,7 +269,7 @@ static const char *text_of(const void *user, size_t i)
 
 static void run_class(sweep *s, size_t index)
 {
-    const problem_class *class = &s->classes[index];
+    const sweep_class *class = &s->classes.items[index];
     const bool one_card = class->one_card && !s->all;
     char key[FA2I_CLASS_CHARS];
     bool wanted[CANDIDATES_MAX] = {false};
@@ -473,7 +295,7 @@ static void run_class(sweep *s, size_t index)
  * its own serve. */
 static bool is_sampled(const sweep *s, size_t i, size_t every)
 {
-    return i % every == 0 || (s->classes[i].problem.v_in_k && !s->classes[i - 1].problem.v_in_k);
+    return i % every == 0 || (s->classes.items[i].problem.v_in_k && !s->classes.items[i - 1].problem.v_in_k);
 }
 
 static void open_cards(sweep *s)
@@ -521,9 +343,10 @@ int main(int argc, char **argv)
     setenv("FA2_SIM_CARD", argv[1], 1);
     must(fa2i_generator_create(&s->generator), "the generator");
     open_cards(s);
-    find_classes(s, strcmp(argv[2], "bf16") == 0 ? FA2_BF16 : FA2_FP16);
+    must(sweep_classes_find(&s->classes, strcmp(argv[2], "bf16") == 0 ? FA2_BF16 : FA2_FP16, s->all),
+         "the classes");
     const size_t every = s->all || argc < 6 ? 1 : (size_t)atoi(argv[5]);
-    for (size_t i = (size_t)part - 1; i < s->class_count; i += (size_t)parts)
+    for (size_t i = (size_t)part - 1; i < s->classes.count; i += (size_t)parts)
         if (is_sampled(s, i, every))
             run_class(s, i);
     for (int i = 0; i < s->card_count; i++)
