@@ -62,12 +62,14 @@ static void check_wgmma_sizes(const fa2i_variant *v, const fa2_problem *problem)
     const bool stores = persistent && groups > 1;             /* by a map of O */
     const bool sloped = strstr(v->text, " sloped=1") != NULL; /* sixteen columns more of K */
     const int bytes = pages * 128 * rows + barriers + (counted ? 4 * groups : 0) +
-                      stages * groups * side + (sloped ? 32 * bc : 0);
+                      groups * side + (sloped ? 32 * bc : 0);
     const int with_o = bytes + pages * 128 * 64 * groups;
     const fa2i_step *step = fa2i_recipe_main(&v->recipe);
     const int blocks = step->block_rows;
     const bool has_room = blocks * (with_o + 1024) <= 233472; /* of an SM */
-    CHECK_EQ(step->smem_bytes, persistent && has_room ? with_o : bytes);
+    const int held = persistent && has_room ? with_o : bytes;
+    const int more = held + (stages - 1) * groups * side; /* as many tiles beside K as of it */
+    CHECK_EQ(step->smem_bytes, blocks * (more + 1024) <= 233472 ? more : held);
     CHECK_EQ(step->blocks, persistent ? FA2I_BLOCKS_RESIDENT_ROW_TILES : FA2I_BLOCKS_ROW_TILES);
     CHECK(blocks * (step->smem_bytes + 1024) <= 233472);
     CHECK_EQ(step->threads, 128 * (groups + 1));

@@ -6,8 +6,8 @@
 -- the next are under way while O is written: 1, each its share of all; 2, who is free takes the next. order: whose
 -- row tiles come next to each other, those of a head, or those that see the most keys, in a section of heads whose
 -- K and V fit into L2. pack: the query heads that share a key head are rows of one matrix, as where keys are split.
--- sloped: what ALiBi adds by column comes out of Q K^T. begun: scores begin as a bias in 16 bits, and the product of a
--- scaled Q comes on top, rounded once more where the scale is no power of two; else what the product gave waits for it.
+-- sloped: what ALiBi adds by column comes out of Q K^T. begun: scores begin as a bias in 16 bits, and the product comes
+-- on top; else what the product gave waits for it.
 local bias = require("features.bias")
 local cost = require("ops.forward_sm90_cost")
 local families = require("core.family")
@@ -34,7 +34,7 @@ local shares = {
 
 -- Where a warp of the loading warpgroup loads a bias for each of the others.
 local shares_with_bias = {
-   {load = 64, group = 192, most = 192, counted = 0},
+   {load = 64, group = 192, most = 152, counted = 0},
    {load = 64, group = 216, most = 208, counted = 0},
    {load = 56, group = 152, most = 124, counted = 0},
 }
@@ -120,7 +120,7 @@ end
 -- S, P and O of a thread, and what features keep; what comes through shared memory is read where it is wanted.
 local function live_registers(v)
    local kept = setmetatable({bias = bias.is_ahead(v) and "none" or v.bias}, {__index = v})
-   local words = bias.is_ahead(v) and v.begun == 0 and 8 or 0 -- of a bias, beside the scores that wait for them
+   local words = bias.is_ahead(v) and 8 or 0 -- of a bias, beside scores
    local read = v.bias == "fp32" and v.bc // 2 * read_ahead or 0
    return v.bc // 2 + v.bc // 4 + v.d // 2 + words + read + features.registers(kept, 1) + v.softcap * softcap.registers
 end
@@ -205,7 +205,7 @@ end
 function M.names(v)
    local names = M.shared_names(v, space.all, 1, v.d)
    names.split = false
-   names.fenced = v.varlen == 1 or v.pack == 1 or v.sloped == 1 or v.begun == 1 -- threads write what products read
+   names.fenced = v.varlen == 1 or v.pack == 1 or v.sloped == 1 -- threads write what products read
    names.own_place = has_own_place(v)
    names.work, names.work_tile, names.work_plane = ", const Work &work", "work.tile", "work.plane"
    if v.alibi == 1 and v.bias == "none" then
@@ -237,10 +237,8 @@ function M.names(v)
    end
    names.bias_staged = bias.is_ahead(v)
    names.group_smem = names.bias_staged and ", smem" or ""
-   names.begun, names.adds, names.score_log2 = v.begun == 1, "step > 0", "p.scale_log2"
-   if names.begun then
-      names.adds, names.score_log2 = "1", "kLog2e"
-   end
+   names.begun, names.adds = v.begun == 1, v.begun == 1 and "1" or "step > 0"
+   names.bias_element = v.bias == "bf16" and "bf16" or "f16"
    names.side_stages = side_stages(v)
    names.q_readers = names.bias_staged and v.persistent == 2 and 5 or 4 -- warps: with the one that loads beside
    names.or_hidden = v.bias ~= "none" and " || true" or "" -- a bias, too, may hide keys
