@@ -52,7 +52,9 @@ constexpr int kVArea = kKArea + kStages * kTileBytes;
 #line 61 "templates/hopper/config.cu.in"
 constexpr int kOArea = kQArea;
 constexpr int kBarrierArea = kVArea + kStages * kTileBytes;
-#line 83 "templates/hopper/config.cu.in"
-constexpr int kSmemBytes = kBarrierArea + (2 * kGroups + 4 * kStages) * 8;
-#line 85 "templates/hopper/config.cu.in"
+#line 76 "templates/hopper/config.cu.in"
+constexpr int kAreasEnd = kBarrierArea + (2 * kGroups + 4 * kStages) * 8;
+#line 82 "templates/hopper/config.cu.in"
+constexpr int kSmemBytes = kAreasEnd;
+#line 84 "templates/hopper/config.cu.in"
 static_assert(kSmemBytes == 163936, "the generator computed another size");
