@@ -25,6 +25,10 @@
     {                                                                                              \
         "fwd_sm90 ", "sloped=1", NULL                                                              \
     }
+#define BEGUN                                                                                      \
+    {                                                                                              \
+        "fwd_sm90 ", "begun=1", NULL                                                               \
+    }
 #define LATENT                                                                                     \
     {                                                                                              \
         "fwd_splitkv_sm90 ", NULL, NULL                                                            \
@@ -46,6 +50,16 @@ static const bug bugs[] = {
     {"none, wgmma, persistent", "h200", STAYS, "", "", 1, "Sq=300,causal=1", NULL, NULL},
     {"none, wgmma, by a counter", "h200", COUNTED, "", "", 1, "Sq=300,causal=1", NULL, NULL},
     {"none, wgmma, bias", "h200", {"fwd_sm90 "}, "", "", 1, "Sq=200,bias=fp16", NULL, NULL},
+    {"none, wgmma, scores begin as a bias", "h200", BEGUN, "", "", 1, "Sq=200,D=128,bias=fp16", NULL,
+     NULL},
+    {"none, wgmma, bias by a counter", "h200", COUNTED, "", "", 1, "Sq=300,Sk=100,causal=1,bias=fp16",
+     NULL, NULL},
+    {"scores that begin as nothing", "h200", BEGUN, "* 32) / 16, 1);", "* 32) / 16, step > 0);", 1,
+     "Sq=200,bias=fp16", "x the bound", NULL},
+    {"a hidden number in a product", "h200", BEGUN, "!hides_any(words)", "true", 1,
+     "Sq=200,bias=fp16", "", NULL},
+    {"what 16 bits leave of a bias' factor is left out", "h200", BEGUN, "rest = on_diagonal(",
+     "rest = 0 * on_diagonal(", 1, "Sq=200,D=96,bias=bf16", "x the bound", NULL},
     {"none, wgmma, packed",
      "h200",
      {"fwd_sm90 "},
