@@ -71,8 +71,9 @@ local other_registers, most_alive = 40, 208
 -- What spills below that limit, of 240 kernels for sm_75 and sm_90, D = 64, 128, 256: from so many alive on,
 -- those of few warps, whose threads copy much, of few queries, and those where dQ takes many registers
 -- while scores are computed late. Where tiles pass through registers, from most_staged on all, and before that what
--- needs more than others (130 kernels for sm_75, D = 32, 64, 80, with each feature: tests/bench/spills.c).
-local most_staged = 184
+-- needs more than others (130 kernels for sm_75, D = 32, 64, 80, with each feature: tests/bench/spills.c). Beyond
+-- so many columns nothing would be left with features, and a kernel that spills is better than none.
+local most_staged, most_columns = 184, 128
 -- There ptxas keeps also what these features know beside everything.
 local staged_varlen, staged_dropout = 25, 12
 
@@ -82,7 +83,8 @@ local of_bias, of_gradient = 1, 29
 
 local function spills_near_limit(v, path, alive, dq)
    if path.register_staging then
-      return alive > most_staged or alive == 168 and v.bc > 32 and v.parts == 1 or alive > 168 and v.bc > 16
+      return v.d <= most_columns and (alive > most_staged or alive == 168 and v.bc > 32 and v.parts == 1)
+         or alive > 168 and v.bc > 16
          and (v.warps < 4 or v.layout == "swizzle" or v.order == "late" or v.bc >= 4 * v.br)
    end
    return alive > 196 and (v.warps < 4 or v.br < 64 or v.order == "late" and dq > 72)
@@ -96,6 +98,12 @@ local function staged(v, path, rows)
       return path.register_staging and (rows * row_columns // 8 + threads - 1) // threads * 4 or 0
    end
    return registers(d_pad) + registers(dv_pad), registers(d_pad)
+end
+
+-- What features take beside everything.
+local function of_features(v, path)
+   local of_all = v.bias == "none" and 0 or v.bias:find("_gradient") and of_gradient or of_bias
+   return of_all + (path.register_staging and v.varlen * staged_varlen + v.dropout * staged_dropout or 0)
 end
 
 -- Registers per thread that are alive at once: dK and dV, beside them S^T and dP^T or dQ, and
@@ -124,11 +132,8 @@ function M.live_registers(v, path)
    if v.dq == "apart" then
       alive = math.max(alive, s.d_pad // 2 + v.dqbc + 8 + staged(v, path, v.dqbc))
    end
-   if v.bias ~= "none" then
-      alive = alive + (v.bias:find("_gradient") and of_gradient or of_bias)
-   end
-   if path.register_staging then
-      alive = alive + v.varlen * staged_varlen + v.dropout * staged_dropout
+   if v.d <= most_columns then
+      alive = alive + of_features(v, path)
    end
    if spills_near_limit(v, path, alive, dq) then
       alive = math.max(alive, most_alive + 1)

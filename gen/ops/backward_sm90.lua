@@ -98,8 +98,8 @@ local function complete(v)
 end
 
 -- Of timings on an H200, D = 32 to 256, S = 2048 and 4096, with and without a mask: FLOP per clock and SM, and clocks
--- of a score for what does not hide behind products; where warpgroups divide the products, which they do by pages, FLOP;
--- clocks of a score for a bias, which each thread reads by itself.
+-- of a score for what does not hide behind products; where warpgroups divide the products, which they do by pages,
+-- FLOP; clocks of a score for a bias, which each thread reads by itself.
 local fit = {tensor = 2480, per_score = 0.11, divided = 2090, bias = 0.2}
 M.fit = fit -- for tests/bench/fit.lua
 

@@ -32,8 +32,8 @@ local fit = {
    edges = 2.09,
    -- Clocks per row and team of a merge.
    merge = 16.3,
-   -- us for the combining kernel, and for each split that it reads; fitted by themselves, to 107 problems on an H200, where it
-   -- begins early.
+   -- us for the combining kernel, and for each split that it reads; fitted by themselves, to 107 problems on an
+   -- H200, where it begins early.
    combine = 5.4,
    combine_split = 0.111,
    -- The same of short kernels (forward_plain_cost.lua): edges, a wait for a tile, combining.
