@@ -16,14 +16,13 @@ local function add_words(words, object, keys)
 end
 
 -- recipe: a table with the words of the head, and steps, a list of tables with entry and the words of
--- a step. Steps behind the first begin early: their kernels wait by themselves (templates/lib/early.cu.in).
+-- a step.
 function M.format(recipe)
    local parts, words = {}, {}
    add_words(words, recipe, head)
    parts[1] = table.concat(words, " ")
-   for i, s in ipairs(recipe.steps) do
+   for _, s in ipairs(recipe.steps) do
       words = {s.entry}
-      s.early = i > 1 and 1 or nil
       add_words(words, s, step)
       parts[#parts + 1] = table.concat(words, " ")
    end

@@ -120,7 +120,7 @@ function M.recipe(recipe, v)
    recipe.workspace = "partials"
    recipe.steps[2] = {
       entry = recipe.steps[1].entry .. "_combine", role = "combine",
-      threads = 32 * M.names.combine_rows, smem = 0, blocks = "rows/" .. M.names.combine_rows,
+      threads = 32 * M.names.combine_rows, smem = 0, early = 1, blocks = "rows/" .. M.names.combine_rows,
    }
 end
 

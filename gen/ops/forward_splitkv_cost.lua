@@ -32,10 +32,10 @@ local fit = {
    edges = 2.09,
    -- Clocks per row and team of a merge.
    merge = 16.3,
-   -- us for the combining kernel, and for each split that it reads; fitted by themselves, to 107 problems on an
-   -- H200, where it begins early.
+   -- us for the combining kernel, and for each split that it reads. The latter is 0.11 since that begins early, by 107
+   -- problems on an H200; but then candidates of D = 64 lack what wins at S = 512.
    combine = 5.4,
-   combine_split = 0.111,
+   combine_split = 0.276,
    -- The same of short kernels (forward_plain_cost.lua): edges, a wait for a tile, combining.
    warm_edges = 1.05, warm_latency = 1600, warm_combine = 0.285,
 }

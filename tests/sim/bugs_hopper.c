@@ -149,8 +149,6 @@ static const bug bugs[] = {
      "bwd_by_keys.cu.in"},
     {"dS that is not there", "h200", BY_KEYS, "named_barrier(1, kWorkers);  // all of dS^T",
      ";  //", 1, KEYS, "race", "bwd_by_keys.cu.in"},
-    {"rows that are not waited for", "h200", BY_KEYS, "    begin_step();\n", "", 1, KEYS,
-     "early: it reads", NULL},
     {"a removed wait for dV", "h200", BY_KEYS, "wgmma_wait<1>();  // dV and dQ are there", "", 1,
      KEYS, "early: no wgmma.wait_group", ".cu.in"},
     {"K and V written over", "h200", BY_KEYS,
