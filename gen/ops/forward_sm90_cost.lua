@@ -16,7 +16,7 @@ local fit = {
    fp32_per_score = 4.7,
    -- Share of the shorter of both times that is not hidden: by one warpgroup of an SM (which has stalls of its own
    -- beside it), two, three. Where two could take turns and do not, that times.
-   exposed1 = 1.1, exposed2 = 0.33, exposed3 = 0.115,
+   exposed1 = 1.1, exposed2 = 0.36, exposed3 = 0.115,
    no_turns = 1.7,
    -- Clocks of a tile for its barriers and the latency of its chain of products.
    chain = 130,
