@@ -112,5 +112,10 @@ extern const bug_list forward_bugs, feature_bugs, backward_bugs, hopper_bugs;
     {                                                                                              \
         "dq=apart", "rows=prepared", "stages=1"                                                    \
     }
+/* By however many stages. */
+#define APART_STAGED                                                                               \
+    {                                                                                              \
+        "dq=apart", "rows=prepared", NULL                                                          \
+    }
 
 #endif

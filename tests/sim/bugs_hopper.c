@@ -56,7 +56,7 @@ static const bug bugs[] = {
      NULL, NULL},
     {"scores that begin as nothing", "h200", BEGUN, "* 32) / 16, 1);", "* 32) / 16, step > 0);", 1,
      "Sq=200,bias=fp16", "x the bound", NULL},
-    {"a hidden number in a product", "h200", BEGUN, "!hides_any(words)", "true", 1,
+    {"a hidden number in a product", "h200", BEGUN, "all_finite(words)", "true", 1,
      "Sq=200,bias=fp16", "", NULL},
     {"what 16 bits leave of a bias' factor is left out", "h200", BEGUN, "rest = on_diagonal(",
      "rest = 0 * on_diagonal(", 1, "Sq=200,D=96,bias=bf16", "x the bound", NULL},
