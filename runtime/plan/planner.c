@@ -125,13 +125,13 @@ static fa2_status pick_exact(fa2i_planner *planner, fa2i_class *of, fa2i_plan *p
     *ret_tuned = true;
     const fa2i_key key = choice->winner.kernel;
     st = fa2i_planner_use_stored(planner, of, &plan->problem, &key, &plan->slot, &for_now);
-    if (st != FA2_OK)
+    if (st == FA2_E_MEMORY || st == FA2_E_GENERATOR)
         return st; /* says nothing of the kernel: the next call asks for it again */
     if (plan->slot != NULL)
         fa2i_decide_exact(choice, &plan->decision);
     else
         fa2i_winners_drop(winners, &key, for_now);
-    return FA2_OK;
+    return st;
 }
 
 fa2_status fa2i_planner_make(fa2i_planner *planner, const fa2_problem *problem, bool unmapped,

@@ -390,7 +390,8 @@ static void describe(const fa2_problem *problem, fa2i_benchmark *out)
     const fa2i_judge *judge = fa2i_judge_of(problem->op);
     *out = (fa2i_benchmark){
         .problem = *problem, .flop = op->flop(problem), .bytes = op->bytes(problem)};
-    for (int i = 0; i < judge->operand_count; i++)
+    const bool counted = fa2i_case_bytes(&c) != SIZE_MAX; /* else the worker refuses it */
+    for (int i = 0; counted && i < judge->operand_count; i++)
         out->tensor_bytes += (double)fa2i_case_operand_bytes(&c, i);
     /* Two bytes of each pair of a query and a key, masked or not; of which forward computes 4 D. */
     out->square_bytes = 2 * fa2i_forward_flop_unmasked(problem) /

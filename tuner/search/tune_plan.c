@@ -135,9 +135,13 @@ static bool fits(const fa2i_tune *tune, fa2i_tune_problem *problem)
     if (bytes <= tune->memory_bytes)
         return true;
     problem->state = FA2I_PROBLEM_FAILED;
-    snprintf(problem->message, sizeof problem->message,
-             "needs %.1f MiB of device memory, the device has %.1f MiB", (double)bytes / 0x1p20,
-             (double)tune->memory_bytes / 0x1p20);
+    if (bytes == SIZE_MAX)
+        snprintf(problem->message, sizeof problem->message,
+                 "needs more device memory than can be counted");
+    else
+        snprintf(problem->message, sizeof problem->message,
+                 "needs %.1f MiB of device memory, the device has %.1f MiB", (double)bytes / 0x1p20,
+                 (double)tune->memory_bytes / 0x1p20);
     return false;
 }
 
