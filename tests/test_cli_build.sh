@@ -21,6 +21,16 @@ sealed() {
         "$(sha256sum <unsealed | cut -d ' ' -f 1)" >>"$1"
 }
 
+# terminate PID WHAT: SIGTERM ends WHAT, with the status of what was interrupted.
+terminate() {
+    kill -TERM "$1"
+    wait "$1"
+    got=$?
+    checks=$((checks + 1))
+    ran="$2, then SIGTERM"
+    [ "$got" -eq 130 ] || fail "$ran: exit status $got, expected 130"
+}
+
 "$tune" devices --json >out 2>err
 if ! grep -qF '"nvrtc":{"found":true' out; then
     echo "SKIP: no NVRTC, so build and what needs a built database are not tested" >&2
@@ -202,12 +212,7 @@ for script in 'while true do end' \
     "$tune" build --arch sm_86 --shape $shape >out 2>err &
     build=$!
     sleep 0.5
-    kill -TERM $build
-    wait $build
-    got=$?
-    checks=$((checks + 1))
-    ran="build with the script $script, then SIGTERM"
-    [ "$got" -eq 130 ] || fail "$ran: exit status $got, expected 130"
+    terminate $build "build with the script $script"
     has err "interrupted while the scripts ran"
 done
 # A folder in the place of a script is none.
@@ -226,12 +231,7 @@ until "$tune" check 2>/dev/null | grep -q "kernels  *[1-9]" || [ $tries -gt 300 
     sleep 0.2
     tries=$((tries + 1))
 done
-kill -TERM $build
-wait $build
-got=$?
-checks=$((checks + 1))
-ran="build, then SIGTERM"
-[ "$got" -eq 130 ] || fail "$ran: exit status $got, expected 130"
+terminate $build "build"
 has err "interrupted"
 run 0 check
 lacks out "kernels       0,"

@@ -1,17 +1,11 @@
 /* Compiling with the real NVRTC, real code; skipped where there is none. */
 #include "check.h"
+#include "compile_fixture.h"
 #include "recipe_fixture.h"
 #include "runtime/base/alloc.h"
 #include "runtime/cuda/compile.h"
 #include "runtime/cuda/cuda_api.h"
 #include "runtime/cuda/image.h"
-
-static const fa2i_variant variant = {.text = "fwd_sm80 d=64"};
-static const fa2i_target sm_86 = {.name = "sm_86"};
-static const char source[] = "extern \"C\" __global__ void fwd_sm80(float *out, float x)\n"
-                             "{\n"
-                             "    out[threadIdx.x] = x * 2.22e-16f;\n"
-                             "}\n";
 
 /* Text without a kernel compiles, and is none; nor is a kernel of another name, or one that is only
  * declared. */

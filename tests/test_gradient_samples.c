@@ -2,18 +2,9 @@
  * The judge of backward: rows that are sampled are those of the whole, and the cases of a verification.
  */
 #include "check.h"
+#include "judge_fixture.h"
 #include "runtime/base/problem.h"
 #include "tuner/judge/verify.h"
-
-/* The operand that is dQ; dK and dV follow. */
-static int first_gradient(void)
-{
-    const fa2i_judge *judge = fa2i_judge_of(FA2_OP_BACKWARD);
-    int operand = 0;
-    while (operand < judge->operand_count && !judge->operands[operand].output)
-        operand++;
-    return operand;
-}
 
 /* Rows by themselves are as in the whole; of a tuned problem, too, whose O and LSE are any numbers. */
 static void test_samples(void)

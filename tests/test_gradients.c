@@ -5,22 +5,13 @@
 #include <math.h>
 #include <stdlib.h>
 #include "check.h"
+#include "judge_fixture.h"
 #include "runtime/base/problem.h"
 #include "tuner/judge/attention.h"
 #include "tuner/judge/number.h"
 #include "tuner/judge/verify.h"
 
 enum { Q, K, V, O, DO, LSE, BIAS = LSE + 3 };
-
-/* The operand that is dQ; dK and dV follow. */
-static int first_gradient(void)
-{
-    const fa2i_judge *judge = fa2i_judge_of(FA2_OP_BACKWARD);
-    int operand = 0;
-    while (operand < judge->operand_count && !judge->operands[operand].output)
-        operand++;
-    return operand;
-}
 
 /* Inputs as numbers, [batch, head, row, D] of each. */
 typedef struct numbers {

@@ -8,10 +8,10 @@
 
 static void check_params(const fa2i_forward_params *p, const float *lse)
 {
-    CHECK_EQ(p->q, 0x10000);
-    CHECK_EQ(p->k, 0x20000);
-    CHECK_EQ(p->v, 0x30000);
-    CHECK_EQ(p->o, 0x40000);
+    CHECK_EQ(p->q, 0x1000000);
+    CHECK_EQ(p->k, 0x2000000);
+    CHECK_EQ(p->v, 0x3000000);
+    CHECK_EQ(p->o, 0x4000000);
     CHECK_EQ(p->lse, (uintptr_t)lse);
     CHECK_EQ(p->q_stride[0], 51200);
     CHECK_EQ(p->q_stride[1], 512);
@@ -142,11 +142,11 @@ static void test_tensor_maps(void)
     CHECK_EQ(fa2i_launch(&device, &loaded, &grid, &problem, &args, NULL), FA2_OK);
     CHECK_STR(fake.trace, "tensor_map_encode_tiled tensor_map_encode_tiled launch_kernel ");
     const fake_map *q = &fake.maps[0], *v = &fake.maps[1];
-    CHECK(q->type == CU_TENSOR_MAP_DATA_TYPE_FLOAT16 && q->rank == 4 && q->address == 0x10000);
+    CHECK(q->type == CU_TENSOR_MAP_DATA_TYPE_FLOAT16 && q->rank == 4 && q->address == 0x1000000);
     CHECK(q->extents[0] == 64 && q->extents[1] == 100 && q->extents[2] == 8 && q->extents[3] == 2);
     CHECK(q->strides[0] == 1024 && q->strides[1] == 128 && q->strides[2] == 102400);
     CHECK(q->box[0] == 64 && q->box[1] == 64 && q->box[2] == 1 && q->box[3] == 1);
-    CHECK(v->address == 0x30000 && v->extents[1] == 200 && v->extents[2] == 2 && v->box[1] == 176);
+    CHECK(v->address == 0x3000000 && v->extents[1] == 200 && v->extents[2] == 2 && v->box[1] == 176);
     CHECK_EQ(v->strides[0], 256);
 
     fake_trace_clear();
@@ -264,7 +264,7 @@ static void test_clusters(void)
     CHECK_EQ(fake.launches[0].threads, 128);
     CHECK_EQ(fake.launches[0].smem_bytes, 65536);
     CHECK_EQ(fake.launches[0].cluster, 16);
-    CHECK_EQ(fake.launches[0].params.q, 0x10000);
+    CHECK_EQ(fake.launches[0].params.q, 0x1000000);
     fa2_problem odd = problem; /* 30 blocks */
     odd.heads_q = odd.heads_kv = 15;
     odd.batch = 1;
