@@ -407,6 +407,12 @@ FA2_API fa2_status fa2_workspace_size(fa2_context *context, const fa2_problem *p
  * and return without waiting. The stream belongs to the context's device. A problem that was not
  * prepared is prepared first, except while the stream is being captured: FA2_E_CAPTURE.
  *
+ * A launch may be several kernels, one behind the other. On SM 9.0 and newer, with a driver for CUDA 12.3, one that
+ * combines what blocks found of their shares of the keys begins while those are at work (programmatic dependent
+ * launch). What is enqueued behind the call waits for all of it, as always; but where the call is captured, the edge
+ * between the two is a programmatic one: cuGraphGetEdges answers CUDA_ERROR_LOSSY_QUERY, and cuGraphGetEdges_v2 and
+ * those like it, which give the data of edges, are to be used.
+ *
  * It keeps what it prepares while fewer than 16384 problems are (some 15 MB). Beyond them a problem
  * that was given to fa2_forward alone is prepared at each call. That takes microseconds, under a
  * lock; but once a second, for each head_dim, dtype, causal and set of features, the database is
