@@ -179,7 +179,7 @@ static void test_slowed_ones_are_skipped(void)
         const char *reason;
     } cases[] = {{{.spills = {-1, 0}}, 1, "choice 2 of the cost model"},
                  {{.spills = {-1, -1, 8, -1}}, 2, "least spilling"},
-                 {{.spills = {-1, -1, -1, -1}}, 0, "least spilling"}};
+                 {{.spills = {-1, -1, -1, -1}}, 0, "slowed by a stack frame"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         script s = cases[i].script;
         fa2i_key key;
