@@ -10,7 +10,8 @@
 #include "tuner/judge/judge.h"
 #include "tuner/judge/reference.h"
 
-/* In the order of the judge's list. */
+/* In the order of the judge's list. For the files of backward alone, so without a prefix: they read as the
+ * formulas in fa2.h do. */
 enum {
     Q,
     K,

@@ -70,8 +70,8 @@ void fa2i_backward_bias_row(fa2i_backward_part *p, size_t index)
                                     turned ? 1 : problem->seq_k, turned, exact);
     }
     wanted->exact[index] = !seen;
-    fa2i_backward_note(p, OF_BIAS, wanted->width, exact, p->scores, p->scores + wanted->width,
-                       false);
+    fa2i_backward_note(p, FA2I_GRADIENT_OF_BIAS, wanted->width, exact, p->scores,
+                       p->scores + wanted->width, false);
 }
 
 /* ---- sinks ---- */

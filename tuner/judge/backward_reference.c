@@ -339,7 +339,7 @@ static fa2_status reserve_output(fa2i_wanted *o)
 static fa2_status reserve_outputs(const fa2i_backward_work *w)
 {
     fa2_status st = FA2_OK;
-    for (int i = 0; st == FA2_OK && i < GRADIENTS; i++)
+    for (int i = 0; st == FA2_OK && i < FA2I_GRADIENTS; i++)
         st = reserve_output(&w->outputs[i]);
     return st == FA2_OK && w->dbias != NULL ? reserve_output(w->dbias) : st;
 }
@@ -366,7 +366,7 @@ fa2_status fa2i_backward_reference(const fa2i_case *c, const fa2i_inputs *inputs
     for (int i = 0; i < LSE; i++)
         w.tensors[i] = fa2i_case_host_tensor(c, inputs, i);
     if (fa2i_bias_has_gradient(c->problem.bias)) {
-        w.dbias = &outputs[GRADIENTS + (c->problem.sinks != 0)];
+        w.dbias = &outputs[FA2I_GRADIENTS + (c->problem.sinks != 0)];
         w.dbias_extent = fa2i_case_extent(c, DBIAS);
     }
     FA2_TRY(reserve_outputs(&w));
@@ -375,12 +375,12 @@ fa2_status fa2i_backward_reference(const fa2i_case *c, const fa2i_inputs *inputs
         FA2_TRY(part_init(&parts[i]));
     }
     fa2i_run_parts(run_part, parts, sizeof *parts, count);
-    for (int i = 0; i < GRADIENTS; i++)
+    for (int i = 0; i < FA2I_GRADIENTS; i++)
         outputs[i].bound = bound_of(c->problem.dtype, parts, count, i);
     if (w.dbias != NULL)
-        w.dbias->bound = bound_of(c->problem.dtype, parts, count, OF_BIAS);
+        w.dbias->bound = bound_of(c->problem.dtype, parts, count, FA2I_GRADIENT_OF_BIAS);
     if (c->problem.sinks)
-        FA2_TRY(fa2i_backward_sink_gradients(&parts[0], &outputs[GRADIENTS]));
+        FA2_TRY(fa2i_backward_sink_gradients(&parts[0], &outputs[FA2I_GRADIENTS]));
 done:
     for (size_t i = 0; i < count; i++)
         part_done(&parts[i]);

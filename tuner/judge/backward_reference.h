@@ -9,7 +9,11 @@
 
 /* dQ, dK, dV: indexes of outputs; dsinks and dbias are behind them, if they are there. Of dbias errors are kept
  * behind those of the others. */
-enum { GRADIENTS = DSINKS - INPUTS, OF_BIAS = GRADIENTS, KINDS };
+enum {
+    FA2I_GRADIENTS = DSINKS - INPUTS,
+    FA2I_GRADIENT_OF_BIAS = FA2I_GRADIENTS,
+    FA2I_GRADIENT_KINDS
+};
 
 typedef struct fa2i_backward_work {
     const fa2i_case *c;
@@ -37,7 +41,8 @@ typedef struct fa2i_backward_part {
     float *spare;        /* [D] */
     double *sums;        /* [4, D], plain: dK and dV, and those of one query head */
     double *squares;     /* [2, D], of dK and dV, or of dQ */
-    double plain_error[KINDS], largest[KINDS], tanh_error[KINDS];
+    double plain_error[FA2I_GRADIENT_KINDS], largest[FA2I_GRADIENT_KINDS];
+    double tanh_error[FA2I_GRADIENT_KINDS];
     double *scores; /* [2, S], of a row of dbias: plain sums, squares of what their terms are off */
 } fa2i_backward_part;
 

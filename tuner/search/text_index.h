@@ -13,11 +13,13 @@
 
 enum { FA2I_NO_PLACE = -1 };
 
-/* The text at a place of what the index is of; it stays as it is while it is in the index. */
+/* The text at a place; of: what the caller of find or add gave it, such as the array or what holds it. Borrowed: it is
+ * compared before the function that asked for it returns, and not kept. Of a place that was added it is the same text
+ * each time, wherever the array has moved to. Asked for places that were added, and for the one that is being added. */
 typedef const char *fa2i_text_at(const void *of, size_t place);
 
 typedef struct fa2i_text_index {
-    fa2i_text_at *text_at;
+    fa2i_text_at *text_at; /* set by the caller, of an index that is zero otherwise, before anything is added */
     size_t *slots; /* owned: a place + 1; 0: none */
     size_t slot_count, count;
 } fa2i_text_index;
@@ -25,7 +27,7 @@ typedef struct fa2i_text_index {
 /* The place of a text, or FA2I_NO_PLACE. */
 ptrdiff_t fa2i_text_index_find(const fa2i_text_index *index, const void *of, const char *text);
 
-/* Add a place, whose text is in the index at none. */
+/* Add a place, whose text no place in the index has. */
 fa2_status fa2i_text_index_add(fa2i_text_index *index, const void *of, size_t place);
 
 void fa2i_text_index_done(fa2i_text_index *index); /* zeroed objects are fine */
