@@ -8,7 +8,7 @@ M.axis = {name = "softcap", field = "softcap", values = {0, 1}, feature = true}
 M.ex2_per_score = 1
 M.fp32_per_score = 1
 -- What it keeps for all scores, on wgmma.
-M.registers = 8
+M.own_registers = 8
 -- And backward: the square, the derivative, its product with P.
 M.slope_per_score = 2
 

@@ -68,19 +68,23 @@ local split_registers = 12
 -- ptxas keeps about 40 registers beside those that are alive; it spills 0 to 20 bytes where 204 are.
 local other_registers, most_alive = 40, 208
 
--- What spills below that limit, of 240 kernels for sm_75 and sm_90, D = 64, 128, 256: from so many alive on,
--- those of few warps, whose threads copy much, of few queries, and those where dQ takes many registers
--- while scores are computed late. Where tiles pass through registers, from most_staged on all, and before that what
--- needs more than others (130 kernels for sm_75, D = 32, 64, 80, with each feature: tests/bench/spills.c). Beyond
--- so many columns nothing would be left with features, and a kernel that spills is better than none.
-local most_staged, most_columns = 184, 128
--- There ptxas keeps also what these features know beside everything.
+-- Where tiles pass through registers, every kernel with more alive than this spills (130 kernels for sm_75, D = 32, 64,
+-- 80, with each feature: tests/bench/spills.c).
+local most_staged = 184
+-- Beyond so many columns most_staged and of_features refuse nothing: with features no candidate would be left, and a
+-- kernel that spills is better than none.
+local most_columns = 128
+-- Where tiles pass through registers ptxas keeps also what these features know beside everything.
 local staged_varlen, staged_dropout = 25, 12
 
--- What a bias, or its gradient, takes beside everything, at least: 84 bytes are spilled where 180 are alive without,
--- 116 where 208 are.
+-- What a bias takes beside everything, and what one whose gradient is wanted does: as much as it takes to refuse the
+-- kernels that were seen to spill with it, 208 alive without (116 bytes, a mask on sm_80) and 180 alive without (84
+-- bytes, a gradient on sm_90).
 local of_bias, of_gradient = 1, 29
 
+-- What spills although no more than most_alive are: of 240 kernels for sm_75 and sm_90, D = 64, 128, 256, those of few
+-- warps, whose threads copy much, those of few queries, and those where dQ takes many registers while scores are
+-- computed late; through registers also tiles of many keys.
 local function spills_near_limit(v, path, alive, dq)
    if path.register_staging then
       return v.d <= most_columns and (alive > most_staged or alive == 168 and v.bc > 32 and v.parts == 1)

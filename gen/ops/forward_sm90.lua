@@ -22,10 +22,10 @@ local window = require("features.window")
 
 local M = {name = "fwd_sm90"}
 
--- By groups. load, group: registers of a thread that loads, and of one that computes; resident: blocks that share
--- an SM; most: of S, P and O, more are spilled; columns: more of O or S are more registers than a block
--- begins with, which one wgmma must not name; counted: registers that go from those that compute to those that
--- load where work is taken by a counter.
+-- By warpgroups that compute. load, group: registers of a thread that loads, and of one that computes; resident:
+-- blocks that share an SM; most: of S, P and O in registers, beyond which ptxas spills; columns: of O or of S, beyond
+-- which one wgmma names more registers than a thread has when the block begins; counted: registers more of a thread
+-- that loads where work is taken by a counter, which come in equal parts from those that compute.
 local shares = {
    {load = 24, group = 232, resident = 2, most = 192, columns = 128, counted = 8},
    {load = 24, group = 240, resident = 1, most = 208, columns = 256, counted = 16},
@@ -117,12 +117,14 @@ local function share_of(v)
    return (bias.is_ahead(v) and shares_with_bias or shares)[v.groups]
 end
 
--- S, P and O of a thread, and what features keep; what comes through shared memory is read where it is wanted.
+-- Registers of a thread that hold S, P and O, and what features keep. A bias that comes through shared memory is read
+-- where it is added, eight words at once.
 local function live_registers(v)
    local kept = setmetatable({bias = bias.is_ahead(v) and "none" or v.bias}, {__index = v})
    local words = bias.is_ahead(v) and 8 or 0 -- of a bias, beside scores
    local read = v.bias == "fp32" and v.bc // 2 * read_ahead or 0
-   return v.bc // 2 + v.bc // 4 + v.d // 2 + words + read + features.registers(kept, 1) + v.softcap * softcap.registers
+   return v.bc // 2 + v.bc // 4 + v.d // 2 + words + read
+      + features.registers(kept, 1) + v.softcap * softcap.own_registers
 end
 
 local function fits(v, _, arch)
