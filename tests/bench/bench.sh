@@ -4,7 +4,8 @@
 # bench.md and bench.svg into FOLDER/bench.
 # Needs a python3 with PyTorch (PYTHON=... names another).
 #
-# tests/bench/bench.sh [FOLDER]     FOLDER: a finished build; without it build-release is built
+# tests/bench/bench.sh [FOLDER [OPTION...]]   FOLDER: a finished build; without it build-release is built. Options are
+#                                             those of compare.py, for instance --peers flash,cudnn --rounds 7
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -28,4 +29,5 @@ say "tuning into $folder/bench/bench.db"
     --db "$folder/bench/bench.db"
 say "comparing"
 "$python" tests/bench/compare.py --library "$folder/runtime/libfa2.so" \
-    --db "$folder/bench/bench.db" --shapes tests/bench/shapes.csv --peers flash,efficient,cudnn --out "$folder/bench/bench"
+    --db "$folder/bench/bench.db" --shapes tests/bench/shapes.csv --peers flash,efficient,cudnn \
+    --out "$folder/bench/bench" "${@:2}"
