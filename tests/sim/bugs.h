@@ -59,6 +59,12 @@ extern const bug_list forward_bugs, feature_bugs, backward_bugs, hopper_bugs;
         "fwd_splitkv", " br=16 ", "teams=2"                                                        \
     }
 
+/* Two tiles are on their way while a third one is read. */
+#define STAGES                                                                                     \
+    {                                                                                              \
+        "fwd_splitkv", "kstages=3 vstages=3", "q=reg"                                              \
+    }
+
 /* Fewer columns of V; four warps that divide columns, for few queries and for many. */
 #define FEWER_VALUES                                                                               \
     {                                                                                              \
