@@ -212,6 +212,47 @@ static void test_paged(void)
     CHECK_CONTAINS(fa2_last_message(), "page is 24; it must be a power of two");
 }
 
+static void check_steps(const uint32_t steps[3], uint32_t page, uint32_t row, uint32_t bytes)
+{
+    CHECK_EQ(steps[0], page);
+    CHECK_EQ(steps[1], row);
+    CHECK_EQ(steps[2], bytes);
+}
+
+/* Rows of pages are counted in what both strides are multiples of: 32 bits must be enough for them. */
+static void test_page_steps(void)
+{
+    fa2_problem with = problem;
+    fa2_forward_args args = good_args();
+    fa2i_params params;
+    with.paged = 1;
+    with.page = 16;
+    args.block_table = (const int32_t *)0x5000000;
+    args.block_table_stride = 13;
+    args.page_count = 40;
+    const int64_t row = args.k.stride_seq;
+    args.k.stride_batch = 2 * 16 * row; /* K of a page, then its V */
+    args.v.stride_batch = 16 * row + row / 2;
+    check_good(&with, &args);
+    fa2i_op_of(&with)->fill(&plain_grid, &with, &args, &params);
+    check_steps(params.forward.features.k_steps, 32, 1, (uint32_t)row * 2);
+    check_steps(params.forward.features.v_steps, 33, 2, (uint32_t)row);
+    with.page = 1; /* whose rows have no stride */
+    args.k.stride_seq = 7;
+    args.page_count = 1;
+    check_good(&with, &args);
+    fa2i_op_of(&with)->fill(&plain_grid, &with, &args, &params);
+    check_steps(params.forward.features.k_steps, 0, 0, 2);
+    with.page = 16;
+    args.k.stride_seq = row;
+    args.page_count = 40;
+    args.v.stride_batch = (INT64_C(1) << 40) + 8;
+    CHECK_EQ(check_args(&with, &args, &plain_grid), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "make the stride of pages a multiple of that of rows");
+    args.v.stride_batch = row << 20;
+    check_good(&with, &args);
+}
+
 /* Rows of V and O are shorter than those of K; V may be the beginning of K's rows. */
 static void test_fewer_values(void)
 {
@@ -258,6 +299,7 @@ int main(void)
     test_lengths();
     test_varlen();
     test_paged();
+    test_page_steps();
     test_fewer_values();
     test_cache();
     test_append();

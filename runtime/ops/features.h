@@ -27,6 +27,7 @@ typedef struct fa2i_feature_args {
     const int32_t *const *block_table;
     const int64_t *block_table_stride;
     const int32_t *page_count;
+    const fa2_tensor *k, *v; /* where they lie in pages */
     const int32_t *const *leftpad;
     const int32_t *const *cache_rows;
     const int32_t *cache_row_count;

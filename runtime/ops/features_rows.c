@@ -36,6 +36,42 @@ static fa2_status locate_table(const fa2_problem *p, const fa2i_feature_args *ar
                           FA2I_FIELD_paged, m);
 }
 
+/* From page to page and from row to row, counted in bytes that both are multiples of; whether 32 bits are enough to
+ * count to the last row. The tensor's strides were checked. */
+static bool count_steps(const fa2_problem *p, const fa2_tensor *tensor, int32_t pages,
+                        uint32_t ret_steps[3])
+{
+    const int32_t last_page = pages - 1, last_row = fa2i_forward_page(p) - 1;
+    const int64_t page = last_page > 0 ? tensor->stride_batch : 0;
+    const int64_t row = last_row > 0 ? tensor->stride_seq : 0;
+    int64_t elems = page, rest = row;
+    while (rest != 0) {
+        const int64_t next = elems % rest;
+        elems = rest;
+        rest = next;
+    }
+    if (elems == 0)
+        elems = 1; /* a single row */
+    ret_steps[0] = (uint32_t)(page / elems);
+    ret_steps[1] = (uint32_t)(row / elems);
+    ret_steps[2] = (uint32_t)(elems * 2);
+    return elems * 2 <= UINT32_MAX && (page * last_page + row * last_row) / elems <= UINT32_MAX;
+}
+
+static fa2_status check_steps(const fa2_problem *p, const char *name, const fa2_tensor *tensor,
+                              int32_t pages)
+{
+    uint32_t steps[3];
+    if (count_steps(p, tensor, pages, steps))
+        return FA2_OK;
+    return fa2i_fail(FA2_E_INVALID,
+                     "%s.stride_batch and %s.stride_seq are %lld and %lld: the last of %d pages "
+                     "begins behind 2^32 times what both are multiples of; make the stride of "
+                     "pages a multiple of that of rows",
+                     name, name, (long long)tensor->stride_batch, (long long)tensor->stride_seq,
+                     (int)pages);
+}
+
 static fa2_status locate_cache_rows(const fa2_problem *p, const fa2i_feature_args *args,
                                     fa2i_memory *m)
 {
@@ -131,6 +167,9 @@ fa2_status fa2i_feature_rows_check(const fa2_problem *problem, const fa2i_featur
     }
     if (problem->paged) {
         FA2_TRY(locate_table(problem, args, &m));
+        FA2_TRY(check_steps(problem, "k", args->k, *args->page_count));
+        if (!problem->v_in_k)
+            FA2_TRY(check_steps(problem, "v", args->v, *args->page_count));
         FA2_TRY(fa2i_feature_check_apart(&m, outputs, output_count));
     }
     if (problem->leftpad) {
@@ -166,6 +205,8 @@ void fa2i_feature_rows_fill(const fa2_problem *problem, const fa2i_feature_args 
         params->pages = *args->page_count;
         while (1 << params->page_shift < fa2i_forward_page(problem))
             params->page_shift++;
+        count_steps(problem, args->k, params->pages, params->k_steps);
+        count_steps(problem, problem->v_in_k ? args->k : args->v, params->pages, params->v_steps);
     }
     if (problem->leftpad)
         params->leftpad = (uintptr_t)*args->leftpad;

@@ -27,6 +27,8 @@ static inline fa2i_feature_args fa2i_forward_features(const fa2_forward_args *ar
                                .block_table = &args->block_table,
                                .block_table_stride = &args->block_table_stride,
                                .page_count = &args->page_count,
+                               .k = &args->k,
+                               .v = &args->v,
                                .leftpad = &args->leftpad,
                                .cache_rows = &args->cache_rows,
                                .cache_row_count = &args->cache_row_count,

@@ -17,6 +17,7 @@
 #define FA2I_PARAM_INT(name)           int32_t name;
 #define FA2I_PARAM_INT64(name)         int64_t name;
 #define FA2I_PARAM_INT64S(name)        uint64_t name;
+#define FA2I_PARAM_STEPS(name)         uint32_t name[3];
 #define FA2I_PARAM(kind, name)         FA2I_PARAM_##kind(name)
 #define FA2I_FEATURE_PARAM(kind, name) FA2I_PARAM_##kind(name)
 
