@@ -25,18 +25,12 @@ local M = {name = "fwd_sm90"}
 -- By warpgroups that compute. load, group: registers of a thread that loads, and of one that computes; resident:
 -- blocks that share an SM; most: of S, P and O in registers, beyond which ptxas spills; columns: of O or of S, beyond
 -- which one wgmma names more registers than a thread has when the block begins; counted: registers more of a thread
--- that loads where work is taken by a counter, which come in equal parts from those that compute.
+-- that loads where work is taken by a counter, or a bias is copied, which come in
+-- equal parts from those that compute.
 local shares = {
    {load = 24, group = 232, resident = 2, most = 192, columns = 128, counted = 8},
    {load = 24, group = 240, resident = 1, most = 208, columns = 256, counted = 16},
    {load = 32, group = 160, resident = 1, most = 128, columns = 128, counted = 0},
-}
-
--- Where a warp of the loading warpgroup loads a bias for each of the others.
-local shares_with_bias = {
-   {load = 64, group = 192, most = 152, counted = 0},
-   {load = 64, group = 216, most = 208, counted = 0},
-   {load = 56, group = 152, most = 124, counted = 0},
 }
 
 -- For a bias that lies in shared memory: a conversion, the sum, a share of the loads.
@@ -56,12 +50,12 @@ local function piece_bytes(v)
    return v.persistent == 2 and 4 * v.groups or 0
 end
 
--- A tile beside those of K and V, for a warpgroup, with two barriers: a bias in 16 bits, with a chunk of padding a row.
+-- A tile beside those of K and V, for a warpgroup, with two barriers: a bias in 16 bits.
 local function side_bytes(v)
    if not bias.is_ahead(v) then
       return 0
    end
-   return 64 * (2 * v.bc + 16) + 16
+   return 64 * 2 * v.bc + 16
 end
 
 -- rows: of Q, K and V, and of O. side_stages: tiles beside them.
@@ -113,15 +107,11 @@ end
 -- Of a bias in fp32, whose numbers are read where they are added: so many at once, of those of a thread.
 local read_ahead = 5 / 4
 
-local function share_of(v)
-   return (bias.is_ahead(v) and shares_with_bias or shares)[v.groups]
-end
-
 -- Registers of a thread that hold S, P and O, and what features keep. A bias that comes through shared memory is read
--- where it is added, eight words at once.
+-- where it is added.
 local function live_registers(v)
    local kept = setmetatable({bias = bias.is_ahead(v) and "none" or v.bias}, {__index = v})
-   local words = bias.is_ahead(v) and 8 or 0 -- of a bias, beside scores
+   local words = 0
    local read = v.bias == "fp32" and v.bc // 2 * read_ahead or 0
    return v.bc // 2 + v.bc // 4 + v.d // 2 + words + read
       + features.registers(kept, 1) + v.softcap * softcap.own_registers
@@ -130,7 +120,7 @@ end
 local function fits(v, _, arch)
    if smem_bytes(v) > arch.smem_block then
       return nil, string.format("%d bytes of shared memory, a block has %d", smem_bytes(v), arch.smem_block)
-   elseif live_registers(v) > share_of(v).most or math.max(v.d, v.bc) > shares[v.groups].columns then
+   elseif live_registers(v) > shares[v.groups].most or math.max(v.d, v.bc) > shares[v.groups].columns then
       return nil, "S, P and O need too many registers"
    elseif v.dropout == 1 and v.bc % 32 > 0 then
       return nil, "bytes of dropout are drawn for 32 columns, and half of them twice"
@@ -238,14 +228,18 @@ function M.names(v)
       names.s_takes, names.s_masked, names.s_first = "(auto masked)", "masked", "Bool<true>{}"
    end
    names.bias_staged = bias.is_ahead(v)
+   if names.bias_staged then
+      names.mapped, names.more_maps = names.mapped .. " and of a bias", names.more_maps .. ", bias"
+      names.column_bytes = " + kSideBytes"
+   end
    names.group_smem = names.bias_staged and ", smem" or ""
    names.begun, names.adds = v.begun == 1, v.begun == 1 and "1" or "step > 0"
    names.bias_element = v.bias == "bf16" and "bf16" or "f16"
    names.side_stages = side_stages(v)
    names.q_readers = names.bias_staged and v.persistent == 2 and 5 or 4 -- warps: with the one that loads beside
    names.or_hidden = v.bias ~= "none" and " || true" or "" -- a bias, too, may hide keys
-   local share = share_of(v)
-   local counted = v.persistent == 2 and share.counted or 0
+   local share = shares[v.groups]
+   local counted = (v.persistent == 2 or names.bias_staged) and share.counted or 0
    names.load_registers, names.group_registers = share.load + counted, share.group - counted // v.groups
    names.resident = shares[v.groups].resident
    return names
@@ -270,8 +264,8 @@ local function recipe(v)
    return {
       op = "forward", abi = fwd.abi, rows = 64 * v.groups, keys = v.bc,
       pack = v.pack == 1 and 1 or nil, suffix = "a",
-      maps = string.format("%sk/%d,v/%d%s", v.pack == 0 and "q/64," or "", v.bc, v.bc,
-                           stores_by_map(v) and ",o/16" or ""),
+      maps = string.format("%sk/%d,v/%d%s%s", v.pack == 0 and "q/64," or "", v.bc, v.bc,
+                           stores_by_map(v) and ",o/16" or "", bias.is_ahead(v) and ",bias/64" or ""),
       workspace = v.persistent == 2 and "counter" or nil, steps = steps,
    }
 end

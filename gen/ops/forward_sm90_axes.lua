@@ -17,6 +17,14 @@ local function may_take_turns(v)
    return nil, "one warpgroup has nobody to take turns with"
 end
 
+-- A tile of a bias is whole boxes of 64 keys.
+local function may_tile(v)
+   if v.bc % 64 == 0 or not bias.is_ahead(v) then
+      return true
+   end
+   return nil, "a bias comes in boxes of 64 keys"
+end
+
 local function may_stage(v)
    if v.stages == 2 or not bias.is_ahead(v) then
       return true
@@ -75,7 +83,7 @@ M.all = kinds.axes(256)
 for _, axis in ipairs({
    softcap.axis, window.axis, alibi.axis, sinks.axis, added, dropout.axis, lengths.packed.axis,
    {name = "groups", values = {1, 2, 3}},
-   {name = "bc", values = {64, 80, 96, 112, 128, 160, 176}},
+   {name = "bc", values = {64, 80, 96, 112, 128, 160, 176}, when = may_tile},
    {name = "stages", values = {2, 3}, when = may_stage},
    {name = "turns", values = {0, 1}, when = may_take_turns},
    {name = "sloped", values = {0, 1}, when = may_be_sloped, quiet = true},

@@ -23,7 +23,7 @@
 
 #define FA2I_RECIPE_CHARS 640
 #define FA2I_RECIPE_STEPS 6
-#define FA2I_RECIPE_MAPS  4
+#define FA2I_RECIPE_MAPS  5
 #define FA2I_ENTRY_CHARS  64
 
 /* What a step is for. X(NAME, word). */
@@ -79,7 +79,8 @@
     X(FA2I_MAPPED_K, "k", FORWARD | BACKWARD)                                                      \
     X(FA2I_MAPPED_V, "v", FORWARD | BACKWARD)                                                      \
     X(FA2I_MAPPED_O, "o", FORWARD)                                                                 \
-    X(FA2I_MAPPED_DO, "do", BACKWARD)
+    X(FA2I_MAPPED_DO, "do", BACKWARD)                                                              \
+    X(FA2I_MAPPED_BIAS, "bias", FORWARD) /* in 16 bits, where a map expresses it: op.h */
 
 #define FA2I_ENUM_NAME(name, ...) name,
 typedef enum fa2i_role { FA2I_ROLE_LIST(FA2I_ENUM_NAME) } fa2i_role;

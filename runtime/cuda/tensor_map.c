@@ -137,6 +137,10 @@ fa2_status fa2i_maps_get(const fa2i_cuda_table *cuda, fa2i_kept_maps *kept,
     for (; i < recipe->map_count && result == CUDA_SUCCESS; i++) {
         fa2i_view view;
         fa2i_op_of(problem)->view(problem, params, recipe->maps[i].operand, &view);
+        if (view.columns == 0) {
+            memset(&maps[i], 0, sizeof maps[i]);
+            continue;
+        }
         const map_key key = key_of(problem, &view, recipe->maps[i].rows);
         result = mine ? find_or_encode(cuda, kept, &key, &maps[i]) : encode(cuda, &key, &maps[i]);
     }

@@ -22,10 +22,22 @@ static fa2i_view view_of(const fa2_problem *problem, fa2i_mapped operand, uintpt
     const int32_t keys = packed ? fa2i_forward_total_k(problem) : problem->seq_k;
     return (fa2i_view){
         .address = address,
-        .strides = strides,
+        .strides = {strides[0], strides[1], strides[2]},
         .extents = {packed ? 1 : problem->batch, of_queries ? queries : keys,
                     of_queries ? problem->heads_q : problem->heads_kv},
         .columns = of_values ? fa2i_head_dim_v(problem) : problem->head_dim,
+    };
+}
+
+/* Kernels copy one whose keys are apart, or that has one row for all queries (templates/hopper/bias.cu.in). */
+static fa2i_view view_of_bias(const fa2_problem *problem, const fa2i_feature_params *f)
+{
+    const bool is_mapped = f->bias_side >= 8 && f->bias_query > 0;
+    return (fa2i_view){
+        .address = f->bias,
+        .strides = {f->bias_batch, f->bias_query, f->bias_head},
+        .extents = {problem->batch, problem->seq_q, problem->heads_q},
+        .columns = is_mapped ? problem->seq_k : 0,
     };
 }
 
@@ -33,10 +45,11 @@ static void view_forward(const fa2_problem *problem, const fa2i_params *params, 
                          fa2i_view *ret_view)
 {
     const fa2i_forward_params *p = &params->forward;
-    *ret_view = operand == FA2I_MAPPED_Q   ? view_of(problem, operand, p->q, p->q_stride)
-                : operand == FA2I_MAPPED_K ? view_of(problem, operand, p->k, p->k_stride)
-                : operand == FA2I_MAPPED_V ? view_of(problem, operand, p->v, p->v_stride)
-                                           : view_of(problem, operand, p->o, p->o_stride);
+    *ret_view = operand == FA2I_MAPPED_Q      ? view_of(problem, operand, p->q, p->q_stride)
+                : operand == FA2I_MAPPED_K    ? view_of(problem, operand, p->k, p->k_stride)
+                : operand == FA2I_MAPPED_V    ? view_of(problem, operand, p->v, p->v_stride)
+                : operand == FA2I_MAPPED_BIAS ? view_of_bias(problem, &p->features)
+                                              : view_of(problem, operand, p->o, p->o_stride);
 }
 
 static void view_backward(const fa2_problem *problem, const fa2i_params *params,
