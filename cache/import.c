@@ -114,7 +114,8 @@ static fa2_status next_line(FILE *in, char *line, bool *ret_more)
     if (length > 0 && line[length - 1] == '\n')
         line[length - 1] = '\0';
     else if (!feof(in)) /* too long, or a NUL byte in it */
-        return fa2i_fail(FA2_E_INVALID, "the line has a NUL byte or more than %d bytes",
+        return fa2i_fail(FA2_E_INVALID,
+                         "the line has a NUL byte or more than %d bytes, which no export has",
                          LINE_BYTES_MAX - 2);
     return FA2_OK;
 }

@@ -141,7 +141,8 @@ static bool may_chmod(const struct stat *info)
 static fa2_status check_owner(const char *name, const char *file, const struct stat *info)
 {
     if (!S_ISREG(info->st_mode))
-        return fa2i_fail(FA2_E_DATABASE, "%s: is %s, not a file", name,
+        return fa2i_fail(FA2_E_DATABASE,
+                         "%s: is %s, not a file; name another database with --db or FA2_DB", name,
                          S_ISDIR(info->st_mode) ? "a folder" : "a device, pipe or socket");
     if (info->st_uid != geteuid() && info->st_uid != 0)
         return fa2i_fail(FA2_E_DATABASE,

@@ -74,8 +74,10 @@ fa2_status fa2i_cache_version_check(fa2i_cache *cache, int newest)
     if (st != FA2_OK || version == newest)
         return st;
     if (version == 0)
-        return fa2i_fail(FA2_E_NOT_FOUND, "%s: is an empty file; nothing was tuned yet",
-                         cache->path);
+        return fa2i_fail(
+            FA2_E_NOT_FOUND,
+            "%s: is an empty file, into which nothing was tuned yet; --db or FA2_DB names another",
+            cache->path);
     return fa2i_fail(FA2_E_DATABASE,
                      "%s: has schema version %lld and this fa2 reads %d; bring it forward with: "
                      "fa2-tune check --db '%s'",

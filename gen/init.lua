@@ -15,24 +15,25 @@ local variant_text = require("core.variant")
 
 local M = {}
 
--- Calls visit(family) for each family that serves the problem. Returns a list of "family: why it does not
--- serve"; nil and all these reasons when none does.
+-- Calls visit(family) for each family of the problem's operation that serves the problem. Returns a list of
+-- "family: why it does not serve"; nil and all these reasons when none does.
 local function visit_families(problem, arch, visit)
-   local reasons = {}
+   local reasons, serving = {}, 0
    for _, family in ipairs(families) do
-      local ok, reason = family:serves(problem, arch)
-      if ok then
-         visit(family)
-      else
-         reasons[#reasons + 1] = family.name .. ": " .. reason
+      if family.op == problem.op then
+         local ok, reason = family:serves(problem, arch)
+         if ok then
+            visit(family)
+            serving = serving + 1
+         else
+            reasons[#reasons + 1] = family.name .. ": " .. reason
+         end
       end
    end
-   if #families == 0 then
-      return nil, "there are no families"
-   elseif #reasons == #families then
-      return nil, table.concat(reasons, "; ")
+   if serving > 0 then
+      return reasons
    end
-   return reasons
+   return nil, #reasons > 0 and table.concat(reasons, "; ") or "there are no families of " .. problem.op .. " kernels"
 end
 
 -- List of the candidates of all families, with the text, what family:launch says, and cost_us; unsorted. nil

@@ -239,7 +239,7 @@ static void test_messages(void)
     CHECK_EQ(fa2i_generator_card(generator, 80, &card), FA2_OK);
     CHECK_EQ(fa2i_generator_candidates(generator, &problem, &card, &list, &count),
              FA2_E_UNSUPPORTED);
-    CHECK_STR(fa2_last_message(), "there are no families");
+    CHECK_CONTAINS(fa2_last_message(), "there are no families");
     fa2i_generator_destroy(generator);
     CHECK_EQ(remove(inside("gen/core/families.lua")), 0);
     CHECK_EQ(rmdir(inside("gen/core")), 0);

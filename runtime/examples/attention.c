@@ -72,11 +72,18 @@ static fa2_status prepare(resources *r, const fa2_problem *problem)
     return status;
 }
 
+/* What fa2 has to say besides: that there is no database, for instance, or that a kernel was compiled. */
+static void tell(void *user, const char *message)
+{
+    (void)user;
+    fprintf(stderr, "fa2: %s\n", message);
+}
+
 /* A prepared fa2 context for device 0; and device 0's primary CUDA context, current in this
  * thread. */
 static int open_device(resources *r)
 {
-    const fa2_config config = {.database = r->wanted.database, .device_plus_one = 1};
+    const fa2_config config = {.database = r->wanted.database, .device_plus_one = 1, .log = tell};
     const fa2_problem backward = backward_of(&r->wanted.problem);
     fa2_status status = fa2_context_create(&config, &r->fa2);
     if (status == FA2_OK)

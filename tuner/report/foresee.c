@@ -252,8 +252,9 @@ static fa2_status say_unknown(const fa2i_foresight *f, const fa2i_evidence *ship
         unknown += st == FA2_E_NOT_FOUND;
     }
     snprintf(text, sizeof text,
-             "%zu of the %zu kernels that come with fa2 are unknown to this version", unknown,
-             shipped->kernel_count);
+             "%zu of the %zu kernels that come with fa2 are unknown to this version, and count for "
+             "nothing",
+             unknown, shipped->kernel_count);
     if (unknown > 0)
         say(NULL, text);
     return FA2_OK;
