@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """An export made fit to ship: without what no estimate rests on. Usage: ship.py [--op OP] < EXPORT > FILE.jsonl
 
-Left out are verifications that found nothing, variants that were not timed, unless they spilled, times of more than SLOWER times the best of
-their problem (no model takes such a kernel for the best), and what nothing refers to any more; with --op also the other
-operations. Times have DIGITS digits. The last line is made anew; what import checks holds as before.
+Left out are verifications that found nothing, variants that were not timed, unless they spilled, times of more than
+SLOWER times the best of their problem (no model takes such a kernel for the best), and what nothing refers to any
+more; with --op also the other operations. Times have DIGITS digits. The last line is made anew; what import checks
+holds as before.
 """
 import argparse
 import collections
