@@ -10,14 +10,6 @@
 #include "tuner/judge/attention.h"
 #include "tuner/judge/reference.h"
 
-void must(fa2_status status, const char *what)
-{
-    if (status == FA2_OK)
-        return;
-    fprintf(stderr, "%s: %s\n", what, fa2_last_message());
-    exit(1);
-}
-
 void *must_alloc(size_t count, size_t bytes)
 {
     void *p = calloc(count > 0 ? count : 1, bytes);
@@ -130,66 +122,105 @@ static double slope_at(const work *w, double capped, bool plain)
     return plain ? 1 - pow(round_to(w->t->dtype, t), 2) : 1 - t * t;
 }
 
-/* One query row: its O and LSE, its part of the exact and the plain gradients of its head. */
-static void query_row(work *w, int b, int h, int i, const double *k, const double *v, double *dk,
-                      double *dv, double *plain_dk, double *plain_dv)
+/* K and V of a head, and its rows of dK and dV; plain: of the plain implementation. */
+typedef struct head {
+    const double *k, *v;
+    double *dk, *dv, *plain_dk, *plain_dv;
+} head;
+
+/* A query row. By key: its weights and the cap's derivatives, exact and plain. */
+typedef struct query {
+    int b, h, i;
+    fa2i_keys keys;
+    double *q, *d_o, *p, *plain, *slope, *plain_slope;
+    double delta, plain_delta;
+} query;
+
+/* Weights that are not divided by their sum, which is returned, and LSE; both by the LSE that kernels get. */
+static double weigh(work *w, const head *of, query *row)
 {
-    const int d = w->t->d, seq_k = w->s.seq_k;
+    const int d = w->t->d;
     const double scale = 1 / sqrt((double)d);
-    const fa2i_keys keys = fa2i_keys_seen(&w->problem, i);
-    const size_t index =
-        ((size_t)b * (size_t)w->s.heads_q + (size_t)h) * (size_t)w->s.seq_q + (size_t)i;
-    host_tensor *o_tensor = &w->tensor[O];
-    double *q = must_alloc((size_t)d, sizeof *q), *d_o = must_alloc((size_t)d, sizeof *q);
-    double *o = must_alloc((size_t)d, sizeof *q);
-    double *p = must_alloc((size_t)seq_k, sizeof *p), *plain = must_alloc((size_t)seq_k, sizeof *p);
-    double *slope = must_alloc((size_t)seq_k, sizeof *p);
-    double *plain_slope = must_alloc((size_t)seq_k, sizeof *p);
     double largest = -INFINITY, sum = 0;
-    read_row(w, Q, b, h, i, q);
-    read_row(w, DO, b, h, i, d_o);
-    for (int j = keys.first; j < keys.end; j++) {
-        cap(w, scale * dot(q, k + (size_t)j * (size_t)d, d), &p[j], &plain[j]);
-        slope[j] = slope_at(w, p[j], false);
-        plain_slope[j] = slope_at(w, plain[j], true);
-        largest = fmax(largest, p[j]);
+    for (int j = row->keys.first; j < row->keys.end; j++) {
+        cap(w, scale * dot(row->q, of->k + (size_t)j * (size_t)d, d), &row->p[j], &row->plain[j]);
+        row->slope[j] = slope_at(w, row->p[j], false);
+        row->plain_slope[j] = slope_at(w, row->plain[j], true);
+        largest = fmax(largest, row->p[j]);
     }
-    for (int j = keys.first; j < keys.end; j++) { /* both by the LSE that kernels get */
-        sum += p[j] = exp(p[j] - largest);
-        plain[j] = exp(plain[j] - largest);
+    for (int j = row->keys.first; j < row->keys.end; j++) {
+        sum += row->p[j] = exp(row->p[j] - largest);
+        row->plain[j] = exp(row->plain[j] - largest);
     }
-    w->lse[index] = keys.first == keys.end ? -INFINITY : (float)(largest + log(sum));
-    double delta = 0, plain_delta = 0;
-    for (int j = keys.first; j < keys.end; j++) {
-        p[j] /= sum;
-        plain[j] = round_to(w->t->dtype, plain[j] / sum);
-        const double dp = dot(d_o, v + (size_t)j * (size_t)d, d);
-        delta += p[j] * dp;
-        plain_delta += plain[j] * round_to(w->t->dtype, dp);
-        add_scaled(o, p[j], v + (size_t)j * (size_t)d, d);
+    const size_t at = ((size_t)row->b * (size_t)w->s.heads_q + (size_t)row->h) * (size_t)w->s.seq_q;
+    w->lse[at + (size_t)row->i] =
+        row->keys.first == row->keys.end ? -INFINITY : (float)(largest + log(sum));
+    return sum;
+}
+
+/* Weights whole, delta, and O. */
+static void put_output(work *w, const head *of, query *row, double sum)
+{
+    const int d = w->t->d;
+    host_tensor *tensor = &w->tensor[O];
+    uint16_t *bits = tensor->data + row_offset(tensor, row->b, row->h, row->i);
+    double *o = must_alloc((size_t)d, sizeof *o);
+    for (int j = row->keys.first; j < row->keys.end; j++) {
+        const double *v = of->v + (size_t)j * (size_t)d;
+        const double dp = dot(row->d_o, v, d);
+        row->p[j] /= sum;
+        row->plain[j] = round_to(w->t->dtype, row->plain[j] / sum);
+        row->delta += row->p[j] * dp;
+        row->plain_delta += row->plain[j] * round_to(w->t->dtype, dp);
+        add_scaled(o, row->p[j], v, d);
     }
     for (int c = 0; c < d; c++)
-        o_tensor->data[row_offset(o_tensor, b, h, i) + (size_t)c] =
-            fa2i_to_bits(w->t->dtype, (float)o[c]);
-    double *dq = row_of(w->tensor[DQ].exact, w, &w->tensor[DQ], b, h, i);
-    double *plain_dq = row_of(w->tensor[DQ].plain, w, &w->tensor[DQ], b, h, i);
-    for (int j = keys.first; j < keys.end; j++) {
-        const size_t row = (size_t)j * (size_t)d;
-        const double dp = dot(d_o, v + row, d);
-        const double ds = p[j] * (dp - delta) * slope[j] * scale;
+        bits[c] = fa2i_to_bits(w->t->dtype, (float)o[c]);
+    free(o);
+}
+
+static void add_gradients(work *w, const head *of, const query *row)
+{
+    const int d = w->t->d;
+    const fa2_dtype dtype = w->t->dtype;
+    const double scale = 1 / sqrt((double)d);
+    host_tensor *tensor = &w->tensor[DQ];
+    double *dq = row_of(tensor->exact, w, tensor, row->b, row->h, row->i);
+    double *plain_dq = row_of(tensor->plain, w, tensor, row->b, row->h, row->i);
+    for (int j = row->keys.first; j < row->keys.end; j++) {
+        const size_t at = (size_t)j * (size_t)d;
+        const double dp = dot(row->d_o, of->v + at, d);
+        const double ds = row->p[j] * (dp - row->delta) * row->slope[j] * scale;
         const double plain_dp =
-            round_to(w->t->dtype, plain[j] * (round_to(w->t->dtype, dp) - plain_delta));
-        const double plain_ds = round_to(w->t->dtype, plain_dp * plain_slope[j]) * scale;
-        add_scaled(dq, ds, k + row, d);
-        add_scaled(plain_dq, plain_ds, k + row, d);
-        add_scaled(dk + row, ds, q, d);
-        add_scaled(plain_dk + row, plain_ds, q, d);
-        add_scaled(dv + row, p[j], d_o, d);
-        add_scaled(plain_dv + row, plain[j], d_o, d);
+            round_to(dtype, row->plain[j] * (round_to(dtype, dp) - row->plain_delta));
+        const double plain_ds = round_to(dtype, plain_dp * row->plain_slope[j]) * scale;
+        add_scaled(dq, ds, of->k + at, d);
+        add_scaled(plain_dq, plain_ds, of->k + at, d);
+        add_scaled(of->dk + at, ds, row->q, d);
+        add_scaled(of->plain_dk + at, plain_ds, row->q, d);
+        add_scaled(of->dv + at, row->p[j], row->d_o, d);
+        add_scaled(of->plain_dv + at, row->plain[j], row->d_o, d);
     }
     for (int c = 0; c < d; c++)
-        plain_dq[c] = round_to(w->t->dtype, plain_dq[c]);
-    free(q), free(d_o), free(o), free(p), free(plain), free(slope), free(plain_slope);
+        plain_dq[c] = round_to(dtype, plain_dq[c]);
+}
+
+/* One query row: its O and LSE, its part of the exact and the plain gradients of its head. */
+static void query_row(work *w, int b, int h, int i, const head *of)
+{
+    const size_t d = (size_t)w->t->d, seq_k = (size_t)w->s.seq_k;
+    query row = {.b = b, .h = h, .i = i, .keys = fa2i_keys_seen(&w->problem, i)};
+    double *by_column = must_alloc(2 * d, sizeof *by_column);
+    double *by_key = must_alloc(4 * seq_k, sizeof *by_key);
+    row.q = by_column, row.d_o = by_column + d;
+    row.p = by_key, row.plain = row.p + seq_k;
+    row.slope = row.plain + seq_k, row.plain_slope = row.slope + seq_k;
+    read_row(w, Q, b, h, i, row.q);
+    read_row(w, DO, b, h, i, row.d_o);
+    const double sum = weigh(w, of, &row);
+    put_output(w, of, &row, sum);
+    add_gradients(w, of, &row);
+    free(by_column), free(by_key);
 }
 
 static void reference(work *w)
@@ -206,11 +237,14 @@ static void reference(work *w)
             }
             memset(part[0], 0, count * sizeof *k);
             memset(part[1], 0, count * sizeof *k);
+            const head of = {.k = k,
+                             .v = v,
+                             .dk = row_of(w->tensor[DK].exact, w, &w->tensor[DK], b, h / group, 0),
+                             .dv = row_of(w->tensor[DV].exact, w, &w->tensor[DV], b, h / group, 0),
+                             .plain_dk = part[0],
+                             .plain_dv = part[1]};
             for (int i = 0; i < w->s.seq_q; i++)
-                query_row(w, b, h, i, k, v,
-                          row_of(w->tensor[DK].exact, w, &w->tensor[DK], b, h / group, 0),
-                          row_of(w->tensor[DV].exact, w, &w->tensor[DV], b, h / group, 0), part[0],
-                          part[1]);
+                query_row(w, b, h, i, &of);
             for (int g = 0; g < 2; g++) {
                 double *sum =
                     row_of(w->tensor[DK + g].plain, w, &w->tensor[DK + g], b, h / group, 0);

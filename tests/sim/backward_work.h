@@ -6,6 +6,7 @@
 #define FA2_SIM_BACKWARD_WORK_H
 
 #include "runtime/base/record.h"
+#include "tests/sim/must.h"
 
 enum { Q, K, V, O, DO, INPUTS, DQ = INPUTS, DK, DV, TENSORS };
 
@@ -40,8 +41,6 @@ typedef struct work {
     float *lse;
 } work;
 
-/* Ends the process where a call failed. */
-void must(fa2_status status, const char *what);
 void *must_alloc(size_t count, size_t bytes);
 
 /* *ret_work is the caller's (free_work); t and s: borrowed and copied. */

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "tests/sim/must.h"
 #include "tuner/judge/number.h"
 
 enum { Q, K, V, DO, O, DQ, DK, DV, TENSORS };
@@ -23,14 +24,6 @@ static const char *const names[] = {"Q", "K", "V", "dO", "O", "dQ", "dK", "dV"};
 static fa2_problem problem = {.op = FA2_OP_FORWARD};
 static fa2_tensor tensors[TENSORS];
 static float *values[TENSORS]; /* [B, S, H, D]; of gradients, what they should be */
-
-static void must(bool ok, const char *what)
-{
-    if (ok)
-        return;
-    fprintf(stderr, "%s: %s\n", what, fa2_last_message());
-    exit(1);
-}
 
 static bool is_key(int which)
 {
@@ -55,7 +48,7 @@ static float *row_of(int which, int b, int h, int i)
 static void *device_memory(size_t bytes)
 {
     CUdeviceptr memory = 0;
-    must(cuMemAlloc(&memory, bytes) == CUDA_SUCCESS, "cuMemAlloc");
+    must_be(cuMemAlloc(&memory, bytes) == CUDA_SUCCESS, "cuMemAlloc");
     cuMemsetD32Async(memory, 0xffffffffu, bytes / 4, NULL);
     return (void *)memory;
 }
@@ -121,8 +114,9 @@ static uint16_t *fetch(int which)
 {
     uint16_t *bits = calloc(count_of(which), sizeof *bits);
     cuCtxSynchronize();
-    must(cuMemcpyDtoH(bits, (CUdeviceptr)tensors[which].data, 2 * count_of(which)) == CUDA_SUCCESS,
-         "cuMemcpyDtoH");
+    must_be(cuMemcpyDtoH(bits, (CUdeviceptr)tensors[which].data, 2 * count_of(which)) ==
+                CUDA_SUCCESS,
+            "cuMemcpyDtoH");
     return bits;
 }
 
@@ -163,20 +157,20 @@ static bool run_backward(fa2_context *context, const float *lse)
                               .lse = lse};
     uint16_t *first[TENSORS];
     bool ok = true;
-    must(fa2_workspace_size(context, &problem, &args.workspace_bytes) == FA2_OK, "workspace");
+    must_be(fa2_workspace_size(context, &problem, &args.workspace_bytes) == FA2_OK, "workspace");
     if (args.workspace_bytes > 0)
         args.workspace = device_memory(args.workspace_bytes);
-    must(fa2_backward(context, &problem, &args, NULL) == FA2_OK, "fa2_backward");
+    must_be(fa2_backward(context, &problem, &args, NULL) == FA2_OK, "fa2_backward");
     for (int i = DQ; i <= DV; i++) {
         first[i] = fetch(i);
         ok &= is_right(i, first[i]);
     }
-    must(fa2_backward(context, &problem, &args, NULL) == FA2_OK, "fa2_backward");
+    must_be(fa2_backward(context, &problem, &args, NULL) == FA2_OK, "fa2_backward");
     for (int i = problem.deterministic ? DQ : DK; i <= DV; i++)
         ok &= is_again(i, first[i]);
     cuMemsetD32Async((CUdeviceptr)args.dk.data, 0, count_of(DK) / 2, NULL);
     args.dq.data = args.dv.data = NULL;
-    must(fa2_backward(context, &problem, &args, NULL) == FA2_OK, "fa2_backward for dK");
+    must_be(fa2_backward(context, &problem, &args, NULL) == FA2_OK, "fa2_backward for dK");
     ok &= is_again(DK, first[DK]);
     return ok;
 }
@@ -193,7 +187,7 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < size_count; i++)
         *sizes[i] = atoi(argv[2 + i]);
     const fa2_config config = {.database = argv[1], .device_plus_one = 1};
-    must(fa2_context_create(&config, &context) == FA2_OK, "the context");
+    must_be(fa2_context_create(&config, &context) == FA2_OK, "the context");
     CUcontext primary = NULL;
     cuDevicePrimaryCtxRetain(&primary, 0);
     cuCtxPushCurrent(primary);
@@ -206,14 +200,14 @@ int main(int argc, char **argv)
     fa2_forward_args forward = {.q = tensors[Q], .k = tensors[K], .v = tensors[V], .o = tensors[O]};
     forward.lse =
         device_memory(4 * (size_t)problem.batch * (size_t)problem.heads_q * (size_t)problem.seq_q);
-    must(fa2_workspace_size(context, &problem, &forward.workspace_bytes) == FA2_OK, "workspace");
+    must_be(fa2_workspace_size(context, &problem, &forward.workspace_bytes) == FA2_OK, "workspace");
     if (forward.workspace_bytes > 0)
         forward.workspace = device_memory(forward.workspace_bytes);
-    must(fa2_forward(context, &problem, &forward, NULL) == FA2_OK, "fa2_forward");
+    must_be(fa2_forward(context, &problem, &forward, NULL) == FA2_OK, "fa2_forward");
     problem.op = FA2_OP_BACKWARD;
     problem.deterministic = atoi(argv[argc - 1]);
     fa2_explanation e = {.struct_bytes = sizeof e};
-    must(fa2_explain(context, &problem, &e) == FA2_OK, "fa2_explain");
+    must_be(fa2_explain(context, &problem, &e) == FA2_OK, "fa2_explain");
     printf("%s: %s\n", fa2_rule_string(e.rule), e.variant);
     const bool ok = run_backward(context, forward.lse);
     fa2_context_destroy(context);

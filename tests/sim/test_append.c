@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "tests/check.h"
+#include "tests/sim/must.h"
 #include "tuner/judge/reference.h"
 
 enum { B = 3, HQ = 4, HKV = 2, SQ = 2, SK = 90, NEW = 3, D = 64, ROTARY = 32, ROWS = 5, PAGE = 16 };
@@ -31,30 +32,22 @@ static int dv; /* columns of V and O */
 static mirror q, k, v, o, lse, new_k, new_v, cosines, sines, lengths, pads, rows, table;
 static uint64_t state = 7;
 
-static void must(bool ok, const char *what)
-{
-    if (ok)
-        return;
-    fprintf(stderr, "%s: %s\n", what, fa2_last_message());
-    exit(1);
-}
-
 static void upload(const mirror *m)
 {
-    must(cuMemcpyHtoD(m->at, m->host, m->bytes) == CUDA_SUCCESS, "cuMemcpyHtoD");
+    must_be(cuMemcpyHtoD(m->at, m->host, m->bytes) == CUDA_SUCCESS, "cuMemcpyHtoD");
 }
 
 static mirror make(size_t bytes)
 {
     mirror m = {.host = calloc(1, bytes), .bytes = bytes};
-    must(m.host != NULL && cuMemAlloc(&m.at, bytes) == CUDA_SUCCESS, "memory");
+    must_be(m.host != NULL && cuMemAlloc(&m.at, bytes) == CUDA_SUCCESS, "memory");
     return m;
 }
 
 static void unmake(const mirror *m)
 {
     free(m->host);
-    must(cuMemFree(m->at) == CUDA_SUCCESS, "memory");
+    must_be(cuMemFree(m->at) == CUDA_SUCCESS, "memory");
 }
 
 static void draw(const mirror *m)
@@ -161,7 +154,7 @@ static void follow(void)
 static void check_cache(const mirror *m)
 {
     void *found = malloc(m->bytes);
-    must(found != NULL && cuMemcpyDtoH(found, m->at, m->bytes) == CUDA_SUCCESS, "cuMemcpyDtoH");
+    must_be(found != NULL && cuMemcpyDtoH(found, m->at, m->bytes) == CUDA_SUCCESS, "cuMemcpyDtoH");
     CHECK_EQ(memcmp(found, m->host, m->bytes), 0);
     free(found);
 }
@@ -190,11 +183,11 @@ static void check_outputs(void)
     request.problem.rotary = FA2_ROTARY_NONE;
     for (int i = 0; i < B * HQ * SQ; i++)
         wanted[i] = (fa2i_row){i / SQ / HQ, i / SQ % HQ, i % SQ};
-    must(cuMemcpyDtoH(o.host, o.at, o.bytes) == CUDA_SUCCESS, "O");
-    must(cuMemcpyDtoH(lse.host, lse.at, lse.bytes) == CUDA_SUCCESS, "LSE");
-    must(fa2i_reference_compute(&request, &reference) == FA2_OK, "the reference");
+    must_be(cuMemcpyDtoH(o.host, o.at, o.bytes) == CUDA_SUCCESS, "O");
+    must_be(cuMemcpyDtoH(lse.host, lse.at, lse.bytes) == CUDA_SUCCESS, "LSE");
+    must_be(fa2i_reference_compute(&request, &reference) == FA2_OK, "the reference");
     uint16_t *in_order = malloc(o.bytes);
-    must(in_order != NULL, "memory");
+    must_be(in_order != NULL, "memory");
     for (int i = 0; i < B * HQ * SQ; i++)
         memcpy(in_order + i * dv,
                (uint16_t *)o.host +
@@ -239,12 +232,12 @@ static CUgraphExec capture(fa2_context *context, const fa2_problem *problem,
 {
     CUgraph graph = NULL;
     CUgraphExec exec = NULL;
-    must(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) == CUDA_SUCCESS,
-         "capture");
-    must(fa2_forward(context, problem, args, stream) == FA2_OK, "fa2_forward");
-    must(cuStreamEndCapture(stream, &graph) == CUDA_SUCCESS, "capture");
-    must(cuGraphInstantiateWithFlags(&exec, graph, 0) == CUDA_SUCCESS, "the graph");
-    must(cuGraphDestroy(graph) == CUDA_SUCCESS, "the graph");
+    must_be(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) == CUDA_SUCCESS,
+            "capture");
+    must_be(fa2_forward(context, problem, args, stream) == FA2_OK, "fa2_forward");
+    must_be(cuStreamEndCapture(stream, &graph) == CUDA_SUCCESS, "capture");
+    must_be(cuGraphInstantiateWithFlags(&exec, graph, 0) == CUDA_SUCCESS, "the graph");
+    must_be(cuGraphDestroy(graph) == CUDA_SUCCESS, "the graph");
     return exec;
 }
 
@@ -258,14 +251,14 @@ int main(int argc, char **argv)
     size_t bytes = 0;
     paged = argc > 1 && strcmp(argv[1], "paged") == 0;
     dv = paged ? D / 2 : D;
-    must(cuInit(0) == CUDA_SUCCESS && cuDeviceGet(&device, 0) == CUDA_SUCCESS &&
-             cuDevicePrimaryCtxRetain(&current, device) == CUDA_SUCCESS &&
-             cuCtxPushCurrent(current) == CUDA_SUCCESS &&
-             cuStreamCreate(&stream, 0) == CUDA_SUCCESS,
-         "the device");
+    must_be(cuInit(0) == CUDA_SUCCESS && cuDeviceGet(&device, 0) == CUDA_SUCCESS &&
+                cuDevicePrimaryCtxRetain(&current, device) == CUDA_SUCCESS &&
+                cuCtxPushCurrent(current) == CUDA_SUCCESS &&
+                cuStreamCreate(&stream, 0) == CUDA_SUCCESS,
+            "the device");
     const fa2_problem problem = problem_of();
-    must(fa2_context_create(&config, &context) == FA2_OK, "the context");
-    must(fa2_workspace_size(context, &problem, &bytes) == FA2_OK, "the workspace");
+    must_be(fa2_context_create(&config, &context) == FA2_OK, "the context");
+    must_be(fa2_workspace_size(context, &problem, &bytes) == FA2_OK, "the workspace");
     CHECK(bytes >= Q_ELEMS * 2); /* the rotated Q */
     make_all();
     const mirror workspace = make(bytes);
@@ -275,15 +268,15 @@ int main(int argc, char **argv)
         draw(&q), draw(&new_k), draw(&new_v);
         upload(&lengths); /* as the last step left them */
         for (int again = 0; again < 2; again++)
-            must(cuGraphLaunch(graph, stream) == CUDA_SUCCESS &&
-                     cuStreamSynchronize(stream) == CUDA_SUCCESS,
-                 "the graph");
+            must_be(cuGraphLaunch(graph, stream) == CUDA_SUCCESS &&
+                        cuStreamSynchronize(stream) == CUDA_SUCCESS,
+                    "the graph");
         follow();
         check_cache(&k);
         check_cache(&v);
         check_outputs();
     }
-    must(cuGraphExecDestroy(graph) == CUDA_SUCCESS, "the graph");
+    must_be(cuGraphExecDestroy(graph) == CUDA_SUCCESS, "the graph");
     unmake(&workspace);
     unmake_all();
     fa2_context_destroy(context);

@@ -45,15 +45,30 @@ static tuning tuning_of(const fa2i_variant *v)
 /* The SM of the card that is played. */
 static int target_arch;
 
-static void run_variant(fa2i_generator *generator, const char *text, bool verbose)
+/* NULL: what it does not compile to has been told. */
+static CUmodule load(fa2i_generator *generator, const char *text, const fa2i_variant *variant)
 {
-    fa2i_variant variant;
     fa2i_target target;
     fa2i_kernel kernel = {0};
     CUmodule module = NULL;
     char *source = NULL;
-    must(fa2i_generator_variant(generator, text, &variant), text);
     must(fa2i_generator_source(generator, text, &source), text);
+    must(fa2i_target_for(target_arch, true, &target), "the target");
+    must(fa2i_compile(variant, source, &target, "test", &kernel), text);
+    if (kernel.image.data == NULL)
+        fprintf(stderr, "%s\n", kernel.log);
+    CHECK(kernel.image.data != NULL);
+    if (kernel.image.data != NULL)
+        CHECK_EQ(cuModuleLoadDataEx(&module, kernel.image.data, 0, NULL, NULL), CUDA_SUCCESS);
+    fa2i_kernel_done(&kernel);
+    fa2i_free(source);
+    return module;
+}
+
+static void run_variant(fa2i_generator *generator, const char *text, bool verbose)
+{
+    fa2i_variant variant;
+    must(fa2i_generator_variant(generator, text, &variant), text);
     const tuning t = tuning_of(&variant);
     const int br = t.br, bc = t.bc;
     const shape all[] = {
@@ -72,13 +87,7 @@ static void run_variant(fa2i_generator *generator, const char *text, bool verbos
         {1, 2, 1, bc + 4 * br + 9, bc + 4 * br + 5, 2, 1, 0, bc + 3 * br, 2},
     };
     const size_t shape_count = sizeof all / sizeof *all - (t.window ? 0 : 1);
-    must(fa2i_target_for(target_arch, true, &target), "the target");
-    must(fa2i_compile(&variant, source, &target, "test", &kernel), text);
-    if (kernel.image.data == NULL)
-        fprintf(stderr, "%s\n", kernel.log);
-    CHECK(kernel.image.data != NULL);
-    if (kernel.image.data != NULL)
-        CHECK_EQ(cuModuleLoadDataEx(&module, kernel.image.data, 0, NULL, NULL), CUDA_SUCCESS);
+    CUmodule module = load(generator, text, &variant);
     for (size_t i = 0; module != NULL && i < shape_count; i++) {
         const shape *s = &all[i];
         char why[BACKWARD_WHY_BYTES] = "";
@@ -96,8 +105,6 @@ static void run_variant(fa2i_generator *generator, const char *text, bool verbos
     }
     if (module != NULL)
         cuModuleUnload(module);
-    fa2i_kernel_done(&kernel);
-    fa2i_free(source);
 }
 
 enum { CANDIDATES_MAX = 8192 };
@@ -172,67 +179,77 @@ static void sweep(fa2i_generator *generator, size_t step)
     printf("sm_%d: %zu of %zu candidates; %zu have bank conflicts (padded rows that are no "
            "multiple of all banks), at "
            "most %.1f %% of the wavefronts\n",
-           target_arch, ran, found.count, backward_conflicts()->variants, 100 * backward_conflicts()->most);
+           target_arch, ran, found.count, backward_conflicts()->variants,
+           100 * backward_conflicts()->most);
+}
+
+static const char *const variants[] = {
+    /* Two barriers a tile, fragments exchanged; one barrier and parts of a tile; one stage. */
+    "bwd_sm80 d=64 dtype=fp16 causal=1 br=32 bc=64 warps=4 qwarps=2 parts=1 stages=2 "
+    "barriers=2 order=early dq=red dqbc=0 rows=prepared",
+    "bwd_sm80 d=64 dtype=fp16 causal=1 br=64 bc=128 warps=4 qwarps=1 parts=2 stages=2 "
+    "barriers=1 order=late dq=red dqbc=0 rows=prepared",
+    "bwd_sm80 d=128 dtype=bf16 causal=0 br=64 bc=64 warps=4 qwarps=2 parts=1 stages=1 "
+    "barriers=2 order=early dq=red dqbc=0 rows=prepared",
+    /* dQ by blocks of its own, with and without a preparing launch; padding in D. */
+    "bwd_sm80 d=40 dtype=fp16 causal=1 br=32 bc=32 warps=2 qwarps=1 parts=1 stages=2 "
+    "barriers=2 order=late dq=apart dqbc=32 rows=computed",
+    "bwd_sm80 d=72 dtype=bf16 causal=1 deterministic=1 br=64 bc=64 warps=4 qwarps=2 parts=1 "
+    "stages=1 "
+    "barriers=2 order=late dq=apart dqbc=32 rows=prepared layout=pad",
+    /* Turns at the tiles of dQ. */
+    "bwd_sm80 d=64 dtype=fp16 causal=1 deterministic=1 br=32 bc=64 warps=4 qwarps=2 parts=1 "
+    "stages=2 barriers=2 order=early dq=red dqbc=0 rows=prepared",
+    "bwd_sm80 d=64 dtype=fp16 causal=0 window=1 deterministic=1 br=64 bc=64 warps=4 qwarps=1 "
+    "parts=1 stages=2 barriers=1 order=late dq=red dqbc=0 rows=prepared",
+    /* A block has all keys of a head: one tile of them, or several. */
+    "bwd_sm80 d=64 dtype=fp16 causal=1 deterministic=1 br=64 bc=64 warps=4 qwarps=2 parts=1 "
+    "stages=2 "
+    "barriers=2 order=early dq=whole dqbc=0 rows=computed",
+    "bwd_sm80 d=40 dtype=bf16 causal=0 br=32 bc=32 warps=2 qwarps=1 parts=1 stages=2 "
+    "barriers=1 "
+    "order=early dq=whole dqbc=0 rows=computed",
+    /* Several blocks share the queries of a tile of keys. */
+    "bwd_sm80 d=64 dtype=fp16 causal=1 br=32 bc=64 warps=4 qwarps=2 parts=1 stages=2 "
+    "barriers=2 order=early dq=red dqbc=0 rows=prepared layout=swizzle split=1",
+    "bwd_sm80 d=40 dtype=bf16 causal=1 deterministic=1 br=32 bc=32 warps=2 qwarps=1 parts=1 "
+    "stages=2 "
+    "barriers=1 order=early dq=red dqbc=0 rows=prepared layout=swizzle split=1",
+    "bwd_sm80 d=64 dtype=fp16 causal=0 window=1 br=32 bc=64 warps=4 qwarps=2 parts=1 stages=1 "
+    "barriers=2 order=early dq=apart dqbc=32 rows=computed layout=swizzle split=1",
+    /* Windows and caps, in key blocks and in those of dQ alone. */
+    "bwd_sm80 d=64 dtype=fp16 causal=0 softcap=1 window=1 br=32 bc=64 warps=4 qwarps=2 parts=1 "
+    "stages=2 barriers=2 order=early dq=red dqbc=0 rows=prepared",
+    "bwd_sm80 d=40 dtype=fp16 causal=1 softcap=1 window=1 br=32 bc=32 warps=2 qwarps=1 parts=1 "
+    "stages=2 barriers=2 order=late dq=apart dqbc=32 rows=computed",
+};
+
+/* The card that is played, current in this thread; of which SM it is. */
+static bool open_card(void)
+{
+    CUcontext context = NULL;
+    CUdevice device = 0;
+    int major = 0, minor = 0;
+    if (getenv("FA2_SIM_CARD") == NULL)
+        setenv("FA2_SIM_CARD", "a100", 1);
+    const bool opened =
+        cuInit(0) == CUDA_SUCCESS && cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS &&
+        cuCtxPushCurrent(context) == CUDA_SUCCESS && cuCtxGetDevice(&device) == CUDA_SUCCESS &&
+        cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device) ==
+            CUDA_SUCCESS &&
+        cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device) ==
+            CUDA_SUCCESS;
+    target_arch = 10 * major + minor;
+    return opened;
 }
 
 int main(int argc, char **argv)
 {
-    static const char *const variants[] = {
-        /* Two barriers a tile, fragments exchanged; one barrier and parts of a tile; one stage. */
-        "bwd_sm80 d=64 dtype=fp16 causal=1 br=32 bc=64 warps=4 qwarps=2 parts=1 stages=2 "
-        "barriers=2 order=early dq=red dqbc=0 rows=prepared",
-        "bwd_sm80 d=64 dtype=fp16 causal=1 br=64 bc=128 warps=4 qwarps=1 parts=2 stages=2 "
-        "barriers=1 order=late dq=red dqbc=0 rows=prepared",
-        "bwd_sm80 d=128 dtype=bf16 causal=0 br=64 bc=64 warps=4 qwarps=2 parts=1 stages=1 "
-        "barriers=2 order=early dq=red dqbc=0 rows=prepared",
-        /* dQ by blocks of its own, with and without a preparing launch; padding in D. */
-        "bwd_sm80 d=40 dtype=fp16 causal=1 br=32 bc=32 warps=2 qwarps=1 parts=1 stages=2 "
-        "barriers=2 order=late dq=apart dqbc=32 rows=computed",
-        "bwd_sm80 d=72 dtype=bf16 causal=1 deterministic=1 br=64 bc=64 warps=4 qwarps=2 parts=1 "
-        "stages=1 "
-        "barriers=2 order=late dq=apart dqbc=32 rows=prepared layout=pad",
-        /* Turns at the tiles of dQ. */
-        "bwd_sm80 d=64 dtype=fp16 causal=1 deterministic=1 br=32 bc=64 warps=4 qwarps=2 parts=1 "
-        "stages=2 barriers=2 order=early dq=red dqbc=0 rows=prepared",
-        "bwd_sm80 d=64 dtype=fp16 causal=0 window=1 deterministic=1 br=64 bc=64 warps=4 qwarps=1 "
-        "parts=1 stages=2 barriers=1 order=late dq=red dqbc=0 rows=prepared",
-        /* A block has all keys of a head: one tile of them, or several. */
-        "bwd_sm80 d=64 dtype=fp16 causal=1 deterministic=1 br=64 bc=64 warps=4 qwarps=2 parts=1 "
-        "stages=2 "
-        "barriers=2 order=early dq=whole dqbc=0 rows=computed",
-        "bwd_sm80 d=40 dtype=bf16 causal=0 br=32 bc=32 warps=2 qwarps=1 parts=1 stages=2 "
-        "barriers=1 "
-        "order=early dq=whole dqbc=0 rows=computed",
-        /* Several blocks share the queries of a tile of keys. */
-        "bwd_sm80 d=64 dtype=fp16 causal=1 br=32 bc=64 warps=4 qwarps=2 parts=1 stages=2 "
-        "barriers=2 order=early dq=red dqbc=0 rows=prepared layout=swizzle split=1",
-        "bwd_sm80 d=40 dtype=bf16 causal=1 deterministic=1 br=32 bc=32 warps=2 qwarps=1 parts=1 "
-        "stages=2 "
-        "barriers=1 order=early dq=red dqbc=0 rows=prepared layout=swizzle split=1",
-        "bwd_sm80 d=64 dtype=fp16 causal=0 window=1 br=32 bc=64 warps=4 qwarps=2 parts=1 stages=1 "
-        "barriers=2 order=early dq=apart dqbc=32 rows=computed layout=swizzle split=1",
-        /* Windows and caps, in key blocks and in those of dQ alone. */
-        "bwd_sm80 d=64 dtype=fp16 causal=0 softcap=1 window=1 br=32 bc=64 warps=4 qwarps=2 parts=1 "
-        "stages=2 barriers=2 order=early dq=red dqbc=0 rows=prepared",
-        "bwd_sm80 d=40 dtype=fp16 causal=1 softcap=1 window=1 br=32 bc=32 warps=2 qwarps=1 parts=1 "
-        "stages=2 barriers=2 order=late dq=apart dqbc=32 rows=computed",
-    };
     const bool verbose = argc > 1 && strcmp(argv[1], "-v") == 0;
     fa2i_generator *generator = NULL;
-    CUcontext context = NULL;
-    if (getenv("FA2_SIM_CARD") == NULL)
-        setenv("FA2_SIM_CARD", "a100", 1);
     must(fa2i_generator_create(&generator), "the generator");
-    if (cuInit(0) != CUDA_SUCCESS || cuDevicePrimaryCtxRetain(&context, 0) != CUDA_SUCCESS ||
-        cuCtxPushCurrent(context) != CUDA_SUCCESS)
+    if (!open_card())
         return 1; /* the device has said why */
-    CUdevice device = 0;
-    int major = 0, minor = 0;
-    if (cuCtxGetDevice(&device) != CUDA_SUCCESS ||
-        cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device) ||
-        cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device))
-        return 1;
-    target_arch = 10 * major + minor;
     const int first = verbose ? 2 : 1;
     if (argc == 3 && strcmp(argv[1], "sweep") == 0) {
         sweep(generator, getenv("FA2_TEST_ALL") != NULL ? 1 : (size_t)atol(argv[2]));

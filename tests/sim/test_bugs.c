@@ -19,6 +19,7 @@
 #include "tests/check.h"
 #include "tests/sim/bugs.h"
 #include "tests/sim/forward.h"
+#include "tests/sim/must.h"
 #include "tuner/input/shapes.h"
 
 enum { PLACE_BYTES = 64 };
@@ -28,14 +29,6 @@ typedef struct bench {
     fa2i_generator *generator;
     fa2i_device device;
 } bench;
-
-static void must(fa2_status status, const char *what)
-{
-    if (status == FA2_OK)
-        return;
-    fprintf(stderr, "%s: %s\n", what, fa2_last_message());
-    exit(1);
-}
 
 static fa2_problem problem_of(const bug *b)
 {
@@ -126,8 +119,7 @@ static bool compile(const char *source, int arch, const char *suffix, fa2i_blob 
                                    "--generate-line-info"};
     fa2i_blob ptx = {0};
     must(fa2i_nvrtc_get(&nvrtc), "NVRTC");
-    snprintf(architecture, sizeof architecture, "--gpu-architecture=compute_%d%s", arch,
-             suffix);
+    snprintf(architecture, sizeof architecture, "--gpu-architecture=compute_%d%s", arch, suffix);
     bool ok = nvrtc->create_program(&program, source, "bug.cu", 0, NULL, NULL) == NVRTC_SUCCESS &&
               nvrtc->compile_program(program, 4, options) == NVRTC_SUCCESS &&
               nvrtc->get_ptx_size(program, &ptx.bytes) == NVRTC_SUCCESS;
@@ -236,7 +228,7 @@ static void try_bug(fa2i_generator *generator, const bug *b)
 static const bug *bug_at(size_t i)
 {
     static const bug_list *const lists[] = {&forward_bugs, &feature_bugs, &backward_bugs,
-                                           &hopper_bugs};
+                                            &hopper_bugs};
     for (size_t n = 0; n < sizeof lists / sizeof *lists; n++) {
         if (i < lists[n]->count)
             return &lists[n]->bugs[i];

@@ -19,6 +19,7 @@
 #include "runtime/cuda/compile.h"
 #include "runtime/lua/generator.h"
 #include "tests/check.h"
+#include "tests/sim/must.h"
 #include "tests/sim/sim.h"
 #include "tuner/input/shapes.h"
 #include "tuner/judge/verify.h"
@@ -32,14 +33,6 @@ typedef struct bench {
     fa2i_variant variants[KERNELS_MAX]; /* of the present class */
     size_t count;
 } bench;
-
-static void must(fa2_status status, const char *what)
-{
-    if (status == FA2_OK)
-        return;
-    fprintf(stderr, "%s: %s\n", what, fa2_last_message());
-    exit(1);
-}
 
 /* ---- kernels ---- */
 
@@ -309,8 +302,7 @@ static const struct bug {
 } bugs[] = {
     {"P grows to what is no fp16 number before it is rescaled", false,
      "constexpr float kLazyRescale = 8.0f;", "constexpr float kLazyRescale = 16.5f;"},
-    {"the maximum leaves out splits 33 to 64", true,
-     "most = fmaxf(most, lse_parts[split * step]);",
+    {"the maximum leaves out splits 33 to 64", true, "most = fmaxf(most, lse_parts[split * step]);",
      "if (split >= 64) most = fmaxf(most, lse_parts[split * step]);"},
     {"weights beyond the 32nd are 0", true, "weights[warp][split] = weight;",
      "weights[warp][split] = split < 32 ? weight : 0.0f;"},

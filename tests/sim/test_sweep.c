@@ -32,6 +32,7 @@
 #include "tests/check.h"
 #include "tests/sim/axes.h"
 #include "tests/sim/forward.h"
+#include "tests/sim/must.h"
 #include "tests/sim/sweep_classes.h"
 #include "tests/sim/sweep_shapes.h"
 
@@ -65,14 +66,6 @@ typedef struct sweep {
 } sweep;
 
 static sweep the_sweep;
-
-static void must(fa2_status status, const char *what)
-{
-    if (status == FA2_OK)
-        return;
-    fprintf(stderr, "%s: %s\n", what, fa2_last_message());
-    exit(1);
-}
 
 static void must_fit(size_t count, size_t most, const char *what)
 {
