@@ -39,6 +39,16 @@ static bool add_to_bias(fa2i_backward_part *p, fa2i_row at, int32_t first_key, i
     return seen;
 }
 
+/* Of `count` the one at `at`, which may be none of them, or all. */
+typedef struct range {
+    int32_t first, end;
+} range;
+
+static range one_or_all(bool one, int32_t at, int32_t count)
+{
+    return one ? (range){at, at < count ? at + 1 : at} : (range){0, count};
+}
+
 /* The row is one query's, or all queries' where they share it; turned: one key's. Batches and heads that share it
  * add to it. */
 void fa2i_backward_bias_row(fa2i_backward_part *p, size_t index)
@@ -47,25 +57,18 @@ void fa2i_backward_bias_row(fa2i_backward_part *p, size_t index)
     const fa2_problem *problem = &w->c->problem;
     const fa2i_wanted *wanted = w->dbias;
     const fa2i_place *at = &wanted->places[index];
-    const fa2i_extent *e = &w->dbias_extent;
-    const fa2i_bias_strides strides = fa2i_case_bias(w->c, DBIAS);
-    const bool turned = w->c->layout == FA2I_LAYOUT_BHSD, one_batch = e->batch > 1,
-               one_head = e->heads > 1;
-    const bool one_query = !turned && strides.query > 0;
+    const bool turned = w->c->layout == FA2I_LAYOUT_BHSD;
+    const bool one_query = !turned && fa2i_case_bias(w->c, DBIAS).query > 0;
+    const range batches = one_or_all(w->dbias_extent.batch > 1, at->batch, problem->batch);
+    const range heads = one_or_all(w->dbias_extent.heads > 1, at->head, problem->heads_q);
     double *exact = wanted->values + index * (size_t)wanted->width; /* zero so far */
     bool seen = false;
     memset(p->scores, 0, 2 * (size_t)wanted->width * sizeof *p->scores);
-    for (int32_t b = one_batch ? at->batch : 0; b < (one_batch ? at->batch + 1 : problem->batch);
-         b++) {
+    for (int32_t b = batches.first; b < batches.end; b++) {
         p->sequence = fa2i_sequence_of(problem, &w->said, b);
-        const int32_t queries = p->sequence.problem.seq_q;
-        for (int32_t h = one_head ? at->head : 0; h < (one_head ? at->head + 1 : problem->heads_q);
-             h++)
-            for (int32_t i = one_query ? at->row : 0;
-                 i < (one_query && at->row < queries ? at->row + 1
-                      : one_query                    ? 0
-                                                     : queries);
-                 i++)
+        const range queries = one_or_all(one_query, at->row, p->sequence.problem.seq_q);
+        for (int32_t h = heads.first; h < heads.end; h++)
+            for (int32_t i = queries.first; i < queries.end; i++)
                 seen |= add_to_bias(p, (fa2i_row){p->sequence.index, h, i}, turned ? at->row : 0,
                                     turned ? 1 : problem->seq_k, turned, exact);
     }

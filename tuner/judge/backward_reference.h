@@ -33,10 +33,10 @@ typedef struct fa2i_backward_part {
     const fa2i_backward_work *work;
     size_t index, count;    /* of the parts */
     fa2i_sequence sequence; /* whose rows are looked at */
-    float *row[2],
-        *head[2]; /* [D] and [S, D]: q, dO and k, v, or the other way round; of dO and v [S, Dv] */
-    int64_t at[2],
-        stats_at;        /* what is in head[]; the plane whose statistics are there; -1: nothing */
+    /* [D] and [S, D]: q, dO and k, v, or the other way round; of dO and v [S, Dv]. */
+    float *row[2], *head[2];
+    int64_t at[2];       /* what is in head[]; -1: nothing */
+    int64_t stats_at;    /* the plane whose statistics are in lse and delta; -1: none */
     double *lse, *delta; /* [Sq], of a plane */
     float *spare;        /* [D] */
     double *sums;        /* [4, D], plain: dK and dV, and those of one query head */
