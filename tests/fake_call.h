@@ -9,8 +9,8 @@
 #include "fa2.h"
 
 /* stride_seq: of rows, in elements. */
-static inline fa2_status fake_call(fa2_context *context, const fa2_problem *problem, int64_t stride_seq,
-                                   CUstream stream)
+static inline fa2_status fake_call(fa2_context *context, const fa2_problem *problem,
+                                   int64_t stride_seq, CUstream stream)
 {
     static _Alignas(256) char memory[256];
     const fa2_tensor tensor = {

@@ -146,7 +146,8 @@ static void test_tensor_maps(void)
     CHECK(q->extents[0] == 64 && q->extents[1] == 100 && q->extents[2] == 8 && q->extents[3] == 2);
     CHECK(q->strides[0] == 1024 && q->strides[1] == 128 && q->strides[2] == 102400);
     CHECK(q->box[0] == 64 && q->box[1] == 64 && q->box[2] == 1 && q->box[3] == 1);
-    CHECK(v->address == 0x3000000 && v->extents[1] == 200 && v->extents[2] == 2 && v->box[1] == 176);
+    CHECK(v->address == 0x3000000 && v->extents[1] == 200 && v->extents[2] == 2 &&
+          v->box[1] == 176);
     CHECK_EQ(v->strides[0], 256);
 
     fake_trace_clear();

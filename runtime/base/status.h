@@ -13,7 +13,8 @@
 #define FA2I_MESSAGE_BYTES 2048
 
 #if defined(__GNUC__)
-#define FA2I_PRINTF(format_index, first_arg) __attribute__((format(printf, format_index, first_arg)))
+#define FA2I_PRINTF(format_index, first_arg)                                                       \
+    __attribute__((format(printf, format_index, first_arg)))
 #else
 #define FA2I_PRINTF(format_index, first_arg)
 #endif

@@ -56,8 +56,8 @@ static void reason_default(int card_arch, int wanted_arch, const fa2i_plan *plan
     char which[160];
     if (plan->slot->spills > 0 && plan->slot->spill_bytes == 0)
         snprintf(which, sizeof(which),
-                 "the first that compiles of the cost model's first %zu choices, all of them slowed by a "
-                 "stack frame or by products that wait for each other",
+                 "the first that compiles of the cost model's first %zu choices, all of them "
+                 "slowed by a stack frame or by products that wait for each other",
                  plan->tried);
     else if (plan->slot->spills > 0)
         snprintf(which, sizeof(which), "the least spilling of the cost model's first %zu choices",

@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
-"""How much faster `fa2-tune --device all` is than `--device 0` where a machine has equal GPUs, and whether both choose alike.
+"""How much faster `fa2-tune --device all` is than `--device 0` where a machine has equal GPUs, and whether both
+choose alike.
 
-Everything is tuned once, by all devices, which compiles and verifies it. Then what was measured is taken away, and measured
-again from the same database, by device 0 alone and by all devices: every candidate (--all), of many problems of a few
-classes, so that the GPUs' time bounds the work and not the compiler's or the cost model's. Winners of the two are compared by
-the times that device 0 measured alone, or else all together: choices are equal where the kernels are, or take the same
-time within --tolerance.
+Everything is tuned once, by all devices, which compiles and verifies it. Then what was measured is taken away, and
+measured again from the same database, by device 0 alone and by all devices: every candidate (--all), of many problems
+of a few classes, so that the GPUs' time bounds the work and not the compiler's or the cost model's. Winners of the
+two are compared by the times that device 0 measured alone, or else all together: choices are equal where the kernels
+are, or take the same time within --tolerance.
 
     tests/bench/all_devices.py --tool build-release/tuner/fa2-tune [--preset llm | --shape ...]...
 
-A minute and a half on two H200s; --least 1.7 (default: 1.7 for two GPUs) is the factor below which it ends with status 1. On the
-software device (FA2_CUDA_LIBRARY, FA2_SIM_CARD=rtx3060,rtx3060, FA2_SIM_MACHINE=folder, FA2_GEN_PATH=tests/sim/few) it
-shows that it works, but not a factor: there processors bound it.
+A minute and a half on two H200s; --least 1.7 (default: 1.7 for two GPUs) is the factor below which it ends with
+status 1. On the software device (FA2_CUDA_LIBRARY, FA2_SIM_CARD=rtx3060,rtx3060, FA2_SIM_MACHINE=folder,
+FA2_GEN_PATH=tests/sim/few) it shows that it works, but not a factor: there processors bound it.
 """
 import argparse
 import os

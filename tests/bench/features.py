@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
 """What features cost: fa2 with them, without them, and PyTorch's FlashAttention-2 and FlexAttention with the same.
 
-The problems of this script's calls are tuned first: it runs itself under `fa2-tune tune`, which notes what it asks for. Then
-all implementations of a case are timed as CUDA graphs in the same rounds, in random order. Prints and writes OUT.md:
-for each case a quotient of two times, or the share of the tensor rate, beside what it is to be at least or at most.
+The problems of this script's calls are tuned first: it runs itself under `fa2-tune tune`, which notes what it asks
+for. Then all implementations of a case are timed as CUDA graphs in the same rounds, in random order. Prints and
+writes OUT.md: for each case a quotient of two times, or the share of the tensor rate, beside what it is to be at
+least or at most.
 
     python3 tests/bench/features.py --tool build-release/tuner/fa2-tune --db features.db --out features [--only alibi,mla]
     python3 tests/bench/features.py ... --fewer 3 --gpus 0,1    some three minutes
 
-Needs the Python package, PyTorch and a GPU; most of the time is for tuning; with the database of a former run it tunes
-nothing. --fewer N: from the top of the source tree; of each family an N-th of its candidates, of Hopper's all. --gpus: the
-cases divided among GPUs of a kind, side by side, each with a database of its own (DB.0, DB.1). --rest 10: the card idles so
-many ms before each sample, so that it is not at its power limit, at which what needs more power runs at lower clocks.
---tensor-rate: TFLOPS of mma.sync on this card, as `fa2-tune bench` measures it.
+Needs the Python package, PyTorch and a GPU; most of the time is for tuning; with the database of a former run it
+tunes nothing. --fewer N: from the top of the source tree; of each family an N-th of its candidates, of Hopper's all.
+--gpus: the cases divided among GPUs of a kind, side by side, each with a database of its own (DB.0, DB.1). --rest 10:
+the card idles so many ms before each sample, so that it is not at its power limit, at which what needs more power
+runs at lower clocks. --tensor-rate: TFLOPS of mma.sync on this card, as `fa2-tune bench` measures it.
 """
 import argparse
 import datetime

@@ -161,7 +161,8 @@ static bool launch_all(const work *w, CUmodule module, const fa2_backward_args *
 
 /* Launch again: every byte of a gradient that gives the same bits is the same. */
 static bool repeats(const work *w, CUmodule module, const fa2_backward_args *args,
-                    const fa2i_grid *grid, const fa2_tensor view[TENSORS], char why[BACKWARD_WHY_BYTES])
+                    const fa2i_grid *grid, const fa2_tensor view[TENSORS],
+                    char why[BACKWARD_WHY_BYTES])
 {
     uint16_t *first[TENSORS] = {NULL};
     bool ok = true;

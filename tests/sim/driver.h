@@ -57,7 +57,7 @@ typedef struct sim_work {
     sim_function *function; /* NULL: a fill */
     unsigned grid[3], threads[3];
     unsigned dynamic_bytes;
-    bool early; /* it need not wait for the launch before */
+    bool early;      /* it need not wait for the launch before */
     uint8_t *params; /* owned by the work when it is a node */
     CUdeviceptr fill;
     unsigned value;
@@ -81,7 +81,7 @@ struct sim_device {
     const sim_card *card;
     sim_memory memory;
     sim_shadow_pool shadows; /* of its launches */
-    int retained; /* of the primary context */
+    int retained;            /* of the primary context */
     uint32_t launches;
     double clock_us;
     bool hung;

@@ -1,7 +1,7 @@
 /*
- * Additions of fp32 in global memory: red.add; counters. Lanes add one after another; blocks on other host threads may add
- * to the same word meanwhile, so each sum is exchanged atomically. The order is that of the host:
- * sums differ from run to run as on a device.
+ * Additions of fp32 in global memory: red.add; counters. Lanes add one after another; blocks on other host threads
+ * may add to the same word meanwhile, so each sum is exchanged atomically. The order is that of the host: sums differ
+ * from run to run as on a device.
  *
  * info: numbers that lie side by side.
  */

@@ -62,7 +62,8 @@ SIM_BINARY(max_s32, int32_t, x > y ? x : y)
 SIM_BINARY(min_u32, uint32_t, x < y ? x : y)
 SIM_BINARY(max_u32, uint32_t, x > y ? x : y)
 SIM_BINARY(max_u16x2, uint32_t,
-           ((x >> 16 > y >> 16 ? x : y) & 0xffff0000u) | ((x & 0xffff) > (y & 0xffff) ? x & 0xffff : y & 0xffff))
+           ((x >> 16 > y >> 16 ? x : y) & 0xffff0000u) |
+               ((x & 0xffff) > (y & 0xffff) ? x & 0xffff : y & 0xffff))
 SIM_BINARY(and_bits, uint32_t, x &y)
 SIM_BINARY(or_bits, uint32_t, x | y)
 SIM_BINARY(xor_bits, uint32_t, x ^ y)

@@ -322,8 +322,10 @@ void sim_touches_pending(const sim_op *op, sim_warp *w)
 
 void sim_other_shape(const sim_op *op, sim_warp *w)
 {
-    stop_hazard(op, w, "early: no wgmma.wait_group has waited for a product of another shape in its registers:",
-                "early: no wgmma.wait_group has waited for a product of another shape");
+    stop_hazard(
+        op, w,
+        "early: no wgmma.wait_group has waited for a product of another shape in its registers:",
+        "early: no wgmma.wait_group has waited for a product of another shape");
 }
 
 /* ---- rows ---- */

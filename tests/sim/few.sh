@@ -1,5 +1,5 @@
-# To be sourced (with `.`) by a script whose arguments are FA2_TUNE LIBFA2SIM [CLIENT]: what ../expect.sh does, and fa2-tune and a
-# client on the software device, an RTX 3060, with a few variants and a database of the script's own.
+# To be sourced (with `.`) by a script whose arguments are FA2_TUNE LIBFA2SIM [CLIENT]: what ../expect.sh does, and
+# fa2-tune and a client on the software device, an RTX 3060, with a few variants and a database of the script's own.
 here=$(realpath "$(dirname "$0")")
 texts=$here/../golden/texts
 tune=$1

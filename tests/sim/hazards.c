@@ -28,7 +28,7 @@ typedef struct hazards {
     const ptx_class *registers;
     uint8_t *kinds; /* [op_count] */
     size_t words, sets;
-    uint64_t *in, *now; /* [block][sets][words], [sets][words] */
+    uint64_t *in, *now;      /* [block][sets][words], [sets][words] */
     int columns[SHAPES_MAX]; /* of the shapes of products; of more the last ones are as one */
     int shape_count;
 } hazards;
@@ -124,7 +124,8 @@ static bool has_other_shape(const hazards *h, const sim_op *op, int32_t reg)
 }
 
 /* The rule that an op breaks with a register. */
-static rule broken_by(const hazards *h, const sim_op *op, int32_t reg, bool product, bool accumulator)
+static rule broken_by(const hazards *h, const sim_op *op, int32_t reg, bool product,
+                      bool accumulator)
 {
     if (!product)
         return is_pending(h, reg) ? TOUCHES_PENDING : KEPT;

@@ -108,8 +108,8 @@ typedef struct sim_warp {
     uint32_t barrier_threads; /* that meet there; 0: all of the block */
     unsigned mbarrier;        /* at which it waits: its number */
     uint32_t parity;          /* of the phase for which it does */
-    uint64_t refused;         /* mbarriers, a bit each, of which it was told that they are not done */
-    unsigned registers;       /* per thread, where warps give and take them */
+    uint64_t refused;   /* mbarriers, a bit each, of which it was told that they are not done */
+    unsigned registers; /* per thread, where warps give and take them */
     unsigned wanted_registers;
     sim_frame stack[SIM_STACK_MAX]; /* the sides that wait, innermost last */
     int depth;
@@ -158,9 +158,9 @@ typedef struct sim_block {
     sim_mbarrier mbarriers[SIM_MBARRIERS];
     unsigned mbarrier_count;
     uint32_t mbarriers_begin, mbarriers_end; /* they lie between, in the shared space */
-    unsigned free_registers; /* that warps have given, of 32 threads each */
-    uint8_t *local;          /* [thread][local_bytes] */
-    sim_count *counts;       /* of this host thread */
+    unsigned free_registers;                 /* that warps have given, of 32 threads each */
+    uint8_t *local;                          /* [thread][local_bytes] */
+    sim_count *counts;                       /* of this host thread */
 } sim_block;
 
 static inline unsigned sim_mbarrier_number(const sim_block *block, const sim_mbarrier *mbarrier)

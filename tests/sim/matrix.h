@@ -46,7 +46,7 @@ static inline sim_line sim_widen(sim_elements bits, bool bf16)
     return out;
 }
 
-#define SIM_INTERLEAVE(a, b, high)                                                                     \
+#define SIM_INTERLEAVE(a, b, high)                                                                 \
     __builtin_shufflevector(a, b, 0 + (high), 8 + (high), 1 + (high), 9 + (high), 2 + (high),      \
                             10 + (high), 3 + (high), 11 + (high))
 
@@ -64,7 +64,8 @@ static inline void sim_transpose(sim_elements m[SIM_SIDE])
 }
 
 /* The lines of an accumulator's 8x8 part, from its two registers and back; a NaN becomes that of arithmetic. */
-static inline void sim_take_lines(const uint32_t *even, const uint32_t *odd, sim_line lines[SIM_SIDE])
+static inline void sim_take_lines(const uint32_t *even, const uint32_t *odd,
+                                  sim_line lines[SIM_SIDE])
 {
     for (int row = 0; row < SIM_SIDE; row++) {
         memcpy(&lines[row], even + 4 * row, 16);

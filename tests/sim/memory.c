@@ -199,7 +199,8 @@ static void note_read(sim_mark *mark, uint64_t before, uint64_t mine)
 }
 
 /* false: a race with what *ret_mark says. */
-static bool note_word(sim_mark *write_mark, sim_way_of_access access, uint64_t mine, uint64_t *ret_mark)
+static bool note_word(sim_mark *write_mark, sim_way_of_access access, uint64_t mine,
+                      uint64_t *ret_mark)
 {
     sim_mark *read_mark = write_mark + 1;
     const uint64_t written = atomic_load_explicit(write_mark, memory_order_relaxed);

@@ -140,8 +140,8 @@ static inline bool is_settled(const sim_shadow *shadow, const sim_word *word,
                               const sim_access *access)
 {
     const sim_clock *known = known_by(shadow, access);
-    const unsigned column = word->writer >= SIM_LOADED ? SIM_LOADS + mbarrier_of(word->writer)
-                                                       : word->writer / WARP;
+    const unsigned column =
+        word->writer >= SIM_LOADED ? SIM_LOADS + mbarrier_of(word->writer) : word->writer / WARP;
     return !word->pending && word->write_epoch < known->ordered[column] &&
            (!is_asynchronous(access) || is_fenced(known, word));
 }
@@ -240,9 +240,10 @@ static void note_write(sim_shadow *shadow, sim_word *word, const sim_access *acc
     const uint16_t writer = (uint16_t)(access->loads ? loaded : thread);
     const uint32_t epoch = access->loads ? access->began : shadow->epoch;
     const bool first = word->write_epoch < shadow->first_epoch;
-    const bool same = word->writer == writer &&
-                      (access->loads ? word->write_epoch == epoch
-                                     : word->write_epoch >= known_by(shadow, access)->ordered[warp]);
+    const bool same =
+        word->writer == writer &&
+        (access->loads ? word->write_epoch == epoch
+                       : word->write_epoch >= known_by(shadow, access)->ordered[warp]);
     word->written = (uint8_t)(first ? mask : word->written | mask);
     word->last_bytes = (uint8_t)(same ? word->last_bytes | mask : mask);
     word->writer = writer;
@@ -290,9 +291,8 @@ static inline sim_conflict visit_parts(sim_shadow *shadow, const sim_access *acc
     if (!shadow->words[chunk].divided)
         divide(shadow, chunk);
     for (size_t i = at / WORD_BYTES; i <= last; i++) {
-        const sim_conflict conflict =
-            visit_word(shadow, part_of(shadow, chunk, i % CHUNK_WORDS), access,
-                       bytes_in_word(i, at, bytes), ret_other);
+        const sim_conflict conflict = visit_word(shadow, part_of(shadow, chunk, i % CHUNK_WORDS),
+                                                 access, bytes_in_word(i, at, bytes), ret_other);
         if (conflict != SIM_NO_CONFLICT)
             return conflict;
     }

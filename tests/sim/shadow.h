@@ -51,7 +51,7 @@ typedef struct sim_clock {
 typedef struct sim_word {
     uint32_t write_epoch, read_epoch;
     int32_t write_op, read_op; /* instruction, for messages */
-    uint16_t writer;           /* thread; or SIM_LOADED and the number of an mbarrier, and SIM_COPIED */
+    uint16_t writer; /* thread; or SIM_LOADED and the number of an mbarrier, and SIM_COPIED */
     uint16_t reader, reader_2; /* two threads of one warp that read last, in read_sync */
     uint16_t write_sync, read_sync;
     uint8_t written;               /* bytes written in this block */
@@ -71,7 +71,8 @@ typedef struct sim_shadow {
     uint32_t epoch, first_epoch;        /* first_epoch: of this block */
     uint32_t whole_barriers;            /* of all warps, in this block */
     unsigned warp_count;
-    sim_clock known[SIM_SHADOW_WARPS]; /* by all lanes; and by those that are ahead, if there are such */
+    /* By all lanes; and by those that are ahead, if there are such. */
+    sim_clock known[SIM_SHADOW_WARPS];
     sim_clock ahead[SIM_SHADOW_WARPS];
     uint32_t ahead_lanes[SIM_SHADOW_WARPS];
     /* Since when no barrier or bar.warp.sync orders the lanes of a warp, and those that have accessed
@@ -98,8 +99,8 @@ typedef struct sim_access {
                       */
     bool all_lanes;  /* takes what all lanes of the warp know */
     sim_reader by;   /* a read: by what of the thread's warp */
-    bool loads; /* a write, by a load that arrives at `mbarrier`, in the phase that began then */
-    bool copied;     /* such a load is a thread's copy (cp.async) */
+    bool loads;  /* a write, by a load that arrives at `mbarrier`, in the phase that began then */
+    bool copied; /* such a load is a thread's copy (cp.async) */
     uint16_t mbarrier;
     uint32_t began;
 } sim_access;

@@ -26,7 +26,8 @@ void sim_shadow_take(sim_shadow_pool *pool, size_t shared_bytes, unsigned warp_c
     pthread_mutex_lock(&pool->lock);
     for (unsigned i = 0; i < SIM_POOL_SHADOWS && !found; i++) {
         sim_shadow *kept = &pool->kept[i];
-        found = kept->words != NULL && kept->chunk_count == chunks && kept->warp_count == warp_count;
+        found =
+            kept->words != NULL && kept->chunk_count == chunks && kept->warp_count == warp_count;
         if (found) {
             *ret_shadow = *kept;
             *kept = (sim_shadow){0};

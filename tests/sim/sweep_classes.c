@@ -29,8 +29,7 @@ static void add_class(sweep_classes *s, const fa2_problem *problem, int step, bo
         fprintf(stderr, "more than %d classes\n", (int)SWEEP_CLASSES_MAX);
         exit(1);
     }
-    s->items[s->count++] =
-        (sweep_class){.problem = *problem, .step = step, .one_card = one_card};
+    s->items[s->count++] = (sweep_class){.problem = *problem, .step = step, .one_card = one_card};
 }
 
 static fa2_problem dense(fa2_dtype dtype, int head_dim, int causal)

@@ -61,13 +61,13 @@ static const struct rule {
     {MAKE("64") ARRIVE WRITE WAIT("0") READ_OTHER, NULL, 64, CUDA_ERROR_LAUNCH_FAILED,
      "race: it reads shared memory"},
     /* lane 0 arrives for its warp: the other lanes' writes before a bar.warp.sync */
-    {MAKE("2") WRITE
-     "bar.warp.sync -1;" LANE_0 "@%p3 " ARRIVE WAIT("0") READ_OTHER,
-     NULL, 64, CUDA_SUCCESS, ""},
-    {MAKE("2") WRITE LANE_0 "@%p3 " ARRIVE WAIT("0") READ_OTHER, NULL, 64,
-     CUDA_ERROR_LAUNCH_FAILED, "race: it reads shared memory"},
+    {MAKE("2") WRITE "bar.warp.sync -1;" LANE_0 "@%p3 " ARRIVE WAIT("0") READ_OTHER, NULL, 64,
+     CUDA_SUCCESS, ""},
+    {MAKE("2") WRITE LANE_0 "@%p3 " ARRIVE WAIT("0") READ_OTHER, NULL, 64, CUDA_ERROR_LAUNCH_FAILED,
+     "race: it reads shared memory"},
     /* lane 0 waits for its warp: the others come behind a bar.warp.sync */
-    {MAKE("1") LANE_0 EXPECT("256") LOAD("256") "@!%p3 bra BEHIND;" WAIT("0") "BEHIND: bar.warp.sync -1;" READ,
+    {MAKE("1") LANE_0 EXPECT("256")
+         LOAD("256") "@!%p3 bra BEHIND;" WAIT("0") "BEHIND: bar.warp.sync -1;" READ,
      NULL, 64, CUDA_SUCCESS, ""},
     {MAKE("1") LANE_0 EXPECT("256") LOAD("256") "@!%p3 bra BEHIND;" WAIT("0") "BEHIND: @%p3 " READ,
      NULL, 64, CUDA_SUCCESS, ""},
@@ -103,8 +103,8 @@ static const struct rule {
     {MAKE("64") WRITE COPY_ARRIVES WAIT("0") READ_OTHER, NULL, 64, CUDA_ERROR_LAUNCH_FAILED,
      "race: it reads shared memory"},
     /* and those that products or stores read need a fence behind the wait */
-    {MAKE("64") COPY COPY_ARRIVES WAIT("0") FENCE "bar.sync 0;" AGAIN("256") LOAD("256") WAIT("1"), NULL, 64,
-     CUDA_SUCCESS, ""},
+    {MAKE("64") COPY COPY_ARRIVES WAIT("0") FENCE "bar.sync 0;" AGAIN("256") LOAD("256") WAIT("1"),
+     NULL, 64, CUDA_SUCCESS, ""},
     {MAKE("64") COPY COPY_ARRIVES WAIT("0") "bar.sync 0;" AGAIN("256") LOAD("256") WAIT("1"), NULL,
      64, CUDA_ERROR_LAUNCH_FAILED,
      "proxy: it writes shared memory at offset 0 through the asynchronous proxy, written without "

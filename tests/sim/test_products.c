@@ -325,8 +325,8 @@ static void test_registers(void)
     expect("early", fence, "",
            "setp.eq.s32 %p2, %r1, 0;\n@%p2 bra PAST;\nwgmma.wait_group.sync.aligned 0;\nPAST:\n",
            "");
-    expect("early", fence, "",
-           "setp.ne.s32 %p2, %r1, 0;\n@%p2 wgmma.wait_group.sync.aligned 0;\n", "");
+    expect("early", fence, "", "setp.ne.s32 %p2, %r1, 0;\n@%p2 wgmma.wait_group.sync.aligned 0;\n",
+           "");
 }
 
 /* Products of one shape follow each other in an accumulator, others only behind a wait. */
@@ -396,8 +396,8 @@ static void test_operands(void)
            CUDA_ERROR_ILLEGAL_ADDRESS);
     trial divided = plain;
     divided.by_predicate = true;
-    refuse(&divided, "setp.lt.u32 %p3, %r0, 100;\n", "scale-d is not the same in all lanes: 0x0000000f",
-           CUDA_ERROR_LAUNCH_FAILED);
+    refuse(&divided, "setp.lt.u32 %p3, %r0, 100;\n",
+           "scale-d is not the same in all lanes: 0x0000000f", CUDA_ERROR_LAUNCH_FAILED);
     refuse(&divided, "setp.lt.u32 %p3, %r0, 96;\n", "scale-d 0; of another one",
            CUDA_ERROR_LAUNCH_FAILED);
     refuse(&plain, "setp.lt.u32 %p1, %r0, 100;\n@%p1 ", "lanes are missing",

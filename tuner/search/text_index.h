@@ -18,8 +18,9 @@ enum { FA2I_NO_PLACE = -1 };
  * each time, wherever the array has moved to. Asked for places that were added, and for the one that is being added. */
 typedef const char *fa2i_text_at(const void *of, size_t place);
 
+/* The caller sets text_at of an index that is zero otherwise, before anything is added. */
 typedef struct fa2i_text_index {
-    fa2i_text_at *text_at; /* set by the caller, of an index that is zero otherwise, before anything is added */
+    fa2i_text_at *text_at;
     size_t *slots; /* owned: a place + 1; 0: none */
     size_t slot_count, count;
 } fa2i_text_index;

@@ -32,7 +32,8 @@ typedef struct fa2i_timing {
     size_t count;
     size_t *left; /* kernels that are left out as hopeless */
     size_t left_count;
-    size_t *unusable; /* kernels that cannot run on this problem, of which the database is to be told */
+    size_t *
+        unusable; /* kernels that cannot run on this problem, of which the database is to be told */
     size_t unusable_count;
     fa2i_case c;
     fa2i_expected expected;

@@ -1,5 +1,5 @@
--- In the place of gen/core/select.lua where a test needs more than a few variants, and no long tuning (FA2_GEN_PATH): of
--- each family of a class six, evenly among all by text.
+-- In the place of gen/core/select.lua where a test needs more than a few variants, and no long tuning (FA2_GEN_PATH):
+-- of each family of a class six, evenly among all by text.
 local M = {}
 
 function M.for_class(variants)
