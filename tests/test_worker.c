@@ -83,6 +83,20 @@ static fa2i_worker *start(void)
     return worker;
 }
 
+/* Run a kernel on the small case, with room for all of its outputs, which nobody looks at. */
+static fa2_status run_small(fa2i_worker *worker, uint32_t id, fa2i_failure *ret_failure)
+{
+    fa2i_expected e = {0};
+    uint32_t overwritten = 0;
+    CHECK_EQ(fa2i_expected_all(&small, 1, &e), FA2_OK);
+    unsigned char *output = malloc(e.output_bytes);
+    const fa2_status st =
+        fa2i_worker_check(worker, id, NULL, 0, output, e.output_bytes, &overwritten, ret_failure);
+    free(output);
+    fa2i_expected_done(&e);
+    return st;
+}
+
 /* What becomes of a kernel on the small case. */
 static fa2i_verification check_kernel(fa2i_worker *worker, uint32_t id, const fa2i_expected *e)
 {
@@ -165,13 +179,9 @@ static void test_no_judgement(void)
 {
     fa2i_worker *worker = start();
     fa2i_failure failure = {0};
-    uint32_t overwritten = 0;
-    unsigned char output[1 << 16];
-    size_t bytes = 2 * 33 * (24 * 2) + 2 * 33 * 4;
     CHECK_EQ(fa2i_worker_case(worker, &small), FA2_OK);
     stop = 1;
-    CHECK_EQ(fa2i_worker_check(worker, DIES, NULL, 0, output, bytes, &overwritten, &failure),
-             FA2_OK);
+    CHECK_EQ(run_small(worker, DIES, &failure), FA2_OK);
     stop = 0;
     CHECK(failure.outcome != FA2I_OUTCOME_OK);
     CHECK_EQ(failure.blame, FA2I_BLAME_STOP);
@@ -184,23 +194,16 @@ static void test_refused_images(void)
     fa2i_worker *worker = start();
     fa2i_failure failure = {0};
     fa2i_expected e = {0};
-    uint32_t overwritten = 0;
     CHECK_EQ(fa2i_expected_all(&small, 1, &e), FA2_OK);
-    unsigned char *output = malloc(e.output_bytes);
     CHECK_EQ(fa2i_worker_case(worker, &small), FA2_OK);
     for (int i = 0; i < 2; i++) {
-        CHECK_EQ(fa2i_worker_check(worker, DAMAGED, NULL, 0, output, e.output_bytes, &overwritten,
-                                   &failure),
-                 FA2_OK);
+        CHECK_EQ(run_small(worker, DAMAGED, &failure), FA2_OK);
         CHECK_EQ(failure.outcome, FA2I_OUTCOME_LAUNCH_ERROR);
         CHECK_EQ(failure.blame, i == 0 ? FA2I_BLAME_IMAGE : FA2I_BLAME_KERNEL);
         CHECK_EQ(check_kernel(worker, GOOD, &e).outcome, FA2I_OUTCOME_OK);
     }
-    CHECK_EQ(
-        fa2i_worker_check(worker, NEWER, NULL, 0, output, e.output_bytes, &overwritten, &failure),
-        FA2_E_CUDA);
+    CHECK_EQ(run_small(worker, NEWER, &failure), FA2_E_CUDA);
     CHECK_CONTAINS(fa2_last_message(), "the driver does not take the code of this NVRTC");
-    free(output);
     fa2i_expected_done(&e);
     fa2i_worker_destroy(worker);
 }
@@ -209,30 +212,23 @@ static void test_refused_images(void)
  * the reason for which a launch is refused is not known. */
 static void test_no_memory(void)
 {
-    fa2i_expected e = {0};
-    CHECK_EQ(fa2i_expected_all(&small, 1, &e), FA2_OK);
-    unsigned char *output = malloc(e.output_bytes);
     for (int nth = 1; nth < 70; nth += 3) {
         char text[16];
         fa2i_worker *worker = NULL;
         fa2i_failure failure = {0};
-        uint32_t overwritten = 0;
         snprintf(text, sizeof text, "%d", nth);
         setenv("FA2_TEST_NO_MEMORY_AT", text, 1);
         fa2_status st = fa2i_worker_create(0, false, kernel_of, kernels, &stop, &worker);
         if (st == FA2_OK)
             st = fa2i_worker_case(worker, &small);
         if (st == FA2_OK)
-            st = fa2i_worker_check(worker, GOOD, NULL, 0, output, e.output_bytes, &overwritten,
-                                   &failure);
+            st = run_small(worker, GOOD, &failure);
         CHECK(st == FA2_OK || st == FA2_E_CUDA);
         if (failure.outcome != FA2I_OUTCOME_OK && st == FA2_OK)
             CHECK_CONTAINS(failure.detail, "cuLaunchKernel");
         fa2i_worker_destroy(worker);
     }
     unsetenv("FA2_TEST_NO_MEMORY_AT");
-    free(output);
-    fa2i_expected_done(&e);
 }
 
 /* A new process that cannot open the device is not asked for anything else. */
@@ -241,18 +237,13 @@ static void test_reopen(void)
     fa2i_worker *worker = start();
     fa2i_failure failure = {0};
     fa2i_expected e = {0};
-    uint32_t overwritten = 0;
     CHECK_EQ(fa2i_expected_all(&small, 1, &e), FA2_OK);
-    unsigned char *output = malloc(e.output_bytes);
     CHECK_EQ(fa2i_worker_case(worker, &small), FA2_OK);
     setenv("FA2_TEST_NO_MEMORY_AT", "3", 1);
-    CHECK_EQ(
-        fa2i_worker_check(worker, DIES, NULL, 0, output, e.output_bytes, &overwritten, &failure),
-        FA2_E_CUDA);
+    CHECK_EQ(run_small(worker, DIES, &failure), FA2_E_CUDA);
     CHECK_CONTAINS(fa2_last_message(), "cannot use device 0");
     unsetenv("FA2_TEST_NO_MEMORY_AT");
     CHECK_EQ(check_kernel(worker, GOOD, &e).outcome, FA2I_OUTCOME_OK);
-    free(output);
     fa2i_expected_done(&e);
     fa2i_worker_destroy(worker);
 }
