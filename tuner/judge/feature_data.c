@@ -83,7 +83,9 @@ static void fill_bounds(const fa2i_case *c, int32_t seq, int32_t total, bool ove
     int32_t at = is_wild;
     for (size_t i = 0; i < count; i++) {
         const int32_t rank = batch > 1 && (int32_t)i != batch / 2;
-        bounds[i] = is_wild && overlap && i % 4 == 3 ? at - 2 : at;
+        bounds[i] = at;
+        if (is_wild && overlap && i % 4 == 3)
+            bounds[i] = i % 8 == 7 ? INT32_MIN : at - 2;
         if (i + 1 < count)
             at += is_wild ? wild[i % (sizeof wild / sizeof *wild)]
                           : fa2i_forward_packed_length(batch, seq, total, rank);

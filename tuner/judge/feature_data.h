@@ -20,7 +20,8 @@ fa2_status fa2i_fill_bias(const fa2i_case *c, int operand, size_t count, void *o
 fa2_status fa2i_fill_seeds(const fa2i_case *c, int operand, size_t count, void *out);
 
 /* Where packed sequences begin, of queries and of keys. Wild ones begin behind the first row, are too long or
- * empty, and go on behind the last row; keys overlap, where nothing is written for them. */
+ * empty, and go on behind the last row; keys overlap, where nothing is written for them, and begin and end ahead of the
+ * first row by as much as there is. */
 fa2_status fa2i_fill_bounds_q(const fa2i_case *c, int operand, size_t count, void *out);
 fa2_status fa2i_fill_bounds_k(const fa2i_case *c, int operand, size_t count, void *out);
 
