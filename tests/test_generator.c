@@ -56,7 +56,7 @@ static void check_wgmma_sizes(const fa2i_variant *v, const fa2_problem *problem)
     const int stages = value_of(v->text, "stages"), pages = (problem->head_dim + 63) / 64;
     const int rows = 64 * groups + 2 * stages * bc, barriers = 8 * (2 * groups + 4 * stages);
     const bool staged = problem->bias == FA2_BIAS_FP16 || problem->bias == FA2_BIAS_BF16;
-    const int side = staged ? 64 * (2 * bc + 16) + 16 : 0; /* and two barriers */
+    const int side = staged ? 64 * 2 * bc + 16 : 0; /* with two barriers */
     const bool counted = strstr(v->text, " persistent=2") != NULL;
     const bool persistent = counted || strstr(v->text, " persistent=1") != NULL;
     const bool stores = persistent && groups > 1;             /* by a map of O */
@@ -78,8 +78,9 @@ static void check_wgmma_sizes(const fa2i_variant *v, const fa2_problem *problem)
     CHECK_STR(v->recipe.suffix, "a");
     const int k = v->recipe.pack ? 0 : 1; /* rows of several heads come without a map of Q */
     CHECK_EQ(v->recipe.pack, strstr(v->text, " pack=1") != NULL);
-    CHECK(v->recipe.map_count == k + 2 + stores && (k == 0 || v->recipe.maps[0].rows == 64));
+    CHECK(v->recipe.map_count == k + 2 + stores + staged && (k == 0 || v->recipe.maps[0].rows == 64));
     CHECK(v->recipe.maps[k + 1].rows == bc && (!stores || v->recipe.maps[k + 2].rows == 16));
+    CHECK(!staged || v->recipe.maps[k + 2 + stores].operand == FA2I_MAPPED_BIAS);
     CHECK_EQ(v->recipe.step_count, 1 + counted);
     CHECK_EQ(v->recipe.workspace, counted ? FA2I_WORKSPACE_COUNTER : FA2I_WORKSPACE_NONE);
 }

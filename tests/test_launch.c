@@ -200,6 +200,26 @@ static void test_no_tensor_maps(void)
     CHECK_EQ(fake_live(), 0);
 }
 
+/* A bias that no map expresses costs no call of the driver, and what a kernel is given is known. */
+static void test_no_map(void)
+{
+    fa2i_recipe recipe = plain_recipe("fwd_sm80", 128, 64, 64, 65536);
+    const fa2i_cuda_table *cuda = NULL;
+    fa2i_params params = {.forward.features = {.bias = 4096, .bias_side = 2, .bias_query = 208}};
+    CUtensorMap maps[FA2I_RECIPE_MAPS];
+    static const CUtensorMap none;
+    memset(maps, 0x77, sizeof maps);
+    recipe.map_count = 1;
+    recipe.maps[0] = (fa2i_map){FA2I_MAPPED_BIAS, 64};
+    fake_install();
+    CHECK_EQ(fa2i_cuda_get(&cuda), FA2_OK);
+    CHECK_EQ(fa2i_maps_get(cuda, NULL, &recipe, &problem, &params, maps), FA2_OK);
+    CHECK(memcmp(&maps[0], &none, sizeof none) == 0 && fake.map_count == 0);
+    params.forward.features.bias_side = 8;
+    CHECK_EQ(fa2i_maps_get(cuda, NULL, &recipe, &problem, &params, maps), FA2_OK);
+    CHECK_EQ(fake.map_count, 1);
+}
+
 /* What is kept of maps is for these very operands, and those of a model's layers stay. */
 static void test_kept_maps(void)
 {
@@ -337,6 +357,7 @@ int main(void)
     test_split_launch();
     test_tensor_maps();
     test_no_tensor_maps();
+    test_no_map();
     test_kept_maps();
     test_clusters();
     test_early();

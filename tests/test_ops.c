@@ -107,7 +107,32 @@ static void test_views(void)
     fa2i_op_of(&p)->view(&p, &params, FA2I_MAPPED_O, &view);
     CHECK(view.extents[0] == 1 && view.extents[1] == 130 && view.extents[2] == 8);
     CHECK(view.columns == 40 && view.address == 4096);
-    CHECK(view.strides == params.forward.o_stride);
+    CHECK(memcmp(view.strides, params.forward.o_stride, sizeof view.strides) == 0);
+}
+
+/* A bias has a map where eight of its keys lie side by side, aligned, and each query has its own. */
+static void test_view_of_bias(void)
+{
+    fa2_problem p = problem;
+    fa2i_params params = {0};
+    fa2i_feature_params *f = &params.forward.features;
+    fa2i_view view;
+    p.bias = FA2_BIAS_BF16;
+    f->bias = 4096;
+    f->bias_side = 8;
+    f->bias_head = 16;
+    f->bias_query = 208;
+    fa2i_op_of(&p)->view(&p, &params, FA2I_MAPPED_BIAS, &view);
+    CHECK(view.address == 4096 && view.columns == 200);
+    CHECK(view.extents[0] == 2 && view.extents[1] == 100 && view.extents[2] == 8);
+    CHECK(view.strides[0] == 0 && view.strides[1] == 208 && view.strides[2] == 16);
+    f->bias_side = 2;
+    fa2i_op_of(&p)->view(&p, &params, FA2I_MAPPED_BIAS, &view);
+    CHECK_EQ(view.columns, 0);
+    f->bias_side = 8;
+    f->bias_query = 0;
+    fa2i_op_of(&p)->view(&p, &params, FA2I_MAPPED_BIAS, &view);
+    CHECK_EQ(view.columns, 0);
 }
 
 static void test_flop(void)
@@ -237,6 +262,7 @@ int main(void)
     test_window_params();
     test_lengths_params();
     test_views();
+    test_view_of_bias();
     test_flop();
     test_bytes();
     test_lengths_work();

@@ -111,7 +111,7 @@ local read_ahead = 5 / 4
 -- where it is added.
 local function live_registers(v)
    local kept = setmetatable({bias = bias.is_ahead(v) and "none" or v.bias}, {__index = v})
-   local words = 0
+   local words = bias.is_ahead(v) and v.begun == 0 and 8 or 0 -- of a bias, beside scores
    local read = v.bias == "fp32" and v.bc // 2 * read_ahead or 0
    return v.bc // 2 + v.bc // 4 + v.d // 2 + words + read
       + features.registers(kept, 1) + v.softcap * softcap.own_registers

@@ -49,12 +49,12 @@ constexpr int kTileBytes = kPages * kTilePageBytes;
 constexpr int kQArea = 0;
 constexpr int kKArea = kGroups * kGroupBytes;
 constexpr int kVArea = kKArea + kStages * kTileBytes;
-#line 61 "templates/hopper/config.cu.in"
+#line 69 "templates/hopper/config.cu.in"
 constexpr int kOArea = kQArea;
 constexpr int kBarrierArea = kVArea + kStages * kTileBytes;
-#line 76 "templates/hopper/config.cu.in"
+#line 80 "templates/hopper/config.cu.in"
 constexpr int kAreasEnd = kBarrierArea + (2 * kGroups + 4 * kStages) * 8;
-#line 82 "templates/hopper/config.cu.in"
+#line 86 "templates/hopper/config.cu.in"
 constexpr int kSmemBytes = kAreasEnd;
-#line 84 "templates/hopper/config.cu.in"
+#line 88 "templates/hopper/config.cu.in"
 static_assert(kSmemBytes == 163936, "the generator computed another size");

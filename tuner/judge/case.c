@@ -81,13 +81,14 @@ static size_t bias_bytes(fa2_bias bias)
     return bias == FA2_BIAS_FP32 ? sizeof(float) : bias == FA2_BIAS_BOOL ? 1 : sizeof(uint16_t);
 }
 
-/* A plane for each batch and head, or for several of them; apart: for each. */
+/* A plane for each batch and head, or for several of them: for all, what is timed. apart: for each. */
 static fa2i_extent extent_of_bias(const fa2i_case *c, size_t elem_bytes, bool apart)
 {
     const fa2_problem *p = &c->problem;
     const bool turned = c->layout == FA2I_LAYOUT_BHSD;
-    const bool batched = apart || turned || c->layout == FA2I_LAYOUT_GAPPED;
-    const bool by_head = apart || turned || c->layout == FA2I_LAYOUT_SHARED;
+    const bool judged = c->layout == FA2I_LAYOUT_BSHD && c->want_lse;
+    const bool batched = apart || turned || judged || c->layout == FA2I_LAYOUT_GAPPED;
+    const bool by_head = apart || turned || judged || c->layout == FA2I_LAYOUT_SHARED;
     fa2i_extent e = {.batch = batched ? p->batch : 1,
                      .seq = turned                                      ? p->seq_k
                             : c->layout == FA2I_LAYOUT_SHARED && !apart ? 1
