@@ -61,9 +61,6 @@ SIM_BINARY(min_s32, int32_t, x < y ? x : y)
 SIM_BINARY(max_s32, int32_t, x > y ? x : y)
 SIM_BINARY(min_u32, uint32_t, x < y ? x : y)
 SIM_BINARY(max_u32, uint32_t, x > y ? x : y)
-SIM_BINARY(max_u16x2, uint32_t,
-           ((x >> 16 > y >> 16 ? x : y) & 0xffff0000u) |
-               ((x & 0xffff) > (y & 0xffff) ? x & 0xffff : y & 0xffff))
 SIM_BINARY(and_bits, uint32_t, x &y)
 SIM_BINARY(or_bits, uint32_t, x | y)
 SIM_BINARY(xor_bits, uint32_t, x ^ y)
@@ -182,7 +179,6 @@ static const sim_row rows[] = {
     ROW("max.s32", "r s s", max_s32),
     ROW("min.u32", "r s s", min_u32),
     ROW("max.u32", "r s s", max_u32),
-    ROW("max.u16x2", "r s s", max_u16x2),
     ROW("and.b32", "r s s", and_bits),
     ROW("or.b32", "r s s", or_bits),
     ROW("xor.b32", "r s s", xor_bits),

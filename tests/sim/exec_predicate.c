@@ -7,7 +7,7 @@
 #include "lanes.h"
 
 /* UNORDERED | EQ ...: true also when a source is NaN. */
-enum { EQ, NE, LT, LE, GT, GE, NUMBERS, UNORDERED = 8 };
+enum { EQ, NE, LT, LE, GT, GE, NUMBERS, NEVER, UNORDERED = 8 };
 enum { PLAIN = 0, AND = 1, OR = 2, XOR = 3, OP_SHIFT = 4 };
 
 #define COMPARE_BY(code, x, y, ret_bits)                                                           \
@@ -81,7 +81,7 @@ static void setp_f32(const sim_op *op, sim_warp *w)
                 nan);
     if (code == NUMBERS)
         bits = ~nan;
-    else
+    else if (code != NEVER)
         COMPARE_BY(code, sim_float(a[l]), sim_float(b[l]), bits);
     put_comparison(op, w, op->info & UNORDERED ? bits | nan : bits & ~nan);
 }
@@ -148,6 +148,7 @@ static void selp_64(const sim_op *op, sim_warp *w)
     COMBINED("equ", type, "s s", setp_f32, EQ | UNORDERED),                                        \
         COMBINED("neu", type, "s s", setp_f32, NE | UNORDERED),                                    \
         COMBINED("ltu", type, "s s", setp_f32, LT | UNORDERED),                                    \
+        COMBINED("nan", type, "s s", setp_f32, NEVER | UNORDERED),                                 \
         COMBINED("leu", type, "s s", setp_f32, LE | UNORDERED),                                    \
         COMBINED("gtu", type, "s s", setp_f32, GT | UNORDERED),                                    \
         COMBINED("geu", type, "s s", setp_f32, GE | UNORDERED)

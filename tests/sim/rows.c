@@ -63,13 +63,13 @@ static bool needs_sm80(const sim_row *row)
            strstr(row->opcode, "bf16") != NULL || strstr(row->opcode, "f16x2.f32") != NULL;
 }
 
-/* Vectors of numbers that are added in memory, pairs of which there is a maximum, stmatrix, and what copies in bulk. */
+/* Vectors of numbers that are added in memory, stmatrix, and what copies in bulk. */
 static bool needs_sm90(const sim_row *row)
 {
     return begins(row, "red.global.add.v") || begins(row, "stmatrix.") ||
            begins(row, "cp.async.bulk.") || begins(row, "fence.proxy.") ||
            begins(row, "fence.mbarrier_init.") || strstr(row->opcode, ".expect_tx.") != NULL ||
-           begins(row, "mbarrier.try_wait.") || begins(row, "max.u16x2");
+           begins(row, "mbarrier.try_wait.");
 }
 
 /* What later SMs have not. */

@@ -91,6 +91,8 @@ static const vector vectors[] = {
     {FLOAT_2 "setp.gtu.f32 %p1, %f1, %f2;" SELECT, 0x7fc00000, 0, 0, 1},
     {FLOAT_2 "setp.gt.f32 %p1, %f1, %f2;" SELECT, 0x7fc00000, 0, 0, 0},
     {FLOAT_2 "setp.ne.f32 %p1, %f1, %f2;" SELECT, 0x7fc00000, 0x7fc00000, 0, 0},
+    {FLOAT_2 "setp.nan.f32 %p1, %f1, %f2;" SELECT, 0x7fc00000, 0, 0, 1},
+    {FLOAT_2 "setp.nan.f32 %p1, %f1, %f2;" SELECT, 0x7f800000, 0x7f800000, 0, 0},
     {"setp.lt.s32 %p1, %r1, %r2;" SELECT, 0xffffffff, 0, 0, 1},
     {"setp.lo.u32 %p1, %r1, %r2;" SELECT, 0xffffffff, 0, 0, 0},
     {"setp.eq.s32 %p2, %r1, 5; setp.gt.and.s32 %p1, %r2, 0, %p2;" SELECT, 5, 1, 0, 1},
