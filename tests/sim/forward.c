@@ -50,7 +50,7 @@ static int axis_value(const fa2i_variant *variant, const char *axis)
 int forward_tile_keys(const fa2i_variant *variant)
 {
     const int keys = axis_value(variant, "bc");
-    return keys > 0 ? keys : 64;
+    return keys > 0 ? keys : variant->recipe.keys;
 }
 
 /* Of the keys, the bytes before the first tile that a window lets a block see; blocks of dQ alone have tiles of

@@ -10,7 +10,7 @@
 
 enum { FORWARD_WHY_BYTES = 1200 };
 
-/* Keys of a tile: the variant's bc. */
+/* Keys of a tile: the variant's bc; without that axis, those of a block. */
 int forward_tile_keys(const fa2i_variant *variant);
 
 /* Launch on the tensors of the case, which are made for it: outputs poisoned, each tensor an

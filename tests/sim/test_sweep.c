@@ -284,11 +284,14 @@ static void run_class(sweep *s, size_t index)
     fflush(stdout);
 }
 
-/* Of a sample of the classes: every so many-th, and the first where V lies in K, which families of
- * its own serve. */
+/* Of a sample of the classes: every so many-th; the first where V lies in K, which families of its own serve; and
+ * gradients of chunks, of which the first key that is seen lies within a tile (those before the tile have no memory:
+ * forward.h). */
 static bool is_sampled(const sweep *s, size_t i, size_t every)
 {
-    return i % every == 0 || (s->classes.items[i].problem.v_in_k && !s->classes.items[i - 1].problem.v_in_k);
+    const fa2_problem *p = &s->classes.items[i].problem;
+    return i % every == 0 || (p->v_in_k && !s->classes.items[i - 1].problem.v_in_k) ||
+           (p->op == FA2_OP_BACKWARD && p->window == FA2_WINDOW_CHUNK);
 }
 
 static void open_cards(sweep *s)
