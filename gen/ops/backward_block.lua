@@ -82,6 +82,12 @@ local staged_varlen, staged_dropout = 25, 12
 -- bytes, a gradient on sm_90).
 local of_bias, of_gradient = 1, 29
 
+-- With these features, too: of 18 kernels for sm_80 that know chunks, D = 64 and 128, 12 of 13 such spill, and none of
+-- the others; of 18 causal ones for sm_80 and sm_90 with the gradient of a bias in fp32, D = 128, 15.
+local function spills_with_feature(v)
+   return v.window == 3 and (v.parts > 1 or v.order == "early") or v.bias == "fp32_gradient" and v.causal == 1
+end
+
 -- What spills although no more than most_alive are: of 240 kernels for sm_75 and sm_90, D = 64, 128, 256, those of few
 -- warps, whose threads copy much, those of few queries, and those where dQ takes many registers while scores are
 -- computed late; through registers also tiles of many keys.
@@ -91,7 +97,7 @@ local function spills_near_limit(v, path, alive, dq)
          or alive > 168 and v.bc > 16
          and (v.warps < 4 or v.layout == "swizzle" or v.order == "late" or v.bc >= 4 * v.br)
    end
-   return alive > 196 and (v.warps < 4 or v.br < 64 or v.order == "late" and dq > 72)
+   return alive > 196 and (v.warps < 4 or v.br < 64 or v.order == "late" and dq > 72 or spills_with_feature(v))
 end
 
 -- Registers of two tiles of so many rows on their way to shared memory, and of the larger one.

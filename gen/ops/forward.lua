@@ -81,6 +81,13 @@ local function staged_registers(v, row_columns)
    return (v.bc * chunks + threads - 1) // threads * 4
 end
 
+-- What a mask takes beside what others read of a bias, from 32 scores of a thread on: its bytes come eight at once, and
+-- ptxas has those of all of them on their way (of 120 kernels for sm_80, D = 64 and 128: 52 to 272 bytes are spilled where
+-- 208 to 224 would be alive without this).
+local function mask_registers(v, wm)
+   return v.bias == "bool" and 5 * math.max(wm * v.bc - 64, 0) // 8 or 0
+end
+
 -- Registers per thread that are alive at once: O, S, Q fragments, row statistics, K or V fragments
 -- (8), addresses and loop (28); without cp.async, also the tiles on their way to shared memory, of
 -- both K and V: ptxas keeps their addresses even where only one of the two is under way. A fill that
@@ -95,7 +102,7 @@ local function live_registers(v, path)
    end
    local addresses = v.fill == "spread" and 8 or 0
    return wm * dv_pad // (2 * v.parts) + wm * v.bc // 2 + q + 4 * wm + 8 + 28 + staged + addresses
-      + features.registers(v, wm)
+      + features.registers(v, wm) + mask_registers(v, wm)
 end
 
 -- ptxas takes more registers than are alive, to have loads under way: 18 more in the mean of 500
