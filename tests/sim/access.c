@@ -191,7 +191,7 @@ static const uint8_t *read_by(sim_warp *w, int lane, uint64_t address, unsigned 
 {
     sim_access access = access_of(w, lane, w->pc);
     access.by = by;
-    access.all_lanes = by == SIM_BY_PRODUCTS;
+    access.all_lanes = by != SIM_BY_STORES;
     if (!is_in_shared(w, lane, address, bytes) || !is_aligned(w, lane, address, COPIED_BYTES))
         return NULL;
     return shared_at(w, lane, address, bytes, &access, sim_shadow_read);
@@ -205,6 +205,11 @@ const uint8_t *sim_shared_read_products(sim_warp *w, uint64_t address, unsigned 
 const uint8_t *sim_shared_read_stores(sim_warp *w, int lane, uint64_t address, unsigned bytes)
 {
     return read_by(w, lane, address, bytes, SIM_BY_STORES);
+}
+
+const uint8_t *sim_shared_read_matrices(sim_warp *w, int lane, uint64_t address, unsigned bytes)
+{
+    return read_by(w, lane, address, bytes, SIM_BY_MATRICES);
 }
 
 static sim_access load_of(const sim_warp *w, int lane, int32_t op, unsigned mbarrier,

@@ -24,6 +24,8 @@ bool sim_shared_lanes_collective(sim_warp *w, uint32_t lanes, const uint64_t add
  * sim_shadow_finished; lane: who says so. */
 const uint8_t *sim_shared_read_products(sim_warp *w, uint64_t address, unsigned bytes);
 const uint8_t *sim_shared_read_stores(sim_warp *w, int lane, uint64_t address, unsigned bytes);
+/* What ldmatrix reads, once more (SIM_BY_MATRICES). */
+const uint8_t *sim_shared_read_matrices(sim_warp *w, int lane, uint64_t address, unsigned bytes);
 
 /* The destination of a load that arrives at an mbarrier, in a phase that began in an epoch. */
 uint8_t *sim_shared_load(sim_warp *w, int lane, uint64_t address, unsigned bytes, unsigned mbarrier,

@@ -405,6 +405,7 @@ bool sim_decode(ptx_module *module, const ptx_function *function, sim_program *r
     sim_flow_init(&module->arena, p->ops, count, &flow);
     sim_flow_joins(&module->arena, &flow, p->ops);
     sim_hazards(&module->arena, &flow, d.registers, d.register_count, p);
+    sim_find_late(&module->arena, &flow, d.registers, d.register_count, p);
     sim_allocate(&module->arena, &flow, d.registers, d.register_count, p);
     return true;
 }

@@ -328,6 +328,7 @@ bool sim_stores_done(sim_warp *w, uint32_t lanes)
 static void fence(const sim_op *op, sim_warp *w)
 {
     (void)op;
+    sim_late_taken(w);
     sim_shadow_fence(&w->block->shadow, (unsigned)w->index, w->mask, w->alive);
     sim_mbarriers_fence(w);
 }

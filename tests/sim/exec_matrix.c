@@ -46,6 +46,9 @@ static void ldmatrix(const sim_op *op, sim_warp *w)
         return;
     for (int l = 0; l < matrices * SIDE; l++)
         memcpy(&out[l / SIDE][l % SIDE * 4], rows[l], 16);
+    for (int l = 0; w->block->program->late && l < matrices * SIDE; l++)
+        if (sim_shared_read_matrices(w, l, address[l], 16) == NULL)
+            return;
     sim_count_shared(sim_counter(w), lanes, narrow, 16);
     for (int m = 0; m < matrices; m++) {
         if (op->info & 8)

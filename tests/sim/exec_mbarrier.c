@@ -172,6 +172,8 @@ static void arrive(const sim_op *op, sim_warp *w)
 {
     uint64_t address[SIM_LANES];
     sim_addresses(w, op, 0, 0, address);
+    if (!op->late)
+        sim_late_taken(w);
     for (uint32_t left = w->mask; left != 0;) {
         const int lane = sim_first_lane(left);
         const uint32_t lanes = lanes_at(w, address, lane);

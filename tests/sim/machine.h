@@ -206,6 +206,8 @@ void sim_mbarrier_complete(sim_warp *warp, sim_mbarrier *mbarrier, uint32_t byte
 
 /* The asynchronous proxy sees the mbarriers that the warp made. */
 void sim_mbarriers_fence(sim_warp *warp);
+/* What the warp read by ldmatrix is in its registers. */
+void sim_late_taken(sim_warp *warp);
 
 /* Lanes end. false: their bulk stores may still read; the launch is stopped. */
 bool sim_stores_done(sim_warp *warp, uint32_t lanes);

@@ -89,6 +89,7 @@ typedef struct sim_op {
     int32_t target; /* branch: index of an op */
     int32_t join;   /* branch: where its sides meet again; SIM_NONE: nowhere */
     sim_kind kind;
+    bool late; /* an arrival at an mbarrier: words that ldmatrix reads are not used before it (late.c) */
     const ptx_instruction *source;
 } sim_op;
 
@@ -107,6 +108,7 @@ typedef struct sim_program {
     const ptx_function *function;
     sim_op *ops;
     int op_count;
+    bool late; /* one of them is */
     uint32_t *constants;
     size_t constant_words, constant_capacity;
     size_t file_words; /* of a warp's register file */
@@ -146,6 +148,10 @@ bool sim_is_exit(const sim_op *op);
 /* Instructions that use registers of products of warpgroups as they may not get another handler. */
 void sim_hazards(sim_arena *arena, const sim_flow *flow, const ptx_class *registers,
                  size_t register_count, sim_program *program);
+
+/* Arrivals before which words that ldmatrix reads are not used. */
+void sim_find_late(sim_arena *arena, const sim_flow *flow, const ptx_class *registers,
+                   size_t register_count, sim_program *program);
 
 /* Stop the launch. info: the other instruction; SIM_NONE: there is none. */
 void sim_unfenced(const sim_op *op, struct sim_warp *warp);        /* a product */

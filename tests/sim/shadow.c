@@ -92,7 +92,7 @@ static inline bool is_fenced(const sim_clock *known, const sim_word *word)
 
 static inline bool is_asynchronous(const sim_access *access)
 {
-    return access->loads || access->by != SIM_BY_WARP;
+    return access->loads || access->by == SIM_BY_PRODUCTS || access->by == SIM_BY_STORES;
 }
 
 /* Are a thread's access at (epoch, sync) and the present one by another thread unordered? */
@@ -172,7 +172,7 @@ static sim_conflict meets_read(sim_shadow *shadow, const sim_word *word, const s
 {
     for (sim_reader by = SIM_BY_PRODUCTS; by < SIM_READERS; by++) {
         const uint32_t open = open_readers(shadow, word, access, by);
-        if (open == 0)
+        if (open == 0 || (by == SIM_BY_MATRICES && (!access->loads || access->copied)))
             continue;
         *ret_other = (sim_party){(unsigned)__builtin_ctz(open) * WARP, word->read_op, true};
         return SIM_READ_WRITE;

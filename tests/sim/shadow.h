@@ -18,8 +18,11 @@
  * Lanes that waited at an mbarrier without the others of their warp are ahead of these until the warp meets
  * again. Those that waited for different phases count as one.
  *
- * Not told apart: which lanes of a warp have waited for their stores; reads before a load into the same
- * place need no proxy fence.
+ * Words that ldmatrix reads come when they come: where a warp arrives at an mbarrier before it has used
+ * them (late.c), the read is not ordered before a load of a tensor's or of bytes into the same place.
+ *
+ * Not told apart: which lanes of a warp have waited for their stores; other reads before a load into the
+ * same place need no proxy fence.
  *
  * Not thread-safe: a block belongs to one host thread.
  */
@@ -33,7 +36,13 @@
 enum { SIM_SHADOW_WARPS = 32, SIM_MBARRIERS = 64 };
 
 /* The columns of a clock; a kind of reader has one for each warp. */
-typedef enum sim_reader { SIM_BY_WARP, SIM_BY_PRODUCTS, SIM_BY_STORES, SIM_READERS } sim_reader;
+typedef enum sim_reader {
+    SIM_BY_WARP,
+    SIM_BY_PRODUCTS,
+    SIM_BY_STORES,
+    SIM_BY_MATRICES, /* ldmatrix once more, whose words are used later; only loads ask for it */
+    SIM_READERS
+} sim_reader;
 enum {
     SIM_LOADS = SIM_READERS * SIM_SHADOW_WARPS, /* and the number of the mbarrier */
     SIM_COLUMNS = SIM_LOADS + SIM_MBARRIERS,
@@ -134,8 +143,8 @@ void sim_shadow_merge(sim_clock *into, const sim_clock *from);
 /* A fence between the proxies. */
 void sim_shadow_fence(sim_shadow *shadow, unsigned warp, uint32_t lanes, uint32_t alive);
 
-/* A token for what was begun up to now; and: what a warp's products or stores had begun when the token
- * was made has read its operands. */
+/* A token for what was begun up to now; and: what a warp's products, stores or ldmatrix had begun when the
+ * token was made has read its operands. */
 uint32_t sim_shadow_commit(sim_shadow *shadow);
 void sim_shadow_finished(sim_shadow *shadow, unsigned warp, sim_reader by, uint32_t token);
 
