@@ -12,6 +12,7 @@
 #include "fake_call.h"
 #include "runtime/base/alloc.h"
 #include "runtime/lua/generator.h"
+#include "runtime/ops/steps.h"
 #include "tuned_database.h"
 
 enum {

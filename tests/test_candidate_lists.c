@@ -4,6 +4,7 @@
  */
 #include "generator_fixture.h"
 #include "runtime/base/alloc.h"
+#include "runtime/ops/steps.h"
 #include "tuner/input/shapes.h"
 #include "tuner/search/candidates.h"
 #include "tuner/search/text_index.h"
@@ -11,7 +12,7 @@
 static void check_like(fa2i_generator *generator, const fa2i_candidates_for *asked,
                        const fa2_problem *problem, const fa2i_candidates *list)
 {
-    const fa2_problem rounded = fa2i_problem_rounded(problem);
+    const fa2_problem rounded = fa2i_problem_asked(problem, asked->card->sm_count);
     fa2i_variant *wanted = NULL;
     size_t wanted_count = 0;
     const fa2_status st =

@@ -26,7 +26,7 @@ static int expected_id(const fa2_problem *problem)
     for (int i = 0; i < TUNED; i++)
         if (tuned_lengths[i] == problem->seq_k)
             return i + 1;
-    return nearest_id(fa2i_problem_rounded(problem).seq_k);
+    return nearest_id(fa2i_problem_asked(problem, tuned_card(0).sm_count).seq_k);
 }
 
 static void test_tuned_lengths(void)
@@ -204,7 +204,7 @@ static fa2_rule rule_at(int length)
 {
     if (length == 256)
         return FA2_RULE_EXACT;
-    return length > 5 && length <= 12288 ? FA2_RULE_NEAREST : FA2_RULE_DEFAULT;
+    return length > 1 && length <= 12288 ? FA2_RULE_NEAREST : FA2_RULE_DEFAULT;
 }
 
 /* The file is gone: what was read of it serves, and nothing is asked for each problem. */

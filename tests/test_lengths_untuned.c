@@ -5,12 +5,14 @@
  */
 #include "lengths_fixture.h"
 
-/* Up to 16 each number, then eight to each doubling. */
-static bool has_four_bits(int number)
+/* The first length of a step of keys: behind a multiple of 16, and from 512 on sixteen to each doubling. A single key
+ * is as many as there are queries. */
+static bool begins_step(int length)
 {
-    while (number > 15 && number % 2 == 0)
-        number /= 2;
-    return number <= 15;
+    int step = 16;
+    while (length > 32 * step)
+        step *= 2;
+    return length <= 2 || (length - 1) % step == 0;
 }
 
 /* The grid of a launch is that of its very problem. */
@@ -27,19 +29,19 @@ static bool has_right_grid(fa2i_generator *generator, fa2_context *context,
            launch->params.seq_k == problem->seq_k;
 }
 
-/* The kernel is the model's first choice for the next length of four significant bits. */
+/* The kernel is the model's first choice for the end of the step. */
 static void check_kernel(fa2i_generator *generator, fa2_context *context, int32_t length,
-                         int32_t rounded)
+                         int32_t end)
 {
     const fa2i_card card = tuned_card(0);
-    const fa2_problem problem = problem_of(length), asked = problem_of(rounded);
+    const fa2_problem problem = problem_of(length), asked = problem_of(end);
     fa2i_variant *variants = NULL;
     size_t count = 0;
     CHECK_EQ(fa2i_generator_candidates(generator, &asked, &card, &variants, &count), FA2_OK);
     const fa2_explanation e = explain(context, &problem);
     CHECK_STR(e.variant, variants[0].text);
     CHECK_EQ(e.rule, FA2_RULE_DEFAULT);
-    CHECK_EQ(e.tuned_problem.seq_k, rounded);
+    CHECK_EQ(e.tuned_problem.seq_k, end);
     fa2i_free(variants);
 }
 
@@ -57,18 +59,18 @@ static void test_untuned_lengths(void)
         fa2i_alloc_fail_at(0);
         wrong += forward(context, &problem, NULL) != FA2_OK;
         asked += fa2i_alloc_fail_at(0) > PLAN_ALLOCATIONS;
-        expected += has_four_bits(length);
+        expected += begins_step(length);
         if (first > 0 && length % 61 == 0)
             wrong += !has_right_grid(generator, context, &problem, &fake.launches[first]);
     }
     CHECK_EQ(wrong, 0);
-    CHECK_EQ(expected, 80);
+    CHECK_EQ(expected, 81);
     CHECK_EQ(asked, expected);
     check_kernel(generator, context, 1000, 1024);
-    check_kernel(generator, context, 1025, 1152);
-    check_kernel(generator, context, 15, 15);
+    check_kernel(generator, context, 1025, 1088);
+    check_kernel(generator, context, 15, 16);
     fa2_context *second = create(""); /* without a history: the same */
-    check_kernel(generator, second, 1025, 1152);
+    check_kernel(generator, second, 1025, 1088);
     fa2_context_destroy(second);
     fa2i_generator_destroy(generator);
     end(context);

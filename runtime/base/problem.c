@@ -23,8 +23,6 @@ enum { FORWARD = 1u << FA2_OP_FORWARD, BACKWARD = 1u << FA2_OP_BACKWARD };
 #define NEEDS_ASKED(field)     FA2I_FIELD_##field
 #define SHOWN_ALWAYS           true
 #define SHOWN_UNLESS_0         false
-#define ROUNDED_UP             true
-#define ROUNDED_EXACT          false
 
 const fa2i_field fa2i_fields[FA2I_FIELD_COUNT] = {
 #define FA2I_FIELD(name, key, type, role, least, most, step, missing, needs, shown, rounded,       \
@@ -39,7 +37,7 @@ const fa2i_field fa2i_fields[FA2I_FIELD_COUNT] = {
                            MISSING_##missing,                                                      \
                            NEEDS_##needs,                                                          \
                            SHOWN_##shown,                                                          \
-                           ROUNDED_##rounded,                                                      \
+                           FA2I_ROUNDING_##rounded,                                                \
                            FA2I_DISTANCE_##distance,                                               \
                            ops,                                                                    \
                            offsetof(fa2_problem, name)},
@@ -186,25 +184,36 @@ bool fa2i_problem_same_class(const fa2_problem *a, const fa2_problem *b)
     return strcmp(class_of_a, class_of_b) == 0;
 }
 
-static int32_t round_up(int32_t size)
+/* To so many significant bits of a multiple of the step. */
+static int32_t round_up(int32_t size, int64_t step, int bits)
 {
-    int shift = 0;
     if (size <= 0) /* unbounded, or not there */
         return size;
-    while (size >> shift >= 16) /* four bits are left */
-        shift++;
-    const int64_t rounded = (size + (INT64_C(1) << shift) - 1) >> shift << shift;
+    while (size / step >> bits != 0)
+        step *= 2;
+    const int64_t rounded = (size + step - 1) / step * step;
     return rounded > INT32_MAX ? size : (int32_t)rounded;
+}
+
+static int32_t round_field(int32_t size, fa2i_field_rounding rounding)
+{
+    switch (rounding) {
+    case FA2I_ROUNDING_UP:
+        return round_up(size, 1, 4);
+    case FA2I_ROUNDING_TILES:
+        return round_up(size, 16, 5);
+    case FA2I_ROUNDING_EXACT:
+        break;
+    }
+    return size;
 }
 
 fa2_problem fa2i_problem_rounded(const fa2_problem *problem)
 {
     fa2_problem rounded = *problem;
-    for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
-        if (fa2i_fields[field].rounded)
-            fa2i_field_set(&rounded, field, round_up(fa2i_field_get(problem, field)));
-    }
-    /* near the limits of what is valid, each problem stands for itself */
+    for (int field = 0; field < FA2I_FIELD_COUNT; field++)
+        fa2i_field_set(&rounded, field,
+                       round_field(fa2i_field_get(problem, field), fa2i_fields[field].rounding));
     return fa2i_problem_check(&rounded) == FA2_OK ? rounded : *problem;
 }
 

@@ -43,6 +43,12 @@ typedef enum fa2i_field_distance {
     FA2I_DISTANCE_COUNT
 } fa2i_field_distance;
 
+typedef enum fa2i_field_rounding {
+    FA2I_ROUNDING_EXACT,
+    FA2I_ROUNDING_UP,
+    FA2I_ROUNDING_TILES
+} fa2i_field_rounding;
+
 /* A line of problem.def, which explains the columns. */
 typedef struct fa2i_field {
     const char *name, *key;
@@ -53,7 +59,7 @@ typedef struct fa2i_field {
     int32_t missing_value;
     int needs; /* index of a field; -1: none */
     bool shown_always;
-    bool rounded;
+    fa2i_field_rounding rounding;
     fa2i_field_distance distance;
     unsigned ops; /* bit 1 << op */
     size_t offset;
@@ -128,10 +134,8 @@ void fa2i_problem_class(const fa2_problem *problem, char out[FA2I_CLASS_CHARS]);
 /* Whether the texts of two problems' classes are equal. */
 bool fa2i_problem_same_class(const fa2_problem *a, const fa2_problem *b);
 
-/* The problem that the cost model is asked about in the place of this one: sizes rounded up to four
- * significant bits, so that growing lengths ask few questions. By the model, over 500 random problems
- * on four SMs, the kernel so chosen is 0.3 % slower than the best one (geometric mean), at most 12 %:
- * tests/bench/rounding.lua. */
+/* The problem with its sizes rounded up, as problem.def says for each: what is alike to whoever tunes or chooses
+ * (runtime/ops/steps.h). Near the limits of what is valid it is the problem itself. */
 fa2_problem fa2i_problem_rounded(const fa2_problem *problem);
 
 /* The products over which problems are compared, in the order of fa2i_field_distance: each at least 1. */

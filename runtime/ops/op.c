@@ -88,6 +88,7 @@ static const fa2i_op ops[] = {
                         .bytes = fa2i_forward_bytes},
     [FA2_OP_BACKWARD] = {.name = "backward",
                          .abi = 1,
+                         .keys_have_blocks = true,
                          .check_args = fa2i_backward_check_args,
                          .grid = fa2i_backward_grid,
                          .unmapped_bytes = fa2i_backward_unmapped_bytes,

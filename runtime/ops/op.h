@@ -34,6 +34,8 @@ typedef struct fa2i_op {
      * kernels with a feature read, leave it as it is. */
     int abi;
 
+    bool keys_have_blocks; /* a block may own a tile of keys */
+
     /* Check the arguments of a valid problem: pointers, strides, values, outputs that share memory
      * with anything else, the workspace that a grid needs. grid == NULL: the problem has no plan yet, so
      * that the workspace's size is not known. FA2_E_INVALID names argument and limit. */

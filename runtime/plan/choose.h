@@ -56,7 +56,7 @@ void fa2i_decide_option(const fa2i_option *options, size_t count, size_t chosen,
                         const fa2i_evidence *evidence, const fa2_problem *asked,
                         const fa2i_card *card, fa2i_decision *ret_decision);
 
-/* Let a decision that was made for a rounded problem be that of one that rounds to it. */
+/* Let a decision that was made for the end of a step be that of one of its problems. */
 void fa2i_decide_for_other(const fa2_problem *problem, fa2i_decision *decision);
 
 /* The best option but the one of this text, as the runner-up of a decision. */

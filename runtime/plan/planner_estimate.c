@@ -1,5 +1,5 @@
 /*
- * - Estimates are made for rounded problems (fa2i_problem_rounded), and the answers stay: a decode that
+ * - Estimates are made for the ends of steps (runtime/ops/steps.h), and the answers stay: a decode that
  *   grows by a token meets a new question only now and then. They are forgotten when the database was
  *   written: there may be more to rest on, and more kernels to take without compiling.
  * - What the generator was taught of an operation is one reading of the database, and serves all classes.
@@ -13,6 +13,7 @@
 #include "cache/shipped.h"
 #include "runtime/base/alloc.h"
 #include "runtime/ops/op.h"
+#include "runtime/ops/steps.h"
 #include "runtime/plan/planner_compile.h"
 #include "runtime/plan/planner_stored.h"
 #include "runtime/plan/share.h"
@@ -199,16 +200,16 @@ done:
     return st;
 }
 
-/* Estimate for the rounded problem. problem: for messages. */
+/* Estimate for the problem that is asked about. problem: for messages. */
 static fa2_status estimate(fa2i_planner *planner, fa2i_class *of, const fa2_problem *problem,
-                           const fa2_problem *rounded, fa2i_answer *answer)
+                           const fa2_problem *asked, fa2i_answer *answer)
 {
     fa2_status st = FA2_OK;
     fa2i_option *options = NULL;
     const fa2i_slot **slots = NULL;
     size_t count = 0, chosen = 0;
 
-    FA2_TRY(rank(planner, of, rounded, &options, &count));
+    FA2_TRY(rank(planner, of, asked, &options, &count));
     slots = fa2i_alloc_array(count, sizeof *slots);
     if (slots == NULL)
         FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu kernels", count));
@@ -221,9 +222,9 @@ static fa2_status estimate(fa2i_planner *planner, fa2i_class *of, const fa2_prob
     FA2_TRY(fa2i_choose_option(options, count, try_option, &t, &chosen, &answer->tried));
     if (chosen == count)
         FA2_TRY(fail(&t, answer->tried));
-    answer->rounded = *rounded;
+    answer->asked = *asked;
     answer->slot = slots[chosen];
-    fa2i_decide_option(options, count, chosen, &planner->taught[rounded->op].evidence, rounded,
+    fa2i_decide_option(options, count, chosen, &planner->taught[asked->op].evidence, asked,
                        &planner->device->card, &answer->decision);
     if (answer->decision.rule == FA2_RULE_DEFAULT)
         tell(planner, of, problem, answer->slot);
@@ -234,7 +235,7 @@ done:
 }
 
 static fa2_status add_answer(fa2i_planner *planner, fa2i_class *of, const fa2_problem *problem,
-                             const fa2_problem *rounded, bool unmapped)
+                             const fa2_problem *asked, bool unmapped)
 {
     fa2_status st = FA2_OK;
     fa2i_answer *answer = fa2i_alloc(sizeof(*answer));
@@ -242,7 +243,7 @@ static fa2_status add_answer(fa2i_planner *planner, fa2i_class *of, const fa2_pr
     if (answer == NULL)
         return fa2i_fail(FA2_E_MEMORY, "no memory for an answer of the cost model");
     answer->unmapped = unmapped;
-    FA2_TRY(estimate(planner, of, problem, rounded, answer));
+    FA2_TRY(estimate(planner, of, problem, asked, answer));
     answer->next = of->answers;
     of->answers = answer;
     answer = NULL; /* ownership has moved to the class */
@@ -251,12 +252,12 @@ done:
     return st;
 }
 
-static const fa2i_answer *find_answer(const fa2i_class *of, const fa2_problem *rounded,
+static const fa2i_answer *find_answer(const fa2i_class *of, const fa2_problem *asked,
                                       bool unmapped)
 {
     const fa2i_answer *answer = of->answers;
     while (answer != NULL && (answer->unmapped != unmapped ||
-                              memcmp(&answer->rounded, rounded, sizeof(*rounded)) != 0))
+                              memcmp(&answer->asked, asked, sizeof(*asked)) != 0))
         answer = answer->next;
     return answer;
 }
@@ -269,9 +270,11 @@ fa2_status fa2i_planner_pick_estimate(fa2i_planner *planner, fa2i_class *of, boo
     const fa2i_evidence *evidence = &planner->taught[plan->problem.op].evidence;
     const bool known =
         was_tuned || fa2i_shipped_knows(evidence, &planner->device->card, &plan->problem);
-    /* Whether a kernel fits the workspace of an unmapped call is no matter of rounded lengths. */
+    /* Whether a kernel fits the workspace of an unmapped call is no matter of steps. */
     const fa2_problem asked =
-        known || unmapped ? plan->problem : fa2i_problem_rounded(&plan->problem);
+        known || unmapped
+            ? plan->problem
+            : fa2i_problem_asked(&plan->problem, planner->device->card.sm_count);
     const fa2i_answer *answer = find_answer(of, &asked, unmapped);
 
     if (answer == NULL) {

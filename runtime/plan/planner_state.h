@@ -14,9 +14,9 @@
 #include "runtime/plan/plan.h"
 #include "runtime/plan/winners.h"
 
-/* What is taken for all problems that round to this one. */
+/* What is taken for all problems of a step. */
 typedef struct fa2i_answer {
-    fa2_problem rounded;
+    fa2_problem asked; /* fa2i_problem_asked */
     bool unmapped; /* for calls that need a kernel without tensor maps: planner.h */
     const fa2i_slot *slot;
     fa2i_decision decision;

@@ -1,14 +1,16 @@
 -- How good the choice for problems that were not tuned is, by measurements of all candidates of many: for each
 -- problem the time of the kernel that the runtime's estimate puts first among those that were measured, over the least;
 -- with nothing tuned, with half of the others tuned, with the presets that are among them tuned, with all of a model's
--- problems tuned but one, and with one problem tuned at a time. The candidates of a problem are the kernels that were
--- measured on it, also where today's list of them is another.
+-- problems tuned but one, and with one problem tuned at a time. As for a call, what is asked about is the end of the
+-- problem's step (runtime/ops/steps.h). The candidates of a problem are the kernels that were measured on it, also
+-- where today's list of them is another.
 --
 --   model="build/tests/run_lua tests/bench/model.lua"
 --   sqlite3 -csv fa2.db "$($model query)" | build/tests/run_lua tests/bench/replay.lua [SHOWN]
 --
 -- from the top of the source tree; SHOWN: how many of the worst are named. No GPU: it repeats choices, not
 -- measurements.
+local fa2 = fa2 -- luacheck: ignore 113 (tests/bench/run_lua.c)
 local generator = require("init")
 local measured = dofile("tests/bench/measured.lua")
 
@@ -39,12 +41,13 @@ end
 local function prepare(list)
    local candidates = {}
    for _, entry in ipairs(list) do
-      entry.us, entry.best, candidates[entry.problem] = {}, math.huge, {}
+      entry.us, entry.best, entry.asked = {}, math.huge, fa2.asked(entry.problem, entry.card.sm_count)
+      candidates[entry.asked] = {}
       for i, row in ipairs(entry.rows) do
          entry.us[row.variant] = row.us
          entry.best = math.min(entry.best, row.us)
-         candidates[entry.problem][i] = {
-            text = row.variant, cost_us = assert(generator.cost(row.variant, entry.problem, entry.card, 0)),
+         candidates[entry.asked][i] = {
+            text = row.variant, cost_us = assert(generator.cost(row.variant, entry.asked, entry.card, 0)),
          }
       end
    end
@@ -55,7 +58,7 @@ end
 
 -- {ratio, entry, text} of the choice, by what was learnt last; nil if no kernel that is considered was measured.
 local function choose(entry)
-   for _, option in ipairs(assert(generator.rank(entry.problem, entry.card))) do
+   for _, option in ipairs(assert(generator.rank(entry.asked, entry.card))) do
       local us = entry.us[option.text]
       if us then
          return {ratio = us / entry.best, entry = entry, text = option.text}

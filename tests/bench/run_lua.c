@@ -5,7 +5,7 @@
  * - require("x.y") is gen/x/y.lua under the current folder, require("host") the functions of
  *   runtime/lua/lua_host.h;
  * - fa2.problem(t): the table that the library would give gen/ for the fields in t;
- *   fa2.rounded(t): for those of fa2i_problem_rounded;
+ *   fa2.asked(t, sm_count): for those of fa2i_problem_asked;
  * - fa2.fields: the names of all problem fields.
  *
  * Usage: run_lua SCRIPT [ARGUMENT ...], from the top of the source tree.
@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include "runtime/lua/lua_host.h"
 #include "runtime/lua/lua_values.h"
+#include "runtime/ops/steps.h"
 
 static fa2_problem check_problem(lua_State *L)
 {
@@ -32,10 +33,11 @@ static int push_complete(lua_State *L)
     return 1;
 }
 
-static int push_rounded(lua_State *L)
+static int push_asked(lua_State *L)
 {
-    const fa2_problem problem = check_problem(L), rounded = fa2i_problem_rounded(&problem);
-    fa2i_lua_push_problem(L, &rounded);
+    const fa2_problem problem = check_problem(L),
+                      asked = fa2i_problem_asked(&problem, (int)luaL_checkinteger(L, 2));
+    fa2i_lua_push_problem(L, &asked);
     return 1;
 }
 
@@ -57,7 +59,7 @@ static int push_host(lua_State *L)
 static void open_state(lua_State *L, int argc, char **argv)
 {
     static const luaL_Reg functions[] = {
-        {"problem", push_complete}, {"rounded", push_rounded}, {NULL, NULL}};
+        {"problem", push_complete}, {"asked", push_asked}, {NULL, NULL}};
     luaL_openlibs(L);
     luaL_newlib(L, functions);
     push_fields(L);

@@ -11,6 +11,7 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/status.h"
 #include "runtime/ops/op.h"
+#include "runtime/ops/steps.h"
 
 /* ---- ranks ---- */
 
@@ -149,7 +150,7 @@ static fa2_status find_regret(const work *w, const fa2i_known_set *set, fa2i_acc
     fa2i_evidence rest = w->evidence;
     fa2i_option *options = NULL;
     size_t count = 0;
-    const fa2_problem asked = fa2i_problem_rounded(&set->problem);
+    const fa2_problem asked = fa2i_problem_asked(&set->problem, w->card->sm_count);
     rest.sets = w->others;
     rest.set_count = 0;
     for (size_t i = 0; i < w->evidence.set_count; i++) {

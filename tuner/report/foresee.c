@@ -13,6 +13,7 @@
 #include "runtime/cuda/compile.h"
 #include "runtime/cuda/cuda_api.h"
 #include "runtime/ops/op.h"
+#include "runtime/ops/steps.h"
 #include "runtime/plan/share.h"
 
 typedef struct seeing {
@@ -300,7 +301,7 @@ fa2_status fa2i_foresee(fa2i_foresight *f, const fa2_problem *problem, fa2i_fore
     FA2_TRY(see_exact(&s, problem, &tuned, &exact));
     FA2_TRY(learn(f, problem));
     if (!tuned && !fa2i_shipped_knows(s.evidence, s.card, problem))
-        out.asked = fa2i_problem_rounded(problem);
+        out.asked = fa2i_problem_asked(problem, f->card.sm_count);
     FA2_TRY(see_options(&s));
     if (exact)
         fa2i_decide_runner_up(out.options, out.option_count, out.variant.text, &out.decision);

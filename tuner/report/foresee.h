@@ -14,7 +14,7 @@
 
 typedef struct fa2i_foreseen {
     fa2i_decision decision;
-    fa2_problem asked;    /* for which kernels were ranked: itself, or fa2i_problem_rounded of it */
+    fa2_problem asked;    /* for which kernels were ranked: itself, or fa2i_problem_asked of it */
     fa2i_variant variant; /* the kernel; cost_us is the model's time for the problem */
     fa2i_key key;         /* of that record; zeros if it is not in the database */
     bool compiled;        /* its code is in the database, and sound; else it would be compiled */

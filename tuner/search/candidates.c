@@ -13,6 +13,7 @@
 #include "runtime/base/problem.h"
 #include "runtime/base/status.h"
 #include "runtime/lua/generator.h"
+#include "runtime/ops/steps.h"
 #include "tuner/judge/rows.h"
 #include "tuner/search/text_index.h"
 
@@ -212,7 +213,7 @@ fa2_status fa2i_candidates_list(const fa2_problem *problems, size_t count,
     if (w.lists == NULL || w.units == NULL)
         FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for the candidates of %zu problems", count));
     for (size_t i = 0; i < count; i++)
-        w.lists[i].problem = fa2i_problem_rounded(&problems[i]);
+        w.lists[i].problem = fa2i_problem_asked(&problems[i], asked->card->sm_count);
     FA2_TRY(make_units(&w));
     for (size_t i = 0; i < FA2I_PARTS_MAX; i++)
         shares[i].work = &w;

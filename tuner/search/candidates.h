@@ -21,7 +21,7 @@ typedef struct fa2i_candidates_for {
 } fa2i_candidates_for;
 
 typedef struct fa2i_candidates {
-    fa2_problem problem;    /* as the runtime's default rule asks about it: rounded */
+    fa2_problem problem;    /* as the runtime's default rule asks about it: fa2i_problem_asked */
     fa2_status status;      /* of fa2i_generator_candidates, and of their sources */
     char message[512];      /* where that is not FA2_OK */
     fa2i_variant *variants; /* owned, as are keys; as fa2i_generator_candidates gives them */

@@ -1,0 +1,117 @@
+/*
+ * A step ends where the next of a size's steps does, or before, where blocks begin another wave: there kernels with
+ * other tiles become the faster ones, by half at two waves.
+ *
+ * - Nothing is asked about the kernels: waves are counted for tiles of all rows that there are, with the rows of a head
+ *   apart and with those of the heads that share keys together. What counts is the number of blocks of an SM, as
+ *   its blocks that run at the same time follow from it.
+ * - Keys of a kernel that has no blocks of keys make no waves: a decode that grows pays nothing for all this.
+ * - Many waves are compared by their first bits: one more is nothing then.
+ * - The answer is that of the end of the step, whatever was asked before: where a size can still grow without another
+ *   wave it does. So sizes are looked at one after the other, each by bisection.
+ * - Queries that are as many as the keys stay so.
+ */
+#include "runtime/ops/steps.h"
+
+#include <math.h>
+#include <string.h>
+#include "runtime/base/problem.h"
+#include "runtime/ops/op.h"
+
+static const int tile_rows[] = {16, 32, 64, 128, 192, 256};
+
+enum {
+    TILES = sizeof tile_rows / sizeof tile_rows[0],
+    FORMS = 4,     /* rows of a head, rows of a group; keys likewise, where they have blocks */
+    MOST_WAVES = 4 /* for which any kernel divides keys */
+};
+
+/* Of each tile: blocks of an SM, and among how many those of a row tile can be divided. */
+typedef struct waves {
+    int64_t blocks[FORMS][TILES], splits[FORMS][TILES];
+} waves;
+
+/* Five significant bits. */
+static int64_t leading_bits(double number)
+{
+    int64_t bits = number < 1e15 ? (int64_t)number : (int64_t)1e15;
+    int shift = 0;
+    while (bits >> shift >= 32)
+        shift++;
+    return bits >> shift << shift;
+}
+
+static void count_form(double planes, double rows, int sm_count, int form, waves *out)
+{
+    for (int i = 0; i < TILES; i++) {
+        const double blocks = planes * ceil(rows / tile_rows[i]);
+        out->blocks[form][i] = leading_bits(ceil(blocks / sm_count));
+        out->splits[form][i] = leading_bits(MOST_WAVES * (double)sm_count / blocks);
+    }
+}
+
+static waves count_waves(const fa2_problem *p, int sm_count)
+{
+    const double group = (double)p->heads_q / p->heads_kv, batch = p->varlen ? 1 : p->batch;
+    const double rows = p->varlen && p->total_q > 0 ? p->total_q : p->seq_q;
+    const double keys = p->varlen && p->total_k > 0 ? p->total_k : p->seq_k;
+    waves out = {.blocks = {{0}}};
+    count_form(batch * p->heads_q, rows, sm_count, 0, &out);
+    count_form(batch * p->heads_kv, rows * group, sm_count, 1, &out);
+    if (fa2i_op_of(p)->keys_have_blocks) {
+        count_form(batch * p->heads_q, keys, sm_count, 2, &out);
+        count_form(batch * p->heads_kv, keys, sm_count, 3, &out);
+    }
+    return out;
+}
+
+static fa2_problem with_size(const fa2_problem *problem, int field, int32_t size)
+{
+    fa2_problem out = *problem;
+    fa2i_field_set(&out, field, size);
+    if (field == FA2I_FIELD_seq_q && problem->seq_q == problem->seq_k)
+        out.seq_k = size;
+    return out;
+}
+
+static bool makes_waves(const fa2_problem *problem, int field)
+{
+    return fa2i_fields[field].rounding == FA2I_ROUNDING_UP || fa2i_op_of(problem)->keys_have_blocks;
+}
+
+/* The problem with the largest size, up to a limit, that has as many waves. */
+static fa2_problem grow(const fa2_problem *problem, int field, int32_t limit, int sm_count)
+{
+    if (!makes_waves(problem, field))
+        return with_size(problem, field, limit);
+    const waves before = count_waves(problem, sm_count);
+    fa2_problem grown = *problem;
+    int32_t most = limit;
+    for (int32_t size = limit; size > fa2i_field_get(&grown, field);
+         size = fa2i_field_get(&grown, field) + (most - fa2i_field_get(&grown, field)) / 2) {
+        const fa2_problem larger = with_size(problem, field, size);
+        const waves after = count_waves(&larger, sm_count);
+        if (memcmp(&after, &before, sizeof after) == 0)
+            grown = larger;
+        else
+            most = size;
+    }
+    return grown;
+}
+
+fa2_problem fa2i_problem_asked(const fa2_problem *problem, int sm_count)
+{
+    const fa2_problem limits = fa2i_problem_rounded(problem);
+    const bool square = problem->seq_q == problem->seq_k;
+    fa2_problem asked = *problem;
+    if (memcmp(&limits, problem, sizeof limits) == 0)
+        return *problem;
+    for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
+        int32_t limit = fa2i_field_get(&limits, field);
+        if (field == FA2I_FIELD_seq_q && problem->seq_q <= problem->seq_k && limit > limits.seq_k)
+            limit = limits.seq_k;
+        if (limit > fa2i_field_get(&asked, field) && !(square && field == FA2I_FIELD_seq_k))
+            asked = grow(&asked, field, limit, sm_count);
+    }
+    return fa2i_problem_check(&asked) == FA2_OK ? asked : *problem;
+}

@@ -1,0 +1,176 @@
+/*
+ * Steps of sizes: which problem is asked about in the place of another, on the cards that stand for four SMs.
+ */
+#include <math.h>
+#include "check.h"
+#include "runtime/base/problem.h"
+#include "runtime/ops/steps.h"
+
+enum { T4 = 40, RTX_3060 = 28, L4 = 58, H200 = 132, LENGTHS = 4096, PROBLEMS = 4000 };
+
+static const int sm_counts[] = {T4, RTX_3060, L4, H200};
+enum { CARDS = sizeof sm_counts / sizeof sm_counts[0] };
+
+static fa2_problem shape(int32_t batch, int32_t heads_q, int32_t heads_kv, int32_t seq_q,
+                         int32_t seq_k)
+{
+    return (fa2_problem){.batch = batch,
+                         .heads_q = heads_q,
+                         .heads_kv = heads_kv,
+                         .seq_q = seq_q,
+                         .seq_k = seq_k,
+                         .head_dim = 64,
+                         .causal = 1};
+}
+
+static bool is_same(const fa2_problem *a, const fa2_problem *b)
+{
+    return memcmp(a, b, sizeof *a) == 0;
+}
+
+static int below(int limit)
+{
+    static uint32_t state = 20;
+    state = state * 1664525u + 1013904223u;
+    return (int)((uint64_t)(state >> 8) * (uint64_t)limit >> 24);
+}
+
+/* From 1, by octaves. */
+static int32_t random_size(int octaves)
+{
+    const int octave = below(octaves);
+    return (1 << octave) + below(1 << octave);
+}
+
+static fa2_problem random_problem(void)
+{
+    const int32_t heads_kv = 1 << below(5), seq_q = random_size(13), more = random_size(14);
+    fa2_problem problem = shape(random_size(7), heads_kv << below(4), heads_kv, seq_q, seq_q);
+    problem.seq_k += below(3) > 0 ? more : 0;
+    if (below(3) == 0)
+        problem.seq_q = 1;
+    problem.op = below(4) == 0 ? FA2_OP_BACKWARD : FA2_OP_FORWARD;
+    return problem;
+}
+
+/* ---- waves ---- */
+
+/* Of blocks that have so many rows, of one query head or of all that share keys; an SM holds several. */
+static int64_t count_waves(const fa2_problem *p, bool together, int rows, int blocks_at_a_time)
+{
+    const int64_t group = together ? p->heads_q / p->heads_kv : 1;
+    const int64_t tiles = (p->seq_q * group + rows - 1) / rows * p->batch * (p->heads_q / group);
+    return (tiles + blocks_at_a_time - 1) / blocks_at_a_time;
+}
+
+/* As many for each tile, where one more is worth speaking of. */
+static bool has_same_waves(const fa2_problem *a, const fa2_problem *b, int sm_count)
+{
+    static const int rows[] = {16, 32, 64, 128, 192, 256};
+    bool same = true;
+    for (int i = 0; i < 6; i++)
+        for (int together = 0; together <= 1; together++)
+            for (int resident = 1; resident <= 4; resident++) {
+                const int64_t of_a = count_waves(a, together, rows[i], resident * sm_count),
+                              of_b = count_waves(b, together, rows[i], resident * sm_count);
+                same = same && (of_a == of_b || (of_a >= 8 && of_b - of_a <= of_a / 8));
+            }
+    return same;
+}
+
+/* 782 queries of groups of eight heads are two waves of the H200, 832 begin a third. */
+static void test_waves(void)
+{
+    const fa2_problem two = shape(2, 32, 4, 782, 29867), three = shape(2, 32, 4, 832, 29867);
+    const fa2_problem asked = fa2i_problem_asked(&two, H200);
+    CHECK(!has_same_waves(&two, &three, H200));
+    CHECK(has_same_waves(&two, &asked, H200));
+    CHECK_EQ(asked.seq_q, 784);
+    CHECK_EQ(asked.seq_k, 30720);
+    const fa2_problem full = shape(33, 4, 4, 1, 1000), more = fa2i_problem_asked(&full, H200);
+    CHECK_EQ(more.batch, 33); /* 34 batches are more heads than SMs */
+    const fa2_problem elsewhere = fa2i_problem_asked(&full, T4);
+    CHECK_EQ(elsewhere.batch, 36); /* the fourth wave there, like 33 */
+}
+
+/* No size becomes smaller, none larger by more than an eighth and a tile, and the end of a step is its own. */
+static void test_problems(void)
+{
+    int wrong = 0, moved = 0;
+    for (int i = 0; i < PROBLEMS; i++) {
+        const int sm_count = sm_counts[i % CARDS];
+        const fa2_problem problem = random_problem(),
+                          asked = fa2i_problem_asked(&problem, sm_count),
+                          again = fa2i_problem_asked(&asked, sm_count);
+        const bool grows = asked.batch >= problem.batch && asked.seq_q >= problem.seq_q &&
+                           asked.seq_k >= problem.seq_k;
+        const bool near = asked.batch <= problem.batch * 9 / 8 + 1 &&
+                          asked.seq_q <= problem.seq_q * 9 / 8 + 1 &&
+                          asked.seq_k <= problem.seq_k * 17 / 16 + 16;
+        const bool shaped = (problem.seq_q == problem.seq_k) == (asked.seq_q == asked.seq_k) ||
+                            (problem.seq_q < problem.seq_k && asked.seq_q == asked.seq_k);
+        wrong += !grows || !near || !shaped || !fa2i_problem_same_class(&problem, &asked);
+        wrong += !has_same_waves(&problem, &asked, sm_count);
+        wrong += again.seq_q != asked.seq_q || again.batch != asked.batch;
+        moved += !is_same(&problem, &asked);
+    }
+    CHECK_EQ(wrong, 0);
+    CHECK(moved > PROBLEMS / 2);
+}
+
+/* All problems of a step are answered by its end, whichever comes first. */
+static void test_steps(void)
+{
+    int wrong = 0;
+    for (int i = 0; i < PROBLEMS; i++) {
+        const int sm_count = sm_counts[i % CARDS];
+        const fa2_problem problem = random_problem(),
+                          asked = fa2i_problem_asked(&problem, sm_count);
+        fa2_problem between = problem;
+        if (problem.seq_q < problem.seq_k)
+            between.seq_q += below(asked.seq_q - problem.seq_q + 1);
+        if (between.seq_q >= between.seq_k) /* another shape */
+            continue;
+        const fa2_problem other = fa2i_problem_asked(&between, sm_count);
+        wrong += other.seq_q != asked.seq_q || other.seq_k != asked.seq_k;
+    }
+    CHECK_EQ(wrong, 0);
+}
+
+/* ---- how many questions ---- */
+
+static int count_steps(fa2_problem problem, bool square, int sm_count)
+{
+    fa2_problem last = {.batch = 0};
+    int steps = 0;
+    for (int length = 1; length <= LENGTHS; length++) {
+        problem.seq_k = length;
+        if (square)
+            problem.seq_q = length;
+        const fa2_problem asked = fa2i_problem_asked(&problem, sm_count);
+        steps += !is_same(&asked, &last);
+        last = asked;
+    }
+    return steps;
+}
+
+static void test_questions(void)
+{
+    for (int i = 0; i < CARDS; i++) {
+        const int decode = count_steps(shape(4, 32, 8, 1, 1), false, sm_counts[i]),
+                  prefill = count_steps(shape(1, 32, 8, 1, 1), true, sm_counts[i]);
+        printf("%d SMs: %d lengths of a decode in %d steps, of a prefill in %d\n", sm_counts[i],
+               LENGTHS, decode, prefill);
+        CHECK_EQ(decode, 81);
+        CHECK(prefill <= 400);
+    }
+}
+
+int main(void)
+{
+    test_waves();
+    test_problems();
+    test_steps();
+    test_questions();
+    return check_done();
+}
