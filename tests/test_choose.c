@@ -66,12 +66,15 @@ static void test_distance(void)
     CHECK(near(fa2i_problem_distance(&p, &q), 2 * log(2)));
     q = p;
     q.batch = 6;
-    q.heads_q = 4;
+    q.heads_q = q.heads_kv = 4;
     CHECK(near(fa2i_problem_distance(&p, &q), log(1.5)));
     q = p;
     q.batch = 1;
-    q.heads_q = 16; /* the same product */
+    q.heads_q = q.heads_kv = 16; /* the same product */
     CHECK(near(fa2i_problem_distance(&p, &q), 0));
+    q = p;
+    q.heads_kv = 2; /* of which each serves four */
+    CHECK(near(fa2i_problem_distance(&p, &q), 0.6 * log(4)));
     q = problem_of(3, 5, 77, 1);
     CHECK(fa2i_problem_distance(&p, &q) == fa2i_problem_distance(&q, &p));
     q = problem_of(INT32_MAX, INT32_MAX, 512, 1024); /* B * Hq does not fit 32 bits */

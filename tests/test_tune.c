@@ -4,7 +4,7 @@
 #include "tune_fixture.h"
 
 #define SHAPE_CAUSAL "B=2,Hq=2,Sq=300,D=16,causal=1"
-#define SHAPE_BF16   "Hq=4,Hkv=2,Sq=600,Sk=900,D=16,dtype=bf16"
+#define SHAPE_BF16   "Hq=4,Sq=600,Sk=900,D=16,dtype=bf16"
 
 static const char *const three_shapes[] = {SHAPE_SHORT, SHAPE_CAUSAL, SHAPE_BF16, NULL};
 

@@ -40,8 +40,10 @@ local fit = {
 -- happens to be there says nothing for it.
 M.compile = 1.02
 
--- What an estimate must gain over that of the model's first choice.
+-- What an estimate must gain over that of the model's first choice, and what more, as a logarithm, where no
+-- measurement of the kernel is near: a single one that is far away, or off by chance, is no reason to leave it.
 M.stay = 1.01
+local unheard = 0.015
 
 -- What a kernel that spills is worse by, where it was not measured; one that suits the problem badly; one
 -- of a family that does not serve it.
@@ -273,8 +275,13 @@ local function favour_first(list, near)
          alone = false
       end
    end
-   if alone and not (near[1] and near[1].distance == 0) then
-      first.order = first.order / M.stay
+   if not alone or (near[1] and near[1].distance == 0) then
+      return
+   end
+   for _, option in ipairs(list) do
+      if option ~= first then
+         option.order = option.order * M.stay * math.exp(unheard * (1 - option.trust))
+      end
    end
 end
 

@@ -218,10 +218,13 @@ fa2_problem fa2i_problem_rounded(const fa2_problem *problem)
 }
 
 /* What a field counts for in a product: a window that is unbounded reaches over all keys, and one of
- * 0 is one key wide. */
+ * 0 is one key wide. How many query heads share a key head decides what is read, and the rows of tiles of several
+ * heads: fitted on an H200 (tests/bench/replay.lua: one tuned problem against none), as gen/core/factors.lua is. */
 static double magnitude(const fa2_problem *problem, int field)
 {
     const int32_t value = fa2i_field_get(problem, field);
+    if (fa2i_fields[field].distance == FA2I_DISTANCE_GROUP)
+        return pow((double)problem->heads_q / value, 0.6);
     if (fa2i_fields[field].distance != FA2I_DISTANCE_WINDOW)
         return value;
     return value < 0 || value > problem->seq_k ? problem->seq_k + 1.0 : value + 1.0;

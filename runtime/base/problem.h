@@ -40,6 +40,7 @@ typedef enum fa2i_field_distance {
     FA2I_DISTANCE_ROWS,
     FA2I_DISTANCE_KEYS,
     FA2I_DISTANCE_WINDOW,
+    FA2I_DISTANCE_GROUP,
     FA2I_DISTANCE_COUNT
 } fa2i_field_distance;
 
@@ -142,7 +143,7 @@ fa2_problem fa2i_problem_rounded(const fa2_problem *problem);
 enum { FA2I_PRODUCTS = FA2I_DISTANCE_COUNT - FA2I_DISTANCE_NONE - 1 };
 void fa2i_problem_products(const fa2_problem *problem, double out[FA2I_PRODUCTS]);
 
-/* |ln| of the ratios of Sq, Sk, B * Hq and the window, summed: 0 for equal sizes, ln 2 when one of
+/* |ln| of the ratios of Sq, Sk, B * Hq and the window, and 0.6 of that of Hq / Hkv, summed: 0 for equal sizes, ln 2 when one of
  * them doubles. Both of one class. */
 double fa2i_problem_distance(const fa2_problem *a, const fa2_problem *b);
 
