@@ -48,6 +48,40 @@ static inline void fixture_end(const fixture *f)
     CHECK_EQ(rmdir(f->folder), 0);
 }
 
+/* Each test with a folder of its own: the whole fixture, the path of a database, or those of two. */
+static inline void fixture_each(void (*const tests[])(fixture *), size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        fixture f;
+        fixture_begin(&f);
+        tests[i](&f);
+        fixture_end(&f);
+    }
+}
+
+static inline void fixture_each_path(void (*const tests[])(const char *), size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        fixture f;
+        fixture_begin(&f);
+        tests[i](f.path);
+        fixture_end(&f);
+    }
+}
+
+static inline void fixture_each_pair(void (*const tests[])(const char *, const char *),
+                                     size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        fixture from, to;
+        fixture_begin(&from);
+        fixture_begin(&to);
+        tests[i](from.path, to.path);
+        fixture_end(&from);
+        fixture_end(&to);
+    }
+}
+
 /* A device on which every write fails; NULL, said, where there is none. Never creates a file. */
 static inline FILE *open_full_disk(const char *what)
 {

@@ -354,10 +354,6 @@ int main(void)
 
     static void (*const on_paths[])(const char *) = {test_choices, test_many_choices,
                                                      test_spilled_and_refuted, test_allocations};
-    for (size_t i = 0; i < sizeof on_paths / sizeof on_paths[0]; i++) {
-        fixture_begin(&f);
-        on_paths[i](f.path);
-        fixture_end(&f);
-    }
+    fixture_each_path(on_paths, sizeof on_paths / sizeof on_paths[0]);
     return check_done();
 }

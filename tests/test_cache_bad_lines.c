@@ -165,13 +165,6 @@ static void test_damaged_file(const char *from, const char *to)
 int main(void)
 {
     static void (*const tests[])(const char *, const char *) = {test_bad_lines, test_damaged_file};
-    for (size_t i = 0; i < sizeof tests / sizeof tests[0]; i++) {
-        fixture from, to;
-        fixture_begin(&from);
-        fixture_begin(&to);
-        tests[i](from.path, to.path);
-        fixture_end(&from);
-        fixture_end(&to);
-    }
+    fixture_each_pair(tests, sizeof tests / sizeof tests[0]);
     return check_done();
 }

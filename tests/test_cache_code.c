@@ -167,12 +167,7 @@ int main(void)
 {
     static void (*const tests[])(const char *) = {test_bad_recipes, test_text_has_an_end,
                                                   test_shared_code, test_unknown_outcome};
-    for (size_t i = 0; i < sizeof tests / sizeof tests[0]; i++) {
-        fixture f;
-        fixture_begin(&f);
-        tests[i](f.path);
-        fixture_end(&f);
-    }
+    fixture_each_path(tests, sizeof tests / sizeof tests[0]);
     test_damages();
     return check_done();
 }

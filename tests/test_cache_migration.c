@@ -321,11 +321,6 @@ int main(void)
         test_version_1_rows,     test_same_schema,     test_version_1_serves,
         test_version_1_odd_rows, test_version_1_fails, test_missing_column,
         test_unknown_column,     test_views_come_back, test_migrations};
-    for (size_t i = 0; i < sizeof tests / sizeof tests[0]; i++) {
-        fixture f;
-        fixture_begin(&f);
-        tests[i](&f);
-        fixture_end(&f);
-    }
+    fixture_each(tests, sizeof tests / sizeof tests[0]);
     return check_done();
 }

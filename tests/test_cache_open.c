@@ -409,11 +409,6 @@ int main(void)
         test_lost_version, test_newer_version, test_truncated,    test_overwritten,
         test_permissions,  test_odd_name,      test_data_version, test_parts};
     test_default_path();
-    for (size_t i = 0; i < sizeof tests / sizeof tests[0]; i++) {
-        fixture f;
-        fixture_begin(&f);
-        tests[i](&f);
-        fixture_end(&f);
-    }
+    fixture_each(tests, sizeof tests / sizeof tests[0]);
     return check_done();
 }

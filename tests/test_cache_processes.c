@@ -285,11 +285,6 @@ int main(int argc, char **argv)
         return run_torn(argv[2]);
     if (argc == 5 && strcmp(argv[1], "claimant") == 0)
         run_claimant(argv[2], (int)strtol(argv[3], NULL, 10));
-    for (size_t i = 0; i < sizeof tests / sizeof tests[0]; i++) {
-        fixture f;
-        fixture_begin(&f);
-        tests[i](&f);
-        fixture_end(&f);
-    }
+    fixture_each(tests, sizeof tests / sizeof tests[0]);
     return check_done();
 }

@@ -326,13 +326,6 @@ int main(void)
         test_round_trip,       test_existing_wins,   test_rebind,
         test_rebind_conflict,  test_unknown_variant, test_nobody_to_ask,
         test_remarks_and_code, test_files,           test_allocations};
-    for (size_t i = 0; i < sizeof tests / sizeof tests[0]; i++) {
-        fixture from, to;
-        fixture_begin(&from);
-        fixture_begin(&to);
-        tests[i](from.path, to.path);
-        fixture_end(&from);
-        fixture_end(&to);
-    }
+    fixture_each_pair(tests, sizeof tests / sizeof tests[0]);
     return check_done();
 }
