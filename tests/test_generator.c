@@ -78,7 +78,8 @@ static void check_wgmma_sizes(const fa2i_variant *v, const fa2_problem *problem)
     CHECK_STR(v->recipe.suffix, "a");
     const int k = v->recipe.pack ? 0 : 1; /* rows of several heads come without a map of Q */
     CHECK_EQ(v->recipe.pack, strstr(v->text, " pack=1") != NULL);
-    CHECK(v->recipe.map_count == k + 2 + stores + staged && (k == 0 || v->recipe.maps[0].rows == 64));
+    CHECK(v->recipe.map_count == k + 2 + stores + staged &&
+          (k == 0 || v->recipe.maps[0].rows == 64));
     CHECK(v->recipe.maps[k + 1].rows == bc && (!stores || v->recipe.maps[k + 2].rows == 16));
     CHECK(!staged || v->recipe.maps[k + 2 + stores].operand == FA2I_MAPPED_BIAS);
     CHECK_EQ(v->recipe.step_count, 1 + counted);

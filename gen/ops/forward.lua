@@ -81,9 +81,9 @@ local function staged_registers(v, row_columns)
    return (v.bc * chunks + threads - 1) // threads * 4
 end
 
--- What a mask takes beside what others read of a bias, from 32 scores of a thread on: its bytes come eight at once, and
--- ptxas has those of all of them on their way (of 120 kernels for sm_80, D = 64 and 128: 52 to 272 bytes are spilled where
--- 208 to 224 would be alive without this).
+-- What a mask takes beside what others read of a bias, from 32 scores of a thread on: its bytes come eight at once,
+-- and ptxas has those of all of them on their way (of 120 kernels for sm_80, D = 64 and 128: 52 to 272 bytes are
+-- spilled where 208 to 224 would be alive without this).
 local function mask_registers(v, wm)
    return v.bias == "bool" and 5 * math.max(wm * v.bc - 64, 0) // 8 or 0
 end

@@ -19,7 +19,8 @@ typedef union fa2i_params {
 /* An operand where kernels find it: rows of columns that are contiguous. */
 typedef struct fa2i_view {
     uintptr_t address;
-    int64_t strides[3]; /* elements: batch, sequence, head; without a meaning where the extent is 1 */
+    /* Elements: batch, sequence, head; without a meaning where the extent is 1. */
+    int64_t strides[3];
     int32_t extents[3]; /* in that order */
     int32_t columns;    /* 0: no map expresses it, and the kernels of a recipe do without */
 } fa2i_view;
