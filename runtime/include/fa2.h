@@ -298,7 +298,9 @@ typedef struct fa2_forward_args {
     /* problem.paged: device, [batch, seq_k / page, rounded up], its rows block_table_stride elements
      * apart. Key j of sequence b is row j % page of page block_table[b][j / page]; a number that is none of
      * 0 ... page_count - 1 counts as the last one. Behind a sequence's length the table is not read. With
-     * varlen, cu_seqlens_k says how many keys a sequence has, and nothing else. */
+     * varlen, cu_seqlens_k says how many keys a sequence has, and nothing else. Of K and of V, the last page
+     * begins within 2^32 times what stride_batch and stride_seq are both multiples of, as it does wherever
+     * pages are apart by whole rows. */
     const int32_t *block_table;
     int64_t block_table_stride;
     int32_t page_count; /* at least 1 */
