@@ -285,6 +285,8 @@ static void test_mask(void)
     CHECK_CONTAINS(fa2_last_message(), "dropout.p is 1");
     d.p = 0.5f;
     CHECK_EQ(fa2_dropout_mask(&p, &d, NULL), FA2_E_INVALID);
+    CHECK_EQ(fa2_dropout_mask(&p, NULL, mask), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "dropout is NULL");
     d.seed_at = &d.seed;
     CHECK_EQ(fa2_dropout_mask(&p, &d, mask), FA2_E_INVALID);
     CHECK_CONTAINS(fa2_last_message(), "for a mask on the host");

@@ -50,6 +50,8 @@ bool fa2i_dropout_keeps(int threshold, uint64_t seed, uint64_t offset, int64_t p
 fa2_status fa2_dropout_mask(const fa2_problem *problem, const fa2_dropout *dropout, uint8_t *mask)
 {
     fa2_status st = fa2i_problem_check(problem);
+    if (st == FA2_OK && dropout == NULL)
+        st = fa2i_fail(FA2_E_INVALID, "dropout is NULL");
     if (st == FA2_OK)
         st = fa2i_dropout_check(dropout);
     if (st != FA2_OK)
