@@ -22,6 +22,13 @@ double fa2i_dropout_scale(int threshold)
     return 256.0 / (256 - threshold);
 }
 
+/* From 1024 on numbers of fp16 are 1 apart: 1023 + threshold is 0x6400 and threshold - 1, but for 1023 itself. */
+uint32_t fa2i_dropout_bound(int threshold)
+{
+    const uint32_t negative = 0x8000;
+    return (negative | (threshold == 0 ? 0x63feu : 0x6400u + (uint32_t)threshold - 1)) * 0x10001u;
+}
+
 void fa2i_philox(uint32_t counter[4], uint32_t key0, uint32_t key1, int rounds)
 {
     uint32_t *x = counter;
@@ -39,11 +46,11 @@ void fa2i_philox(uint32_t counter[4], uint32_t key0, uint32_t key1, int rounds)
 bool fa2i_dropout_keeps(int threshold, uint64_t seed, uint64_t offset, int64_t plane, int32_t row,
                         int32_t column)
 {
-    uint32_t x[4] = {(uint32_t)offset, (uint32_t)(offset >> 32) ^ (uint32_t)plane,
-                     (uint32_t)(row / 16 * 32 + row % 8 * 4 + column / 2 % 4),
-                     (uint32_t)(column / 32)};
+    uint32_t x[4] = {(uint32_t)offset, (uint32_t)(row / 16 * 32 + row % 8 * 4 + column / 2 % 4),
+                     (uint32_t)(offset >> 32) ^ (uint32_t)plane, (uint32_t)(column / 32)};
     fa2i_philox(x, (uint32_t)seed, (uint32_t)(seed >> 32), ROUNDS);
-    const uint32_t byte = x[column % 2 * 2 + row / 8 % 2] >> 8 * (column / 8 % 4) & 0xff;
+    const uint32_t word = x[column / 16 % 2 * 2 + row / 8 % 2];
+    const uint32_t byte = word >> 8 * (column / 8 % 2 * 2 + column % 2) & 0xff;
     return byte >= (uint32_t)threshold;
 }
 

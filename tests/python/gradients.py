@@ -91,15 +91,16 @@ def kept(batch, heads, seq_q, seq_k, seed, dropped, device):
     low = 0xffffffff
     plane, row, column = torch.meshgrid(*(torch.arange(n, device=device) for n in (batch * heads, seq_q, seq_k)),
                                         indexing="ij")
-    x = [torch.zeros_like(plane), plane, row // 16 * 32 + row % 8 * 4 + column // 2 % 4, column // 32]
+    x = [torch.zeros_like(plane), row // 16 * 32 + row % 8 * 4 + column // 2 % 4, plane, column // 32]
     keys = [seed & low, seed >> 32 & low]
     for _ in range(7):
         a, b = 0xd2511f53 * x[0], 0xcd9e8d57 * x[2]
         x = [(b >> 32 & low) ^ x[1] ^ keys[0], b & low, (a >> 32 & low) ^ x[3] ^ keys[1], a & low]
         keys = [keys[0] + 0x9e3779b9 & low, keys[1] + 0xbb67ae85 & low]
-    odd, lower = column % 2 == 1, row // 8 % 2 == 1
-    word = torch.where(odd, torch.where(lower, x[3], x[2]), torch.where(lower, x[1], x[0]))
-    return ((word >> 8 * (column // 8 % 4) & 0xff) >= dropped).reshape(batch, heads, seq_q, seq_k)
+    right, lower = column // 16 % 2 == 1, row // 8 % 2 == 1
+    word = torch.where(right, torch.where(lower, x[3], x[2]), torch.where(lower, x[1], x[0]))
+    byte = word >> 8 * (column // 8 % 2 * 2 + column % 2) & 0xff
+    return (byte >= dropped).reshape(batch, heads, seq_q, seq_k)
 
 
 # ---- the same maths ----

@@ -93,7 +93,7 @@ static const bug bugs[] = {
     {"a round too few", "rtx3060", JOINT, "round < 7", "round < 6", 1, "Sq=200,dropout=1",
      "x the bound", NULL},
     {"dropped elements that are missing in the sum", "rtx3060", JOINT,
-     "const float inverse = row_inverse(sum) * p.features.keep_scale;",
+     "const float inverse = row_inverse(sum) * keep_scale(p);",
      "const float inverse = row_inverse(sum);", 1, "Sq=200,dropout=1", "x the bound", NULL},
     {"none, dropout, split", "rtx3060", NARROW_TEAMS, "", "", 1, "Sq=3,Sk=1500,dropout=1", NULL,
      NULL},

@@ -64,8 +64,8 @@ typedef struct sim_rows {
     size_t count;
 } sim_rows;
 
-extern const sim_rows sim_rows_integer, sim_rows_wide, sim_rows_float, sim_rows_convert,
-    sim_rows_predicate, sim_rows_move, sim_rows_memory, sim_rows_atomic, sim_rows_async,
+extern const sim_rows sim_rows_integer, sim_rows_wide, sim_rows_float, sim_rows_half,
+    sim_rows_convert, sim_rows_predicate, sim_rows_move, sim_rows_memory, sim_rows_atomic, sim_rows_async,
     sim_rows_matrix, sim_rows_products, sim_rows_mbarrier, sim_rows_bulk, sim_rows_exchange,
     sim_rows_control;
 

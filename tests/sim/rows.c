@@ -10,7 +10,7 @@ static const sim_rows *const groups[] = {
     &sim_rows_integer,   &sim_rows_wide,   &sim_rows_float,    &sim_rows_convert,
     &sim_rows_predicate, &sim_rows_move,   &sim_rows_memory,   &sim_rows_atomic,
     &sim_rows_async,     &sim_rows_matrix, &sim_rows_exchange, &sim_rows_control,
-    &sim_rows_mbarrier,  &sim_rows_bulk,   &sim_rows_products};
+    &sim_rows_mbarrier,  &sim_rows_bulk,   &sim_rows_products, &sim_rows_half};
 enum { GROUPS = sizeof groups / sizeof *groups, ROWS_MAX = 2048 };
 
 static const sim_row *sorted[ROWS_MAX];
