@@ -25,12 +25,12 @@ local M = {name = "fwd_sm90"}
 -- By warpgroups that compute. load, group: registers of a thread that loads, and of one that computes; resident:
 -- blocks that share an SM; most: of S, P and O in registers, beyond which ptxas spills; columns: of O or of S, beyond
 -- which one wgmma names more registers than a thread has when the block begins; counted: registers more of a thread
--- that loads where work is taken by a counter, or a bias is copied, which come in
--- equal parts from those that compute.
+-- that loads where work is taken by a counter or a bias is copied, which come in equal parts from those that compute;
+-- keyed: those where keys are made for dropout, and keyed_most is in the place of most.
 local shares = {
-   {load = 24, group = 232, resident = 2, most = 192, columns = 128, counted = 8},
-   {load = 24, group = 240, resident = 1, most = 208, columns = 256, counted = 16},
-   {load = 32, group = 160, resident = 1, most = 128, columns = 128, counted = 0},
+   {load = 24, group = 232, resident = 2, most = 192, columns = 128, counted = 8, keyed = 32, keyed_most = 160},
+   {load = 24, group = 240, resident = 1, most = 208, columns = 256, counted = 16, keyed = 32, keyed_most = 204},
+   {load = 32, group = 160, resident = 1, most = 128, columns = 128, counted = 0, keyed = 24, keyed_most = 140},
 }
 
 -- For a bias that lies in shared memory: a conversion, the sum, a share of the loads.
@@ -58,10 +58,15 @@ local function side_bytes(v)
    return 64 * 2 * v.bc + 16
 end
 
+-- Tiles of the keys of columns that dropout multiplies, as many as of K, and their barriers.
+local function key_bytes(v)
+   return v.dropout * v.stages * (8 * v.bc + 16)
+end
+
 -- rows: of Q, K and V, and of O. side_stages: tiles beside them.
 local function bytes_of(v, rows, side_stages)
    return pages(v) * 128 * rows + 8 * (2 * v.groups + 4 * v.stages) + side_stages * v.groups * side_bytes(v)
-      + piece_bytes(v) + 32 * v.bc * v.sloped
+      + piece_bytes(v) + 32 * v.bc * v.sloped + key_bytes(v)
 end
 
 local function rows_read(v)
@@ -107,13 +112,18 @@ end
 -- Of a bias in fp32, whose numbers are read where they are added: so many at once, of those of a thread.
 local read_ahead = 5 / 4
 
+-- Whether what dropout multiplies P by is made beside the product S, and kept until there is P: O leaves registers for it.
+local function keeps_early(v)
+   return v.dropout == 1 and v.d <= 192
+end
+
 -- Registers of a thread that hold S, P and O, and what features keep. A bias that comes through shared memory is read
 -- where it is added.
 local function live_registers(v)
    local kept = setmetatable({bias = bias.is_ahead(v) and "none" or v.bias}, {__index = v})
    local words = bias.is_ahead(v) and v.begun == 0 and 8 or 0 -- of a bias, beside scores
    local read = v.bias == "fp32" and v.bc // 2 * read_ahead or 0
-   return v.bc // 2 + v.bc // 4 + v.d // 2 + words + read
+   return v.bc // 2 + v.bc // 4 + v.d // 2 + words + read + (keeps_early(v) and v.bc // 4 or 0)
       + features.registers(kept, 1) + v.softcap * softcap.own_registers
 end
 
@@ -127,14 +137,20 @@ local function leaves_registers(v)
    return v.persistent > 0 and (v.d <= 224 or v.persistent == 1 and v.turns == 0)
 end
 
+local function most_registers(v)
+   return shares[v.groups][v.dropout == 1 and "keyed_most" or "most"]
+end
+
 local function fits(v, _, arch)
    if smem_bytes(v) > arch.smem_block then
       return nil, string.format("%d bytes of shared memory, a block has %d", smem_bytes(v), arch.smem_block)
-   elseif live_registers(v) > shares[v.groups].most or math.max(v.d, v.bc) > shares[v.groups].columns
+   elseif live_registers(v) > most_registers(v) or math.max(v.d, v.bc) > shares[v.groups].columns
       or not leaves_registers(v) then
       return nil, "S, P and O need too many registers"
    elseif v.dropout == 1 and v.bc % 32 > 0 then
-      return nil, "bytes of dropout are drawn for 32 columns, and half of them twice"
+      return nil, "keys of dropout's columns are read for 32 of them"
+   elseif v.dropout == 1 and bias.is_ahead(v) and v.groups == 3 then
+      return nil, "no warp is left that would make keys for dropout beside a bias"
    end
    return true
 end
@@ -243,14 +259,17 @@ function M.names(v)
       names.mapped, names.more_maps = names.mapped .. " and of a bias", names.more_maps .. ", bias"
       names.column_bytes = " + kSideBytes"
    end
+   names.keyed, names.early_keeps = v.dropout == 1, keeps_early(v)
+   names.keeps = names.early_keeps and "keeps" or "dropped, KeyTiles(smem, k.before())"
    names.group_smem = names.bias_staged and ", smem" or ""
    names.begun, names.adds = v.begun == 1, v.begun == 1 and "1" or "step > 0"
    names.bias_element = v.bias == "bf16" and "bf16" or "f16"
    names.side_stages = side_stages(v)
    names.q_readers = names.bias_staged and v.persistent == 2 and 5 or 4 -- warps: with the one that loads beside
+   names.q_keyed = names.keyed and v.persistent == 2 and " + (group == 0)" or ""
    names.or_hidden = v.bias ~= "none" and " || true" or "" -- a bias, too, may hide keys
    local share = shares[v.groups]
-   local counted = (v.persistent == 2 or names.bias_staged) and share.counted or 0
+   local counted = names.keyed and share.keyed or (v.persistent == 2 or names.bias_staged) and share.counted or 0
    names.load_registers, names.group_registers = share.load + counted, share.group - counted // v.groups
    names.resident = shares[v.groups].resident
    return names
