@@ -1,6 +1,6 @@
 /*
- * Philox4x32 with 7 rounds (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011), whence
- * its constants. A call of it gives 16 bytes, one per element of P; kernels compute the same.
+ * What kernels compute as well (templates/features/dropout.cu.in), here a number at a time. A mask is made tile by
+ * tile: few keys of columns are alive, and those of rows are made once for as many columns.
  */
 #include "runtime/ops/dropout.h"
 
@@ -9,7 +9,9 @@
 #include "runtime/base/status.h"
 #include "runtime/ops/features.h"
 
-enum { ROUNDS = 7 };
+enum { ROUNDS = 7, MASK_PAIRS = 128 };
+
+static const uint32_t no_plane = 0xffffffffu;
 
 int fa2i_dropout_threshold(float p)
 {
@@ -43,15 +45,78 @@ void fa2i_philox(uint32_t counter[4], uint32_t key0, uint32_t key1, int rounds)
     }
 }
 
+/* i: row or pair of columns; of: plane or no_plane. */
+static fa2i_dropout_key key_of(uint64_t seed, uint64_t offset, uint32_t of, int32_t i)
+{
+    fa2i_dropout_key key;
+    for (int t = 0; t < 4; t++) {
+        uint32_t x[4] = {(uint32_t)offset, (uint32_t)(offset >> 32),
+                         (uint32_t)(i / 32 * 32 + i % 8 * 4 + t), of};
+        fa2i_philox(x, (uint32_t)seed, (uint32_t)(seed >> 32), ROUNDS);
+        key.words[t] = x[i / 8 % 4];
+    }
+    return key;
+}
+
+fa2i_dropout_key fa2i_dropout_row_key(uint64_t seed, uint64_t offset, int64_t plane, int32_t row)
+{
+    fa2i_dropout_key key = key_of(seed, offset, (uint32_t)plane, row);
+    key.words[0] |= 1;
+    return key;
+}
+
+fa2i_dropout_key fa2i_dropout_pair_key(uint64_t seed, uint64_t offset, int32_t pair)
+{
+    fa2i_dropout_key key = key_of(seed, offset, no_plane, pair);
+    key.words[0] |= 0x100;
+    return key;
+}
+
+uint32_t fa2i_dropout_number(const fa2i_dropout_key *row, const fa2i_dropout_key *pair)
+{
+    uint32_t sum = 0;
+    for (int t = 0; t < 4; t++)
+        for (int shift = 0; shift < 32; shift += 8)
+            sum += (row->words[t] >> shift & 0xff) * (pair->words[t] >> shift & 0xff);
+    return sum;
+}
+
+static bool keeps(uint32_t number, int32_t column, int threshold)
+{
+    return (number >> 8 * (column % 2) & 0xff) >= (uint32_t)threshold;
+}
+
 bool fa2i_dropout_keeps(int threshold, uint64_t seed, uint64_t offset, int64_t plane, int32_t row,
                         int32_t column)
 {
-    uint32_t x[4] = {(uint32_t)offset, (uint32_t)(row / 16 * 32 + row % 8 * 4 + column / 2 % 4),
-                     (uint32_t)(offset >> 32) ^ (uint32_t)plane, (uint32_t)(column / 32)};
-    fa2i_philox(x, (uint32_t)seed, (uint32_t)(seed >> 32), ROUNDS);
-    const uint32_t word = x[column / 16 % 2 * 2 + row / 8 % 2];
-    const uint32_t byte = word >> 8 * (column / 8 % 2 * 2 + column % 2) & 0xff;
-    return byte >= (uint32_t)threshold;
+    const fa2i_dropout_key of_row = fa2i_dropout_row_key(seed, offset, plane, row);
+    const fa2i_dropout_key of_pair = fa2i_dropout_pair_key(seed, offset, column / 2);
+    return keeps(fa2i_dropout_number(&of_row, &of_pair), column, threshold);
+}
+
+/* The columns of MASK_PAIRS pairs, from the given one on, of all rows. */
+static void fill_mask(const fa2_problem *problem, const fa2_dropout *dropout, int32_t first_pair,
+                      uint8_t *mask)
+{
+    const int threshold = fa2i_dropout_threshold(dropout->p);
+    const int64_t planes = (int64_t)problem->batch * problem->heads_q;
+    const int32_t first = 2 * first_pair, rest = problem->seq_k - first;
+    const int32_t columns = rest < 2 * MASK_PAIRS ? rest : 2 * MASK_PAIRS;
+    fa2i_dropout_key pairs[MASK_PAIRS];
+    for (int32_t i = 0; i < (columns + 1) / 2; i++)
+        pairs[i] = fa2i_dropout_pair_key(dropout->seed, dropout->offset, first_pair + i);
+    for (int64_t plane = 0; plane < planes; plane++)
+        for (int32_t row = 0; row < problem->seq_q; row++) {
+            const fa2i_dropout_key key =
+                fa2i_dropout_row_key(dropout->seed, dropout->offset, plane, row);
+            uint8_t *out = mask + (plane * problem->seq_q + row) * problem->seq_k + first;
+            for (int32_t i = 0; i < columns; i += 2) {
+                const uint32_t number = fa2i_dropout_number(&key, &pairs[i / 2]);
+                out[i] = keeps(number, 0, threshold);
+                if (i + 1 < columns)
+                    out[i + 1] = keeps(number, 1, threshold);
+            }
+        }
 }
 
 fa2_status fa2_dropout_mask(const fa2_problem *problem, const fa2_dropout *dropout, uint8_t *mask)
@@ -69,12 +134,7 @@ fa2_status fa2_dropout_mask(const fa2_problem *problem, const fa2_dropout *dropo
             "seed_at is %p, offset_at is %p and mask is %p; for a mask on the host the "
             "first two are NULL, the last one is not",
             (const void *)dropout->seed_at, (const void *)dropout->offset_at, (void *)mask);
-    const int threshold = fa2i_dropout_threshold(dropout->p);
-    const int64_t planes = (int64_t)problem->batch * problem->heads_q;
-    for (int64_t plane = 0; plane < planes; plane++)
-        for (int32_t row = 0; row < problem->seq_q; row++)
-            for (int32_t column = 0; column < problem->seq_k; column++)
-                *mask++ = fa2i_dropout_keeps(threshold, dropout->seed, dropout->offset, plane, row,
-                                             column);
+    for (int32_t pair = 0; pair < (problem->seq_k + 1) / 2; pair += MASK_PAIRS)
+        fill_mask(problem, dropout, pair, mask);
     return FA2_OK;
 }

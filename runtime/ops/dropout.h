@@ -1,10 +1,29 @@
 /*
  * Which elements of P dropout keeps: a function of seed, offset, batch, head, row and column alone.
  *
- * Philox4x32 with 7 rounds (Salmon et al. 2011), key = seed, counter = {low half of the offset,
- * row / 16 * 32 + row % 8 * 4 + column / 2 % 4, high half of the offset xor (batch * heads_q + head), column / 32}. Of
- * what comes out, x, byte column / 8 % 2 * 2 + column % 2 of x[column / 16 % 2 * 2 + row / 8 % 2] is the element's. It
- * is kept if that is at least the threshold, the probability times 256, rounded, at most 255.
+ * Rows and pairs of columns have keys, 16 random bytes each; the product of a row's key and a pair's, a sum of 16
+ * products of bytes, is a number of which the pair's even column has the lowest byte, the odd one the next. An element
+ * is kept if its byte is at least the threshold, the probability times 256, rounded, at most 255. Tensor cores make
+ * such numbers for 8 or 16 rows and 8 pairs at once (mma of u8), so the random bits of an element cost next to nothing.
+ *
+ * Keys are of Philox4x32 with 7 rounds (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011), its key
+ * the seed, its counter {low half of the offset, high half, a, b}. Word t of 4 of a key is word i / 8 % 4 of Philox
+ * with a = i / 32 * 32 + i % 8 * 4 + t, where
+ *   - of a row, i is the row and b is batch * heads_q + head, the plane; byte 0 of the key is made odd;
+ *   - of a pair of columns, i is column / 2 and b is 0xffffffff, which is no plane; byte 1 is made odd.
+ * Byte k of a key is byte k % 4, from the lowest on, of word k / 4.
+ *
+ * Are the bytes as good as random ones? Dropout's mean and variance, of whatever sum of elements, need each byte to be
+ * uniform and each two to be independent. With random keys
+ *   - the even column's byte is uniform: the row's odd byte times the column's, which is uniform, permutes 0 ... 255,
+ *     whatever is added. Two pairs of columns have independent ones for the same reason, in a row or in different
+ *     ones; so have two rows of a pair of columns, by the pair's odd byte;
+ *   - the odd column's byte, above sums that are nearly uniform modulo 65536, has each value with a probability of
+ *     1/256 times 1 +- 6e-6; so a share that is kept is right within 2e-6. The two bytes of a number are independent
+ *     within 6e-6; odd columns' bytes in one row, or of one pair of columns, make decisions correlated by 3e-6 at most;
+ *   - of two rows and two pairs of columns, all four even bytes are independent unless the rows' keys are equal modulo
+ *     2 where it counts, which happens with a probability of 2^-14: then one follows from the others.
+ * tests/test_dropout.c holds the reference against this.
  *
  * Pure; thread-safe.
  */
@@ -13,6 +32,10 @@
 
 #include <stdbool.h>
 #include "fa2.h"
+
+typedef struct fa2i_dropout_key {
+    uint32_t words[4];
+} fa2i_dropout_key;
 
 /* 0 ... 255; p is in [0, 1). */
 int fa2i_dropout_threshold(float p);
@@ -24,7 +47,14 @@ double fa2i_dropout_scale(int threshold);
  * number's bits, twice. */
 uint32_t fa2i_dropout_bound(int threshold);
 
-/* plane: batch * heads_q + head. */
+/* plane: batch * heads_q + head. pair: column / 2. */
+fa2i_dropout_key fa2i_dropout_row_key(uint64_t seed, uint64_t offset, int64_t plane, int32_t row);
+fa2i_dropout_key fa2i_dropout_pair_key(uint64_t seed, uint64_t offset, int32_t pair);
+
+/* Bytes 0 and 1 are of the pair's columns. */
+uint32_t fa2i_dropout_number(const fa2i_dropout_key *row, const fa2i_dropout_key *pair);
+
+/* All of that for one element: makes both keys, so whoever asks for many has the functions above. */
 bool fa2i_dropout_keeps(int threshold, uint64_t seed, uint64_t offset, int64_t plane, int32_t row,
                         int32_t column);
 
