@@ -2,7 +2,8 @@
  * ldmatrix, stmatrix and mma.sync.
  *
  * An 8x8 matrix of 16-bit elements in a register, lane 4 * row + column / 2 holding two neighbours,
- * is its 128 bytes in row order: so a register is copied as it lies. How products are summed: matrix.h.
+ * is its 128 bytes in row order: so a register is copied as it lies. So is one of 8 rows, or columns, of
+ * 16 bytes. How products of 16-bit elements are summed: matrix.h.
  */
 #include <string.h>
 #include "access.h"
@@ -143,6 +144,41 @@ static void mma(const sim_op *op, sim_warp *w)
         sim_put_lines(sum[half], w->file + op->dst[2 * half], w->file + op->dst[2 * half + 1]);
 }
 
+/* ---- mma m8n8k16 and m16n8k16 of bytes; info: eights of rows, and as for k8, whose time it takes ---- */
+
+enum { DEPTH = 16 };
+
+/* Out of range sums wrap. One register has the even columns of D, the other the odd ones. */
+static void add_bytes(const uint32_t *a, const uint32_t *b, uint32_t sum[2][SIM_LANES])
+{
+    uint8_t rows[SIDE][DEPTH], columns[SIDE][DEPTH];
+    memcpy(rows, a, sizeof rows);
+    memcpy(columns, b, sizeof columns);
+    for (int row = 0; row < SIDE; row++)
+        for (int column = 0; column < SIDE; column++) {
+            uint32_t product = 0;
+            for (int k = 0; k < DEPTH; k++)
+                product += (uint32_t)rows[row][k] * columns[column][k];
+            sum[column % 2][row * (SIDE / 2) + column / 2] += product;
+        }
+}
+
+static void mma_bytes(const sim_op *op, sim_warp *w)
+{
+    const int halves = op->info & 3;
+    const int32_t *b = op->src + halves, *c = b + 1;
+    uint32_t sum[2][2][SIM_LANES];
+    if (!all_lanes(w))
+        return;
+    for (int half = 0; half < halves; half++) {
+        for (int odd = 0; odd < 2; odd++)
+            memcpy(sum[half][odd], sim_source(w, c[2 * half + odd]), sizeof sum[half][odd]);
+        add_bytes(sim_source(w, op->src[half]), sim_source(w, *b), sum[half]);
+    }
+    for (int i = 0; i < 2 * halves; i++)
+        sim_put(w, op->dst[i], sum[i / 2][i % 2]);
+}
+
 #define STORES(count, form, info)                                                                  \
     {"stmatrix.sync.aligned.m8n8." count ".shared.b16", "a " form, stmatrix, SIM_KIND_SHARED,      \
      info},                                                                                        \
@@ -163,6 +199,12 @@ static void mma(const sim_op *op, sim_warp *w)
             SIM_KIND_TENSOR, info                                                                  \
     }
 
+#define MMA_BYTES(shape, form, halves)                                                             \
+    {                                                                                              \
+        "mma.sync.aligned." shape ".row.col.s32.u8.u8.s32", form, mma_bytes, SIM_KIND_TENSOR,      \
+            1 << 4 | (halves)                                                                      \
+    }
+
 static const sim_row rows[] = {
     MATRICES("x1", "1r", 1),
     MATRICES("x2", "2r", 2),
@@ -174,6 +216,8 @@ static const sim_row rows[] = {
     MMA("m16n8k8", "bf16", "4r 2s 1s 4s", 1 << 4 | 1),
     MMA("m16n8k16", "f16", "4r 4s 2s 4s", 2 << 4),
     MMA("m16n8k16", "bf16", "4r 4s 2s 4s", 2 << 4 | 1),
+    MMA_BYTES("m8n8k16", "2r 1s 1s 2s", 1),
+    MMA_BYTES("m16n8k16", "4r 2s 1s 4s", 2),
 };
 
 const sim_rows sim_rows_matrix = {rows, sizeof rows / sizeof *rows};

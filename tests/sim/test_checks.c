@@ -108,6 +108,9 @@ static const violation violations[] = {
     {"setp.lt.u32 %p1, %r0, 8; @%p1 mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 "
      "{%f1, %f2, %f3, %f4}, {%r1, %r2}, {%r3}, {%f1, %f2, %f3, %f4};",
      32, 0, CUDA_ERROR_LAUNCH_FAILED, "all 32 must execute it"},
+    {"setp.lt.u32 %p1, %r0, 8; @%p1 mma.sync.aligned.m8n8k16.row.col.s32.u8.u8.s32 {%r5, %r6}, "
+     "{%r1}, {%r3}, {%r0, %r0};",
+     32, 0, CUDA_ERROR_LAUNCH_FAILED, "all 32 must execute it"},
     {"LOOP: bra LOOP;", 32, 0, CUDA_ERROR_LAUNCH_TIMEOUT, "timeout"},
     {"trap;", 32, 0, CUDA_ERROR_LAUNCH_FAILED, "trap"},
 };

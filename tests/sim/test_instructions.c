@@ -330,6 +330,32 @@ static void test_mma(int k, bool bf16)
     }
 }
 
+/* A is %r1, and %r2 for its second half, b is %r3, c %r0, %r4, 7 and -1. By the ISA as above, each register four
+ * bytes of a row of A, or a column of B. */
+static void test_mma_bytes(int halves)
+{
+    static const char *const bodies[] = {
+        "mma.sync.aligned.m8n8k16.row.col.s32.u8.u8.s32 {%r10, %r11}, {%r1}, {%r3}, {%r0, %r4};",
+        "mov.u32 %r5, -1; mma.sync.aligned.m16n8k16.row.col.s32.u8.u8.s32 {%r10, %r11, %r12, %r13}, "
+        "{%r1, %r2}, {%r3}, {%r0, %r4, 7, %r5};"};
+    uint32_t in[BENCH_IN_WORDS], out[4 * SIM_LANES];
+    bench_bits(in, 8 + (uint64_t)halves);
+    in[5] = in[2 * SIM_LANES + 5] = UINT32_MAX; /* bytes have no sign */
+    CHECK_EQ(bench_launch(&(bench_run){.body = bodies[halves - 1], .in = in, .out = out}),
+             CUDA_SUCCESS);
+    for (int i = 0; i < 2 * halves * SIM_LANES; i++) {
+        const int lane = i % SIM_LANES, e = i / SIM_LANES, column = 2 * (lane % 4) + e % 2;
+        const uint32_t c[] = {(uint32_t)lane, in[3 * SIM_LANES + lane], 7, UINT32_MAX};
+        uint32_t sum = c[e];
+        for (int k = 0; k < 16; k++) {
+            const uint32_t a = in[e / 2 * SIM_LANES + lane / 4 * 4 + k / 4];
+            const uint32_t b = in[2 * SIM_LANES + column * 4 + k / 4];
+            sum += (a >> 8 * (k % 4) & 0xff) * (b >> 8 * (k % 4) & 0xff);
+        }
+        CHECK_EQ(out[i], sum);
+    }
+}
+
 /* ---- copies, memory, texts that are not understood ---- */
 
 static void test_cp_async(void)
@@ -386,7 +412,17 @@ static void test_unknown(void)
                                                "{%r2};"}),
              CUDA_ERROR_INVALID_PTX);
     CHECK_CONTAINS(fa2_sim_message(), "sm_90");
+    CHECK_EQ(bench_launch(&(bench_run){.body = "mma.sync.aligned.m16n8k16.row.col.s32.u8.u8.s32 "
+                                               "{%r10, %r11, %r12, %r13}, {%r1, %r2}, {%r3}, "
+                                               "{%r0, %r0, %r0, %r0};",
+                                       .target = 75}),
+             CUDA_ERROR_INVALID_PTX);
+    CHECK_CONTAINS(fa2_sim_message(), "sm_80");
     bench_open("t4");
+    CHECK_EQ(bench_launch(&(bench_run){.body = "mma.sync.aligned.m8n8k16.row.col.s32.u8.u8.s32 "
+                                               "{%r10, %r11}, {%r1}, {%r3}, {%r0, %r0};",
+                                       .target = 75}),
+             CUDA_SUCCESS);
     CHECK_EQ(bench_launch(&(bench_run){.body = "", .target = 80}), CUDA_ERROR_NO_BINARY_FOR_GPU);
     CHECK_EQ(bench_launch(&(bench_run){.body = "", .target = 75}), CUDA_SUCCESS);
 }
@@ -405,6 +441,8 @@ int main(void)
     test_mma(16, false);
     test_mma(8, true);
     test_mma(16, true);
+    test_mma_bytes(1);
+    test_mma_bytes(2);
     test_cp_async();
     test_constant_and_local();
     test_unknown();
