@@ -77,7 +77,7 @@ end
 function M.names(v, op)
    local kept = op == "backward" and "1.0f" or ""
    if v.dropout == 1 then
-      kept = op == "backward" and "p.features.keep_scale" or " * keep_scale(p)"
+      kept = (op == "backward" and "" or " * ") .. "keep_scale(p)"
    end
    local terms = axes_of.has(alibi.axis, v) or axes_of.has(bias.axis, v)
    -- A lane has eight neighbouring keys, to read their bias at once; dropout wants two.
