@@ -86,20 +86,29 @@ def sample(count, seed):
 # ---- dropout ----
 
 
-def kept(batch, heads, seq_q, seq_k, seed, dropped, device):
-    """What fa2.dropout_mask says, bool [B, H, Sq, Sk], by the device: dropped of 256 are not kept."""
-    low = 0xffffffff
-    plane, row, column = torch.meshgrid(*(torch.arange(n, device=device) for n in (batch * heads, seq_q, seq_k)),
-                                        indexing="ij")
-    x = [torch.zeros_like(plane), row // 16 * 32 + row % 8 * 4 + column // 2 % 4, plane, column // 32]
-    keys = [seed & low, seed >> 32 & low]
+def key_bytes(plane, i, odd, seed):
+    """Of rows, or pairs of columns, i: their bytes, [..., 16], of which the one at `odd` is odd."""
+    low, four = 0xffffffff, torch.arange(4, device=i.device)
+    counter = (i // 32 * 32 + i % 8 * 4)[..., None] + four
+    x = [torch.zeros_like(counter), torch.zeros_like(counter), counter, torch.zeros_like(counter) + plane[..., None]]
+    key = [seed & low, seed >> 32 & low]
     for _ in range(7):
         a, b = 0xd2511f53 * x[0], 0xcd9e8d57 * x[2]
-        x = [(b >> 32 & low) ^ x[1] ^ keys[0], b & low, (a >> 32 & low) ^ x[3] ^ keys[1], a & low]
-        keys = [keys[0] + 0x9e3779b9 & low, keys[1] + 0xbb67ae85 & low]
-    right, lower = column // 16 % 2 == 1, row // 8 % 2 == 1
-    word = torch.where(right, torch.where(lower, x[3], x[2]), torch.where(lower, x[1], x[0]))
-    byte = word >> 8 * (column // 8 % 2 * 2 + column % 2) & 0xff
+        x = [(b >> 32 & low) ^ x[1] ^ key[0], b & low, (a >> 32 & low) ^ x[3] ^ key[1], a & low]
+        key = [key[0] + 0x9e3779b9 & low, key[1] + 0xbb67ae85 & low]
+    word = torch.stack(x, -1).gather(-1, (i // 8 % 4)[..., None, None].expand(*counter.shape, 1))
+    of_bytes = (word >> 8 * four & 0xff).flatten(-2)
+    of_bytes[..., odd] |= 1
+    return of_bytes.double()
+
+
+def kept(batch, heads, seq_q, seq_k, seed, dropped, device):
+    """What fa2.dropout_mask says, bool [B, H, Sq, Sk], by the device: dropped of 256 are not kept."""
+    plane, row = torch.meshgrid(*(torch.arange(n, device=device) for n in (batch * heads, seq_q)), indexing="ij")
+    pair = torch.arange((seq_k + 1) // 2, device=device)
+    of_pairs = key_bytes(torch.full_like(pair, 0xffffffff), pair, 1, seed)
+    number = (key_bytes(plane, row, 0, seed) @ of_pairs.T).long()  # exact; GPUs have no integer products
+    byte = torch.stack((number & 0xff, number >> 8 & 0xff), -1).flatten(-2)[..., :seq_k]
     return (byte >= dropped).reshape(batch, heads, seq_q, seq_k)
 
 
