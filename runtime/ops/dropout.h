@@ -22,7 +22,9 @@
  *     1/256 times 1 +- 6e-6; so a share that is kept is right within 2e-6. The two bytes of a number are independent
  *     within 6e-6; odd columns' bytes in one row, or of one pair of columns, make decisions correlated by 3e-6 at most;
  *   - of two rows and two pairs of columns, all four even bytes are independent unless the rows' keys are equal modulo
- *     2 where it counts, which happens with a probability of 2^-14: then one follows from the others.
+ *     2 where it counts, which happens with a probability of 2^-14: then one follows from the others;
+ *   - not so all at once: 17 rows of 16 bytes depend on each other linearly, and so do their numbers, with factors
+ *     that the keys decide. No mean and no variance of a sum shows that.
  * tests/test_dropout.c holds the reference against this.
  *
  * Pure; thread-safe.
