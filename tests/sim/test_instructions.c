@@ -336,7 +336,8 @@ static void test_mma_bytes(int halves)
 {
     static const char *const bodies[] = {
         "mma.sync.aligned.m8n8k16.row.col.s32.u8.u8.s32 {%r10, %r11}, {%r1}, {%r3}, {%r0, %r4};",
-        "mov.u32 %r5, -1; mma.sync.aligned.m16n8k16.row.col.s32.u8.u8.s32 {%r10, %r11, %r12, %r13}, "
+        "mov.u32 %r5, -1; mma.sync.aligned.m16n8k16.row.col.s32.u8.u8.s32 {%r10, %r11, %r12, "
+        "%r13}, "
         "{%r1, %r2}, {%r3}, {%r0, %r4, 7, %r5};"};
     uint32_t in[BENCH_IN_WORDS], out[4 * SIM_LANES];
     bench_bits(in, 8 + (uint64_t)halves);
