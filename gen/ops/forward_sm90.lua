@@ -10,6 +10,7 @@
 -- on top; else what the product gave waits for it.
 local bias = require("features.bias")
 local cost = require("ops.forward_sm90_cost")
+local dropout = require("features.dropout")
 local families = require("core.family")
 local features = require("features.list")
 local fwd = require("ops.forward")
@@ -28,10 +29,13 @@ local M = {name = "fwd_sm90"}
 -- that loads where work is taken by a counter or a bias is copied, which come in equal parts from those that compute;
 -- keyed: those where keys are made for dropout, and keyed_most is in the place of most.
 local shares = {
-   {load = 24, group = 232, resident = 2, most = 192, columns = 128, counted = 8, keyed = 32, keyed_most = 160},
-   {load = 24, group = 240, resident = 1, most = 208, columns = 256, counted = 16, keyed = 32, keyed_most = 204},
-   {load = 32, group = 160, resident = 1, most = 128, columns = 128, counted = 0, keyed = 24, keyed_most = 140},
+   {load = 24, group = 232, resident = 2, most = 192, columns = 128, counted = 8, keyed = 32, keyed_most = 166},
+   {load = 24, group = 240, resident = 1, most = 208, columns = 256, counted = 16, keyed = 32, keyed_most = 210},
+   {load = 32, group = 160, resident = 1, most = 128, columns = 128, counted = 0, keyed = 24, keyed_most = 146},
 }
+
+-- For dropout, whose columns' keys a warp that loads makes, and whose masks are made beside the product S.
+local by_keys = 0.9
 
 -- For a bias that lies in shared memory: a conversion, the sum, a share of the loads.
 local by_words = 2.3
@@ -164,6 +168,7 @@ local function facts_of(v)
       staged = bias.is_ahead(v) and 1 or 0,
       ex2_per_score = 1 + v.softcap * softcap.ex2_per_score,
       more_fp32_per_score = v.softcap * softcap.fp32_per_score + features.fp32_per_score(v) - v.sloped
+         + v.dropout * (by_keys - dropout.fp32_per_score(v))
          + (bias.is_ahead(v) and by_words + v.softcap - v.begun - bias.fp32_per_score(v) or 0),
    }
    return v.facts
