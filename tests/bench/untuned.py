@@ -324,4 +324,5 @@ def main():
             write_rows(args.out, trials)
 
 
-main()
+if __name__ == "__main__":
+    main()
