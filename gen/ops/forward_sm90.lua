@@ -121,13 +121,25 @@ local function keeps_early(v)
    return v.dropout == 1 and v.d <= 192
 end
 
--- Registers of a thread that hold S, P and O, and what features keep. A bias that comes through shared memory is read
--- where it is added.
+-- Whether a bias that comes through shared memory is read beside the product that it is added behind: dropout has its
+-- own there.
+local function reads_early(v)
+   return bias.is_ahead(v) and v.begun == 0 and v.dropout == 0
+end
+
+-- Of such a bias, with addresses, for which ptxas finds room where there are three warpgroups; else of one that is added.
+local function words_of(v)
+   if reads_early(v) then
+      return v.bc // 4 + (v.groups < 3 and 4 or 0)
+   end
+   return bias.is_ahead(v) and v.begun == 0 and 8 or 0
+end
+
+-- Registers of a thread that hold S, P and O, and what features keep.
 local function live_registers(v)
    local kept = setmetatable({bias = bias.is_ahead(v) and "none" or v.bias}, {__index = v})
-   local words = bias.is_ahead(v) and v.begun == 0 and 8 or 0 -- of a bias, beside scores
    local read = v.bias == "fp32" and v.bc // 2 * read_ahead or 0
-   return v.bc // 2 + v.bc // 4 + v.d // 2 + words + read + (keeps_early(v) and v.bc // 4 or 0)
+   return v.bc // 2 + v.bc // 4 + v.d // 2 + words_of(v) + read + (keeps_early(v) and v.bc // 4 or 0)
       + features.registers(kept, 1) + v.softcap * softcap.own_registers
 end
 
@@ -259,7 +271,7 @@ function M.names(v)
       names.column_bytes = " + kBc * 32"
       names.s_takes, names.s_masked, names.s_first = "(auto masked)", "masked", "Bool<true>{}"
    end
-   names.bias_staged = bias.is_ahead(v)
+   names.bias_staged, names.bias_early = bias.is_ahead(v), reads_early(v)
    if names.bias_staged then
       names.mapped, names.more_maps = names.mapped .. " and of a bias", names.more_maps .. ", bias"
       names.column_bytes = " + kSideBytes"
