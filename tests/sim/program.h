@@ -89,7 +89,7 @@ typedef struct sim_op {
     int32_t target; /* branch: index of an op */
     int32_t join;   /* branch: where its sides meet again; SIM_NONE: nowhere */
     sim_kind kind;
-    bool late; /* an arrival at an mbarrier: words that ldmatrix reads are not used before it (late.c) */
+    bool late; /* an arrival at an mbarrier, before words that ldmatrix reads are used: late.c */
     const ptx_instruction *source;
 } sim_op;
 
