@@ -89,6 +89,31 @@ static void test_one_after_the_other(void)
     CHECK_EQ(fake_live(), 0);
 }
 
+/* A bias that a kernel with a map of it would copy number by number is another kernel's, too. */
+static void test_scattered_bias(void)
+{
+    fa2_problem problem = tuned_problem(4, 4096);
+    const fa2_tensor tensor = tensor_of(1, 4096, 8, 64, false);
+    fa2_forward_args args = {
+        .q = tensor, .k = tensor, .v = tensor, .o = tensor_of(2, 4096, 8, 64, false)};
+    fa2_context *context = create();
+    problem.bias = FA2_BIAS_BF16;
+    args.bias = (fa2_bias_tensor){.data = place(3), .stride_query = 4096, .stride_key = 1};
+    static const struct {
+        int64_t query, key;
+        const char *function;
+    } cases[] = {{4096, 1, "fwd_sm90"}, {4098, 1, "fwd_sm90"}, {0, 1, "fwd_sm90"},
+                 {4097, 1, "fwd_sm80"}, {1, 4096, "fwd_sm80"}, {4104, 1, "fwd_sm90"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        args.bias.stride_query = cases[i].query;
+        args.bias.stride_key = cases[i].key;
+        CHECK_EQ(fa2_forward(context, &problem, &args, NULL), FA2_OK);
+        CHECK_STR(fake.launches[i].function, cases[i].function);
+    }
+    fa2_context_destroy(context);
+    CHECK_EQ(fake_live(), 0);
+}
+
 #define GRADIENTS                                                                                  \
     .op = FA2_OP_BACKWARD, .batch = 2, .heads_q = 16, .heads_kv = 8, .seq_q = 4096, .seq_k = 4096
 
@@ -146,6 +171,7 @@ static void test_lengths(void)
 int main(void)
 {
     test_one_after_the_other();
+    test_scattered_bias();
     test_workspace();
     test_lengths();
     return check_done();

@@ -179,6 +179,12 @@ static bool are_side(const fa2_problem *p, const fa2_bias_tensor *bias, int neig
            (uintptr_t)bias->data % (align < 16 ? align : 16) == 0;
 }
 
+bool fa2i_bias_is_scattered(const fa2_problem *problem, const fa2_bias_tensor *bias)
+{
+    return (problem->bias == FA2_BIAS_FP16 || problem->bias == FA2_BIAS_BF16) &&
+           !are_side(problem, bias, 2);
+}
+
 static fa2_status locate_number(const char *name, const uint64_t *at, fa2i_memory *m)
 {
     return fa2i_memory_of_array(name, at, at != NULL ? sizeof *at : 0, sizeof *at, m);

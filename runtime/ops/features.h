@@ -45,6 +45,9 @@ fa2_status fa2i_features_check(const fa2_problem *problem, const fa2i_feature_ar
 /* By itself: its probability, its pointers. */
 fa2_status fa2i_dropout_check(const fa2_dropout *dropout);
 
+/* Whether a bias in 16 bits is read number by number: no two neighbours of each row are side by side, aligned. */
+bool fa2i_bias_is_scattered(const fa2_problem *problem, const fa2_bias_tensor *bias);
+
 /* The memory of the gradient of a bias, which a problem has. */
 fa2_status fa2i_bias_gradient_locate(const fa2_problem *problem, const fa2_bias_gradient *dbias,
                                      fa2i_memory *ret_memory);

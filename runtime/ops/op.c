@@ -62,6 +62,11 @@ static void view_backward(const fa2_problem *problem, const fa2i_params *params,
                                            : view_of(problem, operand, p->d_o, p->do_stride);
 }
 
+static bool is_scattered(const fa2_problem *problem, const void *args)
+{
+    return fa2i_bias_is_scattered(problem, &((const fa2_forward_args *)args)->bias);
+}
+
 static void fill_backward(const fa2i_grid *grid, const fa2_problem *problem, const void *args,
                           fa2i_params *ret_params)
 {
@@ -83,6 +88,7 @@ static const fa2i_op ops[] = {
                         .unmapped_bytes = no_bytes,
                         .fill = fill_forward,
                         .view = view_forward,
+                        .is_scattered = is_scattered,
                         .flop = fa2i_forward_flop,
                         .flop_unmasked = fa2i_forward_flop_unmasked,
                         .bytes = fa2i_forward_bytes},

@@ -60,6 +60,10 @@ typedef struct fa2i_op {
     void (*view)(const fa2_problem *problem, const fa2i_params *params, fa2i_mapped operand,
                  fa2i_view *ret_view);
 
+    /* Whether a call has an operand that kernels which map it would copy number by number, and others read as well as
+     * any. NULL: never. */
+    bool (*is_scattered)(const fa2_problem *problem, const void *args);
+
     /* Whether a call does without the steps of a role, as what they would write is not wanted. NULL: never. */
     bool (*does_without)(fa2i_role role, const void *args);
 

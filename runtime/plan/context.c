@@ -294,6 +294,31 @@ done:
     return st;
 }
 
+/* A call by its plan's kernel; else, if it may, by one that reads no maps. */
+static fa2_status launch_plan(fa2_context *context, const fa2i_plan *plan,
+                              const fa2_problem *problem, const void *args, CUstream stream,
+                              bool may_unmap)
+{
+    fa2_status st = fa2i_device_enter(&context->device);
+    if (st != FA2_OK)
+        return st;
+    st = fa2i_launch(&context->device, &plan->slot->loaded, &plan->grid, problem, args, stream);
+    fa2i_device_leave(&context->device);
+    if (may_unmap && st == FA2_E_UNSUPPORTED && plan->slot->loaded.variant.recipe.map_count > 0)
+        st = launch_unmapped(context, problem, args, stream);
+    return st;
+}
+
+/* Whether a plan's kernel serves a call, but slowly. */
+static bool is_scattered(const fa2i_plan *plan, const fa2_problem *problem, const void *args)
+{
+    const fa2i_recipe *recipe = &plan->slot->loaded.variant.recipe;
+    bool mapped = false;
+    for (int i = 0; i < recipe->map_count; i++)
+        mapped |= recipe->maps[i].operand == FA2I_MAPPED_BIAS;
+    return mapped && fa2i_op_of(problem)->is_scattered(problem, args);
+}
+
 /* A call of any operation. op: whose arguments these are. */
 static fa2_status launch(fa2_context *context, fa2_op op, const fa2_problem *problem,
                          const void *args, CUstream stream)
@@ -312,11 +337,9 @@ static fa2_status launch(fa2_context *context, fa2_op op, const fa2_problem *pro
     if (plan == NULL)
         FA2_TRY(get_plan_for_call(context, problem, args, stream, &unkept, &plan));
     FA2_TRY(fa2i_op_of(problem)->check_args(problem, args, &plan->grid));
-    FA2_TRY(fa2i_device_enter(&context->device));
-    st = fa2i_launch(&context->device, &plan->slot->loaded, &plan->grid, problem, args, stream);
-    fa2i_device_leave(&context->device);
-    if (st == FA2_E_UNSUPPORTED && plan->slot->loaded.variant.recipe.map_count > 0)
-        st = launch_unmapped(context, problem, args, stream);
+    const bool tried = is_scattered(plan, problem, args);
+    if (!tried || launch_unmapped(context, problem, args, stream) != FA2_OK)
+        FA2_TRY(launch_plan(context, plan, problem, args, stream, !tried));
     if (context->capture != NULL && st == FA2_OK)
         count_call(context, plan, plan == &unkept);
 done:
