@@ -116,7 +116,8 @@ end
 -- Of a bias in fp32, whose numbers are read where they are added: so many at once, of those of a thread.
 local read_ahead = 5 / 4
 
--- Whether what dropout multiplies P by is made beside the product S, and kept until there is P: O leaves registers for it.
+-- Whether what dropout multiplies P by is made beside the product S, and kept until there is P: O leaves registers for
+-- it.
 local function keeps_early(v)
    return v.dropout == 1 and v.d <= 192
 end

@@ -143,8 +143,8 @@ fa2_problem fa2i_problem_rounded(const fa2_problem *problem);
 enum { FA2I_PRODUCTS = FA2I_DISTANCE_COUNT - FA2I_DISTANCE_NONE - 1 };
 void fa2i_problem_products(const fa2_problem *problem, double out[FA2I_PRODUCTS]);
 
-/* |ln| of the ratios of Sq, Sk, B * Hq and the window, and 0.6 of that of Hq / Hkv, summed: 0 for equal sizes, ln 2 when one of
- * them doubles. Both of one class. */
+/* |ln| of the ratios of Sq, Sk, B * Hq and the window, and 0.6 of that of Hq / Hkv, summed: 0 for equal sizes, ln 2
+ * when one of the former doubles. Both of one class. */
 double fa2i_problem_distance(const fa2_problem *a, const fa2_problem *b);
 
 const char *fa2i_dtype_string(fa2_dtype dtype); /* "fp16", "bf16" */

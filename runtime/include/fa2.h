@@ -243,11 +243,9 @@ typedef struct fa2_bias_gradient {
 typedef struct fa2_dropout {
     float p; /* 0 <= p < 1; rounded to a multiple of 1/256, at most 255/256 */
     uint64_t seed, offset;
-    const uint64_t
-        *seed_at; /* device, 8-byte aligned: the seed, in the place of that value; or NULL */
-    const uint64_t
-        *offset_at; /* device, 8-byte aligned: it is added to the offset; or NULL. So a captured
-                                * graph draws anew at each replay */
+    /* Device, 8-byte aligned, or NULL: the seed, in the place of that value; and what is added to the offset, so that
+     * a captured graph draws anew at each replay. */
+    const uint64_t *seed_at, *offset_at;
 } fa2_dropout;
 
 /* New keys and values, on the device. */

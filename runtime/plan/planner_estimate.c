@@ -252,12 +252,11 @@ done:
     return st;
 }
 
-static const fa2i_answer *find_answer(const fa2i_class *of, const fa2_problem *asked,
-                                      bool unmapped)
+static const fa2i_answer *find_answer(const fa2i_class *of, const fa2_problem *asked, bool unmapped)
 {
     const fa2i_answer *answer = of->answers;
-    while (answer != NULL && (answer->unmapped != unmapped ||
-                              memcmp(&answer->asked, asked, sizeof(*asked)) != 0))
+    while (answer != NULL &&
+           (answer->unmapped != unmapped || memcmp(&answer->asked, asked, sizeof(*asked)) != 0))
         answer = answer->next;
     return answer;
 }
@@ -272,9 +271,8 @@ fa2_status fa2i_planner_pick_estimate(fa2i_planner *planner, fa2i_class *of, boo
         was_tuned || fa2i_shipped_knows(evidence, &planner->device->card, &plan->problem);
     /* Whether a kernel fits the workspace of an unmapped call is no matter of steps. */
     const fa2_problem asked =
-        known || unmapped
-            ? plan->problem
-            : fa2i_problem_asked(&plan->problem, planner->device->card.sm_count);
+        known || unmapped ? plan->problem
+                          : fa2i_problem_asked(&plan->problem, planner->device->card.sm_count);
     const fa2i_answer *answer = find_answer(of, &asked, unmapped);
 
     if (answer == NULL) {

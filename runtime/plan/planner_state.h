@@ -17,7 +17,7 @@
 /* What is taken for all problems of a step. */
 typedef struct fa2i_answer {
     fa2_problem asked; /* fa2i_problem_asked */
-    bool unmapped; /* for calls that need a kernel without tensor maps: planner.h */
+    bool unmapped;     /* for calls that need a kernel without tensor maps: planner.h */
     const fa2i_slot *slot;
     fa2i_decision decision;
     size_t tried;

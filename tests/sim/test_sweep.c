@@ -158,8 +158,7 @@ static void run_shapes(sweep *s, sweep_card *card, const sweep_class *class,
     }
 }
 
-static void run_on(sweep *s, sweep_card *card, const sweep_class *class,
-                   const fa2i_kernel *kernel)
+static void run_on(sweep *s, sweep_card *card, const sweep_class *class, const fa2i_kernel *kernel)
 {
     const fa2i_variant *variant = &kernel->variant;
     fa2i_loaded loaded = {0};
@@ -339,8 +338,9 @@ int main(int argc, char **argv)
     setenv("FA2_SIM_CARD", argv[1], 1);
     must(fa2i_generator_create(&s->generator), "the generator");
     open_cards(s);
-    must(sweep_classes_find(&s->classes, strcmp(argv[2], "bf16") == 0 ? FA2_BF16 : FA2_FP16, s->all),
-         "the classes");
+    must(
+        sweep_classes_find(&s->classes, strcmp(argv[2], "bf16") == 0 ? FA2_BF16 : FA2_FP16, s->all),
+        "the classes");
     const size_t every = s->all || argc < 6 ? 1 : (size_t)atoi(argv[5]);
     for (size_t i = (size_t)part - 1; i < s->classes.count; i += (size_t)parts)
         if (is_sampled(s, i, every))

@@ -38,7 +38,8 @@ static bool is_hidden(const fa2i_case *c, int64_t row, int64_t column, uint64_t 
     if (!c->want_lse && !mask)
         return false;
     const bool single = mask || query / 64 % 2 == 0;
-    return (query / 64 + (key + 24) / 160) % 3 == 1 || (single && (query % 29 == 28 || random % 7 == 0));
+    return (query / 64 + (key + 24) / 160) % 3 == 1 ||
+           (single && (query % 29 == 28 || random % 7 == 0));
 }
 
 static void put_bias(fa2_bias type, float value, bool hidden, size_t at, void *out)
