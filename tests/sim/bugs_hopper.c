@@ -115,6 +115,8 @@ static const bug bugs[] = {
      "alibi.in_product(0, h) ? alibi.slope[0][h] : 0.0f", "0.0f", 1,
      "B=5,Sq=200,Sk=300,causal=1,alibi=1", "x the bound", NULL},
     {"none, wgmma, dropout", "h200", ROWS, "", "", 1, "Sq=200,dropout=1", NULL, NULL},
+    {"dropout by the tile behind", "h200", ROWS, "make_keeps(keeps, dropped, tile);",
+     "make_keeps(keeps, dropped, tile + 1);", 1, "Sq=200,dropout=1", "x the bound", NULL},
     {"bytes that are not announced", "h200", ROWS, "barrier_expect(full, kTileBytes);",
      "barrier_arrive(full);", 1, TILES, "early: ", "wgmma"},
     {"more bytes announced than come", "h200", ROWS, "barrier_expect(full, kTileBytes);",
