@@ -92,7 +92,7 @@ static const bug bugs[] = {
      "first_row / 16 % 2 + m, lane);", 1, "Sq=200,Sk=300,dropout=1", "x the bound", NULL},
     {"keys of columns in the order of lanes", "rtx3060", JOINT, "lane_pair(lane), lane % 4);",
      "lane / 4, lane % 4);", 1, "Sq=200,Sk=300,dropout=1", "x the bound", NULL},
-    {"keys of rows that may be even", "rtx3060", JOINT, "x[n] |= lane % 4 == 0;", "", 1,
+    {"keys of rows that may be even", "rtx3060", JOINT, "x[n] |= lane % 4 == 0;", ";", 1,
      "Sq=200,Sk=300,dropout=1", "x the bound", NULL},
     {"the lower rows' products by keys of the upper ones", "t4", TURING,
      "\"r\"(a1), \"r\"(b), \"r\"(from[2])", "\"r\"(a0), \"r\"(b), \"r\"(from[2])", 1,
