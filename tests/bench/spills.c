@@ -7,10 +7,11 @@
  *   A stack frame is as bad, and so is wgmma that ptxas puts in a row (an outcome `spilled` of 0 bytes).
  * - Told are also problems whose first choice spills: it is compiled for nothing. And how many winners have steps
  *   beside the main one that spill (of a few bytes: compile.c says why they do not count).
- * - A variant is compiled once, whatever problems ask for it. With EVERY, each so many-th class of problems.
+ * - A variant is compiled once, whatever problems ask for it. With EVERY, each so many-th class of problems; with
+ *   EVERY+FIRST, from that one on.
  *
- * Usage: spills ARCH [EVERY [FEATURE ...]], as in `spills sm_86 3 alibi=1 bias=bool`; "" is no feature. Exit status 1:
- * a problem fails. An hour of a processor for an SM; with FA2_NVRTC_LIBRARY=build/tests/libkept_nvrtc.so and
+ * Usage: spills ARCH [EVERY[+FIRST] [FEATURE ...]], as in `spills sm_86 7+3 alibi=1 bias=bool`; "" is no feature. Exit
+ * status 1: a problem fails. An hour of a processor for an SM; with FA2_NVRTC_LIBRARY=build/tests/libkept_nvrtc.so and
  * FA2_KEPT_CODE naming a folder, what was compiled once is not compiled again.
  */
 #include <stdio.h>
@@ -69,7 +70,7 @@ typedef struct check {
     fa2i_generator *generator;
     fa2i_card card;
     fa2i_target target;
-    size_t every;
+    size_t every, from;
     outcome *known;
     size_t count, capacity;
     size_t problems, late, failed; /* late: whose first choice spills */
@@ -212,7 +213,7 @@ static void check_feature(check *c, const fa2i_shapes *shapes, const char *featu
             known++;
         if (known == classes.count)
             must(fa2i_shapes_add(&classes, &problem, 0), "classes");
-        if (known % c->every == 0)
+        if (known % c->every == c->from)
             check_problem(c, &problem);
     }
     print_sum(c, feature[0] == '\0' ? "no feature" : feature, &before);
@@ -222,10 +223,11 @@ static void check_feature(check *c, const fa2i_shapes *shapes, const char *featu
 int main(int argc, char **argv)
 {
     fa2i_shapes shapes = {0};
-    check c = {.every = argc > 2 ? strtoul(argv[2], NULL, 10) : 1};
+    check c = {.every = 1};
     const int arch = argc > 1 && strncmp(argv[1], "sm_", 3) == 0 ? atoi(argv[1] + 3) : 0;
-    if (arch == 0 || c.every == 0) {
-        fprintf(stderr, "usage: spills sm_86 [EVERY [FEATURE ...]]\n");
+    const bool read = argc <= 2 || sscanf(argv[2], "%zu+%zu", &c.every, &c.from) >= 1;
+    if (arch == 0 || !read || c.from >= c.every) {
+        fprintf(stderr, "usage: spills sm_86 [EVERY[+FIRST] [FEATURE ...]]\n");
         return 2;
     }
     must(fa2i_generator_create(&c.generator), "the generator");
