@@ -251,8 +251,6 @@ static void fill_dropout(const fa2_dropout *dropout, fa2i_feature_params *params
     params->offset = (int64_t)dropout->offset;
     params->seed_at = (uintptr_t)dropout->seed_at;
     params->offset_at = (uintptr_t)dropout->offset_at;
-    params->drop_low = threshold % 128 * 0x01010101;
-    params->drop_high = threshold >= 128 ? -1 : 0;
     params->drop_bound = (int32_t)fa2i_dropout_bound(threshold);
     params->keep_scale = (float)fa2i_dropout_scale(threshold);
 }
