@@ -61,8 +61,9 @@ static void check_wgmma_sizes(const fa2i_variant *v, const fa2_problem *problem)
     const bool persistent = counted || strstr(v->text, " persistent=1") != NULL;
     const bool stores = persistent && groups > 1;             /* by a map of O */
     const bool sloped = strstr(v->text, " sloped=1") != NULL; /* sixteen columns more of K */
+    const int keys = problem->dropout ? stages * (8 * bc + 16) : 0; /* of columns */
     const int bytes = pages * 128 * rows + barriers + (counted ? 4 * groups : 0) + groups * side +
-                      (sloped ? 32 * bc : 0);
+                      (sloped ? 32 * bc : 0) + keys;
     const int with_o = bytes + pages * 128 * 64 * groups;
     const fa2i_step *step = fa2i_recipe_main(&v->recipe);
     const int blocks = step->block_rows;
