@@ -128,7 +128,8 @@ local function reads_early(v)
    return bias.is_ahead(v) and v.begun == 0 and v.dropout == 0
 end
 
--- Of such a bias, with addresses, for which ptxas finds room where there are three warpgroups; else of one that is added.
+-- Of such a bias, with addresses, for which ptxas finds room where there are three warpgroups; else of one that is
+-- added.
 local function words_of(v)
    if reads_early(v) then
       return v.bc // 4 + (v.groups < 3 and 4 or 0)

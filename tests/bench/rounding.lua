@@ -51,6 +51,6 @@ for i = 1, problems do
    sum = sum + math.log(losses[i])
 end
 table.sort(losses)
-print(("%d problems, by the model: %.2f %% slower in the geometric mean, 99th percentile %.1f %%, worst %.1f %%"):format(
+print(("%d problems, by the model: %.2f %% slower in the mean, 99th percentile %.1f %%, worst %.1f %%"):format(
    problems, 100 * (math.exp(sum / problems) - 1), 100 * (losses[math.ceil(0.99 * problems)] - 1),
    100 * (losses[problems] - 1)))
