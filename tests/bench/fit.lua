@@ -1,8 +1,8 @@
 -- Fits the constants of the cost models to measurements of one card or of several, by coordinate search. What is made
 -- small is, over the problems, the mean of what is lost by taking the model's first choices (weighted by how much they
--- are preferred), and half of how much the model's errors differ among the kernels of a problem. Prints the constants; it changes no
--- file. With FOLDS, says before what that makes of problems that were not fitted to: each part of as many is left out
--- once, from the constants as they are.
+-- are preferred), and half of how much the model's errors differ among the kernels of a problem. Prints the constants;
+-- it changes no file. With FOLDS, says before what that makes of problems that were not fitted to: each part of as
+-- many is left out once, from the constants as they are.
 --
 --   model="build/tests/run_lua tests/bench/model.lua"; fit="build/tests/run_lua tests/bench/fit.lua"
 --   sqlite3 -csv fa2.db "$($model query)" | $fit [ROUNDS [FOLDS]]
