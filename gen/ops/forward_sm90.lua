@@ -34,7 +34,8 @@ local shares = {
    {load = 32, group = 160, resident = 1, most = 128, columns = 128, counted = 0, keyed = 24, keyed_most = 146},
 }
 
--- For dropout, whose columns' keys a warp that loads makes, and whose masks are made beside the product S.
+-- Instructions of a score for dropout, whose columns' keys a warp that loads makes, and whose masks are made beside the
+-- product S.
 local by_keys = 0.9
 
 -- For a bias that lies in shared memory: a conversion, the sum, a share of the loads.

@@ -39,8 +39,7 @@ local fit = {
    -- problems on an H200; but then candidates of D = 64 lack what wins at S = 512.
    combine = 5.4,
    combine_split = 0.276,
-   -- The same of short kernels (forward_plain_cost.lua): edges, a wait for a tile, which is as long as others (1600
-   -- until 230 problems of another run on an H200), combining.
+   -- The same of short kernels (forward_plain_cost.lua): edges, a wait for a tile, as long as others, combining.
    warm_edges = 1.05, warm_latency = 1400, warm_combine = 0.285,
 }
 

@@ -1,6 +1,6 @@
 /*
- * A step ends where the next of a size's steps does, or before, where blocks begin another wave: there kernels with
- * other tiles become the faster ones, by half at two waves.
+ * A step ends where the size that fa2i_problem_rounded gives is reached, or before, where blocks begin another wave:
+ * there kernels with other tiles become the faster ones, by half at two waves.
  *
  * - Nothing is asked about the kernels: waves are counted for tiles of all rows that there are, with the rows of a head
  *   apart and with those of the heads that share keys together. What counts is the number of blocks of an SM, as
@@ -26,7 +26,7 @@ enum {
     MOST_WAVES = 4 /* for which any kernel divides keys */
 };
 
-/* Of each tile: blocks of an SM, and among how many those of a row tile can be divided. */
+/* Of each tile: blocks of an SM, and among how many blocks the keys of a row tile can be divided. */
 typedef struct waves {
     int64_t blocks[FORMS][TILES], splits[FORMS][TILES];
 } waves;

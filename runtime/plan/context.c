@@ -316,7 +316,8 @@ static bool is_scattered(const fa2i_plan *plan, const fa2_problem *problem, cons
     bool mapped = false;
     for (int i = 0; i < recipe->map_count; i++)
         mapped |= recipe->maps[i].operand == FA2I_MAPPED_BIAS;
-    return mapped && fa2i_op_of(problem)->is_scattered(problem, args);
+    const fa2i_op *op = fa2i_op_of(problem);
+    return mapped && op->is_scattered != NULL && op->is_scattered(problem, args);
 }
 
 /* A call of any operation. op: whose arguments these are. */
