@@ -33,13 +33,13 @@ static const char winners_order[] = " ORDER BY device, arch"
 
 static const char measurements_from[] = " FROM measurements WHERE true";
 
-/* Times are NULL in the view for what was not timed; those go last. */
 static const char measurements_of_problem[] = " FROM measurements WHERE true"
 #define FA2I_FIELD(name, ...) " AND " #name " = ?"
 #include "runtime/base/problem.def"
 #undef FA2I_FIELD
     ;
 
+/* Those with times first, then what was left out, then the failures. */
 static const char measurements_order[] =
     " ORDER BY device, arch"
 #define FA2I_FIELD(name, key, type, role, ...) ORDER_IF_KIND_##role(name)
@@ -48,7 +48,7 @@ static const char measurements_order[] =
 #define FA2I_FIELD(name, key, type, role, ...) ORDER_IF_SIZE_##role(name)
 #include "runtime/base/problem.def"
 #undef FA2I_FIELD
-    ", outcome <> 'ok', median_us IS NULL, median_us, outcome, variant, key";
+    ", outcome NOT IN ('ok', 'left_out'), median_us IS NULL, median_us, outcome, variant, key";
 
 /* ---- damage ---- */
 
@@ -274,28 +274,31 @@ done:
     return st;
 }
 
-static fa2_status print_array(fa2i_cache *cache, sqlite3_stmt *stmt, FILE *out)
+/* The rows as elements of an array, behind others if *separator says so. */
+static fa2_status print_elements(fa2i_cache *cache, sqlite3_stmt *stmt, const char **separator,
+                                 FILE *out)
 {
     bool row = false;
-    const char *separator = "\n";
-
-    fputs("[", out);
     fa2_status st = fa2i_sql_step(cache, stmt, &row);
     while (st == FA2_OK && row) {
-        fprintf(out, "%s%s", separator, (const char *)sqlite3_column_text(stmt, 0));
-        separator = ",\n";
+        fprintf(out, "%s%s", *separator, (const char *)sqlite3_column_text(stmt, 0));
+        *separator = ",\n";
         st = fa2i_sql_step(cache, stmt, &row);
     }
-    if (st != FA2_OK)
-        return st;
-    fputs("\n]\n", out);
+    return st;
+}
+
+/* An array without elements has not begun. */
+static fa2_status end_array(const char *separator, FILE *out)
+{
+    fputs(separator[0] == '[' ? "[\n]\n" : "\n]\n", out);
     if (fflush(out) != 0 || ferror(out))
         return fa2i_fail(FA2_E_IO, "cannot write the JSON (%s)", strerror(errno));
     return FA2_OK;
 }
 
 static fa2_status print_json(fa2i_cache *cache, const query *q, const fa2i_sql_value *values,
-                             size_t count, FILE *out)
+                             size_t count, const char **separator, FILE *out)
 {
     fa2_status st;
     char *sql = NULL;
@@ -304,7 +307,7 @@ static fa2_status print_json(fa2i_cache *cache, const query *q, const fa2i_sql_v
     FA2_TRY(fa2i_sql_need_json(cache));
     FA2_TRY(json_query(cache, q, &sql));
     FA2_TRY(fa2i_sql_prepare(cache, sql, values, count, &stmt));
-    FA2_TRY(print_array(cache, stmt, out));
+    FA2_TRY(print_elements(cache, stmt, separator, out));
 done:
     sqlite3_finalize(stmt);
     fa2i_free(sql);
@@ -314,26 +317,34 @@ done:
 fa2_status fa2i_cache_print_winners_json(fa2i_cache *cache, const fa2i_filter *filter, FILE *out)
 {
     const query q = winners_query(filter);
+    const char *separator = "[\n";
     fa2_status st;
     FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_READ));
     FA2_TRY(begin_damaged(cache));
-    FA2_TRY(print_json(cache, &q, NULL, 0, out));
+    FA2_TRY(print_json(cache, &q, NULL, 0, &separator, out));
     FA2_TRY(fa2i_sql_script(cache, drop_damaged));
+    FA2_TRY(end_array(separator, out));
 done:
     return fa2i_sql_end(cache, st);
 }
 
-fa2_status fa2i_cache_print_measurements_json(fa2i_cache *cache, const fa2_problem *problem,
-                                              const fa2i_filter *filter, FILE *out)
+fa2_status fa2i_cache_print_measurements_json(fa2i_cache *cache, const fa2_problem *problems,
+                                              size_t count, const fa2i_filter *filter, FILE *out)
 {
     const query q = measurements_query(filter);
+    const char *separator = "[\n";
     fa2i_sql_value values[FA2I_FIELD_COUNT];
-    fa2_status st = fa2i_problem_check(problem);
+    fa2_status st = FA2_OK;
+    for (size_t i = 0; st == FA2_OK && i < count; i++)
+        st = fa2i_problem_check(&problems[i]);
     if (st != FA2_OK)
         return st;
-    fa2i_columns_values(problem, values);
     st = fa2i_sql_begin(cache, FA2I_CACHE_READ);
+    for (size_t i = 0; st == FA2_OK && i < count; i++) {
+        fa2i_columns_values(&problems[i], values);
+        st = print_json(cache, &q, FA2I_SQL_VALUES(values), &separator, out);
+    }
     if (st == FA2_OK)
-        st = print_json(cache, &q, FA2I_SQL_VALUES(values), out);
+        st = end_array(separator, out);
     return fa2i_sql_end(cache, st);
 }

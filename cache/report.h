@@ -38,11 +38,11 @@ fa2_status fa2i_cache_list_sessions(fa2i_cache *cache, fa2i_row_fn row, void *us
 fa2_status fa2i_cache_list_json(fa2i_cache *cache, const char *sql, const char *json,
                                 fa2i_row_fn row, void *user);
 
-/* The winners, and the measurements of a problem, as one JSON array of objects, one object per line, numbers as
- * numbers. */
+/* The winners, and the measurements of these problems, as one JSON array of objects, one object per line, numbers as
+ * numbers; without rows an empty one. */
 fa2_status fa2i_cache_print_winners_json(fa2i_cache *cache, const fa2i_filter *filter, FILE *out);
-fa2_status fa2i_cache_print_measurements_json(fa2i_cache *cache, const fa2_problem *problem,
-                                              const fa2i_filter *filter, FILE *out);
+fa2_status fa2i_cache_print_measurements_json(fa2i_cache *cache, const fa2_problem *problems,
+                                              size_t count, const fa2i_filter *filter, FILE *out);
 
 typedef struct fa2i_export_counts {
     size_t rows;     /* written */
@@ -76,7 +76,7 @@ typedef struct fa2i_import_counts {
 fa2_status fa2i_cache_import(fa2i_cache *cache, FILE *in, const char *name, fa2i_variant_fn variant,
                              void *user, fa2i_import_counts *ret_counts);
 
-/* Kernels that winners refer to and that have no image, for compiling after an import; not those
+/* Kernels that winners refer to and that have no image, or a damaged one, for compiling; not those
  * that are known not to compile. *ret_kernels (array of records without images) belongs to the
  * caller: fa2i_kernel_done each, then fa2i_free. */
 fa2_status fa2i_cache_kernels_without_image(fa2i_cache *cache, fa2i_kernel **ret_kernels,
@@ -113,7 +113,7 @@ bool fa2i_cache_is_healthy(const fa2i_cache_health *health);
 
 typedef struct fa2i_cache_cleanup {
     size_t images;  /* that were damaged, or losers' beyond the limit */
-    size_t winners; /* whose kernel has no code, or that were damaged */
+    size_t winners; /* that were damaged, or whose kernel does not compile */
     size_t rows;    /* others that were damaged */
     int64_t bytes_freed;
 } fa2i_cache_cleanup;
@@ -121,10 +121,10 @@ typedef struct fa2i_cache_cleanup {
 /* What the code of kernels that win nowhere may take: it serves problems that were not tuned. */
 #define FA2I_SPARE_BYTES ((int64_t)256 << 20)
 
-/* Drop what fa2i_cache_check finds wrong, and the images of losers beyond spare_bytes, those first that
- * were furthest from winning; make the indexes anew, and compact the file. Tables and views that were
- * missing were made by opening it (FA2I_CACHE_REPAIR). Measurements stay, so that tuning again is
- * quick. */
+/* Drop what fa2i_cache_check finds wrong, but winners whose code alone is lost or damaged: that is for the caller to
+ * make again (tuner/search/recompile.h). And the images of losers beyond spare_bytes,
+ * those first that were furthest from winning; make the indexes anew, and compact the file. Tables and views that
+ * were missing were made by opening it (FA2I_CACHE_REPAIR). Measurements stay, so that tuning again is quick. */
 fa2_status fa2i_cache_gc(fa2i_cache *cache, int64_t spare_bytes, fa2i_cache_cleanup *ret_cleanup);
 
 /* Only that of the losers. */

@@ -3,13 +3,15 @@
 
 CREATE VIEW measurements AS
 -- Every variant tried, losers and failures too. outcome joins the measurement's with that of the
--- kernel's verification on the device; max_error is the larger of the two. threads and smem_bytes are
--- those of the recipe's main step.
+-- kernel's verification on the device; left_out: not timed, for it was expected to be far behind.
+-- max_error is the larger of the two. threads and smem_bytes are those of the recipe's main step.
 SELECT d.name AS device,
        d.arch,
        $(problem),
        k.variant,
-       CASE WHEN m.outcome = 'ok' THEN coalesce(v.outcome, 'ok') ELSE m.outcome END AS outcome,
+       CASE WHEN m.outcome <> 'ok' THEN m.outcome
+            WHEN v.outcome <> 'ok' THEN v.outcome
+            ELSE iif(m.n > 0, 'ok', 'left_out') END AS outcome,
        w.kernel IS NOT NULL AS winner,
        CASE WHEN m.n > 0 THEN iif(s.modelled, 'modelled', 'measured') END AS source,
        m.n,

@@ -139,13 +139,20 @@ static fa2_status print_winners(fa2i_cache *cache, FILE *out)
 static fa2_status print_measurements(fa2i_cache *cache, FILE *out)
 {
     const fa2_problem problem = sample_problem(512);
-    return fa2i_cache_print_measurements_json(cache, &problem, NULL, out);
+    return fa2i_cache_print_measurements_json(cache, &problem, 1, NULL, out);
+}
+
+/* Of two problems, one array. */
+static fa2_status print_both(fa2i_cache *cache, FILE *out)
+{
+    const fa2_problem problems[] = {sample_problem(8), sample_problem(512), sample_problem(1024)};
+    return fa2i_cache_print_measurements_json(cache, problems, 3, NULL, out);
 }
 
 static fa2_status print_nothing(fa2i_cache *cache, FILE *out)
 {
     const fa2_problem problem = sample_problem(8);
-    return fa2i_cache_print_measurements_json(cache, &problem, NULL, out);
+    return fa2i_cache_print_measurements_json(cache, &problem, 1, NULL, out);
 }
 
 /* What the printer writes must be valid JSON, with one object per line. The caller frees it. */
@@ -179,7 +186,10 @@ static void test_json(fa2i_cache *cache)
     text = printed(cache, print_measurements, 5);
     CHECK_CONTAINS(text, "\"outcome\":\"compile_error\"");
     free(text);
-    free(printed(cache, print_nothing, 0));
+    text = printed(cache, print_nothing, 0);
+    CHECK_STR(text, "[\n]\n");
+    free(text);
+    free(printed(cache, print_both, 6));
 
     FILE *full = open_full_disk("writing JSON to a full disk");
     if (full != NULL) {

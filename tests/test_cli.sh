@@ -106,8 +106,16 @@ for shapes in "--shapes -" --shapes=-; do
 done
 run 2 show
 has err "show needs --shape"
-run 2 show --json --preset quick
-has err "takes one shape"
+run 2 show --op backward --shape op=forward,Hq=8,Sq=512,D=64
+has err "--op backward contradicts --shape, which says op=forward; leave out one of them"
+for command in list report "forget --failures" "tune --device 0" "build --arch sm_86" "explain --arch sm_86"; do
+    # shellcheck disable=SC2086 # a command and its arguments
+    run 2 $command --op backward --shape op=forward,Hq=8,Sq=512,D=64
+    has err "--op backward contradicts --shape, which says op=forward; leave out one of them"
+    empty out
+done
+run 2 explain --device H200 --shape Hq=8,Sq=512,D=64
+has err '--device "H200": expected a device number: 0, 1, ..., or all; fa2-tune devices lists them'
 run 2 explain --shape Hq=8,Sq=512,D=64
 has err "needs one of --device N and --arch"
 run 2 explain --shape Hq=8,Sq=512,D=64 --device 0 --arch sm_86

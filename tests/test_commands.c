@@ -172,7 +172,14 @@ static void test_list_and_show(void)
     CHECK_EQ(run(fa2i_cmd_show, 7, unknown), FA2I_EXIT_FAILED);
     CHECK_CONTAINS(output, "24 bytes spilled");
     CHECK_EQ(run(fa2i_cmd_show, 6, unknown_json), FA2I_EXIT_FAILED);
-    CHECK_EQ(output[0], '[');
+    CHECK_STR(output, "[\n]\n");
+    /* Whatever was measured on a device, and on none of that name. */
+    char *on_device[] = {"show", "--device", "all", "--json", "--db", db, NULL};
+    CHECK_EQ(run(fa2i_cmd_show, 6, on_device), FA2I_EXIT_OK);
+    CHECK_CONTAINS(output, "\"outcome\":\"spilled\"");
+    on_device[2] = "no such card";
+    CHECK_EQ(run(fa2i_cmd_show, 6, on_device), FA2I_EXIT_FAILED);
+    CHECK_STR(output, "[\n]\n");
 }
 
 static void run_sql(const char *sql)
@@ -198,7 +205,6 @@ static void test_other_view(void)
     CHECK_EQ(run(fa2i_cmd_list, 3, list), FA2I_EXIT_OK);
 }
 
-/* A winner that lost its code is marked, and check and gc do what they say. */
 /* What `list` says on stderr. */
 static size_t damaged_winners(void)
 {
@@ -210,6 +216,7 @@ static size_t damaged_winners(void)
     return damaged;
 }
 
+/* A winner that lost its code is marked, and check and gc do what they say: it stays, and what was measured of it. */
 static void test_lost_code(void)
 {
     char *list[] = {"list", "--db", db, NULL}, *check[] = {"check", "--db", db, NULL},

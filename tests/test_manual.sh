@@ -86,7 +86,7 @@ complete_bash "$sms" fa2-tune explain --arch ""
 complete_bash "all" fa2-tune tune --op a
 complete_bash "all" fa2-tune show --op a
 for command in list forget report; do
-    complete_bash "backward forward" fa2-tune "$command" --op ""
+    complete_bash "all backward forward" fa2-tune "$command" --op ""
 done
 complete_bash "B D S" fa2-tune bench --scale ""
 : >wanted.db

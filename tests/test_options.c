@@ -4,6 +4,7 @@
 #include "check.h"
 #include "runtime/base/status.h"
 #include "tuner/commands/commands.h"
+#include "tuner/commands/filter_options.h"
 
 enum { ALL = 255, WORDS_MAX = 32 };
 
@@ -115,6 +116,55 @@ static void check_refused(const char *line, int accepted, const char *message)
     CHECK_EQ(o.jobs, 77); /* untouched */
 }
 
+/* --op and the op= of a shape: one rule for what is tuned, for filters, and for show, which has both. */
+static void test_contradictions(void)
+{
+    static const char message[] =
+        "--op forward contradicts --shape, which says op=backward; leave out one of them";
+    static const int accepted[] = {FA2I_OPT_SHAPES, FA2I_OPT_FILTER,
+                                   FA2I_OPT_SHAPES | FA2I_OPT_FILTER_SHOWN};
+    for (size_t i = 0; i < sizeof accepted / sizeof *accepted; i++) {
+        fa2i_options o = {0};
+        check_refused("--op forward --shape op=backward,Hq=1,Sq=8,D=8", accepted[i], message);
+        check_refused("--shape op=backward,Hq=1,Sq=8,D=8 --op forward", accepted[i], message);
+        CHECK_EQ(parse("--op backward --shape op=backward,Hq=1,Sq=8,D=8", accepted[i], &o), FA2_OK);
+        fa2i_options_done(&o);
+        CHECK_EQ(parse("--op all --shape op=backward,Hq=1,Sq=8,D=8", accepted[i], &o), FA2_OK);
+        fa2i_options_done(&o);
+    }
+    check_refused("--op forward --shape op=backward,D=8", FA2I_OPT_SHAPES | FA2I_OPT_FILTER_SHOWN,
+                  message);
+}
+
+/* What is read of a database: filters, and the problems of show. */
+static void test_filters(void)
+{
+    const int shown = FA2I_OPT_SHAPES | FA2I_OPT_FILTER_SHOWN;
+    fa2i_options o = {0};
+    CHECK_EQ(parse("--op backward --shape D=8", shown, &o), FA2_OK);
+    CHECK(o.shapes.count == 0 && o.filter.given[FA2I_FIELD_op] &&
+          o.filter.problem.op == FA2_OP_BACKWARD && o.filter.given[FA2I_FIELD_head_dim]);
+    fa2i_options_done(&o);
+    CHECK_EQ(parse("--op backward", shown, &o), FA2_OK);
+    CHECK(o.filter.given[FA2I_FIELD_op]);
+    CHECK_EQ(parse("--op backward --shape Hq=1,Sq=8,D=8", shown, &o), FA2_OK);
+    CHECK(o.shapes.count == 1 && o.shapes.items[0].op == FA2_OP_BACKWARD &&
+          !fa2i_filter_names_problem(&o.filter));
+    fa2i_options_done(&o);
+    CHECK_EQ(parse("--op all --device all", FA2I_OPT_FILTER, &o), FA2_OK);
+    CHECK(!fa2i_filter_names_problem(&o.filter) && fa2i_filter_is_given(&o.filter));
+    CHECK_STR(o.filter.device, "");
+    CHECK_EQ(parse("--device 3060", FA2I_OPT_FILTER, &o), FA2_OK);
+    CHECK_EQ(fa2i_filter_find_device(&o), FA2_OK); /* no device has such a number */
+    CHECK_STR(o.filter.device, "3060");
+    check_refused("--device=", FA2I_OPT_FILTER,
+                  "--device \"\": expected a device number, a part of a device's name, or all");
+    check_refused(
+        "--shape D=8 --shape causal=1", shown,
+        "--shape \"causal=1\" leaves out Hq, Sq or D, so it is a filter, and there is one "
+        "already; put all fields into one");
+}
+
 static void test_wrong(void)
 {
     const int build = FA2I_OPT_ARCH | FA2I_OPT_DB | FA2I_OPT_JOBS;
@@ -136,9 +186,6 @@ static void test_wrong(void)
     check_refused("--op sideways", FA2I_OPT_SHAPES,
                   "--op \"sideways\": expected forward, backward or all");
     check_refused("--op all --shape Hq=1,Sq=8,D=8,op=backward,deterministic=1", FA2I_OPT_SHAPES,
-                  "op=backward B=1 Hq=1 Hkv=1 Sq=8 Sk=8 D=8 dtype=fp16 causal=0 deterministic=1: "
-                  "deterministic is 1; the operation forward has no deterministic");
-    check_refused("--op forward --shape Hq=1,Sq=8,D=8,op=backward,deterministic=1", FA2I_OPT_SHAPES,
                   "op=backward B=1 Hq=1 Hkv=1 Sq=8 Sk=8 D=8 dtype=fp16 causal=0 deterministic=1: "
                   "deterministic is 1; the operation forward has no deterministic");
     check_refused("--shapes /nonexistent/x", FA2I_OPT_SHAPES,
@@ -175,7 +222,8 @@ static void test_wrong_numbers(void)
                   "--device is given twice; it takes one value");
     check_refused("--db a.db --db b.db", FA2I_OPT_DB, "--db is given twice; it takes one value");
     check_refused("--device -1", FA2I_OPT_DEVICE,
-                  "--device \"-1\": expected a device number: 0, 1, ..., or all");
+                  "--device \"-1\": expected a device number: 0, 1, ..., or all; fa2-tune devices "
+                  "lists them");
 }
 
 static void test_too_many_archs(void)
@@ -208,6 +256,8 @@ int main(void)
     test_defaults();
     test_shapes_accumulate();
     test_ops();
+    test_contradictions();
+    test_filters();
     test_wrong();
     test_wrong_numbers();
     test_too_many_archs();

@@ -18,11 +18,15 @@
     "                    many come first; \"-\" is standard input\n"                               \
     "  --shape TEXT      KEY=VALUE,... (below), for example Hq=8,Sq=512,D=64,causal=1\n"           \
     "  --op OPS          forward, backward or all: what the shapes are for; default: both for\n"   \
-    "                    presets, else forward, unless a shape says op=backward itself\n"
+    "                    presets, else forward, unless a shape says op=backward itself, which\n"   \
+    "                    --op must not contradict\n"
+#define DEVICE_HELP                                                                                \
+    "  --device D        a device of this machine by its number (fa2-tune devices), any by a "     \
+    "part\n"                                                                                       \
+    "                    of its name, or all\n"
 #define FILTER_HELP                                                                                \
     "  --shape FIELDS    with these fields: D=64,causal=1\n"                                       \
-    "  --op OP           forward or backward\n"                                                    \
-    "  --device D        a device's number, or a part of its name\n"
+    "  --op OPS          forward, backward or all\n" DEVICE_HELP
 #define DB_HELP                                                                                    \
     "  --db FILE         the database; default $FA2_DB, else $XDG_CACHE_HOME/fa2/fa2.db,\n"        \
     "                    else ~/.cache/fa2/fa2.db\n"
@@ -79,18 +83,18 @@ static const fa2i_command commands[] = {
     {"devices", fa2i_cmd_devices, "[--json]", "what is here, and what is missing",
      "Shows the driver, NVRTC and the devices. Exit status 0 when a usable device is here, else "
      "3.\n\n" JSON_HELP},
-    {"list", fa2i_cmd_list, "[--shape FIELDS] [--op OP] [--device D] [--db FILE] [--json]",
+    {"list", fa2i_cmd_list, "[--shape FIELDS] [--op OPS] [--device D] [--db FILE] [--json]",
      "the winners",
      "Shows the winners in the database, by device: all, or those that pass.\n\n" FILTER_HELP
          DB_HELP JSON_HELP},
     {"show", fa2i_cmd_show, "SHAPES [--device D] [--db FILE] [--json]",
      "every variant tried for a problem, losers and failures too",
-     "Shows what was found out about each variant, fastest first, then the failures. Exit status "
-     "1\n"
-     "when nothing was measured for a problem. A --shape that leaves out Hq, Sq or D is a filter: "
-     "it\n"
-     "shows whatever was measured that has these fields.\n\n" SHAPE_HELP
-     "  --device D        of one device: its number, or a part of its name\n" DB_HELP JSON_HELP},
+     "Shows what was found out about each variant, fastest first, then what was left out, then "
+     "the\n"
+     "failures. Exit status 1 when nothing was measured for a problem. A --shape that leaves out "
+     "Hq,\n"
+     "Sq or D is a filter: it shows whatever was measured that has these fields, as do --op and\n"
+     "--device without a shape.\n\n" SHAPE_HELP DEVICE_HELP DB_HELP JSON_HELP},
     {"explain", fa2i_cmd_explain, "SHAPES (--device N | --arch sm_86) [--db FILE] [--json]",
      "which kernel the runtime would take, and why",
      "Shows the kernel, the rule that chose it, the cost model's view of the candidates and what "
@@ -100,7 +104,7 @@ static const fa2i_command commands[] = {
      "  --arch SM         decide for the card that stands for this SM\n" SHAPE_HELP DB_HELP
          JSON_HELP},
     {"report", fa2i_cmd_report,
-     "[--html FILE] [--markdown FILE] [--against OTHER] [--bench FILE] [--shape FIELDS] [--op OP] "
+     "[--html FILE] [--markdown FILE] [--against OTHER] [--bench FILE] [--shape FIELDS] [--op OPS] "
      "[--device D] [--db FILE]",
      "the database as one page, to look at and to pass on",
      "Writes what tuning found as a page that needs nothing besides itself: cards, winners, every "
@@ -152,7 +156,7 @@ static const fa2i_command commands[] = {
      "  --budget SECONDS  of tuning; default 480\n" JOBS_HELP
      "  --check           instead: do the measurements in FILE give the figures that it states?\n"},
     {"forget", fa2i_cmd_forget,
-     "[--shape FIELDS] [--op OP] [--device D] [--variant TEXT] [--failures] "
+     "[--shape FIELDS] [--op OPS] [--device D] [--variant TEXT] [--failures] "
      "[--db FILE]",
      "drop what was found out, to find it out again",
      "Drops the measurements that pass all that is given, and the winners that rest on them; of a\n"

@@ -8,6 +8,7 @@
 #include "cache/report.h"
 #include "tuner/commands/commands.h"
 #include "tuner/commands/database.h"
+#include "tuner/commands/filter_options.h"
 #include "tuner/report/progress.h"
 #include "tuner/report/table.h"
 
@@ -115,8 +116,10 @@ int fa2i_cmd_forget(int argc, char **argv)
     FA2_TRY(
         fa2i_options_parse(argc, argv, FA2I_OPT_FILTER | FA2I_OPT_FORGET | FA2I_OPT_DB, &options));
     if (!fa2i_filter_is_given(&options.filter))
-        FA2_TRY(fa2i_fail(FA2_E_INVALID,
-                          "forget needs --shape, --op, --device, --variant or --failures"));
+        FA2_TRY(
+            fa2i_fail(FA2_E_INVALID,
+                      "forget needs --shape, --op, --device, --variant or --failures; everything "
+                      "is --device all"));
     FA2_TRY(fa2i_filter_find_device(&options));
     FA2_TRY(open_existing(options.db, FA2I_CACHE_WRITE, &cache));
     FA2_TRY(fa2i_cache_forget(cache, &options.filter, &gone));
@@ -124,6 +127,10 @@ int fa2i_cmd_forget(int argc, char **argv)
            gone.measurements, fa2i_plural(gone.measurements), gone.winners,
            fa2i_plural(gone.winners), gone.verifications, fa2i_plural(gone.verifications),
            gone.kernels, fa2i_plural(gone.kernels));
+    if (gone.measurements + gone.winners + gone.verifications + gone.kernels == 0) {
+        fprintf(stderr, "fa2-tune: nothing in %s passes that\n", fa2i_cache_path(cache));
+        FA2_TRY(fa2i_database_say_devices(cache, &options.filter));
+    }
 done:
     fa2i_cache_close(cache);
     fa2i_options_done(&options);

@@ -12,6 +12,7 @@
 #include "runtime/base/alloc.h"
 #include "tuner/commands/commands.h"
 #include "tuner/commands/database.h"
+#include "tuner/commands/filter_options.h"
 #include "tuner/report/table.h"
 
 /* How a value is shown. */
@@ -139,7 +140,8 @@ static fa2i_style style_of(const listing *l, const char *const *cells)
     for (size_t i = 0; i < l->count; i++) {
         const shown *column = &l->columns[i];
         const char *cell = cells[i] == NULL ? "" : cells[i];
-        if ((strcmp(column->column, "outcome") == 0 && strcmp(cell, "ok") != 0) ||
+        if ((strcmp(column->column, "outcome") == 0 && strcmp(cell, "ok") != 0 &&
+             strcmp(cell, "left_out") != 0) ||
             ((column->how == AS_MISSING || column->how == AS_DAMAGED) && cell[0] != '\0'))
             return FA2I_STYLE_BAD;
         if (column->how == AS_MARK && cell[0] != '\0')
@@ -272,9 +274,11 @@ int fa2i_cmd_list(int argc, char **argv)
         goto done;
     }
     FA2_TRY(list_winners(cache, &options.filter, &w));
-    if (w.l.rows == 0)
+    if (w.l.rows == 0) {
         fprintf(stderr, "fa2-tune: there are no %swinners in %s yet\n",
                 fa2i_filter_is_given(&options.filter) ? "such " : "", fa2i_cache_path(cache));
+        FA2_TRY(fa2i_database_say_devices(cache, &options.filter));
+    }
 done:
     fa2i_cache_close(cache);
     fa2i_options_done(&options);
@@ -309,24 +313,13 @@ static int note_row(void *user, int columns, const char *const *names, const cha
     return 1; /* one is enough */
 }
 
-static fa2_status show_problem_json(fa2i_cache *cache, const fa2_problem *problem,
-                                    const fa2i_filter *filter, bool *ret_known)
-{
-    *ret_known = false;
-    const fa2_status st = fa2i_cache_list_measurements(cache, problem, filter, note_row, ret_known);
-    return st == FA2_OK ? fa2i_cache_print_measurements_json(cache, problem, filter, stdout) : st;
-}
-
 /* The problems of the database that pass, behind those that were named. */
 static fa2_status add_filtered(fa2i_cache *cache, fa2i_options *options)
 {
     fa2_problem *problems = NULL;
     size_t count = 0;
-    bool fields = false;
-    for (int field = 0; field < FA2I_FIELD_COUNT; field++)
-        fields = fields || options->filter.given[field];
-    if (!fields)
-        return FA2_OK;
+    if (options->shapes.count > 0 && !fa2i_filter_names_problem(&options->filter))
+        return FA2_OK; /* --device is for those */
     fa2_status st = fa2i_cache_measured_problems(cache, &options->filter, &problems, &count);
     for (size_t i = 0; st == FA2_OK && i < count; i++)
         st = fa2i_shapes_add(&options->shapes, &problems[i], 0);
@@ -337,30 +330,26 @@ static fa2_status add_filtered(fa2i_cache *cache, fa2i_options *options)
     return st;
 }
 
-static fa2_status show_all(fa2i_cache *cache, const fa2i_options *options, int *ret_status)
+/* *ret_unknown: for how many of them nothing is there; as JSON they are looked for, and printed together behind. */
+static fa2_status show_all(fa2i_cache *cache, const fa2i_options *options, size_t *ret_unknown)
 {
     const fa2i_filter filter = {.device = options->filter.device}; /* the problems are chosen */
     fa2_status st = FA2_OK;
-    *ret_status = options->shapes.count == 0 ? FA2I_EXIT_FAILED : FA2I_EXIT_OK;
+    *ret_unknown = 0;
     for (size_t i = 0; st == FA2_OK && i < options->shapes.count; i++) {
         const fa2_problem *problem = &options->shapes.items[i];
         bool known = false;
-        st = options->json ? show_problem_json(cache, problem, &filter, &known)
+        st = options->json ? fa2i_cache_list_measurements(cache, problem, &filter, note_row, &known)
                            : show_problem(cache, problem, &filter, &known);
         if (st == FA2_OK && !known) {
             say_unknown(cache, problem);
-            *ret_status = FA2I_EXIT_FAILED;
+            *ret_unknown += 1;
         }
     }
+    if (st == FA2_OK && options->json)
+        st = fa2i_cache_print_measurements_json(cache, options->shapes.items, options->shapes.count,
+                                                &filter, stdout);
     return st;
-}
-
-static fa2_status too_many(const fa2i_options *options)
-{
-    if (!options->json || options->shapes.count <= 1)
-        return FA2_OK;
-    return fa2i_fail(FA2_E_INVALID, "show --json takes one shape; there are %zu",
-                     options->shapes.count);
 }
 
 int fa2i_cmd_show(int argc, char **argv)
@@ -368,19 +357,22 @@ int fa2i_cmd_show(int argc, char **argv)
     fa2i_options options = {0};
     fa2i_cache *cache = NULL;
     fa2_status st = FA2_OK;
+    size_t unknown = 0;
     int status = FA2I_EXIT_OK;
     FA2_TRY(fa2i_options_parse(
         argc, argv, FA2I_OPT_SHAPES | FA2I_OPT_FILTER_SHOWN | FA2I_OPT_DB | FA2I_OPT_JSON,
         &options));
     if (options.shapes.count == 0 && !fa2i_filter_is_given(&options.filter))
-        FA2_TRY(
-            fa2i_fail(FA2_E_INVALID, "show needs --shape, for example --shape Hq=8,Sq=512,D=64"));
-    FA2_TRY(too_many(&options));
+        FA2_TRY(fa2i_fail(FA2_E_INVALID, "show needs --shape, --op or --device, for example "
+                                         "--shape Hq=8,Sq=512,D=64 or --device all"));
     FA2_TRY(fa2i_filter_find_device(&options));
     FA2_TRY(fa2i_database_open(options.db, FA2I_CACHE_READ, &cache));
     FA2_TRY(add_filtered(cache, &options));
-    FA2_TRY(too_many(&options));
-    FA2_TRY(show_all(cache, &options, &status));
+    FA2_TRY(show_all(cache, &options, &unknown));
+    if (unknown > 0 || options.shapes.count == 0) {
+        status = FA2I_EXIT_FAILED;
+        FA2_TRY(fa2i_database_say_devices(cache, &options.filter));
+    }
 done:
     if (st != FA2_OK)
         status = fa2i_report_failure(st);

@@ -7,6 +7,7 @@
 #include "runtime/base/alloc.h"
 #include "tuner/commands/commands.h"
 #include "tuner/commands/database.h"
+#include "tuner/commands/filter_options.h"
 #include "tuner/commands/place.h"
 #include "tuner/report/benchmark_file.h"
 #include "tuner/report/page.h"

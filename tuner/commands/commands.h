@@ -26,11 +26,13 @@ typedef struct fa2i_options {
     fa2i_shapes shapes; /* --preset, --shapes, --shape, in order; for the operations of --op */
     bool reads_stdin;   /* one of the --shapes is - */
     unsigned ops;       /* --op, bits 1 << fa2_op; 0: as the shapes say */
+    unsigned shape_ops; /* that a --shape says itself, op=backward */
     int device;         /* --device; -1: not given; FA2I_DEVICE_ALL */
     int archs[FA2I_ARCHS_MAX]; /* --arch sm_86,sm_89: 86, 89 */
     size_t arch_count;
     bool arch_all, arch_native; /* --arch all, --arch native: fa2i_archs_find */
     fa2i_filter filter; /* list, show, forget: --shape, --device, --op, --variant, --failures */
+    bool filters_shape; /* a --shape of show was a filter */
     char filter_device[128]; /* the name that filter.device points to, where a number was given */
     bool force;              /* --force */
     bool all;                /* --all */
@@ -80,13 +82,6 @@ enum {
  * "seeds" when neither shape nor program is given. */
 fa2_status fa2i_options_parse(int argc, char **argv, int accepted, fa2i_options *ret_options);
 void fa2i_options_done(fa2i_options *options);
-
-/* Whether a filter says anything. */
-bool fa2i_filter_is_given(const fa2i_filter *filter);
-
-/* A device that the filter names by its number becomes its name. FA2_E_NO_DRIVER,
- * FA2_E_NO_DEVICE. */
-fa2_status fa2i_filter_find_device(fa2i_options *options);
 
 /* Add an SM, once. FA2_E_INVALID beyond FA2I_ARCHS_MAX. */
 fa2_status fa2i_archs_add(fa2i_options *options, int arch);

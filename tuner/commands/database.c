@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
+#include "cache/report.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/status.h"
 #include "tuner/commands/database.h"
@@ -39,6 +40,43 @@ fa2_status fa2i_database_open_or_empty(const char *path, bool *ret_absent, fa2i_
     if (st == FA2_OK)
         st = fa2i_cache_open_empty(path == NULL ? default_path : path, ret_cache);
     fa2i_free(default_path);
+    return st;
+}
+
+/* Devices with one name are one here. */
+typedef struct device_names {
+    fa2i_text text;
+    char last[128];
+} device_names;
+
+static int add_device(void *user, int columns, const char *const *names, const char *const *values)
+{
+    device_names *to = user;
+    for (int i = 0; i < columns; i++) {
+        if (strcmp(names[i], "name") != 0 || values[i] == NULL || strcmp(values[i], to->last) == 0)
+            continue;
+        fa2i_text_add(&to->text, "%s%s", to->last[0] == '\0' ? "" : ", ", values[i]);
+        snprintf(to->last, sizeof to->last, "%s", values[i]);
+    }
+    return to->text.failed;
+}
+
+fa2_status fa2i_database_say_devices(fa2i_cache *cache, const fa2i_filter *filter)
+{
+    device_names devices = {.last = ""};
+    char *list = NULL;
+    fa2_status st = FA2_OK;
+    if (filter->device == NULL || filter->device[0] == '\0')
+        return FA2_OK;
+    FA2_TRY(fa2i_cache_list_devices(cache, add_device, &devices));
+    FA2_TRY(fa2i_text_take(&devices.text, &list));
+    if (list[0] == '\0')
+        fputs("fa2-tune: there is no device in it\n", stderr);
+    else
+        fprintf(stderr, "fa2-tune: the devices in it: %s\n", list);
+done:
+    fa2i_text_done(&devices.text);
+    fa2i_free(list);
     return st;
 }
 

@@ -5,7 +5,7 @@
 #define FA2I_DATABASE_H
 
 #include <stdbool.h>
-#include "cache/cache.h"
+#include "cache/filter.h"
 
 /* Open the database at path (NULL: the default one). What it has to say on the way (a damaged image
  * that was skipped) goes to stderr. *ret_cache belongs to the caller (fa2i_cache_close). */
@@ -13,6 +13,9 @@ fa2_status fa2i_database_open(const char *path, fa2i_cache_mode mode, fa2i_cache
 
 /* The same for reading; where there is no file (*ret_absent), an empty one in memory. */
 fa2_status fa2i_database_open_or_empty(const char *path, bool *ret_absent, fa2i_cache **ret_cache);
+
+/* Where nothing passed a filter that names a device: which devices the database has, on stderr. */
+fa2_status fa2i_database_say_devices(fa2i_cache *cache, const fa2i_filter *filter);
 
 /* A variant's text without what the problem says already: its KIND fields. out_bytes of
  * FA2I_VARIANT_CHARS are always enough. */

@@ -125,7 +125,6 @@ static const char *words_of(const char *value, const char *archs, bool *ret_file
 {
     const char *const words[][2] = {
         {"NAME", "seeds paper quick llm vision diffusion"},
-        {"OP", "forward backward"},
         {"OPS", "forward backward all"},
         {"AXIS", "S B D"},
         {"F", "text csv json"},

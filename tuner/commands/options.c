@@ -6,7 +6,6 @@
  * - What cannot be read because the caller named it wrongly (a shape file that is not there) is the
  *   caller's mistake: FA2_E_INVALID.
  */
-#include <errno.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -14,12 +13,12 @@
 #include <string.h>
 #include "runtime/base/problem.h"
 #include "runtime/base/text.h"
-#include "runtime/cuda/device.h"
 #include "tuner/bench/scaling.h"
 #include "tuner/commands/commands.h"
+#include "tuner/commands/filter_options.h"
 #include "tuner/commands/interrupt.h"
 
-enum { JOBS_MAX = 1024, DEVICE_MAX = 1023 };
+enum { JOBS_MAX = 1024 };
 
 typedef fa2_status (*apply_fn)(const char *value, fa2i_options *options);
 
@@ -28,17 +27,10 @@ static fa2_status invalid(const char *option, const char *value, const char *acc
     return fa2i_fail(FA2_E_INVALID, "%s \"%s\": expected %s", option, value, accepted);
 }
 
-static fa2_status parse_whole(const char *option, const char *text, long limit,
-                              const char *accepted, int *ret_number)
+static fa2_status parse_whole(const char *option, const char *text, int limit, const char *accepted,
+                              int *ret_number)
 {
-    char *end = NULL;
-    errno = 0;
-    const long number = strtol(text, &end, 10);
-    if (strspn(text, "0123456789") != strlen(text) || *text == '\0' || errno == ERANGE ||
-        number > limit)
-        return invalid(option, text, accepted);
-    *ret_number = (int)number;
-    return FA2_OK;
+    return fa2i_whole_parse(text, limit, ret_number) ? FA2_OK : invalid(option, text, accepted);
 }
 
 static fa2_status apply_preset(const char *value, fa2i_options *options)
@@ -51,11 +43,6 @@ static fa2_status apply_shapes(const char *value, fa2i_options *options)
     const fa2_status st = fa2i_shapes_add_file(&options->shapes, value);
     options->reads_stdin = options->reads_stdin || strcmp(value, "-") == 0;
     return st == FA2_E_IO ? fa2i_fail_prefix(FA2_E_INVALID, "--shapes") : st;
-}
-
-static fa2_status apply_shape(const char *value, fa2i_options *options)
-{
-    return fa2i_shapes_add_text(&options->shapes, value);
 }
 
 /* Operations by their names, or all. */
@@ -78,7 +65,8 @@ static fa2_status apply_device(const char *value, fa2i_options *options)
         options->device = FA2I_DEVICE_ALL;
         return FA2_OK;
     }
-    return parse_whole("--device", value, DEVICE_MAX, "a device number: 0, 1, ..., or all",
+    return parse_whole("--device", value, FA2I_DEVICE_MAX,
+                       "a device number: 0, 1, ..., or all; fa2-tune devices lists them",
                        &options->device);
 }
 
@@ -86,91 +74,6 @@ static fa2_status apply_arch(const char *value, fa2i_options *options)
 {
     return fa2i_archs_parse(value, options);
 }
-
-/* ---- filters ---- */
-
-static void filter_field(fa2i_filter *filter, int field, int32_t value)
-{
-    filter->given[field] = true;
-    fa2i_field_set(&filter->problem, field, value);
-}
-
-static fa2_status apply_filter_shape(const char *value, fa2i_options *options)
-{
-    fa2i_problem_text fields;
-    const fa2_status st = fa2i_shape_fields(value, &fields);
-    for (int field = 0; st == FA2_OK && field < FA2I_FIELD_COUNT; field++)
-        if (fields.given[field])
-            filter_field(&options->filter, field, fa2i_field_get(&fields.problem, field));
-    return st;
-}
-
-/* A problem, if it has all that a problem must have. */
-static fa2_status apply_shown_shape(const char *value, fa2i_options *options)
-{
-    fa2i_problem_text fields;
-    bool whole = true;
-    const fa2_status st = fa2i_shape_fields(value, &fields);
-    if (st != FA2_OK)
-        return st;
-    for (int field = 0; field < FA2I_FIELD_COUNT; field++)
-        whole =
-            whole && (fields.given[field] || fa2i_fields[field].missing != FA2I_MISSING_REQUIRED);
-    return whole ? apply_shape(value, options) : apply_filter_shape(value, options);
-}
-
-static fa2_status apply_filter_op(const char *value, fa2i_options *options)
-{
-    int32_t op = 0;
-    if (!fa2i_field_parse_word(FA2I_FIELD_op, value, &op))
-        return invalid("--op", value, "forward or backward");
-    filter_field(&options->filter, FA2I_FIELD_op, op);
-    return FA2_OK;
-}
-
-static fa2_status apply_filter_device(const char *value, fa2i_options *options)
-{
-    if (*value == '\0')
-        return invalid("--device", value, "a device number, or a part of its name");
-    options->filter.device = value;
-    return FA2_OK;
-}
-
-static fa2_status apply_variant(const char *value, fa2i_options *options)
-{
-    if (*value == '\0')
-        return invalid("--variant", value, "a part of the variant's text: \"br=128 bc=64\"");
-    options->filter.variant = value;
-    return FA2_OK;
-}
-
-bool fa2i_filter_is_given(const fa2i_filter *filter)
-{
-    bool given = filter->device != NULL || filter->variant != NULL || filter->failures;
-    for (int field = 0; field < FA2I_FIELD_COUNT; field++)
-        given = given || filter->given[field];
-    return given;
-}
-
-fa2_status fa2i_filter_find_device(fa2i_options *options)
-{
-    fa2_status st = FA2_OK;
-    const fa2i_cuda_table *cuda = NULL;
-    const char *text = options->filter.device;
-    fa2i_card card;
-    int number = 0;
-    if (text == NULL ||
-        parse_whole("--device", text, DEVICE_MAX, "a device number", &number) != FA2_OK)
-        return FA2_OK; /* a name: 3060 */
-    FA2_TRY(fa2i_cuda_get(&cuda));
-    FA2_TRY(fa2i_device_card(cuda, number, &card));
-    snprintf(options->filter_device, sizeof options->filter_device, "%s", card.name);
-    options->filter.device = options->filter_device;
-done:
-    return st;
-}
-
-/* ---- others ---- */
 
 static fa2_status apply_db(const char *value, fa2i_options *options)
 {
@@ -238,14 +141,16 @@ static const struct option {
 } known[] = {
     {"--preset", FA2I_OPT_SHAPES, "the name of a preset", apply_preset, false, 0},
     {"--shapes", FA2I_OPT_SHAPES, "a shape file", apply_shapes, false, 0},
-    {"--shape", FA2I_OPT_FILTER, "fields of a shape: D=64,causal=1", apply_filter_shape, true, 0},
-    {"--shape", FA2I_OPT_FILTER_SHOWN, "a shape, or fields of one", apply_shown_shape, false, 0},
-    {"--shape", FA2I_OPT_SHAPES, "a shape: Hq=8,Sq=512,D=64", apply_shape, false, 0},
-    {"--op", FA2I_OPT_FILTER, "forward or backward", apply_filter_op, true, 0},
-    {"--op", FA2I_OPT_SHAPES, "forward, backward or all", apply_op, true, 0},
-    {"--device", FA2I_OPT_FILTER | FA2I_OPT_FILTER_SHOWN, "a device number or name",
-     apply_filter_device, true, 0},
-    {"--variant", FA2I_OPT_FORGET, "a part of a variant's text", apply_variant, true, 0},
+    {"--shape", FA2I_OPT_FILTER, "fields of a shape: D=64,causal=1", fa2i_filter_apply_shape, true,
+     0},
+    {"--shape", FA2I_OPT_FILTER_SHOWN, "a shape, or fields of one", fa2i_filter_apply_shown, false,
+     0},
+    {"--shape", FA2I_OPT_SHAPES, "a shape: Hq=8,Sq=512,D=64", fa2i_options_apply_shape, false, 0},
+    {"--op", FA2I_OPT_FILTER | FA2I_OPT_SHAPES, "forward, backward or all", apply_op, true, 0},
+    {"--device", FA2I_OPT_FILTER | FA2I_OPT_FILTER_SHOWN,
+     "a device number, a part of a name, or all", fa2i_filter_apply_device, true, 0},
+    {"--variant", FA2I_OPT_FORGET, "a part of a variant's text", fa2i_filter_apply_variant, true,
+     0},
     {"--failures", FA2I_OPT_FORGET, NULL, NULL, false, OPTION(filter.failures)},
     {"--all", FA2I_OPT_TUNE, NULL, NULL, false, OPTION(all)},
     {"--force", FA2I_OPT_TUNE, NULL, NULL, false, OPTION(force)},
@@ -368,8 +273,7 @@ fa2_status fa2i_options_parse(int argc, char **argv, int accepted, fa2i_options 
     if ((accepted & works_through_shapes) == works_through_shapes && options.shapes.count == 0 &&
         options.program == NULL)
         FA2_TRY(fa2i_shapes_add_preset(&options.shapes, "seeds"));
-    if (options.ops != 0)
-        FA2_TRY(fa2i_shapes_for_ops(&options.shapes, options.ops));
+    FA2_TRY(fa2i_options_settle_ops(&options, accepted));
     *ret_options = options;
     options = (fa2i_options){0}; /* the shapes are the caller's now */
 done:
