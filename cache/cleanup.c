@@ -1,5 +1,5 @@
 /*
- * Cleaning up, and giving imported kernels their code.
+ * Cleaning up, and giving winners' kernels their code.
  */
 #include "cache/report.h"
 
@@ -98,7 +98,10 @@ static fa2_status drop_rows(fa2i_cache *cache, int64_t spare_bytes, fa2i_cache_c
          "OR kernel IN (" FA2I_DAMAGED_IMAGES ")",
          &cleanup->images},
         {"DELETE FROM code WHERE id NOT IN (SELECT code FROM image)", NULL},
-        {"DELETE FROM winner WHERE kernel NOT IN (SELECT kernel FROM image)", &cleanup->winners},
+        /* Without code alone: it is compiled again, and what was measured stays. */
+        {"DELETE FROM winner WHERE kernel IN (SELECT id FROM kernel WHERE outcome = "
+         "'compile_error')",
+         &cleanup->winners},
     };
     fa2_status st;
     FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_WRITE));
@@ -166,7 +169,8 @@ fa2_status fa2i_cache_kernels_without_image(fa2i_cache *cache, fa2i_kernel **ret
         cache,
         "SELECT " FA2I_KERNEL_COLUMNS " FROM kernel k "
         "WHERE k.outcome <> 'compile_error' AND k.id IN (SELECT kernel FROM winner) "
-        "AND k.id NOT IN (SELECT kernel FROM image) ORDER BY k.id",
+        "AND (k.id NOT IN (SELECT kernel FROM image) OR k.id IN (" FA2I_DAMAGED_IMAGES
+        " AND i.kernel IN (SELECT kernel FROM winner))) ORDER BY k.id",
         NULL, 0, &stmt));
     FA2_TRY(read_kernels(cache, stmt, &kernels, &count));
 done:

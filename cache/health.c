@@ -80,8 +80,16 @@ static void describe_rows(fa2i_cache_health *health, const char *fault)
                  "rows with values that cannot be: %zu (%s); fa2-tune gc drops them, and what "
                  "refers to them",
                  health->faults, fault);
+    else if (health->damaged_images > 0 && health->without_code > 0)
+        snprintf(
+            text, bytes,
+            "kernels whose code is damaged: %zu, and winners without sound code: %zu; fa2-tune "
+            "gc drops the damaged, and compiles that of winners again where NVRTC is, as does "
+            "their next call",
+            health->damaged_images, health->without_code);
     else if (health->damaged_images > 0)
-        snprintf(text, bytes, "kernels whose code is damaged: %zu; fa2-tune gc drops it",
+        snprintf(text, bytes,
+                 "kernels whose code is damaged: %zu, none of them a winner; fa2-tune gc drops it",
                  health->damaged_images);
     else if (health->misfits > 0)
         snprintf(text, bytes,
@@ -95,8 +103,8 @@ static void describe_rows(fa2i_cache_health *health, const char *fault)
                  health->dangling);
     else if (health->without_code > 0)
         snprintf(text, bytes,
-                 "winners without code, which is compiled again at the first call where NVRTC is: "
-                 "%zu; fa2-tune tune, build or import compiles it now, fa2-tune gc drops them",
+                 "winners without code: %zu; fa2-tune gc compiles it where NVRTC is, as does their "
+                 "next call; what was measured stays",
                  health->without_code);
 }
 

@@ -112,7 +112,9 @@ static void check_mended(const place *at)
     fa2i_cache *cache = open_quick(at->path, FA2I_CACHE_REPAIR);
     CHECK_EQ(fa2i_cache_gc(cache, FA2I_SPARE_BYTES, &cleanup), FA2_OK);
     CHECK_EQ(fa2i_cache_check(cache, &health), FA2_OK);
-    CHECK_STR(health.first_problem, "");
+    CHECK_EQ(health.first_problem[0] != '\0', health.without_code > 0); /* which a compiler mends */
+    CHECK(health.without_code == 0 ||
+          strncmp(health.first_problem, "winners without code", 20) == 0);
     check_choices(cache);
     check_results(cache);
     check_round_trip(cache, at->other, true);

@@ -52,7 +52,7 @@ for command in help completion man; do
     has out "  $command "
 done
 has out "130 interrupted"
-has out "the code of losers beyond 256 MiB"
+has out "drop the code of losers beyond 256 MiB"
 for args in "--version extra" "help explain extra" "--help explain extra" "man extra" "completion bash extra"; do
     # shellcheck disable=SC2086 # words
     run 2 $args

@@ -243,8 +243,11 @@ static void test_lost_code(void)
     CHECK_CONTAINS(output, "winners without code 1");
     CHECK_CONTAINS(output, "fa2-tune gc");
     CHECK_EQ(run(fa2i_cmd_gc, 3, gc), FA2I_EXIT_OK);
-    CHECK_CONTAINS(output, "1 winner that did not serve");
+    CHECK_CONTAINS(output, "0 winners that could not serve");
+    CHECK_CONTAINS(output, "compiled 1 of 1 kernel of winners without code");
     CHECK_EQ(run(fa2i_cmd_check, 3, check), FA2I_EXIT_OK);
+    CHECK_EQ(run(fa2i_cmd_list, 3, list), FA2I_EXIT_OK);
+    CHECK_CONTAINS(output, "      20.00     25.00   26.84       1.500  measured  fwd_sm80 br=64 ");
 }
 
 int main(void)

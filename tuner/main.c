@@ -134,14 +134,16 @@ static const fa2i_command commands[] = {
     {"check", fa2i_cmd_check, "[--db FILE] [--json]", "is the database intact?",
      "Migrates an older database, checks it and every kernel image in it. Exit status 1 when "
      "something\n"
-     "is damaged.\n\n" DB_HELP JSON_HELP},
-    {"gc", fa2i_cmd_gc, "[--db FILE]",
-     "drop what is damaged, and the code of losers beyond 256 MiB",
+     "is damaged, or a winner has no code; it says what mends that.\n\n" DB_HELP JSON_HELP},
+    {"gc", fa2i_cmd_gc, "[--db FILE] [--jobs N]",
+     "mend what is damaged; drop the code of losers beyond 256 MiB",
      "Drops rows that check finds damaged, and of the kernel images that no winner uses what is "
      "beyond\n"
      "256 MiB; makes tables, views and indexes anew that are not there; compacts the file. "
-     "Measurements\n"
-     "stay.\n\n" DB_HELP},
+     "Winners\n"
+     "whose code is lost or damaged stay, with what was measured, and are compiled again if NVRTC "
+     "is\n"
+     "found.\n\n" DB_HELP JOBS_HELP},
     {"field-report", fa2i_cmd_field_report,
      "FILE (--device N [--budget SECONDS] [--jobs N] | --check)",
      "one file about a card: for those who cannot touch it",

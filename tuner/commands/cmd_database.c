@@ -9,8 +9,10 @@
 #include "tuner/commands/commands.h"
 #include "tuner/commands/database.h"
 #include "tuner/commands/filter_options.h"
+#include "tuner/commands/interrupt.h"
 #include "tuner/report/progress.h"
 #include "tuner/report/table.h"
+#include "tuner/search/recompile.h"
 
 /* Open for writing what is there already. */
 static fa2_status open_existing(const char *path, fa2i_cache_mode mode, fa2i_cache **ret_cache)
@@ -85,23 +87,62 @@ done:
 
 /* ---- gc ---- */
 
+static void print_cleanup(const fa2i_cache *cache, const fa2i_cache_cleanup *cleanup)
+{
+    printf("dropped %zu image%s, %zu winner%s that could not serve and %zu other damaged row%s; "
+           "%s is %lld bytes smaller\n",
+           cleanup->images, fa2i_plural(cleanup->images), cleanup->winners,
+           fa2i_plural(cleanup->winners), cleanup->rows, fa2i_plural(cleanup->rows),
+           fa2i_cache_path(cache), (long long)cleanup->bytes_freed);
+}
+
+/* Code for the winners that lost it, or never had it: their measurements stay. No NVRTC is no failure: a call does the
+ * same where it is. *ret_failed: some do not compile, so they cannot serve. */
+static fa2_status give_code(fa2i_cache *cache, const fa2i_options *options,
+                            const volatile sig_atomic_t *stop, bool *ret_failed)
+{
+    fa2i_recompiled of = {0};
+    fa2i_generator *generator = NULL;
+    fa2_status st = fa2i_generator_create_stoppable(stop, &generator);
+    if (st == FA2_OK)
+        st = fa2i_recompile(cache, generator, options->jobs, stop, &of);
+    fa2i_generator_destroy(generator);
+    if (st == FA2_E_NO_NVRTC) {
+        fprintf(stderr,
+                "fa2-tune: %zu kernel%s of winners without code: the next call, or fa2-tune gc, "
+                "compiles where NVRTC is; here: %s\n",
+                of.wanted, fa2i_plural(of.wanted), fa2_last_message());
+        return FA2_OK;
+    }
+    if (st == FA2_OK && of.wanted > 0)
+        printf("compiled %zu of %zu kernel%s of winners without code\n", of.compiled, of.wanted,
+               fa2i_plural(of.wanted));
+    *ret_failed = of.failed > 0;
+    return st;
+}
+
 int fa2i_cmd_gc(int argc, char **argv)
 {
+    const volatile sig_atomic_t *stop = fa2i_interrupt_watch();
     fa2i_options options = {0};
     fa2i_cache *cache = NULL;
     fa2i_cache_cleanup cleanup = {0};
+    bool failed = false;
     fa2_status st = FA2_OK;
-    FA2_TRY(fa2i_options_parse(argc, argv, FA2I_OPT_DB, &options));
+    FA2_TRY(fa2i_options_parse(argc, argv, FA2I_OPT_DB | FA2I_OPT_JOBS, &options));
     FA2_TRY(open_existing(options.db, FA2I_CACHE_REPAIR, &cache));
     FA2_TRY(fa2i_cache_gc(cache, FA2I_SPARE_BYTES, &cleanup));
-    printf("dropped %zu image%s, %zu winner%s that did not serve and %zu other damaged row%s; "
-           "%s is %lld bytes smaller\n",
-           cleanup.images, fa2i_plural(cleanup.images), cleanup.winners,
-           fa2i_plural(cleanup.winners), cleanup.rows, fa2i_plural(cleanup.rows),
-           fa2i_cache_path(cache), (long long)cleanup.bytes_freed);
+    print_cleanup(cache, &cleanup);
+    FA2_TRY(give_code(cache, &options, stop, &failed));
+    if (failed) {
+        FA2_TRY(fa2i_cache_gc(cache, FA2I_SPARE_BYTES, &cleanup));
+        print_cleanup(cache, &cleanup);
+    }
 done:
     fa2i_cache_close(cache);
     fa2i_options_done(&options);
+    if (st == FA2_OK && *stop != 0)
+        return FA2I_EXIT_INTERRUPTED;
     return st == FA2_OK ? FA2I_EXIT_OK : fa2i_report_failure(st);
 }
 
