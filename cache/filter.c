@@ -115,6 +115,9 @@ static const char collect_verified[] =
 static const char collect_kernels[] =
     "CREATE TEMP TABLE gone_kernel AS SELECT k.id FROM kernel k WHERE true";
 
+static const char collect_classes[] =
+    "CREATE TEMP TABLE gone_class AS SELECT DISTINCT p.class FROM problem p WHERE true";
+
 static fa2_status run_with(fa2i_cache *cache, const char *base, const fa2i_filter *filter,
                            const char *failures)
 {
@@ -141,6 +144,23 @@ static bool names_problem(const fa2i_filter *filter)
     return false;
 }
 
+/* Of the verdicts only those of the problems. Failures go by the class: a tuning that was stopped left verdicts, and no
+ * row of a problem. */
+static fa2_status keep_of_problems(fa2i_cache *cache, const fa2i_filter *filter)
+{
+    fa2i_filter fields = *filter;
+    fields.device = fields.variant = NULL;
+    if (!filter->failures)
+        return fa2i_sql_script(cache, "DELETE FROM temp.gone_verdict WHERE kernel NOT IN "
+                                      "(SELECT kernel FROM temp.gone)");
+    const fa2_status st = run_with(cache, collect_classes, &fields, "");
+    return st != FA2_OK
+               ? st
+               : fa2i_sql_script(cache, "DELETE FROM temp.gone_verdict WHERE kernel NOT IN "
+                                        "(SELECT id FROM kernel WHERE class IN "
+                                        "(SELECT class FROM temp.gone_class))");
+}
+
 static fa2_status collect_all(fa2i_cache *cache, const fa2i_filter *filter)
 {
     fa2_status st;
@@ -155,8 +175,7 @@ static fa2_status collect_all(fa2i_cache *cache, const fa2i_filter *filter)
     FA2_TRY(run_with(cache, collect_verified, &verdicts, " AND v.outcome <> 'ok'"));
     FA2_TRY(run_with(cache, collect_kernels, &kernels, " AND k.outcome <> 'ok'"));
     if (of_problems)
-        FA2_TRY(fa2i_sql_script(cache, "DELETE FROM temp.gone_verdict WHERE kernel NOT IN "
-                                       "(SELECT kernel FROM temp.gone)"));
+        FA2_TRY(keep_of_problems(cache, filter));
     if (of_problems && filter->variant == NULL && !filter->failures)
         FA2_TRY(fa2i_sql_script(cache, "DELETE FROM temp.gone_verdict"));
     if (of_problems || filter->device != NULL || (filter->variant == NULL && !filter->failures))
@@ -183,7 +202,8 @@ static const char drop_all[] =
 
 static const char drop_tables[] =
     "DROP TABLE IF EXISTS temp.gone; DROP TABLE IF EXISTS temp.gone_winner;"
-    "DROP TABLE IF EXISTS temp.gone_verdict; DROP TABLE IF EXISTS temp.gone_kernel;";
+    "DROP TABLE IF EXISTS temp.gone_verdict; DROP TABLE IF EXISTS temp.gone_kernel;"
+    "DROP TABLE IF EXISTS temp.gone_class;";
 
 static fa2_status count_rows(fa2i_cache *cache, fa2i_forgotten *ret_counts)
 {

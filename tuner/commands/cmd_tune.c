@@ -291,7 +291,7 @@ static int exit_status(fa2i_tune *tune)
     return FA2I_EXIT_OK;
 }
 
-static fa2_status run_dry(const fa2i_tune *tune)
+static fa2_status run_dry(fa2i_tune *tune)
 {
     fa2i_tune_work work;
     const fa2_status st = fa2i_tune_estimate(tune, &work);
@@ -323,6 +323,7 @@ int fa2i_cmd_tune(int argc, char **argv)
         status = FA2I_EXIT_OK;
         goto done;
     }
+    FA2_TRY(run_phase(&tune, FA2I_PHASE_COMPILE, fa2i_tune_mend));
     if (has_open_problem(&tune))
         FA2_TRY(tune_open_problems(&tune));
     fa2i_tune_print_summary(&tune);

@@ -85,7 +85,10 @@ void fa2i_tune_print_problem(fa2i_tune *tune, const fa2i_tune_problem *problem)
     if (gain(problem) > 0)
         snprintf(times, sizeof times, "%.2fx", gain(problem));
     printf("%-60s %10.1f us %7.1f TFLOPS %6s default  %s%s\n", shape, problem->winner.median_us,
-           tflops(problem), times, variant, problem->complete ? "" : "  (not finished)");
+           tflops(problem), times, variant,
+           problem->lost       ? "  (its code is lost: to compile again)"
+           : problem->complete ? ""
+                               : "  (not finished)");
     fflush(stdout);
 }
 
@@ -137,12 +140,15 @@ static void print_op(const fa2i_tune *tune, fa2_op op)
         variants++;
         known += k->known;
         spilled += k->known && k->kernel.outcome == FA2I_OUTCOME_SPILLED;
-        usable += k->known && k->kernel.outcome == FA2I_OUTCOME_OK;
+        usable += k->known && k->kernel.outcome == FA2I_OUTCOME_OK &&
+                  (!k->verified || k->verification.outcome == FA2I_OUTCOME_OK);
     }
     if (problems == 0)
         return;
     fprintf(stderr, "%s: %zu problem%s, %zu variant%s", fa2i_field_word(FA2I_FIELD_op, (int32_t)op),
             problems, fa2i_plural(problems), variants, fa2i_plural(variants));
+    if (known > 0 && known < variants)
+        fprintf(stderr, ", %zu of them looked at", known);
     if (known > 0)
         fprintf(stderr, ", %zu of them usable, %zu spilled", usable, spilled);
     fputs("\n", stderr);
@@ -165,14 +171,29 @@ static void print_work_json(const fa2i_tune *tune, const fa2i_tune_work *work)
         fa2i_problem_format(&p->problem, shape, sizeof shape);
         fputs(i > 0 ? ",\n{\"problem\":" : "\n{\"problem\":", stdout);
         fa2i_json_string(stdout, shape);
-        printf(",\"state\":\"%s\",\"model_us\":%.3f,\"variants\":%zu}", state_name(tune, p->state),
+        printf(",\"state\":\"%s\",\"model_us\":%.3f,\"variants\":%zu", state_name(tune, p->state),
                p->model_us, p->count);
+        if (p->state == FA2I_PROBLEM_OPEN)
+            printf(",\"calls\":%.0f,\"gain_us\":%.3f,\"fits\":%s", p->calls, p->worth_us,
+                   p->fits ? "true" : "false");
+        fputs("}", stdout);
     }
     fputs("]}\n", stdout);
 }
 
+/* Why it comes where it does, and whether the budget reaches it. */
+static void print_prospect(const fa2i_tune *tune, const fa2i_tune_problem *p)
+{
+    if (fa2i_tune_is_ordered(tune) && p->worth_us < 0.05)
+        printf(", nothing to gain expected");
+    else if (fa2i_tune_is_ordered(tune))
+        printf(", %.1f us to gain in %.0f call%s", p->worth_us, p->calls, p->calls > 1 ? "s" : "");
+    printf("%s\n", p->fits ? "" : "; beyond the budget");
+}
+
 void fa2i_tune_print_work(const fa2i_tune *tune, const fa2i_tune_work *work)
 {
+    const double budget_s = tune->options.budget_s;
     if (tune->options.json) {
         print_work_json(tune, work);
         return;
@@ -183,8 +204,9 @@ void fa2i_tune_print_work(const fa2i_tune *tune, const fa2i_tune_work *work)
         if (p->state != FA2I_PROBLEM_OPEN)
             continue;
         fa2i_problem_format(&p->problem, shape, sizeof shape);
-        printf("%-60s %10.1f us by the model, %zu variant%s\n", shape, p->model_us, p->count,
+        printf("%-60s %10.1f us by the model, %zu variant%s", shape, p->model_us, p->count,
                fa2i_plural(p->count));
+        print_prospect(tune, p);
     }
     printf("to compile: %zu, to verify: %zu, problems to measure: %zu", work->compile, work->verify,
            work->measure);
@@ -193,6 +215,9 @@ void fa2i_tune_print_work(const fa2i_tune *tune, const fa2i_tune_work *work)
                tune->modelled ? "modelled: on such a card " : "", work->seconds + 1, tune->threads,
                fa2i_plural((size_t)tune->threads),
                tune->modelled ? "; this device is software, and takes as long as it likes" : "");
+    if (budget_s > 0 && work->measure > 0)
+        printf("; the budget of %g s is about enough for %zu of %zu problem%s", budget_s, work->fit,
+               work->measure, fa2i_plural(work->measure));
     printf("\n");
 }
 

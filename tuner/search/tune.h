@@ -54,6 +54,8 @@ typedef struct fa2i_tune_problem {
     double calls;             /* that a program makes; 1 where nothing is known */
     double model_us;          /* of the cheapest candidate */
     double worth_us;          /* that tuning it is expected to save, of all calls */
+    double about_s;           /* fa2i_tune_estimate: what it takes beside those before it */
+    bool fits;                /* into the budget, behind those before it */
     size_t *candidates;       /* kernel indexes, cheapest first by the cost model; owned */
     fa2i_prospect *prospects; /* of each candidate, as of fa2i_tune_judge; owned */
     size_t count;
@@ -63,7 +65,9 @@ typedef struct fa2i_tune_problem {
     /* SETTLED and MEASURED: */
     fa2i_winner winner;
     char variant[FA2I_VARIANT_CHARS];
-    bool complete; /* all rounds were run */
+    bool complete;       /* all rounds were run */
+    bool lost;           /* SETTLED: but for the winner's code, which must be compiled again */
+    size_t winner_place; /* of the lost: its kernel's index */
 } fa2i_tune_problem;
 
 typedef enum fa2i_phase {
@@ -121,6 +125,10 @@ fa2_status fa2i_tune_plan(fa2i_tune *tune);
 /* The ids of open problems, which are stored where they are not known; with --dry-run -1 is the id of those. */
 fa2_status fa2i_tune_find_ids(fa2i_tune *tune);
 
+/* What every candidate failed by, if every one has, by what the database knows of the device: then the problem's
+ * message says so, and what lets them be tried again. Else *ret_dead is false. */
+fa2_status fa2i_tune_find_dead(const fa2i_tune *tune, fa2i_tune_problem *problem, bool *ret_dead);
+
 /* Let the database's measurements count for judgements. */
 fa2_status fa2i_tune_learn_stored(fa2i_tune *tune);
 
@@ -138,6 +146,9 @@ bool fa2i_tune_is_winner(const fa2i_tune *tune, const fa2i_tune_problem *problem
 /* Judge the problems whose turn has not come; with a budget, or where calls are known, those that are worth the
  * most come first then. */
 fa2_status fa2i_tune_order(fa2i_tune *tune);
+
+/* Whether there is more than the order in which the problems were given: a budget, or calls. */
+bool fa2i_tune_is_ordered(const fa2i_tune *tune);
 
 /* Order, and take the next problems and what they want of kernels; *ret_any: there are any. */
 fa2_status fa2i_tune_next_stage(fa2i_tune *tune, bool *ret_any);
@@ -165,8 +176,16 @@ void fa2i_tune_end_launches(fa2i_tune *tune);
  * problem's candidates do), and passed its verification or was not verified yet. */
 bool fa2i_tune_usable(const fa2i_tune *tune, const fa2i_tune_problem *problem, size_t kernel);
 
+/* A kernel as the database has it, with its code unless it never had any. *ret_found: it needs no compiling; the
+ * kernel is the caller's then (fa2i_kernel_done). */
+fa2_status fa2i_tune_find_stored(const fa2i_tune *tune, const fa2i_tune_kernel *of,
+                                 fa2i_kernel *ret_kernel, bool *ret_found);
+
 /* Make every kernel of the stage known: from the database, else compiled and stored. */
 fa2_status fa2i_tune_compile(fa2i_tune *tune);
+
+/* Compile again what settled problems lost. One whose winner has no code then is OPEN. */
+fa2_status fa2i_tune_mend(fa2i_tune *tune);
 
 /* Verify every kernel of the stage that can run, once per device, and store the verdicts. When the budget
  * ends amid a class of problems, a later run verifies its kernels that passed so far again. */
@@ -195,8 +214,11 @@ fa2_status fa2i_tune_worker(fa2i_tune *tune);
 typedef struct fa2i_tune_work {
     size_t compile, verify, measure;
     double seconds;
+    size_t fit; /* problems to measure that fit the budget; without one, all */
 } fa2i_tune_work;
-fa2_status fa2i_tune_estimate(const fa2i_tune *tune, fa2i_tune_work *ret_work);
+
+/* Nothing may be staged, and nothing can be afterwards. */
+fa2_status fa2i_tune_estimate(fa2i_tune *tune, fa2i_tune_work *ret_work);
 void fa2i_tune_print_work(const fa2i_tune *tune, const fa2i_tune_work *work);
 
 bool fa2i_tune_stopped(const fa2i_tune *tune); /* by the user */

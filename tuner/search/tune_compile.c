@@ -25,23 +25,35 @@ static void adopt(fa2i_tune *tune, fa2i_tune_kernel *k, fa2i_kernel *kernel)
     tune->outcomes[k->kernel.outcome]++;
 }
 
-/* Look a kernel up; without an image only if it never had one. */
-static fa2_status find_stored(fa2i_tune *tune, fa2i_tune_kernel *k)
+fa2_status fa2i_tune_find_stored(const fa2i_tune *tune, const fa2i_tune_kernel *of,
+                                 fa2i_kernel *ret_kernel, bool *ret_found)
 {
     fa2i_kernel kernel = {0};
-    fa2_status st = fa2i_cache_get_kernel(tune->cache, &k->kernel.key, k->kernel.variant.recipe.abi,
-                                          false, &kernel);
+    const int abi = of->kernel.variant.recipe.abi;
+    fa2_status st = fa2i_cache_get_kernel(tune->cache, &of->kernel.key, abi, false, &kernel);
     if (st == FA2_OK && kernel.outcome != FA2I_OUTCOME_COMPILE_ERROR) {
         fa2i_kernel_done(&kernel);
-        st = fa2i_cache_get_kernel(tune->cache, &k->kernel.key, k->kernel.variant.recipe.abi, true,
-                                   &kernel);
+        st = fa2i_cache_get_kernel(tune->cache, &of->kernel.key, abi, true, &kernel);
     }
-    if (st == FA2_OK) {
+    *ret_found = st == FA2_OK;
+    if (st == FA2_OK)
+        *ret_kernel = kernel;
+    else
+        fa2i_kernel_done(&kernel);
+    return st == FA2_E_NOT_FOUND ? FA2_OK : st;
+}
+
+/* Look a kernel up. */
+static fa2_status take_stored(fa2i_tune *tune, fa2i_tune_kernel *k)
+{
+    fa2i_kernel kernel = {0};
+    bool found = false;
+    const fa2_status st = fa2i_tune_find_stored(tune, k, &kernel, &found);
+    if (st == FA2_OK && found) {
         adopt(tune, k, &kernel);
         tune->reused++;
     }
-    fa2i_kernel_done(&kernel);
-    return st == FA2_E_NOT_FOUND ? FA2_OK : st;
+    return st;
 }
 
 static fa2_status add_job(queue *q, size_t index)
@@ -69,7 +81,7 @@ static fa2_status fill_queue(queue *q)
         fa2i_tune_kernel *k = &tune->kernels[i];
         if (!k->staged || k->known)
             continue;
-        fa2_status st = find_stored(tune, k);
+        fa2_status st = take_stored(tune, k);
         if (st == FA2_OK && !k->known)
             st = add_job(q, i);
         if (st != FA2_OK)
@@ -134,5 +146,27 @@ fa2_status fa2i_tune_compile(fa2i_tune *tune)
     }
 done:
     queue_done(&q);
+    return st;
+}
+
+fa2_status fa2i_tune_mend(fa2i_tune *tune)
+{
+    fa2_status st = FA2_OK;
+    bool any = false;
+    for (size_t i = 0; i < tune->problem_count; i++) {
+        const fa2i_tune_problem *p = &tune->problems[i];
+        any = any || p->lost;
+        if (p->lost)
+            tune->kernels[p->winner_place].staged = true;
+    }
+    if (any)
+        st = fa2i_tune_compile(tune);
+    for (size_t i = 0; st == FA2_OK && i < tune->problem_count; i++) {
+        fa2i_tune_problem *p = &tune->problems[i];
+        const fa2i_tune_kernel *k = &tune->kernels[p->winner_place];
+        if (p->lost && (!k->known || k->kernel.outcome == FA2I_OUTCOME_COMPILE_ERROR))
+            p->state = FA2I_PROBLEM_OPEN;
+        p->lost = false;
+    }
     return st;
 }

@@ -11,7 +11,6 @@
 #include "runtime/ops/op.h"
 #include "runtime/plan/choose.h"
 #include "tuner/search/candidates.h"
-#include "tuner/search/compile_all.h"
 #include "tuner/search/tune.h"
 
 static fa2_status add_kernel(fa2i_tune *tune, const fa2i_variant *variant, const fa2i_key *key,
@@ -66,21 +65,27 @@ done:
     return st;
 }
 
-/* Does this device have the winner with its image, and did it find it right? An imported winner was
- * measured on another card of the same name, and verified on none that is known. */
+/* Does this device have the winner, and did it find it right? An imported winner was measured on another card of the
+ * same name, and verified on none that is known. Code that is lost is all that is to be done then. */
 static fa2_status find_proven_winner(fa2i_tune *tune, fa2i_tune_problem *problem, bool *ret_proven)
 {
     fa2_status st = FA2_OK;
     fa2i_kernel kernel = {0};
     fa2i_verification verification = {0};
     const fa2i_key *key = &problem->winner.kernel;
+    const int abi = fa2i_op_of(&problem->problem)->abi;
 
     *ret_proven = false;
     FA2_TRY(fa2i_cache_get_verification(tune->cache, tune->device, key, &verification));
     if (verification.outcome != FA2I_OUTCOME_OK)
         goto done;
-    FA2_TRY(
-        fa2i_cache_get_kernel(tune->cache, key, fa2i_op_of(&problem->problem)->abi, true, &kernel));
+    st = fa2i_cache_get_kernel(tune->cache, key, abi, true, &kernel);
+    problem->lost = st == FA2_E_NOT_FOUND;
+    if (problem->lost) {
+        fa2i_kernel_done(&kernel);
+        st = fa2i_cache_get_kernel(tune->cache, key, abi, false, &kernel);
+    }
+    FA2_TRY(st);
     memcpy(problem->variant, kernel.variant.text, sizeof problem->variant);
     *ret_proven = true;
 done:
@@ -88,11 +93,12 @@ done:
     return st == FA2_E_NOT_FOUND ? FA2_OK : st;
 }
 
-/* Are all candidates of a problem settled, and is there a measured winner to show for it? */
+/* Are all candidates of a problem settled, and is there a measured winner among them to show for it? */
 static fa2_status find_settled(fa2i_tune *tune, fa2i_tune_problem *problem, bool *ret_settled)
 {
     fa2i_measurement measurement = {0};
-    *ret_settled = false;
+    bool among = false;
+    *ret_settled = problem->lost = false;
     fa2_status st = fa2i_cache_get_winner(tune->cache, tune->device, problem->id, &problem->winner);
     if (st != FA2_OK || problem->winner.measured == tune->modelled)
         return st == FA2_E_NOT_FOUND ? FA2_OK : st;
@@ -103,8 +109,15 @@ static fa2_status find_settled(fa2i_tune *tune, fa2i_tune_problem *problem, bool
             return FA2_OK;
         if (st != FA2_OK)
             return st;
+        if (memcmp(key, &problem->winner.kernel, sizeof *key) == 0) {
+            among = true;
+            problem->winner_place = problem->candidates[i];
+        }
     }
-    return find_proven_winner(tune, problem, ret_settled);
+    st = find_proven_winner(tune, problem, ret_settled);
+    *ret_settled =
+        *ret_settled && (among || !problem->lost); /* what is no candidate is not compiled */
+    return st;
 }
 
 fa2_status fa2i_tune_look_again(fa2i_tune *tune, fa2i_tune_problem *problem)
@@ -198,7 +211,7 @@ done:
 static fa2_status plan_problem(fa2i_tune *tune, fa2i_tune_problem *problem)
 {
     fa2_status st = FA2_OK;
-    bool settled = false;
+    bool settled = false, dead = false;
     if (problem->state != FA2I_PROBLEM_OPEN)
         return FA2_OK;
     if (tune->options.force && !tune->options.dry_run)
@@ -206,10 +219,15 @@ static fa2_status plan_problem(fa2i_tune *tune, fa2i_tune_problem *problem)
     if (st == FA2_OK)
         st = find_settled(tune, problem, &settled);
     settled = settled && !tune->options.force;
+    problem->lost = problem->lost && settled;
+    if (st == FA2_OK && !settled)
+        st = fa2i_tune_find_dead(tune, problem, &dead);
     if (st != FA2_OK)
         return st;
     problem->complete = settled;
-    problem->state = settled ? FA2I_PROBLEM_SETTLED : FA2I_PROBLEM_OPEN;
+    problem->state = settled ? FA2I_PROBLEM_SETTLED
+                     : dead  ? FA2I_PROBLEM_FAILED
+                             : FA2I_PROBLEM_OPEN;
     return FA2_OK;
 }
 
@@ -280,7 +298,8 @@ fa2_status fa2i_tune_plan(fa2i_tune *tune)
     FA2_TRY(fa2i_tune_find_ids(tune));
     for (size_t i = 0; i < count; i++) {
         FA2_TRY(plan_problem(tune, &tune->problems[i]));
-        if (!tune->compiles && tune->problems[i].state == FA2I_PROBLEM_OPEN)
+        if (!tune->compiles &&
+            (tune->problems[i].state == FA2I_PROBLEM_OPEN || tune->problems[i].lost))
             FA2_TRY(fa2i_nvrtc_get(&nvrtc)); /* says what is missing */
     }
     FA2_TRY(fa2i_tune_learn_stored(tune));
@@ -299,44 +318,4 @@ bool fa2i_tune_usable(const fa2i_tune *tune, const fa2i_tune_problem *problem, s
     bool runs = k->kernel.outcome == FA2I_OUTCOME_OK ||
                 (all_spill && k->kernel.outcome == FA2I_OUTCOME_SPILLED);
     return k->known && runs && (!k->verified || k->verification.outcome == FA2I_OUTCOME_OK);
-}
-
-/* ---- --dry-run ---- */
-
-/* Seconds for a kernel's verification; for a problem's plan and measurements. From ten tunings on an H200
- * with 16 threads, 4 to 52 problems and 23 to 423 kernels to compile, which took 22 to 56 s: from 0.6 to 1.3
- * of that by these and fa2i_compile_about_s. Not known for other machines. */
-#define VERIFY_S  0.012
-#define MEASURE_S 0.26
-
-fa2_status fa2i_tune_estimate(const fa2i_tune *tune, fa2i_tune_work *ret_work)
-{
-    fa2i_tune_work work = {0};
-    double compiling_s = 0; /* of one thread */
-    fa2i_verification verdict;
-    for (size_t i = 0; i < tune->kernel_count; i++) {
-        const fa2i_tune_kernel *k = &tune->kernels[i];
-        fa2i_kernel kernel = {0};
-        if (!k->needed)
-            continue;
-        fa2_status st = fa2i_cache_get_kernel(tune->cache, &k->kernel.key,
-                                              k->kernel.variant.recipe.abi, false, &kernel);
-        if (st != FA2_OK && st != FA2_E_NOT_FOUND)
-            return st;
-        const bool runs = st == FA2_OK ? kernel.outcome == FA2I_OUTCOME_OK : true;
-        fa2i_kernel_done(&kernel);
-        work.compile += st == FA2_E_NOT_FOUND;
-        if (st == FA2_E_NOT_FOUND)
-            compiling_s += fa2i_compile_about_s(k->kernel.variant.recipe.op);
-        st = fa2i_cache_get_verification(tune->cache, tune->device, &k->kernel.key, &verdict);
-        if (st != FA2_OK && st != FA2_E_NOT_FOUND)
-            return st;
-        work.verify += runs && st == FA2_E_NOT_FOUND;
-    }
-    for (size_t i = 0; i < tune->problem_count; i++)
-        work.measure += tune->problems[i].state == FA2I_PROBLEM_OPEN;
-    work.seconds = compiling_s / tune->threads + VERIFY_S * (double)work.verify +
-                   MEASURE_S * (double)work.measure;
-    *ret_work = work;
-    return FA2_OK;
 }

@@ -19,8 +19,7 @@ static int by_worth(const void *left, const void *right)
     return a->rank < b->rank ? -1 : a->rank > b->rank;
 }
 
-/* Is there more than the order in which the problems were given? */
-static bool is_ordered(const fa2i_tune *tune)
+bool fa2i_tune_is_ordered(const fa2i_tune *tune)
 {
     bool ordered = tune->options.budget_s > 0;
     for (size_t i = 0; i < tune->problem_count; i++)
@@ -41,7 +40,7 @@ fa2_status fa2i_tune_order(fa2i_tune *tune)
         if (st != FA2_OK)
             return st;
     }
-    if (is_ordered(tune))
+    if (fa2i_tune_is_ordered(tune))
         qsort(tune->problems, tune->problem_count, sizeof *tune->problems, by_worth);
     return FA2_OK;
 }
@@ -55,6 +54,8 @@ void fa2i_tune_find_needed(fa2i_tune *tune)
         for (size_t j = 0; p->state == FA2I_PROBLEM_OPEN && j < p->count; j++)
             if (!p->prospects[j].hopeless)
                 tune->kernels[p->candidates[j]].needed = true;
+        if (p->lost)
+            tune->kernels[p->winner_place].needed = true;
     }
 }
 
@@ -86,7 +87,7 @@ fa2_status fa2i_tune_next_stage(fa2i_tune *tune, bool *ret_any)
 {
     const fa2_status st = fa2i_tune_order(tune);
     const size_t enough = KERNELS_PER_THREAD * (size_t)tune->threads;
-    const bool whole_classes = !is_ordered(tune);
+    const bool whole_classes = !fa2i_tune_is_ordered(tune);
     size_t unknown = 0;
     *ret_any = false;
     for (size_t i = 0; st == FA2_OK && i < tune->problem_count; i++) {

@@ -201,14 +201,21 @@ static fa2_status fail_problem(fa2i_timing *t, const char *why)
     return FA2_OK;
 }
 
-/* Nothing can run; but what was left out may. */
-static fa2_status give_up(fa2i_timing *t, const char *why)
+/* Nothing can run; but what was left out may. The database knows all that failed. */
+static fa2_status give_up(fa2i_timing *t)
 {
-    if (t->left_count == 0 || t->problem->all_wanted)
-        return fail_problem(t, why);
-    t->problem->all_wanted = true;
-    t->problem->staged = false;
-    return FA2_OK;
+    fa2_status st = FA2_OK;
+    bool dead = false;
+    if (t->left_count > 0 && !t->problem->all_wanted) {
+        t->problem->all_wanted = true;
+        t->problem->staged = false;
+        return FA2_OK;
+    }
+    FA2_TRY(fa2i_timing_put_unusable(t));
+    FA2_TRY(fail_problem(t, "no variant of this problem can run: see fa2-tune show"));
+    FA2_TRY(fa2i_tune_find_dead(t->tune, t->problem, &dead));
+done:
+    return st;
 }
 
 static fa2_status race(fa2i_timing *t)
@@ -217,7 +224,7 @@ static fa2_status race(fa2i_timing *t)
     size_t winner = t->count;
 
     if (t->count == 0)
-        return give_up(t, "no variant of this problem can run: see `fa2-tune show`");
+        return give_up(t);
     t->tune->timed += t->count;
     t->search = (fa2i_search){.sample = sample,
                               .spent = spent,
@@ -236,7 +243,7 @@ static fa2_status race(fa2i_timing *t)
     else if (fa2i_tune_stopped(t->tune))
         FA2_TRY(fa2i_timing_put_times(t));
     else
-        FA2_TRY(give_up(t, "every variant failed while it was timed: see `fa2-tune show`"));
+        FA2_TRY(give_up(t));
 done:
     return st;
 }

@@ -1,0 +1,72 @@
+/*
+ * Problems of which every candidate is known to fail: tuning would find nothing that it may run.
+ */
+#include <stdio.h>
+#include <string.h>
+#include "tuner/search/tune.h"
+
+enum { OUTCOMES = FA2I_OUTCOME_LAUNCH_ERROR + 1 };
+
+/* What a candidate is known to have failed by; FA2I_OUTCOME_OK: it may run, as far as is known. With --force
+ * measurements do not count, for they are taken again. */
+static fa2_status find_failure(const fa2i_tune *tune, const fa2i_tune_problem *problem,
+                               const fa2i_tune_kernel *k, fa2i_outcome *ret_outcome)
+{
+    fa2i_kernel kernel = {0};
+    fa2i_verification verdict;
+    fa2i_measurement row;
+    *ret_outcome = FA2I_OUTCOME_OK;
+    fa2_status st =
+        fa2i_cache_get_verification(tune->cache, tune->device, &k->kernel.key, &verdict);
+    if (st == FA2_OK && verdict.outcome != FA2I_OUTCOME_OK) {
+        *ret_outcome = verdict.outcome;
+        return FA2_OK;
+    }
+    if (st == FA2_OK || st == FA2_E_NOT_FOUND)
+        st = fa2i_cache_get_kernel(tune->cache, &k->kernel.key, k->kernel.variant.recipe.abi, false,
+                                   &kernel);
+    if (st == FA2_OK)
+        *ret_outcome = kernel.outcome;
+    fa2i_kernel_done(&kernel);
+    if (st != FA2_OK || *ret_outcome != FA2I_OUTCOME_OK || tune->options.force)
+        return st == FA2_E_NOT_FOUND ? FA2_OK : st;
+    st = fa2i_cache_get_measurement(tune->cache, tune->device, problem->id, &k->kernel.key, &row);
+    if (st == FA2_OK && row.settled)
+        *ret_outcome = row.outcome;
+    return st == FA2_E_NOT_FOUND ? FA2_OK : st;
+}
+
+static void say_dead(const size_t *counts, fa2i_tune_problem *problem)
+{
+    char list[160] = "";
+    size_t used = 0;
+    for (int i = FA2I_OUTCOME_OK + 1; i < OUTCOMES && used < sizeof list; i++)
+        if (counts[i] > 0)
+            used += (size_t)snprintf(list + used, sizeof list - used, "%s%s: %zu",
+                                     used == 0 ? "" : ", ", fa2i_outcome_string((fa2i_outcome)i),
+                                     counts[i]);
+    snprintf(
+        problem->message, sizeof problem->message,
+        "no variant can run (%s): fa2-tune show says why, and fa2-tune forget --failures (with "
+        "--shape: this problem's alone) lets the next tuning try them again",
+        list);
+}
+
+fa2_status fa2i_tune_find_dead(const fa2i_tune *tune, fa2i_tune_problem *problem, bool *ret_dead)
+{
+    size_t counts[OUTCOMES] = {0};
+    *ret_dead = false;
+    for (size_t i = 0; i < problem->count; i++) {
+        fa2i_outcome outcome = FA2I_OUTCOME_OK;
+        const fa2_status st =
+            find_failure(tune, problem, &tune->kernels[problem->candidates[i]], &outcome);
+        if (st != FA2_OK || outcome == FA2I_OUTCOME_OK)
+            return st;
+        counts[outcome]++;
+    }
+    if (counts[FA2I_OUTCOME_SPILLED] == problem->count) /* one that spills is better than none */
+        return FA2_OK;
+    say_dead(counts, problem);
+    *ret_dead = true;
+    return FA2_OK;
+}
