@@ -1,0 +1,190 @@
+#!/bin/sh
+# A database that is looked into, damaged, mended and tuned again, on the software device with a few variants: filters
+# and what contradicts them, code that is lost, variants that fail, what a dry run promises.
+# Usage: test_upkeep.sh FA2_TUNE LIBFA2SIM CLIENT
+set -u
+[ $# -ge 3 ] || {
+    echo "usage: test_upkeep.sh FA2_TUNE LIBFA2SIM CLIENT" >&2
+    exit 2
+}
+# shellcheck source=tests/sim/few.sh
+. "$(dirname "$0")/few.sh"
+shape=Hq=2,Sq=48,D=16
+shapes="--shape $shape --shape op=backward,$shape --shape Hq=2,Sq=32,D=16"
+
+# is SQL TEXT [DATABASE]: what a question to a database answers.
+is() {
+    answer=$(sqlite3 -readonly "${3:-fa2.db}" "$1" 2>&1)
+    checks=$((checks + 1))
+    [ "$answer" = "$2" ] || fail "${3:-fa2.db}: $1: $answer, expected $2"
+}
+# json EXPRESSION: of d, the document that the last run wrote, this holds.
+json() {
+    checks=$((checks + 1))
+    python3 -c "import json, sys; d = json.load(sys.stdin); sys.exit(not ($1))" <out || fail "$ran: not $1"
+}
+
+# shellcheck disable=SC2086 # several words
+run 0 --device 0 $shapes
+cp fa2.db whole.db
+
+# ---- what is meant: operations, devices, nothing ----
+run 0 show --op backward --shape D=16
+has out bwd_sm80
+lacks out fwd_sm80
+run 0 show --op backward --shape $shape
+has out bwd_sm80
+lacks out fwd_sm80
+run 0 show --op backward
+has out bwd_sm80
+lacks out fwd_sm80
+for command in list show report "forget --variant br=" "--device 0 --dry-run"; do
+    # shellcheck disable=SC2086 # a command and its arguments
+    run 2 $command --op backward --shape op=forward,$shape
+    has err "--op backward contradicts --shape, which says op=forward; leave out one of them"
+    empty out
+done
+run 0 list --op all --device all
+has out forward
+has out backward
+run 0 show --device 3060
+has out "Sq=32 Sk=32"
+has out bwd_sm80
+run 0 show --device 0 --json
+json "len(d) == 6 and {e['op'] for e in d} == {'forward', 'backward'}"
+run 0 show --json --shape $shape --shape Hq=2,Sq=32,D=16
+json "len(d) == 4"
+# What was left out has a word of its own, and is no failure.
+json "sorted({e['outcome'] for e in d}) == ['left_out', 'ok']"
+json "all((e['n'] > 0) == (e['outcome'] == 'ok') for e in d)"
+for command in "list --device H100" "show --device H100"; do
+    # shellcheck disable=SC2086 # a command and its arguments
+    "$tune" $command >out 2>err
+    ran=$command
+    has err "the devices in it: NVIDIA GeForce RTX 3060 (software device)"
+    empty out
+done
+run 1 show --device H100 --json
+json "d == []"
+run 1 show --shape Hq=2,Sq=49,D=16 --json
+json "d == []"
+run 0 list --device H100 --json
+json "d == []"
+run 0 forget --device H100
+has out "forgot 0 measurements, 0 winners, 0 verifications and 0 kernels"
+has err "nothing in $FA2_DB passes that"
+has err "the devices in it: NVIDIA GeForce RTX 3060 (software device)"
+run 3 show --device 7
+has err "--device 7 means this machine's (another's is named by a part of its name: L4, 'A100 80'): there is no CUDA"
+untouched fa2.db whole.db
+run 0 forget --device all
+run 0 list
+has err "no winners"
+
+# ---- code that is lost, or damaged: what was measured stays ----
+times="SELECT group_concat(median_us) FROM (SELECT median_us FROM measurement ORDER BY problem, kernel)"
+winners="SELECT group_concat(model_us || tuned_at) FROM (SELECT * FROM winner ORDER BY problem)"
+for damage in "update code set data = zeroblob(length(data))" "delete from image" \
+    "delete from image where kernel in (select kernel from winner)"; do
+    cp whole.db lost.db
+    sqlite3 lost.db "$damage"
+    run 1 check --db lost.db
+    has err "fa2-tune gc"
+    has err "their next call"
+    # A dry run counts what must be compiled, and a tuning does that and no more.
+    # shellcheck disable=SC2086
+    run 0 --device 0 $shapes --db lost.db --dry-run
+    has out "(its code is lost: to compile again)"
+    has out "to compile: 2, to verify: 0, problems to measure: 0;"
+    cp lost.db tuned.db
+    # shellcheck disable=SC2086
+    run 0 --device 0 $shapes --db tuned.db
+    has err "problems: 0 modelled, 3 tuned already"
+    has err "2 compiled, 0 reused, 0 verified"
+    is "$times" "$(sqlite3 whole.db "$times")" tuned.db
+    is "$winners" "$(sqlite3 whole.db "$winners")" tuned.db
+    # shellcheck disable=SC2086
+    run 0 --device 0 $shapes --db tuned.db --dry-run
+    has out "to compile: 0, to verify: 0, problems to measure: 0"
+    run 0 gc --db tuned.db # losers' code that is damaged
+    has out "0 winners that could not serve"
+    run 0 check --db tuned.db
+    # So does gc; without a compiler it says who will.
+    FA2_NVRTC_LIBRARY=/nonexistent/libnvrtc.so run 0 gc --db lost.db
+    has err "2 kernels of winners without code: the next call, or fa2-tune gc, compiles where NVRTC is; here: no NVRTC"
+    FA2_NVRTC_LIBRARY=/nonexistent/libnvrtc.so run 1 --device 0 --shape $shape --db lost.db
+    has err "/nonexistent/libnvrtc.so"
+    run 1 check --db lost.db
+    has err "winners without code: 3; fa2-tune gc compiles it where NVRTC is, as does their next call; what was"
+    is "$winners" "$(sqlite3 whole.db "$winners")" lost.db
+    cp lost.db called.db
+    run 0 gc --db lost.db
+    has out "compiled 2 of 2 kernels of winners without code"
+    run 0 check --db lost.db
+    is "$times" "$(sqlite3 whole.db "$times")" lost.db
+    is "$winners" "$(sqlite3 whole.db "$winners")" lost.db
+    # And a call.
+    call 0 1 2 48 16 0 --db called.db
+    has out "rule       exact"
+    call 0 1 2 48 16 0 --backward --db called.db
+    run 0 check --db called.db
+    is "$winners" "$(sqlite3 whole.db "$winners")" called.db
+done
+# With measurements to take, too, and a kernel that is another problem's.
+cp whole.db lost.db
+sqlite3 lost.db "delete from image; delete from code"
+run 0 --device 0 --shape $shape --shape Hq=2,Sq=40,D=16 --db lost.db
+has err "problems: 1 modelled, 1 tuned already"
+run 0 gc --db lost.db
+run 0 check --db lost.db
+
+# ---- variants that all fail ----
+for fault in fault hang; do
+    rm -f dead.db
+    FA2_SIM_FAULT=$fault=1 run 1 --device 0 --shape $shape --db dead.db
+    has err "failed: no variant can run ($fault: 2): fa2-tune show says why, and fa2-tune forget --failures"
+    has err "forward: 1 problem, 2 variants, 0 of them usable, 0 spilled"
+    # Nothing is promised, nor done, until it is forgotten.
+    run 0 --device 0 --shape $shape --db dead.db --dry-run
+    has out "to compile: 0, to verify: 0, problems to measure: 0"
+    has err "fa2-tune forget --failures"
+    run 1 --device 0 --shape $shape --db dead.db
+    has err "0 compiled, 0 reused, 0 verified"
+    has err "fa2-tune forget --failures"
+    run 0 forget --failures --shape $shape --db dead.db
+    run 0 --device 0 --shape $shape --db dead.db --dry-run
+    has out "to verify: 2, problems to measure: 1"
+    run 0 --device 0 --shape $shape --db dead.db
+    has err "problems: 1 modelled"
+    run 0 check --db dead.db
+done
+# Verdicts of a tuning that was ended before it measured.
+rm -f dead.db
+FA2_SIM_FAULT=fault=1 run 1 --device 0 --shape $shape --db dead.db
+sqlite3 dead.db "delete from measurement"
+run 0 --device 0 --shape $shape --db dead.db --dry-run
+has err "no variant can run (fault: 2)"
+run 0 forget --failures --shape $shape --db dead.db
+has out "2 verifications"
+run 0 --device 0 --shape $shape --db dead.db
+
+# ---- a dry run with a budget, or with calls: the order, why, and what fits ----
+wide=Hq=4,Sq=100,D=64
+run 0 --device 0 --db whole.db --dry-run --budget 2.5 --shape $shape --shape op=backward,$wide --shape $wide
+has out "op=backward B=1 Hq=4 Hkv=4 Sq=100 Sk=100 D=64"
+has out " us to gain in 1 call"
+has out "; beyond the budget"
+has out "; the budget of 2.5 s is about enough for 1 of 2 problems"
+run 0 --device 0 --db whole.db --dry-run --budget 2.5 --shape op=backward,$wide --shape $wide --json
+json "[p['fits'] for p in d['problems']] == [True, False]"
+run 0 --device 0 --db whole.db --dry-run --budget 1000 --shape op=backward,$wide --shape $wide
+has out "about enough for 2 of 2 problems"
+lacks out "beyond the budget"
+run 0 --device 0 --db whole.db --dry-run --shape $wide
+lacks out "gain"
+lacks out "budget"
+printf 'calls,batch,heads_q,heads_kv,seq_q,seq_k,head_dim,dtype,causal\n7,1,2,2,64,64,16,fp16,0\n' >calls.csv
+run 0 --device 0 --db whole.db --dry-run --shapes calls.csv
+has out "nothing to gain expected"
+
+summary
