@@ -125,6 +125,10 @@ run 2 explain --shape Hq=8,Sq=512,D=64,dtype=bf16 --arch sm_75
 has err "bf16 needs compute capability 8.0"
 run 2 export
 has err "export needs a file"
+for command in export import; do
+    run 2 $command ""
+    has err "$command needs a file, and \"\" names none"
+done
 run 2 import nothing.jsonl
 has err "nothing.jsonl: No such file or directory"
 

@@ -157,6 +157,8 @@ static void test_filters(void)
     CHECK_EQ(parse("--device 3060", FA2I_OPT_FILTER, &o), FA2_OK);
     CHECK_EQ(fa2i_filter_find_device(&o), FA2_OK); /* no device has such a number */
     CHECK_STR(o.filter.device, "3060");
+    check_refused("--shape=", FA2I_OPT_FILTER,
+                  "--shape \"\": expected KEY=VALUE,..., for example D=64,causal=1");
     check_refused("--device=", FA2I_OPT_FILTER,
                   "--device \"\": expected a device number, a part of a device's name, or all");
     check_refused(

@@ -44,6 +44,12 @@ for command in list show report "forget --variant br=" "--device 0 --dry-run"; d
     has err "--op backward contradicts --shape, which says op=forward; leave out one of them"
     empty out
 done
+for command in list forget show; do
+    run 2 $command --shape ,
+done
+run 0 show --op all
+has out fwd_sm80
+has out bwd_sm80
 run 0 list --op all --device all
 has out forward
 has out backward
@@ -186,5 +192,13 @@ lacks out "budget"
 printf 'calls,batch,heads_q,heads_kv,seq_q,seq_k,head_dim,dtype,causal\n7,1,2,2,64,64,16,fp16,0\n' >calls.csv
 run 0 --device 0 --db whole.db --dry-run --shapes calls.csv
 has out "nothing to gain expected"
+FA2_SIM_CARD=rtx3060,rtx3060 run 0 --device all --db whole.db --dry-run --shape $wide
+has err "what is said of a device, equal ones share"
+has out "device 1: "
+# What was lost is not mended by a budget that is spent before, which is said.
+cp whole.db lost.db
+sqlite3 lost.db "delete from image"
+run 0 --device 0 --shape $shape --db lost.db --budget 0.001
+has err "still to compile: 1 variant, to verify: 0"
 
 summary

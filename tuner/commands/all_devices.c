@@ -237,6 +237,8 @@ fa2_status fa2i_all_devices_tune(int argc, char **argv, const fa2i_options *opti
     size_t started = 0;
     fa2_status st = count_devices(&devices);
     const int threads = threads_each(options, devices);
+    if (options->dry_run && devices > 1)
+        fputs("what is said of a device, equal ones share\n", stderr);
     for (; st == FA2_OK && started < (size_t)devices; started += st == FA2_OK) {
         tuners[started].device = (int)started;
         st = start(argc, argv, threads, &tuners[started]);

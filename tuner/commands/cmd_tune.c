@@ -275,10 +275,12 @@ static void print_unreached(fa2i_tune *tune, size_t open, size_t measured)
 /* What it all amounts to, and a word on stderr when the caller must do something. */
 static int exit_status(fa2i_tune *tune)
 {
-    size_t counts[FA2I_PROBLEM_FAILED + 1] = {0};
-    for (size_t i = 0; i < tune->problem_count; i++)
+    size_t counts[FA2I_PROBLEM_FAILED + 1] = {0}, lost = 0;
+    for (size_t i = 0; i < tune->problem_count; i++) {
         counts[tune->problems[i].state]++;
-    if (counts[FA2I_PROBLEM_OPEN] > 0 || fa2i_tune_stopped(tune))
+        lost += tune->problems[i].lost;
+    }
+    if (counts[FA2I_PROBLEM_OPEN] + lost > 0 || fa2i_tune_stopped(tune))
         print_unreached(tune, counts[FA2I_PROBLEM_OPEN], counts[FA2I_PROBLEM_MEASURED]);
     if (fa2i_tune_stopped(tune))
         return FA2I_EXIT_INTERRUPTED;

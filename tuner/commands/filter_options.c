@@ -53,11 +53,19 @@ fa2_status fa2i_filter_apply_shape(const char *value, fa2i_options *options)
     const fa2_status st = fa2i_shape_fields(value, &fields);
     if (st != FA2_OK)
         return st;
-    for (int field = 0; field < FA2I_FIELD_COUNT; field++)
-        if (fields.given[field])
-            filter_field(&options->filter, field, fa2i_field_get(&fields.problem, field));
+    bool any = false;
+    for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
+        if (!fields.given[field])
+            continue;
+        any = true;
+        filter_field(&options->filter, field, fa2i_field_get(&fields.problem, field));
+    }
     note_op(&fields, options);
-    return FA2_OK;
+    return any ? FA2_OK
+               : fa2i_fail(FA2_E_INVALID,
+                           "--shape \"%s\": expected KEY=VALUE,..., for example "
+                           "D=64,causal=1",
+                           value);
 }
 
 fa2_status fa2i_filter_apply_shown(const char *value, fa2i_options *options)

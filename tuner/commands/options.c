@@ -247,6 +247,8 @@ static fa2_status parse_positional(const char *command, const char *arg, int acc
         return fa2i_fail(FA2_E_INVALID, "%s takes options only; \"%s\" is none", command, arg);
     if (options->positional != NULL)
         return fa2i_fail(FA2_E_INVALID, "%s takes one file; \"%s\" is a second one", command, arg);
+    if (*arg == '\0')
+        return fa2i_fail(FA2_E_INVALID, "%s needs a file, and \"\" names none", command);
     options->positional = arg;
     return FA2_OK;
 }

@@ -8,29 +8,33 @@
 enum { OUTCOMES = FA2I_OUTCOME_LAUNCH_ERROR + 1 };
 
 /* What a candidate is known to have failed by; FA2I_OUTCOME_OK: it may run, as far as is known. With --force
- * measurements do not count, for they are taken again. */
+ * measurements do not count, for they are taken again. *ret_sound: it compiled, and does not spill. */
 static fa2_status find_failure(const fa2i_tune *tune, const fa2i_tune_problem *problem,
-                               const fa2i_tune_kernel *k, fa2i_outcome *ret_outcome)
+                               const fa2i_tune_kernel *k, fa2i_outcome *ret_outcome,
+                               bool *ret_sound)
 {
     fa2i_kernel kernel = {0};
-    fa2i_verification verdict;
-    fa2i_measurement row;
+    fa2i_verification verdict = {0};
+    fa2i_measurement row = {0};
+    const fa2i_key *key = &k->kernel.key;
     *ret_outcome = FA2I_OUTCOME_OK;
+    *ret_sound = false;
     fa2_status st =
-        fa2i_cache_get_verification(tune->cache, tune->device, &k->kernel.key, &verdict);
-    if (st == FA2_OK && verdict.outcome != FA2I_OUTCOME_OK) {
-        *ret_outcome = verdict.outcome;
-        return FA2_OK;
-    }
-    if (st == FA2_OK || st == FA2_E_NOT_FOUND)
-        st = fa2i_cache_get_kernel(tune->cache, &k->kernel.key, k->kernel.variant.recipe.abi, false,
-                                   &kernel);
-    if (st == FA2_OK)
-        *ret_outcome = kernel.outcome;
-    fa2i_kernel_done(&kernel);
-    if (st != FA2_OK || *ret_outcome != FA2I_OUTCOME_OK || tune->options.force)
+        fa2i_cache_get_kernel(tune->cache, key, k->kernel.variant.recipe.abi, false, &kernel);
+    if (st != FA2_OK)
         return st == FA2_E_NOT_FOUND ? FA2_OK : st;
-    st = fa2i_cache_get_measurement(tune->cache, tune->device, problem->id, &k->kernel.key, &row);
+    *ret_outcome = kernel.outcome;
+    *ret_sound = kernel.outcome == FA2I_OUTCOME_OK;
+    fa2i_kernel_done(&kernel);
+    if (*ret_outcome == FA2I_OUTCOME_COMPILE_ERROR)
+        return FA2_OK;
+    st = fa2i_cache_get_verification(tune->cache, tune->device, key, &verdict);
+    if (st == FA2_OK && verdict.outcome != FA2I_OUTCOME_OK)
+        *ret_outcome = verdict.outcome;
+    if (*ret_outcome != FA2I_OUTCOME_OK || tune->options.force ||
+        (st != FA2_OK && st != FA2_E_NOT_FOUND))
+        return st == FA2_E_NOT_FOUND ? FA2_OK : st;
+    st = fa2i_cache_get_measurement(tune->cache, tune->device, problem->id, key, &row);
     if (st == FA2_OK && row.settled)
         *ret_outcome = row.outcome;
     return st == FA2_E_NOT_FOUND ? FA2_OK : st;
@@ -55,16 +59,19 @@ static void say_dead(const size_t *counts, fa2i_tune_problem *problem)
 fa2_status fa2i_tune_find_dead(const fa2i_tune *tune, fa2i_tune_problem *problem, bool *ret_dead)
 {
     size_t counts[OUTCOMES] = {0};
+    bool any_sound = false;
     *ret_dead = false;
     for (size_t i = 0; i < problem->count; i++) {
         fa2i_outcome outcome = FA2I_OUTCOME_OK;
+        bool sound = false;
         const fa2_status st =
-            find_failure(tune, problem, &tune->kernels[problem->candidates[i]], &outcome);
+            find_failure(tune, problem, &tune->kernels[problem->candidates[i]], &outcome, &sound);
         if (st != FA2_OK || outcome == FA2I_OUTCOME_OK)
             return st;
         counts[outcome]++;
+        any_sound = any_sound || sound;
     }
-    if (counts[FA2I_OUTCOME_SPILLED] == problem->count) /* one that spills is better than none */
+    if (counts[FA2I_OUTCOME_SPILLED] > 0 && !any_sound) /* one that spills is better than none */
         return FA2_OK;
     say_dead(counts, problem);
     *ret_dead = true;
