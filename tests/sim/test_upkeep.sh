@@ -143,6 +143,17 @@ run 0 --device 0 --shape $shape --shape Hq=2,Sq=40,D=16 --db lost.db
 has err "problems: 1 modelled, 1 tuned already"
 run 0 gc --db lost.db
 run 0 check --db lost.db
+# A variant that this fa2 does not have stays, until its problem is tuned again.
+cp whole.db lost.db
+sqlite3 lost.db "update kernel set variant = replace(variant, 'fwd_sm80', 'fwd_sm81') where id in
+    (select kernel from winner)"
+run 0 gc --db lost.db
+has err "there is no family 'fwd_sm81'"
+has err "of 1 no code can be made here; tuning their problems again gives these other winners"
+run 1 check --db lost.db
+# shellcheck disable=SC2086
+run 0 --device 0 $shapes --db lost.db
+run 0 check --db lost.db
 
 # ---- variants that all fail ----
 for fault in fault hang; do

@@ -117,6 +117,12 @@ static fa2_status give_code(fa2i_cache *cache, const fa2i_options *options,
     if (st == FA2_OK && of.wanted > 0)
         printf("compiled %zu of %zu kernel%s of winners without code\n", of.compiled, of.wanted,
                fa2i_plural(of.wanted));
+    if (st == FA2_OK && of.unknown > 0)
+        fprintf(
+            stderr,
+            "fa2-tune: of %zu no code can be made here; tuning their problems again gives these "
+            "other winners, fa2-tune forget --variant TEXT drops them\n",
+            of.unknown);
     *ret_failed = of.failed > 0;
     return st;
 }
