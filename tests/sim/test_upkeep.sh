@@ -102,6 +102,9 @@ for damage in "update code set data = zeroblob(length(data))" "delete from image
     run 0 --device 0 $shapes --db lost.db --dry-run
     has out "(its code is lost: to compile again)"
     has out "to compile: 2, to verify: 0, problems to measure: 0;"
+    # shellcheck disable=SC2086
+    run 0 --device 0 $shapes --db lost.db --dry-run --json
+    json "all(p['state'] == 'settled' and p['lost'] for p in d['problems'])"
     cp lost.db tuned.db
     # shellcheck disable=SC2086
     run 0 --device 0 $shapes --db tuned.db
@@ -165,6 +168,8 @@ for fault in fault hang; do
     run 0 --device 0 --shape $shape --db dead.db --dry-run
     has out "to compile: 0, to verify: 0, problems to measure: 0"
     has err "fa2-tune forget --failures"
+    run 0 --device 0 --shape $shape --db dead.db --dry-run --json
+    json "d['problems'][0]['state'] == 'failed' and 'forget --failures' in d['problems'][0]['message']"
     run 1 --device 0 --shape $shape --db dead.db
     has err "0 compiled, 0 reused, 0 verified"
     has err "fa2-tune forget --failures"
@@ -193,7 +198,7 @@ has out " us to gain in 1 call"
 has out "; beyond the budget"
 has out "; the budget of 2.5 s is about enough for 1 of 2 problems"
 run 0 --device 0 --db whole.db --dry-run --budget 2.5 --shape op=backward,$wide --shape $wide --json
-json "[p['fits'] for p in d['problems']] == [True, False]"
+json "[p['fits'] for p in d['problems']] == [True, False] and d['budget'] == 2.5 and d['fit'] == 1"
 run 0 --device 0 --db whole.db --dry-run --budget 1000 --shape op=backward,$wide --shape $wide
 has out "about enough for 2 of 2 problems"
 lacks out "beyond the budget"

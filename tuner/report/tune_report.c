@@ -154,6 +154,15 @@ static void print_op(const fa2i_tune *tune, fa2_op op)
     fputs("\n", stderr);
 }
 
+/* Why it cannot be tuned, if so. */
+static void print_message_json(const fa2i_tune_problem *problem)
+{
+    if (problem->message[0] == '\0')
+        return;
+    fputs(",\"message\":", stdout);
+    fa2i_json_string(stdout, problem->message);
+}
+
 static void print_work_json(const fa2i_tune *tune, const fa2i_tune_work *work)
 {
     char shape[FA2I_PROBLEM_CHARS];
@@ -165,6 +174,8 @@ static void print_work_json(const fa2i_tune *tune, const fa2i_tune_work *work)
         printf("%.1f", work->seconds);
     else
         fputs("null", stdout); /* not known of a software device */
+    if (tune->options.budget_s > 0)
+        printf(",\"budget\":%g,\"fit\":%zu", tune->options.budget_s, work->fit);
     fputs(",\"problems\":[", stdout);
     for (size_t i = 0; i < tune->problem_count; i++) {
         const fa2i_tune_problem *p = &tune->problems[i];
@@ -176,6 +187,10 @@ static void print_work_json(const fa2i_tune *tune, const fa2i_tune_work *work)
         if (p->state == FA2I_PROBLEM_OPEN)
             printf(",\"calls\":%.0f,\"gain_us\":%.3f,\"fits\":%s", p->calls, p->worth_us,
                    p->fits ? "true" : "false");
+        else if (p->lost)
+            fputs(",\"lost\":true", stdout);
+        else
+            print_message_json(p);
         fputs("}", stdout);
     }
     fputs("]}\n", stdout);
@@ -271,9 +286,8 @@ static void print_problem_json(const fa2i_tune *tune, const fa2i_tune_problem *p
         printf(",\"median_us\":%.3f,\"tflops\":%.3f,\"speedup_vs_default\":%.4f,\"complete\":%s",
                problem->winner.median_us, tflops(problem), gain(problem),
                problem->complete ? "true" : "false");
-    } else if (problem->message[0] != '\0') {
-        fputs(",\"message\":", stdout);
-        fa2i_json_string(stdout, problem->message);
+    } else {
+        print_message_json(problem);
     }
     fputs("}", stdout);
 }
