@@ -74,6 +74,8 @@ run 1 show --device H100 --json
 json "d == []"
 run 1 show --shape Hq=2,Sq=49,D=16 --json
 json "d == []"
+run 1 show --shape Hq=2,Sq=49,D=16
+empty out
 run 0 list --device H100 --json
 json "d == []"
 run 0 forget --device H100

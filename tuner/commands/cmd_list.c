@@ -293,17 +293,14 @@ static void say_unknown(const fa2i_cache *cache, const fa2_problem *problem)
 }
 
 static fa2_status show_problem(fa2i_cache *cache, const fa2_problem *problem,
-                               const fa2i_filter *filter, bool *ret_known)
+                               const fa2i_filter *filter)
 {
     char shape[FA2I_PROBLEM_CHARS];
     listing l;
     listing_init(&l, measurement_columns, sizeof measurement_columns / sizeof *measurement_columns);
     fa2i_problem_format(problem, shape, sizeof shape);
     printf("%s\n\n", shape);
-    const fa2_status st =
-        listing_end(&l, fa2i_cache_list_measurements(cache, problem, filter, add_row, &l));
-    *ret_known = l.rows > 0;
-    return st;
+    return listing_end(&l, fa2i_cache_list_measurements(cache, problem, filter, add_row, &l));
 }
 
 static int note_row(void *user, int columns, const char *const *names, const char *const *values)
@@ -330,7 +327,7 @@ static fa2_status add_filtered(fa2i_cache *cache, fa2i_options *options)
     return st;
 }
 
-/* *ret_unknown: for how many of them nothing is there; as JSON they are looked for, and printed together behind. */
+/* *ret_unknown: of how many of them nothing is there. As JSON they are one document. */
 static fa2_status show_all(fa2i_cache *cache, const fa2i_options *options, size_t *ret_unknown)
 {
     const fa2i_filter filter = {.device = options->filter.device}; /* the problems are chosen */
@@ -339,11 +336,12 @@ static fa2_status show_all(fa2i_cache *cache, const fa2i_options *options, size_
     for (size_t i = 0; st == FA2_OK && i < options->shapes.count; i++) {
         const fa2_problem *problem = &options->shapes.items[i];
         bool known = false;
-        st = options->json ? fa2i_cache_list_measurements(cache, problem, &filter, note_row, &known)
-                           : show_problem(cache, problem, &filter, &known);
+        st = fa2i_cache_list_measurements(cache, problem, &filter, note_row, &known);
         if (st == FA2_OK && !known) {
             say_unknown(cache, problem);
             *ret_unknown += 1;
+        } else if (st == FA2_OK && !options->json) {
+            st = show_problem(cache, problem, &filter);
         }
     }
     if (st == FA2_OK && options->json)
