@@ -29,9 +29,9 @@ local M = {name = "fwd_sm90"}
 -- that loads where work is taken by a counter or a bias is copied, which come in equal parts from those that compute;
 -- keyed: those where keys are made for dropout, and keyed_most is in the place of most.
 local shares = {
-   {load = 24, group = 232, resident = 2, most = 192, columns = 128, counted = 8, keyed = 32, keyed_most = 166},
-   {load = 24, group = 240, resident = 1, most = 208, columns = 256, counted = 16, keyed = 32, keyed_most = 210},
-   {load = 32, group = 160, resident = 1, most = 128, columns = 128, counted = 0, keyed = 24, keyed_most = 146},
+   {load = 24, group = 232, resident = 2, most = 192, columns = 128, counted = 8, keyed = 32, keyed_most = 160},
+   {load = 24, group = 240, resident = 1, most = 208, columns = 256, counted = 16, keyed = 32, keyed_most = 202},
+   {load = 32, group = 160, resident = 1, most = 128, columns = 128, counted = 0, keyed = 24, keyed_most = 138},
 }
 
 -- Instructions of a score for dropout, whose columns' keys a warp that loads makes, and whose masks are made beside the
@@ -117,10 +117,9 @@ end
 -- Of a bias in fp32, whose numbers are read where they are added: so many at once, of those of a thread.
 local read_ahead = 5 / 4
 
--- Whether what dropout multiplies P by is made beside the product S, and kept until there is P: O leaves registers for
--- it.
-local function keeps_early(v)
-   return v.dropout == 1 and v.d <= 192
+-- Whether dropout's work on P is done beside the next S, and not before that is started: O leaves registers for it.
+local function drops_beside(v)
+   return v.d <= 224
 end
 
 -- Whether a bias that comes through shared memory is read beside the product that it is added behind: dropout has its
@@ -142,7 +141,7 @@ end
 local function live_registers(v)
    local kept = setmetatable({bias = bias.is_ahead(v) and "none" or v.bias}, {__index = v})
    local read = v.bias == "fp32" and v.bc // 2 * read_ahead or 0
-   return v.bc // 2 + v.bc // 4 + v.d // 2 + words_of(v) + read + (keeps_early(v) and v.bc // 4 or 0)
+   return v.bc // 2 + v.bc // 4 + v.d // 2 + words_of(v) + read
       + features.registers(kept, 1) + v.softcap * softcap.own_registers
 end
 
@@ -279,8 +278,8 @@ function M.names(v)
       names.mapped, names.more_maps = names.mapped .. " and of a bias", names.more_maps .. ", bias"
       names.column_bytes = " + kSideBytes"
    end
-   names.keyed, names.early_keeps = v.dropout == 1, keeps_early(v)
-   names.keeps = names.early_keeps and "keeps" or "dropped, KeyTiles(smem, k.before())"
+   names.keyed = v.dropout == 1
+   names.drops_beside, names.drops_behind = names.keyed and drops_beside(v), names.keyed and not drops_beside(v)
    names.group_smem = names.bias_staged and ", smem" or ""
    names.begun, names.adds = v.begun == 1, v.begun == 1 and "1" or "step > 0"
    names.bias_element = v.bias == "bf16" and "bf16" or "f16"
