@@ -31,7 +31,7 @@ local M = {name = "fwd_sm90"}
 local shares = {
    {load = 24, group = 232, resident = 2, most = 192, columns = 128, counted = 8, keyed = 32, keyed_most = 160},
    {load = 24, group = 240, resident = 1, most = 208, columns = 256, counted = 16, keyed = 32, keyed_most = 202},
-   {load = 32, group = 160, resident = 1, most = 128, columns = 128, counted = 0, keyed = 24, keyed_most = 138},
+   {load = 32, group = 160, resident = 1, most = 128, columns = 128, counted = 0, keyed = 24, keyed_most = 130},
 }
 
 -- Instructions of a score for dropout, whose columns' keys a warp that loads makes, and whose masks are made beside the
