@@ -99,9 +99,10 @@ fa2_status fa2i_cache_put_verification(fa2i_cache *cache, int64_t device, const 
 fa2_status fa2i_cache_get_verification(fa2i_cache *cache, int64_t device, const fa2i_key *kernel,
                                        fa2i_verification *ret_verification);
 
-/* Did a verification on any device find this kernel wrong, or not able to run? A kernel that fails
- * on one card is not trusted on another. */
-fa2_status fa2i_cache_is_refuted(fa2i_cache *cache, const fa2i_key *kernel, bool *ret_refuted);
+/* What a verification on any device found against this kernel: its outcome, where that is not
+ * FA2I_OUTCOME_OK. A kernel that fails on one card is not trusted on another. */
+fa2_status fa2i_cache_refutation(fa2i_cache *cache, const fa2i_key *kernel,
+                                 fa2i_outcome *ret_outcome);
 
 typedef struct fa2i_measurement {
     fa2i_outcome outcome;

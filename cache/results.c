@@ -69,20 +69,29 @@ done:
     return st;
 }
 
-fa2_status fa2i_cache_is_refuted(fa2i_cache *cache, const fa2i_key *kernel, bool *ret_refuted)
+/* A row that says anything else than "ok" speaks against the kernel, if only as wrong. */
+fa2_status fa2i_cache_refutation(fa2i_cache *cache, const fa2i_key *kernel,
+                                 fa2i_outcome *ret_outcome)
 {
+    fa2_status st;
+    sqlite3_stmt *stmt = NULL;
+    fa2i_outcome outcome = FA2I_OUTCOME_OK;
     const fa2i_sql_value values[] = {fa2i_sql_key(kernel)};
-    int64_t refuted = 0;
-    fa2_status st = fa2i_sql_begin(cache, FA2I_CACHE_READ);
-    if (st == FA2_OK)
-        st = fa2i_sql_number(cache,
-                             "SELECT EXISTS (SELECT 1 FROM " VERIFICATION_ROWS
-                             " CROSS JOIN kernel k "
-                             "ON k.id = v.kernel WHERE v.outcome <> 'ok' AND +k.key = ?)",
-                             FA2I_SQL_VALUES(values), &refuted);
+
+    FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_READ));
+    st = fa2i_sql_row(cache,
+                      "SELECT v.outcome FROM " VERIFICATION_ROWS " CROSS JOIN kernel k "
+                      "ON k.id = v.kernel WHERE v.outcome <> 'ok' AND +k.key = ? "
+                      "ORDER BY v.device LIMIT 1",
+                      FA2I_SQL_VALUES(values), &stmt);
+    if (st == FA2_OK && !fa2i_sql_column_outcome(stmt, 0, &outcome))
+        outcome = FA2I_OUTCOME_WRONG;
+    st = st == FA2_E_NOT_FOUND ? FA2_OK : st;
+done:
+    sqlite3_finalize(stmt);
     st = fa2i_sql_end(cache, st);
     if (st == FA2_OK)
-        *ret_refuted = refuted != 0;
+        *ret_outcome = outcome;
     return st;
 }
 

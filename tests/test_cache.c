@@ -196,7 +196,7 @@ static void test_spilled_and_refuted(const char *path)
     const fa2i_key first = sample_key(1), second = sample_key(2);
     fa2i_card card = sample_card();
     int64_t other = 0;
-    bool refuted = true;
+    fa2i_outcome outcome = FA2I_OUTCOME_OK;
     const ids slow = sample_ids(cache, 4096), quick = sample_ids(cache, 512);
     store_result(cache, &slow, 1, 400, true);
     store_result(cache, &quick, 2, 50, true);
@@ -208,10 +208,10 @@ static void test_spilled_and_refuted(const char *path)
     CHECK_EQ(fa2i_cache_put_verification(cache, other, &first, &right), FA2_OK);
     CHECK_EQ(fa2i_cache_put_verification(cache, other, &second, &wrong), FA2_OK);
     check_choices(cache, 86, &asked, ABI, "4096 ");
-    CHECK_EQ(fa2i_cache_is_refuted(cache, &first, &refuted), FA2_OK);
-    CHECK(!refuted);
-    CHECK_EQ(fa2i_cache_is_refuted(cache, &second, &refuted), FA2_OK);
-    CHECK(refuted);
+    CHECK_EQ(fa2i_cache_refutation(cache, &first, &outcome), FA2_OK);
+    CHECK_EQ(outcome, FA2I_OUTCOME_OK);
+    CHECK_EQ(fa2i_cache_refutation(cache, &second, &outcome), FA2_OK);
+    CHECK_EQ(outcome, wrong.outcome);
     CHECK_EQ(fa2i_cache_put_verification(cache, other, &second, &right), FA2_OK);
     check_choices(cache, 86, &asked, ABI, "512 4096 "); /* verified again, and right */
     fa2i_cache_close(cache);

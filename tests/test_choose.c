@@ -127,7 +127,6 @@ static void test_exact(void)
     CHECK(near(d.estimate_us, 10) && near(d.median_us, 10) && near(d.distance, 0));
     CHECK_EQ(d.problem.batch, 2);
     CHECK_STR(d.device, card.name);
-    CHECK_STR(d.runner_up, "");
 
     fa2i_choice choice = choice_of(1, p);
     choice.sm_count++;
@@ -253,26 +252,70 @@ static void test_decision(void)
         fa2i_decision d;
         memset(&d, 0xa5, sizeof d); /* everything must be written */
         options[0].rests = (fa2i_rests)rests;
-        fa2i_decide_option(options, 2, 0, &evidence, &asked, &card, &d);
+        fa2i_decide_option(options, 0, &evidence, &asked, &card, &d);
         CHECK_EQ(d.rule, rules[rests]);
         CHECK(near(d.estimate_us, 20) && near(d.median_us, 3) && near(d.distance, 1.5));
         CHECK_EQ(d.problem.seq_q, 512);
         CHECK_STR(d.device, "another");
-        CHECK_STR(d.runner_up, "b");
-        CHECK(near(d.runner_up_us, 30));
+        CHECK_EQ(d.passed_count, 0);
         fa2i_decide_for_other(&p, &d); /* measured for another problem */
         CHECK_EQ(d.rule, rests == FA2I_RESTS_MEASURED ? FA2_RULE_NEAREST : rules[rests]);
         CHECK(near(d.distance, rests == FA2I_RESTS_MODEL ? 1.5 : 2 * log(1000.0 / 512)));
     }
     fa2i_decision d;
-    fa2i_decide_option(options, 2, 1, &evidence, &asked, &card, &d);
+    fa2i_decide_option(options, 1, &evidence, &asked, &card, &d);
     CHECK_EQ(d.rule, FA2_RULE_DEFAULT);
     CHECK_EQ(d.measured, 0);
     CHECK_EQ(d.problem.seq_q, 1024);
     CHECK_STR(d.device, card.name);
-    CHECK_STR(d.runner_up, "a");
-    fa2i_decide_option(&options[1], 1, 0, &evidence, &asked, &card, &d);
-    CHECK_STR(d.runner_up, "");
+}
+
+/* The next behind the chosen one that can be used, and why it is not the chosen one if it seems faster. */
+static void test_runner_up(void)
+{
+    fa2i_option options[] = {option_of("-damaged", false), option_of("0 chosen", false),
+                             option_of("-wrong", false), option_of("0 next", false),
+                             option_of("8 spills", true)};
+    const fa2i_decision d = {.estimate_us = 20};
+    fa2i_runner_up next;
+    CHECK_EQ(fa2i_choose_runner_up(options, 5, &d, "0 chosen", try_text, &tries, &next), FA2_OK);
+    CHECK_STR(next.text, "0 next");
+    CHECK(near(next.us, 20) && next.but == NULL);
+    options[3].us = 19.9;
+    CHECK_EQ(fa2i_choose_runner_up(options, 5, &d, "0 chosen", try_text, &tries, &next), FA2_OK);
+    CHECK_CONTAINS(next.but, "too little a gain to be sure of");
+    options[3].compile = true;
+    CHECK_EQ(fa2i_choose_runner_up(options, 5, &d, "0 chosen", try_text, &tries, &next), FA2_OK);
+    CHECK_CONTAINS(next.but, "must be compiled");
+    options[4].us = 19;
+    CHECK_EQ(fa2i_choose_runner_up(options, 5, &d, "0 next", try_text, &tries, &next), FA2_OK);
+    CHECK_STR(next.text, "8 spills");
+    CHECK_CONTAINS(next.but, "it spills");
+    CHECK_EQ(fa2i_choose_runner_up(options, 5, &d, "8 spills", try_text, &tries, &next), FA2_OK);
+    CHECK_STR(next.text, "");
+    /* a winner need not be among them */
+    CHECK_EQ(fa2i_choose_runner_up(options, 5, &d, "other", try_text, &tries, &next), FA2_OK);
+    CHECK_STR(next.text, "0 chosen");
+    options[2] = option_of("fail", false);
+    CHECK_EQ(fa2i_choose_runner_up(options, 5, &d, "0 chosen", try_text, &tries, &next),
+             FA2_E_MEMORY);
+}
+
+/* The winner is named before others, which are counted. */
+static void test_passed_over(void)
+{
+    fa2i_decision d = {.passed_count = 0};
+    fa2i_decide_passed_over("a", "damaged", false, &d);
+    fa2i_decide_passed_over("b", "wrong", false, &d);
+    CHECK_EQ(d.passed_count, 2);
+    CHECK_STR(d.passed_over, "a");
+    CHECK_STR(d.why, "damaged");
+    CHECK(!d.replaces);
+    fa2i_decide_passed_over("w", "lost", true, &d);
+    CHECK_EQ(d.passed_count, 3);
+    CHECK_STR(d.passed_over, "w");
+    CHECK_STR(d.why, "lost");
+    CHECK(d.replaces);
 }
 
 int main(void)
@@ -282,5 +325,7 @@ int main(void)
     test_exact();
     test_options();
     test_decision();
+    test_runner_up();
+    test_passed_over();
     return check_done();
 }

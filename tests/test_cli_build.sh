@@ -91,9 +91,10 @@ if command -v sqlite3 >/dev/null; then
     FA2_NVRTC_LIBRARY=/nonexistent/libnvrtc.so
     export FA2_NVRTC_LIBRARY
     run 0 explain --shape $shape --arch sm_86 --db lost.db
-    has out "lost      the code of the problem's winner, fwd_sm80"
+    has out "not taken fwd_sm80"
+    has out "its code is damaged or missing, and there is no NVRTC to compile it again"
     run 0 explain --shape $shape --arch sm_86 --db lost.db --json
-    has out '"lost_winner":"fwd_sm80'
+    has out '"not_taken":"fwd_sm80'
     unset FA2_NVRTC_LIBRARY
 else
     echo "skipped, there is no sqlite3: explaining what lost its code" >&2

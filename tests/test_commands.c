@@ -128,10 +128,52 @@ static void test_explain(void)
     CHECK_CONTAINS(output, "100 registers, 0 bytes spilled\n");
     CHECK_EQ(run(fa2i_cmd_explain, 7, json), FA2I_EXIT_OK);
     CHECK_CONTAINS(output, "\"rule\":\"exact\"");
+    CHECK_CONTAINS(output, "\"status\":\"success\",\"message\":null");
     CHECK_CONTAINS(output, "\"measured\":true,\"median_us\":20.000");
+    CHECK_CONTAINS(output, "\"registers\":100,\"spill_bytes\":0,");
     CHECK_EQ(run(fa2i_cmd_explain, 7, missing), FA2I_EXIT_NO_DEVICE);
     CHECK_EQ(fake.launch_count, 0);
     CHECK_EQ(fake.compile_count, 0);
+}
+
+/* Behind the library's back. */
+static void change(const char *sql)
+{
+    sqlite3 *file = NULL;
+    CHECK_EQ(sqlite3_open(db, &file), SQLITE_OK);
+    CHECK_EQ(sqlite3_exec(file, sql, NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(file);
+}
+
+/* The winner's code is damaged: it is made again, or the call fails, and no time or register is made up. */
+static void test_explain_damaged(void)
+{
+    char *argv[] = {"explain", "--device", "0", "--shape", shape, "--db", db, NULL};
+    char *json[] = {"explain", "--device=0", "--shape", shape, "--db", db, "--json", NULL};
+    change("UPDATE code SET data = x'00'");
+    CHECK_EQ(run(fa2i_cmd_explain, 7, argv), FA2I_EXIT_OK);
+    CHECK_CONTAINS(output, "code      lost: compiled again at the first call");
+    CHECK_CONTAINS(output, "  damaged  fwd_sm80 br=64 bc=64 ");
+    CHECK(strstr(output, " bytes spilled") == NULL);
+    CHECK_EQ(run(fa2i_cmd_explain, 7, json), FA2I_EXIT_OK);
+    CHECK_CONTAINS(output, "\"code\":false,\"damaged\":true,\"unusable\":null}");
+    setenv("FA2_NVRTC_LIBRARY", "/nonexistent/libnvrtc.so", 1);
+    fa2i_nvrtc_install(NULL);
+    CHECK_EQ(run(fa2i_cmd_explain, 7, argv), FA2I_EXIT_FAILED);
+    CHECK_CONTAINS(
+        output,
+        "rule      none: the call fails, a kernel must be compiled and there is no NVRTC\n");
+    CHECK_CONTAINS(output, "message   ");
+    CHECK_CONTAINS(output, " has no kernel that can be used for B=1 Hq=8 ");
+    CHECK_EQ(run(fa2i_cmd_explain, 7, json), FA2I_EXIT_FAILED);
+    CHECK_CONTAINS(output, "\"rule\":null,\"variant\":null,");
+    CHECK_CONTAINS(output,
+                   "\"damaged\":true,\"unusable\":\"its code is damaged or missing, and there ");
+    unsetenv("FA2_NVRTC_LIBRARY");
+    fake_install();
+    change("UPDATE code SET data = CAST('code' || x'00' AS BLOB)");
+    CHECK_EQ(run(fa2i_cmd_explain, 7, argv), FA2I_EXIT_OK);
+    CHECK_CONTAINS(output, "code      in the database\n");
 }
 
 /* Whichever driver call fails: what could not be found out is not made up. */
@@ -258,6 +300,7 @@ int main(void)
     fill_database();
     test_devices();
     test_explain();
+    test_explain_damaged();
     test_explain_fails();
     test_list_and_show();
     test_other_view();

@@ -228,7 +228,7 @@ static void test_known_wrong(void)
     find_first_wrong(&database);
     tuned_wait();
     CHECK_STR(explain_problem(running, tuned_problem(1, 511)).variant, second.text);
-    CHECK_CONTAINS(log_of.text, "wrong results");
+    CHECK_CONTAINS(log_of.text, "failed its verification (wrong)");
     fa2_context_destroy(running);
 
     fa2_context *context = create((fa2_config){.database = database.path});

@@ -99,7 +99,8 @@ static const fa2i_command commands[] = {
      "which kernel the runtime would take, and why",
      "Shows the kernel, the rule that chose it, the cost model's view of the candidates and what "
      "was\n"
-     "rejected. Compiles nothing; --arch needs no GPU.\n\n"
+     "rejected. Compiles nothing; --arch needs no GPU. Where the call would fail, says so, and exits "
+     "with 1.\n\n"
      "  --device N        decide for this device\n"
      "  --arch SM         decide for the card that stands for this SM\n" SHAPE_HELP DB_HELP
          JSON_HELP},

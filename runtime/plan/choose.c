@@ -94,21 +94,60 @@ static fa2_rule rule_of(fa2i_rests rests)
     return FA2_RULE_DEFAULT;
 }
 
-void fa2i_decide_runner_up(const fa2i_option *options, size_t count, const char *text,
-                           fa2i_decision *decision)
+/* The index of a text; count: there is none of it. */
+static size_t index_of(const fa2i_option *options, size_t count, const char *text)
 {
-    for (size_t i = 0; i < count; i++) {
-        if (strcmp(options[i].text, text) == 0)
-            continue;
-        memcpy(decision->runner_up, options[i].text, sizeof decision->runner_up);
-        decision->runner_up_us = options[i].us;
-        return;
-    }
+    size_t i = 0;
+    while (i < count && strcmp(options[i].text, text) != 0)
+        i++;
+    return i;
 }
 
-void fa2i_decide_option(const fa2i_option *options, size_t count, size_t chosen,
-                        const fa2i_evidence *evidence, const fa2_problem *asked,
-                        const fa2i_card *card, fa2i_decision *ret_decision)
+/* The order is not that of the estimates alone (gen/core/estimate.lua). */
+static const char *why_not(const fa2i_option *option, const fa2i_trial *trial)
+{
+    if (trial->spills > 0)
+        return "but it spills";
+    return option->compile ? "but that is too little a gain for what must be compiled"
+                           : "but that is too little a gain to be sure of";
+}
+
+fa2_status fa2i_choose_runner_up(const fa2i_option *options, size_t count,
+                                 const fa2i_decision *decision, const char *chosen,
+                                 fa2i_try_fn try_option, void *user, fa2i_runner_up *ret_runner_up)
+{
+    const size_t at = index_of(options, count, chosen);
+    *ret_runner_up = (fa2i_runner_up){.us = 0};
+    for (size_t i = at < count ? at + 1 : 0; i < count; i++) {
+        fa2i_trial trial = {.usable = false};
+        const fa2_status st = try_option(user, &options[i], &trial);
+        if (st != FA2_OK)
+            return st;
+        if (!trial.usable)
+            continue;
+        memcpy(ret_runner_up->text, options[i].text, sizeof ret_runner_up->text);
+        ret_runner_up->us = options[i].us;
+        if (options[i].us < decision->estimate_us)
+            ret_runner_up->but = why_not(&options[i], &trial);
+        break;
+    }
+    return FA2_OK;
+}
+
+void fa2i_decide_passed_over(const char *text, const char *why, bool is_winner,
+                             fa2i_decision *decision)
+{
+    decision->passed_count++;
+    if (decision->passed_count > 1 && !is_winner)
+        return;
+    decision->replaces = is_winner;
+    snprintf(decision->passed_over, sizeof decision->passed_over, "%s", text);
+    snprintf(decision->why, sizeof decision->why, "%s", why);
+}
+
+void fa2i_decide_option(const fa2i_option *options, size_t chosen, const fa2i_evidence *evidence,
+                        const fa2_problem *asked, const fa2i_card *card,
+                        fa2i_decision *ret_decision)
 {
     const fa2i_option *option = &options[chosen];
     fa2i_decision d = {.rule = rule_of(option->rests),
@@ -129,7 +168,6 @@ void fa2i_decide_option(const fa2i_option *options, size_t count, size_t chosen,
     d.corrected = option->set == FA2I_NONE && option->kin != FA2I_NONE;
     if (d.corrected)
         d.kin = evidence->sets[option->kin].problem;
-    fa2i_decide_runner_up(options, count, option->text, &d);
     *ret_decision = d;
 }
 

@@ -9,6 +9,8 @@
 #include "cache/cache.h"
 #include "runtime/lua/generator.h"
 
+enum { FA2I_WHY_CHARS = 192 };
+
 /* What a choice rests on. */
 typedef struct fa2i_decision {
     fa2_rule rule;
@@ -21,8 +23,11 @@ typedef struct fa2i_decision {
     double estimate_us;  /* of its time on the problem; for exact what was measured */
     bool corrected;      /* by the model, which measurements of other classes correct */
     fa2_problem kin;     /* if corrected: the nearest of those */
-    char runner_up[FA2I_VARIANT_CHARS]; /* the next best; "": there is none, or it is not known */
-    double runner_up_us;                /* its estimate */
+    bool replaces;       /* passed_over is the problem's winner */
+    size_t passed_count; /* kernels that come before this one, and cannot be used */
+    char passed_over
+        [FA2I_VARIANT_CHARS]; /* the first of them; "" also where its record is unreadable */
+    char why[FA2I_WHY_CHARS]; /* it cannot be used */
 } fa2i_decision;
 
 /* This card's winner for this very problem among choices (fa2i_cache_choices); NULL: there is none. A
@@ -30,7 +35,7 @@ typedef struct fa2i_decision {
 const fa2i_choice *fa2i_choose_exact(const fa2i_choice *choices, size_t count,
                                      const fa2i_card *card, const fa2_problem *problem);
 
-/* What a choice so made rests on; the runner-up is left out. */
+/* What a choice so made rests on. */
 void fa2i_decide_exact(const fa2i_choice *choice, fa2i_decision *ret_decision);
 
 /* What came of trying to use a kernel. */
@@ -52,15 +57,28 @@ fa2_status fa2i_choose_option(const fa2i_option *options, size_t count, fa2i_try
 
 /* What options[chosen] rests on. asked: the problem for which they were ranked, with this evidence, on
  * this card. */
-void fa2i_decide_option(const fa2i_option *options, size_t count, size_t chosen,
-                        const fa2i_evidence *evidence, const fa2_problem *asked,
-                        const fa2i_card *card, fa2i_decision *ret_decision);
+void fa2i_decide_option(const fa2i_option *options, size_t chosen, const fa2i_evidence *evidence,
+                        const fa2_problem *asked, const fa2i_card *card,
+                        fa2i_decision *ret_decision);
 
 /* Let a decision that was made for the end of a step be that of one of its problems. */
 void fa2i_decide_for_other(const fa2_problem *problem, fa2i_decision *decision);
 
-/* The best option but the one of this text, as the runner-up of a decision. */
-void fa2i_decide_runner_up(const fa2i_option *options, size_t count, const char *text,
-                           fa2i_decision *decision);
+/* Note that a kernel that comes before the chosen one, or the problem's winner, cannot be used. The winner is
+ * remembered before others, which are counted. */
+void fa2i_decide_passed_over(const char *text, const char *why, bool is_winner,
+                             fa2i_decision *decision);
+
+/* A kernel that would be taken if the chosen one were not there. */
+typedef struct fa2i_runner_up {
+    char text[FA2I_VARIANT_CHARS]; /* "": there is none, or it is not known */
+    double us;                     /* its estimate */
+    const char *but; /* why it is not taken where it is estimated to be faster; else NULL */
+} fa2i_runner_up;
+
+/* The next option behind the chosen one's text that can be used; of all, where that is none of them. */
+fa2_status fa2i_choose_runner_up(const fa2i_option *options, size_t count,
+                                 const fa2i_decision *decision, const char *chosen,
+                                 fa2i_try_fn try_option, void *user, fa2i_runner_up *ret_runner_up);
 
 #endif

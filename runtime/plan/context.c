@@ -207,10 +207,10 @@ done:
 }
 
 static fa2_status find_runner_up(fa2_context *context, const fa2i_plan *plan,
-                                 fa2i_decision *decision)
+                                 fa2i_runner_up *ret_runner_up)
 {
     pthread_mutex_lock(&context->mutex);
-    const fa2_status st = fa2i_planner_find_runner_up(&context->planner, plan, decision);
+    const fa2_status st = fa2i_planner_find_runner_up(&context->planner, plan, ret_runner_up);
     pthread_mutex_unlock(&context->mutex);
     return st == FA2_E_MEMORY ? st : FA2_OK; /* else it is not known */
 }
@@ -230,11 +230,10 @@ fa2_status fa2_explain(fa2_context *context, const fa2_problem *problem,
                          "the program was built with it",
                          ret_explanation->struct_bytes);
     FA2_TRY(get_plan(context, problem, &plan));
-    fa2i_decision decision = plan->decision;
-    if (decision.rule == FA2_RULE_EXACT) /* the others were not asked for before */
-        FA2_TRY(find_runner_up(context, plan, &decision));
+    fa2i_runner_up runner_up = {.us = 0};
+    FA2_TRY(find_runner_up(context, plan, &runner_up));
     fa2_explanation whole;
-    fa2i_planner_explain(&context->planner, plan, &decision, &whole);
+    fa2i_planner_explain(&context->planner, plan, &runner_up, &whole);
     whole.struct_bytes = ret_explanation->struct_bytes;
     memcpy(ret_explanation, &whole,
            whole.struct_bytes < sizeof(whole) ? whole.struct_bytes : sizeof(whole));

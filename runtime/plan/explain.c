@@ -1,11 +1,12 @@
 /*
  * What a plan says about itself. The reason is one sentence per rule; the default rule's also says
  * what is not as it should be: earlier choices that failed, spills, PTX, an SM that is not the
- * card's.
+ * card's. What cannot be used, and what is estimated faster and was not taken, stands behind it.
  */
 #include "runtime/plan/planner.h"
 
 #include <stdio.h>
+#include <string.h>
 
 const char *fa2_rule_string(fa2_rule rule)
 {
@@ -31,7 +32,8 @@ static void reason_tuned(const fa2i_decision *d, char *out, size_t out_bytes)
 
     fa2i_problem_format(&d->problem, tuned, sizeof(tuned));
     if (d->rule == FA2_RULE_EXACT)
-        snprintf(out, out_bytes, "the fastest for this very problem, %s on this device", how);
+        snprintf(out, out_bytes, "%s for this very problem, %s on this device",
+                 d->passed_count > 0 ? "the fastest that can be used" : "the fastest", how);
     else if (d->rule == FA2_RULE_SHIPPED)
         snprintf(
             out, out_bytes,
@@ -84,12 +86,28 @@ static void reason_default(int card_arch, int wanted_arch, const fa2i_plan *plan
                  card_arch, which, ptx, plan->decision.estimate_us);
 }
 
+/* Behind the reason, as far as there is room. */
+static void add_others(const fa2i_decision *d, const fa2i_runner_up *runner_up, char *out,
+                       size_t out_bytes)
+{
+    size_t used = strlen(out);
+    if (d->passed_count > 0) {
+        snprintf(out + used, out_bytes - used, "; %s%s%.150s: %s",
+                 d->replaces ? "it replaces the winner" : "passed over",
+                 d->passed_over[0] == '\0' ? "" : " ", d->passed_over, d->why);
+        used = strlen(out);
+    }
+    if (runner_up->but != NULL)
+        snprintf(out + used, out_bytes - used, "; the next is estimated faster, %s",
+                 runner_up->but);
+}
+
 void fa2i_planner_explain(const fa2i_planner *planner, const fa2i_plan *plan,
-                          const fa2i_decision *decision, fa2_explanation *ret_explanation)
+                          const fa2i_runner_up *runner_up, fa2_explanation *ret_explanation)
 {
     const fa2i_card *card = &planner->device->card;
     const fa2i_slot *slot = plan->slot;
-    const fa2i_decision *d = decision;
+    const fa2i_decision *d = &plan->decision;
     fa2_explanation *e = ret_explanation;
 
     *e = (fa2_explanation){.rule = d->rule,
@@ -100,13 +118,14 @@ void fa2i_planner_explain(const fa2i_planner *planner, const fa2i_plan *plan,
                            .spill_bytes = slot->spill_bytes,
                            .smem_bytes = fa2i_recipe_main(&slot->loaded.variant.recipe)->smem_bytes,
                            .estimate_us = d->estimate_us,
-                           .runner_up_us = d->runner_up_us};
+                           .runner_up_us = runner_up->us};
     snprintf(e->device, sizeof(e->device), "%s", d->device);
     snprintf(e->variant, sizeof(e->variant), "%s", slot->loaded.variant.text);
     snprintf(e->target, sizeof(e->target), "%s", slot->target);
-    snprintf(e->runner_up, sizeof(e->runner_up), "%s", d->runner_up);
+    snprintf(e->runner_up, sizeof(e->runner_up), "%s", runner_up->text);
     if (d->rule == FA2_RULE_DEFAULT)
         reason_default(card->arch, planner->arch, plan, e->reason, sizeof(e->reason));
     else
         reason_tuned(d, e->reason, sizeof(e->reason));
+    add_others(d, runner_up, e->reason, sizeof(e->reason));
 }

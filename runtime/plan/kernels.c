@@ -2,7 +2,7 @@
  * A short linked list: a context uses few kernels, and looks here only while it prepares a plan.
  *
  * - driver_result and the state say what happened in the last attempt to load.
- * - loaded is zeroed unless the state is FA2I_SLOT_LOADED, so that unloading needs no case.
+ * - loaded holds nothing of the driver's unless the state is FA2I_SLOT_LOADED, so that unloading needs no case.
  */
 #include "runtime/plan/kernels.h"
 
@@ -47,6 +47,23 @@ static bool is_refusal(fa2_status st, CUresult result)
     }
 }
 
+/* What PTX spills is known only to the driver, once it has compiled it. */
+static void describe(fa2i_slot *slot, const fa2i_kernel *kernel)
+{
+    const bool ptx = strncmp(kernel->target, "compute_", strlen("compute_")) == 0;
+    snprintf(slot->target, sizeof(slot->target), "%s", kernel->target);
+    slot->spill_bytes = ptx ? slot->loaded.local_bytes : kernel->spill_bytes;
+    slot->spills = ptx ? slot->loaded.local_bytes : fa2i_kernel_spills(kernel);
+}
+
+void fa2i_kernels_foresee(fa2i_slot *slot, const fa2i_kernel *kernel)
+{
+    assert(slot->state != FA2I_SLOT_LOADED);
+    slot->loaded = (fa2i_loaded){.variant = kernel->variant, .registers = kernel->registers};
+    describe(slot, kernel);
+    slot->state = FA2I_SLOT_FORESEEN;
+}
+
 fa2_status fa2i_kernels_load(fa2i_kernels *kernels, fa2i_slot *slot, const fa2i_kernel *kernel)
 {
     assert(slot->state != FA2I_SLOT_LOADED);
@@ -54,20 +71,17 @@ fa2_status fa2i_kernels_load(fa2i_kernels *kernels, fa2i_slot *slot, const fa2i_
     fa2_status st = fa2i_load(kernels->device, kernel, &slot->loaded, &slot->driver_result);
     if (st != FA2_OK) {
         if (is_refusal(st, slot->driver_result))
-            fa2i_kernels_refuse(slot, st);
+            fa2i_kernels_refuse(slot, &kernel->variant, st);
         return st;
     }
-    bool ptx = strncmp(kernel->target, "compute_", strlen("compute_")) == 0;
-    snprintf(slot->target, sizeof(slot->target), "%s", kernel->target);
-    /* what PTX spills is known only to the driver, which has just compiled it */
-    slot->spill_bytes = ptx ? slot->loaded.local_bytes : kernel->spill_bytes;
-    slot->spills = ptx ? slot->loaded.local_bytes : fa2i_kernel_spills(kernel);
+    describe(slot, kernel);
     slot->state = FA2I_SLOT_LOADED;
     return FA2_OK;
 }
 
-void fa2i_kernels_refuse(fa2i_slot *slot, fa2_status refusal)
+void fa2i_kernels_refuse(fa2i_slot *slot, const fa2i_variant *variant, fa2_status refusal)
 {
+    slot->loaded = (fa2i_loaded){.variant = *variant};
     slot->state = FA2I_SLOT_REFUSED;
     slot->refusal = refusal;
 }

@@ -20,7 +20,8 @@ typedef struct fa2i_plan {
     /* What a caller is told: the grid's, or what the plan of its calls without maps needs. */
     size_t workspace_bytes;
     fa2i_decision decision;
-    size_t tried;            /* unless exact: how many kernels, in the order of their estimates */
+    bool unrounded; /* kernels were compared for this very problem, not for the end of its step */
+    size_t tried;   /* unless exact: how many kernels, in the order of their estimates */
     _Atomic(uint64_t) calls; /* that were counted: fa2i_plan_count */
 } fa2i_plan;
 

@@ -107,13 +107,12 @@ static fa2_status update_class(fa2i_planner *planner, fa2i_class *of, const fa2_
     return FA2_OK;
 }
 
-/* FA2_OK with slot == NULL: this very problem was not tuned; or it was (*ret_tuned), and its winner cannot
- * be used. */
-static fa2_status pick_exact(fa2i_planner *planner, fa2i_class *of, fa2i_plan *plan,
-                             bool *ret_tuned)
+/* FA2_OK with slot == NULL: this very problem was not tuned; or it was (plan->unrounded), and its winner cannot
+ * be used, as the decision tells. */
+static fa2_status pick_exact(fa2i_planner *planner, fa2i_class *of, fa2i_plan *plan)
 {
     fa2i_winners *winners = &of->winners;
-    bool for_now = false;
+    fa2i_attempt attempt = {0};
 
     fa2_status st = update_class(planner, of, &plan->problem);
     if (st != FA2_OK)
@@ -122,15 +121,18 @@ static fa2_status pick_exact(fa2i_planner *planner, fa2i_class *of, fa2i_plan *p
         fa2i_choose_exact(winners->choices, winners->count, &planner->device->card, &plan->problem);
     if (choice == NULL)
         return FA2_OK;
-    *ret_tuned = true;
+    plan->unrounded = true;
     const fa2i_key key = choice->winner.kernel;
-    st = fa2i_planner_use_stored(planner, of, &plan->problem, &key, &plan->slot, &for_now);
+    st = fa2i_planner_use_stored(planner, of, &plan->problem, &key, &attempt);
     if (st == FA2_E_MEMORY || st == FA2_E_GENERATOR)
         return st; /* says nothing of the kernel: the next call asks for it again */
-    if (plan->slot != NULL)
+    plan->slot = attempt.slot;
+    if (plan->slot != NULL) {
         fa2i_decide_exact(choice, &plan->decision);
-    else
-        fa2i_winners_drop(winners, &key, for_now);
+    } else {
+        fa2i_decide_passed_over(attempt.text, attempt.why, true, &plan->decision);
+        fa2i_winners_drop(winners, &key, attempt.for_now);
+    }
     return st;
 }
 
@@ -138,7 +140,6 @@ fa2_status fa2i_planner_make(fa2i_planner *planner, const fa2_problem *problem, 
                              fa2i_plan *ret_plan)
 {
     fa2_status st = FA2_OK;
-    bool tuned = false;
     fa2i_plan plan = {.problem = *problem, .decision.rule = FA2_RULE_DEFAULT};
     const fa2i_op *op = fa2i_op_of(problem);
 
@@ -146,15 +147,17 @@ fa2_status fa2i_planner_make(fa2i_planner *planner, const fa2_problem *problem, 
     if (of == NULL)
         return FA2_E_MEMORY;
     if (planner->cache != NULL && planner->arch == 0 && !unmapped)
-        FA2_TRY(pick_exact(planner, of, &plan, &tuned));
+        FA2_TRY(pick_exact(planner, of, &plan));
     if (plan.slot == NULL)
-        FA2_TRY(fa2i_planner_pick_estimate(planner, of, tuned, unmapped, &plan));
+        FA2_TRY(fa2i_planner_pick_estimate(planner, of, unmapped, &plan));
     const fa2i_recipe *recipe = &plan.slot->loaded.variant.recipe;
     FA2_TRY(op->grid(&planner->device->card, recipe, problem, &plan.grid));
     plan.workspace_bytes = plan.grid.workspace_bytes;
     if (recipe->map_count > 0 && plan.workspace_bytes < op->unmapped_bytes(problem))
         plan.workspace_bytes = op->unmapped_bytes(problem);
-    *ret_plan = plan;
 done:
+    if (st != FA2_OK)
+        plan.slot = NULL;
+    *ret_plan = plan;
     return st;
 }

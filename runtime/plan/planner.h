@@ -23,13 +23,13 @@ void fa2i_planner_done(fa2i_planner *planner); /* zeroed objects are fine */
 
 /* A plan for a valid problem. It borrows its kernel from the planner. unmapped: for calls whose tensors no tensor
  * map expresses: of a kernel that reads none and needs no more workspace than fa2i_op.unmapped_bytes, as such a call
- * brings the one that the problem's own plan asks for. */
+ * brings the one that the problem's own plan asks for. After an error *ret_plan has no kernel, and tells what was
+ * decided until then: problem, unrounded, what was passed over. */
 fa2_status fa2i_planner_make(fa2i_planner *planner, const fa2_problem *problem, bool unmapped,
                              fa2i_plan *ret_plan);
 
-/* Say why a plan of this planner is as it is (explain.c). decision: the plan's, perhaps with a runner-up
- * that was found later. Needs no lock: it reads what does not change. */
+/* Say why a plan of this planner is as it is (explain.c). Needs no lock: it reads what does not change. */
 void fa2i_planner_explain(const fa2i_planner *planner, const fa2i_plan *plan,
-                          const fa2i_decision *decision, fa2_explanation *ret_explanation);
+                          const fa2i_runner_up *runner_up, fa2_explanation *ret_explanation);
 
 #endif

@@ -3,7 +3,7 @@
  *   key; the key holds source, options, target and compiler, so it is the same code.
  * - A kernel that the tuner found wrong, on this card or another, is never taken; one that is found
  *   wrong later, not any more by new plans.
- * - A variant that does not compile is not compiled again.
+ * - A variant that does not compile is not compiled again, nor one of which the database says so.
  * - The target is a cubin. It becomes PTX, for good, when the driver has no use for cubins of
  *   this SM, or NVRTC does not know the SM, or the caller asked for another SM; the log tells.
  * - Whatever is compiled and loads is stored, so that it is compiled once per machine.
@@ -38,19 +38,20 @@ static fa2_status no_nvrtc(const fa2i_planner *planner, const fa2_problem *probl
         return fa2i_fail_prefix(FA2_E_NO_NVRTC,
                                 "no database is used, and no kernel for %s can be compiled", text);
     return fa2i_fail_prefix(FA2_E_NO_NVRTC,
-                            "no tuned kernel for %s in %s, and none can be compiled", text,
-                            planner->database);
+                            "%s has no kernel that can be used for %s, and none can be compiled",
+                            planner->database, text);
 }
 
-static fa2_status find_target(fa2i_planner *planner, const fa2_problem *problem)
+fa2_status fa2i_planner_find_target(fa2i_planner *planner, const fa2_problem *problem)
 {
     const int arch = fa2i_planner_card(planner).arch;
+    const bool as_ptx = planner->arch != 0 || planner->as_ptx;
     if (planner->target.name[0] != '\0')
         return FA2_OK;
-    fa2_status st = fa2i_target_for(arch, planner->arch != 0, &planner->target);
+    fa2_status st = fa2i_target_for(arch, as_ptx, &planner->target);
     if (st == FA2_E_NO_NVRTC)
         return no_nvrtc(planner, problem);
-    if (st == FA2_OK && planner->target.ptx && planner->arch == 0)
+    if (st == FA2_OK && planner->target.ptx && !as_ptx)
         fa2i_planner_log(planner,
                          "this NVRTC does not know sm_%d: kernels are compiled as PTX for %s", arch,
                          planner->target.name);
@@ -69,12 +70,13 @@ static fa2_status switch_to_ptx(fa2i_planner *planner)
     return FA2_OK;
 }
 
-/* Did fa2-tune find this kernel wrong? When nothing can be found out: no. */
-static bool is_known_wrong(const fa2i_planner *planner, const fa2i_key *key)
+/* What fa2-tune found against this kernel. When nothing can be found out: nothing. */
+static fa2i_outcome refutation(const fa2i_planner *planner, const fa2i_key *key)
 {
-    bool refuted = false;
-    return planner->cache != NULL &&
-           fa2i_cache_is_refuted(planner->cache, key, &refuted) == FA2_OK && refuted;
+    fa2i_outcome outcome = FA2I_OUTCOME_OK;
+    if (planner->cache != NULL)
+        (void)fa2i_cache_refutation(planner->cache, key, &outcome);
+    return outcome;
 }
 
 /* Does a record say of its code what the generator says? */
@@ -84,27 +86,54 @@ static bool is_the_same(const fa2i_variant *stored, const fa2i_variant *variant)
            strcmp(stored->recipe.text, variant->recipe.text) == 0;
 }
 
+/* What the database says of an artifact; with its code, if that is asked for. */
+static fa2_status read_artifact(const fa2i_planner *planner, const fa2i_key *key,
+                                const fa2i_variant *variant, bool with_image,
+                                fa2i_kernel *ret_kernel)
+{
+    fa2_status st =
+        fa2i_cache_get_kernel(planner->cache, key, variant->recipe.abi, with_image, ret_kernel);
+    if (st == FA2_OK && !is_the_same(&ret_kernel->variant, variant)) {
+        fa2i_kernel_done(ret_kernel);
+        *ret_kernel = (fa2i_kernel){0};
+        st = FA2_E_NOT_FOUND;
+    }
+    return st;
+}
+
 /* Take the artifact from the database, else compile it. */
 static fa2_status get_artifact(const fa2i_planner *planner, const fa2i_key *key,
                                const fa2i_variant *variant, const char *source,
-                               fa2i_kernel *ret_kernel, bool *ret_compiled)
+                               fa2i_kernel *ret_kernel, fa2i_origin *ret_origin)
 {
-    *ret_compiled = false;
+    *ret_origin = FA2I_ORIGIN_STORED;
     if (planner->cache != NULL) {
-        fa2_status st =
-            fa2i_cache_get_kernel(planner->cache, key, variant->recipe.abi, true, ret_kernel);
-        if (st == FA2_E_MEMORY || (st == FA2_OK && is_the_same(&ret_kernel->variant, variant)))
+        fa2_status st = read_artifact(planner, key, variant, true, ret_kernel);
+        if (st == FA2_OK || st == FA2_E_MEMORY)
             return st;
+        st = read_artifact(planner, key, variant, false, ret_kernel);
+        if (st == FA2_E_MEMORY ||
+            (st == FA2_OK && ret_kernel->outcome == FA2I_OUTCOME_COMPILE_ERROR))
+            return st;
+        *ret_origin = FA2I_ORIGIN_COMPILED;
+        if (st == FA2_OK && planner->foresees) {
+            ret_kernel->variant = *variant; /* but what an earlier compiling told of it */
+            return st;
+        }
         fa2i_kernel_done(ret_kernel);
     }
-    *ret_compiled = true;
-    return fa2i_compile(variant, source, &planner->target, fa2i_generator_id(planner->generator),
-                        ret_kernel);
+    *ret_origin = FA2I_ORIGIN_COMPILED;
+    if (!planner->foresees)
+        return fa2i_compile(variant, source, &planner->target,
+                            fa2i_generator_id(planner->generator), ret_kernel);
+    *ret_kernel = (fa2i_kernel){.key = *key, .variant = *variant};
+    memcpy(ret_kernel->target, planner->target.name, sizeof ret_kernel->target);
+    return FA2_OK;
 }
 
 static void store(fa2i_planner *planner, const fa2i_kernel *kernel)
 {
-    if (planner->cache == NULL || planner->read_only)
+    if (planner->cache == NULL || planner->read_only || planner->foresees)
         return;
     if (fa2i_cache_put_kernel(planner->cache, kernel) != FA2_OK) {
         fa2i_planner_log(planner, "compiled kernels are not stored: %s", fa2_last_message());
@@ -117,26 +146,26 @@ static fa2_status load_artifact(fa2i_planner *planner, fa2i_slot *slot, const fa
 {
     fa2_status st = FA2_OK;
     fa2i_kernel kernel = {0};
-    bool compiled = false;
+    fa2i_origin origin = FA2I_ORIGIN_STORED;
 
-    FA2_TRY(get_artifact(planner, &slot->key, variant, source, &kernel, &compiled));
+    FA2_TRY(get_artifact(planner, &slot->key, variant, source, &kernel, &origin));
     if (kernel.outcome == FA2I_OUTCOME_COMPILE_ERROR) {
-        ret_attempt->refusal =
-            fa2i_fail(FA2_E_COMPILE, "%s for %s: %.*s", variant->text, planner->target.name,
-                      LOG_CHARS, kernel.log == NULL ? "" : kernel.log);
-        fa2i_kernels_refuse(slot, FA2_E_COMPILE);
+        (void)fa2i_fail(FA2_E_COMPILE, "%s for %s: %.*s", variant->text, planner->target.name,
+                        LOG_CHARS, kernel.log == NULL ? "" : kernel.log);
+        fa2i_attempt_refuse(ret_attempt, FA2_E_COMPILE, variant->text);
+        fa2i_kernels_refuse(slot, variant, FA2_E_COMPILE);
         goto done;
     }
-    st = fa2i_kernels_load(&planner->kernels, slot, &kernel);
+    st = fa2i_planner_load(planner, slot, &kernel, origin);
     if (st != FA2_OK && slot->state == FA2I_SLOT_REFUSED) {
-        ret_attempt->refusal = st;
+        fa2i_attempt_refuse(ret_attempt, st, variant->text);
         st = FA2_OK;
         goto done;
     }
     if (st != FA2_OK)
         goto done;
     ret_attempt->slot = slot;
-    if (compiled)
+    if (origin != FA2I_ORIGIN_STORED)
         store(planner, &kernel);
 done:
     fa2i_kernel_done(&kernel);
@@ -155,12 +184,15 @@ static fa2_status try_target(fa2i_planner *planner, const fa2i_variant *variant,
         return fa2i_fail(FA2_E_MEMORY, "no memory for a kernel's record");
 
     *ret_slot = slot;
-    if (slot->state == FA2I_SLOT_REFUSED)
-        ret_attempt->refusal = fa2i_fail(slot->refusal, "%s was refused before", variant->text);
-    else if (is_known_wrong(planner, &key))
-        ret_attempt->refusal =
-            fa2i_fail(FA2_E_UNSUPPORTED, "%s was verified, and gives wrong results", variant->text);
-    else if (slot->state == FA2I_SLOT_LOADED)
+    ret_attempt->refuted = refutation(planner, &key);
+    if (slot->state == FA2I_SLOT_REFUSED) {
+        (void)fa2i_fail(slot->refusal, "%s was refused before", variant->text);
+        fa2i_attempt_refuse(ret_attempt, slot->refusal, variant->text);
+    } else if (ret_attempt->refuted != FA2I_OUTCOME_OK) {
+        (void)fa2i_fail(FA2_E_UNSUPPORTED, "%s failed its verification (%s)", variant->text,
+                        fa2i_outcome_string(ret_attempt->refuted));
+        fa2i_attempt_refuse(ret_attempt, FA2_E_UNSUPPORTED, variant->text);
+    } else if (fa2i_planner_is_ready(planner, slot))
         ret_attempt->slot = slot;
     else
         st = load_artifact(planner, slot, variant, source, ret_attempt);
@@ -179,7 +211,6 @@ static fa2_status try_variant(fa2i_planner *planner, const fa2i_variant *variant
     char *source = NULL;
     fa2i_slot *slot = NULL;
 
-    *ret_attempt = (fa2i_attempt){0};
     FA2_TRY(fa2i_generator_source(planner->generator, variant->text, &source));
     FA2_TRY(try_target(planner, variant, source, ret_attempt, &slot));
     if (has_no_binary(slot) && !planner->target.ptx) {
@@ -196,7 +227,7 @@ done:
 /* Once: it is so of all variants of the family. */
 static void tell_old_nvrtc(fa2i_planner *planner, const fa2i_variant *variant)
 {
-    if (planner->told_old_nvrtc)
+    if (planner->told_old_nvrtc || planner->foresees)
         return;
     planner->told_old_nvrtc = true;
     fa2i_planner_log(planner, "%.*s is passed over: %s", (int)strcspn(variant->text, " "),
@@ -213,7 +244,7 @@ static fa2_status find_variant(fa2i_planner *planner, const fa2_problem *problem
         st = fa2i_generator_check_class(problem, ret_variant);
     if (st != FA2_E_NOT_FOUND && st != FA2_E_UNSUPPORTED)
         return st;
-    ret_attempt->refusal = st;
+    fa2i_attempt_refuse(ret_attempt, st, text);
     return FA2_OK;
 }
 
@@ -228,9 +259,9 @@ fa2_status fa2i_planner_compile(fa2i_planner *planner, const fa2_problem *proble
     FA2_TRY(find_variant(planner, problem, text, &variant, ret_attempt));
     if (ret_attempt->refusal != FA2_OK)
         goto done;
-    FA2_TRY(find_target(planner, problem));
-    ret_attempt->refusal = fa2i_compile_check(&variant, &planner->target);
-    if (ret_attempt->refusal == FA2_E_UNSUPPORTED) {
+    FA2_TRY(fa2i_planner_find_target(planner, problem));
+    if (fa2i_compile_check(&variant, &planner->target) == FA2_E_UNSUPPORTED) {
+        fa2i_attempt_refuse(ret_attempt, FA2_E_UNSUPPORTED, text);
         ret_attempt->foreseen = true;
         tell_old_nvrtc(planner, &variant);
     } else {

@@ -7,19 +7,15 @@
 
 #include "runtime/plan/planner_state.h"
 
-/* A variant's fate. slot == NULL: it cannot be used; refusal says why, and so does the last message.
- * foreseen: it was refused without a try. */
-typedef struct fa2i_attempt {
-    fa2i_slot *slot;
-    fa2_status refusal;
-    bool foreseen;
-} fa2i_attempt;
-
 /* A variant by its text; one that does not serve the class of the problem, or that this generator does
  * not know, cannot be used. FA2_E_NO_NVRTC when it must be compiled and there is none; FA2_E_GENERATOR when
  * the scripts fail. */
 fa2_status fa2i_planner_compile(fa2i_planner *planner, const fa2_problem *problem, const char *text,
                                 fa2i_attempt *ret_attempt);
+
+/* Find what is compiled for, once. FA2_E_NO_NVRTC: there is no compiler, and the message says for which problem one
+ * was needed. */
+fa2_status fa2i_planner_find_target(fa2i_planner *planner, const fa2_problem *problem);
 
 /* The planner's generator, created when it is first wanted. */
 fa2_status fa2i_planner_generator(fa2i_planner *planner);

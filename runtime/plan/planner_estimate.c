@@ -77,7 +77,7 @@ static void tell(const fa2i_planner *planner, fa2i_class *of, const fa2_problem 
                  const fa2i_slot *slot)
 {
     char text[FA2I_PROBLEM_CHARS];
-    if (of->told_default)
+    if (of->told_default || planner->foresees)
         return;
     of->told_default = true;
     fa2i_problem_format(problem, text, sizeof(text));
@@ -96,36 +96,41 @@ typedef struct trying {
     bool unmapped;
     const fa2i_slot **slots; /* per option: what it came to, if it is usable */
     const fa2i_option *options;
-    fa2_status refusal;         /* of the last variant that was compiled, or was to be */
-    const fa2i_option *refused; /* that variant */
+    const char *winner;  /* the text of the problem's, if that cannot be used; else "" */
+    bool found;          /* one can be used */
+    bool lacks_compiler; /* one cannot, for want of NVRTC */
+    fa2_status refusal;  /* of the last one that cannot */
+    fa2i_decision *decision;
 } trying;
 
-static fa2_status try_stored(trying *t, const fa2i_option *option, const fa2i_slot **ret_slot)
+/* Have a kernel that the database does not have. Where there is no NVRTC that is found out once. */
+static fa2_status compile_option(fa2i_planner *planner, const fa2_problem *problem,
+                                 const fa2i_option *option, fa2i_attempt *ret_attempt)
 {
-    bool for_now = false;
-    const fa2i_evidence *evidence = &t->planner->taught[t->problem->op].evidence;
-    const fa2_status st = fa2i_planner_use_stored(
-        t->planner, t->of, t->problem, &evidence->kernels[option->kernel].key, ret_slot, &for_now);
-    if (for_now)
-        t->of->winners.is_current = false; /* the answer is forgotten then */
-    return st;
+    fa2_status st = FA2_E_NO_NVRTC;
+    *ret_attempt = (fa2i_attempt){0};
+    if (!planner->no_compiler)
+        st = fa2i_planner_compile(planner, problem, option->text, ret_attempt);
+    if (st != FA2_E_NO_NVRTC)
+        return st;
+    planner->no_compiler = true;
+    (void)fa2i_fail(st, "it must be compiled, and there is no NVRTC");
+    fa2i_attempt_refuse(ret_attempt, st, option->text);
+    return FA2_OK;
 }
 
-static fa2_status try_compiling(trying *t, const fa2i_option *option, const fa2i_slot **ret_slot,
-                                bool *ret_foreseen)
+/* Have the kernel of an option: the one way to it, for calls and for what is said of them. */
+static fa2_status have_option(fa2i_planner *planner, fa2i_class *of, const fa2_problem *problem,
+                              const fa2i_option *option, fa2i_attempt *ret_attempt)
 {
-    fa2i_attempt attempt = {0};
-    t->refused = option;
-    if (t->planner->no_compiler && t->refusal == FA2_OK)
-        t->refusal = FA2_E_NO_NVRTC;
-    if (t->planner->no_compiler)
-        return FA2_OK;
-    fa2_status st = fa2i_planner_compile(t->planner, t->problem, option->text, &attempt);
-    t->planner->no_compiler = st == FA2_E_NO_NVRTC;
-    t->refusal = st == FA2_OK ? attempt.refusal : st;
-    *ret_slot = attempt.slot;
-    *ret_foreseen = attempt.foreseen;
-    return st == FA2_E_NO_NVRTC ? FA2_OK : st;
+    const fa2i_evidence *evidence = &planner->taught[problem->op].evidence;
+    if (option->kernel == FA2I_NONE || evidence->kernels[option->kernel].shipped)
+        return compile_option(planner, problem, option, ret_attempt);
+    const fa2_status st = fa2i_planner_use_stored(
+        planner, of, problem, &evidence->kernels[option->kernel].key, ret_attempt);
+    if (ret_attempt->for_now)
+        of->winners.is_current = false; /* the answer is forgotten then */
+    return st;
 }
 
 /* Whether a kernel serves unmapped calls (planner.h), as far as its text tells. */
@@ -142,10 +147,19 @@ static fa2_status serves_unmapped(const trying *t, const fa2i_option *option, bo
     return st == FA2_E_NOT_FOUND ? FA2_OK : st; /* a text that is no variant serves nobody */
 }
 
+/* Remember an option that cannot be used. */
+static void note(trying *t, const fa2i_option *option, const fa2i_attempt *attempt)
+{
+    t->refusal = attempt->refusal;
+    t->lacks_compiler |= attempt->refusal == FA2_E_NO_NVRTC;
+    if (!t->found && strcmp(option->text, t->winner) != 0)
+        fa2i_decide_passed_over(option->text, attempt->why, false, t->decision);
+}
+
 static fa2_status try_option(void *user, const fa2i_option *option, fa2i_trial *ret_trial)
 {
     trying *t = user;
-    const fa2i_slot *slot = NULL;
+    fa2i_attempt attempt = {0};
     if (t->unmapped) {
         bool serves = false;
         const fa2_status known = serves_unmapped(t, option, &serves);
@@ -153,25 +167,26 @@ static fa2_status try_option(void *user, const fa2i_option *option, fa2i_trial *
         if (known != FA2_OK || !serves)
             return known;
     }
-    const fa2i_evidence *evidence = &t->planner->taught[t->problem->op].evidence;
-    const bool stored = option->kernel != FA2I_NONE && !evidence->kernels[option->kernel].shipped;
-    const fa2_status st = stored ? try_stored(t, option, &slot)
-                                 : try_compiling(t, option, &slot, &ret_trial->foreseen);
-    if (st != FA2_OK || slot == NULL)
+    const fa2_status st = have_option(t->planner, t->of, t->problem, option, &attempt);
+    if (st != FA2_OK)
         return st;
-    t->slots[option - t->options] = slot;
-    *ret_trial = (fa2i_trial){.usable = true, .spills = slot->spills};
+    if (attempt.slot == NULL) {
+        ret_trial->foreseen = attempt.foreseen;
+        note(t, option, &attempt);
+        return FA2_OK;
+    }
+    t->found = true;
+    t->slots[option - t->options] = attempt.slot;
+    *ret_trial = (fa2i_trial){.usable = true, .spills = attempt.slot->spills};
     return FA2_OK;
 }
 
-/* Nothing can be used. */
+/* Nothing can be used; the last message says why the last one cannot. */
 static fa2_status fail(const trying *t, size_t tried)
 {
     char text[FA2I_PROBLEM_CHARS];
-    fa2i_attempt attempt = {0};
-    if (t->refusal == FA2_E_NO_NVRTC) { /* once more, for its message */
-        const fa2_status st =
-            fa2i_planner_compile(t->planner, t->problem, t->refused->text, &attempt);
+    if (t->lacks_compiler) { /* for its message */
+        const fa2_status st = fa2i_planner_find_target(t->planner, t->problem);
         if (st != FA2_OK)
             return st;
     }
@@ -200,11 +215,12 @@ done:
     return st;
 }
 
-/* Estimate for the problem that is asked about. problem: for messages. */
-static fa2_status estimate(fa2i_planner *planner, fa2i_class *of, const fa2_problem *problem,
-                           const fa2_problem *asked, fa2i_answer *answer)
+/* Estimate for the problem that is asked about. plan: of the problem, for messages. */
+static fa2_status estimate(fa2i_planner *planner, fa2i_class *of, const fa2i_plan *plan,
+                           const fa2_problem *asked, fa2i_class_answer *answer)
 {
     fa2_status st = FA2_OK;
+    fa2i_decision passed = {.passed_count = 0};
     fa2i_option *options = NULL;
     const fa2i_slot **slots = NULL;
     size_t count = 0, chosen = 0;
@@ -215,35 +231,40 @@ static fa2_status estimate(fa2i_planner *planner, fa2i_class *of, const fa2_prob
         FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu kernels", count));
     trying t = {.planner = planner,
                 .of = of,
-                .problem = problem,
+                .problem = &plan->problem,
                 .unmapped = answer->unmapped,
                 .slots = slots,
-                .options = options};
+                .options = options,
+                .winner = plan->decision.replaces ? plan->decision.passed_over : "",
+                .decision = &passed};
     FA2_TRY(fa2i_choose_option(options, count, try_option, &t, &chosen, &answer->tried));
     if (chosen == count)
         FA2_TRY(fail(&t, answer->tried));
     answer->asked = *asked;
     answer->slot = slots[chosen];
-    fa2i_decide_option(options, count, chosen, &planner->taught[asked->op].evidence, asked,
+    fa2i_decide_option(options, chosen, &planner->taught[asked->op].evidence, asked,
                        &planner->device->card, &answer->decision);
+    answer->decision.passed_count = passed.passed_count;
+    memcpy(answer->decision.passed_over, passed.passed_over, sizeof passed.passed_over);
+    memcpy(answer->decision.why, passed.why, sizeof passed.why);
     if (answer->decision.rule == FA2_RULE_DEFAULT)
-        tell(planner, of, problem, answer->slot);
+        tell(planner, of, &plan->problem, answer->slot);
 done:
     fa2i_free(slots);
     fa2i_free(options);
     return st;
 }
 
-static fa2_status add_answer(fa2i_planner *planner, fa2i_class *of, const fa2_problem *problem,
+static fa2_status add_answer(fa2i_planner *planner, fa2i_class *of, const fa2i_plan *plan,
                              const fa2_problem *asked, bool unmapped)
 {
     fa2_status st = FA2_OK;
-    fa2i_answer *answer = fa2i_alloc(sizeof(*answer));
+    fa2i_class_answer *answer = fa2i_alloc(sizeof(*answer));
 
     if (answer == NULL)
         return fa2i_fail(FA2_E_MEMORY, "no memory for an answer of the cost model");
     answer->unmapped = unmapped;
-    FA2_TRY(estimate(planner, of, problem, asked, answer));
+    FA2_TRY(estimate(planner, of, plan, asked, answer));
     answer->next = of->answers;
     of->answers = answer;
     answer = NULL; /* ownership has moved to the class */
@@ -252,31 +273,36 @@ done:
     return st;
 }
 
-static const fa2i_answer *find_answer(const fa2i_class *of, const fa2_problem *asked, bool unmapped)
+static fa2i_class_answer *find_answer(const fa2i_class *of, const fa2_problem *asked, bool unmapped)
 {
-    const fa2i_answer *answer = of->answers;
+    fa2i_class_answer *answer = of->answers;
     while (answer != NULL &&
            (answer->unmapped != unmapped || memcmp(&answer->asked, asked, sizeof(*asked)) != 0))
         answer = answer->next;
     return answer;
 }
 
-fa2_status fa2i_planner_pick_estimate(fa2i_planner *planner, fa2i_class *of, bool was_tuned,
-                                      bool unmapped, fa2i_plan *plan)
+fa2_problem fa2i_planner_asked(const fa2i_planner *planner, const fa2i_plan *plan)
+{
+    return plan->unrounded ? plan->problem
+                           : fa2i_problem_asked(&plan->problem, planner->device->card.sm_count);
+}
+
+fa2_status fa2i_planner_pick_estimate(fa2i_planner *planner, fa2i_class *of, bool unmapped,
+                                      fa2i_plan *plan)
 {
     fa2_status st = FA2_OK;
+    const fa2i_decision without = plan->decision; /* the winner, where that cannot be used */
     FA2_TRY(prepare(planner, of, &plan->problem));
     const fa2i_evidence *evidence = &planner->taught[plan->problem.op].evidence;
-    const bool known =
-        was_tuned || fa2i_shipped_knows(evidence, &planner->device->card, &plan->problem);
     /* Whether a kernel fits the workspace of an unmapped call is no matter of steps. */
-    const fa2_problem asked =
-        known || unmapped ? plan->problem
-                          : fa2i_problem_asked(&plan->problem, planner->device->card.sm_count);
-    const fa2i_answer *answer = find_answer(of, &asked, unmapped);
+    plan->unrounded |=
+        unmapped || fa2i_shipped_knows(evidence, &planner->device->card, &plan->problem);
+    const fa2_problem asked = fa2i_planner_asked(planner, plan);
+    const fa2i_class_answer *answer = find_answer(of, &asked, unmapped);
 
     if (answer == NULL) {
-        FA2_TRY(add_answer(planner, of, &plan->problem, &asked, unmapped));
+        FA2_TRY(add_answer(planner, of, plan, &asked, unmapped));
         answer = of->answers;
     }
     plan->slot = answer->slot;
@@ -284,22 +310,81 @@ fa2_status fa2i_planner_pick_estimate(fa2i_planner *planner, fa2i_class *of, boo
     plan->decision = answer->decision;
     if (memcmp(&asked, &plan->problem, sizeof asked) != 0)
         fa2i_decide_for_other(&plan->problem, &plan->decision);
+    if (without.replaces)
+        fa2i_decide_passed_over(without.passed_over, without.why, true, &plan->decision);
 done:
     return st;
 }
 
-fa2_status fa2i_planner_find_runner_up(fa2i_planner *planner, const fa2i_plan *plan,
-                                       fa2i_decision *decision)
+/* ---- what else could be taken ---- */
+
+fa2_status fa2i_planner_options(fa2i_planner *planner, const fa2i_plan *plan,
+                                fa2i_option **ret_options, size_t *ret_count)
+{
+    const fa2_problem asked = fa2i_planner_asked(planner, plan);
+    fa2i_class *of = fa2i_planner_class(planner, &asked);
+    return of == NULL ? FA2_E_MEMORY : rank(planner, of, &asked, ret_options, ret_count);
+}
+
+fa2_status fa2i_planner_look(fa2i_planner *planner, const fa2_problem *asked,
+                             const fa2i_option *option, fa2i_attempt *ret_attempt)
+{
+    const bool foresees = planner->foresees;
+    fa2i_class *of = fa2i_planner_class(planner, asked);
+    if (of == NULL)
+        return FA2_E_MEMORY;
+    planner->foresees = true;
+    const fa2_status st = have_option(planner, of, asked, option, ret_attempt);
+    planner->foresees = foresees;
+    return st;
+}
+
+typedef struct looking {
+    fa2i_planner *planner;
+    fa2_problem asked;
+} looking;
+
+static fa2_status look(void *user, const fa2i_option *option, fa2i_trial *ret_trial)
+{
+    looking *l = user;
+    fa2i_attempt attempt = {0};
+    const fa2_status st = fa2i_planner_look(l->planner, &l->asked, option, &attempt);
+    if (st == FA2_OK && attempt.slot != NULL)
+        *ret_trial = (fa2i_trial){.usable = true, .spills = attempt.slot->spills};
+    return st;
+}
+
+static fa2_status find_runner_up(fa2i_planner *planner, const fa2i_plan *plan,
+                                 fa2i_runner_up *ret_runner_up)
 {
     fa2_status st = FA2_OK;
     fa2i_option *options = NULL;
     size_t count = 0;
-    fa2i_class *of = fa2i_planner_class(planner, &plan->problem);
-    if (of == NULL)
-        return FA2_E_MEMORY;
-    FA2_TRY(rank(planner, of, &plan->problem, &options, &count));
-    fa2i_decide_runner_up(options, count, plan->slot->loaded.variant.text, decision);
+    looking l = {.planner = planner, .asked = fa2i_planner_asked(planner, plan)};
+    FA2_TRY(fa2i_planner_options(planner, plan, &options, &count));
+    FA2_TRY(fa2i_choose_runner_up(options, count, &plan->decision, plan->slot->loaded.variant.text,
+                                  look, &l, ret_runner_up));
 done:
     fa2i_free(options);
     return st;
+}
+
+fa2_status fa2i_planner_find_runner_up(fa2i_planner *planner, const fa2i_plan *plan,
+                                       fa2i_runner_up *ret_runner_up)
+{
+    const fa2_problem asked = fa2i_planner_asked(planner, plan);
+    fa2i_class *of = fa2i_planner_class(planner, &asked);
+    if (of == NULL)
+        return FA2_E_MEMORY;
+    fa2i_class_answer *answer = find_answer(of, &asked, false);
+    if (answer == NULL || answer->slot != plan->slot)
+        return find_runner_up(planner, plan, ret_runner_up);
+    if (!answer->knows_runner_up) {
+        const fa2_status st = find_runner_up(planner, plan, &answer->runner_up);
+        if (st != FA2_OK)
+            return st;
+        answer->knows_runner_up = true;
+    }
+    *ret_runner_up = answer->runner_up;
+    return FA2_OK;
 }

@@ -7,13 +7,25 @@
 
 #include "runtime/plan/planner_state.h"
 
-/* Fill in slot, decision and tried of a plan whose problem is set, and of this class. was_tuned: that very
- * problem was, but its winner cannot be used. unmapped: planner.h. */
-fa2_status fa2i_planner_pick_estimate(fa2i_planner *planner, fa2i_class *of, bool was_tuned,
-                                      bool unmapped, fa2i_plan *plan);
+/* Fill in slot, decision and tried of a plan whose problem is set, and of this class. unrounded is set where that very
+ * problem was tuned and its winner cannot be used, and the decision then tells that; after an error it says for
+ * which problem kernels were compared. unmapped: planner.h. */
+fa2_status fa2i_planner_pick_estimate(fa2i_planner *planner, fa2i_class *of, bool unmapped,
+                                      fa2i_plan *plan);
 
-/* Add the runner-up to the decision of a plan that was not chosen by estimate. */
+/* What would be taken in the place of a plan's kernel. */
 fa2_status fa2i_planner_find_runner_up(fa2i_planner *planner, const fa2i_plan *plan,
-                                       fa2i_decision *decision);
+                                       fa2i_runner_up *ret_runner_up);
+
+/* The problem for which the kernels of a plan were compared. */
+fa2_problem fa2i_planner_asked(const fa2i_planner *planner, const fa2i_plan *plan);
+
+/* All that were compared for a plan, or would be, the best first; *ret_options belongs to the caller (fa2i_free). */
+fa2_status fa2i_planner_options(fa2i_planner *planner, const fa2i_plan *plan,
+                                fa2i_option **ret_options, size_t *ret_count);
+
+/* What would come of trying one of them, without loading or compiling it. */
+fa2_status fa2i_planner_look(fa2i_planner *planner, const fa2_problem *asked,
+                             const fa2i_option *option, fa2i_attempt *ret_attempt);
 
 #endif

@@ -21,8 +21,41 @@ void fa2i_planner_log(const fa2i_planner *planner, const char *format, ...)
     planner->log(planner->log_user, message);
 }
 
+void fa2i_attempt_refuse(fa2i_attempt *attempt, fa2_status refusal, const char *text)
+{
+    const char *why = fa2_last_message();
+    const size_t named = strlen(text);
+    if (strncmp(why, text, named) == 0)
+        why += named + strspn(why + named, " :");
+    attempt->slot = NULL;
+    attempt->refusal = refusal;
+    snprintf(attempt->text, sizeof(attempt->text), "%s", text);
+    snprintf(attempt->why, sizeof(attempt->why), "%s", why);
+    attempt->why[strcspn(attempt->why, "\n")] = '\0'; /* of a compiler's log the first line */
+}
+
+bool fa2i_planner_is_ready(const fa2i_planner *planner, const fa2i_slot *slot)
+{
+    return slot->state == FA2I_SLOT_LOADED ||
+           (planner->foresees && slot->state == FA2I_SLOT_FORESEEN);
+}
+
+fa2_status fa2i_planner_load(fa2i_planner *planner, fa2i_slot *slot, const fa2i_kernel *kernel,
+                             fa2i_origin origin)
+{
+    fa2_status st = FA2_OK;
+    slot->origin = origin;
+    if (planner->foresees)
+        fa2i_kernels_foresee(slot, kernel);
+    else
+        st = fa2i_kernels_load(&planner->kernels, slot, kernel);
+    return st;
+}
+
 void fa2i_planner_pass_over(const fa2i_planner *planner, fa2i_slot *slot, const char *what)
 {
+    if (planner->foresees)
+        return;
     if (!slot->told)
         fa2i_planner_log(planner, "%s is passed over: %s", what, fa2_last_message());
     slot->told = true;
@@ -69,7 +102,7 @@ fa2i_class *fa2i_planner_class(fa2i_planner *planner, const fa2_problem *problem
 void fa2i_class_forget(fa2i_class *of)
 {
     while (of->answers != NULL) {
-        fa2i_answer *answer = of->answers;
+        fa2i_class_answer *answer = of->answers;
         of->answers = answer->next;
         fa2i_free(answer);
     }

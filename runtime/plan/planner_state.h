@@ -3,6 +3,10 @@
  * them, the evidence, and the log. The ways to a kernel (planner.c for the winner of a problem,
  * planner_estimate.c for the best estimate, planner_compile.c for what must be compiled) stand above it.
  *
+ * A planner that foresees goes the same ways, and ends each where a kernel would be loaded or compiled:
+ * what it decides is what a call would get, and nothing is loaded, compiled or written. What a driver refuses,
+ * and how a kernel turns out that was never compiled, it cannot know.
+ *
  * Not thread-safe: the planner's caller holds the lock. Ownership. Classes live, at one address, until
  * fa2i_planner_state_done.
  */
@@ -15,23 +19,25 @@
 #include "runtime/plan/winners.h"
 
 /* What is taken for all problems of a step. */
-typedef struct fa2i_answer {
+typedef struct fa2i_class_answer {
     fa2_problem asked; /* fa2i_problem_asked */
     bool unmapped;     /* for calls that need a kernel without tensor maps: planner.h */
     const fa2i_slot *slot;
     fa2i_decision decision;
     size_t tried;
-    struct fa2i_answer *next;
-} fa2i_answer;
+    bool knows_runner_up; /* that is asked for by who wants an explanation, once */
+    fa2i_runner_up runner_up;
+    struct fa2i_class_answer *next;
+} fa2i_class_answer;
 
 /* What was found out for earlier problems of a class, so that another shape of it costs no SQLite
  * and no Lua. */
 typedef struct fa2i_class {
     char key[FA2I_CLASS_CHARS]; /* fa2i_problem_class */
     fa2i_winners winners;
-    fa2i_answer *answers; /* the newest first; owned */
-    bool told_default;    /* the log knows that nothing is tuned for the class */
-    bool told_unreadable; /* and that the winners cannot be read */
+    fa2i_class_answer *answers; /* the newest first; owned */
+    bool told_default;          /* the log knows that nothing is tuned for the class */
+    bool told_unreadable;       /* and that the winners cannot be read */
     struct fa2i_class *next;
 } fa2i_class;
 
@@ -53,6 +59,8 @@ typedef struct fa2i_planner {
     char *database;            /* path, for messages; NULL: none is used */
     fa2i_cache *cache;         /* NULL: there is none, or none was used */
     bool read_only;            /* nothing is written to cache */
+    bool foresees;             /* nothing is loaded or compiled */
+    bool as_ptx;               /* the driver is known to have no use for cubins */
     char *share;               /* folder of what comes with fa2 (share.h); NULL: none is used */
     bool told_share;           /* the log knows what is wrong with it */
     fa2i_generator *generator; /* created when a problem is not tuned itself */
@@ -71,6 +79,29 @@ fa2i_class *fa2i_planner_class(fa2i_planner *planner, const fa2_problem *problem
 
 /* Forget the answers for a class: the database may have better ones by now. */
 void fa2i_class_forget(fa2i_class *of);
+
+/* What came of trying to have a kernel. slot == NULL: it cannot be used. */
+typedef struct fa2i_attempt {
+    fa2i_slot *slot;      /* it can be launched; of a planner that foresees: it could be */
+    fa2_status refusal;   /* else: why, as does the last message */
+    bool foreseen;        /* it was refused without a try */
+    bool for_now;         /* the database may be readable later */
+    bool lost;            /* the database has no sound code of it */
+    fa2i_outcome refuted; /* what verification found against it; FA2I_OUTCOME_OK: nothing */
+    char text[FA2I_VARIANT_CHARS]; /* the variant, if that is known */
+    char why[FA2I_WHY_CHARS];      /* if it cannot be used: for people, without the variant */
+} fa2i_attempt;
+
+/* Say that a kernel cannot be used, for the reason in the last message. */
+void fa2i_attempt_refuse(fa2i_attempt *attempt, fa2_status refusal, const char *text);
+
+/* Can the kernel of a slot be taken as it is? */
+bool fa2i_planner_is_ready(const fa2i_planner *planner, const fa2i_slot *slot);
+
+/* Load an artifact into its slot, which is not ready yet: fa2i_kernels_load. A planner that foresees takes it for
+ * loaded. */
+fa2_status fa2i_planner_load(fa2i_planner *planner, fa2i_slot *slot, const fa2i_kernel *kernel,
+                             fa2i_origin origin);
 
 /* Tell the log, once, that a kernel ("a tuned kernel") is passed over for the reason in the last
  * message. */

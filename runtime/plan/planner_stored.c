@@ -21,22 +21,24 @@ static fa2_status check_class(const fa2i_variant *variant, const fa2i_class *of)
                      variant->text, variant->class_key, of->key);
 }
 
-/* Load into the slot, which is empty. FA2_OK, and the slot is not loaded: the kernel cannot be used, with
- * a message; *ret_lost: only its code is missing. */
+/* Load into the slot, which is empty. FA2_OK, and the slot is not ready: the kernel cannot be used, with
+ * a message. */
 static fa2_status load(fa2i_planner *planner, const fa2i_class *of, int abi, fa2i_slot *slot,
-                       bool *ret_lost, bool *ret_for_now)
+                       fa2i_attempt *attempt)
 {
     fa2i_kernel kernel = {0};
     fa2_status st = fa2i_cache_get_kernel(planner->cache, &slot->key, abi, true, &kernel);
     if (st == FA2_OK)
         st = check_class(&kernel.variant, of);
-    if (st == FA2_OK) {
-        st = fa2i_kernels_load(&planner->kernels, slot, &kernel);
-        if (slot->state == FA2I_SLOT_REFUSED)
-            st = FA2_OK;
-    } else if (st != FA2_E_MEMORY) {
-        *ret_lost = st == FA2_E_NOT_FOUND;
-        *ret_for_now = st != FA2_E_NOT_FOUND;
+    const bool found = st == FA2_OK;
+    if (found) {
+        st = fa2i_planner_load(planner, slot, &kernel, FA2I_ORIGIN_STORED);
+    } else {
+        attempt->lost = st == FA2_E_NOT_FOUND;
+        attempt->for_now = !attempt->lost;
+    }
+    if (st != FA2_OK && st != FA2_E_MEMORY && (!found || slot->state == FA2I_SLOT_REFUSED)) {
+        fa2i_attempt_refuse(attempt, st, kernel.variant.text);
         st = FA2_OK;
     }
     fa2i_kernel_done(&kernel);
@@ -58,48 +60,81 @@ static void move_rows(fa2i_planner *planner, const fa2i_key *lost, const fa2i_sl
     fa2i_kernel_done(&kernel);
 }
 
-/* Compile a kernel whose record is there and whose code is not. */
+/* A kernel whose code is lost cannot be compiled again either, for the reason in the last message. */
+static void give_up(fa2i_attempt *attempt, fa2_status refusal, const char *text)
+{
+    if (refusal == FA2_E_NO_NVRTC)
+        (void)fa2i_fail(refusal, "its code is damaged or missing, and there is no NVRTC to "
+                                 "compile it again");
+    else
+        fa2i_fail_prefix(refusal, "its code is damaged or missing, and cannot be made again");
+    fa2i_attempt_refuse(attempt, refusal, text);
+}
+
+static fa2_status compile_again(fa2i_planner *planner, const fa2_problem *problem,
+                                const fa2i_key *lost, const fa2i_kernel *record,
+                                fa2i_attempt *attempt)
+{
+    fa2i_attempt again = {0};
+    const char *text = record->variant.text;
+    const fa2_status st = fa2i_planner_compile(planner, problem, text, &again);
+    if (st != FA2_OK && st != FA2_E_NO_NVRTC)
+        return st;
+    if (again.slot == NULL) {
+        attempt->refuted = again.refuted;
+        give_up(attempt, st == FA2_OK ? again.refusal : st, text);
+        return FA2_OK;
+    }
+    *attempt = (fa2i_attempt){.slot = again.slot, .lost = true};
+    again.slot->origin = FA2I_ORIGIN_REMADE;
+    if (!planner->foresees) {
+        fa2i_planner_log(planner, "the code of %s is lost, and was compiled again", text);
+        move_rows(planner, lost, again.slot, fa2i_op_of(problem)->abi);
+    }
+    return FA2_OK;
+}
+
+/* Compile a kernel whose record is there and whose code is not. Where there is no record for the class, the attempt
+ * stays as it is. */
 static fa2_status revive(fa2i_planner *planner, const fa2i_class *of, const fa2_problem *problem,
-                         const fa2i_key *key, const fa2i_slot **ret_slot)
+                         const fa2i_key *key, fa2i_attempt *attempt)
 {
     const int abi = fa2i_op_of(problem)->abi;
     fa2i_kernel record = {0};
-    fa2i_attempt attempt = {0};
     fa2_status st = fa2i_cache_get_kernel(planner->cache, key, abi, false, &record);
     if (st == FA2_OK)
         st = check_class(&record.variant, of);
-    if (st == FA2_OK)
-        st = fa2i_planner_compile(planner, problem, record.variant.text, &attempt);
-    if (st == FA2_OK && attempt.slot != NULL) {
-        fa2i_planner_log(planner, "the code of %s is lost, and was compiled again",
-                         record.variant.text);
-        move_rows(planner, key, attempt.slot, abi);
-        *ret_slot = attempt.slot;
-    }
+    if (st == FA2_E_NOT_FOUND)
+        st = FA2_OK;
+    else if (st == FA2_OK)
+        st = compile_again(planner, problem, key, &record, attempt);
     fa2i_kernel_done(&record);
-    return st == FA2_E_NOT_FOUND || st == FA2_E_NO_NVRTC ? FA2_OK : st;
+    return st;
 }
 
 fa2_status fa2i_planner_use_stored(fa2i_planner *planner, const fa2i_class *of,
                                    const fa2_problem *problem, const fa2i_key *key,
-                                   const fa2i_slot **ret_slot, bool *ret_for_now)
+                                   fa2i_attempt *ret_attempt)
 {
     fa2_status st = FA2_OK;
-    bool lost = false;
     fa2i_slot *slot = fa2i_kernels_slot(&planner->kernels, key);
 
-    *ret_slot = NULL;
-    *ret_for_now = false;
+    *ret_attempt = (fa2i_attempt){0};
     if (slot == NULL)
         return fa2i_fail(FA2_E_MEMORY, "no memory for a kernel's record");
-    if (slot->state == FA2I_SLOT_EMPTY) {
-        st = load(planner, of, fa2i_op_of(problem)->abi, slot, &lost, ret_for_now);
-        if (st == FA2_OK && slot->state != FA2I_SLOT_LOADED)
+    if (slot->state == FA2I_SLOT_REFUSED) {
+        (void)fa2i_fail(slot->refusal, "it was refused before");
+        fa2i_attempt_refuse(ret_attempt, slot->refusal, slot->loaded.variant.text);
+    } else if (!fa2i_planner_is_ready(planner, slot)) {
+        st = load(planner, of, fa2i_op_of(problem)->abi, slot, ret_attempt);
+        if (st == FA2_OK && !fa2i_planner_is_ready(planner, slot))
             fa2i_planner_pass_over(planner, slot, "a tuned kernel");
+    } else if (check_class(&slot->loaded.variant, of) != FA2_OK) {
+        fa2i_attempt_refuse(ret_attempt, FA2_E_NOT_FOUND, slot->loaded.variant.text);
     }
-    if (st == FA2_OK && lost)
-        st = revive(planner, of, problem, key, ret_slot);
-    else if (slot->state == FA2I_SLOT_LOADED && check_class(&slot->loaded.variant, of) == FA2_OK)
-        *ret_slot = slot;
+    if (st == FA2_OK && ret_attempt->lost)
+        st = revive(planner, of, problem, key, ret_attempt);
+    else if (st == FA2_OK && ret_attempt->refusal == FA2_OK)
+        ret_attempt->slot = slot;
     return st;
 }

@@ -7,11 +7,10 @@
 
 #include "runtime/plan/planner_state.h"
 
-/* Load the kernel of a key, for a problem of this class. *ret_slot: it is loaded; NULL: it cannot be used,
- * which was told. Where its code is lost and there is NVRTC it is compiled, and what the database knows of
- * it stays. *ret_for_now: it may be readable later. */
+/* Load the kernel of a key, for a problem of this class. One that cannot be used was told. Where its code is lost
+ * and there is NVRTC it is compiled, and what the database knows of it stays. */
 fa2_status fa2i_planner_use_stored(fa2i_planner *planner, const fa2i_class *of,
                                    const fa2_problem *problem, const fa2i_key *key,
-                                   const fa2i_slot **ret_slot, bool *ret_for_now);
+                                   fa2i_attempt *ret_attempt);
 
 #endif

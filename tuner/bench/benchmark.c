@@ -41,8 +41,8 @@ static fa2_status open_foresights(fa2i_benchmarks *all)
     const fa2i_kernel_list *list = &all->kernels;
     const fa2i_card *card = &all->gpu.card;
     FA2_TRY(fa2i_generator_create(&all->untaught));
-    fa2i_foresight_init(&all->untuned, all->untaught, NULL, card);
-    fa2i_foresight_init(&all->tuned, list->generator, list->cache, card);
+    FA2_TRY(fa2i_foresight_init(&all->untuned, all->untaught, NULL, NULL, card));
+    FA2_TRY(fa2i_foresight_init(&all->tuned, list->generator, list->cache, NULL, card));
     FA2_TRY(fa2i_foresight_find_share(&all->tuned));
 done:
     return st;
@@ -140,6 +140,9 @@ static fa2_status enter_choices(work *w)
     fa2i_foreseen with = {0}, without = {0};
     FA2_TRY(fa2i_foresee(&w->all->untuned, problem, &without));
     FA2_TRY(fa2i_foresee(&w->all->tuned, problem, &with));
+    if (with.status != FA2_OK || without.status != FA2_OK)
+        FA2_TRY(fa2i_fail(with.status != FA2_OK ? with.status : without.status, "%s",
+                          with.status != FA2_OK ? with.message : without.message));
     w->out->same = strcmp(with.variant.text, without.variant.text) == 0;
     FA2_TRY(enter(w, role_of(with.decision.rule), with.decision.rule, &with.variant, &with.key));
     if (!w->out->same)

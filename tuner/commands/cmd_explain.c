@@ -1,11 +1,13 @@
 /*
  * fa2-tune explain: the runtime's decision for a problem on a card, without compiling or launching.
  *
- * It asks the same chooser as the runtime (runtime/plan/choose.h). What the runtime finds out only when
- * it loads a kernel (a driver that refuses it) is not seen here.
+ * It asks the runtime's own planner (tuner/report/foresee.h). What the runtime finds out only when
+ * it loads a kernel (a driver that refuses it) is not seen here. Where the call would fail, that is the answer, and
+ * the exit status says so, too.
  */
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 #include "runtime/base/alloc.h"
 #include "runtime/plan/choose.h"
 #include "runtime/cuda/device.h"
@@ -16,7 +18,9 @@
 typedef struct session {
     fa2i_options options;
     fa2i_generator *generator;
+    char *path;        /* of the database; NULL: none is used */
     fa2i_cache *cache; /* NULL: there is no database */
+    const char *kept;  /* what becomes of code that a call compiles */
     fa2i_card card;
     fa2i_foresight foresight;
 } session;
@@ -26,6 +30,7 @@ static void session_done(session *s)
     fa2i_foresight_done(&s->foresight);
     fa2i_cache_close(s->cache);
     fa2i_generator_destroy(s->generator);
+    fa2i_free(s->path);
     fa2i_options_done(&s->options);
 }
 
@@ -55,10 +60,31 @@ static fa2_status find_card(session *s)
                                            s->options.device);
 }
 
-/* A database that is not there is what the runtime meets before the first tuning: no error. */
+static const char *what_is_kept(const session *s)
+{
+    if (s->path == NULL)
+        return "not kept: there is no place for a database";
+    if (s->cache == NULL)
+        return "kept if the database can be made";
+    return access(s->path, W_OK) == 0 ? "kept in the database"
+                                      : "not kept: the database cannot be written";
+}
+
+/* What the runtime works without: no place for a database, or none there yet. */
 static fa2_status open_database(session *s)
 {
-    const fa2_status st = fa2i_database_open(s->options.db, FA2I_CACHE_READ, &s->cache);
+    fa2_status st = FA2_OK;
+    if (s->options.db == NULL)
+        st = fa2i_cache_default_path(&s->path);
+    else if ((s->path = fa2i_strdup(s->options.db)) == NULL)
+        st = fa2i_fail(FA2_E_MEMORY, "no memory for the path of the database");
+    if (st == FA2_E_MEMORY)
+        return st;
+    if (st == FA2_OK)
+        st = fa2i_database_open(s->path, FA2I_CACHE_READ, &s->cache);
+    else
+        st = FA2_E_NOT_FOUND;
+    s->kept = what_is_kept(s);
     if (st != FA2_E_NOT_FOUND)
         return st;
     fprintf(stderr, "fa2-tune: %s; explaining without a database\n", fa2_last_message());
@@ -76,8 +102,9 @@ static fa2_status open_session(session *s, int argc, char **argv)
     FA2_TRY(check_options(&s->options));
     FA2_TRY(find_card(s));
     FA2_TRY(open_database(s));
-    fa2i_foresight_init(&s->foresight, s->generator, s->cache, &s->card);
+    FA2_TRY(fa2i_foresight_init(&s->foresight, s->generator, s->cache, s->path, &s->card));
     FA2_TRY(fa2i_foresight_find_share(&s->foresight));
+    s->foresight.here = s->options.device >= 0;
 done:
     return st;
 }
@@ -86,12 +113,18 @@ int fa2i_cmd_explain(int argc, char **argv)
 {
     session s = {0};
     fa2_status st = FA2_OK;
+    bool fails = false;
     FA2_TRY(open_session(&s, argc, argv));
     if (s.options.json)
         putchar('[');
     for (size_t i = 0; i < s.options.shapes.count; i++) {
         fa2i_explained explained = {0};
         st = fa2i_explained_make(&s.foresight, &s.options.shapes.items[i], &explained);
+        explained.kept = s.kept;
+        if (st == FA2_OK && explained.foreseen.status != FA2_OK) {
+            fprintf(stderr, "fa2-tune: the call fails: %s\n", explained.foreseen.message);
+            fails = true;
+        }
         if (st == FA2_OK && i > 0)
             fputs(s.options.json ? ",\n" : "\n", stdout);
         if (st == FA2_OK && s.options.json)
@@ -105,5 +138,7 @@ int fa2i_cmd_explain(int argc, char **argv)
         puts("]");
 done:
     session_done(&s);
-    return st == FA2_OK ? FA2I_EXIT_OK : fa2i_report_failure(st);
+    if (st != FA2_OK)
+        return fa2i_report_failure(st);
+    return fails ? FA2I_EXIT_FAILED : FA2I_EXIT_OK;
 }

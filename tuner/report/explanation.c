@@ -1,12 +1,13 @@
 /*
  * Rejections are many and alike: as text they are counted by reason, where reasons that differ in
- * their numbers only are one; each comes with an example.
+ * their numbers only are one; each comes with an example. In JSON, what is not known is null.
  */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 #include "runtime/base/alloc.h"
 #include "runtime/base/status.h"
+#include "runtime/base/text.h"
 #include "runtime/ops/op.h"
 #include "tuner/commands/database.h"
 #include "tuner/report/explanation.h"
@@ -21,16 +22,35 @@ void fa2i_explained_done(fa2i_explained *explained)
     *explained = (fa2i_explained){0};
 }
 
+/* What failed its verification is no candidate either. */
+static fa2_status add_refuted(fa2i_explained *e, const char *rejected)
+{
+    const fa2i_foreseen *f = &e->foreseen;
+    fa2i_text text = {0};
+    for (size_t i = 0; i < f->option_count; i++)
+        if (f->fates[i].refuted)
+            fa2i_text_add(&text, "%s: %s\n", f->options[i].text, f->fates[i].why);
+    fa2i_text_add(&text, "%s", rejected);
+    const fa2_status st = fa2i_text_take(&text, &e->rejected);
+    fa2i_text_done(&text);
+    return st;
+}
+
 fa2_status fa2i_explained_make(fa2i_foresight *foresight, const fa2_problem *problem,
                                fa2i_explained *ret_explained)
 {
-    fa2i_explained e = {.problem = problem, .card = &foresight->card};
+    fa2i_explained e = {
+        .problem = problem, .card = &foresight->device.card, .kept = "kept in the database"};
     fa2_status st = FA2_OK;
+    char *rejected = NULL;
     FA2_TRY(fa2i_foresee(foresight, problem, &e.foreseen));
-    FA2_TRY(fa2i_generator_rejected(foresight->generator, &e.foreseen.asked, e.card, &e.rejected));
+    FA2_TRY(fa2i_foresee_fates(foresight, &e.foreseen));
+    FA2_TRY(fa2i_generator_rejected(foresight->generator, &e.foreseen.asked, e.card, &rejected));
+    FA2_TRY(add_refuted(&e, rejected));
     *ret_explained = e;
     e = (fa2i_explained){0}; /* the caller's now */
 done:
+    fa2i_free(rejected);
     fa2i_explained_done(&e);
     return st;
 }
@@ -41,6 +61,18 @@ static double tflops(const fa2_problem *problem, double us)
 }
 
 /* ---- text ---- */
+
+/* What comes first, and cannot be used. */
+static void print_passed_over(const fa2i_decision *d, FILE *out)
+{
+    if (d->passed_count == 0)
+        return;
+    fprintf(out, "not taken %s%s%s: %s", d->replaces ? "the problem's winner" : "",
+            d->replaces && d->passed_over[0] != '\0' ? ", " : "", d->passed_over, d->why);
+    if (d->passed_count > 1)
+        fprintf(out, "; and %zu more", d->passed_count - 1);
+    fputc('\n', out);
+}
 
 static void print_rule(const fa2i_explained *e, FILE *out)
 {
@@ -54,17 +86,24 @@ static void print_rule(const fa2i_explained *e, FILE *out)
     };
     const char *corrected =
         "the best estimate, by the cost model as measurements of other kinds correct it";
+    const char *others = "the fastest that can be used of those tuned on this device for this very "
+                         "problem";
     char kin[FA2I_PROBLEM_CHARS];
     fprintf(out, "rule      %s: %s\n", fa2_rule_string(d->rule),
-            d->corrected ? corrected : meanings[d->rule]);
+            d->rule == FA2_RULE_EXACT && d->passed_count > 0 ? others
+            : d->corrected                                   ? corrected
+                                                             : meanings[d->rule]);
+    print_passed_over(d, out);
     if (d->corrected) {
         fa2i_problem_format(&d->kin, kin, sizeof kin);
         fprintf(out, "corrected by %s, the nearest of another kind\n", kin);
     }
     fprintf(out, "estimate  %.2f us, %.2f TFLOPS", d->estimate_us,
             tflops(e->problem, d->estimate_us));
-    if (d->runner_up[0] != '\0')
-        fprintf(out, "; %.2f us for the next, %s", d->runner_up_us, d->runner_up);
+    const fa2i_runner_up *next = &e->foreseen.runner_up;
+    if (next->text[0] != '\0')
+        fprintf(out, "; %.2f us for the next, %s%s%s", next->us, next->text,
+                next->but == NULL ? "" : ", ", next->but == NULL ? "" : next->but);
     fputc('\n', out);
     if (d->rule == FA2_RULE_DEFAULT)
         return;
@@ -90,18 +129,17 @@ static void print_kernel(const fa2i_explained *e, FILE *out)
             "          %d threads per block, tiles of %d query rows x %d keys, %d bytes of shared "
             "memory",
             step->threads, v->recipe.rows, v->recipe.keys, step->smem_bytes);
-    if (f->compiled)
+    if (f->compiled && f->registers > 0)
         fprintf(out, ", %d registers, %d bytes spilled", f->registers, f->spill_bytes);
-    fprintf(out, "\ncode      %s\n",
+    else if (f->compiled)
+        fputs(", registers - (it is PTX, which the driver compiles)", out);
+    fprintf(out, "\ncode      %s",
             f->compiled ? "in the database"
-            : f->lost   ? "lost: compiled again at the first call"
-                        : "compiled at the first call, and kept in the database");
-    if (f->lost_winner[0] != '\0')
-        fprintf(
-            out,
-            "lost      the code of the problem's winner, %s; fa2-tune check says more, tune and "
-            "build compile it\n",
-            f->lost_winner);
+            : f->lost   ? "lost: compiled again at the first call, and "
+                        : "compiled at the first call, and ");
+    if (!f->compiled)
+        fprintf(out, "%s%s", e->kept, f->supposed ? "; that takes NVRTC, which is not here" : "");
+    fputc('\n', out);
     fprintf(out, "model     %.2f us, %.2f TFLOPS for this problem\n", v->cost_us,
             tflops(e->problem, v->cost_us));
 }
@@ -115,6 +153,20 @@ static const char *rests_text(fa2i_rests rests)
     return texts[rests];
 }
 
+/* Those that failed their verification are no candidates. */
+static size_t candidate_count(const fa2i_foreseen *f)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < f->option_count; i++)
+        count += !f->fates[i].refuted;
+    return count;
+}
+
+static const char *code_text(const fa2i_fate *fate)
+{
+    return fate->code ? "yes" : fate->damaged ? "damaged" : fate->usable ? "" : "none";
+}
+
 static fa2_status print_options(const fa2i_explained *e, FILE *out)
 {
     const fa2i_foreseen *f = &e->foreseen;
@@ -122,26 +174,35 @@ static fa2_status print_options(const fa2i_explained *e, FILE *out)
                                          "model us", "code", "variant"};
     fa2i_table table;
     fa2i_table_init(&table, "lrrlrll", titles);
-    for (size_t i = 0; i < f->option_count && i < CANDIDATES_SHOWN; i++) {
+    const size_t count = candidate_count(f);
+    size_t shown = 0;
+    for (size_t i = 0; i < f->option_count && shown < CANDIDATES_SHOWN; i++) {
         const fa2i_option *o = &f->options[i];
+        const fa2i_fate *fate = &f->fates[i];
+        if (fate->refuted)
+            continue;
+        shown++;
         char us[32], rate[32], model[32], brief[FA2I_VARIANT_CHARS];
         snprintf(us, sizeof us, "%.2f", o->us);
         snprintf(rate, sizeof rate, "%.2f", tflops(&f->asked, o->us));
         snprintf(model, sizeof model, "%.2f", o->model_us);
         fa2i_variant_brief(o->text, brief, sizeof brief);
-        const char *mark = strcmp(o->text, f->variant.text) == 0 ? "*" : "";
-        fa2i_table_add(&table, (const char *[]){mark, us, rate, rests_text(o->rests), model,
-                                                o->compile ? "" : "yes", brief});
+        const bool corrected = o->rests == FA2I_RESTS_MODEL && o->kin != FA2I_NONE;
+        const bool taken = f->status == FA2_OK && strcmp(o->text, f->variant.text) == 0;
+        const char *mark = taken ? "*" : "";
+        fa2i_table_add(&table,
+                       (const char *[]){mark, us, rate,
+                                        corrected ? "model, corrected" : rests_text(o->rests),
+                                        model, code_text(fate), brief});
     }
     char shape[FA2I_PROBLEM_CHARS], heading[FA2I_PROBLEM_CHARS + 80];
     fa2i_problem_format(&f->asked, shape, sizeof shape);
-    snprintf(heading, sizeof heading,
-             "\nkernels by their estimates for %s (%zu; * is the kernel above)\n", shape,
-             f->option_count);
+    snprintf(heading, sizeof heading, "\nkernels by their estimates for %s (%zu%s)\n", shape, count,
+             f->status == FA2_OK ? "; * is the kernel above" : "");
     fa2i_terminal_print_lines(out, heading, LABEL);
     const fa2_status st = fa2i_table_print(&table, out);
-    if (st == FA2_OK && f->option_count > CANDIDATES_SHOWN)
-        fprintf(out, "... and %zu more\n", f->option_count - CANDIDATES_SHOWN);
+    if (st == FA2_OK && count > shown)
+        fprintf(out, "... and %zu more\n", count - shown);
     fa2i_table_done(&table);
     return st;
 }
@@ -219,6 +280,11 @@ static void print_decision(const fa2i_explained *explained, FILE *out)
     fprintf(out,
             "problem   %s\ncard      %s (sm_%d): %d SMs, %d bytes of shared memory per block\n",
             shape, card->name, card->arch, card->sm_count, card->smem_block_bytes);
+    if (explained->foreseen.status != FA2_OK) {
+        fprintf(out, "rule      none: the call fails, %s\nmessage   %s\n",
+                fa2_status_string(explained->foreseen.status), explained->foreseen.message);
+        return;
+    }
     print_rule(explained, out);
     print_kernel(explained, out);
 }
@@ -259,9 +325,19 @@ static void print_text_json(FILE *out, const char *name, const char *text)
     fputc(',', out);
 }
 
+/* Behind it stands a comma. A time that is 0 is not known. */
+static void print_us_json(FILE *out, const char *name, double us)
+{
+    if (us > 0)
+        fprintf(out, "\"%s\":%.3f,", name, us);
+    else
+        fprintf(out, "\"%s\":null,", name);
+}
+
 static void print_decision_json(const fa2i_explained *e, FILE *out)
 {
     const fa2i_decision *d = &e->foreseen.decision;
+    const fa2i_runner_up *next = &e->foreseen.runner_up;
     const bool chosen = d->rule != FA2_RULE_DEFAULT;
     char shape[FA2I_PROBLEM_CHARS];
     print_text_json(out, "rule", fa2_rule_string(d->rule));
@@ -269,10 +345,12 @@ static void print_decision_json(const fa2i_explained *e, FILE *out)
         fa2i_problem_format(&d->problem, shape, sizeof shape);
     print_text_json(out, "tuned_for", chosen ? shape : NULL);
     print_text_json(out, "tuned_on", chosen ? d->device : NULL);
-    fprintf(out, "\"distance\":%.6f,\"measured\":%s,\"median_us\":%.3f,\"estimate_us\":%.3f,",
-            d->distance, d->measured ? "true" : "false", d->median_us, d->estimate_us);
-    print_text_json(out, "runner_up", d->runner_up[0] == '\0' ? NULL : d->runner_up);
-    fprintf(out, "\"runner_up_us\":%.3f,", d->runner_up_us);
+    fprintf(out, "\"distance\":%.6f,\"measured\":%s,", d->distance, d->measured ? "true" : "false");
+    print_us_json(out, "median_us", d->median_us);
+    print_us_json(out, "estimate_us", d->estimate_us);
+    print_text_json(out, "runner_up", next->text[0] == '\0' ? NULL : next->text);
+    print_text_json(out, "runner_up_but", next->but);
+    print_us_json(out, "runner_up_us", next->us);
 }
 
 static void print_rejected_json(const fa2i_explained *e, FILE *out)
@@ -290,37 +368,63 @@ static void print_rejected_json(const fa2i_explained *e, FILE *out)
 
 static void print_options_json(const fa2i_foreseen *f, FILE *out)
 {
+    const char *separator = "\n{";
     fputs("\"candidates\":[", out);
     for (size_t i = 0; i < f->option_count; i++) {
         const fa2i_option *o = &f->options[i];
-        fputs(i == 0 ? "\n{" : ",\n{", out);
+        const fa2i_fate *fate = &f->fates[i];
+        if (fate->refuted)
+            continue;
+        fputs(separator, out);
+        separator = ",\n{";
         print_text_json(out, "variant", o->text);
         print_text_json(out, "rests_on", rests_text(o->rests));
-        fprintf(out, "\"estimate_us\":%.3f,\"model_us\":%.3f,\"code\":%s}", o->us, o->model_us,
-                o->compile ? "false" : "true");
+        fprintf(out, "\"estimate_us\":%.3f,\"model_us\":%.3f,\"code\":%s,\"damaged\":%s,", o->us,
+                o->model_us, fate->code ? "true" : "false", fate->damaged ? "true" : "false");
+        fputs("\"unusable\":", out);
+        fa2i_json_string(out, fate->usable ? NULL : fate->why);
+        fputc('}', out);
     }
     fputs("],\n", out);
+}
+
+static void print_kernel_json(const fa2i_explained *e, FILE *out)
+{
+    const fa2i_foreseen *f = &e->foreseen;
+    const fa2i_decision *d = &f->decision;
+    const fa2i_step *step = fa2i_recipe_main(&f->variant.recipe);
+    print_text_json(out, "variant", f->variant.text);
+    fprintf(out, "\"threads\":%d,\"smem_bytes\":%d,\"compiled\":%s,\"lost\":%s,", step->threads,
+            step->smem_bytes, f->compiled ? "true" : "false", f->lost ? "true" : "false");
+    if (f->registers > 0)
+        fprintf(out, "\"registers\":%d,\"spill_bytes\":%d,", f->registers, f->spill_bytes);
+    else
+        fputs("\"registers\":null,\"spill_bytes\":null,", out);
+    fprintf(out, "\"model_us\":%.3f,\n", f->variant.cost_us);
+    print_text_json(out, "not_taken", d->passed_over[0] != '\0' ? d->passed_over : NULL);
+    print_text_json(out, "not_taken_why", d->passed_count > 0 ? d->why : NULL);
+    fprintf(out, "\"replaces_winner\":%s,\"needs_nvrtc\":%s,", d->replaces ? "true" : "false",
+            f->supposed ? "true" : "false");
 }
 
 void fa2i_explained_print_json(const fa2i_explained *explained, FILE *out)
 {
     const fa2i_explained *e = explained;
     const fa2i_foreseen *f = &e->foreseen;
-    const fa2i_step *step = fa2i_recipe_main(&f->variant.recipe);
     char shape[FA2I_PROBLEM_CHARS];
     fa2i_problem_format(e->problem, shape, sizeof shape);
     fputc('{', out);
     print_text_json(out, "problem", shape);
     print_text_json(out, "device", e->card->name);
     fprintf(out, "\"sm\":%d,", e->card->arch);
-    print_decision_json(e, out);
-    print_text_json(out, "variant", f->variant.text);
-    fprintf(out,
-            "\"threads\":%d,\"smem_bytes\":%d,\"compiled\":%s,\"lost\":%s,\"registers\":%d,"
-            "\"spill_bytes\":%d,\"model_us\":%.3f,\n",
-            step->threads, step->smem_bytes, f->compiled ? "true" : "false",
-            f->lost ? "true" : "false", f->registers, f->spill_bytes, f->variant.cost_us);
-    print_text_json(out, "lost_winner", f->lost_winner[0] == '\0' ? NULL : f->lost_winner);
+    print_text_json(out, "status", fa2_status_string(f->status));
+    print_text_json(out, "message", f->status == FA2_OK ? NULL : f->message);
+    if (f->status == FA2_OK) {
+        print_decision_json(e, out);
+        print_kernel_json(e, out);
+    } else {
+        fputs("\"rule\":null,\"variant\":null,\n", out);
+    }
     print_options_json(f, out);
     print_rejected_json(e, out);
     fputc('}', out);

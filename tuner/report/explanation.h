@@ -12,12 +12,16 @@
 typedef struct fa2i_explained {
     const fa2_problem *problem; /* borrowed */
     const fa2i_card *card;      /* the foresight's */
-    fa2i_foreseen foreseen;
-    char *rejected; /* lines "variant: why", of the problem that was asked about; owned */
+    fa2i_foreseen foreseen;     /* with fates */
+    const char *kept;           /* what becomes of code that a call compiles; borrowed */
+    char *
+        rejected; /* lines "variant: why", of the problem that was asked about; owned. Those that failed their
+                     * verification stand first */
 } fa2i_explained;
 
-/* On the card of the foresight. FA2_E_UNSUPPORTED when no family serves the problem on the card's SM. On
- * FA2_OK *ret_explained belongs to the caller (fa2i_explained_done). */
+/* On the card of the foresight. FA2_E_UNSUPPORTED when no family serves the problem on the card's SM; that the call
+ * would fail for another reason is in foreseen.status. On FA2_OK *ret_explained belongs to the caller
+ * (fa2i_explained_done). */
 fa2_status fa2i_explained_make(fa2i_foresight *foresight, const fa2_problem *problem,
                                fa2i_explained *ret_explained);
 void fa2i_explained_done(fa2i_explained *explained); /* zeroed objects are fine */

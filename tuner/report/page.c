@@ -141,15 +141,18 @@ static int host_foresee(lua_State *L)
         return 2;
     lua_settop(L, 2);
     fa2i_lua_get_card(L, &card);
-    if (m->foresight.generator == NULL || !fa2i_card_is_same(&m->foresight.card, &card)) {
+    if (m->foresight.generator == NULL || !fa2i_card_is_same(&m->foresight.device.card, &card)) {
         fa2i_foresight_done(&m->foresight);
-        fa2i_foresight_init(&m->foresight, m->chooser, m->page->cache, &card);
-        st = fa2i_foresight_find_share(&m->foresight);
+        st = fa2i_foresight_init(&m->foresight, m->chooser, m->page->cache, NULL, &card);
+        if (st == FA2_OK)
+            st = fa2i_foresight_find_share(&m->foresight);
     }
     fa2i_foreseen_done(&m->foreseen);
-    if (st != FA2_OK || fa2i_foresee(&m->foresight, &problem, &m->foreseen) != FA2_OK) {
+    if (st == FA2_OK)
+        st = fa2i_foresee(&m->foresight, &problem, &m->foreseen);
+    if (st != FA2_OK || m->foreseen.status != FA2_OK) {
         lua_pushnil(L);
-        lua_pushstring(L, fa2_last_message());
+        lua_pushstring(L, st != FA2_OK ? fa2_last_message() : m->foreseen.message);
         return 2;
     }
     push_choice(L, &m->foreseen);

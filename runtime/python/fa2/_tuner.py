@@ -80,9 +80,10 @@ def explain_offline(problem: Mapping[str, Any], arch: Union[str, int],
     tuned = answer["tuned_for"]
     reason = (f"nothing tuned for sm_{answer['sm']} is near: the cost model's first choice" if tuned is None
               else f"rule {answer['rule']}: tuned for {tuned} on {answer['tuned_on']}")
-    kept = ("rule", "measured", "median_us", "estimate_us", "variant", "registers", "spill_bytes", "smem_bytes",
-            "runner_up_us", "model_us", "candidates")
-    return cast("Explanation", {**{key: answer[key] for key in kept}, "problem": _fields(answer["problem"]),
+    kept = ("rule", "measured", "estimate_us", "variant", "smem_bytes", "model_us", "candidates")
+    numbers = ("median_us", "registers", "spill_bytes", "runner_up_us")  # None where fa2_explanation has 0
+    return cast("Explanation", {**{key: answer[key] for key in kept}, **{key: answer[key] or 0 for key in numbers},
+                                "problem": _fields(answer["problem"]),
                                 "tuned_problem": None if tuned is None else _fields(tuned),
                                 "device": answer["tuned_on"] or answer["device"], "target": f"sm_{answer['sm']}",
                                 "reason": reason, "runner_up": answer["runner_up"] or ""})

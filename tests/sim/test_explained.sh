@@ -1,0 +1,109 @@
+#!/bin/sh
+# What explain says is what a call does, on the software device: each damage is done to two copies of a database, of
+# which explain reads one and a program the other. Usage: test_explained.sh FA2_TUNE LIBFA2SIM SIM_CLIENT
+set -u
+[ $# -ge 3 ] || {
+    echo "usage: test_explained.sh FA2_TUNE LIBFA2SIM SIM_CLIENT" >&2
+    exit 2
+}
+# shellcheck source=tests/sim/few.sh
+. "$(dirname "$0")/few.sh"
+
+# sql FILE STATEMENTS
+sql() {
+    python3 -c 'import sqlite3, sys
+db = sqlite3.connect(sys.argv[1])
+db.execute("PRAGMA foreign_keys = OFF")
+db.executescript(sys.argv[2])' "$@"
+}
+# agree STATUS RULE FROM STATEMENTS: the exit status of both, and the rule of both (or "none"). What explain said is in
+# the file said, and as JSON in json.
+agree() {
+    rm -f explained.db called.db
+    [ "$3" = - ] || {
+        cp "$3" explained.db
+        sql explained.db "$4"
+        cp explained.db called.db
+    }
+    run "$1" explain --shape $shape --device 0 --db explained.db
+    cp out said
+    has said "rule      $2:"
+    run "$1" explain --shape $shape --device 0 --db explained.db --json
+    cp out json
+    checks=$((checks + 1))
+    python3 -c 'import json; json.load(open("json"))' || fail "$ran: no JSON"
+    checks=$((checks + 1))
+    ran="a call, $4"
+    "$client" 1 2 48 16 1 --db called.db >out 2>err
+    got=$?
+    if [ "$1" -eq 0 ]; then
+        [ "$got" -eq 0 ] || fail "$ran: exit status $got"
+        has out "rule       $2:"
+        has out "kernel     $(sed -n 's/^kernel    //p' said) ("
+    else
+        [ "$got" -ne 0 ] || fail "$ran: it succeeds"
+        has err "$(sed -n 's/^message   //p' said | sed 's/explained\.db/called.db/g')"
+        has json '"rule":null,"variant":null'
+    fi
+}
+winners="(SELECT code FROM image WHERE kernel IN (SELECT kernel FROM winner))"
+without=/nonexistent/libnvrtc.so
+
+run 0 --device 0 --shape $shape --db good.db
+run 0 explain --shape $shape --device 0 --db good.db
+won=$(sed -n 's/^kernel    //p' out)
+has out "registers - (it is PTX"
+run 0 explain --shape $shape --device 0 --db good.db --json
+has out '"registers":null,"spill_bytes":null'
+has out '"median_us":null'
+
+# ---- a winner whose code is damaged, cut or gone: made again, or else replaced ----
+agree 0 exact good.db "UPDATE code SET data = zeroblob(length(data)) WHERE id IN $winners"
+has said "code      lost: compiled again at the first call"
+has said "  damaged  "
+has json '"code":false,"damaged":true'
+has out "exact: the fastest for this very problem"
+export FA2_NVRTC_LIBRARY=$without
+for damage in "UPDATE code SET data = zeroblob(length(data)) WHERE id IN $winners" \
+    "UPDATE code SET data = substr(data, 1, length(data) / 2) WHERE id IN $winners" \
+    "DELETE FROM code WHERE id IN $winners"; do
+    agree 0 exact good.db "$damage"
+    has said "not taken the problem's winner, $won: its code is damaged or missing"
+    has said "  damaged  "
+    has out "the fastest that can be used for this very problem"
+    has out "it replaces the winner $won"
+done
+agree 0 exact good.db "DELETE FROM image WHERE kernel IN (SELECT kernel FROM winner)"
+has said "not taken the problem's winner, $won"
+
+# ---- nothing to take, and nothing to compile with: the call fails, in these words ----
+agree 1 none good.db "UPDATE code SET data = zeroblob(length(data))"
+has said "and none can be compiled: no NVRTC library found"
+agree 1 none good.db "DELETE FROM image"
+agree 1 none - "no database"
+run 0 explain --shape $shape --arch sm_86 --db none.db # a card elsewhere, where there may be one
+has out "code      compiled at the first call, and kept if the database can be made; that takes NVRTC, which is not here"
+run 0 explain --shape $shape --arch sm_86 --db none.db --json
+has out '"needs_nvrtc":true'
+unset FA2_NVRTC_LIBRARY
+agree 0 default - "no database"
+
+# ---- what failed its verification is promised to nobody, and is nobody's rival ----
+FA2_SIM_FAULT=fault=1 run 1 --device 0 --shape $shape --db fault.db
+agree 1 none fault.db "SELECT 1"
+has said "failed its verification (fault)"
+has json '"candidates":[]'
+agree 0 exact good.db "UPDATE verification SET outcome = 'hang' WHERE kernel NOT IN (SELECT kernel FROM winner)"
+lacks said "for the next"
+has said "failed its verification (hang)"
+
+# ---- a database that is only read keeps nothing ----
+[ "$(id -u)" -eq 0 ] || {
+    rm -f explained.db
+    cp good.db explained.db
+    sql explained.db "DELETE FROM image"
+    chmod 400 explained.db
+    run 0 explain --shape $shape --device 0 --db explained.db
+    has out ", and not kept: the database cannot be written"
+}
+summary
