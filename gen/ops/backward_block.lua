@@ -88,6 +88,13 @@ local function spills_with_feature(v)
    return v.window == 3 and (v.parts > 1 or v.order == "early") or v.bias == "fp32_gradient" and v.causal == 1
 end
 
+-- Of a bias in fp32 all numbers of a part of the queries are read at once: of 48 kernels for sm_90, D = 40 to 96, with
+-- 32 of them beside so much else, 44 spill.
+local function spills_with_numbers(v, path, s, alive)
+   return v.bias == "fp32" and not path.register_staging and v.d <= most_columns and s.key_tiles * s.query_steps >= 4
+      and alive > 172 and (v.qwarps == 1 or v.order == "late")
+end
+
 -- What spills although no more than most_alive are: of 240 kernels for sm_75 and sm_90, D = 64, 128, 256, those of few
 -- warps, whose threads copy much, those of few queries, and those where dQ takes many registers while scores are
 -- computed late; through registers also tiles of many keys.
@@ -145,7 +152,7 @@ function M.live_registers(v, path)
    if v.d <= most_columns then
       alive = alive + of_features(v, path)
    end
-   if spills_near_limit(v, path, alive, dq) then
+   if spills_near_limit(v, path, alive, dq) or spills_with_numbers(v, path, s, alive) then
       alive = math.max(alive, most_alive + 1)
    end
    return alive, path.register_staging and later, dq_parts
