@@ -41,6 +41,12 @@ local by_keys = 0.9
 -- For a bias that lies in shared memory: a conversion, the sum, a share of the loads.
 local by_words = 2.3
 
+-- Of these, what is less where scores begin as the bias; and where its words are read beside the product, of so many
+-- columns that it takes as long.
+local function words_cost(v)
+   return by_words - (v.begun == 1 and 1 or v.d >= 128 and 1.5 or 0)
+end
+
 -- From so many row tiles of a head on, its own rows fill them as well as those of several heads do, and hardly see
 -- other keys.
 local own_tiles = 8
@@ -178,12 +184,13 @@ local function facts_of(v)
    v.facts = v.facts or {
       br = 64 * v.groups, queries = 64 * v.groups, heads_together = 1,
       resident = resident(v), own_place = has_own_place(v),
-      d_pad = (v.d + 15) // 16 * 16, dv_pad = v.d, smem_bytes = smem_bytes(v), bytes_per_score = 0,
+      d_pad = (v.d + 15) // 16 * 16, dv_pad = v.d, smem_bytes = smem_bytes(v),
+      bytes_per_score = features.bytes_per_score(v),
       staged = bias.is_ahead(v) and 1 or 0,
       ex2_per_score = 1 + v.softcap * softcap.ex2_per_score,
       more_fp32_per_score = v.softcap * softcap.fp32_per_score + features.fp32_per_score(v) - v.sloped
          + v.dropout * (by_keys - dropout.fp32_per_score(v))
-         + (bias.is_ahead(v) and by_words + v.softcap - v.begun - bias.fp32_per_score(v) or 0),
+         + (bias.is_ahead(v) and words_cost(v) + v.softcap - bias.fp32_per_score(v) or 0),
    }
    return v.facts
 end
