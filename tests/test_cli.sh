@@ -88,6 +88,11 @@ has err "bad.csv:2:2: heads_q is 8; it must be a multiple of heads_kv (3)"
 sed -i '2s/.*/1,65536,1,65536,512,64,fp16,0,,/' bad.csv
 run 2 build --arch sm_86 --shapes bad.csv
 has err "bad.csv:2:4: seq_q times heads_q / heads_kv is"
+sed -i 's/softcap/sofcap/' bad.csv
+run 2 build --arch sm_86 --shapes bad.csv
+has err 'bad.csv:1:10: unknown column "sofcap", did you mean softcap?'
+run 2 build --arch sm_86 --shapes - --shapes bad.csv
+has err 'standard input:1:1: there is no header'
 run 2 build --arch sm_86 --shape hq=8,Sq=512,D=64
 has err 'unknown key "hq", did you mean Hq?'
 run 2 build --arch sm_86 --shape B=2147483647,Hq=65536,Sq=536870912,D=64 --db huge.db
@@ -103,6 +108,17 @@ for shapes in "--shapes -" --shapes=-; do
     [ "$got" -eq 2 ] || fail "$ran: exit status $got, expected 2"
     has err "--device all cannot read shapes from standard input: name a file"
     empty out
+done
+for header in batch,heads_q,heads_kv,seq_q,seq_k,head_dim,dtype,causal Calls,batch,heads_q,heads_kv,seq_q,seq_k,head_dim; do
+    printf '%s\n1,8,8,512,512,64,fp16,0\n' "$header" | "$tune" build --arch sm_86 --shapes - --shapes=- >out 2>err
+    got=$?
+    ran="fa2-tune build --shapes - --shapes - of $header"
+    checks=$((checks + 1))
+    [ "$got" -eq 2 ] || fail "$ran: exit status $got, expected 2"
+    case $header in
+    Calls*) has err 'standard input:1:1: unknown column "Calls", did you mean calls?' ;;
+    *) has err "--shapes - is given twice; standard input can be read once" ;;
+    esac
 done
 run 2 show
 has err "show needs --shape"

@@ -28,7 +28,7 @@ static fa2_status add_csv_bytes(fa2i_shapes *shapes, const char *text, size_t by
 static void check_refused(const char *text, const char *message)
 {
     fa2i_shapes shapes = {0};
-    char expected[512];
+    char expected[1024];
     CHECK_EQ(add_csv_bytes(&shapes, text, strlen(text)), FA2_E_INVALID);
     snprintf(expected, sizeof expected, "%s:%s", path, message);
     CHECK_STR(fa2_last_message(), expected);
@@ -83,7 +83,46 @@ static void test_wrong_headers(void)
                   "batch,heads_q,heads_kv,seq_q,seq_k,head_dim,dtype,causal");
     check_refused("batch,heads_q,heads_kv,seq_q,batch,seq_k,head_dim,dtype,causal\n",
                   "1:5: column batch is there already (column 1)");
-    check_refused(HEADER, "2:1: there is no row behind the header");
+    check_refused(HEADER, "2:1: there is no row behind the header; add one, such as "
+                          "1,8,8,512,512,64,fp16,1, or leave the file out");
+}
+
+/* A column that nobody knows may be a feature that is misspelt: never passed over. */
+static void test_unknown_columns(void)
+{
+    static const char *const meant[][2] = {
+        {"sofcap", "softcap"}, {"Calls", "calls"},       {"DTYPE", "dtype"},
+        {"Wl", "window_left"}, {"widnow", "window"},     {"headdim_v", "head_dim_v"},
+        {"dropuot", "dropout"}, {"Origin", "origin"},
+    };
+    char text[256], message[256];
+    for (size_t i = 0; i < sizeof meant / sizeof *meant; i++) {
+        snprintf(text, sizeof text, "batch,%s,heads_q,heads_kv,seq_q,seq_k,head_dim,dtype,causal\n", meant[i][0]);
+        snprintf(message, sizeof message, "1:2: unknown column \"%s\", did you mean %s?", meant[i][0], meant[i][1]);
+        check_refused(text, message);
+    }
+    fa2i_shapes shapes = {0};
+    static const char junk[] = "batch,pre\001set\n";
+    CHECK_EQ(add_csv_bytes(&shapes, junk, sizeof junk - 1), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), ":1:2: unknown column \"pre?set\"; the columns are op,batch,");
+    CHECK_CONTAINS(fa2_last_message(), ",rotary_dim,calls,origin");
+    CHECK_EQ(add_csv_bytes(&shapes, "preset,batch\n", 13), FA2_E_INVALID); /* of the presets alone */
+    CHECK_CONTAINS(fa2_last_message(), ":1:1: unknown column \"preset\"");
+    fa2i_shapes_done(&shapes);
+}
+
+/* What ends within a line says where, and what to do; what is whole but for its last end is taken. */
+static void test_cut_off(void)
+{
+    check_refused(HEADER "1,8,8,512,512,64,fp16,0\n2,4,4,1,33",
+                  "3:6: the row has 5 columns, the header has 8; line 3 has no end, so the file may be cut off "
+                  "there: take a whole copy, or remove the line");
+    check_refused("batch,heads_q,heads_kv,se",
+                  "1:4: unknown column \"se\"; the columns are op,batch,heads_q,heads_kv,seq_q,seq_k,head_dim,"
+                  "head_dim_v,v_in_k,dtype,causal,softcap,window,window_left,window_right,deterministic,alibi,sinks,"
+                  "bias,dropout,seqused,varlen,total_q,total_k,paged,page,leftpad,cache_rows,append,rotary,"
+                  "rotary_dim,calls,origin; line 1 has no end, so the file may be cut off there: take a whole "
+                  "copy, or remove the line");
 }
 
 static void test_wrong_rows(void)
@@ -168,6 +207,7 @@ static void test_wrong_text(void)
     check_text_refused("hq=1,Sq=512,D=64", "unknown key \"hq\", did you mean Hq?");
     check_text_refused("Hq=1,SQ=512,D=64", "unknown key \"SQ\", did you mean Sq?");
     check_text_refused("Hq=1,seq_q=512,D=64", "unknown key \"seq_q\", did you mean Sq?");
+    check_text_refused("Hq=1,Sq=512,D=64,sofcap=1", "unknown key \"sofcap\", did you mean softcap?");
     snprintf(expected, sizeof expected, "\"Hq\" is not KEY=VALUE; %s", keys);
     check_text_refused("Hq,Sq=512,D=64", expected);
     check_text_refused("Sq=512,D=64", "Hq is missing; Hq, Sq and D must be given");
@@ -319,6 +359,8 @@ int main(void)
     close(file);
     test_forms_of_csv();
     test_wrong_headers();
+    test_unknown_columns();
+    test_cut_off();
     test_wrong_rows();
     test_wrong_files();
     test_text();

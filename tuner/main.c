@@ -247,6 +247,8 @@ static void print_shape_keys(void)
     print_fields(true);
     printf("Further keys, whose columns a header may leave out:");
     print_fields(false);
+    printf("Names are written as they are here, capitals too. A CSV may have the columns calls (how often a\n"
+           "program asks for the problem) and origin (anything, for people), and no others.\n");
 }
 
 static void print_help(const fa2i_command *command)

@@ -147,22 +147,31 @@ static fa2_status not_a_capture(const char *path)
         path);
 }
 
+static fa2_status not_a_row(const char *path, size_t line)
+{
+    return fa2i_fail(FA2_E_IO,
+                     "FA2_CAPTURE=%s: line %zu is no row of a capture: the file was cut off or changed there; "
+                     "remove the line, or name another file",
+                     path, line);
+}
+
 static fa2_status read_lines(const char *path, const fa2i_text *content, fa2i_call_counts *counts)
 {
     const char *line = content->data;
     const size_t length = strlen(header);
+    size_t number = 2;
     if (content->length == 0)
         return FA2_OK;
     if (strncmp(line, header, length) != 0 || line[length] != '\n')
         return not_a_capture(path);
-    for (line += length + 1; line < content->data + content->length;) {
+    for (line += length + 1; line < content->data + content->length; number++) {
         char *behind = NULL;
         const size_t bytes = strcspn(line, "\n");
         errno = 0;
         const uint64_t calls = strtoull(line, &behind, 10);
         if (line[0] < '0' || line[0] > '9' || errno == ERANGE || *behind != ',' ||
             line[bytes] != '\n')
-            return not_a_capture(path);
+            return not_a_row(path, number);
         behind++;
         char *text = fa2i_alloc((size_t)(line + bytes - behind) + 1);
         if (text == NULL)

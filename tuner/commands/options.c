@@ -40,8 +40,11 @@ static fa2_status apply_preset(const char *value, fa2i_options *options)
 
 static fa2_status apply_shapes(const char *value, fa2i_options *options)
 {
+    const bool standard = strcmp(value, "-") == 0;
+    if (standard && options->reads_stdin)
+        return fa2i_fail(FA2_E_INVALID, "--shapes - is given twice; standard input can be read once");
+    options->reads_stdin = options->reads_stdin || standard;
     const fa2_status st = fa2i_shapes_add_file(&options->shapes, value);
-    options->reads_stdin = options->reads_stdin || strcmp(value, "-") == 0;
     return st == FA2_E_IO ? fa2i_fail_prefix(FA2_E_INVALID, "--shapes") : st;
 }
 

@@ -25,9 +25,10 @@ typedef struct fa2i_shapes {
  * which are for forward. */
 fa2_status fa2i_shapes_add_preset(fa2i_shapes *shapes, const char *name);
 
-/* CSV whose header names the fields of problem.def that texts always show, and any others. The
- * column `calls` says how often a program asks for the problem (FA2_CAPTURE); others that are no
- * field are ignored; '#' lines and empty lines are skipped. "-" is standard input. */
+/* CSV whose header names, as problem.def writes them, the fields that texts always show, and any
+ * others. The column `calls` says how often a program asks for the problem (FA2_CAPTURE), `origin`
+ * is for people; another one is FA2_E_INVALID, with the nearest known. '#' lines and empty lines are
+ * skipped. "-" is standard input. */
 fa2_status fa2i_shapes_add_file(fa2i_shapes *shapes, const char *path);
 
 /* "B=1,Hq=8,Hkv=8,Sq=512,Sk=512,D=64,dtype=fp16,causal=1": keys of problem.def, which also says

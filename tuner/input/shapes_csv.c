@@ -6,9 +6,13 @@
  *   is about no field, at the row.
  * - A header names every field that texts always show; the columns of the others may be missing,
  *   and their cells empty.
+ * - A column that is not known is refused: it may be a feature that is misspelt, or one of a newer
+ *   fa2, and its rows would be other problems without it.
  * - The presets are one embedded CSV with one more column, `preset`; rows of other presets are
- *   passed over. In a user's file that column is unknown, and unknown columns are ignored.
+ *   passed over. A user's file has no such column.
+ * - What is wrong in a last line without an end may be wrong because the file is cut off there.
  */
+#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,20 +20,22 @@
 #include "gen/asset.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/text.h"
+#include "tuner/input/nearest.h"
 #include "tuner/input/problem_text.h"
 #include "tuner/input/shapes.h"
 
 #define PRESETS_ASSET "tuner/input/presets.csv"
 
-enum { COLUMNS_MAX = 64, FILE_BYTES_MAX = 16 << 20, NAMES_CHARS = 320 };
+enum { COLUMNS_MAX = 64, FILE_BYTES_MAX = 16 << 20, NAMES_CHARS = 512, NAME_CHARS = 48 };
 
-enum { CALLS = FA2I_FIELD_COUNT, PRESET, COLUMN_KINDS };
+enum { CALLS = FA2I_FIELD_COUNT, ORIGIN, PRESET, COLUMN_KINDS };
 
 typedef struct csv {
     const char *name;   /* of the file, for messages */
     const char *preset; /* rows of this preset only; NULL: every row, and no such column */
     fa2i_span rest;
     size_t line;                    /* 1-based */
+    bool cut;                       /* the line has no end: it is the last one */
     size_t column_of[COLUMN_KINDS]; /* 1-based; 0: not there */
     size_t columns;
     size_t rows;
@@ -38,7 +44,22 @@ typedef struct csv {
 
 static const char *column_name(int kind)
 {
-    return kind == PRESET ? "preset" : kind == CALLS ? "calls" : fa2i_fields[kind].name;
+    switch (kind) {
+    case CALLS:
+        return "calls";
+    case ORIGIN:
+        return "origin";
+    case PRESET:
+        return "preset";
+    default:
+        return fa2i_fields[kind].name;
+    }
+}
+
+/* Kinds of columns that the file may have: as many, from the first on. */
+static int column_kinds(const csv *file)
+{
+    return file->preset == NULL ? (int)PRESET : (int)COLUMN_KINDS;
 }
 
 /* Must a header name it? */
@@ -49,15 +70,20 @@ static bool is_required(int kind)
     return fa2i_fields[kind].shown_always && fa2i_fields[kind].needs < 0;
 }
 
-/* "batch,heads_q,..." */
-static const char *required_columns(char out[NAMES_CHARS])
+/* "batch,heads_q,...": those that a header must name, or all that it may. */
+static const char *columns_of(int kinds, bool all, char out[NAMES_CHARS])
 {
     size_t used = 0;
-    for (int field = 0; field < FA2I_FIELD_COUNT && used < NAMES_CHARS; field++)
-        if (is_required(field))
+    for (int kind = 0; kind < kinds && used < NAMES_CHARS; kind++)
+        if (all || is_required(kind))
             used += (size_t)snprintf(out + used, NAMES_CHARS - used, "%s%s", used == 0 ? "" : ",",
-                                     column_name(field));
+                                     column_name(kind));
     return out;
+}
+
+static const char *required_columns(char out[NAMES_CHARS])
+{
+    return columns_of(FA2I_FIELD_COUNT, false, out);
 }
 
 /* The next line that is neither empty nor a comment. */
@@ -70,6 +96,7 @@ static bool next_line(csv *file, fa2i_span *ret_line)
         const size_t used = end == NULL ? bytes : bytes + 1;
         file->rest = (fa2i_span){file->rest.data + used, file->rest.bytes - used};
         file->line++;
+        file->cut = end == NULL;
         if (line.bytes > 0 && line.data[0] != '#') {
             *ret_line = line;
             return true;
@@ -98,6 +125,40 @@ static fa2_status split(const csv *file, fa2i_span line, fa2i_span cells[COLUMNS
     return FA2_OK;
 }
 
+/* FA2_E_INVALID, with the column that was probably meant; a field by its key, too. */
+static fa2_status no_such_column(const csv *file, fa2i_span cell, size_t column)
+{
+    char name[NAME_CHARS] = "", names[NAMES_CHARS];
+    for (size_t i = 0; i < cell.bytes && i < sizeof name - 1; i++)
+        name[i] = isprint((unsigned char)cell.data[i]) ? cell.data[i] : '?';
+    fa2i_nearest meant = {0};
+    for (int kind = 0; kind < column_kinds(file); kind++) {
+        fa2i_nearest_try(&meant, cell, column_name(kind), column_name(kind));
+        if (kind < FA2I_FIELD_COUNT)
+            fa2i_nearest_try(&meant, cell, fa2i_fields[kind].key, column_name(kind));
+    }
+    if (meant.name != NULL)
+        return fa2i_fail(FA2_E_INVALID, "%s:%zu:%zu: unknown column \"%s\", did you mean %s?",
+                         file->name, file->line, column, name, meant.name);
+    return fa2i_fail(FA2_E_INVALID, "%s:%zu:%zu: unknown column \"%s\"; the columns are %s", file->name,
+                     file->line, column, name, columns_of(column_kinds(file), true, names));
+}
+
+/* Note which kind of column this is, the 1-based `column`. */
+static fa2_status place_column(csv *file, fa2i_span cell, size_t column)
+{
+    int kind = 0;
+    while (kind < column_kinds(file) && !fa2i_span_is(cell, column_name(kind)))
+        kind++;
+    if (kind == column_kinds(file))
+        return no_such_column(file, cell, column);
+    if (file->column_of[kind] != 0)
+        return fa2i_fail(FA2_E_INVALID, "%s:%zu:%zu: column %s is there already (column %zu)",
+                         file->name, file->line, column, column_name(kind), file->column_of[kind]);
+    file->column_of[kind] = column;
+    return FA2_OK;
+}
+
 static fa2_status read_header(csv *file)
 {
     fa2i_span line, cells[COLUMNS_MAX];
@@ -108,23 +169,17 @@ static fa2_status read_header(csv *file)
     const fa2_status st = split(file, line, cells, &file->columns);
     if (st != FA2_OK)
         return st;
-    const int kinds = file->preset == NULL ? (int)PRESET : (int)COLUMN_KINDS;
-    for (int kind = 0; kind < kinds; kind++) {
-        for (size_t i = 0; i < file->columns; i++) {
-            if (!fa2i_span_is(cells[i], column_name(kind)))
-                continue;
-            if (file->column_of[kind] != 0)
-                return fa2i_fail(FA2_E_INVALID,
-                                 "%s:%zu:%zu: column %s is there already (column %zu)", file->name,
-                                 file->line, i + 1, column_name(kind), file->column_of[kind]);
-            file->column_of[kind] = i + 1;
-        }
+    for (size_t i = 0; i < file->columns; i++) {
+        const fa2_status found = place_column(file, cells[i], i + 1);
+        if (found != FA2_OK)
+            return found;
+    }
+    for (int kind = 0; kind < column_kinds(file); kind++)
         if (file->column_of[kind] == 0 && is_required(kind))
             return fa2i_fail(FA2_E_INVALID,
                              "%s:%zu:%zu: there is no column %s; the header must name %s",
                              file->name, file->line, file->columns + 1, column_name(kind),
                              required_columns(names));
-    }
     return FA2_OK;
 }
 
@@ -235,6 +290,10 @@ static fa2_status read_csv(csv *file, fa2i_shapes *shapes)
     fa2i_span line;
     while (st == FA2_OK && next_line(file, &line))
         st = read_row(file, line, shapes);
+    if (st == FA2_E_INVALID && file->cut)
+        st = fa2i_fail(st, "%s; line %zu has no end, so the file may be cut off there: take a whole "
+                           "copy, or remove the line",
+                       fa2_last_message(), file->line);
     return st;
 }
 
@@ -291,7 +350,8 @@ fa2_status fa2i_shapes_add_file(fa2i_shapes *shapes, const char *path)
                 .rest = {text.data, text.length}};
     FA2_TRY(read_csv(&file, shapes));
     if (file.rows == 0)
-        st = fa2i_fail(FA2_E_INVALID, "%s:%zu:1: there is no row behind the header", file.name,
+        st = fa2i_fail(FA2_E_INVALID, "%s:%zu:1: there is no row behind the header; add one, such as "
+                       "1,8,8,512,512,64,fp16,1, or leave the file out", file.name,
                        file.line + 1);
 done:
     fa2i_text_done(&text);

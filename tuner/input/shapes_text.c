@@ -3,8 +3,8 @@
  */
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 #include "runtime/base/text.h"
+#include "tuner/input/nearest.h"
 #include "tuner/input/problem_text.h"
 #include "tuner/input/shapes.h"
 
@@ -19,12 +19,7 @@ static int find_key(fa2i_span name)
     return -1;
 }
 
-static bool is_but_for_case(fa2i_span text, const char *word)
-{
-    return text.bytes == strlen(word) && strncasecmp(text.data, word, text.bytes) == 0;
-}
-
-/* FA2_E_INVALID, with the key that was probably meant: in another case, or by its field's name. */
+/* FA2_E_INVALID, with the key that was probably meant, by its field's name, too. */
 static fa2_status no_such_key(fa2i_span pair, fa2i_span name)
 {
     char keys[NAMES_CHARS] = "";
@@ -35,12 +30,14 @@ static fa2_status no_such_key(fa2i_span pair, fa2i_span name)
     if (name.bytes == pair.bytes)
         return fa2i_fail(FA2_E_INVALID, "\"%.*s\" is not KEY=VALUE; the keys are %s",
                          (int)pair.bytes, pair.data, keys);
+    fa2i_nearest meant = {0};
     for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
-        const fa2i_field *known = &fa2i_fields[field];
-        if (is_but_for_case(name, known->key) || is_but_for_case(name, known->name))
-            return fa2i_fail(FA2_E_INVALID, "unknown key \"%.*s\", did you mean %s?",
-                             (int)name.bytes, name.data, known->key);
+        fa2i_nearest_try(&meant, name, fa2i_fields[field].key, fa2i_fields[field].key);
+        fa2i_nearest_try(&meant, name, fa2i_fields[field].name, fa2i_fields[field].key);
     }
+    if (meant.name != NULL)
+        return fa2i_fail(FA2_E_INVALID, "unknown key \"%.*s\", did you mean %s?", (int)name.bytes,
+                         name.data, meant.name);
     return fa2i_fail(FA2_E_INVALID, "unknown key \"%.*s\"; the keys are %s", (int)name.bytes,
                      name.data, keys);
 }
