@@ -2,7 +2,7 @@
 #include "generator_fixture.h"
 #include "runtime/base/alloc.h"
 
-static const int archs[] = {75, 80, 86, 87, 89, 90, 100, 103, 110, 120, 121};
+static const int archs[] = {75, 80, 86, 87, 88, 89, 90, 100, 103, 110, 120, 121};
 static const int head_dims[] = {8, 16, 32, 40, 64, 72, 80, 96, 128, 160, 192, 256};
 enum {
     ARCHS = sizeof archs / sizeof archs[0],
@@ -372,7 +372,7 @@ static void test_cards(void)
     CHECK_EQ(fa2i_generator_card(generator, 61, &untouched), FA2_E_INVALID);
     CHECK_CONTAINS(
         fa2_last_message(),
-        "sm_75, sm_80, sm_86, sm_87, sm_89, sm_90, sm_100, sm_103, sm_110, sm_120, sm_121");
+        "sm_75, sm_80, sm_86, sm_87, sm_88, sm_89, sm_90, sm_100, sm_103, sm_110, sm_120, sm_121");
     CHECK_EQ(untouched.arch, 1);
     /* A card newer than all that are known: the newest family, its own limits. */
     CHECK_EQ(fa2i_generator_card(generator, 89, &card), FA2_OK);

@@ -1,6 +1,7 @@
 -- What an SM can do, by compute capability, and the cards that stand for one when there is no GPU.
 --
--- Rates are per SM and clock. Sources: [cuda] CUDA C++ programming guide, compute capabilities;
+-- Rates are per SM and clock. Sources: [cuda] CUDA C++ programming guide, compute capabilities, and for
+-- limits CCCL (github.com/NVIDIA/cccl, libcudacxx/include/cuda/__device/arch_traits.h), which agree;
 -- [paper] NVIDIA's architecture white papers and data sheets; [measured] on an H200; [derived] from
 -- those; others are named where they serve.
 local M = {}
@@ -21,8 +22,8 @@ local M = {}
 -- m16n8k8 on sm_80 ... 89 and 12x: the ratio of sm_90 [derived].
 -- sm_100, 103, 110: their own products (tcgen05) are not used here, and what mma.sync reaches there is
 -- not published: that of sm_90 [derived]. sm_103 has twice the ex2 of sm_100 [paper].
--- sm_88 has no row: NVRTC compiles for it, but no card and no limits of it are public, so it is taken
--- for the newest SM below it.
+-- sm_88: its limits are public, those of sm_86 (CCCL; the occupancy header, too), and no more than these:
+-- the rates are those of sm_86, too [derived].
 local rows = {
    [75] = {smem_block = 65536, smem_sm = 65536, reserved = 0, grain = 256, warps = 32, blocks = 16,
            tensor = 1024, tensor_k8 = 1024, smem_rate = 64, ex2 = 16, fp32 = 64},
@@ -32,6 +33,8 @@ local rows = {
            blocks = 16, tensor = 1024, tensor_k8 = 737, smem_rate = 128, ex2 = 16, fp32 = 128},
    [87] = {smem_block = 166912, smem_sm = 167936, reserved = 1024, grain = 128, warps = 48,
            blocks = 16, tensor = 2048, tensor_k8 = 1475, smem_rate = 128, ex2 = 16, fp32 = 128},
+   [88] = {smem_block = 101376, smem_sm = 102400, reserved = 1024, grain = 128, warps = 48,
+           blocks = 16, tensor = 1024, tensor_k8 = 737, smem_rate = 128, ex2 = 16, fp32 = 128},
    [89] = {smem_block = 101376, smem_sm = 102400, reserved = 1024, grain = 128, warps = 48,
            blocks = 24, tensor = 1024, tensor_k8 = 737, smem_rate = 128, ex2 = 16, fp32 = 128},
    [90] = {smem_block = 232448, smem_sm = 233472, reserved = 1024, grain = 128, warps = 64,
@@ -47,7 +50,7 @@ local rows = {
    [121] = {smem_block = 101376, smem_sm = 102400, reserved = 1024, grain = 128, warps = 48,
             blocks = 24, tensor = 1024, tensor_k8 = 737, smem_rate = 128, ex2 = 16, fp32 = 128},
 }
-local known = {75, 80, 86, 87, 89, 90, 100, 103, 110, 120, 121}
+local known = {75, 80, 86, 87, 88, 89, 90, 100, 103, 110, 120, 121}
 
 -- One card per SM, as its driver reports it: a common one, or the one that was at hand.
 local cards = {
@@ -59,6 +62,9 @@ local cards = {
            clock_khz = 1777000, bandwidth_bytes = 360000000000},
    [87] = {name = "Orin", sm_count = 16, l2_bytes = 4194304, clock_khz = 1300000,
            bandwidth_bytes = 204800000000},
+   -- No product that reports 8.8 is public: the sizes of sm_86's card, under a name that no driver reports.
+   [88] = {name = "Ampere 8.8, no public card", sm_count = 28, l2_bytes = 2359296, clock_khz = 1777000,
+           bandwidth_bytes = 360000000000},
    [89] = {name = "NVIDIA L4", sm_count = 58, l2_bytes = 50331648, clock_khz = 2040000,
            bandwidth_bytes = 300000000000},
    [90] = {name = "NVIDIA H200", sm_count = 132, l2_bytes = 62914560, clock_khz = 1980000,
