@@ -86,12 +86,14 @@ static bool read_kernel(const reading *r, sqlite3_stmt *stmt, fa2i_known_kernel 
     const void *key = sqlite3_column_blob(stmt, 1);
     if (key == NULL || sqlite3_column_bytes(stmt, 1) != FA2I_KEY_BYTES || recipe_text == NULL ||
         fa2i_recipe_parse(recipe_text, &recipe) != FA2_OK || recipe.op != r->op ||
-        recipe.abi != r->abi || fa2i_recipe_most_smem(&recipe) > r->card->smem_block_bytes ||
+        fa2i_recipe_most_smem(&recipe) > r->card->smem_block_bytes ||
         !fa2i_sql_column_outcome(stmt, 6, &outcome) || kernel.registers < 0)
         return false;
     memcpy(kernel.key.bytes, key, FA2I_KEY_BYTES);
     fa2i_sql_column_text(stmt, 2, kernel.text, sizeof kernel.text);
     fa2i_sql_column_text(stmt, 3, kernel.class_key, sizeof kernel.class_key);
+    if (recipe.abi != r->abi + fa2i_recipe_revision(kernel.class_key))
+        return false;
     kernel.spilled = outcome == FA2I_OUTCOME_SPILLED;
     *ret_kernel = kernel;
     return true;

@@ -10,7 +10,7 @@
 
 #include "cache/cache.h"
 
-/* A kernel that serves, as far as the rows say: of this abi, compiled, refuted nowhere, and failed in no
+/* A kernel that serves, as far as the rows say: of this version, compiled, refuted nowhere, and failed in no
  * measurement. */
 typedef struct fa2i_known_kernel {
     fa2i_key key;
@@ -44,8 +44,8 @@ typedef struct fa2i_evidence {
     size_t kernel_count, set_count, time_count;
 } fa2i_evidence;
 
-/* Of an operation whose parameter block has this version, on a card's SM; without kernels whose shared memory
- * the card does not have. On FA2_OK *ret_evidence belongs to the caller (fa2i_evidence_done). */
+/* Of an operation whose abi this is (a class's revision is added to it), on a card's SM; without kernels whose
+ * shared memory the card does not have. On FA2_OK *ret_evidence belongs to the caller (fa2i_evidence_done). */
 fa2_status fa2i_cache_evidence(fa2i_cache *cache, const fa2i_card *card, fa2_op op, int abi,
                                fa2i_evidence *ret_evidence);
 

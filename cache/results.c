@@ -248,7 +248,7 @@ typedef struct misfits {
 
 static void add_misfit(misfits *found, const fa2i_choice *choice, fit how)
 {
-    if (how == OTHER_ABI || found->count == sizeof found->fits / sizeof found->fits[0])
+    if (found->count == sizeof found->fits / sizeof found->fits[0])
         return;
     found->kernels[found->count] = choice->winner.kernel;
     found->fits[found->count++] = how;
@@ -256,11 +256,15 @@ static void add_misfit(misfits *found, const fa2i_choice *choice, fit how)
 
 static void report_misfits(fa2i_cache *cache, const misfits *found)
 {
+    static const char *const why[] = {
+        [OTHER_ABI] = "is of another version of fa2, which computes or launches such kernels otherwise,",
+        [OTHER_CLASS] = "is the winner for a problem of another class",
+        [DAMAGED] = "is damaged",
+    };
     for (size_t i = 0; i < found->count; i++)
-        fa2i_row_report_damage(cache, &found->kernels[i],
-                               found->fits[i] == DAMAGED
-                                   ? "is damaged"
-                                   : "is the winner for a problem of another class");
+        fa2i_row_report_unused(cache, &found->kernels[i], why[found->fits[i]],
+                               found->fits[i] == OTHER_ABI ? "tune its problems again with this one"
+                                                           : "see fa2-tune check");
 }
 
 fa2_status fa2i_cache_choices(fa2i_cache *cache, int arch, const fa2_problem *problem, int abi,

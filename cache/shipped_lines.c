@@ -172,7 +172,8 @@ static fa2_status add_kernel(reading *r)
         !fa2i_flat_text(o, "class", k.known.class_key, sizeof k.known.class_key) ||
         !fa2i_flat_text(o, "recipe", recipe_text, sizeof recipe_text) ||
         fa2i_recipe_parse(recipe_text, &recipe) != FA2_OK || recipe.op != r->op ||
-        recipe.abi != r->abi || fa2i_recipe_most_smem(&recipe) > r->card->smem_block_bytes ||
+        recipe.abi != r->abi + fa2i_recipe_revision(k.known.class_key) ||
+        fa2i_recipe_most_smem(&recipe) > r->card->smem_block_bytes ||
         !fa2i_flat_int(o, "registers", &k.known.registers) || k.known.registers < 0 ||
         !read_outcome(o, &outcome) ||
         (outcome != FA2I_OUTCOME_OK && outcome != FA2I_OUTCOME_SPILLED))

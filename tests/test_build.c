@@ -101,7 +101,7 @@ static void check_winner(setup *s, const fa2i_built *built)
     CHECK_EQ(fa2i_cache_problem(s->cache, &built->problem, &problem), FA2_OK);
     CHECK_EQ(fa2i_cache_get_winner(s->cache, device, problem, &winner), FA2_OK);
     CHECK(!winner.measured);
-    CHECK_EQ(fa2i_cache_get_kernel(s->cache, &winner.kernel, fa2i_op_of(&built->problem)->abi, true,
+    CHECK_EQ(fa2i_cache_get_kernel(s->cache, &winner.kernel, fa2i_op_abi(&built->problem), true,
                                    &kernel),
              FA2_OK);
     CHECK_STR(kernel.variant.text, built->variant);

@@ -67,6 +67,27 @@ static void test_compiled_once(void)
     end(context);
 }
 
+/* Its mask became another function: a kernel that was tuned before does not serve, and that is said. */
+static void test_other_dropout(void)
+{
+    fa2_problem problem = tuned_problem(1, 512);
+    begin();
+    problem.dropout = 1;
+    tuned_put(&database, &(tuned_winner){.id = 1, .problem = problem});
+    fa2_context *context = create();
+    const fa2_explanation e = explain(context, problem);
+    CHECK_EQ(e.rule, FA2_RULE_DEFAULT);
+    CHECK_CONTAINS(e.variant, "dropout=1 br=");
+    CHECK_EQ(fake.compile_count, 1);
+    CHECK_CONTAINS(log_of.text, "is of another version of fa2, which computes or launches such kernels otherwise, "
+                                "and is not used; tune its problems again with this one");
+    fa2_context_destroy(context);
+    context = create(); /* and what was compiled does */
+    explain(context, problem);
+    CHECK_EQ(fake.compile_count, 1);
+    end(context);
+}
+
 static void test_read_only(void)
 {
     begin();
@@ -206,6 +227,7 @@ int main(void)
     test_default_is_told_once();
     test_too_much_shared_memory();
     test_compiled_once();
+    test_other_dropout();
     test_read_only();
     test_store_fails();
     test_unusable_database();

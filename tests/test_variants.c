@@ -1,6 +1,7 @@
 /* What the generator says of variants: what they cost, what features make of them, canonical texts. */
 #include "generator_fixture.h"
 #include "runtime/base/alloc.h"
+#include "runtime/ops/op.h"
 
 /* What the compiler says about registers counts: more of them, fewer resident blocks. */
 static void test_cost(void)
@@ -49,6 +50,30 @@ static void test_splitting(void)
     CHECK(count > 0 && is_split(&list[0]) && list[0].recipe.rows == 16);
     CHECK(list[0].cost_us < list[count - 1].cost_us / 4);
     fa2i_free(list);
+    fa2i_generator_destroy(generator);
+}
+
+/* What the generator and the library say of a class's version agree, with each feature that raises it. */
+static void test_versions(void)
+{
+    fa2i_generator *generator = open_generator();
+    static const int sms[] = {75, 80, 90};
+    for (size_t i = 0; i < 3; i++)
+        for (int asked = 0; asked < 4; asked++) {
+            fa2i_card card;
+            fa2i_variant *list = NULL;
+            size_t count = 0;
+            fa2_problem problem = problem_of(64, FA2_FP16, 1, 512);
+            problem.op = asked % 2 == 0 ? FA2_OP_FORWARD : FA2_OP_BACKWARD;
+            problem.dropout = asked / 2;
+            CHECK_EQ(fa2i_generator_card(generator, sms[i], &card), FA2_OK);
+            CHECK_EQ(fa2i_generator_candidates(generator, &problem, &card, &list, &count), FA2_OK);
+            CHECK(count > 0);
+            CHECK_EQ(fa2i_op_abi(&problem), fa2i_op_of(&problem)->abi + asked / 2);
+            for (size_t j = 0; j < count; j++)
+                CHECK_EQ(list[j].recipe.abi, fa2i_op_abi(&problem));
+            fa2i_free(list);
+        }
     fa2i_generator_destroy(generator);
 }
 
@@ -318,6 +343,7 @@ int main(void)
     test_cost();
     test_splitting();
     test_waves();
+    test_versions();
     test_launch_axes();
     test_features();
     test_more_features();

@@ -3,6 +3,11 @@ local M = {}
 
 M.axis = {name = "dropout", field = "dropout", values = {0, 1}, feature = true}
 
+-- What is added to abi, as the mask became another function (runtime/base/recipe.h).
+function M.revision(v)
+   return v.dropout == 1 and 1 or 0
+end
+
 -- A product of keys, and what makes masks of it and masks, are 13 instructions for 8 scores.
 local masks_per_score = 1.6
 

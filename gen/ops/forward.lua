@@ -18,6 +18,7 @@ local append = require("features.append")
 local cache = require("features.cache")
 local columns = require("features.columns")
 local cost = require("ops.forward_plain_cost")
+local dropout = require("features.dropout")
 local families = require("core.family")
 local features = require("features.list")
 local kinds = require("ops.kinds")
@@ -209,7 +210,7 @@ function M.family(name, scheme, path)
 
       recipe = function(v)
          local recipe = {
-            op = "forward", abi = M.abi, rows = v.br, keys = v.bc * team_count(v),
+            op = "forward", abi = M.abi + dropout.revision(v), rows = v.br, keys = v.bc * team_count(v),
             steps = {{
                entry = name, role = "main", threads = 32 * v.warps, smem = smem_bytes(v),
                blocks = "row_tiles",

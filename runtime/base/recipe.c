@@ -36,6 +36,11 @@ const fa2i_step *fa2i_recipe_main(const fa2i_recipe *recipe)
     return step;
 }
 
+int fa2i_recipe_revision(const char *class_key)
+{
+    return strstr(class_key, " dropout=1") != NULL ? 1 : 0;
+}
+
 const char *fa2i_mapped_word(fa2i_mapped operand)
 {
     return operands[operand];

@@ -110,7 +110,7 @@ typedef struct fa2i_map {
 typedef struct fa2i_recipe {
     char text[FA2I_RECIPE_CHARS];
     fa2_op op;
-    int abi;   /* version of that operation's parameter block, 1 to 1000000 */
+    int abi;   /* version of that operation's parameter block, and the class's revision, 1 to 1000000 */
     int rows;  /* forward: query rows per block of the main step (Br); backward: that such a
                      * block visits at a time; 1 to 65536 */
     int keys;  /* the other way round, 1 to 65536 */
@@ -138,6 +138,11 @@ fa2_status fa2i_recipe_format(fa2i_recipe *recipe);
 /* The first main step; the first step of a role, NULL when there is none. Of a recipe that was parsed. */
 const fa2i_step *fa2i_recipe_main(const fa2i_recipe *recipe);
 const fa2i_step *fa2i_recipe_step(const fa2i_recipe *recipe, fa2i_role role);
+
+/* What is added to an operation's abi in the recipes of a class's kernels: how often what they compute became
+ * something else while their parameters stayed. Dropout: its mask became another function (runtime/ops/dropout.h).
+ * It never falls, so that neither an older library nor a newer one takes the other's kernels. */
+int fa2i_recipe_revision(const char *class_key);
 
 /* As recipes spell it; a string that lives for ever. */
 const char *fa2i_mapped_word(fa2i_mapped operand);

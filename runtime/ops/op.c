@@ -112,6 +112,13 @@ const fa2i_op *fa2i_op_of(const fa2_problem *problem)
     return &ops[problem->op];
 }
 
+int fa2i_op_abi(const fa2_problem *problem)
+{
+    char class_key[FA2I_CLASS_CHARS];
+    fa2i_problem_class(problem, class_key);
+    return fa2i_op_of(problem)->abi + fa2i_recipe_revision(class_key);
+}
+
 double fa2i_problem_flop(const fa2_problem *problem)
 {
     return fa2i_op_of(problem)->flop(problem);

@@ -32,7 +32,7 @@ typedef struct fa2i_op {
 
     /* Version of the parameter block; stored with kernels, so that an older library never launches a
      * kernel whose parameters it does not know. Members behind the first version's, which only
-     * kernels with a feature read, leave it as it is. */
+     * kernels with a feature read, leave it as it is. Recipes add fa2i_recipe_revision: fa2i_op_abi. */
     int abi;
 
     bool keys_have_blocks; /* a block may own a tile of keys */
@@ -79,6 +79,9 @@ typedef struct fa2i_op {
 
 /* The row of a problem's operation, which is one of fa2_op; borrowed for ever. */
 const fa2i_op *fa2i_op_of(const fa2_problem *problem);
+
+/* What the recipes of kernels for the problem's class say: the operation's abi, and the class's revision. */
+int fa2i_op_abi(const fa2_problem *problem);
 
 /* The operation's flop. */
 double fa2i_problem_flop(const fa2_problem *problem);

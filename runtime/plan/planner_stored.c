@@ -89,7 +89,7 @@ static fa2_status compile_again(fa2i_planner *planner, const fa2_problem *proble
     again.slot->origin = FA2I_ORIGIN_REMADE;
     if (!planner->foresees) {
         fa2i_planner_log(planner, "the code of %s is lost, and was compiled again", text);
-        move_rows(planner, lost, again.slot, fa2i_op_of(problem)->abi);
+        move_rows(planner, lost, again.slot, fa2i_op_abi(problem));
     }
     return FA2_OK;
 }
@@ -99,7 +99,7 @@ static fa2_status compile_again(fa2i_planner *planner, const fa2_problem *proble
 static fa2_status revive(fa2i_planner *planner, const fa2i_class *of, const fa2_problem *problem,
                          const fa2i_key *key, fa2i_attempt *attempt)
 {
-    const int abi = fa2i_op_of(problem)->abi;
+    const int abi = fa2i_op_abi(problem);
     fa2i_kernel record = {0};
     fa2_status st = fa2i_cache_get_kernel(planner->cache, key, abi, false, &record);
     if (st == FA2_OK)
@@ -126,7 +126,7 @@ fa2_status fa2i_planner_use_stored(fa2i_planner *planner, const fa2i_class *of,
         (void)fa2i_fail(slot->refusal, "it was refused before");
         fa2i_attempt_refuse(ret_attempt, slot->refusal, slot->loaded.variant.text);
     } else if (!fa2i_planner_is_ready(planner, slot)) {
-        st = load(planner, of, fa2i_op_of(problem)->abi, slot, ret_attempt);
+        st = load(planner, of, fa2i_op_abi(problem), slot, ret_attempt);
         if (st == FA2_OK && !fa2i_planner_is_ready(planner, slot))
             fa2i_planner_pass_over(planner, slot, "a tuned kernel");
     } else if (check_class(&slot->loaded.variant, of) != FA2_OK) {

@@ -30,7 +30,7 @@ static fa2_status ask(fa2i_winners *winners, fa2i_cache *cache, int arch,
     fa2_status st = fa2i_cache_data_version(cache, &now.version);
     if (st != FA2_OK || (winners->is_current && winners->version == now.version))
         return st;
-    st = fa2i_cache_choices(cache, arch, problem, fa2i_op_of(problem)->abi, &now.choices,
+    st = fa2i_cache_choices(cache, arch, problem, fa2i_op_abi(problem), &now.choices,
                             &now.count);
     if (st != FA2_OK)
         return st;

@@ -51,7 +51,7 @@ static void load_kernel(cost *c, const char *database)
     size_t count = 0;
     const fa2i_card *card = &c->device->card;
     const fa2_problem *problem = &c->problem;
-    const int abi = fa2i_op_of(problem)->abi;
+    const int abi = fa2i_op_abi(problem);
     gpu_must_fa2(fa2i_cache_open(database, FA2I_CACHE_READ, NULL, NULL, &cache), database);
     gpu_must_fa2(fa2i_cache_choices(cache, card->arch, problem, abi, &choices, &count), database);
     const fa2i_choice *choice = fa2i_choose_exact(choices, count, card, problem);

@@ -73,7 +73,7 @@ static fa2_status find_proven_winner(fa2i_tune *tune, fa2i_tune_problem *problem
     fa2i_kernel kernel = {0};
     fa2i_verification verification = {0};
     const fa2i_key *key = &problem->winner.kernel;
-    const int abi = fa2i_op_of(&problem->problem)->abi;
+    const int abi = fa2i_op_abi(&problem->problem);
 
     *ret_proven = false;
     FA2_TRY(fa2i_cache_get_verification(tune->cache, tune->device, key, &verification));
@@ -240,7 +240,7 @@ static fa2_status find_compiler(fa2i_tune *tune, const fa2_problem *problem)
     fa2i_kernel kernel = {0};
     FA2_TRY(fa2i_cache_problem(tune->cache, problem, &id));
     FA2_TRY(fa2i_cache_get_winner(tune->cache, tune->device, id, &winner));
-    FA2_TRY(fa2i_cache_get_kernel(tune->cache, &winner.kernel, fa2i_op_of(problem)->abi, false,
+    FA2_TRY(fa2i_cache_get_kernel(tune->cache, &winner.kernel, fa2i_op_abi(problem), false,
                                   &kernel));
     tune->nvrtc = kernel.nvrtc;
     memcpy(tune->target.name, kernel.target, sizeof tune->target.name);
