@@ -64,7 +64,7 @@ fa2_status fa2i_evidence_reserve(fa2i_evidence *e, size_t kernels, size_t sets, 
 /* Made for the SM, or measured on it. */
 static const char kernels_sql[] =
     "SELECT k.id, k.key, k.variant, k.class, k.recipe, k.registers, k.outcome, "
-    "EXISTS (SELECT 1 FROM image i WHERE i.kernel = k.id) FROM kernel k "
+    "EXISTS (SELECT 1 FROM image i WHERE i.kernel = k.id), k.generator FROM kernel k "
     "WHERE k.outcome IN ('ok', 'spilled') "
     "AND (rtrim(k.target, 'abcdefghijklmnopqrstuvwxyz') IN ('sm_' || ?1, 'compute_' || ?1) "
     "OR k.id IN (SELECT m.kernel FROM measurement m WHERE m.device IN "
@@ -92,6 +92,7 @@ static bool read_kernel(const reading *r, sqlite3_stmt *stmt, fa2i_known_kernel 
     memcpy(kernel.key.bytes, key, FA2I_KEY_BYTES);
     fa2i_sql_column_text(stmt, 2, kernel.text, sizeof kernel.text);
     fa2i_sql_column_text(stmt, 3, kernel.class_key, sizeof kernel.class_key);
+    fa2i_sql_column_text(stmt, 8, kernel.generator, sizeof kernel.generator);
     if (recipe.abi != r->abi + fa2i_recipe_revision(kernel.class_key))
         return false;
     kernel.spilled = outcome == FA2I_OUTCOME_SPILLED;
@@ -211,6 +212,7 @@ static fa2_status add_time(reading *r, sqlite3_stmt *stmt, int64_t last[3])
         return st;
     found->times[found->time_count++] =
         (fa2i_known_time){.kernel = kernel, .us = sqlite3_column_double(stmt, 3)};
+    found->kernels[kernel].timed = true;
     set->count++;
     return FA2_OK;
 }

@@ -16,8 +16,10 @@ typedef struct fa2i_known_kernel {
     fa2i_key key;
     char text[FA2I_VARIANT_CHARS];
     char class_key[FA2I_CLASS_CHARS];
+    char generator[17]; /* hash of the scripts and templates that it was made by */
     int registers;
     bool spilled;
+    bool timed;    /* some set has a time of it */
     bool has_code; /* there are bytes; whether they are sound is seen on loading */
     bool shipped;  /* no database has it: shipped.h */
 } fa2i_known_kernel;

@@ -1,7 +1,8 @@
 /*
- * A context whose generator fails: scripts of the test's own, which are the real ones with a function
- * M.variant that raises an error in its first calls. The call fails with that error, nothing is held against
- * the kernel, and the next call gets it.
+ * A context whose generator is another one: scripts of the test's own, which are the real ones with another end.
+ * - M.variant raises an error in its first calls: the call fails with that error, nothing is held against the
+ *   kernel, and the next call gets it.
+ * - M.source writes another text: what other scripts made by default is not taken for it.
  */
 #include "planner_fixture.h"
 
@@ -14,8 +15,8 @@ static const char *inside(const char *name)
     return path;
 }
 
-/* gen/init.lua with another end; variants of the first so many look-ups of a state are errors. */
-static void write_failing(int failures)
+/* gen/init.lua with this before its end. */
+static void write_scripts(const char *more)
 {
     static char text[32768];
     static const char end[] = "return M\n";
@@ -32,18 +33,64 @@ static void write_failing(int failures)
     text[bytes - strlen(end)] = '\0';
 
     file = fopen(inside("gen/init.lua"), "wb");
-    CHECK(file != NULL &&
-          fprintf(file,
-                  "%s\n"
-                  "local real, calls = M.variant, 0\n"
-                  "function M.variant(text)\n"
-                  "   calls = calls + 1\n"
-                  "   if calls <= %d then error('the scripts are torn') end\n"
-                  "   return real(text)\n"
-                  "end\n"
-                  "return M\n",
-                  text, failures) > 0 &&
-          fclose(file) == 0);
+    CHECK(file != NULL && fprintf(file, "%s\n%sreturn M\n", text, more) > 0 && fclose(file) == 0);
+}
+
+/* Variants of the first so many look-ups of a state are errors. */
+static void write_failing(int failures)
+{
+    char more[256];
+    snprintf(more, sizeof more,
+             "local real, calls = M.variant, 0\n"
+             "function M.variant(text)\n"
+             "   calls = calls + 1\n"
+             "   if calls <= %d then error('the scripts are torn') end\n"
+             "   return real(text)\n"
+             "end\n",
+             failures);
+    write_scripts(more);
+}
+
+/* Kernels have another text, which does the same. */
+static void write_commented(const char *comment)
+{
+    char more[256];
+    snprintf(more, sizeof more,
+             "local real = M.source\n"
+             "function M.source(text, read)\n"
+             "   local source, message = real(text, read)\n"
+             "   return source and source .. '// %s\\n', message\n"
+             "end\n",
+             comment);
+    write_scripts(more);
+}
+
+static long compiled(fa2_problem problem)
+{
+    fa2_context *context = create();
+    CHECK_EQ(explain(context, problem).rule, FA2_RULE_DEFAULT);
+    fa2_context_destroy(context);
+    return fake.compile_count;
+}
+
+/* A kernel that a call compiled and kept is of the scripts' text at that time: others compile theirs, once. */
+static void test_changed_source(void)
+{
+    const fa2_problem problem = tuned_problem(1, 512);
+    begin();
+    write_commented("one");
+    CHECK_EQ(compiled(problem), 1);
+    CHECK_EQ(compiled(problem), 1);
+    write_commented("two");
+    CHECK_EQ(compiled(problem), 2);
+    CHECK_EQ(compiled(problem), 2);
+    write_commented("one"); /* as before: its code is there still */
+    CHECK_EQ(compiled(problem), 2);
+    write_commented("three");
+    remove_nvrtc(); /* better another's than none */
+    CHECK_EQ(compiled(problem), 2);
+    unsetenv("FA2_NVRTC_LIBRARY");
+    end(NULL);
 }
 
 /* Not the next of the model's choices in its place, without a word. */
@@ -103,6 +150,7 @@ int main(void)
     test_choice_of_model();
     test_lost_winner();
     test_unknown_text();
+    test_changed_source();
     unsetenv("FA2_GEN_PATH");
     CHECK_EQ(remove(inside("gen/init.lua")), 0);
     CHECK_EQ(rmdir(inside("gen")), 0);

@@ -5,6 +5,8 @@
  * - What the generator was taught of an operation is one reading of the database, and serves all classes.
  * - With fa2_config.arch the database's kernels are not considered: they were made for the device's own
  *   SM. Nor is what comes with fa2, which stands in for a database.
+ * - A stored kernel that was never timed is the one that the generator writes, or none: scripts and templates that
+ *   have changed since (FA2_GEN_PATH, another version) are asked for theirs, which an equal source finds stored.
  * - What was shipped about this very problem is asked for without rounding, like what was tuned.
  */
 #include "runtime/plan/planner_estimate.h"
@@ -119,15 +121,28 @@ static fa2_status compile_option(fa2i_planner *planner, const fa2_problem *probl
     return FA2_OK;
 }
 
+/* Whether other scripts made a kernel that nobody timed. */
+static bool is_of_another_generator(const fa2i_planner *planner, const fa2i_known_kernel *kernel)
+{
+    return !kernel->timed && strcmp(kernel->generator, fa2i_generator_id(planner->generator)) != 0;
+}
+
 /* Have the kernel of an option: the one way to it, for calls and for what is said of them. */
 static fa2_status have_option(fa2i_planner *planner, fa2i_class *of, const fa2_problem *problem,
                               const fa2i_option *option, fa2i_attempt *ret_attempt)
 {
     const fa2i_evidence *evidence = &planner->taught[problem->op].evidence;
-    if (option->kernel == FA2I_NONE || evidence->kernels[option->kernel].shipped)
+    const fa2i_known_kernel *known =
+        option->kernel == FA2I_NONE ? NULL : &evidence->kernels[option->kernel];
+    fa2_status st = FA2_OK;
+    if (known == NULL || known->shipped)
         return compile_option(planner, problem, option, ret_attempt);
-    const fa2_status st = fa2i_planner_use_stored(
-        planner, of, problem, &evidence->kernels[option->kernel].key, ret_attempt);
+    if (is_of_another_generator(planner, known)) {
+        st = compile_option(planner, problem, option, ret_attempt);
+        if (st != FA2_OK || !planner->no_compiler)
+            return st;
+    }
+    st = fa2i_planner_use_stored(planner, of, problem, &known->key, ret_attempt);
     if (ret_attempt->for_now)
         of->winners.is_current = false; /* the answer is forgotten then */
     return st;
