@@ -1,15 +1,19 @@
 #!/usr/bin/env python3
-"""An export made fit to ship: without what no estimate rests on. Usage: ship.py [--op OP] < EXPORT > FILE.jsonl
+"""An export made fit to ship: without what no estimate rests on.
+
+Usage: ship.py [--op OP] [--drop TEXTS] < EXPORT > FILE.jsonl
 
 Left out are verifications that found nothing, variants that were not timed, unless they spilled, times of more than
 SLOWER times the best of their problem (no model takes such a kernel for the best), and what nothing refers to any
 more; with --op also the other operations. Times have DIGITS digits. The last line is made anew; what import checks
-holds as before.
+holds as before. --drop names a file of variants, one a line, whose kernels are left out: those that gen/ makes
+otherwise now (tests/test_shipped.c says which). What was shipped may be made fit again.
 """
 import argparse
 import collections
 import hashlib
 import json
+import pathlib
 import sys
 
 FAILURES = ("wrong", "fault", "hang", "launch_error")
@@ -58,6 +62,12 @@ def of_operation(rows, op):
     return [row for row in rows if (row["id"] if row["type"] == "problem" else row.get("problem")) in asked | {None}]
 
 
+def without(rows, texts):
+    """Without the kernels of these variants, and what is about them."""
+    dropped = {row["key"] for row in rows if row["type"] == "kernel" and row["variant"] in texts}
+    return [row for row in rows if row.get("key") not in dropped and row.get("kernel") not in dropped]
+
+
 def text_of(row):
     short = {name: float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value for name, value in row.items()}
     return json.dumps(short, separators=(",", ":"), ensure_ascii=False)
@@ -66,9 +76,11 @@ def text_of(row):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--op", help="forward or backward; default: all")
+    parser.add_argument("--drop", type=pathlib.Path, help="a file of variants, one a line")
     args = parser.parse_args()
     header, rows = read()
     rows = of_operation(rows, args.op)
+    rows = without(rows, set(args.drop.read_text().splitlines()) if args.drop else set())
     best = collections.defaultdict(lambda: float("inf"))
     for row in filter(is_time, rows):
         best[row["problem"]] = min(best[row["problem"]], row["median_us"])
