@@ -20,7 +20,7 @@ typedef struct fa2i_shapes {
     size_t slot_count;
 } fa2i_shapes;
 
-/* "seeds", "paper", "quick"; an unknown name lists the known ones. Each row is for forward and for
+/* Of tuner/input/presets.csv; an unknown name lists the known ones. Each row is for forward and for
  * backward, but for those that continue keys in a cache (one query; causal and seq_q < seq_k),
  * which are for forward. */
 fa2_status fa2i_shapes_add_preset(fa2i_shapes *shapes, const char *name);
