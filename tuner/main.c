@@ -44,9 +44,9 @@ static const fa2i_command commands[] = {
      "measure on a GPU and store the winners",
      "Generates and compiles the variants for each shape, verifies them, times them on the device\n"
      "and stores the winners with their kernels. A later run goes on where this one stopped.\n"
-     "Without shapes: --preset seeds. With a program: runs it, and tunes what it called, most GPU\n"
-     "time first. FA2_CAPTURE=FILE in the environment makes any program write such a shape "
-     "file.\n\n"
+     "Without shapes: --preset seeds. With a program: runs it, on the same database, and tunes what\n"
+     "it called, most GPU time first. FA2_CAPTURE=FILE in the environment makes any program write\n"
+     "such a shape file.\n\n"
      "  --device N        the CUDA device, 0 for the first; all: every one, equal cards "
      "together\n" SHAPE_HELP DB_HELP JOBS_HELP
      "  --budget SECONDS  stop then, wherever it is; the best so far win, a later run continues.\n"

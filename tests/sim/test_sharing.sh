@@ -43,6 +43,16 @@ run 2 --device 0 -- ./nothing
 has err "cannot run ./nothing: No such file or directory"
 run 2 --device 0 --
 has err "needs a program behind it"
+# It uses the database that is tuned, wherever it works.
+mkdir elsewhere
+run 0 --device 0 --db other.db -- sh -c "cd elsewhere; echo \$FA2_DB; $client 1 2 48 16 1"
+has out "$folder/other.db"
+has err "problems: 1 modelled"
+run 0 --device 0 --db other.db -- sh -c "cd elsewhere; $client 1 2 48 16 1"
+has out "rule       exact"
+run 0 --device 0 --shape $shape -- sh -c "echo \$FA2_DB"
+has out "$folder/fa2.db"
+rm -r elsewhere other.db
 # A capture that stays, by the environment; with what is there it is a shape file for everybody.
 export FA2_CAPTURE="$folder/calls.csv"
 call 0 1 2 48 16 1

@@ -177,8 +177,8 @@ static fa2_status find_problems(fa2i_tune *tune, bool *ret_program_failed)
     size_t dropped = 0;
     fa2_status st = FA2_OK;
     if (options->program != NULL)
-        FA2_TRY(fa2i_program_run(options->program, options->json, tune->stop, &options->shapes,
-                                 ret_program_failed));
+        FA2_TRY(fa2i_program_run(options->program, options->db, options->json, tune->stop,
+                                 &options->shapes, ret_program_failed));
     FA2_TRY(fa2i_shapes_condense(&options->shapes, &dropped));
     if (dropped > 0)
         fprintf(stderr, "%zu problems that differ little from others are left to those\n", dropped);

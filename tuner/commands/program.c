@@ -6,6 +6,7 @@
 #include "tuner/commands/program.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -148,22 +149,60 @@ static bool say_how_it_ended(const char *program, int status)
     return WIFSIGNALED(status) || WEXITSTATUS(status) != 0;
 }
 
+/* A variable of the environment, which the program gets and this process has not. */
+typedef struct variable {
+    const char *name;
+    char *before; /* NULL: it was not set */
+} variable;
+
+/* value: NULL leaves it as it is. */
+static variable set(const char *name, const char *value)
+{
+    const char *given = getenv(name);
+    const variable v = {name, given == NULL ? NULL : fa2i_strdup(given)};
+    if (value != NULL)
+        setenv(name, value, 1);
+    return v;
+}
+
+static void set_back(variable *v)
+{
+    if (v->before != NULL)
+        setenv(v->name, v->before, 1);
+    else
+        unsetenv(v->name);
+    fa2i_free(v->before);
+}
+
+/* The path from the root, as the program may work in another folder. */
+static fa2_status find_whole_path(const char *path, char **ret_path)
+{
+    char folder[PATH_MAX];
+    fa2i_text whole = {0};
+    if (path[0] != '/' && getcwd(folder, sizeof folder) == NULL)
+        return fa2i_fail(FA2_E_IO, "the current folder: %s", strerror(errno));
+    if (path[0] != '/')
+        fa2i_text_add(&whole, "%s/", folder);
+    fa2i_text_add(&whole, "%s", path);
+    return fa2i_text_take(&whole, ret_path);
+}
+
 /* Start it and wait. Ctrl-C on a terminal is sent to both; here it is ignored meanwhile. */
-static fa2_status run(char **argv, const char *path, bool to_stderr,
+static fa2_status run(char **argv, const char *capture, const char *database, bool to_stderr,
                       const volatile sig_atomic_t *stop, bool *ret_failed)
 {
     pid_t pid = 0;
-    const char *given = getenv("FA2_CAPTURE");
-    char *before = given == NULL ? NULL : fa2i_strdup(given);
+    char *whole = NULL;
+    fa2_status st = database == NULL ? FA2_OK : find_whole_path(database, &whole);
+    if (st != FA2_OK)
+        return st;
     signal(SIGINT, SIG_IGN);
     signal(SIGQUIT, SIG_IGN);
-    setenv("FA2_CAPTURE", path, 1);
-    const fa2_status st = start(argv, to_stderr, &pid);
-    if (before != NULL)
-        setenv("FA2_CAPTURE", before, 1);
-    else
-        unsetenv("FA2_CAPTURE");
-    fa2i_free(before);
+    variable variables[] = {set("FA2_CAPTURE", capture), set("FA2_DB", whole)};
+    st = start(argv, to_stderr, &pid);
+    for (size_t i = 0; i < 2; i++)
+        set_back(&variables[i]);
+    fa2i_free(whole);
     if (st == FA2_OK)
         *ret_failed = say_how_it_ended(argv[0], wait_for(pid, stop));
     signal(SIGQUIT, SIG_DFL);
@@ -171,13 +210,13 @@ static fa2_status run(char **argv, const char *path, bool to_stderr,
     return st;
 }
 
-fa2_status fa2i_program_run(char **argv, bool to_stderr, const volatile sig_atomic_t *stop,
+fa2_status fa2i_program_run(char **argv, const char *database, bool to_stderr, const volatile sig_atomic_t *stop,
                             fa2i_shapes *shapes, bool *ret_failed)
 {
     fa2_status st = FA2_OK;
     capture_file file = {0};
     FA2_TRY(make_file(&file));
-    FA2_TRY(run(argv, file.path, to_stderr, stop, ret_failed));
+    FA2_TRY(run(argv, file.path, database, to_stderr, stop, ret_failed));
     if (*stop == 0)
         FA2_TRY(read_problems(&file, argv[0], shapes));
 done:
