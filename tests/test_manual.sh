@@ -7,6 +7,7 @@ set -u
     exit 2
 }
 tune=$1
+sim=$(realpath "$(dirname "$0")")/sim
 # shellcheck source=tests/expect.sh
 . "$(dirname "$0")/expect.sh"
 
@@ -15,6 +16,12 @@ equal() {
     checks=$((checks + 1))
     [ "$2" = "$3" ] || fail "$1: \"$2\", expected \"$3\""
 }
+
+# ---- what the software device reads from the environment is on its page ----
+for name in $(grep -oh '"FA2_SIM_[A-Z_]*"' "$sim"/*.c | tr -d '"' | sort -u); do
+    ran="the page of the software device"
+    has "$sim/README.md" "| \`$name\` |"
+done
 
 run 2 nonsense
 commands=$(sed 's/.*known: //' err)

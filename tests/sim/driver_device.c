@@ -113,13 +113,14 @@ SIM_API CUresult CUDAAPI cuDeviceGetName(char *name, int bytes, CUdevice handle)
 SIM_API CUresult CUDAAPI cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice handle)
 {
     const char *machine = getenv("FA2_SIM_MACHINE");
-    char text[64];
+    char text[256];
     if (machine != NULL && machine[0] != '\0')
-        snprintf(text, sizeof text, "%d %.40s", (int)handle, machine);
+        snprintf(text, sizeof text, "%d %s", (int)handle, machine);
     else
         snprintf(text, sizeof text, "%d of %ld", (int)handle, (long)getpid());
     memset(uuid, 0, sizeof *uuid);
-    memcpy(uuid->bytes, text, strnlen(text, sizeof uuid->bytes));
+    for (size_t i = 0; text[i] != '\0'; i++) /* all of it counts */
+        uuid->bytes[i % sizeof uuid->bytes] = (char)(31 * uuid->bytes[i % sizeof uuid->bytes] + text[i]);
     return sim_device_of(handle) == NULL ? CUDA_ERROR_INVALID_DEVICE : CUDA_SUCCESS;
 }
 
