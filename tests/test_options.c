@@ -198,7 +198,7 @@ static void test_wrong_numbers(void)
 {
     static const char threads[] = "expected a number of threads, 0 (all processors) to 1024";
     static const char archs[] =
-        "expected architectures such as sm_86 or sm_80,sm_86, native or all";
+        "expected architectures such as sm_86, native or all, with commas between: sm_80,sm_86";
     static const char *const wrong_archs[] = {"86",     "sm_",     "sm_8",  "sm_86,",     ",sm_86",
                                               "sm_86a", "sm_1234", "SM_86", "sm_86;sm_89"};
     static const char *const wrong_jobs[] = {"-1", "2x", "1025", "99999999999999999999", "1.5"};
@@ -226,6 +226,19 @@ static void test_wrong_numbers(void)
     check_refused("--device -1", FA2I_OPT_DEVICE,
                   "--device \"-1\": expected a device number: 0, 1, ..., or all; fa2-tune devices "
                   "lists them");
+}
+
+/* Names, native and all, in one list or in several. */
+static void test_archs(void)
+{
+    fa2i_options o = {0};
+    CHECK_EQ(parse("--arch sm_86,native --arch sm_80", FA2I_OPT_ARCH, &o), FA2_OK);
+    CHECK(o.arch_count == 2 && o.arch_native && !o.arch_all);
+    CHECK_EQ(parse("--arch all", FA2I_OPT_ARCH, &o), FA2_OK);
+    CHECK(o.arch_count == 0 && !o.arch_native && o.arch_all);
+    check_refused("--arch all,any", FA2I_OPT_ARCH,
+                  "--arch \"all,any\": expected architectures such as sm_86, native or all, with commas between: "
+                  "sm_80,sm_86");
 }
 
 static void test_too_many_archs(void)
@@ -262,6 +275,7 @@ int main(void)
     test_filters();
     test_wrong();
     test_wrong_numbers();
+    test_archs();
     test_too_many_archs();
     test_exit_statuses();
     return check_done();

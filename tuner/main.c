@@ -31,6 +31,9 @@
     "  --db FILE         the database; default $FA2_DB, else $XDG_CACHE_HOME/fa2/fa2.db,\n"        \
     "                    else ~/.cache/fa2/fa2.db\n"
 #define JOBS_HELP    "  --jobs N          compile in N threads; default: all processors\n"
+#define ARCH_HELP                                                                                  \
+    "  --arch LIST       with commas between: sm_75, sm_80, sm_86 ...; native: the devices here;\n"   \
+    "                    all: whatever this NVRTC compiles for\n"
 #define DRY_RUN_HELP "  --dry-run         say what there is to do, and about how long it takes\n"
 #define JSON_HELP    "  --json            print the result as JSON\n"
 
@@ -62,8 +65,7 @@ static const fa2i_command commands[] = {
      "model,\n"
      "marked `modelled`. Kernels that are in the database already are reused. Without shapes:\n"
      "--preset seeds.\n\n"
-     "  --arch LIST       sm_75, sm_80, sm_86 ...; several with commas; native: the devices here;\n"
-     "                    all: whatever this NVRTC compiles for\n" SHAPE_HELP DB_HELP JOBS_HELP
+     ARCH_HELP SHAPE_HELP DB_HELP JOBS_HELP
          DRY_RUN_HELP JSON_HELP},
     {"bench", fa2i_cmd_bench,
      "--device N [SHAPES] [--scale S|B|D] [--runs N] [--rest MS] [--cold] [--db FILE] [--format "

@@ -22,24 +22,38 @@ fa2_status fa2i_archs_add(fa2i_options *options, int arch)
     return FA2_OK;
 }
 
+/* "sm_86" from its digits on; 0: it is none. */
+static int sm_of(const char *item, size_t bytes)
+{
+    int arch = 0;
+    if (bytes < 5 || bytes > 6 || strncmp(item, "sm_", 3) != 0)
+        return 0;
+    for (size_t i = 3; i < bytes; i++) {
+        if (item[i] < '0' || item[i] > '9')
+            return 0;
+        arch = 10 * arch + (item[i] - '0');
+    }
+    return arch;
+}
+
 fa2_status fa2i_archs_parse(const char *value, fa2i_options *options)
 {
-    static const char accepted[] = "architectures such as sm_86 or sm_80,sm_86, native or all";
-    options->arch_all = options->arch_all || strcmp(value, "all") == 0;
-    options->arch_native = options->arch_native || strcmp(value, "native") == 0;
-    if (strcmp(value, "all") == 0 || strcmp(value, "native") == 0)
-        return FA2_OK;
-    for (const char *rest = value;; rest++) {
-        int digits = 0;
-        int arch = 0;
-        const bool named = strncmp(rest, "sm_", 3) == 0;
-        rest += named ? 3 : 0;
-        for (; named && digits < 3 && *rest >= '0' && *rest <= '9'; digits++)
-            arch = 10 * arch + (*rest++ - '0');
-        if (digits < 2 || (*rest != ',' && *rest != '\0'))
-            return fa2i_fail(FA2_E_INVALID, "--arch \"%s\": expected %s", value, accepted);
-        const fa2_status st = fa2i_archs_add(options, arch);
-        if (st != FA2_OK || *rest == '\0')
+    static const char accepted[] =
+        "architectures such as sm_86, native or all, with commas between: sm_80,sm_86";
+    for (const char *item = value;; item++) {
+        const size_t bytes = strcspn(item, ",");
+        const int arch = sm_of(item, bytes);
+        fa2_status st = FA2_OK;
+        if (arch > 0)
+            st = fa2i_archs_add(options, arch);
+        else if (bytes == strlen("all") && strncmp(item, "all", bytes) == 0)
+            options->arch_all = true;
+        else if (bytes == strlen("native") && strncmp(item, "native", bytes) == 0)
+            options->arch_native = true;
+        else
+            st = fa2i_fail(FA2_E_INVALID, "--arch \"%s\": expected %s", value, accepted);
+        item += bytes;
+        if (st != FA2_OK || *item == '\0')
             return st;
     }
 }
