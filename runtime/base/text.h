@@ -8,6 +8,9 @@
 
 #include "runtime/base/status.h"
 
+/* A time in microseconds as people read it, wherever it stands: what is said twice of one time is one text. */
+#define FA2I_US "%.2f"
+
 typedef struct fa2i_text {
     char *data;
     size_t length; /* bytes before the NUL */

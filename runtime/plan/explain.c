@@ -7,6 +7,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include "runtime/base/text.h"
 
 const char *fa2_rule_string(fa2_rule rule)
 {
@@ -37,13 +38,13 @@ static void reason_tuned(const fa2i_decision *d, char *out, size_t out_bytes)
     else if (d->rule == FA2_RULE_SHIPPED)
         snprintf(
             out, out_bytes,
-            "nothing of this kind is tuned here: the best of all estimates, about %.4g us, by what "
+            "nothing of this kind is tuned here: the best of all estimates, about " FA2I_US " us, by what "
             "comes with fa2, %s on a %.100s; the nearest is %.200s (distance %.3g)",
             d->estimate_us, how, d->device, tuned, d->distance);
     else
         snprintf(
             out, out_bytes,
-            "this problem is not tuned here: the best of all estimates, about %.4g us, carried "
+            "this problem is not tuned here: the best of all estimates, about " FA2I_US " us, carried "
             "over by the cost model from what was %s %s; the nearest is %.300s (distance %.3g)",
             d->estimate_us, how,
             d->rule == FA2_RULE_NEAREST ? "on this device"
@@ -79,10 +80,10 @@ static void reason_default(int card_arch, int wanted_arch, const fa2i_plan *plan
         snprintf(
             out, out_bytes,
             "nothing of this kind is tuned for sm_%d: %s%s, as measurements of other kinds correct "
-            "it, the nearest %.200s; estimated at %.1f us",
+            "it, the nearest %.200s; estimated at " FA2I_US " us",
             card_arch, which, ptx, kin, plan->decision.estimate_us);
     } else
-        snprintf(out, out_bytes, "nothing tuned for sm_%d is near: %s%s, estimated at %.1f us",
+        snprintf(out, out_bytes, "nothing tuned for sm_%d is near: %s%s, estimated at " FA2I_US " us",
                  card_arch, which, ptx, plan->decision.estimate_us);
 }
 

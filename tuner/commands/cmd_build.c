@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "runtime/base/alloc.h"
+#include "runtime/base/text.h"
 #include "tuner/search/build.h"
 #include "tuner/commands/commands.h"
 #include "tuner/commands/database.h"
@@ -154,7 +155,7 @@ static fa2_status print_winners(const fa2i_build_result *result)
         const fa2i_built *built = &result->winners[i];
         char shape[FA2I_PROBLEM_CHARS], us[32], registers[16], variant[FA2I_VARIANT_CHARS];
         fa2i_problem_format(&built->problem, shape, sizeof shape);
-        snprintf(us, sizeof us, "%.1f", built->model_us);
+        snprintf(us, sizeof us, FA2I_US, built->model_us);
         snprintf(registers, sizeof registers, "%d", built->registers);
         fa2i_variant_brief(built->variant, variant, sizeof variant);
         fa2i_table_add(&table, (const char *[]){shape, us, registers, variant});

@@ -60,6 +60,12 @@ static double tflops(const fa2_problem *problem, double us)
     return fa2i_problem_flop(problem) / us * 1e-6;
 }
 
+/* Whether estimates are for other lengths than the problem's. */
+static bool is_rounded(const fa2i_explained *e)
+{
+    return memcmp(&e->foreseen.asked, e->problem, sizeof *e->problem) != 0;
+}
+
 /* ---- text ---- */
 
 /* What comes first, and cannot be used. */
@@ -98,11 +104,11 @@ static void print_rule(const fa2i_explained *e, FILE *out)
         fa2i_problem_format(&d->kin, kin, sizeof kin);
         fprintf(out, "corrected by %s, the nearest of another kind\n", kin);
     }
-    fprintf(out, "estimate  %.2f us, %.2f TFLOPS", d->estimate_us,
-            tflops(e->problem, d->estimate_us));
+    fprintf(out, "estimate  " FA2I_US " us, %.2f TFLOPS", d->estimate_us,
+            tflops(&e->foreseen.asked, d->estimate_us));
     const fa2i_runner_up *next = &e->foreseen.runner_up;
     if (next->text[0] != '\0')
-        fprintf(out, "; %.2f us for the next, %s%s%s", next->us, next->text,
+        fprintf(out, "; " FA2I_US " us for the next, %s%s%s", next->us, next->text,
                 next->but == NULL ? "" : ", ", next->but == NULL ? "" : next->but);
     fputc('\n', out);
     if (d->rule == FA2_RULE_DEFAULT)
@@ -113,7 +119,7 @@ static void print_rule(const fa2i_explained *e, FILE *out)
     if (d->rule != FA2_RULE_EXACT)
         fprintf(out, " (distance %.2f)", d->distance);
     if (d->measured)
-        fprintf(out, "\nmeasured  %.2f us there, %.2f TFLOPS\n", d->median_us,
+        fprintf(out, "\nmeasured  " FA2I_US " us there, %.2f TFLOPS\n", d->median_us,
                 tflops(&d->problem, d->median_us));
     else
         fprintf(out, "\nmeasured  no: ranked by the cost model, or on a software device\n");
@@ -140,8 +146,9 @@ static void print_kernel(const fa2i_explained *e, FILE *out)
     if (!f->compiled)
         fprintf(out, "%s%s", e->kept, f->supposed ? "; that takes NVRTC, which is not here" : "");
     fputc('\n', out);
-    fprintf(out, "model     %.2f us, %.2f TFLOPS for this problem\n", v->cost_us,
-            tflops(e->problem, v->cost_us));
+    fprintf(out, "model     " FA2I_US " us, %.2f TFLOPS for %s\n", v->cost_us,
+            tflops(e->problem, v->cost_us),
+            is_rounded(e) ? "the problem itself, not rounded" : "this problem");
 }
 
 static const char *rests_text(fa2i_rests rests)
@@ -183,9 +190,9 @@ static fa2_status print_options(const fa2i_explained *e, FILE *out)
             continue;
         shown++;
         char us[32], rate[32], model[32], brief[FA2I_VARIANT_CHARS];
-        snprintf(us, sizeof us, "%.2f", o->us);
+        snprintf(us, sizeof us, FA2I_US, o->us);
         snprintf(rate, sizeof rate, "%.2f", tflops(&f->asked, o->us));
-        snprintf(model, sizeof model, "%.2f", o->model_us);
+        snprintf(model, sizeof model, FA2I_US, o->model_us);
         fa2i_variant_brief(o->text, brief, sizeof brief);
         const bool corrected = o->rests == FA2I_RESTS_MODEL && o->kin != FA2I_NONE;
         const bool taken = f->status == FA2_OK && strcmp(o->text, f->variant.text) == 0;
@@ -284,6 +291,10 @@ static void print_decision(const fa2i_explained *explained, FILE *out)
         fprintf(out, "rule      none: the call fails, %s\nmessage   %s\n",
                 fa2_status_string(explained->foreseen.status), explained->foreseen.message);
         return;
+    }
+    if (is_rounded(explained)) {
+        fa2i_problem_format(&explained->foreseen.asked, shape, sizeof shape);
+        fprintf(out, "rounded   to %s, for which estimates are made: a few answers serve all lengths\n", shape);
     }
     print_rule(explained, out);
     print_kernel(explained, out);
@@ -415,6 +426,8 @@ void fa2i_explained_print_json(const fa2i_explained *explained, FILE *out)
     fa2i_problem_format(e->problem, shape, sizeof shape);
     fputc('{', out);
     print_text_json(out, "problem", shape);
+    fa2i_problem_format(&f->asked, shape, sizeof shape);
+    print_text_json(out, "estimated_for", shape);
     print_text_json(out, "device", e->card->name);
     fprintf(out, "\"sm\":%d,", e->card->arch);
     print_text_json(out, "status", fa2_status_string(f->status));

@@ -4,6 +4,7 @@
  */
 #include <stdio.h>
 #include <string.h>
+#include "runtime/base/text.h"
 #include "runtime/ops/op.h"
 #include "tuner/commands/database.h"
 #include "tuner/report/table.h"
@@ -213,13 +214,14 @@ void fa2i_tune_print_work(const fa2i_tune *tune, const fa2i_tune_work *work)
         print_work_json(tune, work);
         return;
     }
-    char shape[FA2I_PROBLEM_CHARS];
+    char shape[FA2I_PROBLEM_CHARS], us[32];
     for (size_t i = 0; i < tune->problem_count; i++) {
         const fa2i_tune_problem *p = &tune->problems[i];
         if (p->state != FA2I_PROBLEM_OPEN)
             continue;
         fa2i_problem_format(&p->problem, shape, sizeof shape);
-        printf("%-60s %10.1f us by the model, %zu variant%s", shape, p->model_us, p->count,
+        snprintf(us, sizeof us, FA2I_US, p->model_us);
+        printf("%-60s %10s us by the model, %zu variant%s", shape, us, p->count,
                fa2i_plural(p->count));
         print_prospect(tune, p);
     }
