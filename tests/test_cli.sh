@@ -136,8 +136,20 @@ has err '--device "H200": expected a device number: 0, 1, ..., or all; fa2-tune 
 run 2 explain --shape Hq=8,Sq=512,D=64
 has err "needs one of --device N and --arch"
 run 2 explain --shape Hq=8,Sq=512,D=64 --device 0 --arch sm_86
-run 2 explain --shape Hq=8,Sq=512,D=64 --arch sm_80,sm_86
-has err "explain takes one architecture, and --arch names 2"
+run 2 explain --shape Hq=8,Sq=512,D=64 --arch sm_80,sm_61
+empty out
+has err "there is no reference card for sm_61"
+run 0 explain --shape Hq=8,Sq=1000,D=64,dtype=bf16 --arch sm_75,sm_80,sm_88
+has err "sm_75: fwd_sm75: bf16 needs compute capability 8.0"
+has out "(sm_80)"
+has out "(sm_88)"
+has out "rounded   to B=1 Hq=8 Hkv=8 Sq=1024 Sk=1024 D=64 dtype=bf16 causal=0, for which estimates are made"
+has out "TFLOPS for the problem itself, not rounded"
+run 0 explain --shape Hq=8,Sq=512,D=64 --arch sm_75,sm_121 --json
+has out '"sm":75,'
+has out '"sm":121,'
+has out '"estimated_for":"B=1 Hq=8 Hkv=8 Sq=512 Sk=512 D=64 dtype=fp16 causal=0"'
+run 2 explain --shape Hq=8,Sq=512,D=64,dtype=bf16 --arch sm_75
 run 2 explain --shape Hq=8,Sq=512,D=64,dtype=bf16 --arch sm_75
 has err "bf16 needs compute capability 8.0"
 run 2 export

@@ -46,6 +46,10 @@ run 3 build --arch native --shape Hq=2,Sq=64,D=16
 has err "/nonexistent/libcuda.so.1"
 FA2_GEN_PATH=$few
 export FA2_GEN_PATH
+run 0 explain --arch all --shape Hq=2,Sq=64,D=16
+for sm in $("$tune" devices | sed -n 's/^ *compiles for //p'); do
+    has out "($sm)"
+done
 run 0 build --arch all --shape Hq=2,Sq=64,D=16 --db all.db
 for sm in $("$tune" devices | sed -n 's/^ *compiles for //p'); do
     has out "$sm, winners by the cost model"

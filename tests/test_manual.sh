@@ -89,7 +89,7 @@ complete_bash "$(echo "$presets" | tr " " "\n" | sort | xargs)" fa2-tune --prese
 run 2 build --arch sm_61
 sms=$(grep -o 'sm_[0-9]*' err | grep -v sm_61 | sort -u | xargs)
 complete_bash "$sms" fa2-tune build --arch sm_
-complete_bash "$sms" fa2-tune explain --arch ""
+complete_bash "$sms" fa2-tune explain --arch sm_
 complete_bash "all" fa2-tune tune --op a
 complete_bash "all" fa2-tune show --op a
 for command in list forget report; do

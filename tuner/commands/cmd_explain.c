@@ -21,13 +21,12 @@ typedef struct session {
     char *path;        /* of the database; NULL: none is used */
     fa2i_cache *cache; /* NULL: there is no database */
     const char *kept;  /* what becomes of code that a call compiles */
-    fa2i_card card;
-    fa2i_foresight foresight;
+    bool fails;                /* some call would fail */
+    size_t explained;          /* problems, on all cards */
 } session;
 
 static void session_done(session *s)
 {
-    fa2i_foresight_done(&s->foresight);
     fa2i_cache_close(s->cache);
     fa2i_generator_destroy(s->generator);
     fa2i_free(s->path);
@@ -39,23 +38,19 @@ static fa2_status check_options(const fa2i_options *options)
     if (options->shapes.count == 0)
         return fa2i_fail(FA2_E_INVALID,
                          "explain needs --shape, for example --shape Hq=8,Sq=512,D=64");
-    if (options->arch_count > 1)
-        return fa2i_fail(FA2_E_INVALID,
-                         "explain takes one architecture, and --arch names %zu; run it for each",
-                         options->arch_count);
     if (options->device == FA2I_DEVICE_ALL || (options->device >= 0) == (options->arch_count > 0))
         return fa2i_fail(FA2_E_INVALID, "explain needs one of --device N and --arch sm_86");
     return FA2_OK;
 }
 
-/* The card of --device or --arch. */
-static fa2_status find_card(session *s)
+/* The card of --device, or of the nth SM of --arch. */
+static fa2_status find_card(const session *s, size_t n, fa2i_card *ret_card)
 {
     const fa2i_cuda_table *cuda = NULL;
     if (s->options.device < 0)
-        return fa2i_generator_card(s->generator, s->options.archs[0], &s->card);
+        return fa2i_generator_card(s->generator, s->options.archs[n], ret_card);
     const fa2_status st = fa2i_cuda_get(&cuda);
-    return st == FA2_OK ? fa2i_device_card(cuda, s->options.device, &s->card)
+    return st == FA2_OK ? fa2i_device_card(cuda, s->options.device, ret_card)
                         : fa2i_fail_prefix(st, "--arch sm_86 would need no GPU; --device %d",
                                            s->options.device);
 }
@@ -93,6 +88,7 @@ static fa2_status open_database(session *s)
 
 static fa2_status open_session(session *s, int argc, char **argv)
 {
+    fa2i_card card;
     fa2_status st = FA2_OK;
     FA2_TRY(fa2i_options_parse(
         argc, argv, FA2I_OPT_SHAPES | FA2I_OPT_DEVICE | FA2I_OPT_ARCH | FA2I_OPT_DB | FA2I_OPT_JSON,
@@ -100,12 +96,57 @@ static fa2_status open_session(session *s, int argc, char **argv)
     FA2_TRY(fa2i_generator_create(&s->generator));
     FA2_TRY(fa2i_archs_find(s->generator, &s->options));
     FA2_TRY(check_options(&s->options));
-    FA2_TRY(find_card(s));
+    for (size_t i = 0; i < s->options.arch_count; i++) /* all of them, before any is explained */
+        FA2_TRY(find_card(s, i, &card));
     FA2_TRY(open_database(s));
-    FA2_TRY(fa2i_foresight_init(&s->foresight, s->generator, s->cache, s->path, &s->card));
-    FA2_TRY(fa2i_foresight_find_share(&s->foresight));
-    s->foresight.here = s->options.device >= 0;
 done:
+    return st;
+}
+
+/* Of several cards some may serve a problem that others do not. */
+static bool is_passed_over(const session *s, fa2_status st, const fa2i_card *card)
+{
+    if (st != FA2_E_UNSUPPORTED || s->options.arch_count <= 1)
+        return false;
+    fprintf(stderr, "fa2-tune: sm_%d: %s\n", card->arch, fa2_last_message());
+    return true;
+}
+
+static fa2_status explain(session *s, fa2i_foresight *foresight, const fa2_problem *problem)
+{
+    fa2i_explained explained = {0};
+    fa2_status st = fa2i_explained_make(foresight, problem, &explained);
+    if (is_passed_over(s, st, &foresight->device.card))
+        return FA2_OK;
+    if (st != FA2_OK)
+        return st;
+    explained.kept = s->kept;
+    if (explained.foreseen.status != FA2_OK) {
+        fprintf(stderr, "fa2-tune: the call fails: %s\n", explained.foreseen.message);
+        s->fails = true;
+    }
+    if (s->explained++ > 0)
+        fputs(s->options.json ? ",\n" : "\n", stdout);
+    if (s->options.json)
+        fa2i_explained_print_json(&explained, stdout);
+    else
+        st = fa2i_explained_print(&explained, stdout);
+    fa2i_explained_done(&explained);
+    return st;
+}
+
+/* All problems on a card. */
+static fa2_status explain_on(session *s, const fa2i_card *card)
+{
+    fa2i_foresight foresight = {0};
+    fa2_status st = FA2_OK;
+    FA2_TRY(fa2i_foresight_init(&foresight, s->generator, s->cache, s->path, card));
+    FA2_TRY(fa2i_foresight_find_share(&foresight));
+    foresight.here = s->options.device >= 0;
+    for (size_t i = 0; i < s->options.shapes.count; i++)
+        FA2_TRY(explain(s, &foresight, &s->options.shapes.items[i]));
+done:
+    fa2i_foresight_done(&foresight);
     return st;
 }
 
@@ -113,32 +154,21 @@ int fa2i_cmd_explain(int argc, char **argv)
 {
     session s = {0};
     fa2_status st = FA2_OK;
-    bool fails = false;
     FA2_TRY(open_session(&s, argc, argv));
     if (s.options.json)
         putchar('[');
-    for (size_t i = 0; i < s.options.shapes.count; i++) {
-        fa2i_explained explained = {0};
-        st = fa2i_explained_make(&s.foresight, &s.options.shapes.items[i], &explained);
-        explained.kept = s.kept;
-        if (st == FA2_OK && explained.foreseen.status != FA2_OK) {
-            fprintf(stderr, "fa2-tune: the call fails: %s\n", explained.foreseen.message);
-            fails = true;
-        }
-        if (st == FA2_OK && i > 0)
-            fputs(s.options.json ? ",\n" : "\n", stdout);
-        if (st == FA2_OK && s.options.json)
-            fa2i_explained_print_json(&explained, stdout);
-        else if (st == FA2_OK)
-            st = fa2i_explained_print(&explained, stdout);
-        fa2i_explained_done(&explained);
-        FA2_TRY(st);
+    for (size_t i = 0; i == 0 || i < s.options.arch_count; i++) {
+        fa2i_card card;
+        FA2_TRY(find_card(&s, i, &card));
+        FA2_TRY(explain_on(&s, &card));
     }
     if (s.options.json)
         puts("]");
+    if (s.explained == 0)
+        st = fa2i_fail(FA2_E_UNSUPPORTED, "none of these architectures serves any of the problems");
 done:
     session_done(&s);
     if (st != FA2_OK)
         return fa2i_report_failure(st);
-    return fails ? FA2I_EXIT_FAILED : FA2I_EXIT_OK;
+    return s.fails ? FA2I_EXIT_FAILED : FA2I_EXIT_OK;
 }

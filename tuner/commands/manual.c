@@ -129,7 +129,6 @@ static const char *words_of(const char *value, const char *archs, bool *ret_file
         {"AXIS", "S B D"},
         {"F", "text csv json"},
         {"LIST", archs},
-        {"SM", strstr(archs, "sm_")},
         {"SHELL", "bash zsh fish"},
     };
     *ret_file = strcmp(value, "FILE") == 0 || strcmp(value, "OTHER") == 0;
