@@ -29,9 +29,9 @@ local M = {name = "fwd_sm90"}
 -- that loads where work is taken by a counter or a bias is copied, which come in equal parts from those that compute;
 -- keyed: those where keys are made for dropout, and keyed_most is in the place of most.
 local shares = {
-   {load = 24, group = 232, resident = 2, most = 192, columns = 128, counted = 8, keyed = 32, keyed_most = 160},
-   {load = 24, group = 240, resident = 1, most = 208, columns = 256, counted = 16, keyed = 32, keyed_most = 202},
-   {load = 32, group = 160, resident = 1, most = 128, columns = 128, counted = 0, keyed = 24, keyed_most = 130},
+   {load = 24, group = 232, resident = 2, most = 192, columns = 128, counted = 8, keyed = 32, keyed_most = 166},
+   {load = 24, group = 240, resident = 1, most = 208, columns = 256, counted = 16, keyed = 32, keyed_most = 210},
+   {load = 32, group = 160, resident = 1, most = 128, columns = 128, counted = 0, keyed = 24, keyed_most = 146},
 }
 
 -- Instructions of a score for dropout, whose columns' keys a warp that loads makes, and whose masks are made beside the
@@ -123,9 +123,19 @@ end
 -- Of a bias in fp32, whose numbers are read where they are added: so many at once, of those of a thread.
 local read_ahead = 5 / 4
 
--- Whether dropout's work on P is done beside the next S, and not before that is started: O leaves registers for it.
+-- Dropout's work on P is done beside the next S where few columns make that the time of a tile; with more of them, what P
+-- is multiplied by is made beside the product S before it, and kept until there is P, where O leaves registers for it.
 local function drops_beside(v)
-   return v.d <= 224
+   return v.dropout == 1 and v.d <= 64
+end
+
+local function keeps_early(v)
+   return v.dropout == 1 and v.d > 64 and v.d <= 192
+end
+
+-- Registers for it: what is kept, or several words at once.
+local function words_of_masks(v)
+   return keeps_early(v) and v.bc // 4 or drops_beside(v) and 16 or 0
 end
 
 -- Whether a bias that comes through shared memory is read beside the product that it is added behind: dropout has its
@@ -147,7 +157,7 @@ end
 local function live_registers(v)
    local kept = setmetatable({bias = bias.is_ahead(v) and "none" or v.bias}, {__index = v})
    local read = v.bias == "fp32" and v.bc // 2 * read_ahead or 0
-   return v.bc // 2 + v.bc // 4 + v.d // 2 + words_of(v) + read
+   return v.bc // 2 + v.bc // 4 + v.d // 2 + words_of(v) + read + words_of_masks(v)
       + features.registers(kept, 1) + v.softcap * softcap.own_registers
 end
 
@@ -286,7 +296,9 @@ function M.names(v)
       names.column_bytes = " + kSideBytes"
    end
    names.keyed = v.dropout == 1
-   names.drops_beside, names.drops_behind = names.keyed and drops_beside(v), names.keyed and not drops_beside(v)
+   names.drops_beside, names.early_keeps = drops_beside(v), keeps_early(v)
+   names.drops_behind = names.keyed and not names.drops_beside
+   names.keeps = names.early_keeps and "keeps" or "dropped, KeyTiles(smem, v)"
    names.group_smem = names.bias_staged and ", smem" or ""
    names.begun, names.adds = v.begun == 1, v.begun == 1 and "1" or "step > 0"
    names.bias_element = v.bias == "bf16" and "bf16" or "f16"
