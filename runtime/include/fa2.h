@@ -452,8 +452,7 @@ typedef enum fa2_rule {
                            * default, and than nothing of this device's own */
 } fa2_rule;
 
-FA2_API const char *
-fa2_rule_string(fa2_rule rule); /* "exact", "nearest", "arch", "default", "shipped" */
+FA2_API const char *fa2_rule_string(fa2_rule rule); /* "exact", "nearest", "arch", "default", "shipped" */
 
 typedef struct fa2_explanation {
     size_t struct_bytes; /* set by the caller, to sizeof(fa2_explanation); not written. Members that
