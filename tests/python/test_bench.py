@@ -90,6 +90,9 @@ class Shapes(unittest.TestCase):
             path.write_text("heads_q,seq_q,head_dim,alibi,op\n8,64,32,0,backward\n8,64,32,1,forward\n")
             with self.assertRaisesRegex(ValueError, "line 3: alibi is 1; fa2.bench does not measure that"):
                 shapes.of_file(path)
+            path.write_text("heads_q,seq_q,head_dim,bias,sofcap\n8,64,32,none,\n8,64,32,fp16,0\n8,64,32,,1\n")
+            with self.assertRaisesRegex(ValueError, "line 3: bias is fp16; fa2.bench does not measure that"):
+                shapes.of_file(path)
 
     def test_presets_are_those_of_fa2_tune(self):
         self.assertEqual(len(shapes.of_preset("quick")), 6)

@@ -15,7 +15,8 @@ _KEYS = {"B": "batch", "Hq": "heads_q", "Hkv": "heads_kv", "Sq": "seq_q", "Sk": 
          "Wr": "window_right"}
 _REQUIRED = ("heads_q", "seq_q", "head_dim")
 DTYPES = ("fp16", "bf16")
-_NOT_FEATURES = ("op", "deterministic", "calls")  # of shape files: asked for in other ways here, or no matter
+# Columns of shape files: asked for in other ways here, no matter, or for people.
+_NOT_FEATURES = ("op", "deterministic", "calls", "origin", "preset")
 
 
 @dataclass(frozen=True)
@@ -168,9 +169,9 @@ def _rows(path: Path) -> Iterator[Tuple[int, Dict[str, str]]]:
 
 
 def _refuse_features(row: Dict[str, str]) -> None:
-    """What a shape asks for beyond FIELDS would be left out of what is timed. Labels are no features."""
+    """What a shape asks for beyond FIELDS would be left out of what is timed."""
     for name, value in row.items():
-        if name not in (*FIELDS, *_NOT_FEATURES) and value.strip().isdigit() and int(value) != 0:
+        if name not in (*FIELDS, *_NOT_FEATURES) and value.strip() not in ("", "0", "none"):
             raise ValueError(f"{name} is {value.strip()}; fa2.bench does not measure that")
 
 
@@ -185,7 +186,7 @@ def _of_row(path: Path, number: int, row: Dict[str, str]) -> Shape:
 
 
 def of_file(path: Path) -> List[Shape]:
-    """The rows of a shape file, as `fa2-tune --shapes` reads it; columns with labels are ignored."""
+    """The rows of a shape file, as `fa2-tune --shapes` reads it; what a row does not ask for is ignored."""
     return [_of_row(path, number, row) for number, row in _rows(path)]
 
 
