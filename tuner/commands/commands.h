@@ -86,7 +86,8 @@ void fa2i_options_done(fa2i_options *options);
 /* Add an SM, once. FA2_E_INVALID beyond FA2I_ARCHS_MAX. */
 fa2_status fa2i_archs_add(fa2i_options *options, int arch);
 
-/* Take what --arch says, a list of "sm_86", "native" and "all"; whether there is such an SM is the generator's business. */
+/* Take what --arch says, a list of "sm_86", "native" and "all"; whether there is such an SM is the generator's
+ * business. */
 fa2_status fa2i_archs_parse(const char *value, fa2i_options *options);
 
 /* Put the SMs of --arch all (those that this NVRTC compiles for and a card stands for) and --arch
