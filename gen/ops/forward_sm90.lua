@@ -41,10 +41,12 @@ local by_keys = 0.9
 -- For a bias that lies in shared memory: a conversion, the sum, a share of the loads.
 local by_words = 2.3
 
--- Of these, what is less where scores begin as the bias; and where its words are read beside the product, of so many
--- columns that it takes as long.
+-- Of these, what is less where scores begin as the bias; and, by warpgroups, where its words are read beside a product
+-- of so many columns that it takes as long.
+local begun_less, beside_less, beside_columns = 1, {1.3, 2.3, 1.4}, 128
+
 local function words_cost(v)
-   return by_words - (v.begun == 1 and 1 or v.d >= 128 and 1.5 or 0)
+   return by_words - (v.begun == 1 and begun_less or v.d >= beside_columns and beside_less[v.groups] or 0)
 end
 
 -- From so many row tiles of a head on, its own rows fill them as well as those of several heads do, and hardly see
