@@ -18,9 +18,14 @@ static inline void begin(void)
     log_of = (tuned_log){.count = 0};
 }
 
+static int never_compile; /* of the contexts that are created */
+
 static inline fa2_config config_of(void)
 {
-    return (fa2_config){.database = database.path, .log = tuned_log_add, .log_user = &log_of};
+    return (fa2_config){.database = database.path,
+                        .log = tuned_log_add,
+                        .log_user = &log_of,
+                        .never_compile = never_compile};
 }
 
 static inline fa2_context *create(void)

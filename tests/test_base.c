@@ -13,6 +13,7 @@ static void test_status(void)
 {
     CHECK_STR(fa2_status_string(FA2_OK), "success");
     CHECK_STR(fa2_status_string(FA2_E_NOT_FOUND), "no such record");
+    CHECK_EQ(FA2_E_FORBIDDEN, 14);
     CHECK_STR(fa2_status_string((fa2_status)999), "unknown status");
 
     CHECK_EQ(fa2i_fail(FA2_E_IO, "file %s, line %d", "a.csv", 3), FA2_E_IO);

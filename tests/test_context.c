@@ -54,6 +54,12 @@ static void test_create_fails(void)
     config = (fa2_config){.database = "", .read_only = 7};
     CHECK_EQ(fa2_context_create(&config, &context), FA2_E_INVALID);
     CHECK_CONTAINS(fa2_last_message(), "read_only is 7; it must be 0 or 1");
+    config = (fa2_config){.database = "", .never_compile = -1};
+    CHECK_EQ(fa2_context_create(&config, &context), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "never_compile is -1; it must be 0 or 1");
+    config = (fa2_config){.database = "", .never_compile = 1, .arch = 75};
+    CHECK_EQ(fa2_context_create(&config, &context), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "never_compile is 1 and config.arch 75; ");
     config = (fa2_config){.database = "", .arch = -86};
     CHECK_EQ(fa2_context_create(&config, &context), FA2_E_INVALID);
     CHECK_CONTAINS(fa2_last_message(), "arch is -86");

@@ -88,6 +88,8 @@ static void foresee(const fa2_problem *problem, bool here, fa2i_foreseen *out)
     CHECK(st == FA2_OK || st == FA2_E_NOT_FOUND);
     CHECK_EQ(fa2i_foresight_init(&foresight, generator, cache, database.path, &card), FA2_OK);
     foresight.here = here;
+    if (never_compile)
+        foresight.planner.no_compiler = FA2_E_FORBIDDEN;
     fake_trace_clear();
     CHECK_EQ(fa2i_foresee(&foresight, problem, out), FA2_OK);
     CHECK_EQ(fa2i_foresee_fates(&foresight, out), FA2_OK);
@@ -181,11 +183,11 @@ static void compare(const fa2_problem *problem, const fa2i_foreseen *f, const da
     fa2_context_destroy(context);
 }
 
-static void test_damage(void)
+static void test_damage_by(const damage_case *cases, size_t count)
 {
     const fa2_problem problem = tuned_problem(1, 512);
-    for (size_t i = 0; i < sizeof damages / sizeof *damages; i++) {
-        const damage_case *c = &damages[i];
+    for (size_t i = 0; i < count; i++) {
+        const damage_case *c = &cases[i];
         const int failures = check_failures;
         fa2i_foreseen f = {0};
         begin();
@@ -193,6 +195,7 @@ static void test_damage(void)
         tuned_sql(&database, c->sql);
         if (!c->nvrtc)
             remove_nvrtc();
+        (void)fake_fail_nvrtc(0, NVRTC_SUCCESS);
         foresee(&problem, true, &f);
         const fa2i_fate *first = fate_of(&f, variants[0].text),
                         *second = fate_of(&f, variants[1].text);
@@ -201,6 +204,8 @@ static void test_damage(void)
         const fa2i_fate *next = fate_of(&f, f.runner_up.text);
         CHECK(next == NULL || (next->usable && !next->refuted));
         compare(&problem, &f, c);
+        if (never_compile)
+            CHECK_EQ(fake_fail_nvrtc(0, NVRTC_SUCCESS), 0); /* calls since */
         fa2i_foreseen_done(&f);
         end(NULL);
         unsetenv("FA2_NVRTC_LIBRARY");
@@ -252,12 +257,45 @@ static void test_known_compile_error(void)
     end(NULL);
 }
 
+/* Whose config forbids compiling: NVRTC is here, and not asked. */
+static const damage_case forbidden[] = {
+    {"SELECT 1", true, FA2_OK, FA2_RULE_EXACT, 0, "the fastest for this very problem", false,
+     false},
+    {winners_code, true, FA2_OK, FA2_RULE_EXACT, 1,
+     "its code is damaged or missing, and the context's config forbids compiling it again", true,
+     false},
+    {"DELETE FROM image WHERE kernel IN (SELECT kernel FROM winner)", true, FA2_OK, FA2_RULE_EXACT,
+     1, "config forbids compiling it again", false, false},
+    {all_code, true, FA2_E_FORBIDDEN, FA2_RULE_EXACT, -1,
+     "and none can be compiled: the context's config forbids compiling (never_compile)", true,
+     true},
+    {"DELETE FROM image", true, FA2_E_FORBIDDEN, FA2_RULE_EXACT, -1, "config forbids compiling",
+     false, false},
+    /* the fourth alone is left: what comes before it would have to be compiled */
+    {"DELETE FROM winner; DELETE FROM measurement; DELETE FROM kernel WHERE id <> 4", true, FA2_OK,
+     FA2_RULE_DEFAULT, 3, "it must be compiled, and the context's config forbids compiling", false,
+     false},
+    {"DELETE FROM winner; DELETE FROM measurement; DELETE FROM kernel", true, FA2_E_FORBIDDEN,
+     FA2_RULE_DEFAULT, -1, "none can be compiled: the context's config forbids compiling", false,
+     false},
+    {"UPDATE verification SET outcome = 'hang'", true, FA2_E_FORBIDDEN, FA2_RULE_DEFAULT, -1,
+     "config forbids compiling", false, false},
+};
+
+static void test_never_compile(void)
+{
+    never_compile = 1;
+    test_damage_by(forbidden, sizeof forbidden / sizeof *forbidden);
+    never_compile = 0;
+}
+
 int main(void)
 {
     fake_install();
     find_variants();
     fake_uninstall();
-    test_damage();
+    test_damage_by(damages, sizeof damages / sizeof *damages);
+    test_never_compile();
     test_no_database();
     test_known_compile_error();
     return check_done();

@@ -259,7 +259,8 @@ static void test_exit_statuses(void)
     } cases[] = {{FA2_E_INVALID, 2},   {FA2_E_UNSUPPORTED, 2}, {FA2_E_NO_DRIVER, 3},
                  {FA2_E_NO_DEVICE, 3}, {FA2_E_NO_NVRTC, 1},    {FA2_E_COMPILE, 1},
                  {FA2_E_CUDA, 1},      {FA2_E_DATABASE, 1},    {FA2_E_MEMORY, 1},
-                 {FA2_E_GENERATOR, 1}, {FA2_E_IO, 1},          {FA2_E_NOT_FOUND, 2}};
+                 {FA2_E_GENERATOR, 1}, {FA2_E_IO, 1},          {FA2_E_NOT_FOUND, 2},
+                 {FA2_E_FORBIDDEN, 1}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         CHECK_EQ(fa2i_report_failure(fa2i_fail(cases[i].status, "expected in this test")),
                  cases[i].exit_status);

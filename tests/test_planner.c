@@ -40,6 +40,47 @@ static void test_exact_and_nearest(void)
     unsetenv("FA2_NVRTC_LIBRARY");
 }
 
+/* A context whose config forbids compiling takes what is there, though another kernel would be far faster, and PTX,
+ * which the driver compiles; NVRTC is not asked. */
+static void test_never_compile(void)
+{
+    static const char text[] = "fwd_sm80 d=64 dtype=fp16 causal=1 br=64 bc=32 warps=4 kstages=1 "
+                               "vstages=1 layout=swizzle q=smem fill=whole";
+    const fa2_problem far_off = tuned_problem(32, 8192);
+    fa2_problem other = tuned_problem(1, 512);
+    fa2_context *context = NULL;
+    begin();
+    tuned_put(&database, &(tuned_winner){.id = 1, .text = text, .problem = other, .target = "compute_86"});
+    fa2_config config = config_of();
+    config.read_only = 1;
+    CHECK_EQ(fa2_context_create(&config, &context), FA2_OK);
+    CHECK(strcmp(explain(context, far_off).variant, text) != 0);
+    CHECK_EQ(fake.compile_count, 1);
+    fa2_context_destroy(context);
+
+    never_compile = 1;
+    context = create();
+    (void)fake_fail_nvrtc(0, NVRTC_SUCCESS);
+    fa2_explanation e = explain(context, far_off);
+    CHECK_STR(e.variant, text);
+    CHECK_CONTAINS(e.reason, "; passed over fwd_sm80 ");
+    CHECK_CONTAINS(e.reason, "the context's config forbids compiling");
+    CHECK_STR(e.runner_up, "");
+    e = explain(context, other);
+    CHECK_EQ(e.rule, FA2_RULE_EXACT);
+    CHECK_STR(e.target, "compute_86");
+    other.head_dim = 128;
+    CHECK_EQ(fa2_prepare(context, &other), FA2_E_FORBIDDEN);
+    CHECK_CONTAINS(fa2_last_message(), database.path);
+    CHECK_CONTAINS(fa2_last_message(), "D=128");
+    CHECK_CONTAINS(fa2_last_message(), "none can be compiled: the context's config forbids compiling (never_compile); "
+                                       "fa2-tune can do it beforehand");
+    CHECK_EQ(fake_fail_nvrtc(0, NVRTC_SUCCESS), 0); /* calls since */
+    CHECK_EQ(fake.compile_count, 1);
+    end(context);
+    never_compile = 0;
+}
+
 static void test_arch(void)
 {
     begin();
@@ -333,6 +374,7 @@ static void test_wrong_and_spilled(void)
 int main(void)
 {
     test_exact_and_nearest();
+    test_never_compile();
     test_arch();
     test_passed_over();
     test_read_fails_for_a_while();

@@ -237,6 +237,24 @@ static void test_known_wrong(void)
     tuned_end(&database);
 }
 
+/* Nothing is tuned, and nothing may be compiled. */
+static void test_never_compile(void)
+{
+    const fa2_problem problem = tuned_problem(1, 512);
+    fa2_explanation e = {.struct_bytes = sizeof e};
+    fake_install();
+    fa2_context *context = create((fa2_config){.never_compile = 1});
+    (void)fake_fail_nvrtc(0, NVRTC_SUCCESS);
+    for (int again = 0; again < 2; again++) {
+        CHECK_EQ(fa2_explain(context, &problem, &e), FA2_E_FORBIDDEN);
+        CHECK_CONTAINS(fa2_last_message(), "no database is used, and no kernel for B=1 ");
+        CHECK_CONTAINS(fa2_last_message(), "can be compiled: the context's config forbids compiling");
+    }
+    CHECK_EQ(fake_fail_nvrtc(0, NVRTC_SUCCESS), 0); /* calls since */
+    CHECK_EQ(fake.compile_count, 0);
+    end(context);
+}
+
 /* config.arch: another SM's kernel, as PTX. */
 static void test_arch_override(void)
 {
@@ -361,6 +379,7 @@ int main(void)
     test_compile_error_is_remembered();
     test_slowed_ones_are_skipped();
     test_known_wrong();
+    test_never_compile();
     test_arch_override();
     test_arch_override_ignores_winners();
     test_unknown_sm_gets_ptx();

@@ -93,7 +93,8 @@ FA2_API int fa2_version(void);
     X(FA2_E_CAPTURE, 10, "the problem was not prepared before stream capture")                     \
     X(FA2_E_GENERATOR, 11, "the kernel generator failed")                                          \
     X(FA2_E_IO, 12, "a file cannot be read or written")                                            \
-    X(FA2_E_NOT_FOUND, 13, "no such record")
+    X(FA2_E_NOT_FOUND, 13, "no such record")                                                       \
+    X(FA2_E_FORBIDDEN, 14, "a kernel must be compiled and the context's config forbids compiling")
 
 typedef enum fa2_status {
 #define FA2_STATUS_ENUM(name, value, text) name = value,
@@ -379,6 +380,12 @@ typedef struct fa2_config {
      * called from any thread that uses the context; must not call into that context. */
     void (*log)(void *user, const char *message);
     void *log_user;
+    /* 1: never compile a kernel, nor open NVRTC: only what the database holds is used, as where there is no NVRTC. A
+     * call for which it holds nothing that can be loaded fails with FA2_E_FORBIDDEN, and the message says "the
+     * context's config forbids compiling"; so does an explanation of what was passed over for that. What the database
+     * holds as PTX is used: the driver compiles it as it loads it. Not together with arch, for which the database's
+     * kernels are not taken. 0: compile what is missing and pays. */
+    int never_compile;
 } fa2_config;
 
 typedef struct fa2_context fa2_context;
@@ -393,10 +400,10 @@ FA2_API fa2_status fa2_context_create(const fa2_config *config, fa2_context **re
 FA2_API void fa2_context_destroy(fa2_context *context);
 
 /* Choose and load the kernel for a problem, compiling it if nothing in the database is as good (see
- * fa2_rule). Takes a millisecond when this very problem was tuned, tens of them when others of its kind
- * were, a second or so when something must be compiled; microseconds when only batch, seq_q or seq_k are
- * other than in an earlier problem, and round up to the same. Later fa2_forward or fa2_backward calls on
- * the same problem only launch. Not inside stream capture.
+ * fa2_rule) and the config does not forbid that. Takes a millisecond when this very problem was tuned, tens of
+ * them when others of its kind were, a second or so when something must be compiled; microseconds when only
+ * batch, seq_q or seq_k are other than in an earlier problem, and round up to the same. Later fa2_forward or
+ * fa2_backward calls on the same problem only launch. Not inside stream capture.
  *
  * What is prepared by this function, by fa2_workspace_size or by fa2_explain stays so until the
  * context is destroyed, however many there are, in some 1100 bytes each. */

@@ -63,6 +63,14 @@ static fa2_status check_config(const fa2_config *config)
     if (config->read_only != 0 && config->read_only != 1)
         return fa2i_fail(FA2_E_INVALID, "config.read_only is %d; it must be 0 or 1",
                          config->read_only);
+    if (config->never_compile != 0 && config->never_compile != 1)
+        return fa2i_fail(FA2_E_INVALID, "config.never_compile is %d; it must be 0 or 1",
+                         config->never_compile);
+    if (config->never_compile != 0 && config->arch != 0)
+        return fa2i_fail(FA2_E_INVALID,
+                         "config.never_compile is 1 and config.arch %d; kernels for another SM must "
+                         "be compiled, so one of them must be 0",
+                         config->arch);
     return check_arch(config->arch);
 }
 

@@ -74,6 +74,7 @@ fa2_status fa2i_planner_init(fa2i_planner *planner, const fa2i_device *device,
                               .log = config->log,
                               .log_user = config->log_user,
                               .read_only = config->read_only != 0,
+                              .no_compiler = config->never_compile != 0 ? FA2_E_FORBIDDEN : FA2_OK,
                               .kernels = {.device = device}};
     FA2_TRY(find_path(planner, config->database));
     if (config->database == NULL || config->database[0] != '\0')

@@ -30,27 +30,48 @@ fa2i_card fa2i_planner_card(const fa2i_planner *planner)
     return card;
 }
 
-static fa2_status no_nvrtc(const fa2i_planner *planner, const fa2_problem *problem)
+bool fa2i_planner_lacks_compiler(fa2_status st)
+{
+    return st == FA2_E_NO_NVRTC || st == FA2_E_FORBIDDEN;
+}
+
+const char *fa2i_planner_why_no_compiler(fa2_status st)
+{
+    return st == FA2_E_FORBIDDEN ? "the context's config forbids compiling" : "there is no NVRTC";
+}
+
+/* For the reason in the last message. */
+static fa2_status no_compiler(const fa2i_planner *planner, const fa2_problem *problem,
+                              fa2_status st)
 {
     char text[FA2I_PROBLEM_CHARS];
     fa2i_problem_format(problem, text, sizeof(text));
     if (planner->database == NULL)
-        return fa2i_fail_prefix(FA2_E_NO_NVRTC,
-                                "no database is used, and no kernel for %s can be compiled", text);
-    return fa2i_fail_prefix(FA2_E_NO_NVRTC,
+        return fa2i_fail_prefix(st, "no database is used, and no kernel for %s can be compiled",
+                                text);
+    return fa2i_fail_prefix(st,
                             "%s has no kernel that can be used for %s, and none can be compiled",
                             planner->database, text);
+}
+
+static fa2_status forbidden(const fa2i_planner *planner, const fa2_problem *problem)
+{
+    (void)fa2i_fail(FA2_E_FORBIDDEN, "%s (never_compile); fa2-tune can do it beforehand",
+                    fa2i_planner_why_no_compiler(FA2_E_FORBIDDEN));
+    return no_compiler(planner, problem, FA2_E_FORBIDDEN);
 }
 
 fa2_status fa2i_planner_find_target(fa2i_planner *planner, const fa2_problem *problem)
 {
     const int arch = fa2i_planner_card(planner).arch;
     const bool as_ptx = planner->arch != 0 || planner->as_ptx;
+    if (planner->no_compiler == FA2_E_FORBIDDEN)
+        return forbidden(planner, problem);
     if (planner->target.name[0] != '\0')
         return FA2_OK;
     fa2_status st = fa2i_target_for(arch, as_ptx, &planner->target);
     if (st == FA2_E_NO_NVRTC)
-        return no_nvrtc(planner, problem);
+        return no_compiler(planner, problem, st);
     if (st == FA2_OK && planner->target.ptx && !as_ptx)
         fa2i_planner_log(planner,
                          "this NVRTC does not know sm_%d: kernels are compiled as PTX for %s", arch,

@@ -8,14 +8,18 @@
 #include "runtime/plan/planner_state.h"
 
 /* A variant by its text; one that does not serve the class of the problem, or that this generator does
- * not know, cannot be used. FA2_E_NO_NVRTC when it must be compiled and there is none; FA2_E_GENERATOR when
- * the scripts fail. */
+ * not know, cannot be used. FA2_E_NO_NVRTC, FA2_E_FORBIDDEN when it must be compiled and cannot be;
+ * FA2_E_GENERATOR when the scripts fail. */
 fa2_status fa2i_planner_compile(fa2i_planner *planner, const fa2_problem *problem, const char *text,
                                 fa2i_attempt *ret_attempt);
 
-/* Find what is compiled for, once. FA2_E_NO_NVRTC: there is no compiler, and the message says for which problem one
- * was needed. */
+/* Find what is compiled for, once. FA2_E_NO_NVRTC, FA2_E_FORBIDDEN: there is no compiler, or none may be used, and
+ * the message says for which problem one was needed. */
 fa2_status fa2i_planner_find_target(fa2i_planner *planner, const fa2_problem *problem);
+
+/* Whether a status says that nothing is compiled, whatever the kernel; and why, for people. */
+bool fa2i_planner_lacks_compiler(fa2_status st);
+const char *fa2i_planner_why_no_compiler(fa2_status st);
 
 /* The planner's generator, created when it is first wanted. */
 fa2_status fa2i_planner_generator(fa2i_planner *planner);

@@ -100,23 +100,23 @@ typedef struct trying {
     const fa2i_option *options;
     const char *winner;  /* the text of the problem's, if that cannot be used; else "" */
     bool found;          /* one can be used */
-    bool lacks_compiler; /* one cannot, for want of NVRTC */
+    bool lacks_compiler; /* one cannot, as nothing is compiled */
     fa2_status refusal;  /* of the last one that cannot */
     fa2i_decision *decision;
 } trying;
 
-/* Have a kernel that the database does not have. Where there is no NVRTC that is found out once. */
+/* Have a kernel that the database does not have. That there is no NVRTC is found out once. */
 static fa2_status compile_option(fa2i_planner *planner, const fa2_problem *problem,
                                  const fa2i_option *option, fa2i_attempt *ret_attempt)
 {
-    fa2_status st = FA2_E_NO_NVRTC;
+    fa2_status st = planner->no_compiler;
     *ret_attempt = (fa2i_attempt){0};
-    if (!planner->no_compiler)
+    if (st == FA2_OK)
         st = fa2i_planner_compile(planner, problem, option->text, ret_attempt);
-    if (st != FA2_E_NO_NVRTC)
+    if (!fa2i_planner_lacks_compiler(st))
         return st;
-    planner->no_compiler = true;
-    (void)fa2i_fail(st, "it must be compiled, and there is no NVRTC");
+    planner->no_compiler = st;
+    (void)fa2i_fail(st, "it must be compiled, and %s", fa2i_planner_why_no_compiler(st));
     fa2i_attempt_refuse(ret_attempt, st, option->text);
     return FA2_OK;
 }
@@ -139,7 +139,7 @@ static fa2_status have_option(fa2i_planner *planner, fa2i_class *of, const fa2_p
         return compile_option(planner, problem, option, ret_attempt);
     if (is_of_another_generator(planner, known)) {
         st = compile_option(planner, problem, option, ret_attempt);
-        if (st != FA2_OK || !planner->no_compiler)
+        if (st != FA2_OK || planner->no_compiler == FA2_OK)
             return st;
     }
     st = fa2i_planner_use_stored(planner, of, problem, &known->key, ret_attempt);
@@ -166,7 +166,7 @@ static fa2_status serves_unmapped(const trying *t, const fa2i_option *option, bo
 static void note(trying *t, const fa2i_option *option, const fa2i_attempt *attempt)
 {
     t->refusal = attempt->refusal;
-    t->lacks_compiler |= attempt->refusal == FA2_E_NO_NVRTC;
+    t->lacks_compiler |= fa2i_planner_lacks_compiler(attempt->refusal);
     if (!t->found && strcmp(option->text, t->winner) != 0)
         fa2i_decide_passed_over(option->text, attempt->why, false, t->decision);
 }

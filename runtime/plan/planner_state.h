@@ -66,7 +66,8 @@ typedef struct fa2i_planner {
     fa2i_generator *generator; /* created when a problem is not tuned itself */
     fa2i_taught taught[FA2I_OPS];
     bool told_old_nvrtc; /* the log knows what this NVRTC is too old for */
-    bool no_compiler;    /* NVRTC was asked for, and is not here */
+    fa2_status no_compiler; /* why nothing is compiled: FA2_E_FORBIDDEN by the config, or
+                             * FA2_E_NO_NVRTC once it was asked for; else FA2_OK */
     fa2i_target target;  /* what is compiled for; "" until then */
     fa2i_kernels kernels;
     fa2i_class *classes; /* those of the problems so far, the last one that was asked for first */

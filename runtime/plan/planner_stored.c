@@ -63,9 +63,10 @@ static void move_rows(fa2i_planner *planner, const fa2i_key *lost, const fa2i_sl
 /* A kernel whose code is lost cannot be compiled again either, for the reason in the last message. */
 static void give_up(fa2i_attempt *attempt, fa2_status refusal, const char *text)
 {
-    if (refusal == FA2_E_NO_NVRTC)
-        (void)fa2i_fail(refusal, "its code is damaged or missing, and there is no NVRTC to "
-                                 "compile it again");
+    if (fa2i_planner_lacks_compiler(refusal))
+        (void)fa2i_fail(refusal, "its code is damaged or missing, and %s%s",
+                        fa2i_planner_why_no_compiler(refusal),
+                        refusal == FA2_E_FORBIDDEN ? " it again" : " to compile it again");
     else
         fa2i_fail_prefix(refusal, "its code is damaged or missing, and cannot be made again");
     fa2i_attempt_refuse(attempt, refusal, text);
@@ -78,7 +79,7 @@ static fa2_status compile_again(fa2i_planner *planner, const fa2_problem *proble
     fa2i_attempt again = {0};
     const char *text = record->variant.text;
     const fa2_status st = fa2i_planner_compile(planner, problem, text, &again);
-    if (st != FA2_OK && st != FA2_E_NO_NVRTC)
+    if (st != FA2_OK && !fa2i_planner_lacks_compiler(st))
         return st;
     if (again.slot == NULL) {
         attempt->refuted = again.refuted;

@@ -8,7 +8,7 @@
 #include "runtime/plan/planner_state.h"
 
 /* Load the kernel of a key, for a problem of this class. One that cannot be used was told. Where its code is lost
- * and there is NVRTC it is compiled, and what the database knows of it stays. */
+ * and can be compiled it is, and what the database knows of it stays. */
 fa2_status fa2i_planner_use_stored(fa2i_planner *planner, const fa2i_class *of,
                                    const fa2_problem *problem, const fa2i_key *key,
                                    fa2i_attempt *ret_attempt);
