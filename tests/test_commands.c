@@ -150,6 +150,7 @@ static void test_explain_damaged(void)
 {
     char *argv[] = {"explain", "--device", "0", "--shape", shape, "--db", db, NULL};
     char *json[] = {"explain", "--device=0", "--shape", shape, "--db", db, "--json", NULL};
+    char *never[] = {"explain", "--device", "0", "--shape", shape, "--db", db, "--never-compile", NULL};
     change("UPDATE code SET data = x'00'");
     CHECK_EQ(run(fa2i_cmd_explain, 7, argv), FA2I_EXIT_OK);
     CHECK_CONTAINS(output, "code      lost: compiled again at the first call");
@@ -157,6 +158,9 @@ static void test_explain_damaged(void)
     CHECK(strstr(output, " bytes spilled") == NULL);
     CHECK_EQ(run(fa2i_cmd_explain, 7, json), FA2I_EXIT_OK);
     CHECK_CONTAINS(output, "\"code\":false,\"damaged\":true,\"unusable\":null}");
+    CHECK_EQ(run(fa2i_cmd_explain, 8, never), FA2I_EXIT_FAILED);
+    CHECK_CONTAINS(output, "rule      none: the call fails, a kernel must be compiled and the context's config "
+                           "forbids compiling\n");
     setenv("FA2_NVRTC_LIBRARY", "/nonexistent/libnvrtc.so", 1);
     fa2i_nvrtc_install(NULL);
     CHECK_EQ(run(fa2i_cmd_explain, 7, argv), FA2I_EXIT_FAILED);

@@ -97,7 +97,8 @@ static const fa2i_command commands[] = {
      "Hq,\n"
      "Sq or D is a filter: it shows whatever was measured that has these fields, as do --op and\n"
      "--device without a shape.\n\n" SHAPE_HELP DEVICE_HELP DB_HELP JSON_HELP},
-    {"explain", fa2i_cmd_explain, "SHAPES (--device N | --arch sm_86[,sm_89...]) [--db FILE] [--json]",
+    {"explain", fa2i_cmd_explain,
+     "SHAPES (--device N | --arch sm_86[,sm_89...]) [--never-compile] [--db FILE] [--json]",
      "which kernel the runtime would take, and why",
      "Shows the kernel, the rule that chose it, the cost model's view of the candidates and what "
      "was\n"
@@ -105,7 +106,8 @@ static const fa2i_command commands[] = {
      "with 1.\n\n"
      "  --device N        decide for this device\n"
      "  --arch LIST       decide for the cards that stand for these SMs: sm_86; sm_80,sm_90; native: the\n"
-     "                    devices here; all: whatever this NVRTC compiles for\n" SHAPE_HELP DB_HELP
+     "                    devices here; all: whatever this NVRTC compiles for\n"
+     "  --never-compile   of a context whose config forbids compiling\n" SHAPE_HELP DB_HELP
          JSON_HELP},
     {"report", fa2i_cmd_report,
      "[--html FILE] [--markdown FILE] [--against OTHER] [--bench FILE] [--shape FIELDS] [--op OPS] "

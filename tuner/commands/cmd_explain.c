@@ -91,7 +91,8 @@ static fa2_status open_session(session *s, int argc, char **argv)
     fa2i_card card;
     fa2_status st = FA2_OK;
     FA2_TRY(fa2i_options_parse(
-        argc, argv, FA2I_OPT_SHAPES | FA2I_OPT_DEVICE | FA2I_OPT_ARCH | FA2I_OPT_DB | FA2I_OPT_JSON,
+        argc, argv,
+        FA2I_OPT_SHAPES | FA2I_OPT_DEVICE | FA2I_OPT_ARCH | FA2I_OPT_DB | FA2I_OPT_JSON | FA2I_OPT_EXPLAIN,
         &s->options));
     FA2_TRY(fa2i_generator_create(&s->generator));
     FA2_TRY(fa2i_archs_find(s->generator, &s->options));
@@ -143,6 +144,8 @@ static fa2_status explain_on(session *s, const fa2i_card *card)
     FA2_TRY(fa2i_foresight_init(&foresight, s->generator, s->cache, s->path, card));
     FA2_TRY(fa2i_foresight_find_share(&foresight));
     foresight.here = s->options.device >= 0;
+    if (s->options.never_compile)
+        foresight.planner.no_compiler = FA2_E_FORBIDDEN;
     for (size_t i = 0; i < s->options.shapes.count; i++)
         FA2_TRY(explain(s, &foresight, &s->options.shapes.items[i]));
 done:

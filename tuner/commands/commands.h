@@ -48,6 +48,7 @@ typedef struct fa2i_options {
     int rest_ms;             /* --rest; 0: none */
     unsigned scales;         /* --scale, bits 1 << fa2i_scale */
     bool check;              /* --check */
+    bool never_compile;      /* --never-compile */
     char **program;          /* behind "--", NULL at its end; NULL: none */
     const char *positional;  /* the FILE of export and import */
     const char *html, *markdown; /* files that report writes; NULL: not asked for */
@@ -74,7 +75,8 @@ enum {
     FA2I_OPT_BENCH = 8192,   /* --runs, --rest, --cold, --scale, --format */
     FA2I_OPT_REPORT = 16384, /* --html, --markdown, --against, --bench */
     FA2I_OPT_CHECK = 32768,  /* --check */
-    FA2I_OPT_DRY_RUN = 65536 /* --dry-run */
+    FA2I_OPT_DRY_RUN = 65536, /* --dry-run */
+    FA2I_OPT_EXPLAIN = 131072 /* --never-compile */
 };
 
 /* FA2_E_INVALID names the option, the value and what is accepted. Strings are borrowed from argv.

@@ -171,6 +171,7 @@ static const struct option {
     {"--runs", FA2I_OPT_BENCH, "a number of timed runs", apply_runs, true, 0},
     {"--rest", FA2I_OPT_BENCH, "milliseconds", apply_rest, true, 0},
     {"--check", FA2I_OPT_CHECK, NULL, NULL, false, OPTION(check)},
+    {"--never-compile", FA2I_OPT_EXPLAIN, NULL, NULL, false, OPTION(never_compile)},
     {"--scale", FA2I_OPT_BENCH, "S, B or D", apply_scale, false, 0},
     {"--cold", FA2I_OPT_BENCH, NULL, NULL, false, OPTION(cold)},
     {"--format", FA2I_OPT_BENCH, "text, csv or json", apply_format, true, 0},
