@@ -246,6 +246,30 @@ class Processes(unittest.TestCase):
         self.assertEqual(status, 0, said)
         self.assertRegex(said, "^(FA2_E_NO_NVRTC .*no NVRTC library found.*\n){2}{7.0}\n$")
 
+    def test_never_compile(self):
+        """What an earlier context compiled serves; what none did is refused, though NVRTC is here."""
+        with tempfile.TemporaryDirectory() as folder:
+            status, said = python(
+                "import os, sys, fa2, reference\n"
+                "path = os.path.join(sys.argv[1], 'fa2.db')\n"
+                "known, other = (fa2.problem(*reference.tensors(), causal=causal) for causal in (False, True))\n"
+                "with fa2.Context(path, log=lambda line: None) as context:\n"
+                "    variant = context.explain(known)['variant']\n"
+                "with fa2.Context(path, never_compile=True, log=lambda line: None) as context:\n"
+                "    print(context.explain(known)['variant'] == variant)\n"
+                "    for call in context.prepare, context.explain:\n"
+                "        try:\n"
+                "            call(other)\n"
+                "        except fa2.Error as error:\n"
+                "            print(error.status, error)\n"
+                "try:\n"
+                "    fa2.Context(path, never_compile=True, arch='sm_86')\n"
+                "except ValueError as error:\n"
+                "    print(error)\n", folder)
+        self.assertEqual(status, 0, said)
+        self.assertRegex(said, "^True\n(FA2_E_FORBIDDEN .* the context's config forbids compiling .*\n){2}"
+                               "config.never_compile is 1 and config.arch 86; .*\n$")
+
     def test_nvrtc_of_packages(self):
         with tempfile.TemporaryDirectory() as folder:
             for name in ("cu13/lib/libnvrtc.so.13", "cuda_nvrtc/lib/libnvrtc.so.12"):

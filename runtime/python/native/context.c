@@ -116,8 +116,8 @@ static PyObject *default_log(void)
     return log;
 }
 
-static fa2py_context *make_context(PyTypeObject *type, const char *database, int device, int arch,
-                                   int read_only, PyObject *log)
+/* config: without device and log. */
+static fa2py_context *make_context(PyTypeObject *type, int device, fa2_config config, PyObject *log)
 {
     if (!fa2py_check_process())
         return NULL;
@@ -139,12 +139,9 @@ static fa2py_context *make_context(PyTypeObject *type, const char *database, int
     context->device = device;
     context->log = log;
     Py_XINCREF(log);
-    const fa2_config config = {.database = database,
-                               .device_plus_one = device + 1,
-                               .arch = arch,
-                               .read_only = read_only,
-                               .log = log_message,
-                               .log_user = context};
+    config.device_plus_one = device + 1;
+    config.log = log_message;
+    config.log_user = context;
     fa2_context *handle = NULL;
     fa2_status st = FA2_OK;
     Py_BEGIN_ALLOW_THREADS st = fa2_context_create(&config, &handle);
@@ -161,19 +158,22 @@ static fa2py_context *make_context(PyTypeObject *type, const char *database, int
 
 static PyObject *context_new(PyTypeObject *type, PyObject *args, PyObject *names)
 {
-    static char *const keywords[] = {"database", "device", "arch", "read_only", "log", NULL};
+    static char *const keywords[] = {"database", "device",        "arch", "read_only",
+                                     "log",      "never_compile", NULL};
     PyObject *database = NULL, *bytes = NULL, *arch = NULL, *log = NULL, *own = NULL;
     fa2py_context *context = NULL;
-    int device = 0, read_only = 0, arch_number = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, names, "|O$iOpO:Context", (char **)(uintptr_t)keywords,
-                                     &database, &device, &arch, &read_only, &log) ||
-        !parse_arch(arch, &arch_number) || !parse_database(database, &bytes))
+    int device = 0;
+    fa2_config config = {.read_only = 0};
+    if (!PyArg_ParseTupleAndKeywords(args, names, "|O$iOpOp:Context", (char **)(uintptr_t)keywords,
+                                     &database, &device, &arch, &config.read_only, &log,
+                                     &config.never_compile) ||
+        !parse_arch(arch, &config.arch) || !parse_database(database, &bytes))
         return NULL;
+    config.database = bytes != NULL ? PyBytes_AsString(bytes) : NULL;
     if (log == NULL || log == Py_None)
         log = own = default_log();
     if (log != NULL)
-        context = make_context(type, bytes != NULL ? PyBytes_AsString(bytes) : NULL, device,
-                               arch_number, read_only, log);
+        context = make_context(type, device, config, log);
     Py_XDECREF(own);
     Py_XDECREF(bytes);
     return (PyObject *)context;
@@ -218,7 +218,7 @@ fa2py_context *fa2py_default_context(int device)
     if (defaults[device] == NULL) {
         PyObject *log = default_log();
         fa2py_context *made =
-            log != NULL ? make_context(context_type, NULL, device, 0, 0, log) : NULL;
+            log != NULL ? make_context(context_type, device, (fa2_config){0}, log) : NULL;
         Py_XDECREF(log);
         if (made == NULL)
             return NULL;
@@ -398,14 +398,16 @@ static PyGetSetDef attributes[] = {
     {NULL, NULL, NULL, NULL, NULL}};
 
 static const char context_doc[] =
-    "Context(database=None, *, device=0, arch=None, read_only=False, log=None)\n--\n\n"
+    "Context(database=None, *, device=0, arch=None, read_only=False, log=None, never_compile=False)\n--\n\n"
     "A device and a tuning database. Calls without one use a default context of their device.\n\n"
     "database: a path; None: $FA2_DB, else ~/.cache/fa2/fa2.db; \"\": work without one.\n"
     "device: the CUDA device, counted from 0.\n"
     "arch: \"sm_86\": generate for that SM and let the driver compile its PTX for the device.\n"
     "read_only: never write to the database.\n"
     "log: called with a sentence about what is worth knowing and no error; None: logger "
-    "\"fa2\".\n\n"
+    "\"fa2\".\n"
+    "never_compile: use only what the database holds; a call for which it holds nothing raises "
+    "fa2.Error\nwith status FA2_E_FORBIDDEN. Not with arch.\n\n"
     "Many threads may use one. It ends by close(), at the end of `with`, or when nobody holds it.";
 
 bool fa2py_context_init(PyObject *module)
