@@ -125,8 +125,8 @@ end
 -- Of a bias in fp32, whose numbers are read where they are added: so many at once, of those of a thread.
 local read_ahead = 5 / 4
 
--- Dropout's work on P is done beside the next S where few columns make that the time of a tile; with more of them, what P
--- is multiplied by is made beside the product S before it, and kept until there is P, where O leaves registers for it.
+-- Dropout's work on P is done beside the next S where D is small; else what P is multiplied by is made beside the
+-- product S before it, and kept until there is P, where O leaves registers for it.
 local function drops_beside(v)
    return v.dropout == 1 and v.d <= 64
 end
@@ -259,6 +259,28 @@ function M.shared_names(v, axes, parts, out)
    return names
 end
 
+local function add_bias_names(names, v)
+   names.bias_staged, names.bias_early = bias.is_ahead(v), reads_early(v)
+   if names.bias_staged then
+      names.mapped, names.more_maps = names.mapped .. " and of a bias", names.more_maps .. ", bias"
+      names.column_bytes = " + kSideBytes"
+   end
+   names.group_smem = names.bias_staged and ", smem" or ""
+   names.begun, names.adds = v.begun == 1, v.begun == 1 and "1" or "step > 0"
+   names.bias_element = v.bias == "bf16" and "bf16" or "f16"
+   names.side_stages = side_stages(v)
+   names.q_readers = names.bias_staged and v.persistent == 2 and 5 or 4 -- warps: with the one that loads beside
+   names.or_hidden = v.bias ~= "none" and " || true" or "" -- a bias, too, may hide keys
+end
+
+local function add_dropout_names(names, v)
+   names.keyed = v.dropout == 1
+   names.drops_beside, names.early_keeps = drops_beside(v), keeps_early(v)
+   names.drops_behind = names.keyed and not names.drops_beside
+   names.keeps = names.early_keeps and "keeps" or "dropped, KeyTiles(smem, v)"
+   names.q_keyed = names.keyed and v.persistent == 2 and " + (group == 0)" or ""
+end
+
 function M.names(v)
    local names = M.shared_names(v, space.all, 1, v.d)
    names.split = false
@@ -292,22 +314,8 @@ function M.names(v)
       names.column_bytes = " + kBc * 32"
       names.s_takes, names.s_masked, names.s_first = "(auto masked)", "masked", "Bool<true>{}"
    end
-   names.bias_staged, names.bias_early = bias.is_ahead(v), reads_early(v)
-   if names.bias_staged then
-      names.mapped, names.more_maps = names.mapped .. " and of a bias", names.more_maps .. ", bias"
-      names.column_bytes = " + kSideBytes"
-   end
-   names.keyed = v.dropout == 1
-   names.drops_beside, names.early_keeps = drops_beside(v), keeps_early(v)
-   names.drops_behind = names.keyed and not names.drops_beside
-   names.keeps = names.early_keeps and "keeps" or "dropped, KeyTiles(smem, v)"
-   names.group_smem = names.bias_staged and ", smem" or ""
-   names.begun, names.adds = v.begun == 1, v.begun == 1 and "1" or "step > 0"
-   names.bias_element = v.bias == "bf16" and "bf16" or "f16"
-   names.side_stages = side_stages(v)
-   names.q_readers = names.bias_staged and v.persistent == 2 and 5 or 4 -- warps: with the one that loads beside
-   names.q_keyed = names.keyed and v.persistent == 2 and " + (group == 0)" or ""
-   names.or_hidden = v.bias ~= "none" and " || true" or "" -- a bias, too, may hide keys
+   add_bias_names(names, v)
+   add_dropout_names(names, v)
    local share = shares[v.groups]
    local counted = names.keyed and share.keyed or (v.persistent == 2 or names.bias_staged) and share.counted or 0
    names.load_registers, names.group_registers = share.load + counted, share.group - counted // v.groups

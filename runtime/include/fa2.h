@@ -130,7 +130,7 @@ typedef enum fa2_window {
     FA2_WINDOW_NONE = 0,    /* all, or when causal those up to p */
     FA2_WINDOW_SLIDING = 1, /* p - window_left ... p + window_right */
     FA2_WINDOW_PREFIX = 2,  /* of a causal problem: those up to p, and the first n */
-    FA2_WINDOW_CHUNK = 3 /* those of its own chunk: n * c ... n * c + n - 1, of which p is one. When
+    FA2_WINDOW_CHUNK = 3    /* those of its own chunk: n * c ... n * c + n - 1, of which p is one. When
                              * causal, those up to p */
 } fa2_window;
 
@@ -156,11 +156,9 @@ typedef struct fa2_problem {
     int32_t causal;   /* 0 or 1 */
     int32_t softcap;  /* 1: scores are capped, by the value in the arguments; else 0 */
     int32_t window;   /* a fa2_window; if that is NONE, the next two are 0 */
-    int32_t
-        window_left; /* keys before the query's own position, 0 ... 2^29; -1: all of them. PREFIX:
+    int32_t window_left;   /* keys before the query's own position, 0 ... 2^29; -1: all of them. PREFIX:
                             * keys that all queries see, 0 ... 2^29; CHUNK: keys of a chunk, 1 ... 2^29 */
-    int32_t
-        window_right; /* keys behind it, likewise; with causal none is seen. PREFIX, CHUNK: -1 */
+    int32_t window_right;  /* keys behind it, likewise; with causal none is seen. PREFIX, CHUNK: -1 */
     int32_t deterministic; /* backward. 1: every launch gives the same bits; 0: of dK and dV alone,
                             * as dQ may be summed in any order */
     int32_t alibi;         /* 1: with the slopes in the arguments; else 0 */
@@ -169,39 +167,34 @@ typedef struct fa2_problem {
     int32_t dropout;       /* 1: by the probability and seed in the arguments; else 0 */
     int32_t seqused; /* forward. 1: how many keys each sequence has is in device memory; seq_k is
                             * then the most. Else 0 */
-    int32_t varlen;  /* 1: sequences of different lengths, packed one behind the other; where
+    int32_t varlen;        /* 1: sequences of different lengths, packed one behind the other; where
                             * each begins is in device memory, seq_q and seq_k are the most that one
                             * has. Q, O, dO and dQ are [total_q, heads_q, head_dim], K, V, dK and dV
                             * [total_k, heads_kv, head_dim], without a stride of the batch, LSE is
                             * [heads_q, total_q]. Else 0, and so are the next two */
-    int32_t total_q; /* 1 ... 2^29; 0: batch times seq_q */
-    int32_t total_k; /* 1 ... 2^29; 0: batch times seq_k */
-    int32_t paged;   /* forward. 1: K and V lie in pages, [pages, page, heads_kv, head_dim], which a
+    int32_t total_q;       /* 1 ... 2^29; 0: batch times seq_q */
+    int32_t total_k;       /* 1 ... 2^29; 0: batch times seq_k */
+    int32_t paged;         /* forward. 1: K and V lie in pages, [pages, page, heads_kv, head_dim], which a
                             * table in device memory names for each sequence: stride_batch is from page
                             * to page. Else 0, and so is the next one */
-    int32_t page;    /* rows of a page: a power of two, 1 ... 2^20; 0: 16 */
-    int32_t leftpad; /* forward, not with varlen or paged. 1: the first keys of each sequence are
+    int32_t page;          /* rows of a page: a power of two, 1 ... 2^20; 0: 16 */
+    int32_t leftpad;    /* forward, not with varlen or paged. 1: the first keys of each sequence are
                          * padding; how many is in device memory. Else 0 */
-    int32_t
-        cache_rows; /* forward, not with varlen or paged. 1: K and V are [cache_row_count, seq_k,
+    int32_t cache_rows; /* forward, not with varlen or paged. 1: K and V are [cache_row_count, seq_k,
                          * heads_kv, head_dim]; which row is a sequence's is in device memory. Else 0 */
-    int32_t head_dim_v; /* Columns of V, O, dO and dV, a multiple of 8 below head_dim; 0: as many as
+    int32_t head_dim_v;   /* Columns of V, O, dO and dV, a multiple of 8 below head_dim; 0: as many as
                             * Q and K have. V may be the first columns of K, in the same memory: v_in_k
                             * says so beforehand, and they are read once */
-    int32_t
-        append; /* forward, not with varlen. 1: new keys and values, in the arguments, are written
+    int32_t append;     /* forward, not with varlen. 1: new keys and values, in the arguments, are written
                          * into K and V first, behind the keys that a sequence has, and seen. Else 0, and so
                          * are the next two */
-    fa2_rotary
-        rotary; /* Other than NONE: new keys and Q are rotated, by the tables in the arguments. Else
+    fa2_rotary rotary;  /* Other than NONE: new keys and Q are rotated, by the tables in the arguments. Else
                          * the next one is 0 */
-    int32_t
-        rotary_dim; /* columns that are rotated, the first ones: a multiple of 16, 16 ... head_dim,
+    int32_t rotary_dim; /* columns that are rotated, the first ones: a multiple of 16, 16 ... head_dim,
                          * at most 256 */
-    int32_t
-        v_in_k; /* forward, not with append. 1: V is the first columns of K, or all of them, in the
+    int32_t v_in_k;     /* forward, not with append. 1: V is the first columns of K, or all of them, in the
                          * same memory; args.v is not read. Else 0 */
-    int32_t reserved[1]; /* 0 */
+    int32_t reserved[1];  /* 0 */
 } fa2_problem;
 
 /* A tensor on the device. Strides count elements, are multiples of 8 and not negative; that of a
@@ -258,9 +251,8 @@ typedef struct fa2_dropout {
 
 /* New keys and values, on the device. */
 typedef struct fa2_append {
-    fa2_tensor k,
-        v; /* read, [batch, seq, heads_kv, head_dim], of v head_dim_v columns if these are fewer */
-    int32_t seq; /* of each sequence: 1 ... seq_k; seq_q of them are fastest */
+    fa2_tensor k, v; /* read, [batch, seq, heads_kv, head_dim], of v head_dim_v columns if these are fewer */
+    int32_t seq;     /* of each sequence: 1 ... seq_k; seq_q of them are fastest */
 } fa2_append;
 
 /* Cosines and sines of a position's angles, on the device: [rows, rotary_dim / 2] of the problem's dtype, contiguous,
@@ -454,8 +446,7 @@ typedef enum fa2_rule {
         1,             /* measured on this device for near problems; the cost model carries over */
     FA2_RULE_ARCH = 2, /* the same, from another card of this SM, or ranked for one offline */
     FA2_RULE_DEFAULT = 3, /* nothing near was measured: the cost model, corrected by what was */
-    FA2_RULE_SHIPPED =
-        4 /* as exact, nearest or arch, by measurements that come with fa2: better than the
+    FA2_RULE_SHIPPED = 4  /* as exact, nearest or arch, by measurements that come with fa2: better than the
                            * default, and than nothing of this device's own */
 } fa2_rule;
 
