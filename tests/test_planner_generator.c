@@ -5,36 +5,7 @@
  * - M.source writes another text: what other scripts made by default is not taken for it.
  */
 #include "planner_fixture.h"
-
-static char scripts[] = "/tmp/fa2-scripts-XXXXXX";
-
-static const char *inside(const char *name)
-{
-    static char path[96];
-    snprintf(path, sizeof path, "%s/%s", scripts, name);
-    return path;
-}
-
-/* gen/init.lua with this before its end. */
-static void write_scripts(const char *more)
-{
-    static char text[32768];
-    static const char end[] = "return M\n";
-    char real[1024];
-    const char *source = getenv("FA2_SOURCE_DIR");
-    snprintf(real, sizeof real, "%s/gen/init.lua", source == NULL ? "." : source);
-    FILE *file = fopen(real, "rb");
-    CHECK(file != NULL);
-    const size_t bytes = file == NULL ? 0 : fread(text, 1, sizeof text - 1, file);
-    CHECK(file != NULL && fclose(file) == 0);
-    CHECK(bytes > sizeof end && bytes < sizeof text - 1);
-    text[bytes] = '\0';
-    CHECK_STR(text + bytes - strlen(end), end);
-    text[bytes - strlen(end)] = '\0';
-
-    file = fopen(inside("gen/init.lua"), "wb");
-    CHECK(file != NULL && fprintf(file, "%s\n%sreturn M\n", text, more) > 0 && fclose(file) == 0);
-}
+#include "scripts_fixture.h"
 
 /* Variants of the first so many look-ups of a state are errors. */
 static void write_failing(int failures)
@@ -48,20 +19,6 @@ static void write_failing(int failures)
              "   return real(text)\n"
              "end\n",
              failures);
-    write_scripts(more);
-}
-
-/* Kernels have another text, which does the same. */
-static void write_commented(const char *comment)
-{
-    char more[256];
-    snprintf(more, sizeof more,
-             "local real = M.source\n"
-             "function M.source(text, read)\n"
-             "   local source, message = real(text, read)\n"
-             "   return source and source .. '// %s\\n', message\n"
-             "end\n",
-             comment);
     write_scripts(more);
 }
 
@@ -144,16 +101,11 @@ static void test_unknown_text(void)
 
 int main(void)
 {
-    CHECK(mkdtemp(scripts) != NULL);
-    CHECK_EQ(mkdir(inside("gen"), 0700), 0);
-    setenv("FA2_GEN_PATH", scripts, 1);
+    scripts_begin();
     test_choice_of_model();
     test_lost_winner();
     test_unknown_text();
     test_changed_source();
-    unsetenv("FA2_GEN_PATH");
-    CHECK_EQ(remove(inside("gen/init.lua")), 0);
-    CHECK_EQ(rmdir(inside("gen")), 0);
-    CHECK_EQ(rmdir(scripts), 0);
+    scripts_end();
     return check_done();
 }

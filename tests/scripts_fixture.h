@@ -1,0 +1,75 @@
+/*
+ * Scripts of a test's own, which are the real ones with another end of gen/init.lua. Between scripts_begin and
+ * scripts_end generators that are created read them, once they were written. Failures are counted by check.h.
+ */
+#ifndef FA2_TESTS_SCRIPTS_FIXTURE_H
+#define FA2_TESTS_SCRIPTS_FIXTURE_H
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "check.h"
+
+static char scripts[] = "/tmp/fa2-scripts-XXXXXX";
+
+static inline const char *inside(const char *name)
+{
+    static char path[96];
+    snprintf(path, sizeof path, "%s/%s", scripts, name);
+    return path;
+}
+
+/* gen/init.lua with this before its end. */
+static inline void write_scripts(const char *more)
+{
+    static char text[32768];
+    static const char end[] = "return M\n";
+    char real[1024];
+    const char *source = getenv("FA2_SOURCE_DIR");
+    snprintf(real, sizeof real, "%s/gen/init.lua", source == NULL ? "." : source);
+    FILE *file = fopen(real, "rb");
+    CHECK(file != NULL);
+    const size_t bytes = file == NULL ? 0 : fread(text, 1, sizeof text - 1, file);
+    CHECK(file != NULL && fclose(file) == 0);
+    CHECK(bytes > sizeof end && bytes < sizeof text - 1);
+    text[bytes] = '\0';
+    CHECK_STR(text + bytes - strlen(end), end);
+    text[bytes - strlen(end)] = '\0';
+
+    file = fopen(inside("gen/init.lua"), "wb");
+    CHECK(file != NULL && fprintf(file, "%s\n%sreturn M\n", text, more) > 0 && fclose(file) == 0);
+}
+
+/* Kernels have another text, which does the same. */
+static inline void write_commented(const char *comment)
+{
+    char more[256];
+    snprintf(more, sizeof more,
+             "local real = M.source\n"
+             "function M.source(text, read)\n"
+             "   local source, message = real(text, read)\n"
+             "   return source and source .. '// %s\\n', message\n"
+             "end\n",
+             comment);
+    write_scripts(more);
+}
+
+static inline void scripts_begin(void)
+{
+    strcpy(scripts, "/tmp/fa2-scripts-XXXXXX");
+    CHECK(mkdtemp(scripts) != NULL);
+    CHECK_EQ(mkdir(inside("gen"), 0700), 0);
+    setenv("FA2_GEN_PATH", scripts, 1);
+}
+
+static inline void scripts_end(void)
+{
+    unsetenv("FA2_GEN_PATH");
+    CHECK_EQ(remove(inside("gen/init.lua")), 0);
+    CHECK_EQ(rmdir(inside("gen")), 0);
+    CHECK_EQ(rmdir(scripts), 0);
+}
+
+#endif
