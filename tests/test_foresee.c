@@ -7,6 +7,7 @@
 #include "runtime/base/alloc.h"
 #include "runtime/cuda/compile.h"
 #include "runtime/plan/share.h"
+#include "scripts_fixture.h"
 #include "tuner/report/foresee.h"
 
 enum { KERNELS = 4 /* the model's first, the best first */ };
@@ -257,6 +258,27 @@ static void test_known_compile_error(void)
     end(NULL);
 }
 
+/* The scripts are others than those that wrote the database's kernels. */
+static void test_other_scripts(void)
+{
+    const fa2_problem problem = tuned_problem(1, 512);
+    fa2i_foreseen f = {0};
+    scripts_begin();
+    write_commented("other");
+
+    /* untimed, a sound kernel of the others is nobody's: what the scripts write now is compiled */
+    begin();
+    fill();
+    tuned_sql(&database, "DELETE FROM winner; DELETE FROM measurement");
+    foresee(&problem, true, &f);
+    const fa2i_fate *fate = fate_of(&f, variants[0].text);
+    CHECK(fate != NULL && fate->usable && !fate->code && !fate->damaged);
+    compare(&problem, &f, &(damage_case){.rule = FA2_RULE_DEFAULT, .said = "first choice"});
+    fa2i_foreseen_done(&f);
+    end(NULL);
+    scripts_end();
+}
+
 /* Whose config forbids compiling: NVRTC is here, and not asked. */
 static const damage_case forbidden[] = {
     {"SELECT 1", true, FA2_OK, FA2_RULE_EXACT, 0, "the fastest for this very problem", false,
@@ -296,6 +318,7 @@ int main(void)
     fake_uninstall();
     test_damage_by(damages, sizeof damages / sizeof *damages);
     test_never_compile();
+    test_other_scripts();
     test_no_database();
     test_known_compile_error();
     return check_done();

@@ -28,15 +28,13 @@ static fa2_status load(fa2i_planner *planner, const fa2i_class *of, int abi, fa2
 {
     fa2i_kernel kernel = {0};
     fa2_status st = fa2i_cache_get_kernel(planner->cache, &slot->key, abi, true, &kernel);
+    attempt->lost = st == FA2_E_NOT_FOUND;
+    attempt->for_now = st != FA2_OK && !attempt->lost;
     if (st == FA2_OK)
         st = check_class(&kernel.variant, of);
     const bool found = st == FA2_OK;
-    if (found) {
+    if (found)
         st = fa2i_planner_load(planner, slot, &kernel, FA2I_ORIGIN_STORED);
-    } else {
-        attempt->lost = st == FA2_E_NOT_FOUND;
-        attempt->for_now = !attempt->lost;
-    }
     if (st != FA2_OK && st != FA2_E_MEMORY && (!found || slot->state == FA2I_SLOT_REFUSED)) {
         fa2i_attempt_refuse(attempt, st, kernel.variant.text);
         st = FA2_OK;
@@ -132,8 +130,10 @@ fa2_status fa2i_planner_use_stored(fa2i_planner *planner, const fa2i_class *of,
             fa2i_planner_pass_over(planner, slot, "a tuned kernel");
     } else if (check_class(&slot->loaded.variant, of) != FA2_OK) {
         fa2i_attempt_refuse(ret_attempt, FA2_E_NOT_FOUND, slot->loaded.variant.text);
+    } else if (slot->origin == FA2I_ORIGIN_REMADE) {
+        ret_attempt->lost = true;
     }
-    if (st == FA2_OK && ret_attempt->lost)
+    if (st == FA2_OK && ret_attempt->lost && !fa2i_planner_is_ready(planner, slot))
         st = revive(planner, of, problem, key, ret_attempt);
     else if (st == FA2_OK && ret_attempt->refusal == FA2_OK)
         ret_attempt->slot = slot;

@@ -169,7 +169,7 @@ fa2_status fa2i_foresee_fates(fa2i_foresight *f, fa2i_foreseen *foreseen)
         fates[i] = (fa2i_fate){.usable = usable,
                                .code = usable && attempt.slot->origin == FA2I_ORIGIN_STORED,
                                .refuted = attempt.refuted != FA2I_OUTCOME_OK};
-        fates[i].damaged = !fates[i].code && option->kernel != FA2I_NONE &&
+        fates[i].damaged = !fates[i].code && attempt.lost && option->kernel != FA2I_NONE &&
                            evidence->kernels[option->kernel].has_code;
         memcpy(fates[i].why, attempt.why, sizeof fates[i].why);
     }
