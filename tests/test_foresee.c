@@ -172,6 +172,7 @@ static void compare(const fa2_problem *problem, const fa2i_foreseen *f, const da
         return;
     }
     CHECK_EQ(fake.compile_count - compiled, f->compiled ? 0 : 1);
+    CHECK_EQ(f->lost, strstr(log_of.text, "was compiled again") != NULL);
     CHECK_EQ(fa2_explain(context, problem, &e), FA2_OK);
     CHECK_EQ(e.rule, c->rule);
     CHECK_EQ(f->decision.rule, c->rule);
@@ -274,6 +275,22 @@ static void test_other_scripts(void)
     const fa2i_fate *fate = fate_of(&f, variants[0].text);
     CHECK(fate != NULL && fate->usable && !fate->code && !fate->damaged);
     compare(&problem, &f, &(damage_case){.rule = FA2_RULE_DEFAULT, .said = "first choice"});
+    fa2i_foreseen_done(&f);
+    end(NULL);
+
+    /* a lost winner that the scripts of now have written already, and of which the code is there */
+    begin();
+    fa2_context *context = create();
+    CHECK_STR(explain(context, problem).variant, variants[0].text);
+    fa2_context_destroy(context);
+    fill();
+    tuned_sql(&database, winners_code);
+    log_of = (tuned_log){.count = 0};
+    foresee(&problem, true, &f);
+    CHECK(f.compiled && !f.lost);
+    compare(&problem, &f, &(damage_case){.rule = FA2_RULE_EXACT, .said = "the fastest for"});
+    CHECK(strstr(log_of.text, "compiled again") == NULL);
+    CHECK_CONTAINS(log_of.text, "is lost, and is replaced by that of the same kernel");
     fa2i_foreseen_done(&f);
     end(NULL);
     scripts_end();

@@ -186,7 +186,8 @@ static fa2_status load_artifact(fa2i_planner *planner, fa2i_slot *slot, const fa
     if (st != FA2_OK)
         goto done;
     ret_attempt->slot = slot;
-    if (origin != FA2I_ORIGIN_STORED)
+    ret_attempt->made = origin != FA2I_ORIGIN_STORED;
+    if (ret_attempt->made)
         store(planner, &kernel);
 done:
     fa2i_kernel_done(&kernel);

@@ -88,6 +88,7 @@ typedef struct fa2i_attempt {
     bool foreseen;        /* it was refused without a try */
     bool for_now;         /* the database may be readable later */
     bool lost;            /* the database has no sound code of it */
+    bool made;            /* it was compiled now: not found in the database, nor loaded already */
     fa2i_outcome refuted; /* what verification found against it; FA2I_OUTCOME_OK: nothing */
     char text[FA2I_VARIANT_CHARS]; /* the variant, if that is known */
     char why[FA2I_WHY_CHARS];      /* if it cannot be used: for people, without the variant */

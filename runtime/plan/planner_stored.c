@@ -85,9 +85,12 @@ static fa2_status compile_again(fa2i_planner *planner, const fa2_problem *proble
         return FA2_OK;
     }
     *attempt = (fa2i_attempt){.slot = again.slot, .lost = true};
-    again.slot->origin = FA2I_ORIGIN_REMADE;
+    if (again.made)
+        again.slot->origin = FA2I_ORIGIN_REMADE;
     if (!planner->foresees) {
-        fa2i_planner_log(planner, "the code of %s is lost, and was compiled again", text);
+        fa2i_planner_log(planner, "the code of %s is lost, and %s", text,
+                         again.made ? "was compiled again"
+                                    : "is replaced by that of the same kernel, which was there");
         move_rows(planner, lost, again.slot, fa2i_op_abi(problem));
     }
     return FA2_OK;
