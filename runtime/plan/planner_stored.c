@@ -58,15 +58,16 @@ static void move_rows(fa2i_planner *planner, const fa2i_key *lost, const fa2i_sl
     fa2i_kernel_done(&kernel);
 }
 
-/* A kernel whose code is lost cannot be compiled again either, for the reason in the last message. */
-static void give_up(fa2i_attempt *attempt, fa2_status refusal, const char *text)
+/* A kernel whose code is lost cannot be compiled again either, as what came of trying says. */
+static void give_up(fa2i_attempt *attempt, fa2_status refusal, const char *text, const char *why)
 {
     if (fa2i_planner_lacks_compiler(refusal))
         (void)fa2i_fail(refusal, "its code is damaged or missing, and %s%s",
                         fa2i_planner_why_no_compiler(refusal),
                         refusal == FA2_E_FORBIDDEN ? " it again" : " to compile it again");
     else
-        fa2i_fail_prefix(refusal, "its code is damaged or missing, and cannot be made again");
+        (void)fa2i_fail(refusal, "%s: its code is damaged or missing, and cannot be made again: %s",
+                        text, why);
     fa2i_attempt_refuse(attempt, refusal, text);
 }
 
@@ -81,7 +82,7 @@ static fa2_status compile_again(fa2i_planner *planner, const fa2_problem *proble
         return st;
     if (again.slot == NULL) {
         attempt->refuted = again.refuted;
-        give_up(attempt, st == FA2_OK ? again.refusal : st, text);
+        give_up(attempt, st == FA2_OK ? again.refusal : st, text, again.why);
         return FA2_OK;
     }
     *attempt = (fa2i_attempt){.slot = again.slot, .lost = true};
