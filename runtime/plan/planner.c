@@ -146,7 +146,7 @@ fa2_status fa2i_planner_make(fa2i_planner *planner, const fa2_problem *problem, 
 
     fa2i_class *of = fa2i_planner_class(planner, problem);
     if (of == NULL)
-        return FA2_E_MEMORY;
+        FA2_TRY(FA2_E_MEMORY);
     if (planner->cache != NULL && planner->arch == 0 && !unmapped)
         FA2_TRY(pick_exact(planner, of, &plan));
     if (plan.slot == NULL)
