@@ -157,19 +157,21 @@ int fa2i_cmd_explain(int argc, char **argv)
 {
     session s = {0};
     fa2_status st = FA2_OK;
+    bool in_array = false;
     FA2_TRY(open_session(&s, argc, argv));
-    if (s.options.json)
+    in_array = s.options.json;
+    if (in_array)
         putchar('[');
     for (size_t i = 0; i == 0 || i < s.options.arch_count; i++) {
         fa2i_card card;
         FA2_TRY(find_card(&s, i, &card));
         FA2_TRY(explain_on(&s, &card));
     }
-    if (s.options.json)
-        puts("]");
     if (s.explained == 0)
         st = fa2i_fail(FA2_E_UNSUPPORTED, "none of these architectures serves any of the problems");
 done:
+    if (in_array)
+        puts("]"); /* also where a later problem fails: what stands there can be read */
     session_done(&s);
     if (st != FA2_OK)
         return fa2i_report_failure(st);
