@@ -146,6 +146,8 @@ static int host_foresee(lua_State *L)
         st = fa2i_foresight_init(&m->foresight, m->chooser, m->page->cache, NULL, &card);
         if (st == FA2_OK)
             st = fa2i_foresight_find_share(&m->foresight);
+        if (st != FA2_OK)
+            fa2i_foresight_done(&m->foresight); /* half made it would serve the card's next row */
     }
     fa2i_foreseen_done(&m->foreseen);
     if (st == FA2_OK)
