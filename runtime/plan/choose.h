@@ -25,8 +25,8 @@ typedef struct fa2i_decision {
     fa2_problem kin;     /* if corrected: the nearest of those */
     bool replaces;       /* passed_over is the problem's winner */
     size_t passed_count; /* kernels that come before this one, and cannot be used */
-    char passed_over
-        [FA2I_VARIANT_CHARS]; /* the first of them; "" also where its record is unreadable */
+    /* The first of them; "" also where its record is unreadable. */
+    char passed_over[FA2I_VARIANT_CHARS];
     char why[FA2I_WHY_CHARS]; /* it cannot be used */
 } fa2i_decision;
 
@@ -69,7 +69,8 @@ void fa2i_decide_for_other(const fa2_problem *problem, fa2i_decision *decision);
 void fa2i_decide_passed_over(const char *text, const char *why, bool is_winner,
                              fa2i_decision *decision);
 
-/* A kernel that would be taken if the chosen one were not there. */
+/* The kernel that comes next: of those that can be used, the first behind the chosen one. Whether it spills, and how
+ * many would have to be compiled, is not weighed. */
 typedef struct fa2i_runner_up {
     char text[FA2I_VARIANT_CHARS]; /* "": there is none, or it is not known */
     double us;                     /* its estimate */

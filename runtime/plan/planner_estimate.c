@@ -5,8 +5,9 @@
  * - What the generator was taught of an operation is one reading of the database, and serves all classes.
  * - With fa2_config.arch the database's kernels are not considered: they were made for the device's own
  *   SM. Nor is what comes with fa2, which stands in for a database.
- * - A stored kernel that was never timed is the one that the generator writes, or none: scripts and templates that
- *   have changed since (FA2_GEN_PATH, another version) are asked for theirs, which an equal source finds stored.
+ * - A stored kernel that was never timed is the one that the generator writes: scripts and templates that have
+ *   changed since (FA2_GEN_PATH, another version) are asked for theirs, which an equal source finds stored. Where
+ *   nothing can be compiled it is taken as it is.
  * - What was shipped about this very problem is asked for without rounding, like what was tuned.
  */
 #include "runtime/plan/planner_estimate.h"

@@ -4,8 +4,9 @@
  * planner_estimate.c for the best estimate, planner_compile.c for what must be compiled) stand above it.
  *
  * A planner that foresees goes the same ways, and ends each where a kernel would be loaded or compiled:
- * what it decides is what a call would get, and nothing is loaded, compiled or written. What a driver refuses,
- * and how a kernel turns out that was never compiled, it cannot know.
+ * what it decides is what a call would get, and nothing is loaded, compiled or stored. What a driver refuses,
+ * and how a kernel turns out that was never compiled, it cannot know. It reads code, to see that it is sound; where
+ * the cache is open to be written, as a context's is, reading drops what is damaged.
  *
  * Not thread-safe: the planner's caller holds the lock. Ownership. Classes live, at one address, until
  * fa2i_planner_state_done.

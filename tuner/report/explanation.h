@@ -14,9 +14,9 @@ typedef struct fa2i_explained {
     const fa2i_card *card;      /* the foresight's */
     fa2i_foreseen foreseen;     /* with fates */
     const char *kept;           /* what becomes of code that a call compiles; borrowed */
-    char *
-        rejected; /* lines "variant: why", of the problem that was asked about; owned. Those that failed their
-                     * verification stand first */
+    /* Lines "variant: why", of the problem that was asked about; owned. Those that failed their verification stand
+     * first. */
+    char *rejected;
 } fa2i_explained;
 
 /* On the card of the foresight. FA2_E_UNSUPPORTED when no family serves the problem on the card's SM; that the call

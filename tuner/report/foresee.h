@@ -23,8 +23,8 @@ typedef struct fa2i_fate {
 typedef struct fa2i_foreseen {
     fa2_status status; /* the call's. FA2_OK; else it fails, and there is no decision */
     char message[FA2I_MESSAGE_BYTES]; /* with these words */
-    bool
-        supposed; /* as if there were NVRTC: the card is not of this machine, and it takes one to have a kernel */
+    /* As if there were NVRTC: the card is not of this machine, and it takes one to have a kernel. */
+    bool supposed;
     fa2i_decision decision;
     fa2i_runner_up runner_up;
     fa2_problem asked;    /* for which kernels were ranked: itself, or fa2i_problem_asked of it */
