@@ -2,6 +2,8 @@
  * Rejections are many and alike: as text they are counted by reason, where reasons that differ in
  * their numbers only are one; each comes with an example. In JSON, what is not known is null.
  */
+#include "tuner/report/explanation.h"
+
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +12,6 @@
 #include "runtime/base/text.h"
 #include "runtime/ops/op.h"
 #include "tuner/commands/database.h"
-#include "tuner/report/explanation.h"
 #include "tuner/report/table.h"
 
 enum { CANDIDATES_SHOWN = 10, REASONS_MAX = 32, LABEL = 10, EXAMPLE = 8 /* columns */ };
@@ -39,8 +40,7 @@ static fa2_status add_refuted(fa2i_explained *e, const char *rejected)
 fa2_status fa2i_explained_make(fa2i_foresight *foresight, const fa2_problem *problem,
                                fa2i_explained *ret_explained)
 {
-    fa2i_explained e = {
-        .problem = problem, .card = &foresight->device.card, .kept = "kept in the database"};
+    fa2i_explained e = {.problem = problem, .card = &foresight->device.card};
     fa2_status st = FA2_OK;
     char *rejected = NULL;
     FA2_TRY(fa2i_foresee(foresight, problem, &e.foreseen));
@@ -90,8 +90,7 @@ static void print_rule(const fa2i_explained *e, FILE *out)
         [FA2_RULE_SHIPPED] = "the best estimate, by measurements that come with fa2",
         [FA2_RULE_DEFAULT] = "the best estimate, by the cost model: nothing near was measured",
     };
-    const char *corrected =
-        "the best estimate, by the cost model as measurements of other kinds correct it";
+    const char *corrected = "the best estimate, by the cost model as measurements of other kinds correct it";
     const char *others = "the fastest that can be used of those tuned on this device for this very "
                          "problem";
     char kin[FA2I_PROBLEM_CHARS];
@@ -364,15 +363,24 @@ static void print_decision_json(const fa2i_explained *e, FILE *out)
     print_us_json(out, "runner_up_us", next->us);
 }
 
+static void print_part_json(FILE *out, const char *part, size_t bytes)
+{
+    char text[FA2I_MESSAGE_BYTES];
+    snprintf(text, sizeof text, "%.*s", (int)bytes, part);
+    fa2i_json_string(out, text);
+}
+
 static void print_rejected_json(const fa2i_explained *e, FILE *out)
 {
     line next;
     const char *separator = "";
     fputs("\"rejected\":[", out);
     for (const char *text = e->rejected; next_line(&text, &next); separator = ",") {
-        /* Variants and reasons are the generator's own words, without quotes or backslashes. */
-        fprintf(out, "%s\n{\"variant\":\"%.*s\",\"why\":\"%.*s\"}", separator,
-                (int)next.variant_bytes, next.variant, (int)next.why_bytes, next.why);
+        fprintf(out, "%s\n{\"variant\":", separator);
+        print_part_json(out, next.variant, next.variant_bytes);
+        fputs(",\"why\":", out);
+        print_part_json(out, next.why, next.why_bytes);
+        fputc('}', out);
     }
     fputc(']', out);
 }
@@ -390,9 +398,8 @@ static void print_options_json(const fa2i_foreseen *f, FILE *out)
         separator = ",\n{";
         print_text_json(out, "variant", o->text);
         print_text_json(out, "rests_on", rests_text(o->rests));
-        fprintf(out, "\"estimate_us\":%.3f,\"model_us\":%.3f,\"code\":%s,\"damaged\":%s,", o->us,
+        fprintf(out, "\"estimate_us\":%.3f,\"model_us\":%.3f,\"code\":%s,\"damaged\":%s,\"unusable\":", o->us,
                 o->model_us, fate->code ? "true" : "false", fate->damaged ? "true" : "false");
-        fputs("\"unusable\":", out);
         fa2i_json_string(out, fate->usable ? NULL : fate->why);
         fputc('}', out);
     }
@@ -418,9 +425,8 @@ static void print_kernel_json(const fa2i_explained *e, FILE *out)
             f->supposed ? "true" : "false");
 }
 
-void fa2i_explained_print_json(const fa2i_explained *explained, FILE *out)
+void fa2i_explained_print_json(const fa2i_explained *e, FILE *out)
 {
-    const fa2i_explained *e = explained;
     const fa2i_foreseen *f = &e->foreseen;
     char shape[FA2I_PROBLEM_CHARS];
     fa2i_problem_format(e->problem, shape, sizeof shape);

@@ -13,7 +13,7 @@ typedef struct fa2i_explained {
     const fa2_problem *problem; /* borrowed */
     const fa2i_card *card;      /* the foresight's */
     fa2i_foreseen foreseen;     /* with fates */
-    const char *kept;           /* what becomes of code that a call compiles; borrowed */
+    const char *kept;           /* what becomes of code that a call compiles; borrowed, the caller's to set */
     /* Lines "variant: why", of the problem that was asked about; owned. Those that failed their verification stand
      * first. */
     char *rejected;
@@ -30,6 +30,6 @@ void fa2i_explained_done(fa2i_explained *explained); /* zeroed objects are fine 
 fa2_status fa2i_explained_print(const fa2i_explained *explained, FILE *out);
 
 /* One JSON object, without a line end. */
-void fa2i_explained_print_json(const fa2i_explained *explained, FILE *out);
+void fa2i_explained_print_json(const fa2i_explained *e, FILE *out);
 
 #endif
