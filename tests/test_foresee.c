@@ -201,6 +201,8 @@ static void test_damage_by(const damage_case *cases, size_t count)
         foresee(&problem, true, &f);
         const fa2i_fate *first = fate_of(&f, variants[0].text),
                         *second = fate_of(&f, variants[1].text);
+        CHECK(!c->damaged || first != NULL);
+        CHECK(!c->other || second != NULL);
         CHECK(first == NULL || first->damaged == c->damaged);
         CHECK(second == NULL || second->damaged == c->other);
         const fa2i_fate *next = fate_of(&f, f.runner_up.text);
