@@ -21,8 +21,8 @@ typedef struct session {
     char *path;        /* of the database; NULL: none is used */
     fa2i_cache *cache; /* NULL: there is no database */
     const char *kept;  /* what becomes of code that a call compiles */
-    bool fails;                /* some call would fail */
-    size_t explained;          /* problems, on all cards */
+    bool fails;        /* some call would fail */
+    size_t explained;  /* problems, on all cards */
 } session;
 
 static void session_done(session *s)
