@@ -237,7 +237,7 @@ static void test_nth_failure(void)
     fake_install();
     CHECK_EQ(compile_once(), FA2_OK);
     const long calls = fake_fail_nvrtc(0, NVRTC_SUCCESS);
-    CHECK_EQ(calls, 10);
+    CHECK_EQ(calls, 11);
     for (long nth = 1; nth <= calls; nth++) {
         fake_install();
         fake_fail_nvrtc(nth, NVRTC_ERROR_INTERNAL_ERROR);

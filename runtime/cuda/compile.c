@@ -49,6 +49,14 @@ static fa2_status read_archs(const fa2i_nvrtc_table *nvrtc, int archs[ARCHS_MAX]
     return check(nvrtc, nvrtc->get_supported_archs(archs), "nvrtcGetSupportedArchs");
 }
 
+static fa2_status read_version(const fa2i_nvrtc_table *nvrtc, int *ret_version)
+{
+    int major = 0, minor = 0;
+    const fa2_status st = check(nvrtc, nvrtc->version(&major, &minor), "nvrtcVersion");
+    *ret_version = 1000 * major + 10 * minor;
+    return st;
+}
+
 fa2_status fa2i_target_for(int arch, bool as_ptx, fa2i_target *ret_target)
 {
     const fa2i_nvrtc_table *nvrtc = NULL;
@@ -74,6 +82,7 @@ fa2_status fa2i_target_for(int arch, bool as_ptx, fa2i_target *ret_target)
     }
     fa2i_target target = {.ptx = as_ptx || newest != arch};
     snprintf(target.name, sizeof target.name, "%s_%d", target.ptx ? "compute" : "sm", newest);
+    FA2_TRY(read_version(nvrtc, &target.nvrtc));
     *ret_target = target;
 done:
     return st;
@@ -98,14 +107,6 @@ static void make_options(const fa2i_variant *variant, const fa2i_target *target,
         o->list[o->count++] = "--ptxas-options=-v";
     if (version >= NO_CACHE_SINCE) /* a cached answer comes without the words of ptxas */
         o->list[o->count++] = "--no-cache";
-}
-
-static fa2_status read_version(const fa2i_nvrtc_table *nvrtc, int *ret_version)
-{
-    int major = 0, minor = 0;
-    const fa2_status st = check(nvrtc, nvrtc->version(&major, &minor), "nvrtcVersion");
-    *ret_version = 1000 * major + 10 * minor;
-    return st;
 }
 
 static void make_key(const fa2i_variant *variant, const char *source, const fa2i_target *target,

@@ -12,6 +12,7 @@
 typedef struct fa2i_target {
     char name[16];
     bool ptx;
+    int nvrtc; /* version of the compiler that was asked (1000 * major + 10 * minor); 0: none was */
 } fa2i_target;
 
 /* The target for an SM: its cubin; PTX if as_ptx, or if NVRTC does not know the SM (then for the newest

@@ -66,7 +66,7 @@ static fa2_status load_module(loading *l, const fa2i_kernel *kernel)
     if (st == FA2_OK)
         return FA2_OK;
     log[sizeof log - 1] = '\0';
-    fa2i_fail_prefix(st, "loading %s for %s", kernel->variant.text, kernel->target);
+    fa2i_fail_prefix(st, "%s: loading it for %s", kernel->variant.text, kernel->target);
     return log[0] == '\0' ? st : fa2i_fail(st, "%s\n%s", fa2_last_message(), log);
 }
 

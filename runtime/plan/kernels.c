@@ -2,6 +2,8 @@
  * A short linked list: a context uses few kernels, and looks here only while it prepares a plan.
  *
  * - driver_result and the state say what happened in the last attempt to load.
+ * - What the driver says of code may hold for all that is made for the target by this compiler or a newer one, as
+ *   an older driver than the compiler's says it: such code is not tried one by one.
  * - loaded holds nothing of the driver's unless the state is FA2I_SLOT_LOADED, so that unloading needs no case.
  */
 #include "runtime/plan/kernels.h"
@@ -10,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "runtime/base/alloc.h"
+#include "runtime/base/status.h"
 
 fa2i_slot *fa2i_kernels_slot(fa2i_kernels *kernels, const fa2i_key *key)
 {
@@ -26,19 +29,90 @@ fa2i_slot *fa2i_kernels_slot(fa2i_kernels *kernels, const fa2i_key *key)
     return slot;
 }
 
+/* What a driver says of code that it has no use for. */
+static const struct code_refusal {
+    CUresult result;
+    const char *name;
+    bool of_target; /* of all code for the target, not of one kernel's */
+} code_refusals[] = {
+#define REFUSAL(name, of_target) {name, #name, of_target}
+    REFUSAL(CUDA_ERROR_NO_BINARY_FOR_GPU, true),
+    REFUSAL(CUDA_ERROR_UNSUPPORTED_PTX_VERSION, true),
+    REFUSAL(CUDA_ERROR_JIT_COMPILER_NOT_FOUND, true),
+    REFUSAL(CUDA_ERROR_JIT_COMPILATION_DISABLED, true),
+    REFUSAL(CUDA_ERROR_INVALID_IMAGE, false),
+    REFUSAL(CUDA_ERROR_INVALID_PTX, false),
+#undef REFUSAL
+};
+
+static const struct code_refusal *find_code_refusal(CUresult result)
+{
+    for (size_t i = 0; i < sizeof code_refusals / sizeof *code_refusals; i++)
+        if (code_refusals[i].result == result)
+            return &code_refusals[i];
+    return NULL;
+}
+
+bool fa2i_slot_has_refused_code(const fa2i_slot *slot)
+{
+    return slot->state == FA2I_SLOT_REFUSED && find_code_refusal(slot->driver_result) != NULL;
+}
+
+fa2_status fa2i_slot_fail(const fa2i_slot *slot, const char *text)
+{
+    if (!fa2i_slot_has_refused_code(slot))
+        return fa2i_fail(slot->refusal, "%s: it was refused before", text);
+    return fa2i_fail(slot->refusal, "%s: the driver refuses its %s code (%s)", text, slot->target,
+                     find_code_refusal(slot->driver_result)->name);
+}
+
+/* The entry of a target; NULL: there is none. */
+static const fa2i_refused_code *find_refused(const fa2i_kernels *kernels, const char *target)
+{
+    for (int i = 0; i < kernels->refused_count; i++)
+        if (strcmp(kernels->refused[i].target, target) == 0)
+            return &kernels->refused[i];
+    return NULL;
+}
+
+void fa2i_kernels_note_refused(fa2i_kernels *kernels, const char *target, int nvrtc,
+                               CUresult result)
+{
+    const fa2i_refused_code *known = find_refused(kernels, target);
+    const int at = known != NULL ? (int)(known - kernels->refused) : kernels->refused_count;
+    if (at == FA2I_REFUSED_CODES || (known != NULL && known->nvrtc <= nvrtc))
+        return;
+    fa2i_refused_code *to = &kernels->refused[at];
+    *to = (fa2i_refused_code){.nvrtc = nvrtc, .result = result};
+    snprintf(to->target, sizeof to->target, "%s", target);
+    kernels->refused_count += known == NULL;
+}
+
+bool fa2i_kernels_refuses(const fa2i_kernels *kernels, const char *target, int nvrtc)
+{
+    const fa2i_refused_code *known = find_refused(kernels, target);
+    return known != NULL && nvrtc >= known->nvrtc;
+}
+
+/* Refuse code that the driver is known to refuse. false: it is not known to. */
+static bool refuse_known(const fa2i_kernels *kernels, fa2i_slot *slot, const fa2i_kernel *kernel)
+{
+    if (!fa2i_kernels_refuses(kernels, kernel->target, kernel->nvrtc))
+        return false;
+    slot->driver_result = find_refused(kernels, kernel->target)->result;
+    snprintf(slot->target, sizeof slot->target, "%s", kernel->target);
+    fa2i_kernels_refuse(slot, &kernel->variant, FA2_E_CUDA);
+    slot->told = true;
+    return true;
+}
+
 /* Is the fault this kernel's, rather than the device's or the process's? */
 static bool is_refusal(fa2_status st, CUresult result)
 {
-    if (st == FA2_E_UNSUPPORTED)
+    if (st == FA2_E_UNSUPPORTED || find_code_refusal(result) != NULL)
         return true;
     switch ((int)result) {
     case CUDA_ERROR_INVALID_VALUE: /* more shared memory than the device grants */
-    case CUDA_ERROR_INVALID_IMAGE:
-    case CUDA_ERROR_NO_BINARY_FOR_GPU:
-    case CUDA_ERROR_INVALID_PTX:
-    case CUDA_ERROR_UNSUPPORTED_PTX_VERSION:
-    case CUDA_ERROR_JIT_COMPILER_NOT_FOUND:
-    case CUDA_ERROR_JIT_COMPILATION_DISABLED:
     case CUDA_ERROR_INVALID_SOURCE:
     case CUDA_ERROR_NOT_FOUND: /* the image lacks the entry point */
         return true;
@@ -56,22 +130,42 @@ static void describe(fa2i_slot *slot, const fa2i_kernel *kernel)
     slot->spills = ptx ? slot->loaded.local_bytes : fa2i_kernel_spills(kernel);
 }
 
-void fa2i_kernels_foresee(fa2i_slot *slot, const fa2i_kernel *kernel)
+fa2_status fa2i_kernels_foresee(const fa2i_kernels *kernels, fa2i_slot *slot,
+                                const fa2i_kernel *kernel)
 {
     assert(slot->state != FA2I_SLOT_LOADED);
+    if (refuse_known(kernels, slot, kernel))
+        return fa2i_slot_fail(slot, kernel->variant.text);
     slot->loaded = (fa2i_loaded){.variant = kernel->variant, .registers = kernel->registers};
     describe(slot, kernel);
     slot->state = FA2I_SLOT_FORESEEN;
+    return FA2_OK;
+}
+
+/* Remember what the driver said of an artifact that it did not take. What it says of all that are like it is said in
+ * the same words for each. */
+static fa2_status take_refusal(fa2i_kernels *kernels, fa2i_slot *slot, const fa2i_kernel *kernel,
+                               fa2_status refusal)
+{
+    const struct code_refusal *said = find_code_refusal(slot->driver_result);
+    snprintf(slot->target, sizeof slot->target, "%s", kernel->target);
+    fa2i_kernels_refuse(slot, &kernel->variant, refusal);
+    if (said == NULL || !said->of_target)
+        return refusal;
+    fa2i_kernels_note_refused(kernels, kernel->target, kernel->nvrtc, said->result);
+    return fa2i_slot_fail(slot, kernel->variant.text);
 }
 
 fa2_status fa2i_kernels_load(fa2i_kernels *kernels, fa2i_slot *slot, const fa2i_kernel *kernel)
 {
     assert(slot->state != FA2I_SLOT_LOADED);
+    if (refuse_known(kernels, slot, kernel))
+        return fa2i_slot_fail(slot, kernel->variant.text);
     slot->driver_result = CUDA_SUCCESS;
     fa2_status st = fa2i_load(kernels->device, kernel, &slot->loaded, &slot->driver_result);
     if (st != FA2_OK) {
         if (is_refusal(st, slot->driver_result))
-            fa2i_kernels_refuse(slot, &kernel->variant, st);
+            return take_refusal(kernels, slot, kernel, st);
         return st;
     }
     describe(slot, kernel);

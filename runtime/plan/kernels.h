@@ -23,7 +23,8 @@ typedef enum fa2i_slot_state {
 typedef enum fa2i_origin {
     FA2I_ORIGIN_STORED = 0, /* the database */
     FA2I_ORIGIN_COMPILED,
-    FA2I_ORIGIN_REMADE /* compiled, for what the database has of it is damaged or missing */
+    FA2I_ORIGIN_REMADE, /* compiled, for what the database has of it is damaged or missing */
+    FA2I_ORIGIN_REFUSED /* compiled, for the driver refuses what the database has of it */
 } fa2i_origin;
 
 typedef struct fa2i_slot {
@@ -40,24 +41,51 @@ typedef struct fa2i_slot {
     struct fa2i_slot *next;
 } fa2i_slot;
 
+/* Code that the driver refuses for what it is made for, whatever the kernel. */
+typedef struct fa2i_refused_code {
+    char target[16];
+    int nvrtc; /* made by this compiler, or a newer one */
+    CUresult result;
+} fa2i_refused_code;
+
+enum { FA2I_REFUSED_CODES = 4 /* that are remembered; each beyond them is tried */ };
+
 typedef struct fa2i_kernels {
     const fa2i_device *device; /* borrowed */
     fa2i_slot *first;
+    fa2i_refused_code refused[FA2I_REFUSED_CODES];
+    int refused_count;
 } fa2i_kernels;
 
 /* Find the slot of a key, or make an empty one. Borrowed; NULL when out of memory. */
 fa2i_slot *fa2i_kernels_slot(fa2i_kernels *kernels, const fa2i_key *key);
 
+/* Remember that the driver refuses code for this target, made by this NVRTC (fa2i_kernel.nvrtc) or a newer one. */
+void fa2i_kernels_note_refused(fa2i_kernels *kernels, const char *target, int nvrtc,
+                               CUresult result);
+
+/* Is it known to refuse that? */
+bool fa2i_kernels_refuses(const fa2i_kernels *kernels, const char *target, int nvrtc);
+
 /* Load an artifact into its slot, which is not loaded yet. On failure the status of fa2i_load; the
  * slot's state is then FA2I_SLOT_REFUSED if the fault is this kernel's, and unchanged if it is not
- * (no memory, a broken context): trying another kernel makes sense only after the former. */
+ * (no memory, a broken context): trying another kernel makes sense only after the former. Code that
+ * the driver is known to refuse is refused without a try, and without a word (slot->told): the first one says it. */
 fa2_status fa2i_kernels_load(fa2i_kernels *kernels, fa2i_slot *slot, const fa2i_kernel *kernel);
 
-/* Let a slot that is not loaded be FA2I_SLOT_FORESEEN, with what an artifact's record says. */
-void fa2i_kernels_foresee(fa2i_slot *slot, const fa2i_kernel *kernel);
+/* Let a slot that is not loaded be FA2I_SLOT_FORESEEN, with what an artifact's record says; or refused, as loading it
+ * would be. */
+fa2_status fa2i_kernels_foresee(const fa2i_kernels *kernels, fa2i_slot *slot,
+                                const fa2i_kernel *kernel);
 
 /* Let a slot be FA2I_SLOT_REFUSED: trying it again would fail again. */
 void fa2i_kernels_refuse(fa2i_slot *slot, const fa2i_variant *variant, fa2_status refusal);
+
+/* Was the slot's code refused by the driver, so that code made otherwise may be taken? */
+bool fa2i_slot_has_refused_code(const fa2i_slot *slot);
+
+/* Say, as the last message, why a refused slot is not tried again; returns its refusal. */
+fa2_status fa2i_slot_fail(const fa2i_slot *slot, const char *text);
 
 void fa2i_kernels_done(fa2i_kernels *kernels); /* zeroed objects are fine */
 

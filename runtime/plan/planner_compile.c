@@ -4,8 +4,8 @@
  * - A kernel that the tuner found wrong, on this card or another, is never taken; one that is found
  *   wrong later, not any more by new plans.
  * - A variant that does not compile is not compiled again, nor one of which the database says so.
- * - The target is a cubin. It becomes PTX, for good, when the driver has no use for cubins of
- *   this SM, or NVRTC does not know the SM, or the caller asked for another SM; the log tells.
+ * - The target is a cubin. It becomes PTX, for good, when the driver has no use for this NVRTC's cubins
+ *   of this SM, or NVRTC does not know the SM, or the caller asked for another SM; the log tells.
  * - Whatever is compiled and loads is stored, so that it is compiled once per machine.
  */
 #include "runtime/plan/planner_compile.h"
@@ -61,6 +61,26 @@ static fa2_status forbidden(const fa2i_planner *planner, const fa2_problem *prob
     return no_compiler(planner, problem, FA2_E_FORBIDDEN);
 }
 
+static fa2_status switch_to_ptx(fa2i_planner *planner)
+{
+    fa2i_target ptx;
+    fa2_status st = fa2i_target_for(planner->device->card.arch, true, &ptx);
+    if (st != FA2_OK)
+        return st;
+    if (!planner->foresees)
+        fa2i_planner_log(planner, "the driver loads no %s code: kernels are compiled as PTX for %s",
+                         planner->target.name, ptx.name);
+    planner->target = ptx;
+    return FA2_OK;
+}
+
+/* Whether the driver is known to refuse the cubins that would be compiled. */
+static bool is_target_refused(const fa2i_planner *planner)
+{
+    const fa2i_target *target = &planner->target;
+    return !target->ptx && fa2i_kernels_refuses(&planner->kernels, target->name, target->nvrtc);
+}
+
 fa2_status fa2i_planner_find_target(fa2i_planner *planner, const fa2_problem *problem)
 {
     const int arch = fa2i_planner_card(planner).arch;
@@ -68,7 +88,7 @@ fa2_status fa2i_planner_find_target(fa2i_planner *planner, const fa2_problem *pr
     if (planner->no_compiler == FA2_E_FORBIDDEN)
         return forbidden(planner, problem);
     if (planner->target.name[0] != '\0')
-        return FA2_OK;
+        return is_target_refused(planner) ? switch_to_ptx(planner) : FA2_OK;
     fa2_status st = fa2i_target_for(arch, as_ptx, &planner->target);
     if (st == FA2_E_NO_NVRTC)
         return no_compiler(planner, problem, st);
@@ -76,19 +96,7 @@ fa2_status fa2i_planner_find_target(fa2i_planner *planner, const fa2_problem *pr
         fa2i_planner_log(planner,
                          "this NVRTC does not know sm_%d: kernels are compiled as PTX for %s", arch,
                          planner->target.name);
-    return st;
-}
-
-static fa2_status switch_to_ptx(fa2i_planner *planner)
-{
-    fa2i_target ptx;
-    fa2_status st = fa2i_target_for(planner->device->card.arch, true, &ptx);
-    if (st != FA2_OK)
-        return st;
-    fa2i_planner_log(planner, "the driver loads no %s code: kernels are compiled as PTX for %s",
-                     planner->target.name, ptx.name);
-    planner->target = ptx;
-    return FA2_OK;
+    return st == FA2_OK && is_target_refused(planner) ? switch_to_ptx(planner) : st;
 }
 
 /* What fa2-tune found against this kernel. When nothing can be found out: nothing. */
@@ -147,7 +155,8 @@ static fa2_status get_artifact(const fa2i_planner *planner, const fa2i_key *key,
     if (!planner->foresees)
         return fa2i_compile(variant, source, &planner->target,
                             fa2i_generator_id(planner->generator), ret_kernel);
-    *ret_kernel = (fa2i_kernel){.key = *key, .variant = *variant};
+    *ret_kernel =
+        (fa2i_kernel){.key = *key, .variant = *variant, .nvrtc = planner->target.nvrtc};
     memcpy(ret_kernel->target, planner->target.name, sizeof ret_kernel->target);
     return FA2_OK;
 }
@@ -208,7 +217,7 @@ static fa2_status try_target(fa2i_planner *planner, const fa2i_variant *variant,
     *ret_slot = slot;
     ret_attempt->refuted = refutation(planner, &key);
     if (slot->state == FA2I_SLOT_REFUSED) {
-        (void)fa2i_fail(slot->refusal, "%s was refused before", variant->text);
+        (void)fa2i_slot_fail(slot, variant->text);
         fa2i_attempt_refuse(ret_attempt, slot->refusal, variant->text);
     } else if (ret_attempt->refuted != FA2I_OUTCOME_OK) {
         (void)fa2i_fail(FA2_E_UNSUPPORTED, "%s failed its verification (%s)", variant->text,
@@ -221,11 +230,6 @@ static fa2_status try_target(fa2i_planner *planner, const fa2i_variant *variant,
     return st;
 }
 
-static bool has_no_binary(const fa2i_slot *slot)
-{
-    return slot->state == FA2I_SLOT_REFUSED && slot->driver_result == CUDA_ERROR_NO_BINARY_FOR_GPU;
-}
-
 static fa2_status try_variant(fa2i_planner *planner, const fa2i_variant *variant,
                               fa2i_attempt *ret_attempt)
 {
@@ -235,7 +239,7 @@ static fa2_status try_variant(fa2i_planner *planner, const fa2i_variant *variant
 
     FA2_TRY(fa2i_generator_source(planner->generator, variant->text, &source));
     FA2_TRY(try_target(planner, variant, source, ret_attempt, &slot));
-    if (has_no_binary(slot) && !planner->target.ptx) {
+    if (fa2i_slot_has_refused_code(slot) && is_target_refused(planner)) {
         FA2_TRY(switch_to_ptx(planner));
         FA2_TRY(try_target(planner, variant, source, ret_attempt, &slot));
     }

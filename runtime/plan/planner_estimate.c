@@ -128,6 +128,28 @@ static bool is_of_another_generator(const fa2i_planner *planner, const fa2i_know
     return !kernel->timed && strcmp(kernel->generator, fa2i_generator_id(planner->generator)) != 0;
 }
 
+/* Have a kernel of the database by what this driver takes of it: where it does not take this code, and none can be
+ * compiled, by what was compiled before in its place. */
+static fa2_status use_known(fa2i_planner *planner, const fa2i_class *of, const fa2_problem *problem,
+                            const fa2i_known_kernel *known, fa2i_attempt *ret_attempt)
+{
+    const fa2i_evidence *evidence = &planner->taught[problem->op].evidence;
+    fa2_status st = fa2i_planner_use_stored(planner, of, problem, &known->key, ret_attempt);
+    if (st != FA2_OK || !fa2i_planner_lacks_compiler(ret_attempt->refusal) || ret_attempt->lost)
+        return st;
+    for (size_t i = 0; st == FA2_OK && ret_attempt->slot == NULL && i < evidence->kernel_count; i++) {
+        const fa2i_known_kernel *twin = &evidence->kernels[i];
+        fa2i_attempt other = {0};
+        if (twin == known || !twin->has_code || strcmp(twin->text, known->text) != 0 ||
+            strcmp(twin->class_key, known->class_key) != 0)
+            continue;
+        st = fa2i_planner_use_stored(planner, of, problem, &twin->key, &other);
+        if (st == FA2_OK && other.slot != NULL)
+            *ret_attempt = other;
+    }
+    return st;
+}
+
 /* Have the kernel of an option: the one way to it, for calls and for what is said of them. */
 static fa2_status have_option(fa2i_planner *planner, fa2i_class *of, const fa2_problem *problem,
                               const fa2i_option *option, fa2i_attempt *ret_attempt)
@@ -143,7 +165,7 @@ static fa2_status have_option(fa2i_planner *planner, fa2i_class *of, const fa2_p
         if (st != FA2_OK || planner->no_compiler == FA2_OK)
             return st;
     }
-    st = fa2i_planner_use_stored(planner, of, problem, &known->key, ret_attempt);
+    st = use_known(planner, of, problem, known, ret_attempt);
     if (ret_attempt->for_now)
         of->winners.is_current = false; /* the answer is forgotten then */
     return st;

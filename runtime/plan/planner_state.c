@@ -46,7 +46,7 @@ fa2_status fa2i_planner_load(fa2i_planner *planner, fa2i_slot *slot, const fa2i_
     fa2_status st = FA2_OK;
     slot->origin = origin;
     if (planner->foresees)
-        fa2i_kernels_foresee(slot, kernel);
+        st = fa2i_kernels_foresee(&planner->kernels, slot, kernel);
     else
         st = fa2i_kernels_load(&planner->kernels, slot, kernel);
     return st;

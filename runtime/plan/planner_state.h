@@ -4,9 +4,9 @@
  * planner_estimate.c for the best estimate, planner_compile.c for what must be compiled) stand above it.
  *
  * A planner that foresees goes the same ways, and ends each where a kernel would be loaded or compiled:
- * what it decides is what a call would get, and nothing is loaded, compiled or stored. What a driver refuses,
- * and how a kernel turns out that was never compiled, it cannot know. It reads code, to see that it is sound; where
- * the cache is open to be written, as a context's is, reading drops what is damaged.
+ * what it decides is what a call would get, and nothing is loaded, compiled or stored. It cannot know what a
+ * driver refuses that refused nothing like it yet, nor how a kernel turns out that was never compiled. It reads code,
+ * to see that it is sound; where the cache is open to be written, as a context's is, reading drops what is damaged.
  *
  * Not thread-safe: the planner's caller holds the lock. Ownership. Classes live, at one address, until
  * fa2i_planner_state_done.
@@ -88,7 +88,7 @@ typedef struct fa2i_attempt {
     fa2_status refusal;   /* else: why, as does the last message */
     bool foreseen;        /* it was refused without a try */
     bool for_now;         /* the database may be readable later */
-    bool lost;            /* the database has no sound code of it */
+    bool lost;            /* the database has no sound code of it; what the driver refuses is sound */
     bool made;            /* it was compiled now: not found in the database, nor loaded already */
     fa2i_outcome refuted; /* what verification found against it; FA2I_OUTCOME_OK: nothing */
     char text[FA2I_VARIANT_CHARS]; /* the variant, if that is known */

@@ -1,4 +1,7 @@
 /*
+ * - Code that the driver refuses is as lost as damaged code is, here: the kernel is compiled again, as code that
+ *   this driver takes. What is known of it stays where it is, as does the code, which another driver may take;
+ *   the new code is stored beside, and a later process finds it by its key.
  * - A kernel is for problems of its class alone, whatever a winner's row says.
  * - What replaces a lost kernel may have another key: another compiler or generator made it. Winners and
  *   measurements then move to it.
@@ -58,16 +61,22 @@ static void move_rows(fa2i_planner *planner, const fa2i_key *lost, const fa2i_sl
     fa2i_kernel_done(&kernel);
 }
 
-/* A kernel whose code is lost cannot be compiled again either, as what came of trying says. */
-static void give_up(fa2i_attempt *attempt, fa2_status refusal, const char *text, const char *why)
+/* A kernel whose code is lost, or refused, cannot be compiled again either, as what came of trying says. Of refused
+ * code, the driver's stays the reason, unless there is no compiler. */
+static void give_up(fa2i_attempt *attempt, const fa2i_attempt *again, const char *text)
 {
+    const fa2_status refusal = again->refusal;
+    char cause[FA2I_WHY_CHARS] = "its code is damaged or missing";
+    attempt->refuted = again->refuted;
+    if (!attempt->lost)
+        memcpy(cause, attempt->why, sizeof cause);
     if (fa2i_planner_lacks_compiler(refusal))
-        (void)fa2i_fail(refusal, "its code is damaged or missing, and %s%s",
-                        fa2i_planner_why_no_compiler(refusal),
+        (void)fa2i_fail(refusal, "%s, and %s%s", cause, fa2i_planner_why_no_compiler(refusal),
                         refusal == FA2_E_FORBIDDEN ? " it again" : " to compile it again");
+    else if (attempt->lost)
+        (void)fa2i_fail(refusal, "%s: %s, and cannot be made again: %s", text, cause, again->why);
     else
-        (void)fa2i_fail(refusal, "%s: its code is damaged or missing, and cannot be made again: %s",
-                        text, why);
+        return;
     fa2i_attempt_refuse(attempt, refusal, text);
 }
 
@@ -78,27 +87,31 @@ static fa2_status compile_again(fa2i_planner *planner, const fa2_problem *proble
     fa2i_attempt again = {0};
     const char *text = record->variant.text;
     const fa2_status st = fa2i_planner_compile(planner, problem, text, &again);
-    if (st != FA2_OK && !fa2i_planner_lacks_compiler(st))
+    if (st != FA2_OK && !fa2i_planner_lacks_compiler(st) && st != FA2_E_UNSUPPORTED)
         return st;
     if (again.slot == NULL) {
-        attempt->refuted = again.refuted;
-        give_up(attempt, st == FA2_OK ? again.refusal : st, text, again.why);
+        if (st != FA2_OK)
+            fa2i_attempt_refuse(&again, st, text);
+        give_up(attempt, &again, text);
         return FA2_OK;
     }
-    *attempt = (fa2i_attempt){.slot = again.slot, .lost = true};
     if (again.made)
-        again.slot->origin = FA2I_ORIGIN_REMADE;
-    if (!planner->foresees) {
+        again.slot->origin = attempt->lost ? FA2I_ORIGIN_REMADE : FA2I_ORIGIN_REFUSED;
+    if (!planner->foresees && attempt->lost) {
         fa2i_planner_log(planner, "the code of %s is lost, and %s", text,
                          again.made ? "was compiled again"
                                     : "is replaced by that of the same kernel, which was there");
         move_rows(planner, lost, again.slot, fa2i_op_abi(problem));
+    } else if (!planner->foresees && again.made) {
+        fa2i_planner_log(planner, "%s was compiled again, for %s: %s", text, again.slot->target,
+                         attempt->why);
     }
+    *attempt = (fa2i_attempt){.slot = again.slot, .lost = attempt->lost};
     return FA2_OK;
 }
 
-/* Compile a kernel whose record is there and whose code is not. Where there is no record for the class, the attempt
- * stays as it is. */
+/* Compile a kernel whose record is there and whose code is not, or is refused by the driver. Where there is no record
+ * for the class, the attempt stays as it is. */
 static fa2_status revive(fa2i_planner *planner, const fa2i_class *of, const fa2_problem *problem,
                          const fa2i_key *key, fa2i_attempt *attempt)
 {
@@ -115,6 +128,19 @@ static fa2_status revive(fa2i_planner *planner, const fa2i_class *of, const fa2_
     return st;
 }
 
+/* Have a kernel whose code the driver refuses by other code. One that cannot be had so is told. */
+static fa2_status replace_refused(fa2i_planner *planner, const fa2i_class *of,
+                                  const fa2_problem *problem, fa2i_slot *slot,
+                                  fa2i_attempt *attempt)
+{
+    const fa2_status st = revive(planner, of, problem, &slot->key, attempt);
+    if (st == FA2_OK && attempt->slot == NULL) {
+        (void)fa2i_fail(attempt->refusal, "%s: %s", attempt->text, attempt->why);
+        fa2i_planner_pass_over(planner, slot, "a tuned kernel");
+    }
+    return st;
+}
+
 fa2_status fa2i_planner_use_stored(fa2i_planner *planner, const fa2i_class *of,
                                    const fa2_problem *problem, const fa2i_key *key,
                                    fa2i_attempt *ret_attempt)
@@ -126,18 +152,21 @@ fa2_status fa2i_planner_use_stored(fa2i_planner *planner, const fa2i_class *of,
     if (slot == NULL)
         return fa2i_fail(FA2_E_MEMORY, "no memory for a kernel's record");
     if (slot->state == FA2I_SLOT_REFUSED) {
-        (void)fa2i_fail(slot->refusal, "it was refused before");
+        (void)fa2i_slot_fail(slot, slot->loaded.variant.text);
         fa2i_attempt_refuse(ret_attempt, slot->refusal, slot->loaded.variant.text);
     } else if (!fa2i_planner_is_ready(planner, slot)) {
         st = load(planner, of, fa2i_op_abi(problem), slot, ret_attempt);
-        if (st == FA2_OK && !fa2i_planner_is_ready(planner, slot))
+        if (st == FA2_OK && !fa2i_planner_is_ready(planner, slot) &&
+            !fa2i_slot_has_refused_code(slot))
             fa2i_planner_pass_over(planner, slot, "a tuned kernel");
     } else if (check_class(&slot->loaded.variant, of) != FA2_OK) {
         fa2i_attempt_refuse(ret_attempt, FA2_E_NOT_FOUND, slot->loaded.variant.text);
     } else if (slot->origin == FA2I_ORIGIN_REMADE) {
         ret_attempt->lost = true;
     }
-    if (st == FA2_OK && ret_attempt->lost && !fa2i_planner_is_ready(planner, slot))
+    if (st == FA2_OK && fa2i_slot_has_refused_code(slot))
+        st = replace_refused(planner, of, problem, slot, ret_attempt);
+    else if (st == FA2_OK && ret_attempt->lost && !fa2i_planner_is_ready(planner, slot))
         st = revive(planner, of, problem, key, ret_attempt);
     else if (st == FA2_OK && ret_attempt->refusal == FA2_OK)
         ret_attempt->slot = slot;

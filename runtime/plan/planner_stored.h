@@ -1,14 +1,14 @@
 /*
- * Using a kernel of the database; one whose code is lost is compiled again. Errors and threads as in
- * planner.h.
+ * Using a kernel of the database; one whose code is lost, or refused by the driver, is compiled again.
+ * Errors and threads as in planner.h.
  */
 #ifndef FA2I_PLANNER_STORED_H
 #define FA2I_PLANNER_STORED_H
 
 #include "runtime/plan/planner_state.h"
 
-/* Load the kernel of a key, for a problem of this class. One that cannot be used was told. Where its code is lost
- * and can be compiled it is, and what the database knows of it stays. */
+/* Load the kernel of a key, for a problem of this class. One that cannot be used was told. Where its code is lost,
+ * or the driver refuses it, and it can be compiled it is, and what the database knows of it stays. */
 fa2_status fa2i_planner_use_stored(fa2i_planner *planner, const fa2i_class *of,
                                    const fa2_problem *problem, const fa2i_key *key,
                                    fa2i_attempt *ret_attempt);

@@ -1,0 +1,217 @@
+/*
+ * A context on a database whose code this driver refuses, as one does that is older than the compiler: each kernel is
+ * compiled again as code that it takes, and stays what it is in the database.
+ */
+#include "planner_fixture.h"
+
+static const char first[] = "fwd_sm80 d=64 dtype=fp16 causal=1 br=64 bc=32 warps=4 kstages=1 "
+                            "vstages=1 layout=swizzle q=smem fill=whole";
+static const char second[] = "fwd_sm80 d=64 dtype=fp16 causal=1 br=64 bc=64 warps=4 kstages=1 "
+                             "vstages=1 layout=swizzle q=smem fill=whole";
+
+/* Two winners, of 512 and of 1024 rows, as code for these targets. */
+static void begin_with(const char *of_first, const char *of_second)
+{
+    begin();
+    tuned_put(&database, &(tuned_winner){.id = 1,
+                                         .text = first,
+                                         .problem = tuned_problem(1, 512),
+                                         .target = of_first});
+    tuned_put(&database, &(tuned_winner){.id = 2,
+                                         .text = second,
+                                         .problem = tuned_problem(1, 1024),
+                                         .target = of_second});
+    fake_trace_clear();
+}
+
+static void refuse(const char *target, CUresult by)
+{
+    fake.refused = target;
+    fake.refused_by = by;
+}
+
+static int count_in(const char *text, const char *words)
+{
+    int count = 0;
+    for (; (text = strstr(text, words)) != NULL; text += strlen(words))
+        count++;
+    return count;
+}
+
+/* Modules that were loaded, or refused, since. */
+static int loads(void)
+{
+    const int count = count_in(fake.trace, "module_load_data_ex ");
+    fake_trace_clear();
+    return count;
+}
+
+/* Which call of a context loads the first winner. */
+static long find_load(void)
+{
+    fa2_context *context = create();
+    fake_trace_clear();
+    explain(context, tuned_problem(1, 512));
+    const long load = fake_traced("module_load_data_ex");
+    CHECK(load > 0);
+    fa2_context_destroy(context);
+    return load;
+}
+
+static void check_winner(const fa2_explanation *e, const char *text, const char *target)
+{
+    CHECK_EQ(e->rule, FA2_RULE_EXACT);
+    CHECK_STR(e->variant, text);
+    CHECK_STR(e->target, target);
+    CHECK(e->median_us > 12.4 && e->median_us < 12.6);
+    CHECK_CONTAINS(e->reason, "the fastest for this very problem");
+}
+
+/* All that the database has is refused as soon as the first of it is; what is compiled then is PTX, beside it. */
+static void test_cubins_refused(void)
+{
+    begin_with("sm_86", "sm_86");
+    refuse("sm_86", CUDA_ERROR_NO_BINARY_FOR_GPU);
+    fa2_context *context = create();
+    fa2_explanation e = explain(context, tuned_problem(1, 512));
+    check_winner(&e, first, "compute_86");
+    CHECK_EQ(loads(), 2);
+    CHECK_EQ(fake.compile_count, 1);
+    CHECK_CONTAINS(log_of.text, "was compiled again, for compute_86: the driver refuses its sm_86 "
+                                "code (CUDA_ERROR_NO_BINARY_FOR_GPU)");
+    CHECK(strstr(log_of.text, "passed over") == NULL);
+    e = explain(context, tuned_problem(1, 1024));
+    check_winner(&e, second, "compute_86");
+    CHECK_EQ(loads(), 1); /* the PTX alone */
+    e = explain(context, tuned_problem(1, 520));
+    CHECK_STR(e.target, "compute_86");
+    fa2_context_destroy(context);
+    CHECK_EQ(tuned_number(&database, "SELECT count(*) FROM kernel JOIN image ON kernel = kernel.id "
+                                     "WHERE target = 'sm_86'"),
+             2);
+    CHECK_EQ(tuned_number(&database, "SELECT count(*) FROM winner JOIN kernel k ON k.id = kernel "
+                                     "WHERE target = 'sm_86' AND median_us = 12.5"),
+             2);
+
+    const long compiled = fake.compile_count;
+    log_of = (tuned_log){.count = 0};
+    (void)loads();
+    context = create();
+    e = explain(context, tuned_problem(1, 512));
+    check_winner(&e, first, "compute_86");
+    CHECK_EQ(fake.compile_count, compiled);
+    CHECK_EQ(loads(), 2);
+    CHECK_CONTAINS(log_of.text, "the driver loads no sm_86 code");
+    fa2_context_destroy(context);
+
+    refuse(NULL, CUDA_SUCCESS); /* another driver takes what was measured */
+    context = create();
+    e = explain(context, tuned_problem(1, 512));
+    check_winner(&e, first, "sm_86");
+    end(context);
+}
+
+/* An older NVRTC than the one that the driver refuses makes code for it as it is. */
+static void test_older_compiler(void)
+{
+    begin_with("sm_86", "sm_86");
+    const long load = find_load();
+    fake.nvrtc_version = 12080;
+    fa2_context *context = create();
+    fake_fail_driver(load, CUDA_ERROR_NO_BINARY_FOR_GPU);
+    fa2_explanation e = explain(context, tuned_problem(1, 512));
+    check_winner(&e, first, "sm_86");
+    CHECK_EQ(fake.compile_count, 1);
+    fake_trace_clear();
+    e = explain(context, tuned_problem(1, 1024));
+    check_winner(&e, second, "sm_86");
+    CHECK_EQ(fake.compile_count, 2); /* of the newer compiler, too: not tried */
+    CHECK_EQ(loads(), 1);
+    end(context);
+}
+
+/* PTX that is too new for the driver is compiled to machine code. */
+static void test_ptx_refused(void)
+{
+    begin_with("compute_86", "compute_86");
+    refuse("compute_86", CUDA_ERROR_UNSUPPORTED_PTX_VERSION);
+    fa2_context *context = create();
+    const fa2_explanation e = explain(context, tuned_problem(1, 512));
+    check_winner(&e, first, "sm_86");
+    CHECK_CONTAINS(log_of.text, "compute_86 code (CUDA_ERROR_UNSUPPORTED_PTX_VERSION)");
+    end(context);
+}
+
+/* An image that is refused for its own sake says nothing of others. */
+static void test_one_image_refused(void)
+{
+    begin_with("sm_86", "sm_86");
+    const long load = find_load();
+    fa2_context *context = create();
+    fake_fail_driver(load, CUDA_ERROR_INVALID_IMAGE);
+    fa2_explanation e = explain(context, tuned_problem(1, 512));
+    check_winner(&e, first, "sm_86");
+    CHECK_EQ(fake.compile_count, 1);
+    e = explain(context, tuned_problem(1, 1024));
+    check_winner(&e, second, "sm_86");
+    CHECK_EQ(fake.compile_count, 1);
+    end(context);
+}
+
+/* Without a compiler the next kernel is taken, and the cause is said once. */
+static void test_no_compiler(void)
+{
+    const fa2_problem problem = tuned_problem(1, 512);
+    begin_with("sm_86", "compute_86");
+    refuse("sm_86", CUDA_ERROR_NO_BINARY_FOR_GPU);
+    remove_nvrtc();
+    fa2_context *context = create();
+    const fa2_explanation e = explain(context, problem);
+    CHECK_STR(e.variant, second);
+    CHECK_CONTAINS(e.reason, "it replaces the winner fwd_sm80");
+    CHECK_CONTAINS(e.reason, ": the driver refuses its sm_86 code (CUDA_ERROR_NO_BINARY_FOR_GPU), "
+                             "and there is no NVRTC to compile it again");
+    CHECK_EQ(count_in(e.reason, first), 1);
+    CHECK_EQ(count_in(log_of.text, "CUDA_ERROR_NO_BINARY_FOR_GPU"), 1);
+    end(context);
+
+    begin_with("sm_86", "sm_86");
+    refuse("sm_86", CUDA_ERROR_NO_BINARY_FOR_GPU);
+    remove_nvrtc();
+    context = create();
+    CHECK_EQ(fa2_prepare(context, &problem), FA2_E_NO_NVRTC);
+    CHECK_CONTAINS(fa2_last_message(), "none can be compiled");
+    CHECK_EQ(loads(), 1);
+    CHECK_EQ(count_in(log_of.text, "CUDA_ERROR_NO_BINARY_FOR_GPU"), 1);
+    end(context);
+    unsetenv("FA2_NVRTC_LIBRARY");
+}
+
+/* What was compiled in the refused code's place serves where there is no compiler any more. */
+static void test_compiled_before(void)
+{
+    begin_with("sm_86", "sm_86");
+    refuse("sm_86", CUDA_ERROR_NO_BINARY_FOR_GPU);
+    fa2_context *context = create();
+    explain(context, tuned_problem(1, 512));
+    fa2_context_destroy(context);
+    remove_nvrtc();
+    context = create();
+    const fa2_explanation e = explain(context, tuned_problem(1, 512));
+    CHECK_EQ(e.rule, FA2_RULE_EXACT);
+    CHECK_STR(e.variant, first);
+    CHECK_STR(e.target, "compute_86");
+    end(context);
+    unsetenv("FA2_NVRTC_LIBRARY");
+}
+
+int main(void)
+{
+    test_compiled_before();
+    test_cubins_refused();
+    test_older_compiler();
+    test_ptx_refused();
+    test_one_image_refused();
+    test_no_compiler();
+    return check_done();
+}
