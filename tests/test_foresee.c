@@ -88,7 +88,8 @@ static void foresee(const fa2_problem *problem, bool here, fa2i_foreseen *out)
     const fa2_status st = fa2i_cache_open(database.path, FA2I_CACHE_READ, NULL, NULL, &cache);
     CHECK(st == FA2_OK || st == FA2_E_NOT_FOUND);
     CHECK_EQ(fa2i_foresight_init(&foresight, generator, cache, database.path, &card), FA2_OK);
-    foresight.here = here;
+    if (here)
+        fa2i_foresight_be_here(&foresight);
     if (never_compile)
         foresight.planner.no_compiler = FA2_E_FORBIDDEN;
     fake_trace_clear();

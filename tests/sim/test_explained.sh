@@ -97,6 +97,23 @@ agree 0 exact good.db "UPDATE verification SET outcome = 'hang' WHERE kernel NOT
 lacks said "for the next"
 has said "failed its verification (hang)"
 
+# ---- cubins, which this driver refuses: the same kernels as PTX, beside them; without NVRTC there is nothing ----
+run 0 build --arch sm_86 --shape $shape --db cubins.db
+agree 0 arch cubins.db "SELECT 1"
+has said "code      the driver refuses what the database has: compiled again at the first call"
+has json '"lost":false,"refused":true'
+has err "was compiled again, for compute_86: the driver refuses its sm_86 code (CUDA_ERROR_NO_BINARY_FOR_GPU)"
+run 0 explain --shape $shape --device 0 --db called.db
+has out "code      in the database"
+export FA2_NVRTC_LIBRARY=$without
+cp called.db both.db
+agree 0 arch both.db "SELECT 1" # what was compiled then serves where nothing can be compiled
+agree 1 none cubins.db "SELECT 1"
+has err "the driver refuses its sm_86 code (CUDA_ERROR_NO_BINARY_FOR_GPU), and there is no NVRTC to compile it again"
+unset FA2_NVRTC_LIBRARY
+run 0 explain --shape $shape --arch sm_86 --db cubins.db # of a card elsewhere nothing is known
+has out "code      in the database"
+
 # ---- a database that is only read keeps nothing ----
 [ "$(id -u)" -eq 0 ] || {
     rm -f explained.db

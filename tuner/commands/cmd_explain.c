@@ -143,7 +143,8 @@ static fa2_status explain_on(session *s, const fa2i_card *card)
     fa2_status st = FA2_OK;
     FA2_TRY(fa2i_foresight_init(&foresight, s->generator, s->cache, s->path, card));
     FA2_TRY(fa2i_foresight_find_share(&foresight));
-    foresight.here = s->options.device >= 0;
+    if (s->options.device >= 0)
+        fa2i_foresight_be_here(&foresight);
     if (s->options.never_compile)
         foresight.planner.no_compiler = FA2_E_FORBIDDEN;
     for (size_t i = 0; i < s->options.shapes.count; i++)

@@ -141,7 +141,9 @@ static void print_kernel(const fa2i_explained *e, FILE *out)
     fprintf(out, "\ncode      %s",
             f->compiled ? "in the database"
             : f->lost   ? "lost: compiled again at the first call, and "
-                        : "compiled at the first call, and ");
+            : f->refused
+                ? "the driver refuses what the database has: compiled again at the first call, and "
+                : "compiled at the first call, and ");
     if (!f->compiled)
         fprintf(out, "%s%s", e->kept, f->supposed ? "; that takes NVRTC, which is not here" : "");
     fputc('\n', out);
@@ -412,8 +414,9 @@ static void print_kernel_json(const fa2i_explained *e, FILE *out)
     const fa2i_decision *d = &f->decision;
     const fa2i_step *step = fa2i_recipe_main(&f->variant.recipe);
     print_text_json(out, "variant", f->variant.text);
-    fprintf(out, "\"threads\":%d,\"smem_bytes\":%d,\"compiled\":%s,\"lost\":%s,", step->threads,
-            step->smem_bytes, f->compiled ? "true" : "false", f->lost ? "true" : "false");
+    fprintf(out, "\"threads\":%d,\"smem_bytes\":%d,\"compiled\":%s,\"lost\":%s,\"refused\":%s,",
+            step->threads, step->smem_bytes, f->compiled ? "true" : "false",
+            f->lost ? "true" : "false", f->refused ? "true" : "false");
     if (f->registers > 0)
         fprintf(out, "\"registers\":%d,\"spill_bytes\":%d,", f->registers, f->spill_bytes);
     else

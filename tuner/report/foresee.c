@@ -55,6 +55,15 @@ fa2_status fa2i_foresight_find_share(fa2i_foresight *f)
     return fa2i_share_find(&f->planner.share);
 }
 
+void fa2i_foresight_be_here(fa2i_foresight *f)
+{
+    char target[16];
+    f->here = true;
+    snprintf(target, sizeof target, "sm_%d", f->device.card.arch);
+    if (f->planner.as_ptx)
+        fa2i_kernels_note_refused(&f->planner.kernels, target, 0, CUDA_ERROR_NO_BINARY_FOR_GPU);
+}
+
 void fa2i_foresight_done(fa2i_foresight *f)
 {
     f->planner.generator = NULL; /* borrowed, as is the database */
@@ -98,6 +107,7 @@ static void take_plan(const fa2i_plan *plan, fa2i_foreseen *out)
     out->variant = slot->loaded.variant;
     out->compiled = slot->origin == FA2I_ORIGIN_STORED;
     out->lost = slot->origin == FA2I_ORIGIN_REMADE;
+    out->refused = slot->origin == FA2I_ORIGIN_REFUSED;
     if (out->compiled)
         out->key = slot->key;
     out->registers = slot->loaded.registers;

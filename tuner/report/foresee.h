@@ -1,7 +1,8 @@
 /*
  * What the runtime would decide for a problem on a card, without compiling, loading or launching: by the runtime's
- * own planner, as one that foresees (runtime/plan/planner_state.h). Not foreseen: a driver that refuses a kernel, and
- * how a kernel turns out that was never compiled.
+ * own planner, as one that foresees (runtime/plan/planner_state.h). Not foreseen: a driver that refuses code, which
+ * would have to be asked, on the device; and how a kernel turns out that was never compiled. Of a software device it is
+ * known that it takes PTX alone.
  *
  * Times in us. Errors: FA2_E_UNSUPPORTED when no family serves the problem on the card's SM; those of the
  * generator. Not thread-safe.
@@ -32,6 +33,7 @@ typedef struct fa2i_foreseen {
     fa2i_key key;         /* of that record; zeros if it is not in the database */
     bool compiled;        /* its code is in the database, and sound; else it would be compiled */
     bool lost;            /* it is a kernel of the database, and that code is lost */
+    bool refused;         /* likewise, and the driver takes no such code */
     int registers, spill_bytes; /* if the database knows them; else 0: PTX has no registers yet */
     fa2i_option *options;       /* every kernel that was considered, the best first; owned */
     size_t option_count;
@@ -44,7 +46,7 @@ typedef struct fa2i_foresight {
     fa2i_generator *generator; /* borrowed */
     fa2i_device device;        /* its card, and no device */
     fa2i_planner planner;
-    bool here; /* the card is this machine's: what is missing here is missing to the call */
+    bool here; /* by fa2i_foresight_be_here */
     bool told_unknown[FA2I_OPS];
 } fa2i_foresight;
 
@@ -53,6 +55,9 @@ typedef struct fa2i_foresight {
 fa2_status fa2i_foresight_init(fa2i_foresight *foresight, fa2i_generator *generator,
                                fa2i_cache *cache, const char *path, const fa2i_card *card);
 fa2_status fa2i_foresight_find_share(fa2i_foresight *foresight);
+
+/* The card is this machine's: what is missing here is missing to the call, and what takes no cubins takes none. */
+void fa2i_foresight_be_here(fa2i_foresight *foresight);
 void fa2i_foresight_done(fa2i_foresight *foresight); /* zeroed objects are fine */
 
 /* FA2_OK also where the call would fail. On FA2_OK *ret_foreseen belongs to the caller (fa2i_foreseen_done). */
