@@ -160,6 +160,24 @@ run 1 check --db lost.db
 run 0 --device 0 $shapes --db lost.db
 run 0 check --db lost.db
 
+# A winner without code that is no candidate now is measured again, and then nothing is left to be done.
+cp whole.db stray.db
+sqlite3 stray.db "
+    create temp table kernels as select * from kernel where id in (select kernel from winner);
+    update kernels set id = id + 1000, key = randomblob(32);
+    insert into kernel select * from kernels;
+    create temp table verdicts as select * from verification where kernel in (select kernel from winner);
+    update verdicts set kernel = kernel + 1000;
+    insert into verification select * from verdicts;
+    update winner set kernel = kernel + 1000;"
+run 0 --device 0 --shape $shape --db stray.db --dry-run
+has out "to compile: 0, to verify: 0, problems to measure: 1"
+lacks out "its code is lost"
+run 0 --device 0 --shape $shape --db stray.db
+has err "problems: 1 modelled"
+lacks err "still to compile"
+lacks out "its code is lost"
+
 # ---- variants that all fail ----
 for fault in fault hang; do
     rm -f dead.db

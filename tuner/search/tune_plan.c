@@ -117,6 +117,7 @@ static fa2_status find_settled(fa2i_tune *tune, fa2i_tune_problem *problem, bool
     st = find_proven_winner(tune, problem, ret_settled);
     *ret_settled =
         *ret_settled && (among || !problem->lost); /* what is no candidate is not compiled */
+    problem->lost = problem->lost && *ret_settled;
     return st;
 }
 
@@ -127,6 +128,8 @@ fa2_status fa2i_tune_look_again(fa2i_tune *tune, fa2i_tune_problem *problem)
     if (problem->state != FA2I_PROBLEM_OPEN || tune->options.force)
         return FA2_OK;
     const fa2_status st = find_settled(tune, problem, &settled);
+    settled = settled && !problem->lost; /* mending was before: it is measured, with its code */
+    problem->lost = false;
     /* One that was there already, and was not proven, was proven by this run: it is measured
      * again. */
     const bool fresh = memcmp(&before.kernel, &problem->winner.kernel, sizeof before.kernel) != 0 ||
