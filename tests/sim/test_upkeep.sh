@@ -152,9 +152,9 @@ run 0 check --db lost.db
 cp whole.db lost.db
 sqlite3 lost.db "update kernel set variant = replace(variant, 'fwd_sm80', 'fwd_sm81') where id in
     (select kernel from winner)"
-run 0 gc --db lost.db
+run 1 gc --db lost.db
 has err "there is no family 'fwd_sm81'"
-has err "of 1 no code can be made here; tuning their problems again gives these other winners"
+has err "for 1 kernel no code can be made here: tune the problems again that it won, or fa2-tune forget --variant TEXT"
 run 1 check --db lost.db
 # shellcheck disable=SC2086
 run 0 --device 0 $shapes --db lost.db
@@ -177,6 +177,28 @@ run 0 --device 0 --shape $shape --db stray.db
 has err "problems: 1 modelled"
 lacks err "still to compile"
 lacks out "its code is lost"
+# What a winner of another version of fa2 computed is not what this one does: its times are not those of a kernel that
+# this one compiles.
+old=dropout=1,$shape
+rm -f old.db new.db
+run 0 --device 0 --shape $old --db old.db
+sqlite3 old.db "update kernel set recipe = replace(recipe, ' abi=3 ', ' abi=2 '), key = randomblob(32);
+    delete from image"
+cp old.db before.db
+run 1 gc --db old.db
+has out "compiled 0 of 1 kernel of winners without code"
+has err "is of another version of fa2, which computes or launches such kernels otherwise"
+has err "for 1 kernel no code can be made here: tune the problems again that it won, or fa2-tune forget --variant TEXT"
+rows="select group_concat(hex(key) || recipe) from (select * from kernel join winner on kernel = id)"
+is "$rows" "$(sqlite3 before.db "$rows")" old.db
+run 0 export old.jsonl --db old.db
+run 1 import old.jsonl --db new.db
+has out "compiled 0 of 1 kernel without code here"
+has err "is of another version of fa2"
+is "$rows" "$(sqlite3 before.db "$rows")" new.db
+run 0 --device 0 --shape $old --db old.db
+has err "problems: 1 modelled"
+run 0 check --db old.db
 
 # ---- variants that all fail ----
 for fault in fault hang; do

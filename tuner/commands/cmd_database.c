@@ -97,9 +97,9 @@ static void print_cleanup(const fa2i_cache *cache, const fa2i_cache_cleanup *cle
 }
 
 /* Code for the winners that lost it, or never had it: their measurements stay. No NVRTC is no failure: a call does the
- * same where it is. *ret_failed: some do not compile, so they cannot serve. */
+ * same where it is. */
 static fa2_status give_code(fa2i_cache *cache, const fa2i_options *options,
-                            const volatile sig_atomic_t *stop, bool *ret_failed)
+                            const volatile sig_atomic_t *stop, fa2i_recompiled *ret_recompiled)
 {
     fa2i_recompiled of = {0};
     fa2i_generator *generator = NULL;
@@ -118,12 +118,12 @@ static fa2_status give_code(fa2i_cache *cache, const fa2i_options *options,
         printf("compiled %zu of %zu kernel%s of winners without code\n", of.compiled, of.wanted,
                fa2i_plural(of.wanted));
     if (st == FA2_OK && of.unknown > 0)
-        fprintf(
-            stderr,
-            "fa2-tune: of %zu no code can be made here; tuning their problems again gives these "
-            "other winners, fa2-tune forget --variant TEXT drops them\n",
-            of.unknown);
-    *ret_failed = of.failed > 0;
+        fprintf(stderr,
+                "fa2-tune: for %zu kernel%s no code can be made here: tune the problems again that %s won, or "
+                "fa2-tune forget --variant TEXT drops what is known of %s\n",
+                of.unknown, fa2i_plural(of.unknown), of.unknown == 1 ? "it" : "they",
+                of.unknown == 1 ? "it" : "them");
+    *ret_recompiled = of;
     return st;
 }
 
@@ -133,14 +133,14 @@ int fa2i_cmd_gc(int argc, char **argv)
     fa2i_options options = {0};
     fa2i_cache *cache = NULL;
     fa2i_cache_cleanup cleanup = {0};
-    bool failed = false;
+    fa2i_recompiled recompiled = {0};
     fa2_status st = FA2_OK;
     FA2_TRY(fa2i_options_parse(argc, argv, FA2I_OPT_DB | FA2I_OPT_JOBS, &options));
     FA2_TRY(open_existing(options.db, FA2I_CACHE_REPAIR, &cache));
     FA2_TRY(fa2i_cache_gc(cache, FA2I_SPARE_BYTES, &cleanup));
     print_cleanup(cache, &cleanup);
-    FA2_TRY(give_code(cache, &options, stop, &failed));
-    if (failed) {
+    FA2_TRY(give_code(cache, &options, stop, &recompiled));
+    if (recompiled.failed > 0) { /* they cannot serve */
         FA2_TRY(fa2i_cache_gc(cache, FA2I_SPARE_BYTES, &cleanup));
         print_cleanup(cache, &cleanup);
     }
@@ -149,7 +149,9 @@ done:
     fa2i_options_done(&options);
     if (st == FA2_OK && *stop != 0)
         return FA2I_EXIT_INTERRUPTED;
-    return st == FA2_OK ? FA2I_EXIT_OK : fa2i_report_failure(st);
+    if (st != FA2_OK)
+        return fa2i_report_failure(st);
+    return recompiled.unknown > 0 ? FA2I_EXIT_FAILED : FA2I_EXIT_OK;
 }
 
 /* ---- forget ---- */

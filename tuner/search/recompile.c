@@ -1,3 +1,9 @@
+/*
+ * How: a job for each record, compiled side by side; each is bound as it is finished, so that a stop keeps what was done.
+ *
+ * - What is made must compute what the record's kernel did, or its times would be another's: its abi must be the same.
+ * - The recipe is the generator's: what a record says differently is told, and not launched by.
+ */
 #include "tuner/search/recompile.h"
 
 #include <stdlib.h>
@@ -31,7 +37,7 @@ static void work_done(work *w)
     fa2i_free(w->kernels);
 }
 
-/* The target here for an exporter's: its "sm_90" is PTX where this NVRTC does not know sm_90. */
+/* The target here for a record's: its "sm_90" is PTX where this NVRTC does not know sm_90. */
 static fa2_status target_here(const char *name, fa2i_target *ret_target)
 {
     const char *number = strchr(name, '_');
@@ -39,16 +45,20 @@ static fa2_status target_here(const char *name, fa2i_target *ret_target)
     return fa2i_target_for(number == NULL ? 0 : (int)strtol(number + 1, NULL, 10), ptx, ret_target);
 }
 
-/* A wrong number makes the kernel read or write outside of its tensors. */
-static void compare_launch(work *w, const fa2i_variant *ours, const fa2i_variant *theirs)
+/* A wrong number makes the kernel read or write outside of its tensors. FA2_E_UNSUPPORTED: it is another kernel. */
+static fa2_status compare_launch(work *w, const fa2i_variant *ours, const fa2i_variant *theirs)
 {
+    if (ours->recipe.abi != theirs->recipe.abi)
+        return fa2i_fail(FA2_E_UNSUPPORTED, "is of another version of fa2, which computes or launches such kernels "
+                                            "otherwise");
     if (strcmp(ours->recipe.text, theirs->recipe.text) != 0)
-        fa2i_note(&w->progress, "%s: the file would launch it otherwise; this fa2's way is taken",
+        fa2i_note(&w->progress, "%s: its record would launch it otherwise; this fa2's way is taken",
                   ours->text);
+    return FA2_OK;
 }
 
-/* Make a job of a record. One that an earlier fa2 left and this does not know, and one for an SM that this NVRTC makes
- * no code for, is noted and counted; scripts that fail say nothing about it. */
+/* Make a job of a record. One that another fa2 left and this does not know, or knows as another kernel, and one for an
+ * SM that this NVRTC makes no code for, is noted and counted; scripts that fail say nothing about it. */
 static fa2_status add_job(work *w, const fa2i_kernel *kernel)
 {
     fa2i_compile_job job = {0};
@@ -56,9 +66,10 @@ static fa2_status add_job(work *w, const fa2i_kernel *kernel)
     if (st == FA2_OK)
         st = fa2i_generator_variant(w->generator, kernel->variant.text, &job.variant);
     if (st == FA2_OK)
+        st = compare_launch(w, &job.variant, &kernel->variant);
+    if (st == FA2_OK)
         st = fa2i_generator_source(w->generator, kernel->variant.text, &job.source);
     if (st == FA2_OK) {
-        compare_launch(w, &job.variant, &kernel->variant);
         w->origins[w->job_count] = kernel;
         w->jobs[w->job_count++] = job;
         return FA2_OK;

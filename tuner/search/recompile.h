@@ -3,7 +3,8 @@
  *
  * The variant of each is expanded and compiled by this fa2 and this NVRTC; where that gives another key (another
  * compiler), what refers to the old kernel is bound to the new one. How a kernel is launched follows from its
- * variant, so the generator says it, not the database.
+ * variant, so the generator says it, not the database; but a record whose recipe has another abi is of a kernel
+ * that computes or is launched otherwise (runtime/base/recipe.h), and none here is what was measured.
  */
 #ifndef FA2I_RECOMPILE_H
 #define FA2I_RECOMPILE_H
@@ -13,12 +14,13 @@
 #include "runtime/lua/generator.h"
 
 typedef struct fa2i_recompiled {
-    size_t
-        wanted; /* kernels of winners without code, but for those that are known not to compile */
+    /* Kernels of winners without code, but for those that are known not to compile. */
+    size_t wanted;
     size_t compiled;
-    size_t failed; /* do not compile here, which is recorded */
-    size_t
-        unknown; /* this fa2 has no such variant, or this NVRTC no such SM: they stay as they are */
+    /* Do not compile here, which is recorded. */
+    size_t failed;
+    /* This fa2 has no such variant, or another of that abi, or this NVRTC no such SM: they stay as they are. */
+    size_t unknown;
 } fa2i_recompiled;
 
 /* What cannot be compiled is told on stderr. FA2_E_NO_NVRTC: some are wanted, as *ret_recompiled says, and there is
