@@ -142,7 +142,7 @@ static fa2_status print_measurements(fa2i_cache *cache, FILE *out)
     return fa2i_cache_print_measurements_json(cache, &problem, 1, NULL, out);
 }
 
-/* Of two problems, one array. */
+/* Of several problems, one array. */
 static fa2_status print_both(fa2i_cache *cache, FILE *out)
 {
     const fa2_problem problems[] = {sample_problem(8), sample_problem(512), sample_problem(1024)};

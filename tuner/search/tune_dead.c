@@ -52,7 +52,7 @@ static void say_dead(const size_t *counts, fa2i_tune_problem *problem)
     snprintf(
         problem->message, sizeof problem->message,
         "no variant can run (%s): fa2-tune show says why, and fa2-tune forget --failures (with "
-        "--shape: this problem's alone) lets the next tuning try them again",
+        "--shape: this problem's kind alone) lets the next tuning try them again",
         list);
 }
 
