@@ -136,6 +136,44 @@ static void test_contradictions(void)
                   message);
 }
 
+/* --op and the column op: rows that name another operation are left out, wherever --op stands; those that name none are
+ * for it. */
+static void test_ops_of_files(void)
+{
+    static const char named[] = "op_named.csv", unnamed[] = "op_unnamed.csv";
+    static const char *const rows[] = {"op,batch,heads_q,heads_kv,seq_q,seq_k,head_dim,dtype,causal\n"
+                                       "forward,1,2,2,48,48,16,fp16,0\nbackward,1,2,2,48,48,16,fp16,0\n"
+                                       "forward,1,2,2,49,49,16,fp16,0\n,1,2,2,50,50,16,fp16,0\n",
+                                       "batch,heads_q,heads_kv,seq_q,seq_k,head_dim,dtype,causal\n"
+                                       "1,2,2,48,48,16,fp16,0\n"};
+    fa2i_options o = {0};
+    for (int i = 0; i < 2; i++) {
+        FILE *file = fopen(i == 0 ? named : unnamed, "w");
+        CHECK(file != NULL && fputs(rows[i], file) >= 0 && fclose(file) == 0);
+    }
+    CHECK_EQ(parse("--shapes op_named.csv --op backward", FA2I_OPT_SHAPES, &o), FA2_OK);
+    CHECK(o.shapes.count == 2 && o.shapes.left_out == 2);
+    CHECK(o.shapes.items[0].op == FA2_OP_BACKWARD && o.shapes.items[0].seq_q == 48);
+    CHECK(o.shapes.items[1].op == FA2_OP_BACKWARD && o.shapes.items[1].seq_q == 50);
+    fa2i_options_done(&o);
+    CHECK_EQ(parse("--op=all --shapes op_named.csv", FA2I_OPT_SHAPES, &o), FA2_OK);
+    CHECK(o.shapes.count == 5 && o.shapes.left_out == 0);
+    fa2i_options_done(&o);
+    CHECK_EQ(parse("--shapes op_named.csv", FA2I_OPT_SHAPES, &o), FA2_OK);
+    CHECK(o.shapes.count == 4 && o.shapes.items[3].op == FA2_OP_FORWARD);
+    fa2i_options_done(&o);
+    CHECK_EQ(parse("--op backward --shapes op_unnamed.csv", FA2I_OPT_SHAPES, &o), FA2_OK);
+    CHECK(o.shapes.count == 1 && o.shapes.items[0].op == FA2_OP_BACKWARD);
+    fa2i_options_done(&o);
+    FILE *file = fopen(named, "w"); /* all of it is another's: no preset in its place */
+    CHECK(file != NULL && fputs("batch,heads_q,heads_kv,seq_q,seq_k,head_dim,dtype,causal,op\n"
+                                "1,2,2,48,48,16,fp16,0,forward\n", file) >= 0 && fclose(file) == 0);
+    check_refused("--op backward --shapes op_named.csv", FA2I_OPT_SHAPES | FA2I_OPT_JOBS,
+                  "--op backward leaves nothing: the column op of the shapes names another operation in all of 1 row; "
+                  "leave --op out, or name that one");
+    CHECK_EQ(remove(named) + remove(unnamed), 0);
+}
+
 /* What is read of a database: filters, and the problems of show. */
 static void test_filters(void)
 {
@@ -273,6 +311,7 @@ int main(void)
     test_shapes_accumulate();
     test_ops();
     test_contradictions();
+    test_ops_of_files();
     test_filters();
     test_wrong();
     test_wrong_numbers();

@@ -18,8 +18,9 @@
     "                    many come first; \"-\" is standard input\n"                               \
     "  --shape TEXT      KEY=VALUE,... (below), for example Hq=8,Sq=512,D=64,causal=1\n"           \
     "  --op OPS          forward, backward or all: what the shapes are for; default: both for\n"   \
-    "                    presets, else forward, unless a shape says op=backward itself, which\n"   \
-    "                    --op must not contradict\n"
+    "                    presets, else forward. Rows of a file, or of a program, whose column op\n" \
+    "                    names their operation keep it, and the others' are left out; of a\n"      \
+    "                    --shape op=backward it must be one that --op names\n"
 #define DEVICE_HELP                                                                                \
     "  --device D        a device of this machine by its number (fa2-tune devices), any by a "     \
     "part\n"                                                                                       \

@@ -64,6 +64,18 @@ has out "calls,op,batch"
 "$tune" --device 0 --shapes - <calls.csv >out 2>err || fail "--shapes -: status $?"
 ran="--shapes -"
 has err "2 tuned already"
+# Rows that name their operation, and --op: of a file, of a program, of both.
+echo batch,heads_q,heads_kv,seq_q,seq_k,head_dim,dtype,causal,op >ops.csv
+printf '1,2,2,48,48,16,fp16,0,forward\n1,2,2,49,49,16,fp16,0,backward\n' >>ops.csv
+run 0 --device 0 --dry-run --db new.db --shapes ops.csv --op backward
+has out "op=backward B=1 Hq=2 Hkv=2 Sq=49"
+lacks out "Sq=48"
+has err "--op backward leaves out 1 row whose column op names another operation"
+run 2 --device 0 --dry-run --db new.db --op backward -- "$client" 1 2 48 16 1
+has err "--op backward leaves nothing: the column op of the shapes names another operation in all of 1 row"
+run 0 --device 0 --dry-run --db new.db --op backward --shapes ops.csv -- "$client" 1 2 48 16 1
+has err "--op backward leaves out 2 rows whose column op names another operation"
+rm ops.csv
 # Files that cannot be.
 FA2_CAPTURE=/nonexistent/calls.csv
 export FA2_CAPTURE

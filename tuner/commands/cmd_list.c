@@ -360,7 +360,7 @@ int fa2i_cmd_show(int argc, char **argv)
     FA2_TRY(fa2i_options_parse(
         argc, argv, FA2I_OPT_SHAPES | FA2I_OPT_FILTER_SHOWN | FA2I_OPT_DB | FA2I_OPT_JSON,
         &options));
-    if (options.shapes.count == 0 && options.ops == 0 && !fa2i_filter_is_given(&options.filter))
+    if (options.shapes.count == 0 && options.shapes.ops == 0 && !fa2i_filter_is_given(&options.filter))
         FA2_TRY(fa2i_fail(FA2_E_INVALID, "show needs --shape, --op or --device, for example "
                                          "--shape Hq=8,Sq=512,D=64 or --device all"));
     FA2_TRY(fa2i_filter_find_device(&options));

@@ -12,6 +12,7 @@
 #include "runtime/base/alloc.h"
 #include "tuner/commands/all_devices.h"
 #include "tuner/commands/database.h"
+#include "tuner/commands/filter_options.h"
 #include "tuner/commands/interrupt.h"
 #include "tuner/commands/program.h"
 #include "tuner/search/tune.h"
@@ -179,6 +180,8 @@ static fa2_status find_problems(fa2i_tune *tune, bool *ret_program_failed)
     if (options->program != NULL)
         FA2_TRY(fa2i_program_run(options->program, options->db, options->json, tune->stop,
                                  &options->shapes, ret_program_failed));
+    if (options->program != NULL)
+        FA2_TRY(fa2i_options_say_left_out(options));
     FA2_TRY(fa2i_shapes_condense(&options->shapes, &dropped));
     if (dropped > 0)
         fprintf(stderr, "%zu problems that differ little from others are left to those\n", dropped);

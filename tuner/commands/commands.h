@@ -23,10 +23,8 @@ enum { FA2I_ARCHS_MAX = 32, FA2I_DEVICE_ALL = -2 };
 
 /* Every option that a command can take; each command accepts a subset (fa2i_options_parse). */
 typedef struct fa2i_options {
-    fa2i_shapes shapes; /* --preset, --shapes, --shape, in order; for the operations of --op */
+    fa2i_shapes shapes; /* --preset, --shapes, --shape, in order; --op is shapes.ops */
     bool reads_stdin;   /* one of the --shapes is - */
-    unsigned ops;       /* --op, bits 1 << fa2_op; 0: as the shapes say */
-    unsigned shape_ops; /* that a --shape says itself, op=backward */
     int device;         /* --device; -1: not given; FA2I_DEVICE_ALL */
     int archs[FA2I_ARCHS_MAX]; /* --arch sm_86,sm_89: 86, 89 */
     size_t arch_count;

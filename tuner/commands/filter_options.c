@@ -9,6 +9,7 @@
 #include <string.h>
 #include "runtime/base/problem.h"
 #include "runtime/cuda/device.h"
+#include "tuner/report/progress.h"
 
 bool fa2i_whole_parse(const char *text, int limit, int *ret_number)
 {
@@ -23,11 +24,24 @@ bool fa2i_whole_parse(const char *text, int limit, int *ret_number)
 
 /* ---- shapes and operations ---- */
 
-/* Note the operation that a shape says itself. */
-static void note_op(const fa2i_problem_text *fields, fa2i_options *options)
+/* The first of some operations. */
+static const char *op_word(unsigned ops)
 {
-    if (fields->given[FA2I_FIELD_op])
-        options->shape_ops |= 1u << fields->problem.op;
+    int32_t op = 0;
+    while ((ops >> op & 1u) == 0)
+        op++;
+    return fa2i_field_word(FA2I_FIELD_op, op);
+}
+
+/* --op beside the operation that a shape says itself. */
+static fa2_status check_op(const fa2i_problem_text *fields, const fa2i_options *options)
+{
+    const unsigned ops = options->shapes.ops, own = 1u << fields->problem.op;
+    if (ops == 0 || !fields->given[FA2I_FIELD_op] || (ops & own) != 0)
+        return FA2_OK;
+    return fa2i_fail(FA2_E_INVALID,
+                     "--op %s contradicts --shape, which says op=%s; leave out one of them",
+                     op_word(ops), op_word(own));
 }
 
 fa2_status fa2i_options_apply_shape(const char *value, fa2i_options *options)
@@ -35,10 +49,8 @@ fa2_status fa2i_options_apply_shape(const char *value, fa2i_options *options)
     fa2i_problem_text fields;
     fa2_status st = fa2i_shape_fields(value, &fields);
     if (st == FA2_OK)
-        st = fa2i_shapes_add_text(&options->shapes, value);
-    if (st == FA2_OK)
-        note_op(&fields, options);
-    return st;
+        st = check_op(&fields, options);
+    return st == FA2_OK ? fa2i_shapes_add_text(&options->shapes, value) : st;
 }
 
 static void filter_field(fa2i_filter *filter, int field, int32_t value)
@@ -50,7 +62,9 @@ static void filter_field(fa2i_filter *filter, int field, int32_t value)
 fa2_status fa2i_filter_apply_shape(const char *value, fa2i_options *options)
 {
     fa2i_problem_text fields;
-    const fa2_status st = fa2i_shape_fields(value, &fields);
+    fa2_status st = fa2i_shape_fields(value, &fields);
+    if (st == FA2_OK)
+        st = check_op(&fields, options);
     if (st != FA2_OK)
         return st;
     bool any = false;
@@ -60,7 +74,6 @@ fa2_status fa2i_filter_apply_shape(const char *value, fa2i_options *options)
         any = true;
         filter_field(&options->filter, field, fa2i_field_get(&fields.problem, field));
     }
-    note_op(&fields, options);
     return any ? FA2_OK
                : fa2i_fail(FA2_E_INVALID,
                            "--shape \"%s\": expected KEY=VALUE,..., for example "
@@ -89,23 +102,10 @@ fa2_status fa2i_filter_apply_shown(const char *value, fa2i_options *options)
     return fa2i_filter_apply_shape(value, options);
 }
 
-/* The first of some operations. */
-static const char *op_word(unsigned ops)
+void fa2i_filter_settle_op(fa2i_options *options, int accepted)
 {
-    int32_t op = 0;
-    while ((ops >> op & 1u) == 0)
-        op++;
-    return fa2i_field_word(FA2I_FIELD_op, op);
-}
-
-fa2_status fa2i_options_settle_ops(fa2i_options *options, int accepted)
-{
-    const unsigned ops = options->ops, others = options->shape_ops & ~ops;
+    const unsigned ops = options->shapes.ops;
     const bool one = ops != 0 && (ops & (ops - 1)) == 0;
-    if (ops != 0 && others != 0)
-        return fa2i_fail(FA2_E_INVALID,
-                         "--op %s contradicts --shape, which says op=%s; leave out one of them",
-                         op_word(ops), op_word(others));
     /* Of a problem that show names nothing else is asked for; all its filter says may be the operation. */
     const bool filters =
         (accepted & FA2I_OPT_FILTER) || ((accepted & FA2I_OPT_FILTER_SHOWN) &&
@@ -113,7 +113,22 @@ fa2_status fa2i_options_settle_ops(fa2i_options *options, int accepted)
     for (int32_t op = 0; one && filters && ops >> op != 0; op++)
         if (ops >> op & 1u)
             filter_field(&options->filter, FA2I_FIELD_op, op);
-    return ops == 0 ? FA2_OK : fa2i_shapes_for_ops(&options->shapes, ops);
+}
+
+fa2_status fa2i_options_say_left_out(const fa2i_options *options)
+{
+    const size_t rows = options->shapes.left_out;
+    if (rows == 0)
+        return FA2_OK;
+    const char *word = op_word(options->shapes.ops);
+    if (options->shapes.count == 0)
+        return fa2i_fail(FA2_E_INVALID,
+                         "--op %s leaves nothing: the column op of the shapes names another operation in all of %zu "
+                         "row%s; leave --op out, or name that one", word, rows, fa2i_plural(rows));
+    if (options->device != FA2I_DEVICE_ALL) /* each device's tuner says it itself */
+        fprintf(stderr, "fa2-tune: --op %s leaves out %zu row%s whose column op names another operation\n", word, rows,
+                fa2i_plural(rows));
+    return FA2_OK;
 }
 
 /* ---- devices and variants ---- */

@@ -25,9 +25,13 @@ fa2_status fa2i_filter_apply_shown(const char *value, fa2i_options *options);
 fa2_status fa2i_filter_apply_device(const char *value, fa2i_options *options);
 fa2_status fa2i_filter_apply_variant(const char *value, fa2i_options *options);
 
-/* When all options are read: the problems, and the filter, are for the operations of --op. A --shape that says another
- * one contradicts it, and is refused. */
-fa2_status fa2i_options_settle_ops(fa2i_options *options, int accepted);
+/* When all options are read: the filter is for the operation of --op. (The shapes are already, for that is looked for
+ * before the others; a --shape that says another one contradicts it, and is refused.) */
+void fa2i_filter_settle_op(fa2i_options *options, int accepted);
+
+/* When all shapes are read: how many rows of files --op left out, on standard error; FA2_E_INVALID where there is
+ * nothing else. */
+fa2_status fa2i_options_say_left_out(const fa2i_options *options);
 
 /* Whether a filter says anything; whether it does of the problem. */
 bool fa2i_filter_is_given(const fa2i_filter *filter);

@@ -54,9 +54,9 @@ static fa2_status apply_op(const char *value, fa2i_options *options)
     const fa2i_field *field = &fa2i_fields[FA2I_FIELD_op];
     int32_t op = 0;
     if (strcmp(value, "all") == 0)
-        options->ops = (2u << field->most) - 1;
+        options->shapes.ops = (2u << field->most) - 1;
     else if (fa2i_field_parse_word(FA2I_FIELD_op, value, &op))
-        options->ops = 1u << op;
+        options->shapes.ops = 1u << op;
     else
         return invalid("--op", value, "forward, backward or all");
     return FA2_OK;
@@ -217,6 +217,18 @@ static fa2_status set_member(const struct option *option, const char *value, fa2
     return FA2_OK;
 }
 
+/* --op is for all shapes, those in front of it too. Option values never begin with "--"; what is wrong with it is said
+ * in its turn. */
+static void look_for_op(int argc, char **argv, fa2i_options *options)
+{
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
+        if (strncmp(argv[i], "--op=", 5) == 0)
+            (void)apply_op(argv[i] + 5, options);
+        else if (strcmp(argv[i], "--op") == 0 && i + 1 < argc)
+            (void)apply_op(argv[i + 1], options);
+    }
+}
+
 /* The option at argv[*index], with its value, which may be the next argument. *given: the options
  * so far, one bit for each row of the table. */
 static fa2_status parse_option(int argc, char **argv, int accepted, int *index, unsigned *given,
@@ -263,6 +275,7 @@ fa2_status fa2i_options_parse(int argc, char **argv, int accepted, fa2i_options 
     fa2i_options options = {.device = -1};
     fa2_status st = FA2_OK;
     unsigned given = 0;
+    look_for_op(argc, argv, &options);
     for (int i = 1; i < argc && options.program == NULL; i++) {
         if ((accepted & FA2I_OPT_PROGRAM) && strcmp(argv[i], "--") == 0)
             options.program = argv + i + 1;
@@ -277,9 +290,11 @@ fa2_status fa2i_options_parse(int argc, char **argv, int accepted, fa2i_options 
     if (options.program != NULL && options.program[0] == NULL)
         FA2_TRY(fa2i_fail(FA2_E_INVALID, "-- needs a program behind it"));
     if ((accepted & works_through_shapes) == works_through_shapes && options.shapes.count == 0 &&
-        options.program == NULL)
+        options.shapes.left_out == 0 && options.program == NULL)
         FA2_TRY(fa2i_shapes_add_preset(&options.shapes, "seeds"));
-    FA2_TRY(fa2i_options_settle_ops(&options, accepted));
+    fa2i_filter_settle_op(&options, accepted);
+    if (options.program == NULL)
+        FA2_TRY(fa2i_options_say_left_out(&options));
     *ret_options = options;
     options = (fa2i_options){0}; /* the shapes are the caller's now */
 done:

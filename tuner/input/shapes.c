@@ -102,19 +102,12 @@ static fa2_status add_for_op(fa2i_shapes *shapes, const fa2_problem *problem, do
     return fa2i_fail(FA2_E_INVALID, "%s: %s", text, fa2_last_message());
 }
 
-fa2_status fa2i_shapes_for_ops(fa2i_shapes *shapes, unsigned ops)
+fa2_status fa2i_shapes_add_for_ops(fa2i_shapes *shapes, const fa2_problem *problem, double calls)
 {
-    fa2_status st = FA2_OK;
-    fa2i_shapes added = {0};
-    for (size_t i = 0; i < shapes->count; i++)
-        for (int op = 0; ops >> op != 0; op++)
-            if (ops >> op & 1u)
-                FA2_TRY(add_for_op(&added, &shapes->items[i], shapes->calls[i], (fa2_op)op));
-    fa2i_shapes_done(shapes);
-    *shapes = added;
-    added = (fa2i_shapes){0};
-done:
-    fa2i_shapes_done(&added);
+    fa2_status st = shapes->ops == 0 ? fa2i_shapes_add(shapes, problem, calls) : FA2_OK;
+    for (int op = 0; st == FA2_OK && shapes->ops >> op != 0; op++)
+        if (shapes->ops >> op & 1u)
+            st = add_for_op(shapes, problem, calls, (fa2_op)op);
     return st;
 }
 

@@ -240,6 +240,21 @@ static fa2_status read_calls(const csv *file, const fa2i_span *cells, double *re
     return FA2_OK;
 }
 
+static fa2_status add_row(const csv *file, const fa2i_problem_text *text, const fa2_problem *problem, double calls,
+                          fa2i_shapes *shapes)
+{
+    if (file->preset != NULL)
+        return shapes->ops == 0 ? add_for_all_ops(shapes, problem)
+                                : fa2i_shapes_add_for_ops(shapes, problem, 0);
+    if (text->given[FA2I_FIELD_op] && shapes->ops != 0) {
+        const bool asked = (shapes->ops >> problem->op & 1u) != 0;
+        shapes->left_out += !asked;
+        return asked ? fa2i_shapes_add(shapes, problem, calls) : FA2_OK;
+    }
+    const fa2_status st = fa2i_shapes_add_for_ops(shapes, problem, calls);
+    return st == FA2_E_INVALID ? fa2i_fail_prefix(st, "%s:%zu", file->name, file->line) : st;
+}
+
 static fa2_status read_row(csv *file, fa2i_span line, fa2i_shapes *shapes)
 {
     fa2i_span cells[COLUMNS_MAX];
@@ -277,8 +292,7 @@ static fa2_status read_row(csv *file, fa2i_span line, fa2i_shapes *shapes)
     if (st != FA2_OK)
         return st;
     file->rows++;
-    return file->preset != NULL ? add_for_all_ops(shapes, &problem)
-                                : fa2i_shapes_add(shapes, &problem, calls);
+    return add_row(file, &text, &problem, calls, shapes);
 }
 
 static fa2_status read_csv(csv *file, fa2i_shapes *shapes)

@@ -97,5 +97,5 @@ fa2_status fa2i_shapes_add_text(fa2i_shapes *shapes, const char *text)
     const fa2_status st = parse_text(text, &problem);
     if (st != FA2_OK)
         return fa2i_fail_prefix(st, "shape \"%.*s\"", TEXT_BYTES_MAX, text);
-    return fa2i_shapes_add(shapes, &problem, 0);
+    return fa2i_shapes_add_for_ops(shapes, &problem, 0);
 }
