@@ -52,7 +52,13 @@ run 0 --device 0 --db other.db -- sh -c "cd elsewhere; $client 1 2 48 16 1"
 has out "rule       exact"
 run 0 --device 0 --shape $shape -- sh -c "echo \$FA2_DB"
 has out "$folder/fa2.db"
-rm -r elsewhere other.db
+# The same of names that the environment has, which are relative to this folder.
+FA2_DB=other.db FA2_CAPTURE=calls.csv run 0 --device 0 -- sh -c "cd elsewhere; echo \$FA2_DB; $client 1 2 48 16 1"
+has out "$folder/other.db"
+has out "rule       exact"
+has err "1 tuned already"
+[ -s calls.csv ] || fail "$ran: no calls.csv"
+rm -r elsewhere other.db calls.csv
 # A capture that stays, by the environment; with what is there it is a shape file for everybody.
 export FA2_CAPTURE="$folder/calls.csv"
 call 0 1 2 48 16 1

@@ -23,6 +23,19 @@ extern char **environ;
 
 /* ---- the file ---- */
 
+/* The path from the root, as the program may work in another folder. */
+static fa2_status find_whole_path(const char *path, char **ret_path)
+{
+    char folder[PATH_MAX];
+    fa2i_text whole = {0};
+    if (path[0] != '/' && getcwd(folder, sizeof folder) == NULL)
+        return fa2i_fail(FA2_E_IO, "the current folder: %s", strerror(errno));
+    if (path[0] != '/')
+        fa2i_text_add(&whole, "%s/", folder);
+    fa2i_text_add(&whole, "%s", path);
+    return fa2i_text_take(&whole, ret_path);
+}
+
 typedef struct capture_file {
     char *path;
     bool own; /* ours, and removed, with PATH.new of a program that was killed as it wrote */
@@ -33,13 +46,12 @@ static fa2_status make_file(capture_file *file)
     const char *given = getenv("FA2_CAPTURE"), *folder = getenv("TMPDIR");
     fa2i_text path = {0};
     file->own = given == NULL || given[0] == '\0';
-    if (file->own)
-        fa2i_text_add(&path, "%s/fa2-capture-XXXXXX",
-                      folder != NULL && folder[0] != '\0' ? folder : "/tmp");
-    else
-        fa2i_text_add(&path, "%s", given);
+    if (!file->own)
+        return find_whole_path(given, &file->path);
+    fa2i_text_add(&path, "%s/fa2-capture-XXXXXX",
+                  folder != NULL && folder[0] != '\0' ? folder : "/tmp");
     const fa2_status st = fa2i_text_take(&path, &file->path);
-    if (st != FA2_OK || !file->own)
+    if (st != FA2_OK)
         return st;
     const int descriptor = mkstemp(file->path);
     if (descriptor < 0) {
@@ -174,25 +186,16 @@ static void set_back(variable *v)
     fa2i_free(v->before);
 }
 
-/* The path from the root, as the program may work in another folder. */
-static fa2_status find_whole_path(const char *path, char **ret_path)
-{
-    char folder[PATH_MAX];
-    fa2i_text whole = {0};
-    if (path[0] != '/' && getcwd(folder, sizeof folder) == NULL)
-        return fa2i_fail(FA2_E_IO, "the current folder: %s", strerror(errno));
-    if (path[0] != '/')
-        fa2i_text_add(&whole, "%s/", folder);
-    fa2i_text_add(&whole, "%s", path);
-    return fa2i_text_take(&whole, ret_path);
-}
-
 /* Start it and wait. Ctrl-C on a terminal is sent to both; here it is ignored meanwhile. */
 static fa2_status run(char **argv, const char *capture, const char *database, bool to_stderr,
                       const volatile sig_atomic_t *stop, bool *ret_failed)
 {
     pid_t pid = 0;
     char *whole = NULL;
+    if (database == NULL)
+        database = getenv("FA2_DB");
+    if (database != NULL && database[0] == '\0')
+        database = NULL;
     fa2_status st = database == NULL ? FA2_OK : find_whole_path(database, &whole);
     if (st != FA2_OK)
         return st;

@@ -11,7 +11,8 @@
 /* Run argv[0], found as a shell finds it, with the environment and the standard streams of this
  * process (to_stderr: what it prints goes to standard error), and add what it asked for to shapes.
  * Where FA2_CAPTURE is set its file is used, and stays; what it said before counts too. The program
- * uses the database that is tuned: FA2_DB is its path there, from the root, where one is named.
+ * uses this database: FA2_DB is its path there, from the root, as FA2_CAPTURE's is, for it may work in another folder.
+ * NULL: what FA2_DB names here already, or the default one.
  *
  * Ctrl-C is for the program, whose end is waited for; when *stop becomes nonzero (SIGTERM, SIGHUP)
  * the program gets SIGTERM, and nothing is added. *ret_failed: it ended with another status than
