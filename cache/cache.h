@@ -37,6 +37,12 @@ fa2_status fa2i_cache_open(const char *path, fa2i_cache_mode mode, fa2i_log_fn l
                            fa2i_cache **ret_cache);
 void fa2i_cache_close(fa2i_cache *cache);
 
+/* Would FA2I_CACHE_WRITE open it, or make it? As far as permissions say; nothing is made. */
+fa2_status fa2i_cache_check_writable(const char *path);
+
+/* Write what it holds into another file, which is empty or not there. */
+fa2_status fa2i_cache_copy(fa2i_cache *cache, const char *path);
+
 /* An empty database that is in memory only, for reading what is not there. path: for messages. */
 fa2_status fa2i_cache_open_empty(const char *path, fa2i_cache **ret_cache);
 

@@ -48,6 +48,9 @@ void fa2i_claims_close(fa2i_cache *cache);
  * $XDG_CACHE_HOME; elsewhere the folder must be there. */
 fa2_status fa2i_path_create(const char *path, bool *ret_created);
 
+/* Would fa2i_path_create make a file that is missing? As far as permissions say; nothing is made. */
+fa2_status fa2i_path_check_creatable(const char *path);
+
 /* Refuse what is no regular file, what others can write, and what belongs to others; the same for
  * the files that SQLite keeps beside it. *ret_resolved, without symbolic links, belongs to the
  * caller (fa2i_free). FA2_E_NOT_FOUND when there is no such file. */

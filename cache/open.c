@@ -203,6 +203,29 @@ done:
     return st;
 }
 
+fa2_status fa2i_cache_check_writable(const char *path)
+{
+    struct stat info;
+    char *resolved = NULL;
+    fa2_status st = FA2_OK;
+    if (stat(path, &info) != 0)
+        return fa2i_path_check_creatable(path);
+    FA2_TRY(fa2i_path_check(path, &resolved));
+    FA2_TRY(fa2i_path_check_writable(path, resolved));
+done:
+    fa2i_free(resolved);
+    return st;
+}
+
+fa2_status fa2i_cache_copy(fa2i_cache *cache, const char *path)
+{
+    const fa2i_sql_value values[] = {fa2i_sql_text(path)};
+    pthread_mutex_lock(&cache->mutex); /* no transaction may be open */
+    const fa2_status st = fa2i_sql_run(cache, "VACUUM INTO ?", FA2I_SQL_VALUES(values));
+    pthread_mutex_unlock(&cache->mutex);
+    return st;
+}
+
 fa2_status fa2i_cache_open_empty(const char *path, fa2i_cache **ret_cache)
 {
     fa2_status st;

@@ -78,19 +78,28 @@ static fa2_status cannot_create(const char *name, const char *path, int cause)
                      path, strerror(cause));
 }
 
-/* One folder of a database's path, which may be there. A mistyped path is not made, and neither is
- * the home of a user who has none. */
-static fa2_status create_folder(const char *name, const char *folder)
+/* A folder that is not there, for this errno: a mistyped path is not made, and neither is the home of a user who has
+ * none. */
+static fa2_status check_folder(const char *name, const char *folder, int cause)
 {
-    struct stat info;
-    if (stat(folder, &info) == 0) /* what is no folder is noticed behind it */
-        return FA2_OK;
-    if (errno == ENOENT && !is_below(folder, "HOME") && !is_below(folder, "XDG_CACHE_HOME"))
+    if (cause == ENOENT && !is_below(folder, "HOME") && !is_below(folder, "XDG_CACHE_HOME"))
         return fa2i_fail(FA2_E_DATABASE,
                          "%s: there is no folder %s, and only those below an existing $HOME or "
                          "$XDG_CACHE_HOME are made; make it, or name another database with --db "
                          "or FA2_DB",
                          name, folder);
+    return FA2_OK;
+}
+
+/* One folder of a database's path, which may be there. */
+static fa2_status create_folder(const char *name, const char *folder)
+{
+    struct stat info;
+    if (stat(folder, &info) == 0) /* what is no folder is noticed behind it */
+        return FA2_OK;
+    const fa2_status st = check_folder(name, folder, errno);
+    if (st != FA2_OK)
+        return st;
     if (mkdir(folder, 0700) != 0 && errno != EEXIST)
         return cannot_create(name, folder, errno);
     return FA2_OK;
@@ -130,6 +139,42 @@ fa2_status fa2i_path_create(const char *path, bool *ret_created)
     else if (errno != EEXIST) /* another process may just have created it */
         return cannot_create(path, "the database", errno);
     return FA2_OK;
+}
+
+/* Can this be made in its folder, which is there? what: for the message. */
+static fa2_status check_place(const char *name, const char *path, const char *what)
+{
+    const char *slash = strrchr(path, '/');
+    fa2i_text folder = {0};
+    /* What is no folder has no such name. */
+    fa2i_text_add(&folder, "%.*s/.", slash == NULL ? 1 : (int)(slash - path), slash == NULL ? "." : path);
+    int cause = folder.failed ? ENOMEM : 0;
+    if (cause == 0 && faccessat(AT_FDCWD, folder.data, W_OK | X_OK, AT_EACCESS) != 0)
+        cause = errno;
+    fa2i_text_done(&folder);
+    return cause == 0 ? FA2_OK : cannot_create(name, what, cause);
+}
+
+fa2_status fa2i_path_check_creatable(const char *path)
+{
+    struct stat info;
+    fa2_status st = FA2_OK;
+    char *copy = fa2i_strdup(path);
+    if (copy == NULL)
+        return fa2i_fail(FA2_E_MEMORY, "out of memory");
+    for (char *slash = strchr(copy + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        if (stat(copy, &info) != 0) { /* the first one that is missing; the others come into it */
+            FA2_TRY(check_folder(path, copy, errno));
+            st = check_place(path, copy, copy);
+            goto done;
+        }
+        *slash = '/';
+    }
+    st = check_place(path, path, "the database");
+done:
+    fa2i_free(copy);
+    return st;
 }
 
 static bool may_chmod(const struct stat *info)

@@ -35,7 +35,9 @@
 #define ARCH_HELP                                                                                  \
     "  --arch LIST       with commas between: sm_75, sm_80, sm_86 ...; native: the devices here;\n"   \
     "                    all: whatever this NVRTC compiles for\n"
-#define DRY_RUN_HELP "  --dry-run         say what there is to do, and about how long it takes\n"
+#define DRY_RUN_HELP                                                                               \
+    "  --dry-run         say what there is to do, about how long it takes, and whether the\n"      \
+    "                    database can be written; writes nothing into it\n"
 #define JSON_HELP    "  --json            print the result as JSON\n"
 
 static int run_help(int argc, char **argv);

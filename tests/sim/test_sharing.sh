@@ -59,6 +59,32 @@ has out "rule       exact"
 has err "1 tuned already"
 [ -s calls.csv ] || fail "$ran: no calls.csv"
 rm -r elsewhere other.db calls.csv
+# A dry run keeps nothing of what the program compiles, which finds what is there.
+cp fa2.db before.db
+run 0 --device 0 --dry-run -- sh -c "$client 1 2 48 16 1; $client 1 2 32 32 1; echo \$FA2_DB >path"
+has out "rule       exact"
+has err "2 problems, 1 tuned already"
+checks=$((checks + 1))
+[ "$(sqlite3 -readonly fa2.db .dump)" = "$(sqlite3 -readonly before.db .dump)" ] || fail "$ran: fa2.db has other rows"
+[ ! -e "$(cat path)" ] && [ ! -e "$(dirname "$(cat path)")" ] || fail "the copy is still there"
+run 0 --device 0 --dry-run --db new.db -- "$client" 1 2 48 16 1
+[ ! -e new.db ] || fail "$ran: it made new.db"
+rm before.db path
+# Nor can a program be run in front of a database that cannot be.
+for dry in --dry-run ""; do
+    run 1 --device 0 --db /nonexistent/d/x.db $dry -- touch told
+    has err "/nonexistent/d/x.db: there is no folder /nonexistent, and only those"
+    [ ! -e told ] || fail "$ran: it ran the program"
+    run 1 --device 0 --db /nonexistent/d/x.db $dry --shape Hq=2,Sq=48,D=16
+    has err "/nonexistent/d/x.db: there is no folder /nonexistent, and only those"
+    run 1 build --arch sm_86 --db /nonexistent/d/x.db $dry --shape Hq=2,Sq=48,D=16
+    has err "/nonexistent/d/x.db: there is no folder /nonexistent, and only those"
+    touch plain
+    run 1 --device 0 --db plain/x.db $dry --shape Hq=2,Sq=48,D=16
+    has err "plain/x.db: cannot create the database (Not a directory)"
+    HOME=$folder run 0 --device 0 --db "$folder/made/x.db" $dry --shape Hq=2,Sq=48,D=16
+    rm -rf plain made
+done
 # A capture that stays, by the environment; with what is there it is a shape file for everybody.
 export FA2_CAPTURE="$folder/calls.csv"
 call 0 1 2 48 16 1

@@ -255,6 +255,7 @@ int fa2i_cmd_build(int argc, char **argv)
     FA2_TRY(open_session(&s, argc, argv));
     if (s.options.dry_run) {
         FA2_TRY(foresee_all(&s));
+        FA2_TRY(fa2i_database_check_writable(s.options.db)); /* or the run fails at once */
         status = FA2I_EXIT_OK;
         goto done;
     }

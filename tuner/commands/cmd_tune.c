@@ -100,6 +100,11 @@ static bool is_there(const char *path)
 static fa2_status open_database(fa2i_tune *tune)
 {
     const fa2i_options *options = &tune->options;
+    if (options->dry_run && options->program != NULL) {
+        const fa2_status st = fa2i_database_check_writable(options->db);
+        if (st != FA2_OK)
+            return st;
+    }
     if (options->dry_run || (options->program == NULL && !is_there(options->db)))
         return open_for_reading(tune);
     return open_for_writing(tune);
@@ -177,8 +182,11 @@ static fa2_status find_problems(fa2i_tune *tune, bool *ret_program_failed)
     fa2i_options *options = &tune->options;
     size_t dropped = 0;
     fa2_status st = FA2_OK;
+    char *copy = NULL; /* what a program compiles is no part of a dry run */
+    if (options->program != NULL && options->dry_run)
+        FA2_TRY(fa2i_database_copy(tune->cache, &copy));
     if (options->program != NULL)
-        FA2_TRY(fa2i_program_run(options->program, options->db, options->json, tune->stop,
+        FA2_TRY(fa2i_program_run(options->program, copy != NULL ? copy : options->db, options->json, tune->stop,
                                  &options->shapes, ret_program_failed));
     if (options->program != NULL)
         FA2_TRY(fa2i_options_say_left_out(options));
@@ -188,6 +196,7 @@ static fa2_status find_problems(fa2i_tune *tune, bool *ret_program_failed)
     tune->started_s = fa2i_now_s();
     tune->spent = fa2i_interrupt_deadline(options->budget_s);
 done:
+    fa2i_database_remove_copy(copy);
     return st;
 }
 
@@ -296,13 +305,16 @@ static int exit_status(fa2i_tune *tune)
     return FA2I_EXIT_OK;
 }
 
+/* And what the run would fail with: its database cannot be written. */
 static fa2_status run_dry(fa2i_tune *tune)
 {
     fa2i_tune_work work;
     const fa2_status st = fa2i_tune_estimate(tune, &work);
-    if (st == FA2_OK)
-        fa2i_tune_print_work(tune, &work);
-    return st;
+    if (st != FA2_OK)
+        return st;
+    fa2i_tune_print_work(tune, &work);
+    return tune->absent && !has_open_problem(tune) ? FA2_OK
+                                                   : fa2i_database_check_writable(tune->options.db);
 }
 
 int fa2i_cmd_tune(int argc, char **argv)

@@ -2,9 +2,14 @@
  * How: the words of a variant are separated by single spaces. Its problem's part has the keys of the
  * KIND fields, in lower case.
  */
+#define _XOPEN_SOURCE 700 /* mkdtemp */
+#include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include "cache/report.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/status.h"
@@ -42,6 +47,67 @@ fa2_status fa2i_database_open_or_empty(const char *path, bool *ret_absent, fa2i_
     fa2i_free(default_path);
     return st;
 }
+
+fa2_status fa2i_database_check_writable(const char *path)
+{
+    char *default_path = NULL;
+    fa2_status st = path == NULL ? fa2i_cache_default_path(&default_path) : FA2_OK;
+    if (st == FA2_OK)
+        st = fa2i_cache_check_writable(path == NULL ? default_path : path);
+    fa2i_free(default_path);
+    return st;
+}
+
+/* ---- copies ---- */
+
+#define COPY_NAME "/fa2.db"
+
+fa2_status fa2i_database_copy(fa2i_cache *cache, char **ret_path)
+{
+    const char *temporary = getenv("TMPDIR");
+    fa2_status st = FA2_OK;
+    char *path = NULL;
+    fa2i_text text = {0};
+    fa2i_text_add(&text, "%s/fa2-dry-XXXXXX" COPY_NAME,
+                  temporary != NULL && temporary[0] != '\0' ? temporary : "/tmp");
+    FA2_TRY(fa2i_text_take(&text, &path));
+    char *name = path + strlen(path) - strlen(COPY_NAME);
+    *name = '\0';
+    if (mkdtemp(path) == NULL) {
+        st = fa2i_fail(FA2_E_INVALID, "%s: %s; TMPDIR can name a folder", path, strerror(errno));
+        fa2i_free(path);
+        return st;
+    }
+    *name = '/';
+    st = fa2i_cache_copy(cache, path);
+    if (st == FA2_OK && chmod(path, S_IRUSR | S_IWUSR) != 0) /* whatever the mask: others' are refused */
+        st = fa2i_fail(FA2_E_IO, "%s: %s", path, strerror(errno));
+    if (st == FA2_OK)
+        *ret_path = path;
+    else
+        fa2i_database_remove_copy(path);
+done:
+    return st;
+}
+
+void fa2i_database_remove_copy(char *path)
+{
+    static const char *const suffixes[] = {"", "-journal", "-wal", "-shm", "-claims"};
+    for (size_t i = 0; path != NULL && i < sizeof suffixes / sizeof *suffixes; i++) {
+        fa2i_text text = {0};
+        fa2i_text_add(&text, "%s%s", path, suffixes[i]);
+        if (!text.failed)
+            unlink(text.data);
+        fa2i_text_done(&text);
+    }
+    if (path != NULL) {
+        path[strlen(path) - strlen(COPY_NAME)] = '\0';
+        rmdir(path);
+    }
+    fa2i_free(path);
+}
+
+/* ---- devices ---- */
 
 /* Devices with one name are one here. */
 typedef struct device_names {

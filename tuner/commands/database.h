@@ -14,6 +14,14 @@ fa2_status fa2i_database_open(const char *path, fa2i_cache_mode mode, fa2i_cache
 /* The same for reading; where there is no file (*ret_absent), an empty one in memory. */
 fa2_status fa2i_database_open_or_empty(const char *path, bool *ret_absent, fa2i_cache **ret_cache);
 
+/* What opening it for writing would fail with, of which a dry run warns: nothing is made. */
+fa2_status fa2i_database_check_writable(const char *path);
+
+/* A copy of its own, in a folder of temporary files. *ret_path belongs to the caller, whose
+ * fa2i_database_remove_copy removes it with all that SQLite keeps beside it (NULL: nothing). */
+fa2_status fa2i_database_copy(fa2i_cache *cache, char **ret_path);
+void fa2i_database_remove_copy(char *path);
+
 /* Where nothing passed a filter that names a device: which devices the database has, on stderr. */
 fa2_status fa2i_database_say_devices(fa2i_cache *cache, const fa2i_filter *filter);
 
