@@ -90,6 +90,15 @@ static fa2_status too_large(const fa2i_bench *bench, size_t free_bytes)
                      (double)free_bytes / 0x1p20);
 }
 
+/* It is free, but in pieces, or another's by now. */
+static fa2_status refused(const fa2i_bench *bench, size_t free_bytes)
+{
+    return fa2i_fail(FA2_E_CUDA,
+                     "needs %.1f MiB of device memory, which the driver refused, though it says that %.1f MiB are free",
+                     (double)fa2i_case_bytes(&bench->current) / 0x1p20,
+                     (double)free_bytes / 0x1p20);
+}
+
 static fa2_status allocate(fa2i_bench *bench)
 {
     const fa2i_cuda_table *cuda = bench->device.cuda;
@@ -104,8 +113,8 @@ static fa2_status allocate(fa2i_bench *bench)
         if (bytes == 0)
             continue;
         result = cuda->mem_alloc(&bench->operands[i], bytes + 2 * guard_bytes(bench, i));
-        if (result == CUDA_ERROR_OUT_OF_MEMORY) /* free, but in pieces */
-            return too_large(bench, free_bytes);
+        if (result == CUDA_ERROR_OUT_OF_MEMORY)
+            return refused(bench, free_bytes);
         if (result != CUDA_SUCCESS)
             return fa2i_bench_check(bench, result, "cuMemAlloc");
     }
