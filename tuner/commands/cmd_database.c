@@ -89,11 +89,12 @@ done:
 
 static void print_cleanup(const fa2i_cache *cache, const fa2i_cache_cleanup *cleanup)
 {
-    printf("dropped %zu image%s, %zu winner%s that could not serve and %zu other damaged row%s; "
-           "%s is %lld bytes smaller\n",
+    printf("dropped %zu image%s, %zu winner%s that could not serve and %zu other damaged row%s",
            cleanup->images, fa2i_plural(cleanup->images), cleanup->winners,
-           fa2i_plural(cleanup->winners), cleanup->rows, fa2i_plural(cleanup->rows),
-           fa2i_cache_path(cache), (long long)cleanup->bytes_freed);
+           fa2i_plural(cleanup->winners), cleanup->rows, fa2i_plural(cleanup->rows));
+    if (cleanup->bytes_freed > 0)
+        printf("; %s is %lld bytes smaller", fa2i_cache_path(cache), (long long)cleanup->bytes_freed);
+    putchar('\n');
 }
 
 /* Code for the winners that lost it, or never had it: their measurements stay. No NVRTC is no failure: a call does the
