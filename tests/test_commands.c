@@ -283,7 +283,7 @@ static void test_lost_code(void)
     CHECK_CONTAINS(output, ",\"damaged\":1}");
     run_sql("DELETE FROM image");
     CHECK_EQ(run(fa2i_cmd_list, 3, list), FA2I_EXIT_OK);
-    CHECK_CONTAINS(output, "source    code     variant");
+    CHECK_CONTAINS(output, "source    state    variant");
     CHECK_CONTAINS(output, "measured  missing  fwd_sm80");
     CHECK_EQ(run(fa2i_cmd_check, 3, check), FA2I_EXIT_FAILED);
     CHECK_CONTAINS(output, "winners without code 1");

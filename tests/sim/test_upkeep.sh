@@ -99,6 +99,12 @@ for damage in "update code set data = zeroblob(length(data))" "delete from image
     run 1 check --db lost.db
     has err "fa2-tune gc"
     has err "their next call"
+    # list marks them in one column, and speaks of those that it lists.
+    run 0 list --db lost.db
+    has out "  state "
+    lacks out "  code "
+    run 0 list --db lost.db --shape causal=1
+    lacks err damaged
     # A dry run counts what must be compiled, and a tuning does that and no more.
     # shellcheck disable=SC2086
     run 0 --device 0 $shapes --db lost.db --dry-run

@@ -19,9 +19,8 @@
 enum { /* else: decimals */
        AS_IS = -1,
        AS_MARK = -2,
-       AS_MISSING = -3,
-       AS_VARIANT = -4,
-       AS_DAMAGED = -5
+       AS_VARIANT = -3,
+       AS_STATE = -4 /* of two columns: is its code missing, or something of it damaged? */
 };
 
 typedef struct shown {
@@ -35,8 +34,8 @@ typedef struct shown {
 static const shown winner_columns[] = {
     {"median_us", "median us", 'r', 2, NULL},   {"model_us", "model us", 'r', 2, NULL},
     {"tflops", "TFLOPS", 'r', 2, NULL},         {"speedup_vs_default", "vs default", 'r', 3, NULL},
-    {"source", "source", 'l', AS_IS, NULL},     {"has_image", "code", 'l', AS_MISSING, "1"},
-    {"damaged", "state", 'l', AS_DAMAGED, "0"}, {"variant", "variant", 'l', AS_VARIANT, NULL},
+    {"source", "source", 'l', AS_IS, NULL},     {"damaged", "state", 'l', AS_STATE, ""},
+    {"variant", "variant", 'l', AS_VARIANT, NULL},
 };
 enum { WINNER_COLUMNS = sizeof winner_columns / sizeof *winner_columns };
 
@@ -90,6 +89,18 @@ static const char *value_of(listing *l, const char *name, int columns, const cha
     return NULL;
 }
 
+/* The value of a column that is shown. */
+static const char *shown_value(listing *l, const shown *column, int columns, const char *const *names,
+                               const char *const *values)
+{
+    const char *value = value_of(l, column->column, columns, names, values);
+    if (column->how != AS_STATE)
+        return value;
+    const char *image = value_of(l, "has_image", columns, names, values);
+    const bool damaged = value != NULL && strcmp(value, "0") != 0;
+    return image != NULL && strcmp(image, "0") == 0 ? "missing" : damaged ? "damaged" : "";
+}
+
 static void begin_table(listing *l, const char *heading)
 {
     const char *titles[FA2I_TABLE_COLUMNS_MAX];
@@ -118,14 +129,10 @@ static fa2_status end_table(listing *l)
 /* The cell for a value; text is room for one that has to be written. */
 static const char *cell_of(const shown *column, const char *value, char text[FA2I_VARIANT_CHARS])
 {
-    if (value == NULL || column->how == AS_IS)
+    if (value == NULL || column->how == AS_IS || column->how == AS_STATE)
         return value;
     if (column->how == AS_MARK)
         return strcmp(value, "0") == 0 ? "" : "*";
-    if (column->how == AS_MISSING)
-        return strcmp(value, "0") == 0 ? "missing" : "";
-    if (column->how == AS_DAMAGED)
-        return strcmp(value, "0") == 0 ? "" : "damaged";
     if (column->how == AS_VARIANT)
         fa2i_variant_brief(value, text, FA2I_VARIANT_CHARS);
     else
@@ -142,7 +149,7 @@ static fa2i_style style_of(const listing *l, const char *const *cells)
         const char *cell = cells[i] == NULL ? "" : cells[i];
         if ((strcmp(column->column, "outcome") == 0 && strcmp(cell, "ok") != 0 &&
              strcmp(cell, "left_out") != 0) ||
-            ((column->how == AS_MISSING || column->how == AS_DAMAGED) && cell[0] != '\0'))
+            (column->how == AS_STATE && cell[0] != '\0'))
             return FA2I_STYLE_BAD;
         if (column->how == AS_MARK && cell[0] != '\0')
             style = FA2I_STYLE_GOOD;
@@ -167,7 +174,7 @@ static int add_row(void *user, int columns, const char *const *names, const char
     const char *cells[FA2I_TABLE_COLUMNS_MAX];
     char texts[FA2I_TABLE_COLUMNS_MAX][FA2I_VARIANT_CHARS];
     for (size_t i = 0; i < l->count; i++) {
-        const char *value = value_of(l, l->columns[i].column, columns, names, values);
+        const char *value = shown_value(l, &l->columns[i], columns, names, values);
         cells[i] = cell_of(&l->columns[i], value, texts[i]);
     }
     fa2i_table_add(&l->table, cells);
@@ -215,7 +222,7 @@ static int note_used(void *user, int columns, const char *const *names, const ch
 {
     winner_listing *w = user;
     for (size_t i = 0; i < sizeof w->all / sizeof *w->all; i++) {
-        const char *value = value_of(&w->l, w->all[i].column, columns, names, values);
+        const char *value = shown_value(&w->l, &w->all[i], columns, names, values);
         w->used[i] = w->used[i] || w->all[i].usual == NULL ||
                      (value != NULL && strcmp(value, w->all[i].usual) != 0);
     }
@@ -252,23 +259,40 @@ static fa2_status list_winners(fa2i_cache *cache, const fa2i_filter *filter, win
     return listing_end(&w->l, fa2i_cache_list_winners(cache, filter, add_row, &w->l));
 }
 
+static int count_damaged(void *user, int columns, const char *const *names, const char *const *values)
+{
+    for (int i = 0; i < columns; i++)
+        if (strcmp(names[i], "damaged") == 0 && values[i] != NULL && strcmp(values[i], "0") != 0)
+            ++*(size_t *)user;
+    return 0;
+}
+
+/* Of those that are listed; of all, also those that no view shows, as they refer to nothing. */
+static fa2_status say_damaged(fa2i_cache *cache, const fa2i_filter *filter)
+{
+    size_t damaged = 0;
+    const fa2_status st = fa2i_filter_is_given(filter)
+                              ? fa2i_cache_list_winners(cache, filter, count_damaged, &damaged)
+                              : fa2i_cache_damaged_winners(cache, &damaged);
+    if (st == FA2_OK && damaged > 0)
+        fprintf(stderr,
+                "fa2-tune: %zu winner%s damaged, in the record or in the code; fa2-tune check says "
+                "what is wrong, and what mends it\n",
+                damaged, damaged == 1 ? " is" : "s are");
+    return st;
+}
+
 int fa2i_cmd_list(int argc, char **argv)
 {
     fa2i_options options = {0};
     fa2i_cache *cache = NULL;
     winner_listing w;
-    size_t damaged = 0;
     fa2_status st = FA2_OK;
     FA2_TRY(
         fa2i_options_parse(argc, argv, FA2I_OPT_FILTER | FA2I_OPT_DB | FA2I_OPT_JSON, &options));
     FA2_TRY(fa2i_filter_find_device(&options));
     FA2_TRY(fa2i_database_open(options.db, FA2I_CACHE_READ, &cache));
-    FA2_TRY(fa2i_cache_damaged_winners(cache, &damaged));
-    if (damaged > 0)
-        fprintf(stderr,
-                "fa2-tune: %zu winner%s damaged, in the record or in the code; fa2-tune check says "
-                "what is wrong, and what mends it\n",
-                damaged, damaged == 1 ? " is" : "s are");
+    FA2_TRY(say_damaged(cache, &options.filter));
     if (options.json) {
         FA2_TRY(fa2i_cache_print_winners_json(cache, &options.filter, stdout));
         goto done;
