@@ -256,6 +256,19 @@ lacks out "budget"
 printf 'calls,batch,heads_q,heads_kv,seq_q,seq_k,head_dim,dtype,causal\n7,1,2,2,64,64,16,fp16,0\n' >calls.csv
 run 0 --device 0 --db whole.db --dry-run --shapes calls.csv
 has out "nothing to gain expected"
+# Where nothing is to be gained, most GPU time first.
+cat >calls.csv <<end
+calls,batch,heads_q,heads_kv,seq_q,seq_k,head_dim,dtype,causal
+1,1,2,2,64,64,16,fp16,0
+50,1,2,2,32,32,16,fp16,0
+1000,1,2,2,40,40,16,fp16,0
+end
+for budget in "" "--budget 3"; do
+    # shellcheck disable=SC2086
+    run 0 --device 0 --db whole.db --dry-run --shapes calls.csv --force --json $budget
+    json "all(p['gain_us'] < 0.05 for p in d['problems'])"
+    json "[p['calls'] for p in d['problems']] == [1000, 50, 1]"
+done
 FA2_SIM_CARD=rtx3060,rtx3060 run 0 --device all --db whole.db --dry-run --shape $wide
 has err "what is said of a device, equal ones share"
 has out "device 1: "

@@ -200,7 +200,7 @@ static void print_work_json(const fa2i_tune *tune, const fa2i_tune_work *work)
 /* Why it comes where it does, and whether the budget reaches it. */
 static void print_prospect(const fa2i_tune *tune, const fa2i_tune_problem *p)
 {
-    if (fa2i_tune_is_ordered(tune) && p->worth_us < 0.05)
+    if (fa2i_tune_is_ordered(tune) && p->worth_us < FA2I_TUNE_WORTH_US)
         printf(", nothing to gain expected");
     else if (fa2i_tune_is_ordered(tune))
         printf(", %.1f us to gain in %.0f call%s", p->worth_us, p->calls, p->calls > 1 ? "s" : "");

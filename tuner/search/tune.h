@@ -54,6 +54,7 @@ typedef struct fa2i_tune_problem {
     double calls;             /* that a program makes; 1 where nothing is known */
     double model_us;          /* of the cheapest candidate */
     double worth_us;          /* that tuning it is expected to save, of all calls */
+    double calls_us;          /* that all calls are expected to take */
     double about_s;           /* fa2i_tune_estimate: what it takes beside those before it */
     bool fits;                /* into the budget, behind those before it */
     size_t *candidates;       /* kernel indexes, cheapest first by the cost model; owned */
@@ -143,8 +144,11 @@ fa2_status fa2i_tune_judge(fa2i_tune *tune, fa2i_tune_problem *problem);
 /* Whether a kernel won the problem in an earlier run. */
 bool fa2i_tune_is_winner(const fa2i_tune *tune, const fa2i_tune_problem *problem, size_t kernel);
 
+/* Less is nothing to gain, to people and to the order. */
+#define FA2I_TUNE_WORTH_US 0.05
+
 /* Judge the problems whose turn has not come; with a budget, or where calls are known, those that are worth the
- * most come first then. */
+ * most come first then, and of those that are worth nothing the ones whose calls take longest. */
 fa2_status fa2i_tune_order(fa2i_tune *tune);
 
 /* Whether there is more than the order in which the problems were given: a budget, or calls. */

@@ -64,8 +64,8 @@ fa2_status fa2i_tune_judge(fa2i_tune *tune, fa2i_tune_problem *problem)
         if (all || i == 0 || fa2i_tune_is_winner(tune, problem, problem->candidates[i]))
             prospect->hopeless = false;
     }
-    problem->worth_us = problem->calls * fa2i_prospects_us(problem->prospects, count) *
-                        fa2i_prospects_gain(problem->prospects, count);
+    problem->calls_us = problem->calls * fa2i_prospects_us(problem->prospects, count);
+    problem->worth_us = problem->calls_us * fa2i_prospects_gain(problem->prospects, count);
 done:
     fa2i_free(texts);
     fa2i_free(judgements);

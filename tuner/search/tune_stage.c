@@ -3,7 +3,7 @@
  * the next open problems, compiles and verifies what they want, and measures them.
  *
  * - With a budget, or where calls are known, problems come in the order of what tuning them is expected to
- *   save, which each stage finds anew; else as they were given, and all of a class together.
+ *   save, which each stage finds anew, and where that is nothing, of what all their calls take; else as they were given, and all of a class together.
  * - A stage compiles enough kernels to keep all threads busy most of the time.
  */
 #include <stdlib.h>
@@ -11,11 +11,23 @@
 
 enum { KERNELS_PER_THREAD = 4 };
 
+static int larger_first(double a, double b)
+{
+    return a > b ? -1 : a < b;
+}
+
+static double worth(const fa2i_tune_problem *problem)
+{
+    return problem->worth_us < FA2I_TUNE_WORTH_US ? 0 : problem->worth_us;
+}
+
 static int by_worth(const void *left, const void *right)
 {
     const fa2i_tune_problem *a = left, *b = right;
-    if (a->worth_us > b->worth_us || a->worth_us < b->worth_us)
-        return a->worth_us > b->worth_us ? -1 : 1;
+    const int of_worth = larger_first(worth(a), worth(b));
+    const int of_calls = larger_first(a->calls_us, b->calls_us);
+    if (of_worth != 0 || of_calls != 0)
+        return of_worth != 0 ? of_worth : of_calls;
     return a->rank < b->rank ? -1 : a->rank > b->rank;
 }
 
