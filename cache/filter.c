@@ -235,14 +235,3 @@ done:
             before.verifications - after.verifications, before.kernels - after.kernels};
     return st;
 }
-
-fa2_status fa2i_cache_unsettle(fa2i_cache *cache, int64_t device, int64_t problem)
-{
-    const fa2i_sql_value values[] = {fa2i_sql_int(device), fa2i_sql_int(problem)};
-    fa2_status st = fa2i_sql_begin(cache, FA2I_CACHE_WRITE);
-    if (st == FA2_OK)
-        st = fa2i_sql_run(cache,
-                          "UPDATE measurement SET settled = 0 WHERE device = ? AND problem = ?",
-                          FA2I_SQL_VALUES(values));
-    return fa2i_sql_end(cache, st);
-}

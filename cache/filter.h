@@ -37,8 +37,4 @@ typedef struct fa2i_forgotten {
 fa2_status fa2i_cache_forget(fa2i_cache *cache, const fa2i_filter *filter,
                              fa2i_forgotten *ret_forgotten);
 
-/* Let all that was measured for a problem on a device be measured again; its winner stays until
- * then. */
-fa2_status fa2i_cache_unsettle(fa2i_cache *cache, int64_t device, int64_t problem);
-
 #endif

@@ -58,7 +58,8 @@ static const fa2i_command commands[] = {
      "  --budget SECONDS  stop then, wherever it is; the best so far win, a later run continues.\n"
      "                    A kernel that is being compiled or timed is finished first\n"
      "  --all             measure every candidate, also those that others' measurements rule out\n"
-     "  --force           measure again what is tuned; its winners stay until then\n"
+     "  --force           measure again what is tuned; its winners stay until then, and where no\n"
+     "                    variant can run, with all that was measured\n"
      "  --share           beside another fa2-tune on the device: in turns, not when that one "
      "ends\n" DRY_RUN_HELP JSON_HELP},
     {"build", fa2i_cmd_build,

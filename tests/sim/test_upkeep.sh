@@ -238,6 +238,42 @@ run 0 forget --failures --shape $shape --db dead.db
 has out "2 verifications"
 run 0 --device 0 --shape $shape --db dead.db
 
+# ---- --force: the new replaces the old, or the old stays ----
+rows() { # DATABASE: what a tuning decided
+    sqlite3 -readonly "$1" "select * from winner; select * from verification; select device, problem, kernel, session,
+        outcome, settled, median_us, max_error, detail from measurement"
+}
+rm -f once.db
+run 0 --device 0 --shape $shape --db once.db
+rows once.db >once.rows
+for fault in fault=1 fault=2 lost=1 hang=1; do
+    cp once.db forced.db
+    FA2_SIM_BUDGET=1000000 FA2_SIM_FAULT=$fault run 1 --device 0 --force --shape $shape --db forced.db
+    has err "failed: no variant ran this time, by what is said above; what was tuned before stays: where"
+    has err "drop it by fa2-tune forget --shape"
+    rows forced.db >forced.rows
+    untouched forced.rows once.rows
+    run 0 --device 0 --shape $shape --db forced.db
+    has err "0 modelled, 1 tuned already"
+done
+# Where one is usable it wins, and the other is no winner, whichever was before.
+former=$(sqlite3 once.db "select kernel from winner")
+others=0
+for fault in fault=1 fault=3 wrong=3 wrong=4 wrong=5 wrong=6; do
+    rm -f counts
+    cp once.db forced.db
+    FA2_SIM_FAULT=$fault FA2_SIM_FAULT_COUNTS=counts run 0 --device 0 --force --shape $shape --db forced.db
+    has err "problems: 1 modelled"
+    is "select count(*) from winner join measurement m using (device, problem, kernel) join verification v
+        using (device, kernel) where m.outcome = 'ok' and v.outcome = 'ok'" 1 forced.db
+    [ "$(sqlite3 forced.db "select kernel from winner")" = "$former" ] || others=$((others + 1))
+    run 0 check --db forced.db
+    run 0 --device 0 --shape $shape --db forced.db
+    has err "0 modelled, 1 tuned already"
+done
+checks=$((checks + 1))
+[ $others -ge 2 ] || fail "the former winner failed $others times"
+
 # ---- a dry run with a budget, or with calls: the order, why, and what fits ----
 wide=Hq=4,Sq=100,D=64
 run 0 --device 0 --db whole.db --dry-run --budget 2.5 --shape $shape --shape op=backward,$wide --shape $wide

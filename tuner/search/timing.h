@@ -7,6 +7,8 @@
  * - losers, the winner's own measurement and the winner: when the search is complete, as one, with the
  *   candidates that cannot run, of which another run would say the same. A problem with a settled time
  *   therefore has a winner.
+ * With --force a problem that has a winner is measured wholly or not at all: what was stored stays as it is until
+ * there is a new winner, and goes then, failures and verdicts too (whole).
  */
 #ifndef FA2I_TIMING_H
 #define FA2I_TIMING_H
@@ -30,6 +32,7 @@ typedef struct fa2i_timing {
     uint32_t *ids;              /* per contender: its kernel */
     fa2i_failure *failures;     /* per contender */
     size_t count;
+    bool whole;   /* nothing is stored before the winner */
     size_t *left; /* kernels that are left out as hopeless */
     size_t left_count;
     size_t *
@@ -41,16 +44,17 @@ typedef struct fa2i_timing {
     fa2i_search search;
 } fa2i_timing;
 
-/* Record, once, that a contender failed on this problem. */
+/* Record, once, that a contender failed on this problem; if whole, with the winner. */
 fa2_status fa2i_timing_put_failure(fa2i_timing *t, size_t i);
 
-/* Right in all cases of the verification, and wrong on a problem: it may win nowhere. */
+/* Right in all cases of the verification, and wrong on a problem: it may win nowhere. If whole, the database is told
+ * with the winner. */
 fa2_status fa2i_timing_refute(fa2i_timing *t, size_t i, fa2i_verification *verdict);
 
-/* What is to be recorded of unusable kernels, where nothing else came of the problem. */
+/* What is to be recorded of unusable kernels, where nothing else came of the problem; nothing if whole. */
 fa2_status fa2i_timing_put_unusable(fa2i_timing *t);
 
-/* The times that there are, of a search that was stopped; and what is unusable. */
+/* The times that there are, of a search that was stopped; and what is unusable. Nothing if whole. */
 fa2_status fa2i_timing_put_times(fa2i_timing *t);
 
 /* The winner, all times, what was left out and what is unusable; the problem is MEASURED. */

@@ -13,21 +13,28 @@ static fa2i_results_of place_of(const fa2i_timing *t)
         .session = t->tune->session, .device = t->tune->device, .problem = t->problem->id};
 }
 
+static fa2i_result failure_of(const fa2i_timing *t, size_t i)
+{
+    fa2i_result result = {.kernel = t->tune->kernels[t->entries[i].kernel].kernel.key,
+                          .measurement = {.outcome = t->contenders[i].outcome,
+                                          .settled = true,
+                                          .max_error = t->entries[i].max_error}};
+    memcpy(result.measurement.detail, t->failures[i].detail, sizeof result.measurement.detail);
+    return result;
+}
+
 fa2_status fa2i_timing_put_failure(fa2i_timing *t, size_t i)
 {
-    fa2i_measurement row = {
-        .outcome = t->contenders[i].outcome, .settled = true, .max_error = t->entries[i].max_error};
-    memcpy(row.detail, t->failures[i].detail, sizeof row.detail);
+    const fa2i_results_of of = place_of(t);
+    const fa2i_result result = failure_of(t, i);
     if (t->entries[i].recorded)
         return FA2_OK;
     t->entries[i].recorded = true;
     t->tune->failed++;
-    fa2i_note(&t->tune->progress, "%s: %s: %s", fa2i_outcome_string(row.outcome),
-              t->contenders[i].text, row.detail);
-    const fa2i_results_of of = place_of(t);
-    const fa2i_result result = {.kernel = t->tune->kernels[t->entries[i].kernel].kernel.key,
-                                .measurement = row};
-    return fa2i_cache_put_results(t->tune->cache, &of, &result, 1, NULL, NULL);
+    fa2i_note(&t->tune->progress, "%s: %s: %s", fa2i_outcome_string(result.measurement.outcome),
+              t->contenders[i].text, result.measurement.detail);
+    return t->whole ? FA2_OK
+                    : fa2i_cache_put_results(t->tune->cache, &of, &result, 1, NULL, NULL);
 }
 
 fa2_status fa2i_timing_refute(fa2i_timing *t, size_t i, fa2i_verification *verdict)
@@ -45,7 +52,26 @@ fa2_status fa2i_timing_refute(fa2i_timing *t, size_t i, fa2i_verification *verdi
     }
     k->verification = *verdict;
     k->verified = true;
-    return fa2i_cache_put_verification(tune->cache, tune->device, &k->kernel.key, verdict);
+    k->withheld = t->whole;
+    return t->whole ? FA2_OK
+                    : fa2i_cache_put_verification(tune->cache, tune->device, &k->kernel.key, verdict);
+}
+
+/* The verdicts that were withheld, here or on an earlier problem, of kernels that the results speak of. */
+static fa2_status put_withheld(const fa2i_timing *t)
+{
+    fa2i_tune *tune = t->tune;
+    for (size_t i = 0; i < t->problem->count; i++) {
+        fa2i_tune_kernel *k = &tune->kernels[t->problem->candidates[i]];
+        const fa2_status st = k->withheld ? fa2i_cache_put_verification(tune->cache, tune->device,
+                                                                        &k->kernel.key,
+                                                                        &k->verification)
+                                          : FA2_OK;
+        if (st != FA2_OK)
+            return st;
+        k->withheld = false;
+    }
+    return FA2_OK;
 }
 
 /* ---- all of a search ---- */
@@ -98,6 +124,14 @@ static void add_times(const fa2i_timing *t, bool settled, batch *b)
                  : contender->finalist ? ", finalist"
                                        : "");
     }
+}
+
+/* Those that were not stored at once. */
+static void add_failures(const fa2i_timing *t, batch *b)
+{
+    for (size_t i = 0; t->whole && i < t->count; i++)
+        if (t->entries[i].recorded)
+            b->results[b->count++] = failure_of(t, i);
 }
 
 /* What was left out is settled without a sample. */
@@ -160,7 +194,7 @@ static fa2_status put_batch(fa2i_timing *t, batch *b, const fa2i_winner *winner,
 fa2_status fa2i_timing_put_unusable(fa2i_timing *t)
 {
     batch b;
-    if (t->unusable_count == 0)
+    if (t->unusable_count == 0 || t->whole)
         return FA2_OK;
     fa2_status st = alloc_batch(t, &b);
     if (st == FA2_OK)
@@ -172,6 +206,8 @@ fa2_status fa2i_timing_put_unusable(fa2i_timing *t)
 fa2_status fa2i_timing_put_times(fa2i_timing *t)
 {
     batch b;
+    if (t->whole)
+        return FA2_OK;
     fa2_status st = alloc_batch(t, &b);
     if (st == FA2_OK) {
         add_times(t, false, &b);
@@ -187,8 +223,11 @@ static fa2_status put_all(fa2i_timing *t, const fa2i_winner *winner)
     size_t noted = 0;
     batch b;
     fa2_status st = alloc_batch(t, &b);
+    if (st == FA2_OK)
+        st = put_withheld(t);
     if (st == FA2_OK) {
         add_times(t, t->search.complete, &b);
+        add_failures(t, &b);
         add_left_out(t, &b);
         st = put_batch(t, &b, winner, &noted);
     }

@@ -35,6 +35,7 @@ typedef struct fa2i_tune_kernel {
     bool known;         /* compiled, or found in the database: kernel.outcome counts */
     bool verified;      /* verification counts */
     bool noted;         /* not known, and the database was told that it was left out */
+    bool withheld;      /* the database does not have this verification: fa2i_timing.whole */
     fa2i_verification verification;
 } fa2i_tune_kernel;
 

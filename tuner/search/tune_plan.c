@@ -217,10 +217,7 @@ static fa2_status plan_problem(fa2i_tune *tune, fa2i_tune_problem *problem)
     bool settled = false, dead = false;
     if (problem->state != FA2I_PROBLEM_OPEN)
         return FA2_OK;
-    if (tune->options.force && !tune->options.dry_run)
-        st = fa2i_cache_unsettle(tune->cache, tune->device, problem->id);
-    if (st == FA2_OK)
-        st = find_settled(tune, problem, &settled);
+    st = find_settled(tune, problem, &settled);
     settled = settled && !tune->options.force;
     problem->lost = problem->lost && settled;
     if (st == FA2_OK && !settled)

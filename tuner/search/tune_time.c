@@ -47,7 +47,7 @@ static fa2_status gather(fa2i_timing *t, bool again, size_t *ret_open)
         fa2i_measurement row = {0};
         fa2_status st = fa2i_cache_get_measurement(t->tune->cache, t->tune->device, t->problem->id,
                                                    &t->tune->kernels[kernel].kernel.key, &row);
-        bool settled = st == FA2_OK && row.settled;
+        const bool settled = st == FA2_OK && row.settled && !t->tune->options.force;
         if (st != FA2_OK && st != FA2_E_NOT_FOUND)
             return st;
         if (!settled && is_left_out(t, i) && (has_default || !t->tune->kernels[kernel].known)) {
@@ -194,6 +194,18 @@ done:
     return st;
 }
 
+/* With --force, of a problem that has a winner: measured wholly, or left as it was. */
+static fa2_status find_whole(fa2i_timing *t)
+{
+    fa2i_winner winner;
+    const fa2_status st =
+        t->tune->options.force
+            ? fa2i_cache_get_winner(t->tune->cache, t->tune->device, t->problem->id, &winner)
+            : FA2_E_NOT_FOUND;
+    t->whole = st == FA2_OK;
+    return st == FA2_E_NOT_FOUND ? FA2_OK : st;
+}
+
 static fa2_status fail_problem(fa2i_timing *t, const char *why)
 {
     t->problem->state = FA2I_PROBLEM_FAILED;
@@ -212,7 +224,11 @@ static fa2_status give_up(fa2i_timing *t)
         return FA2_OK;
     }
     FA2_TRY(fa2i_timing_put_unusable(t));
-    FA2_TRY(fail_problem(t, "no variant of this problem can run: see fa2-tune show"));
+    FA2_TRY(fail_problem(
+        t, t->whole ? "no variant ran this time, by what is said above; what was tuned before stays: "
+                      "where the device is to blame, tune with --force again when it is well, else "
+                      "drop it by fa2-tune forget --shape"
+                    : "no variant of this problem can run: see fa2-tune show"));
     FA2_TRY(fa2i_tune_find_dead(t->tune, t->problem, &dead));
 done:
     return st;
@@ -255,6 +271,7 @@ static fa2_status time_problem(fa2i_tune *tune, fa2i_tune_problem *problem)
     fa2i_timing t = {.tune = tune, .problem = problem, .c = fa2i_tune_case(&problem->problem)};
 
     FA2_TRY(alloc_timing(&t));
+    FA2_TRY(find_whole(&t));
     FA2_TRY(fa2i_tune_judge(tune, problem));
     FA2_TRY(gather(&t, false, &open));
     if (open == 0) /* all settled, and yet no winner that could be used */
