@@ -110,6 +110,18 @@ fa2_status fa2i_cache_get_verification(fa2i_cache *cache, int64_t device, const 
 fa2_status fa2i_cache_refutation(fa2i_cache *cache, const fa2i_key *kernel,
                                  fa2i_outcome *ret_outcome);
 
+typedef struct fa2i_refutation {
+    fa2i_key kernel;
+    fa2i_outcome outcome; /* not FA2I_OUTCOME_OK */
+    char device[128];     /* whose verification it is */
+    char detail[FA2I_DETAIL_BYTES];
+} fa2i_refutation;
+
+/* All that devices other than this one found against kernels, in the devices' order. *ret_refutations
+ * belongs to the caller (fa2i_free). */
+fa2_status fa2i_cache_refutations(fa2i_cache *cache, int64_t other_than,
+                                  fa2i_refutation **ret_refutations, size_t *ret_count);
+
 typedef struct fa2i_measurement {
     fa2i_outcome outcome;
     bool settled; /* 1: this kernel's fate on this problem is decided; a later run skips it */

@@ -60,6 +60,9 @@ static fa2_status examine_rows(fa2i_cache *cache, fa2i_cache_health *health, cha
         {"SELECT count(*) FROM winner WHERE kernel NOT IN (SELECT kernel FROM image) "
          "OR kernel IN (" FA2I_DAMAGED_IMAGES ")",
          &health->without_code},
+        {"SELECT count(*) FROM winner WHERE kernel IN "
+         "(SELECT kernel FROM verification WHERE outcome <> 'ok')",
+         &health->refuted},
     };
     fa2_status st = fa2i_sql_script(cache, misfiled_table);
     if (st == FA2_OK)
@@ -106,6 +109,12 @@ static void describe_rows(fa2i_cache_health *health, const char *fault)
                  "winners without code: %zu; fa2-tune gc compiles it where NVRTC is, as does their "
                  "next call; what was measured stays",
                  health->without_code);
+    else if (health->refuted > 0)
+        snprintf(text, bytes,
+                 "winners that a card's verification refuted, and that no call takes: %zu; fa2-tune list "
+                 "shows them, and tuning their problems again finds others (where the verdict is held for "
+                 "wrong: fa2-tune forget --failures --shape of the problem, and tune again)",
+                 health->refuted);
 }
 
 /* The schema first: without their columns the rows cannot be read. */

@@ -64,7 +64,12 @@ static const char damaged_table[] =
     "(SELECT device, problem FROM temp.sound_winner) "
     "OR w.kernel IN (" FA2I_DAMAGED_IMAGES " AND i.kernel IN (SELECT kernel FROM winner))";
 
-static const char drop_damaged[] = "DROP TABLE temp.damaged";
+/* Kernels that a device found wrong, by their keys as the view has them. */
+static const char refuted_table[] =
+    "CREATE TEMP TABLE refuted AS SELECT lower(hex(k.key)) AS key, min(v.outcome) AS outcome "
+    "FROM verification v JOIN kernel k ON k.id = v.kernel WHERE v.outcome <> 'ok' GROUP BY k.id";
+
+static const char drop_damaged[] = "DROP TABLE temp.damaged; DROP TABLE temp.refuted";
 
 /* Of a row of the view: is it among them? */
 static const char damaged_column[] =
@@ -75,12 +80,16 @@ static const char damaged_column[] =
 #undef FA2I_FIELD
     ")";
 
-/* Inside a transaction; the table goes with it when it fails, else by drop_damaged. */
+static const char refuted_column[] =
+    "(SELECT x.outcome FROM temp.refuted x WHERE x.key IS winners.key)";
+
+/* Inside a transaction; the tables go with it when it fails, else by drop_damaged. */
 static fa2_status begin_damaged(fa2i_cache *cache)
 {
     fa2_status st;
     FA2_TRY(fa2i_sound_begin(cache));
     FA2_TRY(fa2i_sql_script(cache, damaged_table));
+    FA2_TRY(fa2i_sql_script(cache, refuted_table));
     FA2_TRY(fa2i_sound_end(cache));
 done:
     return st;
@@ -113,10 +122,11 @@ static fa2_status send_rows(fa2i_cache *cache, sqlite3_stmt *stmt, fa2i_row_fn r
     return st;
 }
 
-/* What is read: a view, what is added to its columns, how its rows are chosen and ordered. */
+/* What is read: a view, how its rows are chosen and ordered. judged: with the columns damaged and refuted. */
 typedef struct query {
-    const char *view, *also, *from, *order;
+    const char *view, *from, *order;
     const fa2i_filter *filter;
+    bool judged;
 } query;
 
 static void add_query(fa2i_text *sql, const query *q)
@@ -128,12 +138,12 @@ static void add_query(fa2i_text *sql, const query *q)
 
 static query winners_query(const fa2i_filter *filter)
 {
-    return (query){"winners", damaged_column, winners_from, winners_order, filter};
+    return (query){"winners", winners_from, winners_order, filter, true};
 }
 
 static query measurements_query(const fa2i_filter *filter)
 {
-    return (query){"measurements", "", measurements_of_problem, measurements_order, filter};
+    return (query){"measurements", measurements_of_problem, measurements_order, filter, false};
 }
 
 static fa2_status list(fa2i_cache *cache, const query *q, const fa2i_sql_value *values,
@@ -145,8 +155,8 @@ static fa2_status list(fa2i_cache *cache, const query *q, const fa2i_sql_value *
     fa2i_text text = {0};
 
     fa2i_text_add(&text, "SELECT *");
-    if (q->also[0] != '\0')
-        fa2i_text_add(&text, ", %s AS damaged", q->also);
+    if (q->judged)
+        fa2i_text_add(&text, ", %s AS damaged, %s AS refuted", damaged_column, refuted_column);
     add_query(&text, q);
     FA2_TRY(fa2i_text_take(&text, &sql));
     FA2_TRY(fa2i_sql_prepare(cache, sql, values, count, &stmt));
@@ -211,14 +221,14 @@ static fa2_status list_alone(fa2i_cache *cache, const query *q, fa2i_row_fn row,
 fa2_status fa2i_cache_list_all_measurements(fa2i_cache *cache, const fa2i_filter *filter,
                                             fa2i_row_fn row, void *user)
 {
-    const query q = {"measurements", "", measurements_from, measurements_order, filter};
+    const query q = {"measurements", measurements_from, measurements_order, filter, false};
     return list_alone(cache, &q, row, user);
 }
 
 fa2_status fa2i_cache_list_devices(fa2i_cache *cache, fa2i_row_fn row, void *user)
 {
-    const query q = {"device", "", " FROM device WHERE true", " ORDER BY name, arch, real, id",
-                     NULL};
+    const query q = {"device", " FROM device WHERE true", " ORDER BY name, arch, real, id",
+                     NULL, false};
     return list_alone(cache, &q, row, user);
 }
 
@@ -229,7 +239,7 @@ fa2_status fa2i_cache_list_sessions(fa2i_cache *cache, fa2i_row_fn row, void *us
         " s.driver, s.nvrtc, s.generator, coalesce(m.count, 0) AS measurements, s.id"
         " FROM session s JOIN device d ON d.id = s.device LEFT JOIN (SELECT session,"
         " count(*) AS count FROM measurement GROUP BY session) m ON m.session = s.id) WHERE true";
-    const query q = {"session", "", from, " ORDER BY started_at, id", NULL};
+    const query q = {"session", from, " ORDER BY started_at, id", NULL, false};
     return list_alone(cache, &q, row, user);
 }
 
@@ -264,8 +274,8 @@ static fa2_status json_query(fa2i_cache *cache, const query *q, char **ret_sql)
                          "FROM (SELECT name FROM pragma_table_info(?) ORDER BY cid)",
                          FA2I_SQL_VALUES(values), &stmt));
     fa2i_text_add(&sql, "SELECT json_object(%s", (const char *)sqlite3_column_text(stmt, 0));
-    if (q->also[0] != '\0')
-        fa2i_text_add(&sql, ", 'damaged', %s", q->also);
+    if (q->judged)
+        fa2i_text_add(&sql, ", 'damaged', %s, 'refuted', %s", damaged_column, refuted_column);
     fa2i_text_add(&sql, ")");
     add_query(&sql, q);
     FA2_TRY(fa2i_text_take(&sql, ret_sql));

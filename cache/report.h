@@ -12,8 +12,9 @@
 typedef int (*fa2i_row_fn)(void *user, int columns, const char *const *names,
                            const char *const *values);
 
-/* The view `winners`, ordered by device and problem, and the column `damaged`: 1 where the winner is damaged,
- * or refers to what is, the code among it; here and below. filter: what of it; NULL: all. */
+/* The view `winners`, ordered by device and problem, and the columns `damaged`: 1 where the winner is damaged,
+ * or refers to what is, the code among it; and `refuted`: by which outcome a device's verification refuted its kernel,
+ * or NULL; here and below. filter: what of it; NULL: all. */
 fa2_status fa2i_cache_list_winners(fa2i_cache *cache, const fa2i_filter *filter, fa2i_row_fn row,
                                    void *user);
 
@@ -98,6 +99,7 @@ typedef struct fa2i_cache_health {
                             * problem, or for another SM than the device's, or of another device's
                             * session; and problems that are not of the class in their row */
     size_t without_code;   /* winners whose kernel has no image, or a damaged one */
+    size_t refuted;        /* winners that a device found wrong: no call takes them */
     bool intact;           /* SQLite's own check */
     bool schema; /* it has what a new file has, and no index, trigger or view was changed */
     char first_problem[600];

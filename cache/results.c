@@ -95,6 +95,58 @@ done:
     return st;
 }
 
+/* Room for one more; NULL with the error set. */
+static fa2i_refutation *next_refutation(fa2i_refutation **list, size_t count, size_t *capacity)
+{
+    fa2i_refutation *grown = fa2i_room_for(*list, count + 1, capacity, sizeof *grown);
+    if (grown == NULL)
+        return NULL;
+    *list = grown;
+    grown[count] = (fa2i_refutation){.outcome = FA2I_OUTCOME_WRONG};
+    return &grown[count];
+}
+
+fa2_status fa2i_cache_refutations(fa2i_cache *cache, int64_t other_than,
+                                  fa2i_refutation **ret_refutations, size_t *ret_count)
+{
+    fa2_status st;
+    sqlite3_stmt *stmt = NULL;
+    fa2i_refutation *list = NULL;
+    size_t count = 0, capacity = 0;
+    bool row = false;
+    const fa2i_sql_value values[] = {fa2i_sql_int(other_than)};
+
+    FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_READ));
+    FA2_TRY(fa2i_sql_prepare(
+        cache,
+        "SELECT k.key, v.outcome, d.name, v.detail FROM " VERIFICATION_ROWS
+        " CROSS JOIN kernel k ON k.id = v.kernel LEFT JOIN device d ON d.id = v.device "
+        "WHERE v.outcome <> 'ok' AND v.device <> ? AND length(k.key) = 32 ORDER BY v.device, k.id",
+        FA2I_SQL_VALUES(values), &stmt));
+    FA2_TRY(fa2i_sql_step(cache, stmt, &row));
+    while (row) {
+        fa2i_refutation *one = next_refutation(&list, count, &capacity);
+        if (one == NULL)
+            FA2_TRY(fa2i_fail(FA2_E_MEMORY, "out of memory"));
+        memcpy(one->kernel.bytes, sqlite3_column_blob(stmt, 0), FA2I_KEY_BYTES);
+        (void)fa2i_sql_column_outcome(stmt, 1, &one->outcome); /* what is damaged is wrong */
+        fa2i_sql_column_text(stmt, 2, one->device, sizeof one->device);
+        fa2i_sql_column_text(stmt, 3, one->detail, sizeof one->detail);
+        count++;
+        FA2_TRY(fa2i_sql_step(cache, stmt, &row));
+    }
+done:
+    sqlite3_finalize(stmt);
+    st = fa2i_sql_end(cache, st);
+    if (st != FA2_OK) {
+        fa2i_free(list);
+        return st;
+    }
+    *ret_refutations = list;
+    *ret_count = count;
+    return FA2_OK;
+}
+
 /* ---- measurements ---- */
 
 fa2_status fa2i_cache_get_measurement(fa2i_cache *cache, int64_t device, int64_t problem,

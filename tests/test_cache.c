@@ -187,6 +187,22 @@ static void check_choices(fa2i_cache *cache, int arch, const fa2_problem *proble
     fa2i_free(choices);
 }
 
+/* What others than this device found against kernels: against this one alone; NULL: nothing. */
+static void check_refuted(fa2i_cache *cache, int64_t device, const fa2i_key *kernel)
+{
+    fa2i_refutation *list = NULL;
+    const fa2i_card card = sample_card();
+    size_t count = 9;
+    CHECK_EQ(fa2i_cache_refutations(cache, device, &list, &count), FA2_OK);
+    CHECK_EQ(count, kernel != NULL);
+    if (count == 1) {
+        CHECK_EQ(memcmp(&list[0].kernel, kernel, sizeof *kernel), 0);
+        CHECK_EQ(list[0].outcome, FA2I_OUTCOME_WRONG);
+        CHECK_STR(list[0].device, card.name);
+    }
+    fa2i_free(list);
+}
+
 /* A winner that spills is a winner; one that failed its verification on some card is none. */
 static void test_spilled_and_refuted(const char *path)
 {
@@ -212,7 +228,10 @@ static void test_spilled_and_refuted(const char *path)
     CHECK_EQ(outcome, FA2I_OUTCOME_OK);
     CHECK_EQ(fa2i_cache_refutation(cache, &second, &outcome), FA2_OK);
     CHECK_EQ(outcome, wrong.outcome);
+    check_refuted(cache, other + 1, &second);
+    check_refuted(cache, other, NULL); /* its own verdict is not another's */
     CHECK_EQ(fa2i_cache_put_verification(cache, other, &second, &right), FA2_OK);
+    check_refuted(cache, other + 1, NULL);
     check_choices(cache, 86, &asked, ABI, "512 4096 "); /* verified again, and right */
     fa2i_cache_close(cache);
 }

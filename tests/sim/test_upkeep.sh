@@ -274,6 +274,63 @@ done
 checks=$((checks + 1))
 [ $others -ge 2 ] || fail "the former winner failed $others times"
 
+# ---- a winner that another card of the SM found wrong: no call takes it, so it is none ----
+forward="--shape $shape"
+rm -f counts refuted.db
+export FA2_SIM_CARD=t4
+run 0 --device 0 $forward --db refuted.db
+FA2_SIM_CARD=rtx2060 FA2_SIM_FAULT=wrong=1 FA2_SIM_FAULT_COUNTS=counts run 0 --device 0 $forward --db refuted.db
+# Whichever that was, of the T4's problem it is the winner here.
+sqlite3 refuted.db "update winner set kernel = (select kernel from verification where outcome = 'wrong')
+    where device = (select min(id) from device)"
+bad=$(sqlite3 refuted.db "select variant from kernel where id = (select kernel from verification
+    where outcome = 'wrong')")
+times="select group_concat(outcome) from (select outcome from measurement where device = 1 order by outcome)"
+is "$times" ok,ok refuted.db
+run 0 list --db refuted.db
+has out "refuted"
+has out "  wrong  "
+run 0 list --db refuted.db --json
+json "sorted((e['device'][:8], e['refuted'] or '') for e in d) == [('NVIDIA G', ''), ('Tesla T4', 'wrong')]"
+run 1 check --db refuted.db
+has err "winners that a card's verification refuted, and that no call takes: 1; fa2-tune list shows them"
+has err "fa2-tune forget --failures --shape of the problem"
+cp refuted.db again.db
+# A new problem does not crown it, nor time it.
+run 0 --device 0 --shape Hq=2,Sq=40,D=16 --db refuted.db --dry-run
+has out "to compile: 0, to verify: 0, problems to measure: 1"
+run 0 --device 0 --shape Hq=2,Sq=40,D=16 --db refuted.db
+has err "wrong: $bad: on another card of this SM, NVIDIA GeForce RTX 2060"
+has err "1 of them usable"
+has err "measurements: 1 taken"
+run 0 show --shape Hq=2,Sq=40,D=16 --db refuted.db
+has out "on another card of this SM"
+# Its own problem gets another winner, of the others, and then is settled.
+run 0 --device 0 $forward --db refuted.db --dry-run
+has out "to compile: 0, to verify: 0, problems to measure: 1"
+run 0 --device 0 $forward --db refuted.db
+has err "0 compiled, 1 reused, 0 verified, 1 wrong"
+has err "problems: 1 modelled, 0 tuned already"
+is "$times" ok,ok,wrong,wrong refuted.db
+is "select count(*) from winner join verification using (kernel) where outcome <> 'ok'" 0 refuted.db
+run 0 check --db refuted.db
+run 0 list --db refuted.db
+lacks out "refuted"
+run 0 --device 0 $forward --db refuted.db
+has err "0 modelled, 1 tuned already"
+call 0 1 2 48 16 0 --db refuted.db
+has out "rule       exact"
+# Where the verdict is held for wrong.
+run 0 forget --failures $forward --db again.db
+run 0 check --db again.db
+run 0 --device 0 $forward --db again.db
+run 0 check --db again.db
+# Refuted all, it is said what lets them be tried.
+sqlite3 refuted.db "update verification set outcome = 'wrong' where device <> (select min(id) from device)"
+run 1 --device 0 $forward --db refuted.db
+has err "no variant can run (wrong: 2): fa2-tune show says why, and fa2-tune forget --failures"
+FA2_SIM_CARD=rtx3060
+
 # ---- a dry run with a budget, or with calls: the order, why, and what fits ----
 wide=Hq=4,Sq=100,D=64
 run 0 --device 0 --db whole.db --dry-run --budget 2.5 --shape $shape --shape op=backward,$wide --shape $wide

@@ -20,7 +20,8 @@ enum { /* else: decimals */
        AS_IS = -1,
        AS_MARK = -2,
        AS_VARIANT = -3,
-       AS_STATE = -4 /* of two columns: is its code missing, or something of it damaged? */
+       AS_STATE = -4, /* of two columns: is its code missing, or something of it damaged? */
+       AS_REFUTED = -5
 };
 
 typedef struct shown {
@@ -35,6 +36,7 @@ static const shown winner_columns[] = {
     {"median_us", "median us", 'r', 2, NULL},   {"model_us", "model us", 'r', 2, NULL},
     {"tflops", "TFLOPS", 'r', 2, NULL},         {"speedup_vs_default", "vs default", 'r', 3, NULL},
     {"source", "source", 'l', AS_IS, NULL},     {"damaged", "state", 'l', AS_STATE, ""},
+    {"refuted", "refuted", 'l', AS_REFUTED, ""},
     {"variant", "variant", 'l', AS_VARIANT, NULL},
 };
 enum { WINNER_COLUMNS = sizeof winner_columns / sizeof *winner_columns };
@@ -129,7 +131,7 @@ static fa2_status end_table(listing *l)
 /* The cell for a value; text is room for one that has to be written. */
 static const char *cell_of(const shown *column, const char *value, char text[FA2I_VARIANT_CHARS])
 {
-    if (value == NULL || column->how == AS_IS || column->how == AS_STATE)
+    if (value == NULL || column->how == AS_IS || column->how == AS_STATE || column->how == AS_REFUTED)
         return value;
     if (column->how == AS_MARK)
         return strcmp(value, "0") == 0 ? "" : "*";
@@ -149,7 +151,7 @@ static fa2i_style style_of(const listing *l, const char *const *cells)
         const char *cell = cells[i] == NULL ? "" : cells[i];
         if ((strcmp(column->column, "outcome") == 0 && strcmp(cell, "ok") != 0 &&
              strcmp(cell, "left_out") != 0) ||
-            (column->how == AS_STATE && cell[0] != '\0'))
+            ((column->how == AS_STATE || column->how == AS_REFUTED) && cell[0] != '\0'))
             return FA2I_STYLE_BAD;
         if (column->how == AS_MARK && cell[0] != '\0')
             style = FA2I_STYLE_GOOD;

@@ -169,6 +169,7 @@ static void close_tune(fa2i_tune *tune)
     }
     fa2i_free(tune->kernels);
     fa2i_text_index_done(&tune->places);
+    fa2i_free(tune->refutations);
     fa2i_free(tune->problems);
     fa2i_generator_destroy(tune->generator);
     fa2i_cache_close(tune->cache);

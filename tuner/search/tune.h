@@ -35,6 +35,7 @@ typedef struct fa2i_tune_kernel {
     bool known;         /* compiled, or found in the database: kernel.outcome counts */
     bool verified;      /* verification counts */
     bool noted;         /* not known, and the database was told that it was left out */
+    bool refuted;       /* by another card: verification counts when it is staged, and it is known then */
     bool withheld;      /* the database does not have this verification: fa2i_timing.whole */
     fa2i_verification verification;
 } fa2i_tune_kernel;
@@ -104,6 +105,8 @@ typedef struct fa2i_tune {
     fa2i_tune_kernel *kernels;
     size_t kernel_count, kernel_capacity;
     fa2i_text_index places;      /* of kernels, by their variants' texts */
+    fa2i_refutation *refutations; /* by other cards; owned */
+    size_t refutation_count;
     fa2i_tune_problem *problems; /* in the order of options.shapes, or of what they are worth */
     size_t problem_count;
     fa2i_progress progress;
@@ -130,6 +133,11 @@ fa2_status fa2i_tune_find_ids(fa2i_tune *tune);
 /* What every candidate failed by, if every one has, by what the database knows of the device: then the problem's
  * message says so, and what lets them be tried again. Else *ret_dead is false. */
 fa2_status fa2i_tune_find_dead(const fa2i_tune *tune, fa2i_tune_problem *problem, bool *ret_dead);
+
+/* What other cards found against kernels: no call takes these, so they are known to fail here, too. Once, when all
+ * kernels are listed. */
+fa2_status fa2i_tune_find_refuted(fa2i_tune *tune);
+bool fa2i_tune_is_refuted(const fa2i_tune *tune, const fa2i_key *key);
 
 /* Let the database's measurements count for judgements. */
 fa2_status fa2i_tune_learn_stored(fa2i_tune *tune);
@@ -178,7 +186,7 @@ void fa2i_tune_begin_launches(fa2i_tune *tune);
 void fa2i_tune_end_launches(fa2i_tune *tune);
 
 /* Whether a kernel's code can run on this problem: it has code, does not spill (unless all of the
- * problem's candidates do), and passed its verification or was not verified yet. */
+ * problem's candidates do that are not refuted), and passed its verification or was not verified yet. */
 bool fa2i_tune_usable(const fa2i_tune *tune, const fa2i_tune_problem *problem, size_t kernel);
 
 /* A kernel as the database has it, with its code unless it never had any. *ret_found: it needs no compiling; the

@@ -17,8 +17,10 @@ static fa2_status find_failure(const fa2i_tune *tune, const fa2i_tune_problem *p
     fa2i_verification verdict = {0};
     fa2i_measurement row = {0};
     const fa2i_key *key = &k->kernel.key;
-    *ret_outcome = FA2I_OUTCOME_OK;
+    *ret_outcome = k->refuted ? k->verification.outcome : FA2I_OUTCOME_OK;
     *ret_sound = false;
+    if (k->refuted)
+        return FA2_OK;
     fa2_status st =
         fa2i_cache_get_kernel(tune->cache, key, k->kernel.variant.recipe.abi, false, &kernel);
     if (st != FA2_OK)

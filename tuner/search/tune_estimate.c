@@ -18,7 +18,7 @@ static fa2_status add_kernel(fa2i_tune *tune, fa2i_tune_kernel *k, fa2i_tune_wor
     fa2i_kernel kernel = {0};
     fa2i_verification verdict;
     bool found = false;
-    if (k->staged)
+    if (k->staged || k->refuted)
         return FA2_OK;
     k->staged = true;
     fa2_status st = fa2i_tune_find_stored(tune, k, &kernel, &found);

@@ -55,8 +55,10 @@ fa2_status fa2i_tune_judge(fa2i_tune *tune, fa2i_tune_problem *problem)
         texts[i] = tune->kernels[problem->candidates[i]].kernel.variant.text;
     FA2_TRY(fa2i_generator_judge(tune->generator, &problem->problem, &tune->card, texts, count,
                                  judgements));
-    for (size_t i = 0; i < count; i++)
-        problem->prospects[i].judgement = judgements[i];
+    for (size_t i = 0; i < count; i++) /* what may not run promises nothing */
+        problem->prospects[i].judgement = tune->kernels[problem->candidates[i]].refuted
+                                              ? (fa2i_judgement){0}
+                                              : judgements[i];
     fa2i_prospects_sort_out(problem->prospects, count);
     const bool all = tune->options.force || tune->options.all || problem->all_wanted;
     for (size_t i = 0; i < count; i++) {

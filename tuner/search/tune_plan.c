@@ -76,6 +76,8 @@ static fa2_status find_proven_winner(fa2i_tune *tune, fa2i_tune_problem *problem
     const int abi = fa2i_op_abi(&problem->problem);
 
     *ret_proven = false;
+    if (fa2i_tune_is_refuted(tune, key))
+        return FA2_OK;
     FA2_TRY(fa2i_cache_get_verification(tune->cache, tune->device, key, &verification));
     if (verification.outcome != FA2I_OUTCOME_OK)
         goto done;
@@ -110,6 +112,8 @@ static fa2_status find_settled(fa2i_tune *tune, fa2i_tune_problem *problem, bool
         if (st != FA2_OK)
             return st;
         if (memcmp(key, &problem->winner.kernel, sizeof *key) == 0) {
+            if (measurement.outcome != FA2I_OUTCOME_OK) /* it failed since */
+                return FA2_OK;
             among = true;
             problem->winner_place = problem->candidates[i];
         }
@@ -296,6 +300,7 @@ fa2_status fa2i_tune_plan(fa2i_tune *tune)
         FA2_TRY(borrow_compiler(tune));
     FA2_TRY(list_problems(tune));
     FA2_TRY(fa2i_tune_find_ids(tune));
+    FA2_TRY(fa2i_tune_find_refuted(tune));
     for (size_t i = 0; i < count; i++) {
         FA2_TRY(plan_problem(tune, &tune->problems[i]));
         if (!tune->compiles &&
@@ -313,8 +318,10 @@ bool fa2i_tune_usable(const fa2i_tune *tune, const fa2i_tune_problem *problem, s
 {
     const fa2i_tune_kernel *k = &tune->kernels[kernel];
     bool all_spill = true;
-    for (size_t i = 0; i < problem->count && all_spill; i++)
-        all_spill = tune->kernels[problem->candidates[i]].kernel.outcome != FA2I_OUTCOME_OK;
+    for (size_t i = 0; i < problem->count && all_spill; i++) {
+        const fa2i_tune_kernel *other = &tune->kernels[problem->candidates[i]];
+        all_spill = other->refuted || other->kernel.outcome != FA2I_OUTCOME_OK;
+    }
     bool runs = k->kernel.outcome == FA2I_OUTCOME_OK ||
                 (all_spill && k->kernel.outcome == FA2I_OUTCOME_SPILLED);
     return k->known && runs && (!k->verified || k->verification.outcome == FA2I_OUTCOME_OK);

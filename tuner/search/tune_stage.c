@@ -3,7 +3,8 @@
  * the next open problems, compiles and verifies what they want, and measures them.
  *
  * - With a budget, or where calls are known, problems come in the order of what tuning them is expected to
- *   save, which each stage finds anew, and where that is nothing, of what all their calls take; else as they were given, and all of a class together.
+ *   save, which each stage finds anew, and where that is nothing, of what all their calls take; else as they
+ *   were given, and all of a class together.
  * - A stage compiles enough kernels to keep all threads busy most of the time.
  */
 #include <stdlib.h>
@@ -64,11 +65,20 @@ void fa2i_tune_find_needed(fa2i_tune *tune)
     for (size_t i = 0; i < tune->problem_count; i++) {
         const fa2i_tune_problem *p = &tune->problems[i];
         for (size_t j = 0; p->state == FA2I_PROBLEM_OPEN && j < p->count; j++)
-            if (!p->prospects[j].hopeless)
+            if (!p->prospects[j].hopeless && !tune->kernels[p->candidates[j]].refuted)
                 tune->kernels[p->candidates[j]].needed = true;
         if (p->lost)
             tune->kernels[p->winner_place].needed = true;
     }
+}
+
+/* Nothing is to be found out about it any more. */
+static void take_refuted(fa2i_tune *tune, fa2i_tune_kernel *k)
+{
+    k->known = k->verified = true;
+    tune->outcomes[k->verification.outcome]++;
+    fa2i_note(&tune->progress, "%s: %s: %s", fa2i_outcome_string(k->verification.outcome),
+              k->kernel.variant.text, k->verification.detail);
 }
 
 /* Take a problem into the stage; how many kernels that nobody knows yet come with it. */
@@ -81,6 +91,8 @@ static size_t take(fa2i_tune *tune, fa2i_tune_problem *problem)
         if (problem->prospects[i].hopeless || k->staged)
             continue;
         k->staged = true;
+        if (k->refuted)
+            take_refuted(tune, k);
         unknown += !k->known;
     }
     return unknown;

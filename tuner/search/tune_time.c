@@ -55,7 +55,7 @@ static fa2_status gather(fa2i_timing *t, bool again, size_t *ret_open)
             continue;
         }
         if (!fa2i_tune_usable(t->tune, t->problem, kernel)) {
-            if (!settled)
+            if (!settled || (t->tune->kernels[kernel].refuted && row.outcome == FA2I_OUTCOME_OK))
                 t->unusable[t->unusable_count++] = kernel;
             continue;
         }
