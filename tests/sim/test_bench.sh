@@ -53,7 +53,7 @@ lacks out "tuned:"
 lacks out "spread too wide"
 has out "naive: three kernels with S x S in memory"
 # The software device knows no sums in fp16; all other ceilings are those of the card that it plays.
-has out "tensor_fp16_fp16  not measured: loading"
+has out "tensor_fp16_fp16  not measured: ceiling_tensor k=16 dtype=fp16 sum=fp16: loading"
 for ceiling in tensor_fp16 tensor_fp16_k8 tensor_bf16 ex2 shared l2 read copy; do
     checks=$((checks + 1))
     grep -qE "^  $ceiling +[1-9][0-9.]* (TFLOPS|G/s|GB/s)" out || fail "$ran: no rate of $ceiling"

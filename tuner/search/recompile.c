@@ -1,5 +1,6 @@
 /*
- * How: a job for each record, compiled side by side; each is bound as it is finished, so that a stop keeps what was done.
+ * How: a job for each record, compiled side by side; each is bound as it is finished, so that a stop keeps what was
+ * done.
  *
  * - What is made must compute what the record's kernel did, or its times would be another's: its abi must be the same.
  * - The recipe is the generator's: what a record says differently is told, and not launched by.
