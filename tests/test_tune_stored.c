@@ -117,6 +117,36 @@ static void execute(const tuned_database *database, const char *sql)
     sqlite3_close(db);
 }
 
+static void sleep_long(fake_compilation *compilation, void *user)
+{
+    (void)compilation, (void)user;
+    nanosleep(&(struct timespec){.tv_sec = 3}, NULL);
+}
+
+/* A budget that ends while the code of tuned problems is compiled again leaves them tuned, and lost. */
+static void test_budget_mending(void)
+{
+    static const char *const classes[] = {SHAPE_SHORT, SHAPE_SHORT ",causal=1", SHAPE_SHORT ",dtype=bf16",
+                                          SHAPE_SHORT ",dtype=bf16,causal=1", NULL};
+    tuned_database database;
+    run r;
+    tuned_begin(&database);
+    tune(&database, classes, NULL, &r);
+    CHECK_EQ(states(&r, "measured"), 4);
+    execute(&database, "DELETE FROM image");
+    fake.on_compile = sleep_long;
+    tune(&database, classes, "--budget=2", &r);
+    fake.on_compile = NULL;
+    CHECK_EQ(r.status, FA2I_EXIT_OK);
+    CHECK_EQ(states(&r, "settled"), 4);
+    CHECK(number(&r, "lost") != -1 && number(&r, "compiled") <= 2);
+    tune(&database, classes, NULL, &r);
+    CHECK_EQ(states(&r, "settled"), 4);
+    CHECK_EQ(number(&r, "timed"), 0);
+    CHECK_EQ(number(&r, "lost"), -1);
+    tuned_end(&database);
+}
+
 /* A winner that this device did not verify, as after an import, is no reason to do nothing; and
  * equally one that it found wrong since. */
 static void test_unproven_winner(void)
@@ -184,6 +214,7 @@ int main(int argc, char **argv)
     test_one_transaction();
     test_budget();
     test_budget_compiling();
+    test_budget_mending();
     test_unproven_winner();
     test_resume(SIGKILL);
     test_resume(SIGINT);

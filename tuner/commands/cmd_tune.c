@@ -268,8 +268,9 @@ done:
 static void print_unreached(fa2i_tune *tune, size_t open, size_t measured)
 {
     const char *why = fa2i_tune_stopped(tune) ? "interrupted"
-                      : measured == 0 ? "nothing was measured, for the budget was spent before"
-                                      : "the budget is spent";
+                      : open > 0 && measured == 0
+                          ? "nothing was measured, for the budget was spent before"
+                          : "the budget is spent";
     size_t uncompiled = 0, unverified = 0;
     fa2i_tune_find_needed(tune);
     for (size_t i = 0; i < tune->kernel_count; i++) {

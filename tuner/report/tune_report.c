@@ -28,6 +28,15 @@ static size_t count_state(const fa2i_tune *tune, fa2i_problem_state state)
     return count;
 }
 
+/* Settled but for its winner's code, which is to be compiled again. */
+static size_t count_lost(const fa2i_tune *tune)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < tune->problem_count; i++)
+        count += tune->problems[i].lost;
+    return count;
+}
+
 static size_t count_needed(const fa2i_tune *tune)
 {
     size_t count = 0;
@@ -261,7 +270,8 @@ void fa2i_tune_print_summary(const fa2i_tune *tune)
             "problems: %zu %s, %zu tuned already, %zu not reached, %zu not served "
             "by this device, %zu failed\n",
             count_state(tune, FA2I_PROBLEM_MEASURED), state_name(tune, FA2I_PROBLEM_MEASURED),
-            count_state(tune, FA2I_PROBLEM_SETTLED), count_state(tune, FA2I_PROBLEM_OPEN),
+            count_state(tune, FA2I_PROBLEM_SETTLED) - count_lost(tune),
+            count_state(tune, FA2I_PROBLEM_OPEN) + count_lost(tune),
             count_state(tune, FA2I_PROBLEM_UNSERVED), count_state(tune, FA2I_PROBLEM_FAILED));
     if (tune->by_others > 0)
         fprintf(stderr, "of those tuned already, another fa2-tune measured %zu meanwhile\n",
@@ -288,6 +298,8 @@ static void print_problem_json(const fa2i_tune *tune, const fa2i_tune_problem *p
         printf(",\"median_us\":%.3f,\"tflops\":%.3f,\"speedup_vs_default\":%.4f,\"complete\":%s",
                problem->winner.median_us, tflops(problem), gain(problem),
                problem->complete ? "true" : "false");
+        if (problem->lost)
+            fputs(",\"lost\":true", stdout);
     } else {
         print_message_json(problem);
     }

@@ -197,7 +197,8 @@ fa2_status fa2i_tune_find_stored(const fa2i_tune *tune, const fa2i_tune_kernel *
 /* Make every kernel of the stage known: from the database, else compiled and stored. */
 fa2_status fa2i_tune_compile(fa2i_tune *tune);
 
-/* Compile again what settled problems lost. One whose winner has no code then is OPEN. */
+/* Compile again what settled problems lost. One whose winner does not compile is OPEN then; one that the budget did not
+ * reach stays SETTLED, and lost. */
 fa2_status fa2i_tune_mend(fa2i_tune *tune);
 
 /* Verify every kernel of the stage that can run, once per device, and store the verdicts. When the budget

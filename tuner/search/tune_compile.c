@@ -163,8 +163,10 @@ fa2_status fa2i_tune_mend(fa2i_tune *tune)
         st = fa2i_tune_compile(tune);
     for (size_t i = 0; st == FA2_OK && i < tune->problem_count; i++) {
         fa2i_tune_problem *p = &tune->problems[i];
-        const fa2i_tune_kernel *k = &tune->kernels[p->winner_place];
-        if (p->lost && (!k->known || k->kernel.outcome == FA2I_OUTCOME_COMPILE_ERROR))
+        const fa2i_tune_kernel *k = p->lost ? &tune->kernels[p->winner_place] : NULL;
+        if (k == NULL || !k->known) /* nothing was lost, or the budget ended before */
+            continue;
+        if (k->kernel.outcome == FA2I_OUTCOME_COMPILE_ERROR)
             p->state = FA2I_PROBLEM_OPEN;
         p->lost = false;
     }
