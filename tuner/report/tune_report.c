@@ -94,8 +94,8 @@ void fa2i_tune_print_problem(fa2i_tune *tune, const fa2i_tune_problem *problem)
     fa2i_variant_brief(problem->variant, variant, sizeof variant);
     if (gain(problem) > 0)
         snprintf(times, sizeof times, "%.2fx", gain(problem));
-    printf("%-60s %10.1f us %7.1f TFLOPS %6s default  %s%s\n", shape, problem->winner.median_us,
-           tflops(problem), times, variant,
+    snprintf(us, sizeof us, FA2I_US, problem->winner.median_us);
+    printf("%-60s %10s us %7.1f TFLOPS %6s default  %s%s\n", shape, us, tflops(problem), times, variant,
            problem->lost       ? "  (its code is lost: to compile again)"
            : problem->complete ? ""
                                : "  (not finished)");
@@ -212,7 +212,7 @@ static void print_prospect(const fa2i_tune *tune, const fa2i_tune_problem *p)
     if (fa2i_tune_is_ordered(tune) && p->worth_us < FA2I_TUNE_WORTH_US)
         printf(", nothing to gain expected");
     else if (fa2i_tune_is_ordered(tune))
-        printf(", %.1f us to gain in %.0f call%s", p->worth_us, p->calls, p->calls > 1 ? "s" : "");
+        printf(", " FA2I_US " us to gain in %.0f call%s", p->worth_us, p->calls, p->calls > 1 ? "s" : "");
     printf("%s\n", p->fits ? "" : "; beyond the budget");
 }
 
