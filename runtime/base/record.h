@@ -67,6 +67,10 @@ typedef enum fa2i_outcome {
 #undef FA2I_OUTCOME_ENUM
 } fa2i_outcome;
 
+#define FA2I_OUTCOME_ONE(name, value, text) +1
+enum { FA2I_OUTCOME_COUNT = FA2I_OUTCOME_LIST(FA2I_OUTCOME_ONE) }; /* their values are those below it */
+#undef FA2I_OUTCOME_ONE
+
 const char *fa2i_outcome_string(fa2i_outcome outcome);
 bool fa2i_outcome_parse(const char *text, fa2i_outcome *ret_outcome);
 

@@ -22,7 +22,7 @@ fa2_status fa2i_archs_add(fa2i_options *options, int arch)
     return FA2_OK;
 }
 
-/* "sm_86" from its digits on; 0: it is none. */
+/* 86 of "sm_86", an item of that many characters; 0: it names no SM. */
 static int sm_of(const char *item, size_t bytes)
 {
     int arch = 0;

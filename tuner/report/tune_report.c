@@ -80,7 +80,7 @@ void fa2i_tune_print_start(const fa2i_tune *tune)
 
 void fa2i_tune_print_problem(fa2i_tune *tune, const fa2i_tune_problem *problem)
 {
-    char shape[FA2I_PROBLEM_CHARS], variant[FA2I_VARIANT_CHARS], times[32] = "-";
+    char shape[FA2I_PROBLEM_CHARS], variant[FA2I_VARIANT_CHARS], us[32], times[32] = "-";
     fa2i_problem_format(&problem->problem, shape, sizeof shape);
     if (!has_winner(problem)) {
         fa2i_note(&tune->progress, "fa2-tune: %s: %s: %s", shape, state_name(tune, problem->state),
@@ -251,7 +251,7 @@ static void print_dropped(const fa2i_tune *tune)
 {
     fprintf(stderr, "variants: %zu compiled, %zu reused, %zu verified", tune->compiled,
             tune->reused, tune->verified);
-    for (size_t i = FA2I_OUTCOME_OK + 1; i <= FA2I_OUTCOME_LAUNCH_ERROR; i++)
+    for (size_t i = FA2I_OUTCOME_OK + 1; i < FA2I_OUTCOME_COUNT; i++)
         if (tune->outcomes[i] > 0)
             fprintf(stderr, ", %zu %s", tune->outcomes[i], fa2i_outcome_string((fa2i_outcome)i));
     fprintf(stderr, "\nmeasurements: %zu taken, %zu of them failed", tune->timed, tune->failed);
@@ -318,7 +318,7 @@ void fa2i_tune_print_json(const fa2i_tune *tune)
            "\"outcomes\":{",
            FA2I_TUNE_SEED, tune->compiled, tune->reused, tune->verified, tune->timed, tune->failed,
            tune->spared, tune->uncompiled, tune->early);
-    for (size_t i = 0; i <= FA2I_OUTCOME_LAUNCH_ERROR; i++)
+    for (size_t i = 0; i < FA2I_OUTCOME_COUNT; i++)
         printf("%s\"%s\":%zu", i == 0 ? "" : ",", fa2i_outcome_string((fa2i_outcome)i),
                tune->outcomes[i]);
     fputs("},\"seconds\":{", stdout);

@@ -119,7 +119,7 @@ typedef struct fa2i_tune {
     size_t early;              /* searches that ended before all rounds */
     size_t by_others;          /* problems that another tuner measured meanwhile */
     size_t timed, failed; /* per problem: contenders, and those that failed while being timed */
-    size_t outcomes[FA2I_OUTCOME_LAUNCH_ERROR + 1];
+    size_t outcomes[FA2I_OUTCOME_COUNT];
 } fa2i_tune;
 
 /* Candidates and keys of all problems, which of the problems are settled, and what the database teaches

@@ -5,8 +5,6 @@
 #include <string.h>
 #include "tuner/search/tune.h"
 
-enum { OUTCOMES = FA2I_OUTCOME_LAUNCH_ERROR + 1 };
-
 /* What a candidate is known to have failed by; FA2I_OUTCOME_OK: it may run, as far as is known. With --force
  * measurements do not count, for they are taken again. *ret_sound: it compiled, and does not spill. */
 static fa2_status find_failure(const fa2i_tune *tune, const fa2i_tune_problem *problem,
@@ -46,7 +44,7 @@ static void say_dead(const size_t *counts, fa2i_tune_problem *problem)
 {
     char list[160] = "";
     size_t used = 0;
-    for (int i = FA2I_OUTCOME_OK + 1; i < OUTCOMES && used < sizeof list; i++)
+    for (int i = FA2I_OUTCOME_OK + 1; i < FA2I_OUTCOME_COUNT && used < sizeof list; i++)
         if (counts[i] > 0)
             used += (size_t)snprintf(list + used, sizeof list - used, "%s%s: %zu",
                                      used == 0 ? "" : ", ", fa2i_outcome_string((fa2i_outcome)i),
@@ -60,7 +58,7 @@ static void say_dead(const size_t *counts, fa2i_tune_problem *problem)
 
 fa2_status fa2i_tune_find_dead(const fa2i_tune *tune, fa2i_tune_problem *problem, bool *ret_dead)
 {
-    size_t counts[OUTCOMES] = {0};
+    size_t counts[FA2I_OUTCOME_COUNT] = {0};
     bool any_sound = false;
     *ret_dead = false;
     for (size_t i = 0; i < problem->count; i++) {
