@@ -85,6 +85,9 @@ static void test_wrong_headers(void)
                   "1:5: column batch is there already (column 1)");
     check_refused(HEADER, "2:1: there is no row behind the header; add one, such as "
                           "1,8,8,512,512,64,fp16,1, or leave the file out");
+    check_refused("causal,calls,dtype,head_dim,seq_k,seq_q,heads_kv,heads_q,batch,op\n# none\n",
+                  "3:1: there is no row behind the header; add one, such as 1,,fp16,64,512,512,8,8,1,, or leave "
+                  "the file out");
 }
 
 /* A column that nobody knows may be a feature that is misspelt: never passed over. */
@@ -123,6 +126,19 @@ static void test_cut_off(void)
                   "bias,dropout,seqused,varlen,total_q,total_k,paged,page,leftpad,cache_rows,append,rotary,"
                   "rotary_dim,calls,origin; line 1 has no end, so the file may be cut off there: take a whole "
                   "copy, or remove the line");
+    check_refused(HEADER "2,4,4,1,33,64,fp16,", "2:8: causal is \"\"; it must be a whole number; line 2 has no "
+                                                "end, so the file may be cut off there: take a whole copy, or remove "
+                                                "the line");
+    /* Where nothing is missing, nothing is cut off. */
+    static const char *const whole[] = {
+        HEADER "1,8,8,512,512,64,fp32,0", HEADER "1,8,8,512,512,64,fp16,0,9", HEADER "0,8,8,512,512,64,fp16,0",
+        "batc,heads_q,heads_kv,seq_q,seq_k,head_dim,dtype,causal"};
+    for (size_t i = 0; i < sizeof whole / sizeof *whole; i++) {
+        fa2i_shapes shapes = {0};
+        CHECK_EQ(add_csv_bytes(&shapes, whole[i], strlen(whole[i])), FA2_E_INVALID);
+        CHECK(strstr(fa2_last_message(), "cut off") == NULL);
+        fa2i_shapes_done(&shapes);
+    }
 }
 
 static void test_wrong_rows(void)

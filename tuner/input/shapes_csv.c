@@ -10,7 +10,7 @@
  *   fa2, and its rows would be other problems without it.
  * - The presets are one embedded CSV with one more column, `preset`; rows of other presets are
  *   passed over. A user's file has no such column.
- * - What is wrong in a last line without an end may be wrong because the file is cut off there.
+ * - Cells that a last line without an end lacks may be missing because the file is cut off there.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -36,6 +36,7 @@ typedef struct csv {
     fa2i_span rest;
     size_t line;                    /* 1-based */
     bool cut;                       /* the line has no end: it is the last one */
+    bool lacks;                     /* what is wrong with it may be that there is no more of it */
     size_t column_of[COLUMN_KINDS]; /* 1-based; 0: not there */
     size_t columns;
     size_t rows;
@@ -150,8 +151,10 @@ static fa2_status place_column(csv *file, fa2i_span cell, size_t column)
     int kind = 0;
     while (kind < column_kinds(file) && !fa2i_span_is(cell, column_name(kind)))
         kind++;
-    if (kind == column_kinds(file))
+    if (kind == column_kinds(file)) {
+        file->lacks = column == file->columns; /* a part of a name */
         return no_such_column(file, cell, column);
+    }
     if (file->column_of[kind] != 0)
         return fa2i_fail(FA2_E_INVALID, "%s:%zu:%zu: column %s is there already (column %zu)",
                          file->name, file->line, column, column_name(kind), file->column_of[kind]);
@@ -174,12 +177,14 @@ static fa2_status read_header(csv *file)
         if (found != FA2_OK)
             return found;
     }
-    for (int kind = 0; kind < column_kinds(file); kind++)
-        if (file->column_of[kind] == 0 && is_required(kind))
+    for (int kind = 0; kind < column_kinds(file); kind++) {
+        file->lacks = file->column_of[kind] == 0 && is_required(kind);
+        if (file->lacks)
             return fa2i_fail(FA2_E_INVALID,
                              "%s:%zu:%zu: there is no column %s; the header must name %s",
                              file->name, file->line, file->columns + 1, column_name(kind),
                              required_columns(names));
+    }
     return FA2_OK;
 }
 
@@ -262,6 +267,8 @@ static fa2_status read_row(csv *file, fa2i_span line, fa2i_shapes *shapes)
     fa2_status st = split(file, line, cells, &count);
     if (st != FA2_OK)
         return st;
+    const fa2i_span last = cells[count - 1];
+    file->lacks = count < file->columns || (count == file->columns && last.bytes == 0);
     if (count != file->columns)
         return fa2i_fail(FA2_E_INVALID, "%s:%zu:%zu: the row has %zu columns, the header has %zu",
                          file->name, file->line,
@@ -304,7 +311,7 @@ static fa2_status read_csv(csv *file, fa2i_shapes *shapes)
     fa2i_span line;
     while (st == FA2_OK && next_line(file, &line))
         st = read_row(file, line, shapes);
-    if (st == FA2_E_INVALID && file->cut)
+    if (st == FA2_E_INVALID && file->cut && file->lacks)
         st = fa2i_fail(st, "%s; line %zu has no end, so the file may be cut off there: take a whole "
                            "copy, or remove the line",
                        fa2_last_message(), file->line);
@@ -355,18 +362,34 @@ static fa2_status read_file(const char *path, fa2i_text *text)
     return FA2_OK;
 }
 
+/* A row that could stand in the file: its columns, in their order. */
+static const char *example_row(const csv *file, char out[NAMES_CHARS])
+{
+    static const char *const values[COLUMN_KINDS] = {
+        [FA2I_FIELD_batch] = "1",   [FA2I_FIELD_heads_q] = "8", [FA2I_FIELD_heads_kv] = "8",
+        [FA2I_FIELD_seq_q] = "512", [FA2I_FIELD_seq_k] = "512", [FA2I_FIELD_head_dim] = "64",
+        [FA2I_FIELD_dtype] = "fp16", [FA2I_FIELD_causal] = "1"};
+    size_t used = 0;
+    for (size_t column = 1; column <= file->columns && used < NAMES_CHARS; column++)
+        for (int kind = 0; kind < COLUMN_KINDS; kind++)
+            if (file->column_of[kind] == column && used < NAMES_CHARS)
+                used += (size_t)snprintf(out + used, NAMES_CHARS - used, "%s%s", column == 1 ? "" : ",",
+                                         values[kind] == NULL ? "" : values[kind]);
+    return out;
+}
+
 fa2_status fa2i_shapes_add_file(fa2i_shapes *shapes, const char *path)
 {
     fa2_status st = FA2_OK;
     fa2i_text text = {0};
+    char row[NAMES_CHARS];
     FA2_TRY(read_file(path, &text));
     csv file = {.name = strcmp(path, "-") == 0 ? "standard input" : path,
                 .rest = {text.data, text.length}};
     FA2_TRY(read_csv(&file, shapes));
     if (file.rows == 0)
-        st = fa2i_fail(FA2_E_INVALID, "%s:%zu:1: there is no row behind the header; add one, such as "
-                       "1,8,8,512,512,64,fp16,1, or leave the file out", file.name,
-                       file.line + 1);
+        st = fa2i_fail(FA2_E_INVALID, "%s:%zu:1: there is no row behind the header; add one, such as %s, or leave the file out",
+                       file.name, file.line + 1, example_row(&file, row));
 done:
     fa2i_text_done(&text);
     return st;
