@@ -164,24 +164,28 @@ static bool say_how_it_ended(const char *program, int status)
 /* A variable of the environment, which the program gets and this process has not. */
 typedef struct variable {
     const char *name;
-    char *before; /* NULL: it was not set */
+    bool changed;
+    char *before; /* owned; NULL: it was not set */
 } variable;
 
-/* value: NULL leaves it as it is. */
-static variable set(const char *name, const char *value)
+/* value: NULL leaves it as it is. After an error it is as it was. */
+static fa2_status set(variable *v, const char *value)
 {
-    const char *given = getenv(name);
-    const variable v = {name, given == NULL ? NULL : fa2i_strdup(given)};
-    if (value != NULL)
-        setenv(name, value, 1);
-    return v;
+    const char *given = getenv(v->name);
+    if (value == NULL)
+        return FA2_OK;
+    if (given != NULL && (v->before = fa2i_strdup(given)) == NULL)
+        return fa2i_fail(FA2_E_MEMORY, "no memory to set %s for the program", v->name);
+    v->changed = setenv(v->name, value, 1) == 0;
+    return v->changed ? FA2_OK
+                      : fa2i_fail(FA2_E_MEMORY, "cannot set %s for the program: %s", v->name, strerror(errno));
 }
 
 static void set_back(variable *v)
 {
-    if (v->before != NULL)
+    if (v->changed && v->before != NULL)
         setenv(v->name, v->before, 1);
-    else
+    else if (v->changed)
         unsetenv(v->name);
     fa2i_free(v->before);
 }
@@ -201,8 +205,12 @@ static fa2_status run(char **argv, const char *capture, const char *database, bo
         return st;
     signal(SIGINT, SIG_IGN);
     signal(SIGQUIT, SIG_IGN);
-    variable variables[] = {set("FA2_CAPTURE", capture), set("FA2_DB", whole)};
-    st = start(argv, to_stderr, &pid);
+    variable variables[] = {{.name = "FA2_CAPTURE"}, {.name = "FA2_DB"}};
+    const char *const values[] = {capture, whole};
+    for (size_t i = 0; st == FA2_OK && i < 2; i++)
+        st = set(&variables[i], values[i]);
+    if (st == FA2_OK)
+        st = start(argv, to_stderr, &pid);
     for (size_t i = 0; i < 2; i++)
         set_back(&variables[i]);
     fa2i_free(whole);
