@@ -98,17 +98,6 @@ has err 'unknown key "hq", did you mean Hq?'
 run 2 build --arch sm_86 --shape B=2147483647,Hq=65536,Sq=536870912,D=64 --db huge.db
 run 2 tune --device 0 --device 1
 has err "--device is given twice"
-for shapes in "--shapes -" --shapes=-; do
-    # shellcheck disable=SC2086 # an option and its value
-    printf 'batch,heads_q,heads_kv,seq_q,seq_k,head_dim,dtype,causal\n1,8,8,512,512,64,fp16,0\n' |
-        "$tune" tune --device all $shapes >out 2>err
-    got=$?
-    ran="fa2-tune tune --device all $shapes"
-    checks=$((checks + 1))
-    [ "$got" -eq 2 ] || fail "$ran: exit status $got, expected 2"
-    has err "--device all cannot read shapes from standard input: name a file"
-    empty out
-done
 for first in batch Batch; do
     printf '%s,heads_q,heads_kv,seq_q,seq_k,head_dim,dtype,causal\n1,8,8,512,512,64,fp16,0\n' $first |
         "$tune" build --arch sm_86 --shapes - --shapes=- >out 2>err

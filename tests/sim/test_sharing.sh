@@ -121,6 +121,7 @@ has err "TMPDIR can name a folder"
     >out 2>err &
 pid=$!
 while [ ! -e started ]; do sleep 0.1; done
+rm started
 kill -TERM $pid
 wait $pid
 got=$?
@@ -128,6 +129,7 @@ ran="tune with a program, then SIGTERM"
 checks=$((checks + 2))
 [ "$got" -eq 130 ] || fail "$ran: exit status $got"
 [ -e told ] || fail "$ran: the program was not told"
+rm -f told
 
 # ---- what is to be done, what was, and what is to be done again ----
 shape=B=1,Hq=2,Sq=48,D=16
@@ -268,8 +270,54 @@ lacks out "RTX 3060"
 run 0 --device all $shapes --json
 has out '{"devices":['
 has out '"state":"settled"'
-run 2 --device all -- "$client" 1 2 48 16 1
-has err "--device all takes no program"
+# A program runs once; what it called is tuned for all of them, and what is named beside it.
+rm -f fa2.db
+run 0 --device all --shape Hq=2,Sq=24,D=16 -- sh -c "echo ran >>runs; $client 1 2 48 16 1; $client 1 2 32 16 0"
+has err "device 2: problems: 3 modelled"
+checks=$((checks + 2))
+[ "$(sed -n 's/^device [01]: problems: \([0-9]*\) modelled.*/\1/p' err | paste -sd+ | bc)" = 3 ] ||
+    fail "$ran: the equal cards did not share the problems"
+[ "$(cat runs)" = ran ] || fail "$ran: it did not run once"
+rm runs
+run 0 --device all --json -- "$client" 1 2 48 16 1
+has out '"state":"settled"'
+lacks out "max error"
+run 1 --device all --jobs 2 -- sh -c "$client 1 2 48 16 1; exit 3"
+has err "sh ended with status 3"
+has err "device 1: problems: 0 modelled, 1 tuned already"
+run 2 --device all -- true
+has err "true never used fa2"
+lacks err "device 0"
+run 2 --device all --op backward -- "$client" 1 2 48 16 1
+has err "fa2-tune: --op backward leaves nothing"
+run 0 --device all --dry-run --db new.db -- "$client" 1 2 48 16 1
+has out "device 2: to compile: 2, to verify: 2, problems to measure: 1"
+[ ! -e new.db ] || fail "$ran: it made new.db"
+run 1 --device all --db /nonexistent/d/x.db -- touch told
+[ ! -e told ] || fail "$ran: it ran the program"
+FA2_CUDA_LIBRARY=/nonexistent/libcuda.so run 3 --device all -- touch told
+[ ! -e told ] || fail "$ran: it ran the program"
+printf 'batch,heads_q,heads_kv,seq_q,seq_k,head_dim,dtype,causal,op\n1,2,2,40,40,16,fp16,0,backward\n' >ops.csv
+"$tune" --device all --shapes - --shape=$shape --op=backward <ops.csv >out 2>err || fail "--shapes -: status $?"
+ran="--device all --shapes -"
+has err "device 1: 2 problems, 0 tuned already"
+has out "op=backward"
+rm ops.csv
+"$tune" --device all -- sh -c 'trap "echo told >told; exit 1" TERM; touch started; while :; do sleep 0.1; done' \
+    >out 2>err &
+pid=$!
+tries=0
+until [ -e started ] || [ $tries -gt 600 ]; do
+    sleep 0.1
+    tries=$((tries + 1))
+done
+kill -TERM $pid
+wait $pid
+got=$?
+ran="--device all with a program, then SIGTERM"
+checks=$((checks + 2))
+[ "$got" -eq 130 ] || fail "$ran: exit status $got"
+has err "interrupted; nothing was tuned"
 run 2 --device all --shape Hq=2,Sq=0,D=16
 
 summary

@@ -363,7 +363,7 @@ for budget in "" "--budget 3"; do
     json "[p['calls'] for p in d['problems']] == [1000, 50, 1]"
 done
 FA2_SIM_CARD=rtx3060,rtx3060 run 0 --device all --db whole.db --dry-run --shape $wide
-has err "what is said of a device, equal ones share"
+has err "fa2-tune: equal devices share the work; each line says all of it, not the share of a device"
 has out "device 1: "
 # What was lost is not mended by a budget that is spent before, which is said.
 cp whole.db lost.db

@@ -1,7 +1,11 @@
 /*
  * One process per device: this program again, with the device's number in the place of `all` and
  * its share of the threads. Two pipes from each; a line is passed on when it is whole.
+ *
+ * Shapes that can be read once, from standard input or of a program, are a file without a name, which each tuner has
+ * as its standard input, opened anew: each reads it from its beginning.
  */
+#define _GNU_SOURCE /* memfd_create */
 #include "tuner/commands/all_devices.h"
 
 #include <errno.h>
@@ -10,6 +14,7 @@
 #include <spawn.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include "runtime/base/alloc.h"
@@ -18,7 +23,15 @@
 
 extern char **environ;
 
-enum { POLL_MS = 200, DEVICES_MAX = 64, NUMBER_CHARS = 16 };
+enum { POLL_MS = 200, DEVICES_MAX = 64, NUMBER_CHARS = 16, FILE_CHARS = 40 };
+
+/* What the tuners are given. */
+typedef struct work {
+    int argc;
+    char **argv;
+    int threads; /* of each */
+    FILE *shapes; /* NULL: argv names them */
+} work;
 
 typedef struct stream {
     int from;       /* -1: at its end */
@@ -43,12 +56,18 @@ static bool make_pipe(int ends[2])
     return true;
 }
 
-static fa2_status spawn(char **argv, tuner *t)
+/* shapes: what is its standard input; NULL: that of this process. */
+static fa2_status spawn(char **argv, FILE *shapes, tuner *t)
 {
     int out[2] = {-1, -1}, err[2] = {-1, -1};
     int error = make_pipe(out) && make_pipe(err) ? 0 : errno;
+    char file[FILE_CHARS];
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
+    if (shapes != NULL) {
+        snprintf(file, sizeof file, "/proc/self/fd/%d", fileno(shapes));
+        posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, file, O_RDONLY, 0);
+    }
     posix_spawn_file_actions_adddup2(&actions, out[1], STDOUT_FILENO);
     posix_spawn_file_actions_adddup2(&actions, err[1], STDERR_FILENO);
     if (error == 0)
@@ -68,31 +87,65 @@ static fa2_status spawn(char **argv, tuner *t)
                                   strerror(error));
 }
 
-/* The arguments for one device. */
-static fa2_status start(int argc, char **argv, int threads, tuner *t)
+/* How many arguments an option takes that others take the place of, its value included; 0: it stays. */
+static int replaced(const char *arg, bool shapes)
 {
-    char name[] = "fa2-tune", command[] = "tune", jobs[] = "--jobs";
+    static const char *const names[] = {"--device", "--jobs", "--preset", "--shapes", "--shape", "--op"};
+    const size_t count = shapes ? sizeof names / sizeof *names : 2;
+    for (size_t i = 0; i < count; i++) {
+        const size_t bytes = strlen(names[i]);
+        if (strncmp(arg, names[i], bytes) == 0 && (arg[bytes] == '\0' || arg[bytes] == '='))
+            return arg[bytes] == '\0' ? 2 : 1;
+    }
+    return 0;
+}
+
+/* The arguments for one device; a program has run already. */
+static fa2_status start(const work *w, tuner *t)
+{
+    char name[] = "fa2-tune", command[] = "tune", jobs[] = "--jobs", shapes[] = "--shapes=-";
     char device[NUMBER_CHARS], count[NUMBER_CHARS];
-    char **own = fa2i_alloc_array((size_t)argc + 5, sizeof *own);
-    int used = 0;
+    char **own = fa2i_alloc_array((size_t)w->argc + 6, sizeof *own);
+    int used = 0, words = 0;
     if (own == NULL)
         return fa2i_fail(FA2_E_MEMORY, "no memory for arguments");
     snprintf(device, sizeof device, "--device=%d", t->device);
-    snprintf(count, sizeof count, "%d", threads);
+    snprintf(count, sizeof count, "%d", w->threads);
     own[used++] = name;
     own[used++] = command;
     own[used++] = device;
     own[used++] = jobs;
     own[used++] = count;
-    for (int i = 1; i < argc; i++) {
-        const bool alone = strcmp(argv[i], "--device") == 0 || strcmp(argv[i], "--jobs") == 0;
-        i += alone; /* and its value */
-        if (!alone && strncmp(argv[i], "--device=", 9) != 0 && strncmp(argv[i], "--jobs=", 7) != 0)
-            own[used++] = argv[i];
+    if (w->shapes != NULL)
+        own[used++] = shapes;
+    for (int i = 1; i < w->argc && strcmp(w->argv[i], "--") != 0; i += words > 0 ? words : 1) {
+        words = replaced(w->argv[i], w->shapes != NULL);
+        if (words == 0)
+            own[used++] = w->argv[i];
     }
-    const fa2_status st = spawn(own, t);
+    const fa2_status st = spawn(own, w->shapes, t);
     fa2i_free(own);
     return st;
+}
+
+/* What they read on their standard input. */
+static fa2_status write_shapes(const fa2i_shapes *shapes, FILE **ret_file)
+{
+    const int descriptor = memfd_create("fa2-shapes", MFD_CLOEXEC);
+    FILE *file = descriptor < 0 ? NULL : fdopen(descriptor, "w");
+    if (file != NULL)
+        fa2i_shapes_write(shapes, file);
+    if (file == NULL || fflush(file) != 0 || ferror(file)) {
+        const fa2_status st =
+            fa2i_fail(FA2_E_IO, "no file for the shapes of the devices' tuners: %s", strerror(errno));
+        if (file != NULL)
+            fclose(file);
+        else if (descriptor >= 0)
+            close(descriptor);
+        return st;
+    }
+    *ret_file = file;
+    return FA2_OK;
 }
 
 /* ---- passing on ---- */
@@ -229,32 +282,49 @@ static int threads_each(const fa2i_options *options, int devices)
     return devices > 0 && all > devices ? all / devices : 1;
 }
 
-fa2_status fa2i_all_devices_tune(int argc, char **argv, const fa2i_options *options,
-                                 const volatile sig_atomic_t *stop, int *ret_status)
+/* Start them, wait for their ends, and print what they found out; *ret_status: the worst of theirs. */
+static fa2_status run_tuners(const work *w, int devices, bool json, const volatile sig_atomic_t *stop,
+                             int *ret_status)
 {
     tuner tuners[DEVICES_MAX] = {{0}};
-    int devices = 0;
     size_t started = 0;
-    fa2_status st = count_devices(&devices);
-    const int threads = threads_each(options, devices);
-    if (options->dry_run && devices > 1)
-        fputs("what is said of a device, equal ones share\n", stderr);
+    fa2_status st = FA2_OK;
     for (; st == FA2_OK && started < (size_t)devices; started += st == FA2_OK) {
         tuners[started].device = (int)started;
-        st = start(argc, argv, threads, &tuners[started]);
+        st = start(w, &tuners[started]);
     }
     if (st != FA2_OK && started > 0)
         fprintf(stderr, "fa2-tune: %s\n", fa2_last_message());
-    pass_on_all(tuners, started, options->json, stop);
+    pass_on_all(tuners, started, json, stop);
     for (size_t i = 0; i < started; i++)
         while (waitpid(tuners[i].pid, &tuners[i].status, 0) < 0 && errno == EINTR)
             continue;
-    if (options->json && started > 0)
+    if (json && started > 0)
         print_json(tuners, started);
     *ret_status = worst(tuners, started);
     for (size_t i = 0; i < started; i++) {
         fa2i_text_done(&tuners[i].out.text);
         fa2i_text_done(&tuners[i].err.text);
     }
+    return st;
+}
+
+fa2_status fa2i_all_devices_tune(int argc, char **argv, const fa2i_options *options,
+                                 const volatile sig_atomic_t *stop, int *ret_status)
+{
+    work w = {.argc = argc, .argv = argv};
+    int devices = 0;
+    fa2_status st = FA2_OK;
+    FA2_TRY(count_devices(&devices));
+    w.threads = threads_each(options, devices);
+    if (options->program != NULL || options->reads_stdin)
+        FA2_TRY(write_shapes(&options->shapes, &w.shapes));
+    if (options->dry_run && devices > 1)
+        fputs("fa2-tune: equal devices share the work; each line says all of it, not the share of a device\n",
+              stderr);
+    st = run_tuners(&w, devices, options->json, stop, ret_status);
+done:
+    if (w.shapes != NULL)
+        fclose(w.shapes);
     return st;
 }

@@ -9,7 +9,8 @@
 #include <signal.h>
 #include "tuner/commands/commands.h"
 
-/* argv: of the command tune, with --device all in it; options: what it says. What the tuners print
+/* argv: of the command tune, with --device all in it; options: what it says, and of a program, which is not run here,
+ * what it asked for. What the tuners print
  * is passed on line by line, with the device in front; with --json, as one object
  * {"devices":[...]}. *ret_status: the worst of theirs. FA2_E_NO_DRIVER, FA2_E_NO_DEVICE: none was
  * started. FA2_E_IO, FA2_E_MEMORY: one could not be; those before it have run to their end. */

@@ -68,11 +68,13 @@ static bool has_open_problem(const fa2i_tune *tune)
     return false;
 }
 
-/* Open for writing; made where it is not there. */
+/* Open for writing; made where it is not there. With --device all no card is known here. */
 static fa2_status open_for_writing(fa2i_tune *tune)
 {
     const fa2_status st = fa2i_database_open(tune->options.db, FA2I_CACHE_WRITE, &tune->cache);
-    return st == FA2_OK ? fa2i_cache_device(tune->cache, &tune->card, true, &tune->device) : st;
+    return st == FA2_OK && tune->options.device != FA2I_DEVICE_ALL
+               ? fa2i_cache_device(tune->cache, &tune->card, true, &tune->device)
+               : st;
 }
 
 /* For reading what there is; where there is nothing, an empty one that is no file. */
@@ -131,13 +133,6 @@ static fa2_status parse(fa2i_tune *tune, int argc, char **argv)
                                &tune->options));
     if (tune->options.device == -1)
         st = fa2i_fail(FA2_E_INVALID, "tune needs --device N: `fa2-tune devices` lists them");
-    if (tune->options.device == FA2I_DEVICE_ALL && tune->options.program != NULL)
-        st = fa2i_fail(FA2_E_INVALID,
-                       "--device all takes no program: run it with FA2_CAPTURE=FILE, and give "
-                       "--shapes FILE");
-    else if (tune->options.device == FA2I_DEVICE_ALL && tune->options.reads_stdin)
-        st = fa2i_fail(FA2_E_INVALID,
-                       "--device all cannot read shapes from standard input: name a file");
 done:
     return st;
 }
@@ -176,28 +171,59 @@ static void close_tune(fa2i_tune *tune)
     fa2i_options_done(&tune->options);
 }
 
-/* Run the program, if there is one, and take what it asks for; put together what is nearly the
- * same. */
+/* Run the program, and take what it asks for. */
+static fa2_status run_program(fa2i_tune *tune, bool *ret_program_failed)
+{
+    fa2i_options *options = &tune->options;
+    fa2_status st = FA2_OK;
+    char *copy = NULL; /* what a program compiles is no part of a dry run */
+    if (options->dry_run)
+        FA2_TRY(fa2i_database_copy(tune->cache, &copy));
+    FA2_TRY(fa2i_program_run(options->program, copy != NULL ? copy : options->db, options->json, tune->stop,
+                             &options->shapes, ret_program_failed));
+    FA2_TRY(fa2i_options_say_left_out(options));
+done:
+    fa2i_database_remove_copy(copy);
+    return st;
+}
+
+/* Those of the program, if there is one, too; put together what is nearly the same. */
 static fa2_status find_problems(fa2i_tune *tune, bool *ret_program_failed)
 {
     fa2i_options *options = &tune->options;
     size_t dropped = 0;
     fa2_status st = FA2_OK;
-    char *copy = NULL; /* what a program compiles is no part of a dry run */
-    if (options->program != NULL && options->dry_run)
-        FA2_TRY(fa2i_database_copy(tune->cache, &copy));
     if (options->program != NULL)
-        FA2_TRY(fa2i_program_run(options->program, copy != NULL ? copy : options->db, options->json, tune->stop,
-                                 &options->shapes, ret_program_failed));
-    if (options->program != NULL)
-        FA2_TRY(fa2i_options_say_left_out(options));
+        FA2_TRY(run_program(tune, ret_program_failed));
     FA2_TRY(fa2i_shapes_condense(&options->shapes, &dropped));
     if (dropped > 0)
         fprintf(stderr, "%zu problems that differ little from others are left to those\n", dropped);
     tune->started_s = fa2i_now_s();
     tune->spent = fa2i_interrupt_deadline(options->budget_s);
 done:
-    fa2i_database_remove_copy(copy);
+    return st;
+}
+
+/* A program runs once, on the devices that it takes itself. */
+static fa2_status tune_all_devices(fa2i_tune *tune, int argc, char **argv, bool *ret_program_failed,
+                                   int *ret_status)
+{
+    fa2i_gpu first;
+    fa2_status st = FA2_OK;
+    if (tune->options.program != NULL) {
+        FA2_TRY(fa2i_gpu_read(0, &first)); /* without any device it need not run */
+        FA2_TRY(open_database(tune));
+        FA2_TRY(run_program(tune, ret_program_failed));
+        fa2i_cache_close(tune->cache);
+        tune->cache = NULL;
+    }
+    if (fa2i_tune_stopped(tune)) {
+        fprintf(stderr, "fa2-tune: interrupted; nothing was tuned\n");
+        *ret_status = FA2I_EXIT_INTERRUPTED;
+        return FA2_OK;
+    }
+    FA2_TRY(fa2i_all_devices_tune(argc, argv, &tune->options, tune->stop, ret_status));
+done:
     return st;
 }
 
@@ -328,7 +354,7 @@ int fa2i_cmd_tune(int argc, char **argv)
 
     FA2_TRY(parse(&tune, argc, argv));
     if (tune.options.device == FA2I_DEVICE_ALL) {
-        st = fa2i_all_devices_tune(argc, argv, &tune.options, tune.stop, &status);
+        FA2_TRY(tune_all_devices(&tune, argc, argv, &program_failed, &status));
         goto done;
     }
     FA2_TRY(open_tune(&tune));

@@ -125,7 +125,8 @@ fa2_status fa2i_options_say_left_out(const fa2i_options *options)
         return fa2i_fail(FA2_E_INVALID,
                          "--op %s leaves nothing: the column op of the shapes names another operation in all of %zu "
                          "row%s; leave --op out, or name that one", word, rows, fa2i_plural(rows));
-    if (options->device != FA2I_DEVICE_ALL) /* each device's tuner says it itself */
+    /* Else each device's tuner says it itself. */
+    if (options->device != FA2I_DEVICE_ALL || options->program != NULL || options->reads_stdin)
         fprintf(stderr, "fa2-tune: --op %s leaves out %zu row%s whose column op names another operation\n", word, rows,
                 fa2i_plural(rows));
     return FA2_OK;

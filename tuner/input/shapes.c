@@ -1,6 +1,7 @@
 /*
  * The list: what is asked for twice is found by a hash, as files may have hundreds of thousands of rows.
  */
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include "runtime/base/alloc.h"
@@ -109,6 +110,25 @@ fa2_status fa2i_shapes_add_for_ops(fa2i_shapes *shapes, const fa2_problem *probl
         if (shapes->ops >> op & 1u)
             st = add_for_op(shapes, problem, calls, (fa2_op)op);
     return st;
+}
+
+void fa2i_shapes_write(const fa2i_shapes *shapes, FILE *out)
+{
+    fputs("calls", out);
+    for (int field = 0; field < FA2I_FIELD_COUNT; field++)
+        fprintf(out, ",%s", fa2i_fields[field].name);
+    for (size_t i = 0; i < shapes->count; i++) {
+        fprintf(out, "\n%.0f", shapes->calls[i]);
+        for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
+            const int32_t value = fa2i_field_get(&shapes->items[i], field);
+            const char *word = fa2i_field_word(field, value);
+            if (word != NULL)
+                fprintf(out, ",%s", word);
+            else
+                fprintf(out, ",%" PRId32, value);
+        }
+    }
+    fputc('\n', out);
 }
 
 void fa2i_shapes_done(fa2i_shapes *shapes)

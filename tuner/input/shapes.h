@@ -6,6 +6,7 @@
 #ifndef FA2I_SHAPES_H
 #define FA2I_SHAPES_H
 
+#include <stdio.h>
 #include "runtime/base/record.h"
 #include "tuner/input/problem_text.h"
 
@@ -55,6 +56,9 @@ fa2_status fa2i_shapes_add_for_ops(fa2i_shapes *shapes, const fa2_problem *probl
  * the most called one, to which the others' calls go, and those that have an eighth of the calls.
  * The order stays. */
 fa2_status fa2i_shapes_condense(fa2i_shapes *shapes, size_t *ret_dropped);
+
+/* As a shape file of every field, with the column `calls`. What fails is in the stream. */
+void fa2i_shapes_write(const fa2i_shapes *shapes, FILE *out);
 
 void fa2i_shapes_done(fa2i_shapes *shapes);
 
