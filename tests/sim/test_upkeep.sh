@@ -256,6 +256,11 @@ for fault in fault=1 fault=2 lost=1 hang=1; do
     run 0 --device 0 --shape $shape --db forced.db
     has err "0 modelled, 1 tuned already"
 done
+# An image that is refused before the driver took any is loaded again when it has taken one.
+cp once.db forced.db
+FA2_SIM_FAULT=load=1 run 0 --device 0 --force --shape $shape --db forced.db
+has err "problems: 1 modelled"
+has err "2 taken, 0 of them failed"
 # Where one is usable it wins, and the other is no winner, whichever was before.
 former=$(sqlite3 once.db "select kernel from winner")
 others=0

@@ -34,8 +34,6 @@ static fa2_status fail_contender(batch *b, uint32_t contender, const fa2i_failur
         failure->blame = FA2I_BLAME_LOST; /* outcome stays OK */
         return FA2_OK;
     }
-    if (now->blame == FA2I_BLAME_IMAGE)
-        return fa2i_worker_misfit(now->detail);
     fa2_status st = fa2i_failure_status(now);
     if (st != FA2_OK)
         return st;
@@ -61,11 +59,13 @@ static void collect_pending(batch *b)
 }
 
 /* Load what the pending samples need. Ends with a process that holds all of it, with failures, or
- * when the user stops. */
+ * when the user stops. What is refused before the driver has taken any image is loaded again when it has: then it is
+ * the image's fault. */
 static fa2_status load_pending(batch *b)
 {
     bool again = true;
     while (again && !fa2i_worker_stop_wanted(b->worker)) {
+        fa2i_failure refused = {0};
         again = false;
         for (size_t i = 0; i < b->count; i++) {
             uint32_t contender = b->samples[i].contender;
@@ -73,12 +73,17 @@ static fa2_status load_pending(batch *b)
             if (b->samples[i].taken)
                 continue;
             fa2_status st = fa2i_worker_ensure_loaded(b->worker, b->ids[contender], &now);
-            if (st == FA2_OK && now.outcome != FA2I_OUTCOME_OK)
+            if (now.blame == FA2I_BLAME_IMAGE)
+                refused = now;
+            else if (st == FA2_OK && now.outcome != FA2I_OUTCOME_OK)
                 st = fail_contender(b, contender, &now);
             if (st != FA2_OK)
                 return st;
             again = again || b->worker->process.pid == 0; /* what was loaded before is gone, too */
         }
+        if (refused.blame == FA2I_BLAME_IMAGE && !b->worker->takes_images)
+            return fa2i_worker_misfit(refused.detail);
+        again = again || refused.blame == FA2I_BLAME_IMAGE;
     }
     return FA2_OK;
 }
