@@ -229,6 +229,25 @@ done:
     return st;
 }
 
+fa2_status fa2i_cache_get_compiler(fa2i_cache *cache, int64_t device, int *ret_nvrtc, char ret_target[16])
+{
+    fa2_status st;
+    sqlite3_stmt *stmt = NULL;
+    const fa2i_sql_value values[] = {fa2i_sql_int(device)};
+
+    FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_READ));
+    st = fa2i_sql_row(cache,
+                      "SELECT nvrtc, target FROM kernel WHERE id IN (SELECT kernel FROM winner WHERE device = ?1 "
+                      "UNION SELECT kernel FROM verification WHERE device = ?1) ORDER BY id DESC LIMIT 1",
+                      FA2I_SQL_VALUES(values), &stmt);
+    FA2_TRY(not_found(cache, st, "kernel for this device"));
+    *ret_nvrtc = sqlite3_column_int(stmt, 0);
+    fa2i_sql_column_text(stmt, 1, ret_target, 16);
+done:
+    sqlite3_finalize(stmt);
+    return fa2i_sql_end(cache, st);
+}
+
 /* ---- choices ---- */
 
 /* From a row to the next only ids lead, in this order. */

@@ -192,6 +192,20 @@ has out "winners without code 0"
 export FA2_NVRTC_LIBRARY=/nonexistent/libnvrtc.so
 run 1 build --arch sm_86 --shape $shape
 has err "/nonexistent/libnvrtc.so"
+# A dry run needs it where there is something to compile.
+run 0 build --arch sm_86 --shape $shape --dry-run
+has out "sm_86: to compile: 0, compiled already: "
+run 0 build --arch sm_86 --shape $shape --dry-run --json
+has out '"to_compile":0'
+run 1 build --arch sm_86,sm_89 --shape $shape --dry-run --json
+has err "/nonexistent/libnvrtc.so"
+has out '"to_compile":0'
+python3 -c "import json; json.load(open('out'))" || fail "$ran: no JSON"
+run 1 build --arch sm_86 --shape $shape,dropout=1 --dry-run
+has err "/nonexistent/libnvrtc.so"
+empty out
+run 1 build --arch sm_86 --shape $shape --dry-run --db new.db
+has err "/nonexistent/libnvrtc.so"
 run 3 devices
 has out "explain --arch"
 run 0 import rows.jsonl --db fourth.db

@@ -336,6 +336,28 @@ run 1 --device 0 $forward --db refuted.db
 has err "no variant can run (wrong: 2): fa2-tune show says why, and fa2-tune forget --failures"
 FA2_SIM_CARD=rtx3060
 
+# ---- without NVRTC: whatever needs no compiling ----
+cp whole.db without.db
+export FA2_NVRTC_LIBRARY=/nonexistent/libnvrtc.so
+run 0 --device 0 --dry-run --force --shape $shape --db without.db
+has out "to compile: 0, to verify: 0, problems to measure: 1"
+for more in "--shape Hq=2,Sq=40,D=16" "--force --shape $shape"; do
+    # shellcheck disable=SC2086
+    run 0 --device 0 --dry-run --db without.db $more
+    has out "to compile: 0, to verify: 0, problems to measure: 1"
+    has err "no NVRTC here; compiled by NVRTC"
+    # shellcheck disable=SC2086
+    run 0 --device 0 --db without.db $more
+    has err "problems: 1 modelled"
+done
+for dry in --dry-run ""; do
+    run 1 --device 0 --db without.db $dry --shape $shape,causal=1
+    has err "/nonexistent/libnvrtc.so"
+    run 1 --device 0 --db empty.db $dry --shape $shape
+    has err "/nonexistent/libnvrtc.so"
+done
+unset FA2_NVRTC_LIBRARY
+
 # ---- a dry run with a budget, or with calls: the order, why, and what fits ----
 wide=Hq=4,Sq=100,D=64
 run 0 --device 0 --db whole.db --dry-run --budget 2.5 --shape $shape --shape op=backward,$wide --shape $wide

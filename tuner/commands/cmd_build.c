@@ -72,7 +72,7 @@ static void print_foreseen(const session *s, const fa2i_build_result *r, size_t 
     if (s->options.json) {
         printf("%s{\"arch\":\"sm_%d\",\"to_compile\":%zu,\"reused\":%zu,\"unserved\":%zu,"
                "\"threads\":%zu,\"seconds\":%.1f}",
-               first ? "" : ",\n", r->card.arch, r->compiled, r->reused, r->unserved, threads,
+               first ? "[\n" : ",\n", r->card.arch, r->compiled, r->reused, r->unserved, threads,
                r->seconds);
         return;
     }
@@ -86,19 +86,19 @@ static void print_foreseen(const session *s, const fa2i_build_result *r, size_t 
 static fa2_status foresee_all(const session *s)
 {
     const fa2i_build build = work_of(s);
-    if (s->options.json)
-        fputs("[\n", stdout);
+    fa2_status st = FA2_OK;
     for (size_t i = 0; i < s->options.arch_count; i++) {
         fa2i_build_result r = {0};
         size_t threads = 0;
-        const fa2_status st = fa2i_build_foresee(&build, &s->cards[i], &r, &threads);
+        st = fa2i_build_foresee(&build, &s->cards[i], &r, &threads);
+        if (st == FA2_OK)
+            print_foreseen(s, &r, threads, i == 0);
+        if (s->options.json && (st == FA2_OK ? i + 1 == s->options.arch_count : i > 0))
+            fputs("]\n", stdout); /* also of those before one that fails */
         if (st != FA2_OK)
-            return st;
-        print_foreseen(s, &r, threads, i == 0);
+            break;
     }
-    if (s->options.json)
-        fputs("]\n", stdout);
-    return FA2_OK;
+    return st;
 }
 
 static fa2_status build_all(session *s)

@@ -39,6 +39,7 @@ typedef struct group {
 typedef struct work {
     const fa2i_build *build;
     fa2i_target target;
+    int nvrtc; /* whose keys kernels have; another's than of one that is here only where nothing is compiled */
     int64_t device, session;
     group *groups; /* at most one per shape */
     size_t group_count;
@@ -208,7 +209,7 @@ static fa2_status try_candidate(work *w, candidate *c)
     char *source = NULL;
     bool found = false;
     FA2_TRY(fa2i_generator_source(w->build->generator, c->variant.text, &source));
-    FA2_TRY(fa2i_compile_key(&c->variant, source, &w->target, &c->key));
+    fa2i_compile_key_of(&c->variant, source, &w->target, w->nvrtc, &c->key);
     FA2_TRY(find_stored(w, c, &found));
     w->result.reused += found;
     if (found)
@@ -365,19 +366,33 @@ static fa2_status find_target(work *w)
 {
     const fa2_status st = fa2i_target_for(w->result.card.arch, false, &w->target);
     memcpy(w->result.target, w->target.name, sizeof w->result.target);
+    w->nvrtc = w->target.nvrtc;
     return st;
+}
+
+/* Where there is no NVRTC, what is built already is recognised by the keys that the last one gave. FA2_E_NO_NVRTC:
+ * nothing is. */
+static fa2_status find_target_without(work *w)
+{
+    fa2_status st = find_target(w);
+    if (st != FA2_E_NO_NVRTC)
+        return st;
+    st = fa2i_cache_device(w->build->cache, &w->result.card, false, &w->device);
+    if (st == FA2_OK)
+        st = fa2i_cache_get_compiler(w->build->cache, w->device, &w->nvrtc, w->target.name);
+    if (st != FA2_OK)
+        return find_target(w); /* says what is missing */
+    w->target.ptx = strncmp(w->target.name, "compute_", 8) == 0;
+    memcpy(w->result.target, w->target.name, sizeof w->result.target);
+    return FA2_OK;
 }
 
 static fa2_status begin_session(work *w)
 {
     fa2i_cache *cache = w->build->cache;
     fa2i_session session = {.origin = "build", .modelled = true};
-    const fa2i_nvrtc_table *nvrtc = NULL;
-    int major = 0, minor = 0;
     fa2_status st = FA2_OK;
-    FA2_TRY(fa2i_nvrtc_get(&nvrtc));
-    if (nvrtc->version(&major, &minor) == NVRTC_SUCCESS)
-        session.nvrtc = 1000 * major + 10 * minor;
+    session.nvrtc = w->nvrtc;
     FA2_TRY(fa2i_cache_device(cache, &w->result.card, false, &w->device));
     session.device = w->device;
     snprintf(session.generator, sizeof session.generator, "%s",
@@ -413,9 +428,12 @@ fa2_status fa2i_build_foresee(const fa2i_build *build, const fa2i_card *card,
 {
     work w = {.build = build, .result = {.card = *card}};
     fa2_status st = FA2_OK;
-    FA2_TRY(find_target(&w));
+    const fa2i_nvrtc_table *nvrtc = NULL;
+    FA2_TRY(find_target_without(&w));
     FA2_TRY(make_groups(&w));
     FA2_TRY(plan_round(&w));
+    if (w.job_count > 0)
+        FA2_TRY(fa2i_nvrtc_get(&nvrtc)); /* or the run fails at once */
     *ret_threads = fa2i_compile_threads(build->jobs, w.job_count);
     w.result.compiled = w.job_count;
     for (size_t i = 0; i < w.job_count; i++)

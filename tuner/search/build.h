@@ -48,7 +48,7 @@ fa2_status fa2i_build_arch(const fa2i_build *build, const fa2i_card *card,
 
 /* What that would begin with, and writes nothing: in *ret_result compiled says how many variants are to be compiled,
  * reused how many are not, seconds about how long that takes with *ret_threads; there are no winners. More is
- * compiled only where all of a kind spill. */
+ * compiled only where all of a kind spill. FA2_E_NO_NVRTC only where something is to be compiled. */
 fa2_status fa2i_build_foresee(const fa2i_build *build, const fa2i_card *card,
                               fa2i_build_result *ret_result, size_t *ret_threads);
 

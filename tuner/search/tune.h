@@ -93,7 +93,7 @@ typedef struct fa2i_tune {
     size_t memory_bytes; /* of the device */
     fa2i_target target;
     bool modelled; /* the device is software: its times are modelled */
-    bool compiles; /* NVRTC is here; if not, target and nvrtc are those of the stored winners */
+    bool compiles; /* NVRTC is here; if not, target and nvrtc are those of stored kernels */
     unsigned char uuid[16]; /* of the device */
     bool has_uuid;
     fa2i_turn turn, launches; /* tune_share.c */
@@ -123,8 +123,8 @@ typedef struct fa2i_tune {
 } fa2i_tune;
 
 /* Candidates and keys of all problems, which of the problems are settled, and what the database teaches
- * about the others, in their order (fa2i_tune_order). FA2_E_NO_NVRTC when there is none and a problem is
- * not settled. */
+ * about the others, in their order (fa2i_tune_order). FA2_E_NO_NVRTC when there is none and a kernel that is
+ * wanted has no code. */
 fa2_status fa2i_tune_plan(fa2i_tune *tune);
 
 /* The ids of open problems, which are stored where they are not known; with --dry-run -1 is the id of those. */

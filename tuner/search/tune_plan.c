@@ -254,15 +254,38 @@ done:
     return st == FA2_E_NOT_FOUND ? FA2_OK : st;
 }
 
-/* Without NVRTC, what is tuned is recognised by the keys that the compiler of the winners gave. */
+/* Without NVRTC, what is tuned is recognised by the keys that the compiler of the winners gave, or that of the
+ * device's newest kernel. */
 static fa2_status borrow_compiler(fa2i_tune *tune)
 {
     const fa2i_nvrtc_table *nvrtc = NULL;
     fa2_status st = FA2_OK;
     for (size_t i = 0; st == FA2_OK && tune->nvrtc == 0 && i < tune->options.shapes.count; i++)
         st = find_compiler(tune, &tune->options.shapes.items[i]);
-    return st == FA2_OK && tune->nvrtc == 0 ? fa2i_nvrtc_get(&nvrtc)
-                                            : st; /* says what is missing */
+    if (st != FA2_OK || tune->nvrtc != 0)
+        return st;
+    st = fa2i_cache_get_compiler(tune->cache, tune->device, &tune->nvrtc, tune->target.name);
+    if (st == FA2_E_NOT_FOUND)
+        return fa2i_nvrtc_get(&nvrtc); /* says what is missing */
+    tune->target.ptx = strncmp(tune->target.name, "compute_", 8) == 0;
+    return st;
+}
+
+/* Without NVRTC, the code of every kernel that is wanted must be there. */
+static fa2_status check_compiled(const fa2i_tune *tune)
+{
+    const fa2i_nvrtc_table *nvrtc = NULL;
+    fa2_status st = FA2_OK;
+    for (size_t i = 0; st == FA2_OK && i < tune->kernel_count; i++) {
+        fa2i_kernel kernel = {0};
+        bool found = true;
+        if (tune->kernels[i].needed)
+            st = fa2i_tune_find_stored(tune, &tune->kernels[i], &kernel, &found);
+        fa2i_kernel_done(&kernel);
+        if (st == FA2_OK && !found)
+            return fa2i_nvrtc_get(&nvrtc); /* says what is missing */
+    }
+    return st;
 }
 
 static fa2_status list_problems(fa2i_tune *tune)
@@ -289,7 +312,6 @@ done:
 
 fa2_status fa2i_tune_plan(fa2i_tune *tune)
 {
-    const fa2i_nvrtc_table *nvrtc = NULL;
     const size_t count = tune->options.shapes.count;
     fa2_status st = FA2_OK;
     tune->problems = fa2i_alloc_array(count, sizeof *tune->problems);
@@ -301,15 +323,13 @@ fa2_status fa2i_tune_plan(fa2i_tune *tune)
     FA2_TRY(list_problems(tune));
     FA2_TRY(fa2i_tune_find_ids(tune));
     FA2_TRY(fa2i_tune_find_refuted(tune));
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         FA2_TRY(plan_problem(tune, &tune->problems[i]));
-        if (!tune->compiles &&
-            (tune->problems[i].state == FA2I_PROBLEM_OPEN || tune->problems[i].lost))
-            FA2_TRY(fa2i_nvrtc_get(&nvrtc)); /* says what is missing */
-    }
     FA2_TRY(fa2i_tune_learn_stored(tune));
     FA2_TRY(fa2i_tune_order(tune));
     fa2i_tune_find_needed(tune);
+    if (!tune->compiles)
+        st = check_compiled(tune);
 done:
     return st;
 }
