@@ -184,54 +184,73 @@ done:
     return st;
 }
 
-static const char drop_all[] =
-    /* Who loses the winner is raced as a whole. */
+/* Who loses the winner is raced as a whole. */
+static const char collect_losers[] =
     "INSERT INTO temp.gone_winner SELECT device, problem FROM winner w WHERE EXISTS (SELECT 1 FROM "
     "temp.gone g WHERE g.device = w.device AND g.problem = w.problem AND g.kernel = w.kernel) "
-    "OR w.kernel IN (SELECT id FROM temp.gone_kernel);"
+    "OR w.kernel IN (SELECT id FROM temp.gone_kernel)";
+
+/* What goes of each table. */
+#define GONE_WINNERS "winner WHERE (device, problem) IN (SELECT device, problem FROM temp.gone_winner)"
+#define GONE_MEASUREMENTS                                                                          \
+    "measurement WHERE (device, problem, kernel) IN (SELECT device, problem, kernel FROM temp.gone) " \
+    "OR kernel IN (SELECT id FROM temp.gone_kernel)"
+#define GONE_VERIFICATIONS                                                                         \
+    "verification WHERE (device, kernel) IN (SELECT device, kernel FROM temp.gone_verdict) "       \
+    "OR kernel IN (SELECT id FROM temp.gone_kernel)"
+#define GONE_KERNELS "kernel WHERE id IN (SELECT id FROM temp.gone_kernel)"
+
+static const char drop_all[] =
     "UPDATE measurement SET settled = 0 WHERE outcome = 'ok' AND (device, problem) IN "
     "(SELECT device, problem FROM temp.gone_winner);"
-    "DELETE FROM winner WHERE (device, problem) IN (SELECT device, problem FROM temp.gone_winner);"
-    "DELETE FROM measurement WHERE (device, problem, kernel) IN "
-    "(SELECT device, problem, kernel FROM temp.gone) "
-    "OR kernel IN (SELECT id FROM temp.gone_kernel);"
-    "DELETE FROM verification WHERE (device, kernel) IN "
-    "(SELECT device, kernel FROM temp.gone_verdict) "
-    "OR kernel IN (SELECT id FROM temp.gone_kernel);"
-    "DELETE FROM kernel WHERE id IN (SELECT id FROM temp.gone_kernel);";
+    "DELETE FROM " GONE_WINNERS ";"
+    "DELETE FROM " GONE_MEASUREMENTS ";"
+    "DELETE FROM " GONE_VERIFICATIONS ";"
+    "DELETE FROM " GONE_KERNELS ";";
 
 static const char drop_tables[] =
     "DROP TABLE IF EXISTS temp.gone; DROP TABLE IF EXISTS temp.gone_winner;"
     "DROP TABLE IF EXISTS temp.gone_verdict; DROP TABLE IF EXISTS temp.gone_kernel;"
     "DROP TABLE IF EXISTS temp.gone_class;";
 
-static fa2_status count_rows(fa2i_cache *cache, fa2i_forgotten *ret_counts)
+static fa2_status count_gone(fa2i_cache *cache, fa2i_forgotten *ret_counts)
 {
     const fa2i_sql_count counts[] = {
-        {"SELECT count(*) FROM measurement", &ret_counts->measurements},
-        {"SELECT count(*) FROM winner", &ret_counts->winners},
-        {"SELECT count(*) FROM verification", &ret_counts->verifications},
-        {"SELECT count(*) FROM kernel", &ret_counts->kernels},
+        {"SELECT count(*) FROM " GONE_MEASUREMENTS, &ret_counts->measurements},
+        {"SELECT count(*) FROM " GONE_WINNERS, &ret_counts->winners},
+        {"SELECT count(*) FROM " GONE_VERIFICATIONS, &ret_counts->verifications},
+        {"SELECT count(*) FROM " GONE_KERNELS, &ret_counts->kernels},
     };
     return fa2i_sql_counts(cache, counts, sizeof counts / sizeof counts[0]);
+}
+
+static fa2_status forget(fa2i_cache *cache, const fa2i_filter *filter, fa2i_cache_mode mode,
+                         fa2i_forgotten *ret_forgotten)
+{
+    fa2_status st;
+    fa2i_forgotten gone = {0};
+    FA2_TRY(fa2i_sql_begin(cache, mode));
+    FA2_TRY(collect_all(cache, filter));
+    FA2_TRY(fa2i_sql_script(cache, collect_losers));
+    FA2_TRY(count_gone(cache, &gone));
+    if (mode == FA2I_CACHE_WRITE)
+        FA2_TRY(fa2i_sql_script(cache, drop_all));
+    FA2_TRY(fa2i_sql_script(cache, drop_tables));
+done:
+    st = fa2i_sql_end(cache, st);
+    if (st == FA2_OK)
+        *ret_forgotten = gone;
+    return st;
 }
 
 fa2_status fa2i_cache_forget(fa2i_cache *cache, const fa2i_filter *filter,
                              fa2i_forgotten *ret_forgotten)
 {
-    fa2_status st;
-    fa2i_forgotten before = {0}, after = {0};
-    FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_WRITE));
-    FA2_TRY(count_rows(cache, &before));
-    FA2_TRY(collect_all(cache, filter));
-    FA2_TRY(fa2i_sql_script(cache, drop_all));
-    FA2_TRY(fa2i_sql_script(cache, drop_tables));
-    FA2_TRY(count_rows(cache, &after));
-done:
-    st = fa2i_sql_end(cache, st);
-    if (st == FA2_OK)
-        *ret_forgotten = (fa2i_forgotten){
-            before.measurements - after.measurements, before.winners - after.winners,
-            before.verifications - after.verifications, before.kernels - after.kernels};
-    return st;
+    return forget(cache, filter, FA2I_CACHE_WRITE, ret_forgotten);
+}
+
+fa2_status fa2i_cache_would_forget(fa2i_cache *cache, const fa2i_filter *filter,
+                                   fa2i_forgotten *ret_forgotten)
+{
+    return forget(cache, filter, FA2I_CACHE_READ, ret_forgotten);
 }

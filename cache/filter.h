@@ -37,4 +37,8 @@ typedef struct fa2i_forgotten {
 fa2_status fa2i_cache_forget(fa2i_cache *cache, const fa2i_filter *filter,
                              fa2i_forgotten *ret_forgotten);
 
+/* What that would drop; nothing is written. */
+fa2_status fa2i_cache_would_forget(fa2i_cache *cache, const fa2i_filter *filter,
+                                   fa2i_forgotten *ret_forgotten);
+
 #endif

@@ -75,6 +75,7 @@ complete_bash() {
 complete_bash "explain export" fa2-tune ex
 complete_bash "--budget" fa2-tune tune --bu
 complete_bash "--budget" fa2-tune --bu
+complete_bash "--dry-run" fa2-tune forget --dr
 complete_bash "bench build" fa2-tune help b
 complete_bash "help" fa2-tune he
 complete_bash "fish" fa2-tune completion f

@@ -169,13 +169,15 @@ static const fa2i_command commands[] = {
      "  --check           instead: do the measurements in FILE give the figures that it states?\n"},
     {"forget", fa2i_cmd_forget,
      "[--shape FIELDS] [--op OPS] [--device D] [--variant TEXT] [--failures] "
-     "[--db FILE]",
+     "[--dry-run] [--db FILE]",
      "drop what was found out, to find it out again",
      "Drops the measurements that pass all that is given, and the winners that rest on them; of a\n"
      "device its verifications, of a variant its verifications and code as well. The next tuning\n"
      "does them again.\n\n" FILTER_HELP
      "  --variant TEXT    variants with this in their text: \"br=128 bc=64\"\n"
-     "  --failures        only what failed: did not compile, spilled, was wrong, hung\n" DB_HELP},
+     "  --failures        only what failed: did not compile, spilled, was wrong, hung\n"
+     "  --dry-run         say what would be dropped, and whether the database can be written; drop\n"
+     "                    nothing\n" DB_HELP},
     {"help", run_help, "[COMMAND]", "the commands, or one of them",
      "Shows what there is, or what fa2-tune COMMAND --help shows.\n"},
     {"completion", run_completion, "SHELL", "what completes command lines in a shell",

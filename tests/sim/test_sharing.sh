@@ -175,13 +175,25 @@ run 1 show --shape $shape --device l4
 has err "nothing was measured for"
 run 2 forget
 has err "forget needs --shape"
+cp fa2.db before.db
+run 0 forget --op backward --dry-run
+has out "to forget: 2 measurements, 1 winner, 0 verifications and 0 kernels"
+empty err
+untouched fa2.db before.db
 run 0 forget --op backward
-has out "1 winner, 0 verifications and 0 kernels"
+has out "forgot 2 measurements, 1 winner, 0 verifications and 0 kernels"
 run 0 list
 lacks out bwd_sm80
 run 0 --device 0 --shape op=backward,Hq=2,Sq=48,D=16
 has err "problems: 1 modelled, 0 tuned already"
 has err "0 compiled"
+run 0 forget --variant fwd_ --dry-run
+has out "1 winner, 2 verifications and 2 kernels"
+run 0 forget --device L40 --dry-run
+has out "to forget: 0 measurements"
+has err "passes that"
+has err "the devices in it: NVIDIA GeForce RTX 3060 (software device)"
+run 2 forget --dry-run
 run 0 forget --variant fwd_
 has out "1 winner, 2 verifications and 2 kernels"
 run 0 --device 0 --shape $shape

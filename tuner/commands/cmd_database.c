@@ -157,30 +157,43 @@ done:
 
 /* ---- forget ---- */
 
+/* What went, or would go. */
+static fa2_status print_forgotten(fa2i_cache *cache, const fa2i_options *options, const fa2i_forgotten *gone)
+{
+    printf("%s %zu measurement%s, %zu winner%s, %zu verification%s and %zu kernel%s\n",
+           options->dry_run ? "to forget:" : "forgot", gone->measurements, fa2i_plural(gone->measurements),
+           gone->winners, fa2i_plural(gone->winners), gone->verifications,
+           fa2i_plural(gone->verifications), gone->kernels, fa2i_plural(gone->kernels));
+    if (gone->measurements + gone->winners + gone->verifications + gone->kernels > 0)
+        return FA2_OK;
+    fprintf(stderr, "fa2-tune: nothing in %s passes that\n", fa2i_cache_path(cache));
+    return fa2i_database_say_devices(cache, &options->filter);
+}
+
 int fa2i_cmd_forget(int argc, char **argv)
 {
     fa2i_options options = {0};
     fa2i_cache *cache = NULL;
     fa2i_forgotten gone = {0};
     fa2_status st = FA2_OK;
-    FA2_TRY(
-        fa2i_options_parse(argc, argv, FA2I_OPT_FILTER | FA2I_OPT_FORGET | FA2I_OPT_DB, &options));
+    FA2_TRY(fa2i_options_parse(
+        argc, argv, FA2I_OPT_FILTER | FA2I_OPT_FORGET | FA2I_OPT_DB | FA2I_OPT_DRY_RUN, &options));
     if (!fa2i_filter_is_given(&options.filter))
         FA2_TRY(
             fa2i_fail(FA2_E_INVALID,
                       "forget needs --shape, --op, --device, --variant or --failures; everything "
                       "is --device all"));
     FA2_TRY(fa2i_filter_find_device(&options));
-    FA2_TRY(open_existing(options.db, FA2I_CACHE_WRITE, &cache));
-    FA2_TRY(fa2i_cache_forget(cache, &options.filter, &gone));
-    printf("forgot %zu measurement%s, %zu winner%s, %zu verification%s and %zu kernel%s\n",
-           gone.measurements, fa2i_plural(gone.measurements), gone.winners,
-           fa2i_plural(gone.winners), gone.verifications, fa2i_plural(gone.verifications),
-           gone.kernels, fa2i_plural(gone.kernels));
-    if (gone.measurements + gone.winners + gone.verifications + gone.kernels == 0) {
-        fprintf(stderr, "fa2-tune: nothing in %s passes that\n", fa2i_cache_path(cache));
-        FA2_TRY(fa2i_database_say_devices(cache, &options.filter));
+    if (options.dry_run) {
+        FA2_TRY(fa2i_database_open(options.db, FA2I_CACHE_READ, &cache));
+        FA2_TRY(fa2i_cache_would_forget(cache, &options.filter, &gone));
+    } else {
+        FA2_TRY(open_existing(options.db, FA2I_CACHE_WRITE, &cache));
+        FA2_TRY(fa2i_cache_forget(cache, &options.filter, &gone));
     }
+    FA2_TRY(print_forgotten(cache, &options, &gone));
+    if (options.dry_run)
+        st = fa2i_database_check_writable(options.db); /* or the run fails */
 done:
     fa2i_cache_close(cache);
     fa2i_options_done(&options);
