@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "cache/sound.h"
+#include "cache/versions.h"
 
 /* SQLite's own check. */
 static fa2_status examine_file(fa2i_cache *cache, fa2i_cache_health *health)
@@ -43,6 +44,9 @@ static const char misfiled_table[] =
     "AND s.id = " table ".session AND (p.class <> k.class OR s.device <> d.id "                    \
     "OR NOT " FA2I_TARGET_FITS "))"
 
+/* Kernels of another version of fa2. */
+#define OTHERS "(SELECT id FROM kernel WHERE fa2_other_version(class, recipe))"
+
 /* fault: what is wrong with the first row with a value that cannot be. */
 static fa2_status examine_rows(fa2i_cache *cache, fa2i_cache_health *health, char *fault,
                                size_t fault_bytes)
@@ -57,9 +61,10 @@ static fa2_status examine_rows(fa2i_cache *cache, fa2i_cache_health *health, cha
         {"SELECT (SELECT count(*)" MISFITS("winner") ") + (SELECT count(*)" MISFITS(
              "measurement") ") + (SELECT count(*) FROM temp.misfiled)",
          &health->misfits},
-        {"SELECT count(*) FROM winner WHERE kernel NOT IN (SELECT kernel FROM image) "
-         "OR kernel IN (" FA2I_DAMAGED_IMAGES ")",
+        {"SELECT count(*) FROM winner WHERE (kernel NOT IN (SELECT kernel FROM image) "
+         "OR kernel IN (" FA2I_DAMAGED_IMAGES ")) AND kernel NOT IN " OTHERS,
          &health->without_code},
+        {"SELECT count(*) FROM winner WHERE kernel IN " OTHERS, &health->other_version},
         {"SELECT count(*) FROM winner WHERE kernel IN "
          "(SELECT kernel FROM verification WHERE outcome <> 'ok')",
          &health->refuted},
@@ -115,6 +120,11 @@ static void describe_rows(fa2i_cache_health *health, const char *fault)
                  "shows them, and tuning their problems again finds others (where the verdict is held for "
                  "wrong: fa2-tune forget --failures --shape of the problem, and tune again)",
                  health->refuted);
+    else if (health->other_version > 0)
+        snprintf(text, bytes,
+                 "winners of another version of fa2, which no call takes: %zu; fa2-tune list shows them, and "
+                 "tuning their problems again finds this version's",
+                 health->other_version);
 }
 
 /* The schema first: without their columns the rows cannot be read. */

@@ -17,6 +17,7 @@
 #include <unistd.h>
 #include "cache/rules.h"
 #include "cache/version_1.h"
+#include "cache/versions.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/text.h"
 
@@ -56,6 +57,8 @@ static fa2_status configure(fa2i_cache *cache)
         code = fa2i_columns_register(cache->db);
     if (code == SQLITE_OK)
         code = fa2i_rules_register(cache->db);
+    if (code == SQLITE_OK)
+        code = fa2i_versions_register(cache->db);
     if (code != SQLITE_OK)
         return fa2i_sql_fail(cache, code);
     return fa2i_sql_script(cache, "PRAGMA cell_size_check = ON; PRAGMA temp_store = MEMORY");

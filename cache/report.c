@@ -10,6 +10,7 @@
 #include <string.h>
 #include "cache/columns.h"
 #include "cache/sound.h"
+#include "cache/versions.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/text.h"
 
@@ -122,11 +123,24 @@ static fa2_status send_rows(fa2i_cache *cache, sqlite3_stmt *stmt, fa2i_row_fn r
     return st;
 }
 
-/* What is read: a view, how its rows are chosen and ordered. judged: with the columns damaged and refuted. */
+/* A column that is shown behind those of a view. */
+typedef struct extra {
+    const char *name, *sql;
+} extra;
+
+static const extra of_winners[] = {{"damaged", damaged_column},
+                                   {"refuted", refuted_column},
+                                   {"other_version", FA2I_OTHER_VERSION_OF("winners.key")},
+                                   {NULL, NULL}};
+static const extra of_measurements[] = {{"other_version", FA2I_OTHER_VERSION_OF("measurements.key")},
+                                        {NULL, NULL}};
+static const extra none[] = {{NULL, NULL}};
+
+/* What is read: a view, how its rows are chosen and ordered, and what is shown besides. */
 typedef struct query {
     const char *view, *from, *order;
     const fa2i_filter *filter;
-    bool judged;
+    const extra *extras;
 } query;
 
 static void add_query(fa2i_text *sql, const query *q)
@@ -138,12 +152,13 @@ static void add_query(fa2i_text *sql, const query *q)
 
 static query winners_query(const fa2i_filter *filter)
 {
-    return (query){"winners", winners_from, winners_order, filter, true};
+    return (query){"winners", winners_from, winners_order, filter, of_winners};
 }
 
 static query measurements_query(const fa2i_filter *filter)
 {
-    return (query){"measurements", measurements_of_problem, measurements_order, filter, false};
+    return (query){"measurements", measurements_of_problem, measurements_order, filter,
+                   of_measurements};
 }
 
 static fa2_status list(fa2i_cache *cache, const query *q, const fa2i_sql_value *values,
@@ -155,8 +170,8 @@ static fa2_status list(fa2i_cache *cache, const query *q, const fa2i_sql_value *
     fa2i_text text = {0};
 
     fa2i_text_add(&text, "SELECT *");
-    if (q->judged)
-        fa2i_text_add(&text, ", %s AS damaged, %s AS refuted", damaged_column, refuted_column);
+    for (const extra *e = q->extras; e->name != NULL; e++)
+        fa2i_text_add(&text, ", %s AS %s", e->sql, e->name);
     add_query(&text, q);
     FA2_TRY(fa2i_text_take(&text, &sql));
     FA2_TRY(fa2i_sql_prepare(cache, sql, values, count, &stmt));
@@ -221,14 +236,14 @@ static fa2_status list_alone(fa2i_cache *cache, const query *q, fa2i_row_fn row,
 fa2_status fa2i_cache_list_all_measurements(fa2i_cache *cache, const fa2i_filter *filter,
                                             fa2i_row_fn row, void *user)
 {
-    const query q = {"measurements", measurements_from, measurements_order, filter, false};
+    const query q = {"measurements", measurements_from, measurements_order, filter, none};
     return list_alone(cache, &q, row, user);
 }
 
 fa2_status fa2i_cache_list_devices(fa2i_cache *cache, fa2i_row_fn row, void *user)
 {
     const query q = {"device", " FROM device WHERE true", " ORDER BY name, arch, real, id",
-                     NULL, false};
+                     NULL, none};
     return list_alone(cache, &q, row, user);
 }
 
@@ -239,7 +254,7 @@ fa2_status fa2i_cache_list_sessions(fa2i_cache *cache, fa2i_row_fn row, void *us
         " s.driver, s.nvrtc, s.generator, coalesce(m.count, 0) AS measurements, s.id"
         " FROM session s JOIN device d ON d.id = s.device LEFT JOIN (SELECT session,"
         " count(*) AS count FROM measurement GROUP BY session) m ON m.session = s.id) WHERE true";
-    const query q = {"session", from, " ORDER BY started_at, id", NULL, false};
+    const query q = {"session", from, " ORDER BY started_at, id", NULL, none};
     return list_alone(cache, &q, row, user);
 }
 
@@ -274,8 +289,8 @@ static fa2_status json_query(fa2i_cache *cache, const query *q, char **ret_sql)
                          "FROM (SELECT name FROM pragma_table_info(?) ORDER BY cid)",
                          FA2I_SQL_VALUES(values), &stmt));
     fa2i_text_add(&sql, "SELECT json_object(%s", (const char *)sqlite3_column_text(stmt, 0));
-    if (q->judged)
-        fa2i_text_add(&sql, ", 'damaged', %s, 'refuted', %s", damaged_column, refuted_column);
+    for (const extra *e = q->extras; e->name != NULL; e++)
+        fa2i_text_add(&sql, ", '%s', %s", e->name, e->sql);
     fa2i_text_add(&sql, ")");
     add_query(&sql, q);
     FA2_TRY(fa2i_text_take(&sql, ret_sql));

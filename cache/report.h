@@ -13,19 +13,21 @@ typedef int (*fa2i_row_fn)(void *user, int columns, const char *const *names,
                            const char *const *values);
 
 /* The view `winners`, ordered by device and problem, and the columns `damaged`: 1 where the winner is damaged,
- * or refers to what is, the code among it; and `refuted`: by which outcome a device's verification refuted its kernel,
- * or NULL; here and below. filter: what of it; NULL: all. */
+ * or refers to what is, the code among it; `refuted`: by which outcome a device's verification refuted its kernel,
+ * or NULL; and `other_version`: 1 where its kernel is of another version of fa2 (cache/versions.h); here and below.
+ * filter: what of it; NULL: all. */
 fa2_status fa2i_cache_list_winners(fa2i_cache *cache, const fa2i_filter *filter, fa2i_row_fn row,
                                    void *user);
 
 /* How many of all winners are damaged so; the views leave out those that refer to nothing. */
 fa2_status fa2i_cache_damaged_winners(fa2i_cache *cache, size_t *ret_count);
 
-/* The view `measurements` of one problem: every variant tried, fastest first, then the failures. */
+/* The view `measurements` of one problem, and the column `other_version`: every variant tried, fastest first, then the
+ * failures. */
 fa2_status fa2i_cache_list_measurements(fa2i_cache *cache, const fa2_problem *problem,
                                         const fa2i_filter *filter, fa2i_row_fn row, void *user);
 
-/* The same view whole, ordered by device and problem, and within a problem as above. */
+/* The view alone and whole, ordered by device and problem, and within a problem as above. */
 fa2_status fa2i_cache_list_all_measurements(fa2i_cache *cache, const fa2i_filter *filter,
                                             fa2i_row_fn row, void *user);
 
@@ -98,7 +100,8 @@ typedef struct fa2i_cache_health {
     size_t misfits;        /* winners and measurements of a kernel of another class than that of the
                             * problem, or for another SM than the device's, or of another device's
                             * session; and problems that are not of the class in their row */
-    size_t without_code;   /* winners whose kernel has no image, or a damaged one */
+    size_t without_code;   /* winners of this version whose kernel has no image, or a damaged one */
+    size_t other_version;  /* winners of another version of fa2: no call takes them */
     size_t refuted;        /* winners that a device found wrong: no call takes them */
     bool intact;           /* SQLite's own check */
     bool schema; /* it has what a new file has, and no index, trigger or view was changed */

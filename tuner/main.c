@@ -53,8 +53,8 @@ static const fa2i_command commands[] = {
      "Without shapes: --preset seeds. With a program: runs it, on the same database, and tunes what\n"
      "it called, most GPU time first. FA2_CAPTURE=FILE in the environment makes any program write\n"
      "such a shape file.\n\n"
-     "  --device N        the CUDA device, 0 for the first; all: every one, equal cards "
-     "together\n" SHAPE_HELP DB_HELP JOBS_HELP
+     "  --device N        the CUDA device, 0 for the first; all: every one, equal cards together;\n"
+     "                    a program runs once then\n" SHAPE_HELP DB_HELP JOBS_HELP
      "  --budget SECONDS  stop then, wherever it is; the best so far win, a later run continues.\n"
      "                    A kernel that is being compiled or timed is finished first\n"
      "  --all             measure every candidate, also those that others' measurements rule out\n"
@@ -144,7 +144,8 @@ static const fa2i_command commands[] = {
     {"check", fa2i_cmd_check, "[--db FILE] [--json]", "is the database intact?",
      "Migrates an older database, checks it and every kernel image in it. Exit status 1 when "
      "something\n"
-     "is damaged, or a winner has no code; it says what mends that.\n\n" DB_HELP JSON_HELP},
+     "is damaged, or a winner cannot serve: it has no code, was refuted, or is of another version of\n"
+     "fa2; it says what mends that.\n\n" DB_HELP JSON_HELP},
     {"gc", fa2i_cmd_gc, "[--db FILE] [--jobs N]",
      "mend what is damaged; drop the code of losers beyond 256 MiB",
      "Drops rows that check finds damaged, and of the kernel images that no winner uses what is "

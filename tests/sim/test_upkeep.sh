@@ -191,6 +191,26 @@ run 0 --device 0 --shape $old --db old.db
 sqlite3 old.db "update kernel set recipe = replace(recipe, ' abi=3 ', ' abi=2 '), key = randomblob(32);
     delete from image"
 cp old.db before.db
+# It is no winner for this one, with code or without.
+run 0 list --db old.db
+has out "  other version  "
+run 0 list --db old.db --json
+json "[e['other_version'] for e in d] == [1]"
+run 0 list --db whole.db
+lacks out state
+run 0 show --db old.db --shape $old
+has out "won in another version of fa2; no call takes it"
+lacks out "*"
+run 0 show --db old.db --shape $old --json
+json "all(e['other_version'] == 1 for e in d)"
+run 0 show --db whole.db --shape $shape
+lacks out "another version"
+has out "*"
+run 1 check --db old.db
+has out "winners without code 0, refuted 0, of another version 1,"
+has err "winners of another version of fa2, which no call takes: 1; fa2-tune list shows them, and tuning their problems"
+run 1 check --db old.db --json
+json "d['other_version'] == 1"
 run 1 gc --db old.db
 has out "compiled 0 of 1 kernel of winners without code"
 has err "is of another version of fa2, which computes or launches such kernels otherwise"

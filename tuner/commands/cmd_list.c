@@ -20,8 +20,9 @@ enum { /* else: decimals */
        AS_IS = -1,
        AS_MARK = -2,
        AS_VARIANT = -3,
-       AS_STATE = -4, /* of two columns: is its code missing, or something of it damaged? */
-       AS_REFUTED = -5
+       AS_STATE = -4, /* of three columns: is it of another version, its code missing, something of it damaged? */
+       AS_REFUTED = -5,
+       AS_DETAIL = -6 /* of two: what the measurement says, and whether it is of another version */
 };
 
 typedef struct shown {
@@ -56,7 +57,7 @@ static const shown measurement_columns[] = {
     {"spill_bytes", "spill B", 'r', AS_IS, NULL},
     {"smem_bytes", "smem B", 'r', AS_IS, NULL},
     {"variant", "variant", 'l', AS_VARIANT, NULL},
-    {"detail", "detail", 'l', AS_IS, NULL},
+    {"detail", "detail", 'l', AS_DETAIL, NULL},
 };
 
 typedef struct listing {
@@ -91,16 +92,31 @@ static const char *value_of(listing *l, const char *name, int columns, const cha
     return NULL;
 }
 
+static bool is_set(const char *value)
+{
+    return value != NULL && strcmp(value, "0") != 0;
+}
+
 /* The value of a column that is shown. */
 static const char *shown_value(listing *l, const shown *column, int columns, const char *const *names,
                                const char *const *values)
 {
     const char *value = value_of(l, column->column, columns, names, values);
-    if (column->how != AS_STATE)
+    if (column->how != AS_STATE && column->how != AS_DETAIL && column->how != AS_MARK)
         return value;
+    const bool other = is_set(value_of(l, "other_version", columns, names, values));
+    if (column->how == AS_MARK)
+        return other ? "0" : value; /* no call takes it */
+    if (column->how == AS_DETAIL)
+        return !other ? value
+               : is_set(value_of(l, "winner", columns, names, values))
+                   ? "won in another version of fa2; no call takes it"
+                   : "of another version of fa2; no call takes it";
     const char *image = value_of(l, "has_image", columns, names, values);
-    const bool damaged = value != NULL && strcmp(value, "0") != 0;
-    return image != NULL && strcmp(image, "0") == 0 ? "missing" : damaged ? "damaged" : "";
+    return other                             ? "other version"
+           : image != NULL && !is_set(image) ? "missing"
+           : is_set(value)                   ? "damaged"
+                                             : "";
 }
 
 static void begin_table(listing *l, const char *heading)
@@ -131,10 +147,11 @@ static fa2_status end_table(listing *l)
 /* The cell for a value; text is room for one that has to be written. */
 static const char *cell_of(const shown *column, const char *value, char text[FA2I_VARIANT_CHARS])
 {
-    if (value == NULL || column->how == AS_IS || column->how == AS_STATE || column->how == AS_REFUTED)
+    if (value == NULL || column->how == AS_IS || column->how == AS_STATE || column->how == AS_REFUTED ||
+        column->how == AS_DETAIL)
         return value;
     if (column->how == AS_MARK)
-        return strcmp(value, "0") == 0 ? "" : "*";
+        return is_set(value) ? "*" : "";
     if (column->how == AS_VARIANT)
         fa2i_variant_brief(value, text, FA2I_VARIANT_CHARS);
     else
@@ -264,7 +281,7 @@ static fa2_status list_winners(fa2i_cache *cache, const fa2i_filter *filter, win
 static int count_damaged(void *user, int columns, const char *const *names, const char *const *values)
 {
     for (int i = 0; i < columns; i++)
-        if (strcmp(names[i], "damaged") == 0 && values[i] != NULL && strcmp(values[i], "0") != 0)
+        if (strcmp(names[i], "damaged") == 0 && is_set(values[i]))
             ++*(size_t *)user;
     return 0;
 }
