@@ -14,6 +14,7 @@ def main():
     if pid == 0:
         fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", 24, int(sys.argv[1]), 0, 0))
         os.execvp(sys.argv[2], sys.argv[2:])
+    shown = bytearray()
     while True:
         try:
             part = os.read(terminal, 65536)
@@ -21,7 +22,8 @@ def main():
             break
         if not part:
             break
-        sys.stdout.buffer.write(part.replace(b"\r\n", b"\n"))
+        shown += part
+    sys.stdout.buffer.write(shown.replace(b"\r\n", b"\n"))  # whole: a part may end amid a line's end
     sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 
 

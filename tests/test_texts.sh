@@ -35,6 +35,11 @@ words() {
     tr -s ' \n-' '\n\n\n' <"$1" | grep -vx variant | sort >"$2"
 }
 
+# What is held below comes through a terminal as it was written.
+expect_status 0 "a terminal" "$on_terminal" 80 seq 100000
+seq 100000 >numbers
+untouched out numbers
+
 "$make_database" card.db "$texts/card.jsonl" || fail "report_database"
 shape=B=8,Hq=16,Sq=1024,D=128,dtype=bf16,causal=1
 
