@@ -149,8 +149,8 @@ fa2_status fa2i_cache_put_winner(fa2i_cache *cache, int64_t session, int64_t dev
 fa2_status fa2i_cache_get_winner(fa2i_cache *cache, int64_t device, int64_t problem,
                                  fa2i_winner *ret_winner);
 
-/* Which NVRTC made the newest of the kernels that won, or were verified, on a device, and for what (a record's nvrtc and
- * target). FA2_E_NOT_FOUND. */
+/* Which NVRTC made the newest of the kernels that won, or were verified, on a device, and for what (a record's nvrtc
+ * and target). FA2_E_NOT_FOUND. */
 fa2_status fa2i_cache_get_compiler(fa2i_cache *cache, int64_t device, int *ret_nvrtc, char ret_target[16]);
 
 /* ---- all that was found out about a problem ---- */

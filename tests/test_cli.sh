@@ -60,7 +60,11 @@ for args in "--version extra" "help explain extra" "--help explain extra" "man e
     has err '"extra" is too much'
 done
 run 2 tuen
-has err 'there is no command "tuen"; known: tune build bench devices list show explain report export import check gc field-report forget help completion man'
+has err 'there is no command "tuen", did you mean tune?'
+run 2 help lst
+has err 'there is no command "lst", did you mean list?'
+run 2 tuning
+has err 'there is no command "tuning"; known: tune build bench devices list show explain report export import check gc field-report forget help completion man'
 run 2 help tuen
 has err 'there is no command "tuen"'
 run 2 --nonsense

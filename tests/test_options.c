@@ -212,6 +212,8 @@ static void test_wrong(void)
                   "build has no option \"--fast\"; it takes --help, --arch, --db, --jobs");
     check_refused("--device 0", build,
                   "build has no option \"--device\"; it takes --help, --arch, --db, --jobs");
+    check_refused("--arhc sm_86", build, "build has no option \"--arhc\", did you mean --arch?");
+    check_refused("--archs=sm_86", build, "build has no option \"--archs=sm_86\", did you mean --arch?");
     check_refused("-x", build, "build has no option \"-x\"; it takes --help, --arch, --db, --jobs");
     check_refused("--jobs", build, "--jobs needs a value: a number of threads");
     check_refused("--db --jobs 2", build, "--db needs a value: a database file");

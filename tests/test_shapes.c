@@ -104,6 +104,10 @@ static void test_unknown_columns(void)
         snprintf(message, sizeof message, "1:2: unknown column \"%s\", did you mean %s?", meant[i][0], meant[i][1]);
         check_refused(text, message);
     }
+    check_refused("batch;heads_q;heads_kv\n",
+                  "1:1: unknown column \"batch;heads_q;heads_kv\"; between columns stands a comma, and nothing else");
+    check_refused("batch\theads_q\n",
+                  "1:1: unknown column \"batch?heads_q\"; between columns stands a comma, and nothing else");
     fa2i_shapes shapes = {0};
     static const char junk[] = "batch,pre\001set\n";
     CHECK_EQ(add_csv_bytes(&shapes, junk, sizeof junk - 1), FA2_E_INVALID);

@@ -10,6 +10,7 @@
 #include "runtime/lua/generator.h"
 #include "tuner/commands/commands.h"
 #include "tuner/commands/manual.h"
+#include "tuner/input/nearest.h"
 
 #define SHAPE_HELP                                                                                 \
     "  --preset NAME     seeds, paper, quick, llm, vision or diffusion; repeatable, as are\n"      \
@@ -93,7 +94,7 @@ static const fa2i_command commands[] = {
      "the winners",
      "Shows the winners in the database, by device: all, or those that pass.\n\n" FILTER_HELP
          DB_HELP JSON_HELP},
-    {"show", fa2i_cmd_show, "SHAPES [--device D] [--db FILE] [--json]",
+    {"show", fa2i_cmd_show, "[SHAPES] [--device D] [--db FILE] [--json]",
      "every variant tried for a problem, losers and failures too",
      "Shows what was found out about each variant, fastest first, then what was left out, then "
      "the\n"
@@ -132,9 +133,8 @@ static const fa2i_command commands[] = {
      "ceilings,\n"
      "                    and naive attention beside the winners\n" FILTER_HELP DB_HELP},
     {"export", fa2i_cmd_export, "FILE [--db FILE]", "write measurements and winners, no code",
-     "Writes the database as JSON lines; \"-\" is standard output. Kernels are not among them: "
-     "who\n"
-     "imports compiles and verifies them there. An export of that name is replaced when the new "
+     "Writes the database as JSON lines; \"-\" is standard output. Code is not among them: import\n"
+     "compiles it, and tuning verifies it there. An export of that name is replaced when the new "
      "one\n"
      "is complete; no other file is.\n\n" DB_HELP},
     {"import", fa2i_cmd_import, "FILE [--db FILE] [--jobs N]", "read what export wrote",
@@ -253,12 +253,28 @@ static void print_fields(bool always)
     printf("\n");
 }
 
+/* "dtype: fp16 or bf16" of each field whose values are words. */
+static void print_words(void)
+{
+    for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
+        const fa2i_field *f = &fa2i_fields[field];
+        for (int32_t value = 0; value <= f->most && fa2i_field_word(field, value) != NULL; value++)
+            printf("%s%s%s", value == 0 ? f->key : value < f->most ? ", " : " or ", value == 0 ? ": " : "",
+                   fa2i_field_word(field, value));
+        if (fa2i_field_word(field, 0) != NULL)
+            printf(".\n");
+    }
+}
+
 static void print_shape_keys(void)
 {
     printf("Keys of --shape (columns of a CSV) [what is meant where a text does not give them]:");
     print_fields(true);
     printf("Further keys, whose columns a header may leave out:");
     print_fields(false);
+    print_words();
+    printf("window: 1 sliding, from Wl keys before to Wr behind (-1: all); 2 the first Wl keys, too; "
+           "3 chunks of Wl.\n");
     printf("Names are written as they are here, capitals too. A CSV may have the columns calls (how often a\n"
            "program asks for the problem) and origin (anything, for people), and no others.\n");
 }
@@ -274,7 +290,15 @@ static void print_help(const fa2i_command *command)
 
 static int unknown_command(const char *name)
 {
-    fprintf(stderr, "fa2-tune: there is no command \"%s\"; known:", name);
+    fa2i_nearest meant = {0};
+    for (int i = 0; i < COMMAND_COUNT; i++)
+        fa2i_nearest_try(&meant, (fa2i_span){name, strlen(name)}, commands[i].name, commands[i].name);
+    fprintf(stderr, "fa2-tune: there is no command \"%s\"", name);
+    if (meant.name != NULL) {
+        fprintf(stderr, ", did you mean %s?\n", meant.name);
+        return FA2I_EXIT_USAGE;
+    }
+    fputs("; known:", stderr);
     for (int i = 0; i < COMMAND_COUNT; i++)
         fprintf(stderr, " %s", commands[i].name);
     fputc('\n', stderr);

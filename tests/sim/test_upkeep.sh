@@ -76,6 +76,11 @@ run 1 show --shape Hq=2,Sq=49,D=16 --json
 json "d == []"
 run 1 show --shape Hq=2,Sq=49,D=16
 empty out
+run 1 show --preset paper --shape $shape
+has out fwd_sm80
+has err "fa2-tune: nor for "
+checks=$((checks + 1))
+[ "$(grep -c "nothing was measured for" err)" = 4 ] || fail "$ran: it names others than four"
 run 0 list --device H100 --json
 json "d == []"
 run 0 forget --device H100

@@ -328,6 +328,9 @@ done:
     return st == FA2_OK ? FA2I_EXIT_OK : fa2i_report_failure(st);
 }
 
+/* Problems of which nothing is there that are named, a line each. */
+enum { UNKNOWN_SAID = 4 };
+
 static void say_unknown(const fa2i_cache *cache, const fa2_problem *problem)
 {
     char shape[FA2I_PROBLEM_CHARS];
@@ -381,12 +384,15 @@ static fa2_status show_all(fa2i_cache *cache, const fa2i_options *options, size_
         bool known = false;
         st = fa2i_cache_list_measurements(cache, problem, &filter, note_row, &known);
         if (st == FA2_OK && !known) {
-            say_unknown(cache, problem);
+            if (*ret_unknown < UNKNOWN_SAID)
+                say_unknown(cache, problem);
             *ret_unknown += 1;
         } else if (st == FA2_OK && !options->json) {
             st = show_problem(cache, problem, &filter);
         }
     }
+    if (*ret_unknown > UNKNOWN_SAID)
+        fprintf(stderr, "fa2-tune: nor for %zu others of these problems\n", *ret_unknown - UNKNOWN_SAID);
     if (st == FA2_OK && options->json)
         st = fa2i_cache_print_measurements_json(cache, options->shapes.items, options->shapes.count,
                                                 &filter, stdout);

@@ -17,6 +17,7 @@
 #include "tuner/commands/commands.h"
 #include "tuner/commands/filter_options.h"
 #include "tuner/commands/interrupt.h"
+#include "tuner/input/nearest.h"
 
 enum { JOBS_MAX = 1024 };
 
@@ -196,11 +197,17 @@ static const struct option *find_option(const char *arg, size_t bytes, int accep
 static fa2_status unknown_option(const char *command, const char *arg, int accepted)
 {
     char list[256] = "--help";
+    fa2i_nearest meant = {0};
+    const fa2i_span name = {arg, strcspn(arg, "=")};
     for (int i = 0; i < KNOWN_COUNT; i++) {
         const size_t used = strlen(list);
-        if (find_option(known[i].name, strlen(known[i].name), accepted) == &known[i])
-            snprintf(list + used, sizeof list - used, ", %s", known[i].name);
+        if (find_option(known[i].name, strlen(known[i].name), accepted) != &known[i])
+            continue;
+        snprintf(list + used, sizeof list - used, ", %s", known[i].name);
+        fa2i_nearest_try(&meant, name, known[i].name, known[i].name);
     }
+    if (meant.name != NULL)
+        return fa2i_fail(FA2_E_INVALID, "%s has no option \"%s\", did you mean %s?", command, arg, meant.name);
     return fa2i_fail(FA2_E_INVALID, "%s has no option \"%s\"; it takes %s", command, arg, list);
 }
 

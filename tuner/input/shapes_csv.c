@@ -141,6 +141,10 @@ static fa2_status no_such_column(const csv *file, fa2i_span cell, size_t column)
     if (meant.name != NULL)
         return fa2i_fail(FA2_E_INVALID, "%s:%zu:%zu: unknown column \"%s\", did you mean %s?",
                          file->name, file->line, column, name, meant.name);
+    if (memchr(cell.data, ';', cell.bytes) != NULL || memchr(cell.data, '\t', cell.bytes) != NULL)
+        return fa2i_fail(FA2_E_INVALID,
+                         "%s:%zu:%zu: unknown column \"%s\"; between columns stands a comma, and nothing "
+                         "else", file->name, file->line, column, name);
     return fa2i_fail(FA2_E_INVALID, "%s:%zu:%zu: unknown column \"%s\"; the columns are %s", file->name,
                      file->line, column, name, columns_of(column_kinds(file), true, names));
 }
@@ -388,8 +392,9 @@ fa2_status fa2i_shapes_add_file(fa2i_shapes *shapes, const char *path)
                 .rest = {text.data, text.length}};
     FA2_TRY(read_csv(&file, shapes));
     if (file.rows == 0)
-        st = fa2i_fail(FA2_E_INVALID, "%s:%zu:1: there is no row behind the header; add one, such as %s, or leave the file out",
-                       file.name, file.line + 1, example_row(&file, row));
+        st = fa2i_fail(FA2_E_INVALID,
+                       "%s:%zu:1: there is no row behind the header; add one, such as %s, or leave the "
+                       "file out", file.name, file.line + 1, example_row(&file, row));
 done:
     fa2i_text_done(&text);
     return st;
