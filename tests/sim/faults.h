@@ -13,9 +13,9 @@
  * is made if need be, so that the fault comes once; to begin anew, remove the file. fa2-tune
  * remembers a bad kernel in its database: to try it again, take a new database.
  *
- * load=1 leaves no trace where fa2-tune verifies several kernels. An image that is refused before
- * the driver has taken any may be the driver's fault, so that kernel is loaded again for the next
- * case, and then it is taken. load=2 refuses the second kernel for good.
+ * load=1 leaves no trace where fa2-tune verifies or times several kernels. An image that is refused
+ * before the driver has taken any may be the driver's fault, so that kernel is loaded again (for the
+ * next case, or when another was), and then it is taken. load=2 refuses the second kernel for good.
  *
  * Called under the driver's lock.
  */

@@ -10,10 +10,9 @@
 #include "tuner/commands/commands.h"
 
 /* argv: of the command tune, with --device all in it; options: what it says, and of a program, which is not run here,
- * what it asked for. What the tuners print
- * is passed on line by line, with the device in front; with --json, as one object
- * {"devices":[...]}. *ret_status: the worst of theirs. FA2_E_NO_DRIVER, FA2_E_NO_DEVICE: none was
- * started. FA2_E_IO, FA2_E_MEMORY: one could not be; those before it have run to their end. */
+ * what it asked for. What the tuners print is passed on line by line, with the device in front; with --json, as one
+ * object {"devices":[...]}. *ret_status: the worst of theirs. FA2_E_NO_DRIVER, FA2_E_NO_DEVICE: none was started.
+ * FA2_E_IO, FA2_E_MEMORY: one could not be; those before it have run to their end. */
 fa2_status fa2i_all_devices_tune(int argc, char **argv, const fa2i_options *options,
                                  const volatile sig_atomic_t *stop, int *ret_status);
 

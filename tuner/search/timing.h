@@ -35,8 +35,7 @@ typedef struct fa2i_timing {
     bool whole;   /* nothing is stored before the winner */
     size_t *left; /* kernels that are left out as hopeless */
     size_t left_count;
-    size_t *
-        unusable; /* kernels that cannot run on this problem, of which the database is to be told */
+    size_t *unusable; /* kernels that cannot run on this problem, of which the database is to be told */
     size_t unusable_count;
     fa2i_case c;
     fa2i_expected expected;
