@@ -129,15 +129,17 @@ static void test_none_compiles(void)
 {
     script s = {.spills = {-1, -1, -1, -1}};
     const fa2_problem problem = tuned_problem(1, 512);
+    char said[FA2I_MESSAGE_BYTES];
     play(&s);
     fa2_context *context = create((fa2_config){0});
     CHECK_EQ(fa2_prepare(context, &problem), FA2_E_COMPILE);
-    CHECK_CONTAINS(fa2_last_message(), "too clever by half");
-    CHECK_CONTAINS(fa2_last_message(), "B=1");
+    snprintf(said, sizeof said, "%s", fa2_last_message());
+    CHECK_CONTAINS(said, "too clever by half");
+    CHECK_CONTAINS(said, "B=1");
     CHECK_EQ(s.next, 4);
     fake.on_compile = NULL; /* they are not compiled again */
     CHECK_EQ(fa2_prepare(context, &problem), FA2_E_COMPILE);
-    CHECK_CONTAINS(fa2_last_message(), "refused before");
+    CHECK_STR(fa2_last_message(), said);
     fa2_problem other = problem;
     other.causal = 0; /* after an error the context can be used on */
     explain_problem(context, other);
@@ -152,9 +154,12 @@ static void test_compile_error_is_remembered(void)
     int passed_over = 0;
     play(&s);
     fa2_context *context = create((fa2_config){0});
-    for (int seq = 512; seq <= 896; seq += 128) /* each is a question to the model */
-        passed_over +=
-            strstr(explain_problem(context, tuned_problem(1, seq)).reason, "choice 2") != NULL;
+    for (int seq = 512; seq <= 896; seq += 128) { /* each is a question to the model */
+        const fa2_explanation e = explain_problem(context, tuned_problem(1, seq));
+        const bool is_second = strstr(e.reason, "choice 2") != NULL;
+        passed_over += is_second;
+        CHECK(!is_second || strstr(e.reason, "too clever by half") != NULL);
+    }
     CHECK(passed_over >= 2);
     const char *told = strstr(log_of.text, "too clever by half");
     CHECK(told != NULL && strstr(told, "a variant is passed over") == NULL);

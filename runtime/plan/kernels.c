@@ -58,12 +58,9 @@ bool fa2i_slot_has_refused_code(const fa2i_slot *slot)
     return slot->state == FA2I_SLOT_REFUSED && find_code_refusal(slot->driver_result) != NULL;
 }
 
-fa2_status fa2i_slot_fail(const fa2i_slot *slot, const char *text)
+fa2_status fa2i_slot_fail(const fa2i_slot *slot)
 {
-    if (!fa2i_slot_has_refused_code(slot))
-        return fa2i_fail(slot->refusal, "%s: it was refused before", text);
-    return fa2i_fail(slot->refusal, "%s: the driver refuses its %s code (%s)", text, slot->target,
-                     find_code_refusal(slot->driver_result)->name);
+    return fa2i_fail(slot->refusal, "%s", slot->why);
 }
 
 /* The entry of a target; NULL: there is none. */
@@ -94,14 +91,23 @@ bool fa2i_kernels_refuses(const fa2i_kernels *kernels, const char *target, int n
     return known != NULL && nvrtc >= known->nvrtc;
 }
 
+/* Refuse an artifact for what the driver says of all that are like it, in the same words for each. */
+static fa2_status refuse_code(fa2i_slot *slot, const fa2i_kernel *kernel, fa2_status refusal)
+{
+    (void)fa2i_fail(refusal, "%s: the driver refuses its %s code (%s)", kernel->variant.text,
+                    kernel->target, find_code_refusal(slot->driver_result)->name);
+    snprintf(slot->target, sizeof slot->target, "%s", kernel->target);
+    fa2i_kernels_refuse(slot, &kernel->variant, refusal);
+    return refusal;
+}
+
 /* Refuse code that the driver is known to refuse. false: it is not known to. */
 static bool refuse_known(const fa2i_kernels *kernels, fa2i_slot *slot, const fa2i_kernel *kernel)
 {
     if (!fa2i_kernels_refuses(kernels, kernel->target, kernel->nvrtc))
         return false;
     slot->driver_result = find_refused(kernels, kernel->target)->result;
-    snprintf(slot->target, sizeof slot->target, "%s", kernel->target);
-    fa2i_kernels_refuse(slot, &kernel->variant, FA2_E_CUDA);
+    (void)refuse_code(slot, kernel, FA2_E_CUDA);
     slot->told = true;
     return true;
 }
@@ -135,32 +141,32 @@ fa2_status fa2i_kernels_foresee(const fa2i_kernels *kernels, fa2i_slot *slot,
 {
     assert(slot->state != FA2I_SLOT_LOADED);
     if (refuse_known(kernels, slot, kernel))
-        return fa2i_slot_fail(slot, kernel->variant.text);
+        return fa2i_slot_fail(slot);
     slot->loaded = (fa2i_loaded){.variant = kernel->variant, .registers = kernel->registers};
     describe(slot, kernel);
     slot->state = FA2I_SLOT_FORESEEN;
     return FA2_OK;
 }
 
-/* Remember what the driver said of an artifact that it did not take. What it says of all that are like it is said in
- * the same words for each. */
+/* Remember what the driver said of an artifact that it did not take. */
 static fa2_status take_refusal(fa2i_kernels *kernels, fa2i_slot *slot, const fa2i_kernel *kernel,
                                fa2_status refusal)
 {
     const struct code_refusal *said = find_code_refusal(slot->driver_result);
+    if (said != NULL && said->of_target) {
+        fa2i_kernels_note_refused(kernels, kernel->target, kernel->nvrtc, said->result);
+        return refuse_code(slot, kernel, refusal);
+    }
     snprintf(slot->target, sizeof slot->target, "%s", kernel->target);
     fa2i_kernels_refuse(slot, &kernel->variant, refusal);
-    if (said == NULL || !said->of_target)
-        return refusal;
-    fa2i_kernels_note_refused(kernels, kernel->target, kernel->nvrtc, said->result);
-    return fa2i_slot_fail(slot, kernel->variant.text);
+    return refusal;
 }
 
 fa2_status fa2i_kernels_load(fa2i_kernels *kernels, fa2i_slot *slot, const fa2i_kernel *kernel)
 {
     assert(slot->state != FA2I_SLOT_LOADED);
     if (refuse_known(kernels, slot, kernel))
-        return fa2i_slot_fail(slot, kernel->variant.text);
+        return fa2i_slot_fail(slot);
     slot->driver_result = CUDA_SUCCESS;
     fa2_status st = fa2i_load(kernels->device, kernel, &slot->loaded, &slot->driver_result);
     if (st != FA2_OK) {
@@ -178,6 +184,7 @@ void fa2i_kernels_refuse(fa2i_slot *slot, const fa2i_variant *variant, fa2_statu
     slot->loaded = (fa2i_loaded){.variant = *variant};
     slot->state = FA2I_SLOT_REFUSED;
     slot->refusal = refusal;
+    snprintf(slot->why, sizeof slot->why, "%s", fa2_last_message());
 }
 
 void fa2i_kernels_done(fa2i_kernels *kernels)

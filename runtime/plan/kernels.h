@@ -10,6 +10,7 @@
 #ifndef FA2I_KERNELS_H
 #define FA2I_KERNELS_H
 
+#include "runtime/base/status.h"
 #include "runtime/cuda/loaded.h"
 
 typedef enum fa2i_slot_state {
@@ -31,7 +32,8 @@ typedef struct fa2i_slot {
     fa2i_key key;
     fa2i_slot_state state;
     bool told;              /* the log knows that it cannot be used */
-    fa2_status refusal;     /* why it was refused */
+    fa2_status refusal;     /* why it was refused, */
+    char why[FA2I_MESSAGE_BYTES]; /* in the words of then */
     CUresult driver_result; /* by the driver; CUDA_SUCCESS: by another */
     fa2i_loaded loaded;     /* unless FA2I_SLOT_LOADED: what is known of it without the driver */
     fa2i_origin origin;
@@ -78,14 +80,14 @@ fa2_status fa2i_kernels_load(fa2i_kernels *kernels, fa2i_slot *slot, const fa2i_
 fa2_status fa2i_kernels_foresee(const fa2i_kernels *kernels, fa2i_slot *slot,
                                 const fa2i_kernel *kernel);
 
-/* Let a slot be FA2I_SLOT_REFUSED: trying it again would fail again. */
+/* Let a slot be FA2I_SLOT_REFUSED, for the reason in the last message: trying it again would fail again. */
 void fa2i_kernels_refuse(fa2i_slot *slot, const fa2i_variant *variant, fa2_status refusal);
 
 /* Was the slot's code refused by the driver, so that code made otherwise may be taken? */
 bool fa2i_slot_has_refused_code(const fa2i_slot *slot);
 
-/* Say, as the last message, why a refused slot is not tried again; returns its refusal. */
-fa2_status fa2i_slot_fail(const fa2i_slot *slot, const char *text);
+/* Say, as the last message, why a slot was refused; returns its refusal. */
+fa2_status fa2i_slot_fail(const fa2i_slot *slot);
 
 void fa2i_kernels_done(fa2i_kernels *kernels); /* zeroed objects are fine */
 

@@ -152,7 +152,7 @@ fa2_status fa2i_planner_use_stored(fa2i_planner *planner, const fa2i_class *of,
     if (slot == NULL)
         return fa2i_fail(FA2_E_MEMORY, "no memory for a kernel's record");
     if (slot->state == FA2I_SLOT_REFUSED) {
-        (void)fa2i_slot_fail(slot, slot->loaded.variant.text);
+        (void)fa2i_slot_fail(slot);
         fa2i_attempt_refuse(ret_attempt, slot->refusal, slot->loaded.variant.text);
     } else if (!fa2i_planner_is_ready(planner, slot)) {
         st = load(planner, of, fa2i_op_abi(problem), slot, ret_attempt);
