@@ -76,8 +76,8 @@ static void fill(void)
     fa2i_cache_close(cache);
 }
 
-/* What is foreseen of the problem, with fates. */
-static void foresee(const fa2_problem *problem, bool here, fa2i_foreseen *out)
+/* What is foreseen of problems, one behind the other, with fates. */
+static void foresee_all(const fa2_problem *problems, size_t count, bool here, fa2i_foreseen *out)
 {
     fa2i_generator *generator = NULL;
     fa2i_cache *cache = NULL;
@@ -93,13 +93,20 @@ static void foresee(const fa2_problem *problem, bool here, fa2i_foreseen *out)
     if (never_compile)
         foresight.planner.no_compiler = FA2_E_FORBIDDEN;
     fake_trace_clear();
-    CHECK_EQ(fa2i_foresee(&foresight, problem, out), FA2_OK);
-    CHECK_EQ(fa2i_foresee_fates(&foresight, out), FA2_OK);
+    for (size_t i = 0; i < count; i++) {
+        CHECK_EQ(fa2i_foresee(&foresight, &problems[i], &out[i]), FA2_OK);
+        CHECK_EQ(fa2i_foresee_fates(&foresight, &out[i]), FA2_OK);
+    }
     CHECK_EQ(fake_traced("module_load_data_ex"), 0); /* it only looks */
     CHECK_EQ(fake.compile_count, compiled);
     fa2i_foresight_done(&foresight);
     fa2i_cache_close(cache);
     fa2i_generator_destroy(generator);
+}
+
+static void foresee(const fa2_problem *problem, bool here, fa2i_foreseen *out)
+{
+    foresee_all(problem, 1, here, out);
 }
 
 /* The fate of a variant; NULL: it is no option. */
@@ -294,6 +301,27 @@ static void test_other_scripts(void)
     compare(&problem, &f, &(damage_case){.rule = FA2_RULE_EXACT, .said = "the fastest for"});
     CHECK(strstr(log_of.text, "compiled again") == NULL);
     CHECK_CONTAINS(log_of.text, "is lost, and is replaced by that of the same kernel");
+    fa2i_foreseen_done(&f);
+    end(NULL);
+
+    /* what a lost winner is made again as is another problem's choice, of which nothing is lost: since one of its
+     * launches failed, the winner is no kernel that the database has for others */
+    const fa2_problem both[] = {problem, tuned_problem(1, 511)};
+    fa2i_foreseen of_both[2] = {{0}};
+    begin();
+    fill();
+    tuned_sql(&database, "DELETE FROM measurement WHERE kernel NOT IN (SELECT kernel FROM winner); "
+                         "UPDATE measurement SET outcome = 'launch_error'");
+    tuned_sql(&database, winners_code);
+    foresee_all(both, 2, true, of_both);
+    CHECK(!of_both[0].compiled && of_both[0].lost);
+    foresee(&both[1], true, &f);
+    CHECK_STR(of_both[1].variant.text, variants[0].text);
+    CHECK_STR(of_both[1].variant.text, f.variant.text);
+    CHECK(!f.compiled && !f.lost);
+    CHECK(!of_both[1].compiled && !of_both[1].lost);
+    for (size_t i = 0; i < 2; i++)
+        fa2i_foreseen_done(&of_both[i]);
     fa2i_foreseen_done(&f);
     end(NULL);
     scripts_end();

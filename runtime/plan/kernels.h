@@ -20,14 +20,6 @@ typedef enum fa2i_slot_state {
     FA2I_SLOT_REFUSED /* the compiler, the driver or the device will not take it */
 } fa2i_slot_state;
 
-/* Where code comes from. */
-typedef enum fa2i_origin {
-    FA2I_ORIGIN_STORED = 0, /* the database */
-    FA2I_ORIGIN_COMPILED,
-    FA2I_ORIGIN_REMADE, /* compiled, for what the database has of it is damaged or missing */
-    FA2I_ORIGIN_REFUSED /* compiled, for the driver refuses what the database has of it */
-} fa2i_origin;
-
 typedef struct fa2i_slot {
     fa2i_key key;
     fa2i_slot_state state;
@@ -36,7 +28,7 @@ typedef struct fa2i_slot {
     char why[FA2I_MESSAGE_BYTES]; /* in the words of then */
     CUresult driver_result; /* by the driver; CUDA_SUCCESS: by another */
     fa2i_loaded loaded;     /* unless FA2I_SLOT_LOADED: what is known of it without the driver */
-    fa2i_origin origin;
+    bool compiled; /* here: the database had no sound code of it */
     char target[16];
     int spill_bytes; /* per thread */
     int spills;      /* fa2i_kernel_spills */

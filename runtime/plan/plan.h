@@ -13,9 +13,18 @@
 #include "runtime/plan/kernels.h"
 #include "runtime/ops/grid.h"
 
+/* Where a problem's code comes from; told by a planner that foresees, and stores nothing meanwhile. */
+typedef enum fa2i_origin {
+    FA2I_ORIGIN_STORED = 0, /* the database */
+    FA2I_ORIGIN_COMPILED,   /* here, for this problem or an earlier one */
+    FA2I_ORIGIN_REMADE, /* likewise, for what the database has of the problem's kernel is damaged or missing */
+    FA2I_ORIGIN_REFUSED /* likewise, for the driver refuses what the database has of it */
+} fa2i_origin;
+
 typedef struct fa2i_plan {
     fa2_problem problem;   /* valid: only checked problems get a plan */
     const fa2i_slot *slot; /* loaded; belongs to the context's kernels, which outlive the plans */
+    fa2i_origin origin;
     fa2i_grid grid;
     /* What a caller is told: the grid's, or what the plan of its calls without maps needs. */
     size_t workspace_bytes;

@@ -128,6 +128,7 @@ static fa2_status pick_exact(fa2i_planner *planner, fa2i_class *of, fa2i_plan *p
     if (st == FA2_E_MEMORY || st == FA2_E_GENERATOR)
         return st; /* says nothing of the kernel: the next call asks for it again */
     plan->slot = attempt.slot;
+    plan->origin = attempt.origin;
     if (plan->slot != NULL) {
         fa2i_decide_exact(choice, &plan->decision);
     } else {

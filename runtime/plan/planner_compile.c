@@ -130,28 +130,27 @@ static fa2_status read_artifact(const fa2i_planner *planner, const fa2i_key *key
     return st;
 }
 
-/* Take the artifact from the database, else compile it. */
+/* Take the artifact from the database, else compile it. A database that cannot be read is not asked twice. */
 static fa2_status get_artifact(const fa2i_planner *planner, const fa2i_key *key,
                                const fa2i_variant *variant, const char *source,
-                               fa2i_kernel *ret_kernel, fa2i_origin *ret_origin)
+                               fa2i_kernel *ret_kernel, bool *ret_compiled)
 {
-    *ret_origin = FA2I_ORIGIN_STORED;
+    *ret_compiled = false;
     if (planner->cache != NULL) {
         fa2_status st = read_artifact(planner, key, variant, true, ret_kernel);
-        if (st == FA2_OK || st == FA2_E_MEMORY)
+        if (st == FA2_E_NOT_FOUND) {
+            st = read_artifact(planner, key, variant, false, ret_kernel);
+            *ret_compiled = st != FA2_OK || ret_kernel->outcome != FA2I_OUTCOME_COMPILE_ERROR;
+        }
+        if (st == FA2_E_MEMORY || (st == FA2_OK && !*ret_compiled))
             return st;
-        st = read_artifact(planner, key, variant, false, ret_kernel);
-        if (st == FA2_E_MEMORY ||
-            (st == FA2_OK && ret_kernel->outcome == FA2I_OUTCOME_COMPILE_ERROR))
-            return st;
-        *ret_origin = FA2I_ORIGIN_COMPILED;
         if (st == FA2_OK && planner->foresees) {
             ret_kernel->variant = *variant; /* but what an earlier compiling told of it */
             return st;
         }
         fa2i_kernel_done(ret_kernel);
     }
-    *ret_origin = FA2I_ORIGIN_COMPILED;
+    *ret_compiled = true;
     if (!planner->foresees)
         return fa2i_compile(variant, source, &planner->target,
                             fa2i_generator_id(planner->generator), ret_kernel);
@@ -176,17 +175,17 @@ static fa2_status load_artifact(fa2i_planner *planner, fa2i_slot *slot, const fa
 {
     fa2_status st = FA2_OK;
     fa2i_kernel kernel = {0};
-    fa2i_origin origin = FA2I_ORIGIN_STORED;
+    bool compiled = false;
 
-    FA2_TRY(get_artifact(planner, &slot->key, variant, source, &kernel, &origin));
+    FA2_TRY(get_artifact(planner, &slot->key, variant, source, &kernel, &compiled));
     if (kernel.outcome == FA2I_OUTCOME_COMPILE_ERROR) {
         (void)fa2i_fail(FA2_E_COMPILE, "%s for %s: %.*s", variant->text, planner->target.name,
                         LOG_CHARS, kernel.log == NULL ? "" : kernel.log);
-        fa2i_attempt_refuse(ret_attempt, FA2_E_COMPILE, variant->text);
         fa2i_kernels_refuse(slot, variant, FA2_E_COMPILE);
+        fa2i_attempt_refuse(ret_attempt, FA2_E_COMPILE, variant->text);
         goto done;
     }
-    st = fa2i_planner_load(planner, slot, &kernel, origin);
+    st = fa2i_planner_load(planner, slot, &kernel, compiled);
     if (st != FA2_OK && slot->state == FA2I_SLOT_REFUSED) {
         fa2i_attempt_refuse(ret_attempt, st, variant->text);
         st = FA2_OK;
@@ -194,9 +193,9 @@ static fa2_status load_artifact(fa2i_planner *planner, fa2i_slot *slot, const fa
     }
     if (st != FA2_OK)
         goto done;
-    ret_attempt->slot = slot;
-    ret_attempt->made = origin != FA2I_ORIGIN_STORED;
-    if (ret_attempt->made)
+    fa2i_attempt_take(ret_attempt, slot);
+    ret_attempt->made = compiled;
+    if (compiled)
         store(planner, &kernel);
 done:
     fa2i_kernel_done(&kernel);
@@ -224,7 +223,7 @@ static fa2_status try_target(fa2i_planner *planner, const fa2i_variant *variant,
                         fa2i_outcome_string(ret_attempt->refuted));
         fa2i_attempt_refuse(ret_attempt, FA2_E_UNSUPPORTED, variant->text);
     } else if (fa2i_planner_is_ready(planner, slot))
-        ret_attempt->slot = slot;
+        fa2i_attempt_take(ret_attempt, slot);
     else
         st = load_artifact(planner, slot, variant, source, ret_attempt);
     return st;

@@ -92,12 +92,18 @@ static void tell(const fa2i_planner *planner, fa2i_class *of, const fa2_problem 
 
 /* ---- trying options ---- */
 
+/* What an option came to, if it is usable. */
+typedef struct had {
+    const fa2i_slot *slot;
+    fa2i_origin origin;
+} had;
+
 typedef struct trying {
     fa2i_planner *planner;
     fa2i_class *of;
     const fa2_problem *problem;
     bool unmapped;
-    const fa2i_slot **slots; /* per option: what it came to, if it is usable */
+    had *had; /* per option */
     const fa2i_option *options;
     const char *winner;  /* the text of the problem's, if that cannot be used; else "" */
     bool found;          /* one can be used */
@@ -214,7 +220,7 @@ static fa2_status try_option(void *user, const fa2i_option *option, fa2i_trial *
         return FA2_OK;
     }
     t->found = true;
-    t->slots[option - t->options] = attempt.slot;
+    t->had[option - t->options] = (had){attempt.slot, attempt.origin};
     *ret_trial = (fa2i_trial){.usable = true, .spills = attempt.slot->spills};
     return FA2_OK;
 }
@@ -260,18 +266,18 @@ static fa2_status estimate(fa2i_planner *planner, fa2i_class *of, const fa2i_pla
     fa2_status st = FA2_OK;
     fa2i_decision passed = {.passed_count = 0};
     fa2i_option *options = NULL;
-    const fa2i_slot **slots = NULL;
+    had *kernels = NULL;
     size_t count = 0, chosen = 0;
 
     FA2_TRY(rank(planner, of, asked, &options, &count));
-    slots = fa2i_alloc_array(count, sizeof *slots);
-    if (slots == NULL)
+    kernels = fa2i_alloc_array(count, sizeof *kernels);
+    if (kernels == NULL)
         FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu kernels", count));
     trying t = {.planner = planner,
                 .of = of,
                 .problem = &plan->problem,
                 .unmapped = answer->unmapped,
-                .slots = slots,
+                .had = kernels,
                 .options = options,
                 .winner = plan->decision.replaces ? plan->decision.passed_over : "",
                 .decision = &passed};
@@ -279,7 +285,8 @@ static fa2_status estimate(fa2i_planner *planner, fa2i_class *of, const fa2i_pla
     if (chosen == count)
         FA2_TRY(fail(&t, answer->tried));
     answer->asked = *asked;
-    answer->slot = slots[chosen];
+    answer->slot = kernels[chosen].slot;
+    answer->origin = kernels[chosen].origin;
     fa2i_decide_option(options, chosen, &planner->taught[asked->op].evidence, asked,
                        &planner->device->card, &answer->decision);
     answer->decision.passed_count = passed.passed_count;
@@ -288,7 +295,7 @@ static fa2_status estimate(fa2i_planner *planner, fa2i_class *of, const fa2i_pla
     if (answer->decision.rule == FA2_RULE_DEFAULT)
         tell(planner, of, &plan->problem, answer->slot);
 done:
-    fa2i_free(slots);
+    fa2i_free(kernels);
     fa2i_free(options);
     return st;
 }
@@ -344,6 +351,7 @@ fa2_status fa2i_planner_pick_estimate(fa2i_planner *planner, fa2i_class *of, boo
         answer = of->answers;
     }
     plan->slot = answer->slot;
+    plan->origin = answer->origin;
     plan->tried = answer->tried;
     plan->decision = answer->decision;
     if (memcmp(&asked, &plan->problem, sizeof asked) != 0)

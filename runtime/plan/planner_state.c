@@ -21,6 +21,12 @@ void fa2i_planner_log(const fa2i_planner *planner, const char *format, ...)
     planner->log(planner->log_user, message);
 }
 
+void fa2i_attempt_take(fa2i_attempt *attempt, fa2i_slot *slot)
+{
+    attempt->slot = slot;
+    attempt->origin = slot->compiled ? FA2I_ORIGIN_COMPILED : FA2I_ORIGIN_STORED;
+}
+
 void fa2i_attempt_refuse(fa2i_attempt *attempt, fa2_status refusal, const char *text)
 {
     const char *why = fa2_last_message();
@@ -41,10 +47,10 @@ bool fa2i_planner_is_ready(const fa2i_planner *planner, const fa2i_slot *slot)
 }
 
 fa2_status fa2i_planner_load(fa2i_planner *planner, fa2i_slot *slot, const fa2i_kernel *kernel,
-                             fa2i_origin origin)
+                             bool compiled)
 {
     fa2_status st = FA2_OK;
-    slot->origin = origin;
+    slot->compiled = compiled;
     if (planner->foresees)
         st = fa2i_kernels_foresee(&planner->kernels, slot, kernel);
     else

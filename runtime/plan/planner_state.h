@@ -24,6 +24,7 @@ typedef struct fa2i_class_answer {
     fa2_problem asked; /* fa2i_problem_asked */
     bool unmapped;     /* for calls that need a kernel without tensor maps: planner.h */
     const fa2i_slot *slot;
+    fa2i_origin origin;
     fa2i_decision decision;
     size_t tried;
     bool knows_runner_up; /* that is asked for by who wants an explanation, once */
@@ -85,6 +86,7 @@ void fa2i_class_forget(fa2i_class *of);
 /* What came of trying to have a kernel. slot == NULL: it cannot be used. */
 typedef struct fa2i_attempt {
     fa2i_slot *slot;      /* it can be launched; of a planner that foresees: it could be */
+    fa2i_origin origin;   /* of its code */
     fa2_status refusal;   /* else: why, as does the last message */
     bool foreseen;        /* it was refused without a try */
     bool for_now;         /* the database may be readable later */
@@ -95,16 +97,19 @@ typedef struct fa2i_attempt {
     char why[FA2I_WHY_CHARS];      /* if it cannot be used: for people, without the variant */
 } fa2i_attempt;
 
+/* Say that a kernel can be used, as code that the database has, or that was compiled. */
+void fa2i_attempt_take(fa2i_attempt *attempt, fa2i_slot *slot);
+
 /* Say that a kernel cannot be used, for the reason in the last message. */
 void fa2i_attempt_refuse(fa2i_attempt *attempt, fa2_status refusal, const char *text);
 
 /* Can the kernel of a slot be taken as it is? */
 bool fa2i_planner_is_ready(const fa2i_planner *planner, const fa2i_slot *slot);
 
-/* Load an artifact into its slot, which is not ready yet: fa2i_kernels_load. A planner that foresees takes it for
- * loaded. */
+/* Load an artifact, of the database or compiled, into its slot, which is not ready yet: fa2i_kernels_load. A planner
+ * that foresees takes it for loaded. */
 fa2_status fa2i_planner_load(fa2i_planner *planner, fa2i_slot *slot, const fa2i_kernel *kernel,
-                             fa2i_origin origin);
+                             bool compiled);
 
 /* Tell the log, once, that a kernel ("a tuned kernel") is passed over for the reason in the last
  * message. */

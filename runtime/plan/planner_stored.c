@@ -37,7 +37,7 @@ static fa2_status load(fa2i_planner *planner, const fa2i_class *of, int abi, fa2
         st = check_class(&kernel.variant, of);
     const bool found = st == FA2_OK;
     if (found)
-        st = fa2i_planner_load(planner, slot, &kernel, FA2I_ORIGIN_STORED);
+        st = fa2i_planner_load(planner, slot, &kernel, false);
     if (st != FA2_OK && st != FA2_E_MEMORY && (!found || slot->state == FA2I_SLOT_REFUSED)) {
         fa2i_attempt_refuse(attempt, st, kernel.variant.text);
         st = FA2_OK;
@@ -95,8 +95,6 @@ static fa2_status compile_again(fa2i_planner *planner, const fa2_problem *proble
         give_up(attempt, &again, text);
         return FA2_OK;
     }
-    if (again.made)
-        again.slot->origin = attempt->lost ? FA2I_ORIGIN_REMADE : FA2I_ORIGIN_REFUSED;
     if (!planner->foresees && attempt->lost) {
         fa2i_planner_log(planner, "the code of %s is lost, and %s", text,
                          again.made ? "was compiled again"
@@ -106,7 +104,9 @@ static fa2_status compile_again(fa2i_planner *planner, const fa2_problem *proble
         fa2i_planner_log(planner, "%s was compiled again, for %s: %s", text, again.slot->target,
                          attempt->why);
     }
-    *attempt = (fa2i_attempt){.slot = again.slot, .lost = attempt->lost};
+    if (again.origin == FA2I_ORIGIN_COMPILED)
+        again.origin = attempt->lost ? FA2I_ORIGIN_REMADE : FA2I_ORIGIN_REFUSED;
+    *attempt = (fa2i_attempt){.slot = again.slot, .origin = again.origin, .lost = attempt->lost};
     return FA2_OK;
 }
 
@@ -141,6 +141,14 @@ static fa2_status replace_refused(fa2i_planner *planner, const fa2i_class *of,
     return st;
 }
 
+/* Its own slot is ready. */
+static void take(fa2i_slot *slot, fa2i_attempt *attempt)
+{
+    fa2i_attempt_take(attempt, slot);
+    if (attempt->lost)
+        attempt->origin = FA2I_ORIGIN_REMADE;
+}
+
 fa2_status fa2i_planner_use_stored(fa2i_planner *planner, const fa2i_class *of,
                                    const fa2_problem *problem, const fa2i_key *key,
                                    fa2i_attempt *ret_attempt)
@@ -161,14 +169,14 @@ fa2_status fa2i_planner_use_stored(fa2i_planner *planner, const fa2i_class *of,
             fa2i_planner_pass_over(planner, slot, "a tuned kernel");
     } else if (check_class(&slot->loaded.variant, of) != FA2_OK) {
         fa2i_attempt_refuse(ret_attempt, FA2_E_NOT_FOUND, slot->loaded.variant.text);
-    } else if (slot->origin == FA2I_ORIGIN_REMADE) {
-        ret_attempt->lost = true;
+    } else {
+        ret_attempt->lost = slot->compiled; /* for this problem or an earlier one, by the very key */
     }
     if (st == FA2_OK && fa2i_slot_has_refused_code(slot))
         st = replace_refused(planner, of, problem, slot, ret_attempt);
     else if (st == FA2_OK && ret_attempt->lost && !fa2i_planner_is_ready(planner, slot))
         st = revive(planner, of, problem, key, ret_attempt);
     else if (st == FA2_OK && ret_attempt->refusal == FA2_OK)
-        ret_attempt->slot = slot;
+        take(slot, ret_attempt);
     return st;
 }

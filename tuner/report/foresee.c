@@ -105,9 +105,9 @@ static void take_plan(const fa2i_plan *plan, fa2i_foreseen *out)
     const fa2i_slot *slot = plan->slot;
     out->decision = plan->decision;
     out->variant = slot->loaded.variant;
-    out->compiled = slot->origin == FA2I_ORIGIN_STORED;
-    out->lost = slot->origin == FA2I_ORIGIN_REMADE;
-    out->refused = slot->origin == FA2I_ORIGIN_REFUSED;
+    out->compiled = plan->origin == FA2I_ORIGIN_STORED;
+    out->lost = plan->origin == FA2I_ORIGIN_REMADE;
+    out->refused = plan->origin == FA2I_ORIGIN_REFUSED;
     if (out->compiled)
         out->key = slot->key;
     out->registers = slot->loaded.registers;
@@ -177,7 +177,7 @@ fa2_status fa2i_foresee_fates(fa2i_foresight *f, fa2i_foreseen *foreseen)
         st = fa2i_planner_look(&f->planner, &foreseen->asked, option, &attempt);
         const bool usable = attempt.slot != NULL;
         fates[i] = (fa2i_fate){.usable = usable,
-                               .code = usable && attempt.slot->origin == FA2I_ORIGIN_STORED,
+                               .code = usable && attempt.origin == FA2I_ORIGIN_STORED,
                                .refuted = attempt.refuted != FA2I_OUTCOME_OK};
         fates[i].damaged = !fates[i].code && attempt.lost && option->kernel != FA2I_NONE &&
                            evidence->kernels[option->kernel].has_code;
