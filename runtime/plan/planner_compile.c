@@ -214,11 +214,13 @@ static fa2_status try_target(fa2i_planner *planner, const fa2i_variant *variant,
         return fa2i_fail(FA2_E_MEMORY, "no memory for a kernel's record");
 
     *ret_slot = slot;
-    ret_attempt->refuted = refutation(planner, &key);
     if (slot->state == FA2I_SLOT_REFUSED) {
         (void)fa2i_slot_fail(slot);
         fa2i_attempt_refuse(ret_attempt, slot->refusal, variant->text);
-    } else if (ret_attempt->refuted != FA2I_OUTCOME_OK) {
+        return FA2_OK;
+    }
+    ret_attempt->refuted = refutation(planner, &key);
+    if (ret_attempt->refuted != FA2I_OUTCOME_OK) {
         (void)fa2i_fail(FA2_E_UNSUPPORTED, "%s failed its verification (%s)", variant->text,
                         fa2i_outcome_string(ret_attempt->refuted));
         fa2i_attempt_refuse(ret_attempt, FA2_E_UNSUPPORTED, variant->text);
