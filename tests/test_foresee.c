@@ -252,6 +252,41 @@ static void test_no_database(void)
     unsetenv("FA2_NVRTC_LIBRARY");
 }
 
+/* Of a card that is not here, what a machine with NVRTC would do about a winner that cannot be used. */
+static void test_supposed(void)
+{
+    static const struct supposed_case {
+        const char *sql;
+        int variant;
+        const char *passed_over;
+    } cases[] = {
+        {all_code, 0, ""},
+        {"DELETE FROM image; UPDATE kernel SET variant = 'bogus' WHERE id = 1", 1, "bogus"},
+    };
+    const fa2_problem problem = tuned_problem(1, 512);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        fa2i_foreseen f = {0};
+        begin();
+        fill();
+        tuned_sql(&database, cases[i].sql);
+        remove_nvrtc();
+        foresee(&problem, false, &f);
+        CHECK_EQ(f.status, FA2_OK);
+        CHECK(f.supposed && !f.compiled && f.lost);
+        CHECK_EQ(f.decision.rule, FA2_RULE_EXACT);
+        CHECK_STR(f.variant.text, variants[cases[i].variant].text);
+        CHECK_STR(f.decision.passed_over, cases[i].passed_over);
+        CHECK_EQ(f.decision.replaces, cases[i].variant > 0);
+        CHECK(f.runner_up.text[0] != '\0');
+        fa2i_foreseen_done(&f);
+        foresee(&problem, true, &f);
+        CHECK_EQ(f.status, FA2_E_NO_NVRTC);
+        fa2i_foreseen_done(&f);
+        end(NULL);
+    }
+    unsetenv("FA2_NVRTC_LIBRARY");
+}
+
 /* A variant of which the database knows that it does not compile is not compiled again, nor promised. */
 static void test_known_compile_error(void)
 {
@@ -368,6 +403,7 @@ int main(void)
     test_never_compile();
     test_other_scripts();
     test_no_database();
+    test_supposed();
     test_known_compile_error();
     return check_done();
 }

@@ -206,9 +206,8 @@ static fa2_status try_target(fa2i_planner *planner, const fa2i_variant *variant,
                              fa2i_attempt *ret_attempt, fa2i_slot **ret_slot)
 {
     fa2i_key key;
-    fa2_status st = fa2i_compile_key(variant, source, &planner->target, &key);
-    if (st != FA2_OK)
-        return st;
+    fa2_status st = FA2_OK;
+    fa2i_compile_key_of(variant, source, &planner->target, planner->target.nvrtc, &key);
     fa2i_slot *slot = fa2i_kernels_slot(&planner->kernels, &key);
     if (slot == NULL)
         return fa2i_fail(FA2_E_MEMORY, "no memory for a kernel's record");

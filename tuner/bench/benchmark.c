@@ -35,15 +35,19 @@ static fa2i_warmth warmth_of(const fa2i_benchmarks *all)
     return all->cold ? FA2I_WARMTH_COLD : all->gpu.modelled ? FA2I_WARMTH_WARM : FA2I_WARMTH_BUSY;
 }
 
+/* What the runtime takes is what it can have here. What it would take untuned is a comparison: where it would have to
+ * be compiled, and cannot be, it is left out. */
 static fa2_status open_foresights(fa2i_benchmarks *all)
 {
     fa2_status st = FA2_OK;
     const fa2i_kernel_list *list = &all->kernels;
     const fa2i_card *card = &all->gpu.card;
+    const char *path = list->cache == NULL ? NULL : fa2i_cache_path(list->cache);
     FA2_TRY(fa2i_generator_create(&all->untaught));
     FA2_TRY(fa2i_foresight_init(&all->untuned, all->untaught, NULL, NULL, card));
-    FA2_TRY(fa2i_foresight_init(&all->tuned, list->generator, list->cache, NULL, card));
+    FA2_TRY(fa2i_foresight_init(&all->tuned, list->generator, list->cache, path, card));
     FA2_TRY(fa2i_foresight_find_share(&all->tuned));
+    fa2i_foresight_be_here(&all->tuned);
 done:
     return st;
 }
@@ -404,7 +408,7 @@ static void describe(const fa2_problem *problem, fa2i_benchmark *out)
 /* Statuses that are about this problem alone. */
 static bool is_of_problem(fa2_status status)
 {
-    return status == FA2_E_UNSUPPORTED || status == FA2_E_CUDA;
+    return status == FA2_E_UNSUPPORTED || status == FA2_E_CUDA || status == FA2_E_NO_NVRTC;
 }
 
 fa2_status fa2i_benchmark_run(fa2i_benchmarks *all, const fa2_problem *problem,

@@ -114,27 +114,48 @@ static void take_plan(const fa2i_plan *plan, fa2i_foreseen *out)
     out->spill_bytes = slot->spill_bytes;
 }
 
-/* What a machine with NVRTC would take, where it takes one to have a kernel. */
-static fa2_status suppose(fa2i_foresight *f, fa2i_foreseen *out)
-{
-    const fa2i_planner *planner = &f->planner;
-    out->status = FA2_OK;
-    out->supposed = true;
-    fa2i_decide_option(out->options, 0, &planner->taught[out->asked.op].evidence, &out->asked,
-                       &f->device.card, &out->decision);
-    return fa2i_generator_variant(f->generator, out->options[0].text, &out->variant);
-}
-
-static fa2_status see_kernel(fa2i_foresight *f, const fa2_problem *problem, const fa2i_plan *plan,
-                             fa2i_foreseen *out)
+/* What the planner decides: a plan, or the call's failure. */
+static fa2_status decide(fa2i_planner *planner, const fa2_problem *problem, fa2i_plan *ret_plan,
+                         fa2i_foreseen *out)
 {
     fa2_status st = FA2_OK;
-    if (out->status == FA2_OK) {
-        take_plan(plan, out);
-        FA2_TRY(fa2i_planner_find_runner_up(&f->planner, plan, &out->runner_up));
-    } else if (out->status == FA2_E_NO_NVRTC && !f->here) {
-        FA2_TRY(suppose(f, out));
+    out->status = fa2i_planner_make(planner, problem, false, ret_plan);
+    if (out->status == FA2_E_MEMORY || out->status == FA2_E_GENERATOR)
+        return out->status;
+    if (out->status != FA2_OK) {
+        snprintf(out->message, sizeof out->message, "%s", fa2_last_message());
+    } else {
+        take_plan(ret_plan, out);
+        st = fa2i_planner_find_runner_up(planner, ret_plan, &out->runner_up);
     }
+    return st;
+}
+
+/* What a machine with NVRTC would take, where it takes one to have a kernel: by a planner of its own, as what it finds
+ * out holds there. */
+static fa2_status suppose(const fa2i_foresight *f, const fa2_problem *problem, fa2i_foreseen *out)
+{
+    fa2_status st = FA2_OK;
+    fa2i_plan plan;
+    fa2i_foresight there = {0};
+    fa2i_target *target = &there.planner.target;
+    FA2_TRY(fa2i_foresight_init(&there, f->generator, f->planner.cache, f->planner.database, &f->device.card));
+    there.planner.log = NULL; /* what there is to say was said */
+    if (f->planner.share != NULL)
+        FA2_TRY(fa2i_foresight_find_share(&there));
+    snprintf(target->name, sizeof target->name, "sm_%d", f->device.card.arch);
+    FA2_TRY(decide(&there.planner, problem, &plan, out));
+    out->supposed = out->status == FA2_OK;
+done:
+    fa2i_foresight_done(&there);
+    return st;
+}
+
+static fa2_status see_kernel(fa2i_foresight *f, const fa2_problem *problem, fa2i_foreseen *out)
+{
+    fa2_status st = FA2_OK;
+    if (out->status == FA2_E_NO_NVRTC && !f->here)
+        FA2_TRY(suppose(f, problem, out));
     if (out->status == FA2_OK)
         FA2_TRY(fa2i_generator_cost(f->generator, out->variant.text, problem, &f->device.card,
                                     out->registers, &out->variant.cost_us));
@@ -148,15 +169,11 @@ fa2_status fa2i_foresee(fa2i_foresight *f, const fa2_problem *problem, fa2i_fore
     fa2i_foreseen out = {0};
     fa2i_plan plan;
 
-    out.status = fa2i_planner_make(&f->planner, problem, false, &plan);
-    if (out.status == FA2_E_MEMORY || out.status == FA2_E_GENERATOR)
-        FA2_TRY(out.status);
-    if (out.status != FA2_OK)
-        snprintf(out.message, sizeof out.message, "%s", fa2_last_message());
+    FA2_TRY(decide(&f->planner, problem, &plan, &out));
+    out.asked = fa2i_planner_asked(&f->planner, &plan);
     FA2_TRY(fa2i_planner_options(&f->planner, &plan, &out.options, &out.option_count));
     FA2_TRY(say_unknown(f, problem->op));
-    out.asked = fa2i_planner_asked(&f->planner, &plan);
-    FA2_TRY(see_kernel(f, problem, &plan, &out));
+    FA2_TRY(see_kernel(f, problem, &out));
     *ret_foreseen = out;
     out = (fa2i_foreseen){0}; /* the caller's now */
 done:
