@@ -133,7 +133,8 @@ run 2 explain --shape Hq=8,Sq=512,D=64 --arch sm_80,sm_61
 empty out
 has err "there is no reference card for sm_61"
 run 0 explain --shape Hq=8,Sq=1000,D=64,dtype=bf16 --arch sm_75,sm_80,sm_88
-has err "sm_75: fwd_sm75: bf16 needs compute capability 8.0"
+has err "sm_75: the call fails: fwd_sm75: bf16 needs compute capability 8.0"
+has out "(sm_75)"
 has out "(sm_80)"
 has out "(sm_88)"
 has out "rounded   to B=1 Hq=8 Hkv=8 Sq=1024 Sk=1024 D=64 dtype=bf16 causal=0, for which estimates are made"
@@ -142,9 +143,26 @@ run 0 explain --shape Hq=8,Sq=512,D=64 --arch sm_75,sm_121 --json
 has out '"sm":75,'
 has out '"sm":121,'
 has out '"estimated_for":"B=1 Hq=8 Hkv=8 Sq=512 Sk=512 D=64 dtype=fp16 causal=0"'
-run 2 explain --shape Hq=8,Sq=512,D=64,dtype=bf16 --arch sm_75
-run 2 explain --shape Hq=8,Sq=512,D=64,dtype=bf16 --arch sm_75
-has err "bf16 needs compute capability 8.0"
+# A problem that no family serves is one of several, in its place.
+for format in "" --json; do
+    # shellcheck disable=SC2086 # no argument, or one
+    run 1 explain --shape Hq=8,Sq=512,D=64 --shape Hq=8,Sq=512,D=64,dtype=bf16 --shape Hq=4,Sq=512,D=64 --arch sm_75 \
+        $format
+    cp out explained$format
+    has err "the call fails: fwd_sm75: bf16 needs compute capability 8.0"
+done
+has explained "rule      none: the call fails, not supported on this device or by this version"
+has explained "message   fwd_sm75: bf16 needs compute capability 8.0"
+checks=$((checks + 1))
+[ "$(grep -c '^rule      default: ' explained)" -eq 2 ] || fail "$ran: the others are not explained"
+has explained--json '"status":"not supported on this device or by this version","message":"fwd_sm75: bf16 needs'
+for count in 3:'"problem":"' 2:'"rule":"default"' 1:'"rule":null,"variant":null' 1:'"candidates":[],'; do
+    checks=$((checks + 1))
+    [ "$(grep -cF "${count#*:}" explained--json)" -eq "${count%%:*}" ] || fail "$ran: not $count"
+done
+run 1 explain --shape Hq=8,Sq=512,D=64,dtype=bf16 --arch sm_75
+run 0 explain --shape Hq=8,Sq=512,D=64,dtype=bf16 --shape Hq=8,Sq=512,D=64 --arch sm_75,sm_80 --json
+has out '"variant":null'
 run 2 export
 has err "export needs a file"
 for command in export import; do

@@ -3,7 +3,7 @@
  *
  * It asks the runtime's own planner (tuner/report/foresee.h). What the runtime finds out only when
  * it loads a kernel (a driver that refuses it) is not seen here. Where the call would fail, that is the answer, and
- * the exit status says so, too.
+ * the exit status says so, too. Of several SMs one is enough that serves a problem.
  */
 #include <stdio.h>
 #include <string.h>
@@ -21,7 +21,8 @@ typedef struct session {
     char *path;        /* of the database; NULL: none is used */
     fa2i_cache *cache; /* NULL: there is no database */
     const char *kept;  /* what becomes of code that a call compiles */
-    bool fails;        /* some call would fail */
+    bool *served;      /* per shape: some SM serves it; owned */
+    bool fails;        /* some call would fail that a family serves */
     size_t explained;  /* problems, on all cards */
 } session;
 
@@ -30,6 +31,7 @@ static void session_done(session *s)
     fa2i_cache_close(s->cache);
     fa2i_generator_destroy(s->generator);
     fa2i_free(s->path);
+    fa2i_free(s->served);
     fa2i_options_done(&s->options);
 }
 
@@ -99,33 +101,36 @@ static fa2_status open_session(session *s, int argc, char **argv)
     FA2_TRY(check_options(&s->options));
     for (size_t i = 0; i < s->options.arch_count; i++) /* all of them, before any is explained */
         FA2_TRY(find_card(s, i, &card));
+    s->served = fa2i_alloc_array(s->options.shapes.count, sizeof *s->served);
+    if (s->served == NULL)
+        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu problems", s->options.shapes.count));
     FA2_TRY(open_database(s));
 done:
     return st;
 }
 
-/* Of several cards some may serve a problem that others do not. */
-static bool is_passed_over(const session *s, fa2_status st, const fa2i_card *card)
+static void note_status(session *s, size_t shape, const fa2i_explained *explained)
 {
-    if (st != FA2_E_UNSUPPORTED || s->options.arch_count <= 1)
-        return false;
-    fprintf(stderr, "fa2-tune: sm_%d: %s\n", card->arch, fa2_last_message());
-    return true;
+    const fa2i_foreseen *f = &explained->foreseen;
+    const bool served = !fa2i_explained_is_unserved(explained);
+    s->served[shape] |= served;
+    s->fails |= served && f->status != FA2_OK;
+    if (f->status == FA2_OK)
+        return;
+    if (s->options.arch_count > 1)
+        fprintf(stderr, "fa2-tune: sm_%d: the call fails: %s\n", explained->card->arch, f->message);
+    else
+        fprintf(stderr, "fa2-tune: the call fails: %s\n", f->message);
 }
 
-static fa2_status explain(session *s, fa2i_foresight *foresight, const fa2_problem *problem)
+static fa2_status explain(session *s, fa2i_foresight *foresight, size_t shape)
 {
     fa2i_explained explained = {0};
-    fa2_status st = fa2i_explained_make(foresight, problem, &explained);
-    if (is_passed_over(s, st, &foresight->device.card))
-        return FA2_OK;
+    fa2_status st = fa2i_explained_make(foresight, &s->options.shapes.items[shape], &explained);
     if (st != FA2_OK)
         return st;
     explained.kept = s->kept;
-    if (explained.foreseen.status != FA2_OK) {
-        fprintf(stderr, "fa2-tune: the call fails: %s\n", explained.foreseen.message);
-        s->fails = true;
-    }
+    note_status(s, shape, &explained);
     if (s->explained++ > 0)
         fputs(s->options.json ? ",\n" : "\n", stdout);
     if (s->options.json)
@@ -148,10 +153,18 @@ static fa2_status explain_on(session *s, const fa2i_card *card)
     if (s->options.never_compile)
         foresight.planner.no_compiler = FA2_E_FORBIDDEN;
     for (size_t i = 0; i < s->options.shapes.count; i++)
-        FA2_TRY(explain(s, &foresight, &s->options.shapes.items[i]));
+        FA2_TRY(explain(s, &foresight, i));
 done:
     fa2i_foresight_done(&foresight);
     return st;
+}
+
+static bool fails(const session *s)
+{
+    bool fails = s->fails;
+    for (size_t i = 0; i < s->options.shapes.count; i++)
+        fails |= !s->served[i];
+    return fails;
 }
 
 int fa2i_cmd_explain(int argc, char **argv)
@@ -159,6 +172,7 @@ int fa2i_cmd_explain(int argc, char **argv)
     session s = {0};
     fa2_status st = FA2_OK;
     bool in_array = false;
+    int exit_status = FA2I_EXIT_OK;
     FA2_TRY(open_session(&s, argc, argv));
     in_array = s.options.json;
     if (in_array)
@@ -168,13 +182,10 @@ int fa2i_cmd_explain(int argc, char **argv)
         FA2_TRY(find_card(&s, i, &card));
         FA2_TRY(explain_on(&s, &card));
     }
-    if (s.explained == 0)
-        st = fa2i_fail(FA2_E_UNSUPPORTED, "none of these architectures serves any of the problems");
+    exit_status = fails(&s) ? FA2I_EXIT_FAILED : FA2I_EXIT_OK;
 done:
     if (in_array)
-        puts("]"); /* also where a later problem fails: what stands there can be read */
+        puts("]"); /* also after a failure: what stands there can be read */
     session_done(&s);
-    if (st != FA2_OK)
-        return fa2i_report_failure(st);
-    return s.fails ? FA2I_EXIT_FAILED : FA2I_EXIT_OK;
+    return st != FA2_OK ? fa2i_report_failure(st) : exit_status;
 }

@@ -37,6 +37,11 @@ static fa2_status add_refuted(fa2i_explained *e, const char *rejected)
     return st;
 }
 
+bool fa2i_explained_is_unserved(const fa2i_explained *e)
+{
+    return e->foreseen.status == FA2_E_UNSUPPORTED && e->foreseen.option_count == 0;
+}
+
 fa2_status fa2i_explained_make(fa2i_foresight *foresight, const fa2_problem *problem,
                                fa2i_explained *ret_explained)
 {
@@ -45,8 +50,9 @@ fa2_status fa2i_explained_make(fa2i_foresight *foresight, const fa2_problem *pro
     char *rejected = NULL;
     FA2_TRY(fa2i_foresee(foresight, problem, &e.foreseen));
     FA2_TRY(fa2i_foresee_fates(foresight, &e.foreseen));
-    FA2_TRY(fa2i_generator_rejected(foresight->generator, &e.foreseen.asked, e.card, &rejected));
-    FA2_TRY(add_refuted(&e, rejected));
+    if (!fa2i_explained_is_unserved(&e))
+        FA2_TRY(fa2i_generator_rejected(foresight->generator, &e.foreseen.asked, e.card, &rejected));
+    FA2_TRY(add_refuted(&e, rejected == NULL ? "" : rejected));
     *ret_explained = e;
     e = (fa2i_explained){0}; /* the caller's now */
 done:
@@ -322,6 +328,8 @@ fa2_status fa2i_explained_print(const fa2i_explained *explained, FILE *out)
 {
     fa2_status st = FA2_OK;
     FA2_TRY(print_lines(explained, print_decision, LABEL, out));
+    if (fa2i_explained_is_unserved(explained))
+        goto done; /* its message says why, family by family */
     FA2_TRY(print_options(explained, out));
     FA2_TRY(print_lines(explained, print_rejected, EXAMPLE, out));
 done:

@@ -19,12 +19,14 @@ typedef struct fa2i_explained {
     char *rejected;
 } fa2i_explained;
 
-/* On the card of the foresight. FA2_E_UNSUPPORTED when no family serves the problem on the card's SM; that the call
- * would fail for another reason is in foreseen.status. On FA2_OK *ret_explained belongs to the caller
- * (fa2i_explained_done). */
+/* On the card of the foresight. That the call would fail is in foreseen.status. On FA2_OK *ret_explained belongs to
+ * the caller (fa2i_explained_done). */
 fa2_status fa2i_explained_make(fa2i_foresight *foresight, const fa2_problem *problem,
                                fa2i_explained *ret_explained);
 void fa2i_explained_done(fa2i_explained *explained); /* zeroed objects are fine */
+
+/* Does no family serve the problem on the card's SM? */
+bool fa2i_explained_is_unserved(const fa2i_explained *explained);
 
 /* FA2_E_MEMORY. */
 fa2_status fa2i_explained_print(const fa2i_explained *explained, FILE *out);

@@ -163,6 +163,14 @@ done:
     return st;
 }
 
+/* Where no family serves the problem there are none. */
+static fa2_status list_options(fa2i_foresight *f, const fa2i_plan *plan, fa2i_foreseen *out)
+{
+    const fa2_status st =
+        fa2i_planner_options(&f->planner, plan, &out->options, &out->option_count);
+    return st == FA2_E_UNSUPPORTED && out->status == st ? FA2_OK : st;
+}
+
 fa2_status fa2i_foresee(fa2i_foresight *f, const fa2_problem *problem, fa2i_foreseen *ret_foreseen)
 {
     fa2_status st = FA2_OK;
@@ -171,7 +179,7 @@ fa2_status fa2i_foresee(fa2i_foresight *f, const fa2_problem *problem, fa2i_fore
 
     FA2_TRY(decide(&f->planner, problem, &plan, &out));
     out.asked = fa2i_planner_asked(&f->planner, &plan);
-    FA2_TRY(fa2i_planner_options(&f->planner, &plan, &out.options, &out.option_count));
+    FA2_TRY(list_options(f, &plan, &out));
     FA2_TRY(say_unknown(f, problem->op));
     FA2_TRY(see_kernel(f, problem, &out));
     *ret_foreseen = out;

@@ -4,8 +4,7 @@
  * would have to be asked, on the device; and how a kernel turns out that was never compiled. Of a software device it is
  * known that it takes PTX alone.
  *
- * Times in us. Errors: FA2_E_UNSUPPORTED when no family serves the problem on the card's SM; those of the
- * generator. Not thread-safe.
+ * Times in us. Errors: that a call would fail is no error; those of the generator are. Not thread-safe.
  */
 #ifndef FA2I_FORESEE_H
 #define FA2I_FORESEE_H
@@ -22,7 +21,9 @@ typedef struct fa2i_fate {
 } fa2i_fate;
 
 typedef struct fa2i_foreseen {
-    fa2_status status; /* the call's. FA2_OK; else it fails, and there is no decision */
+    /* The call's. FA2_OK; else it fails, and there is no decision. FA2_E_UNSUPPORTED without options: no family serves
+     * the problem on the card's SM. */
+    fa2_status status;
     char message[FA2I_MESSAGE_BYTES]; /* with these words */
     /* As if there were NVRTC: the card is not of this machine, and it takes one to have a kernel. */
     bool supposed;
