@@ -11,6 +11,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include "cache/rules.h"
 #include "runtime/base/alloc.h"
 #include "runtime/ops/op.h"
 
@@ -240,6 +241,13 @@ static fa2_status copy_blob(sqlite3_stmt *stmt, int column, fa2i_blob *ret_blob)
     return FA2_OK;
 }
 
+bool fa2i_row_has_generator(sqlite3_stmt *stmt, int column)
+{
+    const char *text = (const char *)sqlite3_column_text(stmt, column);
+    return text != NULL && fa2i_rule_takes_text(fa2i_rule_of("kernel", "generator"), text,
+                                                (size_t)sqlite3_column_bytes(stmt, column));
+}
+
 fa2_status fa2i_row_read_kernel(const fa2i_cache *cache, sqlite3_stmt *stmt,
                                 fa2i_kernel *ret_kernel)
 {
@@ -252,8 +260,8 @@ fa2_status fa2i_row_read_kernel(const fa2i_cache *cache, sqlite3_stmt *stmt,
     };
     const void *key = sqlite3_column_blob(stmt, 0);
     if (key == NULL || sqlite3_column_bytes(stmt, 0) != FA2I_KEY_BYTES ||
-        !fa2i_sql_column_outcome(stmt, 7, &kernel.outcome) || kernel.registers < 0 ||
-        kernel.spill_bytes < 0)
+        !fa2i_sql_column_outcome(stmt, 7, &kernel.outcome) || !fa2i_row_has_generator(stmt, 6) ||
+        kernel.registers < 0 || kernel.spill_bytes < 0)
         return fa2i_fail(FA2_E_NOT_FOUND, "%s: the kernel is damaged; see fa2-tune check",
                          cache->path);
     memcpy(kernel.key.bytes, key, FA2I_KEY_BYTES);

@@ -87,7 +87,8 @@ static bool read_kernel(const reading *r, sqlite3_stmt *stmt, fa2i_known_kernel 
     if (key == NULL || sqlite3_column_bytes(stmt, 1) != FA2I_KEY_BYTES || recipe_text == NULL ||
         fa2i_recipe_parse(recipe_text, &recipe) != FA2_OK || recipe.op != r->op ||
         fa2i_recipe_most_smem(&recipe) > r->card->smem_block_bytes ||
-        !fa2i_sql_column_outcome(stmt, 6, &outcome) || kernel.registers < 0)
+        !fa2i_sql_column_outcome(stmt, 6, &outcome) || !fa2i_row_has_generator(stmt, 8) ||
+        kernel.registers < 0)
         return false;
     memcpy(kernel.key.bytes, key, FA2I_KEY_BYTES);
     fa2i_sql_column_text(stmt, 2, kernel.text, sizeof kernel.text);

@@ -237,7 +237,10 @@ enum { FA2I_KERNEL_COLUMN_COUNT = 12 };
 fa2_status fa2i_row_read_kernel(const fa2i_cache *cache, sqlite3_stmt *stmt,
                                 fa2i_kernel *ret_kernel);
 
-/* Tell the log, once for each kernel, why it is not used ("is damaged"), and what to do. Outside a
+/* Whether a kernel's generator in this column is what it may be. */
+bool fa2i_row_has_generator(sqlite3_stmt *stmt, int column);
+
+/* Tell the log, once for each kernel, what is wrong ("is damaged and is not used"), and what to do. Outside a
  * transaction. */
 void fa2i_row_report_unused(fa2i_cache *cache, const fa2i_key *key, const char *why, const char *remedy);
 
