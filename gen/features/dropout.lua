@@ -3,7 +3,8 @@ local M = {}
 
 M.axis = {name = "dropout", field = "dropout", values = {0, 1}, feature = true}
 
--- What is added to abi, as the mask became another function (runtime/base/recipe.h).
+-- What is added to abi, as the mask became another function. fa2i_recipe_revision says the same in C, and what for
+-- (runtime/base/recipe.h): both are raised together, and tests/test_variants.c compares them.
 function M.revision(v)
    return v.dropout == 1 and 1 or 0
 end
