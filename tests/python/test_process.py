@@ -129,6 +129,8 @@ class Contexts(unittest.TestCase):
             self.assertEqual({**online["problem"], **problem}, online["problem"])
             self.assertAlmostEqual(online["estimate_us"], offline["estimate_us"], 2)
             self.assertEqual((offline["target"], offline["tuned_problem"], online["candidates"]), ("sm_89", None, None))
+        with self.assertRaisesRegex(NotImplementedError, "bf16 needs compute capability 8.0"):
+            fa2.explain(heads_q=2, seq_q=32, head_dim=16, dtype="bf16", arch=75)
 
     def test_ways_that_exclude_each_other(self):
         problem = {"heads_q": 2, "seq_q": 30, "head_dim": 16}

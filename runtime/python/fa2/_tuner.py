@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ._native import Explanation
 
 _PROGRAM = Path(_native.__file__).parent / "bin" / "fa2-tune"  # also where this file is not installed itself
-_WRONG_ARGUMENTS, _NO_DEVICE = 2, 3  # its exit statuses
+_FAILED, _WRONG_ARGUMENTS, _NO_DEVICE = 1, 2, 3  # its exit statuses
 
 Problem = Union[str, Mapping[str, Any]]
 
@@ -46,7 +46,8 @@ def _ask(command: str, *arguments: str) -> Any:
     _frameworks.find_nvrtc()
     done = subprocess.run([str(_PROGRAM), command, *arguments, "--json"], stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE, universal_newlines=True, check=False)
-    if done.returncode != 0:
+    explains = command == "explain" and done.returncode == _FAILED and done.stdout.startswith("[{")
+    if done.returncode != 0 and not explains:  # that a call would fail is an answer
         raise _error(done.returncode, done.stderr)
     return json.loads(done.stdout)
 
@@ -77,6 +78,8 @@ def explain_offline(problem: Mapping[str, Any], arch: Union[str, int],
     """As a context explains it. fa2-tune tells more: every variant that is none for this card, and why."""
     name = arch if isinstance(arch, str) else f"sm_{arch}"
     answer = _ask("explain", "--arch", name, "--shape", _shape(problem), *_database(database))[0]
+    if answer["rule"] is None:  # as a call raises it
+        raise NotImplementedError(answer["message"])
     tuned = answer["tuned_for"]
     reason = (f"nothing tuned for sm_{answer['sm']} is near: the cost model's first choice" if tuned is None
               else f"rule {answer['rule']}: tuned for {tuned} on {answer['tuned_on']}")
