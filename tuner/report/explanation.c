@@ -1,10 +1,8 @@
 /*
- * Rejections are many and alike: as text they are counted by reason, where reasons that differ in
- * their numbers only are one; each comes with an example. In JSON, what is not known is null.
+ * For people. Lines of text fold at the terminal's width, and kernels are a table of the first few.
  */
 #include "tuner/report/explanation.h"
 
-#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 #include "runtime/base/alloc.h"
@@ -12,9 +10,10 @@
 #include "runtime/base/text.h"
 #include "runtime/ops/op.h"
 #include "tuner/commands/database.h"
+#include "tuner/report/rejections.h"
 #include "tuner/report/table.h"
 
-enum { CANDIDATES_SHOWN = 10, REASONS_MAX = 32, LABEL = 10, EXAMPLE = 8 /* columns */ };
+enum { CANDIDATES_SHOWN = 10, LABEL = 10, EXAMPLE = 8 /* columns */ };
 
 void fa2i_explained_done(fa2i_explained *explained)
 {
@@ -158,7 +157,7 @@ static void print_kernel(const fa2i_explained *e, FILE *out)
             is_rounded(e) ? "the problem itself, not rounded" : "this problem");
 }
 
-static const char *rests_text(fa2i_rests rests)
+const char *fa2i_explained_rests(fa2i_rests rests)
 {
     static const char *const texts[] = {[FA2I_RESTS_MEASURED] = "measured",
                                         [FA2I_RESTS_NEARBY] = "nearby",
@@ -206,7 +205,7 @@ static fa2_status print_options(const fa2i_explained *e, FILE *out)
         const char *mark = taken ? "*" : "";
         fa2i_table_add(&table,
                        (const char *[]){mark, us, rate,
-                                        corrected ? "model, corrected" : rests_text(o->rests),
+                                        corrected ? "model, corrected" : fa2i_explained_rests(o->rests),
                                         model, code_text(fate), brief});
     }
     char shape[FA2I_PROBLEM_CHARS], heading[FA2I_PROBLEM_CHARS + 80];
@@ -221,69 +220,9 @@ static fa2_status print_options(const fa2i_explained *e, FILE *out)
     return st;
 }
 
-/* ---- rejections ---- */
-
-typedef struct line {
-    const char *variant, *why; /* borrowed from the text */
-    size_t variant_bytes, why_bytes;
-} line;
-
-/* Cut the next line off *text; false at the end. */
-static bool next_line(const char **text, line *ret_line)
-{
-    const size_t bytes = strcspn(*text, "\n");
-    if (bytes == 0)
-        return false;
-    const char *colon = memchr(*text, ':', bytes);
-    const char *end = *text + bytes;
-    *ret_line = (line){.variant = *text, .variant_bytes = bytes, .why = end};
-    if (colon != NULL) {
-        ret_line->variant_bytes = (size_t)(colon - *text);
-        ret_line->why = colon + 1 + (colon + 1 < end && colon[1] == ' ');
-        ret_line->why_bytes = (size_t)(end - ret_line->why);
-    }
-    *text = end + (*end == '\n');
-    return true;
-}
-
-/* Equal but for their numbers. */
-static bool same_reason(const line *a, const line *b)
-{
-    size_t i = 0, j = 0;
-    while (i < a->why_bytes && j < b->why_bytes) {
-        const bool digit = isdigit((unsigned char)a->why[i]) && isdigit((unsigned char)b->why[j]);
-        if (!digit && a->why[i] != b->why[j])
-            return false;
-        i++;
-        j++;
-        while (digit && i < a->why_bytes && isdigit((unsigned char)a->why[i]))
-            i++;
-        while (digit && j < b->why_bytes && isdigit((unsigned char)b->why[j]))
-            j++;
-    }
-    return i == a->why_bytes && j == b->why_bytes;
-}
-
 static void print_rejected(const fa2i_explained *e, FILE *out)
 {
-    line examples[REASONS_MAX], next;
-    size_t counts[REASONS_MAX] = {0};
-    size_t reasons = 0, total = 0;
-    for (const char *text = e->rejected; next_line(&text, &next); total++) {
-        size_t i = 0;
-        while (i < reasons && !same_reason(&examples[i], &next))
-            i++;
-        if (i == REASONS_MAX)
-            continue; /* counted in the total */
-        if (i == reasons)
-            examples[reasons++] = next;
-        counts[i]++;
-    }
-    fprintf(out, "\nrejected (%zu)%s\n", total,
-            total == 0 ? "" : ", by reason, with an example each");
-    for (size_t i = 0; i < reasons; i++)
-        fprintf(out, "%6zu  %.*s\n        %.*s\n", counts[i], (int)examples[i].why_bytes,
-                examples[i].why, (int)examples[i].variant_bytes, examples[i].variant);
+    fa2i_rejections_print(e->rejected, out);
 }
 
 static void print_decision(const fa2i_explained *explained, FILE *out)
@@ -334,128 +273,4 @@ fa2_status fa2i_explained_print(const fa2i_explained *explained, FILE *out)
     FA2_TRY(print_lines(explained, print_rejected, EXAMPLE, out));
 done:
     return st;
-}
-
-/* ---- JSON ---- */
-
-static void print_text_json(FILE *out, const char *name, const char *text)
-{
-    fprintf(out, "\"%s\":", name);
-    fa2i_json_string(out, text);
-    fputc(',', out);
-}
-
-/* Behind it stands a comma. A time that is 0 is not known. */
-static void print_us_json(FILE *out, const char *name, double us)
-{
-    if (us > 0)
-        fprintf(out, "\"%s\":%.3f,", name, us);
-    else
-        fprintf(out, "\"%s\":null,", name);
-}
-
-static void print_decision_json(const fa2i_explained *e, FILE *out)
-{
-    const fa2i_decision *d = &e->foreseen.decision;
-    const fa2i_runner_up *next = &e->foreseen.runner_up;
-    const bool chosen = d->rule != FA2_RULE_DEFAULT;
-    char shape[FA2I_PROBLEM_CHARS];
-    print_text_json(out, "rule", fa2_rule_string(d->rule));
-    if (chosen)
-        fa2i_problem_format(&d->problem, shape, sizeof shape);
-    print_text_json(out, "tuned_for", chosen ? shape : NULL);
-    print_text_json(out, "tuned_on", chosen ? d->device : NULL);
-    fprintf(out, "\"distance\":%.6f,\"measured\":%s,", d->distance, d->measured ? "true" : "false");
-    print_us_json(out, "median_us", d->median_us);
-    print_us_json(out, "estimate_us", d->estimate_us);
-    print_text_json(out, "runner_up", next->text[0] == '\0' ? NULL : next->text);
-    print_text_json(out, "runner_up_but", next->but);
-    print_us_json(out, "runner_up_us", next->us);
-}
-
-static void print_part_json(FILE *out, const char *part, size_t bytes)
-{
-    char text[FA2I_MESSAGE_BYTES];
-    snprintf(text, sizeof text, "%.*s", (int)bytes, part);
-    fa2i_json_string(out, text);
-}
-
-static void print_rejected_json(const fa2i_explained *e, FILE *out)
-{
-    line next;
-    const char *separator = "";
-    fputs("\"rejected\":[", out);
-    for (const char *text = e->rejected; next_line(&text, &next); separator = ",") {
-        fprintf(out, "%s\n{\"variant\":", separator);
-        print_part_json(out, next.variant, next.variant_bytes);
-        fputs(",\"why\":", out);
-        print_part_json(out, next.why, next.why_bytes);
-        fputc('}', out);
-    }
-    fputc(']', out);
-}
-
-static void print_options_json(const fa2i_foreseen *f, FILE *out)
-{
-    const char *separator = "\n{";
-    fputs("\"candidates\":[", out);
-    for (size_t i = 0; i < f->option_count; i++) {
-        const fa2i_option *o = &f->options[i];
-        const fa2i_fate *fate = &f->fates[i];
-        if (fate->refuted)
-            continue;
-        fputs(separator, out);
-        separator = ",\n{";
-        print_text_json(out, "variant", o->text);
-        print_text_json(out, "rests_on", rests_text(o->rests));
-        fprintf(out, "\"estimate_us\":%.3f,\"model_us\":%.3f,\"code\":%s,\"damaged\":%s,\"unusable\":", o->us,
-                o->model_us, fate->code ? "true" : "false", fate->damaged ? "true" : "false");
-        fa2i_json_string(out, fate->usable ? NULL : fate->why);
-        fputc('}', out);
-    }
-    fputs("],\n", out);
-}
-
-static void print_kernel_json(const fa2i_explained *e, FILE *out)
-{
-    const fa2i_foreseen *f = &e->foreseen;
-    const fa2i_decision *d = &f->decision;
-    const fa2i_step *step = fa2i_recipe_main(&f->variant.recipe);
-    print_text_json(out, "variant", f->variant.text);
-    fprintf(out, "\"threads\":%d,\"smem_bytes\":%d,\"compiled\":%s,\"lost\":%s,\"refused\":%s,",
-            step->threads, step->smem_bytes, f->compiled ? "true" : "false",
-            f->lost ? "true" : "false", f->refused ? "true" : "false");
-    if (f->registers > 0)
-        fprintf(out, "\"registers\":%d,\"spill_bytes\":%d,", f->registers, f->spill_bytes);
-    else
-        fputs("\"registers\":null,\"spill_bytes\":null,", out);
-    fprintf(out, "\"model_us\":%.3f,\n", f->variant.cost_us);
-    print_text_json(out, "not_taken", d->passed_over[0] != '\0' ? d->passed_over : NULL);
-    print_text_json(out, "not_taken_why", d->passed_count > 0 ? d->why : NULL);
-    fprintf(out, "\"replaces_winner\":%s,\"needs_nvrtc\":%s,", d->replaces ? "true" : "false",
-            f->supposed ? "true" : "false");
-}
-
-void fa2i_explained_print_json(const fa2i_explained *e, FILE *out)
-{
-    const fa2i_foreseen *f = &e->foreseen;
-    char shape[FA2I_PROBLEM_CHARS];
-    fa2i_problem_format(e->problem, shape, sizeof shape);
-    fputc('{', out);
-    print_text_json(out, "problem", shape);
-    fa2i_problem_format(&f->asked, shape, sizeof shape);
-    print_text_json(out, "estimated_for", shape);
-    print_text_json(out, "device", e->card->name);
-    fprintf(out, "\"sm\":%d,", e->card->arch);
-    print_text_json(out, "status", fa2_status_string(f->status));
-    print_text_json(out, "message", f->status == FA2_OK ? NULL : f->message);
-    if (f->status == FA2_OK) {
-        print_decision_json(e, out);
-        print_kernel_json(e, out);
-    } else {
-        fputs("\"rule\":null,\"variant\":null,\n", out);
-    }
-    print_options_json(f, out);
-    print_rejected_json(e, out);
-    fputc('}', out);
 }

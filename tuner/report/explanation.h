@@ -28,10 +28,13 @@ void fa2i_explained_done(fa2i_explained *explained); /* zeroed objects are fine 
 /* Does no family serve the problem on the card's SM? */
 bool fa2i_explained_is_unserved(const fa2i_explained *explained);
 
+/* What an estimate rests on, in a word. */
+const char *fa2i_explained_rests(fa2i_rests rests);
+
 /* FA2_E_MEMORY. */
 fa2_status fa2i_explained_print(const fa2i_explained *explained, FILE *out);
 
-/* One JSON object, without a line end. */
+/* One JSON object, without a line end (explanation_json.c). */
 void fa2i_explained_print_json(const fa2i_explained *e, FILE *out);
 
 #endif
