@@ -187,6 +187,34 @@ static void test_no_compiler(void)
     unsetenv("FA2_NVRTC_LIBRARY");
 }
 
+/* One kernel won two problems: each is told why it is not taken, whether its code is refused or lost. */
+static void test_winner_of_two(void)
+{
+    for (int lost = 0; lost < 2; lost++) {
+        begin_with("sm_86", "compute_86");
+        tuned_put(&database, &(tuned_winner){.id = 1,
+                                             .text = first,
+                                             .problem = tuned_problem(1, 768),
+                                             .target = "sm_86"});
+        if (lost)
+            tuned_sql(&database, "DELETE FROM image WHERE kernel = 1");
+        else
+            refuse("sm_86", CUDA_ERROR_NO_BINARY_FOR_GPU);
+        remove_nvrtc();
+        fa2_context *context = create();
+        for (int seq = 512; seq <= 768; seq += 256) {
+            const fa2_explanation e = explain(context, tuned_problem(1, seq));
+            CHECK_STR(e.variant, second);
+            CHECK_CONTAINS(e.reason, "it replaces the winner fwd_sm80");
+            CHECK_CONTAINS(e.reason, lost ? "damaged or missing, and there is no NVRTC"
+                                          : "(CUDA_ERROR_NO_BINARY_FOR_GPU), and there is no NVRTC");
+        }
+        CHECK_EQ(count_in(log_of.text, "a tuned kernel is passed over"), 1);
+        end(context);
+        unsetenv("FA2_NVRTC_LIBRARY");
+    }
+}
+
 /* What was compiled in the refused code's place serves where there is no compiler any more. */
 static void test_compiled_before(void)
 {
@@ -207,6 +235,7 @@ static void test_compiled_before(void)
 
 int main(void)
 {
+    test_winner_of_two();
     test_compiled_before();
     test_cubins_refused();
     test_older_compiler();

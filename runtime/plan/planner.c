@@ -2,8 +2,8 @@
  * Opening the database, and the way to a plan: the winner of the very problem, else the best estimate.
  *
  * - A winner says what was fastest of all that was tried on its problem: nothing is asked but SQLite, once
- *   for a class. One whose kernel cannot be used is dropped, and the estimate decides, which knows the
- *   other kernels that were measured on the problem.
+ *   for a class. Where its kernel cannot be used the estimate decides, which knows the other kernels that were
+ *   measured on the problem, and each problem that it won is told why.
  * - A kernel that cannot be used is told through the log when that is found, and later plans pass
  *   over it without a word. One that was refused is not tried again; one that could not be read, a
  *   second later.
@@ -133,7 +133,8 @@ static fa2_status pick_exact(fa2i_planner *planner, fa2i_class *of, fa2i_plan *p
         fa2i_decide_exact(choice, &plan->decision);
     } else {
         fa2i_decide_passed_over(attempt.text, attempt.why, true, &plan->decision);
-        fa2i_winners_drop(winners, &key, attempt.for_now);
+        if (attempt.for_now)
+            fa2i_winners_drop(winners, &key);
     }
     return st;
 }

@@ -52,15 +52,14 @@ fa2_status fa2i_winners_update(fa2i_winners *winners, fa2i_cache *cache, int arc
     return st;
 }
 
-void fa2i_winners_drop(fa2i_winners *winners, const fa2i_key *kernel, bool for_now)
+void fa2i_winners_drop(fa2i_winners *winners, const fa2i_key *kernel)
 {
     size_t kept = 0;
     for (size_t i = 0; i < winners->count; i++)
         if (memcmp(&winners->choices[i].winner.kernel, kernel, sizeof(*kernel)) != 0)
             winners->choices[kept++] = winners->choices[i];
     winners->count = kept;
-    if (for_now)
-        winners->is_current = false;
+    winners->is_current = false;
 }
 
 void fa2i_winners_done(fa2i_winners *winners)

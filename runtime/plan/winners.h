@@ -24,9 +24,8 @@ typedef struct fa2i_winners {
 fa2_status fa2i_winners_update(fa2i_winners *winners, fa2i_cache *cache, int arch,
                                const fa2_problem *problem, bool *ret_read);
 
-/* Drop the winners with a kernel that cannot be used. for_now: until SQLite is asked again; else
- * until the database is written. */
-void fa2i_winners_drop(fa2i_winners *winners, const fa2i_key *kernel, bool for_now);
+/* Drop the winners with a kernel that cannot be read for now, until SQLite is asked again: each would wait for it. */
+void fa2i_winners_drop(fa2i_winners *winners, const fa2i_key *kernel);
 
 void fa2i_winners_done(fa2i_winners *winners); /* zeroed objects are fine */
 
