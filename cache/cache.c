@@ -276,7 +276,7 @@ fa2_status fa2i_row_read_kernel(const fa2i_cache *cache, sqlite3_stmt *stmt,
     return st;
 }
 
-void fa2i_row_report_unused(fa2i_cache *cache, const fa2i_key *key, const char *why, const char *remedy)
+void fa2i_row_report_unused(fa2i_cache *cache, const fa2i_key *key, const char *what, const char *remedy)
 {
     char hex[2 * FA2I_KEY_BYTES + 1];
     char message[512];
@@ -296,8 +296,7 @@ void fa2i_row_report_unused(fa2i_cache *cache, const fa2i_key *key, const char *
     if (known || cache->log == NULL)
         return;
     fa2i_key_format(key, hex);
-    snprintf(message, sizeof message, "%s: kernel %s %s and is not used; %s", cache->path, hex, why,
-             remedy);
+    snprintf(message, sizeof message, "%s: kernel %s %s; %s", cache->path, hex, what, remedy);
     cache->log(cache->log_user, message);
 }
 
@@ -377,7 +376,7 @@ done:
     sqlite3_finalize(stmt);
     st = fa2i_sql_end(cache, st);
     if (st == FA2_OK && damaged) {
-        fa2i_row_report_unused(cache, key, "is damaged", "see fa2-tune check");
+        fa2i_row_report_unused(cache, key, "is damaged and is not used", "see fa2-tune check");
         drop_damaged_image(cache, key);
         st = fa2i_fail(FA2_E_NOT_FOUND, "%s: the kernel is damaged", cache->path);
     }

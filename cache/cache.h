@@ -184,15 +184,13 @@ typedef struct fa2i_choice {
     int sm_count;
     int64_t smem_block_bytes;
     int64_t l2_bytes;
-    bool real;      /* the device was real */
-    int smem_bytes; /* of the winning kernel: the most that a step of its recipe has per block */
+    bool real; /* the device was real */
 } fa2i_choice;
 
 /* All winners of this SM that are of the problem's class, as are their kernels, with a kernel of this
- * abi that can be launched, and was refuted nowhere; its code may be lost, which is seen on loading. In a
- * fixed order. No index of the file
- * has a say in which kernel goes with which problem. None is FA2_OK with *ret_count = 0. *ret_choices
- * belongs to the caller (fa2i_free). */
+ * abi that was refuted nowhere. That its code is lost, or its record damaged, or that it does not compile or fit the
+ * card, is seen on loading. In a fixed order. No index of the file has a say in which kernel goes with which problem.
+ * None is FA2_OK with *ret_count = 0. *ret_choices belongs to the caller (fa2i_free). */
 fa2_status fa2i_cache_choices(fa2i_cache *cache, int arch, const fa2_problem *problem, int abi,
                               fa2i_choice **ret_choices, size_t *ret_count);
 

@@ -242,6 +242,6 @@ bool fa2i_row_has_generator(sqlite3_stmt *stmt, int column);
 
 /* Tell the log, once for each kernel, what is wrong ("is damaged and is not used"), and what to do. Outside a
  * transaction. */
-void fa2i_row_report_unused(fa2i_cache *cache, const fa2i_key *key, const char *why, const char *remedy);
+void fa2i_row_report_unused(fa2i_cache *cache, const fa2i_key *key, const char *what, const char *remedy);
 
 #endif

@@ -260,7 +260,7 @@ static const char choices_sql[] =
     " FROM " WINNER_ROWS " CROSS JOIN device d ON d.id = w.device "
     "CROSS JOIN problem p ON p.id = w.problem CROSS JOIN kernel k ON k.id = w.kernel "
     "CROSS JOIN session s ON s.id = w.session AND s.device = w.device "
-    "WHERE d.arch = ?1 AND p.class = ?2 AND k.outcome IN ('ok', 'spilled') "
+    "WHERE d.arch = ?1 AND p.class = ?2 "
     "AND k.id NOT IN (SELECT kernel FROM " VERIFICATION_ROWS " WHERE outcome <> 'ok')"
     " ORDER BY w.measured DESC, d.real DESC, d.name"
 #define ORDER_KIND(name)                       ""
@@ -272,9 +272,10 @@ static const char choices_sql[] =
 #undef ORDER_SIZE
     ", d.id";
 
-typedef enum fit { FITS, OTHER_ABI, OTHER_CLASS, DAMAGED } fit;
+typedef enum fit { FITS, OTHER_ABI, OTHER_CLASS, BAD_RECORD } fit;
 
-/* Does a row's kernel serve the class, and in which way not? *choice is written in any case. */
+/* Does a row's kernel serve the class, and in which way not? One whose own record is damaged fits: who loads it finds
+ * that, and what to do about it. *choice is written in any case. */
 static fit read_choice(const fa2i_cache *cache, sqlite3_stmt *stmt, const char *class_key, int abi,
                        fa2i_choice *choice)
 {
@@ -290,13 +291,13 @@ static fit read_choice(const fa2i_cache *cache, sqlite3_stmt *stmt, const char *
     choice->l2_bytes = sqlite3_column_int64(stmt, c + 3);
     choice->real = sqlite3_column_int(stmt, c + 4) != 0;
     fa2i_sql_column_text(stmt, c + 5, of_kernel, sizeof of_kernel);
-    if (!is_winner || recipe_text == NULL || fa2i_recipe_parse(recipe_text, &recipe) != FA2_OK ||
-        fa2i_columns_read(cache, stmt, c + 7, &choice->problem) != FA2_OK)
-        return DAMAGED;
-    choice->smem_bytes = fa2i_recipe_most_smem(&recipe);
+    if (!is_winner || fa2i_columns_read(cache, stmt, c + 7, &choice->problem) != FA2_OK)
+        return BAD_RECORD;
     fa2i_problem_class(&choice->problem, of_problem); /* of the fields; the column may lie */
     if (strcmp(of_kernel, class_key) != 0 || strcmp(of_problem, class_key) != 0)
         return OTHER_CLASS;
+    if (recipe_text == NULL || fa2i_recipe_parse(recipe_text, &recipe) != FA2_OK)
+        return FITS;
     return recipe.abi == abi ? FITS : OTHER_ABI;
 }
 
@@ -328,9 +329,9 @@ static void add_misfit(misfits *found, const fa2i_choice *choice, fit how)
 static void report_misfits(fa2i_cache *cache, const misfits *found)
 {
     static const char *const why[] = {
-        [OTHER_ABI] = "is of another version of fa2, which computes or launches such kernels otherwise,",
-        [OTHER_CLASS] = "is the winner for a problem of another class",
-        [DAMAGED] = "is damaged",
+        [OTHER_ABI] = "is of another version of fa2, which computes or launches such kernels otherwise, and is not used",
+        [OTHER_CLASS] = "is the winner for a problem of another class and is not used",
+        [BAD_RECORD] = "wins by a record that is damaged and does not count",
     };
     for (size_t i = 0; i < found->count; i++)
         fa2i_row_report_unused(cache, &found->kernels[i], why[found->fits[i]],

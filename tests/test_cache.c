@@ -277,7 +277,7 @@ static void test_choices(const char *path)
     fa2i_kernel broken = sample_kernel(2);
     broken.outcome = FA2I_OUTCOME_COMPILE_ERROR;
     CHECK_EQ(fa2i_cache_put_kernel(cache, &broken), FA2_OK);
-    check_choices(cache, 86, &asked, ABI, "64 4096 128m ");
+    check_choices(cache, 86, &asked, ABI, "64 512 4096 128m "); /* who loads it is told */
     fa2i_cache_close(cache);
 }
 

@@ -34,8 +34,7 @@ static fa2i_choice choice_of(uint8_t id, fa2_problem problem)
                           .sm_count = card.sm_count,
                           .smem_block_bytes = card.smem_block_bytes,
                           .l2_bytes = card.l2_bytes,
-                          .real = true,
-                          .smem_bytes = 49152};
+                          .real = true};
     choice.winner.kernel.bytes[0] = id;
     memcpy(choice.device, card.name, sizeof(card.name));
     return choice;
@@ -144,11 +143,6 @@ static void test_exact(void)
     strcpy(choice.device, "NVIDIA GeForce RTX 3060 Ti");
     CHECK(!is_exact(choice, p));
     CHECK(!is_exact(modelled(choice_of(1, p)), p)); /* the same numbers, but no card */
-    choice = choice_of(1, p);
-    choice.smem_bytes = card.smem_block_bytes; /* just fits */
-    CHECK(is_exact(choice, p));
-    choice.smem_bytes++;
-    CHECK(!is_exact(choice, p));
     choice = choice_of(1, p);
     choice.winner.measured = false; /* this card, ranked by the model */
     choice.winner.model_us = 7;

@@ -147,6 +147,18 @@ static const damage_case damages[] = {
      1, "its code is damaged or missing", false, false},
     {"UPDATE image SET seal = zeroblob(32)", true, FA2_OK, FA2_RULE_EXACT, 0, "the fastest for",
      true, true},
+    /* the winner's record says that it does not compile; is unreadable */
+    {"UPDATE kernel SET outcome = 'compile_error' WHERE id = 1", true, FA2_OK, FA2_RULE_EXACT, 1,
+     ": it does not compile for sm_86, as its record says", false, false},
+    {"UPDATE kernel SET outcome = 'compile_error', log = 'error: no' WHERE id = 1; DELETE FROM image WHERE kernel = 1",
+     true, FA2_OK, FA2_RULE_EXACT, 1, "it does not compile for sm_86: error: no", false, false},
+    {"UPDATE kernel SET recipe = 'nonsense' WHERE id = 1", true, FA2_OK, FA2_RULE_EXACT, 1,
+     "it replaces the winner: ", false, false},
+    {"UPDATE kernel SET generator = 'x' WHERE id = 1", true, FA2_OK, FA2_RULE_EXACT, 1, "it replaces the winner: ",
+     false, false},
+    /* the winner's row is damaged, and its kernel is sound */
+    {"UPDATE winner SET model_us = -1", true, FA2_OK, FA2_RULE_EXACT, 0, "the fastest for this very problem", false,
+     false},
     {"UPDATE kernel SET variant = 'bogus' WHERE id = 1", true, FA2_OK, FA2_RULE_EXACT, 1,
      "it replaces the winner", false, false},
     {all_code, false, FA2_E_NO_NVRTC, FA2_RULE_EXACT, -1, "none can be compiled", true, true},
@@ -287,6 +299,30 @@ static void test_supposed(void)
     unsetenv("FA2_NVRTC_LIBRARY");
 }
 
+/* The winner's record was changed, to more shared memory than the card has: its code is none for that, and it is made
+ * again as it was. */
+static void test_unfit_record(void)
+{
+    const fa2_problem problem = tuned_problem(1, 512);
+    fa2i_foreseen f = {0};
+    begin();
+    fill();
+    tuned_sql(&database, "UPDATE kernel SET recipe = replace(recipe, 'smem=', 'smem=1') WHERE id = 1");
+    foresee(&problem, true, &f);
+    CHECK(f.lost);
+    CHECK_EQ(f.decision.rule, FA2_RULE_EXACT);
+    CHECK_STR(f.variant.text, variants[0].text);
+    fa2_context *context = create();
+    const fa2_explanation e = explain(context, problem);
+    CHECK_EQ(e.rule, FA2_RULE_EXACT);
+    CHECK_STR(e.variant, variants[0].text);
+    CHECK_EQ(e.smem_bytes, fa2i_recipe_main(&f.variant.recipe)->smem_bytes);
+    CHECK_CONTAINS(log_of.text, "is lost, and was compiled again");
+    CHECK(strstr(log_of.text, "passed over") == NULL);
+    fa2i_foreseen_done(&f);
+    end(context);
+}
+
 /* A variant of which the database knows that it does not compile is not compiled again, nor promised. */
 static void test_known_compile_error(void)
 {
@@ -404,6 +440,7 @@ int main(void)
     test_other_scripts();
     test_no_database();
     test_supposed();
+    test_unfit_record();
     test_known_compile_error();
     return check_done();
 }

@@ -23,7 +23,7 @@ static void test_default_is_told_once(void)
     end(context);
 }
 
-/* Too much shared memory for this card's blocks: never even loaded. */
+/* Too much shared memory for this card's blocks: never even loaded, which is said. */
 static void test_too_much_shared_memory(void)
 {
     begin();
@@ -35,7 +35,9 @@ static void test_too_much_shared_memory(void)
     const fa2_explanation e = explain(context, tuned_problem(1, 512));
     CHECK_STR(e.variant, "fwd_sm80 d=64 id=2");
     CHECK_EQ(e.smem_bytes, 101376);
-    CHECK_EQ(log_of.count, 0);
+    CHECK_CONTAINS(e.reason, "it replaces the winner fwd_sm80 d=64 id=1: fwd_sm80 needs 101377 bytes of shared memory");
+    CHECK_EQ(log_of.count, 1);
+    CHECK_CONTAINS(log_of.text, "a tuned kernel is passed over: fwd_sm80 d=64 id=1: fwd_sm80 needs 101377 bytes");
     end(context);
 }
 

@@ -31,15 +31,23 @@ static fa2_status check(loading *l, CUresult result, const char *what)
     return fa2i_cuda_check(l->device->cuda, result, what);
 }
 
-/* What can be said before the driver is asked. */
+fa2_status fa2i_loaded_check_card(const fa2i_variant *variant, const fa2i_card *card)
+{
+    const fa2i_recipe *recipe = &variant->recipe;
+    for (int i = 0; i < recipe->step_count; i++) {
+        const fa2i_step *step = &recipe->steps[i];
+        if (step->smem_bytes > card->smem_block_bytes)
+            return fa2i_fail(FA2_E_UNSUPPORTED,
+                             "%s: %s needs %d bytes of shared memory per block; %s has %d", variant->text,
+                             step->entry, step->smem_bytes, card->name, card->smem_block_bytes);
+    }
+    return FA2_OK;
+}
+
+/* What can be said of the driver before it is asked. */
 static fa2_status check_step(const fa2i_device *device, const fa2i_recipe *recipe,
                              const fa2i_step *step, const char *variant)
 {
-    if (step->smem_bytes > device->card.smem_block_bytes)
-        return fa2i_fail(FA2_E_UNSUPPORTED,
-                         "%s: %s needs %d bytes of shared memory per block; %s has %d", variant,
-                         step->entry, step->smem_bytes, device->card.name,
-                         device->card.smem_block_bytes);
     if (recipe->map_count > 0 && device->cuda->tensor_map_encode_tiled == NULL)
         return fa2i_fail(FA2_E_UNSUPPORTED,
                          "%s: %s reads tensor maps, and this driver has no cuTensorMapEncodeTiled: "
@@ -173,6 +181,7 @@ fa2_status fa2i_load(const fa2i_device *device, const fa2i_kernel *kernel, fa2i_
     loading l = {.device = device, .target = kernel->target, .loaded.variant = kernel->variant};
     bool entered = false;
 
+    FA2_TRY(fa2i_loaded_check_card(&kernel->variant, &device->card));
     for (int i = 0; i < recipe->step_count; i++)
         FA2_TRY(check_step(device, recipe, &recipe->steps[i], kernel->variant.text));
     FA2_TRY(fa2i_device_enter(device));

@@ -24,6 +24,9 @@ typedef struct fa2i_loaded {
     int blocks_per_sm; /* likewise; resident */
 } fa2i_loaded;
 
+/* Whether blocks of a kernel have the shared memory that they need on a card. FA2_E_UNSUPPORTED. */
+fa2_status fa2i_loaded_check_card(const fa2i_variant *variant, const fa2i_card *card);
+
 /* Load an artifact into the device's context and make each of its steps ready to launch
  * (shared-memory opt-in, code finalised). FA2_E_CUDA, with the driver's own error;
  * *ret_driver_result (may be NULL) gets its number, so that callers can tell

@@ -24,7 +24,7 @@ const fa2i_choice *fa2i_choose_exact(const fa2i_choice *choices, size_t count,
                                      const fa2i_card *card, const fa2_problem *problem)
 {
     for (size_t i = 0; i < count; i++)
-        if (is_this_card(&choices[i], card) && choices[i].smem_bytes <= card->smem_block_bytes &&
+        if (is_this_card(&choices[i], card) &&
             memcmp(&choices[i].problem, problem, sizeof *problem) == 0)
             return &choices[i];
     return NULL;

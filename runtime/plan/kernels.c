@@ -142,6 +142,11 @@ fa2_status fa2i_kernels_foresee(const fa2i_kernels *kernels, fa2i_slot *slot,
     assert(slot->state != FA2I_SLOT_LOADED);
     if (refuse_known(kernels, slot, kernel))
         return fa2i_slot_fail(slot);
+    const fa2_status st = fa2i_loaded_check_card(&kernel->variant, &kernels->device->card);
+    if (st != FA2_OK) {
+        fa2i_kernels_refuse(slot, &kernel->variant, st);
+        return st;
+    }
     slot->loaded = (fa2i_loaded){.variant = kernel->variant, .registers = kernel->registers};
     describe(slot, kernel);
     slot->state = FA2I_SLOT_FORESEEN;

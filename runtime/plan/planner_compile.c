@@ -170,6 +170,13 @@ static void store(fa2i_planner *planner, const fa2i_kernel *kernel)
     }
 }
 
+fa2_status fa2i_planner_fail_compile(const fa2i_kernel *kernel)
+{
+    const char *log = kernel->log == NULL ? "" : kernel->log;
+    return fa2i_fail(FA2_E_COMPILE, "%s: it does not compile for %s%s%.*s", kernel->variant.text,
+                     kernel->target, log[0] == '\0' ? ", as its record says" : ": ", LOG_CHARS, log);
+}
+
 static fa2_status load_artifact(fa2i_planner *planner, fa2i_slot *slot, const fa2i_variant *variant,
                                 const char *source, fa2i_attempt *ret_attempt)
 {
@@ -179,8 +186,7 @@ static fa2_status load_artifact(fa2i_planner *planner, fa2i_slot *slot, const fa
 
     FA2_TRY(get_artifact(planner, &slot->key, variant, source, &kernel, &compiled));
     if (kernel.outcome == FA2I_OUTCOME_COMPILE_ERROR) {
-        (void)fa2i_fail(FA2_E_COMPILE, "%s for %s: %.*s", variant->text, planner->target.name,
-                        LOG_CHARS, kernel.log == NULL ? "" : kernel.log);
+        (void)fa2i_planner_fail_compile(&kernel);
         fa2i_kernels_refuse(slot, variant, FA2_E_COMPILE);
         fa2i_attempt_refuse(ret_attempt, FA2_E_COMPILE, variant->text);
         goto done;

@@ -35,6 +35,8 @@ static fa2_status load(fa2i_planner *planner, const fa2i_class *of, int abi, fa2
     attempt->for_now = st != FA2_OK && !attempt->lost;
     if (st == FA2_OK)
         st = check_class(&kernel.variant, of);
+    if (st == FA2_OK && kernel.outcome == FA2I_OUTCOME_COMPILE_ERROR)
+        st = fa2i_planner_fail_compile(&kernel);
     const bool found = st == FA2_OK;
     if (found)
         st = fa2i_planner_load(planner, slot, &kernel, false);
@@ -128,14 +130,14 @@ static fa2_status revive(fa2i_planner *planner, const fa2i_class *of, const fa2_
     return st;
 }
 
-/* Have a kernel whose code the driver refuses by other code. One that cannot be had so is told. */
-static fa2_status replace_refused(fa2i_planner *planner, const fa2i_class *of,
-                                  const fa2_problem *problem, fa2i_slot *slot,
-                                  fa2i_attempt *attempt)
+/* Have a kernel whose code is lost, or refused by the driver, by other code. One that cannot be had so is told. */
+static fa2_status replace(fa2i_planner *planner, const fa2i_class *of, const fa2_problem *problem,
+                          fa2i_slot *slot, fa2i_attempt *attempt)
 {
     const fa2_status st = revive(planner, of, problem, &slot->key, attempt);
     if (st == FA2_OK && attempt->slot == NULL) {
-        (void)fa2i_fail(attempt->refusal, "%s: %s", attempt->text, attempt->why);
+        (void)fa2i_fail(attempt->refusal, "%s%s%s", attempt->text, attempt->text[0] == '\0' ? "" : ": ",
+                        attempt->why);
         fa2i_planner_pass_over(planner, slot, "a tuned kernel");
     }
     return st;
@@ -164,7 +166,7 @@ fa2_status fa2i_planner_use_stored(fa2i_planner *planner, const fa2i_class *of,
         fa2i_attempt_refuse(ret_attempt, slot->refusal, slot->loaded.variant.text);
     } else if (!fa2i_planner_is_ready(planner, slot)) {
         st = load(planner, of, fa2i_op_abi(problem), slot, ret_attempt);
-        if (st == FA2_OK && !fa2i_planner_is_ready(planner, slot) &&
+        if (st == FA2_OK && !fa2i_planner_is_ready(planner, slot) && !ret_attempt->lost &&
             !fa2i_slot_has_refused_code(slot))
             fa2i_planner_pass_over(planner, slot, "a tuned kernel");
     } else if (check_class(&slot->loaded.variant, of) != FA2_OK) {
@@ -172,10 +174,9 @@ fa2_status fa2i_planner_use_stored(fa2i_planner *planner, const fa2i_class *of,
     } else {
         ret_attempt->lost = slot->compiled; /* for this problem or an earlier one, by the very key */
     }
-    if (st == FA2_OK && fa2i_slot_has_refused_code(slot))
-        st = replace_refused(planner, of, problem, slot, ret_attempt);
-    else if (st == FA2_OK && ret_attempt->lost && !fa2i_planner_is_ready(planner, slot))
-        st = revive(planner, of, problem, key, ret_attempt);
+    const bool lost = ret_attempt->lost && !fa2i_planner_is_ready(planner, slot);
+    if (st == FA2_OK && (lost || fa2i_slot_has_refused_code(slot)))
+        st = replace(planner, of, problem, slot, ret_attempt);
     else if (st == FA2_OK && ret_attempt->refusal == FA2_OK)
         take(slot, ret_attempt);
     return st;

@@ -76,6 +76,26 @@ done
 agree 0 exact good.db "DELETE FROM image WHERE kernel IN (SELECT kernel FROM winner)"
 has said "not taken the problem's winner, $won"
 
+# ---- records that are damaged: the winner's own, and its kernel's ----
+unset FA2_NVRTC_LIBRARY
+of_winner="WHERE id IN (SELECT kernel FROM winner)"
+agree 0 exact good.db "UPDATE winner SET model_us = -1"
+has said "kernel    $won"
+has err "wins by a record that is damaged and does not count; see fa2-tune check"
+lacks err "not used"
+agree 0 exact good.db "UPDATE kernel SET outcome = 'compile_error' $of_winner"
+has said "not taken the problem's winner, $won: it does not compile for compute_86, as its record says"
+has out "it replaces the winner $won: it does not compile for compute_86"
+agree 0 exact good.db "UPDATE kernel SET recipe = replace(recipe, 'smem=', 'smem=1') $of_winner"
+has said "code      lost: compiled again at the first call"
+for damage in "recipe = 'nonsense'" "generator = 'x'"; do
+    agree 0 default good.db "UPDATE kernel SET $damage $of_winner"
+    has said "not taken the problem's winner: explained.db: the kernel is damaged"
+    has json '"not_taken":"","not_taken_why":"explained.db: the kernel is damaged","not_taken_count":1,"replaces_winner":true'
+    has err "is damaged and is not used; see fa2-tune check"
+done
+export FA2_NVRTC_LIBRARY=$without
+
 # ---- nothing to take, and nothing to compile with: the call fails, in these words ----
 agree 1 none good.db "UPDATE code SET data = zeroblob(length(data))"
 has said "and none can be compiled: no NVRTC library found"
