@@ -264,6 +264,37 @@ static void test_no_database(void)
     unsetenv("FA2_NVRTC_LIBRARY");
 }
 
+/* What is said of a problem is said whatever was asked before: of the winner's, and of one whose estimates are made
+ * for the same lengths. */
+static void test_order(void)
+{
+    const fa2_problem problems[] = {tuned_problem(1, 512), tuned_problem(1, 511), tuned_problem(1, 512)};
+    begin();
+    fill();
+    tuned_sql(&database, winners_code);
+    remove_nvrtc();
+    for (size_t i = 0; i < 2; i++) {
+        fa2i_foreseen both[2] = {{0}};
+        foresee_all(&problems[i], 2, true, both);
+        for (size_t j = 0; j < 2; j++) {
+            fa2i_foreseen alone = {0};
+            foresee(&problems[i + j], true, &alone);
+            CHECK_EQ(both[j].decision.passed_count, 1);
+            CHECK_STR(both[j].decision.passed_over, variants[0].text);
+            CHECK_STR(both[j].decision.why, alone.decision.why);
+            CHECK_EQ(both[j].decision.replaces, alone.decision.replaces);
+            CHECK_EQ(both[j].decision.replaces, problems[i + j].seq_q == 512);
+            CHECK_EQ(alone.decision.passed_count, 1);
+            CHECK_STR(both[j].variant.text, alone.variant.text);
+            fa2i_foreseen_done(&alone);
+        }
+        for (size_t j = 0; j < 2; j++)
+            fa2i_foreseen_done(&both[j]);
+    }
+    end(NULL);
+    unsetenv("FA2_NVRTC_LIBRARY");
+}
+
 /* Of a card that is not here, what a machine with NVRTC would do about a winner that cannot be used. */
 static void test_supposed(void)
 {
@@ -439,6 +470,7 @@ int main(void)
     test_never_compile();
     test_other_scripts();
     test_no_database();
+    test_order();
     test_supposed();
     test_unfit_record();
     test_known_compile_error();

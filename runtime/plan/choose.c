@@ -137,7 +137,9 @@ fa2_status fa2i_choose_runner_up(const fa2i_option *options, size_t count,
 void fa2i_decide_passed_over(const char *text, const char *why, bool is_winner,
                              fa2i_decision *decision)
 {
-    decision->passed_count++;
+    const bool counted =
+        is_winner && decision->passed_count > 0 && strcmp(decision->passed_over, text) == 0;
+    decision->passed_count += !counted;
     if (decision->passed_count > 1 && !is_winner)
         return;
     decision->replaces = is_winner;

@@ -65,7 +65,7 @@ void fa2i_decide_option(const fa2i_option *options, size_t chosen, const fa2i_ev
 void fa2i_decide_for_other(const fa2_problem *problem, fa2i_decision *decision);
 
 /* Note that a kernel that comes before the chosen one, or the problem's winner, cannot be used. The winner is
- * remembered before others, which are counted. */
+ * remembered before others, which are counted, and is noted last: it may be the first of them. */
 void fa2i_decide_passed_over(const char *text, const char *why, bool is_winner,
                              fa2i_decision *decision);
 

@@ -105,7 +105,6 @@ typedef struct trying {
     bool unmapped;
     had *had; /* per option */
     const fa2i_option *options;
-    const char *winner;  /* the text of the problem's, if that cannot be used; else "" */
     bool found;          /* one can be used */
     bool lacks_compiler; /* one cannot, as nothing is compiled */
     fa2_status refusal;  /* of the last one that cannot */
@@ -196,7 +195,7 @@ static void note(trying *t, const fa2i_option *option, const fa2i_attempt *attem
 {
     t->refusal = attempt->refusal;
     t->lacks_compiler |= fa2i_planner_lacks_compiler(attempt->refusal);
-    if (!t->found && strcmp(option->text, t->winner) != 0)
+    if (!t->found)
         fa2i_decide_passed_over(option->text, attempt->why, false, t->decision);
 }
 
@@ -279,7 +278,6 @@ static fa2_status estimate(fa2i_planner *planner, fa2i_class *of, const fa2i_pla
                 .unmapped = answer->unmapped,
                 .had = kernels,
                 .options = options,
-                .winner = plan->decision.replaces ? plan->decision.passed_over : "",
                 .decision = &passed};
     FA2_TRY(fa2i_choose_option(options, count, try_option, &t, &chosen, &answer->tried));
     if (chosen == count)
