@@ -329,7 +329,8 @@ static void add_misfit(misfits *found, const fa2i_choice *choice, fit how)
 static void report_misfits(fa2i_cache *cache, const misfits *found)
 {
     static const char *const why[] = {
-        [OTHER_ABI] = "is of another version of fa2, which computes or launches such kernels otherwise, and is not used",
+        [OTHER_ABI] = "is of another version of fa2, which computes or launches such kernels otherwise, "
+                      "and is not used",
         [OTHER_CLASS] = "is the winner for a problem of another class and is not used",
         [BAD_RECORD] = "wins by a record that is damaged and does not count",
     };
