@@ -68,6 +68,27 @@ static void test_counter(void)
     CHECK_EQ(grid.partial_bytes, 0);
 }
 
+/* Keys of dropout's columns: of whole tiles of keys, and of whole blocks of the step before. */
+static void test_column_keys(void)
+{
+    static const char text[] = "op=forward abi=3 rows=64 keys=96 workspace=column_keys; "
+                               "f_prepare role=prepare threads=128 smem=0 blocks=keys/256; "
+                               "f role=main threads=128 smem=0 blocks=row_tiles";
+    static const struct {
+        int32_t seq_k;
+        unsigned blocks;
+    } cases[] = {{1, 1}, {192, 1}, {193, 2}, {480, 2}, {481, 3}, {1 << 29, (1 << 21) + 1}};
+    fa2i_recipe recipe;
+    CHECK_EQ(fa2i_recipe_parse(text, &recipe), FA2_OK);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const fa2i_grid grid = grid_of(&recipe, decode(3, 8, 2, cases[i].seq_k));
+        CHECK_EQ(grid.blocks[0], cases[i].blocks);
+        CHECK_EQ(grid.blocks[1], 3 * 8);
+        CHECK_EQ(grid.workspace_bytes, 128 + (size_t)cases[i].blocks * 256 * 8);
+        CHECK_EQ(grid.partial_bytes, 0);
+    }
+}
+
 /* Sequences with lengths: as many shares as fit the card, and one more for each row tile. */
 static void test_lengths(void)
 {
@@ -206,6 +227,7 @@ int main(void)
     test_plain();
     test_resident();
     test_counter();
+    test_column_keys();
     test_split();
     test_lengths();
     test_append();

@@ -12,6 +12,10 @@ static const char split[] =
 static const char mapped[] = "op=forward abi=2 rows=128 keys=176 suffix=a maps=q/64,k/176,v/176; "
                              "fwd_sm90 role=main threads=384 smem=212992 blocks=row_tiles";
 
+static const char keyed[] = "op=forward abi=3 rows=128 keys=96 workspace=column_keys suffix=a; "
+                            "f_prepare role=prepare threads=128 smem=0 blocks=keys/256; "
+                            "f role=main threads=384 smem=212992 blocks=row_tiles";
+
 static const char backward[] =
     "op=backward abi=1 rows=64 keys=32 columns=64 workspace=rows_and_dq; "
     "bwd_sm80_prepare role=prepare threads=256 smem=0 blocks=padded_rows/32; "
@@ -176,6 +180,8 @@ static const fault faults[] = {
     {mapped, "v/176;", "v/176,o/1,bias/1,;", "maps: there are more than 5"},
     {mapped, "v/176;", "v/176,;", "maps: an operand is expected, not ''"},
     {mapped, " suffix", " workspace=counter suffix", "workspace=counter, but no step prepares it"},
+    {mapped, " suffix", " workspace=column_keys suffix", "column_keys, but no step prepares it"},
+    {keyed, "keys/256", "one", "workspace=column_keys, but its step has no blocks=keys"},
     {mapped, ",v/176;", ",;", "maps: an operand is expected, not ''"},
     {mapped, " maps=q/64,k/176,v/176", " maps=", "out of order"},
     {mapped, "suffix=a maps=q/64,k/176,v/176", "maps=q/64,k/176,v/176 suffix=a", "out of order"},

@@ -45,6 +45,7 @@
       FORWARD) /* several of these; block_rows blocks on each SM, no more than there are tiles */  \
     X(FA2I_BLOCKS_ONE, "one", FORWARD)   /* all there is to do */                                  \
     X(FA2I_BLOCKS_ROWS, "rows", FORWARD) /* block_rows rows of all heads and batches */            \
+    X(FA2I_BLOCKS_KEYS, "keys", FORWARD) /* block_rows of the keys of a sequence, whole `keys` */  \
     X(FA2I_BLOCKS_NEW_ROWS, "new_rows",                                                            \
       FORWARD) /* block_rows rows of new K and V, as many as of Q, and of Q if it is rotated */    \
     X(FA2I_BLOCKS_PADDED_ROWS, "padded_rows", BACKWARD) /* block_rows of them */                   \
@@ -63,6 +64,9 @@
     X(FA2I_WORKSPACE_QUERIES, "queries", FORWARD)   /* Q, rotated */                               \
     X(FA2I_WORKSPACE_PARTIALS_AND_QUERIES, "partials_and_queries", FORWARD) /* both */             \
     X(FA2I_WORKSPACE_COUNTER, "counter", FORWARD) /* of work that was begun, 32 bits */            \
+    X(FA2I_WORKSPACE_COLUMN_KEYS, "column_keys",                                                   \
+      FORWARD) /* 128 bytes, which begin with such a counter, and 8 for each key of the blocks of  \
+                * the preparing step: what dropout multiplies */                                   \
     X(FA2I_WORKSPACE_SCORES, "scores", FORWARD)   /* S of all heads and batches, of the dtype */   \
     X(FA2I_WORKSPACE_ROWS, "rows", BACKWARD)      /* LSE and delta of padded rows, fp32 */         \
     X(FA2I_WORKSPACE_ROWS_AND_DQ, "rows_and_dq",                                                   \

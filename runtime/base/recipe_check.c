@@ -117,10 +117,14 @@ static fa2_status check_rows(const fa2i_recipe *recipe)
             "workspace=rows_and_dq, rows_dq_and_turns or dq_of_tiles, or where backward has "
             "waves, and only there",
             recipe->columns);
-    const bool counter = recipe->workspace == FA2I_WORKSPACE_COUNTER;
+    const bool column_keys = recipe->workspace == FA2I_WORKSPACE_COLUMN_KEYS;
+    const bool counter = recipe->workspace == FA2I_WORKSPACE_COUNTER || column_keys;
     if ((rows || counter || fa2i_recipe_has_queries(recipe)) &&
         fa2i_recipe_step(recipe, FA2I_STEP_PREPARE) == NULL)
         return fa2i_fail(FA2_E_INVALID, "workspace=%s, but no step prepares it",
+                         workspaces[recipe->workspace]);
+    if (column_keys && fa2i_recipe_step(recipe, FA2I_STEP_PREPARE)->blocks != FA2I_BLOCKS_KEYS)
+        return fa2i_fail(FA2_E_INVALID, "workspace=%s, but its step has no blocks=keys",
                          workspaces[recipe->workspace]);
     if (!rows && fa2i_recipe_step(recipe, FA2I_STEP_SINKS) != NULL)
         return fa2i_fail(FA2_E_INVALID, "workspace=%s, but a step for sinks reads rows",

@@ -16,6 +16,8 @@
 #include "runtime/ops/forward.h"
 #include "runtime/ops/splits.h"
 
+enum { COLUMN_KEYS_AT = 128, COLUMN_KEY_BYTES = 8 }; /* a key of 16 bytes for two columns */
+
 static int64_t ceil_div(int64_t a, int64_t b)
 {
     return (a + b - 1) / b;
@@ -35,6 +37,12 @@ static int64_t new_rows(const fa2_problem *problem)
         2 * problem->heads_kv + (problem->rotary != FA2_ROTARY_NONE ? problem->heads_q : 0);
     const int64_t rows = (int64_t)problem->batch * problem->seq_q * heads;
     return rows < INT32_MAX ? rows : INT32_MAX;
+}
+
+/* Keys of a sequence, as far as tiles of them go. */
+static int64_t whole_tiles(const fa2i_recipe *recipe, const fa2_problem *problem)
+{
+    return ceil_div(problem->seq_k, recipe->keys) * recipe->keys;
 }
 
 static fa2_status too_many(const fa2_problem *problem, int64_t row_tiles, int32_t splits)
@@ -88,11 +96,13 @@ static fa2_status spread_main(const fa2i_recipe *recipe, const fa2_problem *prob
 }
 
 /* resident: block_rows of them on each SM, each of which takes one row tile after the other. */
-static int64_t blocks_of(const fa2i_card *card, const fa2i_step *step, const fa2_problem *problem,
-                         int64_t main_blocks)
+static int64_t blocks_of(const fa2i_card *card, const fa2i_recipe *recipe, const fa2i_step *step,
+                         const fa2_problem *problem, int64_t main_blocks)
 {
     if (step->blocks == FA2I_BLOCKS_ONE)
         return 1;
+    if (step->blocks == FA2I_BLOCKS_KEYS)
+        return ceil_div(whole_tiles(recipe, problem), step->block_rows);
     if (step->blocks == FA2I_BLOCKS_ROWS)
         return ceil_div(all_rows(problem), step->block_rows);
     if (step->blocks == FA2I_BLOCKS_NEW_ROWS)
@@ -107,13 +117,21 @@ static fa2_status count_blocks(const fa2i_card *card, const fa2i_recipe *recipe,
 {
     for (int i = 0; i < recipe->step_count; i++) {
         const fa2i_step *step = &recipe->steps[i];
-        const int64_t blocks = blocks_of(card, step, problem, main_blocks);
+        const int64_t blocks = blocks_of(card, recipe, step, problem, main_blocks);
         if (blocks > INT32_MAX)
             return too_many(problem, ceil_div(problem->seq_q, step->block_rows), 1);
         if (step->role != FA2I_STEP_COMBINE || grid->splits > 1)
             grid->blocks[i] = (unsigned)blocks;
     }
     return fa2i_clusters_check(recipe, grid->blocks);
+}
+
+/* As many as the blocks of the preparing step write; < 2^30 of them. */
+static size_t column_key_bytes(const fa2i_recipe *recipe, const fa2i_grid *grid)
+{
+    const fa2i_step *step = fa2i_recipe_step(recipe, FA2I_STEP_PREPARE);
+    const size_t keys = (size_t)grid->blocks[step - recipe->steps] * (size_t)step->block_rows;
+    return COLUMN_KEYS_AT + keys * COLUMN_KEY_BYTES;
 }
 
 fa2_status fa2i_forward_grid(const fa2i_card *card, const fa2i_recipe *recipe,
@@ -149,6 +167,8 @@ fa2_status fa2i_forward_grid(const fa2i_card *card, const fa2i_recipe *recipe,
     }
     if (recipe->workspace == FA2I_WORKSPACE_COUNTER)
         grid.workspace_bytes = sizeof(uint32_t);
+    if (recipe->workspace == FA2I_WORKSPACE_COLUMN_KEYS)
+        grid.workspace_bytes = column_key_bytes(recipe, &grid);
     if (recipe->workspace == FA2I_WORKSPACE_SCORES) {
         if (all_rows(problem) > INT64_MAX / 2 / problem->seq_k)
             FA2_TRY(fa2i_fail(FA2_E_UNSUPPORTED,

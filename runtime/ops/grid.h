@@ -15,8 +15,8 @@ typedef struct fa2i_grid {
     int32_t slots; /* forward, where sequences have lengths: blocks of a key head, which divide the
                     * keys of all sequences; 0 else */
     /* Forward: partial O, then partial LSE if there are several splits, then Q if it is rotated; or all
-     * scores; else 0. Backward: parts of dK and dV if there are several splits, LSE and delta of rows, then
-     * sums of dQ; 0 without them. */
+     * scores; or a counter, and the keys of dropout's columns; else 0. Backward: parts of dK and dV if there
+     * are several splits, LSE and delta of rows, then sums of dQ; 0 without them. */
     size_t workspace_bytes;
     size_t partial_bytes; /* of it, partial O; parts of dK and dV */
     size_t queries_at;    /* in it, where rotated Q begins; forward */
