@@ -61,7 +61,7 @@ static void check_wgmma_sizes(const fa2i_variant *v, const fa2_problem *problem)
     const bool persistent = counted || strstr(v->text, " persistent=1") != NULL;
     const bool stores = persistent && groups > 1;             /* by a map of O */
     const bool sloped = strstr(v->text, " sloped=1") != NULL; /* sixteen columns more of K */
-    const int keys = problem->dropout ? stages * (8 * bc + 16) : 0; /* of columns */
+    const int keys = problem->dropout ? stages * 8 * bc : 0;  /* of columns */
     const int bytes = pages * 128 * rows + barriers + (counted ? 4 * groups : 0) + groups * side +
                       (sloped ? 32 * bc : 0) + keys;
     const int with_o = bytes + pages * 128 * 64 * groups;
@@ -83,8 +83,10 @@ static void check_wgmma_sizes(const fa2i_variant *v, const fa2_problem *problem)
           (k == 0 || v->recipe.maps[0].rows == 64));
     CHECK(v->recipe.maps[k + 1].rows == bc && (!stores || v->recipe.maps[k + 2].rows == 16));
     CHECK(!staged || v->recipe.maps[k + 2 + stores].operand == FA2I_MAPPED_BIAS);
-    CHECK_EQ(v->recipe.step_count, 1 + counted);
-    CHECK_EQ(v->recipe.workspace, counted ? FA2I_WORKSPACE_COUNTER : FA2I_WORKSPACE_NONE);
+    CHECK_EQ(v->recipe.step_count, 1 + (counted || keys > 0));
+    CHECK_EQ(v->recipe.workspace, keys > 0  ? FA2I_WORKSPACE_COLUMN_KEYS
+                                  : counted ? FA2I_WORKSPACE_COUNTER
+                                            : FA2I_WORKSPACE_NONE);
 }
 
 static const char *family_of(const fa2i_variant *v, const fa2i_card *card)

@@ -27,16 +27,18 @@ local M = {name = "fwd_sm90"}
 -- blocks that share an SM; most: of S, P and O in registers, beyond which ptxas spills; columns: of O or of S, beyond
 -- which one wgmma names more registers than a thread has when the block begins; counted: registers more of a thread
 -- that loads where work is taken by a counter or a bias is copied, which come in equal parts from those that compute;
--- keyed: those where keys are made for dropout, and keyed_most is in the place of most.
+-- keyed_most: in the place of most, with dropout.
 local shares = {
-   {load = 24, group = 232, resident = 2, most = 192, columns = 128, counted = 8, keyed = 32, keyed_most = 166},
-   {load = 24, group = 240, resident = 1, most = 208, columns = 256, counted = 16, keyed = 32, keyed_most = 210},
-   {load = 32, group = 160, resident = 1, most = 128, columns = 128, counted = 0, keyed = 24, keyed_most = 146},
+   {load = 24, group = 232, resident = 2, most = 192, columns = 128, counted = 8, keyed_most = 166},
+   {load = 24, group = 240, resident = 1, most = 208, columns = 256, counted = 16, keyed_most = 210},
+   {load = 32, group = 160, resident = 1, most = 128, columns = 128, counted = 0, keyed_most = 146},
 }
 
--- Instructions of a score for dropout, whose columns' keys a warp that loads makes, and whose masks are made beside the
--- product S.
+-- Instructions of a score for dropout, whose columns' keys are there, and whose masks are made beside the product S.
 local by_keys = 0.9
+
+-- Columns whose keys a block of the step before makes.
+local keys_of_block = 256
 
 -- For a bias that lies in shared memory: a conversion, the sum, a share of the loads.
 local by_words = 2.3
@@ -71,9 +73,9 @@ local function side_bytes(v)
    return 64 * 2 * v.bc + 16
 end
 
--- Tiles of the keys of columns that dropout multiplies, as many as of K, and their barriers.
+-- Tiles of the keys of columns that dropout multiplies, as many as of K.
 local function key_bytes(v)
-   return v.dropout * v.stages * (8 * v.bc + 16)
+   return v.dropout * v.stages * 8 * v.bc
 end
 
 -- rows: of Q, K and V, and of O. side_stages: tiles beside them.
@@ -165,9 +167,11 @@ end
 
 -- With so many columns a bias in shared memory leaves registers only to blocks that stay, with more only to those that
 -- have their share and take no turns: of 84 kernels, D = 216 to 256, none of these spills, 32 of 44 others do, 8 to 204
--- bytes.
+-- bytes. Nor do any of three warpgroups beside dropout with up to 64 columns; of 20 with 80 to 128, 12 do, 8 to 96.
 local function leaves_registers(v)
-   if not bias.is_ahead(v) or v.d <= 208 then
+   if v.groups == 3 and v.dropout == 1 and bias.is_ahead(v) then
+      return v.d <= 64
+   elseif not bias.is_ahead(v) or v.d <= 208 then
       return true
    end
    return v.persistent > 0 and (v.d <= 224 or v.persistent == 1 and v.turns == 0)
@@ -185,8 +189,6 @@ local function fits(v, _, arch)
       return nil, "S, P and O need too many registers"
    elseif v.dropout == 1 and v.bc % 32 > 0 then
       return nil, "keys of dropout's columns are read for 32 of them"
-   elseif v.dropout == 1 and bias.is_ahead(v) and v.groups == 3 then
-      return nil, "no warp is left that would make keys for dropout beside a bias"
    end
    return true
 end
@@ -276,9 +278,8 @@ end
 local function add_dropout_names(names, v)
    names.keyed = v.dropout == 1
    names.drops_beside, names.early_keeps = drops_beside(v), keeps_early(v)
-   names.drops_behind = names.keyed and not names.drops_beside
-   names.keeps = names.early_keeps and "keeps" or "dropped, KeyTiles(smem, v)"
-   names.q_keyed = names.keyed and v.persistent == 2 and " + (group == 0)" or ""
+   names.drops_behind = names.keyed and not names.drops_beside and not names.early_keeps
+   names.keys_with, names.keys_of_block = names.early_keeps and "K" or "V", keys_of_block
 end
 
 function M.names(v)
@@ -317,7 +318,7 @@ function M.names(v)
    add_bias_names(names, v)
    add_dropout_names(names, v)
    local share = shares[v.groups]
-   local counted = names.keyed and share.keyed or (v.persistent == 2 or names.bias_staged) and share.counted or 0
+   local counted = (v.persistent == 2 or names.bias_staged) and share.counted or 0
    names.load_registers, names.group_registers = share.load + counted, share.group - counted // v.groups
    names.resident = shares[v.groups].resident
    return names
@@ -332,19 +333,31 @@ local function blocks(v)
    return "resident_row_tiles" .. (resident(v) > 1 and "/" .. resident(v) or "")
 end
 
+-- What is in the workspace, and the step that puts it there; nil without.
+local function prepared(v)
+   local step = {entry = M.name .. "_prepare", role = "prepare", threads = 32, smem = 0, blocks = "one"}
+   if v.dropout == 1 then
+      step.threads, step.blocks = keys_of_block // 2, "keys/" .. keys_of_block
+      return "column_keys", step
+   elseif v.persistent == 2 then
+      return "counter", step
+   end
+end
+
 local function recipe(v)
+   local workspace, before = prepared(v)
    local steps = {{
       entry = M.name, role = "main", threads = 128 * (v.groups + 1), smem = smem_bytes(v), blocks = blocks(v),
    }}
-   if v.persistent == 2 then
-      table.insert(steps, 1, {entry = M.name .. "_prepare", role = "prepare", threads = 32, smem = 0, blocks = "one"})
+   if before then
+      table.insert(steps, 1, before)
    end
    return {
       op = "forward", abi = fwd.abi + dropout.revision(v), rows = 64 * v.groups, keys = v.bc,
       pack = v.pack == 1 and 1 or nil, suffix = "a",
       maps = string.format("%sk/%d,v/%d%s%s", v.pack == 0 and "q/64," or "", v.bc, v.bc,
                            stores_by_map(v) and ",o/16" or "", bias.is_ahead(v) and ",bias/64" or ""),
-      workspace = v.persistent == 2 and "counter" or nil, steps = steps,
+      workspace = workspace, steps = steps,
    }
 end
 

@@ -32,8 +32,8 @@ local fit = {
    row = 5.2,
    -- Share that rows of several pages of 64 columns cost more where the last is not full.
    page = 0.08,
-   -- us of the step before work that is taken by a counter.
-   counter = 1.5,
+   -- us of the step before work that is taken by a counter, and of one that makes keys for dropout.
+   counter = 1.5, keys = 2.5,
    -- What instructions of features count for: they come between S and its exponentials, where nothing hides them.
    feature = 2.2,
    -- Clocks of a score for a bias that comes through shared memory, beside those: it is waited for.
@@ -54,8 +54,8 @@ local function section_of(v, problem)
    return math.min(math.max(rows // problem.seq_k, 1) * group, problem.heads_q * problem.batch)
 end
 
--- v: d, groups, bc, turns, persistent, order, pack, causal, window; facts: forward_sm90.lua; problem: where rows are
--- packed, with as many query heads as key heads.
+-- v: d, groups, bc, turns, persistent, order, pack, causal, window, dropout; facts: forward_sm90.lua; problem: where
+-- rows are packed, with as many query heads as key heads.
 function M.us(v, facts, problem, arch)
    if facts.resident < 1 then
       return math.huge
@@ -82,7 +82,7 @@ function M.us(v, facts, problem, arch)
    end
    local first = (fit.prologue - prologue) / arch.clock -- nothing is before the first row tile of a block
    prologue = prologue + v.pack * fit.packed
-   return fit.launch + first + (v.persistent == 2 and fit.counter or 0)
+   return fit.launch + first + (v.dropout == 1 and fit.keys or v.persistent == 2 and fit.counter or 0)
       + plain.spread({br = facts.queries, bc = v.bc}, facts, problem, arch, facts.resident, clocks, prologue, slower,
                      v.persistent == 1 and busiest or nil)
 end

@@ -54,9 +54,9 @@ constexpr int kOArea = kQArea;
 constexpr int kBarrierArea = kVArea + kStages * kTileBytes;
 #line 80 "templates/hopper/config.cu.in"
 constexpr int kAreasEnd = kBarrierArea + (2 * kGroups + 4 * kStages) * 8;
-#line 90 "templates/hopper/config.cu.in"
+#line 89 "templates/hopper/config.cu.in"
 constexpr int kPieceArea = kAreasEnd;
-#line 95 "templates/hopper/config.cu.in"
+#line 94 "templates/hopper/config.cu.in"
 constexpr int kSmemBytes = kPieceArea;
-#line 97 "templates/hopper/config.cu.in"
+#line 96 "templates/hopper/config.cu.in"
 static_assert(kSmemBytes == 163936, "the generator computed another size");
