@@ -10,6 +10,7 @@ import sys
 import tempfile
 import threading
 import unittest
+from unittest import mock
 
 import device
 import fa2
@@ -131,6 +132,14 @@ class Contexts(unittest.TestCase):
             self.assertEqual((offline["target"], offline["tuned_problem"], online["candidates"]), ("sm_89", None, None))
         with self.assertRaisesRegex(NotImplementedError, "bf16 needs compute capability 8.0"):
             fa2.explain(heads_q=2, seq_q=32, head_dim=16, dtype="bf16", arch=75)
+        for text, error, status in (("a kernel does not compile", fa2.Error, "FA2_E_COMPILE"),
+                                    ("not supported on this device or by this version", NotImplementedError, None),
+                                    ("a status of tomorrow", ValueError, None)):  # of a call that would fail
+            answer = [{"rule": None, "status": text, "message": "the driver's words"}]
+            with self.assertRaisesRegex(error, "driver's words") as raised:
+                with mock.patch("fa2._tuner._ask", return_value=answer):
+                    fa2.explain(heads_q=2, seq_q=32, head_dim=16, arch=89)
+            self.assertEqual(getattr(raised.exception, "status", None), status)
 
     def test_ways_that_exclude_each_other(self):
         problem = {"heads_q": 2, "seq_q": 30, "head_dim": 16}

@@ -78,8 +78,8 @@ def explain_offline(problem: Mapping[str, Any], arch: Union[str, int],
     """As a context explains it. fa2-tune tells more: every variant that is none for this card, and why."""
     name = arch if isinstance(arch, str) else f"sm_{arch}"
     answer = _ask("explain", "--arch", name, "--shape", _shape(problem), *_database(database))[0]
-    if answer["rule"] is None:  # as a call raises it
-        raise NotImplementedError(answer["message"])
+    if answer["rule"] is None:
+        _native.raise_status(answer["status"], answer["message"])
     tuned = answer["tuned_for"]
     reason = (f"nothing tuned for sm_{answer['sm']} is near: the cost model's first choice" if tuned is None
               else f"rule {answer['rule']}: tuned for {tuned} on {answer['tuned_on']}")

@@ -5,6 +5,7 @@
  * that runs in the child marks it, so that a call there costs one look at a flag.
  */
 #include <pthread.h>
+#include <string.h>
 #include "native.h"
 
 PyObject *fa2py_error;
@@ -85,6 +86,20 @@ PyObject *fa2py_raise_with(fa2_status status, const char *message)
 PyObject *fa2py_raise(fa2_status status)
 {
     return fa2py_raise_with(status, fa2_last_message());
+}
+
+PyObject *fa2py_raise_status(PyObject *module, PyObject *arguments)
+{
+    const char *text, *message;
+    (void)module;
+    if (!PyArg_ParseTuple(arguments, "ss:raise_status", &text, &message))
+        return NULL;
+#define RAISE_IF(name, value, of_name)                                                             \
+    if (name != FA2_OK && strcmp(text, of_name) == 0)                                              \
+        return fa2py_raise_with(name, message);
+    FA2_STATUS_LIST(RAISE_IF)
+#undef RAISE_IF
+    return PyErr_Format(PyExc_ValueError, "no status is called \"%s\": %s", text, message);
 }
 
 bool fa2py_is_forked(void)

@@ -125,6 +125,9 @@ static PyMethodDef methods[] = {
      "problem_text(problem, /)\n--\n\nThe problem as fa2-tune --shape takes it. Raises ValueError "
      "for one "
      "that is none."},
+    {"raise_status", fa2py_raise_status, METH_VARARGS,
+     "raise_status(status, message, /)\n--\n\nRaise what a call raises that fails with this status, in "
+     "fa2_status_string's words."},
     {"default_context", fa2py_get_default_context, METH_O,
      "default_context(device, /)\n--\n\nThe context that calls on this device use, opened if it "
      "must be."},

@@ -27,6 +27,7 @@ bool fa2py_errors_init(PyObject *module);
  * thread's last. Returns NULL. */
 PyObject *fa2py_raise(fa2_status status);
 PyObject *fa2py_raise_with(fa2_status status, const char *message);
+PyObject *fa2py_raise_status(PyObject *module, PyObject *arguments); /* (fa2_status_string, message) */
 
 /* False, with an exception, in a child that was forked after a device was opened. */
 bool fa2py_check_process(void);
