@@ -8,8 +8,8 @@
 
 #include "runtime/base/status.h"
 
-/* A time in microseconds in sentences about choice and tuning (a benchmark has digits of its own): what is said twice of
- * one time is one text. */
+/* A time in microseconds in sentences about choice and tuning (a benchmark has digits of its own): what is said twice
+ * of one time is one text. */
 #define FA2I_US "%.2f"
 
 typedef struct fa2i_text {
