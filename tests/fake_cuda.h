@@ -71,7 +71,7 @@ typedef struct fake_state {
     int occupancy;         /* blocks per SM; -1: from shared memory and threads */
     bool never_ready;      /* a hang: queries say so, and waiting is CUDA_ERROR_LAUNCH_TIMEOUT */
     const char *ptx_error; /* loading PTX fails, and the log says this; NULL: it loads */
-    const char *refused;   /* loading code for this target fails with refused_by; NULL: it loads */
+    const char *refused;   /* loading code for one of these targets fails with refused_by; NULL: it loads */
     CUresult refused_by;
     double launch_us; /* duration of a launch: 10 */
     /* Called where the kernel would run; must not call the driver. What it returns, if not

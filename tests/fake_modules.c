@@ -102,7 +102,7 @@ CUresult fake_driver_module_load_data_ex(CUmodule *ret_module, const void *image
         return fake_end(CUDA_ERROR_INVALID_IMAGE);
     if (!runs_on(info.target, fake.devices[fake_current()->ordinal].arch))
         return fake_end(CUDA_ERROR_NO_BINARY_FOR_GPU);
-    if (fake.refused != NULL && strcmp(info.target, fake.refused) == 0)
+    if (fake.refused != NULL && strstr(fake.refused, info.target) != NULL)
         return fake_end(fake.refused_by);
     if (fake.ptx_error != NULL && strncmp(info.target, "compute_", 8) == 0) {
         write_jit_log(count, options, values);

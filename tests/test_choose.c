@@ -299,17 +299,20 @@ static void test_runner_up(void)
 static void test_passed_over(void)
 {
     fa2i_decision d = {.passed_count = 0};
-    fa2i_decide_passed_over("a", "damaged", false, &d);
-    fa2i_decide_passed_over("b", "wrong", false, &d);
+    fa2i_decide_passed_over("a", "damaged", &d);
+    fa2i_decide_passed_over("b", "wrong", &d);
     CHECK_EQ(d.passed_count, 2);
     CHECK_STR(d.passed_over, "a");
     CHECK_STR(d.why, "damaged");
     CHECK(!d.replaces);
-    fa2i_decide_passed_over("w", "lost", true, &d);
+    fa2i_decide_replaces("w", "lost", false, &d);
     CHECK_EQ(d.passed_count, 3);
     CHECK_STR(d.passed_over, "w");
     CHECK_STR(d.why, "lost");
     CHECK(d.replaces);
+    fa2i_decide_replaces("b", "wrong", true, &d);
+    CHECK_EQ(d.passed_count, 3);
+    CHECK_STR(d.passed_over, "b");
 }
 
 int main(void)

@@ -24,9 +24,9 @@ static void begin_with(const char *of_first, const char *of_second)
     fake_trace_clear();
 }
 
-static void refuse(const char *target, CUresult by)
+static void refuse(const char *targets, CUresult by)
 {
-    fake.refused = target;
+    fake.refused = targets;
     fake.refused_by = by;
 }
 
@@ -215,28 +215,60 @@ static void test_winner_of_two(void)
     }
 }
 
-/* What was compiled in the refused code's place serves where there is no compiler any more. */
+/* A driver that takes neither cubins nor PTX is asked once of each, and nothing is compiled for it beyond that. */
+static void test_all_refused(void)
+{
+    const fa2_problem problems[] = {tuned_problem(1, 512), tuned_problem(1, 1024), tuned_problem(2, 512)};
+    begin_with("sm_86", "sm_86");
+    refuse("sm_86 compute_86", CUDA_ERROR_NO_BINARY_FOR_GPU);
+    fa2_context *context = create();
+    for (size_t i = 0; i < sizeof problems / sizeof *problems; i++) {
+        CHECK_EQ(fa2_prepare(context, &problems[i]), FA2_E_CUDA);
+        CHECK_CONTAINS(fa2_last_message(), "the driver refuses its sm_86 code");
+    }
+    CHECK_EQ(fake.compile_count, 1);
+    CHECK_EQ(loads(), 2);
+    CHECK_EQ(count_in(log_of.text, "the driver refuses its sm_86 code"), 1);
+    end(context);
+}
+
+/* Code that was compiled in the place of refused or lost code serves where there is no compiler any more: it is the
+ * winner. */
 static void test_compiled_before(void)
 {
-    begin_with("sm_86", "sm_86");
-    refuse("sm_86", CUDA_ERROR_NO_BINARY_FOR_GPU);
-    fa2_context *context = create();
-    explain(context, tuned_problem(1, 512));
-    fa2_context_destroy(context);
-    remove_nvrtc();
-    context = create();
-    const fa2_explanation e = explain(context, tuned_problem(1, 512));
-    CHECK_EQ(e.rule, FA2_RULE_EXACT);
-    CHECK_STR(e.variant, first);
-    CHECK_STR(e.target, "compute_86");
-    end(context);
-    unsetenv("FA2_NVRTC_LIBRARY");
+    for (int lost = 0; lost < 2; lost++) {
+        begin_with("sm_86", "sm_86");
+        refuse("sm_86", CUDA_ERROR_NO_BINARY_FOR_GPU);
+        fa2_context *context = create();
+        explain(context, tuned_problem(1, 512));
+        fa2_context_destroy(context);
+        if (lost) {
+            refuse(NULL, CUDA_SUCCESS);
+            tuned_sql(&database, "DELETE FROM image WHERE kernel = 1");
+        }
+        remove_nvrtc();
+        log_of = (tuned_log){.count = 0};
+        context = create();
+        for (int i = 0; i < 2; i++) {
+            const fa2_explanation e = explain(context, tuned_problem(1, 512));
+            check_winner(&e, first, "compute_86");
+            CHECK(strstr(e.reason, "replaces") == NULL);
+        }
+        CHECK_CONTAINS(log_of.text, lost ? "that of the same kernel for compute_86 is taken, which was there"
+                                         : " is taken as compute_86 code, which was there: the driver refuses its "
+                                           "sm_86 code (CUDA_ERROR_NO_BINARY_FOR_GPU), and there is no NVRTC");
+        CHECK(strstr(log_of.text, "passed over") == NULL);
+        CHECK_EQ(log_of.count, 1);
+        end(context);
+        unsetenv("FA2_NVRTC_LIBRARY");
+    }
 }
 
 int main(void)
 {
     test_winner_of_two();
     test_compiled_before();
+    test_all_refused();
     test_cubins_refused();
     test_older_compiler();
     test_ptx_refused();

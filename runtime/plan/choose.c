@@ -134,17 +134,23 @@ fa2_status fa2i_choose_runner_up(const fa2i_option *options, size_t count,
     return FA2_OK;
 }
 
-void fa2i_decide_passed_over(const char *text, const char *why, bool is_winner,
-                             fa2i_decision *decision)
+static void remember(const char *text, const char *why, fa2i_decision *decision)
 {
-    const bool counted =
-        is_winner && decision->passed_count > 0 && strcmp(decision->passed_over, text) == 0;
-    decision->passed_count += !counted;
-    if (decision->passed_count > 1 && !is_winner)
-        return;
-    decision->replaces = is_winner;
     snprintf(decision->passed_over, sizeof decision->passed_over, "%s", text);
     snprintf(decision->why, sizeof decision->why, "%s", why);
+}
+
+void fa2i_decide_passed_over(const char *text, const char *why, fa2i_decision *decision)
+{
+    if (decision->passed_count++ == 0)
+        remember(text, why, decision);
+}
+
+void fa2i_decide_replaces(const char *text, const char *why, bool counted, fa2i_decision *decision)
+{
+    decision->passed_count += !counted;
+    decision->replaces = true;
+    remember(text, why, decision);
 }
 
 void fa2i_decide_option(const fa2i_option *options, size_t chosen, const fa2i_evidence *evidence,

@@ -64,10 +64,12 @@ void fa2i_decide_option(const fa2i_option *options, size_t chosen, const fa2i_ev
 /* Let a decision that was made for the end of a step be that of one of its problems. */
 void fa2i_decide_for_other(const fa2_problem *problem, fa2i_decision *decision);
 
-/* Note that a kernel that comes before the chosen one, or the problem's winner, cannot be used. The winner is
- * remembered before others, which are counted, and is noted last: it may be the first of them. */
-void fa2i_decide_passed_over(const char *text, const char *why, bool is_winner,
-                             fa2i_decision *decision);
+/* Note that a kernel that comes before the chosen one cannot be used. The first is remembered, all are counted. */
+void fa2i_decide_passed_over(const char *text, const char *why, fa2i_decision *decision);
+
+/* Note that the problem's winner cannot be used, which is remembered before others. counted: it is one of those that
+ * were noted. */
+void fa2i_decide_replaces(const char *text, const char *why, bool counted, fa2i_decision *decision);
 
 /* The kernel that comes next: of those that can be used, the first behind the chosen one. Whether it spills, and how
  * many would have to be compiled, is not weighed. */

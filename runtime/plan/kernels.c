@@ -14,6 +14,8 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/status.h"
 
+enum { LOG_CHARS = 400 /* of a compiler's log in a message */ };
+
 fa2i_slot *fa2i_kernels_slot(fa2i_kernels *kernels, const fa2i_key *key)
 {
     for (fa2i_slot *slot = kernels->first; slot != NULL; slot = slot->next)
@@ -53,14 +55,21 @@ static const struct code_refusal *find_code_refusal(CUresult result)
     return NULL;
 }
 
-bool fa2i_slot_has_refused_code(const fa2i_slot *slot)
+bool fa2i_kernels_has_refused_code(const fa2i_slot *slot)
 {
     return slot->state == FA2I_SLOT_REFUSED && find_code_refusal(slot->driver_result) != NULL;
 }
 
-fa2_status fa2i_slot_fail(const fa2i_slot *slot)
+fa2_status fa2i_kernels_fail(const fa2i_slot *slot)
 {
     return fa2i_fail(slot->refusal, "%s", slot->why);
+}
+
+fa2_status fa2i_kernels_fail_compile(const fa2i_kernel *kernel)
+{
+    const char *log = kernel->log == NULL ? "" : kernel->log;
+    return fa2i_fail(FA2_E_COMPILE, "%s: it does not compile for %s%s%.*s", kernel->variant.text,
+                     kernel->target, log[0] == '\0' ? ", as its record says" : ": ", LOG_CHARS, log);
 }
 
 /* The entry of a target; NULL: there is none. */
@@ -141,7 +150,7 @@ fa2_status fa2i_kernels_foresee(const fa2i_kernels *kernels, fa2i_slot *slot,
 {
     assert(slot->state != FA2I_SLOT_LOADED);
     if (refuse_known(kernels, slot, kernel))
-        return fa2i_slot_fail(slot);
+        return fa2i_kernels_fail(slot);
     const fa2_status st = fa2i_loaded_check_card(&kernel->variant, &kernels->device->card);
     if (st != FA2_OK) {
         fa2i_kernels_refuse(slot, &kernel->variant, st);
@@ -171,7 +180,7 @@ fa2_status fa2i_kernels_load(fa2i_kernels *kernels, fa2i_slot *slot, const fa2i_
 {
     assert(slot->state != FA2I_SLOT_LOADED);
     if (refuse_known(kernels, slot, kernel))
-        return fa2i_slot_fail(slot);
+        return fa2i_kernels_fail(slot);
     slot->driver_result = CUDA_SUCCESS;
     fa2_status st = fa2i_load(kernels->device, kernel, &slot->loaded, &slot->driver_result);
     if (st != FA2_OK) {

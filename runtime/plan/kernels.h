@@ -23,15 +23,15 @@ typedef enum fa2i_slot_state {
 typedef struct fa2i_slot {
     fa2i_key key;
     fa2i_slot_state state;
-    bool told;              /* the log knows that it cannot be used */
-    fa2_status refusal;     /* why it was refused, */
+    bool told;                    /* the log knows that it cannot be used */
+    fa2_status refusal;           /* why it was refused, */
     char why[FA2I_MESSAGE_BYTES]; /* in the words of then */
-    CUresult driver_result; /* by the driver; CUDA_SUCCESS: by another */
-    fa2i_loaded loaded;     /* unless FA2I_SLOT_LOADED: what is known of it without the driver */
-    bool compiled; /* here: the database had no sound code of it */
+    CUresult driver_result;       /* by the driver; CUDA_SUCCESS: by another */
+    fa2i_loaded loaded;           /* unless FA2I_SLOT_LOADED: what is known of it without the driver */
+    bool compiled;                /* here: the database had no sound code of it */
     char target[16];
-    int spill_bytes; /* per thread */
-    int spills;      /* fa2i_kernel_spills */
+    int spill_bytes;              /* per thread */
+    int spills;                   /* fa2i_kernel_spills */
     struct fa2i_slot *next;
 } fa2i_slot;
 
@@ -76,10 +76,13 @@ fa2_status fa2i_kernels_foresee(const fa2i_kernels *kernels, fa2i_slot *slot,
 void fa2i_kernels_refuse(fa2i_slot *slot, const fa2i_variant *variant, fa2_status refusal);
 
 /* Was the slot's code refused by the driver, so that code made otherwise may be taken? */
-bool fa2i_slot_has_refused_code(const fa2i_slot *slot);
+bool fa2i_kernels_has_refused_code(const fa2i_slot *slot);
 
 /* Say, as the last message, why a slot was refused; returns its refusal. */
-fa2_status fa2i_slot_fail(const fa2i_slot *slot);
+fa2_status fa2i_kernels_fail(const fa2i_slot *slot);
+
+/* FA2_E_COMPILE, with what the compiler said of an artifact that it rejected. */
+fa2_status fa2i_kernels_fail_compile(const fa2i_kernel *kernel);
 
 void fa2i_kernels_done(fa2i_kernels *kernels); /* zeroed objects are fine */
 

@@ -17,8 +17,8 @@
 typedef enum fa2i_origin {
     FA2I_ORIGIN_STORED = 0, /* the database */
     FA2I_ORIGIN_COMPILED,   /* here, for this problem or an earlier one */
-    FA2I_ORIGIN_REMADE, /* likewise, for what the database has of the problem's kernel is damaged or missing */
-    FA2I_ORIGIN_REFUSED /* likewise, for the driver refuses what the database has of it */
+    FA2I_ORIGIN_REMADE,     /* likewise, for what the database has of the problem's kernel is damaged or missing */
+    FA2I_ORIGIN_REFUSED     /* likewise, for the driver refuses what the database has of it */
 } fa2i_origin;
 
 typedef struct fa2i_plan {

@@ -9,7 +9,7 @@
  *   second later.
  * - What a class's earlier problems fetched serves its later ones: winners.c, planner_estimate.c,
  *   kernels.c. A problem of a known class asks SQLite nothing, except once a second whether the
- *   database was written.
+ *   database was written; and, where its winner's code is lost or refused and could not be made again, for that anew.
  */
 #include "runtime/plan/planner.h"
 
@@ -17,6 +17,7 @@
 #include <string.h>
 #include "runtime/base/alloc.h"
 #include "runtime/ops/op.h"
+#include "runtime/plan/planner_compile.h"
 #include "runtime/plan/planner_estimate.h"
 #include "runtime/plan/planner_stored.h"
 #include "runtime/plan/share.h"
@@ -108,6 +109,20 @@ static fa2_status update_class(fa2i_planner *planner, fa2i_class *of, const fa2_
     return FA2_OK;
 }
 
+/* Learning takes a while: only for want of the winner's own code. */
+static fa2_status use_winner(fa2i_planner *planner, fa2i_class *of, const fa2_problem *problem,
+                             const fa2i_key *key, fa2i_attempt *ret_attempt)
+{
+    fa2_status st = FA2_OK;
+    FA2_TRY(fa2i_planner_use_stored(planner, of, problem, key, ret_attempt));
+    if (fa2i_planner_lacks_compiler(ret_attempt->refusal)) {
+        FA2_TRY(fa2i_planner_learn(planner, of, problem));
+        FA2_TRY(fa2i_planner_use_twin(planner, of, problem, key, ret_attempt));
+    }
+done:
+    return st;
+}
+
 /* FA2_OK with slot == NULL: this very problem was not tuned; or it was (plan->unrounded), and its winner cannot
  * be used, as the decision tells. */
 static fa2_status pick_exact(fa2i_planner *planner, fa2i_class *of, fa2i_plan *plan)
@@ -124,7 +139,7 @@ static fa2_status pick_exact(fa2i_planner *planner, fa2i_class *of, fa2i_plan *p
         return FA2_OK;
     plan->unrounded = true;
     const fa2i_key key = choice->winner.kernel;
-    st = fa2i_planner_use_stored(planner, of, &plan->problem, &key, &attempt);
+    st = use_winner(planner, of, &plan->problem, &key, &attempt);
     if (st == FA2_E_MEMORY || st == FA2_E_GENERATOR)
         return st; /* says nothing of the kernel: the next call asks for it again */
     plan->slot = attempt.slot;
@@ -132,7 +147,7 @@ static fa2_status pick_exact(fa2i_planner *planner, fa2i_class *of, fa2i_plan *p
     if (plan->slot != NULL) {
         fa2i_decide_exact(choice, &plan->decision);
     } else {
-        fa2i_decide_passed_over(attempt.text, attempt.why, true, &plan->decision);
+        fa2i_decide_replaces(attempt.text, attempt.why, false, &plan->decision);
         if (attempt.for_now)
             fa2i_winners_drop(winners, &key);
     }

@@ -5,15 +5,14 @@
  *   wrong later, not any more by new plans.
  * - A variant that does not compile is not compiled again, nor one of which the database says so.
  * - The target is a cubin. It becomes PTX, for good, when the driver has no use for this NVRTC's cubins
- *   of this SM, or NVRTC does not know the SM, or the caller asked for another SM; the log tells.
+ *   of this SM, or NVRTC does not know the SM, or the caller asked for another SM; the log tells the first two, be it
+ *   a look that finds it out. Where the driver refuses the PTX, too, nothing is compiled any more.
  * - Whatever is compiled and loads is stored, so that it is compiled once per machine.
  */
 #include "runtime/plan/planner_compile.h"
 
 #include <string.h>
 #include "runtime/base/alloc.h"
-
-enum { LOG_CHARS = 400 /* of a compiler's log in a message */ };
 
 fa2_status fa2i_planner_generator(fa2i_planner *planner)
 {
@@ -67,18 +66,23 @@ static fa2_status switch_to_ptx(fa2i_planner *planner)
     fa2_status st = fa2i_target_for(planner->device->card.arch, true, &ptx);
     if (st != FA2_OK)
         return st;
-    if (!planner->foresees)
-        fa2i_planner_log(planner, "the driver loads no %s code: kernels are compiled as PTX for %s",
-                         planner->target.name, ptx.name);
+    fa2i_planner_log(planner, "the driver loads no %s code: kernels are compiled as PTX for %s",
+                     planner->target.name, ptx.name);
     planner->target = ptx;
     return FA2_OK;
 }
 
-/* Whether the driver is known to refuse the cubins that would be compiled. */
+/* Whether the driver is known to refuse what would be compiled. */
 static bool is_target_refused(const fa2i_planner *planner)
 {
     const fa2i_target *target = &planner->target;
-    return !target->ptx && fa2i_kernels_refuses(&planner->kernels, target->name, target->nvrtc);
+    return fa2i_kernels_refuses(&planner->kernels, target->name, target->nvrtc);
+}
+
+/* Whether other code can be compiled in the place of what it refuses. */
+static bool must_switch(const fa2i_planner *planner)
+{
+    return !planner->target.ptx && is_target_refused(planner);
 }
 
 fa2_status fa2i_planner_find_target(fa2i_planner *planner, const fa2_problem *problem)
@@ -88,7 +92,7 @@ fa2_status fa2i_planner_find_target(fa2i_planner *planner, const fa2_problem *pr
     if (planner->no_compiler == FA2_E_FORBIDDEN)
         return forbidden(planner, problem);
     if (planner->target.name[0] != '\0')
-        return is_target_refused(planner) ? switch_to_ptx(planner) : FA2_OK;
+        return must_switch(planner) ? switch_to_ptx(planner) : FA2_OK;
     fa2_status st = fa2i_target_for(arch, as_ptx, &planner->target);
     if (st == FA2_E_NO_NVRTC)
         return no_compiler(planner, problem, st);
@@ -96,7 +100,7 @@ fa2_status fa2i_planner_find_target(fa2i_planner *planner, const fa2_problem *pr
         fa2i_planner_log(planner,
                          "this NVRTC does not know sm_%d: kernels are compiled as PTX for %s", arch,
                          planner->target.name);
-    return st == FA2_OK && is_target_refused(planner) ? switch_to_ptx(planner) : st;
+    return st == FA2_OK && must_switch(planner) ? switch_to_ptx(planner) : st;
 }
 
 /* What fa2-tune found against this kernel. When nothing can be found out: nothing. */
@@ -130,7 +134,8 @@ static fa2_status read_artifact(const fa2i_planner *planner, const fa2i_key *key
     return st;
 }
 
-/* Take the artifact from the database, else compile it. A database that cannot be read is not asked twice. */
+/* Take the artifact from the database, else compile it. A database that cannot be read is not asked twice. Where
+ * nothing is compiled, or for no use, as the driver refuses all such code, it is a record alone. */
 static fa2_status get_artifact(const fa2i_planner *planner, const fa2i_key *key,
                                const fa2i_variant *variant, const char *source,
                                fa2i_kernel *ret_kernel, bool *ret_compiled)
@@ -151,7 +156,7 @@ static fa2_status get_artifact(const fa2i_planner *planner, const fa2i_key *key,
         fa2i_kernel_done(ret_kernel);
     }
     *ret_compiled = true;
-    if (!planner->foresees)
+    if (!planner->foresees && !is_target_refused(planner))
         return fa2i_compile(variant, source, &planner->target,
                             fa2i_generator_id(planner->generator), ret_kernel);
     *ret_kernel =
@@ -170,13 +175,6 @@ static void store(fa2i_planner *planner, const fa2i_kernel *kernel)
     }
 }
 
-fa2_status fa2i_planner_fail_compile(const fa2i_kernel *kernel)
-{
-    const char *log = kernel->log == NULL ? "" : kernel->log;
-    return fa2i_fail(FA2_E_COMPILE, "%s: it does not compile for %s%s%.*s", kernel->variant.text,
-                     kernel->target, log[0] == '\0' ? ", as its record says" : ": ", LOG_CHARS, log);
-}
-
 static fa2_status load_artifact(fa2i_planner *planner, fa2i_slot *slot, const fa2i_variant *variant,
                                 const char *source, fa2i_attempt *ret_attempt)
 {
@@ -186,7 +184,7 @@ static fa2_status load_artifact(fa2i_planner *planner, fa2i_slot *slot, const fa
 
     FA2_TRY(get_artifact(planner, &slot->key, variant, source, &kernel, &compiled));
     if (kernel.outcome == FA2I_OUTCOME_COMPILE_ERROR) {
-        (void)fa2i_planner_fail_compile(&kernel);
+        (void)fa2i_kernels_fail_compile(&kernel);
         fa2i_kernels_refuse(slot, variant, FA2_E_COMPILE);
         fa2i_attempt_refuse(ret_attempt, FA2_E_COMPILE, variant->text);
         goto done;
@@ -220,7 +218,7 @@ static fa2_status try_target(fa2i_planner *planner, const fa2i_variant *variant,
 
     *ret_slot = slot;
     if (slot->state == FA2I_SLOT_REFUSED) {
-        (void)fa2i_slot_fail(slot);
+        (void)fa2i_kernels_fail(slot);
         fa2i_attempt_refuse(ret_attempt, slot->refusal, variant->text);
         return FA2_OK;
     }
@@ -245,7 +243,7 @@ static fa2_status try_variant(fa2i_planner *planner, const fa2i_variant *variant
 
     FA2_TRY(fa2i_generator_source(planner->generator, variant->text, &source));
     FA2_TRY(try_target(planner, variant, source, ret_attempt, &slot));
-    if (fa2i_slot_has_refused_code(slot) && is_target_refused(planner)) {
+    if (fa2i_kernels_has_refused_code(slot) && must_switch(planner)) {
         FA2_TRY(switch_to_ptx(planner));
         FA2_TRY(try_target(planner, variant, source, ret_attempt, &slot));
     }

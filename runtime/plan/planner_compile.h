@@ -17,9 +17,6 @@ fa2_status fa2i_planner_compile(fa2i_planner *planner, const fa2_problem *proble
  * the message says for which problem one was needed. */
 fa2_status fa2i_planner_find_target(fa2i_planner *planner, const fa2_problem *problem);
 
-/* FA2_E_COMPILE, with what the compiler said of a kernel that it rejected. */
-fa2_status fa2i_planner_fail_compile(const fa2i_kernel *kernel);
-
 /* Whether a status says that nothing is compiled, whatever the kernel; and why, for people. */
 bool fa2i_planner_lacks_compiler(fa2_status st);
 const char *fa2i_planner_why_no_compiler(fa2_status st);

@@ -15,6 +15,7 @@
 #include <string.h>
 #include "cache/shipped.h"
 #include "runtime/base/alloc.h"
+#include "runtime/base/text.h"
 #include "runtime/ops/op.h"
 #include "runtime/ops/steps.h"
 #include "runtime/plan/planner_compile.h"
@@ -92,23 +93,24 @@ static void tell(const fa2i_planner *planner, fa2i_class *of, const fa2_problem 
 
 /* ---- trying options ---- */
 
-/* What an option came to, if it is usable. */
-typedef struct had {
+/* What an option came to, if it can be used. */
+typedef struct usable_kernel {
     const fa2i_slot *slot;
     fa2i_origin origin;
-} had;
+} usable_kernel;
 
 typedef struct trying {
     fa2i_planner *planner;
     fa2i_class *of;
     const fa2_problem *problem;
     bool unmapped;
-    had *had; /* per option */
+    usable_kernel *kernels; /* per option */
     const fa2i_option *options;
     bool found;          /* one can be used */
     bool lacks_compiler; /* one cannot, as nothing is compiled */
     fa2_status refusal;  /* of the last one that cannot */
     fa2i_decision *decision;
+    fa2i_text passed; /* fa2i_class_answer.passed */
 } trying;
 
 /* Have a kernel that the database does not have. That there is no NVRTC is found out once. */
@@ -133,28 +135,6 @@ static bool is_of_another_generator(const fa2i_planner *planner, const fa2i_know
     return !kernel->timed && strcmp(kernel->generator, fa2i_generator_id(planner->generator)) != 0;
 }
 
-/* Have a kernel of the database by what this driver takes of it: where it does not take this code, and none can be
- * compiled, by what was compiled before in its place. */
-static fa2_status use_known(fa2i_planner *planner, const fa2i_class *of, const fa2_problem *problem,
-                            const fa2i_known_kernel *known, fa2i_attempt *ret_attempt)
-{
-    const fa2i_evidence *evidence = &planner->taught[problem->op].evidence;
-    fa2_status st = fa2i_planner_use_stored(planner, of, problem, &known->key, ret_attempt);
-    if (st != FA2_OK || !fa2i_planner_lacks_compiler(ret_attempt->refusal) || ret_attempt->lost)
-        return st;
-    for (size_t i = 0; st == FA2_OK && ret_attempt->slot == NULL && i < evidence->kernel_count; i++) {
-        const fa2i_known_kernel *twin = &evidence->kernels[i];
-        fa2i_attempt other = {0};
-        if (twin == known || !twin->has_code || strcmp(twin->text, known->text) != 0 ||
-            strcmp(twin->class_key, known->class_key) != 0)
-            continue;
-        st = fa2i_planner_use_stored(planner, of, problem, &twin->key, &other);
-        if (st == FA2_OK && other.slot != NULL)
-            *ret_attempt = other;
-    }
-    return st;
-}
-
 /* Have the kernel of an option: the one way to it, for calls and for what is said of them. */
 static fa2_status have_option(fa2i_planner *planner, fa2i_class *of, const fa2_problem *problem,
                               const fa2i_option *option, fa2i_attempt *ret_attempt)
@@ -170,7 +150,9 @@ static fa2_status have_option(fa2i_planner *planner, fa2i_class *of, const fa2_p
         if (st != FA2_OK || planner->no_compiler == FA2_OK)
             return st;
     }
-    st = use_known(planner, of, problem, known, ret_attempt);
+    st = fa2i_planner_use_stored(planner, of, problem, &known->key, ret_attempt);
+    if (st == FA2_OK && fa2i_planner_lacks_compiler(ret_attempt->refusal))
+        st = fa2i_planner_use_twin(planner, of, problem, &known->key, ret_attempt);
     if (ret_attempt->for_now)
         of->winners.is_current = false; /* the answer is forgotten then */
     return st;
@@ -195,8 +177,10 @@ static void note(trying *t, const fa2i_option *option, const fa2i_attempt *attem
 {
     t->refusal = attempt->refusal;
     t->lacks_compiler |= fa2i_planner_lacks_compiler(attempt->refusal);
-    if (!t->found)
-        fa2i_decide_passed_over(option->text, attempt->why, false, t->decision);
+    if (t->found)
+        return;
+    fa2i_decide_passed_over(option->text, attempt->why, t->decision);
+    fa2i_text_add(&t->passed, "%s\n", option->text);
 }
 
 static fa2_status try_option(void *user, const fa2i_option *option, fa2i_trial *ret_trial)
@@ -219,7 +203,7 @@ static fa2_status try_option(void *user, const fa2i_option *option, fa2i_trial *
         return FA2_OK;
     }
     t->found = true;
-    t->had[option - t->options] = (had){attempt.slot, attempt.origin};
+    t->kernels[option - t->options] = (usable_kernel){attempt.slot, attempt.origin};
     *ret_trial = (fa2i_trial){.usable = true, .spills = attempt.slot->spills};
     return FA2_OK;
 }
@@ -240,8 +224,7 @@ static fa2_status fail(const trying *t, size_t tried)
 
 /* ---- answers ---- */
 
-/* A generator that knows what there is to know. */
-static fa2_status prepare(fa2i_planner *planner, fa2i_class *of, const fa2_problem *problem)
+fa2_status fa2i_planner_learn(fa2i_planner *planner, fa2i_class *of, const fa2_problem *problem)
 {
     const fa2_status st = fa2i_planner_generator(planner);
     return st == FA2_OK ? teach(planner, of, problem) : st;
@@ -252,7 +235,7 @@ static fa2_status rank(fa2i_planner *planner, fa2i_class *of, const fa2_problem 
 {
     fa2_status st = FA2_OK;
     const fa2i_card card = fa2i_planner_card(planner);
-    FA2_TRY(prepare(planner, of, problem));
+    FA2_TRY(fa2i_planner_learn(planner, of, problem));
     FA2_TRY(fa2i_generator_rank(planner->generator, problem, &card, ret_options, ret_count));
 done:
     return st;
@@ -265,26 +248,25 @@ static fa2_status estimate(fa2i_planner *planner, fa2i_class *of, const fa2i_pla
     fa2_status st = FA2_OK;
     fa2i_decision passed = {.passed_count = 0};
     fa2i_option *options = NULL;
-    had *kernels = NULL;
     size_t count = 0, chosen = 0;
-
-    FA2_TRY(rank(planner, of, asked, &options, &count));
-    kernels = fa2i_alloc_array(count, sizeof *kernels);
-    if (kernels == NULL)
-        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu kernels", count));
     trying t = {.planner = planner,
                 .of = of,
                 .problem = &plan->problem,
                 .unmapped = answer->unmapped,
-                .had = kernels,
-                .options = options,
                 .decision = &passed};
+
+    FA2_TRY(rank(planner, of, asked, &options, &count));
+    t.options = options;
+    t.kernels = fa2i_alloc_array(count, sizeof *t.kernels);
+    if (t.kernels == NULL)
+        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu kernels", count));
     FA2_TRY(fa2i_choose_option(options, count, try_option, &t, &chosen, &answer->tried));
     if (chosen == count)
         FA2_TRY(fail(&t, answer->tried));
+    FA2_TRY(fa2i_text_take(&t.passed, &answer->passed));
     answer->asked = *asked;
-    answer->slot = kernels[chosen].slot;
-    answer->origin = kernels[chosen].origin;
+    answer->slot = t.kernels[chosen].slot;
+    answer->origin = t.kernels[chosen].origin;
     fa2i_decide_option(options, chosen, &planner->taught[asked->op].evidence, asked,
                        &planner->device->card, &answer->decision);
     answer->decision.passed_count = passed.passed_count;
@@ -293,7 +275,8 @@ static fa2_status estimate(fa2i_planner *planner, fa2i_class *of, const fa2i_pla
     if (answer->decision.rule == FA2_RULE_DEFAULT)
         tell(planner, of, &plan->problem, answer->slot);
 done:
-    fa2i_free(kernels);
+    fa2i_text_done(&t.passed);
+    fa2i_free(t.kernels);
     fa2i_free(options);
     return st;
 }
@@ -331,12 +314,22 @@ fa2_problem fa2i_planner_asked(const fa2i_planner *planner, const fa2i_plan *pla
                            : fa2i_problem_asked(&plan->problem, planner->device->card.sm_count);
 }
 
+/* Whether a text is one of these lines. */
+static bool is_line(const char *lines, const char *text)
+{
+    const size_t chars = strlen(text);
+    for (; *lines != '\0'; lines += strcspn(lines, "\n") + 1)
+        if (strcspn(lines, "\n") == chars && memcmp(lines, text, chars) == 0)
+            return true;
+    return false;
+}
+
 fa2_status fa2i_planner_pick_estimate(fa2i_planner *planner, fa2i_class *of, bool unmapped,
                                       fa2i_plan *plan)
 {
     fa2_status st = FA2_OK;
     const fa2i_decision without = plan->decision; /* the winner, where that cannot be used */
-    FA2_TRY(prepare(planner, of, &plan->problem));
+    FA2_TRY(fa2i_planner_learn(planner, of, &plan->problem));
     const fa2i_evidence *evidence = &planner->taught[plan->problem.op].evidence;
     /* Whether a kernel fits the workspace of an unmapped call is no matter of steps. */
     plan->unrounded |=
@@ -355,7 +348,8 @@ fa2_status fa2i_planner_pick_estimate(fa2i_planner *planner, fa2i_class *of, boo
     if (memcmp(&asked, &plan->problem, sizeof asked) != 0)
         fa2i_decide_for_other(&plan->problem, &plan->decision);
     if (without.replaces)
-        fa2i_decide_passed_over(without.passed_over, without.why, true, &plan->decision);
+        fa2i_decide_replaces(without.passed_over, without.why,
+                             is_line(answer->passed, without.passed_over), &plan->decision);
 done:
     return st;
 }

@@ -7,6 +7,9 @@
 
 #include "runtime/plan/planner_state.h"
 
+/* Let the planner have a generator, and let that know what there is to know for problems of this class. */
+fa2_status fa2i_planner_learn(fa2i_planner *planner, fa2i_class *of, const fa2_problem *problem);
+
 /* Fill in slot, decision and tried of a plan whose problem is set, and of this class. unrounded is set where that very
  * problem was tuned and its winner cannot be used, and the decision then tells that; after an error it says for
  * which problem kernels were compared. unmapped: planner.h. */

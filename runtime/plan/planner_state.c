@@ -25,6 +25,8 @@ void fa2i_attempt_take(fa2i_attempt *attempt, fa2i_slot *slot)
 {
     attempt->slot = slot;
     attempt->origin = slot->compiled ? FA2I_ORIGIN_COMPILED : FA2I_ORIGIN_STORED;
+    attempt->refusal = FA2_OK; /* of what was tried before */
+    attempt->text[0] = attempt->why[0] = '\0';
 }
 
 void fa2i_attempt_refuse(fa2i_attempt *attempt, fa2_status refusal, const char *text)
@@ -110,6 +112,7 @@ void fa2i_class_forget(fa2i_class *of)
     while (of->answers != NULL) {
         fa2i_class_answer *answer = of->answers;
         of->answers = answer->next;
+        fa2i_free(answer->passed);
         fa2i_free(answer);
     }
 }

@@ -26,6 +26,7 @@ typedef struct fa2i_class_answer {
     const fa2i_slot *slot;
     fa2i_origin origin;
     fa2i_decision decision;
+    char *passed; /* the texts of those before it that cannot be used, a line each; owned */
     size_t tried;
     bool knows_runner_up; /* that is asked for by who wants an explanation, once */
     fa2i_runner_up runner_up;

@@ -5,6 +5,8 @@
  * - A kernel is for problems of its class alone, whatever a winner's row says.
  * - What replaces a lost kernel may have another key: another compiler or generator made it. Winners and
  *   measurements then move to it.
+ * - Where nothing can be compiled, the same variant's code under another key serves: its twin, which another compiler
+ *   made, or this one for a driver that refuses the other. What is known of the kernel stays with it.
  * - A slot that was refused is not tried again.
  */
 #include "runtime/plan/planner_stored.h"
@@ -36,7 +38,7 @@ static fa2_status load(fa2i_planner *planner, const fa2i_class *of, int abi, fa2
     if (st == FA2_OK)
         st = check_class(&kernel.variant, of);
     if (st == FA2_OK && kernel.outcome == FA2I_OUTCOME_COMPILE_ERROR)
-        st = fa2i_planner_fail_compile(&kernel);
+        st = fa2i_kernels_fail_compile(&kernel);
     const bool found = st == FA2_OK;
     if (found)
         st = fa2i_planner_load(planner, slot, &kernel, false);
@@ -130,16 +132,22 @@ static fa2_status revive(fa2i_planner *planner, const fa2i_class *of, const fa2_
     return st;
 }
 
-/* Have a kernel whose code is lost, or refused by the driver, by other code. One that cannot be had so is told. */
+/* Tell that a kernel cannot be used, for what came of trying to compile it again. */
+static void pass_over(const fa2i_planner *planner, fa2i_slot *slot, const fa2i_attempt *attempt)
+{
+    (void)fa2i_fail(attempt->refusal, "%s%s%s", attempt->text, attempt->text[0] == '\0' ? "" : ": ",
+                    attempt->why);
+    fa2i_planner_pass_over(planner, slot, "a tuned kernel");
+}
+
+/* Have a kernel whose code is lost, or refused by the driver, by other code. One that cannot be had so is told, unless
+ * that is for want of a compiler. */
 static fa2_status replace(fa2i_planner *planner, const fa2i_class *of, const fa2_problem *problem,
                           fa2i_slot *slot, fa2i_attempt *attempt)
 {
     const fa2_status st = revive(planner, of, problem, &slot->key, attempt);
-    if (st == FA2_OK && attempt->slot == NULL) {
-        (void)fa2i_fail(attempt->refusal, "%s%s%s", attempt->text, attempt->text[0] == '\0' ? "" : ": ",
-                        attempt->why);
-        fa2i_planner_pass_over(planner, slot, "a tuned kernel");
-    }
+    if (st == FA2_OK && attempt->slot == NULL && !fa2i_planner_lacks_compiler(attempt->refusal))
+        pass_over(planner, slot, attempt);
     return st;
 }
 
@@ -162,12 +170,12 @@ fa2_status fa2i_planner_use_stored(fa2i_planner *planner, const fa2i_class *of,
     if (slot == NULL)
         return fa2i_fail(FA2_E_MEMORY, "no memory for a kernel's record");
     if (slot->state == FA2I_SLOT_REFUSED) {
-        (void)fa2i_slot_fail(slot);
+        (void)fa2i_kernels_fail(slot);
         fa2i_attempt_refuse(ret_attempt, slot->refusal, slot->loaded.variant.text);
     } else if (!fa2i_planner_is_ready(planner, slot)) {
         st = load(planner, of, fa2i_op_abi(problem), slot, ret_attempt);
         if (st == FA2_OK && !fa2i_planner_is_ready(planner, slot) && !ret_attempt->lost &&
-            !fa2i_slot_has_refused_code(slot))
+            !fa2i_kernels_has_refused_code(slot))
             fa2i_planner_pass_over(planner, slot, "a tuned kernel");
     } else if (check_class(&slot->loaded.variant, of) != FA2_OK) {
         fa2i_attempt_refuse(ret_attempt, FA2_E_NOT_FOUND, slot->loaded.variant.text);
@@ -175,9 +183,51 @@ fa2_status fa2i_planner_use_stored(fa2i_planner *planner, const fa2i_class *of,
         ret_attempt->lost = slot->compiled; /* for this problem or an earlier one, by the very key */
     }
     const bool lost = ret_attempt->lost && !fa2i_planner_is_ready(planner, slot);
-    if (st == FA2_OK && (lost || fa2i_slot_has_refused_code(slot)))
+    if (st == FA2_OK && (lost || fa2i_kernels_has_refused_code(slot)))
         st = replace(planner, of, problem, slot, ret_attempt);
     else if (st == FA2_OK && ret_attempt->refusal == FA2_OK)
         take(slot, ret_attempt);
     return st;
+}
+
+static void tell_twin(const fa2i_planner *planner, fa2i_slot *slot, const fa2i_attempt *attempt,
+                      const fa2i_slot *twin)
+{
+    if (planner->foresees || slot->told)
+        return;
+    slot->told = true;
+    if (attempt->lost)
+        fa2i_planner_log(planner,
+                         "the code of %s is lost, and that of the same kernel for %s is taken, which was there",
+                         attempt->text, twin->target);
+    else
+        fa2i_planner_log(planner, "%s is taken as %s code, which was there: %s", attempt->text,
+                         twin->target, attempt->why);
+}
+
+fa2_status fa2i_planner_use_twin(fa2i_planner *planner, const fa2i_class *of,
+                                 const fa2_problem *problem, const fa2i_key *key,
+                                 fa2i_attempt *attempt)
+{
+    const fa2i_evidence *evidence = &planner->taught[problem->op].evidence;
+    fa2i_slot *slot = fa2i_kernels_slot(&planner->kernels, key);
+    if (slot == NULL)
+        return fa2i_fail(FA2_E_MEMORY, "no memory for a kernel's record");
+    for (size_t i = 0; i < evidence->kernel_count; i++) {
+        const fa2i_known_kernel *twin = &evidence->kernels[i];
+        fa2i_attempt other = {0};
+        if (!twin->has_code || memcmp(&twin->key, key, sizeof *key) == 0 ||
+            strcmp(twin->text, attempt->text) != 0 || strcmp(twin->class_key, of->key) != 0)
+            continue;
+        const fa2_status st = fa2i_planner_use_stored(planner, of, problem, &twin->key, &other);
+        if (st != FA2_OK)
+            return st;
+        if (other.slot == NULL)
+            continue;
+        tell_twin(planner, slot, attempt, other.slot);
+        *attempt = other;
+        return FA2_OK;
+    }
+    pass_over(planner, slot, attempt);
+    return FA2_OK;
 }
