@@ -2,134 +2,8 @@
  * What is said of a call beforehand is what the call does: for each damage to a database, with a compiler and without,
  * the foresight (`fa2-tune explain`) and then a context are asked on the same file.
  */
-#include "planner_fixture.h"
-#include "put_measurement.h"
-#include "runtime/base/alloc.h"
-#include "runtime/cuda/compile.h"
-#include "runtime/plan/share.h"
-#include "scripts_fixture.h"
-#include "tuner/report/foresee.h"
+#include "foresee_fixture.h"
 
-enum { KERNELS = 4 /* the model's first, the best first */ };
-static fa2i_variant variants[KERNELS];
-static fa2i_key keys[KERNELS];
-
-/* The model's first candidates for the problem, with the keys that they get here. */
-static void find_variants(void)
-{
-    const fa2_problem problem = tuned_problem(1, 512);
-    const fa2i_card card = tuned_card(0);
-    const fa2i_target target = {.name = "sm_86"};
-    fa2i_generator *generator = NULL;
-    fa2i_variant *all = NULL;
-    size_t count = 0;
-    CHECK_EQ(fa2i_generator_create(&generator), FA2_OK);
-    CHECK_EQ(fa2i_generator_candidates(generator, &problem, &card, &all, &count), FA2_OK);
-    CHECK(count > KERNELS);
-    for (size_t i = 0; i < KERNELS; i++) {
-        char *source = NULL;
-        variants[i] = all[i];
-        CHECK_EQ(fa2i_generator_source(generator, all[i].text, &source), FA2_OK);
-        CHECK_EQ(fa2i_compile_key(&all[i], source, &target, &keys[i]), FA2_OK);
-        fa2i_free(source);
-    }
-    fa2i_free(all);
-    fa2i_generator_destroy(generator);
-}
-
-/* All of them compiled and timed on device 0, 10, 12, 14 and 16 us: the first is the winner. */
-static void fill(void)
-{
-    fa2i_cache *cache = NULL;
-    const fa2_problem problem = tuned_problem(1, 512);
-    const fa2i_card card = tuned_card(0);
-    fa2i_session session = {
-        .driver = 13000, .nvrtc = 13000, .generator = "0123456789abcdef", .origin = "tune"};
-    const fa2i_winner winner = {
-        .kernel = keys[0], .measured = true, .median_us = 10, .default_us = 10, .model_us = 10};
-    int64_t session_id = 0, problem_id = 0;
-    CHECK_EQ(fa2i_cache_open(database.path, FA2I_CACHE_WRITE, NULL, NULL, &cache), FA2_OK);
-    CHECK_EQ(fa2i_cache_device(cache, &card, true, &session.device), FA2_OK);
-    CHECK_EQ(fa2i_cache_problem(cache, &problem, &problem_id), FA2_OK);
-    CHECK_EQ(fa2i_cache_session_begin(cache, &session, &session_id), FA2_OK);
-    for (size_t i = 0; i < KERNELS; i++) {
-        fa2i_kernel kernel = {.key = keys[i],
-                              .variant = variants[i],
-                              .target = "sm_86",
-                              .nvrtc = 13000,
-                              .generator = "0123456789abcdef",
-                              .registers = 96};
-        const double us = 10 + 2 * (double)i;
-        const fa2i_measurement timed = {
-            .settled = true, .n = 9, .min_us = us, .q1_us = us, .median_us = us, .q3_us = us};
-        const fa2i_verification right = {.outcome = FA2I_OUTCOME_OK, .max_error = 0.5};
-        char source[32];
-        snprintf(source, sizeof source, "tuned, id=%zu", i);
-        fake_image(variants[i].recipe.steps[0].entry, "sm_86", source, &kernel.image);
-        CHECK_EQ(fa2i_cache_put_kernel(cache, &kernel), FA2_OK);
-        fa2i_kernel_done(&kernel);
-        CHECK_EQ(fa2i_cache_put_verification(cache, session.device, &keys[i], &right), FA2_OK);
-        CHECK_EQ(put_measurement(cache, session_id, session.device, problem_id, &keys[i], &timed),
-                 FA2_OK);
-    }
-    CHECK_EQ(fa2i_cache_put_winner(cache, session_id, session.device, problem_id, &winner), FA2_OK);
-    fa2i_cache_close(cache);
-}
-
-/* What is foreseen of problems, one behind the other, with fates. */
-static void foresee_all(const fa2_problem *problems, size_t count, bool here, fa2i_foreseen *out)
-{
-    fa2i_generator *generator = NULL;
-    fa2i_cache *cache = NULL;
-    fa2i_foresight foresight = {0};
-    const fa2i_card card = tuned_card(0);
-    const long compiled = fake.compile_count;
-    CHECK_EQ(fa2i_generator_create(&generator), FA2_OK);
-    const fa2_status st = fa2i_cache_open(database.path, FA2I_CACHE_READ, NULL, NULL, &cache);
-    CHECK(st == FA2_OK || st == FA2_E_NOT_FOUND);
-    CHECK_EQ(fa2i_foresight_init(&foresight, generator, cache, database.path, &card), FA2_OK);
-    if (here)
-        fa2i_foresight_be_here(&foresight);
-    if (never_compile)
-        foresight.planner.no_compiler = FA2_E_FORBIDDEN;
-    fake_trace_clear();
-    for (size_t i = 0; i < count; i++) {
-        CHECK_EQ(fa2i_foresee(&foresight, &problems[i], &out[i]), FA2_OK);
-        CHECK_EQ(fa2i_foresee_fates(&foresight, &out[i]), FA2_OK);
-    }
-    CHECK_EQ(fake_traced("module_load_data_ex"), 0); /* it only looks */
-    CHECK_EQ(fake.compile_count, compiled);
-    fa2i_foresight_done(&foresight);
-    fa2i_cache_close(cache);
-    fa2i_generator_destroy(generator);
-}
-
-static void foresee(const fa2_problem *problem, bool here, fa2i_foreseen *out)
-{
-    foresee_all(problem, 1, here, out);
-}
-
-/* The fate of a variant; NULL: it is no option. */
-static const fa2i_fate *fate_of(const fa2i_foreseen *f, const char *text)
-{
-    for (size_t i = 0; i < f->option_count; i++)
-        if (strcmp(f->options[i].text, text) == 0)
-            return &f->fates[i];
-    return NULL;
-}
-
-typedef struct damage_case {
-    const char *sql;
-    bool nvrtc;
-    fa2_status status;
-    fa2_rule rule;
-    int variant;         /* index; -1: another one */
-    const char *said;    /* in the reason, or the message */
-    bool damaged, other; /* the winner's code is; the next one's is */
-} damage_case;
-
-static const char winners_code[] = "UPDATE code SET data = zeroblob(length(data)) WHERE id IN "
-                                   "(SELECT code FROM image JOIN winner USING (kernel))";
 static const char all_code[] = "UPDATE code SET data = zeroblob(length(data))";
 
 static const damage_case damages[] = {
@@ -176,34 +50,6 @@ static const damage_case damages[] = {
     {"UPDATE verification SET outcome = 'launch_error'", false, FA2_E_NO_NVRTC, FA2_RULE_DEFAULT,
      -1, "none can be compiled", false, false},
 };
-
-/* What a context says, and does, is what was foreseen. */
-static void compare(const fa2_problem *problem, const fa2i_foreseen *f, const damage_case *c)
-{
-    fa2_context *context = create();
-    fa2_explanation e = {.struct_bytes = sizeof e};
-    const long compiled = fake.compile_count;
-    CHECK_EQ(fa2_prepare(context, problem), c->status);
-    CHECK_EQ(f->status, c->status);
-    if (c->status != FA2_OK) {
-        CHECK_STR(f->message, fa2_last_message());
-        CHECK_CONTAINS(f->message, c->said);
-        fa2_context_destroy(context);
-        return;
-    }
-    CHECK_EQ(fake.compile_count - compiled, f->compiled ? 0 : 1);
-    CHECK_EQ(f->lost, strstr(log_of.text, "was compiled again") != NULL);
-    CHECK_EQ(fa2_explain(context, problem, &e), FA2_OK);
-    CHECK_EQ(e.rule, c->rule);
-    CHECK_EQ(f->decision.rule, c->rule);
-    CHECK_STR(e.variant, variants[c->variant].text);
-    CHECK_STR(f->variant.text, e.variant);
-    CHECK_CONTAINS(e.reason, c->said);
-    CHECK_STR(f->runner_up.text, e.runner_up);
-    CHECK(f->runner_up.us <= e.runner_up_us && f->runner_up.us >= e.runner_up_us);
-    CHECK(f->decision.estimate_us <= e.estimate_us && f->decision.estimate_us >= e.estimate_us);
-    fa2_context_destroy(context);
-}
 
 static void test_damage_by(const damage_case *cases, size_t count)
 {
@@ -371,64 +217,6 @@ static void test_known_compile_error(void)
     end(NULL);
 }
 
-/* The scripts are others than those that wrote the database's kernels. */
-static void test_other_scripts(void)
-{
-    const fa2_problem problem = tuned_problem(1, 512);
-    fa2i_foreseen f = {0};
-    scripts_begin();
-    write_commented("other");
-
-    /* untimed, a sound kernel of the others is nobody's: what the scripts write now is compiled */
-    begin();
-    fill();
-    tuned_sql(&database, "DELETE FROM winner; DELETE FROM measurement");
-    foresee(&problem, true, &f);
-    const fa2i_fate *fate = fate_of(&f, variants[0].text);
-    CHECK(fate != NULL && fate->usable && !fate->code && !fate->damaged);
-    compare(&problem, &f, &(damage_case){.rule = FA2_RULE_DEFAULT, .said = "first choice"});
-    fa2i_foreseen_done(&f);
-    end(NULL);
-
-    /* a lost winner that the scripts of now have written already, and of which the code is there */
-    begin();
-    fa2_context *context = create();
-    CHECK_STR(explain(context, problem).variant, variants[0].text);
-    fa2_context_destroy(context);
-    fill();
-    tuned_sql(&database, winners_code);
-    log_of = (tuned_log){.count = 0};
-    foresee(&problem, true, &f);
-    CHECK(f.compiled && !f.lost);
-    compare(&problem, &f, &(damage_case){.rule = FA2_RULE_EXACT, .said = "the fastest for"});
-    CHECK(strstr(log_of.text, "compiled again") == NULL);
-    CHECK_CONTAINS(log_of.text, "is lost, and is replaced by that of the same kernel");
-    fa2i_foreseen_done(&f);
-    end(NULL);
-
-    /* what a lost winner is made again as is another problem's choice, of which nothing is lost: since one of its
-     * launches failed, the winner is no kernel that the database has for others */
-    const fa2_problem both[] = {problem, tuned_problem(1, 511)};
-    fa2i_foreseen of_both[2] = {{0}};
-    begin();
-    fill();
-    tuned_sql(&database, "DELETE FROM measurement WHERE kernel NOT IN (SELECT kernel FROM winner); "
-                         "UPDATE measurement SET outcome = 'launch_error'");
-    tuned_sql(&database, winners_code);
-    foresee_all(both, 2, true, of_both);
-    CHECK(!of_both[0].compiled && of_both[0].lost);
-    foresee(&both[1], true, &f);
-    CHECK_STR(of_both[1].variant.text, variants[0].text);
-    CHECK_STR(of_both[1].variant.text, f.variant.text);
-    CHECK(!f.compiled && !f.lost);
-    CHECK(!of_both[1].compiled && !of_both[1].lost);
-    for (size_t i = 0; i < 2; i++)
-        fa2i_foreseen_done(&of_both[i]);
-    fa2i_foreseen_done(&f);
-    end(NULL);
-    scripts_end();
-}
-
 /* Whose config forbids compiling: NVRTC is here, and not asked. */
 static const damage_case forbidden[] = {
     {"SELECT 1", true, FA2_OK, FA2_RULE_EXACT, 0, "the fastest for this very problem", false,
@@ -461,14 +249,75 @@ static void test_never_compile(void)
     never_compile = 0;
 }
 
+/* The winner is one of those that are passed over, and not the first of them: each counts once. */
+static void test_count(void)
+{
+    const fa2_problem problem = tuned_problem(1, 512);
+    fa2i_foreseen f = {0};
+    begin();
+    fill();
+    never_compile = 1;
+    tuned_sql(&database, "UPDATE measurement SET min_us = 9.8 + kernel % 2 * 0.3 WHERE kernel IN (2, 3)");
+    tuned_sql(&database, "UPDATE measurement SET q1_us = min_us, median_us = min_us, q3_us = min_us; "
+                         "DELETE FROM image WHERE kernel IN (1, 2)");
+    foresee(&problem, true, &f);
+    CHECK_EQ(f.decision.passed_count, 2);
+    CHECK(f.decision.replaces);
+    CHECK_STR(f.options[0].text, variants[1].text);
+    CHECK_STR(f.decision.passed_over, variants[0].text);
+    CHECK_STR(f.variant.text, variants[2].text);
+    never_compile = 0;
+    fa2i_foreseen_done(&f);
+    end(NULL);
+}
+
+/* What is supposed of another machine leaves what is known of this one: a kernel is gone when the former asks. */
+static void test_supposed_apart(void)
+{
+    fa2i_generator *generator = NULL;
+    fa2i_cache *cache = NULL;
+    fa2i_foresight foresight = {0};
+    begin();
+    fill();
+    tuned_sql(&database, all_code);
+    remove_nvrtc();
+    const fa2i_card card = tuned_card(0);
+    CHECK_EQ(fa2i_generator_create(&generator), FA2_OK);
+    CHECK_EQ(fa2i_cache_open(database.path, FA2I_CACHE_READ, NULL, NULL, &cache), FA2_OK);
+    CHECK_EQ(fa2i_foresight_init(&foresight, generator, cache, database.path, &card), FA2_OK);
+    for (int seq = 510; seq <= 512; seq++) {
+        const fa2i_evidence *evidence = &foresight.planner.taught[FA2_OP_FORWARD].evidence;
+        const fa2_problem problem = tuned_problem(1, seq);
+        fa2i_foreseen f = {0};
+        CHECK_EQ(fa2i_foresee(&foresight, &problem, &f), FA2_OK);
+        CHECK(f.supposed);
+        for (size_t i = 0; i < f.option_count; i++) {
+            const size_t kernel = f.options[i].kernel;
+            CHECK(kernel == FA2I_NONE ||
+                  (kernel < evidence->kernel_count &&
+                   strcmp(evidence->kernels[kernel].text, f.options[i].text) == 0));
+        }
+        fa2i_foreseen_done(&f);
+        tuned_sql(&database, "DELETE FROM winner; DELETE FROM measurement WHERE kernel = 1; "
+                             "DELETE FROM verification WHERE kernel = 1; DELETE FROM image WHERE kernel = 1; "
+                             "DELETE FROM kernel WHERE id = 1");
+    }
+    fa2i_foresight_done(&foresight);
+    fa2i_cache_close(cache);
+    fa2i_generator_destroy(generator);
+    end(NULL);
+    unsetenv("FA2_NVRTC_LIBRARY");
+}
+
 int main(void)
 {
     fake_install();
     find_variants();
     fake_uninstall();
+    test_count();
+    test_supposed_apart();
     test_damage_by(damages, sizeof damages / sizeof *damages);
     test_never_compile();
-    test_other_scripts();
     test_no_database();
     test_order();
     test_supposed();

@@ -159,12 +159,12 @@ done:
     return st;
 }
 
-static bool fails(const session *s)
+static bool some_call_fails(const session *s)
 {
-    bool fails = s->fails;
+    bool some = s->fails;
     for (size_t i = 0; i < s->options.shapes.count; i++)
-        fails |= !s->served[i];
-    return fails;
+        some |= !s->served[i];
+    return some;
 }
 
 int fa2i_cmd_explain(int argc, char **argv)
@@ -182,7 +182,7 @@ int fa2i_cmd_explain(int argc, char **argv)
         FA2_TRY(find_card(&s, i, &card));
         FA2_TRY(explain_on(&s, &card));
     }
-    exit_status = fails(&s) ? FA2I_EXIT_FAILED : FA2I_EXIT_OK;
+    exit_status = some_call_fails(&s) ? FA2I_EXIT_FAILED : FA2I_EXIT_OK;
 done:
     if (in_array)
         puts("]"); /* also after a failure: what stands there can be read */

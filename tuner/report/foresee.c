@@ -66,6 +66,7 @@ void fa2i_foresight_be_here(fa2i_foresight *f)
 
 void fa2i_foresight_done(fa2i_foresight *f)
 {
+    fa2i_generator_destroy(f->supposing);
     f->planner.generator = NULL; /* borrowed, as is the database */
     f->planner.cache = NULL;
     fa2i_planner_done(&f->planner);
@@ -131,15 +132,17 @@ static fa2_status decide(fa2i_planner *planner, const fa2_problem *problem, fa2i
     return st;
 }
 
-/* What a machine with NVRTC would take, where it takes one to have a kernel: by a planner of its own, as what it finds
- * out holds there. */
-static fa2_status suppose(const fa2i_foresight *f, const fa2_problem *problem, fa2i_foreseen *out)
+/* What a machine with NVRTC would take, where it takes one to have a kernel: by a planner and a generator of its own,
+ * as what they find out and are taught holds there. */
+static fa2_status suppose(fa2i_foresight *f, const fa2_problem *problem, fa2i_foreseen *out)
 {
     fa2_status st = FA2_OK;
     fa2i_plan plan;
     fa2i_foresight there = {0};
     fa2i_target *target = &there.planner.target;
-    FA2_TRY(fa2i_foresight_init(&there, f->generator, f->planner.cache, f->planner.database, &f->device.card));
+    if (f->supposing == NULL)
+        FA2_TRY(fa2i_generator_create(&f->supposing));
+    FA2_TRY(fa2i_foresight_init(&there, f->supposing, f->planner.cache, f->planner.database, &f->device.card));
     there.planner.log = NULL; /* what there is to say was said */
     if (f->planner.share != NULL)
         FA2_TRY(fa2i_foresight_find_share(&there));

@@ -48,6 +48,8 @@ typedef struct fa2i_foresight {
     fa2i_device device;        /* its card, and no device */
     fa2i_planner planner;
     bool here; /* by fa2i_foresight_be_here */
+    /* What a machine with NVRTC knows, as it decides otherwise; created when that is first asked; owned. */
+    fa2i_generator *supposing;
     bool told_unknown[FA2I_OPS];
 } fa2i_foresight;
 

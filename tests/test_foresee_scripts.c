@@ -1,0 +1,88 @@
+/*
+ * The scripts are others than those that wrote the database's kernels: what the foresight says of a call is what the
+ * call does.
+ */
+#include "foresee_fixture.h"
+#include "scripts_fixture.h"
+
+/* Untimed, a sound kernel of the others is nobody's: what the scripts write now is compiled. */
+static void test_untimed(void)
+{
+    const fa2_problem problem = tuned_problem(1, 512);
+    fa2i_foreseen f = {0};
+    begin();
+    fill();
+    tuned_sql(&database, "DELETE FROM winner; DELETE FROM measurement");
+    foresee(&problem, true, &f);
+    const fa2i_fate *fate = fate_of(&f, variants[0].text);
+    CHECK(fate != NULL && fate->usable && !fate->code && !fate->damaged);
+    compare(&problem, &f, &(damage_case){.rule = FA2_RULE_DEFAULT, .said = "first choice"});
+    fa2i_foreseen_done(&f);
+    end(NULL);
+}
+
+/* A lost winner that the scripts of now have written already, and of which the code is there. */
+static void test_written_before(bool nvrtc)
+{
+    const fa2_problem problem = tuned_problem(1, 512);
+    fa2i_foreseen f = {0};
+    begin();
+    fa2_context *context = create();
+    CHECK_STR(explain(context, problem).variant, variants[0].text);
+    fa2_context_destroy(context);
+    fill();
+    tuned_sql(&database, winners_code);
+    if (!nvrtc)
+        remove_nvrtc();
+    log_of = (tuned_log){.count = 0};
+    foresee(&problem, true, &f);
+    CHECK(f.compiled && !f.lost);
+    compare(&problem, &f, &(damage_case){.rule = FA2_RULE_EXACT, .said = "the fastest for"});
+    CHECK(strstr(log_of.text, "compiled again") == NULL);
+    CHECK_CONTAINS(log_of.text, nvrtc ? "is lost, and is replaced by that of the same kernel"
+                                      : "is lost, and that of the same kernel for sm_86 is taken");
+    CHECK(strstr(log_of.text, "passed over") == NULL);
+    CHECK_EQ(f.decision.passed_count, 0);
+    fa2i_foreseen_done(&f);
+    end(NULL);
+    unsetenv("FA2_NVRTC_LIBRARY");
+}
+
+/* What a lost winner is made again as is another problem's choice, of which nothing is lost: since one of its launches
+ * failed, the winner is no kernel that the database has for others. */
+static void test_made_again(void)
+{
+    const fa2_problem both[] = {tuned_problem(1, 512), tuned_problem(1, 511)};
+    fa2i_foreseen f = {0}, of_both[2] = {{0}};
+    begin();
+    fill();
+    tuned_sql(&database, "DELETE FROM measurement WHERE kernel NOT IN (SELECT kernel FROM winner); "
+                         "UPDATE measurement SET outcome = 'launch_error'");
+    tuned_sql(&database, winners_code);
+    foresee_all(both, 2, true, of_both);
+    CHECK(!of_both[0].compiled && of_both[0].lost);
+    foresee(&both[1], true, &f);
+    CHECK_STR(of_both[1].variant.text, variants[0].text);
+    CHECK_STR(of_both[1].variant.text, f.variant.text);
+    CHECK(!f.compiled && !f.lost);
+    CHECK(!of_both[1].compiled && !of_both[1].lost);
+    for (size_t i = 0; i < 2; i++)
+        fa2i_foreseen_done(&of_both[i]);
+    fa2i_foreseen_done(&f);
+    end(NULL);
+}
+
+int main(void)
+{
+    fake_install();
+    find_variants();
+    fake_uninstall();
+    scripts_begin();
+    write_commented("other");
+    test_untimed();
+    test_written_before(true);
+    test_written_before(false);
+    test_made_again();
+    scripts_end();
+    return check_done();
+}
