@@ -164,10 +164,11 @@ typedef struct fa2i_result {
     /* Of one that was not worth compiling: stored without an image if there is no such kernel; else
      * NULL. */
     const fa2i_kernel *record;
+    const fa2i_verification *verdict; /* of the kernel on this device, stored with it; NULL: none */
     fa2i_measurement measurement;
 } fa2i_result;
 
-/* Measurements, and the winner unless it is NULL, as one: all or nothing, so one that is refused
+/* Measurements, verdicts, and the winner unless it is NULL, as one: all or nothing, so one that is refused
  * refuses all. One row per (device, problem, kernel) and one winner per (device, problem): a new one
  * replaces the old; session tells where it is from. *ret_noted (may be NULL): how many records were
  * new. */

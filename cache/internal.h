@@ -228,6 +228,10 @@ fa2_status fa2i_row_put_image(fa2i_cache *cache, int64_t id, const fa2i_kernel *
 /* FA2_E_NOT_FOUND, with a message, when there is no such kernel. */
 fa2_status fa2i_row_kernel_id(fa2i_cache *cache, const fa2i_key *key, int64_t *ret_id);
 
+/* results.c: insert or replace the verdict of a kernel; as above. */
+fa2_status fa2i_row_put_verification(fa2i_cache *cache, int64_t device, const fa2i_key *kernel,
+                                     const fa2i_verification *verification);
+
 /* Read a record selected by FA2I_KERNEL_COLUMNS; a recipe that is none is empty then, with no steps.
  * *ret_kernel belongs to the caller. FA2_E_NOT_FOUND, with a message: the row is damaged. */
 #define FA2I_KERNEL_COLUMNS                                                                        \

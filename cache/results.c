@@ -15,23 +15,29 @@
 
 /* ---- verification ---- */
 
-fa2_status fa2i_cache_put_verification(fa2i_cache *cache, int64_t device, const fa2i_key *kernel,
-                                       const fa2i_verification *verification)
+fa2_status fa2i_row_put_verification(fa2i_cache *cache, int64_t device, const fa2i_key *kernel,
+                                     const fa2i_verification *verification)
 {
-    fa2_status st;
     int64_t id = 0;
-
-    FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_WRITE));
-    FA2_TRY(fa2i_row_kernel_id(cache, kernel, &id));
+    const fa2_status st = fa2i_row_kernel_id(cache, kernel, &id);
     const fa2i_sql_value values[] = {fa2i_sql_int(device), fa2i_sql_int(id),
                                      fa2i_sql_text(fa2i_outcome_string(verification->outcome)),
                                      fa2i_sql_real(verification->max_error),
                                      fa2i_sql_text(verification->detail)};
-    FA2_TRY(fa2i_sql_run(cache,
-                         "INSERT OR REPLACE INTO verification (device, kernel, outcome, max_error, "
-                         "detail, verified_at) VALUES (?,?,?,?,?," FA2I_SQL_NOW ")",
-                         FA2I_SQL_VALUES(values)));
-done:
+    return st != FA2_OK
+               ? st
+               : fa2i_sql_run(cache,
+                              "INSERT OR REPLACE INTO verification (device, kernel, outcome, max_error, "
+                              "detail, verified_at) VALUES (?,?,?,?,?," FA2I_SQL_NOW ")",
+                              FA2I_SQL_VALUES(values));
+}
+
+fa2_status fa2i_cache_put_verification(fa2i_cache *cache, int64_t device, const fa2i_key *kernel,
+                                       const fa2i_verification *verification)
+{
+    fa2_status st = fa2i_sql_begin(cache, FA2I_CACHE_WRITE);
+    if (st == FA2_OK)
+        st = fa2i_row_put_verification(cache, device, kernel, verification);
     return fa2i_sql_end(cache, st);
 }
 

@@ -112,6 +112,8 @@ fa2_status fa2i_cache_put_results(fa2i_cache *cache, const fa2i_results_of *of,
     for (size_t i = 0; i < count; i++) {
         if (results[i].record != NULL)
             FA2_TRY(note_kernel(cache, results[i].record, &noted));
+        if (results[i].verdict != NULL)
+            FA2_TRY(fa2i_row_put_verification(cache, of->device, &results[i].kernel, results[i].verdict));
         FA2_TRY(put_measurement(cache, of, &results[i].kernel, &results[i].measurement));
     }
     if (winner != NULL)

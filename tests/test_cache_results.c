@@ -1,7 +1,7 @@
 /* What a tuning stores of a problem in the database, and the ids of many problems. */
 #include "cache_fixture.h"
 
-/* Measurements, the record of a kernel that was never compiled, and a winner: all or nothing. */
+/* Measurements, a verdict, the record of a kernel that was never compiled, and a winner: all or nothing. */
 static void test_results(fa2i_cache *cache)
 {
     const ids to = sample_ids(cache, 640);
@@ -10,10 +10,12 @@ static void test_results(fa2i_cache *cache)
     const fa2i_measurement row = {
         .settled = true, .n = 4, .min_us = 1, .q1_us = 2, .median_us = 3, .q3_us = 4};
     const fa2i_measurement none = {.settled = true, .detail = "left out"};
-    const fa2i_result results[] = {{.kernel = measured.key, .measurement = row},
+    const fa2i_verification wrong = {.outcome = FA2I_OUTCOME_WRONG, .max_error = 9, .detail = "wrong here"};
+    const fa2i_result results[] = {{.kernel = measured.key, .verdict = &wrong, .measurement = row},
                                    {.kernel = unmade.key, .record = &unmade, .measurement = none}};
     fa2i_winner winner = {.kernel = sample_key(998), .measured = true, .median_us = 3}, got = {0};
     fa2i_measurement found = {0};
+    fa2i_verification verdict = {0};
     fa2i_kernel kernel = {0};
     size_t noted = 99;
 
@@ -23,6 +25,7 @@ static void test_results(fa2i_cache *cache)
     CHECK_EQ(noted, 99);
     CHECK_EQ(fa2i_cache_get_measurement(cache, to.device, to.problem, &measured.key, &found),
              FA2_E_NOT_FOUND);
+    CHECK_EQ(fa2i_cache_get_verification(cache, to.device, &measured.key, &verdict), FA2_E_NOT_FOUND);
     CHECK_EQ(fa2i_cache_get_kernel(cache, &unmade.key, unmade.variant.recipe.abi, false, &kernel),
              FA2_E_NOT_FOUND);
     winner.kernel = measured.key;
@@ -37,6 +40,9 @@ static void test_results(fa2i_cache *cache)
     CHECK(found.settled && found.n == 4 && found.median_us == 3);
     CHECK_EQ(fa2i_cache_get_measurement(cache, to.device, to.problem, &unmade.key, &found), FA2_OK);
     CHECK_STR(found.detail, "left out");
+    CHECK_EQ(fa2i_cache_get_verification(cache, to.device, &measured.key, &verdict), FA2_OK);
+    CHECK_EQ(verdict.outcome, FA2I_OUTCOME_WRONG);
+    CHECK_STR(verdict.detail, "wrong here");
     CHECK_EQ(fa2i_cache_get_kernel(cache, &unmade.key, unmade.variant.recipe.abi, false, &kernel),
              FA2_OK);
     fa2i_kernel_done(&kernel);

@@ -8,7 +8,8 @@
  *   candidates that cannot run, of which another run would say the same. A problem with a settled time
  *   therefore has a winner.
  * With --force a problem that has a winner is measured wholly or not at all: what was stored stays as it is until
- * there is a new winner, and goes then, failures and verdicts too (whole).
+ * there is a new winner, and goes then, failures and verdicts too (whole), as one. A verdict that was found on a
+ * problem that gets no new winner is of this run alone: the winner that stays is not refuted by it.
  */
 #ifndef FA2I_TIMING_H
 #define FA2I_TIMING_H

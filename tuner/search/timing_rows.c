@@ -13,9 +13,17 @@ static fa2i_results_of place_of(const fa2i_timing *t)
         .session = t->tune->session, .device = t->tune->device, .problem = t->problem->id};
 }
 
+/* The verdict that was withheld on this problem, now or when less of it was wanted. */
+static const fa2i_verification *withheld(const fa2i_timing *t, const fa2i_tune_kernel *k)
+{
+    return k->withheld == t->problem->id ? &k->verification : NULL;
+}
+
 static fa2i_result failure_of(const fa2i_timing *t, size_t i)
 {
-    fa2i_result result = {.kernel = t->tune->kernels[t->entries[i].kernel].kernel.key,
+    const fa2i_tune_kernel *k = &t->tune->kernels[t->entries[i].kernel];
+    fa2i_result result = {.kernel = k->kernel.key,
+                          .verdict = withheld(t, k),
                           .measurement = {.outcome = t->contenders[i].outcome,
                                           .settled = true,
                                           .max_error = t->entries[i].max_error}};
@@ -52,26 +60,9 @@ fa2_status fa2i_timing_refute(fa2i_timing *t, size_t i, fa2i_verification *verdi
     }
     k->verification = *verdict;
     k->verified = true;
-    k->withheld = t->whole;
+    k->withheld = t->whole ? t->problem->id : 0;
     return t->whole ? FA2_OK
                     : fa2i_cache_put_verification(tune->cache, tune->device, &k->kernel.key, verdict);
-}
-
-/* The verdicts that were withheld, here or on an earlier problem, of kernels that the results speak of. */
-static fa2_status put_withheld(const fa2i_timing *t)
-{
-    fa2i_tune *tune = t->tune;
-    for (size_t i = 0; i < t->problem->count; i++) {
-        fa2i_tune_kernel *k = &tune->kernels[t->problem->candidates[i]];
-        const fa2_status st = k->withheld ? fa2i_cache_put_verification(tune->cache, tune->device,
-                                                                        &k->kernel.key,
-                                                                        &k->verification)
-                                          : FA2_OK;
-        if (st != FA2_OK)
-            return st;
-        k->withheld = false;
-    }
-    return FA2_OK;
 }
 
 /* ---- all of a search ---- */
@@ -165,6 +156,7 @@ static void add_unusable(const fa2i_timing *t, batch *b)
         fa2i_result *result = &b->results[b->count++];
         fa2i_measurement *row = &result->measurement;
         result->kernel = k->kernel.key;
+        result->verdict = withheld(t, k);
         *row = (fa2i_measurement){.outcome = k->kernel.outcome, .settled = true};
         if (k->kernel.outcome == FA2I_OUTCOME_SPILLED)
             snprintf(row->detail, sizeof row->detail,
@@ -223,8 +215,6 @@ static fa2_status put_all(fa2i_timing *t, const fa2i_winner *winner)
     size_t noted = 0;
     batch b;
     fa2_status st = alloc_batch(t, &b);
-    if (st == FA2_OK)
-        st = put_withheld(t);
     if (st == FA2_OK) {
         add_times(t, t->search.complete, &b);
         add_failures(t, &b);
@@ -234,6 +224,11 @@ static fa2_status put_all(fa2i_timing *t, const fa2i_winner *winner)
     batch_done(&b);
     if (st != FA2_OK)
         return st;
+    for (size_t i = 0; i < t->problem->count; i++) {
+        fa2i_tune_kernel *k = &tune->kernels[t->problem->candidates[i]];
+        if (withheld(t, k) != NULL)
+            k->withheld = 0;
+    }
     for (size_t i = 0; i < t->left_count; i++)
         tune->kernels[t->left[i]].noted = true;
     tune->spared += t->left_count;

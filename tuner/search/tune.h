@@ -36,7 +36,8 @@ typedef struct fa2i_tune_kernel {
     bool verified;      /* verification counts */
     bool noted;         /* not known, and the database was told that it was left out */
     bool refuted;       /* by another card: verification counts when it is staged, and it is known then */
-    bool withheld;      /* the database does not have this verification: fa2i_timing.whole */
+    int64_t withheld;   /* the id of the problem with whose new winner the database gets this verification
+                         * (fa2i_timing.whole); 0: it has it */
     fa2i_verification verification;
 } fa2i_tune_kernel;
 
