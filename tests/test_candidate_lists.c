@@ -30,7 +30,7 @@ static void check_like(fa2i_generator *generator, const fa2i_candidates_for *ask
         if (i % 8 != 0) /* a source takes milliseconds */
             continue;
         CHECK_EQ(fa2i_generator_source(generator, wanted[i].text, &source), FA2_OK);
-        fa2i_compile_key_of(&wanted[i], source, &asked->target, asked->nvrtc, &key);
+        fa2i_compile_key_of(&wanted[i], source, &asked->target, asked->target.nvrtc, &key);
         CHECK(memcmp(&list->keys[i], &key, sizeof key) == 0);
         fa2i_free(source);
     }
@@ -107,7 +107,7 @@ static void test_one_problem(fa2i_generator *generator)
     for (int threads = 1; threads <= 5; threads += 4) {
         fa2i_candidates *lists = NULL;
         const fa2i_candidates_for asked = {
-            .card = &card, .target = {.name = "sm_90"}, .nvrtc = 12040, .threads = threads};
+            .card = &card, .target = {.name = "sm_90", .nvrtc = 12040}, .threads = threads};
         CHECK_EQ(fa2i_candidates_list(shapes.items, 1, &asked, &lists), FA2_OK);
         CHECK(lists[0].count > 64);
         check_like(generator, &asked, &shapes.items[0], &lists[0]);
@@ -136,7 +136,7 @@ static void test_many_problems(fa2i_generator *generator)
     for (int threads = 1; threads <= 3; threads += 2) {
         fa2i_candidates *lists = NULL;
         const fa2i_candidates_for asked = {
-            .card = &card, .target = {.name = "sm_75"}, .nvrtc = 12040, .threads = threads};
+            .card = &card, .target = {.name = "sm_75", .nvrtc = 12040}, .threads = threads};
         CHECK_EQ(fa2i_candidates_list(shapes.items, COUNT, &asked, &lists), FA2_OK);
         for (int i = 0; i < COUNT; i++)
             check_like(generator, &asked, &shapes.items[i], &lists[i]);

@@ -57,6 +57,18 @@ static fa2_status read_version(const fa2i_nvrtc_table *nvrtc, int *ret_version)
     return st;
 }
 
+bool fa2i_target_is_ptx(const char *name)
+{
+    static const char ptx[] = "compute_";
+    return strncmp(name, ptx, sizeof ptx - 1) == 0;
+}
+
+void fa2i_target_of(const char *name, int nvrtc, fa2i_target *ret_target)
+{
+    *ret_target = (fa2i_target){.ptx = fa2i_target_is_ptx(name), .nvrtc = nvrtc};
+    snprintf(ret_target->name, sizeof ret_target->name, "%s", name);
+}
+
 fa2_status fa2i_target_for(int arch, bool as_ptx, fa2i_target *ret_target)
 {
     const fa2i_nvrtc_table *nvrtc = NULL;

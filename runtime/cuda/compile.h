@@ -12,12 +12,18 @@
 typedef struct fa2i_target {
     char name[16];
     bool ptx;
-    int nvrtc; /* version of the compiler that was asked (1000 * major + 10 * minor); 0: none was */
+    int nvrtc; /* version of the compiler that was asked, or that made the code (1000 * major + 10 * minor); 0: none */
 } fa2i_target;
 
 /* The target for an SM: its cubin; PTX if as_ptx, or if NVRTC does not know the SM (then for the newest
  * one below it that NVRTC knows). FA2_E_NO_NVRTC; FA2_E_UNSUPPORTED if it knows none. */
 fa2_status fa2i_target_for(int arch, bool as_ptx, fa2i_target *ret_target);
+
+/* The target of code that there is, of a record: "sm_90" or "compute_90", by this NVRTC. */
+void fa2i_target_of(const char *name, int nvrtc, fa2i_target *ret_target);
+
+/* Is the target of this name PTX? */
+bool fa2i_target_is_ptx(const char *name);
 
 /* The artifact key: hash of source, compiler options, target, NVRTC version, class and recipe: variants that
  * differ in how they are launched alone, or in the class that they serve, have one source and several keys. */

@@ -116,7 +116,7 @@ void fa2i_field_print_about(const fa2i_gpu *gpu, const fa2i_nvml *nvml, const fa
     fprintf(out,
             ",\"arch\":%d,\"sm_count\":%d,\"memory_bytes\":%zu,\"cuda\":%d,\"nvrtc\":%d,"
             "\"modelled\":%s,\"driver\":",
-            card->arch, card->sm_count, gpu->memory_bytes, gpu->driver, gpu->nvrtc,
+            card->arch, card->sm_count, gpu->memory_bytes, gpu->driver, gpu->target.nvrtc,
             gpu->modelled ? "true" : "false");
     fa2i_json_string(out, nvml->driver[0] == '\0' ? NULL : nvml->driver);
     fprintf(out,

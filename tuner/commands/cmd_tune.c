@@ -55,7 +55,6 @@ static fa2_status read_device(fa2i_tune *tune)
     tune->has_uuid = gpu.has_uuid;
     tune->modelled = gpu.modelled;
     tune->compiles = gpu.compiles; /* what is tuned needs no NVRTC: fa2i_tune_plan */
-    tune->nvrtc = gpu.nvrtc;
     tune->target = gpu.target;
     return FA2_OK;
 }
@@ -241,7 +240,7 @@ static fa2_status begin_session(fa2i_tune *tune)
 {
     fa2i_session session = {.device = tune->device,
                             .driver = tune->driver,
-                            .nvrtc = tune->nvrtc,
+                            .nvrtc = tune->target.nvrtc,
                             .origin = "tune",
                             .modelled = tune->modelled};
     snprintf(session.generator, sizeof session.generator, "%s", fa2i_generator_id(tune->generator));

@@ -69,8 +69,8 @@ void fa2i_tune_print_start(const fa2i_tune *tune)
             "device %d: %s, sm_%d, %d SMs; driver for CUDA %d.%d, %sNVRTC %d.%d, code for %s\n",
             tune->options.device, tune->card.name, tune->card.arch, tune->card.sm_count,
             tune->driver / 1000, tune->driver % 1000 / 10,
-            tune->compiles ? "" : "no NVRTC here; compiled by ", tune->nvrtc / 1000,
-            tune->nvrtc % 1000 / 10, tune->target.name);
+            tune->compiles ? "" : "no NVRTC here; compiled by ", tune->target.nvrtc / 1000,
+            tune->target.nvrtc % 1000 / 10, tune->target.name);
     fprintf(stderr, "database %s, seed %d\n", fa2i_cache_path(tune->cache), FA2I_TUNE_SEED);
     fprintf(stderr, "%zu problem%s, %zu tuned already; %zu variant%s, %zu wanted now\n",
             tune->problem_count, fa2i_plural(tune->problem_count),
@@ -311,7 +311,7 @@ void fa2i_tune_print_json(const fa2i_tune *tune)
     fputs("{\"device\":", stdout);
     fa2i_json_string(stdout, tune->card.name);
     printf(",\"arch\":\"sm_%d\",\"sm_count\":%d,\"driver\":%d,\"nvrtc\":%d,\"database\":",
-           tune->card.arch, tune->card.sm_count, tune->driver, tune->nvrtc);
+           tune->card.arch, tune->card.sm_count, tune->driver, tune->target.nvrtc);
     fa2i_json_string(stdout, fa2i_cache_path(tune->cache));
     printf(",\"seed\":%d,\"compiled\":%zu,\"reused\":%zu,\"verified\":%zu,\"timed\":%zu,"
            "\"failed_while_timed\":%zu,\"left_out\":%zu,\"not_compiled\":%zu,\"decided_early\":%zu,"

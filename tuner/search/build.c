@@ -38,8 +38,7 @@ typedef struct group {
 
 typedef struct work {
     const fa2i_build *build;
-    fa2i_target target;
-    int nvrtc; /* whose keys kernels have; another's than of one that is here only where nothing is compiled */
+    fa2i_target target; /* another compiler's than of one that is here only where nothing is compiled */
     int64_t device, session;
     group *groups; /* at most one per shape */
     size_t group_count;
@@ -209,7 +208,7 @@ static fa2_status try_candidate(work *w, candidate *c)
     char *source = NULL;
     bool found = false;
     FA2_TRY(fa2i_generator_source(w->build->generator, c->variant.text, &source));
-    fa2i_compile_key_of(&c->variant, source, &w->target, w->nvrtc, &c->key);
+    fa2i_compile_key_of(&c->variant, source, &w->target, w->target.nvrtc, &c->key);
     FA2_TRY(find_stored(w, c, &found));
     w->result.reused += found;
     if (found)
@@ -366,7 +365,6 @@ static fa2_status find_target(work *w)
 {
     const fa2_status st = fa2i_target_for(w->result.card.arch, false, &w->target);
     memcpy(w->result.target, w->target.name, sizeof w->result.target);
-    w->nvrtc = w->target.nvrtc;
     return st;
 }
 
@@ -374,15 +372,17 @@ static fa2_status find_target(work *w)
  * nothing is. */
 static fa2_status find_target_without(work *w)
 {
+    char name[sizeof w->target.name];
+    int nvrtc = 0;
     fa2_status st = find_target(w);
     if (st != FA2_E_NO_NVRTC)
         return st;
     st = fa2i_cache_device(w->build->cache, &w->result.card, false, &w->device);
     if (st == FA2_OK)
-        st = fa2i_cache_get_compiler(w->build->cache, w->device, &w->nvrtc, w->target.name);
+        st = fa2i_cache_get_compiler(w->build->cache, w->device, &nvrtc, name);
     if (st != FA2_OK)
         return find_target(w); /* says what is missing */
-    w->target.ptx = strncmp(w->target.name, "compute_", 8) == 0;
+    fa2i_target_of(name, nvrtc, &w->target);
     memcpy(w->result.target, w->target.name, sizeof w->result.target);
     return FA2_OK;
 }
@@ -392,7 +392,7 @@ static fa2_status begin_session(work *w)
     fa2i_cache *cache = w->build->cache;
     fa2i_session session = {.origin = "build", .modelled = true};
     fa2_status st = FA2_OK;
-    session.nvrtc = w->nvrtc;
+    session.nvrtc = w->target.nvrtc;
     FA2_TRY(fa2i_cache_device(cache, &w->result.card, false, &w->device));
     session.device = w->device;
     snprintf(session.generator, sizeof session.generator, "%s",

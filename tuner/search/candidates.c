@@ -148,7 +148,7 @@ static void *write_sources(void *argument)
         char *text = NULL;
         s->status = fa2i_generator_source(own->generator, s->variant->text, &text);
         if (s->status == FA2_OK)
-            fa2i_compile_key_of(s->variant, text, &w->asked->target, w->asked->nvrtc, &s->key);
+            fa2i_compile_key_of(s->variant, text, &w->asked->target, w->asked->target.nvrtc, &s->key);
         else
             snprintf(s->message, sizeof s->message, "%s", fa2_last_message());
         fa2i_free(text);

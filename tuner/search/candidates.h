@@ -14,8 +14,7 @@
 /* What they are listed for, and by. */
 typedef struct fa2i_candidates_for {
     const fa2i_card *card;
-    fa2i_target target;
-    int nvrtc; /* of the keys: fa2i_compile_key_of */
+    fa2i_target target; /* its nvrtc is that of the keys: fa2i_compile_key_of */
     int threads;
     const volatile sig_atomic_t *stop; /* as of fa2i_generator_create_stoppable */
 } fa2i_candidates_for;

@@ -42,8 +42,8 @@ static void work_done(work *w)
 static fa2_status target_here(const char *name, fa2i_target *ret_target)
 {
     const char *number = strchr(name, '_');
-    const bool ptx = strncmp(name, "compute_", 8) == 0;
-    return fa2i_target_for(number == NULL ? 0 : (int)strtol(number + 1, NULL, 10), ptx, ret_target);
+    return fa2i_target_for(number == NULL ? 0 : (int)strtol(number + 1, NULL, 10), fa2i_target_is_ptx(name),
+                           ret_target);
 }
 
 /* A wrong number makes the kernel read or write outside of its tensors. FA2_E_UNSUPPORTED: it is another kernel. */

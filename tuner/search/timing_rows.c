@@ -140,7 +140,7 @@ static void add_left_out(const fa2i_timing *t, batch *b)
             continue;
         fa2i_kernel *record = &b->records[i];
         *record = k->kernel;
-        record->nvrtc = tune->nvrtc;
+        record->nvrtc = tune->target.nvrtc;
         memcpy(record->target, tune->target.name, sizeof record->target);
         snprintf(record->generator, sizeof record->generator, "%s",
                  fa2i_generator_id(tune->generator));

@@ -94,13 +94,13 @@ typedef struct fa2i_tune {
     size_t memory_bytes; /* of the device */
     fa2i_target target;
     bool modelled; /* the device is software: its times are modelled */
-    bool compiles; /* NVRTC is here; if not, target and nvrtc are those of stored kernels */
+    bool compiles; /* NVRTC is here; if not, target is that of stored kernels */
     unsigned char uuid[16]; /* of the device */
     bool has_uuid;
     fa2i_turn turn, launches; /* tune_share.c */
     bool shared;              /* another tuner was seen on the device */
     bool beside;              /* another one takes problems of the same database */
-    int driver, nvrtc;
+    int driver;
     int threads; /* for compiling and for references */
     int64_t device, session;
     fa2i_tune_kernel *kernels;

@@ -246,9 +246,7 @@ static fa2_status find_compiler(fa2i_tune *tune, const fa2_problem *problem)
     FA2_TRY(fa2i_cache_get_winner(tune->cache, tune->device, id, &winner));
     FA2_TRY(fa2i_cache_get_kernel(tune->cache, &winner.kernel, fa2i_op_abi(problem), false,
                                   &kernel));
-    tune->nvrtc = kernel.nvrtc;
-    memcpy(tune->target.name, kernel.target, sizeof tune->target.name);
-    tune->target.ptx = strncmp(kernel.target, "compute_", 8) == 0;
+    fa2i_target_of(kernel.target, kernel.nvrtc, &tune->target);
 done:
     fa2i_kernel_done(&kernel);
     return st == FA2_E_NOT_FOUND ? FA2_OK : st;
@@ -259,15 +257,18 @@ done:
 static fa2_status borrow_compiler(fa2i_tune *tune)
 {
     const fa2i_nvrtc_table *nvrtc = NULL;
+    char name[sizeof tune->target.name];
+    int version = 0;
     fa2_status st = FA2_OK;
-    for (size_t i = 0; st == FA2_OK && tune->nvrtc == 0 && i < tune->options.shapes.count; i++)
+    for (size_t i = 0; st == FA2_OK && tune->target.nvrtc == 0 && i < tune->options.shapes.count; i++)
         st = find_compiler(tune, &tune->options.shapes.items[i]);
-    if (st != FA2_OK || tune->nvrtc != 0)
+    if (st != FA2_OK || tune->target.nvrtc != 0)
         return st;
-    st = fa2i_cache_get_compiler(tune->cache, tune->device, &tune->nvrtc, tune->target.name);
+    st = fa2i_cache_get_compiler(tune->cache, tune->device, &version, name);
     if (st == FA2_E_NOT_FOUND)
         return fa2i_nvrtc_get(&nvrtc); /* says what is missing */
-    tune->target.ptx = strncmp(tune->target.name, "compute_", 8) == 0;
+    if (st == FA2_OK)
+        fa2i_target_of(name, version, &tune->target);
     return st;
 }
 
@@ -295,7 +296,6 @@ static fa2_status list_problems(fa2i_tune *tune)
     fa2i_candidates *lists = NULL;
     const fa2i_candidates_for asked = {.card = &tune->card,
                                        .target = tune->target,
-                                       .nvrtc = tune->nvrtc,
                                        .threads = tune->threads,
                                        .stop = tune->stop};
     FA2_TRY(fa2i_candidates_list(shapes->items, shapes->count, &asked, &lists));

@@ -25,13 +25,10 @@ fa2_status fa2i_gpu_read(int ordinal, fa2i_gpu *ret_gpu)
     fa2_status st = FA2_OK;
     fa2i_gpu gpu = {.ordinal = ordinal};
     const fa2i_nvrtc_table *nvrtc = NULL;
-    int major = 0, minor = 0;
 
     FA2_TRY(read_driver(&gpu));
     st = fa2i_nvrtc_get(&nvrtc);
     gpu.compiles = st == FA2_OK;
-    if (gpu.compiles && nvrtc->version(&major, &minor) == NVRTC_SUCCESS)
-        gpu.nvrtc = 1000 * major + 10 * minor;
     if (gpu.compiles)
         st = fa2i_target_for(gpu.card.arch, gpu.modelled, &gpu.target);
     else if (st == FA2_E_NO_NVRTC) /* kernels of a database need none */

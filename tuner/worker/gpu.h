@@ -15,8 +15,7 @@ typedef struct fa2i_gpu {
     unsigned char uuid[16];
     bool has_uuid;
     bool modelled; /* the device is software: its times are modelled, and it takes PTX only */
-    bool compiles; /* NVRTC is here: nvrtc and target count */
-    int nvrtc;     /* 1000 * major + 10 * minor */
+    bool compiles; /* NVRTC is here: target counts */
     fa2i_target target;
 } fa2i_gpu;
 
