@@ -30,6 +30,11 @@ typedef void (*fa2i_log_fn)(void *user, const char *message);
  * caller (fa2i_free). */
 fa2_status fa2i_cache_default_path(char **ret_path);
 
+/* What SQLite and this fa2 may keep beside a database is called as it is, with one of these behind; NULL ends them.
+ * The first are the journals, in which may lie what the file itself does not have yet, and the others of SQLite. */
+enum { FA2I_CACHE_JOURNALS = 2, FA2I_CACHE_SQLITE_FILES = 3 };
+extern const char *const fa2i_cache_side_files[];
+
 /* Open, check and, for writing, migrate forward. FA2_E_NOT_FOUND: FA2I_CACHE_READ and no
  * such file. FA2_E_DATABASE: not an fa2 database, made by a newer fa2, damaged, writable by others,
  * not readable or not writable; the message says which and what to do. log may be NULL. */
@@ -42,6 +47,9 @@ fa2_status fa2i_cache_check_writable(const char *path);
 
 /* Write what it holds into another file, which is empty or not there. */
 fa2_status fa2i_cache_copy(fa2i_cache *cache, const char *path);
+
+/* Remove a database that nobody has open, with what is kept beside it. */
+void fa2i_cache_remove(const char *path);
 
 /* An empty database that is in memory only, for reading what is not there. path: for messages. */
 fa2_status fa2i_cache_open_empty(const char *path, fa2i_cache **ret_cache);

@@ -37,10 +37,10 @@ static char *path_of(fa2i_cache *cache)
     const char *database = sqlite3_db_filename(cache->db, "main");
     if (database == NULL || database[0] == '\0') /* no file: nobody else works on it */
         return NULL;
-    const size_t bytes = strlen(database) + sizeof "-claims";
+    const size_t bytes = strlen(database) + sizeof FA2I_CLAIMS_SUFFIX;
     char *path = fa2i_alloc(bytes);
     if (path != NULL)
-        snprintf(path, bytes, "%s-claims", database);
+        snprintf(path, bytes, "%s" FA2I_CLAIMS_SUFFIX, database);
     return path;
 }
 

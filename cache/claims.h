@@ -13,6 +13,8 @@
 
 #include "cache/cache.h"
 
+#define FA2I_CLAIMS_SUFFIX "-claims"
+
 /* Take the claim on this work, without waiting. false: another process has it. */
 bool fa2i_cache_claim(fa2i_cache *cache, const fa2i_key *work);
 

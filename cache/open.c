@@ -105,14 +105,13 @@ static fa2_status immutable_uri(const char *resolved, char **ret_uri)
 /* Is there a journal or a log that a reader would have to take into account? */
 static fa2_status has_journal(const char *resolved, bool *ret_has)
 {
-    static const char *const suffixes[] = {"-journal", "-wal"};
     fa2_status st = FA2_OK;
     bool has = false;
-    for (size_t i = 0; st == FA2_OK && i < sizeof suffixes / sizeof suffixes[0]; i++) {
+    for (size_t i = 0; st == FA2_OK && i < FA2I_CACHE_JOURNALS; i++) {
         fa2i_text text = {0};
         char *file = NULL;
         struct stat info;
-        fa2i_text_add(&text, "%s%s", resolved, suffixes[i]);
+        fa2i_text_add(&text, "%s%s", resolved, fa2i_cache_side_files[i]);
         st = fa2i_text_take(&text, &file);
         if (st == FA2_OK && stat(file, &info) == 0 && info.st_size > 0)
             has = true;

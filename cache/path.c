@@ -8,6 +8,7 @@
  *   which SQLite would play back into it.
  */
 #define _XOPEN_SOURCE 700 /* realpath */
+#include "cache/claims.h"
 #include "cache/internal.h"
 
 #include <errno.h>
@@ -91,10 +92,33 @@ static fa2_status check_folder(const char *name, const char *folder, int cause)
     return FA2_OK;
 }
 
-/* One folder of a database's path, which may be there. */
-static fa2_status create_folder(const char *name, const char *folder)
+/* name: of the database. *ret_end, which is false: no other folder need be visited. */
+typedef fa2_status (*visit_fn)(const char *name, const char *folder, bool *ret_end);
+
+/* The folders of a file, the outermost first. *ret_end: as the last visit left it. */
+static fa2_status visit_folders(const char *path, visit_fn visit, bool *ret_end)
+{
+    fa2_status st = FA2_OK;
+    *ret_end = false;
+    if (path[0] == '\0')
+        return fa2i_fail(FA2_E_INVALID, "the name of the database is empty");
+    char *copy = fa2i_strdup(path);
+    if (copy == NULL)
+        return fa2i_fail(FA2_E_MEMORY, "out of memory");
+    for (char *slash = strchr(copy + 1, '/'); st == FA2_OK && !*ret_end && slash != NULL;
+         slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        st = visit(path, copy, ret_end);
+        *slash = '/';
+    }
+    fa2i_free(copy);
+    return st;
+}
+
+static fa2_status create_folder(const char *name, const char *folder, bool *ret_end)
 {
     struct stat info;
+    (void)ret_end;
     if (stat(folder, &info) == 0) /* what is no folder is noticed behind it */
         return FA2_OK;
     const fa2_status st = check_folder(name, folder, errno);
@@ -105,31 +129,13 @@ static fa2_status create_folder(const char *name, const char *folder)
     return FA2_OK;
 }
 
-/* The folders of a file. */
-static fa2_status create_folders(const char *path)
-{
-    fa2_status st = FA2_OK;
-    char *copy = fa2i_strdup(path);
-    if (copy == NULL)
-        return fa2i_fail(FA2_E_MEMORY, "out of memory");
-    for (char *slash = strchr(copy + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
-        *slash = '\0';
-        FA2_TRY(create_folder(path, copy));
-        *slash = '/';
-    }
-done:
-    fa2i_free(copy);
-    return st;
-}
-
 fa2_status fa2i_path_create(const char *path, bool *ret_created)
 {
     struct stat info;
-    if (path[0] == '\0')
-        return fa2i_fail(FA2_E_INVALID, "the name of the database is empty");
+    bool end = false;
     if (stat(path, &info) == 0)
         return FA2_OK;
-    fa2_status st = create_folders(path);
+    const fa2_status st = visit_folders(path, create_folder, &end);
     if (st != FA2_OK)
         return st;
     int file = open(path, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
@@ -155,26 +161,22 @@ static fa2_status check_place(const char *name, const char *path, const char *wh
     return cause == 0 ? FA2_OK : cannot_create(name, what, cause);
 }
 
-fa2_status fa2i_path_check_creatable(const char *path)
+/* The first one that is missing; the others come into it. */
+static fa2_status check_missing(const char *name, const char *folder, bool *ret_end)
 {
     struct stat info;
-    fa2_status st = FA2_OK;
-    char *copy = fa2i_strdup(path);
-    if (copy == NULL)
-        return fa2i_fail(FA2_E_MEMORY, "out of memory");
-    for (char *slash = strchr(copy + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
-        *slash = '\0';
-        if (stat(copy, &info) != 0) { /* the first one that is missing; the others come into it */
-            FA2_TRY(check_folder(path, copy, errno));
-            st = check_place(path, copy, copy);
-            goto done;
-        }
-        *slash = '/';
-    }
-    st = check_place(path, path, "the database");
-done:
-    fa2i_free(copy);
-    return st;
+    if (stat(folder, &info) == 0)
+        return FA2_OK;
+    *ret_end = true;
+    const fa2_status st = check_folder(name, folder, errno);
+    return st == FA2_OK ? check_place(name, folder, folder) : st;
+}
+
+fa2_status fa2i_path_check_creatable(const char *path)
+{
+    bool missing = false;
+    const fa2_status st = visit_folders(path, check_missing, &missing);
+    return st == FA2_OK && !missing ? check_place(path, path, "the database") : st;
 }
 
 static bool may_chmod(const struct stat *info)
@@ -209,16 +211,29 @@ static fa2_status check_owner(const char *name, const char *file, const struct s
     return FA2_OK;
 }
 
-/* The journals that SQLite would believe. */
+const char *const fa2i_cache_side_files[] = {"-journal", "-wal", "-shm", FA2I_CLAIMS_SUFFIX, NULL};
+
+void fa2i_cache_remove(const char *path)
+{
+    unlink(path);
+    for (const char *const *suffix = fa2i_cache_side_files; *suffix != NULL; suffix++) {
+        fa2i_text text = {0};
+        fa2i_text_add(&text, "%s%s", path, *suffix);
+        if (!text.failed)
+            unlink(text.data);
+        fa2i_text_done(&text);
+    }
+}
+
+/* The files that SQLite would believe. */
 static fa2_status check_side_files(const char *name, const char *resolved)
 {
-    static const char *const suffixes[] = {"-journal", "-wal", "-shm"};
     fa2_status st = FA2_OK;
-    for (size_t i = 0; st == FA2_OK && i < sizeof suffixes / sizeof suffixes[0]; i++) {
+    for (size_t i = 0; st == FA2_OK && i < FA2I_CACHE_SQLITE_FILES; i++) {
         fa2i_text text = {0};
         char *file = NULL;
         struct stat info;
-        fa2i_text_add(&text, "%s%s", resolved, suffixes[i]);
+        fa2i_text_add(&text, "%s%s", resolved, fa2i_cache_side_files[i]);
         st = fa2i_text_take(&text, &file);
         if (st == FA2_OK && stat(file, &info) == 0)
             st = check_owner(name, file, &info);

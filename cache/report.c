@@ -134,7 +134,7 @@ static const extra of_winners[] = {{"damaged", damaged_column},
                                    {NULL, NULL}};
 static const extra of_measurements[] = {{"other_version", FA2I_OTHER_VERSION_OF("measurements.key")},
                                         {NULL, NULL}};
-static const extra none[] = {{NULL, NULL}};
+static const extra no_extras[] = {{NULL, NULL}};
 
 /* What is read: a view, how its rows are chosen and ordered, and what is shown besides. */
 typedef struct query {
@@ -236,14 +236,14 @@ static fa2_status list_alone(fa2i_cache *cache, const query *q, fa2i_row_fn row,
 fa2_status fa2i_cache_list_all_measurements(fa2i_cache *cache, const fa2i_filter *filter,
                                             fa2i_row_fn row, void *user)
 {
-    const query q = {"measurements", measurements_from, measurements_order, filter, none};
+    const query q = {"measurements", measurements_from, measurements_order, filter, no_extras};
     return list_alone(cache, &q, row, user);
 }
 
 fa2_status fa2i_cache_list_devices(fa2i_cache *cache, fa2i_row_fn row, void *user)
 {
     const query q = {"device", " FROM device WHERE true", " ORDER BY name, arch, real, id",
-                     NULL, none};
+                     NULL, no_extras};
     return list_alone(cache, &q, row, user);
 }
 
@@ -254,7 +254,7 @@ fa2_status fa2i_cache_list_sessions(fa2i_cache *cache, fa2i_row_fn row, void *us
         " s.driver, s.nvrtc, s.generator, coalesce(m.count, 0) AS measurements, s.id"
         " FROM session s JOIN device d ON d.id = s.device LEFT JOIN (SELECT session,"
         " count(*) AS count FROM measurement GROUP BY session) m ON m.session = s.id) WHERE true";
-    const query q = {"session", from, " ORDER BY started_at, id", NULL, none};
+    const query q = {"session", from, " ORDER BY started_at, id", NULL, no_extras};
     return list_alone(cache, &q, row, user);
 }
 

@@ -53,6 +53,8 @@ static void test_created(fixture *f)
 {
     char path[200];
     check_refused(f->path, FA2I_CACHE_READ, FA2_E_NOT_FOUND, "no such database");
+    check_refused("", FA2I_CACHE_WRITE, FA2_E_INVALID, "the name of the database is empty");
+    CHECK_EQ(fa2i_cache_check_writable(""), FA2_E_INVALID);
     snprintf(path, sizeof path, "%s", inside(f, "new/folders/fa2.db"));
     /* Only an existing home gets folders, and nobody else's places do. */
     unsetenv("XDG_CACHE_HOME");

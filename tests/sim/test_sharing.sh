@@ -114,7 +114,7 @@ export FA2_CAPTURE
 call 1 1 2 48 16 1
 has err "FA2_CAPTURE=/nonexistent/calls.csv: it cannot be written (No such file or directory)"
 unset FA2_CAPTURE
-TMPDIR=/nonexistent run 2 --device 0 -- "$client" 1 2 48 16 1
+TMPDIR=/nonexistent run 1 --device 0 -- "$client" 1 2 48 16 1
 has err "TMPDIR can name a folder"
 # SIGTERM ends both; what was counted before is not tuned then.
 "$tune" --device 0 -- sh -c 'trap "echo told >told; exit 1" TERM; touch started; while :; do sleep 0.1; done' \

@@ -62,48 +62,50 @@ fa2_status fa2i_database_check_writable(const char *path)
 
 #define COPY_NAME "/fa2.db"
 
-fa2_status fa2i_database_copy(fa2i_cache *cache, char **ret_path)
+/* *ret_path: where the copy is to be, in a new folder; the caller's. */
+static fa2_status make_place(char **ret_path)
 {
     const char *temporary = getenv("TMPDIR");
-    fa2_status st = FA2_OK;
     char *path = NULL;
     fa2i_text text = {0};
     fa2i_text_add(&text, "%s/fa2-dry-XXXXXX" COPY_NAME,
                   temporary != NULL && temporary[0] != '\0' ? temporary : "/tmp");
+    fa2_status st = FA2_OK;
     FA2_TRY(fa2i_text_take(&text, &path));
     char *name = path + strlen(path) - strlen(COPY_NAME);
     *name = '\0';
-    if (mkdtemp(path) == NULL) {
-        st = fa2i_fail(FA2_E_INVALID, "%s: %s; TMPDIR can name a folder", path, strerror(errno));
-        fa2i_free(path);
-        return st;
-    }
+    if (mkdtemp(path) == NULL)
+        FA2_TRY(fa2i_fail(FA2_E_IO, "%s: %s; TMPDIR can name a folder", path, strerror(errno)));
     *name = '/';
-    st = fa2i_cache_copy(cache, path);
-    if (st == FA2_OK && chmod(path, S_IRUSR | S_IWUSR) != 0) /* whatever the mask: others' are refused */
-        st = fa2i_fail(FA2_E_IO, "%s: %s", path, strerror(errno));
-    if (st == FA2_OK)
-        *ret_path = path;
-    else
-        fa2i_database_remove_copy(path);
+    *ret_path = path;
+    path = NULL;
 done:
+    fa2i_free(path);
+    return st;
+}
+
+fa2_status fa2i_database_copy(fa2i_cache *cache, char **ret_path)
+{
+    fa2_status st = FA2_OK;
+    char *path = NULL;
+    FA2_TRY(make_place(&path));
+    FA2_TRY(fa2i_cache_copy(cache, path));
+    if (chmod(path, S_IRUSR | S_IWUSR) != 0) /* whatever the mask: others' are refused */
+        FA2_TRY(fa2i_fail(FA2_E_IO, "%s: %s", path, strerror(errno)));
+    *ret_path = path;
+    path = NULL;
+done:
+    fa2i_database_remove_copy(path);
     return st;
 }
 
 void fa2i_database_remove_copy(char *path)
 {
-    static const char *const suffixes[] = {"", "-journal", "-wal", "-shm", "-claims"};
-    for (size_t i = 0; path != NULL && i < sizeof suffixes / sizeof *suffixes; i++) {
-        fa2i_text text = {0};
-        fa2i_text_add(&text, "%s%s", path, suffixes[i]);
-        if (!text.failed)
-            unlink(text.data);
-        fa2i_text_done(&text);
-    }
-    if (path != NULL) {
-        path[strlen(path) - strlen(COPY_NAME)] = '\0';
-        rmdir(path);
-    }
+    if (path == NULL)
+        return;
+    fa2i_cache_remove(path);
+    path[strlen(path) - strlen(COPY_NAME)] = '\0';
+    rmdir(path);
     fa2i_free(path);
 }
 

@@ -17,8 +17,9 @@ fa2_status fa2i_database_open_or_empty(const char *path, bool *ret_absent, fa2i_
 /* What opening it for writing would fail with, of which a dry run warns: nothing is made. */
 fa2_status fa2i_database_check_writable(const char *path);
 
-/* A copy of its own, in a folder of temporary files. *ret_path belongs to the caller, whose
- * fa2i_database_remove_copy removes it with all that SQLite keeps beside it (NULL: nothing). */
+/* A copy of this database alone, in a new folder of temporary files. *ret_path belongs to the caller, whose
+ * fa2i_database_remove_copy removes it with all that is kept beside it (NULL: nothing). FA2_E_IO: there can be no
+ * such folder. */
 fa2_status fa2i_database_copy(fa2i_cache *cache, char **ret_path);
 void fa2i_database_remove_copy(char *path);
 

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "cache/cache.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/text.h"
 
@@ -105,12 +106,11 @@ static fa2_status refuse_link(const char *path, bool dangling)
  * taken for it. */
 static fa2_status check_no_side_file(const char *path)
 {
-    static const char *const suffixes[] = {"-journal", "-wal", "-shm", "-claims"};
     const size_t length = strlen(path);
-    for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++) {
-        const size_t tail = strlen(suffixes[i]);
+    for (const char *const *suffix = fa2i_cache_side_files; *suffix != NULL; suffix++) {
+        const size_t tail = strlen(*suffix);
         struct stat info;
-        if (length <= tail || strcmp(path + length - tail, suffixes[i]) != 0)
+        if (length <= tail || strcmp(path + length - tail, *suffix) != 0)
             continue;
         char *database = fa2i_strdup(path);
         if (database == NULL)

@@ -56,7 +56,7 @@ static fa2_status make_file(capture_file *file)
     const int descriptor = mkstemp(file->path);
     if (descriptor < 0) {
         const fa2_status failed =
-            fa2i_fail(FA2_E_INVALID, "%s: %s; TMPDIR can name a folder, FA2_CAPTURE a file",
+            fa2i_fail(FA2_E_IO, "%s: %s; TMPDIR can name a folder, FA2_CAPTURE a file",
                       file->path, strerror(errno));
         file->own = false;
         return failed;
@@ -169,7 +169,7 @@ typedef struct variable {
 } variable;
 
 /* value: NULL leaves it as it is. After an error it is as it was. */
-static fa2_status set(variable *v, const char *value)
+static fa2_status variable_set(variable *v, const char *value)
 {
     const char *given = getenv(v->name);
     if (value == NULL)
@@ -181,7 +181,7 @@ static fa2_status set(variable *v, const char *value)
                       : fa2i_fail(FA2_E_MEMORY, "cannot set %s for the program: %s", v->name, strerror(errno));
 }
 
-static void set_back(variable *v)
+static void variable_set_back(variable *v)
 {
     if (v->changed && v->before != NULL)
         setenv(v->name, v->before, 1);
@@ -191,8 +191,8 @@ static void set_back(variable *v)
 }
 
 /* Start it and wait. Ctrl-C on a terminal is sent to both; here it is ignored meanwhile. */
-static fa2_status run(char **argv, const char *capture, const char *database, bool to_stderr,
-                      const volatile sig_atomic_t *stop, bool *ret_failed)
+static fa2_status run_to_its_end(char **argv, const char *capture, const char *database, bool to_stderr,
+                                 const volatile sig_atomic_t *stop, bool *ret_failed)
 {
     pid_t pid = 0;
     char *whole = NULL;
@@ -208,11 +208,11 @@ static fa2_status run(char **argv, const char *capture, const char *database, bo
     variable variables[] = {{.name = "FA2_CAPTURE"}, {.name = "FA2_DB"}};
     const char *const values[] = {capture, whole};
     for (size_t i = 0; st == FA2_OK && i < 2; i++)
-        st = set(&variables[i], values[i]);
+        st = variable_set(&variables[i], values[i]);
     if (st == FA2_OK)
         st = start(argv, to_stderr, &pid);
     for (size_t i = 0; i < 2; i++)
-        set_back(&variables[i]);
+        variable_set_back(&variables[i]);
     fa2i_free(whole);
     if (st == FA2_OK)
         *ret_failed = say_how_it_ended(argv[0], wait_for(pid, stop));
@@ -227,7 +227,7 @@ fa2_status fa2i_program_run(char **argv, const char *database, bool to_stderr, c
     fa2_status st = FA2_OK;
     capture_file file = {0};
     FA2_TRY(make_file(&file));
-    FA2_TRY(run(argv, file.path, database, to_stderr, stop, ret_failed));
+    FA2_TRY(run_to_its_end(argv, file.path, database, to_stderr, stop, ret_failed));
     if (*stop == 0)
         FA2_TRY(read_problems(&file, argv[0], shapes));
 done:

@@ -17,7 +17,8 @@
  * Ctrl-C is for the program, whose end is waited for; when *stop becomes nonzero (SIGTERM, SIGHUP)
  * the program gets SIGTERM, and nothing is added. *ret_failed: it ended with another status than
  * 0, which was said on standard error. FA2_E_INVALID: it could not be started, or the capture's
- * file is no good; FA2_E_NOT_FOUND: it never called fa2, and shapes are empty. */
+ * file is no good; FA2_E_IO: there can be no capture; FA2_E_NOT_FOUND: it never called fa2, and
+ * shapes are empty. */
 fa2_status fa2i_program_run(char **argv, const char *database, bool to_stderr, const volatile sig_atomic_t *stop,
                             fa2i_shapes *shapes, bool *ret_failed);
 
