@@ -169,6 +169,7 @@ fa2_status fa2i_cache_kernels_without_image(fa2i_cache *cache, fa2i_kernel **ret
         cache,
         "SELECT " FA2I_KERNEL_COLUMNS " FROM kernel k "
         "WHERE k.outcome <> 'compile_error' AND k.id IN (SELECT kernel FROM winner) "
+        "AND k.id NOT IN (" FA2I_REFUTED_KERNELS ") AND k.id NOT IN (" FA2I_OTHER_KERNELS ") "
         "AND (k.id NOT IN (SELECT kernel FROM image) OR k.id IN (" FA2I_DAMAGED_IMAGES
         " AND i.kernel IN (SELECT kernel FROM winner))) ORDER BY k.id",
         NULL, 0, &stmt));

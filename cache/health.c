@@ -44,9 +44,6 @@ static const char misfiled_table[] =
     "AND s.id = " table ".session AND (p.class <> k.class OR s.device <> d.id "                    \
     "OR NOT " FA2I_TARGET_FITS "))"
 
-/* Kernels of another version of fa2. */
-#define OTHERS "(SELECT id FROM kernel WHERE fa2_other_version(class, recipe))"
-
 /* fault: what is wrong with the first row with a value that cannot be. */
 static fa2_status examine_rows(fa2i_cache *cache, fa2i_cache_health *health, char *fault,
                                size_t fault_bytes)
@@ -62,12 +59,11 @@ static fa2_status examine_rows(fa2i_cache *cache, fa2i_cache_health *health, cha
              "measurement") ") + (SELECT count(*) FROM temp.misfiled)",
          &health->misfits},
         {"SELECT count(*) FROM winner WHERE (kernel NOT IN (SELECT kernel FROM image) "
-         "OR kernel IN (" FA2I_DAMAGED_IMAGES ")) AND kernel NOT IN " OTHERS,
+         "OR kernel IN (" FA2I_DAMAGED_IMAGES ")) AND kernel NOT IN (" FA2I_OTHER_KERNELS
+         ") AND kernel NOT IN (" FA2I_REFUTED_KERNELS ")",
          &health->without_code},
-        {"SELECT count(*) FROM winner WHERE kernel IN " OTHERS, &health->other_version},
-        {"SELECT count(*) FROM winner WHERE kernel IN "
-         "(SELECT kernel FROM verification WHERE outcome <> 'ok')",
-         &health->refuted},
+        {"SELECT count(*) FROM winner WHERE kernel IN (" FA2I_OTHER_KERNELS ")", &health->other_version},
+        {"SELECT count(*) FROM winner WHERE kernel IN (" FA2I_REFUTED_KERNELS ")", &health->refuted},
     };
     fa2_status st = fa2i_sql_script(cache, misfiled_table);
     if (st == FA2_OK)

@@ -205,6 +205,11 @@ void fa2i_seal_of(const fa2i_kernel *kernel, fa2i_key *ret_seal);
 /* Make both functions known to SQL; SQLite's result code. */
 int fa2i_seal_register(sqlite3 *db);
 
+/* Kernels that no call takes, and why: a card's verification refuted them; they are of another version of fa2
+ * (cache/versions.h). */
+#define FA2I_REFUTED_KERNELS "SELECT kernel FROM verification WHERE outcome <> 'ok'"
+#define FA2I_OTHER_KERNELS   "SELECT id FROM kernel WHERE fa2_other_version(class, recipe)"
+
 /* Kernels whose code is not what their seal says, or is not there; a further condition may follow.
  * Rows are found by their ids: no index has a say. */
 #define FA2I_DAMAGED_IMAGES                                                                        \

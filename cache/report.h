@@ -80,8 +80,8 @@ fa2_status fa2i_cache_import(fa2i_cache *cache, FILE *in, const char *name, fa2i
                              void *user, fa2i_import_counts *ret_counts);
 
 /* Kernels that winners refer to and that have no image, or a damaged one, for compiling; not those
- * that are known not to compile. *ret_kernels (array of records without images) belongs to the
- * caller: fa2i_kernel_done each, then fa2i_free. */
+ * that are known not to compile, nor those that no call takes: refuted, or of another version of fa2.
+ * *ret_kernels (array of records without images) belongs to the caller: fa2i_kernel_done each, then fa2i_free. */
 fa2_status fa2i_cache_kernels_without_image(fa2i_cache *cache, fa2i_kernel **ret_kernels,
                                             size_t *ret_count);
 
@@ -100,7 +100,7 @@ typedef struct fa2i_cache_health {
     size_t misfits;        /* winners and measurements of a kernel of another class than that of the
                             * problem, or for another SM than the device's, or of another device's
                             * session; and problems that are not of the class in their row */
-    size_t without_code;   /* winners of this version whose kernel has no image, or a damaged one */
+    size_t without_code;   /* winners that a call could take, whose kernel has no image, or a damaged one */
     size_t other_version;  /* winners of another version of fa2: no call takes them */
     size_t refuted;        /* winners that a device found wrong: no call takes them */
     bool intact;           /* SQLite's own check */

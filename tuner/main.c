@@ -107,8 +107,8 @@ static const fa2i_command commands[] = {
      "which kernel the runtime would take, and why",
      "Shows the kernel, the rule that chose it, the cost model's view of the candidates and what "
      "was\n"
-     "rejected. Compiles nothing; --arch needs no GPU. Where the call would fail, says so, and exits "
-     "with 1.\n\n"
+     "rejected. Compiles nothing; --arch needs no GPU. Where the call would fail, says so: exit status\n"
+     "1, of several SMs where it fails on all.\n\n"
      "  --device N        decide for this device\n"
      "  --arch LIST       decide for the cards that stand for these SMs: sm_86; sm_80,sm_90; native: the\n"
      "                    devices here; all: whatever this NVRTC compiles for\n"
@@ -154,7 +154,9 @@ static const fa2i_command commands[] = {
      "Winners\n"
      "whose code is lost or damaged stay, with what was measured, and are compiled again if NVRTC "
      "is\n"
-     "found.\n\n" DB_HELP JOBS_HELP},
+     "found; those that no call takes (refuted, or of another version of fa2) are left as they are.\n"
+     "Exit status 1 when no code can be made here for a winner: this fa2 does not know its variant,\n"
+     "or this NVRTC not its SM.\n\n" DB_HELP JOBS_HELP},
     {"field-report", fa2i_cmd_field_report,
      "FILE (--device N [--budget SECONDS] [--jobs N] | --check)",
      "one file about a card: for those who cannot touch it",

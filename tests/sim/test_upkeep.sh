@@ -206,6 +206,12 @@ lacks out state
 run 0 show --db old.db --shape $old
 has out "won in another version of fa2; no call takes it"
 lacks out "*"
+cp old.db failed.db # by what a variant failed is said of any version
+sqlite3 failed.db "update measurement set outcome = 'fault', n = 0, min_us = 0, q1_us = 0, median_us = 0, q3_us = 0,
+    detail = 'an illegal address' where kernel not in (select kernel from winner)"
+run 0 show --db failed.db --shape $old
+has out "an illegal address"
+has out "won in another version of fa2; no call takes it"
 run 0 show --db old.db --shape $old --json
 json "all(e['other_version'] == 1 for e in d)"
 run 0 show --db whole.db --shape $shape
@@ -216,16 +222,17 @@ has out "winners without code 0, refuted 0, of another version 1,"
 has err "winners of another version of fa2, which no call takes: 1; fa2-tune list shows them, and tuning their problems"
 run 1 check --db old.db --json
 json "d['other_version'] == 1"
-run 1 gc --db old.db
-has out "compiled 0 of 1 kernel of winners without code"
-has err "is of another version of fa2, which computes or launches such kernels otherwise"
-has err "for 1 kernel no code can be made here: tune the problems again that it won, or fa2-tune forget --variant TEXT"
+run 0 gc --db old.db # it is left alone
+lacks out "without code"
+empty err
+run 1 check --db old.db
 rows="select group_concat(hex(key) || recipe) from (select * from kernel join winner on kernel = id)"
 is "$rows" "$(sqlite3 before.db "$rows")" old.db
 run 0 export old.jsonl --db old.db
-run 1 import old.jsonl --db new.db
-has out "compiled 0 of 1 kernel without code here"
-has err "is of another version of fa2"
+run 0 import old.jsonl --db new.db
+lacks out "without code"
+run 1 check --db new.db
+has err "winners of another version of fa2"
 is "$rows" "$(sqlite3 before.db "$rows")" new.db
 run 0 --device 0 --shape $old --db old.db
 has err "problems: 1 modelled"
@@ -326,6 +333,13 @@ run 1 check --db refuted.db
 has err "winners that a card's verification refuted, and that no call takes: 1; fa2-tune list shows them"
 has err "fa2-tune forget --failures --shape of the problem"
 cp refuted.db again.db
+# No code is made for it, and none is missed.
+cp refuted.db bare.db
+sqlite3 bare.db "delete from image where kernel in (select kernel from verification where outcome = 'wrong')"
+run 0 gc --db bare.db
+lacks out "without code"
+run 1 check --db bare.db
+has out "winners without code 0, refuted 1,"
 # A new problem does not crown it, nor time it.
 run 0 --device 0 --shape Hq=2,Sq=40,D=16 --db refuted.db --dry-run
 has out "to compile: 0, to verify: 0, problems to measure: 1"

@@ -22,7 +22,7 @@ enum { /* else: decimals */
        AS_VARIANT = -3,
        AS_STATE = -4, /* of three columns: is it of another version, its code missing, something of it damaged? */
        AS_REFUTED = -5,
-       AS_DETAIL = -6 /* of two: what the measurement says, and whether it is of another version */
+       AS_DETAIL = -6 /* of what the measurement says, and whether it is of another version */
 };
 
 typedef struct shown {
@@ -97,6 +97,11 @@ static bool is_set(const char *value)
     return value != NULL && strcmp(value, "0") != 0;
 }
 
+static bool is_ok(const char *outcome)
+{
+    return outcome != NULL && strcmp(outcome, "ok") == 0;
+}
+
 /* The value of a column that is shown. */
 static const char *shown_value(listing *l, const shown *column, int columns, const char *const *names,
                                const char *const *values)
@@ -107,8 +112,8 @@ static const char *shown_value(listing *l, const shown *column, int columns, con
     const bool other = is_set(value_of(l, "other_version", columns, names, values));
     if (column->how == AS_MARK)
         return other ? "0" : value; /* no call takes it */
-    if (column->how == AS_DETAIL)
-        return !other ? value
+    if (column->how == AS_DETAIL) /* by what one failed is said of any version */
+        return !other || !is_ok(value_of(l, "outcome", columns, names, values)) ? value
                : is_set(value_of(l, "winner", columns, names, values))
                    ? "won in another version of fa2; no call takes it"
                    : "of another version of fa2; no call takes it";
