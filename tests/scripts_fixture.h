@@ -30,10 +30,11 @@ static inline void write_scripts(const char *more)
     const char *source = getenv("FA2_SOURCE_DIR");
     snprintf(real, sizeof real, "%s/gen/init.lua", source == NULL ? "." : source);
     FILE *file = fopen(real, "rb");
-    CHECK(file != NULL);
     const size_t bytes = file == NULL ? 0 : fread(text, 1, sizeof text - 1, file);
-    CHECK(file != NULL && fclose(file) == 0);
-    CHECK(bytes > sizeof end && bytes < sizeof text - 1);
+    const bool read = file != NULL && fclose(file) == 0 && bytes > sizeof end && bytes < sizeof text - 1;
+    CHECK(read);
+    if (!read)
+        return;
     text[bytes] = '\0';
     CHECK_STR(text + bytes - strlen(end), end);
     text[bytes - strlen(end)] = '\0';

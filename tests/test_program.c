@@ -20,7 +20,7 @@ static fa2_status run_shell(const char *command)
     bool failed = false;
     snprintf(text, sizeof text, "%s", command);
     const fa2_status st = fa2i_program_run(argv, "tuned.db", true, fa2i_interrupt_watch(), &shapes, &failed);
-    CHECK(st != FA2_OK || !failed);
+    CHECK(!failed); /* where it ran at all, it ended well */
     fa2i_shapes_done(&shapes);
     return st;
 }
