@@ -434,7 +434,7 @@ has out "device 1: "
 # What was lost is not mended by a budget that is spent before, which is said.
 cp whole.db lost.db
 sqlite3 lost.db "delete from image"
-run 0 --device 0 --shape $shape --db lost.db --budget 0.001
-has err "still to compile: 1 variant, to verify: 0"
+run 1 --device 0 --shape $shape --db lost.db --budget 0.001
+has err "nothing was compiled again, for the budget was spent before; still to compile: 1 variant, to verify: 0"
 
 summary

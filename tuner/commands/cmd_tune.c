@@ -289,13 +289,13 @@ done:
     return st;
 }
 
-/* What was not reached of the work that was wanted. */
-static void print_unreached(fa2i_tune *tune, size_t open, size_t measured)
+/* What was not reached of the work that was wanted. done: problems that were. */
+static void print_unreached(fa2i_tune *tune, size_t open, size_t done)
 {
     const char *why = fa2i_tune_stopped(tune) ? "interrupted"
-                      : open > 0 && measured == 0
-                          ? "nothing was measured, for the budget was spent before"
-                          : "the budget is spent";
+                      : done > 0              ? "the budget is spent"
+                      : open > 0              ? "nothing was measured, for the budget was spent before"
+                                              : "nothing was compiled again, for the budget was spent before";
     size_t uncompiled = 0, unverified = 0;
     fa2i_tune_find_needed(tune);
     for (size_t i = 0; i < tune->kernel_count; i++) {
@@ -319,13 +319,13 @@ static int exit_status(fa2i_tune *tune)
         counts[tune->problems[i].state]++;
         lost += tune->problems[i].lost;
     }
-    if (counts[FA2I_PROBLEM_OPEN] + lost > 0 || fa2i_tune_stopped(tune))
-        print_unreached(tune, counts[FA2I_PROBLEM_OPEN], counts[FA2I_PROBLEM_MEASURED]);
+    const size_t unreached = counts[FA2I_PROBLEM_OPEN] + lost;
+    const size_t done = counts[FA2I_PROBLEM_MEASURED] + tune->mended;
+    if (unreached > 0 || fa2i_tune_stopped(tune))
+        print_unreached(tune, counts[FA2I_PROBLEM_OPEN], done);
     if (fa2i_tune_stopped(tune))
         return FA2I_EXIT_INTERRUPTED;
-    if (counts[FA2I_PROBLEM_FAILED] > 0)
-        return FA2I_EXIT_FAILED;
-    if (counts[FA2I_PROBLEM_OPEN] > 0 && counts[FA2I_PROBLEM_MEASURED] == 0)
+    if (counts[FA2I_PROBLEM_FAILED] > 0 || (unreached > 0 && done == 0))
         return FA2I_EXIT_FAILED;
     if (tune->problem_count > 0 && counts[FA2I_PROBLEM_UNSERVED] == tune->problem_count)
         return FA2I_EXIT_USAGE;

@@ -118,6 +118,7 @@ typedef struct fa2i_tune {
     size_t compiled, reused, verified;
     size_t spared, uncompiled; /* measurements, and of these kernels, left out as hopeless */
     size_t early;              /* searches that ended before all rounds */
+    size_t mended;             /* problems whose winner got its code again */
     size_t by_others;          /* problems that another tuner measured meanwhile */
     size_t timed, failed; /* per problem: contenders, and those that failed while being timed */
     size_t outcomes[FA2I_OUTCOME_COUNT];

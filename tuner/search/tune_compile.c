@@ -168,6 +168,8 @@ fa2_status fa2i_tune_mend(fa2i_tune *tune)
             continue;
         if (k->kernel.outcome == FA2I_OUTCOME_COMPILE_ERROR)
             p->state = FA2I_PROBLEM_OPEN;
+        else
+            tune->mended++;
         p->lost = false;
     }
     return st;
