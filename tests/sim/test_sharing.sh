@@ -302,7 +302,10 @@ has err "true never used fa2"
 lacks err "device 0"
 run 2 --device all --op backward -- "$client" 1 2 48 16 1
 has err "fa2-tune: --op backward leaves nothing"
-run 0 --device all --dry-run --db new.db -- "$client" 1 2 48 16 1
+run 0 --device all --dry-run --db new.db -- \
+    sh -c "sqlite3 \"\$FA2_DB\" 'select count(*) from device'; $client 1 2 48 16 1"
+checks=$((checks + 1))
+grep -qx 0 out || fail "$ran: the program's database has a device, and no card is known yet"
 has out "device 2: to compile: 2, to verify: 2, problems to measure: 1"
 [ ! -e new.db ] || fail "$ran: it made new.db"
 run 1 --device all --db /nonexistent/d/x.db -- touch told
@@ -329,6 +332,8 @@ got=$?
 ran="--device all with a program, then SIGTERM"
 checks=$((checks + 2))
 [ "$got" -eq 130 ] || fail "$ran: exit status $got"
+[ -e told ] || fail "$ran: the program was not told"
+rm -f told started
 has err "interrupted; nothing was tuned"
 run 2 --device all --shape Hq=2,Sq=0,D=16
 

@@ -344,11 +344,11 @@ has out "winners without code 0, refuted 1,"
 run 0 --device 0 --shape Hq=2,Sq=40,D=16 --db refuted.db --dry-run
 has out "to compile: 0, to verify: 0, problems to measure: 1"
 run 0 --device 0 --shape Hq=2,Sq=40,D=16 --db refuted.db
-has err "wrong: $bad: on another card of this SM, NVIDIA GeForce RTX 2060"
+has err "wrong: $bad: on another card, NVIDIA GeForce RTX 2060"
 has err "1 of them usable"
 has err "measurements: 1 taken"
 run 0 show --shape Hq=2,Sq=40,D=16 --db refuted.db
-has out "on another card of this SM"
+has out "on another card"
 # Its own problem gets another winner, of the others, and then is settled.
 run 0 --device 0 $forward --db refuted.db --dry-run
 has out "to compile: 0, to verify: 0, problems to measure: 1"
@@ -429,7 +429,7 @@ for budget in "" "--budget 3"; do
     json "[p['calls'] for p in d['problems']] == [1000, 50, 1]"
 done
 FA2_SIM_CARD=rtx3060,rtx3060 run 0 --device all --db whole.db --dry-run --shape $wide
-has err "fa2-tune: equal devices share the work; each line says all of it, not the share of a device"
+has err "fa2-tune: devices that are equal share the work; each line says all of it, not a device's share"
 has out "device 1: "
 # What was lost is not mended by a budget that is spent before, which is said.
 cp whole.db lost.db

@@ -87,17 +87,24 @@ static fa2_status spawn(char **argv, FILE *shapes, tuner *t)
                                   strerror(error));
 }
 
-/* How many arguments an option takes that others take the place of, its value included; 0: it stays. */
-static int replaced(const char *arg, bool shapes)
+/* How many arguments an option takes that is one of these, its value included; 0: it is none. */
+static int words_of(const char *arg, const char *const *names)
 {
-    static const char *const names[] = {"--device", "--jobs", "--preset", "--shapes", "--shape", "--op"};
-    const size_t count = shapes ? sizeof names / sizeof *names : 2;
-    for (size_t i = 0; i < count; i++) {
-        const size_t bytes = strlen(names[i]);
-        if (strncmp(arg, names[i], bytes) == 0 && (arg[bytes] == '\0' || arg[bytes] == '='))
+    for (; *names != NULL; names++) {
+        const size_t bytes = strlen(*names);
+        if (strncmp(arg, *names, bytes) == 0 && (arg[bytes] == '\0' || arg[bytes] == '='))
             return arg[bytes] == '\0' ? 2 : 1;
     }
     return 0;
+}
+
+/* How many arguments an option takes that others take the place of, its value included; 0: it stays. */
+static int replaced(const char *arg, bool shapes)
+{
+    static const char *const always[] = {"--device", "--jobs", NULL};
+    static const char *const of_shapes[] = {"--preset", "--shapes", "--shape", "--op", NULL};
+    const int words = words_of(arg, always);
+    return words > 0 || !shapes ? words : words_of(arg, of_shapes);
 }
 
 /* The arguments for one device; a program has run already. */
@@ -320,7 +327,7 @@ fa2_status fa2i_all_devices_tune(int argc, char **argv, const fa2i_options *opti
     if (options->program != NULL || options->reads_stdin)
         FA2_TRY(write_shapes(&options->shapes, &w.shapes));
     if (options->dry_run && devices > 1)
-        fputs("fa2-tune: equal devices share the work; each line says all of it, not the share of a device\n",
+        fputs("fa2-tune: devices that are equal share the work; each line says all of it, not a device's share\n",
               stderr);
     st = run_tuners(&w, devices, options->json, stop, ret_status);
 done:

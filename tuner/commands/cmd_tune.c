@@ -67,13 +67,19 @@ static bool has_open_problem(const fa2i_tune *tune)
     return false;
 }
 
-/* Open for writing; made where it is not there. With --device all no card is known here. */
+/* With --device all no card is known here. */
+static fa2_status find_device(fa2i_tune *tune)
+{
+    return tune->options.device == FA2I_DEVICE_ALL
+               ? FA2_OK
+               : fa2i_cache_device(tune->cache, &tune->card, true, &tune->device);
+}
+
+/* Open for writing; made where it is not there. */
 static fa2_status open_for_writing(fa2i_tune *tune)
 {
     const fa2_status st = fa2i_database_open(tune->options.db, FA2I_CACHE_WRITE, &tune->cache);
-    return st == FA2_OK && tune->options.device != FA2I_DEVICE_ALL
-               ? fa2i_cache_device(tune->cache, &tune->card, true, &tune->device)
-               : st;
+    return st == FA2_OK ? find_device(tune) : st;
 }
 
 /* For reading what there is; where there is nothing, an empty one that is no file. */
@@ -81,7 +87,7 @@ static fa2_status open_for_reading(fa2i_tune *tune)
 {
     const fa2_status st =
         fa2i_database_open_or_empty(tune->options.db, &tune->absent, &tune->cache);
-    if (st == FA2_OK && fa2i_cache_device(tune->cache, &tune->card, true, &tune->device) != FA2_OK)
+    if (st == FA2_OK && find_device(tune) != FA2_OK)
         tune->device = -1; /* it is not there, and nothing is written */
     return st;
 }

@@ -268,6 +268,7 @@ static fa2_status read_row(csv *file, fa2i_span line, fa2i_shapes *shapes)
 {
     fa2i_span cells[COLUMNS_MAX];
     size_t count = 0;
+    file->lacks = false;
     fa2_status st = split(file, line, cells, &count);
     if (st != FA2_OK)
         return st;
