@@ -64,7 +64,8 @@ has err 'there is no command "tuen", did you mean tune?'
 run 2 help lst
 has err 'there is no command "lst", did you mean list?'
 run 2 tuning
-has err 'there is no command "tuning"; known: tune build bench devices list show explain report export import check gc field-report forget help completion man'
+known="tune build bench devices list show explain report export import check gc field-report forget help completion man"
+has err "there is no command \"tuning\"; known: $known"
 run 2 help tuen
 has err 'there is no command "tuen"'
 run 2 --nonsense
@@ -192,7 +193,7 @@ for command in list report check gc "show --shape Hq=8,Sq=512,D=64" "export -"; 
     has err "there is no such database"
     run 2 $command --db missing.db
     empty out
-    has err "missing.db: there is no such database; fa2-tune makes it when it tunes or builds, and --db or FA2_DB names another"
+    has err "missing.db: there is no such database; fa2-tune makes it when it tunes or builds, and --db or FA2_DB names"
 done
 rm -f fa2.db # tune may have made one before it asked for the device
 run 0 explain --shape Hq=8,Sq=512,D=64 --arch sm_86
@@ -210,7 +211,8 @@ run 1 check
 rm fa2.db
 
 # ---- export replaces an export when it is complete, and nothing else ----
-printf '{"fa2_export":1,"schema":1}\n{"type":"problem","id":1,"op":"forward","dtype":"fp16","batch":1,"heads_q":2,"heads_kv":2,"seq_q":64,"seq_k":64,"head_dim":16,"causal":0}\n' >old.jsonl
+printf '{"fa2_export":1,"schema":1}\n%s,%s}\n' '{"type":"problem","id":1,"op":"forward","dtype":"fp16","batch":1' \
+    '"heads_q":2,"heads_kv":2,"seq_q":64,"seq_k":64,"head_dim":16,"causal":0' >old.jsonl
 run 0 import old.jsonl
 has out "imported 1 new row into"
 has out "of the 1 row of the file, 0 were here already and 0 verifications are not taken"

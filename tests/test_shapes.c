@@ -9,7 +9,7 @@
 #include "runtime/base/status.h"
 #include "tuner/input/shapes.h"
 
-#define TOO_MANY ",,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,"
+#define COMMAS ",,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,"
 #define HEADER "batch,heads_q,heads_kv,seq_q,seq_k,head_dim,dtype,causal\n"
 
 static char path[] = "/tmp/fa2_test_shapes_XXXXXX";
@@ -138,8 +138,8 @@ static void test_cut_off(void)
     static const char *const whole[] = {
         HEADER "1,8,8,512,512,64,fp32,0", HEADER "1,8,8,512,512,64,fp16,0,9", HEADER "0,8,8,512,512,64,fp16,0",
         "batc,heads_q,heads_kv,seq_q,seq_k,head_dim,dtype,causal",
-        /* Behind a row whose last cell is empty. */
-        "batch,heads_q,heads_kv,seq_q,seq_k,head_dim,dtype,causal,calls\n1,8,8,512,512,64,fp16,0,\n" TOO_MANY};
+        /* Too many, behind a row whose last cell is empty. */
+        ("batch,heads_q,heads_kv,seq_q,seq_k,head_dim,dtype,causal,calls\n1,8,8,512,512,64,fp16,0,\n" COMMAS)};
     for (size_t i = 0; i < sizeof whole / sizeof *whole; i++) {
         fa2i_shapes shapes = {0};
         CHECK_EQ(add_csv_bytes(&shapes, whole[i], strlen(whole[i])), FA2_E_INVALID);

@@ -71,14 +71,15 @@ if [ -n "$second" ]; then
 fi
 
 # ---- the choice for each problem by what was measured on others, and by nothing ----
-# taken DATABASE SHAPE: the time of the kernel that the runtime takes, by bench's modelled launch, which is the tuner's too.
+# taken DATABASE SHAPE: the time of the kernel that the runtime takes, by bench's modelled launch, the tuner's too.
 taken() {
     "$tune" bench --device 0 --db "$1" --shape "$2" --runs 10 --format csv 2>err >out || fail "bench $2: status $?"
     awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i }
-        NR == 2 && $at["variant"] == variant && $at["outcome"] == "ok" { print $at["median_us"] }' variant="$variant" out
+        NR == 2 && $at["variant"] == variant && $at["outcome"] == "ok" { print $at["median_us"] }' \
+        variant="$variant" out
 }
-# ask DATABASE SHAPE ID: the problem's time with the kernel that explain names, over the least of its candidates. One that
-# was tuned for another problem may be none of them (more waves, whose splits are the same here): it is timed then.
+# ask DATABASE SHAPE ID: the problem's time with the kernel that explain names, over the least of its candidates. One
+# that was tuned for another problem may be none of them (more waves, whose splits are the same here): it is timed then.
 ask() {
     "$tune" explain --device 0 --db "$1" --shape "$2" --json >said 2>err || fail "explain $2: status $?"
     variant=$(sed 's/.*"runner_up_us":[^,]*,"variant":"\([^"]*\)".*/\1/;q' said)
