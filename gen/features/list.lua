@@ -100,7 +100,8 @@ function M.names(v, op)
       terms_first = terms and v.softcap == 0 and not divided and not bias.is_ahead(v),
       kept = kept,
       -- Terms that all scores of a row share go into the softmax: on wgmma alone.
-      offsets = false, sloped = false, keyed = false, takes_offsets = "", offset = "", row_max = "row.max[m][h]",
+      offsets = false, sloped = false, keyed = false, softmax_takes = "", offset = "", row_max = "row.max[m][h]",
+      larger = "fmaxf",
       skips = v.bias == "bool" and v.softcap == 0 and not divided,
    }
 end

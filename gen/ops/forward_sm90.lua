@@ -269,6 +269,10 @@ local function add_bias_names(names, v)
    end
    names.group_smem = names.bias_staged and ", smem" or ""
    names.begun, names.adds = v.begun == 1, v.begun == 1 and "1" or "step > 0"
+   if names.begun then
+      names.larger = "max_or_nan"
+      names.softmax_takes = ", const MakeAgain &make_again, const Release &release"
+   end
    names.bias_element = v.bias == "bf16" and "bf16" or "f16"
    names.side_stages = side_stages(v)
    names.q_readers = names.bias_staged and v.persistent == 2 and 5 or 4 -- warps: with the one that loads beside
@@ -289,7 +293,7 @@ function M.names(v)
    names.own_place = has_own_place(v)
    names.work, names.work_tile, names.work_plane = ", const Work &work", "work.tile", "work.plane"
    if v.alibi == 1 and v.bias == "none" then
-      names.offsets, names.takes_offsets = true, ", const float (&offset)[kRowTiles][2]"
+      names.offsets, names.softmax_takes = true, ", const float (&offset)[kRowTiles][2]"
       names.offset, names.row_max = ", offset", "(row.max[m][h] - offset[m][h])"
    end
    names.first_query = v.varlen == 1 and "place.sequence.first_q + " or ""
@@ -310,9 +314,9 @@ function M.names(v)
       names.o_at = "n / 8 * kQPageBytes + r * kPageRowBytes + (n % 8 ^ r % 8) * 16"
    end
    names.sloped = v.sloped == 1
-   names.column_bytes, names.s_takes, names.s_masked, names.s_first = "", "", "", ""
-   if names.sloped then
-      names.column_bytes = " + kBc * 32"
+   names.column_bytes = names.sloped and " + kBc * 32" or ""
+   names.s_takes, names.s_masked, names.s_first = "", "", ""
+   if names.sloped or v.begun == 1 then
       names.s_takes, names.s_masked, names.s_first = "(auto masked)", "masked", "Bool<true>{}"
    end
    add_bias_names(names, v)
