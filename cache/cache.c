@@ -219,6 +219,18 @@ done:
     return fa2i_sql_end(cache, st);
 }
 
+fa2_status fa2i_cache_note_loaded(fa2i_cache *cache, const fa2i_kernel *kernel)
+{
+    fa2_status st;
+    const fa2i_sql_value values[] = {fa2i_sql_int(kernel->registers), fa2i_sql_int(kernel->spill_bytes),
+                                     fa2i_sql_key(&kernel->key)};
+    FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_WRITE));
+    FA2_TRY(fa2i_sql_run(cache, "UPDATE kernel SET registers = ?, spill_bytes = ? WHERE key = ?",
+                         FA2I_SQL_VALUES(values)));
+done:
+    return fa2i_sql_end(cache, st);
+}
+
 static fa2_status copy_text(sqlite3_stmt *stmt, int column, char **ret_text)
 {
     const char *text = (const char *)sqlite3_column_text(stmt, column);

@@ -69,6 +69,9 @@ fa2_status fa2i_cache_data_version(fa2i_cache *cache, int64_t *ret_version);
 /* Insert or replace record and image. */
 fa2_status fa2i_cache_put_kernel(fa2i_cache *cache, const fa2i_kernel *kernel);
 
+/* Let a record have what loading its code told: registers and spill_bytes of PTX, which only a driver compiles. */
+fa2_status fa2i_cache_note_loaded(fa2i_cache *cache, const fa2i_kernel *kernel);
+
 /* FA2_E_NOT_FOUND also when the image is missing or not what was sealed (with_image), when the record
  * has no recipe that can be followed, or one of another abi: the caller knows the operation. Sealed
  * together are key, variant, class, recipe, target and code; whether the class is the one that the

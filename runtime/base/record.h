@@ -83,8 +83,8 @@ typedef struct fa2i_kernel {
     int nvrtc;          /* 1000 * major + 10 * minor */
     char generator[17]; /* hash of scripts and templates, 16 hex digits */
     fa2i_outcome outcome;
-    int registers;   /* per thread of the main step; 0 for PTX */
-    int spill_bytes; /* stores + loads per thread of the main step */
+    int registers;   /* per thread of the main step; 0 for PTX that no driver has loaded yet */
+    int spill_bytes; /* stores + loads per thread of the main step; of PTX its stack, too, once a driver loaded it */
     double compile_ms;
     char *log;       /* owned; NULL when empty */
     fa2i_blob image; /* owned; empty when only the record was asked for */

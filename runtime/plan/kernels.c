@@ -136,13 +136,20 @@ static bool is_refusal(fa2_status st, CUresult result)
     }
 }
 
-/* What PTX spills is known only to the driver, once it has compiled it. */
 static void describe(fa2i_slot *slot, const fa2i_kernel *kernel)
 {
-    const bool ptx = strncmp(kernel->target, "compute_", strlen("compute_")) == 0;
     snprintf(slot->target, sizeof(slot->target), "%s", kernel->target);
-    slot->spill_bytes = ptx ? slot->loaded.local_bytes : kernel->spill_bytes;
-    slot->spills = ptx ? slot->loaded.local_bytes : fa2i_kernel_spills(kernel);
+    slot->spill_bytes = kernel->spill_bytes;
+    slot->spills = fa2i_kernel_spills(kernel);
+}
+
+/* What PTX spills is known only to the driver, once it has compiled it: the record gets it. */
+static void learn_of_ptx(const fa2i_loaded *loaded, fa2i_kernel *kernel)
+{
+    if (strncmp(kernel->target, "compute_", strlen("compute_")) != 0)
+        return;
+    kernel->registers = loaded->registers;
+    kernel->spill_bytes = loaded->local_bytes;
 }
 
 fa2_status fa2i_kernels_foresee(const fa2i_kernels *kernels, fa2i_slot *slot,
@@ -176,7 +183,7 @@ static fa2_status take_refusal(fa2i_kernels *kernels, fa2i_slot *slot, const fa2
     return refusal;
 }
 
-fa2_status fa2i_kernels_load(fa2i_kernels *kernels, fa2i_slot *slot, const fa2i_kernel *kernel)
+fa2_status fa2i_kernels_load(fa2i_kernels *kernels, fa2i_slot *slot, fa2i_kernel *kernel)
 {
     assert(slot->state != FA2I_SLOT_LOADED);
     if (refuse_known(kernels, slot, kernel))
@@ -188,6 +195,7 @@ fa2_status fa2i_kernels_load(fa2i_kernels *kernels, fa2i_slot *slot, const fa2i_
             return take_refusal(kernels, slot, kernel, st);
         return st;
     }
+    learn_of_ptx(&slot->loaded, kernel);
     describe(slot, kernel);
     slot->state = FA2I_SLOT_LOADED;
     return FA2_OK;

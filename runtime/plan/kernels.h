@@ -64,8 +64,9 @@ bool fa2i_kernels_refuses(const fa2i_kernels *kernels, const char *target, int n
 /* Load an artifact into its slot, which is not loaded yet. On failure the status of fa2i_load; the
  * slot's state is then FA2I_SLOT_REFUSED if the fault is this kernel's, and unchanged if it is not
  * (no memory, a broken context): trying another kernel makes sense only after the former. Code that
- * the driver is known to refuse is refused without a try, and without a word (slot->told): the first one says it. */
-fa2_status fa2i_kernels_load(fa2i_kernels *kernels, fa2i_slot *slot, const fa2i_kernel *kernel);
+ * the driver is known to refuse is refused without a try, and without a word (slot->told): the first one says it.
+ * The record of PTX gets the registers and spills that the driver found. */
+fa2_status fa2i_kernels_load(fa2i_kernels *kernels, fa2i_slot *slot, fa2i_kernel *kernel);
 
 /* Let a slot that is not loaded be FA2I_SLOT_FORESEEN, with what an artifact's record says; or refused, as loading it
  * would be. */

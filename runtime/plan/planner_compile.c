@@ -134,6 +134,14 @@ static fa2_status read_artifact(const fa2i_planner *planner, const fa2i_key *key
     return st;
 }
 
+/* Let a record be that of the artifact that would be compiled: what an earlier compiling told of its code stays. */
+static void foresee_artifact(const fa2i_planner *planner, const fa2i_variant *variant, fa2i_kernel *kernel)
+{
+    kernel->variant = *variant;
+    kernel->nvrtc = planner->target.nvrtc;
+    memcpy(kernel->target, planner->target.name, sizeof kernel->target);
+}
+
 /* Take the artifact from the database, else compile it. A database that cannot be read is not asked twice. Where
  * nothing is compiled, or for no use, as the driver refuses all such code, it is a record alone. */
 static fa2_status get_artifact(const fa2i_planner *planner, const fa2i_key *key,
@@ -150,7 +158,7 @@ static fa2_status get_artifact(const fa2i_planner *planner, const fa2i_key *key,
         if (st == FA2_E_MEMORY || (st == FA2_OK && !*ret_compiled))
             return st;
         if (st == FA2_OK && planner->foresees) {
-            ret_kernel->variant = *variant; /* but what an earlier compiling told of it */
+            foresee_artifact(planner, variant, ret_kernel);
             return st;
         }
         fa2i_kernel_done(ret_kernel);
@@ -159,20 +167,9 @@ static fa2_status get_artifact(const fa2i_planner *planner, const fa2i_key *key,
     if (!planner->foresees && !is_target_refused(planner))
         return fa2i_compile(variant, source, &planner->target,
                             fa2i_generator_id(planner->generator), ret_kernel);
-    *ret_kernel =
-        (fa2i_kernel){.key = *key, .variant = *variant, .nvrtc = planner->target.nvrtc};
-    memcpy(ret_kernel->target, planner->target.name, sizeof ret_kernel->target);
+    *ret_kernel = (fa2i_kernel){.key = *key};
+    foresee_artifact(planner, variant, ret_kernel);
     return FA2_OK;
-}
-
-static void store(fa2i_planner *planner, const fa2i_kernel *kernel)
-{
-    if (planner->cache == NULL || planner->read_only || planner->foresees)
-        return;
-    if (fa2i_cache_put_kernel(planner->cache, kernel) != FA2_OK) {
-        fa2i_planner_log(planner, "compiled kernels are not stored: %s", fa2_last_message());
-        planner->read_only = true; /* said once; the next process tries again */
-    }
 }
 
 static fa2_status load_artifact(fa2i_planner *planner, fa2i_slot *slot, const fa2i_variant *variant,
@@ -199,8 +196,6 @@ static fa2_status load_artifact(fa2i_planner *planner, fa2i_slot *slot, const fa
         goto done;
     fa2i_attempt_take(ret_attempt, slot);
     ret_attempt->made = compiled;
-    if (compiled)
-        store(planner, &kernel);
 done:
     fa2i_kernel_done(&kernel);
     return st;

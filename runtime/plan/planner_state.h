@@ -108,8 +108,9 @@ void fa2i_attempt_refuse(fa2i_attempt *attempt, fa2_status refusal, const char *
 bool fa2i_planner_is_ready(const fa2i_planner *planner, const fa2i_slot *slot);
 
 /* Load an artifact, of the database or compiled, into its slot, which is not ready yet: fa2i_kernels_load. A planner
- * that foresees takes it for loaded. */
-fa2_status fa2i_planner_load(fa2i_planner *planner, fa2i_slot *slot, const fa2i_kernel *kernel,
+ * that foresees takes it for loaded; else the database gets what it lacks: what was compiled, and what the driver makes
+ * of PTX. */
+fa2_status fa2i_planner_load(fa2i_planner *planner, fa2i_slot *slot, fa2i_kernel *kernel,
                              bool compiled);
 
 /* Tell the log, once, that a kernel ("a tuned kernel") is passed over for the reason in the last
