@@ -196,12 +196,16 @@ typedef struct fa2i_choice {
     int sm_count;
     int64_t smem_block_bytes;
     int64_t l2_bytes;
-    bool real; /* the device was real */
+    bool real;         /* the device was real */
+    const char *fault; /* why no call takes its kernel, for people; NULL: as far as the rows say one may */
+    bool refuted;      /* that is its fault: fa2i_cache_refutation */
+    char variant[FA2I_VARIANT_CHARS]; /* "" where its row is missing */
 } fa2i_choice;
 
-/* All winners of this SM that are of the problem's class, as are their kernels, with a kernel of this
- * abi that was refuted nowhere. That its code is lost, or its record damaged, or that it does not compile or fit the
- * card, is seen on loading. In a fixed order. No index of the file has a say in which kernel goes with which problem.
+/* All winners of this SM that are of the problem's class, with a fault unless their kernels are there, of the class
+ * and of this abi, and refuted nowhere. That its code is lost, or its record damaged, or that it does not compile or
+ * fit the card, is seen on loading. In a fixed order. No index of the file has a say in which kernel goes with which
+ * problem.
  * None is FA2_OK with *ret_count = 0. *ret_choices belongs to the caller (fa2i_free). */
 fa2_status fa2i_cache_choices(fa2i_cache *cache, int arch, const fa2_problem *problem, int abi,
                               fa2i_choice **ret_choices, size_t *ret_count);

@@ -259,15 +259,16 @@ done:
 /* From a row to the next only ids lead, in this order. */
 static const char choices_sql[] =
     "SELECT " WINNER_COLUMNS ", d.name, d.sm_count, d.smem_block_bytes, d.l2_bytes, d.real, "
-    "k.class, k.recipe"
+    "k.class, k.recipe, k.variant, k.id IS NULL, "
+    "k.id IN (SELECT kernel FROM " VERIFICATION_ROWS " WHERE outcome <> 'ok')"
 #define FA2I_FIELD(name, ...) ", p." #name
 #include "runtime/base/problem.def"
 #undef FA2I_FIELD
     " FROM " WINNER_ROWS " CROSS JOIN device d ON d.id = w.device "
-    "CROSS JOIN problem p ON p.id = w.problem CROSS JOIN kernel k ON k.id = w.kernel "
+    "CROSS JOIN problem p ON p.id = w.problem "
     "CROSS JOIN session s ON s.id = w.session AND s.device = w.device "
-    "WHERE d.arch = ?1 AND p.class = ?2 "
-    "AND k.id NOT IN (SELECT kernel FROM " VERIFICATION_ROWS " WHERE outcome <> 'ok')"
+    "LEFT JOIN kernel k ON k.id = w.kernel "
+    "WHERE d.arch = ?1 AND p.class = ?2"
     " ORDER BY w.measured DESC, d.real DESC, d.name"
 #define ORDER_KIND(name)                       ""
 #define ORDER_SIZE(name)                       ", p." #name
@@ -278,7 +279,15 @@ static const char choices_sql[] =
 #undef ORDER_SIZE
     ", d.id";
 
-typedef enum fit { FITS, OTHER_ABI, OTHER_CLASS, BAD_RECORD } fit;
+typedef enum fit { FITS, OTHER_ABI, OTHER_CLASS, REFUTED, MISSING, OTHER_PROBLEM, BAD_RECORD } fit;
+
+/* Of the winners that are choices none the less. */
+static const char *const faults[OTHER_PROBLEM] = {
+    [OTHER_ABI] = "it is of another version of fa2; tune the problem again with this one",
+    [OTHER_CLASS] = "its kernel is for problems of another class; see fa2-tune check",
+    [REFUTED] = "it failed its verification",
+    [MISSING] = "its kernel's row is missing; see fa2-tune check",
+};
 
 /* Does a row's kernel serve the class, and in which way not? One whose own record is damaged fits: who loads it finds
  * that, and what to do about it. *choice is written in any case. */
@@ -290,18 +299,28 @@ static fit read_choice(const fa2i_cache *cache, sqlite3_stmt *stmt, const char *
     char of_kernel[FA2I_CLASS_CHARS], of_problem[FA2I_CLASS_CHARS];
     fa2i_recipe recipe;
 
-    const bool is_winner = read_winner(stmt, &choice->winner);
+    const bool is_missing = sqlite3_column_int(stmt, c + 8) != 0;
+    const bool is_winner = read_winner(stmt, &choice->winner) ||
+                           (is_missing && fa2i_winner_fault(&choice->winner) == NULL);
     fa2i_sql_column_text(stmt, c, choice->device, sizeof choice->device);
     choice->sm_count = sqlite3_column_int(stmt, c + 1);
     choice->smem_block_bytes = sqlite3_column_int64(stmt, c + 2);
     choice->l2_bytes = sqlite3_column_int64(stmt, c + 3);
     choice->real = sqlite3_column_int(stmt, c + 4) != 0;
     fa2i_sql_column_text(stmt, c + 5, of_kernel, sizeof of_kernel);
-    if (!is_winner || fa2i_columns_read(cache, stmt, c + 7, &choice->problem) != FA2_OK)
+    fa2i_sql_column_text(stmt, c + 7, choice->variant, sizeof choice->variant);
+    if (!is_winner || fa2i_columns_read(cache, stmt, c + 10, &choice->problem) != FA2_OK)
         return BAD_RECORD;
     fa2i_problem_class(&choice->problem, of_problem); /* of the fields; the column may lie */
-    if (strcmp(of_kernel, class_key) != 0 || strcmp(of_problem, class_key) != 0)
+    if (strcmp(of_problem, class_key) != 0)
+        return OTHER_PROBLEM;
+    if (is_missing)
+        return MISSING;
+    if (strcmp(of_kernel, class_key) != 0)
         return OTHER_CLASS;
+    choice->refuted = sqlite3_column_int(stmt, c + 9) != 0;
+    if (choice->refuted)
+        return REFUTED;
     if (recipe_text == NULL || fa2i_recipe_parse(recipe_text, &recipe) != FA2_OK)
         return FITS;
     return recipe.abi == abi ? FITS : OTHER_ABI;
@@ -317,7 +336,8 @@ static fa2_status grow(fa2i_choice **choices, size_t count, size_t *capacity)
     return FA2_OK;
 }
 
-/* Winners that do not fit, to be told when the mutex is free. The rest is told another time. */
+/* Winners that do not fit, to be told when the mutex is free. The rest is told another time. What was refuted, or is
+ * missing, is told by who asks for its problem. */
 typedef struct misfits {
     fa2i_key kernels[16];
     fit fits[16];
@@ -338,6 +358,7 @@ static void report_misfits(fa2i_cache *cache, const misfits *found)
         [OTHER_ABI] = "is of another version of fa2, which computes or launches such kernels otherwise, "
                       "and is not used",
         [OTHER_CLASS] = "is the winner for a problem of another class and is not used",
+        [OTHER_PROBLEM] = "is the winner for a problem of another class and is not used",
         [BAD_RECORD] = "wins by a record that is damaged and does not count",
     };
     for (size_t i = 0; i < found->count; i++)
@@ -367,10 +388,10 @@ fa2_status fa2i_cache_choices(fa2i_cache *cache, int arch, const fa2_problem *pr
         FA2_TRY(grow(&choices, count, &capacity));
         choices[count] = (fa2i_choice){.arch = arch};
         const fit how = read_choice(cache, stmt, class_key, abi, &choices[count]);
-        if (how == FITS)
-            count++;
-        else
+        if (how != FITS && how != REFUTED && how != MISSING)
             add_misfit(&unfit, &choices[count], how);
+        if (how < OTHER_PROBLEM)
+            choices[count++].fault = faults[how];
         FA2_TRY(fa2i_sql_step(cache, stmt, &row));
     }
 done:

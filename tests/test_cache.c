@@ -173,8 +173,8 @@ static void check_choices(fa2i_cache *cache, int arch, const fa2_problem *proble
     char seen[128] = "";
     CHECK_EQ(fa2i_cache_choices(cache, arch, problem, abi, &choices, &count), FA2_OK);
     for (size_t i = 0; i < count; i++)
-        snprintf(seen + strlen(seen), sizeof seen - strlen(seen), "%d%s ", choices[i].problem.seq_q,
-                 choices[i].winner.measured ? "" : "m");
+        snprintf(seen + strlen(seen), sizeof seen - strlen(seen), "%d%s%s ", choices[i].problem.seq_q,
+                 choices[i].winner.measured ? "" : "m", choices[i].fault != NULL ? "x" : "");
     CHECK_STR(seen, expected);
     if (count > 0) {
         CHECK_STR(choices[0].device, "Sample RTX");
@@ -223,7 +223,7 @@ static void test_spilled_and_refuted(const char *path)
     CHECK_EQ(fa2i_cache_device(cache, &card, true, &other), FA2_OK);
     CHECK_EQ(fa2i_cache_put_verification(cache, other, &first, &right), FA2_OK);
     CHECK_EQ(fa2i_cache_put_verification(cache, other, &second, &wrong), FA2_OK);
-    check_choices(cache, 86, &asked, ABI, "4096 ");
+    check_choices(cache, 86, &asked, ABI, "512x 4096 ");
     CHECK_EQ(fa2i_cache_refutation(cache, &first, &outcome), FA2_OK);
     CHECK_EQ(outcome, FA2I_OUTCOME_OK);
     CHECK_EQ(fa2i_cache_refutation(cache, &second, &outcome), FA2_OK);
@@ -263,7 +263,7 @@ static void test_choices(const char *path)
 
     check_choices(cache, 86, &asked, ABI, "64 512 4096 128m ");
     check_choices(cache, 80, &asked, ABI, "");
-    check_choices(cache, 86, &asked, ABI + 1, "");
+    check_choices(cache, 86, &asked, ABI + 1, "64x 512x 4096x 128mx ");
     asked.causal = 0;
     check_choices(cache, 86, &asked, ABI, "");
     asked = sample_problem(777);

@@ -39,7 +39,7 @@ static void check_choices(fa2i_cache *cache)
 {
     fa2i_choice *choices = NULL;
     size_t count = 0;
-    int64_t listed = 0;
+    int64_t listed = 0, served = 0;
     const fa2_problem problem = sample_problem(512);
     const fa2i_key winner = sample_key(WINNER);
     const fa2_status st = fa2i_cache_choices(cache, 86, &problem, ABI, &choices, &count);
@@ -50,7 +50,8 @@ static void check_choices(fa2i_cache *cache)
         fa2i_kernel kernel;
         const fa2i_choice *c = &choices[i];
         CHECK(isfinite(c->winner.median_us) && c->winner.median_us > 0);
-        CHECK_EQ(memcmp(&c->winner.kernel, &winner, sizeof winner), 0);
+        served += c->fault == NULL;
+        CHECK(c->fault != NULL || memcmp(&c->winner.kernel, &winner, sizeof winner) == 0);
         CHECK(fa2i_problem_same_class(&c->problem, &problem));
         if (fa2i_cache_get_kernel(cache, &c->winner.kernel, ABI, true, &kernel) == FA2_OK) {
             const fa2i_kernel stored = sample_kernel(WINNER);
@@ -63,7 +64,7 @@ static void check_choices(fa2i_cache *cache)
     fa2i_free(choices);
     /* who serves is listed, where there is a view to list it */
     if (fa2i_sql_number(cache, "SELECT count(*) FROM winners", NULL, 0, &listed) == FA2_OK)
-        CHECK((int64_t)count <= listed);
+        CHECK(served <= listed);
 }
 
 /* What a tuner reads is as it was stored, or not there. */

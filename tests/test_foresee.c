@@ -44,12 +44,45 @@ static const damage_case damages[] = {
      FA2_RULE_DEFAULT, -1, "none can be compiled", false, false},
     /* the winner was found to fault since: it is no winner, and nobody's rival */
     {"UPDATE verification SET outcome = 'fault' WHERE kernel IN (SELECT kernel FROM winner)", true,
-     FA2_OK, FA2_RULE_EXACT, 1, "this very problem", false, false},
+     FA2_OK, FA2_RULE_EXACT, 1, ": it failed its verification (fault)", false, false},
+    {"UPDATE verification SET outcome = 'wrong' WHERE kernel = 1", false, FA2_OK, FA2_RULE_EXACT, 1,
+     "it replaces the winner fwd_sm80", false, false},
+    /* its kernel's row is gone, or never was; is of another version, of another class */
+    {"PRAGMA foreign_keys = 0; DELETE FROM kernel WHERE id = 1", true, FA2_OK, FA2_RULE_EXACT, 1,
+     "it replaces the winner: its kernel's row is missing", false, false},
+    {"PRAGMA foreign_keys = 0; UPDATE winner SET kernel = 99", true, FA2_OK, FA2_RULE_EXACT, 0,
+     "it replaces the winner: its kernel's row is missing", false, false},
+    {"UPDATE kernel SET recipe = replace(recipe, 'abi=', 'abi=9') WHERE id = 1", true, FA2_OK, FA2_RULE_EXACT, 1,
+     ": it is of another version of fa2", false, false},
+    {"UPDATE kernel SET class = 'D=32 dtype=fp16 causal=1' WHERE id = 1", true, FA2_OK, FA2_RULE_EXACT, 1,
+     ": its kernel is for problems of another class", false, false},
+    /* the target's column lies: the code does not fit its seal, and is made again */
+    {"UPDATE kernel SET target = 'sm_75' WHERE id = 1", true, FA2_OK, FA2_RULE_EXACT, 0, "the fastest for", true,
+     false},
     {"UPDATE verification SET outcome = 'hang'", true, FA2_E_UNSUPPORTED, FA2_RULE_DEFAULT, -1,
      "failed its verification (hang)", false, false},
     {"UPDATE verification SET outcome = 'launch_error'", false, FA2_E_NO_NVRTC, FA2_RULE_DEFAULT,
      -1, "none can be compiled", false, false},
 };
+
+/* Let a kernel of the database be PTX that spills so much. */
+static void put_ptx(size_t i, int spill_bytes)
+{
+    fa2i_cache *cache = NULL;
+    fa2i_kernel kernel = {.key = keys[i],
+                          .variant = variants[i],
+                          .target = "compute_86",
+                          .nvrtc = 13000,
+                          .generator = "0123456789abcdef"};
+    fake.registers = 96;
+    fake.spill_stores = spill_bytes;
+    fake_image(variants[i].recipe.steps[0].entry, "compute_86", "tuned, PTX", &kernel.image);
+    fake.spill_stores = 0;
+    CHECK_EQ(fa2i_cache_open(database.path, FA2I_CACHE_WRITE, NULL, NULL, &cache), FA2_OK);
+    CHECK_EQ(fa2i_cache_put_kernel(cache, &kernel), FA2_OK);
+    fa2i_kernel_done(&kernel);
+    fa2i_cache_close(cache);
+}
 
 static void test_damage_by(const damage_case *cases, size_t count)
 {
@@ -139,6 +172,31 @@ static void test_order(void)
     }
     end(NULL);
     unsetenv("FA2_NVRTC_LIBRARY");
+}
+
+/* What PTX spills is known when a driver has loaded it, and to all who ask later. */
+static void test_spilling_ptx(void)
+{
+    const fa2_problem problem = tuned_problem(1, 512);
+    const damage_case second = {.rule = FA2_RULE_DEFAULT, .variant = 1, .said = "choice 2"};
+    fa2i_foreseen f = {0};
+    begin();
+    fill();
+    tuned_sql(&database, "DELETE FROM winner; DELETE FROM measurement; DELETE FROM kernel WHERE id > 2");
+    put_ptx(0, 64);
+    put_ptx(1, 0);
+    fa2_context *context = create();
+    CHECK_STR(explain(context, problem).variant, variants[1].text);
+    fa2_context_destroy(context);
+    CHECK_EQ(tuned_number(&database, "SELECT registers FROM kernel WHERE id = 1"), 96);
+    CHECK_EQ(tuned_number(&database, "SELECT spill_bytes FROM kernel WHERE id = 1"), 64);
+    CHECK_EQ(tuned_number(&database, "SELECT spill_bytes FROM kernel WHERE id = 2"), 0);
+    foresee(&problem, true, &f);
+    CHECK(f.compiled);
+    CHECK_EQ(f.registers, 96);
+    compare(&problem, &f, &second);
+    fa2i_foreseen_done(&f);
+    end(NULL);
 }
 
 /* Of a card that is not here, what a machine with NVRTC would do about a winner that cannot be used. */
@@ -316,6 +374,7 @@ int main(void)
     fake_uninstall();
     test_count();
     test_supposed_apart();
+    test_spilling_ptx();
     test_damage_by(damages, sizeof damages / sizeof *damages);
     test_never_compile();
     test_no_database();

@@ -23,11 +23,17 @@ static bool is_this_card(const fa2i_choice *choice, const fa2i_card *card)
 const fa2i_choice *fa2i_choose_exact(const fa2i_choice *choices, size_t count,
                                      const fa2i_card *card, const fa2_problem *problem)
 {
-    for (size_t i = 0; i < count; i++)
-        if (is_this_card(&choices[i], card) &&
-            memcmp(&choices[i].problem, problem, sizeof *problem) == 0)
+    const fa2i_choice *faulty = NULL;
+    for (size_t i = 0; i < count; i++) {
+        if (!is_this_card(&choices[i], card) ||
+            memcmp(&choices[i].problem, problem, sizeof *problem) != 0)
+            continue;
+        if (choices[i].fault == NULL)
             return &choices[i];
-    return NULL;
+        if (faulty == NULL)
+            faulty = &choices[i];
+    }
+    return faulty;
 }
 
 void fa2i_decide_exact(const fa2i_choice *choice, fa2i_decision *ret_decision)

@@ -31,7 +31,8 @@ typedef struct fa2i_decision {
 } fa2i_decision;
 
 /* This card's winner for this very problem among choices (fa2i_cache_choices); NULL: there is none. A
- * choice is this card's when name, SM, SM count, shared memory and L2 agree, and it was a device. */
+ * choice is this card's when name, SM, SM count, shared memory and L2 agree, and it was a device. One without a fault
+ * comes first. */
 const fa2i_choice *fa2i_choose_exact(const fa2i_choice *choices, size_t count,
                                      const fa2i_card *card, const fa2_problem *problem);
 

@@ -77,6 +77,7 @@ fa2_status fa2i_planner_init(fa2i_planner *planner, const fa2i_device *device,
                               .read_only = config->read_only != 0,
                               .no_compiler = config->never_compile != 0 ? FA2_E_FORBIDDEN : FA2_OK,
                               .kernels = {.device = device}};
+    FA2_TRY(fa2i_cuda_is_software(device->cuda, &planner->as_ptx));
     FA2_TRY(find_path(planner, config->database));
     if (config->database == NULL || config->database[0] != '\0')
         FA2_TRY(fa2i_share_find(&planner->share));
@@ -109,11 +110,32 @@ static fa2_status update_class(fa2i_planner *planner, fa2i_class *of, const fa2_
     return FA2_OK;
 }
 
+/* The rows say that no call takes it. */
+static fa2_status refuse_winner(fa2i_planner *planner, const fa2i_choice *choice, fa2i_attempt *ret_attempt)
+{
+    fa2i_outcome outcome = FA2I_OUTCOME_WRONG;
+    fa2i_slot *slot = fa2i_kernels_slot(&planner->kernels, &choice->winner.kernel);
+    if (slot == NULL)
+        return fa2i_fail(FA2_E_MEMORY, "no memory for a kernel's record");
+    if (choice->refuted)
+        (void)fa2i_cache_refutation(planner->cache, &choice->winner.kernel, &outcome);
+    (void)fa2i_fail(FA2_E_UNSUPPORTED, "%s%s%s%s%s%s", choice->variant,
+                    choice->variant[0] == '\0' ? "" : ": ", choice->fault, choice->refuted ? " (" : "",
+                    choice->refuted ? fa2i_outcome_string(outcome) : "", choice->refuted ? ")" : "");
+    fa2i_attempt_refuse(ret_attempt, FA2_E_UNSUPPORTED, choice->variant);
+    if (choice->refuted || choice->variant[0] == '\0') /* of others reading the winners told */
+        fa2i_planner_pass_over(planner, slot, "a winner");
+    return FA2_OK;
+}
+
 /* Learning takes a while: only for want of the winner's own code. */
 static fa2_status use_winner(fa2i_planner *planner, fa2i_class *of, const fa2_problem *problem,
-                             const fa2i_key *key, fa2i_attempt *ret_attempt)
+                             const fa2i_choice *choice, fa2i_attempt *ret_attempt)
 {
+    const fa2i_key *key = &choice->winner.kernel;
     fa2_status st = FA2_OK;
+    if (choice->fault != NULL)
+        return refuse_winner(planner, choice, ret_attempt);
     FA2_TRY(fa2i_planner_use_stored(planner, of, problem, key, ret_attempt));
     if (fa2i_planner_lacks_compiler(ret_attempt->refusal)) {
         FA2_TRY(fa2i_planner_learn(planner, of, problem));
@@ -139,7 +161,7 @@ static fa2_status pick_exact(fa2i_planner *planner, fa2i_class *of, fa2i_plan *p
         return FA2_OK;
     plan->unrounded = true;
     const fa2i_key key = choice->winner.kernel;
-    st = use_winner(planner, of, &plan->problem, &key, &attempt);
+    st = use_winner(planner, of, &plan->problem, choice, &attempt);
     if (st == FA2_E_MEMORY || st == FA2_E_GENERATOR)
         return st; /* says nothing of the kernel: the next call asks for it again */
     plan->slot = attempt.slot;
