@@ -121,6 +121,9 @@ fa2_status fa2i_cache_get_verification(fa2i_cache *cache, int64_t device, const 
 fa2_status fa2i_cache_refutation(fa2i_cache *cache, const fa2i_key *kernel,
                                  fa2i_outcome *ret_outcome);
 
+/* The same against any kernel of a variant, whoever compiled it. */
+fa2_status fa2i_cache_variant_refutation(fa2i_cache *cache, const char *variant, fa2i_outcome *ret_outcome);
+
 typedef struct fa2i_refutation {
     fa2i_key kernel;
     fa2i_outcome outcome; /* not FA2I_OUTCOME_OK */

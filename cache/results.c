@@ -76,20 +76,14 @@ done:
 }
 
 /* A row that says anything else than "ok" speaks against the kernel, if only as wrong. */
-fa2_status fa2i_cache_refutation(fa2i_cache *cache, const fa2i_key *kernel,
-                                 fa2i_outcome *ret_outcome)
+static fa2_status find_refutation(fa2i_cache *cache, const char *sql, fa2i_sql_value of, fa2i_outcome *ret_outcome)
 {
     fa2_status st;
     sqlite3_stmt *stmt = NULL;
     fa2i_outcome outcome = FA2I_OUTCOME_OK;
-    const fa2i_sql_value values[] = {fa2i_sql_key(kernel)};
 
     FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_READ));
-    st = fa2i_sql_row(cache,
-                      "SELECT v.outcome FROM " VERIFICATION_ROWS " CROSS JOIN kernel k "
-                      "ON k.id = v.kernel WHERE v.outcome <> 'ok' AND +k.key = ? "
-                      "ORDER BY v.device LIMIT 1",
-                      FA2I_SQL_VALUES(values), &stmt);
+    st = fa2i_sql_row(cache, sql, &of, 1, &stmt);
     if (st == FA2_OK && !fa2i_sql_column_outcome(stmt, 0, &outcome))
         outcome = FA2I_OUTCOME_WRONG;
     st = st == FA2_E_NOT_FOUND ? FA2_OK : st;
@@ -99,6 +93,21 @@ done:
     if (st == FA2_OK)
         *ret_outcome = outcome;
     return st;
+}
+
+#define REFUTATION_OF(column)                                                                       \
+    "SELECT v.outcome FROM " VERIFICATION_ROWS " CROSS JOIN kernel k ON k.id = v.kernel "           \
+    "WHERE v.outcome <> 'ok' AND +k." column " = ? ORDER BY v.device LIMIT 1"
+
+fa2_status fa2i_cache_refutation(fa2i_cache *cache, const fa2i_key *kernel,
+                                 fa2i_outcome *ret_outcome)
+{
+    return find_refutation(cache, REFUTATION_OF("key"), fa2i_sql_key(kernel), ret_outcome);
+}
+
+fa2_status fa2i_cache_variant_refutation(fa2i_cache *cache, const char *variant, fa2i_outcome *ret_outcome)
+{
+    return find_refutation(cache, REFUTATION_OF("variant"), fa2i_sql_text(variant), ret_outcome);
 }
 
 /* Room for one more; NULL with the error set. */

@@ -113,6 +113,19 @@ typedef struct trying {
     fa2i_text passed; /* fa2i_class_answer.passed */
 } trying;
 
+/* Say why a kernel cannot be used that must be compiled, where nothing is: it may be one that failed before. */
+static void refuse_uncompiled(const fa2i_planner *planner, const char *text, fa2_status st, fa2i_attempt *attempt)
+{
+    const char *why = fa2i_planner_why_no_compiler(st);
+    if (planner->cache != NULL)
+        (void)fa2i_cache_variant_refutation(planner->cache, text, &attempt->refuted);
+    if (attempt->refuted != FA2I_OUTCOME_OK)
+        (void)fa2i_fail(st, "it failed its verification (%s), and %s", fa2i_outcome_string(attempt->refuted), why);
+    else
+        (void)fa2i_fail(st, "it must be compiled, and %s", why);
+    fa2i_attempt_refuse(attempt, st, text);
+}
+
 /* Have a kernel that the database does not have. That there is no NVRTC is found out once. */
 static fa2_status compile_option(fa2i_planner *planner, const fa2_problem *problem,
                                  const fa2i_option *option, fa2i_attempt *ret_attempt)
@@ -124,8 +137,7 @@ static fa2_status compile_option(fa2i_planner *planner, const fa2_problem *probl
     if (!fa2i_planner_lacks_compiler(st))
         return st;
     planner->no_compiler = st;
-    (void)fa2i_fail(st, "it must be compiled, and %s", fa2i_planner_why_no_compiler(st));
-    fa2i_attempt_refuse(ret_attempt, st, option->text);
+    refuse_uncompiled(planner, option->text, st, ret_attempt);
     return FA2_OK;
 }
 
