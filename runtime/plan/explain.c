@@ -83,7 +83,7 @@ static void reason_default(int card_arch, int wanted_arch, const fa2i_plan *plan
             "it, the nearest %.200s; estimated at " FA2I_US " us",
             card_arch, which, ptx, kin, plan->decision.estimate_us);
     } else
-        snprintf(out, out_bytes, "nothing tuned for sm_%d is near: %s%s, estimated at " FA2I_US " us",
+        snprintf(out, out_bytes, "of this kernel nothing near is tuned for sm_%d: %s%s, estimated at " FA2I_US " us",
                  card_arch, which, ptx, plan->decision.estimate_us);
 }
 

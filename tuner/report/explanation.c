@@ -93,7 +93,7 @@ static void print_rule(const fa2i_explained *e, FILE *out)
         [FA2_RULE_NEAREST] = "the best estimate, carried over from problems tuned on this device",
         [FA2_RULE_ARCH] = "the best estimate, carried over from another card of this SM or offline",
         [FA2_RULE_SHIPPED] = "the best estimate, by measurements that come with fa2",
-        [FA2_RULE_DEFAULT] = "the best estimate, by the cost model: nothing near was measured",
+        [FA2_RULE_DEFAULT] = "the best estimate, by the cost model: nothing near was measured of this kernel",
     };
     const char *corrected = "the best estimate, by the cost model as measurements of other kinds correct it";
     const char *others = "the fastest that can be used of those tuned on this device for this very "

@@ -81,7 +81,8 @@ def explain_offline(problem: Mapping[str, Any], arch: Union[str, int],
     if answer["rule"] is None:
         _native.raise_status(answer["status"], answer["message"])
     tuned = answer["tuned_for"]
-    reason = (f"nothing tuned for sm_{answer['sm']} is near: the cost model's first choice" if tuned is None
+    reason = (f"of this kernel nothing near is tuned for sm_{answer['sm']}: the cost model's first choice"
+              if tuned is None
               else f"rule {answer['rule']}: tuned for {tuned} on {answer['tuned_on']}")
     kept = ("rule", "measured", "estimate_us", "variant", "smem_bytes", "model_us", "candidates")
     numbers = ("median_us", "registers", "spill_bytes", "runner_up_us")  # None where fa2_explanation has 0
