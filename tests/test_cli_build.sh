@@ -70,8 +70,11 @@ has err "compiling for sm_86"
 run 0 build --arch sm_86 --shape $shape --json
 has out '"compiled":0,'
 lacks err "compiling"
-run 2 build --arch sm_75 --shape $shape,dtype=bf16
-has err "none of the problems can run"
+for dry in "" --dry-run "--dry-run --json"; do
+    # shellcheck disable=SC2086
+    run 2 build --arch sm_75 --shape $shape,dtype=bf16 $dry
+    has err "none of the problems can run"
+done
 run 0 list
 has out "(sm_86)"
 has out "modelled"
@@ -208,7 +211,8 @@ run 1 build --arch sm_86 --shape $shape --dry-run --db new.db
 has err "/nonexistent/libnvrtc.so"
 run 3 devices
 has out "explain --arch"
-run 0 import rows.jsonl --db fourth.db
+run 1 import rows.jsonl --db fourth.db
+has out "new rows into"
 has err "not compiled"
 unset FA2_NVRTC_LIBRARY
 

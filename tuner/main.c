@@ -140,7 +140,8 @@ static const fa2i_command commands[] = {
     {"import", fa2i_cmd_import, "FILE [--db FILE] [--jobs N]", "read what export wrote",
      "Reads an export (\"-\" is standard input), all of it or nothing, and compiles the winners' "
      "kernels\n"
-     "here if NVRTC is found. Rows that are here already are kept.\n\n" DB_HELP JOBS_HELP},
+     "here. Rows that are here already are kept. Exit status 1 when a kernel was not compiled, as\n"
+     "where no NVRTC is: the rows are here then, and the same import goes on.\n\n" DB_HELP JOBS_HELP},
     {"check", fa2i_cmd_check, "[--db FILE] [--json]", "is the database intact?",
      "Migrates an older database, checks it and every kernel image in it. Exit status 1 when "
      "something\n"
@@ -155,8 +156,8 @@ static const fa2i_command commands[] = {
      "whose code is lost or damaged stay, with what was measured, and are compiled again if NVRTC "
      "is\n"
      "found; those that no call takes (refuted, or of another version of fa2) are left as they are.\n"
-     "Exit status 1 when no code can be made here for a winner: this fa2 does not know its variant,\n"
-     "or this NVRTC not its SM.\n\n" DB_HELP JOBS_HELP},
+     "Exit status 1 when no code can be made here for a winner: there is no NVRTC, this fa2 does not\n"
+     "know its variant, or this NVRTC not its SM.\n\n" DB_HELP JOBS_HELP},
     {"field-report", fa2i_cmd_field_report,
      "FILE (--device N [--budget SECONDS] [--jobs N] | --check)",
      "one file about a card: for those who cannot touch it",

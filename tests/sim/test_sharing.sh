@@ -145,6 +145,11 @@ has err "2 problems unserved, the first B=1 Hq=2 Hkv=2 Sq=48 Sk=48 D=16 dtype=bf
 has out "problems to measure: 1;"
 FA2_SIM_CARD=t4 run 0 --device 0 --shape $shape --shape $shape,dtype=bf16 --dry-run
 has err "dtype=bf16 causal=0: unserved: fwd_sm75: bf16 needs"
+for dry in "" --dry-run "--dry-run --json"; do
+    # shellcheck disable=SC2086
+    FA2_SIM_CARD=t4 run 2 --device 0 --shape $shape,dtype=bf16 --db unserved.db $dry
+    has err "dtype=bf16 causal=0: unserved: fwd_sm75: bf16 needs"
+done
 run 0 --device 0 --shape $shape --shape op=backward,Hq=2,Sq=48,D=16
 has err "problems: 2 modelled"
 cp fa2.db before.db

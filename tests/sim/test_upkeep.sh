@@ -132,7 +132,7 @@ for damage in "update code set data = zeroblob(length(data))" "delete from image
     has out "0 winners that could not serve"
     run 0 check --db tuned.db
     # So does gc; without a compiler it says who will.
-    FA2_NVRTC_LIBRARY=/nonexistent/libnvrtc.so run 0 gc --db lost.db
+    FA2_NVRTC_LIBRARY=/nonexistent/libnvrtc.so run 1 gc --db lost.db
     has err "2 kernels of winners without code: the next call, or fa2-tune gc, compiles where NVRTC is; here: no NVRTC"
     FA2_NVRTC_LIBRARY=/nonexistent/libnvrtc.so run 1 --device 0 --shape $shape --db lost.db
     has err "/nonexistent/libnvrtc.so"
@@ -244,10 +244,10 @@ for fault in fault hang; do
     has err "failed: no variant can run ($fault: 2): fa2-tune show says why, and fa2-tune forget --failures"
     has err "forward: 1 problem, 2 variants, 0 of them usable, 0 spilled"
     # Nothing is promised, nor done, until it is forgotten.
-    run 0 --device 0 --shape $shape --db dead.db --dry-run
+    run 1 --device 0 --shape $shape --db dead.db --dry-run
     has out "to compile: 0, to verify: 0, problems to measure: 0"
     has err "fa2-tune forget --failures"
-    run 0 --device 0 --shape $shape --db dead.db --dry-run --json
+    run 1 --device 0 --shape $shape --db dead.db --dry-run --json
     json "d['problems'][0]['state'] == 'failed' and 'forget --failures' in d['problems'][0]['message']"
     run 1 --device 0 --shape $shape --db dead.db
     has err "0 compiled, 0 reused, 0 verified"
@@ -263,7 +263,7 @@ done
 rm -f dead.db
 FA2_SIM_FAULT=fault=1 run 1 --device 0 --shape $shape --db dead.db
 sqlite3 dead.db "delete from measurement"
-run 0 --device 0 --shape $shape --db dead.db --dry-run
+run 1 --device 0 --shape $shape --db dead.db --dry-run
 has err "no variant can run (fault: 2)"
 run 0 forget --failures --shape $shape --db dead.db
 has out "2 verifications"

@@ -83,21 +83,35 @@ static void print_foreseen(const session *s, const fa2i_build_result *r, size_t 
     printf("\n");
 }
 
-static fa2_status foresee_all(const session *s)
+/* What the SMs' results amount to where nothing failed. served: problems that there are kernels for. */
+static int status_of_served(size_t served, size_t unserved)
+{
+    if (served > 0 || unserved == 0)
+        return FA2I_EXIT_OK;
+    fprintf(stderr, "fa2-tune: none of the problems can run on these SMs\n");
+    return FA2I_EXIT_USAGE;
+}
+
+static fa2_status foresee_all(const session *s, int *ret_status)
 {
     const fa2i_build build = work_of(s);
     fa2_status st = FA2_OK;
+    size_t served = 0, unserved = 0;
     for (size_t i = 0; i < s->options.arch_count; i++) {
         fa2i_build_result r = {0};
         size_t threads = 0;
         st = fa2i_build_foresee(&build, &s->cards[i], &r, &threads);
         if (st == FA2_OK)
             print_foreseen(s, &r, threads, i == 0);
+        served += s->options.shapes.count - r.unserved;
+        unserved += r.unserved;
         if (s->options.json && (st == FA2_OK ? i + 1 == s->options.arch_count : i > 0))
             fputs("]\n", stdout); /* also of those before one that fails */
         if (st != FA2_OK)
             break;
     }
+    if (st == FA2_OK)
+        *ret_status = status_of_served(served, unserved);
     return st;
 }
 
@@ -240,11 +254,7 @@ static int exit_status(const session *s)
                 without);
         return FA2I_EXIT_FAILED;
     }
-    if (winners == 0 && unserved > 0) {
-        fprintf(stderr, "fa2-tune: none of the problems can run on these SMs\n");
-        return FA2I_EXIT_USAGE;
-    }
-    return FA2I_EXIT_OK;
+    return status_of_served(winners, unserved);
 }
 
 int fa2i_cmd_build(int argc, char **argv)
@@ -254,9 +264,8 @@ int fa2i_cmd_build(int argc, char **argv)
     int status = FA2I_EXIT_FAILED;
     FA2_TRY(open_session(&s, argc, argv));
     if (s.options.dry_run) {
-        FA2_TRY(foresee_all(&s));
+        FA2_TRY(foresee_all(&s, &status));
         FA2_TRY(fa2i_database_check_writable(s.options.db)); /* or the run fails at once */
-        status = FA2I_EXIT_OK;
         goto done;
     }
     FA2_TRY(build_all(&s));

@@ -97,8 +97,8 @@ static void print_cleanup(const fa2i_cache *cache, const fa2i_cache_cleanup *cle
     putchar('\n');
 }
 
-/* Code for the winners that lost it, or never had it: their measurements stay. No NVRTC is no failure: a call does the
- * same where it is. */
+/* Code for the winners that lost it, or never had it: their measurements stay. Those that none could be made for are
+ * counted as unknown. */
 static fa2_status give_code(fa2i_cache *cache, const fa2i_options *options,
                             const volatile sig_atomic_t *stop, fa2i_recompiled *ret_recompiled)
 {
@@ -113,6 +113,7 @@ static fa2_status give_code(fa2i_cache *cache, const fa2i_options *options,
                 "fa2-tune: %zu kernel%s of winners without code: the next call, or fa2-tune gc, "
                 "compiles where NVRTC is; here: %s\n",
                 of.wanted, fa2i_plural(of.wanted), fa2_last_message());
+        ret_recompiled->unknown = of.wanted;
         return FA2_OK;
     }
     if (st == FA2_OK && of.wanted > 0)

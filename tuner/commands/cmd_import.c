@@ -36,7 +36,7 @@ static void print_counts(const fa2i_import_counts *counts, const char *path)
                fa2i_plural(counts->unknown), counts->first_unknown);
 }
 
-/* No NVRTC is no failure of the import: the kernels can be compiled by a later one. */
+/* Without NVRTC the rows stay, for a later import to compile; but the imported is not in use then. */
 static fa2_status compile_where_possible(fa2i_cache *cache, fa2i_generator *generator, int threads,
                                          const volatile sig_atomic_t *stop, bool *ret_failed)
 {
@@ -47,6 +47,7 @@ static fa2_status compile_where_possible(fa2i_cache *cache, fa2i_generator *gene
                 "fa2-tune: the imported kernels are not compiled, so they are not used yet: %s\n"
                 "Run the same import where NVRTC is.\n",
                 fa2_last_message());
+        *ret_failed = true;
         return FA2_OK;
     }
     if (st == FA2_OK && of.wanted > 0)

@@ -59,12 +59,17 @@ static fa2_status read_device(fa2i_tune *tune)
     return FA2_OK;
 }
 
+static size_t count_state(const fa2i_tune *tune, fa2i_problem_state state)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < tune->problem_count; i++)
+        count += tune->problems[i].state == state;
+    return count;
+}
+
 static bool has_open_problem(const fa2i_tune *tune)
 {
-    for (size_t i = 0; i < tune->problem_count; i++)
-        if (tune->problems[i].state == FA2I_PROBLEM_OPEN)
-            return true;
-    return false;
+    return count_state(tune, FA2I_PROBLEM_OPEN) > 0;
 }
 
 /* With --device all no card is known here. */
@@ -317,25 +322,29 @@ static void print_unreached(fa2i_tune *tune, size_t open, size_t done)
             fa2i_cache_path(tune->cache));
 }
 
+/* What the problems that cannot be tuned amount to; a dry run knows them, too. */
+static int status_of_problems(const fa2i_tune *tune)
+{
+    if (count_state(tune, FA2I_PROBLEM_FAILED) > 0)
+        return FA2I_EXIT_FAILED;
+    return tune->problem_count > 0 && count_state(tune, FA2I_PROBLEM_UNSERVED) == tune->problem_count
+               ? FA2I_EXIT_USAGE
+               : FA2I_EXIT_OK;
+}
+
 /* What it all amounts to, and a word on stderr when the caller must do something. */
 static int exit_status(fa2i_tune *tune)
 {
-    size_t counts[FA2I_PROBLEM_FAILED + 1] = {0}, lost = 0;
-    for (size_t i = 0; i < tune->problem_count; i++) {
-        counts[tune->problems[i].state]++;
+    size_t lost = 0;
+    for (size_t i = 0; i < tune->problem_count; i++)
         lost += tune->problems[i].lost;
-    }
-    const size_t unreached = counts[FA2I_PROBLEM_OPEN] + lost;
-    const size_t done = counts[FA2I_PROBLEM_MEASURED] + tune->mended;
+    const size_t open = count_state(tune, FA2I_PROBLEM_OPEN), unreached = open + lost;
+    const size_t done = count_state(tune, FA2I_PROBLEM_MEASURED) + tune->mended;
     if (unreached > 0 || fa2i_tune_stopped(tune))
-        print_unreached(tune, counts[FA2I_PROBLEM_OPEN], done);
+        print_unreached(tune, open, done);
     if (fa2i_tune_stopped(tune))
         return FA2I_EXIT_INTERRUPTED;
-    if (counts[FA2I_PROBLEM_FAILED] > 0 || (unreached > 0 && done == 0))
-        return FA2I_EXIT_FAILED;
-    if (tune->problem_count > 0 && counts[FA2I_PROBLEM_UNSERVED] == tune->problem_count)
-        return FA2I_EXIT_USAGE;
-    return FA2I_EXIT_OK;
+    return unreached > 0 && done == 0 ? FA2I_EXIT_FAILED : status_of_problems(tune);
 }
 
 /* And what the run would fail with: its database cannot be written. */
@@ -370,7 +379,7 @@ int fa2i_cmd_tune(int argc, char **argv)
     fa2i_tune_print_planned(&tune);
     if (tune.options.dry_run) {
         FA2_TRY(run_dry(&tune));
-        status = FA2I_EXIT_OK;
+        status = status_of_problems(&tune);
         goto done;
     }
     FA2_TRY(run_phase(&tune, FA2I_PHASE_COMPILE, fa2i_tune_mend));
