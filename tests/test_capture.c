@@ -78,6 +78,22 @@ static void test_counts(void)
     CHECK_EQ(unlink(path), 0);
 }
 
+/* Of calls that fail, those for want of a kernel, which tuning elsewhere makes. */
+static void test_counts_what_lacks_a_kernel(void)
+{
+    const fa2_config config = {.database = "", .never_compile = 1};
+    const fa2_problem problem = tuned_problem(3, 512), bad = tuned_problem(0, 512);
+    fa2_context *context = NULL;
+    CHECK_EQ(fa2_context_create(&config, &context), FA2_OK);
+    CHECK_EQ(call(context, &problem), FA2_E_FORBIDDEN);
+    CHECK_EQ(call(context, &problem), FA2_E_FORBIDDEN);
+    CHECK_EQ(call(context, &bad), FA2_E_INVALID);
+    fa2_context_destroy(context);
+    CHECK(strncmp(lines(), "2,forward,3,", 12) == 0);
+    CHECK(strchr(lines(), '\n') == strrchr(lines(), '\n'));
+    CHECK_EQ(unlink(path), 0);
+}
+
 /* What is written is a shape file. */
 static void test_is_a_shape_file(void)
 {
@@ -345,6 +361,7 @@ int main(void)
     setenv("FA2_CAPTURE", path, 1);
     fake_install();
     test_counts();
+    test_counts_what_lacks_a_kernel();
     test_is_a_shape_file();
     test_unkept();
     test_processes();

@@ -50,7 +50,8 @@
  * Ownership. The library owns no tensors: all of them, and the workspace, are the caller's.
  *
  * Environment. FA2_CAPTURE=FILE makes every context count its calls of each problem there, in a
- * shape file for fa2-tune, which processes may share. One that cannot be written is FA2_E_IO from
+ * shape file for fa2-tune, which processes may share; also those that fail with FA2_E_NO_NVRTC or
+ * FA2_E_FORBIDDEN, as there is no kernel. One that cannot be written is FA2_E_IO from
  * fa2_context_create.
  */
 #ifndef FA2_H

@@ -31,7 +31,7 @@ fa2_status fa2i_capture_open(const fa2i_plans *plans, fa2i_capture **ret_capture
  * is fine. */
 fa2_status fa2i_capture_close(fa2i_capture *capture);
 
-/* A call of a problem whose plan is not kept. */
+/* A call of a problem whose plan is not kept, or that has none for want of a kernel. */
 void fa2i_capture_add(fa2i_capture *capture, const fa2_problem *problem);
 
 /* FA2_E_IO, once, when writing fails that did not fail before; else FA2_OK. */

@@ -165,6 +165,13 @@ static fa2_status check_capture(const fa2_context *context, const fa2_problem *p
                      text, fa2i_field_word(FA2I_FIELD_op, (int32_t)problem->op), PLANS_KEPT);
 }
 
+/* What fails for want of a kernel is to be tuned, elsewhere. */
+static void count_failure(const fa2_context *context, const fa2_problem *problem, fa2_status st)
+{
+    if (context->capture != NULL && (st == FA2_E_NO_NVRTC || st == FA2_E_FORBIDDEN))
+        fa2i_capture_add(context->capture, problem);
+}
+
 /* The slow path of a valid problem: one thread makes the plan, the others wait and find it. */
 static fa2_status make_plan(fa2_context *context, fa2i_plans *plans, const fa2_problem *problem,
                             fa2i_plan *unkept, const fa2i_plan **ret_plan)
@@ -174,6 +181,8 @@ static fa2_status make_plan(fa2_context *context, fa2i_plans *plans, const fa2_p
         fa2i_planner_log(&context->planner, "%s", fa2_last_message());
     fa2_status st = find_or_make(context, plans, problem, unkept, ret_plan);
     pthread_mutex_unlock(&context->mutex);
+    if (st != FA2_OK && plans == &context->plans)
+        count_failure(context, problem, st);
     return st;
 }
 

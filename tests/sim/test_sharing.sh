@@ -28,6 +28,12 @@ run 1 --device 0 --json -- sh -c "$client 1 2 48 16 1; kill -ABRT \$\$"
 has err "sh was ended by signal 6"
 lacks out "max error"
 has out '"state":"settled"'
+# What it could not call, for want of a kernel, is tuned for it.
+run 1 --device 0 --db lacking.db -- env FA2_NVRTC_LIBRARY=/nonexistent "$client" 1 2 48 16 1
+has err "problems: 1 modelled"
+FA2_NVRTC_LIBRARY=/nonexistent run 0 --device 0 --db lacking.db -- "$client" 1 2 48 16 1
+has out "rule       exact"
+rm lacking.db
 run 2 --device 0 -- true
 has err "true never used fa2"
 run 1 --device 0 -- false
@@ -116,20 +122,23 @@ has err "FA2_CAPTURE=/nonexistent/calls.csv: it cannot be written (No such file 
 unset FA2_CAPTURE
 TMPDIR=/nonexistent run 1 --device 0 -- "$client" 1 2 48 16 1
 has err "TMPDIR can name a folder"
-# SIGTERM ends both; what was counted before is not tuned then.
-"$tune" --device 0 -- sh -c 'trap "echo told >told; exit 1" TERM; touch started; while :; do sleep 0.1; done' \
-    >out 2>err &
-pid=$!
-while [ ! -e started ]; do sleep 0.1; done
-rm started
-kill -TERM $pid
-wait $pid
-got=$?
-ran="tune with a program, then SIGTERM"
-checks=$((checks + 2))
-[ "$got" -eq 130 ] || fail "$ran: exit status $got"
-[ -e told ] || fail "$ran: the program was not told"
-rm -f told
+# SIGTERM ends both, and so does a SIGINT that is no Ctrl-C; what was counted before is not tuned then.
+for signal in TERM INT; do
+    "$tune" --device 0 -- sh -c 'trap "echo told >told; exit 1" TERM; touch started; while :; do sleep 0.1; done' \
+        >out 2>err &
+    pid=$!
+    while [ ! -e started ]; do sleep 0.1; done
+    rm started
+    kill -$signal $pid
+    wait $pid
+    got=$?
+    ran="tune with a program, then SIG$signal"
+    checks=$((checks + 2))
+    [ "$got" -eq 130 ] || fail "$ran: exit status $got"
+    [ -e told ] || fail "$ran: the program was not told"
+    has err "fa2-tune: interrupted; "
+    rm -f told
+done
 
 # ---- what is to be done, what was, and what is to be done again ----
 shape=B=1,Hq=2,Sq=48,D=16

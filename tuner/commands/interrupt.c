@@ -63,6 +63,24 @@ const volatile sig_atomic_t *fa2i_interrupt_watch(void)
     return &interrupted;
 }
 
+/* As on_signal: of signals that kill sent, not the terminal. */
+static void on_sent_signal(int number, siginfo_t *info, void *context)
+{
+    (void)context;
+    if (info->si_code <= 0)
+        on_signal(number);
+}
+
+void fa2i_interrupt_leave_to_program(void)
+{
+    struct sigaction action;
+    memset(&action, 0, sizeof action);
+    action.sa_sigaction = on_sent_signal;
+    action.sa_flags = (int)(SA_SIGINFO | SA_RESTART);
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+}
+
 bool fa2i_interrupted(void)
 {
     return interrupted != 0;

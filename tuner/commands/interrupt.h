@@ -14,6 +14,10 @@
  * ever. */
 const volatile sig_atomic_t *fa2i_interrupt_watch(void);
 
+/* While a program runs: Ctrl-C on a terminal reaches it, too, and ends it, not this process; a SIGINT that was sent to
+ * this process counts as ever. fa2i_interrupt_watch ends this. */
+void fa2i_interrupt_leave_to_program(void);
+
 /* Was there a signal? false where nobody watches. */
 bool fa2i_interrupted(void);
 

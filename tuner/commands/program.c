@@ -190,7 +190,7 @@ static void variable_set_back(variable *v)
     fa2i_free(v->before);
 }
 
-/* Start it and wait. Ctrl-C on a terminal is sent to both; here it is ignored meanwhile. */
+/* Start it and wait. Ctrl-C on a terminal is sent to both; it is the program's. */
 static fa2_status run_to_its_end(char **argv, const char *capture, const char *database, bool to_stderr,
                                  const volatile sig_atomic_t *stop, bool *ret_failed)
 {
@@ -203,7 +203,7 @@ static fa2_status run_to_its_end(char **argv, const char *capture, const char *d
     fa2_status st = database == NULL ? FA2_OK : find_whole_path(database, &whole);
     if (st != FA2_OK)
         return st;
-    signal(SIGINT, SIG_IGN);
+    fa2i_interrupt_leave_to_program();
     signal(SIGQUIT, SIG_IGN);
     variable variables[] = {{.name = "FA2_CAPTURE"}, {.name = "FA2_DB"}};
     const char *const values[] = {capture, whole};
