@@ -93,7 +93,7 @@ static void describe_rows(fa2i_cache_health *health, const char *fault)
             health->damaged_images, health->without_code);
     else if (health->damaged_images > 0)
         snprintf(text, bytes,
-                 "kernels whose code is damaged: %zu, none of them a winner; fa2-tune gc drops it",
+                 "kernels whose code is damaged: %zu, none of them a winner that a call takes; fa2-tune gc drops it",
                  health->damaged_images);
     else if (health->misfits > 0)
         snprintf(text, bytes,

@@ -46,7 +46,14 @@ static fa2_status version_of(fa2i_cache *cache, int newest, int64_t *ret_version
                        cache->path);
         goto done;
     }
-    if (version < 0 || version > newest) {
+    if (version < 0) {
+        st = fa2i_fail(FA2_E_DATABASE,
+                       "%s: is a damaged fa2 database: its schema version is %lld; put a copy in its place, or move "
+                       "it away and tune again",
+                       cache->path, (long long)version);
+        goto done;
+    }
+    if (version > newest) {
         st = fa2i_fail(
             FA2_E_DATABASE,
             "%s: has schema version %lld, this fa2 knows versions up to %d; use the newer "

@@ -33,7 +33,7 @@ static const char *advice(int code)
         {SQLITE_PERM, ": check the permissions of the file and of its folder"},
         {SQLITE_FULL, ": free some space and run this again; what was stored before is safe"},
         {SQLITE_IOERR, ": check the disk (full? quota? network?)"},
-        {SQLITE_BUSY, ": another process has been writing for 10 s; try again when it is done"},
+        {SQLITE_BUSY, ": another process has been writing for 10 s or more; try again when it is done"},
     };
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         if (known[i].code == code || known[i].code == (code & 0xff))

@@ -181,14 +181,18 @@ static void test_empty_and_foreign(fixture *f)
 static void test_lost_version(fixture *f)
 {
     fa2i_cache *cache = fixture_open(f->path);
-    CHECK_EQ(fa2i_sql_script(cache, "PRAGMA user_version = 0"), FA2_OK);
     fa2i_cache_close(cache);
-    for (int mode = FA2I_CACHE_READ; mode <= FA2I_CACHE_WRITE; mode++) {
-        check_refused(f->path, (fa2i_cache_mode)mode, FA2_E_DATABASE, "damaged fa2 database");
-        CHECK_CONTAINS(fa2_last_message(), "move it away and tune again");
-    }
     sqlite3 *file = NULL;
     CHECK_EQ(sqlite3_open(f->path, &file), SQLITE_OK);
+    for (int version = -1; version <= 0; version++) {
+        CHECK_EQ(sqlite3_exec(file, version < 0 ? "PRAGMA user_version = -1" : "PRAGMA user_version = 0", NULL, NULL,
+                              NULL),
+                 SQLITE_OK);
+        for (int mode = FA2I_CACHE_READ; mode <= FA2I_CACHE_WRITE; mode++) {
+            check_refused(f->path, (fa2i_cache_mode)mode, FA2_E_DATABASE, "damaged fa2 database");
+            CHECK_CONTAINS(fa2_last_message(), "move it away and tune again");
+        }
+    }
     CHECK_EQ(sqlite3_exec(file, "PRAGMA user_version = 1", NULL, NULL, NULL), SQLITE_OK);
     sqlite3_close(file);
     check_refused(f->path, FA2I_CACHE_WRITE, FA2_E_DATABASE, "not those of schema version 1");

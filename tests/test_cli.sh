@@ -126,7 +126,7 @@ for command in list report "forget --failures" "tune --device 0" "build --arch s
     empty out
 done
 run 2 explain --device H200 --shape Hq=8,Sq=512,D=64
-has err '--device "H200": expected a device number: 0, 1, ..., or all; fa2-tune devices lists them'
+has err '--device "H200": expected a device number, 0 to 1023, as fa2-tune devices lists them; of tune also all'
 run 2 explain --shape Hq=8,Sq=512,D=64
 has err "needs one of --device N and --arch"
 run 2 explain --shape Hq=8,Sq=512,D=64 --device 0 --arch sm_86

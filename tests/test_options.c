@@ -264,8 +264,8 @@ static void test_wrong_numbers(void)
                   "--device is given twice; it takes one value");
     check_refused("--db a.db --db b.db", FA2I_OPT_DB, "--db is given twice; it takes one value");
     check_refused("--device -1", FA2I_OPT_DEVICE,
-                  "--device \"-1\": expected a device number: 0, 1, ..., or all; fa2-tune devices "
-                  "lists them");
+                  "--device \"-1\": expected a device number, 0 to 1023, as fa2-tune devices lists them; of tune also "
+                  "all");
 }
 
 /* Names, native and all, in one list or in several. */

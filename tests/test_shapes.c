@@ -372,7 +372,10 @@ static void test_calls(void)
     }
     check_refused("calls,batch,heads_q,heads_kv,seq_q,seq_k,head_dim,dtype,causal\n"
                   "-3,1,8,8,1,1000,64,fp16,0\n",
-                  "2:1: calls is \"-3\"; it must be a whole number, or empty");
+                  "2:1: calls is \"-3\"; it must be a whole number below 2^64, or empty");
+    check_refused("calls,batch,heads_q,heads_kv,seq_q,seq_k,head_dim,dtype,causal\n"
+                  "99999999999999999999,1,8,8,1,1000,64,fp16,0\n",
+                  "2:1: calls is \"99999999999999999999\"; it must be a whole number below 2^64, or empty");
 }
 
 int main(void)

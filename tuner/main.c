@@ -111,7 +111,7 @@ static const fa2i_command commands[] = {
      "1, of several SMs where it fails on all.\n\n"
      "  --device N        decide for this device\n"
      "  --arch LIST       decide for the cards that stand for these SMs: sm_86; sm_80,sm_90; native: the\n"
-     "                    devices here; all: whatever this NVRTC compiles for\n"
+     "                    SMs of the devices here; all: whatever this NVRTC compiles for\n"
      "  --never-compile   of a context whose config forbids compiling\n" SHAPE_HELP DB_HELP
          JSON_HELP},
     {"report", fa2i_cmd_report,
@@ -176,8 +176,8 @@ static const fa2i_command commands[] = {
      "[--dry-run] [--db FILE]",
      "drop what was found out, to find it out again",
      "Drops the measurements that pass all that is given, and the winners that rest on them; of a\n"
-     "device its verifications, of a variant its verifications and code as well. The next tuning\n"
-     "does them again.\n\n" FILTER_HELP
+     "device its verifications, of a variant its verifications and code as well, which are for all\n"
+     "shapes: also where --shape or --op is given. The next tuning does them again.\n\n" FILTER_HELP
      "  --variant TEXT    variants with this in their text: \"br=128 bc=64\"\n"
      "  --failures        only what failed: did not compile, spilled, was wrong, hung\n"
      "  --dry-run         say what would be dropped, and whether the database can be written; drop\n"
@@ -279,7 +279,7 @@ static void print_shape_keys(void)
     printf("window: 1 sliding, from Wl keys before to Wr behind (-1: all); 2 the first Wl keys, too; "
            "3 chunks of Wl.\n");
     printf("Names are written as they are here, capitals too. A CSV may have the columns calls (how often a\n"
-           "program asks for the problem) and origin (anything, for people), and no others.\n");
+           "program asks for the problem; 0 or empty: unknown) and origin (anything, for people), and no others.\n");
 }
 
 static void print_help(const fa2i_command *command)

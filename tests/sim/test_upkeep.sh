@@ -152,6 +152,12 @@ for damage in "update code set data = zeroblob(length(data))" "delete from image
     run 0 check --db called.db
     is "$winners" "$(sqlite3 whole.db "$winners")" called.db
 done
+# Winners whose kernels are gone are in no view, and are not none.
+cp whole.db lost.db
+sqlite3 lost.db "update winner set kernel = 99999"
+run 0 list --db lost.db
+has err "3 winners are damaged"
+lacks err "there are no"
 # With measurements to take, too, and a kernel that is another problem's.
 cp whole.db lost.db
 sqlite3 lost.db "delete from image; delete from code"

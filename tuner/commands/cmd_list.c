@@ -292,7 +292,7 @@ static int count_damaged(void *user, int columns, const char *const *names, cons
 }
 
 /* Of those that are listed; of all, also those that no view shows, as they refer to nothing. */
-static fa2_status say_damaged(fa2i_cache *cache, const fa2i_filter *filter)
+static fa2_status say_damaged(fa2i_cache *cache, const fa2i_filter *filter, size_t *ret_damaged)
 {
     size_t damaged = 0;
     const fa2_status st = fa2i_filter_is_given(filter)
@@ -303,6 +303,7 @@ static fa2_status say_damaged(fa2i_cache *cache, const fa2i_filter *filter)
                 "fa2-tune: %zu winner%s damaged, in the record or in the code; fa2-tune check says "
                 "what is wrong, and what mends it\n",
                 damaged, damaged == 1 ? " is" : "s are");
+    *ret_damaged = damaged;
     return st;
 }
 
@@ -311,18 +312,19 @@ int fa2i_cmd_list(int argc, char **argv)
     fa2i_options options = {0};
     fa2i_cache *cache = NULL;
     winner_listing w;
+    size_t damaged = 0;
     fa2_status st = FA2_OK;
     FA2_TRY(
         fa2i_options_parse(argc, argv, FA2I_OPT_FILTER | FA2I_OPT_DB | FA2I_OPT_JSON, &options));
     FA2_TRY(fa2i_filter_find_device(&options));
     FA2_TRY(fa2i_database_open(options.db, FA2I_CACHE_READ, &cache));
-    FA2_TRY(say_damaged(cache, &options.filter));
+    FA2_TRY(say_damaged(cache, &options.filter, &damaged));
     if (options.json) {
         FA2_TRY(fa2i_cache_print_winners_json(cache, &options.filter, stdout));
         goto done;
     }
     FA2_TRY(list_winners(cache, &options.filter, &w));
-    if (w.l.rows == 0) {
+    if (w.l.rows == 0 && damaged == 0) {
         fprintf(stderr, "fa2-tune: there are no %swinners in %s yet\n",
                 fa2i_filter_is_given(&options.filter) ? "such " : "", fa2i_cache_path(cache));
         FA2_TRY(fa2i_database_say_devices(cache, &options.filter));

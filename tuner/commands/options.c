@@ -69,9 +69,10 @@ static fa2_status apply_device(const char *value, fa2i_options *options)
         options->device = FA2I_DEVICE_ALL;
         return FA2_OK;
     }
-    return parse_whole("--device", value, FA2I_DEVICE_MAX,
-                       "a device number: 0, 1, ..., or all; fa2-tune devices lists them",
-                       &options->device);
+    char accepted[96];
+    snprintf(accepted, sizeof accepted,
+             "a device number, 0 to %d, as fa2-tune devices lists them; of tune also all", FA2I_DEVICE_MAX);
+    return parse_whole("--device", value, FA2I_DEVICE_MAX, accepted, &options->device);
 }
 
 static fa2_status apply_arch(const char *value, fa2i_options *options)

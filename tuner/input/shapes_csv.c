@@ -232,18 +232,19 @@ static fa2_status add_for_all_ops(fa2i_shapes *shapes, const fa2_problem *proble
 /* What the row says in the column `calls`; 0 where there is none. */
 static fa2_status read_calls(const csv *file, const fa2i_span *cells, double *ret_calls)
 {
-    enum { DIGITS_MAX = 20 };
+    const double calls_max = 18446744073709551615.0; /* where a capture stops to count */
     const size_t column = file->column_of[CALLS];
     double calls = 0;
     if (column == 0)
         return FA2_OK;
     const fa2i_span cell = cells[column - 1];
     for (size_t i = 0; i < cell.bytes; i++) {
-        if (cell.bytes > DIGITS_MAX || cell.data[i] < '0' || cell.data[i] > '9')
-            return fa2i_fail(FA2_E_INVALID,
-                             "%s:%zu:%zu: calls is \"%.*s\"; it must be a whole number, or empty",
-                             file->name, file->line, column, (int)cell.bytes, cell.data);
+        const bool digit = cell.data[i] >= '0' && cell.data[i] <= '9';
         calls = 10 * calls + (cell.data[i] - '0');
+        if (!digit || calls > calls_max)
+            return fa2i_fail(FA2_E_INVALID,
+                             "%s:%zu:%zu: calls is \"%.*s\"; it must be a whole number below 2^64, or empty",
+                             file->name, file->line, column, (int)cell.bytes, cell.data);
     }
     *ret_calls = calls;
     return FA2_OK;

@@ -52,13 +52,26 @@ static void name_of(const fa2i_tune *tune, const char *what, char out[FA2I_TURN_
         used += snprintf(out + used, FA2I_TURN_CHARS - (size_t)used, "%02x", tune->uuid[i]);
 }
 
+/* holder: who has the device, not sharing it; 0: nobody. */
+static void say_shared(fa2i_tune *tune, pid_t holder)
+{
+    if (holder > 0)
+        fa2i_note(&tune->progress,
+                  "fa2-tune: another fa2-tune (process %ld) is measuring on device %d; taking turns with it",
+                  (long)holder, tune->options.device);
+}
+
 void fa2i_tune_begin_turn(fa2i_tune *tune)
 {
     char name[FA2I_TURN_CHARS], process[32] = "";
     bool told = false;
-    if (!tune->has_uuid || tune->options.share)
+    if (!tune->has_uuid)
         return;
     name_of(tune, "tuner", name);
+    if (tune->options.share) {
+        say_shared(tune, fa2i_turn_holder(name));
+        return;
+    }
     while (!fa2i_turn_take(name, &tune->turn) && !fa2i_tune_spent(tune)) {
         if (!told) {
             const pid_t holder = fa2i_turn_holder(name);
