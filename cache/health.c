@@ -64,6 +64,8 @@ static fa2_status examine_rows(fa2i_cache *cache, fa2i_cache_health *health, cha
          &health->without_code},
         {"SELECT count(*) FROM winner WHERE kernel IN (" FA2I_OTHER_KERNELS ")", &health->other_version},
         {"SELECT count(*) FROM winner WHERE kernel IN (" FA2I_REFUTED_KERNELS ")", &health->refuted},
+        {"SELECT count(*) FROM winner JOIN measurement USING (device, problem, kernel) WHERE outcome <> 'ok' "
+         "AND kernel NOT IN (" FA2I_REFUTED_KERNELS ")", &health->failed},
     };
     fa2_status st = fa2i_sql_script(cache, misfiled_table);
     if (st == FA2_OK)
@@ -116,6 +118,11 @@ static void describe_rows(fa2i_cache_health *health, const char *fault)
                  "shows them, and tuning their problems again finds others (where the verdict is held for "
                  "wrong: fa2-tune forget --failures --shape of the problem, and tune again)",
                  health->refuted);
+    else if (health->failed > 0)
+        snprintf(text, bytes,
+                 "winners that failed when they were measured: %zu; fa2-tune show says how, and tuning their problems "
+                 "again measures them anew",
+                 health->failed);
     else if (health->other_version > 0)
         snprintf(text, bytes,
                  "winners of another version of fa2, which no call takes: %zu; fa2-tune list shows them, and "

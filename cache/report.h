@@ -103,6 +103,7 @@ typedef struct fa2i_cache_health {
     size_t without_code;   /* winners that a call could take, whose kernel has no image, or a damaged one */
     size_t other_version;  /* winners of another version of fa2: no call takes them */
     size_t refuted;        /* winners that a device found wrong: no call takes them */
+    size_t failed;         /* winners whose own measurement says that they failed */
     bool intact;           /* SQLite's own check */
     bool schema; /* it has what a new file has, and no index, trigger or view was changed */
     char first_problem[600];

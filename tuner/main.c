@@ -145,8 +145,8 @@ static const fa2i_command commands[] = {
     {"check", fa2i_cmd_check, "[--db FILE] [--json]", "is the database intact?",
      "Migrates an older database, checks it and every kernel image in it. Exit status 1 when "
      "something\n"
-     "is damaged, or a winner cannot serve: it has no code, was refuted, or is of another version of\n"
-     "fa2; it says what mends that.\n\n" DB_HELP JSON_HELP},
+     "is damaged, or a winner cannot serve: it has no code, was refuted, failed as it was measured, or\n"
+     "is of another version of fa2; it says what mends that.\n\n" DB_HELP JSON_HELP},
     {"gc", fa2i_cmd_gc, "[--db FILE] [--jobs N]",
      "mend what is damaged; drop the code of losers beyond 256 MiB",
      "Drops rows that check finds damaged, and of the kernel images that no winner uses what is "

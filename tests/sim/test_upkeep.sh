@@ -158,6 +158,15 @@ sqlite3 lost.db "update winner set kernel = 99999"
 run 0 list --db lost.db
 has err "3 winners are damaged"
 lacks err "there are no"
+# A winner that its own measurement says to have failed.
+cp whole.db lost.db
+sqlite3 lost.db "update measurement set outcome = 'fault' where (problem, kernel) in (select problem, kernel from
+    winner join problem on problem = id where seq_q = 48 and op = 'forward')"
+run 1 check --db lost.db
+has err "winners that failed when they were measured: 1; fa2-tune show says how"
+run 0 --device 0 --shape $shape --db lost.db
+has err "problems: 1 modelled"
+run 0 check --db lost.db
 # With measurements to take, too, and a kernel that is another problem's.
 cp whole.db lost.db
 sqlite3 lost.db "delete from image; delete from code"
@@ -224,7 +233,7 @@ run 0 show --db whole.db --shape $shape
 lacks out "another version"
 has out "*"
 run 1 check --db old.db
-has out "winners without code 0, refuted 0, of another version 1,"
+has out "winners without code 0, refuted 0, failed 0, of another version 1,"
 has err "winners of another version of fa2, which no call takes: 1; fa2-tune list shows them, and tuning their problems"
 run 1 check --db old.db --json
 json "d['other_version'] == 1"

@@ -34,11 +34,11 @@ static void print_health(const char *path, const fa2i_cache_health *health)
     printf("kernels       %zu, %zu with an image\n", health->kernels, health->images);
     printf("measurements  %zu\nwinners       %zu\n", health->measurements, health->winners);
     printf("damage        images %zu, rows with impossible values %zu, rows of another class %zu, "
-           "rows that refer to nothing %zu, winners without code %zu, refuted %zu, of another version %zu, "
-           "schema %s, file %s\n",
+           "rows that refer to nothing %zu, winners without code %zu, refuted %zu, failed %zu, "
+           "of another version %zu, schema %s, file %s\n",
            health->damaged_images, health->faults, health->misfits, health->dangling,
-           health->without_code, health->refuted, health->other_version, health->schema ? "complete" : "not complete",
-           health->intact ? "intact" : "not intact");
+           health->without_code, health->refuted, health->failed, health->other_version,
+           health->schema ? "complete" : "not complete", health->intact ? "intact" : "not intact");
     if (!fa2i_cache_is_healthy(health))
         printf("first damage  %s\n", health->first_problem);
 }
@@ -49,11 +49,12 @@ static void print_health_json(const char *path, const fa2i_cache_health *health)
     fa2i_json_string(stdout, path);
     printf(",\"kernels\":%zu,\"images\":%zu,\"measurements\":%zu,\"winners\":%zu,"
            "\"damaged_images\":%zu,\"faults\":%zu,\"misfits\":%zu,\"dangling\":%zu,"
-           "\"without_code\":%zu,\"refuted\":%zu,\"other_version\":%zu,\"schema\":%s,\"intact\":%s,\"first_damage\":",
+           "\"without_code\":%zu,\"refuted\":%zu,\"failed\":%zu,\"other_version\":%zu,\"schema\":%s,"
+           "\"intact\":%s,\"first_damage\":",
            health->kernels, health->images, health->measurements, health->winners,
            health->damaged_images, health->faults, health->misfits, health->dangling,
-           health->without_code, health->refuted, health->other_version, health->schema ? "true" : "false",
-           health->intact ? "true" : "false");
+           health->without_code, health->refuted, health->failed, health->other_version,
+           health->schema ? "true" : "false", health->intact ? "true" : "false");
     fa2i_json_string(stdout, fa2i_cache_is_healthy(health) ? NULL : health->first_problem);
     fputs("}\n", stdout);
 }
