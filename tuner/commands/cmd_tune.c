@@ -214,6 +214,16 @@ done:
     return st;
 }
 
+/* A program was ended before it was known what it asks for. */
+static bool say_interrupted(const fa2i_tune *tune, int *ret_status)
+{
+    if (!fa2i_tune_stopped(tune))
+        return false;
+    fprintf(stderr, "fa2-tune: interrupted; nothing was tuned\n");
+    *ret_status = FA2I_EXIT_INTERRUPTED;
+    return true;
+}
+
 /* A program runs once, on the devices that it takes itself. */
 static fa2_status tune_all_devices(fa2i_tune *tune, int argc, char **argv, bool *ret_program_failed,
                                    int *ret_status)
@@ -227,11 +237,8 @@ static fa2_status tune_all_devices(fa2i_tune *tune, int argc, char **argv, bool 
         fa2i_cache_close(tune->cache);
         tune->cache = NULL;
     }
-    if (fa2i_tune_stopped(tune)) {
-        fprintf(stderr, "fa2-tune: interrupted; nothing was tuned\n");
-        *ret_status = FA2I_EXIT_INTERRUPTED;
+    if (say_interrupted(tune, ret_status))
         return FA2_OK;
-    }
     FA2_TRY(fa2i_all_devices_tune(argc, argv, &tune->options, tune->stop, ret_status));
 done:
     return st;
@@ -373,6 +380,8 @@ int fa2i_cmd_tune(int argc, char **argv)
     }
     FA2_TRY(open_tune(&tune));
     FA2_TRY(find_problems(&tune, &program_failed));
+    if (tune.options.program != NULL && say_interrupted(&tune, &status))
+        goto done;
     FA2_TRY(run_phase(&tune, FA2I_PHASE_PLAN, fa2i_tune_plan));
     FA2_TRY(make_database(&tune));
     fa2i_tune_print_start(&tune);

@@ -214,8 +214,9 @@ static fa2_status run_to_its_end(char **argv, const char *capture, const char *d
     for (size_t i = 0; i < 2; i++)
         variable_set_back(&variables[i]);
     fa2i_free(whole);
-    if (st == FA2_OK)
-        *ret_failed = say_how_it_ended(argv[0], wait_for(pid, stop));
+    const int status = st == FA2_OK ? wait_for(pid, stop) : 0;
+    if (st == FA2_OK && *stop == 0) /* else it was told to end, and nothing counts */
+        *ret_failed = say_how_it_ended(argv[0], status);
     signal(SIGQUIT, SIG_DFL);
     (void)fa2i_interrupt_watch();
     return st;
