@@ -2,7 +2,8 @@
  * Kernels first, then the times, set by set: rows come sorted by device and problem, measured ones
  * before modelled ones, and a kernel's index is found by its id, in a sorted list.
  *
- * - A time ties a kernel to a problem of its own class only, by the problem's fields.
+ * - A time ties a kernel to a problem of its own class only, by the problem's fields; and none to a problem whose row
+ *   says another class, which gc drops.
  * - A winner without a measurement of its own (imported, or ranked offline) counts as one.
  */
 #include "cache/evidence.h"
@@ -21,6 +22,8 @@ typedef struct reading {
     fa2i_evidence found;
     int64_t *ids; /* of the kernels, ascending */
     size_t kernel_room, id_room, set_room, time_room;
+    bool passed;          /* over a problem whose row says that it is of another class */
+    fa2i_key passed_with; /* the first kernel that was timed on it */
 } reading;
 
 /* The array, grown if it is full; where that fails, *st is set and the array is as it was. */
@@ -133,14 +136,15 @@ static bool find_kernel(const reading *r, int64_t id, size_t *ret_index)
 /* A measurement of one launch is a probe that was not worth more; it counts, too. */
 static const char times_sql[] =
     "WITH timed AS (SELECT m.device, m.problem, m.kernel, m.median_us AS us, "
-    "NOT s.modelled AS measured FROM measurement m JOIN session s ON s.id = m.session "
+    "NOT s.modelled AS measured FROM measurement m "
+    "JOIN session s ON s.id = m.session AND s.device = m.device "
     "WHERE m.outcome = 'ok' AND m.n > 0 UNION ALL "
     "SELECT w.device, w.problem, w.kernel, iif(w.measured, w.median_us, w.model_us), w.measured "
-    "FROM winner w JOIN session s ON s.id = w.session WHERE NOT EXISTS (SELECT 1 FROM measurement "
-    "m WHERE m.device = w.device "
+    "FROM winner w JOIN session s ON s.id = w.session AND s.device = w.device "
+    "WHERE NOT EXISTS (SELECT 1 FROM measurement m WHERE m.device = w.device "
     "AND m.problem = w.problem AND m.kernel = w.kernel AND m.outcome = 'ok' AND m.n > 0)) "
     "SELECT t.device, t.problem, t.kernel, t.us, t.measured, d.name, d.arch, d.sm_count, "
-    "d.smem_block_bytes, d.smem_sm_bytes, d.l2_bytes, d.clock_khz, d.bandwidth_bytes, d.real"
+    "d.smem_block_bytes, d.smem_sm_bytes, d.l2_bytes, d.clock_khz, d.bandwidth_bytes, d.real, p.class"
 #define FA2I_FIELD(name, ...) ", p." #name
 #include "runtime/base/problem.def"
 #undef FA2I_FIELD
@@ -165,8 +169,23 @@ static fa2i_known_set read_set(sqlite3_stmt *stmt)
     return set;
 }
 
+/* The problem of the row, unless it is none, or is filed under another class than its fields'. */
+static bool read_problem(reading *r, sqlite3_stmt *stmt, size_t kernel, fa2_problem *ret_problem)
+{
+    char class_key[FA2I_CLASS_CHARS];
+    const char *filed = (const char *)sqlite3_column_text(stmt, 14);
+    if (fa2i_columns_read(r->cache, stmt, 15, ret_problem) != FA2_OK)
+        return false;
+    fa2i_problem_class(ret_problem, class_key);
+    const bool is_filed = filed != NULL && strcmp(filed, class_key) == 0;
+    if (!is_filed && !r->passed)
+        r->passed_with = r->found.kernels[kernel].key;
+    r->passed |= !is_filed;
+    return is_filed;
+}
+
 /* The set of the row: the last one, or a new one. NULL with FA2_OK: the row is damaged. */
-static fa2_status find_set(reading *r, sqlite3_stmt *stmt, int64_t last[3],
+static fa2_status find_set(reading *r, sqlite3_stmt *stmt, size_t kernel, int64_t last[3],
                            fa2i_known_set **ret_set)
 {
     fa2i_evidence *found = &r->found;
@@ -176,8 +195,7 @@ static fa2_status find_set(reading *r, sqlite3_stmt *stmt, int64_t last[3],
     *ret_set = NULL;
     if (found->set_count == 0 || device != last[0] || id != last[1] || measured != last[2]) {
         fa2i_known_set set = read_set(stmt);
-        if (!fa2i_card_is_sound(&set.card) ||
-            fa2i_columns_read(r->cache, stmt, 14, &set.problem) != FA2_OK)
+        if (!fa2i_card_is_sound(&set.card) || !read_problem(r, stmt, kernel, &set.problem))
             return FA2_OK;
         fa2_status st = FA2_OK;
         MAKE_ROOM(found->sets, found->set_count, &r->set_room, &st);
@@ -202,7 +220,7 @@ static fa2_status add_time(reading *r, sqlite3_stmt *stmt, int64_t last[3])
 
     if (!find_kernel(r, sqlite3_column_int64(stmt, 2), &kernel))
         return FA2_OK;
-    fa2_status st = find_set(r, stmt, last, &set);
+    fa2_status st = find_set(r, stmt, kernel, last, &set);
     if (st != FA2_OK || set == NULL)
         return st;
     fa2i_problem_class(&set->problem, class_key);
@@ -268,6 +286,10 @@ fa2_status fa2i_cache_evidence(fa2i_cache *cache, const fa2i_card *card, fa2_op 
         st = read_times(&r);
     st = fa2i_sql_end(cache, st);
     fa2i_free(r.ids);
+    if (st == FA2_OK && r.passed)
+        fa2i_row_report_unused(cache, &r.passed_with,
+                               "was timed on a problem that is filed under another class, which does not count",
+                               "see fa2-tune check");
     if (st == FA2_OK)
         *ret_evidence = r.found;
     else

@@ -56,6 +56,15 @@ static const damage_case damages[] = {
      ": it is of another version of fa2", false, false},
     {"UPDATE kernel SET class = 'D=32 dtype=fp16 causal=1' WHERE id = 1", true, FA2_OK, FA2_RULE_EXACT, 1,
      ": its kernel is for problems of another class", false, false},
+    /* the problem's row is filed under a class that is none, or is another: nothing that refers to it counts */
+    {"UPDATE problem SET class = 'D=64 dtype=fp8'", true, FA2_OK, FA2_RULE_DEFAULT, 0, "the cost model's first choice",
+     false, false},
+    {"UPDATE problem SET class = 'D=64 dtype=fp16 causal=0'", false, FA2_OK, FA2_RULE_DEFAULT, 0,
+     "the cost model's first choice", false, false},
+    /* the session is another device's */
+    {"INSERT INTO device SELECT 9, 'other', arch, sm_count, smem_block_bytes, smem_sm_bytes, l2_bytes, clock_khz, "
+     "bandwidth_bytes, real FROM device; UPDATE session SET device = 9", false, FA2_OK, FA2_RULE_DEFAULT, 0,
+     "the cost model's first choice", false, false},
     /* the target's column lies: the code does not fit its seal, and is made again */
     {"UPDATE kernel SET target = 'sm_75' WHERE id = 1", true, FA2_OK, FA2_RULE_EXACT, 0, "the fastest for", true,
      false},

@@ -310,6 +310,8 @@ static void test_wrong_kernels(void)
                         "1") ";"
                              "UPDATE problem SET class = 'D=64 dtype=fp16 causal=1'",
                     "of another class");
+    /* one that is filed under a class that no problem has */
+    check_not_taken("UPDATE problem SET class = 'D=64' WHERE causal = 1", "filed under another class");
 #undef KERNEL
 }
 
