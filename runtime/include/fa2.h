@@ -446,7 +446,8 @@ typedef enum fa2_rule {
     FA2_RULE_NEAREST =
         1,             /* measured on this device for near problems; the cost model carries over */
     FA2_RULE_ARCH = 2, /* the same, from another card of this SM, or ranked for one offline */
-    FA2_RULE_DEFAULT = 3, /* nothing near was measured: the cost model, corrected by what was */
+    FA2_RULE_DEFAULT = 3, /* of this kernel nothing near was measured: the cost model, corrected by what other
+                           * kinds of problems measured of its family */
     FA2_RULE_SHIPPED = 4  /* as exact, nearest or arch, by measurements that come with fa2: better than the
                            * default, and than nothing of this device's own */
 } fa2_rule;
