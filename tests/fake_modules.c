@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "fake_objects.h"
+#include "runtime/cuda/compile.h"
 
 enum { STATIC_LIMIT_BYTES = 48 * 1024, THREADS_MAX = 1024, SM_REGISTERS = 65536, BLOCKS_MAX = 16 };
 
@@ -104,7 +105,7 @@ CUresult fake_driver_module_load_data_ex(CUmodule *ret_module, const void *image
         return fake_end(CUDA_ERROR_NO_BINARY_FOR_GPU);
     if (fake.refused != NULL && strstr(fake.refused, info.target) != NULL)
         return fake_end(fake.refused_by);
-    if (fake.ptx_error != NULL && strncmp(info.target, "compute_", 8) == 0) {
+    if (fake.ptx_error != NULL && fa2i_target_is_ptx(info.target)) {
         write_jit_log(count, options, values);
         return fake_end(CUDA_ERROR_INVALID_PTX);
     }

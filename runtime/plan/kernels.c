@@ -13,6 +13,7 @@
 #include <string.h>
 #include "runtime/base/alloc.h"
 #include "runtime/base/status.h"
+#include "runtime/cuda/compile.h"
 
 enum { LOG_CHARS = 400 /* of a compiler's log in a message */ };
 
@@ -146,7 +147,7 @@ static void describe(fa2i_slot *slot, const fa2i_kernel *kernel)
 /* What PTX spills is known only to the driver, once it has compiled it: the record gets it. */
 static void learn_of_ptx(const fa2i_loaded *loaded, fa2i_kernel *kernel)
 {
-    if (strncmp(kernel->target, "compute_", strlen("compute_")) != 0)
+    if (!fa2i_target_is_ptx(kernel->target))
         return;
     kernel->registers = loaded->registers;
     kernel->spill_bytes = loaded->local_bytes;
