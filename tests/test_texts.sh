@@ -40,6 +40,20 @@ expect_status 0 "a terminal" "$on_terminal" 80 seq 100000
 seq 100000 >numbers
 untouched out numbers
 
+# explain says how far it is where its entries go elsewhere, and that alone.
+for fewer in "" ",sm_86"; do
+    # shellcheck disable=SC2016 # for the shell on the terminal
+    expect_status 0 "explain into a file" "$on_terminal" 80 sh -c \
+        '"$0" explain --db missing.db --shape Hq=8,Sq=512,D=64 --arch sm_80$1 --json >explained' "$tune" "$fewer"
+    if [ -n "$fewer" ]; then
+        has out "explaining 2/2 done in"
+    else
+        lacks out "explaining 1"
+    fi
+done
+shown 80 explain --shape Hq=8,Sq=512,D=64 --arch sm_80,sm_86
+lacks out "explaining 2/2"
+
 "$make_database" card.db "$texts/card.jsonl" || fail "report_database"
 shape=B=8,Hq=16,Sq=1024,D=128,dtype=bf16,causal=1
 

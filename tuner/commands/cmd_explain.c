@@ -14,6 +14,8 @@
 #include "tuner/commands/commands.h"
 #include "tuner/commands/database.h"
 #include "tuner/report/explanation.h"
+#include "tuner/report/progress.h"
+#include "tuner/report/terminal.h"
 
 typedef struct session {
     fa2i_options options;
@@ -24,6 +26,7 @@ typedef struct session {
     bool *served;      /* per shape: some SM serves it; owned */
     bool fails;        /* some call would fail that a family serves */
     size_t explained;  /* problems, on all cards */
+    fa2i_progress progress; /* of no total: none is shown */
 } session;
 
 static void session_done(session *s)
@@ -118,9 +121,9 @@ static void note_status(session *s, size_t shape, const fa2i_explained *explaine
     if (f->status == FA2_OK)
         return;
     if (s->options.arch_count > 1)
-        fprintf(stderr, "fa2-tune: sm_%d: the call fails: %s\n", explained->card->arch, f->message);
+        fa2i_note(&s->progress, "fa2-tune: sm_%d: the call fails: %s", explained->card->arch, f->message);
     else
-        fprintf(stderr, "fa2-tune: the call fails: %s\n", f->message);
+        fa2i_note(&s->progress, "fa2-tune: the call fails: %s", f->message);
 }
 
 static fa2_status explain(session *s, fa2i_foresight *foresight, size_t shape)
@@ -138,7 +141,19 @@ static fa2_status explain(session *s, fa2i_foresight *foresight, size_t shape)
     else
         st = fa2i_explained_print(&explained, stdout);
     fa2i_explained_done(&explained);
+    fflush(stdout); /* many take minutes, and who reads them need not wait for the last */
+    if (s->progress.total > 0)
+        fa2i_progress_step(&s->progress, NULL);
     return st;
+}
+
+/* For who sees nothing of the entries. */
+static void begin_progress(session *s)
+{
+    const size_t cards = s->options.arch_count > 0 ? s->options.arch_count : 1;
+    const size_t total = cards * s->options.shapes.count;
+    if (total > 1 && fa2i_terminal_width(stderr) > 0 && fa2i_terminal_width(stdout) == 0)
+        fa2i_progress_begin(&s->progress, "explaining", total);
 }
 
 /* All problems on a card. */
@@ -177,6 +192,7 @@ int fa2i_cmd_explain(int argc, char **argv)
     in_array = s.options.json;
     if (in_array)
         putchar('[');
+    begin_progress(&s);
     for (size_t i = 0; i == 0 || i < s.options.arch_count; i++) {
         fa2i_card card;
         FA2_TRY(find_card(&s, i, &card));
@@ -186,6 +202,8 @@ int fa2i_cmd_explain(int argc, char **argv)
 done:
     if (in_array)
         puts("]"); /* also after a failure: what stands there can be read */
+    if (s.progress.total > 0)
+        fa2i_progress_end(&s.progress);
     session_done(&s);
     return st != FA2_OK ? fa2i_report_failure(st) : exit_status;
 }
