@@ -40,6 +40,11 @@ extern const char *const fa2i_cache_side_files[];
  * not readable or not writable; the message says which and what to do. log may be NULL. */
 fa2_status fa2i_cache_open(const char *path, fa2i_cache_mode mode, fa2i_log_fn log, void *log_user,
                            fa2i_cache **ret_cache);
+
+/* The same, waiting so long for who holds the file locked; what is done with it later waits FA2I_CACHE_WAIT_MS. */
+enum { FA2I_CACHE_WAIT_MS = 10000 };
+fa2_status fa2i_cache_open_within(const char *path, fa2i_cache_mode mode, int wait_ms, fa2i_log_fn log, void *log_user,
+                                  fa2i_cache **ret_cache);
 void fa2i_cache_close(fa2i_cache *cache);
 
 /* Would FA2I_CACHE_WRITE open it, or make it? As far as permissions say; nothing is made. */

@@ -16,7 +16,6 @@
 
 enum {
     FA2I_APPLICATION_ID = 0x46413254, /* as in schema.sql */
-    FA2I_BUSY_TIMEOUT_MS = 10000,
     FA2I_EXPORT_VERSION = 2 /* of the format that export.c describes */
 };
 
@@ -28,6 +27,7 @@ struct fa2i_cache {
     char *path; /* as the caller gave it, for messages */
     bool writable;
     bool created; /* by this opening */
+    int wait_ms;  /* for who holds the file locked, while it is opened */
     fa2i_log_fn log;
     void *log_user;
     pthread_mutex_t mutex;

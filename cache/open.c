@@ -40,7 +40,7 @@ const char *fa2i_cache_journal_mode(int library_version)
 /* Settings that do not read the file. */
 static fa2_status configure(fa2i_cache *cache)
 {
-    int code = sqlite3_busy_timeout(cache->db, FA2I_BUSY_TIMEOUT_MS);
+    int code = sqlite3_busy_timeout(cache->db, cache->wait_ms);
     if (code == SQLITE_OK)
         code = sqlite3_extended_result_codes(cache->db, 1);
     if (code == SQLITE_OK)
@@ -164,7 +164,11 @@ static fa2_status create(const char *path, fa2i_cache_mode mode, fa2i_log_fn log
         return fa2i_fail(FA2_E_MEMORY, "out of memory");
     }
     *cache = (fa2i_cache){
-        .path = copy, .writable = mode != FA2I_CACHE_READ, .log = log, .log_user = log_user};
+        .path = copy,
+        .writable = mode != FA2I_CACHE_READ,
+        .wait_ms = FA2I_CACHE_WAIT_MS,
+        .log = log,
+        .log_user = log_user};
     pthread_mutex_init(&cache->mutex, NULL); /* cannot fail with default attributes on Linux */
     pthread_mutex_init(&cache->claims_mutex, NULL);
     *ret_cache = cache;
@@ -182,6 +186,12 @@ static void remove_if_bare(const char *path)
 fa2_status fa2i_cache_open(const char *path, fa2i_cache_mode mode, fa2i_log_fn log, void *log_user,
                            fa2i_cache **ret_cache)
 {
+    return fa2i_cache_open_within(path, mode, FA2I_CACHE_WAIT_MS, log, log_user, ret_cache);
+}
+
+fa2_status fa2i_cache_open_within(const char *path, fa2i_cache_mode mode, int wait_ms, fa2i_log_fn log, void *log_user,
+                                  fa2i_cache **ret_cache)
+{
     fa2_status st;
     char *resolved = NULL;
     bool created = false;
@@ -193,8 +203,10 @@ fa2_status fa2i_cache_open(const char *path, fa2i_cache_mode mode, fa2i_log_fn l
     FA2_TRY(fa2i_path_check(path, &resolved));
     FA2_TRY(create(path, mode, log, log_user, &cache));
     cache->created = created;
+    cache->wait_ms = wait_ms;
     FA2_TRY(cache->writable ? open_for_writing(cache, resolved, mode == FA2I_CACHE_REPAIR)
                             : open_for_reading(cache, resolved));
+    (void)sqlite3_busy_timeout(cache->db, FA2I_CACHE_WAIT_MS);
     *ret_cache = cache;
     cache = NULL;
 done:

@@ -224,6 +224,29 @@ static void test_default_path(void)
     unsetenv("FA2_DB");
 }
 
+/* Another process has the file to itself: it is waited for once, and the failure names the file. */
+static void test_locked_database(void)
+{
+    const fa2_config config = config_of();
+    struct timespec start, end_of;
+    sqlite3 *other = NULL;
+    fa2_context *context = NULL;
+
+    begin();
+    tuned_put(&database, &(tuned_winner){.id = 1, .problem = tuned_problem(1, 512)});
+    CHECK_EQ(sqlite3_open(database.path, &other), SQLITE_OK);
+    CHECK_EQ(sqlite3_exec(other, "BEGIN EXCLUSIVE", NULL, NULL, NULL), SQLITE_OK);
+    clock_gettime(CLOCK_MONOTONIC, &start);
+    CHECK_EQ(fa2_context_create(&config, &context), FA2_E_DATABASE);
+    clock_gettime(CLOCK_MONOTONIC, &end_of);
+    CHECK_CONTAINS(fa2_last_message(), database.path);
+    CHECK_CONTAINS(fa2_last_message(), "another process has been writing for 10 s");
+    CHECK(end_of.tv_sec - start.tv_sec >= 9);
+    CHECK(end_of.tv_sec - start.tv_sec <= 15);
+    sqlite3_close(other);
+    end(create()); /* when it is done, all is as ever */
+}
+
 int main(void)
 {
     test_default_is_told_once();
@@ -236,5 +259,6 @@ int main(void)
     test_nowhere_to_create();
     test_unwritable_database();
     test_default_path();
+    test_locked_database();
     return check_done();
 }

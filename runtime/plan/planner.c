@@ -15,6 +15,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include "runtime/base/alloc.h"
 #include "runtime/ops/op.h"
 #include "runtime/plan/planner_compile.h"
@@ -39,15 +40,24 @@ static fa2_status find_path(fa2i_planner *planner, const char *database)
     return FA2_OK;
 }
 
-static fa2_status open_to_read(fa2i_planner *planner)
+static fa2_status open_to_read(fa2i_planner *planner, int wait_ms)
 {
-    fa2_status st = fa2i_cache_open(planner->database, FA2I_CACHE_READ, planner->log,
-                                    planner->log_user, &planner->cache);
+    fa2_status st = fa2i_cache_open_within(planner->database, FA2I_CACHE_READ, wait_ms, planner->log,
+                                           planner->log_user, &planner->cache);
     return st == FA2_E_NOT_FOUND ? FA2_OK : st;
 }
 
+static int64_t now_ms(void)
+{
+    struct timespec now = {0};
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * INT64_C(1000) + now.tv_nsec / 1000000;
+}
+
+/* Who holds the file locked is waited for once, not again for reading. */
 static fa2_status open_to_write(fa2i_planner *planner)
 {
+    const int64_t end_ms = now_ms() + FA2I_CACHE_WAIT_MS;
     fa2_status st = fa2i_cache_open(planner->database, FA2I_CACHE_WRITE, planner->log,
                                     planner->log_user, &planner->cache);
     if (st == FA2_OK || st == FA2_E_MEMORY)
@@ -56,7 +66,8 @@ static fa2_status open_to_write(fa2i_planner *planner)
     char why[FA2I_MESSAGE_BYTES];
     snprintf(why, sizeof(why), "%s", fa2_last_message());
     planner->read_only = true;
-    st = open_to_read(planner);
+    const int64_t left_ms = end_ms - now_ms();
+    st = open_to_read(planner, left_ms > 0 ? (int)left_ms : 0);
     if (st == FA2_OK)
         fa2i_planner_log(planner, "%s: %s",
                          planner->cache == NULL ? "working without a database"
@@ -82,7 +93,7 @@ fa2_status fa2i_planner_init(fa2i_planner *planner, const fa2i_device *device,
     if (config->database == NULL || config->database[0] != '\0')
         FA2_TRY(fa2i_share_find(&planner->share));
     if (planner->database != NULL)
-        FA2_TRY(planner->read_only ? open_to_read(planner) : open_to_write(planner));
+        FA2_TRY(planner->read_only ? open_to_read(planner, FA2I_CACHE_WAIT_MS) : open_to_write(planner));
 done:
     if (st != FA2_OK)
         fa2i_planner_done(planner);
