@@ -141,6 +141,11 @@ unset FA2_SIM_FAULT
 export FA2_NVRTC_LIBRARY=/nonexistent/libnvrtc.so
 run 0 bench --device 0 --shape $shape
 has out "not timed: compile_error: naive d=16 dtype=fp16 causal=1 must be compiled, and there is no NVRTC"
+# An image that is refused before the driver took any is loaded again; here there are no ceilings before it.
+export FA2_SIM_FAULT=load=1
+run 0 bench --device 0 --shape $shape
+has out "tuned:"
+unset FA2_SIM_FAULT
 # Where a call would fail, there is nothing to time; the next problem may have a kernel.
 run 1 bench --device 0 --shape Hq=2,Sq=64,D=16 --shape $shape
 has err "D=16 dtype=fp16 causal=0: not measured: $folder/fa2.db has no kernel that can be used for"
