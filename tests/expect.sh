@@ -62,8 +62,8 @@ golden() {
 $(cat difference)"
 }
 masked() {
-    sed -E 's/(fwd|bwd|naive)[a-z0-9_]*( [a-z]+=[a-z0-9]+)+/KERNEL/g; s/-?[0-9]+(\.[0-9]+)?(e[-+][0-9]+)?[kM]?/N/g; s/-{3,}/---/g; s/ +/ /g' \
-        "$1" >"$1.masked"
+    sed -E -e 's/(fwd|bwd|naive)[a-z0-9_]*( [a-z]+=[a-z0-9]+)+/KERNEL/g' \
+        -e 's/-?[0-9]+(\.[0-9]+)?(e[-+][0-9]+)?[kM]?/N/g; s/-{3,}/---/g; s/ +/ /g' "$1" >"$1.masked"
     golden "$1.masked" "$2"
 }
 

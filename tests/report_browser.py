@@ -36,8 +36,8 @@ LOOK = """(async () => {
                            : {violations: [], incomplete: [], passes: []};
   const root = document.documentElement;
   return JSON.stringify({
-    violations: found.violations.map(v => v.id + " (" + v.impact + "): " + v.help + ": " + v.nodes.length + " times, at "
-                                          + v.nodes[0].target.join(" ")),
+    violations: found.violations.map(v => v.id + " (" + v.impact + "): " + v.help + ": " + v.nodes.length
+                                          + " times, at " + v.nodes[0].target.join(" ")),
     unsure: found.incomplete.length, rules: found.passes.length, scroll: root.scrollWidth, width: root.clientWidth});
 })()"""
 

@@ -108,7 +108,8 @@ def blend(colour, ground, opacity):
 
 def check_contrast(text):
     """By the colours of the style sheet, light and dark: 4.5 for text, 3 for what pictures are made of."""
-    schemes = [dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", each)) for each in re.findall(r":root \{(.*?)\}", text, re.S)]
+    schemes = [dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", each))
+               for each in re.findall(r":root \{(.*?)\}", text, re.S)]
     check(len(schemes) == 2, "colours for light and dark")
     shades = [float(each) for each in re.findall(r"\.h[0-8] \{ fill-opacity: ([0-9.]+);", text)]
     check(len(shades) == 9, "nine shades")
@@ -162,7 +163,8 @@ def check_figures(page, text, database):
     check(len(cells) == len(winners), f"{len(cells)} rows of winners")
     behind = 3 if ">vs naive" in table else 1  # columns
     shown = sorted(each[-3 - behind:-behind] for each in cells)
-    wanted = sorted((f"{us:.2f}", f"{rate:.2f}", "" if ratio is None else f"{ratio:.3f}") for us, rate, ratio in winners)
+    wanted = sorted((f"{us:.2f}", f"{rate:.2f}", "" if ratio is None else f"{ratio:.3f}")
+                    for us, rate, ratio in winners)
     check(shown == wanted, f"winners' figures: {shown[:2]} {wanted[:2]}")
     variants = 0
     for section in re.findall(r"<details.*?</details>", text, re.S):

@@ -45,7 +45,8 @@ for command in $commands; do
     equal "options of $command in fish" \
         "$(sed -n "s/.*_from $command' -l \([a-z-]*\).*/--\1/p" fa2-tune.fish | sort -u | xargs)" "$taken"
     equal "options of $command in zsh" \
-        "$(sed -n "/^        $command) _arguments/,/;;\$/s/.*'\*\(--[a-z-]*\).*/\1/p" fa2-tune.zsh | sort -u | xargs)" "$taken"
+        "$(sed -n "/^        $command) _arguments/,/;;\$/s/.*'\*\(--[a-z-]*\).*/\1/p" fa2-tune.zsh | sort -u | xargs)" \
+        "$taken"
     equal "options of $command in bash" \
         "$(sed -n "s/^        $command) words='\(.*\)' ;;/\1/p" fa2-tune.bash | tr ' ' '\n' | sort -u | xargs)" "$taken"
 done
@@ -105,7 +106,8 @@ complete_bash "" fa2-tune tune --jobs ""
 if command -v zsh >/dev/null; then
     expect_status 0 zsh zsh -n fa2-tune.zsh
     cp fa2-tune.zsh out
-    for words in "'help:" "'completion:" "'man:" "'2:command:{_describe command commands}'" "'2:SHELL:(bash zsh fish)'" "compadd -- --version"; do
+    for words in "'help:" "'completion:" "'man:" "'2:command:{_describe command commands}'" "'2:SHELL:(bash zsh fish)'" \
+        "compadd -- --version"; do
         has out "$words"
     done
 fi

@@ -122,7 +122,8 @@ class Contexts(unittest.TestCase):
         stub = pathlib.Path(fa2.__file__).resolve().with_name("_native.pyi").read_text(encoding="utf-8")
         keys = re.findall(r"^    (\w+):", stub.split("class Explanation(TypedDict):", 1)[1].split("@final")[0], re.M)
         for problem in ({"heads_q": 2, "seq_q": 32, "head_dim": 16},
-                        {"op": "backward", "heads_q": 2, "seq_q": 32, "head_dim": 16, "window_left": 7, "bias": "fp32"}):
+                        {"op": "backward", "heads_q": 2, "seq_q": 32, "head_dim": 16, "window_left": 7,
+                         "bias": "fp32"}):
             online, offline = fa2.explain(problem), fa2.explain(problem, arch=89)
             self.assertEqual((sorted(online), sorted(offline)), (sorted(keys), sorted(keys)))
             for key in ("problem", "rule", "measured", "median_us", "variant", "smem_bytes", "runner_up"):
@@ -146,7 +147,8 @@ class Contexts(unittest.TestCase):
         with fa2.Context("") as context:
             for given, text in (({"arch": "sm_86", "context": context}, "arch is 'sm_86'.*leave out context="),
                                 ({"arch": 86, "device": 0}, "arch is 86.*leave out device="),
-                                ({"database": "x.db", "context": context}, "database is 'x.db' and a context is given")):
+                                ({"database": "x.db", "context": context},
+                                 "database is 'x.db' and a context is given")):
                 with self.assertRaisesRegex(ValueError, text):
                     fa2.explain(problem, **given)
 
@@ -301,7 +303,8 @@ class Libraries(unittest.TestCase):
         for module in ("torch", "flash_attn", "bert_padding", "transformers"):
             status, said = python(f"import sys; sys.modules['torch'] = None; import fa2; import fa2.{module}")
             self.assertEqual(status, 1)
-            self.assertRegex(said, rf"\nModuleNotFoundError: fa2\.{module} needs PyTorch, .*`.+ -m pip install torch`\n$")
+            self.assertRegex(
+                said, rf"\nModuleNotFoundError: fa2\.{module} needs PyTorch, .*`.+ -m pip install torch`\n$")
         status, said = python("import sys, types; from fa2 import _frameworks; sys.modules['transformers'] = None\n"
                               "_frameworks.need('transformers', 'its library', 'x')")
         self.assertRegex(said, "x needs its library, .*pip install transformers`")

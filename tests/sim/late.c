@@ -3,8 +3,8 @@
  * virtual registers: which of them an arrival at an mbarrier does not wait for, as nothing before it uses them.
  *
  * Whoever waits for that arrival may have another thread's store come into the place, as shared memory takes these in
- * turn; what comes through the asynchronous proxy does not queue behind them. What holds on some path counts. A proxy fence
- * waits for all. Moves carry words from one register to another and use none.
+ * turn; what comes through the asynchronous proxy does not queue behind them. What holds on some path counts. A proxy
+ * fence waits for all. Moves carry words from one register to another and use none.
  */
 #include <string.h>
 #include "machine.h"
