@@ -181,6 +181,44 @@ has err "cut.json: has no ceilings of a card: it is not what bench --format json
 run 2 report --db few.db --bench missing.json --html field.html
 has err "missing.json: No such file"
 
+# ---- winners that no call takes as they are, in the words of list ----
+if command -v sqlite3 >/dev/null; then
+    # The first have lost their code; one is of another version, one was refuted, one failed.
+    cp few.db marked.db
+    sqlite3 marked.db "insert into code (id, hash, data) values (1, zeroblob(32), x'00');
+        insert into image (kernel, seal, code) select distinct kernel, zeroblob(32), 1 from winner where problem > 4;
+        update kernel set recipe = replace(recipe, 'abi=', 'abi=9')
+            where id = (select kernel from winner where problem = 2);
+        insert into verification select device, kernel, 'wrong', 9, '', '2026-11-21T17:45:00Z'
+            from winner where problem = 3;
+        update measurement set outcome = 'hang' where problem = 5
+            and kernel = (select kernel from winner where problem = 5)"
+    run 0 list --db marked.db --json
+    cp out list.json
+    run 0 report --db marked.db --html marked.html --markdown marked.md
+    checks=$((checks + 1))
+    python3 - <<'END' || fail "$ran: not what list says of winners"
+import json, re
+with open("list.json") as file:
+    rows = json.load(file)
+said = [("other version" if row["other_version"] else "missing" if not row["has_image"] else
+         "damaged" if row["damaged"] else "", row["refuted"] or "") for row in rows]
+with open("marked.html", encoding="utf-8") as file:
+    table = re.search(r'<table[^>]*id="t-winners">.*?</table>', file.read(), re.S).group(0)
+assert [re.search('<th scope="col">' + title, table) for title in ("state", "refuted", "failed")].count(None) == 0
+marks = [tuple(re.findall(r"<td class=f>([^<\n]*)", row)) for row in table.split("<tr>")[2:]]
+assert sorted(mark[:2] for mark in marks) == sorted(said), (marks, said)
+assert {state for state, _ in said} == {"other version", "missing", "damaged"}
+assert {refuted for _, refuted in said} == {"", "wrong"}
+assert [failed for _, _, failed in marks if failed] == ["hang"]
+END
+    has marked.md "(damaged, refuted: wrong)"
+    has marked.md "(other version, failed: hang)"
+    check_html marked.html
+else
+    echo "skipped, there is no sqlite3: winners that no call takes" >&2
+fi
+
 # ---- ten thousand measurements ----
 "$make_database" many.db 10000 || fail "report_database"
 run 0 report --db many.db --html many.html

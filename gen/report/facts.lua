@@ -112,7 +112,16 @@ local function add_measurement(facts, row)
    group.rows[#group.rows + 1] = row
    local list = timed and group.ok or group.failed
    list[#list + 1] = row
+   if row.best and not timed and group.winner and not group.winner.refuted then
+      group.winner.failed = row.outcome
+   end
    facts.measurements = facts.measurements + 1
+end
+
+-- What keeps a call from taking a winner as it is, in the words of `fa2-tune list`.
+local function state_of(row)
+   return row.other_version == "1" and "other version" or row.has_image == "0" and "missing"
+      or row.damaged == "1" and "damaged" or nil
 end
 
 local winner_numbers = "median_us model_us tflops speedup_vs_default default_us registers smem_bytes threads"
@@ -123,6 +132,7 @@ local function add_winner(facts, row)
       return
    end
    row.group, group.winner = group, row
+   row.state = state_of(row)
    row.brief = brief(parse_variant(row.variant or ""), group.problem)
    facts.winners[#facts.winners + 1] = row
 end
@@ -172,8 +182,8 @@ end
 
 -- host: shape, describe (tuner/report/page.c); cost: the model's time, or nil. Fields:
 --   path (the file's name: folders are nobody's business), devices, sessions, winners (rows, with group and brief),
---   left_out (how many rows). Of a winner naive_us and gain_over_naive, where that was timed; of a device
---   ceilings, by name
+--   left_out (how many rows). Of a winner naive_us and gain_over_naive, where that was timed; state, and the
+--   outcome by which it was refuted, or failed, where it was; of a device ceilings, by name
 --   measurements, spared   how many variants were tried, and how many the tuner left out, which never ran
 --   groups   per device and problem: device, problem, shape, winner (may be nil); rows, of which ok (timed) and
 --            failed, the fastest first; spared (how many were left out); correlation, fastest_rank, modelled (how

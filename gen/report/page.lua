@@ -71,6 +71,9 @@ local winner_columns = {
       return row.model_us and format.fixed(row.model_us, 2)
    end},
    {title = "source", get = function(row) return row.source end},
+   {title = "state", bad = "", get = function(row) return row.state end},
+   {title = "refuted", bad = "refuted: ", get = function(row) return row.refuted end},
+   {title = "failed", bad = "failed: ", get = function(row) return row.failed end},
    {title = "variant", kept = true, code = true, get = function(row) return row.brief end},
 }
 
@@ -91,6 +94,15 @@ local function choose_columns(columns, rows)
       end
    end
    return shown, table.concat(equal, ", ")
+end
+
+-- What is wrong with a winner, of that in which rows differ: " (missing, refuted: wrong)".
+local function mark_of(columns, row)
+   local words = collect(columns, function(column)
+      local value = column.bad and column.get(row)
+      return value and column.bad .. value or nil
+   end)
+   return #words > 0 and " (" .. table.concat(words, ", ") .. ")" or ""
 end
 
 -- ---- problems ----
@@ -340,6 +352,7 @@ local function view_of(tools, facts, other)
       model = figures.model(host, facts.groups) or false,
       ranked = #ranks, first_twelve = #collect(ranks, function(rank) return rank <= 12 and rank or nil end),
       between = between(host, winners), other = other and compare.view(host, facts, other) or false,
+      mark = function(row) return mark_of(columns, row) end,
       groups = facts.groups, problem = function(i) return problem_section(host, facts.groups[i]) end,
       shape_file = shape_file(host, facts.groups), shell = format.shell,
       markup = format.markup, read = host.read, fixed = format.fixed, time = format.time, count = format.count,
