@@ -231,6 +231,9 @@ static void test_relations(const place *at)
     check_damage(at, "UPDATE problem SET class = 'D=128 dtype=fp16 causal=1'", "not its own");
     check_damage(at, "UPDATE winner SET measured = 0, model_us = 0", "the time that ranks it");
     check_damage(at, "UPDATE measurement SET n = 5, median_us = 0", "its samples took 0 us");
+    check_damage(at, "UPDATE measurement SET n = 5, median_us = -1", "'median_us' must be a number from 0 to 1e+15");
+    check_damage(at, "UPDATE measurement SET n = 5, median_us = 1e30", "'median_us' must be a number from 0 to 1e+15");
+    check_damage(at, "UPDATE measurement SET n = 5, median_us = 1e999", "'median_us' must be a number from 0 to 1e+15");
     snprintf(sql, sizeof sql, "%sUPDATE session SET device = 2", other_device);
     check_damage(at, sql, "not its own");
     snprintf(sql, sizeof sql, "%sUPDATE winner SET device = 2", other_device);

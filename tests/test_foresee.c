@@ -30,6 +30,15 @@ static const damage_case damages[] = {
      "it replaces the winner: ", false, false},
     {"UPDATE kernel SET generator = 'x' WHERE id = 1", true, FA2_OK, FA2_RULE_EXACT, 1, "it replaces the winner: ",
      false, false},
+    /* times that nothing takes, of the winner or of another: they do not count */
+    {"DELETE FROM winner; UPDATE measurement SET median_us = 0 WHERE kernel = 2", true, FA2_OK, FA2_RULE_EXACT, 0,
+     "measured on this device", false, false},
+    {"DELETE FROM winner; UPDATE measurement SET median_us = -1 WHERE kernel = 2", true, FA2_OK, FA2_RULE_EXACT, 0,
+     "measured on this device", false, false},
+    {"DELETE FROM winner; UPDATE measurement SET median_us = 1e30 WHERE kernel = 1", true, FA2_OK, FA2_RULE_EXACT, 1,
+     "measured on this device", false, false},
+    {"DELETE FROM winner; UPDATE measurement SET median_us = 1e999 WHERE kernel = 1", true, FA2_OK, FA2_RULE_EXACT, 1,
+     "measured on this device", false, false},
     /* the winner's row is damaged, and its kernel is sound */
     {"UPDATE winner SET model_us = -1", true, FA2_OK, FA2_RULE_EXACT, 0, "the fastest for this very problem", false,
      false},
