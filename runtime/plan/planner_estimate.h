@@ -27,8 +27,4 @@ fa2_problem fa2i_planner_asked(const fa2i_planner *planner, const fa2i_plan *pla
 fa2_status fa2i_planner_options(fa2i_planner *planner, const fa2i_plan *plan,
                                 fa2i_option **ret_options, size_t *ret_count);
 
-/* What would come of trying one of them, without loading or compiling it. */
-fa2_status fa2i_planner_look(fa2i_planner *planner, const fa2_problem *asked,
-                             const fa2i_option *option, fa2i_attempt *ret_attempt);
-
 #endif
