@@ -67,7 +67,8 @@ fa2_status fa2i_evidence_reserve(fa2i_evidence *e, size_t kernels, size_t sets, 
 /* Made for the SM, or measured on it. */
 static const char kernels_sql[] =
     "SELECT k.id, k.key, k.variant, k.class, k.recipe, k.registers, k.outcome, "
-    "EXISTS (SELECT 1 FROM image i WHERE i.kernel = k.id), k.generator FROM kernel k "
+    "EXISTS (SELECT 1 FROM image i WHERE i.kernel = k.id), k.generator, k.spill_bytes > 0 "
+    "FROM kernel k "
     "WHERE k.outcome IN ('ok', 'spilled') "
     "AND (rtrim(k.target, 'abcdefghijklmnopqrstuvwxyz') IN ('sm_' || ?1, 'compute_' || ?1) "
     "OR k.id IN (SELECT m.kernel FROM measurement m WHERE m.device IN "
@@ -100,6 +101,7 @@ static bool read_kernel(const reading *r, sqlite3_stmt *stmt, fa2i_known_kernel 
     if (recipe.abi != r->abi + fa2i_recipe_revision(kernel.class_key))
         return false;
     kernel.spilled = outcome == FA2I_OUTCOME_SPILLED;
+    kernel.is_known_to_spill = kernel.spilled || sqlite3_column_int(stmt, 9) != 0;
     *ret_kernel = kernel;
     return true;
 }

@@ -19,6 +19,7 @@ typedef struct fa2i_known_kernel {
     char generator[17]; /* hash of the scripts and templates that it was made by */
     int registers;
     bool spilled;
+    bool is_known_to_spill; /* so, or it is PTX of which a driver told it since */
     bool timed;    /* a set of the database has a time of it */
     bool has_code; /* there are bytes; whether they are sound is seen on loading */
     bool shipped;  /* no database has it: shipped.h */

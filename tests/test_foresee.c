@@ -192,6 +192,14 @@ static void test_order(void)
     unsetenv("FA2_NVRTC_LIBRARY");
 }
 
+static int loads_traced(void)
+{
+    int count = 0;
+    for (const char *at = fake.trace; (at = strstr(at, "module_load_data_ex")) != NULL; at++)
+        count++;
+    return count;
+}
+
 /* What PTX spills is known when a driver has loaded it, and to all who ask later. */
 static void test_spilling_ptx(void)
 {
@@ -214,7 +222,41 @@ static void test_spilling_ptx(void)
     CHECK_EQ(f.registers, 96);
     compare(&problem, &f, &second);
     fa2i_foreseen_done(&f);
-    end(NULL);
+    fake_trace_clear();
+    context = create(); /* the next process knows it, and does not load the first */
+    CHECK_STR(explain(context, problem).variant, variants[1].text);
+    CHECK_EQ(loads_traced(), 1);
+    end(context);
+}
+
+/* Where all spill, the one that spills least is taken, which another process loads alone; if the driver refuses it, the
+ * next is. */
+static void test_all_spill(void)
+{
+    const fa2_problem problem = tuned_problem(1, 512);
+    long loaded_at = 0;
+    begin();
+    fill();
+    tuned_sql(&database, "DELETE FROM winner; DELETE FROM measurement; DELETE FROM kernel WHERE id > 2");
+    put_ptx(0, 64);
+    put_ptx(1, 32);
+    never_compile = 1;
+    for (int loads = 2; loads > 0; loads--) {
+        fake_trace_clear();
+        fa2_context *context = create();
+        const fa2_explanation e = explain(context, problem);
+        CHECK_STR(e.variant, variants[1].text);
+        CHECK_EQ(e.spill_bytes, 32);
+        CHECK_EQ(loads_traced(), loads);
+        loaded_at = fake_traced("module_load_data_ex");
+        fa2_context_destroy(context);
+    }
+    (void)fake_fail_driver(loaded_at, CUDA_ERROR_NOT_FOUND);
+    fa2_context *context = create();
+    CHECK_STR(explain(context, problem).variant, variants[0].text);
+    CHECK_CONTAINS(log_of.text, variants[1].text);
+    never_compile = 0;
+    end(context);
 }
 
 /* Of a card that is not here, what a machine with NVRTC would do about a winner that cannot be used. */
@@ -396,6 +438,7 @@ int main(void)
     test_count();
     test_supposed_apart();
     test_spilling_ptx();
+    test_all_spill();
     test_damage_by(damages, sizeof damages / sizeof *damages);
     test_never_compile();
     test_no_database();

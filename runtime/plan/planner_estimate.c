@@ -103,6 +103,7 @@ typedef struct trying {
     bool unmapped;
     usable_kernel *kernels; /* per option */
     const fa2i_option *options;
+    bool defers;         /* what is known to spill is looked at, and loaded when it is chosen */
     bool found;          /* one can be used */
     bool lacks_compiler; /* one cannot, as nothing is compiled */
     fa2_status refusal;  /* of the last one that cannot */
@@ -135,6 +136,24 @@ static void note(trying *t, const fa2i_option *option, const fa2i_attempt *attem
     fa2i_text_add(&t->passed, "%s\n", option->text);
 }
 
+static bool is_known_to_spill(const trying *t, const fa2i_option *option)
+{
+    const fa2i_evidence *evidence = &t->planner->taught[t->problem->op].evidence;
+    const fa2i_known_kernel *known = option->kernel == FA2I_NONE ? NULL : &evidence->kernels[option->kernel];
+    return option->rests == FA2I_RESTS_MODEL && known != NULL && !known->shipped && known->is_known_to_spill;
+}
+
+static fa2_status have(const trying *t, const fa2i_option *option, fa2i_attempt *ret_attempt)
+{
+    if (t->defers && is_known_to_spill(t, option)) {
+        const fa2_status st = fa2i_planner_look(t->planner, t->problem, option, ret_attempt);
+        if (st != FA2_OK || (ret_attempt->slot != NULL && ret_attempt->slot->spills > 0))
+            return st;
+        *ret_attempt = (fa2i_attempt){0};
+    }
+    return fa2i_planner_have(t->planner, t->of, t->problem, option, ret_attempt);
+}
+
 static fa2_status try_option(void *user, const fa2i_option *option, fa2i_trial *ret_trial)
 {
     trying *t = user;
@@ -146,7 +165,7 @@ static fa2_status try_option(void *user, const fa2i_option *option, fa2i_trial *
         if (known != FA2_OK || !serves)
             return known;
     }
-    const fa2_status st = fa2i_planner_have(t->planner, t->of, t->problem, option, &attempt);
+    const fa2_status st = have(t, option, &attempt);
     if (st != FA2_OK)
         return st;
     if (attempt.slot == NULL) {
@@ -158,6 +177,28 @@ static fa2_status try_option(void *user, const fa2i_option *option, fa2i_trial *
     t->kernels[option - t->options] = (usable_kernel){attempt.slot, attempt.origin};
     *ret_trial = (fa2i_trial){.usable = true, .spills = attempt.slot->spills};
     return FA2_OK;
+}
+
+/* Have the best option that can be used; *ret_chosen is count where there is none. */
+static fa2_status choose(trying *t, size_t count, size_t *ret_chosen, size_t *ret_tried)
+{
+    fa2i_attempt attempt = {0};
+    t->defers = true;
+    fa2_status st = fa2i_choose_option(t->options, count, try_option, t, ret_chosen, ret_tried);
+    if (st != FA2_OK || *ret_chosen == count ||
+        fa2i_planner_is_ready(t->planner, t->kernels[*ret_chosen].slot))
+        return st;
+    st = fa2i_planner_have(t->planner, t->of, t->problem, &t->options[*ret_chosen], &attempt);
+    if (st != FA2_OK)
+        return st;
+    t->kernels[*ret_chosen] = (usable_kernel){attempt.slot, attempt.origin};
+    if (attempt.slot != NULL)
+        return FA2_OK;
+    /* It spills least, and cannot be loaded: all again, as none is known. */
+    t->defers = t->found = false;
+    *t->decision = (fa2i_decision){.passed_count = 0};
+    fa2i_text_done(&t->passed);
+    return fa2i_choose_option(t->options, count, try_option, t, ret_chosen, ret_tried);
 }
 
 /* Nothing can be used; the last message says why the last one cannot. */
@@ -212,7 +253,7 @@ static fa2_status estimate(fa2i_planner *planner, fa2i_class *of, const fa2i_pla
     t.kernels = fa2i_alloc_array(count, sizeof *t.kernels);
     if (t.kernels == NULL)
         FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu kernels", count));
-    FA2_TRY(fa2i_choose_option(options, count, try_option, &t, &chosen, &answer->tried));
+    FA2_TRY(choose(&t, count, &chosen, &answer->tried));
     if (chosen == count)
         FA2_TRY(fail(&t, answer->tried));
     FA2_TRY(fa2i_text_take(&t.passed, &answer->passed));
