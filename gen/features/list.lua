@@ -97,11 +97,12 @@ function M.names(v, op)
       bias_ahead = op == "forward" and bias.is_ahead(v),
       -- What comes through shared memory beside K and V: on wgmma alone.
       bias_staged = false, begun = false,
+      guessed = false, -- P by the maxima so far: on wgmma alone
       terms_first = terms and v.softcap == 0 and not divided and not bias.is_ahead(v),
       kept = kept,
       -- Terms that all scores of a row share go into the softmax: on wgmma alone.
-      offsets = false, sloped = false, keyed = false, softmax_takes = "", offset = "", row_max = "row.max[m][h]",
-      larger = "fmaxf",
+      offsets = false, sloped = false, keyed = false,
+      takes_offset = "", gives_offset = "", offset = "", row_max = "row.max[m][h]",
       skips = v.bias == "bool" and v.softcap == 0 and not divided,
    }
 end

@@ -7,7 +7,8 @@
 -- row tiles come next to each other, those of a head, or those that see the most keys, in a section of heads whose
 -- K and V fit into L2. pack: the query heads that share a key head are rows of one matrix, as where keys are split.
 -- sloped: what ALiBi adds by column comes out of Q K^T. begun: scores begin as a bias in 16 bits, and the product comes
--- on top; else what the product gave waits for it.
+-- on top; else what the product gave waits for it. Where guesses() says so, P of tiles without a mask is made by the
+-- maxima that rows have so far, and again where these were too small (templates/hopper/guess.cu.in).
 local bias = require("features.bias")
 local cost = require("ops.forward_sm90_cost")
 local dropout = require("features.dropout")
@@ -45,7 +46,7 @@ local by_words = 2.3
 
 -- Of these, what is less where scores begin as the bias; and, by warpgroups, where its words are read beside a product
 -- of so many columns that it takes as long.
-local begun_less, beside_less, beside_columns = 1, {1.3, 2.3, 1.4}, 128
+local begun_less, beside_less, beside_columns = 1.2, {1.3, 2.3, 1.4}, 128
 
 local function words_cost(v)
    return by_words - (v.begun == 1 and begun_less or v.d >= beside_columns and beside_less[v.groups] or 0)
@@ -109,7 +110,8 @@ local function rows_held(v)
    return rows_read(v) + (has_own_place(v) and 64 * v.groups or 0)
 end
 
--- As many as of K, where there is room: with one, its next tile is under way from when scores have this one on.
+-- As many as of K, where there is room: with one, its next tile is asked for when scores have this one on, or, where
+-- they begin as it, when P is right.
 local function side_stages(v)
    return resident_with(v, rows_held(v), v.stages) >= resident(v) and v.stages or 1
 end
@@ -140,6 +142,15 @@ end
 -- Registers for it: what is kept, or several words at once.
 local function words_of_masks(v)
    return keeps_early(v) and v.bc // 4 or drops_beside(v) and 16 or 0
+end
+
+-- Columns of O up to which P of tiles without a mask is made by the maxima so far (templates/hopper/guess.cu.in).
+local guessed_columns = 64
+
+-- Whether that is so: not where a bias comes behind the product (the words of one in 16 bits are given back by then,
+-- one in fp32 would be read twice), nor where ALiBi does, whose terms leave no registers for it.
+local function guesses(v)
+   return v.begun == 1 or v.d <= guessed_columns and v.bias == "none" and v.alibi == v.sloped
 end
 
 -- Whether a bias that comes through shared memory is read beside the product that it is added behind: dropout has its
@@ -200,7 +211,7 @@ local function facts_of(v)
       resident = resident(v), own_place = has_own_place(v),
       d_pad = (v.d + 15) // 16 * 16, dv_pad = v.d, smem_bytes = smem_bytes(v),
       bytes_per_score = features.bytes_per_score(v),
-      staged = bias.is_ahead(v) and 1 or 0,
+      staged = bias.is_ahead(v) and 1 or 0, guessed = guesses(v) and 1 or 0,
       ex2_per_score = 1 + v.softcap * softcap.ex2_per_score,
       more_fp32_per_score = v.softcap * softcap.fp32_per_score + features.fp32_per_score(v) - v.sloped
          + v.dropout * (by_keys - dropout.fp32_per_score(v))
@@ -269,14 +280,11 @@ local function add_bias_names(names, v)
    end
    names.group_smem = names.bias_staged and ", smem" or ""
    names.begun, names.adds = v.begun == 1, v.begun == 1 and "1" or "step > 0"
-   if names.begun then
-      names.larger = "max_or_nan"
-      names.softmax_takes = ", const MakeAgain &make_again, const Release &release"
-   end
    names.bias_element = v.bias == "bf16" and "bf16" or "f16"
    names.side_stages = side_stages(v)
    names.q_readers = names.bias_staged and v.persistent == 2 and 5 or 4 -- warps: with the one that loads beside
-   names.or_hidden = v.bias ~= "none" and " || true" or "" -- a bias, too, may hide keys
+   -- Whether a row may have seen no key, and has a maximum that says so; a bias, too, may hide keys.
+   names.hides = names.begun and "false" or v.bias ~= "none" and "true" or "decltype(masked)::value"
 end
 
 local function add_dropout_names(names, v)
@@ -288,13 +296,14 @@ end
 
 function M.names(v)
    local names = M.shared_names(v, space.all, 1, v.d)
-   names.split = false
+   names.split, names.guessed = false, guesses(v)
    names.fenced = v.varlen == 1 or v.pack == 1 or v.sloped == 1 -- threads write what products read
    names.own_place = has_own_place(v)
    names.work, names.work_tile, names.work_plane = ", const Work &work", "work.tile", "work.plane"
    if v.alibi == 1 and v.bias == "none" then
-      names.offsets, names.softmax_takes = true, ", const float (&offset)[kRowTiles][2]"
-      names.offset, names.row_max = ", offset", "(row.max[m][h] - offset[m][h])"
+      names.offsets, names.takes_offset = true, ", const float (&offset)[kRowTiles][2]"
+      names.offset, names.gives_offset = ", offset", ", float (&offset)[kRowTiles][2]"
+      names.row_max = "(row.max[m][h] - offset[m][h])"
    end
    names.first_query = v.varlen == 1 and "place.sequence.first_q + " or ""
    names.first_key = v.varlen == 1 and "place.sequence.first_k + " or ""
