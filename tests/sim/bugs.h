@@ -25,6 +25,8 @@ extern const bug_list forward_bugs, feature_bugs, backward_bugs, hopper_bugs;
 
 /* ---- shapes ---- */
 
+/* Before a shape: the scores of the first keys, whose tile is visited last, are by far the largest. */
+#define LATE     "late,"
 #define BACKWARD "op=backward,Sq=200,causal=1"
 #define SHORT    "op=backward,Sq=300,Sk=100,causal=1"
 #define PACKED   "op=backward,B=5,Sq=150,Tq=500,Tk=430,causal=1"

@@ -82,7 +82,6 @@ FLOAT_BINARY(sub, sim_result(x - y))
 FLOAT_BINARY(mul, sim_result(x *y))
 FLOAT_BINARY(divide, sim_result(x / y))
 FLOAT_BINARY(max, larger(x, y))
-FLOAT_BINARY(max_or_nan, x != x || y != y ? SIM_NAN : larger(x, y))
 FLOAT_BINARY(min, smaller(x, y))
 FLOAT_UNARY(negate, sim_float_bits(x) ^ 0x80000000u)
 FLOAT_UNARY(absolute, sim_float_bits(x) & 0x7fffffffu)
@@ -210,7 +209,6 @@ static const sim_row rows[] = {
     ROW("fma.rm.f32", "r s s s", fma_rm, 0),
     ROW("max.f32", "r s s", max, 0),
     ROW("max.ftz.f32", "r s s", max, 1),
-    ROW("max.NaN.f32", "r s s", max_or_nan, 0),
     ROW("min.f32", "r s s", min, 0),
     ROW("min.ftz.f32", "r s s", min, 1),
     ROW("neg.f32", "r s", negate, 0),

@@ -30,12 +30,18 @@ typedef struct bench {
     fa2i_device device;
 } bench;
 
+static bool is_late(const bug *b)
+{
+    return strncmp(b->shape, LATE, sizeof LATE - 1) == 0;
+}
+
 static fa2_problem problem_of(const bug *b)
 {
+    const char *shape = b->shape + (is_late(b) ? sizeof LATE - 1 : 0);
     char text[128];
     fa2i_shapes shapes = {0};
-    const char *columns = strstr(b->shape, ",D=") != NULL ? "" : "D=64,";
-    snprintf(text, sizeof text, "Hq=2,Hkv=1,%s%s", columns, b->shape);
+    const char *columns = strstr(shape, ",D=") != NULL ? "" : "D=64,";
+    snprintf(text, sizeof text, "Hq=2,Hkv=1,%s%s", columns, shape);
     must(fa2i_shapes_add_text(&shapes, text), b->name);
     const fa2_problem problem = shapes.items[0];
     fa2i_shapes_done(&shapes);
@@ -148,6 +154,10 @@ static bool run(const bench *t, const bug *b, const fa2i_variant *variant, const
     c.softcap = c.problem.softcap ? softcap : 0.0f;
     if (c.problem.op == FA2_OP_BACKWARD)
         c.pattern = FA2I_PATTERN_FORWARD;
+    if (is_late(b)) {
+        c.pattern = FA2I_PATTERN_LATE;
+        c.q_magnitude = 0.02f;
+    }
     snprintf(kernel.target, sizeof kernel.target, "compute_%d", t->device.card.arch);
     bool ok = compile(source, t->device.card.arch, variant->recipe.suffix, &kernel.image);
     CHECK(ok);

@@ -73,8 +73,6 @@ static const vector vectors[] = {
      0x33800000},
     {FLOAT_2 "max.f32 %f10, %f1, %f2;" TO_R10, 0x7fc00000, 0xbf800000, 0, 0xbf800000},
     {FLOAT_2 "max.f32 %f10, %f1, %f2;" TO_R10, 0x80000000, 0, 0, 0},
-    {FLOAT_2 "max.NaN.f32 %f10, %f1, %f2;" TO_R10, 0x7fc00000, 0xbf800000, 0, NAN_F},
-    {FLOAT_2 "max.NaN.f32 %f10, %f1, %f2;" TO_R10, 0xbf800000, 0x3f800000, 0, 0x3f800000},
     {FLOAT_2 "min.f32 %f10, %f1, %f2;" TO_R10, 0, 0x80000000, 0, 0x80000000},
     {FLOAT_2 "max.f32 %f10, %f1, %f2;" TO_R10, 0x7fc00001, 0xffc00000, 0, NAN_F},
     {FLOAT_2 "rcp.rn.f32 %f10, %f1;" TO_R10, 0x40400000, 0, 0, 0x3eaaaaab},

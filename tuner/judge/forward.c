@@ -186,7 +186,8 @@ enum { LEAD = 8 };
 
 /* LATE: the score of the first LATE_KEYS keys; the others are nearly 0. In log2 units it is 16.25, so
  * that without rescaling P would be too large for fp16 by a little: a larger score would be rescaled
- * by a kernel that does it too late. Every other query has LATE_FACTOR times it. */
+ * by a kernel that does it too late. Every other query has LATE_FACTOR times it, or every other sixteen,
+ * which a warp has: none is saved by its neighbour. */
 enum { LATE_KEYS = 8 };
 #define LATE_SCORE  (16.25 * 0.6931471805599453)
 #define LATE_FACTOR 13.0f
@@ -213,7 +214,7 @@ static float lead_value(const fa2i_case *c, int operand, fa2i_place place, int32
     const fa2_problem *p = &c->problem;
     if (c->pattern == FA2I_PATTERN_LATE && column == 0) {
         if (operand == Q)
-            return LEAD_VALUE * ((place.batch + place.row) % 2 == 1 ? LATE_FACTOR : 1.0f);
+            return LEAD_VALUE * ((place.batch + place.row / 16) % 2 == 1 ? LATE_FACTOR : 1.0f);
         return place.row < LATE_KEYS ? lead_of_key(c, LATE_SCORE) : 0.0f;
     }
     if (c->pattern != FA2I_PATTERN_PEAKS)
