@@ -123,23 +123,29 @@ unset FA2_CAPTURE
 TMPDIR=/nonexistent run 1 --device 0 -- "$client" 1 2 48 16 1
 has err "TMPDIR can name a folder"
 # SIGTERM ends both, and so does a SIGINT that is no Ctrl-C; what was counted before is not tuned then.
-for signal in TERM INT; do
-    "$tune" --device 0 -- sh -c 'trap "echo told >told; exit 1" TERM; touch started; while :; do sleep 0.1; done' \
+# interrupted SIGNAL DEVICE: tuning for that device what a program asks for, which waits for the signal, too.
+interrupted() {
+    "$tune" --device "$2" -- sh -c 'trap "echo told >told; exit 1" TERM; touch started; while :; do sleep 0.1; done' \
         >out 2>err &
     pid=$!
-    while [ ! -e started ]; do sleep 0.1; done
-    rm started
-    kill -$signal $pid
+    tries=0
+    until [ -e started ] || [ $tries -gt 600 ]; do
+        sleep 0.1
+        tries=$((tries + 1))
+    done
+    kill "-$1" $pid
     wait $pid
     got=$?
-    ran="tune with a program, then SIG$signal"
+    ran="--device $2 with a program, then SIG$1"
     checks=$((checks + 2))
     [ "$got" -eq 130 ] || fail "$ran: exit status $got"
     [ -e told ] || fail "$ran: the program was not told"
     has err "fa2-tune: interrupted; nothing was tuned"
     lacks err "counts"
-    rm -f told
-done
+    rm -f told started
+}
+interrupted TERM 0
+interrupted INT 0
 
 # ---- what is to be done, what was, and what is to be done again ----
 shape=B=1,Hq=2,Sq=48,D=16
@@ -333,23 +339,7 @@ ran="--device all --shapes -"
 has err "device 1: 2 problems, 0 tuned already"
 has out "op=backward"
 rm ops.csv
-"$tune" --device all -- sh -c 'trap "echo told >told; exit 1" TERM; touch started; while :; do sleep 0.1; done' \
-    >out 2>err &
-pid=$!
-tries=0
-until [ -e started ] || [ $tries -gt 600 ]; do
-    sleep 0.1
-    tries=$((tries + 1))
-done
-kill -TERM $pid
-wait $pid
-got=$?
-ran="--device all with a program, then SIGTERM"
-checks=$((checks + 2))
-[ "$got" -eq 130 ] || fail "$ran: exit status $got"
-[ -e told ] || fail "$ran: the program was not told"
-rm -f told started
-has err "interrupted; nothing was tuned"
+interrupted TERM all
 run 2 --device all --shape Hq=2,Sq=0,D=16
 
 summary
