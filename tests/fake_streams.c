@@ -94,6 +94,19 @@ static bool is_stream(CUstream handle)
     return handle == NULL || fake_find(handle, FAKE_STREAM) != NULL;
 }
 
+/* A copy in a graph is not played. */
+CUresult fake_driver_memcpy_dtoh_async(void *to, CUdeviceptr from, size_t bytes, CUstream stream)
+{
+    CUresult result = fake_begin_uncaptured("memcpy_dtoh_async");
+    if (result == CUDA_SUCCESS && !is_stream(stream))
+        result = CUDA_ERROR_INVALID_HANDLE;
+    if (result == CUDA_SUCCESS && fake_memory_at(from, bytes) == NULL)
+        result = CUDA_ERROR_INVALID_VALUE;
+    if (result == CUDA_SUCCESS)
+        memcpy(to, (const void *)(uintptr_t)from, bytes);
+    return fake_end(result);
+}
+
 CUresult fake_driver_memset_d32_async(CUdeviceptr to, unsigned value, size_t count, CUstream stream)
 {
     CUresult result = fake_begin("memset_d32_async");

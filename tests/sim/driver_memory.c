@@ -71,6 +71,26 @@ SIM_API CUresult CUDAAPI cuMemcpyDtoH(void *to, CUdeviceptr from, size_t bytes)
     return sim_leave(result);
 }
 
+/* A copy in a graph is not played. */
+SIM_API CUresult CUDAAPI cuMemcpyDtoHAsync(void *to, CUdeviceptr from, size_t bytes,
+                                           CUstream handle)
+{
+    sim_stream *stream = NULL;
+    sim_wait();
+    CUresult result = sim_enter(true);
+    const uint8_t *at =
+        result == CUDA_SUCCESS ? sim_memory_at(&sim_here()->memory, from, bytes) : NULL;
+    if (result == CUDA_SUCCESS && !sim_stream_is(handle, &stream))
+        result = CUDA_ERROR_INVALID_HANDLE;
+    if (result == CUDA_SUCCESS && stream != NULL && stream->capture != NULL)
+        result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    if (result == CUDA_SUCCESS && at == NULL && bytes > 0)
+        result = CUDA_ERROR_INVALID_VALUE;
+    else if (result == CUDA_SUCCESS && bytes > 0)
+        memcpy(to, at, bytes);
+    return sim_leave(result);
+}
+
 SIM_API CUresult CUDAAPI cuMemcpyDtoD(CUdeviceptr to, CUdeviceptr from, size_t bytes)
 {
     sim_wait();
