@@ -178,3 +178,15 @@ void fa2i_device_leave(const fa2i_device *device)
     pushed >>= 1;
     nesting--;
 }
+
+fa2_status fa2i_device_is_capturing(const fa2i_device *device, CUstream stream, bool *ret_capturing)
+{
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    const CUresult result = device->cuda->stream_is_capturing(stream, &status);
+    /* so says the driver of the default stream while another stream captures */
+    const bool implicit = result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+    if (result != CUDA_SUCCESS && !implicit)
+        return fa2i_cuda_check(device->cuda, result, "cuStreamIsCapturing");
+    *ret_capturing = implicit || status != CU_STREAM_CAPTURE_STATUS_NONE;
+    return FA2_OK;
+}

@@ -91,7 +91,7 @@ FA2_API int fa2_version(void);
     X(FA2_E_CUDA, 7, "a CUDA call failed")                                                         \
     X(FA2_E_DATABASE, 8, "the tuning database cannot be used")                                     \
     X(FA2_E_MEMORY, 9, "out of host memory")                                                       \
-    X(FA2_E_CAPTURE, 10, "the problem was not prepared before stream capture")                     \
+    X(FA2_E_CAPTURE, 10, "not while the stream is being captured")                                 \
     X(FA2_E_GENERATOR, 11, "the kernel generator failed")                                          \
     X(FA2_E_IO, 12, "a file cannot be read or written")                                            \
     X(FA2_E_NOT_FOUND, 13, "no such record")                                                       \
@@ -379,6 +379,15 @@ typedef struct fa2_config {
      * holds as PTX is used: the driver compiles it as it loads it. Not together with arch, for which the database's
      * kernels are not taken. 0: compile what is missing and pays. */
     int never_compile;
+    /* For finding mistakes. 1: before each launch the host reads the numbers that the call has in device memory
+     * (cu_seqlens_q and _k, seqused_k, leftpad, cache_rows, and block_table as far as sequences have keys), for which
+     * it waits for the stream. One that would count as another fails the call with FA2_E_INVALID, nothing is launched,
+     * and the message names operand, place, value and range: "block_table[3][17] is 4711; it must be from 0 to 511
+     * (page_count - 1)". So do a packed sequence longer than seq_q or seq_k, bounds that fall, more padding, or more
+     * keys used, than a sequence has keys, and a page or a row of the cache that is named twice where new keys are
+     * written into it. While the stream is being captured nothing can be read: FA2_E_CAPTURE; and what a graph reads
+     * when it is replayed is not checked. 0: the host reads none of them. */
+    int check_numbers;
 } fa2_config;
 
 typedef struct fa2_context fa2_context;

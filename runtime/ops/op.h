@@ -51,6 +51,9 @@ typedef struct fa2i_op {
      * kernel has maps asks for at least, as a call may have strides that no map expresses. */
     size_t (*unmapped_bytes)(const fa2_problem *problem);
 
+    /* Where arguments have what features read; nothing of them is read. */
+    fa2i_feature_args (*features)(const void *args);
+
     /* Make the parameter block of arguments that were checked. */
     void (*fill)(const fa2i_grid *grid, const fa2_problem *problem, const void *args,
                  fa2i_params *ret_params);

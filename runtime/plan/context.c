@@ -10,6 +10,7 @@
  * - Plans are never taken away, so readers need no more than the table. That they do not pile up
  *   over the days of a server is the business of PLANS_KEPT: beyond it fa2_forward keeps none.
  * - With FA2_CAPTURE a launch counts itself in its plan; without, it looks at a pointer.
+ * - With config.check_numbers a launch reads its numbers first; without, it looks at a flag.
  * - The device's context is entered around a launch, which costs one look at the current one
  *   unless that is another.
  */
@@ -19,6 +20,7 @@
 #include <string.h>
 #include "runtime/base/alloc.h"
 #include "runtime/base/text.h"
+#include "runtime/cuda/check_numbers.h"
 #include "runtime/cuda/launch.h"
 #include "runtime/plan/capture.h"
 #include "runtime/plan/planner.h"
@@ -38,6 +40,7 @@ struct fa2_context {
     pthread_mutex_t mutex;
     fa2i_planner planner;
     fa2i_capture *capture; /* NULL: calls are not counted */
+    bool checks_numbers;
 };
 
 static fa2_status check_arch(int arch)
@@ -57,15 +60,19 @@ static fa2_status check_arch(int arch)
 
 static fa2_status check_config(const fa2_config *config)
 {
+    const struct {
+        const char *name;
+        int value;
+    } flags[] = {{"read_only", config->read_only},
+                 {"never_compile", config->never_compile},
+                 {"check_numbers", config->check_numbers}};
     if (config->device_plus_one < 0)
         return fa2i_fail(FA2_E_INVALID, "config.device_plus_one is %d; it must be 0 or more",
                          config->device_plus_one);
-    if (config->read_only != 0 && config->read_only != 1)
-        return fa2i_fail(FA2_E_INVALID, "config.read_only is %d; it must be 0 or 1",
-                         config->read_only);
-    if (config->never_compile != 0 && config->never_compile != 1)
-        return fa2i_fail(FA2_E_INVALID, "config.never_compile is %d; it must be 0 or 1",
-                         config->never_compile);
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
+        if (flags[i].value != 0 && flags[i].value != 1)
+            return fa2i_fail(FA2_E_INVALID, "config.%s is %d; it must be 0 or 1", flags[i].name,
+                             flags[i].value);
     if (config->never_compile != 0 && config->arch != 0)
         return fa2i_fail(FA2_E_INVALID,
                          "config.never_compile is 1 and config.arch %d; kernels for another SM must "
@@ -90,6 +97,7 @@ fa2_status fa2_context_create(const fa2_config *config, fa2_context **ret_contex
         st = fa2i_fail(FA2_E_MEMORY, "no memory for a context");
         goto done;
     }
+    context->checks_numbers = config->check_numbers;
     pthread_mutex_init(&context->mutex, NULL); /* cannot fail with default attributes */
     FA2_TRY(fa2i_device_open(config->device_plus_one, &context->device));
     FA2_TRY(fa2i_planner_init(&context->planner, &context->device, config));
@@ -143,21 +151,16 @@ done:
 static fa2_status check_capture(const fa2_context *context, const fa2_problem *problem,
                                 CUstream stream)
 {
-    const fa2i_cuda_table *cuda = context->device.cuda;
-    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    bool capturing = false;
     char text[FA2I_PROBLEM_CHARS];
 
     fa2_status st = fa2i_device_enter(&context->device); /* the default stream is the context's */
     if (st != FA2_OK)
         return st;
-    CUresult result = cuda->stream_is_capturing(stream, &status);
+    st = fa2i_device_is_capturing(&context->device, stream, &capturing);
     fa2i_device_leave(&context->device);
-    /* so says the driver of the default stream while another stream captures */
-    bool implicit = result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
-    if (result != CUDA_SUCCESS && !implicit)
-        return fa2i_cuda_check(cuda, result, "cuStreamIsCapturing");
-    if (status == CU_STREAM_CAPTURE_STATUS_NONE && !implicit)
-        return FA2_OK;
+    if (st != FA2_OK || !capturing)
+        return st;
     fa2i_problem_format(problem, text, sizeof(text));
     return fa2i_fail(FA2_E_CAPTURE,
                      "%s is not prepared and the stream is being captured: call fa2_prepare before "
@@ -336,6 +339,17 @@ static bool is_scattered(const fa2i_plan *plan, const fa2_problem *problem, cons
     return mapped && op->is_scattered != NULL && op->is_scattered(problem, args);
 }
 
+static fa2_status check_numbers(const fa2_context *context, const fa2_problem *problem,
+                                const void *args, CUstream stream)
+{
+    fa2_status st = fa2i_device_enter(&context->device);
+    if (st != FA2_OK)
+        return st;
+    st = fa2i_check_numbers(&context->device, problem, args, stream);
+    fa2i_device_leave(&context->device);
+    return st;
+}
+
 /* A call of any operation. op: whose arguments these are. */
 static fa2_status launch(fa2_context *context, fa2_op op, const fa2_problem *problem,
                          const void *args, CUstream stream)
@@ -354,6 +368,8 @@ static fa2_status launch(fa2_context *context, fa2_op op, const fa2_problem *pro
     if (plan == NULL)
         FA2_TRY(get_plan_for_call(context, problem, args, stream, &unkept, &plan));
     FA2_TRY(fa2i_op_of(problem)->check_args(problem, args, &plan->grid));
+    if (context->checks_numbers)
+        FA2_TRY(check_numbers(context, problem, args, stream));
     const bool tried = is_scattered(plan, problem, args);
     if (!tried || launch_unmapped(context, problem, args, stream) != FA2_OK)
         FA2_TRY(launch_plan(context, plan, problem, args, stream, !tried));

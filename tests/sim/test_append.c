@@ -6,7 +6,8 @@
  * Between replays only device memory changes: lengths, new keys and values, Q. Behind each the caches are, to the
  * bit, what the host makes of them, every other byte included, and O is what fp64 attention gives on those caches
  * for the rotated Q, with a problem that appends nothing. Some sequences run out of room. And a second launch of
- * the same changes nothing. Where K and V are in pages, V has fewer columns.
+ * the same changes nothing; it is a call that has its numbers checked, behind one that is refused for a bad one.
+ * Where K and V are in pages, V has fewer columns.
  */
 #include <cuda.h>
 #include <stdlib.h>
@@ -151,7 +152,7 @@ static void follow(void)
     }
 }
 
-static void check_cache(const mirror *m)
+static void check_same(const mirror *m)
 {
     void *found = malloc(m->bytes);
     must_be(found != NULL && cuMemcpyDtoH(found, m->at, m->bytes) == CUDA_SUCCESS, "cuMemcpyDtoH");
@@ -241,10 +242,31 @@ static CUgraphExec capture(fa2_context *context, const fa2_problem *problem,
     return exec;
 }
 
+/* By a context that checks numbers: what it refuses writes nothing. */
+static void call_checked(fa2_context *context, const fa2_problem *problem,
+                         const fa2_forward_args *args, CUstream stream)
+{
+    const int32_t bad = paged ? PAGES : ROWS;
+    const mirror *m = paged ? &table : &rows;
+    must_be(cuMemcpyHtoD(m->at + 4, &bad, 4) == CUDA_SUCCESS &&
+                cuMemcpyDtoH(o.host, o.at, o.bytes) == CUDA_SUCCESS,
+            "cuMemcpyHtoD");
+    CHECK_EQ(fa2_forward(context, problem, args, stream), FA2_E_INVALID);
+    CHECK_STR(fa2_last_message(),
+              paged ? "block_table[0][1] is 20; it must be from 0 to 19 (page_count - 1)"
+                    : "cache_rows[1] is 5; it must be from 0 to 4 (cache_row_count - 1)");
+    check_same(&o);
+    upload(m);
+    must_be(fa2_forward(context, problem, args, stream) == FA2_OK &&
+                cuStreamSynchronize(stream) == CUDA_SUCCESS,
+            "fa2_forward");
+}
+
 int main(int argc, char **argv)
 {
-    const fa2_config config = {.database = "", .device_plus_one = 1};
-    fa2_context *context = NULL;
+    const fa2_config config = {.database = "", .device_plus_one = 1},
+                     checks = {.database = "", .device_plus_one = 1, .check_numbers = 1};
+    fa2_context *context = NULL, *checking = NULL;
     CUstream stream = NULL;
     CUcontext current = NULL;
     CUdevice device = 0;
@@ -257,7 +279,9 @@ int main(int argc, char **argv)
                 cuStreamCreate(&stream, 0) == CUDA_SUCCESS,
             "the device");
     const fa2_problem problem = problem_of();
-    must_be(fa2_context_create(&config, &context) == FA2_OK, "the context");
+    must_be(fa2_context_create(&config, &context) == FA2_OK &&
+                fa2_context_create(&checks, &checking) == FA2_OK,
+            "the contexts");
     must_be(fa2_workspace_size(context, &problem, &bytes) == FA2_OK, "the workspace");
     CHECK(bytes >= Q_ELEMS * 2); /* the rotated Q */
     make_all();
@@ -267,18 +291,19 @@ int main(int argc, char **argv)
     for (int step = 0; step < STEPS; step++) {
         draw(&q), draw(&new_k), draw(&new_v);
         upload(&lengths); /* as the last step left them */
-        for (int again = 0; again < 2; again++)
-            must_be(cuGraphLaunch(graph, stream) == CUDA_SUCCESS &&
-                        cuStreamSynchronize(stream) == CUDA_SUCCESS,
-                    "the graph");
+        must_be(cuGraphLaunch(graph, stream) == CUDA_SUCCESS &&
+                    cuStreamSynchronize(stream) == CUDA_SUCCESS,
+                "the graph");
+        call_checked(checking, &problem, &args, stream);
         follow();
-        check_cache(&k);
-        check_cache(&v);
+        check_same(&k);
+        check_same(&v);
         check_outputs();
     }
     must_be(cuGraphExecDestroy(graph) == CUDA_SUCCESS, "the graph");
     unmake(&workspace);
     unmake_all();
     fa2_context_destroy(context);
+    fa2_context_destroy(checking);
     return check_done();
 }
