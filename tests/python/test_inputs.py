@@ -133,6 +133,17 @@ class Refusals(unittest.TestCase):
                          *2 * [Tensor((4, 16, 2, 16))], block_table=Tensor((1, 3), "int32"), **{name: numbers})
         self.refused(ValueError, "k has batch 3 and q has 1", self.q, *2 * [Tensor((3, 40, 2, 16))], leftpad=numbers)
 
+    def test_numbers_in_device_memory(self):
+        """A context that checks them refuses what counts as the nearest number elsewhere."""
+        lengths, outs = Tensor((1,), "int32"), [Tensor(self.q.shape) for _ in range(2)]
+        with fa2.Context(check_numbers=True) as context:
+            self.refused(ValueError, r"^seqused_k\[0\] is 41; it must be from 0 to 40 \(seq_k\)$",
+                         seqused_k=lengths.set([41]), context=context)
+            fa2.attention(self.q, self.k, self.v, out=outs[0], seqused_k=lengths)
+            fa2.attention(self.q, self.k, self.v, out=outs[1], seqused_k=lengths.set([40]), context=context)
+            device.synchronize()
+        self.assertEqual(outs[0].get(), outs[1].get())
+
     def test_new_keys(self):
         new = {"k_new": Tensor((1, 3, 2, 16)), "v_new": Tensor((1, 3, 2, 16))}
         angles = {"rotary_cos": Tensor((40, 8)), "rotary_sin": Tensor((40, 8))}

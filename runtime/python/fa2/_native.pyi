@@ -35,7 +35,8 @@ class Explanation(TypedDict):
 class Context:
     def __new__(cls, database: Union[str, bytes, PathLike[str], None] = None, *, device: int = 0,
                 arch: Union[str, int, None] = None, read_only: bool = False,
-                log: Optional[Callable[[str], Any]] = None, never_compile: bool = False) -> Context: ...
+                log: Optional[Callable[[str], Any]] = None, never_compile: bool = False,
+                check_numbers: bool = False) -> Context: ...
     @property
     def device(self) -> int: ...
     @property

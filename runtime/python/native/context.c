@@ -158,15 +158,15 @@ static fa2py_context *make_context(PyTypeObject *type, int device, fa2_config co
 
 static PyObject *context_new(PyTypeObject *type, PyObject *args, PyObject *names)
 {
-    static char *const keywords[] = {"database", "device",        "arch", "read_only",
-                                     "log",      "never_compile", NULL};
+    static char *const keywords[] = {"database", "device",        "arch",          "read_only",
+                                     "log",      "never_compile", "check_numbers", NULL};
     PyObject *database = NULL, *bytes = NULL, *arch = NULL, *log = NULL, *own = NULL;
     fa2py_context *context = NULL;
     int device = 0;
     fa2_config config = {.read_only = 0};
-    if (!PyArg_ParseTupleAndKeywords(args, names, "|O$iOpOp:Context", (char **)(uintptr_t)keywords,
+    if (!PyArg_ParseTupleAndKeywords(args, names, "|O$iOpOpp:Context", (char **)(uintptr_t)keywords,
                                      &database, &device, &arch, &config.read_only, &log,
-                                     &config.never_compile) ||
+                                     &config.never_compile, &config.check_numbers) ||
         !parse_arch(arch, &config.arch) || !parse_database(database, &bytes))
         return NULL;
     config.database = bytes != NULL ? PyBytes_AsString(bytes) : NULL;
@@ -398,7 +398,8 @@ static PyGetSetDef attributes[] = {
     {NULL, NULL, NULL, NULL, NULL}};
 
 static const char context_doc[] =
-    "Context(database=None, *, device=0, arch=None, read_only=False, log=None, never_compile=False)\n--\n\n"
+    "Context(database=None, *, device=0, arch=None, read_only=False, log=None, never_compile=False, "
+    "check_numbers=False)\n--\n\n"
     "A device and a tuning database. Calls without one use a default context of their device.\n\n"
     "database: a path; None: $FA2_DB, else ~/.cache/fa2/fa2.db; \"\": work without one.\n"
     "device: the CUDA device, counted from 0.\n"
@@ -407,7 +408,9 @@ static const char context_doc[] =
     "log: called with a sentence about what is worth knowing and no error; None: logger "
     "\"fa2\".\n"
     "never_compile: use only what the database holds; a call for which it holds nothing raises "
-    "fa2.Error\nwith status FA2_E_FORBIDDEN. Not with arch.\n\n"
+    "fa2.Error\nwith status FA2_E_FORBIDDEN. Not with arch.\n"
+    "check_numbers: for finding mistakes: before each launch lengths, bounds, block tables and cache rows\nare read "
+    "back, waiting for the stream, and one that is out of range raises ValueError naming it.\n\n"
     "Many threads may use one. It ends by close(), at the end of `with`, or when nobody holds it.";
 
 bool fa2py_context_init(PyObject *module)

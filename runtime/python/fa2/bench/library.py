@@ -48,7 +48,7 @@ class BackwardArgs(ctypes.Structure):
 
 class Config(ctypes.Structure):
     _fields_ = [("database", c_char_p), ("device_plus_one", c_int), ("arch", c_int), ("read_only", c_int),
-                ("log", c_void_p), ("log_user", c_void_p), ("never_compile", c_int)]
+                ("log", c_void_p), ("log_user", c_void_p), ("never_compile", c_int), ("check_numbers", c_int)]
 
 
 class Explanation(ctypes.Structure):
