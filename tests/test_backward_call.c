@@ -5,6 +5,7 @@
 #include <math.h>
 #include "check.h"
 #include "runtime/ops/op.h"
+#include "good_backward_args.h" /* last: its problem would be shadowed by parameters of that name */
 
 static const char added_recipe[] =
     "op=backward abi=1 rows=64 keys=32 columns=64 workspace=rows_and_dq; "
@@ -32,32 +33,6 @@ static const char split_recipe[] =
     "bwd_sm80_convert role=convert threads=128 smem=0 blocks=padded_rows/32";
 
 static const fa2i_card card = {.name = "test", .arch = 86, .sm_count = 100};
-static const fa2_problem problem = {.op = FA2_OP_BACKWARD,
-                                    .batch = 2,
-                                    .heads_q = 8,
-                                    .heads_kv = 2,
-                                    .seq_q = 100,
-                                    .seq_k = 200,
-                                    .head_dim = 64};
-
-/* [B, S, H, D], at addresses that nothing reads. */
-static fa2_backward_args good_args(void)
-{
-    const int64_t d = problem.head_dim;
-    const int64_t q_row = d * problem.heads_q, kv_row = d * problem.heads_kv;
-    const fa2_tensor q = {(void *)0x1000000, q_row * problem.seq_q, q_row, d};
-    const fa2_tensor k = {(void *)0x2000000, kv_row * problem.seq_k, kv_row, d};
-    fa2_backward_args args = {.q = q, .k = k, .v = k, .o = q, .d_o = q, .dq = q, .dk = k, .dv = k};
-    args.v.data = (void *)0x3000000;
-    args.o.data = (void *)0x4000000;
-    args.d_o.data = (void *)0x5000000;
-    args.dq.data = (void *)0x6000000;
-    args.dk.data = (void *)0x7000000;
-    args.dv.data = (void *)0x8000000;
-    args.lse = (const float *)0x9000000;
-    return args;
-}
-
 static fa2i_grid grid_of(const char *recipe_text, const fa2_problem *of)
 {
     fa2i_recipe recipe;
@@ -121,53 +96,6 @@ static void test_refusals(void)
     args = good_args();
     args.dq.data = args.dk.data = args.dv.data = NULL;
     check_bad(&args, "at least one gradient is wanted");
-}
-
-/* The gradient of a bias: [B, 1, Sq, Sk] at the end of what there is. */
-static void test_bias_gradient(void)
-{
-    static const struct {
-        size_t offset;
-        int64_t value;
-        const char *said;
-    } bad[] = {
-#define AT(member) offsetof(fa2_backward_args, dbias.member)
-        {AT(data), 0, "dbias.data is NULL, but problem.bias is fp16_gradient"},
-        {AT(data), 0xb000002, "dbias is 0xb000002; it must be a multiple of 4 bytes"},
-        {AT(data), 0xa000000, "dbias shares memory with bias"},
-        {AT(data), 0x6000010, "dbias shares memory with dq"},
-        {AT(stride_query), -1, "dbias.stride_query is -1; with an extent of 100 it must be from 0"},
-        {AT(stride_key), INT64_MAX, "dbias.stride_key is 9223372036854775807"},
-#undef AT
-    };
-    fa2_problem with = problem;
-    const fa2i_op *op = fa2i_op_of(&with);
-    fa2_backward_args args = good_args();
-    fa2i_params params;
-    with.bias = FA2_BIAS_FP16_GRADIENT;
-    args.bias = (fa2_bias_tensor){(void *)0xa000000, 20000, 0, 200, 1};
-    args.dbias = (fa2_bias_gradient){(void *)0xb000000, 20000, 0, 200, 1};
-    CHECK_EQ(op->check_args(&with, &args, NULL), FA2_OK);
-    op->fill(&(fa2i_grid){.row_tiles = 2, .key_tiles = 7}, &with, &args, &params);
-    const fa2i_feature_params *f = &params.backward.features;
-    CHECK(f->dbias == 0xb000000 && f->dbias_batch == 20000 && f->dbias_head == 0);
-    CHECK(f->dbias_query == 200 && f->dbias_key == 1 && f->bias == 0xa000000);
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        fa2_backward_args other = args;
-        memcpy((char *)&other + bad[i].offset, &bad[i].value, sizeof bad[i].value);
-        CHECK_EQ(op->check_args(&with, &other, NULL), FA2_E_INVALID);
-        CHECK_CONTAINS(fa2_last_message(), bad[i].said);
-    }
-    args.dq.data = args.dk.data = args.dv.data = NULL; /* it alone is wanted */
-    CHECK_EQ(op->check_args(&with, &args, NULL), FA2_OK);
-    with.deterministic = 1;
-    CHECK_EQ(op->check_args(&with, &args, NULL), FA2_E_UNSUPPORTED);
-    CHECK_CONTAINS(fa2_last_message(), "dbias.stride_head is 0, a sum over 8 in any order");
-    with.op = FA2_OP_FORWARD;
-    with.deterministic = 0;
-    CHECK_EQ(fa2i_problem_check(&with), FA2_E_INVALID);
-    CHECK_CONTAINS(fa2_last_message(),
-                   "bias is fp16_gradient, which is for backward; forward's must be fp16");
 }
 
 static void test_unwanted(void)
@@ -376,7 +304,6 @@ static void test_work(void)
 int main(void)
 {
     test_refusals();
-    test_bias_gradient();
     test_unwanted();
     test_workspace();
     test_grid();

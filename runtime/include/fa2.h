@@ -230,7 +230,8 @@ typedef struct fa2_bias_tensor {
 
 /* The gradient of a bias, on the device, in fp32: that of query i and key j of head h in batch b is added to what is at
  * b * stride_batch + h * stride_head + i * stride_query + j * stride_key, zeros before. Strides count elements, are not
- * negative, and are 0 where the bias is the same for all: so that is the sum over these, in any order. */
+ * negative, and are 0 where the bias is the same for all: so that is the sum over these, in any order. But for such
+ * sums no two elements share memory. */
 typedef struct fa2_bias_gradient {
     float *data; /* 4-byte aligned */
     int64_t stride_batch;

@@ -124,7 +124,8 @@ static fa2_status locate_plane(const fa2_problem *p, const plane *of, fa2i_memor
         FA2_TRY(find_reach(of->names[i], of->strides[i], extents[i], of->elem_bytes, &reaches[i]));
         end += reaches[i];
     }
-    FA2_TRY(fa2i_memory_of_array(of->name, of->data, (size_t)end, of->elem_bytes, m));
+    FA2_TRY(fa2i_memory_of_array(of->data_name, of->data, (size_t)end, of->elem_bytes, m));
+    m->name = of->name;
     m->row_bytes = reaches[3] + elem_bytes;
     for (int i = 0; i < 3; i++) {
         m->extents[i] = extents[i];
@@ -144,6 +145,23 @@ static fa2_status locate_bias(const fa2_problem *p, const fa2_bias_tensor *bias,
         .strides = {bias->stride_batch, bias->stride_query, bias->stride_head, bias->stride_key},
         .elem_bytes = bias_elem_bytes(p)};
     return locate_plane(p, &of, m);
+}
+
+/* Sums over dimensions are asked for by a stride of 0; two elements that meet otherwise are none. */
+static fa2_status check_elements(const plane *of, const int32_t extents[4])
+{
+    const int64_t *strides = of->strides;
+    int64_t bytes[4];
+    for (int i = 0; i < 4; i++)
+        bytes[i] = extents[i] > 1 ? strides[i] * (int64_t)of->elem_bytes : 0;
+    if (!fa2i_memory_elements_meet(bytes, extents, (int64_t)of->elem_bytes))
+        return FA2_OK;
+    return fa2i_fail(FA2_E_INVALID,
+                     "%s, %s, %s and %s are %lld, %lld, %lld and %lld; some of its %d x %d x %d x %d elements would "
+                     "share memory: only a stride of 0 makes a sum",
+                     of->names[0], of->names[2], of->names[1], of->names[3], (long long)strides[0],
+                     (long long)strides[2], (long long)strides[1], (long long)strides[3], (int)extents[0],
+                     (int)extents[2], (int)extents[1], (int)extents[3]);
 }
 
 fa2_status fa2i_bias_gradient_locate(const fa2_problem *p, const fa2_bias_gradient *dbias,
@@ -166,7 +184,7 @@ fa2_status fa2i_bias_gradient_locate(const fa2_problem *p, const fa2_bias_gradie
                              "more, and the caller sums",
                              of.names[i], (int)extents[i]);
     }
-    return st;
+    return st != FA2_OK ? st : check_elements(&of, extents);
 }
 
 /* Whether so many neighbours of every row are side by side, aligned. A stride that is not used may be any. */

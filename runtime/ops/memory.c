@@ -20,6 +20,7 @@ enum {
     ROW_ALIGN_ELEMS = 8,
     ELEM_BYTES = 2,
     DIMENSIONS = 3,
+    PLACES_DIMENSIONS = 4,
     PATIENCE = 10000 /* visits; nested strides take some ten */
 };
 
@@ -84,15 +85,49 @@ static bool can_meet(search *s, int at, int64_t sum, bool moved)
     return false;
 }
 
-/* Two rows of one tensor: differences go both ways. */
-static bool rows_meet(const fa2i_memory *m)
+/* What lies at strides in some dimensions, so many bytes each. */
+typedef struct places {
+    const int64_t *strides; /* bytes */
+    const int32_t *extents;
+    int dimensions; /* at most PLACES_DIMENSIONS */
+    int64_t bytes;
+} places;
+
+/* Two of them: differences go both ways. */
+static bool places_meet(const places *p)
 {
-    search s = {.below = m->row_bytes, .above = m->row_bytes, .moved = true, .patience = PATIENCE};
-    for (int i = 0; i < DIMENSIONS; i++) {
-        const int64_t last = m->extents[i] - 1;
-        add_term(&s, (term){m->strides[i], -last, last}, false);
+    search s = {.below = p->bytes, .above = p->bytes, .moved = true, .patience = PATIENCE};
+    for (int i = 0; i < p->dimensions; i++) {
+        const int64_t last = p->extents[i] - 1;
+        add_term(&s, (term){p->strides[i], -last, last}, false);
     }
     return can_meet(&s, 0, 0, false);
+}
+
+/* Each stride is at least what all smaller ones span: then they are apart. Where a stride is 0, all are one. */
+static bool strides_nest(const places *p)
+{
+    int64_t step[PLACES_DIMENSIONS], count[PLACES_DIMENSIONS], spanned = p->bytes;
+    for (int i = 0; i < p->dimensions; i++) { /* sorted, by insertion */
+        int at = i;
+        for (; at > 0 && step[at - 1] > p->strides[i]; at--) {
+            step[at] = step[at - 1];
+            count[at] = count[at - 1];
+        }
+        step[at] = p->strides[i];
+        count[at] = p->extents[i] - 1;
+    }
+    for (int i = 0; i < p->dimensions; i++) {
+        if (step[i] != 0 && count[i] > 0 && step[i] < spanned)
+            return false;
+        spanned += step[i] * count[i];
+    }
+    return true;
+}
+
+static bool share_memory(const places *p)
+{
+    return !strides_nest(p) && places_meet(p);
 }
 
 /* All heads of a position, from first to last byte. */
@@ -186,27 +221,6 @@ static fa2_status explain_tensor(const fa2i_memory *m, const fa2_tensor *tensor,
     return explain_strides(m, strides, least);
 }
 
-/* Each stride is at least what all smaller ones span: then rows are apart. */
-static bool strides_nest(const fa2i_memory *m)
-{
-    int64_t step[DIMENSIONS], count[DIMENSIONS], spanned = m->row_bytes;
-    for (int i = 0; i < DIMENSIONS; i++) { /* sorted, by insertion */
-        int at = i;
-        for (; at > 0 && step[at - 1] > m->strides[i]; at--) {
-            step[at] = step[at - 1];
-            count[at] = count[at - 1];
-        }
-        step[at] = m->strides[i];
-        count[at] = m->extents[i] - 1;
-    }
-    for (int i = 0; i < DIMENSIONS; i++) {
-        if (count[i] > 0 && step[i] < spanned)
-            return false;
-        spanned += step[i] * count[i];
-    }
-    return true;
-}
-
 fa2_status fa2i_memory_of_tensor(const char *name, const fa2_tensor *tensor,
                                  const int32_t extents[3], int32_t head_dim, bool written,
                                  fa2i_memory *ret_memory)
@@ -236,7 +250,7 @@ fa2_status fa2i_memory_of_tensor(const char *name, const fa2_tensor *tensor,
     m->end = end;
     if (wrong)
         return explain_tensor(m, tensor, strides, least);
-    if (written && !strides_nest(m) && rows_meet(m))
+    if (written && share_memory(&(places){m->strides, m->extents, DIMENSIONS, m->row_bytes}))
         return fa2i_fail(FA2_E_INVALID,
                          "%s.stride_batch, %s.stride_seq and %s.stride_head are %lld, %lld and "
                          "%lld; some of its %d x %d x %d rows of %d elements would share memory",
@@ -259,4 +273,9 @@ fa2_status fa2i_memory_of_array(const char *name, const void *data, size_t bytes
         bytes > (uintptr_t)FA2I_ADDRESS_END - begin)
         return explain_pointer(name, data, align);
     return FA2_OK;
+}
+
+bool fa2i_memory_elements_meet(const int64_t strides[4], const int32_t extents[4], int64_t elem_bytes)
+{
+    return share_memory(&(places){strides, extents, PLACES_DIMENSIONS, elem_bytes});
 }
