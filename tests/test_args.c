@@ -34,7 +34,7 @@ static void test_bad_strides(void)
         {offsetof(fa2_forward_args, v.stride_batch), 4, "v.stride_batch is 4"},
         {offsetof(fa2_forward_args, v.stride_seq), -8, "v.stride_seq is -8"},
         {offsetof(fa2_forward_args, o.stride_batch), 0,
-         "o.stride_batch is 0; it must be at least 64"},
+         "o.stride_batch is 0; it must be at least 64, as it is written by forward"},
         {offsetof(fa2_forward_args, o.stride_head), 56, "o.stride_head is 56"},
         {offsetof(fa2_forward_args, o.stride_seq), INT64_MAX, "o.stride_seq is 92233720368547758"},
     };
@@ -234,10 +234,10 @@ static void test_colliding_rows(void)
     fa2_forward_args args = good_args();
     args.o.stride_head = args.o.stride_seq = 64; /* head 1 of row 0 is head 0 of row 1 */
     check_bad(&args, "o.stride_batch, o.stride_seq and o.stride_head are 51200, 64 and 64; some of "
-                     "its 2 x 100 x 8 rows of 64 elements would share memory");
+                     "its 2 x 100 x 8 rows of 64 elements would share memory, and it is written by forward");
     args = good_args();
     args.o.stride_seq = 8 * 64 - 8; /* the last head reaches into the next row */
-    check_bad(&args, "rows of 64 elements would share memory");
+    check_bad(&args, "rows of 64 elements would share memory, and it is written by forward");
     args = good_args();
     args.o.stride_batch = 99 * 8 * 64;
     check_bad(&args, "would share memory");
@@ -297,10 +297,10 @@ static void test_meetings_by_counting(void)
         fa2i_memory ma, mb;
         const bool collides = count_meetings(&a, of_a, &a, of_a, true);
         const bool meet = count_meetings(&a, of_a, &b, of_b, false);
-        CHECK_EQ(fa2i_memory_of_tensor("a", &a, of_a, 8, false, &ma), FA2_OK);
-        CHECK_EQ(fa2i_memory_of_tensor("b", &b, of_b, 8, false, &mb), FA2_OK);
+        CHECK_EQ(fa2i_memory_of_tensor("a", &a, of_a, 8, NULL, &ma), FA2_OK);
+        CHECK_EQ(fa2i_memory_of_tensor("b", &b, of_b, 8, NULL, &mb), FA2_OK);
         wrong += (fa2i_memory_check_apart(&ma, &mb) != FA2_OK) != meet;
-        wrong += (fa2i_memory_of_tensor("a", &a, of_a, 8, true, &ma) != FA2_OK) != collides;
+        wrong += (fa2i_memory_of_tensor("a", &a, of_a, 8, "a test", &ma) != FA2_OK) != collides;
         met += meet;
         refused += collides;
     }
@@ -316,8 +316,8 @@ static void test_patience(void)
     const fa2_tensor a = {(void *)16, 8 * 1000003, 8 * 1000033, 8 * 1000037};
     const fa2_tensor b = {(void *)32, 8 * 999983, 8 * 999979, 8 * 999961};
     fa2i_memory ma, mb;
-    CHECK_EQ(fa2i_memory_of_tensor("a", &a, many, 8, false, &ma), FA2_OK);
-    CHECK_EQ(fa2i_memory_of_tensor("b", &b, many, 8, false, &mb), FA2_OK);
+    CHECK_EQ(fa2i_memory_of_tensor("a", &a, many, 8, NULL, &ma), FA2_OK);
+    CHECK_EQ(fa2i_memory_of_tensor("b", &b, many, 8, NULL, &mb), FA2_OK);
     const fa2_status st = fa2i_memory_check_apart(&ma, &mb);
     CHECK(st == FA2_OK || st == FA2_E_INVALID);
 }

@@ -44,11 +44,11 @@ static fa2_status locate_inputs(const fa2_problem *p, const fa2_backward_args *a
     const int32_t *of_query = e.of_query, *of_key = e.of_key, columns_v = fa2i_head_dim_v(p);
     const size_t rows = (size_t)of_query[0] * (size_t)of_query[1] * (size_t)of_query[2];
     fa2_status st = FA2_OK;
-    FA2_TRY(fa2i_memory_of_tensor("q", &args->q, of_query, p->head_dim, false, &m->memory[Q]));
-    FA2_TRY(fa2i_memory_of_tensor("k", &args->k, of_key, p->head_dim, false, &m->memory[K]));
-    FA2_TRY(fa2i_memory_of_tensor("v", &args->v, of_key, columns_v, false, &m->memory[V]));
-    FA2_TRY(fa2i_memory_of_tensor("o", &args->o, of_query, columns_v, false, &m->memory[O]));
-    FA2_TRY(fa2i_memory_of_tensor("d_o", &args->d_o, of_query, columns_v, false, &m->memory[DO]));
+    FA2_TRY(fa2i_memory_of_tensor("q", &args->q, of_query, p->head_dim, NULL, &m->memory[Q]));
+    FA2_TRY(fa2i_memory_of_tensor("k", &args->k, of_key, p->head_dim, NULL, &m->memory[K]));
+    FA2_TRY(fa2i_memory_of_tensor("v", &args->v, of_key, columns_v, NULL, &m->memory[V]));
+    FA2_TRY(fa2i_memory_of_tensor("o", &args->o, of_query, columns_v, NULL, &m->memory[O]));
+    FA2_TRY(fa2i_memory_of_tensor("d_o", &args->d_o, of_query, columns_v, NULL, &m->memory[DO]));
     if (args->lse == NULL)
         FA2_TRY(fa2i_fail(FA2_E_INVALID, "lse is NULL; backward reads the LSE that forward gave"));
     FA2_TRY(fa2i_memory_of_array("lse", args->lse, rows * sizeof *args->lse, sizeof *args->lse,
@@ -74,7 +74,7 @@ static fa2_status locate_gradients(const fa2_problem *p, const fa2_backward_args
         if (gradients[i].tensor->data == NULL)
             continue;
         FA2_TRY(fa2i_memory_of_tensor(gradients[i].name, gradients[i].tensor, gradients[i].extents,
-                                      gradients[i].columns, true, &m->memory[m->count]));
+                                      gradients[i].columns, "backward", &m->memory[m->count]));
         FA2_TRY(check_apart(m));
     }
     if (p->sinks && args->dsinks != NULL) {

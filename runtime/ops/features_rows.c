@@ -87,7 +87,7 @@ static fa2_status locate_new(const fa2_problem *p, const char *name, const fa2_t
                              int32_t seq, int32_t columns, fa2i_memory *m)
 {
     const int32_t extents[] = {p->batch, seq, p->heads_kv};
-    return fa2i_memory_of_tensor(name, tensor, extents, columns, false, m);
+    return fa2i_memory_of_tensor(name, tensor, extents, columns, NULL, m);
 }
 
 /* [rows, rotary_dim / 2] */

@@ -171,9 +171,10 @@ fa2_status fa2i_memory_check_apart(const fa2i_memory *output, const fa2i_memory 
 
 /* ---- one argument ---- */
 
-/* Which dimension of the tensor is wrong; one is, or its end. least: of each stride. */
+/* Which dimension of the tensor is wrong; one is, or its end. least: of each stride, of batches and heads as it is
+ * written. */
 static fa2_status explain_strides(const fa2i_memory *m, const int64_t strides[DIMENSIONS],
-                                  const int64_t least[DIMENSIONS])
+                                  const int64_t least[DIMENSIONS], const char *writer)
 {
     int farthest = 0;
     for (int i = 0; i < DIMENSIONS; i++) {
@@ -183,10 +184,12 @@ static fa2_status explain_strides(const fa2i_memory *m, const int64_t strides[DI
             return fa2i_fail(FA2_E_INVALID,
                              "%s.stride_%s is %lld; it must be a multiple of %d elements", m->name,
                              dimension_names[i], (long long)strides[i], ROW_ALIGN_ELEMS);
-        if (strides[i] < least[i])
-            return fa2i_fail(FA2_E_INVALID, "%s.stride_%s is %lld; it must be at least %lld",
-                             m->name, dimension_names[i], (long long)strides[i],
-                             (long long)least[i]);
+        if (strides[i] < least[i]) {
+            const bool is_of_writer = writer != NULL && i != 1;
+            return fa2i_fail(FA2_E_INVALID, "%s.stride_%s is %lld; it must be at least %lld%s%s",
+                             m->name, dimension_names[i], (long long)strides[i], (long long)least[i],
+                             is_of_writer ? ", as it is written by " : "", is_of_writer ? writer : "");
+        }
         if ((double)strides[i] * (m->extents[i] - 1) >
             (double)strides[farthest] * (m->extents[farthest] - 1))
             farthest = i;
@@ -209,7 +212,8 @@ static fa2_status explain_pointer(const char *name, const void *data, size_t ali
 }
 
 static fa2_status explain_tensor(const fa2i_memory *m, const fa2_tensor *tensor,
-                                 const int64_t strides[DIMENSIONS], const int64_t least[DIMENSIONS])
+                                 const int64_t strides[DIMENSIONS], const int64_t least[DIMENSIONS],
+                                 const char *writer)
 {
     char member[32];
     snprintf(member, sizeof member, "%s.data", m->name);
@@ -218,15 +222,15 @@ static fa2_status explain_tensor(const fa2i_memory *m, const fa2_tensor *tensor,
     if ((uintptr_t)tensor->data % ROW_ALIGN_BYTES != 0 ||
         (uintptr_t)tensor->data >= (uintptr_t)FA2I_ADDRESS_END)
         return explain_pointer(member, tensor->data, ROW_ALIGN_BYTES);
-    return explain_strides(m, strides, least);
+    return explain_strides(m, strides, least, writer);
 }
 
 fa2_status fa2i_memory_of_tensor(const char *name, const fa2_tensor *tensor,
-                                 const int32_t extents[3], int32_t head_dim, bool written,
+                                 const int32_t extents[3], int32_t head_dim, const char *writer,
                                  fa2i_memory *ret_memory)
 {
     const int64_t strides[] = {tensor->stride_batch, tensor->stride_seq, tensor->stride_head};
-    const int64_t repeat = written ? head_dim : 0, least[] = {repeat, head_dim, repeat};
+    const int64_t repeat = writer != NULL ? head_dim : 0, least[] = {repeat, head_dim, repeat};
     const uintptr_t begin = (uintptr_t)tensor->data;
     fa2i_memory *m = ret_memory;
     int64_t end = (int64_t)head_dim * ELEM_BYTES;
@@ -249,14 +253,15 @@ fa2_status fa2i_memory_of_tensor(const char *name, const fa2_tensor *tensor,
     wrong |= __builtin_add_overflow(end, m->begin, &end) || end > FA2I_ADDRESS_END;
     m->end = end;
     if (wrong)
-        return explain_tensor(m, tensor, strides, least);
-    if (written && share_memory(&(places){m->strides, m->extents, DIMENSIONS, m->row_bytes}))
+        return explain_tensor(m, tensor, strides, least, writer);
+    if (writer != NULL && share_memory(&(places){m->strides, m->extents, DIMENSIONS, m->row_bytes}))
         return fa2i_fail(FA2_E_INVALID,
                          "%s.stride_batch, %s.stride_seq and %s.stride_head are %lld, %lld and "
-                         "%lld; some of its %d x %d x %d rows of %d elements would share memory",
+                         "%lld; some of its %d x %d x %d rows of %d elements would share memory, "
+                         "and it is written by %s",
                          name, name, name, (long long)strides[0], (long long)strides[1],
                          (long long)strides[2], (int)extents[0], (int)extents[1], (int)extents[2],
-                         (int)head_dim);
+                         (int)head_dim, writer);
     return FA2_OK;
 }
 

@@ -24,9 +24,9 @@ typedef struct fa2i_memory {
 /* What a tensor of 16-bit elements takes; extents: batch, seq, heads. Its pointer is a multiple of 16
  * bytes and its strides are multiples of 8 elements; a stride that is never used (extent 1) may be
  * anything. A tensor that is read may repeat batches and heads (stride 0); of one that is written, no
- * two rows share a byte. */
+ * two rows share a byte. writer: who writes it, for messages; NULL: it is read. */
 fa2_status fa2i_memory_of_tensor(const char *name, const fa2_tensor *tensor,
-                                 const int32_t extents[3], int32_t head_dim, bool written,
+                                 const int32_t extents[3], int32_t head_dim, const char *writer,
                                  fa2i_memory *ret_memory);
 
 /* What a contiguous array takes, which is a multiple of align bytes. */
