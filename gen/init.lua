@@ -15,8 +15,16 @@ local variant_text = require("core.variant")
 
 local M = {}
 
+-- Why no family serves a problem: each family's reason, or what an SM lacks for all of them.
+local function why_unserved(problem, arch, reasons)
+   if problem.dtype == "bf16" and arch.sm < 80 then
+      return ("bf16 needs compute capability 8.0; this device has %d.%d"):format(arch.sm // 10, arch.sm % 10)
+   end
+   return #reasons > 0 and table.concat(reasons, "; ") or "there are no families of " .. problem.op .. " kernels"
+end
+
 -- Calls visit(family) for each family of the problem's operation that serves the problem. Returns a list of
--- "family: why it does not serve"; nil and all these reasons when none does.
+-- "family: why it does not serve"; nil and why when none does.
 local function visit_families(problem, arch, visit)
    local reasons, serving = {}, 0
    for _, family in ipairs(families) do
@@ -33,7 +41,7 @@ local function visit_families(problem, arch, visit)
    if serving > 0 then
       return reasons
    end
-   return nil, #reasons > 0 and table.concat(reasons, "; ") or "there are no families of " .. problem.op .. " kernels"
+   return nil, why_unserved(problem, arch, reasons)
 end
 
 -- List of the candidates of all families, with the text, what family:launch says, and cost_us; unsorted. nil

@@ -157,14 +157,14 @@ checks=$((checks + 1))
 [ ! -e fa2.db ] || fail "$ran: it made a database"
 # What many cannot be tuned for is said once.
 FA2_SIM_CARD=t4 run 0 --device 0 --shape $shape --shape $shape,dtype=bf16 --shape Hq=2,Sq=40,D=16,dtype=bf16 --dry-run
-has err "2 problems unserved, the first B=1 Hq=2 Hkv=2 Sq=48 Sk=48 D=16 dtype=bf16 causal=0: fwd_sm75: bf16 needs"
+has err "2 problems unserved, the first B=1 Hq=2 Hkv=2 Sq=48 Sk=48 D=16 dtype=bf16 causal=0: bf16 needs"
 has out "problems to measure: 1;"
 FA2_SIM_CARD=t4 run 0 --device 0 --shape $shape --shape $shape,dtype=bf16 --dry-run
-has err "dtype=bf16 causal=0: unserved: fwd_sm75: bf16 needs"
+has err "dtype=bf16 causal=0: unserved: bf16 needs"
 for dry in "" --dry-run "--dry-run --json"; do
     # shellcheck disable=SC2086
     FA2_SIM_CARD=t4 run 2 --device 0 --shape $shape,dtype=bf16 --db unserved.db $dry
-    has err "dtype=bf16 causal=0: unserved: fwd_sm75: bf16 needs"
+    has err "dtype=bf16 causal=0: unserved: bf16 needs"
 done
 run 0 --device 0 --shape $shape --shape op=backward,Hq=2,Sq=48,D=16
 has err "problems: 2 modelled"
