@@ -198,6 +198,11 @@ static void test_problem_check(void)
         {offsetof(fa2_problem, head_dim_v), 64,
          "head_dim_v is 64, which is head_dim; it must be 0"},
         {offsetof(fa2_problem, causal), 2, "causal is 2; it must be 0 or 1"},
+        {offsetof(fa2_problem, softcap), 30,
+         "softcap is 30; it must be 0 or 1: the softcap's value is given with the call"},
+        {offsetof(fa2_problem, window), 128,
+         "window is 128; it must be one of 0 (none), 1 (sliding), 2 (prefix), 3 (chunk): how far it reaches is "
+         "window_left and window_right"},
         {offsetof(fa2_problem, reserved[0]), 1, "reserved[0] is 1"},
     };
     CHECK_EQ(fa2i_problem_check(&good), FA2_OK);
@@ -215,6 +220,29 @@ static void test_problem_check(void)
     wide.op = FA2_OP_BACKWARD;
     CHECK_EQ(fa2i_problem_check(&wide), FA2_E_UNSUPPORTED);
     CHECK_CONTAINS(fa2_last_message(), "head_dim is 264; backward takes up to 256");
+    wide.head_dim = 64;
+    wide.seqused = 1;
+    CHECK_EQ(fa2i_problem_check(&wide), FA2_E_UNSUPPORTED);
+    CHECK_CONTAINS(fa2_last_message(), "seqused is 1; the operation backward has no seqused; it has varlen");
+}
+
+/* 2^29 packed rows at most, given or as batch times the most. */
+static void test_totals(void)
+{
+    fa2_problem packed = good;
+    packed.varlen = 1;
+    packed.batch = 1 << 10;
+    packed.seq_q = packed.seq_k = 1 << 19;
+    CHECK_EQ(fa2i_problem_check(&packed), FA2_OK);
+    packed.seq_k++;
+    CHECK_EQ(fa2i_problem_check(&packed), FA2_E_INVALID);
+    CHECK_STR(fa2_last_message(),
+              "total_k is 0, which means batch times seq_k: 536871936; it must be at most 536870912");
+    packed.total_k = 1 << 29;
+    CHECK_EQ(fa2i_problem_check(&packed), FA2_OK);
+    packed.total_k++;
+    CHECK_EQ(fa2i_problem_check(&packed), FA2_E_INVALID);
+    CHECK_STR(fa2_last_message(), "total_k is 536870913; it must be at most 536870912");
 }
 
 static void test_problem_text(void)
@@ -273,6 +301,7 @@ int main(void)
     test_text();
     test_text_out_of_memory();
     test_problem_check();
+    test_totals();
     test_problem_text();
     test_names();
     test_key();

@@ -131,7 +131,7 @@ static void test_cut_off(void)
                   "bias,dropout,seqused,varlen,total_q,total_k,paged,page,leftpad,cache_rows,append,rotary,"
                   "rotary_dim,calls,origin; line 1 has no end, so the file may be cut off there: take a whole "
                   "copy, or remove the line");
-    check_refused(HEADER "2,4,4,1,33,64,fp16,", "2:8: causal is \"\"; it must be a whole number; line 2 has no "
+    check_refused(HEADER "2,4,4,1,33,64,fp16,", "2:8: causal is \"\"; it must be 0 or 1; line 2 has no "
                                                 "end, so the file may be cut off there: take a whole copy, or remove "
                                                 "the line");
     /* Where nothing is missing, nothing is cut off. */
@@ -236,11 +236,54 @@ static void test_wrong_text(void)
     check_text_refused("Sq=512,D=64", "Hq is missing; Hq, Sq and D must be given");
     check_text_refused("", "Hq is missing; Hq, Sq and D must be given");
     check_text_refused("Hq=8,Hq=8,Sq=512,D=64", "Hq is given twice");
-    check_text_refused("Hq=8,Sq=,D=64", "seq_q is \"\"; it must be a whole number");
-    check_text_refused("Hq=8,Sq=512,D=584",
-                       "head_dim is 584; it must be a multiple of 8 from 8 to 576");
-    check_text_refused("Hq=8,Hkv=16,Sq=512,D=64",
-                       "heads_q is 8; it must be a multiple of heads_kv (16)");
+    check_text_refused("Hq=8,Sq=,D=64", "Sq is \"\"; it must be a whole number");
+    check_text_refused("Hq=8,Sq=512,D=584", "D is 584; it must be a multiple of 8 from 8 to 576");
+    check_text_refused("Hq=8,Hkv=16,Sq=512,D=64", "Hq is 8; it must be a multiple of Hkv (16)");
+}
+
+/* Keys are named where keys were typed, and what was typed stays. */
+static void test_words_of_keys(void)
+{
+    check_text_refused("Hq=8,Sq=512,D=64,Dv=64", "Dv is 64, which is D; it must be 0 then");
+    check_text_refused("Hq=8,Sq=512,D=64,window=chunk,Wl=0", "Wl is 0; it must be at least 1 where window is 3");
+    check_text_refused("Hq=8,Sq=seq_q,D=64", "Sq is \"seq_q\"; it must be a whole number");
+    check_text_refused("Hq=8,Sq=512,D=64,B=65536,varlen=1,Sk=16384",
+                       "Tk is 0, which means B times Sk: 1073741824; it must be at most 536870912");
+    check_text_refused("Hq=8,Sq=512,D=64,dropout=0.1",
+                       "dropout is \"0.1\"; it must be 0 or 1: the probability is given with the call");
+    check_text_refused("Hq=8,Sq=512,D=64,bias=3",
+                       "bias is \"3\"; it must be none, fp16, bf16, fp32, bool, fp16_gradient, bf16_gradient or "
+                       "fp32_gradient");
+    check_text_refused("Hq=8,Sq=512,D=64,window=wide",
+                       "window is \"wide\"; it must be one of 0 (none), 1 (sliding), 2 (prefix), 3 (chunk): how far it "
+                       "reaches is Wl and Wr");
+    fa2i_shapes shapes = {.ops = 1u << FA2_OP_BACKWARD};
+    CHECK_EQ(fa2i_shapes_add_text(&shapes, "Hq=8,Sq=512,D=264"), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), ": D is 264; backward takes up to 256");
+    fa2i_shapes_done(&shapes);
+    fa2i_problem_text fields;
+    CHECK_EQ(fa2i_shape_fields("Dv=7", &fields), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "Dv is 7; it must be a multiple of 8");
+}
+
+/* A window is called by its name or its number, and shown as the number. */
+static void test_window_names(void)
+{
+    fa2i_shapes shapes = {0};
+    CHECK_EQ(fa2i_shapes_add_text(&shapes, "Hq=8,Sq=512,D=64,window=sliding,Wl=9"), FA2_OK);
+    CHECK_EQ(fa2i_shapes_add_text(&shapes, "Hq=8,Sq=512,D=64,window=1,Wl=9"), FA2_OK);
+    CHECK_EQ(fa2i_shapes_add_text(&shapes, "Hq=8,Sq=512,D=64,window=prefix,Wl=9,causal=1"), FA2_OK);
+    CHECK_EQ(fa2i_shapes_add_text(&shapes, "Hq=8,Sq=512,D=64,window=chunk,Wl=9"), FA2_OK);
+    CHECK_EQ(fa2i_shapes_add_text(&shapes, "Hq=8,Sq=512,D=64,window=none"), FA2_OK);
+    check_shape(&shapes, 0, "B=1 Hq=8 Hkv=8 Sq=512 Sk=512 D=64 dtype=fp16 causal=0 window=1 Wl=9 Wr=-1");
+    check_shape(&shapes, 1, "B=1 Hq=8 Hkv=8 Sq=512 Sk=512 D=64 dtype=fp16 causal=1 window=2 Wl=9 Wr=-1");
+    check_shape(&shapes, 2, "B=1 Hq=8 Hkv=8 Sq=512 Sk=512 D=64 dtype=fp16 causal=0 window=3 Wl=9 Wr=-1");
+    check_shape(&shapes, 3, "B=1 Hq=8 Hkv=8 Sq=512 Sk=512 D=64 dtype=fp16 causal=0");
+    static const char text[] = "batch,heads_q,heads_kv,seq_q,seq_k,head_dim,dtype,causal,window,window_left\n"
+                               "1,8,8,512,512,64,fp16,0,chunk,9\n";
+    CHECK_EQ(add_csv_bytes(&shapes, text, sizeof text - 1), FA2_OK);
+    CHECK_EQ(shapes.count, 4);
+    fa2i_shapes_done(&shapes);
 }
 
 /* More blocks than a launch can have, however large they are. */
@@ -391,6 +434,8 @@ int main(void)
     test_wrong_files();
     test_text();
     test_wrong_text();
+    test_words_of_keys();
+    test_window_names();
     test_too_many_blocks();
     test_many_rows();
     test_calls();

@@ -276,8 +276,8 @@ static void print_shape_keys(void)
     printf("Further keys, whose columns a header may leave out:");
     print_fields(false);
     print_words();
-    printf("window: 1 sliding, from Wl keys before to Wr behind (-1: all); 2 the first Wl keys, too; "
-           "3 chunks of Wl.\n");
+    printf("window: 0 (none), 1 (sliding): from Wl keys before to Wr behind (-1: all), 2 (prefix): the first Wl keys,\n"
+           "too, or 3 (chunk): chunks of Wl; by number or name.\n");
     printf("Names are written as they are here, capitals too. A CSV may have the columns calls (how often a\n"
            "program asks for the problem; 0 or empty: unknown) and origin (anything, for people), and no others.\n");
 }

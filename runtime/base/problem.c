@@ -68,6 +68,11 @@ static const char *const rotary_words[] = {[FA2_ROTARY_NONE] = "none",
                                            [FA2_ROTARY_HALVES] = "halves",
                                            [FA2_ROTARY_INTERLEAVED] = "interleaved"};
 
+static const char *const window_names[] = {[FA2_WINDOW_NONE] = "none",
+                                           [FA2_WINDOW_SLIDING] = "sliding",
+                                           [FA2_WINDOW_PREFIX] = "prefix",
+                                           [FA2_WINDOW_CHUNK] = "chunk"};
+
 /* The words of an enumeration; NULL for numbers. */
 static const char *const *words_of(fa2i_field_type type)
 {
@@ -109,12 +114,16 @@ const char *fa2i_field_word(int field, int32_t value)
     return words == NULL ? NULL : words[value];
 }
 
+const char *fa2i_field_name(int field, int32_t value)
+{
+    return field == FA2I_FIELD_window ? window_names[value] : fa2i_field_word(field, value);
+}
+
 bool fa2i_field_parse_word(int field, const char *word, int32_t *ret_value)
 {
     const fa2i_field *f = &fa2i_fields[field];
-    const char *const *words = words_of(f->type);
-    for (int32_t value = f->least; words != NULL && value <= f->most; value++) {
-        if (strcmp(words[value], word) == 0) {
+    for (int32_t value = f->least; fa2i_field_name(field, f->least) != NULL && value <= f->most; value++) {
+        if (strcmp(fa2i_field_name(field, value), word) == 0) {
             *ret_value = value;
             return true;
         }

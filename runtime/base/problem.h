@@ -74,7 +74,11 @@ void fa2i_field_set(fa2_problem *problem, int field, int32_t value);
 /* The word for a value of an enumeration, which is in its limits; NULL where values are numbers. */
 const char *fa2i_field_word(int field, int32_t value);
 
-/* The value of a word; false where there is none, or values are numbers. */
+/* What a number of a field is called: the word of an enumeration, and of window what texts take in its place, but never
+ * show; NULL where numbers are just numbers. */
+const char *fa2i_field_name(int field, int32_t value);
+
+/* The value of such a name; false where there is none. */
 bool fa2i_field_parse_word(int field, const char *word, int32_t *ret_value);
 
 /* Whether texts show the field of this problem. */
@@ -108,6 +112,11 @@ static inline fa2_bias fa2i_bias_type(fa2_bias bias)
 {
     return fa2i_bias_has_gradient(bias) ? (fa2_bias)(bias - FA2_BIAS_BOOL) : bias;
 }
+
+/* What a field takes, for messages: "0 or 1", "one of 0 (fp16), 1 (bf16)", "a whole number"; and where that is given
+ * which people take the field for. Returns out. */
+enum { FA2I_ACCEPTED_CHARS = 256 };
+const char *fa2i_field_accepted(int field, char out[FA2I_ACCEPTED_CHARS]);
 
 /* Check one value by itself: limits and step. */
 fa2_status fa2i_field_check(int field, int32_t value);

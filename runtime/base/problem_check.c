@@ -12,29 +12,46 @@ enum { BACKWARD_HEAD_DIM_MAX = 256 };
 
 /* ---- one field ---- */
 
-static fa2_status check_word(int field, int32_t value)
+/* Where what people take the field for is given. */
+static const char *remark_on(int field)
+{
+    switch (field) {
+    case FA2I_FIELD_softcap:
+        return ": the softcap's value is given with the call";
+    case FA2I_FIELD_dropout:
+        return ": the probability is given with the call";
+    case FA2I_FIELD_window:
+        return ": how far it reaches is window_left and window_right";
+    default:
+        return "";
+    }
+}
+
+const char *fa2i_field_accepted(int field, char out[FA2I_ACCEPTED_CHARS])
 {
     const fa2i_field *f = &fa2i_fields[field];
-    char known[128] = "";
-    size_t used = 0;
-    if (value >= f->least && value <= f->most)
-        return FA2_OK;
-    for (int32_t i = f->least; i <= f->most && used < sizeof known; i++)
-        used += (size_t)snprintf(known + used, sizeof known - used, "%s%d (%s)",
-                                 i == f->least ? "" : ", ", (int)i, fa2i_field_word(field, i));
-    return fa2i_fail(FA2_E_INVALID, "%s is %d; it must be one of %s", f->name, (int)value, known);
+    const bool named = fa2i_field_name(field, f->least) != NULL;
+    const char *kind = named ? "one of " : f->least == 0 && f->most == 1 ? "0 or 1" : "a whole number";
+    size_t used = (size_t)snprintf(out, FA2I_ACCEPTED_CHARS, "%s", kind);
+    for (int32_t i = f->least; named && i <= f->most && used < FA2I_ACCEPTED_CHARS; i++)
+        used += (size_t)snprintf(out + used, FA2I_ACCEPTED_CHARS - used, "%s%d (%s)",
+                                 i == f->least ? "" : ", ", (int)i, fa2i_field_name(field, i));
+    if (used < FA2I_ACCEPTED_CHARS)
+        snprintf(out + used, FA2I_ACCEPTED_CHARS - used, "%s", remark_on(field));
+    return out;
 }
 
 fa2_status fa2i_field_check(int field, int32_t value)
 {
     const fa2i_field *f = &fa2i_fields[field];
-    if (f->type != FA2I_TYPE_INT)
-        return check_word(field, value);
+    const bool is_listed = fa2i_field_name(field, f->least) != NULL || (f->least == 0 && f->most == 1);
+    char accepted[FA2I_ACCEPTED_CHARS];
+    if (is_listed && (value < f->least || value > f->most))
+        return fa2i_fail(FA2_E_INVALID, "%s is %d; it must be %s", f->name, (int)value,
+                         fa2i_field_accepted(field, accepted));
     if (f->step > 1 && (value < f->least || value > f->most || value % f->step != 0))
         return fa2i_fail(FA2_E_INVALID, "%s is %d; it must be a multiple of %d from %d to %d",
                          f->name, (int)value, (int)f->step, (int)f->least, (int)f->most);
-    if (f->least == 0 && f->most == 1 && (value < 0 || value > 1))
-        return fa2i_fail(FA2_E_INVALID, "%s is %d; it must be 0 or 1", f->name, (int)value);
     if (value < f->least)
         return fa2i_fail(FA2_E_INVALID, "%s is %d; it must be at least %d", f->name, (int)value,
                          (int)f->least);
@@ -42,6 +59,12 @@ fa2_status fa2i_field_check(int field, int32_t value)
         return fa2i_fail(FA2_E_INVALID, "%s is %d; it must be at most %d", f->name, (int)value,
                          (int)f->most);
     return FA2_OK;
+}
+
+/* What does for an operation that has not the field. */
+static const char *instead_of(int field)
+{
+    return field == FA2I_FIELD_seqused ? "; it has varlen: sequences of any lengths, packed" : "";
 }
 
 fa2_status fa2i_field_check_of(const fa2_problem *problem, int field)
@@ -55,9 +78,9 @@ fa2_status fa2i_field_check_of(const fa2_problem *problem, int field)
     if ((f->ops >> (int)problem->op & 1u) == 0)
         return value == 0
                    ? FA2_OK
-                   : fa2i_fail(FA2_E_UNSUPPORTED, "%s is %d; the operation %s has no %s", f->name,
+                   : fa2i_fail(FA2_E_UNSUPPORTED, "%s is %d; the operation %s has no %s%s", f->name,
                                (int)value, fa2i_field_word(FA2I_FIELD_op, (int32_t)problem->op),
-                               f->name);
+                               f->name, instead_of(field));
     return fa2i_field_check(field, value);
 }
 
@@ -121,7 +144,7 @@ static fa2_status check_window(const fa2_problem *p, int *field)
     return FA2_OK;
 }
 
-enum { TOTAL_MAX = INT32_MAX / 4 };
+enum { TOTAL_MAX = 1 << 29 };
 
 /* Kernels count packed rows in int. */
 static fa2_status check_total(const char *name, int32_t batch, int32_t seq, int32_t total)

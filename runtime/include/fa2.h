@@ -166,15 +166,15 @@ typedef struct fa2_problem {
     int32_t sinks;         /* 1: with the sinks in the arguments; else 0 */
     fa2_bias bias;         /* Other than NONE: there is one in the arguments */
     int32_t dropout;       /* 1: by the probability and seed in the arguments; else 0 */
-    int32_t seqused; /* forward. 1: how many keys each sequence has is in device memory; seq_k is
-                            * then the most. Else 0 */
+    int32_t seqused; /* forward (backward has varlen). 1: how many keys each sequence has is in device memory;
+                            * seq_k is then the most. Else 0 */
     int32_t varlen;        /* 1: sequences of different lengths, packed one behind the other; where
                             * each begins is in device memory, seq_q and seq_k are the most that one
                             * has. Q, O, dO and dQ are [total_q, heads_q, head_dim], K, V, dK and dV
                             * [total_k, heads_kv, head_dim], without a stride of the batch, LSE is
                             * [heads_q, total_q]. Else 0, and so are the next two */
-    int32_t total_q;       /* 1 ... 2^29; 0: batch times seq_q */
-    int32_t total_k;       /* 1 ... 2^29; 0: batch times seq_k */
+    int32_t total_q;       /* 1 ... 2^29; 0: batch times seq_q, which is at most that */
+    int32_t total_k;       /* 1 ... 2^29; 0: batch times seq_k, likewise */
     int32_t paged;         /* forward. 1: K and V lie in pages, [pages, page, heads_kv, head_dim], which a
                             * table in device memory names for each sequence: stride_batch is from page
                             * to page. Else 0, and so is the next one */
@@ -271,7 +271,7 @@ typedef struct fa2_rotary_tables {
  * word. So it is that launches which may run at the same time, as those of two streams, have
  * workspaces of their own: a launch counts and adds in its own, whatever was there before. */
 typedef struct fa2_forward_args {
-    fa2_tensor q, k, v;  /* read */
+    fa2_tensor q, k, v;  /* read. Elements of V are below 2^60 in magnitude: O of larger ones may be infinite or NaN */
     fa2_tensor o;        /* written */
     float *lse;          /* written, [batch, heads_q, seq_q]; NULL: not wanted */
     float softmax_scale; /* > 0, at most 2e38; 0 means 1 / sqrt(head_dim) */
@@ -293,7 +293,9 @@ typedef struct fa2_forward_args {
     /* problem.varlen: device, [batch + 1], not falling. Sequence b has the rows cu_seqlens[b] ...
      * cu_seqlens[b + 1] - 1, none where they are equal, and no more than seq_q or seq_k; what is less
      * than 0 or beyond the tensor counts as its ends. Rows of O and LSE that are no sequence's are left
-     * alone. With seqused, a sequence has the first seqused_k[b] of its keys. */
+     * alone. Where they fall, a sequence that would end before it begins has no rows, others may be passed over, and
+     * a row that two have is written by either, or both; nothing outside the tensors is read or written. With seqused,
+     * a sequence has the first seqused_k[b] of its keys. */
     const int32_t *cu_seqlens_q;
     const int32_t *cu_seqlens_k;
     /* problem.paged: device, [batch, seq_k / page, rounded up], its rows block_table_stride elements

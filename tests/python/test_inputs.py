@@ -290,11 +290,14 @@ class Refusals(unittest.TestCase):
                              ({"heads_q": 2, "seq_q": 4, "head_dim": 16, "dtype": "fp8"},
                               "^dtype is 'fp8'; it must be one of fp16, bf16$"),
                              ({"op": "sideways"}, "^op is 'sideways'; it must be one of forward, backward$"),
-                             ({"batch": "2"}, "^batch is '2'; it must be a whole number$")):
+                             ({"batch": "2"}, "^batch is '2'; it must be a whole number$"),
+                             ({"window": "wide"}, "^window is 'wide'; it must be one of 0 .none., 1 .sliding., ")):
             with self.assertRaisesRegex(ValueError, text):
                 fa2.explain(fields, device=0)
         with self.assertRaises(TypeError):
             fa2.Context().prepare("B=1")
+        with self.assertRaisesRegex(TypeError, "^dropout is 0.1; it must be 0 or 1: the probability is given with"):
+            fa2.explain({"dropout": 0.1}, device=0)
 
     def test_contexts(self):
         for settings, text in (({"arch": "ampere"}, "arch is 'ampere'"), ({"device": -1}, "device is -1"),

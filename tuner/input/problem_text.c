@@ -1,6 +1,9 @@
 /*
  * Every rule comes from problem.def: limits, words, what a missing field means. A field that gives
  * another one its meaning (window for window_left) is asked for when one of those is given.
+ *
+ * Checks name fields as fa2.h and shape files do. Who typed keys reads keys: the names in a message are replaced,
+ * so that there is one check for both.
  */
 #include "tuner/input/problem_text.h"
 
@@ -44,11 +47,16 @@ static fa2_status copy_value(const char *name, fa2i_span text, char out[VALUE_BY
     return FA2_OK;
 }
 
-static fa2_status parse_number(const char *name, const char *text, int32_t *ret_number)
+/* Or a name of one. */
+static fa2_status parse_number(int field, const char *text, int32_t *ret_number)
 {
-    const char *digits = text[0] == '-' ? text + 1 : text;
+    const char *name = fa2i_fields[field].name, *digits = text[0] == '-' ? text + 1 : text;
+    char accepted[FA2I_ACCEPTED_CHARS];
+    if (fa2i_field_parse_word(field, text, ret_number))
+        return FA2_OK;
     if (*digits == '\0' || strspn(digits, "0123456789") != strlen(digits))
-        return fa2i_fail(FA2_E_INVALID, "%s is \"%s\"; it must be a whole number", name, text);
+        return fa2i_fail(FA2_E_INVALID, "%s is \"%s\"; it must be %s", name, text,
+                         fa2i_field_accepted(field, accepted));
     errno = 0;
     const long long number = strtoll(text, NULL, 10);
     if (errno == ERANGE || number > INT32_MAX || number < INT32_MIN)
@@ -79,7 +87,7 @@ fa2_status fa2i_problem_text_read(fa2i_problem_text *text, int field, fa2i_span 
     if (st != FA2_OK)
         return st;
     if (f->type == FA2I_TYPE_INT)
-        st = parse_number(f->name, copy, &number);
+        st = parse_number(field, copy, &number);
     else if (!fa2i_field_parse_word(field, copy, &number))
         st = no_such_word(f, field, copy);
     if (st == FA2_OK && (number != 0 || fa2i_fields[field].needs < 0))
@@ -152,4 +160,40 @@ fa2_status fa2i_problem_text_finish(const fa2i_problem_text *text, fa2_problem *
     if (st == FA2_OK)
         *ret_problem = whole.problem;
     return st;
+}
+
+/* ---- the words of a message ---- */
+
+static bool is_of_name(char c)
+{
+    return isalnum((unsigned char)c) || c == '_';
+}
+
+/* The key of the field that has this name; else the word itself. */
+static fa2i_span key_of(fa2i_span word)
+{
+    for (int field = 0; field < FA2I_FIELD_COUNT; field++)
+        if (fa2i_span_is(word, fa2i_fields[field].name))
+            return (fa2i_span){fa2i_fields[field].key, strlen(fa2i_fields[field].key)};
+    return word;
+}
+
+fa2_status fa2i_fail_in_keys(fa2_status status)
+{
+    char text[FA2I_MESSAGE_BYTES];
+    size_t used = 0;
+    bool quoted = false; /* what was typed stays */
+    for (const char *at = fa2_last_message(); *at != '\0' && used < sizeof text - 1;) {
+        fa2i_span word = {at, 1};
+        while (is_of_name(at[0]) && is_of_name(at[word.bytes]))
+            word.bytes++;
+        at += word.bytes;
+        quoted ^= word.data[0] == '"';
+        if (!quoted)
+            word = key_of(word);
+        for (size_t i = 0; i < word.bytes && used < sizeof text - 1; i++)
+            text[used++] = word.data[i];
+    }
+    text[used] = '\0';
+    return fa2i_fail(status, "%s", text);
 }

@@ -1,6 +1,7 @@
 /*
  * The fields of a problem as people write them: values of --shape and of shape files, for every field
- * of problem.def. Pure; errors are FA2_E_INVALID naming field, value and what is accepted.
+ * of problem.def, and what is said about them. Pure; errors are FA2_E_INVALID naming field, value and
+ * what is accepted.
  */
 #ifndef FA2I_PROBLEM_TEXT_H
 #define FA2I_PROBLEM_TEXT_H
@@ -29,5 +30,9 @@ fa2_status fa2i_problem_text_read(fa2i_problem_text *text, int field, fa2i_span 
  * field that a message is about, -1 when it is about none. */
 fa2_status fa2i_problem_text_finish(const fa2i_problem_text *text, fa2_problem *ret_problem,
                                     int *ret_field);
+
+/* Put keys of --shape in the place of fields' names in the message that is set, but for what is quoted there, and
+ * return status, which is not FA2_OK. */
+fa2_status fa2i_fail_in_keys(fa2_status status);
 
 #endif

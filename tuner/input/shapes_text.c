@@ -86,7 +86,7 @@ fa2_status fa2i_shape_fields(const char *text, fa2i_problem_text *ret_fields)
     fa2i_problem_text fields = {0};
     const fa2_status st = parse_pairs(text, &fields);
     if (st != FA2_OK)
-        return fa2i_fail_prefix(st, "shape \"%.*s\"", TEXT_BYTES_MAX, text);
+        return fa2i_fail_prefix(fa2i_fail_in_keys(st), "shape \"%.*s\"", TEXT_BYTES_MAX, text);
     *ret_fields = fields;
     return FA2_OK;
 }
@@ -96,6 +96,7 @@ fa2_status fa2i_shapes_add_text(fa2i_shapes *shapes, const char *text)
     fa2_problem problem;
     const fa2_status st = parse_text(shapes, text, &problem);
     if (st != FA2_OK)
-        return fa2i_fail_prefix(st, "shape \"%.*s\"", TEXT_BYTES_MAX, text);
-    return fa2i_shapes_add_for_ops(shapes, &problem, 0);
+        return fa2i_fail_prefix(fa2i_fail_in_keys(st), "shape \"%.*s\"", TEXT_BYTES_MAX, text);
+    const fa2_status added = fa2i_shapes_add_for_ops(shapes, &problem, 0);
+    return added == FA2_OK ? FA2_OK : fa2i_fail_in_keys(added);
 }

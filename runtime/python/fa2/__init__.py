@@ -7,13 +7,14 @@ Tensors are those of any library that speaks DLPack; `fa2.torch` has what PyTorc
 autograd's and torch.compile's sight of it, and scaled_dot_product_attention.
 
 A *problem* is a dict of what decides which kernel is the best one: op ("forward" or "backward"), batch,
-heads_q, heads_kv, seq_q, seq_k, head_dim, head_dim_v (columns of v where they are fewer), v_in_k (1 if v is the
-first columns of k), dtype ("fp16" or "bf16"), causal, softcap (1 if scores are capped), window_left and window_right,
-deterministic, alibi, sinks and dropout (1 if there are such), bias ("fp16", "bf16", "fp32", "bool" or "none"),
-seqused (1 if how many keys are used is on the device), varlen (1 if sequences are packed) with total_q and total_k,
-paged (1 if keys lie in pages) with page, leftpad and cache_rows (1 if there are such), append (1 if new keys are
-written) with rotary ("halves", "interleaved" or "none") and rotary_dim. Those that are left out mean forward, 1
-batch, heads_kv = heads_q, seq_k = seq_q, fp16, pages of 16, and 0.
+heads_q, heads_kv, seq_q, seq_k, head_dim, head_dim_v (columns of v where they are fewer), v_in_k (1 if v is
+the first columns of k), dtype ("fp16" or "bf16"), causal, softcap (1 if scores are capped), window ("none",
+"sliding", "prefix", "chunk", or its number) with window_left and window_right, deterministic, alibi, sinks
+and dropout (1 if there are such), bias ("fp16", "bf16", "fp32", "bool" or "none"), seqused (1 if how many
+keys are used is on the device), varlen (1 if sequences are packed) with total_q and total_k, paged (1 if keys
+lie in pages) with page, leftpad and cache_rows (1 if there are such), append (1 if new keys are written) with
+rotary ("halves", "interleaved" or "none") and rotary_dim. Those that are left out mean forward, 1 batch,
+heads_kv = heads_q, seq_k = seq_q, fp16, pages of 16, and 0.
 """
 
 from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple, Union

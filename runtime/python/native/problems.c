@@ -27,7 +27,9 @@ static void refuse_word(int field, PyObject *value)
 {
     const fa2i_field *f = &fa2i_fields[field];
     if (fa2i_field_word(field, f->least) == NULL) {
-        PyErr_Format(PyExc_ValueError, "%s is %R; it must be a whole number", f->name, value);
+        char accepted[FA2I_ACCEPTED_CHARS];
+        PyErr_Format(PyExc_ValueError, "%s is %R; it must be %s", f->name, value,
+                     fa2i_field_accepted(field, accepted));
         return;
     }
     PyObject *text = PyUnicode_FromFormat("%s is %R; it must be one of ", f->name, value);
@@ -59,9 +61,10 @@ static bool field_value(int field, PyObject *value, int32_t *ret_value)
     }
     PyObject *number = PyNumber_Index(value);
     if (number == NULL) {
+        char accepted[FA2I_ACCEPTED_CHARS];
         if (PyErr_ExceptionMatches(PyExc_TypeError))
-            PyErr_Format(PyExc_TypeError, "%s is %R; it must be a whole number",
-                         fa2i_fields[field].name, value);
+            PyErr_Format(PyExc_TypeError, "%s is %R; it must be %s", fa2i_fields[field].name, value,
+                         fa2i_field_accepted(field, accepted));
         return false;
     }
     int beyond = 0; /* -1, 1: of long long */
