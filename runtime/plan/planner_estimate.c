@@ -90,23 +90,24 @@ static void tell(const fa2i_planner *planner, fa2i_class *of, const fa2_problem 
 
 /* ---- trying options ---- */
 
-/* What an option came to, if it can be used. */
-typedef struct usable_kernel {
-    const fa2i_slot *slot;
-    fa2i_origin origin;
-} usable_kernel;
+/* What came of an option, which is tried once. */
+typedef struct outcome {
+    bool is_known;
+    bool counts; /* it can be used, or why not is told */
+    fa2i_trial trial;
+    fa2i_attempt attempt;
+} outcome;
 
 typedef struct trying {
     fa2i_planner *planner;
     fa2i_class *of;
     const fa2_problem *problem;
     bool unmapped;
-    usable_kernel *kernels; /* per option */
+    outcome *outcomes; /* per option */
     const fa2i_option *options;
-    bool defers;         /* what is known to spill is looked at, and loaded when it is chosen */
     bool found;          /* one can be used */
     bool lacks_compiler; /* one cannot, as nothing is compiled */
-    fa2_status refusal;  /* of the last one that cannot */
+    fa2_status refusal;  /* of the last one that was tried and cannot */
     fa2i_decision *decision;
     fa2i_text passed; /* fa2i_class_answer.passed */
 } trying;
@@ -125,13 +126,18 @@ static fa2_status serves_unmapped(const trying *t, const fa2i_option *option, bo
     return st == FA2_E_NOT_FOUND ? FA2_OK : st; /* a text that is no variant serves nobody */
 }
 
-/* Remember an option that cannot be used. */
-static void note(trying *t, const fa2i_option *option, const fa2i_attempt *attempt)
+/* Remember why an option cannot be used, as the last message says. */
+static void note(trying *t, const outcome *found)
 {
-    t->refusal = attempt->refusal;
-    t->lacks_compiler |= fa2i_planner_lacks_compiler(attempt->refusal);
-    if (t->found)
+    if (!found->counts || found->trial.usable)
         return;
+    t->refusal = found->attempt.refusal;
+    t->lacks_compiler |= fa2i_planner_lacks_compiler(t->refusal);
+}
+
+/* Count one before which none can be used. */
+static void pass_over(trying *t, const fa2i_option *option, const fa2i_attempt *attempt)
+{
     fa2i_decide_passed_over(option->text, attempt->why, t->decision);
     fa2i_text_add(&t->passed, "%s\n", option->text);
 }
@@ -143,9 +149,10 @@ static bool is_known_to_spill(const trying *t, const fa2i_option *option)
     return option->rests == FA2I_RESTS_MODEL && known != NULL && !known->shipped && known->is_known_to_spill;
 }
 
+/* What is known to spill is looked at, and loaded when it is chosen. */
 static fa2_status have(const trying *t, const fa2i_option *option, fa2i_attempt *ret_attempt)
 {
-    if (t->defers && is_known_to_spill(t, option)) {
+    if (is_known_to_spill(t, option)) {
         const fa2_status st = fa2i_planner_look(t->planner, t->problem, option, ret_attempt);
         if (st != FA2_OK || (ret_attempt->slot != NULL && ret_attempt->slot->spills > 0))
             return st;
@@ -154,51 +161,74 @@ static fa2_status have(const trying *t, const fa2i_option *option, fa2i_attempt 
     return fa2i_planner_have(t->planner, t->of, t->problem, option, ret_attempt);
 }
 
-static fa2_status try_option(void *user, const fa2i_option *option, fa2i_trial *ret_trial)
+static fa2_status find_outcome(const trying *t, const fa2i_option *option, outcome *ret_outcome)
 {
-    trying *t = user;
-    fa2i_attempt attempt = {0};
+    outcome found = {.is_known = true, .counts = true};
     if (t->unmapped) {
-        bool serves = false;
-        const fa2_status known = serves_unmapped(t, option, &serves);
-        ret_trial->foreseen = !serves;
-        if (known != FA2_OK || !serves)
+        const fa2_status known = serves_unmapped(t, option, &found.counts);
+        found.trial.foreseen = !found.counts;
+        if (known != FA2_OK)
             return known;
     }
-    const fa2_status st = have(t, option, &attempt);
+    const fa2_status st = found.counts ? have(t, option, &found.attempt) : FA2_OK;
     if (st != FA2_OK)
         return st;
-    if (attempt.slot == NULL) {
-        ret_trial->foreseen = attempt.foreseen;
-        note(t, option, &attempt);
-        return FA2_OK;
-    }
-    t->found = true;
-    t->kernels[option - t->options] = (usable_kernel){attempt.slot, attempt.origin};
-    *ret_trial = (fa2i_trial){.usable = true, .spills = attempt.slot->spills};
+    if (found.attempt.slot != NULL)
+        found.trial = (fa2i_trial){.usable = true, .spills = found.attempt.slot->spills};
+    else
+        found.trial.foreseen |= found.attempt.foreseen;
+    *ret_outcome = found;
     return FA2_OK;
 }
 
-/* Have the best option that can be used; *ret_chosen is count where there is none. */
+static fa2_status try_option(void *user, const fa2i_option *option, fa2i_trial *ret_trial)
+{
+    trying *t = user;
+    outcome *of_option = &t->outcomes[option - t->options];
+    if (!of_option->is_known) {
+        const fa2_status st = find_outcome(t, option, of_option);
+        if (st != FA2_OK)
+            return st;
+        note(t, of_option);
+    }
+    *ret_trial = of_option->trial;
+    t->found |= of_option->trial.usable;
+    if (of_option->counts && !t->found)
+        pass_over(t, option, &of_option->attempt);
+    return FA2_OK;
+}
+
+/* Load the chosen kernel, if it was only looked at. */
+static fa2_status load_chosen(trying *t, size_t chosen)
+{
+    outcome *of_chosen = &t->outcomes[chosen];
+    if (fa2i_planner_is_ready(t->planner, of_chosen->attempt.slot))
+        return FA2_OK;
+    of_chosen->attempt = (fa2i_attempt){0};
+    const fa2_status st =
+        fa2i_planner_have(t->planner, t->of, t->problem, &t->options[chosen], &of_chosen->attempt);
+    if (st == FA2_OK && of_chosen->attempt.slot == NULL) {
+        of_chosen->trial = (fa2i_trial){.foreseen = of_chosen->attempt.foreseen};
+        note(t, of_chosen);
+    }
+    return st;
+}
+
+/* Have the best option that can be used; *ret_chosen is count where there is none. One that spills least, and cannot be
+ * loaded, leaves the choice to the others. */
 static fa2_status choose(trying *t, size_t count, size_t *ret_chosen, size_t *ret_tried)
 {
-    fa2i_attempt attempt = {0};
-    t->defers = true;
-    fa2_status st = fa2i_choose_option(t->options, count, try_option, t, ret_chosen, ret_tried);
-    if (st != FA2_OK || *ret_chosen == count ||
-        fa2i_planner_is_ready(t->planner, t->kernels[*ret_chosen].slot))
-        return st;
-    st = fa2i_planner_have(t->planner, t->of, t->problem, &t->options[*ret_chosen], &attempt);
-    if (st != FA2_OK)
-        return st;
-    t->kernels[*ret_chosen] = (usable_kernel){attempt.slot, attempt.origin};
-    if (attempt.slot != NULL)
-        return FA2_OK;
-    /* It spills least, and cannot be loaded: all again, as none is known. */
-    t->defers = t->found = false;
-    *t->decision = (fa2i_decision){.passed_count = 0};
-    fa2i_text_done(&t->passed);
-    return fa2i_choose_option(t->options, count, try_option, t, ret_chosen, ret_tried);
+    for (;;) {
+        fa2_status st = fa2i_choose_option(t->options, count, try_option, t, ret_chosen, ret_tried);
+        if (st != FA2_OK || *ret_chosen == count)
+            return st;
+        st = load_chosen(t, *ret_chosen);
+        if (st != FA2_OK || t->outcomes[*ret_chosen].trial.usable)
+            return st;
+        t->found = false;
+        *t->decision = (fa2i_decision){.passed_count = 0};
+        fa2i_text_done(&t->passed);
+    }
 }
 
 /* Nothing can be used; the last message says why the last one cannot. */
@@ -250,16 +280,16 @@ static fa2_status estimate(fa2i_planner *planner, fa2i_class *of, const fa2i_pla
 
     FA2_TRY(rank(planner, of, asked, &options, &count));
     t.options = options;
-    t.kernels = fa2i_alloc_array(count, sizeof *t.kernels);
-    if (t.kernels == NULL)
+    t.outcomes = fa2i_alloc_array(count, sizeof *t.outcomes);
+    if (t.outcomes == NULL)
         FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu kernels", count));
     FA2_TRY(choose(&t, count, &chosen, &answer->tried));
     if (chosen == count)
         FA2_TRY(fail(&t, answer->tried));
     FA2_TRY(fa2i_text_take(&t.passed, &answer->passed));
     answer->asked = *asked;
-    answer->slot = t.kernels[chosen].slot;
-    answer->origin = t.kernels[chosen].origin;
+    answer->slot = t.outcomes[chosen].attempt.slot;
+    answer->origin = t.outcomes[chosen].attempt.origin;
     fa2i_decide_option(options, chosen, &planner->taught[asked->op].evidence, asked,
                        &planner->device->card, &answer->decision);
     answer->decision.passed_count = passed.passed_count;
@@ -269,7 +299,7 @@ static fa2_status estimate(fa2i_planner *planner, fa2i_class *of, const fa2i_pla
         tell(planner, of, &plan->problem, answer->slot);
 done:
     fa2i_text_done(&t.passed);
-    fa2i_free(t.kernels);
+    fa2i_free(t.outcomes);
     fa2i_free(options);
     return st;
 }
