@@ -88,6 +88,8 @@ fa2_status fa2i_cache_get_kernel(fa2i_cache *cache, const fa2i_key *key, int abi
 
 /* real: the card of a device; else it stands for an SM in an offline build. */
 fa2_status fa2i_cache_device(fa2i_cache *cache, const fa2i_card *card, bool real, int64_t *ret_id);
+
+/* A row that is filed under another class is none: it gives way, with what refers to it, to what is inserted. */
 fa2_status fa2i_cache_problem(fa2i_cache *cache, const fa2_problem *problem, int64_t *ret_id);
 
 /* The same for many at once. */

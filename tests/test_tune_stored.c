@@ -147,6 +147,31 @@ static void test_budget_mending(void)
     tuned_end(&database);
 }
 
+/* A problem whose row is filed under another class is tuned anew, as calls believe nothing that refers to it; its row
+ * and that go. Without writing it is known, too. */
+static void test_misfiled(void)
+{
+    static const char misfiled[] = "SELECT count(*) FROM problem WHERE class = 'D=24 dtype=fp16 causal=0'";
+    tuned_database database;
+    run r;
+    tuned_begin(&database);
+    tune(&database, one_class, NULL, &r);
+    CHECK_EQ(states(&r, "measured"), 3);
+    execute(&database, "UPDATE problem SET class = 'D=24 dtype=fp16 causal=0' WHERE seq_q = 700");
+    tune(&database, one_class, "--dry-run", &r);
+    CHECK_EQ(states(&r, "settled"), 2);
+    CHECK_EQ(query(&database, misfiled), 1);
+    tune(&database, one_class, NULL, &r);
+    CHECK(states(&r, "measured") == 1 && states(&r, "settled") == 2);
+    CHECK_EQ(query(&database, misfiled), 0);
+    CHECK_EQ(query(&database, "SELECT count(*) FROM problem"), 3);
+    CHECK_EQ(query(&database, "SELECT count(*) FROM winner"), 3);
+    CHECK_EQ(query(&database, "SELECT count(*) FROM pragma_foreign_key_check"), 0);
+    tune(&database, one_class, NULL, &r);
+    CHECK_EQ(states(&r, "settled"), 3);
+    tuned_end(&database);
+}
+
 /* A winner that this device did not verify, as after an import, is no reason to do nothing; and
  * equally one that it found wrong since. */
 static void test_unproven_winner(void)
@@ -215,6 +240,7 @@ int main(int argc, char **argv)
     test_budget();
     test_budget_compiling();
     test_budget_mending();
+    test_misfiled();
     test_unproven_winner();
     test_resume(SIGKILL);
     test_resume(SIGINT);
