@@ -276,7 +276,8 @@ static double score_of(const data *d, int b, int h, int i, int j)
         score = (double)d->c.softcap * tanh(score / (double)d->c.softcap);
     if (p->alibi)
         score -= number(d, SLOPES, b, 0, 0, h) * abs(distance);
-    return score + bias_of(d, b, h, i, j);
+    score += bias_of(d, b, h, i, j);
+    return p->bias != FA2_BIAS_NONE && score < -524288 ? -INFINITY : score;
 }
 
 static void check_row(const data *d, const fa2i_expected *e, size_t row)

@@ -216,10 +216,13 @@ typedef struct fa2_alibi {
 
 /* A bias or a mask, on the device: that of query i and key j of head h in batch b is at
  * b * stride_batch + h * stride_head + i * stride_query + j * stride_key. Strides count elements and are not
- * negative; 0: all have the same. Numbers are not NaN or infinity, but -infinity, which hides the key, as may
- * any number below -1e30. Of packed sequences, i and j count from where a sequence begins, and b is its number.
- * Fastest where stride_key is 1, the other strides are multiples of
- * 8 and data is aligned to 8 elements or 16 bytes. */
+ * negative; 0: all have the same. Numbers are not NaN or infinity, but -infinity. A key is hidden, as by -infinity,
+ * where its score, scaled and with the bias, is below -524288: so -1e9 and the least numbers of bf16 and fp32 hide
+ * keys. Of a row whose keys are all hidden O is 0, and LSE -infinity. The least number of fp16, -65504, hides keys only
+ * beside others: a row that has it for all keys attends as with 0. Of packed sequences, i and j count from where a
+ * sequence begins, and b is its number. Fastest where stride_key is 1, the other strides are multiples of 8 and data is
+ * aligned to 8 elements or 16 bytes.
+ */
 typedef struct fa2_bias_tensor {
     const void *data; /* aligned to an element */
     int64_t stride_batch;

@@ -95,6 +95,8 @@ static const bug bugs[] = {
      "!(sum[0] > kMostGuessed) && !(sum[1] > kMostGuessed)", 1, "Sq=200,bias=fp16", "", NULL},
     {"a product that is not added again", "h200", BEGUN, "add_products(s, q_smem, smem",
      "if (q_smem == 0) add_products(s, q_smem, smem", 1, "Sq=200,bias=fp16", "x the bound", NULL},
+    {"a row of guessed P whose hidden keys count", "h200", BEGUN, "kLeastScore ? 0.0f : sum",
+     "kLeastScore ? sum : sum", 1, "Sq=200,Sk=300,bias=bf16", "x the bound", NULL},
     {"a bias that is not added again", "h200", BEGUN, "group.side.add(s, unit);", ";", 1,
      "Sq=200,bias=fp16", "x the bound", NULL},
     {"none, wgmma, a late maximum", "h200", ROWS, "", "", 1, LATE "Sq=200", NULL, NULL},

@@ -53,15 +53,15 @@ fa2i_backward_weights fa2i_backward_weigh(const fa2i_backward_part *of, fa2i_row
 {
     const fa2i_backward_work *w = of->work;
     const fa2_problem *problem = &of->sequence.problem;
-    const double term = fa2i_score_term(problem, &w->features, at.batch, at.head, at.row, key);
     const double kept = fa2i_kept(problem, &w->features, at.batch, at.head, at.row, key);
     const fa2_dtype dtype = w->c->problem.dtype;
     const double s = w->scale * fa2i_dot(q, k, problem->head_dim);
     const double dp = kept * fa2i_dot(d_o, v, fa2i_head_dim_v(problem));
-    const double softcap = (double)w->c->softcap;
+    const double softcap = (double)w->c->softcap, capped = fa2i_score_capped(s, softcap);
+    const double term =
+        fa2i_score_term(problem, &w->features, at.batch, at.head, at.row, key, capped);
     /* A row that sees no key has an LSE of -infinity. */
-    const double p =
-        isinf(lse) || isinf(term) ? 0 : exp(fa2i_score_capped(s, softcap) + term - lse);
+    const double p = isinf(lse) || isinf(term) ? 0 : exp(capped + term - lse);
     float plain_tanh, plain_s = fa2i_plain_score(dtype, s, w->c->softcap, &plain_tanh);
     if (term != 0)
         plain_s = fa2i_rounded(dtype, plain_s + fa2i_rounded(dtype, (float)term));

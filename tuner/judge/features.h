@@ -17,9 +17,9 @@ typedef struct fa2i_features {
     int64_t bias_period, bias_batch, bias_head, bias_query, bias_key; /* strides */
 } fa2i_features;
 
-/* What is added to a score that was scaled and capped; -INFINITY hides the key. */
+/* What is added to a score, which is scaled and capped; -INFINITY hides the key. */
 double fa2i_score_term(const fa2_problem *problem, const fa2i_features *features, int32_t batch,
-                       int32_t head, int32_t query, int32_t key);
+                       int32_t head, int32_t query, int32_t key, double score);
 
 /* The score of the column without a value; -INFINITY: there is none. */
 double fa2i_sink_score(const fa2_problem *problem, const fa2i_features *features, int32_t head);

@@ -86,10 +86,11 @@ static bool exact_row(part *p, const fa2_problem *sequence, fa2i_row row, fa2i_k
     double largest = sink;
     for (int32_t j = keys.first; j < keys.end; j++) {
         p->scores[j] = p->scale * fa2i_dot(p->q, p->k + (int64_t)j * head_dim, head_dim);
+        const double capped = fa2i_score_capped(p->scores[j], softcap);
         p->terms[j] =
-            fa2i_score_term(sequence, &request->features, row.batch, row.head, row.row, j);
+            fa2i_score_term(sequence, &request->features, row.batch, row.head, row.row, j, capped);
         p->kept[j] = fa2i_kept(sequence, &request->features, row.batch, row.head, row.row, j);
-        largest = fmax(largest, fa2i_score_capped(p->scores[j], softcap) + p->terms[j]);
+        largest = fmax(largest, capped + p->terms[j]);
     }
     *ret_lse = largest;
     if (isinf(largest))
