@@ -155,6 +155,13 @@ static void test_params(void)
     CHECK(got.inverse_scale == 8.0f);
     p.softcap = 1;
     CHECK(fill(&p, &args).inverse_scale == 1.0f);
+    p = with(FA2I_FIELD_bias, FA2_BIAS_BF16); /* the sum of two numbers of bf16 */
+    fa2_forward_args odd = good_args();
+    odd.softmax_scale = 0.0883883f;
+    got = fill(&p, &odd);
+    CHECK(got.inverse_scale == 11.3125f + 0x1.3ep-10f);
+    p = with(FA2I_FIELD_bias, FA2_BIAS_FP16);
+    CHECK(fill(&p, &odd).inverse_scale == (float)(1 / (double)0.0883883f));
     p = with(FA2I_FIELD_sinks, 1);
     got = fill(&p, &args);
     CHECK(got.sinks == 0x7000004 && got.alibi_slopes == 0);

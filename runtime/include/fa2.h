@@ -216,12 +216,12 @@ typedef struct fa2_alibi {
 
 /* A bias or a mask, on the device: that of query i and key j of head h in batch b is at
  * b * stride_batch + h * stride_head + i * stride_query + j * stride_key. Strides count elements and are not
- * negative; 0: all have the same. Numbers are not NaN or infinity, but -infinity. A key is hidden, as by -infinity,
- * where its score, scaled and with the bias, is below -524288: so -1e9 and the least numbers of bf16 and fp32 hide
- * keys. Of a row whose keys are all hidden O is 0, and LSE -infinity. The least number of fp16, -65504, hides keys only
- * beside others: a row that has it for all keys attends as with 0. Of packed sequences, i and j count from where a
- * sequence begins, and b is its number. Fastest where stride_key is 1, the other strides are multiples of 8 and data is
- * aligned to 8 elements or 16 bytes.
+ * negative; 0: all have the same. Numbers are not NaN, and no score, scaled and with the bias, is above 524288. A key is
+ * hidden, as by -infinity, where it is below -524288: so -1e9 and the least numbers of bf16 and fp32 hide keys. Of a row
+ * whose keys are all hidden O is 0, and LSE -infinity, or the sink. The least number of fp16, -65504, hides keys only
+ * beside others: a row that has it for all keys attends as with 0, to 1 per cent. Of packed sequences, i and j count
+ * from where a sequence begins, and b is its number. Fastest where stride_key is 1, the other strides are multiples of 8
+ * and data is aligned to 8 elements or 16 bytes.
  */
 typedef struct fa2_bias_tensor {
     const void *data; /* aligned to an element */
@@ -286,7 +286,8 @@ typedef struct fa2_forward_args {
     /* problem.alibi. Where something is added to scores, their scale (the softcap if there is one) is at
      * least 1e-30 */
     fa2_alibi alibi;
-    const float *sinks;   /* problem.sinks: fp32 [heads_q], 4-byte aligned; -infinity is no sink */
+    const float *sinks;   /* problem.sinks: fp32 [heads_q], 4-byte aligned; -infinity is no sink, others
+                           * are within +-2e38 */
     fa2_bias_tensor bias; /* problem.bias */
     fa2_dropout dropout;  /* problem.dropout */
     /* problem.seqused: device, [batch]. A sequence has that many keys, the first ones of its seq_k; what

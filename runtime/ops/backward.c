@@ -30,7 +30,8 @@ void fa2i_backward_fill(const fa2i_grid *grid, const fa2_problem *problem, const
 {
     static const double log2_e = 1.4426950408889634074;
     const fa2_backward_args *a = args;
-    const double scale = fa2i_softmax_scale(problem, a->softmax_scale);
+    const double scale =
+        fa2i_features_scale(problem, fa2i_softmax_scale(problem, a->softmax_scale));
     fa2i_backward_params params = {
         .q = (uintptr_t)a->q.data,
         .k = (uintptr_t)a->k.data,

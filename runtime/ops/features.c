@@ -5,6 +5,7 @@
  */
 #include "runtime/ops/features.h"
 
+#include <math.h>
 #include "runtime/base/problem.h"
 #include "runtime/base/status.h"
 #include "runtime/ops/dropout.h"
@@ -292,6 +293,23 @@ void fa2i_bias_gradient_fill(const fa2_problem *p, const fa2_bias_gradient *dbia
     params->dbias_head = p->heads_q > 1 ? dbias->stride_head : 0;
     params->dbias_query = p->seq_q > 1 ? dbias->stride_query : 0;
     params->dbias_key = p->seq_k > 1 ? dbias->stride_key : 0;
+}
+
+/* To so many significant bits. */
+static double rounded_to(int bits, double x)
+{
+    int exponent;
+    const double fraction = frexp(x, &exponent);
+    return ldexp(nearbyint(ldexp(fraction, bits)), exponent - bits);
+}
+
+double fa2i_features_scale(const fa2_problem *problem, double scale)
+{
+    enum { BF16_BITS = 8 };
+    if (fa2i_bias_type(problem->bias) != FA2_BIAS_BF16 || problem->softcap)
+        return scale;
+    const double most = rounded_to(BF16_BITS, 1 / scale);
+    return 1 / (most + rounded_to(BF16_BITS, 1 / scale - most));
 }
 
 void fa2i_features_fill(const fa2_problem *problem, const fa2i_feature_args *args, double scale,

@@ -54,6 +54,11 @@ fa2_status fa2i_bias_gradient_locate(const fa2_problem *problem, const fa2_bias_
 void fa2i_bias_gradient_fill(const fa2_problem *problem, const fa2_bias_gradient *dbias,
                              fa2i_feature_params *params);
 
+/* The softmax scale that kernels of both passes compute with. Where numbers of bf16 are added to scores, the nearest
+ * whose inverse is the sum of two such numbers, at most 2^-17 of it away: so products with these two are a bias exactly
+ * (templates/hopper/bias.cu.in), and it is products of Q and K that are off by so little. Else the scale itself. */
+double fa2i_features_scale(const fa2_problem *problem, double scale);
+
 /* Of arguments that were checked. */
 void fa2i_features_fill(const fa2_problem *problem, const fa2i_feature_args *args, double scale,
                         fa2i_feature_params *ret_params);
