@@ -216,12 +216,12 @@ typedef struct fa2_alibi {
 
 /* A bias or a mask, on the device: that of query i and key j of head h in batch b is at
  * b * stride_batch + h * stride_head + i * stride_query + j * stride_key. Strides count elements and are not
- * negative; 0: all have the same. Numbers are not NaN, and no score, scaled and with the bias, is above 524288. A key is
- * hidden, as by -infinity, where it is below -524288: so -1e9 and the least numbers of bf16 and fp32 hide keys. Of a row
- * whose keys are all hidden O is 0, and LSE -infinity, or the sink. The least number of fp16, -65504, hides keys only
- * beside others: a row that has it for all keys attends as with 0, to 1 per cent. Of packed sequences, i and j count
- * from where a sequence begins, and b is its number. Fastest where stride_key is 1, the other strides are multiples of 8
- * and data is aligned to 8 elements or 16 bytes.
+ * negative; 0: all have the same. Numbers are not NaN or +infinity. The keys of a row are hidden, as by -infinity, where
+ * all scores, scaled and with the bias, are below -524288: O is 0 then, and LSE -infinity or the sink. Beside others such
+ * keys count for nothing anyway: so -infinity, -1e9 and the least numbers of bf16 and fp32 hide keys. That of fp16,
+ * -65504, does beside others only: a row that has it for all keys attends nearly as with 0, as scores so far from 0 are
+ * told apart to 1/100. Of packed sequences, i and j count from where a sequence begins, and b is its number. Fastest
+ * where stride_key is 1, the other strides are multiples of 8 and data is aligned to 8 elements or 16 bytes.
  */
 typedef struct fa2_bias_tensor {
     const void *data; /* aligned to an element */
@@ -277,7 +277,8 @@ typedef struct fa2_forward_args {
     fa2_tensor q, k, v;  /* read. Elements of V are below 2^60 in magnitude: O of larger ones may be infinite or NaN */
     fa2_tensor o;        /* written */
     float *lse;          /* written, [batch, heads_q, seq_q]; NULL: not wanted */
-    float softmax_scale; /* > 0, at most 2e38; 0 means 1 / sqrt(head_dim) */
+    float softmax_scale; /* > 0, at most 2e38; 0 means 1 / sqrt(head_dim). Scores, scaled and with all
+                          * that is added, are told apart between -524288 and 524288 */
     void *workspace;     /* fa2_workspace_size bytes, 256-byte aligned; NULL when that is 0 */
     size_t workspace_bytes;
     /* What follows is read only if the problem asks for it, so that programs built before it was
@@ -313,7 +314,8 @@ typedef struct fa2_forward_args {
     int32_t page_count; /* at least 1 */
     /* problem.leftpad: device, [batch]. The keys of sequence b begin with number leftpad[b] of its seq_k, and
      * end as seqused_k says, which counts the padding, too. What is less than 0 or more than seq_k counts as
-     * 0 or seq_k. Queries end where keys end, as always. */
+     * 0 or seq_k. Queries end where keys end, as always; prefixes and chunks count from behind the padding, rotary
+     * positions with it. */
     const int32_t *leftpad;
     /* problem.cache_rows: device, [batch]: the row of K and V that is sequence b's; a number that is none of
      * 0 ... cache_row_count - 1 counts as the last one. Sequences may share a row. */

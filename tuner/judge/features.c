@@ -8,7 +8,8 @@
 #include "runtime/ops/dropout.h"
 #include "tuner/judge/number.h"
 
-/* With a bias: a key is hidden whose score is less. templates/forward/softmax.cu.in says why. */
+/* With a bias: keys of less are hidden; beside others their weight is 0 anyway. templates/features/hidden.cu.in says
+ * why. */
 #define LEAST_SCORE (-0x1p19)
 
 static double alibi_term(const fa2_problem *p, const fa2i_features *f, int32_t batch, int32_t head,
