@@ -18,7 +18,7 @@ local M = {}
 -- Why no family serves a problem: each family's reason, or what an SM lacks for all of them.
 local function why_unserved(problem, arch, reasons)
    if problem.dtype == "bf16" and arch.sm < 80 then
-      return ("bf16 needs compute capability 8.0; this device has %d.%d"):format(arch.sm // 10, arch.sm % 10)
+      return ("bf16 needs compute capability 8.0, and this is %d.%d"):format(arch.sm // 10, arch.sm % 10)
    end
    return #reasons > 0 and table.concat(reasons, "; ") or "there are no families of " .. problem.op .. " kernels"
 end

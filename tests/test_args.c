@@ -233,8 +233,10 @@ static void test_colliding_rows(void)
 {
     fa2_forward_args args = good_args();
     args.o.stride_head = args.o.stride_seq = 64; /* head 1 of row 0 is head 0 of row 1 */
-    check_bad(&args, "o.stride_batch, o.stride_seq and o.stride_head are 51200, 64 and 64; some of "
-                     "its 2 x 100 x 8 rows of 64 elements would share memory, and it is written by forward");
+    check_bad(
+        &args,
+        "o.stride_batch, o.stride_seq and o.stride_head are 51200, 64 and 64; some of "
+        "its 2 x 100 x 8 rows of 64 elements would share memory, and it is written by forward");
     args = good_args();
     args.o.stride_seq = 8 * 64 - 8; /* the last head reaches into the next row */
     check_bad(&args, "rows of 64 elements would share memory, and it is written by forward");

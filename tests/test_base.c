@@ -201,7 +201,8 @@ static void test_problem_check(void)
         {offsetof(fa2_problem, softcap), 30,
          "softcap is 30; it must be 0 or 1: the softcap's value is given with the call"},
         {offsetof(fa2_problem, window), 128,
-         "window is 128; it must be one of 0 (none), 1 (sliding), 2 (prefix), 3 (chunk): how far it reaches is "
+         "window is 128; it must be one of 0 (none), 1 (sliding), 2 (prefix), 3 (chunk): how far "
+         "it reaches is "
          "window_left and window_right"},
         {offsetof(fa2_problem, reserved[0]), 1, "reserved[0] is 1"},
     };
@@ -223,7 +224,8 @@ static void test_problem_check(void)
     wide.head_dim = 64;
     wide.seqused = 1;
     CHECK_EQ(fa2i_problem_check(&wide), FA2_E_UNSUPPORTED);
-    CHECK_CONTAINS(fa2_last_message(), "seqused is 1; the operation backward has no seqused; it has varlen");
+    CHECK_CONTAINS(fa2_last_message(),
+                   "seqused is 1; the operation backward has no seqused; it has varlen");
 }
 
 /* 2^29 packed rows at most, given or as batch times the most. */
@@ -236,8 +238,9 @@ static void test_totals(void)
     CHECK_EQ(fa2i_problem_check(&packed), FA2_OK);
     packed.seq_k++;
     CHECK_EQ(fa2i_problem_check(&packed), FA2_E_INVALID);
-    CHECK_STR(fa2_last_message(),
-              "total_k is 0, which means batch times seq_k: 536871936; it must be at most 536870912");
+    CHECK_STR(
+        fa2_last_message(),
+        "total_k is 0, which means batch times seq_k: 536871936; it must be at most 536870912");
     packed.total_k = 1 << 29;
     CHECK_EQ(fa2i_problem_check(&packed), FA2_OK);
     packed.total_k++;

@@ -27,7 +27,8 @@ static void test_refusals(void)
         {AT(data), 0x6000010, "dbias shares memory with dq"},
         {AT(data), 0x9000000, "dbias shares memory with lse"},
         {AT(stride_query), 1,
-         "dbias.stride_batch, dbias.stride_head, dbias.stride_query and dbias.stride_key are 20000, 0, 1 and 1; some "
+         "dbias.stride_batch, dbias.stride_head, dbias.stride_query and dbias.stride_key are "
+         "20000, 0, 1 and 1; some "
          "of its 2 x 8 x 100 x 200 elements would share memory: only a stride of 0 makes a sum"},
         {AT(stride_batch), 19999, "some of its 2 x 8 x 100 x 200 elements would share memory"},
         {AT(stride_head), 200, "would share memory"},
@@ -48,6 +49,11 @@ static void test_refusals(void)
     const fa2i_feature_params *f = &params.backward.features;
     CHECK(f->dbias == 0xb000000 && f->dbias_batch == 20000 && f->dbias_head == 0);
     CHECK(f->dbias_query == 200 && f->dbias_key == 1 && f->bias == 0xa000000);
+    fa2_problem rounded = with; /* the scale of forward, whose LSE it is */
+    rounded.bias = FA2_BIAS_BF16_GRADIENT;
+    args.softmax_scale = 0.0883883f;
+    op->fill(&(fa2i_grid){.row_tiles = 2, .key_tiles = 7}, &rounded, &args, &params);
+    CHECK(f->inverse_scale == 11.3125f + 0x1.3ep-10f);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         fa2_backward_args other = args;
         memcpy((char *)&other + bad[i].offset, &bad[i].value, sizeof bad[i].value);
@@ -69,16 +75,17 @@ static void test_refusals(void)
 /* Sums over dimensions, elements between each other's, and a stride that no element has. */
 static void test_good_strides(void)
 {
-    static const int64_t good[][4] = {
-        /* batch, head, query, key */
-        {0, 0, 0, 0},      {0, 0, 1, 0},        {0, 1, 8, 800},     {160000, 1, 1600, 8},
-        {1, 2, 16, 1600},  {0, 3, 0, 24},       {0, 100000, 1000, 5}};
+    static const int64_t good[][4] = {/* batch, head, query, key */
+                                      {0, 0, 0, 0},         {0, 0, 1, 0},     {0, 1, 8, 800},
+                                      {160000, 1, 1600, 8}, {1, 2, 16, 1600}, {0, 3, 0, 24},
+                                      {0, 100000, 1000, 5}};
     fa2_problem with = problem;
     fa2_backward_args args = good_args();
     with.bias = FA2_BIAS_FP32_GRADIENT;
     args.bias.data = (void *)0xa000000;
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
-        args.dbias = (fa2_bias_gradient){(float *)0xb000000, good[i][0], good[i][1], good[i][2], good[i][3]};
+        args.dbias =
+            (fa2_bias_gradient){(float *)0xb000000, good[i][0], good[i][1], good[i][2], good[i][3]};
         CHECK_EQ(fa2i_op_of(&with)->check_args(&with, &args, NULL), FA2_OK);
     }
     with.batch = 1;
@@ -108,8 +115,7 @@ static void test_patience(void)
 {
     const int64_t strides[] = {4 * 1000003, 4 * 1000033, 4 * 1000037, 4 * 999983};
     const int32_t many[] = {1 << 20, (1 << 20) + 1, (1 << 20) + 3, (1 << 20) + 7};
-    const bool meet = fa2i_memory_elements_meet(strides, many, 4);
-    CHECK(meet || !meet);
+    CHECK(!fa2i_memory_elements_meet(strides, many, 4));
 }
 
 /* ---- against counting ---- */
@@ -119,7 +125,8 @@ static bool count_meetings(const int64_t strides[4], const int32_t extents[4])
 {
     bool taken[4 * MOST * STRIDES] = {false};
     for (int i = 0; i < MOST * MOST * MOST * MOST; i++) {
-        const int at[] = {i % MOST, i / MOST % MOST, i / MOST / MOST % MOST, i / MOST / MOST / MOST};
+        const int at[] = {i % MOST, i / MOST % MOST, i / MOST / MOST % MOST,
+                          i / MOST / MOST / MOST};
         int64_t place = 0;
         bool counts = true;
         for (int j = 0; j < 4; j++) {
@@ -153,7 +160,8 @@ static void test_meetings_by_counting(void)
         p.bias = FA2_BIAS_FP32_GRADIENT;
         args.dk.stride_seq = args.dv.stride_seq = MOST * 64;
         args.bias.data = (void *)0xa000000;
-        args.dbias = (fa2_bias_gradient){(float *)0xb000000, strides[0], strides[1], strides[2], strides[3]};
+        args.dbias =
+            (fa2_bias_gradient){(float *)0xb000000, strides[0], strides[1], strides[2], strides[3]};
         const bool meet = count_meetings(strides, extents);
         wrong += (fa2i_op_of(&p)->check_args(&p, &args, NULL) != FA2_OK) != meet;
         met += meet;

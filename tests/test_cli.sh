@@ -134,7 +134,7 @@ run 2 explain --shape Hq=8,Sq=512,D=64 --arch sm_80,sm_61
 empty out
 has err "there is no reference card for sm_61"
 run 0 explain --shape Hq=8,Sq=1000,D=64,dtype=bf16 --arch sm_75,sm_80,sm_88
-has err "sm_75: the call fails: bf16 needs compute capability 8.0; this device has 7.5"
+has err "sm_75: the call fails: bf16 needs compute capability 8.0, and this is 7.5"
 has out "(sm_75)"
 has out "(sm_80)"
 has out "(sm_88)"
@@ -150,10 +150,10 @@ for format in "" --json; do
     run 1 explain --shape Hq=8,Sq=512,D=64 --shape Hq=8,Sq=512,D=64,dtype=bf16 --shape Hq=4,Sq=512,D=64 --arch sm_75 \
         $format
     cp out explained$format
-    has err "the call fails: bf16 needs compute capability 8.0; this device has 7.5"
+    has err "the call fails: bf16 needs compute capability 8.0, and this is 7.5"
 done
 has explained "rule      none: the call fails, not supported on this device or by this version"
-has explained "message   bf16 needs compute capability 8.0; this device has 7.5"
+has explained "message   bf16 needs compute capability 8.0, and this is 7.5"
 checks=$((checks + 1))
 [ "$(grep -c '^rule      default: ' explained)" -eq 2 ] || fail "$ran: the others are not explained"
 has explained--json '"status":"not supported on this device or by this version","message":"bf16 needs'

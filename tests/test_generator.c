@@ -366,7 +366,7 @@ static void test_cards(void)
     CHECK_EQ(fa2i_generator_card(generator, 75, &card), FA2_OK);
     CHECK_EQ(card.smem_block_bytes, 65536);
     CHECK_EQ(fa2i_generator_candidates(generator, &bf16, &card, &list, &count), FA2_E_UNSUPPORTED);
-    CHECK_CONTAINS(fa2_last_message(), "bf16 needs compute capability 8.0; this device has 7.5");
+    CHECK_CONTAINS(fa2_last_message(), "bf16 needs compute capability 8.0, and this is 7.5");
     card.arch = 70;
     CHECK_EQ(fa2i_generator_candidates(generator, &fp16, &card, &list, &count), FA2_E_UNSUPPORTED);
     CHECK_CONTAINS(fa2_last_message(), "sm_70 is older than sm_75");

@@ -58,18 +58,20 @@ static void test_versions(void)
 {
     fa2i_generator *generator = open_generator();
     static const int sms[] = {75, 80, 90};
+    static const fa2_bias biases[] = {FA2_BIAS_NONE, FA2_BIAS_BOOL, FA2_BIAS_FP32};
     for (size_t i = 0; i < 3; i++)
-        for (int asked = 0; asked < 4; asked++) {
+        for (int asked = 0; asked < 12; asked++) {
             fa2i_card card;
             fa2i_variant *list = NULL;
             size_t count = 0;
             fa2_problem problem = problem_of(64, FA2_FP16, 1, 512);
             problem.op = asked % 2 == 0 ? FA2_OP_FORWARD : FA2_OP_BACKWARD;
-            problem.dropout = asked / 2;
+            problem.dropout = asked / 2 % 2;
+            problem.bias = biases[asked / 4];
             CHECK_EQ(fa2i_generator_card(generator, sms[i], &card), FA2_OK);
             CHECK_EQ(fa2i_generator_candidates(generator, &problem, &card, &list, &count), FA2_OK);
             CHECK(count > 0);
-            CHECK_EQ(fa2i_op_abi(&problem), fa2i_op_of(&problem)->abi + asked / 2);
+            CHECK_EQ(fa2i_op_abi(&problem), fa2i_op_of(&problem)->abi + problem.dropout + asked / 8);
             for (size_t j = 0; j < count; j++)
                 CHECK_EQ(list[j].recipe.abi, fa2i_op_abi(&problem));
             fa2i_free(list);

@@ -3,12 +3,6 @@ local M = {}
 
 M.axis = {name = "dropout", field = "dropout", values = {0, 1}, feature = true}
 
--- What is added to abi, as the mask became another function. fa2i_recipe_revision says the same in C, and what for
--- (runtime/base/recipe.h): both are raised together, and tests/test_variants.c compares them.
-function M.revision(v)
-   return v.dropout == 1 and 1 or 0
-end
-
 -- A product of keys, and what makes masks of it and masks, are 13 instructions for 8 scores.
 local masks_per_score = 1.6
 

@@ -172,7 +172,7 @@ local function recipe_of(name, v)
       steps[#steps + 1] = M.convert_step(name, block.padded(v))
    end
    return {
-      op = "backward", abi = M.abi + dropout.revision(v), rows = v.br, keys = v.bc,
+      op = "backward", abi = M.abi + features.revision(v), rows = v.br, keys = v.bc,
       waves = v.split == 1 and cost.waves or nil, splits = v.split == 1 and cost.most_splits or nil,
       workspace = M.takes_turns(v) and "rows_dq_and_turns" or v.dq == "red" and "rows_and_dq"
          or v.dq == "whole" and "dq_of_tiles" or v.rows == "prepared" and "rows" or nil,

@@ -223,7 +223,7 @@ local function recipe(v)
    end
    steps[#steps + 1] = bwd.convert_step(M.name, sharing * width)
    return {
-      op = "backward", abi = bwd.abi + dropout.revision(v), rows = v.br, keys = keys, suffix = "a",
+      op = "backward", abi = bwd.abi + features.revision(v), rows = v.br, keys = keys, suffix = "a",
       waves = v.split == 1 and waves or nil, splits = v.split == 1 and cost.most_splits or nil,
       workspace = v.deterministic == 1 and "rows_dq_and_turns" or "rows_and_dq", columns = sharing * width,
       maps = string.format("q/%d,k/%d,v/%d,do/%d", v.br, keys, keys, v.br),

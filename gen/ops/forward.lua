@@ -210,7 +210,7 @@ function M.family(name, scheme, path)
 
       recipe = function(v)
          local recipe = {
-            op = "forward", abi = M.abi + dropout.revision(v), rows = v.br, keys = v.bc * team_count(v),
+            op = "forward", abi = M.abi + features.revision(v), rows = v.br, keys = v.bc * team_count(v),
             steps = {{
                entry = name, role = "main", threads = 32 * v.warps, smem = smem_bytes(v),
                blocks = "row_tiles",

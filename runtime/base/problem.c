@@ -119,10 +119,17 @@ const char *fa2i_field_name(int field, int32_t value)
     return field == FA2I_FIELD_window ? window_names[value] : fa2i_field_word(field, value);
 }
 
+bool fa2i_field_is_named(int field)
+{
+    return fa2i_field_name(field, fa2i_fields[field].least) != NULL;
+}
+
 bool fa2i_field_parse_word(int field, const char *word, int32_t *ret_value)
 {
     const fa2i_field *f = &fa2i_fields[field];
-    for (int32_t value = f->least; fa2i_field_name(field, f->least) != NULL && value <= f->most; value++) {
+    if (!fa2i_field_is_named(field))
+        return false;
+    for (int32_t value = f->least; value <= f->most; value++) {
         if (strcmp(fa2i_field_name(field, value), word) == 0) {
             *ret_value = value;
             return true;

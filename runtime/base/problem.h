@@ -78,6 +78,9 @@ const char *fa2i_field_word(int field, int32_t value);
  * show; NULL where numbers are just numbers. */
 const char *fa2i_field_name(int field, int32_t value);
 
+/* Whether numbers of a field have such names. */
+bool fa2i_field_is_named(int field);
+
 /* The value of such a name; false where there is none. */
 bool fa2i_field_parse_word(int field, const char *word, int32_t *ret_value);
 

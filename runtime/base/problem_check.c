@@ -30,8 +30,10 @@ static const char *remark_on(int field)
 const char *fa2i_field_accepted(int field, char out[FA2I_ACCEPTED_CHARS])
 {
     const fa2i_field *f = &fa2i_fields[field];
-    const bool named = fa2i_field_name(field, f->least) != NULL;
-    const char *kind = named ? "one of " : f->least == 0 && f->most == 1 ? "0 or 1" : "a whole number";
+    const bool named = fa2i_field_is_named(field);
+    const char *kind = named                           ? "one of "
+                       : f->least == 0 && f->most == 1 ? "0 or 1"
+                                                       : "a whole number";
     size_t used = (size_t)snprintf(out, FA2I_ACCEPTED_CHARS, "%s", kind);
     for (int32_t i = f->least; named && i <= f->most && used < FA2I_ACCEPTED_CHARS; i++)
         used += (size_t)snprintf(out + used, FA2I_ACCEPTED_CHARS - used, "%s%d (%s)",
@@ -44,7 +46,7 @@ const char *fa2i_field_accepted(int field, char out[FA2I_ACCEPTED_CHARS])
 fa2_status fa2i_field_check(int field, int32_t value)
 {
     const fa2i_field *f = &fa2i_fields[field];
-    const bool is_listed = fa2i_field_name(field, f->least) != NULL || (f->least == 0 && f->most == 1);
+    const bool is_listed = fa2i_field_is_named(field) || (f->least == 0 && f->most == 1);
     char accepted[FA2I_ACCEPTED_CHARS];
     if (is_listed && (value < f->least || value > f->most))
         return fa2i_fail(FA2_E_INVALID, "%s is %d; it must be %s", f->name, (int)value,

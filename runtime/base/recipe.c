@@ -38,7 +38,10 @@ const fa2i_step *fa2i_recipe_main(const fa2i_recipe *recipe)
 
 int fa2i_recipe_revision(const char *class_key)
 {
-    return strstr(class_key, " dropout=1") != NULL ? 1 : 0;
+    static const char key[] = " bias=", mask[] = " bias=bool";
+    const char *bias = strstr(class_key, key);
+    const bool adds = bias != NULL && strncmp(bias, mask, sizeof mask - 1) != 0;
+    return (strstr(class_key, " dropout=1") != NULL) + adds;
 }
 
 const char *fa2i_mapped_word(fa2i_mapped operand)

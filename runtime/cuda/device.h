@@ -35,6 +35,7 @@ fa2_status fa2i_device_enter(const fa2i_device *device);
 void fa2i_device_leave(const fa2i_device *device);
 
 /* Whether the stream is being captured, or is the default one while another is. The device's context is current. */
-fa2_status fa2i_device_is_capturing(const fa2i_device *device, CUstream stream, bool *ret_capturing);
+fa2_status fa2i_device_is_capturing(const fa2i_device *device, CUstream stream,
+                                    bool *ret_capturing);
 
 #endif

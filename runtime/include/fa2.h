@@ -216,12 +216,13 @@ typedef struct fa2_alibi {
 
 /* A bias or a mask, on the device: that of query i and key j of head h in batch b is at
  * b * stride_batch + h * stride_head + i * stride_query + j * stride_key. Strides count elements and are not
- * negative; 0: all have the same. Numbers are not NaN or +infinity. The keys of a row are hidden, as by -infinity, where
- * all scores, scaled and with the bias, are below -524288: O is 0 then, and LSE -infinity or the sink. Beside others such
- * keys count for nothing anyway: so -infinity, -1e9 and the least numbers of bf16 and fp32 hide keys. That of fp16,
- * -65504, does beside others only: a row that has it for all keys attends nearly as with 0, as scores so far from 0 are
- * told apart to 1/100. Of packed sequences, i and j count from where a sequence begins, and b is its number. Fastest
- * where stride_key is 1, the other strides are multiples of 8 and data is aligned to 8 elements or 16 bytes.
+ * negative; 0: all have the same. Numbers are not NaN or +infinity. The keys of a row are hidden, as by -infinity,
+ * where all scores, scaled and with the bias, are below about -524288: O is 0 then, and LSE -infinity or the sink.
+ * Beside others such keys count for nothing anyway: so -infinity, -1e9 and the least numbers of bf16 and fp32 hide
+ * keys. That of fp16, -65504, does beside others only: a row that has it for all keys attends nearly as with 0, as
+ * scores so far from 0 are told apart to 1/100. With numbers of bf16 the softmax scale is rounded, by at most 2^-17 of
+ * it. Of packed sequences, i and j count from where a sequence begins, and b is its number. Fastest where stride_key
+ * is 1, the other strides are multiples of 8 and data is aligned to 8 elements or 16 bytes.
  */
 typedef struct fa2_bias_tensor {
     const void *data; /* aligned to an element */

@@ -148,7 +148,8 @@ static fa2_status locate_bias(const fa2_problem *p, const fa2_bias_tensor *bias,
     return locate_plane(p, &of, m);
 }
 
-/* Sums over dimensions are asked for by a stride of 0; two elements that meet otherwise are none. */
+/* Sums over dimensions are asked for by a stride of 0; two elements that meet otherwise are none. Usual strides nest,
+ * which is seen at once; the search for others ends soon (ops/memory.c). */
 static fa2_status check_elements(const plane *of, const int32_t extents[4])
 {
     const int64_t *strides = of->strides;
@@ -158,11 +159,12 @@ static fa2_status check_elements(const plane *of, const int32_t extents[4])
     if (!fa2i_memory_elements_meet(bytes, extents, (int64_t)of->elem_bytes))
         return FA2_OK;
     return fa2i_fail(FA2_E_INVALID,
-                     "%s, %s, %s and %s are %lld, %lld, %lld and %lld; some of its %d x %d x %d x %d elements would "
+                     "%s, %s, %s and %s are %lld, %lld, %lld and %lld; some of its %d x %d x %d x "
+                     "%d elements would "
                      "share memory: only a stride of 0 makes a sum",
                      of->names[0], of->names[2], of->names[1], of->names[3], (long long)strides[0],
-                     (long long)strides[2], (long long)strides[1], (long long)strides[3], (int)extents[0],
-                     (int)extents[2], (int)extents[1], (int)extents[3]);
+                     (long long)strides[2], (long long)strides[1], (long long)strides[3],
+                     (int)extents[0], (int)extents[2], (int)extents[1], (int)extents[3]);
 }
 
 fa2_status fa2i_bias_gradient_locate(const fa2_problem *p, const fa2_bias_gradient *dbias,
@@ -306,7 +308,8 @@ static double rounded_to(int bits, double x)
 double fa2i_features_scale(const fa2_problem *problem, double scale)
 {
     enum { BF16_BITS = 8 };
-    if (fa2i_bias_type(problem->bias) != FA2_BIAS_BF16 || problem->softcap)
+    if (fa2i_bias_type(problem->bias) != FA2_BIAS_BF16 ||
+        problem->softcap) /* with a cap it is not by products */
         return scale;
     const double most = rounded_to(BF16_BITS, 1 / scale);
     return 1 / (most + rounded_to(BF16_BITS, 1 / scale - most));

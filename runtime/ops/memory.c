@@ -187,8 +187,9 @@ static fa2_status explain_strides(const fa2i_memory *m, const int64_t strides[DI
         if (strides[i] < least[i]) {
             const bool is_of_writer = writer != NULL && i != 1;
             return fa2i_fail(FA2_E_INVALID, "%s.stride_%s is %lld; it must be at least %lld%s%s",
-                             m->name, dimension_names[i], (long long)strides[i], (long long)least[i],
-                             is_of_writer ? ", as it is written by " : "", is_of_writer ? writer : "");
+                             m->name, dimension_names[i], (long long)strides[i],
+                             (long long)least[i], is_of_writer ? ", as it is written by " : "",
+                             is_of_writer ? writer : "");
         }
         if ((double)strides[i] * (m->extents[i] - 1) >
             (double)strides[farthest] * (m->extents[farthest] - 1))
@@ -280,7 +281,8 @@ fa2_status fa2i_memory_of_array(const char *name, const void *data, size_t bytes
     return FA2_OK;
 }
 
-bool fa2i_memory_elements_meet(const int64_t strides[4], const int32_t extents[4], int64_t elem_bytes)
+bool fa2i_memory_elements_meet(const int64_t strides[4], const int32_t extents[4],
+                               int64_t elem_bytes)
 {
     return share_memory(&(places){strides, extents, PLACES_DIMENSIONS, elem_bytes});
 }

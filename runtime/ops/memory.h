@@ -35,7 +35,8 @@ fa2_status fa2i_memory_of_array(const char *name, const void *data, size_t bytes
 
 /* Whether two elements of so many bytes share one, at strides in bytes, which are 0 where the extent is 1; those of a
  * dimension whose stride is 0 are one element. (Where this would take long to find out: no.) */
-bool fa2i_memory_elements_meet(const int64_t strides[4], const int32_t extents[4], int64_t elem_bytes);
+bool fa2i_memory_elements_meet(const int64_t strides[4], const int32_t extents[4],
+                               int64_t elem_bytes);
 
 /* FA2_E_INVALID when an output and another argument share a byte. Rows that lie between each other
  * share none: Q, K, V and O may be slices of one packed tensor. (Strides can be such that this would

@@ -93,7 +93,7 @@ static void tell(const fa2i_planner *planner, fa2i_class *of, const fa2_problem 
 /* What came of an option, which is tried once. */
 typedef struct outcome {
     bool is_known;
-    bool counts; /* it can be used, or why not is told */
+    bool is_considered; /* it can be used, or why not is told */
     fa2i_trial trial;
     fa2i_attempt attempt;
 } outcome;
@@ -129,7 +129,7 @@ static fa2_status serves_unmapped(const trying *t, const fa2i_option *option, bo
 /* Remember why an option cannot be used, as the last message says. */
 static void note(trying *t, const outcome *found)
 {
-    if (!found->counts || found->trial.usable)
+    if (!found->is_considered || found->trial.usable)
         return;
     t->refusal = found->attempt.refusal;
     t->lacks_compiler |= fa2i_planner_lacks_compiler(t->refusal);
@@ -163,14 +163,14 @@ static fa2_status have(const trying *t, const fa2i_option *option, fa2i_attempt 
 
 static fa2_status find_outcome(const trying *t, const fa2i_option *option, outcome *ret_outcome)
 {
-    outcome found = {.is_known = true, .counts = true};
+    outcome found = {.is_known = true, .is_considered = true};
     if (t->unmapped) {
-        const fa2_status known = serves_unmapped(t, option, &found.counts);
-        found.trial.foreseen = !found.counts;
+        const fa2_status known = serves_unmapped(t, option, &found.is_considered);
+        found.trial.foreseen = !found.is_considered;
         if (known != FA2_OK)
             return known;
     }
-    const fa2_status st = found.counts ? have(t, option, &found.attempt) : FA2_OK;
+    const fa2_status st = found.is_considered ? have(t, option, &found.attempt) : FA2_OK;
     if (st != FA2_OK)
         return st;
     if (found.attempt.slot != NULL)
@@ -193,7 +193,7 @@ static fa2_status try_option(void *user, const fa2i_option *option, fa2i_trial *
     }
     *ret_trial = of_option->trial;
     t->found |= of_option->trial.usable;
-    if (of_option->counts && !t->found)
+    if (of_option->is_considered && !t->found)
         pass_over(t, option, &of_option->attempt);
     return FA2_OK;
 }

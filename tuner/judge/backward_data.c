@@ -108,9 +108,8 @@ static double forward_row(const fa2_problem *p, double softcap, forward *f, fa2i
     double largest = sink;
     memset(f->o, 0, (size_t)columns * sizeof *f->o);
     for (int32_t j = keys.first; j < keys.end; j++) {
-        const double score =
-            fa2i_score_capped(scale * fa2i_dot(f->q, f->k + (int64_t)j * p->head_dim, p->head_dim),
-                              softcap);
+        const double score = fa2i_score_capped(
+            scale * fa2i_dot(f->q, f->k + (int64_t)j * p->head_dim, p->head_dim), softcap);
         f->scores[j] =
             score + fa2i_score_term(p, &f->features, row.batch, row.head, row.row, j, score);
         largest = fmax(largest, f->scores[j]);

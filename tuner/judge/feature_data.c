@@ -20,7 +20,7 @@ fa2_status fa2i_fill_slopes(const fa2i_case *c, int operand, size_t count, void 
 
 fa2_status fa2i_fill_sinks(const fa2i_case *c, int operand, size_t count, void *out)
 {
-    static const float values[] = {0.5f, 3.0f, -2.0f, 6.0f, -INFINITY, 30.0f, -100.0f};
+    static const float values[] = {0.5f, 3.0f, -2.0f, 6.0f, -2e38f, 30.0f, -INFINITY};
     float *sinks = out;
     (void)operand;
     for (size_t i = 0; i < count; i++)
@@ -46,7 +46,8 @@ static bool is_hidden(const fa2i_case *c, int64_t row, int64_t column, uint64_t 
  * as some tiles have. */
 static float hiding_number(int64_t row, int64_t column)
 {
-    static const float numbers[] = {-INFINITY, -1e9f, -0x1.fep127f}; /* the last is the least of bf16 */
+    static const float numbers[] = {-INFINITY, -1e9f,
+                                    -0x1.fep127f}; /* the last is the least of bf16 */
     return numbers[(row + column / 64) % 3];
 }
 
@@ -69,8 +70,8 @@ fa2_status fa2i_fill_bias(const fa2i_case *c, int operand, size_t count, void *o
         const int64_t row = (int64_t)i / e.pitch % e.seq, column = (int64_t)i % e.pitch;
         const float value = (float)(int32_t)(random >> 32) * 0x1p-30f; /* -2 ... 2 */
         const bool hidden = is_hidden(c, row, column, random);
-        put_bias(fa2i_bias_type(c->problem.bias), hidden ? hiding_number(row, column) : value, hidden, i,
-                 out);
+        put_bias(fa2i_bias_type(c->problem.bias), hidden ? hiding_number(row, column) : value,
+                 hidden, i, out);
     }
     return FA2_OK;
 }

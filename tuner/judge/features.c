@@ -8,8 +8,8 @@
 #include "runtime/ops/dropout.h"
 #include "tuner/judge/number.h"
 
-/* With a bias: keys of less are hidden; beside others their weight is 0 anyway. templates/features/hidden.cu.in says
- * why. */
+/* Keys of less, with a bias of numbers, are hidden. Kernels say so of rows (templates/features/hidden.cu.in): the same
+ * where no number lies near the bound, as beside others such keys have no weight. */
 #define LEAST_SCORE (-0x1p19)
 
 static double alibi_term(const fa2_problem *p, const fa2i_features *f, int32_t batch, int32_t head,
@@ -50,7 +50,7 @@ double fa2i_score_term(const fa2_problem *problem, const fa2i_features *features
     if (problem->bias == FA2_BIAS_NONE)
         return term;
     term += bias_term(problem, features, batch, head, query, key);
-    return score + term < LEAST_SCORE ? -INFINITY : term;
+    return problem->bias != FA2_BIAS_BOOL && score + term < LEAST_SCORE ? -INFINITY : term;
 }
 
 double fa2i_sink_score(const fa2_problem *problem, const fa2i_features *features, int32_t head)
