@@ -1,5 +1,6 @@
 -- What the blocks of a backward variant have: shares of warps, shared memory, registers; as the templates have it
 -- (templates/backward/config.cu.in, tile.cu.in). v: a variant's axes (backward_axes.lua).
+local bias = require("features.bias")
 local columns = require("features.columns")
 local features = require("features.list")
 local lengths = require("features.lengths")
@@ -82,10 +83,18 @@ local staged_varlen, staged_dropout = 25, 12
 -- bytes, a gradient on sm_90).
 local of_bias, of_gradient = 1, 29
 
+-- Where V has fewer columns, which kernels spill: of 30 for sm_80, D = 160 to 192, 21 of 23 such, none of the others.
+local function spills_with_columns(v)
+   return v.dv > 0 and v.dq == "red" and v.parts == 2
+      and (v.qwarps == 1 or v.br == 64 and v.bc == 128 and v.d > 160 and (v.causal == 0 or v.order == "early"))
+end
+
 -- With these features, too: of 18 kernels for sm_80 that know chunks, D = 64 and 128, 12 of 13 such spill, and none of
--- the others; of 18 causal ones for sm_80 and sm_90 with the gradient of a bias in fp32, D = 128, 15.
+-- the others; of 18 causal ones for sm_80 and sm_90 with the gradient of a bias in fp32, D = 128, 15; of 14 causal ones
+-- for sm_80 that give the same bits, D = 64, all.
 local function spills_with_feature(v)
    return v.window == 3 and (v.parts > 1 or v.order == "early") or v.bias == "fp32_gradient" and v.causal == 1
+      or v.deterministic == 1 and v.causal == 1 and v.d <= 64
 end
 
 -- Of a bias in fp32 all numbers of a part of the queries are read at once: of 48 kernels for sm_90, D = 40 to 96, with
@@ -93,6 +102,15 @@ end
 local function spills_with_numbers(v, path, s, alive)
    return v.bias == "fp32" and not path.register_staging and v.d <= most_columns and s.key_tiles * s.query_steps >= 4
       and alive > 172 and (v.qwarps == 1 or v.order == "late")
+end
+
+-- Through registers, on sm_75: of 23 kernels with the gradient of a bias, D = 40 and 48, and four products of a warp's
+-- queries, 21 spill, and none of 8 with D = 32; of packed sequences those whose rows fill no banks, where a tile takes
+-- more than 64 registers on its way, D = 72 to 160: all of 18, and neither of two with D = 192.
+local function spills_staged(v, s, alive, way)
+   local has_gradient = select(2, bias.type_of(v))
+   return has_gradient and v.dq == "red" and s.key_tiles * s.query_steps >= 4 and alive > 149
+      or v.varlen == 1 and v.br > 32 and v.d % 64 > 0 and way > 64 and alive > 168
 end
 
 -- What spills although no more than most_alive are: of 240 kernels for sm_75 and sm_90, D = 64, 128, 256, those of few
@@ -105,6 +123,7 @@ local function spills_near_limit(v, path, alive, dq)
          and (v.warps < 4 or v.layout == "swizzle" or v.order == "late" or v.bc >= 4 * v.br)
    end
    return alive > 196 and (v.warps < 4 or v.br < 64 or v.order == "late" and dq > 72 or spills_with_feature(v))
+      or alive > 188 and spills_with_columns(v)
 end
 
 -- Registers of two tiles of so many rows on their way to shared memory, and of the larger one.
@@ -152,7 +171,8 @@ function M.live_registers(v, path)
    if v.d <= most_columns then
       alive = alive + of_features(v, path)
    end
-   if spills_near_limit(v, path, alive, dq) or spills_with_numbers(v, path, s, alive) then
+   if spills_near_limit(v, path, alive, dq) or spills_with_numbers(v, path, s, alive)
+      or path.register_staging and spills_staged(v, s, alive, way) then
       alive = math.max(alive, most_alive + 1)
    end
    return alive, path.register_staging and later, dq_parts

@@ -113,6 +113,33 @@ end
 local free_registers = 18
 local spare_registers, tolerated_spill = 228, 18
 
+-- The most registers alive of rows of 256 columns, Q in shared memory: all of 25 kernels for sm_80 and sm_90 with more
+-- spill, 12 to 1748 bytes; what sequences know of their keys takes some of them.
+local wide_columns = 224
+
+local function most_wide(v, arch)
+   if v.cache_rows == 1 and arch.family_sm >= 90 then
+      return 196
+   elseif v.cache_rows == 1 or v.leftpad == 1 or v.varlen == 1 then
+      return 204
+   end
+   return v.seqused == 1 and 212 or 228
+end
+
+-- Of two row tiles of a warp: with a prefix, 24 of 24 such kernels for sm_80 spill, D = 64 to 128, and 2 of 8 others;
+-- where V has fewer columns, D = 192, all of 7 on sm_90, not causal, with stages for K and V, and all of 4 on sm_80
+-- without.
+local function spills_with_feature(v, live, arch)
+   if row_tiles(v) == 2 and v.window == 2 then
+      return live > 196 and (v.d > 112 or v.kstages == 1)
+   elseif row_tiles(v) == 2 and v.dv > 0 and v.bc == 48 and v.layout == "swizzle" then
+      local hopper = arch.family_sm >= 90
+      return live > 224 and (hopper and v.kstages > 1 and v.causal == 0 or not hopper and v.kstages == 1)
+   end
+   return v.d > wide_columns and v.parts == 1 and v.dropout == 0 and v.q == "smem" and (v.vstages == 1 or v.br == 64)
+      and live > most_wide(v, arch)
+end
+
 -- What the cost model wants to know. registers: the compiler's count, or 0 for the estimate.
 local function find_facts(v, path, registers)
    local live = live_registers(v, path)
@@ -123,7 +150,7 @@ local function find_facts(v, path, registers)
    local may_spill = registers == 0 or registers >= most
    return {
       warps = v.warps, d_pad = d_pad, dv_pad = dv_pad, parts = v.parts, smem_bytes = smem_bytes(v), k8 = path.k8,
-      registers = registers > 0 and registers or math.min(live + free_registers, most),
+      registers = registers > 0 and registers or math.min(live + free_registers, most), live = live,
       spilled = may_spill and math.max(live - math.min(spare_registers, most), 0) or 0,
       barriers = pipeline.barriers, ahead = pipeline.ahead,
       teams = team_count(v), row_tiles = row_tiles(v), fill = v.fill or "whole",
@@ -153,6 +180,8 @@ local function fits(v, path, arch)
                                 arch.smem_block)
    elseif facts.spilled > tolerated_spill then
       return nil, string.format("about %d registers too many", facts.spilled)
+   elseif spills_with_feature(v, facts.live, arch) then
+      return nil, "its features need too many registers"
    elseif cost.resident_blocks(facts, arch) < 1 then
       return nil, "an SM cannot hold a block"
    end
