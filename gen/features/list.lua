@@ -78,9 +78,9 @@ end
 
 -- What templates see: whether kernels have parameters of features (templates/features/params.def); whether
 -- terms are added to scores, whether scores begin as these, whether warps skip tiles by what these say;
--- the type of a bias, and whether its gradient is wanted; which keys of a tile a lane has: whether eight neighbours of
--- 32, and the key of column tile n, counted from the lane's first one; what O (forward) or dV (backward) is multiplied
--- by behind dropout.
+-- the type of a bias, whether it is numbers, what a row's maximum begins with therefore, and whether its gradient is
+-- wanted; which keys of a tile a lane has: whether eight neighbours of 32, and the key of column tile n, counted from
+-- the lane's first one; what O (forward) or dV (backward) is multiplied by behind dropout.
 function M.names(v, op)
    local kept = op == "backward" and "1.0f" or ""
    if v.dropout == 1 then
@@ -90,9 +90,13 @@ function M.names(v, op)
    -- A lane has eight neighbouring keys, to read their bias at once; dropout wants two.
    local divided = op == "forward" and v.parts > 1 -- each of the warps that share rows would add them
    local bias_type, has_gradient = bias.type_of(v)
+   local numbers = bias_type ~= "none" and bias_type ~= "bool"
    local wide = op == "forward" and v.bias ~= "none" and v.dropout == 0 and v.bc % 32 == 0
    return {
       bias = bias_type ~= "none" and bias_type,
+      numbers = numbers,
+      least = numbers and "least" or "minus_infinity()", takes_least = numbers and ", float least" or "",
+      gives_least = numbers and ", kLeastScore * p.features.inverse_scale" or "",
       dbias = has_gradient,
       wide = wide,
       lane_keys = wide and 8 or 2,

@@ -57,13 +57,6 @@ static inline float to_eleven_bits(float x)
         sim_put(w, op->dst[0], out);                                                               \
     }
 
-/* An exact product as the least float that is not less. */
-static float rounded_up(double exact)
-{
-    const float near = (float)exact;
-    return (double)near < exact ? nextafterf(near, INFINITY) : near;
-}
-
 #define FLOAT_BINARY(name, result)                                                                 \
     static void name(const sim_op *op, sim_warp *w)                                                \
     {                                                                                              \
@@ -87,7 +80,6 @@ static float rounded_up(double exact)
 FLOAT_BINARY(add, sim_result(x + y))
 FLOAT_BINARY(sub, sim_result(x - y))
 FLOAT_BINARY(mul, sim_result(x *y))
-FLOAT_BINARY(mul_rp, sim_result(rounded_up((double)x *(double)y)))
 FLOAT_BINARY(divide, sim_result(x / y))
 FLOAT_BINARY(max, larger(x, y))
 FLOAT_BINARY(min, smaller(x, y))
@@ -212,7 +204,6 @@ static const sim_row rows[] = {
     ROW("mul.f32", "r s s", mul, 0),
     ROW("mul.rn.f32", "r s s", mul, 0),
     ROW("mul.ftz.f32", "r s s", mul, 1),
-    ROW("mul.rp.f32", "r s s", mul_rp, 0),
     ROW("fma.rn.f32", "r s s s", fma_rn, 0),
     ROW("fma.rn.ftz.f32", "r s s s", fma_rn, 1),
     ROW("fma.rm.f32", "r s s s", fma_rm, 0),

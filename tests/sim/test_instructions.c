@@ -68,9 +68,6 @@ static const vector vectors[] = {
     {FLOAT_2 "add.ftz.f32 %f10, %f1, %f2;" TO_R10, TINY, TINY, 0, 0},
     {FLOAT_2 "mul.f32 %f10, %f1, %f2;" TO_R10, 0x00800000, 0x3f000000, 0, 0x00400000},
     {FLOAT_2 "mul.ftz.f32 %f10, %f1, %f2;" TO_R10, 0x80800000, 0x3f000000, 0, 0x80000000},
-    {FLOAT_2 "mul.rp.f32 %f10, %f1, %f2;" TO_R10, 0x3f800001, 0x3f800001, 0, 0x3f800003},
-    {FLOAT_2 "mul.rp.f32 %f10, %f1, %f2;" TO_R10, 0xbf800001, 0x3f800001, 0, 0xbf800002},
-    {FLOAT_2 "mul.rp.f32 %f10, %f1, %f2;" TO_R10, 0xff7fffff, 0x40000000, 0, 0xff7fffff},
     /* (1 + 2^-12)^2 - 1 - 2^-11 is 2^-24 only if the product is not rounded. */
     {FLOAT_2 "fma.rn.f32 %f10, %f1, %f2, %f3;" TO_R10, 0x3f800800, 0x3f800800, 0xbf801000,
      0x33800000},

@@ -8,8 +8,8 @@
 #include "runtime/ops/dropout.h"
 #include "tuner/judge/number.h"
 
-/* Keys of less, with a bias of numbers, are hidden. Kernels say so of rows (templates/features/hidden.cu.in): the same
- * where no number lies near the bound, as beside others such keys have no weight. */
+/* Keys of less, with a bias of numbers, are hidden. Kernels begin maxima of rows there (templates/features/hidden.cu.in):
+ * the same where no number lies near the bound. */
 #define LEAST_SCORE (-0x1p19)
 
 static double alibi_term(const fa2_problem *p, const fa2i_features *f, int32_t batch, int32_t head,
