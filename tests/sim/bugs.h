@@ -12,7 +12,7 @@ typedef struct bug {
     const char *needles[3];   /* that the candidate's text has, or has not: "!..."; NULL: no more */
     const char *from, *to;    /* in the source */
     int occurrence;           /* of from, counted from 1 */
-    const char *shape;        /* as --shape; two query heads for a key head, else D=64 */
+    const char *shape;        /* as --shape; else two query heads for a key head, D=64 */
     const char *said, *where; /* parts of the report */
 } bug;
 

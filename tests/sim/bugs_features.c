@@ -77,7 +77,7 @@ static const bug bugs[] = {
     {"a row whose hidden keys count", "rtx3060", JOINT, "= least;", "= minus_infinity();", 1,
      "Sq=200,Sk=300,bias=bf16", "x the bound", NULL},
     {"a sink below hidden keys", "rtx3060", JOINT, "sum == 0.0f ? sink : fmaxf(max, sink)",
-     "fmaxf(max, sink)", 1, "Sq=200,Sk=60,sinks=1,bias=fp32", "x the bound", NULL},
+     "fmaxf(max, sink)", 1, "Hq=8,Hkv=4,Sq=200,Sk=60,sinks=1,bias=fp32", "x the bound", NULL},
     {"a part of a row whose hidden keys count", "rtx3060", TEAMS, "= least;", "= minus_infinity();",
      1, "Sq=30,Sk=1500,bias=bf16", "x the bound", NULL},
     {"none, mask", "rtx3060", SEPARATE, "", "", 1, "Sq=200,Sk=300,bias=bool", NULL, NULL},

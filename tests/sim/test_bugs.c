@@ -41,7 +41,8 @@ static fa2_problem problem_of(const bug *b)
     char text[128];
     fa2i_shapes shapes = {0};
     const char *columns = strstr(shape, ",D=") != NULL ? "" : "D=64,";
-    snprintf(text, sizeof text, "Hq=2,Hkv=1,%s%s", columns, shape);
+    const char *heads = strstr(shape, "Hq=") != NULL ? "" : "Hq=2,Hkv=1,";
+    snprintf(text, sizeof text, "%s%s%s", heads, columns, shape);
     must(fa2i_shapes_add_text(&shapes, text), b->name);
     const fa2_problem problem = shapes.items[0];
     fa2i_shapes_done(&shapes);

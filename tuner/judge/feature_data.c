@@ -20,7 +20,7 @@ fa2_status fa2i_fill_slopes(const fa2i_case *c, int operand, size_t count, void 
 
 fa2_status fa2i_fill_sinks(const fa2i_case *c, int operand, size_t count, void *out)
 {
-    static const float values[] = {0.5f, 3.0f, -2.0f, 6.0f, -2e38f, 30.0f, -INFINITY};
+    static const float values[] = {0.5f, 3.0f, -2.0f, 6.0f, -INFINITY, 30.0f, -2e38f};
     float *sinks = out;
     (void)operand;
     for (size_t i = 0; i < count; i++)
