@@ -269,6 +269,41 @@ static void test_data(void)
     free(k);
 }
 
+/* A case's bias, in fp32: how many of its numbers hide keys. */
+static size_t count_hidden(const fa2i_case *c)
+{
+    const fa2i_judge *op = fa2i_judge_of(c->problem.op);
+    int operand = 0;
+    while (strcmp(op->operands[operand].name, "bias") != 0)
+        operand++;
+    const size_t period = fa2i_case_period(c, operand);
+    float *numbers = malloc(period * sizeof *numbers);
+    CHECK_EQ(fa2i_case_fill(c, operand, numbers), FA2_OK);
+    size_t hidden = 0;
+    for (size_t i = 0; i < period; i++)
+        hidden += numbers[i] < -1e6f;
+    free(numbers);
+    return hidden;
+}
+
+/* What is judged has hidden keys in nearly all cases, and a scale of its own in one; what is timed has neither. */
+static void test_hidden(fa2_op op)
+{
+    fa2i_verify_case cases[FA2I_VERIFY_CASES_MAX];
+    fa2_problem class = problem;
+    class.op = op;
+    class.bias = FA2_BIAS_FP32;
+    const size_t count = fa2i_judge_of(op)->cases(&class, 16, cases);
+    size_t hiding = 0, scaled = 0;
+    for (size_t i = 0; i < count; i++) {
+        hiding += count_hidden(&cases[i].c) > 0;
+        scaled += cases[i].c.softmax_scale > 0;
+    }
+    CHECK(hiding + 3 > count && scaled == 1);
+    const fa2i_case timed = fa2i_case_of(&class, 1);
+    CHECK(count_hidden(&timed) == 0 && timed.softmax_scale == 0);
+}
+
 /* Places and indexes are each other's inverse in every layout. */
 static void test_extents(void)
 {
@@ -350,6 +385,8 @@ int main(void)
     test_sampled();
     test_extents();
     test_uncountable();
+    test_hidden(FA2_OP_FORWARD);
+    test_hidden(FA2_OP_BACKWARD);
     test_data();
     return check_done();
 }

@@ -1,6 +1,7 @@
 /*
  * Lengths around one, two and three tiles, in all layouts; with and without LSE; some with large
- * logits, some with scores far beyond the cap.
+ * logits, some with scores far beyond the cap; scales of all kinds, with a least one by which terms of scores are
+ * divided beyond what 16 bits hold.
  */
 #include "sweep_shapes.h"
 #include <string.h>
@@ -14,6 +15,9 @@ static fa2i_case case_of(const fa2_problem *class, int index)
                    .pattern =
                        class->op == FA2_OP_BACKWARD ? FA2I_PATTERN_FORWARD : FA2I_PATTERN_NONE,
                    .q_magnitude = index % 5 == 4 ? 8.0f : 1.0f,
+                   .softmax_scale = index % 5 == 1   ? 0.3f
+                                    : index % 5 == 3 ? 0x1p-17f
+                                                     : 0.0f,
                    .softcap = !class->softcap  ? 0.0f
                               : index % 3 == 0 ? 1.5f
                                                : 30.0f,
@@ -127,5 +131,6 @@ fa2i_case sweep_shape(const fa2_problem *class, const fa2i_variant *variant, int
 bool sweep_same_shape(const fa2i_case *a, const fa2i_case *b)
 {
     return memcmp(&a->problem, &b->problem, sizeof a->problem) == 0 && a->layout == b->layout &&
-           a->want_lse == b->want_lse && a->lengths == b->lengths && a->seed == b->seed;
+           a->want_lse == b->want_lse && a->softmax_scale == b->softmax_scale &&
+           a->lengths == b->lengths && a->seed == b->seed;
 }

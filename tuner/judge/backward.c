@@ -36,13 +36,15 @@ static const struct plan {
     float q_magnitude;
     int32_t window_left, window_right; /* of classes with a window */
     float softcap;                     /* of classes with one */
-    bool windowed;                     /* for classes with a window only */
-    fa2i_lengths lengths;              /* WILD: for classes whose sequences have lengths only */
+    float softmax_scale;
+    bool windowed;        /* for classes with a window only */
+    fa2i_lengths lengths; /* WILD: for classes whose sequences have lengths only */
 } plans[] = {
     {"whole tiles", 1, 2, 2, 256, 256, FA2I_LAYOUT_BSHD, 1, 63, 0, .softcap = 30},
     {"S no multiple of a tile", 2, 2, 2, 197, 197, FA2I_LAYOUT_BHSD, 1, 0, 0, .softcap = 3},
     {"S less than a tile", 2, 3, 3, 5, 5, FA2I_LAYOUT_GAPPED, 1, 1, 0, .softcap = 0.5f},
-    {"Sq < Sk", 1, 2, 1, 67, 301, FA2I_LAYOUT_BSHD, 1, 100, -1, .softcap = 3},
+    {"Sq < Sk", 1, 2, 1, 67, 301, FA2I_LAYOUT_BSHD, 1, 100, -1, .softcap = 3,
+     .softmax_scale = 0.3f},
     /* Rows that see nothing when causal. */
     {"Sq > Sk", 1, 2, 2, 301, 67, FA2I_LAYOUT_GAPPED, 1, 20, 30, .softcap = 3},
     {"grouped heads", 2, 6, 2, 130, 130, FA2I_LAYOUT_BHSD, 1, 3, 2, .softcap = 3},
@@ -81,6 +83,7 @@ static size_t list_cases(const fa2_problem *class, int sm_count,
                        .pattern = FA2I_PATTERN_FORWARD,
                        .lengths = plan->lengths,
                        .q_magnitude = plan->q_magnitude,
+                       .softmax_scale = plan->softmax_scale,
                        .softcap = class->softcap ? plan->softcap : 0,
                        .seed = 2000 + i};
         c.problem.batch = plan->batch;
@@ -114,6 +117,7 @@ static fa2i_arguments make_arguments(const fa2i_case *c,
                      .lse = (float *)(uintptr_t)addresses[LSE],
                      .workspace = (void *)(uintptr_t)workspace,
                      .workspace_bytes = workspace_bytes,
+                     .softmax_scale = c->softmax_scale,
                      .softcap = c->softcap,
                      .alibi = fa2i_case_alibi(c, addresses, SLOPES),
                      .bias = fa2i_case_bias_tensor(c, addresses, BIAS),

@@ -36,6 +36,7 @@ typedef struct forward {
     uint16_t *blocks[O];          /* Q, K, V */
     void *feature_blocks[INPUTS]; /* by operand, from SLOPES on */
     fa2i_features features;
+    double scale, softcap;
     float *q, *k, *v;   /* [D], [Sk, D], [Sk, Dv] */
     double *scores, *o; /* [Sk], [Dv] */
     fa2i_inputs inputs;
@@ -78,6 +79,8 @@ static fa2_status forward_init(const fa2i_case *c, forward *f)
     const size_t keys = (size_t)c->problem.seq_k, head_dim = (size_t)c->problem.head_dim;
     const size_t columns = (size_t)fa2i_head_dim_v(&c->problem);
     fa2_status st = FA2_OK;
+    f->scale = fa2i_softmax_scale(&c->problem, c->softmax_scale);
+    f->softcap = (double)c->softcap;
     f->q = fa2i_alloc_array(head_dim, sizeof *f->q);
     f->k = fa2i_alloc_array(keys * head_dim, sizeof *f->k);
     f->v = fa2i_alloc_array(keys * columns, sizeof *f->v);
@@ -98,18 +101,16 @@ static fa2_status forward_init(const fa2i_case *c, forward *f)
 }
 
 /* The LSE of the row that is in f->q; its O, unless not wanted, in f->o. */
-static double forward_row(const fa2_problem *p, double softcap, forward *f, fa2i_row row,
-                          bool with_o)
+static double forward_row(const fa2_problem *p, forward *f, fa2i_row row, bool with_o)
 {
     const fa2i_keys keys = fa2i_keys_seen(p, row.row);
     const int columns = fa2i_head_dim_v(p);
-    const double scale = fa2i_softmax_scale(p, 0),
-                 sink = fa2i_sink_score(p, &f->features, row.head);
+    const double sink = fa2i_sink_score(p, &f->features, row.head);
     double largest = sink;
     memset(f->o, 0, (size_t)columns * sizeof *f->o);
     for (int32_t j = keys.first; j < keys.end; j++) {
         const double score = fa2i_score_capped(
-            scale * fa2i_dot(f->q, f->k + (int64_t)j * p->head_dim, p->head_dim), softcap);
+            f->scale * fa2i_dot(f->q, f->k + (int64_t)j * p->head_dim, p->head_dim), f->softcap);
         f->scores[j] =
             score + fa2i_score_term(p, &f->features, row.batch, row.head, row.row, j, score);
         largest = fmax(largest, f->scores[j]);
@@ -153,8 +154,7 @@ static fa2_status fill_forward(const fa2i_case *c, int operand, void *out)
                 const int64_t at = fa2i_extent_at(&e, s.batch, h, s.first_q + i);
                 fa2i_host_row(&q, p->dtype, fa2i_host_row_at(&q, s.batch, h, s.first_q + i),
                               p->head_dim, f.q);
-                const double lse = forward_row(&s.problem, (double)c->softcap, &f,
-                                               (fa2i_row){b, h, i}, operand == O);
+                const double lse = forward_row(&s.problem, &f, (fa2i_row){b, h, i}, operand == O);
                 if (operand == LSE)
                     ((float *)out)[at] = (float)lse;
                 for (int d = 0; operand == O && d < columns; d++)

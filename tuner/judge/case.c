@@ -35,6 +35,7 @@ fa2i_case fa2i_case_of(const fa2_problem *problem, uint64_t seed)
     return (fa2i_case){.problem = *problem,
                        .q_magnitude = 1,
                        .softcap = problem->softcap ? TUNED_SOFTCAP : 0,
+                       .timed = true,
                        .seed = seed};
 }
 
@@ -86,9 +87,9 @@ static fa2i_extent extent_of_bias(const fa2i_case *c, size_t elem_bytes, bool ap
 {
     const fa2_problem *p = &c->problem;
     const bool turned = c->layout == FA2I_LAYOUT_BHSD;
-    const bool judged = c->layout == FA2I_LAYOUT_BSHD && c->want_lse;
-    const bool batched = apart || turned || judged || c->layout == FA2I_LAYOUT_GAPPED;
-    const bool by_head = apart || turned || judged || c->layout == FA2I_LAYOUT_SHARED;
+    const bool each = apart || turned || (c->layout == FA2I_LAYOUT_BSHD && !c->timed);
+    const bool batched = each || c->layout == FA2I_LAYOUT_GAPPED;
+    const bool by_head = each || c->layout == FA2I_LAYOUT_SHARED;
     fa2i_extent e = {.batch = batched ? p->batch : 1,
                      .seq = turned                                      ? p->seq_k
                             : c->layout == FA2I_LAYOUT_SHARED && !apart ? 1
@@ -101,7 +102,7 @@ static fa2i_extent extent_of_bias(const fa2i_case *c, size_t elem_bytes, bool ap
                                               : e.width;
     e.stride_seq = e.pitch;
     e.stride_head = by_head ? e.seq * e.pitch : 0;
-    e.stride_batch = batched ? e.heads * e.seq * e.pitch : 0;
+    e.stride_batch = batched ? (int64_t)e.heads * e.seq * e.pitch : 0;
     e.elems = ((int64_t)e.batch * e.heads * e.seq - 1) * e.pitch + e.width;
     return e;
 }

@@ -57,12 +57,14 @@ typedef struct fa2i_case {
     int32_t want_lse; /* outputs that an operation can do without are wanted */
     fa2i_pattern pattern;
     fa2i_lengths lengths;
-    float q_magnitude; /* standard deviation of Q; of other inputs it is 1 */
-    float softcap;     /* > 0 if the problem has one */
+    float q_magnitude;   /* standard deviation of Q; of other inputs it is 1 */
+    float softmax_scale; /* 0: 1 / sqrt(head_dim) */
+    float softcap;       /* > 0 if the problem has one */
+    bool timed;          /* not judged: a bias is one for all heads, and hides nothing */
     uint64_t seed;
 } fa2i_case;
 
-/* A problem as it is tuned: dense, ordinary numbers, without optional outputs. */
+/* A problem as it is timed: dense, ordinary numbers, without optional outputs. */
 fa2i_case fa2i_case_of(const fa2_problem *problem, uint64_t seed);
 
 /* Give the problem this window, if it has one; a prefix, or chunks, of as many keys as is left, or of some. */

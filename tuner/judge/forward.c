@@ -12,6 +12,7 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/status.h"
 #include "runtime/base/problem.h"
+#include "runtime/ops/call.h"
 #include "runtime/ops/forward.h"
 #include "tuner/judge/attention.h"
 #include "tuner/judge/feature_data.h"
@@ -89,6 +90,7 @@ static const struct plan {
     float q_magnitude;
     int32_t window_left, window_right; /* of classes with a window */
     float softcap;                     /* of classes with capped scores */
+    float softmax_scale;
     fa2i_pattern pattern;
     fa2i_lengths lengths; /* of classes with them */
     plan_class class;
@@ -97,7 +99,8 @@ static const struct plan {
     {"whole tiles, no LSE", 1, 2, 2, 256, 256, FA2I_LAYOUT_BSHD, 0, 1, 64, 63, .softcap = 3},
     {"S no multiple of a tile", 2, 2, 2, 197, 197, FA2I_LAYOUT_BHSD, 1, 1, 0, 0, .softcap = 3},
     {"S less than a tile", 2, 3, 3, 5, 5, FA2I_LAYOUT_GAPPED, 1, 1, 1, 0, .softcap = 0.5f},
-    {"Sq < Sk", 1, 2, 1, 67, 301, FA2I_LAYOUT_BSHD, 1, 1, 100, -1, .softcap = 3},
+    {"Sq < Sk", 1, 2, 1, 67, 301, FA2I_LAYOUT_BSHD, 1, 1, 100, -1, .softcap = 3,
+     .softmax_scale = 0.3f},
     {"Sq > Sk", 1, 2, 2, 301, 67, FA2I_LAYOUT_GAPPED, 1, 1, 20, 30, .softcap = 3},
     {"grouped heads", 2, 6, 2, 130, 130, FA2I_LAYOUT_BHSD, 1, 1, 3, 2, .softcap = 3},
     /* Scores up to about 100: exp would overflow without the maximum taken off. */
@@ -160,6 +163,7 @@ static size_t list_cases(const fa2_problem *class, int sm_count,
                        .pattern = plan->pattern,
                        .lengths = plan->lengths,
                        .q_magnitude = plan->q_magnitude,
+                       .softmax_scale = plan->softmax_scale,
                        .softcap = class->softcap ? plan->softcap : 0,
                        .seed = 1000 + i};
         fa2_problem *p = &c.problem;
@@ -199,7 +203,8 @@ enum { LATE_KEYS = 8 };
 static float lead_of_key(const fa2i_case *c, double score)
 {
     const double before_cap = fa2i_score_uncapped(score, (double)c->softcap);
-    return (float)(before_cap * sqrt((double)c->problem.head_dim) / (double)LEAD_VALUE);
+    return (float)(before_cap / fa2i_softmax_scale(&c->problem, c->softmax_scale) /
+                   (double)LEAD_VALUE);
 }
 
 /* The key at which a query head has its peak: the last one, and at even distances before it. */
@@ -270,7 +275,7 @@ static fa2_status fill_lengths(const fa2i_case *c, int operand, size_t count, vo
     return FA2_OK;
 }
 
-/* Every page but the last one once, in no order; wild ones are none, or behind all of them, here and there. */
+/* No page twice, and never the last one, in no order; wild ones are none, or behind all of them, here and there. */
 static fa2_status fill_table(const fa2i_case *c, int operand, size_t count, void *out)
 {
     const int64_t pages = fa2i_case_pages(&c->problem) - 1, step = pages % 7919 != 0 ? 7919 : 1;
@@ -347,6 +352,7 @@ static fa2i_reference_request make_request(const fa2i_case *c, const fa2i_inputs
     const fa2i_feature_operands operands_of = {SLOPES, SINKS, BIAS, SEEDS};
     return (fa2i_reference_request){
         .problem = *p,
+        .softmax_scale = c->softmax_scale,
         .softcap = c->softcap,
         .features = fa2i_case_features(c, &operands_of, inputs),
         .q = fa2i_case_host_tensor(c, inputs, Q),
@@ -419,6 +425,7 @@ static fa2i_arguments make_arguments(const fa2i_case *c,
             .lse = (float *)(uintptr_t)addresses[LSE],
             .workspace = (void *)(uintptr_t)workspace,
             .workspace_bytes = workspace_bytes,
+            .softmax_scale = c->softmax_scale,
             .softcap = c->softcap,
             .alibi = fa2i_case_alibi(c, addresses, SLOPES),
             .sinks = (const float *)(uintptr_t)addresses[SINKS],

@@ -40,7 +40,7 @@ typedef struct fa2i_operand {
     bool optional;  /* an output that is only there if the case wants it */
     bool patterned; /* an input in which a case's pattern is */
     int changed_by; /* an input: index of the field with which a launch writes into it, too; 0: none */
-    /* Inputs: make the first `count` elements of the operand, fp16, bf16, fp32 or int32. */
+    /* Inputs: make the first `count` elements of the operand, of elem_bytes each. */
     fa2_status (*fill)(const fa2i_case *c, int operand, size_t count, void *out);
 } fa2i_operand;
 

@@ -10,7 +10,7 @@
  * rounded to the dtype, P V accumulated in fp32, O rounded to the dtype; an element's error counts as half a
  * unit in the last place at least, as on a few rows all may happen to be rounded well. LSE never leaves fp32, so it
  * has a bound of its own, fa2i_lse_bound. NaN and infinity in O are always wrong; a row that sees no
- * key must be exactly 0, with LSE = -infinity.
+ * key must be exactly 0, with LSE = -infinity, or the sink.
  *
  * Errors: FA2_E_MEMORY. Thread-safe: no state.
  */
