@@ -145,7 +145,8 @@ local function words_of_masks(v)
    return keeps_early(v) and v.bc // 4 or drops_beside(v) and 16 or 0
 end
 
--- Columns of O up to which P of tiles without a mask is made by the maxima so far (templates/hopper/guess.cu.in).
+-- Columns of O up to which P of tiles without a mask is made by the maxima so far (templates/hopper/guess.cu.in), of
+-- kernels whose scores do not begin as a bias; of those that do, at any D.
 local guessed_columns = 64
 
 -- Whether that is so: not where a bias comes behind the product (the words of one in 16 bits are given back by then,
