@@ -5,7 +5,7 @@ local M = {}
 M.forward_only = true
 M.axis = {name = "leftpad", field = "leftpad", values = {0, 1}, feature = true}
 
--- Of sequences.
+-- Of a cache whose rows do not stand in the order of the sequences.
 M.rows = {forward_only = true, axis = {name = "cache_rows", field = "cache_rows", values = {0, 1}, feature = true}}
 
 -- Which batch of K and V a block reads.

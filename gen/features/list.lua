@@ -1,7 +1,8 @@
 -- The features that read arrays beside the tensors and that every family of an operation may have. A feature has
 --   axis                     core/axes.lua
---   ex2_per_score, fp32_per_score(v)   optional: instructions that it adds for each score
+--   fp32_per_score(v)        optional: instructions that it adds for each score
 --   registers(row_tiles, v)  optional: those that it keeps alive
+--   own_registers            optional: those that backward counts by itself (ops/backward_block.lua)
 --   bytes_per_score(v)       optional: what is read for each
 --   forward_only             optional: true: other operations do without it
 local M = {}
@@ -112,8 +113,9 @@ function M.names(v, op)
       terms_first = terms and v.softcap == 0 and not divided and not bias.is_ahead(v),
       kept = kept,
       -- Terms that all scores of a row share go into the softmax: on wgmma alone.
-      offsets = false, sloped = false, keyed = false,
+      offsets = false, sloped = false,
       takes_offset = "", gives_offset = "", offset = "", row_max = "row.max[m][h]",
+      keyed = false, -- keys of dropout's columns come from a step before: on wgmma alone
       skips = v.bias == "bool" and v.softcap == 0 and not divided,
    }
 end

@@ -9,6 +9,7 @@
 -- sloped: what ALiBi adds by column comes out of Q K^T. begun: scores begin as a bias in 16 bits, and the product comes
 -- on top; else what the product gave waits for it. Where guesses() says so, P of tiles without a mask is made by the
 -- maxima that rows have so far, and again where these were too small (templates/hopper/guess.cu.in).
+local axes_of = require("core.axes")
 local bias = require("features.bias")
 local cost = require("ops.forward_sm90_cost")
 local dropout = require("features.dropout")
@@ -29,7 +30,7 @@ local M = {name = "fwd_sm90"}
 -- which one wgmma names more registers than a thread has when the block begins; counted: registers more of a thread
 -- that loads where work is taken by a counter or a bias is copied, which come in equal parts from those that compute;
 -- keyed_most: in the place of most, with dropout.
-local shares = {
+local register_shares = {
    {load = 24, group = 232, resident = 2, most = 192, columns = 128, counted = 8, keyed_most = 166},
    {load = 24, group = 240, resident = 1, most = 208, columns = 256, counted = 16, keyed_most = 210},
    {load = 32, group = 160, resident = 1, most = 128, columns = 128, counted = 0, keyed_most = 146},
@@ -93,7 +94,7 @@ end
 local smem_sm, smem_reserved = 233472, 1024
 
 local function resident_with(v, rows, side_stages)
-   return math.min(shares[v.groups].resident, smem_sm // (bytes_of(v, rows, side_stages) + smem_reserved))
+   return math.min(register_shares[v.groups].resident, smem_sm // (bytes_of(v, rows, side_stages) + smem_reserved))
 end
 
 local function resident(v)
@@ -144,7 +145,8 @@ local function words_of_masks(v)
    return keeps_early(v) and v.bc // 4 or drops_beside(v) and 16 or 0
 end
 
--- Columns of O up to which P of tiles without a mask is made by the maxima so far (templates/hopper/guess.cu.in).
+-- Columns of O up to which P of tiles without a mask is made by the maxima so far (templates/hopper/guess.cu.in), of
+-- kernels whose scores do not begin as a bias; of those that do, at any D.
 local guessed_columns = 64
 
 -- Whether that is so: not where a bias comes behind the product (the words of one in 16 bits are given back by then,
@@ -189,13 +191,13 @@ local function leaves_registers(v)
 end
 
 local function most_registers(v)
-   return shares[v.groups][v.dropout == 1 and "keyed_most" or "most"]
+   return register_shares[v.groups][v.dropout == 1 and "keyed_most" or "most"]
 end
 
 local function fits(v, _, arch)
    if smem_bytes(v) > arch.smem_block then
       return nil, string.format("%d bytes of shared memory, a block has %d", smem_bytes(v), arch.smem_block)
-   elseif live_registers(v) > most_registers(v) or math.max(v.d, v.bc) > shares[v.groups].columns
+   elseif live_registers(v) > most_registers(v) or math.max(v.d, v.bc) > register_shares[v.groups].columns
       or not leaves_registers(v) then
       return nil, "S, P and O need too many registers"
    elseif v.dropout == 1 and v.bc % 32 > 0 then
@@ -224,7 +226,7 @@ end
 function M.complete(v, parts)
    local all = {parts = parts, dv = 0}
    for _, feature in ipairs(features.all) do
-      all[feature.axis.name] = feature.axis.values and feature.axis.values[1] or 0
+      all[feature.axis.name] = axes_of.silent_value(feature.axis)
    end
    for name, value in pairs(v) do
       all[name] = value
@@ -330,13 +332,12 @@ function M.names(v)
    end
    add_bias_names(names, v)
    add_dropout_names(names, v)
-   local share = shares[v.groups]
+   local share = register_shares[v.groups]
    local counted = (v.persistent == 2 or names.bias_staged) and share.counted or 0
    names.load_registers, names.group_registers = share.load + counted, share.group - counted // v.groups
-   names.resident = shares[v.groups].resident
+   names.resident = share.resident
    return names
 end
-
 
 -- The blocks of the launch; the recipe's texts do not say 1.
 local function blocks(v)

@@ -59,9 +59,6 @@ end
 -- v: d, groups, bc, turns, persistent, order, pack, causal, window, dropout; facts: forward_sm90.lua; problem: where
 -- rows are packed, with as many query heads as key heads.
 function M.us(v, facts, problem, arch)
-   if facts.resident < 1 then
-      return math.huge
-   end
    local scores = facts.br * v.bc
    local tensor = 2 * scores * (facts.d_pad + facts.dv_pad + v.sloped * fit.sloped) / fit.tensor
    local ex2 = scores * facts.ex2_per_score / arch.ex2
