@@ -45,11 +45,11 @@ local function visit_families(problem, arch, visit)
 end
 
 -- List of the candidates of all families, with the text, what family:launch says, and cost_us; unsorted. nil
--- and the reason when no family serves the problem.
-local function find_candidates(problem, arch)
+-- and the reason when no family serves the problem. spilling: with those that would spill.
+local function candidates_of(problem, arch, spilling)
    local list = {}
    local reasons, message = visit_families(problem, arch, function(family)
-      for _, v in ipairs(family:candidates(problem, arch)) do
+      for _, v in ipairs(family:candidates(problem, arch, spilling)) do
          local recipe, kind = family:launch(v)
          list[#list + 1] = {
             text = v.text, recipe = recipe, kind = kind, cost_us = family.cost(v, problem, arch, 0),
@@ -57,6 +57,16 @@ local function find_candidates(problem, arch)
       end
    end)
    return reasons and list, message
+end
+
+-- The same, and whether these spill: where no kernel has registers enough for what a problem asks for together, one
+-- that spills is better than none.
+local function find_candidates(problem, arch)
+   local list, message = candidates_of(problem, arch, false)
+   if not list or #list > 0 then
+      return list, message, false
+   end
+   return candidates_of(problem, arch, true), nil, true
 end
 
 -- List of {text, recipe, kind, cost_us}, cheapest first, ties in the order of their texts; nil and the
@@ -90,15 +100,16 @@ function M.rejected(problem, card)
    if not arch then
       return nil, message
    end
-   local reasons
-   reasons, message = visit_families(problem, arch, function(family)
-      for _, entry in ipairs(family:rejected(problem, arch)) do
+   local list, spilling
+   list, message, spilling = find_candidates(problem, arch)
+   if not list then
+      return nil, message
+   end
+   local reasons = visit_families(problem, arch, function(family)
+      for _, entry in ipairs(family:rejected(problem, arch, spilling)) do
          lines[#lines + 1] = entry.text .. ": " .. entry.reason .. "\n"
       end
    end)
-   if not reasons then
-      return nil, message
-   end
    for _, reason in ipairs(reasons) do
       lines[#lines + 1] = reason .. "\n"
    end

@@ -9,7 +9,8 @@
 --   selection  select.lua
 --   typical(problem, arch)    list of the sizes of problems to select by, for the problem's class
 --   is_worth(problem, arch)   true, or nil and why it is not worth trying on a problem
---   fits(v, path, arch)       true, or nil and why an SM cannot run a variant well
+--   fits(v, path, arch)       true, or nil and why an SM cannot run a variant well; a third result, true: it would
+--                             spill, and nothing else
 --   suits(v, problem, arch)   true, or nil and why a variant is not worth trying on a problem
 --   cost(v, problem, arch, registers)   us; registers as the compiler reports them, or 0
 --   recipe(v)                 a table as recipe.lua takes it
@@ -72,13 +73,14 @@ local function typical_problems(self, problem, arch)
 end
 
 -- Of the class of a problem, on a card: the points that fit, which of them are chosen (a set of texts),
--- and {variant, reason} of those that do not fit, whose texts nobody has asked for.
-local function survey(self, problem, arch)
+-- and {variant, reason} of those that do not fit, whose texts nobody has asked for. spilling: those that would
+-- spill fit, too.
+local function survey(self, problem, arch, spilling)
    local found = {fitting = {}, rejected = {}}
    axes_of.each_point(self.axes, self.path, problem, function(v)
       v.family = self.name
-      local ok, reason = self.fits(v, self.path, arch)
-      if ok then
+      local ok, reason, spills = self.fits(v, self.path, arch)
+      if ok or spilling and spills then
          v.text = variant_text.format(v, self.axes)
          found.fitting[#found.fitting + 1] = v
       else
@@ -94,13 +96,13 @@ local function survey(self, problem, arch)
 end
 
 -- List of the chosen variants of a problem's class that suit the problem. Choosing is what takes time,
--- and it is the same for all problems of a class: it is done once.
-function methods.candidates(self, problem, arch)
-   local key = problem.class .. " " .. arch.key
+-- and it is the same for all problems of a class: it is done once. spilling: see survey.
+function methods.candidates(self, problem, arch, spilling)
+   local key = problem.class .. " " .. arch.key .. (spilling and " spilling" or "")
    local chosen = self.chosen[key]
    if not chosen then
       chosen = {}
-      local found = survey(self, problem, arch)
+      local found = survey(self, problem, arch, spilling)
       for _, v in ipairs(found.fitting) do
          if found.chosen[v.text] then
             chosen[#chosen + 1] = v
@@ -118,8 +120,8 @@ function methods.candidates(self, problem, arch)
 end
 
 -- List of {text, reason}: every point that is no candidate.
-function methods.rejected(self, problem, arch)
-   local found = survey(self, problem, arch)
+function methods.rejected(self, problem, arch, spilling)
+   local found = survey(self, problem, arch, spilling)
    local list = {}
    for i, entry in ipairs(found.rejected) do
       list[i] = {text = variant_text.format(entry.variant, self.axes), reason = entry.reason}

@@ -177,12 +177,12 @@ local function fits(v, path, arch)
    if facts.smem_bytes > arch.smem_block then
       return nil, string.format("%d bytes of shared memory, a block has %d", facts.smem_bytes,
                                 arch.smem_block)
-   elseif facts.spilled > tolerated_spill then
-      return nil, string.format("about %d registers too many", facts.spilled)
-   elseif spills_with_feature(v, facts.live, arch) then
-      return nil, "its features need too many registers"
    elseif cost.resident_blocks(facts, arch) < 1 then
       return nil, "an SM cannot hold a block"
+   elseif facts.spilled > tolerated_spill then
+      return nil, string.format("about %d registers too many", facts.spilled), true
+   elseif spills_with_feature(v, facts.live, arch) then
+      return nil, "its features need too many registers", true
    end
    return true
 end
