@@ -307,9 +307,11 @@ typedef struct fa2_forward_args {
     /* problem.paged: device, [batch, seq_k / page, rounded up], its rows block_table_stride elements
      * apart. Key j of sequence b is row j % page of page block_table[b][j / page]; a number that is none of
      * 0 ... page_count - 1 counts as the last one. Behind a sequence's length the table is not read. With
-     * varlen, cu_seqlens_k says how many keys a sequence has, and nothing else. Of K and of V, the last page
-     * begins within 2^32 times what stride_batch and stride_seq are both multiples of, as it does wherever
-     * pages are apart by whole rows. */
+     * varlen, cu_seqlens_k says how many keys a sequence has, and nothing else. Of K and of V, rows lie at
+     * multiples of the greatest number that divides stride_batch and stride_seq (the other one where there is
+     * one page, or a page is one row): that is less than 2^31, 4 GiB, and the last row of the last page less
+     * than 2^32 times as far. So it is wherever rows are less than 4 GiB apart and pages by whole rows, for at
+     * most 2^32 rows in all. */
     const int32_t *block_table;
     int64_t block_table_stride;
     int32_t page_count; /* at least 1 */
