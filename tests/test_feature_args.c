@@ -252,6 +252,20 @@ static void test_page_steps(void)
     CHECK_CONTAINS(fa2_last_message(), "make the stride of pages a multiple of that of rows");
     args.v.stride_batch = row << 20;
     check_good(&with, &args);
+    args.page_count = 2; /* it is the last page's last row that counts */
+    args.v.stride_batch = row * ((INT64_C(1) << 32) - 16);
+    check_good(&with, &args);
+    args.v.stride_batch += row;
+    CHECK_EQ(check_args(&with, &args, &plain_grid), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(),
+                   "the last row of 2 pages of 16 less than 2^32 times that behind the first");
+    args.page_count = 1; /* whose stride is not used */
+    check_good(&with, &args);
+    args.v.stride_seq = (INT64_C(1) << 31) - 8;
+    check_good(&with, &args);
+    args.v.stride_seq += 8;
+    CHECK_EQ(check_args(&with, &args, &plain_grid), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "what both are multiples of must be less than 2^31");
 }
 
 /* Rows of V and O are shorter than those of K; V may be the beginning of K's rows. */

@@ -204,6 +204,15 @@ static void test_side(void)
     single.seq_q = 1; /* whose stride is not used */
     args.bias = (fa2_bias_tensor){(void *)0x8000010, 0, 0, 7, 1};
     CHECK_EQ(fill(&single, &args).bias_side, 8);
+    single.seq_k = 1; /* likewise; kernels are told the same of it as of neighbours */
+    args.bias.stride_key = 1;
+    const fa2i_feature_params side = fill(&single, &args);
+    args.bias.stride_key = 5;
+    const fa2i_feature_params apart = fill(&single, &args);
+    CHECK_EQ(apart.bias_side, 8);
+    CHECK_EQ(memcmp(&apart, &side, sizeof side), 0);
+    single.bias = FA2_BIAS_FP16;
+    CHECK(!fa2i_bias_is_scattered(&single, &args.bias));
 }
 
 /* ---- dropout ---- */

@@ -171,6 +171,8 @@ static void test_lengths_work(void)
     CHECK_EQ(fa2i_forward_length(&p, 1), 200);
     CHECK(fa2i_problem_flop(&p) == 4.0 * 2 * 8 * 100 * 150 * 64);
     CHECK(fa2i_op_of(&p)->bytes(&p) == 2.0 * (2 * 2 * 100 * 8 + 2 * 2 * 150 * 2) * 64);
+    p.seq_k = 1; /* of which the mean is not 0: gen/features/lengths.lua */
+    CHECK(fa2i_problem_flop(&p) == 4.0 * 2 * 8 * 100 * 64);
 }
 
 /* One sequence of the most rows, the others share the rest. */

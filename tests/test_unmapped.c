@@ -2,7 +2,9 @@
  * Calls whose strides no tensor map expresses, on a card whose kernels read by maps: by a kernel that reads none,
  * with the workspace that fa2_workspace_size named for the problem, whichever of the two a call gets.
  */
+#include <limits.h>
 #include "fa2.h"
+#include "runtime/base/alloc.h"
 #include "tuned_database.h"
 
 /* Far apart, and nothing reads them: the fake launches without looking at tensors. */
@@ -48,14 +50,18 @@ static fa2_status call(fa2_context *context, const fa2_problem *p, bool far, siz
     return fa2_backward(context, p, &args, NULL);
 }
 
-static fa2_context *create(void)
+static fa2_context *create_with(fa2_config config)
 {
-    const fa2_config no_database = {.database = ""};
     fa2_context *context = NULL;
     fake_install();
     fake_become_h200();
-    CHECK_EQ(fa2_context_create(&no_database, &context), FA2_OK);
+    CHECK_EQ(fa2_context_create(&config, &context), FA2_OK);
     return context;
+}
+
+static fa2_context *create(void)
+{
+    return create_with((fa2_config){.database = ""});
 }
 
 /* Strides that no tensor map expresses: a kernel that reads none serves the call, and the next one. */
@@ -110,6 +116,86 @@ static void test_scattered_bias(void)
         CHECK_EQ(fa2_forward(context, &problem, &args, NULL), FA2_OK);
         CHECK_STR(fake.launches[i].function, cases[i].function);
     }
+    fa2_context_destroy(context);
+    CHECK_EQ(fake_live(), 0);
+}
+
+/* Forward, with a bias whose queries are so far apart: 4096 is mapped, 4097 scattered. */
+static fa2_status call_biased(fa2_context *context, int32_t seq, int64_t stride_query)
+{
+    fa2_problem problem = tuned_problem(4, seq);
+    const fa2_tensor tensor = tensor_of(1, seq, 8, 64, false);
+    problem.bias = FA2_BIAS_BF16;
+    const fa2_forward_args args = {
+        .q = tensor,
+        .k = tensor,
+        .v = tensor,
+        .o = tensor_of(2, seq, 8, 64, false),
+        .bias = {.data = place(3), .stride_query = stride_query, .stride_key = 1}};
+    const long launched = fake.launch_count;
+    const fa2_status st = fa2_forward(context, &problem, &args, NULL);
+    CHECK_EQ(fake.launch_count, launched + (st == FA2_OK));
+    return st;
+}
+
+static const char *last_function(void)
+{
+    return fake.launches[fake.launch_count - 1].function;
+}
+
+/* Where no other kernel can be had, the mapped one serves: that is told once, asked once, and no failure of the call,
+ * so the message before stays. */
+static void test_scattered_without(void)
+{
+    tuned_database database;
+    tuned_log log = {.count = 0};
+    tuned_begin(&database);
+    fa2_context *context = create_with((fa2_config){.database = database.path});
+    CHECK_EQ(call_biased(context, 4096, 4096), FA2_OK);
+    CHECK_EQ(call_biased(context, 2048, 4096), FA2_OK);
+    fa2_context_destroy(context);
+    context = create_with((fa2_config){.database = database.path,
+                                       .never_compile = 1,
+                                       .log = tuned_log_add,
+                                       .log_user = &log});
+    CHECK_EQ(call_biased(context, 4096, 4096), FA2_OK);
+    CHECK_EQ(call_biased(context, 2048, 4096), FA2_OK);
+    CHECK_EQ(fa2_forward(context, NULL, NULL, NULL), FA2_E_INVALID);
+    const int told = log.count;
+    for (int again = 0; again < 3; again++) {
+        (void)fa2i_alloc_fail_at(again == 0 ? 0 : LONG_MAX);
+        CHECK_EQ(call_biased(context, 4096, 4097), FA2_OK);
+        CHECK((fa2i_alloc_fail_at(0) == 0) == (again > 0)); /* who asks allocates */
+        CHECK_STR(last_function(), "fwd_sm90");
+        CHECK_STR(fa2_last_message(), "problem is NULL");
+        CHECK_EQ(log.count, told + 1);
+    }
+    CHECK_CONTAINS(log.text, "a bias without aligned neighbours is read number by number");
+    CHECK_CONTAINS(log.text, "the context's config forbids compiling");
+    CHECK_EQ(call_biased(context, 2048, 4097), FA2_OK); /* another shape of the class */
+    CHECK_STR(last_function(), "fwd_sm90");
+    CHECK_EQ(log.count, told + 1);
+    CHECK_EQ(fake.compile_count, 0);
+    fa2_context_destroy(context);
+    CHECK_EQ(fake_live(), 0);
+    tuned_end(&database);
+}
+
+/* What is for want of memory is asked again; an error of the other kernel's launch is the call's. */
+static void test_scattered_faults(void)
+{
+    fa2_context *context = create();
+    CHECK_EQ(call_biased(context, 4096, 4096), FA2_OK);
+    (void)fa2i_alloc_fail_at(1);
+    CHECK_EQ(call_biased(context, 4096, 4097), FA2_OK);
+    CHECK_STR(last_function(), "fwd_sm90");
+    CHECK_EQ(call_biased(context, 4096, 4097), FA2_OK);
+    CHECK_STR(last_function(), "fwd_sm80");
+    fake_trace_clear();
+    CHECK_EQ(call_biased(context, 4096, 4097), FA2_OK);
+    (void)fake_fail_driver(fake_traced("launch_kernel"), CUDA_ERROR_LAUNCH_FAILED);
+    CHECK_EQ(call_biased(context, 4096, 4097), FA2_E_CUDA);
+    CHECK_CONTAINS(fa2_last_message(), "cuLaunchKernel");
     fa2_context_destroy(context);
     CHECK_EQ(fake_live(), 0);
 }
@@ -172,6 +258,8 @@ int main(void)
 {
     test_one_after_the_other();
     test_scattered_bias();
+    test_scattered_without();
+    test_scattered_faults();
     test_workspace();
     test_lengths();
     return check_done();

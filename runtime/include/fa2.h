@@ -21,11 +21,13 @@
  *
  *     P = exp(S - LSE)                 delta[i] = sum over d of dO[i,d] O[i,d]
  *     dV = P^T dO                      dS = P * (dO V^T - delta)
+ *     dbias[b,h,i,j] = dS[i,j]                          with a bias whose gradient is wanted
  *     dS = dS * (1 - (S / softcap)^2)                   if scores are capped: S is what was capped
  *     dQ = softmax_scale * dS K        dK = softmax_scale * dS^T Q
  *
- * With dropout dV is of what is left of P, and dO V^T is dropped and divided alike. With sinks their LSE has the sink,
- * and dsink[h] = -sum over b, i of exp(sink[h] - LSE) * delta.
+ * A dbias that several b, h, i or j share is the sum over these. With dropout dV is of what is left of P, and dO V^T
+ * is dropped and divided alike. With sinks their LSE has the sink, and dsink[h] = -sum over b, i of
+ * exp(sink[h] - LSE) * delta.
  *
  * Shapes and layout. Q, O, dO and dQ are [batch, seq_q, heads_q, head_dim], K, V, dK and dV are
  * [batch, seq_k, heads_kv, head_dim], in any order of the first three dimensions: each has its own
@@ -42,7 +44,9 @@
  *
  * Errors. Every function that can fail returns a fa2_status; FA2_OK is 0. On an error the outputs
  * are untouched, nothing was launched, and fa2_last_message() says in a sentence what was wrong.
- * The library never prints, exits or aborts.
+ * But where a launch is several kernels, and it is a later one that fails with FA2_E_CUDA, those
+ * before it were launched, and write outputs and workspace. The library never prints, exits or
+ * aborts.
  *
  * Threads. One fa2_context may be used by several threads at once, except that
  * fa2_context_destroy must be the last call on it. The last message belongs to the thread.
@@ -222,7 +226,9 @@ typedef struct fa2_alibi {
  * keys. That of fp16, -65504, does beside others only: a row that has it for all keys attends nearly as with 0, as
  * scores so far from 0 are told apart to 1/100. With numbers of bf16 the softmax scale is rounded, by at most 2^-17 of
  * it. Of packed sequences, i and j count from where a sequence begins, and b is its number. Fastest where stride_key
- * is 1, the other strides are multiples of 8 and data is aligned to 8 elements or 16 bytes.
+ * is 1, the other strides are multiples of 8 and data is aligned to 8 elements or 16 bytes. A bias of fp16 or bf16
+ * without aligned pairs (stride_key is not 1, another stride is odd, or data not 4-byte aligned; strides whose extent
+ * is 1 do not count) may be served by another kernel than the one that was prepared and explained: fa2_prepare.
  */
 typedef struct fa2_bias_tensor {
     const void *data; /* aligned to an element */
@@ -232,10 +238,11 @@ typedef struct fa2_bias_tensor {
     int64_t stride_key;
 } fa2_bias_tensor;
 
-/* The gradient of a bias, on the device, in fp32: that of query i and key j of head h in batch b is added to what is at
- * b * stride_batch + h * stride_head + i * stride_query + j * stride_key, zeros before. Strides count elements, are not
- * negative, and are 0 where the bias is the same for all: so that is the sum over these, in any order. But for such
- * sums no two elements share memory. */
+/* The gradient of a bias, on the device, in fp32: that of query i and key j of head h in batch b is written to
+ * b * stride_batch + h * stride_head + i * stride_query + j * stride_key. What was there is lost: it is not added to.
+ * Strides count elements, are not negative, and are 0 where the bias is the same for all: what is written is the sum
+ * of dS, before the cap's factor, over all that have the place, in any order. But for such sums no two elements share
+ * memory. */
 typedef struct fa2_bias_gradient {
     float *data; /* 4-byte aligned */
     int64_t stride_batch;
@@ -307,9 +314,11 @@ typedef struct fa2_forward_args {
     /* problem.paged: device, [batch, seq_k / page, rounded up], its rows block_table_stride elements
      * apart. Key j of sequence b is row j % page of page block_table[b][j / page]; a number that is none of
      * 0 ... page_count - 1 counts as the last one. Behind a sequence's length the table is not read. With
-     * varlen, cu_seqlens_k says how many keys a sequence has, and nothing else. Of K and of V, the last page
-     * begins within 2^32 times what stride_batch and stride_seq are both multiples of, as it does wherever
-     * pages are apart by whole rows. */
+     * varlen, cu_seqlens_k says how many keys a sequence has, and nothing else. Of K and of V, rows lie at
+     * multiples of the greatest number that divides stride_batch and stride_seq (the other one where there is
+     * one page, or a page is one row): that is less than 2^31, 4 GiB, and the last row of the last page less
+     * than 2^32 times as far. So it is wherever rows are less than 4 GiB apart and pages by whole rows, for at
+     * most 2^32 rows in all. */
     const int32_t *block_table;
     int64_t block_table_stride;
     int32_t page_count; /* at least 1 */
@@ -334,9 +343,10 @@ typedef struct fa2_forward_args {
 } fa2_forward_args;
 
 /* A gradient whose data is NULL is not wanted; at least one is. Without dq neither its product nor its sums are
- * computed, and without dk and dv, where the kernel's dQ has blocks of its own (dq=apart), nothing of theirs. dk or
- * dv alone saves only what is written: kernels compute both, as one that asks while it runs has no registers left for
- * the answer, and kernels of their own would spare one product of five. */
+ * computed, and without dk and dv, where the kernel's dQ has blocks of its own (dq=apart), nothing of theirs, unless the
+ * gradient of the bias is wanted, which is computed with them. dk or dv alone saves only what is written: kernels
+ * compute both, as one that asks while it runs has no registers left for the answer, and kernels of their own would
+ * spare one product of five. */
 typedef struct fa2_backward_args {
     fa2_tensor q, k, v;    /* read, as forward had them */
     fa2_tensor o;          /* read, what forward gave */
@@ -417,6 +427,13 @@ FA2_API void fa2_context_destroy(fa2_context *context);
  * batch, seq_q or seq_k are other than in an earlier problem, and round up to the same. Later fa2_forward or
  * fa2_backward calls on the same problem only launch. Not inside stream capture.
  *
+ * But a kernel that reads by tensor maps, as those of SM 9.0 may, is left to another one by calls with strides that no
+ * map expresses, and by calls of fa2_forward with a bias of 16 bits without aligned pairs (fa2_bias_tensor), which
+ * it would read slowly. That one is chosen, and compiled if it must be, at the first such call for the problem; later
+ * ones only launch, too. Where it cannot be had, or not yet, as the stream is being captured, such strides fail
+ * the call (FA2_E_CAPTURE: make the call once before), and such a bias is read slowly by the kernel that was prepared;
+ * that it cannot be had is told through the log, and not asked again.
+ *
  * What is prepared by this function, by fa2_workspace_size or by fa2_explain stays so until the
  * context is destroyed, however many there are, in some 1100 bytes each. */
 FA2_API fa2_status fa2_prepare(fa2_context *context, const fa2_problem *problem);
@@ -494,8 +511,9 @@ typedef struct fa2_explanation {
     char runner_up[256]; /* that kernel; "": there is none */
 } fa2_explanation;
 
-/* Tell which kernel the problem gets and why. As fa2_prepare, so that it stays true. FA2_E_INVALID
- * when struct_bytes can be no program's. */
+/* Tell which kernel the problem gets and why. As fa2_prepare, so that it stays true; it says nothing of the kernel
+ * that serves in its place where strides are such, or a bias's (fa2_prepare). FA2_E_INVALID when struct_bytes can be no
+ * program's. */
 FA2_API fa2_status fa2_explain(fa2_context *context, const fa2_problem *problem,
                                fa2_explanation *ret_explanation);
 

@@ -148,8 +148,8 @@ static fa2_status locate_bias(const fa2_problem *p, const fa2_bias_tensor *bias,
     return locate_plane(p, &of, m);
 }
 
-/* Sums over dimensions are asked for by a stride of 0; two elements that meet otherwise are none. Usual strides nest,
- * which is seen at once; the search for others ends soon (ops/memory.c). */
+/* Sums over dimensions are asked for by a stride of 0; elements that meet otherwise are refused. Usual strides
+ * nest, which is seen at once; the search for others ends soon (ops/memory.c). */
 static fa2_status check_elements(const plane *of, const int32_t extents[4])
 {
     const int64_t *strides = of->strides;
@@ -194,7 +194,8 @@ fa2_status fa2i_bias_gradient_locate(const fa2_problem *p, const fa2_bias_gradie
 static bool are_side(const fa2_problem *p, const fa2_bias_tensor *bias, int neighbours)
 {
     const size_t align = (size_t)neighbours * bias_elem_bytes(p);
-    return bias->stride_key == 1 && (p->batch == 1 || bias->stride_batch % neighbours == 0) &&
+    return (p->seq_k == 1 || bias->stride_key == 1) &&
+           (p->batch == 1 || bias->stride_batch % neighbours == 0) &&
            (p->heads_q == 1 || bias->stride_head % neighbours == 0) &&
            (p->seq_q == 1 || bias->stride_query % neighbours == 0) &&
            (uintptr_t)bias->data % (align < 16 ? align : 16) == 0;

@@ -36,8 +36,8 @@ static fa2_status locate_table(const fa2_problem *p, const fa2i_feature_args *ar
                           FA2I_FIELD_paged, m);
 }
 
-/* From page to page and from row to row, counted in bytes that both are multiples of; whether 32 bits are enough to
- * count to the last row. The tensor's strides were checked. */
+/* From page to page and from row to row, counted in bytes that both are multiples of; whether 32 bits are enough for
+ * these and to count to the last row. The tensor's strides were checked. */
 static bool count_steps(const fa2_problem *p, const fa2_tensor *tensor, int32_t pages,
                         uint32_t ret_steps[3])
 {
@@ -65,11 +65,12 @@ static fa2_status check_steps(const fa2_problem *p, const char *name, const fa2_
     if (count_steps(p, tensor, pages, steps))
         return FA2_OK;
     return fa2i_fail(FA2_E_INVALID,
-                     "%s.stride_batch and %s.stride_seq are %lld and %lld: the last of %d pages "
-                     "begins behind 2^32 times what both are multiples of; make the stride of "
-                     "pages a multiple of that of rows",
+                     "%s.stride_batch and %s.stride_seq are %lld and %lld: what both are multiples "
+                     "of must be less than 2^31, and the last row of %d pages of %d less than 2^32 "
+                     "times that behind the first; make the stride of pages a multiple of that of "
+                     "rows",
                      name, name, (long long)tensor->stride_batch, (long long)tensor->stride_seq,
-                     (int)pages);
+                     (int)pages, (int)fa2i_forward_page(p));
 }
 
 static fa2_status locate_cache_rows(const fa2_problem *p, const fa2i_feature_args *args,

@@ -13,6 +13,9 @@ fa2_status fa2i_feature_check_given(const char *name, const void *data, int fiel
 fa2_status fa2i_feature_check_apart(const fa2i_memory *input, const fa2i_memory *const *outputs,
                                     int output_count);
 
+/* Whether what a call says of rows can be used: the arrays that its problem asks for are given, aligned, at strides
+ * within bounds, and share no byte with the outputs; counts and pages are within what kernels count. K and V were
+ * checked. What stands in the arrays is in device memory, and not looked at. FA2_E_INVALID, args untouched. */
 fa2_status fa2i_feature_rows_check(const fa2_problem *problem, const fa2i_feature_args *args,
                                    const fa2i_memory *const *outputs, int output_count);
 

@@ -166,8 +166,9 @@ int fa2i_forward_parts(const fa2_problem *problem, fa2_problem parts[2])
     const int32_t batch = problem->batch;
     parts[0] = *problem;
     if (!problem->varlen) {
+        const int64_t mean = (int64_t)problem->seq_k * ((int64_t)batch + 1) / 2 / batch;
         if (problem->seqused)
-            parts[0].seq_k = (int32_t)((int64_t)problem->seq_k * ((int64_t)batch + 1) / 2 / batch);
+            parts[0].seq_k = mean > 1 ? (int32_t)mean : 1;
         return 1;
     }
     for (int rank = 0; rank < 2 && rank < batch; rank++) {

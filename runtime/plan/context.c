@@ -9,6 +9,8 @@
  *   one plan.
  * - Plans are never taken away, so readers need no more than the table. That they do not pile up
  *   over the days of a server is the business of PLANS_KEPT: beyond it fa2_forward keeps none.
+ * - Calls that a plan's kernel cannot serve, or only slowly, for their strides, have plans of their own (unmapped).
+ *   Where none can be had for one that is served slowly, that is remembered (without), so that it costs no lock.
  * - With FA2_CAPTURE a launch counts itself in its plan; without, it looks at a pointer.
  * - With config.check_numbers a launch reads its numbers first; without, it looks at a flag.
  * - The device's context is entered around a launch, which costs one look at the current one
@@ -17,6 +19,7 @@
 #include "fa2.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 #include "runtime/base/alloc.h"
 #include "runtime/base/text.h"
@@ -37,6 +40,8 @@ static const int archs[] = {75, 80, 86, 87, 88, 89, 90, 100, 101, 103, 110, 120,
 struct fa2_context {
     fa2i_device device;         /* does not change once open */
     fa2i_plans plans, unmapped; /* unmapped: of calls that no tensor map expresses */
+    fa2i_plans without;         /* no kernels: problems for which a scattered call asked in vain for an
+                                 * unmapped one, and is not to ask again */
     pthread_mutex_t mutex;
     fa2i_planner planner;
     fa2i_capture *capture; /* NULL: calls are not counted */
@@ -103,6 +108,7 @@ fa2_status fa2_context_create(const fa2_config *config, fa2_context **ret_contex
     FA2_TRY(fa2i_planner_init(&context->planner, &context->device, config));
     FA2_TRY(fa2i_plans_init(&context->plans));
     FA2_TRY(fa2i_plans_init(&context->unmapped));
+    FA2_TRY(fa2i_plans_init(&context->without));
     FA2_TRY(fa2i_capture_open(&context->plans, &context->capture));
     *ret_context = context;
     context = NULL; /* ownership has moved to the caller */
@@ -119,6 +125,7 @@ void fa2_context_destroy(fa2_context *context)
         fa2i_planner_log(&context->planner, "%s", fa2_last_message());
     fa2i_plans_done(&context->plans);
     fa2i_plans_done(&context->unmapped);
+    fa2i_plans_done(&context->without);
     fa2i_planner_done(&context->planner);
     fa2i_device_close(&context->device);
     pthread_mutex_destroy(&context->mutex);
@@ -294,6 +301,19 @@ static void count_call(const fa2_context *context, const fa2i_plan *plan, bool u
         fa2i_plan_count(plan, 1);
 }
 
+/* plan: of calls without tensor maps. */
+static fa2_status launch_by(const fa2_context *context, const fa2i_plan *plan,
+                            const fa2_problem *problem, const void *args, CUstream stream)
+{
+    fa2_status st = FA2_OK;
+    FA2_TRY(fa2i_op_of(problem)->check_args(problem, args, &plan->grid)); /* its own workspace */
+    FA2_TRY(fa2i_device_enter(&context->device));
+    st = fa2i_launch(&context->device, &plan->slot->loaded, &plan->grid, problem, args, stream);
+    fa2i_device_leave(&context->device);
+done:
+    return st;
+}
+
 /* A call whose strides no tensor map expresses, by a kernel that reads none. */
 static fa2_status launch_unmapped(fa2_context *context, const fa2_problem *problem,
                                   const void *args, CUstream stream)
@@ -305,10 +325,7 @@ static fa2_status launch_unmapped(fa2_context *context, const fa2_problem *probl
         FA2_TRY(check_capture(context, problem, stream));
         FA2_TRY(make_plan(context, &context->unmapped, problem, &unkept, &plan));
     }
-    FA2_TRY(fa2i_op_of(problem)->check_args(problem, args, &plan->grid)); /* its own workspace */
-    FA2_TRY(fa2i_device_enter(&context->device));
-    st = fa2i_launch(&context->device, &plan->slot->loaded, &plan->grid, problem, args, stream);
-    fa2i_device_leave(&context->device);
+    FA2_TRY(launch_by(context, plan, problem, args, stream));
 done:
     return st;
 }
@@ -339,6 +356,42 @@ static bool is_scattered(const fa2i_plan *plan, const fa2_problem *problem, cons
     return mapped && op->is_scattered != NULL && op->is_scattered(problem, args);
 }
 
+/* Ask for an unmapped kernel, which can be done without: for good, but for want of memory, which may be there later.
+ * Where PLANS_KEPT problems do without, so do all others. */
+static fa2_status ask_unmapped(fa2_context *context, const fa2_problem *problem, fa2i_plan *unkept,
+                               const fa2i_plan **ret_plan)
+{
+    fa2_status st = FA2_OK;
+    const fa2i_plan none = {.problem = *problem}, *added;
+    pthread_mutex_lock(&context->mutex);
+    if (fa2i_plans_find(&context->without, problem) == NULL &&
+        fa2i_plans_count(&context->without) < PLANS_KEPT)
+        st = find_or_make(context, &context->unmapped, problem, unkept, ret_plan);
+    if (st != FA2_OK && st != FA2_E_MEMORY) {
+        fa2i_planner_do_without(&context->planner, problem);
+        (void)fa2i_plans_add(&context->without, &none, &added);
+    }
+    pthread_mutex_unlock(&context->mutex);
+    return st;
+}
+
+/* The plan for a scattered call; NULL: its own problem's is to serve it. That is no failure, and leaves no message. */
+static const fa2i_plan *find_unscattered(fa2_context *context, const fa2_problem *problem,
+                                         CUstream stream, fa2i_plan *unkept)
+{
+    const fa2i_plan *plan = fa2i_plans_find(&context->unmapped, problem);
+    if (plan != NULL || fa2i_plans_find(&context->without, problem) != NULL)
+        return plan;
+    char before[FA2I_MESSAGE_BYTES];
+    snprintf(before, sizeof before, "%s", fa2_last_message());
+    fa2_status st = check_capture(context, problem, stream);
+    if (st == FA2_OK)
+        st = ask_unmapped(context, problem, unkept, &plan);
+    if (st != FA2_OK)
+        (void)fa2i_fail(st, "%s", before);
+    return plan;
+}
+
 static fa2_status check_numbers(const fa2_context *context, const fa2_problem *problem,
                                 const void *args, CUstream stream)
 {
@@ -348,6 +401,17 @@ static fa2_status check_numbers(const fa2_context *context, const fa2_problem *p
     st = fa2i_check_numbers(&context->device, problem, args, stream);
     fa2i_device_leave(&context->device);
     return st;
+}
+
+/* A call whose arguments were checked. plan: its problem's. */
+static fa2_status launch_best(fa2_context *context, const fa2i_plan *plan,
+                              const fa2_problem *problem, const void *args, CUstream stream)
+{
+    fa2i_plan unkept;
+    const bool scattered = is_scattered(plan, problem, args);
+    const fa2i_plan *other = scattered ? find_unscattered(context, problem, stream, &unkept) : NULL;
+    return other != NULL ? launch_by(context, other, problem, args, stream)
+                         : launch_plan(context, plan, problem, args, stream, !scattered);
 }
 
 /* A call of any operation. op: whose arguments these are. */
@@ -370,9 +434,7 @@ static fa2_status launch(fa2_context *context, fa2_op op, const fa2_problem *pro
     FA2_TRY(fa2i_op_of(problem)->check_args(problem, args, &plan->grid));
     if (context->checks_numbers)
         FA2_TRY(check_numbers(context, problem, args, stream));
-    const bool tried = is_scattered(plan, problem, args);
-    if (!tried || launch_unmapped(context, problem, args, stream) != FA2_OK)
-        FA2_TRY(launch_plan(context, plan, problem, args, stream, !tried));
+    FA2_TRY(launch_best(context, plan, problem, args, stream));
     if (context->capture != NULL && st == FA2_OK)
         count_call(context, plan, plan == &unkept);
 done:

@@ -134,6 +134,18 @@ void fa2i_class_forget(fa2i_class *of)
     }
 }
 
+void fa2i_planner_do_without(fa2i_planner *planner, const fa2_problem *problem)
+{
+    fa2i_class *of = fa2i_planner_class(planner, problem);
+    if (of == NULL || of->told_without)
+        return;
+    of->told_without = true;
+    fa2i_planner_log(planner,
+                     "a bias without aligned neighbours is read number by number, as no other kernel can be "
+                     "had (not repeated for other shapes with %s): %s",
+                     of->key, fa2_last_message());
+}
+
 void fa2i_planner_state_done(fa2i_planner *planner)
 {
     while (planner->classes != NULL) {

@@ -41,6 +41,7 @@ typedef struct fa2i_class {
     fa2i_class_answer *answers; /* the newest first; owned */
     bool told_default;          /* the log knows that nothing is tuned for the class */
     bool told_unreadable;       /* and that the winners cannot be read */
+    bool told_without;          /* and that scattered biases are read slowly */
     struct fa2i_class *next;
 } fa2i_class;
 
@@ -120,6 +121,10 @@ void fa2i_planner_pass_over(const fa2i_planner *planner, fa2i_slot *slot, const 
 /* Tell the log, once in an outage, that the database cannot be read, for the reason in the last
  * message. */
 void fa2i_planner_unreadable(const fa2i_planner *planner, fa2i_class *of);
+
+/* Tell the log, once for a class, that a bias is read by a kernel that is slow at it (fa2i_op.is_scattered), for the
+ * reason in the last message. */
+void fa2i_planner_do_without(fa2i_planner *planner, const fa2_problem *problem);
 
 /* Send a sentence to the log, if there is one. */
 void fa2i_planner_log(const fa2i_planner *planner, const char *format, ...) FA2I_PRINTF(2, 3);
