@@ -147,6 +147,32 @@ static void test_many_problems(fa2i_generator *generator)
     fa2i_shapes_done(&shapes);
 }
 
+/* Features that take too many registers together have kernels all the same: those that spill. */
+static void test_crowded(fa2i_generator *generator)
+{
+    static const char *const features[] = {"seqused=1,page=16",
+                                           "alibi=1,seqused=1",
+                                           "alibi=1,cache_rows=1",
+                                           "bias=fp32,seqused=1",
+                                           "bias=bool,cache_rows=1",
+                                           "alibi=1,varlen=1,Tq=900,Tk=900",
+                                           "bias=fp16,varlen=1,Tq=900,Tk=900"};
+    fa2i_card card = {0};
+    CHECK_EQ(fa2i_generator_card(generator, 75, &card), FA2_OK);
+    for (size_t i = 0; i < sizeof features / sizeof *features; i++) {
+        char text[96];
+        fa2i_shapes shapes = {0};
+        fa2i_variant *list = NULL;
+        size_t count = 0;
+        snprintf(text, sizeof text, "B=4,Hq=2,Sq=400,D=256,%s", features[i]);
+        CHECK_EQ(fa2i_shapes_add_text(&shapes, text), FA2_OK);
+        CHECK_EQ(fa2i_generator_candidates(generator, shapes.items, &card, &list, &count), FA2_OK);
+        CHECK(count > 8);
+        fa2i_free(list);
+        fa2i_shapes_done(&shapes);
+    }
+}
+
 int main(void)
 {
     fa2i_generator *generator = open_generator();
@@ -154,6 +180,7 @@ int main(void)
     test_text_index_memory();
     test_many_problems(generator);
     test_one_problem(generator);
+    test_crowded(generator);
     fa2i_generator_destroy(generator);
     return check_done();
 }

@@ -15,7 +15,8 @@
  * the sum of the softmax, and so in LSE, and adds nothing to O. A row that sees no key has LSE = sink[h].
  *
  * after Dao, "FlashAttention-2" (2023): tiled, online softmax, S never in memory. Products are
- * fp16 or bf16 with fp32 accumulation; P is rounded to the input type before the second product.
+ * fp16 or bf16 with fp32 accumulation; P is rounded to the input type before the second product; tanh is the
+ * hardware's, right to 2^-11 of itself (PTX ISA, tanh.approx).
  * And backward, from what forward gave and dO, the gradient of a loss for O: its gradients for Q, K
  * and V, the last two summed over the query heads h of kv:
  *
