@@ -79,9 +79,10 @@ end
 
 -- What templates see: whether kernels have parameters of features (templates/features/params.def); whether
 -- terms are added to scores, whether scores begin as these, whether warps skip tiles by what these say;
--- the type of a bias, whether it is numbers, what a row's maximum begins with therefore, and whether its gradient is
--- wanted; which keys of a tile a lane has: whether eight neighbours of 32, and the key of column tile n, counted from
--- the lane's first one; what O (forward) or dV (backward) is multiplied by behind dropout.
+-- the type of a bias, whether it is numbers, what a row's maximum begins with therefore, whether behind a tile one may
+-- still say that no key was seen, and whether the bias' gradient is wanted; which keys of a tile a lane has: whether
+-- eight neighbours of 32, and the key of column tile n, counted from the lane's first one; what O (forward) or dV
+-- (backward) is multiplied by behind dropout.
 function M.names(v, op)
    local kept = op == "backward" and "1.0f" or ""
    if v.dropout == 1 then
@@ -98,6 +99,7 @@ function M.names(v, op)
       numbers = numbers,
       least = numbers and "least" or "minus_infinity()", takes_least = numbers and ", float least" or "",
       gives_least = numbers and ", kLeastScore * p.features.inverse_scale" or "",
+      unseen = numbers and "false" or bias_type == "bool" and "true" or "kMasked",
       dbias = has_gradient,
       wide = wide,
       lane_keys = wide and 8 or 2,

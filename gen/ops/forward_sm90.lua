@@ -285,8 +285,7 @@ local function add_bias_names(names, v)
    names.bias_element = v.bias == "bf16" and "bf16" or "f16"
    names.side_stages = side_stages(v)
    names.q_readers = names.bias_staged and v.persistent == 2 and 5 or 4 -- warps: with the one that loads beside
-   -- Whether a row may have seen no key, and has a maximum that says so; a bias, too, may hide keys.
-   names.hides = names.begun and "false" or v.bias ~= "none" and "true" or "decltype(masked)::value"
+   names.unseen = v.bias == "none" and "decltype(masked)::value" or names.unseen
 end
 
 local function add_dropout_names(names, v)
