@@ -245,7 +245,11 @@ static void test_wrong_text(void)
 static void test_words_of_keys(void)
 {
     check_text_refused("Hq=8,Sq=512,D=64,Dv=64", "Dv is 64, which is D; it must be 0 then");
-    check_text_refused("Hq=8,Sq=512,D=64,window=chunk,Wl=0", "Wl is 0; it must be at least 1 where window is 3");
+    check_text_refused("Hq=8,Sq=512,D=64,window=chunk,Wl=0", "Wl is 0; it must be at least 1 where window is chunk");
+    check_text_refused("Hq=8,Sq=512,D=64,window=chunk,Wl=4,Wr=3", "Wr is 3; it must be -1 where window is chunk");
+    check_text_refused("Hq=8,Sq=512,D=64,window=prefix", "window is prefix; causal must be 1 with it");
+    check_text_refused("Hq=8,Sq=512,D=64,rotary=halves,append=0",
+                       "rotary is halves; it must be none where append is 0");
     check_text_refused("Hq=8,Sq=seq_q,D=64", "Sq is \"seq_q\"; it must be a whole number");
     check_text_refused("Hq=8,Sq=512,D=64,B=65536,varlen=1,Sk=16384",
                        "Tk is 0, which means B times Sk: 1073741824; it must be at most 536870912");
