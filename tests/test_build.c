@@ -2,8 +2,10 @@
  * Building without a GPU, against an NVRTC of the test's own: what is compiled, what is reused,
  * which kernel wins, and what happens when all spill, nothing compiles, or somebody presses Ctrl-C.
  */
+#include <limits.h>
 #include <stdlib.h>
 #include <unistd.h>
+#include "cache/internal.h"
 #include "check.h"
 #include "fake_cuda.h"
 #include "runtime/base/alloc.h"
@@ -19,21 +21,24 @@ typedef struct setup {
     fa2i_shapes shapes;
     fa2i_card card;
     volatile sig_atomic_t stop;
-    long spill_first; /* compilations that spill, from the first on */
-    long stop_after;  /* compilations until the stop flag is set; 0: never */
+    fa2i_outcome expected; /* of winners' kernels */
+    long spill_first;      /* compilations that spill, from the first on */
+    long spill_less;       /* the one that spills less than the others; 0: none */
+    long stop_after;       /* compilations until the stop flag is set; 0: never */
 } setup;
 
 static void on_compile(fake_compilation *compilation, void *user)
 {
     setup *s = user;
-    compilation->spill_stores = fake.compile_count <= s->spill_first ? 8 : 0;
+    if (fake.compile_count <= s->spill_first)
+        compilation->spill_stores = fake.compile_count == s->spill_less ? 4 : 8;
     if (s->stop_after > 0 && fake.compile_count >= s->stop_after)
         s->stop = 1;
 }
 
 static void begin(setup *s, int arch)
 {
-    *s = (setup){.folder = "/tmp/fa2_test_build_XXXXXX"};
+    *s = (setup){.folder = "/tmp/fa2_test_build_XXXXXX", .expected = FA2I_OUTCOME_OK};
     CHECK(mkdtemp(s->folder) != NULL);
     snprintf(s->path, sizeof s->path, "%s/fa2.db", s->folder);
     fake_install();
@@ -105,8 +110,9 @@ static void check_winner(setup *s, const fa2i_built *built)
                                    &kernel),
              FA2_OK);
     CHECK_STR(kernel.variant.text, built->variant);
-    CHECK_EQ(kernel.outcome, FA2I_OUTCOME_OK);
+    CHECK_EQ(kernel.outcome, s->expected);
     CHECK_EQ(kernel.registers, built->registers);
+    CHECK_EQ(kernel.spill_bytes, built->spill_bytes);
     CHECK_EQ(fa2i_generator_cost(s->generator, built->variant, &built->problem, &s->card,
                                  built->registers, &us),
              FA2_OK);
@@ -201,6 +207,7 @@ static void test_cheapest_wins(void)
     end(&s);
 }
 
+/* What spills wins nothing while there is something else to try. */
 static void test_spills(void)
 {
     setup s;
@@ -215,16 +222,45 @@ static void test_spills(void)
     check_winner(&s, &result.winners[0]);
     fa2i_build_result_done(&result);
     end(&s);
+}
 
+/* Where all spill, the one that spills least wins. Returns how many were compiled for that. */
+static size_t build_spilling(setup *s, fa2i_built *ret_winner)
+{
+    fa2i_build_result result = {0};
+    CHECK_EQ(build(s, &result), FA2_OK);
+    CHECK_EQ(result.spilled, result.compiled + result.reused);
+    CHECK_EQ(result.without, 0);
+    CHECK_EQ(result.winner_count, 1);
+    *ret_winner = (fa2i_built){.registers = 0};
+    if (result.winner_count == 1) {
+        *ret_winner = result.winners[0];
+        check_winner(s, ret_winner);
+        CHECK_EQ(ret_winner->spill_bytes, 4);
+    }
+    fa2i_build_result_done(&result);
+    return result.compiled;
+}
+
+/* Its code is there also after a run that finds all of them in the database, or all but that code. */
+static void test_all_spill(void)
+{
+    setup s;
+    fa2i_built first, again;
     begin(&s, 86);
     add(&s, "Hq=8,Sq=512,D=64");
-    s.spill_first = 1000000;
-    CHECK_EQ(build(&s, &result), FA2_OK);
-    CHECK(result.compiled > 2 * ROUND);
-    CHECK_EQ(result.spilled, result.compiled);
-    CHECK_EQ(result.winner_count, 0);
-    CHECK_EQ(result.without, 1);
-    fa2i_build_result_done(&result);
+    s.expected = FA2I_OUTCOME_SPILLED;
+    s.spill_first = LONG_MAX;
+    s.spill_less = ROUND + 3;
+    CHECK(build_spilling(&s, &first) > 2 * ROUND);
+    CHECK_EQ(build_spilling(&s, &again), 0);
+    CHECK_STR(again.variant, first.variant);
+    CHECK_EQ(fa2i_sql_script(s.cache, "DELETE FROM image WHERE kernel IN "
+                                      "(SELECT kernel FROM winner)"),
+             FA2_OK);
+    s.spill_less = fake.compile_count + 1;
+    CHECK_EQ(build_spilling(&s, &again), 1);
+    CHECK_STR(again.variant, first.variant);
     end(&s);
 }
 
@@ -320,6 +356,7 @@ int main(void)
     test_classes();
     test_cheapest_wins();
     test_spills();
+    test_all_spill();
     test_compile_errors();
     test_unserved();
     test_ptx();

@@ -49,7 +49,7 @@ static const struct bad {
     {"\"batch\":2", "\"batch\":2147483648", "3", "'batch'"},
     {"\"softcap\":0", "\"softcap\":2", "3", "softcap is 2"},
     {"\"softcap\":0", "\"softcup\":0", "3", "the member 'softcup'"},
-    {"\"window_left\":0", "\"window_left\":7", "3", "must be 0 where window is 0"},
+    {"\"window_left\":0", "\"window_left\":7", "3", "must be 0 where window is none"},
     {",\"heads_q\":8", "", "3", "'heads_q'"},
     {"\"type\":\"session\",\"id\":1,\"device\":1", "\"type\":\"session\",\"id\":1,\"device\":9",
      "5", "no device with the id 9"},

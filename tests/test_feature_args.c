@@ -159,7 +159,10 @@ static void test_rotary(void)
     with.append = 0;
     with.rotary_dim = 32;
     CHECK_EQ(fa2i_problem_check(&with), FA2_E_INVALID);
-    CHECK_CONTAINS(fa2_last_message(), "rotary is 2; it must be 0 where append is 0");
+    CHECK_CONTAINS(fa2_last_message(), "rotary is interleaved; it must be none where append is 0");
+    with.rotary = (fa2_rotary)9;
+    CHECK_EQ(fa2i_problem_check(&with), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "rotary is 9; it must be none where append is 0");
 }
 
 /* Packed sequences: tensors of as many rows as the totals say, and bounds. */

@@ -245,7 +245,11 @@ static void test_wrong_text(void)
 static void test_words_of_keys(void)
 {
     check_text_refused("Hq=8,Sq=512,D=64,Dv=64", "Dv is 64, which is D; it must be 0 then");
-    check_text_refused("Hq=8,Sq=512,D=64,window=chunk,Wl=0", "Wl is 0; it must be at least 1 where window is 3");
+    check_text_refused("Hq=8,Sq=512,D=64,window=chunk,Wl=0", "Wl is 0; it must be at least 1 where window is chunk");
+    check_text_refused("Hq=8,Sq=512,D=64,window=chunk,Wl=4,Wr=3", "Wr is 3; it must be -1 where window is chunk");
+    check_text_refused("Hq=8,Sq=512,D=64,window=prefix", "window is prefix; causal must be 1 with it");
+    check_text_refused("Hq=8,Sq=512,D=64,rotary=halves,append=0",
+                       "rotary is halves; it must be none where append is 0");
     check_text_refused("Hq=8,Sq=seq_q,D=64", "Sq is \"seq_q\"; it must be a whole number");
     check_text_refused("Hq=8,Sq=512,D=64,B=65536,varlen=1,Sk=16384",
                        "Tk is 0, which means B times Sk: 1073741824; it must be at most 536870912");
@@ -283,6 +287,20 @@ static void test_window_names(void)
                                "1,8,8,512,512,64,fp16,0,chunk,9\n";
     CHECK_EQ(add_csv_bytes(&shapes, text, sizeof text - 1), FA2_OK);
     CHECK_EQ(shapes.count, 4);
+    fa2i_shapes_done(&shapes);
+}
+
+/* Of all columns, or as many as can be: at most 256, in sixteens. */
+static void test_rotated_columns(void)
+{
+    fa2i_shapes shapes = {0};
+    CHECK_EQ(fa2i_shapes_add_text(&shapes, "Hq=8,Sq=1,Sk=512,D=128,rotary=halves"), FA2_OK);
+    CHECK_EQ(fa2i_shapes_add_text(&shapes, "Hq=8,Sq=1,Sk=512,D=512,rotary=halves"), FA2_OK);
+    CHECK_EQ(fa2i_shapes_add_text(&shapes, "Hq=8,Sq=1,Sk=512,D=72,rotary=halves"), FA2_OK);
+    check_shape(&shapes, 0, "B=1 Hq=8 Hkv=8 Sq=1 Sk=512 D=128 dtype=fp16 causal=0 append=1 rotary=halves rotary_dim=128");
+    check_shape(&shapes, 1, "B=1 Hq=8 Hkv=8 Sq=1 Sk=512 D=512 dtype=fp16 causal=0 append=1 rotary=halves rotary_dim=256");
+    check_shape(&shapes, 2, "B=1 Hq=8 Hkv=8 Sq=1 Sk=512 D=72 dtype=fp16 causal=0 append=1 rotary=halves rotary_dim=64");
+    check_text_refused("Hq=8,Sq=512,D=8,rotary=halves", "rotary_dim is 16; it must be at most D (8)");
     fa2i_shapes_done(&shapes);
 }
 
@@ -436,6 +454,7 @@ int main(void)
     test_wrong_text();
     test_words_of_keys();
     test_window_names();
+    test_rotated_columns();
     test_too_many_blocks();
     test_many_rows();
     test_calls();

@@ -64,7 +64,8 @@ static fa2_context *create(void)
     return create_with((fa2_config){.database = ""});
 }
 
-/* Strides that no tensor map expresses: a kernel that reads none serves the call, and the next one. */
+/* Strides that no tensor map expresses: a kernel that reads none serves the call, and the next one. That is no
+ * failure of the call, so the message before stays. */
 static void test_one_after_the_other(void)
 {
     const fa2_problem problem = tuned_problem(4, 4096);
@@ -81,6 +82,8 @@ static void test_one_after_the_other(void)
     args.k.stride_batch = INT64_C(1) << 39; /* elements */
     for (int call = 2; call < 4; call++) {
         CHECK_EQ(fa2_forward(context, &problem, &args, NULL), FA2_OK);
+        CHECK_STR(fa2_last_message(), call == 2 ? "" : "problem is NULL");
+        CHECK_EQ(fa2_forward(context, NULL, NULL, NULL), FA2_E_INVALID);
         CHECK_STR(fake.launches[call].function, "fwd_sm80");
         CHECK_EQ(fake.launches[call].params.k_stride[0], args.k.stride_batch);
         CHECK_EQ(fake.compile_count, compiled + 1);

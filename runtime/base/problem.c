@@ -106,6 +106,17 @@ void fa2i_field_set(fa2_problem *problem, int field, int32_t value)
     memcpy((char *)problem + fa2i_fields[field].offset, &value, sizeof value);
 }
 
+int32_t fa2i_field_missing_value(const fa2_problem *problem, int field)
+{
+    const fa2i_field *f = &fa2i_fields[field];
+    assert(f->missing != FA2I_MISSING_REQUIRED);
+    if (f->missing == FA2I_MISSING_MEANS)
+        return f->missing_value;
+    const int32_t other = fa2i_field_get(problem, f->missing_value);
+    const int32_t most = other < f->most ? other : f->most;
+    return most > f->least ? most / f->step * f->step : f->least;
+}
+
 const char *fa2i_field_word(int field, int32_t value)
 {
     const fa2i_field *f = &fa2i_fields[field];

@@ -31,7 +31,7 @@ typedef enum fa2i_field_type {
 typedef enum fa2i_field_missing {
     FA2I_MISSING_REQUIRED,
     FA2I_MISSING_MEANS,  /* the value */
-    FA2I_MISSING_SAME_AS /* the value is another field's index */
+    FA2I_MISSING_SAME_AS /* the value is another field's index: that one's value, as far as this one goes */
 } fa2i_field_missing;
 
 typedef enum fa2i_field_distance {
@@ -70,6 +70,9 @@ extern const fa2i_field fa2i_fields[FA2I_FIELD_COUNT];
 
 int32_t fa2i_field_get(const fa2_problem *problem, int field);
 void fa2i_field_set(fa2_problem *problem, int field, int32_t value);
+
+/* What it means that a text does not give a field; not of one that is required. Those before it have their values. */
+int32_t fa2i_field_missing_value(const fa2_problem *problem, int field);
 
 /* The word for a value of an enumeration, which is in its limits; NULL where values are numbers. */
 const char *fa2i_field_word(int field, int32_t value);

@@ -63,6 +63,29 @@ fa2_status fa2i_field_check(int field, int32_t value)
     return FA2_OK;
 }
 
+enum { VALUE_CHARS = 16 };
+
+/* A value as people give it: by its name, if it has one. */
+static const char *value_text(int field, int32_t value, char out[VALUE_CHARS])
+{
+    const fa2i_field *f = &fa2i_fields[field];
+    if (fa2i_field_is_named(field) && value >= f->least && value <= f->most)
+        return fa2i_field_name(field, value);
+    snprintf(out, VALUE_CHARS, "%d", (int)value);
+    return out;
+}
+
+/* problem: does not ask for the field by the one that gives it its meaning. */
+static fa2_status refuse_unasked(const fa2_problem *problem, int field)
+{
+    const fa2i_field *f = &fa2i_fields[field];
+    char value[VALUE_CHARS], none[VALUE_CHARS], unasked[VALUE_CHARS];
+    return fa2i_fail(FA2_E_INVALID, "%s is %s; it must be %s where %s is %s", f->name,
+                     value_text(field, fa2i_field_get(problem, field), value),
+                     value_text(field, 0, none), fa2i_fields[f->needs].name,
+                     value_text(f->needs, 0, unasked));
+}
+
 /* What does for an operation that has not the field. */
 static const char *instead_of(int field)
 {
@@ -73,16 +96,15 @@ fa2_status fa2i_field_check_of(const fa2_problem *problem, int field)
 {
     const fa2i_field *f = &fa2i_fields[field];
     const int32_t value = fa2i_field_get(problem, field);
+    char text[VALUE_CHARS];
     if (f->needs >= 0 && fa2i_field_get(problem, f->needs) == 0)
-        return value == 0 ? FA2_OK
-                          : fa2i_fail(FA2_E_INVALID, "%s is %d; it must be 0 where %s is 0",
-                                      f->name, (int)value, fa2i_fields[f->needs].name);
+        return value == 0 ? FA2_OK : refuse_unasked(problem, field);
     if ((f->ops >> (int)problem->op & 1u) == 0)
-        return value == 0
-                   ? FA2_OK
-                   : fa2i_fail(FA2_E_UNSUPPORTED, "%s is %d; the operation %s has no %s%s", f->name,
-                               (int)value, fa2i_field_word(FA2I_FIELD_op, (int32_t)problem->op),
-                               f->name, instead_of(field));
+        return value == 0 ? FA2_OK
+                          : fa2i_fail(FA2_E_UNSUPPORTED, "%s is %s; the operation %s has no %s%s",
+                                      f->name, value_text(field, value, text),
+                                      fa2i_field_word(FA2I_FIELD_op, (int32_t)problem->op), f->name,
+                                      instead_of(field));
     return fa2i_field_check(field, value);
 }
 
@@ -128,21 +150,21 @@ static fa2_status check_columns(const fa2_problem *problem, int *field)
 static fa2_status check_window(const fa2_problem *p, int *field)
 {
     const int32_t least = p->window == FA2_WINDOW_CHUNK;
+    const char *name = fa2i_field_name(FA2I_FIELD_window, p->window);
     *field = FA2I_FIELD_window;
     if (p->window <= FA2_WINDOW_SLIDING)
         return FA2_OK;
     if (p->window == FA2_WINDOW_PREFIX && !p->causal)
-        return fa2i_fail(FA2_E_INVALID, "window is %d, a prefix; causal must be 1 with it",
-                         (int)p->window);
+        return fa2i_fail(FA2_E_INVALID, "window is %s; causal must be 1 with it", name);
     *field = FA2I_FIELD_window_left;
     if (p->window_left < least)
         return fa2i_fail(FA2_E_INVALID,
-                         "window_left is %d; it must be at least %d where window is %d",
-                         (int)p->window_left, (int)least, (int)p->window);
+                         "window_left is %d; it must be at least %d where window is %s",
+                         (int)p->window_left, (int)least, name);
     *field = FA2I_FIELD_window_right;
     if (p->window_right != -1)
-        return fa2i_fail(FA2_E_INVALID, "window_right is %d; it must be -1 where window is %d",
-                         (int)p->window_right, (int)p->window);
+        return fa2i_fail(FA2_E_INVALID, "window_right is %d; it must be -1 where window is %s",
+                         (int)p->window_right, name);
     return FA2_OK;
 }
 

@@ -22,6 +22,9 @@
 /* Set this thread's message and return status. status must not be FA2_OK. */
 fa2_status fa2i_fail(fa2_status status, const char *format, ...) FA2I_PRINTF(2, 3);
 
+/* Of a failure that another way made good, and was the last: put the message back that was there before. */
+void fa2i_unfail(void);
+
 /* Put text (printf-style) and ": " before the message that is set, and return status. */
 fa2_status fa2i_fail_prefix(fa2_status status, const char *format, ...) FA2I_PRINTF(2, 3);
 

@@ -330,7 +330,7 @@ done:
     return st;
 }
 
-/* A call by its plan's kernel; else, if it may, by one that reads no maps. */
+/* A call by its plan's kernel; else, if it may, by one that reads no maps. That is no failure, and leaves no message. */
 static fa2_status launch_plan(fa2_context *context, const fa2i_plan *plan,
                               const fa2_problem *problem, const void *args, CUstream stream,
                               bool may_unmap)
@@ -340,9 +340,10 @@ static fa2_status launch_plan(fa2_context *context, const fa2i_plan *plan,
         return st;
     st = fa2i_launch(&context->device, &plan->slot->loaded, &plan->grid, problem, args, stream);
     fa2i_device_leave(&context->device);
-    if (may_unmap && st == FA2_E_UNSUPPORTED && plan->slot->loaded.variant.recipe.map_count > 0)
-        st = launch_unmapped(context, problem, args, stream);
-    return st;
+    if (!may_unmap || st != FA2_E_UNSUPPORTED || plan->slot->loaded.variant.recipe.map_count == 0)
+        return st;
+    fa2i_unfail(); /* the map's message */
+    return launch_unmapped(context, problem, args, stream);
 }
 
 /* Whether a plan's kernel serves a call, but slowly. */

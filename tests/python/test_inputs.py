@@ -290,6 +290,8 @@ class Refusals(unittest.TestCase):
                              ({"heads_q": 2, "seq_q": 4, "head_dim": 16, "dtype": "fp8"},
                               "^dtype is 'fp8'; it must be one of fp16, bf16$"),
                              ({"op": "sideways"}, "^op is 'sideways'; it must be one of forward, backward$"),
+                             ({"heads_q": 2, "seq_q": 4, "head_dim": 8, "append": 1, "rotary": "halves"},
+                              "^rotary_dim is 16; it must be at most head_dim .8.$"),
                              ({"batch": "2"}, "^batch is '2'; it must be a whole number$"),
                              ({"window": "wide"}, "^window is 'wide'; it must be one of 0 .none., 1 .sliding., ")):
             with self.assertRaisesRegex(ValueError, text):

@@ -162,17 +162,19 @@ static fa2_status print_summary(const session *s)
 
 static fa2_status print_winners(const fa2i_build_result *result)
 {
-    static const char *const titles[] = {"problem", "model us", "regs", "variant"};
+    static const char *const titles[] = {"problem", "model us", "regs", "spill B", "variant"};
     fa2i_table table;
-    fa2i_table_init(&table, "lrrl", titles);
+    fa2i_table_init(&table, "lrrrl", titles);
     for (size_t i = 0; i < result->winner_count; i++) {
         const fa2i_built *built = &result->winners[i];
-        char shape[FA2I_PROBLEM_CHARS], us[32], registers[16], variant[FA2I_VARIANT_CHARS];
+        char shape[FA2I_PROBLEM_CHARS], us[32], registers[16], spills[16];
+        char variant[FA2I_VARIANT_CHARS];
         fa2i_problem_format(&built->problem, shape, sizeof shape);
         snprintf(us, sizeof us, FA2I_US, built->model_us);
         snprintf(registers, sizeof registers, "%d", built->registers);
+        snprintf(spills, sizeof spills, "%d", built->spill_bytes);
         fa2i_variant_brief(built->variant, variant, sizeof variant);
-        fa2i_table_add(&table, (const char *[]){shape, us, registers, variant});
+        fa2i_table_add(&table, (const char *[]){shape, us, registers, spills, variant});
     }
     printf("\nsm_%d, winners by the cost model\n", result->card.arch);
     const fa2_status st = fa2i_table_print(&table, stdout);
@@ -205,7 +207,8 @@ static void print_winner_json(const fa2i_built *built)
     fa2i_json_string(stdout, shape);
     fputs(",\"variant\":", stdout);
     fa2i_json_string(stdout, built->variant);
-    printf(",\"registers\":%d,\"model_us\":%.3f}", built->registers, built->model_us);
+    printf(",\"registers\":%d,\"spill_bytes\":%d,\"model_us\":%.3f}", built->registers,
+           built->spill_bytes, built->model_us);
 }
 
 static void print_json(const session *s)
@@ -249,8 +252,7 @@ static int exit_status(const session *s)
         return FA2I_EXIT_INTERRUPTED;
     }
     if (without > 0) {
-        fprintf(stderr,
-                "fa2-tune: %zu problem(s) without a winner: every variant failed or spilled\n",
+        fprintf(stderr, "fa2-tune: %zu problem(s) without a winner: no variant compiles\n",
                 without);
         return FA2I_EXIT_FAILED;
     }

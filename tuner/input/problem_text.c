@@ -126,16 +126,9 @@ static fa2_status fill(fa2_problem *problem, int field)
     const fa2i_field *f = &fa2i_fields[field];
     if (f->needs >= 0 && fa2i_field_get(problem, f->needs) == 0)
         return FA2_OK; /* it has no meaning, and is 0 */
-    switch (f->missing) {
-    case FA2I_MISSING_REQUIRED:
+    if (f->missing == FA2I_MISSING_REQUIRED)
         return is_missing(field);
-    case FA2I_MISSING_MEANS:
-        fa2i_field_set(problem, field, f->missing_value);
-        break;
-    case FA2I_MISSING_SAME_AS:
-        fa2i_field_set(problem, field, fa2i_field_get(problem, f->missing_value));
-        break;
-    }
+    fa2i_field_set(problem, field, fa2i_field_missing_value(problem, field));
     return FA2_OK;
 }
 

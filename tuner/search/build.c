@@ -2,10 +2,11 @@
  * How: the problems of one class form a group, for they can share kernels. A group's candidates are
  * those of all its problems, best rank first, so that each problem's own favourites come early. They
  * are tried in rounds of ROUND_SIZE, all groups together to keep every processor busy; a group takes
- * part in another round only while nothing it tried is usable.
+ * part in another round only while nothing it tried compiles without spills.
  *
  * - The first `tried` candidates of a group are compiled or taken from the database.
- * - Usable is a kernel that compiles without spills; only such a one can win.
+ * - Where winners are chosen, a group whose candidates all spill was tried to its end: one that spills
+ *   is better than none.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,8 +26,9 @@ typedef struct candidate {
     size_t rank;  /* its best place in the cost model's order, over the group's problems */
     size_t order; /* among equal ranks: first come */
     fa2i_key key;
-    bool usable;   /* known to compile without spills */
-    int registers; /* per thread, as compiled */
+    bool compiles;              /* as far as it was tried */
+    int registers, spill_bytes; /* per thread, as compiled */
+    int spills;                 /* fa2i_kernel_spills */
 } candidate;
 
 typedef struct group {
@@ -163,19 +165,21 @@ static fa2_status make_groups(work *w)
 
 static void record_outcome(work *w, candidate *c, const fa2i_kernel *kernel)
 {
-    c->usable = kernel->outcome == FA2I_OUTCOME_OK;
+    c->compiles = kernel->outcome != FA2I_OUTCOME_COMPILE_ERROR;
     c->registers = kernel->registers;
+    c->spill_bytes = kernel->spill_bytes;
+    c->spills = fa2i_kernel_spills(kernel);
     w->result.spilled += kernel->outcome == FA2I_OUTCOME_SPILLED;
     w->result.failed += kernel->outcome == FA2I_OUTCOME_COMPILE_ERROR;
 }
 
-/* A usable kernel is reused only with its image: a winner without one is worth nothing. */
+/* What compiles is reused only with its image: a winner without one is worth nothing. */
 static fa2_status find_stored(work *w, candidate *c, bool *ret_found)
 {
     fa2i_kernel kernel = {0};
     fa2_status st =
         fa2i_cache_get_kernel(w->build->cache, &c->key, c->variant.recipe.abi, false, &kernel);
-    if (st == FA2_OK && kernel.outcome == FA2I_OUTCOME_OK) {
+    if (st == FA2_OK && kernel.outcome != FA2I_OUTCOME_COMPILE_ERROR) {
         fa2i_kernel_done(&kernel);
         st = fa2i_cache_get_kernel(w->build->cache, &c->key, c->variant.recipe.abi, true, &kernel);
     }
@@ -223,21 +227,21 @@ done:
     return st;
 }
 
-static bool has_usable(const group *g)
+static bool has_unspilled(const group *g)
 {
     for (size_t i = 0; i < g->tried; i++) {
-        if (g->candidates[i].usable)
+        if (g->candidates[i].compiles && g->candidates[i].spills == 0)
             return true;
     }
     return false;
 }
 
-/* Jobs for every group that has nothing usable yet. */
+/* Jobs for every group that has nothing without spills yet. */
 static fa2_status plan_round(work *w)
 {
     for (size_t i = 0; i < w->group_count; i++) {
         group *g = &w->groups[i];
-        if (has_usable(g))
+        if (has_unspilled(g))
             continue;
         for (size_t tries = 0; tries < ROUND_SIZE && g->tried < g->count; tries++) {
             const fa2_status st = try_candidate(w, &g->candidates[g->tried]);
@@ -272,7 +276,7 @@ static bool stopped(const work *w)
 static bool wants_round(const work *w)
 {
     for (size_t i = 0; i < w->group_count; i++) {
-        if (!has_usable(&w->groups[i]) && w->groups[i].tried < w->groups[i].count)
+        if (!has_unspilled(&w->groups[i]) && w->groups[i].tried < w->groups[i].count)
             return true;
     }
     return false;
@@ -299,7 +303,8 @@ static fa2_status compile_rounds(work *w)
 
 /* ---- winners ---- */
 
-/* The usable candidate that the cost model likes best for this problem; NULL: none is usable. */
+/* The candidate that spills least, as a call without a tuned kernel takes it (runtime/plan/choose.h); of several
+ * that spill alike, mostly nothing, the one that the cost model likes best for this problem. NULL: none compiles. */
 static fa2_status rank_candidates(const work *w, const group *g, const fa2_problem *problem,
                                   const candidate **ret_best, double *ret_us)
 {
@@ -307,13 +312,13 @@ static fa2_status rank_candidates(const work *w, const group *g, const fa2_probl
     for (size_t i = 0; i < g->tried; i++) {
         const candidate *c = &g->candidates[i];
         double us = 0;
-        if (!c->usable)
+        if (!c->compiles || (*ret_best != NULL && c->spills > (*ret_best)->spills))
             continue;
         const fa2_status st = fa2i_generator_cost(w->build->generator, c->variant.text, problem,
                                                   &w->result.card, c->registers, &us);
         if (st != FA2_OK)
             return st;
-        if (*ret_best == NULL || us < *ret_us) {
+        if (*ret_best == NULL || c->spills < (*ret_best)->spills || us < *ret_us) {
             *ret_best = c;
             *ret_us = us;
         }
@@ -341,6 +346,7 @@ static fa2_status store_winner(work *w, const fa2_problem *problem)
     fa2i_built *built = &w->result.winners[w->result.winner_count++];
     built->problem = *problem;
     built->registers = best->registers;
+    built->spill_bytes = best->spill_bytes;
     built->model_us = winner.model_us;
     memcpy(built->variant, best->variant.text, sizeof built->variant);
 done:

@@ -1,7 +1,8 @@
 /*
  * Building for one SM without a GPU: compile the cost model's first choices for each kind of
  * problem, then rank them for each problem with the register counts that the compiler reported, and
- * store the best one as a modelled winner on the card that stands for the SM.
+ * store the best one as a modelled winner on the card that stands for the SM. Where every variant of a
+ * kind spills, the one that spills least wins, as it does for a call that finds none tuned.
  *
  * Errors. A variant that does not compile or spills is a result; FA2_E_NO_NVRTC, FA2_E_DATABASE,
  * FA2_E_GENERATOR, FA2_E_MEMORY end the build. Every kernel is stored as soon as it is compiled.
@@ -26,7 +27,8 @@ typedef struct fa2i_build {
 typedef struct fa2i_built {
     fa2_problem problem;
     char variant[FA2I_VARIANT_CHARS];
-    int registers; /* per thread; 0 for PTX */
+    int registers;   /* per thread; 0 for PTX */
+    int spill_bytes; /* per thread; not 0 only where every variant of its kind spills */
     double model_us;
 } fa2i_built;
 
@@ -36,7 +38,7 @@ typedef struct fa2i_build_result {
     fa2i_built *winners; /* in the order of the shapes */
     size_t winner_count;
     size_t unserved; /* problems that no family serves on this SM; a note said why */
-    size_t without;  /* problems for which every variant failed or spilled */
+    size_t without;  /* problems of which no variant compiles */
     size_t compiled, reused, spilled, failed; /* variants; the last two are among the first two */
     double seconds;
 } fa2i_build_result;

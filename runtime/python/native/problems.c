@@ -121,10 +121,8 @@ bool fa2py_problem_parse(PyObject *fields, fa2_problem *ret_problem)
             PyErr_Format(PyExc_ValueError, "the problem lacks %s", f->name);
             return false;
         }
-        if (f->missing == FA2I_MISSING_MEANS && (f->needs >= 0 || f->missing_value != 0))
-            fa2i_field_set(&problem, i, f->missing_value);
-        if (f->missing == FA2I_MISSING_SAME_AS)
-            fa2i_field_set(&problem, i, fa2i_field_get(&problem, f->missing_value));
+        if (f->missing == FA2I_MISSING_SAME_AS || f->needs >= 0 || f->missing_value != 0)
+            fa2i_field_set(&problem, i, fa2i_field_missing_value(&problem, i));
     }
     const fa2_status st = fa2i_problem_check(&problem);
     if (st != FA2_OK) {
