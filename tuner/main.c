@@ -232,8 +232,8 @@ static int describe_field(int field, char *out, size_t bytes)
     if (same && f->most < fa2i_fields[f->missing_value].most)
         snprintf(limit, sizeof limit, ", up to %d", (int)f->most);
     const bool given = f->missing == FA2I_MISSING_REQUIRED;
-    return snprintf(out, bytes, "%s%s%s%s%s%s%s%s%s", f->key, named ? " (" : "", named ? f->name : "",
-                    named ? ")" : "", given ? "" : " [", same ? "as " : "",
+    return snprintf(out, bytes, "%s%s%s%s%s%s%s%s%s", f->key, named ? " (" : "",
+                    named ? f->name : "", named ? ")" : "", given ? "" : " [", same ? "as " : "",
                     given          ? ""
                     : word != NULL ? word
                                    : number,

@@ -296,6 +296,8 @@ class Refusals(unittest.TestCase):
                              ({"window": "wide"}, "^window is 'wide'; it must be one of 0 .none., 1 .sliding., ")):
             with self.assertRaisesRegex(ValueError, text):
                 fa2.explain(fields, device=0)
+        asked = fa2.explain({"heads_q": 2, "seq_q": 4, "head_dim": 64, "rotary_dim": 32}, device=0)["problem"]
+        self.assertEqual((asked["append"], asked["rotary"], asked["rotary_dim"]), (1, "halves", 32))
         with self.assertRaises(TypeError):
             fa2.Context().prepare("B=1")
         with self.assertRaisesRegex(TypeError, "^dropout is 0.1; it must be 0 or 1: the probability is given with"):

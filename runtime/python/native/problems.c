@@ -108,10 +108,12 @@ bool fa2py_problem_parse(PyObject *fields, fa2_problem *ret_problem)
         fa2i_field_set(&problem, field, number);
         given[field] = true;
     }
-    for (int i = 0; i < FA2I_FIELD_COUNT; i++) {
-        const fa2i_field *f = &fa2i_fields[i];
-        if (given[i] && f->needs >= 0 && !given[f->needs])
-            fa2i_field_set(&problem, f->needs, 1); /* giving it asks for it */
+    for (int i = FA2I_FIELD_COUNT - 1; i >= 0; i--) { /* what is needed may need more */
+        const int needs = fa2i_fields[i].needs;
+        if (given[i] && needs >= 0 && !given[needs]) {
+            fa2i_field_set(&problem, needs, 1); /* giving it asks for it */
+            given[needs] = true;
+        }
     }
     for (int i = 0; i < FA2I_FIELD_COUNT; i++) {
         const fa2i_field *f = &fa2i_fields[i];
