@@ -65,16 +65,18 @@ static fa2_context *create(void)
 }
 
 /* Strides that no tensor map expresses: a kernel that reads none serves the call, and the next one. That is no
- * failure of the call, so the message before stays. */
-static void test_one_after_the_other(void)
+ * failure of the call, so the message before stays; nor is it one that a database has no code. */
+static void one_after_the_other(const char *database)
 {
     const fa2_problem problem = tuned_problem(4, 4096);
     const fa2_tensor tensor = tensor_of(1, 4096, 8, 64, false);
     fa2_forward_args args = {
         .q = tensor, .k = tensor, .v = tensor, .o = tensor_of(2, 4096, 8, 64, false)};
-    fa2_context *context = create();
+    (void)fa2_prepare(NULL, &problem);
+    fa2_context *context = create_with((fa2_config){.database = database});
     CHECK_EQ(fa2_forward(context, &problem, &args, NULL), FA2_OK);
     CHECK_STR(fake.launches[0].function, "fwd_sm90");
+    CHECK_STR(fa2_last_message(), "context is NULL");
     args.k.stride_batch = args.v.stride_head = 0;
     CHECK_EQ(fa2_forward(context, &problem, &args, NULL), FA2_OK);
     CHECK_STR(fake.launches[1].function, "fwd_sm90");
@@ -82,7 +84,7 @@ static void test_one_after_the_other(void)
     args.k.stride_batch = INT64_C(1) << 39; /* elements */
     for (int call = 2; call < 4; call++) {
         CHECK_EQ(fa2_forward(context, &problem, &args, NULL), FA2_OK);
-        CHECK_STR(fa2_last_message(), call == 2 ? "" : "problem is NULL");
+        CHECK_STR(fa2_last_message(), call == 2 ? "context is NULL" : "problem is NULL");
         CHECK_EQ(fa2_forward(context, NULL, NULL, NULL), FA2_E_INVALID);
         CHECK_STR(fake.launches[call].function, "fwd_sm80");
         CHECK_EQ(fake.launches[call].params.k_stride[0], args.k.stride_batch);
@@ -94,8 +96,18 @@ static void test_one_after_the_other(void)
     fa2_explanation e = {.struct_bytes = sizeof e};
     CHECK_EQ(fa2_explain(context, &problem, &e), FA2_OK);
     CHECK_CONTAINS(e.variant, "fwd_sm90 ");
+    CHECK_STR(fa2_last_message(), "problem is NULL");
     fa2_context_destroy(context);
     CHECK_EQ(fake_live(), 0);
+}
+
+static void test_one_after_the_other(void)
+{
+    tuned_database database;
+    tuned_begin(&database);
+    one_after_the_other("");
+    one_after_the_other(database.path);
+    tuned_end(&database);
 }
 
 /* A bias that a kernel with a map of it would copy number by number is another kernel's, too. */
@@ -105,7 +117,10 @@ static void test_scattered_bias(void)
     const fa2_tensor tensor = tensor_of(1, 4096, 8, 64, false);
     fa2_forward_args args = {
         .q = tensor, .k = tensor, .v = tensor, .o = tensor_of(2, 4096, 8, 64, false)};
-    fa2_context *context = create();
+    tuned_database database;
+    tuned_begin(&database);
+    (void)fa2_prepare(NULL, &problem);
+    fa2_context *context = create_with((fa2_config){.database = database.path});
     problem.bias = FA2_BIAS_BF16;
     args.bias = (fa2_bias_tensor){.data = place(3), .stride_query = 4096, .stride_key = 1};
     static const struct {
@@ -118,8 +133,10 @@ static void test_scattered_bias(void)
         args.bias.stride_key = cases[i].key;
         CHECK_EQ(fa2_forward(context, &problem, &args, NULL), FA2_OK);
         CHECK_STR(fake.launches[i].function, cases[i].function);
+        CHECK_STR(fa2_last_message(), "context is NULL");
     }
     fa2_context_destroy(context);
+    tuned_end(&database);
     CHECK_EQ(fake_live(), 0);
 }
 

@@ -62,6 +62,16 @@ void fa2i_unfail(void)
     set_message(before);
 }
 
+void fa2i_message_keep(char ret_kept[FA2I_MESSAGE_BYTES])
+{
+    memcpy(ret_kept, message, sizeof message);
+}
+
+void fa2i_message_put_back(const char kept[FA2I_MESSAGE_BYTES])
+{
+    set_message(kept);
+}
+
 fa2_status fa2i_fail_prefix(fa2_status status, const char *format, ...)
 {
     assert(status != FA2_OK);

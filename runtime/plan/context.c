@@ -91,9 +91,11 @@ fa2_status fa2_context_create(const fa2_config *config, fa2_context **ret_contex
     fa2_status st = FA2_OK;
     fa2_context *context = NULL;
     const fa2_config defaults = {0};
+    char kept[FA2I_MESSAGE_BYTES];
 
     if (ret_context == NULL)
         return fa2i_fail(FA2_E_INVALID, "ret_context is NULL");
+    fa2i_message_keep(kept);
     if (config == NULL)
         config = &defaults;
     FA2_TRY(check_config(config));
@@ -110,6 +112,7 @@ fa2_status fa2_context_create(const fa2_config *config, fa2_context **ret_contex
     FA2_TRY(fa2i_plans_init(&context->unmapped));
     FA2_TRY(fa2i_plans_init(&context->without));
     FA2_TRY(fa2i_capture_open(&context->plans, &context->capture));
+    fa2i_message_put_back(kept); /* a database that is not there is done without */
     *ret_context = context;
     context = NULL; /* ownership has moved to the caller */
 done:
@@ -182,16 +185,21 @@ static void count_failure(const fa2_context *context, const fa2_problem *problem
         fa2i_capture_add(context->capture, problem);
 }
 
-/* The slow path of a valid problem: one thread makes the plan, the others wait and find it. */
+/* The slow path of a valid problem: one thread makes the plan, the others wait and find it. What fails on the
+ * way to it and is made good, as code that is not stored is compiled, leaves no message. */
 static fa2_status make_plan(fa2_context *context, fa2i_plans *plans, const fa2_problem *problem,
                             fa2i_plan *unkept, const fa2i_plan **ret_plan)
 {
+    char kept[FA2I_MESSAGE_BYTES];
+    fa2i_message_keep(kept);
     pthread_mutex_lock(&context->mutex);
     if (context->capture != NULL && fa2i_capture_trouble(context->capture) != FA2_OK)
         fa2i_planner_log(&context->planner, "%s", fa2_last_message());
     fa2_status st = find_or_make(context, plans, problem, unkept, ret_plan);
     pthread_mutex_unlock(&context->mutex);
-    if (st != FA2_OK && plans == &context->plans)
+    if (st == FA2_OK)
+        fa2i_message_put_back(kept);
+    else if (plans == &context->plans)
         count_failure(context, problem, st);
     return st;
 }
@@ -236,10 +244,15 @@ done:
 static fa2_status find_runner_up(fa2_context *context, const fa2i_plan *plan,
                                  fa2i_runner_up *ret_runner_up)
 {
+    char kept[FA2I_MESSAGE_BYTES];
+    fa2i_message_keep(kept);
     pthread_mutex_lock(&context->mutex);
     const fa2_status st = fa2i_planner_find_runner_up(&context->planner, plan, ret_runner_up);
     pthread_mutex_unlock(&context->mutex);
-    return st == FA2_E_MEMORY ? st : FA2_OK; /* else it is not known */
+    if (st == FA2_E_MEMORY)
+        return st;
+    fa2i_message_put_back(kept);
+    return FA2_OK; /* where it failed, none is known */
 }
 
 fa2_status fa2_explain(fa2_context *context, const fa2_problem *problem,
@@ -330,7 +343,8 @@ done:
     return st;
 }
 
-/* A call by its plan's kernel; else, if it may, by one that reads no maps. That is no failure, and leaves no message. */
+/* A call by its plan's kernel; else, if it may, by one that reads no maps. That is no failure, and leaves
+ * no message. */
 static fa2_status launch_plan(fa2_context *context, const fa2i_plan *plan,
                               const fa2_problem *problem, const void *args, CUstream stream,
                               bool may_unmap)
@@ -383,13 +397,11 @@ static const fa2i_plan *find_unscattered(fa2_context *context, const fa2_problem
     const fa2i_plan *plan = fa2i_plans_find(&context->unmapped, problem);
     if (plan != NULL || fa2i_plans_find(&context->without, problem) != NULL)
         return plan;
-    char before[FA2I_MESSAGE_BYTES];
-    snprintf(before, sizeof before, "%s", fa2_last_message());
-    fa2_status st = check_capture(context, problem, stream);
-    if (st == FA2_OK)
-        st = ask_unmapped(context, problem, unkept, &plan);
-    if (st != FA2_OK)
-        (void)fa2i_fail(st, "%s", before);
+    char kept[FA2I_MESSAGE_BYTES];
+    fa2i_message_keep(kept);
+    if (check_capture(context, problem, stream) == FA2_OK)
+        (void)ask_unmapped(context, problem, unkept, &plan);
+    fa2i_message_put_back(kept);
     return plan;
 }
 
