@@ -297,9 +297,15 @@ static void test_rotated_columns(void)
     CHECK_EQ(fa2i_shapes_add_text(&shapes, "Hq=8,Sq=1,Sk=512,D=128,rotary=halves"), FA2_OK);
     CHECK_EQ(fa2i_shapes_add_text(&shapes, "Hq=8,Sq=1,Sk=512,D=512,rotary=halves"), FA2_OK);
     CHECK_EQ(fa2i_shapes_add_text(&shapes, "Hq=8,Sq=1,Sk=512,D=72,rotary=halves"), FA2_OK);
-    check_shape(&shapes, 0, "B=1 Hq=8 Hkv=8 Sq=1 Sk=512 D=128 dtype=fp16 causal=0 append=1 rotary=halves rotary_dim=128");
-    check_shape(&shapes, 1, "B=1 Hq=8 Hkv=8 Sq=1 Sk=512 D=512 dtype=fp16 causal=0 append=1 rotary=halves rotary_dim=256");
-    check_shape(&shapes, 2, "B=1 Hq=8 Hkv=8 Sq=1 Sk=512 D=72 dtype=fp16 causal=0 append=1 rotary=halves rotary_dim=64");
+    check_shape(&shapes, 0,
+                "B=1 Hq=8 Hkv=8 Sq=1 Sk=512 D=128 dtype=fp16 causal=0 append=1 rotary=halves "
+                "rotary_dim=128");
+    check_shape(&shapes, 1,
+                "B=1 Hq=8 Hkv=8 Sq=1 Sk=512 D=512 dtype=fp16 causal=0 append=1 rotary=halves "
+                "rotary_dim=256");
+    check_shape(&shapes, 2,
+                "B=1 Hq=8 Hkv=8 Sq=1 Sk=512 D=72 dtype=fp16 causal=0 append=1 rotary=halves "
+                "rotary_dim=64");
     check_text_refused("Hq=8,Sq=512,D=8,rotary=halves", "rotary_dim is 16; it must be at most D (8)");
     fa2i_shapes_done(&shapes);
 }

@@ -219,7 +219,7 @@ static bool is_help(const char *arg)
     return strcmp(arg, "--help") == 0 || strcmp(arg, "-h") == 0;
 }
 
-/* "Hkv (heads_kv) [as Hq]", "rotary_dim [as D, up to 256]" */
+/* "Hkv (heads_kv) [as Hq]", "rotary_dim [as D, in steps of 16, up to 256]" */
 static int describe_field(int field, char *out, size_t bytes)
 {
     const fa2i_field *f = &fa2i_fields[field];
@@ -227,17 +227,19 @@ static int describe_field(int field, char *out, size_t bytes)
     const bool same = f->missing == FA2I_MISSING_SAME_AS;
     const char *word =
         same ? fa2i_fields[f->missing_value].key : fa2i_field_word(field, f->missing_value);
-    char number[16], limit[24] = "";
+    char number[16], step[32] = "", limit[24] = "";
     snprintf(number, sizeof number, "%d", (int)f->missing_value);
+    if (same && f->step > fa2i_fields[f->missing_value].step)
+        snprintf(step, sizeof step, ", in steps of %d", (int)f->step);
     if (same && f->most < fa2i_fields[f->missing_value].most)
         snprintf(limit, sizeof limit, ", up to %d", (int)f->most);
     const bool given = f->missing == FA2I_MISSING_REQUIRED;
-    return snprintf(out, bytes, "%s%s%s%s%s%s%s%s%s", f->key, named ? " (" : "",
+    return snprintf(out, bytes, "%s%s%s%s%s%s%s%s%s%s", f->key, named ? " (" : "",
                     named ? f->name : "", named ? ")" : "", given ? "" : " [", same ? "as " : "",
                     given          ? ""
                     : word != NULL ? word
                                    : number,
-                    limit, given ? "" : "]");
+                    step, limit, given ? "" : "]");
 }
 
 /* always: the fields that texts always show. */

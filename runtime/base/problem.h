@@ -31,7 +31,7 @@ typedef enum fa2i_field_type {
 typedef enum fa2i_field_missing {
     FA2I_MISSING_REQUIRED,
     FA2I_MISSING_MEANS,  /* the value */
-    FA2I_MISSING_SAME_AS /* the value is another field's index: that one's value, as far as this one goes */
+    FA2I_MISSING_SAME_AS /* the value is another field's index: its value, as far as this one goes */
 } fa2i_field_missing;
 
 typedef enum fa2i_field_distance {

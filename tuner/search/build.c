@@ -163,13 +163,18 @@ static fa2_status make_groups(work *w)
 
 /* ---- compiling ---- */
 
+static bool compiles(const fa2i_kernel *kernel)
+{
+    return kernel->outcome == FA2I_OUTCOME_OK || kernel->outcome == FA2I_OUTCOME_SPILLED;
+}
+
 static void record_outcome(work *w, candidate *c, const fa2i_kernel *kernel)
 {
-    c->compiles = kernel->outcome != FA2I_OUTCOME_COMPILE_ERROR;
+    c->compiles = compiles(kernel);
     c->registers = kernel->registers;
     c->spill_bytes = kernel->spill_bytes;
     c->spills = fa2i_kernel_spills(kernel);
-    w->result.spilled += kernel->outcome == FA2I_OUTCOME_SPILLED;
+    w->result.spilled += c->compiles && c->spills > 0;
     w->result.failed += kernel->outcome == FA2I_OUTCOME_COMPILE_ERROR;
 }
 
@@ -179,7 +184,7 @@ static fa2_status find_stored(work *w, candidate *c, bool *ret_found)
     fa2i_kernel kernel = {0};
     fa2_status st =
         fa2i_cache_get_kernel(w->build->cache, &c->key, c->variant.recipe.abi, false, &kernel);
-    if (st == FA2_OK && kernel.outcome != FA2I_OUTCOME_COMPILE_ERROR) {
+    if (st == FA2_OK && compiles(&kernel)) {
         fa2i_kernel_done(&kernel);
         st = fa2i_cache_get_kernel(w->build->cache, &c->key, c->variant.recipe.abi, true, &kernel);
     }

@@ -28,7 +28,8 @@ typedef struct fa2i_built {
     fa2_problem problem;
     char variant[FA2I_VARIANT_CHARS];
     int registers;   /* per thread; 0 for PTX */
-    int spill_bytes; /* per thread; not 0 only where every variant of its kind spills */
+    int spill_bytes; /* per thread; not 0 only where every variant of its kind spills; 0, too, of one that is
+                      * slow by more than spills (fa2i_kernel_spills) */
     double model_us;
 } fa2i_built;
 

@@ -14,7 +14,7 @@ and dropout (1 if there are such), bias ("fp16", "bf16", "fp32", "bool" or "none
 keys are used is on the device), varlen (1 if sequences are packed) with total_q and total_k, paged (1 if keys
 lie in pages) with page, leftpad and cache_rows (1 if there are such), append (1 if new keys are written) with
 rotary ("halves", "interleaved" or "none") and rotary_dim. Those that are left out mean forward, 1 batch,
-heads_kv = heads_q, seq_k = seq_q, fp16, pages of 16, rotary_dim = head_dim (up to 256), and 0.
+heads_kv = heads_q, seq_k = seq_q, fp16, pages of 16, rotary_dim = head_dim (in steps of 16, up to 256), and 0.
 """
 
 from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple, Union
