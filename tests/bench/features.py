@@ -264,6 +264,7 @@ def command_of(args):
         words.append(f"--fewer {args.fewer}")
     if args.gpus:
         words.append(f"--gpus {args.gpus}")
+    words.append(f"--rounds {args.rounds}")
     if args.rest:
         words.append(f"--rest {args.rest:g}")
     return " ".join(words)
