@@ -19,7 +19,6 @@
 #include "fa2.h"
 
 #include <pthread.h>
-#include <stdio.h>
 #include <string.h>
 #include "runtime/base/alloc.h"
 #include "runtime/base/text.h"
