@@ -242,7 +242,7 @@ SECONDS = {"alibi": 35, "dropout": 40, "varlen": 50, "plain": 60, "paged": 30, "
 
 ABOUT = """# What features cost: {gpu}
 
-- GPU: {gpu}, {sms} SMs; driver {driver}; PyTorch {torch}
+- GPU: {gpu} ({card}), {sms} SMs; driver {driver}; PyTorch {torch}
 - Date: {date}; bf16; every problem tuned first{fewer}; {rounds} rounds
 - Command: `{command}`
 
@@ -274,10 +274,10 @@ def about(args):
     properties = torch.cuda.get_device_properties(0)
     driver = subprocess.run(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"], capture_output=True,
                             text=True, check=False).stdout.split()
-    return ABOUT.format(gpu=properties.name, sms=properties.multi_processor_count, driver=driver[0] if driver else "unknown",
-                        torch=torch.__version__, date=datetime.date.today(), rounds=args.rounds,
-                        fewer=f", with 1/{args.fewer} of the candidates" if args.fewer > 1 else "",
-                        command=command_of(args))
+    return ABOUT.format(gpu=properties.name, card=str(properties.uuid)[:8], sms=properties.multi_processor_count,
+                        driver=driver[0] if driver else "unknown", torch=torch.__version__,
+                        date=datetime.date.today(), rounds=args.rounds, command=command_of(args),
+                        fewer=f", with 1/{args.fewer} of the candidates" if args.fewer > 1 else "")
 
 
 def lines_of(name, args, order):
