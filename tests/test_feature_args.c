@@ -50,16 +50,19 @@ static void test_cache(void)
     CHECK_CONTAINS(fa2_last_message(), "o shares memory with k");
     with.paged = 1;
     CHECK_EQ(fa2i_problem_check(&with), FA2_E_UNSUPPORTED);
-    CHECK_CONTAINS(fa2_last_message(), "leftpad is 1; it must be 0 where paged is 1");
-    with.paged = with.leftpad = 0;
+    CHECK_CONTAINS(fa2_last_message(), "cache_rows is 1; it must be 0 where paged is 1");
+    with.cache_rows = 0;
+    with.dropout = 1;
+    with.bias = FA2_BIAS_FP32;
+    CHECK_EQ(fa2i_problem_check(&with), FA2_OK);
+    with.paged = 0;
     with.varlen = 1;
     CHECK_EQ(fa2i_problem_check(&with), FA2_E_UNSUPPORTED);
-    CHECK_CONTAINS(fa2_last_message(), "cache_rows is 1; it must be 0 where varlen is 1");
-    with = problem;
-    with.leftpad = 1;
-    with.dropout = 1;
+    CHECK_CONTAINS(fa2_last_message(), "leftpad is 1; it must be 0 where varlen is 1");
+    with.leftpad = 0;
+    with.cache_rows = 1;
     CHECK_EQ(fa2i_problem_check(&with), FA2_E_UNSUPPORTED);
-    CHECK_CONTAINS(fa2_last_message(), "dropout is 1; it must be 0 where leftpad is 1");
+    CHECK_CONTAINS(fa2_last_message(), "cache_rows is 1; it must be 0 where varlen is 1");
 }
 
 static fa2_forward_args appending_args(void)
@@ -125,10 +128,28 @@ static void test_append(void)
     args = appending_args();
     args.seqused_k = args.v.data;
     check_refused(&with, &args, "v shares memory with seqused_k");
-    with.seqused = 0;
-    with.varlen = 1;
-    CHECK_EQ(fa2i_problem_check(&with), FA2_E_UNSUPPORTED);
-    CHECK_CONTAINS(fa2_last_message(), "append is 1; it must be 0 where varlen is 1");
+}
+
+/* To packed sequences as many as queries, packed as these are. */
+static void test_append_packed(void)
+{
+    fa2_problem with = problem;
+    fa2_forward_args args = appending_args();
+    with.append = with.varlen = 1;
+    with.total_q = 120;
+    with.total_k = 220;
+    args.cu_seqlens_q = (const int32_t *)0x5000000;
+    args.cu_seqlens_k = (const int32_t *)0x5001000;
+    args.append.seq = -1; /* not read, nor is a stride of the batch */
+    args.append.k.stride_batch = args.append.v.stride_batch = -1;
+    check_good(&with, &args);
+    args.cu_seqlens_q = (const int32_t *)((char *)args.k.data + args.k.stride_seq * 2 * 219);
+    check_refused(&with, &args, "k shares memory with cu_seqlens_q");
+    args.cu_seqlens_q = (const int32_t *)0x5000000;
+    args.append.v.data = (char *)args.o.data - args.append.v.stride_seq * 2 * 119;
+    check_refused(&with, &args, "o shares memory with append.v");
+    args.append.v.data = (char *)args.o.data - args.append.v.stride_seq * 2 * 120;
+    check_good(&with, &args);
 }
 
 /* Tables for all positions that keys have. */
@@ -303,9 +324,16 @@ static void test_fewer_values(void)
     args.o.data = args.k.data;
     CHECK_EQ(check_args(&with, &args, &plain_grid), FA2_E_INVALID);
     CHECK_CONTAINS(fa2_last_message(), "o shares memory with k");
+    args = good_args();
+    args.v = (fa2_tensor){0};
+    args.o.stride_head = 40;
+    args.o.stride_seq = 40 * problem.heads_q;
+    args.append = (fa2_append){.k = args.k, .seq = 3}; /* append.v is not read either */
     with.append = 1;
-    CHECK_EQ(fa2i_problem_check(&with), FA2_E_UNSUPPORTED);
-    CHECK_CONTAINS(fa2_last_message(), "v_in_k is 1; it must be 0 where append is 1");
+    CHECK_EQ(check_args(&with, &args, &plain_grid), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "k shares memory with append.k");
+    args.append.k.data = (void *)0x6000000;
+    check_good(&with, &args);
     with.append = with.v_in_k = 0;
     with.head_dim_v = 72;
     CHECK_EQ(fa2i_problem_check(&with), FA2_E_UNSUPPORTED);
@@ -321,6 +349,7 @@ int main(void)
     test_fewer_values();
     test_cache();
     test_append();
+    test_append_packed();
     test_rotary();
     return check_done();
 }

@@ -297,6 +297,50 @@ static void test_append_to_pages(void)
         {{16, 40, 28}, NULL}); /* none for the last page of 2, as it ends */
 }
 
+/* As many new keys as queries, behind those that are used, or the last ones. */
+static void test_append_to_packed(void)
+{
+    fa2_problem p = plain;
+    p.paged = p.append = p.varlen = p.seqused = 1;
+    fa2_forward_args args = args_of(&p);
+    args.cu_seqlens_q = NUMBERS(0, 8, 8, 16);
+    args.cu_seqlens_k = NUMBERS(0, 40, 60, 70);
+    args.seqused_k = NUMBERS(16, 17, 5);
+    args.block_table = NUMBERS(0, 1, NONE, NONE, NONE, 0, 3, NONE, NONE, NONE, 4);
+    check_launched(&p, &args);
+    int32_t *table = (int32_t *)(uintptr_t)args.block_table;
+    table[2 * STRIDE] = 3;
+    check_refused(&p, &args, "block_table[2][0] and block_table[1][1] are both 3" INTO("page"));
+    TRY(&p, &args, args.cu_seqlens_q,
+        {{0, 8, 16, 16}, "block_table[1][1] and block_table[2][0] are both 3" INTO("page")},
+        {{0, 8, 8, 8}, NULL});                            /* none for either */
+    TRY(&p, &args, args.seqused_k, {{16, 17, 10}, NULL}); /* no room for them */
+}
+
+/* Pages of padding alone are not read. */
+static void test_padded_pages(void)
+{
+    fa2_problem p = plain;
+    p.paged = p.leftpad = 1;
+    fa2_forward_args args = args_of(&p);
+    args.leftpad = NUMBERS(16, 40, 33);
+    args.block_table = NUMBERS(NONE, 1, 2, NONE, NONE, NONE, NONE, 8, NONE, NONE, NONE, -1, 0);
+    check_launched(&p, &args);
+    TRY(&p, &args, args.leftpad,
+        {{15, 40, 33}, "block_table[0][0] is 2139062143; it must be from 0 to 8 (page_count - 1)"},
+        {{16, 40, 31}, "block_table[2][1] is -1; it must be from 0 to 8 (page_count - 1)"},
+        {{16, 41, 33}, "leftpad[1] is 41; it must be from 0 to 40 (all keys of its sequence)"});
+    p.append = p.seqused = 1; /* new keys come into padding, too */
+    args.seqused_k = NUMBERS(32, 36, 14);
+    args.leftpad = NUMBERS(16, 40, 18);
+    args.block_table = NUMBERS(NONE, 1, 2, NONE, NONE, NONE, NONE, 8, NONE, NONE, 3, 0);
+    check_launched(&p, &args);
+    int32_t *table = (int32_t *)(uintptr_t)args.block_table;
+    table[2 * STRIDE] = NONE;
+    check_refused(&p, &args,
+                  "block_table[2][0] is 2139062143; it must be from 0 to 8 (page_count - 1)");
+}
+
 static void test_backward(void)
 {
     fa2_problem p = plain;
@@ -432,6 +476,8 @@ int main(void)
     test_pages();
     test_packed_pages();
     test_append_to_pages();
+    test_append_to_packed();
+    test_padded_pages();
     test_backward();
     test_driver_calls();
     test_capture();

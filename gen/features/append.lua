@@ -26,8 +26,11 @@ function M.us(v, problem, arch)
    if v.append ~= 1 then
       return 0
    end
-   local heads = 2 * problem.heads_kv + (is_rotary(v) and problem.heads_q or 0)
-   local bytes = 4 * problem.head_dim * heads * problem.batch * problem.seq_q
+   local tensors = v.v_in_k == 1 and 1 or 2
+   local heads = tensors * problem.heads_kv + (is_rotary(v) and problem.heads_q or 0)
+   local packed = problem.total_q
+   local rows = packed and packed > 0 and packed or problem.batch * problem.seq_q
+   local bytes = 4 * problem.head_dim * heads * rows
    return cost.launch_us + bytes / arch.dram
 end
 
@@ -45,8 +48,8 @@ function M.recipe(recipe, v)
    end
 end
 
-function M.names()
-   return {append_threads = threads}
+function M.names(v)
+   return {append_threads = threads, growing = v.v_in_k == 1 and 1 or 2}
 end
 
 return M

@@ -11,9 +11,16 @@ function M.registers()
 end
 
 -- What is given first to find a row of K or V; whether lanes tell each other where rows begin (not, unless is_told is
--- asked).
+-- asked); the key of a row of pages with which a sequence's keys begin, which padding may be before; whether a tile lies
+-- in one page.
 function M.names(v)
-   return {key_from = v.paged == 1 and "pages, " or "", pages_told = false}
+   local padded = v.leftpad == 1
+   return {
+      key_from = v.paged == 1 and "pages, " or "", pages_told = false,
+      padding = padded and "place.sequence.first_k + " or "",
+      page_first = padded and " first_key(place.sequence.first_k)," or "", page_from = padded and "first_key + " or "",
+      one_page = padded and "false" or "(kBc & (kBc - 1)) == 0 && kBc >> p.features.page_shift <= 1",
+   }
 end
 
 -- Whether the lanes that copy a row divide the look-ups of a fill: they are as many as divide a warp, and part only in

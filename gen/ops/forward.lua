@@ -208,7 +208,7 @@ function M.shared_names(v)
       work = "", work_tile = "blockIdx.x % p.q_tiles", work_plane = "blockIdx.x / p.q_tiles",
    }
    for _, more in ipairs({features.names(v, "forward"), lengths.names(v), paged.names(v), window.names(v),
-                          cache.names(v), append.names(), columns.names(v)}) do
+                          cache.names(v), append.names(v), columns.names(v)}) do
       add_names(names, more)
    end
    names.o_at = names.v_form .. "chunk_offset(r, " .. names.o_chunk .. ")"

@@ -3,6 +3,7 @@
 --
 -- A block is two warpgroups that multiply, and one that copies: both have all 64 rows, and each S of half a tile's keys
 -- and half of O's columns. Tiles of 64 keys have two places. waves: forward_splitkv.lua.
+local append = require("features.append")
 local columns = require("features.columns")
 local cost = require("ops.forward_splitkv_sm90_cost")
 local families = require("core.family")
@@ -47,6 +48,7 @@ for _, axis in ipairs({
       return fills_pages(v)
    end},
    softcap.axis, window.axis, lengths.axis, paged.axis,
+   append.axis, append.rotary.axis, append.rotary_dim.axis,
    splitkv.waves,
 }) do
    M.axes[#M.axes + 1] = axis
@@ -81,6 +83,7 @@ local function recipe(v)
       }},
    }
    splitkv.recipe(made, v)
+   append.recipe(made, v)
    return made
 end
 
@@ -122,7 +125,7 @@ function M.family()
       end,
 
       cost = function(v, problem, arch)
-         local us = 0
+         local us = append.us(v, problem, arch)
          for _, part in ipairs(lengths.parts(problem)) do
             us = us + cost.us(as_split(v), smem_bytes(v), part, arch)
          end

@@ -18,6 +18,13 @@ typedef enum fa2i_field_id {
     FA2I_FIELD_COUNT
 } fa2i_field_id;
 
+/* FA2I_MOST_head_dim and so on: the most that a field can be, for arrays. */
+enum {
+#define FA2I_FIELD(name, key, type, role, least, most, ...) FA2I_MOST_##name = (most),
+#include "runtime/base/problem.def"
+#undef FA2I_FIELD
+};
+
 typedef enum fa2i_field_role { FA2I_ROLE_KIND, FA2I_ROLE_SIZE } fa2i_field_role;
 typedef enum fa2i_field_type {
     FA2I_TYPE_INT,

@@ -140,9 +140,6 @@ static fa2_status check_columns(const fa2_problem *problem, int *field)
         return fa2i_fail(FA2_E_UNSUPPORTED,
                          "head_dim_v is %d; it must be below head_dim (%d), or 0",
                          (int)problem->head_dim_v, (int)problem->head_dim);
-    *field = FA2I_FIELD_v_in_k;
-    if (problem->v_in_k && problem->append)
-        return fa2i_fail(FA2_E_UNSUPPORTED, "v_in_k is 1; it must be 0 where append is 1");
     return FA2_OK;
 }
 
@@ -180,17 +177,14 @@ static fa2_status check_total(const char *name, int32_t batch, int32_t seq, int3
                      name, name, (long long)batch * seq, TOTAL_MAX);
 }
 
-/* A padded cache has one row for each sequence; what is packed has no room for more. */
+/* What is packed has no padding, and says itself where a sequence's rows are, as a table of pages does. */
 static fa2_status check_cache(const fa2_problem *p, int *field)
 {
-    const char *where = p->varlen ? "varlen" : "paged";
-    *field = p->leftpad ? FA2I_FIELD_leftpad : FA2I_FIELD_cache_rows;
-    if ((p->varlen || p->paged) && (p->leftpad || p->cache_rows))
+    const bool is_told = p->varlen || p->paged;
+    *field = p->leftpad && p->varlen ? FA2I_FIELD_leftpad : FA2I_FIELD_cache_rows;
+    if ((p->varlen && p->leftpad) || (is_told && p->cache_rows))
         return fa2i_fail(FA2_E_UNSUPPORTED, "%s is 1; it must be 0 where %s is 1",
-                         fa2i_fields[*field].name, where);
-    *field = FA2I_FIELD_append;
-    if (p->varlen && p->append)
-        return fa2i_fail(FA2_E_UNSUPPORTED, "append is 1; it must be 0 where varlen is 1");
+                         fa2i_fields[*field].name, p->varlen ? "varlen" : "paged");
     *field = FA2I_FIELD_rotary_dim;
     if (p->rotary_dim > p->head_dim)
         return fa2i_fail(FA2_E_INVALID, "rotary_dim is %d; it must be at most head_dim (%d)",
@@ -216,15 +210,8 @@ static fa2_status check_rows(const fa2_problem *problem, int *field)
     fa2_status st = check_cache(p, field);
     if (st == FA2_OK)
         st = check_bias(p, field);
-    if (st != FA2_OK || (!p->varlen && !p->paged && !p->leftpad))
+    if (st != FA2_OK || (!p->varlen && !p->paged))
         return st;
-    *field = FA2I_FIELD_bias;
-    if (p->leftpad && p->bias != FA2_BIAS_NONE)
-        return fa2i_fail(FA2_E_UNSUPPORTED, "bias is %s; it must be none where leftpad is 1",
-                         fa2i_field_word(FA2I_FIELD_bias, (int32_t)p->bias));
-    *field = FA2I_FIELD_dropout;
-    if (p->leftpad && p->dropout)
-        return fa2i_fail(FA2_E_UNSUPPORTED, "dropout is 1; it must be 0 where leftpad is 1");
     *field = FA2I_FIELD_total_q;
     if (p->varlen)
         st = check_total("q", p->batch, p->seq_q, p->total_q);

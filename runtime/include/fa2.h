@@ -184,22 +184,22 @@ typedef struct fa2_problem {
                             * table in device memory names for each sequence: stride_batch is from page
                             * to page. Else 0, and so is the next one */
     int32_t page;          /* rows of a page: a power of two, 1 ... 2^20; 0: 16 */
-    int32_t leftpad;    /* forward, not with varlen or paged. 1: the first keys of each sequence are
-                         * padding; how many is in device memory. Else 0 */
+    int32_t leftpad;    /* forward, not with varlen. 1: the first keys of each sequence are padding; how
+                         * many is in device memory. Else 0 */
     int32_t cache_rows; /* forward, not with varlen or paged. 1: K and V are [cache_row_count, seq_k,
                          * heads_kv, head_dim]; which row is a sequence's is in device memory. Else 0 */
     int32_t head_dim_v;   /* Columns of V, O, dO and dV, a multiple of 8 below head_dim; 0: as many as
                             * Q and K have. V may be the first columns of K, in the same memory: v_in_k
                             * says so beforehand, and they are read once */
-    int32_t append;     /* forward, not with varlen. 1: new keys and values, in the arguments, are written
-                         * into K and V first, behind the keys that a sequence has, and seen. Else 0, and so
-                         * are the next two */
+    int32_t append;     /* forward. 1: new keys and values, in the arguments, are written into K and V
+                         * first, behind the keys that a sequence has, and seen. Else 0, and so are the next
+                         * two */
     fa2_rotary rotary;  /* Other than NONE: new keys and Q are rotated, by the tables in the arguments. Else
                          * the next one is 0 */
     int32_t rotary_dim; /* columns that are rotated, the first ones: a multiple of 16, 16 ... head_dim,
                          * at most 256 */
-    int32_t v_in_k;     /* forward, not with append. 1: V is the first columns of K, or all of them, in the
-                         * same memory; args.v is not read. Else 0 */
+    int32_t v_in_k;     /* forward. 1: V is the first columns of K, or all of them, in the same memory;
+                         * args.v and args.append.v are not read. Else 0 */
     int32_t reserved[1];  /* 0 */
 } fa2_problem;
 
@@ -226,7 +226,8 @@ typedef struct fa2_alibi {
  * Beside others such keys count for nothing anyway: so -infinity, -1e9 and the least numbers of bf16 and fp32 hide
  * keys. That of fp16, -65504, does beside others only: a row that has it for all keys attends nearly as with 0, as
  * scores so far from 0 are told apart to 1/100. With numbers of bf16 the softmax scale is rounded, by at most 2^-17 of
- * it. Of packed sequences, i and j count from where a sequence begins, and b is its number. Fastest where stride_key
+ * it. Of packed sequences, i and j count from where a sequence begins, and b is its number; of padded ones j counts the
+ * padding, whose numbers are not read. Fastest where stride_key
  * is 1, the other strides are multiples of 8 and data is aligned to 8 elements or 16 bytes. A bias of fp16 or bf16
  * without aligned pairs (stride_key is not 1, another stride is odd, or data not 4-byte aligned; strides whose extent
  * is 1 do not count) may be served by another kernel than the one that was prepared and explained: fa2_prepare.
@@ -254,7 +255,7 @@ typedef struct fa2_bias_gradient {
 
 /* Dropout. Whether an element is dropped is a function of seed, offset, batch, head, row and column alone; offsets
  * that differ by less than 2^32 draw anew. Of packed sequences the batch is the sequence's number, and rows and
- * columns count from where it begins. */
+ * columns count from where it begins; of padded ones columns count from behind the padding. */
 typedef struct fa2_dropout {
     float p; /* 0 <= p < 1; rounded to a multiple of 1/256, at most 255/256 */
     uint64_t seed, offset;
@@ -265,8 +266,10 @@ typedef struct fa2_dropout {
 
 /* New keys and values, on the device. */
 typedef struct fa2_append {
-    fa2_tensor k, v; /* read, [batch, seq, heads_kv, head_dim], of v head_dim_v columns if these are fewer */
-    int32_t seq;     /* of each sequence: 1 ... seq_k; seq_q of them are fastest */
+    fa2_tensor k, v; /* read, [batch, seq, heads_kv, head_dim], of v head_dim_v columns if these are fewer; v not with
+                      * v_in_k. With varlen they are packed as Q is, [total_q, heads_kv, head_dim] */
+    int32_t seq;     /* of each sequence: 1 ... seq_k; seq_q of them are fastest. Not read with varlen, where each has
+                      * as many as queries */
 } fa2_append;
 
 /* Cosines and sines of a position's angles, on the device: [rows, rotary_dim / 2] of the problem's dtype, contiguous,
@@ -314,8 +317,8 @@ typedef struct fa2_forward_args {
     const int32_t *cu_seqlens_k;
     /* problem.paged: device, [batch, seq_k / page, rounded up], its rows block_table_stride elements
      * apart. Key j of sequence b is row j % page of page block_table[b][j / page]; a number that is none of
-     * 0 ... page_count - 1 counts as the last one. Behind a sequence's length the table is not read. With
-     * varlen, cu_seqlens_k says how many keys a sequence has, and nothing else. Of K and of V, rows lie at
+     * 0 ... page_count - 1 counts as the last one. Behind a sequence's length the table is not read, nor what
+     * pages of padding alone hold. With varlen, cu_seqlens_k says how many keys a sequence has, and nothing else. Of K and of V, rows lie at
      * multiples of the greatest number that divides stride_batch and stride_seq (the other one where there is
      * one page, or a page is one row): that is less than 2^31, 4 GiB, and the last row of the last page less
      * than 2^32 times as far. So it is wherever rows are less than 4 GiB apart and pages by whole rows, for at
@@ -333,13 +336,14 @@ typedef struct fa2_forward_args {
     const int32_t *cache_rows;
     int32_t cache_row_count; /* at least 1 */
     /* problem.append: row i of append.k and append.v becomes key seqused_k[b] + i of sequence b (without
-     * seqused, its last append.seq keys), and attention sees it; what has no room before seq_k is left out.
-     * So k and v are written here, and share no byte with anything else, nor rows or pages of sequences
+     * seqused, its last append.seq keys), and attention sees it; what has no room before seq_k is left out. With
+     * varlen these are the rows cu_seqlens_q[b] ... of append.k and append.v, and the room is what cu_seqlens_k says. So
+     * k and v are written here, and share no byte with anything else, nor rows or pages of sequences
      * that get new keys; into a page or a row of the cache that is none nothing is written. */
     fa2_append append;
     /* problem.rotary: new key i stands at position seqused_k[b] + i, query i there, too, if causal or
      * windowed; else all queries stand at seqused_k[b]. Behind the tables a position counts as their last.
-     * Q itself is left as it is. */
+     * Q itself is left as it is; V that lies in K is rotated with it. */
     fa2_rotary_tables rotary;
 } fa2_forward_args;
 

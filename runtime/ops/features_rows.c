@@ -83,11 +83,12 @@ static fa2_status locate_cache_rows(const fa2_problem *p, const fa2i_feature_arg
                           m);
 }
 
-/* [batch, seq, heads_kv, head_dim] */
+/* [batch, seq, heads_kv, head_dim], or packed as Q is */
 static fa2_status locate_new(const fa2_problem *p, const char *name, const fa2_tensor *tensor,
                              int32_t seq, int32_t columns, fa2i_memory *m)
 {
-    const int32_t extents[] = {p->batch, seq, p->heads_kv};
+    const int32_t extents[] = {p->varlen ? 1 : p->batch, p->varlen ? fa2i_forward_total_q(p) : seq,
+                               p->heads_kv};
     return fa2i_memory_of_tensor(name, tensor, extents, columns, NULL, m);
 }
 
@@ -103,29 +104,39 @@ static fa2_status locate_angles(const fa2_problem *p, const char *name, const vo
                                                ALIGN_BYTES, m);
 }
 
-/* What the appending step counts rows in. */
+/* What the appending step counts rows in, unless they are packed. */
 #define ROWS_MAX ((int64_t)UINT32_MAX)
 
-static fa2_status check_append(const fa2_problem *p, const fa2_append *append,
-                               const fa2i_memory *const *outputs, int output_count)
+static fa2_status check_new_count(const fa2_problem *p, const fa2_append *append)
 {
-    fa2i_memory m;
-    fa2_status st = FA2_OK;
     if (append->seq < 1 || append->seq > p->seq_k)
         return fa2i_fail(FA2_E_INVALID, "append.seq is %d; it must be from 1 to seq_k (%d)",
                          (int)append->seq, (int)p->seq_k);
     const int64_t heads = p->rotary != FA2_ROTARY_NONE ? p->heads_q : 0;
     const int64_t batch = p->batch, new_rows = batch * append->seq; /* < 2^60 */
-    if (new_rows > ROWS_MAX / 2 / p->heads_kv ||
-        (heads > 0 && batch * p->seq_q > (ROWS_MAX - 2 * new_rows * p->heads_kv) / heads))
+    const int64_t of_row = (p->v_in_k ? 1 : 2) * p->heads_kv;
+    if (new_rows > ROWS_MAX / of_row ||
+        (heads > 0 && batch * p->seq_q > (ROWS_MAX - new_rows * of_row) / heads))
         return fa2i_fail(
             FA2_E_INVALID,
             "append.seq is %d; with %d batches of %d heads and %lld x %d rotated rows of "
             "Q there would be more than %lld rows to write",
             (int)append->seq, (int)p->batch, (int)p->heads_kv, (long long)heads, (int)p->seq_q,
             (long long)ROWS_MAX);
+    return FA2_OK;
+}
+
+static fa2_status check_append(const fa2_problem *p, const fa2_append *append,
+                               const fa2i_memory *const *outputs, int output_count)
+{
+    fa2i_memory m;
+    fa2_status st = FA2_OK;
+    if (!p->varlen)
+        FA2_TRY(check_new_count(p, append));
     FA2_TRY(locate_new(p, "append.k", &append->k, append->seq, p->head_dim, &m));
     FA2_TRY(fa2i_feature_check_apart(&m, outputs, output_count));
+    if (p->v_in_k)
+        goto done;
     FA2_TRY(locate_new(p, "append.v", &append->v, append->seq, fa2i_head_dim_v(p), &m));
     FA2_TRY(fa2i_feature_check_apart(&m, outputs, output_count));
 done:
@@ -216,11 +227,13 @@ void fa2i_feature_rows_fill(const fa2_problem *problem, const fa2i_feature_args 
         params->cache_row_count = *args->cache_row_count;
     }
     if (problem->append) {
-        params->new_count = args->append->seq;
+        params->new_count = problem->varlen ? 0 : args->append->seq; /* as many as queries */
         params->new_k = (uintptr_t)args->append->k.data;
-        params->new_v = (uintptr_t)args->append->v.data;
         fa2i_param_strides(&args->append->k, params->new_k_stride);
-        fa2i_param_strides(&args->append->v, params->new_v_stride);
+        if (!problem->v_in_k) {
+            params->new_v = (uintptr_t)args->append->v.data;
+            fa2i_param_strides(&args->append->v, params->new_v_stride);
+        }
     }
     if (problem->rotary != FA2_ROTARY_NONE) {
         params->rotary_cos = (uintptr_t)args->rotary->cos;

@@ -101,7 +101,8 @@ fa2_status fa2i_forward_check_closely(const fa2_problem *problem, const fa2_forw
     if (problem->append) {
         FA2_TRY(fa2i_memory_check_apart(&m.k, &m.q));
         FA2_TRY(fa2i_memory_check_apart(&m.v, &m.q));
-        FA2_TRY(fa2i_memory_check_apart(&m.v, &m.k));
+        if (!problem->v_in_k)
+            FA2_TRY(fa2i_memory_check_apart(&m.v, &m.k));
     }
     if (args->lse != NULL)
         FA2_TRY(check_lse(problem, args, &m));

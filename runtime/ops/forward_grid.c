@@ -23,19 +23,25 @@ static int64_t ceil_div(int64_t a, int64_t b)
     return (a + b - 1) / b;
 }
 
+/* Queries of all sequences. */
+static int64_t all_queries(const fa2_problem *problem)
+{
+    return problem->varlen ? fa2i_forward_total_q(problem)
+                           : (int64_t)problem->batch * problem->seq_q;
+}
+
 static int64_t all_rows(const fa2_problem *problem)
 {
-    if (problem->varlen)
-        return (int64_t)problem->heads_q * fa2i_forward_total_q(problem);
-    return (int64_t)problem->batch * problem->heads_q * problem->seq_q;
+    return all_queries(problem) * problem->heads_q;
 }
 
 /* Rows that the appending step works on if there are as many new keys as queries; it takes more, too. */
 static int64_t new_rows(const fa2_problem *problem)
 {
+    const int64_t tensors = problem->v_in_k ? 1 : 2;
     const int64_t heads =
-        2 * problem->heads_kv + (problem->rotary != FA2_ROTARY_NONE ? problem->heads_q : 0);
-    const int64_t rows = (int64_t)problem->batch * problem->seq_q * heads;
+        tensors * problem->heads_kv + (problem->rotary != FA2_ROTARY_NONE ? problem->heads_q : 0);
+    const int64_t rows = all_queries(problem) * heads;
     return rows < INT32_MAX ? rows : INT32_MAX;
 }
 

@@ -41,14 +41,20 @@ static int32_t least_of(int32_t a, int32_t b)
     return a < b ? a : b;
 }
 
+static int32_t packed_length(const int32_t *bounds, int32_t sequence)
+{
+    return bounds[sequence + 1] - bounds[sequence];
+}
+
 static keys keys_of(const fa2_problem *p, const fa2i_feature_args *args, const fa2i_numbers *n,
                     int32_t sequence)
 {
-    const int32_t coming = p->append ? args->append->seq : 0;
-    const int32_t before = p->seqused  ? n->seqused_k[sequence]
-                           : p->varlen ? n->cu_seqlens_k[sequence + 1] - n->cu_seqlens_k[sequence]
-                                       : p->seq_k - coming;
-    return (keys){before, before + least_of(coming, p->seq_k - before)};
+    const int32_t room = p->varlen ? packed_length(n->cu_seqlens_k, sequence) : p->seq_k;
+    const int32_t coming = !p->append  ? 0
+                           : p->varlen ? packed_length(n->cu_seqlens_q, sequence)
+                                       : args->append->seq;
+    const int32_t before = p->seqused ? n->seqused_k[sequence] : room - least_of(coming, room);
+    return (keys){before, before + least_of(coming, room - before)};
 }
 
 /* ---- what is written is named once ---- */
@@ -214,11 +220,21 @@ int32_t fa2i_numbers_pages(const fa2_problem *problem, const fa2i_feature_args *
     return all / page + (all % page > 0);
 }
 
+/* The first of a sequence's pages that is read or written: those that are padding alone may be none. */
+static int32_t first_page(const fa2_problem *p, const fa2i_feature_args *args,
+                          const fa2i_numbers *n, int32_t sequence)
+{
+    if (!p->leftpad)
+        return 0;
+    return least_of(n->leftpad[sequence], keys_of(p, args, n, sequence).before) /
+           fa2i_forward_page(p);
+}
+
 /* Of a sequence, whose pages these are. */
-static fa2_status check_pages(const int32_t *pages, int32_t count, int32_t sequence,
+static fa2_status check_pages(const int32_t *pages, int32_t first, int32_t count, int32_t sequence,
                               int32_t page_count)
 {
-    for (int32_t i = 0; i < count; i++)
+    for (int32_t i = first; i < count; i++)
         if (pages[i] < 0 || pages[i] >= page_count)
             return fa2i_fail(FA2_E_INVALID,
                              "block_table[%d][%d] is %d; it must be from 0 to %d (page_count - 1)",
@@ -231,16 +247,18 @@ static fa2_status check_written_pages(const fa2_problem *p, const fa2i_feature_a
 {
     fa2_status st = FA2_OK;
     mention *mentions = NULL;
-    size_t at = 0;
+    const int32_t *table = n->block_table;
+    size_t mentioned = 0;
     FA2_TRY(make_mentions(count, &mentions));
     for (int32_t b = 0; b < p->batch; b++) {
         const keys k = keys_of(p, args, n, b);
         const int32_t pages = fa2i_numbers_pages(p, args, n, b),
-                      first = k.before / fa2i_forward_page(p);
-        for (int32_t i = 0; i < pages; i++, at++)
-            mentions[at] = (mention){n->block_table[at], b, i, k.all > k.before && i >= first};
+                      written = k.before / fa2i_forward_page(p);
+        for (int32_t i = first_page(p, args, n, b); i < pages; i++)
+            mentions[mentioned++] = (mention){table[i], b, i, k.all > k.before && i >= written};
+        table += pages;
     }
-    FA2_TRY(check_written(p, mentions, count));
+    FA2_TRY(check_written(p, mentions, mentioned));
 done:
     fa2i_free(mentions);
     return st;
@@ -253,7 +271,8 @@ fa2_status fa2i_numbers_check_table(const fa2_problem *problem, const fa2i_featu
     size_t count = 0;
     for (int32_t b = 0; b < problem->batch; b++) {
         const int32_t pages = fa2i_numbers_pages(problem, args, numbers, b);
-        FA2_TRY(check_pages(numbers->block_table + count, pages, b, *args->page_count));
+        FA2_TRY(check_pages(numbers->block_table + count, first_page(problem, args, numbers, b),
+                            pages, b, *args->page_count));
         count += (size_t)pages;
     }
     if (problem->append)

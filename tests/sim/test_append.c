@@ -1,13 +1,14 @@
 /*
  * Decoding on the software device by a captured graph: each replay appends to the cache, rotated, and attends.
  *
- *     test_append padded|paged
+ *     test_append padded|paged|packed|latent
  *
  * Between replays only device memory changes: lengths, new keys and values, Q. Behind each the caches are, to the
  * bit, what the host makes of them, every other byte included, and O is what fp64 attention gives on those caches
  * for the rotated Q, with a problem that appends nothing. Some sequences run out of room. And a second launch of
  * the same changes nothing; it is a call that has its numbers checked, behind one that is refused for a bad one.
- * Where K and V are in pages, V has fewer columns.
+ * Where K and V are in pages, V has fewer columns. packed: sequences with queries of their own number, as many as new
+ * keys, in pages; latent: V lies in K, padded.
  */
 #include <cuda.h>
 #include <stdlib.h>
@@ -20,7 +21,8 @@ enum { B = 3, HQ = 4, HKV = 2, SQ = 2, SK = 90, NEW = 3, D = 64, ROTARY = 32, RO
 enum { COLUMNS = (SK + PAGE - 1) / PAGE, PAGES = B * COLUMNS + 2, STEPS = 3 };
 enum { PLANE = HKV * D }; /* elements of a row of all heads */
 enum { CACHE_ELEMS = (ROWS * SK > PAGES * PAGE ? ROWS * SK : PAGES * PAGE) * PLANE };
-enum { Q_ELEMS = B * SQ * HQ * D, NEW_ELEMS = B * NEW * PLANE, ANGLES = SK * ROTARY / 2 };
+enum { ROWS_MAX = B * NEW }; /* of queries and of new keys, in all */
+enum { Q_ELEMS = ROWS_MAX * HQ * D, NEW_ELEMS = ROWS_MAX * PLANE, ANGLES = SK * ROTARY / 2 };
 
 typedef struct mirror { /* of device memory */
     CUdeviceptr at;
@@ -28,9 +30,11 @@ typedef struct mirror { /* of device memory */
     size_t bytes;
 } mirror;
 
-static bool paged;
+static bool paged, packed, latent;
 static int dv; /* columns of V and O */
-static mirror q, k, v, o, lse, new_k, new_v, cosines, sines, lengths, pads, rows, table;
+static mirror q, k, v, o, lse, new_k, new_v, cosines, sines, lengths, pads, rows, table, cu_q, cu_k;
+static const int32_t bounds_q[B + 1] = {0, NEW, NEW, NEW + 1},
+                                  bounds_k[B + 1] = {0, SK, 2 * SK, 3 * SK};
 static uint64_t state = 7;
 
 static void upload(const mirror *m)
@@ -65,12 +69,23 @@ static void put_numbers(const mirror *m, const int32_t *numbers)
     upload(m);
 }
 
+/* Rows of queries, or of new keys: those of a sequence begin here. The last number is how many there are. */
+static int first_row(int b, int each)
+{
+    return packed ? bounds_q[b] : b * each;
+}
+
+static int rows_of(int b, int each)
+{
+    return first_row(b + 1, each) - first_row(b, each);
+}
+
 static fa2_problem problem_of(void)
 {
     return (fa2_problem){.batch = B,
                          .heads_q = HQ,
                          .heads_kv = HKV,
-                         .seq_q = SQ,
+                         .seq_q = packed ? NEW : SQ,
                          .seq_k = SK,
                          .head_dim = D,
                          .head_dim_v = dv < D ? dv : 0,
@@ -81,6 +96,9 @@ static fa2_problem problem_of(void)
                          .rotary_dim = ROTARY,
                          .paged = paged,
                          .page = paged ? PAGE : 0,
+                         .varlen = packed,
+                         .total_q = packed ? bounds_q[B] : 0,
+                         .v_in_k = latent,
                          .leftpad = !paged,
                          .cache_rows = !paged};
 }
@@ -107,7 +125,9 @@ static fa2_forward_args args_of(const mirror *workspace)
         .leftpad = (const int32_t *)pads.at,
         .cache_rows = (const int32_t *)rows.at,
         .cache_row_count = ROWS,
-        .append = {tensor(&new_k, NEW, HKV, D), tensor(&new_v, NEW, HKV, dv), NEW},
+        .cu_seqlens_q = (const int32_t *)cu_q.at,
+        .cu_seqlens_k = (const int32_t *)cu_k.at,
+        .append = {tensor(&new_k, NEW, HKV, D), tensor(&new_v, NEW, HKV, dv), packed ? 0 : NEW},
         .rotary = {(const void *)cosines.at, (const void *)sines.at, SK}};
 }
 
@@ -136,19 +156,22 @@ static void follow(void)
 {
     int32_t *used = lengths.host;
     for (int b = 0; b < B; b++) {
-        for (int i = 0; i < NEW && used[b] + i < SK; i++)
+        const int new_keys = rows_of(b, NEW);
+        for (int i = 0; i < new_keys && used[b] + i < SK; i++)
             for (int h = 0; h < HKV; h++) {
-                const int64_t from = ((int64_t)b * NEW + i) * HKV + h,
+                const int64_t from = ((int64_t)first_row(b, NEW) + i) * HKV + h,
                               to = place_of(b, used[b] + i) * HKV + h;
                 uint16_t *key = (uint16_t *)k.host + to * D;
                 memcpy(key, (uint16_t *)new_k.host + from * D, D * sizeof *key);
                 rotate(used[b] + i, key);
+                if (latent)
+                    continue;
                 memcpy((uint16_t *)v.host + to * dv, (uint16_t *)new_v.host + from * dv,
                        (size_t)dv * sizeof *key);
             }
-        for (int i = 0; i < SQ * HQ; i++)
-            rotate(used[b] + i / HQ, (uint16_t *)q.host + ((int64_t)b * SQ * HQ + i) * D);
-        used[b] = used[b] + NEW < SK ? used[b] + NEW : SK;
+        for (int i = 0; i < rows_of(b, SQ) * HQ; i++)
+            rotate(used[b] + i / HQ, (uint16_t *)q.host + ((int64_t)first_row(b, SQ) * HQ + i) * D);
+        used[b] = used[b] + new_keys < SK ? used[b] + new_keys : SK;
     }
 }
 
@@ -163,7 +186,8 @@ static void check_same(const mirror *m)
 /* O and LSE against attention on the host's caches. */
 static void check_outputs(void)
 {
-    fa2i_row wanted[B * HQ * SQ];
+    fa2i_row wanted[HQ * ROWS_MAX];
+    const int seq_q = packed ? bounds_q[B] : SQ, count = HQ * first_row(B, SQ);
     fa2i_reference reference = {0};
     fa2i_comparison comparison = {0};
     fa2i_reference_request request = {
@@ -172,6 +196,8 @@ static void check_outputs(void)
         .k = {k.host, (paged ? PAGE : SK) * PLANE, PLANE, D, 0},
         .v = {v.host, (paged ? PAGE : SK) * HKV * dv, HKV * dv, dv, 0},
         .said = {.seqused_k = lengths.host,
+                 .cu_seqlens_q = bounds_q,
+                 .cu_seqlens_k = bounds_k,
                  .block_table = table.host,
                  .columns = COLUMNS,
                  .pages = PAGES,
@@ -179,17 +205,19 @@ static void check_outputs(void)
                  .cache_rows = rows.host,
                  .cache_row_count = ROWS},
         .rows = wanted,
-        .row_count = B * HQ * SQ};
+        .row_count = (size_t)count};
+    if (latent)
+        request.v = request.k;
     request.problem.append = request.problem.rotary_dim = 0;
     request.problem.rotary = FA2_ROTARY_NONE;
-    for (int i = 0; i < B * HQ * SQ; i++)
-        wanted[i] = (fa2i_row){i / SQ / HQ, i / SQ % HQ, i % SQ};
+    for (int i = 0; i < count; i++) /* in the order of LSE */
+        wanted[i] = (fa2i_row){i / seq_q / HQ, i / seq_q % HQ, i % seq_q};
     must_be(cuMemcpyDtoH(o.host, o.at, o.bytes) == CUDA_SUCCESS, "O");
     must_be(cuMemcpyDtoH(lse.host, lse.at, lse.bytes) == CUDA_SUCCESS, "LSE");
     must_be(fa2i_reference_compute(&request, &reference) == FA2_OK, "the reference");
     uint16_t *in_order = malloc(o.bytes);
     must_be(in_order != NULL, "memory");
-    for (int i = 0; i < B * HQ * SQ; i++)
+    for (int i = 0; i < count; i++)
         memcpy(in_order + i * dv,
                (uint16_t *)o.host +
                    (((int64_t)wanted[i].batch * SQ + wanted[i].row) * HQ + wanted[i].head) * dv,
@@ -209,21 +237,21 @@ static void make_all(void)
     int32_t pages[B * COLUMNS];
     for (int i = 0; i < B * COLUMNS; i++)
         pages[i] = i * 5 % (B * COLUMNS) + 1;
-    q = make(Q_ELEMS * 2), o = make(Q_ELEMS * 2), lse = make(B * HQ * SQ * sizeof(float));
+    q = make(Q_ELEMS * 2), o = make(Q_ELEMS * 2), lse = make(HQ * ROWS_MAX * sizeof(float));
     k = make(CACHE_ELEMS * 2), v = make(CACHE_ELEMS * 2);
     new_k = make(NEW_ELEMS * 2), new_v = make(NEW_ELEMS * 2);
     cosines = make(ANGLES * 2), sines = make(ANGLES * 2);
     lengths = make(sizeof used), pads = make(sizeof pad), rows = make(sizeof own),
-    table = make(sizeof pages);
+    table = make(sizeof pages), cu_q = make(sizeof bounds_q), cu_k = make(sizeof bounds_k);
     draw(&k), draw(&v), draw(&cosines), draw(&sines);
     put_numbers(&lengths, used), put_numbers(&pads, pad), put_numbers(&rows, own),
-        put_numbers(&table, pages);
+        put_numbers(&table, pages), put_numbers(&cu_q, bounds_q), put_numbers(&cu_k, bounds_k);
 }
 
 static void unmake_all(void)
 {
-    const mirror *all[] = {&q,       &k,     &v,       &o,    &lse,  &new_k, &new_v,
-                           &cosines, &sines, &lengths, &pads, &rows, &table};
+    const mirror *all[] = {&q,     &k,       &v,    &o,    &lse,   &new_k, &new_v, &cosines,
+                           &sines, &lengths, &pads, &rows, &table, &cu_q,  &cu_k};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         unmake(all[i]);
 }
@@ -271,8 +299,10 @@ int main(int argc, char **argv)
     CUcontext current = NULL;
     CUdevice device = 0;
     size_t bytes = 0;
-    paged = argc > 1 && strcmp(argv[1], "paged") == 0;
-    dv = paged ? D / 2 : D;
+    packed = argc > 1 && strcmp(argv[1], "packed") == 0;
+    latent = argc > 1 && strcmp(argv[1], "latent") == 0;
+    paged = packed || (argc > 1 && strcmp(argv[1], "paged") == 0);
+    dv = paged || latent ? D / 2 : D;
     must_be(cuInit(0) == CUDA_SUCCESS && cuDeviceGet(&device, 0) == CUDA_SUCCESS &&
                 cuDevicePrimaryCtxRetain(&current, device) == CUDA_SUCCESS &&
                 cuCtxPushCurrent(current) == CUDA_SUCCESS &&
@@ -283,7 +313,7 @@ int main(int argc, char **argv)
                 fa2_context_create(&checks, &checking) == FA2_OK,
             "the contexts");
     must_be(fa2_workspace_size(context, &problem, &bytes) == FA2_OK, "the workspace");
-    CHECK(bytes >= Q_ELEMS * 2); /* the rotated Q */
+    CHECK(bytes >= (size_t)first_row(B, SQ) * HQ * D * 2); /* the rotated Q */
     make_all();
     const mirror workspace = make(bytes);
     const fa2_forward_args args = args_of(&workspace);

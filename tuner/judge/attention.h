@@ -19,7 +19,7 @@ typedef struct fa2i_said {
     const int32_t *leftpad;    /* [batch] */
     const int32_t *cache_rows; /* [batch] */
     int32_t cache_row_count;
-    int32_t new_keys; /* of each sequence */
+    int32_t new_keys; /* of each sequence; of packed ones, as many as queries */
 } fa2i_said;
 
 /* A sequence as a problem of its own: its lengths, and where its rows begin in the tensors. */
@@ -28,8 +28,9 @@ typedef struct fa2i_sequence {
     int32_t index; /* in the batch */
     /* Of tensors, where packed sequences are one batch, and that of K and V may be a row of a cache. */
     int32_t batch, first_q, first_k;
-    /* Where new keys go, counted from the first row that K has; seq_k: none do. */
+    /* Where new keys go, counted from the first row that K has; INT32_MAX: none do. */
     int32_t first_new;
+    int32_t before; /* keys that it has before new ones come; so many are behind padding, too */
 } fa2i_sequence;
 
 static inline int32_t fa2i_between(int32_t least, int32_t x, int32_t most)
@@ -47,8 +48,7 @@ static inline int32_t fa2i_packed_length(int32_t begin, int32_t end, int32_t tot
 static inline fa2i_sequence fa2i_sequence_of(const fa2_problem *problem, const fa2i_said *said,
                                              int32_t batch)
 {
-    fa2i_sequence s = {
-        .problem = *problem, .index = batch, .batch = batch, .first_new = problem->seq_k};
+    fa2i_sequence s = {.problem = *problem, .index = batch, .batch = batch, .first_new = INT32_MAX};
     if (problem->varlen) {
         const int32_t *q = said->cu_seqlens_q + batch, *k = said->cu_seqlens_k + batch;
         const int32_t total_q = fa2i_forward_total_q(problem);
@@ -60,11 +60,16 @@ static inline fa2i_sequence fa2i_sequence_of(const fa2_problem *problem, const f
         s.problem.seq_k = fa2i_packed_length(s.first_k, k[1], total_k, problem->seq_k);
         s.first_k = problem->paged ? 0 : s.first_k; /* a table says where its pages are */
     }
+    const int32_t room = s.problem.seq_k;
     if (problem->seqused)
-        s.problem.seq_k = fa2i_between(0, said->seqused_k[batch], s.problem.seq_k);
+        s.problem.seq_k = fa2i_between(0, said->seqused_k[batch], room);
+    s.before = s.problem.seq_k;
     if (problem->append) {
-        s.first_new = problem->seqused ? s.problem.seq_k : problem->seq_k - said->new_keys;
-        s.problem.seq_k = fa2i_between(0, s.first_new + said->new_keys, problem->seq_k);
+        const int32_t new_keys = problem->varlen ? s.problem.seq_q : said->new_keys;
+        if (!problem->seqused)
+            s.before = room > new_keys ? room - new_keys : 0;
+        s.first_new = s.first_k + s.before;
+        s.problem.seq_k = s.before < room - new_keys ? s.before + new_keys : room;
     }
     if (problem->leftpad) {
         s.first_k = fa2i_between(0, said->leftpad[batch], problem->seq_k);
@@ -74,7 +79,7 @@ static inline fa2i_sequence fa2i_sequence_of(const fa2_problem *problem, const f
         const int32_t row = said->cache_rows[batch];
         const bool is_there = row >= 0 && row < said->cache_row_count;
         s.batch = is_there ? row : said->cache_row_count - 1;
-        s.first_new = is_there ? s.first_new : problem->seq_k;
+        s.first_new = is_there ? s.first_new : INT32_MAX;
     }
     return s;
 }

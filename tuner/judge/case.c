@@ -224,10 +224,10 @@ static fa2i_extent extent_of_rows(const fa2i_case *c, const fa2i_operand *o, con
     fa2i_extent e = {.batch = in_pages                   ? fa2i_case_pages(&c->problem)
                               : of_keys && p->cache_rows ? fa2i_case_cache_rows(&c->problem)
                                                          : p->batch,
-                     .seq = in_pages  ? fa2i_forward_page(p)
-                            : of_keys ? p->seq_k
-                            : is_new  ? fa2i_case_new_keys(c)
-                                      : p->seq_q,
+                     .seq = in_pages               ? fa2i_forward_page(p)
+                            : of_keys              ? p->seq_k
+                            : is_new && !p->varlen ? fa2i_case_new_keys(c)
+                                                   : p->seq_q, /* packed: as many as queries */
                      .heads = of_keys || is_new ? p->heads_kv : p->heads_q,
                      .width = columns,
                      .pitch = row,
@@ -289,7 +289,7 @@ fa2i_extent fa2i_case_extent(const fa2i_case *c, int operand)
     const fa2i_operand *o = operand_of(c, operand);
     if ((o->optional && !c->want_lse) ||
         (o->field > 0 && fa2i_field_get(&tensors, o->field) == 0) ||
-        (o->shape == FA2I_SHAPE_VALUES && tensors.v_in_k))
+        (tensors.v_in_k && (o->shape == FA2I_SHAPE_VALUES || o->shape == FA2I_SHAPE_NEW_VALUES)))
         return (fa2i_extent){0};
     return extent_by_shape(c, o, &tensors);
 }

@@ -114,7 +114,7 @@ fa2_status fa2i_fill_bounds_k(const fa2i_case *c, int operand, size_t count, voi
 {
     (void)operand;
     fill_bounds(c, c->problem.seq_k, fa2i_forward_total_k(&c->problem),
-                c->problem.op == FA2_OP_FORWARD, count, out);
+                c->problem.op == FA2_OP_FORWARD && !c->problem.append, count, out);
     return FA2_OK;
 }
 

@@ -22,8 +22,8 @@ static double alibi_term(const fa2_problem *p, const fa2i_features *f, int32_t b
 static double bias_term(const fa2_problem *p, const fa2i_features *f, int32_t batch, int32_t head,
                         int32_t query, int32_t key)
 {
-    int64_t at =
-        batch * f->bias_batch + head * f->bias_head + query * f->bias_query + key * f->bias_key;
+    int64_t at = batch * f->bias_batch + head * f->bias_head + query * f->bias_query +
+                 (f->bias_first + key) * f->bias_key;
     if (f->bias_period > 0)
         at %= f->bias_period;
     switch (fa2i_bias_type(p->bias)) {

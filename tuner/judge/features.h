@@ -15,6 +15,7 @@ typedef struct fa2i_features {
     const void *bias;    /* element i is bias[i % bias_period]; 0: the whole is there */
     fa2_dropout dropout; /* with the seed and the offset that a launch finds */
     int64_t bias_period, bias_batch, bias_head, bias_query, bias_key; /* strides */
+    int32_t bias_first; /* the number of a sequence's first key in it, behind padding */
 } fa2i_features;
 
 /* What is added to a score, which is scaled and capped; -INFINITY hides the key. */

@@ -21,6 +21,7 @@
 typedef struct part {
     const fa2i_reference_request *request;
     fa2i_reference *reference;
+    fa2i_features features; /* of the present sequence */
     size_t begin, end;
     double scale;
     float *q, *k, *v; /* [D], [Sk, D], [Sk, Dv] */
@@ -88,8 +89,8 @@ static bool exact_row(part *p, const fa2_problem *sequence, fa2i_row row, fa2i_k
         p->scores[j] = p->scale * fa2i_dot(p->q, p->k + (int64_t)j * head_dim, head_dim);
         const double capped = fa2i_score_capped(p->scores[j], softcap);
         p->terms[j] =
-            fa2i_score_term(sequence, &request->features, row.batch, row.head, row.row, j, capped);
-        p->kept[j] = fa2i_kept(sequence, &request->features, row.batch, row.head, row.row, j);
+            fa2i_score_term(sequence, &p->features, row.batch, row.head, row.row, j, capped);
+        p->kept[j] = fa2i_kept(sequence, &p->features, row.batch, row.head, row.row, j);
         largest = fmax(largest, capped + p->terms[j]);
     }
     *ret_lse = largest;
@@ -133,18 +134,22 @@ static void load_cached(const fa2i_reference_request *request, const fa2i_host_t
     fa2i_host_row(tensor, p->dtype, at + head * tensor->stride_head, columns, out);
 }
 
-/* One that comes in this call. */
+/* One that comes in this call: of V where it lies in K, too, whose columns are rotated with it. */
 static void load_new(const fa2i_reference_request *request, bool is_key, const fa2i_sequence *s,
                      int head, int columns, int32_t row, float *out)
 {
     const fa2_problem *p = &request->problem;
-    const fa2i_host_tensor *tensor = is_key ? &request->new_k : &request->new_v;
+    const bool of_key = is_key || p->v_in_k;
+    const fa2i_host_tensor *tensor = of_key ? &request->new_k : &request->new_v;
+    const int32_t own = row - s->first_new, batch = p->varlen ? 0 : s->index;
+    float whole[FA2I_MOST_head_dim];
     fa2i_host_row(tensor, p->dtype,
-                  s->index * tensor->stride_batch + (row - s->first_new) * tensor->stride_seq +
+                  batch * tensor->stride_batch + (s->first_q + own) * tensor->stride_seq +
                       head * tensor->stride_head,
-                  columns, out);
-    if (is_key && p->rotary != FA2_ROTARY_NONE)
-        fa2i_rotate(p, &request->angles, row, out);
+                  of_key ? p->head_dim : columns, whole);
+    if (of_key && p->rotary != FA2_ROTARY_NONE)
+        fa2i_rotate(p, &request->angles, s->before + own, whole);
+    memcpy(out, whole, (size_t)columns * sizeof *out);
 }
 
 /* Keys or values of a head of a sequence, rows of so many columns, unless they are there already. */
@@ -163,14 +168,6 @@ static void load_keys(const fa2i_reference_request *request, bool is_key, const 
         else
             load_cached(request, is_key ? &request->k : &request->v, s, head, columns, row, out);
     }
-}
-
-/* Where a sequence's new keys stand, also where there is no room for them. */
-static int32_t place_of_new(const fa2i_reference_request *request, const fa2i_sequence *s)
-{
-    const fa2_problem *p = &request->problem;
-    return p->seqused ? fa2i_between(0, request->said.seqused_k[s->index], p->seq_k)
-                      : p->seq_k - request->said.new_keys;
 }
 
 static void *run_part(void *argument)
@@ -204,8 +201,9 @@ static void *run_part(void *argument)
                           row.head * request->q.stride_head,
                       problem->head_dim, p->q);
         if (problem->rotary != FA2_ROTARY_NONE)
-            fa2i_rotate(problem, &request->angles,
-                        fa2i_query_position(problem, place_of_new(request, &s), own.row), p->q);
+            fa2i_rotate(problem, &request->angles, fa2i_query_position(problem, s.before, own.row),
+                        p->q);
+        p->features.bias_first = problem->leftpad ? s.first_k : 0;
         p->reference->empty[i] =
             !exact_row(p, &s.problem, own, keys, sink, o, &p->reference->lse[i]);
         if (!p->reference->empty[i])
@@ -273,6 +271,7 @@ fa2_status fa2i_reference_compute(const fa2i_reference_request *request,
     for (size_t i = 0; i < count; i++) {
         parts[i] = (part){.request = request,
                           .reference = &reference,
+                          .features = request->features,
                           .scale = scale,
                           .begin = request->row_count * i / count,
                           .end = request->row_count * (i + 1) / count};
