@@ -241,6 +241,62 @@ class Numbers(unittest.TestCase):
                 wanted, _ = reference.attention(one, *seen, causal=True)
                 self.assertLess(reference.worst(out.get()[b * 96:(b + 1) * 96], wanted), 2 * reference.TOLERANCE["fp16"])
 
+    def test_new_keys_of_packed_sequences(self):
+        """As many as queries, into pages; as a call for each sequence writes and sees them."""
+        q, k, v = reference.tensors(batch=2, seq_q=3, seq_k=32, heads_kv=1)
+        _, k_new, v_new = reference.tensors(batch=2, seq_q=3, heads_kv=1, seed=2)
+        pages = [Tensor((4, 16, 1, 16)).set(cache.get()) for cache in (k, v)]
+        packed = [Tensor((5, *t.shape[2:])).set(t.get()) for t in (q, k_new, v_new)]
+        numbers = {name: Tensor((len(values),), "int32").set(values) for name, values in
+                   {"cu_seqlens_q": [0, 3, 5], "cu_seqlens_k": [0, 32, 64], "seqused_k": [7, 0]}.items()}
+        out = Tensor((5, 2, 16))
+        settings = {"out": out, "block_table": Tensor((2, 2), "int32").set([0, 1, 2, 3]), "max_seqlen_q": 3,
+                    "max_seqlen_k": 32, "causal": True, **numbers}
+        fa2.attention(packed[0], *pages, k_new=packed[1], v_new=packed[2], **settings)
+        wanted = []
+        for b, (used, rows) in enumerate(((7, 3), (0, 2))):
+            own = [t.part(0, b, b + 1).part(1, 0, rows) for t in (q, k_new, v_new)]
+            one = Tensor((1, rows, 2, 16))
+            fa2.attention(own[0], *(cache.part(0, b, b + 1) for cache in (k, v)), out=one, k_new=own[1], v_new=own[2],
+                          causal=True, seqused_k=Tensor((1,), "int32").set([used]))
+            device.synchronize()
+            wanted += one.get()
+        self.assertLess(reference.worst(out.get(), wanted), reference.TOLERANCE["fp16"])
+        self.assertEqual([x.get() for x in pages], [x.get() for x in (k, v)])
+        with self.assertRaisesRegex(ValueError, "v_new must be packed as q is, with 5 rows, 1 heads and head_dim 16"):
+            fa2.attention(packed[0], *pages, k_new=packed[1], v_new=packed[2].part(0, 0, 4), **settings)
+
+    def test_new_keys_where_v_lies_in_k(self):
+        q, k, _ = reference.tensors(batch=2, seq_q=2, seq_k=24, heads_kv=1)
+        _, k_new, _ = reference.tensors(batch=2, seq_q=2, heads_kv=1, seed=2)
+        apart = [k.part(3, 0, 8), k_new.part(3, 0, 8)]
+        apart = [Tensor(t.shape).set(t.get()) for t in apart]
+        own = Tensor(k.shape).set(k.get())
+        outs = [Tensor((2, 2, 2, 8)) for _ in range(2)]
+        settings = {"causal": True, "k_new": k_new, "seqused_k": Tensor((2,), "int32").set([22, 5])}
+        fa2.attention(q, own, apart[0], v_new=apart[1], out=outs[0], **settings)
+        self.assertEqual(fa2.problem(q, k, k.part(3, 0, 8), v_new=k_new.part(3, 0, 8), **settings)["v_in_k"], 1)
+        with self.assertRaisesRegex(ValueError, "v_new must be those of k_new"):
+            fa2.attention(q, k, k.part(3, 0, 8), v_new=apart[1], out=outs[1], **settings)
+        fa2.attention(q, k, k.part(3, 0, 8), v_new=k_new.part(3, 0, 8), out=outs[1], **settings)
+        device.synchronize()
+        self.assertLess(reference.worst(outs[1].get(), outs[0].get()), reference.TOLERANCE["fp16"])
+        self.assertEqual(k.get(), own.get())
+
+    def test_padding_with_a_bias_and_pages(self):
+        """A bias has numbers for the padding, too; pages of padding alone may be none."""
+        q, k, v = reference.tensors(batch=2, seq_q=3, seq_k=32)
+        bias = Tensor((1, 2, 3, 32)).set([math.sin(i) for i in range(192)])
+        pads = Tensor((2,), "int32").set([19, 0])
+        pages = [Tensor((4, 16, 2, 16)).set(t.get()) for t in (k, v)]
+        wanted = [reference.attention(q.part(0, b, b + 1), *(t.part(0, b, b + 1).part(1, pad, 32) for t in (k, v)),
+                                      causal=True, bias=bias.part(3, pad, 32))[0] for b, pad in enumerate((19, 0))]
+        for tensors, table in (((k, v), None), (pages, Tensor((2, 2), "int32").set([-1, 1, 2, 3]))):
+            out = Tensor(q.shape)
+            fa2.attention(q, *tensors, out=out, causal=True, bias=bias, leftpad=pads, block_table=table)
+            device.synchronize()
+            self.assertLess(reference.worst(out.get(), wanted[0] + wanted[1]), reference.TOLERANCE["fp16"])
+
 
 class Exchanges(unittest.TestCase):
     def test_all_ways_give_the_same(self):

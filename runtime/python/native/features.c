@@ -129,6 +129,18 @@ static bool check_bias(const fa2_problem *problem, const fa2py_operand *bias)
     return fits;
 }
 
+/* Of packed sequences [total_q, heads_kv, head_dim], as q. */
+static bool check_new_packed(const fa2_problem *problem, const fa2py_operand *operand, int64_t rows,
+                             int64_t heads, int32_t columns)
+{
+    if (rows == problem->total_q && heads == problem->heads_kv && operand->shape[3] == columns)
+        return true;
+    PyErr_Format(PyExc_ValueError,
+                 "%s must be packed as q is, with %d rows, %d heads and head_dim %d", operand->name,
+                 (int)problem->total_q, (int)problem->heads_kv, (int)columns);
+    return false;
+}
+
 /* New keys [batch, seq, heads_kv, head_dim], and values in their columns: the cache's shape but for the length. */
 static bool check_new(const fa2py_call *call, const fa2_problem *problem,
                       const fa2py_operand *k_new, const fa2py_operand *operand)
@@ -137,8 +149,18 @@ static bool check_new(const fa2py_call *call, const fa2_problem *problem,
     const bool is_v = operand != k_new && problem->head_dim_v != 0;
     const int32_t columns = is_v ? problem->head_dim_v : problem->head_dim;
     const int64_t *shape = operand->shape;
-    if (operand->object == NULL || (shape[0] == problem->batch && shape[seq] == k_new->shape[seq] &&
-                                    shape[head] == problem->heads_kv && shape[3] == columns))
+    if (operand->object == NULL)
+        return true;
+    if (operand != k_new && problem->v_in_k && !fa2py_begin_alike(call, k_new, operand)) {
+        PyErr_SetString(
+            PyExc_ValueError,
+            "v is the first columns of k; v_new must be those of k_new, as a view of it");
+        return false;
+    }
+    if (problem->varlen)
+        return check_new_packed(problem, operand, shape[seq], shape[head], columns);
+    if (shape[0] == problem->batch && shape[seq] == k_new->shape[seq] &&
+        shape[head] == problem->heads_kv && shape[3] == columns)
         return true;
     PyErr_Format(
         PyExc_ValueError,

@@ -90,16 +90,20 @@ static void set_paged(const fa2py_call *call, const dl_tensor *table, fa2_proble
         problem->seq_k = most <= INT32_MAX ? (int32_t)most : INT32_MAX;
 }
 
-/* Whether v is the first columns of k, fewer than k has: backward reads the two apart, and so go new rows. */
+bool fa2py_begin_alike(const fa2py_call *call, const fa2py_operand *k, const fa2py_operand *v)
+{
+    const fa2_tensor a = fa2py_tensor_of(call, k), b = fa2py_tensor_of(call, v);
+    return a.data == b.data && a.stride_batch == b.stride_batch && a.stride_seq == b.stride_seq &&
+           a.stride_head == b.stride_head;
+}
+
+/* Whether v is the first columns of k, fewer than k has: backward reads the two apart. */
 static bool is_v_in_k(const fa2py_call *call, const fa2py_operand operands[3],
                       const fa2_problem *problem)
 {
-    const fa2_tensor k = fa2py_tensor_of(call, &operands[1]);
-    const fa2_tensor v = fa2py_tensor_of(call, &operands[2]);
-    return call->op == FA2_OP_FORWARD && !problem->append && problem->head_dim_v > 0 &&
-           problem->head_dim_v < problem->head_dim && k.data == v.data &&
-           k.stride_batch == v.stride_batch && k.stride_seq == v.stride_seq &&
-           k.stride_head == v.stride_head;
+    return call->op == FA2_OP_FORWARD && problem->head_dim_v > 0 &&
+           problem->head_dim_v < problem->head_dim &&
+           fa2py_begin_alike(call, &operands[1], &operands[2]);
 }
 
 bool fa2py_make_problem(const fa2py_call *call, const fa2py_operand operands[3],

@@ -27,7 +27,8 @@ bool fa2py_errors_init(PyObject *module);
  * thread's last. Returns NULL. */
 PyObject *fa2py_raise(fa2_status status);
 PyObject *fa2py_raise_with(fa2_status status, const char *message);
-PyObject *fa2py_raise_status(PyObject *module, PyObject *arguments); /* (fa2_status_string, message) */
+PyObject *fa2py_raise_status(PyObject *module,
+                             PyObject *arguments); /* (fa2_status_string, message) */
 
 /* False, with an exception, in a child that was forked after a device was opened. */
 bool fa2py_check_process(void);
@@ -333,6 +334,9 @@ bool fa2py_make_problem(const fa2py_call *call, const fa2py_operand operands[3],
 /* As the library takes them; of no operand: NULL. */
 fa2_tensor fa2py_tensor_of(const fa2py_call *call, const fa2py_operand *operand);
 float *fa2py_floats_of(const fa2py_operand *operand);
+
+/* Whether they begin at one place, with the same strides: v may be the first columns of k. */
+bool fa2py_begin_alike(const fa2py_call *call, const fa2py_operand *k, const fa2py_operand *v);
 
 /* Launch on the call's context, or the default one of q's device. */
 bool fa2py_launch_on(const fa2py_call *call, const fa2py_operand *q, fa2py_launch *launch);
