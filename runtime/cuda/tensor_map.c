@@ -200,6 +200,6 @@ fa2_status fa2i_maps_get(const fa2i_cuda_table *cuda, fa2i_kept_maps *kept,
     if (result == CUDA_SUCCESS)
         return FA2_OK;
     const fa2_status st = fa2i_cuda_check(cuda, result, "cuTensorMapEncodeTiled");
-    return fa2i_fail_prefix(result == CUDA_ERROR_INVALID_VALUE ? FA2_E_UNSUPPORTED : st,
-                            "a tensor map of %s", fa2i_mapped_word(recipe->maps[i - 1].operand));
+    return fa2i_fail_prefix(st, "a tensor map of %s",
+                            fa2i_mapped_word(recipe->maps[i - 1].operand));
 }

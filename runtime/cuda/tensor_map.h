@@ -29,9 +29,8 @@ typedef enum fa2i_service {
 fa2i_service fa2i_maps_serve(const fa2i_recipe *recipe, const fa2i_grid *grid,
                              const fa2_problem *problem, const void *args);
 
-/* The maps of a recipe, in its order. kept: of that recipe's kernel; may be NULL. params: made for the
- * problem. FA2_E_UNSUPPORTED, naming the operand, when there is no such map: its strides are 2^40 bytes or
- * more. Allocates nothing. */
+/* The maps of a recipe, in its order, of a call that it serves. kept: of that recipe's kernel; may be NULL. params:
+ * made for the problem. FA2_E_CUDA, naming the operand, when the driver makes no such map. Allocates nothing. */
 fa2_status fa2i_maps_get(const fa2i_cuda_table *cuda, fa2i_kept_maps *kept,
                          const fa2i_recipe *recipe, const fa2_problem *problem,
                          const fa2i_params *params, CUtensorMap maps[FA2I_RECIPE_MAPS]);
