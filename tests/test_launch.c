@@ -165,11 +165,14 @@ static void test_tensor_maps(void)
     CHECK_EQ(fa2i_launch(&device, &loaded, &grid, &one, &args, NULL), FA2_OK);
     CHECK_EQ(fake.map_count, 5); /* q lies where it lay */
     CHECK(fake.maps[4].extents[2] == 1 && fake.maps[4].strides[1] == 16);
-    args = good_args();
-    args.v.stride_batch = INT64_C(1) << 39; /* elements */
-    CHECK_EQ(fa2i_launch(&device, &loaded, &grid, &problem, &args, NULL), FA2_E_UNSUPPORTED);
+    args.v.stride_seq += 8;
+    (void)fake_fail_driver(1, CUDA_ERROR_INVALID_VALUE);
+    const long launched = fake.launch_count;
+    CHECK_EQ(fa2i_launch(&device, &loaded, &grid, &one, &args, NULL), FA2_E_CUDA);
     CHECK_CONTAINS(fa2_last_message(),
                    "a tensor map of v: cuTensorMapEncodeTiled: CUDA_ERROR_INVALID_VALUE");
+    CHECK_EQ(fake.launch_count, launched);
+    CHECK_EQ(fa2i_launch(&device, &loaded, &grid, &one, &args, NULL), FA2_OK);
     fa2i_device_leave(&device);
     fa2i_unload(&device, &loaded);
     fa2i_device_close(&device);

@@ -3,22 +3,8 @@
  * with the workspace that fa2_workspace_size named for the problem, whichever of the two a call gets.
  */
 #include <limits.h>
-#include "fa2.h"
 #include "runtime/base/alloc.h"
-#include "tuned_database.h"
-
-/* Far apart, and nothing reads them: the fake launches without looking at tensors. */
-static void *place(unsigned number)
-{
-    return (void *)((uintptr_t)number << 52);
-}
-
-/* [batch, seq, heads, columns]; far: of the tensor's first stride, 2^40 bytes. */
-static fa2_tensor tensor_of(unsigned number, int32_t seq, int32_t heads, int32_t columns, bool far)
-{
-    const int64_t row = (int64_t)heads * columns;
-    return (fa2_tensor){place(number), far ? INT64_C(1) << 39 : seq * row, row, columns};
-}
+#include "unmapped_fixture.h"
 
 /* The gradients; far: of such a K. */
 static fa2_status call(fa2_context *context, const fa2_problem *p, bool far, size_t workspace_bytes)
@@ -27,19 +13,19 @@ static fa2_status call(fa2_context *context, const fa2_problem *p, bool far, siz
     const int32_t q_rows = p->varlen ? p->total_q : p->seq_q;
     const int32_t k_rows = p->varlen ? p->total_k : p->seq_k;
     const int32_t d = p->head_dim;
-    const fa2_tensor q = tensor_of(1, q_rows, p->heads_q, d, false);
-    fa2_tensor k = tensor_of(2, k_rows, p->heads_kv, d, far);
+    const fa2_tensor q = tensor_at(1, q_rows, p->heads_q, d);
+    fa2_tensor k = tensor_at(2, k_rows, p->heads_kv, d);
     void *const workspace = workspace_bytes > 0 ? place(9) : NULL;
-    if (p->varlen && far) /* of one batch, the rows are what is far apart */
-        k.stride_seq = INT64_C(1) << 39;
+    if (far) /* packed, of one batch, the rows are what is far apart */
+        *(p->varlen ? &k.stride_seq : &k.stride_batch) = FAR_ELEMS;
     const fa2_backward_args args = {.q = q,
                                     .k = k,
-                                    .v = tensor_of(3, k_rows, p->heads_kv, d, false),
-                                    .o = tensor_of(4, q_rows, p->heads_q, d, false),
-                                    .d_o = tensor_of(5, q_rows, p->heads_q, d, false),
-                                    .dq = tensor_of(6, q_rows, p->heads_q, d, false),
-                                    .dk = tensor_of(7, k_rows, p->heads_kv, d, false),
-                                    .dv = tensor_of(8, k_rows, p->heads_kv, d, false),
+                                    .v = tensor_at(3, k_rows, p->heads_kv, d),
+                                    .o = tensor_at(4, q_rows, p->heads_q, d),
+                                    .d_o = tensor_at(5, q_rows, p->heads_q, d),
+                                    .dq = tensor_at(6, q_rows, p->heads_q, d),
+                                    .dk = tensor_at(7, k_rows, p->heads_kv, d),
+                                    .dv = tensor_at(8, k_rows, p->heads_kv, d),
                                     .lse = place(10),
                                     .sinks = p->sinks ? place(11) : NULL,
                                     .cu_seqlens_q = p->varlen ? lengths : NULL,
@@ -48,15 +34,6 @@ static fa2_status call(fa2_context *context, const fa2_problem *p, bool far, siz
                                     .workspace = workspace,
                                     .workspace_bytes = workspace_bytes};
     return fa2_backward(context, p, &args, NULL);
-}
-
-static fa2_context *create_with(fa2_config config)
-{
-    fa2_context *context = NULL;
-    fake_install();
-    fake_become_h200();
-    CHECK_EQ(fa2_context_create(&config, &context), FA2_OK);
-    return context;
 }
 
 static fa2_context *create(void)
@@ -69,9 +46,8 @@ static fa2_context *create(void)
 static void one_after_the_other(const char *database)
 {
     const fa2_problem problem = tuned_problem(4, 4096);
-    const fa2_tensor tensor = tensor_of(1, 4096, 8, 64, false);
-    fa2_forward_args args = {
-        .q = tensor, .k = tensor, .v = tensor, .o = tensor_of(2, 4096, 8, 64, false)};
+    const fa2_tensor tensor = tensor_at(1, 4096, 8, 64);
+    fa2_forward_args args = {.q = tensor, .k = tensor, .v = tensor, .o = tensor_at(2, 4096, 8, 64)};
     (void)fa2_prepare(NULL, &problem);
     fa2_context *context = create_with((fa2_config){.database = database});
     CHECK_EQ(fa2_forward(context, &problem, &args, NULL), FA2_OK);
@@ -81,7 +57,7 @@ static void one_after_the_other(const char *database)
     CHECK_EQ(fa2_forward(context, &problem, &args, NULL), FA2_OK);
     CHECK_STR(fake.launches[1].function, "fwd_sm90");
     const long compiled = fake.compile_count;
-    args.k.stride_batch = INT64_C(1) << 39; /* elements */
+    args.k.stride_batch = FAR_ELEMS;
     for (int call = 2; call < 4; call++) {
         CHECK_EQ(fa2_forward(context, &problem, &args, NULL), FA2_OK);
         CHECK_STR(fa2_last_message(), call == 2 ? "context is NULL" : "problem is NULL");
@@ -90,7 +66,7 @@ static void one_after_the_other(const char *database)
         CHECK_EQ(fake.launches[call].params.k_stride[0], args.k.stride_batch);
         CHECK_EQ(fake.compile_count, compiled + 1);
     }
-    args.k.stride_batch = (INT64_C(1) << 39) - 8;
+    args.k.stride_batch = FAR_ELEMS - 8;
     CHECK_EQ(fa2_forward(context, &problem, &args, NULL), FA2_OK);
     CHECK_STR(fake.launches[4].function, "fwd_sm90");
     fa2_explanation e = {.struct_bytes = sizeof e};
@@ -114,9 +90,8 @@ static void test_one_after_the_other(void)
 static void test_scattered_bias(void)
 {
     fa2_problem problem = tuned_problem(4, 4096);
-    const fa2_tensor tensor = tensor_of(1, 4096, 8, 64, false);
-    fa2_forward_args args = {
-        .q = tensor, .k = tensor, .v = tensor, .o = tensor_of(2, 4096, 8, 64, false)};
+    const fa2_tensor tensor = tensor_at(1, 4096, 8, 64);
+    fa2_forward_args args = {.q = tensor, .k = tensor, .v = tensor, .o = tensor_at(2, 4096, 8, 64)};
     tuned_database database;
     tuned_begin(&database);
     (void)fa2_prepare(NULL, &problem);
@@ -140,27 +115,30 @@ static void test_scattered_bias(void)
     CHECK_EQ(fake_live(), 0);
 }
 
-/* Forward, with a bias whose queries are so far apart: 4096 is mapped, 4097 scattered. */
-static fa2_status call_biased(fa2_context *context, int32_t seq, int64_t stride_query)
+static fa2_status forward(fa2_context *context, const fa2_problem *problem, int64_t stride_batch,
+                          int64_t stride_query, CUstream stream)
 {
-    fa2_problem problem = tuned_problem(4, seq);
-    const fa2_tensor tensor = tensor_of(1, seq, 8, 64, false);
-    problem.bias = FA2_BIAS_BF16;
-    const fa2_forward_args args = {
+    const int32_t seq = problem->seq_q;
+    const fa2_tensor tensor = tensor_at(1, seq, 8, 64);
+    fa2_forward_args args = {
         .q = tensor,
         .k = tensor,
         .v = tensor,
-        .o = tensor_of(2, seq, 8, 64, false),
+        .o = tensor_at(2, seq, 8, 64),
         .bias = {.data = place(3), .stride_query = stride_query, .stride_key = 1}};
-    const long launched = fake.launch_count;
-    const fa2_status st = fa2_forward(context, &problem, &args, NULL);
-    CHECK_EQ(fake.launch_count, launched + (st == FA2_OK));
-    return st;
+    args.k.stride_batch = stride_batch;
+    return fa2_forward(context, problem, &args, stream);
 }
 
-static const char *last_function(void)
+/* With a bias whose queries are so far apart: 4096 is mapped, 4097 scattered. */
+static fa2_status call_biased(fa2_context *context, int32_t seq, int64_t stride_query)
 {
-    return fake.launches[fake.launch_count - 1].function;
+    fa2_problem problem = tuned_problem(4, seq);
+    problem.bias = FA2_BIAS_BF16;
+    const long launched = fake.launch_count;
+    const fa2_status st = forward(context, &problem, (int64_t)seq * 512, stride_query, NULL);
+    CHECK_EQ(fake.launch_count, launched + (st == FA2_OK));
+    return st;
 }
 
 /* Where no other kernel can be had, the mapped one serves: that is told once, asked once, and no failure of the call,
@@ -216,6 +194,113 @@ static void test_scattered_faults(void)
     (void)fake_fail_driver(fake_traced("launch_kernel"), CUDA_ERROR_LAUNCH_FAILED);
     CHECK_EQ(call_biased(context, 4096, 4097), FA2_E_CUDA);
     CHECK_CONTAINS(fa2_last_message(), "cuLaunchKernel");
+    fa2_context_destroy(context);
+    CHECK_EQ(fake_live(), 0);
+}
+
+/* While a stream is captured, nothing is prepared: strides fail the call, a bias is read slowly. Once there is a kernel
+ * for either, it is captured. */
+static void test_capture(void)
+{
+    static const char *const functions[] = {"fwd_sm90", "fwd_sm90", "fwd_sm80", "fwd_sm80"};
+    const int64_t near = 4096 * 512;
+    fa2_problem problem = tuned_problem(4, 4096);
+    const fa2i_cuda_table *cuda = NULL;
+    CUstream stream = NULL;
+    CUgraph graph = NULL;
+    CUgraphExec exec = NULL;
+    fa2_context *context = create();
+    CUcontext own = fake_context_push(0);
+    problem.bias = FA2_BIAS_BF16;
+    CHECK_EQ(fa2i_cuda_get(&cuda), FA2_OK);
+    CHECK_EQ(fa2_prepare(context, &problem), FA2_OK);
+    CHECK_EQ(cuda->stream_create(&stream, 0), CUDA_SUCCESS);
+    CHECK_EQ(cuda->stream_begin_capture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+    CHECK_EQ(forward(context, &problem, near, 4096, stream), FA2_OK);
+    CHECK_EQ(forward(context, &problem, FAR_ELEMS, 4096, stream), FA2_E_CAPTURE);
+    CHECK_CONTAINS(fa2_last_message(), "the stream is being captured");
+    CHECK_EQ(fa2_prepare(context, NULL), FA2_E_INVALID);
+    CHECK_EQ(forward(context, &problem, near, 4097, stream), FA2_OK);
+    CHECK_STR(fa2_last_message(), "problem is NULL");
+    CHECK_EQ(cuda->stream_end_capture(stream, &graph), CUDA_SUCCESS); /* the capture is intact */
+    CHECK_EQ(cuda->graph_instantiate(&exec, graph, 0), CUDA_SUCCESS);
+    CHECK_EQ(cuda->graph_launch(exec, stream), CUDA_SUCCESS);
+    CHECK_EQ(cuda->graph_exec_destroy(exec), CUDA_SUCCESS);
+    CHECK_EQ(cuda->graph_destroy(graph), CUDA_SUCCESS);
+
+    const long compiled = fake.compile_count;
+    CHECK_EQ(forward(context, &problem, FAR_ELEMS, 4096, NULL), FA2_OK);
+    CHECK_EQ(cuda->stream_begin_capture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+    CHECK_EQ(forward(context, &problem, near, 4097, stream), FA2_OK);
+    CHECK_EQ(cuda->stream_end_capture(stream, &graph), CUDA_SUCCESS);
+    CHECK_EQ(cuda->graph_instantiate(&exec, graph, 0), CUDA_SUCCESS);
+    CHECK_EQ(cuda->graph_launch(exec, stream), CUDA_SUCCESS);
+    CHECK_EQ(fake.compile_count, compiled + 1);
+    CHECK_EQ(fake.launch_count, 4);
+    for (int i = 0; i < 4; i++)
+        CHECK_STR(fake.launches[i].function, functions[i]);
+    CHECK_EQ(cuda->graph_exec_destroy(exec), CUDA_SUCCESS);
+    CHECK_EQ(cuda->graph_destroy(graph), CUDA_SUCCESS);
+    CHECK_EQ(cuda->stream_destroy(stream), CUDA_SUCCESS);
+    fake_context_pop(own);
+    fa2_context_destroy(context);
+    CHECK_EQ(fake_live(), 0);
+}
+
+/* Where no other kernel can be had, such strides fail every call, also after a bias did without, and that is told by the
+ * status alone; near ones are served. */
+static void test_strides_without(void)
+{
+    tuned_database database;
+    tuned_log log = {.count = 0};
+    fa2_problem problem = tuned_problem(4, 4096);
+    const int64_t near = 4096 * 512;
+    problem.bias = FA2_BIAS_BF16;
+    tuned_begin(&database);
+    fa2_context *context = create_with((fa2_config){.database = database.path});
+    CHECK_EQ(forward(context, &problem, near, 4096, NULL), FA2_OK);
+    fa2_context_destroy(context);
+    context = create_with((fa2_config){.database = database.path,
+                                       .never_compile = 1,
+                                       .log = tuned_log_add,
+                                       .log_user = &log});
+    CHECK_EQ(forward(context, &problem, near, 4096, NULL), FA2_OK);
+    const long encoded = fake.map_count;
+    const int told = log.count;
+    for (int again = 0; again < 2; again++) {
+        for (int64_t query = 4096; query <= 4097; query++) {
+            CHECK_EQ(forward(context, &problem, FAR_ELEMS, query, NULL), FA2_E_FORBIDDEN);
+            CHECK_CONTAINS(fa2_last_message(), "the context's config forbids compiling");
+        }
+        CHECK_EQ(fake.launch_count, again + 1);
+        CHECK_EQ(log.count, told + again);
+        CHECK_EQ(forward(context, &problem, near, 4097, NULL), FA2_OK); /* told once */
+        CHECK_EQ(log.count, told + 1);
+    }
+    CHECK_EQ(fake.map_count, encoded);
+    fa2_context_destroy(context);
+    CHECK_EQ(fake_live(), 0);
+    tuned_end(&database);
+}
+
+/* A map that the driver refuses all the same is an error of the call, not another kernel's call. */
+static void test_refused_map(void)
+{
+    const fa2_problem problem = tuned_problem(4, 4096);
+    fa2_context *context = create();
+    CHECK_EQ(fa2_prepare(context, &problem), FA2_OK);
+    fake_trace_clear();
+    CHECK_EQ(forward(context, &problem, 4096 * 512, 0, NULL), FA2_OK);
+    const long first = fake_traced("tensor_map_encode_tiled");
+    CHECK(first > 0);
+    const long compiled = fake.compile_count;
+    (void)fake_fail_driver(first, CUDA_ERROR_INVALID_VALUE);
+    CHECK_EQ(forward(context, &problem, 4096 * 512 + 8, 0, NULL), FA2_E_CUDA);
+    CHECK_CONTAINS(fa2_last_message(), "a tensor map of k: cuTensorMapEncodeTiled: ");
+    CHECK_EQ(fake.launch_count, 1);
+    CHECK_EQ(forward(context, &problem, 4096 * 512 + 8, 0, NULL), FA2_OK);
+    CHECK_STR(last_function(), "fwd_sm90");
+    CHECK_EQ(fake.compile_count, compiled);
     fa2_context_destroy(context);
     CHECK_EQ(fake_live(), 0);
 }
@@ -280,6 +365,9 @@ int main(void)
     test_scattered_bias();
     test_scattered_without();
     test_scattered_faults();
+    test_capture();
+    test_strides_without();
+    test_refused_map();
     test_workspace();
     test_lengths();
     return check_done();

@@ -1,9 +1,8 @@
 /*
- * One message buffer per thread, and one of the message before.
+ * One message buffer per thread.
  *
  * - message is always NUL-terminated; it holds the last failure of this thread, and keeps it through
  *   later successes (like errno).
- * - before is copied where something fails, so that what goes well, as most calls do, costs nothing.
  * - A text longer than the buffer is cut; messages with long compiler logs lose their end, not
  *   their beginning, which says what failed.
  */
@@ -13,7 +12,7 @@
 #include <string.h>
 #include "runtime/base/status.h"
 
-static _Thread_local char message[FA2I_MESSAGE_BYTES], before[FA2I_MESSAGE_BYTES];
+static _Thread_local char message[FA2I_MESSAGE_BYTES];
 
 const char *fa2_status_string(fa2_status status)
 {
@@ -52,14 +51,8 @@ fa2_status fa2i_fail(fa2_status status, const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    memcpy(before, message, sizeof before);
     set_message(text);
     return status;
-}
-
-void fa2i_unfail(void)
-{
-    set_message(before);
 }
 
 void fa2i_message_keep(char ret_kept[FA2I_MESSAGE_BYTES])

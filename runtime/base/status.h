@@ -22,11 +22,7 @@
 /* Set this thread's message and return status. status must not be FA2_OK. */
 fa2_status fa2i_fail(fa2_status status, const char *format, ...) FA2I_PRINTF(2, 3);
 
-/* Of a failure that another way made good, and was the last: put the message back that was there
- * before. Nothing is to be kept for it. */
-void fa2i_unfail(void);
-
-/* Of more than one: keep the message before them, and put it back behind them. */
+/* Of failures that another way makes good: keep the message before them, and put it back behind them. */
 void fa2i_message_keep(char ret_kept[FA2I_MESSAGE_BYTES]);
 void fa2i_message_put_back(const char kept[FA2I_MESSAGE_BYTES]);
 

@@ -3,6 +3,10 @@
  * 128 bytes that the swizzle permutes, of so many rows of one head; what is behind the end of a
  * dimension arrives as zeros.
  *
+ * Of what cuTensorMapEncodeTiled asks for, arguments that were checked have all but one thing: strides are multiples
+ * of 16 bytes and extents below 2^31, but a stride can be 2^40 bytes or more. So that is asked before a launch, of
+ * all strides at once, as hardly any call has one.
+ *
  * What a map is made of is its key. Those that are kept are in sets by a hash, where the oldest goes: the
  * tensors of a layer come again with the next step, and there are three to a layer.
  */
@@ -22,6 +26,8 @@ enum {
 };
 
 enum { BATCH, SEQ, HEAD };
+
+#define STRIDE_END_BYTES (UINT64_C(1) << 40)
 
 /* Without padding, as it is compared by its bytes. */
 typedef struct map_key {
@@ -72,6 +78,51 @@ static cuuint64_t stride_bytes(const fa2i_view *view, int dimension)
 {
     return extent(view, dimension) == 1 ? ANY_STRIDE_BYTES
                                         : (cuuint64_t)view->strides[dimension] * ELEM_BYTES;
+}
+
+static bool has_map(const fa2i_view *view)
+{
+    return stride_bytes(view, BATCH) < STRIDE_END_BYTES &&
+           stride_bytes(view, SEQ) < STRIDE_END_BYTES &&
+           stride_bytes(view, HEAD) < STRIDE_END_BYTES;
+}
+
+/* Whether all that the kernel reads by maps has them: a closer look, by the parameters that it would get. */
+static bool have_maps(const fa2i_recipe *recipe, const fa2i_grid *grid, const fa2_problem *problem,
+                      const void *args)
+{
+    const fa2i_op *op = fa2i_op_of(problem);
+    bool all = true;
+    fa2i_params params;
+    op->fill(grid, problem, args, &params);
+    for (int i = 0; i < recipe->map_count; i++) {
+        fa2i_view view;
+        op->view(problem, &params, recipe->maps[i].operand, &view);
+        all &= view.columns == 0 || has_map(&view);
+    }
+    return all;
+}
+
+static bool maps_bias(const fa2i_recipe *recipe)
+{
+    bool does = false;
+    for (int i = 0; i < recipe->map_count; i++)
+        does |= recipe->maps[i].operand == FA2I_MAPPED_BIAS;
+    return does;
+}
+
+fa2i_service fa2i_maps_serve(const fa2i_recipe *recipe, const fa2i_grid *grid,
+                             const fa2_problem *problem, const void *args)
+{
+    if (recipe->map_count == 0)
+        return FA2I_SERVED;
+    const fa2i_op *op = fa2i_op_of(problem);
+    if (op->strides(problem, args) >= STRIDE_END_BYTES / ELEM_BYTES &&
+        !have_maps(recipe, grid, problem, args))
+        return FA2I_NOT_SERVED;
+    if (op->is_scattered != NULL && op->is_scattered(problem, args) && maps_bias(recipe))
+        return FA2I_SERVED_SLOWLY;
+    return FA2I_SERVED;
 }
 
 static map_key key_of(const fa2_problem *problem, const fa2i_view *view, int rows)
@@ -149,6 +200,6 @@ fa2_status fa2i_maps_get(const fa2i_cuda_table *cuda, fa2i_kept_maps *kept,
     if (result == CUDA_SUCCESS)
         return FA2_OK;
     const fa2_status st = fa2i_cuda_check(cuda, result, "cuTensorMapEncodeTiled");
-    return fa2i_fail_prefix(result == CUDA_ERROR_INVALID_VALUE ? FA2_E_UNSUPPORTED : st,
-                            "a tensor map of %s", fa2i_mapped_word(recipe->maps[i - 1].operand));
+    return fa2i_fail_prefix(st, "a tensor map of %s",
+                            fa2i_mapped_word(recipe->maps[i - 1].operand));
 }

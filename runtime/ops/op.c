@@ -62,6 +62,31 @@ static void view_backward(const fa2_problem *problem, const fa2i_params *params,
                                            : view_of(problem, operand, p->d_o, p->do_stride);
 }
 
+static uint64_t strides_of(const fa2_tensor *tensor)
+{
+    return (uint64_t)tensor->stride_batch | (uint64_t)tensor->stride_seq |
+           (uint64_t)tensor->stride_head;
+}
+
+static uint64_t strides_of_forward(const fa2_problem *problem, const void *args)
+{
+    const fa2_forward_args *a = args;
+    const fa2_bias_tensor *bias = &a->bias;
+    const uint64_t strides = strides_of(&a->q) | strides_of(&a->k) |
+                             strides_of(problem->v_in_k ? &a->k : &a->v) | strides_of(&a->o);
+    if (problem->bias == FA2_BIAS_NONE)
+        return strides;
+    return strides | (uint64_t)bias->stride_batch | (uint64_t)bias->stride_head |
+           (uint64_t)bias->stride_query;
+}
+
+static uint64_t strides_of_backward(const fa2_problem *problem, const void *args)
+{
+    const fa2_backward_args *a = args;
+    (void)problem;
+    return strides_of(&a->q) | strides_of(&a->k) | strides_of(&a->v) | strides_of(&a->d_o);
+}
+
 static bool is_scattered(const fa2_problem *problem, const void *args)
 {
     return fa2i_bias_is_scattered(problem, &((const fa2_forward_args *)args)->bias);
@@ -99,6 +124,7 @@ static const fa2i_op ops[] = {
                         .features = features_of_forward,
                         .fill = fill_forward,
                         .view = view_forward,
+                        .strides = strides_of_forward,
                         .is_scattered = is_scattered,
                         .flop = fa2i_forward_flop,
                         .flop_unmasked = fa2i_forward_flop_unmasked,
@@ -112,6 +138,7 @@ static const fa2i_op ops[] = {
                          .features = features_of_backward,
                          .fill = fill_backward,
                          .view = view_backward,
+                         .strides = strides_of_backward,
                          .does_without = fa2i_backward_does_without,
                          .flop = fa2i_backward_flop,
                          .flop_unmasked = fa2i_backward_flop_unmasked,

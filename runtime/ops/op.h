@@ -63,6 +63,10 @@ typedef struct fa2i_op {
     void (*view)(const fa2_problem *problem, const fa2i_params *params, fa2i_mapped operand,
                  fa2i_view *ret_view);
 
+    /* The strides of the operands that recipes may map, used or not, as a call gives them: their bits, or-ed, so that
+     * none is more. NULL: as view. */
+    uint64_t (*strides)(const fa2_problem *problem, const void *args);
+
     /* Whether a call has an operand that kernels which map it would copy number by number, and others read as well as
      * any. NULL: never. */
     bool (*is_scattered)(const fa2_problem *problem, const void *args);

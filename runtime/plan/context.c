@@ -9,8 +9,9 @@
  *   one plan.
  * - Plans are never taken away, so readers need no more than the table. That they do not pile up
  *   over the days of a server is the business of PLANS_KEPT: beyond it fa2_forward keeps none.
- * - Calls that a plan's kernel cannot serve, or only slowly, for their strides, have plans of their own (unmapped).
- *   Where none can be had for one that is served slowly, that is remembered (without), so that it costs no lock.
+ * - Calls that a plan's kernel does not serve, or only slowly, for their strides, have plans of their own (unmapped).
+ *   Which those are is asked of the arguments before the launch (fa2i_maps_serve). Where no such plan can be had for one
+ *   that is served slowly, that is remembered (without), so that it costs no lock.
  * - With FA2_CAPTURE a launch counts itself in its plan; without, it looks at a pointer.
  * - With config.check_numbers a launch reads its numbers first; without, it looks at a flag.
  * - The device's context is entered around a launch, which costs one look at the current one
@@ -24,6 +25,7 @@
 #include "runtime/base/text.h"
 #include "runtime/cuda/check_numbers.h"
 #include "runtime/cuda/launch.h"
+#include "runtime/cuda/tensor_map.h"
 #include "runtime/plan/capture.h"
 #include "runtime/plan/planner.h"
 #include "runtime/plan/planner_estimate.h"
@@ -38,9 +40,9 @@ static const int archs[] = {75, 80, 86, 87, 88, 89, 90, 100, 101, 103, 110, 120,
 
 struct fa2_context {
     fa2i_device device;         /* does not change once open */
-    fa2i_plans plans, unmapped; /* unmapped: of calls that no tensor map expresses */
-    fa2i_plans without;         /* no kernels: problems for which a scattered call asked in vain for an
-                                 * unmapped one, and is not to ask again */
+    fa2i_plans plans, unmapped; /* unmapped: of kernels that read no tensor maps */
+    fa2i_plans without;         /* no kernels: problems for which a call that is served slowly asked
+                                 * in vain for an unmapped one, and is not to ask again */
     pthread_mutex_t mutex;
     fa2i_planner planner;
     fa2i_capture *capture; /* NULL: calls are not counted */
@@ -184,21 +186,26 @@ static void count_failure(const fa2_context *context, const fa2_problem *problem
         fa2i_capture_add(context->capture, problem);
 }
 
-/* The slow path of a valid problem: one thread makes the plan, the others wait and find it. What fails on the
- * way to it and is made good, as code that is not stored is compiled, leaves no message. */
-static fa2_status make_plan(fa2_context *context, fa2i_plans *plans, const fa2_problem *problem,
-                            fa2i_plan *unkept, const fa2i_plan **ret_plan)
+static void lock_planner(fa2_context *context)
 {
-    char kept[FA2I_MESSAGE_BYTES];
-    fa2i_message_keep(kept);
     pthread_mutex_lock(&context->mutex);
     if (context->capture != NULL && fa2i_capture_trouble(context->capture) != FA2_OK)
         fa2i_planner_log(&context->planner, "%s", fa2_last_message());
-    fa2_status st = find_or_make(context, plans, problem, unkept, ret_plan);
+}
+
+/* The slow path of a valid problem: one thread makes the plan, the others wait and find it. What fails on the
+ * way to it and is made good, as code that is not stored is compiled, leaves no message. */
+static fa2_status make_plan(fa2_context *context, const fa2_problem *problem, fa2i_plan *unkept,
+                            const fa2i_plan **ret_plan)
+{
+    char kept[FA2I_MESSAGE_BYTES];
+    fa2i_message_keep(kept);
+    lock_planner(context);
+    fa2_status st = find_or_make(context, &context->plans, problem, unkept, ret_plan);
     pthread_mutex_unlock(&context->mutex);
     if (st == FA2_OK)
         fa2i_message_put_back(kept);
-    else if (plans == &context->plans)
+    else
         count_failure(context, problem, st);
     return st;
 }
@@ -213,7 +220,7 @@ static fa2_status get_plan(fa2_context *context, const fa2_problem *problem,
     if (*ret_plan != NULL)
         return FA2_OK;
     fa2_status st = fa2i_problem_check(problem);
-    return st != FA2_OK ? st : make_plan(context, &context->plans, problem, NULL, ret_plan);
+    return st != FA2_OK ? st : make_plan(context, problem, NULL, ret_plan);
 }
 
 int fa2_version(void)
@@ -289,7 +296,7 @@ static fa2_status get_plan_for_call(fa2_context *context, const fa2_problem *pro
     FA2_TRY(fa2i_problem_check(problem));
     FA2_TRY(fa2i_op_of(problem)->check_args(problem, args, NULL));
     FA2_TRY(check_capture(context, problem, stream));
-    FA2_TRY(make_plan(context, &context->plans, problem, unkept, ret_plan));
+    FA2_TRY(make_plan(context, problem, unkept, ret_plan));
 done:
     return st;
 }
@@ -313,95 +320,69 @@ static void count_call(const fa2_context *context, const fa2i_plan *plan, bool u
         fa2i_plan_count(plan, 1);
 }
 
-/* plan: of calls without tensor maps. */
-static fa2_status launch_by(const fa2_context *context, const fa2i_plan *plan,
-                            const fa2_problem *problem, const void *args, CUstream stream)
+static bool does_without(fa2_context *context, const fa2_problem *problem)
 {
-    fa2_status st = FA2_OK;
-    FA2_TRY(fa2i_op_of(problem)->check_args(problem, args, &plan->grid)); /* its own workspace */
-    FA2_TRY(fa2i_device_enter(&context->device));
-    st = fa2i_launch(&context->device, &plan->slot->loaded, &plan->grid, problem, args, stream);
-    fa2i_device_leave(&context->device);
-done:
-    return st;
+    return fa2i_plans_find(&context->without, problem) != NULL;
 }
 
-/* A call whose strides no tensor map expresses, by a kernel that reads none. */
-static fa2_status launch_unmapped(fa2_context *context, const fa2_problem *problem,
-                                  const void *args, CUstream stream)
-{
-    fa2_status st = FA2_OK;
-    fa2i_plan unkept;
-    const fa2i_plan *plan = fa2i_plans_find(&context->unmapped, problem);
-    if (plan == NULL) {
-        FA2_TRY(check_capture(context, problem, stream));
-        FA2_TRY(make_plan(context, &context->unmapped, problem, &unkept, &plan));
-    }
-    FA2_TRY(launch_by(context, plan, problem, args, stream));
-done:
-    return st;
-}
-
-/* A call by its plan's kernel; else, if it may, by one that reads no maps. That is no failure, and leaves
- * no message. */
-static fa2_status launch_plan(fa2_context *context, const fa2i_plan *plan,
-                              const fa2_problem *problem, const void *args, CUstream stream,
-                              bool may_unmap)
-{
-    fa2_status st = fa2i_device_enter(&context->device);
-    if (st != FA2_OK)
-        return st;
-    st = fa2i_launch(&context->device, &plan->slot->loaded, &plan->grid, problem, args, stream);
-    fa2i_device_leave(&context->device);
-    if (!may_unmap || st != FA2_E_UNSUPPORTED || plan->slot->loaded.variant.recipe.map_count == 0)
-        return st;
-    fa2i_unfail(); /* the map's message */
-    return launch_unmapped(context, problem, args, stream);
-}
-
-/* Whether a plan's kernel serves a call, but slowly. */
-static bool is_scattered(const fa2i_plan *plan, const fa2_problem *problem, const void *args)
-{
-    const fa2i_recipe *recipe = &plan->slot->loaded.variant.recipe;
-    bool mapped = false;
-    for (int i = 0; i < recipe->map_count; i++)
-        mapped |= recipe->maps[i].operand == FA2I_MAPPED_BIAS;
-    const fa2i_op *op = fa2i_op_of(problem);
-    return mapped && op->is_scattered != NULL && op->is_scattered(problem, args);
-}
-
-/* Ask for an unmapped kernel, which can be done without: for good, but for want of memory, which may be there later.
- * Where PLANS_KEPT problems do without, so do all others. */
+/* Under the lock. An unmapped kernel that can be done without is asked for once, but for want of memory, which may be
+ * there later. Where PLANS_KEPT problems do without, so do all others. */
 static fa2_status ask_unmapped(fa2_context *context, const fa2_problem *problem, fa2i_plan *unkept,
                                const fa2i_plan **ret_plan)
 {
-    fa2_status st = FA2_OK;
     const fa2i_plan none = {.problem = *problem}, *added;
-    pthread_mutex_lock(&context->mutex);
-    if (fa2i_plans_find(&context->without, problem) == NULL &&
-        fa2i_plans_count(&context->without) < PLANS_KEPT)
-        st = find_or_make(context, &context->unmapped, problem, unkept, ret_plan);
+    if (does_without(context, problem) || fa2i_plans_count(&context->without) >= PLANS_KEPT)
+        return FA2_OK;
+    const fa2_status st = find_or_make(context, &context->unmapped, problem, unkept, ret_plan);
     if (st != FA2_OK && st != FA2_E_MEMORY) {
         fa2i_planner_do_without(&context->planner, problem);
         (void)fa2i_plans_add(&context->without, &none, &added);
     }
-    pthread_mutex_unlock(&context->mutex);
     return st;
 }
 
-/* The plan for a scattered call; NULL: its own problem's is to serve it. That is no failure, and leaves no message. */
-static const fa2i_plan *find_unscattered(fa2_context *context, const fa2_problem *problem,
-                                         CUstream stream, fa2i_plan *unkept)
+/* The plan for a call that its problem's does not serve, or only slowly. Such a one does without where there is none:
+ * *ret_plan is NULL then, which is no failure, and leaves no message. */
+static fa2_status get_unmapped(fa2_context *context, const fa2_problem *problem,
+                               fa2i_service service, CUstream stream, fa2i_plan *unkept,
+                               const fa2i_plan **ret_plan)
 {
-    const fa2i_plan *plan = fa2i_plans_find(&context->unmapped, problem);
-    if (plan != NULL || fa2i_plans_find(&context->without, problem) != NULL)
-        return plan;
+    const bool needed = service == FA2I_NOT_SERVED;
     char kept[FA2I_MESSAGE_BYTES];
+    *ret_plan = fa2i_plans_find(&context->unmapped, problem);
+    if (*ret_plan != NULL || (!needed && does_without(context, problem)))
+        return FA2_OK;
     fa2i_message_keep(kept);
-    if (check_capture(context, problem, stream) == FA2_OK)
-        (void)ask_unmapped(context, problem, unkept, &plan);
+    fa2_status st = check_capture(context, problem, stream);
+    if (st == FA2_OK) {
+        lock_planner(context);
+        st = needed ? find_or_make(context, &context->unmapped, problem, unkept, ret_plan)
+                    : ask_unmapped(context, problem, unkept, ret_plan);
+        pthread_mutex_unlock(&context->mutex);
+    }
+    if (needed && st != FA2_OK)
+        return st;
     fa2i_message_put_back(kept);
-    return plan;
+    return FA2_OK;
+}
+
+/* By which plan a call is launched. *plan: its problem's, with which the arguments were checked. */
+static fa2_status choose_plan(fa2_context *context, const fa2_problem *problem, const void *args,
+                              CUstream stream, fa2i_plan *unkept, const fa2i_plan **plan)
+{
+    fa2_status st = FA2_OK;
+    const fa2i_plan *unmapped;
+    const fa2i_service service =
+        fa2i_maps_serve(&(*plan)->slot->loaded.variant.recipe, &(*plan)->grid, problem, args);
+    if (service == FA2I_SERVED)
+        return FA2_OK;
+    FA2_TRY(get_unmapped(context, problem, service, stream, unkept, &unmapped));
+    if (unmapped != NULL) { /* which has its own workspace */
+        FA2_TRY(fa2i_op_of(problem)->check_args(problem, args, &unmapped->grid));
+        *plan = unmapped;
+    }
+done:
+    return st;
 }
 
 static fa2_status check_numbers(const fa2_context *context, const fa2_problem *problem,
@@ -419,11 +400,14 @@ static fa2_status check_numbers(const fa2_context *context, const fa2_problem *p
 static fa2_status launch_best(fa2_context *context, const fa2i_plan *plan,
                               const fa2_problem *problem, const void *args, CUstream stream)
 {
+    fa2_status st = FA2_OK;
     fa2i_plan unkept;
-    const bool scattered = is_scattered(plan, problem, args);
-    const fa2i_plan *other = scattered ? find_unscattered(context, problem, stream, &unkept) : NULL;
-    return other != NULL ? launch_by(context, other, problem, args, stream)
-                         : launch_plan(context, plan, problem, args, stream, !scattered);
+    FA2_TRY(choose_plan(context, problem, args, stream, &unkept, &plan));
+    FA2_TRY(fa2i_device_enter(&context->device));
+    st = fa2i_launch(&context->device, &plan->slot->loaded, &plan->grid, problem, args, stream);
+    fa2i_device_leave(&context->device);
+done:
+    return st;
 }
 
 /* A call of any operation. op: whose arguments these are. */
