@@ -16,7 +16,9 @@ enum {
     BACKWARD = 1 << PAIRS_BACKWARD,
     FORWARD_SM90 = 1 << PAIRS_FORWARD_SM90,
     BACKWARD_SM90 = 1 << PAIRS_BACKWARD_SM90,
-    ALL = FORWARD | BACKWARD | FORWARD_SM90 | BACKWARD_SM90
+    LATENT_SM90 = 1 << PAIRS_LATENT_SM90,
+    ALL = FORWARD | BACKWARD | FORWARD_SM90 | BACKWARD_SM90,
+    EVERYWHERE = ALL | LATENT_SM90
 };
 
 /* field at value; brings: a field that must be 1 then. More columns, and fewer of V, are numbers that columns[] has. */
@@ -31,11 +33,11 @@ typedef struct setting {
 } setting;
 
 static const setting all_settings[] = {
-    {"causal", FA2I_FIELD_causal, 1, NOTHING, ALL},
-    {"softcap", FA2I_FIELD_softcap, 1, NOTHING, ALL},
-    {"sliding", FA2I_FIELD_window, FA2_WINDOW_SLIDING, NOTHING, ALL},
-    {"prefix", FA2I_FIELD_window, FA2_WINDOW_PREFIX, FA2I_FIELD_causal, ALL},
-    {"chunk", FA2I_FIELD_window, FA2_WINDOW_CHUNK, NOTHING, ALL},
+    {"causal", FA2I_FIELD_causal, 1, NOTHING, EVERYWHERE},
+    {"softcap", FA2I_FIELD_softcap, 1, NOTHING, EVERYWHERE},
+    {"sliding", FA2I_FIELD_window, FA2_WINDOW_SLIDING, NOTHING, EVERYWHERE},
+    {"prefix", FA2I_FIELD_window, FA2_WINDOW_PREFIX, FA2I_FIELD_causal, EVERYWHERE},
+    {"chunk", FA2I_FIELD_window, FA2_WINDOW_CHUNK, NOTHING, EVERYWHERE},
     {"alibi", FA2I_FIELD_alibi, 1, NOTHING, ALL},
     {"sinks", FA2I_FIELD_sinks, 1, NOTHING, ALL},
     {"bias_fp16", FA2I_FIELD_bias, FA2_BIAS_FP16, NOTHING, ALL},
@@ -46,9 +48,9 @@ static const setting all_settings[] = {
     {"bias_bf16_gradient", FA2I_FIELD_bias, FA2_BIAS_BF16_GRADIENT, NOTHING, BACKWARD},
     {"bias_fp32_gradient", FA2I_FIELD_bias, FA2_BIAS_FP32_GRADIENT, NOTHING, BACKWARD},
     {"dropout", FA2I_FIELD_dropout, 1, NOTHING, ALL},
-    {"seqused", FA2I_FIELD_seqused, 1, NOTHING, FORWARD},
+    {"seqused", FA2I_FIELD_seqused, 1, NOTHING, FORWARD | LATENT_SM90},
     {"varlen", FA2I_FIELD_varlen, 1, NOTHING, ALL},
-    {"paged", FA2I_FIELD_paged, 1, NOTHING, FORWARD},
+    {"paged", FA2I_FIELD_paged, 1, NOTHING, FORWARD | LATENT_SM90},
     {"leftpad", FA2I_FIELD_leftpad, 1, NOTHING, FORWARD},
     {"cache_rows", FA2I_FIELD_cache_rows, 1, NOTHING, FORWARD},
     {"append", FA2I_FIELD_rotary, FA2_ROTARY_NONE, FA2I_FIELD_append, FORWARD},
@@ -116,6 +118,7 @@ typedef struct columns {
 static const columns up_to_256 = {{64, 128, 40}, {128, 192, 40}, {72, 128, 8}};
 static const columns beyond_256 = {{512, 320, 384}, {576, 320, 384}, {512, 312, 64}};
 static const columns backward_sm90 = {.all = {64, 96, 40}};
+static const columns latent = {.of_more = {576, 512, 320}, .fewer = {512, 256, 256}};
 
 static void put_columns(const columns *c, bool fewer, size_t turn, fa2_problem *problem)
 {
@@ -136,7 +139,8 @@ fa2_problem pairs_problem(pairs_list list, fa2_dtype dtype, uint64_t set, size_t
     const bool is_backward = list == PAIRS_BACKWARD || list == PAIRS_BACKWARD_SM90;
     fa2_problem problem = {
         .op = is_backward ? FA2_OP_BACKWARD : FA2_OP_FORWARD, .dtype = dtype, .batch = 1};
-    bool beyond = false, fewer = false;
+    const bool is_latent = list == PAIRS_LATENT_SM90;
+    bool beyond = false, fewer = is_latent;
     for (int i = 0; i < pairs_count(list); i++) {
         const setting *s = setting_of(list, i);
         if (!(set >> i & 1))
@@ -147,11 +151,13 @@ fa2_problem pairs_problem(pairs_list list, fa2_dtype dtype, uint64_t set, size_t
             fa2i_field_set(&problem, s->brings, 1);
         fa2i_field_set(&problem, s->field, s->value);
     }
-    const columns *c = beyond                        ? &beyond_256
+    const columns *c = is_latent                     ? &latent
+                       : beyond                      ? &beyond_256
                        : list == PAIRS_BACKWARD_SM90 ? &backward_sm90
                                                      : &up_to_256;
     put_columns(c, fewer, turn, &problem);
     put_rotary(&problem);
+    problem.v_in_k |= is_latent;
     fa2i_case_window(&problem, 256, 0);
     problem.page = problem.paged ? 16 : 0;
     return problem;

@@ -18,12 +18,15 @@
 
 enum { PAIRS_SETTINGS_MAX = 64, PAIRS_SETS_MAX = 128, PAIRS_TURNS = 3 };
 
-/* All settings of forward, and of backward; and those that the families of SM 9.0's own instructions serve together. */
+/* All settings of forward, and of backward; and those that families of SM 9.0's own instructions serve: forward's,
+ * backward's, and those of latent attention, where V lies in K, D above 256. */
 typedef enum pairs_list {
     PAIRS_FORWARD,
     PAIRS_BACKWARD,
     PAIRS_FORWARD_SM90,
-    PAIRS_BACKWARD_SM90
+    PAIRS_BACKWARD_SM90,
+    PAIRS_LATENT_SM90,
+    PAIRS_LISTS
 } pairs_list;
 
 /* How many settings a list has, and what one is called. */
