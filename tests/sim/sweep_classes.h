@@ -9,11 +9,18 @@
 
 enum { SWEEP_CLASSES_MAX = 512 };
 
+typedef enum sweep_sample {
+    SWEEP_STEP,     /* every so manieth candidate of all cards */
+    SWEEP_ONE_CARD, /* of one card, in turn */
+    SWEEP_EACH_CARD /* one or two of each card; it is an error if there are none */
+} sweep_sample;
+
 /* (D, causal, features) of the dtype, as a problem. */
 typedef struct sweep_class {
     fa2_problem problem;
-    int step;      /* every so manieth candidate is run */
-    bool one_card; /* those of one card, not of all */
+    sweep_sample sample;
+    int step;
+    bool own_only; /* is for instructions that a card alone has, and is served by them */
 } sweep_class;
 
 typedef struct sweep_classes {
@@ -21,7 +28,7 @@ typedef struct sweep_classes {
     size_t count;
 } sweep_classes;
 
-/* all: each set of features with each D and mask. Classes are zeroed before. */
+/* all: each set of features with each of some D. Classes are zeroed before. */
 fa2_status sweep_classes_find(sweep_classes *classes, fa2_dtype dtype, bool all);
 
 #endif

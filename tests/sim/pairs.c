@@ -1,0 +1,281 @@
+/*
+ * Sets are made one after the other, each from the two settings of those still to be had that lead to the most
+ * new pairs, by adding the setting that brings the most; the first of equal ones.
+ */
+#include "tests/sim/pairs.h"
+#include <string.h>
+#include "runtime/base/problem.h"
+#include "tuner/judge/case.h"
+
+/* So many settings in a set at most, not counting what some bring: with more there are features for which cards
+ * have no kernels, as each takes registers. */
+enum { SETTINGS_IN_SET = 6 };
+
+enum {
+    FORWARD = 1 << PAIRS_FORWARD,
+    BACKWARD = 1 << PAIRS_BACKWARD,
+    FORWARD_SM90 = 1 << PAIRS_FORWARD_SM90,
+    BACKWARD_SM90 = 1 << PAIRS_BACKWARD_SM90,
+    LATENT_SM90 = 1 << PAIRS_LATENT_SM90,
+    ALL = FORWARD | BACKWARD | FORWARD_SM90 | BACKWARD_SM90,
+    EVERYWHERE = ALL | LATENT_SM90
+};
+
+/* field at value; brings: a field that must be 1 then. More columns, and fewer of V, are numbers that columns[] has. */
+enum { NOTHING = -1 };
+
+typedef struct setting {
+    const char *name;
+    int field;
+    int32_t value;
+    int brings;
+    unsigned lists;
+} setting;
+
+static const setting all_settings[] = {
+    {"causal", FA2I_FIELD_causal, 1, NOTHING, EVERYWHERE},
+    {"softcap", FA2I_FIELD_softcap, 1, NOTHING, EVERYWHERE},
+    {"sliding", FA2I_FIELD_window, FA2_WINDOW_SLIDING, NOTHING, EVERYWHERE},
+    {"prefix", FA2I_FIELD_window, FA2_WINDOW_PREFIX, FA2I_FIELD_causal, EVERYWHERE},
+    {"chunk", FA2I_FIELD_window, FA2_WINDOW_CHUNK, NOTHING, EVERYWHERE},
+    {"alibi", FA2I_FIELD_alibi, 1, NOTHING, ALL},
+    {"sinks", FA2I_FIELD_sinks, 1, NOTHING, ALL},
+    {"bias_fp16", FA2I_FIELD_bias, FA2_BIAS_FP16, NOTHING, ALL},
+    {"bias_bf16", FA2I_FIELD_bias, FA2_BIAS_BF16, NOTHING, ALL},
+    {"bias_fp32", FA2I_FIELD_bias, FA2_BIAS_FP32, NOTHING, FORWARD | BACKWARD | FORWARD_SM90},
+    {"bias_bool", FA2I_FIELD_bias, FA2_BIAS_BOOL, NOTHING, FORWARD | BACKWARD},
+    {"bias_fp16_gradient", FA2I_FIELD_bias, FA2_BIAS_FP16_GRADIENT, NOTHING, BACKWARD},
+    {"bias_bf16_gradient", FA2I_FIELD_bias, FA2_BIAS_BF16_GRADIENT, NOTHING, BACKWARD},
+    {"bias_fp32_gradient", FA2I_FIELD_bias, FA2_BIAS_FP32_GRADIENT, NOTHING, BACKWARD},
+    {"dropout", FA2I_FIELD_dropout, 1, NOTHING, ALL},
+    {"seqused", FA2I_FIELD_seqused, 1, NOTHING, FORWARD | LATENT_SM90},
+    {"varlen", FA2I_FIELD_varlen, 1, NOTHING, ALL},
+    {"paged", FA2I_FIELD_paged, 1, NOTHING, FORWARD | LATENT_SM90},
+    {"leftpad", FA2I_FIELD_leftpad, 1, NOTHING, FORWARD},
+    {"cache_rows", FA2I_FIELD_cache_rows, 1, NOTHING, FORWARD},
+    {"append", FA2I_FIELD_rotary, FA2_ROTARY_NONE, FA2I_FIELD_append, FORWARD},
+    {"rotary_halves", FA2I_FIELD_rotary, FA2_ROTARY_HALVES, FA2I_FIELD_append, FORWARD},
+    {"rotary_interleaved", FA2I_FIELD_rotary, FA2_ROTARY_INTERLEAVED, FA2I_FIELD_append, FORWARD},
+    {"fewer_of_v", FA2I_FIELD_head_dim_v, 0, NOTHING, FORWARD | BACKWARD},
+    {"v_in_k", FA2I_FIELD_v_in_k, 1, NOTHING, FORWARD},
+    {"beyond_256", FA2I_FIELD_head_dim, 0, NOTHING, FORWARD},
+    {"deterministic", FA2I_FIELD_deterministic, 1, NOTHING, BACKWARD | BACKWARD_SM90},
+};
+enum { ALL_SETTINGS = sizeof all_settings / sizeof *all_settings };
+
+/* ---- those of a list ---- */
+
+static const setting *setting_of(pairs_list list, int index)
+{
+    for (int i = 0; i < ALL_SETTINGS; i++)
+        if (all_settings[i].lists >> list & 1 && index-- == 0)
+            return &all_settings[i];
+    return NULL;
+}
+
+int pairs_count(pairs_list list)
+{
+    int count = 0;
+    for (int i = 0; i < ALL_SETTINGS; i++)
+        count += (all_settings[i].lists >> list & 1) != 0;
+    return count;
+}
+
+const char *pairs_name(pairs_list list, int index)
+{
+    return setting_of(list, index)->name;
+}
+
+bool pairs_exclude(pairs_list list, int a, int b)
+{
+    return setting_of(list, a)->field == setting_of(list, b)->field;
+}
+
+/* With what it brings, where that is a setting, too. */
+static uint64_t with(pairs_list list, uint64_t set, int index)
+{
+    const setting *added = setting_of(list, index);
+    const int count = pairs_count(list);
+    for (int i = 0; i < count; i++)
+        if (setting_of(list, i)->field == added->brings)
+            set |= UINT64_C(1) << i;
+    return set | UINT64_C(1) << index;
+}
+
+uint64_t pairs_of(pairs_list list, int a, int b)
+{
+    return with(list, with(list, 0, a), b);
+}
+
+/* ---- problems ---- */
+
+/* Without and with fewer columns of V. 40: not a multiple of 16, padding in D. Of SM 9.0's backward family no D at
+ * which it leaves a bias to others. */
+typedef struct columns {
+    int32_t all[PAIRS_TURNS], of_more[PAIRS_TURNS], fewer[PAIRS_TURNS];
+} columns;
+
+static const columns up_to_256 = {{64, 128, 40}, {128, 192, 40}, {72, 128, 8}};
+static const columns beyond_256 = {{512, 320, 384}, {576, 320, 384}, {512, 312, 64}};
+static const columns backward_sm90 = {.all = {64, 96, 40}};
+static const columns latent = {.of_more = {576, 512, 320}, .fewer = {512, 256, 256}};
+
+static void put_columns(const columns *c, bool fewer, size_t turn, fa2_problem *problem)
+{
+    const size_t at = turn % PAIRS_TURNS;
+    problem->head_dim = fewer ? c->of_more[at] : c->all[at];
+    problem->head_dim_v = fewer ? c->fewer[at] : 0;
+}
+
+static void put_rotary(fa2_problem *problem)
+{
+    const int32_t most = problem->head_dim < 256 ? problem->head_dim / 16 * 16 : 256;
+    if (problem->rotary != FA2_ROTARY_NONE)
+        problem->rotary_dim = problem->rotary == FA2_ROTARY_HALVES ? 32 : most;
+}
+
+fa2_problem pairs_problem(pairs_list list, fa2_dtype dtype, uint64_t set, size_t turn)
+{
+    const bool is_backward = list == PAIRS_BACKWARD || list == PAIRS_BACKWARD_SM90;
+    fa2_problem problem = {
+        .op = is_backward ? FA2_OP_BACKWARD : FA2_OP_FORWARD, .dtype = dtype, .batch = 1};
+    const bool is_latent = list == PAIRS_LATENT_SM90;
+    bool beyond = false, fewer = is_latent;
+    for (int i = 0; i < pairs_count(list); i++) {
+        const setting *s = setting_of(list, i);
+        if (!(set >> i & 1))
+            continue;
+        beyond |= s->field == FA2I_FIELD_head_dim;
+        fewer |= s->field == FA2I_FIELD_head_dim_v;
+        if (s->brings != NOTHING)
+            fa2i_field_set(&problem, s->brings, 1);
+        fa2i_field_set(&problem, s->field, s->value);
+    }
+    const columns *c = is_latent                     ? &latent
+                       : beyond                      ? &beyond_256
+                       : list == PAIRS_BACKWARD_SM90 ? &backward_sm90
+                                                     : &up_to_256;
+    put_columns(c, fewer, turn, &problem);
+    put_rotary(&problem);
+    problem.v_in_k |= is_latent;
+    fa2i_case_window(&problem, 256, 0);
+    problem.page = problem.paged ? 16 : 0;
+    return problem;
+}
+
+bool pairs_allowed(pairs_list list, uint64_t set)
+{
+    fa2_problem problem = pairs_problem(list, FA2_FP16, set, 0);
+    problem.heads_q = problem.heads_kv = 1;
+    problem.seq_q = problem.seq_k = 64;
+    return fa2i_problem_check(&problem) == FA2_OK;
+}
+
+/* ---- sets ---- */
+
+typedef struct pairs {
+    pairs_list list;
+    int count;
+    uint64_t missing[PAIRS_SETTINGS_MAX]; /* of each, the others with which it is in no set */
+} pairs;
+
+static bool excluded_from(const pairs *p, uint64_t set, int index)
+{
+    for (int i = 0; i < p->count; i++)
+        if (set >> i & 1 && (i == index || pairs_exclude(p->list, i, index)))
+            return true;
+    return false;
+}
+
+static int ones(uint64_t set)
+{
+    int count = 0;
+    for (; set != 0; set &= set - 1)
+        count++;
+    return count;
+}
+
+/* How many pairs a set has that are missing. */
+static int fresh_in(const pairs *p, uint64_t set)
+{
+    int fresh = 0;
+    for (int i = 0; i < p->count; i++)
+        if (set >> i & 1)
+            fresh += ones(p->missing[i] & set);
+    return fresh / 2;
+}
+
+static uint64_t grown(const pairs *p, uint64_t set)
+{
+    for (int size = 2; size < SETTINGS_IN_SET; size++) {
+        uint64_t best = 0;
+        int most = fresh_in(p, set);
+        for (int i = 0; i < p->count; i++) {
+            const uint64_t next = with(p->list, set, i);
+            if (excluded_from(p, set, i) || fresh_in(p, next) <= most ||
+                !pairs_allowed(p->list, next))
+                continue;
+            most = fresh_in(p, next);
+            best = next;
+        }
+        if (best == 0)
+            break;
+        set = best;
+    }
+    return set;
+}
+
+/* 0: there is none. */
+static uint64_t next_set(const pairs *p)
+{
+    uint64_t best = 0;
+    int most = 0;
+    for (int a = 0; a < p->count; a++)
+        for (int b = a + 1; b < p->count; b++) {
+            const bool asked = p->missing[a] >> b & 1;
+            const uint64_t set = asked ? grown(p, pairs_of(p->list, a, b)) : 0;
+            if (asked && fresh_in(p, set) > most) {
+                most = fresh_in(p, set);
+                best = set;
+            }
+        }
+    return best;
+}
+
+/* Whether some set has a setting without another, unless it brings that. */
+static bool is_without(const pairs *p, const uint64_t *sets, size_t count, int index, int other)
+{
+    if (pairs_of(p->list, index, index) >> other & 1)
+        return true;
+    for (size_t i = 0; i < count; i++)
+        if (sets[i] >> index & 1 && !(sets[i] >> other & 1))
+            return true;
+    return false;
+}
+
+/* Settings that are in no set without some other have one of their own. */
+static size_t add_alone(const pairs *p, uint64_t sets[PAIRS_SETS_MAX], size_t count)
+{
+    for (int index = 0; index < p->count; index++)
+        for (int other = 0; other < p->count && count < PAIRS_SETS_MAX; other++)
+            if (!is_without(p, sets, count, index, other))
+                sets[count++] = pairs_of(p->list, index, index);
+    return count;
+}
+
+size_t pairs_sets(pairs_list list, uint64_t sets[PAIRS_SETS_MAX])
+{
+    pairs p = {.list = list, .count = pairs_count(list)};
+    size_t count = 0;
+    for (int a = 0; a < p.count; a++)
+        for (int b = 0; b < p.count; b++)
+            if (a != b && !pairs_exclude(list, a, b) && pairs_allowed(list, pairs_of(list, a, b)))
+                p.missing[a] |= UINT64_C(1) << b;
+    for (uint64_t set; count < PAIRS_SETS_MAX && (set = next_set(&p)) != 0;) {
+        sets[count++] = set;
+        for (int i = 0; i < p.count; i++)
+            if (set >> i & 1)
+                p.missing[i] &= ~set;
+    }
+    return add_alone(&p, sets, count);
+}
