@@ -23,6 +23,8 @@ fi
 "$tests/sim/named_barriers" >/dev/null || exit
 
 # A grid and its options, one sample a line.
+features="gpu_features --small --every 7 --dtype fp16
+gpu_features --small --every 5 --arch 80 --dtype bf16"
 forward="gpu_forward --small --every 5 --dtype fp16 --dim 64
 gpu_forward --small --every 5 --dtype fp16 --dim 40
 gpu_forward --small --every 5 --dtype bf16 --dim 128
@@ -72,7 +74,8 @@ for round in 1 2 3 4 5 6 7 8 9 10; do
 done
 for what in memcheck initcheck synccheck; do
     run "$what" "$forward
-$backward" &
+$backward
+$features" &
 done
 (
     if [ "$racecheck_families" != "all families" ]; then

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "tests/sim/pairs.h"
+#include "tests/pairs.h"
 #include "tuner/input/shapes.h"
 
 enum {

@@ -3,15 +3,13 @@
  * that it refuses those listed here and no others; and that each setting is in one without each other.
  */
 #include "tests/check.h"
-#include "tests/sim/pairs.h"
+#include "tests/pairs.h"
 
 /* What does not go together. A line of this must go when it does, and none may come unseen. */
 static const char *const refused[][2] = {
-    {"bias_fp16", "leftpad"}, {"bias_bf16", "leftpad"},    {"bias_fp32", "leftpad"},
-    {"bias_bool", "leftpad"}, {"dropout", "leftpad"},      {"paged", "leftpad"},
-    {"varlen", "leftpad"},    {"varlen", "cache_rows"},    {"paged", "cache_rows"},
-    {"varlen", "append"},     {"varlen", "rotary_halves"}, {"varlen", "rotary_interleaved"},
-    {"append", "v_in_k"},     {"rotary_halves", "v_in_k"}, {"rotary_interleaved", "v_in_k"},
+    {"varlen", "leftpad"},
+    {"varlen", "cache_rows"},
+    {"paged", "cache_rows"},
 };
 enum { REFUSED = sizeof refused / sizeof *refused };
 

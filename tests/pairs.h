@@ -8,8 +8,8 @@
  *
  * Pure; the same sets each time.
  */
-#ifndef FA2_SIM_PAIRS_H
-#define FA2_SIM_PAIRS_H
+#ifndef FA2_TESTS_PAIRS_H
+#define FA2_TESTS_PAIRS_H
 
 #include <stdbool.h>
 #include <stddef.h>

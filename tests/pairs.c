@@ -2,7 +2,7 @@
  * Sets are made one after the other, each from the two settings of those still to be had that lead to the most
  * new pairs, by adding the setting that brings the most; the first of equal ones.
  */
-#include "tests/sim/pairs.h"
+#include "tests/pairs.h"
 #include <string.h>
 #include "runtime/base/problem.h"
 #include "tuner/judge/case.h"
@@ -53,9 +53,11 @@ static const setting all_settings[] = {
     {"paged", FA2I_FIELD_paged, 1, NOTHING, FORWARD | LATENT_SM90},
     {"leftpad", FA2I_FIELD_leftpad, 1, NOTHING, FORWARD},
     {"cache_rows", FA2I_FIELD_cache_rows, 1, NOTHING, FORWARD},
-    {"append", FA2I_FIELD_rotary, FA2_ROTARY_NONE, FA2I_FIELD_append, FORWARD},
-    {"rotary_halves", FA2I_FIELD_rotary, FA2_ROTARY_HALVES, FA2I_FIELD_append, FORWARD},
-    {"rotary_interleaved", FA2I_FIELD_rotary, FA2_ROTARY_INTERLEAVED, FA2I_FIELD_append, FORWARD},
+    {"append", FA2I_FIELD_rotary, FA2_ROTARY_NONE, FA2I_FIELD_append, FORWARD | LATENT_SM90},
+    {"rotary_halves", FA2I_FIELD_rotary, FA2_ROTARY_HALVES, FA2I_FIELD_append,
+     FORWARD | LATENT_SM90},
+    {"rotary_interleaved", FA2I_FIELD_rotary, FA2_ROTARY_INTERLEAVED, FA2I_FIELD_append,
+     FORWARD | LATENT_SM90},
     {"fewer_of_v", FA2I_FIELD_head_dim_v, 0, NOTHING, FORWARD | BACKWARD},
     {"v_in_k", FA2I_FIELD_v_in_k, 1, NOTHING, FORWARD},
     {"beyond_256", FA2I_FIELD_head_dim, 0, NOTHING, FORWARD},
