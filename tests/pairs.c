@@ -117,10 +117,10 @@ typedef struct columns {
     int32_t all[PAIRS_TURNS], of_more[PAIRS_TURNS], fewer[PAIRS_TURNS];
 } columns;
 
-static const columns up_to_256 = {{64, 128, 40}, {128, 192, 40}, {72, 128, 8}};
-static const columns beyond_256 = {{512, 320, 384}, {576, 320, 384}, {512, 312, 64}};
+static const columns up_to_256 = {{64, 128, 40}, {128, 96, 40}, {72, 64, 8}};
+static const columns beyond_256 = {{264, 320, 384}, {576, 320, 384}, {512, 312, 64}};
 static const columns backward_sm90 = {.all = {64, 96, 40}};
-static const columns latent = {.of_more = {576, 512, 320}, .fewer = {512, 256, 256}};
+static const columns latent = {.of_more = {576, 384, 320}, .fewer = {512, 128, 256}};
 
 static void put_columns(const columns *c, bool fewer, size_t turn, fa2_problem *problem)
 {
@@ -244,24 +244,33 @@ static uint64_t next_set(const pairs *p)
     return best;
 }
 
-/* Whether some set has a setting without another, unless it brings that. */
-static bool is_without(const pairs *p, const uint64_t *sets, size_t count, int index, int other)
+/* The settings that a setting has beside it in all sets, but for those that it brings. */
+static uint64_t always_with(const pairs *p, const uint64_t *sets, size_t count, int index)
 {
-    if (pairs_of(p->list, index, index) >> other & 1)
-        return true;
+    uint64_t others = ~pairs_of(p->list, index, index);
     for (size_t i = 0; i < count; i++)
-        if (sets[i] >> index & 1 && !(sets[i] >> other & 1))
-            return true;
-    return false;
+        if (sets[i] >> index & 1)
+            others &= sets[i];
+    return others;
 }
 
-/* Settings that are in no set without some other have one of their own. */
-static size_t add_alone(const pairs *p, uint64_t sets[PAIRS_SETS_MAX], size_t count)
+/* More sets, until each setting is in one without each other. */
+static size_t add_apart(const pairs *p, uint64_t sets[PAIRS_SETS_MAX], size_t count)
 {
-    for (int index = 0; index < p->count; index++)
-        for (int other = 0; other < p->count && count < PAIRS_SETS_MAX; other++)
-            if (!is_without(p, sets, count, index, other))
-                sets[count++] = pairs_of(p->list, index, index);
+    while (count < PAIRS_SETS_MAX) {
+        uint64_t set = 0, unwanted = 0;
+        for (int i = 0; i < p->count; i++) {
+            const uint64_t others = always_with(p, sets, count, i), next = with(p->list, set, i);
+            if (others == 0 || others & next || next & unwanted || excluded_from(p, set, i) ||
+                !pairs_allowed(p->list, next))
+                continue;
+            set = next;
+            unwanted |= others;
+        }
+        if (set == 0)
+            break;
+        sets[count++] = set;
+    }
     return count;
 }
 
@@ -279,5 +288,5 @@ size_t pairs_sets(pairs_list list, uint64_t sets[PAIRS_SETS_MAX])
             if (set >> i & 1)
                 p.missing[i] &= ~set;
     }
-    return add_alone(&p, sets, count);
+    return add_apart(&p, sets, count);
 }

@@ -1,5 +1,6 @@
 #include "tests/sim/sweep_choice.h"
 #include <string.h>
+#include "tests/pairs.h"
 
 enum { KINDS = 3 };
 
@@ -91,15 +92,31 @@ static unsigned want_kind(const sweep *s, int kind, unsigned cards, size_t turn,
     }
 }
 
-void sweep_want_each(const sweep *s, fa2_op op, size_t turn, sweep_wanted wanted)
+static bool is_own(const sweep *s, int kind)
+{
+    bool own = false;
+    for (size_t i = 0; i < s->candidate_count; i++)
+        own |= kind_of(&s->candidates[i]) == kind && sweep_is_own(&s->candidates[i]);
+    return own;
+}
+
+static void want_forward(const sweep *s, size_t turn, sweep_wanted wanted)
 {
     const unsigned all = (1u << s->card_count) - 1;
-    unsigned left = all;
-    for (int i = 0; i < KINDS; i++) {
-        const int kind = (int)((turn + (size_t)i) % KINDS);
-        const unsigned none = want_kind(s, kind, left, turn, wanted);
-        left = op == FA2_OP_BACKWARD ? none : all;
-    }
+    const int first = (int)(turn % 2), second = 1 - first;
+    const unsigned left = want_kind(s, first, all, turn, wanted);
+    const unsigned others = is_own(s, second) ? all : left | (all & ~cards_with_own(s));
+    want_kind(s, second, others, turn, wanted);
+}
+
+void sweep_want_each(const sweep *s, fa2_op op, size_t turn, sweep_wanted wanted)
+{
+    unsigned left = (1u << s->card_count) - 1;
+    if (op == FA2_OP_FORWARD)
+        want_forward(s, turn, wanted);
+    else /* the first kind stays for some turns, as D changes each turn */
+        for (size_t i = 0; i < KINDS; i++)
+            left = want_kind(s, (int)((turn / PAIRS_TURNS + i) % KINDS), left, turn, wanted);
 }
 
 /* ---- axis values ---- */

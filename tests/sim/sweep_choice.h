@@ -16,7 +16,8 @@ void sweep_prefer_own(sweep *s);
 void sweep_want_some(const sweep *s, size_t step, size_t turn, sweep_wanted wanted);
 
 /* For each card: forward, one of those that divide the keys and one of the others, where it has any; backward, one,
- * of another kind each turn. Of those that most cards have, as they are compiled once; another one each turn. */
+ * of another kind in turn. Of those that most cards have, as they are compiled once; another one each turn. Of what a
+ * card with instructions of its own shares with older ones, forward is one, too: the other comes with the next turn. */
 void sweep_want_each(const sweep *s, fa2_op op, size_t turn, sweep_wanted wanted);
 
 /* More, until each tile and axis value is run that candidates have; but for those which older cards run, too, on a

@@ -75,6 +75,7 @@ static void add_pairs(sweep_classes *s, pairs_list list, fa2_dtype dtype, bool a
         const size_t turn = i + i / count + (size_t)dtype;
         add(s, (sweep_class){.problem = pairs_problem(list, dtype, sets[i % count], turn),
                              .sample = SWEEP_EACH_CARD,
+                             .turn = turn,
                              .own_only = list >= PAIRS_FORWARD_SM90});
     }
 }

@@ -20,6 +20,7 @@ typedef struct sweep_class {
     fa2_problem problem;
     sweep_sample sample;
     int step;
+    size_t turn;   /* of a set: of the same set in another dtype it is the next one */
     bool own_only; /* is for instructions that a card alone has, and is served by them */
 } sweep_class;
 

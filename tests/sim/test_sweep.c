@@ -8,7 +8,7 @@
  * decode or short prefill, launched by the runtime on shapes that reach all paths of its tile sizes. Of each family
  * in each class every so manieth candidate is run (sweep_classes.c), one at least. Sets of features, such that every
  * pair of them is in one (pairs.h), have kernels on each card: one or two are run there, another one each time, on a
- * third of the shapes. More are run until each tile and axis value that candidates have is run. All candidates of all
+ * few of the shapes. More are run until each tile and axis value that candidates have is run. All candidates of all
  * cards on all shapes are run where FA2_TEST_ALL is set. PART/PARTS: every PARTS-th class only, to share the work
  * among processes; STEP n: about every nth candidate, where more take too long; CLASSES n: only every nth of the
  * classes but for the sets, unless FA2_TEST_ALL is set.
@@ -20,7 +20,7 @@
 #include "tests/sim/sweep_choice.h"
 #include "tests/sim/sweep_classes.h"
 
-enum { STEP_COMPARE_TARGETS = 6 };
+enum { STEP_COMPARE_TARGETS = 6, STEP_COMPARE_SETS = 16 };
 
 typedef struct plan {
     sweep_classes classes;
@@ -31,12 +31,11 @@ typedef struct plan {
 static sweep the_sweep;
 static plan the_plan;
 
-/* Each third has tails, heads that share keys, fewer queries than keys, and sequences whose lengths are wild; between
- * them they have all but one of the shapes. */
-enum { THIRDS = 3 };
-static const unsigned thirds[THIRDS] = {1u << 1 | 1u << 6 | 1u << 9 | 1u << 11,
-                                        1u << 3 | 1u << 4 | 1u << 7 | 1u << 10,
-                                        1u << 0 | 1u << 5 | 1u << 8 | 1u << 9};
+/* Shapes for a set of features. Each few have tails, heads that share keys, fewer queries than keys and more, and
+ * sequences whose lengths are wild. */
+enum { FEWS = 3 };
+static const unsigned few_shapes[FEWS] = {
+    1u << 1 | 1u << 6 | 1u << 11, 1u << 3 | 1u << 8 | 1u << 10, 1u << 5 | 1u << 7 | 1u << 9};
 
 /* Whether a class takes its candidates from a card. */
 static bool is_from(const sweep *s, const plan *p, size_t index, int card)
@@ -83,7 +82,7 @@ static void want(sweep *s, const plan *p, size_t index, sweep_wanted wanted)
     const int step = p->all ? 1 : class->step < p->step ? p->step : class->step;
     memset(wanted, 0, sizeof(sweep_wanted));
     if (each)
-        sweep_want_each(s, class->problem.op, index, wanted);
+        sweep_want_each(s, class->problem.op, class->turn, wanted);
     else
         sweep_want_some(s, (size_t)step, index, wanted);
     if (class->problem.op == FA2_OP_FORWARD) /* backward has a sweep of its own */
@@ -105,10 +104,10 @@ static void run_class(sweep *s, const plan *p, size_t index)
     for (size_t i = 0; i < s->candidate_count; i++) {
         sweep_run run = {.cards = wanted[i],
                          .compare = ran % STEP_COMPARE_TARGETS == 0 &&
-                                    (!each || index % STEP_COMPARE_TARGETS == 0)};
+                                    (!each || index % STEP_COMPARE_SETS == 0)};
         for (int card = 0; card < s->card_count; card++)
             run.shapes[card] =
-                each ? thirds[(index + ran + (size_t)card) % THIRDS] : SWEEP_ALL_SHAPES;
+                each ? few_shapes[(index + ran + (size_t)card) % FEWS] : SWEEP_ALL_SHAPES;
         if (wanted[i] == 0)
             continue;
         sweep_run_candidate(s, &class->problem, &s->candidates[i], &run);
