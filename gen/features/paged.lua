@@ -11,8 +11,7 @@ function M.registers()
 end
 
 -- What is given first to find a row of K or V; whether lanes tell each other where rows begin (not, unless is_told is
--- asked); the key of a row of pages with which a sequence's keys begin, which padding may be before; whether a tile lies
--- in one page.
+-- asked); behind padding, the place in a sequence's pages where its keys begin; whether a tile lies in one page.
 function M.names(v)
    local padded = v.leftpad == 1
    return {
