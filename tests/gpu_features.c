@@ -30,9 +30,9 @@ typedef struct grid {
     int arch, every, dtype; /* dtype -1: both */
     bool small;
     fa2_problem parts[PARTS_MAX];
-    size_t part_count, next_part;
-    size_t launches[2], failures; /* launches: by operation */
-    double told_s, worst;         /* worst: the largest error over its bound */
+    size_t found, part_count, next_part; /* found: with those that --every leaves out */
+    size_t launches[2], failures;        /* launches: by operation */
+    double told_s, worst;                /* worst: the largest error over its bound */
     char worst_case[FA2I_PROBLEM_CHARS];
 } grid;
 
@@ -104,19 +104,22 @@ static void run_case(launcher *own, const fa2i_verify_case *vc)
 
 /* ---- all of them ---- */
 
+/* Those of a list, unless they are for the instructions of an SM that this one lacks. */
+static void list_sets(grid *g, int arch, fa2_dtype dtype, pairs_list list)
+{
+    uint64_t sets[PAIRS_SETS_MAX];
+    const bool own = list != PAIRS_FORWARD && list != PAIRS_BACKWARD;
+    const size_t count = own && arch != 90 ? 0 : pairs_sets(list, sets);
+    for (size_t i = 0; i < count; i++)
+        if (g->found++ % (size_t)g->every == 0)
+            g->parts[g->part_count++] = pairs_problem(list, dtype, sets[i], i + (size_t)dtype);
+}
+
 static void list_parts(grid *g, int arch)
 {
-    size_t found = 0;
-    for (int list = 0; list < PAIRS_LISTS; list++) {
-        uint64_t sets[PAIRS_SETS_MAX];
-        const bool own = list != PAIRS_FORWARD && list != PAIRS_BACKWARD;
-        const size_t count = own && arch != 90 ? 0 : pairs_sets((pairs_list)list, sets);
-        for (size_t i = 0; i < count; i++)
-            for (int dtype = FA2_FP16; dtype <= (arch >= 80 ? FA2_BF16 : FA2_FP16); dtype++)
-                if ((g->dtype < 0 || g->dtype == dtype) && found++ % (size_t)g->every == 0)
-                    g->parts[g->part_count++] = pairs_problem((pairs_list)list, (fa2_dtype)dtype,
-                                                              sets[i], i + (size_t)dtype);
-    }
+    for (int dtype = FA2_FP16; dtype <= (arch >= 80 ? FA2_BF16 : FA2_FP16); dtype++)
+        for (int list = 0; list < PAIRS_LISTS && (g->dtype < 0 || g->dtype == dtype); list++)
+            list_sets(g, arch, (fa2_dtype)dtype, (pairs_list)list);
 }
 
 static const fa2_problem *take_part(grid *g)

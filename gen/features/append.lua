@@ -1,6 +1,7 @@
 -- append: new keys and values are written into the cache by a step of their own, before attention
 -- (templates/forward/append.cu.in); rotary: they and Q are rotated there, Q into the workspace.
 local cost = require("ops.forward_plain_cost")
+local lengths = require("features.lengths")
 
 local M = {}
 
@@ -28,8 +29,7 @@ function M.us(v, problem, arch)
    end
    local tensors = v.v_in_k == 1 and 1 or 2
    local heads = tensors * problem.heads_kv + (is_rotary(v) and problem.heads_q or 0)
-   local packed = problem.total_q
-   local rows = packed and packed > 0 and packed or problem.batch * problem.seq_q
+   local rows = lengths.rows(problem, problem.seq_q, problem.total_q)
    local bytes = 4 * problem.head_dim * heads * rows
    return cost.launch_us + bytes / arch.dram
 end

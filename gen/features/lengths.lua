@@ -31,10 +31,14 @@ local function with(problem, sizes)
    return part
 end
 
+-- Rows of packed tensors, or of all sequences.
+function M.rows(problem, seq, total)
+   return total and total > 0 and total or problem.batch * seq
+end
+
 -- The longest of packed sequences, and the mean of the others.
-local function longest_and_mean(problem, seq, total)
-   local others = problem.batch - 1
-   total = total and total > 0 and total or problem.batch * seq
+local function longest_and_mean(problem, seq, given)
+   local others, total = problem.batch - 1, M.rows(problem, seq, given)
    local longest = math.min(seq, total)
    return longest, others > 0 and math.min(seq, (total - longest) // others) or 0
 end

@@ -17,7 +17,7 @@ function M.names(v)
    return {
       key_from = v.paged == 1 and "pages, " or "", pages_told = false,
       padding = padded and "place.sequence.first_k + " or "",
-      page_first = padded and " first_key(place.sequence.first_k)," or "", page_from = padded and "first_key + " or "",
+      page_from = padded and "first_key + " or "",
       one_page = padded and "false" or "(kBc & (kBc - 1)) == 0 && kBc >> p.features.page_shift <= 1",
    }
 end

@@ -96,10 +96,11 @@ local function names(v)
    all.meet = "named_barrier(0, kThreads)" -- without those that copy, which have ended
    all.bc, all.stages, all.scored = keys, stages, keys // parts
    -- Registers of a thread that copies, and of one that multiplies: a thread of each of the three warpgroups has 504.
-   -- Look-ups of pages take more of the former, which leaves fewer steps of Q with the latter.
-   all.feed_registers = v.paged == 1 and 40 or 24
+   -- Look-ups of pages and of lengths take more of the former, which leaves fewer steps of Q with the latter.
+   local looks_up = v.paged == 1 or v.seqused == 1
+   all.feed_registers = looks_up and 40 or 24
    all.product_registers = (504 - all.feed_registers) // 16 * 8
-   all.q_steps = v.paged == 1 and 8 or 10
+   all.q_steps = looks_up and 8 or 10
    all.column = "own_part() * kOwnKeys + n * 8"
    return all
 end

@@ -56,7 +56,7 @@
  *
  * Environment. FA2_CAPTURE=FILE makes every context count its calls of each problem there, in a
  * shape file for fa2-tune, which processes may share; also those that fail with FA2_E_NO_NVRTC or
- * FA2_E_FORBIDDEN, as there is no kernel. One that cannot be written is FA2_E_IO from
+ * FA2_E_FORBIDDEN, as there is no kernel, but for calls whose strides alone lack one. One that cannot be written is FA2_E_IO from
  * fa2_context_create.
  */
 #ifndef FA2_H
@@ -317,9 +317,9 @@ typedef struct fa2_forward_args {
     const int32_t *cu_seqlens_k;
     /* problem.paged: device, [batch, seq_k / page, rounded up], its rows block_table_stride elements
      * apart. Key j of sequence b is row j % page of page block_table[b][j / page]; a number that is none of
-     * 0 ... page_count - 1 counts as the last one. Behind a sequence's length the table is not read, nor what
-     * pages of padding alone hold. With varlen, cu_seqlens_k says how many keys a sequence has, and nothing else. Of K and of V, rows lie at
-     * multiples of the greatest number that divides stride_batch and stride_seq (the other one where there is
+     * 0 ... page_count - 1 counts as the last one. Behind a sequence's length the table is not read; for pages of
+     * padding alone it may say anything, and they are not read. With varlen, cu_seqlens_k says how many keys a
+     * sequence has, and nothing else. Of K and of V, rows lie at multiples of the greatest number that divides stride_batch and stride_seq (the other one where there is
      * one page, or a page is one row): that is less than 2^31, 4 GiB, and the last row of the last page less
      * than 2^32 times as far. So it is wherever rows are less than 4 GiB apart and pages by whole rows, for at
      * most 2^32 rows in all. */
@@ -336,14 +336,15 @@ typedef struct fa2_forward_args {
     const int32_t *cache_rows;
     int32_t cache_row_count; /* at least 1 */
     /* problem.append: row i of append.k and append.v becomes key seqused_k[b] + i of sequence b (without
-     * seqused, its last append.seq keys), and attention sees it; what has no room before seq_k is left out. With
-     * varlen these are the rows cu_seqlens_q[b] ... of append.k and append.v, and the room is what cu_seqlens_k says. So
-     * k and v are written here, and share no byte with anything else, nor rows or pages of sequences
-     * that get new keys; into a page or a row of the cache that is none nothing is written. */
+     * seqused, its last append.seq keys), and attention sees it; what has no room before seq_k is left out.
+     * With varlen it is row cu_seqlens_q[b] + i, there are as many as b has queries (without seqused, its last so
+     * many keys), and there is room for as many keys as cu_seqlens_k gives b. So k and v are written here, and
+     * share no byte with anything else, nor rows or pages of sequences that get new keys; into a page or a row of
+     * the cache that is none nothing is written. */
     fa2_append append;
     /* problem.rotary: new key i stands at position seqused_k[b] + i, query i there, too, if causal or
      * windowed; else all queries stand at seqused_k[b]. Behind the tables a position counts as their last.
-     * Q itself is left as it is; V that lies in K is rotated with it. */
+     * Q itself is left as it is. Where V lies in K, it is of the rotated keys. */
     fa2_rotary_tables rotary;
 } fa2_forward_args;
 
@@ -405,9 +406,9 @@ typedef struct fa2_config {
      * kernels are not taken. 0: compile what is missing and pays. */
     int never_compile;
     /* For finding mistakes. 1: before each launch the host reads the numbers that the call has in device memory
-     * (cu_seqlens_q and _k, seqused_k, leftpad, cache_rows, and block_table as far as sequences have keys), for which
-     * it waits for the stream. One that would count as another fails the call with FA2_E_INVALID, nothing is launched,
-     * and the message names operand, place, value and range: "block_table[3][17] is 4711; it must be from 0 to 511
+     * (cu_seqlens_q and _k, seqused_k, leftpad, cache_rows, and block_table as far as sequences have keys, but for
+     * pages of padding alone), for which it waits for the stream. One that would count as another fails the call with
+     * FA2_E_INVALID, nothing is launched, and the message names operand, place, value and range: "block_table[3][17] is 4711; it must be from 0 to 511
      * (page_count - 1)". So do a packed sequence longer than seq_q or seq_k, bounds that fall, more padding, or more
      * keys used, than a sequence has keys, and a page or a row of the cache that is named twice where new keys are
      * written into it. While the stream is being captured nothing can be read: FA2_E_CAPTURE; and what a graph reads

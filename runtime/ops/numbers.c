@@ -154,8 +154,7 @@ static fa2_status check_seqused_k(const fa2_problem *p, const fa2i_feature_args 
     (void)args;
     for (int32_t b = 0; b < p->batch; b++) {
         if (p->varlen)
-            FA2_TRY(check_range("seqused_k", b, n->seqused_k[b],
-                                n->cu_seqlens_k[b + 1] - n->cu_seqlens_k[b],
+            FA2_TRY(check_range("seqused_k", b, n->seqused_k[b], packed_length(n->cu_seqlens_k, b),
                                 "its keys by cu_seqlens_k"));
         else
             FA2_TRY(check_range("seqused_k", b, n->seqused_k[b], p->seq_k, "seq_k"));

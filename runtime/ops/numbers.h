@@ -34,7 +34,8 @@ bool fa2i_numbers_asked(const fa2_problem *problem);
 fa2_status fa2i_numbers_check(const fa2_problem *problem, const fa2i_feature_args *args,
                               const fa2i_numbers *numbers);
 
-/* How many pages of a sequence the call reads or writes. The other numbers were checked. */
+/* How many pages of a sequence come before the end of its keys: those of padding alone count, and are not checked.
+ * The other numbers were checked. */
 int32_t fa2i_numbers_pages(const fa2_problem *problem, const fa2i_feature_args *args,
                            const fa2i_numbers *numbers, int32_t sequence);
 

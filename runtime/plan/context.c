@@ -80,10 +80,11 @@ static fa2_status check_config(const fa2_config *config)
             return fa2i_fail(FA2_E_INVALID, "config.%s is %d; it must be 0 or 1", flags[i].name,
                              flags[i].value);
     if (config->never_compile != 0 && config->arch != 0)
-        return fa2i_fail(FA2_E_INVALID,
-                         "config.never_compile is 1 and config.arch %d; kernels for another SM must "
-                         "be compiled, so one of them must be 0",
-                         config->arch);
+        return fa2i_fail(
+            FA2_E_INVALID,
+            "config.never_compile is 1 and config.arch %d; kernels for another SM must "
+            "be compiled, so one of them must be 0",
+            config->arch);
     return check_arch(config->arch);
 }
 
@@ -158,9 +159,10 @@ done:
     return st;
 }
 
-/* Preparing would synchronise, so a stream that is being captured is an error. */
+/* Preparing would synchronise, so a stream that is being captured is an error. unmapped: what is to be prepared is the
+ * kernel for a call that its problem's does not serve. */
 static fa2_status check_capture(const fa2_context *context, const fa2_problem *problem,
-                                CUstream stream)
+                                CUstream stream, bool unmapped)
 {
     bool capturing = false;
     char text[FA2I_PROBLEM_CHARS];
@@ -173,6 +175,13 @@ static fa2_status check_capture(const fa2_context *context, const fa2_problem *p
     if (st != FA2_OK || !capturing)
         return st;
     fa2i_problem_format(problem, text, sizeof(text));
+    if (unmapped)
+        return fa2i_fail(
+            FA2_E_CAPTURE,
+            "%s: no tensor map has these strides, the kernel without maps is not "
+            "prepared, and the stream is being captured: make the call once before the "
+            "capture begins",
+            text);
     return fa2i_fail(FA2_E_CAPTURE,
                      "%s is not prepared and the stream is being captured: call fa2_prepare before "
                      "the capture begins (fa2_%s keeps only the first %d problems prepared)",
@@ -186,6 +195,7 @@ static void count_failure(const fa2_context *context, const fa2_problem *problem
         fa2i_capture_add(context->capture, problem);
 }
 
+/* What went wrong with the capture file since is told then, as the log needs the lock. */
 static void lock_planner(fa2_context *context)
 {
     pthread_mutex_lock(&context->mutex);
@@ -295,7 +305,7 @@ static fa2_status get_plan_for_call(fa2_context *context, const fa2_problem *pro
     fa2_status st = FA2_OK;
     FA2_TRY(fa2i_problem_check(problem));
     FA2_TRY(fa2i_op_of(problem)->check_args(problem, args, NULL));
-    FA2_TRY(check_capture(context, problem, stream));
+    FA2_TRY(check_capture(context, problem, stream, false));
     FA2_TRY(make_plan(context, problem, unkept, ret_plan));
 done:
     return st;
@@ -353,7 +363,7 @@ static fa2_status get_unmapped(fa2_context *context, const fa2_problem *problem,
     if (*ret_plan != NULL || (!needed && does_without(context, problem)))
         return FA2_OK;
     fa2i_message_keep(kept);
-    fa2_status st = check_capture(context, problem, stream);
+    fa2_status st = check_capture(context, problem, stream, true);
     if (st == FA2_OK) {
         lock_planner(context);
         st = needed ? find_or_make(context, &context->unmapped, problem, unkept, ret_plan)

@@ -39,7 +39,7 @@ void sweep_prefer_own(sweep *s)
     s->candidate_count = kept;
 }
 
-/* ---- every so manieth ---- */
+/* ---- every n-th ---- */
 
 void sweep_want_some(const sweep *s, size_t step, size_t turn, sweep_wanted wanted)
 {

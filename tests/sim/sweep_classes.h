@@ -10,7 +10,7 @@
 enum { SWEEP_CLASSES_MAX = 512 };
 
 typedef enum sweep_sample {
-    SWEEP_STEP,     /* every so manieth candidate of all cards */
+    SWEEP_STEP,     /* every n-th candidate of all cards */
     SWEEP_ONE_CARD, /* of one card, in turn */
     SWEEP_EACH_CARD /* one or two of each card; it is an error if there are none */
 } sweep_sample;

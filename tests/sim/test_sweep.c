@@ -6,7 +6,7 @@
  *
  * For each (D, causal) of the presets with that dtype, and some beyond them, candidates of each card for prefill,
  * decode or short prefill, launched by the runtime on shapes that reach all paths of its tile sizes. Of each family
- * in each class every so manieth candidate is run (sweep_classes.c), one at least. Sets of features, such that every
+ * in each class every n-th candidate is run (sweep_classes.c), one at least. Sets of features, such that every
  * pair of them is in one (pairs.h), have kernels on each card: one or two are run there, another one each time, on a
  * few of the shapes. More are run until each tile and axis value that candidates have is run. All candidates of all
  * cards on all shapes are run where FA2_TEST_ALL is set. PART/PARTS: every PARTS-th class only, to share the work

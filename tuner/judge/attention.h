@@ -19,7 +19,7 @@ typedef struct fa2i_said {
     const int32_t *leftpad;    /* [batch] */
     const int32_t *cache_rows; /* [batch] */
     int32_t cache_row_count;
-    int32_t new_keys; /* of each sequence; of packed ones, as many as queries */
+    int32_t new_keys; /* of each sequence; not read of packed ones, which have as many as queries */
 } fa2i_said;
 
 /* A sequence as a problem of its own: its lengths, and where its rows begin in the tensors. */
@@ -30,7 +30,7 @@ typedef struct fa2i_sequence {
     int32_t batch, first_q, first_k;
     /* Where new keys go, counted from the first row that K has; INT32_MAX: none do. */
     int32_t first_new;
-    int32_t before; /* keys that it has before new ones come; so many are behind padding, too */
+    int32_t before; /* keys that it has before new ones come, padding among them */
 } fa2i_sequence;
 
 static inline int32_t fa2i_between(int32_t least, int32_t x, int32_t most)

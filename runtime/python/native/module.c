@@ -50,7 +50,7 @@ static const char attention_doc[] =
     "sequence's.\n"
     "k_new, v_new: [B, Sn, Hkv, D]: written into k and v first, behind the seqused_k keys of each "
     "sequence (without\nseqused_k, its last Sn keys), and seen; of packed sequences "
-    "[Tq, Hkv, D], as many as queries.\n"
+    "[Tq, Hkv, D], as many as queries. Where v is the first\ncolumns of k, v_new is those of k_new, as a view of it.\n"
     "rotary_cos, rotary_sin: [positions, R / 2] of q's type, at least Sk positions: the first R "
     "columns of k_new are\nturned by their key's position, and those of q by its own if causal or "
     "windowed, else by that of the first new\nkey; q itself is left as it is. "
