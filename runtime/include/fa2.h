@@ -305,7 +305,8 @@ typedef struct fa2_forward_args {
     fa2_dropout dropout;  /* problem.dropout */
     /* problem.seqused: device, [batch]. A sequence has that many keys, the first ones of its seq_k; what
      * is less than 0 or more than seq_k counts as 0 or seq_k. It is read when the kernel runs, so that
-     * a graph may be launched again with others. */
+     * a graph may be launched again with others. What K and V hold behind it, or in padding, counts for nothing,
+     * NaN neither. */
     const int32_t *seqused_k;
     /* problem.varlen: device, [batch + 1], not falling. Sequence b has the rows cu_seqlens[b] ...
      * cu_seqlens[b + 1] - 1, none where they are equal, and no more than seq_q or seq_k; what is less
@@ -323,7 +324,7 @@ typedef struct fa2_forward_args {
      * one page, or a page is one row): that is less than 2^31, 4 GiB, and the last row of the last page less
      * than 2^32 times as far. So it is wherever rows are less than 4 GiB apart and pages by whole rows, for at
      * most 2^32 rows in all. */
-    const int32_t *block_table;
+    const int32_t *block_table; /* of which what lies between rows counts, too, where memory must not be shared */
     int64_t block_table_stride;
     int32_t page_count; /* at least 1 */
     /* problem.leftpad: device, [batch]. The keys of sequence b begin with number leftpad[b] of its seq_k, and
@@ -338,13 +339,13 @@ typedef struct fa2_forward_args {
     /* problem.append: row i of append.k and append.v becomes key seqused_k[b] + i of sequence b (without
      * seqused, its last append.seq keys), and attention sees it; what has no room before seq_k is left out.
      * With varlen it is row cu_seqlens_q[b] + i, there are as many as b has queries (without seqused, its last so
-     * many keys), and there is room for as many keys as cu_seqlens_k gives b. So k and v are written here, and
-     * share no byte with anything else, nor rows or pages of sequences that get new keys; into a page or a row of
-     * the cache that is none nothing is written. */
+     * many keys; all from key 0 on where it has fewer), and there is room for as many keys as cu_seqlens_k gives b.
+     * So k and v are written here, and share no byte with anything else, nor rows or pages of sequences that get
+     * new keys; into a page or a row of the cache that is none nothing is written. */
     fa2_append append;
-    /* problem.rotary: new key i stands at position seqused_k[b] + i, query i there, too, if causal or
-     * windowed; else all queries stand at seqused_k[b]. Behind the tables a position counts as their last.
-     * Q itself is left as it is. Where V lies in K, it is of the rotated keys. */
+    /* problem.rotary: new key i stands at the position of the key that it becomes, query i at that of new key i, too,
+     * if causal or windowed; else all queries stand at that of new key 0. Behind the tables a position counts as
+     * their last. Q itself is left as it is. Where V lies in K, it is of the rotated keys. */
     fa2_rotary_tables rotary;
 } fa2_forward_args;
 
@@ -411,7 +412,7 @@ typedef struct fa2_config {
      * FA2_E_INVALID, nothing is launched, and the message names operand, place, value and range: "block_table[3][17] is 4711; it must be from 0 to 511
      * (page_count - 1)". So do a packed sequence longer than seq_q or seq_k, bounds that fall, more padding, or more
      * keys used, than a sequence has keys, and a page or a row of the cache that is named twice where new keys are
-     * written into it. While the stream is being captured nothing can be read: FA2_E_CAPTURE; and what a graph reads
+     * written into it; that new keys have no room is no mistake. While the stream is being captured nothing can be read: FA2_E_CAPTURE; and what a graph reads
      * when it is replayed is not checked. 0: the host reads none of them. */
     int check_numbers;
 } fa2_config;
