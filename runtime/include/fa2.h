@@ -316,14 +316,14 @@ typedef struct fa2_forward_args {
      * a sequence has the first seqused_k[b] of its keys. */
     const int32_t *cu_seqlens_q;
     const int32_t *cu_seqlens_k;
-    /* problem.paged: device, [batch, seq_k / page, rounded up], its rows block_table_stride elements
-     * apart. Key j of sequence b is row j % page of page block_table[b][j / page]; a number that is none of
-     * 0 ... page_count - 1 counts as the last one. Behind a sequence's length the table is not read; for pages of
-     * padding alone it may say anything, and they are not read. With varlen, cu_seqlens_k says how many keys a
-     * sequence has, and nothing else. Of K and of V, rows lie at multiples of the greatest number that divides
-     * stride_batch and stride_seq (the other one where there is one page, or a page is one row): that is less than 2^31, 4 GiB, and the last row of the last page less
-     * than 2^32 times as far. So it is wherever rows are less than 4 GiB apart and pages by whole rows, for at
-     * most 2^32 rows in all. */
+    /* problem.paged: device, [batch, seq_k / page, rounded up], its rows block_table_stride elements apart. Key j
+     * of sequence b is row j % page of page block_table[b][j / page]; a number that is none of 0 ... page_count - 1
+     * counts as the last one. Behind a sequence's length the table is not read; for pages of padding alone it may
+     * say anything, and they are not read. With varlen, cu_seqlens_k says how many keys a sequence has, and nothing
+     * else. Of K and of V, rows lie at multiples of the greatest number that divides stride_batch and stride_seq
+     * (the other one where there is one page, or a page is one row): that is less than 2^31, 4 GiB, and the last
+     * row of the last page less than 2^32 times as far. So it is wherever rows are less than 4 GiB apart and pages
+     * by whole rows, for at most 2^32 rows in all. */
     const int32_t *block_table; /* of which what lies between rows counts, too, where memory must not be shared */
     int64_t block_table_stride;
     int32_t page_count; /* at least 1 */
@@ -408,12 +408,13 @@ typedef struct fa2_config {
     int never_compile;
     /* For finding mistakes. 1: before each launch the host reads the numbers that the call has in device memory
      * (cu_seqlens_q and _k, seqused_k, leftpad, cache_rows, and block_table as far as sequences have keys, but for
-     * pages of padding alone), for which it waits for the stream. One that would count as another fails the call with
-     * FA2_E_INVALID, nothing is launched, and the message names operand, place, value and range:
-     * "block_table[3][17] is 4711; it must be from 0 to 511 (page_count - 1)". So do a packed sequence longer than seq_q or seq_k, bounds that fall, more padding, or more
-     * keys used, than a sequence has keys, and a page or a row of the cache that is named twice where new keys are
-     * written into it; that new keys have no room is no mistake. While the stream is being captured nothing can be
-     * read: FA2_E_CAPTURE; and what a graph reads when it is replayed is not checked. 0: the host reads none of them. */
+     * pages of padding alone), for which it waits for the stream. One that would count as another fails the call
+     * with FA2_E_INVALID, nothing is launched, and the message names operand, place, value and range:
+     * "block_table[3][17] is 4711; it must be from 0 to 511 (page_count - 1)". So do a packed sequence longer than
+     * seq_q or seq_k, bounds that fall, more padding, or more keys used, than a sequence has keys, and a page or a
+     * row of the cache that is named twice where new keys are written into it; that new keys have no room is no
+     * mistake. While the stream is being captured nothing can be read: FA2_E_CAPTURE; and what a graph reads when
+     * it is replayed is not checked. 0: the host reads none of them. */
     int check_numbers;
 } fa2_config;
 
