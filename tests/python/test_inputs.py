@@ -129,8 +129,8 @@ class Refusals(unittest.TestCase):
         numbers = Tensor((1,), "int32").set([0])
         for name in ("leftpad", "cache_rows"):
             self.refused(ValueError, rf"{name} must be int32 \[batch\], with 1 sequences", **{name: Tensor((2,), "int32")})
-            self.refused(NotImplementedError, f"{name} is 1; it must be 0 where paged is 1", self.q,
-                         *2 * [Tensor((4, 16, 2, 16))], block_table=Tensor((1, 3), "int32"), **{name: numbers})
+        self.refused(NotImplementedError, "cache_rows is 1; it must be 0 where paged is 1", self.q,
+                     *2 * [Tensor((4, 16, 2, 16))], block_table=Tensor((1, 3), "int32"), cache_rows=numbers)
         self.refused(ValueError, "k has batch 3 and q has 1", self.q, *2 * [Tensor((3, 40, 2, 16))], leftpad=numbers)
 
     def test_numbers_in_device_memory(self):
