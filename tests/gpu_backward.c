@@ -441,6 +441,6 @@ static void list_parts(gpu_grid *grid, fa2_dtype dtype, size_t dim_index, int32_
 
 int main(int argc, char **argv)
 {
-    static const gpu_grid_test test = {"gpu_backward", run_part, list_parts};
+    static const gpu_grid_test test = {"gpu_backward", run_part, .list_parts = list_parts};
     return gpu_grid_main(argc, argv, &test);
 }

@@ -161,19 +161,30 @@ static void run_threads(gpu_grid *grid)
         pthread_join(threads[i], NULL);
 }
 
-static void list_parts(gpu_grid *grid, int arch)
+static bool wants_dtype(const gpu_grid_options *o, int dtype, int arch)
+{
+    return (o->dtype < 0 || o->dtype == dtype) &&
+           (dtype == FA2_FP16 || arch >= 80); /* bf16 starts with SM 8.0 */
+}
+
+static void list_by_dims(gpu_grid *grid, int arch)
 {
     const gpu_grid_options *o = &grid->options;
     const int32_t *list = o->small ? small_dims : dims;
     const size_t count = o->small ? SMALL_DIMS : DIMS;
     for (size_t d = 0; d < count; d++)
-        for (int dtype = FA2_FP16; dtype <= FA2_BF16; dtype++) {
-            const bool wanted = (o->dim == 0 || o->dim == list[d]) &&
-                                (o->dtype < 0 || o->dtype == dtype) &&
-                                (dtype == FA2_FP16 || arch >= 80); /* bf16 starts with SM 8.0 */
-            if (wanted)
+        for (int dtype = FA2_FP16; dtype <= FA2_BF16; dtype++)
+            if ((o->dim == 0 || o->dim == list[d]) && wants_dtype(o, dtype, arch))
                 grid->test->list_parts(grid, (fa2_dtype)dtype, d, list[d]);
-        }
+}
+
+static void list_parts(gpu_grid *grid, int arch)
+{
+    if (grid->test->list_parts != NULL)
+        list_by_dims(grid, arch);
+    for (int dtype = FA2_FP16; dtype <= FA2_BF16; dtype++)
+        if (grid->test->list_classes != NULL && wants_dtype(&grid->options, dtype, arch))
+            grid->test->list_classes(grid, (fa2_dtype)dtype, arch);
 }
 
 static void print_tallies(const gpu_grid *grid)

@@ -8,8 +8,8 @@
  * compilations and references run side by side.
  * --arch: kernels made for that SM, as PTX. --small: the grid for such a cross check. --whole: all of the grid,
  * where a test takes a sample of it, as backward does: most of its time goes into compiling. --dtype and
- * --dim: only those. --every: each so many-th point of a compile-time part, for tools that make a launch
- * take a second.
+ * --dim: only those. --every: each so many-th point of a compile-time part, or each so many-th of these parts, for
+ * tools that make a launch take a second.
  */
 #ifndef FA2_TESTS_GPU_GRID_H
 #define FA2_TESTS_GPU_GRID_H
@@ -27,10 +27,11 @@ typedef struct gpu_grid_options {
     int every; /* at least 1 */
 } gpu_grid_options;
 
-/* The compile-time part. */
+/* The compile-time part. class: all of it, of a test with other features; the rest is 0 then. */
 typedef struct gpu_part {
     fa2_dtype dtype;
     int32_t head_dim, causal, softcap, window, deterministic;
+    fa2_problem class;
 } gpu_part;
 
 typedef struct gpu_tally {
@@ -42,12 +43,13 @@ typedef struct gpu_tally {
 typedef struct gpu_grid gpu_grid;
 typedef struct gpu_launcher gpu_launcher;
 
-/* A test: what it does with a compile-time part, and which parts it has of a dtype and head_dim, the
- * dim_index-th in the list: appended with gpu_grid_add. */
+/* A test: what it does with a compile-time part, and which parts it has, appended with gpu_grid_add: of a dtype and
+ * head_dim, the dim_index-th in the list; or of a dtype, on an SM. One of the two is NULL. */
 typedef struct gpu_grid_test {
     const char *name;
     void (*run_part)(const gpu_launcher *own, const gpu_part *part);
     void (*list_parts)(gpu_grid *grid, fa2_dtype dtype, size_t dim_index, int32_t head_dim);
+    void (*list_classes)(gpu_grid *grid, fa2_dtype dtype, int arch);
 } gpu_grid_test;
 
 /* Everything that the threads share; the mutex guards what changes. */

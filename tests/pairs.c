@@ -189,21 +189,13 @@ static bool excluded_from(const pairs *p, uint64_t set, int index)
     return false;
 }
 
-static int ones(uint64_t set)
-{
-    int count = 0;
-    for (; set != 0; set &= set - 1)
-        count++;
-    return count;
-}
-
 /* How many pairs a set has that are missing. */
 static int fresh_in(const pairs *p, uint64_t set)
 {
     int fresh = 0;
     for (int i = 0; i < p->count; i++)
         if (set >> i & 1)
-            fresh += ones(p->missing[i] & set);
+            fresh += pairs_ones(p->missing[i] & set);
     return fresh / 2;
 }
 

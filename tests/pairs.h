@@ -29,6 +29,15 @@ typedef enum pairs_list {
     PAIRS_LISTS
 } pairs_list;
 
+/* How many bits are set. */
+static inline int pairs_ones(uint64_t set)
+{
+    int count = 0;
+    for (; set != 0; set &= set - 1)
+        count++;
+    return count;
+}
+
 /* How many settings a list has, and what one is called. */
 int pairs_count(pairs_list list);
 const char *pairs_name(pairs_list list, int setting);

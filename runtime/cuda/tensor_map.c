@@ -111,18 +111,18 @@ static bool maps_bias(const fa2i_recipe *recipe)
     return does;
 }
 
-fa2i_service fa2i_maps_serve(const fa2i_recipe *recipe, const fa2i_grid *grid,
-                             const fa2_problem *problem, const void *args)
+fa2i_maps_service fa2i_maps_serve(const fa2i_recipe *recipe, const fa2i_grid *grid,
+                                  const fa2_problem *problem, const void *args)
 {
     if (recipe->map_count == 0)
-        return FA2I_SERVED;
+        return FA2I_MAPS_SERVE;
     const fa2i_op *op = fa2i_op_of(problem);
     if (op->strides(problem, args) >= STRIDE_END_BYTES / ELEM_BYTES &&
         !have_maps(recipe, grid, problem, args))
-        return FA2I_NOT_SERVED;
+        return FA2I_MAPS_DO_NOT_SERVE;
     if (op->is_scattered != NULL && op->is_scattered(problem, args) && maps_bias(recipe))
-        return FA2I_SERVED_SLOWLY;
-    return FA2I_SERVED;
+        return FA2I_MAPS_SERVE_SLOWLY;
+    return FA2I_MAPS_SERVE;
 }
 
 static map_key key_of(const fa2_problem *problem, const fa2i_view *view, int rows)

@@ -19,15 +19,15 @@ fa2i_kept_maps *fa2i_kept_maps_create(void);
 void fa2i_kept_maps_destroy(fa2i_kept_maps *kept); /* NULL is fine */
 
 /* How a recipe's kernel serves a call. */
-typedef enum fa2i_service {
-    FA2I_SERVED,
-    FA2I_SERVED_SLOWLY, /* fa2i_op.is_scattered: it can be done without another kernel */
-    FA2I_NOT_SERVED     /* no map has an operand's strides: they are 2^40 bytes or more */
-} fa2i_service;
+typedef enum fa2i_maps_service {
+    FA2I_MAPS_SERVE,
+    FA2I_MAPS_SERVE_SLOWLY, /* fa2i_op.is_scattered: it can be done without another kernel */
+    FA2I_MAPS_DO_NOT_SERVE  /* no map has an operand's strides: they are 2^40 bytes or more */
+} fa2i_maps_service;
 
 /* Asks no driver. grid: of the recipe; the arguments were checked. */
-fa2i_service fa2i_maps_serve(const fa2i_recipe *recipe, const fa2i_grid *grid,
-                             const fa2_problem *problem, const void *args);
+fa2i_maps_service fa2i_maps_serve(const fa2i_recipe *recipe, const fa2i_grid *grid,
+                                  const fa2_problem *problem, const void *args);
 
 /* The maps of a recipe, in its order, of a call that it serves. kept: of that recipe's kernel; may be NULL. params:
  * made for the problem. FA2_E_CUDA, naming the operand, when the driver makes no such map. Allocates nothing. */

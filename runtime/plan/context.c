@@ -80,11 +80,10 @@ static fa2_status check_config(const fa2_config *config)
             return fa2i_fail(FA2_E_INVALID, "config.%s is %d; it must be 0 or 1", flags[i].name,
                              flags[i].value);
     if (config->never_compile != 0 && config->arch != 0)
-        return fa2i_fail(
-            FA2_E_INVALID,
-            "config.never_compile is 1 and config.arch %d; kernels for another SM must "
-            "be compiled, so one of them must be 0",
-            config->arch);
+        return fa2i_fail(FA2_E_INVALID,
+                         "config.never_compile is 1 and config.arch %d; kernels for another SM must "
+                         "be compiled, so one of them must be 0",
+                         config->arch);
     return check_arch(config->arch);
 }
 
@@ -176,12 +175,11 @@ static fa2_status check_capture(const fa2_context *context, const fa2_problem *p
         return st;
     fa2i_problem_format(problem, text, sizeof(text));
     if (unmapped)
-        return fa2i_fail(
-            FA2_E_CAPTURE,
-            "%s: no tensor map has these strides, the kernel without maps is not "
-            "prepared, and the stream is being captured: make the call once before the "
-            "capture begins",
-            text);
+        return fa2i_fail(FA2_E_CAPTURE,
+                         "%s: no tensor map has these strides, the kernel without maps is not "
+                         "prepared, and the stream is being captured: make the call once before "
+                         "the capture begins",
+                         text);
     return fa2i_fail(FA2_E_CAPTURE,
                      "%s is not prepared and the stream is being captured: call fa2_prepare before "
                      "the capture begins (fa2_%s keeps only the first %d problems prepared)",
@@ -354,10 +352,10 @@ static fa2_status ask_unmapped(fa2_context *context, const fa2_problem *problem,
 /* The plan for a call that its problem's does not serve, or only slowly. Such a one does without where there is none:
  * *ret_plan is NULL then, which is no failure, and leaves no message. */
 static fa2_status get_unmapped(fa2_context *context, const fa2_problem *problem,
-                               fa2i_service service, CUstream stream, fa2i_plan *unkept,
+                               fa2i_maps_service service, CUstream stream, fa2i_plan *unkept,
                                const fa2i_plan **ret_plan)
 {
-    const bool needed = service == FA2I_NOT_SERVED;
+    const bool needed = service == FA2I_MAPS_DO_NOT_SERVE;
     char kept[FA2I_MESSAGE_BYTES];
     *ret_plan = fa2i_plans_find(&context->unmapped, problem);
     if (*ret_plan != NULL || (!needed && does_without(context, problem)))
@@ -382,9 +380,9 @@ static fa2_status choose_plan(fa2_context *context, const fa2_problem *problem, 
 {
     fa2_status st = FA2_OK;
     const fa2i_plan *unmapped;
-    const fa2i_service service =
+    const fa2i_maps_service service =
         fa2i_maps_serve(&(*plan)->slot->loaded.variant.recipe, &(*plan)->grid, problem, args);
-    if (service == FA2I_SERVED)
+    if (service == FA2I_MAPS_SERVE)
         return FA2_OK;
     FA2_TRY(get_unmapped(context, problem, service, stream, unkept, &unmapped));
     if (unmapped != NULL) { /* which has its own workspace */

@@ -56,18 +56,10 @@ void sweep_want_some(const sweep *s, size_t step, size_t turn, sweep_wanted want
 
 /* ---- each card ---- */
 
-static int ones(unsigned bits)
-{
-    int count = 0;
-    for (; bits != 0; bits &= bits - 1)
-        count++;
-    return count;
-}
-
 /* How many of the cards have it, if it is of the kind. */
 static int served_by(const sweep_candidate *c, int kind, unsigned cards)
 {
-    return kind_of(c) == kind ? ones(c->cards & cards) : 0;
+    return kind_of(c) == kind ? pairs_ones(c->cards & cards) : 0;
 }
 
 /* One of a kind for each of the cards that has any. Returns the cards that have none. */
