@@ -299,6 +299,13 @@ class Processes(unittest.TestCase):
 
 
 class Libraries(unittest.TestCase):
+    def test_importing_is_quick(self):
+        """Nothing is imported for what most programs never call."""
+        said = subprocess.check_output([sys.executable, "-S", "-c", "import sys, fa2; print(*sys.modules)"],
+                                       env={**os.environ, "PYTHONPATH": str(pathlib.Path(fa2.__file__).parents[1])},
+                                       universal_newlines=True)
+        self.assertEqual(set(said.split()) & {"ctypes", "json", "logging", "pathlib", "subprocess", "threading"}, set())
+
     def test_missing(self):
         for module in ("torch", "flash_attn", "bert_padding", "transformers"):
             status, said = python(f"import sys; sys.modules['torch'] = None; import fa2; import fa2.{module}")

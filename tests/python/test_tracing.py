@@ -151,6 +151,26 @@ class Tracing(unittest.TestCase):
             "    ask()\n")], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True, check=False)
         self.assertEqual((done.returncode, done.stdout), (0, ""))
 
+    def test_importing_is_quick(self):
+        """`import fa2.torch` brings in none of the compiler's parts, which take seconds; they learn of fa2 when they come."""
+        program = (
+            "import sys, time, torch\n"
+            "{before}\n"
+            "known, begin = set(sys.modules), time.process_time()\n"
+            "import fa2.torch, fa2.flash_attn\n"
+            "spent = time.process_time() - begin\n"
+            "slow = ('torch._dynamo', 'torch._inductor', 'torch._export', 'torch.fx', 'torch.distributed', 'sympy', 'triton')\n"
+            "print(sorted(name for name in set(sys.modules) - known if name.startswith(slow)), spent < 0.3)\n"
+            "q = torch.rand((1, 2, 8, 16))\n"
+            "function = lambda q: torch.nn.functional.scaled_dot_product_attention(q, q, q, is_causal=True)\n"
+            "with fa2.torch.replace_sdpa(), torch.no_grad():\n"
+            "    compiled = torch.compile(function, backend='eager', fullgraph=True)(q)\n"
+            "print(torch.equal(compiled, function(q)), any(type(x).__name__ == '_CompilerFinder' for x in sys.meta_path))\n")
+        for before in ("", "import torch._dynamo"):
+            done = subprocess.run([sys.executable, "-W", "ignore", "-c", program.format(before=before)], check=False,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
+            self.assertEqual((done.returncode, done.stdout), (0, "[] True\nTrue False\n"), before)
+
     def test_replacing(self):
         torchs = F.scaled_dot_product_attention
         q = torch.rand((1, 2, 8, 16))

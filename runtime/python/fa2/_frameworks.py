@@ -1,14 +1,10 @@
 """What the extension module must know of a tensor's library, asked once for each type of tensor."""
 
-import ctypes
 import importlib
-import logging
+import importlib.util
 import os
 import sys
-from pathlib import Path
-from typing import Any, Callable, Optional, Tuple
-
-log = logging.getLogger("fa2").warning
+from typing import Any, Callable, List, Optional, Tuple
 
 _Description = Tuple[int, Optional[Callable[..., Any]], Optional[Callable[..., Any]], Optional[Callable[..., Any]],
                      Optional[Callable[..., Any]], Optional[Callable[..., Any]], Optional[Callable[..., Any]]]
@@ -25,6 +21,51 @@ def need(name: str, title: str, needer: str) -> None:
             raise
         raise ModuleNotFoundError(f"{needer} needs {title}, which this Python does not have: install it by "
                                   f"`{sys.executable} -m pip install {name}`", name=name) from None
+
+
+def log(message: str) -> None:
+    """Passes on what the library has to say. Importing logging takes as long as importing the rest of fa2."""
+    import logging
+    logging.getLogger("fa2").warning("%s", message)
+
+
+_in_graph: List[Any] = []  # the functions that torch.compile is told about when its parts are imported
+
+
+def allow_in_graph(function: Any) -> Any:
+    """torch.compiler.allow_in_graph, which imports torch._dynamo, and that takes seconds: put off until it is imported."""
+    if "torch._dynamo" in sys.modules:
+        _tell_compiler(function)
+    else:
+        if not _in_graph:
+            sys.meta_path.insert(0, _CompilerFinder())
+        _in_graph.append(function)
+    return function
+
+
+def _tell_compiler(*functions: Any) -> None:
+    compiler: Any = importlib.import_module("torch.compiler")
+    for function in functions:
+        compiler.allow_in_graph(function)
+
+
+class _CompilerFinder:
+    """Stands in sys.meta_path until torch._dynamo is imported. The module itself is found as ever."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        if name != "torch._dynamo":
+            return None
+        sys.meta_path.remove(self)  # type: ignore[arg-type]
+        spec: Any = importlib.util.find_spec(name)
+        execute = spec.loader.exec_module
+
+        def execute_and_tell(module: Any) -> None:
+            execute(module)
+            _tell_compiler(*_in_graph)
+            _in_graph.clear()
+
+        spec.loader.exec_module = execute_and_tell
+        return spec
 
 
 def describe(kind: type) -> _Description:
@@ -80,6 +121,7 @@ def _cupy(cupy: Any) -> _Description:
 
 def _driver_cuda() -> int:
     """The major version of CUDA that the driver serves; 0 without one."""
+    import ctypes
     version = ctypes.c_int()
     for name in filter(None, (os.environ.get("FA2_CUDA_LIBRARY"), "libcuda.so.1", "/usr/lib/wsl/lib/libcuda.so.1")):
         try:
@@ -92,6 +134,7 @@ def _driver_cuda() -> int:
 
 def nvrtc() -> Optional[str]:
     """NVRTC of NVIDIA's Python packages beside us, the newest that the driver can serve; or None."""
+    from pathlib import Path
     newest = _driver_cuda() or 13
     for major, folder in ((13, "cu13"), (12, "cuda_nvrtc")):
         for path in sys.path if major <= newest else ():

@@ -1,19 +1,17 @@
 """fa2-tune, the command that lies inside the package: run as a command, and for its answers."""
 
-import json
 import os
-import subprocess
 import sys
-import threading
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Mapping, Optional, Union, cast
+
+# What only these functions need is imported by them, so that `import fa2` is quick.
 
 from . import _frameworks, _native
 
 if TYPE_CHECKING:
     from ._native import Explanation
 
-_PROGRAM = Path(_native.__file__).parent / "bin" / "fa2-tune"  # also where this file is not installed itself
+_PROGRAM = os.path.join(os.path.dirname(_native.__file__), "bin", "fa2-tune")  # also where this file is not installed itself
 _FAILED, _WRONG_ARGUMENTS, _NO_DEVICE = 1, 2, 3  # its exit statuses
 
 Problem = Union[str, Mapping[str, Any]]
@@ -22,7 +20,7 @@ Problem = Union[str, Mapping[str, Any]]
 def main() -> None:
     """The command fa2-tune: becomes the program."""
     _frameworks.find_nvrtc()
-    os.execv(_PROGRAM, [str(_PROGRAM), *sys.argv[1:]])
+    os.execv(_PROGRAM, [_PROGRAM, *sys.argv[1:]])
 
 
 def _database(database: Union[str, "os.PathLike[str]", None]) -> List[str]:
@@ -43,8 +41,10 @@ def _error(status: int, said: str) -> Exception:
 
 
 def _ask(command: str, *arguments: str) -> Any:
+    import json
+    import subprocess
     _frameworks.find_nvrtc()
-    done = subprocess.run([str(_PROGRAM), command, *arguments, "--json"], stdout=subprocess.PIPE,
+    done = subprocess.run([_PROGRAM, command, *arguments, "--json"], stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE, universal_newlines=True, check=False)
     explains = command == "explain" and done.returncode == _FAILED and done.stdout.startswith("[{")
     if done.returncode != 0 and not explains:  # that a call would fail is an answer
@@ -110,7 +110,7 @@ def tune(problems: Union[Problem, Iterable[Problem]] = (), *, preset: Union[str,
     Contexts see what was tuned for problems that they meet a second later; those that they have met
     keep their kernels: set_default_context(Context()) begins anew.
     """
-    command = [str(_PROGRAM), *(["tune", "--device", str(device)] if arch is None else ["build", "--arch", arch])]
+    command = [_PROGRAM, *(["tune", "--device", str(device)] if arch is None else ["build", "--arch", arch])]
     for problem in [problems] if isinstance(problems, (str, Mapping)) else problems:
         command += ["--shape", _shape(problem)]
     for name in [preset] if isinstance(preset, str) else preset:
@@ -128,6 +128,9 @@ def _to_stderr(line: str) -> None:
 
 
 def _run(command: List[str], progress: Callable[[str], Any]) -> Any:
+    import json
+    import subprocess
+    import threading
     output: List[str] = []
     last = ""
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE,

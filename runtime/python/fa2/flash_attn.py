@@ -18,7 +18,7 @@ import sys
 import types
 from typing import Any, Dict, Mapping, Optional, Sequence, Tuple, Union
 
-from ._frameworks import need
+from ._frameworks import allow_in_graph, need
 
 need("torch", "PyTorch", __name__)
 
@@ -96,7 +96,7 @@ def _lse_of(lse: Tensor) -> Tensor:
     return lse.masked_fill(lse == -torch.inf, torch.inf)
 
 
-torch.compiler.allow_in_graph(_attend)  # the compiler's tracer knows no storage offsets
+allow_in_graph(_attend)  # the compiler's tracer knows no storage offsets
 
 
 @torch.no_grad()
@@ -287,7 +287,7 @@ def _decode(q: Tensor, given: Tuple[Tensor, Tensor], new: Any, angles: Any, used
     return out if lse is None else (out, _lse_of(lse))
 
 
-torch.compiler.allow_in_graph(_decode)
+allow_in_graph(_decode)
 
 
 def _columns_of_8(tensor: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ import threading
 import warnings
 from typing import Any, Iterator, Optional, Set
 
-from ._frameworks import need
+from ._frameworks import allow_in_graph, need
 
 need("torch", "PyTorch", __name__)
 
@@ -129,7 +129,7 @@ _patched_sdpa: Any = _native.make_sdpa(_sdpa_or_torch, __name__)
 
 # torch.compile takes them into its graph as they are; there they see its tensors, and become the operation.
 for _function in (attention, attention_packed, sdpa, _patched_sdpa):
-    torch.compiler.allow_in_graph(_function)
+    allow_in_graph(_function)
 
 
 def _exchange(old: Any, new: Any) -> None:
