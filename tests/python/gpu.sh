@@ -20,7 +20,7 @@ failed=0
 for part; do
     begin=$SECONDS
     case $part in
-    torch) "$python" -m unittest -v test_tracing test_torch ;;
+    torch) "$python" -m unittest -v test_tracing test_pickle test_torch ;;
     flash_attn | typing) "$python" -m unittest -v "test_$part" ;;
     transformers) "$python" each_alone.py test_transformers ;;
     grid) "$python" gradients.py ;;

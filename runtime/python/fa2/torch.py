@@ -101,7 +101,7 @@ def _sdpa(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor]
     return out[..., :columns].reshape(wanted) if out.shape != wanted else out
 
 
-sdpa: Any = _native.make_sdpa(_sdpa, __name__)
+sdpa: Any = _native.make_sdpa(sys.modules[__name__], False)
 
 _torch_sdpa = F.scaled_dot_product_attention
 _said: Set[str] = set()
@@ -125,7 +125,7 @@ def _sdpa_or_torch(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optiona
                        scale=scale, enable_gqa=enable_gqa)
 
 
-_patched_sdpa: Any = _native.make_sdpa(_sdpa_or_torch, __name__)
+_patched_sdpa: Any = _native.make_sdpa(sys.modules[__name__], True)
 
 # torch.compile takes them into its graph as they are; there they see its tensors, and become the operation.
 for _function in (attention, attention_packed, sdpa, _patched_sdpa):

@@ -302,30 +302,18 @@ static bool check_none(PyObject *const *values)
     return true;
 }
 
-static bool is_refusal(void)
+/* What the slow way takes over. In PyTorch's place that is every failure: its own function decides then. */
+static bool is_refusal(bool in_place)
 {
-    return PyErr_ExceptionMatches(PyExc_NotImplementedError) ||
+    return PyErr_ExceptionMatches(in_place ? PyExc_Exception : PyExc_NotImplementedError) ||
            PyErr_ExceptionMatches(PyExc_ValueError) || PyErr_ExceptionMatches(fa2py_error);
 }
 
-/* self: the function for everything that does not go straight to the kernel, with the same arguments. It
- * decides, too, what becomes of a call that failed on the way there. */
-static PyObject *sdpa(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
+/* Call a function of the module with all arguments, defaults for those that are not given. */
+static PyObject *call_slow(PyObject *module, const char *name, PyObject *const *values)
 {
-    PyObject *values[FA2PY_PARAMETERS_MAX];
-    fa2py_call call;
-    if (!fa2py_arguments(&signature, args, count, names, values) || !check_none(values))
-        return NULL;
-    const fa2py_way way = sdpa_way(values, &call);
-    if (way == FA2PY_WAY_ERROR)
-        return NULL;
-    if (way != FA2PY_WAY_DISPATCHER) {
-        PyObject *result = way == FA2PY_WAY_PLAIN ? fa2py_run(&call) : differentiable(values);
-        if (result != NULL || (PyErr_Occurred() && !is_refusal()))
-            return result;
-        PyErr_Clear(); /* it will be met again there */
-    }
     PyObject *tuple = PyTuple_New(SDPA_COUNT), *result = NULL;
+    PyObject *function = PyObject_GetAttrString(module, name);
     PyObject *const defaults[SDPA_COUNT] = {[IS_CAUSAL] = Py_False, [ENABLE_GQA] = Py_False};
     for (int i = 0; tuple != NULL && i < SDPA_COUNT; i++) {
         PyObject *value = values[i] != NULL     ? values[i]
@@ -334,27 +322,96 @@ static PyObject *sdpa(PyObject *self, PyObject *const *args, Py_ssize_t count, P
         Py_INCREF(value);
         (void)PyTuple_SetItem(tuple, i, value);
     }
-    if (tuple != NULL)
-        result = PyObject_CallObject(self, tuple);
+    if (tuple != NULL && function != NULL)
+        result = PyObject_CallObject(function, tuple);
+    Py_XDECREF(function);
     Py_XDECREF(tuple);
     return result;
 }
 
+/* Call PyTorch's own function with the arguments as they were given. */
+static PyObject *call_torch(PyObject *module, PyObject *const *args, Py_ssize_t count,
+                            PyObject *names)
+{
+    const Py_ssize_t named = names != NULL ? PyTuple_Size(names) : 0;
+    PyObject *tuple = PyTuple_New(count), *keywords = PyDict_New(), *result = NULL;
+    PyObject *function = PyObject_GetAttrString(module, "_torch_sdpa");
+    bool ok = tuple != NULL && keywords != NULL && function != NULL;
+    for (Py_ssize_t i = 0; ok && i < count; i++) {
+        Py_INCREF(args[i]);
+        (void)PyTuple_SetItem(tuple, i, args[i]);
+    }
+    for (Py_ssize_t i = 0; ok && i < named; i++)
+        ok = PyDict_SetItem(keywords, PyTuple_GetItem(names, i), args[count + i]) == 0;
+    if (ok)
+        result = PyObject_Call(function, tuple, keywords);
+    Py_XDECREF(function);
+    Py_XDECREF(keywords);
+    Py_XDECREF(tuple);
+    return result;
+}
+
+/* self: the module fa2.torch, which has the functions for everything that does not go straight to the kernel. A
+ * module makes the function one that pickle finds by its name. in_place: of PyTorch's own function. */
+static PyObject *attend(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names,
+                        bool in_place)
+{
+    PyObject *values[FA2PY_PARAMETERS_MAX], *result = NULL;
+    fa2py_call call;
+    fa2py_way way = FA2PY_WAY_ERROR;
+    if (fa2py_arguments(&signature, args, count, names, values) && check_none(values))
+        way = sdpa_way(values, &call);
+    if (way == FA2PY_WAY_ERROR) {
+        if (!in_place || !is_refusal(true))
+            return NULL;
+        PyErr_Clear();
+        return call_torch(self, args, count, names);
+    }
+    if (way != FA2PY_WAY_DISPATCHER) {
+        result = way == FA2PY_WAY_PLAIN ? fa2py_run(&call) : differentiable(values);
+        if (result != NULL || (PyErr_Occurred() && !is_refusal(in_place)))
+            return result;
+        PyErr_Clear(); /* it will be met again there */
+    }
+    return call_slow(self, in_place ? "_sdpa_or_torch" : "_sdpa", values);
+}
+
+static PyObject *sdpa(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    return attend(self, args, count, names, false);
+}
+
+static PyObject *patched_sdpa(PyObject *self, PyObject *const *args, Py_ssize_t count,
+                              PyObject *names)
+{
+    return attend(self, args, count, names, true);
+}
+
+#define SDPA_SIGNATURE                                                                             \
+    "(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, "             \
+    "enable_gqa=False)\n--\n\n"
+
+/* make_sdpa(module, in_place) */
 PyObject *fa2py_make_sdpa(PyObject *module, PyObject *args)
 {
-    static PyMethodDef method = {
-        "sdpa", (PyCFunction)(void (*)(void))sdpa, METH_FASTCALL | METH_KEYWORDS,
-        "sdpa(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, "
-        "enable_gqa=False)\n--\n\n"
-        "torch.nn.functional.scaled_dot_product_attention on fa2's kernels.\n\n"
-        "query: [B, Hq, Sq, D]; key, value: [B, Hkv, Sk, D], float16 or bfloat16 on a CUDA device, "
-        "of any\n"
-        "strides with D contiguous. Returns [B, Hq, Sq, D] in query's layout. is_causal is "
-        "PyTorch's: "
-        "aligned\ntop-left. What fa2 cannot do raises NotImplementedError."};
-    PyObject *slow = NULL, *name = NULL;
+    static PyMethodDef methods[] = {
+        {"sdpa", (PyCFunction)(void (*)(void))sdpa, METH_FASTCALL | METH_KEYWORDS,
+         "sdpa" SDPA_SIGNATURE
+         "torch.nn.functional.scaled_dot_product_attention on fa2's kernels.\n\n"
+         "query: [B, Hq, Sq, D]; key, value: [B, Hkv, Sk, D], float16 or bfloat16 on a CUDA device.\n"
+         "Leading dimensions are broadcast as PyTorch does. What a kernel cannot read where it lies is\n"
+         "copied. Returns [B, Hq, Sq, D] in query's layout. is_causal is PyTorch's: aligned top-left.\n"
+         "What fa2 cannot do raises NotImplementedError."},
+        {"_patched_sdpa", (PyCFunction)(void (*)(void))patched_sdpa, METH_FASTCALL | METH_KEYWORDS,
+         "_patched_sdpa" SDPA_SIGNATURE
+         "sdpa, and what it cannot do goes to PyTorch's own function."}};
+    PyObject *owner = NULL, *name = NULL, *made = NULL;
+    int in_place = 0;
     (void)module;
-    if (!PyArg_ParseTuple(args, "OO:make_sdpa", &slow, &name))
+    if (!PyArg_ParseTuple(args, "Op:make_sdpa", &owner, &in_place))
         return NULL;
-    return PyCFunction_NewEx(&method, slow, name);
+    if ((name = PyObject_GetAttrString(owner, "__name__")) != NULL)
+        made = PyCFunction_NewEx(&methods[in_place], owner, name);
+    Py_XDECREF(name);
+    return made;
 }
