@@ -18,6 +18,8 @@ from fa2 import _dispatch, _native, _operations, flash_attn
 DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32", torch.int32: "int32",
           torch.int64: "int64", torch.bool: "bool"}
 
+NUMBERS = ("window", "max_seqlen_q", "max_seqlen_k")  # which may be tensors, and stay on the host
+
 _launch, _backward = _native.launch, _native.attention_backward
 
 
@@ -37,6 +39,9 @@ class Lender:
             device.check(device.driver.cuMemcpyHtoD_v2(memory.address, ctypes.c_void_p(storage.data_ptr()),
                                                        ctypes.c_size_t(storage.nbytes())))
         return ExchangeTensor(value.shape, DTYPES[value.dtype], 0, memory, value.stride() or (1,), value.storage_offset())
+
+    def lend_named(self, keywords):
+        return {name: value if name in NUMBERS else self.lend(value) for name, value in keywords.items()}
 
     def fetch(self, *tensors):
         """What was written into them."""
@@ -62,7 +67,7 @@ def launch(q, k, v, out=None, return_lse=False, **keywords):
     if out is None:
         out = torch.empty_like(q) if v.shape[-1] == q.shape[-1] else q.new_empty((*q.shape[:-1], v.shape[-1]))
     got = _launch(*map(lender.lend, (q, k, v)), out=lender.lend(out), return_lse=return_lse,
-                  **{name: lender.lend(value) for name, value in keywords.items()})
+                  **lender.lend_named(keywords))
     lender.fetch(out, *((k, v) if keywords.get("k_new") is not None else ()))
     return (out, _of_device(got[1])) if return_lse else out
 
@@ -81,7 +86,7 @@ def attention_backward(d_out, q, k, v, out, lse, dq=None, dk=None, dv=None, dsin
             for given, like in zip((dq, dk, dv), (q, k, v))]
     named = {name: False if tensor is None else lender.lend(tensor) for name, tensor in zip(("dq", "dk", "dv"), made)}
     got = _backward(*map(lender.lend, (d_out.contiguous(), q, k, v, out, lse)), **named, dsinks=dsinks, dbias=dbias,
-                    **{name: lender.lend(value) for name, value in keywords.items()})
+                    **lender.lend_named(keywords))
     lender.fetch(*(tensor for tensor in made if tensor is not None))
     return (*made, *map(_of_device, got[3:]))
 

@@ -1,5 +1,6 @@
 """fa2.attention: numbers, layouts, exchanges, streams, references."""
 
+import array
 import ctypes
 import functools
 import gc
@@ -66,6 +67,30 @@ class Numbers(unittest.TestCase):
         for settings in ({"window": (7, 3)}, {"window": (5, -1), "causal": True}, {"softcap": 2.0}):
             with self.subTest(**settings):
                 self.compare(q, k, v, **settings)
+
+    def test_windows(self):
+        """In whatever holds two numbers; negative ones, and those beyond every length, mean all keys."""
+        tensors = reference.tensors(seq_q=40, seq_k=50)
+
+        class Number:
+            def __index__(self):
+                return 7
+
+        def values(**settings):
+            out = Tensor(tensors[0].shape)
+            fa2.attention(*tensors, out=out, **settings)
+            device.synchronize()
+            return out.get()
+
+        for same in ([(7, 2), [7, 2], array.array("q", (7, 2)), (Number(), 2), iter((7, 2))],
+                     [None, (-1, -1), (-3, None), (2 ** 31 - 1, 2 ** 30), (2 ** 40, -2 ** 70), (2 ** 29, 2 ** 90)],
+                     [(-1, 2), (2 ** 40, 2), (-7, 2), (None, 2)]):
+            wanted = values(window=same[0])
+            for window in same[1:]:
+                self.assertEqual(values(window=window), wanted, window)
+        self.assertNotEqual(values(window=(7, 2)), values())
+        asked = [fa2.problem(*tensors, window=window) for window in ((2 ** 31 - 1, 2 ** 40), None)]
+        self.assertEqual(asked[0], asked[1])
 
     def test_lengths_on_the_device(self):
         q, k, v = reference.tensors(batch=2, seq_q=4, seq_k=40)

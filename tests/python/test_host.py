@@ -200,6 +200,86 @@ class Dropout(OnHost):
             self.assert_close(out, wanted[..., :columns], 4e-3)
 
 
+class Windows(OnHost):
+    WINDOWS = (((7, 2), torch and torch.tensor([7, 2])), ((7, 2), [7, 2]), ((7, 2), torch and torch.tensor([7, 2]).numpy()),
+               ((-1, 2), (2 ** 40, 2)), ((-1, -1), (2 ** 31 - 1, 2 ** 30)), ((-1, -1), (-3, -3)))
+
+    def test_flash_functions(self):
+        """A tensor, a list, NumPy's numbers, numbers beyond every length, negative ones: the same outputs and gradients."""
+        qkv, = randn((1, 20, 3, 2, 16))
+        rows, starts = qkv[0], torch.tensor([0, 12, 20], dtype=torch.int32)
+        functions = (lambda qkv, w: flash_attn.flash_attn_qkvpacked_func(qkv, window_size=w),
+                     lambda qkv, w: flash_attn.flash_attn_func(*qkv.unbind(2), window_size=w, deterministic=True),
+                     lambda qkv, w: flash_attn.flash_attn_varlen_qkvpacked_func(qkv[0], starts, 12, window_size=w),
+                     lambda qkv, w: flash_attn.flash_attn_func(*qkv.unbind(2), causal=True, window_size=w),
+                     lambda qkv, w: flash_attn.flash_attn_func(*qkv[..., :12].unbind(2), window_size=w),
+                     lambda qkv, w: host.attention(*qkv.unbind(2), window=w, return_lse=True)[0],
+                     lambda qkv, w: fa2.torch.attention_packed(qkv, window=w))
+        for i, function in enumerate(functions):
+            for wanted, given in self.WINDOWS:
+                with self.subTest(function=i, window=given):
+                    expected, got = (gradients(lambda qkv: function(qkv, w), qkv) for w in (wanted, given))
+                    self.assertTrue(torch.equal(got[0], expected[0]))
+                    self.assert_close(got[1], expected[1])
+                    with torch.no_grad():
+                        self.assertTrue(torch.equal(function(qkv, given), expected[0]))
+        cache = flash_attn.flash_attn_with_kvcache(*qkv.unbind(2), window_size=self.WINDOWS[0][1])
+        self.assertTrue(torch.equal(cache, flash_attn.flash_attn_with_kvcache(*qkv.unbind(2), window_size=(7, 2))))
+
+    def test_probabilities(self):
+        q, k, v = randn(*3 * [(1, 20, 2, 16)])
+        for wanted, given in self.WINDOWS:
+            torch.manual_seed(3)
+            expected = flash_attn.flash_attn_func(q, k, v, 0.25, window_size=wanted, return_attn_probs=True)
+            torch.manual_seed(3)
+            self.assert_equal(flash_attn.flash_attn_func(q, k, v, 0.25, window_size=given, return_attn_probs=True), expected)
+
+    def test_changed_after_forward(self):
+        """Backward has the window that forward had."""
+        qkv, = randn((1, 20, 3, 2, 16))
+        for function in (lambda *t, window: fa2.attention(*t, window=window),
+                         lambda *t, window: fa2.attention(*t, window=window, sinks=torch.zeros(2)),
+                         lambda *t, window: flash_attn.flash_attn_func(*t, window_size=window),
+                         lambda *t, window: fa2.torch.attention_packed(*t, window=window)):
+            made = []
+            for window in ((7, 2), torch.tensor([7, 2]), [7, 2]):
+                leaf = qkv.clone().requires_grad_()
+                out = function(*leaf.unbind(2), window=window)
+                if not isinstance(window, tuple):
+                    window[0] = 1
+                out.sum().backward()
+                made.append(leaf.grad)
+            self.assert_close(made[1], made[0])
+            self.assert_close(made[2], made[0])
+
+    def test_compiled(self):
+        """A list of the program's own, and bounds beyond every length, also by the operation."""
+        q, k, v = randn(*3 * [(1, 20, 2, 16)])
+        for window in ([7, 2], (2 ** 40, 2)):
+            def function(*t):
+                return flash_attn.flash_attn_func(*t, window_size=window)
+
+            torch.compiler.reset()
+            compiled = gradients(torch.compile(function, backend="aot_eager", fullgraph=True), q, k, v)
+            for a, b in zip(compiled, gradients(function, q, k, v)):
+                self.assert_close(a, b)
+        operation = torch.ops.fa2.attention(q, k, v, window_left=2 ** 40, window_right=2)[0]
+        self.assertTrue(torch.equal(operation, host.attention(q, k, v, window=(-1, 2))))
+        leaf = q.clone().requires_grad_()
+        torch.ops.fa2.attention(leaf, k, v, window_left=2 ** 40, window_right=-5)[0].sum().backward()
+        self.assertEqual(leaf.grad.shape, q.shape)
+
+    def test_longest(self):
+        """Lengths of packed sequences may be numbers of any kind, too."""
+        rows, starts = randn((20, 3, 2, 16))[0], torch.tensor([0, 12, 20], dtype=torch.int32)
+        wanted = flash_attn.flash_attn_varlen_qkvpacked_func(rows, starts, 12)
+        for longest in (starts.diff().max(), starts.diff().max().numpy()):
+            self.assertTrue(torch.equal(flash_attn.flash_attn_varlen_qkvpacked_func(rows, starts, longest), wanted))
+            operation, _ = torch.ops.fa2.attention_packed([rows], cu_seqlens_q=starts, cu_seqlens_k=starts,
+                                                          max_seqlen_q=int(longest), max_seqlen_k=int(longest))
+            self.assertTrue(torch.equal(operation, wanted))
+
+
 class Operations(OnHost):
     def test_plain_calls_go_the_short_way(self):
         """Of autograd, whoever made them; with a feature they cannot."""

@@ -73,8 +73,11 @@ class Refusals(unittest.TestCase):
 
     def test_settings(self):
         self.refused(ValueError, "layout is 'sbhd'", layout="sbhd")
-        self.refused(ValueError, "window is 3", window=3)
-        self.refused(ValueError, "bound is -2", window=(-2, 1))
+        for wrong in (3, (1, 2, 3), [1], {1: 2, 3: 4}, {1, 2}):
+            self.refused(ValueError, rf"^window is {re.escape(repr(wrong))}; it must be two numbers, the keys before and "
+                                     r"after the query's own position$", window=wrong)
+        for wrong in ((1.5, 2), ("1", 2), (1, (2,))):
+            self.refused(TypeError, "^a window's bound is .*; it must be a whole number, or None for all keys$", window=wrong)
         self.refused(ValueError, "scale is -1", scale=-1.0)
         self.refused(ValueError, "scale is nan", scale=float("nan"))
         self.refused(ValueError, "softcap is inf", softcap=float("inf"))

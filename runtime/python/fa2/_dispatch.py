@@ -4,6 +4,7 @@ Eager calls that only autograd and autocast look on go by _Plain and _Attention,
 others become operations (_operations.py). Both save the same and launch the same kernels.
 """
 
+import operator
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import torch
@@ -187,9 +188,14 @@ def padded(query: Tensor, key: Tensor, value: Tensor) -> List[Tensor]:
             for tensor, width in zip((query, key, value), widths)]
 
 
-def _bounds(window: Any) -> Tuple[int, int]:
-    left, right = (-1 if bound is None else bound for bound in (window or (-1, -1)))
-    return left, right
+def fixed(window: Any) -> Any:
+    """A window that stays as it is, so that backward can be told of it."""
+    return window if window is None or type(window) is tuple else _native.window(window)
+
+
+def _whole(number: Any) -> Any:
+    """A whole number, 0 for None; a compiler's symbol as it is."""
+    return number if isinstance(number, torch.SymInt) else operator.index(number or 0)
 
 
 def _settings(causal: Any, window: Any, softcap: Any, scale: Any, deterministic: bool = False, layout: Any = None,
@@ -197,8 +203,9 @@ def _settings(causal: Any, window: Any, softcap: Any, scale: Any, deterministic:
     """The extension module's keywords as an operation's settings. others: numbers and the features' tensors."""
     if context is not None:
         _refuse_place(context=context)
-    return (bool(causal), *_bounds(window), softcap or 0.0, scale, deterministic,
-            *(others.get(name) or 0 for name in _NUMBERS), *map(others.get, _FEATURES))
+    return (bool(causal), *_native.window(window), softcap or 0.0, scale, deterministic,
+            others.get("dropout_p") or 0.0, *(_whole(others.get(name)) for name in list(_NUMBERS)[1:]),
+            *map(others.get, _FEATURES))
 
 
 def dispatch(q: Tensor, k: Tensor, v: Tensor, causal: Any, window: Any, softcap: Any, scale: Any, layout: Any,
@@ -263,6 +270,7 @@ def attention_packed(*tensors: Tensor, causal: bool = False, window: Any = None,
     others: alibi_slopes, sinks, seqused_k, bias, dropout_p, dropout_seed, cu_seqlens_q, cu_seqlens_k, max_seqlen_q,
     max_seqlen_k, block_table, leftpad, cache_rows, as fa2.attention takes them; with cu_seqlens the tensors have no B.
     """
+    window = fixed(window)
     if not others and not return_lse and is_unwatched(*tensors):
         tensors = tuple(_as_autocast(*tensors))
         if needs_gradient(*tensors):

@@ -1,12 +1,12 @@
 from os import PathLike
-from typing import (Any, Callable, Dict, List, Literal, NoReturn, Optional, Sequence, Tuple, TypedDict, TypeVar, Union,
+from typing import (Any, Callable, Dict, Iterable, List, Literal, NoReturn, Optional, Sequence, Tuple, TypedDict, TypeVar, Union,
                     final, overload)
 
 __version__: str
 
 _Tensor = TypeVar("_Tensor")
 _Layout = Literal["bshd", "bhsd"]
-_Window = Optional[Sequence[Optional[int]]]
+_Window = Union[Sequence[Optional[int]], Iterable[Any], None]  # two numbers; also an array or a tensor
 
 class Error(RuntimeError):
     status: str
@@ -94,6 +94,7 @@ def problem_text(problem: Dict[str, Any], /) -> str: ...
 def raise_status(status: str, message: str, /) -> NoReturn: ...
 def default_context(device: int, /) -> Context: ...
 def set_default_context(context: Context, /) -> None: ...
+def window(window: Any, /) -> Tuple[int, int]: ...
 def keep(object: Any, /) -> Any: ...
 def set_torch(dispatcher: Callable[..., Any], autograd: Callable[..., Any], plain_autograd: Callable[..., Any],
               grad_enabled: Callable[[], bool], deterministic: Callable[[], bool],

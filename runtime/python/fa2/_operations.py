@@ -220,7 +220,7 @@ def _check_differentiable(columns: int, columns_v: int, *settings: Any) -> None:
               **{field: keywords[name] is not None for name, field in _FEATURES.items() if field != "dropout"}}
     if keywords["bias"] is not None:
         fields["bias"] = _BIAS_WORDS[keywords["bias"].dtype]
-    left, right = keywords["window"]
+    left, right = _native.window(keywords["window"])
     if left >= 0 or right >= 0:
         fields.update(window_left=left, window_right=right)
     _native.check_differentiable(fields)

@@ -27,7 +27,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from . import _native, bert_padding
-from ._dispatch import _exact, needs_gradient, padded, seed_of
+from ._dispatch import _exact, fixed, needs_gradient, padded, seed_of
 from ._operations import _unpacked
 from .torch import attention_packed
 
@@ -39,7 +39,7 @@ __all__ = [*_FUNCTIONS, "bert_padding", "install"]
 attention: Any = _native.attention  # called here with settings in dicts
 
 _Result = Union[Tensor, Tuple[Tensor, Tensor, Optional[Tensor]]]
-_Window = Tuple[int, int]
+_Window = Union[Sequence[int], Tensor]  # two numbers
 
 
 def _readable(tensor: Tensor) -> Tensor:
@@ -54,6 +54,7 @@ def _attend(tensors: Sequence[Tensor], dropout_p: float, softmax_scale: Optional
             window_size: _Window, softcap: float, alibi_slopes: Optional[Tensor], deterministic: bool,
             return_attn_probs: bool, **lengths: Any) -> _Result:
     """tensors: (q, k, v), (q, kv) or (qkv,)."""
+    window_size = fixed(window_size)
     if type(tensors[0]) in _exact and not dropout_p:
         settings: Dict[str, Any] = {"causal": causal, "window": window_size, "softcap": softcap, "scale": softmax_scale}
         found: _Result
@@ -127,7 +128,8 @@ def _softmax(q: Tensor, k: Tensor, slopes: Optional[Tensor], causal: bool, windo
     ahead = (torch.arange(keys, device=q.device) - torch.arange(length, device=q.device)[:, None] - (keys - length))
     if slopes is not None:
         scores = scores - slopes[:, None, None] * ahead.abs()
-    left, right = window[0], 0 if causal else window[1]
+    left, right = _native.window(window)
+    right = 0 if causal else right
     hidden = ((ahead > right) & (right >= 0)) | ((ahead < -left) & (left >= 0))
     return scores.masked_fill(hidden, -torch.inf).softmax(-1).masked_fill(hidden, 0).to(q.dtype)
 
@@ -139,7 +141,8 @@ def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, dropout_p: float = 0.0, sof
     """softmax(softmax_scale * q k^T) v.
 
     q: [B, Sq, H, D]; k, v: [B, Sk, Hkv, D], H a multiple of Hkv.
-    window_size: (left, right): keys before and behind the query's own position; -1: all.
+    window_size: two numbers (left, right), also in a list, an array or a tensor: keys before and after the query's own
+    position; a negative number: all.
     alibi_slopes: float32 [H] or [B, H]: scores get -slope * |i + Sk - Sq - j|.
     Returns out [B, Sq, H, D], or with return_attn_probs (out, lse [B, H, Sq] float32, probabilities), which are None
     without dropout; with it the softmax, negative where an element was dropped, for tests.

@@ -146,6 +146,22 @@ static fa2py_way find_way(PyObject *const *values)
     return way;
 }
 
+/* By PyTorch's functions. They may keep the window until backward, so that what can be changed becomes a tuple. */
+static PyObject *attend_by_torch(fa2py_way way, PyObject **values)
+{
+    PyObject **window = &values[ARG_CAUSAL + FA2PY_SET_WINDOW], *tuple = NULL, *result = NULL;
+    if (!fa2py_check_new(values + ARG_CAUSAL + FA2PY_SET_FEATURES))
+        return NULL;
+    if (is_given(*window) && !PyTuple_Check(*window)) {
+        if ((tuple = fa2py_window(NULL, *window)) == NULL)
+            return NULL;
+        *window = tuple;
+    }
+    result = fa2py_torch_call(way, values, ARGS);
+    Py_XDECREF(tuple);
+    return result;
+}
+
 PyObject *fa2py_attention(PyObject *module, PyObject *const *args, Py_ssize_t count,
                           PyObject *names)
 {
@@ -158,9 +174,7 @@ PyObject *fa2py_attention(PyObject *module, PyObject *const *args, Py_ssize_t co
     if (way == FA2PY_WAY_ERROR)
         return NULL;
     if (way != FA2PY_WAY_PLAIN)
-        return fa2py_check_new(values + ARG_CAUSAL + FA2PY_SET_FEATURES)
-                   ? fa2py_torch_call(way, values, ARGS)
-                   : NULL;
+        return attend_by_torch(way, values);
     return parse(values, &call) ? fa2py_run(&call) : NULL;
 }
 

@@ -93,45 +93,61 @@ static bool parse_factor(PyObject *value, const char *name, bool zero_is_none, f
     return false;
 }
 
+/* The library's limit of lengths, so that a bound beyond it means all keys. */
+enum { BOUND_MAX = 1 << 29 };
+
 static bool parse_bound(PyObject *value, int32_t *ret_bound)
 {
+    int beyond = 0; /* -1, 1: of long long */
     *ret_bound = -1;
     if (value == Py_None)
         return true;
     PyObject *number = PyNumber_Index(value);
-    const long long wide = number != NULL ? PyLong_AsLongLong(number) : 0;
-    Py_XDECREF(number);
-    if (PyErr_Occurred())
-        return false;
-    if (wide < -1 || wide > INT32_MAX) {
-        PyErr_Format(PyExc_ValueError,
-                     "a window's bound is %lld; it must be 0 or more, or -1 (or None) "
-                     "for none",
-                     wide);
+    if (number == NULL) {
+        if (PyErr_ExceptionMatches(PyExc_TypeError))
+            PyErr_Format(PyExc_TypeError,
+                         "a window's bound is %R; it must be a whole number, or None for all keys",
+                         value);
         return false;
     }
-    *ret_bound = (int32_t)wide;
+    const long long wide = PyLong_AsLongLongAndOverflow(number, &beyond);
+    Py_DECREF(number);
+    if (beyond == 0 && wide >= 0 && wide <= BOUND_MAX)
+        *ret_bound = (int32_t)wide;
     return true;
 }
 
-static bool parse_window(PyObject *value, fa2py_call *call)
+/* NULL and None: no window. */
+static bool parse_window(PyObject *value, int32_t *ret_left, int32_t *ret_right)
 {
-    call->window_left = call->window_right = -1;
+    *ret_left = *ret_right = -1;
     if (!is_given(value))
         return true;
-    PyObject *pair = PySequence_Check(value) ? PySequence_Tuple(value) : NULL;
+    const bool unordered = PyDict_Check(value) || PyAnySet_Check(value);
+    PyObject *pair = unordered ? NULL : PySequence_Tuple(value);
+    if (pair == NULL && PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_TypeError))
+        return false;
     const bool ok = pair != NULL && PyTuple_Size(pair) == 2;
-    const bool parsed = ok && parse_bound(PyTuple_GetItem(pair, 0), &call->window_left) &&
-                        parse_bound(PyTuple_GetItem(pair, 1), &call->window_right);
+    const bool parsed = ok && parse_bound(PyTuple_GetItem(pair, 0), ret_left) &&
+                        parse_bound(PyTuple_GetItem(pair, 1), ret_right);
     Py_XDECREF(pair);
     if (!ok) {
         PyErr_Clear();
         PyErr_Format(PyExc_ValueError,
-                     "window is %R; it must be (left, right), keys before and behind "
-                     "the query's own position",
+                     "window is %R; it must be two numbers, the keys before and after the query's "
+                     "own position",
                      value);
     }
     return parsed;
+}
+
+PyObject *fa2py_window(PyObject *module, PyObject *value)
+{
+    int32_t left, right;
+    (void)module;
+    if (!parse_window(value, &left, &right))
+        return NULL;
+    return Py_BuildValue("(ii)", (int)left, (int)right);
 }
 
 static bool parse_layout(PyObject *value, bool *ret_heads_first)
@@ -267,7 +283,8 @@ bool fa2py_check_new(PyObject *const *features)
 bool fa2py_parse_settings(PyObject *const *values, fa2py_call *call)
 {
     return fa2py_parse_truth(values[FA2PY_SET_CAUSAL], &call->causal) &&
-           parse_window(values[FA2PY_SET_WINDOW], call) &&
+           parse_window(values[FA2PY_SET_WINDOW], &call->window_left,
+                        &call->window_right) &&
            parse_factor(values[FA2PY_SET_SOFTCAP], "softcap", true, &call->softcap) &&
            parse_factor(values[FA2PY_SET_SCALE], "scale", false, &call->scale) &&
            parse_layout(values[FA2PY_SET_LAYOUT], &call->heads_first) &&

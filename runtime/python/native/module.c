@@ -22,8 +22,8 @@ static const char attention_doc[] =
     "library that speaks DLPack,\nfloat16 or bfloat16, on one CUDA device. Any strides; D is "
     "contiguous, and rows begin at multiples of 16\nbytes.\n\n"
     "causal: query i sees keys up to i + Sk - Sq.\n"
-    "window: (left, right): it sees that many keys before and behind i + Sk - Sq; -1 or None: "
-    "all.\n"
+    "window: two numbers (left, right), also as an array: it sees that many keys before and after "
+    "i + Sk - Sq.\nNone or a negative number: all of them.\n"
     "softcap: c: scores become c * tanh(score / c).\n"
     "scale: default 1 / sqrt(D).\n"
     "layout: 'bshd', or 'bhsd' for [B, H, S, D].\n"
@@ -136,6 +136,8 @@ static PyMethodDef methods[] = {
      "set_default_context(context, /)\n--\n\nFrom now on, calls on the context's device that name "
      "none use "
      "it."},
+    {"window", fa2py_window, METH_O,
+     "window(window, /)\n--\n\n(left, right) of what attention takes as a window; -1: all keys."},
     {"keep", keep, METH_O,
      "keep(object, /)\n--\n\nKeep it while the process lives, whatever becomes of modules, in the "
      "place of the one that was kept, which\nis returned, or None."},

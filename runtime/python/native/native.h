@@ -242,6 +242,9 @@ typedef struct fa2py_call {
 
 /* NULL is false. */
 bool fa2py_parse_truth(PyObject *value, bool *ret_truth);
+/* window(window): (left, right), -1 for all keys, of what a call takes: None, or two numbers in a sequence, an array or
+ * a tensor. */
+PyObject *fa2py_window(PyObject *module, PyObject *value);
 /* values: FA2PY_SETTINGS of them, NULL or None for those not given. */
 bool fa2py_parse_settings(PyObject *const *values, fa2py_call *call);
 /* Whether what new keys need beside them is given; of the features' values. Tensors are not looked at. */
