@@ -20,6 +20,11 @@ except ImportError:
 from on_host import OnHost, gradients, randn
 
 
+def attend(*tensors, **settings):
+    """fa2.attention, also without gradients, and compiled."""
+    return (fa2.attention if torch.compiler.is_compiling() else host.attention)(*tensors, **settings)
+
+
 class Bias(OnHost):
     def test_gradients(self):
         """A bias for all queries of a head, by every way; deterministic, each of its numbers is a sum of ours."""
@@ -278,6 +283,75 @@ class Windows(OnHost):
             operation, _ = torch.ops.fa2.attention_packed([rows], cu_seqlens_q=starts, cu_seqlens_k=starts,
                                                           max_seqlen_q=int(longest), max_seqlen_k=int(longest))
             self.assertTrue(torch.equal(operation, wanted))
+
+
+class Inference(OnHost):
+    """Calls whose keys lie in caches: forward runs whatever requires a gradient, and backward refuses."""
+
+    def calls(self):
+        """{feature: (function of q, k and v, its tensors)}"""
+        def numbers(*values):
+            return torch.tensor(values, dtype=torch.int32)
+
+        q, k, v = randn((2, 4, 2, 16), *2 * [(2, 32, 2, 16)])
+        pages = randn(*2 * [(6, 16, 2, 16)])
+        table, starts = torch.tensor([[3, 1], [0, 5]], dtype=torch.int32), numbers(0, 4, 8)
+        ends, rows = numbers(0, 30, 50), q.flatten(0, 1)
+        caches = randn(*2 * [(5, 32, 2, 16)])
+
+        def packed(q, k, v):
+            return flash_attn.flash_attn_varlen_func(q, k, v, starts, ends, 4, 32, causal=True, block_table=table)
+
+        return {"seqused_k": (lambda q, k, v: attend(q, k, v, seqused_k=numbers(20, 7)), (q, k, v)),
+                "leftpad": (lambda q, k, v: attend(q, k, v, leftpad=numbers(3, 9)), (q, k, v)),
+                "cache_rows": (lambda q, k, v: attend(q, k, v, cache_rows=numbers(4, 2)), (q, *caches)),
+                "block_table": (lambda q, k, v: attend(q, k, v, block_table=table), (q, *pages)),
+                "packed": (packed, (rows, *pages))}
+
+    def test_eager(self):
+        for name, (function, tensors) in self.calls().items():
+            with torch.no_grad():
+                wanted = function(*tensors)
+            for needed in ((True, False, False), (False, True, True), (True, True, True)):
+                leaves = [tensor.clone().requires_grad_(need) for tensor, need in zip(tensors, needed)]
+                with self.subTest(name, needed=needed):
+                    with torch.no_grad():
+                        self.assertFalse(function(*leaves).requires_grad)
+                    out = function(*leaves)
+                    self.assertTrue(out.requires_grad)
+                    self.assertTrue(torch.equal(out, wanted))
+                    if not needed[1]:
+                        leaves[1].zero_()  # as decoding goes on
+                    self.refused(name, out)
+
+    def test_operations(self):
+        function, tensors = self.calls()["seqused_k"]
+        leaves = [tensor.clone().requires_grad_() for tensor in tensors]
+        out, _ = torch.ops.fa2.attention(*leaves, seqused_k=torch.tensor([20, 7], dtype=torch.int32))
+        with torch.no_grad():
+            self.assertTrue(torch.equal(out, function(*leaves)))
+        self.refused("seqused_k", out)
+
+    def test_compiled(self):
+        for name, (function, tensors) in self.calls().items():
+            leaves = [tensor.clone().requires_grad_() for tensor in tensors]
+            with self.subTest(name):
+                torch.compiler.reset()
+                out = torch.compile(function, backend="aot_eager", fullgraph=True)(*leaves)
+                with torch.no_grad():
+                    self.assertTrue(torch.equal(out, function(*leaves)))
+                self.refused(name, out)
+
+    def refused(self, name, out):
+        name = "block_table" if name == "packed" else name
+        with self.assertRaisesRegex(NotImplementedError, f"a gradient of fa2.attention with {name} is asked for"):
+            out.float().sum().backward()
+
+    def test_others_are_refused_at_once(self):
+        """A width that backward lacks is a model's, and its training would fail at the first step."""
+        leaf = randn((1, 4, 1, 264))[0].requires_grad_()
+        with self.assertRaisesRegex(NotImplementedError, "head_dim is 264; backward takes up to 256"):
+            fa2.attention(leaf, leaf, leaf)
 
 
 class Operations(OnHost):

@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.utils._device import DeviceContext
 
 from . import _native
-from ._operations import (_FEATURES, _NEW, _NUMBERS, _cast, _check_leaves, _is_deterministic, _kernels, _launch_backward,
-                          _saved, _unpacked)
+from ._operations import (_FEATURES, _NEW, _NUMBERS, _cast, _check_leaves, _inference, _is_deterministic, _kernels,
+                          _launch_backward, _refuse_gradient, _saved, _unpacked)
 
 # ---- the shorter way ----
 
@@ -32,8 +32,9 @@ class _Attention(torch.autograd.Function):
         _check_leaves(named["alibi_slopes"])
         out, lse = _kernels.launch(*_unpacked(tensors[len(_FEATURES):]), return_lse=True, differentiable=True, **keywords,
                                   **named)
-        ctx.save_for_backward(out, lse, *tensors)
-        ctx.call = keywords, deterministic
+        ctx.call, ctx.refused = (keywords, deterministic), _inference(named)
+        if ctx.refused is None:  # else backward refuses, and caches may be written to in the meantime
+            ctx.save_for_backward(out, lse, *tensors)
         if not return_lse:
             return out
         ctx.mark_non_differentiable(lse)
@@ -42,9 +43,11 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, d_out: Optional[Tensor], *unused: Any) -> Tuple[Any, ...]:
-        out, lse, features, tensors = _saved(ctx)
         if d_out is None:
-            return (None,) * (_BEFORE + len(tensors))
+            return (None,) * len(ctx.needs_input_grad)
+        if ctx.refused is not None:
+            _refuse_gradient(ctx.refused)
+        out, lse, features, tensors = _saved(ctx)
         # create_graph: the operation, which refuses when it is differentiated
         launch = _recorded if torch.is_grad_enabled() else _launch_backward
         keywords, deterministic = ctx.call

@@ -29,6 +29,8 @@ _NO_SECOND = ("fa2 has no second derivatives of attention: the gradients of this
 _FEATURES = {"alibi_slopes": "alibi", "sinks": "sinks", "seqused_k": "seqused", "bias": "bias",
              "dropout_seed": "dropout", "cu_seqlens_q": "varlen", "cu_seqlens_k": "varlen", "block_table": "paged",
              "leftpad": "leftpad", "cache_rows": "cache_rows"}
+# Features of inference: forward runs where a tensor requires a gradient, and backward refuses.
+_INFERENCE = ("seqused_k", "block_table", "leftpad", "cache_rows")
 # Those of new keys, which an operation of their own takes: it writes to k and v.
 _NEW = ("k_new", "v_new", "rotary_cos", "rotary_sin")
 # Further keywords of attention, with the operations' word for them; 0: not given.
@@ -49,10 +51,23 @@ def _unpacked(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
     return (*query, *packed.unbind(-3))
 
 
+def _inference(features: Dict[str, Any]) -> Optional[str]:
+    """The first feature of inference that a call has, if any."""
+    return next((name for name in _INFERENCE if features.get(name) is not None), None)
+
+
+def _refuse_gradient(name: str) -> None:
+    raise NotImplementedError(f"a gradient of fa2.attention with {name} is asked for, and fa2 has none: call it under "
+                              "torch.no_grad() or on detached tensors")
+
+
 def _launch_backward(d_out: Tensor, tensors: Sequence[Tensor], out: Tensor, lse: Tensor, wanted: Sequence[bool],
                      keywords: Dict[str, Any], deterministic: bool) -> Sequence[Optional[Tensor]]:
     """The gradients of the tensors, a packed one's as one tensor, and of the sinks and the bias, the last of `wanted`;
     None where none is wanted."""
+    refused = _inference(keywords)
+    if refused is not None:
+        _refuse_gradient(refused)
     *needs, dsinks, dbias = wanted
     if (dsinks or dbias) and not any(needs):  # the library wants one of the others
         *_, of_sinks, of_bias = _launch_backward(d_out, tensors, out, lse, (True, *needs[1:], dsinks, dbias), keywords,

@@ -10,13 +10,20 @@
 
 enum { Q, K, V, OUT, LSE, OPERANDS };
 
+/* What inference alone has. Models that call it outside torch.no_grad() seldom want a gradient: forward runs, and
+ * backward refuses. */
+static bool is_inference(const fa2_problem *problem)
+{
+    return problem->seqused || problem->paged || problem->leftpad || problem->cache_rows;
+}
+
 /* A gradient will be wanted of what comes out: is there one? Asked of the library before forward runs,
  * not when the backward pass begins. */
 static bool check_differentiable(const fa2_problem *problem)
 {
     static fa2_problem last; /* that had one: most calls ask for what the call before asked for */
     fa2_problem backward = *problem;
-    if (memcmp(problem, &last, sizeof last) == 0)
+    if (is_inference(problem) || memcmp(problem, &last, sizeof last) == 0)
         return true;
     backward.op = FA2_OP_BACKWARD;
     backward.v_in_k = 0; /* whose gradients are two tensors */
