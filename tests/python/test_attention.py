@@ -323,6 +323,114 @@ class Numbers(unittest.TestCase):
             self.assertLess(reference.worst(out.get(), wanted[0] + wanted[1]), reference.TOLERANCE["fp16"])
 
 
+class Empty(unittest.TestCase):
+    """Calls without queries, keys or sequences."""
+
+    def run_empty(self, q, k, v=None, kind=ExchangeTensor, out=None, **settings):
+        """(out, lse, dq, dk, dv), each written to before; what is made is of the exchange's library."""
+        q, k, v = (kind(shape) for shape in (q, k, v or k))
+        out = out or kind((*q.shape[:-1], v.shape[-1]))
+        filled(out)
+        out, lse = fa2.attention(q, k, v, out=out, return_lse=True, **settings)
+        places = [filled(kind(tensor.shape)) for tensor in (q, k, v)]
+        made = fa2.attention_backward(out, q, k, v, out, lse, **dict(zip(("dq", "dk", "dv"), places)), **settings)
+        device.synchronize()
+        return out, lse, *made
+
+    def test_each(self):
+        for q, k, v in (((2, 5, 4, 16), (2, 0, 2, 16), None), ((2, 0, 4, 16), (2, 5, 2, 16), None),
+                        ((0, 5, 4, 16), (0, 7, 2, 16), None), ((2, 0, 4, 16), (2, 0, 4, 16), None),
+                        ((2, 5, 4, 16), (2, 0, 2, 16), (2, 0, 2, 8)), ((2, 5, 0, 16), (2, 7, 0, 16), None)):
+            for settings in ({}, {"causal": True, "window": (3, 0), "softcap": 2.0},
+                             {"bias": Tensor((1, 1, q[1], k[1]))}, {"dropout_p": 0.5, "dropout_seed": 3}):
+                with self.subTest(q=q, k=k, v=v, settings=settings):
+                    out, lse, *made = self.run_empty(q, k, v, **settings)
+                    self.assertEqual((out.shape, lse.shape), ((*q[:3], (v or k)[3]), (q[0], q[2], q[1])))
+                    self.assertEqual([tensor.shape for tensor in made], [q, k, v or k])
+                    self.assertLessEqual(set(lse.get()), {-math.inf})
+                    for tensor in (out, *made):
+                        self.assertLessEqual(set(tensor.get()), {0.0})
+                    self.assertEqual(device.lent(), 0)
+
+    def test_sinks(self):
+        """They are what a row's LSE is of that sees no key; theirs and a bias's gradients are 0."""
+        q, k, bias = ExchangeTensor((2, 5, 3, 16)), ExchangeTensor((2, 0, 3, 16)), ExchangeTensor((1, 3, 5, 0), "fp32")
+        sinks = ExchangeTensor((3,), "fp32").set([1.5, -2.0, 0.25])
+        out, lse = fa2.attention(q, k, k, sinks=sinks, bias=bias, return_lse=True)
+        *_, dsinks, dbias = fa2.attention_backward(q, q, k, k, out, lse, sinks=sinks, bias=bias, dsinks=True, dbias=True)
+        device.synchronize()
+        self.assertEqual(lse.get(), 2 * [*5 * [1.5], *5 * [-2.0], *5 * [0.25]])
+        self.assertEqual((set(out.get()), dsinks.get(), dbias.shape), ({0.0}, [0.0] * 3, (1, 3, 5, 0)))
+        none = ExchangeTensor((2, 0, 3, 16))
+        bias = ExchangeTensor((1, 3, 1, 5), "fp32")
+        out, lse = fa2.attention(none, q, q, bias=bias, return_lse=True)
+        *_, dbias = fa2.attention_backward(none, none, q, q, out, lse, bias=bias, dbias=True)
+        device.synchronize()
+        self.assertEqual((dbias.shape, set(dbias.get())), ((1, 3, 1, 5), {0.0}))
+
+    def test_packed_sequences(self):
+        """Without rows of one kind, without sequences, and with lengths that say that there is nothing."""
+        def starts(*values):
+            return Tensor((len(values),), "int32").set(values)
+
+        three = starts(0, 0, 0)
+        for rows, keys, cu_q, cu_k, longest in ((0, 0, three, three, (0, 0)), (0, 6, three, starts(0, 2, 6), (0, 4)),
+                                                (6, 0, starts(0, 2, 6), three, (4, 0)), (6, 0, starts(0, 2, 6), three, (4, 9)),
+                                                (0, 0, starts(0), starts(0), (0, 0)), (6, 6, three, three, (0, 0))):
+            with self.subTest(rows=rows, keys=keys, longest=longest):
+                out, lse, *made = self.run_empty((rows, 2, 16), (keys, 2, 16), cu_seqlens_q=cu_q, cu_seqlens_k=cu_k,
+                                                 max_seqlen_q=longest[0], max_seqlen_k=longest[1])
+                self.assertEqual((out.shape, lse.shape), ((rows, 2, 16), (2, rows)))
+                self.assertLessEqual(set(lse.get()), {-math.inf})
+                for tensor in (out, *made):
+                    self.assertLessEqual(set(tensor.get()), {0.0})
+
+    def test_caches(self):
+        """No pages, tables without columns, no rows of a cache; new keys are not written where there is no room."""
+        q, lengths = ExchangeTensor((2, 5, 2, 16)), Tensor((2,), "int32").set([0, 0])
+        for k, settings in (((0, 16, 2, 16), {"block_table": Tensor((2, 3), "int32")}),
+                            ((4, 16, 2, 16), {"block_table": Tensor((2, 0), "int32")}),
+                            ((0, 9, 2, 16), {"cache_rows": lengths}), ((2, 0, 2, 16), {"seqused_k": lengths}),
+                            ((2, 0, 2, 16), {"k_new": q, "v_new": q})):
+            with self.subTest(k=k):
+                out = filled(ExchangeTensor(q.shape))
+                fa2.attention(q, ExchangeTensor(k), ExchangeTensor(k), out=out, **settings)
+                device.synchronize()
+                self.assertEqual(set(out.get()), {0.0})
+        new = ExchangeTensor((2, 3, 2, 16))
+        with self.assertRaisesRegex(ValueError, "seq_q is 0"):  # new keys would have to be written by a kernel
+            fa2.attention(ExchangeTensor((2, 0, 2, 16)), *2 * [ExchangeTensor((2, 9, 2, 16))], k_new=new, v_new=new)
+
+    def test_outputs_lie_anywhere(self):
+        """Parts of another tensor: what is between its rows stays. Also of a library that gives no memory."""
+        for kind in (Tensor, ExchangeTensor):
+            whole = filled(kind((2, 5, 6, 32)))
+            part = whole.part(2, 1, 3).part(3, 8, 24)
+            q, k = kind((2, 5, 2, 16)), kind((2, 0, 2, 16))
+            self.assertIs(fa2.attention(q, k, k, out=part), part)
+            device.synchronize()
+            self.assertEqual(set(part.get()), {0.0})
+            self.assertEqual(whole.get().count(7.0), 2 * 5 * 6 * 32 - 2 * 5 * 2 * 16)
+        heads_first = filled(Tensor((2, 2, 5, 16)))
+        fa2.attention(*(Tensor(shape) for shape in ((2, 2, 5, 16), *2 * [(2, 2, 0, 16)])), out=heads_first, layout="bhsd")
+        device.synchronize()
+        self.assertEqual(set(heads_first.get()), {0.0})
+
+    def test_nothing_is_launched(self):
+        """Nor is a device opened, nor a kernel chosen."""
+        context = fa2.Context()
+        context.close()
+        q, k = ExchangeTensor((2, 5, 2, 16)), ExchangeTensor((2, 0, 2, 16))
+        out = fa2.attention(q, k, k, context=context)
+        device.synchronize()
+        self.assertEqual(set(out.get()), {0.0})
+
+
+def filled(tensor):
+    count = math.prod(tensor.shape)
+    return tensor.set([7.0] * count) if count else tensor
+
+
 class Exchanges(unittest.TestCase):
     def test_all_ways_give_the_same(self):
         q, k, v = reference.tensors()

@@ -60,8 +60,15 @@ class Refusals(unittest.TestCase):
         self.refused(ValueError, "out has in dimension 1 41", out=Tensor((1, 41, 2, 16)))
         self.refused(ValueError, "heads_q is 3; it must be a multiple of heads_kv", Tensor((1, 40, 3, 16)), self.k, self.v,
                      out=Tensor((1, 40, 3, 16)))
-        empty = Tensor((1, 0, 2, 16))
-        self.refused(ValueError, "0", empty, empty, empty, out=empty)
+        empty = Tensor((1, 0, 2, 16))  # is refused what others are
+        self.refused(ValueError, "heads_q is 3; it must be a multiple of heads_kv", Tensor((1, 40, 3, 16)), empty, empty,
+                     out=Tensor((1, 40, 3, 16)))
+        self.refused(ValueError, "heads_kv is 0", self.q, *2 * [Tensor((1, 40, 0, 16))])
+        self.refused(ValueError, "head_dim is 12", *3 * [Tensor((1, 0, 2, 12))], out=Tensor((1, 0, 2, 12)))
+        self.refused(ValueError, "out has in dimension 1 40", empty, self.k, self.v)
+        for function in (fa2.problem, fa2.prepare, fa2.explain):
+            with self.assertRaisesRegex(ValueError, "no queries or no keys: such a call is answered without a kernel"):
+                function(empty, self.k, self.v)
 
     def test_strides(self):
         transposed = Tensor((1, 40, 16, 2)).permuted(0, 1, 3, 2)
@@ -107,13 +114,11 @@ class Refusals(unittest.TestCase):
 
         refused("cu_seqlens_q and cu_seqlens_k are given together", cu_seqlens_k=None)
         refused("max_seqlen_q and max_seqlen_k must be given", max_seqlen_q=None)
-        refused("max_seqlen_q is -1; it must be from 1", max_seqlen_q=-1)
+        refused("max_seqlen_q is -1; it must be from 0", max_seqlen_q=-1)
         refused("cu_seqlens_q is missing", cu_seqlens_q=None, cu_seqlens_k=None)
         refused(r"q has 4 dimensions; it must have 3: \[seq, heads, head_dim\], as sequences are packed", self.q, *rows[1:])
         refused(r"cu_seqlens_k must be int32 \[batch \+ 1\], with 1 sequences", cu_seqlens_k=Tensor((3,), "int32"))
         refused(r"cu_seqlens_q must be int32", cu_seqlens_q=Tensor((2,), "int64"))
-        refused("q has no rows", Tensor((0, 2, 16)), *rows[1:], out=Tensor((0, 2, 16)))
-        refused("k has no rows", rows[0], Tensor((0, 2, 16)), Tensor((0, 2, 16)))
 
     def test_pages(self):
         pages = [Tensor((4, 16, 2, 16)) for _ in range(2)]

@@ -105,6 +105,13 @@ SIM_API CUresult CUDAAPI cuMemcpyDtoD(CUdeviceptr to, CUdeviceptr from, size_t b
     return sim_leave(result);
 }
 
+SIM_API CUresult CUDAAPI cuMemcpyDtoDAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes,
+                                           CUstream stream)
+{
+    (void)stream;
+    return cuMemcpyDtoD(to, from, bytes);
+}
+
 SIM_API CUresult CUDAAPI cuMemsetD32Async(CUdeviceptr to, unsigned value, size_t words,
                                           CUstream stream)
 {

@@ -112,7 +112,7 @@ def differentiable(q: Tensor, k: Tensor, v: Tensor, causal: Any, window: Any, so
     features[_SEED] = seed_of(q, features[_SEED]) if dropout_p else None
     if dropout_p:
         keywords["dropout_p"] = dropout_p
-    if longest_q or longest_k:
+    if longest_q is not None or longest_k is not None:
         keywords.update(max_seqlen_q=longest_q, max_seqlen_k=longest_k)
     return _apply(keywords, False, bool(return_lse), *features, q, k, v)
 
@@ -206,6 +206,8 @@ def _settings(causal: Any, window: Any, softcap: Any, scale: Any, deterministic:
     """The extension module's keywords as an operation's settings. others: numbers and the features' tensors."""
     if context is not None:
         _refuse_place(context=context)
+    if others.get("cu_seqlens_q") is not None and None in (others.get("max_seqlen_q"), others.get("max_seqlen_k")):
+        raise ValueError("max_seqlen_q and max_seqlen_k must be given beside cu_seqlens_q")
     return (bool(causal), *_native.window(window), softcap or 0.0, scale, deterministic,
             others.get("dropout_p") or 0.0, *(_whole(others.get(name)) for name in list(_NUMBERS)[1:]),
             *map(others.get, _FEATURES))
@@ -284,7 +286,7 @@ def attention_packed(*tensors: Tensor, causal: bool = False, window: Any = None,
         raise TypeError(f"attention_packed() got an unexpected keyword argument '{unknown}'")
     others["dropout_seed"] = seed_of(tensors[0], others.get("dropout_seed")) if others.get("dropout_p") else None
     keywords = {"causal": causal, "window": window, "softcap": softcap, "scale": scale,
-                **{name: others[name] for name in _NUMBERS if others.get(name)}}
+                **{name: others[name] for name in _NUMBERS if others.get(name) is not None}}
     features = [others.get(name) for name in _FEATURES]
     if is_unwatched(*tensors, *features):
         tensors = tuple(_as_autocast(*tensors))

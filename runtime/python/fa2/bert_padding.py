@@ -69,7 +69,7 @@ def index_first_axis_residual(input: Tensor, indices: Tensor) -> Tuple[Tensor, T
 
 def _starts(lengths: Tensor) -> Tuple[Tensor, int]:
     """Where sequences of these lengths begin, and the end: int32 [B + 1]; and the longest."""
-    return F.pad(lengths.cumsum(0, dtype=torch.int32), (1, 0)), int(lengths.max())
+    return F.pad(lengths.cumsum(0, dtype=torch.int32), (1, 0)), int(lengths.max()) if lengths.numel() else 0
 
 
 def unpad_input(hidden_states: Tensor, attention_mask: Tensor, unused_mask: Optional[Tensor] = None

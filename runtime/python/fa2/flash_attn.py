@@ -108,7 +108,9 @@ def _probabilities(q: Tensor, k: Tensor, causal: bool, window: _Window, softcap:
     multiples of 128. For tests: it is computed without a kernel, and waits for the device."""
     queries, keys = ([*tensor] if starts is None else tensor.split(starts.diff().tolist())
                      for tensor, starts in ((q, cu_seqlens_q), (k, cu_seqlens_k)))
-    rows, columns = max_seqlen_q or q.shape[1], max_seqlen_k or k.shape[1]
+    rows, columns = (q.shape[1], k.shape[1]) if cu_seqlens_q is None else (int(max_seqlen_q), int(max_seqlen_k))
+    if 0 in (len(queries), rows, columns):
+        return q.new_zeros((len(queries), q.shape[-2], rows + -rows % 128, columns + -columns % 128))
     slopes = [None] * len(queries) if alibi_slopes is None else alibi_slopes.expand(len(queries), q.shape[-2])
     softmaxes = [_softmax(*one, causal, window, softcap, scale) for one in zip(queries, keys, slopes)]
     weights = torch.stack([F.pad(x, (0, columns - x.shape[2], 0, rows - x.shape[1])) for x in softmaxes])

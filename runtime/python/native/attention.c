@@ -49,6 +49,28 @@ PyObject *fa2py_check_differentiable(PyObject *module, PyObject *fields)
     Py_RETURN_NONE;
 }
 
+/* Ask the library for what was looked at. */
+static bool launch_forward(const fa2py_call *call, const fa2py_operand *o,
+                           const fa2py_features *features, fa2py_launch *launch)
+{
+    launch->args.forward = (fa2_forward_args){.q = fa2py_tensor_of(call, &o[Q]),
+                                              .k = fa2py_tensor_of(call, &o[K]),
+                                              .v = fa2py_tensor_of(call, &o[V]),
+                                              .o = fa2py_tensor_of(call, &o[OUT]),
+                                              .lse = fa2py_floats_of(&o[LSE]),
+                                              .softmax_scale = call->scale,
+                                              .softcap = call->softcap};
+    fa2py_features_forward(call, &o[K], features, &launch->args.forward);
+    return fa2py_launch_on(call, &o[Q], launch);
+}
+
+/* Of a call that is empty. */
+static bool answer(const fa2py_operand *o, const fa2py_features *features, void *stream)
+{
+    return fa2py_set_zero(&o[OUT], stream) &&
+           fa2py_set_lse(&o[LSE], &features->of[FA2PY_SINKS], stream);
+}
+
 PyObject *fa2py_run(const fa2py_call *call)
 {
     fa2py_operand o[OPERANDS] = {{.name = NULL}};
@@ -57,25 +79,21 @@ PyObject *fa2py_run(const fa2py_call *call)
     fa2py_launch launch = {.problem = &problem};
     PyObject *result = NULL;
 
-    if (fa2py_begin(call, o, &features, &launch.stream, &launch.lender) &&
-        (call->fits == NULL || call->fits(call, o)) &&
-        fa2py_make_problem(call, o, &features, &problem) &&
-        (!call->differentiable || check_differentiable(&problem)) &&
-        fa2py_open_out(call, &o[Q], &o[V], call->out, launch.stream, &o[OUT]) &&
-        (!call->want_lse || fa2py_open_lse(&o[Q], &problem, NULL, launch.stream, &o[LSE]))) {
-        launch.args.forward = (fa2_forward_args){.q = fa2py_tensor_of(call, &o[Q]),
-                                                 .k = fa2py_tensor_of(call, &o[K]),
-                                                 .v = fa2py_tensor_of(call, &o[V]),
-                                                 .o = fa2py_tensor_of(call, &o[OUT]),
-                                                 .lse = fa2py_floats_of(&o[LSE]),
-                                                 .softmax_scale = call->scale,
-                                                 .softcap = call->softcap};
-        fa2py_features_forward(call, &o[K], &features, &launch.args.forward);
-        if (fa2py_launch_on(call, &o[Q], &launch)) {
-            result = call->want_lse ? PyTuple_Pack(2, o[OUT].object, o[LSE].object) : o[OUT].object;
-            if (!call->want_lse)
-                Py_INCREF(result);
-        }
+    bool ok = fa2py_begin(call, o, &features, &launch.stream, &launch.lender) &&
+              (call->fits == NULL || call->fits(call, o)) &&
+              fa2py_make_problem(call, o, &features, &problem);
+    const bool is_empty = ok && fa2py_is_empty(o, &problem);
+    if (is_empty)
+        problem = fa2py_as_if_full(&problem);
+    ok = ok && (!is_empty || fa2py_check_problem(&problem)) &&
+         (!call->differentiable || check_differentiable(&problem)) &&
+         fa2py_open_out(call, &o[Q], &o[V], call->out, launch.stream, &o[OUT]) &&
+         (!call->want_lse || fa2py_open_lse(call, &o[Q], NULL, launch.stream, &o[LSE]));
+    if (ok && (is_empty ? answer(o, &features, launch.stream)
+                        : launch_forward(call, o, &features, &launch))) {
+        result = call->want_lse ? PyTuple_Pack(2, o[OUT].object, o[LSE].object) : o[OUT].object;
+        if (!call->want_lse)
+            Py_INCREF(result);
     }
     fa2py_features_done(&features);
     fa2py_operands_done(o, OPERANDS);
@@ -228,8 +246,13 @@ PyObject *fa2py_problem(PyObject *module, PyObject *const *args, Py_ssize_t coun
     if (fa2py_parse_settings(settings, &call) && parse_op(values[PROBLEM_OP], &call.op) &&
         fa2py_parse_truth(values[PROBLEM_DETERMINISTIC], &call.deterministic) &&
         fa2py_begin(&call, o, &features, &stream, &lender) &&
-        fa2py_make_problem(&call, o, &features, &problem))
-        result = fa2py_problem_dict(&problem);
+        fa2py_make_problem(&call, o, &features, &problem)) {
+        if (fa2py_is_empty(o, &problem))
+            PyErr_SetString(PyExc_ValueError, "the tensors have no queries or no keys: such a call "
+                                              "is answered without a kernel");
+        else
+            result = fa2py_problem_dict(&problem);
+    }
     fa2py_features_done(&features);
     fa2py_operands_done(o, OPERANDS);
     return result;

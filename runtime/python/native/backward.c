@@ -43,17 +43,24 @@ static bool open_gradient(const fa2py_call *call, int which, PyObject *given, vo
 }
 
 static bool open_all(const fa2py_call *call, const fa2py_backward *given, fa2_problem *problem,
-                     fa2py_launch *launch, fa2py_operand *o, fa2py_features *features)
+                     fa2py_launch *launch, fa2py_operand *o, fa2py_features *features,
+                     bool *ret_is_empty)
 {
     if (!fa2py_begin(call, o, features, &launch->stream, &launch->lender) ||
         !fa2py_make_problem(call, o, features, problem))
         return false;
+    *ret_is_empty = fa2py_is_empty(o, problem);
+    if (*ret_is_empty) {
+        const fa2_problem full = fa2py_as_if_full(problem);
+        if (!fa2py_check_problem(&full))
+            return false;
+    }
     const fa2py_operand like_out = fa2py_like_out(&o[Q], &o[V]);
     if (!fa2py_open(call, &o[Q], "out", given->out, launch->stream, &o[OUT]) ||
         !fa2py_check_shape(&o[OUT], &like_out) ||
         !fa2py_open_copied(call, &o[Q], "d_out", given->d_out, launch->stream, &o[D_OUT]) ||
         !fa2py_check_shape(&o[D_OUT], &like_out) ||
-        !fa2py_open_lse(&o[Q], problem, given->lse, launch->stream, &o[LSE]))
+        !fa2py_open_lse(call, &o[Q], given->lse, launch->stream, &o[LSE]))
         return false;
     for (int i = 0; i < 3; i++)
         if (!open_gradient(call, i, given->gradients[i], launch->stream, o))
@@ -116,6 +123,35 @@ static PyObject *gradients_of(const fa2py_operand *o)
     return made;
 }
 
+static bool launch_backward(const fa2py_call *call, const fa2py_operand *o,
+                            const fa2py_features *features, fa2py_launch *launch)
+{
+    launch->args.backward = (fa2_backward_args){.q = fa2py_tensor_of(call, &o[Q]),
+                                                .k = fa2py_tensor_of(call, &o[K]),
+                                                .v = fa2py_tensor_of(call, &o[V]),
+                                                .o = fa2py_tensor_of(call, &o[OUT]),
+                                                .d_o = fa2py_tensor_of(call, &o[D_OUT]),
+                                                .dq = fa2py_tensor_of(call, &o[DQ]),
+                                                .dk = fa2py_tensor_of(call, &o[DK]),
+                                                .dv = fa2py_tensor_of(call, &o[DV]),
+                                                .lse = fa2py_floats_of(&o[LSE]),
+                                                .softmax_scale = call->scale,
+                                                .softcap = call->softcap};
+    fa2py_features_backward(call, features, &launch->args.backward);
+    launch->args.backward.dsinks = fa2py_floats_of(&o[DSINKS]);
+    launch->args.backward.dbias = fa2py_bias_gradient_of(&o[DBIAS]);
+    return fa2py_launch_on(call, &o[Q], launch);
+}
+
+/* The gradients of a call that is empty. */
+static bool answer(const fa2py_operand *o, void *stream)
+{
+    for (int i = DQ; i <= DBIAS; i++)
+        if (!fa2py_set_zero(&o[i], stream))
+            return false;
+    return true;
+}
+
 PyObject *fa2py_run_backward(const fa2py_call *call, const fa2py_backward *given)
 {
     fa2py_operand o[OPERANDS] = {{.name = NULL}};
@@ -123,27 +159,13 @@ PyObject *fa2py_run_backward(const fa2py_call *call, const fa2py_backward *given
     fa2_problem problem;
     fa2py_launch launch = {.problem = &problem};
     PyObject *result = NULL;
+    bool is_empty = false;
 
-    if (open_all(call, given, &problem, &launch, o, &features) &&
+    if (open_all(call, given, &problem, &launch, o, &features, &is_empty) &&
         (!given->want_dsinks || open_dsinks(&problem, launch.stream, o)) &&
-        (!given->want_dbias || open_dbias(&features, &problem, launch.stream, o))) {
-        launch.args.backward = (fa2_backward_args){.q = fa2py_tensor_of(call, &o[Q]),
-                                                   .k = fa2py_tensor_of(call, &o[K]),
-                                                   .v = fa2py_tensor_of(call, &o[V]),
-                                                   .o = fa2py_tensor_of(call, &o[OUT]),
-                                                   .d_o = fa2py_tensor_of(call, &o[D_OUT]),
-                                                   .dq = fa2py_tensor_of(call, &o[DQ]),
-                                                   .dk = fa2py_tensor_of(call, &o[DK]),
-                                                   .dv = fa2py_tensor_of(call, &o[DV]),
-                                                   .lse = fa2py_floats_of(&o[LSE]),
-                                                   .softmax_scale = call->scale,
-                                                   .softcap = call->softcap};
-        fa2py_features_backward(call, &features, &launch.args.backward);
-        launch.args.backward.dsinks = fa2py_floats_of(&o[DSINKS]);
-        launch.args.backward.dbias = fa2py_bias_gradient_of(&o[DBIAS]);
-        if (fa2py_launch_on(call, &o[Q], &launch))
-            result = gradients_of(o);
-    }
+        (!given->want_dbias || open_dbias(&features, &problem, launch.stream, o)) &&
+        (is_empty ? answer(o, launch.stream) : launch_backward(call, o, &features, &launch)))
+        result = gradients_of(o);
     fa2py_features_done(&features);
     fa2py_operands_done(o, OPERANDS);
     return result;

@@ -238,10 +238,10 @@ static bool parse_length(PyObject *value, const char *name, int32_t *ret_length)
     Py_XDECREF(number);
     if (PyErr_Occurred())
         return false;
-    *ret_length = (int32_t)wide;
+    *ret_length = number != NULL ? (int32_t)wide : -1;
     if (wide >= 0 && wide <= INT32_MAX)
         return true;
-    PyErr_Format(PyExc_ValueError, "%s is %lld; it must be from 1 to %d", name, wide, INT32_MAX);
+    PyErr_Format(PyExc_ValueError, "%s is %lld; it must be from 0 to %d", name, wide, INT32_MAX);
     return false;
 }
 
@@ -254,9 +254,9 @@ static bool check_packed(const fa2py_call *call)
     const char *wrong = NULL;
     if (q != k)
         wrong = "cu_seqlens_q and cu_seqlens_k are given together";
-    else if (q && (call->max_seqlen_q == 0 || call->max_seqlen_k == 0))
-        wrong = "max_seqlen_q and max_seqlen_k must be given beside cu_seqlens_q, at least 1";
-    else if (!q && (call->max_seqlen_q != 0 || (call->max_seqlen_k != 0 && !paged)))
+    else if (q && (call->max_seqlen_q < 0 || call->max_seqlen_k < 0))
+        wrong = "max_seqlen_q and max_seqlen_k must be given beside cu_seqlens_q";
+    else if (!q && (call->max_seqlen_q > 0 || (call->max_seqlen_k > 0 && !paged)))
         wrong = "max_seqlen_q and max_seqlen_k are for packed sequences: cu_seqlens_q is missing";
     if (wrong != NULL)
         PyErr_SetString(PyExc_ValueError, wrong);

@@ -18,6 +18,8 @@ typedef struct driver {
     int (*stream_is_capturing)(void *, int *);
     int (*mem_alloc)(uint64_t *, size_t);
     int (*mem_free)(uint64_t);
+    int (*memset_async)(uint64_t, unsigned, size_t, void *);
+    int (*copy_async)(uint64_t, uint64_t, size_t, void *);
 } driver;
 
 static driver *get_driver(void)
@@ -36,6 +38,8 @@ static driver *get_driver(void)
         {"cuStreamIsCapturing", &cuda.stream_is_capturing},
         {"cuMemAlloc_v2", &cuda.mem_alloc},
         {"cuMemFree_v2", &cuda.mem_free},
+        {"cuMemsetD32Async", &cuda.memset_async},
+        {"cuMemcpyDtoDAsync_v2", &cuda.copy_async},
     };
     if (cuda.looked)
         return cuda.complete ? &cuda : NULL;
@@ -120,4 +124,58 @@ void fa2py_free(int device, uint64_t address)
         return;
     (void)cuda->mem_free(address);
     leave(cuda, handle);
+}
+
+static bool succeeded(const char *function, int result)
+{
+    if (result != 0)
+        PyErr_Format(fa2py_error, "%s: CUDA error %d", function, result);
+    return result == 0;
+}
+
+/* Work on a stream of the device, in the order in which it is asked for. */
+static bool submit(int device, bool (*work)(driver *cuda, const fa2py_fill *fill),
+                   const fa2py_fill *fill)
+{
+    int handle = 0;
+    driver *cuda = get_driver();
+    if (!fa2py_check_process())
+        return false;
+    if (cuda == NULL || !enter(cuda, device, &handle)) {
+        PyErr_Format(fa2py_error, "there is no CUDA driver, or no device %d", device);
+        return false;
+    }
+    const bool ok = work(cuda, fill);
+    leave(cuda, handle);
+    return ok;
+}
+
+static bool set_words(driver *cuda, const fa2py_fill *fill)
+{
+    return succeeded("cuMemsetD32Async", cuda->memset_async(fill->address, fill->word, fill->words,
+                                                            fill->stream));
+}
+
+/* The first `words` of a repetition, then twice as many by each copy. */
+static bool repeat_words(driver *cuda, const fa2py_fill *fill)
+{
+    int result = 0;
+    if (fill->from != fill->address)
+        result = cuda->copy_async(fill->address, fill->from, fill->words * 4, fill->stream);
+    for (size_t have = fill->words; result == 0 && have < fill->total;) {
+        const size_t more = have < fill->total - have ? have : fill->total - have;
+        result = cuda->copy_async(fill->address + have * 4, fill->address, more * 4, fill->stream);
+        have += more;
+    }
+    return succeeded("cuMemcpyDtoDAsync", result);
+}
+
+bool fa2py_set(int device, const fa2py_fill *fill)
+{
+    return fill->words == 0 || submit(device, set_words, fill);
+}
+
+bool fa2py_repeat(int device, const fa2py_fill *fill)
+{
+    return fill->words == 0 || submit(device, repeat_words, fill);
 }

@@ -68,26 +68,20 @@ static bool check_operands(const fa2py_call *call, const fa2py_operand operands[
 }
 
 /* Lengths of sequences that are packed: one behind the other in one row of a batch. */
-static bool set_packed(const fa2py_call *call, const dl_tensor *starts, fa2_problem *problem)
+static void set_packed(const fa2py_call *call, const dl_tensor *starts, fa2_problem *problem)
 {
     problem->total_q = problem->seq_q;
     problem->total_k = problem->paged ? 0 : problem->seq_k;
-    if (problem->total_q == 0 || (!problem->paged && problem->total_k == 0)) {
-        PyErr_Format(PyExc_ValueError, "%s has no rows", problem->total_q == 0 ? "q" : "k");
-        return false;
-    }
-    problem->batch = starts->ndim == 1 ? (int32_t)starts->shape[0] - 1 : 0;
+    problem->batch = starts->ndim == 1 && starts->shape[0] > 0 ? (int32_t)starts->shape[0] - 1 : 0;
     problem->seq_q = call->max_seqlen_q;
-    return true;
 }
 
 /* Keys in pages: the table says how many there may be. */
-static void set_paged(const fa2py_call *call, const dl_tensor *table, fa2_problem *problem)
+static void set_paged(const dl_tensor *table, fa2_problem *problem)
 {
     const int64_t most = table->ndim == 2 ? table->shape[1] * problem->seq_k : 0;
     problem->page = problem->seq_k;
-    if (call->max_seqlen_k == 0)
-        problem->seq_k = most <= INT32_MAX ? (int32_t)most : INT32_MAX;
+    problem->seq_k = most <= INT32_MAX ? (int32_t)most : INT32_MAX;
 }
 
 bool fa2py_begin_alike(const fa2py_call *call, const fa2py_operand *k, const fa2py_operand *v)
@@ -126,12 +120,11 @@ bool fa2py_make_problem(const fa2py_call *call, const fa2py_operand operands[3],
     problem.causal = call->causal;
     problem.softcap = call->softcap != 0;
     problem.deterministic = call->deterministic;
-    if (problem.varlen &&
-        !set_packed(call, &features->of[FA2PY_CU_SEQLENS_Q].view.tensor, &problem))
-        return false;
+    if (problem.varlen)
+        set_packed(call, &features->of[FA2PY_CU_SEQLENS_Q].view.tensor, &problem);
     if (problem.paged)
-        set_paged(call, &features->of[FA2PY_BLOCK_TABLE].view.tensor, &problem);
-    if (call->max_seqlen_k != 0)
+        set_paged(&features->of[FA2PY_BLOCK_TABLE].view.tensor, &problem);
+    if (problem.varlen || call->max_seqlen_k > 0)
         problem.seq_k = call->max_seqlen_k;
     /* A right bound says nothing beside causal, and one way of saying it makes one problem. */
     const int32_t right = call->causal ? -1 : call->window_right;

@@ -45,6 +45,19 @@ bool fa2py_is_capturing(void *stream);
 uint64_t fa2py_allocate(int device, size_t bytes);
 void fa2py_free(int device, uint64_t address);
 
+/* Device memory that a stream writes without a kernel, in words of 4 bytes. */
+typedef struct fa2py_fill {
+    uint64_t address;
+    size_t words;
+    void *stream;
+    unsigned word; /* fa2py_set */
+    uint64_t from; /* fa2py_repeat: copied to address, and again until `total` words are written */
+    size_t total;
+} fa2py_fill;
+
+bool fa2py_set(int device, const fa2py_fill *fill);
+bool fa2py_repeat(int device, const fa2py_fill *fill);
+
 /* ---- array libraries and their tensors (frameworks.c) ---- */
 
 typedef enum fa2py_kind {
@@ -226,7 +239,7 @@ typedef struct fa2py_call {
     float dropout_p;                    /* 0: none */
     bool has_seed;                      /* dropout_seed was a number */
     uint64_t seed;
-    int32_t max_seqlen_q, max_seqlen_k; /* 0: not given */
+    int32_t max_seqlen_q, max_seqlen_k; /* -1, and 0 unless sequences are packed: not given */
     bool rotary_interleaved;
     fa2py_context *context; /* NULL: the default one */
     bool has_stream;
@@ -320,8 +333,8 @@ bool fa2py_open_output(const fa2py_call *call, const fa2py_operand *q, const fa2
                        const char *name, const char *argument, PyObject *given, void *stream,
                        fa2py_operand *operand);
 /* [batch, heads, seq], of packed sequences [heads, rows]: the given one, or a new one. */
-bool fa2py_open_lse(const fa2py_operand *q, const fa2_problem *problem, PyObject *given,
-                    void *stream, fa2py_operand *operand);
+bool fa2py_open_lse(const fa2py_call *call, const fa2py_operand *q, PyObject *given, void *stream,
+                    fa2py_operand *operand);
 /* Whose shape O and dO have: q's, with the columns of v. What it holds is q's. */
 fa2py_operand fa2py_like_out(const fa2py_operand *q, const fa2py_operand *v);
 /* Forward's output. */
@@ -343,6 +356,16 @@ bool fa2py_begin_alike(const fa2py_call *call, const fa2py_operand *k, const fa2
 
 /* Launch on the call's context, or the default one of q's device. */
 bool fa2py_launch_on(const fa2py_call *call, const fa2py_operand *q, fa2py_launch *launch);
+
+/* ---- calls without queries or keys (empty.c) ---- */
+
+bool fa2py_check_problem(const fa2_problem *problem);
+bool fa2py_is_empty(const fa2py_operand operands[3], const fa2_problem *problem);
+/* The problem with at least one of everything, which is refused where a call with queries and keys would be. */
+fa2_problem fa2py_as_if_full(const fa2_problem *problem);
+/* What a call writes that is empty: 0 into a tensor; the LSE of rows that see no key. No operand: nothing. */
+bool fa2py_set_zero(const fa2py_operand *operand, void *stream);
+bool fa2py_set_lse(const fa2py_operand *lse, const fa2py_operand *sinks, void *stream);
 
 /* ---- functions (attention.c, backward.c) ---- */
 

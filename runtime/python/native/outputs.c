@@ -44,13 +44,14 @@ bool fa2py_open_out(const fa2py_call *call, const fa2py_operand *q, const fa2py_
 }
 
 /* The LSE is [batch, heads, seq], of packed sequences [heads, rows], row by row. Returns its rank. */
-static int lse_shape(const fa2_problem *problem, int64_t shape[3])
+static int lse_shape(const fa2py_call *call, const fa2py_operand *q, int64_t shape[3])
 {
+    const int seq = call->heads_first ? 2 : 1;
     int rank = 0;
-    if (!problem->varlen)
-        shape[rank++] = problem->batch;
-    shape[rank++] = problem->heads_q;
-    shape[rank++] = problem->varlen ? problem->total_q : problem->seq_q;
+    if (call->features[FA2PY_CU_SEQLENS_Q] == NULL)
+        shape[rank++] = q->shape[0];
+    shape[rank++] = q->shape[3 - seq];
+    shape[rank++] = q->shape[seq];
     return rank;
 }
 
@@ -76,11 +77,11 @@ static bool check_lse(const fa2py_operand *lse, int rank, const int64_t *wanted)
     return fits;
 }
 
-bool fa2py_open_lse(const fa2py_operand *q, const fa2_problem *problem, PyObject *given,
-                    void *stream, fa2py_operand *operand)
+bool fa2py_open_lse(const fa2py_call *call, const fa2py_operand *q, PyObject *given, void *stream,
+                    fa2py_operand *operand)
 {
     int64_t shape[3];
-    const int rank = lse_shape(problem, shape);
+    const int rank = lse_shape(call, q, shape);
     if (given != NULL)
         return fa2py_open_any(q, "lse", given, stream, operand) && check_lse(operand, rank, shape);
     PyObject *made =
