@@ -55,20 +55,13 @@ class Bias(OnHost):
 
     def test_gradients_of_a_mask(self):
         """sdpa's, of fewer dimensions than scores, as PyTorch's own."""
-        refusal = fa2.torch._refusal
-
-        def elsewhere(*given):
-            reason = refusal(*given)
-            return None if reason == "the tensors are on device cpu" else reason
-
         q, k, v = randn((2, 2, 20, 16), *2 * [(2, 2, 30, 16)])
-        with mock.patch.object(fa2.torch, "_refusal", elsewhere):
-            for mask in randn((20, 30), (2, 1, 20, 30)):
-                wanted, got = (gradients(lambda q, mask: function(q, k, v, attn_mask=mask), q, mask) for function in (
-                    torch.nn.functional.scaled_dot_product_attention, fa2.torch.sdpa))
-                self.assertEqual(got[2].shape, mask.shape)
-                for a, b in zip(got, wanted):
-                    self.assert_close(a, b, 2e-2)
+        for mask in randn((20, 30), (2, 1, 20, 30)):
+            wanted, got = (on_device(lambda: gradients(lambda q, mask: function(q, k, v, attn_mask=mask), q, mask))
+                           for function in (torch.nn.functional.scaled_dot_product_attention, fa2.torch.sdpa))
+            self.assertEqual(got[2].shape, mask.shape)
+            for a, b in zip(got, wanted):
+                self.assert_close(a, b, 2e-2)
 
 
 class Dropout(OnHost):
@@ -352,6 +345,140 @@ class Inference(OnHost):
         leaf = randn((1, 4, 1, 264))[0].requires_grad_()
         with self.assertRaisesRegex(NotImplementedError, "head_dim is 264; backward takes up to 256"):
             fa2.attention(leaf, leaf, leaf)
+
+
+def on_device(function):
+    """fa2.torch.sdpa, whose tensors it takes for a device's."""
+    refusal = fa2.torch._refusal
+
+    def elsewhere(*given):
+        reason = refusal(*given)
+        return None if reason == "the tensors are on device cpu" else reason
+
+    with mock.patch.object(fa2.torch, "_refusal", elsewhere), mock.patch.object(fa2.torch, "attention", attend):
+        return function()
+
+
+class Empty(OnHost):
+    """Tensors without batch, queries, keys or tokens: what PyTorch and flash-attn give, and gradients."""
+    SHAPES = (((0, 5, 2, 16), (0, 7, 2, 16)), ((2, 0, 2, 16), (2, 7, 2, 16)), ((2, 5, 2, 16), (2, 0, 2, 16)),
+              ((2, 0, 2, 16), (2, 0, 2, 16)))
+
+    def check(self, function, *tensors):
+        """Forward alone, forward and backward: all that comes is 0, in the shapes of what is given."""
+        with torch.no_grad():
+            alone = function(*tensors)
+        out, *made = gradients(function, *tensors)
+        for tensor in (alone, out, *made):
+            self.assertEqual(tensor.count_nonzero(), 0)
+        self.assertEqual(alone.shape, out.shape)
+        self.assertEqual([tensor.shape for tensor in made], [tensor.shape for tensor in tensors])
+        return out
+
+    def test_attention(self):
+        for q, k in self.SHAPES:
+            for settings in ({}, {"causal": True}, {"window": (3, 1)}, {"dropout_p": 0.5}, {"softcap": 2.0}):
+                with self.subTest(q=q, k=k, settings=settings):
+                    tensors = randn(q, k, k)
+                    out = self.check(lambda *t: attend(*t, **settings), *tensors)
+                    self.assertEqual(out.shape, q)
+                    out, lse = attend(*tensors, return_lse=True, **settings)
+                    self.assertEqual((lse.shape, lse.dtype), ((q[0], q[2], q[1]), torch.float32))
+                    self.assertTrue(torch.all(lse == -torch.inf))
+                    given = torch.ones(q, dtype=torch.float16)
+                    self.assertIs(attend(*tensors, out=given, **settings), given)
+                    self.assertEqual(given.count_nonzero(), 0)
+                    self.check(lambda *t: torch.ops.fa2.attention(*t)[0], *tensors)
+                    made = host.attention_backward(out, *tensors, out, lse)
+                    self.assertEqual([(tensor.shape, int(tensor.count_nonzero())) for tensor in made],
+                                     [(tensor.shape, 0) for tensor in tensors])
+
+    def test_packed_tensors(self):
+        for shape in ((0, 5, 3, 2, 16), (2, 0, 3, 2, 16)):
+            for deterministic in (False, True):
+                self.check(lambda qkv: fa2.torch.attention_packed(qkv, deterministic=deterministic), *randn(shape))
+        for q, k in self.SHAPES:
+            self.check(fa2.torch.attention_packed, *randn(q, (*k[:2], 2, *k[2:])))
+
+    def test_sdpa(self):
+        for q, k in self.SHAPES:
+            shapes = [(b, h, s, d) for b, s, h, d in (q, k, k)]
+            for causal in (False, True):
+                for more in ({}, {"attn_mask": torch.zeros((q[1], k[1]), dtype=torch.bool)}):
+                    if causal and more:
+                        continue
+                    with self.subTest(q=q, k=k, causal=causal, mask=bool(more)):
+                        tensors = randn(*shapes)
+                        out = on_device(lambda: self.check(
+                            lambda *t: fa2.torch.sdpa(*t, is_causal=causal, **more), *tensors))
+                        wanted = torch.nn.functional.scaled_dot_product_attention(*tensors, is_causal=causal)
+                        self.assertEqual((out.shape, out.dtype), (wanted.shape, wanted.dtype))
+
+    def test_flash_functions(self):
+        for q, k in self.SHAPES:
+            for more in ({}, {"deterministic": True}, {"dropout_p": 0.5}, {"causal": True, "alibi_slopes": torch.ones(2)}):
+                with self.subTest(q=q, k=k, more=more):
+                    for width in (16, 12):
+                        tensors = randn((*q[:3], width), *2 * [(*k[:3], width)])
+                        self.check(lambda *t: flash_attn.flash_attn_func(*t, **more), *tensors)
+                        self.check(lambda q, k, v: flash_attn.flash_attn_kvpacked_func(q, torch.stack((k, v), 2), **more),
+                                   *tensors)
+                    out, lse, weights = flash_attn.flash_attn_func(*tensors, return_attn_probs=True, **more)
+                    self.assertEqual(lse.shape, (q[0], q[2], q[1]))
+                    self.assertTrue(torch.all(lse == torch.inf))  # flash-attn's, for rows that see no key
+                    if "dropout_p" in more:
+                        self.assertEqual((weights.shape, int(weights.count_nonzero())),
+                                         ((q[0], q[2], q[1] + -q[1] % 128, k[1] + -k[1] % 128), 0))
+            self.assertEqual(flash_attn.flash_attn_with_kvcache(*randn(q, k, k)).count_nonzero(), 0)
+        self.check(lambda qkv: flash_attn.flash_attn_qkvpacked_func(qkv), *randn((2, 0, 3, 2, 16)))
+
+    def test_packed_sequences(self):
+        def starts(*values):
+            return torch.tensor(values, dtype=torch.int32)
+
+        for rows, keys, cu_q, cu_k, longest in ((0, 0, starts(0, 0, 0), starts(0, 0, 0), (0, 0)),
+                                                (0, 6, starts(0, 0, 0), starts(0, 2, 6), (0, 4)),
+                                                (6, 0, starts(0, 2, 6), starts(0, 0, 0), (4, 0)),
+                                                (0, 0, starts(0), starts(0), (0, 0))):
+            for more in ({}, {"deterministic": True}, {"dropout_p": 0.5}):
+                with self.subTest(rows=rows, keys=keys, sequences=len(cu_q) - 1, more=more):
+                    tensors = randn((rows, 2, 16), *2 * [(keys, 2, 16)])
+                    self.check(lambda *t: flash_attn.flash_attn_varlen_func(*t, cu_q, cu_k, *longest, **more), *tensors)
+                    self.check(lambda q, kv: flash_attn.flash_attn_varlen_kvpacked_func(q, kv, cu_q, cu_k, *longest, **more),
+                               tensors[0], torch.stack(tensors[1:], 1))
+                    made = flash_attn.flash_attn_varlen_func(*tensors, cu_q, cu_k, *longest, return_attn_probs=True, **more)
+                    self.assertEqual(made[1].shape, (2, rows))
+        self.check(lambda qkv: flash_attn.flash_attn_varlen_qkvpacked_func(qkv, starts(0, 0), 0), *randn((0, 3, 2, 16)))
+
+    def test_padding(self):
+        """A batch without a token goes through flash_attn.bert_padding and back."""
+        hidden, mask = torch.ones((2, 4, 8)), torch.zeros((2, 4), dtype=torch.int64)
+        for shape in ((2, 4), (0, 4)):
+            rows, indices, starts, longest, used = fa2.flash_attn.bert_padding.unpad_input(hidden[:shape[0]], mask[:shape[0]])
+            self.assertEqual((rows.shape, starts.tolist(), longest), ((0, 8), [0] * (shape[0] + 1), 0))
+            self.assertEqual(fa2.flash_attn.bert_padding.pad_input(rows, indices, *shape).shape, (*shape, 8))
+        lengths = fa2.flash_attn.bert_padding.unpad_input_for_concatenated_sequences(hidden, mask)
+        self.assertEqual((lengths[0].shape, lengths[2].tolist(), lengths[3]), ((0, 8), [0], 0))
+
+    def test_compiled(self):
+        for q, k in self.SHAPES:
+            def function(q, k, v):
+                return flash_attn.flash_attn_func(q, k, v, causal=True)
+
+            torch.compiler.reset()
+            self.check(torch.compile(function, backend="aot_eager", fullgraph=True), *randn(q, k, k))
+
+    def test_longest_is_missing(self):
+        """Which is not the same as 0, whoever looks on."""
+        q, starts = torch.zeros((0, 2, 16), dtype=torch.float16), torch.tensor([0, 0], dtype=torch.int32)
+        given = {"cu_seqlens_q": starts, "cu_seqlens_k": starts, "max_seqlen_q": 0}
+        for leaf in (q, q.clone().requires_grad_()):
+            for function in (attend, fa2.torch.attention_packed):
+                with self.assertRaisesRegex(ValueError, "max_seqlen_q and max_seqlen_k must be given beside"):
+                    function(leaf, leaf, leaf, **given)
+        with FakeTensorMode() as mode, self.assertRaisesRegex(ValueError, "max_seqlen_q and max_seqlen_k must be given"):
+            fake = mode.from_tensor(q)
+            fa2.attention(fake, fake, fake, **{**given, "cu_seqlens_q": mode.from_tensor(starts)})
 
 
 class Operations(OnHost):
