@@ -8,7 +8,7 @@ import unittest
 try:
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
-    from fa2 import flash_attn
+    from fa2 import _dispatch, flash_attn
     from test_torch import HAS_GPU, calls_of
 except ImportError:
     torch, HAS_GPU = None, False
@@ -63,10 +63,10 @@ class Interface(unittest.TestCase):
     def test_odd_strides_are_copied(self):
         with FakeTensorMode():
             wide = torch.empty((2, 8, 3, 40), dtype=torch.float16, device="cuda")
-            self.assertIs(flash_attn._readable(wide), wide)
-            self.assertEqual(flash_attn._readable(wide[..., ::2]).stride(-1), 1)
-            self.assertEqual(flash_attn._readable(wide[..., 4:20]).storage_offset(), 0)
-            self.assertIsNot(flash_attn._readable(wide[..., 4:20]), wide)
+            self.assertIs(_dispatch.readable(wide, 1), wide)
+            self.assertEqual(_dispatch.readable(wide[..., ::2], 1).stride(-1), 1)
+            self.assertEqual(_dispatch.readable(wide[..., 4:20], 1).storage_offset(), 0)
+            self.assertIsNot(_dispatch.readable(wide[..., 4:20], 1), wide)
 
     def test_wrong_caches(self):
         with FakeTensorMode():

@@ -3,6 +3,7 @@ be asked for, small. Skipped without PyTorch or the software device."""
 
 import gc
 import unittest
+import warnings
 import weakref
 from unittest import mock
 
@@ -479,6 +480,129 @@ class Empty(OnHost):
         with FakeTensorMode() as mode, self.assertRaisesRegex(ValueError, "max_seqlen_q and max_seqlen_k must be given"):
             fake = mode.from_tensor(q)
             fa2.attention(fake, fake, fake, **{**given, "cu_seqlens_q": mode.from_tensor(starts)})
+
+
+class Sdpa(OnHost):
+    """What PyTorch's scaled_dot_product_attention takes: outputs and gradients beside it."""
+
+    def same(self, *tensors, most=2e-2, **settings):
+        wanted = gradients(lambda *t: torch.nn.functional.scaled_dot_product_attention(*t, **settings), *tensors)
+        # leaves lie as the tensors do
+        leaves = [tensor.detach().requires_grad_() for tensor in tensors]
+        self.assertEqual([leaf.stride() for leaf in leaves], [tensor.stride() for tensor in tensors])
+        got = on_device(lambda: gradients(lambda *t: fa2.torch.sdpa(*t, **settings), *tensors))
+        with torch.no_grad():
+            alone = on_device(lambda: fa2.torch.sdpa(*tensors, **settings))
+        self.assertTrue(torch.equal(alone, got[0]))
+        for a, b in zip(got, wanted):
+            self.assertEqual((a.shape, a.dtype), (b.shape, b.dtype))
+            self.assert_close(a, b, most)
+
+    def test_unaligned(self):
+        for offset in (1, 4, 7):
+            whole = randn((3 * 2 * 2 * 20 * 16 + 8,))[0]
+            q, k, v = whole[offset:offset + 3 * 1280].view(3, 2, 2, 20, 16)
+            self.same(q, k, v)
+            self.same(q, k, v, is_causal=True)
+
+    def test_strides(self):
+        odd = randn((2, 2, 20, 18))[0][..., :16]
+        strided = randn((2, 2, 20, 32))[0][..., ::2]
+        transposed = randn((2, 2, 16, 20))[0].transpose(-1, -2)
+        plain = randn((2, 2, 20, 16))[0]
+        for tensors in ((odd, plain, plain), (plain, odd, strided), (transposed, transposed, strided), (strided, plain, odd),
+                        3 * (plain[:, :, :1].expand(-1, -1, 20, -1),)):
+            for settings in ({}, {"is_causal": True}, {"attn_mask": randn((20, 40))[0][:, ::2]}):
+                self.same(*tensors, **settings)
+
+    def test_broadcasting(self):
+        for shapes in (((3, 2, 20, 16), (1, 2, 30, 16), (1, 2, 30, 16)), ((1, 2, 20, 16), (3, 2, 30, 16), (3, 2, 30, 16)),
+                       ((3, 2, 20, 16), (3, 1, 30, 16), (3, 1, 30, 16)), ((3, 2, 20, 16), (2, 30, 16), (30, 16)),
+                       ((20, 16), (3, 2, 30, 16), (2, 30, 16)), ((3, 2, 20, 16), (1, 2, 30, 16), (3, 1, 30, 16)),
+                       ((3, 1, 20, 16), (1, 2, 30, 16), (1, 1, 30, 16)), ((2, 3, 2, 20, 16), (3, 1, 30, 16), (2, 1, 2, 30, 16)),
+                       ((3, 20, 16), (1, 30, 16), (30, 16)), ((20, 16), (30, 16), (30, 12)), ((20, 12), (30, 12), (30, 12))):
+            for settings in ({}, {"is_causal": True}):
+                with self.subTest(shapes=shapes, settings=settings):
+                    self.same(*randn(*shapes), most=4e-2, **settings)
+        for shapes in (((3, 4, 20, 16), (1, 2, 30, 16), (1, 2, 30, 16)), ((3, 4, 20, 16), (3, 2, 30, 16), (3, 4, 30, 16))):
+            self.same(*randn(*shapes), most=4e-2, enable_gqa=True)
+
+    def test_masks(self):
+        for shapes, masks in ((((3, 2, 20, 16), (1, 2, 30, 16)), ((20, 30), (30,), (2, 1, 30), (3, 1, 1, 30), (20, 1))),
+                              (((3, 20, 16), (3, 30, 16)), ((20, 30), (3, 20, 30), (1, 1, 30))),
+                              (((20, 16), (30, 16)), ((20, 30), (20, 1))),
+                              (((2, 3, 2, 20, 16), (3, 2, 30, 16)), ((20, 30), (2, 1, 30), (2, 1, 2, 20, 30)))):
+            for mask in masks:
+                with self.subTest(shapes=shapes, mask=mask):
+                    self.same(*randn(shapes[0], *2 * [shapes[1]]), attn_mask=randn(mask)[0], most=4e-2)
+                    seen = torch.rand(mask) < 0.8
+                    seen[..., 0] = True
+                    self.same(*randn(shapes[0], *2 * [shapes[1]]), attn_mask=seen, most=4e-2)
+
+    def test_replaced(self):
+        """In PyTorch's place everything that PyTorch takes goes through, and what it refuses it refuses itself."""
+        own = torch.nn.functional.scaled_dot_product_attention
+        q, k, wide, double, one = randn((2, 2, 20, 16), (2, 2, 30, 16), (1, 1, 4, 584), (2, 2, 20, 16), (16,))
+        wide, double = wide.float(), double.double()
+
+        class Marked(torch.Tensor):
+            pass
+
+        class Foreign:
+            """No tensor, but PyTorch asks it."""
+            @classmethod
+            def __torch_function__(cls, function, types, arguments=(), keywords=None):
+                return "foreign"
+
+        cases = [((q, k, k), {}), ((wide, wide, wide), {}), ((double, double, double), {"is_causal": True}),
+                 ((q, k, k), {"scale": 0.0}), ((q, k, k), {"scale": -1.0}), ((q, k, k), {"dropout_p": 1.0}),
+                 ((q, k, k, torch.ones((20, 30), dtype=torch.bool)), {}), ((q, k, k, None, 0.0, True), {}),
+                 ((q.as_subclass(Marked), k, k), {}), ((Foreign(), k, k), {})]
+        wrong = [((q, k, k), {"dropout_p": None}), ((q, k, k), {"is_causal": None}), ((q, k), {}), ((q, k, k), {"casual": True}),
+                 ((one, k, k), {}), ((q, k, k), {"scale": "x"}), ((q, k.double(), k), {}),
+                 ((q, k, k), {"attn_mask": torch.ones((3, 20, 30))}), ((q, k, k), {"attn_mask": "x"}), ((1, 2, 3), {})]
+        with warnings.catch_warnings(), fa2.torch.replace_sdpa():
+            warnings.simplefilter("ignore")
+            patched = torch.nn.functional.scaled_dot_product_attention
+            self.assertIsNot(patched, own)
+            for mode in (lambda function: function(), on_device):
+                for arguments, keywords in cases:
+                    with self.subTest(arguments=[getattr(x, "shape", x) for x in arguments], **keywords):
+                        wanted, got = (mode(lambda: function(*arguments, **keywords)) for function in (own, patched))
+                        if isinstance(wanted, str):
+                            self.assertEqual(got, wanted)
+                        else:
+                            self.assertIs(type(got), type(wanted))
+                            self.assert_close(got.nan_to_num(), wanted.nan_to_num(), 2e-2)
+                for arguments, keywords in wrong:
+                    with self.subTest(arguments=[getattr(x, "shape", x) for x in arguments], **keywords):
+                        with self.assertRaises(Exception) as wanted:
+                            own(*arguments, **keywords)
+                        with self.assertRaises(type(wanted.exception)) as got:
+                            mode(lambda: patched(*arguments, **keywords))
+                        self.assertEqual(str(got.exception), str(wanted.exception))
+
+    def test_replaced_in_a_compiled_function(self):
+        """What a kernel would be refused for is seen by the compiler, not only when the graph runs."""
+        def function(*t):
+            return torch.nn.functional.scaled_dot_product_attention(*t, is_causal=True)
+
+        for tensor in (randn((1, 2, 20, 16))[0].float(), randn((1, 1, 4, 584))[0], randn((1, 2, 20, 12))[0].double()):
+            for leaf in (tensor, tensor.clone().requires_grad_()):
+                torch.compiler.reset()
+                with warnings.catch_warnings(), fa2.torch.replace_sdpa():
+                    warnings.simplefilter("ignore")
+                    got = on_device(lambda: torch.compile(function, backend="aot_eager", fullgraph=True)(*3 * [leaf]))
+                self.assert_close(got.detach(), function(*3 * [leaf]).detach(), 2e-2)
+
+    def test_refusals(self):
+        """What PyTorch refuses, too."""
+        for shapes in (((3, 2, 20, 16), (2, 2, 30, 16), (2, 2, 30, 16)), ((3, 4, 20, 16), (3, 2, 30, 16), (3, 2, 30, 16)),
+                       ((16,), (30, 16), (30, 16))):
+            with self.assertRaises(Exception):
+                torch.nn.functional.scaled_dot_product_attention(*randn(*shapes))
+            with self.assertRaises((ValueError, RuntimeError, NotImplementedError)):
+                on_device(lambda: fa2.torch.sdpa(*randn(*shapes)))
 
 
 class Operations(OnHost):

@@ -191,6 +191,17 @@ def padded(query: Tensor, key: Tensor, value: Tensor) -> List[Tensor]:
             for tensor, width in zip((query, key, value), widths)]
 
 
+def readable(tensor: Tensor, seq: int) -> Tensor:
+    """The tensor, whose sequence is dimension `seq`, or a copy with rows where kernels can read them."""
+    *outer, last = tensor.stride()
+    is_real = type(tensor) in _exact and not torch._C._functorch.peek_interpreter_stack()
+    begins = tensor.data_ptr() // tensor.element_size() if is_real else tensor.storage_offset()
+    are_apart = tensor.shape[seq] < 2 or tensor.stride(seq) >= tensor.shape[-1]
+    if last == 1 and begins % 8 == 0 and are_apart and not any(stride % 8 for stride in outer):
+        return tensor
+    return tensor.clone(memory_format=torch.contiguous_format)
+
+
 def fixed(window: Any) -> Any:
     """A window that stays as it is, so that backward can be told of it."""
     return window if window is None or type(window) is tuple else _native.window(window)

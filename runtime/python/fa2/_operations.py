@@ -168,6 +168,7 @@ def _fake(q: Tensor, k: Tensor, v: Tensor, *settings: Any) -> Tuple[Tensor, Tens
     torch._check(q.dim() == rank, lambda: f"q has {q.dim()} dimensions; it must have {rank}")
     torch._check(k.shape[:-1] == v.shape[:-1], lambda: f"k is {tuple(k.shape)} and v {tuple(v.shape)}; they must be equal")
     torch._check(q.dtype == k.dtype == v.dtype, lambda: "q, k and v must be of one type")
+    _native.problem_text(_fields(q, v, *settings))  # refuses what a kernel would be refused for
     *batch, length, heads, columns = q.shape
     out = torch.empty_like(q) if v.shape[-1] == columns else q.new_empty((*q.shape[:-1], v.shape[-1]))
     return out, q.new_empty((*batch, heads, length), dtype=torch.float32)
@@ -225,20 +226,22 @@ def _autocast_append(q: Tensor, k: Tensor, v: Tensor, k_new: Tensor, v_new: Tens
 # ---- autograd of the operations ----
 
 
-def _check_differentiable(columns: int, columns_v: int, *settings: Any) -> None:
-    """NotImplementedError where the library has no gradient for a call with these settings, whatever its sizes."""
+def _fields(q: Tensor, v: Tensor, *settings: Any) -> Dict[str, Any]:
+    """The problem of a call with these settings, whatever its sizes."""
     keywords, _ = _keywords(*settings)
-    _check_leaves(keywords["alibi_slopes"])
-    fields = {"heads_q": 1, "seq_q": 1, "head_dim": columns, "head_dim_v": columns_v if columns_v != columns else 0,
-              "causal": keywords["causal"], "softcap": keywords["softcap"] != 0,
-              "dropout": keywords["dropout_p"] > 0,
+    columns, columns_v = q.shape[-1], v.shape[-1]
+    if q.dtype not in (torch.float16, torch.bfloat16):
+        raise NotImplementedError(f"q is {str(q.dtype).partition('.')[2]}; fa2 knows float16 and bfloat16")
+    fields = {"heads_q": 1, "seq_q": 1, "dtype": _BIAS_WORDS[q.dtype], "head_dim": int(columns),
+              "head_dim_v": int(columns_v) if columns_v != columns else 0, "causal": keywords["causal"],
+              "softcap": keywords["softcap"] != 0, "dropout": keywords["dropout_p"] > 0,
               **{field: keywords[name] is not None for name, field in _FEATURES.items() if field != "dropout"}}
     if keywords["bias"] is not None:
         fields["bias"] = _BIAS_WORDS[keywords["bias"].dtype]
     left, right = _native.window(keywords["window"])
     if left >= 0 or right >= 0:
         fields.update(window_left=left, window_right=right)
-    _native.check_differentiable(fields)
+    return fields
 
 
 def _check_leaves(alibi_slopes: Optional[Tensor]) -> None:
@@ -248,7 +251,9 @@ def _check_leaves(alibi_slopes: Optional[Tensor]) -> None:
 
 def _save(ctx: Any, tensors: Sequence[Tensor], settings: Tuple[Any, ...], output: Tuple[Tensor, Tensor]) -> None:
     q, _, v = _unpacked(tensors)
-    _check_differentiable(q.shape[-1], v.shape[-1], *settings)
+    fields = _fields(q, v, *settings)
+    _check_leaves(_keywords(*settings)[0]["alibi_slopes"])
+    _native.check_differentiable(fields)
     ctx.save_for_backward(*output, *settings[len(_SCALARS):], *tensors)
     ctx.settings = settings[:len(_SCALARS)]
     ctx.mark_non_differentiable(output[1])

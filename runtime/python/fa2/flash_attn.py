@@ -27,7 +27,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from . import _native, bert_padding
-from ._dispatch import _exact, fixed, needs_gradient, padded, seed_of
+from ._dispatch import _exact, fixed, needs_gradient, padded, readable, seed_of
 from ._operations import _unpacked
 from .torch import attention_packed
 
@@ -40,14 +40,6 @@ attention: Any = _native.attention  # called here with settings in dicts
 
 _Result = Union[Tensor, Tuple[Tensor, Tensor, Optional[Tensor]]]
 _Window = Union[Sequence[int], Tensor]  # two numbers
-
-
-def _readable(tensor: Tensor) -> Tensor:
-    """The tensor, or a copy whose rows are where the kernel can read them."""
-    *outer, last = tensor.stride()
-    if last == 1 and not any(stride % 8 for stride in outer) and tensor.storage_offset() % 8 == 0:
-        return tensor
-    return tensor.clone(memory_format=torch.contiguous_format)
 
 
 def _attend(tensors: Sequence[Tensor], dropout_p: float, softmax_scale: Optional[float], causal: bool,
@@ -75,10 +67,12 @@ def _attend(tensors: Sequence[Tensor], dropout_p: float, softmax_scale: Optional
         tensors = padded(*tensors)
     elif width % 8:
         tensors = [F.pad(tensor, (0, -width % 8)) for tensor in tensors]
+    # a packed tensor, the last one, has a dimension more between its sequence and its heads
+    tensors = [readable(tensor, -4 if len(tensors) < 3 and tensor is tensors[-1] else -3) for tensor in tensors]
     settings = {"causal": causal, "window": window_size, "softcap": softcap, "scale": softmax_scale,
                 "alibi_slopes": alibi_slopes}
     seed = seed_of(tensors[0]) if dropout_p else None
-    out, lse = attention_packed(*map(_readable, tensors), **settings, deterministic=deterministic, return_lse=True,
+    out, lse = attention_packed(*tensors, **settings, deterministic=deterministic, return_lse=True,
                                 dropout_p=dropout_p, dropout_seed=seed, **lengths)
     if out.shape[-1] != columns:
         out = out[..., :columns]
@@ -263,8 +257,8 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Opti
 def _decode(q: Tensor, given: Tuple[Tensor, Tensor], new: Any, angles: Any, used: Union[int, Tensor, None],
             lengths: Dict[str, Any], return_lse: bool, **settings: Any) -> Union[Tensor, Tuple[Tensor, Tensor]]:
     """given: the caches; new: (k, v); angles: (cos, sin, interleaved); used: how many keys are in the caches."""
-    k_cache, v_cache = caches = [_readable(_columns_of_8(cache)) for cache in given]
-    q, *rows = (_readable(_columns_of_8(tensor)) for tensor in (q, *(new or ())))
+    k_cache, v_cache = caches = [readable(_columns_of_8(cache), 1) for cache in given]
+    q, *rows = (readable(_columns_of_8(tensor), -3) for tensor in (q, *(new or ())))
     table, count = lengths["block_table"], rows[0].shape[1] if rows else 0
     if not isinstance(used, Tensor):
         room = k_cache.shape[1] * (1 if table is None else table.shape[1])

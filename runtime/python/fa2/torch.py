@@ -13,7 +13,7 @@ import contextlib
 import sys
 import threading
 import warnings
-from typing import Any, Iterator, Optional, Set
+from typing import Any, Iterator, List, Optional, Sequence, Set, Tuple
 
 from ._frameworks import allow_in_graph, need
 
@@ -27,7 +27,7 @@ if not hasattr(torch.library, "register_fake"):
     raise ImportError(f"fa2.torch needs PyTorch 2.4 or newer; this is {torch.__version__}")
 
 from . import _native
-from ._dispatch import attention_packed, padded
+from ._dispatch import attention_packed, padded, readable
 
 __all__ = ["attention", "attention_packed", "replace_sdpa", "sdpa"]
 
@@ -38,37 +38,74 @@ attention = _native.attention
 
 def _refusal(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor], is_causal: bool,
              scale: Optional[float]) -> Optional[str]:
-    if attn_mask is not None and (is_causal or query.dim() > 4 or attn_mask.dtype not in _MASKS):
-        return ("attn_mask is a boolean, float16, bfloat16 or float32 tensor, beside is_causal=False and tensors of at most "
-                "4 dimensions")
+    if attn_mask is not None and (is_causal or attn_mask.dtype not in _MASKS):
+        return "attn_mask is a boolean, float16, bfloat16 or float32 tensor, beside is_causal=False"
     if scale is not None and scale <= 0:
         return f"scale is {scale}; fa2 wants it more than 0"
     if type(query).__name__ == "NestedTensor" or query.is_nested:
         return "fa2 has no nested tensors yet"
-    if not 2 <= query.dim() == key.dim() == value.dim():
-        return "query, key and value differ in rank"
+    if min(query.dim(), key.dim(), value.dim()) < 2:
+        return "query, key or value has less than two dimensions"
     if not query.is_cuda:
         return f"the tensors are on device {query.device}"
+    needed = (8, 0) if query.dtype is torch.bfloat16 else (7, 5)
+    found = torch.cuda.get_device_capability(query.device) if torch.cuda.is_available() else needed
+    if found < needed:  # a compiler asks before there is a kernel
+        return f"the device has compute capability {found[0]}.{found[1]}; {query.dtype} needs {needed[0]}.{needed[1]}"
     return None
-
-
-def _four(tensor: Tensor) -> Tensor:
-    """[B, H, S, D] of a tensor with other than two leading dimensions."""
-    while tensor.dim() < 3:
-        tensor = tensor.unsqueeze(0)
-    return tensor.unsqueeze(1) if tensor.dim() == 3 else tensor.flatten(0, -4)
 
 
 _MASKS = (torch.bool, torch.float16, torch.bfloat16, torch.float32)
 
 
-def _four_mask(mask: Tensor, query: Tensor, key: Tensor) -> Tensor:
-    """[B or 1, H or 1, Sq or 1, Sk] of a mask that can be spread over that."""
-    if mask.dim() == query.dim() == 3:
-        mask = mask.unsqueeze(1)
-    while mask.dim() < 4:
-        mask = mask.unsqueeze(0)
-    return mask.expand(*mask.shape[:3], key.shape[-2])
+def _four(tensor: Tensor, leading: Sequence[int]) -> Tensor:
+    """[B, H, S, D] of a tensor [..., H, S, D], or [..., S, D], with these leading dimensions."""
+    split = -2 if len(leading) == tensor.dim() - 2 else -3
+    if tensor.shape[:split] != tuple(leading):
+        tensor = tensor.expand(*leading, *tensor.shape[split:])
+    return tensor.unsqueeze(1) if tensor.dim() == 3 else tensor if tensor.dim() == 4 else tensor.flatten(0, -4)
+
+
+def _heads(query: Tensor, key: Tensor, value: Tensor, shares: bool) -> List[Tensor]:
+    """The tensors [B, H, S, D] with heads as kernels take them: those of key and value are equally many, and divide query's."""
+    counts = [tensor.shape[1] for tensor in (query, key, value)]
+    if shares:
+        most = counts[0] if counts[1] != counts[2] else counts[1]
+        if most % counts[1] or most % counts[2]:
+            raise ValueError(f"query has {counts[0]} heads, key {counts[1]} and value {counts[2]}")
+        return [query, *(tensor if tensor.shape[1] == most else tensor.repeat_interleave(most // tensor.shape[1], 1)
+                         for tensor in (key, value))]
+    most = max(counts)
+    if any(count not in (1, most) for count in counts):
+        raise ValueError(f"query has {counts[0]} heads, key {counts[1]} and value {counts[2]}: enable_gqa=True shares keys")
+    groups = counts[1] == counts[2]  # one head for all
+    wanted = (most, *(counts[1:] if groups else (most, most)))
+    return [tensor if tensor.shape[1] == count else tensor.expand(-1, count, -1, -1)
+            for tensor, count in zip((query, key, value), wanted)]
+
+
+def _broadcast(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor], shares: bool
+               ) -> Tuple[List[Tensor], Optional[Tensor], Tuple[int, ...]]:
+    """query, key and value as [B, H, S, D], a mask as [B or 1, H or 1, Sq or 1, Sk], and the leading dimensions of what comes
+    out: PyTorch broadcasts all but the last two."""
+    tensors = [query, key, value]
+    rank = max(tensor.dim() for tensor in tensors)
+    depth = max(rank, 3)
+    split = -3 if depth > 3 else -2  # of three dimensions the first is the batch
+    tensors = [_deepened(tensor, depth) for tensor in tensors]
+    leading = torch.broadcast_shapes(*(tensor.shape[:split] for tensor in tensors))
+    four = _heads(*(_four(tensor, leading) for tensor in tensors), shares)
+    if attn_mask is not None:
+        if attn_mask.dim() > rank:
+            raise ValueError(f"attn_mask has {attn_mask.dim()} dimensions, and the tensors have {rank}")
+        attn_mask = _deepened(attn_mask, depth)
+        attn_mask = _four(attn_mask, leading if depth > 4 else attn_mask.shape[:split])
+        attn_mask = attn_mask.expand(*attn_mask.shape[:3], four[1].shape[2])
+    return four, attn_mask, () if rank == 2 else (*leading, *four[0].shape[1:2])[:rank - 2]
+
+
+def _deepened(tensor: Tensor, rank: int) -> Tensor:
+    return tensor if tensor.dim() == rank else tensor[(None,) * (rank - tensor.dim())]
 
 
 def _sdpa(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor], dropout_p: Optional[float],
@@ -77,13 +114,8 @@ def _sdpa(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor]
     reason = _refusal(query, key, value, attn_mask, is_causal, scale)
     if reason is not None:
         raise NotImplementedError(reason)
-    shape = query.shape
-    if attn_mask is not None:
-        attn_mask = _four_mask(attn_mask, query, key)
-    if query.dim() != 4:
-        query, key, value = _four(query), _four(key), _four(value)
-    if query.shape[1] != key.shape[1] and not enable_gqa:
-        raise ValueError(f"query has {query.shape[1]} heads and key {key.shape[1]}: enable_gqa=True shares keys")
+    (query, key, value), attn_mask, leading = _broadcast(query, key, value, attn_mask, enable_gqa)
+    wanted = (*leading, query.shape[2], value.shape[3])
     window = None
     if is_causal and query.shape[2] != key.shape[2]:
         # PyTorch's mask begins at the top left: query i sees keys up to i, whatever the lengths
@@ -91,13 +123,13 @@ def _sdpa(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor]
             key, value = key[:, :, :query.shape[2]], value[:, :, :query.shape[2]]
         else:
             is_causal, window = False, (-1, query.shape[2] - key.shape[2])
-    width, columns = shape[-1], value.shape[-1]
+    width, columns = query.shape[3], value.shape[3]
     if width % 8 != 0 or columns != width:
         scale = width ** -0.5 if scale is None else scale
         query, key, value = padded(query, key, value)
+    query, key, value = (readable(tensor, 2) for tensor in (query, key, value))
     out = attention(query, key, value, causal=is_causal, window=window, scale=scale, layout="bhsd", bias=attn_mask,
                     dropout_p=dropout_p)
-    wanted = (*shape[:-1], columns)
     return out[..., :columns].reshape(wanted) if out.shape != wanted else out
 
 
@@ -119,7 +151,7 @@ def _sdpa_or_torch(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optiona
                    is_causal: bool, scale: Optional[float], enable_gqa: bool) -> Tensor:
     try:
         return _sdpa(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
-    except (NotImplementedError, ValueError, _native.Error) as reason:
+    except Exception as reason:  # of any kind: PyTorch's own says what is wrong, or takes what fa2 does not
         _say_once(str(reason))
     return _torch_sdpa(query, key, value, attn_mask=attn_mask, dropout_p=dropout_p or 0.0, is_causal=is_causal,
                        scale=scale, enable_gqa=enable_gqa)
