@@ -5,6 +5,7 @@ import copy
 import io
 import pathlib
 import unittest
+import warnings
 
 try:
     import torch
@@ -381,6 +382,95 @@ class OnGpu(unittest.TestCase):
         rounded = {name: table.half() for name, table in settings.items()}
         wanted = fa2.attention(new.half(), own, own.clone(), k_new=new.half(), v_new=new.half(), **rounded)
         self.assertTrue(torch.equal(out, wanted) and torch.equal(cache, own))
+
+    def test_what_pytorch_takes(self):
+        """Rows that no kernel can read where they lie, and leading dimensions of 1: outputs, and gradients' shapes."""
+        whole, = self.tensors((2 * 4 * 50 * 64 + 8,))
+        plain, odd, wide, turned, one = self.tensors((2, 4, 50, 64), (2, 4, 50, 66), (2, 4, 50, 128), (2, 4, 64, 50),
+                                                     (1, 4, 50, 64))
+        unaligned = whole[3:3 + 2 * 4 * 50 * 64].view(2, 4, 50, 64)
+        repeated = plain[:, :, :1].expand(-1, -1, 50, -1)
+        for tensors in ((unaligned, plain, unaligned), (odd[..., :64], wide[..., ::2], turned.transpose(-1, -2)),
+                        (plain, one, one), (one, plain, plain), (plain, plain[:, :1], plain[:, :1]), (plain, one[0], one[0]),
+                        (repeated, repeated, repeated)):
+            with self.subTest(strides=[tensor.stride() for tensor in tensors]):
+                self.assert_right(fa2.torch.sdpa(*tensors, is_causal=True), *tensors, is_causal=True)
+                leaves = [tensor.detach().requires_grad_() for tensor in tensors]
+                out = fa2.torch.sdpa(*leaves, is_causal=True)
+                d_out = torch.randn_like(out)
+                got = torch.autograd.grad(out, leaves, d_out)
+                wanted = torch.autograd.grad(F.scaled_dot_product_attention(*leaves, is_causal=True), leaves, d_out)
+                for a, b in zip(got, wanted):
+                    self.assertEqual(a.shape, b.shape)
+                    self.assertLess((a - b).abs().max().item(), 0.02 * max(1.0, b.abs().max().item()))
+
+    def test_replaced_in_a_compiled_function(self):
+        """What fa2 has no kernel for is seen when the graph is made."""
+        def function(q):
+            return F.scaled_dot_product_attention(q, q, q, is_causal=True)
+
+        for tensor in (self.tensors((1, 2, 40, 64), dtype=torch.float32)[0], self.tensors((1, 1, 40, 584))[0]):
+            torch.compiler.reset()
+            with warnings.catch_warnings(), fa2.torch.replace_sdpa(), torch.no_grad():
+                warnings.simplefilter("ignore")
+                got = torch.compile(function, fullgraph=True)(tensor)
+            self.assertLess((got - function(tensor)).abs().max().item(), 1e-2)
+
+    def test_empty(self):
+        """As PyTorch's own, with gradients; also in a graph, and beside work on another stream."""
+        for q, k in (((0, 2, 5, 64), (0, 2, 7, 64)), ((2, 2, 0, 64), (2, 2, 7, 64)), ((2, 2, 5, 64), (2, 2, 0, 64))):
+            leaves = [tensor.requires_grad_() for tensor in self.tensors(q, k, k)]
+            out = fa2.torch.sdpa(*leaves)
+            self.assertEqual((out.shape, int(out.count_nonzero())), (q, 0))
+            for leaf, gradient in zip(leaves, torch.autograd.grad(out, leaves, torch.ones_like(out))):
+                self.assertEqual((gradient.shape, int(gradient.count_nonzero())), (leaf.shape, 0))
+        q, k = self.tensors((2, 5, 2, 64), (2, 0, 2, 64))
+        sinks = torch.tensor([1.5, -2.0], device="cuda")
+        out, lse = fa2.attention(q, k, k, return_lse=True)
+        self.assertTrue(torch.all(lse == -torch.inf))
+        lse = fa2.attention(q, k, k, sinks=sinks, return_lse=True)[1]
+        self.assertTrue(torch.equal(lse, sinks[None, :, None].expand(2, 2, 5)))
+        whole = torch.ones((2, 5, 4, 128), device="cuda", dtype=torch.float16)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            fa2.attention(q, k, k, out=whole[:, :, 1:3, 32:96])
+        graph.replay()
+        self.assertEqual(int(whole.count_nonzero()), whole.numel() - q.numel())
+        whole.fill_(1)
+        with torch.cuda.stream(torch.cuda.Stream()):
+            torch.cuda._sleep(10 ** 7)
+            whole.fill_(2)
+            fa2.attention(q, k, k, out=whole[:, :, 1:3, 32:96])
+        torch.cuda.synchronize()
+        self.assertEqual((int(whole.count_nonzero()), whole.max().item()), (whole.numel() - q.numel(), 2))
+
+    def test_features_of_inference(self):
+        """Forward runs where a tensor requires a gradient, and backward refuses: eager and compiled."""
+        q, k = self.tensors((2, 4, 2, 64), (2, 40, 2, 64))
+        numbers = torch.tensor([30, 7], device="cuda", dtype=torch.int32)
+        table = torch.tensor([[0, 1], [1, 0]], device="cuda", dtype=torch.int32)
+        pages, = self.tensors((2, 16, 2, 64))
+        for name, keys, given in (("seqused_k", k, numbers), ("leftpad", k, numbers), ("block_table", pages, table),
+                                  ("cache_rows", k, table[0].contiguous())):
+            def function(q, k):
+                return fa2.attention(q, k, k, causal=True, **{name: given})
+
+            torch.compiler.reset()
+            for way in (function, torch.compile(function, fullgraph=True)):
+                with self.subTest(name, compiled=way is not function):
+                    leaf = q.clone().requires_grad_()
+                    out = way(leaf, keys)
+                    with torch.no_grad():
+                        self.assertTrue(torch.equal(out, function(q, keys)))
+                    with self.assertRaisesRegex(NotImplementedError, f"fa2.attention with {name} is asked for"):
+                        out.sum().backward()
+
+    def test_windows(self):
+        q, = self.tensors((1, 300, 2, 64))
+        wanted = fa2.attention(q, q, q, window=(100, 20))
+        for window in ([100, 20], torch.tensor([100, 20]), torch.tensor([100, 20], device="cuda"), torch.tensor([100, 20]).numpy()):
+            self.assertTrue(torch.equal(fa2.attention(q, q, q, window=window), wanted))
+        self.assertTrue(torch.equal(fa2.attention(q, q, q, window=(2 ** 31 - 1, 2 ** 40)), fa2.attention(q, q, q)))
 
     def test_refusals(self):
         q, = self.tensors((1, 4, 64, 64))

@@ -33,7 +33,7 @@ _in_graph: List[Any] = []  # the functions that torch.compile is told about when
 
 
 def allow_in_graph(function: Any) -> Any:
-    """torch.compiler.allow_in_graph, which imports torch._dynamo, and that takes seconds: put off until it is imported."""
+    """torch.compiler.allow_in_graph, put off until torch._dynamo is imported, because that takes seconds."""
     if "torch._dynamo" in sys.modules:
         _tell_compiler(function)
     else:
@@ -55,7 +55,7 @@ class _CompilerFinder:
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if name != "torch._dynamo":
             return None
-        sys.meta_path.remove(self)  # type: ignore[arg-type]
+        sys.meta_path.remove(self)
         spec: Any = importlib.util.find_spec(name)
         execute = spec.loader.exec_module
 

@@ -1,6 +1,6 @@
 from os import PathLike
-from typing import (Any, Callable, Dict, Iterable, List, Literal, NoReturn, Optional, Sequence, Tuple, TypedDict, TypeVar, Union,
-                    final, overload)
+from typing import (Any, Callable, Dict, Iterable, List, Literal, NoReturn, Optional, Sequence, Tuple, TypedDict,
+                    TypeVar, Union, final, overload)
 
 __version__: str
 

@@ -11,7 +11,8 @@ from . import _frameworks, _native
 if TYPE_CHECKING:
     from ._native import Explanation
 
-_PROGRAM = os.path.join(os.path.dirname(_native.__file__), "bin", "fa2-tune")  # also where this file is not installed itself
+# Beside the extension module, also where this file is not installed itself.
+_PROGRAM = os.path.join(os.path.dirname(_native.__file__), "bin", "fa2-tune")
 _FAILED, _WRONG_ARGUMENTS, _NO_DEVICE = 1, 2, 3  # its exit statuses
 
 Problem = Union[str, Mapping[str, Any]]

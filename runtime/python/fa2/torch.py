@@ -66,35 +66,37 @@ def _four(tensor: Tensor, leading: Sequence[int]) -> Tensor:
     return tensor.unsqueeze(1) if tensor.dim() == 3 else tensor if tensor.dim() == 4 else tensor.flatten(0, -4)
 
 
-def _heads(query: Tensor, key: Tensor, value: Tensor, shares: bool) -> List[Tensor]:
-    """The tensors [B, H, S, D] with heads as kernels take them: those of key and value are equally many, and divide query's."""
-    counts = [tensor.shape[1] for tensor in (query, key, value)]
+def _heads(tensors: Sequence[Tensor], shares: bool) -> List[Tensor]:
+    """query, key and value [B, H, S, D] with heads as kernels take them: equally many of key and value, and query has
+    a multiple of that."""
+    counts = [tensor.shape[1] for tensor in tensors]
     if shares:
         most = counts[0] if counts[1] != counts[2] else counts[1]
-        if most % counts[1] or most % counts[2]:
+        if not all(count and most % count == 0 for count in counts[1:]):
             raise ValueError(f"query has {counts[0]} heads, key {counts[1]} and value {counts[2]}")
-        return [query, *(tensor if tensor.shape[1] == most else tensor.repeat_interleave(most // tensor.shape[1], 1)
-                         for tensor in (key, value))]
+        return [tensor if count in (0, most) else tensor.repeat_interleave(most // count, 1)
+                for tensor, count in zip(tensors, (0, *counts[1:]))]
     most = max(counts)
     if any(count not in (1, most) for count in counts):
-        raise ValueError(f"query has {counts[0]} heads, key {counts[1]} and value {counts[2]}: enable_gqa=True shares keys")
+        raise ValueError(f"query has {counts[0]} heads, key {counts[1]} and value {counts[2]}: enable_gqa=True shares "
+                         "keys")
     groups = counts[1] == counts[2]  # one head for all
     wanted = (most, *(counts[1:] if groups else (most, most)))
     return [tensor if tensor.shape[1] == count else tensor.expand(-1, count, -1, -1)
-            for tensor, count in zip((query, key, value), wanted)]
+            for tensor, count in zip(tensors, wanted)]
 
 
 def _broadcast(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor], shares: bool
                ) -> Tuple[List[Tensor], Optional[Tensor], Tuple[int, ...]]:
-    """query, key and value as [B, H, S, D], a mask as [B or 1, H or 1, Sq or 1, Sk], and the leading dimensions of what comes
-    out: PyTorch broadcasts all but the last two."""
+    """query, key and value as [B, H, S, D], a mask as [B or 1, H or 1, Sq or 1, Sk], and the leading dimensions of the
+    output. PyTorch broadcasts all but the last two dimensions."""
     tensors = [query, key, value]
     rank = max(tensor.dim() for tensor in tensors)
     depth = max(rank, 3)
     split = -3 if depth > 3 else -2  # of three dimensions the first is the batch
     tensors = [_deepened(tensor, depth) for tensor in tensors]
     leading = torch.broadcast_shapes(*(tensor.shape[:split] for tensor in tensors))
-    four = _heads(*(_four(tensor, leading) for tensor in tensors), shares)
+    four = _heads([_four(tensor, leading) for tensor in tensors], shares)
     if attn_mask is not None:
         if attn_mask.dim() > rank:
             raise ValueError(f"attn_mask has {attn_mask.dim()} dimensions, and the tensors have {rank}")

@@ -283,8 +283,7 @@ bool fa2py_check_new(PyObject *const *features)
 bool fa2py_parse_settings(PyObject *const *values, fa2py_call *call)
 {
     return fa2py_parse_truth(values[FA2PY_SET_CAUSAL], &call->causal) &&
-           parse_window(values[FA2PY_SET_WINDOW], &call->window_left,
-                        &call->window_right) &&
+           parse_window(values[FA2PY_SET_WINDOW], &call->window_left, &call->window_right) &&
            parse_factor(values[FA2PY_SET_SOFTCAP], "softcap", true, &call->softcap) &&
            parse_factor(values[FA2PY_SET_SCALE], "scale", false, &call->scale) &&
            parse_layout(values[FA2PY_SET_LAYOUT], &call->heads_first) &&

@@ -152,8 +152,8 @@ static bool submit(int device, bool (*work)(driver *cuda, const fa2py_fill *fill
 
 static bool set_words(driver *cuda, const fa2py_fill *fill)
 {
-    return succeeded("cuMemsetD32Async", cuda->memset_async(fill->address, fill->word, fill->words,
-                                                            fill->stream));
+    return succeeded("cuMemsetD32Async",
+                     cuda->memset_async(fill->address, fill->word, fill->words, fill->stream));
 }
 
 /* The first `words` of a repetition, then twice as many by each copy. */

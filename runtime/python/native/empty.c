@@ -17,8 +17,8 @@ static bool lacks(const fa2py_operand *operand)
 
 bool fa2py_is_empty(const fa2py_operand operands[3], const fa2_problem *problem)
 {
-    const bool has_keys =
-        !lacks(&operands[1]) && problem->batch > 0 && problem->seq_k > 0; /* to be written, perhaps */
+    const bool has_keys = !lacks(&operands[1]) && problem->batch > 0 &&
+                          problem->seq_k > 0; /* to be written, perhaps */
     const bool has_queries = !lacks(&operands[0]) && problem->batch > 0 && problem->seq_q > 0;
     return !has_keys || (!has_queries && !problem->append);
 }
