@@ -139,12 +139,14 @@ sdpa: Any = _native.make_sdpa(sys.modules[__name__], False)
 
 _torch_sdpa = F.scaled_dot_product_attention
 _said: Set[str] = set()
+_MOST_SAID = 100  # reasons may have numbers in them
 _replaced = 0
 _lock = threading.Lock()
 
 
-def _say_once(reason: str) -> None:
-    if reason not in _said:
+def _say_once(error: Exception) -> None:
+    reason = str(error) or repr(error)
+    if reason not in _said and len(_said) < _MOST_SAID:
         _said.add(reason)
         warnings.warn(f"fa2: PyTorch's own scaled_dot_product_attention is used where {reason}", stacklevel=3)
 
@@ -154,7 +156,7 @@ def _sdpa_or_torch(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optiona
     try:
         return _sdpa(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     except Exception as reason:  # of any kind: PyTorch's own says what is wrong, or takes what fa2 does not
-        _say_once(str(reason))
+        _say_once(reason)
     return _torch_sdpa(query, key, value, attn_mask=attn_mask, dropout_p=dropout_p or 0.0, is_causal=is_causal,
                        scale=scale, enable_gqa=enable_gqa)
 

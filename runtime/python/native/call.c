@@ -238,7 +238,7 @@ static bool parse_length(PyObject *value, const char *name, int32_t *ret_length)
     Py_XDECREF(number);
     if (PyErr_Occurred())
         return false;
-    *ret_length = number != NULL ? (int32_t)wide : -1;
+    *ret_length = is_given(value) ? (int32_t)wide : -1;
     if (wide >= 0 && wide <= INT32_MAX)
         return true;
     PyErr_Format(PyExc_ValueError, "%s is %lld; it must be from 0 to %d", name, wide, INT32_MAX);

@@ -38,6 +38,7 @@ static driver *get_driver(void)
         {"cuStreamIsCapturing", &cuda.stream_is_capturing},
         {"cuMemAlloc_v2", &cuda.mem_alloc},
         {"cuMemFree_v2", &cuda.mem_free},
+        /* from here on only calls without queries or keys need them */
         {"cuMemsetD32Async", &cuda.memset_async},
         {"cuMemcpyDtoDAsync_v2", &cuda.copy_async},
     };
@@ -54,7 +55,8 @@ static driver *get_driver(void)
     cuda.complete = library != NULL;
     for (size_t i = 0; cuda.complete && i < sizeof functions / sizeof *functions; i++) {
         void *address = dlsym(library, functions[i].name);
-        cuda.complete = address != NULL;
+        cuda.complete = address != NULL || functions[i].field == &cuda.memset_async ||
+                        functions[i].field == &cuda.copy_async;
         /* ISO C has no conversion from void * to a function pointer; POSIX makes them alike. */
         memcpy(functions[i].field, &address, sizeof address);
     }
@@ -141,7 +143,8 @@ static bool submit(int device, bool (*work)(driver *cuda, const fa2py_fill *fill
     driver *cuda = get_driver();
     if (!fa2py_check_process())
         return false;
-    if (cuda == NULL || !enter(cuda, device, &handle)) {
+    if (cuda == NULL || cuda->memset_async == NULL || cuda->copy_async == NULL ||
+        !enter(cuda, device, &handle)) {
         PyErr_Format(fa2py_error, "there is no CUDA driver, or no device %d", device);
         return false;
     }
