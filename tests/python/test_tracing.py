@@ -107,6 +107,17 @@ class Tracing(unittest.TestCase):
                 fa2.torch.sdpa(q, k, k)
             self.assertEqual(fa2.torch.sdpa(q, k, k, enable_gqa=True).shape, q.shape)
 
+    def test_what_no_kernel_takes(self):
+        """Is refused when the graph is made, in the words in which a call is refused."""
+        with FakeTensorMode():
+            q, wide = (torch.empty((1, 8, 2, width), dtype=torch.float16, device="cuda") for width in (16, 584))
+            for kind, text, tensor, settings in (
+                    (NotImplementedError, "q is float32; fa2 knows float16 and bfloat16", q.float(), {}),
+                    (ValueError, "head_dim is 584", wide, {}), (ValueError, "head_dim is 12", q[..., :12], {}),
+                    (ValueError, "bias is torch.float64; it must be", q, {"bias": q.new_empty((1, 1, 8, 8)).double()})):
+                with self.assertRaisesRegex(kind, text):
+                    fa2.attention(tensor, tensor, tensor, **settings)
+
     def test_autocast_of_new_keys(self):
         """q, new keys and tables are cast; the caches, which are written to, are as they were given."""
         def function(q, new, table, cache):

@@ -237,6 +237,8 @@ def _fields(q: Tensor, v: Tensor, *settings: Any) -> Dict[str, Any]:
               "softcap": keywords["softcap"] != 0, "dropout": keywords["dropout_p"] > 0,
               **{field: keywords[name] is not None for name, field in _FEATURES.items() if field != "dropout"}}
     if keywords["bias"] is not None:
+        if keywords["bias"].dtype not in _BIAS_WORDS:
+            raise ValueError(f"bias is {keywords['bias'].dtype}; it must be float16, bfloat16, float32 or bool")
         fields["bias"] = _BIAS_WORDS[keywords["bias"].dtype]
     left, right = _native.window(keywords["window"])
     if left >= 0 or right >= 0:
