@@ -354,17 +354,18 @@ class Empty(unittest.TestCase):
 
     def test_sinks(self):
         """They are what a row's LSE is of that sees no key; theirs and a bias's gradients are 0."""
-        q, k, bias = ExchangeTensor((2, 5, 3, 16)), ExchangeTensor((2, 0, 3, 16)), ExchangeTensor((1, 3, 5, 0), "fp32")
+        q, d_out = ExchangeTensor((2, 5, 3, 16)), ExchangeTensor((2, 5, 3, 16))
+        k, v, bias = ExchangeTensor((2, 0, 3, 16)), ExchangeTensor((2, 0, 3, 16)), ExchangeTensor((1, 3, 5, 0), "fp32")
         sinks = ExchangeTensor((3,), "fp32").set([1.5, -2.0, 0.25])
-        out, lse = fa2.attention(q, k, k, sinks=sinks, bias=bias, return_lse=True)
-        *_, dsinks, dbias = fa2.attention_backward(q, q, k, k, out, lse, sinks=sinks, bias=bias, dsinks=True, dbias=True)
+        out, lse = fa2.attention(q, k, v, sinks=sinks, bias=bias, return_lse=True)
+        *_, dsinks, dbias = fa2.attention_backward(d_out, q, k, v, out, lse, sinks=sinks, bias=bias, dsinks=True,
+                                                   dbias=True)
         device.synchronize()
         self.assertEqual(lse.get(), 2 * [*5 * [1.5], *5 * [-2.0], *5 * [0.25]])
         self.assertEqual((set(out.get()), dsinks.get(), dbias.shape), ({0.0}, [0.0] * 3, (1, 3, 5, 0)))
-        none = ExchangeTensor((2, 0, 3, 16))
         bias = ExchangeTensor((1, 3, 1, 5), "fp32")
-        out, lse = fa2.attention(none, q, q, bias=bias, return_lse=True)
-        *_, dbias = fa2.attention_backward(none, none, q, q, out, lse, bias=bias, dbias=True)
+        out, lse = fa2.attention(k, q, d_out, bias=bias, return_lse=True)
+        *_, dbias = fa2.attention_backward(v, k, q, d_out, out, lse, bias=bias, dbias=True)
         device.synchronize()
         self.assertEqual((dbias.shape, set(dbias.get())), ((1, 3, 1, 5), {0.0}))
 

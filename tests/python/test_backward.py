@@ -272,20 +272,25 @@ class Refusals(unittest.TestCase):
 
 class Differentiable(unittest.TestCase):
     def test_is_asked_of_the_library(self):
-        """Before forward runs."""
+        """Before forward runs; of features of inference when the gradient is asked for."""
         q, k, v = reference.tensors(kind=ExchangeTensor, seq_q=8)
         numbers, table = Tensor((1,), "int32").set([0]), Tensor((1, 3), "int32").set([0] * 3)
-        pages = [Tensor((4, 16, 2, 16)) for _ in range(2)]
+        pages = [Tensor((4, 16, 2, 16)).set([1.0] * 4 * 16 * 2 * 16) for _ in range(2)]
         out = Tensor(q.shape).set([7.0] * 8 * 2 * 16)
-        for name, settings, keys in (("seqused", {"seqused_k": numbers}, (k, v)), ("leftpad", {"leftpad": numbers}, (k, v)),
-                                     ("cache_rows", {"cache_rows": numbers}, (k, v)),
-                                     ("paged", {"block_table": table}, pages),
-                                     ("append", {"k_new": k.part(1, 0, 2), "v_new": v.part(1, 0, 2)},
-                                      [Tensor((1, 48, 2, 16)) for _ in range(2)])):
-            with self.assertRaisesRegex(NotImplementedError, f"none for this call yet .*{name} is 1.*no_grad"):
-                fa2._native.launch(q, *keys, differentiable=True, out=out, **settings)
+        new = {"k_new": k.part(1, 0, 2), "v_new": v.part(1, 0, 2)}
+        with self.assertRaisesRegex(NotImplementedError, "none for this call yet .*append is 1.*no_grad"):
+            fa2._native.launch(q, *(Tensor((1, 48, 2, 16)) for _ in range(2)), differentiable=True, out=out, **new)
         device.synchronize()
         self.assertEqual(set(out.get()), {7.0})
+        for name, settings, keys in (("seqused", {"seqused_k": numbers}, (k, v)), ("leftpad", {"leftpad": numbers}, (k, v)),
+                                     ("cache_rows", {"cache_rows": numbers}, (k, v)),
+                                     ("paged", {"block_table": table}, pages)):
+            made, lse = fa2._native.launch(q, *keys, differentiable=True, return_lse=True, **settings)
+            wanted = fa2.attention(q, *keys, **settings)
+            device.synchronize()
+            self.assertEqual(made.get(), wanted.get())
+            with self.assertRaisesRegex(NotImplementedError, f"{name} is 1; the operation backward has no {name}"):
+                fa2.attention_backward(made, q, *keys, wanted, lse, **settings)
         for settings in ({}, {"softcap": 2.0}, {"window": (3, 3)}):
             fa2._native.launch(q, k, v, differentiable=True, out=out, **settings)
 
