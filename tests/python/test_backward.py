@@ -275,7 +275,7 @@ class Differentiable(unittest.TestCase):
         """Before forward runs; of features of inference when the gradient is asked for."""
         q, k, v = reference.tensors(kind=ExchangeTensor, seq_q=8)
         numbers, table = Tensor((1,), "int32").set([0]), Tensor((1, 3), "int32").set([0] * 3)
-        pages = [Tensor((4, 16, 2, 16)).set([1.0] * 4 * 16 * 2 * 16) for _ in range(2)]
+        pages = [ExchangeTensor((4, 16, 2, 16)).set([1.0] * 4 * 16 * 2 * 16) for _ in range(2)]
         out = Tensor(q.shape).set([7.0] * 8 * 2 * 16)
         new = {"k_new": k.part(1, 0, 2), "v_new": v.part(1, 0, 2)}
         with self.assertRaisesRegex(NotImplementedError, "none for this call yet .*append is 1.*no_grad"):
