@@ -19,20 +19,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "runtime/base/alloc.h"
+#include "runtime/base/environment.h"
 #include "runtime/base/text.h"
-
-static const char *environment(const char *name)
-{
-    const char *value = getenv(name);
-    return value != NULL && value[0] != '\0' ? value : NULL;
-}
 
 fa2_status fa2i_cache_default_path(char **ret_path)
 {
     fa2i_text path = {0};
-    const char *db = environment("FA2_DB");
-    const char *cache = environment("XDG_CACHE_HOME");
-    const char *home = environment("HOME");
+    const char *db = fa2i_environment("FA2_DB");
+    const char *cache = fa2i_environment("XDG_CACHE_HOME");
+    const char *home = fa2i_environment("HOME");
 
     if (db != NULL)
         fa2i_text_add(&path, "%s", db);
@@ -51,7 +46,7 @@ fa2_status fa2i_cache_default_path(char **ret_path)
 static bool is_below(const char *folder, const char *variable)
 {
     struct stat info;
-    const char *root = environment(variable);
+    const char *root = fa2i_environment(variable);
     if (root == NULL || root[0] != '/' || stat(root, &info) != 0 || !S_ISDIR(info.st_mode))
         return false;
     size_t length = strlen(root);

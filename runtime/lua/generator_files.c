@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include "gen/asset.h"
 #include "runtime/base/alloc.h"
+#include "runtime/base/environment.h"
 #include "runtime/base/status.h"
 #include "runtime/base/text.h"
 
@@ -231,7 +232,7 @@ static int compare_names(const void *a, const void *b)
 fa2_status fa2i_generator_files_open(fa2i_generator_files *ret_files)
 {
     fa2_status st = FA2_OK;
-    const char *path = getenv("FA2_GEN_PATH");
+    const char *path = fa2i_environment("FA2_GEN_PATH");
     if (path != NULL)
         FA2_TRY(add_path(ret_files, path));
     FA2_TRY(add_assets(ret_files));
