@@ -7,7 +7,8 @@
  * error the database is as before the call: each write is one transaction. A database is a cache: a
  * damaged kernel is reported once through the log and is a miss, never a wrong kernel; a damaged
  * verification, measurement or winner is a miss.
- * Trust. A cubin is code: files are created 0600, and one that others can write is refused.
+ * Trust. A cubin is code: files are created 0600, and one that others can write is refused. Where they can write its
+ * folder, it is refused for writing, and reading reads a copy in memory (trust.h).
  * Threads. A cache serialises its callers; several processes may use one file.
  * Never carry a cache across fork.
  */

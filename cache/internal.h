@@ -11,6 +11,7 @@
 
 #include <pthread.h>
 #include <sqlite3.h>
+#include <sys/stat.h>
 #include "cache/cache.h"
 #include "runtime/base/status.h"
 
@@ -35,6 +36,7 @@ struct fa2i_cache {
     size_t reported_count;
     pthread_mutex_t claims_mutex;
     int claims; /* descriptor of the file of claims, + 1; 0: not open; -1: there can be none */
+    bool claims_told; /* the log was told that another process's claim is waited for */
 };
 
 /* ---- claims.c ---- */
@@ -51,10 +53,12 @@ fa2_status fa2i_path_create(const char *path, bool *ret_created);
 /* Would fa2i_path_create make a file that is missing? As far as permissions say; nothing is made. */
 fa2_status fa2i_path_check_creatable(const char *path);
 
-/* Refuse what is no regular file, what others can write, and what belongs to others; the same for
- * the files that SQLite keeps beside it. *ret_resolved, without symbolic links, belongs to the
- * caller (fa2i_free). FA2_E_NOT_FOUND when there is no such file. */
-fa2_status fa2i_path_check(const char *path, char **ret_resolved);
+/* Refuse what is no regular file, what others can write, and what belongs to others. *ret_resolved, without symbolic
+ * links, belongs to the caller (fa2i_free). FA2_E_NOT_FOUND when there is no such file. */
+fa2_status fa2i_path_check(const char *path, char **ret_resolved, struct stat *ret_info);
+
+/* The same for the files that SQLite keeps beside it. */
+fa2_status fa2i_path_check_side_files(const char *name, const char *resolved);
 
 /* FA2_E_DATABASE when the file or its folder cannot be written, saying why and what helps. name: as
  * the caller calls it. */

@@ -386,7 +386,8 @@ typedef struct fa2_backward_args {
 /* How a context is set up. Zero-initialise: every zero is the default. */
 typedef struct fa2_config {
     /* Database file. NULL: $FA2_DB, else $XDG_CACHE_HOME/fa2/fa2.db, else ~/.cache/fa2/fa2.db.
-     * "": work without a database. Copied. */
+     * "": work without a database. Copied. If others can write the file, it is refused. If they can write its folder,
+     * it is only read, as it is now: what is stored there later is not seen. */
     const char *database;
     /* 0: the CUDA context that is current in the calling thread, else the primary context of
      * device 0. n > 0: the primary context of device n - 1. */
