@@ -48,6 +48,11 @@ fa2_status fa2i_cache_open_within(const char *path, fa2i_cache_mode mode, int wa
                                   fa2i_cache **ret_cache);
 void fa2i_cache_close(fa2i_cache *cache);
 
+/* Let a transaction take so much processor time; without this call, ten seconds. For commands that read or write whole
+ * databases. */
+#define FA2I_CACHE_LONG_S 600.0
+void fa2i_cache_allow_seconds(fa2i_cache *cache, double seconds);
+
 /* Would FA2I_CACHE_WRITE open it, or make it? As far as permissions say; nothing is made. */
 fa2_status fa2i_cache_check_writable(const char *path);
 

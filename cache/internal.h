@@ -35,6 +35,7 @@ struct fa2i_cache {
     fa2i_key *reported; /* damaged kernels that the log has been told about */
     size_t reported_count;
     pthread_mutex_t claims_mutex;
+    double seconds_max, deadline; /* of a transaction (limits.c): of processor time; on the thread's clock */
     int claims; /* descriptor of the file of claims, + 1; 0: not open; -1: there can be none */
     bool claims_told; /* the log was told that another process's claim is waited for */
 };
@@ -85,7 +86,7 @@ fa2_status fa2i_cache_connect(fa2i_cache *cache, const char *name, int flags);
 fa2_status fa2i_schema_check(fa2i_cache *cache);
 
 /* Make the schema that of a new file, but for a table that is missing: that is FA2_E_DATABASE, unless
- * repair, which makes it anew, as it does an index or a trigger that was changed. */
+ * repair, which makes it anew, as it does an index or a trigger that was changed, and drops those of others. */
 fa2_status fa2i_schema_bring_forward(fa2i_cache *cache, bool repair);
 
 /* Inside a transaction: what is not as in a new file, with what to do; "" when nothing is. *ret_readable:

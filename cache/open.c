@@ -15,7 +15,9 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "cache/limits.h"
 #include "cache/rules.h"
+#include "cache/strangers.h"
 #include "cache/trust.h"
 #include "cache/version_1.h"
 #include "cache/versions.h"
@@ -41,6 +43,7 @@ const char *fa2i_cache_journal_mode(int library_version)
 /* Settings that do not read the file. */
 static fa2_status configure(fa2i_cache *cache)
 {
+    fa2i_limits_register(cache);
     int code = sqlite3_busy_timeout(cache->db, cache->wait_ms);
     if (code == SQLITE_OK)
         code = sqlite3_extended_result_codes(cache->db, 1);
@@ -48,6 +51,8 @@ static fa2_status configure(fa2i_cache *cache)
         code = sqlite3_db_config(cache->db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
     if (code == SQLITE_OK)
         code = sqlite3_db_config(cache->db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
+    if (code == SQLITE_OK) /* of the file: temporary ones are ours */
+        code = sqlite3_db_config(cache->db, SQLITE_DBCONFIG_ENABLE_VIEW, 0, NULL);
     if (code == SQLITE_OK)
         code = sqlite3_db_config(cache->db, SQLITE_DBCONFIG_ENABLE_FKEY, 1, NULL);
     if (code == SQLITE_OK)
@@ -62,7 +67,7 @@ static fa2_status configure(fa2i_cache *cache)
         code = fa2i_versions_register(cache->db);
     if (code != SQLITE_OK)
         return fa2i_sql_fail(cache, code);
-    return fa2i_sql_script(cache, "PRAGMA cell_size_check = ON; PRAGMA temp_store = MEMORY");
+    return fa2i_sql_script(cache, "PRAGMA cell_size_check = ON; PRAGMA temp_store = MEMORY; PRAGMA mmap_size = 0");
 }
 
 fa2_status fa2i_cache_connect(fa2i_cache *cache, const char *name, int flags)
@@ -89,6 +94,8 @@ static fa2_status open_for_writing(fa2i_cache *cache, const char *resolved, cons
     FA2_TRY(check_for_writing(cache->path, resolved));
     FA2_TRY(fa2i_cache_connect(cache, resolved, SQLITE_OPEN_READWRITE));
     FA2_TRY(fa2i_trust_opened(cache, resolved, info));
+    if (!repair)
+        FA2_TRY(fa2i_strangers_refuse(cache, true));
     FA2_TRY(fa2i_schema_bring_forward(cache, repair));
     /* Refused while others use the file (SQLITE_BUSY): then it stays in its mode, which works too.
      */
@@ -134,6 +141,12 @@ static fa2_status has_journal(const char *resolved, bool *ret_has)
     return st;
 }
 
+static fa2_status check_to_read(fa2i_cache *cache)
+{
+    const fa2_status st = fa2i_schema_check(cache);
+    return st == FA2_OK ? fa2i_strangers_refuse(cache, false) : st;
+}
+
 /* A WAL database needs a file beside it even for reading, which a read-only file system refuses.
  * Where no file can be made and no journal waits, nobody is writing: it may be read as it lies. */
 static fa2_status open_immutable(fa2i_cache *cache, const char *resolved, const struct stat *info)
@@ -146,7 +159,7 @@ static fa2_status open_immutable(fa2i_cache *cache, const char *resolved, const 
     FA2_TRY(immutable_uri(resolved, &uri));
     FA2_TRY(fa2i_cache_connect(cache, uri, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI));
     FA2_TRY(fa2i_trust_opened(cache, resolved, info));
-    FA2_TRY(fa2i_schema_check(cache));
+    FA2_TRY(check_to_read(cache));
 done:
     fa2i_free(uri);
     return st;
@@ -185,7 +198,7 @@ static fa2_status open_copy(fa2i_cache *cache, const char *resolved)
                           cache->path));
     FA2_TRY(fa2i_trust_read(cache->path, resolved, &data, &bytes));
     FA2_TRY(open_bytes(cache, data, bytes));
-    FA2_TRY(fa2i_schema_check(cache));
+    FA2_TRY(check_to_read(cache));
 done:
     return st;
 }
@@ -204,7 +217,7 @@ static fa2_status open_for_reading(fa2i_cache *cache, const char *resolved, cons
     if (st == FA2_OK)
         st = fa2i_trust_opened(cache, resolved, info);
     if (st == FA2_OK)
-        st = fa2i_schema_check(cache);
+        st = check_to_read(cache);
     if (st != FA2_E_DATABASE)
         return st;
     if (fa2i_path_folder_writable(resolved, &folder_writable) == FA2_OK && !folder_writable &&
@@ -227,6 +240,7 @@ static fa2_status create(const char *path, fa2i_cache_mode mode, fa2i_log_fn log
         .path = copy,
         .writable = mode != FA2I_CACHE_READ,
         .wait_ms = FA2I_CACHE_WAIT_MS,
+        .seconds_max = FA2I_CACHE_LONG_S,
         .log = log,
         .log_user = log_user};
     pthread_mutex_init(&cache->mutex, NULL); /* cannot fail with default attributes on Linux */
@@ -268,6 +282,7 @@ fa2_status fa2i_cache_open_within(const char *path, fa2i_cache_mode mode, int wa
     FA2_TRY(cache->writable ? open_for_writing(cache, resolved, &info, mode == FA2I_CACHE_REPAIR)
                             : open_for_reading(cache, resolved, &info));
     (void)sqlite3_busy_timeout(cache->db, FA2I_CACHE_WAIT_MS);
+    fa2i_cache_allow_seconds(cache, FA2I_LIMITS_CALL_S);
     *ret_cache = cache;
     cache = NULL;
 done:

@@ -30,6 +30,7 @@ fa2_status fa2i_database_open(const char *path, fa2i_cache_mode mode, fa2i_cache
         FA2_TRY(fa2i_cache_default_path(&default_path));
     FA2_TRY(
         fa2i_cache_open(path == NULL ? default_path : path, mode, log_to_stderr, NULL, ret_cache));
+    fa2i_cache_allow_seconds(*ret_cache, FA2I_CACHE_LONG_S);
 done:
     fa2i_free(default_path);
     return st;

@@ -1,0 +1,21 @@
+/*
+ * What a statement may take, whatever the file holds: values and texts have a length, triggers a depth, and a
+ * transaction has processor time, which a loaded machine takes no more of. When the time is up, the statement ends
+ * with SQLITE_INTERRUPT.
+ */
+#ifndef FA2I_CACHE_LIMITS_H
+#define FA2I_CACHE_LIMITS_H
+
+#include "cache/internal.h"
+
+/* Seconds of a transaction of the library; opening, which may bring a file forward, has FA2I_CACHE_LONG_S. */
+#define FA2I_LIMITS_CALL_S 10.0
+
+/* For a connection that was just made. */
+void fa2i_limits_register(fa2i_cache *cache);
+
+/* Under the mutex, around a transaction. */
+void fa2i_limits_begin(fa2i_cache *cache);
+void fa2i_limits_end(fa2i_cache *cache);
+
+#endif
