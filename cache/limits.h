@@ -1,7 +1,7 @@
 /*
- * What a statement may take, whatever the file holds: values and texts have a length, triggers a depth, and a
- * transaction has processor time, which a loaded machine takes no more of. When the time is up, the statement ends
- * with SQLITE_INTERRUPT.
+ * Limits for statements, because the file may make them endless: the length of values and texts, the depth of
+ * triggers, and the processor time of a transaction, which does not grow on a loaded machine. When the time is up, the
+ * statement ends with SQLITE_INTERRUPT.
  */
 #ifndef FA2I_CACHE_LIMITS_H
 #define FA2I_CACHE_LIMITS_H

@@ -3,7 +3,7 @@
  * afterwards but by this user or root, so that the name leads to the same file for SQLite.
  *
  * Invariants:
- * - the owner of "/" can do as root can. In a user namespace that is who stands for all users outside, root among them;
+ * - the owner of "/" counts as root. In a user namespace this is the user who stands for all users outside;
  * - a database in a folder that is believed is only ever stat'ed here: closing a second descriptor of a file drops the
  *   POSIX locks that SQLite holds on it in this process.
  */

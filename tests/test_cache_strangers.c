@@ -1,6 +1,6 @@
 /*
- * What a file holds besides fa2's schema, and would run in fa2's statements: views, triggers, indexes, generated columns
- * and checks that have no end or compute what they like.
+ * Files with objects that are not fa2's: views, triggers, indexes, generated columns and checks. SQLite would run them
+ * in fa2's statements, and some have no end.
  */
 #include <time.h>
 #include "cache/internal.h"
@@ -16,7 +16,7 @@ static double thread_seconds(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* What somebody else does to the file, without fa2. */
+/* Somebody else changes the file, without fa2. */
 static void change(const char *path, const char *sql)
 {
     sqlite3 *db = NULL;
@@ -111,7 +111,7 @@ static void test_endless_views(fixture *f)
     check_says(f->path, NULL);
 }
 
-/* What would run at a write: refused for writing, named by check, dropped by gc. */
+/* Objects that run at a write: opening for writing refuses them, check names them, gc drops them. */
 static void test_what_runs_at_writes(fixture *f)
 {
     static const struct {
@@ -148,7 +148,7 @@ static void test_disguised(fixture *f)
     check_refused(f->path, FA2I_CACHE_READ, FA2_E_DATABASE, "more");
 }
 
-/* What runs at a read is refused everywhere. */
+/* Generated columns run at a read: every opening refuses them. */
 static void test_generated(fixture *f)
 {
     make_database(f->path);
@@ -158,7 +158,7 @@ static void test_generated(fixture *f)
                       "its table 'kernel' has the generated column 'made'");
 }
 
-/* What runs nothing by itself is named, no more; a view goes with gc, a table may be somebody's. */
+/* Other objects run nothing by themselves. check names them; gc drops views, but no table. */
 static void test_named(fixture *f)
 {
     make_database(f->path);

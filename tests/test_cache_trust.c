@@ -1,6 +1,6 @@
 /*
- * Whom opening believes: folders that others can write, files that they put beside the database or in its place. The
- * attacks need no second user: what counts is who could write. What does need root says so and is skipped.
+ * Opening in folders that others can write: they put files beside the database, or another file in its place. Most
+ * attacks need no second user, because the mode of the folder counts. The others need root, say so and are skipped.
  */
 #define _GNU_SOURCE /* F_OFD_SETLK, syscall */
 #include <signal.h>
@@ -52,7 +52,7 @@ static sqlite3 *change_kernel(const char *path, bool log)
     return db;
 }
 
-/* Whose kernel is it? */
+/* OWN or THEIRS. */
 static int kernel_of(fa2i_cache *cache)
 {
     fa2i_kernel found = {0};
@@ -133,7 +133,7 @@ static void test_folder_modes(fixture *f)
     }
 }
 
-/* Who can write a folder above can put another in the place of this one. */
+/* Anyone who can write a folder above can put another in the place of this one. */
 static void test_folders_above(fixture *f)
 {
     static const struct {

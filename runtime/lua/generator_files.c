@@ -14,6 +14,7 @@
 #include "gen/asset.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/environment.h"
+#include "runtime/base/file.h"
 #include "runtime/base/status.h"
 #include "runtime/base/text.h"
 
@@ -76,9 +77,10 @@ static fa2_status read_file(const char *path, char **ret_data, size_t *ret_bytes
     fa2i_text text = {0};
     char buffer[4096];
     size_t got = 0;
-    FILE *file = fopen(path, "rb");
+    const char *why = NULL;
+    FILE *file = fa2i_file_open(path, &why);
     if (file == NULL)
-        return fa2i_fail(FA2_E_IO, "%s: %s", path, strerror(errno));
+        return fa2i_fail(FA2_E_IO, "%s: %s", path, why);
     while ((got = fread(buffer, 1, sizeof buffer, file)) > 0)
         fa2i_text_add_bytes(&text, buffer, got);
     if (ferror(file)) {

@@ -15,6 +15,7 @@
 #include "cache/report.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/environment.h"
+#include "runtime/base/file.h"
 #include "runtime/base/text.h"
 #include "runtime/ops/op.h"
 #include "tuner/bench/field.h"
@@ -247,9 +248,10 @@ static fa2_status find_card(report *r)
 {
     static char line[16384];
     fa2_status st = FA2_OK;
-    FILE *in = fopen(r->path, "r");
+    const char *why = NULL;
+    FILE *in = fa2i_file_open(r->path, &why);
     if (in == NULL)
-        return fa2i_fail(FA2_E_INVALID, "%s: %s", r->path, strerror(errno));
+        return fa2i_fail(FA2_E_INVALID, "%s: %s", r->path, why);
     r->gpu.modelled = false;
     while (fgets(line, sizeof line, in) != NULL) {
         const char *arch = strstr(line, "\"arch\":");

@@ -15,6 +15,7 @@
 #include <unistd.h>
 #include "runtime/base/alloc.h"
 #include "runtime/base/environment.h"
+#include "runtime/base/file.h"
 #include "runtime/base/status.h"
 #include "runtime/base/text.h"
 #include "tuner/commands/interrupt.h"
@@ -83,7 +84,8 @@ static void file_done(capture_file *file)
 static int count_lines(const char *path)
 {
     int lines = 0, c = 0;
-    FILE *in = fopen(path, "r");
+    const char *why = NULL;
+    FILE *in = fa2i_file_open(path, &why);
     while (in != NULL && lines < 2 && (c = getc(in)) != EOF)
         lines += c == '\n';
     if (in != NULL)
