@@ -3,6 +3,8 @@
  * attacks need no second user, because the mode of the folder counts. The others need root, say so and are skipped.
  */
 #define _GNU_SOURCE /* F_OFD_SETLK, syscall */
+#include <grp.h>
+#include <pwd.h>
 #include <signal.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -163,26 +165,65 @@ static void test_folders_above(fixture *f)
     CHECK(remove(path) == 0 && rmdir(last) == 0 && rmdir(middle) == 0);
 }
 
-/* ---- files beside the database ---- */
-
-/* Copies a file as another user, where root can become one; false: it cannot, and nothing was copied. */
-static bool copy_as_other(const char *from, const char *to)
+/* Runs act(f) in a child that is this user; false: root alone can, and does not here. */
+static bool run_as(uid_t user, gid_t group, void (*act)(const fixture *f), const fixture *f)
 {
     int status = 0;
     const pid_t child = geteuid() == 0 ? fork() : -1;
     if (child == 0) {
-        if (setgid(NOBODY) != 0 || setuid(NOBODY) != 0)
+        if (setgroups(0, NULL) != 0 || setgid(group) != 0 || setuid(user) != 0)
             _exit(CHECK_SKIP);
         check_failures = 0;
-        copy_file(from, to);
+        act(f);
         _exit(check_failures == 0 ? 0 : 1);
     }
-    if (child < 0 || waitpid(child, &status, 0) != child || (WIFEXITED(status) && WEXITSTATUS(status) == CHECK_SKIP)) {
-        fprintf(stderr, "skipped, needs root: a file of another user beside the database\n");
+    if (child < 0 || waitpid(child, &status, 0) != child || (WIFEXITED(status) && WEXITSTATUS(status) == CHECK_SKIP))
         return false;
-    }
     CHECK_EQ(status, 0);
     return true;
+}
+
+static void check_opens(const fixture *f)
+{
+    fa2i_cache_close(fixture_open(f->path));
+}
+
+static void check_refuses(const fixture *f)
+{
+    check_refused(f->path, FA2I_CACHE_WRITE, FA2_E_DATABASE, "others can write ");
+}
+
+/* A group that has the user's name and nobody else is no other. */
+static void test_private_group(fixture *f)
+{
+    const struct passwd *user = getpwnam("daemon");
+    const struct group *group = user == NULL ? NULL : getgrgid(user->pw_gid);
+    if (group == NULL || strcmp(group->gr_name, "daemon") != 0 || group->gr_mem[0] != NULL || geteuid() != 0) {
+        fprintf(stderr, "skipped, needs root and a user with a group of its own: private groups\n");
+        return;
+    }
+    const uid_t uid = user->pw_uid;
+    const gid_t gid = user->pw_gid;
+    CHECK(chown(f->folder, uid, gid) == 0 && chmod(f->folder, 02775) == 0);
+    if (!run_as(uid, gid, check_opens, f)) {
+        fprintf(stderr, "skipped, root cannot become another user here: private groups\n");
+        return;
+    }
+    CHECK_EQ(chmod(f->folder, 0777), 0);
+    CHECK(run_as(uid, gid, check_refuses, f));
+    CHECK(chown(f->folder, uid, NOBODY) == 0 && chmod(f->folder, 0775) == 0);
+    CHECK(run_as(uid, gid, check_refuses, f));
+    CHECK_EQ(chown(f->folder, 0, 0), 0);
+}
+
+/* ---- files beside the database ---- */
+
+static const char *made_file, *side_file; /* of the attack that is on */
+
+static void put_side_file(const fixture *f)
+{
+    (void)f;
+    copy_file(made_file, side_file);
 }
 
 /* A journal or a log comes while the database is open, and lies there when it is opened again. In a folder of mode 0700
@@ -215,12 +256,16 @@ static void check_side_file(fixture *f, const char *suffix, const char *made)
     CHECK_EQ(remove(file), 0);
     CHECK_EQ(fa2i_cache_open(f->path, FA2I_CACHE_READ, NULL, NULL, &cache), FA2_OK);
     CHECK_EQ(chmod(made, 0644), 0);
-    if (copy_as_other(made, file)) {
+    made_file = made;
+    side_file = file;
+    if (run_as(NOBODY, NOBODY, put_side_file, f)) {
         CHECK_EQ(kernel_of(cache), OWN);
         fa2i_cache_close(cache);
         CHECK_EQ(fa2i_cache_open(f->path, FA2I_CACHE_READ, NULL, NULL, &cache), FA2_OK);
         CHECK_EQ(kernel_of(cache), OWN);
         CHECK_EQ(remove(file), 0);
+    } else {
+        fprintf(stderr, "skipped, needs root: a %s of another user\n", suffix);
     }
     fa2i_cache_close(cache);
     CHECK_EQ(chmod(f->folder, 0700), 0);
@@ -367,8 +412,8 @@ static void test_claims(fixture *f)
 
 int main(void)
 {
-    static void (*const tests[])(fixture *) = {test_folder_modes, test_folders_above, test_journal, test_log,
-                                               test_read_copies,  test_exchanged,     test_claims};
+    static void (*const tests[])(fixture *) = {test_folder_modes, test_folders_above, test_private_group, test_journal,
+                                               test_log,          test_read_copies,   test_exchanged,     test_claims};
     fixture_each(tests, sizeof tests / sizeof tests[0]);
     return check_done();
 }
