@@ -3,7 +3,6 @@
  * fa2 found, by the same names. They are looked for when first used, which is after fa2 opened a device.
  */
 #include <dlfcn.h>
-#include <stdlib.h>
 #include <string.h>
 #include "native.h"
 #include "runtime/base/environment.h"
