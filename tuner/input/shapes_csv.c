@@ -19,7 +19,6 @@
 #include <sys/stat.h>
 #include "gen/asset.h"
 #include "runtime/base/alloc.h"
-#include "runtime/base/file.h"
 #include "runtime/base/text.h"
 #include "tuner/input/nearest.h"
 #include "tuner/input/problem_text.h"
@@ -346,13 +345,13 @@ static fa2_status read_file(const char *path, fa2i_text *text)
     char buffer[4096];
     struct stat info;
     const bool standard = strcmp(path, "-") == 0;
-    const char *why = NULL;
-    FILE *in = standard ? stdin : fa2i_file_open(path, &why);
-    if (in == NULL && stat(path, &info) == 0 && !S_ISREG(info.st_mode))
+    /* Opening a pipe waits for one who writes into it. */
+    if (!standard && stat(path, &info) == 0 && !S_ISREG(info.st_mode))
         return fa2i_fail(FA2_E_INVALID, "%s: is no regular file; name one, or - for standard input",
                          path);
+    FILE *in = standard ? stdin : fopen(path, "rb");
     if (in == NULL)
-        return fa2i_fail(FA2_E_IO, "%s: %s", path, why);
+        return fa2i_fail(FA2_E_IO, "%s: %s", path, strerror(errno));
     size_t bytes = 0;
     while (text->length <= FILE_BYTES_MAX && (bytes = fread(buffer, 1, sizeof buffer, in)) > 0)
         fa2i_text_add_bytes(text, buffer, bytes);
