@@ -100,8 +100,8 @@ static fa2_status visit_row(fa2i_cache *cache, sqlite3_stmt *stmt, visit_fn visi
     fa2_status st = make_bare(sql, strlen(sql), &o.sql);
     if (st == FA2_OK && !is_what_it_says(&o))
         st = fa2i_fail(FA2_E_DATABASE,
-                       "%s: is a damaged fa2 database: the text of its %s '%s' is none; put a copy in its place, or "
-                       "move it away and tune again",
+                       "%s: is a damaged fa2 database: its %s '%s' has the text of something else; put a copy in its "
+                       "place, or move it away and tune again",
                        cache->path, o.type, o.name);
     if (st == FA2_OK)
         st = visit(cache, &o, user, ret_end);
