@@ -7,7 +7,8 @@
  * error the database is as before the call: each write is one transaction. A database is a cache: a
  * damaged kernel is reported once through the log and is a miss, never a wrong kernel; a damaged
  * verification, measurement or winner is a miss.
- * Trust. A cubin is code: files are created 0600, and one that others can write is refused.
+ * Trust. A cubin is code: files are created 0600, and one that others can write is refused. Where they can write its
+ * folder, it is refused for writing, and reading reads a copy in memory (trust.h).
  * Threads. A cache serialises its callers; several processes may use one file.
  * Never carry a cache across fork.
  */
@@ -46,6 +47,11 @@ enum { FA2I_CACHE_WAIT_MS = 10000 };
 fa2_status fa2i_cache_open_within(const char *path, fa2i_cache_mode mode, int wait_ms, fa2i_log_fn log, void *log_user,
                                   fa2i_cache **ret_cache);
 void fa2i_cache_close(fa2i_cache *cache);
+
+/* Let a transaction take so much processor time; without this call, ten seconds. For commands that read or write whole
+ * databases. */
+#define FA2I_CACHE_LONG_S 600.0
+void fa2i_cache_allow_seconds(fa2i_cache *cache, double seconds);
 
 /* Would FA2I_CACHE_WRITE open it, or make it? As far as permissions say; nothing is made. */
 fa2_status fa2i_cache_check_writable(const char *path);

@@ -14,7 +14,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "cache/internal.h"
+#include "cache/trust.h"
 #include "runtime/base/alloc.h"
 
 /* One byte for each work, or (bytes = 0) the whole file. */
@@ -44,11 +44,32 @@ static char *path_of(fa2i_cache *cache)
     return path;
 }
 
+static void say(const fa2i_cache *cache, const char *text)
+{
+    if (cache->log != NULL)
+        cache->log(cache->log_user, text);
+}
+
+/* Who else may lock the file could make everyone wait: then nobody uses it, and the log is told. */
+static bool is_trusted(const fa2i_cache *cache, const char *path, int file)
+{
+    char text[FA2I_MESSAGE_BYTES + 64];
+    struct stat info;
+    if (fstat(file, &info) == 0 && fa2i_trust_file(cache->path, path, &info) == FA2_OK)
+        return true;
+    snprintf(text, sizeof text, "work is not shared with other processes, remove %s: %s", path, fa2_last_message());
+    say(cache, text);
+    return false;
+}
+
 static int open_file(fa2i_cache *cache)
 {
     char *path = path_of(cache);
-    const int file =
-        path == NULL ? -1 : open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    int file = path == NULL ? -1 : open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+    if (file >= 0 && !is_trusted(cache, path, file)) {
+        close(file);
+        file = -1;
+    }
     fa2i_free(path);
     return file;
 }
@@ -94,6 +115,19 @@ void fa2i_cache_unclaim(fa2i_cache *cache, const fa2i_key *work)
     pthread_mutex_lock(&cache->claims_mutex);
     if (cache->claims > 0)
         (void)lock_bytes(cache->claims - 1, F_UNLCK, place_of(work), 1);
+    pthread_mutex_unlock(&cache->claims_mutex);
+}
+
+void fa2i_cache_say_waiting(fa2i_cache *cache, const char *what)
+{
+    char text[FA2I_MESSAGE_BYTES];
+    pthread_mutex_lock(&cache->claims_mutex);
+    if (!cache->claims_told) {
+        snprintf(text, sizeof text, "waiting for another process, which is %s with this database: it has locked %s%s",
+                 what, sqlite3_db_filename(cache->db, "main"), FA2I_CLAIMS_SUFFIX);
+        say(cache, text);
+    }
+    cache->claims_told = true;
     pthread_mutex_unlock(&cache->claims_mutex);
 }
 

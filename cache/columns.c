@@ -295,7 +295,7 @@ static fa2_status bring_object(fa2i_cache *cache, const object *made, const colu
     FA2_TRY(make_text(made, found, &text));
     FA2_TRY(has_object(cache, made, text, ret_is_there));
     if (make && !*ret_is_there) {
-        snprintf(drop, sizeof drop, "DROP %s IF EXISTS %s", made->type, made->name);
+        snprintf(drop, sizeof drop, "DROP %s IF EXISTS main.%s", made->type, made->name);
         FA2_TRY(fa2i_sql_script(cache, drop));
         FA2_TRY(fa2i_sql_script(cache, text));
     }
@@ -334,6 +334,33 @@ fa2_status fa2i_columns_bring_forward(fa2i_cache *cache)
     if (st == FA2_OK)
         st = bring_all(cache, true, &is_done);
     return fa2i_sql_end(cache, st);
+}
+
+/* made: a view. */
+static fa2_status make_temporary(fa2i_cache *cache, const object *made, const columns *found)
+{
+    static const char create[] = "CREATE ";
+    char *text = NULL;
+    fa2i_text sql = {0};
+    fa2_status st;
+    FA2_TRY(make_text(made, found, &text));
+    fa2i_text_add(&sql, "DROP VIEW IF EXISTS temp.%s; CREATE TEMP %s", made->name, text + sizeof create - 1);
+    st = sql.failed ? fa2i_fail(FA2_E_MEMORY, "out of memory") : fa2i_sql_script(cache, sql.data);
+done:
+    fa2i_text_done(&sql);
+    fa2i_free(text);
+    return st;
+}
+
+fa2_status fa2i_columns_make_views(fa2i_cache *cache)
+{
+    columns found = {.count = 0};
+    fa2_status st = read_columns(cache, &found);
+    for (size_t i = 0; st == FA2_OK && i < sizeof objects / sizeof objects[0]; i++) {
+        if (objects[i].asset != NULL)
+            st = make_temporary(cache, &objects[i], &found);
+    }
+    return st;
 }
 
 fa2_status fa2i_columns_find_changed(fa2i_cache *cache, char *type, size_t type_bytes, char *name,

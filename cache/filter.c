@@ -77,6 +77,7 @@ fa2_status fa2i_cache_measured_problems(fa2i_cache *cache, const fa2i_filter *fi
     fa2i_text_add(&text, "%s", columns);
     fa2i_filter_where(filter, "device", "variant", "", &text);
     FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_READ));
+    FA2_TRY(fa2i_columns_make_views(cache));
     FA2_TRY(fa2i_text_take(&text, &sql));
     FA2_TRY(fa2i_sql_prepare(cache, sql, NULL, 0, &stmt));
     FA2_TRY(read_problems(cache, stmt, &problems, &count));

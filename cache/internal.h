@@ -11,6 +11,7 @@
 
 #include <pthread.h>
 #include <sqlite3.h>
+#include <sys/stat.h>
 #include "cache/cache.h"
 #include "runtime/base/status.h"
 
@@ -34,7 +35,9 @@ struct fa2i_cache {
     fa2i_key *reported; /* damaged kernels that the log has been told about */
     size_t reported_count;
     pthread_mutex_t claims_mutex;
+    double seconds_max, deadline; /* of a transaction (limits.c): of processor time; on the thread's clock */
     int claims; /* descriptor of the file of claims, + 1; 0: not open; -1: there can be none */
+    bool claims_told; /* the log was told that another process's claim is waited for */
 };
 
 /* ---- claims.c ---- */
@@ -51,10 +54,12 @@ fa2_status fa2i_path_create(const char *path, bool *ret_created);
 /* Would fa2i_path_create make a file that is missing? As far as permissions say; nothing is made. */
 fa2_status fa2i_path_check_creatable(const char *path);
 
-/* Refuse what is no regular file, what others can write, and what belongs to others; the same for
- * the files that SQLite keeps beside it. *ret_resolved, without symbolic links, belongs to the
- * caller (fa2i_free). FA2_E_NOT_FOUND when there is no such file. */
-fa2_status fa2i_path_check(const char *path, char **ret_resolved);
+/* Refuse what is no regular file, what others can write, and what belongs to others. *ret_resolved, without symbolic
+ * links, belongs to the caller (fa2i_free). FA2_E_NOT_FOUND when there is no such file. */
+fa2_status fa2i_path_check(const char *path, char **ret_resolved, struct stat *ret_info);
+
+/* The same for the files that SQLite keeps beside it. */
+fa2_status fa2i_path_check_side_files(const char *name, const char *resolved);
 
 /* FA2_E_DATABASE when the file or its folder cannot be written, saying why and what helps. name: as
  * the caller calls it. */
@@ -81,7 +86,7 @@ fa2_status fa2i_cache_connect(fa2i_cache *cache, const char *name, int flags);
 fa2_status fa2i_schema_check(fa2i_cache *cache);
 
 /* Make the schema that of a new file, but for a table that is missing: that is FA2_E_DATABASE, unless
- * repair, which makes it anew, as it does an index or a trigger that was changed. */
+ * repair, which makes it anew, as it does an index or a trigger that was changed, and drops those of others. */
 fa2_status fa2i_schema_bring_forward(fa2i_cache *cache, bool repair);
 
 /* Inside a transaction: what is not as in a new file, with what to do; "" when nothing is. *ret_readable:

@@ -15,7 +15,10 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "cache/limits.h"
 #include "cache/rules.h"
+#include "cache/strangers.h"
+#include "cache/trust.h"
 #include "cache/version_1.h"
 #include "cache/versions.h"
 #include "runtime/base/alloc.h"
@@ -40,6 +43,7 @@ const char *fa2i_cache_journal_mode(int library_version)
 /* Settings that do not read the file. */
 static fa2_status configure(fa2i_cache *cache)
 {
+    fa2i_limits_register(cache);
     int code = sqlite3_busy_timeout(cache->db, cache->wait_ms);
     if (code == SQLITE_OK)
         code = sqlite3_extended_result_codes(cache->db, 1);
@@ -47,6 +51,8 @@ static fa2_status configure(fa2i_cache *cache)
         code = sqlite3_db_config(cache->db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
     if (code == SQLITE_OK)
         code = sqlite3_db_config(cache->db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
+    if (code == SQLITE_OK) /* of the file: temporary ones are ours */
+        code = sqlite3_db_config(cache->db, SQLITE_DBCONFIG_ENABLE_VIEW, 0, NULL);
     if (code == SQLITE_OK)
         code = sqlite3_db_config(cache->db, SQLITE_DBCONFIG_ENABLE_FKEY, 1, NULL);
     if (code == SQLITE_OK)
@@ -61,7 +67,7 @@ static fa2_status configure(fa2i_cache *cache)
         code = fa2i_versions_register(cache->db);
     if (code != SQLITE_OK)
         return fa2i_sql_fail(cache, code);
-    return fa2i_sql_script(cache, "PRAGMA cell_size_check = ON; PRAGMA temp_store = MEMORY");
+    return fa2i_sql_script(cache, "PRAGMA cell_size_check = ON; PRAGMA temp_store = MEMORY; PRAGMA mmap_size = 0");
 }
 
 fa2_status fa2i_cache_connect(fa2i_cache *cache, const char *name, int flags)
@@ -70,13 +76,26 @@ fa2_status fa2i_cache_connect(fa2i_cache *cache, const char *name, int flags)
     return code == SQLITE_OK ? configure(cache) : fa2i_sql_fail(cache, code);
 }
 
-static fa2_status open_for_writing(fa2i_cache *cache, const char *resolved, bool repair)
+/* name: as the caller calls it. */
+static fa2_status check_for_writing(const char *name, const char *resolved)
+{
+    fa2_status st = fa2i_trust_folder_of(name, resolved);
+    if (st == FA2_OK)
+        st = fa2i_path_check_side_files(name, resolved);
+    return st == FA2_OK ? fa2i_path_check_writable(name, resolved) : st;
+}
+
+/* resolved, info: of the file that was looked at. */
+static fa2_status open_for_writing(fa2i_cache *cache, const char *resolved, const struct stat *info, bool repair)
 {
     fa2_status st;
     char pragma[64];
 
-    FA2_TRY(fa2i_path_check_writable(cache->path, resolved));
+    FA2_TRY(check_for_writing(cache->path, resolved));
     FA2_TRY(fa2i_cache_connect(cache, resolved, SQLITE_OPEN_READWRITE));
+    FA2_TRY(fa2i_trust_opened(cache, resolved, info));
+    if (!repair)
+        FA2_TRY(fa2i_strangers_refuse(cache, true));
     FA2_TRY(fa2i_schema_bring_forward(cache, repair));
     /* Refused while others use the file (SQLITE_BUSY): then it stays in its mode, which works too.
      */
@@ -102,7 +121,7 @@ static fa2_status immutable_uri(const char *resolved, char **ret_uri)
     return fa2i_text_take(&uri, ret_uri);
 }
 
-/* Is there a journal or a log that a reader would have to take into account? */
+/* Is there a journal or a log, of this user or root, that a reader would have to take into account? */
 static fa2_status has_journal(const char *resolved, bool *ret_has)
 {
     fa2_status st = FA2_OK;
@@ -113,7 +132,8 @@ static fa2_status has_journal(const char *resolved, bool *ret_has)
         struct stat info;
         fa2i_text_add(&text, "%s%s", resolved, fa2i_cache_side_files[i]);
         st = fa2i_text_take(&text, &file);
-        if (st == FA2_OK && stat(file, &info) == 0 && info.st_size > 0)
+        if (st == FA2_OK && lstat(file, &info) == 0 && info.st_size > 0 &&
+            (info.st_uid == geteuid() || info.st_uid == 0))
             has = true;
         fa2i_free(file);
     }
@@ -121,9 +141,15 @@ static fa2_status has_journal(const char *resolved, bool *ret_has)
     return st;
 }
 
+static fa2_status check_to_read(fa2i_cache *cache)
+{
+    const fa2_status st = fa2i_schema_check(cache);
+    return st == FA2_OK ? fa2i_strangers_refuse(cache, false) : st;
+}
+
 /* A WAL database needs a file beside it even for reading, which a read-only file system refuses.
  * Where no file can be made and no journal waits, nobody is writing: it may be read as it lies. */
-static fa2_status open_immutable(fa2i_cache *cache, const char *resolved)
+static fa2_status open_immutable(fa2i_cache *cache, const char *resolved, const struct stat *info)
 {
     fa2_status st;
     char *uri = NULL;
@@ -132,24 +158,71 @@ static fa2_status open_immutable(fa2i_cache *cache, const char *resolved)
     cache->db = NULL;
     FA2_TRY(immutable_uri(resolved, &uri));
     FA2_TRY(fa2i_cache_connect(cache, uri, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI));
-    FA2_TRY(fa2i_schema_check(cache));
+    FA2_TRY(fa2i_trust_opened(cache, resolved, info));
+    FA2_TRY(check_to_read(cache));
 done:
     fa2i_free(uri);
     return st;
 }
 
-static fa2_status open_for_reading(fa2i_cache *cache, const char *resolved)
+/* The database is in memory, and is another one than the file from now on. */
+static fa2_status open_bytes(fa2i_cache *cache, unsigned char *data, size_t bytes)
+{
+    enum { WRITE_VERSION = 18, READ_VERSION = 19, LOGGED = 2, UNLOGGED = 1 }; /* places and values in its header */
+    fa2_status st = fa2i_cache_connect(cache, ":memory:", SQLITE_OPEN_READWRITE);
+    if (st != FA2_OK || bytes <= READ_VERSION) {
+        sqlite3_free(data);
+        return st;
+    }
+    if (data[WRITE_VERSION] == LOGGED && data[READ_VERSION] == LOGGED) /* there is no log in memory */
+        data[WRITE_VERSION] = data[READ_VERSION] = UNLOGGED;
+    const int code = sqlite3_deserialize(cache->db, "main", data, (sqlite3_int64)bytes, (sqlite3_int64)bytes,
+                                         SQLITE_DESERIALIZE_FREEONCLOSE | SQLITE_DESERIALIZE_READONLY);
+    return code == SQLITE_OK ? FA2_OK : fa2i_sql_fail(cache, code);
+}
+
+/* Others can put files beside this one, or another in its place: SQLite must not open it by its name. A journal of
+ * theirs does not count; one of our own says that the file alone is not whole. */
+static fa2_status open_copy(fa2i_cache *cache, const char *resolved)
+{
+    fa2_status st;
+    bool journal = true;
+    unsigned char *data = NULL;
+    size_t bytes = 0;
+
+    FA2_TRY(has_journal(resolved, &journal));
+    if (journal)
+        FA2_TRY(fa2i_fail(FA2_E_DATABASE,
+                          "%s: a writer was stopped half-way, and others can write its folder: move the file, with "
+                          "what is called like it, into a folder of your own, and name it with --db or FA2_DB",
+                          cache->path));
+    FA2_TRY(fa2i_trust_read(cache->path, resolved, &data, &bytes));
+    FA2_TRY(open_bytes(cache, data, bytes));
+    FA2_TRY(check_to_read(cache));
+done:
+    return st;
+}
+
+static fa2_status open_for_reading(fa2i_cache *cache, const char *resolved, const struct stat *info)
 {
     bool folder_writable = true;
     bool journal = true;
-    fa2_status st = fa2i_cache_connect(cache, resolved, SQLITE_OPEN_READONLY);
+    fa2_status st = fa2i_trust_folder_of(cache->path, resolved);
+    if (st == FA2_E_DATABASE)
+        return open_copy(cache, resolved);
     if (st == FA2_OK)
-        st = fa2i_schema_check(cache);
+        st = fa2i_path_check_side_files(cache->path, resolved);
+    if (st == FA2_OK)
+        st = fa2i_cache_connect(cache, resolved, SQLITE_OPEN_READONLY);
+    if (st == FA2_OK)
+        st = fa2i_trust_opened(cache, resolved, info);
+    if (st == FA2_OK)
+        st = check_to_read(cache);
     if (st != FA2_E_DATABASE)
         return st;
     if (fa2i_path_folder_writable(resolved, &folder_writable) == FA2_OK && !folder_writable &&
         has_journal(resolved, &journal) == FA2_OK && !journal)
-        return open_immutable(cache, resolved);
+        return open_immutable(cache, resolved, info);
     return st;
 }
 
@@ -167,6 +240,7 @@ static fa2_status create(const char *path, fa2i_cache_mode mode, fa2i_log_fn log
         .path = copy,
         .writable = mode != FA2I_CACHE_READ,
         .wait_ms = FA2I_CACHE_WAIT_MS,
+        .seconds_max = FA2I_CACHE_LONG_S,
         .log = log,
         .log_user = log_user};
     pthread_mutex_init(&cache->mutex, NULL); /* cannot fail with default attributes on Linux */
@@ -193,6 +267,7 @@ fa2_status fa2i_cache_open_within(const char *path, fa2i_cache_mode mode, int wa
                                   fa2i_cache **ret_cache)
 {
     fa2_status st;
+    struct stat info;
     char *resolved = NULL;
     bool created = false;
     fa2i_cache *cache = NULL;
@@ -200,13 +275,14 @@ fa2_status fa2i_cache_open_within(const char *path, fa2i_cache_mode mode, int wa
     FA2_TRY(fa2i_cache_library_check(sqlite3_libversion_number()));
     if (mode == FA2I_CACHE_WRITE)
         FA2_TRY(fa2i_path_create(path, &created));
-    FA2_TRY(fa2i_path_check(path, &resolved));
+    FA2_TRY(fa2i_path_check(path, &resolved, &info));
     FA2_TRY(create(path, mode, log, log_user, &cache));
     cache->created = created;
     cache->wait_ms = wait_ms;
-    FA2_TRY(cache->writable ? open_for_writing(cache, resolved, mode == FA2I_CACHE_REPAIR)
-                            : open_for_reading(cache, resolved));
+    FA2_TRY(cache->writable ? open_for_writing(cache, resolved, &info, mode == FA2I_CACHE_REPAIR)
+                            : open_for_reading(cache, resolved, &info));
     (void)sqlite3_busy_timeout(cache->db, FA2I_CACHE_WAIT_MS);
+    fa2i_cache_allow_seconds(cache, FA2I_LIMITS_CALL_S);
     *ret_cache = cache;
     cache = NULL;
 done:
@@ -224,8 +300,8 @@ fa2_status fa2i_cache_check_writable(const char *path)
     fa2_status st = FA2_OK;
     if (stat(path, &info) != 0)
         return fa2i_path_check_creatable(path);
-    FA2_TRY(fa2i_path_check(path, &resolved));
-    FA2_TRY(fa2i_path_check_writable(path, resolved));
+    FA2_TRY(fa2i_path_check(path, &resolved, &info));
+    FA2_TRY(check_for_writing(path, resolved));
 done:
     fa2i_free(resolved);
     return st;

@@ -4,12 +4,12 @@
  * Invariants:
  * - an existing database is only ever stat'ed here, never opened: closing a second descriptor of a
  *   file drops the POSIX locks that SQLite holds on it in this process;
- * - a file that others can write is never given to SQLite, nor is one with a journal of theirs,
- *   which SQLite would play back into it.
+ * - a file that others can write is never given to SQLite, nor is one where they can put a journal of theirs, which
+ *   SQLite would play back into it (trust.c).
  */
 #define _XOPEN_SOURCE 700 /* realpath */
 #include "cache/claims.h"
-#include "cache/internal.h"
+#include "cache/trust.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -19,20 +19,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "runtime/base/alloc.h"
+#include "runtime/base/environment.h"
 #include "runtime/base/text.h"
-
-static const char *environment(const char *name)
-{
-    const char *value = getenv(name);
-    return value != NULL && value[0] != '\0' ? value : NULL;
-}
 
 fa2_status fa2i_cache_default_path(char **ret_path)
 {
     fa2i_text path = {0};
-    const char *db = environment("FA2_DB");
-    const char *cache = environment("XDG_CACHE_HOME");
-    const char *home = environment("HOME");
+    const char *db = fa2i_environment("FA2_DB");
+    const char *cache = fa2i_environment("XDG_CACHE_HOME");
+    const char *home = fa2i_environment("HOME");
 
     if (db != NULL)
         fa2i_text_add(&path, "%s", db);
@@ -51,7 +46,7 @@ fa2_status fa2i_cache_default_path(char **ret_path)
 static bool is_below(const char *folder, const char *variable)
 {
     struct stat info;
-    const char *root = environment(variable);
+    const char *root = fa2i_environment(variable);
     if (root == NULL || root[0] != '/' || stat(root, &info) != 0 || !S_ISDIR(info.st_mode))
         return false;
     size_t length = strlen(root);
@@ -124,6 +119,9 @@ static fa2_status create_folder(const char *name, const char *folder, bool *ret_
     const fa2_status st = check_folder(name, folder, errno);
     if (st != FA2_OK)
         return st;
+    const fa2_status trusted = fa2i_trust_new_folder(name, folder);
+    if (trusted != FA2_OK)
+        return trusted;
     if (mkdir(folder, 0700) != 0 && errno != EEXIST)
         return cannot_create(name, folder, errno);
     return FA2_OK;
@@ -135,7 +133,9 @@ fa2_status fa2i_path_create(const char *path, bool *ret_created)
     bool end = false;
     if (stat(path, &info) == 0)
         return FA2_OK;
-    const fa2_status st = visit_folders(path, create_folder, &end);
+    fa2_status st = visit_folders(path, create_folder, &end);
+    if (st == FA2_OK)
+        st = fa2i_trust_folder_of(path, path);
     if (st != FA2_OK)
         return st;
     int file = open(path, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
@@ -169,46 +169,17 @@ static fa2_status check_missing(const char *name, const char *folder, bool *ret_
         return FA2_OK;
     *ret_end = true;
     const fa2_status st = check_folder(name, folder, errno);
-    return st == FA2_OK ? check_place(name, folder, folder) : st;
+    const fa2_status placed = st == FA2_OK ? check_place(name, folder, folder) : st;
+    return placed == FA2_OK ? fa2i_trust_new_folder(name, folder) : placed;
 }
 
 fa2_status fa2i_path_check_creatable(const char *path)
 {
     bool missing = false;
-    const fa2_status st = visit_folders(path, check_missing, &missing);
-    return st == FA2_OK && !missing ? check_place(path, path, "the database") : st;
-}
-
-static bool may_chmod(const struct stat *info)
-{
-    return info->st_uid == geteuid() || geteuid() == 0;
-}
-
-/* Trust a file that exists? name is the caller's; file is what is looked at. */
-static fa2_status check_owner(const char *name, const char *file, const struct stat *info)
-{
-    if (!S_ISREG(info->st_mode))
-        return fa2i_fail(FA2_E_DATABASE,
-                         "%s: is %s, not a file; name another database with --db or FA2_DB", name,
-                         S_ISDIR(info->st_mode) ? "a folder" : "a device, pipe or socket");
-    if (info->st_uid != geteuid() && info->st_uid != 0)
-        return fa2i_fail(FA2_E_DATABASE,
-                         "%s: %s belongs to user %lu, and kernels in it would run as yours; "
-                         "copy it, or name another with --db or FA2_DB",
-                         name, file, (unsigned long)info->st_uid);
-    if ((info->st_mode & (S_IWGRP | S_IWOTH)) != 0 && !may_chmod(info))
-        return fa2i_fail(
-            FA2_E_DATABASE,
-            "%s: others can write %s, and kernels in it would run as yours; it belongs "
-            "to user %lu: if you trust its contents, copy it, and name the copy with "
-            "--db or FA2_DB",
-            name, file, (unsigned long)info->st_uid);
-    if ((info->st_mode & (S_IWGRP | S_IWOTH)) != 0)
-        return fa2i_fail(FA2_E_DATABASE,
-                         "%s: others can write %s, and kernels in it would run as yours; if you "
-                         "trust its contents: chmod go-w '%s'",
-                         name, file, file);
-    return FA2_OK;
+    fa2_status st = visit_folders(path, check_missing, &missing);
+    if (st == FA2_OK && !missing && (st = check_place(path, path, "the database")) == FA2_OK)
+        st = fa2i_trust_folder_of(path, path);
+    return st;
 }
 
 const char *const fa2i_cache_side_files[] = {"-journal", "-wal", "-shm", FA2I_CLAIMS_SUFFIX, NULL};
@@ -225,8 +196,7 @@ void fa2i_cache_remove(const char *path)
     }
 }
 
-/* The files that SQLite would believe. */
-static fa2_status check_side_files(const char *name, const char *resolved)
+fa2_status fa2i_path_check_side_files(const char *name, const char *resolved)
 {
     fa2_status st = FA2_OK;
     for (size_t i = 0; st == FA2_OK && i < FA2I_CACHE_SQLITE_FILES; i++) {
@@ -236,7 +206,7 @@ static fa2_status check_side_files(const char *name, const char *resolved)
         fa2i_text_add(&text, "%s%s", resolved, fa2i_cache_side_files[i]);
         st = fa2i_text_take(&text, &file);
         if (st == FA2_OK && stat(file, &info) == 0)
-            st = check_owner(name, file, &info);
+            st = fa2i_trust_file(name, file, &info);
         fa2i_free(file);
     }
     return st;
@@ -263,7 +233,7 @@ static fa2_status no_such_database(const char *path)
         path, target);
 }
 
-fa2_status fa2i_path_check(const char *path, char **ret_resolved)
+fa2_status fa2i_path_check(const char *path, char **ret_resolved, struct stat *ret_info)
 {
     fa2_status st;
     struct stat info;
@@ -276,14 +246,14 @@ fa2_status fa2i_path_check(const char *path, char **ret_resolved)
                  : fa2i_fail(FA2_E_DATABASE, "%s: %s", path, strerror(errno));
         goto done;
     }
-    FA2_TRY(check_owner(path, resolved, &info));
-    FA2_TRY(check_side_files(path, resolved));
+    FA2_TRY(fa2i_trust_file(path, resolved, &info));
     copy = fa2i_strdup(resolved);
     if (copy == NULL) {
         st = fa2i_fail(FA2_E_MEMORY, "out of memory");
         goto done;
     }
     *ret_resolved = copy;
+    *ret_info = info;
 done:
     free(resolved); /* realpath's own */
     return st;
@@ -325,7 +295,7 @@ static fa2_status not_writable(const char *name, const char *what, const char *p
                          "%s: is on a read-only file system; copy it to another, and name the copy "
                          "with --db or FA2_DB",
                          name);
-    if (stat(path, &info) == 0 && !may_chmod(&info))
+    if (stat(path, &info) == 0 && !fa2i_trust_may_chmod(&info))
         return fa2i_fail(FA2_E_DATABASE,
                          "%s: %s is not writable for you, and belongs to user %lu; copy the "
                          "database, and name the copy with --db or FA2_DB",

@@ -1,5 +1,6 @@
 /*
- * The views as rows of text, and as JSON.
+ * The views as rows of text, and as JSON. They are fixed text, made for this connection: those in the file are for
+ * people, and may be anything.
  *
  * The columns of the JSON objects are the views' own: the json_object() call is made from the
  * view's list of columns, so that the views' texts stay the one place that names them.
@@ -169,6 +170,7 @@ static fa2_status list(fa2i_cache *cache, const query *q, const fa2i_sql_value *
     char *sql = NULL;
     fa2i_text text = {0};
 
+    FA2_TRY(fa2i_columns_make_views(cache));
     fa2i_text_add(&text, "SELECT *");
     for (const extra *e = q->extras; e->name != NULL; e++)
         fa2i_text_add(&text, ", %s AS %s", e->sql, e->name);
@@ -330,6 +332,7 @@ static fa2_status print_json(fa2i_cache *cache, const query *q, const fa2i_sql_v
     sqlite3_stmt *stmt = NULL;
 
     FA2_TRY(fa2i_sql_need_json(cache));
+    FA2_TRY(fa2i_columns_make_views(cache));
     FA2_TRY(json_query(cache, q, &sql));
     FA2_TRY(fa2i_sql_prepare(cache, sql, values, count, &stmt));
     FA2_TRY(print_elements(cache, stmt, separator, out));

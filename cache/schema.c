@@ -14,6 +14,7 @@
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
+#include "cache/strangers.h"
 #include "gen/asset.h"
 #include "runtime/base/alloc.h"
 
@@ -300,6 +301,8 @@ static fa2_status restore(fa2i_cache *cache, bool changed)
     fa2_status st = fa2i_cache_open_empty(new_database, &reference);
     if (st == FA2_OK) {
         st = fa2i_sql_begin(cache, FA2I_CACHE_WRITE);
+        if (st == FA2_OK && changed)
+            st = fa2i_strangers_drop(cache, reference);
         if (st == FA2_OK)
             st = make_parts(cache, reference, changed);
         st = fa2i_sql_end(cache, st);
@@ -371,6 +374,8 @@ static fa2_status find_other(fa2i_cache *cache, fa2i_cache *reference, char *sen
     if (st == FA2_OK && other.type[0] != '\0')
         snprintf(sentence, sentence_bytes, "its %s '%s' is %s; fa2-tune gc makes it anew",
                  other.type, other.name, missing ? "not there" : "not the one that this fa2 makes");
+    else if (st == FA2_OK)
+        st = fa2i_strangers_find(cache, reference, sentence, sentence_bytes);
     return st;
 }
 

@@ -11,6 +11,7 @@
 #include "cache/flat.h"
 #include "cache/shipped_lines.h"
 #include "runtime/base/alloc.h"
+#include "runtime/base/file.h"
 #include "runtime/base/status.h"
 
 enum { FILE_BYTES_MAX = 64 << 20 };
@@ -27,8 +28,11 @@ static fa2_status read_file(const char *path, char **ret_text)
     fa2_status st = FA2_OK;
     char *text = NULL;
     long bytes = 0;
-    FILE *in = fopen(path, "rb");
-    if (in == NULL || fseek(in, 0, SEEK_END) != 0 || (bytes = ftell(in)) < 0)
+    const char *why = NULL;
+    FILE *in = fa2i_file_open(path, &why);
+    if (in == NULL)
+        FA2_TRY(fa2i_fail(FA2_E_IO, "cannot be read (%s)", why));
+    if (fseek(in, 0, SEEK_END) != 0 || (bytes = ftell(in)) < 0)
         FA2_TRY(fa2i_fail(FA2_E_IO, "cannot be read (%s)", strerror(errno)));
     if (bytes > FILE_BYTES_MAX)
         FA2_TRY(fa2i_fail(FA2_E_INVALID, "has %ld bytes; at most %d are read", bytes,

@@ -8,7 +8,7 @@
  * - after fa2i_sql_end no transaction is open, whatever happened;
  * - numbers that are not finite are NULL, so that JSON made from the tables is JSON.
  */
-#include "cache/internal.h"
+#include "cache/limits.h"
 
 #include <assert.h>
 #include <math.h>
@@ -31,6 +31,7 @@ static const char *advice(int code)
          ": its tables are not those of this fa2; `fa2-tune check --db FILE` says more"},
         {SQLITE_CANTOPEN, ": check the permissions of the file and of its folder"},
         {SQLITE_PERM, ": check the permissions of the file and of its folder"},
+        {SQLITE_INTERRUPT, " after all the time that a call may take; `fa2-tune check --db FILE` says more"},
         {SQLITE_FULL, ": free some space and run this again; what was stored before is safe"},
         {SQLITE_IOERR, ": check the disk (full? quota? network?)"},
         {SQLITE_BUSY, ": another process has been writing for 10 s or more; try again when it is done"},
@@ -157,6 +158,7 @@ fa2_status fa2i_sql_script(fa2i_cache *cache, const char *script)
 fa2_status fa2i_sql_begin(fa2i_cache *cache, fa2i_cache_mode mode)
 {
     pthread_mutex_lock(&cache->mutex);
+    fa2i_limits_begin(cache);
     if (mode == FA2I_CACHE_WRITE && !cache->writable)
         return fa2i_fail(FA2_E_DATABASE, "%s: is open for reading only", cache->path);
     return fa2i_sql_run(cache, mode == FA2I_CACHE_WRITE ? "BEGIN IMMEDIATE" : "BEGIN", NULL, 0);
@@ -168,6 +170,7 @@ fa2_status fa2i_sql_end(fa2i_cache *cache, fa2_status st)
         st = fa2i_sql_run(cache, "COMMIT", NULL, 0);
     if (!sqlite3_get_autocommit(cache->db))
         (void)sqlite3_exec(cache->db, "ROLLBACK", NULL, NULL, NULL);
+    fa2i_limits_end(cache);
     pthread_mutex_unlock(&cache->mutex);
     return st;
 }

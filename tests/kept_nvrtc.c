@@ -6,23 +6,24 @@
  *   how old), the options in their order, the program's name and its whole text. A change of any of
  *   them is compiled.
  * - The compiler is the one that the library would find; $FA2_TEST_NVRTC_LIBRARY names another. That is
- *   runtime/cuda/cuda_api.c, compiled into this with a getenv() of ours.
+ *   runtime/cuda/cuda_api.c, compiled into this with a fa2i_environment() of ours.
  * - Kept is what compiled without an error: a file in the folder $FA2_KEPT_CODE per program, with its
  *   log, PTX and cubin, put there whole by rename(). A file that is not whole is none. Without a folder
  *   nothing is kept. A file that serves is touched, so that age tells what nobody needs.
  * - Programs with headers of their own fa2 has none of: refused.
  */
-#undef getenv /* CMakeLists.txt makes it kept_getenv, for cuda_api.c */
+#undef fa2i_environment /* CMakeLists.txt makes it kept_environment, for cuda_api.c */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "runtime/base/environment.h"
 #include "runtime/base/record.h"
 #include "runtime/cuda/cuda_api.h"
 
-char *kept_getenv(const char *name);
+const char *kept_environment(const char *name);
 
 enum { PIECES = 3, OPTIONS_MAX = 16, PATH_BYTES = 4096 };
 enum { LOG, PTX, CUBIN };
@@ -32,9 +33,9 @@ struct _nvrtcProgram {
     fa2i_blob pieces[PIECES];
 };
 
-char *kept_getenv(const char *name)
+const char *kept_environment(const char *name)
 {
-    return getenv(strcmp(name, "FA2_NVRTC_LIBRARY") == 0 ? "FA2_TEST_NVRTC_LIBRARY" : name);
+    return fa2i_environment(strcmp(name, "FA2_NVRTC_LIBRARY") == 0 ? "FA2_TEST_NVRTC_LIBRARY" : name);
 }
 
 static const fa2i_nvrtc_table *compiler(void)

@@ -306,12 +306,18 @@ if command -v sqlite3 >/dev/null; then
     has out "1 other damaged row"
     run 0 check
     sqlite3 fa2.db 'drop view winners'
-    run 1 list
-    has err "fa2-tune check"
+    run 0 list # the views of the file are for people
     run 1 check
     has err "its view 'winners' is not there; fa2-tune gc makes it anew"
     run 0 gc
-    run 0 list
+    run 0 check
+    sqlite3 fa2.db 'create trigger more after insert on kernel begin select 1; end'
+    run 1 check
+    has err "its trigger 'more' is not one of fa2's; fa2-tune gc drops it"
+    run 1 import small.jsonl
+    has err "its trigger 'more' is not one of fa2's, and would run whenever something is stored"
+    run 0 gc
+    run 0 check
     sqlite3 fa2.db 'drop table measurement'
     for command in list check; do
         run 1 $command

@@ -19,7 +19,7 @@ fi
 
 tune=$1
 failures=0
-mount -t tmpfs -o size=64k,nr_inodes=1 none /mnt || exit 1
+mount -t tmpfs -o mode=755,size=64k,nr_inodes=1 none /mnt || exit 1
 
 # refuses TEXT COMMAND...: status 1, and the text on stderr.
 refuses() {

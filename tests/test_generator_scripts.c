@@ -130,6 +130,13 @@ static int run_script(lua_State *L)
     return 0;
 }
 
+static double thread_seconds(void)
+{
+    struct timespec now = {0};
+    CHECK_EQ(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now), 0);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
 /* Instructions of which each takes long, of which few are needed: the processor's time is what ends
  * them, and a script that catches errors does not go on. */
 static void test_slow_steps(void)
@@ -142,6 +149,16 @@ static void test_slow_steps(void)
         "local t = {} for i = 1, 1 << 20 do t[i] = i end for i = 1, 1 << 20 do t[i] = nil end "
         "while true do next(t) end",
         "local s = ('a'):rep(20000) while true do pcall(string.find, s, '.-b') end",
+        /* of C functions, which run no instructions */
+        "local t = {} for i = 1, 4000 do t[i] = ('a'):rep(200) .. i .. ('a-'):rep(2) .. 'b' end "
+        "while true do pcall(table.sort, t, string.find) end",
+        "local t = {} for i = 1, 1 << 21 do t[i] = i end while true do pcall(table.sort, t, rawequal) end",
+        "local s = ('a'):rep(1 << 21) while true do s:gsub('.', type) end",
+        "local s = ('a'):rep(1 << 21) while true do s:gsub('.', setmetatable({}, {__index = type})) end",
+        "local t = {} for i = 1, 1 << 19 do t[i] = i end for i = 1, 1 << 19 do t[i] = nil end "
+        "table.move(setmetatable(t, {__index = next}), 1, 1 << 19, 1, {})",
+        "local t = setmetatable({}, {__index = rawlen}) while true do table.unpack(t, 1, 900000) end",
+        "local t = setmetatable({}, {__index = rawlen}) while true do pcall(table.concat, t, '', 1, 1 << 21) end",
     };
     fa2i_lua_host host = {.lua = NULL};
     write_init("return {}");
@@ -150,8 +167,10 @@ static void test_slow_steps(void)
     for (size_t i = 0; i < sizeof scripts / sizeof *scripts; i++) {
         char script[200];
         snprintf(script, sizeof script, "%s", scripts[i]);
+        const double start = thread_seconds();
         CHECK_EQ(fa2i_lua_host_run(&host, run_script, script), FA2_E_GENERATOR);
         CHECK_CONTAINS(fa2_last_message(), "stopped after 0.3 s of processor time");
+        CHECK(thread_seconds() - start < 5); /* a second, and more under sanitizers */
     }
     char good_script[] = "local s = '' for i = 1, 1000 do s = s .. 'eighteen more bytes' end";
     CHECK_EQ(fa2i_lua_host_run(&host, run_script, good_script), FA2_OK);

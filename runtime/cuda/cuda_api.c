@@ -14,8 +14,8 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+#include "runtime/base/environment.h"
 #include "runtime/base/text.h"
 #include "runtime/cuda/cuda_api.h"
 
@@ -83,13 +83,6 @@ static bool try_name(search *s, const char *name)
     return false;
 }
 
-/* The environment variable's value; NULL when unset or empty. */
-static const char *environment(const char *name)
-{
-    const char *value = getenv(name);
-    return value != NULL && value[0] != '\0' ? value : NULL;
-}
-
 /* Every file that matches <root><pattern>, in the order of the names. */
 static void try_pattern(search *s, const char *root, const char *pattern)
 {
@@ -119,7 +112,7 @@ static void try_nvrtc_folder(search *s, const char *root, const char *folder)
 
 static void find_cuda(search *s)
 {
-    const char *only = environment("FA2_CUDA_LIBRARY");
+    const char *only = fa2i_environment("FA2_CUDA_LIBRARY");
     if (only != NULL) {
         try_name(s, only);
         return;
@@ -131,7 +124,7 @@ static void find_cuda(search *s)
 static void find_nvrtc(search *s)
 {
     static const char *const homes[] = {"CUDA_HOME", "CUDA_PATH"};
-    const char *only = environment("FA2_NVRTC_LIBRARY");
+    const char *only = fa2i_environment("FA2_NVRTC_LIBRARY");
     if (only != NULL) {
         try_name(s, only);
         return;
@@ -142,12 +135,12 @@ static void find_nvrtc(search *s)
     try_name(s, "libnvrtc.so.13");
     try_name(s, "libnvrtc.so.12");
     for (size_t i = 0; i < sizeof homes / sizeof *homes; i++) {
-        const char *home = environment(homes[i]);
+        const char *home = fa2i_environment(homes[i]);
         if (home != NULL)
             try_nvrtc_folder(s, home, "/lib64");
     }
     try_nvrtc_folder(s, "/usr/local/cuda", "/lib64");
-    const char *venv = environment("VIRTUAL_ENV");
+    const char *venv = fa2i_environment("VIRTUAL_ENV");
     if (venv != NULL) {
         try_pattern(s, venv, "/lib/python3.*/site-packages/nvidia/cu13/lib/libnvrtc.so.13");
         try_pattern(s, venv, "/lib/python3.*/site-packages/nvidia/cuda_nvrtc/lib/libnvrtc.so.12");

@@ -58,6 +58,8 @@
  * shape file for fa2-tune, which processes may share; also those that fail with FA2_E_NO_NVRTC or
  * FA2_E_FORBIDDEN, as there is no kernel, but for calls whose strides alone lack one. One that cannot be
  * written is FA2_E_IO from fa2_context_create.
+ * A program with more rights than its caller (set-user-ID, set-group-ID, file capabilities) reads no variable. HOME
+ * counts as unset, too: name the database in fa2_config. The libraries of NVIDIA read variables of their own.
  */
 #ifndef FA2_H
 #define FA2_H
@@ -384,7 +386,8 @@ typedef struct fa2_backward_args {
 /* How a context is set up. Zero-initialise: every zero is the default. */
 typedef struct fa2_config {
     /* Database file. NULL: $FA2_DB, else $XDG_CACHE_HOME/fa2/fa2.db, else ~/.cache/fa2/fa2.db.
-     * "": work without a database. Copied. */
+     * "": work without a database. Copied. If others can write the file, it is refused. If they can write its folder,
+     * it is only read, as it is now: what is stored there later is not seen. */
     const char *database;
     /* 0: the CUDA context that is current in the calling thread, else the primary context of
      * device 0. n > 0: the primary context of device n - 1. */

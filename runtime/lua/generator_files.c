@@ -13,6 +13,8 @@
 #include <sys/stat.h>
 #include "gen/asset.h"
 #include "runtime/base/alloc.h"
+#include "runtime/base/environment.h"
+#include "runtime/base/file.h"
 #include "runtime/base/status.h"
 #include "runtime/base/text.h"
 
@@ -75,9 +77,10 @@ static fa2_status read_file(const char *path, char **ret_data, size_t *ret_bytes
     fa2i_text text = {0};
     char buffer[4096];
     size_t got = 0;
-    FILE *file = fopen(path, "rb");
+    const char *why = NULL;
+    FILE *file = fa2i_file_open(path, &why);
     if (file == NULL)
-        return fa2i_fail(FA2_E_IO, "%s: %s", path, strerror(errno));
+        return fa2i_fail(FA2_E_IO, "%s: %s", path, why);
     while ((got = fread(buffer, 1, sizeof buffer, file)) > 0)
         fa2i_text_add_bytes(&text, buffer, got);
     if (ferror(file)) {
@@ -231,7 +234,7 @@ static int compare_names(const void *a, const void *b)
 fa2_status fa2i_generator_files_open(fa2i_generator_files *ret_files)
 {
     fa2_status st = FA2_OK;
-    const char *path = getenv("FA2_GEN_PATH");
+    const char *path = fa2i_environment("FA2_GEN_PATH");
     if (path != NULL)
         FA2_TRY(add_path(ret_files, path));
     FA2_TRY(add_assets(ret_files));

@@ -85,6 +85,32 @@ static int call_own(lua_State *L)
     return lua_gettop(L);
 }
 
+/* Is this a C function, or a table whose metamethods may be one? */
+static bool may_call_c(lua_State *L, int argument)
+{
+    if (!lua_istable(L, argument))
+        return lua_iscfunction(L, argument);
+    const bool has_metatable = lua_getmetatable(L, argument) != 0;
+    if (has_metatable)
+        lua_pop(L, 1);
+    return has_metatable;
+}
+
+/* The same, where one of the arguments is called or asked for each element: C functions run no instructions that are
+ * counted. */
+static int call_watched(lua_State *L)
+{
+    bool watched = false;
+    for (int i = 1; !watched && i <= lua_gettop(L); i++)
+        watched = may_call_c(L, i);
+    if (!watched)
+        return call_own(L);
+    fa2i_lua_host_watch_calls(L, true);
+    const int results = call_own(L);
+    fa2i_lua_host_watch_calls(L, false);
+    return results;
+}
+
 /* gsub, gmatch (upvalue 2: may the pattern be anchored?), find, match. */
 static int guarded_pattern(lua_State *L)
 {
@@ -93,7 +119,7 @@ static int guarded_pattern(lua_State *L)
     const char *pattern = luaL_checklstring(L, 2, &length);
     fa2i_lua_host_expect(
         L, match_steps(pattern, length, (double)subject, lua_toboolean(L, lua_upvalueindex(2))));
-    return call_own(L);
+    return call_watched(L);
 }
 
 /* find is plain where it is told to be; then it compares the pattern at each place. */
@@ -121,16 +147,17 @@ static int guarded_rep(lua_State *L)
 static int guarded_move(lua_State *L)
 {
     fa2i_lua_host_expect(L, (double)luaL_checkinteger(L, 3) - (double)luaL_checkinteger(L, 2));
-    return call_own(L);
+    return call_watched(L);
 }
 
-/* concat(list, between, first, last) */
-static int guarded_concat(lua_State *L)
+/* concat(list, between, first, last), unpack(list, first, last). Upvalue 2: which argument `first` is. */
+static int guarded_range(lua_State *L)
 {
-    const lua_Integer first = luaL_optinteger(L, 3, 1);
-    const lua_Integer last = lua_isnoneornil(L, 4) ? luaL_len(L, 1) : luaL_checkinteger(L, 4);
+    const int place = (int)lua_tointeger(L, lua_upvalueindex(2));
+    const lua_Integer first = luaL_optinteger(L, place, 1);
+    const lua_Integer last = lua_isnoneornil(L, place + 1) ? luaL_len(L, 1) : luaL_checkinteger(L, place + 1);
     fa2i_lua_host_expect(L, (double)last - (double)first);
-    return call_own(L);
+    return call_watched(L);
 }
 
 /* insert(list, place, value), remove(list, place): all behind the place moves. */
@@ -139,11 +166,10 @@ static int guarded_shift(lua_State *L)
     const int arguments = lua_gettop(L);
     if (arguments > (lua_toboolean(L, lua_upvalueindex(2)) ? 2 : 1))
         fa2i_lua_host_expect(L, (double)luaL_len(L, 1) - (double)luaL_checkinteger(L, 2));
-    return call_own(L);
+    return call_watched(L);
 }
 
-/* sort(list, less): less is always a function of Lua's or the script's, so that its steps count.
- * Upvalue 2: the one that compares by <. */
+/* sort(list, less). Without less it gets one of Lua's, upvalue 2, which compares by <, so that its steps count. */
 static int guarded_sort(lua_State *L)
 {
     fa2i_lua_host_expect(L, 32 * (double)luaL_len(L, 1));
@@ -151,7 +177,7 @@ static int guarded_sort(lua_State *L)
         lua_settop(L, 1);
         lua_pushvalue(L, lua_upvalueindex(2));
     }
-    return call_own(L);
+    return call_watched(L);
 }
 
 /* The table of a library is on top of the stack, above it the second upvalue, which is taken. */
@@ -177,10 +203,14 @@ void fa2i_lua_guard_libraries(lua_State *L)
     guard_flag(L, "gsub", guarded_pattern, true);
     guard_flag(L, "gmatch", guarded_pattern, false);
     guard_flag(L, "rep", guarded_rep, false);
+    guard_flag(L, "format", call_watched, false);
     lua_pop(L, 1);
     lua_getglobal(L, LUA_TABLIBNAME);
     guard_flag(L, "move", guarded_move, false);
-    guard_flag(L, "concat", guarded_concat, false);
+    lua_pushinteger(L, 3);
+    guard(L, "concat", guarded_range);
+    lua_pushinteger(L, 2);
+    guard(L, "unpack", guarded_range);
     guard_flag(L, "insert", guarded_shift, true);
     guard_flag(L, "remove", guarded_shift, false);
     if (luaL_loadstring(L, "local a, b = ... return a < b") != LUA_OK)

@@ -31,7 +31,7 @@ static void on_tick(lua_State *L, lua_Debug *event);
 static void meet_limit(fa2i_lua_host *host, fa2i_lua_limit limit)
 {
     host->limit = limit;
-    lua_sethook(host->lua, on_tick, LUA_MASKCOUNT, 1);
+    lua_sethook(host->lua, on_tick, LUA_MASKCOUNT | LUA_MASKCALL, 1);
 }
 
 enum { BYTES_LARGE = 1 << 16, STEPS_LARGE = 100000 };
@@ -101,12 +101,17 @@ static fa2i_lua_host *host_of(lua_State *L)
     return user;
 }
 
-/* Lua calls it after every host->tick instructions, and after each behind a limit. */
+/* Lua calls it after every host->tick instructions, at calls that are watched, and after a limit was met at each
+ * instruction and call. */
 static void on_tick(lua_State *L, lua_Debug *event)
 {
+    enum { CALLS = 16 }; /* between two looks at the clock */
     fa2i_lua_host *host = host_of(L);
-    (void)event;
-    if (host->limit == FA2I_LUA_WITHIN) {
+    if (host->limit == FA2I_LUA_WITHIN && event->event != LUA_HOOKCOUNT) {
+        host->calls = (host->calls + 1) % CALLS;
+        if (host->calls == 0)
+            (void)is_late(host);
+    } else if (host->limit == FA2I_LUA_WITHIN) {
         const int tick = fitting_tick(host);
         host->steps += host->tick;
         if (host->steps >= FA2I_LUA_STEPS_MAX)
@@ -126,6 +131,15 @@ void fa2i_lua_host_expect(lua_State *L, double steps)
                    1e-6 * steps, 1e-6 * FA2I_LUA_CALL_STEPS_MAX);
     if (steps > STEPS_LARGE && is_late(host_of(L)))
         luaL_error(L, "the scripts met a limit");
+}
+
+void fa2i_lua_host_watch_calls(lua_State *L, bool watched)
+{
+    fa2i_lua_host *host = host_of(L);
+    if (is_late(host)) /* each time: the count of instructions begins again */
+        luaL_error(L, "the scripts met a limit");
+    if (host->limit == FA2I_LUA_WITHIN)
+        lua_sethook(L, on_tick, LUA_MASKCOUNT | (watched ? LUA_MASKCALL : 0), host->tick);
 }
 
 /* setmetatable(table, metatable), without finalisers. Upvalue 1: Lua's own. */

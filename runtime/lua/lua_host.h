@@ -50,6 +50,7 @@ typedef struct fa2i_lua_host {
     double deadline;      /* of the current run, on the thread's clock; HUGE_VAL: there is no run */
     int tick;             /* instructions until the next look at the limits */
     long steps;           /* instructions, in the current run */
+    int calls;            /* that were looked at, in a library function that is watched */
     fa2i_lua_limit limit; /* that the current run met */
 } fa2i_lua_host;
 
@@ -66,6 +67,10 @@ fa2_status fa2i_lua_host_run(fa2i_lua_host *host, lua_CFunction body, void *argu
 /* For functions that scripts call: a Lua error if the call may take more than FA2I_LUA_CALL_STEPS_MAX
  * steps, or if the run is over its time. */
 void fa2i_lua_host_expect(lua_State *L, double steps);
+
+/* For library functions that call others again and again, C functions among them, which no count of instructions ends:
+ * from here on (watched) calls are looked at, too; or no longer. A Lua error if the run is over its time. */
+void fa2i_lua_host_watch_calls(lua_State *L, bool watched);
 
 /* For bodies: push the table of functions that scripts get by require("host"). */
 void fa2i_lua_host_push_functions(lua_State *L);

@@ -21,6 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "runtime/base/alloc.h"
+#include "runtime/base/environment.h"
 #include "runtime/base/status.h"
 #include "runtime/plan/capture_file.h"
 
@@ -192,13 +193,13 @@ static fa2_status find_file(const char *path, char **ret_real)
 fa2_status fa2i_capture_open(const fa2i_plans *plans, fa2i_capture **ret_capture)
 {
     fa2_status st = FA2_OK;
-    const char *path = getenv("FA2_CAPTURE");
+    const char *path = fa2i_environment("FA2_CAPTURE");
     const fa2i_call_counts none = {0};
     char *real = NULL;
     pthread_condattr_t attributes;
 
     *ret_capture = NULL;
-    if (path == NULL || path[0] == '\0')
+    if (path == NULL)
         return FA2_OK;
     FA2_TRY(find_file(path, &real));
     FA2_TRY(

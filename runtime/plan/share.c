@@ -15,6 +15,7 @@
 #include <unistd.h>
 #include "cache/shipped.h"
 #include "runtime/base/alloc.h"
+#include "runtime/base/environment.h"
 #include "runtime/base/text.h"
 #include "runtime/ops/op.h"
 
@@ -85,7 +86,7 @@ fa2_status fa2i_share_find(char **ret_folder)
     static const char *const beside[] = {FA2_SHARE_FROM_LIBRARY, "../share/fa2", "share/fa2"};
     fa2_status st = FA2_OK;
     char *own = NULL, *path = NULL;
-    const char *given = getenv("FA2_SHARE");
+    const char *given = fa2i_environment_given("FA2_SHARE");
 
     *ret_folder = NULL;
     if (given != NULL && given[0] == '\0')

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "runtime/base/alloc.h"
+#include "runtime/base/file.h"
 #include "runtime/base/status.h"
 #include "runtime/ops/op.h"
 #include "tuner/judge/case.h"
@@ -213,9 +214,10 @@ fa2_status fa2i_field_compare(const char *path, const fa2i_field_summary *summar
     static const char start[] = "{\"fa2_report\":\"summary\"";
     static char line[16384], here[512];
     size_t found = 0, different = 0;
-    FILE *file = fopen(path, "r");
+    const char *why = NULL;
+    FILE *file = fa2i_file_open(path, &why);
     if (file == NULL)
-        return fa2i_fail(FA2_E_IO, "%s: %s", path, strerror(errno));
+        return fa2i_fail(FA2_E_IO, "%s: %s", path, why);
     while (fgets(line, sizeof line, file) != NULL) {
         line[strcspn(line, "\n")] = '\0';
         if (strncmp(line, start, sizeof start - 1) != 0)

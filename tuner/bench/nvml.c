@@ -6,8 +6,8 @@
 
 #include <dlfcn.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+#include "runtime/base/environment.h"
 
 enum { SUCCESS = 0, CLOCK_SM = 1, CLOCK_MEMORY = 2, TEMPERATURE_GPU = 0 };
 
@@ -18,8 +18,8 @@ static void *function_of(const fa2i_nvml *nvml, const char *name)
 
 static void *load(char *why, size_t why_bytes)
 {
-    const char *given = getenv("FA2_NVML_LIBRARY");
-    const char *name = given != NULL && given[0] != '\0' ? given : "libnvidia-ml.so.1";
+    const char *given = fa2i_environment("FA2_NVML_LIBRARY");
+    const char *name = given != NULL ? given : "libnvidia-ml.so.1";
     void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     if (library == NULL)
         snprintf(why, why_bytes, "%s", dlerror());

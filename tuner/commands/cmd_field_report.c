@@ -14,6 +14,8 @@
 #include <unistd.h>
 #include "cache/report.h"
 #include "runtime/base/alloc.h"
+#include "runtime/base/environment.h"
+#include "runtime/base/file.h"
 #include "runtime/base/text.h"
 #include "runtime/ops/op.h"
 #include "tuner/bench/field.h"
@@ -246,9 +248,10 @@ static fa2_status find_card(report *r)
 {
     static char line[16384];
     fa2_status st = FA2_OK;
-    FILE *in = fopen(r->path, "r");
+    const char *why = NULL;
+    FILE *in = fa2i_file_open(r->path, &why);
     if (in == NULL)
-        return fa2i_fail(FA2_E_INVALID, "%s: %s", r->path, strerror(errno));
+        return fa2i_fail(FA2_E_INVALID, "%s: %s", r->path, why);
     r->gpu.modelled = false;
     while (fgets(line, sizeof line, in) != NULL) {
         const char *arch = strstr(line, "\"arch\":");
@@ -281,12 +284,12 @@ static fa2_status check_report(report *r, int *ret_status)
 {
     fa2_status st = FA2_OK;
     size_t different = 0;
-    const char *given = getenv("TMPDIR");
+    const char *given = fa2i_environment("TMPDIR");
     char *folder = NULL, *name = NULL;
     bool made = false;
     FILE *in = NULL;
     FA2_TRY(fa2i_place_open_export(r->path, &in));
-    FA2_TRY(join(given != NULL && given[0] != '\0' ? given : "/tmp", "/fa2-field-XXXXXX", &folder));
+    FA2_TRY(join(given != NULL ? given : "/tmp", "/fa2-field-XXXXXX", &folder));
     made = mkdtemp(folder) != NULL;
     if (!made)
         FA2_TRY(fa2i_fail(FA2_E_IO, "%s: %s; TMPDIR can name a folder", folder, strerror(errno)));

@@ -14,6 +14,7 @@
 #include <unistd.h>
 #include "cache/cache.h"
 #include "runtime/base/alloc.h"
+#include "runtime/base/file.h"
 #include "runtime/base/text.h"
 
 static const char export_start[] = "{\"fa2_export\":", report_mark[] = "{\"fa2_report\":";
@@ -71,12 +72,13 @@ static fa2_status check_kind(const char *path, const fa2i_place_kind *kind)
     const size_t length = strlen(kind->start);
     const char *is = "a file of another kind";
     assert(length <= sizeof start);
-    FILE *file = fopen(path, "r");
+    const char *why = NULL;
+    FILE *file = fa2i_file_open(path, &why);
     if (file == NULL)
         return fa2i_fail(FA2_E_IO,
                          "%s: cannot be read (%s), and only what is %s is replaced; name "
                          "another file",
-                         path, strerror(errno), kind->name);
+                         path, why, kind->name);
     const size_t bytes = fread(start, 1, sizeof start, file);
     const bool begins = bytes >= length && memcmp(start, kind->start, length) == 0;
     const bool same = begins && is_marked_so(file, kind);

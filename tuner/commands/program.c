@@ -14,6 +14,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "runtime/base/alloc.h"
+#include "runtime/base/environment.h"
+#include "runtime/base/file.h"
 #include "runtime/base/status.h"
 #include "runtime/base/text.h"
 #include "tuner/commands/interrupt.h"
@@ -43,13 +45,13 @@ typedef struct capture_file {
 
 static fa2_status make_file(capture_file *file)
 {
-    const char *given = getenv("FA2_CAPTURE"), *folder = getenv("TMPDIR");
+    const char *given = fa2i_environment("FA2_CAPTURE"), *folder = fa2i_environment("TMPDIR");
     fa2i_text path = {0};
-    file->own = given == NULL || given[0] == '\0';
+    file->own = given == NULL;
     if (!file->own)
         return find_whole_path(given, &file->path);
     fa2i_text_add(&path, "%s/fa2-capture-XXXXXX",
-                  folder != NULL && folder[0] != '\0' ? folder : "/tmp");
+                  folder != NULL ? folder : "/tmp");
     const fa2_status st = fa2i_text_take(&path, &file->path);
     if (st != FA2_OK)
         return st;
@@ -82,7 +84,8 @@ static void file_done(capture_file *file)
 static int count_lines(const char *path)
 {
     int lines = 0, c = 0;
-    FILE *in = fopen(path, "r");
+    const char *why = NULL;
+    FILE *in = fa2i_file_open(path, &why);
     while (in != NULL && lines < 2 && (c = getc(in)) != EOF)
         lines += c == '\n';
     if (in != NULL)
@@ -171,7 +174,7 @@ typedef struct variable {
 /* value: NULL leaves it as it is. After an error it is as it was. */
 static fa2_status variable_set(variable *v, const char *value)
 {
-    const char *given = getenv(v->name);
+    const char *given = fa2i_environment_given(v->name);
     if (value == NULL)
         return FA2_OK;
     if (given != NULL && (v->before = fa2i_strdup(given)) == NULL)
@@ -197,7 +200,7 @@ static fa2_status run_to_its_end(char **argv, const char *capture, const char *d
     pid_t pid = 0;
     char *whole = NULL;
     if (database == NULL)
-        database = getenv("FA2_DB");
+        database = fa2i_environment("FA2_DB");
     if (database != NULL && database[0] == '\0')
         database = NULL;
     fa2_status st = database == NULL ? FA2_OK : find_whole_path(database, &whole);

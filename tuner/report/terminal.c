@@ -1,9 +1,9 @@
 #include "tuner/report/terminal.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
+#include "runtime/base/environment.h"
 
 enum { COLUMNS_DEFAULT = 80, COLUMNS_LEAST = 40 };
 
@@ -20,8 +20,8 @@ size_t fa2i_terminal_width(FILE *out)
 
 bool fa2i_terminal_has_colours(FILE *out)
 {
-    const char *no_colour = getenv("NO_COLOR"), *term = getenv("TERM");
-    return fa2i_terminal_width(out) > 0 && (no_colour == NULL || no_colour[0] == '\0') &&
+    const char *no_colour = fa2i_environment("NO_COLOR"), *term = fa2i_environment("TERM");
+    return fa2i_terminal_width(out) > 0 && no_colour == NULL &&
            (term == NULL || strcmp(term, "dumb") != 0);
 }
 

@@ -141,7 +141,10 @@ static void put_off(pool *p, size_t index)
     p->put_off[p->put_off_count++] = index;
     if (p->next < p->count)
         return;
+    const bool tell = fa2i_now_s() - p->codes[index].since_s > FA2I_CLAIMS_QUIET_S;
     pthread_mutex_unlock(&p->lock);
+    if (tell)
+        fa2i_cache_say_waiting(p->cache, "compiling the same kernels");
     fa2i_nap();
     pthread_mutex_lock(&p->lock);
 }

@@ -29,9 +29,12 @@ static fa2i_key key_of(const fa2i_tune *tune, const char *what, const fa2_proble
 bool fa2i_tune_claim(const fa2i_tune *tune, const char *what, const fa2_problem *problem, bool wait)
 {
     const fa2i_key key = key_of(tune, what, problem);
+    const double since_s = fa2i_now_s();
     while (!fa2i_cache_claim(tune->cache, &key)) {
         if (!wait || fa2i_tune_spent(tune))
             return false;
+        if (fa2i_now_s() - since_s > FA2I_CLAIMS_QUIET_S)
+            fa2i_cache_say_waiting(tune->cache, "verifying or measuring the same kernels");
         fa2i_nap();
     }
     return true;

@@ -2,7 +2,8 @@
 
 #include <dlfcn.h>
 #include <stdbool.h>
-#include <stdlib.h>
+#include <stddef.h>
+#include "runtime/base/environment.h"
 
 /* Of the process: found once. */
 static struct {
@@ -13,8 +14,8 @@ static struct {
 
 static void load(void)
 {
-    const char *given = getenv("FA2_NVTX_LIBRARY");
-    void *library = dlopen(given != NULL && given[0] != '\0' ? given : "libnvToolsExt.so.1",
+    const char *given = fa2i_environment("FA2_NVTX_LIBRARY");
+    void *library = dlopen(given != NULL ? given : "libnvToolsExt.so.1",
                            RTLD_NOW | RTLD_LOCAL);
     nvtx.tried = true;
     if (library == NULL)

@@ -3,9 +3,9 @@
  * fa2 found, by the same names. They are looked for when first used, which is after fa2 opened a device.
  */
 #include <dlfcn.h>
-#include <stdlib.h>
 #include <string.h>
 #include "native.h"
+#include "runtime/base/environment.h"
 
 typedef struct driver {
     bool looked, complete;
@@ -45,9 +45,9 @@ static driver *get_driver(void)
     if (cuda.looked)
         return cuda.complete ? &cuda : NULL;
 
-    const char *only = getenv("FA2_CUDA_LIBRARY");
+    const char *only = fa2i_environment("FA2_CUDA_LIBRARY");
     void *library = NULL;
-    if (only != NULL && only[0] != '\0')
+    if (only != NULL)
         library = dlopen(only, RTLD_NOW | RTLD_LOCAL);
     else if ((library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL)) == NULL)
         library = dlopen("/usr/lib/wsl/lib/libcuda.so.1", RTLD_NOW | RTLD_LOCAL);

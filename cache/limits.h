@@ -1,0 +1,21 @@
+/*
+ * Limits for statements, because the file may make them endless: the length of values and texts, the depth of
+ * triggers, and the processor time of a transaction, which does not grow on a loaded machine. When the time is up, the
+ * statement ends with SQLITE_INTERRUPT.
+ */
+#ifndef FA2I_CACHE_LIMITS_H
+#define FA2I_CACHE_LIMITS_H
+
+#include "cache/internal.h"
+
+/* Seconds of a transaction of the library; opening, which may bring a file forward, has FA2I_CACHE_LONG_S. */
+#define FA2I_LIMITS_CALL_S 10.0
+
+/* For a connection that was just made. */
+void fa2i_limits_register(fa2i_cache *cache);
+
+/* Under the mutex, around a transaction. */
+void fa2i_limits_begin(fa2i_cache *cache);
+void fa2i_limits_end(fa2i_cache *cache);
+
+#endif
