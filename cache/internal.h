@@ -76,8 +76,8 @@ fa2_status fa2i_cache_connect(fa2i_cache *cache, const char *name, int flags);
 
 /* ---- schema.c: versions, and what belongs to ours ---- */
 
-/* Is there nothing to bring forward, and every table there? FA2_E_DATABASE, with what to do;
- * FA2_E_NOT_FOUND for an empty file. */
+/* Is there nothing to bring forward, and every table there? FA2_E_DATABASE, with what to do; FA2_E_NOT_FOUND for a
+ * file that is empty, or that an older fa2 began to make and that has no row. */
 fa2_status fa2i_schema_check(fa2i_cache *cache);
 
 /* Make the schema that of a new file, but for a table that is missing: that is FA2_E_DATABASE, unless
@@ -89,12 +89,12 @@ fa2_status fa2i_schema_bring_forward(fa2i_cache *cache, bool repair);
 fa2_status fa2i_schema_examine(fa2i_cache *cache, char *sentence, size_t sentence_bytes,
                                bool *ret_readable);
 
-/* Bring the database forward: steps[n] leads from version n to n + 1, each in one transaction. A
- * newer version, or a file that is no fa2 database, is FA2_E_DATABASE. */
+/* Bring the database forward in one transaction: steps[n] leads from version n to n + 1. A newer version, or a
+ * file that is no fa2 database, is FA2_E_DATABASE. */
 fa2_status fa2i_cache_migrate(fa2i_cache *cache, const char *const *steps, int count);
 
-/* The same question without writing: FA2_E_DATABASE, also for an older version; FA2_E_NOT_FOUND for
- * an empty file. */
+/* The same question without writing: FA2_E_DATABASE, also for an older version with rows; FA2_E_NOT_FOUND
+ * for a file without any. */
 fa2_status fa2i_cache_version_check(fa2i_cache *cache, int newest);
 
 /* ---- sql.c ---- */
@@ -144,6 +144,10 @@ static inline fa2i_sql_value fa2i_sql_key(const fa2i_key *key)
 
 /* An array and its length, as two arguments; a function cannot count its caller's array. */
 #define FA2I_SQL_VALUES(array) (array), sizeof(array) / sizeof((array)[0])
+
+/* How many rows there are that others refer to; 0: nothing was ever stored. Of every version. */
+#define FA2I_COUNT_ROWS                                                                            \
+    "(SELECT count(*) FROM device) + (SELECT count(*) FROM problem) + (SELECT count(*) FROM kernel)"
 
 /* This moment, as the tables hold it. */
 #define FA2I_SQL_NOW "strftime('%Y-%m-%dT%H:%M:%SZ', 'now')"

@@ -275,10 +275,7 @@ static void remove_if_empty(fa2i_cache *cache)
     int64_t rows = 1;
     fa2_status st = fa2i_sql_begin(cache, FA2I_CACHE_WRITE);
     if (st == FA2_OK)
-        st = fa2i_sql_number(cache,
-                             "SELECT (SELECT count(*) FROM device) + (SELECT count(*) FROM "
-                             "problem) + (SELECT count(*) FROM kernel)",
-                             NULL, 0, &rows);
+        st = fa2i_sql_number(cache, "SELECT " FA2I_COUNT_ROWS, NULL, 0, &rows);
     if (st == FA2_OK && rows == 0)
         unlink(sqlite3_db_filename(cache->db, "main"));
     (void)fa2i_sql_end(cache, st);
