@@ -27,7 +27,11 @@ struct fa2i_cache {
     char *path; /* as the caller gave it, for messages */
     bool writable;
     bool created; /* by this opening */
-    int wait_ms;  /* for who holds the file locked, while it is opened */
+    /* wait.c: */
+    fa2i_cache_mode mode; /* of the transaction: FA2I_CACHE_READ or FA2I_CACHE_WRITE */
+    int wait_ms;          /* that may still be waited for a process that holds the file locked */
+    bool waits_by_call;   /* wait_ms is for all of an opening or of a call (fa2i_cache_begin_call) */
+    int64_t locked_ns[2]; /* by mode: when a wait was in vain, by a clock that is never set; 0: not known as locked */
     fa2i_log_fn log;
     void *log_user;
     pthread_mutex_t mutex;
@@ -41,6 +45,15 @@ struct fa2i_cache {
 
 /* Give all claims back, before the database is closed. */
 void fa2i_claims_close(fa2i_cache *cache);
+
+/* ---- wait.c: a file that another process holds locked ---- */
+
+/* Let SQLite wait as this file says; SQLite's result code. */
+int fa2i_wait_register(fa2i_cache *cache);
+
+/* Under the mutex, around a transaction: it begins; it was committed. */
+void fa2i_wait_begin(fa2i_cache *cache, fa2i_cache_mode mode);
+void fa2i_wait_end(fa2i_cache *cache);
 
 /* ---- path.c: files and folders ---- */
 
@@ -154,6 +167,9 @@ static inline fa2i_sql_value fa2i_sql_key(const fa2i_key *key)
 
 /* The status for an SQLite result code, with path, SQLite's words and what to do. */
 fa2_status fa2i_sql_fail(const fa2i_cache *cache, int code);
+
+/* fa2i_cache_has_moved, under the mutex. */
+bool fa2i_sql_has_moved(const fa2i_cache *cache);
 
 /* Lock, and begin a transaction. Always followed by fa2i_sql_end, also after a failure. */
 fa2_status fa2i_sql_begin(fa2i_cache *cache, fa2i_cache_mode mode);

@@ -5,7 +5,7 @@
  * it forward; for reading, refuse what is not our version.
  *
  * Invariants:
- * - the busy timeout is set before the first statement that may have to wait;
+ * - waiting is set up before the first statement that may have to wait;
  * - a connection made for reading is SQLITE_OPEN_READONLY, so that nothing here can write.
  */
 #include "cache/columns.h"
@@ -40,7 +40,7 @@ const char *fa2i_cache_journal_mode(int library_version)
 /* Settings that do not read the file. */
 static fa2_status configure(fa2i_cache *cache)
 {
-    int code = sqlite3_busy_timeout(cache->db, cache->wait_ms);
+    int code = fa2i_wait_register(cache);
     if (code == SQLITE_OK)
         code = sqlite3_extended_result_codes(cache->db, 1);
     if (code == SQLITE_OK)
@@ -167,6 +167,7 @@ static fa2_status create(const char *path, fa2i_cache_mode mode, fa2i_log_fn log
         .path = copy,
         .writable = mode != FA2I_CACHE_READ,
         .wait_ms = FA2I_CACHE_WAIT_MS,
+        .waits_by_call = true,
         .log = log,
         .log_user = log_user};
     pthread_mutex_init(&cache->mutex, NULL); /* cannot fail with default attributes on Linux */
@@ -186,11 +187,12 @@ static void remove_if_bare(const char *path)
 fa2_status fa2i_cache_open(const char *path, fa2i_cache_mode mode, fa2i_log_fn log, void *log_user,
                            fa2i_cache **ret_cache)
 {
-    return fa2i_cache_open_within(path, mode, FA2I_CACHE_WAIT_MS, log, log_user, ret_cache);
+    int wait_ms = FA2I_CACHE_WAIT_MS;
+    return fa2i_cache_open_within(path, mode, &wait_ms, log, log_user, ret_cache);
 }
 
-fa2_status fa2i_cache_open_within(const char *path, fa2i_cache_mode mode, int wait_ms, fa2i_log_fn log, void *log_user,
-                                  fa2i_cache **ret_cache)
+fa2_status fa2i_cache_open_within(const char *path, fa2i_cache_mode mode, int *wait_ms, fa2i_log_fn log,
+                                  void *log_user, fa2i_cache **ret_cache)
 {
     fa2_status st;
     char *resolved = NULL;
@@ -203,10 +205,14 @@ fa2_status fa2i_cache_open_within(const char *path, fa2i_cache_mode mode, int wa
     FA2_TRY(fa2i_path_check(path, &resolved));
     FA2_TRY(create(path, mode, log, log_user, &cache));
     cache->created = created;
-    cache->wait_ms = wait_ms;
-    FA2_TRY(cache->writable ? open_for_writing(cache, resolved, mode == FA2I_CACHE_REPAIR)
-                            : open_for_reading(cache, resolved));
-    (void)sqlite3_busy_timeout(cache->db, FA2I_CACHE_WAIT_MS);
+    cache->wait_ms = *wait_ms;
+    st = cache->writable ? open_for_writing(cache, resolved, mode == FA2I_CACHE_REPAIR)
+                         : open_for_reading(cache, resolved);
+    *wait_ms = cache->wait_ms;
+    if (st != FA2_OK)
+        goto done;
+    cache->waits_by_call = false;
+    cache->wait_ms = FA2I_CACHE_WAIT_MS;
     *ret_cache = cache;
     cache = NULL;
 done:
@@ -291,6 +297,14 @@ void fa2i_cache_abandon(fa2i_cache *cache)
 const char *fa2i_cache_path(const fa2i_cache *cache)
 {
     return cache->path;
+}
+
+bool fa2i_cache_has_moved(fa2i_cache *cache)
+{
+    pthread_mutex_lock(&cache->mutex);
+    const bool has_moved = fa2i_sql_has_moved(cache);
+    pthread_mutex_unlock(&cache->mutex);
+    return has_moved;
 }
 
 fa2_status fa2i_cache_data_version(fa2i_cache *cache, int64_t *ret_version)

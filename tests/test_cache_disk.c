@@ -1,6 +1,6 @@
 /*
  * Making the database on a disk that is full, or that fails: whatever stops it, nothing half-made stays that a later
- * opening refuses.
+ * opening refuses. And how long a file that is locked is waited for.
  */
 #include "cache_fixture.h"
 #include "failing_disk.h"
@@ -115,9 +115,97 @@ static void test_half_made(fixture *f)
     check_half_made(f->path);
 }
 
+/* ---- waiting ---- */
+
+/* How long one reading, or storing, waited. */
+static long waited_to_read(fa2i_cache *cache, fa2_status status)
+{
+    int64_t version = 0;
+    disk.slept_ms = 0;
+    CHECK_EQ(fa2i_cache_data_version(cache, &version), status);
+    return disk.slept_ms;
+}
+
+static long waited_to_write(fa2i_cache *cache, fa2_status status)
+{
+    const fa2i_kernel kernel = sample_kernel(1);
+    disk.slept_ms = 0;
+    CHECK_EQ(fa2i_cache_put_kernel(cache, &kernel), status);
+    return disk.slept_ms;
+}
+
+static bool is_whole_wait(long ms)
+{
+    return ms > FA2I_CACHE_WAIT_MS - 200 && ms <= FA2I_CACHE_WAIT_MS;
+}
+
+static sqlite3 *lock_file(const char *path, const char *sql)
+{
+    sqlite3 *other = NULL;
+    CHECK_EQ(sqlite3_open(path, &other), SQLITE_OK);
+    CHECK_EQ(sqlite3_exec(other, sql, NULL, NULL, NULL), SQLITE_OK);
+    return other;
+}
+
+/* After a wait in vain nothing waits, for a minute or until the lock is gone. */
+static void test_waits_once(fixture *f)
+{
+    fa2i_cache *cache = fixture_open(f->path);
+    for (int round = 0; round < 2; round++) {
+        sqlite3 *other = lock_file(f->path, "BEGIN EXCLUSIVE");
+        CHECK(is_whole_wait(waited_to_read(cache, FA2_E_DATABASE)));
+        CHECK_CONTAINS(fa2_last_message(), "another process has been writing");
+        CHECK_EQ(waited_to_read(cache, FA2_E_DATABASE), 0);
+        CHECK_EQ(waited_to_write(cache, FA2_E_DATABASE), 0);
+        cache->locked_ns[FA2I_CACHE_READ] -= 61 * INT64_C(1000000000);
+        CHECK(is_whole_wait(waited_to_read(cache, FA2_E_DATABASE)));
+        sqlite3_close(other);
+        CHECK_EQ(waited_to_read(cache, FA2_OK), 0);
+        CHECK_EQ(waited_to_write(cache, FA2_OK), 0);
+    }
+    fa2i_cache_close(cache);
+}
+
+/* A lock on writing leaves reading free: that it works says nothing about writing. */
+static void test_waits_to_write(fixture *f)
+{
+    fa2i_cache *cache = fixture_open(f->path);
+    sqlite3 *other = lock_file(f->path, "BEGIN IMMEDIATE");
+    CHECK(is_whole_wait(waited_to_write(cache, FA2_E_DATABASE)));
+    CHECK_EQ(waited_to_read(cache, FA2_OK), 0);
+    CHECK_EQ(waited_to_write(cache, FA2_E_DATABASE), 0);
+    sqlite3_close(other);
+    CHECK_EQ(waited_to_write(cache, FA2_OK), 0);
+    other = lock_file(f->path, "BEGIN IMMEDIATE");
+    CHECK(is_whole_wait(waited_to_write(cache, FA2_E_DATABASE)));
+    sqlite3_close(other);
+    fa2i_cache_close(cache);
+}
+
+/* All waits of an opening, and of a call, are one. */
+static void test_waits_by_call(fixture *f)
+{
+    int wait_ms = 700;
+    fa2i_cache *cache = fixture_open(f->path), *second = NULL;
+    sqlite3 *other = lock_file(f->path, "BEGIN EXCLUSIVE");
+    disk.slept_ms = 0;
+    CHECK_EQ(fa2i_cache_open_within(f->path, FA2I_CACHE_WRITE, &wait_ms, NULL, NULL, &second), FA2_E_DATABASE);
+    CHECK(disk.slept_ms > 500 && disk.slept_ms + wait_ms == 700 && wait_ms < 100);
+    fa2i_cache_begin_call(cache);
+    cache->wait_ms = 300; /* the rest was waited for */
+    CHECK(waited_to_read(cache, FA2_E_DATABASE) <= 300);
+    sqlite3_close(other);
+    CHECK_EQ(waited_to_read(cache, FA2_OK), 0);
+    CHECK(cache->wait_ms < 300);
+    fa2i_cache_begin_call(cache);
+    CHECK_EQ(cache->wait_ms, FA2I_CACHE_WAIT_MS);
+    fa2i_cache_close(cache);
+}
+
 int main(void)
 {
-    static void (*const tests[])(fixture *) = {test_nearly_full, test_each_call_fails, test_half_made};
+    static void (*const tests[])(fixture *) = {test_nearly_full, test_each_call_fails, test_half_made,
+                                               test_waits_once,  test_waits_to_write,  test_waits_by_call};
     disk_begin();
     fixture_each(tests, sizeof tests / sizeof tests[0]);
     return check_done();
