@@ -1,7 +1,7 @@
 /*
  * Waiting for another process that holds the file locked.
  *
- * A wait that is in vain teaches that the file is locked, for reading or for writing alone, as a lock may leave reading
+ * A wait in vain teaches that the file is locked: for all, or for writing alone, because a lock may leave reading
  * free. From then on nothing of that kind waits, until it works again or LOCKED_NS have passed.
  *
  * Invariants:

@@ -1,5 +1,5 @@
 /*
- * - A database is a cache: at the default path, whatever is wrong with it is told, and the planner works without. A
+ * - A database is a cache: at the default path, the log tells what is wrong with it, and the planner works without. A
  *   path that the caller named (fa2_config.database, FA2_DB) is an error when the context is created, and later told.
  * - A file that could not be used, or made, is tried again when it is another one or was changed, else once a minute,
  *   without waiting for a lock: it may have been locked, or on a full disk.
