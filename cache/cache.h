@@ -31,6 +31,9 @@ typedef void (*fa2i_log_fn)(void *user, const char *message);
  * caller (fa2i_free). */
 fa2_status fa2i_cache_default_path(char **ret_path);
 
+/* Is that path one that the user named, by $FA2_DB? */
+bool fa2i_cache_is_named(void);
+
 /* What SQLite and this fa2 may keep beside a database is called as it is, with one of these behind; NULL ends them.
  * The first are the journals, in which may lie what the file itself does not have yet, and the others of SQLite. */
 enum { FA2I_CACHE_JOURNALS = 2, FA2I_CACHE_SQLITE_FILES = 3 };
@@ -42,10 +45,15 @@ extern const char *const fa2i_cache_side_files[];
 fa2_status fa2i_cache_open(const char *path, fa2i_cache_mode mode, fa2i_log_fn log, void *log_user,
                            fa2i_cache **ret_cache);
 
-/* The same, waiting so long for who holds the file locked; what is done with it later waits FA2I_CACHE_WAIT_MS. */
+/* The same, waiting at most so long in all for a process that holds the file locked; what is left of that is written
+ * back. What is done with the database later waits FA2I_CACHE_WAIT_MS, and after a wait that was in vain not at all
+ * until the lock is seen gone, or for a minute. */
 enum { FA2I_CACHE_WAIT_MS = 10000 };
-fa2_status fa2i_cache_open_within(const char *path, fa2i_cache_mode mode, int wait_ms, fa2i_log_fn log, void *log_user,
-                                  fa2i_cache **ret_cache);
+fa2_status fa2i_cache_open_within(const char *path, fa2i_cache_mode mode, int *wait_ms, fa2i_log_fn log,
+                                  void *log_user, fa2i_cache **ret_cache);
+
+/* From here to the next such call FA2I_CACHE_WAIT_MS is what all waits take together. */
+void fa2i_cache_begin_call(fa2i_cache *cache);
 void fa2i_cache_close(fa2i_cache *cache);
 
 /* Let a transaction take so much processor time; without this call, ten seconds. For commands that read or write whole
@@ -70,6 +78,10 @@ fa2_status fa2i_cache_open_empty(const char *path, fa2i_cache **ret_cache);
 void fa2i_cache_abandon(fa2i_cache *cache);
 
 const char *fa2i_cache_path(const fa2i_cache *cache); /* borrowed */
+
+/* Was the file that is open deleted, or another one put in its place? Then nothing is read or written any more:
+ * FA2_E_DATABASE says so. Costs one look at the file system. */
+bool fa2i_cache_has_moved(fa2i_cache *cache);
 
 /* A number that is another one after every commit that changed the content: this cache's or another
  * process's, under whatever name that opened the file. Reads no table. */

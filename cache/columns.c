@@ -194,7 +194,7 @@ fa2_status fa2i_columns_check(fa2i_cache *cache)
         st = read_columns(cache, &found);
     const int missing = missing_field(&found);
     if (st == FA2_OK && missing >= 0)
-        st = fa2i_fail(FA2_E_DATABASE,
+        st = fa2i_fail(FA2_E_NOT_FOUND,
                        "%s: its problems lack the column '%s', which came later; bring it forward "
                        "with: fa2-tune check --db '%s'",
                        cache->path, fa2i_fields[missing].name, cache->path);
@@ -321,6 +321,12 @@ static fa2_status bring_all(fa2i_cache *cache, bool make, bool *ret_done)
     return st;
 }
 
+fa2_status fa2i_columns_make(fa2i_cache *cache)
+{
+    bool is_done = false;
+    return bring_all(cache, true, &is_done);
+}
+
 fa2_status fa2i_columns_bring_forward(fa2i_cache *cache)
 {
     bool is_done = false;
@@ -332,7 +338,7 @@ fa2_status fa2i_columns_bring_forward(fa2i_cache *cache)
         return st;
     st = fa2i_sql_begin(cache, FA2I_CACHE_WRITE); /* another process may have done it meanwhile */
     if (st == FA2_OK)
-        st = bring_all(cache, true, &is_done);
+        st = fa2i_columns_make(cache);
     return fa2i_sql_end(cache, st);
 }
 

@@ -29,8 +29,8 @@ fa2_status fa2i_columns_read(const fa2i_cache *cache, sqlite3_stmt *stmt, int fi
  * is not theirs. SQLite's result code. */
 int fa2i_columns_register(sqlite3 *db);
 
-/* Are the table's columns the fields that this fa2 knows? FA2_E_DATABASE names the one that is not
- * there, with what to do, or not known: a newer fa2 wrote it. */
+/* Are the table's columns the fields that this fa2 knows? FA2_E_NOT_FOUND names the one that is not there, with
+ * what to do. FA2_E_DATABASE names the one that is not known: a newer fa2 wrote it. */
 fa2_status fa2i_columns_check(fa2i_cache *cache);
 
 /* Add the columns that are missing, with the fields' value 0, and make index and views anew where
@@ -40,6 +40,8 @@ fa2_status fa2i_columns_bring_forward(fa2i_cache *cache);
 /* Inside a transaction: make the temporary views `winners` and `measurements`, as a new file has them. Statements that
  * name these read them, and not the file's own, which may be anything. */
 fa2_status fa2i_columns_make_views(fa2i_cache *cache);
+/* The same inside a transaction. */
+fa2_status fa2i_columns_make(fa2i_cache *cache);
 
 /* Inside a transaction: type and name of the first of them that is another than would be made; "" when
  * none is. */

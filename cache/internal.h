@@ -28,7 +28,11 @@ struct fa2i_cache {
     char *path; /* as the caller gave it, for messages */
     bool writable;
     bool created; /* by this opening */
-    int wait_ms;  /* for who holds the file locked, while it is opened */
+    /* wait.c: */
+    fa2i_cache_mode mode; /* of the transaction: FA2I_CACHE_READ or FA2I_CACHE_WRITE */
+    int wait_ms;          /* that may still be waited for a process that holds the file locked */
+    bool waits_by_call;   /* wait_ms is for all of an opening or of a call (fa2i_cache_begin_call) */
+    int64_t locked_ns[2]; /* by mode: when a wait was in vain, by a clock that is never set; 0: not known as locked */
     fa2i_log_fn log;
     void *log_user;
     pthread_mutex_t mutex;
@@ -44,6 +48,15 @@ struct fa2i_cache {
 
 /* Give all claims back, before the database is closed. */
 void fa2i_claims_close(fa2i_cache *cache);
+
+/* ---- wait.c: a file that another process holds locked ---- */
+
+/* Let SQLite wait as this file says; SQLite's result code. */
+int fa2i_wait_register(fa2i_cache *cache);
+
+/* Under the mutex, around a transaction: it begins; it was committed. */
+void fa2i_wait_begin(fa2i_cache *cache, fa2i_cache_mode mode);
+void fa2i_wait_end(fa2i_cache *cache);
 
 /* ---- path.c: files and folders ---- */
 
@@ -81,8 +94,8 @@ fa2_status fa2i_cache_connect(fa2i_cache *cache, const char *name, int flags);
 
 /* ---- schema.c: versions, and what belongs to ours ---- */
 
-/* Is there nothing to bring forward, and every table there? FA2_E_DATABASE, with what to do;
- * FA2_E_NOT_FOUND for an empty file. */
+/* Is there nothing to bring forward, and every table there? FA2_E_DATABASE, with what to do; FA2_E_NOT_FOUND for a
+ * file that is empty, or that an older fa2 began to make and that has no row. */
 fa2_status fa2i_schema_check(fa2i_cache *cache);
 
 /* Make the schema that of a new file, but for a table that is missing: that is FA2_E_DATABASE, unless
@@ -94,12 +107,12 @@ fa2_status fa2i_schema_bring_forward(fa2i_cache *cache, bool repair);
 fa2_status fa2i_schema_examine(fa2i_cache *cache, char *sentence, size_t sentence_bytes,
                                bool *ret_readable);
 
-/* Bring the database forward: steps[n] leads from version n to n + 1, each in one transaction. A
- * newer version, or a file that is no fa2 database, is FA2_E_DATABASE. */
+/* Bring the database forward in one transaction: steps[n] leads from version n to n + 1. A newer version, or a
+ * file that is no fa2 database, is FA2_E_DATABASE. */
 fa2_status fa2i_cache_migrate(fa2i_cache *cache, const char *const *steps, int count);
 
-/* The same question without writing: FA2_E_DATABASE, also for an older version; FA2_E_NOT_FOUND for
- * an empty file. */
+/* The same question without writing: FA2_E_DATABASE, also for an older version with rows; FA2_E_NOT_FOUND
+ * for a file without any. */
 fa2_status fa2i_cache_version_check(fa2i_cache *cache, int newest);
 
 /* ---- sql.c ---- */
@@ -150,11 +163,18 @@ static inline fa2i_sql_value fa2i_sql_key(const fa2i_key *key)
 /* An array and its length, as two arguments; a function cannot count its caller's array. */
 #define FA2I_SQL_VALUES(array) (array), sizeof(array) / sizeof((array)[0])
 
+/* How many rows there are that others refer to; 0: nothing was ever stored. Of every version. */
+#define FA2I_COUNT_ROWS                                                                            \
+    "(SELECT count(*) FROM device) + (SELECT count(*) FROM problem) + (SELECT count(*) FROM kernel)"
+
 /* This moment, as the tables hold it. */
 #define FA2I_SQL_NOW "strftime('%Y-%m-%dT%H:%M:%SZ', 'now')"
 
 /* The status for an SQLite result code, with path, SQLite's words and what to do. */
 fa2_status fa2i_sql_fail(const fa2i_cache *cache, int code);
+
+/* fa2i_cache_has_moved, under the mutex. */
+bool fa2i_sql_has_moved(const fa2i_cache *cache);
 
 /* Lock, and begin a transaction. Always followed by fa2i_sql_end, also after a failure. */
 fa2_status fa2i_sql_begin(fa2i_cache *cache, fa2i_cache_mode mode);

@@ -5,7 +5,7 @@
  * it forward; for reading, refuse what is not our version.
  *
  * Invariants:
- * - the busy timeout is set before the first statement that may have to wait;
+ * - waiting is set up before the first statement that may have to wait;
  * - a connection made for reading is SQLITE_OPEN_READONLY, so that nothing here can write.
  */
 #include "cache/columns.h"
@@ -44,7 +44,7 @@ const char *fa2i_cache_journal_mode(int library_version)
 static fa2_status configure(fa2i_cache *cache)
 {
     fa2i_limits_register(cache);
-    int code = sqlite3_busy_timeout(cache->db, cache->wait_ms);
+    int code = fa2i_wait_register(cache);
     if (code == SQLITE_OK)
         code = sqlite3_extended_result_codes(cache->db, 1);
     if (code == SQLITE_OK)
@@ -240,6 +240,7 @@ static fa2_status create(const char *path, fa2i_cache_mode mode, fa2i_log_fn log
         .path = copy,
         .writable = mode != FA2I_CACHE_READ,
         .wait_ms = FA2I_CACHE_WAIT_MS,
+        .waits_by_call = true,
         .seconds_max = FA2I_CACHE_LONG_S,
         .log = log,
         .log_user = log_user};
@@ -260,11 +261,12 @@ static void remove_if_bare(const char *path)
 fa2_status fa2i_cache_open(const char *path, fa2i_cache_mode mode, fa2i_log_fn log, void *log_user,
                            fa2i_cache **ret_cache)
 {
-    return fa2i_cache_open_within(path, mode, FA2I_CACHE_WAIT_MS, log, log_user, ret_cache);
+    int wait_ms = FA2I_CACHE_WAIT_MS;
+    return fa2i_cache_open_within(path, mode, &wait_ms, log, log_user, ret_cache);
 }
 
-fa2_status fa2i_cache_open_within(const char *path, fa2i_cache_mode mode, int wait_ms, fa2i_log_fn log, void *log_user,
-                                  fa2i_cache **ret_cache)
+fa2_status fa2i_cache_open_within(const char *path, fa2i_cache_mode mode, int *wait_ms, fa2i_log_fn log,
+                                  void *log_user, fa2i_cache **ret_cache)
 {
     fa2_status st;
     struct stat info;
@@ -278,10 +280,14 @@ fa2_status fa2i_cache_open_within(const char *path, fa2i_cache_mode mode, int wa
     FA2_TRY(fa2i_path_check(path, &resolved, &info));
     FA2_TRY(create(path, mode, log, log_user, &cache));
     cache->created = created;
-    cache->wait_ms = wait_ms;
-    FA2_TRY(cache->writable ? open_for_writing(cache, resolved, &info, mode == FA2I_CACHE_REPAIR)
-                            : open_for_reading(cache, resolved, &info));
-    (void)sqlite3_busy_timeout(cache->db, FA2I_CACHE_WAIT_MS);
+    cache->wait_ms = *wait_ms;
+    st = cache->writable ? open_for_writing(cache, resolved, &info, mode == FA2I_CACHE_REPAIR)
+                         : open_for_reading(cache, resolved, &info);
+    *wait_ms = cache->wait_ms;
+    if (st != FA2_OK)
+        goto done;
+    cache->waits_by_call = false;
+    cache->wait_ms = FA2I_CACHE_WAIT_MS;
     fa2i_cache_allow_seconds(cache, FA2I_LIMITS_CALL_S);
     *ret_cache = cache;
     cache = NULL;
@@ -351,10 +357,7 @@ static void remove_if_empty(fa2i_cache *cache)
     int64_t rows = 1;
     fa2_status st = fa2i_sql_begin(cache, FA2I_CACHE_WRITE);
     if (st == FA2_OK)
-        st = fa2i_sql_number(cache,
-                             "SELECT (SELECT count(*) FROM device) + (SELECT count(*) FROM "
-                             "problem) + (SELECT count(*) FROM kernel)",
-                             NULL, 0, &rows);
+        st = fa2i_sql_number(cache, "SELECT " FA2I_COUNT_ROWS, NULL, 0, &rows);
     if (st == FA2_OK && rows == 0)
         unlink(sqlite3_db_filename(cache->db, "main"));
     (void)fa2i_sql_end(cache, st);
@@ -370,6 +373,14 @@ void fa2i_cache_abandon(fa2i_cache *cache)
 const char *fa2i_cache_path(const fa2i_cache *cache)
 {
     return cache->path;
+}
+
+bool fa2i_cache_has_moved(fa2i_cache *cache)
+{
+    pthread_mutex_lock(&cache->mutex);
+    const bool has_moved = fa2i_sql_has_moved(cache);
+    pthread_mutex_unlock(&cache->mutex);
+    return has_moved;
 }
 
 fa2_status fa2i_cache_data_version(fa2i_cache *cache, int64_t *ret_version)

@@ -41,6 +41,11 @@ fa2_status fa2i_cache_default_path(char **ret_path)
     return fa2i_text_take(&path, ret_path);
 }
 
+bool fa2i_cache_is_named(void)
+{
+    return environment("FA2_DB") != NULL;
+}
+
 /* Is folder strictly below the folder that this variable names, which is there? "/" is the home of
  * those who have none. */
 static bool is_below(const char *folder, const char *variable)

@@ -5,8 +5,10 @@
  * where something is missing, a new one is made in memory, and its text taken.
  *
  * Invariants:
- * - each step of a migration is one transaction that looks at the version again under the write lock: two
- *   processes that open a new file at once do not do it twice;
+ * - a new file gets all of its schema in one transaction, and so does an older one: whatever stops it, the file
+ *   is as before, and the next opening does it;
+ * - that transaction looks at the version again under the write lock: two processes that open a new file at once
+ *   do not do it twice;
  * - most often nothing is missing, and then nothing is made and nothing locked for writing.
  */
 #include "cache/columns.h"
@@ -75,17 +77,31 @@ static fa2_status read_version(fa2i_cache *cache, int newest, int64_t *ret_versi
     return fa2i_sql_end(cache, st);
 }
 
+/* Whether anything was ever stored; true also where that cannot be found out. */
+static bool has_rows(fa2i_cache *cache)
+{
+    int64_t rows = 1;
+    fa2_status st = fa2i_sql_begin(cache, FA2I_CACHE_READ);
+    if (st == FA2_OK)
+        st = fa2i_sql_number(cache, "SELECT " FA2I_COUNT_ROWS, NULL, 0, &rows);
+    return fa2i_sql_end(cache, st) != FA2_OK || rows > 0;
+}
+
+static fa2_status empty_file(const fa2i_cache *cache)
+{
+    return fa2i_fail(FA2_E_NOT_FOUND,
+                     "%s: is an empty file, into which nothing was tuned yet; --db or FA2_DB names another",
+                     cache->path);
+}
+
 fa2_status fa2i_cache_version_check(fa2i_cache *cache, int newest)
 {
     int64_t version = 0;
     fa2_status st = read_version(cache, newest, &version);
     if (st != FA2_OK || version == newest)
         return st;
-    if (version == 0)
-        return fa2i_fail(
-            FA2_E_NOT_FOUND,
-            "%s: is an empty file, into which nothing was tuned yet; --db or FA2_DB names another",
-            cache->path);
+    if (version == 0 || !has_rows(cache)) /* making it was stopped half-way */
+        return empty_file(cache);
     return fa2i_fail(FA2_E_DATABASE,
                      "%s: has schema version %lld and this fa2 reads %d; bring it forward with: "
                      "fa2-tune check --db '%s'",
@@ -106,22 +122,23 @@ static fa2_status run_step(fa2i_cache *cache, const char *step, int version)
         cache->path, version, sqlite3_errmsg(cache->db));
 }
 
-/* One step forward under the write lock. *ret_version: the version before. */
-static fa2_status migrate_step(fa2i_cache *cache, const char *const *steps, int count,
-                               int64_t *ret_version)
+/* All steps forward, and the fields that came later. Under the write lock. */
+static fa2_status run_steps(fa2i_cache *cache, const char *const *steps, int count)
 {
     fa2_status st;
+    int64_t version = 0;
     char pragma[64];
 
-    FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_WRITE));
-    FA2_TRY(version_of(cache, count, ret_version));
-    if (*ret_version < count) {
-        snprintf(pragma, sizeof pragma, "PRAGMA user_version = %d", (int)*ret_version + 1);
-        FA2_TRY(run_step(cache, steps[*ret_version], (int)*ret_version));
-        FA2_TRY(fa2i_sql_script(cache, pragma));
-    }
+    FA2_TRY(version_of(cache, count, &version));
+    if (version == count) /* another process did it */
+        goto done;
+    for (; version < count; version++)
+        FA2_TRY(run_step(cache, steps[version], (int)version));
+    snprintf(pragma, sizeof pragma, "PRAGMA user_version = %d", count);
+    FA2_TRY(fa2i_sql_script(cache, pragma));
+    FA2_TRY(fa2i_columns_make(cache));
 done:
-    return fa2i_sql_end(cache, st);
+    return st;
 }
 
 /* A step may put another table in the place of one that rows refer to. */
@@ -138,8 +155,12 @@ fa2_status fa2i_cache_migrate(fa2i_cache *cache, const char *const *steps, int c
     if (st != FA2_OK || version == count)
         return st;
     st = enforce_references(cache, false);
-    while (st == FA2_OK && version < count)
-        st = migrate_step(cache, steps, count, &version);
+    if (st == FA2_OK) {
+        st = fa2i_sql_begin(cache, FA2I_CACHE_WRITE);
+        if (st == FA2_OK)
+            st = run_steps(cache, steps, count);
+        st = fa2i_sql_end(cache, st);
+    }
     const fa2_status enforced = enforce_references(cache, true);
     return st != FA2_OK ? st : enforced;
 }
@@ -218,7 +239,12 @@ fa2_status fa2i_schema_check(fa2i_cache *cache)
         st = read_missing(cache, &missing);
     if (st == FA2_OK)
         st = refuse_table(cache, &missing);
-    return st == FA2_OK ? fa2i_columns_check(cache) : st;
+    if (st != FA2_OK)
+        return st;
+    st = fa2i_columns_check(cache);
+    if (st != FA2_E_NOT_FOUND)
+        return st;
+    return has_rows(cache) ? FA2_E_DATABASE : empty_file(cache);
 }
 
 static const char new_database[] = "a new database"; /* that shows what belongs to one */

@@ -5,6 +5,8 @@
  * - the mutex is held exactly between fa2i_sql_begin and fa2i_sql_end;
  * - a write takes its lock at BEGIN IMMEDIATE: a read that turns into a write later could fail with
  *   SQLITE_BUSY without waiting;
+ * - a file that no path leads to any more is left alone: SQLite finds the journal by the path, and would take that
+ *   of the file which lies there now;
  * - after fa2i_sql_end no transaction is open, whatever happened;
  * - numbers that are not finite are NULL, so that JSON made from the tables is JSON.
  */
@@ -13,6 +15,8 @@
 #include <assert.h>
 #include <math.h>
 #include <stdio.h>
+
+static const char moved[] = ": was deleted or replaced while it was open; run this again";
 
 /* What to do about it; an extended code stands before the primary one that it belongs to. */
 static const char *advice(int code)
@@ -23,6 +27,7 @@ static const char *advice(int code)
     } known[] = {
         {SQLITE_READONLY_ROLLBACK, ": a writer was stopped half-way; `fa2-tune check --db FILE` "
                                    "restores the last good state"},
+        {SQLITE_READONLY_DBMOVED, moved},
         {SQLITE_READONLY,
          ": make the file and its folder writable, or name another with --db or FA2_DB"},
         {SQLITE_NOTADB, ": move the file away, or name another with --db or FA2_DB"},
@@ -155,12 +160,21 @@ fa2_status fa2i_sql_script(fa2i_cache *cache, const char *script)
     return code == SQLITE_OK ? FA2_OK : fa2i_sql_fail(cache, code);
 }
 
+bool fa2i_sql_has_moved(const fa2i_cache *cache)
+{
+    int has_moved = 0; /* of what is no file: no answer */
+    return sqlite3_file_control(cache->db, "main", SQLITE_FCNTL_HAS_MOVED, &has_moved) == SQLITE_OK && has_moved != 0;
+}
+
 fa2_status fa2i_sql_begin(fa2i_cache *cache, fa2i_cache_mode mode)
 {
     pthread_mutex_lock(&cache->mutex);
     fa2i_limits_begin(cache);
+    fa2i_wait_begin(cache, mode);
     if (mode == FA2I_CACHE_WRITE && !cache->writable)
         return fa2i_fail(FA2_E_DATABASE, "%s: is open for reading only", cache->path);
+    if (fa2i_sql_has_moved(cache))
+        return fa2i_fail(FA2_E_DATABASE, "%s%s", cache->path, moved);
     return fa2i_sql_run(cache, mode == FA2I_CACHE_WRITE ? "BEGIN IMMEDIATE" : "BEGIN", NULL, 0);
 }
 
@@ -171,6 +185,8 @@ fa2_status fa2i_sql_end(fa2i_cache *cache, fa2_status st)
     if (!sqlite3_get_autocommit(cache->db))
         (void)sqlite3_exec(cache->db, "ROLLBACK", NULL, NULL, NULL);
     fa2i_limits_end(cache);
+    if (st == FA2_OK)
+        fa2i_wait_end(cache);
     pthread_mutex_unlock(&cache->mutex);
     return st;
 }

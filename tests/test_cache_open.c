@@ -90,8 +90,7 @@ static void test_settings(fixture *f)
     static const struct {
         const char *pragma;
         int64_t expected;
-    } settings[] = {{"PRAGMA busy_timeout", 10000},
-                    {"PRAGMA foreign_keys", 1},
+    } settings[] = {{"PRAGMA foreign_keys", 1},
                     {"PRAGMA trusted_schema", 0},
                     {"PRAGMA cell_size_check", 1},
                     {"PRAGMA application_id", FA2I_APPLICATION_ID},

@@ -20,11 +20,44 @@ static int count_commit(void *user)
     return 0;
 }
 
+/* Who forgets all kernels beside a tuning, before the nth of its transactions that write. */
+static struct {
+    const char *path; /* NULL: nobody */
+    int begun, nth;
+    long winners; /* that were forgotten with them */
+} forgetter;
+
+/* As fa2-tune forget --variant. */
+static void forget_all(void)
+{
+    sqlite3 *db = NULL;
+    tuned_database database;
+    snprintf(database.path, sizeof database.path, "%s", forgetter.path);
+    forgetter.path = NULL;
+    forgetter.winners = tuned_number(&database, "SELECT count(*) FROM winner");
+    CHECK_EQ(sqlite3_open(database.path, &db), SQLITE_OK);
+    CHECK_EQ(sqlite3_exec(db,
+                          "PRAGMA foreign_keys = ON; BEGIN; DELETE FROM winner; DELETE FROM measurement; "
+                          "DELETE FROM verification; DELETE FROM kernel; COMMIT",
+                          NULL, NULL, NULL),
+             SQLITE_OK);
+    sqlite3_close(db);
+}
+
+static int before_statement(unsigned event, void *user, void *statement, void *text)
+{
+    (void)event, (void)user, (void)statement;
+    if (forgetter.path != NULL && strcmp(text, "BEGIN IMMEDIATE") == 0 && ++forgetter.begun == forgetter.nth)
+        forget_all();
+    return 0;
+}
+
 /* Of all connections that are opened from now on. */
 static int watch(sqlite3 *db, const char **message, const void *api)
 {
     (void)message, (void)api;
     sqlite3_commit_hook(db, count_commit, NULL);
+    sqlite3_trace_v2(db, SQLITE_TRACE_STMT, before_statement, NULL);
     return SQLITE_OK;
 }
 
@@ -231,6 +264,38 @@ static void test_resume(int signal_number)
     tuned_end(&database);
 }
 
+/* fa2-tune forget beside a tuning, at several moments: it ends well, and what it finds out afterwards is stored, with
+ * the code and the verdicts that it rests on. */
+static void test_forgotten(void)
+{
+    enum { MOMENTS = 3 };
+    static const char *const shapes[] = {SHAPE_SHORT, "Hq=2,Sq=400,D=16", NULL};
+    int begun = 0, early = 0;
+    for (int moment = 0; moment <= MOMENTS; moment++) {
+        tuned_database database;
+        run r;
+        tuned_begin(&database);
+        forgetter.path = database.path;
+        forgetter.begun = 0;
+        forgetter.nth = begun * moment / (MOMENTS + 1); /* 0: nothing is forgotten, and the transactions counted */
+        tune(&database, shapes, NULL, &r);
+        begun = moment == 0 ? forgetter.begun : begun;
+        CHECK(moment == 0 || forgetter.path == NULL);
+        forgetter.path = NULL;
+        CHECK_EQ(r.status, FA2I_EXIT_OK);
+        CHECK_EQ(states(&r, "measured"), 2);
+        if (forgetter.winners == 0)
+            CHECK_EQ(query(&database, "SELECT count(*) FROM winners"), 2);
+        early += moment > 0 && forgetter.winners == 0;
+        CHECK_EQ(query(&database, "SELECT count(*) FROM winner WHERE kernel NOT IN (SELECT kernel FROM image)"), 0);
+        CHECK_EQ(query(&database, "SELECT count(*) FROM measurement WHERE n > 0 AND kernel NOT IN "
+                                  "(SELECT kernel FROM verification WHERE outcome = 'ok')"),
+                 0);
+        tuned_end(&database);
+    }
+    CHECK(begun > 20 && early > 0);
+}
+
 int main(int argc, char **argv)
 {
     int status = 0;
@@ -243,6 +308,7 @@ int main(int argc, char **argv)
     test_budget_mending();
     test_misfiled();
     test_unproven_winner();
+    test_forgotten();
     test_resume(SIGKILL);
     test_resume(SIGINT);
     return check_done();

@@ -386,8 +386,17 @@ typedef struct fa2_backward_args {
 /* How a context is set up. Zero-initialise: every zero is the default. */
 typedef struct fa2_config {
     /* Database file. NULL: $FA2_DB, else $XDG_CACHE_HOME/fa2/fa2.db, else ~/.cache/fa2/fa2.db.
-     * "": work without a database. Copied. If others can write the file, it is refused. If they can write its folder,
-     * it is only read, as it is now: what is stored there later is not seen. */
+     * "": work without a database. Copied.
+     *
+     * A path that was named, here or by FA2_DB, must be usable: else creating the context fails with FA2_E_DATABASE.
+     * At the default path that is no error, whatever is wrong: a damaged file, a lock, a full disk, another owner.
+     * The log says it in one line, and the context works without a database. Later no call fails because of the
+     * database, named or not. Calls that prepare a problem look at the file once a second. A file that was deleted is
+     * done without, and made anew when a kernel is to be stored. Another file in its place is used from then on. A
+     * file that could not be used is tried again when it changes, else once a minute.
+     *
+     * If others can write the file, it is refused. If they can write its folder, it is only read, as it is when the
+     * context is created: the context does not see later changes. */
     const char *database;
     /* 0: the CUDA context that is current in the calling thread, else the primary context of
      * device 0. n > 0: the primary context of device n - 1. */
@@ -425,7 +434,7 @@ typedef struct fa2_context fa2_context;
 
 /* Open the device and the database. Neither NVRTC nor a kernel is loaded. config may be NULL. On
  * FA2_OK *ret_context belongs to the caller (fa2_context_destroy). A database that does not exist
- * is no error; one that is not usable is FA2_E_DATABASE. */
+ * is no error; one that was named and is not usable is FA2_E_DATABASE (fa2_config.database). */
 FA2_API fa2_status fa2_context_create(const fa2_config *config, fa2_context **ret_context);
 
 /* Release everything, kernels included. No launch of this context may be in flight. NULL is
@@ -471,7 +480,8 @@ FA2_API fa2_status fa2_workspace_size(fa2_context *context, const fa2_problem *p
  * It keeps what it prepares while fewer than 16384 problems are (some 18 MB). Beyond them a problem
  * that was given to fa2_forward alone is prepared at each call. That takes microseconds, under a
  * lock; but once a second, for each head_dim, dtype, causal and set of features, the database is
- * asked whether it was written, which waits while another process has it locked. */
+ * asked whether it was written. Where another process has it locked, a call waits for that once, for 10 s at most.
+ * After a wait in vain no call waits, until the lock is gone or a minute has passed. */
 FA2_API fa2_status fa2_forward(fa2_context *context, const fa2_problem *problem,
                                const fa2_forward_args *args, void *stream);
 

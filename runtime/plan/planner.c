@@ -1,5 +1,5 @@
 /*
- * Opening the database, and the way to a plan: the winner of the very problem, else the best estimate.
+ * The way to a plan: the winner of the very problem, else the best estimate.
  *
  * - A winner says what was fastest of all that was tried on its problem: nothing is asked but SQLite, once
  *   for a class. Where its kernel cannot be used the estimate decides, which knows the other kernels that were
@@ -13,68 +13,13 @@
  */
 #include "runtime/plan/planner.h"
 
-#include <stdio.h>
 #include <string.h>
-#include <time.h>
-#include "runtime/base/alloc.h"
 #include "runtime/ops/op.h"
 #include "runtime/plan/planner_compile.h"
+#include "runtime/plan/planner_database.h"
 #include "runtime/plan/planner_estimate.h"
 #include "runtime/plan/planner_stored.h"
 #include "runtime/plan/share.h"
-
-static fa2_status find_path(fa2i_planner *planner, const char *database)
-{
-    if (database == NULL) {
-        fa2_status st = fa2i_cache_default_path(&planner->database);
-        if (st == FA2_OK || st == FA2_E_MEMORY)
-            return st;
-        fa2i_planner_log(planner, "working without a database: %s", fa2_last_message());
-        return FA2_OK;
-    }
-    if (database[0] == '\0')
-        return FA2_OK;
-    planner->database = fa2i_strdup(database);
-    if (planner->database == NULL)
-        return fa2i_fail(FA2_E_MEMORY, "no memory for the path of the database");
-    return FA2_OK;
-}
-
-static fa2_status open_to_read(fa2i_planner *planner, int wait_ms)
-{
-    fa2_status st = fa2i_cache_open_within(planner->database, FA2I_CACHE_READ, wait_ms, planner->log,
-                                           planner->log_user, &planner->cache);
-    return st == FA2_E_NOT_FOUND ? FA2_OK : st;
-}
-
-static int64_t now_ms(void)
-{
-    struct timespec now = {0};
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * INT64_C(1000) + now.tv_nsec / 1000000;
-}
-
-/* Who holds the file locked is waited for once, not again for reading. */
-static fa2_status open_to_write(fa2i_planner *planner)
-{
-    const int64_t end_ms = now_ms() + FA2I_CACHE_WAIT_MS;
-    fa2_status st = fa2i_cache_open(planner->database, FA2I_CACHE_WRITE, planner->log,
-                                    planner->log_user, &planner->cache);
-    if (st == FA2_OK || st == FA2_E_MEMORY)
-        return st;
-
-    char why[FA2I_MESSAGE_BYTES];
-    snprintf(why, sizeof(why), "%s", fa2_last_message());
-    planner->read_only = true;
-    const int64_t left_ms = end_ms - now_ms();
-    st = open_to_read(planner, left_ms > 0 ? (int)left_ms : 0);
-    if (st == FA2_OK)
-        fa2i_planner_log(planner, "%s: %s",
-                         planner->cache == NULL ? "working without a database"
-                                                : "using the database without writing to it",
-                         why);
-    return st;
-}
 
 fa2_status fa2i_planner_init(fa2i_planner *planner, const fa2i_device *device,
                              const fa2_config *config)
@@ -85,15 +30,13 @@ fa2_status fa2i_planner_init(fa2i_planner *planner, const fa2i_device *device,
                               .arch = config->arch,
                               .log = config->log,
                               .log_user = config->log_user,
-                              .read_only = config->read_only != 0,
+                              .never_writes = config->read_only != 0,
                               .no_compiler = config->never_compile != 0 ? FA2_E_FORBIDDEN : FA2_OK,
                               .kernels = {.device = device}};
     FA2_TRY(fa2i_cuda_is_software(device->cuda, &planner->as_ptx));
-    FA2_TRY(find_path(planner, config->database));
+    FA2_TRY(fa2i_planner_open(planner, config->database));
     if (config->database == NULL || config->database[0] != '\0')
         FA2_TRY(fa2i_share_find(&planner->share));
-    if (planner->database != NULL)
-        FA2_TRY(planner->read_only ? open_to_read(planner, FA2I_CACHE_WAIT_MS) : open_to_write(planner));
 done:
     if (st != FA2_OK)
         fa2i_planner_done(planner);
@@ -193,8 +136,12 @@ fa2_status fa2i_planner_make(fa2i_planner *planner, const fa2_problem *problem, 
     fa2_status st = FA2_OK;
     fa2i_plan plan = {.problem = *problem, .decision.rule = FA2_RULE_DEFAULT};
     const fa2i_op *op = fa2i_op_of(problem);
+    fa2i_class *of = NULL;
 
-    fa2i_class *of = fa2i_planner_class(planner, problem);
+    FA2_TRY(fa2i_planner_follow_file(planner));
+    if (planner->cache != NULL)
+        fa2i_cache_begin_call(planner->cache);
+    of = fa2i_planner_class(planner, problem);
     if (of == NULL)
         FA2_TRY(FA2_E_MEMORY);
     if (planner->cache != NULL && planner->arch == 0 && !unmapped)

@@ -13,6 +13,7 @@
 
 #include <string.h>
 #include "runtime/base/alloc.h"
+#include "runtime/plan/planner_database.h"
 
 fa2_status fa2i_planner_generator(fa2i_planner *planner)
 {
@@ -48,6 +49,9 @@ static fa2_status no_compiler(const fa2i_planner *planner, const fa2_problem *pr
     if (planner->database == NULL)
         return fa2i_fail_prefix(st, "no database is used, and no kernel for %s can be compiled",
                                 text);
+    if (planner->is_unusable)
+        return fa2i_fail_prefix(st, "%s cannot be used, and no kernel for %s can be compiled",
+                                planner->database, text);
     return fa2i_fail_prefix(st,
                             "%s has no kernel that can be used for %s, and none can be compiled",
                             planner->database, text);

@@ -45,7 +45,7 @@ static fa2_status teach(fa2i_planner *planner, fa2i_class *of, const fa2_problem
     fa2i_evidence evidence = {0};
     fa2_status st = FA2_OK;
 
-    if (planner->arch != 0 || (planner->cache == NULL && planner->share == NULL) ||
+    if (planner->arch != 0 || (planner->cache == NULL && planner->share == NULL && !taught->is_taught) ||
         (taught->is_taught && !taught->is_partial && taught->version == of->winners.version))
         return FA2_OK;
     FA2_TRY(read_shipped(planner, problem->op));

@@ -48,35 +48,6 @@ bool fa2i_planner_is_ready(const fa2i_planner *planner, const fa2i_slot *slot)
            (planner->foresees && slot->state == FA2I_SLOT_FORESEEN);
 }
 
-/* Keep what a kernel's record says that is not in it yet: all of one that was compiled, else what loading told. */
-static void keep(fa2i_planner *planner, const fa2i_kernel *kernel, bool compiled)
-{
-    if (planner->cache == NULL || planner->read_only)
-        return;
-    const fa2_status st = compiled ? fa2i_cache_put_kernel(planner->cache, kernel)
-                                   : fa2i_cache_note_loaded(planner->cache, kernel);
-    if (st != FA2_OK) {
-        fa2i_planner_log(planner, "%s stored: %s",
-                         compiled ? "compiled kernels are not" : "what loading kernels tells is not",
-                         fa2_last_message());
-        planner->read_only = true; /* said once; the next process tries again */
-    }
-}
-
-fa2_status fa2i_planner_load(fa2i_planner *planner, fa2i_slot *slot, fa2i_kernel *kernel,
-                             bool compiled)
-{
-    const int registers = kernel->registers, spill_bytes = kernel->spill_bytes;
-    slot->compiled = compiled;
-    if (planner->foresees)
-        return fa2i_kernels_foresee(&planner->kernels, slot, kernel);
-    const fa2_status st = fa2i_kernels_load(&planner->kernels, slot, kernel);
-    if (st == FA2_OK &&
-        (compiled || kernel->registers != registers || kernel->spill_bytes != spill_bytes))
-        keep(planner, kernel, compiled);
-    return st;
-}
-
 void fa2i_planner_pass_over(const fa2i_planner *planner, fa2i_slot *slot, const char *what)
 {
     if (planner->foresees)

@@ -1,6 +1,7 @@
 /*
  * What a planner holds, and what its files share: the classes of problems with what was found out for
- * them, the evidence, and the log. The ways to a kernel (planner.c for the winner of a problem,
+ * them, the evidence, the database, and the log. planner_database.c opens the database and follows its file. The ways
+ * to a kernel (planner.c for the winner of a problem,
  * planner_estimate.c for the best estimate, planner_compile.c for what must be compiled) stand above it.
  *
  * A planner that foresees goes the same ways, and ends each where a kernel would be loaded or compiled:
@@ -55,6 +56,13 @@ typedef struct fa2i_taught {
     fa2i_evidence shipped;
 } fa2i_taught;
 
+/* What tells a file from another one, and from what it was. */
+typedef struct fa2i_file_state {
+    bool is_there;
+    uint64_t device, inode;
+    int64_t changed_ns;
+} fa2i_file_state;
+
 typedef struct fa2i_planner {
     const fa2i_device *device; /* borrowed */
     int arch;                  /* fa2_config.arch; 0: the device's own */
@@ -62,7 +70,15 @@ typedef struct fa2i_planner {
     void *log_user;
     char *database;            /* path, for messages; NULL: none is used */
     fa2i_cache *cache;         /* NULL: there is none, or none was used */
-    bool read_only;            /* nothing is written to cache */
+    bool is_named;             /* the path is the caller's, not the default one */
+    bool never_writes;         /* fa2_config.read_only */
+    bool read_only;            /* nothing is written to cache: for that, or as the file does not let us */
+    bool told_unstored;        /* the log knows that nothing can be stored now */
+    bool is_unusable;          /* a file is there, and it cannot be opened */
+    bool is_deleted;           /* the file that was open is gone, and there is no other yet */
+    int64_t looked_ns;         /* when the file was last looked at, by a clock that is never set */
+    int64_t tried_ns;          /* and when it was opened, or could not be */
+    fa2i_file_state tried;     /* what it was after that */
     bool foresees;             /* nothing is loaded or compiled */
     bool as_ptx;               /* the driver is known to have no use for cubins */
     char *share;               /* folder of what comes with fa2 (share.h); NULL: none is used */
@@ -107,12 +123,6 @@ void fa2i_attempt_refuse(fa2i_attempt *attempt, fa2_status refusal, const char *
 
 /* Can the kernel of a slot be taken as it is? */
 bool fa2i_planner_is_ready(const fa2i_planner *planner, const fa2i_slot *slot);
-
-/* Load an artifact, of the database or compiled, into its slot, which is not ready yet: fa2i_kernels_load. A planner
- * that foresees takes it for loaded; else the database gets what it lacks: what was compiled, and what the driver makes
- * of PTX. */
-fa2_status fa2i_planner_load(fa2i_planner *planner, fa2i_slot *slot, fa2i_kernel *kernel,
-                             bool compiled);
 
 /* Tell the log, once, that a kernel ("a tuned kernel") is passed over for the reason in the last
  * message. */

@@ -15,6 +15,7 @@
 #include "cache/report.h"
 #include "runtime/ops/op.h"
 #include "runtime/plan/planner_compile.h"
+#include "runtime/plan/planner_database.h"
 
 static fa2_status check_class(const fa2i_variant *variant, const fa2i_class *of)
 {
@@ -115,7 +116,7 @@ static fa2_status compile_again(fa2i_planner *planner, const fa2_problem *proble
 }
 
 /* Compile a kernel whose record is there and whose code is not, or is refused by the driver. Where there is no record
- * for the class, the attempt stays as it is. */
+ * for the class, or it cannot be read for now, the attempt stays as it is. */
 static fa2_status revive(fa2i_planner *planner, const fa2i_class *of, const fa2_problem *problem,
                          const fa2i_key *key, fa2i_attempt *attempt)
 {
@@ -124,10 +125,12 @@ static fa2_status revive(fa2i_planner *planner, const fa2i_class *of, const fa2_
     fa2_status st = fa2i_cache_get_kernel(planner->cache, key, abi, false, &record);
     if (st == FA2_OK)
         st = check_class(&record.variant, of);
-    if (st == FA2_E_NOT_FOUND)
-        st = FA2_OK;
-    else if (st == FA2_OK)
+    if (st == FA2_OK)
         st = compile_again(planner, problem, key, &record, attempt);
+    else if (st != FA2_E_MEMORY) {
+        attempt->for_now |= st != FA2_E_NOT_FOUND;
+        st = FA2_OK;
+    }
     fa2i_kernel_done(&record);
     return st;
 }

@@ -113,7 +113,8 @@ void fa2i_print_manual(const fa2i_command *commands, size_t count, FILE *out)
         ".TP\n.B FA2_CUDA_LIBRARY, FA2_NVRTC_LIBRARY\nthe driver's and NVRTC's libraries\n"
         ".TP\n.B FA2_NVML_LIBRARY, FA2_NVTX_LIBRARY\nthe libraries of NVML (clocks,\n"
         "temperature, energy) and of NVTX (ranges for profilers), used where they are found\n"
-        ".SH FILES\n.I ~/.cache/fa2/fa2.db\n",
+        ".SH FILES\n.TP\n.I ~/.cache/fa2/fa2.db\nthe default database. Where it cannot be used, programs work\n"
+        "without it;\n.B fa2\\-tune\nreports an error.\n",
         out);
 }
 

@@ -347,7 +347,13 @@ static fa2_status store_winner(work *w, const fa2_problem *problem)
     }
     winner.kernel = best->key;
     FA2_TRY(fa2i_cache_problem(w->build->cache, problem, &problem_id));
-    FA2_TRY(fa2i_cache_put_winner(w->build->cache, w->session, w->device, problem_id, &winner));
+    st = fa2i_cache_put_winner(w->build->cache, w->session, w->device, problem_id, &winner);
+    if (st == FA2_E_NOT_FOUND) {
+        fa2i_note(&w->progress, "forgotten meanwhile, and wins nothing: %s", best->variant.text);
+        return FA2_OK;
+    }
+    if (st != FA2_OK)
+        goto done;
     fa2i_built *built = &w->result.winners[w->result.winner_count++];
     built->problem = *problem;
     built->registers = best->registers;

@@ -41,8 +41,7 @@ fa2_status fa2i_timing_put_failure(fa2i_timing *t, size_t i)
     t->tune->failed++;
     fa2i_note(&t->tune->progress, "%s: %s: %s", fa2i_outcome_string(result.measurement.outcome),
               t->contenders[i].text, result.measurement.detail);
-    return t->whole ? FA2_OK
-                    : fa2i_cache_put_results(t->tune->cache, &of, &result, 1, NULL, NULL);
+    return t->whole ? FA2_OK : fa2i_tune_put_results(t->tune, &of, &result, 1, NULL, NULL);
 }
 
 fa2_status fa2i_timing_refute(fa2i_timing *t, size_t i, fa2i_verification *verdict)
@@ -61,8 +60,7 @@ fa2_status fa2i_timing_refute(fa2i_timing *t, size_t i, fa2i_verification *verdi
     k->verification = *verdict;
     k->verified = true;
     k->withheld = t->whole ? t->problem->id : 0;
-    return t->whole ? FA2_OK
-                    : fa2i_cache_put_verification(tune->cache, tune->device, &k->kernel.key, verdict);
+    return t->whole ? FA2_OK : fa2i_tune_put_verdict(tune, k, verdict);
 }
 
 /* ---- all of a search ---- */
@@ -138,13 +136,8 @@ static void add_left_out(const fa2i_timing *t, batch *b)
         memcpy(result->measurement.detail, detail, sizeof detail);
         if (k->known || k->noted)
             continue;
-        fa2i_kernel *record = &b->records[i];
-        *record = k->kernel;
-        record->nvrtc = tune->target.nvrtc;
-        memcpy(record->target, tune->target.name, sizeof record->target);
-        snprintf(record->generator, sizeof record->generator, "%s",
-                 fa2i_generator_id(tune->generator));
-        result->record = record;
+        fa2i_tune_record(tune, k, &b->records[i]);
+        result->record = &b->records[i];
     }
 }
 
@@ -176,8 +169,7 @@ static fa2_status put_batch(fa2i_timing *t, batch *b, const fa2i_winner *winner,
 {
     const fa2i_results_of of = place_of(t);
     add_unusable(t, b);
-    const fa2_status st =
-        fa2i_cache_put_results(t->tune->cache, &of, b->results, b->count, winner, ret_noted);
+    const fa2_status st = fa2i_tune_put_results(t->tune, &of, b->results, b->count, winner, ret_noted);
     if (st == FA2_OK)
         t->unusable_count = 0;
     return st;

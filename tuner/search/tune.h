@@ -207,6 +207,16 @@ fa2_status fa2i_tune_mend(fa2i_tune *tune);
  * ends amid a class of problems, a later run verifies its kernels that passed so far again. */
 fa2_status fa2i_tune_verify(fa2i_tune *tune);
 
+/* The record of a kernel for the database; of one that was never compiled, as compiling it would begin. It borrows
+ * what the kernel owns. */
+void fa2i_tune_record(const fa2i_tune *tune, const fa2i_tune_kernel *k, fa2i_kernel *ret_record);
+
+/* fa2i_cache_put_verification and fa2i_cache_put_results, which lack no kernel: those that fa2-tune forget dropped
+ * meanwhile are stored again first, which is told. */
+fa2_status fa2i_tune_put_verdict(fa2i_tune *tune, const fa2i_tune_kernel *k, const fa2i_verification *verdict);
+fa2_status fa2i_tune_put_results(fa2i_tune *tune, const fa2i_results_of *of, const fa2i_result *results, size_t count,
+                                 const fa2i_winner *winner, size_t *ret_noted);
+
 /* The seed of test data and of the order of samples: equal runs take equal samples. */
 enum { FA2I_TUNE_SEED = 0xfa2 };
 

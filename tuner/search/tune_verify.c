@@ -38,7 +38,7 @@ static fa2_status store_verdict(fa2i_tune *tune, size_t index, const fa2i_verifi
     if (verdict->outcome != FA2I_OUTCOME_OK)
         fa2i_note(&tune->progress, "%s: %s: %s", fa2i_outcome_string(verdict->outcome),
                   k->kernel.variant.text, verdict->detail);
-    return fa2i_cache_put_verification(tune->cache, tune->device, &k->kernel.key, verdict);
+    return fa2i_tune_put_verdict(tune, k, verdict);
 }
 
 /* Run one kernel on the present case. *ret_blame: whose fault a bad verdict is. */
