@@ -12,6 +12,11 @@ static const char added_recipe[] =
     "bwd_sm80_prepare role=prepare threads=256 smem=0 blocks=padded_rows/32; "
     "bwd_sm80 role=main threads=128 smem=49152 blocks=key_tiles; "
     "bwd_sm80_convert role=convert threads=128 smem=0 blocks=padded_rows/32";
+static const char packed_recipe[] =
+    "op=backward abi=2 rows=64 keys=32 columns=64 workspace=rows_and_dq; "
+    "bwd_sm80_prepare role=prepare threads=256 smem=0 blocks=padded_rows/32; "
+    "bwd_sm80 role=main threads=128 smem=49152 blocks=key_tiles; "
+    "bwd_sm80_convert role=convert threads=128 smem=0 blocks=query_tiles/32";
 static const char apart_recipe[] =
     "op=backward abi=1 rows=64 keys=32 workspace=rows; "
     "bwd_sm80_prepare role=prepare threads=256 smem=0 blocks=padded_rows/32; "
@@ -215,10 +220,13 @@ static void test_packed(void)
     packed.total_q = 230;
     packed.total_k = 330;
     const int q_tiles = 230 / 64 + 5, k_tiles = 330 / 32 + 5;
-    fa2i_grid grid = grid_of(added_recipe, &packed);
+    fa2i_grid grid = grid_of(packed_recipe, &packed);
     CHECK(grid.row_tiles == q_tiles && grid.key_tiles == k_tiles);
-    CHECK(grid.blocks[0] == 8 * q_tiles * 2 && grid.blocks[1] == 2 * k_tiles);
-    CHECK_EQ(grid.workspace_bytes, (8 + 4 * 64) * 8 * q_tiles * 64);
+    /* LSE and delta: whole eights of each sequence; sums of dQ: its rows. */
+    const int prepared = ((230 / 8 + 5) * 8 + 31) / 32 * 32;
+    CHECK(grid.blocks[0] == 8 * prepared / 32 && grid.blocks[1] == 2 * k_tiles);
+    CHECK_EQ(grid.blocks[2], 8 * (230 / 32 + 5));
+    CHECK_EQ(grid.workspace_bytes, 8 * 8 * prepared + 4 * 64 * 8 * 230);
     CHECK_EQ(grid_of(alone_recipe, &packed).blocks[0], 2 * k_tiles + 8 * q_tiles);
     fa2_backward_args args = good_args();
     const fa2i_op *op = fa2i_op_of(&packed);

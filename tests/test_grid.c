@@ -156,6 +156,13 @@ static void test_packed(void)
     CHECK_EQ(grid.slots, (16384 + 63 * 64) * 4 / split.rows + 64 + 100 / 2);
     CHECK_EQ(grid.blocks[0], 2 * grid.slots);
     CHECK_EQ(grid.blocks[1], 8 * (16384 + 63 * 64) / 4);
+    /* Parts: of twice as many blocks as share the keys, or of all. */
+    CHECK_EQ(grid.workspace_bytes, 2 * 2 * (100 / 2) * split.rows * 129 * 4);
+    fa2_problem few = problem;
+    few.batch = 1;
+    few.seq_q = few.total_q = 1;
+    few.total_k = few.seq_k;
+    CHECK_EQ(grid_of(&split, few).workspace_bytes, 2 * (1 + 100 / 2) * split.rows * 129 * 4);
     problem.total_q = 0; /* all as long as the longest */
     CHECK_EQ(grid_of(&plain, problem).row_tiles, 64 * 16384 / plain.rows + 64);
 }

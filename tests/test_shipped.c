@@ -394,7 +394,7 @@ static void test_what_is_shipped(void)
         kernels += e.kernel_count;
         fa2i_evidence_done(&e);
     }
-    CHECK(strcmp(said, "") == 0);
+    CHECK_STR(said, "");
     CHECK(sets >= 90 && kernels >= 500);
     struct stat info;
     long bytes = 0;

@@ -137,11 +137,11 @@ function M.combine_step(name, threads, smem)
    return {entry = name .. "_combine", role = "combine", threads = threads, smem = smem, blocks = "key_tile_sums"}
 end
 
--- dQ in its type; width: columns of a row of sums.
-function M.convert_step(name, width)
+-- dQ in its type; width: columns of a row of sums. Blocks have rows of one sequence.
+function M.convert_step(name, v, width)
    return {
       entry = name .. "_convert", role = "convert", threads = math.min(2 * width, 256), smem = 0,
-      blocks = "padded_rows/" .. convert_rows,
+      blocks = (v.varlen == 1 and "query_tiles/" or "padded_rows/") .. convert_rows,
    }
 end
 
@@ -168,7 +168,7 @@ local function recipe_of(name, v)
       steps[#steps + 1] = M.combine_step(name, 32 * v.warps, v.bc * pitch)
    end
    if v.dq ~= "apart" then
-      steps[#steps + 1] = M.convert_step(name, block.padded(v))
+      steps[#steps + 1] = M.convert_step(name, v, (block.padded(v)))
    end
    return {
       op = "backward", abi = M.abi + features.revision(v), rows = v.br, keys = v.bc,

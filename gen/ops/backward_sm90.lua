@@ -221,7 +221,7 @@ local function recipe(v)
    if v.split == 1 then
       steps[#steps + 1] = bwd.combine_step(M.name, 2 * keys, 2 * keys * d_pad(v))
    end
-   steps[#steps + 1] = bwd.convert_step(M.name, sharing * width)
+   steps[#steps + 1] = bwd.convert_step(M.name, v, sharing * width)
    return {
       op = "backward", abi = bwd.abi + features.revision(v), rows = v.br, keys = keys, suffix = "a",
       waves = v.split == 1 and waves or nil, splits = v.split == 1 and cost.most_splits or nil,

@@ -37,7 +37,8 @@
     X(FA2I_STEP_CLEAR, "clear")     /* before the main step, which adds to what is zeros then */
 
 /* What a block of a step stands for, of which operations. Padded rows: those of all heads and batches, of
- * each head as many as fill its tiles of `rows`. X(NAME, word, ops). */
+ * each head as many as fill its tiles of `rows`; of packed sequences as many as fill each one's tiles of 8.
+ * X(NAME, word, ops). */
 #define FA2I_BLOCKS_LIST(X)                                                                        \
     X(FA2I_BLOCKS_ROW_TILES, "row_tiles",                                                          \
       FORWARD) /* `rows` rows of a head; and one of the keys' splits */                            \
@@ -49,6 +50,7 @@
     X(FA2I_BLOCKS_NEW_ROWS, "new_rows",                                                            \
       FORWARD) /* block_rows rows of new K and V, as many as of Q, and of Q if it is rotated */    \
     X(FA2I_BLOCKS_PADDED_ROWS, "padded_rows", BACKWARD) /* block_rows of them */                   \
+    X(FA2I_BLOCKS_QUERY_TILES, "query_tiles", BACKWARD) /* block_rows queries of a query head */   \
     X(FA2I_BLOCKS_KEY_TILES, "key_tiles", BACKWARD)     /* `keys` keys of a key head */            \
     X(FA2I_BLOCKS_KEY_AND_QUERY_TILES, "key_and_query_tiles",                                      \
       BACKWARD) /* these, and behind them block_rows rows of a query head */                       \
@@ -70,9 +72,9 @@
     X(FA2I_WORKSPACE_SCORES, "scores", FORWARD)   /* S of all heads and batches, of the dtype */   \
     X(FA2I_WORKSPACE_ROWS, "rows", BACKWARD)      /* LSE and delta of padded rows, fp32 */         \
     X(FA2I_WORKSPACE_ROWS_AND_DQ, "rows_and_dq",                                                   \
-      BACKWARD) /* these, and `columns` numbers of each row, fp32 */                               \
+      BACKWARD) /* these, and `columns` numbers of each, fp32; packed: of each row of dQ */        \
     X(FA2I_WORKSPACE_ROWS_DQ_AND_TURNS, "rows_dq_and_turns",                                       \
-      BACKWARD) /* these, and a counter for each `rows` of them and one for all */                 \
+      BACKWARD) /* these, and a counter for each tile of `rows` queries and one for all */         \
     X(FA2I_WORKSPACE_DQ_OF_TILES, "dq_of_tiles",                                                   \
       BACKWARD) /* `columns` numbers of each padded row, fp32, where the keys of a head are          \
                  * several tiles of `keys`; else none, and nothing is converted */
@@ -145,7 +147,8 @@ const fa2i_step *fa2i_recipe_step(const fa2i_recipe *recipe, fa2i_role role);
 
 /* What is added to an operation's abi in the recipes of a class's kernels: how often what they compute became
  * something else while their parameters stayed. Dropout: its mask became another function (runtime/ops/dropout.h).
- * A bias that is added: numbers like -1e9, which hide keys, gave NaN. It never falls, so that neither an older library nor a
+ * A bias that is added: numbers like -1e9, which hide keys, gave NaN. Packed sequences: rows that no sequence has were
+ * left alone, and the workspace had another layout. It never falls, so that neither an older library nor a
  * newer one takes the other's kernels. The generator adds the same (M.revision in gen/features/list.lua): both are
  * raised together, and tests/test_variants.c compares them. */
 int fa2i_recipe_revision(const char *class_key);

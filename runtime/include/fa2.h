@@ -312,10 +312,11 @@ typedef struct fa2_forward_args {
     const int32_t *seqused_k;
     /* problem.varlen: device, [batch + 1], not falling. Sequence b has the rows cu_seqlens[b] ...
      * cu_seqlens[b + 1] - 1, none where they are equal, and no more than seq_q or seq_k; what is less
-     * than 0 or beyond the tensor counts as its ends. Rows of O and LSE that are no sequence's are left
-     * alone. Where they fall, a sequence that would end before it begins has no rows, others may be passed over, and
-     * a row that two have is written by either, or both; nothing outside the tensors is read or written. With seqused,
-     * a sequence has the first seqused_k[b] of its keys. */
+     * than 0 or beyond the tensor counts as its ends. Rows before cu_seqlens_q[0] and from cu_seqlens_q[batch]
+     * on belong to no sequence: O is written as 0 there, and LSE as -infinity. A sequence of more than seq_q rows
+     * ends after seq_q; its other rows are left alone. Where they fall, a sequence that would end before it begins has
+     * no rows, others may be passed over or 0, and a row that two have is written by either, or both; nothing outside
+     * the tensors is read or written. With seqused, a sequence has the first seqused_k[b] of its keys. */
     const int32_t *cu_seqlens_q;
     const int32_t *cu_seqlens_k;
     /* problem.paged: device, [batch, seq_k / page, rounded up], its rows block_table_stride elements apart. Key j
@@ -373,9 +374,10 @@ typedef struct fa2_backward_args {
     const float *sinks;   /* problem.sinks */
     float *dsinks; /* problem.sinks: written, [heads_q] fp32, 4-byte aligned; NULL: not wanted */
     /* problem.varlen: as forward had them. With deterministic a launch whose cu_seqlens_k falls somewhere may
-     * not end: blocks wait for those before them. Rows of gradients that are no sequence's are left alone; a row
-     * whose sequence has nothing on the other side is 0. The size of the workspace depends on batch and
-     * totals, not on what stands here, so a graph may be launched again with other lengths. */
+     * not end: blocks wait for those before them. Rows that belong to no sequence are written as 0 in every gradient;
+     * what inputs hold there is not used. A row whose sequence has nothing on the other side is 0, too. The size of
+     * the workspace depends on batch and totals, not on what stands here, so a graph may be launched again with
+     * other lengths. It grows with the rows, however many sequences share them. */
     const int32_t *cu_seqlens_q;
     const int32_t *cu_seqlens_k;
     /* problem.bias with a gradient: written; of packed sequences, zeros where nothing is added. With deterministic no

@@ -3,12 +3,19 @@
  * behind it work on padded rows: whole tiles of each head.
  *
  * Tiles of packed sequences are numbered so that a sequence begins at its first row / rows + its number
- * (templates/features/lengths.cu.in): there are total / rows + batch numbers at most, of a head.
+ * (templates/features/lengths.cu.in): there are total / rows + batch numbers at most, of a head. Their workspace
+ * follows the rows of the tensors, not the tiles, which short sequences leave nearly empty (templates/backward/
+ * packed.cu.in): sums of dQ have the rows of dQ, LSE and delta tiles of eight rows.
  */
 #include "runtime/base/status.h"
 #include "runtime/ops/backward.h"
 #include "runtime/ops/call.h"
 #include "runtime/ops/forward.h"
+
+enum {
+    SECTOR_ROWS = 8,
+    WARP_ROWS = 32
+}; /* rows of LSE and delta: a sequence has whole sectors, a head whole warps */
 
 static int64_t ceil_div(int64_t a, int64_t b)
 {
@@ -22,6 +29,12 @@ static fa2_status too_many(const fa2_problem *problem, const char *what, int64_t
                      "(%d)",
                      (long long)tiles, what, (int)problem->heads_q, (int)problem->batch,
                      (int)INT32_MAX);
+}
+
+/* Query heads of all batches. */
+static int64_t all_heads(const fa2_problem *problem)
+{
+    return (problem->varlen ? 1 : (int64_t)problem->batch) * problem->heads_q;
 }
 
 /* Of so many rows of queries, or of keys; packed: of all sequences together. */
@@ -41,11 +54,13 @@ static int64_t tiles_of_keys(const fa2_problem *problem, int rows)
 static int64_t count_blocks(const fa2i_step *step, const fa2_problem *problem, int64_t padded_rows,
                             int64_t key_tiles, int64_t splits)
 {
-    const int64_t heads = (problem->varlen ? 1 : (int64_t)problem->batch) * problem->heads_q;
+    const int64_t heads = all_heads(problem);
     const int64_t planes = (int64_t)problem->batch * problem->heads_q;
     switch (step->blocks) {
     case FA2I_BLOCKS_PADDED_ROWS:
         return ceil_div(padded_rows, step->block_rows);
+    case FA2I_BLOCKS_QUERY_TILES:
+        return heads * query_tiles(problem, step->block_rows);
     case FA2I_BLOCKS_KEY_AND_QUERY_TILES:
         return key_tiles * splits + heads * query_tiles(problem, step->block_rows);
     case FA2I_BLOCKS_KEY_TILE_SUMS:
@@ -73,20 +88,25 @@ static int64_t count_splits(const fa2i_card *card, const fa2i_recipe *recipe,
     return splits > 1 ? splits : 1;
 }
 
-/* Rows of all heads, whole tiles of each; < 2^47. */
+/* Rows of a head that LSE and delta have room for, whole tiles; < 2^33. */
 static int64_t pad_rows(const fa2_problem *problem, int rows)
 {
-    const int64_t batches = problem->varlen ? 1 : problem->batch;
-    return batches * problem->heads_q * query_tiles(problem, rows) * rows;
+    if (problem->varlen)
+        return ceil_div(query_tiles(problem, SECTOR_ROWS) * SECTOR_ROWS, WARP_ROWS) * WARP_ROWS;
+    return query_tiles(problem, rows) * rows;
 }
 
-static void spread_workspace(const fa2i_recipe *recipe, size_t padded_rows, fa2i_grid *grid)
+static void spread_workspace(const fa2i_recipe *recipe, const fa2_problem *problem, fa2i_grid *grid)
 {
-    const size_t sums = padded_rows * (size_t)recipe->columns * sizeof(float);
-    const size_t rows = 2 * sizeof(float) * padded_rows;
+    const size_t heads = (size_t)all_heads(problem);
+    const size_t tiles = heads * (size_t)query_tiles(problem, recipe->rows);
+    const size_t rows = 2 * sizeof(float) * heads * (size_t)pad_rows(problem, recipe->rows);
+    const size_t dq_rows = problem->varlen ? heads * (size_t)fa2i_forward_total_q(problem)
+                                           : tiles * (size_t)recipe->rows;
+    const size_t sums = dq_rows * (size_t)recipe->columns * sizeof(float);
     switch (recipe->workspace) {
     case FA2I_WORKSPACE_ROWS_DQ_AND_TURNS: /* a counter per tile, and one for tickets */
-        grid->workspace_bytes = (padded_rows / (size_t)recipe->rows + 1) * sizeof(uint32_t);
+        grid->workspace_bytes = (tiles + 1) * sizeof(uint32_t);
         /* fall through */
     case FA2I_WORKSPACE_ROWS_AND_DQ:
         grid->workspace_bytes += sums;
@@ -114,15 +134,15 @@ size_t fa2i_backward_unmapped_bytes(const fa2_problem *problem)
                                                  ? FA2I_WORKSPACE_ROWS_DQ_AND_TURNS
                                                  : FA2I_WORKSPACE_ROWS_AND_DQ};
     fa2i_grid grid = {.splits = 1};
-    spread_workspace(&recipe, (size_t)pad_rows(problem, recipe.rows), &grid);
+    spread_workspace(&recipe, problem, &grid);
     return grid.workspace_bytes;
 }
 
 fa2_status fa2i_backward_grid(const fa2i_card *card, const fa2i_recipe *recipe,
                               const fa2_problem *problem, fa2i_grid *ret_grid)
 {
-    const int64_t batches = problem->varlen ? 1 : problem->batch;
-    const int64_t heads = batches * problem->heads_q, kv_heads = batches * problem->heads_kv;
+    const int64_t heads = all_heads(problem),
+                  kv_heads = heads / problem->heads_q * problem->heads_kv;
     const int64_t row_tiles = query_tiles(problem, recipe->rows);
     const int64_t key_tiles = tiles_of_keys(problem, recipe->keys);
     fa2i_grid grid = {
@@ -133,10 +153,10 @@ fa2_status fa2i_backward_grid(const fa2i_card *card, const fa2i_recipe *recipe,
                          recipe->columns, (int)problem->head_dim);
     if (heads > INT32_MAX || kv_heads * key_tiles > INT32_MAX)
         return too_many(problem, "key tiles", key_tiles);
-    if (row_tiles > INT32_MAX / heads || row_tiles > INT32_MAX / recipe->rows)
+    if (row_tiles > INT32_MAX / heads || pad_rows(problem, recipe->rows) > INT32_MAX)
         return too_many(problem, "query tiles", row_tiles);
     grid.splits = (int32_t)count_splits(card, recipe, problem, kv_heads * key_tiles, row_tiles);
-    const int64_t padded_rows = pad_rows(problem, recipe->rows);
+    const int64_t padded_rows = heads * pad_rows(problem, recipe->rows);
     for (int i = 0; i < recipe->step_count; i++) {
         const int64_t blocks = count_blocks(&recipe->steps[i], problem, padded_rows,
                                             kv_heads * key_tiles, grid.splits);
@@ -151,7 +171,7 @@ fa2_status fa2i_backward_grid(const fa2i_card *card, const fa2i_recipe *recipe,
     if (grid.splits > 1)
         grid.partial_bytes = (size_t)grid.splits * (size_t)(kv_heads * key_tiles) * 2 *
                              (size_t)recipe->keys * (size_t)recipe->columns * sizeof(float);
-    spread_workspace(recipe, (size_t)padded_rows, &grid);
+    spread_workspace(recipe, problem, &grid);
     const fa2_status st = fa2i_clusters_check(recipe, grid.blocks);
     if (st == FA2_OK)
         *ret_grid = grid;

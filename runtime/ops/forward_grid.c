@@ -6,8 +6,10 @@
  *
  * Where sequences have lengths of their own, which the host does not know, that many shares are made
  * of the keys of all sequences together (templates/features/shares.cu.in): so many blocks at most, and
- * one more for each row tile, as its last share may be a short one. Row tiles of packed sequences are
- * numbered so that a sequence begins at its first row / rows + its number
+ * one more for each row tile, as its last share may be a short one. Of packed sequences only row tiles with
+ * several shares leave something to be combined: fewer than twice as many blocks as there are shares.
+ *
+ * Row tiles of packed sequences are numbered so that a sequence begins at its first row / rows + its number
  * (templates/forward/place.cu.in): there are total / rows + batch numbers at most.
  */
 #include <stdio.h>
@@ -89,8 +91,10 @@ static fa2_status spread_main(const fa2i_recipe *recipe, const fa2_problem *prob
                               const fa2i_grid *grid, int64_t *ret_blocks, int64_t *ret_partial_rows)
 {
     if (grid->slots > 0) {
+        const int64_t most = problem->varlen ? 2 * (int64_t)grid->splits : grid->slots;
+        const int64_t parts = grid->slots < most ? grid->slots : most;
         *ret_blocks = (int64_t)grid->slots * problem->heads_kv;
-        *ret_partial_rows = *ret_blocks * recipe->rows;
+        *ret_partial_rows = parts * problem->heads_kv * recipe->rows;
         return FA2_OK;
     }
     const int64_t batches = problem->varlen ? 1 : problem->batch;

@@ -2,6 +2,7 @@
 
 import ctypes
 import gc
+import math
 import unittest
 
 import device
@@ -156,6 +157,28 @@ class Gradients(unittest.TestCase):
         got = fa2.attention_backward(*heads_first, lse, layout="bhsd", **settings)
         device.synchronize()
         self.assert_right([tensor.permuted(1, 0, 2) for tensor in got], wanted)
+
+    def test_rows_of_no_sequence(self):
+        """They are 0, and LSE of them -infinity; what they hold counts for nothing."""
+        nan, starts = float("nan"), Tensor((3,), "int32").set([2, 9, 16])
+        settings = {"causal": True, "cu_seqlens_q": starts, "cu_seqlens_k": starts, "max_seqlen_q": 7, "max_seqlen_k": 7,
+                    "sinks": Tensor((2,), "fp32").set([1.0, -0.5])}
+        tensors = reference.tensors(seq_q=20, heads_q=2, kind=ExchangeTensor)
+        q, k, v = rows = [tensor.selected(0, 0) for tensor in tensors]
+        for tensor in rows:
+            for part in (tensor.part(0, 0, 2), tensor.part(0, 16, 20)):
+                part.set([nan] * len(part.get()))
+        out, dq, dk, dv = (Tensor(q.shape).set([nan] * len(q.get())) for _ in range(4))
+        lse = Tensor((2, 20), "fp32").set([nan] * 40)
+        _, lse = fa2.attention(*rows, out=out, return_lse=True, **settings)
+        _, _, _, dsinks = fa2.attention_backward(q, *rows, out, lse, dq=dq, dk=dk, dv=dv, dsinks=True, **settings)
+        device.synchronize()
+        self.assertTrue(all(math.isfinite(x) for x in dsinks.get()))
+        for tensor in (out, dq, dk, dv):
+            self.assertTrue(all(math.isfinite(x) for x in tensor.get()))
+            self.assertEqual(set(tensor.part(0, 0, 2).get() + tensor.part(0, 16, 20).get()), {0.0})
+        of_rows = lse.get()
+        self.assertEqual([x == -math.inf for x in of_rows], 2 * [not 2 <= row < 16 for row in range(20)])
 
     def test_sinks(self):
         q, k, v = reference.tensors(heads_q=2, seq_q=20, seq_k=40, kind=ExchangeTensor)

@@ -75,6 +75,38 @@ class Sequences(OnHost):
             self.assert_equal(gradients(function, *rows.unbind(1)), wanted)
         fa2.torch.attention_packed(rows.detach().requires_grad_(), **settings).sum().backward()
 
+    def test_rows_of_no_sequence(self):
+        """Rows before the first bound and from the last one on are 0, as their gradients are, whatever memory held."""
+        torch.use_deterministic_algorithms(True)  # new tensors are full of NaN
+        self.addCleanup(torch.use_deterministic_algorithms, False)
+        for bounds, width, heads in (([0, 12, 20], 16, (2, 2)), ([3, 15, 15, 23], 12, (4, 2)), ([24, 24], 16, (2, 2))):
+            starts = torch.tensor(bounds, dtype=torch.int32)
+            used = slice(bounds[0], bounds[-1])
+            q, kv, hidden = randn((24, heads[0], width), (24, 2, heads[1], width), (24, 8))
+            settings = {"causal": True, "deterministic": True}
+
+            def kv_packed(q, kv):
+                return flash_attn.flash_attn_varlen_kvpacked_func(q, kv, starts, starts, 12, 12, **settings)
+
+            def separate(q, kv):
+                return flash_attn.flash_attn_varlen_func(q, *kv.unbind(1), starts, starts, 12, 12, **settings)
+
+            def qkv_packed(q, kv):
+                return flash_attn.flash_attn_varlen_qkvpacked_func(torch.cat((q[:, None], kv), 1), starts, 12, **settings)
+
+            for function in (kv_packed, separate, qkv_packed) if heads[0] == heads[1] else (kv_packed, separate):
+                with self.subTest(bounds=bounds, function=function.__name__):
+                    leaves = [tensor.detach().requires_grad_() for tensor in (q, kv)]
+                    out = function(*leaves)
+                    out[used].float().sum().backward()
+                    for tensor in (out, *(leaf.grad for leaf in leaves)):
+                        self.assertFalse(tensor.isnan().any())
+                        self.assertTrue((tensor[:used.start] == 0).all() and (tensor[used.stop:] == 0).all())
+            weight = torch.randn(8, 3 * 2 * 16, dtype=torch.float16, requires_grad=True)
+            rows = (hidden @ weight).unflatten(1, (3, 2, 16))
+            flash_attn.flash_attn_varlen_qkvpacked_func(rows, starts, 12, **settings)[used].sum().backward()
+            self.assertTrue(weight.grad.isfinite().all())
+
     def pages(self, cache, table, page):
         """The rows of a cache in pages."""
         made = torch.full((int(table.max()) + 1, page, *cache.shape[2:]), torch.nan, dtype=cache.dtype)

@@ -4,6 +4,9 @@
  *     test_cases CARD right            a sample of candidates passes every case, and the cases reach
  *                                      everything; lines of the templates that no case reaches are
  *                                      printed
+ *     test_cases CARD packed           packed sequences: a kernel of each kind, forward and backward, passes the
+ *                                      cases with rows that no sequence has, and is found out where it leaves
+ *                                      them alone
  *     test_cases CARD bugs [STEP]      bugs that need a certain case, planted in all candidates of a
  *                                      class (every STEP-th), are found in each
  *
@@ -37,7 +40,7 @@ typedef struct bench {
 /* ---- kernels ---- */
 
 /* PTX with line information. */
-static void compile(const char *source, int arch, fa2i_blob *ret_ptx)
+static void compile(const char *source, int arch, const char *suffix, fa2i_blob *ret_ptx)
 {
     const fa2i_nvrtc_table *nvrtc = NULL;
     nvrtcProgram program = NULL;
@@ -45,7 +48,7 @@ static void compile(const char *source, int arch, fa2i_blob *ret_ptx)
     const char *const options[] = {architecture, "--std=c++17", "-default-device",
                                    "--generate-line-info"};
     must(fa2i_nvrtc_get(&nvrtc), "NVRTC");
-    snprintf(architecture, sizeof architecture, "--gpu-architecture=compute_%d", arch);
+    snprintf(architecture, sizeof architecture, "--gpu-architecture=compute_%d%s", arch, suffix);
     if (nvrtc->create_program(&program, source, "case.cu", 0, NULL, NULL) != NVRTC_SUCCESS ||
         nvrtc->compile_program(program, 4, options) != NVRTC_SUCCESS ||
         nvrtc->get_ptx_size(program, &ret_ptx->bytes) != NVRTC_SUCCESS ||
@@ -77,7 +80,8 @@ static void load(bench *b, size_t index, const char *from, const char *to)
     char *source = NULL;
     must(fa2i_generator_source(b->generator, kernel.variant.text, &source), "the source");
     char *text = from != NULL ? planted(source, from, to) : NULL;
-    compile(text != NULL ? text : source, b->device.device.card.arch, &kernel.image);
+    compile(text != NULL ? text : source, b->device.device.card.arch, kernel.variant.recipe.suffix,
+            &kernel.image);
     must(fa2i_bench_load(&b->device, (uint32_t)index, &kernel), kernel.variant.text);
     fa2i_kernel_done(&kernel);
     fa2i_free(source);
@@ -179,6 +183,87 @@ static void run_class(bench *b, const fa2_problem *class)
     }
     printf("%s: %zu variants, %zu cases\n", text, b->count, case_count);
     fflush(stdout);
+}
+
+/* ---- packed sequences ---- */
+
+/* What tells kinds of kernels apart: family, how dQ is gathered and rows are prepared. */
+static bool same_kind(const fa2i_variant *a, const fa2i_variant *b)
+{
+    static const char *const words[] = {"fwd_sm90", "fwd_splitkv", "bwd_sm90",
+                                        "dq=red",   "dq=apart",    "rows=prepared"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if ((strstr(a->text, words[i]) != NULL) != (strstr(b->text, words[i]) != NULL))
+            return false;
+    return true;
+}
+
+/* One candidate of each kind. */
+static void gather_kinds(bench *b, const fa2_problem *class)
+{
+    size_t kept = 0;
+    gather(b, class, 1);
+    for (size_t i = 0; i < b->count; i++) {
+        bool is_new = true;
+        for (size_t k = 0; k < kept && is_new; k++)
+            is_new = !same_kind(&b->variants[k], &b->variants[i]);
+        if (is_new)
+            b->variants[kept++] = b->variants[i];
+    }
+    b->count = kept;
+}
+
+/* Kernels that leave such rows alone are found out. */
+static void run_packed_case(bench *b, const fa2i_verify_case *c, bool planted_too)
+{
+    fa2i_expected expected = {0};
+    must(fa2i_expected_all(&c->c, 1, &expected), c->name);
+    must(fa2i_bench_case(&b->device, &c->c), c->name);
+    for (size_t k = 0; k < b->count; k++) {
+        const fa2i_verification v = verify(b, &expected, c->name, k);
+        if (v.outcome != FA2I_OUTCOME_OK)
+            fprintf(stderr, "%s: %s\n", b->variants[k].text, v.detail);
+        CHECK_EQ(v.outcome, FA2I_OUTCOME_OK);
+        if (!planted_too)
+            continue;
+        load(b, k, "row < used_from || row >= used_to", "row < used_from");
+        CHECK_EQ(verify(b, &expected, c->name, k).outcome, FA2I_OUTCOME_WRONG);
+    }
+    fa2i_expected_done(&expected);
+}
+
+static void run_packed_class(bench *b, const fa2_problem *class)
+{
+    fa2i_verify_case cases[FA2I_VERIFY_CASES_MAX];
+    const size_t case_count = cases_of(b, class, cases);
+    gather_kinds(b, class);
+    CHECK(b->count > 0);
+    for (size_t k = 0; k < b->count; k++) {
+        load(b, k, NULL, NULL);
+        printf("%s\n", b->variants[k].text);
+    }
+    fflush(stdout);
+    for (size_t i = 0; i < case_count; i++)
+        if (cases[i].c.lengths == FA2I_LENGTHS_WILD)
+            run_packed_case(b, &cases[i], false);
+    for (size_t i = 0; i < case_count; i++)
+        if (cases[i].c.lengths == FA2I_LENGTHS_AMID)
+            run_packed_case(b, &cases[i], true);
+}
+
+static void run_packed(bench *b)
+{
+    const fa2_problem classes[] = {
+        {.head_dim = 64, .causal = 1, .sinks = 1},
+        {.op = FA2_OP_BACKWARD, .head_dim = 64, .causal = 1},
+        {.op = FA2_OP_BACKWARD, .head_dim = 40, .causal = 1, .sinks = 1, .deterministic = 1},
+        {.op = FA2_OP_BACKWARD, .head_dim = 64, .bias = FA2_BIAS_FP16_GRADIENT, .dropout = 1},
+        {.op = FA2_OP_BACKWARD, .head_dim = 32, .softcap = 1, .window = 1}};
+    for (size_t i = 0; i < sizeof classes / sizeof *classes; i++) {
+        fa2_problem class = classes[i];
+        class.varlen = 1;
+        run_packed_class(b, &class);
+    }
 }
 
 /* ---- coverage ---- */
@@ -365,8 +450,10 @@ int main(int argc, char **argv)
 {
     static bench b;
     const int step = argc > 3 && getenv("FA2_TEST_ALL") == NULL ? atoi(argv[3]) : 1;
-    if (argc < 3 || step < 1 || (strcmp(argv[2], "right") != 0 && strcmp(argv[2], "bugs") != 0)) {
-        fprintf(stderr, "usage: test_cases CARD right|bugs [STEP]\n");
+    if (argc < 3 || step < 1 ||
+        (strcmp(argv[2], "right") != 0 && strcmp(argv[2], "packed") != 0 &&
+         strcmp(argv[2], "bugs") != 0)) {
+        fprintf(stderr, "usage: test_cases CARD right|packed|bugs [STEP]\n");
         return 2;
     }
     setenv("FA2_SIM_CARD", argv[1], 1);
@@ -374,6 +461,8 @@ int main(int argc, char **argv)
     must(fa2i_bench_open(&b.device, 0), "the device");
     if (argv[2][0] == 'r')
         run_right(&b);
+    else if (argv[2][0] == 'p')
+        run_packed(&b);
     else
         run_bugs(&b, (size_t)step);
     fa2i_bench_done(&b.device);

@@ -120,7 +120,16 @@ static inline int32_t fa2i_query_position(const fa2_problem *problem, int32_t fi
     return problem->causal || problem->window ? first_new + query : first_new;
 }
 
-/* The sequence of a row of the tensors of queries, or of keys; first_q is -1 where the row is nobody's. */
+/* Whether a row of packed queries, or keys, is before the first bound or not before the last one. What is written of
+ * it is 0, and its LSE -infinity. */
+static inline bool fa2i_row_is_unused(const fa2_problem *problem, const fa2i_said *said,
+                                      int32_t row, bool of_keys)
+{
+    const int32_t *bounds = of_keys ? said->cu_seqlens_k : said->cu_seqlens_q;
+    return problem->varlen && (row < bounds[0] || row >= bounds[problem->batch]);
+}
+
+/* The sequence of a row of the tensors of queries, or of keys; first_q is -1 where no sequence has it. */
 static inline fa2i_sequence fa2i_sequence_at(const fa2_problem *problem, const fa2i_said *said,
                                              int32_t batch, int32_t row, bool of_keys)
 {

@@ -38,7 +38,7 @@ static const struct plan {
     float softcap;                     /* of classes with one */
     float softmax_scale;
     bool windowed;        /* for classes with a window only */
-    fa2i_lengths lengths; /* WILD: for classes whose sequences have lengths only */
+    fa2i_lengths lengths; /* but for SPREAD: for packed sequences only */
 } plans[] = {
     {"whole tiles", 1, 2, 2, 256, 256, FA2I_LAYOUT_BSHD, 1, 63, 0, .softcap = 30},
     {"S no multiple of a tile", 2, 2, 2, 197, 197, FA2I_LAYOUT_BHSD, 1, 0, 0, .softcap = 3},
@@ -64,6 +64,8 @@ static const struct plan {
      .windowed = true},
     {"lengths of all kinds", 11, 4, 2, 70, 150, FA2I_LAYOUT_BHSD, 1, 60, 10, .softcap = 3,
      .lengths = FA2I_LENGTHS_WILD},
+    {"rows of no sequence", 3, 4, 2, 200, 260, FA2I_LAYOUT_GAPPED, 1, 60, 10, .softcap = 3,
+     .lengths = FA2I_LENGTHS_AMID},
 };
 
 _Static_assert(sizeof plans / sizeof *plans <= FA2I_VERIFY_CASES_MAX, "room for every case");
@@ -76,7 +78,7 @@ static size_t list_cases(const fa2_problem *class, int sm_count,
     for (size_t i = 0; i < sizeof plans / sizeof *plans; i++) {
         const struct plan *plan = &plans[i];
         if ((plan->windowed && !class->window) ||
-            (plan->lengths == FA2I_LENGTHS_WILD && !class->varlen))
+            (plan->lengths != FA2I_LENGTHS_SPREAD && !class->varlen))
             continue;
         fa2i_case c = {.problem = *class,
                        .layout = plan->layout,

@@ -130,6 +130,30 @@ static double forward_row(const fa2_problem *p, forward *f, fa2i_row row, bool w
     return largest + log(sum);
 }
 
+/* Rows that no sequence has become NaN: they belong to no sum. */
+static fa2_status spoil_unused(const fa2i_case *c, int operand, void *out)
+{
+    const fa2_problem *p = &c->problem;
+    const bool of_keys = operand == K || operand == V;
+    const size_t count = (size_t)p->batch + 1;
+    const fa2i_extent e = fa2i_case_extent(c, operand);
+    int32_t *bounds = fa2i_alloc_array(count, sizeof *bounds);
+    fa2_status st = FA2_OK;
+    if (bounds == NULL)
+        return fa2i_fail(FA2_E_MEMORY, "no memory for test data");
+    FA2_TRY(of_keys ? fa2i_fill_bounds_k(c, CU_K, count, bounds)
+                    : fa2i_fill_bounds_q(c, CU_Q, count, bounds));
+    const fa2i_said said = {.cu_seqlens_q = bounds, .cu_seqlens_k = bounds};
+    for (int32_t h = 0; h < e.heads; h++)
+        for (int32_t row = 0; row < e.seq; row++)
+            if (fa2i_row_is_unused(p, &said, row, of_keys))
+                memset((char *)out + (size_t)fa2i_extent_at(&e, 0, h, row) * e.elem_bytes, 0xff,
+                       (size_t)e.width * e.elem_bytes);
+done:
+    fa2i_free(bounds);
+    return st;
+}
+
 /* All of O or LSE, as forward gives it; what lies between rows is left as it is. */
 static fa2_status fill_forward(const fa2i_case *c, int operand, void *out)
 {
@@ -177,7 +201,10 @@ fa2_status fa2i_backward_data(const fa2i_case *c, int operand, size_t count, voi
             ((float *)out)[i] = usual_lse(&c->problem);
     else
         fa2i_case_fill_normal(c, operand, magnitude, count, out);
-    return (operand == O || operand == LSE) && c->pattern == FA2I_PATTERN_FORWARD
-               ? fill_forward(c, operand, out)
-               : FA2_OK;
+    if (c->pattern != FA2I_PATTERN_FORWARD)
+        return FA2_OK;
+    const fa2_status st = operand == O || operand == LSE ? fill_forward(c, operand, out) : FA2_OK;
+    const bool whole =
+        count >= (size_t)fa2i_case_extent(c, operand).elems; /* no block that is repeated */
+    return st == FA2_OK && c->problem.varlen && whole ? spoil_unused(c, operand, out) : st;
 }

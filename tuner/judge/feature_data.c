@@ -90,8 +90,9 @@ static void fill_bounds(const fa2i_case *c, int32_t seq, int32_t total, bool ove
                         int32_t *bounds)
 {
     const int32_t batch = c->problem.batch, wild[] = {0, seq, 1, seq + 7, seq / 2};
-    const bool is_wild = c->lengths == FA2I_LENGTHS_WILD;
-    int32_t at = is_wild;
+    const bool is_wild = c->lengths == FA2I_LENGTHS_WILD, is_amid = c->lengths == FA2I_LENGTHS_AMID;
+    const int32_t used = is_amid ? total / 2 : total;
+    int32_t at = is_amid ? total / 4 : is_wild;
     for (size_t i = 0; i < count; i++) {
         const int32_t rank = batch > 1 && (int32_t)i != batch / 2;
         bounds[i] = at;
@@ -99,7 +100,7 @@ static void fill_bounds(const fa2i_case *c, int32_t seq, int32_t total, bool ove
             bounds[i] = i % 8 == 7 ? INT32_MIN : at - 2;
         if (i + 1 < count)
             at += is_wild ? wild[i % (sizeof wild / sizeof *wild)]
-                          : fa2i_forward_packed_length(batch, seq, total, rank);
+                          : fa2i_forward_packed_length(batch, seq, used, rank);
     }
 }
 

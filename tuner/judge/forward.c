@@ -79,7 +79,7 @@ enum { WIDEST_STEP = 512 };
 /* The most blocks per SM that such a kernel aims at. */
 enum { MOST_WAVES = 4 };
 
-typedef enum plan_class { ANY, WITH_WINDOW, WITH_SOFTCAP, WITH_LENGTHS } plan_class;
+typedef enum plan_class { ANY, WITH_WINDOW, WITH_SOFTCAP, WITH_LENGTHS, WITH_PACKED } plan_class;
 
 static const struct plan {
     const char *name;
@@ -130,6 +130,8 @@ static const struct plan {
      .class = WITH_SOFTCAP},
     {"lengths of all kinds", 11, 4, 2, 70, 300, FA2I_LAYOUT_BHSD, 1, 1, 60, 10, .softcap = 3,
      .lengths = FA2I_LENGTHS_WILD, .class = WITH_LENGTHS},
+    {"rows of no sequence", 3, 4, 2, 200, 260, FA2I_LAYOUT_GAPPED, 1, 1, 60, 10, .softcap = 3,
+     .lengths = FA2I_LENGTHS_AMID, .class = WITH_PACKED},
     /* More sequences than a warp has lanes, long and short ones. */
     {"one query, many lengths", 75, 2, 1, 1, 4000, FA2I_LAYOUT_BSHD, 1, 1, 700, 0, .softcap = 3,
      .class = WITH_LENGTHS},
@@ -141,6 +143,7 @@ static bool is_of_class(const struct plan *plan, const fa2_problem *class)
 {
     return plan->class == ANY || (plan->class == WITH_WINDOW && class->window) ||
            (plan->class == WITH_SOFTCAP && class->softcap) ||
+           (plan->class == WITH_PACKED && class->varlen) ||
            (plan->class == WITH_LENGTHS && (fa2i_forward_has_lengths(class) || class->paged ||
                                             class->cache_rows || class->append));
 }

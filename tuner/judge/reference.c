@@ -112,14 +112,17 @@ static bool exact_row(part *p, const fa2_problem *sequence, fa2i_row row, fa2i_k
     return weights > 0;
 }
 
-/* A row that is not written. */
+/* A row that no sequence has: 0, or not written where it is amid the bounds. */
 static void put_nobody(part *p, size_t i)
 {
-    const size_t columns = (size_t)fa2i_head_dim_v(&p->request->problem);
+    const fa2i_reference_request *request = p->request;
+    const size_t columns = (size_t)fa2i_head_dim_v(&request->problem);
+    const bool cleared =
+        fa2i_row_is_unused(&request->problem, &request->said, request->rows[i].row, false);
     for (size_t d = 0; d < columns; d++)
-        p->reference->o[i * columns + d] = NAN;
-    p->reference->lse[i] = NAN;
-    p->reference->empty[i] = false;
+        p->reference->o[i * columns + d] = cleared ? 0 : NAN;
+    p->reference->lse[i] = cleared ? -INFINITY : NAN;
+    p->reference->empty[i] = cleared;
 }
 
 /* A row of K or V that the cache has. */

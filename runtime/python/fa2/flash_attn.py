@@ -190,6 +190,7 @@ def flash_attn_varlen_func(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor
     q: [Tq, H, D]; k, v: [Tk, Hkv, D], or with block_table (int32 [B, pages]) pages [n, page, Hkv, D].
     cu_seqlens_q, cu_seqlens_k: int32 [B + 1] on the device: where each begins, and the end.
     max_seqlen_q, max_seqlen_k: the longest. Returns out [Tq, H, D]; its lse is [H, Tq].
+    Rows before the first bound and from the last one on are 0 in out and in gradients.
     """
     return _attend_varlen((q, k, v), cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p, softmax_scale,
                           causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs, block_table)
