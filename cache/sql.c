@@ -9,6 +9,7 @@
  * - numbers that are not finite are NULL, so that JSON made from the tables is JSON.
  */
 #include "cache/internal.h"
+#include "cache/notes.h"
 
 #include <assert.h>
 #include <math.h>
@@ -162,12 +163,38 @@ fa2_status fa2i_sql_begin(fa2i_cache *cache, fa2i_cache_mode mode)
     return fa2i_sql_run(cache, mode == FA2I_CACHE_WRITE ? "BEGIN IMMEDIATE" : "BEGIN", NULL, 0);
 }
 
+fa2_status fa2i_sql_begin_at_once(fa2i_cache *cache)
+{
+    pthread_mutex_lock(&cache->mutex);
+    cache->at_once = true;
+    (void)sqlite3_busy_timeout(cache->db, 0);
+    return fa2i_sql_run(cache, "BEGIN IMMEDIATE", NULL, 0);
+}
+
+int64_t fa2i_cache_own_version(const fa2i_cache *cache, int64_t version)
+{
+    const int64_t own_rows = sqlite3_total_changes(cache->db) - cache->noted_rows;
+    return own_rows * (INT64_C(1) << 32) + (version & INT64_C(0xffffffff));
+}
+
+fa2_status fa2i_sql_data_version(fa2i_cache *cache, int64_t *ret_version)
+{
+    int64_t by_others = 0; /* 32 bits; SQLite leaves this connection's own commits out of it */
+    const fa2_status st = fa2i_sql_number(cache, "PRAGMA data_version", NULL, 0, &by_others);
+    if (st == FA2_OK)
+        *ret_version = fa2i_cache_own_version(cache, by_others);
+    return st;
+}
+
 fa2_status fa2i_sql_end(fa2i_cache *cache, fa2_status st)
 {
     if (st == FA2_OK)
         st = fa2i_sql_run(cache, "COMMIT", NULL, 0);
     if (!sqlite3_get_autocommit(cache->db))
         (void)sqlite3_exec(cache->db, "ROLLBACK", NULL, NULL, NULL);
+    if (cache->at_once)
+        (void)sqlite3_busy_timeout(cache->db, FA2I_CACHE_WAIT_MS);
+    cache->at_once = false;
     pthread_mutex_unlock(&cache->mutex);
     return st;
 }
