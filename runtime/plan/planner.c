@@ -20,6 +20,7 @@
 #include "runtime/ops/op.h"
 #include "runtime/plan/planner_compile.h"
 #include "runtime/plan/planner_estimate.h"
+#include "runtime/plan/planner_notes.h"
 #include "runtime/plan/planner_stored.h"
 #include "runtime/plan/share.h"
 
@@ -206,6 +207,7 @@ fa2_status fa2i_planner_make(fa2i_planner *planner, const fa2_problem *problem, 
     plan.workspace_bytes = plan.grid.workspace_bytes;
     if (recipe->map_count > 0 && plan.workspace_bytes < op->unmapped_bytes(problem))
         plan.workspace_bytes = op->unmapped_bytes(problem);
+    fa2i_planner_write_notes(planner, false);
 done:
     if (st != FA2_OK)
         plan.slot = NULL;

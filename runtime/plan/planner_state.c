@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "runtime/base/alloc.h"
+#include "runtime/plan/planner_notes.h"
 
 void fa2i_planner_log(const fa2i_planner *planner, const char *format, ...)
 {
@@ -53,6 +54,7 @@ static void keep(fa2i_planner *planner, const fa2i_kernel *kernel, bool compiled
 {
     if (planner->cache == NULL || planner->read_only)
         return;
+    planner->notes.has_compiled |= compiled;
     const fa2_status st = compiled ? fa2i_cache_put_kernel(planner->cache, kernel)
                                    : fa2i_cache_note_loaded(planner->cache, kernel);
     if (st != FA2_OK) {
@@ -74,6 +76,8 @@ fa2_status fa2i_planner_load(fa2i_planner *planner, fa2i_slot *slot, fa2i_kernel
     if (st == FA2_OK &&
         (compiled || kernel->registers != registers || kernel->spill_bytes != spill_bytes))
         keep(planner, kernel, compiled);
+    if (st == FA2_OK && !compiled)
+        fa2i_planner_note_used(planner, kernel);
     return st;
 }
 
@@ -148,6 +152,7 @@ void fa2i_planner_do_without(fa2i_planner *planner, const fa2_problem *problem)
 
 void fa2i_planner_state_done(fa2i_planner *planner)
 {
+    fa2i_planner_write_notes(planner, true);
     while (planner->classes != NULL) {
         fa2i_class *of = planner->classes;
         planner->classes = of->next;
