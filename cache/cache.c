@@ -11,6 +11,8 @@
 
 #include <stdio.h>
 #include <string.h>
+#include "cache/size_limit.h"
+#include "cache/notes.h"
 #include "cache/rules.h"
 #include "runtime/base/alloc.h"
 #include "runtime/ops/op.h"
@@ -226,8 +228,9 @@ fa2_status fa2i_row_put_image(fa2i_cache *cache, int64_t id, const fa2i_kernel *
     if (st != FA2_OK)
         return st;
     fa2i_seal_of(kernel, &seal);
-    const fa2i_sql_value values[] = {fa2i_sql_int(id), fa2i_sql_int(code), fa2i_sql_key(&seal)};
-    return fa2i_sql_run(cache, "INSERT INTO image (kernel, code, seal) VALUES (?,?,?)",
+    const fa2i_sql_value values[] = {fa2i_sql_int(id), fa2i_sql_int(code), fa2i_sql_key(&seal),
+                                     fa2i_sql_int(fa2i_cache_today())};
+    return fa2i_sql_run(cache, "INSERT INTO image (kernel, code, seal, used) VALUES (?,?,?,?)",
                         FA2I_SQL_VALUES(values));
 }
 
@@ -236,6 +239,7 @@ fa2_status fa2i_cache_put_kernel(fa2i_cache *cache, const fa2i_kernel *kernel)
     fa2_status st;
     int64_t id = 0;
     FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_WRITE));
+    FA2_TRY(fa2i_size_limit_make_room(cache, kernel->image.bytes));
     FA2_TRY(fa2i_row_put_kernel(cache, kernel, &id));
     FA2_TRY(fa2i_row_put_image(cache, id, kernel));
 done:
@@ -354,12 +358,12 @@ static fa2_status no_kernel(const fa2i_cache *cache, const fa2i_key *key, const 
     return fa2i_fail(FA2_E_NOT_FOUND, "%s: there is no kernel %s%s", cache->path, hex, which);
 }
 
-/* Columns behind the kernel's, with_image: seal, code; NULL where the code is gone. */
+/* Columns after the kernel's, with_image: seal, code (NULL where it is gone), day of the last use. */
 static fa2_status select_kernel(fa2i_cache *cache, const fa2i_key *key, bool with_image,
                                 sqlite3_stmt **ret_stmt)
 {
     const fa2i_sql_value values[] = {fa2i_sql_key(key)};
-    const char *sql = with_image ? "SELECT " FA2I_KERNEL_COLUMNS ", i.seal, c.data FROM kernel k "
+    const char *sql = with_image ? "SELECT " FA2I_KERNEL_COLUMNS ", i.seal, c.data, i.used FROM kernel k "
                                    "JOIN image i ON i.kernel = k.id "
                                    "LEFT JOIN code c ON c.id = i.code WHERE k.key = ?"
                                  : "SELECT " FA2I_KERNEL_COLUMNS " FROM kernel k WHERE k.key = ?";
@@ -374,6 +378,7 @@ static fa2_status read_image(sqlite3_stmt *stmt, fa2i_kernel *kernel, bool *ret_
     fa2_status st = copy_blob(stmt, FA2I_KERNEL_COLUMN_COUNT + 1, &kernel->image);
     if (st != FA2_OK)
         return st;
+    kernel->used_day = sqlite3_column_int(stmt, FA2I_KERNEL_COLUMN_COUNT + 2);
     fa2i_seal_of(kernel, &seal);
     const void *stored = sqlite3_column_blob(stmt, FA2I_KERNEL_COLUMN_COUNT);
     *ret_damaged = stored == NULL ||

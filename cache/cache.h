@@ -1,7 +1,7 @@
 /*
  * The tuning database: one SQLite file that holds devices, problems, kernels with their cubins,
  * measurements and winners. Knows no CUDA. The schema, with each table's meaning, is
- * cache/schema.sql and schema_2.sql; people read it through the views `winners` and `measurements`.
+ * cache/schema.sql, schema_2.sql and schema_3.sql; people read it through the views `winners` and `measurements`.
  *
  * Errors. FA2_E_DATABASE with file and cause; FA2_E_NOT_FOUND for a row that is not there. After an
  * error the database is as before the call: each write is one transaction. A database is a cache: a
@@ -84,12 +84,14 @@ const char *fa2i_cache_path(const fa2i_cache *cache); /* borrowed */
 bool fa2i_cache_has_moved(fa2i_cache *cache);
 
 /* A number that is another one after every commit that changed the content: this cache's or another
- * process's, under whatever name that opened the file. Reads no table. */
+ * process's, under whatever name that opened the file. Only this cache's own notes (cache/notes.h) leave it as it is.
+ * Reads no table. */
 fa2_status fa2i_cache_data_version(fa2i_cache *cache, int64_t *ret_version);
 
 /* ---- kernels ---- */
 
-/* Insert or replace record and image. */
+/* Insert or replace record and image. Other code leaves where the file would become larger than it may
+ * (cache/size_limit.h). */
 fa2_status fa2i_cache_put_kernel(fa2i_cache *cache, const fa2i_kernel *kernel);
 
 /* Let a record have what loading its code told: registers and spill_bytes of PTX, which only a driver compiles. */

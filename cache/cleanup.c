@@ -4,6 +4,7 @@
 #include "cache/report.h"
 
 #include <string.h>
+#include "cache/size_limit.h"
 #include "cache/sound.h"
 #include "runtime/base/alloc.h"
 
@@ -42,48 +43,9 @@ static fa2_status run_steps(fa2i_cache *cache, const step *steps, size_t count)
 #define UNSOUND(table, key)                                                                        \
     "DELETE FROM " table " WHERE (" key ") NOT IN (SELECT " key " FROM temp.sound_" table ")"
 
-/* Losers with code, and how many bytes they and those before them take, in the order of their worth: the least
- * factor to the fastest kernel of a problem; 1 for one that was not measured, which a call without
- * a tuned kernel compiled, more than any for one that spills. */
-static const char spare_table[] =
-    "CREATE TEMP TABLE spare AS WITH best AS (SELECT device, problem, min(median_us) AS us "
-    "FROM measurement WHERE outcome = 'ok' AND n > 0 AND median_us > 0 GROUP BY device, problem), "
-    "worth AS (SELECT m.kernel, min(m.median_us / b.us) AS factor FROM measurement m "
-    "JOIN best b ON b.device = m.device AND b.problem = m.problem "
-    "WHERE m.outcome = 'ok' AND m.n > 0 GROUP BY m.kernel) "
-    "SELECT i.kernel, sum(length(c.data)) OVER (ORDER BY k.outcome = 'spilled', "
-    "coalesce(w.factor, 1), i.kernel) AS bytes FROM image i JOIN code c ON c.id = i.code "
-    "JOIN kernel k ON k.id = i.kernel LEFT JOIN worth w ON w.kernel = i.kernel "
-    "WHERE i.kernel NOT IN (SELECT kernel FROM winner)";
-
-/* Its images beyond spare_bytes. */
-static fa2_status drop_spare(fa2i_cache *cache, int64_t spare_bytes, size_t *ret_images)
-{
-    const fa2i_sql_value values[] = {fa2i_sql_int(spare_bytes)};
-    fa2_status st;
-    FA2_TRY(fa2i_sql_script(cache, spare_table));
-    FA2_TRY(fa2i_sql_run(cache,
-                         "DELETE FROM image WHERE kernel IN (SELECT kernel FROM temp.spare "
-                         "WHERE bytes > ?)",
-                         FA2I_SQL_VALUES(values)));
-    *ret_images += (size_t)sqlite3_changes(cache->db);
-    FA2_TRY(fa2i_sql_script(cache, "DROP TABLE temp.spare"));
-done:
-    return st;
-}
-
-fa2_status fa2i_cache_trim(fa2i_cache *cache, int64_t spare_bytes)
-{
-    size_t images = 0;
-    fa2_status st = fa2i_sql_begin(cache, FA2I_CACHE_WRITE);
-    if (st == FA2_OK)
-        st = drop_spare(cache, spare_bytes, &images);
-    return fa2i_sql_end(cache, st);
-}
-
 /* Under the write lock. First the indexes, by which the rows are found; then from what refers to what
  * is referred to. */
-static fa2_status drop_rows(fa2i_cache *cache, int64_t spare_bytes, fa2i_cache_cleanup *cleanup)
+static fa2_status drop_rows(fa2i_cache *cache, int64_t most_bytes, fa2i_cache_cleanup *cleanup)
 {
     size_t *rows = &cleanup->rows;
     const step steps[] = {
@@ -98,6 +60,10 @@ static fa2_status drop_rows(fa2i_cache *cache, int64_t spare_bytes, fa2i_cache_c
          "OR kernel IN (" FA2I_DAMAGED_IMAGES ")",
          &cleanup->images},
         {"DELETE FROM code WHERE id NOT IN (SELECT code FROM image)", NULL},
+        {"DELETE FROM answer", NULL}, /* they are found again */
+        {"DELETE FROM setting WHERE typeof(name) <> 'text' OR name <> 'max_bytes' OR typeof(value) <> 'integer' "
+         "OR value NOT BETWEEN 0 AND 1 << 50", NULL},
+        {"UPDATE image SET used = 0 WHERE typeof(used) <> 'integer' OR used NOT BETWEEN 0 AND 1000000", NULL},
         /* Without code alone: it is compiled again, and what was measured stays. */
         {"DELETE FROM winner WHERE kernel IN (SELECT id FROM kernel WHERE outcome = "
          "'compile_error')",
@@ -110,16 +76,18 @@ static fa2_status drop_rows(fa2i_cache *cache, int64_t spare_bytes, fa2i_cache_c
     FA2_TRY(fa2i_sound_begin(cache));
     FA2_TRY(run_steps(cache, steps, sizeof steps / sizeof steps[0]));
     FA2_TRY(fa2i_sound_end(cache));
-    FA2_TRY(drop_spare(cache, spare_bytes, &cleanup->images));
+    if (most_bytes < 0)
+        FA2_TRY(fa2i_size_limit_get(cache, &most_bytes));
+    FA2_TRY(fa2i_size_limit_drop(cache, most_bytes, &cleanup->images));
 done:
     return fa2i_sql_end(cache, st);
 }
 
-fa2_status fa2i_cache_gc(fa2i_cache *cache, int64_t spare_bytes, fa2i_cache_cleanup *ret_cleanup)
+fa2_status fa2i_cache_gc(fa2i_cache *cache, int64_t most_bytes, fa2i_cache_cleanup *ret_cleanup)
 {
     int64_t after = 0;
     fa2i_cache_cleanup cleanup = {0};
-    fa2_status st = drop_rows(cache, spare_bytes, &cleanup);
+    fa2_status st = drop_rows(cache, most_bytes, &cleanup);
     if (st != FA2_OK)
         return st;
     pthread_mutex_lock(&cache->mutex); /* VACUUM is a transaction of its own */
@@ -211,6 +179,7 @@ fa2_status fa2i_cache_rebind_kernel(fa2i_cache *cache, const fa2i_key *old_key,
 
     FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_WRITE));
     FA2_TRY(fa2i_row_kernel_id(cache, old_key, &from));
+    FA2_TRY(fa2i_size_limit_make_room(cache, kernel->image.bytes));
     FA2_TRY(fa2i_row_put_kernel(cache, kernel, &to));
     FA2_TRY(fa2i_row_put_image(cache, to, kernel));
     if (from != to)

@@ -67,12 +67,15 @@ static fa2_status examine_rows(fa2i_cache *cache, fa2i_cache_health *health, cha
         {"SELECT count(*) FROM winner JOIN measurement USING (device, problem, kernel) WHERE outcome <> 'ok' "
          "AND kernel NOT IN (" FA2I_REFUTED_KERNELS ")", &health->failed},
     };
+    static const char *const own[] = {"image", "setting", "answer"}; /* tables that no export has */
     fa2_status st = fa2i_sql_script(cache, misfiled_table);
     if (st == FA2_OK)
         st = fa2i_sql_counts(cache, counts, sizeof counts / sizeof counts[0]);
     for (int i = 0; st == FA2_OK && i < FA2I_JUDGED_COUNT; i++)
         st = fa2i_sound_count_faults(cache, fa2i_judged_tables[i].table, &health->faults, fault,
                                      fault_bytes);
+    for (size_t i = 0; st == FA2_OK && i < sizeof own / sizeof *own; i++)
+        st = fa2i_sound_count_faults(cache, own[i], &health->faults, fault, fault_bytes);
     return st == FA2_OK ? fa2i_sql_script(cache, "DROP TABLE temp.misfiled") : st;
 }
 

@@ -38,6 +38,8 @@ struct fa2i_cache {
     pthread_mutex_t mutex;
     fa2i_key *reported; /* damaged kernels that the log has been told about */
     size_t reported_count;
+    int64_t noted_rows; /* changes of this connection that are no evidence: notes.c */
+    bool at_once;       /* the open transaction waits for nobody */
     pthread_mutex_t claims_mutex;
     double seconds_max, deadline; /* of a transaction (limits.c): of processor time; on the thread's clock */
     int claims; /* descriptor of the file of claims, + 1; 0: not open; -1: there can be none */
@@ -178,6 +180,12 @@ bool fa2i_sql_has_moved(const fa2i_cache *cache);
 
 /* Lock, and begin a transaction. Always followed by fa2i_sql_end, also after a failure. */
 fa2_status fa2i_sql_begin(fa2i_cache *cache, fa2i_cache_mode mode);
+
+/* The same for writing, and wait for nobody who has the file locked: FA2_E_DATABASE. */
+fa2_status fa2i_sql_begin_at_once(fa2i_cache *cache);
+
+/* fa2i_cache_data_version, inside a transaction. */
+fa2_status fa2i_sql_data_version(fa2i_cache *cache, int64_t *ret_version);
 
 /* Commit if st is FA2_OK, else roll back; unlock. Returns st, or why the commit failed. */
 fa2_status fa2i_sql_end(fa2i_cache *cache, fa2_status st);

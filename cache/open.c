@@ -385,13 +385,12 @@ bool fa2i_cache_has_moved(fa2i_cache *cache)
 
 fa2_status fa2i_cache_data_version(fa2i_cache *cache, int64_t *ret_version)
 {
-    int64_t by_others = 0; /* 32 bits; SQLite leaves this connection's own commits out of it */
+    int64_t version = 0;
     fa2_status st = fa2i_sql_begin(cache, FA2I_CACHE_READ);
     if (st == FA2_OK)
-        st = fa2i_sql_number(cache, "PRAGMA data_version", NULL, 0, &by_others);
-    const int64_t own_rows = sqlite3_total_changes(cache->db);
+        st = fa2i_sql_data_version(cache, &version);
     st = fa2i_sql_end(cache, st);
     if (st == FA2_OK)
-        *ret_version = own_rows * (INT64_C(1) << 32) + by_others;
+        *ret_version = version;
     return st;
 }

@@ -43,7 +43,7 @@ fa2_status fa2i_cache_default_path(char **ret_path)
 
 bool fa2i_cache_is_named(void)
 {
-    return environment("FA2_DB") != NULL;
+    return fa2i_environment("FA2_DB") != NULL;
 }
 
 /* Is folder strictly below the folder that this variable names, which is there? "/" is the home of

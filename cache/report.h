@@ -118,22 +118,22 @@ fa2_status fa2i_cache_check(fa2i_cache *cache, fa2i_cache_health *ret_health);
 bool fa2i_cache_is_healthy(const fa2i_cache_health *health);
 
 typedef struct fa2i_cache_cleanup {
-    size_t images;  /* that were damaged, or losers' beyond the limit */
+    size_t images;  /* that were damaged, or left for the size limit */
     size_t winners; /* that were damaged, or whose kernel does not compile */
     size_t rows;    /* others that were damaged */
     int64_t bytes_freed;
 } fa2i_cache_cleanup;
 
-/* What the code of kernels that win nowhere may take: it serves problems that were not tuned. */
-#define FA2I_SPARE_BYTES ((int64_t)256 << 20)
+/* The size limit of a file that has none of its own (cache/size_limit.h). */
+#define FA2I_FILE_BYTES ((int64_t)256 << 20)
+
+/* Give the file a size limit of its own, which holds from the next kernel on that is stored. */
+fa2_status fa2i_cache_set_limit(fa2i_cache *cache, int64_t bytes);
 
 /* Drop what fa2i_cache_check finds wrong, but winners whose code alone is lost or damaged: that is for the caller to
- * make again (tuner/search/recompile.h). And the images of losers beyond spare_bytes,
- * those first that were furthest from winning; make the indexes anew, and compact the file. Tables and views that
+ * make again (tuner/search/recompile.h). Then drop losers' code until the file has at most most_bytes, or its own
+ * limit (-1): code that was used longest ago first. Make the indexes anew, and compact the file. Tables and views that
  * were missing were made by opening it (FA2I_CACHE_REPAIR). Measurements stay, so that tuning again is quick. */
-fa2_status fa2i_cache_gc(fa2i_cache *cache, int64_t spare_bytes, fa2i_cache_cleanup *ret_cleanup);
-
-/* Only that of the losers. */
-fa2_status fa2i_cache_trim(fa2i_cache *cache, int64_t spare_bytes);
+fa2_status fa2i_cache_gc(fa2i_cache *cache, int64_t most_bytes, fa2i_cache_cleanup *ret_cleanup);
 
 #endif

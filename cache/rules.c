@@ -169,6 +169,9 @@ static void describe(const fa2i_rule *rule, char *out, size_t bytes)
     case FA2I_RULE_KEY:
         snprintf(out, bytes, "%d hex digits", 2 * FA2I_KEY_BYTES);
         break;
+    case FA2I_RULE_PROBLEM:
+        snprintf(out, bytes, "the bytes of a problem");
+        break;
     default:
         snprintf(out, bytes, "text of %d to %d bytes%s", (int)rule->least, (int)rule->most,
                  rule->kind == FA2I_RULE_VARIANT  ? " of a-z, 0-9, '_', '=' and blanks"
@@ -243,7 +246,8 @@ static bool takes(const fa2i_rule *rule, sqlite3_value *value)
     case SQLITE_FLOAT:
         return fa2i_rule_takes_real(rule, sqlite3_value_double(value));
     case SQLITE_BLOB:
-        return rule->kind == FA2I_RULE_KEY && sqlite3_value_bytes(value) == FA2I_KEY_BYTES;
+        return (rule->kind == FA2I_RULE_KEY && sqlite3_value_bytes(value) == FA2I_KEY_BYTES) ||
+               (rule->kind == FA2I_RULE_PROBLEM && sqlite3_value_bytes(value) == sizeof(fa2_problem));
     case SQLITE_NULL:
         return rule->kind == FA2I_RULE_FINITE || rule->kind == FA2I_RULE_ENDED;
     default: {

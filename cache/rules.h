@@ -23,7 +23,8 @@ typedef enum fa2i_rule_kind {
     FA2I_RULE_HEX16,
     FA2I_RULE_MOMENT,
     FA2I_RULE_ENDED,
-    FA2I_RULE_KEY
+    FA2I_RULE_KEY,
+    FA2I_RULE_PROBLEM
 } fa2i_rule_kind;
 
 /* A line of rules.def, which explains the kinds. */

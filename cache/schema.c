@@ -21,7 +21,7 @@
 #include "runtime/base/alloc.h"
 
 /* migrations[n] is the script from version n to n + 1. Append; never change one. */
-static const char *const migrations[] = {"cache/schema.sql", "cache/schema_2.sql"};
+static const char *const migrations[] = {"cache/schema.sql", "cache/schema_2.sql", "cache/schema_3.sql"};
 enum { SCHEMA_VERSION = sizeof migrations / sizeof migrations[0] };
 
 /* The version, inside a transaction: a file that is just being made must not look half-made. */
@@ -183,7 +183,12 @@ static fa2_status bring_version_forward(fa2i_cache *cache)
 static const char missing_sql[] =
     "SELECT column1, column2 FROM (VALUES ('table', 'device'), ('table', 'problem'), "
     "('table', 'kernel'), ('table', 'code'), ('table', 'image'), ('table', 'session'), "
-    "('table', 'verification'), ('table', 'measurement'), ('table', 'winner'), "
+    "('table', 'verification'), ('table', 'measurement'), ('table', 'winner'), ('table', 'setting'), "
+    "('table', 'answer'), ('index', 'answer_kernel'), "
+    "('trigger', 'measurement_added'), ('trigger', 'measurement_changed'), ('trigger', 'measurement_gone'), "
+    "('trigger', 'winner_added'), ('trigger', 'winner_changed'), ('trigger', 'winner_gone'), "
+    "('trigger', 'verification_added'), ('trigger', 'verification_changed'), ('trigger', 'verification_gone'), "
+    "('trigger', 'kernel_changed'), ('trigger', 'image_added'), ('trigger', 'image_gone'), "
     "('index', 'verification_kernel'), ('index', 'measurement_kernel'), "
     "('index', 'measurement_problem'), ('index', 'winner_kernel'), ('index', 'session_device'), "
     "('index', 'image_code'), ('index', 'problem_fields'), ('trigger', 'image_deleted'), "

@@ -11,6 +11,7 @@
  * - numbers that are not finite are NULL, so that JSON made from the tables is JSON.
  */
 #include "cache/limits.h"
+#include "cache/notes.h"
 
 #include <assert.h>
 #include <math.h>
@@ -166,9 +167,9 @@ bool fa2i_sql_has_moved(const fa2i_cache *cache)
     return sqlite3_file_control(cache->db, "main", SQLITE_FCNTL_HAS_MOVED, &has_moved) == SQLITE_OK && has_moved != 0;
 }
 
-fa2_status fa2i_sql_begin(fa2i_cache *cache, fa2i_cache_mode mode)
+/* Under the mutex. */
+static fa2_status begin(fa2i_cache *cache, fa2i_cache_mode mode)
 {
-    pthread_mutex_lock(&cache->mutex);
     fa2i_limits_begin(cache);
     fa2i_wait_begin(cache, mode);
     if (mode == FA2I_CACHE_WRITE && !cache->writable)
@@ -176,6 +177,34 @@ fa2_status fa2i_sql_begin(fa2i_cache *cache, fa2i_cache_mode mode)
     if (fa2i_sql_has_moved(cache))
         return fa2i_fail(FA2_E_DATABASE, "%s%s", cache->path, moved);
     return fa2i_sql_run(cache, mode == FA2I_CACHE_WRITE ? "BEGIN IMMEDIATE" : "BEGIN", NULL, 0);
+}
+
+fa2_status fa2i_sql_begin(fa2i_cache *cache, fa2i_cache_mode mode)
+{
+    pthread_mutex_lock(&cache->mutex);
+    return begin(cache, mode);
+}
+
+fa2_status fa2i_sql_begin_at_once(fa2i_cache *cache)
+{
+    pthread_mutex_lock(&cache->mutex);
+    cache->at_once = true;
+    return begin(cache, FA2I_CACHE_WRITE);
+}
+
+int64_t fa2i_cache_own_version(const fa2i_cache *cache, int64_t version)
+{
+    const int64_t own_rows = sqlite3_total_changes(cache->db) - cache->noted_rows;
+    return own_rows * (INT64_C(1) << 32) + (version & INT64_C(0xffffffff));
+}
+
+fa2_status fa2i_sql_data_version(fa2i_cache *cache, int64_t *ret_version)
+{
+    int64_t by_others = 0; /* 32 bits; SQLite leaves this connection's own commits out of it */
+    const fa2_status st = fa2i_sql_number(cache, "PRAGMA data_version", NULL, 0, &by_others);
+    if (st == FA2_OK)
+        *ret_version = fa2i_cache_own_version(cache, by_others);
+    return st;
 }
 
 fa2_status fa2i_sql_end(fa2i_cache *cache, fa2_status st)
@@ -187,6 +216,7 @@ fa2_status fa2i_sql_end(fa2i_cache *cache, fa2_status st)
     fa2i_limits_end(cache);
     if (st == FA2_OK)
         fa2i_wait_end(cache);
+    cache->at_once = false;
     pthread_mutex_unlock(&cache->mutex);
     return st;
 }

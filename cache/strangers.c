@@ -66,20 +66,28 @@ static bool has_names_alone(const char *sql)
     return open != NULL && strcmp(open + 1 + strspn(open + 1, names), ")") == 0;
 }
 
-/* Is it the one trigger that a file of fa2 has? */
-static fa2_status is_our_trigger(const object *o, bool *ret_is)
+/* Adds the scripts that make fa2's triggers, bare. */
+static fa2_status add_own_scripts(fa2i_text *scripts)
 {
-    const fa2i_asset *asset = fa2i_asset_find("cache/schema_2.sql");
-    assert(asset != NULL);
-    static const char create[] = "CREATE TRIGGER image_deleted", end[] = "END";
-    const char *first = strstr(asset->data, create);
-    const char *last = strstr(first, end);
-    char *bare = NULL;
-    const fa2_status st = make_bare(first, (size_t)(last - first) + strlen(end), &bare);
-    if (st == FA2_OK)
-        *ret_is = strcmp(o->sql, bare) == 0;
-    fa2i_free(bare);
-    return st;
+    static const char *const names[] = {"cache/schema_2.sql", "cache/schema_3.sql"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const fa2i_asset *asset = fa2i_asset_find(names[i]);
+        char *bare = NULL;
+        assert(asset != NULL);
+        const fa2_status st = make_bare(asset->data, asset->bytes, &bare);
+        if (st != FA2_OK)
+            return st;
+        fa2i_text_add_bytes(scripts, bare, strlen(bare));
+        fa2i_free(bare);
+    }
+    return scripts->failed ? fa2i_fail(FA2_E_MEMORY, "no memory for the schema's scripts") : FA2_OK;
+}
+
+/* Is it, word for word, one of the statements in the bare scripts? */
+static bool is_our_trigger(const object *o, const char *scripts)
+{
+    const char *at = strstr(scripts, o->sql);
+    return at != NULL && at[strlen(o->sql)] == ';';
 }
 
 /* ---- the rows ---- */
@@ -127,19 +135,19 @@ done:
 
 /* ---- opening ---- */
 
-static fa2_status refuse(fa2i_cache *cache, const object *o, void *for_writing, bool *ret_end)
+/* scripts: the text of fa2's triggers; NULL: the file is only read. */
+static fa2_status refuse(fa2i_cache *cache, const object *o, void *scripts, bool *ret_end)
 {
     bool ours = true;
-    fa2_status st = FA2_OK;
     (void)ret_end;
-    if (!*(const bool *)for_writing)
+    if (scripts == NULL)
         return FA2_OK;
     if (is_type(o, "trigger"))
-        st = is_our_trigger(o, &ours);
+        ours = is_our_trigger(o, scripts);
     else if (is_type(o, "index"))
         ours = has_names_alone(o->sql); /* no expression, and no condition after it */
-    if (st != FA2_OK || ours)
-        return st;
+    if (ours)
+        return FA2_OK;
     return fa2i_fail(FA2_E_DATABASE,
                      "%s: its %s '%s' is not one of fa2's, and would run whenever something is stored; drop it with: "
                      "fa2-tune gc --db '%s'",
@@ -167,13 +175,17 @@ fa2_status fa2i_strangers_refuse(fa2i_cache *cache, bool for_writing)
 {
     fa2_status st;
     int64_t id = 0;
+    fa2i_text scripts = {0};
     FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_READ));
     FA2_TRY(fa2i_sql_number(cache, "PRAGMA application_id", NULL, 0, &id));
     if (id != FA2I_APPLICATION_ID) /* the schema's check says more about it */
         goto done;
-    FA2_TRY(visit_all(cache, refuse, &for_writing));
+    if (for_writing)
+        FA2_TRY(add_own_scripts(&scripts));
+    FA2_TRY(visit_all(cache, refuse, scripts.data));
     FA2_TRY(refuse_generated(cache));
 done:
+    fa2i_text_done(&scripts);
     return fa2i_sql_end(cache, st);
 }
 

@@ -28,7 +28,7 @@ static int pause_once(void *user, int tries)
     enum { LAST = sizeof pauses_ms / sizeof *pauses_ms - 1 };
     fa2i_cache *cache = user;
     const int pause_ms = pauses_ms[tries < LAST ? tries : LAST];
-    if (cache->locked_ns[FA2I_CACHE_READ] != 0 || cache->locked_ns[cache->mode] != 0)
+    if (cache->at_once || cache->locked_ns[FA2I_CACHE_READ] != 0 || cache->locked_ns[cache->mode] != 0)
         return 0;
     if (cache->wait_ms < pause_ms) {
         cache->locked_ns[cache->mode] = now_ns();

@@ -17,6 +17,9 @@ typedef struct fa2i_asset {
 extern const fa2i_asset fa2i_assets[];
 extern const size_t fa2i_assets_count;
 
+/* A hash of all names and contents, made by the build. */
+extern const char fa2i_assets_hash[];
+
 /* NULL when there is none of that name. */
 const fa2i_asset *fa2i_asset_find(const char *name);
 

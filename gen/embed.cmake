@@ -1,10 +1,21 @@
-# Embeds files as C arrays, with no tool besides CMake. Used in two ways:
+# Embeds files as C arrays, with no tool besides CMake. Used in three ways:
 #
 #   include(embed.cmake)                    defines fa2_embed(<target> <file>...)
 #   cmake -DINPUT=.. -DOUTPUT=.. -P ...     writes INPUT as a list of bytes ("0x2f,0x2a,") to OUTPUT
+#   cmake -DHASHED=.. -DFROM=.. -DOUTPUT=.. -P ...  writes a hash of these files of a folder to OUTPUT, as a C string
 #
 # fa2_embed adds to the target one generated C file, the table of gen/asset.h. Each file's bytes are
 # a list of their own, which the table includes: touching one file converts that file only.
+if(CMAKE_SCRIPT_MODE_FILE AND HASHED)
+  set(all "")
+  foreach(file ${HASHED})
+    file(SHA256 ${FROM}/${file} hash)
+    string(APPEND all "${file} ${hash}\n")
+  endforeach()
+  string(SHA256 hash "${all}")
+  file(WRITE ${OUTPUT} "\"${hash}\"\n")
+  return()
+endif()
 if(CMAKE_SCRIPT_MODE_FILE)
   file(READ ${INPUT} bytes HEX)
   # One regular expression for the whole file: a loop over the bytes takes a hundred times as long.
@@ -35,6 +46,12 @@ function(fa2_embed target)
       "    {\"${file}\", (const char *)asset_${number}, sizeof asset_${number} - 1},\n")
     math(EXPR number "${number} + 1")
   endforeach()
+  list(TRANSFORM files PREPEND ${PROJECT_SOURCE_DIR}/ OUTPUT_VARIABLE paths)
+  add_custom_command(OUTPUT ${folder}/hash.inc
+    COMMAND ${CMAKE_COMMAND} "-DHASHED=${files}" -DFROM=${PROJECT_SOURCE_DIR} -DOUTPUT=${folder}/hash.inc
+            -P ${CMAKE_CURRENT_FUNCTION_LIST_FILE}
+    DEPENDS ${paths} ${CMAKE_CURRENT_FUNCTION_LIST_FILE} COMMENT "Hashing what is embedded" VERBATIM)
+  target_sources(${target} PRIVATE ${folder}/hash.inc)
   # Written at configure time, and only when the list of files has changed.
   file(CONFIGURE OUTPUT ${folder}/assets.c @ONLY CONTENT
 "#include \"gen/asset.h\"
@@ -43,6 +60,9 @@ function(fa2_embed target)
 const fa2i_asset fa2i_assets[] = {
 @rows@};
 const size_t fa2i_assets_count = sizeof fa2i_assets / sizeof fa2i_assets[0];
+const char fa2i_assets_hash[] =
+#include \"hash.inc\"
+    ;
 ")
   target_sources(${target} PRIVATE ${folder}/assets.c)
 endfunction()

@@ -13,6 +13,7 @@
 #include "runtime/base/alloc.h"
 #include "runtime/lua/generator.h"
 #include "runtime/ops/steps.h"
+#include "runtime/plan/planner_state.h"
 #include "tuned_database.h"
 
 enum {
@@ -20,6 +21,8 @@ enum {
     PLANS_KEPT = 16384, /* as fa2.h says */
     PLAN_ALLOCATIONS = 2,
     EVIDENCE = 4,       /* statements of a reading of all kernels and times */
+    RECALL = 6,         /* of looking for an earlier process's answer, to the problem and to its step */
+    NOTES = 4 + FA2I_NOTES_ANSWERS, /* of writing down answers, each second */
     SMEM_PER_ID = 1024, /* tuned kernels differ in shared memory, which a launch shows */
 };
 

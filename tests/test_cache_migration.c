@@ -219,6 +219,41 @@ static void test_version_1_fails(fixture *f)
     }
 }
 
+/* ---- version 2 ---- */
+
+/* A file as version 2 left it: what the third script made is taken away again. */
+static void make_version_2(const char *path)
+{
+    fa2i_cache *cache = fixture_open(path);
+    fixture_fill(cache);
+    fa2i_cache_close(cache);
+    run_sql(path, "DROP TRIGGER measurement_added; DROP TRIGGER measurement_changed; DROP TRIGGER measurement_gone;"
+                  "DROP TRIGGER winner_added; DROP TRIGGER winner_changed; DROP TRIGGER winner_gone;"
+                  "DROP TRIGGER verification_added; DROP TRIGGER verification_changed;"
+                  "DROP TRIGGER verification_gone; DROP TRIGGER kernel_changed; DROP TRIGGER image_added;"
+                  "DROP TRIGGER image_gone; DROP TABLE answer; DROP TABLE setting;"
+                  "ALTER TABLE image DROP COLUMN used; PRAGMA user_version = 2");
+}
+
+static void test_version_2(fixture *f)
+{
+    make_version_2(f->path);
+    check_refused(f->path, FA2I_CACHE_READ, FA2_E_DATABASE, "has schema version 2 and this fa2 reads 3");
+    bring_forward(f->path);
+    fa2i_cache_health health = {0};
+    fa2i_cache *cache = fixture_open(f->path);
+    CHECK_EQ(fa2i_cache_check(cache, &health), FA2_OK);
+    CHECK_STR(health.first_problem, "");
+    CHECK_EQ(health.winners, 2);
+    CHECK_EQ(health.images, 3);
+    CHECK_EQ(fixture_number(cache, "SELECT max(used) FROM image"), 0); /* nobody knows: it leaves first */
+    const fa2i_key key = sample_key(2);
+    fa2i_kernel kernel = {0};
+    CHECK_EQ(fa2i_cache_get_kernel(cache, &key, ABI, true, &kernel), FA2_OK);
+    fa2i_kernel_done(&kernel);
+    fa2i_cache_close(cache);
+}
+
 /* ---- columns ---- */
 
 /* As a fa2 that does not know capped scores yet wrote it. */
@@ -287,30 +322,30 @@ static void test_views_come_back(fixture *f)
 /* Steps between versions, each as a whole or not at all. */
 static void test_migrations(fixture *f)
 {
-    static const char *const good[] = {"-- as it is", "-- as it is",
-                                       "CREATE TABLE third (a INTEGER) STRICT",
-                                       "ALTER TABLE third ADD COLUMN b INTEGER"};
-    static const char *const bad[] = {"-- as it is", "-- as it is",
-                                      "CREATE TABLE third (a INTEGER) STRICT; SELECT nope"};
+    static const char *const good[] = {"-- as it is", "-- as it is", "-- as it is",
+                                       "CREATE TABLE fourth (a INTEGER) STRICT",
+                                       "ALTER TABLE fourth ADD COLUMN b INTEGER"};
+    static const char *const bad[] = {"-- as it is", "-- as it is", "-- as it is",
+                                      "CREATE TABLE fourth (a INTEGER) STRICT; SELECT nope"};
     fa2i_cache *cache = fixture_open(f->path);
     int64_t version = 0;
 
     /* one version behind: reading says what to do, and does not do it; without rows there is nothing to bring */
-    CHECK_EQ(fa2i_cache_version_check(cache, 3), FA2_E_NOT_FOUND);
+    CHECK_EQ(fa2i_cache_version_check(cache, 4), FA2_E_NOT_FOUND);
     (void)sample_ids(cache, 512);
-    CHECK_EQ(fa2i_cache_version_check(cache, 3), FA2_E_DATABASE);
+    CHECK_EQ(fa2i_cache_version_check(cache, 4), FA2_E_DATABASE);
     CHECK_CONTAINS(fa2_last_message(), "fa2-tune check --db");
 
-    CHECK_EQ(fa2i_cache_migrate(cache, bad, 3), FA2_E_DATABASE);
+    CHECK_EQ(fa2i_cache_migrate(cache, bad, 4), FA2_E_DATABASE);
     CHECK_EQ(fa2i_sql_number(cache, "PRAGMA user_version", NULL, 0, &version), FA2_OK);
-    CHECK_EQ(version, 2); /* as before, and the table is not there */
-    CHECK_EQ(fa2i_cache_migrate(cache, good, 4), FA2_OK);
-    CHECK_EQ(fa2i_cache_migrate(cache, good, 4), FA2_OK); /* nothing to do */
+    CHECK_EQ(version, 3); /* as before, and the table is not there */
+    CHECK_EQ(fa2i_cache_migrate(cache, good, 5), FA2_OK);
+    CHECK_EQ(fa2i_cache_migrate(cache, good, 5), FA2_OK); /* nothing to do */
     CHECK_EQ(fa2i_sql_number(cache, "PRAGMA user_version", NULL, 0, &version), FA2_OK);
-    CHECK_EQ(version, 4);
-    CHECK_EQ(fa2i_sql_script(cache, "INSERT INTO third (a, b) VALUES (1, 2)"), FA2_OK);
-    CHECK_EQ(fa2i_cache_migrate(cache, good, 3), FA2_E_DATABASE); /* an older fa2 */
-    CHECK_CONTAINS(fa2_last_message(), "version 4");
+    CHECK_EQ(version, 5);
+    CHECK_EQ(fa2i_sql_script(cache, "INSERT INTO fourth (a, b) VALUES (1, 2)"), FA2_OK);
+    CHECK_EQ(fa2i_cache_migrate(cache, good, 4), FA2_E_DATABASE); /* an older fa2 */
+    CHECK_CONTAINS(fa2_last_message(), "version 5");
     int enforced = 0;
     sqlite3_db_config(cache->db, SQLITE_DBCONFIG_ENABLE_FKEY, -1, &enforced);
     CHECK_EQ(enforced, 1);
@@ -321,7 +356,7 @@ int main(void)
 {
     static void (*const tests[])(fixture *) = {
         test_version_1_rows,     test_same_schema,     test_version_1_serves,
-        test_version_1_odd_rows, test_version_1_fails, test_missing_column,
+        test_version_1_odd_rows, test_version_1_fails, test_version_2,       test_missing_column,
         test_unknown_column,     test_views_come_back, test_migrations};
     fixture_each(tests, sizeof tests / sizeof tests[0]);
     return check_done();

@@ -52,7 +52,7 @@ for command in help completion man; do
     has out "  $command "
 done
 has out "130 interrupted"
-has out "drop the code of losers beyond 256 MiB"
+has out "drop code beyond the file's size limit"
 for args in "--version extra" "help explain extra" "--help explain extra" "man extra" "completion bash extra"; do
     # shellcheck disable=SC2086 # words
     run 2 $args
@@ -305,6 +305,10 @@ if command -v sqlite3 >/dev/null; then
     run 0 gc
     has out "1 other damaged row"
     run 0 check
+    run 0 gc --max-size 2G
+    [ "$(sqlite3 fa2.db "select value from setting where name = 'max_bytes'")" = 2147483648 ]
+    run 2 gc --max-size 100
+    has err "--max-size \"100\": expected a size, as 256M or 2G"
     sqlite3 fa2.db 'drop view winners'
     run 0 list # the views of the file are for people
     run 1 check

@@ -243,6 +243,7 @@ static void test_wrong_numbers(void)
                                               "sm_86a", "sm_1234", "SM_86", "sm_86;sm_89"};
     static const char *const wrong_jobs[] = {"-1", "2x", "1025", "99999999999999999999", "1.5"};
     static const char *const wrong_budgets[] = {"0", "-1", "nan", "inf", "1h", "1e999"};
+    static const char *const wrong_sizes[] = {"100", "M", "0M", "-1G", "1T", "2000000M", "123456789012345678M"};
     char line[64], message[256];
     for (size_t i = 0; i < sizeof wrong_archs / sizeof *wrong_archs; i++) {
         snprintf(line, sizeof line, "--arch %s", wrong_archs[i]);
@@ -259,6 +260,11 @@ static void test_wrong_numbers(void)
         snprintf(message, sizeof message, "--budget \"%s\": expected seconds, more than 0",
                  wrong_budgets[i]);
         check_refused(line, FA2I_OPT_BUDGET, message);
+    }
+    for (size_t i = 0; i < sizeof wrong_sizes / sizeof *wrong_sizes; i++) {
+        snprintf(line, sizeof line, "--max-size %s", wrong_sizes[i]);
+        snprintf(message, sizeof message, "--max-size \"%s\": expected a size, as 256M or 2G", wrong_sizes[i]);
+        check_refused(line, FA2I_OPT_MAX_SIZE, message);
     }
     check_refused("--device 0 --device=1", FA2I_OPT_DEVICE,
                   "--device is given twice; it takes one value");

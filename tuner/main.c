@@ -147,17 +147,16 @@ static const fa2i_command commands[] = {
      "something\n"
      "is damaged, or a winner cannot serve: it has no code, was refuted, failed as it was measured, or\n"
      "is of another version of fa2; it says what mends that.\n\n" DB_HELP JSON_HELP},
-    {"gc", fa2i_cmd_gc, "[--db FILE] [--jobs N]",
-     "mend what is damaged; drop the code of losers beyond 256 MiB",
-     "Drops rows that check finds damaged, and of the kernel images that no winner uses what is "
-     "beyond\n"
-     "256 MiB; makes tables, views and indexes anew that are not there; compacts the file. "
-     "Winners\n"
-     "whose code is lost or damaged stay, with what was measured, and are compiled again if NVRTC "
-     "is\n"
+    {"gc", fa2i_cmd_gc, "[--max-size SIZE] [--db FILE] [--jobs N]",
+     "mend what is damaged; drop code beyond the file's size limit",
+     "Drops rows that check finds damaged; makes tables, views and indexes anew that are not there; drops\n"
+     "code beyond the size limit; compacts the file. Code that was used longest ago goes first, and that of\n"
+     "winners never. What was measured stays. Every process that stores code keeps the same limit.\n"
+     "Winners whose code is lost or damaged stay, with what was measured, and are compiled again if NVRTC is\n"
      "found; those that no call takes (refuted, or of another version of fa2) are left as they are.\n"
      "Exit status 1 when no code can be made here for a winner: there is no NVRTC, this fa2 does not\n"
-     "know its variant, or this NVRTC not its SM.\n\n" DB_HELP JOBS_HELP},
+     "know its variant, or this NVRTC not its SM.\n\n"
+     "  --max-size SIZE   from now on the file's size limit, as 256M or 2G; a new file has 256M\n" DB_HELP JOBS_HELP},
     {"field-report", fa2i_cmd_field_report,
      "FILE (--device N [--budget SECONDS] [--jobs N] | --check)",
      "one file about a card: for those who cannot touch it",

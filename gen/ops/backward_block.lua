@@ -19,8 +19,9 @@ end
 -- has the most rows. nil: in no way does each warp get whole tiles.
 function M.row_warps(v)
    local best, least
+   local depth = (M.padded(v)) // 16
    for _, rwarps in ipairs({1, 2, 4, 8}) do
-      local col_warps, depth = v.warps // rwarps, (M.padded(v)) // 16
+      local col_warps = v.warps // rwarps
       if v.warps % rwarps == 0 and v.br % (16 * rwarps) == 0 and depth % col_warps == 0 then
          local reads = v.br // (16 * rwarps) + depth // col_warps
          if not least or reads < least then

@@ -193,22 +193,21 @@ local function tile_clocks(variant, facts, arch, blocks)
    return clocks
 end
 
--- K/V tiles that the row tiles of one head visit, sum and maximum, and whether they differ; a tile with a
--- mask, which are at the ends of what the rows see, counts for more. each(tiles), or nil: called for each row tile, the
--- last rows first.
-local function visited_tiles(variant, problem, each)
-   local br, bc = variant.br, variant.bc
+-- K/V tiles that the row tiles of one head visit, the last rows first: {sum, most, differ (whether they do), each (a
+-- list of them)}. A tile with a mask, which are at the ends of what the rows see, counts for more.
+local function count_tiles(br, bc, problem)
    local seq_q, seq_k = problem.seq_q, problem.seq_k
    local q_tiles = (seq_q + br - 1) // br
    local offset = seq_k - seq_q
    local all = (seq_k + bc - 1) // bc
    local left, right = window.ends(problem)
    local ends = (left < window.unbounded and 1 or 0) + (right < window.unbounded and 1 or 0)
+   local each = {}
    if ends == 0 then
-      for _ = 1, each and q_tiles or 0 do
-         each(all)
+      for i = 1, q_tiles do
+         each[i] = all
       end
-      return q_tiles * all, all, false
+      return {sum = q_tiles * all, most = all, differ = false, each = each}
    end
    local sum, most = 0, 0
    local masked = ends * fit.masked * math.max(br // bc, 1)
@@ -220,11 +219,25 @@ local function visited_tiles(variant, problem, each)
       local tiles = behind > first and (behind + bc - 1) // bc - first // bc + masked or 0
       sum = sum + tiles
       most = tiles > most and tiles or most
-      if each then
-         each(tiles)
-      end
+      each[#each + 1] = tiles
    end
-   return sum, most, true
+   return {sum = sum, most = most, differ = true, each = each}
+end
+
+-- The same, counted once for a problem and a tile: many variants have it.
+local counted = setmetatable({}, {__mode = "k"})
+
+local function visited_tiles(variant, problem)
+   local of_problem = counted[problem]
+   if not of_problem then
+      of_problem = {}
+      counted[problem] = of_problem
+   end
+   local key = variant.br * 4096 + variant.bc
+   if not of_problem[key] then
+      of_problem[key] = count_tiles(variant.br, variant.bc, problem)
+   end
+   return of_problem[key]
 end
 
 -- us that the memory needs, however fast the SMs are; that L2 needs; and that the memory needs of what L2 cannot keep.
@@ -253,17 +266,15 @@ end
 function M.spread(variant, facts, problem, arch, resident, clocks, prologue, slower, shares)
    local heads = problem.batch * problem.heads_q
    local blocks = heads * ((problem.seq_q + variant.br - 1) // variant.br)
-   local weights = {}
-   local sum, most, differ = visited_tiles(variant, problem, shares and function(tiles)
-      weights[#weights + 1] = tiles
-   end)
+   local visited = visited_tiles(variant, problem)
+   local sum, most = visited.sum, visited.most
    local slots = arch.sm_count * resident
    local waves, rest = blocks // slots, blocks % slots
    local last = rest > 0 and (rest + arch.sm_count - 1) // arch.sm_count or 0
    local busy = most * (waves * clocks(resident) + (last > 0 and clocks(last) or 0))
    if shares then
-      busy = shares(weights)
-   elseif differ and waves > 0 and sum > 0 then
+      busy = shares(visited.each)
+   elseif visited.differ and waves > 0 and sum > 0 then
       -- Where blocks differ the longest start first, so the SMs end at nearly the same time. Those of a late chunk of
       -- a prompt hardly differ, and go in waves.
       local mean = sum * heads / blocks

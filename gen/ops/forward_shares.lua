@@ -54,24 +54,51 @@ local function clocks_of(tiles, clocks)
    return sum
 end
 
--- Clocks of the busiest SM. weights: list of the tiles that the row tiles of a head visit, the heaviest first; heads:
--- of all batches; resident: blocks of an SM; clocks(count): those of an SM in which so many do one tile each.
-function M.busiest(weights, heads, section, sm_count, resident, clocks)
+-- What the blocks of each SM visit, a list of each, ascending; SMs whose blocks visit the same stand there once.
+local function visits_of_sms(weights, heads, section, sm_count, resident)
    local total = heads * #weights
    local blocks = math.min(sm_count * resident, total)
    local rounds = (total + blocks - 1) // blocks
    local looked = math.min(rounds, most_rounds)
    local tiles = tiles_in_order(weights, heads, section, looked * blocks)
-   local sums, by_count, most = sums_of_blocks(tiles, blocks, looked, total), {}, 0
-   for count = 1, resident do
-      by_count[count] = clocks(count)
-   end
+   local sums, list, known = sums_of_blocks(tiles, blocks, looked, total), {}, {}
    for sm = 1, math.min(sm_count, blocks) do
       local own = {}
       for block = sm, blocks, sm_count do
          own[#own + 1] = sums[block] * rounds / looked
       end
       table.sort(own)
+      local key = table.concat(own, " ")
+      if not known[key] then
+         known[key], list[#list + 1] = true, own
+      end
+   end
+   return list
+end
+
+-- Variants that differ in nothing but their pipeline divide alike: what was found for the last divisions, by all that
+-- they depend on.
+local kept, kept_count, most_kept = {}, 0, 256
+
+local function visits_kept(weights, heads, section, sm_count, resident)
+   local key = ("%d %s %d %d "):format(heads, section, sm_count, resident) .. table.concat(weights, " ")
+   if not kept[key] then
+      if kept_count == most_kept then
+         kept, kept_count = {}, 0
+      end
+      kept[key], kept_count = visits_of_sms(weights, heads, section, sm_count, resident), kept_count + 1
+   end
+   return kept[key]
+end
+
+-- Clocks of the busiest SM. weights: list of the tiles that the row tiles of a head visit, the heaviest first; heads:
+-- of all batches; resident: blocks of an SM; clocks(count): those of an SM in which so many do one tile each.
+function M.busiest(weights, heads, section, sm_count, resident, clocks)
+   local by_count, most = {}, 0
+   for count = 1, resident do
+      by_count[count] = clocks(count)
+   end
+   for _, own in ipairs(visits_kept(weights, heads, section, sm_count, resident)) do
       most = math.max(most, clocks_of(own, by_count))
    end
    return most

@@ -444,10 +444,14 @@ FA2_API fa2_status fa2_context_create(const fa2_config *config, fa2_context **re
 FA2_API void fa2_context_destroy(fa2_context *context);
 
 /* Choose and load the kernel for a problem, compiling it if nothing in the database is as good (see
- * fa2_rule) and the config does not forbid that. Takes a millisecond when this very problem was tuned, tens of
- * them when others of its kind were, a second or so when something must be compiled; microseconds when only
- * batch, seq_q or seq_k are other than in an earlier problem, and round up to the same. Later fa2_forward or
- * fa2_backward calls on the same problem only launch. Not inside stream capture.
+ * fa2_rule) and the config does not forbid that. Later fa2_forward or fa2_backward calls on the same problem only
+ * launch. Not inside stream capture. It takes
+ *   - microseconds, when batch, seq_q and seq_k round up to those of an earlier problem;
+ *   - milliseconds, when this very problem was tuned, or an earlier process stored its choice;
+ *   - tenths of a second for the first problem of a kind for which kernels must be compared;
+ *   - a second or two when a kernel must be compiled.
+ * The database keeps each choice beside its kernel. Such a choice is dropped when measurements, verifications, kernels
+ * of its kind or fa2 itself change, so that later measurements always count.
  *
  * But a kernel that reads by tensor maps, as those of SM 9.0 may, is left to another one by calls with strides that no
  * map expresses, and by calls of fa2_forward with a bias of 16 bits without aligned pairs (fa2_bias_tensor), which

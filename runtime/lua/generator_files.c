@@ -289,3 +289,18 @@ fa2_status fa2i_generator_files_key(const fa2i_generator_files *files, fa2i_key 
     fa2i_free(parts);
     return FA2_OK;
 }
+
+fa2_status fa2i_generator_files_find_hash(fa2i_key *ret_key)
+{
+    const fa2i_part embedded = {fa2i_assets_hash, strlen(fa2i_assets_hash)};
+    fa2i_generator_files files = {0};
+    if (fa2i_environment("FA2_GEN_PATH") == NULL) {
+        fa2i_key_of(&embedded, 1, ret_key);
+        return FA2_OK;
+    }
+    fa2_status st = fa2i_generator_files_open(&files);
+    if (st == FA2_OK)
+        st = fa2i_generator_files_key(&files, ret_key);
+    fa2i_generator_files_done(&files);
+    return st;
+}

@@ -9,8 +9,6 @@
 #include "cache/cache.h"
 #include "runtime/lua/generator.h"
 
-enum { FA2I_WHY_CHARS = 192 };
-
 /* What a choice rests on. */
 typedef struct fa2i_decision {
     fa2_rule rule;

@@ -18,6 +18,7 @@
 #include "runtime/plan/planner_compile.h"
 #include "runtime/plan/planner_database.h"
 #include "runtime/plan/planner_estimate.h"
+#include "runtime/plan/planner_notes.h"
 #include "runtime/plan/planner_stored.h"
 #include "runtime/plan/share.h"
 
@@ -153,6 +154,7 @@ fa2_status fa2i_planner_make(fa2i_planner *planner, const fa2_problem *problem, 
     plan.workspace_bytes = plan.grid.workspace_bytes;
     if (recipe->map_count > 0 && plan.workspace_bytes < op->unmapped_bytes(problem))
         plan.workspace_bytes = op->unmapped_bytes(problem);
+    fa2i_planner_write_notes(planner, false);
 done:
     if (st != FA2_OK)
         plan.slot = NULL;

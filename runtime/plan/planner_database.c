@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <time.h>
 #include "runtime/base/alloc.h"
+#include "runtime/plan/planner_notes.h"
 
 #define SECOND_NS INT64_C(1000000000)
 #define RETRY_NS  (60 * SECOND_NS)
@@ -125,6 +126,7 @@ static void forget(fa2i_planner *planner)
     }
     for (int op = 0; op < FA2I_OPS; op++)
         planner->taught[op].is_partial = true; /* so that it is taught again */
+    planner->notes.answer_count = planner->notes.used_count = 0; /* they are about the other file */
     planner->told_unstored = false;
 }
 
@@ -195,6 +197,7 @@ static void keep(fa2i_planner *planner, const fa2i_kernel *kernel, bool compiled
 {
     if (!can_store(planner))
         return;
+    planner->notes.has_compiled |= compiled;
     const fa2_status st =
         compiled ? fa2i_cache_put_kernel(planner->cache, kernel) : fa2i_cache_note_loaded(planner->cache, kernel);
     if (st != FA2_OK && !planner->told_unstored)
@@ -213,5 +216,7 @@ fa2_status fa2i_planner_load(fa2i_planner *planner, fa2i_slot *slot, fa2i_kernel
     const fa2_status st = fa2i_kernels_load(&planner->kernels, slot, kernel);
     if (st == FA2_OK && (compiled || kernel->registers != registers || kernel->spill_bytes != spill_bytes))
         keep(planner, kernel, compiled);
+    if (st == FA2_OK && !compiled)
+        fa2i_planner_note_used(planner, kernel);
     return st;
 }

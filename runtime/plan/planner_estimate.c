@@ -16,6 +16,7 @@
 #include "runtime/ops/op.h"
 #include "runtime/ops/steps.h"
 #include "runtime/plan/planner_compile.h"
+#include "runtime/plan/planner_notes.h"
 #include "runtime/plan/planner_option.h"
 #include "runtime/plan/share.h"
 
@@ -34,6 +35,14 @@ static fa2_status read_shipped(fa2i_planner *planner, fa2_op op)
         fa2i_evidence_done(
             &taught->shipped); /* the files before the one that failed: all are read again */
     return st;
+}
+
+static bool is_same_evidence(const fa2i_evidence *a, const fa2i_evidence *b)
+{
+    return a->kernel_count == b->kernel_count && a->set_count == b->set_count && a->time_count == b->time_count &&
+           (a->kernel_count == 0 || memcmp(a->kernels, b->kernels, a->kernel_count * sizeof *a->kernels) == 0) &&
+           (a->set_count == 0 || memcmp(a->sets, b->sets, a->set_count * sizeof *a->sets) == 0) &&
+           (a->time_count == 0 || memcmp(a->times, b->times, a->time_count * sizeof *a->times) == 0);
 }
 
 /* Bring the generator's evidence to the version that the class's winners have. A database that cannot be
@@ -61,13 +70,16 @@ static fa2_status teach(fa2i_planner *planner, fa2i_class *of, const fa2_problem
     if (unread && taught->is_taught)
         goto done;
     FA2_TRY(fa2i_shipped_merge(&taught->shipped, card, &evidence));
-    FA2_TRY(fa2i_generator_learn(planner->generator, problem->op, &evidence, card));
-    fa2i_evidence_done(&taught->evidence);
+    /* Most often others wrote what is no evidence: notes, and kernels of other operations. */
+    if (!taught->is_taught || !is_same_evidence(&evidence, &taught->evidence)) {
+        FA2_TRY(fa2i_generator_learn(planner->generator, problem->op, &evidence, card));
+        fa2i_evidence_done(&taught->evidence);
+        taught->evidence = evidence;
+        evidence = (fa2i_evidence){0}; /* the planner's now */
+    }
     taught->is_taught = true;
     taught->is_partial = unread;
     taught->version = of->winners.version;
-    taught->evidence = evidence;
-    evidence = (fa2i_evidence){0}; /* the planner's now */
 done:
     fa2i_evidence_done(&evidence);
     return st;
@@ -107,6 +119,7 @@ typedef struct trying {
     const fa2i_option *options;
     bool found;          /* one can be used */
     bool lacks_compiler; /* one cannot, as nothing is compiled */
+    bool may_change;     /* one cannot, for what neither the database nor the scripts say */
     fa2_status refusal;  /* of the last one that was tried and cannot */
     fa2i_decision *decision;
     fa2i_text passed; /* fa2i_class_answer.passed */
@@ -126,6 +139,14 @@ static fa2_status serves_unmapped(const trying *t, const fa2i_option *option, bo
     return st == FA2_E_NOT_FOUND ? FA2_OK : st; /* a text that is no variant serves nobody */
 }
 
+/* Whether a kernel cannot be used as long as database and scripts are as they are: it was refuted, or the scripts do
+ * not know it. Other compilers and drivers may take what these refuse. */
+static bool is_lasting(const fa2i_attempt *attempt)
+{
+    return !attempt->lost && !attempt->for_now && !fa2i_planner_lacks_compiler(attempt->refusal) &&
+           (attempt->refuted != FA2I_OUTCOME_OK || attempt->refusal == FA2_E_NOT_FOUND);
+}
+
 /* Remember why an option cannot be used, as the last message says. */
 static void note(trying *t, const outcome *found)
 {
@@ -133,6 +154,7 @@ static void note(trying *t, const outcome *found)
         return;
     t->refusal = found->attempt.refusal;
     t->lacks_compiler |= fa2i_planner_lacks_compiler(t->refusal);
+    t->may_change |= !is_lasting(&found->attempt);
 }
 
 /* Count one before which none can be used. */
@@ -264,9 +286,10 @@ done:
     return st;
 }
 
-/* Estimate for the problem that is asked about. plan: of the problem, for messages. */
+/* Estimate for the problem that is asked about. plan: of the problem, for messages. *ret_is_final: another process
+ * finds the same. */
 static fa2_status estimate(fa2i_planner *planner, fa2i_class *of, const fa2i_plan *plan,
-                           const fa2_problem *asked, fa2i_class_answer *answer)
+                           const fa2_problem *asked, fa2i_class_answer *answer, bool *ret_is_final)
 {
     fa2_status st = FA2_OK;
     fa2i_decision passed = {.passed_count = 0};
@@ -292,6 +315,7 @@ static fa2_status estimate(fa2i_planner *planner, fa2i_class *of, const fa2i_pla
     answer->origin = t.outcomes[chosen].attempt.origin;
     fa2i_decide_option(options, chosen, &planner->taught[asked->op].evidence, asked,
                        &planner->device->card, &answer->decision);
+    *ret_is_final = !t.may_change;
     answer->decision.passed_count = passed.passed_count;
     memcpy(answer->decision.passed_over, passed.passed_over, sizeof passed.passed_over);
     memcpy(answer->decision.why, passed.why, sizeof passed.why);
@@ -304,22 +328,19 @@ done:
     return st;
 }
 
-static fa2_status add_answer(fa2i_planner *planner, fa2i_class *of, const fa2i_plan *plan,
-                             const fa2_problem *asked, bool unmapped)
+/* Keep a copy of an answer with the class, which owns what it points to, and borrow it. */
+static fa2_status add_answer(fa2i_class *of, const fa2i_class_answer *found, const fa2i_class_answer **ret_answer)
 {
-    fa2_status st = FA2_OK;
     fa2i_class_answer *answer = fa2i_alloc(sizeof(*answer));
-
-    if (answer == NULL)
+    if (answer == NULL) {
+        fa2i_free(found->passed);
         return fa2i_fail(FA2_E_MEMORY, "no memory for an answer of the cost model");
-    answer->unmapped = unmapped;
-    FA2_TRY(estimate(planner, of, plan, asked, answer));
+    }
+    *answer = *found;
     answer->next = of->answers;
     of->answers = answer;
-    answer = NULL; /* ownership has moved to the class */
-done:
-    fa2i_free(answer);
-    return st;
+    *ret_answer = answer;
+    return FA2_OK;
 }
 
 static fa2i_class_answer *find_answer(const fa2i_class *of, const fa2_problem *asked, bool unmapped)
@@ -337,14 +358,76 @@ fa2_problem fa2i_planner_asked(const fa2i_planner *planner, const fa2i_plan *pla
                            : fa2i_problem_asked(&plan->problem, planner->device->card.sm_count);
 }
 
-/* Whether a text is one of these lines. */
+/* Whether a text is one of these lines; NULL: there are none. */
 static bool is_line(const char *lines, const char *text)
 {
     const size_t chars = strlen(text);
-    for (; *lines != '\0'; lines += strcspn(lines, "\n") + 1)
+    for (; lines != NULL && *lines != '\0'; lines += strcspn(lines, "\n") + 1)
         if (strcspn(lines, "\n") == chars && memcmp(lines, text, chars) == 0)
             return true;
     return false;
+}
+
+/* Whether the generator knows all that it would be taught. */
+static bool is_taught(const fa2i_planner *planner, const fa2i_class *of, fa2_op op)
+{
+    const fa2i_taught *taught = &planner->taught[op];
+    return planner->generator != NULL && taught->is_taught && taught->version == of->winners.version;
+}
+
+/* The answer of an earlier process, where asking the model would take long. *ret_answer is NULL: there is none. */
+static fa2_status find_stored(fa2i_planner *planner, fa2i_class *of, bool unmapped, const fa2i_plan *plan,
+                              const fa2i_class_answer **ret_answer)
+{
+    fa2_status st = FA2_OK;
+    const fa2_problem asked = fa2i_planner_asked(planner, plan);
+    const fa2i_question questions[] = {{.asked = plan->problem, .exact = true, .unmapped = unmapped},
+                                       {.asked = asked}};
+    const bool alone = unmapped || plan->unrounded;
+    fa2i_class_answer found = {.slot = NULL};
+
+    *ret_answer = NULL;
+    if (is_taught(planner, of, plan->problem.op) || plan->decision.replaces)
+        return FA2_OK;
+    const fa2i_class_answer *known = find_answer(of, &asked, false);
+    if (!alone && known != NULL && known->for_step) {
+        *ret_answer = known;
+        return FA2_OK;
+    }
+    for (int i = 0; found.slot == NULL && i < (alone ? 1 : 2); i++)
+        FA2_TRY(fa2i_planner_recall(planner, of, &plan->problem, &questions[i], &found));
+    if (found.slot == NULL)
+        return FA2_OK;
+    if (found.decision.rule == FA2_RULE_DEFAULT)
+        tell(planner, of, &plan->problem, found.slot);
+    st = add_answer(of, &found, ret_answer);
+done:
+    return st;
+}
+
+/* The model's answer. plan->unrounded is set where the question is about the very problem. */
+static fa2_status ask_model(fa2i_planner *planner, fa2i_class *of, bool unmapped, fa2i_plan *plan,
+                            const fa2i_class_answer **ret_answer)
+{
+    fa2_status st = FA2_OK;
+    bool is_final = false;
+    FA2_TRY(fa2i_planner_learn(planner, of, &plan->problem));
+    const fa2i_evidence *evidence = &planner->taught[plan->problem.op].evidence;
+    /* Whether a kernel fits the workspace of an unmapped call is no matter of steps. */
+    plan->unrounded |=
+        unmapped || fa2i_shipped_knows(evidence, &planner->device->card, &plan->problem);
+    const fa2i_question question = {.asked = fa2i_planner_asked(planner, plan),
+                                    .exact = plan->unrounded, .unmapped = unmapped};
+    *ret_answer = find_answer(of, &question.asked, unmapped);
+    if (*ret_answer != NULL)
+        return FA2_OK;
+    fa2i_class_answer found = {.asked = question.asked, .unmapped = unmapped};
+    FA2_TRY(estimate(planner, of, plan, &question.asked, &found, &is_final));
+    FA2_TRY(add_answer(of, &found, ret_answer));
+    if (is_final && !plan->decision.replaces)
+        fa2i_planner_note_answer(planner, of, &question, *ret_answer);
+done:
+    return st;
 }
 
 fa2_status fa2i_planner_pick_estimate(fa2i_planner *planner, fa2i_class *of, bool unmapped,
@@ -352,23 +435,17 @@ fa2_status fa2i_planner_pick_estimate(fa2i_planner *planner, fa2i_class *of, boo
 {
     fa2_status st = FA2_OK;
     const fa2i_decision without = plan->decision; /* the winner, where that cannot be used */
-    FA2_TRY(fa2i_planner_learn(planner, of, &plan->problem));
-    const fa2i_evidence *evidence = &planner->taught[plan->problem.op].evidence;
-    /* Whether a kernel fits the workspace of an unmapped call is no matter of steps. */
-    plan->unrounded |=
-        unmapped || fa2i_shipped_knows(evidence, &planner->device->card, &plan->problem);
-    const fa2_problem asked = fa2i_planner_asked(planner, plan);
-    const fa2i_class_answer *answer = find_answer(of, &asked, unmapped);
-
-    if (answer == NULL) {
-        FA2_TRY(add_answer(planner, of, plan, &asked, unmapped));
-        answer = of->answers;
-    }
+    const fa2i_class_answer *answer = NULL;
+    FA2_TRY(find_stored(planner, of, unmapped, plan, &answer));
+    if (answer == NULL)
+        FA2_TRY(ask_model(planner, of, unmapped, plan, &answer));
+    else
+        plan->unrounded |= !answer->for_step;
     plan->slot = answer->slot;
     plan->origin = answer->origin;
     plan->tried = answer->tried;
     plan->decision = answer->decision;
-    if (memcmp(&asked, &plan->problem, sizeof asked) != 0)
+    if (memcmp(&answer->asked, &plan->problem, sizeof plan->problem) != 0)
         fa2i_decide_for_other(&plan->problem, &plan->decision);
     if (without.replaces)
         fa2i_decide_replaces(without.passed_over, without.why,

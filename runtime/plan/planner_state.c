@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "runtime/base/alloc.h"
+#include "runtime/plan/planner_notes.h"
 
 void fa2i_planner_log(const fa2i_planner *planner, const char *format, ...)
 {
@@ -119,6 +120,7 @@ void fa2i_planner_do_without(fa2i_planner *planner, const fa2_problem *problem)
 
 void fa2i_planner_state_done(fa2i_planner *planner)
 {
+    fa2i_planner_write_notes(planner, true);
     while (planner->classes != NULL) {
         fa2i_class *of = planner->classes;
         planner->classes = of->next;

@@ -15,6 +15,7 @@
 #ifndef FA2I_PLANNER_STATE_H
 #define FA2I_PLANNER_STATE_H
 
+#include "cache/notes.h"
 #include "runtime/cuda/compile.h"
 #include "runtime/lua/generator.h"
 #include "runtime/plan/plan.h"
@@ -31,6 +32,7 @@ typedef struct fa2i_class_answer {
     size_t tried;
     bool knows_runner_up; /* that is asked for by who wants an explanation, once */
     fa2i_runner_up runner_up;
+    bool for_step; /* stored by an earlier process, for all problems of the step: planner_notes.c */
     struct fa2i_class_answer *next;
 } fa2i_class_answer;
 
@@ -63,6 +65,18 @@ typedef struct fa2i_file_state {
     int64_t changed_ns;
 } fa2i_file_state;
 
+/* What is to be written for later processes: planner_notes.c. */
+enum { FA2I_NOTES_ANSWERS = 16, FA2I_NOTES_USED = 64, FA2I_NOTES_MOST = 1024 };
+typedef struct fa2i_notes {
+    fa2i_stored_answer answers[FA2I_NOTES_ANSWERS];
+    fa2i_key used[FA2I_NOTES_USED]; /* kernels whose code was loaded */
+    size_t answer_count, used_count;
+    size_t noted;       /* answers of this planner; it notes FA2I_NOTES_MOST */
+    bool has_compiled;  /* the last answer did */
+    int64_t written_ms; /* when notes were written last; 0: never */
+    int64_t used_ms;    /* since when there is something in `used` */
+} fa2i_notes;
+
 typedef struct fa2i_planner {
     const fa2i_device *device; /* borrowed */
     int arch;                  /* fa2_config.arch; 0: the device's own */
@@ -85,6 +99,9 @@ typedef struct fa2i_planner {
     bool told_share;           /* the log knows what is wrong with it */
     fa2i_generator *generator; /* created when a problem is not tuned itself */
     fa2i_taught taught[FA2I_OPS];
+    fa2i_notes notes;
+    bool knows_basis;
+    fa2i_key basis; /* of stored answers: planner_notes.c */
     bool told_old_nvrtc; /* the log knows what this NVRTC is too old for */
     fa2_status no_compiler; /* why nothing is compiled: FA2_E_FORBIDDEN by the config, or
                              * FA2_E_NO_NVRTC once it was asked for; else FA2_OK */

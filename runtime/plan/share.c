@@ -8,10 +8,12 @@
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include "cache/shipped.h"
 #include "runtime/base/alloc.h"
@@ -161,6 +163,50 @@ static fa2_status list(const char *folder, names *n)
     closedir(dir);
     if (n->count > 1)
         qsort(n->items, n->count, sizeof *n->items, by_name);
+    return st;
+}
+
+/* Let the key be one of what it was of, and of a file's name, size and last bytes. */
+static void add_to_key(const char *name, const char *path, fa2i_key *key)
+{
+    char end[160] = ""; /* of an export, with its hash */
+    struct stat info = {0};
+    const int file = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (file >= 0 && fstat(file, &info) == 0 && S_ISREG(info.st_mode)) {
+        const off_t from = info.st_size > (off_t)sizeof end ? info.st_size - (off_t)sizeof end : 0;
+        if (pread(file, end, sizeof end, from) < 0)
+            end[0] = '\0';
+    }
+    if (file >= 0)
+        close(file);
+    const fa2i_part parts[] = {{key->bytes, sizeof key->bytes},
+                               {name, strlen(name)},
+                               {&info.st_size, sizeof info.st_size},
+                               {end, sizeof end}};
+    fa2i_key_of(parts, sizeof parts / sizeof *parts, key);
+}
+
+fa2_status fa2i_share_key(const char *folder, fa2i_key *ret_key)
+{
+    fa2_status st = FA2_OK;
+    names files = {0};
+    char *path = NULL;
+
+    *ret_key = (fa2i_key){0};
+    if (folder == NULL)
+        return FA2_OK;
+    st = list(folder, &files);
+    if (st == FA2_E_IO) /* none can be read */
+        st = FA2_OK;
+    for (size_t i = 0; i < files.count && st == FA2_OK; i++) {
+        FA2_TRY(join(folder, files.items[i], &path));
+        add_to_key(files.items[i], path, ret_key);
+        fa2i_free(path);
+        path = NULL;
+    }
+done:
+    fa2i_free(path);
+    names_done(&files);
     return st;
 }
 

@@ -138,13 +138,15 @@ int fa2i_cmd_gc(int argc, char **argv)
     fa2i_cache_cleanup cleanup = {0};
     fa2i_recompiled recompiled = {0};
     fa2_status st = FA2_OK;
-    FA2_TRY(fa2i_options_parse(argc, argv, FA2I_OPT_DB | FA2I_OPT_JOBS, &options));
+    FA2_TRY(fa2i_options_parse(argc, argv, FA2I_OPT_DB | FA2I_OPT_JOBS | FA2I_OPT_MAX_SIZE, &options));
     FA2_TRY(open_existing(options.db, FA2I_CACHE_REPAIR, &cache));
-    FA2_TRY(fa2i_cache_gc(cache, FA2I_SPARE_BYTES, &cleanup));
+    if (options.max_bytes > 0)
+        FA2_TRY(fa2i_cache_set_limit(cache, options.max_bytes));
+    FA2_TRY(fa2i_cache_gc(cache, -1, &cleanup));
     print_cleanup(cache, &cleanup);
     FA2_TRY(give_code(cache, &options, stop, &recompiled));
     if (recompiled.failed > 0) { /* they cannot serve */
-        FA2_TRY(fa2i_cache_gc(cache, FA2I_SPARE_BYTES, &cleanup));
+        FA2_TRY(fa2i_cache_gc(cache, -1, &cleanup));
         print_cleanup(cache, &cleanup);
     }
 done:

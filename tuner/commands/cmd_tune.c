@@ -302,7 +302,6 @@ static fa2_status tune_open_problems(fa2i_tune *tune)
     FA2_TRY(begin_session(tune));
     FA2_TRY(run_stages(tune));
     FA2_TRY(fa2i_cache_session_end(tune->cache, tune->session));
-    FA2_TRY(fa2i_cache_trim(tune->cache, FA2I_SPARE_BYTES));
 done:
     return st;
 }

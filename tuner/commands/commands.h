@@ -38,6 +38,7 @@ typedef struct fa2i_options {
     bool dry_run;            /* --dry-run */
     const char *db;          /* --db; NULL: the default path */
     int jobs;                /* --jobs; 0: processors */
+    int64_t max_bytes;       /* --max-size; 0: not given */
     double budget_s;         /* --budget; 0: none */
     bool json;               /* --json, --format json */
     bool csv;                /* --format csv */
@@ -74,7 +75,8 @@ enum {
     FA2I_OPT_REPORT = 16384, /* --html, --markdown, --against, --bench */
     FA2I_OPT_CHECK = 32768,  /* --check */
     FA2I_OPT_DRY_RUN = 65536, /* --dry-run */
-    FA2I_OPT_EXPLAIN = 131072 /* --never-compile */
+    FA2I_OPT_EXPLAIN = 131072, /* --never-compile */
+    FA2I_OPT_MAX_SIZE = 262144 /* --max-size */
 };
 
 /* FA2_E_INVALID names the option, the value and what is accepted. Strings are borrowed from argv.

@@ -94,6 +94,20 @@ static fa2_status apply_jobs(const char *value, fa2i_options *options)
                        &options->jobs);
 }
 
+/* A number with M or G after it, for 2^20 and 2^30 bytes. */
+static fa2_status apply_max_size(const char *value, fa2i_options *options)
+{
+    char digits[16];
+    int number = 0;
+    const size_t length = strlen(value);
+    const char unit = length > 1 && length < sizeof digits ? value[length - 1] : '\0';
+    snprintf(digits, sizeof digits, "%.*s", unit == '\0' ? 0 : (int)length - 1, value);
+    if ((unit != 'M' && unit != 'G') || !fa2i_whole_parse(digits, 1 << 20, &number) || number < 1)
+        return invalid("--max-size", value, "a size, as 256M or 2G");
+    options->max_bytes = (int64_t)number << (unit == 'M' ? 20 : 30);
+    return FA2_OK;
+}
+
 static fa2_status apply_budget(const char *value, fa2i_options *options)
 {
     char *end = NULL;
@@ -165,6 +179,7 @@ static const struct option {
     {"--arch", FA2I_OPT_ARCH, "architectures: sm_86; native, all", apply_arch, false, 0},
     {"--db", FA2I_OPT_DB, "a database file", apply_db, true, 0},
     {"--jobs", FA2I_OPT_JOBS, "a number of threads", apply_jobs, true, 0},
+    {"--max-size", FA2I_OPT_MAX_SIZE, "a size, as 256M or 2G", apply_max_size, true, 0},
     {"--budget", FA2I_OPT_BUDGET, "seconds", apply_budget, true, 0},
     {"--html", FA2I_OPT_REPORT, "a file to write", NULL, true, OPTION(html)},
     {"--markdown", FA2I_OPT_REPORT, "a file to write", NULL, true, OPTION(markdown)},

@@ -1,0 +1,199 @@
+/*
+ * - A stored answer is found by its question: a hash of the problem, of the card, and of how it was asked. Its basis
+ *   is a hash of what the database cannot see change: this version of fa2, scripts and templates, shipped times.
+ * - An answer to a whole step is stored only if shipped times know no other problem of the step: those are asked about
+ *   alone (planner_estimate.c), and who finds the step's answer need not read what was shipped.
+ * - An answer is noted with the version of the database for which it holds. A commit of another process since the
+ *   evidence was read makes it void.
+ */
+#include "runtime/plan/planner_notes.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include "runtime/lua/generator_files.h"
+#include "runtime/ops/op.h"
+#include "runtime/ops/steps.h"
+#include "runtime/plan/planner_stored.h"
+#include "runtime/plan/share.h"
+
+enum { INTERVAL_MS = 1000 };
+
+static int64_t now_ms(void)
+{
+    struct timespec now = {0};
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * INT64_C(1000) + now.tv_nsec / 1000000;
+}
+
+static bool is_for_notes(const fa2i_planner *planner)
+{
+    return planner->cache != NULL && planner->arch == 0;
+}
+
+static bool is_written(const fa2i_planner *planner)
+{
+    return is_for_notes(planner) && !planner->read_only && !planner->foresees;
+}
+
+/* ---- what an answer is found by ---- */
+
+static fa2_status find_basis(fa2i_planner *planner)
+{
+    const int version = FA2_VERSION;
+    fa2i_key scripts, shipped;
+    fa2_status st = FA2_OK;
+    if (planner->knows_basis)
+        return FA2_OK;
+    FA2_TRY(fa2i_generator_files_find_hash(&scripts));
+    FA2_TRY(fa2i_share_key(planner->share, &shipped));
+    const fa2i_part parts[] = {{&version, sizeof version}, {&scripts, sizeof scripts}, {&shipped, sizeof shipped}};
+    fa2i_key_of(parts, sizeof parts / sizeof *parts, &planner->basis);
+    planner->knows_basis = true;
+done:
+    return st;
+}
+
+/* The card with what the model is given of it, and the flags, as text. */
+static void find_key(const fa2i_planner *planner, const fa2i_question *question, fa2i_key *ret_key)
+{
+    const fa2i_card *card = &planner->device->card;
+    char how[sizeof card->name + 256];
+    snprintf(how, sizeof how,
+             "exact=%d unmapped=%d %s sm=%d count=%d smem=%d,%d l2=%lld khz=%d bytes/s=%lld generic=%d",
+             question->exact, question->unmapped, card->name, card->arch, card->sm_count, card->smem_block_bytes,
+             card->smem_sm_bytes, (long long)card->l2_bytes, card->clock_khz, (long long)card->bandwidth_bytes,
+             card->generic);
+    const fa2i_part parts[] = {{&question->asked, sizeof question->asked}, {how, strlen(how)}};
+    fa2i_key_of(parts, sizeof parts / sizeof *parts, ret_key);
+}
+
+/* ---- recalling ---- */
+
+static fa2i_decision decision_of(const fa2i_stored_answer *stored)
+{
+    fa2i_decision decision = {.rule = stored->rule,
+                              .problem = stored->near,
+                              .real = stored->real,
+                              .measured = stored->measured,
+                              .median_us = stored->median_us,
+                              .distance = stored->distance,
+                              .estimate_us = stored->estimate_us,
+                              .corrected = stored->corrected,
+                              .kin = stored->kin,
+                              .passed_count = (size_t)stored->passed_count};
+    memcpy(decision.device, stored->device, sizeof decision.device);
+    memcpy(decision.passed_over, stored->passed_over, sizeof decision.passed_over);
+    memcpy(decision.why, stored->why, sizeof decision.why);
+    return decision;
+}
+
+fa2_status fa2i_planner_recall(fa2i_planner *planner, const fa2i_class *of, const fa2_problem *problem,
+                               const fa2i_question *question, fa2i_class_answer *ret_answer)
+{
+    fa2_status st = FA2_OK;
+    fa2i_stored_answer stored;
+    fa2i_attempt attempt = {0};
+    fa2i_key key;
+
+    if (!is_for_notes(planner))
+        return FA2_OK;
+    FA2_TRY(find_basis(planner));
+    find_key(planner, question, &key);
+    FA2_TRY(fa2i_cache_get_answer(planner->cache, &key, &planner->basis, &stored));
+    if (strcmp(stored.class_key, of->key) != 0)
+        return FA2_OK;
+    FA2_TRY(fa2i_planner_use_stored(planner, of, problem, &stored.kernel, &attempt));
+    ret_answer->asked = question->asked;
+    ret_answer->unmapped = question->unmapped;
+    ret_answer->for_step = !question->exact;
+    ret_answer->slot = attempt.slot;
+    ret_answer->origin = attempt.origin;
+    ret_answer->tried = (size_t)stored.tried;
+    ret_answer->decision = decision_of(&stored);
+done: /* what fails here fails again, and is said, when the model is asked */
+    return st == FA2_E_MEMORY ? st : FA2_OK;
+}
+
+/* ---- noting ---- */
+
+/* Whether shipped times of this card are of another problem of the step. */
+static bool has_shipped_in_step(const fa2i_planner *planner, const fa2_problem *asked)
+{
+    const fa2i_card *card = &planner->device->card;
+    const fa2i_evidence *evidence = &planner->taught[asked->op].evidence;
+    for (size_t i = 0; i < evidence->set_count; i++) {
+        const fa2i_known_set *set = &evidence->sets[i];
+        if (!set->shipped || !fa2i_card_is_same(&set->card, card))
+            continue;
+        const fa2_problem of_set = fa2i_problem_asked(&set->problem, card->sm_count);
+        if (memcmp(&of_set, asked, sizeof of_set) == 0 && memcmp(&set->problem, asked, sizeof of_set) != 0)
+            return true;
+    }
+    return false;
+}
+
+void fa2i_planner_note_answer(fa2i_planner *planner, const fa2i_class *of, const fa2i_question *question,
+                              const fa2i_class_answer *answer)
+{
+    fa2i_notes *notes = &planner->notes;
+    const fa2i_decision *d = &answer->decision;
+    if (!is_written(planner) || notes->answer_count == FA2I_NOTES_ANSWERS || notes->noted == FA2I_NOTES_MOST ||
+        planner->taught[question->asked.op].is_partial ||
+        (!question->exact && has_shipped_in_step(planner, &question->asked)) || find_basis(planner) != FA2_OK)
+        return;
+    fa2i_stored_answer stored = {.basis = planner->basis,
+                                 .kernel = answer->slot->key,
+                                 .rule = d->rule,
+                                 .tried = (int)answer->tried,
+                                 .estimate_us = d->estimate_us,
+                                 .measured = d->measured,
+                                 .median_us = d->median_us,
+                                 .distance = d->distance,
+                                 .real = d->real,
+                                 .near = d->problem,
+                                 .corrected = d->corrected,
+                                 .kin = d->kin,
+                                 .passed_count = (int)d->passed_count};
+    memcpy(stored.device, d->device, sizeof stored.device);
+    memcpy(stored.passed_over, d->passed_over, sizeof stored.passed_over);
+    memcpy(stored.why, d->why, sizeof stored.why);
+    memcpy(stored.class_key, of->key, sizeof stored.class_key);
+    find_key(planner, question, &stored.question);
+    /* The evidence is of that version; what this process wrote since is the chosen kernel. */
+    stored.version = fa2i_cache_own_version(planner->cache, planner->taught[question->asked.op].version);
+    notes->answers[notes->answer_count++] = stored;
+    notes->noted++;
+}
+
+void fa2i_planner_note_used(fa2i_planner *planner, const fa2i_kernel *kernel)
+{
+    fa2i_notes *notes = &planner->notes;
+    if (!is_written(planner) || kernel->used_day >= fa2i_cache_today() || notes->used_count == FA2I_NOTES_USED)
+        return;
+    if (notes->used_count == 0)
+        notes->used_ms = now_ms();
+    notes->used[notes->used_count++] = kernel->key;
+}
+
+/* ---- writing ---- */
+
+static bool is_due(const fa2i_notes *notes, int64_t now)
+{
+    return notes->has_compiled ||
+           (notes->answer_count > 0 && (notes->written_ms == 0 || now - notes->written_ms >= INTERVAL_MS)) ||
+           (notes->used_count > 0 && now - notes->used_ms >= INTERVAL_MS);
+}
+
+void fa2i_planner_write_notes(fa2i_planner *planner, bool at_end)
+{
+    fa2i_notes *notes = &planner->notes;
+    const int64_t now = now_ms();
+    if (!is_written(planner) || notes->answer_count + notes->used_count == 0 || (!at_end && !is_due(notes, now)))
+        return;
+    notes->written_ms = notes->used_ms = now;
+    notes->has_compiled = false;
+    if (fa2i_cache_put_notes(planner->cache, notes->answers, notes->answer_count, notes->used, notes->used_count) ==
+        FA2_OK)
+        notes->answer_count = notes->used_count = 0; /* else they wait for the next time */
+}
