@@ -133,8 +133,7 @@ static inline bool lanes_at(sim_warp *w, uint32_t lanes, const uint64_t address[
     return true;
 }
 
-/* lanes_at for reads of 16 bytes. The limits of all lanes come first, which costs little; where one is not inside,
- * lanes_at says so in its turn. */
+/* lanes_at for reads of 16 bytes. Looks at the limits of all lanes first; lanes_at says which lane is not inside. */
 static bool chunks_at(sim_warp *w, uint32_t lanes, const uint64_t address[SIM_LANES], bool collective,
                       uint8_t *ret_at[SIM_LANES])
 {

@@ -79,7 +79,7 @@ typedef struct sim_shadow {
     uint32_t *read_epochs[SIM_READERS]; /* [word][warp]; NULL: not needed yet */
     uint32_t epoch, first_epoch;        /* first_epoch: of this block */
     uint32_t whole_barriers;            /* of all warps, in this block */
-    uint32_t whole_epoch;               /* of the last one: what a warp did itself before it is ordered before all now */
+    uint32_t whole_epoch;               /* of the last one: it orders what warps did themselves before it */
     unsigned warp_count;
     /* By all lanes; and by those that are ahead, if there are such. */
     sim_clock known[SIM_SHADOW_WARPS];

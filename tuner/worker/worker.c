@@ -20,8 +20,8 @@
 #define CHECK_S    5.0
 #define PROBE_S    60.0 /* a GPU takes milliseconds */
 #define SILENT_S   600.0
-#define SLOW_FLOPS 1e12 /* no kernel worth waiting for is slower */
-#define SLOW_TIMES 50   /* nor by as much than another one, or than the model expects */
+#define SLOW_FLOPS 1e12 /* no kernel worth waiting for is slower, ... */
+#define SLOW_TIMES 50   /* ... or takes so many times what the best one takes or the model expects */
 
 bool fa2i_worker_stop_wanted(const fa2i_worker *worker)
 {
@@ -36,8 +36,8 @@ void fa2i_worker_end(fa2i_worker *worker, char *how, size_t how_bytes)
         memset(worker->loaded, 0, worker->loaded_count * sizeof *worker->loaded);
 }
 
-/* What a worker says that goes: the device is broken or late. One that ended a launch itself is late, too; of a
- * software device that is final, because it counts instructions. */
+/* The worker goes, because the device is broken or late. A device that ends a launch itself is late, too. On a software
+ * device that is the kernel's fault at once, because it counts instructions. */
 static void fail_broken(const fa2i_worker *worker, const fa2i_message *answer, const char *text,
                         fa2i_failure *failure)
 {
