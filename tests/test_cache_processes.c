@@ -16,11 +16,23 @@ static const char *program;
 
 /* ---- what the other processes do ---- */
 
+/* Waits for another writer as long as that takes, on whatever machine. */
+static fa2_status open_patiently(const char *path, fa2i_cache **ret_cache)
+{
+    fa2_status st;
+    do
+        st = fa2i_cache_open(path, FA2I_CACHE_WRITE, NULL, NULL, ret_cache);
+    while (st == FA2_E_DATABASE && strstr(fa2_last_message(), "another process has been writing") != NULL);
+    if (st == FA2_OK)
+        st = fa2i_sql_script(*ret_cache, "PRAGMA busy_timeout = 3600000");
+    return st;
+}
+
 /* Says each result by a byte on standard output. */
 static int run_writer(const char *path, int first, int count)
 {
     fa2i_cache *cache = NULL;
-    if (fa2i_cache_open(path, FA2I_CACHE_WRITE, NULL, NULL, &cache) != FA2_OK) {
+    if (open_patiently(path, &cache) != FA2_OK) {
         fprintf(stderr, "%s\n", fa2_last_message());
         return 1;
     }
