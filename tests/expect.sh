@@ -16,15 +16,24 @@ fail() {
 }
 
 # expect_status STATUS WHAT COMMAND ARGUMENT...: keeps its output in the files out and err. A command that
-# hangs is ended.
+# hangs is ended, some day: nothing here depends on the machine's speed.
 expect_status() {
     wanted=$1
     ran=$2
     shift 2
     checks=$((checks + 1))
-    timeout 900 "$@" >out 2>err </dev/null
+    timeout 7200 "$@" >out 2>err </dev/null
     got=$?
     [ "$got" -eq "$wanted" ] || fail "$ran: exit status $got, expected $wanted"
+}
+
+# await PID COMMAND ARGUMENT...: until the command succeeds, or that process has ended.
+await() {
+    awaited=$1
+    shift
+    until "$@" || ! kill -0 "$awaited" 2>/dev/null; do
+        sleep 0.02
+    done
 }
 
 # run STATUS ARGUMENT...: fa2-tune, whose path is $tune.

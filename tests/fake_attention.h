@@ -3,11 +3,14 @@
  * parameter block and writes O and LSE, so that the tuner's verification has something to find
  * right, and times that depend on the variant. Kernels can be made to misbehave:
  *
- *     function test_fault    breaks the context        function test_hang     never returns
+ *     function test_fault    breaks the context        function test_hang     is never done
  *     text "// behave=wrong" leaves out the last key   "// behave=outside"    writes before O
  *     "// behave=die"        kills the process
  *     $FA2_TEST_WRONG        variants with this text in their source are wrong
- *     "// behave=killed"     kills the process unless the file $FA2_TEST_KILLED is there; makes it
+ *     "// behave=killed"     kills the process unless the file $FA2_TEST_ONCE is there; makes it
+ *     "// behave=late"       is never done, unless that file is there; makes it
+ *     "// behave=slow"       takes the host 6 s to launch, and the device no time
+ *     "// behave=silent"     never returns from the launch
  *     $FA2_TEST_WRONG_AT     with FA2_TEST_WRONG: only when seq_q is this number
  *     $FA2_TEST_SLEEP_US     real time that each launch takes
  */
@@ -127,20 +130,21 @@ static inline double attention_pace(const char *source)
 /* A family that is made to misbehave; the fake driver knows no parameters of it. */
 static inline CUresult attention_test_family(const fake_launch *launch)
 {
-    while (!launch->captured && strcmp(launch->function, "test_hang") == 0)
-        pause();
-    return launch->captured ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
+    const bool hangs = strcmp(launch->function, "test_hang") == 0;
+    fake.hung |= hangs && !launch->captured;
+    return hangs || launch->captured ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
 }
 
-static inline void attention_die_once(void)
+/* Is this the first launch, of all processes that share the file FA2_TEST_ONCE? */
+static inline bool attention_once(void)
 {
-    const char *path = getenv("FA2_TEST_KILLED");
+    const char *path = getenv("FA2_TEST_ONCE");
     if (path == NULL || access(path, F_OK) == 0)
-        return;
+        return false;
     FILE *file = fopen(path, "w");
     if (file != NULL)
         fclose(file);
-    raise(SIGKILL);
+    return true;
 }
 
 static inline bool attention_is_wrong(const fake_launch *launch)
@@ -156,8 +160,14 @@ static inline void attention_misbehave(const fake_launch *launch)
 {
     if (strstr(launch->source, "// behave=die") != NULL)
         raise(SIGKILL);
-    if (strstr(launch->source, "// behave=killed") != NULL)
-        attention_die_once();
+    if (strstr(launch->source, "// behave=killed") != NULL && attention_once())
+        raise(SIGKILL);
+    if (strstr(launch->source, "// behave=late") != NULL)
+        fake.hung |= attention_once();
+    if (strstr(launch->source, "// behave=slow") != NULL)
+        nanosleep(&(struct timespec){.tv_sec = 6}, NULL);
+    if (strstr(launch->source, "// behave=silent") != NULL)
+        pause();
     if (strstr(launch->source, "// behave=outside") != NULL)
         ((uint16_t *)(uintptr_t)launch->params.o)[-3] = 0;
 }

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "fake_objects.h"
 
 enum { STACK_DEPTH = 32 };
@@ -46,6 +47,12 @@ CUresult fake_begin(const char *name)
     if ((size_t)added < sizeof fake.trace - trace_length)
         trace_length += (size_t)added;
     return calls == fail_at ? fail_error : broken;
+}
+
+void fake_wait(void)
+{
+    while (fake.hung)
+        pause();
 }
 
 CUresult fake_begin_uncaptured(const char *name)

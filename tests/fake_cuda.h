@@ -70,6 +70,7 @@ typedef struct fake_state {
     int driver_version;    /* 13000 */
     int occupancy;         /* blocks per SM; -1: from shared memory and threads */
     bool never_ready;      /* a hang: queries say so, and waiting is CUDA_ERROR_LAUNCH_TIMEOUT */
+    bool hung;             /* waiting never ends; on_launch may set it */
     const char *ptx_error; /* loading PTX fails, and the log says this; NULL: it loads */
     const char *refused;   /* loading code for one of these targets fails with refused_by; NULL: it loads */
     CUresult refused_by;

@@ -240,6 +240,7 @@ CUresult fake_driver_ctx_pop_current(CUcontext *ret_context)
 
 CUresult fake_driver_ctx_synchronize(void)
 {
+    fake_wait();
     const CUresult result = fake_begin_uncaptured("ctx_synchronize");
     return fake_end(result == CUDA_SUCCESS && fake.never_ready ? CUDA_ERROR_LAUNCH_TIMEOUT
                                                                : result);

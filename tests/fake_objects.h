@@ -47,6 +47,9 @@ CUresult fake_end(CUresult result);
 /* The same; and needs a current context, and no stream that is being captured. */
 CUresult fake_begin_uncaptured(const char *name);
 
+/* Wait for what was launched: for ever, if that hangs. */
+void fake_wait(void);
+
 fake_object *fake_new(fake_kind kind);
 /* The object of this handle, or NULL if there is none of that kind. */
 fake_object *fake_find(const void *handle, fake_kind kind);

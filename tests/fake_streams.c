@@ -140,6 +140,7 @@ CUresult fake_driver_stream_destroy(CUstream handle)
 
 CUresult fake_driver_stream_synchronize(CUstream stream)
 {
+    fake_wait();
     CUresult result = fake_begin_uncaptured("stream_synchronize");
     if (result == CUDA_SUCCESS && !is_stream(stream))
         result = CUDA_ERROR_INVALID_HANDLE;
@@ -241,6 +242,7 @@ CUresult fake_driver_event_query(CUevent handle)
 
 CUresult fake_driver_event_synchronize(CUevent handle)
 {
+    fake_wait();
     CUresult result = fake_begin_uncaptured("event_synchronize");
     if (result == CUDA_SUCCESS && fake_find(handle, FAKE_EVENT) == NULL)
         result = CUDA_ERROR_INVALID_HANDLE;

@@ -26,7 +26,7 @@ import tempfile
 
 SKIPPED = 77
 WIDTHS = (390, 1280, 2560)
-LIMIT_S = 60  # to end in
+LIMIT_S = 600  # to end in
 
 OPEN = """document.querySelectorAll("details").forEach(d => { d.open = true; });
 document.querySelector("details")?.scrollIntoView({behavior: "instant"})"""

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # All tests: luacheck, a clang build and a release build (for their warnings), CTest under ASan and UBSan,
 # CTest of the dev build. Installs what is missing. Every part runs, whatever became of the ones before;
-# the exit status is 0 if all passed. Last come what ran on the software device, the minutes, and CTest's
-# summary of the dev build. GPU tests skip themselves where there is no GPU.
+# the exit status is 0 if all passed. Last come what ran on the software device, the minutes, CTest's
+# summary of the dev build, and how to run alone what failed. GPU tests skip themselves where there is no GPU.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -42,6 +42,11 @@ print_swept() {
     }' "$1" | sort
 }
 
+# The commands that run the tests which CTest's summary says failed, each alone.
+print_alone() {
+    sed -n "s/^[[:space:]]*[0-9]* - \\([^ ]*\\) (.*/ctest --test-dir $1 -R '^\\1\$' --output-on-failure/p" "$2"
+}
+
 # summary_last LOG COMMAND...: run CTest; what it swept and the minutes go before its summary.
 summary_last() {
     local log=$1 summary status=0
@@ -51,6 +56,7 @@ summary_last() {
     print_swept "$log"
     say "$((SECONDS / 60)) minutes since the start"
     cat "$summary"
+    [ "$status" -eq 0 ] || print_alone "${log%%/*}" "$summary"
     rm -f "$summary"
     return "$status"
 }

@@ -31,6 +31,14 @@ terminate() {
     [ "$got" -eq 130 ] || fail "$ran: exit status $got, expected 130"
 }
 
+# has_run PID: for 0.3 s of processor time.
+has_run() {
+    [ "$(cut -d ' ' -f 14 "/proc/$1/stat")" -ge $((3 * $(getconf CLK_TCK) / 10)) ]
+}
+has_kernels() {
+    "$tune" check 2>/dev/null | grep -q "kernels  *[1-9]"
+}
+
 "$tune" devices --json >out 2>err
 if ! grep -qF '"nvrtc":{"found":true' out; then
     echo "SKIP: no NVRTC, so build and what needs a built database are not tested" >&2
@@ -234,7 +242,7 @@ for script in 'while true do end' \
     echo "$script" >bad/gen/init.lua
     "$tune" build --arch sm_86 --shape $shape >out 2>err &
     build=$!
-    sleep 0.5
+    await $build has_run $build
     terminate $build "build with the script $script"
     has err "interrupted while the scripts ran"
 done
@@ -249,11 +257,7 @@ unset FA2_GEN_PATH
 rm -f fa2.db
 "$tune" build --arch sm_80,sm_86,sm_89 --preset quick --jobs 1 >out 2>err &
 build=$!
-tries=0
-until "$tune" check 2>/dev/null | grep -q "kernels  *[1-9]" || [ $tries -gt 300 ]; do
-    sleep 0.2
-    tries=$((tries + 1))
-done
+await $build has_kernels
 terminate $build "build"
 has err "interrupted"
 run 0 check

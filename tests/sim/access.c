@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 enum { COPIED_BYTES = 16 }; /* of which the asynchronous proxy moves multiples */
+enum { CHUNK = 16 };        /* bytes that the shadow remembers as one */
 
 static inline bool is_aligned(sim_warp *w, int lane, uint64_t address, unsigned bytes)
 {
@@ -132,9 +133,40 @@ static inline bool lanes_at(sim_warp *w, uint32_t lanes, const uint64_t address[
     return true;
 }
 
+/* lanes_at for reads of 16 bytes. Looks at the limits of all lanes first; lanes_at says which lane is not inside. */
+static bool chunks_at(sim_warp *w, uint32_t lanes, const uint64_t address[SIM_LANES], bool collective,
+                      uint8_t *ret_at[SIM_LANES])
+{
+    const uint32_t size = w->block->launch->shared_bytes;
+    sim_access access = access_of(w, 0, w->pc);
+    uint32_t at[SIM_LANES];
+    bool inside = size >= CHUNK;
+    for (int l = 0; l < SIM_LANES; l++) {
+        const uint64_t offset = sim_lane(lanes, l) ? address[l] - SIM_SHARED_BASE : 0;
+        at[l] = (uint32_t)offset;
+        inside &= offset % CHUNK == 0 && offset <= (uint64_t)size - CHUNK;
+    }
+    if (!inside)
+        return lanes_at(w, lanes, address, CHUNK, collective, sim_shadow_read, ret_at);
+    sim_party other;
+    int lane = 0;
+    for (int l = 0; l < SIM_LANES; l++)
+        ret_at[l] = w->block->shared + at[l];
+    access.collective = access.all_lanes = collective;
+    if (!collective)
+        w->block->shadow.touched[w->index] |= lanes;
+    const sim_conflict conflict =
+        sim_shadow_read_lanes(&w->block->shadow, &access, lanes, at, &lane, &other);
+    if (conflict != SIM_NO_CONFLICT)
+        stop_conflict(w, lane, conflict, &access, &other, address[lane]);
+    return conflict == SIM_NO_CONFLICT;
+}
+
 bool sim_shared_lanes(sim_warp *w, uint32_t lanes, const uint64_t address[SIM_LANES],
                       unsigned bytes, bool write, uint8_t *ret_at[SIM_LANES])
 {
+    if (!write && bytes == CHUNK)
+        return chunks_at(w, lanes, address, false, ret_at);
     return write ? lanes_at(w, lanes, address, bytes, false, sim_shadow_write, ret_at)
                  : lanes_at(w, lanes, address, bytes, false, sim_shadow_read, ret_at);
 }
@@ -142,7 +174,8 @@ bool sim_shared_lanes(sim_warp *w, uint32_t lanes, const uint64_t address[SIM_LA
 bool sim_shared_lanes_collective(sim_warp *w, uint32_t lanes, const uint64_t address[SIM_LANES],
                                  unsigned bytes, uint8_t *ret_at[SIM_LANES])
 {
-    return lanes_at(w, lanes, address, bytes, true, sim_shadow_read, ret_at);
+    return bytes == CHUNK ? chunks_at(w, lanes, address, true, ret_at)
+                          : lanes_at(w, lanes, address, bytes, true, sim_shadow_read, ret_at);
 }
 
 static inline uint8_t *lane_at(sim_warp *w, int lane, uint64_t address, unsigned bytes,

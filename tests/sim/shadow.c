@@ -42,6 +42,7 @@ void sim_shadow_begin_block(sim_shadow *shadow)
 {
     shadow->first_epoch = ++shadow->epoch;
     shadow->whole_barriers = 0;
+    shadow->whole_epoch = shadow->first_epoch;
     for (unsigned warp = 0; warp < shadow->warp_count; warp++) {
         sim_clock *known = &shadow->known[warp];
         for (unsigned c = 0; c < SIM_COLUMNS; c++)
@@ -121,10 +122,20 @@ static uint32_t *read_epoch(sim_shadow *shadow, const sim_word *word, sim_reader
     return *epochs + (size_t)(word - shadow->words) * shadow->warp_count + warp;
 }
 
+/* Is no reader open because a barrier of all warps came since? That is usual, and costs little to see. */
+static inline bool has_old_readers(const sim_shadow *shadow, const sim_word *word)
+{
+    return word->read_epoch < shadow->whole_epoch &&
+           (word->readers[SIM_BY_PRODUCTS] | word->readers[SIM_BY_STORES] |
+            word->readers[SIM_BY_MATRICES]) == 0;
+}
+
 /* The warps that read the word so, unless ordered before the present access. */
 static uint32_t open_readers(sim_shadow *shadow, const sim_word *word, const sim_access *access,
                              sim_reader by)
 {
+    if (word->readers[by] == 0)
+        return 0;
     const uint32_t *ordered = known_by(shadow, access)->ordered + (unsigned)by * SIM_SHADOW_WARPS;
     uint32_t open = 0;
     for (uint32_t left = word->readers[by]; left != 0; left &= left - 1) {
@@ -139,6 +150,9 @@ static uint32_t open_readers(sim_shadow *shadow, const sim_word *word, const sim
 static inline bool is_settled(const sim_shadow *shadow, const sim_word *word,
                               const sim_access *access)
 {
+    if (!word->pending && word->write_epoch < shadow->whole_epoch && word->writer < SIM_LOADED &&
+        !is_asynchronous(access))
+        return true;
     const sim_clock *known = known_by(shadow, access);
     const unsigned column =
         word->writer >= SIM_LOADED ? SIM_LOADS + mbarrier_of(word->writer) : word->writer / WARP;
@@ -204,10 +218,26 @@ static void forget_readers(sim_shadow *shadow, sim_word *word, const sim_access 
     word->read_bytes = open == 0 ? 0 : word->read_bytes;
 }
 
-static void note_read(sim_shadow *shadow, sim_word *word, const sim_access *access, unsigned mask)
+/* Has the warp read these bytes last, in this epoch? Then one more read leaves all as it is, but for the second
+ * thread. */
+static inline bool is_known_read(const sim_shadow *shadow, const sim_word *word,
+                                 const sim_access *access, unsigned mask)
+{
+    const unsigned warp = access->thread / WARP;
+    return access->by == SIM_BY_WARP && word->read_epoch == shadow->epoch &&
+           word->reader / WARP == warp && word->read_sync == access->sync &&
+           (mask & ~(unsigned)word->read_bytes) == 0 && (word->readers[SIM_BY_WARP] >> warp & 1) != 0;
+}
+
+static inline void note_read(sim_shadow *shadow, sim_word *word, const sim_access *access, unsigned mask)
 {
     const uint16_t thread = (uint16_t)access->thread;
     const uint32_t warp = 1u << thread / WARP;
+    if (is_known_read(shadow, word, access, mask)) {
+        if (!access->collective && thread != word->reader)
+            word->reader_2 = thread;
+        return;
+    }
     const bool last = (word->readers[SIM_BY_WARP] & warp) != 0 &&
                       word->read_epoch >= known_by(shadow, access)->ordered[thread / WARP];
     if (mask != WORD_MASK && word->read_epoch != shadow->epoch)
@@ -342,7 +372,7 @@ static inline sim_conflict write_word(sim_shadow *shadow, sim_word *word, const 
     sim_conflict conflict = SIM_NO_CONFLICT;
     if (!is_settled(shadow, word, access))
         conflict = meets_write(shadow, word, access, mask, SIM_WRITE_WRITE, ret_other);
-    if (conflict == SIM_NO_CONFLICT && (word->read_bytes & mask) != 0)
+    if (conflict == SIM_NO_CONFLICT && (word->read_bytes & mask) != 0 && !has_old_readers(shadow, word))
         conflict = meets_read(shadow, word, access, ret_other);
     if (conflict == SIM_NO_CONFLICT)
         note_write(shadow, word, access, mask);
@@ -369,6 +399,24 @@ sim_conflict sim_shadow_read(sim_shadow *shadow, const sim_access *access, uint3
                              unsigned bytes, sim_party *ret_other)
 {
     return visit_range(shadow, access, at, bytes, false, read_word, ret_other);
+}
+
+sim_conflict sim_shadow_read_lanes(sim_shadow *shadow, sim_access *access, uint32_t lanes,
+                                   const uint32_t at[], int *ret_lane, sim_party *ret_other)
+{
+    const unsigned first = access->thread / WARP * WARP;
+    for (uint32_t left = lanes; left != 0; left &= left - 1) {
+        const int lane = __builtin_ctz(left);
+        sim_word *whole = &shadow->words[at[lane] / CHUNK_BYTES];
+        access->thread = first + (unsigned)lane;
+        const sim_conflict conflict =
+            whole->divided ? sim_shadow_read(shadow, access, at[lane], CHUNK_BYTES, ret_other)
+                           : read_word(shadow, whole, access, WORD_MASK, ret_other);
+        *ret_lane = lane;
+        if (conflict != SIM_NO_CONFLICT)
+            return conflict;
+    }
+    return SIM_NO_CONFLICT;
 }
 
 sim_conflict sim_shadow_write(sim_shadow *shadow, const sim_access *access, uint32_t at,

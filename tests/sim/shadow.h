@@ -79,6 +79,7 @@ typedef struct sim_shadow {
     uint32_t *read_epochs[SIM_READERS]; /* [word][warp]; NULL: not needed yet */
     uint32_t epoch, first_epoch;        /* first_epoch: of this block */
     uint32_t whole_barriers;            /* of all warps, in this block */
+    uint32_t whole_epoch;               /* of the last one: it orders what warps did themselves before it */
     unsigned warp_count;
     /* By all lanes; and by those that are ahead, if there are such. */
     sim_clock known[SIM_SHADOW_WARPS];
@@ -154,6 +155,11 @@ sim_conflict sim_shadow_read(sim_shadow *shadow, const sim_access *access, uint3
                              unsigned bytes, sim_party *ret_other);
 sim_conflict sim_shadow_write(sim_shadow *shadow, const sim_access *access, uint32_t at,
                               unsigned bytes, sim_party *ret_other);
+
+/* The same for 16 bytes, aligned, of each of these lanes in turn: access->thread is theirs, *ret_lane the one that
+ * meets a conflict. */
+sim_conflict sim_shadow_read_lanes(sim_shadow *shadow, sim_access *access, uint32_t lanes,
+                                   const uint32_t at[], int *ret_lane, sim_party *ret_other);
 
 /* A copy: it starts like a write and leaves the words pending; it lands as a write of its thread, or
  * as a load.

@@ -45,7 +45,10 @@ void sim_shadow_barrier(sim_shadow *shadow, uint32_t warps, const sim_clock *arr
         shadow->synced[a] = epoch;
         shadow->touched[a] = 0;
     }
-    shadow->whole_barriers += __builtin_popcount(warps) == (int)shadow->warp_count;
+    if (__builtin_popcount(warps) == (int)shadow->warp_count) {
+        shadow->whole_barriers++;
+        shadow->whole_epoch = epoch;
+    }
 }
 
 void sim_shadow_warp_barrier(sim_shadow *shadow, unsigned warp, uint32_t lanes, uint32_t alive)

@@ -128,11 +128,7 @@ interrupted() {
     "$tune" --device "$2" -- sh -c 'trap "echo told >told; exit 1" TERM; touch started; while :; do sleep 0.1; done' \
         >out 2>err &
     pid=$!
-    tries=0
-    until [ -e started ] || [ $tries -gt 600 ]; do
-        sleep 0.1
-        tries=$((tries + 1))
-    done
+    await $pid [ -e started ]
     kill "-$1" $pid
     wait $pid
     got=$?
@@ -271,11 +267,7 @@ rm -f fa2.db
 # shellcheck disable=SC2086
 FA2_SIM_FAULT=hang=1 "$tune" --device 0 $shapes >1.out 2>1.err &
 first=$!
-tries=0
-until grep -q verifying 1.err || [ $tries -gt 200 ]; do
-    sleep 0.05
-    tries=$((tries + 1))
-done
+await $first grep -q verifying 1.err
 kill -KILL $first
 wait $first 2>/dev/null
 # shellcheck disable=SC2086

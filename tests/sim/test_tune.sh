@@ -97,7 +97,7 @@ occasions() {
 tune_faulty() {
     rm -f counts
     FA2_SIM_FAULT=$1 FA2_SIM_FAULT_COUNTS="$folder/counts" \
-        timeout 300 "$tune" --device 0 --shape $shape >out 2>err </dev/null
+        timeout 7200 "$tune" --device 0 --shape $shape >out 2>err </dev/null
 }
 
 # fault NAME KIND N: at its nth occasion; then the same without the fault. All begin with what is

@@ -274,6 +274,23 @@ for fault in fault hang; do
     has err "problems: 1 modelled"
     run 0 check --db dead.db
 done
+# A launch that takes too many instructions hangs, however long that took.
+rm -f dead.db
+FA2_SIM_BUDGET=100 run 1 --device 0 --shape $shape --db dead.db
+has err "failed: no variant can run (hang: 2)"
+has err "timeout: the warp has executed 100 instructions"
+# A worker that stands still, as on a machine that has no time for it, is no hang.
+rm -f dead.db
+"$tune" --device 0 --shape $shape --db dead.db >out 2>err &
+first=$!
+await $first pgrep -P $first >worker
+kill -STOP "$(cat worker)" && sleep 7 && kill -CONT "$(cat worker)"
+wait $first
+got=$?
+ran="tune, with a worker that stood still"
+checks=$((checks + 1))
+[ $got -eq 0 ] || fail "$ran: exit status $got"
+has err "2 taken, 0 of them failed"
 # Verdicts of a tuning that was ended before it measured.
 rm -f dead.db
 FA2_SIM_FAULT=fault=1 run 1 --device 0 --shape $shape --db dead.db

@@ -133,6 +133,7 @@ static fa2_status serve_probe(fa2i_bench *bench, exchange *e)
 static bool serve(fa2i_bench *bench, exchange *e)
 {
     bench->result = CUDA_SUCCESS;
+    bench->patience_s = e->request.patience_s;
     switch ((fa2i_request)e->request.request) {
     case FA2I_REQUEST_OPEN:
         return answer(bench, e, fa2i_bench_open(bench, (int)e->request.id));
@@ -159,13 +160,16 @@ static void die_with_parent(void)
 
 int fa2i_cmd_worker(int argc, char **argv)
 {
-    fa2i_bench bench = {0};
+    static fa2i_watch watch; /* its thread looks at it until the process ends */
+    fa2i_bench bench = {.watch = &watch};
     exchange e = {0};
     (void)argc, (void)argv;
     die_with_parent(); /* a parent that is dead already shows as the end of the pipe */
     static const int ignored[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE};
     for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++)
         signal(ignored[i], SIG_IGN);
+    if (fa2i_watch_start(&watch, FA2I_WORKER_FD_OUT) != FA2_OK)
+        return FA2I_EXIT_FAILED;
     while (receive(&e) && serve(&bench, &e))
         exchange_done(&e);
     bool broken = e.answer.state == FA2I_ANSWER_BROKEN;

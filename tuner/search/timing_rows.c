@@ -19,6 +19,12 @@ static const fa2i_verification *withheld(const fa2i_timing *t, const fa2i_tune_k
     return k->withheld == t->problem->id ? &k->verification : NULL;
 }
 
+/* It may only be slow: a later run tries it again. */
+static bool is_unsettled(const fa2i_timing *t, size_t i)
+{
+    return t->failures[i].outcome != FA2I_OUTCOME_OK && t->failures[i].blame == FA2I_BLAME_SLOW;
+}
+
 static fa2i_result failure_of(const fa2i_timing *t, size_t i)
 {
     const fa2i_tune_kernel *k = &t->tune->kernels[t->entries[i].kernel];
@@ -41,7 +47,7 @@ fa2_status fa2i_timing_put_failure(fa2i_timing *t, size_t i)
     t->tune->failed++;
     fa2i_note(&t->tune->progress, "%s: %s: %s", fa2i_outcome_string(result.measurement.outcome),
               t->contenders[i].text, result.measurement.detail);
-    return t->whole ? FA2_OK : fa2i_tune_put_results(t->tune, &of, &result, 1, NULL, NULL);
+    return t->whole || is_unsettled(t, i) ? FA2_OK : fa2i_tune_put_results(t->tune, &of, &result, 1, NULL, NULL);
 }
 
 fa2_status fa2i_timing_refute(fa2i_timing *t, size_t i, fa2i_verification *verdict)
@@ -119,7 +125,7 @@ static void add_times(const fa2i_timing *t, bool settled, batch *b)
 static void add_failures(const fa2i_timing *t, batch *b)
 {
     for (size_t i = 0; t->whole && i < t->count; i++)
-        if (t->entries[i].recorded)
+        if (t->entries[i].recorded && !is_unsettled(t, i))
             b->results[b->count++] = failure_of(t, i);
 }
 
@@ -146,6 +152,8 @@ static void add_unusable(const fa2i_timing *t, batch *b)
 {
     for (size_t i = 0; i < t->unusable_count; i++) {
         const fa2i_tune_kernel *k = &t->tune->kernels[t->unusable[i]];
+        if (k->unsettled)
+            continue;
         fa2i_result *result = &b->results[b->count++];
         fa2i_measurement *row = &result->measurement;
         result->kernel = k->kernel.key;

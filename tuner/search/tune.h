@@ -34,6 +34,7 @@ typedef struct fa2i_tune_kernel {
     bool staged;        /* by one that was taken into a stage */
     bool known;         /* compiled, or found in the database: kernel.outcome counts */
     bool verified;      /* verification counts */
+    bool unsettled;     /* verification is a hang that may be slowness: for this run, and not stored */
     bool noted;         /* not known, and the database was told that it was left out */
     bool refuted;       /* by another card: verification counts when it is staged, and it is known then */
     int64_t withheld;   /* the id of the problem with whose new winner the database gets this verification

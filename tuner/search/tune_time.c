@@ -278,6 +278,7 @@ static fa2_status time_problem(fa2i_tune *tune, fa2i_tune_problem *problem)
         FA2_TRY(gather(&t, true, &open));
     fa2i_tune_begin_launches(tune);
     st = fa2i_worker_case(tune->worker, &t.c);
+    fa2i_worker_expect(tune->worker, problem->model_us);
     if (st == FA2_OK)
         st = race(&t);
     fa2i_tune_end_launches(tune);

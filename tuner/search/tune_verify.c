@@ -4,7 +4,8 @@
  * launch is not.
  *
  * A kernel that fails is out at once and its verdict is stored at once; those that pass are stored
- * when the last case is done.
+ * when the last case is done. A kernel that may only be slow leaves this run and has no verdict: a later run tries
+ * it again.
  */
 #include <stdio.h>
 #include "runtime/base/alloc.h"
@@ -36,9 +37,10 @@ static fa2_status store_verdict(fa2i_tune *tune, size_t index, const fa2i_verifi
     take_verdict(tune, k);
     tune->verified++;
     if (verdict->outcome != FA2I_OUTCOME_OK)
-        fa2i_note(&tune->progress, "%s: %s: %s", fa2i_outcome_string(verdict->outcome),
-                  k->kernel.variant.text, verdict->detail);
-    return fa2i_tune_put_verdict(tune, k, verdict);
+        fa2i_note(&tune->progress, "%s: %s: %s%s", fa2i_outcome_string(verdict->outcome),
+                  k->kernel.variant.text, verdict->detail,
+                  k->unsettled ? "; it may only be slow, so that is not stored" : "");
+    return k->unsettled ? FA2_OK : fa2i_tune_put_verdict(tune, k, verdict);
 }
 
 /* Run one kernel on the present case. *ret_blame: whose fault a bad verdict is. */
@@ -93,7 +95,8 @@ static fa2_status verify_all(fa2i_tune *tune, group *g, const fa2i_verify_case *
         if (st != FA2_OK || blame == FA2I_BLAME_STOP)
             return st;
         fa2i_progress_step(&tune->progress, tune->kernels[index].kernel.variant.text);
-        if (verdict.outcome != FA2I_OUTCOME_OK && blame == FA2I_BLAME_KERNEL) {
+        tune->kernels[index].unsettled = blame == FA2I_BLAME_SLOW;
+        if (verdict.outcome != FA2I_OUTCOME_OK && blame != FA2I_BLAME_IMAGE) {
             fa2i_progress_drop(&tune->progress, left);
             st = store_verdict(tune, index, &verdict);
             if (st != FA2_OK)

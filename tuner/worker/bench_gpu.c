@@ -16,6 +16,16 @@ fa2_status fa2i_bench_check(fa2i_bench *bench, CUresult result, const char *what
     return fa2i_cuda_check(bench->device.cuda, result, what);
 }
 
+fa2_status fa2i_bench_wait(fa2i_bench *bench, CUevent event)
+{
+    const fa2i_cuda_table *cuda = bench->device.cuda;
+    fa2i_watch_begin(bench->watch, bench->patience_s);
+    const CUresult result =
+        event != NULL ? cuda->event_synchronize(event) : cuda->stream_synchronize(bench->stream);
+    fa2i_watch_end(bench->watch);
+    return fa2i_bench_check(bench, result, "the kernel");
+}
+
 fa2_status fa2i_bench_open(fa2i_bench *bench, int ordinal)
 {
     fa2_status st = FA2_OK;
@@ -133,7 +143,6 @@ static fa2_status launch(const fa2i_bench *bench, const fa2i_bench_slot *slot)
 fa2_status fa2i_bench_launch(fa2i_bench *bench, uint32_t id, uint32_t *ret_overwritten)
 {
     fa2_status st = FA2_OK;
-    const fa2i_cuda_table *cuda = bench->device.cuda;
     fa2i_bench_slot *slot = NULL;
     uint32_t overwritten = 0;
     uint32_t *guard = fa2i_alloc(FA2I_GUARD_BYTES);
@@ -143,7 +152,7 @@ fa2_status fa2i_bench_launch(fa2i_bench *bench, uint32_t id, uint32_t *ret_overw
     FA2_TRY(ready_slot(bench, id, &slot));
     FA2_TRY(fa2i_bench_poison(bench));
     FA2_TRY(launch(bench, slot));
-    FA2_TRY(fa2i_bench_check(bench, cuda->stream_synchronize(bench->stream), "the kernel"));
+    FA2_TRY(fa2i_bench_wait(bench, NULL));
     FA2_TRY(fa2i_bench_count_overwritten(bench, slot->grid.workspace_bytes, guard, &overwritten));
     *ret_overwritten = overwritten;
 done:
@@ -177,7 +186,7 @@ static fa2_status make_graph(fa2i_bench *bench, fa2i_bench_slot *slot, int launc
     slot->graph_ms = 0;
     FA2_TRY(
         fa2i_bench_check(bench, cuda->graph_launch(slot->graph, bench->stream), "cuGraphLaunch"));
-    FA2_TRY(fa2i_bench_check(bench, cuda->stream_synchronize(bench->stream), "the kernel"));
+    FA2_TRY(fa2i_bench_wait(bench, NULL));
 done:
     if (graph != NULL)
         cuda->graph_destroy(graph);
@@ -214,7 +223,7 @@ static fa2_status sample(fa2i_bench *bench, uint32_t id, int launches, fa2i_warm
                                  "cuGraphLaunch"));
     FA2_TRY(
         fa2i_bench_check(bench, cuda->event_record(bench->end, bench->stream), "cuEventRecord"));
-    FA2_TRY(fa2i_bench_check(bench, cuda->event_synchronize(bench->end), "the kernel"));
+    FA2_TRY(fa2i_bench_wait(bench, bench->end));
     FA2_TRY(fa2i_bench_check(bench, cuda->event_elapsed_time(&elapsed_ms, bench->begin, bench->end),
                              "cuEventElapsedTime"));
     slot->graph_ms = elapsed_ms;
@@ -247,5 +256,10 @@ fa2_status fa2i_bench_sample(fa2i_bench *bench, uint32_t id, int launches, fa2i_
 
 bool fa2i_bench_broken(const fa2i_bench *bench)
 {
-    return !bench->entered || bench->device.cuda->ctx_synchronize() != CUDA_SUCCESS;
+    if (!bench->entered)
+        return true;
+    fa2i_watch_begin(bench->watch, bench->patience_s);
+    const CUresult result = bench->device.cuda->ctx_synchronize();
+    fa2i_watch_end(bench->watch);
+    return result != CUDA_SUCCESS;
 }

@@ -18,6 +18,7 @@
 #include "runtime/cuda/launch.h"
 #include "tuner/judge/judge.h"
 #include "tuner/worker/protocol.h"
+#include "tuner/worker/watch.h"
 
 typedef struct fa2i_bench_slot {
     fa2i_loaded loaded;
@@ -46,6 +47,8 @@ typedef struct fa2i_bench {
     size_t slot_count;
     CUresult result; /* of the last call of the driver that failed; the caller resets it. A refused
                       * launch leaves it as it is. */
+    fa2i_watch *watch; /* borrowed; NULL: waits for the device have no limit */
+    double patience_s; /* of one wait */
 } fa2i_bench;
 
 /* Open the device's primary context. *bench is zeroed; call fa2i_bench_done in any case. */

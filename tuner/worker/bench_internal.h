@@ -10,6 +10,9 @@
 /* fa2i_cuda_check that keeps the driver's code in bench->result. */
 fa2_status fa2i_bench_check(fa2i_bench *bench, CUresult result, const char *what);
 
+/* Wait for an event; NULL: for all of the stream. Watched. */
+fa2_status fa2i_bench_wait(fa2i_bench *bench, CUevent event);
+
 /* Destroy the graphs of all kernels. */
 void fa2i_bench_drop_graphs(fa2i_bench *bench);
 

@@ -89,7 +89,7 @@ fa2_status fa2i_bench_probe(fa2i_bench *bench, uint32_t id, const fa2i_probe *pr
     FA2_TRY(launch(bench, loaded, blocks, probe->iterations));
     FA2_TRY(
         fa2i_bench_check(bench, cuda->event_record(bench->end, bench->stream), "cuEventRecord"));
-    FA2_TRY(fa2i_bench_check(bench, cuda->event_synchronize(bench->end), "the kernel"));
+    FA2_TRY(fa2i_bench_wait(bench, bench->end));
     FA2_TRY(fa2i_bench_check(bench, cuda->event_elapsed_time(&elapsed_ms, bench->begin, bench->end),
                              "cuEventElapsedTime"));
     *ret_us = (double)elapsed_ms * 1e3;

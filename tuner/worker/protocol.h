@@ -47,7 +47,8 @@ typedef enum fa2i_warmth {
 typedef enum fa2i_answer {
     FA2I_ANSWER_OK = 0,
     FA2I_ANSWER_FAILED, /* this request failed; the worker goes on */
-    FA2I_ANSWER_BROKEN  /* a sticky CUDA error: the worker exits after this answer */
+    FA2I_ANSWER_BROKEN, /* a sticky CUDA error: the worker exits after this answer */
+    FA2I_ANSWER_LATE    /* the device did not finish in patience_s; the worker exits after this answer */
 } fa2i_answer;
 
 typedef struct fa2i_message {
@@ -61,6 +62,7 @@ typedef struct fa2i_message {
     int32_t result;  /* of a failure: the CUresult; CUDA_SUCCESS if it is not known */
     uint64_t bytes;  /* of the payload */
     double us;
+    double patience_s; /* of CHECK, SAMPLE, PROBE: how long the worker waits for the device at a time (watch.h) */
 } fa2i_message;
 
 /* What a kernel needs besides its image. */

@@ -2,7 +2,6 @@
  * Sampling: a batch of requests at once, answered one by one. When the process goes, another one takes
  * what is left, without the contender that it went with.
  */
-#include <math.h>
 #include "runtime/base/alloc.h"
 #include "runtime/base/status.h"
 #include "tuner/worker/worker_internal.h"
@@ -15,7 +14,8 @@ typedef struct batch {
     size_t count;
     const uint32_t *ids;
     int launches;
-    double seconds;    /* per sample */
+    double first_s;    /* patience with each sample */
+    double patience_s; /* and now */
     uint32_t *pending; /* indexes of samples not taken yet */
     uint32_t *queue;   /* their kernel ids */
     size_t pending_count;
@@ -23,21 +23,25 @@ typedef struct batch {
 } batch;
 
 /* A contender failed: its samples that are still to be taken will not be. Unless the user stops,
- * which may be why it failed; or the process was lost for the first time; or the fault is not the
- * kernel's, which is a status. */
+ * which may be why it failed; or the process was lost, or the device late, for the first time; or the fault is
+ * not the kernel's, which is a status. */
 static fa2_status fail_contender(batch *b, uint32_t contender, const fa2i_failure *now)
 {
     fa2i_failure *failure = &b->failures[contender];
     if (fa2i_worker_stop_wanted(b->worker))
         return FA2_OK;
-    if (now->blame == FA2I_BLAME_LOST && failure->blame != FA2I_BLAME_LOST) {
-        failure->blame = FA2I_BLAME_LOST; /* outcome stays OK */
+    if ((now->blame == FA2I_BLAME_LOST && failure->blame == FA2I_BLAME_KERNEL) ||
+        (now->blame == FA2I_BLAME_LATE && failure->blame != FA2I_BLAME_LATE)) {
+        failure->blame = now->blame; /* outcome stays OK */
+        if (now->blame == FA2I_BLAME_LATE)
+            b->patience_s = FA2I_LATE_AGAIN * b->first_s;
         return FA2_OK;
     }
     fa2_status st = fa2i_failure_status(now);
     if (st != FA2_OK)
         return st;
-    fa2i_failure_set(failure, now->outcome, FA2I_BLAME_KERNEL, now->detail);
+    fa2i_failure_set(failure, now->outcome,
+                     now->blame == FA2I_BLAME_SLOW ? FA2I_BLAME_SLOW : FA2I_BLAME_KERNEL, now->detail);
     for (size_t i = 0; i < b->count; i++) {
         if (b->samples[i].contender == contender && !b->samples[i].taken) {
             b->samples[i].taken = true;
@@ -93,7 +97,7 @@ static fa2_status read_sample(batch *b, fa2i_sample *sample)
 {
     fa2i_message answer;
     fa2i_failure now = {0};
-    bool good = fa2i_worker_next_answer(b->worker, b->seconds, &answer, NULL, 0, &now);
+    bool good = fa2i_worker_next_answer(b->worker, b->patience_s, &answer, NULL, 0, &now);
     if (sample->taken)
         return FA2_OK;
     if (!good)
@@ -113,7 +117,8 @@ static fa2_status run_pending(batch *b)
                             .id = worker->warmth,
                             .count = (uint32_t)b->pending_count,
                             .launches = (uint32_t)b->launches,
-                            .bytes = b->pending_count * sizeof *b->queue};
+                            .bytes = b->pending_count * sizeof *b->queue,
+                            .patience_s = b->patience_s};
     fa2i_pipe_send(worker->process.to, &request, b->queue);
     for (size_t i = 0; i < b->pending_count && worker->process.pid != 0; i++) {
         fa2_status st = read_sample(b, &b->samples[b->pending[i]]);
@@ -142,8 +147,7 @@ fa2_status fa2i_worker_sample(fa2i_worker *worker, fa2i_sample *samples, size_t 
     b.queue = fa2i_alloc_array(count, sizeof *b.queue);
     if (b.pending == NULL || b.queue == NULL)
         FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu samples", count));
-    b.seconds =
-        fmax(fa2i_worker_patience_s(worker, SAMPLE_S, launches), 50e-6 * best_us * launches);
+    b.first_s = b.patience_s = fa2i_worker_patience_s(worker, SAMPLE_S, launches, best_us);
     while (!fa2i_worker_stop_wanted(worker)) {
         FA2_TRY(load_pending(&b));
         collect_pending(&b);

@@ -7,6 +7,7 @@
  *   cannot block, and a request whose answer does not come is the culprit;
  * - a kernel is loaded when it is first used, also after a restart.
  */
+#include <cuda.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,13 +17,11 @@
 #include "tuner/report/progress.h"
 #include "tuner/worker/worker_internal.h"
 
-#define OPEN_S         60.0
-#define CASE_S         60.0
-#define LOAD_S         30.0
-#define CHECK_S        5.0
-#define PROBE_S        60.0 /* on a software device; a GPU takes milliseconds */
-#define SLOW_FLOPS     1e12 /* no kernel worth waiting for is slower */
-#define SLOW_SIM_FLOPS 3e6  /* nor is a software device, on a busy machine */
+#define CHECK_S    5.0
+#define PROBE_S    60.0 /* a GPU takes milliseconds */
+#define SILENT_S   600.0
+#define SLOW_FLOPS 1e12 /* no kernel worth waiting for is slower, ... */
+#define SLOW_TIMES 50   /* ... or takes so many times what the best one takes or the model expects */
 
 bool fa2i_worker_stop_wanted(const fa2i_worker *worker)
 {
@@ -37,38 +36,53 @@ void fa2i_worker_end(fa2i_worker *worker, char *how, size_t how_bytes)
         memset(worker->loaded, 0, worker->loaded_count * sizeof *worker->loaded);
 }
 
+/* The worker goes, because the device is broken or late. A device that ends a launch itself is late, too. On a software
+ * device that is the kernel's fault at once, because it counts instructions. */
+static void fail_broken(const fa2i_worker *worker, const fa2i_message *answer, const char *text,
+                        fa2i_failure *failure)
+{
+    const bool ended = answer->result == CUDA_ERROR_LAUNCH_TIMEOUT;
+    if (answer->state == FA2I_ANSWER_LATE || (ended && !worker->modelled))
+        fa2i_failure_set(failure, FA2I_OUTCOME_HANG, FA2I_BLAME_LATE, text);
+    else
+        fa2i_failure_set(failure, ended ? FA2I_OUTCOME_HANG : FA2I_OUTCOME_FAULT,
+                         fa2i_blame_for(worker->takes_images, answer), text);
+}
+
 /* Read the sentence of an answer that is not OK. */
 static fa2i_pipe read_detail(fa2i_worker *worker, const fa2i_message *answer, double deadline_s,
                              fa2i_failure *failure)
 {
     char text[FA2I_MESSAGE_BYTES] = "";
-    bool broken = answer->state == FA2I_ANSWER_BROKEN;
     if (answer->bytes >= sizeof text)
         return FA2I_PIPE_CLOSED;
     fa2i_pipe state = fa2i_pipe_read(worker->process.from, text, (size_t)answer->bytes, deadline_s);
-    if (state == FA2I_PIPE_OK)
-        fa2i_failure_set(failure, broken ? FA2I_OUTCOME_FAULT : FA2I_OUTCOME_LAUNCH_ERROR,
+    if (state == FA2I_PIPE_OK && answer->state == FA2I_ANSWER_FAILED)
+        fa2i_failure_set(failure, FA2I_OUTCOME_LAUNCH_ERROR,
                          fa2i_blame_for(worker->takes_images, answer), text);
+    else if (state == FA2I_PIPE_OK)
+        fail_broken(worker, answer, text, failure);
     return state;
 }
 
 /* The process did not answer as it should: it is ended, and failure tells why. */
 static void give_up(fa2i_worker *worker, fa2i_pipe state, double seconds, fa2i_failure *failure)
 {
-    char how[64];
+    char how[80];
     fa2i_worker_end(worker, how, sizeof how);
     if (state == FA2I_PIPE_LATE)
-        snprintf(how, sizeof how, "not finished after %.1f s", seconds);
+        snprintf(how, sizeof how, "the worker process has not answered for %.0f s", seconds);
     if (state == FA2I_PIPE_LATE)
-        fa2i_failure_set(failure, FA2I_OUTCOME_HANG, FA2I_BLAME_KERNEL, how);
+        fa2i_failure_set(failure, FA2I_OUTCOME_HANG, FA2I_BLAME_SLOW, how);
     else
         fa2i_failure_set(failure, FA2I_OUTCOME_FAULT, FA2I_BLAME_LOST, how);
 }
 
-bool fa2i_worker_next_answer(fa2i_worker *worker, double seconds, fa2i_message *answer, void *out,
+bool fa2i_worker_next_answer(fa2i_worker *worker, double patience_s, fa2i_message *answer, void *out,
                              size_t bytes, fa2i_failure *failure)
 {
-    double deadline_s = fa2i_now_s() + seconds;
+    const double seconds = worker->silent_s * fmax(1, patience_s / CHECK_S);
+    const double deadline_s = worker->modelled ? 0 : fa2i_now_s() + seconds;
     fa2i_pipe state = fa2i_pipe_read(worker->process.from, answer, sizeof *answer, deadline_s);
     bool known = state == FA2I_PIPE_OK && answer->magic == FA2I_PROTOCOL_MAGIC;
     bool good = known && answer->state == FA2I_ANSWER_OK;
@@ -80,18 +94,17 @@ bool fa2i_worker_next_answer(fa2i_worker *worker, double seconds, fa2i_message *
         state = read_detail(worker, answer, deadline_s, failure);
     if (state != FA2I_PIPE_OK)
         give_up(worker, state, seconds, failure);
-    else if (!good && answer->state == FA2I_ANSWER_BROKEN)
+    else if (!good && answer->state != FA2I_ANSWER_FAILED)
         fa2i_worker_end(worker, NULL, 0);
     return good && state == FA2I_PIPE_OK;
 }
 
-/* Ask, and wait for the one answer. */
-static bool ask(fa2i_worker *worker, fa2i_message *request, const void *payload, double seconds,
-                fa2i_failure *failure)
+/* Ask for what launches nothing, and wait for the one answer. */
+static bool ask(fa2i_worker *worker, fa2i_message *request, const void *payload, fa2i_failure *failure)
 {
     fa2i_message answer;
     fa2i_pipe_send(worker->process.to, request, payload); /* a dead worker shows in the answer */
-    return fa2i_worker_next_answer(worker, seconds, &answer, NULL, 0, failure);
+    return fa2i_worker_next_answer(worker, 0, &answer, NULL, 0, failure);
 }
 
 static fa2_status ensure_open(fa2i_worker *worker)
@@ -101,7 +114,7 @@ static fa2_status ensure_open(fa2i_worker *worker)
     if (worker->process.pid != 0)
         return FA2_OK;
     fa2_status st = fa2i_process_start(&worker->process);
-    if (st != FA2_OK || ask(worker, &request, NULL, OPEN_S, &failure))
+    if (st != FA2_OK || ask(worker, &request, NULL, &failure))
         return st;
     fa2i_worker_end(worker, NULL, 0); /* it has no device, whatever it is asked next */
     return fa2i_fail(FA2_E_CUDA, "the worker cannot use device %d: %s", worker->ordinal,
@@ -115,7 +128,7 @@ static fa2_status ensure_case(fa2i_worker *worker)
     fa2_status st = ensure_open(worker);
     if (st != FA2_OK || worker->case_sent || !worker->has_case)
         return st;
-    if (!ask(worker, &request, &worker->current, CASE_S, &failure))
+    if (!ask(worker, &request, &worker->current, &failure))
         return fa2i_fail(FA2_E_CUDA, "%s", failure.detail);
     worker->case_sent = true;
     return FA2_OK;
@@ -155,7 +168,7 @@ fa2_status fa2i_worker_ensure_loaded(fa2i_worker *worker, uint32_t id, fa2i_fail
         FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for a kernel's image"));
     memcpy(payload, &head, sizeof head);
     memcpy(payload + sizeof head, kernel->image.data, kernel->image.bytes);
-    if (ask(worker, &request, payload, LOAD_S, failure))
+    if (ask(worker, &request, payload, failure))
         worker->loaded[id] = worker->takes_images = true;
 done:
     fa2i_free(payload);
@@ -174,6 +187,7 @@ fa2_status fa2i_worker_create(int ordinal, bool modelled, fa2i_kernel_fn kernel,
                             .kernel = kernel,
                             .user = user,
                             .stop = stop,
+                            .silent_s = SILENT_S,
                             .process = FA2I_PROCESS_NONE};
     signal(SIGPIPE, SIG_IGN);
     FA2_TRY(ensure_open(worker));
@@ -196,6 +210,7 @@ void fa2i_worker_destroy(fa2i_worker *worker)
 fa2_status fa2i_worker_case(fa2i_worker *worker, const fa2i_case *c)
 {
     worker->current = *c;
+    worker->expected_us = 0;
     worker->case_sent = false;
     worker->has_case = true;
     fa2_status st = ensure_case(worker);
@@ -208,44 +223,58 @@ void fa2i_worker_set_warmth(fa2i_worker *worker, fa2i_warmth warmth)
     worker->warmth = warmth;
 }
 
-double fa2i_worker_patience_s(const fa2i_worker *worker, double least_s, int launches)
+void fa2i_worker_expect(fa2i_worker *worker, double us)
+{
+    worker->expected_us = us;
+}
+
+double fa2i_worker_patience_s(const fa2i_worker *worker, double least_s, int launches, double best_us)
 {
     const fa2_problem *problem = &worker->current.problem;
-    const double flop = fa2i_op_of(problem)->flop_unmasked(problem);
-    return fmax(least_s, worker->modelled ? flop * launches / SLOW_SIM_FLOPS : flop / SLOW_FLOPS);
+    const double slow_s = 1e-6 * SLOW_TIMES * fmax(best_us, worker->expected_us);
+    return fmax(least_s, launches * fmax(slow_s, fa2i_op_of(problem)->flop_unmasked(problem) / SLOW_FLOPS));
 }
 
 static fa2_status check_once(fa2i_worker *worker, uint32_t id, const fa2i_place *places,
                              size_t count, void *out, size_t bytes, uint32_t *ret_overwritten,
-                             fa2i_failure *failure)
+                             double patience_s, fa2i_failure *failure)
 {
     fa2i_message answer;
     fa2i_message request = {.request = FA2I_REQUEST_CHECK,
                             .id = id,
                             .count = (uint32_t)count,
-                            .bytes = count * sizeof *places};
+                            .bytes = count * sizeof *places,
+                            .patience_s = patience_s};
     fa2_status st = fa2i_worker_ensure_loaded(worker, id, failure);
     if (st != FA2_OK || failure->outcome != FA2I_OUTCOME_OK)
         return st;
     fa2i_pipe_send(worker->process.to, &request, places);
-    if (fa2i_worker_next_answer(worker, fa2i_worker_patience_s(worker, CHECK_S, 1), &answer, out,
-                                bytes, failure))
+    if (fa2i_worker_next_answer(worker, patience_s, &answer, out, bytes, failure))
         *ret_overwritten = answer.count;
     return FA2_OK;
+}
+
+/* Unless it happens again. */
+static bool may_be_innocent(const fa2i_failure *failure)
+{
+    return failure->blame == FA2I_BLAME_LOST || failure->blame == FA2I_BLAME_LATE;
 }
 
 fa2_status fa2i_worker_check(fa2i_worker *worker, uint32_t id, const fa2i_place *places,
                              size_t count, void *out, size_t bytes, uint32_t *ret_overwritten,
                              fa2i_failure *failure)
 {
-    fa2_status st = check_once(worker, id, places, count, out, bytes, ret_overwritten, failure);
-    if (st == FA2_OK && failure->blame == FA2I_BLAME_LOST && !fa2i_worker_stop_wanted(worker))
-        st = check_once(worker, id, places, count, out, bytes, ret_overwritten, failure);
+    const double patience_s = fa2i_worker_patience_s(worker, CHECK_S, 1, 0);
+    fa2_status st =
+        check_once(worker, id, places, count, out, bytes, ret_overwritten, patience_s, failure);
+    if (st == FA2_OK && may_be_innocent(failure) && !fa2i_worker_stop_wanted(worker))
+        st = check_once(worker, id, places, count, out, bytes, ret_overwritten,
+                        FA2I_LATE_AGAIN * patience_s, failure);
     if (st != FA2_OK)
         return st;
     if (fa2i_worker_stop_wanted(worker) && failure->outcome != FA2I_OUTCOME_OK)
         failure->blame = FA2I_BLAME_STOP;
-    else if (failure->blame == FA2I_BLAME_LOST)
+    else if (may_be_innocent(failure))
         failure->blame = FA2I_BLAME_KERNEL;
     return fa2i_failure_status(failure);
 }
@@ -254,7 +283,8 @@ fa2_status fa2i_worker_probe(fa2i_worker *worker, uint32_t id, const fa2i_probe 
                              double *ret_us, uint32_t *ret_blocks, fa2i_failure *failure)
 {
     fa2i_message answer;
-    fa2i_message request = {.request = FA2I_REQUEST_PROBE, .id = id, .bytes = sizeof *probe};
+    fa2i_message request = {
+        .request = FA2I_REQUEST_PROBE, .id = id, .bytes = sizeof *probe, .patience_s = PROBE_S};
     fa2_status st = fa2i_worker_ensure_loaded(worker, id, failure);
     if (st != FA2_OK || failure->outcome != FA2I_OUTCOME_OK)
         return st;
@@ -264,7 +294,7 @@ fa2_status fa2i_worker_probe(fa2i_worker *worker, uint32_t id, const fa2i_probe 
         *ret_us = answer.us;
         *ret_blocks = answer.count;
     }
-    if (failure->blame == FA2I_BLAME_LOST)
+    if (may_be_innocent(failure))
         failure->blame = FA2I_BLAME_KERNEL;
     return FA2_OK;
 }

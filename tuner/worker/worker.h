@@ -10,10 +10,15 @@
  * FA2_E_IO, FA2_E_MEMORY, with a message. The worker may be asked again.
  * A worker that dies without a word may have been killed by somebody else (the system when memory
  * is short, a signal to the process group), so its kernel is tried once more in another one.
- * Deadlines: 60 s to open the device or to make a case, 30 s to load a kernel, 5 s to check one,
- * and per sample max(2 s, 50 x the best time known); the last two at least the time of the problem
- * at 1 TFLOPS, or of all launches at 3 MFLOPS where the device is software. fa2i_worker_create
- * ignores SIGPIPE in this process: a worker may die at any time. Not thread-safe.
+ *
+ * Deadlines count the time that the device had, not the host's (watch.h). A check has 5 s, a sample 2 s. Both have
+ * more if 50 times the best time known, or 50 times what the model expects, is more, or the time of the problem at
+ * 1 TFLOPS. A kernel that is late is tried a second time, in another process and with twice the time; then it hangs.
+ * A software device has no deadline: it ends a launch itself after a number of instructions (FA2_SIM_BUDGET), by
+ * CUDA_ERROR_LAUNCH_TIMEOUT, which is a hang, too.
+ * A worker on a GPU that says nothing for 10 minutes, or 120 times its deadline, is ended; that is no verdict
+ * (FA2I_BLAME_SLOW). fa2i_worker_create ignores SIGPIPE in this process: a worker may die at any time. Not
+ * thread-safe.
  */
 #ifndef FA2I_WORKER_H
 #define FA2I_WORKER_H
@@ -25,16 +30,19 @@
 
 typedef struct fa2i_worker fa2i_worker;
 
-/* Whose fault a failure is. The last three are never seen outside of tuner/worker, unless beside
+/* Whose fault a failure is. Those after FA2I_BLAME_SLOW are never seen outside of tuner/worker, unless beside
  * FA2I_OUTCOME_OK, where they mean nothing. */
 typedef enum fa2i_blame {
     FA2I_BLAME_KERNEL = 0,
     FA2I_BLAME_STOP,  /* stop was set meanwhile: nothing is known of the kernel */
     FA2I_BLAME_IMAGE, /* the driver does not take this image, and took no other so far: it is the
                        * kernel's fault only if the driver takes any */
+    FA2I_BLAME_SLOW,  /* no answer came, and the worker cannot say that the device had its time: nothing is
+                       * known of the kernel, and nothing is stored; a later run tries it again */
     FA2I_BLAME_ENVIRONMENT,
     FA2I_BLAME_MISFIT, /* driver and NVRTC */
-    FA2I_BLAME_LOST    /* the process died without a word */
+    FA2I_BLAME_LOST,   /* the process died without a word */
+    FA2I_BLAME_LATE    /* the device did not finish in the time that it had */
 } fa2i_blame;
 
 /* What became of a kernel: OK, LAUNCH_ERROR, FAULT or HANG. */
@@ -58,17 +66,20 @@ void fa2i_worker_destroy(fa2i_worker *worker); /* NULL is fine; kills a worker t
  * FA2_E_CUDA, saying how much is needed and free; the worker is still good for other cases. */
 fa2_status fa2i_worker_case(fa2i_worker *worker, const fa2i_case *c);
 
+/* The model's time for the present case, in us; 0, and after fa2i_worker_case: not known. */
+void fa2i_worker_expect(fa2i_worker *worker, double us);
+
 /* Launch kernel id once on poisoned outputs, and fetch them: these rows, packed, or all (count ==
  * 0). bytes: what that must be, and out has. *ret_overwritten: words of the guards that changed. out
  * is untouched unless failure->outcome is OK. A failure is the kernel's, unless failure->blame is
- * FA2I_BLAME_STOP or FA2I_BLAME_IMAGE. */
+ * FA2I_BLAME_STOP, FA2I_BLAME_IMAGE or FA2I_BLAME_SLOW. */
 fa2_status fa2i_worker_check(fa2i_worker *worker, uint32_t id, const fa2i_place *places,
                              size_t count, void *out, size_t bytes, uint32_t *ret_overwritten,
                              fa2i_failure *failure);
 
 /* Take samples, in order (see fa2i_search.sample). ids: kernel of each contender. failures: per
- * contender, zero before the first call, set for those that fail; that is always the kernel's
- * fault. */
+ * contender, zero before the first call, set for those that fail; that is the kernel's fault, unless its
+ * blame is FA2I_BLAME_SLOW. */
 fa2_status fa2i_worker_sample(fa2i_worker *worker, fa2i_sample *samples, size_t count,
                               const uint32_t *ids, int launches, double best_us,
                               fa2i_failure *failures);

@@ -20,6 +20,8 @@ struct fa2i_worker {
     size_t loaded_count;
     fa2i_warmth warmth; /* of samples */
     bool takes_images;  /* the driver took one, in this process or an earlier one */
+    double expected_us; /* by the model, for the present case; 0: not known */
+    double silent_s;    /* how long it may say nothing while it has the patience of a check; less in tests */
 };
 
 bool fa2i_worker_stop_wanted(const fa2i_worker *worker);
@@ -30,13 +32,14 @@ void fa2i_worker_end(fa2i_worker *worker, char *how, size_t how_bytes);
 /* Have a process with the case and this kernel in it; failure is the kernel's. */
 fa2_status fa2i_worker_ensure_loaded(fa2i_worker *worker, uint32_t id, fa2i_failure *failure);
 
-/* The next answer, within this time. False: failure tells why, and unless it is LAUNCH_ERROR the
+/* The next answer to a request with this patience. False: failure tells why, and unless it is LAUNCH_ERROR the
  * process is gone. out gets the payload of a good answer, which must be `bytes` long. */
-bool fa2i_worker_next_answer(fa2i_worker *worker, double seconds, fa2i_message *answer, void *out,
+bool fa2i_worker_next_answer(fa2i_worker *worker, double patience_s, fa2i_message *answer, void *out,
                              size_t bytes, fa2i_failure *failure);
 
-/* The least time that launches of the present case are given: on a GPU as if there was one, since the
- * bounds are far away. */
-double fa2i_worker_patience_s(const fa2i_worker *worker, double least_s, int launches);
+#define FA2I_LATE_AGAIN 2 /* a kernel that was late has so many times the patience when it is tried again */
+
+/* The time that the device is given for launches of the present case, the best of which is known to take best_us. */
+double fa2i_worker_patience_s(const fa2i_worker *worker, double least_s, int launches, double best_us);
 
 #endif
