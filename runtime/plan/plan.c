@@ -18,6 +18,7 @@
 #include <stdatomic.h>
 #include <string.h>
 #include "runtime/base/alloc.h"
+#include "runtime/base/problem_hash.h"
 
 enum { FIRST_SLOTS = 64 }; /* a power of two, as are all sizes */
 
@@ -29,32 +30,6 @@ struct fa2i_plan_table {
     size_t mask;            /* slots - 1 */
     plan_slot slots[];
 };
-
-/* The reserved members are 0 in each problem that has a plan, so they need not be hashed; that another
- * one is not found is for the comparison. */
-enum { HASHED_WORDS = (offsetof(fa2_problem, reserved) + 15) / 16 * 2 };
-_Static_assert(sizeof(fa2_problem) == 128 && HASHED_WORDS * sizeof(uint64_t) <= 128,
-               "hash and comparison read bytes that exist, and no padding");
-
-static uint64_t mix(uint64_t h, uint64_t word)
-{
-    h = (h ^ word) * UINT64_C(0x9e3779b97f4a7c15); /* 2^64 / golden ratio: spreads low bits */
-    return h ^ h >> 32;                            /* and brings the high ones down */
-}
-
-/* Two chains, which a processor follows at once: multiplications are slow to finish. */
-static size_t hash(const fa2_problem *problem)
-{
-    uint64_t words[HASHED_WORDS];
-    uint64_t even = 0, odd = 0;
-
-    memcpy(words, problem, sizeof(words));
-    for (size_t i = 0; i < HASHED_WORDS; i += 2) {
-        even = mix(even, words[i]);
-        odd = mix(odd, words[i + 1]);
-    }
-    return (size_t)mix(even, odd);
-}
 
 static fa2i_plan_table *table_create(size_t slots)
 {
@@ -69,7 +44,7 @@ static fa2i_plan_table *table_create(size_t slots)
 
 static void table_insert(fa2i_plan_table *table, fa2i_plan *plan)
 {
-    size_t i = hash(&plan->problem) & table->mask;
+    size_t i = fa2i_problem_hash(&plan->problem) & table->mask;
     while (atomic_load_explicit(&table->slots[i], memory_order_relaxed) != NULL)
         i = (i + 1) & table->mask;
     atomic_store_explicit(&table->slots[i], plan, memory_order_release);
@@ -114,7 +89,7 @@ const fa2i_plan *fa2i_plans_find(fa2i_plans *plans, const fa2_problem *problem)
 {
     fa2i_plan_table *table = atomic_load_explicit(&plans->table, memory_order_acquire);
 
-    for (size_t i = hash(problem) & table->mask;; i = (i + 1) & table->mask) {
+    for (size_t i = fa2i_problem_hash(problem) & table->mask;; i = (i + 1) & table->mask) {
         fa2i_plan *plan = atomic_load_explicit(&table->slots[i], memory_order_acquire);
         if (plan == NULL || memcmp(&plan->problem, problem, sizeof(*problem)) == 0)
             return plan;

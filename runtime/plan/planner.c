@@ -113,7 +113,7 @@ static fa2_status update_class(fa2i_planner *planner, fa2i_class *of, const fa2_
                                         problem, &read);
     if (read) {
         of->told_unreadable = false;
-        fa2i_class_forget(of);
+        of->reading++;
     }
     if (st == FA2_OK || st == FA2_E_MEMORY)
         return st;

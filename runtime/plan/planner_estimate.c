@@ -304,8 +304,9 @@ done:
     return st;
 }
 
+/* Ask the model, and keep its answer. */
 static fa2_status add_answer(fa2i_planner *planner, fa2i_class *of, const fa2i_plan *plan,
-                             const fa2_problem *asked, bool unmapped)
+                             const fa2_problem *asked, bool unmapped, const fa2i_class_answer **ret_answer)
 {
     fa2_status st = FA2_OK;
     fa2i_class_answer *answer = fa2i_alloc(sizeof(*answer));
@@ -314,21 +315,13 @@ static fa2_status add_answer(fa2i_planner *planner, fa2i_class *of, const fa2i_p
         return fa2i_fail(FA2_E_MEMORY, "no memory for an answer of the cost model");
     answer->unmapped = unmapped;
     FA2_TRY(estimate(planner, of, plan, asked, answer));
-    answer->next = of->answers;
-    of->answers = answer;
-    answer = NULL; /* ownership has moved to the class */
+    answer->reading = of->reading;
+    FA2_TRY(fa2i_answers_add(&planner->answers, answer));
+    *ret_answer = answer;
+    answer = NULL; /* ownership has moved to the planner */
 done:
-    fa2i_free(answer);
+    fa2i_answer_free(answer);
     return st;
-}
-
-static fa2i_class_answer *find_answer(const fa2i_class *of, const fa2_problem *asked, bool unmapped)
-{
-    fa2i_class_answer *answer = of->answers;
-    while (answer != NULL &&
-           (answer->unmapped != unmapped || memcmp(&answer->asked, asked, sizeof(*asked)) != 0))
-        answer = answer->next;
-    return answer;
 }
 
 fa2_problem fa2i_planner_asked(const fa2i_planner *planner, const fa2i_plan *plan)
@@ -358,12 +351,10 @@ fa2_status fa2i_planner_pick_estimate(fa2i_planner *planner, fa2i_class *of, boo
     plan->unrounded |=
         unmapped || fa2i_shipped_knows(evidence, &planner->device->card, &plan->problem);
     const fa2_problem asked = fa2i_planner_asked(planner, plan);
-    const fa2i_class_answer *answer = find_answer(of, &asked, unmapped);
+    const fa2i_class_answer *answer = fa2i_answers_find(&planner->answers, &asked, unmapped, of->reading);
 
-    if (answer == NULL) {
-        FA2_TRY(add_answer(planner, of, plan, &asked, unmapped));
-        answer = of->answers;
-    }
+    if (answer == NULL)
+        FA2_TRY(add_answer(planner, of, plan, &asked, unmapped, &answer));
     plan->slot = answer->slot;
     plan->origin = answer->origin;
     plan->tried = answer->tried;
@@ -424,7 +415,7 @@ fa2_status fa2i_planner_find_runner_up(fa2i_planner *planner, const fa2i_plan *p
     fa2i_class *of = fa2i_planner_class(planner, &asked);
     if (of == NULL)
         return FA2_E_MEMORY;
-    fa2i_class_answer *answer = find_answer(of, &asked, false);
+    fa2i_class_answer *answer = fa2i_answers_find(&planner->answers, &asked, false, of->reading);
     if (answer == NULL || answer->slot != plan->slot)
         return find_runner_up(planner, plan, ret_runner_up);
     if (!answer->knows_runner_up) {
