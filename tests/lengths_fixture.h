@@ -17,7 +17,7 @@
 
 enum {
     LENGTHS = 4096,
-    PLANS_KEPT = 16384, /* as fa2.h says */
+    PLANS_KEPT = 8192, /* as fa2.h says */
     PLAN_ALLOCATIONS = 2,
     EVIDENCE = 4,       /* statements of a reading of all kernels and times */
     SMEM_PER_ID = 1024, /* tuned kernels differ in shared memory, which a launch shows */

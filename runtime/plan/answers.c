@@ -8,12 +8,11 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/problem_hash.h"
 
-enum { PLACES = FA2I_ANSWERS_KEPT };
-_Static_assert((PLACES & (PLACES - 1)) == 0, "a power of two");
+enum { PLACE_BITS = 12, PLACES = 1 << PLACE_BITS };
 
 static fa2i_class_answer **place_of(const fa2i_answers *answers, const fa2_problem *asked)
 {
-    return &answers->places[fa2i_problem_hash(asked) & (PLACES - 1)];
+    return &answers->places[fa2i_problem_hash(asked) >> (64 - PLACE_BITS)];
 }
 
 /* ---- the list by age ---- */

@@ -1,8 +1,8 @@
 /*
  * Answers of the cost model: which kernel is taken for all problems of a step (runtime/ops/steps.h).
  *
- * A table with a limit, FA2I_ANSWERS_KEPT: beyond it the answer goes that was not asked for the longest.
- * What a look-up costs does not depend on how many there are.
+ * A table with a limit, FA2I_ANSWERS_KEPT. A new answer beyond it replaces the one that was not used for the longest
+ * time. The cost of a look-up does not depend on their number.
  *
  * Not thread-safe: the planner's caller holds the lock. Errors: FA2_E_MEMORY, and the table is as before.
  * Ownership. The table owns its answers. A pointer to one is valid until the next answer is added.
@@ -15,7 +15,7 @@
 enum { FA2I_ANSWERS_KEPT = 4096 };
 
 typedef struct fa2i_class_answer {
-    /* What was asked; together the key. */
+    /* The question; together the key. */
     fa2_problem asked; /* fa2i_planner_asked */
     bool unmapped;     /* for calls that need a kernel without tensor maps: planner.h */
     uint64_t reading;  /* of the database, by which it was answered: fa2i_class.reading */

@@ -119,18 +119,6 @@ fa2_status fa2i_call_counts_add(fa2i_call_counts *counts, const fa2_problem *pro
     return st == FA2_OK ? add_text(counts, row, calls) : st;
 }
 
-fa2_status fa2i_call_counts_move(fa2i_call_counts *from, fa2i_call_counts *to)
-{
-    for (; from->count > 0; from->count--) {
-        const fa2_status st = make_room(to);
-        if (st != FA2_OK)
-            return st;
-        to->items[to->count++] = from->items[from->count - 1];
-    }
-    fa2i_call_counts_done(from);
-    return FA2_OK;
-}
-
 /* ---- what the file has ---- */
 
 static fa2_status io_failed(const char *path, const char *what)

@@ -32,9 +32,6 @@ void fa2i_call_counts_done(fa2i_call_counts *counts);
 fa2_status fa2i_call_counts_add(fa2i_call_counts *counts, const fa2_problem *problem,
                                 uint64_t calls);
 
-/* All of `from`, which is empty then, to `to`. FA2_E_MEMORY: what was not moved is still in `from`. */
-fa2_status fa2i_call_counts_move(fa2i_call_counts *from, fa2i_call_counts *to);
-
 /* Create the file, if it is missing, and add the counts to it. FA2_E_IO names the file and says
  * why it stays as it is: it cannot be written, another process does not let go of it, it is no
  * capture of this fa2. The least called problems are left out where they are more than

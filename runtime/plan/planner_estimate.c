@@ -340,32 +340,55 @@ static bool is_line(const char *lines, const char *text)
     return false;
 }
 
+/* The question that a plan's problem is taken for. */
+static fa2_problem question(const fa2i_planner *planner, bool unmapped, fa2i_plan *plan)
+{
+    const fa2i_evidence *evidence = &planner->taught[plan->problem.op].evidence;
+    /* Whether a kernel fits the workspace of an unmapped call is no matter of steps. */
+    plan->unrounded |=
+        unmapped || fa2i_shipped_knows(evidence, &planner->device->card, &plan->problem);
+    return fa2i_planner_asked(planner, plan);
+}
+
+static void take_answer(const fa2i_class_answer *answer, const fa2_problem *asked, fa2i_plan *plan)
+{
+    plan->ready.slot = answer->slot;
+    plan->origin = answer->origin;
+    plan->tried = answer->tried;
+    plan->decision = answer->decision;
+    if (memcmp(asked, &plan->problem, sizeof *asked) != 0)
+        fa2i_decide_for_other(&plan->problem, &plan->decision);
+}
+
 fa2_status fa2i_planner_pick_estimate(fa2i_planner *planner, fa2i_class *of, bool unmapped,
                                       fa2i_plan *plan)
 {
     fa2_status st = FA2_OK;
     const fa2i_decision without = plan->decision; /* the winner, where that cannot be used */
     FA2_TRY(fa2i_planner_learn(planner, of, &plan->problem));
-    const fa2i_evidence *evidence = &planner->taught[plan->problem.op].evidence;
-    /* Whether a kernel fits the workspace of an unmapped call is no matter of steps. */
-    plan->unrounded |=
-        unmapped || fa2i_shipped_knows(evidence, &planner->device->card, &plan->problem);
-    const fa2_problem asked = fa2i_planner_asked(planner, plan);
-    const fa2i_class_answer *answer = fa2i_answers_find(&planner->answers, &asked, unmapped, of->reading);
+    const fa2_problem asked = question(planner, unmapped, plan);
+    const fa2i_class_answer *answer =
+        fa2i_answers_find(&planner->answers, &asked, unmapped, of->reading);
 
     if (answer == NULL)
         FA2_TRY(add_answer(planner, of, plan, &asked, unmapped, &answer));
-    plan->slot = answer->slot;
-    plan->origin = answer->origin;
-    plan->tried = answer->tried;
-    plan->decision = answer->decision;
-    if (memcmp(&asked, &plan->problem, sizeof asked) != 0)
-        fa2i_decide_for_other(&plan->problem, &plan->decision);
+    take_answer(answer, &asked, plan);
     if (without.replaces)
         fa2i_decide_replaces(without.passed_over, without.why,
                              is_line(answer->passed, without.passed_over), &plan->decision);
 done:
     return st;
+}
+
+bool fa2i_planner_recall_estimate(fa2i_planner *planner, const fa2i_class *of, bool unmapped,
+                                  fa2i_plan *plan)
+{
+    const fa2_problem asked = question(planner, unmapped, plan);
+    const fa2i_class_answer *answer =
+        fa2i_answers_find(&planner->answers, &asked, unmapped, of->reading);
+    if (answer != NULL)
+        take_answer(answer, &asked, plan);
+    return answer != NULL;
 }
 
 /* ---- what else could be taken ---- */
@@ -401,7 +424,7 @@ static fa2_status find_runner_up(fa2i_planner *planner, const fa2i_plan *plan,
     size_t count = 0;
     looking l = {.planner = planner, .asked = fa2i_planner_asked(planner, plan)};
     FA2_TRY(fa2i_planner_options(planner, plan, &options, &count));
-    FA2_TRY(fa2i_choose_runner_up(options, count, &plan->decision, plan->slot->loaded.variant.text,
+    FA2_TRY(fa2i_choose_runner_up(options, count, &plan->decision, plan->ready.slot->loaded.variant.text,
                                   look, &l, ret_runner_up));
 done:
     fa2i_free(options);
@@ -416,7 +439,7 @@ fa2_status fa2i_planner_find_runner_up(fa2i_planner *planner, const fa2i_plan *p
     if (of == NULL)
         return FA2_E_MEMORY;
     fa2i_class_answer *answer = fa2i_answers_find(&planner->answers, &asked, false, of->reading);
-    if (answer == NULL || answer->slot != plan->slot)
+    if (answer == NULL || answer->slot != plan->ready.slot)
         return find_runner_up(planner, plan, ret_runner_up);
     if (!answer->knows_runner_up) {
         const fa2_status st = find_runner_up(planner, plan, &answer->runner_up);
