@@ -52,6 +52,10 @@
  * Threads. One fa2_context may be used by several threads at once, except that
  * fa2_context_destroy must be the last call on it. The last message belongs to the thread.
  *
+ * Processes. CUDA does not survive fork(). In a child, every function refuses a context of the parent at once, with
+ * FA2_E_INVALID. It waits for no lock, although another thread of the parent may have been in a call.
+ * fa2_context_destroy does nothing there. A child may make contexts of its own if CUDA was not used before the fork.
+ *
  * Memory. A context remembers the last 8192 problems that were prepared or called. It remembers as many problems that
  * need another kernel for their strides or bias (fa2_prepare), and 4096 answers of the cost model. Together they take
  * at most 64 MB of host memory, however many problems come. The cost of a call does not grow with their number.
@@ -430,7 +434,7 @@ typedef struct fa2_context fa2_context;
 FA2_API fa2_status fa2_context_create(const fa2_config *config, fa2_context **ret_context);
 
 /* Release everything, kernels included. No launch of this context may be in flight. NULL is
- * fine. */
+ * fine. In a forked child this does nothing for a context of the parent: its memory goes with the process. */
 FA2_API void fa2_context_destroy(fa2_context *context);
 
 /* Choose and load the kernel for a problem, compiling it if nothing in the database is as good (see

@@ -16,12 +16,14 @@
  * - With config.check_numbers a launch reads its numbers first; without, it looks at a flag.
  * - The device's context is entered around a launch, which costs one look at the current one
  *   unless that is another.
+ * - In a forked child everything is refused before anything is looked at, and destroying does nothing.
  */
 #include "fa2.h"
 
 #include <pthread.h>
 #include <string.h>
 #include "runtime/base/alloc.h"
+#include "runtime/base/process.h"
 #include "runtime/base/text.h"
 #include "runtime/cuda/check_numbers.h"
 #include "runtime/cuda/launch.h"
@@ -45,6 +47,7 @@ struct fa2_context {
     fa2i_planner planner;
     fa2i_capture *capture; /* NULL: calls are not counted */
     bool checks_numbers;
+    unsigned forks; /* fa2i_process_watch */
 };
 
 static fa2_status check_arch(int arch)
@@ -105,6 +108,8 @@ fa2_status fa2_context_create(const fa2_config *config, fa2_context **ret_contex
     }
     context->checks_numbers = config->check_numbers;
     pthread_mutex_init(&context->mutex, NULL); /* cannot fail with default attributes */
+    context->forks = atomic_load_explicit(&fa2i_forks, memory_order_relaxed);
+    FA2_TRY(fa2i_process_watch(&context->forks));
     FA2_TRY(fa2i_device_open(config->device_plus_one, &context->device));
     FA2_TRY(fa2i_planner_init(&context->planner, &context->device, config));
     FA2_TRY(fa2i_plans_init(&context->plans));
@@ -120,7 +125,7 @@ done:
 
 void fa2_context_destroy(fa2_context *context)
 {
-    if (context == NULL)
+    if (context == NULL || fa2i_is_forked(context->forks)) /* the other process's */
         return;
     if (fa2i_capture_close(context->capture) != FA2_OK)
         fa2i_planner_log(&context->planner, "%s", fa2_last_message());
@@ -130,6 +135,13 @@ void fa2_context_destroy(fa2_context *context)
     fa2i_device_close(&context->device);
     pthread_mutex_destroy(&context->mutex);
     fa2i_free(context);
+}
+
+static fa2_status refuse_fork(void)
+{
+    return fa2i_fail(FA2_E_INVALID,
+                     "the context was made before this process was forked, which CUDA does not survive: "
+                     "start the child by exec (multiprocessing: spawn), or use fa2 first in the child");
 }
 
 /* *ret_ready: of this problem's plan. false: look again under the lock. An aged plan is marked as used if the lock is
@@ -226,7 +238,7 @@ static fa2_status check_usable(const fa2_context *context, const fa2_problem *pr
 {
     if (context == NULL || problem == NULL)
         return fa2i_fail(FA2_E_INVALID, "%s is NULL", context == NULL ? "context" : "problem");
-    return FA2_OK;
+    return fa2i_is_forked(context->forks) ? refuse_fork() : FA2_OK;
 }
 
 /* The plan is in use from now on, so that what is said about it holds for later calls. */
@@ -440,6 +452,8 @@ static fa2_status launch(fa2_context *context, fa2_op op, const fa2_problem *pro
                          context == NULL   ? "context"
                          : problem == NULL ? "problem"
                                            : "args");
+    if (fa2i_is_forked(context->forks))
+        return refuse_fork();
     if (problem->op != op)
         return refuse_op(op, problem->op);
     if (!find(context, &context->plans, problem, &ready))
