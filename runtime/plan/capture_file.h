@@ -8,6 +8,7 @@
 #ifndef FA2I_CAPTURE_FILE_H
 #define FA2I_CAPTURE_FILE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include "fa2.h"
@@ -16,7 +17,7 @@
 enum { FA2I_CAPTURE_BYTES_MAX = 16 << 20 };
 
 typedef struct fa2i_call_count {
-    char *text; /* the line behind the count; owned */
+    char *text; /* the line behind the count; owned, unless all are borrowed */
     uint64_t calls;
 } fa2i_call_count;
 
@@ -24,6 +25,7 @@ typedef struct fa2i_call_count {
 typedef struct fa2i_call_counts {
     fa2i_call_count *items;
     size_t count, capacity;
+    bool borrows; /* the texts belong to others */
 } fa2i_call_counts;
 
 void fa2i_call_counts_done(fa2i_call_counts *counts);

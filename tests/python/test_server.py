@@ -5,7 +5,7 @@ import sys
 import unittest
 from pathlib import Path
 
-SHAPES = 20000  # the tables are full by then
+SHAPES = 12000  # the tables are full by then
 
 
 class Server(unittest.TestCase):
